@@ -1,0 +1,143 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package lb holds the words of the domain: services, backends, modes and
+// schedulers. It does no I/O and knows nothing about how packets are forwarded.
+package lb
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+)
+
+// Errors that a parser of these types may return.
+var (
+	ErrUnknownProtocol  = errors.New("unknown protocol")
+	ErrUnknownMode      = errors.New("unknown mode")
+	ErrUnknownScheduler = errors.New("unknown scheduler")
+)
+
+// Protocol is the transport protocol of a service, by its IANA number.
+type Protocol uint8
+
+// The protocols that a service can have.
+const (
+	TCP Protocol = 6
+	UDP Protocol = 17
+)
+
+// String returns the lower-case name, as the configuration spells it.
+func (p Protocol) String() string {
+	switch p {
+	case TCP:
+		return "tcp"
+	case UDP:
+		return "udp"
+	}
+	return fmt.Sprintf("protocol-%d", uint8(p))
+}
+
+// MarshalText writes the name that the configuration uses.
+func (p Protocol) MarshalText() ([]byte, error) { return []byte(p.String()), nil }
+
+// UnmarshalText accepts "tcp" and "udp"; anything else is ErrUnknownProtocol.
+func (p *Protocol) UnmarshalText(text []byte) error {
+	switch string(text) {
+	case "tcp":
+		*p = TCP
+	case "udp":
+		*p = UDP
+	default:
+		return fmt.Errorf("%w %q: use tcp or udp", ErrUnknownProtocol, text)
+	}
+	return nil
+}
+
+// Mode is the way in which packets reach a backend.
+type Mode string
+
+// L2DSR rewrites the destination MAC address only; the backend, which holds
+// the VIP on its loopback interface, answers the client directly.
+const L2DSR Mode = "l2dsr"
+
+// UnmarshalText accepts the modes' names; anything else is ErrUnknownMode.
+func (m *Mode) UnmarshalText(text []byte) error {
+	if Mode(text) != L2DSR {
+		return fmt.Errorf("%w %q: use %s", ErrUnknownMode, text, L2DSR)
+	}
+	*m = L2DSR
+	return nil
+}
+
+// Scheduler is the rule by which a new flow gets its backend.
+type Scheduler string
+
+const (
+	// Maglev maps the hash of the 5-tuple through a lookup table (Eisenbud et
+	// al., "Maglev", NSDI 2016, section 3.4). It keeps no state per flow.
+	Maglev Scheduler = "maglev"
+	// RoundRobin takes backends in turn, one new connection each, whatever
+	// their weights (a weight of 0 takes a backend out of the turn).
+	RoundRobin Scheduler = "rr"
+)
+
+// UnmarshalText accepts "maglev" and "rr"; anything else is ErrUnknownScheduler.
+func (s *Scheduler) UnmarshalText(text []byte) error {
+	switch Scheduler(text) {
+	case Maglev, RoundRobin:
+		*s = Scheduler(text)
+		return nil
+	}
+	return fmt.Errorf("%w %q: use %s or %s", ErrUnknownScheduler, text, Maglev, RoundRobin)
+}
+
+// Backend is a real server of a service.
+type Backend struct {
+	Name    string     `json:"name"`
+	Address netip.Addr `json:"address"`
+	Port    uint16     `json:"port"`
+	// Weight is the backend's share of new flows relative to its peers;
+	// 0 takes no new flow.
+	Weight uint16 `json:"weight"`
+}
+
+// ServiceKey is what makes a service unique: no two services share it.
+type ServiceKey struct {
+	VIP      netip.Addr
+	Port     uint16
+	Protocol Protocol
+}
+
+// String returns "tcp 192.0.2.1:80" or "udp [2001:db8::1]:53".
+func (k ServiceKey) String() string {
+	return k.Protocol.String() + " " + netip.AddrPortFrom(k.VIP, k.Port).String()
+}
+
+// Service is a VIP, port and protocol, and the backends behind it.
+type Service struct {
+	Name      string     `json:"name"`
+	VIP       netip.Addr `json:"vip"`
+	Port      uint16     `json:"port"`
+	Protocol  Protocol   `json:"protocol"`
+	Mode      Mode       `json:"mode"`
+	Scheduler Scheduler  `json:"scheduler"`
+	Backends  []Backend  `json:"backends"`
+}
+
+// Key returns the service's identity.
+func (s Service) Key() ServiceKey {
+	return ServiceKey{VIP: s.VIP, Port: s.Port, Protocol: s.Protocol}
+}
+
+// BackendKey identifies a backend within its service across configurations:
+// one that keeps its key keeps its flows and its counters.
+type BackendKey struct {
+	Service ServiceKey
+	Address netip.Addr
+	Port    uint16
+}
+
+// BackendKey returns the identity of backend b of s.
+func (s Service) BackendKey(b Backend) BackendKey {
+	return BackendKey{Service: s.Key(), Address: b.Address, Port: b.Port}
+}

@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package results is the contract between a run and everything made from it:
+// a run writes results.json, and tables, plots and reports read nothing else.
+package results
+
+import "time"
+
+// Schema is the version of the contract that this package reads and writes.
+const Schema = 1
+
+// Run is the whole of a results.json.
+type Run struct {
+	Schema int `json:"schema"`
+	// Suite is the suite's name; Title is what a report puts above it.
+	Suite string `json:"suite"`
+	Title string `json:"title,omitempty"`
+	// Command is the command line that made the run.
+	Command string `json:"command,omitempty"`
+	// Quick says that the suite ran in its short form.
+	Quick bool `json:"quick,omitempty"`
+	// Interrupted says that the run ended before its last trial.
+	Interrupted bool        `json:"interrupted,omitempty"`
+	Started     time.Time   `json:"started"`
+	Ended       time.Time   `json:"ended,omitzero"`
+	Environment Environment `json:"environment"`
+	Trials      []Trial     `json:"trials"`
+	// Published are figures from a document, measured elsewhere by others; a
+	// report shows them beside ours, in a table of their own.
+	Published *Published `json:"published,omitempty"`
+}
+
+// Environment is what a reader needs to judge or repeat a run.
+type Environment struct {
+	Kernel string `json:"kernel"`
+	CPU    string `json:"cpu"`
+	Cores  int    `json:"cores"`
+	// MemoryBytes is the machine's memory.
+	MemoryBytes uint64 `json:"memory_bytes"`
+	// Versions maps a program (jeoul, nginx, haproxy, ab, wrk, …) to its version.
+	Versions map[string]string `json:"versions"`
+	// Commit is the source revision of jeoul, with "+dirty" where it was changed.
+	Commit string `json:"commit"`
+	// Limits maps a limit (open_files, …) to its value.
+	Limits map[string]string `json:"limits"`
+	// Notes are facts about the laboratory that a figure depends on.
+	Notes []string `json:"notes,omitempty"`
+}
+
+// Trial is one subject under one load with one set of parameters, once.
+type Trial struct {
+	Subject string         `json:"subject"`
+	Load    string         `json:"load"`
+	Params  map[string]any `json:"params"`
+	// Repeat counts from 1.
+	Repeat int `json:"repeat"`
+	// Valid is false where the trial could not run or must not be quoted; the
+	// reason is in Notes.
+	Valid     bool               `json:"valid"`
+	Saturated Part               `json:"saturated"`
+	Notes     []string           `json:"notes"`
+	Metrics   map[string]float64 `json:"metrics"`
+	Backends  []Backend          `json:"backends,omitempty"`
+}
+
+// Part names what limited a trial.
+type Part string
+
+// The parts that a trial can saturate.
+const (
+	SaturatedBalancer Part = "balancer"
+	SaturatedClient   Part = "client"
+	SaturatedBackend  Part = "backend"
+	SaturatedNone     Part = "none"
+	SaturatedUnknown  Part = "unknown"
+)
+
+// Backend is what one backend of a trial served.
+type Backend struct {
+	Name        string `json:"name"`
+	Address     string `json:"address"`
+	Connections uint64 `json:"connections"`
+}
+
+// Published is a table from a document.
+type Published struct {
+	Source  string `json:"source"`
+	Machine string `json:"machine"`
+	// Columns and Rows are as the document prints them.
+	Columns []string   `json:"columns"`
+	Rows    [][]string `json:"rows"`
+	Notes   []string   `json:"notes,omitempty"`
+}
+
+// The metrics' names; units end the name. A trial has those that apply to it.
+const (
+	RequestsPerSecond       = "requests_per_second"
+	ConnectionsPerSecond    = "connections_per_second"
+	PacketsPerSecond        = "packets_per_second"
+	Requests                = "requests"
+	Failed                  = "failed"
+	LatencyMsMin            = "latency_ms_min"
+	LatencyMsMean           = "latency_ms_mean"
+	LatencyMsP50            = "latency_ms_p50"
+	LatencyMsP90            = "latency_ms_p90"
+	LatencyMsP99            = "latency_ms_p99"
+	LatencyMsMax            = "latency_ms_max"
+	DurationSeconds         = "duration_seconds"
+	BalancerCPUUsPerRequest = "balancer_cpu_us_per_request"
+	ClientCPUUsPerRequest   = "client_cpu_us_per_request"
+	BackendCPUUsPerRequest  = "backend_cpu_us_per_request"
+	SwitchCPUUsPerRequest   = "switch_cpu_us_per_request"
+	// CPU use of a part over the trial, in cores (1.0 is one core busy throughout).
+	BalancerCPUCores    = "balancer_cpu_cores"
+	ClientCPUCores      = "client_cpu_cores"
+	BackendCPUCores     = "backend_cpu_cores"
+	SwitchCPUCores      = "switch_cpu_cores"
+	IdleCPUCores        = "idle_cpu_cores"
+	ListenDrops         = "listen_drops"
+	ListenOverflows     = "listen_overflows"
+	DeviceDrops         = "device_drops"
+	ContextSwitchesPerS = "context_switches_per_second"
+	NsPerPacket         = "ns_per_packet"
+	NsNetOfEmpty        = "ns_net_of_empty"
+	RatioToEmpty        = "ratio_to_empty"
+)
