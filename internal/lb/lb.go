@@ -15,6 +15,7 @@ var (
 	ErrUnknownProtocol  = errors.New("unknown protocol")
 	ErrUnknownMode      = errors.New("unknown mode")
 	ErrUnknownScheduler = errors.New("unknown scheduler")
+	ErrUnknownHook      = errors.New("unknown hook")
 )
 
 // Protocol is the transport protocol of a service, by its IANA number.
@@ -140,4 +141,26 @@ type BackendKey struct {
 // BackendKey returns the identity of backend b of s.
 func (s Service) BackendKey(b Backend) BackendKey {
 	return BackendKey{Service: s.Key(), Address: b.Address, Port: b.Port}
+}
+
+// Hook is the place in the kernel where packets are taken.
+type Hook string
+
+// The hooks that a person can ask for.
+const (
+	// HookAuto takes XDP where the driver runs it natively and nothing speaks
+	// against it, and TC otherwise.
+	HookAuto Hook = "auto"
+	HookXDP  Hook = "xdp"
+	HookTC   Hook = "tc"
+)
+
+// UnmarshalText accepts "auto", "xdp" and "tc"; anything else is ErrUnknownHook.
+func (h *Hook) UnmarshalText(text []byte) error {
+	switch Hook(text) {
+	case HookAuto, HookXDP, HookTC:
+		*h = Hook(text)
+		return nil
+	}
+	return fmt.Errorf("%w %q: use %s, %s or %s", ErrUnknownHook, text, HookAuto, HookXDP, HookTC)
 }
