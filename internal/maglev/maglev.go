@@ -1,0 +1,185 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package maglev builds the lookup tables of Maglev hashing: D. E. Eisenbud et
+// al., "Maglev: A Fast and Reliable Software Network Load Balancer", NSDI 2016,
+// section 3.4. A table gives each backend a share of slots in proportion to its
+// weight, and changes in few other slots when a backend comes or goes.
+package maglev
+
+import (
+	"cmp"
+	"crypto/sha256"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math/big"
+	"slices"
+)
+
+// DefaultSize is the paper's small table: a prime well above a hundred times
+// the number of backends of a common service, which bounds both unevenness and
+// disruption to about a per cent.
+const DefaultSize = 65537
+
+// MaxSize is the largest table that Build makes. A table of that many slots
+// takes 64 MiB, four bytes each; the paper's large one has 655,373.
+const MaxSize = 1 << 24
+
+// Errors of Build and CheckSize.
+var (
+	ErrSizeNotPrime  = errors.New("maglev table size is not a prime number")
+	ErrSizeTooLarge  = errors.New("maglev table size is too large")
+	ErrSizeTooSmall  = errors.New("maglev table has fewer slots than backends")
+	ErrNoBackend     = errors.New("no backend with a weight above 0")
+	ErrDuplicateName = errors.New("two backends have the same name")
+	ErrMismatch      = errors.New("the numbers of weights and of names differ")
+)
+
+// CheckSize returns nil if a table can have size slots, and ErrSizeNotPrime or
+// ErrSizeTooLarge otherwise. The size must be prime: only then does stepping by
+// any skip visit every slot.
+func CheckSize(size uint32) error {
+	if size > MaxSize {
+		return fmt.Errorf("%w: %d is above %d", ErrSizeTooLarge, size, MaxSize)
+	}
+	if isPrime(size) {
+		return nil
+	}
+	return fmt.Errorf("%w: %d; the next prime is %d", ErrSizeNotPrime, size, nextPrime(size))
+}
+
+// nextPrime returns the smallest prime that is not below n, which is at most
+// MaxSize.
+func nextPrime(n uint32) uint32 {
+	for !isPrime(n) {
+		n++
+	}
+	return n
+}
+
+// isPrime is exact: ProbablyPrime has no false answer below 2^64.
+func isPrime(n uint32) bool { return new(big.Int).SetUint64(uint64(n)).ProbablyPrime(0) }
+
+// free marks a slot that no backend has taken yet.
+const free = ^uint32(0)
+
+// candidate is a backend that takes part in the filling of a table.
+type candidate struct {
+	name   string
+	index  uint32 // in the caller's slices
+	weight uint64
+	// due is the weight, summed over rounds, at which the next turn comes.
+	due uint64
+	// next is the slot that the permutation offers next, skip the step to the
+	// one after it; both below the table's size.
+	next, skip uint32
+}
+
+// Build fills a table of size slots, a prime number; each slot holds the index,
+// into weights and names, of the backend that it leads to. Backends of weight 0
+// get no slot; every other one gets at least one, and its share of the table is
+// its share of the weights, to within one slot and N/size of itself (N being
+// the number of backends).
+//
+// Backends take slots in turns, each following a permutation of the slots that
+// its name alone decides, so the order of the backends does not matter. The
+// heaviest has a turn in each round and the others in proportion to it: the
+// weighting of the paper's section 3.4 ("relative frequency of the backends'
+// turns").
+//
+// Errors: those that CheckSize returns, ErrNoBackend, ErrSizeTooSmall,
+// ErrDuplicateName, ErrMismatch.
+func Build(weights []uint32, names []string, size uint32) ([]uint32, error) {
+	if err := CheckSize(size); err != nil {
+		return nil, err
+	}
+	candidates, err := prepare(weights, names, size)
+	if err != nil {
+		return nil, err
+	}
+	return fill(candidates, size), nil
+}
+
+// prepare returns the backends with a weight, sorted by name.
+func prepare(weights []uint32, names []string, size uint32) ([]candidate, error) {
+	if len(weights) != len(names) {
+		return nil, fmt.Errorf("%w: %d weights, %d names", ErrMismatch, len(weights), len(names))
+	}
+	var list []candidate
+	for i, weight := range weights {
+		if weight > 0 {
+			list = append(list, newCandidate(names[i], uint32(i), weight, size))
+		}
+	}
+	if len(list) == 0 {
+		return nil, ErrNoBackend
+	}
+	if uint64(len(list)) > uint64(size) {
+		return nil, fmt.Errorf("%w: %d backends, %d slots", ErrSizeTooSmall, len(list), size)
+	}
+	slices.SortFunc(list, func(a, b candidate) int { return cmp.Compare(a.name, b.name) })
+	for i := 1; i < len(list); i++ {
+		if list[i].name == list[i-1].name {
+			return nil, fmt.Errorf("%w: %q", ErrDuplicateName, list[i].name)
+		}
+	}
+	return list, nil
+}
+
+// newCandidate derives offset and skip of the permutation from the name, as in
+// the paper, from the two halves of one hash. SHA-256 because it mixes short,
+// similar names well and gives the same table on every machine and release.
+func newCandidate(name string, index, weight, size uint32) candidate {
+	sum := sha256.Sum256([]byte(name))
+	h1, h2 := binary.BigEndian.Uint64(sum[0:8]), binary.BigEndian.Uint64(sum[8:16])
+	return candidate{
+		name:   name,
+		index:  index,
+		weight: uint64(weight),
+		next:   uint32(h1 % uint64(size)),
+		skip:   uint32(h2%uint64(size-1)) + 1,
+	}
+}
+
+// fill lets the candidates take slots in turns until none is free. The first
+// round gives a turn to every candidate, so each has at least one slot.
+func fill(candidates []candidate, size uint32) []uint32 {
+	table := make([]uint32, size)
+	for i := range table {
+		table[i] = free
+	}
+	var heaviest uint64
+	for i := range candidates {
+		heaviest = max(heaviest, candidates[i].weight)
+	}
+	left := size
+	for round := uint64(0); ; round++ {
+		for i := range candidates {
+			c := &candidates[i]
+			if round*c.weight < c.due {
+				continue
+			}
+			c.due += heaviest
+			c.take(table)
+			if left--; left == 0 {
+				return table
+			}
+		}
+	}
+}
+
+// take puts the candidate into the first free slot of its permutation. The
+// caller guarantees that there is one.
+func (c *candidate) take(table []uint32) {
+	size := uint32(len(table))
+	for {
+		slot := c.next
+		if c.next += c.skip; c.next >= size {
+			c.next -= size
+		}
+		if table[slot] == free {
+			table[slot] = c.index
+			return
+		}
+	}
+}
