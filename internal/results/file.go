@@ -1,0 +1,139 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package results
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+)
+
+// Errors that a caller of Load may want to tell apart.
+var (
+	// ErrTruncated says that a results file ends before its JSON does.
+	ErrTruncated = errors.New("the file ends in the middle")
+	// ErrSchema says that a results file has a schema other than Schema.
+	ErrSchema = errors.New("unknown schema")
+	// ErrInvalid says that a run breaks the contract; see Validate.
+	ErrInvalid = errors.New("not a valid run")
+)
+
+// Load reads and validates the results file at path. Its errors name the file
+// and, where the JSON is at fault, the line and column. Errors: that of the
+// file system, ErrTruncated, ErrSchema, ErrInvalid, or one about the JSON.
+func Load(path string) (*Run, error) {
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return nil, fmt.Errorf("reading results: %w", err)
+	}
+	run, err := parse(data)
+	if err != nil {
+		return nil, fmt.Errorf("reading results: %s%w", path, err)
+	}
+	return run, nil
+}
+
+// parse decodes data. The text of its error is meant to stand right behind a
+// file name, and so starts with ":".
+func parse(data []byte) (*Run, error) {
+	var head struct {
+		Schema *int `json:"schema"`
+	}
+	if err := decode(data, &head); err != nil {
+		return nil, err
+	}
+	switch {
+	case head.Schema == nil:
+		return nil, fmt.Errorf(": %w: there is no \"schema\"; is this a results.json of `jeoul bench`?", ErrSchema)
+	case *head.Schema != Schema:
+		return nil, fmt.Errorf(": %w %d: this jeoul reads schema %d; use the jeoul that wrote the file", ErrSchema, *head.Schema, Schema)
+	}
+	var run Run
+	if err := decode(data, &run); err != nil {
+		return nil, err
+	}
+	if err := run.Validate(); err != nil {
+		return nil, fmt.Errorf(": %w", err)
+	}
+	return &run, nil
+}
+
+// decode reads exactly one JSON value and says where it broke off.
+func decode(data []byte, into any) error {
+	decoder := json.NewDecoder(bytes.NewReader(data))
+	err := decoder.Decode(into)
+	if err == nil {
+		if _, err := decoder.Token(); !errors.Is(err, io.EOF) {
+			return fmt.Errorf(":%s: more text follows the end of the run", position(data, decoder.InputOffset()))
+		}
+		return nil
+	}
+	var syntax *json.SyntaxError
+	var kind *json.UnmarshalTypeError
+	switch {
+	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
+		return fmt.Errorf(":%s: %w: it was cut off or copied incompletely; copy it again or repeat the run",
+			position(data, int64(len(data))), ErrTruncated)
+	case errors.As(err, &syntax):
+		return fmt.Errorf(":%s: not JSON: %w", position(data, syntax.Offset-1), err)
+	case errors.As(err, &kind):
+		return fmt.Errorf(":%s: %s cannot hold a JSON %s", position(data, kind.Offset), kind.Field, kind.Value)
+	}
+	return fmt.Errorf(":%s: %w", position(data, decoder.InputOffset()), err)
+}
+
+// position turns a byte offset into "line:column", both counted from 1.
+func position(data []byte, offset int64) string {
+	before := data[:min(max(offset, 0), int64(len(data)))]
+	line := bytes.Count(before, []byte{'\n'}) + 1
+	column := len(before) - bytes.LastIndexByte(before, '\n')
+	return fmt.Sprintf("%d:%d", line, column)
+}
+
+// Save validates the run and puts it at path in one step: a reader, or a crash
+// or a full disk in the middle, sees the old file whole or the new one whole.
+func (r *Run) Save(path string) (err error) {
+	if err := r.Validate(); err != nil {
+		return fmt.Errorf("writing %s: %w", path, err)
+	}
+	data, err := json.MarshalIndent(r, "", "  ")
+	if err != nil {
+		return fmt.Errorf("writing %s: %w", path, err)
+	}
+	if err := WriteFile(path, append(data, '\n')); err != nil {
+		return fmt.Errorf("writing results: %w; the file as it was before is untouched", err)
+	}
+	return nil
+}
+
+// WriteFile puts data at path by writing a file beside it, syncing that and
+// renaming it over path, so that path never holds a part of data.
+func WriteFile(path string, data []byte) (err error) {
+	file, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*")
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if err != nil {
+			file.Close()
+			os.Remove(file.Name())
+		}
+	}()
+	if _, err := file.Write(data); err != nil {
+		return err
+	}
+	if err := file.Chmod(0o644); err != nil {
+		return err
+	}
+	if err := file.Sync(); err != nil {
+		return err
+	}
+	if err := file.Close(); err != nil {
+		return err
+	}
+	return os.Rename(file.Name(), path)
+}
