@@ -1,0 +1,16 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+/* The balancer in TC. */
+#include "ctx_tc.h"
+
+#include "balance.h"
+
+SEC(CTX_SECTION)
+int jeoul_tc(ctx_t *ctx)
+{
+	enum outcome outcome = balance(ctx);
+
+	count_outcome(outcome, ctx_packets(ctx));
+	return verdict(ctx, outcome);
+}
+
+char LICENSE[] SEC("license") = "Dual BSD/GPL";

@@ -1,0 +1,170 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/* From bytes to the fields that a decision needs. The parsers take pointers,
+ * not a context, and work the same in every hook. */
+#pragma once
+
+#include <stdbool.h>
+#include <linux/if_ether.h>
+#include <linux/in.h>
+#include <linux/ip.h>
+#include <linux/ipv6.h>
+#include <linux/tcp.h>
+#include <linux/udp.h>
+#include <bpf/bpf_endian.h>
+
+#include "types.h"
+
+/* Bits of the IPv4 fragment field: more fragments, and the offset. */
+#define IP_FRAGMENT_BITS 0x3fff
+/* Extension headers before the transport header that are walked. Real
+ * packets have none or one; the bound keeps a chain from costing more. */
+#define IPV6_MAX_EXTENSIONS 4
+#define IPV6_FRAGMENT_BITS 0xfff9
+
+/* The flag byte of a TCP header, RFC 9293 section 3.1. */
+#define TCP_FIN 0x01
+#define TCP_SYN 0x02
+#define TCP_RST 0x04
+#define TCP_ACK 0x10
+
+/* packet is a frame, understood. Addresses and ports are in network byte
+ * order. */
+struct packet {
+	struct ethhdr *eth;
+	/* IPv6, or an IPv4 address in the first word. */
+	__be32 source[4];
+	__be32 destination[4];
+	__be16 source_port;
+	__be16 destination_port;
+	/* Length of the IP packet, in bytes. */
+	__u32 length;
+	bool ipv6;
+	bool fragment;
+	/* The extension headers go beyond the bound. */
+	bool unwalked;
+	__u8 protocol;
+	__u8 tcp_flags;
+};
+
+/* mac_equal compares as two loads: the compiler would call memcmp, which
+ * does not exist here. */
+static __always_inline bool mac_equal(const __u8 *a, const volatile __u8 *b)
+{
+	return !((a[0] ^ b[0]) | (a[1] ^ b[1]) | (a[2] ^ b[2]) |
+		 (a[3] ^ b[3]) | (a[4] ^ b[4]) | (a[5] ^ b[5]));
+}
+
+/* parse_transport reads ports and, of TCP, flags. Protocols without ports
+ * leave them 0: no service has port 0. `offset` is where the header begins in
+ * the IP packet: what lies beyond the packet's own length is padding, and
+ * must not be taken for a header. */
+static __always_inline enum outcome parse_transport(struct packet *packet, void *header,
+						    __u32 offset, void *data_end)
+{
+	if (packet->protocol == IPPROTO_TCP) {
+		struct tcphdr *tcp = header;
+
+		if ((void *)(tcp + 1) > data_end || tcp->doff < 5 ||
+		    packet->length < offset + sizeof(*tcp))
+			return OUTCOME_DROPPED_MALFORMED;
+		packet->source_port = tcp->source;
+		packet->destination_port = tcp->dest;
+		packet->tcp_flags = ((__u8 *)tcp)[13];
+	} else if (packet->protocol == IPPROTO_UDP) {
+		struct udphdr *udp = header;
+
+		if ((void *)(udp + 1) > data_end || packet->length < offset + sizeof(*udp))
+			return OUTCOME_DROPPED_MALFORMED;
+		packet->source_port = udp->source;
+		packet->destination_port = udp->dest;
+	}
+	return OUTCOME_NONE;
+}
+
+static __always_inline enum outcome parse_ipv4(struct packet *packet, void *header,
+					       void *data_end)
+{
+	struct iphdr *ip = header;
+
+	if ((void *)(ip + 1) > data_end || ip->version != 4 || ip->ihl < 5)
+		return OUTCOME_DROPPED_MALFORMED;
+	packet->length = bpf_ntohs(ip->tot_len);
+	if (packet->length < ip->ihl * 4)
+		return OUTCOME_DROPPED_MALFORMED;
+	packet->source[0] = ip->saddr;
+	packet->destination[0] = ip->daddr;
+	packet->protocol = ip->protocol;
+	packet->fragment = ip->frag_off & bpf_htons(IP_FRAGMENT_BITS);
+	if (packet->fragment)
+		return OUTCOME_NONE;
+	return parse_transport(packet, header + ip->ihl * 4, ip->ihl * 4, data_end);
+}
+
+/* parse_ipv6 walks the extension headers that may precede the transport
+ * header, RFC 8200 section 4.1. */
+static __always_inline enum outcome parse_ipv6(struct packet *packet, void *header,
+					       void *data_end)
+{
+	struct ipv6hdr *ip = header;
+	__u32 offset = sizeof(*ip);
+
+	if ((void *)(ip + 1) > data_end || ip->version != 6)
+		return OUTCOME_DROPPED_MALFORMED;
+	packet->length = sizeof(*ip) + bpf_ntohs(ip->payload_len);
+	packet->ipv6 = true;
+	__builtin_memcpy(packet->source, &ip->saddr, sizeof(packet->source));
+	__builtin_memcpy(packet->destination, &ip->daddr, sizeof(packet->destination));
+	packet->protocol = ip->nexthdr;
+	header = ip + 1;
+#pragma unroll
+	for (int i = 0; i < IPV6_MAX_EXTENSIONS; i++) {
+		__u8 *extension = header;
+
+		switch (packet->protocol) {
+		case IPPROTO_HOPOPTS:
+		case IPPROTO_ROUTING:
+		case IPPROTO_DSTOPTS:
+			if ((void *)(extension + 8) > data_end)
+				return OUTCOME_DROPPED_MALFORMED;
+			packet->protocol = extension[0];
+			header += (extension[1] + 1) * 8;
+			offset += (extension[1] + 1) * 8;
+			break;
+		case IPPROTO_FRAGMENT:
+			if ((void *)(extension + 8) > data_end)
+				return OUTCOME_DROPPED_MALFORMED;
+			packet->protocol = extension[0];
+			/* An atomic fragment (RFC 6946) is a whole packet. */
+			packet->fragment = *(__be16 *)(extension + 2) &
+					   bpf_htons(IPV6_FRAGMENT_BITS);
+			if (packet->fragment)
+				return OUTCOME_NONE;
+			header += 8;
+			offset += 8;
+			break;
+		default:
+			return parse_transport(packet, header, offset, data_end);
+		}
+	}
+	packet->unwalked = true;
+	return OUTCOME_NONE;
+}
+
+/* parse fills packet from a frame that starts at data. OUTCOME_NONE: all of
+ * it was understood, or as much as is needed to tell whose it is. */
+static __always_inline enum outcome parse(struct packet *packet, void *data, void *data_end,
+					  const volatile __u8 *own_mac)
+{
+	struct ethhdr *eth = data;
+
+	if ((void *)(eth + 1) > data_end)
+		return OUTCOME_DROPPED_MALFORMED;
+	packet->eth = eth;
+	if (!mac_equal(eth->h_dest, own_mac))
+		return OUTCOME_PASSED_OTHER_HOST;
+	if (eth->h_proto == bpf_htons(ETH_P_IP))
+		return parse_ipv4(packet, eth + 1, data_end);
+	if (eth->h_proto == bpf_htons(ETH_P_IPV6))
+		return parse_ipv6(packet, eth + 1, data_end);
+	return OUTCOME_PASSED_NOT_IP;
+}

@@ -1,0 +1,166 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package datapath
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/btf"
+
+	"github.com/jeoul/jeoul/internal/lb"
+)
+
+// Counters is what happened to packets since the datapath was opened.
+type Counters struct {
+	// Outcomes lists every outcome, those of no packet too. Each packet is in
+	// exactly one.
+	Outcomes []OutcomeCount
+	Backends map[lb.BackendKey]BackendCount
+}
+
+// OutcomeCount is how many packets ended in one way.
+type OutcomeCount struct {
+	Name, Help string
+	Packets    uint64
+}
+
+// BackendCount is what was sent on to a backend.
+type BackendCount struct {
+	// Packets as on the wire: the segments of a GSO packet count one each.
+	Packets uint64
+	// Bytes of IP packets, without the Ethernet frame.
+	Bytes uint64
+	// Connections are new flows where flows are tracked; otherwise SYNs that
+	// were sent on, retransmitted ones included.
+	Connections uint64
+}
+
+func (c BackendCount) plus(o BackendCount) BackendCount {
+	return BackendCount{c.Packets + o.Packets, c.Bytes + o.Bytes, c.Connections + o.Connections}
+}
+
+func (c BackendCount) minus(o BackendCount) BackendCount {
+	return BackendCount{c.Packets - o.Packets, c.Bytes - o.Bytes, c.Connections - o.Connections}
+}
+
+// outcomeHelp says what an outcome means to the person who reads it.
+var outcomeHelp = map[xdpOutcome]string{
+	xdpOutcomeOUTCOME_FORWARDED:                 "sent on to a backend",
+	xdpOutcomeOUTCOME_PASSED_OTHER_HOST:         "left alone: the frame was for another host's MAC address, or for a group",
+	xdpOutcomeOUTCOME_PASSED_NOT_IP:             "left to the kernel: neither IPv4 nor IPv6 (ARP, VLAN-tagged frames, …)",
+	xdpOutcomeOUTCOME_PASSED_NO_SERVICE:         "left to the kernel: no service has this address, port and protocol",
+	xdpOutcomeOUTCOME_DROPPED_MALFORMED:         "dropped: the headers contradict the packet",
+	xdpOutcomeOUTCOME_DROPPED_FRAGMENT:          "dropped: a fragment for a VIP; only the first bears a port",
+	xdpOutcomeOUTCOME_DROPPED_EXTENSION_HEADERS: "dropped: a packet for a VIP with more IPv6 extension headers than are walked",
+	xdpOutcomeOUTCOME_DROPPED_NO_BACKEND:        "dropped: no backend of the service can take packets",
+	xdpOutcomeOUTCOME_DROPPED_BACKEND_DOWN:      "dropped: the flow's backend has no known MAC address",
+}
+
+// outcomeNames reads the names from the program's own type information, so
+// that the list has one home.
+func outcomeNames(spec *ebpf.CollectionSpec) ([]string, error) {
+	var outcome *btf.Enum
+	if err := spec.Types.TypeByName("outcome", &outcome); err != nil {
+		return nil, fmt.Errorf("reading the outcomes' names from the eBPF object: %v", err)
+	}
+	names := make([]string, xdpOutcomeOUTCOME_COUNT)
+	for _, value := range outcome.Values {
+		if value.Value < uint64(xdpOutcomeOUTCOME_COUNT) {
+			names[value.Value] = strings.ToLower(strings.TrimPrefix(value.Name, "OUTCOME_"))
+		}
+	}
+	return names, nil
+}
+
+// ledger corrects what the maps say: an index that changes its owner starts
+// from 0, and a map that was replaced is not forgotten.
+type ledger struct {
+	// before[i] is what index i had counted when its present owner came.
+	before map[uint32]BackendCount
+	// carried[i] is what index i counted in maps that were replaced.
+	carried map[uint32]BackendCount
+}
+
+// settle takes note of a change from one generation to the next, after the
+// swap. Reading fails only for maps that are gone; then there is nothing to carry.
+func (l *ledger) settle(old, next *shared, from, to places) {
+	if l.before == nil {
+		l.before, l.carried = map[uint32]BackendCount{}, map[uint32]BackendCount{}
+	}
+	if old != nil && old.counts != next.counts {
+		for index := range uint32(len(from.generations)) {
+			if count, err := readBackend(old.counts, index); err == nil {
+				l.carried[index] = l.carried[index].plus(count)
+			}
+		}
+	}
+	for _, place := range to.backends {
+		if int(place.index) < len(from.generations) && from.generations[place.index] == place.generation {
+			continue
+		}
+		count, err := readBackend(next.counts, place.index)
+		if err == nil {
+			l.before[place.index] = count.plus(l.carried[place.index])
+		}
+	}
+}
+
+// Counters reads everything. It does not stop the packets: figures of
+// different backends may be a few packets apart in time.
+func (d *Datapath) Counters() (Counters, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.current == nil {
+		return Counters{}, nil
+	}
+	outcomes, err := readOutcomes(d.shared.outcomes)
+	if err != nil {
+		return Counters{}, err
+	}
+	backends := make(map[lb.BackendKey]BackendCount, len(d.current.places.backends))
+	for key, place := range d.current.places.backends {
+		count, err := readBackend(d.shared.counts, place.index)
+		if err != nil {
+			return Counters{}, err
+		}
+		backends[key] = count.plus(d.ledger.carried[place.index]).minus(d.ledger.before[place.index])
+	}
+	return Counters{Outcomes: outcomes, Backends: backends}, nil
+}
+
+func readOutcomes(m *ebpf.Map) ([]OutcomeCount, error) {
+	spec, err := xdpProgram.load()
+	if err != nil {
+		return nil, fmt.Errorf("reading the embedded eBPF program: %v", err)
+	}
+	names, err := outcomeNames(spec)
+	if err != nil {
+		return nil, err
+	}
+	counts := make([]OutcomeCount, len(names))
+	for i, name := range names {
+		var perCPU []uint64
+		if err := m.Lookup(uint32(i), &perCPU); err != nil {
+			return nil, fmt.Errorf("reading the counter %s: %v", name, err)
+		}
+		counts[i] = OutcomeCount{Name: name, Help: outcomeHelp[xdpOutcome(i)]}
+		for _, n := range perCPU {
+			counts[i].Packets += n
+		}
+	}
+	return counts, nil
+}
+
+func readBackend(m *ebpf.Map, index uint32) (BackendCount, error) {
+	var perCPU []xdpBackendCount
+	if err := m.Lookup(index, &perCPU); err != nil {
+		return BackendCount{}, fmt.Errorf("reading the counters of backend index %d: %v", index, err)
+	}
+	var sum BackendCount
+	for _, c := range perCPU {
+		sum = sum.plus(BackendCount{c.Packets, c.Bytes, c.Connections})
+	}
+	return sum, nil
+}

@@ -1,0 +1,19 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package datapath
+
+import "errors"
+
+// Errors that callers may test for.
+var (
+	// ErrNoRights: the process may not load or attach eBPF programs.
+	ErrNoRights = errors.New("no right to load or attach eBPF programs")
+	// ErrNoInterface: there is no such interface in this network namespace.
+	ErrNoInterface = errors.New("no such interface")
+	// ErrBusy: another XDP program is attached to the interface.
+	ErrBusy = errors.New("another XDP program is attached")
+	// ErrUnsupported: the kernel or the driver lacks what is needed.
+	ErrUnsupported = errors.New("not supported by this kernel or driver")
+	// ErrClosed: the datapath was closed.
+	ErrClosed = errors.New("datapath is closed")
+)
