@@ -1,0 +1,226 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package config
+
+import (
+	"encoding"
+	"net/netip"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+
+	"go.yaml.in/yaml/v3"
+
+	"github.com/jeoul/jeoul/internal/lb"
+	"github.com/jeoul/jeoul/internal/maglev"
+)
+
+// What the kernel leaves room for, without the closing zero: IFNAMSIZ in
+// <linux/if.h>, sun_path in <linux/un.h>.
+const (
+	maxInterfaceName = 15
+	maxSocketPath    = 107
+)
+
+// maxName bounds the names of services and backends, which stand in tables.
+const maxName = 64
+
+// root reads the whole file.
+func (p *parser) root(node *yaml.Node) {
+	p.mapping(node, "", []key{
+		{"interface", true, p.interfaceName},
+		{"hook", false, p.text(&p.cfg.Hook)},
+		{"socket", false, p.socket},
+		{"table_size", false, p.tableSize},
+		{"services", true, p.services},
+	})
+}
+
+func (p *parser) services(node *yaml.Node, field string) {
+	p.sequence(node, field, func(i int, item *yaml.Node, field string) {
+		p.cfg.Services = append(p.cfg.Services, lb.Service{Protocol: lb.TCP, Mode: lb.L2DSR, Scheduler: lb.Maglev})
+		s := &p.cfg.Services[i]
+		p.mapping(item, field, []key{
+			{"name", true, p.name(&s.Name)},
+			{"vip", true, p.address(&s.VIP)},
+			{"port", true, p.number(&s.Port, 1)},
+			{"protocol", false, p.text(&s.Protocol)},
+			{"mode", false, p.text(&s.Mode)},
+			{"scheduler", false, p.text(&s.Scheduler)},
+			{"backends", true, p.backends(s)},
+		})
+		// The service's port may stand below its backends.
+		for j := range s.Backends {
+			if _, written := p.cfg.lines[BackendField(i, j, "port")]; !written {
+				s.Backends[j].Port = s.Port
+			}
+		}
+	})
+	if len(node.Content) == 0 && node.Kind == yaml.SequenceNode {
+		p.fail(field, "empty; add at least one service")
+	}
+}
+
+func (p *parser) backends(s *lb.Service) func(*yaml.Node, string) {
+	return func(node *yaml.Node, field string) {
+		p.sequence(node, field, func(j int, item *yaml.Node, field string) {
+			s.Backends = append(s.Backends, lb.Backend{Weight: 1})
+			b := &s.Backends[j]
+			p.mapping(item, field, []key{
+				{"name", true, p.name(&b.Name)},
+				{"address", true, p.address(&b.Address)},
+				{"port", false, p.number(&b.Port, 1)},
+				{"weight", false, p.number(&b.Weight, 0)},
+			})
+		})
+		if len(node.Content) == 0 && node.Kind == yaml.SequenceNode {
+			p.fail(field, "empty; add at least one backend")
+		}
+	}
+}
+
+func (p *parser) interfaceName(node *yaml.Node, field string) {
+	name, ok := p.scalar(node, field)
+	switch {
+	case !ok:
+	case name == "":
+		p.fail(field, "empty; write the name of the interface that the packets arrive on, as `ip link` shows it")
+	case len(name) > maxInterfaceName:
+		p.fail(field, "%s is longer than the %d bytes that the kernel allows", quote(name), maxInterfaceName)
+	case name == "." || name == ".." || strings.ContainsFunc(name, func(r rune) bool {
+		return r == '/' || r == ':' || !unicode.IsGraphic(r) || unicode.IsSpace(r)
+	}):
+		p.fail(field, "%s cannot be the name of an interface; write it as `ip link` shows it", quote(name))
+	default:
+		p.cfg.Interface = name
+	}
+}
+
+func (p *parser) socket(node *yaml.Node, field string) {
+	path, ok := p.scalar(node, field)
+	switch {
+	case !ok:
+	case !filepath.IsAbs(path) || strings.ContainsRune(path, 0):
+		p.fail(field, "%s is not an absolute path; write one such as %s", quote(path), DefaultSocket)
+	case len(path) > maxSocketPath:
+		p.fail(field, "longer than the %d bytes that the kernel allows for a unix socket", maxSocketPath)
+	default:
+		p.cfg.Socket = filepath.Clean(path)
+	}
+}
+
+func (p *parser) tableSize(node *yaml.Node, field string) {
+	text, ok := p.scalar(node, field)
+	if !ok {
+		return
+	}
+	size, ok := decimal(text, maglev.MaxSize)
+	if !ok {
+		p.fail(field, "%s is not a whole number up to %d; use a prime such as %d", quote(text), maglev.MaxSize, maglev.DefaultSize)
+		return
+	}
+	if err := maglev.CheckSize(uint32(size)); err != nil {
+		p.fail(field, "%v", err)
+		return
+	}
+	p.cfg.TableSize = uint32(size)
+}
+
+// name returns a reader of a service's or backend's name.
+func (p *parser) name(to *string) func(*yaml.Node, string) {
+	return func(node *yaml.Node, field string) {
+		name, ok := p.scalar(node, field)
+		switch {
+		case !ok:
+		case name == "":
+			p.fail(field, "empty; give it a name")
+		case utf8.RuneCountInString(name) > maxName:
+			p.fail(field, "longer than %d characters", maxName)
+		case strings.ContainsFunc(name, func(r rune) bool {
+			return !unicode.IsLetter(r) && !unicode.IsDigit(r) && !strings.ContainsRune("-_.:", r)
+		}):
+			p.fail(field, "%s holds something else than letters, digits and - _ . :", quote(name))
+		default:
+			*to = name
+		}
+	}
+}
+
+// text returns a reader of a value that knows its own spelling.
+func (p *parser) text(to encoding.TextUnmarshaler) func(*yaml.Node, string) {
+	return func(node *yaml.Node, field string) {
+		text, ok := p.scalar(node, field)
+		if !ok {
+			return
+		}
+		if err := to.UnmarshalText([]byte(text)); err != nil {
+			p.fail(field, "%v", err)
+		}
+	}
+}
+
+// number returns a reader of a whole number of at least low, at most 65535.
+func (p *parser) number(to *uint16, low uint64) func(*yaml.Node, string) {
+	return func(node *yaml.Node, field string) {
+		text, ok := p.scalar(node, field)
+		if !ok {
+			return
+		}
+		n, ok := decimal(text, 65535)
+		if !ok || n < low {
+			p.fail(field, "%s is not a whole number from %d to 65535", quote(text), low)
+			return
+		}
+		*to = uint16(n)
+	}
+}
+
+// decimal parses plain decimal digits up to limit. The other spellings of
+// YAML's numbers are left out: 010 is 8 there, and 1e3 a fraction.
+func decimal(text string, limit uint64) (uint64, bool) {
+	n, err := strconv.ParseUint(text, 10, 64)
+	return n, err == nil && n <= limit && strconv.FormatUint(n, 10) == text
+}
+
+// address returns a reader of an address that a host can have.
+func (p *parser) address(to *netip.Addr) func(*yaml.Node, string) {
+	return func(node *yaml.Node, field string) {
+		text, ok := p.scalar(node, field)
+		if !ok {
+			return
+		}
+		addr, err := netip.ParseAddr(text)
+		if message := badAddress(text, addr, err); message != "" {
+			p.fail(field, "%s %s", quote(text), message)
+			return
+		}
+		*to = addr
+	}
+}
+
+// badAddress says why an address cannot be that of a service or a backend, and
+// what to write instead; "" if it can.
+func badAddress(text string, addr netip.Addr, err error) string {
+	if prefix, prefixErr := netip.ParsePrefix(text); prefixErr == nil {
+		return "is a prefix; write the address alone, " + prefix.Addr().String()
+	}
+	switch {
+	case err != nil:
+		return "is not an IP address; write one such as 192.0.2.1 or 2001:db8::1"
+	case addr.Zone() != "":
+		return "has a zone; write " + addr.WithZone("").String() + ", the zone is that of the interface"
+	case addr.Is4In6():
+		return "is an IPv4 address in IPv6 clothing; write " + addr.Unmap().String()
+	case addr.IsUnspecified():
+		return "is the unspecified address; write the one that clients or the balancer reach"
+	case addr.IsMulticast():
+		return "is a multicast address; use a unicast one"
+	case addr.IsLoopback():
+		return "is a loopback address, which never leaves its host; use another"
+	case addr == netip.AddrFrom4([4]byte{255, 255, 255, 255}):
+		return "is the broadcast address; use a unicast one"
+	}
+	return ""
+}

@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package config
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// Problem is one thing in a configuration that cannot be used as it stands.
+type Problem struct {
+	// File is the name that the configuration was read under.
+	File string
+	// Line counts from 1; 0 where the whole file is meant.
+	Line int
+	// Field is the path to the value, such as services[0].backends[2].weight
+	// (indices count from 0); empty where the whole file is meant.
+	Field string
+	// Message says what is wrong and what to write instead.
+	Message string
+}
+
+// Error returns "file:line: field: message".
+func (p Problem) Error() string { return p.String() }
+
+// String returns "file:line: field: message".
+func (p Problem) String() string {
+	var b strings.Builder
+	b.WriteString(p.File)
+	if p.Line > 0 {
+		fmt.Fprintf(&b, ":%d", p.Line)
+	}
+	b.WriteString(": ")
+	if p.Field != "" {
+		b.WriteString(p.Field + ": ")
+	}
+	b.WriteString(p.Message)
+	return b.String()
+}
+
+// Problems is every problem of a configuration, in the order of the lines.
+type Problems []Problem
+
+// Error returns a line for each problem.
+func (ps Problems) Error() string {
+	lines := make([]string, len(ps))
+	for i, p := range ps {
+		lines[i] = p.String()
+	}
+	return strings.Join(lines, "\n")
+}
+
+// Err returns the problems as an error, and nil where there are none.
+func (ps Problems) Err() error {
+	if len(ps) == 0 {
+		return nil
+	}
+	return ps
+}
+
+// sortByLine keeps the order in which the problems of one line were found.
+func (ps Problems) sortByLine() {
+	slices.SortStableFunc(ps, func(a, b Problem) int { return cmp.Compare(a.Line, b.Line) })
+}
