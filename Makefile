@@ -1,18 +1,95 @@
 # SPDX-License-Identifier: Apache-2.0
 #
-# `make demo` and `make test` do everything on a fresh Debian machine.
+# `make help` lists the targets. `make demo` and `make test` do everything on a
+# fresh Debian machine, as root or as a user with sudo: files are made as the
+# user, and only what needs root runs through sudo.
 
-GO      ?= go
+SHELL       := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+# The targets depend on each other in order (deps before build); what can run
+# at once, `go` runs at once.
+.NOTPARALLEL:
+
+# A go that can build this tree. `make GO=/path/to/go` chooses another.
+GO      ?= scripts/go.sh
 BIN     := bin/jeoul
-BPF_SRC := $(wildcard bpf/*.c bpf/*.h)
+RESULTS ?= results
+# Length of each fuzz target's run, as `go test -fuzztime` takes it.
+FUZZTIME ?= 20s
+# More flags for `go test`, such as -v or -run=NAME.
+TESTFLAGS ?=
+STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
+
+# A static binary, which needs no C compiler; `make CGO_ENABLED=1 TESTFLAGS=-race test-unit` does.
+export CGO_ENABLED ?= 0
+
+AS_ROOT   := scripts/as-root.sh
+GIVE_BACK := scripts/give-back.sh
 
 .PHONY: build
-build: generate
-	$(GO) build -o $(BIN) ./cmd/jeoul
+build: generate ## build bin/jeoul (the default)
+	@$(GO) build -buildvcs=auto -o $(BIN) ./cmd/jeoul
+	@$(GIVE_BACK) bin internal
+
+.PHONY: help
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+.PHONY: deps
+deps: ## install what is missing: Debian packages, and Go if it is too old
+	@scripts/deps.sh
+
+.PHONY: demo
+demo: rights-demo deps build ## weigh L2DSR against a proxy, in the short form; needs root
+	@mkdir -p $(RESULTS)
+	@trap '$(AS_ROOT) $(GIVE_BACK) $(RESULTS)' EXIT; \
+	$(AS_ROOT) $(BIN) bench run suites/l2dsr-bmt.yaml --quick -o $(RESULTS)/demo
+	@printf 'Report: %s\n' $(RESULTS)/demo/*.html
+
+.PHONY: test
+test: rights-test deps build ## run every test; needs root
+	$(GO) vet ./...
+	JEOUL_TEST_ROOT=1 $(GO) test -count=1 -timeout=15m -exec="'$(CURDIR)/$(AS_ROOT)'" $(TESTFLAGS) ./...
+
+.PHONY: test-unit
+test-unit: generate ## run the tests that need no root; the others skip
+	$(GO) test $(TESTFLAGS) ./...
+
+.PHONY: bench
+bench: rights-bench deps build ## measure the data plane and the Go code into results/bench; needs root
+	@mkdir -p $(RESULTS)/bench
+	$(AS_ROOT) $(BIN) bench packets | tee $(RESULTS)/bench/packets.txt
+	$(GO) test -run='^$$' -bench=. -benchmem ./... | tee $(RESULTS)/bench/go.txt
+	@$(GIVE_BACK) $(RESULTS)
+
+.PHONY: fuzz
+fuzz: generate ## run each fuzz target for FUZZTIME (20s)
+	@GO='$(GO)' scripts/fuzz.sh $(FUZZTIME)
+
+.PHONY: lint
+lint: generate ## check style and the house's rules: see CONTRIBUTING.md
+	@GO='$(GO)' STATICCHECK='$(STATICCHECK)' scripts/lint.sh
+
+# Generated code is not committed: it is made of bpf/ by clang. The stamp stands
+# for all of it; without any generated file left, it does not count.
+GENERATED := $(wildcard internal/*/*_bpfel.go internal/*/*_bpfel.o internal/*/*/*_bpfel.go internal/*/*/*_bpfel.o)
+STAMP     := bin/.generated
 
 .PHONY: generate
-generate: internal/datapath/.generated
+generate: $(STAMP) ## make the Go code and objects of the eBPF programs
 
-internal/datapath/.generated: $(BPF_SRC) internal/datapath/generate.go
-	$(GO) generate ./internal/datapath
-	touch $@
+$(STAMP): $(wildcard bpf/*.c bpf/*.h internal/*/generate.go internal/*/*/generate.go) go.mod $(if $(GENERATED),,always)
+	@$(GO) generate ./...
+	@mkdir -p $(@D)
+	@touch $@
+
+.PHONY: always
+always:
+
+.PHONY: clean
+clean: ## delete what was built and generated; results and the Go cache stay
+	rm -rf bin $(GENERATED)
+
+# rights-WHAT fails at once, rather than after the build, where root is out of reach.
+rights-%:
+	@$(AS_ROOT) --check 'make $*'

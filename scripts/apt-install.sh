@@ -1,0 +1,69 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+#
+# apt-install.sh PACKAGE...: the part of `make deps` that needs root. Installs
+# the packages without letting the services that some of them bring take this
+# machine's ports, neither now nor at the next boot.
+set -euo pipefail
+. "$(dirname "$0")/lib.sh"
+
+services=(nginx haproxy)
+policy=/usr/sbin/policy-rc.d
+mark='Made by make deps of jeoul for the time of one installation'
+ours=
+
+unit_exists() {
+	[ -e "/lib/systemd/system/$1.service" ] || [ -e "/etc/init.d/$1" ]
+}
+
+# hold_services keeps invoke-rc.d from starting anything. A policy that the
+# machine already has is its administrator's and stays as it is; one that a
+# killed run of ours left is taken over.
+hold_services() {
+	if [ -e "$policy" ] && ! grep -q "$mark" "$policy"; then
+		return
+	fi
+	ours=yes
+	printf '#!/bin/sh\n# %s.\nexit 101\n' "$mark" >"$policy"
+	chmod 755 "$policy"
+}
+
+release_services() {
+	[ -z "$ours" ] || rm -f "$policy"
+}
+
+# disable NAME: no start at boot, and stopped if the machine's own policy let
+# it start. Only for services that this run installed.
+disable() {
+	if [ -d /run/systemd/system ]; then
+		systemctl --quiet disable --now "$1.service"
+	else
+		update-rc.d "$1" disable >/dev/null 2>&1
+		deb-systemd-helper disable "$1.service" >/dev/null 2>&1 || true
+	fi
+	printf '%s: installed, not running and not started at boot (to change that: systemctl enable --now %s).\n' "$1" "$1"
+}
+
+new=()
+for service in "${services[@]}"; do
+	unit_exists "$service" || new+=("$service")
+done
+
+finish() {
+	local service
+	release_services
+	for service in ${new[@]+"${new[@]}"}; do
+		unit_exists "$service" || continue
+		disable "$service" || printf '%s was installed and may be running; stop it yourself.\n' "$service" >&2
+	done
+}
+trap finish EXIT
+hold_services
+
+# needrestart, where installed, would otherwise ask on the terminal.
+export DEBIAN_FRONTEND=noninteractive NEEDRESTART_SUSPEND=1
+apt=(apt-get -q -o DPkg::Lock::Timeout=300 -o Dpkg::Use-Pty=0)
+"${apt[@]}" update ||
+	printf 'apt-get update failed for some source; going on with the lists that are here.\n' >&2
+"${apt[@]}" install --yes --no-install-recommends "$@" ||
+	die "apt-get could not install: $*" "its own message is above; put that right and run \`make deps\` again"

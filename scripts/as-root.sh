@@ -1,0 +1,34 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+#
+# as-root.sh COMMAND...: runs the command with root's rights, through sudo if
+# need be, in the same directory, with this PATH and the JEOUL_* variables.
+# `go test -exec` runs test binaries through it.
+#
+# as-root.sh --check WHAT: only makes sure that this will work, asking for the
+# password now, and otherwise says that WHAT needs root.
+set -euo pipefail
+. "$(dirname "$0")/lib.sh"
+
+refuse() {
+	die "$1 needs root (for packages, network namespaces and eBPF), and you are $(id -un): $2"
+}
+
+if [ "${1:-}" = --check ]; then
+	[ "$(id -u)" = 0 ] && exit
+	command -v sudo >/dev/null || refuse "$2" "sudo is not installed. Run it as root."
+	sudo -n true 2>/dev/null && exit
+	[ -t 0 ] || refuse "$2" "sudo wants a password and there is no terminal to ask on. Run it as root."
+	printf '%s needs root; sudo may ask for your password.\n' "$2"
+	sudo -v || refuse "$2" "sudo does not let you. Run it as root."
+	exit
+fi
+
+export PATH
+[ "$(id -u)" = 0 ] && exec "$@"
+
+pass=("PATH=$PATH")
+for name in ${!JEOUL_@}; do
+	pass+=("$name=${!name}")
+done
+exec sudo env "${pass[@]}" "$@"

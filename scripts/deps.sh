@@ -1,0 +1,69 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+#
+# Installs what building, testing and the laboratory need and this machine
+# lacks: Debian packages through apt, and a Go toolchain through the Go module
+# proxy where the packaged one is too old to fetch it itself. Says nothing when
+# nothing is missing.
+set -euo pipefail
+. "$(dirname "$0")/lib.sh"
+
+# What must be there (a program, or a file by its path), the package that
+# brings it, and what it is for.
+needs() {
+	cat <<-'END'
+		/etc/ssl/certs/ca-certificates.crt ca-certificates HTTPS to the Go module proxy
+		clang               clang         compiles the eBPF programs
+		llvm-strip          llvm          strips the eBPF objects
+		/usr/include/bpf/bpf_helpers.h libbpf-dev headers of the eBPF programs
+		/usr/include/linux/bpf.h linux-libc-dev headers of the eBPF programs
+		ip                  iproute2      shows the laboratory's links and sockets
+		ethtool             ethtool       shows what offloads are in use
+		nginx               nginx-light   the laboratory's web servers
+		haproxy             haproxy       the proxy that is weighed
+		ab                  apache2-utils load: a connection for each request
+		wrk                 wrk           load: kept-alive connections
+		iperf3              iperf3        load: bulk transfer
+		tcpdump             tcpdump       shows the laboratory's packets
+		ps                  procps        ps and sysctl
+		ping                iputils-ping  reaches hosts in tests
+	END
+}
+
+there() {
+	case $1 in
+	/*) [ -e "$1" ] ;;
+	*) command -v "$1" >/dev/null ;;
+	esac
+}
+
+# go_can_come: with what is installed, is a good Go here or can one be fetched?
+go_can_come() {
+	find_go >/dev/null || command -v go >/dev/null
+}
+
+missing=()
+reasons=()
+while read -r what package why; do
+	there "$what" && continue
+	missing+=("$package")
+	reasons+=("$(printf '  %-16s %s' "$package" "$why")")
+done < <(needs)
+if ! go_can_come; then
+	missing+=(golang-go)
+	reasons+=("$(printf '  %-16s %s' golang-go "builds jeoul, or fetches the Go $(wanted_go) that does")")
+fi
+
+if [ ${#missing[@]} -gt 0 ]; then
+	printf 'These Debian packages are missing:\n'
+	printf '%s\n' "${reasons[@]}"
+	command -v apt-get >/dev/null ||
+		die "there is no apt-get here: install the counterparts of these packages yourself, then run make again"
+	"$TREE/scripts/as-root.sh" --check "installing packages" || die \
+		"the packages were not installed. Either have an administrator run" \
+		"  apt-get install --no-install-recommends ${missing[*]}" \
+		"or run \`make deps\` as root, then run make again as yourself."
+	"$TREE/scripts/as-root.sh" "$TREE/scripts/apt-install.sh" "${missing[@]}"
+fi
+
+find_go >/dev/null || "$TREE/scripts/fetch-go.sh"

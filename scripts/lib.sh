@@ -1,0 +1,74 @@
+# SPDX-License-Identifier: Apache-2.0
+# shellcheck shell=bash
+#
+# What the other scripts share; sourced, never run.
+
+TREE=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+
+# A normal user's PATH on Debian lacks the sbin directories, where nginx,
+# haproxy, ethtool and tcpdump are.
+PATH=$PATH:/usr/local/sbin:/usr/sbin:/sbin
+
+die() {
+	printf 'error: %s\n' "$@" >&2
+	exit 1
+}
+
+# wanted_go prints the Go version to fetch where none is good enough, and
+# least_go the oldest that can build the tree; go.mod is the home of both.
+wanted_go() {
+	awk '$1 == "toolchain" { sub(/^go/, "", $2); t = $2 } $1 == "go" { g = $2 } END { print t ? t : g }' "$TREE/go.mod"
+}
+
+least_go() {
+	awk '$1 == "go" { print $2 }' "$TREE/go.mod"
+}
+
+# fetched_go is where scripts/fetch-go.sh puts a toolchain: in the user's
+# cache, so that all clones share it and `make clean` keeps it.
+fetched_go() {
+	[ -n "${XDG_CACHE_HOME:-}${HOME:-}" ] || die "neither HOME nor XDG_CACHE_HOME is set: Go needs one of them for its cache"
+	printf '%s/jeoul/go%s\n' "${XDG_CACHE_HOME:-$HOME/.cache}" "$(wanted_go)"
+}
+
+# version_at_least A B: is version A equal to or later than B?
+version_at_least() {
+	[ "$(printf '%s\n%s\n' "$2" "$1" | sort -V | head -n 1)" = "$2" ]
+}
+
+# go_version GO: the version that GO has outside any module (which honours the
+# user's GOTOOLCHAIN); nothing if it cannot run.
+go_version() {
+	(cd / && "$1" env GOVERSION 2>/dev/null) | sed -e 's/^go//' -e 's/[- ].*//'
+}
+
+# go_good GO: can GO build this tree, by itself or because it may fetch the
+# toolchain that go.mod names?
+go_good() {
+	local have
+	[ -x "$1" ] || return 1
+	have=$(go_version "$1")
+	case $have in
+	'') return 1 ;;
+	devel*) return 0 ;;
+	esac
+	version_at_least "$have" "$(least_go)" && return 0
+	# Go 1.21 and later know GOTOOLCHAIN and fetch what go.mod asks for, if allowed.
+	case $(cd / && "$1" env GOTOOLCHAIN 2>/dev/null) in
+	auto | *+auto | path | *+path) return 0 ;;
+	esac
+	return 1
+}
+
+# find_go prints the first good go: in PATH, where the official archive is
+# unpacked (sudo's PATH leaves it out), or fetched by us.
+find_go() {
+	local go
+	for go in "$(command -v go || true)" /usr/local/go/bin/go "$(fetched_go)/bin/go"; do
+		if [ -n "$go" ] && go_good "$go"; then
+			printf '%s\n' "$go"
+			return
+		fi
+	done
+	return 1
+}

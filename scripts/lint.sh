@@ -1,0 +1,65 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+#
+# Every check of `make lint`, each with all its findings before the exit.
+# CONTRIBUTING.md gives the reasons; staticcheck.conf has staticcheck's part.
+set -euo pipefail
+. "$(dirname "$0")/lib.sh"
+cd "$TREE"
+
+go=${GO:-scripts/go.sh}
+failed=
+
+# finding NAME TEXT: TEXT, if any, is what check NAME found.
+finding() {
+	[ -n "$2" ] || return 0
+	printf '%s:\n%s\n' "$1" "$2" >&2
+	failed=yes
+}
+
+# sources PATTERN...: the tree's own files; generated ones are not in git.
+sources() {
+	git -c safe.directory="$TREE" ls-files --cached --others --exclude-standard -- "$@"
+}
+
+# must_not_reach PACKAGES FORBIDDEN: the packages of our domain must not import,
+# even through others, what the extended regular expression matches.
+must_not_reach() {
+	local package bad
+	for package in $1; do
+		[ -d "internal/$package" ] || continue
+		bad=$("$go" list -deps "./internal/$package" | grep -E "$2" | tr '\n' ' ') || continue
+		finding "imports point inwards" "internal/$package reaches $bad"
+	done
+}
+
+mapfile -t go_files < <(sources '*.go')
+mapfile -t shell_files < <(sources 'scripts/*.sh' '.ci/run')
+mapfile -t inner_files < <(printf '%s\n' "${go_files[@]}" | grep '^internal/' | grep -v '_test\.go$')
+
+finding "gofmt" "$("$("$go" env GOROOT)/bin/gofmt" -l "${go_files[@]}")"
+finding "first line is not the licence (SPDX-License-Identifier)" "$(
+	for file in "${go_files[@]}"; do
+		head -n 1 "$file" | grep -q '^// SPDX-License-Identifier: Apache-2.0$' || printf '%s\n' "$file"
+	done
+	for file in $(sources 'bpf/*.c' 'bpf/*.h'); do
+		head -n 1 "$file" | grep -q 'SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause' || printf '%s\n' "$file"
+	done
+)"
+finding "libraries return errors and text; only cmd/ exits and prints" "$(
+	grep -nE '\b(os\.Exit|log\.(Fatal|Panic|Print)[a-z]*|fmt\.Print[a-z]*)\(' "${inner_files[@]}" || true
+)"
+finding "poll with a bound and a context instead of time.Sleep" "$(
+	grep -nE '\btime\.Sleep\(' "${go_files[@]}" || true
+)"
+must_not_reach 'lb config maglev results' '^(github.com/(cilium/ebpf|vishvananda/)|net/http$)'
+
+"$go" vet ./... || failed=yes
+"$go" run "$STATICCHECK" ./... || failed=yes
+if command -v shellcheck >/dev/null; then
+	shellcheck "${shell_files[@]}" || failed=yes
+else
+	printf 'shellcheck is not installed: the scripts were not checked (apt-get install shellcheck).\n'
+fi
+
+[ -z "$failed" ] || die "lint found something: see above"
