@@ -1,0 +1,138 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package api
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"syscall"
+	"time"
+)
+
+// Errors that callers may test for.
+var (
+	// ErrInUse: another process answers on the socket.
+	ErrInUse = errors.New("another process answers there")
+	// ErrNotRunning: nobody answers on the socket.
+	ErrNotRunning = errors.New("no daemon answers there")
+	// ErrNoRights: the caller may not use the socket.
+	ErrNoRights = errors.New("permission denied")
+)
+
+const statusPath = "/v1/status"
+
+// socketMode lets the owner and the group in.
+const socketMode fs.FileMode = 0o660
+
+// Listen opens the unix socket at path. What a dead process left there is
+// removed; a socket on which somebody answers (ErrInUse), and a file that is
+// not a socket, are left alone. Closing the listener removes the socket.
+func Listen(ctx context.Context, path string) (net.Listener, error) {
+	doing := func(err error) error { return fmt.Errorf("listen on the unix socket %s: %w", path, err) }
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		return nil, doing(err)
+	}
+	if err := removeDead(ctx, path); err != nil {
+		return nil, doing(err)
+	}
+	// bind takes the mode of the file from the descriptor: with a chmod
+	// afterwards alone, anybody could connect in between.
+	listen := net.ListenConfig{Control: func(_, _ string, c syscall.RawConn) error {
+		var err error
+		if controlErr := c.Control(func(fd uintptr) { err = syscall.Fchmod(int(fd), uint32(socketMode)) }); controlErr != nil {
+			return controlErr
+		}
+		return err
+	}}
+	listener, err := listen.Listen(ctx, "unix", path)
+	if err != nil {
+		return nil, doing(err)
+	}
+	// The umask may have taken the group's bits.
+	if err := os.Chmod(path, socketMode); err != nil {
+		listener.Close()
+		return nil, doing(err)
+	}
+	return listener, nil
+}
+
+// removeDead removes a socket on which nobody answers.
+func removeDead(ctx context.Context, path string) error {
+	info, err := os.Lstat(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if info.Mode().Type() != fs.ModeSocket {
+		return errors.New("there is a file of that name that is not a socket; remove it or choose another path")
+	}
+	conn, err := new(net.Dialer).DialContext(ctx, "unix", path)
+	if err == nil {
+		conn.Close()
+		return fmt.Errorf("%w; stop it, or give this one another socket", ErrInUse)
+	}
+	if !errors.Is(err, syscall.ECONNREFUSED) {
+		return err
+	}
+	return os.Remove(path)
+}
+
+// Serve answers requests on the listener until the context ends; then it lets
+// the requests in hand finish, within a bound, and closes the listener.
+func Serve(ctx context.Context, listener net.Listener, status func() (Status, error)) error {
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET "+statusPath, func(w http.ResponseWriter, r *http.Request) {
+		s, err := status()
+		if err != nil {
+			reply(w, http.StatusInternalServerError, failure{Error: err.Error()})
+			return
+		}
+		reply(w, http.StatusOK, s)
+	})
+	server := &http.Server{
+		Handler:           mux,
+		ReadHeaderTimeout: 5 * time.Second,
+		ReadTimeout:       10 * time.Second,
+		WriteTimeout:      30 * time.Second,
+		IdleTimeout:       time.Minute,
+		MaxHeaderBytes:    16 << 10,
+	}
+	closed := make(chan struct{})
+	stop := context.AfterFunc(ctx, func() {
+		defer close(closed)
+		bound, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*time.Second)
+		defer cancel()
+		if server.Shutdown(bound) != nil {
+			server.Close()
+		}
+	})
+	err := server.Serve(listener)
+	if !stop() {
+		<-closed
+	}
+	if errors.Is(err, http.ErrServerClosed) {
+		return nil
+	}
+	return fmt.Errorf("serve the API on %s: %w", listener.Addr(), err)
+}
+
+// failure is the body of an answer that is not a success.
+type failure struct {
+	Error string `json:"error"`
+}
+
+// reply writes a JSON body. A client that hangs up is no error of ours.
+func reply(w http.ResponseWriter, code int, body any) {
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(code)
+	_ = json.NewEncoder(w).Encode(body)
+}
