@@ -1,0 +1,174 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package hostnet
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// sysctlPath returns the file of a sysctl. As sysctl(8) has it, '.' separates
+// and '/' stands for a dot within a part; a name whose first separator is '/'
+// is taken the other way round: net.ipv4.conf.eth0/100.forwarding is
+// net/ipv4/conf/eth0.100/forwarding. Only names under net are accepted, since
+// the others do not belong to a network namespace.
+func sysctlPath(name string) (string, error) {
+	first := strings.IndexAny(name, "./")
+	if first < 0 || name[:first] != "net" {
+		return "", fmt.Errorf("sysctl %q: only names that begin with net. are changed here", name)
+	}
+	path := name
+	if name[first] == '.' {
+		path = strings.Map(func(r rune) rune {
+			switch r {
+			case '.':
+				return '/'
+			case '/':
+				return '.'
+			}
+			return r
+		}, name)
+	}
+	for _, part := range strings.Split(path, "/") {
+		if part == "" || part == "." || part == ".." || strings.ContainsRune(part, 0) {
+			return "", fmt.Errorf("sysctl %q: not a sysctl's name", name)
+		}
+	}
+	return filepath.Join("/proc/sys", path), nil
+}
+
+// Sysctl returns the present value of a sysctl under net, such as
+// "net.ipv4.conf.all.arp_ignore"; several numbers are set apart by one space.
+func (c *Changes) Sysctl(name string) (value string, err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.closed {
+		return "", fmt.Errorf("read %s: %w", name, errClosed)
+	}
+	err = c.ns.Do(func() error {
+		value, err = readSysctl(name)
+		return err
+	})
+	return value, err
+}
+
+// SetSysctl sets a sysctl under net. If it has that value already nothing is
+// changed, and nothing will be taken back. Errors: ErrNoRights; fs.ErrNotExist
+// if this kernel has no such sysctl; that the kernel would not keep the value.
+func (c *Changes) SetSysctl(name, value string) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.closed {
+		return fmt.Errorf("set %s: %w", name, errClosed)
+	}
+	value = oneLine(value)
+	return c.ns.Do(func() error {
+		old, err := readSysctl(name)
+		if err != nil {
+			return err
+		}
+		if old == value {
+			c.note(Event{Subject: name, Old: old, New: old, Reason: "has that value already"})
+			return nil
+		}
+		ch := change{Kind: kindSysctl, Sysctl: name, Old: old, New: value}
+		return c.make(ch, func() (bool, error) {
+			if err := writeChecked(name, old, value); err != nil {
+				return false, err
+			}
+			c.note(Event{Subject: name, Old: old, New: value})
+			return true, nil
+		})
+	})
+}
+
+// undoSysctl puts the old value back if the new one is still there.
+func (c *Changes) undoSysctl(ch change, reason string, foreign map[string]bool) error {
+	if foreign[ch.Sysctl] {
+		return nil
+	}
+	return c.ns.Do(func() error {
+		now, err := readSysctl(ch.Sysctl)
+		switch {
+		case errors.Is(err, fs.ErrNotExist):
+			// Its interface is gone, and took the value along.
+			return nil
+		case err != nil:
+			return err
+		case now == ch.Old:
+			return nil
+		case now != ch.New:
+			foreign[ch.Sysctl] = true
+			c.note(Event{Subject: ch.Sysctl, Old: now, New: now,
+				Reason: fmt.Sprintf("changed by somebody else since it was set from %s to %s", ch.Old, ch.New)})
+			return nil
+		}
+		if err := writeSysctl(ch.Sysctl, ch.Old); err != nil {
+			return err
+		}
+		c.note(Event{Subject: ch.Sysctl, Old: now, New: ch.Old, Reason: reason})
+		return nil
+	})
+}
+
+// writeChecked writes value and reads it back: some sysctls take a value and
+// keep another. Then old is put back.
+func writeChecked(name, old, value string) error {
+	if err := writeSysctl(name, value); err != nil {
+		return err
+	}
+	now, err := readSysctl(name)
+	if err != nil {
+		return err
+	}
+	if now != value {
+		return errors.Join(fmt.Errorf("set %s to %s: the kernel made %s of it", name, value, now), writeSysctl(name, old))
+	}
+	return nil
+}
+
+func readSysctl(name string) (string, error) {
+	path, err := sysctlPath(name)
+	if err != nil {
+		return "", err
+	}
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return "", fmt.Errorf("read %s: %w", name, rights(err))
+	}
+	return oneLine(string(data)), nil
+}
+
+func writeSysctl(name, value string) error {
+	path, err := sysctlPath(name)
+	if err != nil {
+		return err
+	}
+	// No O_CREATE or O_TRUNC: it is there or it is an error.
+	file, err := os.OpenFile(path, os.O_WRONLY, 0)
+	if err != nil {
+		return explainWrite(name, value, err)
+	}
+	_, err = file.WriteString(value + "\n")
+	if err := errors.Join(err, file.Close()); err != nil {
+		return explainWrite(name, value, err)
+	}
+	return nil
+}
+
+func explainWrite(name, value string, err error) error {
+	if errors.Is(err, unix.EROFS) {
+		return fmt.Errorf("set %s to %s: /proc/sys is read-only here, as in most containers: set it on the host, or give the container a writable one: %w", name, value, err)
+	}
+	return fmt.Errorf("set %s to %s: %w", name, value, rights(err))
+}
+
+// oneLine makes two spellings of one value equal: the kernel sets numbers apart
+// with tabs.
+func oneLine(value string) string { return strings.Join(strings.Fields(value), " ") }

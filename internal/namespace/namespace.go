@@ -1,0 +1,138 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package namespace holds on to a network namespace and runs code inside it.
+//
+// Which namespace a system call sees is a property of the operating system
+// thread that makes it: sockets are born in it, and /proc/sys/net shows its
+// values. Go moves goroutines between threads, so code that was handed a
+// namespace once (on a locked thread, say, in a laboratory) and has to come
+// back to it later from any goroutine keeps a Namespace and uses Do.
+package namespace
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"runtime"
+
+	"github.com/vishvananda/netns"
+	"golang.org/x/sys/unix"
+)
+
+var errUnfinished = errors.New("the work in the network namespace ended early")
+
+// Namespace is an open handle on a network namespace, which lives at least
+// until Close. It is safe for concurrent use.
+type Namespace struct {
+	handle netns.NsHandle
+	inode  uint64
+}
+
+// Current returns the network namespace of the calling thread.
+func Current() (*Namespace, error) {
+	handle, err := netns.GetFromPath("/proc/thread-self/ns/net")
+	if err != nil {
+		return nil, fmt.Errorf("open the network namespace of this thread: %w", err)
+	}
+	n, err := fromHandle(handle)
+	if err != nil {
+		handle.Close()
+		return nil, err
+	}
+	return n, nil
+}
+
+// New makes a network namespace that has no name: it is gone when the last
+// process, thread and handle in it are, so nothing of it can be left behind,
+// not even by kill -9. Its loopback interface is down.
+func New() (*Namespace, error) {
+	var made *Namespace
+	err := onOwnThread(func() error {
+		if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
+			return fmt.Errorf("make a network namespace: %w", err)
+		}
+		var err error
+		made, err = Current()
+		return err
+	})
+	return made, err
+}
+
+func fromHandle(handle netns.NsHandle) (*Namespace, error) {
+	var stat unix.Stat_t
+	if err := unix.Fstat(int(handle), &stat); err != nil {
+		return nil, fmt.Errorf("look at a network namespace: %w", err)
+	}
+	return &Namespace{handle: handle, inode: stat.Ino}, nil
+}
+
+// Handle returns the file descriptor, for libraries that ask for one. It stays
+// the Namespace's: do not close it.
+func (n *Namespace) Handle() netns.NsHandle { return n.handle }
+
+// Inode returns the namespace's inode number, its identity among the namespaces
+// that exist now: the number of one that is gone may be given out again.
+func (n *Namespace) Inode() uint64 { return n.inode }
+
+// Cookie returns the kernel's number of this namespace, which is never given
+// out again before a reboot; 0 on a kernel before 5.14, which has none.
+func (n *Namespace) Cookie() (uint64, error) {
+	var cookie uint64
+	err := n.Do(func() error {
+		fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+		if err != nil {
+			return fmt.Errorf("open a socket: %w", err)
+		}
+		defer unix.Close(fd)
+		cookie, err = unix.GetsockoptUint64(fd, unix.SOL_SOCKET, unix.SO_NETNS_COOKIE)
+		if err == unix.ENOPROTOOPT {
+			return nil
+		}
+		if err != nil {
+			return fmt.Errorf("ask for the network namespace's cookie: %w", err)
+		}
+		return nil
+	})
+	return cookie, err
+}
+
+// Do runs f on a thread that is in the namespace and returns f's error. f must
+// not leave work to goroutines that it starts: those run elsewhere. A thread
+// that is in the namespace already needs no rights to be used.
+func (n *Namespace) Do(f func() error) error {
+	return onOwnThread(func() error {
+		if err := n.enter(); err != nil {
+			return err
+		}
+		return f()
+	})
+}
+
+func (n *Namespace) enter() error {
+	var stat unix.Stat_t
+	if err := unix.Stat("/proc/thread-self/ns/net", &stat); err == nil && stat.Ino == n.inode {
+		return nil
+	}
+	if err := netns.Set(n.handle); err != nil {
+		return fmt.Errorf("enter the network namespace: %w", os.NewSyscallError("setns", err))
+	}
+	return nil
+}
+
+// onOwnThread runs f on a thread of its own and never gives that thread back:
+// one that has been in another namespace must not serve other goroutines, and
+// the runtime ends it with its goroutine.
+func onOwnThread(f func() error) error {
+	result := make(chan error, 1)
+	go func() {
+		runtime.LockOSThread()
+		// What remains if f leaves by runtime.Goexit, as a failed test does.
+		err := errUnfinished
+		defer func() { result <- err }()
+		err = f()
+	}()
+	return <-result
+}
+
+// Close lets go of the namespace.
+func (n *Namespace) Close() error { return n.handle.Close() }
