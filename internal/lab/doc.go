@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package lab builds the laboratory: hosts that are Linux network namespaces on
+// one layer-2 segment, with no route out. Load is driven and balancers are
+// weighed inside it, and nothing of it is left when it is closed.
+//
+//	namespace jeoul-ID-switch
+//	+--------------------------------------------------------------------+
+//	|                              br0 (bridge)                          |
+//	|     p-client01-ID     p-balancer-ID     p-web01-ID    p-web02-ID   |
+//	+-----------|-----------------|----------------|-------------|-------+
+//	            | veth            | veth           | veth        | veth
+//	+-----------|------+ +--------|--------+ +-----|------+ +----|-------+
+//	|   client01-ID    | |   balancer-ID   | |  web01-ID  | |  web02-ID  |
+//	|  198.18.1.1/16   | |  198.18.0.1/16  | | 198.18.2.1 | | 198.18.2.2 |
+//	|  2001:2::1:1/64  | |  2001:2::1/64   | | 2001:2::2:1| | 2001:2::2:2|
+//	+------------------+ +-----------------+ +------------+ +------------+
+//	 jeoul-ID-client01    jeoul-ID-balancer   jeoul-ID-web01  jeoul-ID-web02
+//
+// The VIPs, 198.18.0.100 and 2001:2::100, are part of the address plan but on no
+// host: the subject puts them where it wants them. The addresses come from the
+// ranges reserved for benchmarking (RFC 2544 section C.2.2 and RFC 5180 section
+// 8). ID is the lab's four hexadecimal digits; it is part of every device's name
+// because the kernel names a device's NAPI thread after the device, and several
+// labs may live at once.
+//
+// # What is set, and why
+//
+// Every device has GRO on, since a veth has a NAPI instance only with GRO or XDP,
+// and only a NAPI instance can be threaded. Every device is threaded (unless
+// [Spec.Unthreaded]), so that the kernel's work for each hop runs in a thread of
+// its own, napi/DEVICE-N, and can be charged to the host it belongs to:
+// [Host.CPU]. What a thread of a host does includes handing packets to the next
+// device, but not what happens behind that.
+//
+// Transmit checksum offload, and with it TSO, is off on clients, servers and the
+// switch's port to the balancer, since an XDP frame cannot carry a checksum that
+// is still to be made. It is the same for all subjects. The balancer keeps both,
+// as with a real network card: that favours subjects which send from sockets.
+//
+// Congestion control is cubic, per route: BBR's pacing makes bulk figures swing.
+// Duplicate address detection, router solicitations and autoconfiguration are
+// off, so nothing waits and nothing chatters. ARP and NDP are real: no neighbour
+// is preset, and the host-wide neighbour limits are untouched.
+//
+// # Life
+//
+// A lab holds a lock on /run/jeoul/labs/ID.lock. When its owner dies, even by
+// SIGKILL, the lock is free, and the next [New] or [CleanStale] removes the
+// processes, namespaces, mounts and directory that it left.
+package lab

@@ -1,0 +1,18 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package lab
+
+import "errors"
+
+// Errors that callers may test for.
+var (
+	// ErrNoRights: building a lab needs root (CAP_SYS_ADMIN and CAP_NET_ADMIN).
+	ErrNoRights = errors.New("no rights to build a lab")
+	// ErrSpec: the Spec asks for something that a lab cannot be.
+	ErrSpec = errors.New("impossible lab")
+	// ErrClosed: the lab, and so its hosts, are gone.
+	ErrClosed = errors.New("the lab is closed")
+	// ErrNoSocketDestroy: this kernel cannot destroy sockets on request (it was
+	// built without CONFIG_INET_DIAG_DESTROY); TIME-WAIT must be waited for.
+	ErrNoSocketDestroy = errors.New("this kernel cannot destroy sockets")
+)

@@ -1,0 +1,210 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package lab
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"runtime"
+	"sync"
+
+	"golang.org/x/sys/unix"
+)
+
+// namespacesDir is where `ip netns` looks for namespaces by name.
+const namespacesDir = "/run/netns"
+
+// Host is one machine of a lab: a network namespace and what runs in it.
+type Host struct {
+	Name string
+	// Interface is the host's one device; empty for the switch.
+	Interface string
+	// Port is the switch's end of the host's link; empty for the switch.
+	Port string
+	MAC  net.HardwareAddr
+	IPv4 netip.Addr
+	IPv6 netip.Addr
+	// Dir is the host's own directory, inside the lab's.
+	Dir string
+	// Namespace is the name that `ip netns exec` takes.
+	Namespace string
+
+	lab    *Lab
+	role   role
+	number int
+
+	// mu guards the way in: while it is read-locked, the files are open and the
+	// keeper runs.
+	mu     sync.RWMutex
+	closed bool
+	keeper *keeper
+	netns  *os.File
+	mntns  *os.File
+	inode  uint64
+}
+
+// newHost makes the namespaces of a host and the thread that keeps them.
+func newHost(l *Lab, r role, n int) (*Host, error) {
+	h := &Host{Name: hostName(r, n), lab: l, role: r, number: n}
+	h.Dir = filepath.Join(l.Dir, h.Name)
+	h.Namespace = namespaceName(l.ID, h.Name)
+	if err := makeOpenDir(h.Dir); err != nil && !errors.Is(err, fs.ErrExist) {
+		return nil, fmt.Errorf("make the directory of host %s: %w", h.Name, err)
+	}
+	k, err := newKeeper(h.enterNew)
+	if err != nil {
+		return nil, fmt.Errorf("make the namespace of host %s: %w", h.Name, err)
+	}
+	h.keeper = k
+	return h, nil
+}
+
+// enterNew moves the calling thread into new namespaces: a network namespace
+// under the host's name, and a mount namespace whose /sys shows that network.
+func (h *Host) enterNew() error {
+	if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
+		return fmt.Errorf("unshare the network namespace: %w", err)
+	}
+	if err := nameNamespace(h.Namespace); err != nil {
+		return err
+	}
+	var err error
+	if h.netns, err = os.Open("/proc/thread-self/ns/net"); err != nil {
+		return err
+	}
+	if h.inode, err = inodeOf(h.netns); err != nil {
+		return err
+	}
+	if err := ownMounts(); err != nil {
+		return err
+	}
+	h.mntns, err = os.Open("/proc/thread-self/ns/mnt")
+	return err
+}
+
+// nameNamespace binds the calling thread's network namespace to a name, as
+// `ip netns add` does.
+func nameNamespace(name string) error {
+	if err := os.MkdirAll(namespacesDir, 0o755); err != nil {
+		return err
+	}
+	path := filepath.Join(namespacesDir, name)
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL, 0o444)
+	if err != nil {
+		return err
+	}
+	f.Close()
+	if err := unix.Mount("/proc/thread-self/ns/net", path, "", unix.MS_BIND, ""); err != nil {
+		os.Remove(path)
+		return fmt.Errorf("bind the namespace to %s: %w", path, err)
+	}
+	return nil
+}
+
+// ownMounts gives the calling thread a mount namespace with a /sys of its
+// network namespace, and a /sys/fs/bpf of its own: what is pinned there is gone
+// with the host.
+func ownMounts() error {
+	if err := unix.Unshare(unix.CLONE_NEWNS); err != nil {
+		return fmt.Errorf("unshare the mount namespace: %w", err)
+	}
+	// Slave, not private: when another lab unmounts its namespaces, this copy
+	// must follow, or it would keep them alive.
+	if err := unix.Mount("", "/", "", unix.MS_SLAVE|unix.MS_REC, ""); err != nil {
+		return fmt.Errorf("part the mounts from the machine's: %w", err)
+	}
+	if err := unix.Mount("sysfs", "/sys", "sysfs", 0, ""); err != nil {
+		return fmt.Errorf("mount the host's /sys: %w", err)
+	}
+	if err := unix.Mount("bpf", "/sys/fs/bpf", "bpf", 0, "mode=0700"); err != nil {
+		return fmt.Errorf("mount the host's /sys/fs/bpf: %w", err)
+	}
+	return nil
+}
+
+func inodeOf(f *os.File) (uint64, error) {
+	var st unix.Stat_t
+	if err := unix.Fstat(int(f.Fd()), &st); err != nil {
+		return 0, fmt.Errorf("stat %s: %w", f.Name(), err)
+	}
+	return st.Ino, nil
+}
+
+// Do runs f on an OS thread inside the host's network namespace, with the
+// host's /sys mounted, and returns its error. The thread is f's alone and ends
+// with it; goroutines that f starts are outside of the namespace, but sockets
+// that f opens stay inside. Several Do may run at once, and nest. It returns
+// ErrClosed after the lab was closed. A lab's namespaces live on while f runs.
+func (h *Host) Do(f func() error) error {
+	var err error
+	returned := false
+	done := make(chan struct{})
+	onOwnThread(func() {
+		defer close(done)
+		if err = h.enter(); err == nil {
+			err = f()
+		}
+		returned = true
+	})
+	<-done
+	if !returned {
+		// f ended its goroutine (a test's FailNow does): end the caller's too,
+		// since it meant the caller.
+		runtime.Goexit()
+	}
+	return err
+}
+
+// enter moves the calling thread into the host's namespaces. The working
+// directory stays, so that relative paths mean what they mean outside.
+func (h *Host) enter() error {
+	h.mu.RLock()
+	defer h.mu.RUnlock()
+	if h.closed {
+		return fmt.Errorf("enter host %s: %w", h.Name, ErrClosed)
+	}
+	dir, err := os.Getwd()
+	if err != nil {
+		return fmt.Errorf("enter host %s: %w", h.Name, err)
+	}
+	err = errors.Join(
+		// A thread that shares its root and working directory with others may
+		// not change its mount namespace.
+		unix.Unshare(unix.CLONE_FS),
+		unix.Setns(int(h.mntns.Fd()), unix.CLONE_NEWNS),
+		unix.Setns(int(h.netns.Fd()), unix.CLONE_NEWNET),
+		unix.Chdir(dir),
+	)
+	if err != nil {
+		return fmt.Errorf("enter host %s: %w", h.Name, err)
+	}
+	return nil
+}
+
+// onKeeper runs f on the thread that lives as long as the host.
+func (h *Host) onKeeper(f func() error) error {
+	h.mu.RLock()
+	defer h.mu.RUnlock()
+	if h.closed {
+		return fmt.Errorf("enter host %s: %w", h.Name, ErrClosed)
+	}
+	return h.keeper.do(f)
+}
+
+// leave ends the host's thread and gives up its namespaces.
+func (h *Host) leave() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.closed {
+		return
+	}
+	h.closed = true
+	h.keeper.stop()
+	h.netns.Close()
+	h.mntns.Close()
+}

@@ -1,0 +1,318 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package lab
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/vishvananda/netlink"
+)
+
+// closeTimeout bounds each of the waits of a lab's end.
+const closeTimeout = 5 * time.Second
+
+// Spec is what a lab shall be.
+type Spec struct {
+	// Clients and Servers are from 1 to 99.
+	Clients, Servers int
+	// Dir is the work directory. The caller's own is made if it is missing, and
+	// kept; by default it is a fresh one under the directory for temporary
+	// files, and goes with the lab.
+	Dir string
+	// Unthreaded leaves the devices' work in softirqs: it is then charged to
+	// whatever runs, and CPU times are those of processes alone.
+	Unthreaded bool
+	// Queues is the number of receive queues of the balancer's device, and so of
+	// NAPI threads and cores that it can use; 0 means 1.
+	Queues int
+}
+
+// Lab is a laboratory. Its methods may be called from several goroutines.
+type Lab struct {
+	// ID is four hexadecimal digits, unique among the labs of this machine.
+	ID               string
+	Dir              string
+	Switch, Balancer *Host
+	Clients, Servers []*Host
+	VIP4, VIP6       netip.Addr
+	// Notes are facts about this lab that a figure may depend on, such as
+	// settings that the kernel refused.
+	Notes []string
+
+	spec      Spec
+	lock      *lock
+	ownDir    bool
+	usage     usage
+	refused   []string // the settings that the kernel keeps for the machine
+	closeOnce sync.Once
+	closeErr  error
+}
+
+// New removes what dead labs left, then builds one. It returns ErrNoRights or
+// ErrSpec, or what failed; when it fails, or ctx ends meanwhile, it has removed
+// whatever it made.
+func New(ctx context.Context, spec Spec) (*Lab, error) {
+	if err := check(&spec); err != nil {
+		return nil, err
+	}
+	l := &Lab{VIP4: vip4, VIP6: vip6, spec: spec}
+	if _, err := CleanStale(ctx); err != nil {
+		if ctx.Err() != nil {
+			return nil, fmt.Errorf("build a lab: %w", err)
+		}
+		l.note(fmt.Sprintf("a dead lab's remains could not be removed: %v", err))
+	}
+	if err := l.build(ctx); err != nil {
+		return nil, errors.Join(fmt.Errorf("build a lab: %w", err), l.Close())
+	}
+	return l, nil
+}
+
+func check(spec *Spec) error {
+	if spec.Queues == 0 {
+		spec.Queues = 1
+	}
+	switch {
+	case spec.Clients < 1 || spec.Clients > maxPerRole:
+		return fmt.Errorf("%w: %d clients; use 1 to %d", ErrSpec, spec.Clients, maxPerRole)
+	case spec.Servers < 1 || spec.Servers > maxPerRole:
+		return fmt.Errorf("%w: %d servers; use 1 to %d", ErrSpec, spec.Servers, maxPerRole)
+	case spec.Queues < 1:
+		return fmt.Errorf("%w: %d queues; use 1 or more", ErrSpec, spec.Queues)
+	case os.Geteuid() != 0:
+		return fmt.Errorf("%w: network namespaces need root; use sudo", ErrNoRights)
+	}
+	return nil
+}
+
+// Hosts returns the switch, the balancer, the clients and the servers.
+func (l *Lab) Hosts() []*Host {
+	hosts := []*Host{l.Switch, l.Balancer}
+	hosts = append(append(hosts, l.Clients...), l.Servers...)
+	return slices.DeleteFunc(hosts, func(h *Host) bool { return h == nil })
+}
+
+// note records a fact once, however many hosts it holds for.
+func (l *Lab) note(s string) {
+	if !slices.Contains(l.Notes, s) {
+		l.Notes = append(l.Notes, s)
+	}
+}
+
+// build makes everything, in an order that Close can undo at any point.
+func (l *Lab) build(ctx context.Context) error {
+	var err error
+	if l.lock, err = newLock(); err != nil {
+		return err
+	}
+	l.ID = l.lock.id
+	if err := l.makeDir(); err != nil {
+		return err
+	}
+	l.usage.init(l)
+	if err := l.addHosts(ctx); err != nil {
+		return err
+	}
+	if len(l.refused) > 0 {
+		l.note(refusedNote(l.refused))
+	}
+	return nil
+}
+
+// addHosts makes the switch first, since the others are plugged into it.
+func (l *Lab) addHosts(ctx context.Context) (err error) {
+	if l.Switch, err = l.addSwitch(); err != nil {
+		return err
+	}
+	add := func(r role, n int) (h *Host) {
+		if err == nil {
+			err = ctx.Err()
+		}
+		if err == nil {
+			h, err = l.addHost(r, n)
+		}
+		return h
+	}
+	l.Balancer = add(roleBalancer, 1)
+	for n := 1; n <= l.spec.Clients && err == nil; n++ {
+		l.Clients = append(l.Clients, add(roleClient, n))
+	}
+	for n := 1; n <= l.spec.Servers && err == nil; n++ {
+		l.Servers = append(l.Servers, add(roleServer, n))
+	}
+	return err
+}
+
+// makeDir makes the work directory. The lock file names it before it exists, so
+// that a cleaner finds it whenever the owner dies.
+func (l *Lab) makeDir() error {
+	l.Dir = l.spec.Dir
+	if l.Dir == "" {
+		l.ownDir = true
+		l.Dir = filepath.Join(os.TempDir(), "jeoul-lab-"+l.ID)
+	}
+	var err error
+	if l.Dir, err = filepath.Abs(l.Dir); err != nil {
+		return fmt.Errorf("find the work directory: %w", err)
+	}
+	r := record{PID: os.Getpid()}
+	if l.ownDir {
+		r.Dir = l.Dir
+		// A directory of that name is no lab's any more: its ID is ours now.
+		if err := os.RemoveAll(l.Dir); err != nil {
+			return fmt.Errorf("make room for the work directory: %w", err)
+		}
+	}
+	if err := l.lock.write(r); err != nil {
+		return err
+	}
+	if !l.ownDir {
+		err = os.MkdirAll(l.Dir, 0o755)
+	} else {
+		err = makeOpenDir(l.Dir)
+	}
+	if err != nil {
+		return fmt.Errorf("make the work directory: %w", err)
+	}
+	return nil
+}
+
+// makeOpenDir makes a directory that others may enter, whatever the umask: web
+// servers read their files as users of their own.
+func makeOpenDir(dir string) error {
+	if err := os.Mkdir(dir, 0o755); err != nil {
+		return err
+	}
+	return os.Chmod(dir, 0o755)
+}
+
+func (l *Lab) addSwitch() (*Host, error) {
+	h, err := newHost(l, roleSwitch, 0)
+	if err != nil {
+		return nil, err
+	}
+	err = h.onKeeper(func() error {
+		if err := l.setSysctls(roleSwitch); err != nil {
+			return err
+		}
+		return buildSwitch()
+	})
+	if err != nil {
+		return h, fmt.Errorf("set up the switch: %w", err)
+	}
+	return h, nil
+}
+
+// addHost makes host n of a role and connects it. The host is returned with an
+// error too, once there is something of it to remove.
+func (l *Lab) addHost(r role, n int) (*Host, error) {
+	h, err := newHost(l, r, n)
+	if err != nil {
+		return nil, err
+	}
+	h.Interface, h.Port = deviceName(h.Name, l.ID), portName(h.Name, l.ID)
+	h.MAC = hostMAC(r, n)
+	h.IPv4, h.IPv6 = hostAddresses(r, n)
+	queues := 1
+	if r == roleBalancer {
+		queues = l.spec.Queues
+	}
+	if err := h.onKeeper(func() error { return h.prepare(l) }); err != nil {
+		return h, fmt.Errorf("set up host %s: %w", h.Name, err)
+	}
+	if err := l.Switch.onKeeper(func() error { return connect(h, queues) }); err != nil {
+		return h, err
+	}
+	if err := h.onKeeper(func() error { return h.configure(l) }); err != nil {
+		return h, fmt.Errorf("set up host %s: %w", h.Name, err)
+	}
+	// GRO in the switch merges segments and leaves their checksum to be made:
+	// what goes to the balancer must be whole again.
+	txChecksum := r != roleBalancer
+	err = l.Switch.onKeeper(func() error { return setDevice(h.Port, txChecksum, !l.spec.Unthreaded) })
+	if err != nil {
+		return h, fmt.Errorf("set up the switch: %w", err)
+	}
+	return h, nil
+}
+
+// prepare is what must be set before the host has its device.
+func (h *Host) prepare(l *Lab) error {
+	if err := l.setSysctls(h.role); err != nil {
+		return err
+	}
+	return up("lo")
+}
+
+// setSysctls sets those of a role in the calling thread's namespace.
+func (l *Lab) setSysctls(r role) error {
+	refused, err := setSysctls(sysctlsOf(r))
+	for _, name := range refused {
+		if !slices.Contains(l.refused, name) {
+			l.refused = append(l.refused, name)
+		}
+	}
+	return err
+}
+
+// configure sets the host's device and its addresses.
+func (h *Host) configure(l *Lab) error {
+	txChecksum := h.role == roleBalancer
+	if err := setDevice(h.Interface, txChecksum, !l.spec.Unthreaded); err != nil {
+		return err
+	}
+	note, err := h.address()
+	if note != "" {
+		l.note(note)
+	}
+	return err
+}
+
+// Close kills every process of the lab, removes its namespaces, its mounts and
+// its directory, and says what it could not remove. Later calls return what the
+// first one did.
+func (l *Lab) Close() error {
+	l.closeOnce.Do(func() { l.closeErr = l.close() })
+	return l.closeErr
+}
+
+func (l *Lab) close() error {
+	if l.lock == nil {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
+	defer cancel()
+	errs := []error{l.usage.stop(ctx)}
+	for _, h := range l.Hosts() {
+		h.leave()
+	}
+	r := record{}
+	if l.ownDir {
+		r.Dir = l.Dir
+	}
+	errs = append(errs, removeRemains(ctx, l.ID, r))
+	if err := errors.Join(errs...); err != nil {
+		// The file stays, so that a later CleanStale tries again.
+		l.lock.release()
+		return fmt.Errorf("close lab %s: %w", l.ID, err)
+	}
+	return l.lock.remove()
+}
+
+// linkStatistics returns the counters of a device in the calling thread's
+// namespace.
+func linkStatistics(name string) (*netlink.LinkStatistics, error) {
+	link, err := netlink.LinkByName(name)
+	if err != nil {
+		return nil, fmt.Errorf("find %s: %w", name, err)
+	}
+	return link.Attrs().Statistics, nil
+}

@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package lab
+
+import (
+	"fmt"
+	"net"
+	"net/netip"
+)
+
+// maxPerRole keeps device names ("p-client99-1a2b") within the kernel's 15
+// characters (IFNAMSIZ less the terminating zero).
+const maxPerRole = 99
+
+// Prefix lengths of the one segment.
+const (
+	prefix4 = 16
+	prefix6 = 64
+)
+
+// The VIPs of the address plan.
+var (
+	vip4 = netip.MustParseAddr("198.18.0.100")
+	vip6 = netip.MustParseAddr("2001:2::100")
+)
+
+// role is what a host is for.
+type role uint8
+
+const (
+	roleBalancer role = iota
+	roleClient
+	roleServer
+	roleSwitch
+)
+
+func (r role) String() string {
+	return [...]string{"balancer", "client", "web", "switch"}[r]
+}
+
+// hostName returns "balancer", "switch", "client01" or "web01".
+func hostName(r role, n int) string {
+	if r == roleBalancer || r == roleSwitch {
+		return r.String()
+	}
+	return fmt.Sprintf("%s%02d", r, n)
+}
+
+// hostAddresses returns the addresses of host n (from 1) of a role. The last
+// group of the IPv6 address reads like the host's number: client12 has ::1:12.
+func hostAddresses(r role, n int) (v4, v6 netip.Addr) {
+	if r == roleBalancer {
+		return netip.AddrFrom4([4]byte{198, 18, 0, 1}), netip.MustParseAddr("2001:2::1")
+	}
+	v4 = netip.AddrFrom4([4]byte{198, 18, byte(r), byte(n)})
+	v6 = netip.AddrFrom16([16]byte{0x20, 0x01, 0x00, 0x02, 13: byte(r), 15: bcd(n)})
+	return v4, v6
+}
+
+// hostMAC returns 02:00:12:00:00:01 for the balancer, 02:00:12:01:00:NN for
+// clientNN and 02:00:12:02:00:NN for webNN (locally administered, unicast).
+func hostMAC(r role, n int) net.HardwareAddr {
+	return net.HardwareAddr{0x02, 0x00, 0x12, byte(r), 0x00, bcd(n)}
+}
+
+// portMAC returns the MAC address of the switch's port to a host: the host's,
+// with 0xff in the fifth byte.
+func portMAC(r role, n int) net.HardwareAddr {
+	return net.HardwareAddr{0x02, 0x00, 0x12, byte(r), 0xff, bcd(n)}
+}
+
+// bcd writes a number below 100 so that it reads in hexadecimal as in decimal.
+func bcd(n int) byte { return byte(n/10<<4 | n%10) }
+
+// deviceName and portName are the two ends of a host's link. They carry the
+// lab's ID because NAPI threads are told apart by the device's name alone.
+func deviceName(host, id string) string { return host + "-" + id }
+func portName(host, id string) string   { return "p-" + host + "-" + id }
+
+// namespaceName is the name under /run/netns.
+func namespaceName(id, host string) string { return namespacePrefix(id) + host }
+func namespacePrefix(id string) string     { return "jeoul-" + id + "-" }

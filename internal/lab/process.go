@@ -1,0 +1,208 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package lab
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"sync"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+const (
+	// stopTimeout is how long a process may take to end after SIGTERM.
+	stopTimeout = 5 * time.Second
+	// outputDelay is how long the output of an ended process is still read: a
+	// daemon that it left behind may hold the pipe open for ever.
+	outputDelay = time.Second
+)
+
+// Command is a program to be run on a host.
+type Command struct {
+	// Path is a file, or a name to be looked up in PATH.
+	Path string
+	Args []string
+	// Env is the whole environment; nil takes the caller's.
+	Env []string
+	// Dir is the working directory; empty is the host's Dir.
+	Dir string
+	// Stdout and Stderr receive the output; nil discards it. An *os.File is
+	// given to the process itself.
+	Stdout, Stderr io.Writer
+	// CPUs pins the process and its children; nil leaves them free.
+	CPUs []int
+}
+
+// Process is a program that was started on a host.
+type Process struct {
+	host *Host
+	cmd  *exec.Cmd
+	done chan struct{}
+	// err is what Wait returns; it is set before done is closed.
+	err error
+
+	mu sync.Mutex
+	// stopping says that the rest of the group goes with its leader.
+	stopping bool
+	// reaped says that the PID may belong to somebody else by now.
+	reaped bool
+}
+
+// Start runs a command on the host, in a process group of its own. It is killed
+// when this process dies, and stopped as by Stop when ctx ends. What a command
+// leaves behind after its own end lives until the lab is closed.
+func (h *Host) Start(ctx context.Context, c Command) (*Process, error) {
+	fail := func(err error) (*Process, error) {
+		return nil, fmt.Errorf("start %s on %s: %w", c.Path, h.Name, err)
+	}
+	if err := ctx.Err(); err != nil {
+		return fail(err)
+	}
+	cmd := exec.Command(c.Path, c.Args...)
+	cmd.Env, cmd.Dir, cmd.Stdout, cmd.Stderr = c.Env, c.Dir, c.Stdout, c.Stderr
+	if cmd.Dir == "" {
+		cmd.Dir = h.Dir
+	}
+	cmd.WaitDelay = outputDelay
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
+	p := &Process{host: h, cmd: cmd, done: make(chan struct{})}
+	err := h.lab.usage.started(p, func() error {
+		return h.onKeeper(func() error { return startPinned(cmd, c.CPUs) })
+	})
+	if err != nil {
+		return fail(err)
+	}
+	go p.await()
+	stopAfter := context.AfterFunc(ctx, func() { p.Stop(context.Background()) })
+	go func() {
+		<-p.done
+		stopAfter()
+	}()
+	return p, nil
+}
+
+// startPinned starts a command from the calling thread, which lends it its CPU
+// affinity: set before the program runs, it holds from its first instruction.
+func startPinned(cmd *exec.Cmd, cpus []int) error {
+	if len(cpus) == 0 {
+		return cmd.Start()
+	}
+	var before, set unix.CPUSet
+	if err := unix.SchedGetaffinity(0, &before); err != nil {
+		return fmt.Errorf("read the CPU affinity: %w", err)
+	}
+	for _, cpu := range cpus {
+		set.Set(cpu)
+	}
+	if err := unix.SchedSetaffinity(0, &set); err != nil {
+		return fmt.Errorf("pin to CPUs %v: %w", cpus, err)
+	}
+	return errors.Join(cmd.Start(), unix.SchedSetaffinity(0, &before))
+}
+
+// await charges the process's CPU time to its host when it ends, then reaps it.
+// Between the end and the reaping its PID and group cannot be anybody else's.
+func (p *Process) await() {
+	defer close(p.done)
+	usage := awaitExit(p.PID())
+	p.host.lab.usage.ended(p, usage)
+	p.mu.Lock()
+	if p.stopping {
+		unix.Kill(-p.PID(), unix.SIGKILL)
+	}
+	p.reaped = true
+	p.mu.Unlock()
+	err := p.cmd.Wait()
+	if err != nil && !errors.Is(err, exec.ErrWaitDelay) {
+		p.err = fmt.Errorf("%s on %s: %w", filepath.Base(p.cmd.Path), p.host.Name, err)
+	}
+}
+
+// awaitExit blocks until a child has ended, leaves it unreaped, and returns the
+// CPU time of it and of the descendants that were waited for.
+func awaitExit(pid int) time.Duration {
+	var usage unix.Rusage
+	for {
+		err := unix.Waitid(unix.P_PID, pid, nil, unix.WEXITED|unix.WNOWAIT, &usage)
+		if err != unix.EINTR {
+			break
+		}
+	}
+	return time.Duration(usage.Utime.Nano() + usage.Stime.Nano())
+}
+
+// PID returns the process's ID, which is its group's too.
+func (p *Process) PID() int { return p.cmd.Process.Pid }
+
+// Done is closed when the process has ended and its output is complete.
+func (p *Process) Done() <-chan struct{} { return p.done }
+
+// Wait blocks until the process has ended. Its error wraps an *exec.ExitError
+// where the program failed or was killed.
+func (p *Process) Wait() error {
+	<-p.done
+	return p.err
+}
+
+// Signal sends a signal to the process, not to its group. It returns
+// os.ErrProcessDone after the process has ended.
+func (p *Process) Signal(s os.Signal) error {
+	sig, ok := s.(syscall.Signal)
+	if !ok {
+		return fmt.Errorf("signal %s on %s: unknown signal %v", p.cmd.Path, p.host.Name, s)
+	}
+	return p.kill(p.PID(), sig)
+}
+
+func (p *Process) kill(id int, sig syscall.Signal) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.reaped {
+		return os.ErrProcessDone
+	}
+	return unix.Kill(id, sig)
+}
+
+// Stop ends the process and its group: SIGTERM, and SIGKILL if the process is
+// still there after five seconds or when ctx ends. It returns an error only if
+// the process outlives that. Stopping an ended process does nothing.
+func (p *Process) Stop(ctx context.Context) error {
+	p.mu.Lock()
+	p.stopping = true
+	p.mu.Unlock()
+	p.kill(-p.PID(), syscall.SIGTERM)
+	patience := time.NewTimer(stopTimeout)
+	defer patience.Stop()
+	select {
+	case <-p.done:
+		return nil
+	case <-patience.C:
+	case <-ctx.Done():
+	}
+	return p.destroy()
+}
+
+// destroy kills the process and its group and waits for the end.
+func (p *Process) destroy() error {
+	p.mu.Lock()
+	p.stopping = true
+	p.mu.Unlock()
+	p.kill(-p.PID(), syscall.SIGKILL)
+	patience := time.NewTimer(stopTimeout)
+	defer patience.Stop()
+	select {
+	case <-p.done:
+		return nil
+	case <-patience.C:
+		return fmt.Errorf("stop %s on %s: process %d is still there %v after SIGKILL",
+			p.cmd.Path, p.host.Name, p.PID(), stopTimeout)
+	}
+}
