@@ -1,0 +1,213 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package iface watches one network interface: whether it is there and up, its
+// MAC address, its addresses and the subnets that it reaches directly.
+package iface
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"slices"
+
+	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netlink/nl"
+	"golang.org/x/sys/unix"
+)
+
+// Errors that callers may test for.
+var (
+	// ErrNotFound: there is no interface of that name in this namespace.
+	ErrNotFound = errors.New("no such interface")
+	// ErrGone: the interface that was watched has been deleted, or moved to
+	// another namespace. One of the same name that comes later is another.
+	ErrGone = errors.New("the interface was deleted")
+)
+
+// State is an interface at one moment.
+type State struct {
+	Name string
+	// Up says that packets can pass: it is switched on and has a carrier.
+	Up  bool
+	MAC net.HardwareAddr
+	// Addresses are those of the interface, with their prefix lengths.
+	Addresses []netip.Prefix
+	// Subnets are the prefixes whose hosts are neighbours: those of the
+	// addresses, and of the routes that lead there without a gateway. Sorted.
+	Subnets []netip.Prefix
+}
+
+// Interface is a watched interface. Its methods work in the namespace that the
+// thread calling Watch was in.
+type Interface struct {
+	index   int
+	handle  *netlink.Handle
+	events  *nl.NetlinkSocket
+	changes chan struct{}
+}
+
+// Watch starts to watch the interface of that name.
+func Watch(name string) (*Interface, error) {
+	handle, err := netlink.NewHandle(unix.NETLINK_ROUTE)
+	if err != nil {
+		return nil, fmt.Errorf("open a netlink socket: %w", err)
+	}
+	i := &Interface{handle: handle, changes: make(chan struct{}, 1)}
+	link, err := handle.LinkByName(name)
+	if err != nil {
+		handle.Close()
+		if _, missing := err.(netlink.LinkNotFoundError); missing {
+			return nil, fmt.Errorf("interface %q: %w in this network namespace: `ip link` lists those there are", name, ErrNotFound)
+		}
+		return nil, fmt.Errorf("look for the interface %q: %w", name, err)
+	}
+	i.index = link.Attrs().Index
+	i.events, err = nl.Subscribe(unix.NETLINK_ROUTE, unix.RTNLGRP_LINK, unix.RTNLGRP_IPV4_IFADDR, unix.RTNLGRP_IPV6_IFADDR)
+	if err != nil {
+		handle.Close()
+		return nil, fmt.Errorf("listen to netlink: %w", err)
+	}
+	go i.listen()
+	return i, nil
+}
+
+// Changes is signalled after State may have changed; signals that nobody has
+// taken yet are one.
+func (i *Interface) Changes() <-chan struct{} { return i.changes }
+
+// Close stops the watch.
+func (i *Interface) Close() {
+	i.events.Close()
+	i.handle.Close()
+}
+
+// listen turns messages about the interface into signals, until Close.
+func (i *Interface) listen() {
+	for {
+		messages, _, err := i.events.Receive()
+		switch {
+		case errors.Is(err, unix.ENOBUFS):
+			i.signal() // messages were lost, and this interface's may be among them
+		case errors.Is(err, unix.EINTR), errors.Is(err, unix.EAGAIN):
+		case err != nil:
+			return
+		}
+		for _, m := range messages {
+			if index, ok := indexOf(m.Data); ok && index == i.index {
+				i.signal()
+				break
+			}
+		}
+	}
+}
+
+// indexOf reads the interface's index, which both struct ifinfomsg and struct
+// ifaddrmsg have at offset 4, 32 bits in host byte order.
+func indexOf(message []byte) (int, bool) {
+	if len(message) < 8 {
+		return 0, false
+	}
+	return int(binary.NativeEndian.Uint32(message[4:8])), true
+}
+
+func (i *Interface) signal() {
+	select {
+	case i.changes <- struct{}{}:
+	default:
+	}
+}
+
+// State asks the kernel. Errors: ErrGone.
+func (i *Interface) State() (State, error) {
+	link, err := i.handle.LinkByIndex(i.index)
+	if _, missing := err.(netlink.LinkNotFoundError); missing {
+		return State{}, ErrGone
+	}
+	if err != nil {
+		return State{}, fmt.Errorf("ask for the interface: %w", err)
+	}
+	attrs := link.Attrs()
+	state := State{
+		Name: attrs.Name,
+		Up:   attrs.Flags&net.FlagUp != 0 && attrs.RawFlags&unix.IFF_LOWER_UP != 0,
+		MAC:  attrs.HardwareAddr,
+	}
+	if state.Addresses, err = i.addresses(link); err != nil {
+		return State{}, fmt.Errorf("list the addresses of %s: %w", attrs.Name, err)
+	}
+	routes, err := i.routes(link)
+	if err != nil {
+		return State{}, fmt.Errorf("list the routes of %s: %w", attrs.Name, err)
+	}
+	state.Subnets = subnets(state.Addresses, routes)
+	return state, nil
+}
+
+func (i *Interface) addresses(link netlink.Link) ([]netip.Prefix, error) {
+	list, err := whole(func() ([]netlink.Addr, error) { return i.handle.AddrList(link, netlink.FAMILY_ALL) })
+	if err != nil {
+		return nil, err
+	}
+	var prefixes []netip.Prefix
+	for _, a := range list {
+		if p, ok := prefixOf(a.IPNet); ok {
+			prefixes = append(prefixes, p)
+		}
+	}
+	return prefixes, nil
+}
+
+// routes returns the destinations that the main table reaches through the
+// interface without a gateway.
+func (i *Interface) routes(link netlink.Link) ([]netip.Prefix, error) {
+	list, err := whole(func() ([]netlink.Route, error) { return i.handle.RouteList(link, netlink.FAMILY_ALL) })
+	if err != nil {
+		return nil, err
+	}
+	var prefixes []netip.Prefix
+	for _, r := range list {
+		if r.Gw != nil || r.Via != nil || len(r.MultiPath) > 0 || r.Type != unix.RTN_UNICAST {
+			continue
+		}
+		if p, ok := prefixOf(r.Dst); ok && p.Bits() > 0 {
+			prefixes = append(prefixes, p)
+		}
+	}
+	return prefixes, nil
+}
+
+// whole repeats a dump that a change in between has cut short.
+func whole[T any](dump func() ([]T, error)) (list []T, err error) {
+	for range 10 {
+		if list, err = dump(); !errors.Is(err, netlink.ErrDumpInterrupted) {
+			break
+		}
+	}
+	return list, err
+}
+
+func prefixOf(n *net.IPNet) (netip.Prefix, bool) {
+	if n == nil {
+		return netip.Prefix{}, false
+	}
+	addr, ok := netip.AddrFromSlice(n.IP)
+	ones, bits := n.Mask.Size()
+	if bits == 32 {
+		addr = addr.Unmap()
+	}
+	return netip.PrefixFrom(addr, ones), ok && bits == addr.BitLen()
+}
+
+// subnets leaves out single addresses, which have no neighbours.
+func subnets(lists ...[]netip.Prefix) []netip.Prefix {
+	var all []netip.Prefix
+	for _, p := range slices.Concat(lists...) {
+		if !p.IsSingleIP() {
+			all = append(all, p.Masked())
+		}
+	}
+	slices.SortFunc(all, func(a, b netip.Prefix) int { return a.Compare(b) })
+	return slices.Compact(all)
+}
