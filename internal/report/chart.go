@@ -1,0 +1,498 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package report
+
+import (
+	"image/color"
+	"math"
+
+	xfont "golang.org/x/image/font"
+	"gonum.org/v1/plot"
+	"gonum.org/v1/plot/font"
+	"gonum.org/v1/plot/plotter"
+	"gonum.org/v1/plot/text"
+	"gonum.org/v1/plot/vg"
+	"gonum.org/v1/plot/vg/draw"
+)
+
+// chart is a horizontal chart with one row a point: bars, stacked bars or
+// dots on a common axis. Lengths are in pixels.
+type chart struct {
+	Title string
+	// Axis names the axis and its unit.
+	Axis string
+	Kind kind
+	Log  bool
+	// Legend explains the marks where the row's label does not.
+	Legend []legendEntry
+	Rows   []chartRow
+	// Reference is where a line marks the value to compare with, if HasReference.
+	Reference    float64
+	HasReference bool
+	// Percent marks the axis' numbers with a per cent sign.
+	Percent bool
+}
+
+type kind int
+
+const (
+	bars kind = iota
+	stackedBars
+	dots
+)
+
+type legendEntry struct {
+	Name   string
+	Ink    ink
+	Hollow bool
+}
+
+// chartRow is one row of a chart, or the head of the rows below it.
+type chartRow struct {
+	Label string
+	Head  bool
+	Marks []mark
+	// Value is written behind the marks.
+	Value string
+}
+
+// mark is one value of a row, with its range over the repeats.
+type mark struct {
+	Value, Low, High float64
+	Ink              ink
+	// Hollow marks the second of a pair of dots.
+	Hollow bool
+}
+
+// Sizes in pixels.
+const (
+	fontSize    = 11.5
+	rowHeight   = 23
+	headHeight  = 28
+	barWidth    = 13
+	dotRadius   = 4.2
+	legendLine  = 26
+	axisHeight  = 44
+	titleHeight = 30
+	gap         = 8
+	// labelSlack is by how much a reader's font may be wider than the one that
+	// texts are measured with.
+	labelSlack = 1.16
+	// narrow is the width under which labels stand above their bars.
+	narrow      = 480
+	labelHeight = 15
+)
+
+// style returns a text style. gonum measures with Liberation Sans, which is as
+// wide as Arial; the page's CSS then picks the reader's own font.
+func style(size float64, i ink, bold bool, x text.XAlignment) text.Style {
+	f := font.Font{Typeface: "Liberation", Variant: "Sans", Size: vg.Length(size)}
+	if bold {
+		f.Weight = xfont.WeightBold
+	}
+	return text.Style{
+		Color:   i.color(),
+		Font:    f,
+		XAlign:  x,
+		YAlign:  draw.YCenter,
+		Handler: text.Plain{Fonts: font.DefaultCache},
+	}
+}
+
+// usable says whether a value can be drawn on the chart's axis.
+func (c *chart) usable(v float64) bool {
+	return !math.IsNaN(v) && math.Abs(v) < 1e300 && (!c.Log || v > 0)
+}
+
+// empty says whether no row has anything to draw.
+func (c *chart) empty() bool {
+	for _, r := range c.Rows {
+		if len(r.Marks) > 0 {
+			return false
+		}
+	}
+	return true
+}
+
+func (c *chart) rowHeight(r chartRow, width float64) float64 {
+	switch {
+	case r.Head:
+		return headHeight
+	case width < narrow:
+		return rowHeight + labelHeight
+	}
+	return rowHeight
+}
+
+// height returns how high the chart is at a width.
+func (c *chart) height(width float64) float64 {
+	h := float64(axisHeight)
+	if c.Title != "" {
+		h += titleHeight
+	}
+	if len(c.Legend) > 0 {
+		h += legendLine
+	}
+	for _, r := range c.Rows {
+		h += c.rowHeight(r, width)
+	}
+	return h
+}
+
+// draw draws the chart into dc.
+func (c *chart) draw(dc draw.Canvas) {
+	if c.Title != "" {
+		dc.FillText(style(14, inkText, true, draw.XLeft), vg.Point{X: dc.Min.X, Y: dc.Max.Y - titleHeight/2 + 3}, c.Title)
+		dc.Max.Y -= titleHeight
+	}
+	if len(c.Legend) > 0 {
+		c.drawLegend(dc)
+		dc.Max.Y -= legendLine
+	}
+	width := float64(dc.Size().X)
+	left, right := c.margins(width)
+	area := draw.Crop(dc, left, -right, 0, 0)
+	p := c.plot(width)
+	p.Draw(area)
+	c.drawLabels(dc, p.DataCanvas(area), p, width)
+}
+
+// margins returns the room for the labels and for the values behind the marks.
+func (c *chart) margins(width float64) (left, right vg.Length) {
+	s := style(fontSize, inkText, false, draw.XLeft)
+	for _, r := range c.Rows {
+		if !r.Head && width >= narrow {
+			left = max(left, s.Width(r.Label)*labelSlack+gap)
+		}
+		right = max(right, s.Width(r.Value)*labelSlack+gap)
+	}
+	return min(left, vg.Length(width*0.45)), min(right, vg.Length(width*0.4))
+}
+
+// positions returns each row's place on the vertical axis, in pixels below the
+// top, and the height of all.
+func (c *chart) positions(width float64) (at []float64, total float64) {
+	for _, r := range c.Rows {
+		h := c.rowHeight(r, width)
+		y := total + h/2
+		if !r.Head && width < narrow {
+			y = total + h - rowHeight/2
+		}
+		at = append(at, -y)
+		total += h
+	}
+	return at, total
+}
+
+// plot builds the gonum plot: the axis, its grid and the marks.
+func (c *chart) plot(width float64) *plot.Plot {
+	p := plot.New()
+	p.BackgroundColor = nil
+	p.TextHandler = text.Plain{Fonts: font.DefaultCache}
+	at, total := c.positions(width)
+	p.Y.Min, p.Y.Max = -total, 0
+	p.Y.Padding, p.Y.Width = 0, 0
+	p.Y.Tick.Marker = plot.ConstantTicks(nil)
+	c.axis(p)
+	if c.HasReference {
+		p.Add(segment(c.Reference, -total, c.Reference, 0, inkQuiet, 1))
+	}
+	for i, r := range c.Rows {
+		for _, m := range c.plotters(r, at[i]) {
+			p.Add(m)
+		}
+	}
+	// Adding marks widens the axes; the range was chosen with care.
+	p.X.Min, p.X.Max = c.bounds()
+	p.Y.Min, p.Y.Max = -total, 0
+	return p
+}
+
+// axis styles the horizontal axis and its grid.
+func (c *chart) axis(p *plot.Plot) {
+	p.X.Min, p.X.Max = c.bounds()
+	p.X.Padding, p.X.Width, p.X.Tick.Length, p.X.Tick.Width = 0, 0, 4, 0
+	p.X.Tick.Label = style(10.5, inkQuiet, false, draw.XCenter)
+	p.X.Tick.Label.YAlign = draw.YTop
+	p.X.Label.Text = c.Axis
+	p.X.Label.TextStyle = style(10.5, inkQuiet, false, draw.XCenter)
+	p.X.Label.TextStyle.YAlign = draw.YBottom
+	p.X.Label.Padding = 4
+	p.X.Tick.Marker = ticks{log: c.Log, percent: c.Percent}
+	if c.Log {
+		p.X.Scale = plot.LogScale{}
+	}
+	grid := plotter.NewGrid()
+	grid.Horizontal.Width = 0
+	grid.Vertical = draw.LineStyle{Color: inkGrid.color(), Width: 1}
+	p.Add(grid)
+}
+
+// bounds returns the range of the axis. Bars begin at nought, so that their
+// lengths compare; dots need not.
+func (c *chart) bounds() (low, high float64) {
+	low, high = math.Inf(1), math.Inf(-1)
+	for _, r := range c.Rows {
+		sum := 0.0
+		for _, m := range r.Marks {
+			sum += m.Value
+			for _, v := range []float64{m.Value, m.Low, m.High} {
+				if c.usable(v) {
+					low, high = min(low, v), max(high, v)
+				}
+			}
+		}
+		if c.Kind == stackedBars {
+			high = max(high, sum)
+		}
+	}
+	if c.HasReference {
+		low, high = min(low, c.Reference), max(high, c.Reference)
+	}
+	switch {
+	case low > high && c.Log:
+		return 1, 10
+	case low > high:
+		return 0, 1
+	case c.Log:
+		return logFloor(low), logCeil(high)
+	case c.Kind == dots && c.HasReference:
+		margin := max((high-low)*0.06, 0.5)
+		return low - margin, high + margin
+	}
+	low, high = min(low, 0), max(high, 0)
+	if low == high {
+		high = 1
+	}
+	return low, high
+}
+
+// logFloor returns the largest of 1, 2 and 5 times a power of ten below v.
+func logFloor(v float64) float64 {
+	e := math.Pow(10, math.Floor(math.Log10(v)))
+	for _, f := range []float64{5, 2} {
+		if e*f <= v {
+			return e * f
+		}
+	}
+	return e
+}
+
+// logCeil returns the smallest of 1, 2 and 5 times a power of ten above v.
+func logCeil(v float64) float64 {
+	e := math.Pow(10, math.Floor(math.Log10(v)))
+	for _, f := range []float64{2, 5} {
+		if e*f > v {
+			return e * f
+		}
+	}
+	return e * 10
+}
+
+// ticks places marks on an axis and writes numbers as a reader would.
+type ticks struct{ log, percent bool }
+
+// Ticks implements plot.Ticker.
+func (t ticks) Ticks(low, high float64) []plot.Tick {
+	if t.log {
+		return logTicks(low, high)
+	}
+	var out []plot.Tick
+	for _, tick := range (plot.DefaultTicks{}).Ticks(low, high) {
+		if tick.IsMinor() {
+			continue
+		}
+		tick.Label = short(tick.Value)
+		if t.percent {
+			tick.Label += " %"
+		}
+		out = append(out, tick)
+	}
+	return out
+}
+
+// logTicks marks 1, 2 and 5 times the powers of ten, or only the powers where
+// there are many of them.
+func logTicks(low, high float64) []plot.Tick {
+	decades := math.Log10(high / low)
+	steps := []float64{1, 2, 5}
+	if decades > 2.5 {
+		steps = []float64{1}
+	}
+	every := math.Ceil(decades / 8)
+	var out []plot.Tick
+	for e := math.Floor(math.Log10(low)); e <= math.Ceil(math.Log10(high)); e++ {
+		for _, f := range steps {
+			v := f * math.Pow(10, e)
+			if v >= low*0.999 && v <= high*1.001 && math.Mod(e, max(every, 1)) == 0 {
+				out = append(out, plot.Tick{Value: v, Label: short(v)})
+			}
+		}
+	}
+	return out
+}
+
+// plotters returns what draws a row's marks.
+func (c *chart) plotters(r chartRow, y float64) []plot.Plotter {
+	switch c.Kind {
+	case stackedBars:
+		return c.stack(r, y)
+	case dots:
+		return c.dots(r, y)
+	}
+	var out []plot.Plotter
+	for _, m := range r.Marks {
+		if !c.usable(m.Value) {
+			continue
+		}
+		out = append(out, bar(m, y))
+		if m.High > m.Low && c.usable(m.Low) && c.usable(m.High) {
+			out = append(out, whisker(m, y))
+		}
+	}
+	return out
+}
+
+func bar(m mark, y float64) *plotter.BarChart {
+	return &plotter.BarChart{
+		Values:     plotter.Values{m.Value},
+		Width:      barWidth,
+		Color:      m.Ink.color(),
+		XMin:       y,
+		Horizontal: true,
+	}
+}
+
+// stack puts a row's bars end to end.
+func (c *chart) stack(r chartRow, y float64) []plot.Plotter {
+	var out []plot.Plotter
+	var last *plotter.BarChart
+	for _, m := range r.Marks {
+		if !c.usable(m.Value) || m.Value <= 0 {
+			continue
+		}
+		b := bar(m, y)
+		if last != nil {
+			b.StackOn(last)
+		}
+		out, last = append(out, b), b
+	}
+	return out
+}
+
+// dots draws a row's dots, over a line that joins the first and the last of a
+// short row.
+func (c *chart) dots(r chartRow, y float64) []plot.Plotter {
+	var out, on []plot.Plotter
+	low, high := math.Inf(1), math.Inf(-1)
+	for _, m := range r.Marks {
+		if !c.usable(m.Value) {
+			continue
+		}
+		low, high = min(low, m.Value), max(high, m.Value)
+		on = append(on, dot(m.Value, y, m.Ink, dotRadius))
+		if m.Hollow {
+			on = append(on, dot(m.Value, y, inkPaper, dotRadius-1.7))
+		}
+	}
+	if high > low {
+		out = append(out, segment(low, y, high, y, r.Marks[0].Ink, 1.5))
+	}
+	return append(out, on...)
+}
+
+func dot(x, y float64, i ink, radius vg.Length) plot.Plotter {
+	return &plotter.Scatter{
+		XYs:        plotter.XYs{{X: x, Y: y}},
+		GlyphStyle: draw.GlyphStyle{Color: i.color(), Radius: radius, Shape: draw.CircleGlyph{}},
+	}
+}
+
+func segment(x0, y0, x1, y1 float64, i ink, width vg.Length) plot.Plotter {
+	return &plotter.Line{
+		XYs:       plotter.XYs{{X: x0, Y: y0}, {X: x1, Y: y1}},
+		LineStyle: draw.LineStyle{Color: i.color(), Width: width},
+	}
+}
+
+// whisker shows the lowest and highest repeat of a bar.
+func whisker(m mark, y float64) plot.Plotter {
+	return &plotter.XErrorBars{
+		XYs:       plotter.XYs{{X: m.Value, Y: y}},
+		XErrors:   plotter.XErrors{{Low: m.Low - m.Value, High: m.High - m.Value}},
+		LineStyle: draw.LineStyle{Color: inkText.color(), Width: 1.2},
+		CapWidth:  6,
+	}
+}
+
+// drawLabels writes the rows' labels and the values behind their marks.
+func (c *chart) drawLabels(whole, data draw.Canvas, p *plot.Plot, width float64) {
+	x, y := p.Transforms(&data)
+	at, _ := c.positions(width)
+	for i, r := range c.Rows {
+		top := y(at[i])
+		switch {
+		case r.Head:
+			fill(whole, style(fontSize, inkText, true, draw.XLeft), whole.Min.X, top-3, r.Label)
+			continue
+		case width < narrow:
+			fill(whole, style(fontSize, inkText, false, draw.XLeft), whole.Min.X, top+rowHeight/2+labelHeight/2-4, r.Label)
+		default:
+			fill(whole, style(fontSize, inkText, false, draw.XRight), data.Min.X-gap, top, r.Label)
+		}
+		fill(whole, style(fontSize, inkText, false, draw.XLeft), x(c.end(r))+gap, top, r.Value)
+	}
+}
+
+// fill writes text whose middle is at y.
+func fill(dc draw.Canvas, s text.Style, x, y vg.Length, label string) {
+	if label == "" {
+		return
+	}
+	// gonum centres the line's box; letters without descenders look too high.
+	dc.FillText(s, vg.Point{X: x, Y: y + 1}, label)
+}
+
+// end returns where a row's marks end on the axis.
+func (c *chart) end(r chartRow) float64 {
+	low, _ := c.bounds()
+	end, sum := low, 0.0
+	if c.Kind != dots {
+		end = max(low, 0)
+	}
+	for _, m := range r.Marks {
+		sum += m.Value
+		for _, v := range []float64{m.Value, m.High} {
+			if c.usable(v) {
+				end = max(end, v)
+			}
+		}
+	}
+	if c.Kind == stackedBars {
+		return sum
+	}
+	return end
+}
+
+// drawLegend explains the inks in a line above the rows.
+func (c *chart) drawLegend(dc draw.Canvas) {
+	s := style(fontSize, inkQuiet, false, draw.XLeft)
+	x, y := dc.Min.X, dc.Max.Y-legendLine/2+4
+	for _, e := range c.Legend {
+		if c.Kind == dots {
+			circle(dc, e.Ink.color(), x+5, y, dotRadius)
+			if e.Hollow {
+				circle(dc, inkPaper.color(), x+5, y, dotRadius-1.7)
+			}
+		} else {
+			dc.SetColor(e.Ink.color())
+			dc.Fill(vg.Rectangle{Min: vg.Point{X: x, Y: y - 5}, Max: vg.Point{X: x + 10, Y: y + 5}}.Path())
+		}
+		fill(dc, s, x+15, y, e.Name)
+		x += 15 + s.Width(e.Name)*labelSlack + 14
+	}
+}
+
+func circle(dc draw.Canvas, c color.Color, x, y, radius vg.Length) {
+	draw.CircleGlyph{}.DrawGlyph(&dc, draw.GlyphStyle{Color: c, Radius: radius}, vg.Point{X: x, Y: y})
+}

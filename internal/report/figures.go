@@ -1,0 +1,247 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package report
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/jeoul/jeoul/internal/results"
+)
+
+// figure is a chart with what is said about it.
+type figure struct {
+	Title, Caption string
+	chart          *chart
+}
+
+// figures returns the charts of a load that have something to show.
+func figures(s *section, colours *palette) []figure {
+	var all []figure
+	if s.isPackets() {
+		all = packetCharts(s, colours)
+	} else {
+		all = []figure{rateChart(s, colours), costChart(s, colours), latencyChart(s, colours), partChart(s), evennessChart(s, colours)}
+	}
+	return slices.DeleteFunc(all, func(f figure) bool { return f.chart.empty() })
+}
+
+// eachPoint builds the rows of a chart: one a point for which make returns
+// marks, under a head for each group where there are several.
+func eachPoint(s *section, make func(*point) chartRow) []chartRow {
+	var rows []chartRow
+	for _, g := range s.Groups {
+		var of []chartRow
+		for _, p := range g.Points {
+			if r := make(p); len(r.Marks) > 0 {
+				r.Label = clean(p.Label)
+				of = append(of, r)
+			}
+		}
+		if len(of) > 0 && len(s.Groups) > 1 {
+			rows = append(rows, chartRow{Label: g.Params.only(s.Varying).text(), Head: true})
+		}
+		rows = append(rows, of...)
+	}
+	return rows
+}
+
+// medianRow is a row with one bar: a metric's median and range.
+func medianRow(s *section, colours *palette, metric string) func(*point) chartRow {
+	var values []float64
+	for _, p := range s.points() {
+		if p.has(metric) {
+			values = append(values, p.Stats[metric].Median)
+		}
+	}
+	decimals := decimalsFor(values)
+	return func(p *point) chartRow {
+		if !p.has(metric) {
+			return chartRow{}
+		}
+		st := p.Stats[metric]
+		return chartRow{
+			Marks: []mark{{Value: st.Median, Low: st.Min, High: st.Max, Ink: colours.subject(p.Subject)}},
+			Value: decimal(st.Median, decimals),
+		}
+	}
+}
+
+const whiskerCaption = "Bars are medians, whiskers the lowest and highest repeat."
+
+func rateChart(s *section, colours *palette) figure {
+	metric, title, noun := s.rate()
+	return figure{title, "More is better. " + whiskerCaption, &chart{
+		Axis: noun, Kind: bars, Rows: eachPoint(s, medianRow(s, colours, metric)),
+	}}
+}
+
+func costChart(s *section, colours *palette) figure {
+	return figure{"The balancer's own CPU time", "Less is better; kernel work included. " + whiskerCaption, &chart{
+		Axis: "µs of balancer CPU per request", Kind: bars,
+		Rows: eachPoint(s, medianRow(s, colours, results.BalancerCPUUsPerRequest)),
+	}}
+}
+
+// logFrom is the ratio of largest to smallest from which an axis is logarithmic.
+const logFrom = 12
+
+func latencyChart(s *section, colours *palette) figure {
+	var values []float64
+	for _, p := range s.points() {
+		for _, m := range []string{results.LatencyMsP50, results.LatencyMsP99} {
+			if p.has(m) {
+				values = append(values, p.Stats[m].Median)
+			}
+		}
+	}
+	decimals := decimalsFor(values)
+	c := &chart{Axis: "latency, ms", Kind: dots, Legend: []legendEntry{
+		{Name: "p50", Ink: inkQuiet}, {Name: "p99", Ink: inkQuiet, Hollow: true},
+	}}
+	if len(values) > 0 && slices.Min(values) > 0 && slices.Max(values)/slices.Min(values) > logFrom {
+		c.Log = true
+		c.Axis += " (logarithmic)"
+	}
+	c.Rows = eachPoint(s, func(p *point) chartRow {
+		var r chartRow
+		for _, m := range []string{results.LatencyMsP50, results.LatencyMsP99} {
+			if !p.has(m) {
+				continue
+			}
+			v := p.Stats[m].Median
+			if r.Value != "" {
+				r.Value += " – "
+			}
+			r.Value += decimal(v, decimals)
+			r.Marks = append(r.Marks, mark{Value: v, Ink: colours.subject(p.Subject), Hollow: m == results.LatencyMsP99})
+		}
+		return r
+	})
+	return figure{"What clients waited", "Less is better. Half of the requests took up to p50, all but 1 % up to p99.", c}
+}
+
+// partInks are the inks of cpuParts.
+var partInks = []ink{inkSky, inkBaseline, inkVermillion, inkGreen}
+
+func partChart(s *section) figure {
+	c := &chart{Axis: "µs of CPU per request, all parts", Kind: stackedBars}
+	for i, part := range cpuParts {
+		if s.has(part.PerRequest) {
+			c.Legend = append(c.Legend, legendEntry{Name: part.Name, Ink: partInks[i]})
+		}
+	}
+	c.Rows = eachPoint(s, func(p *point) chartRow {
+		var r chartRow
+		total := 0.0
+		for i, part := range cpuParts {
+			if v := p.Stats[part.PerRequest].Median; v > 0 {
+				r.Marks = append(r.Marks, mark{Value: v, Ink: partInks[i]})
+				total += v
+			}
+		}
+		r.Value = decimal(total, decimalsFor([]float64{total}))
+		return r
+	})
+	return figure{"Where a request's CPU time goes", "Less is better. All parts share this machine's cores, so the sum decides how many requests it can serve.", c}
+}
+
+// evennessChart shows each backend's connections at the fullest point only:
+// the tables have the figure for every point.
+func evennessChart(s *section, colours *palette) figure {
+	c := &chart{Axis: "connections of a backend, relative to an equal share", Kind: dots, Reference: 100, HasReference: true, Percent: true}
+	g := s.fullest()
+	if g == nil {
+		return figure{chart: c}
+	}
+	for _, p := range g.Points {
+		if len(p.Shares) < 2 {
+			continue
+		}
+		r := chartRow{Label: clean(p.Label), Value: evennessCell(nil, p, 0)}
+		for _, v := range p.Shares {
+			r.Marks = append(r.Marks, mark{Value: v * 100, Ink: colours.subject(p.Subject)})
+		}
+		c.Rows = append(c.Rows, r)
+	}
+	caption := "A dot is a backend, over all repeats. Behind it: how many more connections the busiest had than the idlest."
+	if at := g.Params.only(s.Varying).text(); at != "" {
+		caption = "At " + at + ". " + caption
+	}
+	return figure{"How evenly backends were used", caption, c}
+}
+
+// fullest returns the group with the most points, the last of several.
+func (s *section) fullest() *group {
+	var best *group
+	for _, g := range s.Groups {
+		if best == nil || len(g.Points) >= len(best.Points) {
+			best = g
+		}
+	}
+	return best
+}
+
+// flowInks tell numbers of flows apart, from few to many.
+var flowInks = []ink{inkSky, inkBlue, inkPurple, inkVermillion}
+
+// packetCharts draws one chart a hook: a row for every path, a dot for every
+// number of flows.
+func packetCharts(s *section, colours *palette) []figure {
+	flows := distinct(s.trials, paramFlows)
+	var out []figure
+	for _, g := range s.bySubject().Groups {
+		c := &chart{Axis: "ns per packet, net of an empty program", Kind: dots}
+		for i, f := range flows {
+			if f.numeric && len(flows) > 1 {
+				c.Legend = append(c.Legend, legendEntry{Name: describe(paramFlows, f), Ink: flowInks[i%len(flowInks)]})
+			}
+		}
+		c.Rows = packetRows(s, g, flows, colours)
+		title := "What a packet costs"
+		if hook, ok := g.Params[paramHook]; ok {
+			title += ", hook " + hook.text(paramHook)
+		}
+		out = append(out, figure{title, "Less is better; medians. Nought is a program that does nothing.", c})
+	}
+	return out
+}
+
+// packetRows joins the points of a group that differ in their flows only.
+func packetRows(s *section, g *group, flows []value, colours *palette) []chartRow {
+	var rows []chartRow
+	at := map[string]int{}
+	for _, p := range g.Points {
+		if p.Subject == emptySubject || !p.has(results.NsNetOfEmpty) {
+			continue
+		}
+		rest := params{}
+		for name, v := range p.Params {
+			if name != paramFlows && name != paramHook && slices.Contains(slices.Concat(s.Varying, s.Own), name) {
+				rest[name] = v
+			}
+		}
+		key := p.Subject + "\x00" + rest.key()
+		i, ok := at[key]
+		if !ok {
+			i = len(rows)
+			at[key] = i
+			label := clean(p.Subject)
+			if words := rest.text(); words != "" {
+				label += " · " + words
+			}
+			rows = append(rows, chartRow{Label: label})
+		}
+		colour := colours.subject(p.Subject)
+		if len(flows) > 1 {
+			colour = flowInks[max(slices.Index(flows, p.Params[paramFlows]), 0)%len(flowInks)]
+		}
+		v := p.Stats[results.NsNetOfEmpty].Median
+		rows[i].Marks = append(rows[i].Marks, mark{Value: v, Ink: colour})
+		if rows[i].Value != "" {
+			rows[i].Value += " – "
+		}
+		rows[i].Value += fmt.Sprint(decimal(v, 1))
+	}
+	return rows
+}

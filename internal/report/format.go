@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package report
+
+import (
+	"fmt"
+	"math"
+	"strings"
+	"unicode"
+
+	"golang.org/x/text/language"
+	"golang.org/x/text/message"
+)
+
+// missing stands where there is no figure.
+const missing = "–"
+
+// tooLong is the magnitude from which a number is written with an exponent.
+const tooLong = 1e12
+
+// decimal formats v with thousands separated and the given number of decimals.
+func decimal(v float64, decimals int) string {
+	if math.Abs(v) >= tooLong {
+		return fmt.Sprintf("%.3g", v)
+	}
+	if math.Abs(v) < math.Pow(10, -float64(decimals))/2 {
+		v = 0 // Otherwise a small negative number would become "-0".
+	}
+	s := message.NewPrinter(language.English).Sprintf("%.*f", decimals, v)
+	return strings.Replace(s, "-", "−", 1)
+}
+
+// decimalsFor returns how many decimals a column needs so that its smallest
+// figure keeps two significant digits, up to three decimals.
+func decimalsFor(values []float64) int {
+	smallest, largest := math.Inf(1), 0.0
+	for _, v := range values {
+		v = math.Abs(v)
+		largest = max(largest, v)
+		if v > 0 {
+			smallest = min(smallest, v)
+		}
+	}
+	d := 0
+	for d < 3 && smallest*math.Pow(10, float64(d)) < 10 {
+		d++
+	}
+	switch {
+	case largest >= 1e5 || largest == 0:
+		return 0
+	case largest >= 1e3:
+		return min(d, 1)
+	}
+	return d
+}
+
+// times formats a ratio: "1.92 ×".
+func times(r float64) string { return ratioText(r) + " ×" }
+
+func ratioText(r float64) string {
+	switch {
+	case r >= 100:
+		return decimal(r, 0)
+	case r >= 10:
+		return decimal(r, 1)
+	case r > 0 && r < 0.1:
+		return decimal(r, 3)
+	}
+	return decimal(r, 2)
+}
+
+// fraction formats a ratio as a part where it is small: "1/12", else "0.83 ×".
+func fraction(r float64) string {
+	if r > 0 && r <= 0.5 {
+		return "1/" + decimal(math.Round(1/r), 0)
+	}
+	return times(r)
+}
+
+// percentMore formats an excess: "+0.4 %".
+func percentMore(v float64) string {
+	if v >= 100 {
+		return "+" + decimal(v, 0) + " %"
+	}
+	return "+" + decimal(v, 1) + " %"
+}
+
+// bytesText formats a size in binary units: "5 KiB".
+func bytesText(v float64) string {
+	units := []string{"B", "KiB", "MiB", "GiB", "TiB"}
+	i := 0
+	for v >= 1024 && i < len(units)-1 {
+		v /= 1024
+		i++
+	}
+	if v == math.Trunc(v) {
+		return decimal(v, 0) + " " + units[i]
+	}
+	return decimal(v, 1) + " " + units[i]
+}
+
+// short formats a number for an axis: "12.5k".
+func short(v float64) string {
+	a := math.Abs(v)
+	switch {
+	case a >= 1e15:
+		return fmt.Sprintf("%.3g", v)
+	case a >= 1e9:
+		return trimmed(v/1e9) + "G"
+	case a >= 1e6:
+		return trimmed(v/1e6) + "M"
+	case a >= 1e4:
+		return trimmed(v/1e3) + "k"
+	}
+	return trimmed(v)
+}
+
+func trimmed(v float64) string {
+	s := message.NewPrinter(language.English).Sprintf("%.4g", v)
+	return strings.Replace(s, "-", "−", 1)
+}
+
+// clean makes text from a results file safe to show in any form: control
+// characters, which could move a terminal's cursor or break a table, become a
+// space or the replacement character.
+func clean(s string) string {
+	return strings.Map(func(r rune) rune {
+		switch {
+		case r == '\n' || r == '\t' || r == '\r':
+			return ' '
+		case unicode.IsControl(r) || unicode.Is(unicode.Cf, r):
+			return unicode.ReplacementChar
+		}
+		return r
+	}, strings.ToValidUTF8(s, string(unicode.ReplacementChar)))
+}

@@ -1,0 +1,241 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package report
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/jeoul/jeoul/internal/results"
+)
+
+// Parameters that the report treats in a way of their own.
+const (
+	paramThreads     = "threads"
+	paramConcurrency = "concurrency"
+	paramFileBytes   = "file_bytes"
+	paramFlows       = "flows"
+	paramHook        = "hook"
+)
+
+// paramInfo says how a parameter is shown.
+type paramInfo struct {
+	Name  string
+	Title string
+	// Own says that the parameter belongs to the subject and not to the load:
+	// points that differ in it are still compared with each other.
+	Own bool
+	// Text formats a value in a sentence or a label; nil is "title value".
+	Text func(value string) string
+}
+
+// known lists the parameters in the order in which they are shown and sorted;
+// any other comes after these, by name.
+var known = []paramInfo{
+	{Name: paramHook, Title: "Hook", Text: plain},
+	{Name: "path", Title: "Path", Text: plain},
+	{Name: "protocol", Title: "Protocol", Text: plain},
+	{Name: "family", Title: "Family", Text: plain},
+	{Name: paramConcurrency, Title: "Concur-rency", Text: func(v string) string { return v + " concurrent" }},
+	{Name: "requests", Title: "Requests asked", Text: counted("request")},
+	{Name: paramFileBytes, Title: "File size", Text: func(v string) string { return v + " file" }},
+	{Name: "clients", Title: "Clients", Text: counted("client")},
+	{Name: "backends", Title: "Backends", Text: counted("backend")},
+	{Name: paramThreads, Title: "Threads", Own: true, Text: counted("thread")},
+	{Name: "scheduler", Title: "Scheduler", Own: true, Text: plain},
+	{Name: paramFlows, Title: "Flows", Text: counted("flow")},
+	{Name: "flow", Title: "Flow", Text: func(v string) string { return v + " flow" }},
+}
+
+func plain(v string) string { return v }
+
+func counted(noun string) func(string) string {
+	return func(v string) string {
+		if v == "1" {
+			return v + " " + noun
+		}
+		return v + " " + noun + "s"
+	}
+}
+
+// lookup returns what is known of a parameter, with defaults for a stranger.
+func lookup(name string) (info paramInfo, rank int) {
+	if i := slices.IndexFunc(known, func(p paramInfo) bool { return p.Name == name }); i >= 0 {
+		return known[i], i
+	}
+	title := clean(strings.ReplaceAll(name, "_", " "))
+	if title != "" {
+		title = strings.ToUpper(title[:1]) + title[1:]
+	}
+	return paramInfo{Name: name, Title: title}, len(known)
+}
+
+// describe formats a parameter for a label or a sentence: "2 threads".
+func describe(name string, v value) string {
+	info, _ := lookup(name)
+	if info.Text == nil {
+		return strings.ToLower(info.Title) + " " + v.text(name)
+	}
+	return info.Text(v.text(name))
+}
+
+// value is a parameter's value: a number, or else text.
+type value struct {
+	number  float64
+	word    string
+	numeric bool
+}
+
+func toValue(v any) value {
+	switch v := v.(type) {
+	case float64:
+		return value{number: v, numeric: true}
+	case int:
+		return value{number: float64(v), numeric: true}
+	case int64:
+		return value{number: float64(v), numeric: true}
+	case uint64:
+		return value{number: float64(v), numeric: true}
+	case string:
+		return value{word: clean(v)}
+	}
+	return value{word: clean(fmt.Sprint(v))}
+}
+
+// text formats the value as parameter name wants it.
+func (v value) text(name string) string {
+	switch {
+	case !v.numeric:
+		return v.word
+	case name == paramFileBytes:
+		return bytesText(v.number)
+	case v.number != float64(int64(v.number)):
+		return strconv.FormatFloat(v.number, 'g', 4, 64)
+	}
+	return decimal(v.number, 0)
+}
+
+func (v value) compare(o value) int {
+	if v.numeric != o.numeric {
+		return cmp.Compare(b2i(!v.numeric), b2i(!o.numeric))
+	}
+	return cmp.Or(cmp.Compare(v.number, o.number), cmp.Compare(v.word, o.word))
+}
+
+func b2i(b bool) int {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+// params maps a parameter's name to its value.
+type params map[string]value
+
+func toParams(m map[string]any) params {
+	p := params{}
+	for name, v := range m {
+		p[name] = toValue(v)
+	}
+	return p
+}
+
+// names returns the parameters in the order in which they are shown.
+func (p params) names() []string {
+	return slices.SortedFunc(maps.Keys(p), compareNames)
+}
+
+func compareNames(a, b string) int {
+	_, i := lookup(a)
+	_, j := lookup(b)
+	return cmp.Or(cmp.Compare(i, j), cmp.Compare(a, b))
+}
+
+// only returns a copy that has no parameters but those named.
+func (p params) only(names []string) params {
+	q := params{}
+	for _, n := range names {
+		if v, ok := p[n]; ok {
+			q[n] = v
+		}
+	}
+	return q
+}
+
+// key identifies a set of parameters.
+func (p params) key() string {
+	var b strings.Builder
+	for _, n := range p.names() {
+		fmt.Fprintf(&b, "%q=%v/%q;", n, p[n].number, p[n].word)
+	}
+	return b.String()
+}
+
+// compare orders two sets by their parameters in the order of known.
+func (p params) compare(q params) int {
+	names := slices.Concat(p.names(), q.names())
+	slices.SortFunc(names, compareNames)
+	for _, n := range names {
+		a, inP := p[n]
+		b, inQ := q[n]
+		if c := cmp.Or(cmp.Compare(b2i(inP), b2i(inQ)), a.compare(b)); c != 0 {
+			return c
+		}
+	}
+	return 0
+}
+
+// text joins all parameters in words.
+func (p params) text() string {
+	var parts []string
+	for _, n := range p.names() {
+		parts = append(parts, describe(n, p[n]))
+	}
+	return strings.Join(parts, " · ")
+}
+
+// splitParams tells the load's parameters from the subjects' own: a parameter
+// is the load's if every subject has it and it is not known to be a subject's.
+func splitParams(trials []results.Trial) (shared, own []string) {
+	has := map[string]map[string]bool{}
+	subjects := map[string]bool{}
+	for _, t := range trials {
+		subjects[t.Subject] = true
+		for name := range t.Params {
+			if has[name] == nil {
+				has[name] = map[string]bool{}
+			}
+			has[name][t.Subject] = true
+		}
+	}
+	for _, name := range slices.SortedFunc(maps.Keys(has), compareNames) {
+		info, _ := lookup(name)
+		if info.Own || len(has[name]) < len(subjects) {
+			own = append(own, name)
+		} else {
+			shared = append(shared, name)
+		}
+	}
+	return shared, own
+}
+
+// distinct returns the different values of a parameter, in ascending order; a
+// trial without it counts as having an empty one.
+func distinct(trials []results.Trial, name string) []value {
+	var vs []value
+	for _, t := range trials {
+		v := value{}
+		if raw, ok := t.Params[name]; ok {
+			v = toValue(raw)
+		}
+		if !slices.Contains(vs, v) {
+			vs = append(vs, v)
+		}
+	}
+	slices.SortFunc(vs, value.compare)
+	return vs
+}

@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package report
+
+// sheet is a table, before it takes a form.
+type sheet struct {
+	Title string
+	// Lead says what the table shows; Notes explain single columns.
+	Lead    string
+	Notes   []string
+	Columns []column
+	// Groups are sets of rows that belong together.
+	Groups [][]line
+	// Aside marks a table that a reader may skip at first.
+	Aside bool
+}
+
+// column is the head of one column. A soft hyphen is where a narrow head may break.
+type column struct {
+	Title   string
+	Unit    string
+	Numeric bool
+}
+
+// line is one row; its first cell is its head.
+type line struct {
+	Cells []string
+	// Baseline marks the rows that the others are held against.
+	Baseline bool
+}
+
+func (s *sheet) empty() bool {
+	for _, g := range s.Groups {
+		if len(g) > 0 {
+			return false
+		}
+	}
+	return true
+}
+
+// field is a column and how to fill it from a point.
+type field struct {
+	column
+	// cell formats the point's figure, given its group and the decimals of the
+	// column.
+	cell func(g *group, p *point, decimals int) string
+	// figure is the number that decides the column's decimals; nil for text.
+	figure func(p *point) (float64, bool)
+}
+
+// fill makes the rows of a section's groups from fields. Columns in which no
+// row has anything to show are left out.
+func (sh *sheet) fill(s *section, fields []field) {
+	decimals := make([]int, len(fields))
+	for i, f := range fields {
+		if f.figure == nil {
+			continue
+		}
+		var values []float64
+		for _, p := range s.points() {
+			if v, ok := f.figure(p); ok {
+				values = append(values, v)
+			}
+		}
+		decimals[i] = decimalsFor(values)
+	}
+	for _, f := range fields {
+		sh.Columns = append(sh.Columns, f.column)
+	}
+	for _, g := range s.Groups {
+		var lines []line
+		for _, p := range g.Points {
+			l := line{Baseline: p.Subject == baselineSubject || p.Subject == emptySubject}
+			for i, f := range fields {
+				l.Cells = append(l.Cells, f.cell(g, p, decimals[i]))
+			}
+			lines = append(lines, l)
+		}
+		if len(lines) > 0 {
+			sh.Groups = append(sh.Groups, lines)
+		}
+	}
+	sh.dropBlankColumns()
+}
+
+// dropBlankColumns removes the columns without a single figure.
+func (sh *sheet) dropBlankColumns() {
+	for i := len(sh.Columns) - 1; i > 0; i-- {
+		if sh.blank(i) {
+			sh.remove(i)
+		}
+	}
+}
+
+func (sh *sheet) blank(column int) bool {
+	for _, g := range sh.Groups {
+		for _, l := range g {
+			if c := l.Cells[column]; c != missing && c != "" {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+func (sh *sheet) remove(column int) {
+	sh.Columns = append(sh.Columns[:column:column], sh.Columns[column+1:]...)
+	for _, g := range sh.Groups {
+		for i := range g {
+			g[i].Cells = append(g[i].Cells[:column:column], g[i].Cells[column+1:]...)
+		}
+	}
+}

@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package report
+
+import (
+	"bytes"
+	"fmt"
+	"html"
+	"regexp"
+	"strings"
+
+	"gonum.org/v1/plot/vg"
+	"gonum.org/v1/plot/vg/draw"
+	"gonum.org/v1/plot/vg/vgsvg"
+)
+
+// svgFont is the reader's own interface font.
+const svgFont = `system-ui,-apple-system,"Segoe UI",Roboto,"Helvetica Neue",Arial,sans-serif`
+
+var (
+	// svgHead is what the writer puts before the drawing.
+	svgHead = regexp.MustCompile(`(?s)^.*?<svg[^>]*>\s*`)
+	// svgFace is how it spells the font that texts were measured with.
+	svgFace = regexp.MustCompile(`font-family:[^;]*;font-variant:normal;font-weight:(normal|bold);font-style:normal;`)
+	// svgInk is a stand-in colour.
+	svgInk = regexp.MustCompile(`#0102([0-9A-F]{2})`)
+)
+
+// drawing draws on a canvas of the given size in pixels and returns the SVG
+// elements, their colours turned into CSS variables.
+func drawing(width, height float64, paint func(draw.Canvas)) string {
+	canvas := vgsvg.NewWith(vgsvg.UseWH(vg.Length(width), vg.Length(height)))
+	paint(draw.New(canvas))
+	var buf bytes.Buffer
+	// Writing to a buffer in memory does not fail.
+	_, _ = canvas.WriteTo(&buf)
+	s := svgHead.ReplaceAllString(buf.String(), "")
+	s = strings.TrimSuffix(strings.TrimSpace(s), "</svg>")
+	s = svgFace.ReplaceAllStringFunc(s, func(f string) string {
+		if strings.Contains(f, "bold") {
+			return "font-weight:600;"
+		}
+		return ""
+	})
+	return svgInk.ReplaceAllStringFunc(s, func(c string) string {
+		for i := range inks {
+			if ink(i).standIn() == c {
+				return ink(i).Variable()
+			}
+		}
+		return c
+	})
+}
+
+// inline returns a chart as an SVG element for an HTML page, which styles it.
+func (c *chart) inline(width float64, class string) string {
+	h := c.height(width)
+	return fmt.Sprintf(`<svg class="%s" viewBox="0 0 %g %g" width="%g" role="img" aria-label="%s">%s</svg>`,
+		class, width, h, width, html.EscapeString(c.Axis), drawing(width, h, c.draw))
+}

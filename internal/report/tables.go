@@ -1,0 +1,499 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package report
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/jeoul/jeoul/internal/results"
+)
+
+// rateMetrics are the metrics that can be a load's main figure, with its
+// column's title. The first that was measured is the one.
+var rateMetrics = []struct{ Name, Title, Noun string }{
+	{results.RequestsPerSecond, "Requests/s", "requests/s"},
+	{results.ConnectionsPerSecond, "Connections/s", "connections/s"},
+	{results.PacketsPerSecond, "Packets/s", "packets/s"},
+}
+
+// rate returns the load's main figure: metric, title and noun.
+func (s *section) rate() (metric, title, noun string) {
+	for _, m := range rateMetrics {
+		if s.has(m.Name) {
+			return m.Name, m.Title, m.Noun
+		}
+	}
+	m := rateMetrics[0]
+	return m.Name, m.Title, m.Noun
+}
+
+// shownMetrics are those that the tables of a load have columns for; any
+// other is shown in the table of what else was counted.
+var shownMetrics = []string{
+	results.RequestsPerSecond, results.Requests, results.Failed,
+	results.LatencyMsMin, results.LatencyMsMean, results.LatencyMsP50, results.LatencyMsP90,
+	results.LatencyMsP99, results.LatencyMsMax,
+	results.BalancerCPUUsPerRequest, results.ClientCPUUsPerRequest,
+	results.BackendCPUUsPerRequest, results.SwitchCPUUsPerRequest,
+	results.BalancerCPUCores, results.ClientCPUCores, results.BackendCPUCores,
+	results.SwitchCPUCores, results.IdleCPUCores,
+	results.NsPerPacket, results.NsNetOfEmpty, results.RatioToEmpty,
+}
+
+// loadSheets are the tables of a load with clients and servers.
+func loadSheets(s *section) []sheet {
+	var sheets []sheet
+	for _, sh := range []sheet{rateSheet(s), waitSheet(s), partSheet(s), restSheet(s)} {
+		if !sh.empty() && len(sh.Columns) > 1+len(placeFields(s)) {
+			sheets = append(sheets, sh)
+		}
+	}
+	return sheets
+}
+
+// subjectField is the first column of every table.
+func subjectField(s *section) field {
+	return field{
+		column: column{Title: "Subject"},
+		cell:   func(_ *group, p *point, _ int) string { return clean(s.label(p, false)) },
+	}
+}
+
+// placeFields tell a row's parameters: threads, and the load's that vary. The
+// concurrency and the file's size are always there, as in the document.
+func placeFields(s *section) []field {
+	names := slices.Clone(s.Varying)
+	for _, always := range []string{paramConcurrency, paramFileBytes} {
+		if _, ok := s.Constant[always]; ok {
+			names = append(names, always)
+		}
+	}
+	slices.SortFunc(names, compareNames)
+	if slices.Contains(s.Own, paramThreads) {
+		names = append([]string{paramThreads}, names...)
+	}
+	var fields []field
+	for _, name := range names {
+		fields = append(fields, paramField(s, name))
+	}
+	return fields
+}
+
+func paramField(s *section, name string) field {
+	info, _ := lookup(name)
+	return field{
+		column: column{Title: info.Title, Numeric: allNumeric(distinct(s.trials, name))},
+		cell: func(_ *group, p *point, _ int) string {
+			v, ok := p.Params[name]
+			if !ok {
+				return missing
+			}
+			return v.text(name)
+		},
+	}
+}
+
+// allNumeric ignores the empty value, which stands for a trial without one.
+func allNumeric(vs []value) bool {
+	return !slices.ContainsFunc(vs, func(v value) bool { return !v.numeric && v.word != "" })
+}
+
+// metricField shows a metric's median.
+func metricField(title, unit, metric string) field {
+	return field{
+		column: column{Title: title, Unit: unit, Numeric: true},
+		cell: func(_ *group, p *point, d int) string {
+			if !p.has(metric) {
+				return missing
+			}
+			return decimal(p.Stats[metric].Median, d)
+		},
+		figure: func(p *point) (float64, bool) { return p.Stats[metric].Median, p.has(metric) },
+	}
+}
+
+// spreadField shows the range of a metric over the repeats.
+func spreadField(title, metric string) field {
+	return field{
+		column: column{Title: title, Numeric: true},
+		cell: func(_ *group, p *point, d int) string {
+			s := p.Stats[metric]
+			if s.N < 2 {
+				return missing
+			}
+			return decimal(s.Min, d) + "–" + decimal(s.Max, d)
+		},
+		figure: func(p *point) (float64, bool) { return p.Stats[metric].Median, p.has(metric) },
+	}
+}
+
+// ratioField holds a metric against the best point of another subject in the
+// same group.
+func ratioField(title, metric, against, rate string) field {
+	return field{
+		column: column{Title: title, Numeric: true},
+		cell: func(g *group, p *point, _ int) string {
+			r, ok := ratioOf(p, g.best(against, rate), metric)
+			if !ok {
+				return missing
+			}
+			return ratioText(r)
+		},
+	}
+}
+
+// repeatsField shows how many valid repeats the medians stand on.
+func repeatsField() field {
+	return field{
+		column: column{Title: "Repeats", Numeric: true},
+		cell: func(_ *group, p *point, _ int) string {
+			if p.Valid < p.Trials {
+				return fmt.Sprintf("%d of %d", p.Valid, p.Trials)
+			}
+			return fmt.Sprint(p.Valid)
+		},
+	}
+}
+
+// rateSheet is the document's table, with what it lacked.
+func rateSheet(s *section) sheet {
+	metric, title, noun := s.rate()
+	fields := []field{subjectField(s)}
+	fields = append(fields, placeFields(s)...)
+	fields = append(fields,
+		metricField("Requests", "", results.Requests),
+		metricField(title, "", metric),
+		spreadField("Spread", metric),
+		ratioField("× "+baselineSubject, metric, baselineSubject, metric),
+		ratioField("× "+proxySubject, metric, proxySubject, metric),
+		metricField("Mean latency", "ms", results.LatencyMsMean),
+		metricField("Failed", "", results.Failed),
+		field{column: column{Title: "Saturated"}, cell: func(_ *group, p *point, _ int) string {
+			return cmp.Or(p.Saturated, missing)
+		}},
+		repeatsField(),
+	)
+	sh := sheet{Title: "Throughput", Lead: "Medians over the valid repeats; spread is the lowest and the highest of them."}
+	sh.Notes = append(baselineNotes(s, noun), sh.Notes...)
+	sh.fill(s, fields)
+	return sh
+}
+
+// baselineNotes say what the ratios are taken to, and where there is nothing
+// to take them to.
+func baselineNotes(s *section, noun string) []string {
+	var notes []string
+	if s.measured(baselineSubject) {
+		notes = append(notes, fmt.Sprintf("× %s: against the same load without a balancer.", baselineSubject))
+	} else {
+		notes = append(notes, fmt.Sprintf("The baseline %s has no valid trial under this load, so nothing is held against it.", baselineSubject))
+	}
+	if s.measured(proxySubject) {
+		note := fmt.Sprintf("× %s: against %s", proxySubject, proxySubject)
+		if s.variesWithin(proxySubject, paramThreads) {
+			note += fmt.Sprintf(" with the number of threads that gave it the most %s at the same point", noun)
+		}
+		notes = append(notes, note+".")
+	}
+	return notes
+}
+
+// measured says whether the subject has a valid trial.
+func (s *section) measured(subject string) bool {
+	return slices.ContainsFunc(s.points(), func(p *point) bool { return p.Subject == subject })
+}
+
+// waitSheet shows the clients' latency and the balancer's own cost.
+func waitSheet(s *section) sheet {
+	rate, _, _ := s.rate()
+	fields := []field{subjectField(s)}
+	fields = append(fields, placeFields(s)...)
+	fields = append(fields,
+		metricField("p50", "ms", results.LatencyMsP50),
+		metricField("p90", "ms", results.LatencyMsP90),
+		metricField("p99", "ms", results.LatencyMsP99),
+		metricField("Max", "ms", results.LatencyMsMax),
+		metricField("Balancer CPU", "µs/request", results.BalancerCPUUsPerRequest),
+		spreadField("Spread of CPU", results.BalancerCPUUsPerRequest),
+		field{column: column{Title: "CPU × " + proxySubject, Numeric: true}, cell: func(g *group, p *point, _ int) string {
+			r, ok := ratioOf(p, g.best(proxySubject, rate), results.BalancerCPUUsPerRequest)
+			if !ok || r <= 0 {
+				return missing
+			}
+			return fraction(r)
+		}},
+		field{column: column{Title: "Busiest over idlest", Numeric: true}, cell: evennessCell},
+	)
+	sh := sheet{
+		Title: "What clients waited, and what the balancer cost",
+		Lead:  "Latency as the clients saw it; CPU time that the balancer's host spent for each request, kernel included.",
+	}
+	if slices.ContainsFunc(s.points(), func(p *point) bool { return p.Evenness.N > 0 || p.Idle > 0 }) {
+		sh.Notes = append(sh.Notes, "Busiest over idlest: how many more connections the busiest backend had than the idlest.")
+	}
+	sh.fill(s, fields)
+	return sh
+}
+
+func evennessCell(_ *group, p *point, _ int) string {
+	switch {
+	case p.Idle > 0:
+		return fmt.Sprintf("%d idle", p.Idle)
+	case p.Evenness.N == 0:
+		return missing
+	}
+	return percentMore(p.Evenness.Median)
+}
+
+// cpuParts are the parts whose CPU time is read, in the order of a request.
+var cpuParts = []struct{ Name, Cores, PerRequest string }{
+	{"Clients", results.ClientCPUCores, results.ClientCPUUsPerRequest},
+	{"Switch", results.SwitchCPUCores, results.SwitchCPUUsPerRequest},
+	{"Balancer", results.BalancerCPUCores, results.BalancerCPUUsPerRequest},
+	{"Backends", results.BackendCPUCores, results.BackendCPUUsPerRequest},
+}
+
+// partSheet shows who used the machine.
+func partSheet(s *section) sheet {
+	fields := []field{subjectField(s)}
+	fields = append(fields, placeFields(s)...)
+	for _, part := range cpuParts {
+		fields = append(fields, metricField(part.Name, "cores", part.Cores))
+	}
+	fields = append(fields, metricField("Idle", "cores", results.IdleCPUCores))
+	for _, part := range cpuParts {
+		fields = append(fields, metricField(part.Name, "µs/request", part.PerRequest))
+	}
+	sh := sheet{
+		Title: "CPU by part",
+		Lead:  "Cores that each part kept busy over the trial, and its CPU time for each request.",
+		Aside: true,
+	}
+	sh.fill(s, fields)
+	return sh
+}
+
+// restSheet shows every metric that has no column elsewhere.
+func restSheet(s *section) sheet {
+	rate, _, _ := s.rate()
+	var names []string
+	for _, p := range s.points() {
+		for name := range p.Stats {
+			if name != rate && !slices.Contains(shownMetrics, name) && !slices.Contains(names, name) {
+				names = append(names, name)
+			}
+		}
+	}
+	slices.Sort(names)
+	fields := []field{subjectField(s)}
+	fields = append(fields, placeFields(s)...)
+	for _, name := range names {
+		fields = append(fields, metricField(metricTitle(name), "", name))
+	}
+	sh := sheet{Title: "What else was counted", Lead: "Medians over the valid repeats.", Aside: true}
+	sh.fill(s, fields)
+	return sh
+}
+
+func metricTitle(name string) string {
+	t := clean(strings.ReplaceAll(name, "_", " "))
+	t = strings.ReplaceAll(t, " per second", "/s")
+	if t == "" {
+		return missing
+	}
+	return strings.ToUpper(t[:1]) + t[1:]
+}
+
+// isPackets says whether the load measures the data plane packet by packet.
+func (s *section) isPackets() bool { return s.has(results.NsPerPacket) }
+
+// packetSheets are the tables of `jeoul bench packets`: a row for every
+// subject and set of parameters, by hook.
+func packetSheets(s *section) []sheet {
+	fields := []field{subjectField(s)}
+	for _, name := range slices.SortedFunc(slices.Values(slices.Concat(s.Varying, s.Own)), compareNames) {
+		fields = append(fields, paramField(s, name))
+	}
+	fields = append(fields,
+		metricField("Per packet", "ns", results.NsPerPacket),
+		spreadField("Spread", results.NsPerPacket),
+		metricField("Net of empty", "ns", results.NsNetOfEmpty),
+		metricField("× empty", "", results.RatioToEmpty),
+		field{column: column{Title: "Net × one flow", Numeric: true}, cell: func(_ *group, p *point, _ int) string {
+			r, ok := ratioOf(p, s.oneFlow(p), results.NsNetOfEmpty)
+			if !ok {
+				return missing
+			}
+			return ratioText(r)
+		}},
+		repeatsField(),
+	)
+	sh := sheet{
+		Title: "Nanoseconds per packet",
+		Lead:  "Medians over the valid repeats; an empty program and a bare MAC swap ran in the same, interleaved run.",
+		Notes: []string{
+			"Net of empty: less what the empty program cost in the same run, which is the harness.",
+			"Net × one flow: against the same row with one flow; what memory costs once the tables outgrow the caches.",
+		},
+	}
+	sh.fill(s.bySubject(), fields)
+	rest := restSheet(s)
+	if len(rest.Columns) > 1+len(placeFields(s)) {
+		return []sheet{sh, rest}
+	}
+	return []sheet{sh}
+}
+
+// oneFlow returns the point that differs from p by having one flow only.
+func (s *section) oneFlow(p *point) *point {
+	if _, ok := p.Params[paramFlows]; !ok {
+		return nil
+	}
+	want := maps.Clone(p.Params)
+	want[paramFlows] = value{number: 1, numeric: true}
+	for _, q := range s.points() {
+		if q.Subject == p.Subject && q.Params.key() == want.key() {
+			return q
+		}
+	}
+	return nil
+}
+
+// bySubject regroups a section: a group a hook, its subjects together.
+func (s *section) bySubject() *section {
+	r := *s
+	r.Groups = nil
+	byHook := map[value]*group{}
+	for _, p := range s.points() {
+		hook := p.Params[paramHook]
+		if byHook[hook] == nil {
+			byHook[hook] = &group{Params: p.Params.only([]string{paramHook})}
+			r.Groups = append(r.Groups, byHook[hook])
+		}
+		byHook[hook].Points = append(byHook[hook].Points, p)
+	}
+	for _, g := range r.Groups {
+		slices.SortStableFunc(g.Points, func(a, b *point) int {
+			return cmp.Or(
+				cmp.Compare(slices.Index(s.Subjects, a.Subject), slices.Index(s.Subjects, b.Subject)),
+				a.Params.compare(b.Params),
+			)
+		})
+	}
+	return &r
+}
+
+// invalidSheet lists every point that has invalid trials, with the reason.
+func invalidSheet(trials []results.Trial) *sheet {
+	return noteSheet(trials, false, sheet{
+		Title: "Points that could not be measured",
+		Lead:  "These trials were planned, and are in no figure, table or chart above.",
+	}, "Reason")
+}
+
+// remarkSheet lists what was noted of valid trials.
+func remarkSheet(trials []results.Trial) *sheet {
+	return noteSheet(trials, true, sheet{
+		Title: "Notes on valid trials",
+		Lead:  "These trials count; a reader should know this of them.",
+	}, "Note")
+}
+
+// noteSheet collects the notes of valid or of invalid trials, the repeats of a
+// point with the same note in one row. It is nil if there is nothing to say.
+func noteSheet(trials []results.Trial, valid bool, sh sheet, head string) *sheet {
+	sh.Columns = []column{{Title: "Subject"}, {Title: "Load"}, {Title: "Parameters"}, {Title: "Repeats"}, {Title: head}}
+	type row struct {
+		cells   []string
+		repeats []string
+	}
+	rows := map[string]*row{}
+	var order []string
+	for _, t := range trials {
+		notes := cleanAll(t.Notes)
+		if t.Valid != valid || (valid && len(notes) == 0) {
+			continue
+		}
+		note := strings.Join(notes, "; ")
+		if note == "" {
+			note = "no reason was recorded"
+		}
+		p := toParams(t.Params)
+		key := fmt.Sprintf("%q %q %q %q", t.Subject, t.Load, p.key(), note)
+		if rows[key] == nil {
+			rows[key] = &row{cells: []string{clean(t.Subject), clean(t.Load), cmp.Or(p.text(), missing), "", note}}
+			order = append(order, key)
+		}
+		rows[key].repeats = append(rows[key].repeats, fmt.Sprint(t.Repeat))
+	}
+	if len(order) == 0 {
+		return nil
+	}
+	var lines []line
+	for _, key := range order {
+		r := rows[key]
+		r.cells[3] = strings.Join(r.repeats, ", ")
+		lines = append(lines, line{Cells: r.cells})
+	}
+	sh.Groups = [][]line{lines}
+	return &sh
+}
+
+func cleanAll(texts []string) []string {
+	var out []string
+	for _, t := range texts {
+		if t = strings.TrimSpace(clean(t)); t != "" {
+			out = append(out, t)
+		}
+	}
+	return out
+}
+
+// publishedSheet is a document's table as it is printed there.
+func publishedSheet(p *results.Published) *published {
+	if p == nil || len(p.Rows) == 0 {
+		return nil
+	}
+	out := &published{Source: clean(p.Source), Machine: clean(p.Machine), Notes: cleanAll(p.Notes)}
+	out.Title = "Published figures"
+	out.Lead = "Measured elsewhere, by others, on other machines. Compare shapes, not numbers."
+	width := len(p.Columns)
+	for _, r := range p.Rows {
+		width = max(width, len(r))
+	}
+	for i := range width {
+		c := column{Numeric: numericColumn(p.Rows, i)}
+		if i < len(p.Columns) {
+			c.Title = clean(p.Columns[i])
+		}
+		out.Columns = append(out.Columns, c)
+	}
+	var lines []line
+	for i, r := range p.Rows {
+		cells := make([]string, width)
+		for j, c := range r {
+			cells[j] = clean(c)
+		}
+		if i > 0 && len(r) > 0 && len(p.Rows[i-1]) > 0 && r[0] != p.Rows[i-1][0] {
+			out.Groups = append(out.Groups, lines)
+			lines = nil
+		}
+		lines = append(lines, line{Cells: cells})
+	}
+	out.Groups = append(out.Groups, lines)
+	return out
+}
+
+// numericColumn says whether every cell of a column begins with a digit.
+func numericColumn(rows [][]string, i int) bool {
+	for _, r := range rows {
+		if i < len(r) && (r[i] == "" || r[i][0] < '0' || r[i][0] > '9') {
+			return false
+		}
+	}
+	return true
+}

@@ -1,0 +1,156 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package report
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/jedib0t/go-pretty/v6/table"
+	"github.com/jedib0t/go-pretty/v6/text"
+	"github.com/jeoul/jeoul/internal/results"
+)
+
+// textWidth is where running text wraps in a terminal, in columns.
+const textWidth = 100
+
+// Terminal writes the report as text for a terminal. The error is w's.
+func Terminal(w io.Writer, run *results.Run) error {
+	d := newDocument(run)
+	t := &textWriter{w: bufio.NewWriter(w)}
+	t.heading(d.Title, '=')
+	t.paragraph("", d.Asked)
+	for _, s := range d.Warnings {
+		t.paragraph("! ", s)
+	}
+	t.heading("Verdict", '-')
+	for _, s := range d.Verdict {
+		t.paragraph("* ", s)
+	}
+	if len(d.Environment) > 0 {
+		t.heading("Environment", '-')
+		for _, f := range d.Environment {
+			t.hanging(fmt.Sprintf("%-10s", f.Name), f.Value)
+		}
+	}
+	for _, l := range d.Loads {
+		t.heading(l.Title, '-')
+		t.paragraph("", l.Constant)
+		for i := range l.Sheets {
+			t.sheet(&l.Sheets[i])
+		}
+	}
+	t.section(d.Invalid)
+	t.section(d.Remarks)
+	if p := d.Published; p != nil {
+		t.section(&p.sheet)
+		t.paragraph("", "Source: "+p.Source)
+		t.paragraph("", "Machine: "+p.Machine)
+		for _, n := range p.Notes {
+			t.paragraph("* ", n)
+		}
+	}
+	if len(d.Reading) > 0 {
+		t.heading("How to read this", '-')
+		for _, p := range d.Reading {
+			t.paragraph("* ", p.Head+". "+p.Text)
+		}
+	}
+	return t.w.Flush()
+}
+
+// textWriter writes plain text; the buffer keeps the first error.
+type textWriter struct{ w *bufio.Writer }
+
+func (t *textWriter) heading(s string, rule rune) {
+	fmt.Fprintf(t.w, "\n%s\n%s\n", s, strings.Repeat(string(rule), text.StringWidth(s)))
+}
+
+// paragraph writes wrapped text after a mark, its other lines indented alike.
+func (t *textWriter) paragraph(mark, s string) {
+	if s != "" {
+		t.hanging(mark, s)
+	}
+}
+
+func (t *textWriter) hanging(mark, s string) {
+	indent := text.StringWidth(mark)
+	body := text.WrapSoft(s, textWidth-indent)
+	for i, l := range strings.Split(body, "\n") {
+		if i > 0 {
+			mark = strings.Repeat(" ", indent)
+		}
+		fmt.Fprintf(t.w, "%s%s\n", mark, strings.TrimRight(l, " "))
+	}
+}
+
+func (t *textWriter) section(sh *sheet) {
+	if sh != nil {
+		t.sheet(sh)
+	}
+}
+
+func (t *textWriter) sheet(sh *sheet) {
+	fmt.Fprintf(t.w, "\n%s\n", sh.Title)
+	t.paragraph("", sh.Lead)
+	tw := newTable(sh, func(s string) string { return s })
+	tw.SetStyle(terminalStyle())
+	fmt.Fprintln(t.w, tw.Render())
+	for _, n := range sh.Notes {
+		t.paragraph("  ", n)
+	}
+}
+
+// terminalStyle has rules between groups and no vertical lines.
+func terminalStyle() table.Style {
+	s := table.StyleLight
+	s.Name = "jeoul"
+	s.Options.DrawBorder = false
+	s.Options.SeparateColumns = false
+	s.Format.Header = text.FormatDefault
+	s.Format.HeaderVAlign = text.VAlignBottom
+	return s
+}
+
+// newTable turns a sheet into a table; escape makes a cell safe for its form.
+func newTable(sh *sheet, escape func(string) string) table.Writer {
+	tw := table.NewWriter()
+	var head table.Row
+	var configs []table.ColumnConfig
+	for i, c := range sh.Columns {
+		head = append(head, escape(c.head()))
+		cfg := table.ColumnConfig{Number: i + 1}
+		if c.Numeric {
+			cfg.Align, cfg.AlignHeader = text.AlignRight, text.AlignRight
+		} else {
+			cfg.Align, cfg.AlignHeader = text.AlignLeft, text.AlignLeft
+			cfg.WidthMax, cfg.WidthMaxEnforcer = 60, text.WrapSoft
+		}
+		configs = append(configs, cfg)
+	}
+	tw.AppendHeader(head)
+	tw.SetColumnConfigs(configs)
+	for i, g := range sh.Groups {
+		if i > 0 {
+			tw.AppendSeparator()
+		}
+		for _, l := range g {
+			var row table.Row
+			for _, c := range l.Cells {
+				row = append(row, escape(c))
+			}
+			tw.AppendRow(row)
+		}
+	}
+	return tw
+}
+
+// head is the column's title with its unit.
+func (c column) head() string {
+	if c.Unit == "" {
+		return c.Title
+	}
+	return c.Title + ", " + c.Unit
+}
