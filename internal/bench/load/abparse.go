@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package load
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/csv"
+	"errors"
+	"fmt"
+	"io"
+	"regexp"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// ErrOutput says that a generator wrote something other than its report.
+var ErrOutput = errors.New("not the report of the load generator")
+
+// abReport is what ab prints at its end.
+type abReport struct {
+	Taken    time.Duration
+	Complete uint64
+	// Failed is ab's sum of the four kinds below.
+	Failed                              uint64
+	Connect, Receive, Length, Exception uint64
+	WriteErrors, Non2xx                 uint64
+	// DocumentBytes is the length of the first answer, against which ab holds
+	// all others: a different one is a Length error.
+	DocumentBytes uint64
+}
+
+// failed is the number of requests that did not get the file. The file is the
+// same for all, so a Length error is a real one and not, as with a page that
+// changes, an artefact. An error page counts once, whether its length differs
+// from the first answer's or not.
+func (r abReport) failed() uint64 {
+	return r.Failed + r.WriteErrors + r.Non2xx - min(r.Non2xx, r.Length)
+}
+
+// abErrors is the line that ab prints below "Failed requests" if there are any.
+var abErrors = regexp.MustCompile(`^\s*\(Connect: (\d+), (?:Receive|Read): (\d+), Length: (\d+), Exceptions: (\d+)\)`)
+
+// parseAB reads ab's report (ab.c, output_results). Its error wraps ErrOutput.
+func parseAB(text []byte) (abReport, error) {
+	var report abReport
+	var taken float64
+	fields := map[string]any{
+		"Time taken for tests": &taken,
+		"Complete requests":    &report.Complete,
+		"Failed requests":      &report.Failed,
+		"Document Length":      &report.DocumentBytes,
+		"Write errors":         &report.WriteErrors,
+		"Non-2xx responses":    &report.Non2xx,
+	}
+	required := []string{"Time taken for tests", "Complete requests", "Failed requests", "Document Length"}
+	seen := map[string]bool{}
+	lines := bufio.NewScanner(bytes.NewReader(text))
+	for lines.Scan() {
+		if match := abErrors.FindStringSubmatch(lines.Text()); match != nil {
+			for i, into := range []*uint64{&report.Connect, &report.Receive, &report.Length, &report.Exception} {
+				*into, _ = strconv.ParseUint(match[i+1], 10, 64) // digits: at worst out of range, which is then the largest
+			}
+			continue
+		}
+		name, value, _ := strings.Cut(lines.Text(), ":")
+		into, known := fields[name]
+		if !known {
+			continue
+		}
+		// A unit may follow the number.
+		value, _, _ = strings.Cut(strings.TrimSpace(value), " ")
+		if _, err := fmt.Sscan(value, into); err != nil {
+			return abReport{}, fmt.Errorf("%w: %q has no number", ErrOutput, lines.Text())
+		}
+		seen[name] = true
+	}
+	for _, name := range required {
+		if !seen[name] {
+			return abReport{}, fmt.Errorf("%w: ab's report has no line %q", ErrOutput, name)
+		}
+	}
+	if !(taken >= 0 && taken < 1e6) {
+		return abReport{}, fmt.Errorf("%w: ab took %g s", ErrOutput, taken)
+	}
+	if report.Complete > 1e12 {
+		return abReport{}, fmt.Errorf("%w: ab claims %d requests", ErrOutput, report.Complete)
+	}
+	report.Taken = time.Duration(taken * float64(time.Second))
+	return report, nil
+}
+
+// parsePercentiles reads the file that `ab -e` writes: a header, and for each
+// percentage the time within which that share of the requests was served, in
+// milliseconds with three decimals. Its error wraps ErrOutput.
+func parsePercentiles(text io.Reader) ([]quantile, error) {
+	reader := csv.NewReader(text)
+	reader.FieldsPerRecord = 2
+	if _, err := reader.Read(); err != nil {
+		return nil, fmt.Errorf("%w: ab's table of percentiles has no header: %w", ErrOutput, err)
+	}
+	var points []quantile
+	for {
+		record, err := reader.Read()
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			return nil, fmt.Errorf("%w: ab's table of percentiles: %w", ErrOutput, err)
+		}
+		percent, errPercent := strconv.ParseFloat(record[0], 64)
+		ms, errMs := strconv.ParseFloat(record[1], 64)
+		if errPercent != nil || errMs != nil {
+			return nil, fmt.Errorf("%w: ab's table of percentiles has a row %q", ErrOutput, record)
+		}
+		points = append(points, quantile{percent: percent, us: ms * 1e3})
+	}
+	if err := checkQuantiles(points); err != nil {
+		return nil, fmt.Errorf("%w: ab's table: %w", ErrOutput, err)
+	}
+	return points, nil
+}

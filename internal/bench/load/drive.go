@@ -1,0 +1,307 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package load
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// Process is a generator that was started.
+type Process interface {
+	// Done is closed when the process has ended, and its output is complete.
+	Done() <-chan struct{}
+	// Wait returns the error of a process that ended badly.
+	Wait() error
+	// Stop ends the process, by force if it must.
+	Stop(ctx context.Context) error
+}
+
+// Client is a machine that takes a share of a load.
+type Client struct {
+	Name  string
+	Share Share
+	// Start runs a command (the program first) on the machine.
+	Start func(ctx context.Context, command []string, stdout, stderr io.Writer) (Process, error)
+}
+
+// Drive is a load about to be put on.
+type Drive struct {
+	Kind    Kind
+	Clients []Client
+	// Bound is how long a generator may take from its release to its end.
+	Bound time.Duration
+	// Before is called when all generators stand ready, right before they are
+	// released; After right behind the end of the last.
+	Before, After func() error
+}
+
+// Result is what all clients together measured.
+type Result struct {
+	// Requests counts the good ones only, Failed all others.
+	Requests, Failed uint64
+	// Duration is the time from the first request of any client to the last
+	// answer to any. A client's end is when its process ended, its start is that
+	// less what it says it took: what it does between its last answer and its end
+	// (milliseconds) moves both and stays out of the sum.
+	Duration time.Duration
+	Latency  *Latency
+	// Problems make the result worthless as a figure; Notes do not.
+	Problems, Notes []string
+}
+
+// ErrGate says that a generator could not be brought to the start.
+var ErrGate = errors.New("a load generator did not come up")
+
+// gateBound is how long all generators may take to stand ready.
+const gateBound = 20 * time.Second
+
+// runner is a client's process on its way.
+type runner struct {
+	client         Client
+	gate           *os.File
+	process        Process
+	stdout, stderr capped
+	ended          time.Time
+	hung           bool
+}
+
+// Run puts the load on. A generator that dies, hangs or writes nonsense is a
+// Problem in the result; an error means that there was no load at all, or that
+// ctx ended it. Whatever it returns, no generator is left running.
+func (d Drive) Run(ctx context.Context) (*Result, error) {
+	runners := make([]*runner, len(d.Clients))
+	for i, client := range d.Clients {
+		runners[i] = &runner{client: client}
+	}
+	defer func() {
+		for _, r := range runners {
+			r.close()
+		}
+	}()
+	for _, r := range runners {
+		if err := r.start(ctx, d.Kind); err != nil {
+			return nil, fmt.Errorf("starting %s on %s: %w", d.Kind.Name(), r.client.Name, err)
+		}
+	}
+	ready, cancel := context.WithTimeout(ctx, gateBound)
+	defer cancel()
+	for _, r := range runners {
+		if err := r.waitAtGate(ready); err != nil {
+			return nil, fmt.Errorf("starting %s on %s: %w", d.Kind.Name(), r.client.Name, err)
+		}
+	}
+	if err := d.Before(); err != nil {
+		return nil, err
+	}
+	for _, r := range runners {
+		r.gate.Close()
+	}
+	d.wait(ctx, runners)
+	if err := d.After(); err != nil {
+		return nil, err
+	}
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	return d.collect(runners), nil
+}
+
+// gateScript waits until the other end of the pipe named by $0 was opened and
+// closed again, and then becomes the command.
+const gateScript = `read -r _ <"$0"; exec "$@"`
+
+// start brings the generator up to its gate: a pipe of its own, which all
+// clients' are closed at once to release them together. (Processes take longer
+// to start, one after another, than some trials last.)
+func (r *runner) start(ctx context.Context, kind Kind) error {
+	command, err := kind.Prepare(r.client.Share)
+	if err != nil {
+		return err
+	}
+	path := r.gatePath()
+	if err := errors.Join(removeIfThere(path), unix.Mkfifo(path, 0o600)); err != nil {
+		return fmt.Errorf("making the pipe %s: %w", path, err)
+	}
+	r.process, err = r.client.Start(ctx, append([]string{"/bin/sh", "-c", gateScript, path}, command...), &r.stdout, &r.stderr)
+	return err
+}
+
+func (r *runner) gatePath() string { return filepath.Join(r.client.Share.Dir, "gate") }
+
+func removeIfThere(path string) error {
+	if err := os.Remove(path); !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
+	return nil
+}
+
+// waitAtGate opens the pipe's other end, which succeeds once the process reads.
+func (r *runner) waitAtGate(ctx context.Context) error {
+	tick := time.NewTicker(time.Millisecond)
+	defer tick.Stop()
+	for {
+		gate, err := os.OpenFile(r.gatePath(), os.O_WRONLY|unix.O_NONBLOCK, 0)
+		if err == nil {
+			r.gate = gate
+			return nil
+		}
+		if !errors.Is(err, unix.ENXIO) {
+			return fmt.Errorf("%w: %w", ErrGate, err)
+		}
+		select {
+		case <-r.process.Done():
+			return fmt.Errorf("%w: it ended before it began%s", ErrGate, r.lastWords())
+		case <-ctx.Done():
+			if errors.Is(ctx.Err(), context.DeadlineExceeded) {
+				return fmt.Errorf("%w within %v", ErrGate, gateBound)
+			}
+			return ctx.Err()
+		case <-tick.C:
+		}
+	}
+}
+
+// wait returns when every generator has ended, if need be by force.
+func (d Drive) wait(ctx context.Context, runners []*runner) {
+	bounded, cancel := context.WithTimeout(ctx, d.Bound)
+	defer cancel()
+	var all sync.WaitGroup
+	for _, r := range runners {
+		all.Go(func() {
+			select {
+			case <-r.process.Done():
+			case <-bounded.Done():
+				r.hung = ctx.Err() == nil
+				r.stop()
+			}
+			r.ended = time.Now()
+		})
+	}
+	all.Wait()
+}
+
+// stopBound is how long a process may take to die.
+const stopBound = 5 * time.Second
+
+// stop ends the process even if the run's context is over.
+func (r *runner) stop() {
+	ctx, cancel := context.WithTimeout(context.Background(), stopBound)
+	defer cancel()
+	// An error means that the process is gone already or that it cannot be
+	// killed; the lab's own end deals with the latter.
+	_ = r.process.Stop(ctx)
+}
+
+func (r *runner) close() {
+	if r.gate != nil {
+		r.gate.Close() // a second close is an error that means nothing
+	}
+	if r.process == nil {
+		return
+	}
+	select {
+	case <-r.process.Done():
+	default:
+		r.stop()
+	}
+}
+
+// collect merges what the clients measured.
+func (d Drive) collect(runners []*runner) *Result {
+	result := &Result{Latency: newLatency()}
+	var first, last time.Time
+	for _, r := range runners {
+		outcome, err := r.outcome(d)
+		if err != nil {
+			result.Problems = append(result.Problems, fmt.Sprintf("%s on %s: %v", d.Kind.Name(), r.client.Name, err))
+			continue
+		}
+		result.Requests += outcome.Requests
+		result.Failed += outcome.Failed
+		result.Latency.merge(outcome.Latency)
+		for _, problem := range outcome.Problems {
+			result.Problems = append(result.Problems, r.client.Name+": "+problem)
+		}
+		for _, note := range outcome.Notes {
+			result.Notes = append(result.Notes, r.client.Name+": "+note)
+		}
+		began := r.ended.Add(-outcome.Taken)
+		if first.IsZero() || began.Before(first) {
+			first = began
+		}
+		if r.ended.After(last) {
+			last = r.ended
+		}
+	}
+	result.Duration = last.Sub(first)
+	if result.Requests == 0 && len(result.Problems) == 0 {
+		result.Problems = append(result.Problems, "not one request was answered")
+	}
+	return result
+}
+
+// outcome reads what the client's generator measured, or says why it cannot.
+func (r *runner) outcome(d Drive) (*Outcome, error) {
+	if r.hung {
+		return nil, fmt.Errorf("did not end within %v of its start, so it was killed%s", d.Bound, r.lastWords())
+	}
+	if err := r.process.Wait(); err != nil {
+		return nil, fmt.Errorf("died: %w%s", err, r.lastWords())
+	}
+	outcome, err := d.Kind.Parse(r.client.Share, r.stdout.Bytes())
+	if err != nil {
+		return nil, fmt.Errorf("%w%s", err, r.lastWords())
+	}
+	return outcome, nil
+}
+
+// lastWords returns the end of what the process wrote to its standard error,
+// or else to its standard output, on one line, behind a semicolon.
+func (r *runner) lastWords() string {
+	const most = 300
+	for _, from := range []*capped{&r.stderr, &r.stdout} {
+		words := strings.Join(strings.Fields(string(from.Bytes())), " ")
+		if words == "" {
+			continue
+		}
+		if len(words) > most {
+			words = "…" + strings.ToValidUTF8(words[len(words)-most:], "")
+		}
+		return fmt.Sprintf("; its last words: %q", words)
+	}
+	return ""
+}
+
+// capped keeps the first maxOutput bytes that are written to it: a generator
+// gone mad must not take the memory of the run.
+type capped struct {
+	mu     sync.Mutex
+	buffer bytes.Buffer
+}
+
+const maxOutput = 64 << 20
+
+func (c *capped) Write(data []byte) (int, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.buffer.Write(data[:min(len(data), maxOutput-c.buffer.Len())])
+	return len(data), nil
+}
+
+// Bytes returns a copy of what was kept.
+func (c *capped) Bytes() []byte {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return bytes.Clone(c.buffer.Bytes())
+}

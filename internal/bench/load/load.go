@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package load drives web servers from many clients at once with the load
+// generators of the trade, and reads what they measured.
+package load
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/jeoul/jeoul/internal/bench/probe"
+)
+
+// Kind is a load generator: a program, and what must be known of it.
+type Kind interface {
+	// Name is the kind's name in a suite, and the program's.
+	Name() string
+	// Timed and Counted say whether the generator can stop after a time and
+	// after a number of requests.
+	Timed() bool
+	Counted() bool
+	// Obstacle says what keeps the machine from carrying share; empty if nothing.
+	Obstacle(share Share, limits probe.Limits) string
+	// Prepare returns the command line (the program first) that carries share,
+	// and writes to share.Dir what the program needs there.
+	Prepare(share Share) ([]string, error)
+	// Parse reads what the program printed and left in share.Dir. An error
+	// says why that is not a report (and wraps ErrOutput then).
+	Parse(share Share, stdout []byte) (*Outcome, error)
+}
+
+// Share is one client's part of a load.
+type Share struct {
+	URL string
+	// FileBytes is the length that the body of every answer must have.
+	FileBytes int
+	// Concurrency is the number of connections open at once.
+	Concurrency int
+	// Requests ends the load after so many requests; 0 if Duration does.
+	Requests int
+	// Duration ends the load after a time, in whole seconds; 0 if Requests does.
+	Duration time.Duration
+	// Dir is a directory that is the client's own.
+	Dir string
+}
+
+// Outcome is what one client's generator measured.
+type Outcome struct {
+	// Requests counts the good ones only, Failed all others.
+	Requests, Failed uint64
+	// Taken is the time from the first request to the last answer, as the
+	// generator clocked it.
+	Taken   time.Duration
+	Latency *Latency
+	// Problems say what went wrong with failed requests, in words.
+	Problems []string
+	// Notes say what a reader of the latencies must know.
+	Notes []string
+}
+
+// Kinds returns every kind, in the order in which a person should see them.
+func Kinds() []Kind { return []Kind{ab{}, wrk{}} }
+
+// Find returns the kind with the name, and false if there is none.
+func Find(name string) (Kind, bool) {
+	for _, kind := range Kinds() {
+		if kind.Name() == name {
+			return kind, true
+		}
+	}
+	return nil, false
+}
+
+// spareFiles is what a generator opens besides its connections: standard
+// streams, an epoll instance, libraries' files.
+const spareFiles = 32
+
+// obstacle is what the machine has against share for any program that holds
+// one socket a connection.
+func obstacle(program string, share Share, limits probe.Limits) string {
+	files := uint64(share.Concurrency) + spareFiles
+	switch {
+	case files > limits.OpenFiles:
+		return fmt.Sprintf("%d connections per client: %s needs %d open files, and a process may have %d here",
+			share.Concurrency, program, files, limits.OpenFiles)
+	case share.Concurrency > limits.LocalPorts:
+		return fmt.Sprintf("%d connections per client: a client has %d local ports here", share.Concurrency, limits.LocalPorts)
+	}
+	return ""
+}

@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package probe
+
+import (
+	"fmt"
+	"os"
+	"runtime"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// Limits are the bounds of the machine that a trial may run into. They are read
+// before a run, so that a point beyond them is known before it is tried.
+type Limits struct {
+	// OpenFiles is the number of file descriptors that one process may have.
+	OpenFiles uint64
+	// Cores is the number of processors that this process may use.
+	Cores int
+	// LocalPorts is the number of source ports that a client has towards one
+	// address and port.
+	LocalPorts int
+}
+
+// ReadLimits reads the limits of this process, which the ones it starts
+// inherit, as they will be after a process raised its soft limit to the hard one.
+func ReadLimits() (Limits, error) {
+	var files unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &files); err != nil {
+		return Limits{}, fmt.Errorf("reading the limit of open files: %w", err)
+	}
+	ports, err := localPorts()
+	if err != nil {
+		return Limits{}, err
+	}
+	return Limits{OpenFiles: files.Max, Cores: runtime.NumCPU(), LocalPorts: ports}, nil
+}
+
+func localPorts() (int, error) {
+	const path = "/proc/sys/net/ipv4/ip_local_port_range"
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return 0, fmt.Errorf("reading the range of local ports: %w", err)
+	}
+	fields := strings.Fields(string(text))
+	if len(fields) != 2 {
+		return 0, fmt.Errorf("reading the range of local ports: %s holds %q", path, text)
+	}
+	first, errFirst := strconv.Atoi(fields[0])
+	last, errLast := strconv.Atoi(fields[1])
+	if errFirst != nil || errLast != nil || last < first {
+		return 0, fmt.Errorf("reading the range of local ports: %s holds %q", path, text)
+	}
+	return last - first + 1, nil
+}
+
+// RaiseOpenFiles lifts the soft limit of open files to the hard one, for this
+// process and all that it starts. (Go's runtime does so for itself, but gives
+// its children the limit it was started with.)
+func RaiseOpenFiles() error {
+	var files unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &files); err != nil {
+		return fmt.Errorf("reading the limit of open files: %w", err)
+	}
+	files.Cur = files.Max
+	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &files); err != nil {
+		return fmt.Errorf("raising the limit of open files to %d: %w", files.Max, err)
+	}
+	return nil
+}
