@@ -1,0 +1,231 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package agent prepares a backend host for direct server return at layer 2:
+// it must accept packets for a VIP, answer clients from it, and never tell the
+// network that the VIP is here, which is the balancer's to say.
+//
+// # IPv4
+//
+// The VIP goes on lo as a /32. That alone makes the kernel accept it, but Linux
+// answers ARP requests for any of its addresses on any interface, so two
+// sysctls keep it quiet. For both, the kernel takes the greater of the value
+// for "all" and the value for the interface at hand, so that setting "all" is
+// enough for every interface there is and will be:
+//
+//   - arp_ignore=1: answer only for addresses of the interface that the request
+//     came in on. Otherwise backends would answer for the VIP in competition
+//     with the balancer, and clients stick to whoever was fastest.
+//   - arp_announce=2: ask with the best address of the interface as the sender.
+//     Otherwise an answer that leaves from the VIP and needs its next hop
+//     resolved first makes an ARP request with the VIP as its sender, and
+//     everybody who hears that takes the backend for the VIP's owner.
+//
+// The host scope keeps the VIP from being chosen as a source address for what
+// the host sends of its own accord.
+//
+// # IPv6
+//
+// The VIP goes on lo as a /128 and needs no sysctl. The kernel looks a
+// neighbour solicitation's target up among the addresses of the interface that
+// it came in on (and proxy entries, which nobody makes here), joins the
+// solicited-node group only on the interface of an address, and solicits only
+// with source addresses of the outgoing interface: an address of lo takes part
+// in none of this. It is put there without duplicate address detection (every
+// other backend and the balancer have it too) and with a preferred lifetime of
+// 0, so that it is not chosen as a source.
+package agent
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"slices"
+	"strconv"
+
+	"github.com/jeoul/jeoul/internal/hostnet"
+)
+
+// Errors that a caller may test for, besides those of package hostnet.
+var (
+	// ErrBadVIP means that an address cannot be a VIP.
+	ErrBadVIP = errors.New("cannot be a VIP")
+	// ErrElsewhere means that another interface has the VIP, and would answer
+	// ARP or neighbour discovery for it.
+	ErrElsewhere = errors.New("is on another interface of this host")
+)
+
+// The journal's name, and where VIPs go.
+const (
+	name     = "agent"
+	loopback = "lo"
+)
+
+// Options says what a backend host is for.
+type Options struct {
+	// VIPs are the addresses to accept, IPv4 or IPv6; at least one.
+	VIPs []netip.Addr
+	// Dir holds the journal by which the next start takes back what a process
+	// that was killed has left; "" means hostnet.DefaultDir.
+	Dir string
+}
+
+// Agent is a prepared backend host.
+type Agent struct{ changes *hostnet.Changes }
+
+// Start prepares the host whose network namespace the calling thread is in, or
+// changes nothing and returns an error: ErrBadVIP, ErrElsewhere, or one of
+// hostnet's. What an agent that was killed has left is taken back first.
+func Start(opt Options) (*Agent, error) {
+	vips, err := checkVIPs(opt.VIPs)
+	if err != nil {
+		return nil, err
+	}
+	if err := checkLoopback(); err != nil {
+		return nil, err
+	}
+	changes, err := hostnet.Open(opt.Dir, name)
+	if err != nil {
+		return nil, fmt.Errorf("start the agent: %w", err)
+	}
+	if err := prepare(changes, vips); err != nil {
+		return nil, errors.Join(err, changes.Close())
+	}
+	return &Agent{changes}, nil
+}
+
+// checkLoopback returns an error if lo is down: the kernel would not accept
+// packets for its IPv6 addresses.
+func checkLoopback() error {
+	lo, err := net.InterfaceByName(loopback)
+	if err != nil {
+		return fmt.Errorf("start the agent: look at interface %s: %w", loopback, err)
+	}
+	if lo.Flags&net.FlagUp == 0 {
+		return fmt.Errorf("start the agent: interface %s is down, and accepts nothing: ip link set %s up", loopback, loopback)
+	}
+	return nil
+}
+
+// checkVIPs returns the VIPs in their shortest form, each once.
+func checkVIPs(vips []netip.Addr) ([]netip.Addr, error) {
+	if len(vips) == 0 {
+		return nil, errors.New("start the agent: no VIP was given")
+	}
+	var checked []netip.Addr
+	for _, vip := range vips {
+		vip = vip.Unmap()
+		if why := whyNot(vip); why != "" {
+			return nil, fmt.Errorf("start the agent: %s %w: %s", vip, ErrBadVIP, why)
+		}
+		if !slices.Contains(checked, vip) {
+			checked = append(checked, vip)
+		}
+	}
+	return checked, nil
+}
+
+// whyNot says why an address cannot be a VIP, or nothing.
+func whyNot(vip netip.Addr) string {
+	switch {
+	case !vip.IsValid():
+		return "it is not an address"
+	case vip.IsUnspecified():
+		return "it is the unspecified address"
+	case vip.IsLoopback():
+		return "it is a loopback address, which stays on the host"
+	case vip.IsMulticast():
+		return "it is a multicast address"
+	case vip == netip.AddrFrom4([4]byte{255, 255, 255, 255}):
+		return "it is the broadcast address"
+	case vip.Is6() && vip.IsLinkLocalUnicast():
+		return "it is a link-local address, which means another host on each link"
+	}
+	return ""
+}
+
+// prepare silences ARP before it adds the addresses: in the other order a
+// request in between would be answered.
+func prepare(changes *hostnet.Changes, vips []netip.Addr) error {
+	for _, vip := range vips {
+		if err := checkElsewhere(changes, vip); err != nil {
+			return err
+		}
+	}
+	if slices.ContainsFunc(vips, netip.Addr.Is4) {
+		if err := silenceARP(changes); err != nil {
+			return err
+		}
+	}
+	for _, vip := range vips {
+		err := changes.AddAddress(loopback, vip, hostnet.AddressOptions{ScopeHost: true, Deprecated: true, NoDAD: true})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func checkElsewhere(changes *hostnet.Changes, vip netip.Addr) error {
+	links, err := changes.Links(vip)
+	if err != nil {
+		return err
+	}
+	for _, link := range links {
+		if link != loopback {
+			return fmt.Errorf("start the agent: %s %w, %s, which answers for it on the network: take it off there (ip address del %s dev %s)",
+				vip, ErrElsewhere, link, vip, link)
+		}
+	}
+	return nil
+}
+
+// silenceARP sets the sysctls, except where a value is there that serves as
+// well or better. lo's own values are set along with those of "all", as every
+// guide to direct server return has it and as an operator will look for; the
+// kernel asks those of the interface that a request comes in on or goes out
+// by, which lo never is.
+func silenceARP(changes *hostnet.Changes) error {
+	for _, sysctl := range []struct {
+		name, value string
+		enough      func(int) bool
+	}{
+		{"net.ipv4.conf.all.arp_ignore", "1", ignoresVIP},
+		{"net.ipv4.conf.lo.arp_ignore", "1", ignoresVIP},
+		{"net.ipv4.conf.all.arp_announce", "2", hidesVIP},
+		{"net.ipv4.conf.lo.arp_announce", "2", hidesVIP},
+	} {
+		old, err := changes.Sysctl(sysctl.name)
+		if err != nil {
+			return fmt.Errorf("keep ARP quiet: %w", err)
+		}
+		if level, err := strconv.Atoi(old); err == nil && sysctl.enough(level) {
+			continue
+		}
+		if err := changes.SetSysctl(sysctl.name, sysctl.value); err != nil {
+			return fmt.Errorf("keep ARP quiet: %w", err)
+		}
+	}
+	return nil
+}
+
+// ignoresVIP reports whether a level of arp_ignore keeps an address of lo with
+// host scope unanswered (Documentation/networking/ip-sysctl.rst): 1 and 2
+// answer for the incoming interface's addresses only, 3 for none of host scope,
+// 8 for none. The levels between are reserved, and the kernel answers.
+func ignoresVIP(level int) bool { return level >= 1 && level <= 3 || level == 8 }
+
+// hidesVIP reports whether a level of arp_announce keeps the VIP out of the
+// sender field of ARP requests; above 2 the kernel does as for 2.
+func hidesVIP(level int) bool { return level >= 2 }
+
+// Events returns what was done to the host since the last call, in order.
+func (a *Agent) Events() []hostnet.Event { return a.changes.Events() }
+
+// Close takes everything back that Start did. It may be called from any thread.
+func (a *Agent) Close() error {
+	if err := a.changes.Close(); err != nil {
+		return fmt.Errorf("stop the agent: %w", err)
+	}
+	return nil
+}
