@@ -66,4 +66,4 @@ apt=(apt-get -q -o DPkg::Lock::Timeout=300 -o Dpkg::Use-Pty=0)
 "${apt[@]}" update ||
 	printf 'apt-get update failed for some source; going on with the lists that are here.\n' >&2
 "${apt[@]}" install --yes --no-install-recommends "$@" ||
-	die "apt-get could not install: $*" "its own message is above; put that right and run \`make deps\` again"
+	die "apt-get could not install: $*" "Its own message is above; put that right and run \`make deps\` again."

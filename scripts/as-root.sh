@@ -11,16 +11,16 @@ set -euo pipefail
 . "$(dirname "$0")/lib.sh"
 
 refuse() {
-	die "$1 needs root (for packages, network namespaces and eBPF), and you are $(id -un): $2"
+	die "$1 needs root, and you are $(id -un): $2"
 }
 
 if [ "${1:-}" = --check ]; then
 	[ "$(id -u)" = 0 ] && exit
-	command -v sudo >/dev/null || refuse "$2" "sudo is not installed. Run it as root."
+	command -v sudo >/dev/null || refuse "$2" "sudo is not installed; run it as root"
 	sudo -n true 2>/dev/null && exit
-	[ -t 0 ] || refuse "$2" "sudo wants a password and there is no terminal to ask on. Run it as root."
+	[ -t 0 ] || refuse "$2" "sudo wants a password and there is no terminal to ask on; run it as root"
 	printf '%s needs root; sudo may ask for your password.\n' "$2"
-	sudo -v || refuse "$2" "sudo does not let you. Run it as root."
+	sudo -v || refuse "$2" "sudo does not let you; run it as root"
 	exit
 fi
 

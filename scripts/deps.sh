@@ -60,9 +60,10 @@ if [ ${#missing[@]} -gt 0 ]; then
 	command -v apt-get >/dev/null ||
 		die "there is no apt-get here: install the counterparts of these packages yourself, then run make again"
 	"$TREE/scripts/as-root.sh" --check "installing packages" || die \
-		"the packages were not installed. Either have an administrator run" \
-		"  apt-get install --no-install-recommends ${missing[*]}" \
-		"or run \`make deps\` as root, then run make again as yourself."
+		"the missing packages were not installed" \
+		"Run \`make deps\` as root, or have an administrator run:" \
+		"apt-get install --no-install-recommends ${missing[*]}" \
+		"Then run make again as yourself."
 	"$TREE/scripts/as-root.sh" "$TREE/scripts/apt-install.sh" "${missing[@]}"
 fi
 

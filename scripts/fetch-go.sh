@@ -14,7 +14,7 @@ old=$(command -v go) || die "no go here to fetch Go $(wanted_go) with: run \`mak
 have=$(go_version "$old")
 policy=$("$old" env GOTOOLCHAIN 2>/dev/null)
 [ -z "$policy" ] || die \
-	"$old is Go $have, go.mod asks for $(least_go), and GOTOOLCHAIN=$policy forbids to fetch it." \
+	"$old is Go $have, go.mod asks for $(least_go), and GOTOOLCHAIN=$policy forbids to fetch it" \
 	"Run make with GOTOOLCHAIN=auto, or put a newer go first in PATH."
 
 want=$(wanted_go)

@@ -9,8 +9,10 @@ TREE=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 # haproxy, ethtool and tcpdump are.
 PATH=$PATH:/usr/local/sbin:/usr/sbin:/sbin
 
+# die LINE...: the first line says what failed and why, the others what to do.
 die() {
-	printf 'error: %s\n' "$@" >&2
+	printf 'error: %s\n' "$1" >&2
+	[ $# = 1 ] || printf '  %s\n' "${@:2}" >&2
 	exit 1
 }
 
