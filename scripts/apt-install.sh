@@ -39,7 +39,6 @@ disable() {
 		systemctl --quiet disable --now "$1.service"
 	else
 		update-rc.d "$1" disable >/dev/null 2>&1
-		deb-systemd-helper disable "$1.service" >/dev/null 2>&1 || true
 	fi
 	printf '%s: installed, not running and not started at boot (to change that: systemctl enable --now %s).\n' "$1" "$1"
 }
@@ -58,6 +57,9 @@ finish() {
 	done
 }
 trap finish EXIT
+# With a trap, bash lets apt-get end first; otherwise a signal would take the
+# policy away while packages are still being set up.
+trap 'exit 1' INT TERM HUP
 hold_services
 
 # needrestart, where installed, would otherwise ask on the terminal.
