@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package probe
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/netip"
+	"time"
+
+	"github.com/jeoul/jeoul/internal/lab"
+)
+
+// askBound is how long one answer may take.
+const askBound = 3 * time.Second
+
+// Dial opens a TCP connection from a host of the laboratory.
+//
+// The socket is made on the calling thread, inside the host; net/http's own
+// transport dials on another goroutine, which would be outside.
+func Dial(ctx context.Context, from *lab.Host, to netip.AddrPort) (conn net.Conn, err error) {
+	dialer := net.Dialer{Timeout: askBound}
+	doErr := from.Do(func() error {
+		conn, err = dialer.DialContext(ctx, "tcp", to.String())
+		return nil
+	})
+	if doErr != nil {
+		return nil, doErr
+	}
+	return conn, err
+}
+
+// Listening returns nil if somebody accepts connections at to on the host.
+func Listening(ctx context.Context, on *lab.Host, to netip.AddrPort) error {
+	conn, err := Dial(ctx, on, to)
+	if err != nil {
+		return err
+	}
+	return conn.Close()
+}
+
+// Ask requests path at to from a host of the laboratory, as a client does, and
+// checks that the answer is 200 with a body of length bytes.
+func Ask(ctx context.Context, from *lab.Host, to netip.AddrPort, path string, length int) error {
+	conn, err := Dial(ctx, from, to)
+	if err != nil {
+		return fmt.Errorf("%s asking %s: %w", from.Name, to, err)
+	}
+	defer conn.Close()
+	if err := ask(conn, to, path, length); err != nil {
+		return fmt.Errorf("%s asking %s for %s: %w", from.Name, to, path, err)
+	}
+	return nil
+}
+
+func ask(conn net.Conn, to netip.AddrPort, path string, length int) error {
+	if err := conn.SetDeadline(time.Now().Add(askBound)); err != nil {
+		return err
+	}
+	if _, err := fmt.Fprintf(conn, "GET %s HTTP/1.0\r\nHost: %s\r\n\r\n", path, to); err != nil {
+		return err
+	}
+	response, err := http.ReadResponse(bufio.NewReader(conn), nil)
+	if err != nil {
+		return err
+	}
+	defer response.Body.Close()
+	got, err := io.Copy(io.Discard, response.Body)
+	if err != nil {
+		return err
+	}
+	if response.StatusCode != http.StatusOK || got != int64(length) {
+		return fmt.Errorf("it answered %s with %d bytes, not 200 with %d", response.Status, got, length)
+	}
+	return nil
+}

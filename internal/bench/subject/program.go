@@ -1,0 +1,128 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package subject
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/jeoul/jeoul/internal/lab"
+)
+
+// ErrNotInstalled says that a program is not on this machine.
+var ErrNotInstalled = errors.New("not installed")
+
+var versionNumber = regexp.MustCompile(`\d+(\.\d+)+[^\s,)]*`)
+
+// programVersions bounds a program's answer about itself.
+const programVersions = 5 * time.Second
+
+// Version asks a program for its version: the first number with a dot in what
+// it prints when called with flag. (wrk calls that wrong usage and exits with
+// 1, so the exit status says nothing.) Its error wraps ErrNotInstalled.
+func Version(ctx context.Context, program, flag string) (string, error) {
+	path, err := exec.LookPath(program)
+	if err != nil {
+		return "", fmt.Errorf("%s is %w: run `make deps`, or install it from your distribution", program, ErrNotInstalled)
+	}
+	ctx, cancel := context.WithTimeout(ctx, programVersions)
+	defer cancel()
+	output, _ := exec.CommandContext(ctx, path, flag).CombinedOutput()
+	if version := versionNumber.FindString(string(output)); version != "" {
+		return version, nil
+	}
+	first, _, _ := strings.Cut(string(output), "\n")
+	return "", fmt.Errorf("asking %s for its version: it answered %q", path, first)
+}
+
+// program is a subject's process, and what it said.
+type program struct {
+	name    string
+	process *lab.Process
+	output  tail
+}
+
+// startProgram runs a program on a host. It is not stopped by the end of ctx,
+// so that its subject can be taken down in order.
+func startProgram(ctx context.Context, host *lab.Host, path string, args ...string) (*program, error) {
+	p := &program{name: filepath.Base(path)}
+	var err error
+	p.process, err = host.Start(context.WithoutCancel(ctx), lab.Command{Path: path, Args: args, Stdout: &p.output, Stderr: &p.output})
+	if err != nil {
+		return nil, err
+	}
+	return p, nil
+}
+
+// upBound is how long a subject may take to come up.
+const upBound = 10 * time.Second
+
+// waitUntil polls ready until it returns nil, the program ends, or upBound is
+// over. The error wraps ErrNotUp and has what the program said.
+func (p *program) waitUntil(ctx context.Context, ready func() error) error {
+	bounded, cancel := context.WithTimeout(ctx, upBound)
+	defer cancel()
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		err := ready()
+		if err == nil {
+			return nil
+		}
+		select {
+		case <-p.process.Done():
+			return fmt.Errorf("%w: %w%s", ErrNotUp, cmp.Or(p.process.Wait(), errors.New(p.name+" ended by itself")), p.output.words())
+		case <-bounded.Done():
+			if ctx.Err() != nil {
+				return ctx.Err()
+			}
+			return fmt.Errorf("%w within %v: %w%s", ErrNotUp, upBound, err, p.output.words())
+		case <-tick.C:
+		}
+	}
+}
+
+// stop ends the program; nil stands for one that was never started.
+func (p *program) stop(ctx context.Context) error {
+	if p == nil {
+		return nil
+	}
+	return p.process.Stop(ctx)
+}
+
+// tail keeps the end of what is written to it.
+type tail struct {
+	mu   sync.Mutex
+	kept []byte
+}
+
+const tailBytes = 1000
+
+func (t *tail) Write(data []byte) (int, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.kept = append(t.kept, data...)
+	if extra := len(t.kept) - tailBytes; extra > 0 {
+		t.kept = append(t.kept[:0], t.kept[extra:]...)
+	}
+	return len(data), nil
+}
+
+// words returns what was kept as one line behind a semicolon; empty if nothing.
+func (t *tail) words() string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	words := strings.Join(strings.Fields(strings.ToValidUTF8(string(t.kept), "")), " ")
+	if words == "" {
+		return ""
+	}
+	return fmt.Sprintf("; its last words: %q", words)
+}

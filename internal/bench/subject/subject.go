@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package subject knows the balancers that can be weighed: how each is set up
+// in a laboratory, what varies in it, and what it needs of the machine.
+package subject
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/jeoul/jeoul/internal/bench/probe"
+	"github.com/jeoul/jeoul/internal/lab"
+	"github.com/jeoul/jeoul/internal/lb"
+)
+
+// Errors that callers may test for.
+var (
+	// ErrParam says that a parameter's value is not one that the subject takes.
+	ErrParam = errors.New("not a possible value")
+	// ErrNotUp says that a subject was started and did not come up.
+	ErrNotUp = errors.New("the subject did not come up")
+)
+
+// Subject is a way for clients to reach web servers.
+type Subject interface {
+	// Name is the subject's name in suites and results.
+	Name() string
+	// Params are what can vary in it; a suite gives each of them a list.
+	Params() []Param
+	// Versions returns the versions of the programs that it runs, by name.
+	Versions(ctx context.Context) (map[string]string, error)
+	// Obstacle says what keeps this machine from running the subject with
+	// params under so many connections at once; empty if nothing.
+	Obstacle(params Params, concurrency int, limits probe.Limits) string
+	// Start sets the subject up. It is ready when Start returns; if Start fails,
+	// nothing of it is left.
+	Start(ctx context.Context, setup Setup, params Params) (Running, error)
+}
+
+// Param is something that can vary in a subject.
+type Param struct {
+	Name string
+	// Check returns an error that wraps ErrParam and says what is possible.
+	Check func(value any) error
+}
+
+// Params maps a parameter's name to its value, an int or a string.
+type Params map[string]any
+
+// Setup is where a subject is started.
+type Setup struct {
+	Lab *lab.Lab
+	// Port is the TCP port of the service, on the web servers as on the VIP.
+	Port uint16
+	// Executable is the path of the jeoul binary.
+	Executable string
+}
+
+// Running is a subject that was started.
+type Running interface {
+	// Target is the address that client number i (from 0) has to ask.
+	Target(i int) netip.AddrPort
+	// Cores is how many cores the subject can use at most; 0 if nothing but the
+	// machine bounds it.
+	Cores() float64
+	// Notes say what a reader of the figures must know of the set-up.
+	Notes() []string
+	// Stop takes the subject down and takes back what Start did.
+	Stop(ctx context.Context) error
+}
+
+// All returns every subject, in the order in which a person should see them.
+func All() []Subject {
+	return []Subject{direct{}, haproxyHTTP{}, jeoulL2DSR{lb.HookXDP}, jeoulL2DSR{lb.HookTC}}
+}
+
+// Names returns the names of All.
+func Names() []string {
+	var names []string
+	for _, s := range All() {
+		names = append(names, s.Name())
+	}
+	return names
+}
+
+// Find returns the subject with the name, and false if there is none.
+func Find(name string) (Subject, bool) {
+	all := All()
+	i := slices.IndexFunc(all, func(s Subject) bool { return s.Name() == name })
+	if i < 0 {
+		return nil, false
+	}
+	return all[i], true
+}
+
+// oneOf makes a check for words.
+func oneOf(words ...string) func(any) error {
+	return func(value any) error {
+		if word, ok := value.(string); ok && slices.Contains(words, word) {
+			return nil
+		}
+		return fmt.Errorf("%w: %v; use %s", ErrParam, value, strings.Join(words, " or "))
+	}
+}
+
+// positive is a check for whole numbers from 1 up to most.
+func positive(most int) func(any) error {
+	return func(value any) error {
+		if number, ok := value.(int); ok && number >= 1 && number <= most {
+			return nil
+		}
+		return fmt.Errorf("%w: %v; use a whole number from 1 to %d", ErrParam, value, most)
+	}
+}

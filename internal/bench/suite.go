@@ -1,0 +1,244 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package bench weighs load balancers: it reads a suite, builds a laboratory,
+// puts every subject under every load, and writes down what each cost.
+package bench
+
+import (
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/jeoul/jeoul/internal/bench/load"
+	"github.com/jeoul/jeoul/internal/bench/subject"
+	"github.com/jeoul/jeoul/internal/results"
+)
+
+// Suite is a file of trials, checked.
+type Suite struct {
+	Name, Title string
+	Long        Form
+	// Quick is the short form; it equals Long where the file has none.
+	Quick Form
+	// Published is a table from a document, to stand beside ours.
+	Published *results.Published
+}
+
+// Form is everything that differs between a suite's long and its short form.
+type Form struct {
+	Lab      Size      `yaml:"lab"`
+	Web      Web       `yaml:"web"`
+	Subjects []Subject `yaml:"subjects"`
+	Loads    []Load    `yaml:"loads"`
+	// Repeats is how often each point is measured, unless its load says otherwise.
+	Repeats int `yaml:"repeats"`
+}
+
+// Size is the number of hosts of a laboratory.
+type Size struct {
+	Clients int `yaml:"clients"`
+	Servers int `yaml:"servers"`
+}
+
+// Web is what the web servers serve.
+type Web struct {
+	FileBytes int `yaml:"file_bytes"`
+}
+
+// Subject is a subject and the values that its parameters take, every
+// combination of them.
+type Subject struct {
+	Name   string           `yaml:"name"`
+	Params map[string][]any `yaml:"params"`
+}
+
+// Load is a load generator and how it is used, once for every concurrency.
+type Load struct {
+	// Name stands in the results; by default it is that of the kind.
+	Name string `yaml:"name"`
+	Kind string `yaml:"kind"`
+	// Concurrency lists the numbers of connections at once, of all clients
+	// together.
+	Concurrency []int `yaml:"concurrency"`
+	// Of these, one says when a trial ends: after Duration; after Requests, of all
+	// clients together; or after RequestsEach times the concurrency of them.
+	Duration     time.Duration `yaml:"duration"`
+	Requests     int           `yaml:"requests"`
+	RequestsEach int           `yaml:"requests_each"`
+	// MinRequests is the least that RequestsEach may come to: with few
+	// connections a trial would be over before it can be measured.
+	MinRequests int `yaml:"min_requests"`
+	// Repeats is how often this load's points are measured; 0 is as the form says.
+	Repeats int `yaml:"repeats"`
+}
+
+// Bounds of what a suite may ask for.
+const (
+	maxHosts     = 99 // of a role: lab.Spec's
+	maxFileBytes = 1 << 30
+	maxRepeats   = 1000
+	maxConns     = 10_000_000
+	maxRequests  = 1_000_000_000
+	maxDuration  = time.Hour
+)
+
+// LoadSuite reads and checks the suite at path. Its errors are problems with
+// file, line and field.
+func LoadSuite(path string) (*Suite, error) {
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return nil, fmt.Errorf("reading the suite: %w", err)
+	}
+	return ParseSuite(path, data)
+}
+
+// Only returns the form with none but the named subjects, in the form's order.
+// A name that the form does not have is an error that lists those it has.
+func (f Form) Only(names []string) (Form, error) {
+	var known []string
+	for _, s := range f.Subjects {
+		known = append(known, s.Name)
+	}
+	for _, name := range names {
+		if !slices.Contains(known, name) {
+			return Form{}, fmt.Errorf("--only %s: the suite has no such subject; it has %s", name, strings.Join(known, ", "))
+		}
+	}
+	f.Subjects = slices.DeleteFunc(slices.Clone(f.Subjects), func(s Subject) bool { return !slices.Contains(names, s.Name) })
+	return f, nil
+}
+
+// repeats returns how often the points of l are measured.
+func (f Form) repeats(l Load) int {
+	if l.Repeats > 0 {
+		return l.Repeats
+	}
+	return f.Repeats
+}
+
+// check reports what is wrong with the form; at is its path in the file.
+func (f Form) check(at path, fail func(path, string, ...any)) {
+	between := func(value, least, most int, field ...any) {
+		if value < least || value > most {
+			fail(at.to(field...), "%d is not possible; use %d to %d", value, least, most)
+		}
+	}
+	between(f.Lab.Clients, 1, maxHosts, "lab", "clients")
+	between(f.Lab.Servers, 1, maxHosts, "lab", "servers")
+	between(f.Web.FileBytes, 1, maxFileBytes, "web", "file_bytes")
+	between(f.Repeats, 1, maxRepeats, "repeats")
+	if len(f.Subjects) == 0 {
+		fail(at.to("subjects"), "empty; name at least one of %s", strings.Join(subject.Names(), ", "))
+	}
+	seen := map[string]bool{}
+	for i, s := range f.Subjects {
+		if seen[s.Name] {
+			fail(at.to("subjects", i, "name"), "%s stands here twice; give one of them all values of its parameters", s.Name)
+		}
+		seen[s.Name] = true
+		s.check(at.to("subjects", i), fail)
+	}
+	if len(f.Loads) == 0 {
+		fail(at.to("loads"), "empty; name at least one load")
+	}
+	seen = map[string]bool{}
+	for i, l := range f.Loads {
+		if seen[l.Name] {
+			fail(at.to("loads", i), "two loads are called %s; give one another name", l.Name)
+		}
+		seen[l.Name] = true
+		l.check(at.to("loads", i), f.Lab.Clients, fail)
+	}
+}
+
+func (s Subject) check(at path, fail func(path, string, ...any)) {
+	known, ok := subject.Find(s.Name)
+	if !ok {
+		fail(at.to("name"), "unknown subject %q; use %s", s.Name, strings.Join(subject.Names(), ", "))
+		return
+	}
+	var names []string
+	for _, param := range known.Params() {
+		names = append(names, param.Name)
+		if len(s.Params[param.Name]) == 0 {
+			fail(at.to("params", param.Name), "%s needs a list of values for %s", s.Name, param.Name)
+		}
+		for i, value := range s.Params[param.Name] {
+			if err := param.Check(value); err != nil {
+				fail(at.to("params", param.Name, i), "%v", err)
+			} else if slices.Contains(s.Params[param.Name][:i], value) {
+				fail(at.to("params", param.Name, i), "%v stands in the list twice", value)
+			}
+		}
+	}
+	for name := range s.Params {
+		switch {
+		case slices.Contains(names, name):
+		case len(names) == 0:
+			fail(at.to("params", name), "unknown parameter; %s has none", s.Name)
+		default:
+			fail(at.to("params", name), "unknown parameter; %s has %s", s.Name, strings.Join(names, ", "))
+		}
+	}
+}
+
+func (l Load) check(at path, clients int, fail func(path, string, ...any)) {
+	kind, ok := load.Find(l.Kind)
+	if !ok {
+		var names []string
+		for _, k := range load.Kinds() {
+			names = append(names, k.Name())
+		}
+		fail(at.to("kind"), "unknown kind of load %q; use %s", l.Kind, strings.Join(names, " or "))
+		return
+	}
+	if len(l.Concurrency) == 0 {
+		fail(at.to("concurrency"), "empty; list at least one number of connections")
+	}
+	for i, concurrency := range l.Concurrency {
+		switch {
+		case concurrency < clients || concurrency > maxConns:
+			fail(at.to("concurrency", i), "%d is not possible; use %d (one for each client) to %d", concurrency, clients, maxConns)
+		case slices.Contains(l.Concurrency[:i], concurrency):
+			fail(at.to("concurrency", i), "%d stands in the list twice", concurrency)
+		}
+	}
+	l.checkEnd(at, kind, fail)
+	if l.Repeats < 0 || l.Repeats > maxRepeats {
+		fail(at.to("repeats"), "%d is not possible; use 1 to %d", l.Repeats, maxRepeats)
+	}
+}
+
+// checkEnd checks what ends a trial of the load.
+func (l Load) checkEnd(at path, kind load.Kind, fail func(path, string, ...any)) {
+	ends := 0
+	for _, set := range []bool{l.Duration != 0, l.Requests != 0, l.RequestsEach != 0} {
+		if set {
+			ends++
+		}
+	}
+	counted := l.Requests != 0 || l.RequestsEach != 0
+	switch {
+	case ends != 1 && kind.Counted():
+		fail(at, "give one of duration, requests and requests_each, which says when a trial ends")
+	case counted && !kind.Counted():
+		fail(at, "%s cannot stop after a number of requests; give a duration", l.Kind)
+	case ends != 1:
+		fail(at, "give a duration, which says when a trial ends")
+	case !counted && (l.Duration%time.Second != 0 || l.Duration < time.Second || l.Duration > maxDuration):
+		fail(at.to("duration"), "%v is not possible; use whole seconds from 1s to %v (%s knows no finer)", l.Duration, maxDuration, l.Kind)
+	case l.Requests < 0 || l.Requests > maxRequests:
+		fail(at.to("requests"), "%d is not possible; use 1 to %d", l.Requests, maxRequests)
+	case l.RequestsEach < 0 || l.RequestsEach > maxRequests:
+		fail(at.to("requests_each"), "%d is not possible; use 1 to %d", l.RequestsEach, maxRequests)
+	case l.MinRequests < 0 || l.MinRequests > maxRequests || l.MinRequests > 0 && l.RequestsEach == 0:
+		fail(at.to("min_requests"), "goes with requests_each, from 1 to %d", maxRequests)
+	}
+	for i, concurrency := range l.Concurrency {
+		if l.Requests > 0 && l.Requests < concurrency {
+			fail(at.to("concurrency", i), "%d connections, but only %d requests", concurrency, l.Requests)
+		}
+	}
+}
