@@ -62,6 +62,8 @@ type Backend struct {
 	State   State      `json:"state"`
 	// Neighbour is the state of its neighbour entry (ARP, NDP).
 	Neighbour string `json:"neighbour"`
+	// Reason says why there is no MAC address; empty where there is one.
+	Reason string `json:"reason,omitempty"`
 	// MAC is the address that packets are sent to; empty while unknown.
 	MAC     string `json:"mac"`
 	Packets uint64 `json:"packets"`

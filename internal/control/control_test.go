@@ -1,0 +1,358 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package control
+
+import (
+	"errors"
+	"net"
+	"net/netip"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/jeoul/jeoul/internal/api"
+	"github.com/jeoul/jeoul/internal/config"
+	"github.com/jeoul/jeoul/internal/datapath"
+	"github.com/jeoul/jeoul/internal/iface"
+	"github.com/jeoul/jeoul/internal/lb"
+)
+
+// web is a service of two backends.
+const web = `
+interface: eth9
+services:
+  - name: web
+    vip: 192.0.2.100
+    port: 80
+    backends:
+      - {name: web01, address: 192.0.2.1}
+      - {name: web02, address: 192.0.2.2}
+`
+
+// dns is another.
+const dns = `
+  - name: dns
+    vip: 2001:db8::53
+    port: 53
+    protocol: udp
+    backends:
+      - {name: dns01, address: 2001:db8::1}
+`
+
+// started is what running web does at first.
+var started = []string{
+	"watch 192.0.2.1 192.0.2.2",
+	"apply web: web01=- web02=-",
+	"add 192.0.2.100",
+	"announce 192.0.2.100 on eth9",
+}
+
+// quiet lets the announcements and the timers of the start pass.
+func (w *world) quiet() {
+	time.Sleep(time.Minute)
+	synctest.Wait()
+	w.done()
+}
+
+func TestStart(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		stop := w.run(w.controller(web))
+		w.expect(started...)
+		time.Sleep(time.Minute)
+		w.expect("announce 192.0.2.100 on eth9", "announce 192.0.2.100 on eth9")
+		w.expectLog("balancing on eth9 in tc")
+		w.expectLog("WARN", "backend web02 (192.0.2.2) of web does not answer ARP")
+		if err := stop(); err != nil {
+			t.Errorf("Run: %v", err)
+		}
+		w.expect() // taking back is for those who own the parts
+	})
+}
+
+func TestStartRefused(t *testing.T) {
+	tests := map[string]struct {
+		change  func(*world)
+		file    string
+		want    string
+		wantDid []string
+	}{
+		"another subnet": {nil, strings.ReplaceAll(web, "192.0.2.2", "198.51.100.2"),
+			"f:9: services[0].backends[1].address: 198.51.100.2 is in no subnet of eth9 (192.0.2.0/24), and l2dsr reaches neighbours only; use an address there, or put the interface into the backend's subnet", nil},
+		"no subnet": {func(w *world) { w.link.Subnets = nil }, web,
+			"f:8: services[0].backends[0].address: 192.0.2.1 is in no subnet of eth9 (it has none of this family), and l2dsr reaches neighbours only; use an address there, or put the interface into the backend's subnet\n" +
+				"f:9: services[0].backends[1].address: 192.0.2.2 is in no subnet of eth9 (it has none of this family), and l2dsr reaches neighbours only; use an address there, or put the interface into the backend's subnet", nil},
+		"own address": {nil, strings.ReplaceAll(web, "192.0.2.2}", "192.0.2.254}"),
+			"f:9: services[0].backends[1].address: 192.0.2.254 is an address of this host's eth9; a backend is another host", nil},
+		"no interface": {func(w *world) { w.linkErr = iface.ErrGone }, web, "the interface was deleted", nil},
+		"no rights":    {func(w *world) { w.applyErr = datapath.ErrNoRights }, web, datapath.ErrNoRights.Error(), []string{started[0], "fail to apply web: web01=- web02=-"}},
+		"no neighbours": {func(w *world) { w.watchErr = errors.New("no rights") }, web,
+			"no rights", []string{started[0]}},
+		"second VIP fails": {func(w *world) { w.addErr[netip.MustParseAddr("2001:db8::53")] = errors.New("IPv6 is off") }, web + dns, "IPv6 is off",
+			[]string{"watch 192.0.2.1 192.0.2.2 2001:db8::1", "apply web: web01=- web02=- dns: dns01=-", "add 192.0.2.100", "fail to add 2001:db8::53", "remove 192.0.2.100"}},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			if test.change != nil {
+				test.change(w)
+			}
+			err := w.controller(test.file).Start()
+			if err == nil {
+				t.Fatal("no error")
+			}
+			if diff := cmp.Diff(test.want, err.Error()); diff != "" {
+				t.Errorf("error (-want +got):\n%s", diff)
+			}
+			if diff := cmp.Diff(test.wantDid, w.done()); diff != "" {
+				t.Errorf("done (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestNeighboursKnownAtStart(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.found("192.0.2.1", 1)
+		stop := w.run(w.controller(web))
+		w.expect(started[0], "apply web: web01=1 web02=-", started[2], started[3])
+		time.Sleep(settle)
+		w.expect()
+		stop()
+	})
+}
+
+func TestNeighboursCome(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		stop := w.run(w.controller(web))
+		w.quiet()
+		w.found("192.0.2.1", 1)
+		w.found("192.0.2.2", 2)
+		time.Sleep(settle)
+		w.expect("apply web: web01=1 web02=2") // both at once
+		w.expectLog("backend web01 (192.0.2.1) of web is at 02:00:00:00:00:01")
+
+		w.found("192.0.2.2", 2)
+		time.Sleep(settle)
+		w.expect() // nothing new
+
+		w.found("192.0.2.2", 0)
+		time.Sleep(settle)
+		w.expect("apply web: web01=1 web02=-") // the other goes on
+		w.expectLog("WARN", "backend web02 (192.0.2.2) of web has stopped answering ARP")
+
+		w.found("192.0.2.1", 7)
+		time.Sleep(settle)
+		w.expect("apply web: web01=7 web02=-")
+		w.expectLog("has moved from 02:00:00:00:00:01 to 02:00:00:00:00:07")
+		stop()
+	})
+}
+
+// TestFlapping: a backend that changes all the time does not put off what is
+// known of another.
+func TestFlapping(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		stop := w.run(w.controller(web))
+		w.quiet()
+		w.found("192.0.2.1", 1)
+		for last := range byte(10) {
+			w.found("192.0.2.2", last+1)
+			time.Sleep(settle / 2)
+		}
+		synctest.Wait()
+		if n := len(w.done()); n < 3 || n > 6 {
+			t.Errorf("%d states applied in %v, want one in each %v", n, 5*settle, settle)
+		}
+		stop()
+	})
+}
+
+func TestApplyIsTriedAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		c := w.controller(web)
+		stop := w.run(c)
+		w.quiet()
+		w.failApply(errors.New("no memory"))
+		w.found("192.0.2.1", 1)
+		time.Sleep(settle)
+		w.expect("fail to apply web: web01=1 web02=-")
+		w.expectLog("ERROR", "no memory")
+		if got := problems(t, c); len(got) != 2 || got[0] != "no memory" {
+			t.Errorf("problems %q", got)
+		}
+		time.Sleep(retryFirst + settle)
+		w.expect("fail to apply web: web01=1 web02=-")
+		time.Sleep(2*retryFirst + settle)
+		w.expect("fail to apply web: web01=1 web02=-")
+		if n := strings.Count(w.log.String(), "no memory"); n != 1 {
+			t.Errorf("the same failure was logged %d times, want once", n)
+		}
+		w.failApply(nil)
+		time.Sleep(4*retryFirst + settle)
+		w.expect("apply web: web01=1 web02=-")
+		w.expectLog("in order again")
+		if got := problems(t, c); len(got) != 0 {
+			t.Errorf("problems %q", got)
+		}
+		stop()
+	})
+}
+
+func TestLinkDownAndUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		c := w.controller(web)
+		stop := w.run(c)
+		w.found("192.0.2.1", 1)
+		w.quiet()
+		w.changeLink(func() {
+			w.link.Up = false
+			w.drop(netip.MustParseAddr("192.0.2.100"))
+		})
+		time.Sleep(settle)
+		w.expect() // nothing can be done
+		w.expectLog("WARN", "interface eth9 is down")
+		if got := problems(t, c); len(got) != 1 || !strings.Contains(got[0], "eth9 is down") {
+			t.Errorf("problems %q", got)
+		}
+		w.changeLink(func() { w.link.Up = true })
+		time.Sleep(settle)
+		w.expect("add 192.0.2.100", "announce 192.0.2.100 on eth9")
+		w.expectLog("interface eth9 is up")
+		stop()
+	})
+}
+
+func TestStartWithLinkDown(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.link.Up = false
+		stop := w.run(w.controller(web))
+		time.Sleep(time.Minute)
+		w.expect(started[:3]...) // and no announcement
+		w.expectLog("WARN", "interface eth9 is down")
+		stop()
+	})
+}
+
+// TestVIPTakenAway: somebody flushes the interface's addresses.
+func TestVIPTakenAway(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		stop := w.run(w.controller(web))
+		w.quiet()
+		w.changeLink(func() { w.drop(netip.MustParseAddr("192.0.2.100")) })
+		time.Sleep(settle)
+		w.expect("add 192.0.2.100", "announce 192.0.2.100 on eth9")
+		stop()
+	})
+}
+
+func TestLinkMACChanges(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		stop := w.run(w.controller(web))
+		w.found("192.0.2.1", 1)
+		w.quiet()
+		w.failApply(errors.New("busy"))
+		w.changeLink(func() { w.link.MAC = net.HardwareAddr{2, 0, 0, 0, 0, 0xfe} })
+		time.Sleep(settle)
+		w.expect("fail to apply web: web01=1 web02=-", "announce 192.0.2.100 on eth9")
+		w.failApply(nil)
+		time.Sleep(retryFirst/2 + settle)
+		w.done()
+		time.Sleep(retryFirst / 2)
+		synctest.Wait()
+		if !strings.Contains(strings.Join(w.done(), "\n"), "apply web: web01=1 web02=-") {
+			t.Error("the data plane was not told again")
+		}
+		stop()
+	})
+}
+
+func TestLinkGone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		c := w.controller(web)
+		if err := c.Start(); err != nil {
+			t.Fatal(err)
+		}
+		result := make(chan error)
+		go func() { result <- c.Run(t.Context()) }()
+		w.changeLink(func() { w.linkErr = iface.ErrGone })
+		if err := <-result; !errors.Is(err, iface.ErrGone) || !strings.Contains(err.Error(), "eth9") {
+			t.Errorf("Run: %v, want ErrGone that names eth9", err)
+		}
+	})
+}
+
+func problems(t *testing.T, c *Controller) []string {
+	t.Helper()
+	status, err := c.Status()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return status.Problems
+}
+
+func TestStatus(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		file := web + "      - {name: web03, address: 192.0.2.3, weight: 0}\n" + dns
+		vip, backend := netip.MustParseAddr("192.0.2.100"), netip.MustParseAddr("192.0.2.1")
+		w.counters = datapath.Counters{
+			Outcomes: []datapath.OutcomeCount{{Name: "forwarded", Help: "sent on", Packets: 9}, {Name: "dropped", Help: "lost"}},
+			Backends: map[lb.BackendKey]datapath.BackendCount{
+				{Service: lb.ServiceKey{VIP: vip, Port: 80, Protocol: lb.TCP}, Address: backend, Port: 80}: {Packets: 7, Bytes: 420, Connections: 2},
+			},
+		}
+		w.found("192.0.2.1", 1)
+		w.found("192.0.2.2", 0)
+		c := w.controller(file)
+		stop := w.run(c)
+		synctest.Wait()
+		got, err := c.Status()
+		if err != nil {
+			t.Fatal(err)
+		}
+		want := api.Status{
+			Version: "v0", Started: got.Started, PID: got.PID, Config: "f", Interface: "eth9", TableSize: 65537, Generation: 1,
+			Hook:     api.Hook{Name: lb.HookTC, Driver: "veth", Reason: "the configuration asks for it"},
+			Problems: []string{"service dns has no backend that can take packets: all to it are dropped"},
+			Services: []api.Service{
+				{Name: "web", VIP: vip, Port: 80, Protocol: lb.TCP, Mode: lb.L2DSR, Scheduler: lb.Maglev, Backends: []api.Backend{
+					{Name: "web01", Address: backend, Port: 80, Weight: 1, State: api.Up, Neighbour: "reachable",
+						MAC: "02:00:00:00:00:01", Packets: 7, Bytes: 420, Connections: 2},
+					{Name: "web02", Address: netip.MustParseAddr("192.0.2.2"), Port: 80, Weight: 1, State: api.NoMAC,
+						Neighbour: "failed", Reason: "it does not answer"},
+					{Name: "web03", Address: netip.MustParseAddr("192.0.2.3"), Port: 80, State: api.WeightZero, Neighbour: "unknown"},
+				}},
+				{Name: "dns", VIP: netip.MustParseAddr("2001:db8::53"), Port: 53, Protocol: lb.UDP, Mode: lb.L2DSR, Scheduler: lb.Maglev, Backends: []api.Backend{
+					{Name: "dns01", Address: netip.MustParseAddr("2001:db8::1"), Port: 53, Weight: 1, State: api.NoMAC, Neighbour: "unknown"},
+				}},
+			},
+			Outcomes: []api.Outcome{{Name: "forwarded", Packets: 9, Help: "sent on"}, {Name: "dropped", Help: "lost"}},
+		}
+		if diff := cmp.Diff(want, got, cmp.Comparer(func(a, b netip.Addr) bool { return a == b })); diff != "" {
+			t.Errorf("status (-want +got):\n%s", diff)
+		}
+		stop()
+	})
+}
+
+// reload hands a file's content to the controller, in the background.
+func (w *world) reload(c *Controller, file string) <-chan error {
+	result := make(chan error, 1)
+	go func() {
+		result <- c.Reload(w.t.Context(), func() (*config.Config, error) { return config.Parse("f", []byte(file)) })
+	}()
+	return result
+}

@@ -1,0 +1,241 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package control
+
+import (
+	"context"
+	"errors"
+	"net/netip"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/jeoul/jeoul/internal/config"
+)
+
+// finished returns a reload's error, which must be there by now.
+func finished(t *testing.T, result <-chan error) error {
+	t.Helper()
+	synctest.Wait()
+	select {
+	case err := <-result:
+		return err
+	default:
+		t.Fatal("the reload has not ended")
+		return nil
+	}
+}
+
+func TestReload(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		c := w.controller(web)
+		stop := w.run(c)
+		w.found("192.0.2.1", 1)
+		w.found("192.0.2.2", 2)
+		w.quiet()
+		w.found("192.0.2.3", 3)
+		w.found("2001:db8::1", 4)
+		time.Sleep(settle)
+		result := w.reload(c, strings.NewReplacer("192.0.2.100", "192.0.2.101", "192.0.2.2}", "192.0.2.3}").Replace(web)+dns)
+		if err := finished(t, result); err != nil {
+			t.Fatal(err)
+		}
+		w.expect(
+			"watch 192.0.2.1 192.0.2.2 192.0.2.3 2001:db8::1",
+			"add 192.0.2.101",
+			"add 2001:db8::53",
+			"apply web: web01=1 web02=3 dns: dns01=4",
+			"remove 192.0.2.100",
+			"watch 192.0.2.1 192.0.2.3 2001:db8::1",
+			"announce 192.0.2.101 on eth9",
+			"announce 2001:db8::53 on eth9",
+		)
+		status, err := c.Status()
+		if err != nil || len(status.Services) != 2 || len(status.Problems) != 0 {
+			t.Errorf("status %+v, %v", status, err)
+		}
+		stop()
+	})
+}
+
+// TestReloadWaits: the old backends serve until the new ones are found.
+func TestReloadWaits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		c := w.controller(web)
+		stop := w.run(c)
+		w.found("192.0.2.1", 1)
+		w.found("192.0.2.2", 2)
+		w.quiet()
+		result := w.reload(c, strings.NewReplacer("192.0.2.1}", "192.0.2.11}", "192.0.2.2}", "192.0.2.12}").Replace(web))
+		w.expect("watch 192.0.2.1 192.0.2.2 192.0.2.11 192.0.2.12")
+		w.found("192.0.2.11", 11)
+		w.found("192.0.2.2", 0)
+		time.Sleep(settle)
+		w.expect("apply web: web01=1 web02=-") // the old configuration is followed meanwhile
+		w.found("192.0.2.12", 12)
+		time.Sleep(settle)
+		if err := finished(t, result); err != nil {
+			t.Fatal(err)
+		}
+		w.expect("apply web: web01=11 web02=12", "watch 192.0.2.11 192.0.2.12", "announce 192.0.2.100 on eth9")
+		stop()
+	})
+}
+
+// TestReloadWaitsNoLonger: what does not answer does not hold a reload up.
+func TestReloadWaitsNoLonger(t *testing.T) {
+	tests := map[string]func(*world){
+		"silent": func(*world) { time.Sleep(resolveBound) },
+		"failed": func(w *world) {
+			w.found("192.0.2.11", 0)
+			time.Sleep(settle)
+		},
+	}
+	for name, wait := range tests {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newWorld(t)
+				c := w.controller(web)
+				stop := w.run(c)
+				w.quiet()
+				result := w.reload(c, strings.ReplaceAll(web, "192.0.2.1}", "192.0.2.11}"))
+				wait(w)
+				if err := finished(t, result); err != nil {
+					t.Fatal(err)
+				}
+				w.expect("watch 192.0.2.1 192.0.2.2 192.0.2.11", "apply web: web01=- web02=-",
+					"watch 192.0.2.11 192.0.2.2", "announce 192.0.2.100 on eth9")
+				stop()
+			})
+		})
+	}
+}
+
+func TestReloadRefused(t *testing.T) {
+	restart := func(field, from, to string) string {
+		return "f:1: " + field + ": changed from " + from + " to " + to + ", which takes a restart; nothing of the file was applied"
+	}
+	union := "watch 192.0.2.1 192.0.2.2 2001:db8::1"
+	tests := map[string]struct {
+		change func(*world)
+		file   string
+		want   string
+		did    []string
+	}{
+		"not YAML":   {nil, "interface: [", "f:1: not YAML: did not find expected node content", nil},
+		"interface":  {nil, strings.ReplaceAll(web, "\ninterface: eth9", "interface: eth0"), restart("interface", "eth9", "eth0"), nil},
+		"hook":       {nil, "hook: xdp" + web, restart("hook", "auto", "xdp"), nil},
+		"socket":     {nil, "socket: /tmp/s" + web, restart("socket", "/run/jeoul/jeoul.sock", "/tmp/s"), nil},
+		"table size": {nil, "table_size: 4099" + web, restart("table_size", "65537", "4099"), nil},
+		"another subnet": {nil, strings.ReplaceAll(web, "192.0.2.2}", "198.51.100.2}"),
+			"f:9: services[0].backends[1].address: 198.51.100.2 is in no subnet of eth9 (192.0.2.0/24), and l2dsr reaches neighbours only; use an address there, or put the interface into the backend's subnet", nil},
+		"watch": {func(w *world) { w.watchErr = errors.New("no rights") }, web + dns, "look for the backends: no rights", []string{union}},
+		"add": {func(w *world) { w.addErr[netip.MustParseAddr("2001:db8::53")] = errors.New("IPv6 is off") }, web + dns, "IPv6 is off",
+			[]string{union, "fail to add 2001:db8::53", started[0]}},
+		"apply": {func(w *world) { w.applyErr = errors.New("no memory") }, web + dns, "no memory",
+			[]string{union, "add 2001:db8::53", "fail to apply web: web01=- web02=- dns: dns01=-", "remove 2001:db8::53", started[0]}},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newWorld(t)
+				c := w.controller(web)
+				stop := w.run(c)
+				w.found("2001:db8::1", 0)
+				w.quiet()
+				before, err := c.Status()
+				if err != nil {
+					t.Fatal(err)
+				}
+				if test.change != nil {
+					test.change(w)
+				}
+				err = finished(t, w.reload(c, test.file))
+				if err == nil || err.Error() != test.want {
+					t.Errorf("error (-want +got):\n%s", cmp.Diff(test.want, err.Error()))
+				}
+				w.expect(test.did...)
+				after, err := c.Status()
+				if err != nil {
+					t.Fatal(err)
+				}
+				if said := strings.Join(after.Problems, "\n"); !strings.Contains(said, "was refused, and nothing of it applied: "+test.want) {
+					t.Errorf("problems %q", after.Problems)
+				}
+				after.Problems = before.Problems
+				if diff := cmp.Diff(before, after, cmp.Comparer(func(a, b netip.Addr) bool { return a == b })); diff != "" {
+					t.Errorf("status before and after:\n%s", diff)
+				}
+				stop()
+			})
+		})
+	}
+}
+
+func TestReloadMendsARefusedOne(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.found("192.0.2.1", 1)
+		c := w.controller(web)
+		stop := w.run(c)
+		w.quiet()
+		if err := finished(t, w.reload(c, "x")); err == nil {
+			t.Fatal("no error")
+		}
+		if err := finished(t, w.reload(c, web)); err != nil {
+			t.Fatal(err)
+		}
+		if got := problems(t, c); len(got) != 0 {
+			t.Errorf("problems %q", got)
+		}
+		stop()
+	})
+}
+
+func TestReloadCutShort(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		c := w.controller(web)
+		stop := w.run(c)
+		result := w.reload(c, web+dns) // waits for dns01
+		synctest.Wait()
+		if err := stop(); err != nil {
+			t.Error(err)
+		}
+		if err := finished(t, result); !errors.Is(err, ErrStopped) {
+			t.Errorf("error = %v, want ErrStopped", err)
+		}
+		if err := finished(t, w.reload(c, web)); !errors.Is(err, ErrStopped) {
+			t.Errorf("error = %v, want ErrStopped", err)
+		}
+	})
+}
+
+func TestReloadGivenUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		c := w.controller(web)
+		stop := w.run(c)
+		ctx, cancel := context.WithCancel(t.Context())
+		result := make(chan error, 1)
+		go func() {
+			result <- c.Reload(ctx, func() (*config.Config, error) { return config.Parse("f", []byte(web+dns)) })
+		}()
+		synctest.Wait()
+		cancel()
+		if err := finished(t, result); !errors.Is(err, context.Canceled) {
+			t.Errorf("error = %v, want context.Canceled", err)
+		}
+		time.Sleep(resolveBound)
+		synctest.Wait()
+		if status, err := c.Status(); err != nil || len(status.Services) != 2 {
+			t.Errorf("services %+v, %v", status.Services, err)
+		}
+		stop()
+	})
+}
