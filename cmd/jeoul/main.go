@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Command jeoul balances services by direct server return, and weighs load
+// balancers in a laboratory of network namespaces. Each command is in a file of
+// its own; this one lists them.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+
+	"github.com/alecthomas/kong"
+)
+
+// commands are what jeoul can do.
+type commands struct {
+	Run     runCmd     `cmd:"" help:"Balance the services of a configuration file, until SIGINT or SIGTERM; SIGHUP reads the file again."`
+	Agent   agentCmd   `cmd:"" help:"Prepare this host as a backend: accept packets for a VIP without answering ARP or NDP for it."`
+	Status  statusCmd  `cmd:"" help:"Show services, backends and counters of a running balancer."`
+	Report  reportCmd  `cmd:"" help:"Make tables, charts and a page from the results of a run."`
+	Version versionCmd `cmd:"" help:"Show the version of jeoul and of what it runs on."`
+}
+
+// The exit statuses.
+const (
+	exitOK    = 0
+	exitError = 1
+	exitUsage = 2
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
+	// The first signal asks to clean up; with the handler gone, the next kills.
+	context.AfterFunc(ctx, stop)
+	code := execute(ctx, os.Args[1:], os.Stdout, os.Stderr)
+	stop()
+	os.Exit(code)
+}
+
+// execute runs one command line and returns the exit status.
+func execute(ctx context.Context, args []string, stdout, stderr io.Writer) int {
+	exited, code := false, exitOK
+	parser, err := kong.New(&commands{},
+		kong.Name("jeoul"),
+		kong.Description("Jeoul balances services by direct server return in eBPF, and weighs load balancers."),
+		kong.Writers(stdout, stderr),
+		kong.BindTo(ctx, (*context.Context)(nil)),
+		kong.ConfigureHelp(kong.HelpOptions{Compact: true}),
+		// --help calls this and expects not to come back.
+		kong.Exit(func(c int) { exited, code = true, c }),
+	)
+	if err != nil {
+		return fail(stderr, err, exitError)
+	}
+	if len(args) == 0 {
+		args = []string{"--help"}
+	}
+	command, err := parser.Parse(args)
+	switch {
+	case exited:
+		return code
+	case err != nil:
+		return fail(stderr, usageError(err), exitUsage)
+	}
+	if err := command.Run(); err != nil {
+		return fail(stderr, err, exitError)
+	}
+	return exitOK
+}
+
+// usageError adds where the command line is explained.
+func usageError(err error) error {
+	help := "jeoul --help"
+	var parse *kong.ParseError
+	if errors.As(err, &parse) && parse.Context != nil {
+		if node := parse.Context.Selected(); node != nil {
+			help = "jeoul " + node.Path() + " --help"
+		}
+	}
+	return fmt.Errorf("%w\nsee `%s`", err, help)
+}
+
+// fail prints each line of an error and returns the exit status.
+func fail(stderr io.Writer, err error, code int) int {
+	for line := range strings.Lines(err.Error()) {
+		fmt.Fprintf(stderr, "jeoul: %s\n", strings.TrimRight(line, "\n"))
+	}
+	return code
+}

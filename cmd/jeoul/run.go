@@ -1,0 +1,193 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/lmittmann/tint"
+	"golang.org/x/sync/errgroup"
+	"golang.org/x/sys/unix"
+
+	"github.com/jeoul/jeoul/internal/api"
+	"github.com/jeoul/jeoul/internal/config"
+	"github.com/jeoul/jeoul/internal/control"
+	"github.com/jeoul/jeoul/internal/datapath"
+	"github.com/jeoul/jeoul/internal/hostnet"
+	"github.com/jeoul/jeoul/internal/iface"
+	"github.com/jeoul/jeoul/internal/neigh"
+)
+
+type runCmd struct {
+	Config   string `name:"config" short:"c" required:"" type:"path" placeholder:"FILE" help:"Configuration in YAML."`
+	Check    bool   `name:"check" help:"Check the file and exit; needs no rights and changes nothing."`
+	StateDir string `name:"state-dir" default:"/run/jeoul" type:"path" placeholder:"DIR" help:"Where changes to the network settings are noted, so that the next start takes back what a killed balancer has left (${default})."`
+}
+
+// Run balances until the context ends.
+func (c *runCmd) Run(ctx context.Context) error {
+	cfg, err := config.Load(c.Config)
+	if err != nil {
+		return err
+	}
+	if c.Check {
+		describe(cfg)
+		return nil
+	}
+	return c.balance(ctx, cfg, newLogger(os.Stderr))
+}
+
+// describe says what a checked file holds.
+func describe(cfg *config.Config) {
+	for _, warning := range cfg.Warnings {
+		fmt.Fprintf(os.Stderr, "jeoul: warning: %s\n", warning)
+	}
+	backends := 0
+	for _, s := range cfg.Services {
+		backends += len(s.Backends)
+	}
+	fmt.Printf("%s: correct: interface %s, services: %d, backends: %d\n", cfg.File, cfg.Interface, len(cfg.Services), backends)
+}
+
+// newLogger writes lines for a person; in colour on a terminal.
+func newLogger(to *os.File) *slog.Logger {
+	_, err := unix.IoctlGetTermios(int(to.Fd()), unix.TCGETS)
+	return slog.New(tint.NewTextHandler(to, &tint.Options{TimeFormat: time.DateTime, NoColor: err != nil}))
+}
+
+// parts are what a balancer is made of, in the order in which they are opened.
+type parts struct {
+	datapath *datapath.Datapath
+	changes  *hostnet.Changes
+	link     *iface.Interface
+	resolver *neigh.Resolver
+}
+
+// balance runs the daemon.
+func (c *runCmd) balance(ctx context.Context, cfg *config.Config, log *slog.Logger) (err error) {
+	// From here on: before that, nothing could be read again.
+	hangup := make(chan os.Signal, 1)
+	signal.Notify(hangup, syscall.SIGHUP)
+	defer signal.Stop(hangup)
+
+	// First, for it says at once whether another balancer runs.
+	listener, err := api.Listen(ctx, cfg.Socket)
+	if err != nil {
+		return err
+	}
+	defer listener.Close()
+	var p parts
+	defer func() { err = errors.Join(err, p.close(log)) }()
+	if err := p.open(ctx, cfg, c.StateDir, log); err != nil {
+		return err
+	}
+	version, _ := build()
+	controller := control.New(control.Options{
+		DataPlane: p.datapath, Neighbours: p.resolver, Host: p.changes, Link: p.link,
+		Announce: neigh.Announce, Log: log, Version: version,
+	}, cfg)
+	if err := controller.Start(); err != nil {
+		return err
+	}
+	group, ctx := errgroup.WithContext(ctx)
+	group.Go(func() error { return controller.Run(ctx) })
+	group.Go(func() error { return api.Serve(ctx, listener, controller.Status) })
+	group.Go(func() error { reloadAt(ctx, hangup, controller, c.Config, log); return nil })
+	return group.Wait()
+}
+
+// open opens the parts; what is open after an error is for close.
+func (p *parts) open(ctx context.Context, cfg *config.Config, stateDir string, log *slog.Logger) (err error) {
+	p.datapath, err = datapath.Open(datapath.Options{Interface: cfg.Interface, Hook: cfg.Hook, TableSize: cfg.TableSize})
+	if errors.Is(err, datapath.ErrNoInterface) || errors.Is(err, datapath.ErrUnsupported) {
+		return cfg.At("interface", "%v", err)
+	}
+	if err != nil {
+		return err
+	}
+	if p.changes, err = hostnet.Open(stateDir, journalName(cfg.Interface)); err != nil {
+		return err
+	}
+	for _, event := range p.changes.Events() {
+		log.Info(event.String())
+	}
+	if p.link, err = iface.Watch(cfg.Interface); err != nil {
+		return err
+	}
+	p.resolver, err = neigh.New(ctx, cfg.Interface)
+	return err
+}
+
+// close takes everything back. The VIPs go before the data plane: a packet that
+// came in between would reach a kernel that knows its VIP and not its
+// connection, and be answered with a reset.
+func (p *parts) close(log *slog.Logger) error {
+	var closers []io.Closer
+	if p.changes != nil {
+		closers = append(closers, p.changes)
+	}
+	if p.datapath != nil {
+		closers = append(closers, p.datapath)
+	}
+	if p.resolver != nil {
+		closers = append(closers, p.resolver)
+	}
+	var errs []error
+	for _, part := range closers {
+		errs = append(errs, part.Close())
+	}
+	if p.changes != nil {
+		for _, event := range p.changes.Events() {
+			log.Info(event.String())
+		}
+	}
+	if p.link != nil {
+		p.link.Close()
+	}
+	return errors.Join(errs...)
+}
+
+// journalName is the name under which a balancer's changes are noted: one for
+// each interface, of the characters that such a name may have.
+func journalName(link string) string {
+	return "run-" + strings.Map(func(r rune) rune {
+		if r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("._-", r) {
+			return r
+		}
+		return '_'
+	}, link)
+}
+
+// reloadAt reads the configuration again at each signal, until the context
+// ends. Failures are logged; the balancer goes on as it was.
+func reloadAt(ctx context.Context, hangup <-chan os.Signal, controller *control.Controller, path string, log *slog.Logger) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-hangup:
+		}
+		log.Info("reading " + path + " again")
+		err := controller.Reload(ctx, func() (*config.Config, error) { return config.Load(path) })
+		if err == nil {
+			log.Info("reloaded " + path)
+			continue
+		}
+		if errors.Is(err, control.ErrStopped) || ctx.Err() != nil {
+			return
+		}
+		for line := range strings.Lines(err.Error()) {
+			log.Error(strings.TrimRight(line, "\n"))
+		}
+		log.Error("not reloaded; the balancer goes on as it was")
+	}
+}
