@@ -1,0 +1,226 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package neigh
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"time"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+)
+
+// run follows the kernel's neighbour table until ctx is done. The subscription
+// ends when the kernel could not deliver an event for want of buffer space
+// (ENOBUFS): then what was missed is read from the table.
+func (r *Resolver) run(ctx context.Context, updates <-chan netlink.NeighUpdate, stop func()) {
+	defer close(r.ended)
+	defer r.end()
+	for {
+		r.follow(ctx, updates)
+		stop()
+		updates, stop = r.renew(ctx)
+		if ctx.Err() != nil {
+			stop()
+			return
+		}
+	}
+}
+
+func (r *Resolver) end() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.over = true
+	r.release()
+}
+
+// subscribe returns the events of the neighbour table, until stop is called or
+// events are lost, which closes the channel.
+func (r *Resolver) subscribe() (<-chan netlink.NeighUpdate, func(), error) {
+	updates, done := make(chan netlink.NeighUpdate), make(chan struct{})
+	err := r.ns.Do(func() error { return netlink.NeighSubscribe(updates, done) })
+	if err != nil {
+		return nil, nil, fmt.Errorf("follow the neighbour table: %w", err)
+	}
+	stop := func() {
+		close(done)
+		go func() {
+			// The sender may be in the middle of sending.
+			for range updates {
+			}
+		}()
+	}
+	return updates, stop, nil
+}
+
+// renew subscribes again, as often as it takes, and then reads the table.
+func (r *Resolver) renew(ctx context.Context) (<-chan netlink.NeighUpdate, func()) {
+	for {
+		if ctx.Err() != nil {
+			return nil, func() {}
+		}
+		updates, stop, err := r.subscribe()
+		if err == nil {
+			if err = r.resync(); err == nil {
+				return updates, stop
+			}
+			stop()
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(r.pace.retry):
+		}
+	}
+}
+
+// resync brings all peers up to date with the neighbour table.
+func (r *Resolver) resync() error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	table, err := r.table()
+	if err != nil {
+		return err
+	}
+	now := time.Now()
+	for addr, p := range r.peers {
+		if p.update(table[addr], now, r.pace) {
+			signal(r.changes)
+		}
+	}
+	return nil
+}
+
+// table returns the link's neighbours as the kernel has them.
+func (r *Resolver) table() (map[netip.Addr]netlink.Neigh, error) {
+	table := map[netip.Addr]netlink.Neigh{}
+	for _, family := range []int{netlink.FAMILY_V4, netlink.FAMILY_V6} {
+		list, err := dump(func() ([]netlink.Neigh, error) { return r.netlink.NeighList(r.index, family) })
+		if err != nil {
+			return nil, fmt.Errorf("read the neighbour table: %w", err)
+		}
+		for _, n := range list {
+			if addr, ok := netip.AddrFromSlice(n.IP); ok {
+				table[key(addr)] = n
+			}
+		}
+	}
+	return table, nil
+}
+
+// dump calls list again when a change to the table has interrupted it, and it
+// may lack entries.
+func dump[T any](list func() ([]T, error)) (all []T, err error) {
+	for range 10 {
+		if all, err = list(); !errors.Is(err, netlink.ErrDumpInterrupted) {
+			break
+		}
+	}
+	return all, err
+}
+
+// follow applies events and acts when it is time, until the events end or ctx
+// is done.
+func (r *Resolver) follow(ctx context.Context, updates <-chan netlink.NeighUpdate) {
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case update, ok := <-updates:
+			if !ok {
+				return
+			}
+			if !r.apply(update) {
+				continue
+			}
+		case <-r.wake:
+		case <-timer.C:
+		}
+		timer.Reset(r.actDue())
+	}
+}
+
+// apply takes one event over, and reports whether it was about a peer.
+func (r *Resolver) apply(u netlink.NeighUpdate) bool {
+	addr, ok := netip.AddrFromSlice(u.IP)
+	if !ok || u.LinkIndex != r.index || u.Flags&netlink.NTF_PROXY != 0 {
+		return false
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	p := r.peers[key(addr)]
+	if p == nil {
+		return false
+	}
+	now := u.Neigh
+	if u.Type == unix.RTM_DELNEIGH {
+		now = netlink.Neigh{}
+	}
+	if p.update(now, time.Now(), r.pace) {
+		signal(r.changes)
+	}
+	return true
+}
+
+// actDue acts for all peers whose time has come, and returns how long it is
+// until the next one's.
+func (r *Resolver) actDue() time.Duration {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	now := time.Now()
+	next := time.Hour
+	for _, p := range r.peers {
+		if !p.next.After(now) {
+			// What went wrong is in the entry.
+			_ = r.act(p, now)
+		}
+		next = min(next, p.next.Sub(now))
+	}
+	return max(next, 0)
+}
+
+// act makes the kernel ask for a peer, or verify what it has.
+func (r *Resolver) act(p *peer, now time.Time) error {
+	switch {
+	case p.kernel&(configured|beingProbed) != 0:
+		p.next = now.Add(r.pace.verify)
+		return nil
+	case p.kernel&(netlink.NUD_REACHABLE|netlink.NUD_STALE) != 0:
+		// Three requests to the MAC address that is known, which stays in use.
+		err := r.tell(p, netlink.Neigh{State: netlink.NUD_PROBE})
+		if !errors.Is(err, unix.EINVAL) {
+			p.next = now.Add(r.pace.verify)
+			return r.refused(p, err)
+		}
+		// The kernel has lost the entry in the meantime.
+		p.kernel = netlink.NUD_NONE
+	}
+	// As if a packet for it were waiting: up to three requests to everybody.
+	p.asked(now, r.pace)
+	return r.refused(p, r.tell(p, netlink.Neigh{State: netlink.NUD_NONE, Flags: netlink.NTF_USE}))
+}
+
+// tell writes into the peer's entry in the neighbour table.
+func (r *Resolver) tell(p *peer, n netlink.Neigh) error {
+	n.LinkIndex, n.IP = r.index, p.entry.Address.AsSlice()
+	return r.netlink.NeighSet(&n)
+}
+
+// refused notes why the kernel would not ask for p, if err is one.
+func (r *Resolver) refused(p *peer, err error) error {
+	if err == nil {
+		return nil
+	}
+	if errors.Is(err, unix.EPERM) {
+		err = fmt.Errorf("%w (%w)", ErrNoRights, err)
+	}
+	err = fmt.Errorf("the kernel would not ask for %s: %w", p.entry.Address, err)
+	if p.failed(err) {
+		signal(r.changes)
+	}
+	return err
+}

@@ -1,0 +1,151 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package neigh
+
+import (
+	"bytes"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"net/netip"
+	"slices"
+	"time"
+
+	"github.com/vishvananda/netlink"
+)
+
+// Groups of the kernel's states of a neighbour (NUD_*, include/uapi/linux/neighbour.h).
+const (
+	// configured by an administrator: not ours to touch, and never probed.
+	configured = netlink.NUD_PERMANENT | netlink.NUD_NOARP
+	answered   = netlink.NUD_REACHABLE | configured
+	// beingProbed entries have a MAC address that the kernel is verifying, or
+	// is about to.
+	beingProbed = netlink.NUD_DELAY | netlink.NUD_PROBE
+)
+
+// peer is one watched address.
+type peer struct {
+	entry  Entry
+	kernel int           // the state that the kernel last told, one of NUD_*
+	next   time.Time     // when to act next
+	wait   time.Duration // how long after that, if it does not answer
+}
+
+func newPeer(addr netip.Addr) *peer {
+	return &peer{entry: Entry{Address: addr, State: Unknown, Reason: "was not asked yet"}}
+}
+
+// update takes over what the kernel has about the address, the zero Neigh if
+// nothing, and sets the time to act next. It reports whether the entry changed.
+func (p *peer) update(n netlink.Neigh, now time.Time, pace pace) bool {
+	before := p.entry
+	if n.State == netlink.NUD_FAILED && p.kernel&(netlink.NUD_REACHABLE|netlink.NUD_STALE) != 0 {
+		// An entry fails while it is probed. This one was not, but deleted, as
+		// by `ip neigh flush`: the kernel shows it as failed first.
+		n = netlink.Neigh{}
+	}
+	p.kernel = n.State
+	p.entry.State, p.entry.MAC = judge(before, n)
+	p.entry.Reason = ""
+	if p.entry.MAC == nil {
+		p.entry.Reason = reason(p.entry, n)
+	}
+	if p.wait == 0 || p.entry.State == Reachable {
+		p.wait = pace.retry
+	}
+	switch {
+	case p.entry.State == Reachable:
+		p.next = now.Add(spread(pace.verify))
+	case p.kernel&beingProbed != 0:
+		// The kernel will tell how it went.
+		p.next = now.Add(pace.verify)
+	case p.kernel == netlink.NUD_STALE:
+		p.next = earlier(p.next, now.Add(pace.unsure))
+	case before.MAC != nil:
+		// It was lost just now.
+		p.next, p.wait = now, pace.retry
+	}
+	return before.State != p.entry.State || !bytes.Equal(before.MAC, p.entry.MAC)
+}
+
+// judge returns the state and MAC address that follow from what was known and
+// what the kernel has now.
+func judge(before Entry, n netlink.Neigh) (string, net.HardwareAddr) {
+	switch {
+	case n.State&(answered|beingProbed|netlink.NUD_STALE) != 0:
+		if !usable(n.HardwareAddr) {
+			return Failed, nil
+		}
+		mac := before.MAC
+		if !bytes.Equal(mac, n.HardwareAddr) {
+			mac = slices.Clone(n.HardwareAddr)
+		}
+		switch {
+		case n.State&answered != 0:
+			return Reachable, mac
+		case n.State == netlink.NUD_STALE:
+			return Stale, mac
+		case before.State == Reachable && bytes.Equal(before.MAC, mac):
+			return Reachable, mac
+		}
+		return Probing, mac
+	case n.State&netlink.NUD_FAILED != 0, before.State == Failed:
+		return Failed, nil
+	case before.MAC != nil:
+		// The entry is gone: flushed, or pushed out of a full table. That says
+		// nothing about the peer, which is asked anew and has a few seconds to
+		// answer before it counts as failed.
+		return Probing, before.MAC
+	}
+	return before.State, nil
+}
+
+// usable reports whether a MAC address can be that of one host. A peer that
+// answers with another would have us flood the link, or send to nobody.
+func usable(mac net.HardwareAddr) bool {
+	return len(mac) == 6 && mac[0]&1 == 0 && !bytes.Equal(mac, make([]byte, 6))
+}
+
+// reason says why an entry has no MAC address.
+func reason(e Entry, n netlink.Neigh) string {
+	switch {
+	case e.State == Unknown:
+		return "was not asked yet"
+	case e.State == Probing:
+		return "was asked, and has not answered yet"
+	case n.HardwareAddr != nil:
+		return fmt.Sprintf("answers with %s, which cannot be the MAC address of a host", n.HardwareAddr)
+	case e.Address.Is4():
+		return "does not answer ARP requests"
+	}
+	return "does not answer neighbour solicitations"
+}
+
+// asked notes that the kernel was made to ask.
+func (p *peer) asked(now time.Time, pace pace) {
+	p.next = now.Add(p.wait)
+	p.wait = min(2*p.wait, pace.maxRetry)
+	if p.entry.State == Unknown {
+		p.entry.State = Probing
+		p.entry.Reason = reason(p.entry, netlink.Neigh{})
+	}
+}
+
+// failed notes that the kernel could not be made to ask.
+func (p *peer) failed(err error) (changed bool) {
+	changed = p.entry.State != Failed
+	p.entry.State, p.entry.MAC, p.entry.Reason = Failed, nil, err.Error()
+	return changed
+}
+
+// spread returns a time up to a quarter shorter, so that peers which were
+// started together are not all probed at the same moment for ever.
+func spread(d time.Duration) time.Duration { return d - rand.N(d/4+1) }
+
+func earlier(a, b time.Time) time.Time {
+	if a.Before(b) {
+		return a
+	}
+	return b
+}
