@@ -21,33 +21,52 @@ static __always_inline bool whole(ctx_t *ctx, const struct packet *packet, __u64
 	return linear >= wanted || ctx_length(ctx) >= wanted;
 }
 
-/* balance decides, rewrites and counts; it returns how the packet ended. */
-static __always_inline enum outcome balance(ctx_t *ctx)
+/* balance_ip takes a packet of one family from its IP header to its outcome.
+ * Inlined once for each family, so that neither pays for the other. */
+static __always_inline enum outcome balance_ip(ctx_t *ctx, bool ipv6, void *data, void *data_end)
 {
 	struct packet packet = {};
 	struct choice choice = {};
+	void *generation = current_generation();
 	struct service *service;
 	enum outcome outcome;
+
+	if (!generation)
+		return OUTCOME_DROPPED_NO_BACKEND;
+	outcome = ipv6 ? parse_ipv6(&packet, data + sizeof(struct ethhdr), data_end) :
+			 parse_ipv4(&packet, data + sizeof(struct ethhdr), data_end);
+	if (outcome != OUTCOME_NONE)
+		return outcome;
+	outcome = select_service(generation, &packet, &service);
+	if (outcome != OUTCOME_NONE)
+		return outcome;
+	if (!whole(ctx, &packet, data_end - data))
+		return OUTCOME_DROPPED_MALFORMED;
+	outcome = select_backend(generation, &packet, service, &choice);
+	if (outcome != OUTCOME_NONE)
+		return outcome;
+	forward_l2dsr(data, choice.backend);
+	count_backend(&packet, &choice, ctx_packets(ctx));
+	return OUTCOME_FORWARDED;
+}
+
+/* balance decides, rewrites and counts; it returns how the packet ended. */
+static __always_inline enum outcome balance(ctx_t *ctx)
+{
+	enum outcome outcome;
 	void *data, *data_end;
+	bool ipv6;
 
 	if (ctx_linear(ctx, HEADERS_MAX))
 		return OUTCOME_DROPPED_MALFORMED;
 	data = ctx_data(ctx);
 	data_end = ctx_data_end(ctx);
-	outcome = parse(&packet, data, data_end, loaded.mac);
+	outcome = parse_ethernet(data, data_end, loaded.mac, &ipv6);
 	if (outcome != OUTCOME_NONE)
 		return outcome;
-	outcome = select_service(&packet, &service);
-	if (outcome != OUTCOME_NONE)
-		return outcome;
-	if (!whole(ctx, &packet, data_end - data))
-		return OUTCOME_DROPPED_MALFORMED;
-	outcome = select_backend(&packet, service, &choice);
-	if (outcome != OUTCOME_NONE)
-		return outcome;
-	forward_l2dsr(&packet, choice.backend);
-	count_backend(&packet, &choice, ctx_packets(ctx));
-	return OUTCOME_FORWARDED;
+	if (ipv6)
+		return balance_ip(ctx, true, data, data_end);
+	return balance_ip(ctx, false, data, data_end);
 }
 
 /* verdict tells the kernel what the outcome means. */

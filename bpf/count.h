@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* Each packet ends in exactly one outcome; one that was sent on is counted
- * for its backend too. Per CPU, so nothing is shared and nothing is atomic. */
+/* Each packet ends in exactly one counter: that of its backend if it was sent
+ * on, that of its outcome if not. Per CPU: nothing is shared or atomic. */
 #pragma once
 
 #include "maps.h"
@@ -8,8 +8,11 @@
 
 static __always_inline void count_outcome(enum outcome outcome, __u64 packets)
 {
-	__u64 *count = bpf_map_lookup_elem(&outcomes, &outcome);
+	__u64 *count;
 
+	if (outcome == OUTCOME_FORWARDED)
+		return;
+	count = bpf_map_lookup_elem(&outcomes, &outcome);
 	if (count)
 		*count += packets;
 }
@@ -17,7 +20,7 @@ static __always_inline void count_outcome(enum outcome outcome, __u64 packets)
 static __always_inline void count_backend(const struct packet *packet,
 					  const struct choice *choice, __u64 packets)
 {
-	struct backend_count *count = bpf_map_lookup_elem(&backend_counts, &choice->index);
+	struct backend_count *count = bpf_map_lookup_elem(&backend_counts, &choice->backend->index);
 
 	if (!count)
 		return;

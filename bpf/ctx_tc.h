@@ -33,9 +33,13 @@ static __always_inline __u64 ctx_length(ctx_t *ctx)
  * packet is shorter. A socket buffer may keep even its headers in pages. */
 static __always_inline long ctx_linear(ctx_t *ctx, __u32 length)
 {
-	if (ctx->data + length <= ctx->data_end || ctx->data + ctx->len <= ctx->data_end)
+	__u32 wanted = length < ctx->len ? length : ctx->len;
+
+	/* ctx->data and data_end are offsets to the compiler, pointers to the
+	 * verifier: their difference is a number to both. */
+	if (ctx_data_end(ctx) - ctx_data(ctx) >= wanted)
 		return 0;
-	return bpf_skb_pull_data(ctx, length < ctx->len ? length : ctx->len);
+	return bpf_skb_pull_data(ctx, wanted);
 }
 
 /* ctx_packets counts the segments that a GSO packet will become. */

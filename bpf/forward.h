@@ -6,8 +6,8 @@
 
 /* forward_l2dsr readdresses the frame to the backend. The IP packet stays as
  * the client sent it, so that the backend answers as the VIP, and directly. */
-static __always_inline void forward_l2dsr(struct packet *packet, const struct backend *backend)
+static __always_inline void forward_l2dsr(void *frame, const struct backend *backend)
 {
-	__builtin_memcpy(packet->eth->h_source, packet->eth->h_dest, ETH_ALEN);
-	__builtin_memcpy(packet->eth->h_dest, backend->mac, ETH_ALEN);
+	mac_copy(frame + ETH_ALEN, frame);
+	mac_copy(frame, backend->mac);
 }

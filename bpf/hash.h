@@ -5,16 +5,33 @@
 
 #include "parse.h"
 
-/* hash_mix is one round of the finalizer of MurmurHash3 (A. Appleby, fmix64):
- * each bit of the input moves about half of the bits of the output. */
+/* 2^64 divided by the golden ratio (Knuth, TAOCP 3, section 6.4). */
+#define HASH_MULTIPLIER 0x9e3779b97f4a7c15ULL
+
+/* hash_mix moves about half of the 32 high bits of its result for each bit of
+ * the input: the multiply, xor-shift, multiply of MurmurHash3's finalizer
+ * (A. Appleby, fmix64), without the steps that only the low bits need. */
 static __always_inline __u64 hash_mix(__u64 h)
 {
-	h ^= h >> 33;
 	h *= 0xff51afd7ed558ccdULL;
-	h ^= h >> 33;
-	h *= 0xc4ceb9fe1a85ec53ULL;
-	h ^= h >> 33;
-	return h;
+	h ^= h >> 32;
+	return h * 0xc4ceb9fe1a85ec53ULL;
+}
+
+/* hash_service4 and hash_service6 say where the search for a service begins.
+ * The control plane computes the same. */
+static __always_inline __u32 hash_service4(const struct service_key4 *key)
+{
+	return (*(__u64 *)key * HASH_MULTIPLIER) >> 32;
+}
+
+static __always_inline __u32 hash_service6(const struct service_key6 *key)
+{
+	const __u64 *words = (const __u64 *)key;
+	__u64 h = words[0] * HASH_MULTIPLIER;
+
+	h = (h ^ (h >> 32) ^ words[1]) * HASH_MULTIPLIER;
+	return ((h ^ (h >> 32) ^ words[2]) * HASH_MULTIPLIER) >> 32;
 }
 
 /* hash_flow spreads flows over 32 bits by their 5-tuple. A service's VIP,

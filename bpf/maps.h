@@ -3,6 +3,7 @@
  * as large as the configuration needs. */
 #pragma once
 
+#include <stddef.h>
 #include <linux/bpf.h>
 #include <bpf/bpf_helpers.h>
 
@@ -11,42 +12,67 @@
 /* Fixed at load: the verifier sees it as constants. */
 volatile const struct settings loaded = {};
 
-/* Without a use that outlives the compiler, the enums would not be in the
+/* Without a use that outlives the compiler, these types would not be in the
  * type information from which Go takes them. */
 const enum outcome *unused_outcome __attribute__((unused));
 const enum scheduler *unused_scheduler __attribute__((unused));
+const struct backend *unused_backend __attribute__((unused));
+const struct slots *unused_slots __attribute__((unused));
+const struct service_slot4 *unused_service_slot4 __attribute__((unused));
+const struct service_slot6 *unused_service_slot6 __attribute__((unused));
 
-/* Made anew for each generation of the configuration, and never changed. */
-
-struct {
-	__uint(type, BPF_MAP_TYPE_HASH);
-	__uint(max_entries, 1);
-	__type(key, struct service_key4);
-	__type(value, struct service);
-} services4 SEC(".maps");
-
-struct {
-	__uint(type, BPF_MAP_TYPE_HASH);
-	__uint(max_entries, 1);
-	__type(key, struct service_key6);
-	__type(value, struct service);
-} services6 SEC(".maps");
-
-/* table holds every service's slots, one service after the other; a slot is
- * the index of a backend. */
+/* generation is the whole configuration in the one element of an array map,
+ * made anew for each configuration and never changed: the services' hash
+ * tables, their slots, and the backends, one vector after the other. Where each
+ * begins and how long it is stand in `loaded`, which the verifier knows when it
+ * bounds an index. One lookup of a constant key brings a packet all it needs;
+ * a map for each vector would cost a call each, and with it the registers. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, 1);
-	__type(key, __u32);
-	__type(value, __u32);
-} table SEC(".maps");
+	__uint(key_size, sizeof(__u32));
+	__uint(value_size, 8);
+} generation SEC(".maps");
 
-struct {
-	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(max_entries, 1);
-	__type(key, __u32);
-	__type(value, struct backend);
-} backends SEC(".maps");
+static __always_inline void *current_generation(void)
+{
+	__u32 zero = 0;
+
+	return bpf_map_lookup_elem(&generation, &zero);
+}
+
+/* service4_at and service6_at wrap around at the end of their tables. */
+static __always_inline struct service_slot4 *service4_at(void *generation, __u32 at)
+{
+	return (struct service_slot4 *)generation + (at & loaded.services4_mask);
+}
+
+static __always_inline struct service_slot6 *service6_at(void *generation, __u32 at)
+{
+	return (struct service_slot6 *)(generation + loaded.services6) + (at & loaded.services6_mask);
+}
+
+/* The others return NULL beyond the end. */
+static __always_inline struct slots *slots_at(void *generation, __u32 line)
+{
+	if (line >= loaded.table_lines)
+		return NULL;
+	return (struct slots *)(generation + loaded.table) + line;
+}
+
+static __always_inline struct backend *member_at(void *generation, __u32 member)
+{
+	if (member >= loaded.members_count)
+		return NULL;
+	return (struct backend *)(generation + loaded.members) + member;
+}
+
+static __always_inline struct backend *backend_at(void *generation, __u32 index)
+{
+	if (index >= loaded.backends_count)
+		return NULL;
+	return (struct backend *)(generation + loaded.backends) + index;
+}
 
 /* Shared by all generations. */
 

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <linux/if_ether.h>
 #include <linux/in.h>
 #include <linux/ip.h>
@@ -30,7 +31,6 @@
 /* packet is a frame, understood. Addresses and ports are in network byte
  * order. */
 struct packet {
-	struct ethhdr *eth;
 	/* IPv6, or an IPv4 address in the first word. */
 	__be32 source[4];
 	__be32 destination[4];
@@ -46,12 +46,18 @@ struct packet {
 	__u8 tcp_flags;
 };
 
-/* mac_equal compares as two loads: the compiler would call memcmp, which
- * does not exist here. */
-static __always_inline bool mac_equal(const __u8 *a, const volatile __u8 *b)
+/* mac_equal compares in two loads. The kernel's struct is packed, and through
+ * it the compiler would load each byte by itself. */
+static __always_inline bool mac_equal(const void *a, const volatile void *b)
 {
-	return !((a[0] ^ b[0]) | (a[1] ^ b[1]) | (a[2] ^ b[2]) |
-		 (a[3] ^ b[3]) | (a[4] ^ b[4]) | (a[5] ^ b[5]));
+	return *(const __u32 *)a == *(const volatile __u32 *)b &&
+	       *(const __u16 *)(a + 4) == *(const volatile __u16 *)(b + 4);
+}
+
+static __always_inline void mac_copy(void *to, const void *from)
+{
+	*(__u32 *)to = *(const __u32 *)from;
+	*(__u16 *)(to + 4) = *(const __u16 *)(from + 4);
 }
 
 /* parse_transport reads ports and, of TCP, flags. Protocols without ports
@@ -86,6 +92,7 @@ static __always_inline enum outcome parse_ipv4(struct packet *packet, void *head
 {
 	struct iphdr *ip = header;
 
+	packet->ipv6 = false;
 	if ((void *)(ip + 1) > data_end || ip->version != 4 || ip->ihl < 5)
 		return OUTCOME_DROPPED_MALFORMED;
 	packet->length = bpf_ntohs(ip->tot_len);
@@ -108,10 +115,10 @@ static __always_inline enum outcome parse_ipv6(struct packet *packet, void *head
 	struct ipv6hdr *ip = header;
 	__u32 offset = sizeof(*ip);
 
+	packet->ipv6 = true;
 	if ((void *)(ip + 1) > data_end || ip->version != 6)
 		return OUTCOME_DROPPED_MALFORMED;
 	packet->length = sizeof(*ip) + bpf_ntohs(ip->payload_len);
-	packet->ipv6 = true;
 	__builtin_memcpy(packet->source, &ip->saddr, sizeof(packet->source));
 	__builtin_memcpy(packet->destination, &ip->daddr, sizeof(packet->destination));
 	packet->protocol = ip->nexthdr;
@@ -150,21 +157,19 @@ static __always_inline enum outcome parse_ipv6(struct packet *packet, void *head
 	return OUTCOME_NONE;
 }
 
-/* parse fills packet from a frame that starts at data. OUTCOME_NONE: all of
- * it was understood, or as much as is needed to tell whose it is. */
-static __always_inline enum outcome parse(struct packet *packet, void *data, void *data_end,
-					  const volatile __u8 *own_mac)
+/* parse_ethernet tells the family of a frame that is for us: OUTCOME_NONE, and
+ * *ipv6 is set. */
+static __always_inline enum outcome parse_ethernet(void *data, void *data_end,
+						   const volatile void *own_mac, bool *ipv6)
 {
 	struct ethhdr *eth = data;
+	__be16 type;
 
 	if ((void *)(eth + 1) > data_end)
 		return OUTCOME_DROPPED_MALFORMED;
-	packet->eth = eth;
-	if (!mac_equal(eth->h_dest, own_mac))
+	if (!mac_equal(data, own_mac))
 		return OUTCOME_PASSED_OTHER_HOST;
-	if (eth->h_proto == bpf_htons(ETH_P_IP))
-		return parse_ipv4(packet, eth + 1, data_end);
-	if (eth->h_proto == bpf_htons(ETH_P_IPV6))
-		return parse_ipv6(packet, eth + 1, data_end);
-	return OUTCOME_PASSED_NOT_IP;
+	type = *(__be16 *)(data + offsetof(struct ethhdr, h_proto));
+	*ipv6 = type == bpf_htons(ETH_P_IPV6);
+	return *ipv6 || type == bpf_htons(ETH_P_IP) ? OUTCOME_NONE : OUTCOME_PASSED_NOT_IP;
 }

@@ -39,7 +39,7 @@ struct service_key6 {
 	__be32 address[4];
 	__be16 port;
 	__u8 protocol;
-	__u8 pad;
+	__u8 pad[5];
 };
 
 enum scheduler {
@@ -49,12 +49,23 @@ enum scheduler {
 	SCHEDULER_ROUND_ROBIN,
 };
 
+/* slots is a cache line of a service's table. A slot is the number of a member
+ * of the service, from 0. Two bytes each: a table that does not fit into the
+ * second-level cache would cost most packets a miss. */
+#define SLOTS_PER_LINE 32
+
+struct slots {
+	__u16 member[SLOTS_PER_LINE];
+};
+
 /* service is what the data plane needs to choose a backend. */
 struct service {
-	/* The service's slots are table[table_base .. table_base + table_size). */
+	/* Index of the first line of the service's table. */
 	__u32 table_base;
 	/* Number of slots; 0 where no backend is usable. */
 	__u32 table_size;
+	/* Index of the service's first member. */
+	__u32 member_base;
 	/* Stays the same across configurations; part of a flow's key and the
 	 * index of the service's turn. */
 	__u32 id;
@@ -62,16 +73,38 @@ struct service {
 	__u32 scheduler;
 };
 
-/* backend is where packets go. Its index stays the same for as long as the
- * backend is configured. */
+/* service_slot4 and service_slot6 are the elements of a hash table with open
+ * addressing, made by the control plane: a service is in the slot of its hash
+ * or in one of the SERVICE_PROBES - 1 that follow (the table wraps around). An
+ * empty slot has a key of zeros. A lookup costs a load and a comparison; the
+ * kernel's own hash map costs a call and about five times as much, which
+ * every packet would pay. */
+#define SERVICE_PROBES 8
+
+struct service_slot4 {
+	struct service_key4 key;
+	struct service service;
+	/* A power of two of bytes: an element never straddles a cache line. */
+	__u32 pad;
+};
+
+struct service_slot6 {
+	struct service_key6 key;
+	struct service service;
+	__u32 pad[5];
+};
+
+/* backend is where packets go. It stands in two maps: among the members of its
+ * service, where a table's slots find it, and under its index, where flows do. */
 struct backend {
 	__u8 mac[6];
 	/* 1 while the MAC is known and packets may be sent. */
 	__u16 up;
+	/* Stays the same for as long as the backend is configured. */
+	__u32 index;
 	/* Rises each time the index is given to another backend, so that a flow
 	 * of the former owner is not mistaken for one of the new. */
 	__u32 generation;
-	__u32 pad;
 };
 
 /* backend_count is kept per CPU and per backend. */
@@ -108,4 +141,18 @@ struct flow {
 struct settings {
 	/* The interface's own MAC address: frames for others are not ours. */
 	__u8 mac[6];
+	__u16 pad;
+	/* Where the vectors of the generation begin, in bytes. The hash table of
+	 * IPv4 services is at 0. */
+	__u32 services6;
+	__u32 table;
+	__u32 members;
+	__u32 backends;
+	/* The sizes of the services' hash tables, powers of two, minus 1. */
+	__u32 services4_mask;
+	__u32 services6_mask;
+	/* How many elements the other vectors have. */
+	__u32 table_lines;
+	__u32 members_count;
+	__u32 backends_count;
 };

@@ -119,13 +119,21 @@ func (d *Datapath) Counters() (Counters, error) {
 	if err != nil {
 		return Counters{}, err
 	}
-	backends := make(map[lb.BackendKey]BackendCount, len(d.current.places.backends))
-	for key, place := range d.current.places.backends {
-		count, err := readBackend(d.shared.counts, place.index)
+	at := d.current.places
+	counts := make([]BackendCount, len(at.generations))
+	for index := range counts {
+		count, err := readBackend(d.shared.counts, uint32(index))
 		if err != nil {
 			return Counters{}, err
 		}
-		backends[key] = count.plus(d.ledger.carried[place.index]).minus(d.ledger.before[place.index])
+		counts[index] = count.plus(d.ledger.carried[uint32(index)])
+		// The data plane counts a packet that was sent on once, for its backend;
+		// former owners of an index are in the sum.
+		outcomes[xdpOutcomeOUTCOME_FORWARDED].Packets += counts[index].Packets
+	}
+	backends := make(map[lb.BackendKey]BackendCount, len(at.backends))
+	for key, place := range at.backends {
+		backends[key] = counts[place.index].minus(d.ledger.before[place.index])
 	}
 	return Counters{Outcomes: outcomes, Backends: backends}, nil
 }

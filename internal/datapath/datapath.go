@@ -8,6 +8,7 @@ import (
 	"os"
 	"sync"
 
+	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/link"
 	"github.com/cilium/ebpf/rlimit"
 
@@ -28,14 +29,27 @@ type Options struct {
 	FlowEntries uint32
 }
 
+func (o Options) withDefaults() Options {
+	if o.TableSize == 0 {
+		o.TableSize = maglev.DefaultSize
+	}
+	if o.FlowEntries == 0 {
+		o.FlowEntries = DefaultFlowEntries
+	}
+	return o
+}
+
 // Datapath forwards on one interface. Its methods may be called from several
 // goroutines; those that touch the interface must run in its namespace.
 type Datapath struct {
 	options Options
 	driver  string
+	nic     func() (*net.Interface, error)
+	// detached: programs are loaded and never attached.
+	detached bool
 
 	mu         sync.Mutex
-	current    *Generation
+	current    *generation
 	shared     *shared
 	ledger     ledger
 	link       link.Link
@@ -45,19 +59,28 @@ type Datapath struct {
 
 // Open checks rights and the interface. It loads and attaches nothing yet.
 func Open(options Options) (*Datapath, error) {
-	if options.TableSize == 0 {
-		options.TableSize = maglev.DefaultSize
-	}
-	if options.FlowEntries == 0 {
-		options.FlowEntries = DefaultFlowEntries
-	}
+	options = options.withDefaults()
 	if _, err := ethernet(options.Interface); err != nil {
 		return nil, err
 	}
 	// Kernels before 5.11 charge maps to a limit that is small by default;
 	// where raising it is refused, loading says so itself.
 	_ = rlimit.RemoveMemlock()
-	return &Datapath{options: options, driver: driverOf(options.Interface)}, nil
+	nic := func() (*net.Interface, error) { return ethernet(options.Interface) }
+	return &Datapath{options: options, driver: driverOf(options.Interface), nic: nic}, nil
+}
+
+// NewDetached returns a datapath for an interface that does not exist, with
+// the MAC address given: Apply loads programs without attaching them, for
+// tests and measurements that run them through BPF_PROG_TEST_RUN.
+// Options.Interface is ignored; the hook is XDP or TC.
+func NewDetached(options Options, mac net.HardwareAddr) *Datapath {
+	return &Datapath{
+		options:    options.withDefaults(),
+		nic:        func() (*net.Interface, error) { return &net.Interface{HardwareAddr: mac}, nil },
+		detached:   true,
+		attachment: Attachment{Hook: options.Hook, Reason: "not attached"},
+	}
 }
 
 // ethernet returns the interface if packets can be balanced on it.
@@ -81,7 +104,7 @@ func (d *Datapath) Apply(state State) error {
 	if d.closed {
 		return ErrClosed
 	}
-	nic, err := ethernet(d.options.Interface)
+	nic, err := d.nic()
 	if err != nil {
 		return err
 	}
@@ -90,7 +113,7 @@ func (d *Datapath) Apply(state State) error {
 	if err != nil {
 		return err
 	}
-	generation, err := d.install(nic, state, at, next)
+	made, err := d.install(nic, state, at, next)
 	if err != nil {
 		next.closeUnless(d.shared)
 		return err
@@ -98,11 +121,11 @@ func (d *Datapath) Apply(state State) error {
 	d.ledger.settle(d.shared, next, placesOf(d.current), at)
 	d.shared.closeUnless(next)
 	d.current.close()
-	d.shared, d.current = next, generation
+	d.shared, d.current = next, made
 	return nil
 }
 
-func placesOf(g *Generation) places {
+func placesOf(g *generation) places {
 	if g == nil {
 		return places{}
 	}
@@ -136,42 +159,53 @@ func (d *Datapath) growShared(state State, at places) (*shared, error) {
 }
 
 // install loads a generation and puts it in the place of the current one.
-func (d *Datapath) install(nic *net.Interface, state State, at places, next *shared) (*Generation, error) {
-	if d.link == nil {
+func (d *Datapath) install(nic *net.Interface, state State, at places, next *shared) (*generation, error) {
+	if d.link == nil && !d.detached {
 		return d.installFirst(nic, state, at, next)
 	}
-	generation, err := loadGeneration(programOf(d.attachment.Hook), nic.HardwareAddr, state, at, d.options.TableSize, next)
-	if err != nil {
-		return nil, err
+	made, err := loadGeneration(programOf(d.attachment.Hook), nic.HardwareAddr, state, at, d.options.TableSize, next)
+	if err != nil || d.detached {
+		return made, err
 	}
-	if err := d.link.Update(generation.program); err != nil {
-		generation.close()
+	if err := d.link.Update(made.program); err != nil {
+		made.close()
 		return nil, fmt.Errorf("swapping the program on %s (the old one goes on): %v", nic.Name, err)
 	}
-	return generation, nil
+	return made, nil
 }
 
 // installFirst tries the ways to attach in turn.
-func (d *Datapath) installFirst(nic *net.Interface, state State, at places, next *shared) (*Generation, error) {
+func (d *Datapath) installFirst(nic *net.Interface, state State, at places, next *shared) (*generation, error) {
 	var last error
 	for _, a := range attempts(d.options.Hook, d.driver) {
-		generation, err := loadGeneration(programOf(a.hook), nic.HardwareAddr, state, at, d.options.TableSize, next)
+		made, err := loadGeneration(programOf(a.hook), nic.HardwareAddr, state, at, d.options.TableSize, next)
 		if err != nil {
 			return nil, err
 		}
-		l, err := attach(generation.program, nic.Index, a)
+		l, err := attach(made.program, nic.Index, a)
 		if err == nil {
 			d.link = l
 			d.attachment = Attachment{Hook: a.hook, Generic: a.generic, Driver: d.driver, Reason: a.reason}
-			return generation, nil
+			return made, nil
 		}
-		generation.close()
+		made.close()
 		last = attachError(err, nic.Name, a)
 		if !unsupported(err) {
 			break
 		}
 	}
 	return nil, last
+}
+
+// Program returns the program that forwards now, nil before the first Apply.
+// It stays valid until the next Apply.
+func (d *Datapath) Program() *ebpf.Program {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.current == nil {
+		return nil
+	}
+	return d.current.program
 }
 
 // Attachment returns what is in use; the zero value before the first Apply.

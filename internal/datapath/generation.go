@@ -3,6 +3,7 @@
 package datapath
 
 import (
+	"bytes"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -10,6 +11,7 @@ import (
 	"math/bits"
 	"net"
 	"net/netip"
+	"slices"
 
 	"github.com/cilium/ebpf"
 
@@ -17,21 +19,17 @@ import (
 	"github.com/jeoul/jeoul/internal/maglev"
 )
 
-// Generation is a loaded program with the maps of one configuration. It
+// generation is a loaded program with the maps of one configuration. It
 // forwards nothing until it is attached.
-type Generation struct {
+type generation struct {
 	collection *ebpf.Collection
 	program    *ebpf.Program
 	places     places
 }
 
-// Program returns the balancer's program, for tests and measurements that run
-// it without an interface.
-func (g *Generation) Program() *ebpf.Program { return g.program }
-
 // close frees the program and the maps. What is attached goes on working: the
 // kernel holds what it uses.
-func (g *Generation) close() {
+func (g *generation) close() {
 	if g != nil {
 		g.collection.Close()
 	}
@@ -39,7 +37,7 @@ func (g *Generation) close() {
 
 // loadGeneration builds a generation aside. Nothing that is in use changes.
 func loadGeneration(program programKind, mac net.HardwareAddr, state State, at places,
-	tableSize uint32, shared *shared) (*Generation, error) {
+	tableSize uint32, shared *shared) (*generation, error) {
 	spec, err := program.load()
 	if err != nil {
 		return nil, fmt.Errorf("reading the embedded eBPF program: %v", err)
@@ -48,20 +46,24 @@ func loadGeneration(program programKind, mac net.HardwareAddr, state State, at p
 	if err != nil {
 		return nil, err
 	}
-	if err := spec.Variables[xdpVarLoaded].Set(xdpSettings{Mac: [macLength]uint8(mac)}); err != nil {
-		return nil, fmt.Errorf("setting the program's constants: %v", err)
+	if err := contents.put(spec, mac); err != nil {
+		return nil, err
 	}
-	contents.put(spec)
 	shared.put(spec)
 	collection, err := ebpf.NewCollectionWithOptions(spec, ebpf.CollectionOptions{MapReplacements: shared.maps()})
 	if err != nil {
 		return nil, loadError(err)
 	}
-	return &Generation{collection: collection, program: collection.Programs[program.name], places: at}, nil
+	return &generation{collection: collection, program: collection.Programs[program.name], places: at}, nil
 }
 
 // loadError names the usual reasons why the kernel refuses a program.
 func loadError(err error) error {
+	// The verifier's refusal comes with the same error number as a missing
+	// right, and is our fault, not the user's.
+	if refusal := (*ebpf.VerifierError)(nil); errors.As(err, &refusal) && len(refusal.Log) > 0 {
+		return fmt.Errorf("%w: the verifier refused the program: %v", ErrUnsupported, err)
+	}
 	if errors.Is(err, fs.ErrPermission) {
 		return fmt.Errorf("%w (%v): run as root, or with CAP_BPF, CAP_NET_ADMIN and CAP_PERFMON", ErrNoRights, err)
 	}
@@ -73,104 +75,148 @@ func loadError(err error) error {
 
 // contents is what goes into the maps of a generation.
 type contents struct {
-	services4, services6, table, backends []ebpf.MapKV
+	services4 map[xdpServiceKey4]xdpService
+	services6 map[xdpServiceKey6]xdpService
+	table     []xdpSlots
+	members   []xdpBackend
+	// backends[i] is the backend with index i; one without an owner is down.
+	backends []xdpBackend
 }
 
 // fill lays a state out as the data plane reads it.
 func fill(state State, at places, tableSize uint32) (*contents, error) {
-	c := &contents{}
-	vips := map[netip.Addr]bool{}
+	c := &contents{
+		services4: map[xdpServiceKey4]xdpService{},
+		services6: map[xdpServiceKey6]xdpService{},
+		backends:  make([]xdpBackend, len(at.generations)),
+	}
 	for _, service := range state.Services {
-		slots, err := slotsOf(service, at, tableSize)
+		slots, err := slotsOf(service, tableSize)
 		if err != nil {
 			return nil, fmt.Errorf("service %s: %v", service.Name, err)
 		}
 		value := xdpService{
-			TableBase: uint32(len(c.table)),
-			TableSize: uint32(len(slots)),
-			Id:        at.services[service.Key()],
-			Scheduler: schedulerNumber(service.Scheduler),
+			TableBase:  uint32(len(c.table)),
+			TableSize:  uint32(len(slots)),
+			MemberBase: uint32(len(c.members)),
+			Id:         at.services[service.Key()],
+			Scheduler:  schedulerNumber(service.Scheduler),
 		}
-		for _, slot := range slots {
-			c.table = append(c.table, ebpf.MapKV{Key: uint32(len(c.table)), Value: slot})
-		}
-		c.addService(service.VIP, service.Port, uint8(service.Protocol), value)
-		vips[service.VIP] = true
+		c.addSlots(slots)
 		c.addBackends(service, at)
-	}
-	for vip := range vips {
-		c.addService(vip, 0, 0, xdpService{})
+		c.addService(service.VIP, service.Port, uint8(service.Protocol), value)
+		// The VIP by itself, for packets without ports.
+		c.addService(service.VIP, 0, 0, xdpService{})
 	}
 	return c, nil
 }
 
+// addSlots packs a service's table into lines of its own.
+func (c *contents) addSlots(slots []uint32) {
+	for line := range slices.Chunk(slots, len(xdpSlots{}.Member)) {
+		var packed xdpSlots
+		for i, member := range line {
+			packed.Member[i] = uint16(member)
+		}
+		c.table = append(c.table, packed)
+	}
+}
+
 func (c *contents) addService(vip netip.Addr, port uint16, protocol uint8, value xdpService) {
 	if vip.Is4() {
-		c.services4 = append(c.services4, ebpf.MapKV{Value: value, Key: xdpServiceKey4{
-			Address: addressWords(vip)[0], Port: networkOrder(port), Protocol: protocol}})
+		c.services4[xdpServiceKey4{Address: addressWords(vip)[0], Port: networkOrder(port), Protocol: protocol}] = value
 		return
 	}
-	c.services6 = append(c.services6, ebpf.MapKV{Value: value, Key: xdpServiceKey6{
-		Address: addressWords(vip), Port: networkOrder(port), Protocol: protocol}})
+	c.services6[xdpServiceKey6{Address: addressWords(vip), Port: networkOrder(port), Protocol: protocol}] = value
 }
 
 func (c *contents) addBackends(service Service, at places) {
 	for i, backend := range service.Backends {
 		place := at.backends[service.BackendKey(backend)]
-		value := xdpBackend{Generation: place.generation}
+		value := xdpBackend{Index: place.index, Generation: place.generation}
 		if service.up(i) {
 			value.Up = 1
 			value.Mac = [macLength]uint8(service.MACs[i])
 		}
-		c.backends = append(c.backends, ebpf.MapKV{Key: place.index, Value: value})
-	}
-}
-
-// put sizes the maps of a generation and gives them their contents.
-func (c *contents) put(spec *ebpf.CollectionSpec) {
-	last := uint32(0)
-	for _, kv := range c.backends {
-		last = max(last, kv.Key.(uint32))
-	}
-	for name, part := range map[string]struct {
-		entries uint32
-		kvs     []ebpf.MapKV
-	}{
-		// Twice as many buckets as services, or chains would cost each packet.
-		xdpMapServices4: {powerOfTwo(2*len(c.services4) + 1), c.services4},
-		xdpMapServices6: {powerOfTwo(2*len(c.services6) + 1), c.services6},
-		xdpMapTable:     {uint32(max(len(c.table), 1)), c.table},
-		xdpMapBackends:  {last + 1, c.backends},
-	} {
-		spec.Maps[name].MaxEntries = part.entries
-		spec.Maps[name].Contents = part.kvs
-	}
-}
-
-// slotsOf builds the service's table over the backends that take new flows:
-// those with a weight whose MAC is known.
-func slotsOf(service Service, at places, tableSize uint32) ([]uint32, error) {
-	var names []string
-	var weights, indices []uint32
-	for i, backend := range service.Backends {
-		if !service.up(i) || backend.Weight == 0 {
-			continue
+		c.backends[place.index] = value
+		if service.member(i) {
+			c.members = append(c.members, value)
 		}
-		names = append(names, netip.AddrPortFrom(backend.Address, backend.Port).String())
-		weights = append(weights, uint32(backend.Weight))
-		indices = append(indices, at.backends[service.BackendKey(backend)].index)
 	}
-	if len(indices) == 0 || service.Scheduler == lb.RoundRobin {
-		return indices, nil
+}
+
+// put lays the vectors out in the one value of the generation's map, and gives
+// the program the constants that say where they are.
+func (c *contents) put(spec *ebpf.CollectionSpec, mac net.HardwareAddr) error {
+	slots4 := openAddress(c.services4, hashService4, func(k xdpServiceKey4, v xdpService) xdpServiceSlot4 {
+		return xdpServiceSlot4{Key: k, Service: v}
+	})
+	slots6 := openAddress(c.services6, hashService6, func(k xdpServiceKey6, v xdpService) xdpServiceSlot6 {
+		return xdpServiceSlot6{Key: k, Service: v}
+	})
+	constants := xdpSettings{
+		Mac:           [macLength]uint8(mac),
+		Services4Mask: uint32(len(slots4)) - 1,
+		Services6Mask: uint32(len(slots6)) - 1,
+		TableLines:    uint32(len(c.table)),
+		MembersCount:  uint32(len(c.members)),
+		BackendsCount: uint32(len(c.backends)),
 	}
-	slots, err := maglev.Build(weights, names, tableSize)
-	if err != nil {
-		return nil, err
+	var blob bytes.Buffer
+	for _, vector := range []struct {
+		at     *uint32
+		values any
+	}{
+		{new(uint32), slots4}, // at 0
+		{&constants.Services6, slots6},
+		{&constants.Table, c.table},
+		{&constants.Members, c.members},
+		{&constants.Backends, c.backends},
+	} {
+		*vector.at = uint32(blob.Len())
+		if err := binary.Write(&blob, binary.NativeEndian, vector.values); err != nil {
+			return fmt.Errorf("laying out the configuration: %v", err)
+		}
+		// Each vector begins on a cache line of its own.
+		blob.Write(make([]byte, -blob.Len()&(cacheLine-1)))
+		if blob.Len() > maxGeneration {
+			return fmt.Errorf("the configuration needs more than the %d bytes that the kernel's verifier allows: use fewer services or a smaller table_size",
+				maxGeneration)
+		}
 	}
-	for slot, backend := range slots {
-		slots[slot] = indices[backend]
+	spec.Maps[xdpMapGeneration].ValueSize = uint32(blob.Len())
+	spec.Maps[xdpMapGeneration].Contents = []ebpf.MapKV{{Key: uint32(0), Value: blob.Bytes()}}
+	if err := spec.Variables[xdpVarLoaded].Set(constants); err != nil {
+		return fmt.Errorf("setting the program's constants: %v", err)
 	}
-	return slots, nil
+	return nil
+}
+
+// cacheLine is the size of a cache line in bytes, on all that we run on.
+const cacheLine = 64
+
+// maxGeneration is the largest offset in bytes that the verifier lets a
+// program add to a pointer (BPF_MAX_VAR_OFF of Linux).
+const maxGeneration = 1 << 29
+
+// slotsOf builds the service's table over its members, by their number.
+func slotsOf(service Service, tableSize uint32) ([]uint32, error) {
+	var names []string
+	var weights, turns []uint32
+	for i, backend := range service.Backends {
+		if service.member(i) {
+			turns = append(turns, uint32(len(turns)))
+			names = append(names, netip.AddrPortFrom(backend.Address, backend.Port).String())
+			weights = append(weights, uint32(backend.Weight))
+		}
+	}
+	if len(turns) > maxMembers {
+		return nil, fmt.Errorf("%d backends take new flows, and a table can name %d", len(turns), maxMembers)
+	}
+	if len(turns) == 0 || service.Scheduler == lb.RoundRobin {
+		return turns, nil
+	}
+	return maglev.Build(weights, names, tableSize)
 }
 
 func schedulerNumber(s lb.Scheduler) uint32 {

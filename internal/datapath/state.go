@@ -24,5 +24,11 @@ type Service struct {
 // up says whether packets may be sent to backend i.
 func (s Service) up(i int) bool { return i < len(s.MACs) && len(s.MACs[i]) == macLength }
 
+// member says whether backend i takes new flows.
+func (s Service) member(i int) bool { return s.up(i) && s.Backends[i].Weight > 0 }
+
+// maxMembers is how many backends of one service a slot of two bytes can name.
+const maxMembers = 1 << 16
+
 // macLength is the length of an Ethernet address in bytes.
 const macLength = 6

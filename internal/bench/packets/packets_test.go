@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package packets
+
+import (
+	"context"
+	"errors"
+	"testing"
+
+	"github.com/jeoul/jeoul/internal/lb"
+	"github.com/jeoul/jeoul/internal/results"
+	"github.com/jeoul/jeoul/internal/testenv"
+)
+
+// TestMeasure runs every case with few packets: that each packet ends as the
+// case says is checked by Measure itself, and fails it.
+func TestMeasure(t *testing.T) {
+	testenv.Root(t)
+	hooks := []lb.Hook{lb.HookXDP, lb.HookTC}
+	rounds := 0
+	trials, err := Measure(t.Context(), Options{Rounds: 2, Packets: 2000, Hooks: hooks,
+		flowCounts: []uint32{1, 1 << 8}, Progress: func(round, of int) { rounds++ }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := 2 * 2 * len(cases(lb.HookXDP, []uint32{1, 1 << 8})); len(trials) != want {
+		t.Errorf("%d trials, want %d", len(trials), want)
+	}
+	if rounds != 2 {
+		t.Errorf("progress was called for %d rounds, want 2", rounds)
+	}
+	subjects := map[string]bool{}
+	for _, trial := range trials {
+		subjects[trial.Subject] = true
+		if trial.Metrics[results.NsPerPacket] <= 0 {
+			t.Errorf("%s %v took no time", trial.Subject, trial.Params)
+		}
+		if trial.Subject == subjectEmpty && trial.Metrics[results.NsNetOfEmpty] != 0 {
+			t.Errorf("the baseline is not its own: %v", trial.Metrics)
+		}
+	}
+	for _, want := range []string{subjectEmpty, subjectMACSwap, "jeoul-l2dsr-xdp", "jeoul-l2dsr-tc"} {
+		if !subjects[want] {
+			t.Errorf("no trial of %s", want)
+		}
+	}
+}
+
+func TestMeasureStopsWithItsContext(t *testing.T) {
+	testenv.Root(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	_, err := Measure(ctx, Options{Rounds: 1, Packets: 100, Hooks: []lb.Hook{lb.HookXDP}, flowCounts: []uint32{1}})
+	if !errors.Is(err, context.Canceled) {
+		t.Errorf("error %v, want that of the context", err)
+	}
+}
+
+// TestWrongOutcomeIsAnError aims a case at an address that no service has: the
+// rig must not quote a figure for packets that were not forwarded.
+func TestWrongOutcomeIsAnError(t *testing.T) {
+	testenv.Root(t)
+	r, err := newRig(lb.HookXDP)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.close()
+	m := measured{subject: "jeoul-l2dsr-xdp", hook: lb.HookXDP, scheduler: lb.Maglev, kind: known,
+		protocol: lb.TCP, flows: 1, frame: newFrame(ownMAC, client4, foreign4, lb.TCP, webPort, tcpACK)}
+	if _, err := r.measure(0, m, 100); err == nil {
+		t.Error("packets that were passed were measured as forwarded")
+	}
+}

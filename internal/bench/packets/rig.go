@@ -1,0 +1,163 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package packets
+
+import (
+	"encoding/binary"
+	"fmt"
+
+	"github.com/cilium/ebpf"
+
+	"github.com/jeoul/jeoul/internal/datapath"
+	"github.com/jeoul/jeoul/internal/lb"
+)
+
+// The programs that stand beside ours in every run.
+const (
+	subjectEmpty   = "empty"
+	subjectMACSwap = "macswap"
+)
+
+// stride is odd, so that stepping by it goes through every flow of a power of
+// two, far from the one before (Knuth, TAOCP 3, section 6.4: the golden ratio).
+const stride = 0x9e3779b1
+
+// flowTable holds the million known flows and leaves room for the new ones
+// that are measured beside them.
+const flowTable = 1 << 22
+
+// rig is the harness of one hook, and the programs it can call.
+type rig struct {
+	collection *ebpf.Collection
+	harness    *ebpf.Program
+	programs   map[string]*ebpf.Program
+	balancer   *datapath.Datapath
+	// next is where the harness goes on in the flows of each case: flows that
+	// must be new must not come twice.
+	next map[int]uint32
+}
+
+func newRig(hook lb.Hook) (*rig, error) {
+	load, suffix := loadXdp, "_xdp"
+	if hook == lb.HookTC {
+		load, suffix = loadTc, "_tc"
+	}
+	spec, err := load()
+	if err != nil {
+		return nil, fmt.Errorf("reading the embedded harness: %v", err)
+	}
+	collection, err := ebpf.NewCollection(spec)
+	if err != nil {
+		return nil, fmt.Errorf("loading the harness for %s: %w", hook, err)
+	}
+	balancer := datapath.NewDetached(datapath.Options{Hook: hook, FlowEntries: flowTable}, ownMAC)
+	if err := balancer.Apply(state()); err != nil {
+		collection.Close()
+		return nil, fmt.Errorf("loading the balancer for %s: %w", hook, err)
+	}
+	return &rig{
+		collection: collection,
+		harness:    collection.Programs["harness"+suffix],
+		balancer:   balancer,
+		programs: map[string]*ebpf.Program{
+			subjectEmpty:   collection.Programs["empty"+suffix],
+			subjectMACSwap: collection.Programs["macswap"+suffix],
+		},
+		next: map[int]uint32{},
+	}, nil
+}
+
+func (r *rig) close() {
+	r.collection.Close()
+	r.balancer.Close()
+}
+
+// program returns what a case runs: the balancer, unless it is a baseline.
+func (r *rig) program(m measured) *ebpf.Program {
+	if program, ok := r.programs[m.subject]; ok {
+		return program
+	}
+	return r.balancer.Program()
+}
+
+// aim makes the harness send a frame through the flows of a case.
+func (r *rig) aim(m measured, f frame, next uint32) error {
+	h := xdpHarness{Next: next, Mask: m.flows - 1, Stride: stride,
+		AddressAt: f.addressAt, PortAt: f.portAt, Address: binary.BigEndian.Uint32(f.bytes[f.addressAt:])}
+	if m.kind == fresh && m.scheduler == lb.RoundRobin {
+		// Flows never come again: all addresses and ports, not only `flows`.
+		h.Mask = ^uint32(0)
+	}
+	copy(h.Packet[:], f.bytes)
+	if err := r.collection.Variables[xdpVarHarness].Set(h); err != nil {
+		return fmt.Errorf("aiming the harness: %v", err)
+	}
+	return r.collection.Maps[xdpMapUnderTest].Put(uint32(0), r.program(m))
+}
+
+// run repeats a frame and returns nanoseconds per packet, the harness and the
+// kernel's loop included.
+func (r *rig) run(f frame, packets uint32) (float64, error) {
+	_, perPacket, err := r.harness.Benchmark(f.bytes, int(packets), nil)
+	if err != nil {
+		return 0, fmt.Errorf("BPF_PROG_TEST_RUN: %w", err)
+	}
+	return float64(perPacket.Nanoseconds()), nil
+}
+
+// prime makes the flows of a case known.
+func (r *rig) prime(m measured) error {
+	if m.prime == nil {
+		return nil
+	}
+	if err := r.aim(m, *m.prime, 0); err != nil {
+		return err
+	}
+	_, err := r.run(*m.prime, m.flows)
+	return err
+}
+
+// measure runs a case once. It fails unless every packet ended as it should:
+// a figure for packets that were dropped would be worth nothing.
+func (r *rig) measure(id int, m measured, packets uint32) (float64, error) {
+	warm := min(m.flows, packets/4)
+	if err := r.aim(m, m.frame, r.next[id]); err != nil {
+		return 0, err
+	}
+	if _, err := r.run(m.frame, max(warm, 1)); err != nil {
+		return 0, err
+	}
+	before, err := r.balancer.Counters()
+	if err != nil {
+		return 0, err
+	}
+	ns, err := r.run(m.frame, packets)
+	if err != nil {
+		return 0, err
+	}
+	r.next[id] += warm + packets
+	after, err := r.balancer.Counters()
+	if err != nil {
+		return 0, err
+	}
+	return ns, expect(m, before, after, uint64(packets))
+}
+
+// expect checks that the outcome counters moved as the case demands.
+func expect(m measured, before, after datapath.Counters, packets uint64) error {
+	want := map[string]uint64{}
+	switch {
+	case m.baseline():
+	case m.kind == foreign:
+		want["passed_no_service"] = packets
+	default:
+		want["forwarded"] = packets
+	}
+	for i, outcome := range after.Outcomes {
+		if moved := outcome.Packets - before.Outcomes[i].Packets; moved != want[outcome.Name] {
+			return fmt.Errorf("%v: outcome %s counted %d packets instead of %d: the figure would not be what it claims",
+				m, outcome.Name, moved, want[outcome.Name])
+		}
+	}
+	return nil
+}
