@@ -7,8 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
-	"os/signal"
-	"syscall"
 
 	"github.com/jeoul/jeoul/internal/agent"
 	"github.com/jeoul/jeoul/internal/hostnet"
@@ -19,12 +17,8 @@ type agentCmd struct {
 	StateDir string       `name:"state-dir" default:"/run/jeoul" type:"path" placeholder:"DIR" help:"Where the changes are noted, so that the next start takes back what a killed agent has left (${default})."`
 }
 
-// Run prepares this host as a backend, and takes everything back at SIGINT,
-// SIGTERM or the end of ctx.
+// Run prepares this host as a backend, and takes everything back when ctx ends.
 func (c *agentCmd) Run(ctx context.Context) error {
-	// Before anything is changed, so that no signal finds it half done.
-	ctx, stop := signal.NotifyContext(ctx, syscall.SIGINT, syscall.SIGTERM)
-	defer stop()
 	a, err := agent.Start(agent.Options{VIPs: c.VIP, Dir: c.StateDir})
 	if err != nil {
 		return err

@@ -41,7 +41,7 @@ var (
 	// network namespace.
 	ErrBusy = errors.New("already running in this network namespace")
 	// ErrNoRights means that the kernel refused for want of root or CAP_NET_ADMIN.
-	ErrNoRights = errors.New("not permitted: run as root")
+	ErrNoRights = errors.New("not permitted: run as root or with CAP_NET_ADMIN")
 	// ErrNoLink means that there is no interface of that name.
 	ErrNoLink = errors.New("no such interface")
 	// ErrCorrupt means that a journal cannot be understood, and so not undone.

@@ -173,7 +173,7 @@ func lockJournal(path string, id identity) (*journal, error) {
 func (j *journal) take() (bool, error) {
 	if err := unix.Flock(int(j.lock.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
 		if errors.Is(err, unix.EWOULDBLOCK) {
-			return false, fmt.Errorf("%s: %w%s", j.id.Name, ErrBusy, j.owner())
+			return false, fmt.Errorf("%w%s", ErrBusy, j.owner())
 		}
 		return false, fmt.Errorf("lock %s: %w", j.lock.Name(), err)
 	}

@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"os"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -48,18 +49,44 @@ type End struct {
 	Addresses []netip.Prefix
 }
 
+// pairs counts the pairs of this process: each gets an index of its own.
+var pairs atomic.Int32
+
 // Veth joins two namespaces with a veth pair that is up and has its addresses,
 // usable at once (no duplicate address detection). It returns the ends' MACs.
 func Veth(tb testing.TB, a, b End) (macA, macB net.HardwareAddr) {
 	tb.Helper()
 	In(tb, a.Namespace, func() error {
 		return netlink.LinkAdd(&netlink.Veth{
-			LinkAttrs:     netlink.LinkAttrs{Name: a.Name},
+			// The kernel is in no hurry (up to a second) to notice the carrier of
+			// a link whose index is that of its peer, as in two new namespaces.
+			LinkAttrs:     netlink.LinkAttrs{Name: a.Name, Index: int(1000 + pairs.Add(1))},
 			PeerName:      b.Name,
 			PeerNamespace: netlink.NsFd(b.Namespace.Handle()),
 		})
 	})
-	return raise(tb, a), raise(tb, b)
+	macA, macB = raise(tb, a), raise(tb, b)
+	for _, end := range []End{a, b} {
+		// The kernel adds it in the background, once there is a carrier.
+		Eventually(tb, 10*time.Second, end.Name+" has a link-local address", func() bool { return hasLinkLocal(tb, end) })
+	}
+	return macA, macB
+}
+
+func hasLinkLocal(tb testing.TB, e End) (found bool) {
+	tb.Helper()
+	In(tb, e.Namespace, func() error {
+		link, err := netlink.LinkByName(e.Name)
+		if err != nil {
+			return err
+		}
+		addrs, err := netlink.AddrList(link, netlink.FAMILY_V6)
+		for _, a := range addrs {
+			found = found || (a.IP.IsLinkLocalUnicast() && a.Flags&unix.IFA_F_TENTATIVE == 0)
+		}
+		return err
+	})
+	return found
 }
 
 func raise(tb testing.TB, e End) (mac net.HardwareAddr) {
@@ -70,8 +97,8 @@ func raise(tb testing.TB, e End) (mac net.HardwareAddr) {
 			return err
 		}
 		mac = link.Attrs().HardwareAddr
-		// Its link-local address, which neighbour discovery sends from, is then
-		// there at once.
+		// Without duplicate address detection its link-local address, which
+		// neighbour discovery sends from, need not wait a second.
 		if err := WriteSysctl("net/ipv6/conf/"+e.Name+"/accept_dad", "0"); err != nil {
 			return err
 		}
