@@ -44,7 +44,7 @@ demo: rights-demo deps build ## weigh L2DSR against a proxy, in the short form; 
 	@mkdir -p $(RESULTS)
 	@trap '$(AS_ROOT) $(GIVE_BACK) $(RESULTS)' EXIT; \
 	$(AS_ROOT) $(BIN) bench run suites/l2dsr-bmt.yaml --quick -o $(RESULTS)/demo
-	@printf 'Report: %s\n' $(RESULTS)/demo/*.html
+	@printf 'Open the report in a browser: file://%s\n' '$(abspath $(RESULTS)/demo/report.html)'
 
 .PHONY: test
 test: rights-test deps build ## run every test; needs root
