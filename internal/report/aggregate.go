@@ -56,12 +56,14 @@ func (s stat) overlaps(o stat) bool { return s.Min <= o.Max && o.Min <= s.Max }
 type point struct {
 	Subject string
 	Params  params
-	// Label names the subject and those of its own parameters that vary.
+	// Label names the subject and its own parameters.
 	Label string
 	// Trials counts all repeats, Valid those that may be quoted.
 	Trials, Valid int
 	Stats         map[string]stat
-	Saturated     string
+	// Saturated sums up saturated, which has a word for each valid trial.
+	Saturated string
+	saturated []string
 	// Evenness is how many per cent more connections the busiest backend had
 	// than the idlest; N is 0 where backends were not counted or one was idle.
 	Evenness stat
@@ -198,13 +200,13 @@ func (s *section) collect(shared []string) {
 	}
 }
 
-// label returns the subject with those of its own parameters that vary among
-// its points. Where a table has a column for threads, they need not be there too.
+// label returns the subject with its own parameters. Where a table has a
+// column for threads, they need not be there too.
 func (s *section) label(p *point, threads bool) string {
 	parts := []string{p.Subject}
 	for _, name := range s.Own {
 		v, ok := p.Params[name]
-		if !ok || (!threads && name == paramThreads) || !s.variesWithin(p.Subject, name) {
+		if !ok || (!threads && name == paramThreads) {
 			continue
 		}
 		parts = append(parts, describe(name, v))
@@ -257,7 +259,7 @@ func newPoint(trials []results.Trial) *point {
 		p.Stats[name] = summarize(v)
 	}
 	p.Evenness = summarize(evenness)
-	p.Saturated = tally(parts)
+	p.saturated, p.Saturated = parts, tally(parts, false)
 	p.Shares = relative(p.Shares)
 	return p
 }
@@ -317,9 +319,9 @@ func relative(sums []float64) []float64 {
 	return sums
 }
 
-// tally joins the distinct words, the most frequent first, each with its
-// count where they differ: "balancer", or "client (2), none (1)".
-func tally(words []string) string {
+// tally joins the distinct words, the most frequent first: "balancer", or
+// "client, none", or with counts "client 2, none 1".
+func tally(words []string, withCounts bool) string {
 	counts := map[string]int{}
 	var order []string
 	for _, w := range words {
@@ -329,12 +331,12 @@ func tally(words []string) string {
 		}
 		counts[w]++
 	}
-	if len(order) <= 1 {
-		return strings.Join(order, "")
-	}
 	slices.SortStableFunc(order, func(a, b string) int { return cmp.Compare(counts[b], counts[a]) })
+	if !withCounts {
+		return strings.Join(order, ", ")
+	}
 	for i, w := range order {
-		order[i] = fmt.Sprintf("%s (%d)", w, counts[w])
+		order[i] = fmt.Sprintf("%s %d", w, counts[w])
 	}
 	return strings.Join(order, ", ")
 }

@@ -29,6 +29,8 @@ type chart struct {
 	// Reference is where a line marks the value to compare with, if HasReference.
 	Reference    float64
 	HasReference bool
+	// Unlabelled leaves the rows' labels to the chart beside it.
+	Unlabelled bool
 	// Percent marks the axis' numbers with a per cent sign.
 	Percent bool
 }
@@ -64,6 +66,14 @@ type mark struct {
 	Hollow bool
 }
 
+// values returns the mark's value and, if it has a range, the ends of that.
+func (m mark) values() []float64 {
+	if m.High > m.Low {
+		return []float64{m.Low, m.Value, m.High}
+	}
+	return []float64{m.Value}
+}
+
 // Sizes in pixels.
 const (
 	fontSize    = 11.5
@@ -78,22 +88,39 @@ const (
 	// labelSlack is by how much a reader's font may be wider than the one that
 	// texts are measured with.
 	labelSlack = 1.16
+	// minimumSpan is the least that an axis around a reference covers, so that
+	// it does not magnify nothing.
+	minimumSpan = 10
 	// narrow is the width under which labels stand above their bars.
-	narrow      = 480
+	narrow      = 440
+	widestLabel = 0.42 // of the chart's width
 	labelHeight = 15
+)
+
+// anchor is the part of a text that stands at its place.
+type anchor int
+
+const (
+	atStart anchor = iota
+	atMiddle
+	atEnd
 )
 
 // style returns a text style. gonum measures with Liberation Sans, which is as
 // wide as Arial; the page's CSS then picks the reader's own font.
-func style(size float64, i ink, bold bool, x text.XAlignment) text.Style {
-	f := font.Font{Typeface: "Liberation", Variant: "Sans", Size: vg.Length(size)}
+//
+// As the reader's font has other widths, the SVG must anchor texts itself: the
+// anchor travels in the thousandths of the size, and every text is drawn as if
+// it began at its place.
+func style(size float64, i ink, bold bool, a anchor) text.Style {
+	f := font.Font{Typeface: "Liberation", Variant: "Sans", Size: vg.Length(size) + vg.Length(a)/1000}
 	if bold {
 		f.Weight = xfont.WeightBold
 	}
 	return text.Style{
 		Color:   i.color(),
 		Font:    f,
-		XAlign:  x,
+		XAlign:  draw.XLeft,
 		YAlign:  draw.YCenter,
 		Handler: text.Plain{Fonts: font.DefaultCache},
 	}
@@ -114,11 +141,28 @@ func (c *chart) empty() bool {
 	return true
 }
 
+// above says whether labels stand above their bars, for want of room beside.
+func (c *chart) above(width float64) bool {
+	return !c.Unlabelled && (width < narrow || float64(c.labelWidth()) > width*widestLabel)
+}
+
+// labelWidth returns the room that the longest label needs.
+func (c *chart) labelWidth() vg.Length {
+	var w vg.Length
+	s := style(fontSize, inkText, false, atStart)
+	for _, r := range c.Rows {
+		if !r.Head {
+			w = max(w, s.Width(r.Label)*labelSlack+gap)
+		}
+	}
+	return w
+}
+
 func (c *chart) rowHeight(r chartRow, width float64) float64 {
 	switch {
 	case r.Head:
 		return headHeight
-	case width < narrow:
+	case c.above(width):
 		return rowHeight + labelHeight
 	}
 	return rowHeight
@@ -142,7 +186,7 @@ func (c *chart) height(width float64) float64 {
 // draw draws the chart into dc.
 func (c *chart) draw(dc draw.Canvas) {
 	if c.Title != "" {
-		dc.FillText(style(14, inkText, true, draw.XLeft), vg.Point{X: dc.Min.X, Y: dc.Max.Y - titleHeight/2 + 3}, c.Title)
+		dc.FillText(style(14, inkText, true, atStart), vg.Point{X: dc.Min.X, Y: dc.Max.Y - titleHeight/2 + 3}, c.Title)
 		dc.Max.Y -= titleHeight
 	}
 	if len(c.Legend) > 0 {
@@ -159,14 +203,29 @@ func (c *chart) draw(dc draw.Canvas) {
 
 // margins returns the room for the labels and for the values behind the marks.
 func (c *chart) margins(width float64) (left, right vg.Length) {
-	s := style(fontSize, inkText, false, draw.XLeft)
-	for _, r := range c.Rows {
-		if !r.Head && width >= narrow {
-			left = max(left, s.Width(r.Label)*labelSlack+gap)
-		}
-		right = max(right, s.Width(r.Value)*labelSlack+gap)
+	if !c.Unlabelled && !c.above(width) {
+		left = c.labelWidth()
 	}
-	return min(left, vg.Length(width*0.45)), min(right, vg.Length(width*0.4))
+	// A value stands behind its own marks, so only a row that ends far to the
+	// right needs room: share*(room-right) + value <= room.
+	room := vg.Length(width) - left
+	s := style(fontSize, inkText, false, atStart)
+	for _, r := range c.Rows {
+		if share := vg.Length(c.share(c.end(r))); share > 0 && r.Value != "" {
+			value := s.Width(r.Value)*labelSlack + gap
+			right = max(right, room-(room-value)/share)
+		}
+	}
+	return left, min(right, room*0.6)
+}
+
+// share returns how far along the axis a value is, from 0 to 1.
+func (c *chart) share(v float64) float64 {
+	low, high := c.bounds()
+	if c.Log {
+		return plot.LogScale{}.Normalize(low, high, max(v, low))
+	}
+	return plot.LinearScale{}.Normalize(low, high, v)
 }
 
 // positions returns each row's place on the vertical axis, in pixels below the
@@ -175,7 +234,7 @@ func (c *chart) positions(width float64) (at []float64, total float64) {
 	for _, r := range c.Rows {
 		h := c.rowHeight(r, width)
 		y := total + h/2
-		if !r.Head && width < narrow {
+		if !r.Head && c.above(width) {
 			y = total + h - rowHeight/2
 		}
 		at = append(at, -y)
@@ -212,10 +271,10 @@ func (c *chart) plot(width float64) *plot.Plot {
 func (c *chart) axis(p *plot.Plot) {
 	p.X.Min, p.X.Max = c.bounds()
 	p.X.Padding, p.X.Width, p.X.Tick.Length, p.X.Tick.Width = 0, 0, 4, 0
-	p.X.Tick.Label = style(10.5, inkQuiet, false, draw.XCenter)
+	p.X.Tick.Label = style(10.5, inkQuiet, false, atMiddle)
 	p.X.Tick.Label.YAlign = draw.YTop
 	p.X.Label.Text = c.Axis
-	p.X.Label.TextStyle = style(10.5, inkQuiet, false, draw.XCenter)
+	p.X.Label.TextStyle = style(10.5, inkQuiet, false, atMiddle)
 	p.X.Label.TextStyle.YAlign = draw.YBottom
 	p.X.Label.Padding = 4
 	p.X.Tick.Marker = ticks{log: c.Log, percent: c.Percent}
@@ -236,7 +295,7 @@ func (c *chart) bounds() (low, high float64) {
 		sum := 0.0
 		for _, m := range r.Marks {
 			sum += m.Value
-			for _, v := range []float64{m.Value, m.Low, m.High} {
+			for _, v := range m.values() {
 				if c.usable(v) {
 					low, high = min(low, v), max(high, v)
 				}
@@ -257,7 +316,7 @@ func (c *chart) bounds() (low, high float64) {
 	case c.Log:
 		return logFloor(low), logCeil(high)
 	case c.Kind == dots && c.HasReference:
-		margin := max((high-low)*0.06, 0.5)
+		margin := max((high-low)*0.08, (minimumSpan-(high-low))/2)
 		return low - margin, high + margin
 	}
 	low, high = min(low, 0), max(high, 0)
@@ -297,18 +356,28 @@ func (t ticks) Ticks(low, high float64) []plot.Tick {
 	if t.log {
 		return logTicks(low, high)
 	}
+	step := tickStep(high - low)
 	var out []plot.Tick
-	for _, tick := range (plot.DefaultTicks{}).Ticks(low, high) {
-		if tick.IsMinor() {
-			continue
-		}
-		tick.Label = short(tick.Value)
+	for i := math.Ceil(low / step); i*step <= high; i++ {
+		tick := plot.Tick{Value: i * step, Label: short(i*step, max(math.Abs(low), math.Abs(high)))}
 		if t.percent {
 			tick.Label += " %"
 		}
 		out = append(out, tick)
 	}
 	return out
+}
+
+// tickStep returns 1, 2 or 5 times the power of ten that gives a range three
+// to seven marks. gonum's own ticks are as few as two.
+func tickStep(span float64) float64 {
+	e := math.Pow(10, math.Floor(math.Log10(span/3)))
+	for _, f := range []float64{5, 2} {
+		if f*e <= span/3 {
+			return f * e
+		}
+	}
+	return e
 }
 
 // logTicks marks 1, 2 and 5 times the powers of ten, or only the powers where
@@ -325,7 +394,7 @@ func logTicks(low, high float64) []plot.Tick {
 		for _, f := range steps {
 			v := f * math.Pow(10, e)
 			if v >= low*0.999 && v <= high*1.001 && math.Mod(e, max(every, 1)) == 0 {
-				out = append(out, plot.Tick{Value: v, Label: short(v)})
+				out = append(out, plot.Tick{Value: v, Label: short(v, high)})
 			}
 		}
 	}
@@ -396,7 +465,11 @@ func (c *chart) dots(r chartRow, y float64) []plot.Plotter {
 		}
 	}
 	if high > low {
-		out = append(out, segment(low, y, high, y, r.Marks[0].Ink, 1.5))
+		line := r.Marks[0].Ink
+		if r.Marks[len(r.Marks)-1].Ink != line {
+			line = inkGrid
+		}
+		out = append(out, segment(low, y, high, y, line, 1.5))
 	}
 	return append(out, on...)
 }
@@ -432,15 +505,22 @@ func (c *chart) drawLabels(whole, data draw.Canvas, p *plot.Plot, width float64)
 	for i, r := range c.Rows {
 		top := y(at[i])
 		switch {
-		case r.Head:
-			fill(whole, style(fontSize, inkText, true, draw.XLeft), whole.Min.X, top-3, r.Label)
+		case r.Head && c.Unlabelled:
 			continue
-		case width < narrow:
-			fill(whole, style(fontSize, inkText, false, draw.XLeft), whole.Min.X, top+rowHeight/2+labelHeight/2-4, r.Label)
+		case r.Head:
+			fill(whole, style(fontSize, inkText, true, atStart), whole.Min.X, top-3, r.Label)
+			continue
+		case c.Unlabelled:
+		case c.above(width):
+			fill(whole, style(fontSize, inkText, false, atStart), whole.Min.X, top+rowHeight/2+labelHeight/2-2.5, r.Label)
 		default:
-			fill(whole, style(fontSize, inkText, false, draw.XRight), data.Min.X-gap, top, r.Label)
+			fill(whole, style(fontSize, inkText, false, atEnd), data.Min.X-gap, top, r.Label)
 		}
-		fill(whole, style(fontSize, inkText, false, draw.XLeft), x(c.end(r))+gap, top, r.Value)
+		value := style(fontSize, inkText, false, atStart)
+		if len(r.Marks) == 0 {
+			value = style(fontSize, inkQuiet, false, atStart)
+		}
+		fill(whole, value, x(c.end(r))+gap, top, r.Value)
 	}
 }
 
@@ -462,7 +542,7 @@ func (c *chart) end(r chartRow) float64 {
 	}
 	for _, m := range r.Marks {
 		sum += m.Value
-		for _, v := range []float64{m.Value, m.High} {
+		for _, v := range m.values() {
 			if c.usable(v) {
 				end = max(end, v)
 			}
@@ -476,7 +556,7 @@ func (c *chart) end(r chartRow) float64 {
 
 // drawLegend explains the inks in a line above the rows.
 func (c *chart) drawLegend(dc draw.Canvas) {
-	s := style(fontSize, inkQuiet, false, draw.XLeft)
+	s := style(fontSize, inkQuiet, false, atStart)
 	x, y := dc.Min.X, dc.Max.Y-legendLine/2+4
 	for _, e := range c.Legend {
 		if c.Kind == dots {
@@ -494,5 +574,5 @@ func (c *chart) drawLegend(dc draw.Canvas) {
 }
 
 func circle(dc draw.Canvas, c color.Color, x, y, radius vg.Length) {
-	draw.CircleGlyph{}.DrawGlyph(&dc, draw.GlyphStyle{Color: c, Radius: radius}, vg.Point{X: x, Y: y})
+	dc.DrawGlyph(draw.GlyphStyle{Color: c, Radius: radius, Shape: draw.CircleGlyph{}}, vg.Point{X: x, Y: y})
 }

@@ -23,6 +23,7 @@ type document struct {
 	Loads       []loadPart
 	Invalid     *sheet
 	Remarks     *sheet
+	Evidence    *sheet
 	Published   *published
 	Reading     []paragraph
 }
@@ -60,8 +61,9 @@ func newDocument(run *results.Run) *document {
 		Asked:       asked(run, sections),
 		Warnings:    warnings(run),
 		Environment: environment(run),
-		Invalid:     invalidSheet(run.Trials),
-		Remarks:     remarkSheet(run.Trials),
+		Invalid:     invalidSheet(sections),
+		Remarks:     remarkSheet(sections),
+		Evidence:    evidenceSheet(sections),
 		Published:   publishedSheet(run.Published),
 	}
 	colours := newPalette(sections)
@@ -79,7 +81,7 @@ func newDocument(run *results.Run) *document {
 	if len(run.Trials) == 0 {
 		d.Verdict = []string{"The run has no trials: there is nothing to judge."}
 	}
-	d.Reading = reading(sections)
+	d.Reading = reading(sections, d.Published != nil)
 	return d
 }
 

@@ -3,8 +3,8 @@
 package report
 
 import (
-	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/jeoul/jeoul/internal/results"
 )
@@ -19,7 +19,7 @@ type figure struct {
 func figures(s *section, colours *palette) []figure {
 	var all []figure
 	if s.isPackets() {
-		all = packetCharts(s, colours)
+		all = packetCharts(s)
 	} else {
 		all = []figure{rateChart(s, colours), costChart(s, colours), latencyChart(s, colours), partChart(s), evennessChart(s, colours)}
 	}
@@ -27,13 +27,13 @@ func figures(s *section, colours *palette) []figure {
 }
 
 // eachPoint builds the rows of a chart: one a point for which make returns
-// marks, under a head for each group where there are several.
+// a value, under a head for each group where there are several.
 func eachPoint(s *section, make func(*point) chartRow) []chartRow {
 	var rows []chartRow
 	for _, g := range s.Groups {
 		var of []chartRow
 		for _, p := range g.Points {
-			if r := make(p); len(r.Marks) > 0 {
+			if r := make(p); r.Value != "" {
 				r.Label = clean(p.Label)
 				of = append(of, r)
 			}
@@ -56,6 +56,9 @@ func medianRow(s *section, colours *palette, metric string) func(*point) chartRo
 	}
 	decimals := decimalsFor(values)
 	return func(p *point) chartRow {
+		if !p.has(metric) && p.Subject == baselineSubject {
+			return chartRow{Value: "no balancer"}
+		}
 		if !p.has(metric) {
 			return chartRow{}
 		}
@@ -131,6 +134,9 @@ func partChart(s *section) figure {
 			c.Legend = append(c.Legend, legendEntry{Name: part.Name, Ink: partInks[i]})
 		}
 	}
+	if !s.hasParts() {
+		return figure{chart: c}
+	}
 	c.Rows = eachPoint(s, func(p *point) chartRow {
 		var r chartRow
 		total := 0.0
@@ -185,63 +191,66 @@ func (s *section) fullest() *group {
 // flowInks tell numbers of flows apart, from few to many.
 var flowInks = []ink{inkSky, inkBlue, inkPurple, inkVermillion}
 
-// packetCharts draws one chart a hook: a row for every path, a dot for every
-// number of flows.
-func packetCharts(s *section, colours *palette) []figure {
+// packetCharts draws one chart a hook: a row for every kind of packet, a dot
+// for every number of flows.
+func packetCharts(s *section) []figure {
 	flows := distinct(s.trials, paramFlows)
 	var out []figure
 	for _, g := range s.bySubject().Groups {
 		c := &chart{Axis: "ns per packet, net of an empty program", Kind: dots}
 		for i, f := range flows {
-			if f.numeric && len(flows) > 1 {
+			if f.numeric {
 				c.Legend = append(c.Legend, legendEntry{Name: describe(paramFlows, f), Ink: flowInks[i%len(flowInks)]})
 			}
 		}
-		c.Rows = packetRows(s, g, flows, colours)
+		c.Rows = packetRows(s, g, flows)
 		title := "What a packet costs"
 		if hook, ok := g.Params[paramHook]; ok {
-			title += ", hook " + hook.text(paramHook)
+			title += " in " + strings.ToUpper(hook.text(paramHook))
 		}
 		out = append(out, figure{title, "Less is better; medians. Nought is a program that does nothing.", c})
 	}
 	return out
 }
 
-// packetRows joins the points of a group that differ in their flows only.
-func packetRows(s *section, g *group, flows []value, colours *palette) []chartRow {
+// packetRows joins the points of a group that differ in their flows only, under
+// a head for every subject with rows of its own.
+func packetRows(s *section, g *group, flows []value) []chartRow {
 	var rows []chartRow
 	at := map[string]int{}
 	for _, p := range g.Points {
 		if p.Subject == emptySubject || !p.has(results.NsNetOfEmpty) {
 			continue
 		}
-		rest := params{}
-		for name, v := range p.Params {
-			if name != paramFlows && name != paramHook && slices.Contains(slices.Concat(s.Varying, s.Own), name) {
-				rest[name] = v
-			}
-		}
-		key := p.Subject + "\x00" + rest.key()
+		words := p.Params.only(slices.DeleteFunc(slices.Concat(s.Varying, s.Own), func(name string) bool {
+			return name == paramFlows || name == paramHook
+		})).text()
+		key := p.Subject + "\x00" + words
 		i, ok := at[key]
 		if !ok {
+			row := chartRow{Label: words}
+			if words == "" {
+				row.Label = clean(p.Subject)
+			} else if _, headed := at[p.Subject]; !headed {
+				at[p.Subject] = len(rows)
+				rows = append(rows, chartRow{Label: clean(p.Subject), Head: true})
+			}
 			i = len(rows)
 			at[key] = i
-			label := clean(p.Subject)
-			if words := rest.text(); words != "" {
-				label += " · " + words
+			rows = append(rows, row)
+		}
+		rows[i].Marks = append(rows[i].Marks, mark{
+			Value: p.Stats[results.NsNetOfEmpty].Median,
+			Ink:   flowInks[max(slices.Index(flows, p.Params[paramFlows]), 0)%len(flowInks)],
+		})
+	}
+	for i, r := range rows {
+		if n := len(r.Marks); n > 0 {
+			rows[i].Value = decimal(r.Marks[0].Value, 1)
+			if n > 1 {
+				rows[i].Value += " → " + decimal(r.Marks[n-1].Value, 1)
 			}
-			rows = append(rows, chartRow{Label: label})
 		}
-		colour := colours.subject(p.Subject)
-		if len(flows) > 1 {
-			colour = flowInks[max(slices.Index(flows, p.Params[paramFlows]), 0)%len(flowInks)]
-		}
-		v := p.Stats[results.NsNetOfEmpty].Median
-		rows[i].Marks = append(rows[i].Marks, mark{Value: v, Ink: colour})
-		if rows[i].Value != "" {
-			rows[i].Value += " – "
-		}
-		rows[i].Value += fmt.Sprint(decimal(v, 1))
 	}
 	return rows
 }

@@ -10,7 +10,11 @@ import (
 
 	"golang.org/x/text/language"
 	"golang.org/x/text/message"
+	"golang.org/x/text/number"
 )
+
+// softHyphen is where a column's title may be broken.
+const softHyphen = "\u00AD"
 
 // missing stands where there is no figure.
 const missing = "–"
@@ -63,6 +67,8 @@ func ratioText(r float64) string {
 		return decimal(r, 0)
 	case r >= 10:
 		return decimal(r, 1)
+	case r > 0 && r < 0.001:
+		return fmt.Sprintf("%.2g", r)
 	case r > 0 && r < 0.1:
 		return decimal(r, 3)
 	}
@@ -99,24 +105,23 @@ func bytesText(v float64) string {
 	return decimal(v, 1) + " " + units[i]
 }
 
-// short formats a number for an axis: "12.5k".
-func short(v float64) string {
-	a := math.Abs(v)
+// short formats a number for an axis whose largest number is given: "250k".
+func short(v, largest float64) string {
 	switch {
-	case a >= 1e15:
+	case largest >= 1e15:
 		return fmt.Sprintf("%.3g", v)
-	case a >= 1e9:
+	case largest >= 1e9 && v != 0:
 		return trimmed(v/1e9) + "G"
-	case a >= 1e6:
+	case largest >= 1e6 && v != 0:
 		return trimmed(v/1e6) + "M"
-	case a >= 1e4:
+	case largest >= 1e5 && v != 0:
 		return trimmed(v/1e3) + "k"
 	}
 	return trimmed(v)
 }
 
 func trimmed(v float64) string {
-	s := message.NewPrinter(language.English).Sprintf("%.4g", v)
+	s := message.NewPrinter(language.English).Sprint(number.Decimal(v, number.MaxFractionDigits(4)))
 	return strings.Replace(s, "-", "−", 1)
 }
 

@@ -41,6 +41,9 @@ func Markdown(w io.Writer, run *results.Run) error {
 	if d.Remarks != nil {
 		m.sheet("##", d.Remarks)
 	}
+	if d.Evidence != nil {
+		m.sheet("##", d.Evidence)
+	}
 	if p := d.Published; p != nil {
 		m.sheet("##", &p.sheet)
 		m.paragraph("Source: " + p.Source)
@@ -77,7 +80,7 @@ func (m *markdownWriter) items(texts []string) {
 func (m *markdownWriter) sheet(level string, sh *sheet) {
 	fmt.Fprintf(m.w, "\n%s %s\n", level, escapeMarkdown(sh.Title))
 	m.paragraph(sh.Lead)
-	fmt.Fprintf(m.w, "\n%s\n", newTable(sh, escapeMarkdown).RenderMarkdown())
+	fmt.Fprintf(m.w, "\n%s\n", newTable(sh, column.head, escapeMarkdown).RenderMarkdown())
 	if len(sh.Notes) > 0 {
 		fmt.Fprintln(m.w)
 		m.items(sh.Notes)

@@ -19,6 +19,7 @@ const (
 	inkQuiet
 	inkGrid
 	inkPaper
+	inkBack
 	inkBaseline
 	inkOrange
 	inkBlue
@@ -38,6 +39,7 @@ var inks = [...]struct{ name, light, dark string }{
 	inkQuiet:      {"quiet", "#5a6675", "#9ba8b8"},
 	inkGrid:       {"grid", "#e3e7ec", "#2c3542"},
 	inkPaper:      {"paper", "#ffffff", "#161b22"},
+	inkBack:       {"back", "#f5f6f8", "#0d1117"},
 	inkBaseline:   {"c-baseline", "#8b95a1", "#7f8b99"},
 	inkOrange:     {"c-orange", "#e69f00", "#eeb031"},
 	inkBlue:       {"c-blue", "#0072b2", "#4ba6e3"},

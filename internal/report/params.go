@@ -6,6 +6,7 @@ import (
 	"cmp"
 	"fmt"
 	"maps"
+	"reflect"
 	"slices"
 	"strconv"
 	"strings"
@@ -20,6 +21,10 @@ const (
 	paramFileBytes   = "file_bytes"
 	paramFlows       = "flows"
 	paramHook        = "hook"
+	paramScheduler   = "scheduler"
+	// paramPackets says what the packets are to the balancer: of known or new
+	// flows, or foreign.
+	paramPackets = "packets"
 )
 
 // paramInfo says how a parameter is shown.
@@ -31,24 +36,35 @@ type paramInfo struct {
 	Own bool
 	// Text formats a value in a sentence or a label; nil is "title value".
 	Text func(value string) string
+	// Order lists words in the order in which they are shown; others follow.
+	Order []string
 }
 
 // known lists the parameters in the order in which they are shown and sorted;
 // any other comes after these, by name.
 var known = []paramInfo{
 	{Name: paramHook, Title: "Hook", Text: plain},
-	{Name: "path", Title: "Path", Text: plain},
-	{Name: "protocol", Title: "Protocol", Text: plain},
-	{Name: "family", Title: "Family", Text: plain},
-	{Name: paramConcurrency, Title: "Concur-rency", Text: func(v string) string { return v + " concurrent" }},
+	{Name: paramConcurrency, Title: "Concur\u00ADrency", Text: func(v string) string { return v + " concurrent" }},
 	{Name: "requests", Title: "Requests asked", Text: counted("request")},
 	{Name: paramFileBytes, Title: "File size", Text: func(v string) string { return v + " file" }},
 	{Name: "clients", Title: "Clients", Text: counted("client")},
 	{Name: "backends", Title: "Backends", Text: counted("backend")},
 	{Name: paramThreads, Title: "Threads", Own: true, Text: counted("thread")},
-	{Name: "scheduler", Title: "Scheduler", Own: true, Text: plain},
+	{Name: paramScheduler, Title: "Scheduler", Own: true, Text: plain},
+	{Name: paramPackets, Title: "Packets", Text: packetsText, Order: []string{"known", "new", foreignPackets}},
+	{Name: "protocol", Title: "Protocol", Text: strings.ToUpper},
+	{Name: "family", Title: "Family", Text: func(v string) string { return strings.Replace(v, "ip", "IP", 1) }},
 	{Name: paramFlows, Title: "Flows", Text: counted("flow")},
-	{Name: "flow", Title: "Flow", Text: func(v string) string { return v + " flow" }},
+}
+
+// foreignPackets is the value of paramPackets for packets of no service.
+const foreignPackets = "foreign"
+
+func packetsText(v string) string {
+	if v == foreignPackets {
+		return "not ours"
+	}
+	return v + " flow"
 }
 
 func plain(v string) string { return v }
@@ -91,17 +107,14 @@ type value struct {
 }
 
 func toValue(v any) value {
-	switch v := v.(type) {
-	case float64:
-		return value{number: v, numeric: true}
-	case int:
-		return value{number: float64(v), numeric: true}
-	case int64:
-		return value{number: float64(v), numeric: true}
-	case uint64:
-		return value{number: float64(v), numeric: true}
-	case string:
-		return value{word: clean(v)}
+	// A run from a file has float64 only; one that was just made has any number.
+	switch r := reflect.ValueOf(v); {
+	case r.CanFloat():
+		return value{number: r.Float(), numeric: true}
+	case r.CanInt():
+		return value{number: float64(r.Int()), numeric: true}
+	case r.CanUint():
+		return value{number: float64(r.Uint()), numeric: true}
 	}
 	return value{word: clean(fmt.Sprint(v))}
 }
@@ -182,11 +195,23 @@ func (p params) compare(q params) int {
 	for _, n := range names {
 		a, inP := p[n]
 		b, inQ := q[n]
-		if c := cmp.Or(cmp.Compare(b2i(inP), b2i(inQ)), a.compare(b)); c != 0 {
+		if c := cmp.Or(cmp.Compare(b2i(inP), b2i(inQ)), compareAs(n, a, b)); c != 0 {
 			return c
 		}
 	}
 	return 0
+}
+
+// compareAs orders two values of parameter name.
+func compareAs(name string, a, b value) int {
+	info, _ := lookup(name)
+	rank := func(v value) int {
+		if i := slices.Index(info.Order, v.word); i >= 0 {
+			return i
+		}
+		return len(info.Order)
+	}
+	return cmp.Or(cmp.Compare(rank(a), rank(b)), a.compare(b))
 }
 
 // text joins all parameters in words.

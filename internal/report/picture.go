@@ -7,6 +7,7 @@ import (
 	"html"
 	"io"
 	"slices"
+	"strings"
 
 	"github.com/jeoul/jeoul/internal/results"
 	"gonum.org/v1/plot/vg"
@@ -18,6 +19,7 @@ const (
 	pictureWidth  = 860
 	pictureMargin = 20
 	pictureGutter = 28
+	pictureFoot   = 22
 )
 
 // Chart writes the run's main result as one SVG picture that follows the
@@ -47,26 +49,55 @@ func pictured(s *section) []figure {
 	return slices.DeleteFunc(figs, func(f figure) bool { return f.chart.empty() })
 }
 
+// footing says in a line what the picture's figures are of.
+func footing(run *results.Run, s *section) string {
+	parts := []string{clean(s.Load)}
+	if !s.isPackets() {
+		if g := s.fullest(); g != nil && len(s.Varying) > 0 {
+			parts = append(parts, g.Params.only(s.Varying).text())
+		}
+	}
+	parts = append(parts, s.Constant.text())
+	repeats := 0
+	for _, p := range s.points() {
+		repeats = max(repeats, p.Valid)
+	}
+	parts = append(parts, "medians of up to "+counted("repeat")(fmt.Sprint(repeats)))
+	if run.Environment.Cores > 0 {
+		parts = append(parts, counted("core")(fmt.Sprint(run.Environment.Cores)))
+	}
+	if k := clean(run.Environment.Kernel); k != "" {
+		parts = append(parts, "kernel "+k)
+	}
+	return strings.Join(slices.DeleteFunc(parts, func(p string) bool { return p == "" }), " · ")
+}
+
 func writePicture(w io.Writer, run *results.Run, s *section, figs []figure) error {
-	each := (pictureWidth - 2*pictureMargin - float64(len(figs)-1)*pictureGutter) / float64(len(figs))
-	// Side by side, the charts are narrow; labels stay beside their bars.
+	widths := []float64{pictureWidth - 2*pictureMargin}
 	if len(figs) > 1 {
-		each = max(each, 0)
+		// The rows are the same, so the second chart needs no labels of its own.
+		figs[1].chart.Unlabelled = true
+		label := float64(figs[0].chart.labelWidth())
+		half := (widths[0] - pictureGutter - label) / 2
+		widths = []float64{label + half, half}
 	}
 	height := 0.0
 	for i := range figs {
 		figs[i].chart.Title = figs[i].Title
-		height = max(height, figs[i].chart.height(each))
+		height = max(height, figs[i].chart.height(widths[i]))
 	}
-	height += 2 * pictureMargin
+	height += 2*pictureMargin + pictureFoot
 	body := drawing(pictureWidth, height, func(dc draw.Canvas) {
+		left := vg.Length(pictureMargin)
 		for i, f := range figs {
-			left := vg.Length(pictureMargin + float64(i)*(each+pictureGutter))
+			right := left + vg.Length(widths[i])
 			f.chart.draw(draw.Canvas{Canvas: dc.Canvas, Rectangle: vg.Rectangle{
-				Min: vg.Point{X: left, Y: vg.Length(height - pictureMargin - f.chart.height(each))},
-				Max: vg.Point{X: left + vg.Length(each), Y: vg.Length(height - pictureMargin)},
+				Min: vg.Point{X: left, Y: vg.Length(height - pictureMargin - f.chart.height(widths[i]))},
+				Max: vg.Point{X: right, Y: vg.Length(height - pictureMargin)},
 			}})
+			left = right + pictureGutter
 		}
+		fill(dc, style(10.5, inkQuiet, false, atStart), pictureMargin, pictureMargin, footing(run, s))
 	})
 	_, err := fmt.Fprintf(w, `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %d %g" width="%d" role="img" aria-label="%s">
 <style>svg{%s}@media(prefers-color-scheme:dark){svg{%s}}text{font-family:%s;font-variant-numeric:tabular-nums}</style>

@@ -8,10 +8,13 @@ import "slices"
 type paragraph struct{ Head, Text string }
 
 // reading returns what a reader must know to judge the figures.
-func reading(sections []*section) []paragraph {
+func reading(sections []*section, published bool) []paragraph {
 	var out []paragraph
 	if slices.ContainsFunc(sections, func(s *section) bool { return !s.isPackets() }) {
 		out = append(out, loadReading...)
+	}
+	if published {
+		out = append(out, publishedReading)
 	}
 	if slices.ContainsFunc(sections, (*section).isPackets) {
 		out = append(out, packetReading...)
@@ -24,8 +27,9 @@ var loadReading = []paragraph{
 	{"Shared cores", "Clients, switch, balancer and servers run on the cores of one machine. A subject that needs less CPU leaves more for the others and so serves more requests: ratios depend on how much the rest costs, and on separate machines they would differ. The balancer's CPU time per request carries over best."},
 	{"Saturated", "The part that was out of CPU, or refused work, while others still had room. Where it is not the balancer, the requests/s are a lower bound of what that subject could do. “none” means that no part was short, “unknown” that the probes did not tell."},
 	{"Medians and spread", "Repeats of different subjects are interleaved, so a slow minute of the machine touches all of them. A difference smaller than the spread is no difference."},
-	{"The document's latency", "The column of that name in the published table is about 1 ÷ requests/s, not what a client waited. Ours are times that clients measured."},
 }
+
+var publishedReading = paragraph{"Published figures", "They are a document's, measured on other machines: shapes compare, numbers do not. Its latency may mean something else, too; ours is what clients waited."}
 
 var packetReading = []paragraph{
 	{"What a packet costs here", "The kernel runs the program over and over on one core (BPF_PROG_TEST_RUN) without a network card: parsing, lookup and rewriting, but no driver, no interrupt, no DMA. The empty program is the cost of the harness itself."},

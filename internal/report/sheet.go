@@ -2,6 +2,8 @@
 
 package report
 
+import "slices"
+
 // sheet is a table, before it takes a form.
 type sheet struct {
 	Title string
@@ -69,7 +71,7 @@ func (sh *sheet) fill(s *section, fields []field) {
 	}
 	for _, g := range s.Groups {
 		var lines []line
-		for _, p := range g.Points {
+		for _, p := range withBaseline(s, g) {
 			l := line{Baseline: p.Subject == baselineSubject || p.Subject == emptySubject}
 			for i, f := range fields {
 				l.Cells = append(l.Cells, f.cell(g, p, decimals[i]))
@@ -81,6 +83,19 @@ func (sh *sheet) fill(s *section, fields []field) {
 		}
 	}
 	sh.dropBlankColumns()
+}
+
+// withBaseline returns the group's points, with an empty one for the baseline
+// if that was not measured: a reader must see that it is missing.
+func withBaseline(s *section, g *group) []*point {
+	baseline := baselineSubject
+	if s.isPackets() {
+		baseline = emptySubject
+	}
+	if len(g.Points) == 0 || slices.ContainsFunc(g.Points, func(p *point) bool { return p.Subject == baseline }) {
+		return g.Points
+	}
+	return append([]*point{{Subject: baseline, Params: g.Params}}, g.Points...)
 }
 
 // dropBlankColumns removes the columns without a single figure.

@@ -22,6 +22,8 @@ var (
 	svgHead = regexp.MustCompile(`(?s)^.*?<svg[^>]*>\s*`)
 	// svgFace is how it spells the font that texts were measured with.
 	svgFace = regexp.MustCompile(`font-family:[^;]*;font-variant:normal;font-weight:(normal|bold);font-style:normal;`)
+	// svgAnchor is a font size that carries an anchor.
+	svgAnchor = regexp.MustCompile(`font-size:(\d+(?:\.[1-9])?)\.?0*([12])px`)
 	// svgInk is a stand-in colour.
 	svgInk = regexp.MustCompile(`#0102([0-9A-F]{2})`)
 )
@@ -41,6 +43,10 @@ func drawing(width, height float64, paint func(draw.Canvas)) string {
 			return "font-weight:600;"
 		}
 		return ""
+	})
+	s = svgAnchor.ReplaceAllStringFunc(s, func(f string) string {
+		parts := svgAnchor.FindStringSubmatch(f)
+		return fmt.Sprintf("font-size:%spx;text-anchor:%s", parts[1], map[string]string{"1": "middle", "2": "end"}[parts[2]])
 	})
 	return svgInk.ReplaceAllStringFunc(s, func(c string) string {
 		for i := range inks {

@@ -59,15 +59,23 @@ func loadSheets(s *section) []sheet {
 func subjectField(s *section) field {
 	return field{
 		column: column{Title: "Subject"},
-		cell:   func(_ *group, p *point, _ int) string { return clean(s.label(p, false)) },
+		cell:   func(_ *group, p *point, _ int) string { return p.marked(clean(s.label(p, false))) },
 	}
 }
 
+// marked tells a baseline that stands in a table without a valid trial.
+func (p *point) marked(label string) string {
+	if p.Valid == 0 {
+		return label + " (not measured)"
+	}
+	return label
+}
+
 // placeFields tell a row's parameters: threads, and the load's that vary. The
-// concurrency and the file's size are always there, as in the document.
-func placeFields(s *section) []field {
+// parameters in always are there even if they do not.
+func placeFields(s *section, always ...string) []field {
 	names := slices.Clone(s.Varying)
-	for _, always := range []string{paramConcurrency, paramFileBytes} {
+	for _, always := range always {
 		if _, ok := s.Constant[always]; ok {
 			names = append(names, always)
 		}
@@ -114,6 +122,13 @@ func metricField(title, unit, metric string) field {
 		},
 		figure: func(p *point) (float64, bool) { return p.Stats[metric].Median, p.has(metric) },
 	}
+}
+
+// fixed gives a field a number of decimals that does not depend on its figures.
+func fixed(f field, decimals int) field {
+	of := f.cell
+	f.cell = func(g *group, p *point, _ int) string { return of(g, p, decimals) }
+	return f
 }
 
 // spreadField shows the range of a metric over the repeats.
@@ -163,22 +178,25 @@ func repeatsField() field {
 func rateSheet(s *section) sheet {
 	metric, title, noun := s.rate()
 	fields := []field{subjectField(s)}
-	fields = append(fields, placeFields(s)...)
+	fields = append(fields, placeFields(s, paramConcurrency, paramFileBytes)...)
 	fields = append(fields,
 		metricField("Requests", "", results.Requests),
 		metricField(title, "", metric),
-		spreadField("Spread", metric),
 		ratioField("× "+baselineSubject, metric, baselineSubject, metric),
 		ratioField("× "+proxySubject, metric, proxySubject, metric),
 		metricField("Mean latency", "ms", results.LatencyMsMean),
+		metricField("Balancer CPU", "µs/request", results.BalancerCPUUsPerRequest),
 		metricField("Failed", "", results.Failed),
 		field{column: column{Title: "Saturated"}, cell: func(_ *group, p *point, _ int) string {
 			return cmp.Or(p.Saturated, missing)
 		}},
 		repeatsField(),
 	)
-	sh := sheet{Title: "Throughput", Lead: "Medians over the valid repeats; spread is the lowest and the highest of them."}
-	sh.Notes = append(baselineNotes(s, noun), sh.Notes...)
+	sh := sheet{
+		Title: "Throughput and cost",
+		Lead:  "Medians over the valid repeats. Latency as clients saw it; the balancer's CPU time includes its kernel work.",
+		Notes: baselineNotes(s, noun),
+	}
 	sh.fill(s, fields)
 	return sh
 }
@@ -207,9 +225,9 @@ func (s *section) measured(subject string) bool {
 	return slices.ContainsFunc(s.points(), func(p *point) bool { return p.Subject == subject })
 }
 
-// waitSheet shows the clients' latency and the balancer's own cost.
+// waitSheet shows the clients' latency, and how far the figures can be trusted.
 func waitSheet(s *section) sheet {
-	rate, _, _ := s.rate()
+	rate, _, noun := s.rate()
 	fields := []field{subjectField(s)}
 	fields = append(fields, placeFields(s)...)
 	fields = append(fields,
@@ -217,7 +235,7 @@ func waitSheet(s *section) sheet {
 		metricField("p90", "ms", results.LatencyMsP90),
 		metricField("p99", "ms", results.LatencyMsP99),
 		metricField("Max", "ms", results.LatencyMsMax),
-		metricField("Balancer CPU", "µs/request", results.BalancerCPUUsPerRequest),
+		spreadField("Spread of "+noun, rate),
 		spreadField("Spread of CPU", results.BalancerCPUUsPerRequest),
 		field{column: column{Title: "CPU × " + proxySubject, Numeric: true}, cell: func(g *group, p *point, _ int) string {
 			r, ok := ratioOf(p, g.best(proxySubject, rate), results.BalancerCPUUsPerRequest)
@@ -229,8 +247,8 @@ func waitSheet(s *section) sheet {
 		field{column: column{Title: "Busiest over idlest", Numeric: true}, cell: evennessCell},
 	)
 	sh := sheet{
-		Title: "What clients waited, and what the balancer cost",
-		Lead:  "Latency as the clients saw it; CPU time that the balancer's host spent for each request, kernel included.",
+		Title: "Latency, spread and evenness",
+		Lead:  "Percentiles of the clients' latency; spreads are the lowest and the highest repeat.",
 	}
 	if slices.ContainsFunc(s.points(), func(p *point) bool { return p.Evenness.N > 0 || p.Idle > 0 }) {
 		sh.Notes = append(sh.Notes, "Busiest over idlest: how many more connections the busiest backend had than the idlest.")
@@ -249,8 +267,11 @@ func evennessCell(_ *group, p *point, _ int) string {
 	return percentMore(p.Evenness.Median)
 }
 
+// cpuPart names a part, and the metrics of its CPU use.
+type cpuPart struct{ Name, Cores, PerRequest string }
+
 // cpuParts are the parts whose CPU time is read, in the order of a request.
-var cpuParts = []struct{ Name, Cores, PerRequest string }{
+var cpuParts = []cpuPart{
 	{"Clients", results.ClientCPUCores, results.ClientCPUUsPerRequest},
 	{"Switch", results.SwitchCPUCores, results.SwitchCPUUsPerRequest},
 	{"Balancer", results.BalancerCPUCores, results.BalancerCPUUsPerRequest},
@@ -259,12 +280,15 @@ var cpuParts = []struct{ Name, Cores, PerRequest string }{
 
 // partSheet shows who used the machine.
 func partSheet(s *section) sheet {
+	if !s.hasParts() {
+		return sheet{}
+	}
 	fields := []field{subjectField(s)}
 	fields = append(fields, placeFields(s)...)
 	for _, part := range cpuParts {
-		fields = append(fields, metricField(part.Name, "cores", part.Cores))
+		fields = append(fields, fixed(metricField(part.Name, "cores", part.Cores), 2))
 	}
-	fields = append(fields, metricField("Idle", "cores", results.IdleCPUCores))
+	fields = append(fields, fixed(metricField("Idle", "cores", results.IdleCPUCores), 2))
 	for _, part := range cpuParts {
 		fields = append(fields, metricField(part.Name, "µs/request", part.PerRequest))
 	}
@@ -275,6 +299,13 @@ func partSheet(s *section) sheet {
 	}
 	sh.fill(s, fields)
 	return sh
+}
+
+// hasParts says whether the CPU time of more than the balancer was read.
+func (s *section) hasParts() bool {
+	return slices.ContainsFunc(cpuParts, func(part cpuPart) bool {
+		return part.PerRequest != results.BalancerCPUUsPerRequest && (s.has(part.PerRequest) || s.has(part.Cores))
+	})
 }
 
 // restSheet shows every metric that has no column elsewhere.
@@ -314,15 +345,18 @@ func (s *section) isPackets() bool { return s.has(results.NsPerPacket) }
 // packetSheets are the tables of `jeoul bench packets`: a row for every
 // subject and set of parameters, by hook.
 func packetSheets(s *section) []sheet {
-	fields := []field{subjectField(s)}
+	fields := []field{{
+		column: column{Title: "Subject"},
+		cell:   func(_ *group, p *point, _ int) string { return p.marked(clean(p.Subject)) },
+	}}
 	for _, name := range slices.SortedFunc(slices.Values(slices.Concat(s.Varying, s.Own)), compareNames) {
 		fields = append(fields, paramField(s, name))
 	}
 	fields = append(fields,
-		metricField("Per packet", "ns", results.NsPerPacket),
-		spreadField("Spread", results.NsPerPacket),
-		metricField("Net of empty", "ns", results.NsNetOfEmpty),
-		metricField("× empty", "", results.RatioToEmpty),
+		fixed(metricField("Per packet", "ns", results.NsPerPacket), 1),
+		fixed(spreadField("Spread", results.NsPerPacket), 1),
+		fixed(metricField("Net of empty", "ns", results.NsNetOfEmpty), 1),
+		fixed(metricField("× empty", "", results.RatioToEmpty), 2),
 		field{column: column{Title: "Net × one flow", Numeric: true}, cell: func(_ *group, p *point, _ int) string {
 			r, ok := ratioOf(p, s.oneFlow(p), results.NsNetOfEmpty)
 			if !ok {
@@ -363,18 +397,22 @@ func (s *section) oneFlow(p *point) *point {
 	return nil
 }
 
-// bySubject regroups a section: a group a hook, its subjects together.
+// bySubject regroups a section: a group a hook, in the order in which hooks
+// were measured first, with each subject's points together.
 func (s *section) bySubject() *section {
 	r := *s
 	r.Groups = nil
 	byHook := map[value]*group{}
-	for _, p := range s.points() {
-		hook := p.Params[paramHook]
+	for _, t := range s.trials {
+		hook := toParams(t.Params)[paramHook]
 		if byHook[hook] == nil {
-			byHook[hook] = &group{Params: p.Params.only([]string{paramHook})}
+			byHook[hook] = &group{Params: toParams(t.Params).only([]string{paramHook})}
 			r.Groups = append(r.Groups, byHook[hook])
 		}
-		byHook[hook].Points = append(byHook[hook].Points, p)
+	}
+	for _, p := range s.points() {
+		g := byHook[p.Params[paramHook]]
+		g.Points = append(g.Points, p)
 	}
 	for _, g := range r.Groups {
 		slices.SortStableFunc(g.Points, func(a, b *point) int {
@@ -385,72 +423,6 @@ func (s *section) bySubject() *section {
 		})
 	}
 	return &r
-}
-
-// invalidSheet lists every point that has invalid trials, with the reason.
-func invalidSheet(trials []results.Trial) *sheet {
-	return noteSheet(trials, false, sheet{
-		Title: "Points that could not be measured",
-		Lead:  "These trials were planned, and are in no figure, table or chart above.",
-	}, "Reason")
-}
-
-// remarkSheet lists what was noted of valid trials.
-func remarkSheet(trials []results.Trial) *sheet {
-	return noteSheet(trials, true, sheet{
-		Title: "Notes on valid trials",
-		Lead:  "These trials count; a reader should know this of them.",
-	}, "Note")
-}
-
-// noteSheet collects the notes of valid or of invalid trials, the repeats of a
-// point with the same note in one row. It is nil if there is nothing to say.
-func noteSheet(trials []results.Trial, valid bool, sh sheet, head string) *sheet {
-	sh.Columns = []column{{Title: "Subject"}, {Title: "Load"}, {Title: "Parameters"}, {Title: "Repeats"}, {Title: head}}
-	type row struct {
-		cells   []string
-		repeats []string
-	}
-	rows := map[string]*row{}
-	var order []string
-	for _, t := range trials {
-		notes := cleanAll(t.Notes)
-		if t.Valid != valid || (valid && len(notes) == 0) {
-			continue
-		}
-		note := strings.Join(notes, "; ")
-		if note == "" {
-			note = "no reason was recorded"
-		}
-		p := toParams(t.Params)
-		key := fmt.Sprintf("%q %q %q %q", t.Subject, t.Load, p.key(), note)
-		if rows[key] == nil {
-			rows[key] = &row{cells: []string{clean(t.Subject), clean(t.Load), cmp.Or(p.text(), missing), "", note}}
-			order = append(order, key)
-		}
-		rows[key].repeats = append(rows[key].repeats, fmt.Sprint(t.Repeat))
-	}
-	if len(order) == 0 {
-		return nil
-	}
-	var lines []line
-	for _, key := range order {
-		r := rows[key]
-		r.cells[3] = strings.Join(r.repeats, ", ")
-		lines = append(lines, line{Cells: r.cells})
-	}
-	sh.Groups = [][]line{lines}
-	return &sh
-}
-
-func cleanAll(texts []string) []string {
-	var out []string
-	for _, t := range texts {
-		if t = strings.TrimSpace(clean(t)); t != "" {
-			out = append(out, t)
-		}
-	}
-	return out
 }
 
 // publishedSheet is a document's table as it is printed there.

@@ -38,12 +38,24 @@ func Terminal(w io.Writer, run *results.Run) error {
 	for _, l := range d.Loads {
 		t.heading(l.Title, '-')
 		t.paragraph("", l.Constant)
+		var aside []string
 		for i := range l.Sheets {
-			t.sheet(&l.Sheets[i])
+			if sh := &l.Sheets[i]; sh.Aside {
+				aside = append(aside, "“"+sh.Title+"”")
+			} else {
+				t.sheet(sh)
+			}
+		}
+		if len(aside) > 0 {
+			fmt.Fprintln(t.w)
+			t.paragraph("", "The Markdown and HTML forms also have the tables "+list(aside)+".")
 		}
 	}
 	t.section(d.Invalid)
 	t.section(d.Remarks)
+	if d.Evidence != nil {
+		t.paragraph("", "\nThe Markdown and HTML forms also say how the saturated part was told, trial by trial.")
+	}
 	if p := d.Published; p != nil {
 		t.section(&p.sheet)
 		t.paragraph("", "Source: "+p.Source)
@@ -95,7 +107,7 @@ func (t *textWriter) section(sh *sheet) {
 func (t *textWriter) sheet(sh *sheet) {
 	fmt.Fprintf(t.w, "\n%s\n", sh.Title)
 	t.paragraph("", sh.Lead)
-	tw := newTable(sh, func(s string) string { return s })
+	tw := newTable(sh, column.stacked, func(s string) string { return s })
 	tw.SetStyle(terminalStyle())
 	fmt.Fprintln(t.w, tw.Render())
 	for _, n := range sh.Notes {
@@ -109,18 +121,20 @@ func terminalStyle() table.Style {
 	s.Name = "jeoul"
 	s.Options.DrawBorder = false
 	s.Options.SeparateColumns = false
+	s.Box.PaddingLeft, s.Box.PaddingRight = "", "  "
 	s.Format.Header = text.FormatDefault
 	s.Format.HeaderVAlign = text.VAlignBottom
 	return s
 }
 
-// newTable turns a sheet into a table; escape makes a cell safe for its form.
-func newTable(sh *sheet, escape func(string) string) table.Writer {
+// newTable turns a sheet into a table; title writes a column's head, and escape
+// makes a text safe for its form.
+func newTable(sh *sheet, title func(column) string, escape func(string) string) table.Writer {
 	tw := table.NewWriter()
 	var head table.Row
 	var configs []table.ColumnConfig
 	for i, c := range sh.Columns {
-		head = append(head, escape(c.head()))
+		head = append(head, escape(title(c)))
 		cfg := table.ColumnConfig{Number: i + 1}
 		if c.Numeric {
 			cfg.Align, cfg.AlignHeader = text.AlignRight, text.AlignRight
@@ -149,8 +163,19 @@ func newTable(sh *sheet, escape func(string) string) table.Writer {
 
 // head is the column's title with its unit.
 func (c column) head() string {
+	title := strings.ReplaceAll(c.Title, softHyphen, "")
 	if c.Unit == "" {
-		return c.Title
+		return title
 	}
-	return c.Title + ", " + c.Unit
+	return title + ", " + c.Unit
+}
+
+// stacked is the column's title in several short lines, the unit last.
+func (c column) stacked() string {
+	breaks := strings.NewReplacer(softHyphen, "-\n", " ", "\n", "-", "-\n")
+	title := strings.Replace(breaks.Replace(c.Title), "×\n", "× ", 1)
+	if c.Unit != "" {
+		title += "\n" + c.Unit
+	}
+	return title
 }

@@ -4,7 +4,6 @@ package report
 
 import (
 	"fmt"
-	"math"
 	"slices"
 	"strings"
 
@@ -70,7 +69,7 @@ func (s span) text(format func(float64) string) string {
 	if low == high {
 		return low
 	}
-	return strings.TrimSuffix(low, " ×") + " to " + high
+	return strings.TrimSuffix(low, " ×") + "–" + high
 }
 
 // spans are the ratios of a contender over all groups.
@@ -124,23 +123,66 @@ func verdictOn(s *section, contender string) string {
 	sp := spansOf(ps, rate)
 	var served []string
 	if sp.toProxy.n > 0 {
-		served = append(served, fmt.Sprintf("%s %s's %s", sp.toProxy.text(times), proxySubject, noun))
+		served = append(served, fmt.Sprintf("%s the %s of %s", sp.toProxy.text(times), noun, s.chosen(ps, proxySubject)))
 	}
 	if sp.toBaseline.n > 0 {
-		served = append(served, fmt.Sprintf("%s %s's", sp.toBaseline.text(times), baselineSubject))
+		what := "that"
+		if len(served) == 0 {
+			what = "the " + noun
+		}
+		served = append(served, fmt.Sprintf("%s %s of %s", sp.toBaseline.text(times), what, baselineSubject))
 	}
 	if len(served) == 0 {
 		return fmt.Sprintf("%s served %s %s; neither %s nor %s was measured, so there is nothing to hold it against.",
-			clean(contender), rangeOf(ps, rate), noun, baselineSubject, proxySubject)
+			s.chosen(ps, contender), rangeOf(ps, rate), noun, baselineSubject, proxySubject)
 	}
-	text := fmt.Sprintf("%s served %s", clean(contender), strings.Join(served, " and "))
+	text := fmt.Sprintf("%s served %s", s.chosen(ps, contender), strings.Join(served, " and "))
 	if sp.tied > 0 && sp.tied == sp.toBaseline.n {
 		text += fmt.Sprintf(" (no difference from %s beyond the spread)", baselineSubject)
 	}
 	if sp.cpu.n > 0 {
-		text += fmt.Sprintf("; its CPU time per request is %s of %s's", strings.TrimSuffix(sp.cpu.text(fraction), " of"), proxySubject)
+		text += fmt.Sprintf("; its CPU time per request is %s of %s's", sp.cpu.text(fraction), proxySubject)
 	}
 	return text + overPoints(len(ps)) + "."
+}
+
+// chosen names the subject, and which of its variants the pairs took.
+func (s *section) chosen(ps []pair, subject string) string {
+	name := clean(subject)
+	var varying []string
+	for _, own := range s.Own {
+		if s.variesWithin(subject, own) {
+			varying = append(varying, own)
+		}
+	}
+	if len(varying) == 0 {
+		return name
+	}
+	if len(ps) == 1 {
+		if p := ps[0].of(subject); p != nil {
+			return fmt.Sprintf("%s (%s, its best)", name, p.Params.only(varying).text())
+		}
+	}
+	var variants []string
+	for _, p := range s.points() {
+		if v := p.Params.only(varying).text(); p.Subject == subject && !slices.Contains(variants, v) {
+			variants = append(variants, v)
+		}
+	}
+	if len(variants) < 2 {
+		return name
+	}
+	return fmt.Sprintf("%s (best of %s)", name, list(variants))
+}
+
+// of returns the pair's point of a subject, or nil.
+func (p pair) of(subject string) *point {
+	for _, q := range []*point{p.contender, p.baseline, p.proxy} {
+		if q != nil && q.Subject == subject {
+			return q
+		}
+	}
+	return nil
 }
 
 // overPoints says over how many points a range goes.
@@ -166,43 +208,114 @@ func saturationVerdict(s *section) string {
 	for _, name := range s.Subjects {
 		var words []string
 		for _, p := range s.points() {
-			if p.Subject == name && p.Saturated != "" {
-				words = append(words, p.Saturated)
+			if p.Subject == name {
+				words = append(words, p.saturated...)
 			}
 		}
-		slices.Sort(words)
-		words = slices.Compact(words)
 		if len(words) > 0 {
-			parts = append(parts, clean(name)+" "+strings.Join(words, " / "))
+			parts = append(parts, clean(name)+" "+tally(words, true))
 		}
 	}
 	if len(parts) == 0 {
 		return ""
 	}
-	return "the saturated part was: " + strings.Join(parts, "; ") + "."
+	return "what was saturated, by trials: " + strings.Join(parts, "; ") +
+		". Where that is not the balancer, its requests/s are a lower bound."
 }
+
+// packetCost is what packets of one kind cost a subject in one of its variants.
+type packetCost struct {
+	subject, variant string
+	// few and many are the ranges of net costs with the fewest and the most
+	// flows, growth that of their ratios.
+	few, many, growth   span
+	fewFlows, manyFlows value
+	foreign             bool
+}
+
+// name returns the subject with its variant.
+func (c packetCost) name() string {
+	if c.variant == "" {
+		return clean(c.subject)
+	}
+	return clean(c.subject) + " · " + c.variant
+}
+
+// packetCosts sums up the contenders' costs, packets that are not the
+// balancer's apart from the others.
+func packetCosts(s *section) []*packetCost {
+	var costs []*packetCost
+	for _, p := range s.bySubject().points() {
+		if !p.has(results.NsNetOfEmpty) || !slices.Contains(s.contenders(), p.Subject) {
+			continue
+		}
+		foreign := p.Params[paramPackets].word == foreignPackets
+		variant := ""
+		if !foreign {
+			variant = p.Params.only([]string{paramScheduler}).text()
+		}
+		i := slices.IndexFunc(costs, func(c *packetCost) bool {
+			return c.subject == p.Subject && c.variant == variant && c.foreign == foreign
+		})
+		if i < 0 {
+			i = len(costs)
+			costs = append(costs, &packetCost{subject: p.Subject, variant: variant, foreign: foreign})
+		}
+		costs[i].add(s, p)
+	}
+	return costs
+}
+
+// add counts a point in.
+func (c *packetCost) add(s *section, p *point) {
+	flows := distinct(s.trials, paramFlows)
+	c.fewFlows, c.manyFlows = flows[0], flows[len(flows)-1]
+	at := p.Params[paramFlows]
+	net := p.Stats[results.NsNetOfEmpty].Median
+	if at == c.fewFlows {
+		c.few.add(net, true)
+	}
+	if at == c.manyFlows {
+		c.many.add(net, true)
+		if one := s.oneFlow(p); one != p {
+			c.growth.add(ratioOf(p, one, results.NsNetOfEmpty))
+		}
+	}
+}
+
+// withFlows says with how many flows, where that was a parameter.
+func withFlows(v value) string {
+	if !v.numeric {
+		return ""
+	}
+	return " with " + describe(paramFlows, v)
+}
+
+func nanoseconds(v float64) string { return decimal(v, 1) }
 
 // packetVerdict says what the data plane costs.
 func packetVerdict(s *section) []string {
 	var sentences []string
-	for _, name := range s.contenders() {
-		var net, growth span
-		for _, p := range s.points() {
-			if p.Subject != name || !p.has(results.NsNetOfEmpty) {
-				continue
-			}
-			net.add(p.Stats[results.NsNetOfEmpty].Median, true)
-			if one := s.oneFlow(p); one != p {
-				growth.add(ratioOf(p, one, results.NsNetOfEmpty))
-			}
+	for _, c := range packetCosts(s) {
+		text := c.name()
+		if c.foreign {
+			text += " passes a packet that is not its own for"
+		} else {
+			text += " forwards a packet for"
 		}
-		if net.n == 0 {
+		var costs []string
+		if c.few.n > 0 {
+			costs = append(costs, c.few.text(nanoseconds)+" ns"+withFlows(c.fewFlows))
+		}
+		if c.many.n > 0 && c.fewFlows != c.manyFlows {
+			costs = append(costs, c.many.text(nanoseconds)+" ns"+withFlows(c.manyFlows))
+		}
+		if len(costs) == 0 {
 			continue
 		}
-		text := fmt.Sprintf("%s costs %s ns a packet net of an empty program%s",
-			clean(name), net.text(func(v float64) string { return decimal(v, 1) }), overPoints(net.n))
-		if growth.n > 0 {
-			text += fmt.Sprintf("; with more flows it costs %s its one-flow figure", growth.text(times))
+		text += " " + list(costs) + ", net of an empty program"
+		if c.growth.n > 0 {
+			text += fmt.Sprintf(" (%s its one-flow figure)", c.growth.text(times))
 		}
 		sentences = append(sentences, text+".")
 	}
@@ -211,14 +324,13 @@ func packetVerdict(s *section) []string {
 
 // cards are the verdicts of a load in figures.
 func cards(s *section, colours *palette) []card {
+	if s.isPackets() {
+		return packetCards(s, colours)
+	}
 	var out []card
 	for _, name := range s.contenders() {
 		c := card{Subject: clean(name), Load: clean(s.Load), ink: colours.subject(name)}
-		if s.isPackets() {
-			c.Figures = packetFigures(s, name)
-		} else {
-			c.Figures = loadFigures(s, name)
-		}
+		c.Figures = loadFigures(s, name)
 		if len(c.Figures) > 0 {
 			out = append(out, c)
 		}
@@ -242,16 +354,24 @@ func loadFigures(s *section, name string) []figureText {
 	return f
 }
 
-func packetFigures(s *section, name string) []figureText {
-	low, high := math.Inf(1), math.Inf(-1)
-	for _, p := range s.points() {
-		if p.Subject == name && p.has(results.NsNetOfEmpty) {
-			v := p.Stats[results.NsNetOfEmpty].Median
-			low, high = min(low, v), max(high, v)
+// packetCards are the verdicts of `jeoul bench packets` in figures.
+func packetCards(s *section, colours *palette) []card {
+	var out []card
+	for _, c := range packetCosts(s) {
+		if c.foreign {
+			continue
 		}
+		k := card{Subject: c.name(), Load: "net of an empty program", ink: colours.subject(c.subject)}
+		if c.few.n > 0 {
+			k.Figures = append(k.Figures, figureText{c.few.text(nanoseconds) + " ns", "a packet" + withFlows(c.fewFlows)})
+		}
+		if c.many.n > 0 && c.fewFlows != c.manyFlows {
+			k.Figures = append(k.Figures, figureText{c.many.text(nanoseconds) + " ns", "a packet" + withFlows(c.manyFlows)})
+		}
+		if c.growth.n > 0 {
+			k.Figures = append(k.Figures, figureText{c.growth.text(times), "its one-flow figure"})
+		}
+		out = append(out, k)
 	}
-	if math.IsInf(low, 0) {
-		return nil
-	}
-	return []figureText{{span{low, high, 1}.text(func(v float64) string { return decimal(v, 1) }) + " ns", "a packet, net of an empty program"}}
+	return out
 }

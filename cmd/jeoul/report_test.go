@@ -1,0 +1,132 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"bytes"
+	"context"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+const fixture = "../../internal/report/testdata/l2dsr-bmt.json"
+
+// TestReport writes each form, chosen by the file's ending or by a flag.
+func TestReport(t *testing.T) {
+	tests := []struct {
+		name string
+		args []string
+		file string
+		want string
+	}{
+		{"html", []string{"-o", "r.html"}, "r.html", "<!DOCTYPE html>"},
+		{"markdown", []string{"-o", "r.md"}, "r.md", "# L2DSR"},
+		{"text", []string{"-o", "r.txt"}, "r.txt", "\nL2DSR"},
+		{"flag", []string{"-o", "r.out", "--format", "html"}, "r.out", "<!DOCTYPE html>"},
+		{"chart", []string{"--chart", "r.svg"}, "r.svg", "<svg "},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			dir := t.TempDir()
+			args := append([]string{"report", absolute(t, fixture)}, test.args...)
+			t.Chdir(dir)
+			var stdout, stderr bytes.Buffer
+			if code := execute(context.Background(), args, &stdout, &stderr); code != exitOK {
+				t.Fatalf("exit status %d: %s", code, &stderr)
+			}
+			data, err := os.ReadFile(test.file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if !bytes.HasPrefix(data, []byte(test.want)) {
+				t.Errorf("%s begins with %.60q, want %q", test.file, data, test.want)
+			}
+		})
+	}
+}
+
+// TestReportErrors checks that whatever is wrong, nothing is written and what
+// was there stays.
+func TestReportErrors(t *testing.T) {
+	whole, err := os.ReadFile(fixture)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const noTrials = `{"schema":1,"suite":"s","started":"2025-01-01T00:00:00Z","environment":{},"trials":[]}`
+	tests := []struct {
+		name, input string
+		args        []string
+		want        string
+	}{
+		{"truncated", string(whole[:len(whole)/2]), []string{"-o", "out.html"}, "ends in the middle"},
+		{"not JSON", "requests/s: 12", []string{"-o", "out.html"}, "not JSON"},
+		{"foreign JSON", `{"name":"npm"}`, []string{"-o", "out.html"}, "schema"},
+		{"no such file", "", []string{"-o", "out.html"}, "no such file"},
+		{"unknown ending", string(whole), []string{"-o", "out.pdf"}, "--format"},
+		{"unknown form", string(whole), []string{"--format", "pdf"}, "--format"},
+		{"nothing to draw", noTrials, []string{"--chart", "out.html"}, "no valid trial"},
+		{"no such directory", string(whole), []string{"-o", "none/out.html"}, "none"},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			t.Chdir(t.TempDir())
+			if test.input != "" {
+				write(t, "results.json", test.input)
+			}
+			write(t, "out.html", "kept")
+			var stdout, stderr bytes.Buffer
+			code := execute(context.Background(), append([]string{"report", "results.json"}, test.args...), &stdout, &stderr)
+			if code == exitOK || !strings.Contains(stderr.String(), test.want) {
+				t.Errorf("exit status %d, error %q; want a failure that says %q", code, &stderr, test.want)
+			}
+			if kept, err := os.ReadFile("out.html"); err != nil || string(kept) != "kept" {
+				t.Errorf("the old report is now %q, %v", kept, err)
+			}
+			if files, _ := filepath.Glob("*out*"); len(files) != 1 {
+				t.Errorf("files left: %q", files)
+			}
+		})
+	}
+}
+
+// TestReportToPipe checks that what is no file is written to, not replaced.
+func TestReportToPipe(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "pipe")
+	if err := unix.Mkfifo(path, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	// Open for both ways, so that neither end waits for the other.
+	pipe, err := os.OpenFile(path, os.O_RDWR, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer pipe.Close()
+	if err := replace(path, []byte("report")); err != nil {
+		t.Fatal(err)
+	}
+	got := make([]byte, len("report"))
+	if _, err := io.ReadFull(pipe, got); err != nil || string(got) != "report" {
+		t.Errorf("the pipe has %q, %v", got, err)
+	}
+}
+
+func absolute(t *testing.T, path string) string {
+	t.Helper()
+	abs, err := filepath.Abs(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return abs
+}
+
+func write(t *testing.T, path, text string) {
+	t.Helper()
+	if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
+}
