@@ -51,14 +51,16 @@ func (c *Changes) AddAddress(link string, addr netip.Addr, opt AddressOptions) e
 	if err != nil {
 		return fmt.Errorf("%s: %w", doing, err)
 	}
-	if there {
-		if !c.ours(index, addr) {
-			c.noteKept(link, addr)
-		}
-		return nil
-	}
 	ch := change{Kind: kindAddress, Link: link, Index: index, Address: addr}
-	err = c.make(ch, func() (bool, error) { return c.addAddress(ch, opt) })
+	switch ours := c.ours(index, addr); {
+	case there && !ours:
+		c.noteKept(link, addr)
+	case !there && ours:
+		// Somebody has removed it since; it is in the journal already.
+		_, err = c.addAddress(ch, opt)
+	case !there:
+		err = c.make(ch, func() (bool, error) { return c.addAddress(ch, opt) })
+	}
 	if err != nil {
 		return fmt.Errorf("%s: %w", doing, err)
 	}
@@ -116,12 +118,16 @@ func (c *Changes) RemoveAddress(link string, addr netip.Addr) error {
 	if c.closed {
 		return fmt.Errorf("take address %s off %s: %w", addr, link, errClosed)
 	}
-	for _, ch := range c.journal.changes {
-		if ch.Kind == kindAddress && ch.Link == link && ch.Address == addr {
-			if err := c.undoAddress(ch, ""); err != nil {
-				return err
-			}
-			return c.journal.forget(ch)
+	// More than one, if the link was removed and made anew in between.
+	for _, ch := range slices.Clone(c.journal.changes) {
+		if ch.Kind != kindAddress || ch.Link != link || ch.Address != addr {
+			continue
+		}
+		if err := c.undoAddress(ch, ""); err != nil {
+			return err
+		}
+		if err := c.journal.forget(ch); err != nil {
+			return err
 		}
 	}
 	return nil

@@ -320,6 +320,59 @@ func TestRemoveAddress(t *testing.T) {
 	same(t, "after", untouched, look(t, ns))
 }
 
+// An address that is put back after somebody has removed it, or on a link that
+// was made anew, is one address still.
+func TestAddressAgain(t *testing.T) {
+	ns := testenv.Namespace(t)
+	ends := []testenv.End{{Namespace: ns, Name: "eth0"}, {Namespace: ns, Name: "eth1"}}
+	c := open(t, ns, t.TempDir())
+	for range 2 {
+		testenv.Veth(t, ends[0], ends[1])
+		eth0 := &netlink.Device{LinkAttrs: netlink.LinkAttrs{Name: "eth0"}}
+		if err := c.AddAddress("eth0", vip4, hostnet.AddressOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		testenv.In(t, ns, func() error {
+			return netlink.AddrDel(eth0, &netlink.Addr{IPNet: netlink.NewIPNet(vip4.AsSlice())})
+		})
+		if err := c.AddAddress("eth0", vip4, hostnet.AddressOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		if links, err := c.Links(vip4); err != nil || !cmp.Equal(links, []string{"eth0"}) {
+			t.Fatalf("Links = %q, %v", links, err)
+		}
+		testenv.In(t, ns, func() error { return netlink.LinkDel(eth0) })
+	}
+	testenv.Veth(t, ends[0], ends[1])
+	if err := errors.Join(c.AddAddress("eth0", vip4, hostnet.AddressOptions{}), c.RemoveAddress("eth0", vip4)); err != nil {
+		t.Fatal(err)
+	}
+	if links, err := c.Links(vip4); err != nil || links != nil {
+		t.Errorf("after RemoveAddress: Links = %q, %v", links, err)
+	}
+	// What is now there is somebody else's.
+	testenv.In(t, ns, func() error {
+		eth0, err := netlink.LinkByName("eth0")
+		if err != nil {
+			return err
+		}
+		return netlink.AddrAdd(eth0, &netlink.Addr{IPNet: netlink.NewIPNet(vip4.AsSlice())})
+	})
+	if links, err := c.Links(vip4); err != nil || !cmp.Equal(links, []string{"eth0"}) {
+		t.Errorf("Links = %q, %v", links, err)
+	}
+	if err := c.Close(); err != nil {
+		t.Fatal(err)
+	}
+	found := false
+	for _, a := range look(t, ns).Addresses {
+		found = found || strings.HasPrefix(a, vip4.String())
+	}
+	if !found {
+		t.Error("somebody else's address was removed")
+	}
+}
+
 func TestTwoNamespacesDoNotDisturbEachOther(t *testing.T) {
 	a, b := testenv.Namespace(t), testenv.Namespace(t)
 	dir := t.TempDir()

@@ -29,7 +29,7 @@ var (
 func Announce(link string, addr netip.Addr) error {
 	doing := fmt.Sprintf("announce %s on %s", addr, link)
 	addr = key(addr)
-	if !addr.IsValid() || addr.IsUnspecified() || addr.IsLoopback() || addr.IsMulticast() {
+	if !addr.IsValid() || addr.IsUnspecified() || addr.IsLoopback() || addr.IsMulticast() || addr == broadcast4 {
 		return fmt.Errorf("%s: it %w", doing, ErrBadAddress)
 	}
 	nic, err := ethernet(link)
