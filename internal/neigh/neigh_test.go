@@ -110,6 +110,7 @@ func (l *pair) onPeer(f func(netlink.Link) error) {
 
 // families runs a test for both.
 func families(t *testing.T, test func(t *testing.T, peer, absent netip.Addr)) {
+	testenv.Root(t)
 	t.Run("IPv4", func(t *testing.T) { test(t, peer4, absent4) })
 	t.Run("IPv6", func(t *testing.T) { test(t, peer6, absent6) })
 }
