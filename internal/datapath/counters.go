@@ -5,6 +5,7 @@ package datapath
 import (
 	"fmt"
 	"strings"
+	"sync"
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/btf"
@@ -59,8 +60,12 @@ var outcomeHelp = map[xdpOutcome]string{
 }
 
 // outcomeNames reads the names from the program's own type information, so
-// that the list has one home.
-func outcomeNames(spec *ebpf.CollectionSpec) ([]string, error) {
+// that the list has one home. It reads once: the information never changes.
+var outcomeNames = sync.OnceValues(func() ([]string, error) {
+	spec, err := xdpProgram.load()
+	if err != nil {
+		return nil, fmt.Errorf("reading the embedded eBPF program: %v", err)
+	}
 	var outcome *btf.Enum
 	if err := spec.Types.TypeByName("outcome", &outcome); err != nil {
 		return nil, fmt.Errorf("reading the outcomes' names from the eBPF object: %v", err)
@@ -72,7 +77,7 @@ func outcomeNames(spec *ebpf.CollectionSpec) ([]string, error) {
 		}
 	}
 	return names, nil
-}
+})
 
 // ledger corrects what the maps say: an index that changes its owner starts
 // from 0, and a map that was replaced is not forgotten.
@@ -139,11 +144,7 @@ func (d *Datapath) Counters() (Counters, error) {
 }
 
 func readOutcomes(m *ebpf.Map) ([]OutcomeCount, error) {
-	spec, err := xdpProgram.load()
-	if err != nil {
-		return nil, fmt.Errorf("reading the embedded eBPF program: %v", err)
-	}
-	names, err := outcomeNames(spec)
+	names, err := outcomeNames()
 	if err != nil {
 		return nil, err
 	}
