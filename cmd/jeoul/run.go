@@ -115,7 +115,7 @@ func (p *parts) open(ctx context.Context, cfg *config.Config, stateDir string, l
 		return err
 	}
 	if p.changes, err = hostnet.Open(stateDir, journalName(cfg.Interface)); err != nil {
-		return err
+		return fmt.Errorf("balance on %s: %w", cfg.Interface, err)
 	}
 	for _, event := range p.changes.Events() {
 		log.Info(event.String())

@@ -22,7 +22,7 @@ var (
 	ErrInUse = errors.New("another process answers there")
 	// ErrNotRunning: nobody answers on the socket.
 	ErrNotRunning = errors.New("no daemon answers there")
-	// ErrNoRights: the caller may not use the socket.
+	// ErrNoRights: the caller may not make the socket, or not use it.
 	ErrNoRights = errors.New("permission denied")
 )
 
@@ -33,9 +33,15 @@ const socketMode fs.FileMode = 0o660
 
 // Listen opens the unix socket at path. What a dead process left there is
 // removed; a socket on which somebody answers (ErrInUse), and a file that is
-// not a socket, are left alone. Closing the listener removes the socket.
+// not a socket, are left alone. Closing the listener removes the socket. Errors:
+// ErrInUse, ErrNoRights.
 func Listen(ctx context.Context, path string) (net.Listener, error) {
-	doing := func(err error) error { return fmt.Errorf("listen on the unix socket %s: %w", path, err) }
+	doing := func(err error) error {
+		if errors.Is(err, fs.ErrPermission) {
+			err = fmt.Errorf("%w; run as root, or choose a socket in a directory of your own", ErrNoRights)
+		}
+		return fmt.Errorf("listen on the unix socket %s: %w", path, err)
+	}
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return nil, doing(err)
 	}

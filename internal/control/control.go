@@ -177,6 +177,7 @@ func (c *Controller) welcome() {
 	attachment := c.opt.DataPlane.Attachment()
 	c.opt.Log.Info(fmt.Sprintf("balancing on %s in %s", c.link.Name, attachment), "why", attachment.Reason)
 	c.describe(c.cfg)
+	c.tellMoves(nil)
 	if !c.link.Up {
 		c.opt.Log.Warn(downMessage(c.link.Name))
 	}

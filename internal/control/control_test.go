@@ -120,6 +120,7 @@ func TestNeighboursKnownAtStart(t *testing.T) {
 		w.found("192.0.2.1", 1)
 		stop := w.run(w.controller(web))
 		w.expect(started[0], "apply web: web01=1 web02=-", started[2], started[3])
+		w.expectLog("backend web01 (192.0.2.1) of web is at 02:00:00:00:00:01")
 		time.Sleep(settle)
 		w.expect()
 		stop()

@@ -119,7 +119,7 @@ func (c *Controller) replace(cfg *config.Config) error {
 	c.describe(cfg)
 	c.tellMoves(wasMACs)
 	c.announceVIPs()
-	c.timers.silence.Reset(silence)
+	c.timers.silence.Reset(0) // who has not answered by now was waited for
 	return nil
 }
 

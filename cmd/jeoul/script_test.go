@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"flag"
+	"os"
+	"testing"
+
+	"github.com/rogpeppe/go-internal/testscript"
+
+	"github.com/jeoul/jeoul/internal/testenv"
+)
+
+var update = flag.Bool("update", false, "rewrite what the scripts compare with")
+
+// TestMain makes this test binary the program `jeoul` of the scripts.
+func TestMain(m *testing.M) {
+	testscript.Main(m, map[string]func(){"jeoul": main})
+}
+
+// TestScripts runs testdata/script/*.txtar: the program as a person types it.
+func TestScripts(t *testing.T) {
+	testscript.Run(t, testscript.Params{
+		Dir:           "testdata/script",
+		UpdateScripts: *update,
+	})
+}
+
+// TestRootScripts runs testdata/root/*.txtar, whose commands make network
+// namespaces of their own.
+func TestRootScripts(t *testing.T) {
+	testenv.Root(t)
+	for _, program := range []string{"ip", "unshare", "setpriv", "curl", "nginx"} {
+		testenv.Program(t, program)
+	}
+	testscript.Run(t, testscript.Params{
+		Dir:           "testdata/root",
+		UpdateScripts: *update,
+		Setup: func(env *testscript.Env) error {
+			env.Vars = append(env.Vars, "PATH="+os.Getenv("PATH"))
+			return nil
+		},
+	})
+}
