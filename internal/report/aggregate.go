@@ -70,7 +70,7 @@ type point struct {
 	// Idle is the largest number of backends that served nothing in a trial.
 	Idle int
 	// Shares holds each backend's connections relative to an equal share
-	// (1 is exactly that), summed over the valid trials.
+	// (1 is exactly that), in the valid trial of median unevenness.
 	Shares []float64
 }
 
@@ -235,6 +235,7 @@ func newPoint(trials []results.Trial) *point {
 	values := map[string][]float64{}
 	var evenness []float64
 	var parts []string
+	var all []shares
 	for _, t := range trials {
 		if !t.Valid {
 			continue
@@ -253,14 +254,16 @@ func newPoint(trials []results.Trial) *point {
 		if ok {
 			evenness = append(evenness, more)
 		}
-		p.Shares = addShares(p.Shares, t.Backends)
+		if counted, ok := newShares(t.Backends); ok {
+			all = append(all, counted)
+		}
 	}
 	for name, v := range values {
 		p.Stats[name] = summarize(v)
 	}
 	p.Evenness = summarize(evenness)
 	p.saturated, p.Saturated = parts, tally(parts, false)
-	p.Shares = relative(p.Shares)
+	p.Shares = typical(all)
 	return p
 }
 
@@ -287,36 +290,38 @@ func unevenness(backends []results.Backend) (percent float64, idle int, ok bool)
 	return (float64(most)/float64(least) - 1) * 100, 0, true
 }
 
-// addShares adds a trial's connections to the sums, backend by backend. A
-// trial with another number of backends than the first is left out: its
-// backends are not the same ones.
-func addShares(sums []float64, backends []results.Backend) []float64 {
-	if sums == nil {
-		sums = make([]float64, len(backends))
-	}
-	if len(sums) != len(backends) {
-		return sums
-	}
-	for i, b := range backends {
-		sums[i] += float64(b.Connections)
-	}
-	return sums
+// shares are the backends of one trial.
+type shares struct {
+	// of holds each backend's connections relative to an equal share.
+	of         []float64
+	unevenness float64
 }
 
-// relative divides every sum by the mean of all.
-func relative(sums []float64) []float64 {
+// newShares returns a trial's shares; ok is false where nothing was counted.
+func newShares(backends []results.Backend) (s shares, ok bool) {
 	var total float64
-	for _, v := range sums {
-		total += v
+	for _, b := range backends {
+		total += float64(b.Connections)
 	}
 	if total == 0 {
+		return s, false
+	}
+	mean := total / float64(len(backends))
+	for _, b := range backends {
+		s.of = append(s.of, float64(b.Connections)/mean)
+	}
+	s.unevenness = slices.Max(s.of) - slices.Min(s.of)
+	return s, true
+}
+
+// typical returns the shares of the trial in the middle when ordered by
+// unevenness; of two in the middle, the more even one.
+func typical(all []shares) []float64 {
+	if len(all) == 0 {
 		return nil
 	}
-	mean := total / float64(len(sums))
-	for i := range sums {
-		sums[i] /= mean
-	}
-	return sums
+	slices.SortStableFunc(all, func(a, b shares) int { return cmp.Compare(a.unevenness, b.unevenness) })
+	return all[(len(all)-1)/2].of
 }
 
 // tally joins the distinct words, the most frequent first: "balancer", or

@@ -77,6 +77,7 @@ func (m mark) values() []float64 {
 // Sizes in pixels.
 const (
 	fontSize    = 11.5
+	tickSize    = 10.5
 	rowHeight   = 23
 	headHeight  = 28
 	barWidth    = 13
@@ -228,6 +229,12 @@ func (c *chart) share(v float64) float64 {
 	return plot.LinearScale{}.Normalize(low, high, v)
 }
 
+// axisWidth returns how long the axis is.
+func (c *chart) axisWidth(width float64) vg.Length {
+	left, right := c.margins(width)
+	return vg.Length(width) - left - right
+}
+
 // positions returns each row's place on the vertical axis, in pixels below the
 // top, and the height of all.
 func (c *chart) positions(width float64) (at []float64, total float64) {
@@ -252,7 +259,7 @@ func (c *chart) plot(width float64) *plot.Plot {
 	p.Y.Min, p.Y.Max = -total, 0
 	p.Y.Padding, p.Y.Width = 0, 0
 	p.Y.Tick.Marker = plot.ConstantTicks(nil)
-	c.axis(p)
+	c.axis(p, width)
 	if c.HasReference {
 		p.Add(segment(c.Reference, -total, c.Reference, 0, inkQuiet, 1))
 	}
@@ -268,16 +275,16 @@ func (c *chart) plot(width float64) *plot.Plot {
 }
 
 // axis styles the horizontal axis and its grid.
-func (c *chart) axis(p *plot.Plot) {
+func (c *chart) axis(p *plot.Plot, width float64) {
 	p.X.Min, p.X.Max = c.bounds()
 	p.X.Padding, p.X.Width, p.X.Tick.Length, p.X.Tick.Width = 0, 0, 4, 0
-	p.X.Tick.Label = style(10.5, inkQuiet, false, atMiddle)
+	p.X.Tick.Label = style(tickSize, inkQuiet, false, atMiddle)
 	p.X.Tick.Label.YAlign = draw.YTop
 	p.X.Label.Text = c.Axis
-	p.X.Label.TextStyle = style(10.5, inkQuiet, false, atMiddle)
+	p.X.Label.TextStyle = style(tickSize, inkQuiet, false, atMiddle)
 	p.X.Label.TextStyle.YAlign = draw.YBottom
 	p.X.Label.Padding = 4
-	p.X.Tick.Marker = ticks{log: c.Log, percent: c.Percent}
+	p.X.Tick.Marker = ticks{log: c.Log, percent: c.Percent, room: c.axisWidth(width)}
 	if c.Log {
 		p.X.Scale = plot.LogScale{}
 	}
@@ -348,15 +355,30 @@ func logCeil(v float64) float64 {
 	return e * 10
 }
 
-// ticks places marks on an axis and writes numbers as a reader would.
-type ticks struct{ log, percent bool }
+// ticks places marks on an axis and writes numbers as a reader would. Labels
+// that do not fit into room make it take fewer.
+type ticks struct {
+	log, percent bool
+	room         vg.Length
+}
 
 // Ticks implements plot.Ticker.
 func (t ticks) Ticks(low, high float64) []plot.Tick {
 	if t.log {
-		return logTicks(low, high)
+		return t.logarithmic(low, high)
 	}
-	step := tickStep(high - low)
+	var out []plot.Tick
+	for _, divisions := range []float64{3, 2, 1} {
+		out = t.every(tickStep((high-low)/divisions), low, high)
+		if t.fits(out) {
+			break
+		}
+	}
+	return out
+}
+
+// every marks the multiples of step.
+func (t ticks) every(step, low, high float64) []plot.Tick {
 	var out []plot.Tick
 	for i := math.Ceil(low / step); i*step <= high; i++ {
 		tick := plot.Tick{Value: i * step, Label: short(i*step, max(math.Abs(low), math.Abs(high)))}
@@ -368,37 +390,53 @@ func (t ticks) Ticks(low, high float64) []plot.Tick {
 	return out
 }
 
-// tickStep returns 1, 2 or 5 times the power of ten that gives a range three
-// to seven marks. gonum's own ticks are as few as two.
-func tickStep(span float64) float64 {
-	e := math.Pow(10, math.Floor(math.Log10(span/3)))
+// tickStep returns the largest 1, 2 or 5 times a power of ten up to v. gonum's
+// own ticks are as few as two on an axis.
+func tickStep(v float64) float64 {
+	e := math.Pow(10, math.Floor(math.Log10(v)))
 	for _, f := range []float64{5, 2} {
-		if f*e <= span/3 {
+		if f*e <= v {
 			return f * e
 		}
 	}
 	return e
 }
 
-// logTicks marks 1, 2 and 5 times the powers of ten, or only the powers where
-// there are many of them.
-func logTicks(low, high float64) []plot.Tick {
-	decades := math.Log10(high / low)
-	steps := []float64{1, 2, 5}
-	if decades > 2.5 {
-		steps = []float64{1}
+// logarithmic marks 1, 2 and 5 times the powers of ten, or the powers only, or
+// every few of them.
+func (t ticks) logarithmic(low, high float64) []plot.Tick {
+	if out := decades(low, high, 1, 1, 2, 5); t.fits(out) {
+		return out
 	}
-	every := math.Ceil(decades / 8)
+	for every := 1.0; ; every++ {
+		if out := decades(low, high, every, 1); len(out) < 2 || t.fits(out) {
+			return out
+		}
+	}
+}
+
+// decades marks the given multiples of every few powers of ten.
+func decades(low, high, every float64, multiples ...float64) []plot.Tick {
 	var out []plot.Tick
 	for e := math.Floor(math.Log10(low)); e <= math.Ceil(math.Log10(high)); e++ {
-		for _, f := range steps {
+		for _, f := range multiples {
 			v := f * math.Pow(10, e)
-			if v >= low*0.999 && v <= high*1.001 && math.Mod(e, max(every, 1)) == 0 {
+			if v >= low*0.999 && v <= high*1.001 && math.Mod(e, every) == 0 {
 				out = append(out, plot.Tick{Value: v, Label: short(v, high)})
 			}
 		}
 	}
 	return out
+}
+
+// fits says whether the marks' labels have room beside each other.
+func (t ticks) fits(marks []plot.Tick) bool {
+	var need vg.Length
+	s := style(tickSize, inkQuiet, false, atStart)
+	for _, m := range marks {
+		need += s.Width(m.Label)*labelSlack + 2*gap
+	}
+	return need <= t.room || t.room == 0
 }
 
 // plotters returns what draws a row's marks.

@@ -4,6 +4,7 @@ package report
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -20,12 +21,14 @@ type document struct {
 	Verdict     []string
 	Cards       []card
 	Environment []fact
-	Loads       []loadPart
-	Invalid     *sheet
-	Remarks     *sheet
-	Evidence    *sheet
-	Published   *published
-	Reading     []paragraph
+	// Laboratory are facts about it that a figure depends on.
+	Laboratory []string
+	Loads      []loadPart
+	Invalid    *sheet
+	Remarks    *sheet
+	Evidence   *sheet
+	Published  *published
+	Reading    []paragraph
 }
 
 // card is a verdict in figures, for the top of the page.
@@ -61,6 +64,7 @@ func newDocument(run *results.Run) *document {
 		Asked:       asked(run, sections),
 		Warnings:    warnings(run),
 		Environment: environment(run),
+		Laboratory:  cleanAll(run.Environment.Notes),
 		Invalid:     invalidSheet(sections),
 		Remarks:     remarkSheet(sections),
 		Evidence:    evidenceSheet(sections),
@@ -70,7 +74,7 @@ func newDocument(run *results.Run) *document {
 	for _, s := range sections {
 		d.Verdict = append(d.Verdict, verdict(s)...)
 		d.Cards = append(d.Cards, cards(s, colours)...)
-		part := loadPart{Title: clean(s.Load), Constant: s.Constant.text(), section: s}
+		part := loadPart{Title: s.title(), Constant: s.Constant.text(), section: s}
 		if s.isPackets() {
 			part.Sheets = packetSheets(s)
 		} else {
@@ -165,7 +169,11 @@ func environment(run *results.Run) []fact {
 		add("Memory", bytesText(float64(e.MemoryBytes)))
 	}
 	add("Kernel", e.Kernel)
-	add("Programs", pairs(e.Versions))
+	versions := maps.Clone(e.Versions)
+	if versions["kernel"] == e.Kernel {
+		delete(versions, "kernel") // It has a line of its own.
+	}
+	add("Programs", pairs(versions))
 	add("Source", e.Commit)
 	add("Limits", pairs(e.Limits))
 	if !run.Started.IsZero() {
@@ -176,9 +184,6 @@ func environment(run *results.Run) []fact {
 		add("Measured", when)
 	}
 	add("Command", run.Command)
-	for _, n := range e.Notes {
-		add("Note", n)
-	}
 	return facts
 }
 

@@ -98,7 +98,6 @@ func latencyChart(s *section, colours *palette) figure {
 			}
 		}
 	}
-	decimals := decimalsFor(values)
 	c := &chart{Axis: "latency, ms", Kind: dots, Legend: []legendEntry{
 		{Name: "p50", Ink: inkQuiet}, {Name: "p99", Ink: inkQuiet, Hollow: true},
 	}}
@@ -116,7 +115,7 @@ func latencyChart(s *section, colours *palette) figure {
 			if r.Value != "" {
 				r.Value += " – "
 			}
-			r.Value += decimal(v, decimals)
+			r.Value += significant(v)
 			r.Marks = append(r.Marks, mark{Value: v, Ink: colours.subject(p.Subject), Hollow: m == results.LatencyMsP99})
 		}
 		return r
@@ -164,17 +163,25 @@ func evennessChart(s *section, colours *palette) figure {
 		if len(p.Shares) < 2 {
 			continue
 		}
-		r := chartRow{Label: clean(p.Label), Value: evennessCell(nil, p, 0)}
+		r := chartRow{Label: clean(p.Label), Value: unevennessOf(p.Shares)}
 		for _, v := range p.Shares {
 			r.Marks = append(r.Marks, mark{Value: v * 100, Ink: colours.subject(p.Subject)})
 		}
 		c.Rows = append(c.Rows, r)
 	}
-	caption := "A dot is a backend, over all repeats. Behind it: how many more connections the busiest had than the idlest."
+	caption := "A dot is a backend, in the repeat of median unevenness. Behind them: how many more connections the busiest had than the idlest."
 	if at := g.Params.only(s.Varying).text(); at != "" {
 		caption = "At " + at + ". " + caption
 	}
 	return figure{"How evenly backends were used", caption, c}
+}
+
+// unevennessOf says by how much the largest share exceeds the smallest.
+func unevennessOf(shares []float64) string {
+	if least := slices.Min(shares); least > 0 {
+		return percentMore((slices.Max(shares)/least - 1) * 100)
+	}
+	return "some idle"
 }
 
 // fullest returns the group with the most points, the last of several.

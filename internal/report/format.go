@@ -58,6 +58,19 @@ func decimalsFor(values []float64) int {
 	return d
 }
 
+// significant formats v with about three significant digits.
+func significant(v float64) string {
+	switch a := math.Abs(v); {
+	case a >= 100:
+		return decimal(v, 0)
+	case a >= 10:
+		return decimal(v, 1)
+	case a >= 0.01 || a == 0:
+		return decimal(v, 2)
+	}
+	return fmt.Sprintf("%.2g", v)
+}
+
 // times formats a ratio: "1.92 ×".
 func times(r float64) string { return ratioText(r) + " ×" }
 

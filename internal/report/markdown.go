@@ -53,6 +53,10 @@ func Markdown(w io.Writer, run *results.Run) error {
 			m.items(p.Notes)
 		}
 	}
+	if len(d.Laboratory) > 0 {
+		fmt.Fprint(m.w, "\n## The laboratory\n\n")
+		m.items(d.Laboratory)
+	}
 	if len(d.Reading) > 0 {
 		fmt.Fprint(m.w, "\n## How to read this\n\n")
 		for _, p := range d.Reading {

@@ -47,6 +47,7 @@ var known = []paramInfo{
 	{Name: paramConcurrency, Title: "Concur\u00ADrency", Text: func(v string) string { return v + " concurrent" }},
 	{Name: "requests", Title: "Requests asked", Text: counted("request")},
 	{Name: paramFileBytes, Title: "File size", Text: func(v string) string { return v + " file" }},
+	{Name: "duration_seconds", Title: "Duration", Text: func(v string) string { return v + " s long" }},
 	{Name: "clients", Title: "Clients", Text: counted("client")},
 	{Name: "backends", Title: "Backends", Text: counted("backend")},
 	{Name: paramThreads, Title: "Threads", Own: true, Text: counted("thread")},

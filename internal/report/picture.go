@@ -51,7 +51,7 @@ func pictured(s *section) []figure {
 
 // footing says in a line what the picture's figures are of.
 func footing(run *results.Run, s *section) string {
-	parts := []string{clean(s.Load)}
+	parts := []string{s.title()}
 	if !s.isPackets() {
 		if g := s.fullest(); g != nil && len(s.Varying) > 0 {
 			parts = append(parts, g.Params.only(s.Varying).text())
@@ -103,6 +103,6 @@ func writePicture(w io.Writer, run *results.Run, s *section, figs []figure) erro
 <style>svg{%s}@media(prefers-color-scheme:dark){svg{%s}}text{font-family:%s;font-variant-numeric:tabular-nums}</style>
 <rect width="100%%" height="100%%" rx="10" style="fill:var(--paper)"/>
 %s</svg>
-`, pictureWidth, height, pictureWidth, html.EscapeString(title(run)+": "+clean(s.Load)), declarations(false), declarations(true), svgFont, body)
+`, pictureWidth, height, pictureWidth, html.EscapeString(title(run)+": "+s.title()), declarations(false), declarations(true), svgFont, body)
 	return err
 }

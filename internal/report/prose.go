@@ -22,11 +22,25 @@ func reading(sections []*section, published bool) []paragraph {
 	return out
 }
 
+// loadTitles say in words what the load generators do as the suites use them.
+var loadTitles = map[string]string{
+	"ab":  "New connections (ab)",
+	"wrk": "Kept connections (wrk)",
+}
+
+// title is the load's name, in words where they are known.
+func (s *section) title() string {
+	if title, ok := loadTitles[s.Load]; ok {
+		return title
+	}
+	return clean(s.Load)
+}
+
 var loadReading = []paragraph{
 	{"Closed loop", "A client sends its next request when the last one is answered. A slow subject is therefore offered less, and its latency looks better than it would under a fixed rate of arrivals: throughput and latency are two sides of the same figure, about concurrency ÷ requests/s."},
 	{"Shared cores", "Clients, switch, balancer and servers run on the cores of one machine. A subject that needs less CPU leaves more for the others and so serves more requests: ratios depend on how much the rest costs, and on separate machines they would differ. The balancer's CPU time per request carries over best."},
 	{"Saturated", "The part that was out of CPU, or refused work, while others still had room. Where it is not the balancer, the requests/s are a lower bound of what that subject could do. “none” means that no part was short, “unknown” that the probes did not tell."},
-	{"Medians and spread", "Repeats of different subjects are interleaved, so a slow minute of the machine touches all of them. A difference smaller than the spread is no difference."},
+	{"Medians and spread", "Repeats of different subjects are interleaved, so a slow minute of the machine touches all of them. A difference smaller than the spread is no difference: “within the spread” stands behind a ratio if the repeats of the two overlap at every point."},
 }
 
 var publishedReading = paragraph{"Published figures", "They are a document's, measured on other machines: shapes compare, numbers do not. Its latency may mean something else, too; ours is what clients waited."}

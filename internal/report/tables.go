@@ -124,6 +124,14 @@ func metricField(title, unit, metric string) field {
 	}
 }
 
+// latencyField shows a percentile with the decimals that the median needs, so
+// that all of a row's agree.
+func latencyField(title, metric string) field {
+	f := metricField(title, "ms", metric)
+	f.figure = metricField("", "", results.LatencyMsP50).figure
+	return f
+}
+
 // fixed gives a field a number of decimals that does not depend on its figures.
 func fixed(f field, decimals int) field {
 	of := f.cell
@@ -231,10 +239,10 @@ func waitSheet(s *section) sheet {
 	fields := []field{subjectField(s)}
 	fields = append(fields, placeFields(s)...)
 	fields = append(fields,
-		metricField("p50", "ms", results.LatencyMsP50),
-		metricField("p90", "ms", results.LatencyMsP90),
-		metricField("p99", "ms", results.LatencyMsP99),
-		metricField("Max", "ms", results.LatencyMsMax),
+		latencyField("p50", results.LatencyMsP50),
+		latencyField("p90", results.LatencyMsP90),
+		latencyField("p99", results.LatencyMsP99),
+		latencyField("Max", results.LatencyMsMax),
 		spreadField("Spread of "+noun, rate),
 		spreadField("Spread of CPU", results.BalancerCPUUsPerRequest),
 		field{column: column{Title: "CPU × " + proxySubject, Numeric: true}, cell: func(g *group, p *point, _ int) string {

@@ -64,6 +64,12 @@ func Terminal(w io.Writer, run *results.Run) error {
 			t.paragraph("* ", n)
 		}
 	}
+	if len(d.Laboratory) > 0 {
+		t.heading("The laboratory", '-')
+		for _, n := range d.Laboratory {
+			t.paragraph("* ", n)
+		}
+	}
 	if len(d.Reading) > 0 {
 		t.heading("How to read this", '-')
 		for _, p := range d.Reading {

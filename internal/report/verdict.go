@@ -17,7 +17,7 @@ type pair struct {
 }
 
 // contenders are the subjects that the verdict is about: our own, or, in a run
-// without any, all but the baselines.
+// without any, all but the baselines, or else the proxy.
 func (s *section) contenders() []string {
 	var own, others []string
 	for _, name := range s.Subjects {
@@ -29,8 +29,11 @@ func (s *section) contenders() []string {
 			others = append(others, name)
 		}
 	}
-	if len(own) > 0 {
+	switch {
+	case len(own) > 0:
 		return own
+	case len(others) == 0 && s.measured(proxySubject):
+		return []string{proxySubject}
 	}
 	return others
 }
@@ -72,11 +75,19 @@ func (s span) text(format func(float64) string) string {
 	return strings.TrimSuffix(low, " ×") + "–" + high
 }
 
+// tie says so where the repeats overlap in all groups.
+func (s span) tie(groups int) string {
+	if s.n == 0 || groups < s.n {
+		return ""
+	}
+	return " (within the spread)"
+}
+
 // spans are the ratios of a contender over all groups.
 type spans struct {
 	toBaseline, toProxy, cpu span
-	// tied counts the groups where the ranges of contender and baseline overlap.
-	tied int
+	// baselineTied and proxyTied count the groups where the repeats overlap.
+	baselineTied, proxyTied int
 }
 
 func spansOf(ps []pair, rate string) spans {
@@ -87,17 +98,21 @@ func spansOf(ps []pair, rate string) spans {
 		if r, ok := ratioOf(p.contender, p.proxy, results.BalancerCPUUsPerRequest); ok && r > 0 {
 			sp.cpu.add(r, true)
 		}
-		if p.baseline != nil && p.contender.Stats[rate].N > 1 && p.contender.Stats[rate].overlaps(p.baseline.Stats[rate]) {
-			sp.tied++
-		}
+		sp.baselineTied += b2i(tied(p.contender, p.baseline, rate))
+		sp.proxyTied += b2i(tied(p.contender, p.proxy, rate))
 	}
 	return sp
+}
+
+// tied says whether the repeats of two points overlap.
+func tied(a, b *point, metric string) bool {
+	return b != nil && a.Stats[metric].N > 1 && b.Stats[metric].N > 1 && a.Stats[metric].overlaps(b.Stats[metric])
 }
 
 // verdict says in sentences what the figures of a load show.
 func verdict(s *section) []string {
 	if !slices.ContainsFunc(s.points(), func(p *point) bool { return p.Valid > 0 }) {
-		return []string{fmt.Sprintf("%s: no valid trial, so nothing to judge; the reasons are listed below.", clean(s.Load))}
+		return []string{fmt.Sprintf("%s: no valid trial, so nothing to judge; the reasons are listed below.", s.title())}
 	}
 	if s.isPackets() {
 		return packetVerdict(s)
@@ -105,11 +120,11 @@ func verdict(s *section) []string {
 	var sentences []string
 	for _, name := range s.contenders() {
 		if v := verdictOn(s, name); v != "" {
-			sentences = append(sentences, clean(s.Load)+": "+v)
+			sentences = append(sentences, s.title()+": "+v)
 		}
 	}
 	if v := saturationVerdict(s); v != "" {
-		sentences = append(sentences, clean(s.Load)+": "+v)
+		sentences = append(sentences, s.title()+": "+v)
 	}
 	return sentences
 }
@@ -121,25 +136,27 @@ func verdictOn(s *section, contender string) string {
 		return ""
 	}
 	sp := spansOf(ps, rate)
-	var served []string
-	if sp.toProxy.n > 0 {
-		served = append(served, fmt.Sprintf("%s the %s of %s", sp.toProxy.text(times), noun, s.chosen(ps, proxySubject)))
+	if contender == proxySubject {
+		sp.toProxy, sp.cpu = span{}, span{}
 	}
-	if sp.toBaseline.n > 0 {
+	var served []string
+	add := func(to span, ties int, subject string) {
+		if to.n == 0 {
+			return
+		}
 		what := "that"
 		if len(served) == 0 {
 			what = "the " + noun
 		}
-		served = append(served, fmt.Sprintf("%s %s of %s", sp.toBaseline.text(times), what, baselineSubject))
+		served = append(served, fmt.Sprintf("%s %s of %s%s", to.text(times), what, s.chosen(ps, subject), to.tie(ties)))
 	}
+	add(sp.toProxy, sp.proxyTied, proxySubject)
+	add(sp.toBaseline, sp.baselineTied, baselineSubject)
 	if len(served) == 0 {
 		return fmt.Sprintf("%s served %s %s; neither %s nor %s was measured, so there is nothing to hold it against.",
 			s.chosen(ps, contender), rangeOf(ps, rate), noun, baselineSubject, proxySubject)
 	}
 	text := fmt.Sprintf("%s served %s", s.chosen(ps, contender), strings.Join(served, " and "))
-	if sp.tied > 0 && sp.tied == sp.toBaseline.n {
-		text += fmt.Sprintf(" (no difference from %s beyond the spread)", baselineSubject)
-	}
 	if sp.cpu.n > 0 {
 		text += fmt.Sprintf("; its CPU time per request is %s of %s's", sp.cpu.text(fraction), proxySubject)
 	}
@@ -220,7 +237,7 @@ func saturationVerdict(s *section) string {
 		return ""
 	}
 	return "what was saturated, by trials: " + strings.Join(parts, "; ") +
-		". Where that is not the balancer, its requests/s are a lower bound."
+		". Only where that is the balancer, its requests/s are its ceiling."
 }
 
 // packetCost is what packets of one kind cost a subject in one of its variants.
@@ -329,7 +346,7 @@ func cards(s *section, colours *palette) []card {
 	}
 	var out []card
 	for _, name := range s.contenders() {
-		c := card{Subject: clean(name), Load: clean(s.Load), ink: colours.subject(name)}
+		c := card{Subject: clean(name), Load: s.title(), ink: colours.subject(name)}
 		c.Figures = loadFigures(s, name)
 		if len(c.Figures) > 0 {
 			out = append(out, c)
@@ -341,12 +358,15 @@ func cards(s *section, colours *palette) []card {
 func loadFigures(s *section, name string) []figureText {
 	rate, _, noun := s.rate()
 	sp := spansOf(s.pairs(name), rate)
+	if name == proxySubject {
+		sp.toProxy, sp.cpu = span{}, span{}
+	}
 	var f []figureText
 	if sp.toProxy.n > 0 {
-		f = append(f, figureText{sp.toProxy.text(times), noun + " of " + proxySubject})
+		f = append(f, figureText{sp.toProxy.text(times), noun + " of " + proxySubject + sp.toProxy.tie(sp.proxyTied)})
 	}
 	if sp.toBaseline.n > 0 {
-		f = append(f, figureText{sp.toBaseline.text(times), noun + " of " + baselineSubject})
+		f = append(f, figureText{sp.toBaseline.text(times), noun + " of " + baselineSubject + sp.toBaseline.tie(sp.baselineTied)})
 	}
 	if sp.cpu.n > 0 {
 		f = append(f, figureText{sp.cpu.text(fraction), "balancer CPU per request of " + proxySubject})
