@@ -23,6 +23,7 @@ type commands struct {
 	Run     runCmd     `cmd:"" help:"Balance the services of a configuration file, until SIGINT or SIGTERM; SIGHUP reads the file again."`
 	Agent   agentCmd   `cmd:"" help:"Prepare this host as a backend: accept packets for a VIP without answering ARP or NDP for it."`
 	Status  statusCmd  `cmd:"" help:"Show services, backends and counters of a running balancer."`
+	Bench   benchCmd   `cmd:"" help:"Weigh load balancers."`
 	Report  reportCmd  `cmd:"" help:"Make tables, charts and a page from the results of a run."`
 	Version versionCmd `cmd:"" help:"Show the version of jeoul and of what it runs on."`
 }
@@ -69,7 +70,13 @@ func execute(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 		return fail(stderr, usageError(err), exitUsage)
 	}
 	if err := command.Run(); err != nil {
-		return fail(stderr, err, exitError)
+		code := exitError
+		// An error may know better, as that of an interrupted run does.
+		var coder kong.ExitCoder
+		if errors.As(err, &coder) {
+			code = coder.ExitCode()
+		}
+		return fail(stderr, err, code)
 	}
 	return exitOK
 }

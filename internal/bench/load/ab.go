@@ -25,9 +25,10 @@ const (
 	abRequestsPerSecond = 200_000
 )
 
-func (ab) Name() string  { return "ab" }
-func (ab) Timed() bool   { return true }
-func (ab) Counted() bool { return true }
+func (ab) Name() string        { return "ab" }
+func (ab) VersionFlag() string { return "-V" }
+func (ab) Timed() bool         { return true }
+func (ab) Counted() bool       { return true }
 
 func (ab) Obstacle(share Share, limits probe.Limits) string {
 	if share.Concurrency > abMaxConcurrency {
@@ -85,7 +86,7 @@ func (k ab) Parse(share Share, stdout []byte) (*Outcome, error) {
 		return nil, fmt.Errorf("%w: ab wrote no table of percentiles: %w", ErrOutput, err)
 	}
 	defer file.Close()
-	points, err := parsePercentiles(file)
+	points, err := parsePercentiles(file, report.Complete)
 	if err != nil {
 		return nil, err
 	}

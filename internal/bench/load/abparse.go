@@ -94,7 +94,11 @@ func parseAB(text []byte) (abReport, error) {
 // parsePercentiles reads the file that `ab -e` writes: a header, and for each
 // percentage the time within which that share of the requests was served, in
 // milliseconds with three decimals. Its error wraps ErrOutput.
-func parsePercentiles(text io.Reader) ([]quantile, error) {
+//
+// For percentage i of n requests ab takes entry ⌊0.5 + n·i/100⌋ of its sorted
+// table, counted from 0. With fewer than 50 requests that is n for the highest
+// percentages, one behind the end, where it finds 0: those rows are left out.
+func parsePercentiles(text io.Reader, requests uint64) ([]quantile, error) {
 	reader := csv.NewReader(text)
 	reader.FieldsPerRecord = 2
 	if _, err := reader.Read(); err != nil {
@@ -113,6 +117,9 @@ func parsePercentiles(text io.Reader) ([]quantile, error) {
 		ms, errMs := strconv.ParseFloat(record[1], 64)
 		if errPercent != nil || errMs != nil {
 			return nil, fmt.Errorf("%w: ab's table of percentiles has a row %q", ErrOutput, record)
+		}
+		if percent < 100 && 0.5+float64(requests)*percent/100 >= float64(requests) {
+			continue
 		}
 		points = append(points, quantile{percent: percent, us: ms * 1e3})
 	}

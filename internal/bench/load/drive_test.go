@@ -22,6 +22,7 @@ import (
 type shell struct{ script string }
 
 func (shell) Name() string                        { return "shell" }
+func (shell) VersionFlag() string                 { return "" }
 func (shell) Timed() bool                         { return true }
 func (shell) Counted() bool                       { return true }
 func (shell) Obstacle(Share, probe.Limits) string { return "" }

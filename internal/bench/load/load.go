@@ -15,6 +15,8 @@ import (
 type Kind interface {
 	// Name is the kind's name in a suite, and the program's.
 	Name() string
+	// VersionFlag makes the program tell its version.
+	VersionFlag() string
 	// Timed and Counted say whether the generator can stop after a time and
 	// after a number of requests.
 	Timed() bool

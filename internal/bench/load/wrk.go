@@ -25,9 +25,10 @@ var wrkScript []byte
 // bounds wrk's table of latencies.
 const wrkTimeoutSeconds = 10
 
-func (wrk) Name() string  { return "wrk" }
-func (wrk) Timed() bool   { return true }
-func (wrk) Counted() bool { return false }
+func (wrk) Name() string        { return "wrk" }
+func (wrk) VersionFlag() string { return "-v" }
+func (wrk) Timed() bool         { return true }
+func (wrk) Counted() bool       { return false }
 
 func (wrk) Obstacle(share Share, limits probe.Limits) string { return obstacle("wrk", share, limits) }
 

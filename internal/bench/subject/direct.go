@@ -31,8 +31,9 @@ func (r runningDirect) Target(i int) netip.AddrPort {
 	return netip.AddrPortFrom(servers[i%len(servers)].IPv4, r.setup.Port)
 }
 
-func (runningDirect) Cores() float64             { return 0 }
-func (runningDirect) Stop(context.Context) error { return nil }
+func (runningDirect) Cores() float64                { return 0 }
+func (runningDirect) Quiesce(context.Context) error { return nil }
+func (runningDirect) Stop(context.Context) error    { return nil }
 
 func (r runningDirect) Notes() []string {
 	if clients, servers := len(r.setup.Lab.Clients), len(r.setup.Lab.Servers); clients%servers != 0 {

@@ -45,7 +45,7 @@ func (haproxyHTTP) Params() []Param {
 }
 
 func (haproxyHTTP) Versions(ctx context.Context) (map[string]string, error) {
-	version, err := Version(ctx, "haproxy", "-v")
+	version, err := probe.Version(ctx, "haproxy", "-v")
 	return map[string]string{"haproxy": version}, err
 }
 
@@ -158,10 +158,14 @@ func (r *runningHAProxy) Notes() []string {
 	}, "; ")}
 }
 
+// Quiesce ends the process; the VIP goes on answering for what it left.
+func (r *runningHAProxy) Quiesce(ctx context.Context) error { return r.process.stop(ctx) }
+
 func (r *runningHAProxy) Stop(ctx context.Context) error {
+	stopped := r.process.stop(ctx)
 	err := changeAddress(r.setup.Lab.Balancer, r.setup.Lab.VIP4, netlink.AddrDel)
 	if errors.Is(err, unix.EADDRNOTAVAIL) || errors.Is(err, lab.ErrClosed) {
 		err = nil // gone already
 	}
-	return errors.Join(err, r.process.stop(ctx))
+	return errors.Join(stopped, err)
 }

@@ -7,41 +7,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os/exec"
 	"path/filepath"
-	"regexp"
 	"strings"
 	"sync"
 	"time"
 
 	"github.com/jeoul/jeoul/internal/lab"
 )
-
-// ErrNotInstalled says that a program is not on this machine.
-var ErrNotInstalled = errors.New("not installed")
-
-var versionNumber = regexp.MustCompile(`\d+(\.\d+)+[^\s,)]*`)
-
-// programVersions bounds a program's answer about itself.
-const programVersions = 5 * time.Second
-
-// Version asks a program for its version: the first number with a dot in what
-// it prints when called with flag. (wrk calls that wrong usage and exits with
-// 1, so the exit status says nothing.) Its error wraps ErrNotInstalled.
-func Version(ctx context.Context, program, flag string) (string, error) {
-	path, err := exec.LookPath(program)
-	if err != nil {
-		return "", fmt.Errorf("%s is %w: run `make deps`, or install it from your distribution", program, ErrNotInstalled)
-	}
-	ctx, cancel := context.WithTimeout(ctx, programVersions)
-	defer cancel()
-	output, _ := exec.CommandContext(ctx, path, flag).CombinedOutput()
-	if version := versionNumber.FindString(string(output)); version != "" {
-		return version, nil
-	}
-	first, _, _ := strings.Cut(string(output), "\n")
-	return "", fmt.Errorf("asking %s for its version: it answered %q", path, first)
-}
 
 // program is a subject's process, and what it said.
 type program struct {

@@ -69,7 +69,12 @@ type Running interface {
 	Cores() float64
 	// Notes say what a reader of the figures must know of the set-up.
 	Notes() []string
-	// Stop takes the subject down and takes back what Start did.
+	// Quiesce ends the connections that the subject itself holds: a proxy's to
+	// the servers. Those of the clients may still be closing, so all addresses
+	// must go on answering.
+	Quiesce(ctx context.Context) error
+	// Stop takes the subject down, with or without Quiesce before it, and takes
+	// back what Start did.
 	Stop(ctx context.Context) error
 }
 

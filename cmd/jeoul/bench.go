@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/jeoul/jeoul/internal/bench"
+	"github.com/jeoul/jeoul/internal/report"
+	"github.com/jeoul/jeoul/internal/results"
+)
+
+// benchCmd weighs.
+type benchCmd struct {
+	Run benchRunCmd `cmd:"" help:"Build a laboratory, weigh the balancers of a suite in it, and report."`
+}
+
+// benchRunCmd runs a suite.
+type benchRunCmd struct {
+	Suite string   `arg:"" type:"path" placeholder:"SUITE" help:"The suite, in YAML, such as suites/l2dsr-bmt.yaml."`
+	Quick bool     `help:"Run the suite's short form."`
+	Only  []string `placeholder:"SUBJECT,…" help:"Leave out all subjects but these."`
+	Dir   string   `name:"output" short:"o" type:"path" placeholder:"DIR" help:"Where results and reports go; by default results/SUITE-TIME."`
+}
+
+// errInterrupted is how a run that was interrupted ends, for a shell.
+type errInterrupted struct{ error }
+
+// ExitCode is 128 and the number of SIGINT, as shells have it.
+func (errInterrupted) ExitCode() int { return 128 + int(unix.SIGINT) }
+
+// Run runs the suite, reports what it measured, and says where that lies.
+func (c *benchRunCmd) Run(ctx context.Context) error {
+	suite, err := bench.LoadSuite(c.Suite)
+	if err != nil {
+		return err
+	}
+	executable, err := os.Executable()
+	if err != nil {
+		return fmt.Errorf("finding this program's own file: %w", err)
+	}
+	dir := c.Dir
+	if dir == "" {
+		dir = filepath.Join("results", suite.Name+"-"+time.Now().Format("20060102-150405"))
+	}
+	_, notTerminal := unix.IoctlGetTermios(int(os.Stderr.Fd()), unix.TCGETS)
+	version, commit := build()
+	run, err := bench.Run(ctx, bench.Options{
+		Suite: suite, Quick: c.Quick, Only: c.Only, Dir: dir,
+		Command: strings.Join(os.Args, " "), Version: version, Commit: commit, Executable: executable,
+		Progress: os.Stderr, Live: notTerminal == nil,
+	})
+	if run == nil || len(run.Trials) == 0 {
+		return interrupted(err)
+	}
+	// What was measured is shown whatever ended the run.
+	return interrupted(errors.Join(err, writeReports(dir, run)))
+}
+
+// interrupted gives an interrupted run the exit status of one.
+func interrupted(err error) error {
+	if errors.Is(err, bench.ErrInterrupted) {
+		return errInterrupted{err}
+	}
+	return err
+}
+
+// writeReports prints the report and puts its other forms beside the results.
+func writeReports(dir string, run *results.Run) error {
+	if err := report.Terminal(os.Stdout, run); err != nil {
+		return fmt.Errorf("printing the report: %w", err)
+	}
+	fmt.Println()
+	fmt.Println(filepath.Join(dir, bench.ResultsFile))
+	for _, form := range []struct {
+		name  string
+		write formFunc
+	}{{"report.html", report.HTML}, {"report.md", report.Markdown}} {
+		var text bytes.Buffer
+		path := filepath.Join(dir, form.name)
+		if err := form.write(&text, run); err != nil {
+			return fmt.Errorf("making %s: %w", path, err)
+		}
+		if err := results.WriteFile(path, text.Bytes()); err != nil {
+			return fmt.Errorf("writing %s: %w", path, err)
+		}
+		fmt.Println(path)
+	}
+	return nil
+}

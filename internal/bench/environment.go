@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/prometheus/procfs"
+	"golang.org/x/sys/unix"
+
+	"github.com/jeoul/jeoul/internal/bench/load"
+	"github.com/jeoul/jeoul/internal/bench/probe"
+	"github.com/jeoul/jeoul/internal/bench/subject"
+	"github.com/jeoul/jeoul/internal/lab"
+	"github.com/jeoul/jeoul/internal/results"
+)
+
+// labNotes are facts about the laboratory and the measuring that every figure
+// depends on (see package lab for the reasons of its settings).
+var labNotes = []string{
+	"all hosts are network namespaces of this one machine and share its cores",
+	"transmit checksum offload and TSO are off on clients, servers and towards the balancer (native XDP needs that), on on the balancer; GRO is on",
+	"every device's work runs in a threaded NAPI of its own, so CPU per request counts the kernel's part too, and each hop is charged to its host",
+	"congestion control is cubic",
+	"latencies are what the generators clocked, merged over all clients request by request (HdrHistogram, three digits). " +
+		"ab gives 101 percentiles per client, between which requests are spread evenly; wrk every request, with wrk's own correction " +
+		"(requests that it adds after the fact) taken out. ab's latency includes connecting, wrk's does not",
+	"requests per second are good answers divided by the time from the first client's first request to the last client's last answer",
+	"connections per backend are those that its kernel accepted (TcpPassiveOpens); wrk makes one a client more than it was asked for",
+	settleNote,
+}
+
+// environment describes the machine and the programs of a run. A program that
+// is missing is an error, before anything was built.
+func environment(ctx context.Context, form Form, options Options) (results.Environment, error) {
+	env := results.Environment{
+		Versions: map[string]string{"jeoul": options.Version},
+		Commit:   options.Commit,
+		Limits:   map[string]string{},
+	}
+	if err := machine(&env); err != nil {
+		return env, err
+	}
+	env.Versions["kernel"] = env.Kernel
+	var errs []error
+	flags := programs(form)
+	for _, program := range slices.Sorted(maps.Keys(flags)) {
+		version, err := probe.Version(ctx, program, flags[program])
+		env.Versions[program] = version
+		errs = append(errs, err)
+	}
+	for _, s := range form.Subjects {
+		if known, ok := subject.Find(s.Name); ok {
+			versions, err := known.Versions(ctx)
+			maps.Copy(env.Versions, versions)
+			errs = append(errs, err)
+		}
+	}
+	return env, errors.Join(errs...)
+}
+
+// programs are what a form needs besides its subjects' own, each with the flag
+// that makes it tell its version.
+func programs(form Form) map[string]string {
+	needed := map[string]string{"nginx": "-v"}
+	for _, l := range form.Loads {
+		if kind, ok := load.Find(l.Kind); ok {
+			needed[kind.Name()] = kind.VersionFlag()
+		}
+	}
+	return needed
+}
+
+// machine fills in what the kernel says of the machine.
+func machine(env *results.Environment) error {
+	var names unix.Utsname
+	if err := unix.Uname(&names); err != nil {
+		return fmt.Errorf("asking for the kernel's version: %w", err)
+	}
+	env.Kernel = unix.ByteSliceToString(names.Release[:])
+	proc, err := procfs.NewDefaultFS()
+	if err != nil {
+		return fmt.Errorf("describing the machine: %w", err)
+	}
+	if cpus, err := proc.CPUInfo(); err == nil && len(cpus) > 0 {
+		env.CPU = strings.TrimSpace(cpus[0].ModelName)
+	}
+	memory, err := proc.Meminfo()
+	if err != nil {
+		return fmt.Errorf("describing the machine: %w", err)
+	}
+	if memory.MemTotalBytes != nil {
+		env.MemoryBytes = *memory.MemTotalBytes
+	}
+	return nil
+}
+
+// addLimits writes down what bounded the run.
+func addLimits(env *results.Environment, limits probe.Limits) {
+	env.Cores = limits.Cores
+	env.Limits["open_files"] = strconv.FormatUint(limits.OpenFiles, 10)
+	env.Limits["cores"] = strconv.Itoa(limits.Cores)
+	env.Limits["local_ports"] = strconv.Itoa(limits.LocalPorts)
+}
+
+// addLab writes down what a reader must know of the laboratory.
+func addLab(env *results.Environment, l *lab.Lab, form Form) {
+	size := fmt.Sprintf("%d clients, %d web servers (nginx, %d workers, access log on), a file of %d bytes",
+		form.Lab.Clients, form.Lab.Servers, webWorkers, form.Web.FileBytes)
+	env.Notes = append(append([]string{size}, labNotes...), l.Notes...)
+}

@@ -1,0 +1,204 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package bench
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/netip"
+	"slices"
+	"strconv"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/jeoul/jeoul/internal/bench/load"
+	"github.com/jeoul/jeoul/internal/bench/probe"
+	"github.com/jeoul/jeoul/internal/bench/subject"
+	"github.com/jeoul/jeoul/internal/lab"
+	"github.com/jeoul/jeoul/internal/results"
+)
+
+// measurement is one trial with its subject up.
+type measurement struct {
+	runner  *runner
+	trial   Trial
+	running subject.Running
+	got     *results.Trial
+}
+
+// measure checks that the subject works, puts the load on it and writes down
+// what came of it. An error makes the trial invalid.
+func (m *measurement) measure(ctx context.Context) error {
+	if err := m.ready(ctx); err != nil {
+		return fmt.Errorf("the subject came up, but does not serve: %w", err)
+	}
+	probing := probe.New(m.runner.lab)
+	drive := load.Drive{
+		Kind: m.trial.Kind, Clients: m.clients(), Bound: m.bound(),
+		Before: probing.Begin, After: probing.End,
+	}
+	result, err := drive.Run(ctx)
+	if err != nil {
+		return err
+	}
+	m.write(result, probing.Reading())
+	return nil
+}
+
+// readyBound is how long a subject may take to serve every client after it
+// says that it is up.
+const readyBound = 5 * time.Second
+
+// ready returns nil once every client got the file through the subject.
+func (m *measurement) ready(ctx context.Context) error {
+	group, ctx := errgroup.WithContext(ctx)
+	for i, client := range m.runner.lab.Clients {
+		group.Go(func() error {
+			return poll(ctx, readyBound, func() error {
+				return probe.Ask(ctx, client, m.running.Target(i), "/"+fileName, m.trial.Form.Web.FileBytes)
+			})
+		})
+	}
+	return group.Wait()
+}
+
+func (m *measurement) clients() []load.Client {
+	var clients []load.Client
+	for i, host := range m.runner.lab.Clients {
+		share := m.trial.share(i)
+		share.URL = url(m.running.Target(i))
+		share.Dir = host.Dir
+		clients = append(clients, load.Client{Name: host.Name, Share: share, Start: starter(host)})
+	}
+	return clients
+}
+
+// url is what a person would type for the file at target.
+func url(target netip.AddrPort) string {
+	if target.Port() == 80 && target.Addr().Is4() {
+		return "http://" + target.Addr().String() + "/" + fileName
+	}
+	return "http://" + target.String() + "/" + fileName
+}
+
+// starter runs a generator on a host. It is not bound to the context, so that
+// its end is in the hands of load.Drive alone.
+func starter(host *lab.Host) func(context.Context, []string, io.Writer, io.Writer) (load.Process, error) {
+	return func(ctx context.Context, command []string, stdout, stderr io.Writer) (load.Process, error) {
+		process, err := host.Start(context.WithoutCancel(ctx), lab.Command{
+			Path: command[0], Args: command[1:], Stdout: stdout, Stderr: stderr})
+		if err != nil {
+			return nil, err
+		}
+		return process, nil
+	}
+}
+
+// Bounds on a generator.
+const (
+	// grace is what a generator may take beyond the time of its load.
+	grace = 10 * time.Second
+	// slowest is the rate, in requests per second, below which a trial that ends
+	// by a number of requests is given up.
+	slowest = 200
+)
+
+// bound is how long a generator may take.
+func (m *measurement) bound() time.Duration {
+	if m.trial.Duration > 0 {
+		return m.trial.Duration + grace
+	}
+	return time.Duration(m.trial.Requests/slowest)*time.Second + grace
+}
+
+// write puts what was measured into the trial.
+func (m *measurement) write(result *load.Result, reading probe.Reading) {
+	got := m.got
+	got.Notes = append(got.Notes, result.Problems...)
+	got.Valid = len(result.Problems) == 0 && result.Failed == 0
+	for i := range reading.Parts {
+		if reading.Parts[i].Part == results.SaturatedBalancer {
+			reading.Parts[i].Allowed = m.running.Cores()
+		}
+	}
+	part, why := probe.Saturated(reading.Parts, reading.Idle, float64(m.runner.limits.Cores))
+	got.Saturated = part
+	got.Notes = append(got.Notes, why)
+	got.Notes = append(got.Notes, m.running.Notes()...)
+	got.Notes = append(got.Notes, result.Notes...)
+	got.Notes = append(got.Notes, drops(reading)...)
+	m.writeLoad(result)
+	m.writeReading(result, reading)
+}
+
+// drops names what was dropped, which may explain what went wrong.
+func drops(reading probe.Reading) []string {
+	var notes []string
+	for _, kind := range []struct {
+		count uint64
+		what  string
+	}{
+		{reading.ListenOverflows, "connections came while a server's queue of them was full (TcpExtListenOverflows)"},
+		{reading.ListenDrops, "connections were dropped by listening sockets (TcpExtListenDrops)"},
+		{reading.DeviceDrops, "frames were dropped by devices"},
+	} {
+		if kind.count > 0 {
+			notes = append(notes, strconv.FormatUint(kind.count, 10)+" "+kind.what)
+		}
+	}
+	return notes
+}
+
+func (m *measurement) writeLoad(result *load.Result) {
+	metrics := m.got.Metrics
+	metrics[results.Requests] = float64(result.Requests)
+	metrics[results.Failed] = float64(result.Failed)
+	metrics[results.DurationSeconds] = result.Duration.Seconds()
+	if seconds := result.Duration.Seconds(); seconds > 0 {
+		metrics[results.RequestsPerSecond] = float64(result.Requests) / seconds
+	}
+	l := result.Latency
+	if l.Count() == 0 {
+		return
+	}
+	metrics[results.LatencyMsMin] = l.MinMs()
+	metrics[results.LatencyMsMean] = l.MeanMs()
+	metrics[results.LatencyMsP50] = l.Ms(50)
+	metrics[results.LatencyMsP90] = l.Ms(90)
+	metrics[results.LatencyMsP99] = l.Ms(99)
+	metrics[results.LatencyMsMax] = l.MaxMs()
+}
+
+// cpuMetrics are the two metrics of a part's CPU.
+var cpuMetrics = map[results.Part]struct{ cores, perRequest string }{
+	results.SaturatedBalancer: {results.BalancerCPUCores, results.BalancerCPUUsPerRequest},
+	results.SaturatedClient:   {results.ClientCPUCores, results.ClientCPUUsPerRequest},
+	results.SaturatedBackend:  {results.BackendCPUCores, results.BackendCPUUsPerRequest},
+	probe.PartSwitch:          {results.SwitchCPUCores, results.SwitchCPUUsPerRequest},
+}
+
+func (m *measurement) writeReading(result *load.Result, reading probe.Reading) {
+	metrics := m.got.Metrics
+	for _, part := range reading.Parts {
+		names := cpuMetrics[part.Part]
+		metrics[names.cores] = part.Cores
+		if result.Requests > 0 {
+			used := part.Cores * float64(reading.Interval.Microseconds())
+			metrics[names.perRequest] = used / float64(result.Requests)
+		}
+	}
+	metrics[results.IdleCPUCores] = reading.Idle
+	metrics[results.ContextSwitchesPerS] = reading.ContextSwitches
+	metrics[results.ListenDrops] = float64(reading.ListenDrops)
+	metrics[results.ListenOverflows] = float64(reading.ListenOverflows)
+	metrics[results.DeviceDrops] = float64(reading.DeviceDrops)
+	for i, server := range m.runner.lab.Servers {
+		m.got.Backends = append(m.got.Backends, results.Backend{
+			Name: server.Name, Address: server.IPv4.String(), Connections: reading.Connections[i]})
+	}
+	if slices.ContainsFunc(reading.Connections, func(n uint64) bool { return n == 0 }) {
+		m.got.Notes = append(m.got.Notes, "a backend had no connection at all")
+	}
+}

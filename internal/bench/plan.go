@@ -1,0 +1,177 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package bench
+
+import (
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/jeoul/jeoul/internal/bench/load"
+	"github.com/jeoul/jeoul/internal/bench/probe"
+	"github.com/jeoul/jeoul/internal/bench/subject"
+)
+
+// Point is one subject under one load with one set of parameters.
+type Point struct {
+	Subject subject.Subject
+	// Params are the subject's.
+	Params subject.Params
+	// Load is the load's name, Kind what puts it on.
+	Load string
+	Kind load.Kind
+	// Concurrency and Requests are of all clients together; Requests is 0 where
+	// Duration ends the trial.
+	Concurrency, Requests int
+	Duration              time.Duration
+	// Form is what the point shares with the others of its run.
+	Form Form
+	// Repeats is how often the point is to be measured.
+	Repeats int
+}
+
+// Trial is a point to be measured once.
+type Trial struct {
+	Point
+	// Repeat counts from 1.
+	Repeat int
+	// Obstacle says why the machine cannot carry the point; empty if it can.
+	Obstacle string
+}
+
+// Plan lists the trials of a form in the order in which they run: all points
+// once, then all a second time, and so on (A B C A B C), so that whatever
+// changes slowly on the machine meets all subjects alike. A point that the
+// limits do not allow is there once, at the front, with its obstacle.
+func Plan(form Form, limits probe.Limits) []Trial {
+	var impossible, trials []Trial
+	points := form.points()
+	most := 0
+	for _, point := range points {
+		most = max(most, point.Repeats)
+		if obstacle := point.obstacle(limits); obstacle != "" {
+			impossible = append(impossible, Trial{Point: point, Repeat: 1, Obstacle: obstacle})
+		}
+	}
+	for repeat := 1; repeat <= most; repeat++ {
+		for _, point := range points {
+			if repeat <= point.Repeats && point.obstacle(limits) == "" {
+				trials = append(trials, Trial{Point: point, Repeat: repeat})
+			}
+		}
+	}
+	return append(impossible, trials...)
+}
+
+// points lists every subject with every set of its parameters under every load
+// at every concurrency.
+func (f Form) points() []Point {
+	var points []Point
+	for _, s := range f.Subjects {
+		known, ok := subject.Find(s.Name)
+		if !ok {
+			continue // ParseSuite lets no such name through
+		}
+		for _, params := range combinations(s.Params) {
+			for _, l := range f.Loads {
+				points = append(points, f.pointsOf(known, params, l)...)
+			}
+		}
+	}
+	return points
+}
+
+func (f Form) pointsOf(s subject.Subject, params subject.Params, l Load) []Point {
+	kind, ok := load.Find(l.Kind)
+	if !ok {
+		return nil // ParseSuite lets no such kind through
+	}
+	var points []Point
+	for _, concurrency := range l.Concurrency {
+		points = append(points, Point{
+			Subject: s, Params: params, Load: l.Name, Kind: kind, Form: f, Repeats: f.repeats(l),
+			Concurrency: concurrency, Requests: l.requests(concurrency), Duration: l.Duration,
+		})
+	}
+	return points
+}
+
+// requests is how many requests all clients together make; 0 if time decides.
+func (l Load) requests(concurrency int) int {
+	if l.RequestsEach > 0 {
+		return max(l.RequestsEach*concurrency, l.MinRequests)
+	}
+	return l.Requests
+}
+
+// combinations returns every choice of one value from each list; the last
+// parameter, by name, changes fastest.
+func combinations(lists map[string][]any) []subject.Params {
+	all := []subject.Params{{}}
+	for _, name := range slices.Sorted(maps.Keys(lists)) {
+		var longer []subject.Params
+		for _, params := range all {
+			for _, value := range lists[name] {
+				with := maps.Clone(params)
+				with[name] = value
+				longer = append(longer, with)
+			}
+		}
+		all = longer
+	}
+	return all
+}
+
+// obstacle says what keeps the machine from carrying the point; empty if
+// nothing.
+func (p Point) obstacle(limits probe.Limits) string {
+	if reason := p.Subject.Obstacle(p.Params, p.Concurrency, limits); reason != "" {
+		return reason
+	}
+	// The first client has the most, if the sum does not divide.
+	if reason := p.Kind.Obstacle(p.share(0), limits); reason != "" {
+		return reason
+	}
+	return webObstacle(p, limits)
+}
+
+// share returns client i's part of the load, from 0, without its directory and
+// target.
+func (p Point) share(i int) load.Share {
+	clients := p.Form.Lab.Clients
+	share := load.Share{
+		FileBytes:   p.Form.Web.FileBytes,
+		Concurrency: part(p.Concurrency, clients, i),
+		Duration:    p.Duration,
+	}
+	if p.Requests > 0 {
+		share.Requests = max(part(p.Requests, clients, i), share.Concurrency)
+	}
+	return share
+}
+
+// part returns the i-th of n parts of total that differ by one at most.
+func part(total, n, i int) int {
+	size := total / n
+	if i < total%n {
+		size++
+	}
+	return size
+}
+
+// params returns everything that says what was measured, for the results.
+func (p Point) params() map[string]any {
+	all := map[string]any{
+		"concurrency": p.Concurrency,
+		"file_bytes":  p.Form.Web.FileBytes,
+		"backends":    p.Form.Lab.Servers,
+		"clients":     p.Form.Lab.Clients,
+	}
+	if p.Requests > 0 {
+		all["requests"] = p.Requests
+	} else {
+		all["duration_seconds"] = int(p.Duration.Seconds())
+	}
+	maps.Copy(all, p.Params)
+	return all
+}

@@ -1,0 +1,187 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/jeoul/jeoul/internal/bench/probe"
+	"github.com/jeoul/jeoul/internal/bench/subject"
+	"github.com/jeoul/jeoul/internal/lab"
+	"github.com/jeoul/jeoul/internal/results"
+)
+
+// ErrInterrupted says that a run was ended before its last trial; what it had
+// measured until then is in its results file.
+var ErrInterrupted = errors.New("interrupted")
+
+// ResultsFile is the name of a run's results in its directory.
+const ResultsFile = "results.json"
+
+// Options say how a suite is to be run.
+type Options struct {
+	Suite *Suite
+	// Quick takes the suite's short form.
+	Quick bool
+	// Only leaves out all subjects but these; none means all.
+	Only []string
+	// Dir is where the results go; it is made if it is missing.
+	Dir string
+	// Command is the command line, for the results.
+	Command string
+	// Version and Commit are those of jeoul, Executable the path of its binary.
+	Version, Commit, Executable string
+	// Progress is told how far the run is; Live says that it is a terminal.
+	Progress io.Writer
+	Live     bool
+}
+
+// Run runs a suite and returns its results, which after every trial are saved
+// in the directory. Ended by ctx, it returns ErrInterrupted and the results so
+// far. Whatever it returns, nothing that it started or changed is left.
+func Run(ctx context.Context, options Options) (*results.Run, error) {
+	form := options.Suite.Long
+	if options.Quick {
+		form = options.Suite.Quick
+	}
+	if len(options.Only) > 0 {
+		var err error
+		if form, err = form.Only(options.Only); err != nil {
+			return nil, err
+		}
+	}
+	env, err := environment(ctx, form, options)
+	if err != nil {
+		return nil, err
+	}
+	if err := errors.Join(probe.RaiseOpenFiles(), os.MkdirAll(options.Dir, 0o755)); err != nil {
+		return nil, err
+	}
+	r := &runner{
+		options: options, form: form,
+		progress: progress{to: options.Progress, live: options.Live, began: time.Now()},
+		results: &results.Run{
+			Schema: results.Schema, Suite: options.Suite.Name, Title: options.Suite.Title, Command: options.Command,
+			Quick: options.Quick, Started: time.Now(), Environment: env, Trials: []results.Trial{},
+			Published: options.Suite.Published,
+		},
+	}
+	return r.run(ctx)
+}
+
+// runner is a run on its way.
+type runner struct {
+	options  Options
+	form     Form
+	progress progress
+	results  *results.Run
+	limits   probe.Limits
+	lab      *lab.Lab
+	web      *web
+	// settled are notes on what the last trial left, for the next.
+	settled []string
+}
+
+func (r *runner) run(ctx context.Context) (*results.Run, error) {
+	err := r.inLab(ctx)
+	// Only now is everything taken down, which may have failed too.
+	r.results.Ended = time.Now()
+	if ctx.Err() != nil {
+		r.results.Interrupted = true
+		err = errors.Join(ErrInterrupted, withoutCanceled(err))
+	}
+	if len(r.results.Trials) > 0 {
+		err = errors.Join(err, r.save())
+	}
+	return r.results, err
+}
+
+// withoutCanceled drops an error that says no more than that ctx was ended.
+func withoutCanceled(err error) error {
+	if errors.Is(err, context.Canceled) {
+		return nil
+	}
+	return err
+}
+
+// inLab builds the laboratory, runs the trials in it and takes it down.
+func (r *runner) inLab(ctx context.Context) (err error) {
+	r.progress.say("building a laboratory of %d clients and %d web servers", r.form.Lab.Clients, r.form.Lab.Servers)
+	if r.lab, err = lab.New(ctx, lab.Spec{Clients: r.form.Lab.Clients, Servers: r.form.Lab.Servers}); err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, r.lab.Close()) }()
+	// On a client, for the range of local ports is the namespace's.
+	err = r.lab.Clients[0].Do(func() (err error) {
+		r.limits, err = probe.ReadLimits()
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	addLimits(&r.results.Environment, r.limits)
+	addLab(&r.results.Environment, r.lab, r.form)
+	if r.web, err = startWeb(ctx, r.lab, r.form.Web.FileBytes, r.limits); err != nil {
+		return err
+	}
+	return r.trials(ctx, Plan(r.form, r.limits))
+}
+
+func (r *runner) trials(ctx context.Context, trials []Trial) error {
+	r.progress.total = len(trials)
+	for _, t := range trials {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		r.progress.starting(t)
+		got, err := r.trial(ctx, t)
+		if err != nil {
+			return fmt.Errorf("%s: %w", name(t), err)
+		}
+		r.results.Trials = append(r.results.Trials, got)
+		if err := r.save(); err != nil {
+			return err
+		}
+		r.progress.ended(t, got)
+	}
+	return nil
+}
+
+func (r *runner) save() error { return r.results.Save(filepath.Join(r.options.Dir, ResultsFile)) }
+
+// trial measures a point once, with a subject of its own, so that no trial
+// meets what an earlier one left in it. What goes wrong with the point makes the
+// result invalid; an error means that the run cannot go on.
+func (r *runner) trial(ctx context.Context, t Trial) (results.Trial, error) {
+	got := results.Trial{
+		Subject: t.Subject.Name(), Load: t.Load, Params: t.params(), Repeat: t.Repeat,
+		Saturated: results.SaturatedUnknown, Notes: []string{}, Metrics: map[string]float64{},
+	}
+	if t.Obstacle != "" {
+		got.Notes = append(got.Notes, t.Obstacle)
+		return got, nil
+	}
+	setup := subject.Setup{Lab: r.lab, Port: servicePort, Executable: r.options.Executable}
+	running, err := t.Subject.Start(ctx, setup, t.Params)
+	if err != nil {
+		got.Notes = append(got.Notes, fmt.Sprintf("the subject could not be started: %v", err))
+		return got, ctx.Err()
+	}
+	m := &measurement{runner: r, trial: t, running: running, got: &got}
+	measured := m.measure(ctx)
+	got.Notes = append(got.Notes, r.settled...)
+	if measured != nil {
+		got.Valid = false
+		got.Notes = append([]string{measured.Error()}, got.Notes...)
+	}
+	if r.settled, err = settle(ctx, r.lab, running); err != nil {
+		return got, fmt.Errorf("ending the trial: %w", errors.Join(ctx.Err(), err))
+	}
+	return got, errors.Join(ctx.Err(), r.web.emptyLogs())
+}

@@ -1,0 +1,192 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package bench
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	_ "embed"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"text/template"
+	"time"
+
+	"github.com/jeoul/jeoul/internal/bench/probe"
+	"github.com/jeoul/jeoul/internal/lab"
+)
+
+// The service that is weighed.
+const (
+	servicePort = 80
+	// fileName is what the document calls it.
+	fileName = "dummy_file"
+)
+
+// Bounds of a web server.
+const (
+	webWorkers = 2
+	// webSpareFiles is what a worker opens besides connections: logs, listeners,
+	// the file served, which is open while it is sent, and an epoll instance.
+	webSpareFiles = 200
+	// webSpread allows for one worker taking more of the connections than the
+	// other: three quarters of what both could hold are counted on.
+	webSpread = 0.75
+)
+
+// webWorkerConnections is what one worker can hold.
+func webWorkerConnections(limits probe.Limits) int {
+	// Half: while it answers, a connection has the file open besides.
+	return int(max(limits.OpenFiles, webSpareFiles+2)-webSpareFiles) / 2
+}
+
+// webObstacle says what keeps the web servers from holding their part of p.
+func webObstacle(p Point, limits probe.Limits) string {
+	each := part(p.Concurrency, p.Form.Lab.Servers, 0)
+	if most := int(webSpread * webWorkers * float64(webWorkerConnections(limits))); each > most {
+		return fmt.Sprintf("%d connections per web server: its %d workers can hold %d with the limit of %d open files here",
+			each, webWorkers, most, limits.OpenFiles)
+	}
+	return ""
+}
+
+//go:embed nginx.conf.tmpl
+var nginxTemplate string
+
+var nginxConfig = template.Must(template.New("nginx.conf").Parse(nginxTemplate))
+
+// nginxValues are what the template needs.
+type nginxValues struct {
+	Dir, Root                    string
+	Port                         int
+	OpenFiles, WorkerConnections int
+}
+
+// web is the web servers of a laboratory, which serve all subjects.
+type web struct {
+	lab       *lab.Lab
+	processes []*lab.Process
+}
+
+// startWeb starts nginx on every server and waits until each answers. They are
+// stopped with the laboratory.
+func startWeb(ctx context.Context, l *lab.Lab, fileBytes int, limits probe.Limits) (*web, error) {
+	root := filepath.Join(l.Dir, "html")
+	if err := os.MkdirAll(root, 0o755); err != nil {
+		return nil, fmt.Errorf("making the web servers' file: %w", err)
+	}
+	if err := os.WriteFile(filepath.Join(root, fileName), bytes.Repeat([]byte{'x'}, fileBytes), 0o644); err != nil {
+		return nil, fmt.Errorf("making the web servers' file: %w", err)
+	}
+	w := &web{lab: l}
+	for _, server := range l.Servers {
+		process, err := startNginx(ctx, server, nginxValues{
+			Dir: server.Dir, Root: root, Port: servicePort,
+			OpenFiles: int(limits.OpenFiles), WorkerConnections: webWorkerConnections(limits),
+		})
+		if err != nil {
+			return nil, err
+		}
+		w.processes = append(w.processes, process)
+	}
+	for i, server := range l.Servers {
+		if err := w.waitFor(ctx, i, fileBytes); err != nil {
+			return nil, fmt.Errorf("starting nginx on %s: %w%s", server.Name, err, errorLog(server))
+		}
+	}
+	return w, nil
+}
+
+func startNginx(ctx context.Context, server *lab.Host, values nginxValues) (*lab.Process, error) {
+	var text bytes.Buffer
+	if err := nginxConfig.Execute(&text, values); err != nil {
+		return nil, fmt.Errorf("writing nginx's configuration: %w", err)
+	}
+	path := filepath.Join(server.Dir, "nginx.conf")
+	if err := os.WriteFile(path, text.Bytes(), 0o644); err != nil {
+		return nil, fmt.Errorf("writing nginx's configuration: %w", err)
+	}
+	// -e: before it has read the configuration, it would write to the system's log.
+	process, err := server.Start(context.WithoutCancel(ctx), lab.Command{
+		Path: "nginx", Args: []string{"-e", filepath.Join(server.Dir, "error.log"), "-p", server.Dir, "-c", path}})
+	if err != nil {
+		return nil, err
+	}
+	return process, nil
+}
+
+// webBound is how long a web server may take to answer.
+const webBound = 10 * time.Second
+
+// waitFor polls server i until it serves the file.
+func (w *web) waitFor(ctx context.Context, i, fileBytes int) error {
+	server := w.lab.Servers[i]
+	address := netip.AddrPortFrom(server.IPv4, servicePort)
+	return poll(ctx, webBound, func() error {
+		select {
+		case <-w.processes[i].Done():
+			return giveUp{cmp.Or(w.processes[i].Wait(), errors.New("it ended by itself"))}
+		default:
+			return probe.Ask(ctx, server, address, "/"+fileName, fileBytes)
+		}
+	})
+}
+
+// giveUp tells poll that trying again is no use.
+type giveUp struct{ error }
+
+func (e giveUp) Unwrap() error { return e.error }
+
+// givesUp says whether err is, or wraps, a giveUp.
+func givesUp(err error) bool {
+	var e giveUp
+	return errors.As(err, &e)
+}
+
+// poll calls try every few milliseconds until it returns nil or a giveUp, ctx
+// ends, or bound is over; the error is then try's last.
+func poll(ctx context.Context, bound time.Duration, try func() error) error {
+	limit := time.NewTimer(bound)
+	defer limit.Stop()
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		err := try()
+		if err == nil || givesUp(err) {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-limit.C:
+			return fmt.Errorf("not within %v: %w", bound, err)
+		case <-tick.C:
+		}
+	}
+}
+
+// errorLog returns the end of a server's error log behind a semicolon.
+func errorLog(server *lab.Host) string {
+	const most = 500
+	text, err := os.ReadFile(filepath.Join(server.Dir, "error.log"))
+	if err != nil || len(text) == 0 {
+		return ""
+	}
+	return fmt.Sprintf("; the end of its log: %q", bytes.TrimSpace(text[max(len(text)-most, 0):]))
+}
+
+// emptyLogs empties the access logs, which nginx appends to: in a long run they
+// would fill the disk.
+func (w *web) emptyLogs() error {
+	for _, server := range w.lab.Servers {
+		err := os.Truncate(filepath.Join(server.Dir, "access.log"), 0)
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return fmt.Errorf("emptying the access log of %s: %w", server.Name, err)
+		}
+	}
+	return nil
+}
