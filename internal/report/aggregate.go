@@ -315,13 +315,13 @@ func newShares(backends []results.Backend) (s shares, ok bool) {
 }
 
 // typical returns the shares of the trial in the middle when ordered by
-// unevenness; of two in the middle, the more even one.
+// unevenness; of two in the middle, the less even one.
 func typical(all []shares) []float64 {
 	if len(all) == 0 {
 		return nil
 	}
 	slices.SortStableFunc(all, func(a, b shares) int { return cmp.Compare(a.unevenness, b.unevenness) })
-	return all[(len(all)-1)/2].of
+	return all[len(all)/2].of
 }
 
 // tally joins the distinct words, the most frequent first: "balancer", or

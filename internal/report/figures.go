@@ -4,7 +4,6 @@ package report
 
 import (
 	"slices"
-	"strings"
 
 	"github.com/jeoul/jeoul/internal/results"
 )
@@ -193,71 +192,4 @@ func (s *section) fullest() *group {
 		}
 	}
 	return best
-}
-
-// flowInks tell numbers of flows apart, from few to many.
-var flowInks = []ink{inkSky, inkBlue, inkPurple, inkVermillion}
-
-// packetCharts draws one chart a hook: a row for every kind of packet, a dot
-// for every number of flows.
-func packetCharts(s *section) []figure {
-	flows := distinct(s.trials, paramFlows)
-	var out []figure
-	for _, g := range s.bySubject().Groups {
-		c := &chart{Axis: "ns per packet, net of an empty program", Kind: dots}
-		for i, f := range flows {
-			if f.numeric {
-				c.Legend = append(c.Legend, legendEntry{Name: describe(paramFlows, f), Ink: flowInks[i%len(flowInks)]})
-			}
-		}
-		c.Rows = packetRows(s, g, flows)
-		title := "What a packet costs"
-		if hook, ok := g.Params[paramHook]; ok {
-			title += " in " + strings.ToUpper(hook.text(paramHook))
-		}
-		out = append(out, figure{title, "Less is better; medians. Nought is a program that does nothing.", c})
-	}
-	return out
-}
-
-// packetRows joins the points of a group that differ in their flows only, under
-// a head for every subject with rows of its own.
-func packetRows(s *section, g *group, flows []value) []chartRow {
-	var rows []chartRow
-	at := map[string]int{}
-	for _, p := range g.Points {
-		if p.Subject == emptySubject || !p.has(results.NsNetOfEmpty) {
-			continue
-		}
-		words := p.Params.only(slices.DeleteFunc(slices.Concat(s.Varying, s.Own), func(name string) bool {
-			return name == paramFlows || name == paramHook
-		})).text()
-		key := p.Subject + "\x00" + words
-		i, ok := at[key]
-		if !ok {
-			row := chartRow{Label: words}
-			if words == "" {
-				row.Label = clean(p.Subject)
-			} else if _, headed := at[p.Subject]; !headed {
-				at[p.Subject] = len(rows)
-				rows = append(rows, chartRow{Label: clean(p.Subject), Head: true})
-			}
-			i = len(rows)
-			at[key] = i
-			rows = append(rows, row)
-		}
-		rows[i].Marks = append(rows[i].Marks, mark{
-			Value: p.Stats[results.NsNetOfEmpty].Median,
-			Ink:   flowInks[max(slices.Index(flows, p.Params[paramFlows]), 0)%len(flowInks)],
-		})
-	}
-	for i, r := range rows {
-		if n := len(r.Marks); n > 0 {
-			rows[i].Value = decimal(r.Marks[0].Value, 1)
-			if n > 1 {
-				rows[i].Value += " → " + decimal(r.Marks[n-1].Value, 1)
-			}
-		}
-	}
-	return rows
 }

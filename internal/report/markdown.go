@@ -35,6 +35,12 @@ func Markdown(w io.Writer, run *results.Run) error {
 			m.sheet("###", &l.Sheets[i])
 		}
 	}
+	m.appendix(d)
+	return m.w.Flush()
+}
+
+// appendix writes what stands behind the loads' tables.
+func (m *markdownWriter) appendix(d *document) {
 	if d.Invalid != nil {
 		m.sheet("##", d.Invalid)
 	}
@@ -63,7 +69,6 @@ func Markdown(w io.Writer, run *results.Run) error {
 			fmt.Fprintf(m.w, "- **%s.** %s\n", escapeMarkdown(p.Head), escapeMarkdown(p.Text))
 		}
 	}
-	return m.w.Flush()
 }
 
 // markdownWriter writes Markdown; the buffer keeps the first error.

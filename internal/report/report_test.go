@@ -68,7 +68,7 @@ func TestGolden(t *testing.T) {
 	}
 }
 
-// TestGoldenCharts keeps every chart of a page, with the hues left out.
+// TestGoldenCharts keeps every chart of a load.
 func TestGoldenCharts(t *testing.T) {
 	run := load(t, "l2dsr-bmt")
 	sections := aggregate(run.Trials)

@@ -5,7 +5,6 @@ package report
 import (
 	"cmp"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 
@@ -345,92 +344,6 @@ func metricTitle(name string) string {
 		return missing
 	}
 	return strings.ToUpper(t[:1]) + t[1:]
-}
-
-// isPackets says whether the load measures the data plane packet by packet.
-func (s *section) isPackets() bool { return s.has(results.NsPerPacket) }
-
-// packetSheets are the tables of `jeoul bench packets`: a row for every
-// subject and set of parameters, by hook.
-func packetSheets(s *section) []sheet {
-	fields := []field{{
-		column: column{Title: "Subject"},
-		cell:   func(_ *group, p *point, _ int) string { return p.marked(clean(p.Subject)) },
-	}}
-	for _, name := range slices.SortedFunc(slices.Values(slices.Concat(s.Varying, s.Own)), compareNames) {
-		fields = append(fields, paramField(s, name))
-	}
-	fields = append(fields,
-		fixed(metricField("Per packet", "ns", results.NsPerPacket), 1),
-		fixed(spreadField("Spread", results.NsPerPacket), 1),
-		fixed(metricField("Net of empty", "ns", results.NsNetOfEmpty), 1),
-		fixed(metricField("× empty", "", results.RatioToEmpty), 2),
-		field{column: column{Title: "Net × one flow", Numeric: true}, cell: func(_ *group, p *point, _ int) string {
-			r, ok := ratioOf(p, s.oneFlow(p), results.NsNetOfEmpty)
-			if !ok {
-				return missing
-			}
-			return ratioText(r)
-		}},
-		repeatsField(),
-	)
-	sh := sheet{
-		Title: "Nanoseconds per packet",
-		Lead:  "Medians over the valid repeats; an empty program and a bare MAC swap ran in the same, interleaved run.",
-		Notes: []string{
-			"Net of empty: less what the empty program cost in the same run, which is the harness.",
-			"Net × one flow: against the same row with one flow; what memory costs once the tables outgrow the caches.",
-		},
-	}
-	sh.fill(s.bySubject(), fields)
-	rest := restSheet(s)
-	if len(rest.Columns) > 1+len(placeFields(s)) {
-		return []sheet{sh, rest}
-	}
-	return []sheet{sh}
-}
-
-// oneFlow returns the point that differs from p by having one flow only.
-func (s *section) oneFlow(p *point) *point {
-	if _, ok := p.Params[paramFlows]; !ok {
-		return nil
-	}
-	want := maps.Clone(p.Params)
-	want[paramFlows] = value{number: 1, numeric: true}
-	for _, q := range s.points() {
-		if q.Subject == p.Subject && q.Params.key() == want.key() {
-			return q
-		}
-	}
-	return nil
-}
-
-// bySubject regroups a section: a group a hook, in the order in which hooks
-// were measured first, with each subject's points together.
-func (s *section) bySubject() *section {
-	r := *s
-	r.Groups = nil
-	byHook := map[value]*group{}
-	for _, t := range s.trials {
-		hook := toParams(t.Params)[paramHook]
-		if byHook[hook] == nil {
-			byHook[hook] = &group{Params: toParams(t.Params).only([]string{paramHook})}
-			r.Groups = append(r.Groups, byHook[hook])
-		}
-	}
-	for _, p := range s.points() {
-		g := byHook[p.Params[paramHook]]
-		g.Points = append(g.Points, p)
-	}
-	for _, g := range r.Groups {
-		slices.SortStableFunc(g.Points, func(a, b *point) int {
-			return cmp.Or(
-				cmp.Compare(slices.Index(s.Subjects, a.Subject), slices.Index(s.Subjects, b.Subject)),
-				a.Params.compare(b.Params),
-			)
-		})
-	}
-	return &r
 }
 
 // publishedSheet is a document's table as it is printed there.

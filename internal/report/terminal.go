@@ -35,22 +35,33 @@ func Terminal(w io.Writer, run *results.Run) error {
 			t.hanging(fmt.Sprintf("%-10s", f.Name), f.Value)
 		}
 	}
-	for _, l := range d.Loads {
-		t.heading(l.Title, '-')
-		t.paragraph("", l.Constant)
-		var aside []string
-		for i := range l.Sheets {
-			if sh := &l.Sheets[i]; sh.Aside {
-				aside = append(aside, "“"+sh.Title+"”")
-			} else {
-				t.sheet(sh)
-			}
-		}
-		if len(aside) > 0 {
-			fmt.Fprintln(t.w)
-			t.paragraph("", "The Markdown and HTML forms also have the tables "+list(aside)+".")
+	for i := range d.Loads {
+		t.load(&d.Loads[i])
+	}
+	t.appendix(d)
+	return t.w.Flush()
+}
+
+// load writes the tables of a load that are not aside, and names those that are.
+func (t *textWriter) load(l *loadPart) {
+	t.heading(l.Title, '-')
+	t.paragraph("", l.Constant)
+	var aside []string
+	for i := range l.Sheets {
+		if sh := &l.Sheets[i]; sh.Aside {
+			aside = append(aside, "“"+sh.Title+"”")
+		} else {
+			t.sheet(sh)
 		}
 	}
+	if len(aside) > 0 {
+		fmt.Fprintln(t.w)
+		t.paragraph("", "The Markdown and HTML forms also have the tables "+list(aside)+".")
+	}
+}
+
+// appendix writes what stands behind the loads' tables.
+func (t *textWriter) appendix(d *document) {
 	t.section(d.Invalid)
 	t.section(d.Remarks)
 	if d.Evidence != nil {
@@ -76,7 +87,6 @@ func Terminal(w io.Writer, run *results.Run) error {
 			t.paragraph("* ", p.Head+". "+p.Text)
 		}
 	}
-	return t.w.Flush()
 }
 
 // textWriter writes plain text; the buffer keeps the first error.
