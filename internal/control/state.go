@@ -108,7 +108,7 @@ func (c *Controller) apply(cfg *config.Config) error {
 // describe says what a configuration asks for.
 func (c *Controller) describe(cfg *config.Config) {
 	for _, s := range cfg.Services {
-		c.opt.Log.Info(fmt.Sprintf("service %s: %s, %s, %s, %d backends", s.Name, s.Key(), s.Mode, s.Scheduler, len(s.Backends)))
+		c.opt.Log.Info(fmt.Sprintf("service %s: %s, %s, %s, backends: %d", s.Name, s.Key(), s.Mode, s.Scheduler, len(s.Backends)))
 	}
 	for _, warning := range cfg.Warnings {
 		c.opt.Log.Warn(warning.String())
