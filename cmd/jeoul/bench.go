@@ -21,7 +21,8 @@ import (
 
 // benchCmd weighs.
 type benchCmd struct {
-	Run benchRunCmd `cmd:"" help:"Build a laboratory, weigh the balancers of a suite in it, and report."`
+	Run     benchRunCmd     `cmd:"" help:"Build a laboratory, weigh the balancers of a suite in it, and report."`
+	Packets benchPacketsCmd `cmd:"" help:"Measure what a packet costs in the data plane, without a network."`
 }
 
 // benchRunCmd runs a suite.
@@ -52,12 +53,11 @@ func (c *benchRunCmd) Run(ctx context.Context) error {
 	if dir == "" {
 		dir = filepath.Join("results", suite.Name+"-"+time.Now().Format("20060102-150405"))
 	}
-	_, notTerminal := unix.IoctlGetTermios(int(os.Stderr.Fd()), unix.TCGETS)
 	version, commit := build()
 	run, err := bench.Run(ctx, bench.Options{
 		Suite: suite, Quick: c.Quick, Only: c.Only, Dir: dir,
 		Command: strings.Join(os.Args, " "), Version: version, Commit: commit, Executable: executable,
-		Progress: os.Stderr, Live: notTerminal == nil,
+		Progress: os.Stderr, Live: terminal(os.Stderr),
 	})
 	if run == nil || len(run.Trials) == 0 {
 		return interrupted(err)

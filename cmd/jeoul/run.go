@@ -60,8 +60,13 @@ func describe(cfg *config.Config) {
 
 // newLogger writes lines for a person; in colour on a terminal.
 func newLogger(to *os.File) *slog.Logger {
-	_, err := unix.IoctlGetTermios(int(to.Fd()), unix.TCGETS)
-	return slog.New(tint.NewTextHandler(to, &tint.Options{TimeFormat: time.DateTime, NoColor: err != nil}))
+	return slog.New(tint.NewTextHandler(to, &tint.Options{TimeFormat: time.DateTime, NoColor: !terminal(to)}))
+}
+
+// terminal says whether a person reads what is written to a file.
+func terminal(file *os.File) bool {
+	_, err := unix.IoctlGetTermios(int(file.Fd()), unix.TCGETS)
+	return err == nil
 }
 
 // parts are what a balancer is made of, in the order in which they are opened.

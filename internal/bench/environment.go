@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -39,15 +40,10 @@ var labNotes = []string{
 // environment describes the machine and the programs of a run. A program that
 // is missing is an error, before anything was built.
 func environment(ctx context.Context, form Form, options Options) (results.Environment, error) {
-	env := results.Environment{
-		Versions: map[string]string{"jeoul": options.Version},
-		Commit:   options.Commit,
-		Limits:   map[string]string{},
-	}
-	if err := machine(&env); err != nil {
+	env, err := Machine(options.Version, options.Commit)
+	if err != nil {
 		return env, err
 	}
-	env.Versions["kernel"] = env.Kernel
 	var errs []error
 	flags := programs(form)
 	for _, program := range slices.Sorted(maps.Keys(flags)) {
@@ -77,28 +73,36 @@ func programs(form Form) map[string]string {
 	return needed
 }
 
-// machine fills in what the kernel says of the machine.
-func machine(env *results.Environment) error {
+// Machine is what the kernel says of the machine, and the version and commit of
+// this jeoul: the environment of a run that needs no laboratory.
+func Machine(version, commit string) (results.Environment, error) {
 	var names unix.Utsname
 	if err := unix.Uname(&names); err != nil {
-		return fmt.Errorf("asking for the kernel's version: %w", err)
+		return results.Environment{}, fmt.Errorf("asking for the kernel's version: %w", err)
 	}
-	env.Kernel = unix.ByteSliceToString(names.Release[:])
+	kernel := unix.ByteSliceToString(names.Release[:])
+	env := results.Environment{
+		Kernel:   kernel,
+		Cores:    runtime.NumCPU(),
+		Versions: map[string]string{"jeoul": version, "kernel": kernel},
+		Commit:   commit,
+		Limits:   map[string]string{},
+	}
 	proc, err := procfs.NewDefaultFS()
 	if err != nil {
-		return fmt.Errorf("describing the machine: %w", err)
+		return env, fmt.Errorf("describing the machine: %w", err)
 	}
 	if cpus, err := proc.CPUInfo(); err == nil && len(cpus) > 0 {
 		env.CPU = strings.TrimSpace(cpus[0].ModelName)
 	}
 	memory, err := proc.Meminfo()
 	if err != nil {
-		return fmt.Errorf("describing the machine: %w", err)
+		return env, fmt.Errorf("describing the machine: %w", err)
 	}
 	if memory.MemTotalBytes != nil {
 		env.MemoryBytes = *memory.MemTotalBytes
 	}
-	return nil
+	return env, nil
 }
 
 // addLimits writes down what bounded the run.

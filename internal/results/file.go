@@ -96,18 +96,36 @@ func position(data []byte, offset int64) string {
 
 // Save validates the run and puts it at path in one step: a reader, or a crash
 // or a full disk in the middle, sees the old file whole or the new one whole.
-func (r *Run) Save(path string) (err error) {
-	if err := r.Validate(); err != nil {
-		return fmt.Errorf("writing %s: %w", path, err)
-	}
-	data, err := json.MarshalIndent(r, "", "  ")
+func (r *Run) Save(path string) error {
+	data, err := r.encode()
 	if err != nil {
 		return fmt.Errorf("writing %s: %w", path, err)
 	}
-	if err := WriteFile(path, append(data, '\n')); err != nil {
+	if err := WriteFile(path, data); err != nil {
 		return fmt.Errorf("writing results: %w; the file as it was before is untouched", err)
 	}
 	return nil
+}
+
+// Write validates the run and writes it to w, as Save writes it to a file.
+func (r *Run) Write(w io.Writer) error {
+	data, err := r.encode()
+	if err == nil {
+		_, err = w.Write(data)
+	}
+	if err != nil {
+		return fmt.Errorf("writing results: %w", err)
+	}
+	return nil
+}
+
+// encode is what a results file holds.
+func (r *Run) encode() ([]byte, error) {
+	if err := r.Validate(); err != nil {
+		return nil, err
+	}
+	data, err := json.MarshalIndent(r, "", "  ")
+	return append(data, '\n'), err
 }
 
 // WriteFile puts data at path by writing a file beside it, syncing that and

@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/jeoul/jeoul/internal/bench"
+	"github.com/jeoul/jeoul/internal/bench/packets"
+	"github.com/jeoul/jeoul/internal/lb"
+	"github.com/jeoul/jeoul/internal/report"
+	"github.com/jeoul/jeoul/internal/results"
+)
+
+// benchPacketsCmd measures the data plane without a network.
+type benchPacketsCmd struct {
+	JSON    bool      `name:"json" help:"Print the results (results.json) instead of a table."`
+	Rounds  int       `default:"15" help:"How often each figure is measured; medians are shown (${default})."`
+	Packets uint32    `default:"500000" help:"How many packets make a figure (${default})."`
+	Hook    []lb.Hook `default:"xdp,tc" help:"xdp, tc or both (${default})."`
+}
+
+// packetsNotes are what a reader of the figures must know.
+var packetsNotes = []string{
+	"BPF_PROG_TEST_RUN repeats a harness that restores the packet, takes the next flow and tail-calls the program under test; its cost is in `empty`, and so not in the net figures",
+	"no device, no driver, no memory traffic of packets: this is the program's own cost, on one CPU with warm code",
+	"the empty program and the MAC swap run in the same rounds, next to the others",
+}
+
+// Validate refuses what would measure nothing.
+func (c *benchPacketsCmd) Validate() error {
+	if c.Rounds < 1 || c.Packets < 1 {
+		return errors.New("--rounds and --packets must be 1 or more")
+	}
+	for _, hook := range c.Hook {
+		if hook != lb.HookXDP && hook != lb.HookTC {
+			return fmt.Errorf("--hook: %q is no hook that packets are measured in: use xdp, tc or both", hook)
+		}
+	}
+	return nil
+}
+
+// Run measures, and prints what it measured.
+func (c *benchPacketsCmd) Run(ctx context.Context) error {
+	version, commit := build()
+	env, err := bench.Machine(version, commit)
+	if err != nil {
+		return err
+	}
+	env.Notes = packetsNotes
+	run := &results.Run{
+		Schema: results.Schema, Suite: "packets", Title: "What a packet costs in the data plane",
+		Command: strings.Join(os.Args, " "), Started: time.Now(), Environment: env,
+	}
+	run.Trials, err = packets.Measure(ctx, packets.Options{
+		Rounds: c.Rounds, Packets: c.Packets, Hooks: c.Hook, Progress: c.progress(),
+	})
+	run.Ended = time.Now()
+	switch {
+	case errors.Is(err, context.Canceled):
+		run.Interrupted = true
+		err = errInterrupted{fmt.Errorf("%w after %d rounds' trials", bench.ErrInterrupted, len(run.Trials))}
+	case err != nil:
+		return err
+	}
+	if len(run.Trials) == 0 {
+		return err
+	}
+	if c.JSON {
+		return errors.Join(err, run.Write(os.Stdout))
+	}
+	return errors.Join(err, report.Terminal(os.Stdout, run))
+}
+
+// progress tells on a terminal how far the measurement is.
+func (c *benchPacketsCmd) progress() func(round, rounds int) {
+	if !terminal(os.Stderr) {
+		return nil
+	}
+	return func(round, rounds int) {
+		end := "\r"
+		if round == rounds {
+			end = "\n"
+		}
+		fmt.Fprintf(os.Stderr, "round %d of %d%s", round, rounds, end)
+	}
+}
