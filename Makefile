@@ -63,7 +63,7 @@ bench: rights-bench deps build ## measure the data plane and the Go code into re
 	@$(GIVE_BACK) $(RESULTS)
 
 .PHONY: fuzz
-fuzz: generate ## run each fuzz target for FUZZTIME (20s)
+fuzz: generate ## run each fuzz target for FUZZTIME (20s); root fuzzes the eBPF programs too
 	@GO='$(GO)' scripts/fuzz.sh $(FUZZTIME)
 
 .PHONY: lint

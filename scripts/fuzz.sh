@@ -14,6 +14,8 @@ targets=$("$go" test -list='^Fuzz' ./... |
 	awk '/^Fuzz/ { names[n++] = $1 } $1 == "ok" { for (i = 0; i < n; i++) print $2, names[i]; n = 0 }')
 [ -n "$targets" ] || die "no fuzz target found"
 
+[ "$(id -u)" = 0 ] || printf 'Not root: targets that feed eBPF programs skip.\n'
+
 while read -r package target; do
 	printf '== %s %s for %s\n' "$package" "$target" "$time"
 	"$go" test -run='^$' -fuzz="^$target\$" -fuzztime="$time" "$package"
