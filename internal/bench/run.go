@@ -46,6 +46,15 @@ type Options struct {
 // in the directory. Ended by ctx, it returns ErrInterrupted and the results so
 // far. Whatever it returns, nothing that it started or changed is left.
 func Run(ctx context.Context, options Options) (*results.Run, error) {
+	r, err := newRunner(ctx, options)
+	if err != nil {
+		return nil, err
+	}
+	return r.run(ctx)
+}
+
+// newRunner checks everything that can be checked before something is built.
+func newRunner(ctx context.Context, options Options) (*runner, error) {
 	form := options.Suite.Long
 	if options.Quick {
 		form = options.Suite.Quick
@@ -63,7 +72,7 @@ func Run(ctx context.Context, options Options) (*results.Run, error) {
 	if err := errors.Join(probe.RaiseOpenFiles(), os.MkdirAll(options.Dir, 0o755)); err != nil {
 		return nil, err
 	}
-	r := &runner{
+	return &runner{
 		options: options, form: form,
 		progress: progress{to: options.Progress, live: options.Live, began: time.Now()},
 		results: &results.Run{
@@ -71,8 +80,7 @@ func Run(ctx context.Context, options Options) (*results.Run, error) {
 			Quick: options.Quick, Started: time.Now(), Environment: env, Trials: []results.Trial{},
 			Published: options.Suite.Published,
 		},
-	}
-	return r.run(ctx)
+	}, nil
 }
 
 // runner is a run on its way.

@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package bench
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/jeoul/jeoul/internal/bench/probe"
+)
+
+var roomy = probe.Limits{OpenFiles: 1_000_000, Cores: 64, LocalPorts: 60_000}
+
+func TestPlanInterleavesRepeats(t *testing.T) {
+	form := Form{
+		Lab: Size{2, 2}, Web: Web{5120}, Repeats: 2,
+		Subjects: []Subject{{Name: "direct"}, {Name: "haproxy-http", Params: map[string][]any{"threads": {1, 2}}}},
+		Loads: []Load{
+			{Name: "ab", Kind: "ab", Concurrency: []int{10}, RequestsEach: 3},
+			{Name: "wrk", Kind: "wrk", Concurrency: []int{10}, Duration: time.Second, Repeats: 1},
+		},
+	}
+	var got []string
+	for _, trial := range Plan(form, roomy) {
+		got = append(got, name(trial))
+	}
+	want := []string{
+		"direct, ab, concurrency 10, repeat 1",
+		"direct, wrk, concurrency 10, repeat 1",
+		"haproxy-http, threads 1, ab, concurrency 10, repeat 1",
+		"haproxy-http, threads 1, wrk, concurrency 10, repeat 1",
+		"haproxy-http, threads 2, ab, concurrency 10, repeat 1",
+		"haproxy-http, threads 2, wrk, concurrency 10, repeat 1",
+		"direct, ab, concurrency 10, repeat 2",
+		"haproxy-http, threads 1, ab, concurrency 10, repeat 2",
+		"haproxy-http, threads 2, ab, concurrency 10, repeat 2",
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+func TestPlanNamesObstacles(t *testing.T) {
+	suite, err := LoadSuite("../../suites/l2dsr-bmt.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	// The machine that the suite was first run on.
+	limits := probe.Limits{OpenFiles: 20_000, Cores: 2, LocalPorts: 64_512}
+	obstacles := map[string]string{}
+	for _, trial := range Plan(suite.Long, limits) {
+		if trial.Obstacle != "" {
+			obstacles[name(trial)] = trial.Obstacle
+		}
+		// A direct path and a forwarder need no more than the clients and servers do.
+		if trial.Obstacle != "" && trial.Subject.Name() != "haproxy-http" {
+			t.Errorf("%s: %s", name(trial), trial.Obstacle)
+		}
+	}
+	for trial, says := range map[string]string{
+		"haproxy-http, threads 4, ab, concurrency 1000, repeat 1":  "2 cores",
+		"haproxy-http, threads 8, wrk, concurrency 250, repeat 1":  "2 cores",
+		"haproxy-http, threads 1, ab, concurrency 30000, repeat 1": "two open files",
+		"haproxy-http, threads 2, ab, concurrency 9000, repeat 1":  "",
+	} {
+		if got := obstacles[trial]; (says == "") != (got == "") || !strings.Contains(got, says) {
+			t.Errorf("%s: obstacle %q, want it to say %q", trial, got, says)
+		}
+	}
+}
+
+func TestClientsAndServersHaveLimitsToo(t *testing.T) {
+	form := Form{Lab: Size{1, 1}, Web: Web{5120}, Repeats: 1, Subjects: []Subject{{Name: "direct"}},
+		Loads: []Load{{Name: "ab", Kind: "ab", Concurrency: []int{500, 5000, 15_000, 30_000}, Requests: 30_000}}}
+	want := map[int]string{500: "", 5000: "local ports", 15_000: "open files", 30_000: "ab can hold"}
+	for _, trial := range Plan(form, probe.Limits{OpenFiles: 10_000, Cores: 2, LocalPorts: 4000}) {
+		says := want[trial.Concurrency]
+		if (says == "") != (trial.Obstacle == "") || !strings.Contains(trial.Obstacle, says) {
+			t.Errorf("%d connections: obstacle %q, want it to say %q", trial.Concurrency, trial.Obstacle, says)
+		}
+	}
+	form.Lab.Clients = 20
+	form.Loads[0].Concurrency = []int{19_000}
+	if got := Plan(form, probe.Limits{OpenFiles: 10_000, Cores: 2, LocalPorts: 60_000})[0].Obstacle; !strings.Contains(got, "per web server") {
+		t.Errorf("19000 connections to one server: obstacle %q", got)
+	}
+}
+
+func TestSharesAddUp(t *testing.T) {
+	point := Point{Concurrency: 17, Requests: 100, Form: Form{Lab: Size{Clients: 5, Servers: 1}}}
+	concurrency, requests := 0, 0
+	for i := range 5 {
+		share := point.share(i)
+		concurrency += share.Concurrency
+		requests += share.Requests
+	}
+	if concurrency != 17 || requests != 100 {
+		t.Errorf("the clients' shares are %d connections and %d requests, want 17 and 100", concurrency, requests)
+	}
+}
