@@ -100,7 +100,11 @@ func (c *runCmd) balance(ctx context.Context, cfg *config.Config, log *slog.Logg
 		DataPlane: p.datapath, Neighbours: p.resolver, Host: p.changes, Link: p.link,
 		Announce: neigh.Announce, Log: log, Version: version,
 	}, cfg)
-	if err := controller.Start(); err != nil {
+	err = controller.Start()
+	if errors.Is(err, datapath.ErrBusy) {
+		return cfg.At("hook", "%v", err)
+	}
+	if err != nil {
 		return err
 	}
 	group, ctx := errgroup.WithContext(ctx)
