@@ -102,12 +102,21 @@ func (r *runner) run(ctx context.Context) (*results.Run, error) {
 	r.results.Ended = time.Now()
 	if ctx.Err() != nil {
 		r.results.Interrupted = true
-		err = errors.Join(ErrInterrupted, withoutCanceled(err))
+		err = errors.Join(r.interrupted(), withoutCanceled(err))
 	}
 	if len(r.results.Trials) > 0 {
 		err = errors.Join(err, r.save())
 	}
 	return r.results, err
+}
+
+// interrupted says what there is of a run that was ended early.
+func (r *runner) interrupted() error {
+	if len(r.results.Trials) == 0 {
+		return fmt.Errorf("%w before the first trial had ended; nothing is kept", ErrInterrupted)
+	}
+	return fmt.Errorf("%w after %d of %d trials, which are in %s",
+		ErrInterrupted, r.progress.done, r.progress.total, filepath.Join(r.options.Dir, ResultsFile))
 }
 
 // withoutCanceled drops an error that says no more than that ctx was ended.

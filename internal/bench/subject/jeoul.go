@@ -98,11 +98,6 @@ func (s jeoulL2DSR) start(ctx context.Context, running *runningJeoul, params Par
 	if err := running.startAgents(); err != nil {
 		return err
 	}
-	if s.hook == lb.HookXDP {
-		if running.unpass, err = acceptFrames(running.setup.Lab, balancer); err != nil {
-			return err
-		}
-	}
 	running.process, err = startProgram(ctx, balancer, running.setup.Executable, "run", "-c", path,
 		"--state-dir", filepath.Join(balancer.Dir, "state"))
 	if err != nil {
@@ -141,8 +136,6 @@ type runningJeoul struct {
 	process *program
 	agents  []hostAgent
 	hook    api.Hook
-	// unpass takes the switch's XDP program off again; nil where there is none.
-	unpass func() error
 }
 
 // hostAgent is the agent of one web server.
@@ -190,9 +183,6 @@ func (r *runningJeoul) Quiesce(context.Context) error { return nil }
 
 func (r *runningJeoul) Stop(ctx context.Context) error {
 	errs := []error{r.process.stop(ctx)}
-	if r.unpass != nil {
-		errs = append(errs, r.unpass())
-	}
 	for _, a := range r.agents {
 		err := a.host.Do(a.agent.Close)
 		if err != nil && !errors.Is(err, lab.ErrClosed) {
