@@ -8,6 +8,6 @@
  * the client sent it, so that the backend answers as the VIP, and directly. */
 static __always_inline void forward_l2dsr(void *frame, const struct backend *backend)
 {
-	mac_copy(frame + ETH_ALEN, frame);
-	mac_copy(frame, backend->mac);
+	*(__u64 *)frame = *(__u64 *)backend->destination;
+	*(__u32 *)(frame + 8) = *(__u32 *)((void *)backend + 8);
 }

@@ -17,7 +17,6 @@ volatile const struct settings loaded = {};
 const enum outcome *unused_outcome __attribute__((unused));
 const enum scheduler *unused_scheduler __attribute__((unused));
 const struct backend *unused_backend __attribute__((unused));
-const struct slots *unused_slots __attribute__((unused));
 const struct service_slot4 *unused_service_slot4 __attribute__((unused));
 const struct service_slot6 *unused_service_slot6 __attribute__((unused));
 
@@ -53,11 +52,11 @@ static __always_inline struct service_slot6 *service6_at(void *generation, __u32
 }
 
 /* The others return NULL beyond the end. */
-static __always_inline struct slots *slots_at(void *generation, __u32 line)
+static __always_inline __u16 *slot_at(void *generation, __u32 slot)
 {
-	if (line >= loaded.table_lines)
+	if (slot >= loaded.table_slots)
 		return NULL;
-	return (struct slots *)(generation + loaded.table) + line;
+	return (__u16 *)(generation + loaded.table) + slot;
 }
 
 static __always_inline struct backend *member_at(void *generation, __u32 member)

@@ -54,12 +54,6 @@ static __always_inline bool mac_equal(const void *a, const volatile void *b)
 	       *(const __u16 *)(a + 4) == *(const volatile __u16 *)(b + 4);
 }
 
-static __always_inline void mac_copy(void *to, const void *from)
-{
-	*(__u32 *)to = *(const __u32 *)from;
-	*(__u16 *)(to + 4) = *(const __u16 *)(from + 4);
-}
-
 /* parse_transport reads ports and, of TCP, flags. Protocols without ports
  * leave them 0: no service has port 0. `offset` is where the header begins in
  * the IP packet: what lies beyond the packet's own length is padding, and
@@ -104,6 +98,9 @@ static __always_inline enum outcome parse_ipv4(struct packet *packet, void *head
 	packet->fragment = ip->frag_off & bpf_htons(IP_FRAGMENT_BITS);
 	if (packet->fragment)
 		return OUTCOME_NONE;
+	/* Nearly all packets have no options; then every offset is a constant. */
+	if (ip->ihl == 5)
+		return parse_transport(packet, ip + 1, sizeof(*ip), data_end);
 	return parse_transport(packet, header + ip->ihl * 4, ip->ihl * 4, data_end);
 }
 

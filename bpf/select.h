@@ -86,11 +86,9 @@ static __always_inline enum outcome select_service(void *generation, const struc
 static __always_inline struct backend *slot_backend(void *generation,
 						    const struct service *service, __u32 slot)
 {
-	struct slots *slots = slots_at(generation, service->table_base + slot / SLOTS_PER_LINE);
+	__u16 *member = slot_at(generation, service->table_base + slot);
 
-	if (!slots)
-		return NULL;
-	return member_at(generation, service->member_base + slots->member[slot % SLOTS_PER_LINE]);
+	return member ? member_at(generation, service->member_base + *member) : NULL;
 }
 
 static __always_inline bool opens_connection(const struct packet *packet)

@@ -49,18 +49,11 @@ enum scheduler {
 	SCHEDULER_ROUND_ROBIN,
 };
 
-/* slots is a cache line of a service's table. A slot is the number of a member
- * of the service, from 0. Two bytes each: a table that does not fit into the
- * second-level cache would cost most packets a miss. */
-#define SLOTS_PER_LINE 32
-
-struct slots {
-	__u16 member[SLOTS_PER_LINE];
-};
-
 /* service is what the data plane needs to choose a backend. */
 struct service {
-	/* Index of the first line of the service's table. */
+	/* Index of the service's first slot. A slot is two bytes, the number of a
+	 * member of the service from 0: a table that does not fit into the
+	 * second-level cache would cost most packets a miss. */
 	__u32 table_base;
 	/* Number of slots; 0 where no backend is usable. */
 	__u32 table_size;
@@ -97,14 +90,18 @@ struct service_slot6 {
 /* backend is where packets go. It stands in two maps: among the members of its
  * service, where a table's slots find it, and under its index, where flows do. */
 struct backend {
-	__u8 mac[6];
-	/* 1 while the MAC is known and packets may be sent. */
-	__u16 up;
+	/* What a frame to it begins with: its MAC address, and ours. */
+	__u8 destination[6];
+	__u8 source[6];
 	/* Stays the same for as long as the backend is configured. */
 	__u32 index;
 	/* Rises each time the index is given to another backend, so that a flow
 	 * of the former owner is not mistaken for one of the new. */
 	__u32 generation;
+	/* 1 while the MAC is known and packets may be sent. */
+	__u32 up;
+	/* A power of two of bytes: an element never straddles a cache line. */
+	__u64 pad;
 };
 
 /* backend_count is kept per CPU and per backend. */
@@ -152,7 +149,7 @@ struct settings {
 	__u32 services4_mask;
 	__u32 services6_mask;
 	/* How many elements the other vectors have. */
-	__u32 table_lines;
+	__u32 table_slots;
 	__u32 members_count;
 	__u32 backends_count;
 };

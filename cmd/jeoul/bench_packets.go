@@ -29,7 +29,7 @@ type benchPacketsCmd struct {
 var packetsNotes = []string{
 	"BPF_PROG_TEST_RUN repeats a harness that restores the packet, takes the next flow and tail-calls the program under test; its cost is in `empty`, and so not in the net figures",
 	"no device, no driver, no memory traffic of packets: this is the program's own cost, on one CPU with warm code",
-	"the empty program and the MAC swap run in the same rounds, next to the others",
+	"the empty program runs right before each figure, under the same packets, and its figure is what `net` is net of",
 }
 
 // Validate refuses what would measure nothing.

@@ -11,7 +11,6 @@ import (
 	"math/bits"
 	"net"
 	"net/netip"
-	"slices"
 
 	"github.com/cilium/ebpf"
 
@@ -42,7 +41,7 @@ func loadGeneration(program programKind, mac net.HardwareAddr, state State, at p
 	if err != nil {
 		return nil, fmt.Errorf("reading the embedded eBPF program: %v", err)
 	}
-	contents, err := fill(state, at, tableSize)
+	contents, err := fill(state, at, mac, tableSize)
 	if err != nil {
 		return nil, err
 	}
@@ -77,14 +76,14 @@ func loadError(err error) error {
 type contents struct {
 	services4 map[xdpServiceKey4]xdpService
 	services6 map[xdpServiceKey6]xdpService
-	table     []xdpSlots
+	table     []uint16
 	members   []xdpBackend
 	// backends[i] is the backend with index i; one without an owner is down.
 	backends []xdpBackend
 }
 
 // fill lays a state out as the data plane reads it.
-func fill(state State, at places, tableSize uint32) (*contents, error) {
+func fill(state State, at places, mac net.HardwareAddr, tableSize uint32) (*contents, error) {
 	c := &contents{
 		services4: map[xdpServiceKey4]xdpService{},
 		services6: map[xdpServiceKey6]xdpService{},
@@ -102,24 +101,15 @@ func fill(state State, at places, tableSize uint32) (*contents, error) {
 			Id:         at.services[service.Key()],
 			Scheduler:  schedulerNumber(service.Scheduler),
 		}
-		c.addSlots(slots)
-		c.addBackends(service, at)
+		for _, member := range slots {
+			c.table = append(c.table, uint16(member))
+		}
+		c.addBackends(service, at, mac)
 		c.addService(service.VIP, service.Port, uint8(service.Protocol), value)
 		// The VIP by itself, for packets without ports.
 		c.addService(service.VIP, 0, 0, xdpService{})
 	}
 	return c, nil
-}
-
-// addSlots packs a service's table into lines of its own.
-func (c *contents) addSlots(slots []uint32) {
-	for line := range slices.Chunk(slots, len(xdpSlots{}.Member)) {
-		var packed xdpSlots
-		for i, member := range line {
-			packed.Member[i] = uint16(member)
-		}
-		c.table = append(c.table, packed)
-	}
 }
 
 func (c *contents) addService(vip netip.Addr, port uint16, protocol uint8, value xdpService) {
@@ -130,13 +120,14 @@ func (c *contents) addService(vip netip.Addr, port uint16, protocol uint8, value
 	c.services6[xdpServiceKey6{Address: addressWords(vip), Port: networkOrder(port), Protocol: protocol}] = value
 }
 
-func (c *contents) addBackends(service Service, at places) {
+func (c *contents) addBackends(service Service, at places, mac net.HardwareAddr) {
 	for i, backend := range service.Backends {
 		place := at.backends[service.BackendKey(backend)]
 		value := xdpBackend{Index: place.index, Generation: place.generation}
 		if service.up(i) {
 			value.Up = 1
-			value.Mac = [macLength]uint8(service.MACs[i])
+			value.Destination = [macLength]uint8(service.MACs[i])
+			value.Source = [macLength]uint8(mac)
 		}
 		c.backends[place.index] = value
 		if service.member(i) {
@@ -158,7 +149,7 @@ func (c *contents) put(spec *ebpf.CollectionSpec, mac net.HardwareAddr) error {
 		Mac:           [macLength]uint8(mac),
 		Services4Mask: uint32(len(slots4)) - 1,
 		Services6Mask: uint32(len(slots6)) - 1,
-		TableLines:    uint32(len(c.table)),
+		TableSlots:    uint32(len(c.table)),
 		MembersCount:  uint32(len(c.members)),
 		BackendsCount: uint32(len(c.backends)),
 	}

@@ -86,28 +86,32 @@ func measureAll(ctx context.Context, options Options) ([]results.Trial, error) {
 	return trials, nil
 }
 
-// measureRound measures each case of a hook once.
+// measureRound measures each case of a hook once, and right before it the empty
+// program under the same packets: on a shared machine, what is measured a
+// moment later is measured on another machine.
 func measureRound(ctx context.Context, r *rig, list []measured, round int, packets uint32) ([]results.Trial, error) {
 	var trials []results.Trial
-	empty := map[uint32]float64{}
 	for id, m := range list {
 		if err := ctx.Err(); err != nil {
 			return nil, err
 		}
-		ns, err := r.measure(id, m, packets)
+		empty, err := r.measureEmpty(m, packets)
 		if err != nil {
 			return nil, err
 		}
-		if m.subject == subjectEmpty {
-			empty[m.flows] = ns
+		ns := empty
+		if m.subject != subjectEmpty {
+			if ns, err = r.measure(id, m, packets); err != nil {
+				return nil, err
+			}
 		}
 		trials = append(trials, results.Trial{
 			Subject: m.subject, Load: load, Params: m.params(), Repeat: round,
 			Valid: true, Saturated: results.SaturatedNone, Notes: []string{},
 			Metrics: map[string]float64{
 				results.NsPerPacket:  ns,
-				results.NsNetOfEmpty: ns - empty[m.flows],
-				results.RatioToEmpty: ns / empty[m.flows],
+				results.NsNetOfEmpty: ns - empty,
+				results.RatioToEmpty: ns / empty,
 			},
 		})
 	}

@@ -117,6 +117,16 @@ func (r *rig) prime(m measured) error {
 	return err
 }
 
+// measureEmpty runs the empty program under the packets of a case.
+func (r *rig) measureEmpty(m measured, packets uint32) (float64, error) {
+	empty := m
+	empty.subject = subjectEmpty
+	if err := r.aim(empty, m.frame, 0); err != nil {
+		return 0, err
+	}
+	return r.run(m.frame, packets)
+}
+
 // measure runs a case once. It fails unless every packet ended as it should:
 // a figure for packets that were dropped would be worth nothing.
 func (r *rig) measure(id int, m measured, packets uint32) (float64, error) {
