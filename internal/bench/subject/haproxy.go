@@ -87,27 +87,37 @@ type haproxyServer struct {
 	Address netip.AddrPort
 }
 
+func haproxyValuesOf(setup Setup, threads, maxConn, cores int) haproxyValues {
+	values := haproxyValues{
+		MaxConn: maxConn, Threads: threads, LastCore: cores - 1,
+		VIP: netip.AddrPortFrom(setup.Lab.VIP4, setup.Port),
+	}
+	for _, server := range setup.Lab.Servers {
+		values.Servers = append(values.Servers, haproxyServer{server.Name, netip.AddrPortFrom(server.IPv4, setup.Port)})
+	}
+	return values
+}
+
+// render returns the configuration file.
+func (v haproxyValues) render() ([]byte, error) {
+	var text bytes.Buffer
+	err := haproxyConfig.Execute(&text, v)
+	return text.Bytes(), err
+}
+
 func (s haproxyHTTP) Start(ctx context.Context, setup Setup, params Params) (Running, error) {
 	limits, err := probe.ReadLimits()
 	if err != nil {
 		return nil, err
 	}
-	values := haproxyValues{
-		MaxConn:  haproxyMaxConn(limits),
-		Threads:  params[paramThreads].(int),
-		LastCore: limits.Cores - 1,
-		VIP:      netip.AddrPortFrom(setup.Lab.VIP4, setup.Port),
-	}
-	for _, server := range setup.Lab.Servers {
-		values.Servers = append(values.Servers, haproxyServer{server.Name, netip.AddrPortFrom(server.IPv4, setup.Port)})
-	}
-	var text bytes.Buffer
-	if err := haproxyConfig.Execute(&text, values); err != nil {
+	values := haproxyValuesOf(setup, params[paramThreads].(int), haproxyMaxConn(limits), limits.Cores)
+	text, err := values.render()
+	if err != nil {
 		return nil, fmt.Errorf("writing HAProxy's configuration: %w", err)
 	}
 	balancer := setup.Lab.Balancer
 	path := filepath.Join(balancer.Dir, "haproxy.cfg")
-	if err := os.WriteFile(path, text.Bytes(), 0o644); err != nil {
+	if err := os.WriteFile(path, text, 0o644); err != nil {
 		return nil, fmt.Errorf("writing HAProxy's configuration: %w", err)
 	}
 	if err := changeAddress(balancer, setup.Lab.VIP4, netlink.AddrReplace); err != nil {
