@@ -23,6 +23,7 @@ needs() {
 		haproxy             haproxy       the proxy that is weighed
 		ab                  apache2-utils load: a connection for each request
 		wrk                 wrk           load: kept-alive connections
+		/etc/services netbase wrk asks it for the port of http
 		iperf3              iperf3        load: bulk transfer
 		tcpdump             tcpdump       shows the laboratory's packets
 		ps                  procps        ps and sysctl
