@@ -90,6 +90,11 @@ func measureAll(ctx context.Context, options Options) ([]results.Trial, error) {
 // program under the same packets: on a shared machine, what is measured a
 // moment later is measured on another machine.
 func measureRound(ctx context.Context, r *rig, list []measured, round int, packets uint32) ([]results.Trial, error) {
+	// Where the tables happen to lie in memory is worth some nanoseconds. Laid
+	// out anew for each round, no luck, good or bad, lasts for a whole run.
+	if err := r.balancer.Apply(state()); err != nil {
+		return nil, err
+	}
 	var trials []results.Trial
 	for id, m := range list {
 		if err := ctx.Err(); err != nil {
