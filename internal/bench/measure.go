@@ -75,11 +75,9 @@ func (m *measurement) clients() []load.Client {
 	return clients
 }
 
-// url is what a person would type for the file at target.
+// url names the file at target. The port stands there even if it is that of
+// HTTP: wrk would look it up in /etc/services, which a small system lacks.
 func url(target netip.AddrPort) string {
-	if target.Port() == 80 && target.Addr().Is4() {
-		return "http://" + target.Addr().String() + "/" + fileName
-	}
 	return "http://" + target.String() + "/" + fileName
 }
 
