@@ -12,22 +12,23 @@ set -euo pipefail
 # brings it, and what it is for.
 needs() {
 	cat <<-'END'
-		/etc/ssl/certs/ca-certificates.crt ca-certificates HTTPS to the Go module proxy
-		clang               clang         compiles the eBPF programs
-		llvm-strip          llvm          strips the eBPF objects
-		/usr/include/bpf/bpf_helpers.h libbpf-dev headers of the eBPF programs
-		/usr/include/linux/bpf.h linux-libc-dev headers of the eBPF programs
-		ip                  iproute2      shows the laboratory's links and sockets
-		ethtool             ethtool       shows what offloads are in use
-		nginx               nginx-light   the laboratory's web servers
-		haproxy             haproxy       the proxy that is weighed
-		ab                  apache2-utils load: a connection for each request
-		wrk                 wrk           load: kept-alive connections
-		/etc/services netbase wrk asks it for the port of http
-		iperf3              iperf3        load: bulk transfer
-		tcpdump             tcpdump       shows the laboratory's packets
-		ps                  procps        ps and sysctl
-		ping                iputils-ping  reaches hosts in tests
+		/etc/ssl/certs/ca-certificates.crt  ca-certificates HTTPS to the Go module proxy
+		clang                               clang           compiles the eBPF programs
+		llvm-strip                          llvm            strips the eBPF objects
+		/usr/include/bpf/bpf_helpers.h      libbpf-dev      headers of the eBPF programs
+		/usr/include/linux/bpf.h            linux-libc-dev  headers of the eBPF programs
+		ip                                  iproute2        shows the laboratory's links and sockets
+		ethtool                             ethtool         shows what offloads are in use
+		nginx                               nginx-light     the laboratory's web servers
+		haproxy                             haproxy         the proxy that is weighed
+		ab                                  apache2-utils   load: a connection for each request
+		wrk                                 wrk             load: kept-alive connections
+		/etc/services                       netbase         wrk looks the port of http up in it
+		iperf3                              iperf3          load: bulk transfer
+		curl                                curl            a client in tests
+		ping                                iputils-ping    reaches hosts in tests
+		tcpdump                             tcpdump         shows the laboratory's packets
+		ps                                  procps          ps and sysctl
 	END
 }
 
