@@ -163,7 +163,7 @@ func (d *Datapath) install(nic *net.Interface, state State, at places, next *sha
 	if d.link == nil && !d.detached {
 		return d.installFirst(nic, state, at, next)
 	}
-	made, err := loadGeneration(programOf(d.attachment.Hook), nic.HardwareAddr, state, at, d.options.TableSize, next)
+	made, err := loadGeneration(programOf(d.attachment.Hook), nic.HardwareAddr, state, at, d.current, d.options.TableSize, next)
 	if err != nil || d.detached {
 		return made, err
 	}
@@ -178,7 +178,7 @@ func (d *Datapath) install(nic *net.Interface, state State, at places, next *sha
 func (d *Datapath) installFirst(nic *net.Interface, state State, at places, next *shared) (*generation, error) {
 	var last error
 	for _, a := range attempts(d.options.Hook, d.driver) {
-		made, err := loadGeneration(programOf(a.hook), nic.HardwareAddr, state, at, d.options.TableSize, next)
+		made, err := loadGeneration(programOf(a.hook), nic.HardwareAddr, state, at, d.current, d.options.TableSize, next)
 		if err != nil {
 			return nil, err
 		}

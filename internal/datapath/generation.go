@@ -15,7 +15,6 @@ import (
 	"github.com/cilium/ebpf"
 
 	"github.com/jeoul/jeoul/internal/lb"
-	"github.com/jeoul/jeoul/internal/maglev"
 )
 
 // generation is a loaded program with the maps of one configuration. It
@@ -24,6 +23,7 @@ type generation struct {
 	collection *ebpf.Collection
 	program    *ebpf.Program
 	places     places
+	tables     tables
 }
 
 // close frees the program and the maps. What is attached goes on working: the
@@ -35,16 +35,21 @@ func (g *generation) close() {
 }
 
 // loadGeneration builds a generation aside. Nothing that is in use changes.
+// Tables are taken from last, the generation before, where they are the same.
 func loadGeneration(program programKind, mac net.HardwareAddr, state State, at places,
-	tableSize uint32, shared *shared) (*generation, error) {
+	last *generation, tableSize uint32, shared *shared) (*generation, error) {
 	spec, err := program.load()
 	if err != nil {
 		return nil, fmt.Errorf("reading the embedded eBPF program: %v", err)
 	}
-	contents, err := fill(state, at, mac, tableSize)
-	if err != nil {
+	built := tables{}
+	if last != nil {
+		built = last.tables
+	}
+	if built, err = built.with(state, tableSize); err != nil {
 		return nil, err
 	}
+	contents := fill(state, at, mac, built)
 	if err := contents.put(spec, mac); err != nil {
 		return nil, err
 	}
@@ -53,7 +58,7 @@ func loadGeneration(program programKind, mac net.HardwareAddr, state State, at p
 	if err != nil {
 		return nil, loadError(err)
 	}
-	return &generation{collection: collection, program: collection.Programs[program.name], places: at}, nil
+	return &generation{collection: collection, program: collection.Programs[program.name], places: at, tables: built}, nil
 }
 
 // loadError names the usual reasons why the kernel refuses a program.
@@ -83,17 +88,14 @@ type contents struct {
 }
 
 // fill lays a state out as the data plane reads it.
-func fill(state State, at places, mac net.HardwareAddr, tableSize uint32) (*contents, error) {
+func fill(state State, at places, mac net.HardwareAddr, built tables) *contents {
 	c := &contents{
 		services4: map[xdpServiceKey4]xdpService{},
 		services6: map[xdpServiceKey6]xdpService{},
 		backends:  make([]xdpBackend, len(at.generations)),
 	}
 	for _, service := range state.Services {
-		slots, err := slotsOf(service, tableSize)
-		if err != nil {
-			return nil, fmt.Errorf("service %s: %v", service.Name, err)
-		}
+		slots := built[service.Key()].slots
 		value := xdpService{
 			TableBase:  uint32(len(c.table)),
 			TableSize:  uint32(len(slots)),
@@ -101,15 +103,13 @@ func fill(state State, at places, mac net.HardwareAddr, tableSize uint32) (*cont
 			Id:         at.services[service.Key()],
 			Scheduler:  schedulerNumber(service.Scheduler),
 		}
-		for _, member := range slots {
-			c.table = append(c.table, uint16(member))
-		}
+		c.table = append(c.table, slots...)
 		c.addBackends(service, at, mac)
 		c.addService(service.VIP, service.Port, uint8(service.Protocol), value)
 		// The VIP by itself, for packets without ports.
 		c.addService(service.VIP, 0, 0, xdpService{})
 	}
-	return c, nil
+	return c
 }
 
 func (c *contents) addService(vip netip.Addr, port uint16, protocol uint8, value xdpService) {
@@ -189,26 +189,6 @@ const cacheLine = 64
 // maxGeneration is the largest offset in bytes that the verifier lets a
 // program add to a pointer (BPF_MAX_VAR_OFF of Linux).
 const maxGeneration = 1 << 29
-
-// slotsOf builds the service's table over its members, by their number.
-func slotsOf(service Service, tableSize uint32) ([]uint32, error) {
-	var names []string
-	var weights, turns []uint32
-	for i, backend := range service.Backends {
-		if service.member(i) {
-			turns = append(turns, uint32(len(turns)))
-			names = append(names, netip.AddrPortFrom(backend.Address, backend.Port).String())
-			weights = append(weights, uint32(backend.Weight))
-		}
-	}
-	if len(turns) > maxMembers {
-		return nil, fmt.Errorf("%d backends take new flows, and a table can name %d", len(turns), maxMembers)
-	}
-	if len(turns) == 0 || service.Scheduler == lb.RoundRobin {
-		return turns, nil
-	}
-	return maglev.Build(weights, names, tableSize)
-}
 
 func schedulerNumber(s lb.Scheduler) uint32 {
 	if s == lb.RoundRobin {

@@ -18,7 +18,7 @@ import (
 type model struct {
 	mac    net.HardwareAddr
 	state  State
-	tables map[lb.ServiceKey][]uint32
+	tables tables
 	turns  map[lb.ServiceKey]uint64
 	flows  map[modelFlow]*modelEntry
 }
@@ -52,14 +52,13 @@ func newModel(mac net.HardwareAddr, state State, tableSize uint32) (*model, erro
 
 // apply changes the configuration; flows and turns stay.
 func (m *model) apply(state State, tableSize uint32) error {
+	built, err := tables{}.with(state, tableSize)
+	if err != nil {
+		return err
+	}
 	there := map[lb.BackendKey]bool{}
-	m.state, m.tables = state, map[lb.ServiceKey][]uint32{}
+	m.state, m.tables = state, built
 	for _, service := range state.Services {
-		slots, err := slotsOf(service, tableSize)
-		if err != nil {
-			return err
-		}
-		m.tables[service.Key()] = slots
 		for _, backend := range service.Backends {
 			there[service.BackendKey(backend)] = true
 		}
@@ -223,7 +222,7 @@ func (m *model) isVIP(a netip.Addr) bool {
 
 // choose returns the index of a backend in the service, -1 for none.
 func (m *model) choose(s *Service, p understood) (backend int, opens bool) {
-	table := m.tables[s.Key()]
+	table := m.tables[s.Key()].slots
 	if len(table) == 0 {
 		return -1, false
 	}
