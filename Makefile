@@ -58,7 +58,8 @@ test-unit: generate ## run the tests that need no root; the others skip
 .PHONY: bench
 bench: rights-bench deps build ## measure the data plane and the Go code into results/bench; needs root
 	@mkdir -p $(RESULTS)/bench
-	$(AS_ROOT) $(BIN) bench packets | tee $(RESULTS)/bench/packets.txt
+	$(AS_ROOT) $(BIN) bench packets --json >$(RESULTS)/bench/packets.json
+	$(BIN) report $(RESULTS)/bench/packets.json
 	$(GO) test -run='^$$' -bench=. -benchmem ./... | tee $(RESULTS)/bench/go.txt
 	@$(GIVE_BACK) $(RESULTS)
 
