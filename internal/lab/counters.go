@@ -75,9 +75,11 @@ type Drops struct {
 	PortReceive, PortTransmit uint64
 }
 
-// Total is the sum of all.
+// Total is the number of frames lost on the link. The kernel counts some at one
+// end and some, such as those of XDP_TX, at both: in each direction the larger
+// figure holds.
 func (d Drops) Total() uint64 {
-	return d.HostReceive + d.HostTransmit + d.PortReceive + d.PortTransmit
+	return max(d.HostTransmit, d.PortReceive) + max(d.PortTransmit, d.HostReceive)
 }
 
 // Sub returns what was dropped since an earlier reading.

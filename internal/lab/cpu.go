@@ -77,10 +77,9 @@ func (l *Lab) CPU() (map[string]CPU, error) {
 
 // usage keeps the books of a lab's CPU time.
 type usage struct {
-	suffix string // of the lab's devices' names
-	mu     sync.Mutex
-	live   map[int]*Process // started and not yet ended, by PID
-	hosts  map[string]*hostUsage
+	mu    sync.Mutex
+	live  map[int]*Process // started and not yet ended, by PID
+	hosts map[string]*hostUsage
 }
 
 // hostUsage is what a host's ended tasks have used.
@@ -107,8 +106,7 @@ type task struct {
 	threads map[string]time.Duration
 }
 
-func (u *usage) init(l *Lab) {
-	u.suffix = "-" + l.ID
+func (u *usage) init() {
 	u.live = map[int]*Process{}
 	u.hosts = map[string]*hostUsage{}
 }
@@ -242,7 +240,10 @@ func (u *usage) tasks(hosts []*Host) (map[int]task, error) {
 			zombies = append(zombies, p)
 			continue
 		case name == "":
-			name = byDevice[napiDevice(p, u.suffix)]
+			// Kernel threads are in the machine's namespace.
+			comm, _ := p.Comm()
+			t, _ := parseNAPI(comm)
+			name = byDevice[t.device]
 		}
 		if name != "" {
 			addTask(found, p, name)
@@ -322,21 +323,6 @@ func threadTimes(p procfs.Proc) map[string]time.Duration {
 		}
 	}
 	return times
-}
-
-// napiDevice returns the device of a NAPI kernel thread, "napi/DEVICE-N", whose
-// name ends in suffix; empty for other tasks.
-func napiDevice(p procfs.Proc, suffix string) string {
-	comm, err := p.Comm()
-	if err != nil {
-		return ""
-	}
-	name, ok := strings.CutPrefix(comm, "napi/")
-	i := strings.LastIndexByte(name, '-')
-	if !ok || i < 0 || !strings.HasSuffix(name[:i], suffix) {
-		return ""
-	}
-	return name[:i]
 }
 
 // netnsOf returns the inode of a process's network namespace; an error if it

@@ -16,7 +16,7 @@ import (
 	"github.com/vishvananda/netlink"
 )
 
-// closeTimeout bounds each of the waits of a lab's end.
+// closeTimeout bounds the waits of a lab's end.
 const closeTimeout = 5 * time.Second
 
 // Spec is what a lab shall be.
@@ -30,9 +30,6 @@ type Spec struct {
 	// Unthreaded leaves the devices' work in softirqs: it is then charged to
 	// whatever runs, and CPU times are those of processes alone.
 	Unthreaded bool
-	// Queues is the number of receive queues of the balancer's device, and so of
-	// NAPI threads and cores that it can use; 0 means 1.
-	Queues int
 }
 
 // Lab is a laboratory. Its methods may be called from several goroutines.
@@ -60,7 +57,7 @@ type Lab struct {
 // ErrSpec, or what failed; when it fails, or ctx ends meanwhile, it has removed
 // whatever it made.
 func New(ctx context.Context, spec Spec) (*Lab, error) {
-	if err := check(&spec); err != nil {
+	if err := check(spec); err != nil {
 		return nil, err
 	}
 	l := &Lab{VIP4: vip4, VIP6: vip6, spec: spec}
@@ -76,17 +73,12 @@ func New(ctx context.Context, spec Spec) (*Lab, error) {
 	return l, nil
 }
 
-func check(spec *Spec) error {
-	if spec.Queues == 0 {
-		spec.Queues = 1
-	}
+func check(spec Spec) error {
 	switch {
 	case spec.Clients < 1 || spec.Clients > maxPerRole:
 		return fmt.Errorf("%w: %d clients; use 1 to %d", ErrSpec, spec.Clients, maxPerRole)
 	case spec.Servers < 1 || spec.Servers > maxPerRole:
 		return fmt.Errorf("%w: %d servers; use 1 to %d", ErrSpec, spec.Servers, maxPerRole)
-	case spec.Queues < 1:
-		return fmt.Errorf("%w: %d queues; use 1 or more", ErrSpec, spec.Queues)
 	case os.Geteuid() != 0:
 		return fmt.Errorf("%w: network namespaces need root; use sudo", ErrNoRights)
 	}
@@ -117,7 +109,7 @@ func (l *Lab) build(ctx context.Context) error {
 	if err := l.makeDir(); err != nil {
 		return err
 	}
-	l.usage.init(l)
+	l.usage.init()
 	if err := l.addHosts(ctx); err != nil {
 		return err
 	}
@@ -221,24 +213,16 @@ func (l *Lab) addHost(r role, n int) (*Host, error) {
 	h.Interface, h.Port = deviceName(h.Name, l.ID), portName(h.Name, l.ID)
 	h.MAC = hostMAC(r, n)
 	h.IPv4, h.IPv6 = hostAddresses(r, n)
-	queues := 1
-	if r == roleBalancer {
-		queues = l.spec.Queues
-	}
 	if err := h.onKeeper(func() error { return h.prepare(l) }); err != nil {
 		return h, fmt.Errorf("set up host %s: %w", h.Name, err)
 	}
-	if err := l.Switch.onKeeper(func() error { return connect(h, queues) }); err != nil {
+	if err := l.Switch.onKeeper(func() error { return connect(h) }); err != nil {
 		return h, err
 	}
 	if err := h.onKeeper(func() error { return h.configure(l) }); err != nil {
 		return h, fmt.Errorf("set up host %s: %w", h.Name, err)
 	}
-	// GRO in the switch merges segments and leaves their checksum to be made:
-	// what goes to the balancer must be whole again.
-	txChecksum := r != roleBalancer
-	err = l.Switch.onKeeper(func() error { return setDevice(h.Port, txChecksum, !l.spec.Unthreaded) })
-	if err != nil {
+	if err := l.Switch.onKeeper(func() error { return h.configurePort(l) }); err != nil {
 		return h, fmt.Errorf("set up the switch: %w", err)
 	}
 	return h, nil
@@ -263,10 +247,9 @@ func (l *Lab) setSysctls(r role) error {
 	return err
 }
 
-// configure sets the host's device and its addresses.
+// configure sets the host's device and its addresses. It runs inside the host.
 func (h *Host) configure(l *Lab) error {
-	txChecksum := h.role == roleBalancer
-	if err := setDevice(h.Interface, txChecksum, !l.spec.Unthreaded); err != nil {
+	if err := setDevice(h.Interface, false, !l.spec.Unthreaded); err != nil {
 		return err
 	}
 	note, err := h.address()
@@ -274,6 +257,21 @@ func (h *Host) configure(l *Lab) error {
 		l.note(note)
 	}
 	return err
+}
+
+// configurePort sets the switch's end of the host's link. It runs inside the
+// switch.
+func (h *Host) configurePort(l *Lab) error {
+	balancer := h.role == roleBalancer
+	// GRO in the switch merges segments and leaves their checksum to be made:
+	// what goes to the balancer must be whole again.
+	if err := setDevice(h.Port, !balancer, !l.spec.Unthreaded); err != nil {
+		return err
+	}
+	if !balancer {
+		return nil
+	}
+	return acceptXDP(h.Port)
 }
 
 // Close kills every process of the lab, removes its namespaces, its mounts and

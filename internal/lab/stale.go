@@ -153,16 +153,11 @@ func killIfInside(pid int, inodes map[uint64]bool) bool {
 // would disturb the next lab.
 func awaitThreads(ctx context.Context, id string) error {
 	return poll(ctx, func() (bool, error) {
-		procs, err := procfs.AllProcs()
-		if err != nil {
-			return false, err
+		threads, err := napiThreads(id)
+		if err != nil || len(threads) == 0 {
+			return err == nil, err
 		}
-		for _, p := range procs {
-			if device := napiDevice(p, "-"+id); device != "" {
-				return false, fmt.Errorf("device %s is still there: a process outside of the lab, or this one, holds its namespace or a socket in it", device)
-			}
-		}
-		return true, nil
+		return false, fmt.Errorf("the kernel has not yet removed device %s", threads[0].device)
 	})
 }
 

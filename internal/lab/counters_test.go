@@ -1,0 +1,163 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package lab
+
+import (
+	"io"
+	"net"
+	"net/netip"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+func TestSockets(t *testing.T) {
+	l := newLab(t)
+	client, server := l.Clients[0], l.Servers[0]
+	for _, addr := range []netip.Addr{server.IPv4, server.IPv6} {
+		listener := listen(t, server, addr)
+		// Whoever closes first keeps the socket in TIME-WAIT.
+		c := dial(t, client, listener.Addr())
+		s := accept(t, listener)
+		c.Close()
+		if _, err := s.Read(make([]byte, 1)); err != io.EOF {
+			t.Fatalf("the server reads %v, want the connection's end", err)
+		}
+		s.Close()
+		dial(t, client, listener.Addr())
+		accept(t, listener)
+	}
+	var got SocketCount
+	eventually(t, "both closed connections are in TIME-WAIT", func() bool {
+		got = sockets(t, client)
+		return got.TimeWait == 2
+	})
+	if diff := cmp.Diff(SocketCount{Total: 4, Established: 2, TimeWait: 2}, got); diff != "" {
+		t.Errorf("client (-want +got):\n%s", diff)
+	}
+	if got := sockets(t, server); got.Listening != 2 || got.Open() != 2 {
+		t.Errorf("server has %+v, want two listening and two open", got)
+	}
+	for _, h := range []*Host{client, server} {
+		if err := h.DestroySockets(); err != nil {
+			t.Fatal(err)
+		}
+		if got := sockets(t, h); got.Open() != 0 {
+			t.Errorf("%s still has %+v", h.Name, got)
+		}
+	}
+	if got := sockets(t, server); got.Listening != 2 {
+		t.Errorf("the listening sockets went too: %+v", got)
+	}
+	if n, err := client.Conntrack(); n != 0 || err != nil {
+		t.Errorf("Conntrack = %d, %v; nothing tracks connections in this lab", n, err)
+	}
+}
+
+func accept(t *testing.T, l net.Listener) net.Conn {
+	t.Helper()
+	c, err := l.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.Close() })
+	return c
+}
+
+func sockets(t *testing.T, h *Host) SocketCount {
+	t.Helper()
+	count, err := h.Sockets()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return count
+}
+
+func TestNetStat(t *testing.T) {
+	l := newLab(t)
+	listener := listen(t, l.Servers[0], l.Servers[0].IPv4)
+	for range 3 {
+		dial(t, l.Clients[0], listener.Addr())
+		accept(t, listener)
+	}
+	got, err := l.Servers[0].NetStat("TcpPassiveOpens", "TcpExtListenDrops", "TcpExtListenOverflows")
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := map[string]uint64{"TcpPassiveOpens": 3, "TcpExtListenDrops": 0, "TcpExtListenOverflows": 0}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	all, err := l.Clients[0].NetStat()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if all["TcpActiveOpens"] != 3 {
+		t.Errorf("the client opened %d connections, want 3", all["TcpActiveOpens"])
+	}
+	if _, err := l.Clients[0].NetStat("TcpNoSuch"); err == nil || !strings.Contains(err.Error(), "TcpNoSuch") {
+		t.Errorf("an unknown counter gives %v; want an error that names it", err)
+	}
+	for _, h := range l.Hosts() {
+		d, err := h.DeviceDrops()
+		if err != nil || d.Total() != 0 {
+			t.Errorf("%s: drops %+v, %v; nothing was loaded", h.Name, d, err)
+		}
+	}
+	if _, err := SoftnetDrops(); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestParseNetStat(t *testing.T) {
+	tests := []struct {
+		name, text string
+		want       map[string]uint64
+		bad        bool
+	}{
+		{"pairs", "Tcp: ActiveOpens MaxConn\nTcp: 3 -1\nTcpExt: ListenDrops\nTcpExt: 7\n",
+			map[string]uint64{"TcpActiveOpens": 3, "TcpExtListenDrops": 7}, false},
+		{"odd lines", "Tcp: A\nTcp: 1\nIp: B\n", nil, true},
+		{"fewer values", "Tcp: A B\nTcp: 1\n", nil, true},
+		{"different prefixes", "Tcp: A\nIp: 1\n", nil, true},
+		{"empty", "", nil, true},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			got := map[string]uint64{}
+			err := parseNetStat(test.text, got)
+			if (err != nil) != test.bad {
+				t.Fatalf("error %v, want one: %v", err, test.bad)
+			}
+			if diff := cmp.Diff(test.want, got); !test.bad && diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func FuzzParseNetStat(f *testing.F) {
+	f.Add("Tcp: ActiveOpens MaxConn\nTcp: 3 -1\n")
+	f.Add("Tcp:\nTcp:\n")
+	f.Add("\n\n")
+	f.Fuzz(func(t *testing.T, text string) {
+		counters := map[string]uint64{}
+		if err := parseNetStat(text, counters); err != nil {
+			return
+		}
+		for name := range counters {
+			if !strings.Contains(text, name[len(name)-1:]) {
+				t.Errorf("counter %q is not from %q", name, text)
+			}
+		}
+	})
+}
+
+func TestDropsTotal(t *testing.T) {
+	before := Drops{HostReceive: 1, HostTransmit: 2, PortReceive: 2, PortTransmit: 0}
+	after := Drops{HostReceive: 4, HostTransmit: 12, PortReceive: 12, PortTransmit: 1}
+	if got := after.Sub(before).Total(); got != 10+3 {
+		t.Errorf("Total = %d, want ten one way, counted at both ends, and three the other", got)
+	}
+}

@@ -1,0 +1,155 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package lab
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sys/unix"
+)
+
+// burn is a script that uses some CPU time and ends.
+const burn = `i=0; while [ $i -lt 100000 ]; do i=$((i+1)); done`
+
+func cpuTime(t *testing.T, h *Host) time.Duration {
+	t.Helper()
+	d, err := h.CPUTime()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return d
+}
+
+// Whatever way a process ends, its time stays with its host.
+func TestCPUTimeOfEndedProcesses(t *testing.T) {
+	l := newLab(t)
+	h := l.Servers[0]
+	tests := []struct {
+		name   string
+		script string
+	}{
+		{"started", burn},
+		{"child that was waited for", `(` + burn + `)`},
+		{"child whose parent went on", `(` + burn + `) & wait; true`},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			before := cpuTime(t, h)
+			run(t, h, test.script)
+			after := cpuTime(t, h)
+			// The loop cannot take less; other hosts' readings are near zero.
+			if used := after - before; used < 5*time.Millisecond {
+				t.Errorf("the script used %v", used)
+			}
+			if again := cpuTime(t, h); again < after {
+				t.Errorf("CPU time went from %v back to %v", after, again)
+			}
+		})
+	}
+	if other := cpuTime(t, l.Servers[1]); other > 5*time.Millisecond {
+		t.Errorf("another host is charged %v", other)
+	}
+}
+
+// A daemon has no parent in the lab that would inherit its time: what it had
+// used at the last reading stays.
+func TestCPUTimeOfDaemon(t *testing.T) {
+	l := newLab(t)
+	h := l.Balancer
+	daemon := startDaemon(t, h, "while :; do :; done")
+	var seen time.Duration
+	eventually(t, "a burning daemon's time grows", func() bool {
+		seen = cpuTime(t, h)
+		return seen > 50*time.Millisecond
+	})
+	if err := unix.Kill(daemon, unix.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the daemon ends", func() bool { return !running(daemon) })
+	if after := cpuTime(t, h); after < seen {
+		t.Errorf("the daemon's end took its host's time from %v to %v", seen, after)
+	}
+}
+
+func TestCPUThreads(t *testing.T) {
+	l := newLab(t)
+	before, err := l.CPU()
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := l.Clients[0].Start(t.Context(), Command{Path: "sh", Args: []string{"-c", "while :; do :; done"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the burning thread is the busiest", func() bool {
+		c, err := l.Clients[0].CPU()
+		if err != nil {
+			t.Fatal(err)
+		}
+		name, used := c.Sub(before["client01"]).Busiest()
+		return strings.HasPrefix(name, "sh/") && used > 20*time.Millisecond
+	})
+	if err := p.Stop(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	// Its packets are the switch's and the balancer's work.
+	run(t, l.Clients[0], "ping -q -c 3 -i 0.01 "+l.Balancer.IPv4.String())
+	after, err := l.CPU()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for host, device := range map[string]string{
+		"balancer": l.Balancer.Interface,
+		"switch":   l.Clients[0].Port,
+		"client01": l.Clients[0].Interface,
+	} {
+		d := after[host].Sub(before[host])
+		found := false
+		for thread := range d.Threads {
+			found = found || strings.HasPrefix(thread, "napi/"+device+"-")
+		}
+		if !found || d.Total <= 0 {
+			t.Errorf("%s: nothing is charged for %s: %+v", host, device, d)
+		}
+	}
+}
+
+func TestCPUSub(t *testing.T) {
+	before := CPU{Total: 10, Threads: map[string]time.Duration{"a/1": 4, "b/2": 6}}
+	after := CPU{Total: 30, Threads: map[string]time.Duration{"a/1": 4, "b/2": 10, "c/3": 4}}
+	want := CPU{Total: 20, Threads: map[string]time.Duration{"b/2": 4, "c/3": 4}}
+	got := after.Sub(before)
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("Sub (-want +got):\n%s", diff)
+	}
+	if name, used := got.Busiest(); name != "b/2" || used != 4 {
+		t.Errorf("Busiest = %s, %v", name, used)
+	}
+	if name, used := (CPU{}).Busiest(); name != "" || used != 0 {
+		t.Errorf("Busiest of nothing = %s, %v", name, used)
+	}
+}
+
+func TestParseNAPI(t *testing.T) {
+	tests := []struct {
+		comm string
+		want napiThread
+		ok   bool
+	}{
+		{"napi/p-web01-1a2b-8193", napiThread{device: "p-web01-1a2b", number: 8193}, true},
+		{"napi/eth0-5", napiThread{device: "eth0", number: 5}, true},
+		{"napi/eth0", napiThread{}, false},
+		{"napi/eth0-x", napiThread{device: "eth0"}, false},
+		{"kworker/0:1-events", napiThread{}, false},
+		{"", napiThread{}, false},
+	}
+	for _, test := range tests {
+		got, ok := parseNAPI(test.comm)
+		if got != test.want || ok != test.ok {
+			t.Errorf("parseNAPI(%q) = %+v, %v; want %+v, %v", test.comm, got, ok, test.want, test.ok)
+		}
+	}
+}

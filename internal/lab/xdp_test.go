@@ -1,0 +1,210 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package lab
+
+import (
+	"bytes"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/asm"
+	"github.com/cilium/ebpf/link"
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+)
+
+// The numbers of XDP_PASS's sibling, of the fields of struct xdp_md, and of an
+// Ethernet header's parts.
+const (
+	xdpTX          = 3
+	offsetData     = 0
+	offsetDataEnd  = 4
+	ethernetLength = 14
+	// etherType is the first of those for local experiments (IEEE 802).
+	etherType = 0x88b5
+)
+
+// reflector sends every frame of etherType back to where it came from.
+func reflector(t *testing.T) *ebpf.Program {
+	t.Helper()
+	program, err := ebpf.NewProgram(&ebpf.ProgramSpec{
+		Name: "reflect", Type: ebpf.XDP, License: "Dual BSD/GPL",
+		Instructions: asm.Instructions{
+			asm.LoadMem(asm.R2, asm.R1, offsetData, asm.Word),
+			asm.LoadMem(asm.R3, asm.R1, offsetDataEnd, asm.Word),
+			asm.Mov.Reg(asm.R4, asm.R2),
+			asm.Add.Imm(asm.R4, ethernetLength),
+			asm.JGT.Reg(asm.R4, asm.R3, "pass"),
+			asm.LoadMem(asm.R4, asm.R2, 12, asm.Half),
+			asm.HostTo(asm.BE, asm.R4, asm.Half),
+			asm.JNE.Imm(asm.R4, etherType, "pass"),
+			// Swap the addresses: four bytes and two of each.
+			asm.LoadMem(asm.R4, asm.R2, 0, asm.Word),
+			asm.LoadMem(asm.R5, asm.R2, 4, asm.Half),
+			asm.LoadMem(asm.R6, asm.R2, 6, asm.Word),
+			asm.LoadMem(asm.R7, asm.R2, 10, asm.Half),
+			asm.StoreMem(asm.R2, 0, asm.R6, asm.Word),
+			asm.StoreMem(asm.R2, 4, asm.R7, asm.Half),
+			asm.StoreMem(asm.R2, 6, asm.R4, asm.Word),
+			asm.StoreMem(asm.R2, 10, asm.R5, asm.Half),
+			asm.Mov.Imm(asm.R0, xdpTX),
+			asm.Return(),
+			asm.Mov.Imm(asm.R0, xdpPass).WithSymbol("pass"),
+			asm.Return(),
+		},
+	})
+	if err != nil {
+		t.Fatalf("%+v", err)
+	}
+	t.Cleanup(func() { program.Close() })
+	return program
+}
+
+// attachReflector puts the reflector on a host's device as native XDP.
+func attachReflector(t *testing.T, h *Host) {
+	t.Helper()
+	program := reflector(t)
+	err := h.Do(func() error {
+		device, err := netlink.LinkByName(h.Interface)
+		if err != nil {
+			return err
+		}
+		attached, err := link.AttachXDP(link.XDPOptions{
+			Program: program, Interface: device.Attrs().Index, Flags: link.XDPDriverMode,
+		})
+		if err == nil {
+			t.Cleanup(func() { attached.Close() })
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestNativeXDPSendsBack(t *testing.T) {
+	l := newLab(t)
+	attachReflector(t, l.Balancer)
+	for _, serve := range []bool{false, true} {
+		if err := l.ServeXDP(serve); err != nil {
+			t.Fatal(err)
+		}
+		for _, h := range []*Host{l.Clients[0], l.Servers[1]} {
+			t.Run(fmt.Sprintf("%s, served %v", h.Name, serve), func(t *testing.T) {
+				if err := h.Do(func() error { return exchange(h, l.Balancer) }); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+	}
+}
+
+// exchange sends a frame from one host to another and waits for its return. It
+// runs inside the sender.
+func exchange(from, to *Host) error {
+	device, err := netlink.LinkByName(from.Interface)
+	if err != nil {
+		return err
+	}
+	protocol := uint16(etherType>>8 | etherType&0xff<<8) // network byte order
+	socket, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, int(protocol))
+	if err != nil {
+		return err
+	}
+	defer unix.Close(socket)
+	address := &unix.SockaddrLinklayer{Protocol: protocol, Ifindex: device.Attrs().Index}
+	if err := unix.Bind(socket, address); err != nil {
+		return err
+	}
+	timeout := unix.NsecToTimeval((5 * time.Second).Nanoseconds())
+	if err := unix.SetsockoptTimeval(socket, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &timeout); err != nil {
+		return err
+	}
+	sent := frame(to.MAC, from.MAC)
+	if err := unix.Sendto(socket, sent, 0, address); err != nil {
+		return err
+	}
+	want := frame(from.MAC, to.MAC)
+	got := make([]byte, 2*len(want))
+	for {
+		n, _, err := unix.Recvfrom(socket, got, 0)
+		switch {
+		case err == unix.EINTR:
+		case err != nil:
+			return fmt.Errorf("wait for the frame's return: %w", err)
+		case bytes.Equal(got[:n], want):
+			return nil
+		}
+	}
+}
+
+func frame(destination, source []byte) []byte {
+	b := append(append([]byte{}, destination...), source...)
+	b = append(b, etherType>>8, etherType&0xff)
+	return append(b, bytes.Repeat([]byte{'x'}, 46)...)
+}
+
+// ServeXDP ties the balancer's and its port's threads to one core, port first.
+func TestServeXDP(t *testing.T) {
+	l := newLab(t)
+	ordinary := map[string]schedule{}
+	for device, s := range schedules(t, l) {
+		ordinary[device] = s
+	}
+	if err := l.ServeXDP(true); err != nil {
+		t.Fatal(err)
+	}
+	served := schedules(t, l)
+	one := onCore(0)
+	for device, s := range served {
+		want := ordinary[device]
+		switch device {
+		case l.Balancer.Port:
+			want = schedule{unix.SCHED_FIFO, one}
+		case l.Balancer.Interface:
+			want = schedule{unix.SCHED_NORMAL, one}
+		}
+		if s != want {
+			t.Errorf("%s is scheduled %+v, want %+v", device, s, want)
+		}
+	}
+	if err := l.ServeXDP(false); err != nil {
+		t.Fatal(err)
+	}
+	for device, s := range schedules(t, l) {
+		if s != ordinary[device] {
+			t.Errorf("%s is scheduled %+v after taking it back, want %+v", device, s, ordinary[device])
+		}
+	}
+}
+
+type schedule struct {
+	policy uint32
+	cores  unix.CPUSet
+}
+
+func schedules(t *testing.T, l *Lab) map[string]schedule {
+	t.Helper()
+	threads, err := napiThreads(l.ID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(threads) != 10 {
+		t.Fatalf("%d threads, want one for each end of five links", len(threads))
+	}
+	all := map[string]schedule{}
+	for _, thread := range threads {
+		attr, err := unix.SchedGetAttr(thread.pid, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		s := schedule{policy: attr.Policy}
+		if err := unix.SchedGetaffinity(thread.pid, &s.cores); err != nil {
+			t.Fatal(err)
+		}
+		all[thread.device] = s
+	}
+	return all
+}
