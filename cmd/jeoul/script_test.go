@@ -14,8 +14,16 @@ import (
 
 var update = flag.Bool("update", false, "rewrite what the scripts compare with")
 
+// actAsJeoul is set in the environment of a copy of this test binary that is to
+// be the program, for tests that start it themselves.
+const actAsJeoul = "JEOUL_TEST_ACT_AS_JEOUL"
+
 // TestMain makes this test binary the program `jeoul` of the scripts.
 func TestMain(m *testing.M) {
+	if os.Getenv(actAsJeoul) != "" {
+		main()
+		return
+	}
 	testscript.Main(m, map[string]func(){"jeoul": main})
 }
 

@@ -1,0 +1,479 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"net"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/vishvananda/netlink"
+	"go.yaml.in/yaml/v3"
+
+	"github.com/jeoul/jeoul/internal/agent"
+	"github.com/jeoul/jeoul/internal/api"
+	"github.com/jeoul/jeoul/internal/lab"
+	"github.com/jeoul/jeoul/internal/lb"
+	"github.com/jeoul/jeoul/internal/testenv"
+)
+
+// The ports of the test's services: one is scheduled by hash, one by turns.
+const (
+	hashPort = 7000
+	turnPort = 7001
+)
+
+// patience bounds every wait of these tests.
+const patience = 20 * time.Second
+
+// segment is a laboratory with a balancer in it: two clients, three servers,
+// and on each server TCP and UDP services that tell who asked whom.
+type segment struct {
+	*lab.Lab
+	config string
+	socket string
+	daemon *lab.Process
+	log    syncBuffer
+}
+
+// syncBuffer is a buffer that a process writes while the test reads.
+type syncBuffer struct {
+	mu     sync.Mutex
+	buffer bytes.Buffer
+}
+
+func (b *syncBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.buffer.Write(p)
+}
+
+func (b *syncBuffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.buffer.String()
+}
+
+// newSegment builds the laboratory and starts the daemon in it.
+func newSegment(t *testing.T, hook lb.Hook) *segment {
+	t.Helper()
+	testenv.Root(t)
+	l, err := lab.New(t.Context(), lab.Spec{Clients: 2, Servers: 3})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := l.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	if err := l.ServeXDP(hook == lb.HookXDP); err != nil {
+		t.Fatal(err)
+	}
+	s := &segment{Lab: l, config: filepath.Join(l.Balancer.Dir, "jeoul.yaml"), socket: filepath.Join(l.Balancer.Dir, "jeoul.sock")}
+	for _, server := range l.Servers {
+		s.serve(t, server)
+	}
+	s.configure(t, hook, l.Servers)
+	s.start(t)
+	return s
+}
+
+// serve prepares a backend with the agent and starts its services.
+func (s *segment) serve(t *testing.T, server *lab.Host) {
+	t.Helper()
+	var a *agent.Agent
+	err := server.Do(func() (err error) {
+		if a, err = agent.Start(agent.Options{VIPs: []netip.Addr{s.VIP4, s.VIP6}, Dir: filepath.Join(server.Dir, "state")}); err != nil {
+			return err
+		}
+		for _, port := range []int{hashPort, turnPort} {
+			listener, err := net.Listen("tcp", fmt.Sprintf(":%d", port))
+			if err != nil {
+				return err
+			}
+			t.Cleanup(func() { listener.Close() })
+			go serveTCP(listener, server.Name)
+			for _, vip := range []netip.Addr{s.VIP4, s.VIP6} {
+				// On the VIP itself, so that answers bear it.
+				packets, err := net.ListenUDP("udp", net.UDPAddrFromAddrPort(netip.AddrPortFrom(vip, uint16(port))))
+				if err != nil {
+					return err
+				}
+				t.Cleanup(func() { packets.Close() })
+				go serveUDP(packets, server.Name)
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := server.Do(a.Close); err != nil && !errors.Is(err, lab.ErrClosed) {
+			t.Error(err)
+		}
+	})
+}
+
+// serveTCP answers each line with the server's name and the client's address.
+func serveTCP(listener net.Listener, name string) {
+	for {
+		connection, err := listener.Accept()
+		if err != nil {
+			return
+		}
+		go func() {
+			defer connection.Close()
+			for lines := bufio.NewScanner(connection); lines.Scan(); {
+				fmt.Fprintln(connection, name, addressOf(connection.RemoteAddr()))
+			}
+		}()
+	}
+}
+
+func serveUDP(packets *net.UDPConn, name string) {
+	for buffer := make([]byte, 64); ; {
+		_, from, err := packets.ReadFromUDPAddrPort(buffer)
+		if err != nil {
+			return
+		}
+		fmt.Fprintf(&datagram{packets, from}, "%s %s\n", name, from.Addr().Unmap())
+	}
+}
+
+type datagram struct {
+	*net.UDPConn
+	to netip.AddrPort
+}
+
+func (d *datagram) Write(p []byte) (int, error) { return d.WriteToUDPAddrPort(p, d.to) }
+
+func addressOf(a net.Addr) netip.Addr {
+	return netip.MustParseAddrPort(a.String()).Addr().Unmap()
+}
+
+// configure writes a configuration. The services on turnPort have the servers
+// given, those on hashPort all.
+func (s *segment) configure(t *testing.T, hook lb.Hook, turning []*lab.Host) {
+	t.Helper()
+	type entry map[string]any
+	var services []entry
+	for _, vip := range []netip.Addr{s.VIP4, s.VIP6} {
+		for _, kind := range []struct {
+			port      int
+			scheduler lb.Scheduler
+			servers   []*lab.Host
+		}{{hashPort, lb.Maglev, s.Servers}, {turnPort, lb.RoundRobin, turning}} {
+			for _, protocol := range []lb.Protocol{lb.TCP, lb.UDP} {
+				var backends []entry
+				for _, server := range kind.servers {
+					address := server.IPv4
+					if vip.Is6() {
+						address = server.IPv6
+					}
+					backends = append(backends, entry{"name": server.Name, "address": address.String()})
+				}
+				services = append(services, entry{"name": fmt.Sprintf("s%d", len(services)), "vip": vip.String(),
+					"port": kind.port, "protocol": protocol.String(), "scheduler": string(kind.scheduler), "backends": backends})
+			}
+		}
+	}
+	text, err := yaml.Marshal(entry{"interface": s.Balancer.Interface, "hook": string(hook), "socket": s.socket, "services": services})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(s.config, text, 0o644); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// start runs the daemon and waits until every backend is up.
+func (s *segment) start(t *testing.T) {
+	t.Helper()
+	executable, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	// Its life does not depend on the test's context, which ends before cleanup.
+	s.daemon, err = s.Balancer.Start(context.WithoutCancel(t.Context()), lab.Command{Path: executable,
+		Args: []string{"run", "-c", s.config, "--state-dir", filepath.Join(s.Balancer.Dir, "state")},
+		Env:  append(os.Environ(), actAsJeoul+"=1"), Stdout: &s.log, Stderr: &s.log})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Logf("the daemon's log:\n%s", s.log.String())
+		}
+	})
+	s.eventually(t, "every backend is up", func(status *api.Status) bool {
+		for _, service := range status.Services {
+			for _, backend := range service.Backends {
+				if backend.State != api.Up {
+					return false
+				}
+			}
+		}
+		return true
+	})
+}
+
+// eventually waits for the daemon's status to be as it should.
+func (s *segment) eventually(t *testing.T, what string, ok func(*api.Status) bool) {
+	t.Helper()
+	testenv.Eventually(t, patience, what, func() bool {
+		status, err := api.NewClient(s.socket).Status(t.Context())
+		return err == nil && ok(status)
+	})
+}
+
+// dial connects from a client, or opens a UDP socket towards a service.
+func dial(t *testing.T, client *lab.Host, network string, to netip.AddrPort) net.Conn {
+	t.Helper()
+	var connection net.Conn
+	err := client.Do(func() (err error) {
+		connection, err = net.DialTimeout(network, to.String(), patience)
+		return err
+	})
+	if err != nil {
+		t.Fatalf("%s: %v", client.Name, err)
+	}
+	t.Cleanup(func() { connection.Close() })
+	return connection
+}
+
+// ask sends a line and returns who answered, and as whom the client was seen.
+func ask(connection net.Conn) (server, client string, err error) {
+	if err := connection.SetDeadline(time.Now().Add(patience)); err != nil {
+		return "", "", err
+	}
+	if _, err := fmt.Fprintln(connection, "who"); err != nil {
+		return "", "", err
+	}
+	line, err := bufio.NewReader(connection).ReadString('\n')
+	if err != nil {
+		return "", "", err
+	}
+	server, client, _ = strings.Cut(strings.TrimSpace(line), " ")
+	return server, client, nil
+}
+
+// forEachHook runs a test with the balancer in XDP and in TC.
+func forEachHook(t *testing.T, test func(t *testing.T, hook lb.Hook)) {
+	for _, hook := range []lb.Hook{lb.HookXDP, lb.HookTC} {
+		t.Run(string(hook), func(t *testing.T) { test(t, hook) })
+	}
+}
+
+// TestL2DSRMatrix asks through every family, protocol and scheduler: each
+// answer must come from a backend that saw the client's own address, and turns
+// must be exact.
+func TestL2DSRMatrix(t *testing.T) {
+	forEachHook(t, func(t *testing.T, hook lb.Hook) {
+		s := newSegment(t, hook)
+		for _, vip := range []netip.Addr{s.VIP4, s.VIP6} {
+			for _, network := range []string{"tcp", "udp"} {
+				for _, port := range []uint16{hashPort, turnPort} {
+					to := netip.AddrPortFrom(vip, port)
+					counts := s.askMany(t, network, to, 15)
+					t.Logf("%s %s: %v", network, to, counts)
+					if port == turnPort && (len(counts) != 3 || slices.Max(slices.Collect(maps.Values(counts))) != 10) {
+						t.Errorf("%s %s: turns are not exact: %v", network, to, counts)
+					}
+				}
+			}
+		}
+		status, err := api.NewClient(s.socket).Status(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if status.Hook.Name != hook || status.Hook.Generic {
+			t.Errorf("the hook is %+v, want %s", status.Hook, hook)
+		}
+		for _, outcome := range status.Outcomes {
+			if strings.HasPrefix(outcome.Name, "dropped") && outcome.Packets > 0 {
+				t.Errorf("%d packets were %s", outcome.Packets, outcome.Name)
+			}
+		}
+	})
+}
+
+// askMany asks from each client n times, on a new connection each, and counts
+// who answered.
+func (s *segment) askMany(t *testing.T, network string, to netip.AddrPort, n int) map[string]int {
+	t.Helper()
+	counts := map[string]int{}
+	for _, client := range s.Clients {
+		own := client.IPv4
+		if to.Addr().Is6() {
+			own = client.IPv6
+		}
+		for range n {
+			server, seen, err := ask(dial(t, client, network, to))
+			if err != nil {
+				t.Fatalf("%s asking %s %s: %v", client.Name, network, to, err)
+			}
+			if seen != own.String() {
+				t.Errorf("%s %s: the backend saw %s, the client is %s", network, to, seen, own)
+			}
+			counts[server]++
+		}
+	}
+	return counts
+}
+
+// TestReloadKeepsConnections takes a backend of one service away and gives it
+// back, again and again: open connections to its other backends go on, and so do
+// new ones to a service that is configured as before.
+func TestReloadKeepsConnections(t *testing.T) {
+	forEachHook(t, func(t *testing.T, hook lb.Hook) {
+		s := newSegment(t, hook)
+		to := netip.AddrPortFrom(s.VIP4, turnPort)
+		open := map[string][]net.Conn{}
+		for range 30 {
+			connection := dial(t, s.Clients[0], "tcp", to)
+			server, _, err := ask(connection)
+			if err != nil {
+				t.Fatal(err)
+			}
+			open[server] = append(open[server], connection)
+		}
+		stop, asked := make(chan struct{}), make(chan int)
+		go s.askUntil(t, stop, asked, netip.AddrPortFrom(s.VIP4, hashPort))
+		leaving := s.Servers[2]
+		for i := range 10 {
+			servers := s.Servers
+			if i%2 == 0 {
+				servers = s.Servers[:2]
+			}
+			s.configure(t, hook, servers)
+			s.reload(t, len(servers))
+		}
+		close(stop)
+		t.Logf("%d connections were made during 10 reloads", <-asked)
+		for server, connections := range open {
+			if server == leaving.Name {
+				continue
+			}
+			for _, connection := range connections {
+				if got, _, err := ask(connection); err != nil || got != server {
+					t.Errorf("a connection to %s was answered by %q: %v", server, got, err)
+				}
+			}
+		}
+	})
+}
+
+// askUntil makes connection after connection until told to stop.
+func (s *segment) askUntil(t *testing.T, stop <-chan struct{}, asked chan<- int, to netip.AddrPort) {
+	made := 0
+	defer func() { asked <- made }()
+	for {
+		select {
+		case <-stop:
+			return
+		default:
+		}
+		var connection net.Conn
+		err := s.Clients[1].Do(func() (err error) {
+			connection, err = net.DialTimeout("tcp", to.String(), patience)
+			return err
+		})
+		if err == nil {
+			_, _, err = ask(connection)
+			connection.Close()
+		}
+		if err != nil {
+			t.Errorf("a connection made during a reload: %v", err)
+			return
+		}
+		made++
+	}
+}
+
+// reload asks the daemon to read its file again, and waits until the services on
+// turnPort have that many backends.
+func (s *segment) reload(t *testing.T, backends int) {
+	t.Helper()
+	if err := s.daemon.Signal(syscall.SIGHUP); err != nil {
+		t.Fatal(err)
+	}
+	s.eventually(t, fmt.Sprintf("%d backends are up", backends), func(status *api.Status) bool {
+		for _, service := range status.Services {
+			up := 0
+			for _, backend := range service.Backends {
+				if backend.State == api.Up {
+					up++
+				}
+			}
+			if service.Port == turnPort && (len(service.Backends) != backends || up != backends) {
+				return false
+			}
+		}
+		return true
+	})
+}
+
+// TestBackendWithoutMAC takes a backend's link down: it shows as such, the
+// others take its share, and it comes back.
+func TestBackendWithoutMAC(t *testing.T) {
+	s := newSegment(t, lb.HookTC)
+	lost := s.Servers[1]
+	s.setLink(t, lost, false)
+	s.eventually(t, lost.Name+" has no MAC", func(status *api.Status) bool { return stateOf(status, lost) == api.NoMAC })
+	if counts := s.askMany(t, "tcp", netip.AddrPortFrom(s.VIP4, hashPort), 10); counts[lost.Name] > 0 || len(counts) != 2 {
+		t.Errorf("with %s away, answers came from %v", lost.Name, counts)
+	}
+	s.setLink(t, lost, true)
+	s.eventually(t, lost.Name+" is back", func(status *api.Status) bool { return stateOf(status, lost) == api.Up })
+}
+
+// setLink cuts a host off at its switch port, or joins it again. Its own end
+// stays up: setting that down would take its IPv6 addresses away.
+func (s *segment) setLink(t *testing.T, host *lab.Host, up bool) {
+	t.Helper()
+	err := s.Switch.Do(func() error {
+		port, err := netlink.LinkByName(host.Port)
+		if err != nil {
+			return err
+		}
+		if up {
+			return netlink.LinkSetUp(port)
+		}
+		return netlink.LinkSetDown(port)
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// stateOf returns the one state that a host has as a backend of all services,
+// or "" while they differ.
+func stateOf(status *api.Status, host *lab.Host) (state api.State) {
+	for _, service := range status.Services {
+		for _, backend := range service.Backends {
+			switch {
+			case backend.Name != host.Name:
+			case state == "":
+				state = backend.State
+			case state != backend.State:
+				return ""
+			}
+		}
+	}
+	return state
+}
