@@ -26,8 +26,10 @@ import (
 // depends on (see package lab for the reasons of its settings).
 var labNotes = []string{
 	"all hosts are network namespaces of this one machine and share its cores",
-	"transmit checksum offload and TSO are off on clients, servers and towards the balancer (native XDP needs that), on on the balancer; GRO is on",
-	"every device's work runs in a threaded NAPI of its own, so CPU per request counts the kernel's part too, and each hop is charged to its host",
+	"TSO is off everywhere, transmit checksum offload on all hosts and towards the balancer (native XDP needs that); GRO is on; " +
+		"every device has a queueing discipline (pfifo_fast), which holds senders back instead of dropping",
+	"every device's work runs in a NAPI thread of its own, so CPU per request has the kernel's part in it, and each hop is charged to " +
+		"its host; a device has one queue, so a host's kernel work has one core at most",
 	"congestion control is cubic",
 	"latencies are what the generators clocked, merged over all clients request by request (HdrHistogram, three digits). " +
 		"ab gives 101 percentiles per client, between which requests are spread evenly; wrk every request, with wrk's own correction " +
