@@ -92,6 +92,8 @@ type runner struct {
 	limits   probe.Limits
 	lab      *lab.Lab
 	web      *web
+	// unsaved says that saving has failed, and so would again.
+	unsaved bool
 	// settled are notes on what the last trial left, for the next.
 	settled []string
 }
@@ -104,7 +106,7 @@ func (r *runner) run(ctx context.Context) (*results.Run, error) {
 		r.results.Interrupted = true
 		err = errors.Join(r.interrupted(), withoutCanceled(err))
 	}
-	if len(r.results.Trials) > 0 {
+	if len(r.results.Trials) > 0 && !r.unsaved {
 		err = errors.Join(err, r.save())
 	}
 	return r.results, err
@@ -170,7 +172,11 @@ func (r *runner) trials(ctx context.Context, trials []Trial) error {
 	return nil
 }
 
-func (r *runner) save() error { return r.results.Save(filepath.Join(r.options.Dir, ResultsFile)) }
+func (r *runner) save() error {
+	err := r.results.Save(filepath.Join(r.options.Dir, ResultsFile))
+	r.unsaved = err != nil
+	return err
+}
 
 // trial measures a point once, with a subject of its own, so that no trial
 // meets what an earlier one left in it. What goes wrong with the point makes the
