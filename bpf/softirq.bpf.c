@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+/* Charges the kernel's packet work to the device it was done for.
+ *
+ * Packets that arrive are worked on in the NET_RX softirq, which runs on top of
+ * whatever the core was doing: a process on one host of a laboratory is billed
+ * for the packets of another. Within a softirq, devices are polled one after
+ * the other; the time between the end of one poll and the end of the next is
+ * what the second cost. It is added to the device, and to the network namespace
+ * of the process that it ran on top of, which can then be relieved of it. */
+#include <linux/bpf.h>
+#include <bpf/bpf_helpers.h>
+
+/* NET_RX_SOFTIRQ of include/linux/interrupt.h. */
+#define NET_RX 3
+
+/* What is read of the kernel's structures; where the fields are is filled in
+ * when the program is loaded. */
+#define KERNEL __attribute__((preserve_access_index))
+struct ns_common {
+	unsigned int inum;
+} KERNEL;
+struct net {
+	struct ns_common ns;
+} KERNEL;
+typedef struct {
+	struct net *net;
+} KERNEL possible_net_t;
+struct net_device {
+	int ifindex;
+	possible_net_t nd_net;
+} KERNEL;
+struct napi_struct {
+	struct net_device *dev;
+} KERNEL;
+struct nsproxy {
+	struct net *net_ns;
+} KERNEL;
+struct task_struct {
+	struct nsproxy *nsproxy;
+} KERNEL;
+
+/* charge_key names who is charged: a device, or, with ifindex 0, all processes
+ * of a namespace, on top of which the work was done. */
+struct charge_key {
+	/* The inode number of the namespace, as stat(2) shows it. */
+	__u32 netns;
+	__u32 ifindex;
+};
+
+/* Nanoseconds. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 16384);
+	__type(key, struct charge_key);
+	__type(value, __u64);
+} charges SEC(".maps");
+
+/* When the poll under way on this CPU began, in nanoseconds; 0 outside of a
+ * softirq. */
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, __u64);
+} since SEC(".maps");
+
+static __always_inline __u64 *since_here(void)
+{
+	__u32 zero = 0;
+
+	return bpf_map_lookup_elem(&since, &zero);
+}
+
+static __always_inline void charge(__u32 netns, __u32 ifindex, __u64 ns)
+{
+	struct charge_key key = { .netns = netns, .ifindex = ifindex };
+	__u64 *sum = bpf_map_lookup_elem(&charges, &key);
+
+	if (sum)
+		__sync_fetch_and_add(sum, ns);
+	else
+		bpf_map_update_elem(&charges, &key, &ns, BPF_NOEXIST);
+}
+
+SEC("tp_btf/softirq_entry")
+int softirq_entry(__u64 *ctx)
+{
+	__u64 *began = since_here();
+
+	if (began && ctx[0] == NET_RX)
+		*began = bpf_ktime_get_ns();
+	return 0;
+}
+
+SEC("tp_btf/softirq_exit")
+int softirq_exit(__u64 *ctx)
+{
+	__u64 *began = since_here();
+
+	if (began && ctx[0] == NET_RX)
+		*began = 0;
+	return 0;
+}
+
+SEC("tp_btf/napi_poll")
+int napi_poll(__u64 *ctx)
+{
+	struct napi_struct *napi = (void *)ctx[0];
+	struct task_struct *task = bpf_get_current_task_btf();
+	__u64 *began = since_here(), now, cost;
+
+	/* A threaded NAPI has a thread of its own, and no softirq. */
+	if (!began || !*began || !napi->dev)
+		return 0;
+	now = bpf_ktime_get_ns();
+	cost = now - *began;
+	*began = now;
+	charge(napi->dev->nd_net.net->ns.inum, napi->dev->ifindex, cost);
+	charge(task->nsproxy->net_ns->ns.inum, 0, cost);
+	return 0;
+}
+
+char LICENSE[] SEC("license") = "Dual BSD/GPL";
