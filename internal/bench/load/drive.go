@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -220,22 +221,19 @@ func (r *runner) close() {
 // collect merges what the clients measured.
 func (d Drive) collect(runners []*runner) *Result {
 	result := &Result{Latency: newLatency()}
+	var problems, notes byClient
 	var first, last time.Time
 	for _, r := range runners {
 		outcome, err := r.outcome(d)
 		if err != nil {
-			result.Problems = append(result.Problems, fmt.Sprintf("%s on %s: %v", d.Kind.Name(), r.client.Name, err))
+			problems.add(r.client.Name, fmt.Sprintf("%s %v", d.Kind.Name(), err))
 			continue
 		}
 		result.Requests += outcome.Requests
 		result.Failed += outcome.Failed
 		result.Latency.merge(outcome.Latency)
-		for _, problem := range outcome.Problems {
-			result.Problems = append(result.Problems, r.client.Name+": "+problem)
-		}
-		for _, note := range outcome.Notes {
-			result.Notes = append(result.Notes, r.client.Name+": "+note)
-		}
+		problems.add(r.client.Name, outcome.Problems...)
+		notes.add(r.client.Name, outcome.Notes...)
 		began := r.ended.Add(-outcome.Taken)
 		if first.IsZero() || began.Before(first) {
 			first = began
@@ -244,11 +242,45 @@ func (d Drive) collect(runners []*runner) *Result {
 			last = r.ended
 		}
 	}
+	result.Problems, result.Notes = problems.lines(), notes.lines()
 	result.Duration = last.Sub(first)
 	if result.Requests == 0 && len(result.Problems) == 0 {
 		result.Problems = append(result.Problems, "not one request was answered")
 	}
 	return result
+}
+
+// byClient collects messages, each with the clients that it is about: what goes
+// wrong on one often goes wrong on all.
+type byClient struct {
+	messages []string
+	clients  map[string][]string
+}
+
+func (b *byClient) add(client string, messages ...string) {
+	if b.clients == nil {
+		b.clients = map[string][]string{}
+	}
+	for _, message := range messages {
+		if b.clients[message] == nil {
+			b.messages = append(b.messages, message)
+		}
+		b.clients[message] = append(b.clients[message], client)
+	}
+}
+
+// lines returns a line a message, in the order in which they came.
+func (b *byClient) lines() []string {
+	var lines []string
+	for _, message := range b.messages {
+		clients := b.clients[message]
+		who := clients[0]
+		if more := len(clients) - 1; more > 0 {
+			who = fmt.Sprintf("%s and %d more", who, more)
+		}
+		lines = append(lines, who+": "+message)
+	}
+	return lines
 }
 
 // outcome reads what the client's generator measured, or says why it cannot.
@@ -257,6 +289,11 @@ func (r *runner) outcome(d Drive) (*Outcome, error) {
 		return nil, fmt.Errorf("did not end within %v of its start, so it was killed%s", d.Bound, r.lastWords())
 	}
 	if err := r.process.Wait(); err != nil {
+		// The process began as a shell, whose name would only confuse.
+		var exit *exec.ExitError
+		if errors.As(err, &exit) {
+			err = exit
+		}
 		return nil, fmt.Errorf("died: %w%s", err, r.lastWords())
 	}
 	outcome, err := d.Kind.Parse(r.client.Share, r.stdout.Bytes())

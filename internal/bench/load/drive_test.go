@@ -14,6 +14,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/jeoul/jeoul/internal/bench/probe"
 )
 
@@ -139,6 +141,18 @@ func TestDriveSurvivesABrokenGenerator(t *testing.T) {
 				t.Errorf("problems %q, want one about client02 that says %q", result.Problems, tc.says)
 			}
 		})
+	}
+}
+
+func TestDriveSaysOnceWhatWentWrongOnAll(t *testing.T) {
+	d := drive(t, "echo no >&2; exit 3", "echo no >&2; exit 3", "exit 4")
+	result, err := d.Run(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []string{`client01 and 1 more: shell died: exit status 3; its last words: "no"`, "client03: shell died: exit status 4"}
+	if diff := cmp.Diff(want, result.Problems); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
 	}
 }
 
