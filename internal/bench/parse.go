@@ -187,7 +187,7 @@ func (p *suiteParser) add(line int, field, format string, args ...any) {
 var (
 	yamlLine      = regexp.MustCompile(`(?s)^(?:yaml: )?line (\d+): (.*)$`)
 	yamlUnknown   = regexp.MustCompile(`^field (.*) not found in type .*$`)
-	yamlUnmarshal = regexp.MustCompile("(?s)^cannot unmarshal (?:!!\\w+ )?(.*) into (.*)$")
+	yamlUnmarshal = regexp.MustCompile(`(?s)^cannot unmarshal (?:!!\w+ )?(.*) into (.*)$`)
 )
 
 // decodeError turns what the YAML library says into problems with a field.

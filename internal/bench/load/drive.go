@@ -3,7 +3,6 @@
 package load
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -11,7 +10,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strings"
 	"sync"
 	"time"
 
@@ -250,39 +248,6 @@ func (d Drive) collect(runners []*runner) *Result {
 	return result
 }
 
-// byClient collects messages, each with the clients that it is about: what goes
-// wrong on one often goes wrong on all.
-type byClient struct {
-	messages []string
-	clients  map[string][]string
-}
-
-func (b *byClient) add(client string, messages ...string) {
-	if b.clients == nil {
-		b.clients = map[string][]string{}
-	}
-	for _, message := range messages {
-		if b.clients[message] == nil {
-			b.messages = append(b.messages, message)
-		}
-		b.clients[message] = append(b.clients[message], client)
-	}
-}
-
-// lines returns a line a message, in the order in which they came.
-func (b *byClient) lines() []string {
-	var lines []string
-	for _, message := range b.messages {
-		clients := b.clients[message]
-		who := clients[0]
-		if more := len(clients) - 1; more > 0 {
-			who = fmt.Sprintf("%s and %d more", who, more)
-		}
-		lines = append(lines, who+": "+message)
-	}
-	return lines
-}
-
 // outcome reads what the client's generator measured, or says why it cannot.
 func (r *runner) outcome(d Drive) (*Outcome, error) {
 	if r.hung {
@@ -301,44 +266,4 @@ func (r *runner) outcome(d Drive) (*Outcome, error) {
 		return nil, fmt.Errorf("%w%s", err, r.lastWords())
 	}
 	return outcome, nil
-}
-
-// lastWords returns the end of what the process wrote to its standard error,
-// or else to its standard output, on one line, behind a semicolon.
-func (r *runner) lastWords() string {
-	const most = 300
-	for _, from := range []*capped{&r.stderr, &r.stdout} {
-		words := strings.Join(strings.Fields(string(from.Bytes())), " ")
-		if words == "" {
-			continue
-		}
-		if len(words) > most {
-			words = "…" + strings.ToValidUTF8(words[len(words)-most:], "")
-		}
-		return fmt.Sprintf("; its last words: %q", words)
-	}
-	return ""
-}
-
-// capped keeps the first maxOutput bytes that are written to it: a generator
-// gone mad must not take the memory of the run.
-type capped struct {
-	mu     sync.Mutex
-	buffer bytes.Buffer
-}
-
-const maxOutput = 64 << 20
-
-func (c *capped) Write(data []byte) (int, error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.buffer.Write(data[:min(len(data), maxOutput-c.buffer.Len())])
-	return len(data), nil
-}
-
-// Bytes returns a copy of what was kept.
-func (c *capped) Bytes() []byte {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return bytes.Clone(c.buffer.Bytes())
 }
