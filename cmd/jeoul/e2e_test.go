@@ -80,9 +80,6 @@ func newSegment(t *testing.T, hook lb.Hook) *segment {
 			t.Error(err)
 		}
 	})
-	if err := l.ServeXDP(hook == lb.HookXDP); err != nil {
-		t.Fatal(err)
-	}
 	s := &segment{Lab: l, config: filepath.Join(l.Balancer.Dir, "jeoul.yaml"), socket: filepath.Join(l.Balancer.Dir, "jeoul.sock")}
 	for _, server := range l.Servers {
 		s.serve(t, server)

@@ -28,8 +28,8 @@ var labNotes = []string{
 	"all hosts are network namespaces of this one machine and share its cores",
 	"TSO is off everywhere, transmit checksum offload on all hosts and towards the balancer (native XDP needs that); GRO is on; " +
 		"every device has a queueing discipline (pfifo_fast), which holds senders back instead of dropping",
-	"every device's work runs in a NAPI thread of its own, so CPU per request has the kernel's part in it, and each hop is charged to " +
-		"its host; a device has one queue, so a host's kernel work has one core at most",
+	"CPU per request has the kernel's part in it: the packet work of each device is measured where the kernel polls it (tracepoint napi_poll), " +
+		"charged to its host, and taken off whatever process it ran on top of; a device has one queue, so that work has one core at most",
 	"congestion control is cubic",
 	"latencies are what the generators clocked, merged over all clients request by request (HdrHistogram, three digits). " +
 		"ab gives 101 percentiles per client, between which requests are spread evenly; wrk every request, with wrk's own correction " +

@@ -15,24 +15,27 @@ import (
 
 	"github.com/prometheus/procfs"
 	"golang.org/x/sys/unix"
+
+	"github.com/jeoul/jeoul/internal/softirq"
 )
 
 // CPU is the CPU time that a host has used since its lab was built.
 //
 // Total counts every process in the host's namespace, by its CPU clock
-// (nanoseconds, ended threads included), plus its devices' NAPI threads. A
+// (nanoseconds, ended threads included), less the packet work that ran on top of
+// them, plus that which was done for the host's devices, on top of whomever. A
 // process that ended is not lost: one started by Host.Start counts with the
 // resource usage that the kernel reports at its end (microseconds), a child that
 // was waited for counts in its parent (10 ms), and one whose parent is outside of
 // the lab with what it had used when CPU was last called. Not counted: what Do
-// runs in this process, and softirqs (timers; and everything, if the lab is
-// Unthreaded) that run on top of other threads.
+// runs in this process, and softirqs that are no packets' (timers).
 type CPU struct {
 	Total time.Duration
 	// Threads maps "comm/tid" to the time of one thread: a thread that uses a
 	// whole core is saturated, however idle the others are. Of a running thread
 	// up to one timer tick may be missing. A process that ended keeps the entry
-	// of its main thread; those of its other threads are gone.
+	// of its main thread; those of its other threads are gone. "softirq/INDEX" is
+	// the work for a device: it has one queue, which is one core's at a time.
 	Threads map[string]time.Duration
 }
 
@@ -80,6 +83,7 @@ type usage struct {
 	mu    sync.Mutex
 	live  map[int]*Process // started and not yet ended, by PID
 	hosts map[string]*hostUsage
+	meter *softirq.Meter
 }
 
 // hostUsage is what a host's ended tasks have used.
@@ -97,7 +101,7 @@ type taskKey struct {
 	start uint64 // clock ticks since boot
 }
 
-// task is a process, or a NAPI thread, at one moment.
+// task is a process at one moment.
 type task struct {
 	key     taskKey
 	ppid    int
@@ -192,7 +196,30 @@ func (u *usage) read(hosts []*Host) (map[string]CPU, error) {
 		maps.Copy(c.Threads, t.threads)
 		result[t.host] = c
 	}
+	if u.meter == nil {
+		return result, nil
+	}
+	reading, err := u.meter.Read()
+	if err != nil {
+		return nil, fmt.Errorf("read the hosts' CPU time: %w", err)
+	}
+	for _, h := range hosts {
+		result[h.Name] = result[h.Name].withSoftirqs(h.inode, reading)
+	}
 	return result, nil
+}
+
+// withSoftirqs adds the work that was done for a host's devices, and takes off
+// what its processes were billed for devices of anybody.
+func (c CPU) withSoftirqs(netns uint64, reading softirq.Reading) CPU {
+	for device, work := range reading.Devices {
+		if device.Namespace == netns {
+			c.Total += work
+			c.Threads["softirq/"+strconv.Itoa(device.Index)] = work
+		}
+	}
+	c.Total -= reading.Billed[netns]
+	return c
 }
 
 // settleLoose books the loose tasks that are gone and remembers those there are.
@@ -213,16 +240,11 @@ func (u *usage) settleLoose(tasks map[int]task) {
 	}
 }
 
-// tasks finds the lab's processes and NAPI threads, by PID.
+// tasks finds the lab's processes, by PID.
 func (u *usage) tasks(hosts []*Host) (map[int]task, error) {
 	byInode := map[uint64]string{}
-	byDevice := map[string]string{}
 	for _, h := range hosts {
 		byInode[h.inode] = h.Name
-		if h.Interface != "" {
-			byDevice[h.Interface] = h.Name
-			byDevice[h.Port] = roleSwitch.String()
-		}
 	}
 	procs, err := procfs.AllProcs()
 	if err != nil {
@@ -231,21 +253,15 @@ func (u *usage) tasks(hosts []*Host) (map[int]task, error) {
 	found := map[int]task{}
 	var zombies []procfs.Proc
 	for _, p := range procs {
-		inode, err := netnsOf(p.PID)
-		name := byInode[inode]
-		switch {
-		case p.PID == os.Getpid():
+		if p.PID == os.Getpid() {
 			continue
-		case err != nil:
+		}
+		inode, err := netnsOf(p.PID)
+		if err != nil {
 			zombies = append(zombies, p)
 			continue
-		case name == "":
-			// Kernel threads are in the machine's namespace.
-			comm, _ := p.Comm()
-			t, _ := parseNAPI(comm)
-			name = byDevice[t.device]
 		}
-		if name != "" {
+		if name := byInode[inode]; name != "" {
 			addTask(found, p, name)
 		}
 	}

@@ -101,18 +101,14 @@ func TestCPUThreads(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for host, device := range map[string]string{
-		"balancer": l.Balancer.Interface,
-		"switch":   l.Clients[0].Port,
-		"client01": l.Clients[0].Interface,
-	} {
+	for _, host := range []string{"balancer", "switch", "client01"} {
 		d := after[host].Sub(before[host])
 		found := false
 		for thread := range d.Threads {
-			found = found || strings.HasPrefix(thread, "napi/"+device+"-")
+			found = found || strings.HasPrefix(thread, "softirq/")
 		}
 		if !found || d.Total <= 0 {
-			t.Errorf("%s: nothing is charged for %s: %+v", host, device, d)
+			t.Errorf("%s: no packet work is charged: %+v", host, d)
 		}
 	}
 }
@@ -130,26 +126,5 @@ func TestCPUSub(t *testing.T) {
 	}
 	if name, used := (CPU{}).Busiest(); name != "" || used != 0 {
 		t.Errorf("Busiest of nothing = %s, %v", name, used)
-	}
-}
-
-func TestParseNAPI(t *testing.T) {
-	tests := []struct {
-		comm string
-		want napiThread
-		ok   bool
-	}{
-		{"napi/p-web01-1a2b-8193", napiThread{device: "p-web01-1a2b", number: 8193}, true},
-		{"napi/eth0-5", napiThread{device: "eth0", number: 5}, true},
-		{"napi/eth0", napiThread{}, false},
-		{"napi/eth0-x", napiThread{device: "eth0"}, false},
-		{"kworker/0:1-events", napiThread{}, false},
-		{"", napiThread{}, false},
-	}
-	for _, test := range tests {
-		got, ok := parseNAPI(test.comm)
-		if got != test.want || ok != test.ok {
-			t.Errorf("parseNAPI(%q) = %+v, %v; want %+v, %v", test.comm, got, ok, test.want, test.ok)
-		}
 	}
 }

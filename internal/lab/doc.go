@@ -20,18 +20,16 @@
 // The VIPs, 198.18.0.100 and 2001:2::100, are part of the address plan but on no
 // host: the subject puts them where it wants them. The addresses come from the
 // ranges reserved for benchmarking (RFC 2544 section C.2.2 and RFC 5180 section
-// 8). ID is the lab's four hexadecimal digits; it is part of every device's name
-// because the kernel names a device's NAPI thread after the device, and several
-// labs may live at once.
+// 8). ID is the lab's four hexadecimal digits: several labs may live at once.
 //
 // # What is set, and why
 //
 // Every device has GRO on and TSO off: a veth has a NAPI instance with GRO (or
-// XDP) only, and takes frames into it only from a peer without TSO. Every device
-// is threaded (unless [Spec.Unthreaded]), so that the kernel's work for each hop
-// runs in a thread of its own, napi/DEVICE-N, and can be charged to the host it
-// belongs to: [Host.CPU]. What a thread of a host does includes handing frames to
-// the next device, but nothing that happens behind that.
+// XDP) only, and takes frames into it only from a peer without TSO. That makes
+// the kernel's work for each hop the work of a device, which can be charged to
+// the host it belongs to: [Host.CPU], with the help of package softirq. A thread
+// for each device would tell it too, but costs a context switch a hop, which the
+// balanced subjects would pay for and the baseline would not.
 //
 // Transmit checksum offload is off on all hosts and on the switch's port to the
 // balancer, since an XDP frame cannot carry a checksum that is still to be made.
@@ -40,8 +38,7 @@
 // 5 KiB files: 125 to 170 us a request, against 90 to 110).
 //
 // The switch's port to the balancer has an XDP program that passes everything,
-// without which the frames of an XDP_TX on the other side would vanish;
-// [Lab.ServeXDP] sees to it that they are not dropped in bursts either.
+// without which the frames of an XDP_TX on the other side would vanish.
 //
 // Every device has a queueing discipline, which holds a sender back where a bare
 // veth would drop its frames. Each device has one queue, so a host's kernel work

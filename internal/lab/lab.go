@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"github.com/vishvananda/netlink"
+
+	"github.com/jeoul/jeoul/internal/softirq"
 )
 
 // closeTimeout bounds the waits of a lab's end.
@@ -27,9 +29,6 @@ type Spec struct {
 	// kept; by default it is a fresh one under the directory for temporary
 	// files, and goes with the lab.
 	Dir string
-	// Unthreaded leaves the devices' work in softirqs: it is then charged to
-	// whatever runs, and CPU times are those of processes alone.
-	Unthreaded bool
 }
 
 // Lab is a laboratory. Its methods may be called from several goroutines.
@@ -112,6 +111,9 @@ func (l *Lab) build(ctx context.Context) error {
 	l.usage.init()
 	if err := l.addHosts(ctx); err != nil {
 		return err
+	}
+	if l.usage.meter, err = softirq.NewMeter(); err != nil {
+		l.note(fmt.Sprintf("CPU times are those of processes, with the packet work of other hosts that ran on top of them: %v", err))
 	}
 	if len(l.refused) > 0 {
 		l.note(refusedNote(l.refused))
@@ -249,7 +251,7 @@ func (l *Lab) setSysctls(r role) error {
 
 // configure sets the host's device and its addresses. It runs inside the host.
 func (h *Host) configure(l *Lab) error {
-	if err := setDevice(h.Interface, false, !l.spec.Unthreaded); err != nil {
+	if err := setDevice(h.Interface, false); err != nil {
 		return err
 	}
 	note, err := h.address()
@@ -265,7 +267,7 @@ func (h *Host) configurePort(l *Lab) error {
 	balancer := h.role == roleBalancer
 	// GRO in the switch merges segments and leaves their checksum to be made:
 	// what goes to the balancer must be whole again.
-	if err := setDevice(h.Port, !balancer, !l.spec.Unthreaded); err != nil {
+	if err := setDevice(h.Port, !balancer); err != nil {
 		return err
 	}
 	if !balancer {
@@ -289,6 +291,9 @@ func (l *Lab) close() error {
 	ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
 	defer cancel()
 	errs := []error{l.usage.stop(ctx)}
+	if l.usage.meter != nil {
+		errs = append(errs, l.usage.meter.Close())
+	}
 	for _, h := range l.Hosts() {
 		h.leave()
 	}

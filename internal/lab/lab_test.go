@@ -195,13 +195,6 @@ func TestSettings(t *testing.T) {
 		if diff := cmp.Diff(want, got); diff != "" {
 			t.Errorf("features of %s (-want +got):\n%s", device, diff)
 		}
-		threaded, err := os.ReadFile("/sys/class/net/" + device + "/threaded")
-		if err != nil {
-			return err
-		}
-		if string(threaded) != "1\n" {
-			t.Errorf("%s: threaded is %q, want 1", device, threaded)
-		}
 		return nil
 	}
 	for _, h := range l.Hosts()[1:] {
@@ -285,13 +278,6 @@ func remains(t *testing.T, id, dir string) (left []string) {
 		if strings.Contains(line, namespacePrefix(id)) {
 			left = append(left, "mount "+line)
 		}
-	}
-	threads, err := napiThreads(id)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, thread := range threads {
-		left = append(left, "kernel thread of "+thread.device)
 	}
 	return left
 }

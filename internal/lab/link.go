@@ -91,27 +91,22 @@ func connect(h *Host) error {
 	return nil
 }
 
-// setDevice sets a device's offloads, its queueing and its threading, and puts it
-// up. It runs inside the device's namespace.
-func setDevice(name string, txChecksum, threaded bool) error {
+// setDevice sets a device's offloads and its queueing, and puts it up. It runs
+// inside the device's namespace.
+func setDevice(name string, txChecksum bool) error {
 	if err := setOffloads(name, txChecksum); err != nil {
 		return err
 	}
 	if err := up(name); err != nil {
 		return err
 	}
-	if err := setQueueing(name); err != nil {
-		return err
-	}
-	if !threaded {
-		return nil
-	}
-	return writeSys(name, "threaded", "1")
+	return setQueueing(name)
 }
 
 // setOffloads switches GRO on, which gives a veth a NAPI instance, and TSO off,
 // since a veth hands frames to its peer's NAPI instance only if it has no TSO of
-// its own; the others end in a softirq that nobody can be charged with.
+// its own; the others end in the core's own queue, which is no device that the
+// work could be charged to.
 func setOffloads(name string, txChecksum bool) error {
 	e, err := ethtool.NewEthtool()
 	if err != nil {

@@ -73,7 +73,7 @@ func portMAC(r role, n int) net.HardwareAddr {
 func bcd(n int) byte { return byte(n/10<<4 | n%10) }
 
 // deviceName and portName are the two ends of a host's link. They carry the
-// lab's ID because NAPI threads are told apart by the device's name alone.
+// lab's ID, so that whoever sees one outside of its namespace knows whose it is.
 func deviceName(host, id string) string { return host + "-" + id }
 func portName(host, id string) string   { return "p-" + host + "-" + id }
 

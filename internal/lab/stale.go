@@ -71,7 +71,6 @@ func removeRemains(ctx context.Context, id string, r record) error {
 	if r.Dir != "" {
 		errs = append(errs, os.RemoveAll(r.Dir))
 	}
-	errs = append(errs, awaitThreads(ctx, id))
 	return errors.Join(errs...)
 }
 
@@ -146,19 +145,6 @@ func killIfInside(pid int, inodes map[uint64]bool) bool {
 	}
 	unix.PidfdSendSignal(fd, unix.SIGKILL, nil, 0)
 	return true
-}
-
-// awaitThreads waits until the kernel has ended the NAPI threads of a lab's
-// devices, which it does some time after their namespaces' end: until then they
-// would disturb the next lab.
-func awaitThreads(ctx context.Context, id string) error {
-	return poll(ctx, func() (bool, error) {
-		threads, err := napiThreads(id)
-		if err != nil || len(threads) == 0 {
-			return err == nil, err
-		}
-		return false, fmt.Errorf("the kernel has not yet removed device %s", threads[0].device)
-	})
 }
 
 // poll calls f until it is done or ctx ends, and then returns f's last error.

@@ -87,17 +87,12 @@ func attachReflector(t *testing.T, h *Host) {
 func TestNativeXDPSendsBack(t *testing.T) {
 	l := newLab(t)
 	attachReflector(t, l.Balancer)
-	for _, serve := range []bool{false, true} {
-		if err := l.ServeXDP(serve); err != nil {
-			t.Fatal(err)
-		}
-		for _, h := range []*Host{l.Clients[0], l.Servers[1]} {
-			t.Run(fmt.Sprintf("%s, served %v", h.Name, serve), func(t *testing.T) {
-				if err := h.Do(func() error { return exchange(h, l.Balancer) }); err != nil {
-					t.Error(err)
-				}
-			})
-		}
+	for _, h := range []*Host{l.Clients[0], l.Servers[1]} {
+		t.Run(h.Name, func(t *testing.T) {
+			if err := h.Do(func() error { return exchange(h, l.Balancer) }); err != nil {
+				t.Error(err)
+			}
+		})
 	}
 }
 
@@ -144,67 +139,4 @@ func frame(destination, source []byte) []byte {
 	b := append(append([]byte{}, destination...), source...)
 	b = append(b, etherType>>8, etherType&0xff)
 	return append(b, bytes.Repeat([]byte{'x'}, 46)...)
-}
-
-// ServeXDP ties the balancer's and its port's threads to one core, port first.
-func TestServeXDP(t *testing.T) {
-	l := newLab(t)
-	ordinary := map[string]schedule{}
-	for device, s := range schedules(t, l) {
-		ordinary[device] = s
-	}
-	if err := l.ServeXDP(true); err != nil {
-		t.Fatal(err)
-	}
-	served := schedules(t, l)
-	one := onCore(0)
-	for device, s := range served {
-		want := ordinary[device]
-		switch device {
-		case l.Balancer.Port:
-			want = schedule{unix.SCHED_FIFO, one}
-		case l.Balancer.Interface:
-			want = schedule{unix.SCHED_NORMAL, one}
-		}
-		if s != want {
-			t.Errorf("%s is scheduled %+v, want %+v", device, s, want)
-		}
-	}
-	if err := l.ServeXDP(false); err != nil {
-		t.Fatal(err)
-	}
-	for device, s := range schedules(t, l) {
-		if s != ordinary[device] {
-			t.Errorf("%s is scheduled %+v after taking it back, want %+v", device, s, ordinary[device])
-		}
-	}
-}
-
-type schedule struct {
-	policy uint32
-	cores  unix.CPUSet
-}
-
-func schedules(t *testing.T, l *Lab) map[string]schedule {
-	t.Helper()
-	threads, err := napiThreads(l.ID)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if len(threads) != 10 {
-		t.Fatalf("%d threads, want one for each end of five links", len(threads))
-	}
-	all := map[string]schedule{}
-	for _, thread := range threads {
-		attr, err := unix.SchedGetAttr(thread.pid, 0)
-		if err != nil {
-			t.Fatal(err)
-		}
-		s := schedule{policy: attr.Policy}
-		if err := unix.SchedGetaffinity(thread.pid, &s.cores); err != nil {
-			t.Fatal(err)
-		}
-		all[thread.device] = s
-	}
-	return all
 }

@@ -98,12 +98,6 @@ func (s jeoulL2DSR) start(ctx context.Context, running *runningJeoul, params Par
 	if err := running.startAgents(); err != nil {
 		return err
 	}
-	if s.hook == lb.HookXDP {
-		running.xdp = true
-		if err := running.setup.Lab.ServeXDP(true); err != nil {
-			return err
-		}
-	}
 	running.process, err = startProgram(ctx, balancer, running.setup.Executable, "run", "-c", path,
 		"--state-dir", filepath.Join(balancer.Dir, "state"))
 	if err != nil {
@@ -142,8 +136,6 @@ type runningJeoul struct {
 	process *program
 	agents  []hostAgent
 	hook    api.Hook
-	// xdp says that the laboratory was readied for XDP_TX.
-	xdp bool
 }
 
 // hostAgent is the agent of one web server.
@@ -182,12 +174,7 @@ func (r *runningJeoul) Notes() []string {
 	if r.hook.Generic {
 		hook += " (generic)"
 	}
-	notes := []string{strings.TrimSpace(fmt.Sprintf("the hook in use was %s on driver %s %s", hook, r.hook.Driver, r.hook.Reason))}
-	if r.xdp {
-		notes = append(notes, "the threads of the balancer's device and of the switch's port behind it shared one core, the port's first: "+
-			"a veth drops what XDP_TX finds no room for")
-	}
-	return notes
+	return []string{strings.TrimSpace(fmt.Sprintf("the hook in use was %s on driver %s %s", hook, r.hook.Driver, r.hook.Reason))}
 }
 
 // Quiesce has nothing to end: the connections are between clients and servers,
@@ -196,9 +183,6 @@ func (r *runningJeoul) Quiesce(context.Context) error { return nil }
 
 func (r *runningJeoul) Stop(ctx context.Context) error {
 	errs := []error{r.process.stop(ctx)}
-	if r.xdp {
-		errs = append(errs, r.setup.Lab.ServeXDP(false))
-	}
 	for _, a := range r.agents {
 		err := a.host.Do(a.agent.Close)
 		if err != nil && !errors.Is(err, lab.ErrClosed) {
