@@ -58,6 +58,8 @@ func newHost(l *Lab, r role, n int) (*Host, error) {
 	}
 	k, err := newKeeper(h.enterNew)
 	if err != nil {
+		h.netns.Close()
+		h.mntns.Close()
 		return nil, fmt.Errorf("make the namespace of host %s: %w", h.Name, err)
 	}
 	h.keeper = k
@@ -68,6 +70,9 @@ func newHost(l *Lab, r role, n int) (*Host, error) {
 // under the host's name, and a mount namespace whose /sys shows that network.
 func (h *Host) enterNew() error {
 	if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
+		if err == unix.EPERM {
+			return fmt.Errorf("%w: unsharing the network namespace is refused; a container needs CAP_SYS_ADMIN", ErrNoRights)
+		}
 		return fmt.Errorf("unshare the network namespace: %w", err)
 	}
 	if err := nameNamespace(h.Namespace); err != nil {

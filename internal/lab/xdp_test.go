@@ -87,13 +87,38 @@ func attachReflector(t *testing.T, h *Host) {
 func TestNativeXDPSendsBack(t *testing.T) {
 	l := newLab(t)
 	attachReflector(t, l.Balancer)
-	for _, h := range []*Host{l.Clients[0], l.Servers[1]} {
-		t.Run(h.Name, func(t *testing.T) {
+	sendBack := func(t *testing.T) {
+		for _, h := range []*Host{l.Clients[0], l.Servers[1]} {
 			if err := h.Do(func() error { return exchange(h, l.Balancer) }); err != nil {
-				t.Error(err)
+				t.Errorf("%s: %v", h.Name, err)
 			}
-		})
+		}
 	}
+	t.Run("in a new lab", sendBack)
+	for _, on := range []bool{false, true} {
+		if err := l.AcceptXDP(on); err != nil {
+			t.Fatal(err)
+		}
+		if got := hasXDP(t, l.Switch, l.Balancer.Port); got != on {
+			t.Errorf("after AcceptXDP(%v) the port has a program: %v", on, got)
+		}
+	}
+	t.Run("after it was off and on", sendBack)
+}
+
+func hasXDP(t *testing.T, h *Host, device string) (attached bool) {
+	t.Helper()
+	err := h.Do(func() error {
+		d, err := netlink.LinkByName(device)
+		if err == nil {
+			attached = d.Attrs().Xdp != nil && d.Attrs().Xdp.Attached
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return attached
 }
 
 // exchange sends a frame from one host to another and waits for its return. It
