@@ -136,6 +136,10 @@ func (r *runner) inLab(ctx context.Context) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, r.lab.Close()) }()
+	// The subjects that send by XDP ask for it; the others would pay for it.
+	if err := r.lab.AcceptXDP(false); err != nil {
+		return err
+	}
 	// On a client, for the range of local ports is the namespace's.
 	err = r.lab.Clients[0].Do(func() (err error) {
 		r.limits, err = probe.ReadLimits()

@@ -41,6 +41,10 @@
 // without which the frames of an XDP_TX on the other side would vanish;
 // [Lab.AcceptXDP] takes it off for subjects that do not need it.
 //
+// A TC program on every port sends frames straight to the port of their MAC
+// address; the bridge sees broadcasts only. A switch of its own would take
+// nothing from what is weighed, so this one takes as little as it can.
+//
 // Every device has a queueing discipline, which holds a sender back where a bare
 // veth would drop its frames. Each device has one queue, so a host's kernel work
 // has one core at most.

@@ -47,6 +47,7 @@ type Lab struct {
 	lock      *lock
 	ownDir    bool
 	usage     usage
+	fastPath  *fastPath
 	refused   []string // the settings that the kernel keeps for the machine
 	closeOnce sync.Once
 	closeErr  error
@@ -111,6 +112,12 @@ func (l *Lab) build(ctx context.Context) error {
 	l.usage.init()
 	if err := l.addHosts(ctx); err != nil {
 		return err
+	}
+	if err := l.Switch.Do(func() (err error) {
+		l.fastPath, err = newFastPath(l.Hosts()[1:])
+		return err
+	}); err != nil {
+		l.note(fmt.Sprintf("the switch forwards by its bridge alone, which takes more CPU: %v", err))
 	}
 	if l.usage.meter, err = softirq.NewMeter(); err != nil {
 		l.note(fmt.Sprintf("CPU times are those of processes, with the packet work of other hosts that ran on top of them: %v", err))
@@ -293,6 +300,9 @@ func (l *Lab) close() error {
 	errs := []error{l.usage.stop(ctx)}
 	if l.usage.meter != nil {
 		errs = append(errs, l.usage.meter.Close())
+	}
+	if l.fastPath != nil {
+		errs = append(errs, l.fastPath.close())
 	}
 	for _, h := range l.Hosts() {
 		h.leave()

@@ -81,14 +81,13 @@ func meterError(err error) error {
 func (m *Meter) Read() (Reading, error) {
 	reading := Reading{Devices: map[Device]time.Duration{}, Billed: map[uint64]time.Duration{}}
 	var key meterChargeKey
-	var ns uint64
+	var perCPU []uint64
 	entries := m.objects.Charges.Iterate()
-	for entries.Next(&key, &ns) {
-		if key.Ifindex == 0 {
-			reading.Billed[uint64(key.Netns)] = time.Duration(ns)
-			continue
+	for entries.Next(&key, &perCPU) {
+		for _, ns := range perCPU {
+			reading.Devices[Device{uint64(key.Netns), int(key.Ifindex)}] += time.Duration(ns)
+			reading.Billed[uint64(key.Billed)] += time.Duration(ns)
 		}
-		reading.Devices[Device{uint64(key.Netns), int(key.Ifindex)}] = time.Duration(ns)
 	}
 	if err := entries.Err(); err != nil {
 		return Reading{}, fmt.Errorf("read what packet work was measured: %w", err)

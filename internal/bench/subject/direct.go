@@ -4,13 +4,19 @@ package subject
 
 import (
 	"context"
+	"errors"
 	"net/netip"
 
 	"github.com/jeoul/jeoul/internal/bench/probe"
+	"github.com/jeoul/jeoul/internal/lab"
 )
 
-// direct is no balancer at all: client i asks web server i, counted around.
-// What the others cost is seen against it.
+// direct is no balancer at all: the web servers hold the VIP, and each client
+// spreads its connections over them by a route of its own. What the others cost
+// is seen against it. That every client asks every server, as through a
+// balancer, matters: were each client tied to a server of its own, the two would
+// find each other's work in the caches, and that would pass for the price of
+// balancing.
 type direct struct{}
 
 func (direct) Name() string    { return "direct" }
@@ -20,24 +26,49 @@ func (direct) Versions(context.Context) (map[string]string, error) { return nil,
 
 func (direct) Obstacle(Params, int, probe.Limits) string { return "" }
 
-func (direct) Start(_ context.Context, setup Setup, _ Params) (Running, error) {
-	return runningDirect{setup}, nil
+func (direct) Start(ctx context.Context, setup Setup, _ Params) (Running, error) {
+	running := &runningDirect{setup: setup}
+	var err error
+	if running.vips, err = holdVIP(setup.Lab); err == nil {
+		err = setup.Lab.Spread(setup.Lab.VIP4, true)
+	}
+	if err != nil {
+		return nil, errors.Join(err, running.vips.release())
+	}
+	return running, nil
 }
 
-type runningDirect struct{ setup Setup }
-
-func (r runningDirect) Target(i int) netip.AddrPort {
-	servers := r.setup.Lab.Servers
-	return netip.AddrPortFrom(servers[i%len(servers)].IPv4, r.setup.Port)
+type runningDirect struct {
+	setup Setup
+	vips  vipHolders
 }
 
-func (runningDirect) Cores() float64                { return 0 }
-func (runningDirect) Quiesce(context.Context) error { return nil }
-func (runningDirect) Stop(context.Context) error    { return nil }
+func (r *runningDirect) Target(int) netip.AddrPort {
+	return netip.AddrPortFrom(r.setup.Lab.VIP4, r.setup.Port)
+}
 
-func (r runningDirect) Notes() []string {
-	if clients, servers := len(r.setup.Lab.Clients), len(r.setup.Lab.Servers); clients%servers != 0 {
-		return []string{"the clients are not a multiple of the servers, so some servers had more of them than others"}
+func (*runningDirect) Cores() float64 { return 0 }
+
+// Quiesce ends what servers still hold. A client that has forgotten a connection
+// answers with a reset, and the kernel sends that by its own choice of way, not
+// by the connection's: the server that waits for it may never see it.
+func (r *runningDirect) Quiesce(context.Context) error {
+	for _, server := range r.setup.Lab.Servers {
+		if err := server.DestroySockets(); err != nil && !errors.Is(err, lab.ErrNoSocketDestroy) {
+			return err
+		}
 	}
 	return nil
+}
+
+func (r *runningDirect) Stop(context.Context) error {
+	err := r.setup.Lab.Spread(r.setup.Lab.VIP4, false)
+	if errors.Is(err, lab.ErrClosed) {
+		err = nil
+	}
+	return errors.Join(err, r.vips.release())
+}
+
+func (*runningDirect) Notes() []string {
+	return []string{"each client spread its connections over the servers itself, by a route to the VIP over all of them (ECMP, by the hash of addresses and ports)"}
 }

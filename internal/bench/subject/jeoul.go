@@ -13,10 +13,8 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
-	"github.com/jeoul/jeoul/internal/agent"
 	"github.com/jeoul/jeoul/internal/api"
 	"github.com/jeoul/jeoul/internal/bench/probe"
-	"github.com/jeoul/jeoul/internal/lab"
 	"github.com/jeoul/jeoul/internal/lb"
 )
 
@@ -95,8 +93,13 @@ func (s jeoulL2DSR) start(ctx context.Context, running *runningJeoul, params Par
 	if err := os.WriteFile(path, text, 0o644); err != nil {
 		return fmt.Errorf("writing jeoul's configuration: %w", err)
 	}
-	if err := running.startAgents(); err != nil {
+	if running.vips, err = holdVIP(running.setup.Lab); err != nil {
 		return err
+	}
+	if running.xdp = s.hook == lb.HookXDP; running.xdp {
+		if err := running.setup.Lab.AcceptXDP(true); err != nil {
+			return err
+		}
 	}
 	running.process, err = startProgram(ctx, balancer, running.setup.Executable, "run", "-c", path,
 		"--state-dir", filepath.Join(balancer.Dir, "state"))
@@ -134,33 +137,10 @@ func (s jeoulL2DSR) ready(status *api.Status, servers int) error {
 type runningJeoul struct {
 	setup   Setup
 	process *program
-	agents  []hostAgent
+	vips    vipHolders
 	hook    api.Hook
-}
-
-// hostAgent is the agent of one web server.
-type hostAgent struct {
-	host  *lab.Host
-	agent *agent.Agent
-}
-
-// startAgents prepares every web server as `jeoul agent` does.
-func (r *runningJeoul) startAgents() error {
-	for _, server := range r.setup.Lab.Servers {
-		var a *agent.Agent
-		err := server.Do(func() (err error) {
-			a, err = agent.Start(agent.Options{
-				VIPs: []netip.Addr{r.setup.Lab.VIP4},
-				Dir:  filepath.Join(server.Dir, "state"),
-			})
-			return err
-		})
-		if err != nil {
-			return fmt.Errorf("preparing %s for direct server return: %w", server.Name, err)
-		}
-		r.agents = append(r.agents, hostAgent{server, a})
-	}
-	return nil
+	// xdp says that the laboratory was readied for frames sent by XDP_TX.
+	xdp bool
 }
 
 func (r *runningJeoul) Target(int) netip.AddrPort {
@@ -183,11 +163,8 @@ func (r *runningJeoul) Quiesce(context.Context) error { return nil }
 
 func (r *runningJeoul) Stop(ctx context.Context) error {
 	errs := []error{r.process.stop(ctx)}
-	for _, a := range r.agents {
-		err := a.host.Do(a.agent.Close)
-		if err != nil && !errors.Is(err, lab.ErrClosed) {
-			errs = append(errs, fmt.Errorf("taking back direct server return on %s: %w", a.host.Name, err))
-		}
+	if r.xdp {
+		errs = append(errs, r.setup.Lab.AcceptXDP(false))
 	}
-	return errors.Join(errs...)
+	return errors.Join(append(errs, r.vips.release())...)
 }
