@@ -31,8 +31,8 @@ type line struct {
 	Baseline bool
 }
 
-func (s *sheet) empty() bool {
-	for _, g := range s.Groups {
+func (sh *sheet) empty() bool {
+	for _, g := range sh.Groups {
 		if len(g) > 0 {
 			return false
 		}
