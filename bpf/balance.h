@@ -23,16 +23,14 @@ static __always_inline bool whole(ctx_t *ctx, const struct packet *packet, __u64
 
 /* balance_ip takes a packet of one family from its IP header to its outcome.
  * Inlined once for each family, so that neither pays for the other. */
-static __always_inline enum outcome balance_ip(ctx_t *ctx, bool ipv6, void *data, void *data_end)
+static __always_inline enum outcome balance_ip(ctx_t *ctx, void *generation, bool ipv6,
+					       void *data, void *data_end)
 {
 	struct packet packet = {};
 	struct choice choice = {};
-	void *generation = current_generation();
 	struct service *service;
 	enum outcome outcome;
 
-	if (!generation)
-		return OUTCOME_DROPPED_NO_BACKEND;
 	outcome = ipv6 ? parse_ipv6(&packet, data + sizeof(struct ethhdr), data_end) :
 			 parse_ipv4(&packet, data + sizeof(struct ethhdr), data_end);
 	if (outcome != OUTCOME_NONE)
@@ -53,10 +51,14 @@ static __always_inline enum outcome balance_ip(ctx_t *ctx, bool ipv6, void *data
 /* balance decides, rewrites and counts; it returns how the packet ended. */
 static __always_inline enum outcome balance(ctx_t *ctx)
 {
+	/* First of all: a call leaves few registers as they were. */
+	void *generation = current_generation();
 	enum outcome outcome;
 	void *data, *data_end;
 	bool ipv6;
 
+	if (!generation)
+		return OUTCOME_DROPPED_NO_BACKEND;
 	if (ctx_linear(ctx, HEADERS_MAX))
 		return OUTCOME_DROPPED_MALFORMED;
 	data = ctx_data(ctx);
@@ -65,8 +67,8 @@ static __always_inline enum outcome balance(ctx_t *ctx)
 	if (outcome != OUTCOME_NONE)
 		return outcome;
 	if (ipv6)
-		return balance_ip(ctx, true, data, data_end);
-	return balance_ip(ctx, false, data, data_end);
+		return balance_ip(ctx, generation, true, data, data_end);
+	return balance_ip(ctx, generation, false, data, data_end);
 }
 
 /* verdict tells the kernel what the outcome means. */

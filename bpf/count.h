@@ -26,5 +26,6 @@ static __always_inline void count_backend(const struct packet *packet,
 		return;
 	count->packets += packets;
 	count->bytes += packet->length;
-	count->connections += choice->opens;
+	if (choice->opens)
+		count->connections++;
 }

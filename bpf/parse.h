@@ -17,6 +17,8 @@
 
 /* Bits of the IPv4 fragment field: more fragments, and the offset. */
 #define IP_FRAGMENT_BITS 0x3fff
+/* The first byte of an IPv4 header without options. */
+#define IPV4_PLAIN 0x45
 /* Extension headers before the transport header that are walked. Real
  * packets have none or one; the bound keeps a chain from costing more. */
 #define IPV6_MAX_EXTENSIONS 4
@@ -81,26 +83,40 @@ static __always_inline enum outcome parse_transport(struct packet *packet, void 
 	return OUTCOME_NONE;
 }
 
+static __always_inline void parse_ipv4_fields(struct packet *packet, const struct iphdr *ip)
+{
+	packet->source[0] = ip->saddr;
+	packet->destination[0] = ip->daddr;
+	packet->protocol = ip->protocol;
+	packet->fragment = ip->frag_off & bpf_htons(IP_FRAGMENT_BITS);
+}
+
 static __always_inline enum outcome parse_ipv4(struct packet *packet, void *header,
 					       void *data_end)
 {
 	struct iphdr *ip = header;
 
 	packet->ipv6 = false;
-	if ((void *)(ip + 1) > data_end || ip->version != 4 || ip->ihl < 5)
+	if ((void *)(ip + 1) > data_end)
+		return OUTCOME_DROPPED_MALFORMED;
+	/* Nearly all packets have no options; then every offset is a constant. */
+	if (*(__u8 *)ip == IPV4_PLAIN) {
+		packet->length = bpf_ntohs(ip->tot_len);
+		if (packet->length < sizeof(*ip))
+			return OUTCOME_DROPPED_MALFORMED;
+		parse_ipv4_fields(packet, ip);
+		if (packet->fragment)
+			return OUTCOME_NONE;
+		return parse_transport(packet, ip + 1, sizeof(*ip), data_end);
+	}
+	if (ip->version != 4 || ip->ihl < 5)
 		return OUTCOME_DROPPED_MALFORMED;
 	packet->length = bpf_ntohs(ip->tot_len);
 	if (packet->length < ip->ihl * 4)
 		return OUTCOME_DROPPED_MALFORMED;
-	packet->source[0] = ip->saddr;
-	packet->destination[0] = ip->daddr;
-	packet->protocol = ip->protocol;
-	packet->fragment = ip->frag_off & bpf_htons(IP_FRAGMENT_BITS);
+	parse_ipv4_fields(packet, ip);
 	if (packet->fragment)
 		return OUTCOME_NONE;
-	/* Nearly all packets have no options; then every offset is a constant. */
-	if (ip->ihl == 5)
-		return parse_transport(packet, ip + 1, sizeof(*ip), data_end);
 	return parse_transport(packet, header + ip->ihl * 4, ip->ihl * 4, data_end);
 }
 

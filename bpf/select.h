@@ -76,7 +76,8 @@ static __always_inline enum outcome select_service(void *generation, const struc
 		return packet->fragment ? OUTCOME_DROPPED_FRAGMENT :
 					  OUTCOME_DROPPED_EXTENSION_HEADERS;
 	}
-	if (!packet->destination_port)
+	/* Protocols without ports would find the VIP itself. */
+	if (packet->protocol != IPPROTO_TCP && packet->protocol != IPPROTO_UDP)
 		return OUTCOME_PASSED_NO_SERVICE;
 	*service = find_service(generation, packet, packet->destination_port, packet->protocol);
 	return *service ? OUTCOME_NONE : OUTCOME_PASSED_NO_SERVICE;
@@ -192,10 +193,12 @@ static __always_inline enum outcome select_backend(void *generation, const struc
 {
 	if (!service->table_size)
 		return OUTCOME_DROPPED_NO_BACKEND;
-	if (service->scheduler == SCHEDULER_MAGLEV)
+	if (service->scheduler == SCHEDULER_MAGLEV) {
+		/* Only backends that are up are members. */
 		choose_by_hash(generation, packet, service, choice);
-	else
-		choose_by_turn(generation, packet, service, choice);
+		return choice->backend ? OUTCOME_NONE : OUTCOME_DROPPED_NO_BACKEND;
+	}
+	choose_by_turn(generation, packet, service, choice);
 	if (!choice->backend)
 		return OUTCOME_DROPPED_NO_BACKEND;
 	return choice->backend->up ? OUTCOME_NONE : OUTCOME_DROPPED_BACKEND_DOWN;
