@@ -7,6 +7,12 @@
 
 /* 2^64 divided by the golden ratio (Knuth, TAOCP 3, section 6.4). */
 #define HASH_MULTIPLIER 0x9e3779b97f4a7c15ULL
+/* Odd numbers that go with it where several words are hashed: each word has a
+ * multiplier of its own, so that the products do not wait for each other
+ * (multilinear hashing: D. Lemire and O. Kaser, "Strongly universal string
+ * hashing is fast", 2014). Two primes of xxHash. */
+#define HASH_MULTIPLIER2 0xc2b2ae3d27d4eb4fULL
+#define HASH_MULTIPLIER3 0x165667b19e3779f9ULL
 
 /* hash_mix moves about half of the 32 high bits of its result for each bit of
  * the input: the multiply, xor-shift, multiply of MurmurHash3's finalizer
@@ -18,8 +24,8 @@ static __always_inline __u64 hash_mix(__u64 h)
 	return h * 0xc4ceb9fe1a85ec53ULL;
 }
 
-/* hash_service4 and hash_service6 say where the search for a service begins.
- * The control plane computes the same. */
+/* hash_service4 and hash_service6 say where the search for a service begins, by
+ * their high bits. The control plane computes the same. */
 static __always_inline __u32 hash_service4(const struct service_key4 *key)
 {
 	return (*(__u64 *)key * HASH_MULTIPLIER) >> 32;
@@ -28,10 +34,9 @@ static __always_inline __u32 hash_service4(const struct service_key4 *key)
 static __always_inline __u32 hash_service6(const struct service_key6 *key)
 {
 	const __u64 *words = (const __u64 *)key;
-	__u64 h = words[0] * HASH_MULTIPLIER;
 
-	h = (h ^ (h >> 32) ^ words[1]) * HASH_MULTIPLIER;
-	return ((h ^ (h >> 32) ^ words[2]) * HASH_MULTIPLIER) >> 32;
+	return (words[0] * HASH_MULTIPLIER + words[1] * HASH_MULTIPLIER2 +
+		words[2] * HASH_MULTIPLIER3) >> 32;
 }
 
 /* hash_flow spreads flows over 32 bits by their 5-tuple. A service's VIP,
@@ -40,12 +45,11 @@ static __always_inline __u32 hash_flow(const struct packet *packet)
 {
 	__u64 h = (__u64)packet->source_port << 32;
 
-	if (packet->ipv6) {
-		h ^= hash_mix(((__u64)packet->source[3] << 32) | packet->source[2]);
-		h = hash_mix(h) ^ (((__u64)packet->source[1] << 32) | packet->source[0]);
-	} else {
+	if (packet->ipv6)
+		h += ((__u64)packet->source[1] << 32 | packet->source[0]) * HASH_MULTIPLIER +
+		     ((__u64)packet->source[3] << 32 | packet->source[2]) * HASH_MULTIPLIER2;
+	else
 		h |= packet->source[0];
-	}
 	return hash_mix(h) >> 32;
 }
 

@@ -9,7 +9,7 @@
 static __always_inline struct service *find_service4(void *generation,
 						     const struct service_key4 *key)
 {
-	__u32 at = hash_service4(key);
+	__u32 at = hash_service4(key) >> loaded.services4_shift;
 
 #pragma unroll
 	for (int i = 0; i < SERVICE_PROBES; i++, at++) {
@@ -27,7 +27,7 @@ static __always_inline struct service *find_service6(void *generation,
 						     const struct service_key6 *key)
 {
 	const __u64 *wanted = (const __u64 *)key;
-	__u32 at = hash_service6(key);
+	__u32 at = hash_service6(key) >> loaded.services6_shift;
 
 #pragma unroll
 	for (int i = 0; i < SERVICE_PROBES; i++, at++) {

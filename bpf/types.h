@@ -148,6 +148,10 @@ struct settings {
 	/* The sizes of the services' hash tables, powers of two, minus 1. */
 	__u32 services4_mask;
 	__u32 services6_mask;
+	/* A hash is shifted right by this: of a product, the high bits depend on
+	 * all bits of its factors, and the low ones on few. */
+	__u32 services4_shift;
+	__u32 services6_shift;
 	/* How many elements the other vectors have. */
 	__u32 table_slots;
 	__u32 members_count;

@@ -139,19 +139,27 @@ func (c *contents) addBackends(service Service, at places, mac net.HardwareAddr)
 // put lays the vectors out in the one value of the generation's map, and gives
 // the program the constants that say where they are.
 func (c *contents) put(spec *ebpf.CollectionSpec, mac net.HardwareAddr) error {
-	slots4 := openAddress(c.services4, hashService4, func(k xdpServiceKey4, v xdpService) xdpServiceSlot4 {
+	slots4, err := openAddress(c.services4, hashService4, func(k xdpServiceKey4, v xdpService) xdpServiceSlot4 {
 		return xdpServiceSlot4{Key: k, Service: v}
 	})
-	slots6 := openAddress(c.services6, hashService6, func(k xdpServiceKey6, v xdpService) xdpServiceSlot6 {
+	if err != nil {
+		return err
+	}
+	slots6, err := openAddress(c.services6, hashService6, func(k xdpServiceKey6, v xdpService) xdpServiceSlot6 {
 		return xdpServiceSlot6{Key: k, Service: v}
 	})
+	if err != nil {
+		return err
+	}
 	constants := xdpSettings{
-		Mac:           [macLength]uint8(mac),
-		Services4Mask: uint32(len(slots4)) - 1,
-		Services6Mask: uint32(len(slots6)) - 1,
-		TableSlots:    uint32(len(c.table)),
-		MembersCount:  uint32(len(c.members)),
-		BackendsCount: uint32(len(c.backends)),
+		Mac:            [macLength]uint8(mac),
+		Services4Mask:  uint32(len(slots4)) - 1,
+		Services6Mask:  uint32(len(slots6)) - 1,
+		Services4Shift: hashShift(uint32(len(slots4))),
+		Services6Shift: hashShift(uint32(len(slots6))),
+		TableSlots:     uint32(len(c.table)),
+		MembersCount:   uint32(len(c.members)),
+		BackendsCount:  uint32(len(c.backends)),
 	}
 	var blob bytes.Buffer
 	for _, vector := range []struct {

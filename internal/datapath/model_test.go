@@ -269,6 +269,6 @@ func flowHash(p understood) uint32 {
 	if p.source.Is4() {
 		return uint32(mix(port|uint64(binary.LittleEndian.Uint32(a))) >> 32)
 	}
-	h := port ^ mix(binary.LittleEndian.Uint64(a[8:]))
-	return uint32(mix(mix(h)^binary.LittleEndian.Uint64(a)) >> 32)
+	return uint32(mix(port+binary.LittleEndian.Uint64(a)*0x9e3779b97f4a7c15+
+		binary.LittleEndian.Uint64(a[8:])*0xc2b2ae3d27d4eb4f) >> 32)
 }

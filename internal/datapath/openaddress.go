@@ -2,13 +2,21 @@
 
 package datapath
 
-import "encoding/binary"
+import (
+	"encoding/binary"
+	"fmt"
+	"math/bits"
+)
 
 // serviceProbes is SERVICE_PROBES of bpf/types.h.
 const serviceProbes = 8
 
-// hashMultiplier is HASH_MULTIPLIER of bpf/hash.h.
-const hashMultiplier = 0x9e3779b97f4a7c15
+// The multipliers are HASH_MULTIPLIER and those after it in bpf/hash.h.
+const (
+	hashMultiplier  = 0x9e3779b97f4a7c15
+	hashMultiplier2 = 0xc2b2ae3d27d4eb4f
+	hashMultiplier3 = 0x165667b19e3779f9
+)
 
 // hashService4 is hash_service4 of bpf/hash.h.
 func hashService4(key xdpServiceKey4) uint32 {
@@ -25,31 +33,39 @@ func hashService6(key xdpServiceKey6) uint32 {
 	}
 	b = binary.NativeEndian.AppendUint16(b, key.Port)
 	b = append(append(b, key.Protocol), key.Pad[:]...)
-	h := binary.NativeEndian.Uint64(b) * hashMultiplier
-	h = (h ^ h>>32 ^ binary.NativeEndian.Uint64(b[8:])) * hashMultiplier
-	return uint32((h ^ h>>32 ^ binary.NativeEndian.Uint64(b[16:])) * hashMultiplier >> 32)
+	word := binary.NativeEndian.Uint64
+	return uint32((word(b)*hashMultiplier + word(b[8:])*hashMultiplier2 + word(b[16:])*hashMultiplier3) >> 32)
 }
 
+// maxSparseness bounds how many times larger than its contents a hash table may
+// become. Keys that need more would have to be made for the purpose.
+const maxSparseness = 64
+
 // openAddress lays values out in a hash table with open addressing and linear
-// probing, a power of two in size, in which no key is more than
+// probing, a power of two in size and at least 2, in which no key is more than
 // serviceProbes - 1 slots from where its search begins. A load of at most one
 // half makes the first size do almost always; otherwise the table doubles.
-func openAddress[K comparable, V, S any](of map[K]V, hash func(K) uint32, slot func(K, V) S) []S {
-	for size := powerOfTwo(2 * len(of)); ; size *= 2 {
+func openAddress[K comparable, V, S any](of map[K]V, hash func(K) uint32, slot func(K, V) S) ([]S, error) {
+	least := max(powerOfTwo(2*len(of)), 2)
+	for size := least; size <= maxSparseness*least; size *= 2 {
 		if at, ok := placeAll(of, hash, size); ok {
 			slots := make([]S, size)
 			for index, key := range at {
 				slots[index] = slot(key, of[key])
 			}
-			return slots
+			return slots, nil
 		}
 	}
+	return nil, fmt.Errorf("the addresses and ports of %d services fall on each other in a hash table of %d slots", len(of), maxSparseness*least)
 }
+
+// hashShift is by how much a hash is shifted right for a table of that size.
+func hashShift(size uint32) uint32 { return uint32(33 - bits.Len32(size)) }
 
 func placeAll[K comparable, V any](of map[K]V, hash func(K) uint32, size uint32) (map[uint32]K, bool) {
 	at := make(map[uint32]K, len(of))
 	for key := range of {
-		start, placed := hash(key), false
+		start, placed := hash(key)>>hashShift(size), false
 		for probe := uint32(0); probe < serviceProbes && !placed; probe++ {
 			index := (start + probe) & (size - 1)
 			if _, taken := at[index]; !taken {
