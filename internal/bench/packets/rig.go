@@ -4,7 +4,9 @@ package packets
 
 import (
 	"encoding/binary"
+	"errors"
 	"fmt"
+	"io/fs"
 
 	"github.com/cilium/ebpf"
 
@@ -47,6 +49,9 @@ func newRig(hook lb.Hook) (*rig, error) {
 		return nil, fmt.Errorf("reading the embedded harness: %v", err)
 	}
 	collection, err := ebpf.NewCollection(spec)
+	if errors.Is(err, fs.ErrPermission) {
+		return nil, fmt.Errorf("loading the harness for %s: %w: run as root", hook, datapath.ErrNoRights)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("loading the harness for %s: %w", hook, err)
 	}
