@@ -42,7 +42,7 @@ static __always_inline struct service *find_service6(void *generation,
 	return NULL;
 }
 
-/* find_service looks the destination up. With port and protocol 0 it tells
+/* find_service looks the destination up. With port 0 and PROTOCOL_ANY it tells
  * whether the address is a VIP at all. */
 static __always_inline struct service *find_service(void *generation, const struct packet *packet,
 						    __be16 port, __u8 protocol)
@@ -71,7 +71,7 @@ static __always_inline enum outcome select_service(void *generation, const struc
 						   struct service **service)
 {
 	if (packet->fragment || packet->unwalked) {
-		if (!find_service(generation, packet, 0, 0))
+		if (!find_service(generation, packet, 0, PROTOCOL_ANY))
 			return OUTCOME_PASSED_NO_SERVICE;
 		return packet->fragment ? OUTCOME_DROPPED_FRAGMENT :
 					  OUTCOME_DROPPED_EXTENSION_HEADERS;

@@ -26,8 +26,10 @@ enum outcome {
 };
 
 /* service_key4 and service_key6 name a service. Addresses and ports are in
- * network byte order. A key of port 0 and protocol 0 stands for the VIP as a
- * whole: packets that bear no port (fragments) are known by it. */
+ * network byte order. A key of port 0 and protocol PROTOCOL_ANY stands for the
+ * VIP as a whole: packets that bear no port (fragments) are known by it. */
+#define PROTOCOL_ANY 255 /* reserved by IANA; 0 would make a key of zeros */
+
 struct service_key4 {
 	__be32 address;
 	__be16 port;
