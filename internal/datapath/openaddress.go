@@ -37,6 +37,15 @@ func hashService6(key xdpServiceKey6) uint32 {
 	return uint32((word(b)*hashMultiplier + word(b[8:])*hashMultiplier2 + word(b[16:])*hashMultiplier3) >> 32)
 }
 
+// roomy is the size up to which a table is laid out so loosely that a search
+// seldom goes beyond its first slot: it fits the first-level cache anyway.
+const roomy = 512
+
+// leastSize is the smallest size that is tried for n keys.
+func leastSize(n int) uint32 {
+	return max(powerOfTwo(2*n), min(powerOfTwo(16*n), roomy), 2)
+}
+
 // maxSparseness bounds how many times larger than its contents a hash table may
 // become. Keys that need more would have to be made for the purpose.
 const maxSparseness = 64
@@ -46,7 +55,7 @@ const maxSparseness = 64
 // serviceProbes - 1 slots from where its search begins. A load of at most one
 // half makes the first size do almost always; otherwise the table doubles.
 func openAddress[K comparable, V, S any](of map[K]V, hash func(K) uint32, slot func(K, V) S) ([]S, error) {
-	least := max(powerOfTwo(2*len(of)), 2)
+	least := leastSize(len(of))
 	for size := least; size <= maxSparseness*least; size *= 2 {
 		if at, ok := placeAll(of, hash, size); ok {
 			slots := make([]S, size)
