@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"slices"
 
 	"github.com/jeoul/jeoul/internal/datapath"
 	"github.com/jeoul/jeoul/internal/lb"
@@ -145,5 +146,21 @@ func cases(hook lb.Hook, flowCounts []uint32) []measured {
 			add(measured{subject: jeoul, scheduler: lb.RoundRobin, kind: fresh, protocol: lb.TCP, frame: open})
 		}
 	}
+	return byStream(list)
+}
+
+// byStream puts the cases that differ only in their number of flows next to each
+// other: they are compared, and a shared machine changes its speed in seconds.
+func byStream(list []measured) []measured {
+	order := map[string]int{}
+	stream := func(m measured) string {
+		return fmt.Sprint(m.subject, m.scheduler, m.kind, m.protocol, m.ipv6)
+	}
+	for _, m := range list {
+		if _, seen := order[stream(m)]; !seen {
+			order[stream(m)] = len(order)
+		}
+	}
+	slices.SortStableFunc(list, func(a, b measured) int { return order[stream(a)] - order[stream(b)] })
 	return list
 }

@@ -100,13 +100,13 @@ func measureRound(ctx context.Context, r *rig, list []measured, round int, packe
 		if err := ctx.Err(); err != nil {
 			return nil, err
 		}
-		empty, err := r.measureEmpty(m, packets)
+		empty, err := uninterrupted(func() (float64, error) { return r.measureEmpty(m, packets) })
 		if err != nil {
 			return nil, err
 		}
 		ns := empty
 		if m.subject != subjectEmpty {
-			if ns, err = r.measure(id, m, packets); err != nil {
+			if ns, err = uninterrupted(func() (float64, error) { return r.measure(id, m, packets) }); err != nil {
 				return nil, err
 			}
 		}

@@ -100,15 +100,36 @@ func (r *rig) aim(m measured, f frame, next uint32) error {
 	return r.collection.Maps[xdpMapUnderTest].Put(uint32(0), r.program(m))
 }
 
+// errInterrupted: a signal came, and the kernel ran more packets than asked.
+var errInterrupted = errors.New("interrupted by a signal")
+
 // run repeats a frame and returns nanoseconds per packet, the harness and the
-// kernel's loop included.
+// kernel's loop included. The Go runtime sends its threads signals, and one of
+// them may come in between: errInterrupted.
 func (r *rig) run(f frame, packets uint32) (float64, error) {
-	_, perPacket, err := r.harness.Benchmark(f.bytes, int(packets), nil)
-	if err != nil {
+	interrupted := false
+	_, perPacket, err := r.harness.Benchmark(f.bytes, int(packets), func() { interrupted = true })
+	switch {
+	case err != nil:
 		return 0, fmt.Errorf("BPF_PROG_TEST_RUN: %w", err)
+	case interrupted:
+		return 0, errInterrupted
 	}
 	return float64(perPacket.Nanoseconds()), nil
 }
+
+// uninterrupted measures until no signal comes in between.
+func uninterrupted(measure func() (float64, error)) (ns float64, err error) {
+	for range interruptions {
+		if ns, err = measure(); !errors.Is(err, errInterrupted) {
+			return ns, err
+		}
+	}
+	return ns, fmt.Errorf("%w, %d times in a row: measure fewer packets at once", err, interruptions)
+}
+
+// interruptions is how often in a row a figure may be disturbed.
+const interruptions = 20
 
 // prime makes the flows of a case known.
 func (r *rig) prime(m measured) error {
@@ -118,7 +139,11 @@ func (r *rig) prime(m measured) error {
 	if err := r.aim(m, *m.prime, 0); err != nil {
 		return err
 	}
+	// Interrupted, it has gone through more flows than there are: no harm.
 	_, err := r.run(*m.prime, m.flows)
+	if errors.Is(err, errInterrupted) {
+		return nil
+	}
 	return err
 }
 
@@ -139,7 +164,7 @@ func (r *rig) measure(id int, m measured, packets uint32) (float64, error) {
 	if err := r.aim(m, m.frame, r.next[id]); err != nil {
 		return 0, err
 	}
-	if _, err := r.run(m.frame, max(warm, 1)); err != nil {
+	if _, err := r.run(m.frame, max(warm, 1)); err != nil && !errors.Is(err, errInterrupted) {
 		return 0, err
 	}
 	before, err := r.balancer.Counters()
@@ -148,14 +173,26 @@ func (r *rig) measure(id int, m measured, packets uint32) (float64, error) {
 	}
 	ns, err := r.run(m.frame, packets)
 	if err != nil {
+		return 0, errors.Join(err, r.remember(id))
+	}
+	if err := r.remember(id); err != nil {
 		return 0, err
 	}
-	r.next[id] += warm + packets
 	after, err := r.balancer.Counters()
 	if err != nil {
 		return 0, err
 	}
 	return ns, expect(m, before, after, uint64(packets))
+}
+
+// remember notes where the harness has come to in the flows of a case.
+func (r *rig) remember(id int) error {
+	var h xdpHarness
+	if err := r.collection.Variables[xdpVarHarness].Get(&h); err != nil {
+		return fmt.Errorf("reading where the harness is: %v", err)
+	}
+	r.next[id] = h.Next
+	return nil
 }
 
 // expect checks that the outcome counters moved as the case demands.
