@@ -15,6 +15,7 @@ volatile const struct settings loaded = {};
 /* Without a use that outlives the compiler, these types would not be in the
  * type information from which Go takes them. */
 const enum outcome *unused_outcome __attribute__((unused));
+const enum agreement *unused_agreement __attribute__((unused));
 const enum scheduler *unused_scheduler __attribute__((unused));
 const struct backend *unused_backend __attribute__((unused));
 const struct service_slot4 *unused_service_slot4 __attribute__((unused));

@@ -25,10 +25,17 @@ enum outcome {
 	OUTCOME_NONE,
 };
 
+/* agreement holds numbers on which data plane and control plane must agree. */
+enum agreement {
+	/* Slots in which a service may be, from that of its hash on. */
+	SERVICE_PROBES = 8,
+	/* Reserved by IANA; 0 would make a key of zeros. */
+	PROTOCOL_ANY = 255,
+};
+
 /* service_key4 and service_key6 name a service. Addresses and ports are in
  * network byte order. A key of port 0 and protocol PROTOCOL_ANY stands for the
  * VIP as a whole: packets that bear no port (fragments) are known by it. */
-#define PROTOCOL_ANY 255 /* reserved by IANA; 0 would make a key of zeros */
 
 struct service_key4 {
 	__be32 address;
@@ -72,10 +79,7 @@ struct service {
  * addressing, made by the control plane: a service is in the slot of its hash
  * or in one of the SERVICE_PROBES - 1 that follow (the table wraps around). An
  * empty slot has a key of zeros. A lookup costs a load and a comparison; the
- * kernel's own hash map costs a call and about five times as much, which
- * every packet would pay. */
-#define SERVICE_PROBES 8
-
+ * kernel's own hash map would cost every packet a call besides. */
 struct service_slot4 {
 	struct service_key4 key;
 	struct service service;

@@ -77,9 +77,6 @@ func loadError(err error) error {
 	return fmt.Errorf("loading the eBPF program: %v", err)
 }
 
-// protocolAny is PROTOCOL_ANY of bpf/types.h.
-const protocolAny = 255
-
 // contents is what goes into the maps of a generation.
 type contents struct {
 	services4 map[xdpServiceKey4]xdpService
@@ -110,7 +107,7 @@ func fill(state State, at places, mac net.HardwareAddr, built tables) *contents 
 		c.addBackends(service, at, mac)
 		c.addService(service.VIP, service.Port, uint8(service.Protocol), value)
 		// The VIP by itself, for packets without ports.
-		c.addService(service.VIP, 0, protocolAny, xdpService{})
+		c.addService(service.VIP, 0, uint8(xdpAgreementPROTOCOL_ANY), xdpService{})
 	}
 	return c
 }

@@ -8,8 +8,8 @@ import (
 	"math/bits"
 )
 
-// serviceProbes is SERVICE_PROBES of bpf/types.h.
-const serviceProbes = 8
+// serviceProbes is how many slots the program looks at.
+const serviceProbes = uint32(xdpAgreementSERVICE_PROBES)
 
 // The multipliers are HASH_MULTIPLIER and those after it in bpf/hash.h.
 const (

@@ -59,11 +59,11 @@ func expectDense[K comparable](t *testing.T, keys map[K]struct{}, hash func(K) u
 
 // TestHashTableIsBounded gives it keys that all fall on each other.
 func TestHashTableIsBounded(t *testing.T) {
-	keys := map[int]struct{}{}
+	keys := map[uint32]struct{}{}
 	for i := range serviceProbes + 1 {
 		keys[i] = struct{}{}
 	}
-	if _, err := openAddress(keys, func(int) uint32 { return 7 }, func(int, struct{}) bool { return true }); err == nil {
+	if _, err := openAddress(keys, func(uint32) uint32 { return 7 }, func(uint32, struct{}) bool { return true }); err == nil {
 		t.Error("keys with one hash were laid out beyond the probes")
 	}
 }

@@ -122,26 +122,3 @@ func deviceDrops(name string) (receive, transmit uint64, err error) {
 	}
 	return s.RxDropped, s.TxDropped, nil
 }
-
-// SoftnetDrops returns the packets that the machine's CPUs dropped because a
-// backlog queue was full, since boot. The kernel counts them for the whole
-// machine, not per host; threaded devices do not use these queues.
-func SoftnetDrops() (uint64, error) {
-	b, err := os.ReadFile("/proc/net/softnet_stat")
-	if err != nil {
-		return 0, fmt.Errorf("read the softnet drops: %w", err)
-	}
-	var total uint64
-	for _, line := range strings.Split(strings.TrimSpace(string(b)), "\n") {
-		fields := strings.Fields(line)
-		if len(fields) < 2 {
-			return 0, fmt.Errorf("read the softnet drops: unexpected line %q", line)
-		}
-		n, err := strconv.ParseUint(fields[1], 16, 64)
-		if err != nil {
-			return 0, fmt.Errorf("read the softnet drops: %w", err)
-		}
-		total += n
-	}
-	return total, nil
-}

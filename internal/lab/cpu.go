@@ -161,10 +161,7 @@ func (u *usage) processes() []*Process {
 func (u *usage) stop(ctx context.Context) error {
 	processes := u.processes()
 	for _, p := range processes {
-		p.mu.Lock()
-		p.stopping = true
-		p.mu.Unlock()
-		p.kill(-p.PID(), unix.SIGKILL)
+		p.signalEnd(unix.SIGKILL)
 	}
 	var errs []error
 	for _, p := range processes {

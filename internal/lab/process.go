@@ -175,34 +175,41 @@ func (p *Process) kill(id int, sig syscall.Signal) error {
 // still there after five seconds or when ctx ends. It returns an error only if
 // the process outlives that. Stopping an ended process does nothing.
 func (p *Process) Stop(ctx context.Context) error {
-	p.mu.Lock()
-	p.stopping = true
-	p.mu.Unlock()
-	p.kill(-p.PID(), syscall.SIGTERM)
-	patience := time.NewTimer(stopTimeout)
-	defer patience.Stop()
-	select {
-	case <-p.done:
+	if p.end(ctx, syscall.SIGTERM) {
 		return nil
-	case <-patience.C:
-	case <-ctx.Done():
 	}
 	return p.destroy()
 }
 
 // destroy kills the process and its group and waits for the end.
 func (p *Process) destroy() error {
-	p.mu.Lock()
-	p.stopping = true
-	p.mu.Unlock()
-	p.kill(-p.PID(), syscall.SIGKILL)
+	if p.end(context.Background(), syscall.SIGKILL) {
+		return nil
+	}
+	return fmt.Errorf("stop %s on %s: process %d is still there %v after SIGKILL",
+		p.cmd.Path, p.host.Name, p.PID(), stopTimeout)
+}
+
+// end signals the process and its group to end, and waits until the process has:
+// false if it is still there after stopTimeout or when ctx ends.
+func (p *Process) end(ctx context.Context, sig syscall.Signal) bool {
+	p.signalEnd(sig)
 	patience := time.NewTimer(stopTimeout)
 	defer patience.Stop()
 	select {
 	case <-p.done:
-		return nil
+		return true
 	case <-patience.C:
-		return fmt.Errorf("stop %s on %s: process %d is still there %v after SIGKILL",
-			p.cmd.Path, p.host.Name, p.PID(), stopTimeout)
+	case <-ctx.Done():
 	}
+	return false
+}
+
+// signalEnd signals the process and its group to end. That a process has ended
+// already is no error.
+func (p *Process) signalEnd(sig syscall.Signal) {
+	p.mu.Lock()
+	p.stopping = true
+	p.mu.Unlock()
+	p.kill(-p.PID(), sig)
 }
