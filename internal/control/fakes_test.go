@@ -121,8 +121,8 @@ func (w *world) Apply(state datapath.State) error {
 		fmt.Fprintf(&b, " %s:", s.Name)
 		for i, backend := range s.Backends {
 			mac := "-"
-			if len(s.MACs[i]) > 0 {
-				mac = fmt.Sprint(s.MACs[i][5])
+			if len(s.Paths[i].MAC) > 0 {
+				mac = fmt.Sprint(s.Paths[i].MAC[5])
 			}
 			fmt.Fprintf(&b, " %s=%s", backend.Name, mac)
 		}

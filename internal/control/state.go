@@ -77,13 +77,13 @@ func macs(cfg *config.Config, entries map[netip.Addr]neigh.Entry) map[netip.Addr
 }
 
 // stateOf puts a configuration and MAC addresses together.
-func stateOf(cfg *config.Config, known map[netip.Addr]string) datapath.State {
+func stateOf(cfg *config.Config, own net.HardwareAddr, known map[netip.Addr]string) datapath.State {
 	state := datapath.State{Services: make([]datapath.Service, len(cfg.Services))}
 	for i, s := range cfg.Services {
-		service := datapath.Service{Service: s, MACs: make([]net.HardwareAddr, len(s.Backends))}
+		service := datapath.Service{Service: s, Paths: make([]datapath.Path, len(s.Backends))}
 		for j, b := range s.Backends {
 			if mac, ok := known[b.Address]; ok {
-				service.MACs[j] = net.HardwareAddr(mac)
+				service.Paths[j] = datapath.Path{MAC: net.HardwareAddr(mac), Source: own}
 			}
 		}
 		state.Services[i] = service
@@ -94,7 +94,7 @@ func stateOf(cfg *config.Config, known map[netip.Addr]string) datapath.State {
 // apply gives the data plane a configuration and what is known of its backends.
 func (c *Controller) apply(cfg *config.Config) error {
 	known := macs(cfg, c.opt.Neighbours.Entries())
-	if err := c.opt.DataPlane.Apply(stateOf(cfg, known)); err != nil {
+	if err := c.opt.DataPlane.Apply(stateOf(cfg, c.link.MAC, known)); err != nil {
 		return err
 	}
 	c.stale = false

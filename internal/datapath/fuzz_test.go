@@ -118,10 +118,10 @@ func randomChange(r *rand.Rand, last State) State {
 		case 0: // as before
 			s = old
 		case 1: // one leaves
-			s.Backends, s.MACs = s.Backends[1:], s.MACs[min(1, len(s.MACs)):]
+			s.Backends, s.Paths = s.Backends[1:], s.Paths[min(1, len(s.Paths)):]
 		case 2: // one is lost from sight
-			if len(s.MACs) > 0 {
-				s.MACs[r.IntN(len(s.MACs))] = nil
+			if len(s.Paths) > 0 {
+				s.Paths[r.IntN(len(s.Paths))].MAC = nil
 			}
 		case 3: // one takes no new flows
 			s.Backends[r.IntN(len(s.Backends))].Weight = 0

@@ -126,8 +126,8 @@ func (c *contents) addBackends(service Service, at places, mac net.HardwareAddr)
 		value := xdpBackend{Index: place.index, Generation: place.generation}
 		if service.up(i) {
 			value.Up = 1
-			value.Destination = [macLength]uint8(service.MACs[i])
-			value.Source = [macLength]uint8(mac)
+			value.Destination = [macLength]uint8(service.Paths[i].MAC)
+			value.Source = [macLength]uint8(service.Paths[i].Source)
 		}
 		c.backends[place.index] = value
 		if service.member(i) {

@@ -26,7 +26,7 @@ func TestCountersSurviveChanges(t *testing.T) {
 	kept := service.BackendKey(service.Backends[1])
 
 	fewer := service
-	fewer.Backends, fewer.MACs = service.Backends[1:], service.MACs[1:]
+	fewer.Backends, fewer.Paths = service.Backends[1:], service.Paths[1:]
 	r.apply(t, State{Services: []Service{fewer}})
 	if _, ok := r.last.Backends[gone]; ok {
 		t.Error("a backend that was removed is still listed")
@@ -79,7 +79,7 @@ func TestFlowsDoNotFollowAnIndex(t *testing.T) {
 	r.check(t, web4().build(t))
 
 	b := testService(vip4, 80, lb.TCP, lb.RoundRobin, 2)
-	b.Backends, b.MACs = b.Backends[1:], b.MACs[1:]
+	b.Backends, b.Paths = b.Backends[1:], b.Paths[1:]
 	r.apply(t, State{Services: []Service{b}})
 	if got, was := r.datapath.current.places.backends[b.BackendKey(b.Backends[0])].index, uint32(0); got != was {
 		t.Fatalf("the new backend has index %d: the test needs the one that was freed", got)

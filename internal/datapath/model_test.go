@@ -112,7 +112,7 @@ func (m *model) decide(frame []byte) verdict {
 		v.outcome, v.opens, v.ipLength = "forwarded", opens, uint64(p.ipLength)
 		v.backend = service.BackendKey(service.Backends[i])
 		copy(v.frame[6:12], m.mac)
-		copy(v.frame[0:6], service.MACs[i])
+		copy(v.frame[0:6], service.Paths[i].MAC)
 	}
 	return v
 }

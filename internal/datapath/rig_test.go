@@ -50,7 +50,7 @@ func testService(vip netip.Addr, port uint16, protocol lb.Protocol, scheduler lb
 	for i := range n {
 		s.Backends = append(s.Backends, lb.Backend{
 			Name: fmt.Sprintf("web%02d", i+1), Address: address, Port: port, Weight: 1})
-		s.MACs = append(s.MACs, net.HardwareAddr{2, 0, 0, byte(port), byte(i >> 8), byte(i + 1)})
+		s.Paths = append(s.Paths, Path{MAC: net.HardwareAddr{2, 0, 0, byte(port), byte(i >> 8), byte(i + 1)}, Source: balancerMAC})
 		address = address.Next()
 	}
 	return s
@@ -60,9 +60,9 @@ func testService(vip netip.Addr, port uint16, protocol lb.Protocol, scheduler lb
 // of whose backends is down.
 func testState() State {
 	empty := testService(vip4, 81, lb.TCP, lb.Maglev, 2)
-	empty.MACs = nil
+	empty.Paths = nil
 	partly := testService(vip4, 82, lb.TCP, lb.Maglev, 3)
-	partly.MACs[1] = nil
+	partly.Paths[1].MAC = nil
 	partly.Backends[2].Weight = 0
 	return State{Services: []Service{
 		testService(vip4, 80, lb.TCP, lb.Maglev, 5),

@@ -4,6 +4,7 @@ package datapath
 
 import (
 	"net"
+	"net/netip"
 
 	"github.com/jeoul/jeoul/internal/lb"
 )
@@ -11,18 +12,44 @@ import (
 // State is everything that the data plane must know.
 type State struct {
 	Services []Service
+	// Pool is where full NAT takes source addresses and ports from.
+	Pool Pool
 }
 
-// Service is a service, and where its backends are.
+// Pool is a set of source addresses and ports. The addresses belong to the
+// balancer, and so do TCP and UDP ports FirstPort..LastPort of each: packets to
+// them that belong to no flow are dropped.
+type Pool struct {
+	Addresses           []netip.Addr
+	FirstPort, LastPort uint16
+}
+
+// Service is a service, and how its backends are reached.
 type Service struct {
 	lb.Service
-	// MACs[i] is the address of Backends[i] on the link, 6 bytes; nil while it
-	// is unknown. A backend without one gets no traffic.
-	MACs []net.HardwareAddr
+	// Paths[i] leads to Backends[i]. A backend without a usable path gets no
+	// traffic.
+	Paths []Path
+}
+
+// Path is how packets reach an address.
+type Path struct {
+	// Interface is the index of the interface that they leave by; 0 means the one
+	// that they came in on.
+	Interface int
+	// MAC is the next hop's, 6 bytes; nil while it is unknown: nothing is sent.
+	MAC net.HardwareAddr
+	// Source is the MAC address of that interface, 6 bytes.
+	Source net.HardwareAddr
+	// MTU is the size of the largest IP packet, in bytes; 0 means 1500.
+	MTU uint16
+	// Local is the address that the host itself would send from: the source of
+	// tunnel packets, of the backend's family.
+	Local netip.Addr
 }
 
 // up says whether packets may be sent to backend i.
-func (s Service) up(i int) bool { return i < len(s.MACs) && len(s.MACs[i]) == macLength }
+func (s Service) up(i int) bool { return i < len(s.Paths) && len(s.Paths[i].MAC) == macLength }
 
 // member says whether backend i takes new flows.
 func (s Service) member(i int) bool { return s.up(i) && s.Backends[i].Weight > 0 }

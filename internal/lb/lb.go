@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 )
 
 // Errors that a parser of these types may return.
@@ -57,18 +58,44 @@ func (p *Protocol) UnmarshalText(text []byte) error {
 // Mode is the way in which packets reach a backend.
 type Mode string
 
-// L2DSR rewrites the destination MAC address only; the backend, which holds
-// the VIP on its loopback interface, answers the client directly.
-const L2DSR Mode = "l2dsr"
+// The modes. In all but NAT and FullNAT the backend holds the VIP and answers the
+// client directly.
+const (
+	// L2DSR rewrites the MAC addresses only. The backend is a neighbour.
+	L2DSR Mode = "l2dsr"
+	// IPIP puts the packet into another IP packet (RFC 2003, RFC 2473, RFC 4213),
+	// whose family is that of the backend's address.
+	IPIP Mode = "ipip"
+	// GUE puts the packet into a UDP datagram to port 6080, by variant 1 of
+	// draft-ietf-intarea-gue: no header stands between.
+	GUE Mode = "gue"
+	// DSCP rewrites the destination to the backend's address, and says by the
+	// DSCP field which VIP it was (Yahoo's L3DSR).
+	DSCP Mode = "dscp"
+	// NAT rewrites the destination; replies come back through the balancer.
+	NAT Mode = "nat"
+	// FullNAT rewrites the source too, to an address and port of a pool, so that
+	// replies come back without a route.
+	FullNAT Mode = "fullnat"
+)
+
+// Modes lists the modes in the order in which they are explained.
+var Modes = []Mode{L2DSR, IPIP, GUE, DSCP, NAT, FullNAT}
 
 // UnmarshalText accepts the modes' names; anything else is ErrUnknownMode.
 func (m *Mode) UnmarshalText(text []byte) error {
-	if Mode(text) != L2DSR {
-		return fmt.Errorf("%w %q: use %s", ErrUnknownMode, text, L2DSR)
+	if !slices.Contains(Modes, Mode(text)) {
+		return fmt.Errorf("%w %q: use one of %v", ErrUnknownMode, text, Modes)
 	}
-	*m = L2DSR
+	*m = Mode(text)
 	return nil
 }
+
+// Tunnels says whether packets travel inside others, whatever the families.
+func (m Mode) Tunnels() bool { return m == IPIP || m == GUE }
+
+// Translates says whether addresses and ports are rewritten in both directions.
+func (m Mode) Translates() bool { return m == NAT || m == FullNAT }
 
 // Scheduler is the rule by which a new flow gets its backend.
 type Scheduler string
@@ -122,7 +149,11 @@ type Service struct {
 	Protocol  Protocol   `json:"protocol"`
 	Mode      Mode       `json:"mode"`
 	Scheduler Scheduler  `json:"scheduler"`
-	Backends  []Backend  `json:"backends"`
+	// DSCP is the code point, 1..63, that stands for the VIP in mode DSCP.
+	DSCP uint8 `json:"dscp,omitempty"`
+	// MSS is the most that the MSS option of a SYN may say, in bytes; 0 leaves it.
+	MSS      uint16    `json:"mss,omitempty"`
+	Backends []Backend `json:"backends"`
 }
 
 // Key returns the service's identity.

@@ -108,7 +108,7 @@ func service(vip netip.Addr, port uint16, protocol lb.Protocol, scheduler lb.Sch
 	for i, address := 0, first; i < backendCount; i, address = i+1, address.Next() {
 		s.Backends = append(s.Backends, lb.Backend{
 			Name: fmt.Sprintf("web%02d", i+1), Address: address, Port: port, Weight: 1})
-		s.MACs = append(s.MACs, net.HardwareAddr{2, 0, 0, 0, 1, byte(i + 1)})
+		s.Paths = append(s.Paths, datapath.Path{MAC: net.HardwareAddr{2, 0, 0, 0, 1, byte(i + 1)}, Source: ownMAC})
 	}
 	return s
 }
