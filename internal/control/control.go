@@ -30,7 +30,7 @@ var ErrStopped = errors.New("the balancer is not running")
 type DataPlane interface {
 	// Apply puts a state in place of the one before, whole or not at all.
 	Apply(datapath.State) error
-	Attachment() datapath.Attachment
+	Attachments() []datapath.Attachment
 	Counters() (datapath.Counters, error)
 }
 
@@ -174,7 +174,7 @@ func (c *Controller) Start() error {
 
 // welcome says what was started, and arms what Run needs first.
 func (c *Controller) welcome() {
-	attachment := c.opt.DataPlane.Attachment()
+	attachment := c.opt.DataPlane.Attachments()[0] // one way for all interfaces
 	c.opt.Log.Info(fmt.Sprintf("balancing on %s in %s", c.link.Name, attachment), "why", attachment.Reason)
 	c.describe(c.cfg)
 	c.tellMoves(nil)

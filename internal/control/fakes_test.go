@@ -135,8 +135,8 @@ func (w *world) Apply(state datapath.State) error {
 	return nil
 }
 
-func (w *world) Attachment() datapath.Attachment {
-	return datapath.Attachment{Hook: lb.HookTC, Driver: "veth", Reason: "the configuration asks for it"}
+func (w *world) Attachments() []datapath.Attachment {
+	return []datapath.Attachment{{Interface: "eth9", Hook: lb.HookTC, Driver: "veth", Reason: "the configuration asks for it"}}
 }
 
 func (w *world) Counters() (datapath.Counters, error) {

@@ -22,7 +22,7 @@ func (c *Controller) Status() (api.Status, error) {
 	if err != nil {
 		return api.Status{}, fmt.Errorf("read the counters: %w", err)
 	}
-	attachment, entries := c.opt.DataPlane.Attachment(), c.opt.Neighbours.Entries()
+	attachments, entries := c.opt.DataPlane.Attachments(), c.opt.Neighbours.Entries()
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	status := api.Status{
@@ -31,7 +31,7 @@ func (c *Controller) Status() (api.Status, error) {
 		Started:    c.started,
 		Config:     c.cfg.File,
 		Interface:  c.link.Name,
-		Hook:       hookOf(attachment),
+		Hook:       hookOf(attachments[0]), // one way for all interfaces
 		TableSize:  c.cfg.TableSize,
 		Generation: c.generation,
 		Problems:   c.problems(),

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"strings"
 	"syscall"
 
 	"github.com/cilium/ebpf"
@@ -35,9 +36,10 @@ func programOf(hook lb.Hook) programKind {
 	return xdpProgram
 }
 
-// Attachment is what is really in use.
+// Attachment is what is really in use on an interface.
 type Attachment struct {
-	Hook lb.Hook `json:"hook"`
+	Interface string  `json:"interface"`
+	Hook      lb.Hook `json:"hook"`
 	// Generic says that XDP runs after the driver made a socket buffer.
 	Generic bool   `json:"generic"`
 	Driver  string `json:"driver"`
@@ -56,30 +58,69 @@ func (a Attachment) String() string {
 	return "xdp (native)"
 }
 
+// attachments describes what is in use once every interface is attached to.
+func attachments(ports []port, w way, reason string) []Attachment {
+	all := make([]Attachment, len(ports))
+	for i, p := range ports {
+		all[i] = Attachment{Interface: p.name, Hook: w.hook, Generic: w == genericXDP, Driver: driverOf(p.name), Reason: reason}
+	}
+	return all
+}
+
+// way is how programs are attached, to all interfaces alike: an XDP frame that
+// one redirects to another is lost where that one has no native XDP.
+type way struct {
+	hook lb.Hook
+	name string
+}
+
+var (
+	nativeXDP  = way{lb.HookXDP, "native XDP"}
+	genericXDP = way{lb.HookXDP, "generic XDP"}
+	tcx        = way{lb.HookTC, "TCX"}
+)
+
+// lack says what an interface that refused has not.
+func (w way) lack(p port) string {
+	return fmt.Sprintf("the driver of %s has no %s", p.name, w.name)
+}
+
 // attempt is a way to attach, and why it is taken.
 type attempt struct {
-	hook    lb.Hook
-	generic bool
-	reason  string
+	way way
+	// reason is empty where what the attempts before it lacked is the reason.
+	reason string
+}
+
+// because returns the whole reason, after attempts that lacked something.
+func (a attempt) because(lacks []string) string {
+	if a.reason != "" {
+		lacks = append([]string{a.reason}, lacks...)
+	}
+	return strings.Join(lacks, "; ")
 }
 
 // attempts lists the ways for a wish, best first.
-func attempts(wish lb.Hook, driver string) []attempt {
-	native := attempt{hook: lb.HookXDP, reason: "the driver runs XDP natively"}
-	generic := attempt{hook: lb.HookXDP, generic: true, reason: "the driver has no native XDP"}
+func attempts(wish lb.Hook, ports []port) []attempt {
+	native := attempt{way: nativeXDP, reason: "the driver runs XDP natively"}
+	if len(ports) > 1 {
+		native.reason = "all drivers run XDP natively"
+	}
 	switch wish {
 	case lb.HookTC:
-		return []attempt{{hook: lb.HookTC, reason: "as configured"}}
+		return []attempt{{way: tcx, reason: "as configured"}}
 	case lb.HookXDP:
-		return []attempt{native, generic}
+		return []attempt{native, {way: genericXDP}}
 	}
-	if driver == "veth" {
-		// A veth sends XDP frames only to a peer that runs XDP too. The peer is
-		// in a namespace we cannot look into, and nothing would count the loss.
-		return []attempt{{hook: lb.HookTC,
-			reason: "a veth loses XDP frames unless its peer runs XDP too; set hook: xdp if it does"}}
+	for _, p := range ports {
+		if driverOf(p.name) == "veth" {
+			// A veth sends XDP frames only to a peer that runs XDP too. The peer is
+			// in a namespace we cannot look into, and nothing would count the loss.
+			return []attempt{{way: tcx,
+				reason: p.name + " is a veth, which loses XDP frames unless its peer runs XDP too; set hook: xdp if it does"}}
+		}
 	}
-	return []attempt{native, {hook: lb.HookTC, reason: "the driver has no native XDP"}}
+	return []attempt{native, {way: tcx}}
 }
 
 // driverOf returns the interface's driver, or "" where it has no name for it.
@@ -96,18 +137,42 @@ func driverOf(name string) string {
 	return driver
 }
 
-// attach hooks a program onto the interface, in native mode unless generic.
-func attach(program *ebpf.Program, ifindex int, a attempt) (link.Link, error) {
-	if a.hook == lb.HookTC {
+// hold keeps a program on an interface.
+type hold interface {
+	// Update puts another program in its place, in one step.
+	Update(*ebpf.Program) error
+	// Close takes the program off the interface.
+	Close() error
+}
+
+// attachAll hooks programs[i] onto ports[i], all of them or none. On an error
+// it returns the port that refused too.
+func attachAll(programs []*ebpf.Program, ports []port, w way) ([]hold, port, error) {
+	var holds []hold
+	for i, p := range ports {
+		h, err := attach(programs[i], p, w)
+		if err != nil {
+			for _, h := range holds {
+				err = errors.Join(err, h.Close())
+			}
+			return nil, p, err
+		}
+		holds = append(holds, h)
+	}
+	return holds, port{}, nil
+}
+
+// attach hooks a program onto an interface.
+func attach(program *ebpf.Program, p port, w way) (hold, error) {
+	switch w {
+	case tcx:
 		// First in line: a packet for a service is not for those behind us.
-		return link.AttachTCX(link.TCXOptions{Interface: ifindex, Program: program,
+		return link.AttachTCX(link.TCXOptions{Interface: p.index, Program: program,
 			Attach: ebpf.AttachTCXIngress, Anchor: link.Head()})
+	case genericXDP:
+		return link.AttachXDP(link.XDPOptions{Interface: p.index, Program: program, Flags: link.XDPGenericMode})
 	}
-	flags := link.XDPDriverMode
-	if a.generic {
-		flags = link.XDPGenericMode
-	}
-	return link.AttachXDP(link.XDPOptions{Interface: ifindex, Program: program, Flags: flags})
+	return link.AttachXDP(link.XDPOptions{Interface: p.index, Program: program, Flags: link.XDPDriverMode})
 }
 
 // unsupported says whether an error of attach means that another way may work.
@@ -117,19 +182,19 @@ func unsupported(err error) bool {
 }
 
 // attachError says why nothing could be attached, and what to do.
-func attachError(err error, name string, a attempt) error {
+func attachError(err error, p port, w way) error {
 	switch {
 	case errors.Is(err, fs.ErrPermission):
-		return fmt.Errorf("attaching to %s: %w: run as root, or with CAP_BPF and CAP_NET_ADMIN", name, ErrNoRights)
-	case errors.Is(err, syscall.EBUSY):
+		return fmt.Errorf("attaching to %s: %w: run as root, or with CAP_BPF and CAP_NET_ADMIN", p.name, ErrNoRights)
+	case errors.Is(err, syscall.EBUSY), w.hook == lb.HookXDP && errors.Is(err, syscall.EEXIST):
 		return fmt.Errorf("attaching to %s: %w%s: stop its owner, or remove it with `ip link set dev %s xdp off`",
-			name, ErrBusy, occupant(name), name)
-	case a.hook == lb.HookTC && unsupported(err):
-		return fmt.Errorf("attaching to %s in TC: %w (%v): TCX needs Linux 6.6 or newer; hook: xdp may work", name, ErrUnsupported, err)
+			p.name, ErrBusy, occupant(p.name), p.name)
+	case w.hook == lb.HookTC && unsupported(err):
+		return fmt.Errorf("attaching to %s in TC: %w (%v): TCX needs Linux 6.6 or newer; hook: xdp may work", p.name, ErrUnsupported, err)
 	case unsupported(err):
-		return fmt.Errorf("attaching to %s in XDP: %w (%v): hook: tc may work", name, ErrUnsupported, err)
+		return fmt.Errorf("attaching to %s in XDP: %w (%v): hook: tc may work", p.name, ErrUnsupported, err)
 	}
-	return fmt.Errorf("attaching to %s in %s: %v", name, a.hook, err)
+	return fmt.Errorf("attaching to %s in %s: %v", p.name, w.name, err)
 }
 
 // occupant names the XDP program that is in the way, where that can be seen.

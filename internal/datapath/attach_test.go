@@ -44,7 +44,7 @@ func TestAttach(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			testenv.In(t, nics(t), func() error {
-				d, err := Open(Options{Interface: test.nic, Hook: test.hook, TableSize: testTableSize})
+				d, err := Open(Options{Interfaces: []string{test.nic}, Hook: test.hook, TableSize: testTableSize})
 				if err != nil {
 					return err
 				}
@@ -52,8 +52,8 @@ func TestAttach(t *testing.T) {
 				if err := d.Apply(testState()); err != nil {
 					return err
 				}
-				if got := d.Attachment(); got.String() != test.want || got.Reason == "" {
-					t.Errorf("attached as %s (%q), want %s", got, got.Reason, test.want)
+				if got := d.Attachments(); len(got) != 1 || got[0].String() != test.want || got[0].Interface != test.nic || got[0].Reason == "" {
+					t.Errorf("attached as %+v, want %s", got, test.want)
 				}
 				if attached, err := attachedTo(test.nic); err != nil || !attached {
 					t.Errorf("the kernel says that nothing is attached (%v)", err)
@@ -91,10 +91,10 @@ func attachedTo(name string) (bool, error) {
 func TestAttachRefusals(t *testing.T) {
 	testenv.Root(t)
 	testenv.In(t, nics(t), func() error {
-		if _, err := Open(Options{Interface: "nothere", Hook: lb.HookXDP}); !errors.Is(err, ErrNoInterface) {
+		if _, err := Open(Options{Interfaces: []string{"nothere"}, Hook: lb.HookXDP}); !errors.Is(err, ErrNoInterface) {
 			t.Errorf("an interface that is not there: %v", err)
 		}
-		if _, err := Open(Options{Interface: "lo", Hook: lb.HookXDP}); !errors.Is(err, ErrUnsupported) {
+		if _, err := Open(Options{Interfaces: []string{"lo"}, Hook: lb.HookXDP}); !errors.Is(err, ErrUnsupported) {
 			t.Errorf("an interface without Ethernet: %v", err)
 		}
 		other, err := occupy("veth0")
@@ -102,7 +102,7 @@ func TestAttachRefusals(t *testing.T) {
 			return err
 		}
 		defer other.Close()
-		d, err := Open(Options{Interface: "veth0", Hook: lb.HookXDP})
+		d, err := Open(Options{Interfaces: []string{"veth0"}, Hook: lb.HookXDP})
 		if err != nil {
 			return err
 		}

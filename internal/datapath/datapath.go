@@ -3,13 +3,14 @@
 package datapath
 
 import (
+	"errors"
 	"fmt"
 	"net"
 	"os"
+	"slices"
 	"sync"
 
 	"github.com/cilium/ebpf"
-	"github.com/cilium/ebpf/link"
 	"github.com/cilium/ebpf/rlimit"
 
 	"github.com/jeoul/jeoul/internal/lb"
@@ -18,15 +19,23 @@ import (
 
 // Options say where and how to forward.
 type Options struct {
-	// Interface is a name in the caller's network namespace.
-	Interface string
-	Hook      lb.Hook
+	// Interfaces are names in the caller's network namespace, at least one.
+	// Packets for a VIP are taken on each of them, all by the same hook.
+	Interfaces []string
+	Hook       lb.Hook
 	// TableSize is the number of slots of a Maglev table, a prime;
 	// 0 means maglev.DefaultSize.
 	TableSize uint32
 	// FlowEntries bounds the flow table; 0 means DefaultFlowEntries. It takes
 	// memory only where a service tracks flows.
 	FlowEntries uint32
+	// FullNATFlows bounds the flows of full NAT, which takes no new one when
+	// there are that many; 0 means DefaultFullNATFlows. They take memory only
+	// where a service has that mode.
+	FullNATFlows uint32
+	// TooBigRate is how many packets a second each CPU may answer with "too
+	// big"; 0 means DefaultTooBigRate.
+	TooBigRate uint32
 }
 
 func (o Options) withDefaults() Options {
@@ -36,75 +45,95 @@ func (o Options) withDefaults() Options {
 	if o.FlowEntries == 0 {
 		o.FlowEntries = DefaultFlowEntries
 	}
+	if o.FullNATFlows == 0 {
+		o.FullNATFlows = DefaultFullNATFlows
+	}
+	if o.TooBigRate == 0 {
+		o.TooBigRate = DefaultTooBigRate
+	}
 	return o
 }
 
-// Datapath forwards on one interface. Its methods may be called from several
-// goroutines; those that touch the interface must run in its namespace.
+// Datapath forwards on its interfaces. Its methods may be called from several
+// goroutines; those that touch the interfaces must run in their namespace.
 type Datapath struct {
 	options Options
-	driver  string
-	nic     func() (*net.Interface, error)
+	// findPorts looks the interfaces up anew: a MAC address may have changed.
+	findPorts func() ([]port, error)
 	// detached: programs are loaded and never attached.
 	detached bool
 
-	mu         sync.Mutex
-	current    *generation
-	shared     *shared
-	ledger     ledger
-	link       link.Link
-	attachment Attachment
-	closed     bool
+	mu      sync.Mutex
+	current *generation
+	shared  *shared
+	ledger  ledger
+	// holds[i] keeps the program on the i-th interface; none before the first
+	// Apply, and none of a detached datapath.
+	holds       []hold
+	attachments []Attachment
+	closed      bool
 }
 
-// Open checks rights and the interface. It loads and attaches nothing yet.
+// Open checks rights and the interfaces. It loads and attaches nothing yet.
 func Open(options Options) (*Datapath, error) {
 	options = options.withDefaults()
-	if _, err := ethernet(options.Interface); err != nil {
+	options.Interfaces = slices.Clone(options.Interfaces)
+	find := func() ([]port, error) { return ethernets(options.Interfaces) }
+	if _, err := find(); err != nil {
 		return nil, err
 	}
 	// Kernels before 5.11 charge maps to a limit that is small by default;
 	// where raising it is refused, loading says so itself.
 	_ = rlimit.RemoveMemlock()
-	nic := func() (*net.Interface, error) { return ethernet(options.Interface) }
-	return &Datapath{options: options, driver: driverOf(options.Interface), nic: nic}, nil
+	return &Datapath{options: options, findPorts: find}, nil
 }
 
-// NewDetached returns a datapath for an interface that does not exist, with
-// the MAC address given: Apply loads programs without attaching them, for
-// tests and measurements that run them through BPF_PROG_TEST_RUN.
-// Options.Interface is ignored; the hook is XDP or TC.
+// NewDetached returns a datapath for one interface that does not exist, with
+// the MAC address given: Apply loads its program without attaching it, for
+// tests and measurements that run it through BPF_PROG_TEST_RUN.
+// Options.Interfaces is ignored; the hook is XDP or TC.
 func NewDetached(options Options, mac net.HardwareAddr) *Datapath {
 	return &Datapath{
-		options:    options.withDefaults(),
-		nic:        func() (*net.Interface, error) { return &net.Interface{HardwareAddr: mac}, nil },
-		detached:   true,
-		attachment: Attachment{Hook: options.Hook, Reason: "not attached"},
+		options:     options.withDefaults(),
+		findPorts:   func() ([]port, error) { return []port{{mac: mac}}, nil },
+		detached:    true,
+		attachments: []Attachment{{Hook: options.Hook, Reason: "not attached"}},
 	}
 }
 
-// ethernet returns the interface if packets can be balanced on it.
-func ethernet(name string) (*net.Interface, error) {
-	nic, err := net.InterfaceByName(name)
-	if err != nil {
-		return nil, fmt.Errorf("interface %q: %w in this network namespace: `ip link` lists those there are", name, ErrNoInterface)
+// ethernets returns the interfaces if packets can be balanced on all of them.
+func ethernets(names []string) ([]port, error) {
+	if len(names) == 0 {
+		return nil, fmt.Errorf("%w: the configuration names none", ErrNoInterface)
 	}
-	if len(nic.HardwareAddr) != macLength {
-		return nil, fmt.Errorf("interface %q has no Ethernet address: %w: L2 DSR rewrites Ethernet frames", name, ErrUnsupported)
+	var ports []port
+	for _, name := range names {
+		nic, err := net.InterfaceByName(name)
+		if err != nil {
+			return nil, fmt.Errorf("interface %q: %w in this network namespace: `ip link` lists those there are", name, ErrNoInterface)
+		}
+		if len(nic.HardwareAddr) != macLength {
+			return nil, fmt.Errorf("interface %q has no Ethernet address: %w: Ethernet frames are rewritten here", name, ErrUnsupported)
+		}
+		// By index, for an interface may have several names.
+		if slices.ContainsFunc(ports, func(p port) bool { return p.index == nic.Index }) {
+			return nil, fmt.Errorf("interface %q is named twice: %w: each can have one program", name, ErrUnsupported)
+		}
+		ports = append(ports, port{name: name, index: nic.Index, mac: nic.HardwareAddr})
 	}
-	return nic, nil
+	return ports, nil
 }
 
 // Apply makes state what the data plane does, whole or not at all. The first
-// call attaches; later ones swap the attached program in one step. On an
-// error, what was in use goes on.
+// call attaches; later ones swap the program of each interface in one step.
+// On an error, what was in use goes on.
 func (d *Datapath) Apply(state State) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.closed {
 		return ErrClosed
 	}
-	nic, err := d.nic()
+	ports, err := d.findPorts()
 	if err != nil {
 		return err
 	}
@@ -113,7 +142,9 @@ func (d *Datapath) Apply(state State) error {
 	if err != nil {
 		return err
 	}
-	made, err := d.install(nic, state, at, next)
+	made, err := d.install(ports, func(kind programKind) (*generation, error) {
+		return loadGeneration(kind, ports, state, at, d.current, d.options.TableSize, next)
+	})
 	if err != nil {
 		next.closeUnless(d.shared)
 		return err
@@ -138,10 +169,14 @@ func (d *Datapath) growShared(state State, at places) (*shared, error) {
 		backends: max(powerOfTwo(len(at.generations)), 256),
 		services: max(powerOfTwo(int(at.serviceIDs)), 256),
 		flows:    1,
+		natFlows: 1,
 	}
 	for _, service := range state.Services {
 		if service.Scheduler == lb.RoundRobin {
 			want.flows = d.options.FlowEntries
+		}
+		if service.Mode == lb.FullNAT {
+			want.natFlows = d.options.FullNATFlows
 		}
 	}
 	if want.within(d.shared) {
@@ -155,64 +190,89 @@ func (d *Datapath) growShared(state State, at places) (*shared, error) {
 	if err != nil {
 		return nil, loadError(err)
 	}
+	made.tooBigRate = d.options.TooBigRate
 	return made, nil
 }
 
+// loader makes a generation of one of the programs.
+type loader func(programKind) (*generation, error)
+
 // install loads a generation and puts it in the place of the current one.
-func (d *Datapath) install(nic *net.Interface, state State, at places, next *shared) (*generation, error) {
-	if d.link == nil && !d.detached {
-		return d.installFirst(nic, state, at, next)
+func (d *Datapath) install(ports []port, load loader) (*generation, error) {
+	if d.holds == nil && !d.detached {
+		return d.installFirst(ports, load)
 	}
-	made, err := loadGeneration(programOf(d.attachment.Hook), nic.HardwareAddr, state, at, d.current, d.options.TableSize, next)
+	made, err := load(programOf(d.attachments[0].Hook))
 	if err != nil || d.detached {
 		return made, err
 	}
-	if err := d.link.Update(made.program); err != nil {
+	if err := d.swap(ports, made); err != nil {
 		made.close()
-		return nil, fmt.Errorf("swapping the program on %s (the old one goes on): %v", nic.Name, err)
+		return nil, err
 	}
 	return made, nil
 }
 
-// installFirst tries the ways to attach in turn.
-func (d *Datapath) installFirst(nic *net.Interface, state State, at places, next *shared) (*generation, error) {
+// installFirst tries the ways to attach in turn. One way serves all interfaces.
+func (d *Datapath) installFirst(ports []port, load loader) (*generation, error) {
+	var lacks []string
 	var last error
-	for _, a := range attempts(d.options.Hook, d.driver) {
-		made, err := loadGeneration(programOf(a.hook), nic.HardwareAddr, state, at, d.current, d.options.TableSize, next)
+	for _, a := range attempts(d.options.Hook, ports) {
+		made, err := load(programOf(a.way.hook))
 		if err != nil {
 			return nil, err
 		}
-		l, err := attach(made.program, nic.Index, a)
+		holds, refused, err := attachAll(made.programs, ports, a.way)
 		if err == nil {
-			d.link = l
-			d.attachment = Attachment{Hook: a.hook, Generic: a.generic, Driver: d.driver, Reason: a.reason}
+			d.holds, d.attachments = holds, attachments(ports, a.way, a.because(lacks))
 			return made, nil
 		}
 		made.close()
-		last = attachError(err, nic.Name, a)
+		last = attachError(err, refused, a.way)
 		if !unsupported(err) {
 			break
 		}
+		lacks = append(lacks, a.way.lack(refused))
 	}
 	return nil, last
 }
 
-// Program returns the program that forwards now, nil before the first Apply.
-// It stays valid until the next Apply.
+// swap puts the programs of a new generation in the place of the old ones. If
+// one interface refuses, those that have the new program get the old one again.
+func (d *Datapath) swap(ports []port, made *generation) error {
+	for i, h := range d.holds {
+		err := h.Update(made.programs[i])
+		if err == nil {
+			continue
+		}
+		err = fmt.Errorf("swapping the program on %s (the old one goes on): %v", ports[i].name, err)
+		for back := range i {
+			if again := d.holds[back].Update(d.current.programs[back]); again != nil {
+				err = errors.Join(err, fmt.Errorf("swapping back the program on %s (it has the new one now): %v", ports[back].name, again))
+			}
+		}
+		return err
+	}
+	return nil
+}
+
+// Program returns the program that forwards on the first interface now, nil
+// before the first Apply. It stays valid until the next Apply.
 func (d *Datapath) Program() *ebpf.Program {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.current == nil {
 		return nil
 	}
-	return d.current.program
+	return d.current.programs[0]
 }
 
-// Attachment returns what is in use; the zero value before the first Apply.
-func (d *Datapath) Attachment() Attachment {
+// Attachments returns what is in use on each of Options.Interfaces, in their
+// order; none before the first Apply.
+func (d *Datapath) Attachments() []Attachment {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	return d.attachment
+	return slices.Clone(d.attachments)
 }
 
 // Close detaches and frees everything. Flows and counters are gone.
@@ -223,13 +283,13 @@ func (d *Datapath) Close() error {
 		return nil
 	}
 	d.closed = true
-	var err error
-	if d.link != nil {
-		if err = d.link.Close(); err != nil && !os.IsNotExist(err) {
-			err = fmt.Errorf("detaching from %s: %v", d.options.Interface, err)
+	var errs []error
+	for i, h := range d.holds {
+		if err := h.Close(); err != nil && !os.IsNotExist(err) {
+			errs = append(errs, fmt.Errorf("detaching from %s: %v", d.options.Interfaces[i], err))
 		}
 	}
 	d.current.close()
 	d.shared.closeUnless(nil)
-	return err
+	return errors.Join(errs...)
 }
