@@ -55,7 +55,7 @@ func describe(cfg *config.Config) {
 	for _, s := range cfg.Services {
 		backends += len(s.Backends)
 	}
-	fmt.Printf("%s: correct: interface %s, services: %d, backends: %d\n", cfg.File, cfg.Interface, len(cfg.Services), backends)
+	fmt.Printf("%s: correct: interface %s, services: %d, backends: %d\n", cfg.File, strings.Join(cfg.Interfaces, ", "), len(cfg.Services), backends)
 }
 
 // newLogger writes lines for a person; in colour on a terminal.
@@ -116,23 +116,23 @@ func (c *runCmd) balance(ctx context.Context, cfg *config.Config, log *slog.Logg
 
 // open opens the parts; what is open after an error is for close.
 func (p *parts) open(ctx context.Context, cfg *config.Config, stateDir string, log *slog.Logger) (err error) {
-	p.datapath, err = datapath.Open(datapath.Options{Interfaces: []string{cfg.Interface}, Hook: cfg.Hook, TableSize: cfg.TableSize})
+	p.datapath, err = datapath.Open(datapath.Options{Interfaces: cfg.Interfaces, Hook: cfg.Hook, TableSize: cfg.TableSize})
 	if errors.Is(err, datapath.ErrNoInterface) || errors.Is(err, datapath.ErrUnsupported) {
 		return cfg.At("interface", "%v", err)
 	}
 	if err != nil {
 		return err
 	}
-	if p.changes, err = hostnet.Open(stateDir, journalName(cfg.Interface)); err != nil {
-		return fmt.Errorf("balance on %s: %w", cfg.Interface, err)
+	if p.changes, err = hostnet.Open(stateDir, journalName(cfg.Interfaces[0])); err != nil {
+		return fmt.Errorf("balance on %s: %w", cfg.Interfaces[0], err)
 	}
 	for _, event := range p.changes.Events() {
 		log.Info(event.String())
 	}
-	if p.link, err = iface.Watch(cfg.Interface); err != nil {
+	if p.link, err = iface.Watch(cfg.Interfaces[0]); err != nil {
 		return err
 	}
-	p.resolver, err = neigh.New(ctx, cfg.Interface)
+	p.resolver, err = neigh.New(ctx, cfg.Interfaces[0])
 	return err
 }
 

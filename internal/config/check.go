@@ -34,10 +34,16 @@ func (p *parser) check() {
 				s.Key(), p.place(first))
 		}
 	}
+	p.assignDSCP()
 	for i := range p.cfg.Services {
-		p.checkBackends(i, vips)
+		if !p.bad[ServiceField(i, "mode")] { // what is right depends on it
+			p.checkBackends(i, vips)
+		}
 		p.checkWeights(i)
+		p.checkMSS(i)
 	}
+	p.checkEndpoints()
+	p.checkPool(vips)
 }
 
 // claim notes the field that first has a value; again is true, with that field,
@@ -56,30 +62,38 @@ func (p *parser) place(field string) string {
 
 func (p *parser) checkBackends(i int, vips map[netip.Addr]string) {
 	s := p.cfg.Services[i]
-	names, addresses := map[string]string{}, map[netip.Addr]string{}
+	names, addresses := map[string]string{}, map[netip.AddrPort]string{}
 	for j, b := range s.Backends {
 		field := BackendField(i, j, "name")
 		if first, again := claim(names, b.Name, field); again && b.Name != "" {
 			p.fail(field, "%s is already the name of %s; give each backend of a service its own", b.Name, p.place(first))
 		}
-		if field = BackendField(i, j, "port"); s.Mode == lb.L2DSR && b.Port != s.Port && b.Port != 0 && s.Port != 0 {
-			p.fail(field, "%d is not the service's port %d, and %s forwards packets unchanged; remove the line and let the backend listen on %d",
-				b.Port, s.Port, s.Mode, s.Port)
+		if field = BackendField(i, j, "port"); s.Mode.KeepsPort() && b.Port != s.Port && b.Port != 0 && s.Port != 0 {
+			p.fail(field, "%d is not the service's port %d, and %s leaves ports as they are; remove the line and let the backend listen on %d, or use %s or %s",
+				b.Port, s.Port, s.Mode, s.Port, lb.NAT, lb.FullNAT)
 		}
-		if field = BackendField(i, j, "address"); !b.Address.IsValid() {
-			continue
+		if b.Address.IsValid() {
+			p.checkAddress(s, b, BackendField(i, j, "address"), addresses, vips)
 		}
-		first, again := claim(addresses, b.Address, field)
-		vip, isVIP := vips[b.Address]
-		switch {
-		case again:
-			p.fail(field, "%s is already %s; a backend stands once in a service, give it a weight instead", b.Address, p.place(first))
-		case isVIP:
-			p.fail(field, "%s is the VIP of %s; write the backend's own address", b.Address, p.place(vip))
-		case s.VIP.IsValid() && s.VIP.Is4() != b.Address.Is4():
-			p.fail(field, "%s is %s and the VIP %s is %s; a service has one family, make a second service for the other",
-				b.Address, family(b.Address), s.VIP, family(s.VIP))
-		}
+	}
+}
+
+// checkAddress looks at a backend's address among the others of its service and
+// the VIPs. Where ports are translated, two on one host differ by theirs.
+func (p *parser) checkAddress(s lb.Service, b lb.Backend, field string, addresses map[netip.AddrPort]string, vips map[netip.Addr]string) {
+	place := netip.AddrPortFrom(b.Address, 0)
+	if s.Mode.Translates() {
+		place = netip.AddrPortFrom(b.Address, b.Port)
+	}
+	first, again := claim(addresses, place, field)
+	vip, isVIP := vips[b.Address]
+	switch {
+	case again:
+		p.fail(field, "%s is already %s; a backend stands once in a service, give it a weight instead", b.Address, p.place(first))
+	case isVIP:
+		p.fail(field, "%s is the VIP of %s; write the backend's own address", b.Address, p.place(vip))
+	default:
+		p.checkFamily(s, b, field)
 	}
 }
 

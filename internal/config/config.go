@@ -11,6 +11,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/netip"
 	"os"
 	"strings"
 
@@ -29,19 +30,41 @@ const MaxBytes = 4 << 20
 type Config struct {
 	// File is the name that the configuration was read under.
 	File string
-	// Interface takes the packets; its name only is checked here.
-	Interface string
-	Hook      lb.Hook
+	// Interfaces take the packets, at least one, each once; the first carries the
+	// VIPs. Their names only are checked here.
+	Interfaces []string
+	Hook       lb.Hook
 	// Socket is the absolute path of the unix socket of the API.
 	Socket string
 	// TableSize is the number of slots of a Maglev table, a prime.
 	TableSize uint32
-	Services  []lb.Service
+	// FullNAT has no addresses where no service has that mode.
+	FullNAT  FullNAT
+	Services []lb.Service
 	// Warnings are what works but is hardly meant.
 	Warnings Problems
 
 	lines map[string]int
 }
+
+// FullNAT is where full NAT takes the source of a flow from.
+type FullNAT struct {
+	// Addresses are the balancer's own, of either family.
+	Addresses []netip.Addr
+	// FirstPort to LastPort, both included, belong to full NAT on each address.
+	FirstPort, LastPort uint16
+	// Flows is how many are remembered at a time.
+	Flows uint32
+}
+
+// What a file that does not say gets: ports above those of services, some of
+// them in the range that Linux gives its own connections (which matters only
+// for addresses that the host itself sends from).
+const (
+	DefaultFirstPort = 20000
+	DefaultLastPort  = 59999
+	DefaultFlows     = 1 << 18
+)
 
 // ServiceField returns the path of a field of service i (from 0); with an
 // empty name, that of the service itself.
@@ -53,6 +76,14 @@ func ServiceField(i int, name string) string {
 // 0); with an empty name, that of the backend itself.
 func BackendField(i, j int, name string) string {
 	return join(fmt.Sprintf("%s[%d]", ServiceField(i, "backends"), j), name)
+}
+
+// InterfaceField returns the path of the interfaces, as the file spells it.
+func (c *Config) InterfaceField() string {
+	if _, several := c.lines["interfaces"]; several {
+		return "interfaces"
+	}
+	return "interface"
 }
 
 func join(path, name string) string {
@@ -104,6 +135,7 @@ func Parse(name string, data []byte) (*Config, error) {
 		Hook:      lb.HookAuto,
 		Socket:    DefaultSocket,
 		TableSize: maglev.DefaultSize,
+		FullNAT:   FullNAT{FirstPort: DefaultFirstPort, LastPort: DefaultLastPort, Flows: DefaultFlows},
 		lines:     map[string]int{},
 	}
 	p := &parser{cfg: cfg}

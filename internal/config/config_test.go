@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -48,7 +49,8 @@ services:
 		t.Fatal(err)
 	}
 	want := &Config{
-		File: "web.yaml", Interface: "eth1", Hook: lb.HookTC, Socket: "/tmp/x/jeoul.sock", TableSize: 4099,
+		File: "web.yaml", Interfaces: []string{"eth1"}, Hook: lb.HookTC, Socket: "/tmp/x/jeoul.sock", TableSize: 4099,
+		FullNAT: FullNAT{FirstPort: 20000, LastPort: 59999, Flows: 262144},
 		Services: []lb.Service{{
 			Name: "web", VIP: netip.MustParseAddr("192.0.2.100"), Port: 80,
 			Protocol: lb.TCP, Mode: lb.L2DSR, Scheduler: lb.Maglev,
@@ -109,13 +111,13 @@ func TestProblems(t *testing.T) {
 		"tab":         {"interface: eth0\n\tservices: x\n", []string{"f:2: not YAML: found a tab character that violates indentation"}},
 		"control":     {"a: \x01", []string{"f: not YAML: control characters are not allowed"}},
 		"large":       {strings.Repeat("#", MaxBytes+1), []string{"f: larger than 4 MiB; this is hardly a configuration"}},
-		"no such key": {"x: 1\n" + with(good), []string{"f:1: x: unknown key; use one of interface, hook, socket, table_size, services"}},
+		"no such key": {"x: 1\n" + with(good), []string{"f:1: x: unknown key; use one of interface, interfaces, hook, socket, table_size, fullnat, services"}},
 
 		// Keys.
 		"missing": {"hook: xdp", []string{
 			"f:1: interface: missing; add it", "f:1: services: missing; add it"}},
 		"missing in a service": {service("hook: xdp"), []string{
-			"f:3: services[0].hook: unknown key; use one of name, vip, port, protocol, mode, scheduler, backends",
+			"f:3: services[0].hook: unknown key; use one of name, vip, port, protocol, mode, dscp, mss, scheduler, backends",
 			"f:3: services[0].name: missing; add it", "f:3: services[0].vip: missing; add it",
 			"f:3: services[0].port: missing; add it", "f:3: services[0].backends: missing; add it"}},
 		"near key": {with(good, "sheduler: rr"), []string{"f:8: services[0].sheduler: unknown key; did you mean scheduler?"}},
@@ -123,8 +125,8 @@ func TestProblems(t *testing.T) {
 		"duplicate key": {with(good, "port: 81"), []string{
 			"f:8: services[0].port: written twice, first at line 5; keep one"}},
 		"no value":   {"interface:\n" + service(good...)[len("interface: eth0\n"):], []string{"f:1: interface: has no value; give it one or remove the key"}},
-		"key a list": {"? [a]\n: b\n" + with(good), []string{"f:1: a key must be a word; use one of interface, hook, socket, table_size, services"}},
-		"odd key":    {"\"a\\nb\": 1\n" + with(good), []string{`f:1: "a\nb": unknown key; use one of interface, hook, socket, table_size, services`}},
+		"key a list": {"? [a]\n: b\n" + with(good), []string{"f:1: a key must be a word; use one of interface, interfaces, hook, socket, table_size, fullnat, services"}},
+		"odd key":    {"\"a\\nb\": 1\n" + with(good), []string{`f:1: "a\nb": unknown key; use one of interface, interfaces, hook, socket, table_size, fullnat, services`}},
 		"alias": {"interface: &a eth0\nsocket: *a\n" + service(good...)[len("interface: eth0\n"):], []string{
 			"f:2: socket: anchors, aliases and merge keys are not supported; write the values out"}},
 		"merge": {with(append(good[:4:4], "  - &b {name: web01, address: 192.0.2.1}", "  - <<: *b", "    name: web02")), []string{
@@ -158,14 +160,14 @@ func TestProblems(t *testing.T) {
 		"weight":     {with(append(good[:4:4], "  - {name: a, address: 192.0.2.1, weight: 65536}")), []string{`f:7: services[0].backends[0].weight: "65536" is not a whole number from 0 to 65535`}},
 		"weight -1":  {with(append(good[:4:4], "  - {name: a, address: 192.0.2.1, weight: -1}")), []string{`f:7: services[0].backends[0].weight: "-1" is not a whole number from 0 to 65535`}},
 		"protocol":   {with(good, "protocol: sctp"), []string{`f:8: services[0].protocol: unknown protocol "sctp": use tcp or udp`}},
-		"mode":       {with(good, "mode: nat"), []string{`f:8: services[0].mode: unknown mode "nat": use l2dsr`}},
+		"mode":       {with(good, "mode: dnat"), []string{`f:8: services[0].mode: unknown mode "dnat": use one of l2dsr, ipip, gue, dscp, nat, fullnat`}},
 		"scheduler":  {with(good, "scheduler: lc"), []string{`f:8: services[0].scheduler: unknown scheduler "lc": use maglev or rr`}},
 
 		// Across fields.
 		"backend port": {with(append(good[:4:4], "  - {name: a, address: 192.0.2.1, port: 8080}")), []string{
-			"f:7: services[0].backends[0].port: 8080 is not the service's port 80, and l2dsr forwards packets unchanged; remove the line and let the backend listen on 80"}},
+			"f:7: services[0].backends[0].port: 8080 is not the service's port 80, and l2dsr leaves ports as they are; remove the line and let the backend listen on 80, or use nat or fullnat"}},
 		"family": {with(append(good[:4:4], "  - {name: a, address: 2001:db8::1}")), []string{
-			"f:7: services[0].backends[0].address: 2001:db8::1 is IPv6 and the VIP 192.0.2.100 is IPv4; a service has one family, make a second service for the other"}},
+			"f:7: services[0].backends[0].address: 2001:db8::1 is IPv6 and the VIP 192.0.2.100 is IPv4, which only the modes ipip and gue can cross; make a second service for the other family"}},
 		"backend is the vip": {with(append(good[:4:4], "  - {name: a, address: 192.0.2.100}")), []string{
 			"f:7: services[0].backends[0].address: 192.0.2.100 is the VIP of services[0].vip (line 4); write the backend's own address"}},
 		"backend twice": {with(good, "  - {name: web02, address: 192.0.2.1}"), []string{
@@ -315,6 +317,7 @@ func FuzzParse(f *testing.F) {
 	for _, seed := range []string{
 		with(good), "a: &a [*a]", "? {}\n: x", "<<: {a: b}", "services: [{backends: [null, {}, [], x]}]", "\xef\xbb\xbfinterface: x",
 		"table_size: 7\nhook: tc\nsocket: /x\n" + with(good, "scheduler: rr", "mode: l2dsr", "protocol: udp"), "--- a\n--- b", "!!binary x: y",
+		sixModes, manyVIPs(64), services(line("a", "192.0.2.100", 80, "mode: dscp, dscp: 7"), line("b", "192.0.2.100", 81, "mode: dscp, dscp: 8")),
 	} {
 		f.Add([]byte(seed))
 	}
@@ -332,15 +335,26 @@ func FuzzParse(f *testing.F) {
 			}
 			return
 		}
-		if cfg.Interface == "" || len(cfg.Services) == 0 {
+		if len(cfg.Interfaces) == 0 || len(cfg.Services) == 0 {
 			t.Fatalf("checked and yet empty: %+v", cfg)
 		}
+		vipOf := map[uint8]netip.Addr{}
 		for _, s := range cfg.Services {
 			if !s.VIP.IsValid() || s.Port == 0 || s.Name == "" || len(s.Backends) == 0 {
 				t.Fatalf("checked and yet empty: %+v", s)
 			}
+			if (s.DSCP != 0) != (s.Mode == lb.DSCP) || s.DSCP > 63 || s.MSS != 0 && (s.MSS < 536 || s.Protocol != lb.TCP) {
+				t.Fatalf("checked and yet wrong: %+v", s)
+			}
+			if other, taken := vipOf[s.DSCP]; taken && s.DSCP != 0 && other != s.VIP {
+				t.Fatalf("DSCP value %d stands for %s and %s", s.DSCP, other, s.VIP)
+			}
+			vipOf[s.DSCP] = s.VIP
+			if s.Mode == lb.FullNAT && !slices.ContainsFunc(cfg.FullNAT.Addresses, func(a netip.Addr) bool { return a.Is4() == s.VIP.Is4() }) {
+				t.Fatalf("no source address for %+v in %+v", s, cfg.FullNAT)
+			}
 			for _, b := range s.Backends {
-				if b.Port != s.Port || b.Address.Is4() != s.VIP.Is4() || b.Name == "" {
+				if b.Port == 0 || s.Mode.KeepsPort() && b.Port != s.Port || !s.Mode.Tunnels() && b.Address.Is4() != s.VIP.Is4() || b.Name == "" {
 					t.Fatalf("checked and yet wrong: %+v of %+v", b, s)
 				}
 			}

@@ -24,18 +24,66 @@ const (
 	maxSocketPath    = 107
 )
 
+// What an MSS option may be set to: every IPv4 host takes segments of 536 bytes
+// (RFC 9293 section 3.7.1), and the largest IPv4 packet has room for 65,495.
+const (
+	minMSS = 536
+	maxMSS = 65495
+)
+
 // maxName bounds the names of services and backends, which stand in tables.
 const maxName = 64
 
 // root reads the whole file.
 func (p *parser) root(node *yaml.Node) {
+	several := hasKey(node, "interfaces")
 	p.mapping(node, "", []key{
-		{"interface", true, p.interfaceName},
+		{"interface", !several, p.oneInterface},
+		{"interfaces", false, p.interfaces},
 		{"hook", false, p.text(&p.cfg.Hook)},
 		{"socket", false, p.socket},
 		{"table_size", false, p.tableSize},
+		{"fullnat", false, p.fullNAT},
 		{"services", true, p.services},
 	})
+	if several && hasKey(node, "interface") {
+		p.fail("interfaces", "written beside interface; keep one of the two")
+	}
+}
+
+// hasKey says whether a mapping has a key.
+func hasKey(node *yaml.Node, name string) bool {
+	for i := 0; i+1 < len(node.Content); i += 2 {
+		if node.Kind == yaml.MappingNode && node.Content[i].Value == name {
+			return true
+		}
+	}
+	return false
+}
+
+func (p *parser) oneInterface(node *yaml.Node, field string) {
+	if name, ok := p.interfaceName(node, field); ok {
+		p.cfg.Interfaces = []string{name}
+	}
+}
+
+func (p *parser) interfaces(node *yaml.Node, field string) {
+	seen := map[string]string{}
+	p.cfg.Interfaces = nil
+	p.sequence(node, field, func(_ int, item *yaml.Node, field string) {
+		name, ok := p.interfaceName(item, field)
+		if !ok {
+			return
+		}
+		if first, again := claim(seen, name, field); again {
+			p.fail(field, "%s is already %s; name each interface once", name, p.place(first))
+			return
+		}
+		p.cfg.Interfaces = append(p.cfg.Interfaces, name)
+	})
+	if len(node.Content) == 0 && node.Kind == yaml.SequenceNode {
+		p.fail(field, "empty; name at least one interface")
+	}
 }
 
 func (p *parser) services(node *yaml.Node, field string) {
@@ -45,9 +93,11 @@ func (p *parser) services(node *yaml.Node, field string) {
 		p.mapping(item, field, []key{
 			{"name", true, p.name(&s.Name)},
 			{"vip", true, p.address(&s.VIP)},
-			{"port", true, p.number(&s.Port, 1)},
+			{"port", true, p.number(&s.Port, 1, 65535)},
 			{"protocol", false, p.text(&s.Protocol)},
 			{"mode", false, p.text(&s.Mode)},
+			{"dscp", false, p.codePoint(&s.DSCP)},
+			{"mss", false, p.number(&s.MSS, minMSS, maxMSS)},
 			{"scheduler", false, p.text(&s.Scheduler)},
 			{"backends", true, p.backends(s)},
 		})
@@ -71,8 +121,8 @@ func (p *parser) backends(s *lb.Service) func(*yaml.Node, string) {
 			p.mapping(item, field, []key{
 				{"name", true, p.name(&b.Name)},
 				{"address", true, p.address(&b.Address)},
-				{"port", false, p.number(&b.Port, 1)},
-				{"weight", false, p.number(&b.Weight, 0)},
+				{"port", false, p.number(&b.Port, 1, 65535)},
+				{"weight", false, p.number(&b.Weight, 0, 65535)},
 			})
 		})
 		if len(node.Content) == 0 && node.Kind == yaml.SequenceNode {
@@ -81,10 +131,11 @@ func (p *parser) backends(s *lb.Service) func(*yaml.Node, string) {
 	}
 }
 
-func (p *parser) interfaceName(node *yaml.Node, field string) {
+func (p *parser) interfaceName(node *yaml.Node, field string) (string, bool) {
 	name, ok := p.scalar(node, field)
 	switch {
 	case !ok:
+		return "", false
 	case name == "":
 		p.fail(field, "empty; write the name of the interface that the packets arrive on, as `ip link` shows it")
 	case len(name) > maxInterfaceName:
@@ -94,8 +145,9 @@ func (p *parser) interfaceName(node *yaml.Node, field string) {
 	}):
 		p.fail(field, "%s cannot be the name of an interface; write it as `ip link` shows it", quote(name))
 	default:
-		p.cfg.Interface = name
+		return name, true
 	}
+	return "", false
 }
 
 func (p *parser) socket(node *yaml.Node, field string) {
@@ -161,20 +213,37 @@ func (p *parser) text(to encoding.TextUnmarshaler) func(*yaml.Node, string) {
 	}
 }
 
-// number returns a reader of a whole number of at least low, at most 65535.
-func (p *parser) number(to *uint16, low uint64) func(*yaml.Node, string) {
+// number returns a reader of a whole number from low to high.
+func (p *parser) number(to *uint16, low, high uint64) func(*yaml.Node, string) {
 	return func(node *yaml.Node, field string) {
-		text, ok := p.scalar(node, field)
-		if !ok {
-			return
+		if n, ok := p.whole(node, field, low, high); ok {
+			*to = uint16(n)
 		}
-		n, ok := decimal(text, 65535)
-		if !ok || n < low {
-			p.fail(field, "%s is not a whole number from %d to 65535", quote(text), low)
-			return
-		}
-		*to = uint16(n)
 	}
+}
+
+// codePoint returns a reader of a DSCP value that can stand for a VIP: six bits
+// (RFC 2474 section 3), and 0 is what packets have anyway.
+func (p *parser) codePoint(to *uint8) func(*yaml.Node, string) {
+	return func(node *yaml.Node, field string) {
+		if n, ok := p.whole(node, field, 1, lastDSCP); ok {
+			*to = uint8(n)
+		}
+	}
+}
+
+// whole reads a whole number from low to high.
+func (p *parser) whole(node *yaml.Node, field string, low, high uint64) (uint64, bool) {
+	text, ok := p.scalar(node, field)
+	if !ok {
+		return 0, false
+	}
+	n, ok := decimal(text, high)
+	if !ok || n < low {
+		p.fail(field, "%s is not a whole number from %d to %d", quote(text), low, high)
+		return 0, false
+	}
+	return n, true
 }
 
 // decimal parses plain decimal digits up to limit. The other spellings of

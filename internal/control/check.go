@@ -55,7 +55,7 @@ func checkReload(before, after *config.Config) config.Problems {
 		name          string
 		before, after any
 	}{
-		{"interface", before.Interface, after.Interface},
+		{after.InterfaceField(), strings.Join(before.Interfaces, ", "), strings.Join(after.Interfaces, ", ")},
 		{"hook", before.Hook, after.Hook},
 		{"socket", before.Socket, after.Socket},
 		{"table_size", before.TableSize, after.TableSize},

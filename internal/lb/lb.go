@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"strings"
 )
 
 // Errors that a parser of these types may return.
@@ -85,14 +86,42 @@ var Modes = []Mode{L2DSR, IPIP, GUE, DSCP, NAT, FullNAT}
 // UnmarshalText accepts the modes' names; anything else is ErrUnknownMode.
 func (m *Mode) UnmarshalText(text []byte) error {
 	if !slices.Contains(Modes, Mode(text)) {
-		return fmt.Errorf("%w %q: use one of %v", ErrUnknownMode, text, Modes)
+		return fmt.Errorf("%w %q: use one of %s", ErrUnknownMode, text, listModes())
 	}
 	*m = Mode(text)
 	return nil
 }
 
+func listModes() string {
+	names := make([]string, len(Modes))
+	for i, mode := range Modes {
+		names[i] = string(mode)
+	}
+	return strings.Join(names, ", ")
+}
+
 // Tunnels says whether packets travel inside others, whatever the families.
 func (m Mode) Tunnels() bool { return m == IPIP || m == GUE }
+
+// KeepsPort says whether packets reach a backend with the port that the client
+// wrote: the backend's is then the service's.
+func (m Mode) KeepsPort() bool { return !m.Translates() }
+
+// Overhead returns by how many bytes a packet to a backend grows: an IP header
+// of the backend's family and, with GUE, a UDP header.
+func (m Mode) Overhead(backend netip.Addr) int {
+	header := 40
+	if backend.Unmap().Is4() {
+		header = 20
+	}
+	switch m {
+	case IPIP:
+		return header
+	case GUE:
+		return header + 8
+	}
+	return 0
+}
 
 // Translates says whether addresses and ports are rewritten in both directions.
 func (m Mode) Translates() bool { return m == NAT || m == FullNAT }

@@ -17,7 +17,7 @@ func TestWords(t *testing.T) {
 		unknown error
 	}{
 		{new(Protocol), []string{"tcp", "udp"}, ErrUnknownProtocol},
-		{new(Mode), []string{"l2dsr"}, ErrUnknownMode},
+		{new(Mode), []string{"l2dsr", "ipip", "gue", "dscp", "nat", "fullnat"}, ErrUnknownMode},
 		{new(Scheduler), []string{"maglev", "rr"}, ErrUnknownScheduler},
 		{new(Hook), []string{"auto", "xdp", "tc"}, ErrUnknownHook},
 	} {
@@ -49,5 +49,33 @@ func TestServiceKey(t *testing.T) {
 	b := Backend{Address: netip.MustParseAddr("2001:db8::2"), Port: 80}
 	if s.BackendKey(b) == other.BackendKey(b) {
 		t.Error("a backend of two services has one key")
+	}
+}
+
+// TestModes checks what each mode does to a packet, against the table of the
+// architecture.
+func TestModes(t *testing.T) {
+	four, six := netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("2001:db8::1")
+	tests := map[Mode]struct {
+		tunnels, translates bool
+		over4, over6        int
+	}{
+		L2DSR:   {false, false, 0, 0},
+		IPIP:    {true, false, 20, 40},
+		GUE:     {true, false, 28, 48},
+		DSCP:    {false, false, 0, 0},
+		NAT:     {false, true, 0, 0},
+		FullNAT: {false, true, 0, 0},
+	}
+	for _, mode := range Modes {
+		want, known := tests[mode]
+		if !known {
+			t.Errorf("%s is not in this test", mode)
+		}
+		if mode.Tunnels() != want.tunnels || mode.Translates() != want.translates || mode.KeepsPort() == want.translates ||
+			mode.Overhead(four) != want.over4 || mode.Overhead(six) != want.over6 {
+			t.Errorf("%s: tunnels %t, translates %t, keeps the port %t, overhead %d and %d", mode,
+				mode.Tunnels(), mode.Translates(), mode.KeepsPort(), mode.Overhead(four), mode.Overhead(six))
+		}
 	}
 }

@@ -83,7 +83,7 @@ func TestJeoulConfig(t *testing.T) {
 			t.Fatalf("jeoul does not accept its configuration: %v", err)
 		}
 		want := &config.Config{
-			File: "jeoul.yaml", Interface: "balancer-1a2b", Hook: lb.HookTC, Socket: "/tmp/jeoul.sock",
+			File: "jeoul.yaml", Interfaces: []string{"balancer-1a2b"}, Hook: lb.HookTC, Socket: "/tmp/jeoul.sock",
 			Services: []lb.Service{{
 				Name: "web", VIP: netip.MustParseAddr("198.18.0.100"), Port: 80, Protocol: lb.TCP, Mode: lb.L2DSR, Scheduler: scheduler,
 				Backends: []lb.Backend{

@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package config
+
+import (
+	"fmt"
+	"net/netip"
+
+	"github.com/jeoul/jeoul/internal/lb"
+)
+
+// lastDSCP is the greatest of the 63 values that can stand for a VIP.
+const lastDSCP = 63
+
+// codePoints are the values that stand for VIPs.
+type codePoints struct {
+	of map[netip.Addr]uint8 // 0: none was left
+	at map[uint8]string     // the field that gave a value away
+}
+
+// assignDSCP gives each VIP of mode dscp a value of its own, the same for all of
+// its services: the one that is written, or the lowest that is free.
+func (p *parser) assignDSCP() {
+	points := codePoints{map[netip.Addr]uint8{}, map[uint8]string{}}
+	for i, s := range p.cfg.Services {
+		field := ServiceField(i, "dscp")
+		_, written := p.cfg.lines[field]
+		switch {
+		case !written || p.bad[field] || p.bad[ServiceField(i, "mode")]:
+		case s.Mode != lb.DSCP:
+			p.fail(field, "only the mode %s has one, and this service has %s; remove the line", lb.DSCP, s.Mode)
+		case s.VIP.IsValid():
+			p.claimDSCP(s, field, points)
+		}
+	}
+	for i := range p.cfg.Services {
+		if s := &p.cfg.Services[i]; s.Mode == lb.DSCP && s.VIP.IsValid() && s.DSCP == 0 {
+			p.giveDSCP(s, ServiceField(i, "vip"), points)
+		}
+	}
+}
+
+// claimDSCP notes a value that is written.
+func (p *parser) claimDSCP(s lb.Service, field string, points codePoints) {
+	own, has := points.of[s.VIP]
+	holder, held := points.at[s.DSCP]
+	switch {
+	case has && own != s.DSCP:
+		p.fail(field, "%d, and %s has %d in %s; a VIP has one value for all its services", s.DSCP, s.VIP, own, p.place(points.at[own]))
+	case !has && held:
+		p.fail(field, "%d already stands for another VIP in %s; give each VIP its own", s.DSCP, p.place(holder))
+	case !has:
+		points.of[s.VIP], points.at[s.DSCP] = s.DSCP, field
+	}
+}
+
+// giveDSCP gives a service that names no value its VIP's, or the lowest that is
+// free.
+func (p *parser) giveDSCP(s *lb.Service, field string, points codePoints) {
+	own, has := points.of[s.VIP]
+	if has {
+		s.DSCP = own
+		return
+	}
+	for value := uint8(1); value <= lastDSCP; value++ {
+		if _, used := points.at[value]; !used {
+			s.DSCP, points.of[s.VIP], points.at[value] = value, value, field
+			return
+		}
+	}
+	points.of[s.VIP] = 0
+	p.fail(field, "no DSCP value is left for %s: all %d stand for other VIPs; use another mode for it, such as %s", s.VIP, lastDSCP, lb.GUE)
+}
+
+// checkMSS refuses what has nothing to act on.
+func (p *parser) checkMSS(i int) {
+	s := p.cfg.Services[i]
+	if field := ServiceField(i, "mss"); s.MSS != 0 && s.Protocol != lb.TCP && !p.bad[ServiceField(i, "protocol")] {
+		p.fail(field, "only TCP has one, and this service is %s; remove the line", s.Protocol)
+	}
+}
+
+// endpoint is what tells the replies of backends apart.
+type endpoint struct {
+	address  netip.AddrPort
+	protocol lb.Protocol
+}
+
+// checkEndpoints refuses that two services translate to the same endpoint: a
+// reply from there belongs to one VIP or the other, and nothing in it says which.
+func (p *parser) checkEndpoints() {
+	seen := map[endpoint]string{}
+	for i, s := range p.cfg.Services {
+		if s.Mode != lb.NAT || p.bad[ServiceField(i, "protocol")] {
+			continue
+		}
+		mine := map[endpoint]string{}
+		for j, b := range s.Backends {
+			if !b.Address.IsValid() || b.Port == 0 {
+				continue
+			}
+			e, field := endpoint{netip.AddrPortFrom(b.Address, b.Port), s.Protocol}, BackendField(i, j, "address")
+			if first, again := seen[e]; again && !p.bad[field] {
+				p.fail(field, "%s %s is already %s, and with %s its replies could not be told apart; use %s for one of the services, or another port",
+					s.Protocol, e.address, p.place(first), s.Mode, lb.FullNAT)
+			}
+			claim(mine, e, field)
+		}
+		for e, field := range mine {
+			claim(seen, e, field)
+		}
+	}
+}
+
+// checkFamily refuses a backend that packets of the service cannot reach
+// without a tunnel.
+func (p *parser) checkFamily(s lb.Service, b lb.Backend, field string) {
+	if !s.VIP.IsValid() || s.Mode.Tunnels() || s.VIP.Is4() == b.Address.Is4() {
+		return
+	}
+	p.fail(field, "%s is %s and the VIP %s is %s, which only the modes %s and %s can cross; make a second service for the other family",
+		b.Address, family(b.Address), s.VIP, family(s.VIP), lb.IPIP, lb.GUE)
+}
+
+// item returns the path of an item of a list.
+func item(field string, i int) string { return fmt.Sprintf("%s[%d]", field, i) }
