@@ -1,0 +1,350 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package paths finds out how packets reach an address: by which interface,
+// through which router or none, to which MAC address, from which address of the
+// host, and how large they may be. It asks the kernel's routing, so that what
+// people set up there holds for balanced packets too, and follows its changes.
+//
+// A lookup for each address, and not one for each packet in the data plane:
+// there the backends are few, known before, and packets many.
+package paths
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"net"
+	"net/netip"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netlink/nl"
+	"golang.org/x/sys/unix"
+
+	"github.com/jeoul/jeoul/internal/datapath"
+	"github.com/jeoul/jeoul/internal/namespace"
+	"github.com/jeoul/jeoul/internal/neigh"
+)
+
+// errClosed is for a caller's mistake, not for a caller's test.
+var errClosed = errors.New("used after Close")
+
+// Entry is what is known about the way to an address.
+type Entry struct {
+	Address netip.Addr
+	Route
+	// MAC is the next hop's, nil while it is unknown; not to be written to.
+	MAC net.HardwareAddr
+	// Source is the interface's own.
+	Source net.HardwareAddr
+	// Neighbour is the state of the next hop, one of those of package neigh;
+	// neigh.Unknown where there is no route.
+	Neighbour string
+	// Reason says why there is no MAC: what can be said of the address, as in
+	// "does not answer ARP requests"; "" if there is one.
+	Reason string
+}
+
+// Path returns the entry for the data plane; without a MAC the zero Path.
+func (e Entry) Path() datapath.Path {
+	if e.MAC == nil {
+		return datapath.Path{}
+	}
+	return datapath.Path{Interface: e.Index, MAC: e.MAC, Source: e.Source, MTU: uint16(min(e.MTU, 1<<16-1)), Local: e.Local}
+}
+
+// port is an interface that packets may leave by.
+type port struct {
+	name     string
+	index    int
+	resolver *neigh.Resolver
+	err      error // why the resolver does not look for all next hops
+}
+
+// Paths keeps the paths to a set of addresses. It is safe for concurrent use.
+type Paths struct {
+	ns      *namespace.Namespace
+	netlink *netlink.Handle
+	events  *nl.NetlinkSocket
+	ports   []*port
+	changes chan struct{}
+	stirred chan struct{} // routing may have changed
+	cancel  context.CancelFunc
+	running sync.WaitGroup
+
+	mu      sync.Mutex
+	watched []netip.Addr
+	routes  map[netip.Addr]Route
+	sources map[int]string // MAC addresses of the ports, by index
+	over    bool
+}
+
+// New returns Paths that leave by the interfaces of these names, in the calling
+// thread's network namespace. It works until Close. Errors: neigh.ErrNoLink,
+// neigh.ErrNoRights.
+func New(ctx context.Context, interfaces []string) (*Paths, error) {
+	p := &Paths{changes: make(chan struct{}, 1), stirred: make(chan struct{}, 1)}
+	ctx, p.cancel = context.WithCancel(ctx)
+	if err := p.open(ctx, interfaces); err != nil {
+		p.cancel()
+		p.release()
+		return nil, err
+	}
+	for _, port := range p.ports {
+		p.running.Go(func() { p.pass(ctx, port.resolver.Changes()) })
+	}
+	p.running.Go(p.listen)
+	p.running.Go(func() { p.follow(ctx) })
+	return p, nil
+}
+
+func (p *Paths) open(ctx context.Context, interfaces []string) (err error) {
+	if p.ns, err = namespace.Current(); err != nil {
+		return err
+	}
+	if p.netlink, err = netlink.NewHandle(unix.NETLINK_ROUTE); err != nil {
+		return fmt.Errorf("open a netlink socket: %w", err)
+	}
+	for _, name := range interfaces {
+		resolver, err := neigh.New(ctx, name)
+		if err != nil {
+			return err
+		}
+		nic, err := net.InterfaceByName(name)
+		if err != nil {
+			return errors.Join(fmt.Errorf("look for the interface %s: %w", name, err), resolver.Close())
+		}
+		p.ports = append(p.ports, &port{name: name, index: nic.Index, resolver: resolver})
+	}
+	p.events, err = nl.Subscribe(unix.NETLINK_ROUTE,
+		unix.RTNLGRP_LINK, unix.RTNLGRP_IPV6_IFINFO, unix.RTNLGRP_IPV4_IFADDR, unix.RTNLGRP_IPV6_IFADDR,
+		unix.RTNLGRP_IPV4_ROUTE, unix.RTNLGRP_IPV6_ROUTE, unix.RTNLGRP_IPV4_RULE, unix.RTNLGRP_IPV6_RULE,
+		unix.RTNLGRP_NEXTHOP)
+	if err != nil {
+		return fmt.Errorf("listen to changes of routing: %w", err)
+	}
+	return nil
+}
+
+// Watch replaces the set of addresses. Addresses that stay keep what is known
+// of them. On an error the set may be in part the new one: call it again.
+// Errors: neigh.ErrNoRights, those of reading the routes.
+func (p *Paths) Watch(addrs []netip.Addr) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.over {
+		return fmt.Errorf("find the paths to the backends: %w", errClosed)
+	}
+	p.watched = slices.Clone(addrs)
+	if _, err := p.refresh(); err != nil {
+		return err
+	}
+	for _, port := range p.ports {
+		if port.err != nil {
+			return port.err
+		}
+	}
+	return nil
+}
+
+// Routes looks addresses up without watching them.
+func (p *Paths) Routes(addrs []netip.Addr) (map[netip.Addr]Route, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.over {
+		return nil, fmt.Errorf("find the routes to the backends: %w", errClosed)
+	}
+	routes, _, err := p.lookUp(addrs)
+	return routes, err
+}
+
+// refresh looks all watched addresses up again and has their next hops
+// resolved. It reports whether a route or an interface's MAC changed; what a
+// resolver finds it signals itself. The caller holds the lock.
+func (p *Paths) refresh() (changed bool, err error) {
+	routes, sources, err := p.lookUp(p.watched)
+	if err != nil {
+		return false, err
+	}
+	changed = !maps.Equal(routes, p.routes) || !maps.Equal(sources, p.sources)
+	p.routes, p.sources = routes, sources
+	for _, port := range p.ports {
+		port.err = port.resolver.Watch(p.nextHops(port.index))
+	}
+	return changed, nil
+}
+
+// nextHops returns the neighbours on an interface that packets go to.
+func (p *Paths) nextHops(index int) []netip.Addr {
+	var hops []netip.Addr
+	for _, addr := range p.watched {
+		if r := p.routes[addr]; r.Fault == None && r.Index == index {
+			hops = append(hops, r.nextHop(addr))
+		}
+	}
+	return hops
+}
+
+// Entries returns what is known about each watched address.
+func (p *Paths) Entries() map[netip.Addr]Entry {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	known := map[int]map[netip.Addr]neigh.Entry{}
+	failed := map[int]error{}
+	for _, port := range p.ports {
+		known[port.index], failed[port.index] = port.resolver.Entries(), port.err
+	}
+	entries := make(map[netip.Addr]Entry, len(p.watched))
+	for _, addr := range p.watched {
+		r := p.routes[addr]
+		e := Entry{Address: addr, Route: r, Source: net.HardwareAddr(p.sources[r.Index]), Neighbour: neigh.Unknown, Reason: r.Reason}
+		if r.Fault == None {
+			e.resolve(known[r.Index], failed[r.Index])
+		}
+		entries[addr] = e
+	}
+	return entries
+}
+
+// resolve fills in what is known about the next hop.
+func (e *Entry) resolve(neighbours map[netip.Addr]neigh.Entry, failed error) {
+	n, watched := neighbours[e.nextHop(e.Address)]
+	switch {
+	case !watched && failed != nil:
+		e.Reason = "cannot be looked for: " + failed.Error()
+		return
+	case !watched:
+		e.Reason = "was not asked yet"
+		return
+	}
+	e.MAC, e.Neighbour, e.Reason = n.MAC, n.State, n.Reason
+	if e.Reason != "" && e.Gateway.IsValid() {
+		e.Reason = fmt.Sprintf("is behind the router %s, which %s", e.Gateway, e.Reason)
+	}
+}
+
+// Changes is signalled after Entries may have changed. Several changes may make
+// one signal. It is never closed.
+func (p *Paths) Changes() <-chan struct{} { return p.changes }
+
+// Close stops following. Entries then stay as they are.
+func (p *Paths) Close() error {
+	p.mu.Lock()
+	closed := p.over
+	p.over = true
+	p.mu.Unlock()
+	if closed {
+		return nil
+	}
+	p.cancel()
+	p.events.Close()
+	p.running.Wait()
+	p.release()
+	return nil
+}
+
+func (p *Paths) release() {
+	for _, port := range p.ports {
+		// It has nothing to say at the end.
+		_ = port.resolver.Close()
+	}
+	if p.netlink != nil {
+		p.netlink.Close()
+	}
+	if p.ns != nil {
+		p.ns.Close()
+	}
+}
+
+// pass turns signals of a resolver into ours.
+func (p *Paths) pass(ctx context.Context, from <-chan struct{}) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-from:
+			signal(p.changes)
+		}
+	}
+}
+
+// listen turns the kernel's messages into signals, until Close.
+func (p *Paths) listen() {
+	for {
+		_, _, err := p.events.Receive()
+		switch {
+		case errors.Is(err, unix.EINTR), errors.Is(err, unix.EAGAIN):
+		case err == nil, errors.Is(err, unix.ENOBUFS): // the latter: messages were lost
+			signal(p.stirred)
+		default:
+			return
+		}
+	}
+}
+
+// How often to look addresses up.
+const (
+	// settle lets changes that come together be followed together.
+	settle = 50 * time.Millisecond
+	// share bounds what following costs where routes change all the time, as on
+	// a router: the time between lookups is this many times what they took.
+	share = 20
+	// again is for what the kernel does not tell: path MTUs that it learned.
+	again = 30 * time.Second
+	// retry is for lookups that failed.
+	retry = time.Second
+)
+
+// follow looks all addresses up again when routing has changed, until ctx is
+// done.
+func (p *Paths) follow(ctx context.Context) {
+	timer := time.NewTimer(again)
+	defer timer.Stop()
+	var earliest time.Time
+	armed := false // for a change, and not only for the next time that it is due
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-p.stirred:
+			if !armed {
+				armed = true
+				timer.Reset(max(settle, time.Until(earliest)))
+			}
+		case <-timer.C:
+			armed = false
+			began := time.Now()
+			wait := p.followOnce()
+			earliest = time.Now().Add(share * time.Since(began))
+			timer.Reset(wait)
+		}
+	}
+}
+
+// followOnce returns when to look again, if nothing changes before.
+func (p *Paths) followOnce() time.Duration {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	changed, err := p.refresh()
+	if changed {
+		signal(p.changes)
+	}
+	for _, port := range p.ports {
+		err = errors.Join(err, port.err)
+	}
+	if err != nil {
+		return retry
+	}
+	return again
+}
+
+// signal makes c readable, if it is not yet.
+func signal(c chan<- struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
+	}
+}

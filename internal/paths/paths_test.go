@@ -1,0 +1,327 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package paths
+
+import (
+	"errors"
+	"net"
+	"net/netip"
+	"os/exec"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/jeoul/jeoul/internal/datapath"
+	"github.com/jeoul/jeoul/internal/namespace"
+	"github.com/jeoul/jeoul/internal/neigh"
+	"github.com/jeoul/jeoul/internal/testenv"
+)
+
+var compareAddrs = cmp.Comparer(func(a, b netip.Addr) bool { return a == b })
+
+// bench is a balancer with two links, each to a router with two addresses.
+type bench struct {
+	t        *testing.T
+	balancer *namespace.Namespace
+	routers  [2]*namespace.Namespace
+	own, far [2]net.HardwareAddr // MAC addresses of the links' ends
+	paths    *Paths
+}
+
+func addr(text string) netip.Addr { return netip.MustParseAddr(text) }
+
+// newBench makes it, and follows paths by the interfaces of these names.
+func newBench(t *testing.T, interfaces ...string) *bench {
+	t.Helper()
+	testenv.Program(t, "ip")
+	b := &bench{t: t, balancer: testenv.Namespace(t)}
+	for i, net := range []string{"198.18.0", "198.18.1"} {
+		b.routers[i] = testenv.Namespace(t)
+		six := []string{"2001:2:0:1", "2001:2:0:2"}[i]
+		prefixes := func(host string) []netip.Prefix {
+			return []netip.Prefix{netip.MustParsePrefix(net + "." + host + "/24"), netip.MustParsePrefix(six + "::" + host + "/64")}
+		}
+		b.own[i], b.far[i] = testenv.Veth(t,
+			testenv.End{Namespace: b.balancer, Name: []string{"eth0", "eth1"}[i], Addresses: prefixes("1")},
+			testenv.End{Namespace: b.routers[i], Name: "eth0", Addresses: append(prefixes("2"), prefixes("3")...)})
+	}
+	testenv.In(t, b.balancer, func() (err error) {
+		b.paths, err = New(t.Context(), interfaces)
+		return err
+	})
+	t.Cleanup(func() { b.paths.Close() })
+	return b
+}
+
+// ip runs the iproute2 program on the balancer.
+func (b *bench) ip(args string) {
+	b.t.Helper()
+	testenv.In(b.t, b.balancer, func() error {
+		out, err := exec.Command("ip", strings.Fields(args)...).CombinedOutput()
+		if err != nil {
+			return errors.New("ip " + args + ": " + string(out))
+		}
+		return nil
+	})
+}
+
+func (b *bench) watch(addrs ...string) {
+	b.t.Helper()
+	var list []netip.Addr
+	for _, a := range addrs {
+		list = append(list, addr(a))
+	}
+	if err := b.paths.Watch(list); err != nil {
+		b.t.Fatal(err)
+	}
+}
+
+// until waits for a signal after which the entry of an address is as wanted. It
+// looks only when signalled: a change without a signal fails the test.
+func (b *bench) until(to, what string, ok func(Entry) bool) Entry {
+	b.t.Helper()
+	bound := time.After(10 * time.Second)
+	for {
+		e := b.paths.Entries()[addr(to)]
+		if ok(e) {
+			return e
+		}
+		select {
+		case <-b.paths.Changes():
+		case <-bound:
+			b.t.Fatalf("%s is not %s but %+v", to, what, e)
+		}
+	}
+}
+
+func hasMAC(mac net.HardwareAddr) func(Entry) bool {
+	return func(e Entry) bool { return e.MAC.String() == mac.String() }
+}
+
+func TestPaths(t *testing.T) {
+	b := newBench(t, "eth0", "eth1")
+	b.ip("link set eth1 mtu 1400")
+	b.ip("route add 203.0.113.0/24 via 198.18.1.2")
+	b.ip("-6 route add 2001:db8::/64 via 2001:2:0:1::2 mtu 1300")
+	b.ip("route add 192.0.2.1 via inet6 2001:2:0:2::3 dev eth1")
+	tests := []struct {
+		to, via, local string
+		port, mtu      int
+	}{
+		{"198.18.0.3", "", "198.18.0.1", 0, 1500},
+		{"2001:2:0:1::3", "", "2001:2:0:1::1", 0, 1500},
+		{"198.18.1.3", "", "198.18.1.1", 1, 1400},
+		{"203.0.113.9", "198.18.1.2", "198.18.1.1", 1, 1400},
+		{"203.0.113.10", "198.18.1.2", "198.18.1.1", 1, 1400},
+		{"2001:db8::9", "2001:2:0:1::2", "2001:2:0:1::1", 0, 1300},
+		{"192.0.2.1", "2001:2:0:2::3", "198.18.1.1", 1, 1400},
+	}
+	var all []string
+	for _, test := range tests {
+		all = append(all, test.to)
+	}
+	b.watch(all...)
+	for _, test := range tests {
+		e := b.until(test.to, "resolved", func(e Entry) bool { return e.MAC != nil })
+		nic, err := interfaceIndex(b.balancer, []string{"eth0", "eth1"}[test.port])
+		if err != nil {
+			t.Fatal(err)
+		}
+		want := datapath.Path{Interface: nic, MAC: b.far[test.port], Source: b.own[test.port], MTU: uint16(test.mtu), Local: addr(test.local)}
+		if diff := cmp.Diff(want, e.Path(), compareAddrs); diff != "" {
+			t.Errorf("path to %s (-want +got):\n%s", test.to, diff)
+		}
+		gateway := ""
+		if e.Gateway.IsValid() {
+			gateway = e.Gateway.String()
+		}
+		if gateway != test.via || e.OnLink() != (test.via == "") || e.Reason != "" {
+			t.Errorf("%s is reached by %q, on the link: %t, reason %q; want %q", test.to, gateway, e.OnLink(), e.Reason, test.via)
+		}
+	}
+}
+
+func interfaceIndex(ns *namespace.Namespace, name string) (index int, err error) {
+	err = ns.Do(func() error {
+		nic, err := net.InterfaceByName(name)
+		if err == nil {
+			index = nic.Index
+		}
+		return err
+	})
+	return index, err
+}
+
+func TestFaults(t *testing.T) {
+	b := newBench(t, "eth0")
+	b.ip("route add unreachable 203.0.113.0/24")
+	b.ip("route add blackhole 198.51.100.0/24")
+	b.ip("-6 route add unreachable 2001:db8:1::/48")
+	tests := map[string]struct {
+		fault  Fault
+		reason string
+	}{
+		"198.18.0.1":    {OwnAddress, "is an address of this host"},
+		"2001:2:0:2::1": {OwnAddress, "is an address of this host"},
+		"198.18.1.2":    {OtherInterface, "is reached by eth1, which is not among this configuration's interfaces (eth0)"},
+		"2001:2:0:2::2": {OtherInterface, "is reached by eth1, which is not among this configuration's interfaces (eth0)"},
+		"192.0.2.1":     {NoRoute, "has no route"},
+		"2001:db8:2::1": {NoRoute, "has no route"},
+		"203.0.113.1":   {NoRoute, "has no route (no route to host)"},
+		"198.51.100.1":  {NoRoute, "has no route (invalid argument)"},
+		"2001:db8:1::1": {NoRoute, "has no route (no route to host)"},
+		"198.18.0.255":  {NoRoute, "is no single host to the kernel, which has a route of the type broadcast for it"},
+	}
+	var all []netip.Addr
+	for to := range tests {
+		all = append(all, addr(to))
+	}
+	routes, err := b.paths.Routes(all)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := b.paths.Watch(all); err != nil {
+		t.Fatal(err)
+	}
+	for to, want := range tests {
+		r := routes[addr(to)]
+		if r.Fault != want.fault || r.Reason != want.reason || r.Advice == "" || r.OnLink() {
+			t.Errorf("%s: %+v, want %+v", to, r, want)
+		}
+		e := b.paths.Entries()[addr(to)]
+		if e.Reason != want.reason || e.Neighbour != neigh.Unknown || e.NextHop().IsValid() || len(e.Path().MAC) > 0 {
+			t.Errorf("%s: %+v, want %+v", to, e, want)
+		}
+	}
+}
+
+func TestSilentHops(t *testing.T) {
+	b := newBench(t, "eth0")
+	b.ip("route add 203.0.113.0/24 via 198.18.0.9")
+	testenv.In(t, b.balancer, func() error { return testenv.WriteSysctl("net/ipv4/neigh/eth0/retrans_time_ms", "20") })
+	b.watch("203.0.113.1", "198.18.0.8")
+	e := b.until("203.0.113.1", "failed", func(e Entry) bool { return e.Neighbour == neigh.Failed })
+	if want := "is behind the router 198.18.0.9, which does not answer ARP requests"; e.Reason != want {
+		t.Errorf("reason %q, want %q", e.Reason, want)
+	}
+	e = b.until("198.18.0.8", "failed", func(e Entry) bool { return e.Neighbour == neigh.Failed })
+	if want := "does not answer ARP requests"; e.Reason != want {
+		t.Errorf("reason %q, want %q", e.Reason, want)
+	}
+}
+
+// TestRouteChanges: whatever changes, the path follows.
+func TestRouteChanges(t *testing.T) {
+	b := newBench(t, "eth0", "eth1")
+	const to = "203.0.113.1"
+	b.watch(to)
+	b.until(to, "without a route", func(e Entry) bool { return e.Fault == NoRoute })
+	b.ip("route add 203.0.113.0/24 via 198.18.0.2")
+	b.until(to, "by eth0", hasMAC(b.far[0]))
+	b.ip("route replace 203.0.113.0/24 via 198.18.1.2")
+	e := b.until(to, "by eth1", hasMAC(b.far[1]))
+	if e.Source.String() != b.own[1].String() || e.Local != addr("198.18.1.1") {
+		t.Errorf("entry %+v", e)
+	}
+	b.ip("route replace 203.0.113.0/24 via 198.18.1.2 mtu 1280")
+	b.until(to, "with the route's MTU", func(e Entry) bool { return e.Path().MTU == 1280 })
+	b.ip("route replace 203.0.113.0/24 via 198.18.1.2")
+	b.ip("link set eth1 mtu 1350")
+	b.until(to, "with the link's MTU", func(e Entry) bool { return e.Path().MTU == 1350 })
+	b.ip("addr add 198.18.1.200/24 dev eth1")
+	b.ip("route replace 203.0.113.0/24 via 198.18.1.2 src 198.18.1.200")
+	b.until(to, "from another address", func(e Entry) bool { return e.Local == addr("198.18.1.200") })
+	b.ip("rule add to 203.0.113.0/24 lookup 100")
+	b.ip("route add 203.0.113.0/24 via 198.18.0.3 table 100")
+	b.until(to, "by another table", func(e Entry) bool { return e.Gateway == addr("198.18.0.3") && e.MAC != nil })
+	b.ip("link set eth0 address 02:00:00:00:00:aa")
+	b.until(to, "from the interface's new MAC", func(e Entry) bool { return e.Source.String() == "02:00:00:00:00:aa" })
+	b.ip("route del 203.0.113.0/24 via 198.18.0.3 table 100")
+	b.until(to, "by the main table again", hasMAC(b.far[1]))
+	b.ip("link set eth1 down")
+	b.until(to, "without a route", func(e Entry) bool { return e.Fault == NoRoute && e.MAC == nil })
+}
+
+// TestNexthopObject: a nexthop that is replaced changes routes without a word
+// about them.
+func TestNexthopObject(t *testing.T) {
+	b := newBench(t, "eth0", "eth1")
+	b.ip("nexthop add id 7 via 198.18.0.2 dev eth0")
+	b.ip("route add 203.0.113.0/24 nhid 7")
+	b.watch("203.0.113.1")
+	b.until("203.0.113.1", "by eth0", hasMAC(b.far[0]))
+	b.ip("nexthop replace id 7 via 198.18.1.2 dev eth1")
+	b.until("203.0.113.1", "by eth1", hasMAC(b.far[1]))
+}
+
+// TestIPv6MTU: what a router announces holds for IPv6 alone.
+func TestIPv6MTU(t *testing.T) {
+	b := newBench(t, "eth0")
+	testenv.In(t, b.balancer, func() error { return testenv.WriteSysctl("net/ipv6/conf/eth0/mtu", "1400") })
+	routes, err := b.paths.Routes([]netip.Addr{addr("198.18.0.2"), addr("2001:2:0:1::2")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if four, six := routes[addr("198.18.0.2")].MTU, routes[addr("2001:2:0:1::2")].MTU; four != 1500 || six != 1400 {
+		t.Errorf("MTU %d for IPv4 and %d for IPv6, want 1500 and 1400", four, six)
+	}
+}
+
+// TestWatchNarrows: addresses that are no longer watched are forgotten, and
+// those that stay keep what is known.
+func TestWatchNarrows(t *testing.T) {
+	b := newBench(t, "eth0", "eth1")
+	b.watch("198.18.0.2", "198.18.1.2")
+	b.until("198.18.0.2", "resolved", hasMAC(b.far[0]))
+	b.until("198.18.1.2", "resolved", hasMAC(b.far[1]))
+	b.watch("198.18.1.2")
+	entries := b.paths.Entries()
+	if len(entries) != 1 || entries[addr("198.18.1.2")].MAC == nil {
+		t.Errorf("entries %+v", entries)
+	}
+}
+
+func TestNoSuchInterface(t *testing.T) {
+	ns := testenv.Namespace(t)
+	err := ns.Do(func() error {
+		p, err := New(t.Context(), []string{"none0"})
+		if err == nil {
+			p.Close()
+		}
+		return err
+	})
+	if !errors.Is(err, neigh.ErrNoLink) {
+		t.Errorf("error %v, want ErrNoLink", err)
+	}
+}
+
+func TestClosed(t *testing.T) {
+	b := newBench(t, "eth0")
+	b.watch("198.18.0.2")
+	if err := b.paths.Close(); err != nil {
+		t.Error(err)
+	}
+	if err := b.paths.Watch(nil); err == nil {
+		t.Error("watched after Close")
+	}
+	if _, err := b.paths.Routes(nil); err == nil {
+		t.Error("looked up after Close")
+	}
+	if len(b.paths.Entries()) != 1 {
+		t.Error("the entries are gone")
+	}
+	if err := b.paths.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestVLANAdvice: this kernel may have no VLANs to try it with.
+func TestVLANAdvice(t *testing.T) {
+	p := &Paths{ports: []*port{{name: "eth0"}}}
+	got := p.elsewhere(device{name: "eth0.5", vlanOn: "eth0"})
+	if want := "eth0.5 is a VLAN of eth0: add it to interfaces, and set hook: tc, for XDP sees only the frames of eth0"; got.Advice != want {
+		t.Errorf("advice %q, want %q", got.Advice, want)
+	}
+}

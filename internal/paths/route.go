@@ -1,0 +1,236 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package paths
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+)
+
+// Fault is why packets cannot be sent to an address at all.
+type Fault string
+
+// The faults of a Route.
+const (
+	// None: there is a route by one of the interfaces.
+	None Fault = ""
+	// NoRoute: the kernel would not send there.
+	NoRoute Fault = "no route"
+	// OwnAddress: it is this host's.
+	OwnAddress Fault = "own address"
+	// OtherInterface: packets would leave by an interface that is none of ours.
+	OtherInterface Fault = "other interface"
+)
+
+// Route is where the kernel sends packets for an address.
+type Route struct {
+	// Interface is the one that they leave by; "" if there is no route.
+	Interface string
+	Index     int
+	// Gateway is the router that they go to; invalid where the address is itself
+	// a neighbour. It may be IPv6 for an IPv4 address (RFC 5549).
+	Gateway netip.Addr
+	// Local is the address that the host would send from; invalid if it has none.
+	Local netip.Addr
+	// MTU is that of the route or of the interface, in bytes, whichever is less.
+	MTU   int
+	Fault Fault
+	// Reason says what is wrong, of the address: "has no route"; Advice what to
+	// do. Both are empty if there is no fault.
+	Reason, Advice string
+}
+
+// OnLink says whether the address is a neighbour on one of our interfaces.
+func (r Route) OnLink() bool { return r.Fault == None && !r.Gateway.IsValid() }
+
+func (r Route) nextHop(addr netip.Addr) netip.Addr {
+	if r.Gateway.IsValid() {
+		return r.Gateway
+	}
+	return addr
+}
+
+// NextHop returns whose MAC address packets get: a router's or the address
+// itself; invalid if there is no route.
+func (e Entry) NextHop() netip.Addr {
+	if e.Fault != None {
+		return netip.Addr{}
+	}
+	return e.nextHop(e.Address)
+}
+
+// device is what a lookup needs to know of an interface.
+type device struct {
+	name       string
+	mac        string // as bytes, which compare
+	mtu4, mtu6 int
+	// vlanOn names the interface of ours that this one is a VLAN of.
+	vlanOn string
+	ours   bool
+}
+
+// lookUp asks the kernel about all of the addresses, and for the MAC addresses
+// of the ports. The caller holds the lock.
+func (p *Paths) lookUp(addrs []netip.Addr) (map[netip.Addr]Route, map[int]string, error) {
+	devices, err := p.devices()
+	if err != nil {
+		return nil, nil, err
+	}
+	routes := make(map[netip.Addr]Route, len(addrs))
+	for _, addr := range addrs {
+		routes[addr] = p.routeTo(addr, devices)
+	}
+	sources := map[int]string{}
+	for _, port := range p.ports {
+		sources[port.index] = devices[port.index].mac
+	}
+	return routes, sources, nil
+}
+
+// devices returns the interfaces by index.
+func (p *Paths) devices() (map[int]device, error) {
+	var list []netlink.Link
+	var err error
+	// An interrupted dump may lack entries: the kernel asks to try again.
+	for range 10 {
+		if list, err = p.netlink.LinkList(); !errors.Is(err, netlink.ErrDumpInterrupted) {
+			break
+		}
+	}
+	if err != nil {
+		return nil, fmt.Errorf("list the interfaces: %w", err)
+	}
+	devices := make(map[int]device, len(list))
+	for _, link := range list {
+		attrs := link.Attrs()
+		d := device{name: attrs.Name, mac: string(attrs.HardwareAddr), mtu4: attrs.MTU, mtu6: attrs.MTU}
+		d.ours = p.portOf(attrs.Index) != nil
+		if parent := p.portOf(attrs.ParentIndex); link.Type() == "vlan" && parent != nil {
+			d.vlanOn = parent.name
+		}
+		devices[attrs.Index] = d
+	}
+	return devices, p.learnMTUs(devices)
+}
+
+func (p *Paths) portOf(index int) *port {
+	if i := slices.IndexFunc(p.ports, func(o *port) bool { return o.index == index }); i >= 0 {
+		return p.ports[i]
+	}
+	return nil
+}
+
+// learnMTUs reads what routers have announced (RFC 4861 section 4.6.4): an
+// interface's MTU for IPv6 may be less than that of its frames.
+func (p *Paths) learnMTUs(devices map[int]device) error {
+	return p.ns.Do(func() error {
+		for _, port := range p.ports {
+			d, there := devices[port.index]
+			data, err := os.ReadFile("/proc/sys/net/ipv6/conf/" + d.name + "/mtu")
+			if !there || err != nil {
+				continue // the interface is gone, or has no IPv6
+			}
+			if mtu, err := strconv.Atoi(strings.TrimSpace(string(data))); err == nil {
+				d.mtu6 = min(d.mtu6, mtu)
+				devices[port.index] = d
+			}
+		}
+		return nil
+	})
+}
+
+// routeTo asks for the route to one address, as for a packet that the host
+// itself sends.
+func (p *Paths) routeTo(addr netip.Addr, devices map[int]device) Route {
+	found, err := p.netlink.RouteGet(addr.AsSlice())
+	if err != nil || len(found) == 0 {
+		return noRoute(err)
+	}
+	r := found[0]
+	d := devices[r.LinkIndex]
+	switch {
+	case r.Type == unix.RTN_LOCAL:
+		return Route{Fault: OwnAddress, Reason: "is an address of this host", Advice: "a backend is another host"}
+	case r.Type != unix.RTN_UNICAST && r.Type != unix.RTN_UNSPEC:
+		return Route{Fault: NoRoute, Reason: fmt.Sprintf("is no single host to the kernel, which has a route of the type %s for it", routeType(r.Type)),
+			Advice: "use the backend's own address"}
+	case r.Encap != nil || r.MPLSDst != nil:
+		return Route{Fault: NoRoute, Reason: "has a route that puts packets into a tunnel (" + encapName(r) + "), which balanced packets do not go through",
+			Advice: "add a route without one"}
+	case !d.ours:
+		return p.elsewhere(d)
+	}
+	route := Route{Interface: d.name, Index: r.LinkIndex, Gateway: gatewayOf(r), MTU: d.mtu4}
+	route.Local, _ = netip.AddrFromSlice(r.Src)
+	route.Local = route.Local.Unmap()
+	if addr.Is6() {
+		route.MTU = d.mtu6
+	}
+	if r.MTU > 0 {
+		route.MTU = min(route.MTU, r.MTU)
+	}
+	return route
+}
+
+func noRoute(err error) Route {
+	r := Route{Fault: NoRoute, Reason: "has no route", Advice: "correct the address, or add a route; `ip route get` shows what the kernel does with it"}
+	if err != nil && !errors.Is(err, unix.ENETUNREACH) {
+		// As for a route of the type unreachable, blackhole or prohibit.
+		r.Reason = fmt.Sprintf("has no route (%v)", err)
+	}
+	return r
+}
+
+// elsewhere is a route by an interface that is none of ours.
+func (p *Paths) elsewhere(d device) Route {
+	names := make([]string, len(p.ports))
+	for i, port := range p.ports {
+		names[i] = port.name
+	}
+	r := Route{Fault: OtherInterface, Interface: d.name,
+		Reason: fmt.Sprintf("is reached by %s, which is not among this configuration's interfaces (%s)", d.name, strings.Join(names, ", ")),
+		Advice: fmt.Sprintf("add %s to interfaces, or correct the route", d.name)}
+	if d.vlanOn != "" {
+		r.Advice = fmt.Sprintf("%s is a VLAN of %s: add it to interfaces, and set hook: tc, for XDP sees only the frames of %s", d.name, d.vlanOn, d.vlanOn)
+	}
+	return r
+}
+
+// gatewayOf returns the router of a route, of either family.
+func gatewayOf(r netlink.Route) netip.Addr {
+	gateway := r.Gw
+	if via, ok := r.Via.(*netlink.Via); ok && gateway == nil {
+		gateway = via.Addr
+	}
+	addr, _ := netip.AddrFromSlice(gateway)
+	if addr = addr.Unmap(); !addr.IsValid() || addr.IsUnspecified() {
+		return netip.Addr{}
+	}
+	return addr
+}
+
+func encapName(r netlink.Route) string {
+	if r.Encap != nil {
+		return r.Encap.String()
+	}
+	return "MPLS"
+}
+
+// routeType names what `ip route` calls a type; RTN_* in <linux/rtnetlink.h>.
+func routeType(t int) string {
+	names := map[int]string{unix.RTN_BROADCAST: "broadcast", unix.RTN_ANYCAST: "anycast", unix.RTN_MULTICAST: "multicast",
+		unix.RTN_BLACKHOLE: "blackhole", unix.RTN_UNREACHABLE: "unreachable", unix.RTN_PROHIBIT: "prohibit",
+		unix.RTN_THROW: "throw", unix.RTN_NAT: "nat"}
+	if name, known := names[t]; known {
+		return name
+	}
+	return strconv.Itoa(t)
+}
