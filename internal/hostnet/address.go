@@ -94,13 +94,19 @@ func (c *Changes) addAddress(ch change, opt AddressOptions) (bool, error) {
 	return true, nil
 }
 
-// The values of an address in an Event.
+// The values of an address or a filter in an Event.
 const (
 	absent  = "absent"
 	present = "present"
 )
 
 func subject(ch change) string {
+	switch ch.Kind {
+	case kindClsact:
+		return fmt.Sprintf("%s on %s", clsact, ch.Link)
+	case kindFilter:
+		return fmt.Sprintf("filter %s on %s", ch.Filter, ch.Link)
+	}
 	return fmt.Sprintf("%s on %s", netip.PrefixFrom(ch.Address, ch.Address.BitLen()), ch.Link)
 }
 

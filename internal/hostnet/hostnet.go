@@ -64,6 +64,8 @@ type Changes struct {
 	journal *journal
 	events  []Event
 	closed  bool
+	// forwarding4 and forwarding6 are the sysctls that Forward has set, in order.
+	forwarding4, forwarding6 []string
 }
 
 var namePattern = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$`)
@@ -160,6 +162,10 @@ func (c *Changes) undo(ch change, reason string, foreign map[string]bool) error 
 		return c.undoSysctl(ch, reason, foreign)
 	case kindAddress:
 		return c.undoAddress(ch, reason)
+	case kindFilter:
+		return c.undoFilter(ch, reason)
+	case kindClsact:
+		return c.undoClsact(ch, reason)
 	}
 	return fmt.Errorf("%w: unknown kind of change %q", ErrCorrupt, ch.Kind)
 }

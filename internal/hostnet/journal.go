@@ -30,6 +30,8 @@ const (
 const (
 	kindSysctl  = "sysctl"
 	kindAddress = "address"
+	kindClsact  = "clsact"
+	kindFilter  = "filter"
 )
 
 // contents is a journal file: one JSON object, replaced as a whole before a
@@ -63,11 +65,16 @@ type change struct {
 	Old    string `json:"old,omitempty"`
 	New    string `json:"new,omitempty"`
 
-	// Of an address, which is put there as a /32 or /128. The index identifies
-	// the link even if it was renamed since.
-	Link    string     `json:"link,omitempty"`
-	Index   int        `json:"index,omitempty"`
+	// Of what is on a link. The index identifies it even if it was renamed since.
+	Link  string `json:"link,omitempty"`
+	Index int    `json:"index,omitempty"`
+
+	// Of an address, which is put there as a /32 or /128.
 	Address netip.Addr `json:"address,omitzero"`
+
+	// Of a filter in TC: its name, and on which side it is.
+	Filter string `json:"filter,omitempty"`
+	Egress bool   `json:"egress,omitempty"`
 }
 
 func (ch change) check() error {
@@ -78,6 +85,11 @@ func (ch change) check() error {
 	case kindAddress:
 		if ch.Link == "" || ch.Index <= 0 || !ch.Address.IsValid() || ch.Address.Zone() != "" {
 			return errors.New("link, index or address is missing or wrong")
+		}
+		return nil
+	case kindClsact, kindFilter:
+		if ch.Link == "" || ch.Index <= 0 || (ch.Kind == kindFilter) != (ch.Filter != "") {
+			return errors.New("link, index or filter is missing or wrong")
 		}
 		return nil
 	}

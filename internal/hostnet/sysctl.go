@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -67,6 +68,10 @@ func (c *Changes) SetSysctl(name, value string) error {
 	if c.closed {
 		return fmt.Errorf("set %s: %w", name, errClosed)
 	}
+	return c.setSysctl(name, value)
+}
+
+func (c *Changes) setSysctl(name, value string) error {
 	value = oneLine(value)
 	return c.ns.Do(func() error {
 		old, err := readSysctl(name)
@@ -86,6 +91,24 @@ func (c *Changes) SetSysctl(name, value string) error {
 			return true, nil
 		})
 	})
+}
+
+// restoreSysctl takes our changes to a sysctl back, the last one first, and
+// strikes them out.
+func (c *Changes) restoreSysctl(name string) error {
+	foreign := map[string]bool{}
+	for _, ch := range slices.Backward(slices.Clone(c.journal.changes)) {
+		if ch.Kind != kindSysctl || ch.Sysctl != name {
+			continue
+		}
+		if err := c.undoSysctl(ch, "", foreign); err != nil {
+			return err
+		}
+		if err := c.journal.forget(ch); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // undoSysctl puts the old value back if the new one is still there.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package iface watches one network interface: whether it is there and up, its
-// MAC address, its addresses and the subnets that it reaches directly.
+// Package iface watches network interfaces: whether they are there and up, their
+// MAC addresses, their addresses and the subnets that they reach directly.
 package iface
 
 import (
@@ -21,7 +21,7 @@ import (
 var (
 	// ErrNotFound: there is no interface of that name in this namespace.
 	ErrNotFound = errors.New("no such interface")
-	// ErrGone: the interface that was watched has been deleted, or moved to
+	// ErrGone: an interface that was watched has been deleted, or moved to
 	// another namespace. One of the same name that comes later is another.
 	ErrGone = errors.New("the interface was deleted")
 )
@@ -39,31 +39,31 @@ type State struct {
 	Subnets []netip.Prefix
 }
 
-// Interface is a watched interface. Its methods work in the namespace that the
+// Interfaces are watched interfaces. Its methods work in the namespace that the
 // thread calling Watch was in.
-type Interface struct {
-	index   int
+type Interfaces struct {
+	watched []watched
 	handle  *netlink.Handle
 	events  *nl.NetlinkSocket
 	changes chan struct{}
 }
 
-// Watch starts to watch the interface of that name.
-func Watch(name string) (*Interface, error) {
+type watched struct {
+	name  string // when the watch began
+	index int
+}
+
+// Watch starts to watch the interfaces of these names.
+func Watch(names ...string) (*Interfaces, error) {
 	handle, err := netlink.NewHandle(unix.NETLINK_ROUTE)
 	if err != nil {
 		return nil, fmt.Errorf("open a netlink socket: %w", err)
 	}
-	i := &Interface{handle: handle, changes: make(chan struct{}, 1)}
-	link, err := handle.LinkByName(name)
-	if err != nil {
+	i := &Interfaces{handle: handle, changes: make(chan struct{}, 1)}
+	if err := i.find(names); err != nil {
 		handle.Close()
-		if _, missing := err.(netlink.LinkNotFoundError); missing {
-			return nil, fmt.Errorf("interface %q: %w in this network namespace: `ip link` lists those there are", name, ErrNotFound)
-		}
-		return nil, fmt.Errorf("look for the interface %q: %w", name, err)
+		return nil, err
 	}
-	i.index = link.Attrs().Index
 	i.events, err = nl.Subscribe(unix.NETLINK_ROUTE, unix.RTNLGRP_LINK, unix.RTNLGRP_IPV4_IFADDR, unix.RTNLGRP_IPV6_IFADDR)
 	if err != nil {
 		handle.Close()
@@ -73,34 +73,52 @@ func Watch(name string) (*Interface, error) {
 	return i, nil
 }
 
-// Changes is signalled after State may have changed; signals that nobody has
+func (i *Interfaces) find(names []string) error {
+	for _, name := range names {
+		link, err := i.handle.LinkByName(name)
+		if _, missing := err.(netlink.LinkNotFoundError); missing {
+			return fmt.Errorf("interface %q: %w in this network namespace: `ip link` lists those there are", name, ErrNotFound)
+		}
+		if err != nil {
+			return fmt.Errorf("look for the interface %q: %w", name, err)
+		}
+		i.watched = append(i.watched, watched{name, link.Attrs().Index})
+	}
+	return nil
+}
+
+// Changes is signalled after States may have changed; signals that nobody has
 // taken yet are one.
-func (i *Interface) Changes() <-chan struct{} { return i.changes }
+func (i *Interfaces) Changes() <-chan struct{} { return i.changes }
 
 // Close stops the watch.
-func (i *Interface) Close() {
+func (i *Interfaces) Close() {
 	i.events.Close()
 	i.handle.Close()
 }
 
-// listen turns messages about the interface into signals, until Close.
-func (i *Interface) listen() {
+// listen turns messages about the interfaces into signals, until Close.
+func (i *Interfaces) listen() {
 	for {
 		messages, _, err := i.events.Receive()
 		switch {
 		case errors.Is(err, unix.ENOBUFS):
-			i.signal() // messages were lost, and this interface's may be among them
+			i.signal() // messages were lost, and one about these may be among them
 		case errors.Is(err, unix.EINTR), errors.Is(err, unix.EAGAIN):
 		case err != nil:
 			return
 		}
 		for _, m := range messages {
-			if index, ok := indexOf(m.Data); ok && index == i.index {
+			if index, ok := indexOf(m.Data); ok && i.has(index) {
 				i.signal()
 				break
 			}
 		}
 	}
+}
+
+func (i *Interfaces) has(index int) bool {
+	return slices.ContainsFunc(i.watched, func(w watched) bool { return w.index == index })
 }
 
 // indexOf reads the interface's index, which both struct ifinfomsg and struct
@@ -112,18 +130,29 @@ func indexOf(message []byte) (int, bool) {
 	return int(binary.NativeEndian.Uint32(message[4:8])), true
 }
 
-func (i *Interface) signal() {
+func (i *Interfaces) signal() {
 	select {
 	case i.changes <- struct{}{}:
 	default:
 	}
 }
 
-// State asks the kernel. Errors: ErrGone.
-func (i *Interface) State() (State, error) {
-	link, err := i.handle.LinkByIndex(i.index)
+// States asks the kernel; they are in the order of the names. Errors: ErrGone.
+func (i *Interfaces) States() ([]State, error) {
+	states := make([]State, len(i.watched))
+	for at, w := range i.watched {
+		var err error
+		if states[at], err = i.state(w); err != nil {
+			return nil, err
+		}
+	}
+	return states, nil
+}
+
+func (i *Interfaces) state(w watched) (State, error) {
+	link, err := i.handle.LinkByIndex(w.index)
 	if _, missing := err.(netlink.LinkNotFoundError); missing {
-		return State{}, ErrGone
+		return State{}, fmt.Errorf("%w: %s", ErrGone, w.name)
 	}
 	if err != nil {
 		return State{}, fmt.Errorf("ask for the interface: %w", err)
@@ -145,7 +174,7 @@ func (i *Interface) State() (State, error) {
 	return state, nil
 }
 
-func (i *Interface) addresses(link netlink.Link) ([]netip.Prefix, error) {
+func (i *Interfaces) addresses(link netlink.Link) ([]netip.Prefix, error) {
 	list, err := whole(func() ([]netlink.Addr, error) { return i.handle.AddrList(link, netlink.FAMILY_ALL) })
 	if err != nil {
 		return nil, err
@@ -161,7 +190,7 @@ func (i *Interface) addresses(link netlink.Link) ([]netip.Prefix, error) {
 
 // routes returns the destinations that the main table reaches through the
 // interface without a gateway.
-func (i *Interface) routes(link netlink.Link) ([]netip.Prefix, error) {
+func (i *Interfaces) routes(link netlink.Link) ([]netip.Prefix, error) {
 	list, err := whole(func() ([]netlink.Route, error) { return i.handle.RouteList(link, netlink.FAMILY_ALL) })
 	if err != nil {
 		return nil, err

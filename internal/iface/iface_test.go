@@ -56,11 +56,11 @@ func (l *lab) ip(args string) {
 	}
 }
 
-func (l *lab) watch(name string) *Interface {
+func (l *lab) watch(names ...string) *Interfaces {
 	l.t.Helper()
-	var i *Interface
+	var i *Interfaces
 	err := l.ns.Do(func() (err error) {
-		i, err = Watch(name)
+		i, err = Watch(names...)
 		return err
 	})
 	if err != nil {
@@ -70,12 +70,21 @@ func (l *lab) watch(name string) *Interface {
 	return i
 }
 
-// await follows the signals until the state is as wanted.
-func await(t *testing.T, i *Interface, want string, ok func(State, error) bool) {
+// first returns the state of the interface that was named first.
+func first(i *Interfaces) (State, error) {
+	states, err := i.States()
+	if err != nil {
+		return State{}, err
+	}
+	return states[0], nil
+}
+
+// await follows the signals until the first state is as wanted.
+func await(t *testing.T, i *Interfaces, want string, ok func(State, error) bool) {
 	t.Helper()
 	late := time.After(10 * time.Second)
 	for {
-		state, err := i.State()
+		state, err := first(i)
 		if ok(state, err) {
 			return
 		}
@@ -96,7 +105,7 @@ func TestState(t *testing.T) {
 	l.ip("route add 198.19.5.0/24 dev ctl0")
 	l.ip("route add 198.19.6.0/24 via 198.18.0.7")
 	l.ip("route add default via 198.18.0.8")
-	got, err := l.watch("ctl0").State()
+	got, err := first(l.watch("ctl0"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -130,6 +139,34 @@ func TestChanges(t *testing.T) {
 	await(t, i, "without addresses", func(s State, err error) bool { return err == nil && len(s.Addresses) == 0 })
 	l.ip("link del ctl0")
 	await(t, i, "gone", func(_ State, err error) bool { return errors.Is(err, ErrGone) })
+}
+
+// TestSeveral: any of them signals, and the deletion of one is the end.
+func TestSeveral(t *testing.T) {
+	l := newLab(t)
+	l.ip("link add ctl2 address 02:00:00:00:00:03 type veth peer name ctl3")
+	l.ip("link set ctl3 up")
+	i := l.watch("ctl0", "ctl2")
+	l.ip("link set ctl2 up")
+	late := time.After(10 * time.Second)
+	for {
+		states, err := i.States()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if states[0].Name == "ctl0" && !states[0].Up && states[1].Name == "ctl2" && states[1].Up {
+			break
+		}
+		select {
+		case <-i.Changes():
+		case <-late:
+			t.Fatalf("states %+v", states)
+		}
+	}
+	l.ip("link del ctl2")
+	if _, err := i.States(); !errors.Is(err, ErrGone) || !strings.Contains(err.Error(), "ctl2") {
+		t.Errorf("error %v, want ErrGone that names ctl2", err)
+	}
 }
 
 func TestNoSuchInterface(t *testing.T) {

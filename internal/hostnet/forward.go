@@ -1,0 +1,224 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package hostnet
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"slices"
+	"strings"
+)
+
+// setting is a sysctl and the value that it shall have.
+type setting struct{ name, value string }
+
+// Forward makes the host a router on links, for each family or for none: what
+// was set for a family that is no longer wanted is taken back. The first of the
+// links has the addresses that packets are translated to. On an error all is as
+// it was before.
+//
+// A balancer that translates addresses sends replies on by itself, as long as it
+// may: the kernel's lookup refuses to find a route for it on an interface that
+// does not forward. And it leaves to the kernel what it cannot send itself, such
+// as the reply to a client, or router, whose MAC address is not known yet.
+func (c *Changes) Forward(links []string, four, six bool) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.closed {
+		return fmt.Errorf("make the host forward: %w", errClosed)
+	}
+	made4, err := c.forwardFamily(&c.forwarding4, four, func() ([]setting, error) { return c.forward4(links) })
+	if err != nil {
+		return fmt.Errorf("make the host forward IPv4: %w", err)
+	}
+	if _, err = c.forwardFamily(&c.forwarding6, six, func() ([]setting, error) { return c.forward6(links) }); err != nil {
+		err = fmt.Errorf("make the host forward IPv6: %w", err)
+		if made4 {
+			err = errors.Join(err, c.restoreAll(&c.forwarding4))
+		}
+	}
+	return err
+}
+
+// forwardFamily sets what a family wants, or takes it back. It reports whether
+// it has set something.
+func (c *Changes) forwardFamily(done *[]string, want bool, settings func() ([]setting, error)) (made bool, err error) {
+	switch {
+	case !want:
+		return false, c.restoreAll(done)
+	case len(*done) > 0:
+		return false, nil
+	}
+	list, err := settings()
+	if err != nil {
+		return false, err
+	}
+	for _, s := range list {
+		if err := c.setSysctl(s.name, s.value); err != nil {
+			return false, errors.Join(err, c.restoreAll(done))
+		}
+		*done = append(*done, s.name)
+	}
+	return true, nil
+}
+
+// restoreAll takes sysctls back, the last one first. Those that it could not stay
+// in the list, and in the journal.
+func (c *Changes) restoreAll(names *[]string) error {
+	var failed []error
+	var remain []string
+	for _, name := range slices.Backward(*names) {
+		if err := c.restoreSysctl(name); err != nil {
+			failed = append(failed, err)
+			remain = append(remain, name)
+		}
+	}
+	slices.Reverse(remain)
+	*names = remain
+	return errors.Join(failed...)
+}
+
+// forward4 lists what forwarding IPv4 takes.
+func (c *Changes) forward4(links []string) ([]setting, error) {
+	var list []setting
+	for i, link := range links {
+		// A reply leaves by the interface that it came in on, wherever clients and
+		// backends share one. The kernel would then advise the sender, by an ICMP
+		// redirect, to go to the client directly, past the translation.
+		list = append(list, setting{conf4(link, "send_redirects"), "0"})
+		// A reply that was translated, and then left to the kernel, comes from
+		// the VIP: an address of this host, which the kernel takes for a forgery.
+		list = append(list, setting{conf4(link, "accept_local"), "1"})
+		strict, err := c.strict(link)
+		if err != nil {
+			return nil, err
+		}
+		if strict && i > 0 {
+			// For the same reason: the VIP is on the first interface, and strict
+			// filtering drops what bears its address on another. Loose filtering
+			// (RFC 3704 section 2.4) does not mind which.
+			list = append(list, setting{conf4(link, "rp_filter"), "2"})
+		}
+		// Not net.ipv4.ip_forward, which would make routers of the other
+		// interfaces too.
+		list = append(list, setting{conf4(link, "forwarding"), "1"})
+	}
+	// Redirects are sent if either allows it. The other interfaces have values
+	// of their own, so this takes nothing from those that have 1.
+	all := conf4("all", "send_redirects")
+	if value, err := c.read(all); err != nil {
+		return nil, err
+	} else if value != "0" {
+		list = append([]setting{{all, "0"}}, list...)
+	}
+	return list, nil
+}
+
+// strict says whether the kernel drops packets whose source is not routed back
+// by the link that they came in on: the greater of the two values counts.
+func (c *Changes) strict(link string) (bool, error) {
+	all, err := c.read(conf4("all", "rp_filter"))
+	if err != nil {
+		return false, err
+	}
+	own, err := c.read(conf4(link, "rp_filter"))
+	return max(all, own) == "1", err
+}
+
+// forward6 lists what forwarding IPv6 takes.
+func (c *Changes) forward6(links []string) ([]setting, error) {
+	single := true // each interface for itself
+	for _, link := range links {
+		_, err := c.read(conf6(link, "force_forwarding"))
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return nil, err
+		}
+		single = single && err == nil
+	}
+	list, err := c.keepRouters(single)
+	if err != nil {
+		return nil, err
+	}
+	return append(list, forwardSettings6(links, single)...), nil
+}
+
+// forwardSettings6 makes links forward, with the rest of the host before Linux
+// 6.17: there IPv6 is forwarded on all interfaces or on none, and `all` gives
+// each of them its value.
+func forwardSettings6(links []string, single bool) []setting {
+	var list []setting
+	if !single {
+		list = append(list, setting{conf6("all", "forwarding"), "1"})
+	}
+	for _, link := range links {
+		if single {
+			list = append(list, setting{conf6(link, "force_forwarding"), "1"})
+		}
+		// The lookups of the data plane look at this one.
+		list = append(list, setting{conf6(link, "forwarding"), "1"})
+	}
+	return list
+}
+
+// keepRouters lists what keeps the default routes that routers have announced. A
+// host that begins to forward, on whatever interface, drops those of all, and
+// takes no new ones on interfaces that forward, unless accept_ra is 2 there.
+func (c *Changes) keepRouters(single bool) ([]setting, error) {
+	links, err := c.confs6()
+	if err != nil {
+		return nil, err
+	}
+	var list []setting
+	for _, link := range links {
+		if link == "all" || link == "lo" || link == "default" && single {
+			continue // without effect; without routers; for interfaces to come, which will not forward
+		}
+		accepts, err := c.read(conf6(link, "accept_ra"))
+		if err != nil {
+			return nil, err
+		}
+		forwards, err := c.read(conf6(link, "forwarding"))
+		if err != nil {
+			return nil, err
+		}
+		if accepts == "1" && forwards == "0" {
+			list = append(list, setting{conf6(link, "accept_ra"), "2"})
+		}
+	}
+	return list, nil
+}
+
+// confs6 returns what has settings of its own for IPv6: the interfaces, "all"
+// and "default".
+func (c *Changes) confs6() (names []string, err error) {
+	err = c.ns.Do(func() error {
+		entries, err := os.ReadDir("/proc/sys/net/ipv6/conf")
+		for _, entry := range entries {
+			names = append(names, entry.Name())
+		}
+		return err
+	})
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, errors.New("this kernel has no IPv6, or it is switched off")
+	}
+	return names, err
+}
+
+// read returns a sysctl's value; the caller holds the lock.
+func (c *Changes) read(name string) (value string, err error) {
+	err = c.ns.Do(func() error {
+		value, err = readSysctl(name)
+		return err
+	})
+	return value, err
+}
+
+// conf4 and conf6 name a sysctl of a link, whose own dots are written as slashes.
+func conf4(link, name string) string { return conf("ipv4", link, name) }
+func conf6(link, name string) string { return conf("ipv6", link, name) }
+
+func conf(family, link, name string) string {
+	return "net." + family + ".conf." + strings.ReplaceAll(link, ".", "/") + "." + name
+}
