@@ -73,7 +73,7 @@ func terminal(file *os.File) bool {
 type parts struct {
 	datapath *datapath.Datapath
 	changes  *hostnet.Changes
-	link     *iface.Interface
+	link     *iface.Interfaces
 	resolver *neigh.Resolver
 }
 
@@ -97,7 +97,7 @@ func (c *runCmd) balance(ctx context.Context, cfg *config.Config, log *slog.Logg
 	}
 	version, _ := build()
 	controller := control.New(control.Options{
-		DataPlane: p.datapath, Neighbours: p.resolver, Host: p.changes, Link: p.link,
+		DataPlane: p.datapath, Neighbours: p.resolver, Host: p.changes, Link: firstLink{p.link},
 		Announce: neigh.Announce, Log: log, Version: version,
 	}, cfg)
 	err = controller.Start()
@@ -112,6 +112,18 @@ func (c *runCmd) balance(ctx context.Context, cfg *config.Config, log *slog.Logg
 	group.Go(func() error { return api.Serve(ctx, listener, controller.Status) })
 	group.Go(func() error { reloadAt(ctx, hangup, controller, c.Config, log); return nil })
 	return group.Wait()
+}
+
+// firstLink is the interface that carries the VIPs.
+type firstLink struct{ *iface.Interfaces }
+
+// State returns that interface's.
+func (l firstLink) State() (iface.State, error) {
+	states, err := l.States()
+	if err != nil {
+		return iface.State{}, err
+	}
+	return states[0], nil
 }
 
 // open opens the parts; what is open after an error is for close.
