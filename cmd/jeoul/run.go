@@ -109,7 +109,7 @@ func (c *runCmd) balance(ctx context.Context, cfg *config.Config, log *slog.Logg
 	}
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return controller.Run(ctx) })
-	group.Go(func() error { return api.Serve(ctx, listener, controller.Status) })
+	group.Go(func() error { return api.Serve(ctx, listener, api.Balancer{Status: controller.Status}) })
 	group.Go(func() error { reloadAt(ctx, hangup, controller, c.Config, log); return nil })
 	return group.Wait()
 }

@@ -26,6 +26,11 @@ import (
 // waits for it.
 func serve(t *testing.T, status func() (Status, error)) (path string, stop func()) {
 	t.Helper()
+	return serveAll(t, Balancer{Status: status})
+}
+
+func serveAll(t *testing.T, b Balancer) (path string, stop func()) {
+	t.Helper()
 	path = filepath.Join(t.TempDir(), "new", "jeoul.sock")
 	listener, err := Listen(t.Context(), path)
 	if err != nil {
@@ -33,7 +38,7 @@ func serve(t *testing.T, status func() (Status, error)) (path string, stop func(
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
-	go func() { done <- Serve(ctx, listener, status) }()
+	go func() { done <- Serve(ctx, listener, b) }()
 	stop = func() {
 		cancel()
 		if err := <-done; err != nil {

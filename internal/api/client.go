@@ -3,6 +3,7 @@
 package api
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -13,6 +14,8 @@ import (
 	"net/http"
 	"syscall"
 	"time"
+
+	"github.com/jeoul/jeoul/internal/trace"
 )
 
 // maxAnswer bounds what a client reads, in bytes.
@@ -22,6 +25,8 @@ const maxAnswer = 256 << 20
 type Client struct {
 	path string
 	http *http.Client
+	// stream is for answers that take their time.
+	stream *http.Client
 }
 
 // NewClient returns a client for the unix socket at path. It connects at each
@@ -30,44 +35,92 @@ func NewClient(path string) *Client {
 	dial := func(ctx context.Context, _, _ string) (net.Conn, error) {
 		return new(net.Dialer).DialContext(ctx, "unix", path)
 	}
-	return &Client{path: path, http: &http.Client{
-		Transport: &http.Transport{DialContext: dial, DisableKeepAlives: true},
-		Timeout:   10 * time.Second,
-	}}
+	transport := &http.Transport{DialContext: dial, DisableKeepAlives: true, ResponseHeaderTimeout: 30 * time.Second}
+	return &Client{path: path,
+		http:   &http.Client{Transport: transport, Timeout: 30 * time.Second},
+		stream: &http.Client{Transport: transport}}
 }
 
 // Status asks for the balancer's status. Errors: ErrNotRunning, ErrNoRights, or
 // what the daemon said.
 func (c *Client) Status(ctx context.Context) (*Status, error) {
 	status := &Status{}
-	if err := c.get(ctx, statusPath, status); err != nil {
-		return nil, fmt.Errorf("ask the daemon on %s: %w", c.path, err)
-	}
-	return status, nil
+	return status, c.ask(ctx, http.MethodGet, statusPath, nil, status)
 }
 
-func (c *Client) get(ctx context.Context, path string, into any) error {
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://jeoul"+path, nil)
+// Explain asks what would become of a packet. Errors: ErrNotRunning,
+// ErrNoRights, or what the daemon said.
+func (c *Client) Explain(ctx context.Context, question trace.Question) (*trace.Packet, error) {
+	packet := &trace.Packet{}
+	return packet, c.ask(ctx, http.MethodPost, explainPath, question, packet)
+}
+
+// Trace follows real packets, and calls tell for each event, until the request's
+// time is up, the context ends (both no error) or tell returns an error, which
+// it returns. Errors: ErrNotRunning, ErrNoRights, or what the daemon said.
+func (c *Client) Trace(ctx context.Context, request TraceRequest, tell func(trace.Event) error) error {
+	body, err := c.open(ctx, c.stream, http.MethodPost, tracePath, request)
 	if err != nil {
-		return err
+		return fmt.Errorf("ask the daemon on %s: %w", c.path, err)
 	}
-	response, err := c.http.Do(request)
-	if err != nil {
-		return explain(err)
-	}
-	defer response.Body.Close()
-	body := json.NewDecoder(io.LimitReader(response.Body, maxAnswer))
-	if response.StatusCode != http.StatusOK {
-		var said failure
-		if body.Decode(&said) != nil || said.Error == "" {
-			said.Error = response.Status
+	defer body.Close()
+	for lines := json.NewDecoder(body); ; {
+		var event trace.Event
+		err := lines.Decode(&event)
+		switch {
+		case errors.Is(err, io.EOF), ctx.Err() != nil:
+			return nil
+		case err != nil:
+			return fmt.Errorf("the daemon on %s broke off: %w", c.path, err)
+		case event.Error != "":
+			return fmt.Errorf("the daemon on %s: %s", c.path, event.Error)
 		}
-		return errors.New(said.Error)
+		if err := tell(event); err != nil {
+			return err
+		}
 	}
-	if err := body.Decode(into); err != nil {
-		return fmt.Errorf("the answer cannot be understood (is it another program, or another version?): %w", err)
+}
+
+// ask sends a request and reads the whole answer.
+func (c *Client) ask(ctx context.Context, method, path string, question, into any) error {
+	body, err := c.open(ctx, c.http, method, path, question)
+	if err != nil {
+		return fmt.Errorf("ask the daemon on %s: %w", c.path, err)
+	}
+	defer body.Close()
+	if err := json.NewDecoder(io.LimitReader(body, maxAnswer)).Decode(into); err != nil {
+		return fmt.Errorf("ask the daemon on %s: the answer cannot be understood (is it another program, or another version?): %w", c.path, err)
 	}
 	return nil
+}
+
+// open sends a request and returns the body of an answer that is a success.
+func (c *Client) open(ctx context.Context, client *http.Client, method, path string, question any) (io.ReadCloser, error) {
+	var content io.Reader
+	if question != nil {
+		text, err := json.Marshal(question)
+		if err != nil {
+			return nil, err
+		}
+		content = bytes.NewReader(text)
+	}
+	request, err := http.NewRequestWithContext(ctx, method, "http://jeoul"+path, content)
+	if err != nil {
+		return nil, err
+	}
+	response, err := client.Do(request)
+	if err != nil {
+		return nil, explain(err)
+	}
+	if response.StatusCode == http.StatusOK {
+		return response.Body, nil
+	}
+	defer response.Body.Close()
+	var said failure
+	if json.NewDecoder(io.LimitReader(response.Body, maxAnswer)).Decode(&said) != nil || said.Error == "" {
+		said.Error = response.Status
+	}
+	return nil, errors.New(said.Error)
 }
 
 // explain turns a failure to connect into what a person can do about it.

@@ -14,6 +14,8 @@ import (
 	"path/filepath"
 	"syscall"
 	"time"
+
+	"github.com/jeoul/jeoul/internal/trace"
 )
 
 // Errors that callers may test for.
@@ -26,7 +28,22 @@ var (
 	ErrNoRights = errors.New("permission denied")
 )
 
-const statusPath = "/v1/status"
+const (
+	statusPath  = "/v1/status"
+	explainPath = "/v1/explain"
+	tracePath   = "/v1/trace"
+)
+
+// Balancer is what the API shows of a running balancer.
+type Balancer struct {
+	Status func() (Status, error)
+	// Explain says what would become of a packet. Errors: trace.ErrBadQuestion,
+	// trace.ErrNoService.
+	Explain func(trace.Question) (*trace.Packet, error)
+	// Trace tells of real packets, first that it has started, until the context
+	// ends or tell returns an error, which it returns. Error: trace.ErrBusy.
+	Trace func(ctx context.Context, filter trace.Filter, tell func(trace.Event) error) error
+}
 
 // socketMode lets the owner and the group in.
 const socketMode fs.FileMode = 0o660
@@ -94,18 +111,22 @@ func removeDead(ctx context.Context, path string) error {
 
 // Serve answers requests on the listener until the context ends; then it lets
 // the requests in hand finish, within a bound, and closes the listener.
-func Serve(ctx context.Context, listener net.Listener, status func() (Status, error)) error {
+func Serve(ctx context.Context, listener net.Listener, b Balancer) error {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET "+statusPath, func(w http.ResponseWriter, r *http.Request) {
-		s, err := status()
+		s, err := b.Status()
 		if err != nil {
-			reply(w, http.StatusInternalServerError, failure{Error: err.Error()})
+			fail(w, err)
 			return
 		}
 		reply(w, http.StatusOK, s)
 	})
+	mux.HandleFunc("POST "+explainPath, b.serveExplain)
+	mux.HandleFunc("POST "+tracePath, b.serveTrace)
 	server := &http.Server{
-		Handler:           mux,
+		Handler: mux,
+		// A trace goes on until its client hangs up: it must end with us.
+		BaseContext:       func(net.Listener) context.Context { return ctx },
 		ReadHeaderTimeout: 5 * time.Second,
 		ReadTimeout:       10 * time.Second,
 		WriteTimeout:      30 * time.Second,
@@ -134,6 +155,20 @@ func Serve(ctx context.Context, listener net.Listener, status func() (Status, er
 // failure is the body of an answer that is not a success.
 type failure struct {
 	Error string `json:"error"`
+}
+
+// fail answers with an error; its kind is in the status code.
+func fail(w http.ResponseWriter, err error) {
+	code := http.StatusInternalServerError
+	switch {
+	case errors.Is(err, trace.ErrBadQuestion):
+		code = http.StatusBadRequest
+	case errors.Is(err, trace.ErrNoService):
+		code = http.StatusNotFound
+	case errors.Is(err, trace.ErrBusy):
+		code = http.StatusConflict
+	}
+	reply(w, code, failure{Error: err.Error()})
 }
 
 // reply writes a JSON body. A client that hangs up is no error of ours.

@@ -3,7 +3,6 @@
 package trace
 
 import (
-	"errors"
 	"fmt"
 	"net"
 	"net/netip"
@@ -15,9 +14,6 @@ import (
 
 	"github.com/jeoul/jeoul/internal/lb"
 )
-
-// ErrBadQuestion: there is no such packet.
-var ErrBadQuestion = errors.New("no such packet")
 
 // MaxLength is the length of the longest IP packet that can be asked about, in
 // bytes: a jumbo frame's.

@@ -6,11 +6,22 @@
 package trace
 
 import (
+	"errors"
 	"fmt"
 	"net/netip"
 	"time"
 
 	"github.com/jeoul/jeoul/internal/lb"
+)
+
+// Errors that callers may test for.
+var (
+	// ErrBadQuestion: there is no such packet.
+	ErrBadQuestion = errors.New("no such packet")
+	// ErrNoService: the packet is for no service.
+	ErrNoService = errors.New("no such service")
+	// ErrBusy: one trace at a time.
+	ErrBusy = errors.New("another trace is running")
 )
 
 // Filter says which real packets to tell of.
@@ -30,23 +41,27 @@ type Filter struct {
 	Sample uint32 `json:"sample,omitempty"`
 }
 
-// Check says what no packet can be.
+// Check says what no packet can be. Error: ErrBadQuestion.
 func (f Filter) Check() error {
 	if f.Source.IsValid() && f.Destination.IsValid() && f.Source.Addr().Is4() != f.Destination.Addr().Is4() {
-		return fmt.Errorf("%s and %s are of different families: no packet has both", f.Source, f.Destination)
+		return fmt.Errorf("%w: %s and %s are of different families", ErrBadQuestion, f.Source, f.Destination)
 	}
 	if f.Protocol != 0 && f.Protocol != lb.TCP && f.Protocol != lb.UDP {
-		return fmt.Errorf("%w %d: use tcp or udp", lb.ErrUnknownProtocol, uint8(f.Protocol))
+		return fmt.Errorf("%w: %s is followed only as far as it is tcp or udp", ErrBadQuestion, f.Protocol)
 	}
 	return nil
 }
 
 // Event is one line of a live trace.
 type Event struct {
-	Packet *Packet `json:"packet,omitempty"`
+	// Started is the first: from here on packets are told of.
+	Started bool    `json:"started,omitempty"`
+	Packet  *Packet `json:"packet,omitempty"`
 	// Lost is how many more packets the filter asked for, since the last event
 	// that says so, that came faster than they could be told of.
 	Lost uint64 `json:"lost,omitempty"`
+	// Error is the last, if it went wrong.
+	Error string `json:"error,omitempty"`
 }
 
 // Packet is what became of a packet, and why.
