@@ -6,32 +6,103 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net/netip"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+
+	"github.com/jedib0t/go-pretty/v6/table"
 
 	"github.com/jeoul/jeoul/internal/agent"
 	"github.com/jeoul/jeoul/internal/hostnet"
+	"github.com/jeoul/jeoul/internal/lb"
 )
 
 type agentCmd struct {
-	VIP      []netip.Addr `name:"vip" required:"" placeholder:"ADDRESS" help:"VIP to accept on this host, IPv4 or IPv6; may be repeated."`
-	StateDir string       `name:"state-dir" default:"/run/jeoul" type:"path" placeholder:"DIR" help:"Where the changes are noted, so that the next start takes back what a killed agent has left (${default})."`
+	VIP       []netip.Addr `name:"vip" placeholder:"ADDRESS" help:"VIP to accept on this host, IPv4 or IPv6; may be repeated."`
+	Mode      []lb.Mode    `name:"mode" placeholder:"MODE" help:"How the balancer sends packets here: l2dsr (if nothing is said), ipip, gue or dscp; may be repeated."`
+	DSCP      []agent.Mark `name:"dscp" placeholder:"N=ADDRESS" help:"Mode dscp: the code point that stands for a VIP; may be repeated."`
+	Interface []string     `name:"interface" placeholder:"NAME" help:"Where packets arrive; may be repeated (all Ethernet interfaces that are up). Modes ipip, gue and dscp."`
+	Hook      agent.Hook   `name:"hook" enum:"auto,tcx,clsact" default:"auto" placeholder:"auto|tcx|clsact" help:"How the eBPF program is attached (${default}: tcx, which needs Linux 6.6, or else clsact)."`
+	StateDir  string       `name:"state-dir" default:"/run/jeoul" type:"path" placeholder:"DIR" help:"Where the changes are noted, so that the next start takes back what a killed agent has left (${default})."`
 }
 
 // Run prepares this host as a backend, and takes everything back when ctx ends.
 func (c *agentCmd) Run(ctx context.Context) error {
-	a, err := agent.Start(agent.Options{VIPs: c.VIP, Dir: c.StateDir})
+	opt := agent.Options{VIPs: c.VIP, Modes: c.Mode, Marks: c.DSCP, Interfaces: c.Interface, Hook: c.Hook, Dir: c.StateDir}
+	if len(c.VIP)+len(c.DSCP) == 0 {
+		return errors.New("no VIP was given: say --vip ADDRESS, or --dscp N=ADDRESS")
+	}
+	asked := make(chan os.Signal, 1)
+	signal.Notify(asked, syscall.SIGUSR1)
+	defer signal.Stop(asked)
+	a, err := agent.Start(opt)
 	if err != nil {
 		return err
 	}
 	printEvents(a.Events())
+	if at := a.Attachments(); len(at) > 0 {
+		fmt.Printf("undoing at the ingress of %s; SIGUSR1 prints the counters\n", joined(at))
+	}
 	fmt.Println("ready; Ctrl-C or SIGTERM takes it all back")
-	<-ctx.Done()
-	err = a.Close()
+	err = c.serve(ctx, a, asked)
+	err = errors.Join(err, a.Close())
 	printEvents(a.Events())
+	if counts, countErr := a.Counts(); countErr == nil {
+		writeAgentCounts(os.Stdout, counts)
+	}
 	if err != nil {
 		return errors.Join(err, errors.New("start `jeoul agent` again, and it tries again"))
 	}
 	return nil
+}
+
+// serve prints the counters whenever it is asked to, until ctx ends.
+func (c *agentCmd) serve(ctx context.Context, a *agent.Agent, asked <-chan os.Signal) error {
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-asked:
+			counts, err := a.Counts()
+			if err != nil {
+				return err
+			}
+			writeAgentCounts(os.Stdout, counts)
+		}
+	}
+}
+
+// writeAgentCounts prints what there is to count; in mode l2dsr nothing is.
+func writeAgentCounts(w io.Writer, counts []agent.Count) {
+	if len(counts) == 0 {
+		return
+	}
+	t := newTable(w, "mode", "outcome", "packets", "meaning")
+	rightAlign(t, "packets")
+	shown := 0
+	for _, c := range counts {
+		if c.Packets == 0 {
+			continue
+		}
+		t.AppendRow(table.Row{orDash(string(c.Mode)), c.Outcome, count(c.Packets), c.Help})
+		shown++
+	}
+	if shown == 0 {
+		fmt.Fprintln(w, "no packet so far")
+		return
+	}
+	t.Render()
+}
+
+func joined[T fmt.Stringer](list []T) string {
+	var texts []string
+	for _, item := range list {
+		texts = append(texts, item.String())
+	}
+	return strings.Join(texts, ", ")
 }
 
 func printEvents(events []hostnet.Event) {

@@ -43,7 +43,10 @@ import (
 	"slices"
 	"strconv"
 
+	"github.com/cilium/ebpf/link"
+
 	"github.com/jeoul/jeoul/internal/hostnet"
+	"github.com/jeoul/jeoul/internal/lb"
 )
 
 // Errors that a caller may test for, besides those of package hostnet.
@@ -53,6 +56,10 @@ var (
 	// ErrElsewhere means that another interface has the VIP, and would answer
 	// ARP or neighbour discovery for it.
 	ErrElsewhere = errors.New("is on another interface of this host")
+	// ErrNoInterface means that packets can arrive nowhere.
+	ErrNoInterface = errors.New("no Ethernet interface is up")
+	// ErrUnsupported means that the kernel lacks what a mode needs.
+	ErrUnsupported = errors.New("not supported by this kernel")
 )
 
 // The journal's name, and where VIPs go.
@@ -63,21 +70,41 @@ const (
 
 // Options says what a backend host is for.
 type Options struct {
-	// VIPs are the addresses to accept, IPv4 or IPv6; at least one.
+	// VIPs are the addresses to accept, IPv4 or IPv6; at least one, here or in
+	// Marks.
 	VIPs []netip.Addr
+	// Modes are those by which packets come: l2dsr, ipip, gue, dscp. None means
+	// dscp if there are Marks, and l2dsr otherwise, which needs no program.
+	Modes []lb.Mode
+	// Marks say which VIPs the code points of mode dscp stand for.
+	Marks []Mark
+	// Interfaces are those on which packets arrive; none means all Ethernet
+	// interfaces that are up. Not used in mode l2dsr.
+	Interfaces []string
+	// Hook is how the program is attached; "" means HookAuto.
+	Hook Hook
 	// Dir holds the journal by which the next start takes back what a process
 	// that was killed has left; "" means hostnet.DefaultDir.
 	Dir string
 }
 
 // Agent is a prepared backend host.
-type Agent struct{ changes *hostnet.Changes }
+type Agent struct {
+	changes *hostnet.Changes
+	// The rest is nil where no mode needs a program.
+	program     *program
+	follower    *follower
+	links       []link.Link
+	attachments []Attachment
+	last        []Count // what the program had counted when it was closed
+}
 
 // Start prepares the host whose network namespace the calling thread is in, or
-// changes nothing and returns an error: ErrBadVIP, ErrElsewhere, or one of
-// hostnet's. What an agent that was killed has left is taken back first.
+// changes nothing and returns an error: ErrBadVIP, ErrBadMark, ErrBadMode,
+// ErrElsewhere, ErrNoInterface, ErrUnsupported, or one of hostnet's. What an
+// agent that was killed has left is taken back first.
 func Start(opt Options) (*Agent, error) {
-	vips, err := checkVIPs(opt.VIPs)
+	opt, err := opt.checked()
 	if err != nil {
 		return nil, err
 	}
@@ -88,10 +115,34 @@ func Start(opt Options) (*Agent, error) {
 	if err != nil {
 		return nil, fmt.Errorf("start the agent: %w", err)
 	}
-	if err := prepare(changes, vips); err != nil {
-		return nil, errors.Join(err, changes.Close())
+	a := &Agent{changes: changes}
+	if err := a.start(opt); err != nil {
+		return nil, errors.Join(err, a.Close())
 	}
-	return &Agent{changes}, nil
+	return a, nil
+}
+
+// start does what may be refused for want of rights or of an interface before
+// it changes the host.
+func (a *Agent) start(opt Options) error {
+	if !opt.needsProgram() {
+		return prepare(a.changes, opt.VIPs)
+	}
+	interfaces, err := chooseInterfaces(opt.Interfaces)
+	if err != nil {
+		return err
+	}
+	if a.program, err = load(opt.Modes, opt.Marks); err != nil {
+		return fmt.Errorf("start the agent: %w", err)
+	}
+	if err := prepare(a.changes, opt.VIPs); err != nil {
+		return err
+	}
+	if a.follower, err = follow(opt.VIPs, a.program.addresses); err != nil {
+		return fmt.Errorf("start the agent: %w", err)
+	}
+	a.links, a.attachments, err = attach(a.program.ingress, interfaces, opt.Hook, a.changes)
+	return err
 }
 
 // checkLoopback returns an error if lo is down: the kernel would not accept
@@ -105,43 +156,6 @@ func checkLoopback() error {
 		return fmt.Errorf("start the agent: interface %s is down, and accepts nothing: ip link set %s up", loopback, loopback)
 	}
 	return nil
-}
-
-// checkVIPs returns the VIPs in their shortest form, each once.
-func checkVIPs(vips []netip.Addr) ([]netip.Addr, error) {
-	if len(vips) == 0 {
-		return nil, errors.New("start the agent: no VIP was given")
-	}
-	var checked []netip.Addr
-	for _, vip := range vips {
-		vip = vip.Unmap()
-		if why := whyNot(vip); why != "" {
-			return nil, fmt.Errorf("start the agent: %s %w: %s", vip, ErrBadVIP, why)
-		}
-		if !slices.Contains(checked, vip) {
-			checked = append(checked, vip)
-		}
-	}
-	return checked, nil
-}
-
-// whyNot says why an address cannot be a VIP, or nothing.
-func whyNot(vip netip.Addr) string {
-	switch {
-	case !vip.IsValid():
-		return "it is not an address"
-	case vip.IsUnspecified():
-		return "it is the unspecified address"
-	case vip.IsLoopback():
-		return "it is a loopback address, which stays on the host"
-	case vip.IsMulticast():
-		return "it is a multicast address"
-	case vip == netip.AddrFrom4([4]byte{255, 255, 255, 255}):
-		return "it is the broadcast address"
-	case vip.Is6() && vip.IsLinkLocalUnicast():
-		return "it is a link-local address, which means another host on each link"
-	}
-	return ""
 }
 
 // prepare silences ARP before it adds the addresses: in the other order a
@@ -222,9 +236,40 @@ func hidesVIP(level int) bool { return level >= 2 }
 // Events returns what was done to the host since the last call, in order.
 func (a *Agent) Events() []hostnet.Event { return a.changes.Events() }
 
-// Close takes everything back that Start did. It may be called from any thread.
+// Attachments lists where the program runs: nowhere in mode l2dsr.
+func (a *Agent) Attachments() []Attachment { return a.attachments }
+
+// Counts returns how all packets ended that the program has seen; nothing where
+// there is none. After Close it returns the last of them.
+func (a *Agent) Counts() ([]Count, error) {
+	if a.program == nil {
+		return a.last, nil
+	}
+	return readCounts(a.program.counts)
+}
+
+// Close takes everything back that Start did, the program first. It may be
+// called from any thread, and a second time, which does nothing.
 func (a *Agent) Close() error {
-	if err := a.changes.Close(); err != nil {
+	var failed []error
+	for _, l := range a.links {
+		failed = append(failed, l.Close())
+	}
+	a.links = nil
+	if a.follower != nil {
+		failed = append(failed, a.follower.close())
+		a.follower = nil
+	}
+	// Takes away the filters, and only then the VIPs.
+	failed = append(failed, a.changes.Close())
+	if a.program != nil {
+		var err error
+		a.last, err = readCounts(a.program.counts)
+		failed = append(failed, err)
+		a.program.close()
+		a.program = nil
+	}
+	if err := errors.Join(failed...); err != nil {
 		return fmt.Errorf("stop the agent: %w", err)
 	}
 	return nil

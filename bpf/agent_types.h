@@ -1,0 +1,62 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/* What the agent's program and its Go side both know. */
+#pragma once
+
+#include <linux/types.h>
+
+/* agent_mode is what a packet was taken for. */
+enum agent_mode {
+	/* Nothing that the agent undoes. */
+	AGENT_MODE_PLAIN,
+	AGENT_MODE_IPIP,
+	AGENT_MODE_GUE,
+	AGENT_MODE_DSCP,
+	AGENT_MODE_COUNT,
+};
+
+/* agent_outcome is how a packet ended. Each packet ends in exactly one; they are
+ * counted per mode. The names without the prefix are what a user reads. */
+enum agent_outcome {
+	/* Given to the host's stack as a packet for a VIP. */
+	AGENT_ACCEPTED,
+	/* Left to the host's stack as it came. */
+	AGENT_PASSED_OTHER_HOST,
+	AGENT_PASSED_NOT_IP,
+	AGENT_PASSED_PLAIN,
+	AGENT_PASSED_NOT_LOCAL,
+	AGENT_PASSED_NOT_VIP,
+	AGENT_PASSED_FRAGMENT,
+	AGENT_PASSED_EXTENSION_HEADERS,
+	AGENT_PASSED_OTHER_GUE,
+	AGENT_PASSED_MALFORMED,
+	/* Lost, for the reason in the name. */
+	AGENT_DROPPED_MALFORMED,
+	AGENT_DROPPED_CONGESTED,
+	AGENT_DROPPED_AGGREGATE,
+	AGENT_DROPPED_NO_ROOM,
+	AGENT_OUTCOME_COUNT,
+	/* Not an end: the packet goes on to the next step. */
+	AGENT_NONE,
+};
+
+/* agent_role is what an address is to this host; bits. */
+enum agent_role {
+	AGENT_ROLE_OWN = 1,
+	AGENT_ROLE_VIP = 2,
+};
+
+/* agent_address is in network byte order; IPv4 as ::ffff:a.b.c.d. */
+struct agent_address {
+	__be32 word[4];
+};
+
+#define AGENT_CODE_POINTS 64
+
+/* agent_settings are fixed when the program is loaded. */
+struct agent_settings {
+	/* 1 << enum agent_mode for each mode that is undone. */
+	__u32 modes;
+	/* The VIP that a code point stands for; 0 where there is none. */
+	__be32 marked4[AGENT_CODE_POINTS];
+	struct agent_address marked6[AGENT_CODE_POINTS];
+};

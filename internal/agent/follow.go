@@ -1,0 +1,153 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agent
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"sync"
+
+	"github.com/cilium/ebpf"
+	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netlink/nl"
+	"golang.org/x/sys/unix"
+)
+
+// follower tells the program which addresses the host has, now and whenever
+// that changes: a tunnel ends here only if its outer destination is one.
+type follower struct {
+	vips   []netip.Addr
+	roles  *ebpf.Map
+	handle *netlink.Handle
+	events *nl.NetlinkSocket
+	done   chan struct{}
+
+	mu      sync.Mutex
+	told    map[netip.Addr]tcAgentRole
+	problem error // of the last look, if it failed
+}
+
+// follow tells once, and goes on in the background until close.
+func follow(vips []netip.Addr, roles *ebpf.Map) (*follower, error) {
+	handle, err := netlink.NewHandle(unix.NETLINK_ROUTE)
+	if err != nil {
+		return nil, fmt.Errorf("open a netlink socket: %w", err)
+	}
+	f := &follower{vips: vips, roles: roles, handle: handle, done: make(chan struct{}), told: map[netip.Addr]tcAgentRole{}}
+	// First of all listen, so that no change falls between.
+	f.events, err = nl.Subscribe(unix.NETLINK_ROUTE, unix.RTNLGRP_IPV4_IFADDR, unix.RTNLGRP_IPV6_IFADDR)
+	if err != nil {
+		handle.Close()
+		return nil, fmt.Errorf("listen to netlink: %w", err)
+	}
+	if err := f.look(); err != nil {
+		f.events.Close()
+		handle.Close()
+		return nil, err
+	}
+	go f.listen()
+	return f, nil
+}
+
+func (f *follower) listen() {
+	defer close(f.done)
+	for {
+		_, _, err := f.events.Receive()
+		switch {
+		case errors.Is(err, unix.EINTR), errors.Is(err, unix.EAGAIN):
+			continue
+		case err != nil && !errors.Is(err, unix.ENOBUFS): // where messages were lost, look too
+			return
+		}
+		f.look()
+	}
+}
+
+// look compares the host's addresses with what the program was told.
+func (f *follower) look() error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.problem = f.tell()
+	return f.problem
+}
+
+func (f *follower) tell() error {
+	roles, err := f.ask()
+	if err != nil {
+		return fmt.Errorf("list the addresses of this host: %w", err)
+	}
+	for addr, role := range roles {
+		if f.told[addr] == role {
+			continue
+		}
+		if err := f.roles.Put(addr.As16(), role); err != nil {
+			return fmt.Errorf("tell the eBPF program of address %s: %w", addr, err)
+		}
+		f.told[addr] = role
+	}
+	for addr := range f.told {
+		if _, there := roles[addr]; there {
+			continue
+		}
+		if err := f.roles.Delete(addr.As16()); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
+			return fmt.Errorf("tell the eBPF program that address %s is gone: %w", addr, err)
+		}
+		delete(f.told, addr)
+	}
+	return nil
+}
+
+// ask returns the addresses that matter. Loopback addresses are no tunnel's
+// end: the kernel takes no packet for one from a wire.
+func (f *follower) ask() (map[netip.Addr]tcAgentRole, error) {
+	roles := map[netip.Addr]tcAgentRole{}
+	for _, vip := range f.vips {
+		roles[vip] = tcAgentRoleAGENT_ROLE_VIP
+	}
+	list, err := whole(func() ([]netlink.Addr, error) { return f.handle.AddrList(nil, netlink.FAMILY_ALL) })
+	if err != nil {
+		return nil, err
+	}
+	for _, a := range list {
+		if addr, ok := netip.AddrFromSlice(a.IP); ok && !addr.Unmap().IsLoopback() {
+			roles[addr.Unmap()] |= tcAgentRoleAGENT_ROLE_OWN
+		}
+	}
+	return roles, nil
+}
+
+// whole repeats a dump that a change in between has cut short.
+func whole[T any](dump func() ([]T, error)) (list []T, err error) {
+	for range 10 {
+		if list, err = dump(); !errors.Is(err, netlink.ErrDumpInterrupted) {
+			break
+		}
+	}
+	return list, err
+}
+
+// close stops following; it returns the problem of the last look, if any.
+func (f *follower) close() error {
+	f.events.Close()
+	<-f.done
+	f.handle.Close()
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.problem
+}
+
+// own lists the host's own addresses that the program knows.
+func (f *follower) own() []netip.Addr {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	var own []netip.Addr
+	for addr, role := range f.told {
+		if role == tcAgentRoleAGENT_ROLE_OWN {
+			own = append(own, addr)
+		}
+	}
+	slices.SortFunc(own, netip.Addr.Compare)
+	return own
+}

@@ -1,0 +1,276 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agent
+
+import (
+	"encoding/binary"
+	"fmt"
+	"net"
+	"net/netip"
+	"testing"
+
+	"github.com/cilium/ebpf"
+	"github.com/google/go-cmp/cmp"
+	"github.com/gopacket/gopacket"
+	"github.com/gopacket/gopacket/layers"
+
+	"github.com/jeoul/jeoul/internal/lb"
+	"github.com/jeoul/jeoul/internal/testenv"
+)
+
+// What the program returns: TC_ACT_SHOT, TC_ACT_UNSPEC.
+const (
+	actionDrop = 2
+	actionPass = 0xffffffff
+)
+
+// The addresses of the tests' host, and of those around it.
+var (
+	testVIP4      = netip.MustParseAddr("198.18.0.100")
+	testVIP6      = netip.MustParseAddr("2001:2::100")
+	testOwn4      = netip.MustParseAddr("198.18.2.1")
+	testOwn6      = netip.MustParseAddr("2001:2::2:1")
+	testClient4   = netip.MustParseAddr("198.18.1.7")
+	testClient6   = netip.MustParseAddr("2001:2::1:7")
+	testBalancer4 = netip.MustParseAddr("198.18.0.2")
+	testBalancer6 = netip.MustParseAddr("2001:2::2")
+	testMarks     = []Mark{{10, testVIP4}, {11, testVIP6}, {63, testVIP4}, {63, testVIP6}}
+)
+
+// rig is the program with nothing attached, for a host with those addresses.
+type rig struct {
+	*program
+	last []Count
+}
+
+func newRig(tb testing.TB, modes []lb.Mode, marks []Mark) *rig {
+	tb.Helper()
+	testenv.Root(tb)
+	p, err := load(modes, marks)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	tb.Cleanup(p.close)
+	for addr, role := range testRoles {
+		if err := p.addresses.Put(addr.As16(), role); err != nil {
+			tb.Fatal(err)
+		}
+	}
+	return &rig{p, counts(tb, p)}
+}
+
+// testRoles are what the follower would tell: the host has its VIPs, too.
+var testRoles = map[netip.Addr]tcAgentRole{
+	testVIP4: tcAgentRoleAGENT_ROLE_VIP | tcAgentRoleAGENT_ROLE_OWN,
+	testVIP6: tcAgentRoleAGENT_ROLE_VIP | tcAgentRoleAGENT_ROLE_OWN,
+	testOwn4: tcAgentRoleAGENT_ROLE_OWN,
+	testOwn6: tcAgentRoleAGENT_ROLE_OWN,
+}
+
+func counts(tb testing.TB, p *program) []Count {
+	tb.Helper()
+	c, err := readCounts(p.counts)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return c
+}
+
+// end is how a packet must end.
+type end struct {
+	mode    lb.Mode
+	outcome string
+	frame   []byte
+}
+
+func (e end) action() uint32 {
+	if e.outcome[:4] == "drop" {
+		return actionDrop
+	}
+	return actionPass
+}
+
+// check runs a frame through the program, and compares verdict, bytes and all
+// counters with what must be.
+func (r *rig) check(tb testing.TB, frame []byte, want end) {
+	tb.Helper()
+	r.checkWith(tb, frame, want, nil)
+}
+
+// skbuff is as much of struct __sk_buff as tests set. The kernel wants the rest
+// to be 0.
+type skbuff struct {
+	_       [41]uint32
+	GSOSegs uint32 // at 164
+	_       [2]uint32
+	GSOSize uint32 // at 176
+	_       [3]uint32
+}
+
+func (r *rig) checkWith(tb testing.TB, frame []byte, want end, context *skbuff) {
+	tb.Helper()
+	out := make([]byte, len(frame)+256)
+	options := &ebpf.RunOptions{Data: frame, DataOut: out}
+	packets := uint64(1)
+	if context != nil {
+		options.Context = context
+		packets = max(packets, uint64(context.GSOSegs))
+	}
+	action, err := r.ingress.Run(options)
+	if err != nil {
+		tb.Fatalf("running %s: %v", dump(frame), err)
+	}
+	if action != want.action() {
+		tb.Errorf("action %d, want %d (%s)\n%s", action, want.action(), want.outcome, dump(frame))
+	}
+	// What is dropped may be half changed; nobody sees it.
+	if want.action() == actionPass {
+		if diff := cmp.Diff(want.frame, options.DataOut); diff != "" {
+			tb.Errorf("%s %s: bytes (-want +got):\n%s\nof %s", want.mode, want.outcome, diff, dump(frame))
+		}
+	}
+	got := counts(tb, r.program)
+	for i := range r.last {
+		if r.last[i].Mode == want.mode && r.last[i].Outcome == want.outcome {
+			r.last[i].Packets += packets
+		}
+	}
+	if !cmp.Equal(r.last, got) {
+		tb.Errorf("%s %s: counters (-want +got):\n%s\nof %s", want.mode, want.outcome, cmp.Diff(r.last, got), dump(frame))
+	}
+	r.last = got
+}
+
+func dump(frame []byte) string {
+	return fmt.Sprintf("%d bytes: %x", len(frame), frame[:min(len(frame), 160)])
+}
+
+// testable says whether BPF_PROG_TEST_RUN takes the frame: linear in a page,
+// with the IP header that its type announces.
+func testable(frame []byte) bool {
+	least := 15
+	if len(frame) >= 14 {
+		switch binary.BigEndian.Uint16(frame[12:]) {
+		case 0x0800:
+			least = 34
+		case 0x86dd:
+			least = 54
+		}
+	}
+	return len(frame) >= least && len(frame) < 3000
+}
+
+// The kernel's test device is lo, whose MAC address is all zeros: a frame for
+// it is for this host.
+var (
+	hostMAC  = make(net.HardwareAddr, 6)
+	otherMAC = net.HardwareAddr{2, 0, 0, 0, 0, 9}
+)
+
+func serialize(tb testing.TB, parts ...gopacket.SerializableLayer) []byte {
+	tb.Helper()
+	buffer := gopacket.NewSerializeBuffer()
+	options := gopacket.SerializeOptions{FixLengths: true, ComputeChecksums: true}
+	if err := gopacket.SerializeLayers(buffer, options, parts...); err != nil {
+		tb.Fatal(err)
+	}
+	return append([]byte(nil), buffer.Bytes()...)
+}
+
+// frame puts an Ethernet header before an IP packet.
+func frame(packet []byte) []byte {
+	kind := []byte{0x08, 0x00}
+	if len(packet) > 0 && packet[0]>>4 == 6 {
+		kind = []byte{0x86, 0xdd}
+	}
+	header := append(append([]byte(nil), hostMAC...), otherMAC...)
+	return append(append(header, kind...), packet...)
+}
+
+// network returns an IP header and what its payload's checksum needs of it.
+func network(from, to netip.Addr, protocol layers.IPProtocol, ds uint8) (gopacket.SerializableLayer, gopacket.NetworkLayer) {
+	if to.Is6() {
+		ip := &layers.IPv6{Version: 6, TrafficClass: ds, FlowLabel: 0x12345, NextHeader: protocol, HopLimit: 61,
+			SrcIP: from.AsSlice(), DstIP: to.AsSlice()}
+		return ip, ip
+	}
+	ip := &layers.IPv4{Version: 4, TOS: ds, Id: 0x4711, TTL: 61, Protocol: protocol,
+		SrcIP: from.AsSlice(), DstIP: to.AsSlice()}
+	return ip, ip
+}
+
+// ip wraps a payload in an IP header.
+func ip(tb testing.TB, from, to netip.Addr, protocol layers.IPProtocol, ds uint8, payload []byte) []byte {
+	tb.Helper()
+	header, _ := network(from, to, protocol, ds)
+	return serialize(tb, header, gopacket.Payload(payload))
+}
+
+func clientOf(to netip.Addr) netip.Addr {
+	if to.Is6() {
+		return testClient6
+	}
+	return testClient4
+}
+
+func tcp(tb testing.TB, to netip.Addr, ds uint8, payload int) []byte {
+	tb.Helper()
+	header, forSum := network(clientOf(to), to, layers.IPProtocolTCP, ds)
+	segment := &layers.TCP{SrcPort: 40000, DstPort: 80, Seq: 7, SYN: true, Window: 512}
+	if err := segment.SetNetworkLayerForChecksum(forSum); err != nil {
+		tb.Fatal(err)
+	}
+	return serialize(tb, header, segment, gopacket.Payload(pattern(payload)))
+}
+
+func udp(tb testing.TB, to netip.Addr, ds uint8, payload int) []byte {
+	tb.Helper()
+	header, forSum := network(clientOf(to), to, layers.IPProtocolUDP, ds)
+	datagram := &layers.UDP{SrcPort: 40000, DstPort: 53}
+	if err := datagram.SetNetworkLayerForChecksum(forSum); err != nil {
+		tb.Fatal(err)
+	}
+	return serialize(tb, header, datagram, gopacket.Payload(pattern(payload)))
+}
+
+func pattern(n int) []byte {
+	data := make([]byte, n)
+	for i := range data {
+		data[i] = byte(i*7 + 1)
+	}
+	return data
+}
+
+// own returns the host's and the balancer's address of a family.
+func own(ipv6 bool) (balancer, host netip.Addr) {
+	if ipv6 {
+		return testBalancer6, testOwn6
+	}
+	return testBalancer4, testOwn4
+}
+
+// ipip wraps a packet in another.
+func ipip(tb testing.TB, outer6 bool, ds uint8, inner []byte) []byte {
+	tb.Helper()
+	from, to := own(outer6)
+	protocol := layers.IPProtocolIPv4
+	if inner[0]>>4 == 6 {
+		protocol = layers.IPProtocolIPv6
+	}
+	return ip(tb, from, to, protocol, ds, inner)
+}
+
+// gue wraps a packet in a UDP datagram without a checksum.
+func gue(tb testing.TB, outer6 bool, ds uint8, inner []byte) []byte {
+	tb.Helper()
+	from, to := own(outer6)
+	return ip(tb, from, to, layers.IPProtocolUDP, ds, append(udpHeader(6080, len(inner)), inner...))
+}
+
+func udpHeader(port uint16, payload int) []byte {
+	header := make([]byte, 8)
+	binary.BigEndian.PutUint16(header[0:], 0xc001)
+	binary.BigEndian.PutUint16(header[2:], port)
+	binary.BigEndian.PutUint16(header[4:], uint16(8+payload))
+	return header
+}
