@@ -43,14 +43,16 @@ type Lab struct {
 	// settings that the kernel refused.
 	Notes []string
 
-	spec      Spec
-	lock      *lock
-	ownDir    bool
-	usage     usage
-	fastPath  *fastPath
-	refused   []string // the settings that the kernel keeps for the machine
-	closeOnce sync.Once
-	closeErr  error
+	spec   Spec
+	lock   *lock
+	ownDir bool
+	// offload and xdp are what Offload and AcceptXDP set.
+	offload, xdp bool
+	usage        usage
+	fastPath     *fastPath
+	refused      []string // the settings that the kernel keeps for the machine
+	closeOnce    sync.Once
+	closeErr     error
 }
 
 // New removes what dead labs left, then builds one. It returns ErrNoRights or
@@ -60,7 +62,7 @@ func New(ctx context.Context, spec Spec) (*Lab, error) {
 	if err := check(spec); err != nil {
 		return nil, err
 	}
-	l := &Lab{VIP4: vip4, VIP6: vip6, spec: spec}
+	l := &Lab{VIP4: vip4, VIP6: vip6, spec: spec, xdp: true}
 	if _, err := CleanStale(ctx); err != nil {
 		if ctx.Err() != nil {
 			return nil, fmt.Errorf("build a lab: %w", err)
@@ -258,7 +260,7 @@ func (l *Lab) setSysctls(r role) error {
 
 // configure sets the host's device and its addresses. It runs inside the host.
 func (h *Host) configure(l *Lab) error {
-	if err := setDevice(h.Interface, false); err != nil {
+	if err := setDevice(h.Interface, l.hostOffloads()); err != nil {
 		return err
 	}
 	note, err := h.address()
@@ -271,13 +273,10 @@ func (h *Host) configure(l *Lab) error {
 // configurePort sets the switch's end of the host's link. It runs inside the
 // switch.
 func (h *Host) configurePort(l *Lab) error {
-	balancer := h.role == roleBalancer
-	// GRO in the switch merges segments and leaves their checksum to be made:
-	// what goes to the balancer must be whole again.
-	if err := setDevice(h.Port, !balancer); err != nil {
+	if err := setDevice(h.Port, l.portOffloads(h)); err != nil {
 		return err
 	}
-	if !balancer {
+	if h.role != roleBalancer {
 		return nil
 	}
 	return acceptXDP(h.Port)

@@ -228,14 +228,83 @@ func TestSettings(t *testing.T) {
 			}
 		})
 	}
-	if err := l.Balancer.SetOffload(true); err != nil {
-		t.Error(err)
+}
+
+func TestOffload(t *testing.T) {
+	l := newLab(t)
+	// features are TSO and checksum offload of a device.
+	features := func(h *Host, device string) (got [2]bool) {
+		t.Helper()
+		err := h.Do(func() error {
+			e, err := ethtool.NewEthtool()
+			if err != nil {
+				return err
+			}
+			defer e.Close()
+			all, err := e.Features(device)
+			got = [2]bool{all["tx-tcp-segmentation"], all[featureTxChecksum]}
+			return err
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return got
 	}
-	if err := l.Balancer.Do(func() error { return check(l.Balancer.Interface, true) }); err != nil {
-		t.Error(err)
+	on, off, sums := [2]bool{true, true}, [2]bool{}, [2]bool{false, true}
+	for _, step := range []struct {
+		name                       string
+		do                         func() error
+		host, port, toBalancerPort [2]bool
+	}{
+		{"offload", func() error { return l.Offload(true) }, on, on, off},
+		{"offload without XDP", func() error { return l.AcceptXDP(false) }, on, on, on},
+		{"offload with XDP again", func() error { return l.AcceptXDP(true) }, on, on, off},
+		{"none", func() error { return l.Offload(false) }, off, sums, off},
+	} {
+		if err := step.do(); err != nil {
+			t.Fatal(err)
+		}
+		got := [][2]bool{features(l.Clients[0], l.Clients[0].Interface), features(l.Switch, l.Servers[0].Port), features(l.Switch, l.Balancer.Port)}
+		if diff := cmp.Diff([][2]bool{step.host, step.port, step.toBalancerPort}, got); diff != "" {
+			t.Errorf("%s: TSO and checksums of a client, a server's port and the balancer's port (-want +got):\n%s", step.name, diff)
+		}
 	}
-	if err := l.Switch.SetOffload(true); err == nil {
-		t.Error("the switch has no device of its own, but SetOffload succeeded")
+}
+
+func TestDetour(t *testing.T) {
+	l := newLab(t)
+	server := listen(t, l.Servers[0], l.Servers[0].IPv4)
+	accepted := func() error {
+		return l.Clients[0].Do(func() error {
+			c, err := net.DialTimeout("tcp", server.Addr().String(), 5*time.Second)
+			if err != nil {
+				return err
+			}
+			return c.Close()
+		})
+	}
+	forwarded := func() uint64 {
+		t.Helper()
+		counters, err := l.Balancer.NetStat("IpForwDatagrams")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return counters["IpForwDatagrams"]
+	}
+	for _, on := range []bool{true, false} {
+		if err := errors.Join(l.Forward(on), l.DetourReplies(on), l.DetourRequests(on)); err != nil {
+			t.Fatal(err)
+		}
+		before := forwarded()
+		if err := accepted(); err != nil {
+			t.Errorf("on %v: %v", on, err)
+		}
+		if got := forwarded() > before; got != on {
+			t.Errorf("on %v: the balancer forwarded %v", on, got)
+		}
+	}
+	if err := l.DetourReplies(false); err != nil {
+		t.Errorf("taking back what is not there: %v", err)
 	}
 }
 

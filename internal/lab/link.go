@@ -8,11 +8,9 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
-	"strings"
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/asm"
-	"github.com/safchain/ethtool"
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
@@ -20,14 +18,6 @@ import (
 
 // bridgeName is the switch's bridge.
 const bridgeName = "br0"
-
-// The features, by the names of `ethtool -k`'s long form.
-const (
-	featureTxChecksum = "tx-checksum-ip-generic"
-	featureGRO        = "rx-gro"
-	// featureTSO begins the name of each kind of TSO.
-	featureTSO = "tx-tcp"
-)
 
 // congestionControl is set per route: the default of a namespace is refused.
 const congestionControl = "cubic"
@@ -93,40 +83,14 @@ func connect(h *Host) error {
 
 // setDevice sets a device's offloads and its queueing, and puts it up. It runs
 // inside the device's namespace.
-func setDevice(name string, txChecksum bool) error {
-	if err := setOffloads(name, txChecksum); err != nil {
+func setDevice(name string, offloads offloads) error {
+	if err := offloads.set(name); err != nil {
 		return err
 	}
 	if err := up(name); err != nil {
 		return err
 	}
 	return setQueueing(name)
-}
-
-// setOffloads switches GRO on, which gives a veth a NAPI instance, and TSO off,
-// since a veth hands frames to its peer's NAPI instance only if it has no TSO of
-// its own; the others end in the core's own queue, which is no device that the
-// work could be charged to.
-func setOffloads(name string, txChecksum bool) error {
-	e, err := ethtool.NewEthtool()
-	if err != nil {
-		return fmt.Errorf("set the offloads of %s: %w", name, err)
-	}
-	defer e.Close()
-	known, err := e.FeatureNames(name)
-	if err != nil {
-		return fmt.Errorf("read the offloads of %s: %w", name, err)
-	}
-	features := map[string]bool{featureGRO: true, featureTxChecksum: txChecksum}
-	for feature := range known {
-		if strings.HasPrefix(feature, featureTSO) {
-			features[feature] = false
-		}
-	}
-	if err := e.Change(name, features); err != nil {
-		return fmt.Errorf("set the offloads of %s: %w", name, err)
-	}
-	return nil
 }
 
 // setQueueing gives a device a queueing discipline. A veth queues 256 frames for
@@ -153,23 +117,6 @@ func setQueueing(name string) error {
 		return fmt.Errorf("give %s the queueing discipline %s: %w", name, qdisc.QdiscType, err)
 	}
 	return nil
-}
-
-// AcceptXDP readies the switch for a balancer that sends by XDP_TX or redirect,
-// as a new lab is, or takes that back.
-//
-// A veth whose peer sends so needs an XDP program of its own, or it is never told
-// that frames wait for it, and they vanish uncounted. The program passes
-// everything, but has the kernel copy each frame that comes from a socket:
-// subjects that do not send by XDP are better off without (measured: HAProxy
-// served 6,800 requests a second instead of 6,200).
-func (l *Lab) AcceptXDP(on bool) error {
-	return l.Switch.Do(func() error {
-		if on {
-			return acceptXDP(l.Balancer.Port)
-		}
-		return attachXDP(l.Balancer.Port, -1)
-	})
 }
 
 // acceptXDP attaches a program that passes every frame. It runs inside the
@@ -266,14 +213,4 @@ func setCongestionControl(link netlink.Link, p netip.Prefix) error {
 
 func ipNet(p netip.Prefix) *net.IPNet {
 	return &net.IPNet{IP: p.Addr().AsSlice(), Mask: net.CIDRMask(p.Bits(), p.Addr().BitLen())}
-}
-
-// SetOffload switches the transmit checksum offload of the host's device; it is
-// off in a new lab. It must be off on a host whose frames reach an XDP program: an
-// XDP frame cannot carry a checksum that is still to be made.
-func (h *Host) SetOffload(tx bool) error {
-	if h.Interface == "" {
-		return fmt.Errorf("set the offloads of host %s: it has no device of its own", h.Name)
-	}
-	return h.Do(func() error { return setOffloads(h.Interface, tx) })
 }

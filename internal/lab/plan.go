@@ -57,6 +57,12 @@ func hostAddresses(r role, n int) (v4, v6 netip.Addr) {
 	return v4, v6
 }
 
+// roleRange is the range that holds the IPv4 addresses of all hosts of a role.
+func roleRange(r role) netip.Prefix {
+	v4, _ := hostAddresses(r, 0)
+	return netip.PrefixFrom(v4, 24)
+}
+
 // hostMAC returns 02:00:12:00:00:01 for the balancer, 02:00:12:01:00:NN for
 // clientNN and 02:00:12:02:00:NN for webNN (locally administered, unicast).
 func hostMAC(r role, n int) net.HardwareAddr {

@@ -20,8 +20,9 @@ type sysctl struct {
 }
 
 // quietSysctls keep a host's IPv6 from waiting (duplicate address detection)
-// and from chattering (router solicitations, autoconfiguration), and let
-// asymmetric paths through, as every DSR reply is one.
+// and from chattering (router solicitations, autoconfiguration), let asymmetric
+// paths through, as every DSR reply is one, and keep a balancer on the one segment
+// from telling its neighbours a shorter way than through itself.
 var quietSysctls = []sysctl{
 	{"net.ipv6.conf.all.accept_ra", "0", true},
 	{"net.ipv6.conf.default.accept_ra", "0", true},
@@ -35,7 +36,13 @@ var quietSysctls = []sysctl{
 	{"net.ipv6.conf.default.dad_transmits", "0", true},
 	{"net.ipv4.conf.all.rp_filter", "0", true},
 	{"net.ipv4.conf.default.rp_filter", "0", true},
+	{"net.ipv4.conf.all.send_redirects", "0", true},
+	{"net.ipv4.conf.default.send_redirects", "0", true},
+	{forwarding, "0", true},
 }
+
+// forwarding makes a host a router of IPv4; [Lab.Forward] sets it.
+const forwarding = "net.ipv4.ip_forward"
 
 // switchSysctls make the switch a pure layer-2 device.
 var switchSysctls = []sysctl{

@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package lab
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+)
+
+// Forward makes the balancer forward IPv4 packets between clients and servers as
+// a router does, or takes that back.
+func (l *Lab) Forward(on bool) error {
+	value := "0"
+	if on {
+		value = "1"
+	}
+	if err := l.Balancer.Do(func() error { return writeSysctl(forwarding, value) }); err != nil {
+		return fmt.Errorf("set the forwarding of %s: %w", l.Balancer.Name, err)
+	}
+	return nil
+}
+
+// DetourReplies routes what servers send to clients through the balancer, or
+// takes that back. It is what a balancer that rewrites addresses needs of them.
+func (l *Lab) DetourReplies(on bool) error {
+	return l.detour(l.Servers, roleClient, on)
+}
+
+// DetourRequests routes what clients send to the servers' own addresses through
+// the balancer, or takes that back.
+func (l *Lab) DetourRequests(on bool) error {
+	return l.detour(l.Clients, roleServer, on)
+}
+
+// detour gives hosts a route to all hosts of a role through the balancer.
+func (l *Lab) detour(from []*Host, to role, on bool) error {
+	for _, h := range from {
+		err := h.Do(func() error {
+			route, err := h.routeThrough(l.Balancer, to)
+			if err != nil {
+				return err
+			}
+			if on {
+				return netlink.RouteReplace(route)
+			}
+			if err := netlink.RouteDel(route); !errors.Is(err, unix.ESRCH) {
+				return err
+			}
+			return nil // it was not there
+		})
+		if err != nil {
+			return fmt.Errorf("set the route of %s through %s: %w", h.Name, l.Balancer.Name, err)
+		}
+	}
+	return nil
+}
+
+func (h *Host) routeThrough(gateway *Host, to role) (*netlink.Route, error) {
+	device, err := netlink.LinkByName(h.Interface)
+	if err != nil {
+		return nil, err
+	}
+	return &netlink.Route{
+		LinkIndex: device.Attrs().Index,
+		Dst:       ipNet(roleRange(to)),
+		Gw:        gateway.IPv4.AsSlice(),
+		Congctl:   congestionControl,
+	}, nil
+}
