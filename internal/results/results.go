@@ -25,6 +25,8 @@ type Run struct {
 	Ended       time.Time   `json:"ended,omitzero"`
 	Environment Environment `json:"environment"`
 	Trials      []Trial     `json:"trials"`
+	// Baseline is the subject that the others are held against; empty is direct.
+	Baseline string `json:"baseline,omitempty"`
 	// Published are figures from a document, measured elsewhere by others; a
 	// report shows them beside ours, in a table of their own.
 	Published *Published `json:"published,omitempty"`
@@ -95,10 +97,13 @@ type Published struct {
 // The metrics' names; units end the name. A trial has those that apply to it.
 const (
 	RequestsPerSecond       = "requests_per_second"
+	GigabitsPerSecond       = "gigabits_per_second"
 	ConnectionsPerSecond    = "connections_per_second"
 	PacketsPerSecond        = "packets_per_second"
 	Requests                = "requests"
 	Failed                  = "failed"
+	Retransmits             = "retransmits"
+	TransferredGigabytes    = "transferred_gigabytes"
 	LatencyMsMin            = "latency_ms_min"
 	LatencyMsMean           = "latency_ms_mean"
 	LatencyMsP50            = "latency_ms_p50"
@@ -110,6 +115,8 @@ const (
 	ClientCPUUsPerRequest   = "client_cpu_us_per_request"
 	BackendCPUUsPerRequest  = "backend_cpu_us_per_request"
 	SwitchCPUUsPerRequest   = "switch_cpu_us_per_request"
+	// BalancerCPUMsPerGigabyte is per 10^9 bytes that arrived.
+	BalancerCPUMsPerGigabyte = "balancer_cpu_ms_per_gigabyte"
 	// CPU use of a part over the trial, in cores (1.0 is one core busy throughout).
 	BalancerCPUCores    = "balancer_cpu_cores"
 	ClientCPUCores      = "client_cpu_cores"
