@@ -29,6 +29,7 @@ func (ab) Name() string        { return "ab" }
 func (ab) VersionFlag() string { return "-V" }
 func (ab) Timed() bool         { return true }
 func (ab) Counted() bool       { return true }
+func (ab) Bulk() bool          { return false }
 
 func (ab) Obstacle(share Share, limits probe.Limits) string {
 	if share.Concurrency > abMaxConcurrency {

@@ -49,6 +49,8 @@ type Drive struct {
 type Result struct {
 	// Requests counts the good ones only, Failed all others.
 	Requests, Failed uint64
+	// Transfer is what a bulk load moved: the sum of the clients' rates.
+	Transfer Transfer
 	// Duration is the time from the first request of any client to the last
 	// answer to any. A client's end is when its process ended, its start is that
 	// less what it says it took: what it does between its last answer and its end
@@ -229,7 +231,10 @@ func (d Drive) collect(runners []*runner) *Result {
 		}
 		result.Requests += outcome.Requests
 		result.Failed += outcome.Failed
-		result.Latency.merge(outcome.Latency)
+		result.Transfer.add(outcome.Transfer)
+		if outcome.Latency != nil {
+			result.Latency.merge(outcome.Latency)
+		}
 		problems.add(r.client.Name, outcome.Problems...)
 		notes.add(r.client.Name, outcome.Notes...)
 		began := r.ended.Add(-outcome.Taken)
@@ -242,7 +247,11 @@ func (d Drive) collect(runners []*runner) *Result {
 	}
 	result.Problems, result.Notes = problems.lines(), notes.lines()
 	result.Duration = last.Sub(first)
-	if result.Requests == 0 && len(result.Problems) == 0 {
+	switch {
+	case len(result.Problems) > 0:
+	case d.Kind.Bulk() && result.Transfer.Bytes == 0:
+		result.Problems = append(result.Problems, "not one byte arrived")
+	case !d.Kind.Bulk() && result.Requests == 0:
 		result.Problems = append(result.Problems, "not one request was answered")
 	}
 	return result

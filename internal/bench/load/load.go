@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package load drives web servers from many clients at once with the load
-// generators of the trade, and reads what they measured.
+// Package load drives servers from many clients at once with the load generators
+// of the trade, and reads what they measured.
 package load
 
 import (
 	"fmt"
+	"net/netip"
 	"time"
 
 	"github.com/jeoul/jeoul/internal/bench/probe"
@@ -21,6 +22,9 @@ type Kind interface {
 	// after a number of requests.
 	Timed() bool
 	Counted() bool
+	// Bulk says that the generator transfers bytes to a server of its own kind,
+	// and does not make requests of a web server.
+	Bulk() bool
 	// Obstacle says what keeps the machine from carrying share; empty if nothing.
 	Obstacle(share Share, limits probe.Limits) string
 	// Prepare returns the command line (the program first) that carries share,
@@ -33,7 +37,9 @@ type Kind interface {
 
 // Share is one client's part of a load.
 type Share struct {
-	URL string
+	// URL is the file that a web load asks for, Target where a bulk load goes.
+	URL    string
+	Target netip.AddrPort
 	// FileBytes is the length that the body of every answer must have.
 	FileBytes int
 	// Concurrency is the number of connections open at once.
@@ -42,17 +48,26 @@ type Share struct {
 	Requests int
 	// Duration ends the load after a time, in whole seconds; 0 if Requests does.
 	Duration time.Duration
+	// CPUs are the cores that a bulk load's client and server are pinned to; nil
+	// leaves them free.
+	CPUs *CPUs
 	// Dir is a directory that is the client's own.
 	Dir string
 }
+
+// CPUs are a core for a client and one for its server.
+type CPUs struct{ Client, Server int }
 
 // Outcome is what one client's generator measured.
 type Outcome struct {
 	// Requests counts the good ones only, Failed all others.
 	Requests, Failed uint64
+	// Transfer is what a bulk load moved.
+	Transfer Transfer
 	// Taken is the time from the first request to the last answer, as the
 	// generator clocked it.
-	Taken   time.Duration
+	Taken time.Duration
+	// Latency is nil for a bulk load.
 	Latency *Latency
 	// Problems say what went wrong with failed requests, in words.
 	Problems []string
@@ -60,8 +75,23 @@ type Outcome struct {
 	Notes []string
 }
 
+// Transfer is what a bulk load moved.
+type Transfer struct {
+	// Bytes are those that arrived, BitsPerSecond the rate at which they did.
+	Bytes         uint64
+	BitsPerSecond float64
+	// Retransmits are the TCP segments that were sent again.
+	Retransmits uint64
+}
+
+func (t *Transfer) add(other Transfer) {
+	t.Bytes += other.Bytes
+	t.BitsPerSecond += other.BitsPerSecond
+	t.Retransmits += other.Retransmits
+}
+
 // Kinds returns every kind, in the order in which a person should see them.
-func Kinds() []Kind { return []Kind{ab{}, wrk{}} }
+func Kinds() []Kind { return []Kind{ab{}, wrk{}, IPerf3{}} }
 
 // Find returns the kind with the name, and false if there is none.
 func Find(name string) (Kind, bool) {

@@ -29,6 +29,7 @@ func (wrk) Name() string        { return "wrk" }
 func (wrk) VersionFlag() string { return "-v" }
 func (wrk) Timed() bool         { return true }
 func (wrk) Counted() bool       { return false }
+func (wrk) Bulk() bool          { return false }
 
 func (wrk) Obstacle(share Share, limits probe.Limits) string { return obstacle("wrk", share, limits) }
 
