@@ -16,7 +16,8 @@ import (
 // is seen against it. That every client asks every server, as through a
 // balancer, matters: were each client tied to a server of its own, the two would
 // find each other's work in the caches, and that would pass for the price of
-// balancing.
+// balancing. Where every service has one server, there is nothing to spread, and
+// each client asks its server by its own address.
 type direct struct{}
 
 func (direct) Name() string    { return "direct" }
@@ -24,10 +25,15 @@ func (direct) Params() []Param { return nil }
 
 func (direct) Versions(context.Context) (map[string]string, error) { return nil, nil }
 
+func (direct) HTTPOnly() bool { return false }
+
 func (direct) Obstacle(Params, int, probe.Limits) string { return "" }
 
 func (direct) Start(ctx context.Context, setup Setup, _ Params) (Running, error) {
 	running := &runningDirect{setup: setup}
+	if running.single() {
+		return running, nil
+	}
 	var err error
 	if running.vips, err = holdVIP(setup.Lab); err == nil {
 		err = setup.Lab.Spread(setup.Lab.VIP4, true)
@@ -43,8 +49,16 @@ type runningDirect struct {
 	vips  vipHolders
 }
 
-func (r *runningDirect) Target(int) netip.AddrPort {
-	return netip.AddrPortFrom(r.setup.Lab.VIP4, r.setup.Port)
+// single says that there is nothing to spread.
+func (r *runningDirect) single() bool {
+	return len(r.setup.Services[0].Servers) == 1
+}
+
+func (r *runningDirect) Target(i int) netip.AddrPort {
+	if r.single() {
+		return r.setup.server(i)
+	}
+	return r.setup.vip(i)
 }
 
 func (*runningDirect) Cores() float64 { return 0 }
@@ -62,6 +76,9 @@ func (r *runningDirect) Quiesce(context.Context) error {
 }
 
 func (r *runningDirect) Stop(context.Context) error {
+	if r.single() {
+		return nil
+	}
 	err := r.setup.Lab.Spread(r.setup.Lab.VIP4, false)
 	if errors.Is(err, lab.ErrClosed) {
 		err = nil
@@ -69,6 +86,9 @@ func (r *runningDirect) Stop(context.Context) error {
 	return errors.Join(err, r.vips.release())
 }
 
-func (*runningDirect) Notes() []string {
+func (r *runningDirect) Notes() []string {
+	if r.single() {
+		return nil
+	}
 	return []string{"each client spread its connections over the servers itself, by a route to the VIP over all of them (ECMP, by the hash of addresses and ports)"}
 }

@@ -6,20 +6,14 @@ import (
 	"bytes"
 	"context"
 	_ "embed"
-	"errors"
 	"fmt"
-	"net"
 	"net/netip"
 	"os"
 	"path/filepath"
 	"strings"
 	"text/template"
 
-	"github.com/vishvananda/netlink"
-	"golang.org/x/sys/unix"
-
 	"github.com/jeoul/jeoul/internal/bench/probe"
-	"github.com/jeoul/jeoul/internal/lab"
 )
 
 // haproxyHTTP is HAProxy in HTTP mode, as the first document configured it.
@@ -44,138 +38,132 @@ func (haproxyHTTP) Params() []Param {
 	return []Param{{Name: paramThreads, Check: positive(haproxyMaxThreads)}}
 }
 
+func (haproxyHTTP) HTTPOnly() bool { return true }
+
 func (haproxyHTTP) Versions(ctx context.Context) (map[string]string, error) {
+	return haproxyVersion(ctx)
+}
+
+func haproxyVersion(ctx context.Context) (map[string]string, error) {
 	version, err := probe.Version(ctx, "haproxy", "-v")
 	return map[string]string{"haproxy": version}, err
 }
 
-// haproxyMaxConn is how many clients' connections HAProxy can carry: each needs
-// a descriptor of its own and one towards a server.
-func haproxyMaxConn(limits probe.Limits) int {
-	if limits.OpenFiles < haproxySpareFiles+2 {
-		return 0
-	}
-	return int(min((limits.OpenFiles-haproxySpareFiles)/2, haproxyDocumentMaxConn))
+// The open files that HAProxy needs for 100 connections.
+const (
+	// haproxyFiles: each needs one of its own and one towards a server.
+	haproxyFiles = 200
+	// haproxySpliceFiles: and every fourth the two ends of a pipe (maxpipes), where
+	// it may splice.
+	haproxySpliceFiles = 250
+)
+
+// haproxyMaxConn is how many clients' connections HAProxy can carry, of which a
+// hundred need so many open files.
+func haproxyMaxConn(limits probe.Limits, files uint64) int {
+	spare := max(limits.OpenFiles, haproxySpareFiles) - haproxySpareFiles
+	return int(min(spare*100/files, haproxyDocumentMaxConn))
 }
 
 func (haproxyHTTP) Obstacle(params Params, concurrency int, limits probe.Limits) string {
+	return haproxyObstacle(params, concurrency, limits, haproxyFiles)
+}
+
+func haproxyObstacle(params Params, concurrency int, limits probe.Limits, files uint64) string {
 	threads := params[paramThreads].(int)
 	if threads > limits.Cores {
 		return fmt.Sprintf("%d threads: this machine has %d cores, and HAProxy's threads are no use beyond them", threads, limits.Cores)
 	}
-	if most := haproxyMaxConn(limits); concurrency > most {
-		return fmt.Sprintf("%d connections at once: HAProxy needs two open files for each, and with the limit of %d open files here it can carry %d",
-			concurrency, limits.OpenFiles, most)
+	if most := haproxyMaxConn(limits, files); concurrency > most {
+		return fmt.Sprintf("%d connections at once: HAProxy needs %s, and with the limit of %d open files here it can carry %d",
+			concurrency, haproxyNeeds[files], limits.OpenFiles, most)
 	}
 	return ""
+}
+
+// haproxyNeeds says in words what open files connections need.
+var haproxyNeeds = map[uint64]string{
+	haproxyFiles:       "two open files for each",
+	haproxySpliceFiles: "five open files for two",
 }
 
 //go:embed haproxy.cfg.tmpl
 var haproxyTemplate string
 
-var haproxyConfig = template.Must(template.New("haproxy.cfg").Parse(haproxyTemplate))
+//go:embed haproxytcp.cfg.tmpl
+var haproxyTCPTemplate string
 
-// haproxyValues are what the template needs.
+var (
+	haproxyConfig    = template.Must(template.New("haproxy.cfg").Parse(haproxyTemplate))
+	haproxyTCPConfig = template.Must(template.New("haproxytcp.cfg").Parse(haproxyTCPTemplate))
+)
+
+// haproxyValues are what the templates need.
 type haproxyValues struct {
 	MaxConn, Threads, LastCore int
-	VIP                        netip.AddrPort
-	Servers                    []haproxyServer
+	Services                   []proxyService
 }
 
-type haproxyServer struct {
+// proxyService is a service as a proxy's configuration has it.
+type proxyService struct {
+	VIP     netip.AddrPort
+	Servers []proxyServer
+}
+
+type proxyServer struct {
 	Name    string
 	Address netip.AddrPort
 }
 
 func haproxyValuesOf(setup Setup, threads, maxConn, cores int) haproxyValues {
-	values := haproxyValues{
-		MaxConn: maxConn, Threads: threads, LastCore: cores - 1,
-		VIP: netip.AddrPortFrom(setup.Lab.VIP4, setup.Port),
+	return haproxyValues{MaxConn: maxConn, Threads: threads, LastCore: cores - 1, Services: proxyServices(setup)}
+}
+
+func proxyServices(setup Setup) []proxyService {
+	var services []proxyService
+	for i, of := range setup.Services {
+		service := proxyService{VIP: setup.vip(i)}
+		for _, server := range of.Servers {
+			service.Servers = append(service.Servers, proxyServer{server.Name, netip.AddrPortFrom(server.IPv4, of.Port)})
+		}
+		services = append(services, service)
 	}
-	for _, server := range setup.Lab.Servers {
-		values.Servers = append(values.Servers, haproxyServer{server.Name, netip.AddrPortFrom(server.IPv4, setup.Port)})
-	}
-	return values
+	return services
 }
 
 // render returns the configuration file.
-func (v haproxyValues) render() ([]byte, error) {
+func (v haproxyValues) render(config *template.Template) ([]byte, error) {
 	var text bytes.Buffer
-	err := haproxyConfig.Execute(&text, v)
+	err := config.Execute(&text, v)
 	return text.Bytes(), err
 }
 
-func (s haproxyHTTP) Start(ctx context.Context, setup Setup, params Params) (Running, error) {
+func (haproxyHTTP) Start(ctx context.Context, setup Setup, params Params) (Running, error) {
+	return startHAProxy(ctx, setup, params, haproxyConfig, haproxyFiles, func(values haproxyValues) string {
+		return strings.Join([]string{
+			fmt.Sprintf("HAProxy as in the document, but maxconn %d (document: 500000 in all, 10000 a frontend) for the limit of open files", values.MaxConn),
+			fmt.Sprintf("cpu-map to cores 0-%d (document: 0-23)", values.LastCore),
+			"no TLS listener, in the foreground; it logs to a port where nobody listens",
+			"its health checks, one a server every 2 s, are among the backends' connections",
+		}, "; ")
+	})
+}
+
+// startHAProxy runs HAProxy with a configuration, which note describes.
+func startHAProxy(ctx context.Context, setup Setup, params Params, config *template.Template, files uint64, note func(haproxyValues) string) (Running, error) {
 	limits, err := probe.ReadLimits()
 	if err != nil {
 		return nil, err
 	}
-	values := haproxyValuesOf(setup, params[paramThreads].(int), haproxyMaxConn(limits), limits.Cores)
-	text, err := values.render()
+	values := haproxyValuesOf(setup, params[paramThreads].(int), haproxyMaxConn(limits, files), limits.Cores)
+	text, err := values.render(config)
 	if err != nil {
 		return nil, fmt.Errorf("writing HAProxy's configuration: %w", err)
 	}
-	balancer := setup.Lab.Balancer
-	path := filepath.Join(balancer.Dir, "haproxy.cfg")
+	path := filepath.Join(setup.Lab.Balancer.Dir, "haproxy.cfg")
 	if err := os.WriteFile(path, text, 0o644); err != nil {
 		return nil, fmt.Errorf("writing HAProxy's configuration: %w", err)
 	}
-	if err := changeAddress(balancer, setup.Lab.VIP4, netlink.AddrReplace); err != nil {
-		return nil, err
-	}
-	running := &runningHAProxy{setup: setup, values: values}
 	// -db: in the foreground, as one process.
-	running.process, err = startProgram(ctx, balancer, "haproxy", "-db", "-f", path)
-	if err != nil {
-		return nil, errors.Join(err, running.Stop(context.WithoutCancel(ctx)))
-	}
-	if err := running.process.waitUntil(ctx, func() error { return probe.Listening(ctx, balancer, values.VIP) }); err != nil {
-		return nil, errors.Join(err, running.Stop(context.WithoutCancel(ctx)))
-	}
-	return running, nil
-}
-
-// changeAddress applies change to addr as a host address of the host's device.
-func changeAddress(host *lab.Host, addr netip.Addr, change func(netlink.Link, *netlink.Addr) error) error {
-	err := host.Do(func() error {
-		link, err := netlink.LinkByName(host.Interface)
-		if err != nil {
-			return err
-		}
-		return change(link, &netlink.Addr{IPNet: &net.IPNet{IP: addr.AsSlice(), Mask: net.CIDRMask(addr.BitLen(), addr.BitLen())}})
-	})
-	if err != nil {
-		return fmt.Errorf("changing the VIP %s on %s of %s: %w", addr, host.Interface, host.Name, err)
-	}
-	return nil
-}
-
-type runningHAProxy struct {
-	setup   Setup
-	values  haproxyValues
-	process *program
-}
-
-func (r *runningHAProxy) Target(int) netip.AddrPort { return r.values.VIP }
-func (r *runningHAProxy) Cores() float64            { return float64(r.values.Threads) }
-
-func (r *runningHAProxy) Notes() []string {
-	return []string{strings.Join([]string{
-		fmt.Sprintf("HAProxy as in the document, but maxconn %d (document: 500000 in all, 10000 a frontend) for the limit of open files", r.values.MaxConn),
-		fmt.Sprintf("cpu-map to cores 0-%d (document: 0-23)", r.values.LastCore),
-		"no TLS listener, in the foreground; it logs to a port where nobody listens",
-		"its health checks, one a server every 2 s, are among the backends' connections",
-	}, "; ")}
-}
-
-// Quiesce ends the process; the VIP goes on answering for what it left.
-func (r *runningHAProxy) Quiesce(ctx context.Context) error { return r.process.stop(ctx) }
-
-func (r *runningHAProxy) Stop(ctx context.Context) error {
-	stopped := r.process.stop(ctx)
-	err := changeAddress(r.setup.Lab.Balancer, r.setup.Lab.VIP4, netlink.AddrDel)
-	if errors.Is(err, unix.EADDRNOTAVAIL) || errors.Is(err, lab.ErrClosed) {
-		err = nil // gone already
-	}
-	return errors.Join(stopped, err)
+	return startProxy(ctx, setup, runningProxy{cores: values.Threads, note: note(values)}, "haproxy", "-db", "-f", path)
 }

@@ -18,23 +18,28 @@ import (
 	"github.com/jeoul/jeoul/internal/lb"
 )
 
-// jeoulL2DSR is our own balancer as a user runs it: the daemon on the balancer,
-// the agent on every web server.
-type jeoulL2DSR struct{ hook lb.Hook }
+// jeoul is our own balancer as a user runs it: the daemon on the balancer, and
+// what its mode needs of the servers: the agent, or their way back.
+type jeoul struct {
+	mode lb.Mode
+	hook lb.Hook
+}
 
 const paramScheduler = "scheduler"
 
-func (s jeoulL2DSR) Name() string { return "jeoul-l2dsr-" + string(s.hook) }
+func (s jeoul) Name() string { return "jeoul-" + string(s.mode) + "-" + string(s.hook) }
 
-func (jeoulL2DSR) Params() []Param {
+func (jeoul) HTTPOnly() bool { return false }
+
+func (jeoul) Params() []Param {
 	return []Param{{Name: paramScheduler, Check: oneOf(string(lb.Maglev), string(lb.RoundRobin))}}
 }
 
 // Versions is empty: the run itself is by this jeoul.
-func (jeoulL2DSR) Versions(context.Context) (map[string]string, error) { return nil, nil }
+func (jeoul) Versions(context.Context) (map[string]string, error) { return nil, nil }
 
 // Obstacle is none: it forwards packets, and needs no descriptor a connection.
-func (jeoulL2DSR) Obstacle(Params, int, probe.Limits) string { return "" }
+func (jeoul) Obstacle(Params, int, probe.Limits) string { return "" }
 
 // configFile is the part of the daemon's configuration that the laboratory
 // needs (see package config).
@@ -42,7 +47,12 @@ type configFile struct {
 	Interface string          `yaml:"interface"`
 	Hook      lb.Hook         `yaml:"hook"`
 	Socket    string          `yaml:"socket"`
+	FullNAT   *configFullNAT  `yaml:"fullnat,omitempty"`
 	Services  []configService `yaml:"services"`
+}
+
+type configFullNAT struct {
+	Addresses []string `yaml:"addresses"`
 }
 
 type configService struct {
@@ -62,19 +72,27 @@ type configBackend struct {
 	Weight  uint16 `yaml:"weight"`
 }
 
-func (s jeoulL2DSR) config(setup Setup, params Params, socket string) configFile {
-	service := configService{
-		Name: "web", VIP: setup.Lab.VIP4.String(), Port: setup.Port, Protocol: lb.TCP.String(),
-		Mode: lb.L2DSR, Scheduler: params[paramScheduler].(string),
+func (s jeoul) config(setup Setup, params Params, socket string) configFile {
+	file := configFile{Interface: setup.Lab.Balancer.Interface, Hook: s.hook, Socket: socket}
+	if s.mode == lb.FullNAT {
+		// The address below the VIP is free in the laboratory's plan.
+		file.FullNAT = &configFullNAT{Addresses: []string{setup.Lab.VIP4.Prev().String()}}
 	}
-	for _, server := range setup.Lab.Servers {
-		service.Backends = append(service.Backends, configBackend{
-			Name: server.Name, Address: server.IPv4.String(), Port: setup.Port, Weight: 1})
+	for i, of := range setup.Services {
+		service := configService{
+			Name: fmt.Sprintf("service%d", i), VIP: setup.Lab.VIP4.String(), Port: of.Port, Protocol: lb.TCP.String(),
+			Mode: s.mode, Scheduler: params[paramScheduler].(string),
+		}
+		for _, server := range of.Servers {
+			service.Backends = append(service.Backends, configBackend{
+				Name: server.Name, Address: server.IPv4.String(), Port: of.Port, Weight: 1})
+		}
+		file.Services = append(file.Services, service)
 	}
-	return configFile{Interface: setup.Lab.Balancer.Interface, Hook: s.hook, Socket: socket, Services: []configService{service}}
+	return file
 }
 
-func (s jeoulL2DSR) Start(ctx context.Context, setup Setup, params Params) (Running, error) {
+func (s jeoul) Start(ctx context.Context, setup Setup, params Params) (Running, error) {
 	running := &runningJeoul{setup: setup}
 	if err := s.start(ctx, running, params); err != nil {
 		return nil, errors.Join(err, running.Stop(context.WithoutCancel(ctx)))
@@ -82,7 +100,7 @@ func (s jeoulL2DSR) Start(ctx context.Context, setup Setup, params Params) (Runn
 	return running, nil
 }
 
-func (s jeoulL2DSR) start(ctx context.Context, running *runningJeoul, params Params) error {
+func (s jeoul) start(ctx context.Context, running *runningJeoul, params Params) error {
 	balancer := running.setup.Lab.Balancer
 	socket := filepath.Join(balancer.Dir, "jeoul.sock")
 	text, err := yaml.Marshal(s.config(running.setup, params, socket))
@@ -93,13 +111,8 @@ func (s jeoulL2DSR) start(ctx context.Context, running *runningJeoul, params Par
 	if err := os.WriteFile(path, text, 0o644); err != nil {
 		return fmt.Errorf("writing jeoul's configuration: %w", err)
 	}
-	if running.vips, err = holdVIP(running.setup.Lab); err != nil {
+	if err := s.prepare(running); err != nil {
 		return err
-	}
-	if running.xdp = s.hook == lb.HookXDP; running.xdp {
-		if err := running.setup.Lab.AcceptXDP(true); err != nil {
-			return err
-		}
 	}
 	running.process, err = startProgram(ctx, balancer, running.setup.Executable, "run", "-c", path,
 		"--state-dir", filepath.Join(balancer.Dir, "state"))
@@ -113,22 +126,45 @@ func (s jeoulL2DSR) start(ctx context.Context, running *runningJeoul, params Par
 			return err
 		}
 		running.hook = status.Hook
-		return s.ready(status, len(running.setup.Lab.Servers))
+		return s.ready(status, running.setup.Services)
 	})
 }
 
+// prepare makes the laboratory ready for the mode and the hook.
+func (s jeoul) prepare(running *runningJeoul) (err error) {
+	l := running.setup.Lab
+	if s.hook == lb.HookXDP {
+		if err := running.undo.on(l.AcceptXDP); err != nil {
+			return err
+		}
+	}
+	switch s.mode {
+	case lb.NAT:
+		return errors.Join(running.undo.on(l.Forward), running.undo.on(l.DetourReplies))
+	case lb.FullNAT:
+		return running.undo.on(l.Forward)
+	}
+	running.vips, err = holdVIP(l)
+	return err
+}
+
 // ready returns nil if status shows the hook that was asked for and every
-// backend up, with a MAC address.
-func (s jeoulL2DSR) ready(status *api.Status, servers int) error {
+// backend of every service up, with a MAC address.
+func (s jeoul) ready(status *api.Status, services []Service) error {
 	if status.Hook.Name != s.hook {
 		return fmt.Errorf("its hook is %q, not %q", status.Hook.Name, s.hook)
 	}
-	if len(status.Services) != 1 || len(status.Services[0].Backends) != servers {
-		return fmt.Errorf("it does not show one service with %d backends", servers)
+	if len(status.Services) != len(services) {
+		return fmt.Errorf("it shows %d services, not %d", len(status.Services), len(services))
 	}
-	for _, backend := range status.Services[0].Backends {
-		if backend.State != api.Up || backend.MAC == "" {
-			return fmt.Errorf("backend %s is %s", backend.Name, backend.State)
+	for i, service := range status.Services {
+		if want := len(services[i].Servers); len(service.Backends) != want {
+			return fmt.Errorf("it shows %d backends of %s, not %d", len(service.Backends), service.Name, want)
+		}
+		for _, backend := range service.Backends {
+			if backend.State != api.Up || backend.MAC == "" {
+				return fmt.Errorf("backend %s is %s", backend.Name, backend.State)
+			}
 		}
 	}
 	return nil
@@ -138,14 +174,11 @@ type runningJeoul struct {
 	setup   Setup
 	process *program
 	vips    vipHolders
+	undo    undo
 	hook    api.Hook
-	// xdp says that the laboratory was readied for frames sent by XDP_TX.
-	xdp bool
 }
 
-func (r *runningJeoul) Target(int) netip.AddrPort {
-	return netip.AddrPortFrom(r.setup.Lab.VIP4, r.setup.Port)
-}
+func (r *runningJeoul) Target(i int) netip.AddrPort { return r.setup.vip(i) }
 
 func (r *runningJeoul) Cores() float64 { return 0 }
 
@@ -162,9 +195,5 @@ func (r *runningJeoul) Notes() []string {
 func (r *runningJeoul) Quiesce(context.Context) error { return nil }
 
 func (r *runningJeoul) Stop(ctx context.Context) error {
-	errs := []error{r.process.stop(ctx)}
-	if r.xdp {
-		errs = append(errs, r.setup.Lab.AcceptXDP(false))
-	}
-	return errors.Join(append(errs, r.vips.release())...)
+	return errors.Join(r.process.stop(ctx), r.undo.all(), r.vips.release())
 }

@@ -25,7 +25,7 @@ var (
 	ErrNotUp = errors.New("the subject did not come up")
 )
 
-// Subject is a way for clients to reach web servers.
+// Subject is a way for clients to reach servers.
 type Subject interface {
 	// Name is the subject's name in suites and results.
 	Name() string
@@ -36,6 +36,8 @@ type Subject interface {
 	// Obstacle says what keeps this machine from running the subject with
 	// params under so many connections at once; empty if nothing.
 	Obstacle(params Params, concurrency int, limits probe.Limits) string
+	// HTTPOnly says that it carries nothing but HTTP.
+	HTTPOnly() bool
 	// Start sets the subject up. It is ready when Start returns; if Start fails,
 	// nothing of it is left.
 	Start(ctx context.Context, setup Setup, params Params) (Running, error)
@@ -54,10 +56,31 @@ type Params map[string]any
 // Setup is where a subject is started.
 type Setup struct {
 	Lab *lab.Lab
-	// Port is the TCP port of the service, on the web servers as on the VIP.
-	Port uint16
+	// Services are what clients ask for: one for all of them, or one for each.
+	Services []Service
 	// Executable is the path of the jeoul binary.
 	Executable string
+}
+
+// Service is a TCP port of the VIP, and the servers that listen at the same port
+// of their own addresses.
+type Service struct {
+	Port    uint16
+	Servers []*lab.Host
+}
+
+// service is the one that client number i (from 0) asks for.
+func (s Setup) service(i int) Service { return s.Services[i%len(s.Services)] }
+
+// vip is where client number i asks for its service.
+func (s Setup) vip(i int) netip.AddrPort {
+	return netip.AddrPortFrom(s.Lab.VIP4, s.service(i).Port)
+}
+
+// server is a server of client number i's service, by its own address.
+func (s Setup) server(i int) netip.AddrPort {
+	of := s.service(i)
+	return netip.AddrPortFrom(of.Servers[i%len(of.Servers)].IPv4, of.Port)
 }
 
 // Running is a subject that was started.
@@ -80,7 +103,12 @@ type Running interface {
 
 // All returns every subject, in the order in which a person should see them.
 func All() []Subject {
-	return []Subject{direct{}, haproxyHTTP{}, jeoulL2DSR{lb.HookXDP}, jeoulL2DSR{lb.HookTC}}
+	return []Subject{
+		direct{}, routed{}, haproxyHTTP{}, haproxyTCP{}, nginxStream{}, iptablesNth{},
+		jeoul{lb.L2DSR, lb.HookXDP}, jeoul{lb.L2DSR, lb.HookTC},
+		jeoul{lb.NAT, lb.HookXDP}, jeoul{lb.NAT, lb.HookTC},
+		jeoul{lb.FullNAT, lb.HookXDP}, jeoul{lb.FullNAT, lb.HookTC},
+	}
 }
 
 // Names returns the names of All.

@@ -4,13 +4,16 @@ package subject
 
 import (
 	"bytes"
+	"errors"
 	"flag"
+	"fmt"
 	"net/netip"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
+	"text/template"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
@@ -27,53 +30,138 @@ var update = flag.Bool("update", false, "write the golden files")
 
 // paper is a laboratory on paper: the plan of one, that nobody built.
 func paper() Setup {
-	return Setup{
-		Port: 80,
-		Lab: &lab.Lab{
-			VIP4:     netip.MustParseAddr("198.18.0.100"),
-			Balancer: &lab.Host{Name: "balancer", Interface: "balancer-1a2b", IPv4: netip.MustParseAddr("198.18.0.1")},
-			Servers: []*lab.Host{
-				{Name: "web01", IPv4: netip.MustParseAddr("198.18.2.1")},
-				{Name: "web02", IPv4: netip.MustParseAddr("198.18.2.2")},
-			},
+	l := &lab.Lab{
+		VIP4:     netip.MustParseAddr("198.18.0.100"),
+		Balancer: &lab.Host{Name: "balancer", Interface: "balancer-1a2b", IPv4: netip.MustParseAddr("198.18.0.1")},
+		Servers: []*lab.Host{
+			{Name: "web01", IPv4: netip.MustParseAddr("198.18.2.1")},
+			{Name: "web02", IPv4: netip.MustParseAddr("198.18.2.2")},
 		},
 	}
+	return Setup{Lab: l, Services: []Service{{Port: 80, Servers: l.Servers}}}
 }
 
-func TestHAProxyConfig(t *testing.T) {
-	got, err := haproxyValuesOf(paper(), 2, 9750, 2).render()
-	if err != nil {
-		t.Fatal(err)
-	}
-	golden := filepath.Join("testdata", "haproxy.cfg")
+// bulkPaper is one with a service for each of two clients.
+func bulkPaper() Setup {
+	setup := paper()
+	setup.Services = []Service{{Port: 5201, Servers: setup.Lab.Servers[:1]}, {Port: 5202, Servers: setup.Lab.Servers[1:]}}
+	return setup
+}
+
+func golden(t *testing.T, name string, got []byte) {
+	t.Helper()
+	path := filepath.Join("testdata", name)
 	if *update {
-		if err := os.WriteFile(golden, got, 0o644); err != nil {
+		if err := os.WriteFile(path, got, 0o644); err != nil {
 			t.Fatal(err)
 		}
 	}
-	want, err := os.ReadFile(golden)
+	want, err := os.ReadFile(path)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if diff := cmp.Diff(string(want), string(got)); diff != "" {
+		t.Errorf("%s (-want +got):\n%s", name, diff)
+	}
+}
+
+func TestProxyConfigs(t *testing.T) {
+	haproxy := func(config *template.Template, setup Setup) ([]byte, error) {
+		return haproxyValuesOf(setup, 2, 9750, 2).render(config)
+	}
+	nginx := nginxStreamValues{Module: "/usr/lib/nginx/modules/ngx_stream_module.so", Dir: "/tmp/jeoul-lab-1a2b/balancer",
+		Threads: 2, OpenFiles: 20_000, WorkerConnections: 19_800, Services: proxyServices(bulkPaper())}
+	for name, render := range map[string]func() ([]byte, error){
+		"haproxy.cfg":       func() ([]byte, error) { return haproxy(haproxyConfig, paper()) },
+		"haproxytcp.cfg":    func() ([]byte, error) { return haproxy(haproxyTCPConfig, bulkPaper()) },
+		"nginx-stream.conf": nginx.render,
+	} {
+		got, err := render()
+		if err != nil {
+			t.Fatal(err)
+		}
+		golden(t, name, got)
+	}
+}
+
+func TestHAProxyAcceptsItsConfigs(t *testing.T) {
+	program := testenv.Program(t, "haproxy")
+	for _, name := range []string{"haproxy.cfg", "haproxytcp.cfg"} {
+		output, err := exec.Command(program, "-c", "-f", filepath.Join("testdata", name)).CombinedOutput()
+		if err != nil {
+			t.Errorf("%s: %v: %s", name, err, output)
+		}
+		if bytes.Contains(output, []byte("WARNING")) {
+			t.Errorf("%s: it warns: %s", name, output)
+		}
+	}
+}
+
+func TestIPTablesRules(t *testing.T) {
+	setup := paper()
+	setup.Services = append(setup.Services, bulkPaper().Services[1])
+	want := `*nat
+-A PREROUTING -d 198.18.0.100 -p tcp -m tcp --dport 80 -m statistic --mode nth --every 2 --packet 0 -j DNAT --to-destination 198.18.2.1:80
+-A PREROUTING -d 198.18.0.100 -p tcp -m tcp --dport 80 -j DNAT --to-destination 198.18.2.2:80
+-A PREROUTING -d 198.18.0.100 -p tcp -m tcp --dport 5202 -j DNAT --to-destination 198.18.2.2:5202
+COMMIT
+`
+	if diff := cmp.Diff(want, string(iptablesRules(setup))); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 }
 
-func TestHAProxyAcceptsItsConfig(t *testing.T) {
-	program := testenv.Program(t, "haproxy")
-	output, err := exec.Command(program, "-c", "-f", filepath.Join("testdata", "haproxy.cfg")).CombinedOutput()
-	if err != nil {
-		t.Errorf("%v: %s", err, output)
+func TestTargets(t *testing.T) {
+	for _, tc := range []struct {
+		running Running
+		want    []string
+	}{
+		{&runningDirect{setup: paper()}, []string{"198.18.0.100:80", "198.18.0.100:80", "198.18.0.100:80"}},
+		{&runningDirect{setup: bulkPaper()}, []string{"198.18.2.1:5201", "198.18.2.2:5202", "198.18.2.1:5201"}},
+		{&runningRouted{setup: paper()}, []string{"198.18.2.1:80", "198.18.2.2:80", "198.18.2.1:80"}},
+		{&runningRouted{setup: bulkPaper()}, []string{"198.18.2.1:5201", "198.18.2.2:5202", "198.18.2.1:5201"}},
+		{&runningJeoul{setup: bulkPaper()}, []string{"198.18.0.100:5201", "198.18.0.100:5202", "198.18.0.100:5201"}},
+	} {
+		var got []string
+		for i := range tc.want {
+			got = append(got, tc.running.Target(i).String())
+		}
+		if diff := cmp.Diff(tc.want, got); diff != "" {
+			t.Errorf("%T (-want +got):\n%s", tc.running, diff)
+		}
 	}
-	if bytes.Contains(output, []byte("WARNING")) {
-		t.Errorf("it warns: %s", output)
+}
+
+func TestUndoTakesBackTheLastFirst(t *testing.T) {
+	var got []string
+	step := func(name string, err error) func(bool) error {
+		return func(on bool) error {
+			got = append(got, fmt.Sprint(name, on))
+			return err
+		}
+	}
+	var u undo
+	for _, name := range []string{"a", "b"} {
+		if err := u.on(step(name, nil)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	failed := errors.New("failed")
+	if err := u.on(step("c", failed)); !errors.Is(err, failed) {
+		t.Errorf("got %v, want what failed", err)
+	}
+	if err := u.all(); !errors.Is(err, failed) {
+		t.Errorf("got %v, want what failed", err)
+	}
+	want := []string{"atrue", "btrue", "ctrue", "cfalse", "bfalse", "afalse"}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
 	}
 }
 
 func TestJeoulConfig(t *testing.T) {
 	for _, scheduler := range []lb.Scheduler{lb.Maglev, lb.RoundRobin} {
-		s := jeoulL2DSR{hook: lb.HookTC}
+		s := jeoul{lb.L2DSR, lb.HookTC}
 		text, err := yaml.Marshal(s.config(paper(), Params{paramScheduler: string(scheduler)}, "/tmp/jeoul.sock"))
 		if err != nil {
 			t.Fatal(err)
@@ -85,16 +173,37 @@ func TestJeoulConfig(t *testing.T) {
 		want := &config.Config{
 			File: "jeoul.yaml", Interfaces: []string{"balancer-1a2b"}, Hook: lb.HookTC, Socket: "/tmp/jeoul.sock",
 			Services: []lb.Service{{
-				Name: "web", VIP: netip.MustParseAddr("198.18.0.100"), Port: 80, Protocol: lb.TCP, Mode: lb.L2DSR, Scheduler: scheduler,
+				Name: "service0", VIP: netip.MustParseAddr("198.18.0.100"), Port: 80, Protocol: lb.TCP, Mode: lb.L2DSR, Scheduler: scheduler,
 				Backends: []lb.Backend{
 					{Name: "web01", Address: netip.MustParseAddr("198.18.2.1"), Port: 80, Weight: 1},
 					{Name: "web02", Address: netip.MustParseAddr("198.18.2.2"), Port: 80, Weight: 1},
 				},
 			}},
 		}
-		if diff := cmp.Diff(want, got, cmpopts.IgnoreUnexported(config.Config{}), cmpopts.IgnoreFields(config.Config{}, "TableSize"),
+		if diff := cmp.Diff(want, got, cmpopts.IgnoreUnexported(config.Config{}), cmpopts.IgnoreFields(config.Config{}, "TableSize", "FullNAT"),
 			cmpopts.EquateComparable(netip.Addr{}), cmpopts.EquateEmpty()); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", scheduler, diff)
+		}
+	}
+}
+
+func TestJeoulAcceptsTheConfigOfItsModes(t *testing.T) {
+	for _, mode := range []lb.Mode{lb.NAT, lb.FullNAT} {
+		text, err := yaml.Marshal(jeoul{mode, lb.HookTC}.config(bulkPaper(), Params{paramScheduler: "maglev"}, "/tmp/jeoul.sock"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := config.Parse("jeoul.yaml", text)
+		if err != nil {
+			t.Errorf("%s: jeoul does not accept its configuration: %v", mode, err)
+			continue
+		}
+		var modes []lb.Mode
+		for _, service := range got.Services {
+			modes = append(modes, service.Mode)
+		}
+		if diff := cmp.Diff([]lb.Mode{mode, mode}, modes); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", mode, diff)
 		}
 	}
 }
@@ -111,7 +220,7 @@ func TestJeoulIsReadyWhenEveryBackendIsUp(t *testing.T) {
 		}
 		return &api.Status{Hook: api.Hook{Name: hook}, Services: []api.Service{service}}
 	}
-	s := jeoulL2DSR{hook: lb.HookXDP}
+	s := jeoul{lb.L2DSR, lb.HookXDP}
 	for _, tc := range []struct {
 		name   string
 		status *api.Status
@@ -120,10 +229,10 @@ func TestJeoulIsReadyWhenEveryBackendIsUp(t *testing.T) {
 		{"up", status(lb.HookXDP, api.Up, api.Up), ""},
 		{"another hook", status(lb.HookTC, api.Up, api.Up), `"tc", not "xdp"`},
 		{"no MAC", status(lb.HookXDP, api.Up, api.NoMAC), "web02 is no-mac"},
-		{"one backend of two", status(lb.HookXDP, api.Up), "one service with 2 backends"},
-		{"nothing", &api.Status{Hook: api.Hook{Name: lb.HookXDP}}, "one service with 2 backends"},
+		{"one backend of two", status(lb.HookXDP, api.Up), "1 backends of , not 2"},
+		{"nothing", &api.Status{Hook: api.Hook{Name: lb.HookXDP}}, "0 services, not 1"},
 	} {
-		err := s.ready(tc.status, 2)
+		err := s.ready(tc.status, paper().Services)
 		if (err == nil) != (tc.says == "") || err != nil && !strings.Contains(err.Error(), tc.says) {
 			t.Errorf("%s: got %v, want %q", tc.name, err, tc.says)
 		}

@@ -5,8 +5,12 @@ package subject
 import (
 	"errors"
 	"fmt"
+	"net"
 	"net/netip"
 	"path/filepath"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
 
 	"github.com/jeoul/jeoul/internal/agent"
 	"github.com/jeoul/jeoul/internal/lab"
@@ -47,4 +51,32 @@ func (v vipHolders) release() error {
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// changeAddress applies change to addr as a host address of the host's device.
+func changeAddress(host *lab.Host, addr netip.Addr, change func(netlink.Link, *netlink.Addr) error) error {
+	err := host.Do(func() error {
+		link, err := netlink.LinkByName(host.Interface)
+		if err != nil {
+			return err
+		}
+		return change(link, &netlink.Addr{IPNet: &net.IPNet{IP: addr.AsSlice(), Mask: net.CIDRMask(addr.BitLen(), addr.BitLen())}})
+	})
+	if err != nil {
+		return fmt.Errorf("changing the VIP %s on %s of %s: %w", addr, host.Interface, host.Name, err)
+	}
+	return nil
+}
+
+// ownVIP gives the balancer the VIP, or takes it back; that it is gone already
+// is no error.
+func ownVIP(l *lab.Lab, on bool) error {
+	if on {
+		return changeAddress(l.Balancer, l.VIP4, netlink.AddrReplace)
+	}
+	err := changeAddress(l.Balancer, l.VIP4, netlink.AddrDel)
+	if errors.Is(err, unix.EADDRNOTAVAIL) {
+		return nil
+	}
+	return err
 }

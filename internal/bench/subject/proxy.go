@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package subject
+
+import (
+	"context"
+	"errors"
+	"net/netip"
+
+	"github.com/jeoul/jeoul/internal/bench/probe"
+)
+
+// runningProxy is a program on the balancer that accepts the clients'
+// connections at the VIP and makes its own to the servers.
+type runningProxy struct {
+	setup   Setup
+	process *program
+	undo    undo
+	// cores is how many it can use at most.
+	cores int
+	note  string
+}
+
+// startProxy runs a proxy's program and waits until it listens.
+func startProxy(ctx context.Context, setup Setup, r runningProxy, path string, args ...string) (Running, error) {
+	r.setup = setup
+	err := r.undo.on(func(on bool) error { return ownVIP(setup.Lab, on) })
+	if err == nil {
+		r.process, err = startProgram(ctx, setup.Lab.Balancer, path, args...)
+	}
+	for i := 0; i < len(setup.Services) && err == nil; i++ {
+		err = r.process.waitUntil(ctx, func() error { return probe.Listening(ctx, setup.Lab.Balancer, setup.vip(i)) })
+	}
+	if err != nil {
+		return nil, errors.Join(err, r.Stop(context.WithoutCancel(ctx)))
+	}
+	return &r, nil
+}
+
+func (r *runningProxy) Target(i int) netip.AddrPort { return r.setup.vip(i) }
+func (r *runningProxy) Cores() float64              { return float64(r.cores) }
+func (r *runningProxy) Notes() []string             { return []string{r.note} }
+
+// Quiesce ends the process; the VIP goes on answering for what it left.
+func (r *runningProxy) Quiesce(ctx context.Context) error { return r.process.stop(ctx) }
+
+func (r *runningProxy) Stop(ctx context.Context) error {
+	return errors.Join(r.process.stop(ctx), r.undo.all())
+}
