@@ -26,53 +26,87 @@ import (
 // depends on (see package lab for the reasons of its settings).
 var labNotes = []string{
 	"all hosts are network namespaces of this one machine and share its cores",
-	"TSO is off everywhere, transmit checksum offload on all hosts and towards the balancer (native XDP needs that); GRO is on; " +
-		"every device has a queueing discipline (pfifo_fast), which holds senders back instead of dropping",
-	"CPU per request has the kernel's part in it: the packet work of each device is measured where the kernel polls it (tracepoint napi_poll), " +
-		"charged to its host, and taken off whatever process it ran on top of; a device has one queue, so that work has one core at most",
+	"GRO is on; every device has a queueing discipline (pfifo_fast), which holds senders back instead of dropping",
 	"congestion control is cubic",
+	settleNote,
+}
+
+// frameNotes are those on a laboratory without offloads.
+var frameNotes = []string{
+	"TSO is off everywhere, transmit checksum offload on all hosts and towards the balancer (native XDP needs that)",
+	"CPU has the kernel's part in it: the packet work of each device is measured where the kernel polls it (tracepoint napi_poll), " +
+		"charged to its host, and taken off whatever process it ran on top of; a device has one queue, so that work has one core at most",
+}
+
+// webNotes are those on loads of web servers.
+var webNotes = []string{
 	"latencies are what the generators clocked, merged over all clients request by request (HdrHistogram, three digits). " +
 		"ab gives 101 percentiles per client, between which requests are spread evenly; wrk every request, with wrk's own correction " +
 		"(requests that it adds after the fact) taken out. ab's latency includes connecting, wrk's does not",
 	"requests per second are good answers divided by the time from the first client's first request to the last client's last answer",
 	"connections per backend are those that its kernel accepted (TcpPassiveOpens); wrk makes one a client more than it was asked for",
-	settleNote,
+}
+
+// bulkNotes are those on bulk loads.
+var bulkNotes = []string{
+	"Gbit/s are what iperf3's servers received, the sum of all clients'; each client sends over all its streams to one server, " +
+		"behind a port of its own. Retransmits are the clients' (TCP segments)",
+	"with offloads, TSO and checksum offload are on everywhere as on network cards (for XDP all but the switch's port to the balancer), " +
+		"and packets of up to 64 KiB go the whole way in one piece; the kernel's packet work cannot be told apart by host then, " +
+		"so CPU is given without offloads only",
+}
+
+// notes are those on everything that the form does.
+func (f Form) notes() []string {
+	all := slices.Clone(labNotes)
+	if f.has(false) || slices.ContainsFunc(f.Loads, func(l Load) bool { return !l.Offloads }) {
+		all = append(all, frameNotes...)
+	}
+	if f.has(false) {
+		all = append(all, webNotes...)
+	}
+	if f.has(true) {
+		all = append(all, bulkNotes...)
+	}
+	return all
 }
 
 // environment describes the machine and the programs of a run. A program that
-// is missing is an error, before anything was built.
-func environment(ctx context.Context, form Form, options Options) (results.Environment, error) {
-	env, err := Machine(options.Version, options.Commit)
-	if err != nil {
-		return env, err
+// is missing is absent where it is a subject's or a load's, whose trials are then
+// not valid, and an error where the laboratory cannot do without it.
+func environment(ctx context.Context, form Form, options Options) (env results.Environment, absent Absent, err error) {
+	absent = Absent{Subjects: map[string]string{}, Kinds: map[string]string{}}
+	if env, err = Machine(options.Version, options.Commit); err != nil {
+		return env, absent, err
 	}
 	var errs []error
-	flags := programs(form)
-	for _, program := range slices.Sorted(maps.Keys(flags)) {
-		version, err := probe.Version(ctx, program, flags[program])
-		env.Versions[program] = version
+	if form.has(false) {
+		env.Versions["nginx"], err = probe.Version(ctx, "nginx", "-v")
 		errs = append(errs, err)
+	}
+	missing := func(from map[string]string, name string, err error) {
+		if errors.Is(err, probe.ErrNotInstalled) {
+			from[name] = err.Error()
+			return
+		}
+		errs = append(errs, err)
+	}
+	for _, l := range form.Loads {
+		if kind, ok := load.Find(l.Kind); ok {
+			version, err := probe.Version(ctx, kind.Name(), kind.VersionFlag())
+			env.Versions[kind.Name()] = version
+			missing(absent.Kinds, kind.Name(), err)
+		}
 	}
 	for _, s := range form.Subjects {
 		if known, ok := subject.Find(s.Name); ok {
 			versions, err := known.Versions(ctx)
 			maps.Copy(env.Versions, versions)
-			errs = append(errs, err)
+			missing(absent.Subjects, s.Name, err)
 		}
 	}
-	return env, errors.Join(errs...)
-}
-
-// programs are what a form needs besides its subjects' own, each with the flag
-// that makes it tell its version.
-func programs(form Form) map[string]string {
-	needed := map[string]string{"nginx": "-v"}
-	for _, l := range form.Loads {
-		if kind, ok := load.Find(l.Kind); ok {
-			needed[kind.Name()] = kind.VersionFlag()
-		}
-	}
-	return needed
+	maps.DeleteFunc(env.Versions, func(_, version string) bool { return version == "" })
+	return env, absent, errors.Join(errs...)
 }
 
 // Machine is what the kernel says of the machine, and the version and commit of
@@ -117,7 +151,10 @@ func addLimits(env *results.Environment, limits probe.Limits) {
 
 // addLab writes down what a reader must know of the laboratory.
 func addLab(env *results.Environment, l *lab.Lab, form Form) {
-	size := fmt.Sprintf("%d clients, %d web servers (nginx, %d workers, access log on), a file of %d bytes",
-		form.Lab.Clients, form.Lab.Servers, webWorkers, form.Web.FileBytes)
-	env.Notes = append(append([]string{size}, labNotes...), l.Notes...)
+	size := fmt.Sprintf("%d clients, %d servers", form.Lab.Clients, form.Lab.Servers)
+	if form.has(false) {
+		size = fmt.Sprintf("%d clients, %d web servers (nginx, %d workers, access log on), a file of %d bytes",
+			form.Lab.Clients, form.Lab.Servers, webWorkers, form.Web.FileBytes)
+	}
+	env.Notes = append(append([]string{size}, form.notes()...), l.Notes...)
 }

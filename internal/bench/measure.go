@@ -51,12 +51,16 @@ func (m *measurement) measure(ctx context.Context) error {
 // says that it is up.
 const readyBound = 5 * time.Second
 
-// ready returns nil once every client got the file through the subject.
+// ready returns nil once every client got the file through the subject, or for
+// a bulk load sent a little through it.
 func (m *measurement) ready(ctx context.Context) error {
 	group, ctx := errgroup.WithContext(ctx)
 	for i, client := range m.runner.lab.Clients {
 		group.Go(func() error {
 			return poll(ctx, readyBound, func() error {
+				if m.trial.Kind.Bulk() {
+					return transfer(ctx, client, m.running.Target(i))
+				}
 				return probe.Ask(ctx, client, m.running.Target(i), "/"+fileName, m.trial.Form.Web.FileBytes)
 			})
 		})
@@ -68,7 +72,9 @@ func (m *measurement) clients() []load.Client {
 	var clients []load.Client
 	for i, host := range m.runner.lab.Clients {
 		share := m.trial.share(i)
-		share.URL = url(m.running.Target(i))
+		share.Target = m.running.Target(i)
+		share.URL = url(share.Target)
+		share.CPUs = m.trial.cpus(i)
 		share.Dir = host.Dir
 		clients = append(clients, load.Client{Name: host.Name, Share: share, Start: starter(host)})
 	}
@@ -122,6 +128,12 @@ func (m *measurement) write(result *load.Result, reading probe.Reading) {
 		}
 	}
 	part, why := probe.Saturated(reading.Parts, reading.Idle, float64(m.runner.limits.Cores))
+	if m.trial.Offloads && part != results.SaturatedNone {
+		// Whose work it was that filled the machine is not known.
+		part, why = results.SaturatedUnknown, fmt.Sprintf(
+			"saturated: unknown, for with offloads the kernel's packet work is billed to whatever process it ran on top of; %.2f of %d cores idled",
+			reading.Idle, m.runner.limits.Cores)
+	}
 	got.Saturated = part
 	got.Notes = append(got.Notes, why)
 	got.Notes = append(got.Notes, m.running.Notes()...)
@@ -151,6 +163,13 @@ func drops(reading probe.Reading) []string {
 
 func (m *measurement) writeLoad(result *load.Result) {
 	metrics := m.got.Metrics
+	if m.trial.Kind.Bulk() {
+		metrics[results.GigabitsPerSecond] = result.Transfer.BitsPerSecond / 1e9
+		metrics[results.TransferredGigabytes] = float64(result.Transfer.Bytes) / 1e9
+		metrics[results.Retransmits] = float64(result.Transfer.Retransmits)
+		metrics[results.DurationSeconds] = result.Duration.Seconds()
+		return
+	}
 	metrics[results.Requests] = float64(result.Requests)
 	metrics[results.Failed] = float64(result.Failed)
 	metrics[results.DurationSeconds] = result.Duration.Seconds()
@@ -179,13 +198,8 @@ var cpuMetrics = map[results.Part]struct{ cores, perRequest string }{
 
 func (m *measurement) writeReading(result *load.Result, reading probe.Reading) {
 	metrics := m.got.Metrics
-	for _, part := range reading.Parts {
-		names := cpuMetrics[part.Part]
-		metrics[names.cores] = part.Cores
-		if result.Requests > 0 {
-			used := part.Cores * float64(reading.Interval.Microseconds())
-			metrics[names.perRequest] = used / float64(result.Requests)
-		}
+	if !m.trial.Offloads {
+		m.writeCPU(result, reading)
 	}
 	metrics[results.IdleCPUCores] = reading.Idle
 	metrics[results.ContextSwitchesPerS] = reading.ContextSwitches
@@ -198,5 +212,22 @@ func (m *measurement) writeReading(result *load.Result, reading probe.Reading) {
 	}
 	if slices.ContainsFunc(reading.Connections, func(n uint64) bool { return n == 0 }) {
 		m.got.Notes = append(m.got.Notes, "a backend had no connection at all")
+	}
+}
+
+// writeCPU writes down what each part used, and of the work for a request or a
+// gigabyte (10^9 bytes).
+func (m *measurement) writeCPU(result *load.Result, reading probe.Reading) {
+	metrics := m.got.Metrics
+	for _, part := range reading.Parts {
+		names := cpuMetrics[part.Part]
+		metrics[names.cores] = part.Cores
+		used := part.Cores * float64(reading.Interval.Microseconds())
+		if result.Requests > 0 {
+			metrics[names.perRequest] = used / float64(result.Requests)
+		}
+		if gigabytes := float64(result.Transfer.Bytes) / 1e9; gigabytes > 0 && part.Part == results.SaturatedBalancer {
+			metrics[results.BalancerCPUMsPerGigabyte] = used / 1e3 / gigabytes
+		}
 	}
 }

@@ -26,6 +26,7 @@ const maxSuiteBytes = 1 << 20
 type suiteFile struct {
 	Name      string `yaml:"name"`
 	Title     string `yaml:"title"`
+	Baseline  string `yaml:"baseline"`
 	Form      `yaml:",inline"`
 	Quick     *Form              `yaml:"quick"`
 	Published *results.Published `yaml:"published"`
@@ -60,7 +61,7 @@ func (p *suiteParser) parse(data []byte) *Suite {
 		return nil
 	}
 	if len(root.Content) == 0 || root.Content[0].Kind != yaml.MappingNode {
-		p.add(0, "", "not a suite; it needs at least name, lab, web, subjects, loads and repeats")
+		p.add(0, "", "not a suite; it needs at least name, lab, subjects, loads and repeats")
 		return nil
 	}
 	p.index(root.Content[0], nil)
@@ -68,7 +69,8 @@ func (p *suiteParser) parse(data []byte) *Suite {
 	if !p.decode(data, &file) {
 		return nil
 	}
-	suite := &Suite{Name: file.Name, Title: file.Title, Long: file.Form, Quick: file.Form, Published: file.Published}
+	suite := &Suite{Name: file.Name, Title: file.Title, Long: file.Form, Quick: file.Form,
+		Baseline: file.Baseline, Published: file.Published}
 	if file.Quick != nil {
 		// Read again, over a copy of the long form: what quick has replaces that,
 		// a list as a whole.
@@ -87,6 +89,9 @@ func (p *suiteParser) check(suite *Suite, hasQuick bool) {
 	}
 	if strings.ContainsAny(suite.Name, "/\x00\n") {
 		p.fail(path{"name"}, "%q cannot be part of a directory's name", suite.Name)
+	}
+	if suite.Baseline != "" && !slices.ContainsFunc(suite.Long.Subjects, func(s Subject) bool { return s.Name == suite.Baseline }) {
+		p.fail(path{"baseline"}, "%s is none of the subjects", suite.Baseline)
 	}
 	suite.Long.complete()
 	suite.Long.check(nil, p.fail)

@@ -3,6 +3,7 @@
 package bench
 
 import (
+	"cmp"
 	"maps"
 	"slices"
 	"time"
@@ -24,6 +25,8 @@ type Point struct {
 	// Duration ends the trial.
 	Concurrency, Requests int
 	Duration              time.Duration
+	// Pinned and Offloads are the load's.
+	Pinned, Offloads bool
 	// Form is what the point shares with the others of its run.
 	Form Form
 	// Repeats is how often the point is to be measured.
@@ -42,26 +45,30 @@ type Trial struct {
 // Plan lists the trials of a form in the order in which they run: all points
 // once, then all a second time, and so on (A B C A B C), so that whatever
 // changes slowly on the machine meets all subjects alike. A point that the
-// limits do not allow is there once, at the front, with its obstacle.
-func Plan(form Form, limits probe.Limits) []Trial {
+// limits do not allow, or whose programs are absent, is there once, at the front, with its obstacle.
+func Plan(form Form, limits probe.Limits, absent Absent) []Trial {
 	var impossible, trials []Trial
 	points := form.points()
 	most := 0
 	for _, point := range points {
 		most = max(most, point.Repeats)
-		if obstacle := point.obstacle(limits); obstacle != "" {
+		if obstacle := point.obstacle(limits, absent); obstacle != "" {
 			impossible = append(impossible, Trial{Point: point, Repeat: 1, Obstacle: obstacle})
 		}
 	}
 	for repeat := 1; repeat <= most; repeat++ {
 		for _, point := range points {
-			if repeat <= point.Repeats && point.obstacle(limits) == "" {
+			if repeat <= point.Repeats && point.obstacle(limits, absent) == "" {
 				trials = append(trials, Trial{Point: point, Repeat: repeat})
 			}
 		}
 	}
 	return append(impossible, trials...)
 }
+
+// Absent says why what a point needs is not on this machine: by the name of a
+// subject, and of a kind of load.
+type Absent struct{ Subjects, Kinds map[string]string }
 
 // points lists every subject with every set of its parameters under every load
 // at every concurrency.
@@ -91,6 +98,7 @@ func (f Form) pointsOf(s subject.Subject, params subject.Params, l Load) []Point
 		points = append(points, Point{
 			Subject: s, Params: params, Load: l.Name, Kind: kind, Form: f, Repeats: f.repeats(l),
 			Concurrency: concurrency, Requests: l.requests(concurrency), Duration: l.Duration,
+			Pinned: l.Pinned, Offloads: l.Offloads,
 		})
 	}
 	return points
@@ -124,13 +132,19 @@ func combinations(lists map[string][]any) []subject.Params {
 
 // obstacle says what keeps the machine from carrying the point; empty if
 // nothing.
-func (p Point) obstacle(limits probe.Limits) string {
+func (p Point) obstacle(limits probe.Limits, absent Absent) string {
+	if reason := cmp.Or(absent.Subjects[p.Subject.Name()], absent.Kinds[p.Kind.Name()]); reason != "" {
+		return reason
+	}
 	if reason := p.Subject.Obstacle(p.Params, p.Concurrency, limits); reason != "" {
 		return reason
 	}
 	// The first client has the most, if the sum does not divide.
 	if reason := p.Kind.Obstacle(p.share(0), limits); reason != "" {
 		return reason
+	}
+	if p.Kind.Bulk() {
+		return p.bulkObstacle(limits)
 	}
 	return webObstacle(p, limits)
 }
@@ -162,10 +176,16 @@ func part(total, n, i int) int {
 // params returns everything that says what was measured, for the results.
 func (p Point) params() map[string]any {
 	all := map[string]any{
-		"concurrency": p.Concurrency,
-		"file_bytes":  p.Form.Web.FileBytes,
-		"backends":    p.Form.Lab.Servers,
-		"clients":     p.Form.Lab.Clients,
+		"backends": p.Form.Lab.Servers,
+		"clients":  p.Form.Lab.Clients,
+	}
+	if p.Kind.Bulk() {
+		all["streams"] = p.Concurrency
+		all["pinned"] = yesNo(p.Pinned)
+		all["offloads"] = yesNo(p.Offloads)
+	} else {
+		all["concurrency"] = p.Concurrency
+		all["file_bytes"] = p.Form.Web.FileBytes
 	}
 	if p.Requests > 0 {
 		all["requests"] = p.Requests
@@ -174,4 +194,11 @@ func (p Point) params() map[string]any {
 	}
 	maps.Copy(all, p.Params)
 	return all
+}
+
+func yesNo(yes bool) string {
+	if yes {
+		return "yes"
+	}
+	return "no"
 }

@@ -3,6 +3,7 @@
 package bench
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -10,6 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/jeoul/jeoul/internal/bench/probe"
+	"github.com/jeoul/jeoul/internal/lab"
 )
 
 var roomy = probe.Limits{OpenFiles: 1_000_000, Cores: 64, LocalPorts: 60_000}
@@ -24,7 +26,7 @@ func TestPlanInterleavesRepeats(t *testing.T) {
 		},
 	}
 	var got []string
-	for _, trial := range Plan(form, roomy) {
+	for _, trial := range Plan(form, roomy, Absent{}) {
 		got = append(got, name(trial))
 	}
 	want := []string{
@@ -51,7 +53,7 @@ func TestPlanNamesObstacles(t *testing.T) {
 	// The machine that the suite was first run on.
 	limits := probe.Limits{OpenFiles: 20_000, Cores: 2, LocalPorts: 64_512}
 	obstacles := map[string]string{}
-	for _, trial := range Plan(suite.Long, limits) {
+	for _, trial := range Plan(suite.Long, limits, Absent{}) {
 		if trial.Obstacle != "" {
 			obstacles[name(trial)] = trial.Obstacle
 		}
@@ -76,7 +78,7 @@ func TestClientsAndServersHaveLimitsToo(t *testing.T) {
 	form := Form{Lab: Size{1, 1}, Web: Web{5120}, Repeats: 1, Subjects: []Subject{{Name: "direct"}},
 		Loads: []Load{{Name: "ab", Kind: "ab", Concurrency: []int{500, 5000, 15_000, 30_000}, Requests: 30_000}}}
 	want := map[int]string{500: "", 5000: "local ports", 15_000: "open files", 30_000: "ab can hold"}
-	for _, trial := range Plan(form, probe.Limits{OpenFiles: 10_000, Cores: 2, LocalPorts: 4000}) {
+	for _, trial := range Plan(form, probe.Limits{OpenFiles: 10_000, Cores: 2, LocalPorts: 4000}, Absent{}) {
 		says := want[trial.Concurrency]
 		if (says == "") != (trial.Obstacle == "") || !strings.Contains(trial.Obstacle, says) {
 			t.Errorf("%d connections: obstacle %q, want it to say %q", trial.Concurrency, trial.Obstacle, says)
@@ -84,7 +86,7 @@ func TestClientsAndServersHaveLimitsToo(t *testing.T) {
 	}
 	form.Lab.Clients = 20
 	form.Loads[0].Concurrency = []int{19_000}
-	if got := Plan(form, probe.Limits{OpenFiles: 10_000, Cores: 2, LocalPorts: 60_000})[0].Obstacle; !strings.Contains(got, "per web server") {
+	if got := Plan(form, probe.Limits{OpenFiles: 10_000, Cores: 2, LocalPorts: 60_000}, Absent{})[0].Obstacle; !strings.Contains(got, "per web server") {
 		t.Errorf("19000 connections to one server: obstacle %q", got)
 	}
 }
@@ -99,5 +101,75 @@ func TestSharesAddUp(t *testing.T) {
 	}
 	if concurrency != 17 || requests != 100 {
 		t.Errorf("the clients' shares are %d connections and %d requests, want 17 and 100", concurrency, requests)
+	}
+}
+
+// bulkForm is a form of bulk loads.
+func bulkForm(streams ...int) Form {
+	return Form{Lab: Size{2, 2}, Repeats: 1,
+		Subjects: []Subject{{Name: "routed"}, {Name: "iptables-nth"}, {Name: "haproxy-tcp", Params: map[string][]any{"threads": {1}}}},
+		Loads:    []Load{{Name: "bulk", Kind: "iperf3", Concurrency: streams, Duration: time.Second, Pinned: true, Offloads: true}}}
+}
+
+func TestPlanNamesWhatIsAbsent(t *testing.T) {
+	for name, tc := range map[string]struct {
+		absent Absent
+		want   map[string]string
+	}{
+		"a subject": {Absent{Subjects: map[string]string{"iptables-nth": "no iptables"}},
+			map[string]string{"routed": "", "iptables-nth": "no iptables", "haproxy-tcp": ""}},
+		"the load": {Absent{Kinds: map[string]string{"iperf3": "no iperf3"}},
+			map[string]string{"routed": "no iperf3", "iptables-nth": "no iperf3", "haproxy-tcp": "no iperf3"}},
+	} {
+		got := map[string]string{}
+		for _, trial := range Plan(bulkForm(2), roomy, tc.absent) {
+			got[trial.Subject.Name()] = trial.Obstacle
+		}
+		if diff := cmp.Diff(tc.want, got); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", name, diff)
+		}
+	}
+}
+
+func TestBulkHasLimitsToo(t *testing.T) {
+	form := bulkForm(2, 300)
+	form.Subjects = form.Subjects[:1]
+	want := map[int]string{2: "", 300: "iperf3 can have 128"}
+	for _, trial := range Plan(form, roomy, Absent{}) {
+		says := want[trial.Concurrency]
+		if (says == "") != (trial.Obstacle == "") || !strings.Contains(trial.Obstacle, says) {
+			t.Errorf("%d streams: obstacle %q, want it to say %q", trial.Concurrency, trial.Obstacle, says)
+		}
+	}
+	limits := roomy
+	limits.Cores = 3
+	if got := Plan(form, limits, Absent{})[0].Obstacle; !strings.Contains(got, "are 4, and this machine has 3") {
+		t.Errorf("pinned on three cores: obstacle %q", got)
+	}
+}
+
+func TestBulkPoint(t *testing.T) {
+	point := Plan(bulkForm(5), roomy, Absent{})[0].Point
+	want := map[string]any{"streams": 5, "pinned": "yes", "offloads": "yes", "duration_seconds": 1, "clients": 2, "backends": 2}
+	if diff := cmp.Diff(want, point.params()); diff != "" {
+		t.Errorf("parameters (-want +got):\n%s", diff)
+	}
+	if got := *point.cpus(1); got.Client != 2 || got.Server != 3 {
+		t.Errorf("the second client has cores %+v", got)
+	}
+}
+
+func TestBulkServicesHaveOneServerEach(t *testing.T) {
+	servers := []*lab.Host{{Name: "web01"}, {Name: "web02"}}
+	l := &lab.Lab{Clients: make([]*lab.Host, 3), Servers: servers}
+	var got []string
+	for _, service := range bulkServices(l) {
+		if len(service.Servers) != 1 {
+			t.Fatalf("port %d has %d servers", service.Port, len(service.Servers))
+		}
+		got = append(got, fmt.Sprint(service.Port, " ", service.Servers[0].Name))
+	}
+	if diff := cmp.Diff([]string{"5201 web01", "5202 web02", "5203 web01"}, got); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
 	}
 }

@@ -46,6 +46,11 @@ func (p *progress) ended(t Trial, got results.Trial) {
 		fmt.Fprintf(p.to, "%s %s: not valid: %s%s\n", p.count(p.done), name(t), got.Notes[0], p.left())
 		return
 	}
+	if t.Kind.Bulk() {
+		fmt.Fprintf(p.to, "%s %s: %.2f Gbit/s, %.0f retransmits%s\n", p.count(p.done), name(t),
+			got.Metrics[results.GigabitsPerSecond], got.Metrics[results.Retransmits], p.left())
+		return
+	}
 	fmt.Fprintf(p.to, "%s %s: %.0f requests/s, %.0f failed, p99 %.1f ms, balancer %.1f µs/request%s\n",
 		p.count(p.done), name(t), got.Metrics[results.RequestsPerSecond], got.Metrics[results.Failed],
 		got.Metrics[results.LatencyMsP99], got.Metrics[results.BalancerCPUUsPerRequest], p.left())
@@ -78,6 +83,10 @@ func name(t Trial) string {
 	for _, param := range slices.Sorted(maps.Keys(t.Params)) {
 		words = append(words, fmt.Sprintf("%s %v", param, t.Params[param]))
 	}
-	words = append(words, t.Load, fmt.Sprintf("concurrency %d", t.Concurrency), fmt.Sprintf("repeat %d", t.Repeat))
+	many := "concurrency"
+	if t.Kind.Bulk() {
+		many = "streams"
+	}
+	words = append(words, t.Load, fmt.Sprintf("%s %d", many, t.Concurrency), fmt.Sprintf("repeat %d", t.Repeat))
 	return strings.Join(words, ", ")
 }

@@ -9,13 +9,15 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/jeoul/jeoul/internal/bench/load"
 	"github.com/jeoul/jeoul/internal/bench/subject"
 	"github.com/jeoul/jeoul/internal/results"
 )
 
 func TestProgress(t *testing.T) {
 	direct, _ := subject.Find("direct")
-	trial := Trial{Point: Point{Subject: direct, Load: "ab", Concurrency: 500}, Repeat: 2}
+	ab, _ := load.Find("ab")
+	trial := Trial{Point: Point{Subject: direct, Load: "ab", Kind: ab, Concurrency: 500}, Repeat: 2}
 	good := results.Trial{Valid: true, Metrics: map[string]float64{
 		results.RequestsPerSecond: 12345.6, results.LatencyMsP99: 7.89, results.BalancerCPUUsPerRequest: 1.25}}
 	bad := results.Trial{Notes: []string{"it broke", "more"}}

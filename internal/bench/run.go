@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"time"
 
+	"github.com/jeoul/jeoul/internal/bench/load"
 	"github.com/jeoul/jeoul/internal/bench/probe"
 	"github.com/jeoul/jeoul/internal/bench/subject"
 	"github.com/jeoul/jeoul/internal/lab"
@@ -65,7 +66,7 @@ func newRunner(ctx context.Context, options Options) (*runner, error) {
 			return nil, err
 		}
 	}
-	env, err := environment(ctx, form, options)
+	env, absent, err := environment(ctx, form, options)
 	if err != nil {
 		return nil, err
 	}
@@ -73,12 +74,12 @@ func newRunner(ctx context.Context, options Options) (*runner, error) {
 		return nil, err
 	}
 	return &runner{
-		options: options, form: form,
+		options: options, form: form, absent: absent,
 		progress: progress{to: options.Progress, live: options.Live, began: time.Now()},
 		results: &results.Run{
 			Schema: results.Schema, Suite: options.Suite.Name, Title: options.Suite.Title, Command: options.Command,
 			Quick: options.Quick, Started: time.Now(), Environment: env, Trials: []results.Trial{},
-			Published: options.Suite.Published,
+			Baseline: options.Suite.Baseline, Published: options.Suite.Published,
 		},
 	}, nil
 }
@@ -87,6 +88,7 @@ func newRunner(ctx context.Context, options Options) (*runner, error) {
 type runner struct {
 	options  Options
 	form     Form
+	absent   Absent
 	progress progress
 	results  *results.Run
 	limits   probe.Limits
@@ -131,7 +133,7 @@ func withoutCanceled(err error) error {
 
 // inLab builds the laboratory, runs the trials in it and takes it down.
 func (r *runner) inLab(ctx context.Context) (err error) {
-	r.progress.say("building a laboratory of %d clients and %d web servers", r.form.Lab.Clients, r.form.Lab.Servers)
+	r.progress.say("building a laboratory of %d clients and %d servers", r.form.Lab.Clients, r.form.Lab.Servers)
 	if r.lab, err = lab.New(ctx, lab.Spec{Clients: r.form.Lab.Clients, Servers: r.form.Lab.Servers}); err != nil {
 		return err
 	}
@@ -150,10 +152,23 @@ func (r *runner) inLab(ctx context.Context) (err error) {
 	}
 	addLimits(&r.results.Environment, r.limits)
 	addLab(&r.results.Environment, r.lab, r.form)
-	if r.web, err = startWeb(ctx, r.lab, r.form.Web.FileBytes, r.limits); err != nil {
+	if err := r.startServers(ctx); err != nil {
 		return err
 	}
-	return r.trials(ctx, Plan(r.form, r.limits))
+	return r.trials(ctx, Plan(r.form, r.limits, r.absent))
+}
+
+// startServers starts what the form's loads ask.
+func (r *runner) startServers(ctx context.Context) (err error) {
+	if r.form.has(false) {
+		if r.web, err = startWeb(ctx, r.lab, r.form.Web.FileBytes, r.limits); err != nil {
+			return err
+		}
+	}
+	if r.form.has(true) && r.absent.Kinds[load.IPerf3{}.Name()] == "" {
+		return startBulk(ctx, r.lab)
+	}
+	return nil
 }
 
 func (r *runner) trials(ctx context.Context, trials []Trial) error {
@@ -194,7 +209,13 @@ func (r *runner) trial(ctx context.Context, t Trial) (results.Trial, error) {
 		got.Notes = append(got.Notes, t.Obstacle)
 		return got, nil
 	}
-	setup := subject.Setup{Lab: r.lab, Port: servicePort, Executable: r.options.Executable}
+	if err := r.lab.Offload(t.Offloads); err != nil {
+		return got, err
+	}
+	setup := subject.Setup{Lab: r.lab, Services: webServices(r.lab), Executable: r.options.Executable}
+	if t.Kind.Bulk() {
+		setup.Services = bulkServices(r.lab)
+	}
 	running, err := t.Subject.Start(ctx, setup, t.Params)
 	if err != nil {
 		got.Notes = append(got.Notes, fmt.Sprintf("the subject could not be started: %v", err))
@@ -210,5 +231,8 @@ func (r *runner) trial(ctx context.Context, t Trial) (results.Trial, error) {
 	if r.settled, err = settle(ctx, r.lab, running); err != nil {
 		return got, fmt.Errorf("ending the trial: %w", errors.Join(ctx.Err(), err))
 	}
-	return got, errors.Join(ctx.Err(), r.web.emptyLogs())
+	if r.web != nil {
+		err = r.web.emptyLogs()
+	}
+	return got, errors.Join(ctx.Err(), err)
 }

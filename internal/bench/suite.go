@@ -22,6 +22,9 @@ type Suite struct {
 	Long        Form
 	// Quick is the short form; it equals Long where the file has none.
 	Quick Form
+	// Baseline is the subject that the report holds the others against; empty is
+	// direct.
+	Baseline string
 	// Published is a table from a document, to stand beside ours.
 	Published *results.Published
 }
@@ -42,7 +45,7 @@ type Size struct {
 	Servers int `yaml:"servers"`
 }
 
-// Web is what the web servers serve.
+// Web is what the web servers serve; it is empty where no load asks them.
 type Web struct {
 	FileBytes int `yaml:"file_bytes"`
 }
@@ -70,6 +73,11 @@ type Load struct {
 	// MinRequests is the least that RequestsEach may come to: with few
 	// connections a trial would be over before it can be measured.
 	MinRequests int `yaml:"min_requests"`
+	// Pinned gives each client of a bulk load a core, and its server the next.
+	Pinned bool `yaml:"pinned"`
+	// Offloads leaves the links their offloads (see lab.Lab.Offload) while a bulk
+	// load is on.
+	Offloads bool `yaml:"offloads"`
 	// Repeats is how often this load's points are measured; 0 is as the form says.
 	Repeats int `yaml:"repeats"`
 }
@@ -110,6 +118,14 @@ func (f Form) Only(names []string) (Form, error) {
 	return f, nil
 }
 
+// has says whether the form has a bulk load, or one that is none.
+func (f Form) has(bulk bool) bool {
+	return slices.ContainsFunc(f.Loads, func(l Load) bool {
+		kind, ok := load.Find(l.Kind)
+		return ok && kind.Bulk() == bulk
+	})
+}
+
 // repeats returns how often the points of l are measured.
 func (f Form) repeats(l Load) int {
 	if l.Repeats > 0 {
@@ -127,7 +143,9 @@ func (f Form) check(at path, fail func(path, string, ...any)) {
 	}
 	between(f.Lab.Clients, 1, maxHosts, "lab", "clients")
 	between(f.Lab.Servers, 1, maxHosts, "lab", "servers")
-	between(f.Web.FileBytes, 1, maxFileBytes, "web", "file_bytes")
+	if f.has(false) || f.Web.FileBytes != 0 {
+		between(f.Web.FileBytes, 1, maxFileBytes, "web", "file_bytes")
+	}
 	between(f.Repeats, 1, maxRepeats, "repeats")
 	if len(f.Subjects) == 0 {
 		fail(at.to("subjects"), "empty; name at least one of %s", strings.Join(subject.Names(), ", "))
@@ -139,6 +157,9 @@ func (f Form) check(at path, fail func(path, string, ...any)) {
 		}
 		seen[s.Name] = true
 		s.check(at.to("subjects", i), fail)
+		if known, ok := subject.Find(s.Name); ok && known.HTTPOnly() && f.has(true) {
+			fail(at.to("subjects", i, "name"), "%s speaks HTTP only, and cannot carry a load that does not", s.Name)
+		}
 	}
 	if len(f.Loads) == 0 {
 		fail(at.to("loads"), "empty; name at least one load")
@@ -206,6 +227,9 @@ func (l Load) check(at path, clients int, fail func(path, string, ...any)) {
 		}
 	}
 	l.checkEnd(at, kind, fail)
+	if !kind.Bulk() && (l.Pinned || l.Offloads) {
+		fail(at, "pinned and offloads go with loads that transfer in bulk, not with %s", l.Kind)
+	}
 	if l.Repeats < 0 || l.Repeats > maxRepeats {
 		fail(at.to("repeats"), "%d is not possible; use 1 to %d", l.Repeats, maxRepeats)
 	}
