@@ -14,7 +14,8 @@ import (
 
 // The subjects that others are held against.
 const (
-	// baselineSubject is a run without any balancer.
+	// baselineSubject is a run without any balancer, which others are held against
+	// if the run names no other.
 	baselineSubject = "direct"
 	// proxySubject is the proxy that the document measured.
 	proxySubject = "haproxy-http"
@@ -101,6 +102,8 @@ func (g *group) best(subject, metric string) *point {
 // section is everything that was measured under one load.
 type section struct {
 	Load string
+	// Baseline is the subject that the others are held against.
+	Baseline string
 	// Subjects in the order of the tables.
 	Subjects []string
 	Groups   []*group
@@ -126,8 +129,9 @@ func (s *section) has(metric string) bool {
 }
 
 // aggregate sorts a run's trials into sections, one a load, in order of their
-// first appearance.
-func aggregate(trials []results.Trial) []*section {
+// first appearance. An empty baseline is that of most runs.
+func aggregate(trials []results.Trial, baseline string) []*section {
+	baseline = cmp.Or(baseline, baselineSubject)
 	var order []string
 	byLoad := map[string][]results.Trial{}
 	for _, t := range trials {
@@ -138,13 +142,13 @@ func aggregate(trials []results.Trial) []*section {
 	}
 	var sections []*section
 	for _, load := range order {
-		sections = append(sections, newSection(load, byLoad[load]))
+		sections = append(sections, newSection(load, byLoad[load], baseline))
 	}
 	return sections
 }
 
-func newSection(load string, trials []results.Trial) *section {
-	s := &section{Load: load, trials: trials, Subjects: sortedSubjects(trials)}
+func newSection(load string, trials []results.Trial, baseline string) *section {
+	s := &section{Load: load, Baseline: baseline, trials: trials, Subjects: sortedSubjects(trials, baseline)}
 	shared, own := splitParams(trials)
 	s.Own = own
 	s.Constant = params{}
@@ -348,7 +352,7 @@ func tally(words []string, withCounts bool) string {
 
 // sortedSubjects lists the baselines first, then others, then our own, each
 // in order of first appearance.
-func sortedSubjects(trials []results.Trial) []string {
+func sortedSubjects(trials []results.Trial, baseline string) []string {
 	var subjects []string
 	for _, t := range trials {
 		if !slices.Contains(subjects, t.Subject) {
@@ -357,7 +361,7 @@ func sortedSubjects(trials []results.Trial) []string {
 	}
 	rank := func(s string) int {
 		switch {
-		case s == baselineSubject || s == emptySubject:
+		case s == baselineSubject || s == baseline || s == emptySubject:
 			return 0
 		case s == swapSubject:
 			return 1

@@ -56,7 +56,7 @@ func TestAggregate(t *testing.T) {
 			at(baselineSubject, 10, 0, repeat, 1000),
 		)
 	}
-	sections := aggregate(trials)
+	sections := aggregate(trials, "")
 	if len(sections) != 1 {
 		t.Fatalf("got %d sections, want 1", len(sections))
 	}
@@ -107,7 +107,7 @@ func TestVerdictWithinSpread(t *testing.T) {
 		repeat("jeoul-l2dsr-xdp", 1, 99), repeat("jeoul-l2dsr-xdp", 2, 101),
 		repeat("jeoul-l2dsr-tc", 1, 80), repeat("jeoul-l2dsr-tc", 2, 82),
 	)
-	verdicts := verdict(aggregate(run.Trials)[0])
+	verdicts := verdict(aggregate(run.Trials, run.Baseline)[0])
 	const tied = "of direct (within the spread)"
 	if !strings.Contains(verdicts[0], tied) || strings.Contains(verdicts[1], tied) {
 		t.Errorf("want only the first to be tied:\n%s", strings.Join(verdicts, "\n"))
@@ -214,7 +214,7 @@ func TestTicks(t *testing.T) {
 // TestPalette checks that a subject's ink does not depend on the others.
 func TestPalette(t *testing.T) {
 	run := runOf(trial("zzz", nil), trial("jeoul-l2dsr-xdp", nil), trial("haproxy-http", nil), trial("direct", nil))
-	p := newPalette(aggregate(run.Trials))
+	p := newPalette(aggregate(run.Trials, run.Baseline))
 	want := map[string]ink{"direct": inkBaseline, "haproxy-http": inkOrange, "jeoul-l2dsr-xdp": inkBlue, "zzz": inkPurple}
 	if diff := cmp.Diff(want, p.of); diff != "" {
 		t.Errorf("inks (-want +got):\n%s", diff)

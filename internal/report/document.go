@@ -58,7 +58,7 @@ type published struct {
 
 // newDocument lays the whole report down.
 func newDocument(run *results.Run) *document {
-	sections := aggregate(run.Trials)
+	sections := aggregate(run.Trials, run.Baseline)
 	d := &document{
 		Title:       title(run),
 		Asked:       asked(run, sections),
@@ -75,9 +75,12 @@ func newDocument(run *results.Run) *document {
 		d.Verdict = append(d.Verdict, verdict(s)...)
 		d.Cards = append(d.Cards, cards(s, colours)...)
 		part := loadPart{Title: s.title(), Constant: s.Constant.text(), section: s}
-		if s.isPackets() {
+		switch {
+		case s.isPackets():
 			part.Sheets = packetSheets(s)
-		} else {
+		case s.isBulk():
+			part.Sheets = bulkSheets(s)
+		default:
 			part.Sheets = loadSheets(s)
 		}
 		d.Loads = append(d.Loads, part)
@@ -118,8 +121,11 @@ func asked(run *results.Run, sections []*section) string {
 		repeats = max(repeats, t.Repeat)
 	}
 	question := "how many requests a second does each serve, how long do its clients wait, and what does the balancer itself cost"
-	if sections[0].isPackets() {
+	switch {
+	case sections[0].isPackets():
 		question = "how many nanoseconds does each spend on a packet"
+	case sections[0].isBulk():
+		question = "how many gigabits a second does each let through"
 	}
 	return fmt.Sprintf("Asked of %s under %s, %s: %s?",
 		list(subjects), list(loads), times1(repeats), question)

@@ -17,9 +17,12 @@ type figure struct {
 // figures returns the charts of a load that have something to show.
 func figures(s *section, colours *palette) []figure {
 	var all []figure
-	if s.isPackets() {
+	switch {
+	case s.isPackets():
 		all = packetCharts(s)
-	} else {
+	case s.isBulk():
+		all = []figure{rateChart(s, colours), costChart(s, colours)}
+	default:
 		all = []figure{rateChart(s, colours), costChart(s, colours), latencyChart(s, colours), partChart(s), evennessChart(s, colours)}
 	}
 	return slices.DeleteFunc(all, func(f figure) bool { return f.chart.empty() })
@@ -55,7 +58,7 @@ func medianRow(s *section, colours *palette, metric string) func(*point) chartRo
 	}
 	decimals := decimalsFor(values)
 	return func(p *point) chartRow {
-		if !p.has(metric) && p.Subject == baselineSubject {
+		if !p.has(metric) && p.Subject == s.Baseline {
 			return chartRow{Value: "no balancer"}
 		}
 		if !p.has(metric) {
@@ -79,10 +82,15 @@ func rateChart(s *section, colours *palette) figure {
 }
 
 func costChart(s *section, colours *palette) figure {
-	return figure{"The balancer's own CPU time", "Less is better; kernel work included. " + whiskerCaption, &chart{
-		Axis: "µs of balancer CPU per request", Kind: bars,
-		Rows: eachPoint(s, medianRow(s, colours, results.BalancerCPUUsPerRequest)),
-	}}
+	axis, metric := "µs of balancer CPU per request", results.BalancerCPUUsPerRequest
+	if s.isBulk() {
+		axis, metric = "ms of balancer CPU per gigabyte", results.BalancerCPUMsPerGigabyte
+	}
+	c := &chart{Axis: axis, Kind: bars}
+	if s.has(metric) {
+		c.Rows = eachPoint(s, medianRow(s, colours, metric))
+	}
+	return figure{"The balancer's own CPU time", "Less is better; kernel work included. " + whiskerCaption, c}
 }
 
 // logFrom is the ratio of largest to smallest from which an axis is logarithmic.

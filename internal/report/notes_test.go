@@ -24,7 +24,7 @@ func TestNotes(t *testing.T) {
 		noted("haproxy-http", 2, false, "it did not start", "no TLS", "saturated: unknown"),
 		noted("haproxy-http", 3, false, "it did not start", "no TLS"),
 		noted("jeoul-l2dsr-xdp", 1, false, " \n"),
-	})
+	}, "")
 	want := map[string][][]string{
 		"invalid": {
 			{"haproxy-http", "http", missing, "2, 3", "it did not start"},

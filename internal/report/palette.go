@@ -82,7 +82,14 @@ func newPalette(sections []*section) *palette {
 	taken := map[ink]bool{}
 	for _, s := range sections {
 		for _, name := range s.Subjects {
-			if i, ok := usualInk(name); ok && !taken[i] {
+			i, ok := usualInk(name)
+			switch {
+			case name == s.Baseline:
+				i, ok = inkBaseline, true
+			case i == inkBaseline && !s.isPackets():
+				ok = false // it is another's here
+			}
+			if ok && !taken[i] {
 				p.of[name], taken[i] = i, true
 			}
 		}

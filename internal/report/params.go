@@ -19,6 +19,7 @@ const (
 	paramThreads     = "threads"
 	paramConcurrency = "concurrency"
 	paramFileBytes   = "file_bytes"
+	paramStreams     = "streams"
 	paramFlows       = "flows"
 	paramHook        = "hook"
 	paramScheduler   = "scheduler"
@@ -45,11 +46,14 @@ type paramInfo struct {
 var known = []paramInfo{
 	{Name: paramHook, Title: "Hook", Text: plain},
 	{Name: paramConcurrency, Title: "Concur\u00ADrency", Text: func(v string) string { return v + " concurrent" }},
+	{Name: paramStreams, Title: "Streams", Text: counted("stream")},
 	{Name: "requests", Title: "Requests asked", Text: counted("request")},
 	{Name: paramFileBytes, Title: "File size", Text: func(v string) string { return v + " file" }},
 	{Name: "duration_seconds", Title: "Duration", Text: func(v string) string { return v + " s long" }},
 	{Name: "clients", Title: "Clients", Text: counted("client")},
 	{Name: "backends", Title: "Backends", Text: counted("backend")},
+	{Name: "offloads", Title: "Offloads", Text: yesNo("with offloads", "without offloads")},
+	{Name: "pinned", Title: "Pinned", Text: yesNo("generators pinned", "generators not pinned")},
 	{Name: paramThreads, Title: "Threads", Own: true, Text: counted("thread")},
 	{Name: paramScheduler, Title: "Scheduler", Own: true, Text: plain},
 	{Name: paramPackets, Title: "Packets", Text: packetsText, Order: []string{"known", "new", foreignPackets}},
@@ -66,6 +70,16 @@ func packetsText(v string) string {
 		return "not ours"
 	}
 	return v + " flow"
+}
+
+// yesNo makes a text for a parameter that is one of the words.
+func yesNo(yes, no string) func(string) string {
+	return func(v string) string {
+		if v == "yes" {
+			return yes
+		}
+		return no
+	}
 }
 
 func plain(v string) string { return v }

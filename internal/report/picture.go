@@ -26,7 +26,7 @@ const (
 // reader's light or dark scheme by itself. It shows the run's first load. The
 // error says that no valid trial has a figure to draw, or is w's.
 func Chart(w io.Writer, run *results.Run) error {
-	for _, s := range aggregate(run.Trials) {
+	for _, s := range aggregate(run.Trials, run.Baseline) {
 		if figs := pictured(s); len(figs) > 0 {
 			return writePicture(w, run, s, figs)
 		}

@@ -10,8 +10,16 @@ type paragraph struct{ Head, Text string }
 // reading returns what a reader must know to judge the figures.
 func reading(sections []*section, published bool) []paragraph {
 	var out []paragraph
-	if slices.ContainsFunc(sections, func(s *section) bool { return !s.isPackets() }) {
-		out = append(out, loadReading...)
+	requests := slices.ContainsFunc(sections, func(s *section) bool { return !s.isPackets() && !s.isBulk() })
+	bulk := slices.ContainsFunc(sections, (*section).isBulk)
+	if requests {
+		out = append(out, requestReading...)
+	}
+	if bulk {
+		out = append(out, bulkReading...)
+	}
+	if requests || bulk {
+		out = append(out, spreadReading)
 	}
 	if published {
 		out = append(out, publishedReading)
@@ -26,6 +34,9 @@ func reading(sections []*section, published bool) []paragraph {
 var loadTitles = map[string]string{
 	"ab":  "New connections (ab)",
 	"wrk": "Kept connections (wrk)",
+
+	"bulk":        "Bulk transfer (iperf3)",
+	"bulk-frames": "Bulk transfer in single frames (iperf3)",
 }
 
 // title is the load's name, in words where they are known.
@@ -36,11 +47,18 @@ func (s *section) title() string {
 	return clean(s.Load)
 }
 
-var loadReading = []paragraph{
+var requestReading = []paragraph{
 	{"Closed loop", "A client sends its next request when the last one is answered. A slow subject is therefore offered less, and its latency looks better than it would under a fixed rate of arrivals: throughput and latency are two sides of the same figure, about concurrency ÷ requests/s."},
 	{"Shared cores", "Clients, switch, balancer and servers run on the cores of one machine. A subject that needs less CPU leaves more for the others and so serves more requests: ratios depend on how much the rest costs, and on separate machines they would differ. The balancer's CPU time per request carries over best."},
 	{"Saturated", "The part that was out of CPU, or refused work, while others still had room. Where it is not the balancer, the requests/s are a lower bound of what that subject could do. “none” means that no part was short, “unknown” that the probes did not tell."},
-	{"Medians and spread", "Repeats of different subjects are interleaved, so a slow minute of the machine touches all of them. A difference smaller than the spread is no difference: “within the spread” stands behind a ratio if the repeats of the two overlap at every point."},
+}
+
+var spreadReading = paragraph{"Medians and spread", "Repeats of different subjects are interleaved, so a slow minute of the machine touches all of them. A difference smaller than the spread is no difference: “within the spread” stands behind a ratio if the repeats of the two overlap at every point."}
+
+var bulkReading = []paragraph{
+	{"Bulk transfer", "A sender goes as fast as TCP lets it, so the figure is what clients, switch, balancer and servers together can move with the machine's cores. What a balancer that passes both directions adds to that is seen in the ratio to plain forwarding at the same place, not in the gigabits."},
+	{"Shared cores", "All of them share the cores of one machine: a balancer that needs less leaves more for the others. On separate machines ratios would differ; a proxy's would suffer less, since it has cores of its own there."},
+	{"Offloads", "With offloads a packet of up to 64 KiB crosses the laboratory in one piece, as between network cards with TSO and GRO; without, every frame of 1,500 bytes costs its way through each device and hides most of what a balancer costs besides."},
 }
 
 var publishedReading = paragraph{"Published figures", "They are a document's, measured on other machines: shapes compare, numbers do not. Its latency may mean something else, too; ours is what clients waited."}

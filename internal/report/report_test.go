@@ -71,7 +71,7 @@ func TestGolden(t *testing.T) {
 // TestGoldenCharts keeps every chart of a load.
 func TestGoldenCharts(t *testing.T) {
 	run := load(t, "l2dsr-bmt")
-	sections := aggregate(run.Trials)
+	sections := aggregate(run.Trials, run.Baseline)
 	for i, f := range figures(sections[0], newPalette(sections)) {
 		compareGolden(t, filepath.Join("testdata", fmt.Sprintf("chart-%d.svg", i+1)), f.chart.inline(wideChart, "wide")+"\n")
 	}

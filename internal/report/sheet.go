@@ -72,7 +72,7 @@ func (sh *sheet) fill(s *section, fields []field) {
 	for _, g := range s.Groups {
 		var lines []line
 		for _, p := range withBaseline(s, g) {
-			l := line{Baseline: p.Subject == baselineSubject || p.Subject == emptySubject}
+			l := line{Baseline: p.Subject == s.Baseline || p.Subject == emptySubject}
 			for i, f := range fields {
 				l.Cells = append(l.Cells, f.cell(g, p, decimals[i]))
 			}
@@ -88,7 +88,7 @@ func (sh *sheet) fill(s *section, fields []field) {
 // withBaseline returns the group's points, with an empty one for the baseline
 // if that was not measured: a reader must see that it is missing.
 func withBaseline(s *section, g *group) []*point {
-	baseline := baselineSubject
+	baseline := s.Baseline
 	if s.isPackets() {
 		baseline = emptySubject
 	}

@@ -17,6 +17,7 @@ var rateMetrics = []struct{ Name, Title, Noun string }{
 	{results.RequestsPerSecond, "Requests/s", "requests/s"},
 	{results.ConnectionsPerSecond, "Connections/s", "connections/s"},
 	{results.PacketsPerSecond, "Packets/s", "packets/s"},
+	{results.GigabitsPerSecond, "Gbit/s", "Gbit/s"},
 }
 
 // rate returns the load's main figure: metric, title and noun.
@@ -34,6 +35,7 @@ func (s *section) rate() (metric, title, noun string) {
 // other is shown in the table of what else was counted.
 var shownMetrics = []string{
 	results.RequestsPerSecond, results.Requests, results.Failed,
+	results.GigabitsPerSecond, results.Retransmits, results.BalancerCPUMsPerGigabyte,
 	results.LatencyMsMin, results.LatencyMsMean, results.LatencyMsP50, results.LatencyMsP90,
 	results.LatencyMsP99, results.LatencyMsMax,
 	results.BalancerCPUUsPerRequest, results.ClientCPUUsPerRequest,
@@ -189,7 +191,7 @@ func rateSheet(s *section) sheet {
 	fields = append(fields,
 		metricField("Requests", "", results.Requests),
 		metricField(title, "", metric),
-		ratioField("× "+baselineSubject, metric, baselineSubject, metric),
+		ratioField("× "+s.Baseline, metric, s.Baseline, metric),
 		ratioField("× "+proxySubject, metric, proxySubject, metric),
 		metricField("Mean latency", "ms", results.LatencyMsMean),
 		metricField("Balancer CPU", "µs/request", results.BalancerCPUUsPerRequest),
@@ -212,10 +214,13 @@ func rateSheet(s *section) sheet {
 // to take them to.
 func baselineNotes(s *section, noun string) []string {
 	var notes []string
-	if s.measured(baselineSubject) {
-		notes = append(notes, fmt.Sprintf("× %s: against the same load without a balancer.", baselineSubject))
-	} else {
-		notes = append(notes, fmt.Sprintf("The baseline %s has no valid trial under this load, so nothing is held against it.", baselineSubject))
+	switch {
+	case !s.measured(s.Baseline):
+		notes = append(notes, fmt.Sprintf("The baseline %s has no valid trial under this load, so nothing is held against it.", s.Baseline))
+	case s.Baseline == baselineSubject:
+		notes = append(notes, fmt.Sprintf("× %s: against the same load without a balancer.", s.Baseline))
+	default:
+		notes = append(notes, fmt.Sprintf("× %s: against the same load through %s.", s.Baseline, s.Baseline))
 	}
 	if s.measured(proxySubject) {
 		note := fmt.Sprintf("× %s: against %s", proxySubject, proxySubject)

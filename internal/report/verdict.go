@@ -25,7 +25,7 @@ func (s *section) contenders() []string {
 		case !s.measured(name):
 		case strings.HasPrefix(name, ownPrefix):
 			own = append(own, name)
-		case name != baselineSubject && name != proxySubject && name != emptySubject && name != swapSubject:
+		case name != baselineSubject && name != s.Baseline && name != proxySubject && name != emptySubject && name != swapSubject:
 			others = append(others, name)
 		}
 	}
@@ -44,7 +44,7 @@ func (s *section) pairs(contender string) []pair {
 	var ps []pair
 	for _, g := range s.Groups {
 		if c := g.best(contender, rate); c != nil {
-			ps = append(ps, pair{c, g.best(baselineSubject, rate), g.best(proxySubject, rate)})
+			ps = append(ps, pair{c, g.best(s.Baseline, rate), g.best(proxySubject, rate)})
 		}
 	}
 	return ps
@@ -151,10 +151,10 @@ func verdictOn(s *section, contender string) string {
 		served = append(served, fmt.Sprintf("%s %s of %s%s", to.text(times), what, s.chosen(ps, subject), to.tie(ties)))
 	}
 	add(sp.toProxy, sp.proxyTied, proxySubject)
-	add(sp.toBaseline, sp.baselineTied, baselineSubject)
+	add(sp.toBaseline, sp.baselineTied, s.Baseline)
 	if len(served) == 0 {
 		return fmt.Sprintf("%s served %s %s; neither %s nor %s was measured, so there is nothing to hold it against.",
-			s.chosen(ps, contender), rangeOf(ps, rate), noun, baselineSubject, proxySubject)
+			s.chosen(ps, contender), rangeOf(ps, rate), noun, s.Baseline, proxySubject)
 	}
 	text := fmt.Sprintf("%s served %s", s.chosen(ps, contender), strings.Join(served, " and "))
 	if sp.cpu.n > 0 {
@@ -236,8 +236,9 @@ func saturationVerdict(s *section) string {
 	if len(parts) == 0 {
 		return ""
 	}
+	_, _, noun := s.rate()
 	return "what was saturated, by trials: " + strings.Join(parts, "; ") +
-		". Only where that is the balancer, its requests/s are its ceiling."
+		". Only where that is the balancer, its " + noun + " are its ceiling."
 }
 
 // cards are the verdicts of a load in figures.
@@ -267,7 +268,7 @@ func loadFigures(s *section, name string) []figureText {
 		f = append(f, figureText{sp.toProxy.text(times), noun + " of " + proxySubject + sp.toProxy.tie(sp.proxyTied)})
 	}
 	if sp.toBaseline.n > 0 {
-		f = append(f, figureText{sp.toBaseline.text(times), noun + " of " + baselineSubject + sp.toBaseline.tie(sp.baselineTied)})
+		f = append(f, figureText{sp.toBaseline.text(times), noun + " of " + s.Baseline + sp.toBaseline.tie(sp.baselineTied)})
 	}
 	if sp.cpu.n > 0 {
 		f = append(f, figureText{sp.cpu.text(fraction), "balancer CPU per request of " + proxySubject})
