@@ -24,7 +24,9 @@ import (
 	"github.com/jeoul/jeoul/internal/datapath"
 	"github.com/jeoul/jeoul/internal/hostnet"
 	"github.com/jeoul/jeoul/internal/iface"
+	"github.com/jeoul/jeoul/internal/lb"
 	"github.com/jeoul/jeoul/internal/neigh"
+	"github.com/jeoul/jeoul/internal/paths"
 )
 
 type runCmd struct {
@@ -55,7 +57,13 @@ func describe(cfg *config.Config) {
 	for _, s := range cfg.Services {
 		backends += len(s.Backends)
 	}
-	fmt.Printf("%s: correct: interface %s, services: %d, backends: %d\n", cfg.File, strings.Join(cfg.Interfaces, ", "), len(cfg.Services), backends)
+	fmt.Printf("%s: correct: %s %s, services: %d, backends: %d\n",
+		cfg.File, cfg.InterfaceField(), strings.Join(cfg.Interfaces, ", "), len(cfg.Services), backends)
+	for _, s := range cfg.Services {
+		if s.Mode == lb.DSCP {
+			fmt.Printf("%s: DSCP %d stands for %s\n", s.Name, s.DSCP, s.VIP)
+		}
+	}
 }
 
 // newLogger writes lines for a person; in colour on a terminal.
@@ -73,8 +81,8 @@ func terminal(file *os.File) bool {
 type parts struct {
 	datapath *datapath.Datapath
 	changes  *hostnet.Changes
-	link     *iface.Interfaces
-	resolver *neigh.Resolver
+	links    *iface.Interfaces
+	paths    *paths.Paths
 }
 
 // balance runs the daemon.
@@ -97,7 +105,7 @@ func (c *runCmd) balance(ctx context.Context, cfg *config.Config, log *slog.Logg
 	}
 	version, _ := build()
 	controller := control.New(control.Options{
-		DataPlane: p.datapath, Neighbours: p.resolver, Host: p.changes, Link: firstLink{p.link},
+		DataPlane: p.datapath, Paths: p.paths, Host: p.changes, Links: p.links,
 		Announce: neigh.Announce, Log: log, Version: version,
 	}, cfg)
 	err = controller.Start()
@@ -114,23 +122,13 @@ func (c *runCmd) balance(ctx context.Context, cfg *config.Config, log *slog.Logg
 	return group.Wait()
 }
 
-// firstLink is the interface that carries the VIPs.
-type firstLink struct{ *iface.Interfaces }
-
-// State returns that interface's.
-func (l firstLink) State() (iface.State, error) {
-	states, err := l.States()
-	if err != nil {
-		return iface.State{}, err
-	}
-	return states[0], nil
-}
-
 // open opens the parts; what is open after an error is for close.
 func (p *parts) open(ctx context.Context, cfg *config.Config, stateDir string, log *slog.Logger) (err error) {
-	p.datapath, err = datapath.Open(datapath.Options{Interfaces: cfg.Interfaces, Hook: cfg.Hook, TableSize: cfg.TableSize})
+	p.datapath, err = datapath.Open(datapath.Options{
+		Interfaces: cfg.Interfaces, Hook: cfg.Hook, TableSize: cfg.TableSize, FullNATFlows: cfg.FullNAT.Flows,
+	})
 	if errors.Is(err, datapath.ErrNoInterface) || errors.Is(err, datapath.ErrUnsupported) {
-		return cfg.At("interface", "%v", err)
+		return cfg.At(cfg.InterfaceField(), "%v", err)
 	}
 	if err != nil {
 		return err
@@ -141,10 +139,10 @@ func (p *parts) open(ctx context.Context, cfg *config.Config, stateDir string, l
 	for _, event := range p.changes.Events() {
 		log.Info(event.String())
 	}
-	if p.link, err = iface.Watch(cfg.Interfaces[0]); err != nil {
+	if p.links, err = iface.Watch(cfg.Interfaces...); err != nil {
 		return err
 	}
-	p.resolver, err = neigh.New(ctx, cfg.Interfaces[0])
+	p.paths, err = paths.New(ctx, cfg.Interfaces)
 	return err
 }
 
@@ -159,8 +157,8 @@ func (p *parts) close(log *slog.Logger) error {
 	if p.datapath != nil {
 		closers = append(closers, p.datapath)
 	}
-	if p.resolver != nil {
-		closers = append(closers, p.resolver)
+	if p.paths != nil {
+		closers = append(closers, p.paths)
 	}
 	var errs []error
 	for _, part := range closers {
@@ -171,14 +169,14 @@ func (p *parts) close(log *slog.Logger) error {
 			log.Info(event.String())
 		}
 	}
-	if p.link != nil {
-		p.link.Close()
+	if p.links != nil {
+		p.links.Close()
 	}
 	return errors.Join(errs...)
 }
 
-// journalName is the name under which a balancer's changes are noted: one for
-// each interface, of the characters that such a name may have.
+// journalName is the name under which a balancer's changes are noted: that of the
+// interface that carries its VIPs, of the characters that such a name may have.
 func journalName(link string) string {
 	return "run-" + strings.Map(func(r rune) rune {
 		if r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("._-", r) {

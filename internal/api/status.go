@@ -17,11 +17,13 @@ type Status struct {
 	Version string `json:"version"`
 	PID     int    `json:"pid"`
 	// Started is when the daemon started.
-	Started   time.Time `json:"started"`
-	Config    string    `json:"config"`
-	Interface string    `json:"interface"`
-	Hook      Hook      `json:"hook"`
-	TableSize uint32    `json:"table_size"`
+	Started time.Time `json:"started"`
+	Config  string    `json:"config"`
+	// Interface is the first, which carries the VIPs, and Hook its hook.
+	Interface  string      `json:"interface"`
+	Hook       Hook        `json:"hook"`
+	Interfaces []Interface `json:"interfaces"`
+	TableSize  uint32      `json:"table_size"`
 	// Generation counts the states that the data plane was given, from 1.
 	Generation uint64 `json:"generation"`
 	// Problems are what a person should look at now, a line each.
@@ -29,6 +31,15 @@ type Status struct {
 	Services []Service `json:"services"`
 	// Outcomes say where each packet ended; every outcome is listed.
 	Outcomes []Outcome `json:"outcomes"`
+}
+
+// Interface is one that packets arrive on and leave by.
+type Interface struct {
+	Name string `json:"name"`
+	// Up says that it is switched on and has a carrier.
+	Up   bool   `json:"up"`
+	MAC  string `json:"mac"`
+	Hook Hook   `json:"hook"`
 }
 
 // Hook is the place in the kernel where packets are taken.
@@ -43,11 +54,15 @@ type Hook struct {
 
 // Service is a service and its backends.
 type Service struct {
-	Name      string       `json:"name"`
-	VIP       netip.Addr   `json:"vip"`
-	Port      uint16       `json:"port"`
-	Protocol  lb.Protocol  `json:"protocol"`
-	Mode      lb.Mode      `json:"mode"`
+	Name     string      `json:"name"`
+	VIP      netip.Addr  `json:"vip"`
+	Port     uint16      `json:"port"`
+	Protocol lb.Protocol `json:"protocol"`
+	Mode     lb.Mode     `json:"mode"`
+	// DSCP is the code point that stands for the VIP in mode dscp; 0 in others.
+	DSCP uint8 `json:"dscp,omitempty"`
+	// MSS is the most that a SYN may announce, in bytes; 0: whatever it does.
+	MSS       uint16       `json:"mss,omitempty"`
 	Scheduler lb.Scheduler `json:"scheduler"`
 	Backends  []Backend    `json:"backends"`
 }
@@ -60,15 +75,27 @@ type Backend struct {
 	Port    uint16     `json:"port"`
 	Weight  uint16     `json:"weight"`
 	State   State      `json:"state"`
-	// Neighbour is the state of its neighbour entry (ARP, NDP).
+	// Neighbour is the state of the next hop's neighbour entry (ARP, NDP).
 	Neighbour string `json:"neighbour"`
-	// Reason says why there is no MAC address; empty where there is one.
+	// Reason says why it gets no packets, of the backend, as in "does not answer
+	// ARP requests"; empty if it can.
 	Reason string `json:"reason,omitempty"`
-	// MAC is the address that packets are sent to; empty while unknown.
-	MAC     string `json:"mac"`
+	// Interface is the one that packets leave by, and NextHop who gets them: a
+	// router or the backend itself. Empty without a route.
+	Interface string     `json:"interface,omitempty"`
+	NextHop   netip.Addr `json:"next_hop,omitzero"`
+	// MAC is the next hop's; empty while unknown.
+	MAC string `json:"mac"`
+	// MTU is the size of the largest IP packet on the way there, in bytes, headers
+	// that the mode adds included; 0 without a route.
+	MTU     int    `json:"mtu,omitempty"`
 	Packets uint64 `json:"packets"`
-	// Bytes are those of IP packets, without the Ethernet frame.
+	// Bytes are those of IP packets as they came, without the Ethernet frame.
 	Bytes uint64 `json:"bytes"`
+	// ReturnedPackets and ReturnedBytes are those of replies that came back
+	// through the balancer, in the modes nat and fullnat.
+	ReturnedPackets uint64 `json:"returned_packets,omitempty"`
+	ReturnedBytes   uint64 `json:"returned_bytes,omitempty"`
 	// Connections are new flows; where no flows are tracked, SYNs sent on.
 	Connections uint64 `json:"connections"`
 }
@@ -80,8 +107,10 @@ type State string
 const (
 	// Up: it takes new flows.
 	Up State = "up"
-	// NoMAC: it does not answer ARP or NDP, and gets no packet.
+	// NoMAC: it, or the router to it, does not answer ARP or NDP; it gets no packet.
 	NoMAC State = "no-mac"
+	// NoRoute: there is no way to it that its mode could use; it gets no packet.
+	NoRoute State = "no-route"
 	// WeightZero: it is configured to take no new flow.
 	WeightZero State = "weight-0"
 )

@@ -3,6 +3,7 @@
 package control
 
 import (
+	"fmt"
 	"net/netip"
 	"slices"
 	"strings"
@@ -10,42 +11,131 @@ import (
 	"github.com/jeoul/jeoul/internal/config"
 	"github.com/jeoul/jeoul/internal/iface"
 	"github.com/jeoul/jeoul/internal/lb"
+	"github.com/jeoul/jeoul/internal/paths"
 )
 
-// checkLink checks a configuration against the interface: layer 2 reaches only
-// those backends that are neighbours.
-func checkLink(cfg *config.Config, link iface.State) config.Problems {
+// check checks a configuration against the machine: the error is a
+// config.Problems if it cannot be used here; the warnings are what works but is
+// hardly meant.
+func (c *Controller) check(cfg *config.Config) (warnings config.Problems, err error) {
+	routes, err := c.opt.Paths.Routes(backendAddresses(cfg))
+	if err != nil {
+		return nil, err
+	}
+	if err := checkRoutes(cfg, c.links, routes).Err(); err != nil {
+		return nil, err
+	}
+	return append(checkMTUs(cfg, routes), c.checkPorts(cfg)...), nil
+}
+
+// checkRoutes finds backends that the services' modes do not reach.
+func checkRoutes(cfg *config.Config, links []iface.State, routes map[netip.Addr]paths.Route) config.Problems {
 	var problems config.Problems
+	down := slices.ContainsFunc(links, func(link iface.State) bool { return !link.Up })
 	for i, s := range cfg.Services {
-		if s.Mode != lb.L2DSR {
-			continue
-		}
 		for j, b := range s.Backends {
-			field := config.BackendField(i, j, "address")
-			switch {
-			case slices.ContainsFunc(link.Addresses, func(p netip.Prefix) bool { return p.Addr() == b.Address }):
-				problems = append(problems, cfg.At(field, "%s is an address of this host's %s; a backend is another host", b.Address, link.Name))
-			case !slices.ContainsFunc(link.Subnets, func(p netip.Prefix) bool { return p.Contains(b.Address) }):
-				problems = append(problems, cfg.At(field, "%s is in no subnet of %s (%s), and %s reaches neighbours only; use an address there, or put the interface into the backend's subnet",
-					b.Address, link.Name, listSubnets(link, b.Address), s.Mode))
+			r := routes[b.Address]
+			if down && (r.Fault == paths.NoRoute || r.Fault == paths.OtherInterface) {
+				continue // routes come with the interface; until then the status says it
+			}
+			if message := unreachable(s, b, links, r); message != "" {
+				problems = append(problems, cfg.At(config.BackendField(i, j, "address"), "%s %s", b.Address, message))
 			}
 		}
 	}
 	return problems
 }
 
-// listSubnets names the interface's subnets of an address's family.
-func listSubnets(link iface.State, addr netip.Addr) string {
+// unreachable says why a backend is none, and what to do; "" if it is one.
+func unreachable(s lb.Service, b lb.Backend, links []iface.State, r paths.Route) string {
+	wrong := misfit(s, b.Address, r)
+	switch {
+	case s.Mode == lb.L2DSR && r.Fault == paths.NoRoute:
+		return fmt.Sprintf("is in no subnet of %s (%s), and %s reaches neighbours only; use an address there, or put the interface into the backend's subnet",
+			listLinks(links), listSubnets(links, b.Address), s.Mode)
+	case r.Fault != paths.None:
+		return r.Reason + "; " + r.Advice
+	case wrong != "" && s.Mode == lb.L2DSR:
+		return fmt.Sprintf("%s; use %s or %s, or an address in a subnet of %s (%s)",
+			wrong, lb.IPIP, lb.GUE, listLinks(links), listSubnets(links, b.Address))
+	case wrong != "":
+		return wrong + "; give the interface one"
+	}
+	return ""
+}
+
+// listSubnets names the interfaces' subnets of an address's family.
+func listSubnets(links []iface.State, addr netip.Addr) string {
 	var list []string
-	for _, p := range link.Subnets {
-		if p.Addr().Is4() == addr.Is4() {
-			list = append(list, p.String())
+	for _, link := range links {
+		for _, p := range link.Subnets {
+			if p.Addr().Is4() == addr.Is4() {
+				list = append(list, p.String())
+			}
 		}
 	}
 	if len(list) == 0 {
-		return "it has none of this family"
+		return "there is none of this family"
 	}
 	return strings.Join(list, ", ")
+}
+
+// leastMTU is what every IPv6 link carries (RFC 8200 section 5): senders need
+// not go below it, however often they are told that a packet is too big.
+const leastMTU = 1280
+
+// checkMTUs warns of tunnels too narrow for IPv6.
+func checkMTUs(cfg *config.Config, routes map[netip.Addr]paths.Route) config.Problems {
+	var warnings config.Problems
+	for i, s := range cfg.Services {
+		for j, b := range s.Backends {
+			r, over := routes[b.Address], s.Mode.Overhead(b.Address)
+			if over == 0 || s.VIP.Is4() || r.Fault != paths.None || r.MTU-over >= leastMTU {
+				continue
+			}
+			warnings = append(warnings, cfg.At(config.BackendField(i, j, "address"),
+				"the way to %s by %s takes %d bytes, of which %s leaves %d, and IPv6 clients need not send less than %d; raise the MTU to %d",
+				b.Address, r.Interface, r.MTU, s.Mode, r.MTU-over, leastMTU, leastMTU+over))
+		}
+	}
+	return warnings
+}
+
+// portRange is where Linux takes the ports of connections that it makes itself,
+// for IPv6 too.
+const portRange = "net.ipv4.ip_local_port_range"
+
+// checkPorts warns where an address of full NAT is one that the host sends from,
+// and may use the same ports: replies to it would be dropped.
+func (c *Controller) checkPorts(cfg *config.Config) config.Problems {
+	var warnings config.Problems
+	pool := cfg.FullNAT
+	for i, addr := range pool.Addresses {
+		ours := slices.Contains(addresses(c.cfg), addr) && c.generation > 0
+		if ours || !c.hostHas(addr) {
+			continue
+		}
+		value, err := c.opt.Host.Sysctl(portRange)
+		if err != nil {
+			return append(warnings, cfg.At("fullnat.ports", "not compared with the host's own ports: %v", err))
+		}
+		var first, last uint16
+		if _, err := fmt.Sscan(value, &first, &last); err != nil {
+			return append(warnings, cfg.At("fullnat.ports", "not compared with the host's own ports: %s is %q", portRange, value))
+		}
+		if first <= pool.LastPort && pool.FirstPort <= last {
+			warnings = append(warnings, cfg.At(fmt.Sprintf("fullnat.addresses[%d]", i),
+				"%s is an address of this host already, whose own connections take ports %d-%d (%s); use another address, or ports outside of these",
+				addr, first, last, portRange))
+		}
+	}
+	return warnings
+}
+
+func (c *Controller) hostHas(addr netip.Addr) bool {
+	return slices.ContainsFunc(c.links, func(link iface.State) bool {
+		return slices.ContainsFunc(link.Addresses, func(p netip.Prefix) bool { return p.Addr() == addr })
+	})
 }
 
 // checkReload reports what only a restart can change.
@@ -59,6 +149,7 @@ func checkReload(before, after *config.Config) config.Problems {
 		{"hook", before.Hook, after.Hook},
 		{"socket", before.Socket, after.Socket},
 		{"table_size", before.TableSize, after.TableSize},
+		{"fullnat.flows", before.FullNAT.Flows, after.FullNAT.Flows},
 	} {
 		if field.before != field.after {
 			problems = append(problems, after.At(field.name, "changed from %v to %v, which takes a restart; nothing of the file was applied",

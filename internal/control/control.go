@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package control keeps a balancer as its configuration wants it: it puts the
-// VIPs on the interface and announces them, learns where the backends are, and
-// gives the data plane a new state when either the configuration or what is
-// known about the backends and the interface changes.
+// VIPs on the first interface and announces them, makes the host forward where a
+// mode needs that, learns the paths to the backends, and gives the data plane a
+// new state when either the configuration or what is known about the backends
+// and the interfaces changes.
 package control
 
 import (
@@ -13,6 +14,7 @@ import (
 	"log/slog"
 	"maps"
 	"net/netip"
+	"strings"
 	"sync"
 	"time"
 
@@ -20,7 +22,7 @@ import (
 	"github.com/jeoul/jeoul/internal/datapath"
 	"github.com/jeoul/jeoul/internal/hostnet"
 	"github.com/jeoul/jeoul/internal/iface"
-	"github.com/jeoul/jeoul/internal/neigh"
+	"github.com/jeoul/jeoul/internal/paths"
 )
 
 // ErrStopped is what Reload returns when the controller does not run.
@@ -34,36 +36,42 @@ type DataPlane interface {
 	Counters() (datapath.Counters, error)
 }
 
-// Neighbours finds the MAC addresses of backends, and follows them.
-type Neighbours interface {
+// Paths finds how packets reach the backends, and follows that.
+type Paths interface {
 	// Watch replaces the set of addresses that are looked for.
 	Watch([]netip.Addr) error
-	Entries() map[netip.Addr]neigh.Entry
+	// Routes looks addresses up without watching them.
+	Routes([]netip.Addr) (map[netip.Addr]paths.Route, error)
+	Entries() map[netip.Addr]paths.Entry
 	Changes() <-chan struct{}
 }
 
-// Host changes the addresses of the host's interfaces, and remembers what it
-// changed in order to take it back.
+// Host changes the network settings of the host, and remembers what it changed
+// in order to take it back.
 type Host interface {
 	AddAddress(link string, addr netip.Addr, opt hostnet.AddressOptions) error
 	RemoveAddress(link string, addr netip.Addr) error
+	// Forward makes the host a router on links for the families that are true.
+	Forward(links []string, four, six bool) error
+	Sysctl(name string) (string, error)
 	// Events are what was done since the last call.
 	Events() []hostnet.Event
 }
 
-// Link is the interface that packets arrive on.
-type Link interface {
-	State() (iface.State, error)
+// Links are the interfaces that packets arrive on and leave by.
+type Links interface {
+	// States are in the configuration's order; the first carries the VIPs.
+	States() ([]iface.State, error)
 	Changes() <-chan struct{}
 }
 
 // Options are the parts that a controller works with. They stay the caller's
 // to close, after Run has returned.
 type Options struct {
-	DataPlane  DataPlane
-	Neighbours Neighbours
-	Host       Host
-	Link       Link
+	DataPlane DataPlane
+	Paths     Paths
+	Host      Host
+	Links     Links
 	// Announce tells the segment that a VIP is here.
 	Announce func(link string, vip netip.Addr) error
 	Log      *slog.Logger
@@ -75,11 +83,11 @@ type Options struct {
 const (
 	// settle lets changes that come together be applied together.
 	settle = 20 * time.Millisecond
-	// resolveBound is how long a reload waits for the MAC addresses of backends
-	// that are new in it; without that, one that replaces them all would leave
+	// resolveBound is how long a reload waits for the paths to backends that are
+	// new in it; without that, one that replaces them all would leave
 	// the service without any for a moment.
 	resolveBound = 3 * time.Second
-	// silence is how long a backend may stay without a MAC before that is said.
+	// silence is how long a backend may stay without a path before that is said.
 	silence = 3 * time.Second
 	// Announcements may be lost, so each is made a few times.
 	announceTimes = 3
@@ -101,8 +109,8 @@ type Controller struct {
 	// What follows is written by Start and Run only, and read by Status too.
 	mu         sync.Mutex
 	cfg        *config.Config
-	link       iface.State
-	applied    map[netip.Addr]string // MAC addresses in the data plane, as 6 bytes
+	links      []iface.State
+	applied    map[netip.Addr]paths.Entry // what the data plane's paths were made of
 	generation uint64
 	failed     error // of the last attempt to bring things in order
 	refused    error // of the last reload
@@ -113,8 +121,8 @@ type Controller struct {
 	stale    bool // the data plane needs its state again, even if it is the same
 	due      bool // the settle timer runs
 	retry    time.Duration
-	announce int                 // announcements still to make
-	silent   map[netip.Addr]bool // backends whose silence was said
+	announce int           // announcements still to make
+	silent   map[told]bool // backends of which it was said that they get nothing
 	timers   timers
 }
 
@@ -139,24 +147,28 @@ func New(opt Options, cfg *config.Config) *Controller {
 		stopped:  make(chan struct{}),
 		started:  time.Now(),
 		timers:   newTimers(),
-		silent:   map[netip.Addr]bool{},
+		silent:   map[told]bool{},
 	}
 }
 
-// Start checks the configuration against the interface, attaches the data plane
+// Start checks the configuration against the machine, attaches the data plane
 // and puts the VIPs on the interface. Backends are found later, in Run; until
 // then their services drop packets under a name of their own. After an error,
 // close the parts in order to take back what was done.
 func (c *Controller) Start() error {
-	state, err := c.opt.Link.State()
+	states, err := c.opt.Links.States()
 	if err != nil {
 		return err
 	}
-	c.setLink(state)
-	if err := checkLink(c.cfg, state).Err(); err != nil {
+	c.setLinks(states)
+	warnings, err := c.check(c.cfg)
+	if err != nil {
 		return err
 	}
-	if err := c.opt.Neighbours.Watch(backendAddresses(c.cfg)); err != nil {
+	if err := c.opt.Paths.Watch(backendAddresses(c.cfg)); err != nil {
+		return err
+	}
+	if err := c.forward(c.cfg); err != nil {
 		return err
 	}
 	// The data plane comes before the VIPs: a packet of a connection that has
@@ -165,25 +177,27 @@ func (c *Controller) Start() error {
 	if err := c.apply(c.cfg); err != nil {
 		return err
 	}
-	if err := c.addVIPs(c.link, vips(c.cfg)); err != nil {
+	if err := c.addAddresses(addresses(c.cfg)); err != nil {
 		return err
 	}
-	c.welcome()
+	c.welcome(warnings)
 	return nil
 }
 
 // welcome says what was started, and arms what Run needs first.
-func (c *Controller) welcome() {
+func (c *Controller) welcome(warnings config.Problems) {
 	attachment := c.opt.DataPlane.Attachments()[0] // one way for all interfaces
-	c.opt.Log.Info(fmt.Sprintf("balancing on %s in %s", c.link.Name, attachment), "why", attachment.Reason)
-	c.describe(c.cfg)
+	c.opt.Log.Info(fmt.Sprintf("balancing on %s in %s", listLinks(c.links), attachment), "why", attachment.Reason)
+	c.describe(c.cfg, warnings)
 	c.tellMoves(nil)
-	if !c.link.Up {
-		c.opt.Log.Warn(downMessage(c.link.Name))
+	for _, link := range c.links {
+		if !link.Up {
+			c.opt.Log.Warn(downMessage(link.Name))
+		}
 	}
-	c.announceVIPs()
+	c.announceAll()
 	c.timers.silence.Reset(silence)
-	c.soon() // neighbours may have been found meanwhile
+	c.soon() // paths may have been found meanwhile
 }
 
 // Run follows changes until the context ends, which is no error. It ends with
@@ -195,9 +209,9 @@ func (c *Controller) Run(ctx context.Context) error {
 		case <-ctx.Done():
 			c.finish()
 			return nil
-		case <-c.opt.Neighbours.Changes():
+		case <-c.opt.Paths.Changes():
 			c.soon()
-		case <-c.opt.Link.Changes():
+		case <-c.opt.Links.Changes():
 			c.soon()
 		case <-c.timers.settle.C:
 			c.due = false
@@ -228,15 +242,15 @@ func (c *Controller) soon() {
 	}
 }
 
-// reconcile brings the interface and the data plane in order. Its error is one
+// reconcile brings the interfaces and the data plane in order. Its error is one
 // that ends the balancer; others are said, and tried again later.
 func (c *Controller) reconcile() error {
-	state, err := c.opt.Link.State()
+	states, err := c.opt.Links.States()
 	if errors.Is(err, iface.ErrGone) {
-		return fmt.Errorf("%w: %s; there is nothing left to balance on, start again when it is back", iface.ErrGone, c.link.Name)
+		return fmt.Errorf("%w; start again when it is back, or without it", err)
 	}
 	if err == nil {
-		err = errors.Join(c.followLink(state), c.followNeighbours())
+		err = errors.Join(c.followLinks(states), c.followPaths())
 	}
 	c.settleFailure(err)
 	if c.pending != nil && c.resolved(c.pending.cfg) {
@@ -267,51 +281,73 @@ func (c *Controller) settleFailure(err error) {
 	c.timers.retry.Reset(c.retry)
 }
 
-// followLink takes up a new state of the interface.
-func (c *Controller) followLink(state iface.State) error {
-	before := c.link
-	c.setLink(state)
-	moved := state.MAC.String() != before.MAC.String()
-	switch {
-	case before.Up && !state.Up:
-		c.opt.Log.Warn(downMessage(state.Name))
-	case !before.Up && state.Up:
-		c.opt.Log.Info(fmt.Sprintf("interface %s is up", state.Name))
+// followLinks takes up new states of the interfaces.
+func (c *Controller) followLinks(states []iface.State) error {
+	before := c.links
+	c.setLinks(states)
+	for i, state := range states {
+		c.followLink(before[i], state)
 	}
-	if moved {
-		c.opt.Log.Info(fmt.Sprintf("interface %s has a new MAC address: %s → %s", state.Name, before.MAC, state.MAC))
-		c.stale = true // the data plane holds the old one
-	}
-	if !state.Up {
+	first, was := states[0], before[0]
+	if !first.Up {
 		// Switching an interface off takes its IPv6 addresses away; they could
 		// be put back now, but not announced.
 		return nil
 	}
-	lost := missing(state, vips(c.cfg))
-	if err := c.addVIPs(state, lost); err != nil {
+	lost := missing(first, addresses(c.cfg))
+	if err := c.addAddresses(lost); err != nil {
 		return err
 	}
-	if moved || !before.Up || len(lost) > 0 {
-		c.announceVIPs()
+	if !was.Up || moved(was, first) || len(lost) > 0 {
+		c.announceAll()
 	}
 	return nil
 }
+
+// followLink says what is new about an interface.
+func (c *Controller) followLink(before, now iface.State) {
+	switch {
+	case before.Up && !now.Up:
+		c.opt.Log.Warn(downMessage(now.Name))
+	case !before.Up && now.Up:
+		c.opt.Log.Info(fmt.Sprintf("interface %s is up", now.Name))
+		c.timers.silence.Reset(silence) // who is silent now has no excuse
+	}
+	if moved(before, now) {
+		c.opt.Log.Info(fmt.Sprintf("interface %s has a new MAC address: %s → %s", now.Name, before.MAC, now.MAC))
+		c.stale = true // the data plane holds the old one
+	}
+}
+
+func moved(before, now iface.State) bool { return before.MAC.String() != now.MAC.String() }
 
 func downMessage(name string) string {
 	return fmt.Sprintf("interface %s is down: no packets until it is up", name)
 }
 
-func (c *Controller) setLink(state iface.State) {
+func (c *Controller) setLinks(states []iface.State) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.link = state
+	c.links = states
 }
 
-// followNeighbours gives the data plane the MAC addresses that are known now,
-// if they are others than it has.
-func (c *Controller) followNeighbours() error {
-	known := macs(c.cfg, c.opt.Neighbours.Entries())
-	if !c.stale && maps.Equal(known, c.applied) {
+// listLinks names the interfaces.
+func listLinks(links []iface.State) string {
+	return strings.Join(linkNames(links), ", ")
+}
+
+func linkNames(links []iface.State) []string {
+	names := make([]string, len(links))
+	for i, link := range links {
+		names[i] = link.Name
+	}
+	return names
+}
+
+// followPaths gives the data plane the paths that are known now, if they are
+// others than it has.
+func (c *Controller) followPaths() error {
+	if !c.stale && maps.EqualFunc(c.known(c.cfg), c.applied, samePath) {
 		return nil
 	}
 	before := c.applied
@@ -322,19 +358,20 @@ func (c *Controller) followNeighbours() error {
 	return nil
 }
 
-// announceVIPs tells the segment where the VIPs are, a few times.
-func (c *Controller) announceVIPs() {
+// announceAll tells the segment where our addresses are, a few times.
+func (c *Controller) announceAll() {
 	c.announce = announceTimes
 	c.timers.announce.Reset(0)
 }
 
 func (c *Controller) announceOnce() {
-	if c.announce--; c.announce < 0 || !c.link.Up {
+	link := c.links[0]
+	if c.announce--; c.announce < 0 || !link.Up {
 		return
 	}
-	for _, vip := range vips(c.cfg) {
-		if err := c.opt.Announce(c.link.Name, vip); err != nil {
-			c.opt.Log.Warn(fmt.Sprintf("announcing %s on %s: %v", vip, c.link.Name, err))
+	for _, addr := range addresses(c.cfg) {
+		if err := c.opt.Announce(link.Name, addr); err != nil {
+			c.opt.Log.Warn(fmt.Sprintf("announcing %s on %s: %v", addr, link.Name, err))
 		}
 	}
 	if c.announce > 0 {
@@ -342,15 +379,18 @@ func (c *Controller) announceOnce() {
 	}
 }
 
-// addVIPs puts addresses on the interface, all of them or none.
-func (c *Controller) addVIPs(link iface.State, addrs []netip.Addr) error {
-	for i, vip := range addrs {
+// addAddresses puts addresses on the first interface, all of them or none.
+func (c *Controller) addAddresses(addrs []netip.Addr) error {
+	link := c.links[0].Name
+	for i, addr := range addrs {
 		// A VIP is never the source of what the host itself sends: a backend
 		// that was probed from it would answer to itself. Nor is it looked for
-		// elsewhere first: the backends have it too, and keep quiet about it.
-		err := c.opt.Host.AddAddress(link.Name, vip, hostnet.AddressOptions{ScopeHost: true, Deprecated: true, NoDAD: true})
+		// elsewhere first: the backends have it too, and keep quiet about it. An
+		// address of full NAT is not the host's to send from either, for its
+		// ports are given away.
+		err := c.opt.Host.AddAddress(link, addr, hostnet.AddressOptions{ScopeHost: true, Deprecated: true, NoDAD: true})
 		if err != nil {
-			c.removeVIPs(link, addrs[:i])
+			c.removeAddresses(addrs[:i])
 			return err
 		}
 	}
@@ -358,15 +398,30 @@ func (c *Controller) addVIPs(link iface.State, addrs []netip.Addr) error {
 	return nil
 }
 
-// removeVIPs takes addresses off the interface. One that stays is said here and
-// removed at the end with the rest.
-func (c *Controller) removeVIPs(link iface.State, addrs []netip.Addr) {
-	for _, vip := range addrs {
-		if err := c.opt.Host.RemoveAddress(link.Name, vip); err != nil {
+// removeAddresses takes addresses off the first interface. One that stays is
+// said here and removed at the end with the rest.
+func (c *Controller) removeAddresses(addrs []netip.Addr) {
+	for _, addr := range addrs {
+		if err := c.opt.Host.RemoveAddress(c.links[0].Name, addr); err != nil {
 			c.opt.Log.Warn(err.Error())
 		}
 	}
 	c.logHost()
+}
+
+// forward makes the host forward what the configurations' services need, and
+// nothing else.
+func (c *Controller) forward(cfgs ...*config.Config) error {
+	var four, six bool
+	for _, cfg := range cfgs {
+		for _, s := range cfg.Services {
+			four = four || s.Mode.Translates() && s.VIP.Is4()
+			six = six || s.Mode.Translates() && s.VIP.Is6()
+		}
+	}
+	err := c.opt.Host.Forward(linkNames(c.links), four, six)
+	c.logHost()
+	return err
 }
 
 func (c *Controller) logHost() {

@@ -4,6 +4,7 @@ package control
 
 import (
 	"errors"
+	"fmt"
 	"net"
 	"net/netip"
 	"strings"
@@ -18,6 +19,7 @@ import (
 	"github.com/jeoul/jeoul/internal/datapath"
 	"github.com/jeoul/jeoul/internal/iface"
 	"github.com/jeoul/jeoul/internal/lb"
+	"github.com/jeoul/jeoul/internal/paths"
 )
 
 // web is a service of two backends.
@@ -65,7 +67,7 @@ func TestStart(t *testing.T) {
 		time.Sleep(time.Minute)
 		w.expect("announce 192.0.2.100 on eth9", "announce 192.0.2.100 on eth9")
 		w.expectLog("balancing on eth9 in tc")
-		w.expectLog("WARN", "backend web02 (192.0.2.2) of web does not answer ARP")
+		w.expectLog("WARN", "backend web02 (192.0.2.2) of web was not asked yet: no packets until that changes")
 		if err := stop(); err != nil {
 			t.Errorf("Run: %v", err)
 		}
@@ -80,16 +82,22 @@ func TestStartRefused(t *testing.T) {
 		want    string
 		wantDid []string
 	}{
-		"another subnet": {nil, strings.ReplaceAll(web, "192.0.2.2", "198.51.100.2"),
+		"another subnet": {func(w *world) { w.routed("198.51.100.2", paths.Route{Fault: paths.NoRoute, Reason: "has no route"}) }, strings.ReplaceAll(web, "192.0.2.2", "198.51.100.2"),
 			"f:9: services[0].backends[1].address: 198.51.100.2 is in no subnet of eth9 (192.0.2.0/24), and l2dsr reaches neighbours only; use an address there, or put the interface into the backend's subnet", nil},
-		"no subnet": {func(w *world) { w.link.Subnets = nil }, web,
-			"f:8: services[0].backends[0].address: 192.0.2.1 is in no subnet of eth9 (it has none of this family), and l2dsr reaches neighbours only; use an address there, or put the interface into the backend's subnet\n" +
-				"f:9: services[0].backends[1].address: 192.0.2.2 is in no subnet of eth9 (it has none of this family), and l2dsr reaches neighbours only; use an address there, or put the interface into the backend's subnet", nil},
-		"own address": {nil, strings.ReplaceAll(web, "192.0.2.2}", "192.0.2.254}"),
-			"f:9: services[0].backends[1].address: 192.0.2.254 is an address of this host's eth9; a backend is another host", nil},
+		"no subnet": {func(w *world) {
+			w.links[0].Subnets = nil
+			w.routed("192.0.2.1", paths.Route{Fault: paths.NoRoute, Reason: "has no route"})
+			w.routed("192.0.2.2", paths.Route{Fault: paths.NoRoute, Reason: "has no route"})
+		}, web,
+			"f:8: services[0].backends[0].address: 192.0.2.1 is in no subnet of eth9 (there is none of this family), and l2dsr reaches neighbours only; use an address there, or put the interface into the backend's subnet\n" +
+				"f:9: services[0].backends[1].address: 192.0.2.2 is in no subnet of eth9 (there is none of this family), and l2dsr reaches neighbours only; use an address there, or put the interface into the backend's subnet", nil},
+		"own address": {func(w *world) {
+			w.routed("192.0.2.254", paths.Route{Fault: paths.OwnAddress, Reason: "is an address of this host", Advice: "a backend is another host"})
+		}, strings.ReplaceAll(web, "192.0.2.2}", "192.0.2.254}"),
+			"f:9: services[0].backends[1].address: 192.0.2.254 is an address of this host; a backend is another host", nil},
 		"no interface": {func(w *world) { w.linkErr = iface.ErrGone }, web, "the interface was deleted", nil},
 		"no rights":    {func(w *world) { w.applyErr = datapath.ErrNoRights }, web, datapath.ErrNoRights.Error(), []string{started[0], "fail to apply web: web01=- web02=-"}},
-		"no neighbours": {func(w *world) { w.watchErr = errors.New("no rights") }, web,
+		"no watch": {func(w *world) { w.watchErr = errors.New("no rights") }, web,
 			"no rights", []string{started[0]}},
 		"second VIP fails": {func(w *world) { w.addErr[netip.MustParseAddr("2001:db8::53")] = errors.New("IPv6 is off") }, web + dns, "IPv6 is off",
 			[]string{"watch 192.0.2.1 192.0.2.2 2001:db8::1", "apply web: web01=- web02=- dns: dns01=-", "add 192.0.2.100", "fail to add 2001:db8::53", "remove 192.0.2.100"}},
@@ -114,7 +122,7 @@ func TestStartRefused(t *testing.T) {
 	}
 }
 
-func TestNeighboursKnownAtStart(t *testing.T) {
+func TestPathsKnownAtStart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		w.found("192.0.2.1", 1)
@@ -127,7 +135,7 @@ func TestNeighboursKnownAtStart(t *testing.T) {
 	})
 }
 
-func TestNeighboursCome(t *testing.T) {
+func TestPathsCome(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		stop := w.run(w.controller(web))
@@ -145,7 +153,7 @@ func TestNeighboursCome(t *testing.T) {
 		w.found("192.0.2.2", 0)
 		time.Sleep(settle)
 		w.expect("apply web: web01=1 web02=-") // the other goes on
-		w.expectLog("WARN", "backend web02 (192.0.2.2) of web has stopped answering ARP")
+		w.expectLog("WARN", "backend web02 (192.0.2.2) of web does not answer: no packets until that changes")
 
 		w.found("192.0.2.1", 7)
 		time.Sleep(settle)
@@ -215,7 +223,7 @@ func TestLinkDownAndUp(t *testing.T) {
 		w.found("192.0.2.1", 1)
 		w.quiet()
 		w.changeLink(func() {
-			w.link.Up = false
+			w.links[0].Up = false
 			w.drop(netip.MustParseAddr("192.0.2.100"))
 		})
 		time.Sleep(settle)
@@ -224,7 +232,7 @@ func TestLinkDownAndUp(t *testing.T) {
 		if got := problems(t, c); len(got) != 1 || !strings.Contains(got[0], "eth9 is down") {
 			t.Errorf("problems %q", got)
 		}
-		w.changeLink(func() { w.link.Up = true })
+		w.changeLink(func() { w.links[0].Up = true })
 		time.Sleep(settle)
 		w.expect("add 192.0.2.100", "announce 192.0.2.100 on eth9")
 		w.expectLog("interface eth9 is up")
@@ -235,7 +243,7 @@ func TestLinkDownAndUp(t *testing.T) {
 func TestStartWithLinkDown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
-		w.link.Up = false
+		w.links[0].Up = false
 		stop := w.run(w.controller(web))
 		time.Sleep(time.Minute)
 		w.expect(started[:3]...) // and no announcement
@@ -264,7 +272,7 @@ func TestLinkMACChanges(t *testing.T) {
 		w.found("192.0.2.1", 1)
 		w.quiet()
 		w.failApply(errors.New("busy"))
-		w.changeLink(func() { w.link.MAC = net.HardwareAddr{2, 0, 0, 0, 0, 0xfe} })
+		w.changeLink(func() { w.links[0].MAC = net.HardwareAddr{2, 0, 0, 0, 0, 0xfe} })
 		time.Sleep(settle)
 		w.expect("fail to apply web: web01=1 web02=-", "announce 192.0.2.100 on eth9")
 		w.failApply(nil)
@@ -288,7 +296,7 @@ func TestLinkGone(t *testing.T) {
 		}
 		result := make(chan error)
 		go func() { result <- c.Run(t.Context()) }()
-		w.changeLink(func() { w.linkErr = iface.ErrGone })
+		w.changeLink(func() { w.linkErr = fmt.Errorf("%w: eth9", iface.ErrGone) })
 		if err := <-result; !errors.Is(err, iface.ErrGone) || !strings.Contains(err.Error(), "eth9") {
 			t.Errorf("Run: %v, want ErrGone that names eth9", err)
 		}
@@ -324,20 +332,23 @@ func TestStatus(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+		hook := api.Hook{Name: lb.HookTC, Driver: "veth", Reason: "the configuration asks for it"}
 		want := api.Status{
 			Version: "v0", Started: got.Started, PID: got.PID, Config: "f", Interface: "eth9", TableSize: 65537, Generation: 1,
-			Hook:     api.Hook{Name: lb.HookTC, Driver: "veth", Reason: "the configuration asks for it"},
+			Hook: hook, Interfaces: []api.Interface{{Name: "eth9", Up: true, MAC: "02:00:00:00:00:ff", Hook: hook}},
 			Problems: []string{"service dns has no backend that can take packets: all to it are dropped"},
 			Services: []api.Service{
 				{Name: "web", VIP: vip, Port: 80, Protocol: lb.TCP, Mode: lb.L2DSR, Scheduler: lb.Maglev, Backends: []api.Backend{
 					{Name: "web01", Address: backend, Port: 80, Weight: 1, State: api.Up, Neighbour: "reachable",
+						Interface: "eth9", NextHop: backend, MTU: 1500,
 						MAC: "02:00:00:00:00:01", Packets: 7, Bytes: 420, Connections: 2},
 					{Name: "web02", Address: netip.MustParseAddr("192.0.2.2"), Port: 80, Weight: 1, State: api.NoMAC,
-						Neighbour: "failed", Reason: "it does not answer"},
-					{Name: "web03", Address: netip.MustParseAddr("192.0.2.3"), Port: 80, State: api.WeightZero, Neighbour: "unknown"},
+						Interface: "eth9", NextHop: netip.MustParseAddr("192.0.2.2"), MTU: 1500,
+						Neighbour: "failed", Reason: "does not answer"},
+					{Name: "web03", Address: netip.MustParseAddr("192.0.2.3"), Port: 80, State: api.WeightZero, Neighbour: "unknown", Reason: "was not asked yet"},
 				}},
 				{Name: "dns", VIP: netip.MustParseAddr("2001:db8::53"), Port: 53, Protocol: lb.UDP, Mode: lb.L2DSR, Scheduler: lb.Maglev, Backends: []api.Backend{
-					{Name: "dns01", Address: netip.MustParseAddr("2001:db8::1"), Port: 53, Weight: 1, State: api.NoMAC, Neighbour: "unknown"},
+					{Name: "dns01", Address: netip.MustParseAddr("2001:db8::1"), Port: 53, Weight: 1, State: api.NoMAC, Neighbour: "unknown", Reason: "was not asked yet"},
 				}},
 			},
 			Outcomes: []api.Outcome{{Name: "forwarded", Packets: 9, Help: "sent on"}, {Name: "dropped", Help: "lost"}},

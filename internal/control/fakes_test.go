@@ -5,8 +5,10 @@ package control
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net"
 	"net/netip"
 	"slices"
@@ -23,6 +25,7 @@ import (
 	"github.com/jeoul/jeoul/internal/iface"
 	"github.com/jeoul/jeoul/internal/lb"
 	"github.com/jeoul/jeoul/internal/neigh"
+	"github.com/jeoul/jeoul/internal/paths"
 )
 
 // world stands for everything around a controller, and notes what is done to it
@@ -33,34 +36,55 @@ type world struct {
 	log bytes.Buffer
 	did []string
 
-	// applyErr and addErr make the next calls fail.
-	applyErr error
-	addErr   map[netip.Addr]error
-	watchErr error
+	// applyErr, addErr and the others make the next calls fail.
+	applyErr   error
+	addErr     map[netip.Addr]error
+	watchErr   error
+	forwardErr error
 
-	entries          map[netip.Addr]neigh.Entry
-	neighbourChanges chan struct{}
+	// routes are those that are not on the link of eth9.
+	routes      map[netip.Addr]paths.Route
+	entries     map[netip.Addr]paths.Entry
+	pathChanges chan struct{}
 
-	link        iface.State
+	// links has eth9, and after it what a test adds.
+	links       []iface.State
 	linkErr     error
 	linkChanges chan struct{}
+
+	// forwards is what the host forwards: "IPv4", "IPv6", both or nothing.
+	forwards string
+	pool     datapath.Pool // of the last state
 
 	counters datapath.Counters
 }
 
 func newWorld(t *testing.T) *world {
 	return &world{
-		t:                t,
-		addErr:           map[netip.Addr]error{},
-		entries:          map[netip.Addr]neigh.Entry{},
-		neighbourChanges: make(chan struct{}, 1),
-		linkChanges:      make(chan struct{}, 1),
-		link: iface.State{
+		t:           t,
+		addErr:      map[netip.Addr]error{},
+		routes:      map[netip.Addr]paths.Route{},
+		entries:     map[netip.Addr]paths.Entry{},
+		pathChanges: make(chan struct{}, 1),
+		linkChanges: make(chan struct{}, 1),
+		links: []iface.State{{
 			Name: "eth9", Up: true, MAC: net.HardwareAddr{2, 0, 0, 0, 0, 0xff},
 			Addresses: []netip.Prefix{netip.MustParsePrefix("192.0.2.254/24")},
 			Subnets:   []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24"), netip.MustParsePrefix("2001:db8::/64")},
-		},
+		}},
 	}
+}
+
+// routeTo returns the kernel's route; the caller holds the lock.
+func (w *world) routeTo(addr netip.Addr) paths.Route {
+	if r, other := w.routes[addr]; other {
+		return r
+	}
+	r := paths.Route{Interface: "eth9", Index: 9, MTU: 1500, Local: netip.MustParseAddr("192.0.2.254")}
+	if addr.Is6() {
+		r.Local = netip.MustParseAddr("2001:db8::254")
+	}
+	return r
 }
 
 func (w *world) note(format string, args ...any) {
@@ -127,6 +151,7 @@ func (w *world) Apply(state datapath.State) error {
 			fmt.Fprintf(&b, " %s=%s", backend.Name, mac)
 		}
 	}
+	w.pool = state.Pool
 	if w.applyErr != nil {
 		w.note("fail to apply%s", b.String())
 		return w.applyErr
@@ -145,28 +170,34 @@ func (w *world) Counters() (datapath.Counters, error) {
 	return w.counters, nil
 }
 
-// neighbours and the others below split the world into the parts that a
-// controller knows, whose methods have the same names.
-type neighbours struct{ *world }
+// ways and the others below split the world into the parts that a controller
+// knows, whose methods have the same names.
+type ways struct{ *world }
 
-func (n neighbours) Watch(addrs []netip.Addr) error {
+func (n ways) Watch(addrs []netip.Addr) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.note("watch %s", list(addrs))
 	return n.watchErr
 }
 
-func (n neighbours) Entries() map[netip.Addr]neigh.Entry {
+func (n ways) Routes(addrs []netip.Addr) (map[netip.Addr]paths.Route, error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	entries := map[netip.Addr]neigh.Entry{}
-	for addr, e := range n.entries {
-		entries[addr] = e
+	routes := map[netip.Addr]paths.Route{}
+	for _, addr := range addrs {
+		routes[addr] = n.routeTo(addr)
 	}
-	return entries
+	return routes, nil
 }
 
-func (n neighbours) Changes() <-chan struct{} { return n.neighbourChanges }
+func (n ways) Entries() map[netip.Addr]paths.Entry {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return maps.Clone(n.entries)
+}
+
+func (n ways) Changes() <-chan struct{} { return n.pathChanges }
 
 type host struct{ *world }
 
@@ -178,8 +209,43 @@ func (h host) AddAddress(link string, addr netip.Addr, opt hostnet.AddressOption
 		return err
 	}
 	h.note("add %s", addr)
-	h.link.Addresses = append(slices.Clone(h.link.Addresses), netip.PrefixFrom(addr, addr.BitLen()))
+	h.links = slices.Clone(h.links)
+	h.links[0].Addresses = append(slices.Clone(h.links[0].Addresses), netip.PrefixFrom(addr, addr.BitLen()))
 	return nil
+}
+
+// Forward notes changes only, as the host makes them only.
+func (h host) Forward(links []string, four, six bool) error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	var families []string
+	if four {
+		families = append(families, "IPv4")
+	}
+	if six {
+		families = append(families, "IPv6")
+	}
+	want := strings.Join(families, " and ")
+	switch {
+	case want == h.forwards:
+		return nil
+	case h.forwardErr != nil && want != "":
+		h.note("fail to forward %s", want)
+		return h.forwardErr
+	case want == "":
+		h.note("forward nothing")
+	default:
+		h.note("forward %s on %s", want, strings.Join(links, " "))
+	}
+	h.forwards = want
+	return nil
+}
+
+func (h host) Sysctl(name string) (string, error) {
+	if name != portRange {
+		return "", errors.New("no such sysctl")
+	}
+	return "32768 60999", nil
 }
 
 func (h host) RemoveAddress(link string, addr netip.Addr) error {
@@ -192,19 +258,20 @@ func (h host) RemoveAddress(link string, addr netip.Addr) error {
 
 func (h host) Events() []hostnet.Event { return nil }
 
-type link struct{ *world }
+type links struct{ *world }
 
-func (l link) State() (iface.State, error) {
+func (l links) States() ([]iface.State, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.link, l.linkErr
+	return slices.Clone(l.links), l.linkErr
 }
 
-func (l link) Changes() <-chan struct{} { return l.linkChanges }
+func (l links) Changes() <-chan struct{} { return l.linkChanges }
 
 // drop takes an address off the interface.
 func (w *world) drop(addr netip.Addr) {
-	w.link.Addresses = slices.DeleteFunc(slices.Clone(w.link.Addresses), func(p netip.Prefix) bool { return p.Addr() == addr })
+	w.links = slices.Clone(w.links)
+	w.links[0].Addresses = slices.DeleteFunc(slices.Clone(w.links[0].Addresses), func(p netip.Prefix) bool { return p.Addr() == addr })
 }
 
 func list(addrs []netip.Addr) string {
@@ -215,16 +282,29 @@ func list(addrs []netip.Addr) string {
 	return strings.Join(all, " ")
 }
 
-// found makes a backend answer with a MAC that ends in last; 0 makes it fail.
+// found makes a next hop answer with a MAC that ends in last; 0 makes it fail.
 func (w *world) found(addr string, last byte) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	e := neigh.Entry{Address: netip.MustParseAddr(addr), State: neigh.Failed, Reason: "it does not answer"}
-	if last > 0 {
-		e = neigh.Entry{Address: e.Address, State: neigh.Reachable, MAC: net.HardwareAddr{2, 0, 0, 0, 0, last}}
+	e := paths.Entry{Address: netip.MustParseAddr(addr), Source: w.links[0].MAC}
+	e.Route = w.routeTo(e.Address)
+	switch {
+	case e.Fault != paths.None:
+		e.Neighbour, e.Reason = neigh.Unknown, e.Route.Reason
+	case last > 0:
+		e.Neighbour, e.MAC = neigh.Reachable, net.HardwareAddr{2, 0, 0, 0, 0, last}
+	default:
+		e.Neighbour, e.Reason = neigh.Failed, "does not answer"
 	}
 	w.entries[e.Address] = e
-	signal(w.neighbourChanges)
+	signal(w.pathChanges)
+}
+
+// routed changes the route to an address.
+func (w *world) routed(addr string, r paths.Route) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.routes[netip.MustParseAddr(addr)] = r
 }
 
 // changeLink changes the interface.
@@ -261,7 +341,7 @@ func parse(t *testing.T, file string) *config.Config {
 // controller returns one that acts on the world.
 func (w *world) controller(file string) *Controller {
 	return New(Options{
-		DataPlane: w, Neighbours: neighbours{w}, Host: host{w}, Link: link{w},
+		DataPlane: w, Paths: ways{w}, Host: host{w}, Links: links{w},
 		Announce: func(link string, vip netip.Addr) error {
 			w.mu.Lock()
 			defer w.mu.Unlock()

@@ -4,15 +4,16 @@ package control
 
 import (
 	"fmt"
-	"net"
 	"net/netip"
 	"os"
 	"time"
 
 	"github.com/jeoul/jeoul/internal/api"
 	"github.com/jeoul/jeoul/internal/datapath"
+	"github.com/jeoul/jeoul/internal/iface"
 	"github.com/jeoul/jeoul/internal/lb"
 	"github.com/jeoul/jeoul/internal/neigh"
+	"github.com/jeoul/jeoul/internal/paths"
 )
 
 // Status returns the balancer as it is now. It may be called from any
@@ -22,7 +23,7 @@ func (c *Controller) Status() (api.Status, error) {
 	if err != nil {
 		return api.Status{}, fmt.Errorf("read the counters: %w", err)
 	}
-	attachments, entries := c.opt.DataPlane.Attachments(), c.opt.Neighbours.Entries()
+	attachments, entries := c.opt.DataPlane.Attachments(), c.opt.Paths.Entries()
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	status := api.Status{
@@ -30,7 +31,8 @@ func (c *Controller) Status() (api.Status, error) {
 		PID:        os.Getpid(),
 		Started:    c.started,
 		Config:     c.cfg.File,
-		Interface:  c.link.Name,
+		Interface:  c.links[0].Name,
+		Interfaces: interfaceStatus(c.links, attachments),
 		Hook:       hookOf(attachments[0]), // one way for all interfaces
 		TableSize:  c.cfg.TableSize,
 		Generation: c.generation,
@@ -51,11 +53,25 @@ func hookOf(a datapath.Attachment) api.Hook {
 	return api.Hook{Name: a.Hook, Generic: a.Generic, Driver: a.Driver, Reason: a.Reason}
 }
 
+// interfaceStatus puts together what is known of each interface.
+func interfaceStatus(links []iface.State, attachments []datapath.Attachment) []api.Interface {
+	list := make([]api.Interface, len(links))
+	for i, link := range links {
+		list[i] = api.Interface{Name: link.Name, Up: link.Up, MAC: link.MAC.String()}
+		if i < len(attachments) {
+			list[i].Hook = hookOf(attachments[i])
+		}
+	}
+	return list
+}
+
 // problems lists what is wrong now; the caller holds the lock.
 func (c *Controller) problems() []string {
 	list := []string{}
-	if !c.link.Up {
-		list = append(list, downMessage(c.link.Name))
+	for _, link := range c.links {
+		if !link.Up {
+			list = append(list, downMessage(link.Name))
+		}
 	}
 	if c.failed != nil {
 		list = append(list, oneLine(c.failed))
@@ -72,45 +88,59 @@ func (c *Controller) problems() []string {
 	return list
 }
 
-func usable(s lb.Service, known map[netip.Addr]string) bool {
+func usable(s lb.Service, known map[netip.Addr]paths.Entry) bool {
 	for _, b := range s.Backends {
-		if stateOfBackend(b, known) == api.Up {
+		if stateOfBackend(s, b, known[b.Address]) == api.Up {
 			return true
 		}
 	}
 	return false
 }
 
-func stateOfBackend(b lb.Backend, known map[netip.Addr]string) api.State {
+// stateOfBackend judges by what the data plane has.
+func stateOfBackend(s lb.Service, b lb.Backend, e paths.Entry) api.State {
 	switch {
 	case b.Weight == 0:
 		return api.WeightZero
-	case known[b.Address] == "":
+	case e.Fault != paths.None || misfit(s, b.Address, e.Route) != "":
+		return api.NoRoute
+	case e.MAC == nil:
 		return api.NoMAC
 	}
 	return api.Up
 }
 
-func serviceStatus(s lb.Service, known map[netip.Addr]string, entries map[netip.Addr]neigh.Entry,
-	counts map[lb.BackendKey]datapath.BackendCount) api.Service {
-	status := api.Service{Name: s.Name, VIP: s.VIP, Port: s.Port, Protocol: s.Protocol, Mode: s.Mode, Scheduler: s.Scheduler}
+// serviceStatus joins what the data plane has (applied), what is known now, and
+// what was counted.
+func serviceStatus(s lb.Service, applied, now map[netip.Addr]paths.Entry, counts map[lb.BackendKey]datapath.BackendCount) api.Service {
+	status := api.Service{Name: s.Name, VIP: s.VIP, Port: s.Port, Protocol: s.Protocol, Mode: s.Mode,
+		DSCP: s.DSCP, MSS: s.MSS, Scheduler: s.Scheduler}
 	for _, b := range s.Backends {
-		count := counts[s.BackendKey(b)]
+		e, count := applied[b.Address], counts[s.BackendKey(b)]
 		status.Backends = append(status.Backends, api.Backend{
 			Name: b.Name, Address: b.Address, Port: b.Port, Weight: b.Weight,
-			State:     stateOfBackend(b, known),
-			Neighbour: neighbourState(entries[b.Address]),
-			Reason:    entries[b.Address].Reason,
-			MAC:       net.HardwareAddr(known[b.Address]).String(),
-			Packets:   count.Packets, Bytes: count.Bytes, Connections: count.Connections,
+			State:     stateOfBackend(s, b, e),
+			Neighbour: neighbourState(now[b.Address]),
+			Reason:    reason(s, now[b.Address]),
+			Interface: e.Interface, NextHop: nextHop(e), MAC: e.MAC.String(), MTU: e.MTU,
+			Packets: count.Packets, Bytes: count.Bytes, Connections: count.Connections,
+			ReturnedPackets: count.ReturnedPackets, ReturnedBytes: count.ReturnedBytes,
 		})
 	}
 	return status
 }
 
-func neighbourState(e neigh.Entry) string {
-	if e.State == "" {
+// nextHop returns the router or the backend itself; invalid without a route.
+func nextHop(e paths.Entry) netip.Addr {
+	if e.Interface == "" {
+		return netip.Addr{}
+	}
+	return e.NextHop()
+}
+
+func neighbourState(e paths.Entry) string {
+	if e.Neighbour == "" {
 		return neigh.Unknown
 	}
-	return e.State
+	return e.Neighbour
 }
