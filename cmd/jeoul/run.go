@@ -26,7 +26,7 @@ import (
 	"github.com/jeoul/jeoul/internal/iface"
 	"github.com/jeoul/jeoul/internal/lb"
 	"github.com/jeoul/jeoul/internal/neigh"
-	"github.com/jeoul/jeoul/internal/paths"
+	backendpaths "github.com/jeoul/jeoul/internal/paths"
 )
 
 type runCmd struct {
@@ -82,7 +82,7 @@ type parts struct {
 	datapath *datapath.Datapath
 	changes  *hostnet.Changes
 	links    *iface.Interfaces
-	paths    *paths.Paths
+	paths    *backendpaths.Paths
 }
 
 // balance runs the daemon.
@@ -142,7 +142,7 @@ func (p *parts) open(ctx context.Context, cfg *config.Config, stateDir string, l
 	if p.links, err = iface.Watch(cfg.Interfaces...); err != nil {
 		return err
 	}
-	p.paths, err = paths.New(ctx, cfg.Interfaces)
+	p.paths, err = backendpaths.New(ctx, cfg.Interfaces)
 	return err
 }
 
