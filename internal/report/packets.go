@@ -4,20 +4,142 @@ package report
 
 import (
 	"cmp"
-	"fmt"
 	"maps"
+	"math"
 	"slices"
 	"strings"
 
 	"github.com/jeoul/jeoul/internal/results"
 )
 
+// adjustSubject makes room for a header in front of a packet, and does nothing
+// else: what the harness has to undo for the next one is in its cost.
+const adjustSubject = "adjust"
+
 // isPackets says whether the load measures the data plane packet by packet.
 func (s *section) isPackets() bool { return s.has(results.NsPerPacket) }
 
-// packetSheets are the tables of `jeoul bench packets`: a row for every
-// subject and set of parameters, by hook.
+// packetSheets are the tables of `jeoul bench packets`: one a hook with a row
+// for every kind of packet, and one with every figure.
 func packetSheets(s *section) []sheet {
+	var sheets []sheet
+	for _, g := range s.bySubject().Groups {
+		sheets = append(sheets, hookSheet(s, g))
+	}
+	sheets = append(sheets, everySheet(s))
+	if rest := restSheet(s); len(rest.Columns) > 1+len(placeFields(s)) {
+		sheets = append(sheets, rest)
+	}
+	return sheets
+}
+
+// hookSheet shows what each kind of packet costs in a hook, by the number of flows.
+func hookSheet(s *section, g *group) sheet {
+	fields := []field{
+		{column: column{Title: "Subject"}, cell: func(_ *group, p *point, _ int) string { return p.marked(clean(p.Subject)) }},
+		{column: column{Title: "Packets"}, cell: func(_ *group, p *point, _ int) string { return cmp.Or(s.packetWords(p), missing) }},
+		fixed(metricField("Per packet", "ns", results.NsPerPacket), 1),
+	}
+	for _, flows := range distinct(s.trials, paramFlows) {
+		fields = append(fields, netField(s, flows))
+	}
+	fields = append(fields,
+		field{column: column{Title: "Most × fewest", Numeric: true}, cell: func(_ *group, p *point, _ int) string {
+			r, ok := ratioOf(s.mostFlows(p), p, results.NsNetOfEmpty)
+			if !ok || s.mostFlows(p) == p {
+				return missing
+			}
+			return ratioText(r)
+		}},
+		fixed(spreadField("Spread of net", results.NsNetOfEmpty), 1),
+		field{column: column{Title: "Net of adjust", Unit: "ns", Numeric: true}, cell: func(_ *group, p *point, _ int) string {
+			if net, ok := s.netOfAdjust(p); ok {
+				return decimal(net, 1)
+			}
+			return missing
+		}},
+	)
+	sh := sheet{
+		Title: "What a packet costs" + inHook(g),
+		Lead:  "Nanoseconds net of an empty program, by the number of flows; medians over the valid repeats. Beside them, of the fewest flows: the whole time of a packet, and the lowest and the highest repeat.",
+		Notes: []string{"Rows say what varies within their subject; the table of every figure has all parameters."},
+	}
+	if s.measured(adjustSubject) {
+		sh.Notes = append(sh.Notes, "Net of adjust: less what it costs to make room for a header and to take it away again, as the harness must before the next packet.")
+	}
+	row := *s
+	row.Groups = []*group{{Params: g.Params, Points: s.kinds(g)}}
+	sh.fill(&row, fields)
+	return sh
+}
+
+// netField shows the net cost of a row's packets with a number of flows.
+func netField(s *section, flows value) field {
+	title := "Net"
+	if flows.numeric {
+		title = describe(paramFlows, flows)
+	}
+	return field{column: column{Title: title, Unit: "ns", Numeric: true}, cell: func(_ *group, p *point, _ int) string {
+		if q := s.withFlows(p, flows); q != nil && q.has(results.NsNetOfEmpty) {
+			return decimal(q.Stats[results.NsNetOfEmpty].Median, 1)
+		}
+		return missing
+	}}
+}
+
+// inHook names a group's hook in a title.
+func inHook(g *group) string {
+	if hook, ok := g.Params[paramHook]; ok {
+		return " in " + strings.ToUpper(hook.text(paramHook))
+	}
+	return ""
+}
+
+// kinds returns a group's points without those that differ from one before in
+// their flows only.
+func (s *section) kinds(g *group) []*point {
+	var rows []*point
+	for _, p := range g.Points {
+		if !slices.ContainsFunc(rows, func(q *point) bool { return q.Subject == p.Subject && sameKind(p, q) }) {
+			rows = append(rows, p)
+		}
+	}
+	return rows
+}
+
+// sameKind says whether two points differ in their flows at most.
+func sameKind(p, q *point) bool {
+	a, b := maps.Clone(p.Params), maps.Clone(q.Params)
+	delete(a, paramFlows)
+	delete(b, paramFlows)
+	return a.key() == b.key()
+}
+
+// packetWords says what a point's packets are, by the parameters in which those
+// of its subject differ.
+func (s *section) packetWords(p *point) string {
+	return p.Params.only(slices.DeleteFunc(slices.Concat(s.Varying, s.Own), func(name string) bool {
+		return name == paramFlows || name == paramHook || !s.variesWithin(p.Subject, name)
+	})).text()
+}
+
+// netOfAdjust returns what a tunnel's packet costs besides the room for its
+// header; ok is false for other packets.
+func (s *section) netOfAdjust(p *point) (net float64, ok bool) {
+	if _, tunnel := p.Params[paramOuter]; !tunnel || !p.has(results.NsNetOfEmpty) {
+		return 0, false
+	}
+	for _, q := range s.points() {
+		if q.Subject == adjustSubject && q.Params[paramHook] == p.Params[paramHook] &&
+			q.Params[paramFlows] == p.Params[paramFlows] && q.has(results.NsNetOfEmpty) {
+			return p.Stats[results.NsNetOfEmpty].Median - q.Stats[results.NsNetOfEmpty].Median, true
+		}
+	}
+	return 0, false
+}
+
+// everySheet has a row for every subject and set of parameters.
+func everySheet(s *section) sheet {
 	fields := []field{{
 		column: column{Title: "Subject"},
 		cell:   func(_ *group, p *point, _ int) string { return p.marked(clean(p.Subject)) },
@@ -40,34 +162,43 @@ func packetSheets(s *section) []sheet {
 		repeatsField(),
 	)
 	sh := sheet{
-		Title: "Nanoseconds per packet",
-		Lead:  "Medians over the valid repeats; an empty program and a bare MAC swap ran in the same, interleaved run.",
+		Title: "Every figure",
+		Lead:  "Medians over the valid repeats; the baselines ran in the same, interleaved run.",
 		Notes: []string{
 			"Net of empty: less what the empty program cost in the same run, which is the harness.",
 			"Net × one flow: against the same row with one flow; what memory costs once the tables outgrow the caches.",
 		},
+		Aside: true,
 	}
 	sh.fill(s.bySubject(), fields)
-	rest := restSheet(s)
-	if len(rest.Columns) > 1+len(placeFields(s)) {
-		return []sheet{sh, rest}
-	}
-	return []sheet{sh}
+	return sh
 }
 
-// oneFlow returns the point that differs from p by having one flow only.
-func (s *section) oneFlow(p *point) *point {
-	if _, ok := p.Params[paramFlows]; !ok {
-		return nil
-	}
-	want := maps.Clone(p.Params)
-	want[paramFlows] = value{number: 1, numeric: true}
+// withFlows returns the point that differs from p by its number of flows at
+// most, or nil.
+func (s *section) withFlows(p *point, flows value) *point {
 	for _, q := range s.points() {
-		if q.Subject == p.Subject && q.Params.key() == want.key() {
+		if q.Subject == p.Subject && q.Params[paramFlows] == flows && sameKind(p, q) {
 			return q
 		}
 	}
 	return nil
+}
+
+// oneFlow returns the point that differs from p by having one flow only.
+func (s *section) oneFlow(p *point) *point {
+	return s.withFlows(p, value{number: 1, numeric: true})
+}
+
+// fewestFlows returns the point that differs from p by having as few flows as any.
+func (s *section) fewestFlows(p *point) *point {
+	return s.withFlows(p, distinct(s.trials, paramFlows)[0])
+}
+
+// mostFlows returns the point that differs from p by having as many flows as any.
+func (s *section) mostFlows(p *point) *point {
+	flows := distinct(s.trials, paramFlows)
+	return s.withFlows(p, flows[len(flows)-1])
 }
 
 // bySubject regroups a section: a group a hook, in the order in which hooks
@@ -98,127 +229,6 @@ func (s *section) bySubject() *section {
 	return &r
 }
 
-// packetCost is what packets of one kind cost a subject in one of its variants.
-type packetCost struct {
-	subject, variant string
-	// few and many are the ranges of net costs with the fewest and the most
-	// flows, growth that of their ratios.
-	few, many, growth   span
-	fewFlows, manyFlows value
-	foreign             bool
-}
-
-// name returns the subject with its variant.
-func (c packetCost) name() string {
-	if c.variant == "" {
-		return clean(c.subject)
-	}
-	return clean(c.subject) + " · " + c.variant
-}
-
-// packetCosts sums up the contenders' costs, packets that are not the
-// balancer's apart from the others.
-func packetCosts(s *section) []*packetCost {
-	var costs []*packetCost
-	for _, p := range s.bySubject().points() {
-		if !p.has(results.NsNetOfEmpty) || !slices.Contains(s.contenders(), p.Subject) {
-			continue
-		}
-		foreign := p.Params[paramPackets].word == foreignPackets
-		variant := ""
-		if !foreign {
-			variant = p.Params.only([]string{paramScheduler}).text()
-		}
-		i := slices.IndexFunc(costs, func(c *packetCost) bool {
-			return c.subject == p.Subject && c.variant == variant && c.foreign == foreign
-		})
-		if i < 0 {
-			i = len(costs)
-			costs = append(costs, &packetCost{subject: p.Subject, variant: variant, foreign: foreign})
-		}
-		costs[i].add(s, p)
-	}
-	return costs
-}
-
-// add counts a point in.
-func (c *packetCost) add(s *section, p *point) {
-	flows := distinct(s.trials, paramFlows)
-	c.fewFlows, c.manyFlows = flows[0], flows[len(flows)-1]
-	at := p.Params[paramFlows]
-	net := p.Stats[results.NsNetOfEmpty].Median
-	if at == c.fewFlows {
-		c.few.add(net, true)
-	}
-	if at == c.manyFlows {
-		c.many.add(net, true)
-		if one := s.oneFlow(p); one != p {
-			c.growth.add(ratioOf(p, one, results.NsNetOfEmpty))
-		}
-	}
-}
-
-// withFlows says with how many flows, where that was a parameter.
-func withFlows(v value) string {
-	if !v.numeric {
-		return ""
-	}
-	return " with " + describe(paramFlows, v)
-}
-
-func nanoseconds(v float64) string { return decimal(v, 1) }
-
-// packetVerdict says what the data plane costs.
-func packetVerdict(s *section) []string {
-	var sentences []string
-	for _, c := range packetCosts(s) {
-		text := c.name()
-		if c.foreign {
-			text += " passes a packet that is not its own for"
-		} else {
-			text += " forwards a packet for"
-		}
-		var costs []string
-		if c.few.n > 0 {
-			costs = append(costs, c.few.text(nanoseconds)+" ns"+withFlows(c.fewFlows))
-		}
-		if c.many.n > 0 && c.fewFlows != c.manyFlows {
-			costs = append(costs, c.many.text(nanoseconds)+" ns"+withFlows(c.manyFlows))
-		}
-		if len(costs) == 0 {
-			continue
-		}
-		text += " " + list(costs) + ", net of an empty program"
-		if c.growth.n > 0 {
-			text += fmt.Sprintf(" (%s its one-flow figure)", c.growth.text(times))
-		}
-		sentences = append(sentences, text+".")
-	}
-	return sentences
-}
-
-// packetCards are the verdicts of `jeoul bench packets` in figures.
-func packetCards(s *section, colours *palette) []card {
-	var out []card
-	for _, c := range packetCosts(s) {
-		if c.foreign {
-			continue
-		}
-		k := card{Subject: c.name(), Load: "net of an empty program", ink: colours.subject(c.subject)}
-		if c.few.n > 0 {
-			k.Figures = append(k.Figures, figureText{c.few.text(nanoseconds) + " ns", "a packet" + withFlows(c.fewFlows)})
-		}
-		if c.many.n > 0 && c.fewFlows != c.manyFlows {
-			k.Figures = append(k.Figures, figureText{c.many.text(nanoseconds) + " ns", "a packet" + withFlows(c.manyFlows)})
-		}
-		if c.growth.n > 0 {
-			k.Figures = append(k.Figures, figureText{c.growth.text(times), "its one-flow figure"})
-		}
-		out = append(out, k)
-	}
-	return out
-}
-
 // flowInks tell numbers of flows apart, from few to many.
 var flowInks = []ink{inkSky, inkBlue, inkPurple, inkVermillion}
 
@@ -235,13 +245,25 @@ func packetCharts(s *section) []figure {
 			}
 		}
 		c.Rows = packetRows(s, g, flows)
-		title := "What a packet costs"
-		if hook, ok := g.Params[paramHook]; ok {
-			title += " in " + strings.ToUpper(hook.text(paramHook))
+		if c.wide() {
+			c.Log = true
+			c.Axis += " (logarithmic)"
 		}
-		out = append(out, figure{title, "Less is better; medians. Nought is a program that does nothing.", c})
+		out = append(out, figure{"What a packet costs" + inHook(g), "Less is better; medians. Nought is a program that does nothing.", c})
 	}
 	return out
+}
+
+// wide says whether a chart's values differ too much for a linear axis, and a
+// logarithmic one can show them all.
+func (c *chart) wide() bool {
+	least, most := math.Inf(1), 0.0
+	for _, r := range c.Rows {
+		for _, m := range r.Marks {
+			least, most = min(least, m.Value), max(most, m.Value)
+		}
+	}
+	return least > 0 && most/least > logFrom
 }
 
 // packetRows joins the points of a group that differ in their flows only, under
@@ -253,9 +275,7 @@ func packetRows(s *section, g *group, flows []value) []chartRow {
 		if p.Subject == emptySubject || !p.has(results.NsNetOfEmpty) {
 			continue
 		}
-		words := p.Params.only(slices.DeleteFunc(slices.Concat(s.Varying, s.Own), func(name string) bool {
-			return name == paramFlows || name == paramHook
-		})).text()
+		words := s.packetWords(p)
 		key := p.Subject + "\x00" + words
 		i, ok := at[key]
 		if !ok {

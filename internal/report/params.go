@@ -26,6 +26,14 @@ const (
 	// paramPackets says what the packets are to the balancer: of known or new
 	// flows, or foreign.
 	paramPackets = "packets"
+	// paramOuter is the family of a tunnel's packets.
+	paramOuter = "outer"
+	// paramDirection says, where both go through the balancer, whether packets
+	// are requests or replies.
+	paramDirection = "direction"
+	// paramConfigured says what the balancer was configured with, where that is
+	// what points are compared by.
+	paramConfigured = "configured"
 )
 
 // paramInfo says how a parameter is shown.
@@ -56,14 +64,27 @@ var known = []paramInfo{
 	{Name: "pinned", Title: "Pinned", Text: yesNo("generators pinned", "generators not pinned")},
 	{Name: paramThreads, Title: "Threads", Own: true, Text: counted("thread")},
 	{Name: paramScheduler, Title: "Scheduler", Own: true, Text: plain},
-	{Name: paramPackets, Title: "Packets", Text: packetsText, Order: []string{"known", "new", foreignPackets}},
+	{Name: paramPackets, Title: "Packets", Text: packetsText, Order: []string{knownPackets, newPackets, foreignPackets}},
 	{Name: "protocol", Title: "Protocol", Text: strings.ToUpper},
-	{Name: "family", Title: "Family", Text: func(v string) string { return strings.Replace(v, "ip", "IP", 1) }},
+	{Name: "family", Title: "Family", Text: familyText},
+	{Name: paramOuter, Title: "Outer", Text: func(v string) string { return "in " + familyText(v) }},
+	{Name: paramDirection, Title: "Direction", Text: plain, Order: []string{"request", replyDirection}},
+	{Name: "tag", Title: "Tag", Text: func(v string) string { return strings.ToUpper(v) + "-tagged" }},
+	{Name: paramConfigured, Title: "Configured", Text: func(v string) string { return v + " configured" },
+		Order: []string{"one service", "all modes"}},
 	{Name: paramFlows, Title: "Flows", Text: counted("flow")},
 }
 
-// foreignPackets is the value of paramPackets for packets of no service.
-const foreignPackets = "foreign"
+// Values of parameters.
+const (
+	// foreignPackets are packets of no service, newPackets each open a flow.
+	foreignPackets = "foreign"
+	newPackets     = "new"
+	knownPackets   = "known"
+	replyDirection = "reply"
+)
+
+func familyText(v string) string { return strings.Replace(v, "ip", "IP", 1) }
 
 func packetsText(v string) string {
 	if v == foreignPackets {
