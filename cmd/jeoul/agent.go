@@ -10,6 +10,7 @@ import (
 	"net/netip"
 	"os"
 	"os/signal"
+	"slices"
 	"strings"
 	"syscall"
 
@@ -26,12 +27,16 @@ type agentCmd struct {
 	DSCP      []agent.Mark `name:"dscp" placeholder:"N=ADDRESS" help:"Mode dscp: the code point that stands for a VIP; may be repeated."`
 	Interface []string     `name:"interface" placeholder:"NAME" help:"Where packets arrive; may be repeated (all Ethernet interfaces that are up). Modes ipip, gue and dscp."`
 	Hook      agent.Hook   `name:"hook" enum:"auto,tcx,clsact" default:"auto" placeholder:"auto|tcx|clsact" help:"How the eBPF program is attached (${default}: tcx, which needs Linux 6.6, or else clsact)."`
+	Check     bool         `name:"check" help:"Change nothing; say for each mode (all of them, if none is named) whether this host is ready and what is missing. Exit status 1 if a mode that was named is not ready."`
 	StateDir  string       `name:"state-dir" default:"/run/jeoul" type:"path" placeholder:"DIR" help:"Where the changes are noted, so that the next start takes back what a killed agent has left (${default})."`
 }
 
 // Run prepares this host as a backend, and takes everything back when ctx ends.
 func (c *agentCmd) Run(ctx context.Context) error {
 	opt := agent.Options{VIPs: c.VIP, Modes: c.Mode, Marks: c.DSCP, Interfaces: c.Interface, Hook: c.Hook, Dir: c.StateDir}
+	if c.Check {
+		return c.check(opt)
+	}
 	if len(c.VIP)+len(c.DSCP) == 0 {
 		return errors.New("no VIP was given: say --vip ADDRESS, or --dscp N=ADDRESS")
 	}
@@ -57,6 +62,41 @@ func (c *agentCmd) Run(ctx context.Context) error {
 		return errors.Join(err, errors.New("start `jeoul agent` again, and it tries again"))
 	}
 	return nil
+}
+
+// check prints what was found for each mode.
+func (c *agentCmd) check(opt agent.Options) error {
+	all, err := agent.Check(opt)
+	if err != nil {
+		return err
+	}
+	var unready []string
+	for i, r := range all {
+		if i > 0 {
+			fmt.Println()
+		}
+		writeReadiness(os.Stdout, r)
+		if !r.Ready() && slices.Contains(c.Mode, r.Mode) {
+			unready = append(unready, string(r.Mode))
+		}
+	}
+	if len(unready) > 0 {
+		return fmt.Errorf("this host is not ready for mode %s", strings.Join(unready, ", "))
+	}
+	return nil
+}
+
+func writeReadiness(w io.Writer, r agent.Readiness) {
+	word := "ready"
+	if !r.Ready() {
+		word = "not ready"
+	}
+	fmt.Fprintf(w, "%s: %s\n", r.Mode, word)
+	t := newTable(w, "what", "state", "detail")
+	for _, f := range r.Findings {
+		t.AppendRow(table.Row{f.What, f.State, f.Text})
+	}
+	t.Render()
 }
 
 // serve prints the counters whenever it is asked to, until ctx ends.

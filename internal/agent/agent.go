@@ -200,27 +200,30 @@ func checkElsewhere(changes *hostnet.Changes, vip netip.Addr) error {
 // kernel asks those of the interface that a request comes in on or goes out
 // by, which lo never is.
 func silenceARP(changes *hostnet.Changes) error {
-	for _, sysctl := range []struct {
-		name, value string
-		enough      func(int) bool
-	}{
-		{"net.ipv4.conf.all.arp_ignore", "1", ignoresVIP},
-		{"net.ipv4.conf.lo.arp_ignore", "1", ignoresVIP},
-		{"net.ipv4.conf.all.arp_announce", "2", hidesVIP},
-		{"net.ipv4.conf.lo.arp_announce", "2", hidesVIP},
-	} {
-		old, err := changes.Sysctl(sysctl.name)
+	for _, s := range silences {
+		old, err := changes.Sysctl(s.name)
 		if err != nil {
 			return fmt.Errorf("keep ARP quiet: %w", err)
 		}
-		if level, err := strconv.Atoi(old); err == nil && sysctl.enough(level) {
+		if level, err := strconv.Atoi(old); err == nil && s.enough(level) {
 			continue
 		}
-		if err := changes.SetSysctl(sysctl.name, sysctl.value); err != nil {
+		if err := changes.SetSysctl(s.name, s.value); err != nil {
 			return fmt.Errorf("keep ARP quiet: %w", err)
 		}
 	}
 	return nil
+}
+
+// silences are the sysctls that keep ARP quiet about VIPs.
+var silences = []struct {
+	name, value string
+	enough      func(int) bool
+}{
+	{"net.ipv4.conf.all.arp_ignore", "1", ignoresVIP},
+	{"net.ipv4.conf.lo.arp_ignore", "1", ignoresVIP},
+	{"net.ipv4.conf.all.arp_announce", "2", hidesVIP},
+	{"net.ipv4.conf.lo.arp_announce", "2", hidesVIP},
 }
 
 // ignoresVIP reports whether a level of arp_ignore keeps an address of lo with
