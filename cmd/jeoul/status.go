@@ -7,7 +7,10 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"net/netip"
 	"os"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/jedib0t/go-pretty/v6/table"
@@ -42,14 +45,14 @@ func (c *statusCmd) Run(ctx context.Context) error {
 
 // writeStatus prints a status for a person.
 func writeStatus(w io.Writer, status *api.Status, verbose bool, now time.Time) {
-	fmt.Fprintf(w, "%s on %s: %s\n", hookName(status.Hook), status.Interface, status.Hook.Reason)
+	fmt.Fprintf(w, "%s on %s: %s\n", hookName(status.Hook), interfaceNames(status), status.Hook.Reason)
 	fmt.Fprintf(w, "%s, up %s, process %d, jeoul %s\n",
 		status.Config, now.Sub(status.Started).Truncate(time.Second), status.PID, status.Version)
 	for _, problem := range status.Problems {
 		fmt.Fprintf(w, "! %s\n", problem)
 	}
 	for _, service := range status.Services {
-		writeService(w, service)
+		writeService(w, service, len(status.Interfaces) > 1)
 	}
 	writeOutcomes(w, status.Outcomes, verbose)
 }
@@ -64,17 +67,114 @@ func hookName(h api.Hook) string {
 	return "xdp (native)"
 }
 
-func writeService(w io.Writer, s api.Service) {
+func interfaceNames(status *api.Status) string {
+	if len(status.Interfaces) == 0 {
+		return status.Interface
+	}
+	names := make([]string, len(status.Interfaces))
+	for i, nic := range status.Interfaces {
+		names[i] = nic.Name
+	}
+	return strings.Join(names, ", ")
+}
+
+// writeService prints a service. Columns that could hold one thing only, in this
+// mode or on one interface, are left out.
+func writeService(w io.Writer, s api.Service, several bool) {
 	key := lb.ServiceKey{VIP: s.VIP, Port: s.Port, Protocol: s.Protocol}
-	fmt.Fprintf(w, "\n%s  %s  %s  %s\n", s.Name, key, s.Mode, s.Scheduler)
-	t := newTable(w, "backend", "address", "weight", "state", "neighbour", "mac", "connections", "packets", "bytes")
-	rightAlign(t, "weight", "connections", "packets", "bytes")
+	fmt.Fprintf(w, "\n%s  %s  %s", s.Name, key, s.Mode)
+	if s.DSCP != 0 {
+		fmt.Fprintf(w, " %d", s.DSCP)
+	}
+	fmt.Fprintf(w, "  %s", s.Scheduler)
+	if s.MSS != 0 {
+		fmt.Fprintf(w, "  mss %d", s.MSS)
+	}
+	fmt.Fprintln(w)
+	columns := columnsOf(s, several)
+	var head []any
+	var right []string
+	for _, c := range columns {
+		head = append(head, c.name)
+		if c.right {
+			right = append(right, c.name)
+		}
+	}
+	t := newTable(w, head...)
+	rightAlign(t, right...)
 	for _, b := range s.Backends {
-		t.AppendRow(table.Row{b.Name, b.Address, b.Weight, b.State, b.Neighbour, orDash(b.MAC),
-			count(b.Connections), count(b.Packets), count(b.Bytes)})
+		var row table.Row
+		for _, c := range columns {
+			row = append(row, c.value(b))
+		}
+		t.AppendRow(row)
 	}
 	t.Render()
+	writeReasons(w, s)
 }
+
+// writeReasons says why backends that should get packets do not.
+func writeReasons(w io.Writer, s api.Service) {
+	for _, b := range s.Backends {
+		if b.Reason != "" && b.State != api.Up && b.State != api.WeightZero {
+			fmt.Fprintf(w, "  %s %s\n", b.Name, b.Reason)
+		}
+	}
+}
+
+// column is one of a table of backends.
+type column struct {
+	name  string
+	right bool
+	value func(api.Backend) any
+}
+
+// columnsOf returns what is worth showing of a service's backends.
+func columnsOf(s api.Service, several bool) []column {
+	columns := []column{
+		{"backend", false, func(b api.Backend) any { return b.Name }},
+		{"address", false, func(b api.Backend) any { return addressOf(s, b) }},
+		{"weight", true, func(b api.Backend) any { return b.Weight }},
+		{"state", false, func(b api.Backend) any { return b.State }},
+		{"neighbour", false, func(b api.Backend) any { return b.Neighbour }},
+		{"mac", false, func(b api.Backend) any { return orDash(b.MAC) }},
+	}
+	if slices.ContainsFunc(s.Backends, routed) {
+		columns = append(columns, column{"via", false, func(b api.Backend) any {
+			if !routed(b) {
+				return "-"
+			}
+			return b.NextHop
+		}})
+	}
+	if several {
+		columns = append(columns, column{"interface", false, func(b api.Backend) any { return orDash(b.Interface) }})
+	}
+	if s.Mode != lb.L2DSR {
+		columns = append(columns, column{"mtu", true, func(b api.Backend) any { return b.MTU }})
+	}
+	columns = append(columns,
+		column{"connections", true, func(b api.Backend) any { return count(b.Connections) }},
+		column{"packets", true, func(b api.Backend) any { return count(b.Packets) }},
+		column{"bytes", true, func(b api.Backend) any { return count(b.Bytes) }})
+	if s.Mode.Translates() {
+		columns = append(columns,
+			column{"returned", true, func(b api.Backend) any { return count(b.ReturnedPackets) }},
+			column{"bytes returned", true, func(b api.Backend) any { return count(b.ReturnedBytes) }})
+	}
+	return columns
+}
+
+// addressOf adds the port where it is another than the service's.
+func addressOf(s api.Service, b api.Backend) string {
+	if b.Port == s.Port {
+		return b.Address.String()
+	}
+	return netip.AddrPortFrom(b.Address, b.Port).String()
+}
+
+// routed says whether packets to a backend go to a router.
+func routed(b api.Backend) bool { return b.NextHop.IsValid() && b.NextHop != b.Address }
 
 func writeOutcomes(w io.Writer, outcomes []api.Outcome, verbose bool) {
 	t := newTable(w, "outcome", "packets", "meaning")

@@ -27,7 +27,7 @@ func sample() *api.Status {
 			{Name: "web", VIP: netip.MustParseAddr("192.0.2.100"), Port: 80, Protocol: lb.TCP, Mode: lb.L2DSR, Scheduler: lb.Maglev, Backends: []api.Backend{
 				{Name: "web01", Address: netip.MustParseAddr("192.0.2.1"), Port: 80, Weight: 1, State: api.Up, Neighbour: "reachable",
 					MAC: "02:00:00:00:00:01", Packets: 1234567, Bytes: 9876543210, Connections: 12345},
-				{Name: "저울02", Address: netip.MustParseAddr("192.0.2.12"), Port: 80, Weight: 65535, State: api.NoMAC, Neighbour: "failed"},
+				{Name: "저울02", Address: netip.MustParseAddr("192.0.2.12"), Port: 80, Weight: 65535, State: api.NoMAC, Neighbour: "failed", Reason: "does not answer ARP requests"},
 				{Name: "web03", Address: netip.MustParseAddr("192.0.2.13"), Port: 80, State: api.WeightZero, Neighbour: "stale", MAC: "02:00:00:00:00:03"},
 			}},
 			{Name: "web6", VIP: netip.MustParseAddr("2001:db8::100"), Port: 443, Protocol: lb.UDP, Mode: lb.L2DSR, Scheduler: lb.RoundRobin, Backends: []api.Backend{
@@ -42,6 +42,28 @@ func sample() *api.Status {
 	}
 }
 
+// modes is a balancer with what the other modes and several interfaces show.
+func modes() *api.Status {
+	status := sample()
+	hook := api.Hook{Name: lb.HookTC, Driver: "ixgbe", Reason: "as configured"}
+	status.Hook, status.Problems, status.Outcomes = hook, nil, nil
+	status.Interfaces = []api.Interface{{Name: "eth0", Up: true, Hook: hook}, {Name: "eth1", Up: true, Hook: hook}}
+	near, far, router := netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("198.51.100.2"), netip.MustParseAddr("192.0.2.254")
+	status.Services = []api.Service{
+		{Name: "dsr", VIP: netip.MustParseAddr("192.0.2.100"), Port: 80, Protocol: lb.TCP, Mode: lb.DSCP, DSCP: 5, Scheduler: lb.Maglev, Backends: []api.Backend{
+			{Name: "near", Address: near, Port: 80, Weight: 1, State: api.Up, Neighbour: "reachable", Interface: "eth0", NextHop: near, MAC: "02:00:00:00:00:01", MTU: 1500},
+			{Name: "far", Address: far, Port: 80, Weight: 1, State: api.NoMAC, Neighbour: "failed", Interface: "eth1", NextHop: router, MTU: 1400,
+				Reason: "is behind the router 192.0.2.254, which does not answer ARP requests"},
+			{Name: "lost", Address: netip.MustParseAddr("203.0.113.1"), Port: 80, Weight: 1, State: api.NoRoute, Neighbour: "unknown", Reason: "has no route"},
+		}},
+		{Name: "nat", VIP: netip.MustParseAddr("192.0.2.101"), Port: 80, Protocol: lb.TCP, Mode: lb.NAT, MSS: 1400, Scheduler: lb.Maglev, Backends: []api.Backend{
+			{Name: "near", Address: near, Port: 8080, Weight: 1, State: api.Up, Neighbour: "reachable", Interface: "eth0", NextHop: near, MAC: "02:00:00:00:00:01", MTU: 1500,
+				Packets: 1000, Bytes: 64000, Connections: 10, ReturnedPackets: 2000, ReturnedBytes: 3000000},
+		}},
+	}
+	return status
+}
+
 func TestWriteStatus(t *testing.T) {
 	idle := sample()
 	idle.Problems, idle.Services, idle.Outcomes = nil, nil, idle.Outcomes[1:2]
@@ -52,6 +74,7 @@ func TestWriteStatus(t *testing.T) {
 		"status":         {sample(), false},
 		"status-verbose": {sample(), true},
 		"status-idle":    {idle, false},
+		"status-modes":   {modes(), false},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
