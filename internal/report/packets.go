@@ -245,11 +245,13 @@ func packetCharts(s *section) []figure {
 			}
 		}
 		c.Rows = packetRows(s, g, flows)
+		caption := "Less is better; medians. Nought is a program that does nothing."
 		if c.wide() {
 			c.Log = true
 			c.Axis += " (logarithmic)"
+			caption = "Less is better; medians."
 		}
-		out = append(out, figure{"What a packet costs" + inHook(g), "Less is better; medians. Nought is a program that does nothing.", c})
+		out = append(out, figure{"What a packet costs" + inHook(g), caption, c})
 	}
 	return out
 }

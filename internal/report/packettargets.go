@@ -152,7 +152,7 @@ func configuredVerdict(s *section) []string {
 				continue
 			}
 			subject = clean(p.Subject)
-			parts = append(parts, fmt.Sprintf("%s ns with %s",
+			parts = append(parts, fmt.Sprintf("%s ns with %s configured",
 				nanoseconds(p.Stats[results.NsNetOfEmpty].Median), describe(paramConfigured, configured)))
 		}
 		if len(parts) > 1 {

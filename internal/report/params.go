@@ -70,7 +70,7 @@ var known = []paramInfo{
 	{Name: paramOuter, Title: "Outer", Text: func(v string) string { return "in " + familyText(v) }},
 	{Name: paramDirection, Title: "Direction", Text: plain, Order: []string{"request", replyDirection}},
 	{Name: "tag", Title: "Tag", Text: func(v string) string { return strings.ToUpper(v) + "-tagged" }},
-	{Name: paramConfigured, Title: "Configured", Text: func(v string) string { return v + " configured" },
+	{Name: paramConfigured, Title: "Configured", Text: plain,
 		Order: []string{"one service", "all modes"}},
 	{Name: paramFlows, Title: "Flows", Text: counted("flow")},
 }
