@@ -1,0 +1,321 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/netip"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/jedib0t/go-pretty/v6/table"
+
+	"github.com/jeoul/jeoul/internal/api"
+	"github.com/jeoul/jeoul/internal/lb"
+	"github.com/jeoul/jeoul/internal/trace"
+)
+
+type traceCmd struct {
+	Socket string `name:"socket" default:"/run/jeoul/jeoul.sock" type:"path" placeholder:"PATH" help:"Unix socket of the daemon (${default})."`
+	Output string `name:"output" short:"o" enum:"text,json" default:"text" placeholder:"text|json" help:"For a person or for a program (${default})."`
+	Live   bool   `name:"live" help:"Follow real packets, rather than ask about one."`
+
+	Src      string `name:"src" placeholder:"ADDRESS" help:"The client's address; with --live also a prefix such as 198.18.1.0/24."`
+	Sport    uint16 `name:"sport" placeholder:"PORT" help:"The client's port."`
+	VIP      string `name:"vip" placeholder:"ADDRESS" help:"The destination; with --live also a prefix."`
+	Port     uint16 `name:"port" placeholder:"PORT" help:"The destination's port."`
+	Protocol string `name:"protocol" enum:",tcp,udp" default:"" placeholder:"tcp|udp" help:"tcp if nothing is said; with --live both."`
+
+	Flags     []string `name:"flags" placeholder:"syn,ack" help:"TCP flags of the packet that is asked about (syn)."`
+	Length    int      `name:"length" placeholder:"BYTES" help:"Length of the IP packet that is asked about (without payload)."`
+	Interface string   `name:"interface" placeholder:"NAME" help:"Where the packet that is asked about comes in (the balancer's first)."`
+
+	Count  int           `name:"count" placeholder:"N" help:"With --live: end after so many packets."`
+	For    time.Duration `name:"for" placeholder:"10s" help:"With --live: end after so long (Ctrl-C)."`
+	Sample uint32        `name:"sample" placeholder:"N" help:"With --live: one packet in N, at random."`
+}
+
+// Validate checks what the command line says against itself.
+func (c *traceCmd) Validate() error {
+	for _, misplaced := range []struct {
+		name        string
+		given, live bool
+	}{
+		{"--flags", len(c.Flags) > 0, false}, {"--length", c.Length != 0, false}, {"--interface", c.Interface != "", false},
+		{"--count", c.Count != 0, true}, {"--for", c.For != 0, true}, {"--sample", c.Sample != 0, true},
+	} {
+		if misplaced.given && misplaced.live && !c.Live {
+			return fmt.Errorf("%s goes with --live", misplaced.name)
+		}
+		if misplaced.given && !misplaced.live && c.Live {
+			return fmt.Errorf("%s does not go with --live", misplaced.name)
+		}
+	}
+	if !c.Live && (c.Src == "" || c.Sport == 0 || c.VIP == "" || c.Port == 0) {
+		return errors.New("say --src, --sport, --vip and --port of the packet, or --live")
+	}
+	if c.Count < 0 || c.For < 0 {
+		return errors.New("--count and --for are not negative")
+	}
+	return nil
+}
+
+// Run asks the daemon and prints what it says.
+func (c *traceCmd) Run(ctx context.Context) error {
+	if c.Live {
+		return c.follow(ctx)
+	}
+	question, err := c.question()
+	if err != nil {
+		return err
+	}
+	packet, err := api.NewClient(c.Socket).Explain(ctx, question)
+	if err != nil {
+		return err
+	}
+	if c.Output == "json" {
+		encoder := json.NewEncoder(os.Stdout)
+		encoder.SetIndent("", "  ")
+		return encoder.Encode(packet)
+	}
+	writeExplanation(os.Stdout, packet)
+	return nil
+}
+
+func (c *traceCmd) question() (trace.Question, error) {
+	source, err := netip.ParseAddr(c.Src)
+	if err != nil {
+		return trace.Question{}, fmt.Errorf("--src: %v", err)
+	}
+	destination, err := netip.ParseAddr(c.VIP)
+	if err != nil {
+		return trace.Question{}, fmt.Errorf("--vip: %v", err)
+	}
+	question := trace.Question{Source: source.Unmap(), SourcePort: c.Sport, Destination: destination.Unmap(), DestinationPort: c.Port,
+		Protocol: lb.TCP, Flags: c.Flags, Length: c.Length, Interface: c.Interface}
+	if c.Protocol == lb.UDP.String() {
+		question.Protocol = lb.UDP
+	} else if len(c.Flags) == 0 {
+		question.Flags = []string{"syn"}
+	}
+	for i, flag := range question.Flags {
+		question.Flags[i] = strings.ToLower(flag)
+	}
+	return question, nil
+}
+
+// errEnough ends a trace that has told of as many packets as were asked for.
+var errEnough = errors.New("enough packets")
+
+// follow prints real packets as they come.
+func (c *traceCmd) follow(ctx context.Context) error {
+	request, err := c.request()
+	if err != nil {
+		return err
+	}
+	told := 0
+	err = api.NewClient(c.Socket).Trace(ctx, request, func(event trace.Event) error {
+		if err := c.tell(event); err != nil {
+			return err
+		}
+		if event.Packet != nil {
+			told++
+		}
+		if c.Count > 0 && told >= c.Count {
+			return errEnough
+		}
+		return nil
+	})
+	switch {
+	case errors.Is(err, errEnough):
+		return nil
+	case err == nil && ctx.Err() == nil && c.For == 0:
+		return fmt.Errorf("the daemon on %s ended the trace: it stops", c.Socket)
+	}
+	return err
+}
+
+func (c *traceCmd) request() (api.TraceRequest, error) {
+	request := api.TraceRequest{Seconds: c.For.Seconds()}
+	request.SourcePort, request.DestinationPort, request.Sample = c.Sport, c.Port, c.Sample
+	var err error
+	if request.Source, err = parsePrefix(c.Src); err != nil {
+		return request, fmt.Errorf("--src: %v", err)
+	}
+	if request.Destination, err = parsePrefix(c.VIP); err != nil {
+		return request, fmt.Errorf("--vip: %v", err)
+	}
+	switch c.Protocol {
+	case lb.TCP.String():
+		request.Protocol = lb.TCP
+	case lb.UDP.String():
+		request.Protocol = lb.UDP
+	}
+	return request, nil
+}
+
+// parsePrefix takes a prefix, an address, which is one of its own, or nothing.
+func parsePrefix(text string) (netip.Prefix, error) {
+	if text == "" {
+		return netip.Prefix{}, nil
+	}
+	if strings.Contains(text, "/") {
+		return netip.ParsePrefix(text)
+	}
+	address, err := netip.ParseAddr(text)
+	if err != nil {
+		return netip.Prefix{}, err
+	}
+	address = address.Unmap()
+	return netip.PrefixFrom(address, address.BitLen()), nil
+}
+
+// tell prints an event; what is not about a packet is no output.
+func (c *traceCmd) tell(event trace.Event) error {
+	if c.Output == "json" {
+		return json.NewEncoder(os.Stdout).Encode(event)
+	}
+	if event.Started {
+		fmt.Fprintln(os.Stderr, "jeoul: tracing; Ctrl-C ends it")
+	}
+	if event.Packet != nil {
+		if _, err := fmt.Println(traceLine(event.Packet)); err != nil {
+			return err
+		}
+	}
+	if event.Lost > 0 {
+		fmt.Fprintf(os.Stderr, "jeoul: %s more packets came too fast to tell of them; ask for fewer, or say --sample\n", count(event.Lost))
+	}
+	return nil
+}
+
+// writeExplanation prints what would become of a packet.
+func writeExplanation(w io.Writer, p *trace.Packet) {
+	fmt.Fprintf(w, "%s, in on %s (%s)\n\n", flowText(p.Came), orDash(p.Interface), p.Hook)
+	line := func(label, text string) {
+		if text != "" {
+			fmt.Fprintf(w, "%-9s %s\n", label, text)
+		}
+	}
+	if s := p.Service; s != nil {
+		key := lb.ServiceKey{VIP: s.VIP, Port: s.Port, Protocol: s.Protocol}
+		line("service", fmt.Sprintf("%s: %s, mode %s, scheduler %s", s.Name, key, s.Mode, s.Scheduler))
+	}
+	line("choice", choiceText(p))
+	if b := p.Backend; b != nil {
+		line("backend", fmt.Sprintf("%s: %s", b.Name, netip.AddrPortFrom(b.Address, b.Port)))
+	}
+	if path := p.Path; path != nil {
+		line("path", fmt.Sprintf("out on %s, next hop %s, MTU %d", pathInterface(p), path.NextHop, path.MTU))
+	}
+	line("outcome", fmt.Sprintf("%s: %s", p.Outcome, p.Help))
+	if len(p.Changes) == 0 {
+		return
+	}
+	fmt.Fprintln(w)
+	t := newTable(w, "header", "field", "before", "after")
+	for _, c := range p.Changes {
+		t.AppendRow(table.Row{c.Layer, c.Field, orDash(c.Before), orDash(c.After)})
+	}
+	t.Render()
+}
+
+func pathInterface(p *trace.Packet) string {
+	if p.Path.Interface == "" {
+		return orDash(p.Interface)
+	}
+	return p.Path.Interface
+}
+
+// flowText writes "tcp 192.0.2.7:4711 → 192.0.2.100:80 syn, 44 bytes".
+func flowText(f *trace.Flow) string {
+	if f == nil {
+		return "a frame that could not be read"
+	}
+	ends := f.Source.String() + " → " + f.Destination.String()
+	if f.SourcePort != 0 || f.DestinationPort != 0 {
+		ends = fmt.Sprintf("%s → %s", netip.AddrPortFrom(f.Source, f.SourcePort), netip.AddrPortFrom(f.Destination, f.DestinationPort))
+	}
+	text := f.Protocol + " " + ends
+	if len(f.Flags) > 0 {
+		text += " " + strings.Join(f.Flags, ",")
+	}
+	return fmt.Sprintf("%s, %d bytes", text, f.Length)
+}
+
+// choiceText says why this backend; "" where none was chosen.
+func choiceText(p *trace.Packet) string {
+	var reasons []string
+	for _, r := range p.Reasons {
+		reasons = append(reasons, map[trace.Reason]string{
+			trace.Quoted:        "an ICMP error: the packet that it quotes decides",
+			trace.Reply:         "a reply: it is known by the backend that sends it",
+			trace.KnownFragment: "a fragment: it goes where the datagram's first went",
+			trace.KnownFlow:     "the flow table has the flow",
+			trace.NewFlow:       "a new flow",
+		}[r])
+	}
+	if p.Slot == nil {
+		return strings.Join(reasons, "; ")
+	}
+	slot := fmt.Sprintf("slot %d of %d, by the hash of the client's address and port", *p.Slot, p.Slots)
+	if p.Service != nil && p.Service.Scheduler == lb.RoundRobin {
+		if p.Has(trace.NewFlow) {
+			slot = fmt.Sprintf("slot %d of %d, whose turn it is", *p.Slot, p.Slots)
+		} else {
+			slot = "no known flow, and the packet opens none: " + slot
+		}
+	}
+	return strings.Join(append(reasons, slot), "; ")
+}
+
+// traceLine is a packet on one line: when and where it came in, what it was, how
+// it ended, who took it and why, and what it leaves as.
+func traceLine(p *trace.Packet) string {
+	words := []string{p.Time.Format("15:04:05.000000"), orDash(p.Interface), flowText(p.Came) + ":", p.Outcome}
+	if p.Service != nil {
+		words = append(words, "service "+p.Service.Name)
+	}
+	if p.Slot != nil {
+		words = append(words, fmt.Sprintf("slot %d", *p.Slot))
+	}
+	for _, r := range p.Reasons {
+		words = append(words, string(r))
+	}
+	if p.Backend != nil {
+		words = append(words, "backend "+p.Backend.Name)
+	}
+	if leaves := leavesText(p); leaves != "" {
+		words = append(words, "as "+leaves)
+	}
+	return strings.Join(words, " ")
+}
+
+// leavesText is what a packet that is sent on leaves as, from its next hop on.
+func leavesText(p *trace.Packet) string {
+	if p.Outcome != "forwarded" && p.Outcome != "returned" && p.Outcome != "answered_too_big" {
+		return ""
+	}
+	var words []string
+	for _, l := range p.Leaves {
+		switch strings.TrimPrefix(l.Name, "quoted ") {
+		case "ethernet":
+			words = append(words, l.Get("destination"))
+		case "ipv4", "ipv6":
+			words = append(words, l.Name, l.Get("source")+" → "+l.Get("destination"))
+		case "tcp", "udp":
+			words = append(words, l.Name, l.Get("source port")+" → "+l.Get("destination port"))
+		case "icmp", "icmpv6":
+			words = append(words, l.Name, l.Get("type")+"/"+l.Get("code"))
+			if mtu := l.Get("mtu"); mtu != "" {
+				words = append(words, "mtu "+mtu)
+			}
+		}
+	}
+	return strings.Join(words, " ")
+}
