@@ -26,8 +26,15 @@ type offloads struct {
 	checksums bool
 }
 
-// set applies the offloads to a device of the calling thread's namespace, and
-// switches GRO on.
+// apply sets a device of the calling thread's namespace, and its queueing.
+func (o offloads) apply(name string) error {
+	if err := o.set(name); err != nil {
+		return err
+	}
+	return setQueueing(name, !o.segments)
+}
+
+// set applies the offloads to a device, and switches GRO on.
 func (o offloads) set(name string) error {
 	e, err := ethtool.NewEthtool()
 	if err != nil {
@@ -78,10 +85,10 @@ func (l *Lab) Offload(on bool) error {
 		if h.Interface == "" {
 			continue
 		}
-		if err := h.Do(func() error { return l.hostOffloads().set(h.Interface) }); err != nil {
+		if err := h.Do(func() error { return l.hostOffloads().apply(h.Interface) }); err != nil {
 			return err
 		}
-		if err := l.Switch.Do(func() error { return l.portOffloads(h).set(h.Port) }); err != nil {
+		if err := l.Switch.Do(func() error { return l.portOffloads(h).apply(h.Port) }); err != nil {
 			return err
 		}
 	}
@@ -101,8 +108,8 @@ func (l *Lab) AcceptXDP(on bool) error {
 	return l.Switch.Do(func() error {
 		port := l.Balancer.Port
 		if on {
-			return errors.Join(l.portOffloads(l.Balancer).set(port), acceptXDP(port))
+			return errors.Join(l.portOffloads(l.Balancer).apply(port), acceptXDP(port))
 		}
-		return errors.Join(attachXDP(port, -1), l.portOffloads(l.Balancer).set(port))
+		return errors.Join(attachXDP(port, -1), l.portOffloads(l.Balancer).apply(port))
 	})
 }
