@@ -78,10 +78,14 @@ var (
 	nativeXDP  = way{lb.HookXDP, "native XDP"}
 	genericXDP = way{lb.HookXDP, "generic XDP"}
 	tcx        = way{lb.HookTC, "TCX"}
+	tcFilter   = way{lb.HookTC, "a TC filter"}
 )
 
 // lack says what an interface that refused has not.
 func (w way) lack(p port) string {
+	if w == tcx {
+		return "the kernel has no TCX (Linux 6.6 brought it), so it is a filter"
+	}
 	return fmt.Sprintf("the driver of %s has no %s", p.name, w.name)
 }
 
@@ -108,7 +112,7 @@ func attempts(wish lb.Hook, ports []port) []attempt {
 	}
 	switch wish {
 	case lb.HookTC:
-		return []attempt{{way: tcx, reason: "as configured"}}
+		return throughTC("as configured")
 	case lb.HookXDP:
 		return []attempt{native, {way: genericXDP}}
 	}
@@ -116,11 +120,15 @@ func attempts(wish lb.Hook, ports []port) []attempt {
 		if driverOf(p.name) == "veth" {
 			// A veth sends XDP frames only to a peer that runs XDP too. The peer is
 			// in a namespace we cannot look into, and nothing would count the loss.
-			return []attempt{{way: tcx,
-				reason: p.name + " is a veth, which loses XDP frames unless its peer runs XDP too; set hook: xdp if it does"}}
+			return throughTC(p.name + " is a veth, which loses XDP frames unless its peer runs XDP too; set hook: xdp if it does")
 		}
 	}
-	return []attempt{native, {way: tcx}}
+	return append([]attempt{native}, throughTC("")...)
+}
+
+// throughTC lists the ways to attach in TC.
+func throughTC(reason string) []attempt {
+	return []attempt{{way: tcx, reason: reason}, {way: tcFilter, reason: reason}}
 }
 
 // driverOf returns the interface's driver, or "" where it has no name for it.
@@ -169,6 +177,8 @@ func attach(program *ebpf.Program, p port, w way) (hold, error) {
 		// First in line: a packet for a service is not for those behind us.
 		return link.AttachTCX(link.TCXOptions{Interface: p.index, Program: program,
 			Attach: ebpf.AttachTCXIngress, Anchor: link.Head()})
+	case tcFilter:
+		return attachFilter(program, p)
 	case genericXDP:
 		return link.AttachXDP(link.XDPOptions{Interface: p.index, Program: program, Flags: link.XDPGenericMode})
 	}
@@ -186,11 +196,14 @@ func attachError(err error, p port, w way) error {
 	switch {
 	case errors.Is(err, fs.ErrPermission):
 		return fmt.Errorf("attaching to %s: %w: run as root, or with CAP_BPF and CAP_NET_ADMIN", p.name, ErrNoRights)
+	case w == tcFilter && errors.Is(err, syscall.EBUSY):
+		return fmt.Errorf("attaching to %s in TC: %w (%v): see `tc filter show dev %s ingress`, and remove or move it", p.name, ErrBusy, err, p.name)
 	case errors.Is(err, syscall.EBUSY), w.hook == lb.HookXDP && errors.Is(err, syscall.EEXIST):
 		return fmt.Errorf("attaching to %s: %w%s: stop its owner, or remove it with `ip link set dev %s xdp off`",
 			p.name, ErrBusy, occupant(p.name), p.name)
-	case w.hook == lb.HookTC && unsupported(err):
-		return fmt.Errorf("attaching to %s in TC: %w (%v): TCX needs Linux 6.6 or newer; hook: xdp may work", p.name, ErrUnsupported, err)
+	case w.hook == lb.HookTC && (unsupported(err) || errors.Is(err, syscall.ENOENT)):
+		return fmt.Errorf("attaching to %s in TC: %w (%v): it needs Linux 6.6 or newer, or the kernel modules sch_ingress and cls_bpf; hook: xdp may work",
+			p.name, ErrUnsupported, err)
 	case unsupported(err):
 		return fmt.Errorf("attaching to %s in XDP: %w (%v): hook: tc may work", p.name, ErrUnsupported, err)
 	}

@@ -60,6 +60,8 @@ type Datapath struct {
 	options Options
 	// findPorts looks the interfaces up anew: a MAC address may have changed.
 	findPorts func() ([]port, error)
+	// ways lists the ways to attach; tests have others than attempts.
+	ways func(lb.Hook, []port) []attempt
 	// detached: programs are loaded and never attached.
 	detached bool
 
@@ -85,7 +87,7 @@ func Open(options Options) (*Datapath, error) {
 	// Kernels before 5.11 charge maps to a limit that is small by default;
 	// where raising it is refused, loading says so itself.
 	_ = rlimit.RemoveMemlock()
-	return &Datapath{options: options, findPorts: find}, nil
+	return &Datapath{options: options, findPorts: find, ways: attempts}, nil
 }
 
 // NewDetached returns a datapath for one interface that does not exist, with
@@ -113,7 +115,7 @@ func ethernets(names []string) ([]port, error) {
 			return nil, fmt.Errorf("interface %q: %w in this network namespace: `ip link` lists those there are", name, ErrNoInterface)
 		}
 		if len(nic.HardwareAddr) != macLength {
-			return nil, fmt.Errorf("interface %q has no Ethernet address: %w: Ethernet frames are rewritten here", name, ErrUnsupported)
+			return nil, fmt.Errorf("interface %q has no Ethernet address: %w: packets are taken and sent on in Ethernet frames", name, ErrUnsupported)
 		}
 		// By index, for an interface may have several names.
 		if slices.ContainsFunc(ports, func(p port) bool { return p.index == nic.Index }) {
@@ -213,19 +215,38 @@ func (d *Datapath) install(ports []port, load loader) (*generation, error) {
 	return made, nil
 }
 
-// installFirst tries the ways to attach in turn. One way serves all interfaces.
+// installFirst attaches, and removes what a killed balancer left, unless its
+// place was taken: until then the packets of its connections are in good hands.
 func (d *Datapath) installFirst(ports []port, load loader) (*generation, error) {
+	made, used, err := d.attachFirst(ports, load)
+	if used == tcFilter {
+		return made, nil
+	}
+	left := removeFilters(ports)
+	if left != nil && err == nil {
+		left = errors.Join(left, d.detach())
+		made.close()
+	}
+	if err := errors.Join(err, left); err != nil {
+		return nil, err
+	}
+	return made, nil
+}
+
+// attachFirst tries the ways to attach in turn, and returns the one that it took,
+// if any. One way serves all interfaces.
+func (d *Datapath) attachFirst(ports []port, load loader) (*generation, way, error) {
 	var lacks []string
 	var last error
-	for _, a := range attempts(d.options.Hook, ports) {
+	for _, a := range d.ways(d.options.Hook, ports) {
 		made, err := load(programOf(a.way.hook))
 		if err != nil {
-			return nil, err
+			return nil, way{}, err
 		}
 		holds, refused, err := attachAll(made.programs, ports, a.way)
 		if err == nil {
 			d.holds, d.attachments = holds, attachments(ports, a.way, a.because(lacks))
-			return made, nil
+			return made, a.way, nil
 		}
 		made.close()
 		last = attachError(err, refused, a.way)
@@ -234,7 +255,7 @@ func (d *Datapath) installFirst(ports []port, load loader) (*generation, error) 
 		}
 		lacks = append(lacks, a.way.lack(refused))
 	}
-	return nil, last
+	return nil, way{}, last
 }
 
 // swap puts the programs of a new generation in the place of the old ones. If
@@ -283,13 +304,20 @@ func (d *Datapath) Close() error {
 		return nil
 	}
 	d.closed = true
+	err := d.detach()
+	d.current.close()
+	d.shared.closeUnless(nil)
+	return err
+}
+
+// detach takes the programs off their interfaces.
+func (d *Datapath) detach() error {
 	var errs []error
 	for i, h := range d.holds {
 		if err := h.Close(); err != nil && !os.IsNotExist(err) {
 			errs = append(errs, fmt.Errorf("detaching from %s: %v", d.options.Interfaces[i], err))
 		}
 	}
-	d.current.close()
-	d.shared.closeUnless(nil)
+	d.holds, d.attachments = nil, nil
 	return errors.Join(errs...)
 }

@@ -10,8 +10,8 @@ var (
 	ErrNoRights = errors.New("no right to load or attach eBPF programs")
 	// ErrNoInterface: there is no such interface in this network namespace.
 	ErrNoInterface = errors.New("no such interface")
-	// ErrBusy: another XDP program is attached to the interface.
-	ErrBusy = errors.New("another XDP program is attached")
+	// ErrBusy: another program has our place on the interface.
+	ErrBusy = errors.New("another program is attached")
 	// ErrUnsupported: the kernel or the driver lacks what is needed.
 	ErrUnsupported = errors.New("not supported by this kernel or driver")
 	// ErrClosed: the datapath was closed.

@@ -3,6 +3,7 @@
 package testenv
 
 import (
+	"errors"
 	"net"
 	"net/netip"
 	"os"
@@ -81,6 +82,9 @@ func hasLinkLocal(tb testing.TB, e End) (found bool) {
 			return err
 		}
 		addrs, err := netlink.AddrList(link, netlink.FAMILY_V6)
+		if errors.Is(err, netlink.ErrDumpInterrupted) {
+			return nil // it changed meanwhile: the next look will tell
+		}
 		for _, a := range addrs {
 			found = found || (a.IP.IsLinkLocalUnicast() && a.Flags&unix.IFA_F_TENTATIVE == 0)
 		}
