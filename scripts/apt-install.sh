@@ -7,7 +7,7 @@
 set -euo pipefail
 . "$(dirname "$0")/lib.sh"
 
-services=(nginx haproxy)
+services=(nginx haproxy named)
 policy=/usr/sbin/policy-rc.d
 mark='Made by make deps of jeoul for the time of one installation'
 ours=

@@ -21,6 +21,7 @@ needs() {
 		ethtool                             ethtool         shows what offloads are in use
 		nginx                               nginx-light     the laboratory's web servers
 		haproxy                             haproxy         the proxy that is weighed
+		named                               bind9           the DNS server in tests
 		ab                                  apache2-utils   load: a connection for each request
 		wrk                                 wrk             load: kept-alive connections
 		/etc/services                       netbase         wrk looks the port of http up in it

@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package e2e
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/gopacket/gopacket"
+	"github.com/gopacket/gopacket/layers"
+	"golang.org/x/sys/unix"
+
+	"github.com/jeoul/jeoul/internal/testenv"
+)
+
+const (
+	// captureBytes is how much of a packet is looked at: the headers, and what
+	// an ICMP error quotes.
+	captureBytes = 512
+	// captureBuffer is what may wait to be looked at, in bytes of the kernel's
+	// memory: more than a test moves at a time, so that nothing is missed.
+	captureBuffer = 256 << 20
+)
+
+// Capture looks at every packet that comes in on an interface.
+type Capture struct {
+	socket *os.File
+	raw    int
+	look   func(gopacket.Packet)
+	ended  chan struct{}
+
+	mu      sync.Mutex
+	packets int
+}
+
+// StartCapture has look see every packet that comes in on an interface inside of
+// where, until Stop. It is called by one goroutine.
+func StartCapture(tb testing.TB, where Inside, name string, look func(gopacket.Packet)) *Capture {
+	tb.Helper()
+	c := &Capture{look: look, ended: make(chan struct{})}
+	in(tb, where, func() error { return c.open(name) })
+	tb.Cleanup(func() { c.socket.Close() })
+	go c.read()
+	return c
+}
+
+// open runs inside of the interface's namespace.
+func (c *Capture) open(name string) error {
+	link, err := net.InterfaceByName(name)
+	if err != nil {
+		return err
+	}
+	// Of no protocol yet, so that nothing comes before the socket is bound.
+	c.raw, err = unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
+	if err != nil {
+		return fmt.Errorf("open a packet socket: %w", err)
+	}
+	c.socket = os.NewFile(uintptr(c.raw), "packets of "+name)
+	all := uint16(unix.ETH_P_ALL>>8 | unix.ETH_P_ALL&0xff<<8) // network byte order
+	return errors.Join(
+		unix.SetsockoptInt(c.raw, unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, captureBuffer/2), // the kernel doubles it
+		unix.SetsockoptInt(c.raw, unix.SOL_PACKET, unix.PACKET_IGNORE_OUTGOING, 1),
+		unix.Bind(c.raw, &unix.SockaddrLinklayer{Protocol: all, Ifindex: link.Index}))
+}
+
+func (c *Capture) read() {
+	defer close(c.ended)
+	for {
+		frame := make([]byte, captureBytes)
+		n, err := c.socket.Read(frame)
+		if err != nil {
+			return
+		}
+		c.look(gopacket.NewPacket(frame[:n], layers.LayerTypeEthernet, gopacket.DecodeOptions{Lazy: true, NoCopy: true}))
+		c.mu.Lock()
+		c.packets++
+		c.mu.Unlock()
+	}
+}
+
+// Packets returns how many packets have been looked at.
+func (c *Capture) Packets() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.packets
+}
+
+// Stop waits until everything that came in was looked at, and ends the capture.
+// That a packet was missed fails the test.
+func (c *Capture) Stop(tb testing.TB) {
+	tb.Helper()
+	before := -1
+	testenv.Eventually(tb, Patience, "all packets that came were looked at", func() bool {
+		now := c.Packets()
+		quiet := now == before && !c.waiting(tb)
+		before = now
+		return quiet
+	})
+	statistics, err := unix.GetsockoptTpacketStats(c.raw, unix.SOL_PACKET, unix.PACKET_STATISTICS)
+	if err != nil {
+		tb.Errorf("read the statistics of the capture: %v", err)
+	} else if statistics.Drops > 0 {
+		tb.Errorf("%d packets came too fast to be looked at: this has not seen everything", statistics.Drops)
+	}
+	if err := c.socket.SetReadDeadline(time.Now()); err != nil {
+		tb.Errorf("end the capture: %v", err)
+	}
+	<-c.ended
+}
+
+// waiting says whether packets wait to be read.
+func (c *Capture) waiting(tb testing.TB) bool {
+	tb.Helper()
+	poll := []unix.PollFd{{Fd: int32(c.raw), Events: unix.POLLIN}}
+	n, err := unix.Poll(poll, 0)
+	if err != nil && !errors.Is(err, unix.EINTR) {
+		tb.Fatalf("look for packets: %v", err)
+	}
+	return n > 0
+}

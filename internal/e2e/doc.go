@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package e2e has what the end-to-end tests put into a laboratory: real servers
+// (nginx, BIND), clients that check what they get, a look at every packet that
+// reaches a client, a client behind a narrow link, and a look at what a program
+// leaves on a host. Only tests use it.
+package e2e
+
+import (
+	"testing"
+	"time"
+)
+
+// Patience bounds every wait.
+const Patience = 20 * time.Second
+
+// Inside is a place to run code in: a host of a laboratory, or a namespace.
+type Inside interface{ Do(f func() error) error }
+
+// in runs f inside, and fails the test if f returns an error.
+func in(tb testing.TB, where Inside, f func() error) {
+	tb.Helper()
+	if err := where.Do(f); err != nil {
+		tb.Fatal(err)
+	}
+}
