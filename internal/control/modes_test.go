@@ -1,0 +1,277 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package control
+
+import (
+	"errors"
+	"net"
+	"net/netip"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/jeoul/jeoul/internal/api"
+	"github.com/jeoul/jeoul/internal/datapath"
+	"github.com/jeoul/jeoul/internal/iface"
+	"github.com/jeoul/jeoul/internal/lb"
+	"github.com/jeoul/jeoul/internal/paths"
+)
+
+// mode is web in another mode.
+func mode(m lb.Mode) string {
+	return strings.ReplaceAll(web, "port: 80", "port: 80\n    mode: "+string(m))
+}
+
+// twoLinks is a file for eth9 and eth8, and gives the world the latter.
+func (w *world) twoLinks(file string) string {
+	w.links = append(w.links, iface.State{Name: "eth8", Up: true, MAC: net.HardwareAddr{2, 0, 0, 0, 0, 0xee},
+		Subnets: []netip.Prefix{netip.MustParsePrefix("198.51.100.0/24")}})
+	return strings.Replace(file, "interface: eth9", "interfaces: [eth9, eth8]", 1)
+}
+
+// router is a route by a router on eth9.
+func router(local string) paths.Route {
+	r := paths.Route{Interface: "eth9", Index: 9, Gateway: netip.MustParseAddr("192.0.2.7"), MTU: 1500}
+	if local != "" {
+		r.Local = netip.MustParseAddr(local)
+	}
+	return r
+}
+
+func TestRoutesAreChecked(t *testing.T) {
+	const at = "f:9: services[0].backends[0].address: 192.0.2.1 "
+	other := paths.Route{Fault: paths.OtherInterface, Interface: "eth5", Reason: "is reached by eth5", Advice: "add eth5 to interfaces"}
+	tests := map[string]struct {
+		mode  lb.Mode
+		route paths.Route
+		want  string
+	}{
+		"l2dsr and a router": {lb.L2DSR, router("192.0.2.254"), at + "is behind the router 192.0.2.7, and l2dsr reaches neighbours only; use ipip or gue, or an address in a subnet of eth9 (192.0.2.0/24)"},
+		"ipip and a router":  {lb.IPIP, router("192.0.2.254"), ""},
+		"nat and a router":   {lb.NAT, router(""), ""},
+		"other interface":    {lb.GUE, other, at + "is reached by eth5; add eth5 to interfaces"},
+		"l2dsr and another":  {lb.L2DSR, other, at + "is reached by eth5; add eth5 to interfaces"},
+		"no route":           {lb.DSCP, paths.Route{Fault: paths.NoRoute, Reason: "has no route", Advice: "add one"}, at + "has no route; add one"},
+		"own":                {lb.NAT, paths.Route{Fault: paths.OwnAddress, Reason: "is ours", Advice: "use another"}, at + "is ours; use another"},
+		"no source":          {lb.IPIP, router(""), at + "cannot be sent tunnel packets: this host has no IPv4 address on eth9 to send them from; give the interface one"},
+		"no good source":     {lb.GUE, router("fe80::1"), at + "cannot be sent tunnel packets: this host has no IPv4 address on eth9 to send them from; give the interface one"},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			w.routed("192.0.2.1", test.route)
+			got := ""
+			if err := w.controller(mode(test.mode)).Start(); err != nil {
+				got = err.Error()
+			}
+			if diff := cmp.Diff(test.want, got); diff != "" {
+				t.Errorf("error (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// TestRoutesComeWithTheLink: what cannot be known yet is not refused.
+func TestRoutesComeWithTheLink(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.links[0].Up = false
+		w.routed("192.0.2.1", paths.Route{Fault: paths.NoRoute, Reason: "has no route"})
+		w.found("192.0.2.1", 0)
+		c := w.controller(web)
+		stop := w.run(c)
+		time.Sleep(time.Minute)
+		w.expect("watch 192.0.2.1 192.0.2.2", "apply web: web01=- web02=-", "add 192.0.2.100")
+		if w.logged("WARN", "web01") {
+			t.Errorf("an interface that is down is not the backend's fault:\n%s", w.log.String())
+		}
+		status, err := c.Status()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if b := status.Services[0].Backends[0]; b.State != api.NoRoute || b.Reason != "has no route" {
+			t.Errorf("backend %+v", b)
+		}
+		stop()
+	})
+}
+
+func TestTunnelsTooNarrow(t *testing.T) {
+	file := strings.ReplaceAll(dns, "port: 53", "port: 53\n    mode: gue")
+	for mtu, want := range map[int]string{
+		1328: "",
+		1327: "the way to 2001:db8::1 by eth9 takes 1327 bytes, of which gue leaves 1279, and IPv6 clients need not send less than 1280; raise the MTU to 1328",
+	} {
+		w := newWorld(t)
+		w.routed("2001:db8::1", paths.Route{Interface: "eth9", Index: 9, MTU: mtu, Local: netip.MustParseAddr("2001:db8::254")})
+		if err := w.controller(web + file).Start(); err != nil {
+			t.Fatal(err)
+		}
+		if got := w.logged("the way to"); got != (want != "") || want != "" && !w.logged("services[1].backends[0].address: "+want) {
+			t.Errorf("MTU %d: want the warning %q:\n%s", mtu, want, w.log.String())
+		}
+	}
+}
+
+func TestForwarding(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.found("192.0.2.1", 1)
+		w.found("192.0.2.2", 2)
+		w.found("2001:db8::1", 3)
+		c := w.controller(w.twoLinks(mode(lb.NAT)))
+		stop := w.run(c)
+		w.expect("watch 192.0.2.1 192.0.2.2", "forward IPv4 on eth9 eth8", "apply web: web01=1 web02=2", "add 192.0.2.100", "announce 192.0.2.100 on eth9")
+		w.quiet()
+		both := mode(lb.NAT) + strings.ReplaceAll(dns, "port: 53", "port: 53\n    mode: nat")
+		for name, test := range map[string]struct {
+			fail func(error)
+			want []string
+		}{
+			"forward": {func(err error) { w.forwardErr = err },
+				[]string{"watch 192.0.2.1 192.0.2.2 2001:db8::1", "fail to forward IPv4 and IPv6", "watch 192.0.2.1 192.0.2.2"}},
+			"apply": {w.failApply, []string{"watch 192.0.2.1 192.0.2.2 2001:db8::1", "forward IPv4 and IPv6 on eth9 eth8", "add 2001:db8::53",
+				"fail to apply web: web01=1 web02=2 dns: dns01=3", "remove 2001:db8::53", "forward IPv4 on eth9 eth8", "watch 192.0.2.1 192.0.2.2"}},
+		} {
+			test.fail(errors.New("refused"))
+			err := finished(t, w.reload(c, strings.Replace(both, "interface: eth9", "interfaces: [eth9, eth8]", 1)))
+			if err == nil || err.Error() != "refused" {
+				t.Errorf("%s: error %v", name, err)
+			}
+			w.expect(test.want...)
+			test.fail(nil)
+		}
+		// Without the mode, and in one step.
+		if err := finished(t, w.reload(c, strings.Replace(mode(lb.GUE), "interface: eth9", "interfaces: [eth9, eth8]", 1))); err != nil {
+			t.Fatal(err)
+		}
+		w.expect("watch 192.0.2.1 192.0.2.2", "apply web: web01=1 web02=2", "forward nothing", "watch 192.0.2.1 192.0.2.2", "announce 192.0.2.100 on eth9")
+		stop()
+	})
+}
+
+func TestPool(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		c := w.controller("fullnat: {addresses: [192.0.2.9, 192.0.2.254], ports: 30000-33000}" + mode(lb.FullNAT))
+		stop := w.run(c)
+		time.Sleep(10 * time.Millisecond)
+		w.expect("watch 192.0.2.1 192.0.2.2", "forward IPv4 on eth9", "apply web: web01=- web02=-",
+			"add 192.0.2.100", "add 192.0.2.9", "add 192.0.2.254",
+			"announce 192.0.2.100 on eth9", "announce 192.0.2.9 on eth9", "announce 192.0.2.254 on eth9")
+		want := datapath.Pool{Addresses: []netip.Addr{netip.MustParseAddr("192.0.2.9"), netip.MustParseAddr("192.0.2.254")}, FirstPort: 30000, LastPort: 33000}
+		if diff := cmp.Diff(want, w.pool, cmp.Comparer(func(a, b netip.Addr) bool { return a == b })); diff != "" {
+			t.Errorf("pool (-want +got):\n%s", diff)
+		}
+		w.expectLog("WARN", "fullnat.addresses[1]: 192.0.2.254 is an address of this host already, whose own connections take ports 32768-60999")
+		if w.logged("fullnat.addresses[0]") {
+			t.Error("a warning for an address that is the pool's alone")
+		}
+		// What is ours by now is no reason to warn, and a mode less is a pool less.
+		w.mu.Lock()
+		w.log.Reset()
+		w.mu.Unlock()
+		w.quiet()
+		if err := finished(t, w.reload(c, "fullnat: {addresses: [192.0.2.9, 192.0.2.254], ports: 30000-40000}"+mode(lb.FullNAT))); err != nil {
+			t.Fatal(err)
+		}
+		if w.logged("is an address of this host already") || w.pool.LastPort != 40000 {
+			t.Errorf("pool %+v, log:\n%s", w.pool, w.log.String())
+		}
+		w.quiet()
+		if err := finished(t, w.reload(c, mode(lb.NAT))); err != nil {
+			t.Fatal(err)
+		}
+		w.expect("watch 192.0.2.1 192.0.2.2", "apply web: web01=- web02=-", "remove 192.0.2.9", "remove 192.0.2.254", "watch 192.0.2.1 192.0.2.2", "announce 192.0.2.100 on eth9")
+		if len(w.pool.Addresses) > 0 {
+			t.Errorf("pool %+v", w.pool)
+		}
+		err := finished(t, w.reload(c, "fullnat: {addresses: [192.0.2.9], flows: 4096}"+mode(lb.FullNAT)))
+		if err == nil || !strings.Contains(err.Error(), "fullnat.flows: changed from 262144 to 4096, which takes a restart") {
+			t.Errorf("error %v", err)
+		}
+		stop()
+	})
+}
+
+func TestSecondLink(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		file := w.twoLinks(mode(lb.IPIP))
+		w.routed("192.0.2.2", paths.Route{Interface: "eth8", Index: 8, MTU: 1400, Gateway: netip.MustParseAddr("198.51.100.7"), Local: netip.MustParseAddr("198.51.100.1")})
+		w.found("192.0.2.1", 1)
+		w.found("192.0.2.2", 2)
+		c := w.controller(file)
+		stop := w.run(c)
+		synctest.Wait()
+		w.expectLog("balancing on eth9, eth8 in tc")
+		w.expectLog("web02", "is at 02:00:00:00:00:02 (the router 198.51.100.7) on eth8")
+		status, err := c.Status()
+		if err != nil {
+			t.Fatal(err)
+		}
+		b := status.Services[0].Backends[1]
+		if b.Interface != "eth8" || b.NextHop != netip.MustParseAddr("198.51.100.7") || b.MTU != 1400 || b.State != api.Up {
+			t.Errorf("backend %+v", b)
+		}
+		if len(status.Interfaces) != 2 || status.Interfaces[1].Name != "eth8" || status.Interface != "eth9" {
+			t.Errorf("interfaces %+v", status.Interfaces)
+		}
+		w.quiet()
+
+		w.changeLink(func() { w.links[1].MAC = net.HardwareAddr{2, 0, 0, 0, 0, 0xed} })
+		time.Sleep(settle)
+		w.expect("apply web: web01=1 web02=2") // which is stale; and the VIPs are where they were
+		w.expectLog("interface eth8 has a new MAC address")
+
+		w.changeLink(func() { w.links[1].Up = false })
+		time.Sleep(settle)
+		w.expect()
+		w.expectLog("WARN", "interface eth8 is down")
+		if got := problems(t, c); len(got) != 1 || !strings.Contains(got[0], "eth8 is down") {
+			t.Errorf("problems %q", got)
+		}
+		stop()
+	})
+}
+
+// TestRouteMoves: what was checked at the start need not stay, and what one mode
+// cannot do another can.
+func TestRouteMoves(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		file := web + strings.NewReplacer("name: web\n", "name: tunnel\n", "port: 80", "port: 81\n    mode: gue").Replace(strings.SplitAfter(web, "services:\n")[1])
+		for _, addr := range []string{"192.0.2.1", "192.0.2.2"} {
+			w.found(addr, addr[len(addr)-1]-'0')
+		}
+		c := w.controller(file)
+		stop := w.run(c)
+		w.quiet()
+		w.routed("192.0.2.1", router("192.0.2.254"))
+		w.found("192.0.2.1", 7)
+		time.Sleep(settle)
+		w.expect("apply web: web01=- web02=2 tunnel: web01=7 web02=2")
+		w.expectLog("WARN", "backend web01 (192.0.2.1) of web is behind the router 192.0.2.7, and l2dsr reaches neighbours only: no packets until that changes")
+		w.expectLog("backend web01 (192.0.2.1) of tunnel has moved from 02:00:00:00:00:01 to 02:00:00:00:00:07 (the router 192.0.2.7)")
+		status, err := c.Status()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if one, two := status.Services[0].Backends[0], status.Services[1].Backends[0]; one.State != api.NoRoute || one.Reason == "" || two.State != api.Up || two.Reason != "" {
+			t.Errorf("backends %+v and %+v", one, two)
+		}
+
+		w.routed("192.0.2.1", paths.Route{Interface: "eth9", Index: 9, MTU: 1400, Local: netip.MustParseAddr("192.0.2.254")})
+		w.found("192.0.2.1", 1)
+		time.Sleep(settle)
+		w.expect("apply web: web01=1 web02=2 tunnel: web01=1 web02=2")
+		w.routed("192.0.2.1", paths.Route{Interface: "eth9", Index: 9, MTU: 1500, Local: netip.MustParseAddr("192.0.2.254")})
+		w.found("192.0.2.1", 1)
+		time.Sleep(settle)
+		w.expect("apply web: web01=1 web02=2 tunnel: web01=1 web02=2") // for the MTU
+		stop()
+	})
+}
