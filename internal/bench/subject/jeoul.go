@@ -140,9 +140,10 @@ func (s jeoul) prepare(running *runningJeoul) (err error) {
 	}
 	switch s.mode {
 	case lb.NAT:
-		return errors.Join(running.undo.on(l.Forward), running.undo.on(l.DetourReplies))
+		// The daemon itself makes its host forward what it leaves to the kernel.
+		return running.undo.on(l.DetourReplies)
 	case lb.FullNAT:
-		return running.undo.on(l.Forward)
+		return nil
 	}
 	running.vips, err = holdVIP(l)
 	return err
