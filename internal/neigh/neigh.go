@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package neigh finds the MAC addresses of backends on a link, notices when
-// they change, and announces addresses to a link.
+// Package neigh finds the MAC addresses of backends, and of the routers to them,
+// on a link, notices when they change, and announces addresses to a link.
 //
 // The kernel does the asking and answering (ARP, RFC 826; neighbour discovery,
 // RFC 4861): its neighbour table is read and followed over netlink. But what an
@@ -203,7 +203,9 @@ var broadcast4 = netip.AddrFrom4([4]byte{255, 255, 255, 255})
 // key is the form in which addresses are compared: the link makes a zone needless.
 func key(addr netip.Addr) netip.Addr { return addr.Unmap().WithZone("") }
 
-// own returns the host's addresses, and which link has them.
+// own returns the host's addresses, and which link has them. A link-local
+// address is one of its link only: another host's may be the same elsewhere, as
+// is that of many a router (fe80::1).
 func (r *Resolver) own() (map[netip.Addr]string, error) {
 	list, err := dump(func() ([]netlink.Addr, error) { return r.netlink.AddrList(nil, netlink.FAMILY_ALL) })
 	if err != nil {
@@ -211,7 +213,7 @@ func (r *Resolver) own() (map[netip.Addr]string, error) {
 	}
 	own := map[netip.Addr]string{}
 	for _, a := range list {
-		if addr, ok := netip.AddrFromSlice(a.IP); ok {
+		if addr, ok := netip.AddrFromSlice(a.IP); ok && (a.LinkIndex == r.index || !addr.IsLinkLocalUnicast()) {
 			own[key(addr)] = fmt.Sprintf("interface %d", a.LinkIndex)
 			if link, err := r.netlink.LinkByIndex(a.LinkIndex); err == nil {
 				own[key(addr)] = link.Attrs().Name

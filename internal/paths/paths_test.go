@@ -143,6 +143,22 @@ func TestPaths(t *testing.T) {
 	}
 }
 
+// TestLinkLocalRouter: as routers announce themselves; another of our links may
+// have the same address.
+func TestLinkLocalRouter(t *testing.T) {
+	b := newBench(t, "eth0", "eth1")
+	testenv.In(t, b.routers[0], func() error {
+		return exec.Command("ip", "addr", "add", "fe80::1/64", "dev", "eth0", "nodad").Run()
+	})
+	b.ip("addr add fe80::1/64 dev eth1 nodad")
+	b.ip("-6 route add 2001:db8::/64 via fe80::1 dev eth0")
+	b.watch("2001:db8::9")
+	e := b.until("2001:db8::9", "by eth0", hasMAC(b.far[0]))
+	if e.Gateway != addr("fe80::1") || e.Local != addr("2001:2:0:1::1") {
+		t.Errorf("entry %+v", e)
+	}
+}
+
 func interfaceIndex(ns *namespace.Namespace, name string) (index int, err error) {
 	err = ns.Do(func() error {
 		nic, err := net.InterfaceByName(name)
