@@ -33,12 +33,19 @@ var (
 // which waits to be killed.
 const childDir = "JEOUL_TEST_AGENT_CHILD"
 
+// childHook makes it an agent for all modes, attached that way.
+const childHook = "JEOUL_TEST_AGENT_HOOK"
+
 func TestMain(m *testing.M) {
 	dir := os.Getenv(childDir)
 	if dir == "" {
 		os.Exit(m.Run())
 	}
-	if _, err := agent.Start(agent.Options{VIPs: []netip.Addr{vip4, vip6}, Dir: dir}); err != nil {
+	opt := agent.Options{VIPs: []netip.Addr{vip4, vip6}, Dir: dir}
+	if hook := os.Getenv(childHook); hook != "" {
+		opt = everything(dir, agent.Hook(hook))
+	}
+	if _, err := agent.Start(opt); err != nil {
 		fmt.Println(err)
 		os.Exit(1)
 	}
@@ -232,7 +239,7 @@ func TestKilled(t *testing.T) {
 	ns := testenv.Namespace(t)
 	before := look(t, ns)
 	dir := t.TempDir()
-	kill(t, ns, dir)
+	kill(t, ns, dir, "")
 	same(t, "after the kill", prepared(before), look(t, ns))
 
 	want := maps.Clone(before)
@@ -250,10 +257,10 @@ func TestKilled(t *testing.T) {
 
 // kill starts an agent as a child in ns, checks that a second one is refused
 // beside it, and kills it.
-func kill(t *testing.T, ns *namespace.Namespace, dir string) {
+func kill(t *testing.T, ns *namespace.Namespace, dir string, hook agent.Hook) {
 	t.Helper()
 	cmd := exec.Command("/proc/self/exe")
-	cmd.Env = append(os.Environ(), childDir+"="+dir)
+	cmd.Env = append(os.Environ(), childDir+"="+dir, childHook+"="+string(hook))
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	stdin, err1 := cmd.StdinPipe()
 	stdout, err2 := cmd.StdoutPipe()

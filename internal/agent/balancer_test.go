@@ -215,6 +215,9 @@ func (s *stage) mark() {
 	s.store(ethernet, stackWord, 2)
 }
 
+// passAll leaves every packet to whoever comes next.
+var passAll = asm.Instructions{asm.Mov.Imm(asm.R0, -1), asm.Return()}
+
 func complement(data []byte) []byte {
 	out := make([]byte, len(data))
 	for i, b := range data {
