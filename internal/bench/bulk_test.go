@@ -21,7 +21,7 @@ subjects:
   - name: routed
   - name: iptables-nth
   - name: haproxy-tcp
-    params: {threads: [1]}
+    params: {threads: [1], splice: [auto]}
   - name: nginx-stream
     params: {threads: [1]}
 loads:

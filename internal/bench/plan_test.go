@@ -107,7 +107,7 @@ func TestSharesAddUp(t *testing.T) {
 // bulkForm is a form of bulk loads.
 func bulkForm(streams ...int) Form {
 	return Form{Lab: Size{2, 2}, Repeats: 1,
-		Subjects: []Subject{{Name: "routed"}, {Name: "iptables-nth"}, {Name: "haproxy-tcp", Params: map[string][]any{"threads": {1}}}},
+		Subjects: []Subject{{Name: "routed"}, {Name: "iptables-nth"}, {Name: "haproxy-tcp", Params: map[string][]any{"threads": {1}, "splice": {"off"}}}},
 		Loads:    []Load{{Name: "bulk", Kind: "iperf3", Concurrency: streams, Duration: time.Second, Pinned: true, Offloads: true}}}
 }
 

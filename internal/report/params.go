@@ -63,6 +63,7 @@ var known = []paramInfo{
 	{Name: "offloads", Title: "Offloads", Text: yesNo("with offloads", "without offloads")},
 	{Name: "pinned", Title: "Pinned", Text: yesNo("generators pinned", "generators not pinned")},
 	{Name: paramThreads, Title: "Threads", Own: true, Text: counted("thread")},
+	{Name: "splice", Title: "Splice", Own: true, Text: func(v string) string { return "splice " + v }},
 	{Name: paramScheduler, Title: "Scheduler", Own: true, Text: plain},
 	{Name: paramPackets, Title: "Packets", Text: packetsText, Order: []string{knownPackets, newPackets, foreignPackets}},
 	{Name: "protocol", Title: "Protocol", Text: strings.ToUpper},

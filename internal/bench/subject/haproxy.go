@@ -102,6 +102,8 @@ var (
 type haproxyValues struct {
 	MaxConn, Threads, LastCore int
 	Services                   []proxyService
+	// Splice is of the TCP mode only.
+	Splice bool
 }
 
 // proxyService is a service as a proxy's configuration has it.
@@ -156,6 +158,7 @@ func startHAProxy(ctx context.Context, setup Setup, params Params, config *templ
 		return nil, err
 	}
 	values := haproxyValuesOf(setup, params[paramThreads].(int), haproxyMaxConn(limits, files), limits.Cores)
+	values.Splice = params[paramSplice] == spliceAuto
 	text, err := values.render(config)
 	if err != nil {
 		return nil, fmt.Errorf("writing HAProxy's configuration: %w", err)

@@ -12,11 +12,30 @@ import (
 // what they are.
 type haproxyTCP struct{}
 
+// paramSplice says whether HAProxy may have the kernel move bytes from socket to
+// socket (option splice-auto), which pays for some traffic only.
+const (
+	paramSplice = "splice"
+	spliceAuto  = "auto"
+	spliceOff   = "off"
+)
+
+// haproxyTCPFiles are the open files for 100 connections.
+func haproxyTCPFiles(params Params) uint64 {
+	if params[paramSplice] == spliceAuto {
+		return haproxySpliceFiles
+	}
+	return haproxyFiles
+}
+
 func (haproxyTCP) Name() string   { return "haproxy-tcp" }
 func (haproxyTCP) HTTPOnly() bool { return false }
 
 func (haproxyTCP) Params() []Param {
-	return []Param{{Name: paramThreads, Check: positive(haproxyMaxThreads)}}
+	return []Param{
+		{Name: paramThreads, Check: positive(haproxyMaxThreads)},
+		{Name: paramSplice, Check: oneOf(spliceAuto, spliceOff)},
+	}
 }
 
 func (haproxyTCP) Versions(ctx context.Context) (map[string]string, error) {
@@ -24,11 +43,11 @@ func (haproxyTCP) Versions(ctx context.Context) (map[string]string, error) {
 }
 
 func (haproxyTCP) Obstacle(params Params, concurrency int, limits probe.Limits) string {
-	return haproxyObstacle(params, concurrency, limits, haproxySpliceFiles)
+	return haproxyObstacle(params, concurrency, limits, haproxyTCPFiles(params))
 }
 
 func (haproxyTCP) Start(ctx context.Context, setup Setup, params Params) (Running, error) {
-	return startHAProxy(ctx, setup, params, haproxyTCPConfig, haproxySpliceFiles, func(haproxyValues) string {
-		return "HAProxy in TCP mode, round robin, option splice-auto; without health checks, which would be connections to the servers as well"
+	return startHAProxy(ctx, setup, params, haproxyTCPConfig, haproxyTCPFiles(params), func(haproxyValues) string {
+		return "HAProxy in TCP mode, round robin; without health checks, which would be connections to the servers as well"
 	})
 }

@@ -67,7 +67,9 @@ func golden(t *testing.T, name string, got []byte) {
 
 func TestProxyConfigs(t *testing.T) {
 	haproxy := func(config *template.Template, setup Setup) ([]byte, error) {
-		return haproxyValuesOf(setup, 2, 9750, 2).render(config)
+		values := haproxyValuesOf(setup, 2, 9750, 2)
+		values.Splice = true
+		return values.render(config)
 	}
 	nginx := nginxStreamValues{Module: "/usr/lib/nginx/modules/ngx_stream_module.so", Dir: "/tmp/jeoul-lab-1a2b/balancer",
 		Threads: 2, OpenFiles: 20_000, WorkerConnections: 19_800, Services: proxyServices(bulkPaper())}
