@@ -47,12 +47,14 @@ func hooked(tb testing.TB, ns *namespace.Namespace) []string {
 
 func hookedTo(l netlink.Link) (found []string, err error) {
 	name := l.Attrs().Name
-	tcx, err := link.QueryPrograms(link.QueryOptions{Target: l.Attrs().Index, Attach: ebpf.AttachTCXIngress})
-	if err != nil {
-		return nil, err
-	}
-	for range tcx.Programs {
-		found = append(found, name+" tcx")
+	if hasTCX() {
+		tcx, err := link.QueryPrograms(link.QueryOptions{Target: l.Attrs().Index, Attach: ebpf.AttachTCXIngress})
+		if err != nil {
+			return nil, err
+		}
+		for range tcx.Programs {
+			found = append(found, name+" tcx")
+		}
 	}
 	qdiscs, err := netlink.QdiscList(l)
 	if err != nil {
@@ -72,18 +74,24 @@ func hookedTo(l netlink.Link) (found []string, err error) {
 	return found, err
 }
 
-var hookedBy = map[agent.Hook][]string{
-	agent.HookAuto:   {"eth0 tcx"},
-	agent.HookTCX:    {"eth0 tcx"},
-	agent.HookClsact: {"eth0 clsact", "eth0 filter jeoul_agent"},
+// hookedBy is what must be found on interfaces with the program.
+func hookedBy(hook agent.Hook, interfaces ...string) (want []string) {
+	for _, name := range interfaces {
+		if hook == agent.HookClsact || !hasTCX() {
+			want = append(want, name+" clsact", name+" filter jeoul_agent")
+		} else {
+			want = append(want, name+" tcx")
+		}
+	}
+	return want
 }
 
 func TestAttachAndClose(t *testing.T) {
-	for hook, want := range hookedBy {
+	for _, hook := range append(hooks(), agent.HookAuto) {
 		s := newSegment(t)
 		before := look(t, s.backend)
 		a := s.startWith(everything(t.TempDir(), hook))
-		same(t, string(hook), want, hooked(t, s.backend))
+		same(t, string(hook), hookedBy(hook, "eth0"), hooked(t, s.backend))
 		if err := a.Close(); err != nil {
 			t.Fatal(err)
 		}
@@ -102,8 +110,9 @@ func TestAttachAndClose(t *testing.T) {
 // Of a killed agent, a TCX link leaves nothing, and the next start takes a
 // filter away.
 func TestKilledWithProgram(t *testing.T) {
-	left := map[agent.Hook][]string{agent.HookTCX: nil, agent.HookClsact: hookedBy[agent.HookClsact]}
-	for hook, want := range left {
+	left := map[agent.Hook][]string{agent.HookTCX: nil, agent.HookClsact: hookedBy(agent.HookClsact, "eth0")}
+	for _, hook := range hooks() {
+		want := left[hook]
 		s, dir := newSegment(t), t.TempDir()
 		before := look(t, s.backend)
 		kill(t, s.backend, dir, hook)
@@ -172,8 +181,8 @@ func TestInterfaces(t *testing.T) {
 		want  []string
 		err   error
 	}{
-		{nil, []string{"br0 tcx", "eth0 tcx"}, nil},
-		{[]string{"eth2", "eth1", "eth2"}, []string{"eth1 tcx", "eth2 tcx"}, nil},
+		{nil, []string{"br0", "eth0"}, nil},
+		{[]string{"eth2", "eth1", "eth2"}, []string{"eth1", "eth2"}, nil},
 		{[]string{"eth0", "eth9"}, nil, hostnet.ErrNoLink},
 	} {
 		var a *agent.Agent
@@ -184,7 +193,7 @@ func TestInterfaces(t *testing.T) {
 		if !errors.Is(err, c.err) {
 			t.Errorf("%v: %v", c.asked, err)
 		}
-		same(t, fmt.Sprintf("hooked, where %v was asked for", c.asked), c.want, hooked(t, ns))
+		same(t, fmt.Sprintf("hooked, where %v was asked for", c.asked), hookedBy(agent.HookAuto, c.want...), hooked(t, ns))
 		if err == nil {
 			if err := a.Close(); err != nil {
 				t.Error(err)

@@ -5,13 +5,12 @@ package agent_test
 import (
 	"encoding/binary"
 	"fmt"
-	"net"
 	"net/netip"
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/asm"
-	"github.com/cilium/ebpf/link"
 
+	"github.com/jeoul/jeoul/internal/hostnet"
 	"github.com/jeoul/jeoul/internal/lb"
 )
 
@@ -23,7 +22,6 @@ type stage struct {
 	mode           lb.Mode
 	vip, from, to  netip.Addr // of the service; of the outer header
 	point          uint8      // mode dscp
-	label          string     // what a jump out of here goes to
 	instructions   asm.Instructions
 	overhead       int32
 	outer6, inner6 bool
@@ -36,18 +34,18 @@ const (
 )
 
 // attach puts the program at the egress of eth0 of the calling thread's
-// namespace.
-func (s stage) attach() (link.Link, error) {
-	nic, err := net.InterfaceByName("eth0")
-	if err != nil {
-		return nil, err
-	}
+// namespace, in the way that every kernel has; Close takes it away.
+func (s stage) attach(dir string) (*hostnet.Changes, error) {
 	p, err := ebpf.NewProgram(&ebpf.ProgramSpec{Type: ebpf.SchedCLS, License: "GPL", Instructions: s.program()})
 	if err != nil {
 		return nil, fmt.Errorf("%+v", err)
 	}
 	defer p.Close()
-	return link.AttachTCX(link.TCXOptions{Interface: nic.Index, Program: p, Attach: ebpf.AttachTCXEgress})
+	changes, err := hostnet.Open(dir, "stage")
+	if err != nil {
+		return nil, err
+	}
+	return changes, changes.AddFilter("eth0", hostnet.Filter{Name: "stage", FD: p.FD(), Egress: true})
 }
 
 func (s *stage) add(i ...asm.Instruction) { s.instructions = append(s.instructions, i...) }

@@ -15,6 +15,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/link"
 	"github.com/gopacket/gopacket"
 	"github.com/gopacket/gopacket/layers"
 	"github.com/safchain/ethtool"
@@ -75,12 +77,23 @@ func everything(dir string, hook agent.Hook) agent.Options {
 		Marks: []agent.Mark{{Point: 10, VIP: vip4}, {Point: 10, VIP: vip6}}, Hook: hook, Dir: dir}
 }
 
-var hooks = []agent.Hook{agent.HookTCX, agent.HookClsact}
+// hooks lists those that the kernel has.
+func hooks() []agent.Hook {
+	if !hasTCX() {
+		return []agent.Hook{agent.HookClsact}
+	}
+	return []agent.Hook{agent.HookTCX, agent.HookClsact}
+}
+
+func hasTCX() bool {
+	_, err := link.QueryPrograms(link.QueryOptions{Target: 1, Attach: ebpf.AttachTCXIngress})
+	return err == nil
+}
 
 // Kernel TCP through every way, with what kernels send between each other:
 // large GSO packets whose checksum is yet to be made.
 func TestTransfer(t *testing.T) {
-	for _, hook := range hooks {
+	for _, hook := range hooks() {
 		t.Run(string(hook), func(t *testing.T) {
 			s := newSegment(t)
 			a := s.startWith(everything(t.TempDir(), hook))
@@ -183,7 +196,7 @@ func (s *segment) transfer(t *testing.T, w way, size int64) error {
 		}
 	}()
 	return s.peer.Do(func() error {
-		at, err := stage{mode: w.mode, vip: w.vip, from: w.from, to: w.to, point: 10}.attach()
+		at, err := stage{mode: w.mode, vip: w.vip, from: w.from, to: w.to, point: 10}.attach(t.TempDir())
 		if err != nil {
 			return err
 		}
