@@ -31,14 +31,19 @@ type agentCmd struct {
 	StateDir  string       `name:"state-dir" default:"/run/jeoul" type:"path" placeholder:"DIR" help:"Where the changes are noted, so that the next start takes back what a killed agent has left (${default})."`
 }
 
+// Validate refuses a command line that says nothing to do.
+func (c *agentCmd) Validate() error {
+	if !c.Check && len(c.VIP)+len(c.DSCP) == 0 {
+		return errors.New("no VIP was given: say --vip ADDRESS, or --dscp N=ADDRESS")
+	}
+	return nil
+}
+
 // Run prepares this host as a backend, and takes everything back when ctx ends.
 func (c *agentCmd) Run(ctx context.Context) error {
 	opt := agent.Options{VIPs: c.VIP, Modes: c.Mode, Marks: c.DSCP, Interfaces: c.Interface, Hook: c.Hook, Dir: c.StateDir}
 	if c.Check {
 		return c.check(opt)
-	}
-	if len(c.VIP)+len(c.DSCP) == 0 {
-		return errors.New("no VIP was given: say --vip ADDRESS, or --dscp N=ADDRESS")
 	}
 	asked := make(chan os.Signal, 1)
 	signal.Notify(asked, syscall.SIGUSR1)
