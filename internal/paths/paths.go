@@ -61,7 +61,8 @@ type port struct {
 	name     string
 	index    int
 	resolver *neigh.Resolver
-	err      error // why the resolver does not look for all next hops
+	hops     []netip.Addr // what the resolver looks for
+	err      error        // why it does not look for all of them
 }
 
 // Paths keeps the paths to a set of addresses. It is safe for concurrent use.
@@ -172,17 +173,23 @@ func (p *Paths) refresh() (changed bool, err error) {
 	changed = !maps.Equal(routes, p.routes) || !maps.Equal(sources, p.sources)
 	p.routes, p.sources = routes, sources
 	for _, port := range p.ports {
-		port.err = port.resolver.Watch(p.nextHops(port.index))
+		hops := p.nextHops(port.index)
+		if port.err != nil || !slices.Equal(hops, port.hops) {
+			port.hops, port.err = hops, port.resolver.Watch(hops)
+		}
 	}
 	return changed, nil
 }
 
-// nextHops returns the neighbours on an interface that packets go to.
+// nextHops returns the neighbours on an interface that packets go to, each once.
 func (p *Paths) nextHops(index int) []netip.Addr {
 	var hops []netip.Addr
+	seen := map[netip.Addr]bool{}
 	for _, addr := range p.watched {
-		if r := p.routes[addr]; r.Fault == None && r.Index == index {
-			hops = append(hops, r.nextHop(addr))
+		r := p.routes[addr]
+		if hop := r.nextHop(addr); r.Fault == None && r.Index == index && !seen[hop] {
+			seen[hop] = true
+			hops = append(hops, hop)
 		}
 	}
 	return hops
