@@ -5,6 +5,7 @@ package datapath
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -257,6 +258,10 @@ func TestAttachRefusals(t *testing.T) {
 		}
 		if _, err := Open(Options{Interfaces: []string{"veth0", "veth1", "veth0"}, Hook: lb.HookXDP}); !errors.Is(err, ErrUnsupported) {
 			t.Errorf("an interface that is named twice: %v", err)
+		}
+		many := slices.Repeat([]string{"veth0"}, int(xdpAgreementMAX_INTERFACES)+1)
+		if _, err := Open(Options{Interfaces: many, Hook: lb.HookXDP}); !errors.Is(err, ErrUnsupported) || !strings.Contains(err.Error(), "17") {
+			t.Errorf("more interfaces than there can be: %v", err)
 		}
 		if _, err := Open(Options{Interfaces: []string{"lo"}, Hook: lb.HookXDP}); !errors.Is(err, ErrUnsupported) {
 			t.Errorf("an interface without Ethernet: %v", err)

@@ -108,6 +108,9 @@ func ethernets(names []string) ([]port, error) {
 	if len(names) == 0 {
 		return nil, fmt.Errorf("%w: the configuration names none", ErrNoInterface)
 	}
+	if len(names) > int(xdpAgreementMAX_INTERFACES) {
+		return nil, fmt.Errorf("%d interfaces: %w: there can be %d", len(names), ErrUnsupported, xdpAgreementMAX_INTERFACES)
+	}
 	var ports []port
 	for _, name := range names {
 		nic, err := net.InterfaceByName(name)

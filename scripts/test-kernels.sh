@@ -1,0 +1,209 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+#
+# test-kernels.sh [SUITE...]: boots the cloud kernel of each Debian suite in QEMU
+# and runs in it, as root, the tests that load eBPF programs and feed them
+# packets. Without arguments: the oldest kernel that is looked after, and the
+# newest that Debian has. docs/kernels.md says more.
+#
+# Kernels are downloaded and unpacked under bin/kernels, never installed.
+# JEOUL_RUN=REGEXP chooses tests, JEOUL_LIMIT=DURATION bounds each machine.
+set -euo pipefail
+. "$(dirname "$0")/lib.sh"
+
+go=${GO:-$TREE/scripts/go.sh}
+cache=$TREE/bin/kernels
+limit=${JEOUL_LIMIT:-15m}
+run=${JEOUL_RUN:-.}
+suites=("$@")
+[ $# != 0 ] || suites=(bookworm trixie-backports)
+packages=(internal/datapath internal/agent)
+# What tests use of a kernel that has them as modules.
+modules=(veth bridge dummy 8021q sch_ingress cls_bpf ipip ip6_tunnel sit fou fou6)
+
+# install_tools installs what is missing to run a machine.
+install_tools() {
+	local missing=()
+	command -v qemu-system-x86_64 >/dev/null || missing+=(qemu-system-x86)
+	command -v busybox >/dev/null || missing+=(busybox-static)
+	command -v xz >/dev/null || missing+=(xz-utils)
+	[ ${#missing[@]} = 0 ] || "$TREE/scripts/as-root.sh" "$TREE/scripts/apt-install.sh" "${missing[@]}"
+	# Not of busybox, which needs a C library.
+	if busybox | head -n 1 >/dev/null && [ -n "$(ldd "$(command -v busybox)" 2>/dev/null | grep '=>' || true)" ]; then
+		die "busybox is linked dynamically, and a machine has no C library" "apt-get install busybox-static"
+	fi
+}
+
+# apt_of SUITE COMMAND...: apt with a list of its own, in the cache: this
+# machine's may be of another suite, and stays as it is.
+apt_of() {
+	local suite=$1 dir=$cache/apt-$1 security=
+	shift
+	mkdir -p "$dir/state/lists/partial" "$dir/cache/archives/partial"
+	case $suite in
+	*-backports | sid | testing) ;;
+	*) security="deb $signed http://deb.debian.org/debian-security $suite-security main" ;;
+	esac
+	printf '%s\n' "deb $signed http://deb.debian.org/debian $suite main" "$security" >"$dir/sources.list"
+	cat >"$dir/apt.conf" <<-END
+		Dir::Etc::sourcelist "$dir/sources.list";
+		Dir::Etc::sourceparts "-";
+		Dir::State "$dir/state";
+		Dir::Cache "$dir/cache";
+		APT::Architecture "amd64";
+		APT::Sandbox::User "";
+		Acquire::Languages "none";
+		Acquire::IndexTargets::deb::DEP-11::DefaultEnabled "false";
+	END
+	APT_CONFIG=$dir/apt.conf "$@"
+}
+signed='[signed-by=/usr/share/keyrings/debian-archive-keyring.gpg]'
+
+# depends SUITE PACKAGE WHAT: those of the package's dependencies that are named
+# linux-WHAT-VERSION; WHAT is an extended regular expression.
+depends() {
+	apt_of "$1" apt-cache depends "$2" |
+		awk -v name="^linux-($3)-[0-9]" '$1 == "Depends:" && $2 ~ name { print $2 }'
+}
+
+# fetch_kernel SUITE: prints the directory of the suite's newest cloud kernel,
+# unpacked; what is there already is not fetched again.
+fetch_kernel() {
+	local suite=$1 image parts version dir package
+	apt_of "$suite" apt-get -q update >&2 ||
+		printf 'apt-get update failed for %s; going on with the lists that are here.\n' "$suite" >&2
+	image=$(depends "$suite" linux-image-cloud-amd64 image)
+	[ -n "$image" ] || die "$suite has no linux-image-cloud-amd64"
+	# Newer packages leave the kernel and its modules to others.
+	mapfile -t parts < <(depends "$suite" "$image" 'binary|modules')
+	version=$(apt_of "$suite" apt-cache show --no-all-versions "$image" | awk '$1 == "Version:" { print $2; exit }')
+	dir=$cache/$image-$version
+	if [ ! -e "$dir/complete" ]; then
+		rm -rf "$dir"
+		mkdir -p "$dir/deb"
+		(cd "$dir/deb" && apt_of "$suite" apt-get -q download "$image" "${parts[@]}" >&2)
+		for package in "$dir"/deb/*.deb; do
+			dpkg-deb -x "$package" "$dir"
+		done
+		rm -r "$dir/deb"
+		touch "$dir/complete"
+	fi
+	printf '%s\n' "$dir"
+}
+
+# build_tests DIR: static test binaries of the packages, with their testdata.
+build_tests() {
+	local package
+	for package in "${packages[@]}"; do
+		mkdir -p "$1/$package"
+		(cd "$TREE" && CGO_ENABLED=0 "$go" test -c -o "$1/$package/run" "./$package")
+		[ ! -d "$TREE/$package/testdata" ] || cp -r "$TREE/$package/testdata" "$1/$package"
+	done
+}
+
+# make_initramfs KERNEL TESTS ROOT: what the machine has is all in memory.
+make_initramfs() {
+	local root=$3 tool
+	mkdir -p "$root"/{bin,sbin,dev,proc,sys,tmp,run,etc,lib/modules,tests}
+	cp "$(command -v busybox)" "$root/bin/busybox"
+	for tool in sh mount modprobe ip poweroff; do
+		ln -s /bin/busybox "$root/bin/$tool"
+	done
+	ln -s /bin/busybox "$root/sbin/modprobe"
+	copy_modules "$1" "$root"
+	cp -r "$2"/. "$root/tests"
+	cat >"$root/init" <<-END
+		#!/bin/sh
+		mount -t proc proc /proc
+		mount -t sysfs sys /sys
+		mount -t devtmpfs dev /dev
+		mount -t bpf bpf /sys/fs/bpf
+		mount -t tmpfs tmp /tmp
+		for module in ${modules[*]}; do modprobe -q \$module; done
+		ip link set lo up
+		export JEOUL_TEST_ROOT=1 HOME=/tmp
+		status=0
+		for package in ${packages[*]}; do
+			cd /tests/\$package
+			echo "== \$package"
+			./run -test.short -test.timeout=$limit -test.v=false -test.run='$run' || status=1
+		done
+		echo "tests ended with \$status"
+		poweroff -f
+	END
+	chmod 755 "$root/init"
+}
+
+# copy_modules KERNEL ROOT: the kernel's network modules, unpacked for busybox.
+copy_modules() {
+	local from to
+	from=$(find "$1" -type d -path '*/lib/modules/*/kernel' -prune)
+	from=${from%/kernel}
+	to=$2/lib/modules/${from##*/}
+	mkdir -p "$to/kernel/drivers"
+	cp -r "$from"/kernel/{net,lib} "$to/kernel"
+	cp -r "$from/kernel/drivers/net" "$to/kernel/drivers"
+	find "$to" -name '*.ko.xz' -exec xz -d {} +
+	busybox depmod -b "$2" "${from##*/}"
+}
+
+# machine LIMIT KERNEL ARGUMENT...: runs a machine until it powers off; what it
+# prints goes to standard output.
+machine() {
+	local limit=$1 kernel=$2
+	shift 2
+	timeout --kill-after=10s "$limit" qemu-system-x86_64 -smp 2 -m 2G \
+		-nodefaults -no-user-config -no-reboot -display none -serial stdio -monitor none \
+		-kernel "$kernel" -append 'console=ttyS0 quiet loglevel=1 panic=-1' "$@" </dev/null
+}
+
+# accelerator KERNEL: prints kvm if that works here, which only a try can tell;
+# otherwise QEMU translates (tcg), and everything takes some ten times as long.
+# The machine tried has no file system: its kernel gives up, and QEMU ends.
+accelerator() {
+	if [ -w /dev/kvm ] && machine 20s "$1" -accel kvm -cpu host >/dev/null 2>&1; then
+		echo kvm
+	else
+		echo tcg
+	fi
+}
+
+# prepare SUITE DIR: puts into the directory what a machine needs: links to its
+# kernel and its package, and an initramfs.
+prepare() {
+	local kernel
+	kernel=$(fetch_kernel "$1")
+	mkdir -p "$2"
+	ln -s "$kernel" "$2/unpacked"
+	ln -s "$(find "$kernel" -type f -name 'vmlinuz*')" "$2/kernel"
+	make_initramfs "$kernel" "$tests" "$2/root"
+	(cd "$2/root" && find . | busybox cpio -o -H newc 2>/dev/null | gzip -1) >"$2/initramfs"
+	rm -r "$2/root"
+}
+
+# try DIR: runs the tests in a machine; fails if any failed, or did not end.
+try() {
+	printf '== %s (%s)\n' "$(basename "$(readlink "$1/unpacked")")" "$accelerator"
+	machine "$limit" "$1/kernel" -accel "$accelerator" -cpu max -initrd "$1/initramfs" |
+		tr -d '\r' | tee "$1/log" || true
+	grep -q '^tests ended with' "$1/log" || printf 'The machine did not come to its end within %s.\n' "$limit" >&2
+	grep -q '^tests ended with 0$' "$1/log"
+}
+
+[ "$(uname -m)" = x86_64 ] || die "only amd64 kernels can be tried, and this machine is $(uname -m)"
+install_tools
+mkdir -p "$cache"
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+trap 'exit 1' INT TERM HUP
+tests=$work/tests
+build_tests "$tests"
+for suite in "${suites[@]}"; do
+	prepare "$suite" "$work/$suite"
+done
+accelerator=$(accelerator "$work/${suites[0]}/kernel")
+failed=()
+for suite in "${suites[@]}"; do
+	try "$work/$suite" || failed+=("$suite")
+done
+[ ${#failed[@]} = 0 ] || die "tests failed on the kernel of: ${failed[*]}" "see above"
