@@ -49,6 +49,12 @@
 // veth would drop its frames. Each device has one queue, so a host's kernel work
 // has one core at most.
 //
+// [Lab.Offload] gives the links TSO and checksum offload back, and takes the
+// queueing disciplines away, for loads that transfer in bulk; CPU times cannot be
+// told by host then. [Lab.Forward], [Lab.DetourReplies] and [Lab.DetourRequests] send
+// packets through the balancer, for subjects that both directions must pass; no
+// host sends ICMP redirects, which would tell of a shorter way on the one segment.
+//
 // Congestion control is cubic, per route: BBR's pacing makes bulk figures swing.
 // Duplicate address detection, router solicitations and autoconfiguration are
 // off, so nothing waits and nothing chatters. ARP and NDP are real: no neighbour
