@@ -19,6 +19,8 @@ enum agent_mode {
 enum agent_outcome {
 	/* Given to the host's stack as a packet for a VIP. */
 	AGENT_ACCEPTED,
+	/* At the egress: a SYN whose MSS option was made smaller. */
+	AGENT_CLAMPED,
 	/* Left to the host's stack as it came. */
 	AGENT_PASSED_OTHER_HOST,
 	AGENT_PASSED_NOT_IP,
@@ -56,6 +58,8 @@ struct agent_address {
 struct agent_settings {
 	/* 1 << enum agent_mode for each mode that is undone. */
 	__u32 modes;
+	/* The most that the MSS option of a SYN from a VIP may say, in bytes. */
+	__u32 mss;
 	/* The VIP that a code point stands for; 0 where there is none. */
 	__be32 marked4[AGENT_CODE_POINTS];
 	struct agent_address marked6[AGENT_CODE_POINTS];

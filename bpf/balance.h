@@ -4,9 +4,13 @@
 
 #include "count.h"
 #include "forward.h"
+#include "fragment.h"
+#include "icmp.h"
 #include "maps.h"
 #include "parse.h"
+#include "returns.h"
 #include "select.h"
+#include "trace.h"
 
 /* Enough for Ethernet, IP with options or a few extension headers, and the
  * transport header. */
@@ -14,69 +18,247 @@
 
 /* whole says whether the frame holds all of the IP packet that its header
  * announces. */
-static __always_inline bool whole(ctx_t *ctx, const struct packet *packet, __u64 linear)
+static __always_inline bool whole(ctx_t *ctx, const struct packet *packet)
 {
-	__u64 wanted = sizeof(struct ethhdr) + packet->length;
+	__u64 wanted = packet->network + packet->length;
 
-	return linear >= wanted || ctx_length(ctx) >= wanted;
+	return ctx_data_end(ctx) - ctx_data(ctx) >= wanted || ctx_length(ctx) >= wanted;
 }
 
-/* balance_ip takes a packet of one family from its IP header to its outcome.
- * Inlined once for each family, so that neither pays for the other. */
-static __always_inline enum outcome balance_ip(ctx_t *ctx, void *generation, bool ipv6,
-					       void *data, void *data_end)
+/* serve takes a packet for a service to a backend, in any mode. */
+static __noinline enum outcome serve(ctx_t *ctx, void *generation, const struct packet *packet,
+				     struct decision *decision, struct translation *to)
 {
-	struct packet packet = {};
-	struct choice choice = {};
-	struct service *service;
 	enum outcome outcome;
 
-	outcome = ipv6 ? parse_ipv6(&packet, data + sizeof(struct ethhdr), data_end) :
-			 parse_ipv4(&packet, data + sizeof(struct ethhdr), data_end);
+	unchanged(packet, to);
+	if (has_mode(MODE_FULLNAT) && decision->mode == MODE_FULLNAT)
+		outcome = select_flow(generation, packet, decision, to);
+	else
+		outcome = select_backend(generation, packet, decision);
 	if (outcome != OUTCOME_NONE)
 		return outcome;
-	outcome = select_service(generation, &packet, &service);
+	trace_backend(decision->backend->index, decision->backend->generation);
+	aim(decision, to);
+	return deliver(ctx, packet, decision, to);
+}
+
+/* place takes a packet with ports that is for a service, or a reply. */
+static __always_inline enum outcome place(ctx_t *ctx, void *generation,
+					  const struct packet *packet,
+					  struct decision *decision, struct translation *to)
+{
+	enum outcome outcome;
+
+	decision->service = search_service(generation, packet, packet->destination_port,
+					   packet->protocol);
+	if (decision->service) {
+		if (!whole(ctx, packet))
+			return OUTCOME_DROPPED_MALFORMED;
+		decide_by(decision->service, packet, decision);
+		return serve(ctx, generation, packet, decision, to);
+	}
+	if (!has_mode(MODE_NAT) && !has_mode(MODE_FULLNAT))
+		return OUTCOME_PASSED_NO_SERVICE;
+	outcome = select_return(generation, packet, decision, to);
 	if (outcome != OUTCOME_NONE)
 		return outcome;
-	if (!whole(ctx, &packet, data_end - data))
+	trace_because(TRACE_REPLY);
+	trace_backend(decision->backend->index, decision->backend->generation);
+	return whole(ctx, packet) ? send_back(ctx, packet, decision, to) :
+				    OUTCOME_DROPPED_MALFORMED;
+}
+
+/* place_first does the same with a first fragment, for those that follow it. */
+static __always_inline enum outcome place_first(ctx_t *ctx, void *generation,
+						const struct packet *packet,
+						struct decision *decision,
+						struct translation *to)
+{
+	enum outcome outcome = OUTCOME_PASSED_NO_SERVICE;
+
+	if (packet->protocol == IPPROTO_TCP || packet->protocol == IPPROTO_UDP)
+		outcome = place(ctx, generation, packet, decision, to);
+	if (outcome == OUTCOME_PASSED_TO_ROUTE)
+		remember_first(packet, decision, to, OUTCOME_RETURNED);
+	else if (sent_on(outcome) ||
+	    (outcome == OUTCOME_PASSED_NO_SERVICE && is_ours(generation, packet)))
+		remember_first(packet, decision, to, outcome);
+	return outcome;
+}
+
+/* balance_other is the way of all packets but those whole ones that are for a
+ * service: fragments, replies, ICMP, and what is not ours. */
+__noinline int balance_other(ctx_t *ctx, __u32 *egress)
+{
+	void *generation = current_generation();
+	struct scratch *scratch = get_scratch();
+	struct decision decision = {};
+	const struct packet *packet;
+	struct translation *to;
+	enum outcome outcome;
+
+	if (!egress || !generation || !scratch)
+		return OUTCOME_DROPPED_NO_BACKEND;
+	packet = &scratch->packet;
+	to = &scratch->to;
+	unchanged(packet, to);
+	if (packet->unwalked)
+		return is_ours(generation, packet) ? OUTCOME_DROPPED_EXTENSION_HEADERS :
+						     OUTCOME_PASSED_NO_SERVICE;
+	if (packet->later)
+		outcome = follow_first(ctx, generation, packet, &decision, scratch);
+	else if (packet->fragment)
+		outcome = place_first(ctx, generation, packet, &decision, to);
+	else if (packet->protocol == IPPROTO_TCP || packet->protocol == IPPROTO_UDP)
+		outcome = place(ctx, generation, packet, &decision, to);
+	else if (is_error(ctx, packet))
+		outcome = relay_error(ctx, generation, packet, &decision);
+	else
+		return OUTCOME_PASSED_NO_SERVICE;
+	*egress = decision.egress;
+	if (outcome == OUTCOME_FORWARDED)
+		count_backend(packet, &decision, ctx_packets(ctx));
+	else if (outcome == OUTCOME_RETURNED)
+		count_returned(packet, &decision, ctx_packets(ctx));
+	return outcome;
+}
+
+/* balance_service is the way of whole packets for a service that does more to them
+ * than to readdress the frame. */
+__noinline int balance_service(ctx_t *ctx, struct service *service, __u32 *egress)
+{
+	void *generation = current_generation();
+	struct scratch *scratch = get_scratch();
+	struct decision decision = {};
+	const struct packet *packet;
+	enum outcome outcome;
+
+	if (!service || !egress || !generation || !scratch)
+		return OUTCOME_DROPPED_NO_BACKEND;
+	packet = &scratch->packet;
+	if (!whole(ctx, packet))
 		return OUTCOME_DROPPED_MALFORMED;
-	outcome = select_backend(generation, &packet, service, &choice);
-	if (outcome != OUTCOME_NONE)
-		return outcome;
-	forward_l2dsr(data, choice.backend);
-	count_backend(&packet, &choice, ctx_packets(ctx));
+	decide_by(service, packet, &decision);
+	outcome = serve(ctx, generation, packet, &decision, &scratch->to);
+	*egress = decision.egress;
+	if (outcome == OUTCOME_FORWARDED)
+		count_backend(packet, &decision, ctx_packets(ctx));
+	return outcome;
+}
+
+/* send_l2dsr sends the frame to its backend as it is, but for its addresses. */
+static __always_inline enum outcome send_l2dsr(ctx_t *ctx, const struct packet *packet,
+					       const struct decision *decision, void *frame,
+					       __u32 *egress)
+{
+	*egress = decision->backend->interface;
+	if (!leaves(*egress))
+		copy_macs(frame, decision->backend);
+	else if (readdress(ctx, packet, decision->backend, *egress))
+		return OUTCOME_DROPPED_NO_ROOM;
+	count_backend(packet, decision, ctx_packets(ctx));
 	return OUTCOME_FORWARDED;
 }
 
-/* balance decides, rewrites and counts; it returns how the packet ended. */
-static __always_inline enum outcome balance(ctx_t *ctx)
+/* is_common says whether a service's packets need nothing but a backend's MAC
+ * address, which is a function of the packet. */
+static __always_inline bool is_common(const struct service *service)
+{
+	return service->mode == MODE_L2DSR && service->scheduler == SCHEDULER_MAGLEV &&
+	       !service->mss;
+}
+
+/* balance_ip takes a packet of one family from its IP header to its outcome, or to
+ * OUTCOME_NONE where it leaves the common way. Inlined for each family, so
+ * that neither pays for the other, and written for the packet that is common:
+ * whole, of TCP or UDP, and for a service that sends it on as it is. What is
+ * known of another is then in the scratch memory. */
+static __always_inline enum outcome balance_ip(ctx_t *ctx, void *generation, bool ipv6,
+					       __u32 network, struct service **service,
+					       __u32 *egress)
+{
+	void *data = ctx_data(ctx), *data_end = ctx_data_end(ctx);
+	struct packet packet = {
+		.network = network,
+	};
+	struct decision decision = {};
+	struct scratch *scratch;
+	enum outcome outcome;
+
+	outcome = ipv6 ? parse_ipv6(&packet, data + network, data_end, PART_ALL) :
+			 parse_ipv4(&packet, data + network, data_end, PART_ALL);
+	trace_read(&packet);
+	if (outcome != OUTCOME_NONE)
+		return outcome;
+	if (!packet.fragment && !packet.unwalked &&
+	    (packet.protocol == IPPROTO_TCP || packet.protocol == IPPROTO_UDP))
+		*service = find_service(generation, &packet, packet.destination_port,
+					packet.protocol);
+	if (!*service || !is_common(*service)) {
+		scratch = get_scratch();
+		if (!scratch)
+			return OUTCOME_DROPPED_NO_BACKEND;
+		scratch->packet = packet;
+		return OUTCOME_NONE;
+	}
+	if (!whole(ctx, &packet))
+		return OUTCOME_DROPPED_MALFORMED;
+	decide_by(*service, &packet, &decision);
+	if (!(*service)->table_size)
+		return OUTCOME_DROPPED_NO_BACKEND;
+	choose_by_hash(generation, &packet, &decision);
+	if (!decision.backend)
+		return OUTCOME_DROPPED_NO_BACKEND;
+	trace_backend(decision.backend->index, decision.backend->generation);
+	return send_l2dsr(ctx, &packet, &decision, data, egress);
+}
+
+/* balance decides, rewrites and counts; it returns how the packet ended, and the
+ * interface that it leaves by in *egress. */
+static __always_inline enum outcome balance(ctx_t *ctx, __u32 *egress)
 {
 	/* First of all: a call leaves few registers as they were. */
 	void *generation = current_generation();
+	struct service *service = NULL;
 	enum outcome outcome;
-	void *data, *data_end;
-	bool ipv6;
+	__be16 type;
+	__u32 tag;
 
 	if (!generation)
 		return OUTCOME_DROPPED_NO_BACKEND;
 	if (ctx_linear(ctx, HEADERS_MAX))
 		return OUTCOME_DROPPED_MALFORMED;
-	data = ctx_data(ctx);
-	data_end = ctx_data_end(ctx);
-	outcome = parse_ethernet(data, data_end, loaded.mac, &ipv6);
+	outcome = parse_ethernet(ctx_data(ctx), ctx_data_end(ctx), loaded.mac, CTX_TAGS, &type,
+				 &tag);
 	if (outcome != OUTCOME_NONE)
 		return outcome;
-	if (ipv6)
-		return balance_ip(ctx, generation, true, data, data_end);
-	return balance_ip(ctx, generation, false, data, data_end);
+	if (type == bpf_htons(ETH_P_IPV6))
+		outcome = balance_ip(ctx, generation, true, network_at(tag), &service, egress);
+	else
+		outcome = balance_ip(ctx, generation, false, network_at(tag), &service, egress);
+	if (outcome != OUTCOME_NONE)
+		return outcome;
+	return service ? balance_service(ctx, service, egress) : balance_other(ctx, egress);
 }
 
 /* verdict tells the kernel what the outcome means. */
-static __always_inline int verdict(const ctx_t *ctx, enum outcome outcome)
+static __always_inline int verdict(const ctx_t *ctx, enum outcome outcome, __u32 egress)
 {
-	if (outcome == OUTCOME_FORWARDED)
-		return ctx_transmit(ctx);
-	if (outcome <= OUTCOME_PASSED_NO_SERVICE)
-		return CTX_PASS;
-	return CTX_DROP;
+	if (sent_on(outcome))
+		return ctx_send(ctx, egress, !leaves(egress));
+	if (outcome == OUTCOME_ANSWERED_TOO_BIG)
+		return ctx_send(ctx, 0, true);
+	return outcome <= OUTCOME_PASSED_TO_ROUTE ? CTX_PASS : CTX_DROP;
+}
+
+/* run is what both programs do. */
+static __always_inline int run(ctx_t *ctx)
+{
+	__u32 egress = 0;
+	enum outcome outcome = balance(ctx, &egress);
+
+	trace_end(ctx, outcome);
+	count_outcome(outcome, ctx_packets(ctx));
+	return verdict(ctx, outcome, egress);
 }

@@ -6,11 +6,16 @@
 #include "maps.h"
 #include "select.h"
 
+static __always_inline bool sent_on(enum outcome outcome)
+{
+	return outcome == OUTCOME_FORWARDED || outcome == OUTCOME_RETURNED;
+}
+
 static __always_inline void count_outcome(enum outcome outcome, __u64 packets)
 {
 	__u64 *count;
 
-	if (outcome == OUTCOME_FORWARDED)
+	if (sent_on(outcome) || dry_run())
 		return;
 	count = bpf_map_lookup_elem(&outcomes, &outcome);
 	if (count)
@@ -18,14 +23,31 @@ static __always_inline void count_outcome(enum outcome outcome, __u64 packets)
 }
 
 static __always_inline void count_backend(const struct packet *packet,
-					  const struct choice *choice, __u64 packets)
+					  const struct decision *decision, __u64 packets)
 {
-	struct backend_count *count = bpf_map_lookup_elem(&backend_counts, &choice->backend->index);
+	struct backend_count *count;
 
+	if (dry_run())
+		return;
+	count = bpf_map_lookup_elem(&backend_counts, &decision->backend->index);
 	if (!count)
 		return;
 	count->packets += packets;
 	count->bytes += packet->length;
-	if (choice->opens)
+	if (decision->opens)
 		count->connections++;
+}
+
+static __always_inline void count_returned(const struct packet *packet,
+					   const struct decision *decision, __u64 packets)
+{
+	struct backend_count *count;
+
+	if (dry_run())
+		return;
+	count = bpf_map_lookup_elem(&backend_counts, &decision->backend->index);
+	if (!count)
+		return;
+	count->returned_packets += packets;
+	count->returned_bytes += packet->length;
 }

@@ -2,26 +2,46 @@
 /* One of the two headers that know the hook: packets as TC sees them. */
 #pragma once
 
+#include <stdbool.h>
+#include <stddef.h>
 #include <linux/bpf.h>
 #include <linux/pkt_cls.h>
 #include <bpf/bpf_helpers.h>
+#include <bpf/bpf_endian.h>
+
+#include "checksum.h"
 
 #define CTX_SECTION "tc"
 /* TC_ACT_UNSPEC is TCX_NEXT: programs after this one see the packet too.
  * TC_ACT_OK would hide it from them. */
 #define CTX_PASS TC_ACT_UNSPEC
 #define CTX_DROP TC_ACT_SHOT
+/* A tag (IEEE 802.1Q) has been taken off the frame, and is remembered beside it. */
+#define CTX_TAGS false
+#define CTX_ONLY_OURS false
 
 typedef struct __sk_buff ctx_t;
 
+/* The fields are 32 bits wide to the compiler, and pointers to the verifier, which
+ * refuses them if they are cut to 32 bits anywhere on the way: the compiler must
+ * not know what it loads. */
+#define CTX_POINTER(field)                                                          \
+	({                                                                          \
+		void *pointer;                                                      \
+		asm volatile("%0 = *(u32 *)(%1 + %2)"                               \
+			     : "=r"(pointer)                                        \
+			     : "r"(ctx), "i"(offsetof(ctx_t, field)));              \
+		pointer;                                                            \
+	})
+
 static __always_inline void *ctx_data(const ctx_t *ctx)
 {
-	return (void *)(long)ctx->data;
+	return CTX_POINTER(data);
 }
 
 static __always_inline void *ctx_data_end(const ctx_t *ctx)
 {
-	return (void *)(long)ctx->data_end;
+	return CTX_POINTER(data_end);
 }
 
 static __always_inline __u64 ctx_length(ctx_t *ctx)
@@ -48,7 +68,78 @@ static __always_inline __u64 ctx_packets(const ctx_t *ctx)
 	return ctx->gso_segs > 1 ? ctx->gso_segs : 1;
 }
 
-static __always_inline int ctx_transmit(const ctx_t *ctx)
+/* ctx_segment returns the size of the largest IP packet that the frame, with an IP
+ * packet of `length` of which `headers` come before the payload, will be on the
+ * wire. */
+static __always_inline __u32 ctx_segment(const ctx_t *ctx, __u32 length, __u32 headers)
 {
-	return bpf_redirect(ctx->ifindex, 0);
+	__u32 segment = ctx->gso_size;
+
+	return segment && segment + headers < length ? segment + headers : length;
+}
+
+static __always_inline __u32 ctx_interface(const ctx_t *ctx)
+{
+	return ctx->ifindex;
+}
+
+/* ctx_grow makes room between the link header, which moves, and the IP header.
+ * The kernel must know that a tunnel's header goes there, or it could not cut a
+ * GSO packet into segments; it makes those of TCP smaller by as much. One that is
+ * in a tunnel already takes no second mark, and is none that we made. */
+static __always_inline long ctx_grow(ctx_t *ctx, __u32 by, bool ipv6, bool udp, bool datagram)
+{
+	__u64 flags = ipv6 ? BPF_F_ADJ_ROOM_ENCAP_L3_IPV6 : BPF_F_ADJ_ROOM_ENCAP_L3_IPV4;
+	long error;
+
+	if (udp)
+		flags |= BPF_F_ADJ_ROOM_ENCAP_L4_UDP;
+	if (datagram && ctx->gso_size)
+		flags |= BPF_F_ADJ_ROOM_FIXED_GSO;
+	error = bpf_skb_adjust_room(ctx, by, BPF_ADJ_ROOM_MAC, flags);
+	return error ? bpf_skb_adjust_room(ctx, by, BPF_ADJ_ROOM_MAC, 0) : 0;
+}
+
+/* ctx_prepend is the same for frames that become others. */
+static __always_inline long ctx_prepend(ctx_t *ctx, __u32 by)
+{
+	return bpf_skb_adjust_room(ctx, by, BPF_ADJ_ROOM_MAC, 0);
+}
+
+/* ctx_cut ends the frame after `length` bytes, of which it has more. */
+static __always_inline long ctx_cut(ctx_t *ctx, __u32 length)
+{
+	return bpf_skb_change_tail(ctx, length, 0);
+}
+
+/* ctx_untag takes a tag off. */
+static __always_inline long ctx_untag(ctx_t *ctx, __u32 tag)
+{
+	return ctx->vlan_present ? bpf_skb_vlan_pop(ctx) : 0;
+}
+
+/* ctx_fix_l4 corrects a transport checksum, `at` bytes into the frame, for changes
+ * of the pseudo header and of what it covers besides. The device may yet have to
+ * fill it in: only the kernel knows what is in its field. */
+static __always_inline long ctx_fix_l4(ctx_t *ctx, __u32 at, __u64 pseudo, __u64 plain, bool udp)
+{
+	__u64 udp_flag = udp ? BPF_F_MARK_MANGLED_0 : 0;
+
+	if (plain && bpf_l4_csum_replace(ctx, at, 0, checksum_fold32(plain), udp_flag))
+		return -1;
+	if (pseudo && bpf_l4_csum_replace(ctx, at, 0, checksum_fold32(pseudo),
+					  udp_flag | BPF_F_PSEUDO_HDR))
+		return -1;
+	return 0;
+}
+
+static __always_inline int ctx_send(const ctx_t *ctx, __u32 interface, bool same)
+{
+	return bpf_redirect(same ? ctx->ifindex : interface, 0);
+}
+
+/* ctx_load copies bytes out, wherever they lie. */
+static __always_inline long ctx_load(ctx_t *ctx, __u32 offset, void *to, __u32 length)
+{
+	return bpf_skb_load_bytes(ctx, offset, to, length);
 }

@@ -2,23 +2,44 @@
 /* One of the two headers that know the hook: packets as XDP sees them. */
 #pragma once
 
+#include <stdbool.h>
+#include <stddef.h>
 #include <linux/bpf.h>
 #include <bpf/bpf_helpers.h>
+#include <bpf/bpf_endian.h>
+
+#include "checksum.h"
 
 #define CTX_SECTION "xdp.frags"
 #define CTX_PASS XDP_PASS
 #define CTX_DROP XDP_DROP
+/* A tag (IEEE 802.1Q) stands in the frame. */
+#define CTX_TAGS true
+/* Frames can be sent to interfaces that run XDP. */
+#define CTX_ONLY_OURS true
 
 typedef struct xdp_md ctx_t;
 
+/* The fields are 32 bits wide to the compiler, and pointers to the verifier, which
+ * refuses them if they are cut to 32 bits anywhere on the way: the compiler must
+ * not know what it loads. */
+#define CTX_POINTER(field)                                                          \
+	({                                                                          \
+		void *pointer;                                                      \
+		asm volatile("%0 = *(u32 *)(%1 + %2)"                               \
+			     : "=r"(pointer)                                        \
+			     : "r"(ctx), "i"(offsetof(ctx_t, field)));              \
+		pointer;                                                            \
+	})
+
 static __always_inline void *ctx_data(const ctx_t *ctx)
 {
-	return (void *)(long)ctx->data;
+	return CTX_POINTER(data);
 }
 
 static __always_inline void *ctx_data_end(const ctx_t *ctx)
 {
-	return (void *)(long)ctx->data_end;
+	return CTX_POINTER(data_end);
 }
 
 /* ctx_length returns the whole frame's length, fragments included. It is a
@@ -41,8 +62,70 @@ static __always_inline __u64 ctx_packets(const ctx_t *ctx)
 	return 1;
 }
 
-/* ctx_transmit sends the frame back out of the interface it came from. */
-static __always_inline int ctx_transmit(const ctx_t *ctx)
+/* ctx_segment returns the size of the largest IP packet that the frame, with an IP
+ * packet of `length`, will be on the wire. */
+static __always_inline __u32 ctx_segment(const ctx_t *ctx, __u32 length, __u32 headers)
 {
-	return XDP_TX;
+	return length;
+}
+
+/* ctx_interface returns the index of the interface that the frame came in on. */
+static __always_inline __u32 ctx_interface(const ctx_t *ctx)
+{
+	return ctx->ingress_ifindex;
+}
+
+/* ctx_grow makes room at the front. The frame's link header stays where it was,
+ * behind the room, and is to be written anew. */
+static __always_inline long ctx_grow(ctx_t *ctx, __u32 by, bool ipv6, bool udp, bool datagram)
+{
+	return bpf_xdp_adjust_head(ctx, -(int)by);
+}
+
+/* ctx_prepend is the same for frames that become others. */
+static __always_inline long ctx_prepend(ctx_t *ctx, __u32 by)
+{
+	return bpf_xdp_adjust_head(ctx, -(int)by);
+}
+
+/* ctx_cut ends the frame after `length` bytes, of which it has more. */
+static __always_inline long ctx_cut(ctx_t *ctx, __u32 length)
+{
+	return bpf_xdp_adjust_tail(ctx, -(int)(bpf_xdp_get_buff_len(ctx) - length));
+}
+
+/* ctx_untag takes `tag` bytes of a tag off the frame. The MAC addresses are to be
+ * written anew. */
+static __always_inline long ctx_untag(ctx_t *ctx, __u32 tag)
+{
+	return tag ? bpf_xdp_adjust_head(ctx, tag) : 0;
+}
+
+/* ctx_fix_l4 corrects a transport checksum, `at` bytes into the frame, for changes
+ * of the pseudo header and of what it covers besides. */
+static __always_inline long ctx_fix_l4(ctx_t *ctx, __u32 at, __u64 pseudo, __u64 plain, bool udp)
+{
+	__u16 *check = ctx_data(ctx) + (at & 0x7fff);
+
+	if ((void *)(check + 1) > ctx_data_end(ctx))
+		return -1;
+	if (udp && !*check)
+		return 0;
+	*check = checksum_fix(*check, pseudo + plain);
+	if (udp && !*check)
+		*check = 0xffff;
+	return 0;
+}
+
+/* ctx_send sends the frame out of an interface; `same` says that it is the one
+ * that it came in on. */
+static __always_inline int ctx_send(const ctx_t *ctx, __u32 interface, bool same)
+{
+	return same ? XDP_TX : bpf_redirect(interface, 0);
+}
+
+/* ctx_load copies bytes out, wherever they lie. */
+static __always_inline long ctx_load(ctx_t *ctx, __u32 offset, void *to, __u32 length)
+{
+	return bpf_xdp_load_bytes(ctx, offset, to, length);
 }

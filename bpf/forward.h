@@ -1,13 +1,103 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* What is written into a packet on its way out. */
+/* What is written into a packet on its way to a backend, and on its way back. */
 #pragma once
 
-#include "parse.h"
+#include "fullnat.h"
+#include "link.h"
+#include "mss.h"
+#include "route.h"
+#include "toobig.h"
+#include "translate.h"
+#include "tunnel.h"
 
-/* forward_l2dsr readdresses the frame to the backend. The IP packet stays as
- * the client sent it, so that the backend answers as the VIP, and directly. */
-static __always_inline void forward_l2dsr(void *frame, const struct backend *backend)
+/* aim says what a packet becomes in the modes that rewrite addresses. Full NAT's
+ * source is there already. */
+static __always_inline void aim(const struct decision *decision, struct translation *to)
 {
-	*(__u64 *)frame = *(__u64 *)backend->destination;
-	*(__u32 *)(frame + 8) = *(__u32 *)((void *)backend + 8);
+	const struct backend *backend = decision->backend;
+
+	if (decision->mode == MODE_DSCP)
+		to->tos = decision->tos | (to->tos & 3);
+	else
+		to->destination_port = backend->port;
+	__builtin_memcpy(to->destination, backend->address, sizeof(to->destination));
+}
+
+/* overhead is what a packet grows by on its way to a backend. */
+static __always_inline __u32 overhead(const struct decision *decision)
+{
+	if ((has_mode(MODE_IPIP) && decision->mode == MODE_IPIP) ||
+	    (has_mode(MODE_GUE) && decision->mode == MODE_GUE))
+		return tunnel_overhead(decision->mode, decision->backend);
+	return 0;
+}
+
+/* too_big says whether a packet does not fit the way to its backend. The segments
+ * of a TCP packet that the kernel has yet to cut become as small as the tunnel
+ * needs. */
+static __always_inline bool too_big(ctx_t *ctx, const struct packet *packet,
+				    const struct decision *decision, __u32 grows)
+{
+	__u32 length = packet->length, headers = packet->transport;
+
+	if (packet->protocol == IPPROTO_TCP) {
+		if (grows && ctx_packets(ctx) > 1)
+			return false;
+		headers += sizeof(struct tcphdr);
+	} else {
+		headers += sizeof(struct udphdr);
+	}
+	return ctx_segment(ctx, length, headers) + grows > decision->backend->mtu;
+}
+
+/* deliver sends a packet to its backend, in any mode. */
+static __noinline enum outcome deliver(ctx_t *ctx, const struct packet *packet,
+				       struct decision *decision, struct translation *to)
+{
+	const struct backend *backend = decision->backend;
+	__u32 grows = overhead(decision);
+	enum outcome outcome;
+
+	decision->egress = backend->interface;
+	if (decision->mode != MODE_L2DSR && too_big(ctx, packet, decision, grows)) {
+		decision->egress = 0;
+		return answer_too_big(ctx, packet, backend->mtu - grows);
+	}
+	if (decision->mss && (packet->tcp_flags & TCP_SYN))
+		clamp_mss(ctx, packet, decision->mss);
+	if (grows)
+		return encapsulate(ctx, packet, backend, decision->mode, decision->hash);
+	if (decision->mode != MODE_L2DSR) {
+		outcome = translate(ctx, packet, to);
+		if (outcome != OUTCOME_NONE)
+			return outcome;
+	}
+	if (readdress(ctx, packet, backend, backend->interface))
+		return OUTCOME_DROPPED_NO_ROOM;
+	return OUTCOME_FORWARDED;
+}
+
+/* send_back sends a reply to its client, whose address and ours are in *to. */
+static __noinline enum outcome send_back(ctx_t *ctx, const struct packet *packet,
+					 struct decision *decision, const struct translation *to)
+{
+	struct route route = {};
+	enum outcome outcome;
+	enum way way = find_route(ctx, packet, to, &route);
+
+	if (way == WAY_NONE)
+		return OUTCOME_DROPPED_NO_ROUTE;
+	if (way == WAY_TOO_BIG && (packet->ipv6 || packet->whole_only))
+		return answer_too_big(ctx, packet, route.mtu);
+	if (decision->mss && (packet->tcp_flags & TCP_SYN))
+		clamp_mss(ctx, packet, decision->mss);
+	outcome = translate(ctx, packet, to);
+	if (outcome != OUTCOME_NONE)
+		return outcome;
+	if (way != WAY_FOUND)
+		return OUTCOME_PASSED_TO_ROUTE;
+	decision->egress = route.interface;
+	if (readdress(ctx, packet, route.macs, route.interface))
+		return OUTCOME_DROPPED_NO_ROOM;
+	return OUTCOME_RETURNED;
 }

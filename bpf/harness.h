@@ -5,7 +5,12 @@
  * flow, and tail-calls the program under test, unmodified. The same with an
  * empty program is the baseline.
  *
- * Include after one of the ctx_*.h headers. */
+ * Include after one of the ctx_*.h headers, and after these two, which depend
+ * on the hook:
+ *   long move_start(ctx, by, type)  takes so many bytes from the front of a
+ *                                   packet that shall have this EtherType then,
+ *                                   or adds them where `by` is negative
+ *   bool prepare(ctx, tag)          sets what lies beside the packet's bytes */
 #pragma once
 
 #include <stdbool.h>
@@ -16,20 +21,47 @@
  * rewrite. The Ethernet header, and then a multiple of 8. */
 #define RESTORED (ETH_HLEN + 80)
 
+/* What adjust_* makes a packet longer by: an IPv4 header. */
+#define GROWTH 20
+
+/* varied is a field that is not the same in every flow. It is written with the
+ * rest of the 8 bytes that restore writes at once, in one store: a load
+ * that spans two stores just made has to wait for both, which no packet from a
+ * device would make a program do. */
+struct varied {
+	/* The other bytes of the piece, and 0 for the field. */
+	__u64 rest;
+	/* Where the piece begins in the packet. */
+	__u32 at;
+	/* Where the field begins in the piece, in bits. */
+	__u32 shift;
+};
+
 struct harness {
 	/* The packet as it should be at the start of each run. */
 	__u8 packet[RESTORED];
+	/* EtherType of the IP packet. */
+	__be16 type;
+	/* The frame's length in bytes. */
+	__u32 length;
+	/* VLAN of a tag that is not among the packet's bytes; 0 for none. */
+	__u32 tag;
 	/* The flow that comes next. */
 	__u32 next;
 	/* Number of flows minus 1; the number is a power of two. */
 	__u32 mask;
-	/* Where the last four bytes of the client's address and its port are. */
-	__u32 address_at;
-	__u32 port_at;
-	/* Those four bytes of the first flow, in host byte order. */
-	__u32 address;
-	/* Flows follow each other in an order without locality, unless 0. */
+	/* Flows follow each other in an order without locality. */
 	__u32 stride;
+	/* Where the recorded flows begin. */
+	__u32 base;
+	/* The last four bytes of the client's address in the first flow, in host
+	 * byte order. */
+	__u32 first;
+	/* Those four bytes, and the client's port. */
+	struct varied address;
+	struct varied port;
+	/* All ones where both are in the same piece, else 0. */
+	__u64 together;
 };
 
 struct harness harness;
@@ -41,9 +73,50 @@ struct {
 	__type(value, __u32);
 } under_test SEC(".maps");
 
-/* restore writes in pieces of which none ends inside a field: a load that spans
- * two stores just made has to wait for both, which no packet from a device
- * would make a program do. */
+/* How many pieces of a packet a recorded flow may have of its own. */
+#define PIECES 3
+
+/* recorded is a flow whose addresses and ports the balancer chose. record_*
+ * notes what it wrote; made into pieces of a reply, replay_* writes those. */
+struct recorded {
+	__u64 piece[PIECES];
+	/* As they left the balancer: the last four bytes of each address. */
+	__be32 source;
+	__be32 destination;
+	__be16 source_port;
+	__be16 destination_port;
+	__u32 pad;
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__type(key, __u32);
+	__type(value, struct recorded);
+} recordings SEC(".maps");
+
+/* layout says where a recorded flow is in its packets. */
+struct layout {
+	/* Where each piece begins. */
+	__u32 piece[PIECES];
+	/* Where the last four bytes of the addresses are, and the ports. */
+	__u32 source;
+	__u32 destination;
+	__u32 ports;
+};
+
+struct layout layout;
+
+/* within returns where something of a size begins in the packet; NULL if it is
+ * not all there. */
+static __always_inline void *within(ctx_t *ctx, void *data, __u32 at, __u32 size)
+{
+	data += at & 63;
+	return data + size <= ctx_data_end(ctx) ? data : NULL;
+}
+
+/* restore writes in pieces of which none ends inside a field. */
 static __always_inline void restore(void *to, const void *from)
 {
 	*(__u64 *)to = *(__u64 *)from;
@@ -54,22 +127,89 @@ static __always_inline void restore(void *to, const void *from)
 		*(__u64 *)(to + i) = *(__u64 *)(from + i);
 }
 
+/* restored makes the packet what it was before a program moved its start and
+ * rewrote it; NULL where that cannot be done. */
+static __always_inline void *restored(ctx_t *ctx)
+{
+	/* No call, as ctx_length is in XDP: the buffer is linear here. */
+	__u64 length = ctx_data_end(ctx) - ctx_data(ctx);
+	void *data;
+
+	/* To the compiler, pointers are 32 bits in a context. */
+	barrier_var(length);
+	if (length != harness.length &&
+	    move_start(ctx, (int)length - (int)harness.length, harness.type))
+		return NULL;
+	if (!prepare(ctx, harness.tag))
+		return NULL;
+	data = ctx_data(ctx);
+	if (data + RESTORED > ctx_data_end(ctx))
+		return NULL;
+	restore(data, harness.packet);
+	return data;
+}
+
 /* next_packet writes the packet of the next flow: the low 16 bits of its
  * number vary the client's address, the others its port. */
 static __always_inline bool next_packet(ctx_t *ctx)
 {
-	void *data = ctx_data(ctx), *data_end = ctx_data_end(ctx);
 	__u32 flow = (harness.next++ * harness.stride) & harness.mask;
-	__be32 *address = data + (harness.address_at & 63);
-	__be16 *port = data + (harness.port_at & 63);
+	void *data = restored(ctx);
+	__u64 *address, *port, client;
 
-	if (data + RESTORED > data_end)
+	if (!data)
 		return false;
-	restore(data, harness.packet);
-	if (address + 1 > (__be32 *)data_end || port + 1 > (__be16 *)data_end)
+	address = within(ctx, data, harness.address.at, sizeof(*address));
+	port = within(ctx, data, harness.port.at, sizeof(*port));
+	if (!address || !port)
 		return false;
-	*address = bpf_htonl(harness.address + (flow & 0xffff));
-	*port = bpf_htons(1024 + (flow >> 16));
+	client = harness.address.rest |
+		 (__u64)bpf_htonl(harness.first + (flow & 0xffff)) << (harness.address.shift & 63);
+	*address = client;
+	*port = harness.port.rest | (client & harness.together) |
+		(__u64)bpf_htons(1024 + (flow >> 16)) << (harness.port.shift & 63);
+	return true;
+}
+
+/* record notes what the program made of the flow before the next one. */
+static __always_inline bool record(ctx_t *ctx)
+{
+	void *data = ctx_data(ctx);
+	__be32 *source = within(ctx, data, layout.source, sizeof(*source));
+	__be32 *destination = within(ctx, data, layout.destination, sizeof(*destination));
+	__be16 *ports = within(ctx, data, layout.ports, 2 * sizeof(*ports));
+	__u32 before = harness.base + harness.next - 1;
+	struct recorded *flow = bpf_map_lookup_elem(&recordings, &before);
+
+	if (!source || !destination || !ports)
+		return false;
+	/* Nothing is before the first. */
+	if (flow && harness.next) {
+		flow->source = *source;
+		flow->destination = *destination;
+		flow->source_port = ports[0];
+		flow->destination_port = ports[1];
+	}
+	return next_packet(ctx);
+}
+
+/* replay writes the packet of the next recorded flow. */
+static __always_inline bool replay(ctx_t *ctx)
+{
+	__u32 next = harness.base + (harness.next++ & harness.mask);
+	struct recorded *flow = bpf_map_lookup_elem(&recordings, &next);
+	void *data = restored(ctx);
+
+	if (!flow || !data)
+		return false;
+#pragma unroll
+	for (int i = 0; i < PIECES; i++) {
+		__u64 *piece = within(ctx, data, layout.piece[i], sizeof(*piece));
+
+		if (!piece)
+			return false;
+		*piece = flow->piece[i];
+	}
 	return true;
 }
 

@@ -7,10 +7,7 @@
 SEC(CTX_SECTION)
 int jeoul_xdp(ctx_t *ctx)
 {
-	enum outcome outcome = balance(ctx);
-
-	count_outcome(outcome, ctx_packets(ctx));
-	return verdict(ctx, outcome);
+	return run(ctx);
 }
 
 char LICENSE[] SEC("license") = "Dual BSD/GPL";

@@ -3,6 +3,7 @@
  * as large as the configuration needs. */
 #pragma once
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <linux/bpf.h>
 #include <bpf/bpf_helpers.h>
@@ -17,9 +18,14 @@ volatile const struct settings loaded = {};
 const enum outcome *unused_outcome __attribute__((unused));
 const enum agreement *unused_agreement __attribute__((unused));
 const enum scheduler *unused_scheduler __attribute__((unused));
+const enum mode *unused_mode __attribute__((unused));
+const enum service_kind *unused_service_kind __attribute__((unused));
+const enum nat_state *unused_nat_state __attribute__((unused));
 const struct backend *unused_backend __attribute__((unused));
 const struct service_slot4 *unused_service_slot4 __attribute__((unused));
 const struct service_slot6 *unused_service_slot6 __attribute__((unused));
+const struct endpoint_slot4 *unused_endpoint_slot4 __attribute__((unused));
+const struct endpoint_slot6 *unused_endpoint_slot6 __attribute__((unused));
 
 /* generation is the whole configuration in the one element of an array map,
  * made anew for each configuration and never changed: the services' hash
@@ -41,15 +47,29 @@ static __always_inline void *current_generation(void)
 	return bpf_map_lookup_elem(&generation, &zero);
 }
 
-/* service4_at and service6_at wrap around at the end of their tables. */
+/* These wrap around at the end of their tables. */
 static __always_inline struct service_slot4 *service4_at(void *generation, __u32 at)
 {
-	return (struct service_slot4 *)generation + (at & loaded.services4_mask);
+	return (struct service_slot4 *)(generation + loaded.services4.at) +
+	       (at & loaded.services4.mask);
 }
 
 static __always_inline struct service_slot6 *service6_at(void *generation, __u32 at)
 {
-	return (struct service_slot6 *)(generation + loaded.services6) + (at & loaded.services6_mask);
+	return (struct service_slot6 *)(generation + loaded.services6.at) +
+	       (at & loaded.services6.mask);
+}
+
+static __always_inline struct endpoint_slot4 *endpoint4_at(void *generation, __u32 at)
+{
+	return (struct endpoint_slot4 *)(generation + loaded.endpoints4.at) +
+	       (at & loaded.endpoints4.mask);
+}
+
+static __always_inline struct endpoint_slot6 *endpoint6_at(void *generation, __u32 at)
+{
+	return (struct endpoint_slot6 *)(generation + loaded.endpoints6.at) +
+	       (at & loaded.endpoints6.mask);
 }
 
 /* The others return NULL beyond the end. */
@@ -72,6 +92,21 @@ static __always_inline struct backend *backend_at(void *generation, __u32 index)
 	if (index >= loaded.backends_count)
 		return NULL;
 	return (struct backend *)(generation + loaded.backends) + index;
+}
+
+/* pool_at picks an address that full NAT sends from. */
+static __always_inline __be32 *pool_at(void *generation, bool ipv6, __u32 at)
+{
+	if (at >= (ipv6 ? loaded.pool6_count : loaded.pool4_count))
+		return NULL;
+	return generation + (ipv6 ? loaded.pool6 : loaded.pool4) + 16 * at;
+}
+
+/* has_mode is a constant to the verifier: code for modes that no service has is
+ * not in the loaded program. */
+static __always_inline bool has_mode(enum mode mode)
+{
+	return loaded.modes & (1U << mode);
 }
 
 /* Shared by all generations. */
@@ -105,3 +140,36 @@ struct {
 	__type(key, struct flow_key);
 	__type(value, struct flow);
 } flows SEC(".maps");
+
+/* nat_flows and nat_returns are the two ends of each full-NAT flow. They are not
+ * LRU maps: a stranger's packet must not evict a flow that is in use, and a
+ * port that a forgotten flow had would be given to another. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 1);
+	__type(key, struct flow_key);
+	__type(value, struct nat_flow);
+} nat_flows SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 1);
+	__type(key, struct nat_return_key);
+	__type(value, struct nat_return);
+} nat_returns SEC(".maps");
+
+/* fragments remembers datagrams that come in pieces, for some seconds. */
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, 16384);
+	__type(key, struct fragment_key);
+	__type(value, struct fragment);
+} fragments SEC(".maps");
+
+/* allowances bounds the answers that are made. */
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct allowance);
+} allowances SEC(".maps");

@@ -10,16 +10,28 @@
 enum outcome {
 	/* Sent on to a backend. */
 	OUTCOME_FORWARDED,
+	/* A backend's reply, sent on to its client. */
+	OUTCOME_RETURNED,
+	/* Its sender was told that it is too big. */
+	OUTCOME_ANSWERED_TOO_BIG,
 	/* Left to the kernel's own stack. */
 	OUTCOME_PASSED_OTHER_HOST,
 	OUTCOME_PASSED_NOT_IP,
 	OUTCOME_PASSED_NO_SERVICE,
+	/* A reply, rewritten, whose way the kernel must find. */
+	OUTCOME_PASSED_TO_ROUTE,
 	/* Lost, for the reason in the name. */
 	OUTCOME_DROPPED_MALFORMED,
 	OUTCOME_DROPPED_FRAGMENT,
 	OUTCOME_DROPPED_EXTENSION_HEADERS,
 	OUTCOME_DROPPED_NO_BACKEND,
 	OUTCOME_DROPPED_BACKEND_DOWN,
+	OUTCOME_DROPPED_TOO_BIG,
+	OUTCOME_DROPPED_NO_FLOW,
+	OUTCOME_DROPPED_NO_PORT,
+	OUTCOME_DROPPED_FLOW_TABLE_FULL,
+	OUTCOME_DROPPED_NO_ROUTE,
+	OUTCOME_DROPPED_NO_ROOM,
 	OUTCOME_COUNT,
 	/* Not an end: the packet goes on to the next step. */
 	OUTCOME_NONE,
@@ -29,6 +41,8 @@ enum outcome {
 enum agreement {
 	/* Slots in which a service may be, from that of its hash on. */
 	SERVICE_PROBES = 8,
+	/* Interfaces that a balancer can have. */
+	MAX_INTERFACES = 16,
 	/* Reserved by IANA; 0 would make a key of zeros. */
 	PROTOCOL_ANY = 255,
 };
@@ -58,6 +72,28 @@ enum scheduler {
 	SCHEDULER_ROUND_ROBIN,
 };
 
+/* mode is how packets reach the backends of a service. */
+enum mode {
+	MODE_L2DSR,
+	MODE_IPIP,
+	MODE_GUE,
+	MODE_DSCP,
+	MODE_NAT,
+	MODE_FULLNAT,
+};
+
+/* service_kind is what an address in the services' tables is. */
+enum service_kind {
+	/* Nothing of ours. */
+	KIND_NONE,
+	/* A service, under its port and protocol. */
+	KIND_SERVICE,
+	/* An address that services have, and one that full NAT sends from: under
+	 * port 0 and PROTOCOL_ANY. */
+	KIND_VIP,
+	KIND_POOL,
+};
+
 /* service is what the data plane needs to choose a backend. */
 struct service {
 	/* Index of the service's first slot. A slot is two bytes, the number of a
@@ -71,8 +107,16 @@ struct service {
 	/* Stays the same across configurations; part of a flow's key and the
 	 * index of the service's turn. */
 	__u32 id;
-	/* enum scheduler */
-	__u32 scheduler;
+	/* enum scheduler, enum mode */
+	__u8 scheduler;
+	__u8 mode;
+	/* The most that the MSS option of a SYN may say; 0 leaves it. */
+	__u16 mss;
+	/* The DSCP field, in the upper six bits, that stands for the VIP. */
+	__u8 tos;
+	/* enum service_kind */
+	__u8 kind;
+	__u16 pad;
 };
 
 /* service_slot4 and service_slot6 are the elements of a hash table with open
@@ -83,43 +127,81 @@ struct service {
 struct service_slot4 {
 	struct service_key4 key;
 	struct service service;
-	/* A power of two of bytes: an element never straddles a cache line. */
-	__u32 pad;
 };
 
 struct service_slot6 {
 	struct service_key6 key;
 	struct service service;
-	__u32 pad[5];
+	/* A power of two of bytes: an element never straddles a cache line. */
+	__u32 pad[4];
 };
 
-/* backend is where packets go. It stands in two maps: among the members of its
- * service, where a table's slots find it, and under its index, where flows do. */
+/* endpoint is what the source of a reply becomes (mode nat): the VIP and port
+ * of the service whose backend it is. The tables of endpoints are made like
+ * those of the services, with the backend's address and port as the key; port 0
+ * and PROTOCOL_ANY stand for the address as a whole. */
+struct endpoint {
+	__be32 vip[4];
+	__be16 port;
+	/* service.mss */
+	__u16 mss;
+	/* The backend's index. */
+	__u32 backend;
+};
+
+struct endpoint_slot4 {
+	struct service_key4 key;
+	struct endpoint endpoint;
+};
+
+struct endpoint_slot6 {
+	struct service_key6 key;
+	struct endpoint endpoint;
+	__u32 pad[4];
+};
+
+/* backend is where packets go. It stands in two vectors: among the members of
+ * its service, where a table's slots find it, and under its index, where flows
+ * do. A cache line long. */
 struct backend {
-	/* What a frame to it begins with: its MAC address, and ours. */
+	/* What a frame to it begins with: the next hop's MAC address, and ours. */
 	__u8 destination[6];
 	__u8 source[6];
+	/* The interface that frames leave by, as settings.interface. */
+	__u32 interface;
+	/* Its address, and ours as the source of tunnel packets. An IPv4 address is
+	 * in the first word. Network byte order, as all addresses and ports. */
+	__be32 address[4];
+	__be32 local[4];
 	/* Stays the same for as long as the backend is configured. */
 	__u32 index;
 	/* Rises each time the index is given to another backend, so that a flow
 	 * of the former owner is not mistaken for one of the new. */
 	__u32 generation;
+	__be16 port;
+	/* The largest IP packet that the way there takes, in bytes. */
+	__u16 mtu;
 	/* 1 while the MAC is known and packets may be sent. */
-	__u32 up;
-	/* A power of two of bytes: an element never straddles a cache line. */
-	__u64 pad;
+	__u8 up;
+	/* 1 where the address is IPv6. */
+	__u8 ipv6;
+	__u8 pad[2];
 };
 
 /* backend_count is kept per CPU and per backend. */
 struct backend_count {
 	__u64 packets;
-	/* IP packet length: headers and payload, without the Ethernet frame. */
+	/* IP packet length as received: headers and payload, without the Ethernet
+	 * frame. */
 	__u64 bytes;
 	/* New flows where they are tracked; otherwise SYNs sent on, which
 	 * includes retransmitted ones. */
 	__u64 connections;
+	/* The same of what came back through us (NAT). */
+	__u64 returned_packets;
+	__u64 returned_bytes;
 	/* Keeps an element from straddling two cache lines. */
-	__u64 pad;
+	__u64 pad[3];
 };
 
 /* flow_key names a flow: the client's end and the service. An IPv4 address is
@@ -140,26 +222,137 @@ struct flow {
 	__u32 closing;
 };
 
+/* nat_state says what a full-NAT flow has seen, as bits. */
+enum nat_state {
+	NAT_REPLIED = 1,
+	NAT_CLIENT_FIN = 2,
+	NAT_BACKEND_FIN = 4,
+	NAT_RESET = 8,
+	NAT_UDP = 16,
+};
+
+/* nat_flow is a full-NAT flow by its client's end (struct flow_key). */
+struct nat_flow {
+	/* When it was last seen, in nanoseconds of the coarse monotonic clock. */
+	__u64 seen;
+	/* The pool's address and port that stand for the client. */
+	__be32 address[4];
+	__u32 backend;
+	/* backend.generation when the flow began. */
+	__u32 generation;
+	__be16 port;
+	/* enum nat_state */
+	__u16 state;
+	/* The key of the flow's other end begins with the backend's. */
+	__be16 backend_port;
+	__u8 protocol;
+	__u8 pad;
+	__be32 backend_address[4];
+};
+
+/* nat_return_key names the same flow by what its replies bear. */
+struct nat_return_key {
+	__be32 source[4];
+	__be32 destination[4];
+	__be16 source_port;
+	__be16 destination_port;
+	__u8 protocol;
+	__u8 pad[3];
+};
+
+/* nat_return is what a reply becomes. */
+struct nat_return {
+	/* The client's end: the key of the nat_flow. */
+	struct flow_key client;
+	__be32 vip[4];
+	__be16 vip_port;
+	__u16 mss;
+	__u32 backend;
+	__u32 generation;
+};
+
+/* fragment_key names a datagram of which only the first fragment bears ports
+ * (RFC 791 section 3.2, RFC 8200 section 4.5). */
+struct fragment_key {
+	__be32 source[4];
+	__be32 destination[4];
+	/* IPv4: 16 bits. */
+	__be32 identification;
+	/* 0 for IPv6. */
+	__u8 protocol;
+	__u8 pad[3];
+};
+
+/* fragment is what became of the first fragment, and becomes of the others. */
+struct fragment {
+	__u64 seen;
+	/* What the addresses become where they are translated. */
+	__be32 source[4];
+	__be32 destination[4];
+	__u32 backend;
+	__u32 generation;
+	/* enum outcome: forwarded, returned or passed. */
+	__u8 outcome;
+	/* enum mode, and the TOS of mode dscp. */
+	__u8 mode;
+	__u8 tos;
+	__u8 pad;
+	/* hash_flow() of the first. */
+	__u32 hash;
+};
+
+/* allowance bounds how many answers a CPU makes. */
+struct allowance {
+	/* Coarse monotonic clock, in nanoseconds. */
+	__u64 since;
+	__u64 used;
+};
+
+/* vector is where one of the generation's hash tables lies. */
+struct vector {
+	/* Where it begins, in bytes. */
+	__u32 at;
+	/* Its size, a power of two, minus 1. */
+	__u32 mask;
+	/* A hash is shifted right by this: of a product, the high bits depend on
+	 * all bits of its factors, and the low ones on few. */
+	__u32 shift;
+};
+
 /* settings are fixed when a program is loaded. */
 struct settings {
 	/* The interface's own MAC address: frames for others are not ours. */
 	__u8 mac[6];
-	__u16 pad;
-	/* Where the vectors of the generation begin, in bytes. The hash table of
-	 * IPv4 services is at 0. */
-	__u32 services6;
+	/* What full NAT sends from, in host byte order. */
+	__u16 first_port;
+	__u16 last_port;
+	/* 1 makes a traced program decide and rewrite, and keep nothing. */
+	__u8 dry_run;
+	__u8 pad;
+	/* The interface that the program is attached to. */
+	__u32 interface;
+	/* All that have such a program; none of them counts where all do. */
+	__u32 interfaces[MAX_INTERFACES];
+	__u32 interfaces_count;
+	/* Which modes there are, as bits. What a configuration has no use for is
+	 * not in the loaded program. */
+	__u32 modes;
+	struct vector services4;
+	struct vector services6;
+	struct vector endpoints4;
+	struct vector endpoints6;
+	/* Where the other vectors begin, in bytes, and how many elements they have. */
 	__u32 table;
-	__u32 members;
-	__u32 backends;
-	/* The sizes of the services' hash tables, powers of two, minus 1. */
-	__u32 services4_mask;
-	__u32 services6_mask;
-	/* A hash is shifted right by this: of a product, the high bits depend on
-	 * all bits of its factors, and the low ones on few. */
-	__u32 services4_shift;
-	__u32 services6_shift;
-	/* How many elements the other vectors have. */
 	__u32 table_slots;
+	__u32 members;
 	__u32 members_count;
+	__u32 backends;
 	__u32 backends_count;
+	/* Full NAT's addresses by family, 16 bytes each. */
+	__u32 pool4;
+	__u32 pool4_count;
+	__u32 pool6;
+	__u32 pool6_count;
+	/* Answers that each CPU may make in a second. */
+	__u32 too_big_rate;
 };

@@ -36,27 +36,40 @@ type BackendCount struct {
 	// Connections are new flows where flows are tracked; otherwise SYNs that
 	// were sent on, retransmitted ones included.
 	Connections uint64
+	// What came back through the balancer, where the mode brings it there.
+	ReturnedPackets, ReturnedBytes uint64
 }
 
 func (c BackendCount) plus(o BackendCount) BackendCount {
-	return BackendCount{c.Packets + o.Packets, c.Bytes + o.Bytes, c.Connections + o.Connections}
+	return BackendCount{c.Packets + o.Packets, c.Bytes + o.Bytes, c.Connections + o.Connections,
+		c.ReturnedPackets + o.ReturnedPackets, c.ReturnedBytes + o.ReturnedBytes}
 }
 
 func (c BackendCount) minus(o BackendCount) BackendCount {
-	return BackendCount{c.Packets - o.Packets, c.Bytes - o.Bytes, c.Connections - o.Connections}
+	return BackendCount{c.Packets - o.Packets, c.Bytes - o.Bytes, c.Connections - o.Connections,
+		c.ReturnedPackets - o.ReturnedPackets, c.ReturnedBytes - o.ReturnedBytes}
 }
 
 // outcomeHelp says what an outcome means to the person who reads it.
 var outcomeHelp = map[xdpOutcome]string{
 	xdpOutcomeOUTCOME_FORWARDED:                 "sent on to a backend",
+	xdpOutcomeOUTCOME_RETURNED:                  "a backend's reply, sent on to its client",
+	xdpOutcomeOUTCOME_ANSWERED_TOO_BIG:          "answered: the sender was told that the packet is too big for the way",
 	xdpOutcomeOUTCOME_PASSED_OTHER_HOST:         "left alone: the frame was for another host's MAC address, or for a group",
-	xdpOutcomeOUTCOME_PASSED_NOT_IP:             "left to the kernel: neither IPv4 nor IPv6 (ARP, VLAN-tagged frames, …)",
+	xdpOutcomeOUTCOME_PASSED_NOT_IP:             "left to the kernel: neither IPv4 nor IPv6 (ARP, …)",
 	xdpOutcomeOUTCOME_PASSED_NO_SERVICE:         "left to the kernel: no service has this address, port and protocol",
+	xdpOutcomeOUTCOME_PASSED_TO_ROUTE:           "a backend's reply, rewritten and left to the kernel to route: its next hop is not known yet",
 	xdpOutcomeOUTCOME_DROPPED_MALFORMED:         "dropped: the headers contradict the packet",
-	xdpOutcomeOUTCOME_DROPPED_FRAGMENT:          "dropped: a fragment for a VIP; only the first bears a port",
+	xdpOutcomeOUTCOME_DROPPED_FRAGMENT:          "dropped: a fragment whose first one, which bears the port, was not seen",
 	xdpOutcomeOUTCOME_DROPPED_EXTENSION_HEADERS: "dropped: a packet for a VIP with more IPv6 extension headers than are walked",
 	xdpOutcomeOUTCOME_DROPPED_NO_BACKEND:        "dropped: no backend of the service can take packets",
 	xdpOutcomeOUTCOME_DROPPED_BACKEND_DOWN:      "dropped: the flow's backend has no known MAC address",
+	xdpOutcomeOUTCOME_DROPPED_TOO_BIG:           "dropped: too big for the way to the backend, and the sender could not be told (too many were)",
+	xdpOutcomeOUTCOME_DROPPED_NO_FLOW:           "dropped: full NAT knows no flow that it belongs to",
+	xdpOutcomeOUTCOME_DROPPED_NO_PORT:           "dropped: full NAT has no free port for a new flow to this backend; give it more addresses",
+	xdpOutcomeOUTCOME_DROPPED_FLOW_TABLE_FULL:   "dropped: full NAT's flow table is full; raise fullnat.flows",
+	xdpOutcomeOUTCOME_DROPPED_NO_ROUTE:          "dropped: a backend's reply, and no route leads to its client",
+	xdpOutcomeOUTCOME_DROPPED_NO_ROOM:           "dropped: the driver leaves no room before the packet for a tunnel's header",
 }
 
 // outcomeNames reads the names from the program's own type information, so
@@ -135,6 +148,7 @@ func (d *Datapath) Counters() (Counters, error) {
 		// The data plane counts a packet that was sent on once, for its backend;
 		// former owners of an index are in the sum.
 		outcomes[xdpOutcomeOUTCOME_FORWARDED].Packets += counts[index].Packets
+		outcomes[xdpOutcomeOUTCOME_RETURNED].Packets += counts[index].ReturnedPackets
 	}
 	backends := make(map[lb.BackendKey]BackendCount, len(at.backends))
 	for key, place := range at.backends {
@@ -169,7 +183,7 @@ func readBackend(m *ebpf.Map, index uint32) (BackendCount, error) {
 	}
 	var sum BackendCount
 	for _, c := range perCPU {
-		sum = sum.plus(BackendCount{c.Packets, c.Bytes, c.Connections})
+		sum = sum.plus(BackendCount{c.Packets, c.Bytes, c.Connections, c.ReturnedPackets, c.ReturnedBytes})
 	}
 	return sum, nil
 }

@@ -12,17 +12,29 @@ import (
 // flows: about 100 bytes of kernel memory an entry.
 const DefaultFlowEntries = 1 << 20
 
+// DefaultFullNATFlows is how many full-NAT flows there can be at once: about 300
+// bytes of kernel memory each, taken where a service has that mode.
+const DefaultFullNATFlows = 1 << 18
+
+// DefaultTooBigRate is how many senders a CPU tells in a second that their packet
+// was too big.
+const DefaultTooBigRate = 1000
+
 // shared holds the maps that outlive a generation: counters and flows.
 type shared struct {
 	counts, outcomes, turns, flows *ebpf.Map
+	natFlows, natReturns           *ebpf.Map
+	fragments, allowances          *ebpf.Map
+	tooBigRate                     uint32
 }
 
 // sizes is what the shared maps must hold at least.
-type sizes struct{ backends, services, flows uint32 }
+type sizes struct{ backends, services, flows, natFlows uint32 }
 
 func (s sizes) within(have *shared) bool {
 	return have != nil && s.backends <= have.counts.MaxEntries() &&
-		s.services <= have.turns.MaxEntries() && s.flows <= have.flows.MaxEntries()
+		s.services <= have.turns.MaxEntries() && s.flows <= have.flows.MaxEntries() &&
+		s.natFlows <= have.natFlows.MaxEntries()
 }
 
 // newShared makes the maps that are missing or too small, and takes the others
@@ -42,6 +54,10 @@ func newShared(spec *ebpf.CollectionSpec, want sizes, old *shared) (*shared, err
 		{xdpMapOutcomes, &next.outcomes, uint32(xdpOutcomeOUTCOME_COUNT)},
 		{xdpMapTurns, &next.turns, want.services},
 		{xdpMapFlows, &next.flows, want.flows},
+		{xdpMapNatFlows, &next.natFlows, want.natFlows},
+		{xdpMapNatReturns, &next.natReturns, want.natFlows},
+		{xdpMapFragments, &next.fragments, spec.Maps[xdpMapFragments].MaxEntries},
+		{xdpMapAllowances, &next.allowances, 1},
 	} {
 		if *m.at != nil && (*m.at).MaxEntries() >= m.entries {
 			continue
@@ -83,6 +99,10 @@ func (s *shared) maps() map[string]*ebpf.Map {
 		xdpMapOutcomes:      s.outcomes,
 		xdpMapTurns:         s.turns,
 		xdpMapFlows:         s.flows,
+		xdpMapNatFlows:      s.natFlows,
+		xdpMapNatReturns:    s.natReturns,
+		xdpMapFragments:     s.fragments,
+		xdpMapAllowances:    s.allowances,
 	}
 }
 

@@ -48,6 +48,16 @@ type Path struct {
 	Local netip.Addr
 }
 
+// defaultMTU is that of Ethernet.
+const defaultMTU = 1500
+
+func (p Path) mtu() uint16 {
+	if p.MTU == 0 {
+		return defaultMTU
+	}
+	return p.MTU
+}
+
 // up says whether packets may be sent to backend i.
 func (s Service) up(i int) bool { return i < len(s.Paths) && len(s.Paths[i].MAC) == macLength }
 

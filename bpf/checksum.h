@@ -1,0 +1,52 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/* The Internet checksum (RFC 1071), and its correction by what has changed
+ * (RFC 1624). A change is a sum of 16- or 32-bit words as they lie in the packet,
+ * the new ones and the complements of the old; it is kept in 64 bits, into which
+ * a packet's worth of words fits without a carry getting lost. */
+#pragma once
+
+#include <linux/types.h>
+#include <bpf/bpf_helpers.h>
+
+static __always_inline __u32 checksum_fold32(__u64 sum)
+{
+	sum = (sum & 0xffffffff) + (sum >> 32);
+	return (sum & 0xffffffff) + (sum >> 32);
+}
+
+static __always_inline __u16 checksum_fold(__u64 sum)
+{
+	__u32 folded = checksum_fold32(sum);
+
+	folded = (folded & 0xffff) + (folded >> 16);
+	return (folded & 0xffff) + (folded >> 16);
+}
+
+/* checksum_fix returns a checksum after a change (RFC 1624, equation 3). */
+static __always_inline __u16 checksum_fix(__u16 check, __u64 change)
+{
+	return ~checksum_fold((__u16)~check + change);
+}
+
+/* checksum_change is that of one 32-bit word, or of one 16-bit one. */
+static __always_inline __u64 checksum_change(__u32 from, __u32 to)
+{
+	return (__u64)(__u32)~from + to;
+}
+
+static __always_inline __u64 checksum_change16(__u16 from, __u16 to)
+{
+	return (__u64)(__u16)~from + to;
+}
+
+/* checksum_change_address is that of an address; four words, of which IPv4 uses
+ * the first. */
+static __always_inline __u64 checksum_change_address(const __be32 *from, const __be32 *to, bool ipv6)
+{
+	__u64 change = checksum_change(from[0], to[0]);
+
+	if (ipv6)
+		change += checksum_change(from[1], to[1]) + checksum_change(from[2], to[2]) +
+			  checksum_change(from[3], to[3]);
+	return change;
+}

@@ -1,0 +1,53 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/* Memory for one packet at a time, for what would not fit the stack: 512 bytes for
+ * all functions on the way down. */
+#pragma once
+
+#include "maps.h"
+#include "parse.h"
+
+/* translation is what the ends of a packet become. Network byte order; an IPv4
+ * address is in the first word. */
+struct translation {
+	__be32 source[4];
+	__be32 destination[4];
+	__be16 source_port;
+	__be16 destination_port;
+	/* TOS or traffic class. */
+	__u8 tos;
+};
+
+struct scratch {
+	struct packet packet;
+	/* What the packet becomes. */
+	struct translation to;
+	/* Of an ICMP error: the packet that it quotes, that packet's opposite, what
+	 * packets of its flow become, and what the quote becomes. */
+	struct packet quoted;
+	struct packet opposite;
+	struct translation flow;
+	struct translation quote;
+	/* A new full-NAT flow. */
+	struct flow_key nat_key;
+	struct nat_flow nat_flow;
+	struct nat_return nat_return;
+	struct nat_return_key nat_return_key;
+	/* A fragment. */
+	struct fragment_key fragment_key;
+	struct fragment fragment;
+};
+
+/* A program is not interrupted by itself: a CPU has one packet at a time. */
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct scratch);
+} scratches SEC(".maps");
+
+static __always_inline struct scratch *get_scratch(void)
+{
+	__u32 zero = 0;
+
+	return bpf_map_lookup_elem(&scratches, &zero);
+}
