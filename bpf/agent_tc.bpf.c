@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
-/* The agent at a backend's ingress: undoes what the balancer has done to a
- * packet, so that it goes on as one for the VIP. */
+/* The agent of a backend. At its ingress, what the balancer has done to a packet
+ * is undone, so that it goes on as one for the VIP. At its egress, clients are
+ * asked for segments that leave room for a tunnel's headers. */
 #include <stddef.h>
 
 #include "ctx_tc.h"
 
+#include "agent_mss.h"
 #include "agent_restore.h"
 #include "agent_unwrap.h"
 
@@ -59,6 +61,22 @@ int jeoul_agent(ctx_t *ctx)
 
 	agent_count(mode, outcome, packets);
 	return outcome >= AGENT_DROPPED_MALFORMED ? CTX_DROP : CTX_PASS;
+}
+
+/* What is not clamped is not counted: it is none of the agent's. */
+SEC(CTX_SECTION)
+int jeoul_agent_mss(ctx_t *ctx)
+{
+	enum agent_outcome outcome = AGENT_NONE;
+
+	if (ctx->protocol == bpf_htons(ETH_P_IP))
+		outcome = agent_clamp(ctx, false);
+	else if (ctx->protocol == bpf_htons(ETH_P_IPV6))
+		outcome = agent_clamp(ctx, true);
+	if (outcome == AGENT_NONE)
+		return CTX_PASS;
+	agent_count(AGENT_MODE_PLAIN, outcome, ctx_packets(ctx));
+	return outcome == AGENT_CLAMPED ? CTX_PASS : CTX_DROP;
 }
 
 char LICENSE[] SEC("license") = "Dual BSD/GPL";

@@ -25,7 +25,8 @@ type agentCmd struct {
 	VIP       []netip.Addr `name:"vip" placeholder:"ADDRESS" help:"VIP to accept on this host, IPv4 or IPv6; may be repeated."`
 	Mode      []lb.Mode    `name:"mode" placeholder:"MODE" help:"How the balancer sends packets here: l2dsr (if nothing is said), ipip, gue or dscp; may be repeated."`
 	DSCP      []agent.Mark `name:"dscp" placeholder:"N=ADDRESS" help:"Mode dscp: the code point that stands for a VIP; may be repeated."`
-	Interface []string     `name:"interface" placeholder:"NAME" help:"Where packets arrive; may be repeated (all Ethernet interfaces that are up). Modes ipip, gue and dscp."`
+	Interface []string     `name:"interface" placeholder:"NAME" help:"Where packets arrive and leave; may be repeated (all Ethernet interfaces that are up). Modes ipip, gue and dscp, and --mss."`
+	MSS       uint16       `name:"mss" placeholder:"BYTES" help:"Make the MSS that SYN-ACKs from a VIP offer no larger than this, so that clients' segments fit into a tunnel."`
 	Hook      agent.Hook   `name:"hook" enum:"auto,tcx,clsact" default:"auto" placeholder:"auto|tcx|clsact" help:"How the eBPF program is attached (${default}: tcx, which needs Linux 6.6, or else clsact)."`
 	Check     bool         `name:"check" help:"Change nothing; say for each mode (all of them, if none is named) whether this host is ready and what is missing. Exit status 1 if a mode that was named is not ready."`
 	StateDir  string       `name:"state-dir" default:"/run/jeoul" type:"path" placeholder:"DIR" help:"Where the changes are noted, so that the next start takes back what a killed agent has left (${default})."`
@@ -41,7 +42,7 @@ func (c *agentCmd) Validate() error {
 
 // Run prepares this host as a backend, and takes everything back when ctx ends.
 func (c *agentCmd) Run(ctx context.Context) error {
-	opt := agent.Options{VIPs: c.VIP, Modes: c.Mode, Marks: c.DSCP, Interfaces: c.Interface, Hook: c.Hook, Dir: c.StateDir}
+	opt := agent.Options{VIPs: c.VIP, Modes: c.Mode, Marks: c.DSCP, MSS: c.MSS, Interfaces: c.Interface, Hook: c.Hook, Dir: c.StateDir}
 	if c.Check {
 		return c.check(opt)
 	}
@@ -54,7 +55,7 @@ func (c *agentCmd) Run(ctx context.Context) error {
 	}
 	printEvents(a.Events())
 	if at := a.Attachments(); len(at) > 0 {
-		fmt.Printf("undoing at the ingress of %s; SIGUSR1 prints the counters\n", joined(at))
+		fmt.Printf("at work on %s; SIGUSR1 prints the counters\n", joined(at))
 	}
 	fmt.Println("ready; Ctrl-C or SIGTERM takes it all back")
 	err = c.serve(ctx, a, asked)

@@ -78,8 +78,12 @@ type Options struct {
 	Modes []lb.Mode
 	// Marks say which VIPs the code points of mode dscp stand for.
 	Marks []Mark
+	// MSS, if it is not 0, is the most that the MSS option of a SYN from a VIP
+	// may say, in bytes, 536 to 65495: so a client's segments leave room for a
+	// tunnel's headers.
+	MSS uint16
 	// Interfaces are those on which packets arrive; none means all Ethernet
-	// interfaces that are up. Not used in mode l2dsr.
+	// interfaces that are up. Not used in mode l2dsr without MSS.
 	Interfaces []string
 	// Hook is how the program is attached; "" means HookAuto.
 	Hook Hook
@@ -132,7 +136,7 @@ func (a *Agent) start(opt Options) error {
 	if err != nil {
 		return err
 	}
-	if a.program, err = load(opt.Modes, opt.Marks); err != nil {
+	if a.program, err = load(opt); err != nil {
 		return fmt.Errorf("start the agent: %w", err)
 	}
 	if err := prepare(a.changes, opt.VIPs); err != nil {
@@ -141,7 +145,7 @@ func (a *Agent) start(opt Options) error {
 	if a.follower, err = follow(opt.VIPs, a.program.addresses); err != nil {
 		return fmt.Errorf("start the agent: %w", err)
 	}
-	a.links, a.attachments, err = attach(a.program.ingress, interfaces, opt.Hook, a.changes)
+	a.links, a.attachments, err = attach(a.program.sides(opt), interfaces, opt.Hook, a.changes)
 	return err
 }
 
@@ -239,7 +243,7 @@ func hidesVIP(level int) bool { return level >= 2 }
 // Events returns what was done to the host since the last call, in order.
 func (a *Agent) Events() []hostnet.Event { return a.changes.Events() }
 
-// Attachments lists where the program runs: nowhere in mode l2dsr.
+// Attachments lists where the programs run: nowhere in mode l2dsr without MSS.
 func (a *Agent) Attachments() []Attachment { return a.attachments }
 
 // Counts returns how all packets ended that the program has seen; nothing where

@@ -31,38 +31,65 @@ const (
 	HookClsact Hook = "clsact"
 )
 
-// filterName is how `tc filter show dev DEV ingress` shows the program.
+// filterName is how `tc filter show dev DEV ingress` shows a program, and at the
+// egress.
 const filterName = "jeoul_agent"
 
-// Attachment is a place where the program runs.
+// Attachment is a place where a program runs.
 type Attachment struct {
 	Interface string
 	Hook      Hook // HookTCX or HookClsact
+	Egress    bool
 }
 
-// String returns "eth0 (tcx)".
-func (a Attachment) String() string { return fmt.Sprintf("%s (%s)", a.Interface, a.Hook) }
+// String returns "eth0 ingress (tcx)".
+func (a Attachment) String() string {
+	where := "ingress"
+	if a.Egress {
+		where = "egress"
+	}
+	return fmt.Sprintf("%s %s (%s)", a.Interface, where, a.Hook)
+}
 
-// attach puts the program at the ingress of each interface, before what is
-// there. The links are the caller's to close; filters are in changes.
-func attach(p *ebpf.Program, interfaces []string, hook Hook, changes *hostnet.Changes) (links []link.Link, at []Attachment, err error) {
+// side is a program and where it belongs.
+type side struct {
+	program *ebpf.Program
+	egress  bool
+}
+
+// sides are the programs that the options ask for.
+func (p *program) sides(opt Options) (all []side) {
+	if opt.undoes() {
+		all = append(all, side{p.ingress, false})
+	}
+	if opt.MSS != 0 {
+		all = append(all, side{p.egress, true})
+	}
+	return all
+}
+
+// attach puts the programs on each interface, before what is there. The links
+// are the caller's to close, also after an error; filters are in changes.
+func attach(sides []side, interfaces []string, hook Hook, changes *hostnet.Changes) (links []link.Link, at []Attachment, err error) {
 	for _, name := range interfaces {
-		made, used, err := attachOne(p, name, hook, changes)
-		if err != nil {
-			return links, at, err
+		for _, s := range sides {
+			made, used, err := s.attach(name, hook, changes)
+			if err != nil {
+				return links, at, err
+			}
+			if made != nil {
+				links = append(links, made)
+			}
+			at = append(at, Attachment{name, used, s.egress})
 		}
-		if made != nil {
-			links = append(links, made)
-		}
-		at = append(at, Attachment{name, used})
 	}
 	return links, at, nil
 }
 
-// attachOne returns a link where the hook is one.
-func attachOne(p *ebpf.Program, name string, hook Hook, changes *hostnet.Changes) (link.Link, Hook, error) {
+// attach returns a link where the hook is one.
+func (s side) attach(name string, hook Hook, changes *hostnet.Changes) (link.Link, Hook, error) {
 	if hook != HookClsact {
-		made, err := attachTCX(p, name)
+		made, err := s.attachTCX(name)
 		if err == nil {
 			return made, HookTCX, nil
 		}
@@ -70,18 +97,22 @@ func attachOne(p *ebpf.Program, name string, hook Hook, changes *hostnet.Changes
 			return nil, "", attachError(err, name)
 		}
 	}
-	if err := changes.AddFilter(name, hostnet.Filter{Name: filterName, FD: p.FD()}); err != nil {
+	if err := changes.AddFilter(name, hostnet.Filter{Name: filterName, FD: s.program.FD(), Egress: s.egress}); err != nil {
 		return nil, "", fmt.Errorf("start the agent: %w", err)
 	}
 	return nil, HookClsact, nil
 }
 
-func attachTCX(p *ebpf.Program, name string) (link.Link, error) {
+func (s side) attachTCX(name string) (link.Link, error) {
 	nic, err := net.InterfaceByName(name)
 	if err != nil {
 		return nil, err
 	}
-	return link.AttachTCX(link.TCXOptions{Interface: nic.Index, Program: p, Attach: ebpf.AttachTCXIngress, Anchor: link.Head()})
+	where := ebpf.AttachTCXIngress
+	if s.egress {
+		where = ebpf.AttachTCXEgress
+	}
+	return link.AttachTCX(link.TCXOptions{Interface: nic.Index, Program: s.program, Attach: where, Anchor: link.Head()})
 }
 
 // unsupported says whether an error means that the kernel has no TCX.

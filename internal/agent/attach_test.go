@@ -47,15 +47,6 @@ func hooked(tb testing.TB, ns *namespace.Namespace) []string {
 
 func hookedTo(l netlink.Link) (found []string, err error) {
 	name := l.Attrs().Name
-	if hasTCX() {
-		tcx, err := link.QueryPrograms(link.QueryOptions{Target: l.Attrs().Index, Attach: ebpf.AttachTCXIngress})
-		if err != nil {
-			return nil, err
-		}
-		for range tcx.Programs {
-			found = append(found, name+" tcx")
-		}
-	}
 	qdiscs, err := netlink.QdiscList(l)
 	if err != nil {
 		return nil, err
@@ -65,22 +56,45 @@ func hookedTo(l netlink.Link) (found []string, err error) {
 			found = append(found, name+" clsact")
 		}
 	}
-	filters, err := netlink.FilterList(l, netlink.HANDLE_MIN_INGRESS)
-	for _, f := range filters {
-		if b, ok := f.(*netlink.BpfFilter); ok {
-			found = append(found, name+" filter "+b.Name)
+	for _, side := range []struct {
+		name   string
+		tcx    ebpf.AttachType
+		parent uint32
+	}{{"ingress", ebpf.AttachTCXIngress, netlink.HANDLE_MIN_INGRESS}, {"egress", ebpf.AttachTCXEgress, netlink.HANDLE_MIN_EGRESS}} {
+		if hasTCX() {
+			tcx, err := link.QueryPrograms(link.QueryOptions{Target: l.Attrs().Index, Attach: side.tcx})
+			if err != nil {
+				return nil, err
+			}
+			for range tcx.Programs {
+				found = append(found, fmt.Sprintf("%s %s tcx", name, side.name))
+			}
+		}
+		filters, err := netlink.FilterList(l, side.parent)
+		if err != nil {
+			return nil, err
+		}
+		for _, f := range filters {
+			if b, ok := f.(*netlink.BpfFilter); ok {
+				found = append(found, fmt.Sprintf("%s %s filter %s", name, side.name, b.Name))
+			}
 		}
 	}
-	return found, err
+	return found, nil
 }
 
-// hookedBy is what must be found on interfaces with the program.
-func hookedBy(hook agent.Hook, interfaces ...string) (want []string) {
-	for _, name := range interfaces {
-		if hook == agent.HookClsact || !hasTCX() {
-			want = append(want, name+" clsact", name+" filter jeoul_agent")
+// hookedBy is what must be found on an interface with the programs, by the sides
+// they are on, in alphabetical order.
+func hookedBy(hook agent.Hook, name string, sides ...string) (want []string) {
+	tcx := hook != agent.HookClsact && hasTCX()
+	if !tcx {
+		want = append(want, name+" clsact")
+	}
+	for _, side := range sides {
+		if tcx {
+			want = append(want, fmt.Sprintf("%s %s tcx", name, side))
 		} else {
-			want = append(want, name+" tcx")
+			want = append(want, fmt.Sprintf("%s %s filter jeoul_agent", name, side))
 		}
 	}
 	return want
@@ -91,7 +105,7 @@ func TestAttachAndClose(t *testing.T) {
 		s := newSegment(t)
 		before := look(t, s.backend)
 		a := s.startWith(everything(t.TempDir(), hook))
-		same(t, string(hook), hookedBy(hook, "eth0"), hooked(t, s.backend))
+		same(t, string(hook), hookedBy(hook, "eth0", "egress", "ingress"), hooked(t, s.backend))
 		if err := a.Close(); err != nil {
 			t.Fatal(err)
 		}
@@ -110,7 +124,7 @@ func TestAttachAndClose(t *testing.T) {
 // Of a killed agent, a TCX link leaves nothing, and the next start takes a
 // filter away.
 func TestKilledWithProgram(t *testing.T) {
-	left := map[agent.Hook][]string{agent.HookTCX: nil, agent.HookClsact: hookedBy(agent.HookClsact, "eth0")}
+	left := map[agent.Hook][]string{agent.HookTCX: nil, agent.HookClsact: hookedBy(agent.HookClsact, "eth0", "egress", "ingress")}
 	for _, hook := range hooks() {
 		want := left[hook]
 		s, dir := newSegment(t), t.TempDir()
@@ -148,9 +162,9 @@ func TestOthersFilterStays(t *testing.T) {
 	}
 	testenv.In(t, s.backend, other)
 	before := hooked(t, s.backend)
-	same(t, "before", []string{"eth0 clsact", "eth0 filter other"}, before)
+	same(t, "before", []string{"eth0 clsact", "eth0 ingress filter other"}, before)
 	a := s.startWith(everything(t.TempDir(), agent.HookClsact))
-	same(t, "with the agent", []string{"eth0 clsact", "eth0 filter jeoul_agent", "eth0 filter other"}, hooked(t, s.backend))
+	same(t, "with the agent", []string{"eth0 clsact", "eth0 egress filter jeoul_agent", "eth0 ingress filter jeoul_agent", "eth0 ingress filter other"}, hooked(t, s.backend))
 	if err := a.Close(); err != nil {
 		t.Fatal(err)
 	}
@@ -193,7 +207,11 @@ func TestInterfaces(t *testing.T) {
 		if !errors.Is(err, c.err) {
 			t.Errorf("%v: %v", c.asked, err)
 		}
-		same(t, fmt.Sprintf("hooked, where %v was asked for", c.asked), hookedBy(agent.HookAuto, c.want...), hooked(t, ns))
+		var want []string
+		for _, name := range c.want {
+			want = append(want, hookedBy(agent.HookAuto, name, "ingress")...)
+		}
+		same(t, fmt.Sprintf("hooked, where %v was asked for", c.asked), want, hooked(t, ns))
 		if err == nil {
 			if err := a.Close(); err != nil {
 				t.Error(err)
@@ -224,6 +242,8 @@ func TestBadOptions(t *testing.T) {
 		{agent.Options{Marks: []agent.Mark{{Point: 1, VIP: vip4}, {Point: 1, VIP: vip4.Next()}}}, agent.ErrBadMark},
 		{agent.Options{Marks: []agent.Mark{{Point: 1, VIP: netip.MustParseAddr("127.0.0.1")}}}, agent.ErrBadVIP},
 		{agent.Options{Modes: []lb.Mode{lb.DSCP}}, nil},
+		{agent.Options{MSS: 535}, agent.ErrBadMSS},
+		{agent.Options{MSS: 65496}, agent.ErrBadMSS},
 	} {
 		c.opt.VIPs = []netip.Addr{vip4}
 		c.opt.Dir = t.TempDir()

@@ -28,6 +28,7 @@ type Count struct {
 // outcomeHelp says what an outcome means to the person who reads it.
 var outcomeHelp = [tcAgentOutcomeAGENT_OUTCOME_COUNT]string{
 	tcAgentOutcomeAGENT_ACCEPTED:                 "undone: on to this host's stack as a packet for a VIP",
+	tcAgentOutcomeAGENT_CLAMPED:                  "to a client: a SYN whose MSS was made smaller",
 	tcAgentOutcomeAGENT_PASSED_OTHER_HOST:        "left alone: the frame was for another MAC address, or for a group",
 	tcAgentOutcomeAGENT_PASSED_NOT_IP:            "left to the kernel: neither IPv4 nor IPv6 (ARP, a second VLAN tag, …)",
 	tcAgentOutcomeAGENT_PASSED_PLAIN:             "left to the kernel: there was nothing to undo",

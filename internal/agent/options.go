@@ -17,6 +17,8 @@ import (
 var (
 	// ErrBadMark means that a code point or what it stands for cannot be.
 	ErrBadMark = errors.New("cannot be a mark")
+	// ErrBadMSS means that no segment can be as short, or as long.
+	ErrBadMSS = errors.New("cannot be an MSS")
 	// ErrBadMode means that a mode is not one that an agent serves.
 	ErrBadMode = errors.New("is no mode of an agent")
 )
@@ -70,14 +72,20 @@ func (opt Options) checked() (Options, error) {
 	if slices.Contains(opt.Modes, lb.DSCP) && len(opt.Marks) == 0 {
 		return opt, fmt.Errorf("start the agent: mode dscp: no code point was given: say which stands for which VIP, such as --dscp 10=%s", opt.VIPs[0])
 	}
+	if opt.MSS != 0 && (opt.MSS < 536 || opt.MSS > 65495) {
+		return opt, fmt.Errorf("start the agent: %d %w: it is 536 to 65495 bytes", opt.MSS, ErrBadMSS)
+	}
 	if opt.Hook == "" {
 		opt.Hook = HookAuto
 	}
 	return opt, nil
 }
 
-// needsProgram says whether there is anything to undo.
-func (opt Options) needsProgram() bool {
+// needsProgram says whether there is anything to do to packets.
+func (opt Options) needsProgram() bool { return opt.undoes() || opt.MSS != 0 }
+
+// undoes says whether there is anything to undo.
+func (opt Options) undoes() bool {
 	return slices.ContainsFunc(opt.Modes, func(m lb.Mode) bool { return m != lb.L2DSR })
 }
 

@@ -77,7 +77,7 @@ func (h *host) kernel(mode lb.Mode) []Finding {
 		}
 		found = append(found, f)
 	}
-	p, err := load([]lb.Mode{mode}, h.opt.Marks)
+	p, err := load(Options{Modes: []lb.Mode{mode}, Marks: h.opt.Marks})
 	if err != nil {
 		return append(found, Finding{"program", Missing, err.Error()})
 	}

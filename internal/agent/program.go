@@ -15,10 +15,12 @@ import (
 	"github.com/jeoul/jeoul/internal/lb"
 )
 
-// program is the eBPF program that undoes what the balancer did, loaded.
+// program is what runs in the kernel, loaded: what undoes at the ingress what
+// the balancer did, and what clamps the MSS at the egress.
 type program struct {
 	collection *ebpf.Collection
 	ingress    *ebpf.Program
+	egress     *ebpf.Program
 	addresses  *ebpf.Map
 	counts     *ebpf.Map
 }
@@ -30,14 +32,14 @@ var modeBits = map[lb.Mode]tcAgentMode{
 	lb.DSCP: tcAgentModeAGENT_MODE_DSCP,
 }
 
-// load gives the program to the kernel for these modes and marks; nothing is
-// attached. Errors: hostnet.ErrNoRights, ErrUnsupported.
-func load(modes []lb.Mode, marks []Mark) (*program, error) {
+// load gives the programs to the kernel for the modes, marks and MSS of opt;
+// nothing is attached. Errors: hostnet.ErrNoRights, ErrUnsupported.
+func load(opt Options) (*program, error) {
 	spec, err := loadTc()
 	if err != nil {
 		return nil, fmt.Errorf("read the embedded eBPF program: %w", err)
 	}
-	if err := spec.Variables[tcVarLoaded].Set(settings(modes, marks)); err != nil {
+	if err := spec.Variables[tcVarLoaded].Set(settings(opt)); err != nil {
 		return nil, fmt.Errorf("set the eBPF program's constants: %w", err)
 	}
 	// Kernels before 5.11 charge maps to a limit that is small by default;
@@ -50,20 +52,21 @@ func load(modes []lb.Mode, marks []Mark) (*program, error) {
 	return &program{
 		collection: collection,
 		ingress:    collection.Programs[tcProgJeoulAgent],
+		egress:     collection.Programs[tcProgJeoulAgentMss],
 		addresses:  collection.Maps[tcMapAgentAddresses],
 		counts:     collection.Maps[tcMapAgentCounts],
 	}, nil
 }
 
 // settings are the program's constants. Addresses lie there as in a packet.
-func settings(modes []lb.Mode, marks []Mark) tcAgentSettings {
-	var s tcAgentSettings
-	for _, mode := range modes {
+func settings(opt Options) tcAgentSettings {
+	s := tcAgentSettings{Mss: uint32(opt.MSS)}
+	for _, mode := range opt.Modes {
 		if bit, ok := modeBits[mode]; ok {
 			s.Modes |= 1 << bit
 		}
 	}
-	for _, mark := range marks {
+	for _, mark := range opt.Marks {
 		if mark.VIP.Is4() {
 			address := mark.VIP.As4()
 			s.Marked4[mark.Point] = binary.NativeEndian.Uint32(address[:])

@@ -21,6 +21,7 @@ import (
 	"github.com/gopacket/gopacket/layers"
 	"github.com/safchain/ethtool"
 	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
 
 	"github.com/jeoul/jeoul/internal/agent"
 	"github.com/jeoul/jeoul/internal/lb"
@@ -74,7 +75,7 @@ func (s *segment) ways() []way {
 // everything is what an agent can serve at once.
 func everything(dir string, hook agent.Hook) agent.Options {
 	return agent.Options{VIPs: []netip.Addr{vip4, vip6}, Modes: []lb.Mode{lb.L2DSR, lb.IPIP, lb.GUE},
-		Marks: []agent.Mark{{Point: 10, VIP: vip4}, {Point: 10, VIP: vip6}}, Hook: hook, Dir: dir}
+		Marks: []agent.Mark{{Point: 10, VIP: vip4}, {Point: 10, VIP: vip6}}, MSS: 1300, Hook: hook, Dir: dir}
 }
 
 // hooks lists those that the kernel has.
@@ -111,6 +112,54 @@ func TestTransfer(t *testing.T) {
 			}
 		})
 	}
+}
+
+// Clients of a VIP send segments of the length that the agent says, and clients
+// of the host itself those that the link allows.
+func TestMSS(t *testing.T) {
+	for _, hook := range hooks() {
+		s := newSegment(t)
+		s.startWith(agent.Options{VIPs: []netip.Addr{vip4, vip6}, MSS: 1000, Hook: hook, Dir: t.TempDir()})
+		testenv.In(t, s.peer, func() error { return s.routeVIPs() })
+		for at, wanted := range map[netip.Addr]func(int) bool{
+			// Linux takes 12 bytes for time stamps off.
+			vip4:       func(mss int) bool { return mss == 1000-12 },
+			vip6:       func(mss int) bool { return mss == 1000-12 },
+			s.backend4: func(mss int) bool { return mss > 1400 },
+		} {
+			if mss := s.segmentSize(at); !wanted(mss) {
+				t.Errorf("%s: clients of %s send segments of %d bytes", hook, at, mss)
+			}
+		}
+	}
+}
+
+// segmentSize returns how long the segments of a client are.
+func (s *segment) segmentSize(at netip.Addr) (mss int) {
+	s.tb.Helper()
+	var listener net.Listener
+	testenv.In(s.tb, s.backend, func() (err error) {
+		listener, err = net.Listen("tcp", netip.AddrPortFrom(at, 0).String())
+		return err
+	})
+	defer listener.Close()
+	testenv.In(s.tb, s.peer, func() error {
+		conn, err := net.DialTimeout("tcp", listener.Addr().String(), 5*time.Second)
+		if err != nil {
+			return err
+		}
+		defer conn.Close()
+		raw, err := conn.(*net.TCPConn).SyscallConn()
+		if err != nil {
+			return err
+		}
+		var failed error
+		err = raw.Control(func(fd uintptr) {
+			mss, failed = unix.GetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_MAXSEG)
+		})
+		return errors.Join(err, failed)
+	})
+	return mss
 }
 
 // A network card's receive offload joins segments in front of the program, also
