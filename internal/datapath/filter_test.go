@@ -90,6 +90,9 @@ func TestFilterSwapsInOneStep(t *testing.T) {
 	mac, _ := testenv.Veth(t, testenv.End{Namespace: ns, Name: "lb"}, testenv.End{Namespace: peer, Name: "router"})
 	wire := testenv.OpenWire(t, peer, "router")
 	service := testService(vip4, 53, lb.UDP, lb.Maglev, 3)
+	for i := range service.Paths {
+		service.Paths[i].Interface = 0 // back where packets come from
+	}
 	var d *Datapath
 	testenv.In(t, ns, func() (err error) {
 		if d, err = openAsBeforeTCX("lb"); err != nil {
