@@ -78,10 +78,10 @@ static __always_inline enum outcome follow_first(ctx_t *ctx, void *generation,
 	if (!entry || bpf_ktime_get_coarse_ns() - entry->seen > FRAGMENT_TIME)
 		return is_ours(generation, packet) ? OUTCOME_DROPPED_FRAGMENT :
 						     OUTCOME_PASSED_NO_SERVICE;
-	if (entry->outcome == OUTCOME_PASSED_NO_SERVICE)
-		return OUTCOME_PASSED_NO_SERVICE;
 	if (ctx_length(ctx) < packet->network + packet->length)
 		return OUTCOME_DROPPED_MALFORMED;
+	if (entry->outcome == OUTCOME_PASSED_NO_SERVICE)
+		return OUTCOME_PASSED_NO_SERVICE;
 	if (!recall(generation, entry, decision, to))
 		return OUTCOME_DROPPED_FRAGMENT;
 	if (entry->outcome == OUTCOME_RETURNED)

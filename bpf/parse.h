@@ -154,7 +154,7 @@ static __always_inline enum outcome parse_ipv4(struct packet *packet, void *head
 	if (ip->version != 4 || ip->ihl < 5)
 		return OUTCOME_DROPPED_MALFORMED;
 	packet->length = bpf_ntohs(ip->tot_len);
-	if (packet->length < ip->ihl * 4)
+	if (packet->length < ip->ihl * 4 || header + ip->ihl * 4 > data_end)
 		return OUTCOME_DROPPED_MALFORMED;
 	parse_ipv4_fields(packet, ip);
 	if (packet->later)
@@ -191,7 +191,7 @@ static __always_inline enum outcome parse_ipv6(struct packet *packet, void *head
 	packet->protocol = ip->nexthdr;
 	header = ip + 1;
 #pragma unroll
-	for (int i = 0; i < IPV6_MAX_EXTENSIONS; i++) {
+	for (int i = 0; i <= IPV6_MAX_EXTENSIONS; i++) {
 		__u8 *extension = header;
 
 		switch (packet->protocol) {
@@ -203,6 +203,8 @@ static __always_inline enum outcome parse_ipv6(struct packet *packet, void *head
 		default:
 			return parse_transport(packet, header, offset, data_end, part);
 		}
+		if (i == IPV6_MAX_EXTENSIONS)
+			break;
 		if ((void *)(extension + 8) > data_end)
 			return OUTCOME_DROPPED_MALFORMED;
 		length = (extension[1] + 1) * 8;
