@@ -4,11 +4,9 @@ package packets
 
 import (
 	"fmt"
-	"net"
 	"net/netip"
 	"slices"
 
-	"github.com/jeoul/jeoul/internal/datapath"
 	"github.com/jeoul/jeoul/internal/lb"
 )
 
@@ -30,36 +28,78 @@ const (
 
 // measured is a figure to be measured: a program under a stream of packets.
 type measured struct {
-	// subject is empty, macswap or jeoul-MODE-HOOK.
-	subject   string
-	hook      lb.Hook
+	// subject is that of a baseline, or jeoul-MODE-HOOK.
+	subject string
+	hook    lb.Hook
+	// mode is empty for a baseline.
+	mode      lb.Mode
+	setup     setup
 	scheduler lb.Scheduler
 	kind      flowKind
 	protocol  lb.Protocol
-	ipv6      bool
 	flows     uint32
 	frame     frame
+	// outer is the family of a tunnel's packets.
+	outer family
+	// compared says that the setup is what the case is about.
+	compared bool
+	// tag says that frames have a VLAN tag.
+	tag bool
 	// prime, where set, is sent once through all flows before measuring.
 	prime *frame
+	// request, where set, is sent through all flows, which are known, before
+	// measuring, and what the balancer makes of it decides the addresses and
+	// ports of frame, which is a reply.
+	request *frame
 }
+
+// family is an IP version, as results spell it.
+type family string
+
+const (
+	ipv4 family = "ipv4"
+	ipv6 family = "ipv6"
+)
 
 // baseline says whether the case is measured for comparison only.
-func (m measured) baseline() bool { return m.scheduler == "" }
+func (m measured) baseline() bool { return m.mode == "" }
 
-func (m measured) family() string {
-	if m.ipv6 {
-		return "ipv6"
+// tracked says whether the balancer remembers flows.
+func (m measured) tracked() bool { return m.scheduler == lb.RoundRobin || m.mode == lb.FullNAT }
+
+func (m measured) family() family {
+	if m.frame.ipv6 {
+		return ipv6
 	}
-	return "ipv4"
+	return ipv4
 }
+
+// reply says whether the packets come from a backend.
+func (m measured) reply() bool { return m.frame.toClient }
 
 func (m measured) params() map[string]any {
 	p := map[string]any{"hook": string(m.hook), "flows": m.flows}
-	if !m.baseline() {
-		p["scheduler"] = string(m.scheduler)
-		p["packets"] = string(m.kind)
-		p["protocol"] = m.protocol.String()
-		p["family"] = m.family()
+	if m.baseline() {
+		return p
+	}
+	p["scheduler"] = string(m.scheduler)
+	p["packets"] = string(m.kind)
+	p["protocol"] = m.protocol.String()
+	p["family"] = string(m.family())
+	if m.mode.Tunnels() {
+		p["outer"] = string(m.outer)
+	}
+	if m.mode.Translates() {
+		p["direction"] = "request"
+		if m.reply() {
+			p["direction"] = "reply"
+		}
+	}
+	if m.tag {
+		p["tag"] = "vlan"
+	}
+	if m.compared {
+		p["configured"] = string(m.setup)
 	}
 	return p
 }
@@ -68,99 +108,135 @@ func (m measured) String() string {
 	return fmt.Sprintf("%s %v", m.subject, m.params())
 }
 
-// Where the measured services are: the range reserved for benchmarks (RFC 2544
-// section C.2.2, RFC 5180 section 8). No packet leaves the machine.
-var (
-	ownMAC   = net.HardwareAddr{2, 0, 0, 0, 0, 1}
-	client4  = netip.MustParseAddr("198.18.0.0")
-	client6  = netip.MustParseAddr("2001:2::")
-	maglev4  = netip.MustParseAddr("198.19.0.1")
-	maglev6  = netip.MustParseAddr("2001:2:0:1::1")
-	rr4      = netip.MustParseAddr("198.19.0.2")
-	foreign4 = netip.MustParseAddr("198.19.0.3")
-)
-
-const (
-	webPort      = 80
-	dnsPort      = 53
-	backendCount = 25
-)
-
-// state is what the balancer forwards while it is measured.
-func state() datapath.State {
-	return datapath.State{Services: []datapath.Service{
-		service(maglev4, webPort, lb.TCP, lb.Maglev),
-		service(maglev4, dnsPort, lb.UDP, lb.Maglev),
-		service(maglev6, webPort, lb.TCP, lb.Maglev),
-		service(rr4, webPort, lb.TCP, lb.RoundRobin),
-	}}
+// The streams of packets. A client's address and port are the harness's.
+func request(client netip.Addr, vip netip.AddrPort, protocol lb.Protocol, tcpFlags byte) frame {
+	return newFrame(ownMAC, netip.AddrPortFrom(client, 0), vip, protocol, tcpFlags)
 }
 
-func service(vip netip.Addr, port uint16, protocol lb.Protocol, scheduler lb.Scheduler) datapath.Service {
-	s := datapath.Service{Service: lb.Service{
-		Name: fmt.Sprintf("%s-%s-%d", scheduler, protocol, port), VIP: vip, Port: port,
-		Protocol: protocol, Mode: lb.L2DSR, Scheduler: scheduler,
-	}}
-	first := netip.MustParseAddr("198.19.1.1")
-	if vip.Is6() {
-		first = netip.MustParseAddr("2001:2:0:2::1")
-	}
-	for i, address := 0, first; i < backendCount; i, address = i+1, address.Next() {
-		s.Backends = append(s.Backends, lb.Backend{
-			Name: fmt.Sprintf("web%02d", i+1), Address: address, Port: port, Weight: 1})
-		s.Paths = append(s.Paths, datapath.Path{MAC: net.HardwareAddr{2, 0, 0, 0, 1, byte(i + 1)}, Source: ownMAC})
-	}
-	return s
+func ack4(vip netip.AddrPort) frame { return request(client4, vip, lb.TCP, tcpACK) }
+func ack6(vip netip.AddrPort) frame { return request(client6, vip, lb.TCP, tcpACK) }
+func syn4(vip netip.AddrPort) frame { return request(client4, vip, lb.TCP, tcpSYN) }
+func syn6(vip netip.AddrPort) frame { return request(client6, vip, lb.TCP, tcpSYN) }
+
+func reply(backend, client netip.Addr) frame {
+	return newFrame(ownMAC, netip.AddrPortFrom(backend, webPort), netip.AddrPortFrom(client, 0), lb.TCP, tcpACK).reply()
 }
 
-// cases lists what is measured in one hook, for each number of flows.
+// cases lists what is measured in one hook, for each number of flows. The
+// figures of a stream stand next to each other: they are compared, and a
+// shared machine changes its speed in seconds.
 func cases(hook lb.Hook, flowCounts []uint32) []measured {
-	var list []measured
-	jeoul := "jeoul-" + string(lb.L2DSR) + "-" + string(hook)
-	ack4 := newFrame(ownMAC, client4, maglev4, lb.TCP, webPort, tcpACK)
-	for _, flows := range flowCounts {
-		add := func(m measured) {
-			m.hook, m.flows = hook, flows
-			list = append(list, m)
-		}
-		add(measured{subject: subjectEmpty, frame: ack4})
-		add(measured{subject: subjectMACSwap, frame: ack4})
-		maglev := measured{subject: jeoul, scheduler: lb.Maglev, kind: known, protocol: lb.TCP, frame: ack4}
-		add(maglev)
-		syn := maglev
-		syn.kind, syn.frame = fresh, newFrame(ownMAC, client4, maglev4, lb.TCP, webPort, tcpSYN)
-		add(syn)
-		udp := maglev
-		udp.protocol, udp.frame = lb.UDP, newFrame(ownMAC, client4, maglev4, lb.UDP, dnsPort, 0)
-		add(udp)
-		six := maglev
-		six.ipv6, six.frame = true, newFrame(ownMAC, client6, maglev6, lb.TCP, webPort, tcpACK)
-		add(six)
-		other := maglev
-		other.kind, other.frame = foreign, newFrame(ownMAC, client4, foreign4, lb.TCP, webPort, tcpACK)
-		add(other)
-		open := newFrame(ownMAC, client4, rr4, lb.TCP, webPort, tcpSYN)
-		add(measured{subject: jeoul, scheduler: lb.RoundRobin, kind: known, protocol: lb.TCP, prime: &open,
-			frame: newFrame(ownMAC, client4, rr4, lb.TCP, webPort, tcpACK)})
-		if flows == flowCounts[len(flowCounts)-1] {
-			add(measured{subject: jeoul, scheduler: lb.RoundRobin, kind: fresh, protocol: lb.TCP, frame: open})
-		}
-	}
-	return byStream(list)
+	c := &casebook{hook: hook, counts: flowCounts}
+	c.baselines()
+	c.l2dsr()
+	c.configured()
+	c.tunnels()
+	c.rewriting()
+	c.fullNAT()
+	return c.list
 }
 
-// byStream puts the cases that differ only in their number of flows next to each
-// other: they are compared, and a shared machine changes its speed in seconds.
-func byStream(list []measured) []measured {
-	order := map[string]int{}
-	stream := func(m measured) string {
-		return fmt.Sprint(m.subject, m.scheduler, m.kind, m.protocol, m.ipv6)
+// casebook collects cases.
+type casebook struct {
+	hook   lb.Hook
+	counts []uint32
+	list   []measured
+}
+
+// add adds a case for each number of flows, with what every case has in common.
+func (c *casebook) add(m measured, counts ...uint32) {
+	m.hook = c.hook
+	if m.mode != "" {
+		m.subject = fmt.Sprintf("jeoul-%s-%s", m.mode, c.hook)
 	}
-	for _, m := range list {
-		if _, seen := order[stream(m)]; !seen {
-			order[stream(m)] = len(order)
-		}
+	if m.setup == "" {
+		m.setup = only(m.mode)
 	}
-	slices.SortStableFunc(list, func(a, b measured) int { return order[stream(a)] - order[stream(b)] })
-	return list
+	if m.protocol == 0 {
+		m.protocol = lb.TCP
+	}
+	for _, m.flows = range counts {
+		c.list = append(c.list, m)
+	}
+}
+
+// known adds a case of packets of known flows, which no table needs to know.
+func (c *casebook) known(m measured) {
+	m.scheduler, m.kind = lb.Maglev, known
+	c.add(m, c.counts...)
+}
+
+func (c *casebook) fewest() uint32 { return c.counts[0] }
+func (c *casebook) most() uint32   { return c.counts[len(c.counts)-1] }
+
+// ends are the fewest flows and the most.
+func (c *casebook) ends() []uint32 { return slices.Compact([]uint32{c.fewest(), c.most()}) }
+
+func (c *casebook) baselines() {
+	c.add(measured{subject: subjectEmpty, frame: ack4(web4)}, c.counts...)
+	c.add(measured{subject: subjectMACSwap, frame: ack4(web4)}, c.counts...)
+	c.add(measured{subject: subjectAdjust, frame: ack4(web4)}, c.counts...)
+}
+
+func (c *casebook) l2dsr() {
+	c.known(measured{mode: lb.L2DSR, frame: ack4(web4)})
+	c.known(measured{mode: lb.L2DSR, frame: ack6(web6)})
+	c.known(measured{mode: lb.L2DSR, frame: ack4(web4).tagged(c.hook), tag: true})
+	maglev := measured{mode: lb.L2DSR, scheduler: lb.Maglev}
+	udp, syn, other := maglev, maglev, maglev
+	udp.kind, udp.protocol, udp.frame = known, lb.UDP, request(client4, dns4, lb.UDP, 0)
+	c.add(udp, c.ends()...)
+	syn.kind, syn.frame = fresh, syn4(web4)
+	c.add(syn, c.ends()...)
+	other.kind, other.frame = foreign, ack4(foreign4)
+	c.add(other, c.ends()...)
+	open := syn4(rr4)
+	rr := measured{mode: lb.L2DSR, scheduler: lb.RoundRobin, kind: known, prime: &open, frame: ack4(rr4)}
+	c.add(rr, c.counts...)
+	rr.kind, rr.prime, rr.frame = fresh, nil, open
+	c.add(rr, c.most())
+}
+
+// configured measures the same packets under different configurations: what is
+// configured besides must cost them nothing.
+func (c *casebook) configured() {
+	for _, s := range []setup{oneService, allModes} {
+		c.add(measured{mode: lb.L2DSR, scheduler: lb.Maglev, kind: known, setup: s, compared: true, frame: ack4(web4)}, c.ends()...)
+	}
+}
+
+func (c *casebook) tunnels() {
+	for _, mode := range []lb.Mode{lb.IPIP, lb.GUE} {
+		c.known(measured{mode: mode, outer: ipv4, frame: ack4(web4)})
+		c.known(measured{mode: mode, outer: ipv6, frame: ack6(web6)})
+	}
+	c.known(measured{mode: lb.IPIP, outer: ipv6, frame: ack4(crossed4)})
+}
+
+func (c *casebook) rewriting() {
+	for _, mode := range []lb.Mode{lb.DSCP, lb.NAT} {
+		c.known(measured{mode: mode, frame: ack4(web4)})
+		c.known(measured{mode: mode, frame: ack6(web6)})
+	}
+	c.known(measured{mode: lb.NAT, frame: reply(backend4, client4)})
+	c.known(measured{mode: lb.NAT, frame: reply(backend6, client6)})
+}
+
+// fullNAT leaves out a million flows of IPv6: they would fill a table as large
+// again, and tell nothing new.
+func (c *casebook) fullNAT() {
+	open4, open6 := syn4(web4), syn6(web6)
+	m := measured{mode: lb.FullNAT, scheduler: lb.Maglev, kind: known, prime: &open4, frame: ack4(web4)}
+	c.add(m, c.counts...)
+	back := m
+	back.prime, back.request, back.frame = nil, &m.frame, reply(backend4, pooled4)
+	c.add(back, c.counts...)
+	six := m
+	six.prime, six.frame = &open6, ack6(web6)
+	few := c.counts[:max(1, len(c.counts)-1)]
+	c.add(six, few...)
+	back = six
+	back.prime, back.request, back.frame = nil, &six.frame, reply(backend6, pooled6)
+	c.add(back, few...)
+	c.add(measured{mode: lb.FullNAT, scheduler: lb.Maglev, kind: fresh, setup: newFlows, frame: open4}, c.most())
 }

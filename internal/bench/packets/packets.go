@@ -4,8 +4,8 @@ package packets
 
 import (
 	"context"
+	"errors"
 	"fmt"
-	"runtime"
 
 	"golang.org/x/sys/unix"
 
@@ -31,27 +31,32 @@ type Options struct {
 // load is the name of what drives these trials.
 const load = "packets"
 
-// Measure runs every case of every hook, on one CPU. Where it fails, or ctx
-// ends, the trials of the rounds that were finished are returned too.
+// Measure runs every case of every hook, on one CPU and in a network namespace
+// of its own. Where it fails, or ctx ends, the trials of the rounds that were
+// finished are returned too.
 func Measure(ctx context.Context, options Options) (trials []results.Trial, err error) {
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		// Not unlocked: the thread ends with the goroutine, and with it the
-		// affinity, which nothing else may inherit.
-		runtime.LockOSThread()
-		if err = pin(); err == nil {
-			trials, err = measureAll(ctx, options)
+	if options.flowCounts == nil {
+		options.flowCounts = defaultFlowCounts
+	}
+	router, err := newRouter()
+	if err != nil {
+		return nil, err
+	}
+	defer router.Close()
+	// Its thread is used for nothing else afterwards, so neither the namespace
+	// nor the affinity is inherited.
+	err = router.Do(func() error {
+		if err := pin(); err != nil {
+			return err
 		}
-	}()
-	<-done
+		var err error
+		trials, err = measureAll(ctx, options)
+		return err
+	})
 	return trials, err
 }
 
 func measureAll(ctx context.Context, options Options) ([]results.Trial, error) {
-	if options.flowCounts == nil {
-		options.flowCounts = defaultFlowCounts
-	}
 	var rigs []*rig
 	defer func() {
 		for _, r := range rigs {
@@ -59,21 +64,20 @@ func measureAll(ctx context.Context, options Options) ([]results.Trial, error) {
 		}
 	}()
 	for _, hook := range options.Hooks {
-		r, err := newRig(hook)
+		most := options.flowCounts[len(options.flowCounts)-1]
+		r, err := newRig(hook, most, options.Packets)
 		if err != nil {
 			return nil, err
 		}
 		rigs = append(rigs, r)
-		for _, m := range cases(hook, options.flowCounts) {
-			if err := r.prime(m); err != nil {
-				return nil, fmt.Errorf("%v: %w", m, err)
-			}
+		if err := r.ready(cases(hook, options.flowCounts)); err != nil {
+			return nil, err
 		}
 	}
 	var trials []results.Trial
 	for round := 1; round <= options.Rounds; round++ {
 		for i, hook := range options.Hooks {
-			made, err := measureRound(ctx, rigs[i], cases(hook, options.flowCounts), round, options.Packets)
+			made, err := measureRound(ctx, rigs[i], cases(hook, options.flowCounts), round)
 			if err != nil {
 				return trials, err
 			}
@@ -86,13 +90,9 @@ func measureAll(ctx context.Context, options Options) ([]results.Trial, error) {
 	return trials, nil
 }
 
-// measureRound measures each case of a hook once, and right before it the empty
-// program under the same packets: on a shared machine, what is measured a
-// moment later is measured on another machine.
-func measureRound(ctx context.Context, r *rig, list []measured, round int, packets uint32) ([]results.Trial, error) {
-	// Where the tables happen to lie in memory is worth some nanoseconds. Laid
-	// out anew for each round, no luck, good or bad, lasts for a whole run.
-	if err := r.balancer.Apply(state()); err != nil {
+// measureRound measures each case of a hook once.
+func measureRound(ctx context.Context, r *rig, list []measured, round int) ([]results.Trial, error) {
+	if err := r.lay(); err != nil {
 		return nil, err
 	}
 	var trials []results.Trial
@@ -100,27 +100,42 @@ func measureRound(ctx context.Context, r *rig, list []measured, round int, packe
 		if err := ctx.Err(); err != nil {
 			return nil, err
 		}
-		empty, err := uninterrupted(func() (float64, error) { return r.measureEmpty(m, packets) })
-		if err != nil {
-			return nil, err
-		}
-		ns := empty
-		if m.subject != subjectEmpty {
-			if ns, err = uninterrupted(func() (float64, error) { return r.measure(id, m, packets) }); err != nil {
-				return nil, err
-			}
-		}
-		trials = append(trials, results.Trial{
+		trial := results.Trial{
 			Subject: m.subject, Load: load, Params: m.params(), Repeat: round,
 			Valid: true, Saturated: results.SaturatedNone, Notes: []string{},
-			Metrics: map[string]float64{
-				results.NsPerPacket:  ns,
-				results.NsNetOfEmpty: ns - empty,
-				results.RatioToEmpty: ns / empty,
-			},
-		})
+		}
+		var err error
+		trial.Metrics, err = r.figures(id, m)
+		switch {
+		case errors.Is(err, errOutcome):
+			trial.Valid, trial.Notes = false, []string{err.Error()}
+		case err != nil:
+			return nil, fmt.Errorf("%v: %w", m, err)
+		}
+		trials = append(trials, trial)
 	}
 	return trials, nil
+}
+
+// figures measures a case, and right before it the empty program under the same
+// packets: on a shared machine, what is measured a moment later is measured on
+// another machine.
+func (r *rig) figures(id int, m measured) (map[string]float64, error) {
+	empty, err := uninterrupted(func() (float64, error) { return r.measureEmpty(m, r.packets) })
+	if err != nil {
+		return nil, err
+	}
+	ns := empty
+	if m.subject != subjectEmpty {
+		if ns, err = uninterrupted(func() (float64, error) { return r.measure(id, m, r.packets) }); err != nil {
+			return nil, err
+		}
+	}
+	return map[string]float64{
+		results.NsPerPacket:  ns,
+		results.NsNetOfEmpty: ns - empty,
+		results.RatioToEmpty: ns / empty,
+	}, nil
 }
 
 // pin keeps the calling thread on one CPU, so that caches stay

@@ -5,6 +5,7 @@ package packets
 import (
 	"context"
 	"errors"
+	"fmt"
 	"testing"
 
 	"github.com/jeoul/jeoul/internal/lb"
@@ -13,7 +14,8 @@ import (
 )
 
 // TestMeasure runs every case with few packets: that each packet ends as the
-// case says is checked by Measure itself, and fails it.
+// case says is checked by Measure itself, and a trial where one did not is
+// invalid.
 func TestMeasure(t *testing.T) {
 	testenv.Root(t)
 	hooks := []lb.Hook{lb.HookXDP, lb.HookTC}
@@ -32,16 +34,38 @@ func TestMeasure(t *testing.T) {
 	subjects := map[string]bool{}
 	for _, trial := range trials {
 		subjects[trial.Subject] = true
-		if trial.Metrics[results.NsPerPacket] <= 0 {
+		if !trial.Valid {
+			t.Errorf("%s %v: %v", trial.Subject, trial.Params, trial.Notes)
+		} else if trial.Metrics[results.NsPerPacket] <= 0 {
 			t.Errorf("%s %v took no time", trial.Subject, trial.Params)
 		}
 		if trial.Subject == subjectEmpty && trial.Metrics[results.NsNetOfEmpty] != 0 {
 			t.Errorf("the baseline is not its own: %v", trial.Metrics)
 		}
 	}
-	for _, want := range []string{subjectEmpty, subjectMACSwap, "jeoul-l2dsr-xdp", "jeoul-l2dsr-tc"} {
+	want := []string{subjectEmpty, subjectMACSwap, subjectAdjust}
+	for _, mode := range lb.Modes {
+		for _, hook := range hooks {
+			want = append(want, fmt.Sprintf("jeoul-%s-%s", mode, hook))
+		}
+	}
+	for _, want := range want {
 		if !subjects[want] {
 			t.Errorf("no trial of %s", want)
+		}
+	}
+}
+
+// TestCasesDiffer: two cases of the same subject and parameters would be taken
+// for repeats of each other.
+func TestCasesDiffer(t *testing.T) {
+	for _, hook := range []lb.Hook{lb.HookXDP, lb.HookTC} {
+		seen := map[string]bool{}
+		for _, m := range cases(hook, defaultFlowCounts) {
+			if seen[m.String()] {
+				t.Errorf("%v stands twice", m)
+			}
+			seen[m.String()] = true
 		}
 	}
 }
@@ -60,14 +84,14 @@ func TestMeasureStopsWithItsContext(t *testing.T) {
 // rig must not quote a figure for packets that were not forwarded.
 func TestWrongOutcomeIsAnError(t *testing.T) {
 	testenv.Root(t)
-	r, err := newRig(lb.HookXDP)
+	r, err := newRig(lb.HookXDP, 1, 100)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer r.close()
-	m := measured{subject: "jeoul-l2dsr-xdp", hook: lb.HookXDP, scheduler: lb.Maglev, kind: known,
-		protocol: lb.TCP, flows: 1, frame: newFrame(ownMAC, client4, foreign4, lb.TCP, webPort, tcpACK)}
-	if _, err := r.measure(0, m, 100); err == nil {
-		t.Error("packets that were passed were measured as forwarded")
+	m := measured{subject: "jeoul-l2dsr-xdp", hook: lb.HookXDP, mode: lb.L2DSR, setup: only(lb.L2DSR),
+		scheduler: lb.Maglev, kind: known, protocol: lb.TCP, flows: 1, frame: ack4(foreign4)}
+	if _, err := r.measure(0, m, 100); !errors.Is(err, errOutcome) {
+		t.Errorf("packets that were passed were measured as forwarded: %v", err)
 	}
 }

@@ -3,10 +3,8 @@
 package packets
 
 import (
-	"encoding/binary"
 	"errors"
 	"fmt"
-	"io/fs"
 
 	"github.com/cilium/ebpf"
 
@@ -18,167 +16,193 @@ import (
 const (
 	subjectEmpty   = "empty"
 	subjectMACSwap = "macswap"
+	subjectAdjust  = "adjust"
 )
 
-// stride is odd, so that stepping by it goes through every flow of a power of
-// two, far from the one before (Knuth, TAOCP 3, section 6.4: the golden ratio).
-const stride = 0x9e3779b1
-
-// flowTable holds the million known flows and leaves room for the new ones
-// that are measured beside them.
-const flowTable = 1 << 22
-
-// rig is the harness of one hook, and the programs it can call.
+// rig is the harness of one hook, and what it measures: a balancer for each
+// setup.
 type rig struct {
-	collection *ebpf.Collection
-	harness    *ebpf.Program
-	programs   map[string]*ebpf.Program
-	balancer   *datapath.Datapath
+	hook      lb.Hook
+	harness   *harness
+	balancers map[setup]*datapath.Datapath
+	// most is the largest number of flows, packets that of what is sent at once.
+	most, packets uint32
 	// next is where the harness goes on in the flows of each case: flows that
 	// must be new must not come twice.
 	next map[int]uint32
+	// recordings are the flows that full NAT chose addresses for, by family.
+	recordings map[family]recording
 }
 
-func newRig(hook lb.Hook) (*rig, error) {
-	load, suffix := loadXdp, "_xdp"
-	if hook == lb.HookTC {
-		load, suffix = loadTc, "_tc"
-	}
-	spec, err := load()
+// newRig makes the balancers of a hook, for so many flows at most.
+func newRig(hook lb.Hook, most, packets uint32) (*rig, error) {
+	h, err := newHarness(hook, 2*most)
 	if err != nil {
-		return nil, fmt.Errorf("reading the embedded harness: %v", err)
+		return nil, err
 	}
-	collection, err := ebpf.NewCollection(spec)
-	if errors.Is(err, fs.ErrPermission) {
-		return nil, fmt.Errorf("loading the harness for %s: %w: run as root", hook, datapath.ErrNoRights)
+	r := &rig{hook: hook, harness: h, balancers: map[setup]*datapath.Datapath{}, most: most, packets: packets,
+		next: map[int]uint32{}, recordings: map[family]recording{}}
+	for _, s := range setups() {
+		if err := r.renew(s); err != nil {
+			r.close()
+			return nil, err
+		}
 	}
-	if err != nil {
-		return nil, fmt.Errorf("loading the harness for %s: %w", hook, err)
+	return r, nil
+}
+
+// renew makes the balancer of a setup anew, without flows.
+func (r *rig) renew(s setup) error {
+	if old := r.balancers[s]; old != nil {
+		delete(r.balancers, s)
+		if err := old.Close(); err != nil {
+			return err
+		}
 	}
-	balancer := datapath.NewDetached(datapath.Options{Hook: hook, FlowEntries: flowTable}, ownMAC)
-	if err := balancer.Apply(state()); err != nil {
-		collection.Close()
-		return nil, fmt.Errorf("loading the balancer for %s: %w", hook, err)
+	balancer := datapath.NewDetached(s.options(r.hook, r.most, r.packets), ownMAC)
+	if err := balancer.Apply(s.state()); err != nil {
+		return errors.Join(fmt.Errorf("loading the balancer for %s (%s): %w", r.hook, s, err), balancer.Close())
 	}
-	return &rig{
-		collection: collection,
-		harness:    collection.Programs["harness"+suffix],
-		balancer:   balancer,
-		programs: map[string]*ebpf.Program{
-			subjectEmpty:   collection.Programs["empty"+suffix],
-			subjectMACSwap: collection.Programs["macswap"+suffix],
-		},
-		next: map[int]uint32{},
-	}, nil
+	r.balancers[s] = balancer
+	return nil
+}
+
+// lay lays out the tables of all balancers anew. Where they happen to lie in
+// memory is worth some nanoseconds: so no luck, good or bad, lasts for a run.
+func (r *rig) lay() error {
+	for s, balancer := range r.balancers {
+		if err := balancer.Apply(s.state()); err != nil {
+			return fmt.Errorf("loading the balancer for %s (%s) again: %w", r.hook, s, err)
+		}
+	}
+	return nil
 }
 
 func (r *rig) close() {
-	r.collection.Close()
-	r.balancer.Close()
+	r.harness.close()
+	for _, balancer := range r.balancers {
+		balancer.Close()
+	}
 }
 
 // program returns what a case runs: the balancer, unless it is a baseline.
 func (r *rig) program(m measured) *ebpf.Program {
-	if program, ok := r.programs[m.subject]; ok {
-		return program
+	if m.baseline() {
+		return r.harness.program(m.subject)
 	}
-	return r.balancer.Program()
+	return r.balancers[m.setup].Program()
 }
 
-// aim makes the harness send a frame through the flows of a case.
-func (r *rig) aim(m measured, f frame, next uint32) error {
-	h := xdpHarness{Next: next, Mask: m.flows - 1, Stride: stride,
-		AddressAt: f.addressAt, PortAt: f.portAt, Address: binary.BigEndian.Uint32(f.bytes[f.addressAt:])}
-	if m.kind == fresh && m.scheduler == lb.RoundRobin {
-		// Flows never come again: all addresses and ports, not only `flows`.
-		h.Mask = ^uint32(0)
+// entry is how the harness goes through the flows of a case.
+func (m measured) entry() string {
+	if m.request != nil {
+		return entryReplay
 	}
-	copy(h.Packet[:], f.bytes)
-	if err := r.collection.Variables[xdpVarHarness].Set(h); err != nil {
-		return fmt.Errorf("aiming the harness: %v", err)
-	}
-	return r.collection.Maps[xdpMapUnderTest].Put(uint32(0), r.program(m))
+	return entryCount
 }
 
-// errInterrupted: a signal came, and the kernel ran more packets than asked.
-var errInterrupted = errors.New("interrupted by a signal")
-
-// run repeats a frame and returns nanoseconds per packet, the harness and the
-// kernel's loop included. The Go runtime sends its threads signals, and one of
-// them may come in between: errInterrupted.
-func (r *rig) run(f frame, packets uint32) (float64, error) {
-	interrupted := false
-	_, perPacket, err := r.harness.Benchmark(f.bytes, int(packets), func() { interrupted = true })
-	switch {
-	case err != nil:
-		return 0, fmt.Errorf("BPF_PROG_TEST_RUN: %w", err)
-	case interrupted:
-		return 0, errInterrupted
-	}
-	return float64(perPacket.Nanoseconds()), nil
-}
-
-// uninterrupted measures until no signal comes in between.
-func uninterrupted(measure func() (float64, error)) (ns float64, err error) {
-	for range interruptions {
-		if ns, err = measure(); !errors.Is(err, errInterrupted) {
-			return ns, err
+// ready makes known what the cases take for known.
+func (r *rig) ready(list []measured) error {
+	for _, m := range list {
+		if err := r.prime(m); err != nil {
+			return fmt.Errorf("%v: %w", m, err)
 		}
 	}
-	return ns, fmt.Errorf("%w, %d times in a row: measure fewer packets at once", err, interruptions)
+	return r.record(list)
 }
-
-// interruptions is how often in a row a figure may be disturbed.
-const interruptions = 20
 
 // prime makes the flows of a case known.
 func (r *rig) prime(m measured) error {
 	if m.prime == nil {
 		return nil
 	}
-	if err := r.aim(m, *m.prime, 0); err != nil {
+	if err := r.harness.aim(r.program(m), *m.prime, flow{count: m.flows}); err != nil {
 		return err
 	}
 	// Interrupted, it has gone through more flows than there are: no harm.
-	_, err := r.run(*m.prime, m.flows)
+	_, err := r.harness.run(entryCount, *m.prime, m.flows)
 	if errors.Is(err, errInterrupted) {
 		return nil
 	}
 	return err
 }
 
+// record notes what full NAT made of each of the most flows of the replies, of
+// which a case takes as many as it has.
+func (r *rig) record(list []measured) error {
+	most := map[family]measured{}
+	for _, m := range list {
+		if m.request != nil && m.flows > most[m.family()].flows {
+			most[m.family()] = m
+		}
+	}
+	for of, m := range most {
+		made, err := r.harness.record(r.program(m), *m.request, m.frame, m.flows)
+		if err != nil {
+			return fmt.Errorf("%v: %w", m, err)
+		}
+		r.recordings[of] = made
+	}
+	return nil
+}
+
+// flow returns the first flow of a case, and readies the harness for its kind.
+func (r *rig) flow(m measured, next uint32) (flow, error) {
+	made := flow{count: m.flows, next: next}
+	if m.tracked() && m.kind == fresh {
+		// Flows never come again: all addresses and ports, not only `flows`.
+		made.count = 0
+	}
+	if m.request == nil {
+		return made, nil
+	}
+	made.base = r.recordings[m.family()].base
+	return made, r.harness.setLayout(r.recordings[m.family()].layout)
+}
+
 // measureEmpty runs the empty program under the packets of a case.
 func (r *rig) measureEmpty(m measured, packets uint32) (float64, error) {
-	empty := m
-	empty.subject = subjectEmpty
-	if err := r.aim(empty, m.frame, 0); err != nil {
+	flows, err := r.flow(m, 0)
+	if err != nil {
 		return 0, err
 	}
-	return r.run(m.frame, packets)
+	if err := r.harness.aim(r.harness.program(subjectEmpty), m.frame, flows); err != nil {
+		return 0, err
+	}
+	return r.harness.run(m.entry(), m.frame, packets)
 }
 
 // measure runs a case once. It fails unless every packet ended as it should:
 // a figure for packets that were dropped would be worth nothing.
 func (r *rig) measure(id int, m measured, packets uint32) (float64, error) {
-	warm := min(m.flows, packets/4)
-	if err := r.aim(m, m.frame, r.next[id]); err != nil {
-		return 0, err
-	}
-	if _, err := r.run(m.frame, max(warm, 1)); err != nil && !errors.Is(err, errInterrupted) {
-		return 0, err
-	}
-	before, err := r.balancer.Counters()
+	flows, err := r.flow(m, r.next[id])
 	if err != nil {
 		return 0, err
 	}
-	ns, err := r.run(m.frame, packets)
+	if m.setup == newFlows {
+		if err := r.renew(m.setup); err != nil {
+			return 0, err
+		}
+	}
+	if err := r.harness.aim(r.program(m), m.frame, flows); err != nil {
+		return 0, err
+	}
+	warm := min(m.flows, packets/4)
+	if _, err := r.harness.run(m.entry(), m.frame, max(warm, 1)); err != nil && !errors.Is(err, errInterrupted) {
+		return 0, err
+	}
+	before, err := r.outcomes(m)
+	if err != nil {
+		return 0, err
+	}
+	ns, err := r.harness.run(m.entry(), m.frame, packets)
 	if err != nil {
 		return 0, errors.Join(err, r.remember(id))
 	}
 	if err := r.remember(id); err != nil {
 		return 0, err
 	}
-	after, err := r.balancer.Counters()
+	after, err := r.outcomes(m)
 	if err != nil {
 		return 0, err
 	}
@@ -186,29 +210,51 @@ func (r *rig) measure(id int, m measured, packets uint32) (float64, error) {
 }
 
 // remember notes where the harness has come to in the flows of a case.
-func (r *rig) remember(id int) error {
-	var h xdpHarness
-	if err := r.collection.Variables[xdpVarHarness].Get(&h); err != nil {
-		return fmt.Errorf("reading where the harness is: %v", err)
+func (r *rig) remember(id int) (err error) {
+	r.next[id], err = r.harness.at()
+	return err
+}
+
+// outcomes counts the packets of a case's balancer by how they ended; a
+// baseline counts none.
+func (r *rig) outcomes(m measured) (map[string]uint64, error) {
+	if m.baseline() {
+		return nil, nil
 	}
-	r.next[id] = h.Next
-	return nil
+	counters, err := r.balancers[m.setup].Counters()
+	if err != nil {
+		return nil, err
+	}
+	counts := map[string]uint64{}
+	for _, outcome := range counters.Outcomes {
+		counts[outcome.Name] = outcome.Packets
+	}
+	return counts, nil
+}
+
+// errOutcome: packets ended otherwise than their case says.
+var errOutcome = errors.New("the figure would not be what it claims")
+
+// wanted is how the packets of a case must end.
+func (m measured) wanted() string {
+	switch {
+	case m.kind == foreign:
+		return "passed_no_service"
+	case m.reply():
+		return "returned"
+	}
+	return "forwarded"
 }
 
 // expect checks that the outcome counters moved as the case demands.
-func expect(m measured, before, after datapath.Counters, packets uint64) error {
-	want := map[string]uint64{}
-	switch {
-	case m.baseline():
-	case m.kind == foreign:
-		want["passed_no_service"] = packets
-	default:
-		want["forwarded"] = packets
-	}
-	for i, outcome := range after.Outcomes {
-		if moved := outcome.Packets - before.Outcomes[i].Packets; moved != want[outcome.Name] {
-			return fmt.Errorf("%v: outcome %s counted %d packets instead of %d: the figure would not be what it claims",
-				m, outcome.Name, moved, want[outcome.Name])
+func expect(m measured, before, after map[string]uint64, packets uint64) error {
+	for name, count := range after {
+		want := uint64(0)
+		if name == m.wanted() {
+			want = packets
+		}
+		if moved := count - before[name]; moved != want {
+			return fmt.Errorf("outcome %s counted %d packets instead of %d: %w", name, moved, want, errOutcome)
 		}
 	}
 	return nil

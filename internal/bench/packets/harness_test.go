@@ -1,0 +1,139 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package packets
+
+import (
+	"bytes"
+	"encoding/binary"
+	"net/netip"
+	"testing"
+
+	"github.com/cilium/ebpf"
+
+	"github.com/jeoul/jeoul/internal/lb"
+	"github.com/jeoul/jeoul/internal/testenv"
+)
+
+// seen runs the harness for n packets and returns the last one, as the empty
+// program under test left it: as the harness made it.
+func seen(t *testing.T, h *harness, entry string, f frame, n uint32) []byte {
+	t.Helper()
+	out := make([]byte, 512)
+	options := ebpf.RunOptions{Data: f.bytes, DataOut: out, Repeat: n}
+	if _, err := h.program(entry).Run(&options); err != nil {
+		t.Fatal(err)
+	}
+	return options.DataOut
+}
+
+func load4(t *testing.T, hook lb.Hook) *harness {
+	t.Helper()
+	testenv.Root(t)
+	h, err := newHarness(hook, 64)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(h.close)
+	return h
+}
+
+func bothHooks(t *testing.T, test func(t *testing.T, hook lb.Hook)) {
+	for _, hook := range []lb.Hook{lb.HookXDP, lb.HookTC} {
+		t.Run(string(hook), func(t *testing.T) { test(t, hook) })
+	}
+}
+
+// TestHarnessFlows: the harness changes the client's address and port, and
+// nothing else of the frame, whatever its family, tag and direction.
+func TestHarnessFlows(t *testing.T) {
+	frames := func(hook lb.Hook) map[string]frame {
+		return map[string]frame{
+			"ipv4":       ack4(web4),
+			"ipv4 tag":   ack4(web4).tagged(hook),
+			"ipv6":       ack6(web6),
+			"ipv4 reply": reply(backend4, client4),
+			"ipv6 reply": reply(backend6, client6),
+		}
+	}
+	bothHooks(t, func(t *testing.T, hook lb.Hook) {
+		h := load4(t, hook)
+		for name, f := range frames(hook) {
+			for _, at := range []uint32{0, 1, 70_000} {
+				if err := h.aim(h.program(subjectEmpty), f, flow{count: 1 << 20, next: at}); err != nil {
+					t.Fatal(err)
+				}
+				number := at * (stride & (1<<20 - 1)) & (1<<20 - 1)
+				want := bytes.Clone(f.bytes)
+				address, port := f.client()
+				first := binary.BigEndian.Uint32(want[address:])
+				binary.BigEndian.PutUint32(want[address:], first+number&0xffff)
+				binary.BigEndian.PutUint16(want[port:], uint16(1024+number>>16))
+				if got := seen(t, h, entryCount, f, 1); !bytes.Equal(got, want) {
+					t.Errorf("%s, flow %d:\n got %x\nwant %x", name, number, got, want)
+				}
+			}
+		}
+	})
+}
+
+// TestHarnessRestores: after a program that moved the packet's start, the next
+// run's packet is what it should be.
+func TestHarnessRestores(t *testing.T) {
+	bothHooks(t, func(t *testing.T, hook lb.Hook) {
+		h := load4(t, hook)
+		f := ack6(web6)
+		if err := h.aim(h.program(subjectAdjust), f, flow{count: 1}); err != nil {
+			t.Fatal(err)
+		}
+		got := seen(t, h, entryCount, f, 5)
+		if len(got) != len(f.bytes)+ipv4Length {
+			t.Fatalf("%d bytes after 5 runs, want those of the frame and one header: %d", len(got), len(f.bytes)+ipv4Length)
+		}
+		if next, err := h.at(); err != nil || next != 5 {
+			t.Errorf("%d of 5 runs, %v", next, err)
+		}
+		want := bytes.Clone(f.bytes)
+		binary.BigEndian.PutUint16(want[f.transport:], 1024)
+		if got := got[ipv4Length+etherLength:]; !bytes.Equal(got, want[etherLength:]) {
+			t.Errorf("\n got %x\nwant %x", got, want[etherLength:])
+		}
+	})
+}
+
+// TestHarnessReplays records the flows of a program that leaves addresses as
+// they are: the replies are the requests, turned around.
+func TestHarnessReplays(t *testing.T) {
+	pairs := map[string][2]frame{
+		"ipv4": {ack4(web4), reply(netip.IPv4Unspecified(), netip.IPv4Unspecified())},
+		"ipv6": {ack6(web6), reply(web6.Addr(), client6)},
+	}
+	bothHooks(t, func(t *testing.T, hook lb.Hook) {
+		h := load4(t, hook)
+		for name, pair := range pairs {
+			request, back := pair[0], pair[1]
+			const flows = 32
+			made, err := h.record(h.program(subjectEmpty), request, back, flows)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for n := uint32(1); n <= 3; n++ {
+				if err := h.aim(h.program(subjectEmpty), request, flow{count: flows}); err != nil {
+					t.Fatal(err)
+				}
+				sent := seen(t, h, entryCount, request, n)
+				if err := h.aim(h.program(subjectEmpty), back, flow{count: flows, base: made.base}); err != nil {
+					t.Fatal(err)
+				}
+				got := seen(t, h, entryReplay, back, n)
+				source, destination := request.addresses()
+				length := destination - source
+				if !bytes.Equal(got[source:destination], sent[destination:destination+length]) ||
+					!bytes.Equal(got[destination:destination+length], sent[source:destination]) ||
+					!bytes.Equal(got[back.transport:back.transport+2], sent[back.transport+2:back.transport+4]) ||
+					!bytes.Equal(got[back.transport+2:back.transport+4], sent[back.transport:back.transport+2]) {
+					t.Errorf("%s, flow %d:\n sent %x\nreply %x", name, n, sent, got)
+				}
+			}
+		}
+	})
+}
