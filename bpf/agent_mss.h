@@ -81,8 +81,14 @@ static __always_inline enum agent_outcome agent_clamp(ctx_t *ctx, bool ipv6)
 
 	if (!agent_syn(ctx, ipv6, &at, &options) || options < 4 || options > AGENT_OPTIONS_BYTES)
 		return AGENT_NONE;
-	if (bpf_skb_load_bytes(ctx, at + sizeof(struct tcphdr), bytes, options))
-		return AGENT_NONE;
+	/* Word by word: of a length that it has to bound, not every verifier sees
+	 * that it cannot be 0. */
+#pragma unroll
+	for (__u32 i = 0; i < AGENT_OPTIONS_BYTES; i += 4) {
+		if (i < options &&
+		    bpf_skb_load_bytes(ctx, at + sizeof(struct tcphdr) + i, bytes + i, 4))
+			return AGENT_NONE;
+	}
 	value = agent_find_mss(bytes, options);
 	if (!value || value + 1 >= AGENT_OPTIONS_BYTES)
 		return AGENT_NONE;
