@@ -151,7 +151,7 @@ struct {
 	__uint(max_entries, 4096);
 } trace_ring SEC(".maps");
 
-/* A key that is not on the stack: of that, the program has little to spare. */
+/* A key that is not on the stack. */
 volatile const __u32 trace_zero = 0;
 
 static __always_inline struct trace_notes *trace_current(void)
@@ -159,8 +159,11 @@ static __always_inline struct trace_notes *trace_current(void)
 	return bpf_map_lookup_elem(&trace_noted, (const void *)&trace_zero);
 }
 
+/* The functions that take notes are not inlined: in the depth of the program there
+ * is no stack for what their callers would have to save. */
+
 /* trace_read notes what a packet says, once it is parsed. */
-static __always_inline void trace_read(const struct packet *packet)
+static __noinline void trace_read(const struct packet *packet)
 {
 	struct trace_notes *notes;
 
@@ -180,7 +183,7 @@ static __always_inline void trace_read(const struct packet *packet)
 
 /* trace_service notes which service takes the packet. Numbers are kept plus 1
  * until the end, so that memory full of zeros says that there is nothing. */
-static __always_inline void trace_service(const struct service *service)
+static __noinline void trace_service(const struct service *service)
 {
 	struct trace_notes *notes;
 
@@ -194,7 +197,7 @@ static __always_inline void trace_service(const struct service *service)
 
 /* trace_slot notes which slot of its table a service was asked for: 0 to
  * table_size - 1. */
-static __always_inline void trace_slot(__u32 slot)
+static __noinline void trace_slot(__u32 slot)
 {
 	struct trace_notes *notes;
 
@@ -204,7 +207,7 @@ static __always_inline void trace_slot(__u32 slot)
 }
 
 /* trace_backend notes which backend takes the packet, or which it came from. */
-static __always_inline void trace_backend(__u32 index, __u32 generation)
+static __noinline void trace_backend(__u32 index, __u32 generation)
 {
 	struct trace_notes *notes;
 
@@ -216,7 +219,7 @@ static __always_inline void trace_backend(__u32 index, __u32 generation)
 }
 
 /* trace_because notes a reason; those noted before stay. */
-static __always_inline void trace_because(enum trace_reason reason)
+static __noinline void trace_because(enum trace_reason reason)
 {
 	struct trace_notes *notes;
 
@@ -327,19 +330,26 @@ static __always_inline void trace_complete(ctx_t *ctx, struct trace_record *reco
 		trace_leaving(record, ETH_HLEN);
 }
 
-/* trace_end is for the end of the program, when the packet is as it leaves. It
- * tells of the packet if somebody asks for it, and clears the notes for the next. */
-static __always_inline void trace_end(ctx_t *ctx, enum outcome outcome)
+/* trace_send tells of the packet if somebody asks for it, and clears the notes for
+ * the next. */
+static __noinline int trace_send(ctx_t *ctx, enum outcome outcome)
 {
 	struct trace_notes *notes = trace_current();
 
 	if (!notes)
-		return;
+		return 0;
 	trace_complete(ctx, &notes->record, outcome);
 	if (trace_wanted(&notes->record) &&
 	    bpf_ringbuf_output(&trace_ring, &notes->record, sizeof(notes->record), 0))
 		notes->lost++;
 	__builtin_memset(&notes->record, 0, sizeof(notes->record));
+	return 0;
+}
+
+/* trace_end is for the end of the program, when the packet is as it leaves. */
+static __always_inline void trace_end(ctx_t *ctx, enum outcome outcome)
+{
+	trace_send(ctx, outcome);
 }
 
 #endif
