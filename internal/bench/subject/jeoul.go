@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"time"
 
 	"go.yaml.in/yaml/v3"
 
@@ -119,9 +120,9 @@ func (s jeoul) start(ctx context.Context, running *runningJeoul, params Params) 
 	if err != nil {
 		return err
 	}
-	client := api.NewClient(socket)
+	running.client = api.NewClient(socket)
 	return running.process.waitUntil(ctx, func() error {
-		status, err := client.Status(ctx)
+		status, err := running.client.Status(ctx)
 		if err != nil {
 			return err
 		}
@@ -176,6 +177,7 @@ type runningJeoul struct {
 	process *program
 	vips    vipHolders
 	undo    undo
+	client  *api.Client
 	hook    api.Hook
 }
 
@@ -188,7 +190,30 @@ func (r *runningJeoul) Notes() []string {
 	if r.hook.Generic {
 		hook += " (generic)"
 	}
-	return []string{strings.TrimSpace(fmt.Sprintf("the hook in use was %s on driver %s %s", hook, r.hook.Driver, r.hook.Reason))}
+	notes := []string{strings.TrimSpace(fmt.Sprintf("the hook in use was %s on driver %s %s", hook, r.hook.Driver, r.hook.Reason))}
+	ctx, cancel := context.WithTimeout(context.Background(), statusBound)
+	defer cancel()
+	status, err := r.client.Status(ctx)
+	if err != nil {
+		return append(notes, fmt.Sprintf("what became of its packets is not known: %v", err))
+	}
+	return append(notes, outcomeNote(status.Outcomes))
+}
+
+// statusBound is how long the daemon may take to tell its counters.
+const statusBound = time.Second
+
+// outcomeNote says what became of the packets that were for the services, and
+// leaves out what the balancer let the kernel have (ARP and the like).
+func outcomeNote(outcomes []api.Outcome) string {
+	var words []string
+	for _, outcome := range outcomes {
+		others := strings.HasPrefix(outcome.Name, "passed_") && outcome.Name != "passed_to_route"
+		if outcome.Packets > 0 && !others {
+			words = append(words, fmt.Sprintf("%s %d", outcome.Name, outcome.Packets))
+		}
+	}
+	return "its packets, trial transfers included: " + strings.Join(words, ", ")
 }
 
 // Quiesce has nothing to end: the connections are between clients and servers,

@@ -240,3 +240,12 @@ func TestJeoulIsReadyWhenEveryBackendIsUp(t *testing.T) {
 		}
 	}
 }
+
+func TestJeoulNotesWhatBecameOfItsPackets(t *testing.T) {
+	got := outcomeNote([]api.Outcome{{Name: "forwarded", Packets: 7}, {Name: "returned", Packets: 5}, {Name: "passed_not_ip", Packets: 3},
+		{Name: "passed_to_route", Packets: 2}, {Name: "dropped_no_flow", Packets: 1}, {Name: "dropped_malformed"}})
+	want := "its packets, trial transfers included: forwarded 7, returned 5, passed_to_route 2, dropped_no_flow 1"
+	if got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}
