@@ -230,11 +230,19 @@ func (s *segment) routeVIPs() error {
 	return nil
 }
 
-// transfer sends random bytes to a server on the VIP, which sends them back.
+// transfer sends random bytes that way to a server on the VIP, which sends them
+// back.
 func (s *segment) transfer(t *testing.T, w way, size int64) error {
+	return s.exchange(w.vip, size, func() (io.Closer, error) {
+		return stage{mode: w.mode, vip: w.vip, from: w.from, to: w.to, point: 10}.attach(t.TempDir())
+	})
+}
+
+// exchange does it in the peer's namespace, once that is prepared.
+func (s *segment) exchange(vip netip.Addr, size int64, prepare func() (io.Closer, error)) error {
 	var listener net.Listener
-	testenv.In(t, s.backend, func() (err error) {
-		listener, err = net.Listen("tcp", netip.AddrPortFrom(w.vip, 0).String())
+	testenv.In(s.tb, s.backend, func() (err error) {
+		listener, err = net.Listen("tcp", netip.AddrPortFrom(vip, 0).String())
 		return err
 	})
 	defer listener.Close()
@@ -245,11 +253,11 @@ func (s *segment) transfer(t *testing.T, w way, size int64) error {
 		}
 	}()
 	return s.peer.Do(func() error {
-		at, err := stage{mode: w.mode, vip: w.vip, from: w.from, to: w.to, point: 10}.attach(t.TempDir())
+		prepared, err := prepare()
 		if err != nil {
 			return err
 		}
-		defer at.Close()
+		defer prepared.Close()
 		conn, err := net.DialTimeout("tcp", listener.Addr().String(), 5*time.Second)
 		if err != nil {
 			return err
