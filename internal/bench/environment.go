@@ -26,13 +26,13 @@ import (
 // depends on (see package lab for the reasons of its settings).
 var labNotes = []string{
 	"all hosts are network namespaces of this one machine and share its cores",
-	"GRO is on; every device has a queueing discipline (pfifo_fast), which holds senders back instead of dropping",
-	"congestion control is cubic",
+	"GRO is on; congestion control is cubic",
 	settleNote,
 }
 
-// frameNotes are those on a laboratory without offloads.
+// frameNotes are those on loads without offloads.
 var frameNotes = []string{
+	"every device has a queueing discipline (pfifo_fast), which holds senders back instead of dropping",
 	"TSO is off everywhere, transmit checksum offload on all hosts and towards the balancer (native XDP needs that)",
 	"CPU has the kernel's part in it: the packet work of each device is measured where the kernel polls it (tracepoint napi_poll), " +
 		"charged to its host, and taken off whatever process it ran on top of; a device has one queue, so that work has one core at most",
@@ -52,7 +52,7 @@ var bulkNotes = []string{
 	"Gbit/s are what iperf3's servers received, the sum of all clients'; each client sends over all its streams to one server, " +
 		"behind a port of its own. Retransmits are the clients' (TCP segments)",
 	"with offloads, TSO and checksum offload are on everywhere as on network cards (for XDP all but the switch's port to the balancer), " +
-		"and packets of up to 64 KiB go the whole way in one piece; the kernel's packet work cannot be told apart by host then, " +
+		"packets of up to 64 KiB go the whole way in one piece, and no device has a queueing discipline; the kernel's packet work cannot be told apart by host then, " +
 		"so CPU is given without offloads only",
 }
 
@@ -151,7 +151,7 @@ func addLimits(env *results.Environment, limits probe.Limits) {
 
 // addLab writes down what a reader must know of the laboratory.
 func addLab(env *results.Environment, l *lab.Lab, form Form) {
-	size := fmt.Sprintf("%d clients, %d servers", form.Lab.Clients, form.Lab.Servers)
+	size := form.Lab.String()
 	if form.has(false) {
 		size = fmt.Sprintf("%d clients, %d web servers (nginx, %d workers, access log on), a file of %d bytes",
 			form.Lab.Clients, form.Lab.Servers, webWorkers, form.Web.FileBytes)

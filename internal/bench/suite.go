@@ -45,6 +45,17 @@ type Size struct {
 	Servers int `yaml:"servers"`
 }
 
+// String says the size in words.
+func (s Size) String() string {
+	counted := func(n int, noun string) string {
+		if n != 1 {
+			noun += "s"
+		}
+		return fmt.Sprintf("%d %s", n, noun)
+	}
+	return counted(s.Clients, "client") + " and " + counted(s.Servers, "server")
+}
+
 // Web is what the web servers serve; it is empty where no load asks them.
 type Web struct {
 	FileBytes int `yaml:"file_bytes"`
