@@ -25,97 +25,143 @@ static __always_inline bool whole(ctx_t *ctx, const struct packet *packet)
 	return ctx_data_end(ctx) - ctx_data(ctx) >= wanted || ctx_length(ctx) >= wanted;
 }
 
-/* serve takes a packet for a service to a backend, in any mode. */
-static __noinline enum outcome serve(ctx_t *ctx, void *generation, const struct packet *packet,
-				     struct decision *decision, struct translation *to)
+/* choose picks the backend of a packet for a service. What full NAT makes its
+ * source is in *to. */
+static __always_inline enum outcome choose(void *generation, const struct packet *packet,
+					   struct decision *decision, struct translation *to)
+{
+	if (has_mode(MODE_FULLNAT) && decision->mode == MODE_FULLNAT)
+		return select_flow(generation, packet, decision, to);
+	if (decision->service->scheduler != SCHEDULER_MAGLEV)
+		return select_backend(generation, packet, decision);
+	if (!decision->service->table_size)
+		return OUTCOME_DROPPED_NO_BACKEND;
+	choose_by_hash(generation, packet, decision);
+	return decision->backend ? OUTCOME_NONE : OUTCOME_DROPPED_NO_BACKEND;
+}
+
+/* serve_service takes a packet for a service to a backend. */
+static __always_inline enum outcome serve_service(ctx_t *ctx, void *generation,
+						  const struct packet *packet,
+						  struct decision *decision,
+						  struct translation *to)
 {
 	enum outcome outcome;
 
+	if (!whole(ctx, packet))
+		return OUTCOME_DROPPED_MALFORMED;
+	decide_by(decision->service, packet, decision);
 	unchanged(packet, to);
-	if (has_mode(MODE_FULLNAT) && decision->mode == MODE_FULLNAT)
-		outcome = select_flow(generation, packet, decision, to);
-	else
-		outcome = select_backend(generation, packet, decision);
+	outcome = choose(generation, packet, decision, to);
 	if (outcome != OUTCOME_NONE)
 		return outcome;
 	trace_backend(decision->backend->index, decision->backend->generation);
 	aim(decision, to);
-	return deliver(ctx, packet, decision, to);
+	outcome = deliver_inline(ctx, packet, decision, to);
+	if (outcome == OUTCOME_FORWARDED)
+		count_backend(packet, decision, ctx_packets(ctx));
+	return outcome;
 }
 
-/* place takes a packet with ports that is for a service, or a reply. */
-static __always_inline enum outcome place(ctx_t *ctx, void *generation,
-					  const struct packet *packet,
-					  struct decision *decision, struct translation *to)
+/* serve_reply takes a packet that is for no service to the client that it is a
+ * reply for, if it is one. */
+static __always_inline enum outcome serve_reply(ctx_t *ctx, void *generation,
+						const struct packet *packet,
+						struct decision *decision,
+						struct translation *to)
 {
 	enum outcome outcome;
 
-	decision->service = search_service(generation, packet, packet->destination_port,
-					   packet->protocol);
-	if (decision->service) {
-		if (!whole(ctx, packet))
-			return OUTCOME_DROPPED_MALFORMED;
-		decide_by(decision->service, packet, decision);
-		return serve(ctx, generation, packet, decision, to);
-	}
-	if (!has_mode(MODE_NAT) && !has_mode(MODE_FULLNAT))
-		return OUTCOME_PASSED_NO_SERVICE;
+	unchanged(packet, to);
 	outcome = select_return(generation, packet, decision, to);
 	if (outcome != OUTCOME_NONE)
 		return outcome;
 	trace_because(TRACE_REPLY);
 	trace_backend(decision->backend->index, decision->backend->generation);
-	return whole(ctx, packet) ? send_back(ctx, packet, decision, to) :
-				    OUTCOME_DROPPED_MALFORMED;
-}
-
-/* place_first does the same with a first fragment, for those that follow it. */
-static __always_inline enum outcome place_first(ctx_t *ctx, void *generation,
-						const struct packet *packet,
-						struct decision *decision,
-						struct translation *to)
-{
-	enum outcome outcome = OUTCOME_PASSED_NO_SERVICE;
-
-	if (packet->protocol == IPPROTO_TCP || packet->protocol == IPPROTO_UDP)
-		outcome = place(ctx, generation, packet, decision, to);
-	if (outcome == OUTCOME_PASSED_TO_ROUTE)
-		remember_first(packet, decision, to, OUTCOME_RETURNED);
-	else if (sent_on(outcome) ||
-	    (outcome == OUTCOME_PASSED_NO_SERVICE && is_ours(generation, packet)))
-		remember_first(packet, decision, to, outcome);
+	if (!whole(ctx, packet))
+		return OUTCOME_DROPPED_MALFORMED;
+	outcome = send_back_inline(ctx, packet, decision, to);
+	if (outcome == OUTCOME_RETURNED)
+		count_returned(packet, decision, ctx_packets(ctx));
 	return outcome;
 }
 
-/* balance_other is the way of all packets but those whole ones that are for a
- * service: fragments, replies, ICMP, and what is not ours. */
+/* balance_service is the way of packets for a service that does more to them than to
+ * readdress the frame, and of first fragments. */
+__noinline int balance_service(ctx_t *ctx, struct service *service, __u32 *egress)
+{
+	void *generation = current_generation();
+	struct scratch *scratch = get_scratch();
+	struct decision decision = {};
+	enum outcome outcome;
+
+	if (!service || !egress || !generation || !scratch)
+		return OUTCOME_DROPPED_NO_BACKEND;
+	decision.service = service;
+	outcome = serve_service(ctx, generation, &scratch->packet, &decision, &scratch->to);
+	*egress = decision.egress;
+	if (scratch->packet.fragment && outcome == OUTCOME_FORWARDED)
+		remember_first(&scratch->packet, &decision, &scratch->to, outcome);
+	return outcome;
+}
+
+/* pass_first remembers of a first fragment that it was passed, where those that
+ * follow would otherwise be dropped. */
+static __noinline int pass_first(void *generation, const struct packet *packet,
+				 const struct decision *decision, const struct translation *to)
+{
+	if (is_ours(generation, packet))
+		remember_first(packet, decision, to, OUTCOME_PASSED_NO_SERVICE);
+	return 0;
+}
+
+/* balance_reply is the way of packets with ports that are for no service. */
+__noinline int balance_reply(ctx_t *ctx, __u32 *egress)
+{
+	void *generation = current_generation();
+	struct scratch *scratch = get_scratch();
+	struct decision decision = {};
+	enum outcome outcome;
+
+	if (!egress || !generation || !scratch)
+		return OUTCOME_DROPPED_NO_BACKEND;
+	outcome = serve_reply(ctx, generation, &scratch->packet, &decision, &scratch->to);
+	*egress = decision.egress;
+	if (!scratch->packet.fragment)
+		return outcome;
+	if (outcome == OUTCOME_RETURNED || outcome == OUTCOME_PASSED_TO_ROUTE)
+		remember_first(&scratch->packet, &decision, &scratch->to, OUTCOME_RETURNED);
+	else if (outcome == OUTCOME_PASSED_NO_SERVICE)
+		pass_first(generation, &scratch->packet, &decision, &scratch->to);
+	return outcome;
+}
+
+/* balance_other is the way of later fragments, of ICMP, and of what cannot be
+ * read. */
 __noinline int balance_other(ctx_t *ctx, __u32 *egress)
 {
 	void *generation = current_generation();
 	struct scratch *scratch = get_scratch();
 	struct decision decision = {};
 	const struct packet *packet;
-	struct translation *to;
 	enum outcome outcome;
 
 	if (!egress || !generation || !scratch)
 		return OUTCOME_DROPPED_NO_BACKEND;
 	packet = &scratch->packet;
-	to = &scratch->to;
-	unchanged(packet, to);
+	unchanged(packet, &scratch->to);
 	if (packet->unwalked)
 		return is_ours(generation, packet) ? OUTCOME_DROPPED_EXTENSION_HEADERS :
 						     OUTCOME_PASSED_NO_SERVICE;
-	if (packet->later)
+	if (packet->later) {
 		outcome = follow_first(ctx, generation, packet, &decision, scratch);
-	else if (packet->fragment)
-		outcome = place_first(ctx, generation, packet, &decision, to);
-	else if (packet->protocol == IPPROTO_TCP || packet->protocol == IPPROTO_UDP)
-		outcome = place(ctx, generation, packet, &decision, to);
-	else if (is_error(ctx, packet))
+	} else if (is_error(ctx, packet)) {
 		outcome = relay_error(ctx, generation, packet, &decision);
-	else
+	} else {
+		if (packet->fragment)
+			pass_first(generation, packet, &decision, &scratch->to);
 		return OUTCOME_PASSED_NO_SERVICE;
+	}
 	*egress = decision.egress;
 	if (outcome == OUTCOME_FORWARDED)
 		count_backend(packet, &decision, ctx_packets(ctx));
@@ -124,27 +170,11 @@ __noinline int balance_other(ctx_t *ctx, __u32 *egress)
 	return outcome;
 }
 
-/* balance_service is the way of whole packets for a service that does more to them
- * than to readdress the frame. */
-__noinline int balance_service(ctx_t *ctx, struct service *service, __u32 *egress)
+/* has_ports says whether a packet bears ports. */
+static __always_inline bool has_ports(const struct packet *packet)
 {
-	void *generation = current_generation();
-	struct scratch *scratch = get_scratch();
-	struct decision decision = {};
-	const struct packet *packet;
-	enum outcome outcome;
-
-	if (!service || !egress || !generation || !scratch)
-		return OUTCOME_DROPPED_NO_BACKEND;
-	packet = &scratch->packet;
-	if (!whole(ctx, packet))
-		return OUTCOME_DROPPED_MALFORMED;
-	decide_by(service, packet, &decision);
-	outcome = serve(ctx, generation, packet, &decision, &scratch->to);
-	*egress = decision.egress;
-	if (outcome == OUTCOME_FORWARDED)
-		count_backend(packet, &decision, ctx_packets(ctx));
-	return outcome;
+	return !packet->later && !packet->unwalked &&
+	       (packet->protocol == IPPROTO_TCP || packet->protocol == IPPROTO_UDP);
 }
 
 /* send_l2dsr sends the frame to its backend as it is, but for its addresses. */
@@ -161,6 +191,12 @@ static __always_inline enum outcome send_l2dsr(ctx_t *ctx, const struct packet *
 	return OUTCOME_FORWARDED;
 }
 
+/* road is the way of a packet for no service. */
+enum road {
+	ROAD_REPLY,
+	ROAD_OTHER,
+};
+
 /* is_common says whether a service's packets need nothing but a backend's MAC
  * address, which is a function of the packet. */
 static __always_inline bool is_common(const struct service *service)
@@ -176,7 +212,7 @@ static __always_inline bool is_common(const struct service *service)
  * known of another is then in the scratch memory. */
 static __always_inline enum outcome balance_ip(ctx_t *ctx, void *generation, bool ipv6,
 					       __u32 network, struct service **service,
-					       __u32 *egress)
+					       enum road *road, __u32 *egress)
 {
 	void *data = ctx_data(ctx), *data_end = ctx_data_end(ctx);
 	struct packet packet = {
@@ -191,11 +227,15 @@ static __always_inline enum outcome balance_ip(ctx_t *ctx, void *generation, boo
 	trace_read(&packet);
 	if (outcome != OUTCOME_NONE)
 		return outcome;
-	if (!packet.fragment && !packet.unwalked &&
-	    (packet.protocol == IPPROTO_TCP || packet.protocol == IPPROTO_UDP))
+	*road = ROAD_OTHER;
+	if (has_ports(&packet)) {
+		*road = ROAD_REPLY;
 		*service = find_service(generation, &packet, packet.destination_port,
 					packet.protocol);
-	if (!*service || !is_common(*service)) {
+		if (!*service && !packet.fragment && !has_mode(MODE_NAT) && !has_mode(MODE_FULLNAT))
+			return OUTCOME_PASSED_NO_SERVICE;
+	}
+	if (!*service || !is_common(*service) || packet.fragment) {
 		scratch = get_scratch();
 		if (!scratch)
 			return OUTCOME_DROPPED_NO_BACKEND;
@@ -222,6 +262,7 @@ static __always_inline enum outcome balance(ctx_t *ctx, __u32 *egress)
 	void *generation = current_generation();
 	struct service *service = NULL;
 	enum outcome outcome;
+	enum road road;
 	__be16 type;
 	__u32 tag;
 
@@ -234,12 +275,20 @@ static __always_inline enum outcome balance(ctx_t *ctx, __u32 *egress)
 	if (outcome != OUTCOME_NONE)
 		return outcome;
 	if (type == bpf_htons(ETH_P_IPV6))
-		outcome = balance_ip(ctx, generation, true, network_at(tag), &service, egress);
+		outcome = balance_ip(ctx, generation, true, network_at(tag), &service, &road,
+				     egress);
 	else
-		outcome = balance_ip(ctx, generation, false, network_at(tag), &service, egress);
+		outcome = balance_ip(ctx, generation, false, network_at(tag), &service, &road,
+				     egress);
 	if (outcome != OUTCOME_NONE)
 		return outcome;
-	return service ? balance_service(ctx, service, egress) : balance_other(ctx, egress);
+	if (service)
+		outcome = balance_service(ctx, service, egress);
+	else if (road == ROAD_REPLY)
+		outcome = balance_reply(ctx, egress);
+	else
+		outcome = balance_other(ctx, egress);
+	return outcome == OUTCOME_TOO_BIG ? answer_too_big(ctx) : outcome;
 }
 
 /* verdict tells the kernel what the outcome means. */

@@ -45,8 +45,14 @@ static __always_inline __u64 checksum_change_address(const __be32 *from, const _
 {
 	__u64 change = checksum_change(from[0], to[0]);
 
-	if (ipv6)
-		change += checksum_change(from[1], to[1]) + checksum_change(from[2], to[2]) +
-			  checksum_change(from[3], to[3]);
+	if (!ipv6)
+		return change;
+#pragma unroll
+	for (int i = 1; i < 4; i++) {
+		/* One word after the other: all at once would not fit the registers, and
+		 * go by the stack, of which there is little. */
+		asm volatile("" : "+r"(change)::"memory");
+		change += checksum_change(from[i], to[i]);
+	}
 	return change;
 }

@@ -50,9 +50,10 @@ static __always_inline bool too_big(ctx_t *ctx, const struct packet *packet,
 	return ctx_segment(ctx, length, headers) + grows > decision->backend->mtu;
 }
 
-/* deliver sends a packet to its backend, in any mode. */
-static __noinline enum outcome deliver(ctx_t *ctx, const struct packet *packet,
-				       struct decision *decision, struct translation *to)
+/* deliver_inline sends a packet to its backend, in any mode. */
+static __always_inline enum outcome deliver_inline(ctx_t *ctx, const struct packet *packet,
+						   struct decision *decision,
+						   const struct translation *to)
 {
 	const struct backend *backend = decision->backend;
 	__u32 grows = overhead(decision);
@@ -61,14 +62,14 @@ static __noinline enum outcome deliver(ctx_t *ctx, const struct packet *packet,
 	decision->egress = backend->interface;
 	if (decision->mode != MODE_L2DSR && too_big(ctx, packet, decision, grows)) {
 		decision->egress = 0;
-		return answer_too_big(ctx, packet, backend->mtu - grows);
+		return too_big_for(backend->mtu - grows);
 	}
 	if (decision->mss && (packet->tcp_flags & TCP_SYN))
 		clamp_mss(ctx, packet, decision->mss);
 	if (grows)
 		return encapsulate(ctx, packet, backend, decision->mode, decision->hash);
 	if (decision->mode != MODE_L2DSR) {
-		outcome = translate(ctx, packet, to);
+		outcome = translate_inline(ctx, packet, to);
 		if (outcome != OUTCOME_NONE)
 			return outcome;
 	}
@@ -77,21 +78,29 @@ static __noinline enum outcome deliver(ctx_t *ctx, const struct packet *packet,
 	return OUTCOME_FORWARDED;
 }
 
-/* send_back sends a reply to its client, whose address and ours are in *to. */
-static __noinline enum outcome send_back(ctx_t *ctx, const struct packet *packet,
-					 struct decision *decision, const struct translation *to)
+/* deliver is the same off the common ways. */
+static __noinline enum outcome deliver(ctx_t *ctx, const struct packet *packet,
+				       struct decision *decision, const struct translation *to)
+{
+	return deliver_inline(ctx, packet, decision, to);
+}
+
+/* send_back_inline sends a reply to its client, whose address and ours are in *to. */
+static __always_inline enum outcome send_back_inline(ctx_t *ctx, const struct packet *packet,
+						     struct decision *decision,
+						     const struct translation *to)
 {
 	struct route route = {};
 	enum outcome outcome;
-	enum way way = find_route(ctx, packet, to, &route);
+	enum way way = find_route_inline(ctx, packet, to, &route);
 
 	if (way == WAY_NONE)
 		return OUTCOME_DROPPED_NO_ROUTE;
 	if (way == WAY_TOO_BIG && (packet->ipv6 || packet->whole_only))
-		return answer_too_big(ctx, packet, route.mtu);
+		return too_big_for(route.mtu);
 	if (decision->mss && (packet->tcp_flags & TCP_SYN))
 		clamp_mss(ctx, packet, decision->mss);
-	outcome = translate(ctx, packet, to);
+	outcome = translate_inline(ctx, packet, to);
 	if (outcome != OUTCOME_NONE)
 		return outcome;
 	if (way != WAY_FOUND)
@@ -100,4 +109,11 @@ static __noinline enum outcome send_back(ctx_t *ctx, const struct packet *packet
 	if (readdress(ctx, packet, route.macs, route.interface))
 		return OUTCOME_DROPPED_NO_ROOM;
 	return OUTCOME_RETURNED;
+}
+
+/* send_back is the same off the common ways. */
+static __noinline enum outcome send_back(ctx_t *ctx, const struct packet *packet,
+					 struct decision *decision, const struct translation *to)
+{
+	return send_back_inline(ctx, packet, decision, to);
 }

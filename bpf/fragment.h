@@ -84,8 +84,12 @@ static __always_inline enum outcome follow_first(ctx_t *ctx, void *generation,
 		return OUTCOME_PASSED_NO_SERVICE;
 	if (!recall(generation, entry, decision, to))
 		return OUTCOME_DROPPED_FRAGMENT;
-	if (entry->outcome == OUTCOME_RETURNED)
+	trace_because(TRACE_KNOWN_FRAGMENT);
+	trace_backend(decision->backend->index, decision->backend->generation);
+	if (entry->outcome == OUTCOME_RETURNED) {
+		trace_because(TRACE_REPLY);
 		return send_back(ctx, packet, decision, to);
+	}
 	if (!decision->backend->up)
 		return OUTCOME_DROPPED_BACKEND_DOWN;
 	return deliver(ctx, packet, decision, to);

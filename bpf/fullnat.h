@@ -150,6 +150,7 @@ static __always_inline void nat_describe(struct scratch *scratch, const struct p
 	flow->backend_port = backend->port;
 	flow->protocol = packet->protocol;
 	__builtin_memcpy(flow->backend_address, backend->address, sizeof(backend->address));
+	back->seen = 0;
 	back->client = scratch->nat_key;
 	__builtin_memcpy(back->vip, packet->destination, sizeof(back->vip));
 	back->vip_port = packet->destination_port;
@@ -203,13 +204,20 @@ static __always_inline void nat_source(const struct nat_flow *flow, struct trans
 	to->source_port = flow->port;
 }
 
-static __noinline struct nat_flow *nat_find(const struct packet *packet,
-					    const struct service *service)
+static __always_inline struct nat_flow *nat_find_inline(const struct packet *packet,
+							const struct service *service)
 {
 	struct flow_key key;
 
 	nat_key(packet, service, &key);
 	return bpf_map_lookup_elem(&nat_flows, &key);
+}
+
+/* nat_find is the same off the common ways. */
+static __noinline struct nat_flow *nat_find(const struct packet *packet,
+					    const struct service *service)
+{
+	return nat_find_inline(packet, service);
 }
 
 /* nat_known uses the flow that was found, unless it must begin anew. */
@@ -228,10 +236,10 @@ static __always_inline enum outcome nat_known(void *generation, struct nat_flow 
 
 /* select_flow finds a packet's flow, or makes one if it may open one. The choice
  * is in *decision, the source that it gets in *to. */
-static __noinline enum outcome select_flow(void *generation, const struct packet *packet,
+static __always_inline enum outcome select_flow(void *generation, const struct packet *packet,
 					   struct decision *decision, struct translation *to)
 {
-	struct nat_flow *flow = nat_find(packet, decision->service);
+	struct nat_flow *flow = nat_find_inline(packet, decision->service);
 	struct scratch *scratch;
 	enum outcome outcome;
 
@@ -256,7 +264,7 @@ static __noinline enum outcome select_flow(void *generation, const struct packet
 }
 
 /* nat_reply finds the flow of a packet with these ends, as a backend sent it. */
-static __noinline struct nat_return *nat_reply(const struct packet *packet)
+static __always_inline struct nat_return *nat_reply_inline(const struct packet *packet)
 {
 	struct nat_return_key key = {
 		.source_port = packet->source_port,
@@ -269,13 +277,26 @@ static __noinline struct nat_return *nat_reply(const struct packet *packet)
 	return bpf_map_lookup_elem(&nat_returns, &key);
 }
 
-/* nat_note_reply tells the flow what its backend sent: what ends it, that it
- * answered at all, and now and then that it lives. */
-static __always_inline void nat_note_reply(const struct nat_return *back,
-					   const struct packet *packet)
+/* nat_reply is the same off the common ways. */
+static __noinline struct nat_return *nat_reply(const struct packet *packet)
 {
-	struct nat_flow *flow = bpf_map_lookup_elem(&nat_flows, &back->client);
+	return nat_reply_inline(packet);
+}
 
+/* nat_note_reply tells the flow what its backend sent: what ends it, that it
+ * answered at all, and now and then that it lives. Most replies tell nothing new,
+ * and cost no search for it. */
+static __always_inline void nat_note_reply(struct nat_return *back, const struct packet *packet)
+{
+	__u64 now = bpf_ktime_get_coarse_ns();
+	struct nat_flow *flow;
+
+	if (dry_run())
+		return;
+	if (!(packet->tcp_flags & (TCP_FIN | TCP_RST)) && now - back->seen <= SEEN_RESOLUTION)
+		return;
+	back->seen = now;
+	flow = bpf_map_lookup_elem(&nat_flows, &back->client);
 	if (flow)
 		nat_note(flow, packet, NAT_BACKEND_FIN);
 }

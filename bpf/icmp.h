@@ -224,6 +224,7 @@ static __noinline enum outcome error_to_backend(ctx_t *ctx, void *generation,
 	if (outcome != OUTCOME_NONE)
 		return outcome;
 	trace_because(TRACE_QUOTED);
+	trace_backend(decision->backend->index, decision->backend->generation);
 	if (ctx_length(ctx) < packet->network + packet->length)
 		return OUTCOME_DROPPED_MALFORMED;
 	decision->opens = false;
@@ -284,7 +285,7 @@ static __always_inline bool quoted_fullnat(void *generation, struct scratch *scr
 	reversed(&scratch->quoted, &scratch->opposite);
 	scratch->opposite.protocol = scratch->quoted.protocol;
 	unchanged(&scratch->opposite, origin);
-	if (!return_fullnat(generation, &scratch->opposite, decision, origin, false))
+	if (!return_fullnat(generation, nat_reply(&scratch->opposite), decision, origin))
 		return false;
 	__builtin_memcpy(to->source, origin->source, sizeof(to->source));
 	__builtin_memcpy(to->destination, origin->destination, sizeof(to->destination));
@@ -342,5 +343,6 @@ static __noinline enum outcome relay_error(ctx_t *ctx, void *generation,
 	}
 	trace_because(TRACE_QUOTED);
 	trace_because(TRACE_REPLY);
+	trace_backend(decision->backend->index, decision->backend->generation);
 	return error_to_client(ctx, packet, scratch, decision);
 }

@@ -6,13 +6,11 @@
 #include "fullnat.h"
 #include "select.h"
 
-/* return_nat: the source is a backend's endpoint, and becomes the VIP's. */
-static __always_inline bool return_nat(void *generation, const struct packet *packet,
+/* return_nat: the source was looked for among the backends' endpoints, and becomes
+ * the VIP's. */
+static __always_inline bool return_nat(void *generation, struct endpoint *endpoint,
 				       struct decision *decision, struct translation *to)
 {
-	struct endpoint *endpoint = endpoint_of(generation, packet, packet->source_port,
-						packet->protocol);
-
 	if (!endpoint)
 		return false;
 	__builtin_memcpy(to->source, endpoint->vip, sizeof(to->source));
@@ -32,13 +30,10 @@ static __always_inline void nat_origin(const struct nat_return *back, struct tra
 	to->destination_port = back->client.port;
 }
 
-/* return_fullnat: both ends are those of a flow. `seen` says that the packet itself
- * was, and not only quoted. */
-static __always_inline bool return_fullnat(void *generation, const struct packet *packet,
-					   struct decision *decision, struct translation *to,
-					   bool seen)
+/* return_fullnat: both ends were looked for among the flows'. */
+static __always_inline bool return_fullnat(void *generation, struct nat_return *back,
+					   struct decision *decision, struct translation *to)
 {
-	struct nat_return *back = nat_reply(packet);
 	struct backend *backend;
 
 	if (!back)
@@ -46,8 +41,6 @@ static __always_inline bool return_fullnat(void *generation, const struct packet
 	backend = backend_at(generation, back->backend);
 	if (!backend || backend->generation != back->generation)
 		return false;
-	if (seen)
-		nat_note_reply(back, packet);
 	nat_origin(back, to);
 	decision->mss = back->mss;
 	decision->mode = MODE_FULLNAT;
@@ -63,16 +56,37 @@ static __always_inline bool has_pool_port(const struct packet *packet)
 	return port >= loaded.first_port && port <= loaded.last_port;
 }
 
+/* is_pool says whether a packet is for an address and port of the pool. */
+static __always_inline bool is_pool(void *generation, const struct packet *packet)
+{
+	struct service *found;
+
+	if (!has_mode(MODE_FULLNAT) || !has_pool_port(packet))
+		return false;
+	found = find_service(generation, packet, 0, PROTOCOL_ANY);
+	return found && found->kind == KIND_POOL;
+}
+
 /* select_return says whose reply a packet is: OUTCOME_NONE, and *decision and *to. */
 static __always_inline enum outcome select_return(void *generation, const struct packet *packet,
 						  struct decision *decision,
 						  struct translation *to)
 {
-	if (has_mode(MODE_FULLNAT) && has_pool_port(packet) && kind_of(packet) == KIND_POOL)
-		return return_fullnat(generation, packet, decision, to, true) ? OUTCOME_NONE :
-									  OUTCOME_DROPPED_NO_FLOW;
-	return return_nat(generation, packet, decision, to) ? OUTCOME_NONE :
-							      OUTCOME_PASSED_NO_SERVICE;
+	struct nat_return *back;
+	__u32 at;
+
+	if (is_pool(generation, packet)) {
+		back = nat_reply_inline(packet);
+		if (!back || !return_fullnat(generation, back, decision, to))
+			return OUTCOME_DROPPED_NO_FLOW;
+		nat_note_reply(back, packet);
+		return OUTCOME_NONE;
+	}
+	if (!has_mode(MODE_NAT))
+		return OUTCOME_PASSED_NO_SERVICE;
+	at = search_endpoint(generation, packet, packet->source_port, packet->protocol);
+	return return_nat(generation, endpoint_at(generation, packet, at), decision, to) ?
+		       OUTCOME_NONE : OUTCOME_PASSED_NO_SERVICE;
 }
 
 /* is_ours says whether a packet's destination is a VIP or the pool's, or its source

@@ -61,13 +61,12 @@ static __always_inline bool takes(__u32 interface)
 	return false;
 }
 
-__noinline int find_route(ctx_t *ctx, const struct packet *packet, const struct translation *to,
-			  struct route *route)
+static __always_inline enum way find_route_inline(ctx_t *ctx, const struct packet *packet,
+						  const struct translation *to,
+						  struct route *route)
 {
 	struct bpf_fib_lookup fib = {};
 
-	if (!packet || !to || !route)
-		return WAY_NONE;
 	switch (ask(ctx, packet, to->source, to->destination, &fib)) {
 	case BPF_FIB_LKUP_RET_SUCCESS:
 		if (!takes(fib.ifindex))
@@ -85,4 +84,13 @@ __noinline int find_route(ctx_t *ctx, const struct packet *packet, const struct 
 		return WAY_NONE;
 	}
 	return WAY_KERNEL;
+}
+
+/* find_route is the same off the common ways. */
+__noinline int find_route(ctx_t *ctx, const struct packet *packet, const struct translation *to,
+			  struct route *route)
+{
+	if (!packet || !to || !route)
+		return WAY_NONE;
+	return find_route_inline(ctx, packet, to, route);
 }

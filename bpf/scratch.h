@@ -19,6 +19,8 @@ struct translation {
 
 struct scratch {
 	struct packet packet;
+	/* What would not be too big, in bytes. */
+	__u32 mtu;
 	/* What the packet becomes. */
 	struct translation to;
 	/* Of an ICMP error: the packet that it quotes, that packet's opposite, what

@@ -124,15 +124,11 @@ static __always_inline __u32 find_endpoint6(void *generation, const struct servi
 	return NO_ENDPOINT;
 }
 
-/* find_endpoint looks up whose reply a packet from its source is: the number of a
- * slot, or NO_ENDPOINT. With port 0 and PROTOCOL_ANY it tells whether the address
- * is a backend's at all. */
-__noinline __u32 find_endpoint(const struct packet *packet, __u32 port, __u32 protocol)
+/* search_endpoint looks up whose reply a packet from its source is: the number of
+ * a slot, or NO_ENDPOINT. */
+static __always_inline __u32 search_endpoint(void *generation, const struct packet *packet,
+					     __be16 port, __u8 protocol)
 {
-	void *generation = current_generation();
-
-	if (!packet || !generation)
-		return NO_ENDPOINT;
 	if (packet->ipv6) {
 		struct service_key6 key = {
 			.port = port,
@@ -152,20 +148,34 @@ __noinline __u32 find_endpoint(const struct packet *packet, __u32 port, __u32 pr
 	}
 }
 
-/* endpoint_of is the same, and brings the endpoint itself, or NULL. */
-static __always_inline struct endpoint *endpoint_of(void *generation,
-						    const struct packet *packet, __be16 port,
-						    __u8 protocol)
+/* find_endpoint is the same off the common ways. With port 0 and PROTOCOL_ANY it
+ * tells whether the address is a backend's at all. */
+__noinline __u32 find_endpoint(const struct packet *packet, __u32 port, __u32 protocol)
 {
-	__u32 at;
+	void *generation = current_generation();
 
-	if (!has_mode(MODE_NAT))
-		return NULL;
-	at = find_endpoint(packet, port, protocol);
+	if (!packet || !generation)
+		return NO_ENDPOINT;
+	return search_endpoint(generation, packet, port, protocol);
+}
+
+static __always_inline struct endpoint *endpoint_at(void *generation,
+						    const struct packet *packet, __u32 at)
+{
 	if (at == NO_ENDPOINT)
 		return NULL;
 	return packet->ipv6 ? &endpoint6_at(generation, at)->endpoint :
 			      &endpoint4_at(generation, at)->endpoint;
+}
+
+/* endpoint_of brings the endpoint itself, or NULL. */
+static __always_inline struct endpoint *endpoint_of(void *generation,
+						    const struct packet *packet, __be16 port,
+						    __u8 protocol)
+{
+	if (!has_mode(MODE_NAT))
+		return NULL;
+	return endpoint_at(generation, packet, find_endpoint(packet, port, protocol));
 }
 
 /* slot_backend goes from a slot of the service's table to its backend. */
@@ -197,13 +207,14 @@ enum event {
 static __always_inline struct backend *take_turn(void *generation, const struct service *service)
 {
 	__u64 *turn = bpf_map_lookup_elem(&turns, &service->id);
-	__u64 taken;
+	__u32 slot;
 
 	if (!turn || !service->table_size)
 		return NULL;
 	trace_because(TRACE_NEW_FLOW);
-	taken = dry_run() ? *turn : __sync_fetch_and_add(turn, 1);
-	return slot_backend(generation, service, taken % service->table_size);
+	slot = (dry_run() ? *turn : __sync_fetch_and_add(turn, 1)) % service->table_size;
+	trace_slot(slot);
+	return slot_backend(generation, service, slot);
 }
 
 /* track_flow gives a new flow the next backend in turn, and a known one its

@@ -4,6 +4,7 @@
 #pragma once
 
 #include "link.h"
+#include "scratch.h"
 
 /* How much of the packet is quoted at most: with it, the answer has 576 bytes
  * (RFC 1812 section 4.3.2.3) or 1280 (RFC 4443 section 2.4). */
@@ -181,12 +182,27 @@ static __always_inline enum outcome answer_as(ctx_t *ctx, const struct packet *p
 	return OUTCOME_ANSWERED_TOO_BIG;
 }
 
-/* answer_too_big makes the packet the answer to its sender, from the one that it
- * was for, out of the interface that it came in on. */
-__noinline int answer_too_big(ctx_t *ctx, const struct packet *packet, __u32 mtu)
+/* answer_too_big makes the packet in the scratch memory the answer to its sender,
+ * from the one that it was for, out of the interface that it came in on. */
+__noinline int answer_too_big(ctx_t *ctx)
 {
-	if (!packet || !answerable(packet) || !allowed())
+	struct scratch *scratch = get_scratch();
+	const struct packet *packet;
+
+	if (!scratch || !answerable(&scratch->packet) || !allowed())
 		return OUTCOME_DROPPED_TOO_BIG;
-	return packet->ipv6 ? answer_as(ctx, packet, mtu, true) :
-			      answer_as(ctx, packet, mtu, false);
+	packet = &scratch->packet;
+	return packet->ipv6 ? answer_as(ctx, packet, scratch->mtu, true) :
+			      answer_as(ctx, packet, scratch->mtu, false);
+}
+
+/* too_big_for asks for that answer; it is made when nothing else is left to do. */
+static __always_inline enum outcome too_big_for(__u32 mtu)
+{
+	struct scratch *scratch = get_scratch();
+
+	if (!scratch)
+		return OUTCOME_DROPPED_TOO_BIG;
+	scratch->mtu = mtu;
+	return OUTCOME_TOO_BIG;
 }

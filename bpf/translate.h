@@ -95,11 +95,19 @@ static __always_inline enum outcome translate_as(ctx_t *ctx, const struct packet
 	return OUTCOME_NONE;
 }
 
-/* translate writes the new ends of a packet; OUTCOME_NONE unless it cannot. */
+/* translate_inline writes the new ends of a packet; OUTCOME_NONE unless it cannot. */
+static __always_inline enum outcome translate_inline(ctx_t *ctx, const struct packet *packet,
+						     const struct translation *to)
+{
+	return packet->ipv6 ? translate_as(ctx, packet, to, true) :
+			      translate_as(ctx, packet, to, false);
+}
+
+/* translate is the same where a call does not matter. One costs some 7 ns on
+ * processors whose returns must not be predicted. */
 __noinline int translate(ctx_t *ctx, const struct packet *packet, const struct translation *to)
 {
 	if (!packet || !to)
 		return OUTCOME_DROPPED_MALFORMED;
-	return packet->ipv6 ? translate_as(ctx, packet, to, true) :
-			      translate_as(ctx, packet, to, false);
+	return translate_inline(ctx, packet, to);
 }

@@ -35,6 +35,8 @@ enum outcome {
 	OUTCOME_COUNT,
 	/* Not an end: the packet goes on to the next step. */
 	OUTCOME_NONE,
+	/* Nor this: the sender is to be told that it is too big. */
+	OUTCOME_TOO_BIG,
 };
 
 /* agreement holds numbers on which data plane and control plane must agree. */
@@ -262,6 +264,8 @@ struct nat_return_key {
 
 /* nat_return is what a reply becomes. */
 struct nat_return {
+	/* When the flow was last told of a reply, and whether of any. */
+	__u64 seen;
 	/* The client's end: the key of the nat_flow. */
 	struct flow_key client;
 	__be32 vip[4];
