@@ -31,6 +31,9 @@ const (
 	maxMSS = 65495
 )
 
+// maxInterfaces is how many the data plane has room for.
+const maxInterfaces = 16
+
 // maxName bounds the names of services and backends, which stand in tables.
 const maxName = 64
 
@@ -81,8 +84,11 @@ func (p *parser) interfaces(node *yaml.Node, field string) {
 		}
 		p.cfg.Interfaces = append(p.cfg.Interfaces, name)
 	})
-	if len(node.Content) == 0 && node.Kind == yaml.SequenceNode {
+	switch {
+	case len(node.Content) == 0 && node.Kind == yaml.SequenceNode:
 		p.fail(field, "empty; name at least one interface")
+	case len(p.cfg.Interfaces) > maxInterfaces:
+		p.fail(field, "%d are more than the %d that a balancer can have; split the services between two", len(p.cfg.Interfaces), maxInterfaces)
 	}
 }
 

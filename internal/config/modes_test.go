@@ -127,6 +127,8 @@ func TestModeProblems(t *testing.T) {
 			"f:1: interfaces: written beside interface; keep one of the two"}},
 		"interface twice": {"interfaces: [eth0, eth1, eth0]\n" + strings.TrimPrefix(services(line("a", "192.0.2.100", 80, "mode: nat")), "interface: eth0\n"), []string{
 			"f:1: interfaces[2]: eth0 is already interfaces[0] (line 1); name each interface once"}},
+		"many interfaces": {"interfaces: [a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q]\n" + strings.TrimPrefix(services(line("a", "192.0.2.100", 80, "mode: nat")), "interface: eth0\n"), []string{
+			"f:1: interfaces: 17 are more than the 16 that a balancer can have; split the services between two"}},
 		"no interfaces": {"interfaces: []\n" + strings.TrimPrefix(services(line("a", "192.0.2.100", 80, "mode: nat")), "interface: eth0\n"), []string{
 			"f:1: interfaces: empty; name at least one interface"}},
 		"bad interface": {"interfaces: [a/b]\n" + strings.TrimPrefix(services(line("a", "192.0.2.100", 80, "mode: nat")), "interface: eth0\n"), []string{

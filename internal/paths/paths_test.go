@@ -175,6 +175,7 @@ func TestFaults(t *testing.T) {
 	b.ip("route add unreachable 203.0.113.0/24")
 	b.ip("route add blackhole 198.51.100.0/24")
 	b.ip("-6 route add unreachable 2001:db8:1::/48")
+	b.ip("-6 route add prohibit 2001:db8:3::/48")
 	tests := map[string]struct {
 		fault  Fault
 		reason string
@@ -185,9 +186,10 @@ func TestFaults(t *testing.T) {
 		"2001:2:0:2::2": {OtherInterface, "is reached by eth1, which is not among this configuration's interfaces (eth0)"},
 		"192.0.2.1":     {NoRoute, "has no route"},
 		"2001:db8:2::1": {NoRoute, "has no route"},
-		"203.0.113.1":   {NoRoute, "has no route (no route to host)"},
-		"198.51.100.1":  {NoRoute, "has no route (invalid argument)"},
-		"2001:db8:1::1": {NoRoute, "has no route (no route to host)"},
+		"203.0.113.1":   {NoRoute, "has a route of the type unreachable"},
+		"198.51.100.1":  {NoRoute, "has a route of the type blackhole"},
+		"2001:db8:1::1": {NoRoute, "has a route of the type unreachable"},
+		"2001:db8:3::1": {NoRoute, "has a route of the type prohibit"},
 		"198.18.0.255":  {NoRoute, "is no single host to the kernel, which has a route of the type broadcast for it"},
 	}
 	var all []netip.Addr

@@ -180,10 +180,19 @@ func (p *Paths) routeTo(addr netip.Addr, devices map[int]device) Route {
 	return route
 }
 
+// noRoute explains the kernel's answer; a route may be there to say no.
 func noRoute(err error) Route {
-	r := Route{Fault: NoRoute, Reason: "has no route", Advice: "correct the address, or add a route; `ip route get` shows what the kernel does with it"}
-	if err != nil && !errors.Is(err, unix.ENETUNREACH) {
-		// As for a route of the type unreachable, blackhole or prohibit.
+	r := Route{Fault: NoRoute, Advice: "correct the address, or add a route; `ip route get` shows what the kernel does with it"}
+	switch {
+	case err == nil, errors.Is(err, unix.ENETUNREACH):
+		r.Reason = "has no route"
+	case errors.Is(err, unix.EHOSTUNREACH):
+		r.Reason = "has a route of the type unreachable"
+	case errors.Is(err, unix.EINVAL):
+		r.Reason = "has a route of the type blackhole"
+	case errors.Is(err, unix.EACCES):
+		r.Reason = "has a route of the type prohibit"
+	default:
 		r.Reason = fmt.Sprintf("has no route (%v)", err)
 	}
 	return r
