@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package agent prepares a backend host for direct server return at layer 2:
-// it must accept packets for a VIP, answer clients from it, and never tell the
-// network that the VIP is here, which is the balancer's to say.
+// Package agent prepares a backend host for direct server return: it must
+// accept packets for a VIP, answer clients from it, and never tell the network
+// that the VIP is here, which is the balancer's to say. Where the packets come
+// through a tunnel or with the VIP replaced, an eBPF program at the ingress
+// undoes that.
 //
 // # IPv4
 //
@@ -33,6 +35,16 @@
 // in none of this. It is put there without duplicate address detection (every
 // other backend and the balancer have it too) and with a preferred lifetime of
 // 0, so that it is not chosen as a source.
+//
+// # Packets
+//
+// One program in TC takes off IPIP and GUE, and puts the VIP back that a code
+// point stands for (bpf/agent_tc.bpf.c). TC and not XDP: it works with every
+// driver, sees packets with the VLAN tag off, and takes GSO packets as they are.
+// It comes before the kernel's own tunnels and takes only what is for an address
+// of this host, which are followed, and inside for a VIP; it needs no route, no
+// device and no module. A second program, at the egress, makes the MSS smaller
+// that SYN-ACKs offer.
 package agent
 
 import (

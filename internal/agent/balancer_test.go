@@ -23,7 +23,6 @@ type stage struct {
 	vip, from, to  netip.Addr // of the service; of the outer header
 	point          uint8      // mode dscp
 	instructions   asm.Instructions
-	overhead       int32
 	outer6, inner6 bool
 }
 

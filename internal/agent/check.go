@@ -60,6 +60,7 @@ func Check(opt Options) ([]Readiness, error) {
 	if len(opt.Marks) == 0 {
 		served = slices.DeleteFunc(served, func(m lb.Mode) bool { return m == lb.DSCP })
 	}
+	// Without a VIP there are no options yet, but something to say about the host.
 	if len(opt.VIPs)+len(opt.Marks) > 0 {
 		var err error
 		opt.Modes = served
@@ -131,7 +132,7 @@ func (h *host) findings(mode lb.Mode) []Finding {
 	case lb.NAT:
 		return h.wayBack()
 	}
-	found := h.rights(mode)
+	found := rights()
 	if mode != lb.L2DSR {
 		found = append(found, h.kernel(mode)...)
 	}

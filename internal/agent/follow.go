@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
-	"slices"
 	"sync"
 
 	"github.com/cilium/ebpf"
@@ -136,18 +135,4 @@ func (f *follower) close() error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.problem
-}
-
-// own lists the host's own addresses that the program knows.
-func (f *follower) own() []netip.Addr {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	var own []netip.Addr
-	for addr, role := range f.told {
-		if role == tcAgentRoleAGENT_ROLE_OWN {
-			own = append(own, addr)
-		}
-	}
-	slices.SortFunc(own, netip.Addr.Compare)
-	return own
 }

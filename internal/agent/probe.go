@@ -49,7 +49,7 @@ func reverseFilter(name string) (int, error) {
 
 // rights asks for those that every mode needs. The program's own are found out
 // by loading it.
-func (h *host) rights(mode lb.Mode) []Finding {
+func rights() []Finding {
 	var header unix.CapUserHeader
 	var data [2]unix.CapUserData
 	header.Version = unix.LINUX_CAPABILITY_VERSION_3
