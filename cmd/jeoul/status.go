@@ -133,7 +133,7 @@ type column struct {
 func columnsOf(s api.Service, several bool) []column {
 	columns := []column{
 		{"backend", false, func(b api.Backend) any { return b.Name }},
-		{"address", false, func(b api.Backend) any { return addressOf(s, b) }},
+		{"address", false, func(b api.Backend) any { return endpointOf(s, b) }},
 		{"weight", true, func(b api.Backend) any { return b.Weight }},
 		{"state", false, func(b api.Backend) any { return b.State }},
 		{"neighbour", false, func(b api.Backend) any { return b.Neighbour }},
@@ -165,8 +165,8 @@ func columnsOf(s api.Service, several bool) []column {
 	return columns
 }
 
-// addressOf adds the port where it is another than the service's.
-func addressOf(s api.Service, b api.Backend) string {
+// endpointOf returns the address, with the port where it is another than the service's.
+func endpointOf(s api.Service, b api.Backend) string {
 	if b.Port == s.Port {
 		return b.Address.String()
 	}
