@@ -4,30 +4,24 @@ package main
 
 import (
 	"bufio"
-	"bytes"
-	"context"
 	"errors"
 	"fmt"
 	"maps"
 	"net"
 	"net/netip"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
-	"syscall"
 	"testing"
 	"time"
 
 	"github.com/vishvananda/netlink"
-	"go.yaml.in/yaml/v3"
 
 	"github.com/jeoul/jeoul/internal/agent"
 	"github.com/jeoul/jeoul/internal/api"
+	"github.com/jeoul/jeoul/internal/e2e"
 	"github.com/jeoul/jeoul/internal/lab"
 	"github.com/jeoul/jeoul/internal/lb"
-	"github.com/jeoul/jeoul/internal/testenv"
 )
 
 // The ports of the test's services: one is scheduled by hash, one by turns.
@@ -36,55 +30,22 @@ const (
 	turnPort = 7001
 )
 
-// patience bounds every wait of these tests.
-const patience = 20 * time.Second
-
 // segment is a laboratory with a balancer in it: two clients, three servers,
 // and on each server TCP and UDP services that tell who asked whom.
 type segment struct {
 	*lab.Lab
-	config string
-	socket string
-	daemon *lab.Process
-	log    syncBuffer
-}
-
-// syncBuffer is a buffer that a process writes while the test reads.
-type syncBuffer struct {
-	mu     sync.Mutex
-	buffer bytes.Buffer
-}
-
-func (b *syncBuffer) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.buffer.Write(p)
-}
-
-func (b *syncBuffer) String() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.buffer.String()
+	*balancer
 }
 
 // newSegment builds the laboratory and starts the daemon in it.
 func newSegment(t *testing.T, hook lb.Hook) *segment {
 	t.Helper()
-	testenv.Root(t)
-	l, err := lab.New(t.Context(), lab.Spec{Clients: 2, Servers: 3})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := l.Close(); err != nil {
-			t.Error(err)
-		}
-	})
-	s := &segment{Lab: l, config: filepath.Join(l.Balancer.Dir, "jeoul.yaml"), socket: filepath.Join(l.Balancer.Dir, "jeoul.sock")}
+	l := newLab(t, lab.Spec{Clients: 2, Servers: 3})
+	s := &segment{l, newBalancer(t, l.Balancer)}
 	for _, server := range l.Servers {
 		s.serve(t, server)
 	}
-	s.configure(t, hook, l.Servers)
+	s.configureTurns(t, hook, l.Servers)
 	s.start(t)
 	return s
 }
@@ -136,7 +97,7 @@ func serveTCP(listener net.Listener, name string) {
 		go func() {
 			defer connection.Close()
 			for lines := bufio.NewScanner(connection); lines.Scan(); {
-				fmt.Fprintln(connection, name, addressOf(connection.RemoteAddr()))
+				fmt.Fprintln(connection, name, addressFrom(connection.RemoteAddr()))
 			}
 		}()
 	}
@@ -159,15 +120,14 @@ type datagram struct {
 
 func (d *datagram) Write(p []byte) (int, error) { return d.WriteToUDPAddrPort(p, d.to) }
 
-func addressOf(a net.Addr) netip.Addr {
+func addressFrom(a net.Addr) netip.Addr {
 	return netip.MustParseAddrPort(a.String()).Addr().Unmap()
 }
 
-// configure writes a configuration. The services on turnPort have the servers
+// configureTurns writes a configuration. The services on turnPort have the servers
 // given, those on hashPort all.
-func (s *segment) configure(t *testing.T, hook lb.Hook, turning []*lab.Host) {
+func (s *segment) configureTurns(t *testing.T, hook lb.Hook, turning []*lab.Host) {
 	t.Helper()
-	type entry map[string]any
 	var services []entry
 	for _, vip := range []netip.Addr{s.VIP4, s.VIP6} {
 		for _, kind := range []struct {
@@ -189,53 +149,7 @@ func (s *segment) configure(t *testing.T, hook lb.Hook, turning []*lab.Host) {
 			}
 		}
 	}
-	text, err := yaml.Marshal(entry{"interface": s.Balancer.Interface, "hook": string(hook), "socket": s.socket, "services": services})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(s.config, text, 0o644); err != nil {
-		t.Fatal(err)
-	}
-}
-
-// start runs the daemon and waits until every backend is up.
-func (s *segment) start(t *testing.T) {
-	t.Helper()
-	executable, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
-	// Its life does not depend on the test's context, which ends before cleanup.
-	s.daemon, err = s.Balancer.Start(context.WithoutCancel(t.Context()), lab.Command{Path: executable,
-		Args: []string{"run", "-c", s.config, "--state-dir", filepath.Join(s.Balancer.Dir, "state")},
-		Env:  append(os.Environ(), actAsJeoul+"=1"), Stdout: &s.log, Stderr: &s.log})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if t.Failed() {
-			t.Logf("the daemon's log:\n%s", s.log.String())
-		}
-	})
-	s.eventually(t, "every backend is up", func(status *api.Status) bool {
-		for _, service := range status.Services {
-			for _, backend := range service.Backends {
-				if backend.State != api.Up {
-					return false
-				}
-			}
-		}
-		return true
-	})
-}
-
-// eventually waits for the daemon's status to be as it should.
-func (s *segment) eventually(t *testing.T, what string, ok func(*api.Status) bool) {
-	t.Helper()
-	testenv.Eventually(t, patience, what, func() bool {
-		status, err := api.NewClient(s.socket).Status(t.Context())
-		return err == nil && ok(status)
-	})
+	s.configure(t, hook, entry{"services": services})
 }
 
 // dial connects from a client, or opens a UDP socket towards a service.
@@ -243,7 +157,7 @@ func dial(t *testing.T, client *lab.Host, network string, to netip.AddrPort) net
 	t.Helper()
 	var connection net.Conn
 	err := client.Do(func() (err error) {
-		connection, err = net.DialTimeout(network, to.String(), patience)
+		connection, err = net.DialTimeout(network, to.String(), e2e.Patience)
 		return err
 	})
 	if err != nil {
@@ -255,7 +169,7 @@ func dial(t *testing.T, client *lab.Host, network string, to netip.AddrPort) net
 
 // ask sends a line and returns who answered, and as whom the client was seen.
 func ask(connection net.Conn) (server, client string, err error) {
-	if err := connection.SetDeadline(time.Now().Add(patience)); err != nil {
+	if err := connection.SetDeadline(time.Now().Add(e2e.Patience)); err != nil {
 		return "", "", err
 	}
 	if _, err := fmt.Fprintln(connection, "who"); err != nil {
@@ -294,10 +208,7 @@ func TestL2DSRMatrix(t *testing.T) {
 				}
 			}
 		}
-		status, err := api.NewClient(s.socket).Status(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
+		status := s.status(t)
 		if status.Hook.Name != hook || status.Hook.Generic {
 			t.Errorf("the hook is %+v, want %s", status.Hook, hook)
 		}
@@ -357,7 +268,7 @@ func TestReloadKeepsConnections(t *testing.T) {
 			if i%2 == 0 {
 				servers = s.Servers[:2]
 			}
-			s.configure(t, hook, servers)
+			s.configureTurns(t, hook, servers)
 			s.reload(t, len(servers))
 		}
 		close(stop)
@@ -387,7 +298,7 @@ func (s *segment) askUntil(t *testing.T, stop <-chan struct{}, asked chan<- int,
 		}
 		var connection net.Conn
 		err := s.Clients[1].Do(func() (err error) {
-			connection, err = net.DialTimeout("tcp", to.String(), patience)
+			connection, err = net.DialTimeout("tcp", to.String(), e2e.Patience)
 			return err
 		})
 		if err == nil {
@@ -406,9 +317,7 @@ func (s *segment) askUntil(t *testing.T, stop <-chan struct{}, asked chan<- int,
 // turnPort have that many backends.
 func (s *segment) reload(t *testing.T, backends int) {
 	t.Helper()
-	if err := s.daemon.Signal(syscall.SIGHUP); err != nil {
-		t.Fatal(err)
-	}
+	s.hangUp(t)
 	s.eventually(t, fmt.Sprintf("%d backends are up", backends), func(status *api.Status) bool {
 		for _, service := range status.Services {
 			up := 0

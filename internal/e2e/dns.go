@@ -17,6 +17,7 @@ import (
 	"regexp"
 	"strings"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"text/template"
 	"time"
@@ -197,11 +198,13 @@ func NewAsker(where Inside, to netip.AddrPort, from ...netip.Addr) (*Asker, erro
 }
 
 // Ask sends a query until it is answered, and returns the name of the server that
-// did. A wrong answer is an error, and so is an ICMP error about the query.
+// did. A wrong answer is an error, and so is an ICMP error about the query, unless
+// it says that the query was too big: the kernel then makes smaller fragments.
 func (a *Asker) Ask(query *dns.Msg, kind Answer) (server string, err error) {
 	for deadline := time.Now().Add(giveUp); ; {
 		server, err = a.once(query, kind, retryAfter)
-		if !errors.Is(err, os.ErrDeadlineExceeded) || time.Now().After(deadline) {
+		again := errors.Is(err, os.ErrDeadlineExceeded) || errors.Is(err, syscall.EMSGSIZE)
+		if !again || time.Now().After(deadline) {
 			return server, err
 		}
 	}

@@ -1,0 +1,220 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+
+	"go.yaml.in/yaml/v3"
+
+	"github.com/jeoul/jeoul/internal/api"
+	"github.com/jeoul/jeoul/internal/e2e"
+	"github.com/jeoul/jeoul/internal/lab"
+	"github.com/jeoul/jeoul/internal/lb"
+	"github.com/jeoul/jeoul/internal/testenv"
+)
+
+// syncBuffer is a buffer that a process writes while the test reads.
+type syncBuffer struct {
+	mu     sync.Mutex
+	buffer bytes.Buffer
+}
+
+func (b *syncBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.buffer.Write(p)
+}
+
+func (b *syncBuffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.buffer.String()
+}
+
+// entry is a part of a configuration.
+type entry map[string]any
+
+// newLab builds a laboratory, which goes with the test.
+func newLab(t *testing.T, spec lab.Spec) *lab.Lab {
+	t.Helper()
+	testenv.Root(t)
+	l, err := lab.New(t.Context(), spec)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := l.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return l
+}
+
+// jeoul starts this program on a host. It does not end with the test's context,
+// which ends before the cleanup does.
+func jeoul(t *testing.T, host *lab.Host, log *syncBuffer, arguments ...string) *lab.Process {
+	t.Helper()
+	executable, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	process, err := host.Start(context.WithoutCancel(t.Context()), lab.Command{Path: executable, Args: arguments,
+		Env: append(os.Environ(), actAsJeoul+"=1"), Stdout: log, Stderr: log})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return process
+}
+
+// balancer is `jeoul run` on the balancer of a laboratory.
+type balancer struct {
+	host   *lab.Host
+	config string
+	socket string
+	daemon *lab.Process
+	log    syncBuffer
+}
+
+// newBalancer prepares a balancer, which is to be configured and started.
+func newBalancer(t *testing.T, host *lab.Host) *balancer {
+	t.Helper()
+	b := &balancer{host: host, config: filepath.Join(host.Dir, "jeoul.yaml"), socket: filepath.Join(host.Dir, "jeoul.sock")}
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Logf("the balancer's log:\n%s", b.log.String())
+		}
+	})
+	return b
+}
+
+// configure writes the configuration, to which the interface, the hook and the
+// socket are added.
+func (b *balancer) configure(t *testing.T, hook lb.Hook, configuration entry) {
+	t.Helper()
+	configuration["interface"] = b.host.Interface
+	configuration["hook"] = string(hook)
+	configuration["socket"] = b.socket
+	if err := os.WriteFile(b.config, yamlOf(t, configuration), 0o644); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func yamlOf(t *testing.T, configuration entry) []byte {
+	t.Helper()
+	text, err := yaml.Marshal(configuration)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return text
+}
+
+// wantError checks that an error says something.
+func wantError(t *testing.T, err error, says string) {
+	t.Helper()
+	if err == nil || !strings.Contains(err.Error(), says) {
+		t.Errorf("the error is %v, and should say %q", err, says)
+	}
+}
+
+// start runs the daemon and waits until every backend is up.
+func (b *balancer) start(t *testing.T) {
+	t.Helper()
+	b.daemon = jeoul(t, b.host, &b.log, "run", "-c", b.config, "--state-dir", filepath.Join(b.host.Dir, "state"))
+	b.eventually(t, "every backend is up", allUp)
+}
+
+// allUp says whether every backend of every service takes part.
+func allUp(status *api.Status) bool {
+	for _, service := range status.Services {
+		for _, backend := range service.Backends {
+			if backend.State != api.Up {
+				return false
+			}
+		}
+	}
+	return len(status.Services) > 0
+}
+
+// hangUp asks the daemon to read its file again.
+func (b *balancer) hangUp(t *testing.T) {
+	t.Helper()
+	if err := b.daemon.Signal(syscall.SIGHUP); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// stop ends a program of ours, which must take everything back and end well.
+func stop(t *testing.T, process *lab.Process) {
+	t.Helper()
+	if err := process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	if err := process.Wait(); err != nil {
+		t.Fatalf("it did not end well: %v", err)
+	}
+}
+
+// kill ends a program as `kill -9` does.
+func kill(t *testing.T, process *lab.Process) {
+	t.Helper()
+	if err := process.Signal(syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	<-process.Done()
+}
+
+// eventually waits for the daemon's status to be as it should. That the daemon
+// has ended meanwhile fails the test at once.
+func (b *balancer) eventually(t *testing.T, what string, ok func(*api.Status) bool) {
+	t.Helper()
+	testenv.Eventually(t, e2e.Patience, what, func() bool {
+		select {
+		case <-b.daemon.Done():
+			t.Fatalf("while waiting until %s, the balancer ended: %v", what, b.daemon.Wait())
+		default:
+		}
+		status, err := api.NewClient(b.socket).Status(t.Context())
+		return err == nil && ok(status)
+	})
+}
+
+// status returns the daemon's status.
+func (b *balancer) status(t *testing.T) *api.Status {
+	t.Helper()
+	// Not the test's context, which ends before its cleanup.
+	status, err := api.NewClient(b.socket).Status(context.WithoutCancel(t.Context()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return status
+}
+
+// outcomes returns how many packets ended in each way, by name.
+func (b *balancer) outcomes(t *testing.T) map[string]uint64 {
+	t.Helper()
+	counts := map[string]uint64{}
+	for _, outcome := range b.status(t).Outcomes {
+		counts[outcome.Name] = outcome.Packets
+	}
+	return counts
+}
+
+// ended lists the outcomes that packets had, for a person.
+func ended(counts map[string]uint64) string {
+	var text strings.Builder
+	for name, packets := range counts {
+		if packets > 0 {
+			fmt.Fprintf(&text, " %s %d", name, packets)
+		}
+	}
+	return text.String()
+}

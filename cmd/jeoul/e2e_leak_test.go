@@ -1,0 +1,469 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/netip"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/gopacket/gopacket"
+	"github.com/gopacket/gopacket/layers"
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sync/errgroup"
+	"golang.org/x/sys/unix"
+
+	"github.com/jeoul/jeoul/internal/e2e"
+	"github.com/jeoul/jeoul/internal/lab"
+	"github.com/jeoul/jeoul/internal/lb"
+	"github.com/jeoul/jeoul/internal/testenv"
+)
+
+// How much traffic the leak test makes on each path.
+const (
+	shortConnections = 300
+	bulk             = 16 << 20 // bytes of a transfer
+	bulkTransfers    = 4        // at a time, in each direction
+	aborted          = 10
+)
+
+// watcher looks at every packet that comes to a client. What does not come from a
+// VIP and its port shows that a client could learn of a backend.
+type watcher struct {
+	*e2e.Capture
+	client *lab.Host
+	vips   map[netip.Addr]bool
+
+	mu     sync.Mutex
+	leaks  []string
+	from   map[netip.Addr]int // packets by source
+	errors int                // ICMP errors about the client's packets
+	ends   map[gopacket.Flow]map[gopacket.Flow]uint32
+	again  int // TCP segments that had come before
+}
+
+// watch starts to look at what comes to a client.
+func (s *stage) watch(t *testing.T, client *lab.Host) *watcher {
+	t.Helper()
+	w := &watcher{client: client, vips: map[netip.Addr]bool{}, from: map[netip.Addr]int{},
+		ends: map[gopacket.Flow]map[gopacket.Flow]uint32{}}
+	for _, p := range paths() {
+		w.vips[p.vip] = true
+	}
+	w.Capture = e2e.StartCapture(t, client, client.Interface, w.look)
+	return w
+}
+
+// stop ends the looking, and checks that nothing leaked.
+func (w *watcher) stop(t *testing.T) {
+	t.Helper()
+	w.Stop(t)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, leak := range w.leaks {
+		t.Error(leak)
+	}
+	t.Logf("%s got %d packets, of them %d segments again and %d ICMP errors, from %v", w.client.Name, w.Packets(), w.again, w.errors, w.from)
+}
+
+// retransmitted returns how many TCP segments have come again.
+func (w *watcher) retransmitted() int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.again
+}
+
+// look looks at one packet.
+func (w *watcher) look(packet gopacket.Packet) {
+	link, ok := packet.LinkLayer().(*layers.Ethernet)
+	if !ok || !slices.Equal(link.DstMAC, w.client.MAC) || packet.NetworkLayer() == nil {
+		return // the switch floods what it does not know, and ARP is the segment's own
+	}
+	source, destination := ends(packet.NetworkLayer())
+	err := w.judge(packet, source, destination)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.from[source]++
+	w.follow(packet)
+	const enough = 10
+	if err != nil && len(w.leaks) < enough {
+		w.leaks = append(w.leaks, fmt.Sprintf("to %s: %v: %s", w.client.Name, err, layersOf(packet)))
+	}
+}
+
+// follow counts a segment of TCP that begins before the end of what has come: on
+// this segment, nothing changes its place in the order.
+func (w *watcher) follow(packet gopacket.Packet) {
+	segment, ok := packet.TransportLayer().(*layers.TCP)
+	if !ok {
+		return
+	}
+	length := 0
+	switch header := packet.NetworkLayer().(type) {
+	case *layers.IPv4:
+		length = int(header.Length) - 4*int(header.IHL)
+	case *layers.IPv6:
+		length = int(header.Length)
+	}
+	next := segment.Seq + uint32(length) - 4*uint32(segment.DataOffset)
+	if segment.FIN || segment.SYN {
+		next++
+	}
+	hosts, ports := packet.NetworkLayer().NetworkFlow(), segment.TransportFlow()
+	if w.ends[hosts] == nil {
+		w.ends[hosts] = map[gopacket.Flow]uint32{}
+	}
+	end, known := w.ends[hosts][ports]
+	switch {
+	case segment.SYN || !known:
+		w.ends[hosts][ports] = next
+	case int32(segment.Seq-end) < 0:
+		w.again++
+	default:
+		w.ends[hosts][ports] = next
+	}
+}
+
+// layersOf describes a packet in a line.
+func layersOf(packet gopacket.Packet) string {
+	var text []string
+	for _, layer := range packet.Layers() {
+		if _, payload := layer.(gopacket.ApplicationLayer); !payload {
+			text = append(text, gopacket.LayerString(layer))
+		}
+	}
+	return strings.Join(text, "; ")
+}
+
+// ends returns a packet's addresses.
+func ends(layer gopacket.NetworkLayer) (source, destination netip.Addr) {
+	from, to := layer.NetworkFlow().Endpoints()
+	source, _ = netip.AddrFromSlice(from.Raw())
+	destination, _ = netip.AddrFromSlice(to.Raw())
+	return source, destination
+}
+
+// judge says what is wrong with a packet that came to the client.
+func (w *watcher) judge(packet gopacket.Packet, source, destination netip.Addr) error {
+	if neighbourly(packet) {
+		return nil
+	}
+	if !w.vips[source] {
+		return fmt.Errorf("a packet from %s, which is no VIP", source)
+	}
+	if destination != w.client.IPv4 && destination != w.client.IPv6 {
+		return fmt.Errorf("a packet to %s, which is not the client's", destination)
+	}
+	if transport := packet.TransportLayer(); transport != nil {
+		return servicePort(transport.TransportFlow().Src())
+	}
+	if quoted := quoted(packet); quoted != nil {
+		w.mu.Lock()
+		w.errors++
+		w.mu.Unlock()
+		return w.judgeQuoted(quoted)
+	}
+	return nil // a later fragment, or an echo reply: the address is all it has
+}
+
+// neighbourly says whether a packet is neighbour discovery, which is between hosts
+// of the segment.
+func neighbourly(packet gopacket.Packet) bool {
+	message, ok := packet.Layer(layers.LayerTypeICMPv6).(*layers.ICMPv6)
+	if !ok {
+		return false
+	}
+	kind := message.TypeCode.Type()
+	return kind == layers.ICMPv6TypeNeighborSolicitation || kind == layers.ICMPv6TypeNeighborAdvertisement
+}
+
+func servicePort(port gopacket.Endpoint) error {
+	for _, service := range []uint16{webPort, otherWebPort, dnsPort, otherDNSPort} {
+		if raw := port.Raw(); uint16(raw[0])<<8|uint16(raw[1]) == service {
+			return nil
+		}
+	}
+	return fmt.Errorf("port %s, which no service has", port)
+}
+
+// quoted returns the packet that an ICMP error is about; nil for other packets.
+func quoted(packet gopacket.Packet) gopacket.Packet {
+	if message, ok := packet.Layer(layers.LayerTypeICMPv4).(*layers.ICMPv4); ok {
+		switch message.TypeCode.Type() {
+		case layers.ICMPv4TypeDestinationUnreachable, layers.ICMPv4TypeTimeExceeded, layers.ICMPv4TypeParameterProblem:
+			return gopacket.NewPacket(message.Payload, layers.LayerTypeIPv4, gopacket.NoCopy)
+		}
+	}
+	// The last bit of the type tells errors from the rest; four bytes follow that
+	// are the type's own (RFC 4443 section 2.1 and 3).
+	message, ok := packet.Layer(layers.LayerTypeICMPv6).(*layers.ICMPv6)
+	if ok && message.TypeCode.Type() < 128 && len(message.Payload) > 4 {
+		return gopacket.NewPacket(message.Payload[4:], layers.LayerTypeIPv6, gopacket.NoCopy)
+	}
+	return nil
+}
+
+// judgeQuoted says what is wrong with an error: it must be about what the client
+// has sent to a VIP.
+func (w *watcher) judgeQuoted(packet gopacket.Packet) error {
+	if packet.NetworkLayer() == nil {
+		return errors.New("an ICMP error that quotes no packet")
+	}
+	source, destination := ends(packet.NetworkLayer())
+	if source != w.client.IPv4 && source != w.client.IPv6 || !w.vips[destination] {
+		return fmt.Errorf("an ICMP error about a packet from %s to %s, which the client has not sent", source, destination)
+	}
+	if transport := packet.TransportLayer(); transport != nil {
+		return servicePort(transport.TransportFlow().Dst())
+	}
+	return nil
+}
+
+// TestNothingLeaks looks at every packet that reaches the clients while they use
+// services that translate in all the ways that connections end: none may bear the
+// address or port of a backend, or of the pool.
+func TestNothingLeaks(t *testing.T) {
+	forEachHook(t, func(t *testing.T, hook lb.Hook) {
+		s := newStage(t, hook, 1, kilo, bulk)
+		for _, p := range paths() {
+			if !p.mode.Translates() {
+				continue
+			}
+			t.Run(p.String(), func(t *testing.T) {
+				w := s.watch(t, s.Clients[0])
+				defer w.stop(t)
+				s.makeShort(t, p)
+				s.makeBulk(t, p)
+				s.abort(t, p)
+				s.forgetClient(t, p)
+				s.closeUnheard(t, w, p)
+				s.abortUnheard(t, w, p)
+				s.ask(t, p, netip.AddrPortFrom(p.vip, dnsPort), s.Clients[0], e2e.Large, padding)
+			})
+		}
+		t.Run("refused", func(t *testing.T) { s.tryRefused(t) })
+	})
+}
+
+// makeShort makes connection after connection (connect, request, response).
+func (s *stage) makeShort(t *testing.T, p path) {
+	t.Helper()
+	group, ctx := errgroup.WithContext(t.Context())
+	for range bulkTransfers {
+		group.Go(func() error {
+			browser := e2e.NewBrowser(s.Clients[0])
+			for range shortConnections / bulkTransfers {
+				if _, err := browser.Who(ctx, netip.AddrPortFrom(p.vip, webPort)); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+	}
+	if err := group.Wait(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// makeBulk moves files in both directions at once.
+func (s *stage) makeBulk(t *testing.T, p path) {
+	t.Helper()
+	group, ctx := errgroup.WithContext(bounded(t))
+	for i := range bulkTransfers {
+		group.Go(func() error {
+			_, err := e2e.NewBrowser(s.Clients[0]).Download(ctx, netip.AddrPortFrom(p.vip, webPort), s.files, bulk)
+			return err
+		})
+		group.Go(func() error {
+			_, err := e2e.NewBrowser(s.Clients[0]).Upload(ctx, netip.AddrPortFrom(p.vip, otherWebPort), s.files, bulk, fmt.Sprint("bulk", i), s.webs)
+			return err
+		})
+	}
+	if err := group.Wait(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// connect opens a connection; with a local port given, from there.
+func (s *stage) connect(t *testing.T, p path, localPort uint16) net.Conn {
+	t.Helper()
+	dialer := net.Dialer{Timeout: e2e.Patience, Control: reuse}
+	if localPort != 0 {
+		dialer.LocalAddr = net.TCPAddrFromAddrPort(netip.AddrPortFrom(p.own(s.Clients[0]), localPort))
+	}
+	var connection net.Conn
+	err := s.Clients[0].Do(func() (err error) {
+		connection, err = dialer.Dial("tcp", netip.AddrPortFrom(p.vip, webPort).String())
+		return err
+	})
+	if err == nil {
+		t.Cleanup(func() { connection.Close() })
+		err = connection.SetDeadline(time.Now().Add(e2e.Patience))
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return connection
+}
+
+// fetch asks for a file on a new connection and reads its beginning.
+func (s *stage) fetch(t *testing.T, p path, file string, localPort uint16) net.Conn {
+	t.Helper()
+	connection := s.connect(t, p, localPort)
+	_, err := fmt.Fprintf(connection, "GET %s HTTP/1.0\r\n\r\n", file)
+	if err == nil {
+		_, err = io.ReadFull(connection, make([]byte, 8))
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return connection
+}
+
+// reuse lets a port be used again at once.
+func reuse(_, _ string, socket syscall.RawConn) (err error) {
+	return errors.Join(socket.Control(func(fd uintptr) { err = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_REUSEADDR, 1) }), err)
+}
+
+// abort breaks transfers off, as the death of a client does, again and again from
+// the same port: what is on its way then meets a connection that is gone, or
+// another one.
+func (s *stage) abort(t *testing.T, p path) {
+	t.Helper()
+	const port = 18000 // below those that the kernel of a client gives out itself
+	for range aborted {
+		// With bytes that nobody has read, closing sends a reset.
+		s.fetch(t, p, fmt.Sprintf("/%d", bulk), port).Close()
+	}
+}
+
+// forgetClient takes the client out of the balancer's neighbours: where it is has
+// to be found out again, for a reply that is on its way.
+func (s *stage) forgetClient(t *testing.T, p path) {
+	t.Helper()
+	err := s.Balancer.Do(func() error {
+		link, err := netlink.LinkByName(s.Balancer.Interface)
+		if err != nil {
+			return err
+		}
+		err = netlink.NeighDel(&netlink.Neigh{LinkIndex: link.Attrs().Index, IP: p.own(s.Clients[0]).AsSlice()})
+		if errors.Is(err, unix.ENOENT) {
+			return nil // it did not know
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := e2e.NewBrowser(s.Clients[0]).Who(bounded(t), netip.AddrPortFrom(p.vip, webPort)); err != nil {
+		t.Errorf("after the balancer forgot where the client is: %v", err)
+	}
+}
+
+// deafen takes the client's way to a VIP: nothing that it sends arrives any more,
+// while it still hears everything. It returns what undoes it.
+func (s *stage) deafen(t *testing.T, p path) (undo func()) {
+	t.Helper()
+	route := &netlink.Route{Dst: hostNet(p.vip), Type: unix.RTN_BLACKHOLE}
+	if err := s.Clients[0].Do(func() error { return netlink.RouteAdd(route) }); err != nil {
+		t.Fatal(err)
+	}
+	return func() {
+		if err := s.Clients[0].Do(func() error { return netlink.RouteDel(route) }); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// retransmissions are what a test waits for: the first two come after 0.2 and 0.6
+// seconds.
+const retransmissions = 2
+
+// slowly is where a web server sends files slowly.
+const slowly = "/slow"
+
+// closeUnheard has a server close a connection that rests, and its FIN is not
+// acknowledged: it sends that again and again, while the client has closed too.
+func (s *stage) closeUnheard(t *testing.T, w *watcher, p path) {
+	t.Helper()
+	connection := s.connect(t, p, 0)
+	fmt.Fprint(connection, "GET /who HTTP/1.1\r\nHost: lab\r\n\r\n")
+	response, err := http.ReadResponse(bufio.NewReader(connection), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.deafen(t, p)()
+	s.awaitAgain(t, w, func() error {
+		// A server that reads its configuration again closes what rests.
+		if err := s.webs[response.Header.Get("Lab-Server")].Process.Signal(syscall.SIGHUP); err != nil {
+			return err
+		}
+		if _, err := connection.Read(make([]byte, 1)); err != io.EOF {
+			return fmt.Errorf("the server should have closed the connection: %v", err)
+		}
+		return connection.Close()
+	})
+}
+
+// abortUnheard has a client die in the middle of a transfer while nothing from it
+// arrives: the server sends to a client that knows nothing of the connection.
+func (s *stage) abortUnheard(t *testing.T, w *watcher, p path) {
+	t.Helper()
+	connection := s.fetch(t, p, fmt.Sprintf("%s/%d", slowly, bulk), 0)
+	undo := s.deafen(t, p)
+	s.awaitAgain(t, w, connection.Close)
+	// Now the client's resets arrive, and those of the server's that are late.
+	undo()
+	if _, err := e2e.NewBrowser(s.Clients[0]).Who(bounded(t), netip.AddrPortFrom(p.vip, webPort)); err != nil {
+		t.Error(err)
+	}
+}
+
+// awaitAgain does something, and waits until the client has got segments again.
+func (s *stage) awaitAgain(t *testing.T, w *watcher, do func() error) {
+	t.Helper()
+	before := w.retransmitted()
+	if err := do(); err != nil {
+		t.Fatal(err)
+	}
+	testenv.Eventually(t, e2e.Patience, "the server sends again what nobody acknowledges", func() bool {
+		return w.retransmitted() >= before+retransmissions
+	})
+}
+
+// tryRefused asks for names while no DNS server runs: in every mode the client is
+// told, about its own packet.
+func (s *stage) tryRefused(t *testing.T) {
+	for _, server := range s.Servers {
+		if err := s.dns[server.Name].Process.Stop(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	w := s.watch(t, s.Clients[0])
+	for _, p := range paths() {
+		to := netip.AddrPortFrom(p.vip, dnsPort)
+		asker, err := e2e.NewAsker(s.Clients[0], to)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = asker.Ask(e2e.NewQuery(e2e.Small, 0), e2e.Small)
+		if !errors.Is(err, syscall.ECONNREFUSED) {
+			t.Errorf("%s: with no server running, the query got %v, want that it was refused", p, err)
+		}
+		asker.Close()
+	}
+	w.stop(t)
+	if w.errors == 0 {
+		t.Error("no ICMP error came: this has shown nothing")
+	}
+}

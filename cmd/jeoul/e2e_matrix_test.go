@@ -1,0 +1,224 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"fmt"
+	"net/netip"
+	"strings"
+	"testing"
+
+	"github.com/jeoul/jeoul/internal/config"
+	"github.com/jeoul/jeoul/internal/e2e"
+	"github.com/jeoul/jeoul/internal/lab"
+	"github.com/jeoul/jeoul/internal/lb"
+)
+
+// The sizes of transfers, in bytes. The largest is for one cell of each mode.
+const (
+	one, kilo, mega, huge = 1, 1 << 10, 1 << 20, 100 << 20
+)
+
+// asks is how many connections or sockets show the spreading. That the hash
+// puts as many on one of three backends happens once in a million years of runs.
+const asks = 24
+
+// padding makes a query of two fragments.
+const padding = 2000
+
+// TestEveryMode is the matrix: mode × family × protocol × hook, and the tunnels
+// whose backends have the other family. Web and DNS servers answer through every
+// path; what they send and get arrives whole, they see the client as the mode
+// promises, and each gets its part.
+func TestEveryMode(t *testing.T) {
+	forEachHook(t, func(t *testing.T, hook lb.Hook) {
+		s := newStage(t, hook, 2, one, kilo, mega, huge)
+		for _, p := range paths() {
+			for _, port := range []uint16{webPort, otherWebPort, dnsPort, otherDNSPort} {
+				name := fmt.Sprintf("%s/%d", p, port)
+				if p.crosses() && (port == otherWebPort || port == otherDNSPort) {
+					name += "-crosswise"
+				}
+				t.Run(name, func(t *testing.T) { s.tryCell(t, p, port) })
+			}
+		}
+		s.checkOutcomes(t)
+	})
+}
+
+// tryCell tries everything on one service.
+func (s *stage) tryCell(t *testing.T, p path, port uint16) {
+	to := netip.AddrPortFrom(p.vip, port)
+	if port == dnsPort || port == otherDNSPort {
+		s.tryDNS(t, p, to)
+		return
+	}
+	s.tryWeb(t, p, to)
+}
+
+// tryWeb spreads connections, then moves files in both directions.
+func (s *stage) tryWeb(t *testing.T, p path, to netip.AddrPort) {
+	client := s.Clients[0]
+	browser := e2e.NewBrowser(client)
+	counts := map[string]int{}
+	for range asks {
+		seen, err := browser.Who(bounded(t), to)
+		if err == nil {
+			err = s.checkSeen(p, seen, client)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		counts[seen.Server]++
+	}
+	s.checkSpread(t, to, counts)
+	sizes := []int64{one, kilo, mega}
+	if to.Port() == webPort && p.vip.Is4() {
+		sizes = append(sizes, huge)
+	}
+	for _, size := range sizes {
+		seen, err := browser.Download(bounded(t), to, s.files, size)
+		if err == nil {
+			err = s.checkSeen(p, seen, client)
+		}
+		if err != nil {
+			t.Errorf("download of %d bytes: %v", size, err)
+		}
+		seen, err = browser.Upload(bounded(t), to, s.files, size, "upload", s.webs)
+		if err == nil {
+			err = s.checkSeen(p, seen, client)
+		}
+		if err != nil {
+			t.Errorf("upload of %d bytes: %v", size, err)
+		}
+	}
+}
+
+// tryDNS asks from many sockets, with queries and answers of one packet and of
+// several.
+func (s *stage) tryDNS(t *testing.T, p path, to netip.AddrPort) {
+	client := s.Clients[1]
+	counts := map[string]int{}
+	for range asks {
+		counts[s.ask(t, p, to, client, e2e.Small, 0)]++
+	}
+	s.checkSpread(t, to, counts)
+	before := s.fragments(t, client)
+	s.ask(t, p, to, client, e2e.Large, 0)
+	s.ask(t, p, to, client, e2e.Small, padding)
+	s.ask(t, p, to, client, e2e.Large, padding)
+	if after := s.fragments(t, client); after.made < before.made+2 || after.joined < before.joined+2 {
+		t.Errorf("%d datagrams were sent as fragments and %d came as such, want 2 of each: this has shown nothing",
+			after.made-before.made, after.joined-before.joined)
+	}
+}
+
+// ask asks one question from a socket of its own, checks whom the server saw, and
+// returns the server's name.
+func (s *stage) ask(t *testing.T, p path, to netip.AddrPort, client *lab.Host, kind e2e.Answer, padding int) string {
+	t.Helper()
+	asker, err := e2e.NewAsker(client, to)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer asker.Close()
+	query := e2e.NewQuery(kind, padding)
+	name, err := asker.Ask(query, kind)
+	if err != nil {
+		t.Fatalf("a %s answer to %d bytes of padding: %v", kind, padding, err)
+	}
+	server := s.dns[name]
+	if server == nil {
+		t.Fatalf("%q answered, which is no server of the laboratory", name)
+	}
+	seen, err := server.Seen(query)
+	if err == nil {
+		err = s.checkSeen(p, seen, client)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return name
+}
+
+// checkSeen says what is wrong with how a server saw a client, if anything.
+func (s *stage) checkSeen(p path, seen e2e.Seen, client *lab.Host) error {
+	server, err := s.server(seen.Server)
+	if err != nil {
+		return err
+	}
+	return p.checkSeen(seen, p.own(client), server)
+}
+
+// checkSpread checks that new flows went to more than one backend.
+func (s *stage) checkSpread(t *testing.T, to netip.AddrPort, counts map[string]int) {
+	t.Helper()
+	if len(counts) < 2 {
+		t.Errorf("%d new flows to %s were not spread: %v", asks, to, counts)
+	}
+}
+
+// fragmentCounts are the datagrams that a host has sent as fragments and has put
+// together from them.
+type fragmentCounts struct{ made, joined uint64 }
+
+func (s *stage) fragments(t *testing.T, host *lab.Host) fragmentCounts {
+	t.Helper()
+	four, err := host.NetStat("IpFragOKs", "IpReasmOKs")
+	if err != nil {
+		t.Fatal(err)
+	}
+	six, err := e2e.NetStat6(host)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return fragmentCounts{four["IpFragOKs"] + six["Ip6FragOKs"], four["IpReasmOKs"] + six["Ip6ReasmOKs"]}
+}
+
+// checkOutcomes checks that nothing was dropped but what had to be: packets too big
+// for a tunnel, if there were too many to answer each, and what follows the first
+// fragment of a datagram where that one was too big.
+func (s *stage) checkOutcomes(t *testing.T) {
+	t.Helper()
+	counts := s.outcomes(t)
+	for name, packets := range counts {
+		if strings.HasPrefix(name, "dropped") && packets > 0 && name != "dropped_fragment" && name != "dropped_too_big" {
+			t.Errorf("%d packets were %s", packets, name)
+		}
+	}
+	if tooBig := counts["answered_too_big"] + counts["dropped_too_big"]; counts["dropped_fragment"] > tooBig {
+		t.Errorf("%d fragments were dropped, and only %d packets too big", counts["dropped_fragment"], tooBig)
+	}
+}
+
+// noCells are the cells that cannot exist, with a part of what the configuration
+// says to whoever asks for one.
+var noCells = []struct {
+	modes  []lb.Mode
+	why    string
+	says   string
+	change func(service entry)
+}{
+	{[]lb.Mode{lb.L2DSR, lb.DSCP, lb.NAT, lb.FullNAT}, "the packet's own header goes to the backend, so both have one family",
+		"which only the modes ipip and gue can cross", func(service entry) {
+			service["backends"] = []entry{{"name": "w", "address": "2001:2::2:1"}}
+		}},
+	{[]lb.Mode{lb.L2DSR, lb.IPIP, lb.GUE, lb.DSCP}, "the packet's ports are not touched, so a backend listens on the service's",
+		"leaves ports as they are", func(service entry) {
+			service["backends"] = []entry{{"name": "w", "address": "198.18.2.1", "port": 8080}}
+		}},
+}
+
+// TestImpossibleCells lists the cells that the matrix leaves out, and sees that the
+// configuration refuses each with the reason.
+func TestImpossibleCells(t *testing.T) {
+	for _, cells := range noCells {
+		for _, mode := range cells.modes {
+			service := entry{"name": "s", "vip": "198.18.0.100", "port": 80, "mode": string(mode)}
+			cells.change(service)
+			t.Logf("there is no cell %s with %v: %s", mode, service["backends"], cells.why)
+			_, err := config.Parse("cells.yaml", yamlOf(t, entry{"interface": "eth0", "fullnat": entry{"addresses": []string{"198.18.0.99"}}, "services": []entry{service}}))
+			wantError(t, err, cells.says)
+		}
+	}
+}

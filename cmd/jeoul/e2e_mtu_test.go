@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"fmt"
+	"net/netip"
+	"strconv"
+	"testing"
+
+	"github.com/jeoul/jeoul/internal/e2e"
+	"github.com/jeoul/jeoul/internal/lab"
+	"github.com/jeoul/jeoul/internal/lb"
+	"github.com/jeoul/jeoul/internal/testenv"
+)
+
+// bigFile is what is moved over paths that are narrower than they look, in bytes.
+const bigFile = 10 << 20
+
+// pingPatience is how long ping waits for its answers, in seconds.
+const pingPatience = "6"
+
+// TestPathMTU moves files and large datagrams between servers and a client behind
+// a narrow link, and through tunnels on links that have no room for them: all is
+// known from ICMP errors only, of routers and of the balancer.
+func TestPathMTU(t *testing.T) {
+	forEachHook(t, func(t *testing.T, hook lb.Hook) {
+		s := newStage(t, hook, 2, bigFile)
+		near, gateway := s.Clients[0], s.Clients[1]
+		far := e2e.NewFar(t, gateway, len(lb.Modes))
+		s.leadToFar(t, gateway)
+		for i, p := range paths() {
+			// From an address that no server knows the way to yet.
+			from := far.Addresses[i]
+			t.Run("far client/"+p.String(), func(t *testing.T) {
+				told := toldTooBig(t, gateway)
+				s.moveBig(t, p, far, from)
+				if now := toldTooBig(t, gateway); now == told {
+					t.Error("no server had to be told that the way is narrow: this has shown nothing")
+				}
+			})
+			t.Run("near client/"+p.String(), func(t *testing.T) {
+				told := s.outcomes(t)["answered_too_big"]
+				s.moveBig(t, p, near, p.own(near))
+				if now := s.outcomes(t)["answered_too_big"]; p.mode.Tunnels() && now == told {
+					t.Error("the balancer did not have to say that the tunnel is narrow: this has shown nothing")
+				}
+			})
+			t.Run("ping/"+p.String(), func(t *testing.T) {
+				for _, size := range []int{56, 3000} {
+					s.ping(t, near, p.vip, size)
+				}
+			})
+		}
+	})
+}
+
+// leadToFar tells the hosts of the segment where the far client is.
+func (s *stage) leadToFar(t *testing.T, gateway *lab.Host) {
+	t.Helper()
+	for _, host := range append([]*lab.Host{s.Balancer}, s.Servers...) {
+		if err := host.Do(func() error { return e2e.LeadToFar(gateway, 0) }); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// toldTooBig returns how many errors a host has sent that say a packet is too big.
+// In IPv4 these are counted with others that say a host is unreachable.
+func toldTooBig(t *testing.T, host *lab.Host) uint64 {
+	t.Helper()
+	four, err := host.NetStat("IcmpOutDestUnreachs")
+	if err != nil {
+		t.Fatal(err)
+	}
+	six, err := e2e.NetStat6(host)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return four["IcmpOutDestUnreachs"] + six["Icmp6OutPktTooBigs"]
+}
+
+// moveBig moves a file in both directions on each of a path's web services, and
+// datagrams with each of its DNS services.
+func (s *stage) moveBig(t *testing.T, p path, client e2e.Inside, from netip.Addr) {
+	browser := e2e.NewBrowser(client, from)
+	for _, port := range []uint16{webPort, otherWebPort} {
+		to := netip.AddrPortFrom(p.vip, port)
+		if _, err := browser.Download(bounded(t), to, s.files, bigFile); err != nil {
+			t.Errorf("download: %v", err)
+		}
+		if _, err := browser.Upload(bounded(t), to, s.files, bigFile, "big", s.webs); err != nil {
+			t.Errorf("upload: %v", err)
+		}
+	}
+	for _, port := range []uint16{dnsPort, otherDNSPort} {
+		asker, err := e2e.NewAsker(client, netip.AddrPortFrom(p.vip, port), from)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := asker.Ask(e2e.NewQuery(e2e.Large, padding), e2e.Large); err != nil {
+			t.Errorf("a large answer to a large query: %v", err)
+		}
+		asker.Close()
+	}
+}
+
+// ping sends an echo request of that many bytes to an address, until it is
+// answered.
+func (s *stage) ping(t *testing.T, client *lab.Host, to netip.Addr, size int) {
+	t.Helper()
+	output := &syncBuffer{}
+	// -c with -w: until that many answers have come.
+	process, err := client.Start(t.Context(), lab.Command{Path: testenv.Program(t, "ping"), Stdout: output, Stderr: output,
+		Args: []string{"-n", "-c", "2", "-i", "0.2", "-w", pingPatience, "-s", strconv.Itoa(size), to.String()}})
+	if err == nil {
+		err = process.Wait()
+	}
+	if err != nil {
+		t.Error(fmt.Errorf("%d bytes: %w\n%s", size, err, output))
+	}
+}

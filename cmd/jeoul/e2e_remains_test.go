@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"net/netip"
+	"testing"
+	"time"
+
+	"github.com/jeoul/jeoul/internal/e2e"
+	"github.com/jeoul/jeoul/internal/lab"
+	"github.com/jeoul/jeoul/internal/lb"
+)
+
+// impatience is how long a client waits that does not mind.
+const impatience = 100 * time.Millisecond
+
+// TestNothingRemains stops, kills and starts again the balancer and an agent while
+// clients ask: what was stopped has left nothing on its host, what was killed is
+// taken back by the next start, and everything works again after each.
+func TestNothingRemains(t *testing.T) {
+	forEachHook(t, func(t *testing.T, hook lb.Hook) {
+		s := buildStage(t, hook, 1, kilo)
+		hosts := []*lab.Host{s.Balancer, s.Servers[0]}
+		before := map[*lab.Host]e2e.Settings{}
+		for _, host := range hosts {
+			before[host] = e2e.ReadSettings(t, host)
+		}
+		for _, server := range s.Servers {
+			s.startAgent(t, server)
+			s.startServers(t, server)
+		}
+		s.start(t)
+		s.askAll(t)
+		for _, end := range []func(*testing.T, *lab.Process){stop, kill} {
+			s.whileAsking(t, func() { end(t, s.daemon) })
+			s.start(t)
+			s.askAll(t)
+		}
+		s.whileAsking(t, func() { kill(t, s.agents[s.Servers[0].Name]) })
+		s.startAgent(t, s.Servers[0])
+		s.askAll(t)
+		s.whileAsking(t, func() {
+			stop(t, s.daemon)
+			stop(t, s.agents[s.Servers[0].Name])
+		})
+		for _, host := range hosts {
+			for _, line := range e2e.ReadSettings(t, host).Difference(before[host]) {
+				t.Errorf("%s: %s", host.Name, line)
+			}
+		}
+	})
+}
+
+// askAll asks each service until every server has answered.
+func (s *stage) askAll(t *testing.T) {
+	t.Helper()
+	client := s.Clients[0]
+	for _, p := range paths() {
+		for _, port := range []uint16{webPort, otherWebPort} {
+			answered := map[string]bool{}
+			// By the hash alone, this many miss a server once in a hundred thousand
+			// million times.
+			for asked := 0; len(answered) < len(s.Servers); asked++ {
+				seen, err := e2e.NewBrowser(client).Who(bounded(t), netip.AddrPortFrom(p.vip, port))
+				if err == nil {
+					err = s.checkSeen(p, seen, client)
+				}
+				if err != nil {
+					t.Fatalf("%s: %v", p, err)
+				}
+				if asked == 60 {
+					t.Fatalf("%s, port %d: of %d connections, all went to %v", p, port, asked, answered)
+				}
+				answered[seen.Server] = true
+			}
+		}
+		s.ask(t, p, netip.AddrPortFrom(p.vip, dnsPort), client, e2e.Small, 0)
+	}
+}
+
+// whileAsking does something while a client asks each service again and again;
+// what it is answered does not matter.
+func (s *stage) whileAsking(t *testing.T, do func()) {
+	t.Helper()
+	stop, asked := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(asked)
+		browser := e2e.NewBrowser(s.Clients[0])
+		browser.Timeout = impatience
+		for i := 0; ; i++ {
+			select {
+			case <-stop:
+				return
+			default:
+				p := paths()[i%len(paths())]
+				browser.Who(t.Context(), netip.AddrPortFrom(p.vip, webPort))
+			}
+		}
+	}()
+	// Not by a plain call: do may end the test.
+	defer func() {
+		close(stop)
+		<-asked
+	}()
+	do()
+}
