@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"net/netip"
 	"os"
 	"strings"
@@ -16,6 +17,7 @@ import (
 	"github.com/jedib0t/go-pretty/v6/table"
 
 	"github.com/jeoul/jeoul/internal/api"
+	"github.com/jeoul/jeoul/internal/datapath"
 	"github.com/jeoul/jeoul/internal/lb"
 	"github.com/jeoul/jeoul/internal/trace"
 )
@@ -318,4 +320,21 @@ func leavesText(p *trace.Packet) string {
 		}
 	}
 	return strings.Join(words, " ")
+}
+
+// loggedTrace is the daemon's part: it says in its log when packets are traced,
+// for that slows them down.
+func loggedTrace(d *datapath.Datapath, log *slog.Logger) func(context.Context, trace.Filter, func(trace.Event) error) error {
+	return func(ctx context.Context, filter trace.Filter, tell func(trace.Event) error) error {
+		err := d.Trace(ctx, filter, func(event trace.Event) error {
+			if event.Started {
+				log.Info("tracing packets for a client")
+			}
+			return tell(event)
+		})
+		if !errors.Is(err, trace.ErrBusy) && !errors.Is(err, trace.ErrBadQuestion) {
+			log.Info("the trace has ended")
+		}
+		return err
+	}
 }

@@ -21,11 +21,13 @@ import (
 type programKind struct {
 	name string
 	load func() (*ebpf.CollectionSpec, error)
+	// traced returns the same program, compiled to tell of packets.
+	traced func() (*ebpf.CollectionSpec, error)
 }
 
 var (
-	xdpProgram = programKind{name: xdpProgJeoulXdp, load: loadXdp}
-	tcProgram  = programKind{name: tcProgJeoulTc, load: loadTc}
+	xdpProgram = programKind{name: xdpProgJeoulXdp, load: loadXdp, traced: loadTracedXdp}
+	tcProgram  = programKind{name: tcProgJeoulTc, load: loadTc, traced: loadTracedTc}
 )
 
 // programOf returns the program for a hook.

@@ -73,7 +73,9 @@ type Datapath struct {
 	// Apply, and none of a detached datapath.
 	holds       []hold
 	attachments []Attachment
-	closed      bool
+	// tracing is what programs are loaded with while somebody traces.
+	tracing *tracing
+	closed  bool
 }
 
 // Open checks rights and the interfaces. It loads and attaches nothing yet.
@@ -148,7 +150,7 @@ func (d *Datapath) Apply(state State) error {
 		return err
 	}
 	made, err := d.install(ports, func(kind programKind) (*generation, error) {
-		return loadGeneration(kind, ports, state, at, d.current, d.options.TableSize, next)
+		return loadGeneration(kind, ports, state, at, d.current, d.options.TableSize, next, d.tracing)
 	})
 	if err != nil {
 		next.closeUnless(d.shared)

@@ -6,3 +6,8 @@ package datapath
 //
 //go:generate go tool bpf2go -tags linux -target bpfel -go-package datapath -type outcome -type scheduler -type agreement -type service -type service_key4 -type service_key6 -type service_slot4 -type service_slot6 -type backend -type mode -type service_kind -type nat_state -type endpoint -type endpoint_slot4 -type endpoint_slot6 -type vector xdp ../../bpf/jeoul_xdp.bpf.c -- -Wall -Wextra -Wno-unused-parameter -Wno-sign-compare -Werror -mcpu=v3 -idirafter /usr/include/x86_64-linux-gnu -idirafter /usr/include/aarch64-linux-gnu
 //go:generate go tool bpf2go -tags linux -target bpfel -go-package datapath -no-global-types tc ../../bpf/jeoul_tc.bpf.c -- -Wall -Wextra -Wno-unused-parameter -Wno-sign-compare -Werror -mcpu=v3 -idirafter /usr/include/x86_64-linux-gnu -idirafter /usr/include/aarch64-linux-gnu
+
+// The traced programs are the same sources compiled with TRACED: see bpf/trace.h.
+//
+//go:generate go tool bpf2go -tags linux -target bpfel -go-package datapath -no-global-types -type trace_record -type trace_filter -type trace_notes -type trace_reason tracedXdp ../../bpf/jeoul_xdp.bpf.c -- -DTRACED -Wall -Wextra -Wno-unused-parameter -Wno-sign-compare -Werror -mcpu=v3 -idirafter /usr/include/x86_64-linux-gnu -idirafter /usr/include/aarch64-linux-gnu
+//go:generate go tool bpf2go -tags linux -target bpfel -go-package datapath -no-global-types tracedTc ../../bpf/jeoul_tc.bpf.c -- -DTRACED -Wall -Wextra -Wno-unused-parameter -Wno-sign-compare -Werror -mcpu=v3 -idirafter /usr/include/x86_64-linux-gnu -idirafter /usr/include/aarch64-linux-gnu

@@ -23,8 +23,13 @@ type generation struct {
 	collections []*ebpf.Collection
 	// programs[i] is for ports[i]; all have the same maps.
 	programs []*ebpf.Program
-	places   places
-	tables   tables
+	// What it was made of.
+	ports  []port
+	state  State
+	places places
+	tables tables
+	// words names things where somebody traces; nil until then.
+	words *words
 }
 
 // port is an interface that a program is made for. Index 0 stands for
@@ -48,8 +53,9 @@ func (g *generation) close() {
 
 // loadGeneration builds a generation aside. Nothing that is in use changes.
 // Tables are taken from last, the generation before, where they are the same.
+// With tracing, the program is the one that tells of packets.
 func loadGeneration(program programKind, ports []port, state State, at places,
-	last *generation, tableSize uint32, shared *shared) (*generation, error) {
+	last *generation, tableSize uint32, shared *shared, tracing *tracing) (*generation, error) {
 	built := tables{}
 	if last != nil {
 		built = last.tables
@@ -63,10 +69,10 @@ func loadGeneration(program programKind, ports []port, state State, at places,
 		return nil, err
 	}
 	constants.TooBigRate = shared.tooBigRate
-	made := &generation{places: at, tables: built}
+	made := &generation{ports: ports, state: state, places: at, tables: built}
 	for _, p := range ports {
 		constants.Mac, constants.Interface = [macLength]uint8(p.mac), uint32(p.index)
-		if err := made.add(program, blob, constants, shared); err != nil {
+		if err := made.add(program, blob, constants, shared, tracing); err != nil {
 			made.close()
 			return nil, err
 		}
@@ -76,8 +82,8 @@ func loadGeneration(program programKind, ports []port, state State, at places,
 
 // add loads the program for one more port. The first brings the map of the
 // configuration, and the others take it from there.
-func (g *generation) add(program programKind, blob []byte, constants xdpSettings, shared *shared) error {
-	spec, err := program.load()
+func (g *generation) add(program programKind, blob []byte, constants xdpSettings, shared *shared, tracing *tracing) error {
+	spec, err := tracing.load(program)
 	if err != nil {
 		return fmt.Errorf("reading the embedded eBPF program: %v", err)
 	}
@@ -87,6 +93,9 @@ func (g *generation) add(program programKind, blob []byte, constants xdpSettings
 		replacements[xdpMapGeneration] = g.collections[0].Maps[xdpMapGeneration]
 	} else {
 		spec.Maps[xdpMapGeneration].Contents = []ebpf.MapKV{{Key: uint32(0), Value: blob}}
+	}
+	if err := tracing.put(spec, &constants, replacements); err != nil {
+		return err
 	}
 	if err := spec.Variables[xdpVarLoaded].Set(constants); err != nil {
 		return fmt.Errorf("setting the program's constants: %v", err)
