@@ -16,6 +16,8 @@ BIN     := bin/jeoul
 RESULTS ?= results
 # Length of each fuzz target's run, as `go test -fuzztime` takes it.
 FUZZTIME ?= 20s
+# How many random packets `make fuzz` compares with the model, for each hook.
+FUZZPACKETS ?= 1000000
 # More flags for `go test`, such as -v or -run=NAME.
 TESTFLAGS ?=
 STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
@@ -33,7 +35,7 @@ build: generate ## build bin/jeoul (the default)
 
 .PHONY: help
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 .PHONY: deps
 deps: ## install what is missing: Debian packages, and Go if it is too old
@@ -55,6 +57,10 @@ test: rights-test deps build ## run every test; needs root
 test-unit: generate ## run the tests that need no root; the others skip
 	$(GO) test $(TESTFLAGS) ./...
 
+.PHONY: test-kernels
+test-kernels: generate ## run the tests of the eBPF programs on Debian's oldest and newest kernel, in QEMU
+	@GO='$(GO)' scripts/test-kernels.sh
+
 .PHONY: bench
 bench: rights-bench deps build ## measure the data plane and the Go code into results/bench; needs root
 	@mkdir -p $(RESULTS)/bench
@@ -64,8 +70,8 @@ bench: rights-bench deps build ## measure the data plane and the Go code into re
 	@$(GIVE_BACK) $(RESULTS)
 
 .PHONY: fuzz
-fuzz: generate ## run each fuzz target for FUZZTIME (20s); root fuzzes the eBPF programs too
-	@GO='$(GO)' scripts/fuzz.sh $(FUZZTIME)
+fuzz: generate ## each fuzz target for FUZZTIME (20s), then FUZZPACKETS (1 million); root fuzzes eBPF too
+	@GO='$(GO)' scripts/fuzz.sh $(FUZZTIME) $(FUZZPACKETS)
 
 .PHONY: lint
 lint: generate ## check style and the house's rules: see CONTRIBUTING.md

@@ -1,12 +1,16 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 #
-# fuzz.sh TIME: runs every fuzz target of the tree for TIME; go runs only one
-# target at a time by itself. A failing input is kept by go under testdata/fuzz.
+# fuzz.sh TIME PACKETS: runs every fuzz target of the tree for TIME; go runs only
+# one target at a time by itself. A failing input is kept by go under
+# testdata/fuzz. Then PACKETS random packets go through the data plane, in each
+# hook, and through the model of it; JEOUL_FUZZ_SEED chooses which, and a
+# failure says how to have it again.
 set -euo pipefail
 . "$(dirname "$0")/lib.sh"
 
 time=$1
+packets=$2
 go=${GO:-$TREE/scripts/go.sh}
 
 # `go test -list` prints a package's targets and then "ok PACKAGE TIME".
@@ -20,3 +24,8 @@ while read -r package target; do
 	printf '== %s %s for %s\n' "$package" "$target" "$time"
 	"$go" test -run='^$' -fuzz="^$target\$" -fuzztime="$time" "$package"
 done <<<"$targets"
+
+seed=${JEOUL_FUZZ_SEED:-$RANDOM$RANDOM}
+printf '== %s random packets for each hook, seed %s\n' "$packets" "$seed"
+JEOUL_FUZZ_PACKETS=$packets JEOUL_FUZZ_SEED=$seed "$go" test -count=1 -timeout=0 -v -run='^TestRandomPackets$' ./internal/datapath |
+	grep -vE '^ *=== '

@@ -7,97 +7,97 @@ import (
 	"encoding/binary"
 	"fmt"
 	"maps"
-	"net"
-	"net/netip"
 	"slices"
+	"strings"
 	"testing"
 
+	"github.com/cilium/ebpf"
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/jeoul/jeoul/internal/lb"
-	"github.com/jeoul/jeoul/internal/testenv"
 )
 
-// What a program returns for an outcome, by hook: XDP_DROP, XDP_PASS, XDP_TX;
-// TC_ACT_SHOT, TC_ACT_UNSPEC, TC_ACT_REDIRECT.
-var actions = map[lb.Hook]struct{ drop, pass, transmit uint32 }{
-	lb.HookXDP: {1, 2, 3},
-	lb.HookTC:  {2, 0xffffffff, 7},
+// What a program returns for an outcome, by hook: XDP_DROP, XDP_PASS, XDP_TX,
+// XDP_REDIRECT; TC_ACT_SHOT, TC_ACT_UNSPEC, TC_ACT_REDIRECT.
+var actions = map[lb.Hook]struct{ drop, pass, transmit, redirect uint32 }{
+	lb.HookXDP: {1, 2, 3, 4},
+	lb.HookTC:  {2, 0xffffffff, 7, 7},
 }
 
-// Small tables keep the tests quick; they are primes all the same.
-const testTableSize = 251
-
-var (
-	balancerMAC = net.HardwareAddr{2, 0, 0, 0, 0, 1}
-	routerMAC   = net.HardwareAddr{2, 0, 0, 0, 0, 0xfe}
-	vip4        = netip.MustParseAddr("198.18.0.100")
-	vip6        = netip.MustParseAddr("2001:2::100")
-	client4     = netip.MustParseAddr("198.18.1.7")
-	client6     = netip.MustParseAddr("2001:2::1:7")
-)
-
-// testService returns a service of n backends whose MAC addresses are known.
-func testService(vip netip.Addr, port uint16, protocol lb.Protocol, scheduler lb.Scheduler, n int) Service {
-	s := Service{Service: lb.Service{
-		Name: fmt.Sprintf("%s-%s-%d", scheduler, protocol, port), VIP: vip, Port: port,
-		Protocol: protocol, Mode: lb.L2DSR, Scheduler: scheduler,
-	}}
-	address := netip.MustParseAddr("198.18.2.1")
-	if vip.Is6() {
-		address = netip.MustParseAddr("2001:2::2:1")
-	}
-	for i := range n {
-		s.Backends = append(s.Backends, lb.Backend{
-			Name: fmt.Sprintf("web%02d", i+1), Address: address, Port: port, Weight: 1})
-		s.Paths = append(s.Paths, Path{MAC: net.HardwareAddr{2, 0, 0, byte(port), byte(i >> 8), byte(i + 1)}, Source: balancerMAC})
-		address = address.Next()
-	}
-	return s
-}
-
-// testState has a service of each kind, one without a usable backend, and one
-// of whose backends is down.
-func testState() State {
-	empty := testService(vip4, 81, lb.TCP, lb.Maglev, 2)
-	empty.Paths = nil
-	partly := testService(vip4, 82, lb.TCP, lb.Maglev, 3)
-	partly.Paths[1].MAC = nil
-	partly.Backends[2].Weight = 0
-	return State{Services: []Service{
-		testService(vip4, 80, lb.TCP, lb.Maglev, 5),
-		testService(vip4, 53, lb.UDP, lb.Maglev, 5),
-		testService(vip6, 80, lb.TCP, lb.Maglev, 5),
-		testService(vip6, 53, lb.UDP, lb.Maglev, 5),
-		testService(vip4, 8080, lb.TCP, lb.RoundRobin, 3),
-		testService(vip4, 5353, lb.UDP, lb.RoundRobin, 3),
-		testService(vip6, 8080, lb.TCP, lb.RoundRobin, 3),
-		empty,
-		partly,
-	}}
-}
-
-// rig is the real program of one hook beside the model of it.
+// rig is the real program of one hook beside the model of it. It belongs to the
+// goroutine that made it, whose thread is in the ground.
 type rig struct {
 	hook     lb.Hook
 	datapath *Datapath
 	model    *model
-	last     Counters
+	// context makes what the program is told beside the frame; nil is nothing.
+	context func(length int) []byte
+	// want is what the counters must say; last what they said.
+	want, last Counters
+	out        []byte
+}
+
+// testOptions are such that no random packet meets a bound.
+func testOptions(hook lb.Hook) Options {
+	return Options{Hook: hook, TableSize: testTableSize, FlowEntries: 1 << 16, FullNATFlows: 1 << 16, TooBigRate: 1 << 30}
 }
 
 func newRig(tb testing.TB, hook lb.Hook, state State) *rig {
 	tb.Helper()
-	testenv.Root(tb)
-	r := &rig{hook: hook, datapath: NewDetached(Options{Hook: hook, TableSize: testTableSize, FlowEntries: 1 << 16}, balancerMAC)}
+	return newRigWith(tb, testOptions(hook), state)
+}
+
+func newRigWith(tb testing.TB, options Options, state State) *rig {
+	tb.Helper()
+	enterGround(tb)
+	r := makeRig(tb, options, state)
 	tb.Cleanup(func() { r.datapath.Close() })
+	return r
+}
+
+// makeRig makes a rig that the caller closes.
+func makeRig(tb testing.TB, options Options, state State) *rig {
+	tb.Helper()
+	r := &rig{hook: options.Hook, datapath: NewDetached(options, balancerMAC), out: make([]byte, 1<<15)}
 	if err := r.datapath.Apply(state); err != nil {
-		tb.Fatalf("%s: %v", hook, err)
+		tb.Fatalf("%s: %v", options.Hook, err)
 	}
 	var err error
 	if r.model, err = newModel(balancerMAC, state, testTableSize); err != nil {
 		tb.Fatal(err)
 	}
+	r.model.tags = options.Hook == lb.HookXDP
 	r.last = r.counters(tb)
+	r.want = r.last.clone()
+	return r
+}
+
+// freshRig returns a rig with the state of allModes that has met no packet.
+func freshRig(t *testing.T, hook lb.Hook) *rig {
+	t.Helper()
+	return newRig(t, hook, allModes())
+}
+
+// commonRigs are those with the state of allModes, by hook: the kernel takes its
+// time to verify a program, and most tests do not mind what others have sent.
+var commonRigs = map[lb.Hook]*rig{}
+
+// commonRig returns the rig that tests share, one after the other.
+func commonRig(t *testing.T, hook lb.Hook) *rig {
+	t.Helper()
+	enterGround(t)
+	r := commonRigs[hook]
+	if r == nil {
+		r = makeRig(t, testOptions(hook), allModes())
+		commonRigs[hook] = r
+	}
+	t.Cleanup(func() {
+		if t.Failed() {
+			// Program and model may know different flows now.
+			delete(commonRigs, hook)
+			r.datapath.Close()
+		}
+	})
 	return r
 }
 
@@ -110,7 +110,8 @@ func (r *rig) counters(tb testing.TB) Counters {
 	return counters
 }
 
-// apply changes the configuration of the program and of the model.
+// apply changes the configuration of the program and of the model. What backends
+// counted that stay, and what outcomes counted, must stay too.
 func (r *rig) apply(tb testing.TB, state State) {
 	tb.Helper()
 	if err := r.datapath.Apply(state); err != nil {
@@ -119,7 +120,16 @@ func (r *rig) apply(tb testing.TB, state State) {
 	if err := r.model.apply(state, testTableSize); err != nil {
 		tb.Fatal(err)
 	}
-	r.last = r.counters(tb)
+	backends := map[lb.BackendKey]BackendCount{}
+	for _, s := range state.Services {
+		for _, b := range s.Backends {
+			backends[s.BackendKey(b)] = r.want.Backends[s.BackendKey(b)]
+		}
+	}
+	r.want.Backends = backends
+	if problem := r.settle(tb); problem != "" {
+		tb.Errorf("%s: after a change of the configuration: %s", r.hook, problem)
+	}
 }
 
 // testable says whether BPF_PROG_TEST_RUN takes the frame: as a socket buffer
@@ -142,68 +152,186 @@ func testable(hook lb.Hook, frame []byte) bool {
 
 // dump prints as much of a frame as a person can use.
 func dump(frame []byte) string {
-	return fmt.Sprintf("%d bytes: %x", len(frame), frame[:min(len(frame), 128)])
+	return fmt.Sprintf("%d bytes: %x", len(frame), frame[:min(len(frame), 300)])
 }
 
 // check runs a frame through the program and compares verdict, bytes and all
 // counters with the model's; it returns the model's verdict.
 func (r *rig) check(tb testing.TB, frame []byte) verdict {
 	tb.Helper()
-	want := r.model.decide(frame)
-	action, out, err := r.datapath.Program().Test(frame)
-	if err != nil {
-		tb.Fatalf("%s: running %s: %v", r.hook, dump(frame), err)
+	want, problem := r.feed(tb, frame)
+	if counters := r.settle(tb); counters != "" {
+		problem += counters
+		r.want = r.last.clone()
 	}
-	if wanted := r.action(want.outcome); action != wanted {
-		tb.Errorf("%s: action %d, want %d (%s)\n%s", r.hook, action, wanted, want.outcome, dump(frame))
+	if problem != "" {
+		tb.Errorf("%s: %s\n%s", r.hook, problem, dump(frame))
 	}
-	if !bytes.Equal(want.frame, out) {
-		tb.Errorf("%s: %s: bytes (-want +got):\n%s\n%s", r.hook, want.outcome, cmp.Diff(want.frame, out), dump(frame))
-	}
-	got := r.counters(tb)
-	// cmp takes its time over a map: it is asked only what differs, not whether.
-	if wanted := moved(r.last, want); !wanted.equal(got) {
-		tb.Errorf("%s: %s: counters (-want +got):\n%s\n%s", r.hook, want.outcome, cmp.Diff(wanted, got), dump(frame))
-	}
-	r.last = got
 	return want
 }
 
-func (r *rig) action(outcome string) uint32 {
+// expectOutcome checks a frame whose outcome the test knows: the model must
+// agree before it may judge.
+func expectOutcome(t *testing.T, r *rig, frame []byte, want string) verdict {
+	t.Helper()
+	if !r.model.tags && isTag(binary.BigEndian.Uint16(frame[12:])) {
+		want = "passed_not_ip"
+	}
+	v := r.check(t, frame)
+	if v.outcome != want {
+		t.Errorf("%s: the model says %s, the test %s", r.hook, v.outcome, want)
+	}
+	return v
+}
+
+// feed runs a frame through the program and the model and says in what they
+// differ; the counters are left to settle.
+func (r *rig) feed(tb testing.TB, frame []byte) (want verdict, problem string) {
+	tb.Helper()
+	action, out := r.run(tb, frame)
+	seen := seen{out: out, sent: action == actions[r.hook].transmit || action == actions[r.hook].redirect}
+	if len(r.model.mayExhaust) > 0 && !seen.sent {
+		seen.dropped = r.movedOutcome(tb)
+	}
+	want = r.model.decide(frame, seen)
+	r.want.count(want)
+	return want, r.compare(want, action, out)
+}
+
+// run runs a frame through the program. What comes out is overwritten by the
+// next.
+func (r *rig) run(tb testing.TB, frame []byte) (action uint32, out []byte) {
+	tb.Helper()
+	options := ebpf.RunOptions{Data: frame, DataOut: r.out, Repeat: 1}
+	if r.context != nil {
+		options.Context = r.context(len(frame))
+	}
+	action, err := r.datapath.Program().Run(&options)
+	if err != nil {
+		tb.Fatalf("%s: running %s: %v", r.hook, dump(frame), err)
+	}
+	return action, options.DataOut
+}
+
+// compare says in what the program differs from the verdict.
+func (r *rig) compare(want verdict, action uint32, out []byte) string {
+	var problem strings.Builder
+	if wanted := r.action(want); action != wanted {
+		fmt.Fprintf(&problem, "action %d, want %d (%s)\n", action, wanted, want.outcome)
+	}
+	if want.complaint != "" {
+		fmt.Fprintln(&problem, want.complaint)
+	}
+	if problem.Len() == 0 && !strings.HasPrefix(want.outcome, "dropped_") && !want.rewritten.is(out) {
+		fmt.Fprintf(&problem, "%s: bytes (-want +got):\n%s\n", want.outcome, cmp.Diff(want.frame, slices.Clone(out)))
+	}
+	return problem.String()
+}
+
+// is compares bytes, but for fields in which 0 and 0xffff mean the same.
+func (r *rewritten) is(out []byte) bool {
+	if bytes.Equal(r.frame, out) {
+		return true
+	}
+	if len(r.frame) != len(out) {
+		return false
+	}
+	frame := slices.Clone(r.frame)
+	for _, fromEnd := range r.equal {
+		at := len(frame) - fromEnd
+		want, got := binary.BigEndian.Uint16(frame[at:]), binary.BigEndian.Uint16(out[at:])
+		if want%0xffff == 0 && got%0xffff == 0 {
+			copy(frame[at:at+2], out[at:])
+		}
+	}
+	return bytes.Equal(frame, out)
+}
+
+func (r *rig) action(v verdict) uint32 {
 	a := actions[r.hook]
-	switch outcome[:4] {
-	case "forw":
+	switch {
+	case v.outcome == "answered_too_big":
 		return a.transmit
-	case "pass":
+	case v.outcome == "forwarded" || v.outcome == "returned":
+		if v.elsewhere {
+			return a.redirect
+		}
+		return a.transmit
+	case strings.HasPrefix(v.outcome, "passed_"):
 		return a.pass
 	}
 	return a.drop
 }
 
-// moved returns the counters as they must be after a packet: those of its
-// outcome and its backend have moved, and no other.
-func moved(c Counters, v verdict) Counters {
-	next := Counters{Outcomes: append([]OutcomeCount(nil), c.Outcomes...), Backends: map[lb.BackendKey]BackendCount{}}
-	for i := range next.Outcomes {
-		if next.Outcomes[i].Name == v.outcome {
-			next.Outcomes[i].Packets++
+// settle reads the counters and says in what they differ from those that the
+// verdicts add up to.
+func (r *rig) settle(tb testing.TB) string {
+	tb.Helper()
+	r.last = r.counters(tb)
+	if r.want.equal(r.last) {
+		return ""
+	}
+	return "counters (-want +got):\n" + cmp.Diff(r.want, r.last)
+}
+
+// movedOutcome names the outcome whose counter has moved since the last packet.
+func (r *rig) movedOutcome(tb testing.TB) string {
+	tb.Helper()
+	for i, now := range r.counters(tb).Outcomes {
+		if now.Packets != r.want.Outcomes[i].Packets {
+			return now.Name
 		}
 	}
-	for key, count := range c.Backends {
-		if v.outcome == "forwarded" && key == v.backend {
-			count.Packets++
-			count.Bytes += v.ipLength
-			if v.opens {
-				count.Connections++
-			}
+	return ""
+}
+
+// count moves the counters that a verdict moves: that of the outcome, and those
+// of the backend.
+func (c *Counters) count(v verdict) {
+	for i := range c.Outcomes {
+		if c.Outcomes[i].Name == v.outcome {
+			c.Outcomes[i].Packets++
 		}
-		next.Backends[key] = count
 	}
-	return next
+	count := c.Backends[v.backend]
+	switch v.outcome {
+	case "forwarded":
+		count.Packets++
+		count.Bytes += v.ipLength
+		if v.opens {
+			count.Connections++
+		}
+	case "returned":
+		count.ReturnedPackets++
+		count.ReturnedBytes += v.ipLength
+	default:
+		return
+	}
+	c.Backends[v.backend] = count
+}
+
+func (c Counters) clone() Counters {
+	return Counters{Outcomes: slices.Clone(c.Outcomes), Backends: maps.Clone(c.Backends)}
 }
 
 func (c Counters) equal(o Counters) bool {
 	return slices.Equal(c.Outcomes, o.Outcomes) && maps.Equal(c.Backends, o.Backends)
+}
+
+// contextFrom is what the kernel tells a program about a frame that came in on
+// an interface: struct xdp_md or struct __sk_buff of <linux/bpf.h>.
+func contextFrom(hook lb.Hook, ifindex, length int) []byte {
+	order := binary.NativeEndian
+	if hook == lb.HookXDP {
+		b := make([]byte, 24)
+		order.PutUint32(b[4:], uint32(length))
+		order.PutUint32(b[12:], uint32(ifindex))
+		return b
+	}
+	b := make([]byte, 192)
+	order.PutUint32(b[36:], uint32(ifindex))
+	order.PutUint32(b[40:], uint32(ifindex))
+	return b
 }
 
 // bothHooks runs a test for XDP and for TC.
