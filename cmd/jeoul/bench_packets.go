@@ -20,7 +20,7 @@ import (
 // benchPacketsCmd measures the data plane without a network.
 type benchPacketsCmd struct {
 	JSON    bool      `name:"json" help:"Print the results (results.json) instead of a table."`
-	Rounds  int       `default:"9" help:"How often each figure is measured; medians are shown (${default})."`
+	Rounds  int       `default:"7" help:"How often each figure is measured; medians are shown (${default})."`
 	Packets uint32    `default:"100000" help:"How many packets make a figure (${default})."`
 	Hook    []lb.Hook `default:"xdp,tc" help:"xdp, tc or both (${default})."`
 }
