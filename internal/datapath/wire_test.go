@@ -1,0 +1,169 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package datapath
+
+import (
+	"encoding/binary"
+	"net"
+	"testing"
+	"time"
+
+	"github.com/gopacket/gopacket"
+	"github.com/gopacket/gopacket/layers"
+	"golang.org/x/sys/unix"
+
+	"github.com/jeoul/jeoul/internal/lb"
+	"github.com/jeoul/jeoul/internal/namespace"
+	"github.com/jeoul/jeoul/internal/testenv"
+)
+
+// wires is a balancer of two interfaces, and what hangs on them.
+type wires struct {
+	balancer, outside *namespace.Namespace
+	mac               [2]net.HardwareAddr
+	index             [2]int
+	wire              [2]*testenv.Wire
+	// sockets tell of each frame whether it had a tag (PACKET_AUXDATA).
+	sockets [2]int
+}
+
+func newWires(t *testing.T) *wires {
+	t.Helper()
+	w := &wires{balancer: testenv.Namespace(t), outside: testenv.Namespace(t)}
+	for i := range w.mac {
+		name, peer := []string{"in", "out"}[i], []string{"outin", "outout"}[i]
+		w.mac[i], _ = testenv.Veth(t, testenv.End{Namespace: w.balancer, Name: name}, testenv.End{Namespace: w.outside, Name: peer})
+		testenv.In(t, w.balancer, func() error {
+			nic, err := net.InterfaceByName(name)
+			if err == nil {
+				w.index[i] = nic.Index
+			}
+			return err
+		})
+		testenv.In(t, w.outside, func() error {
+			// A veth takes XDP frames only if it runs a program itself. This one
+			// passes everything.
+			l, err := occupy(peer)
+			if err == nil {
+				t.Cleanup(func() { l.Close() })
+			}
+			return err
+		})
+		w.wire[i] = testenv.OpenWire(t, w.outside, peer)
+		testenv.In(t, w.outside, func() (err error) {
+			w.sockets[i], err = listen(t, peer)
+			return err
+		})
+	}
+	return w
+}
+
+// listen opens a packet socket on an interface of the calling thread's namespace.
+func listen(t *testing.T, name string) (int, error) {
+	nic, err := net.InterfaceByName(name)
+	if err != nil {
+		return 0, err
+	}
+	fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return 0, err
+	}
+	t.Cleanup(func() { unix.Close(fd) })
+	if err := unix.SetsockoptInt(fd, unix.SOL_PACKET, unix.PACKET_AUXDATA, 1); err != nil {
+		return 0, err
+	}
+	return fd, unix.Bind(fd, &unix.SockaddrLinklayer{Protocol: networkOrder(unix.ETH_P_ALL), Ifindex: nic.Index})
+}
+
+// TestFramesLeaveByTheirPath attaches to two interfaces and looks where frames
+// come out: test runs say that a frame leaves, and not by which interface.
+func TestFramesLeaveByTheirPath(t *testing.T) {
+	bothHooks(t, func(t *testing.T, hook lb.Hook) {
+		w := newWires(t)
+		service := testService(vip4, 80, lb.TCP, lb.RoundRobin, 2)
+		for i := range service.Paths {
+			service.Paths[i] = Path{Interface: w.index[i], MAC: net.HardwareAddr{2, 0, 0, 0, 7, byte(i)}, Source: w.mac[i], Local: local4}
+		}
+		tunnel := modeService(vip6, portGUE, lb.UDP, lb.Maglev)
+		tunnel.addBackends(1, portGUE, true)
+		tunnel.Paths[0] = Path{Interface: w.index[1], MAC: net.HardwareAddr{2, 0, 0, 0, 7, 1}, Source: w.mac[1], Local: local6}
+		testenv.In(t, w.balancer, func() error {
+			d, err := Open(Options{Interfaces: []string{"in", "out"}, Hook: hook, TableSize: testTableSize})
+			if err != nil {
+				return err
+			}
+			t.Cleanup(func() { d.Close() })
+			return d.Apply(State{Services: []Service{service, tunnel}})
+		})
+		send := func(p packetSpec, kind layers.EthernetType, between ...gopacket.SerializableLayer) {
+			protocol := layers.IPProtocolTCP
+			if p.udp {
+				protocol = layers.IPProtocolUDP
+			}
+			_, ip := p.lower(protocol)
+			link := &layers.Ethernet{SrcMAC: routerMAC, DstMAC: w.mac[0], EthernetType: kind}
+			parts := append([]gopacket.SerializableLayer{link}, between...)
+			w.wire[0].Send(append(parts, ip, p.transport(t, ip), gopacket.Payload(make([]byte, 100)))...)
+		}
+		tag := &layers.Dot1Q{VLANIdentifier: 7, Type: layers.EthernetTypeIPv4}
+		// The first flow has the first turn, and goes back where it came from; the
+		// second goes on. A tag stays where the frame stays.
+		for turn, what := range []string{"backend on the same interface", "backend on the other interface"} {
+			p := with(web4(), func(p *packetSpec) { p.sport = uint16(1 + turn) })
+			send(p, layers.EthernetTypeIPv4)
+			w.expect(t, turn, "frame to the "+what, arrival{backend: byte(turn), length: 14 + 40 + 100})
+			send(p, layers.EthernetTypeDot1Q, tag)
+			w.expect(t, turn, "frame that came with a tag, to the "+what, arrival{byte(turn), 14 + 40 + 100, turn == 0})
+		}
+		tag.Type = layers.EthernetTypeIPv6
+		send(modePacket(vip6, portGUE, true), layers.EthernetTypeDot1Q, tag)
+		w.expect(t, 1, "tunnel packet that came with a tag", arrival{1, 14 + 40 + 8 + 40 + 8 + 100, false})
+	})
+}
+
+// arrival is what is seen of a frame that the balancer sent to a backend of the
+// test. The kernel has taken its tag off, and does not count it in the length.
+type arrival struct {
+	backend byte
+	length  int
+	tagged  bool
+}
+
+// expect fails the test unless such a frame comes.
+func (w *wires) expect(t *testing.T, wire int, what string, want arrival) {
+	t.Helper()
+	var seen []arrival
+	deadline := time.Now().Add(5 * time.Second)
+	for time.Now().Before(deadline) {
+		got, ok := w.receive(t, wire)
+		if ok && got == want {
+			return
+		}
+		if ok {
+			seen = append(seen, got)
+		}
+	}
+	t.Fatalf("no %s came within 5 seconds (%+v), but %+v", what, want, seen)
+}
+
+// receive returns what came of a frame to a backend of the test, if one came soon.
+func (w *wires) receive(t *testing.T, wire int) (a arrival, ok bool) {
+	t.Helper()
+	poll := []unix.PollFd{{Fd: int32(w.sockets[wire]), Events: unix.POLLIN}}
+	if n, err := unix.Poll(poll, 100); n == 0 || err == unix.EINTR {
+		return a, false
+	} else if err != nil {
+		t.Fatal(err)
+	}
+	frame, control := make([]byte, 4096), make([]byte, 128)
+	n, controls, _, _, err := unix.Recvmsg(w.sockets[wire], frame, control, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	messages, err := unix.ParseSocketControlMessage(control[:controls])
+	if err != nil || len(messages) == 0 {
+		t.Fatalf("a frame without what the kernel knows of it: %v", err)
+	}
+	status := binary.NativeEndian.Uint32(messages[0].Data)
+	return arrival{frame[5], n, status&unix.TP_STATUS_VLAN_VALID != 0}, frame[4] == 7
+}
