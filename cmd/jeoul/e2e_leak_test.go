@@ -316,6 +316,18 @@ func (s *stage) connect(t *testing.T, p path, localPort uint16) net.Conn {
 	return connection
 }
 
+// whoOn asks a web server on a connection, which stays open, and returns its name.
+func whoOn(connection net.Conn) (server string, err error) {
+	if _, err := fmt.Fprint(connection, "GET /who HTTP/1.1\r\nHost: lab\r\n\r\n"); err != nil {
+		return "", err
+	}
+	response, err := http.ReadResponse(bufio.NewReader(connection), nil)
+	if err != nil {
+		return "", err
+	}
+	return response.Header.Get("Lab-Server"), response.Body.Close()
+}
+
 // fetch asks for a file on a new connection and reads its beginning.
 func (s *stage) fetch(t *testing.T, p path, file string, localPort uint16) net.Conn {
 	t.Helper()
@@ -397,15 +409,14 @@ const slowly = "/slow"
 func (s *stage) closeUnheard(t *testing.T, w *watcher, p path) {
 	t.Helper()
 	connection := s.connect(t, p, 0)
-	fmt.Fprint(connection, "GET /who HTTP/1.1\r\nHost: lab\r\n\r\n")
-	response, err := http.ReadResponse(bufio.NewReader(connection), nil)
+	server, err := whoOn(connection)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer s.deafen(t, p)()
 	s.awaitAgain(t, w, func() error {
 		// A server that reads its configuration again closes what rests.
-		if err := s.webs[response.Header.Get("Lab-Server")].Process.Signal(syscall.SIGHUP); err != nil {
+		if err := s.webs[server].Process.Signal(syscall.SIGHUP); err != nil {
 			return err
 		}
 		if _, err := connection.Read(make([]byte, 1)); err != io.EOF {

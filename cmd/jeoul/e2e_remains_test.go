@@ -3,6 +3,7 @@
 package main
 
 import (
+	"net"
 	"net/netip"
 	"testing"
 	"time"
@@ -33,8 +34,10 @@ func TestNothingRemains(t *testing.T) {
 		s.start(t)
 		s.askAll(t)
 		for _, end := range []func(*testing.T, *lab.Process){stop, kill} {
+			rest := s.openResting(t)
 			s.whileAsking(t, func() { end(t, s.daemon) })
 			s.start(t)
+			rest.goOn(t)
 			s.askAll(t)
 		}
 		s.whileAsking(t, func() { kill(t, s.agents[s.Servers[0].Name]) })
@@ -50,6 +53,45 @@ func TestNothingRemains(t *testing.T) {
 			}
 		}
 	})
+}
+
+// resting are connections on which nothing is sent for a while, by the server that
+// they are with.
+type resting []struct {
+	net.Conn
+	path   path
+	server string
+}
+
+// openResting opens some on each path that keeps nothing of a flow: another
+// balancer sends it to the same backend.
+func (s *stage) openResting(t *testing.T) (all resting) {
+	t.Helper()
+	for _, p := range paths() {
+		for range 5 {
+			if p.mode == lb.FullNAT {
+				continue
+			}
+			connection := s.connect(t, p, 0)
+			server, err := whoOn(connection)
+			if err != nil {
+				t.Fatal(err)
+			}
+			all = append(all, resting{{connection, p, server}}...)
+		}
+	}
+	return all
+}
+
+// goOn asks on each connection again.
+func (r resting) goOn(t *testing.T) {
+	t.Helper()
+	for _, connection := range r {
+		if server, err := whoOn(connection); err != nil || server != connection.server {
+			t.Errorf("%s: a connection to %s that has rested was answered by %q: %v", connection.path, connection.server, server, err)
+		}
+		connection.Close()
+	}
 }
 
 // askAll asks each service until every server has answered.

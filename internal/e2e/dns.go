@@ -95,7 +95,7 @@ func (d *DNS) prepare(program string) error {
 	if err != nil {
 		return err
 	}
-	zone := fmt.Sprintf("$TTL 60\n@ SOA ns hostmaster 1 3600 600 86400 60\n@ NS ns\nns A 198.18.0.53\n")
+	zone := "$TTL 60\n@ SOA ns hostmaster 1 3600 600 86400 60\n@ NS ns\nns A 198.18.0.53\n"
 	for kind, strings := range texts {
 		zone += fmt.Sprintf("*.%s TXT ( %q )\n", kind, strings)
 	}
