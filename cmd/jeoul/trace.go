@@ -237,7 +237,7 @@ func pathInterface(p *trace.Packet) string {
 // flowText writes "tcp 192.0.2.7:4711 → 192.0.2.100:80 syn, 44 bytes".
 func flowText(f *trace.Flow) string {
 	if f == nil {
-		return "a frame that could not be read"
+		return "a frame that was not read"
 	}
 	ends := f.Source.String() + " → " + f.Destination.String()
 	if f.SourcePort != 0 || f.DestinationPort != 0 {

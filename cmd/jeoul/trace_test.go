@@ -90,7 +90,7 @@ func TestTraceLine(t *testing.T) {
 		"03:04:05.000006 eth0 icmp 192.0.2.7 → 192.0.2.100, 56 bytes: passed_no_service": {
 			Time: traced().Time, Hook: lb.HookTC, Interface: "eth0", Outcome: "passed_no_service", Leaves: traced().Leaves,
 			Came: &trace.Flow{Source: traced().Came.Source, Destination: traced().Came.Destination, Protocol: "icmp", Length: 56}},
-		"03:04:05.000006 - a frame that could not be read: passed_not_ip": {Time: traced().Time, Hook: lb.HookTC, Outcome: "passed_not_ip"},
+		"03:04:05.000006 - a frame that was not read: passed_not_ip": {Time: traced().Time, Hook: lb.HookTC, Outcome: "passed_not_ip"},
 		"03:04:05.000006 eth0 tcp 192.0.2.7:4711 → 192.0.2.100:80 syn, 44 bytes: answered_too_big service web backend web03 " +
 			"as 02:00:00:00:00:07 icmp 3/4 mtu 1480": tracedOnce(func(p *trace.Packet) {
 			p.Outcome, p.Slot = "answered_too_big", nil
