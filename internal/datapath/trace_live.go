@@ -37,11 +37,7 @@ func (d *Datapath) Trace(ctx context.Context, filter trace.Filter, tell func(tra
 		_ = live.reader.Flush()
 	})
 	err = d.follow(live, tell)
-	if !release() {
-		// It has begun: the ring must outlive it.
-		err = errors.Join(err, stop())
-		return err
-	}
+	release()
 	return errors.Join(err, stop())
 }
 
