@@ -197,18 +197,62 @@ enum road {
 	ROAD_OTHER,
 };
 
-/* is_common says whether a service's packets need nothing but a backend's MAC
- * address, which is a function of the packet. */
-static __always_inline bool is_common(const struct service *service)
+/* is_common says whether a service's packets need nothing but the address of a
+ * backend, which is a function of the packet: no table of flows, and no room. IPv6
+ * addresses to be rewritten take more of the stack than there is on this way. */
+static __always_inline bool is_common(const struct service *service, bool ipv6)
 {
-	return service->mode == MODE_L2DSR && service->scheduler == SCHEDULER_MAGLEV &&
-	       !service->mss;
+	if (service->scheduler != SCHEDULER_MAGLEV || service->mss)
+		return false;
+	return service->mode == MODE_L2DSR ||
+	       (!ipv6 && has_mode(MODE_DSCP) && service->mode == MODE_DSCP) ||
+	       (!ipv6 && has_mode(MODE_NAT) && service->mode == MODE_NAT);
+}
+
+/* fits says whether a packet can be sent on by the common way: its own link, and
+ * nobody to be told that it is too big. */
+static __always_inline bool fits(ctx_t *ctx, const struct packet *packet,
+				 const struct decision *decision)
+{
+	return !leaves(decision->backend->interface) && !too_big(ctx, packet, decision, 0);
+}
+
+/* send_translated sends an IPv4 packet on under its backend's address. */
+static __always_inline enum outcome send_translated(ctx_t *ctx, const struct packet *packet,
+						    const struct decision *decision)
+{
+	struct translation to;
+	enum outcome outcome;
+	void *frame;
+
+	unchanged(packet, &to);
+	aim(decision, &to);
+	outcome = translate_as(ctx, packet, &to, false);
+	if (outcome != OUTCOME_NONE)
+		return outcome;
+	frame = ctx_data(ctx);
+	if (frame + sizeof(struct ethhdr) > ctx_data_end(ctx))
+		return OUTCOME_DROPPED_MALFORMED;
+	copy_macs(frame, decision->backend);
+	count_backend(packet, decision, ctx_packets(ctx));
+	return OUTCOME_FORWARDED;
+}
+
+/* leave_the_road keeps what is known of a packet for the other ways. */
+static __always_inline enum outcome leave_the_road(const struct packet *packet)
+{
+	struct scratch *scratch = get_scratch();
+
+	if (!scratch)
+		return OUTCOME_DROPPED_NO_BACKEND;
+	scratch->packet = *packet;
+	return OUTCOME_NONE;
 }
 
 /* balance_ip takes a packet of one family from its IP header to its outcome, or to
  * OUTCOME_NONE where it leaves the common way. Inlined for each family, so
  * that neither pays for the other, and written for the packet that is common:
- * whole, of TCP or UDP, and for a service that sends it on as it is. What is
+ * whole, of TCP or UDP, and for a service that at most readdresses it. What is
  * known of another is then in the scratch memory. */
 static __always_inline enum outcome balance_ip(ctx_t *ctx, void *generation, bool ipv6,
 					       __u32 network, struct service **service,
@@ -219,7 +263,6 @@ static __always_inline enum outcome balance_ip(ctx_t *ctx, void *generation, boo
 		.network = network,
 	};
 	struct decision decision = {};
-	struct scratch *scratch;
 	enum outcome outcome;
 
 	outcome = ipv6 ? parse_ipv6(&packet, data + network, data_end, PART_ALL) :
@@ -235,13 +278,8 @@ static __always_inline enum outcome balance_ip(ctx_t *ctx, void *generation, boo
 		if (!*service && !packet.fragment && !has_mode(MODE_NAT) && !has_mode(MODE_FULLNAT))
 			return OUTCOME_PASSED_NO_SERVICE;
 	}
-	if (!*service || !is_common(*service) || packet.fragment) {
-		scratch = get_scratch();
-		if (!scratch)
-			return OUTCOME_DROPPED_NO_BACKEND;
-		scratch->packet = packet;
-		return OUTCOME_NONE;
-	}
+	if (!*service || !is_common(*service, ipv6) || packet.fragment)
+		return leave_the_road(&packet);
 	if (!whole(ctx, &packet))
 		return OUTCOME_DROPPED_MALFORMED;
 	decide_by(*service, &packet, &decision);
@@ -251,7 +289,11 @@ static __always_inline enum outcome balance_ip(ctx_t *ctx, void *generation, boo
 	if (!decision.backend)
 		return OUTCOME_DROPPED_NO_BACKEND;
 	trace_backend(decision.backend->index, decision.backend->generation);
-	return send_l2dsr(ctx, &packet, &decision, data, egress);
+	if (ipv6 || decision.mode == MODE_L2DSR)
+		return send_l2dsr(ctx, &packet, &decision, data, egress);
+	if (!fits(ctx, &packet, &decision))
+		return leave_the_road(&packet);
+	return send_translated(ctx, &packet, &decision);
 }
 
 /* balance decides, rewrites and counts; it returns how the packet ended, and the

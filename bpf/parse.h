@@ -168,7 +168,9 @@ static __always_inline void parse_ipv6_fragment(struct packet *packet, const __u
 	__be16 offset = *(__be16 *)(header + 2);
 
 	/* An atomic fragment (RFC 6946) is a whole packet. */
-	packet->fragment = offset & bpf_htons(IPV6_FRAGMENT_BITS);
+	if (!(offset & bpf_htons(IPV6_FRAGMENT_BITS)))
+		return;
+	packet->fragment = true;
 	packet->later = offset & bpf_htons(IPV6_OFFSET_BITS);
 	packet->identification = *(__be32 *)(header + 4);
 }

@@ -28,10 +28,14 @@ enum way {
 	WAY_NONE,
 };
 
+_Static_assert(sizeof(struct bpf_fib_lookup) == sizeof(((struct scratch *)0)->fib),
+	       "a question for a route has another size");
+
 /* ask asks for the way of a packet with these ends. */
 static __always_inline long ask(ctx_t *ctx, const struct packet *packet, const __be32 *source,
 				const __be32 *destination, struct bpf_fib_lookup *fib)
 {
+	__builtin_memset(fib, 0, sizeof(*fib));
 	fib->ifindex = ctx_interface(ctx);
 	fib->l4_protocol = packet->protocol;
 	/* Of a GSO packet the kernel looks at the segments itself. */
@@ -65,18 +69,22 @@ static __always_inline enum way find_route_inline(ctx_t *ctx, const struct packe
 						  const struct translation *to,
 						  struct route *route)
 {
-	struct bpf_fib_lookup fib = {};
+	struct scratch *scratch = get_scratch();
+	struct bpf_fib_lookup *fib;
 
-	switch (ask(ctx, packet, to->source, to->destination, &fib)) {
+	if (!scratch)
+		return WAY_NONE;
+	fib = (void *)scratch->fib;
+	switch (ask(ctx, packet, to->source, to->destination, fib)) {
 	case BPF_FIB_LKUP_RET_SUCCESS:
-		if (!takes(fib.ifindex))
+		if (!takes(fib->ifindex))
 			return WAY_KERNEL;
-		__builtin_memcpy(route->macs, fib.dmac, ETH_ALEN);
-		__builtin_memcpy(route->macs + ETH_ALEN, fib.smac, ETH_ALEN);
-		route->interface = fib.ifindex == ctx_interface(ctx) ? 0 : fib.ifindex;
+		__builtin_memcpy(route->macs, fib->dmac, ETH_ALEN);
+		__builtin_memcpy(route->macs + ETH_ALEN, fib->smac, ETH_ALEN);
+		route->interface = fib->ifindex == ctx_interface(ctx) ? 0 : fib->ifindex;
 		return WAY_FOUND;
 	case BPF_FIB_LKUP_RET_FRAG_NEEDED:
-		route->mtu = fib.mtu_result;
+		route->mtu = fib->mtu_result;
 		return WAY_TOO_BIG;
 	case BPF_FIB_LKUP_RET_BLACKHOLE:
 	case BPF_FIB_LKUP_RET_UNREACHABLE:

@@ -34,6 +34,9 @@ struct scratch {
 	struct nat_flow nat_flow;
 	struct nat_return nat_return;
 	struct nat_return_key nat_return_key;
+	/* A struct bpf_fib_lookup: the question for the way of a reply, and the answer.
+	 * Go cannot be told its unions. */
+	__u64 fib[8];
 	/* A fragment. */
 	struct fragment_key fragment_key;
 	struct fragment fragment;

@@ -88,7 +88,7 @@ __noinline int kind_of(const struct packet *packet)
 
 	if (!packet || !generation)
 		return KIND_NONE;
-	found = search_service(generation, packet, 0, PROTOCOL_ANY);
+	found = find_service(generation, packet, 0, PROTOCOL_ANY);
 	return found ? found->kind : KIND_NONE;
 }
 
@@ -206,8 +206,9 @@ enum event {
 /* take_turn returns the backend whose turn it is. */
 static __always_inline struct backend *take_turn(void *generation, const struct service *service)
 {
-	__u64 *turn = bpf_map_lookup_elem(&turns, &service->id);
-	__u32 slot;
+	/* A copy: to Linux 6.1 a field of an argument is no key. */
+	__u32 id = service->id, slot;
+	__u64 *turn = bpf_map_lookup_elem(&turns, &id);
 
 	if (!turn || !service->table_size)
 		return NULL;

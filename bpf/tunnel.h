@@ -117,12 +117,11 @@ static __always_inline enum outcome encapsulate_as(ctx_t *ctx, const struct pack
 	return OUTCOME_FORWARDED;
 }
 
-__noinline int encapsulate(ctx_t *ctx, const struct packet *packet,
-			   const struct backend *backend, __u32 mode, __u32 hash)
+static __always_inline enum outcome encapsulate(ctx_t *ctx, const struct packet *packet,
+						const struct backend *backend, __u32 mode,
+						__u32 hash)
 {
-	if (!packet || !backend)
-		return OUTCOME_DROPPED_NO_BACKEND;
-	if (mode == MODE_GUE)
+	if (has_mode(MODE_GUE) && mode == MODE_GUE)
 		return backend->ipv6 ? encapsulate_as(ctx, packet, backend, true, true, hash) :
 				       encapsulate_as(ctx, packet, backend, false, true, hash);
 	return backend->ipv6 ? encapsulate_as(ctx, packet, backend, true, false, hash) :

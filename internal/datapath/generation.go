@@ -69,6 +69,13 @@ func loadGeneration(program programKind, ports []port, state State, at places,
 		return nil, err
 	}
 	constants.TooBigRate = shared.tooBigRate
+	for _, p := range ports {
+		// A detached program has no interface, and may send to any.
+		if p.index != 0 {
+			constants.Interfaces[constants.InterfacesCount] = uint32(p.index)
+			constants.InterfacesCount++
+		}
+	}
 	made := &generation{ports: ports, state: state, places: at, tables: built}
 	for _, p := range ports {
 		constants.Mac, constants.Interface = [macLength]uint8(p.mac), uint32(p.index)
