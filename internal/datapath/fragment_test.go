@@ -144,7 +144,9 @@ func TestFragmentCases(t *testing.T) {
 		{"beyond 64 KiB", patched(slices.Clone(overlap), 20, 0x1f, 0xff), "forwarded"},
 		{"IPv6 first, extension headers behind", patched(ipv6WithExtensions(web6().build(t), [2]byte{0, 1}, [2]byte{44, 1}, [2]byte{60, 1}), 64, 0, 1, 0, 0, 0, 9), "forwarded"},
 		{"IPv6 first, more extension headers than are walked", patched(ipv6WithExtensions(web6().build(t), [2]byte{44, 1}, [2]byte{60, 1}, [2]byte{60, 1}, [2]byte{60, 1}, [2]byte{60, 1}), 56, 0, 1), "dropped_extension_headers"},
-		{"IPv6 two fragment headers, the second later", patched(twice, 64, 0, 8), "dropped_fragment"},
+		{"IPv6 two fragment headers, the second later", patched(slices.Clone(twice), 64, 0, 8), "dropped_fragment"},
+		{"IPv6 first, an atomic fragment header behind", patched(ipv6WithExtensions(web6().build(t), [2]byte{44, 1}, [2]byte{44, 1}), 56, 0, 1, 0, 0, 0, 10), "forwarded"},
+		{"and what follows", patched(ipv6WithExtensions(web6().build(t), [2]byte{44, 1}), 56, 0, 8, 0, 0, 0, 10), "forwarded"},
 		{"IPv6 reserved bits are no offset", patched(ipv6WithExtensions(web6().build(t), [2]byte{44, 1}), 56, 0, 6), "forwarded"},
 	})
 }

@@ -93,7 +93,7 @@ func (g *generator) tcpOptions() []byte {
 func (g *generator) toService() packetSpec {
 	s := g.anyService()
 	p := packetSpec{from: g.client(s.VIP.Is6()), at: s.VIP, dport: s.Port, udp: s.Protocol == lb.UDP, sport: uint16(1 + g.IntN(24)),
-		flags: g.flags(), payload: g.size(), tcpOptions: g.tcpOptions(), tos: byte(g.Uint32()), df: g.IntN(2) == 0}
+		flags: g.flags(), payload: g.size(), tcpOptions: g.tcpOptions(), tos: byte(g.Uint32()), df: g.IntN(2) == 0, id: uint16(g.ids)}
 	switch g.IntN(30) {
 	case 0:
 		p.dport = uint16(79 + g.IntN(3))
@@ -116,7 +116,7 @@ func (g *generator) reply() packetSpec {
 	}
 	b := s.Backends[g.IntN(len(s.Backends))]
 	return packetSpec{from: b.Address, at: g.client(b.Address.Is6()), sport: b.Port, dport: uint16(1 + g.IntN(24)), udp: s.Protocol == lb.UDP,
-		flags: g.flags(), payload: g.size(), tcpOptions: g.tcpOptions(), tos: byte(g.Uint32()), df: g.IntN(2) == 0}
+		flags: g.flags(), payload: g.size(), tcpOptions: g.tcpOptions(), tos: byte(g.Uint32()), df: g.IntN(2) == 0, id: uint16(g.ids)}
 }
 
 // aTranslation is a flow of full NAT that was met; nil if there is none.
@@ -149,7 +149,7 @@ func (g *generator) flows() []modelFlow {
 
 // replyToPool is a packet of a backend of full NAT, or nearly.
 func (g *generator) replyToPool() packetSpec {
-	p := packetSpec{flags: g.flags(), payload: g.size(), tcpOptions: g.tcpOptions(), tos: byte(g.Uint32()), df: g.IntN(2) == 0}
+	p := packetSpec{flags: g.flags(), payload: g.size(), tcpOptions: g.tcpOptions(), tos: byte(g.Uint32()), df: g.IntN(2) == 0, id: uint16(g.ids)}
 	t := g.aTranslation()
 	if t == nil || g.IntN(12) == 0 {
 		p.from, p.at, p.sport, p.dport = netip.MustParseAddr("198.18.2.1"), pool4, portFullNAT+natPortOffset, uint16(19990+g.IntN(4020))
@@ -252,7 +252,16 @@ func (g *generator) extended(frame []byte) []byte {
 			last[1] += byte(g.IntN(3))
 		}
 	}
-	return ipv6WithExtensions(frame, extensions...)
+	extended := ipv6WithExtensions(frame, extensions...)
+	// A fragment header that comes of a changed bit has an id of this configuration.
+	at := 54
+	for _, extension := range extensions {
+		if extension[0] == protoFragment {
+			binary.BigEndian.PutUint32(extended[at+4:], g.ids)
+		}
+		at += int(extension[1]) * 8
+	}
+	return extended
 }
 
 // dress gives a frame what does not change what it means.

@@ -107,7 +107,7 @@ func groundRoutes() []groundRoute {
 // of others it knows none.
 func neighbourMAC(a netip.Addr) net.HardwareAddr {
 	b := a.AsSlice()
-	if last := b[len(b)-1]; last < neighbours {
+	if last := b[len(b)-1]; last < neighbours && (a.Is4() || b[len(b)-2] == 0) {
 		return net.HardwareAddr{2, 9, byte(len(b)), b[len(b)-3], b[len(b)-2], last}
 	}
 	return nil

@@ -221,7 +221,7 @@ func (m *model) place(p *packet, seen seen) verdict {
 		}
 		return p.untouched(unserved)
 	case p.isICMP():
-		return m.icmp(p)
+		return m.icmp(p, seen)
 	case !p.ports:
 		return p.untouched(unserved)
 	}
@@ -407,14 +407,14 @@ func isHost(a netip.Addr) bool {
 
 // icmp places an ICMP packet: an error that tells of a flow goes to that flow's
 // end, all else is the kernel's.
-func (m *model) icmp(p *packet) verdict {
+func (m *model) icmp(p *packet, seen seen) verdict {
 	q, ok := p.readQuote()
 	if !ok {
 		return p.untouched(unserved)
 	}
 	from, to := netip.AddrPortFrom(q.source, q.sport), netip.AddrPortFrom(q.destination, q.dport)
 	if s := m.services[lb.ServiceKey{VIP: q.source, Port: q.sport, Protocol: lb.Protocol(q.protocol)}]; s != nil && p.destination == q.source {
-		return m.errorToBackend(p, &q, s)
+		return m.errorToBackend(p, &q, s, seen)
 	}
 	if slices.Contains(m.state.Pool.Addresses, p.destination) {
 		t := m.returns[returnKey{to, from, q.protocol}]
@@ -437,7 +437,7 @@ func (m *model) icmp(p *packet) verdict {
 
 // errorToBackend sends an ICMP error on that tells of a backend's packet to a
 // client.
-func (m *model) errorToBackend(p *packet, q *quote, s *Service) verdict {
+func (m *model) errorToBackend(p *packet, q *quote, s *Service, seen seen) verdict {
 	a := asker{client: netip.AddrPortFrom(q.destination, q.dport), protocol: protoTCP, flags: flagACK}
 	c := choice{hash: flowHash(a.client)}
 	if outcome := m.choose(&c, s, a); outcome != "" {
@@ -449,6 +449,7 @@ func (m *model) errorToBackend(p *packet, q *quote, s *Service) verdict {
 	backend := s.Backends[c.backend]
 	change := change{}
 	outer := netip.AddrPortFrom(backend.Address, 0)
+	complaint := ""
 	switch s.Mode {
 	case lb.DSCP:
 		change.destination, change.dscp, change.quoted = outer, s.DSCP, q
@@ -457,9 +458,14 @@ func (m *model) errorToBackend(p *packet, q *quote, s *Service) verdict {
 		change.quotedSource = netip.AddrPortFrom(backend.Address, backend.Port)
 	}
 	if t := c.translation; t != nil {
+		if !t.pool.IsValid() && m.fits(p, s, c.backend) {
+			complaint = m.learn(t, seen)
+		}
 		change.source, change.quotedDestination = netip.AddrPortFrom(t.pool.Addr(), 0), t.pool
 	}
-	return m.forward(p, change, treatment{backend: s.BackendKey(backend), hash: c.hash})
+	v := m.forward(p, change, treatment{backend: s.BackendKey(backend), hash: c.hash})
+	v.complaint = complaint
+	return v
 }
 
 // laterFragment places a packet without ports by what its datagram's first
@@ -637,11 +643,16 @@ func (m *model) learn(t *translation, seen seen) (complaint string) {
 		return ""
 	}
 	p, outcome := readFrame(seen.out, seen.out[:6], true)
-	if outcome != "" || !p.ports {
+	if q, ok := p.readQuote(); ok {
+		// An error may be what goes through first, where the flow's own packets were
+		// too big.
+		t.pool = netip.AddrPortFrom(q.destination, q.dport)
+	} else if outcome == "" && p.ports {
+		t.pool = netip.AddrPortFrom(p.source, p.sport)
+	} else {
 		return "what was sent has no ports"
 	}
-	t.pool = netip.AddrPortFrom(p.source, p.sport)
-	if !m.inPool(p.source, p.sport) {
+	if !m.inPool(t.pool.Addr(), t.pool.Port()) {
 		return t.pool.String() + " is not in the pool"
 	}
 	if other := m.returns[t.returnKey()]; other != nil {

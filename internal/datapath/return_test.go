@@ -244,6 +244,24 @@ func TestFullNATFlows(t *testing.T) {
 	})
 }
 
+// TestMalformedRepliesLeaveNoTrace cuts a reply that says RST: what is dropped
+// for its length does not close the flow.
+func TestMalformedRepliesLeaveNoTrace(t *testing.T) {
+	bothHooks(t, func(t *testing.T, hook lb.Hook) {
+		r := freshRig(t, hook)
+		f := openFlow(t, r, modePacket(vip4, portFullNAT, false))
+		for _, flags := range []string{"R", "FA"} {
+			reply := f.reply(flags).build(t)
+			expectOutcome(t, r, reply[:len(reply)-1], malformed)
+			cut := with(f.client, func(p *packetSpec) { p.flags = flags }).build(t)
+			expectOutcome(t, r, cut[:len(cut)-1], malformed)
+		}
+		if v := f.send(t, "S"); v.outcome != "forwarded" || v.opens {
+			t.Errorf("a SYN in an open flow: %s (opens: %v)", v.outcome, v.opens)
+		}
+	})
+}
+
 // TestFullNATPoolIsShared opens flows of two services with the same backends:
 // no two of them may look alike to a backend.
 func TestFullNATPoolIsShared(t *testing.T) {
