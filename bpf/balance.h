@@ -70,15 +70,16 @@ static __always_inline enum outcome serve_reply(ctx_t *ctx, void *generation,
 						struct decision *decision,
 						struct translation *to)
 {
+	bool is_whole = whole(ctx, packet);
 	enum outcome outcome;
 
 	unchanged(packet, to);
-	outcome = select_return(generation, packet, decision, to);
+	outcome = select_return(generation, packet, decision, to, is_whole);
 	if (outcome != OUTCOME_NONE)
 		return outcome;
 	trace_because(TRACE_REPLY);
 	trace_backend(decision->backend->index, decision->backend->generation);
-	if (!whole(ctx, packet))
+	if (!is_whole)
 		return OUTCOME_DROPPED_MALFORMED;
 	outcome = send_back_inline(ctx, packet, decision, to);
 	if (outcome == OUTCOME_RETURNED)

@@ -85,7 +85,9 @@ __noinline int nat_claim(__u32 ipv6, __u32 hash)
 	void *generation = current_generation();
 	struct scratch *scratch = get_scratch();
 	struct nat_return_key *key;
-	long error;
+	/* Not long: before Linux 6.4 only half of the register is what the map
+	 * returned. */
+	int error;
 
 	if (!generation || !scratch)
 		return OUTCOME_DROPPED_NO_PORT;

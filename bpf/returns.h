@@ -70,7 +70,7 @@ static __always_inline bool is_pool(void *generation, const struct packet *packe
 /* select_return says whose reply a packet is: OUTCOME_NONE, and *decision and *to. */
 static __always_inline enum outcome select_return(void *generation, const struct packet *packet,
 						  struct decision *decision,
-						  struct translation *to)
+						  struct translation *to, bool whole)
 {
 	struct nat_return *back;
 	__u32 at;
@@ -79,7 +79,9 @@ static __always_inline enum outcome select_return(void *generation, const struct
 		back = nat_reply_inline(packet);
 		if (!back || !return_fullnat(generation, back, decision, to))
 			return OUTCOME_DROPPED_NO_FLOW;
-		nat_note_reply(back, packet);
+		/* What is dropped because it lies must not end a flow. */
+		if (whole)
+			nat_note_reply(back, packet);
 		return OUTCOME_NONE;
 	}
 	if (!has_mode(MODE_NAT))

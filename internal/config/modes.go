@@ -5,6 +5,7 @@ package config
 import (
 	"fmt"
 	"net/netip"
+	"slices"
 
 	"github.com/jeoul/jeoul/internal/lb"
 )
@@ -19,7 +20,7 @@ type codePoints struct {
 }
 
 // assignDSCP gives each VIP of mode dscp a value of its own, the same for all of
-// its services: the one that is written, or the lowest that is free.
+// its services: the one that is written, or the first that is free.
 func (p *parser) assignDSCP() {
 	points := codePoints{map[netip.Addr]uint8{}, map[uint8]string{}}
 	for i, s := range p.cfg.Services {
@@ -54,7 +55,23 @@ func (p *parser) claimDSCP(s lb.Service, field string, points codePoints) {
 	}
 }
 
-// giveDSCP gives a service that names no value its VIP's, or the lowest that is
+// marked are the code points that ordinary packets bear, such as those of SSH,
+// telephony and routers (RFC 4594): a backend would take such packets to its own
+// address for the VIP's. They are given last.
+var marked = []uint8{8, 10, 16, 18, 24, 26, 32, 34, 40, 44, 46, 48, 56}
+
+// codePointOrder lists the values in the order in which they are given.
+func codePointOrder() []uint8 {
+	var order []uint8
+	for value := uint8(1); value <= lastDSCP; value++ {
+		if !slices.Contains(marked, value) {
+			order = append(order, value)
+		}
+	}
+	return append(order, marked...)
+}
+
+// giveDSCP gives a service that names no value its VIP's, or the first that is
 // free.
 func (p *parser) giveDSCP(s *lb.Service, field string, points codePoints) {
 	own, has := points.of[s.VIP]
@@ -62,7 +79,7 @@ func (p *parser) giveDSCP(s *lb.Service, field string, points codePoints) {
 		s.DSCP = own
 		return
 	}
-	for value := uint8(1); value <= lastDSCP; value++ {
+	for _, value := range codePointOrder() {
 		if _, used := points.at[value]; !used {
 			s.DSCP, points.of[s.VIP], points.at[value] = value, value, field
 			return

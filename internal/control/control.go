@@ -168,16 +168,17 @@ func (c *Controller) Start() error {
 	if err := c.opt.Paths.Watch(backendAddresses(c.cfg)); err != nil {
 		return err
 	}
-	if err := c.forward(c.cfg); err != nil {
-		return err
-	}
 	// The data plane comes before the VIPs: a packet of a connection that has
 	// outlived our last run would otherwise reach the kernel, which knows the
-	// VIP and no such connection, and resets it.
+	// VIP and no such connection, and resets it. Forwarding comes last: until then
+	// the kernel drops the replies that nobody rewrites.
 	if err := c.apply(c.cfg); err != nil {
 		return err
 	}
 	if err := c.addAddresses(addresses(c.cfg)); err != nil {
+		return err
+	}
+	if err := c.forward(c.cfg); err != nil {
 		return err
 	}
 	c.welcome(warnings)

@@ -124,7 +124,7 @@ func TestForwarding(t *testing.T) {
 		w.found("2001:db8::1", 3)
 		c := w.controller(w.twoLinks(mode(lb.NAT)))
 		stop := w.run(c)
-		w.expect("watch 192.0.2.1 192.0.2.2", "forward IPv4 on eth9 eth8", "apply web: web01=1 web02=2", "add 192.0.2.100", "announce 192.0.2.100 on eth9")
+		w.expect("watch 192.0.2.1 192.0.2.2", "apply web: web01=1 web02=2", "add 192.0.2.100", "forward IPv4 on eth9 eth8", "announce 192.0.2.100 on eth9")
 		w.quiet()
 		both := mode(lb.NAT) + strings.ReplaceAll(dns, "port: 53", "port: 53\n    mode: nat")
 		for name, test := range map[string]struct {
@@ -159,8 +159,8 @@ func TestPool(t *testing.T) {
 		c := w.controller("fullnat: {addresses: [192.0.2.9, 192.0.2.254], ports: 30000-33000}" + mode(lb.FullNAT))
 		stop := w.run(c)
 		time.Sleep(10 * time.Millisecond)
-		w.expect("watch 192.0.2.1 192.0.2.2", "forward IPv4 on eth9", "apply web: web01=- web02=-",
-			"add 192.0.2.100", "add 192.0.2.9", "add 192.0.2.254",
+		w.expect("watch 192.0.2.1 192.0.2.2", "apply web: web01=- web02=-",
+			"add 192.0.2.100", "add 192.0.2.9", "add 192.0.2.254", "forward IPv4 on eth9",
 			"announce 192.0.2.100 on eth9", "announce 192.0.2.9 on eth9", "announce 192.0.2.254 on eth9")
 		want := datapath.Pool{Addresses: []netip.Addr{netip.MustParseAddr("192.0.2.9"), netip.MustParseAddr("192.0.2.254")}, FirstPort: 30000, LastPort: 33000}
 		if diff := cmp.Diff(want, w.pool, cmp.Comparer(func(a, b netip.Addr) bool { return a == b })); diff != "" {

@@ -76,6 +76,9 @@ type Datapath struct {
 	// tracing is what programs are loaded with while somebody traces.
 	tracing *tracing
 	closed  bool
+	// stop ends what goes on beside; expiring says that something does.
+	stop     chan struct{}
+	expiring bool
 }
 
 // Open checks rights and the interfaces. It loads and attaches nothing yet.
@@ -89,7 +92,7 @@ func Open(options Options) (*Datapath, error) {
 	// Kernels before 5.11 charge maps to a limit that is small by default;
 	// where raising it is refused, loading says so itself.
 	_ = rlimit.RemoveMemlock()
-	return &Datapath{options: options, findPorts: find, ways: attempts}, nil
+	return &Datapath{options: options, findPorts: find, ways: attempts, stop: make(chan struct{})}, nil
 }
 
 // NewDetached returns a datapath for one interface that does not exist, with
@@ -101,6 +104,7 @@ func NewDetached(options Options, mac net.HardwareAddr) *Datapath {
 		options:     options.withDefaults(),
 		findPorts:   func() ([]port, error) { return []port{{mac: mac}}, nil },
 		detached:    true,
+		stop:        make(chan struct{}),
 		attachments: []Attachment{{Hook: options.Hook, Reason: "not attached"}},
 	}
 }
@@ -160,6 +164,10 @@ func (d *Datapath) Apply(state State) error {
 	d.shared.closeUnless(next)
 	d.current.close()
 	d.shared, d.current = next, made
+	if !d.expiring && next.natFlows.MaxEntries() > 1 {
+		d.expiring = true
+		go d.keepExpiring()
+	}
 	return nil
 }
 
@@ -309,6 +317,7 @@ func (d *Datapath) Close() error {
 		return nil
 	}
 	d.closed = true
+	close(d.stop)
 	err := d.detach()
 	d.current.close()
 	d.shared.closeUnless(nil)

@@ -178,6 +178,7 @@ func fill(state State, at places, built tables) *contents {
 		addAddressed(c.services4, c.services6, service.VIP, 0, uint8(xdpAgreementPROTOCOL_ANY),
 			xdpService{Kind: uint8(xdpServiceKindKIND_VIP)})
 	}
+	c.addFormer(at)
 	c.addPool(state.Pool)
 	return c
 }

@@ -4,6 +4,8 @@ package datapath
 
 import (
 	"maps"
+	"slices"
+	"time"
 
 	"github.com/jeoul/jeoul/internal/lb"
 )
@@ -25,6 +27,9 @@ type places struct {
 	// serviceIDs is the next id that no service has had. Ids are not given
 	// twice: a flow's key holds one, and has no generation to tell owners apart.
 	serviceIDs uint32
+	// endpoints are those of the backends of mode NAT, and former those of
+	// backends that have left lately.
+	endpoints, former map[endpointKey]natEndpoint
 }
 
 // with returns the places for a state: those of p where a backend stays, free
@@ -36,7 +41,8 @@ func (p places) with(state State) places {
 		generations: append([]uint32(nil), p.generations...),
 		serviceIDs:  p.serviceIDs,
 	}
-	free := p.freeAfter(state)
+	next.former = p.formerAfter(state, time.Now())
+	free := next.without(p.freeAfter(state))
 	for _, service := range state.Services {
 		next.addService(service.Key(), p)
 		for _, backend := range service.Backends {
@@ -56,7 +62,33 @@ func (p places) with(state State) places {
 			next.backends[key] = place{index: index, generation: next.generations[index]}
 		}
 	}
+	next.endpoints = endpointsOf(state, next.backends)
+	next.disown(p)
 	return next
+}
+
+// disown ends the flows of the backends that have left since old, and whose index
+// is kept.
+func (p *places) disown(old places) {
+	owned := map[uint32]bool{}
+	for _, place := range p.backends {
+		owned[place.index] = true
+	}
+	for key, e := range p.former {
+		if _, before := old.former[key]; !before && !owned[e.index] {
+			p.generations[e.index]++
+		}
+	}
+}
+
+// without leaves out the indices of backends that have left and whose replies are
+// still counted under them.
+func (p *places) without(free []uint32) []uint32 {
+	kept := map[uint32]bool{}
+	for _, e := range p.former {
+		kept[e.index] = true
+	}
+	return slices.DeleteFunc(free, func(index uint32) bool { return kept[index] })
 }
 
 func (p *places) addService(key lb.ServiceKey, old places) {
