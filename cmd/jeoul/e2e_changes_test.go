@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"slices"
+	"sync"
+	"testing"
+
+	"github.com/jeoul/jeoul/internal/api"
+	"github.com/jeoul/jeoul/internal/e2e"
+	"github.com/jeoul/jeoul/internal/lab"
+	"github.com/jeoul/jeoul/internal/lb"
+)
+
+// TestLeaksAroundChanges looks at every packet that reaches a client while backends
+// go and come, and while the balancer does, in the middle of transfers.
+func TestLeaksAroundChanges(t *testing.T) {
+	forEachHook(t, func(t *testing.T, hook lb.Hook) {
+		s := newStage(t, hook, 1, bulk)
+		t.Run("backend taken away", func(t *testing.T) { s.takeAway(t) })
+		t.Run("balancer started again", func(t *testing.T) { s.startAgain(t) })
+	})
+}
+
+// takeAway takes a backend away by a reload in the middle of transfers from all of
+// them: it goes on sending to clients that it has not heard of.
+func (s *stage) takeAway(t *testing.T) {
+	w := s.watch(t, s.Clients[0])
+	defer w.stop(t)
+	s.whileFetching(t, func() {
+		all := s.Servers
+		for _, servers := range [][]*lab.Host{all[:2], all} {
+			s.Servers = servers
+			s.configure(t, s.hook, s.configuration())
+			s.hangUp(t)
+			s.eventually(t, fmt.Sprintf("%d backends are up", len(servers)), func(status *api.Status) bool {
+				return allUp(status) && !slices.ContainsFunc(status.Services, func(service api.Service) bool { return len(service.Backends) != len(servers) })
+			})
+			s.awaitAgain(t, w, func() error { return nil })
+		}
+	})
+}
+
+// startAgain stops the balancer and starts it again in the middle of transfers.
+func (s *stage) startAgain(t *testing.T) {
+	w := s.watch(t, s.Clients[0])
+	defer w.stop(t)
+	s.whileFetching(t, func() {
+		stop(t, s.daemon)
+		s.start(t)
+		s.awaitAgain(t, w, func() error { return nil })
+	})
+}
+
+// whileFetching does something while the client gets files, slowly, from every
+// backend that translates. What becomes of them does not matter.
+func (s *stage) whileFetching(t *testing.T, do func()) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	var group sync.WaitGroup
+	defer group.Wait()
+	defer cancel()
+	for _, p := range paths() {
+		if !p.mode.Translates() {
+			continue
+		}
+		for range 3 * len(s.Servers) {
+			group.Go(func() {
+				for ctx.Err() == nil {
+					e2e.NewBrowser(s.Clients[0]).Download(ctx, netip.AddrPortFrom(p.vip, otherWebPort), s.files, bulk)
+				}
+			})
+		}
+	}
+	do()
+}
