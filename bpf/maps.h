@@ -72,33 +72,35 @@ static __always_inline struct endpoint_slot6 *endpoint6_at(void *generation, __u
 	       (at & loaded.endpoints6.mask);
 }
 
-/* BOUNDED keeps an index in 64 bits: if the compiler tested one copy of 32 bits and
- * used another, older verifiers would not know that the other is bounded too. */
-#define BOUNDED(index) asm volatile("" : "+r"(index))
+/* BOUND makes an index 0 that is beyond the end. It has been tested before; but
+ * where the compiler keeps it on the stack meanwhile, verifiers of Linux 6.1 do not
+ * know that what comes back from there is what was tested. */
+#define BOUND(index, count)                                                         \
+	asm volatile("if %0 < %1 goto +1\n\t%0 = 0" : "+r"(index) : "r"((__u64)(count)))
 
 /* The others return NULL beyond the end. Where there are none, older verifiers must
  * be told so by a test against 0: of "index >= 0" they follow both branches. */
 static __always_inline __u16 *slot_at(void *generation, __u64 slot)
 {
-	BOUNDED(slot);
 	if (!loaded.table_slots || slot >= loaded.table_slots)
 		return NULL;
+	BOUND(slot, loaded.table_slots);
 	return (__u16 *)(generation + loaded.table) + slot;
 }
 
 static __always_inline struct backend *member_at(void *generation, __u64 member)
 {
-	BOUNDED(member);
 	if (!loaded.members_count || member >= loaded.members_count)
 		return NULL;
+	BOUND(member, loaded.members_count);
 	return (struct backend *)(generation + loaded.members) + member;
 }
 
 static __always_inline struct backend *backend_at(void *generation, __u64 index)
 {
-	BOUNDED(index);
 	if (!loaded.backends_count || index >= loaded.backends_count)
 		return NULL;
+	BOUND(index, loaded.backends_count);
 	return (struct backend *)(generation + loaded.backends) + index;
 }
 
@@ -107,9 +109,9 @@ static __always_inline __be32 *pool_at(void *generation, bool ipv6, __u64 at)
 {
 	__u32 count = ipv6 ? loaded.pool6_count : loaded.pool4_count;
 
-	BOUNDED(at);
 	if (!count || at >= count)
 		return NULL;
+	BOUND(at, count);
 	return generation + (ipv6 ? loaded.pool6 : loaded.pool4) + 16 * at;
 }
 
