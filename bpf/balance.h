@@ -199,15 +199,19 @@ enum road {
 };
 
 /* is_common says whether a service's packets need nothing but the address of a
- * backend, which is a function of the packet: no table of flows, and no room. IPv6
- * addresses to be rewritten take more of the stack than there is on this way. */
+ * backend, which is a function of the packet: no table of flows, and no room. */
 static __always_inline bool is_common(const struct service *service, bool ipv6)
 {
 	if (service->scheduler != SCHEDULER_MAGLEV || service->mss)
 		return false;
+#ifdef TRACED
+	/* The notes leave too little of the stack for it. */
+	if (ipv6)
+		return service->mode == MODE_L2DSR;
+#endif
 	return service->mode == MODE_L2DSR ||
-	       (!ipv6 && has_mode(MODE_DSCP) && service->mode == MODE_DSCP) ||
-	       (!ipv6 && has_mode(MODE_NAT) && service->mode == MODE_NAT);
+	       (has_mode(MODE_DSCP) && service->mode == MODE_DSCP) ||
+	       (has_mode(MODE_NAT) && service->mode == MODE_NAT);
 }
 
 /* fits says whether a packet can be sent on by the common way: its own link, and
@@ -220,7 +224,7 @@ static __always_inline bool fits(ctx_t *ctx, const struct packet *packet,
 
 /* send_translated sends an IPv4 packet on under its backend's address. */
 static __always_inline enum outcome send_translated(ctx_t *ctx, const struct packet *packet,
-						    const struct decision *decision)
+						    const struct decision *decision, bool ipv6)
 {
 	struct translation to;
 	enum outcome outcome;
@@ -228,7 +232,7 @@ static __always_inline enum outcome send_translated(ctx_t *ctx, const struct pac
 
 	unchanged(packet, &to);
 	aim(decision, &to);
-	outcome = translate_as(ctx, packet, &to, false);
+	outcome = translate_as(ctx, packet, &to, ipv6);
 	if (outcome != OUTCOME_NONE)
 		return outcome;
 	frame = ctx_data(ctx);
@@ -250,8 +254,8 @@ static __always_inline enum outcome leave_the_road(const struct packet *packet)
 	return OUTCOME_NONE;
 }
 
-/* balance_ip takes a packet of one family from its IP header to its outcome, or to
- * OUTCOME_NONE where it leaves the common way. Inlined for each family, so
+/* balance_ip takes a plain packet of one family from its IP header to its outcome, or
+ * to OUTCOME_NONE where it leaves the common way. Inlined for each family, so
  * that neither pays for the other, and written for the packet that is common:
  * whole, of TCP or UDP, and for a service that at most readdresses it. What is
  * known of another is then in the scratch memory. */
@@ -266,12 +270,11 @@ static __always_inline enum outcome balance_ip(ctx_t *ctx, void *generation, boo
 	struct decision decision = {};
 	enum outcome outcome;
 
-	outcome = ipv6 ? parse_ipv6(&packet, data + network, data_end, PART_ALL) :
-			 parse_ipv4(&packet, data + network, data_end, PART_ALL);
+	outcome = ipv6 ? parse_plain6(&packet, data + network, data_end) :
+			 parse_plain4(&packet, data + network, data_end);
 	trace_read(&packet);
 	if (outcome != OUTCOME_NONE)
 		return outcome;
-	*road = ROAD_OTHER;
 	if (has_ports(&packet)) {
 		*road = ROAD_REPLY;
 		*service = find_service(generation, &packet, packet.destination_port,
@@ -290,11 +293,52 @@ static __always_inline enum outcome balance_ip(ctx_t *ctx, void *generation, boo
 	if (!decision.backend)
 		return OUTCOME_DROPPED_NO_BACKEND;
 	trace_backend(decision.backend->index, decision.backend->generation);
-	if (ipv6 || decision.mode == MODE_L2DSR)
+#ifdef TRACED
+	if (ipv6)
+		return send_l2dsr(ctx, &packet, &decision, data, egress);
+#endif
+	if (decision.mode == MODE_L2DSR)
 		return send_l2dsr(ctx, &packet, &decision, data, egress);
 	if (!fits(ctx, &packet, &decision))
 		return leave_the_road(&packet);
-	return send_translated(ctx, &packet, &decision);
+	return send_translated(ctx, &packet, &decision, ipv6);
+}
+
+/* read_packet reads a packet that is not plain into the scratch memory. */
+__noinline int read_packet(ctx_t *ctx, __u32 network, __u32 ipv6)
+{
+	void *data_end = ctx_data_end(ctx), *header = ctx_data(ctx) + (network & 0xff);
+	struct scratch *scratch = get_scratch();
+	enum outcome outcome;
+
+	if (!scratch)
+		return OUTCOME_DROPPED_NO_BACKEND;
+	__builtin_memset(&scratch->packet, 0, sizeof(scratch->packet));
+	scratch->packet.network = network;
+	outcome = ipv6 ? parse_ipv6(&scratch->packet, header, data_end, PART_ALL) :
+			 parse_ipv4(&scratch->packet, header, data_end, PART_ALL);
+	trace_read(&scratch->packet);
+	return outcome;
+}
+
+/* balance_unusual finds the way of a packet that is not plain. */
+static __always_inline enum outcome balance_unusual(ctx_t *ctx, void *generation, __u32 network,
+						    bool ipv6, struct service **service,
+						    enum road *road)
+{
+	enum outcome outcome = read_packet(ctx, network, ipv6);
+	struct scratch *scratch = get_scratch();
+
+	if (!scratch)
+		return OUTCOME_DROPPED_NO_BACKEND;
+	if (outcome != OUTCOME_NONE)
+		return outcome;
+	if (!has_ports(&scratch->packet))
+		return OUTCOME_NONE;
+	*road = ROAD_REPLY;
+	*service = search_service(generation, &scratch->packet,
+				  scratch->packet.destination_port, scratch->packet.protocol);
+	return OUTCOME_NONE;
 }
 
 /* balance decides, rewrites and counts; it returns how the packet ended, and the
@@ -305,9 +349,11 @@ static __always_inline enum outcome balance(ctx_t *ctx, __u32 *egress)
 	void *generation = current_generation();
 	struct service *service = NULL;
 	enum outcome outcome;
-	enum road road;
+	__u32 tag, network;
+	enum road road = ROAD_OTHER;
+	void *header;
 	__be16 type;
-	__u32 tag;
+	bool ipv6;
 
 	if (!generation)
 		return OUTCOME_DROPPED_NO_BACKEND;
@@ -317,12 +363,15 @@ static __always_inline enum outcome balance(ctx_t *ctx, __u32 *egress)
 				 &tag);
 	if (outcome != OUTCOME_NONE)
 		return outcome;
-	if (type == bpf_htons(ETH_P_IPV6))
-		outcome = balance_ip(ctx, generation, true, network_at(tag), &service, &road,
-				     egress);
+	network = network_at(tag);
+	header = ctx_data(ctx) + network;
+	ipv6 = type == bpf_htons(ETH_P_IPV6);
+	if (ipv6 && is_plain6(header, ctx_data_end(ctx)))
+		outcome = balance_ip(ctx, generation, true, network, &service, &road, egress);
+	else if (!ipv6 && is_plain4(header, ctx_data_end(ctx)))
+		outcome = balance_ip(ctx, generation, false, network, &service, &road, egress);
 	else
-		outcome = balance_ip(ctx, generation, false, network_at(tag), &service, &road,
-				     egress);
+		outcome = balance_unusual(ctx, generation, network, ipv6, &service, &road);
 	if (outcome != OUTCOME_NONE)
 		return outcome;
 	if (service)

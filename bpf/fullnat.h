@@ -162,7 +162,7 @@ static __always_inline void nat_describe(struct scratch *scratch, const struct p
 }
 
 /* nat_open makes a new flow in the scratch memory, and remembers it. */
-static __noinline enum outcome nat_open(void *generation, struct scratch *scratch,
+static __always_inline enum outcome nat_open(void *generation, struct scratch *scratch,
 					const struct packet *packet, struct decision *decision)
 {
 	enum outcome outcome;

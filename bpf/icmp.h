@@ -213,7 +213,7 @@ static __always_inline void quote_to_backend(struct scratch *scratch,
 }
 
 /* error_to_backend: the quoted packet came from a VIP. */
-static __noinline enum outcome error_to_backend(ctx_t *ctx, void *generation,
+static __always_inline enum outcome error_to_backend(ctx_t *ctx, void *generation,
 						const struct packet *packet,
 						struct scratch *scratch,
 						struct decision *decision)

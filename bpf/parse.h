@@ -133,25 +133,45 @@ static __always_inline void parse_ipv4_fields(struct packet *packet, const struc
 	packet->identification = ip->id;
 }
 
-static __always_inline enum outcome parse_ipv4(struct packet *packet, void *header,
-					       void *data_end, enum part part)
+/* is_plain4 and is_plain6 pick the packets whose offsets are all constants, nearly
+ * all there are: without options, and without extension headers before TCP or UDP. */
+static __always_inline bool is_plain4(const void *header, const void *data_end)
+{
+	return header + sizeof(struct iphdr) <= data_end && *(const __u8 *)header == IPV4_PLAIN;
+}
+
+static __always_inline bool is_plain6(const void *header, const void *data_end)
+{
+	const struct ipv6hdr *ip = header;
+
+	return (const void *)(ip + 1) <= data_end && ip->version == 6 &&
+	       (ip->nexthdr == IPPROTO_TCP || ip->nexthdr == IPPROTO_UDP);
+}
+
+static __always_inline enum outcome parse_plain4(struct packet *packet, void *header,
+						 void *data_end)
 {
 	struct iphdr *ip = header;
 
 	packet->ipv6 = false;
 	if ((void *)(ip + 1) > data_end)
 		return OUTCOME_DROPPED_MALFORMED;
-	/* Nearly all packets have no options; then every offset is a constant. */
-	if (*(__u8 *)ip == IPV4_PLAIN) {
-		packet->length = bpf_ntohs(ip->tot_len);
-		if (packet->length < sizeof(*ip))
-			return OUTCOME_DROPPED_MALFORMED;
-		parse_ipv4_fields(packet, ip);
-		if (packet->later)
-			return OUTCOME_NONE;
-		return parse_transport(packet, ip + 1, sizeof(*ip), data_end, part);
-	}
-	if (ip->version != 4 || ip->ihl < 5)
+	packet->length = bpf_ntohs(ip->tot_len);
+	if (packet->length < sizeof(*ip))
+		return OUTCOME_DROPPED_MALFORMED;
+	parse_ipv4_fields(packet, ip);
+	if (packet->later)
+		return OUTCOME_NONE;
+	return parse_transport(packet, ip + 1, sizeof(*ip), data_end, PART_ALL);
+}
+
+static __always_inline enum outcome parse_ipv4(struct packet *packet, void *header,
+					       void *data_end, enum part part)
+{
+	struct iphdr *ip = header;
+
+	packet->ipv6 = false;
+	if ((void *)(ip + 1) > data_end || ip->version != 4 || ip->ihl < 5)
 		return OUTCOME_DROPPED_MALFORMED;
 	packet->length = bpf_ntohs(ip->tot_len);
 	if (packet->length < ip->ihl * 4 || header + ip->ihl * 4 > data_end)
@@ -175,6 +195,27 @@ static __always_inline void parse_ipv6_fragment(struct packet *packet, const __u
 	packet->identification = *(__be32 *)(header + 4);
 }
 
+static __always_inline void parse_ipv6_fields(struct packet *packet, const struct ipv6hdr *ip)
+{
+	packet->ipv6 = true;
+	packet->length = sizeof(*ip) + bpf_ntohs(ip->payload_len);
+	packet->tos = bpf_ntohs(*(__be16 *)ip) >> 4;
+	__builtin_memcpy(packet->source, &ip->saddr, sizeof(packet->source));
+	__builtin_memcpy(packet->destination, &ip->daddr, sizeof(packet->destination));
+	packet->protocol = ip->nexthdr;
+}
+
+static __always_inline enum outcome parse_plain6(struct packet *packet, void *header,
+						 void *data_end)
+{
+	struct ipv6hdr *ip = header;
+
+	if ((void *)(ip + 1) > data_end)
+		return OUTCOME_DROPPED_MALFORMED;
+	parse_ipv6_fields(packet, ip);
+	return parse_transport(packet, ip + 1, sizeof(*ip), data_end, PART_ALL);
+}
+
 /* parse_ipv6 walks the extension headers that may precede the transport
  * header, RFC 8200 section 4.1. */
 static __always_inline enum outcome parse_ipv6(struct packet *packet, void *header,
@@ -186,11 +227,7 @@ static __always_inline enum outcome parse_ipv6(struct packet *packet, void *head
 	packet->ipv6 = true;
 	if ((void *)(ip + 1) > data_end || ip->version != 6)
 		return OUTCOME_DROPPED_MALFORMED;
-	packet->length = sizeof(*ip) + bpf_ntohs(ip->payload_len);
-	packet->tos = bpf_ntohs(*(__be16 *)ip) >> 4;
-	__builtin_memcpy(packet->source, &ip->saddr, sizeof(packet->source));
-	__builtin_memcpy(packet->destination, &ip->daddr, sizeof(packet->destination));
-	packet->protocol = ip->nexthdr;
+	parse_ipv6_fields(packet, ip);
 	header = ip + 1;
 #pragma unroll
 	for (int i = 0; i <= IPV6_MAX_EXTENSIONS; i++) {
