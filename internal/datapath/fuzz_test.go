@@ -48,7 +48,7 @@ func newEpoch(t *testing.T, hook lb.Hook, seed, number uint64) *epoch {
 	t.Helper()
 	e := &epoch{state: allModes(), ends: map[string]uint64{}}
 	e.rig = newRig(t, hook, e.state)
-	e.generator = &generator{Rand: rand.New(rand.NewPCG(seed, number)), tb: t, model: e.rig.model, ids: 1}
+	e.generator = &generator{Rand: rand.New(rand.NewPCG(seed, number)), tb: t, model: e.rig.model, ids: 1, first: e.state.Services}
 	e.events = []event{{state: &e.state}}
 	return e
 }
@@ -77,6 +77,8 @@ func (e *epoch) run(t *testing.T, packets uint64) (n uint64, problem string) {
 		e.ends[v.outcome]++
 		if s := e.rig.model.services[v.backend.Service]; s != nil {
 			e.ends[v.outcome+" "+string(s.Mode)]++
+		} else if v.outcome == "returned" {
+			e.ends["returned of one that left"]++
 		}
 		if v.outcome == "forwarded" && n%8 == 0 {
 			e.generator.keep(v.frame)
@@ -90,7 +92,9 @@ func (e *epoch) change(t *testing.T) {
 	e.events = append(e.events, event{state: &next})
 	e.rig.apply(t, next)
 	e.state = next
-	e.generator.ids += 100
+	if e.generator.IntN(2) == 0 {
+		e.generator.ids += 100
+	}
 }
 
 // TestRandomPackets compares the programs with the model on many packets, while

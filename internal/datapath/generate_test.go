@@ -23,6 +23,8 @@ type generator struct {
 	ids uint32
 	// sent are the last frames that the balancer made, for errors to tell of.
 	sent [][]byte
+	// first are the services before any change: those that have left, too.
+	first []Service
 }
 
 // next makes a frame.
@@ -108,11 +110,15 @@ func (g *generator) toService() packetSpec {
 	return p
 }
 
-// reply is a packet of a backend of NAT, or nearly.
+// reply is a packet of a backend of NAT, or nearly. It may have left.
 func (g *generator) reply() packetSpec {
-	s := g.anyService()
+	services := g.model.state.Services
+	if g.IntN(3) == 0 {
+		services = g.first
+	}
+	s := services[g.IntN(len(services))]
 	for s.Mode != lb.NAT && g.IntN(10) > 0 {
-		s = g.anyService()
+		s = services[g.IntN(len(services))]
 	}
 	b := s.Backends[g.IntN(len(s.Backends))]
 	return packetSpec{from: b.Address, at: g.client(b.Address.Is6()), sport: b.Port, dport: uint16(1 + g.IntN(24)), udp: s.Protocol == lb.UDP,
@@ -139,7 +145,7 @@ func (g *generator) flows() []modelFlow {
 		}
 		for range 4 {
 			key := modelFlow{netip.AddrPortFrom(g.client(s.VIP.Is6()), uint16(1+g.IntN(24))), s.Key()}
-			if t := g.model.translations[key]; t != nil && t.pool.IsValid() {
+			if g.model.translations[key] != nil {
 				found = append(found, key)
 			}
 		}
@@ -312,28 +318,35 @@ func (g *generator) spoil(frame []byte) []byte {
 	return frame
 }
 
-// change returns a configuration that differs from another one in its backends
-// and, at times, in the modes of its services.
+// change returns a configuration that differs from another one in its services,
+// their backends and, at times, their modes.
 func (g *generator) change(last State) State {
 	fresh := allModes()
 	next := State{Pool: fresh.Pool}
-	for i, s := range fresh.Services {
-		old := last.Services[i]
-		switch g.IntN(6) {
-		case 0, 1: // as before
-			s = old
-		case 2: // one leaves
+	for _, s := range fresh.Services {
+		old := slices.IndexFunc(last.Services, func(o Service) bool { return o.Key() == s.Key() })
+		switch g.IntN(8) {
+		case 0, 1, 2: // as before
+			if old < 0 {
+				continue
+			}
+			s = last.Services[old]
+		case 3: // one leaves
 			s.Backends, s.Paths = s.Backends[1:], s.Paths[min(1, len(s.Paths)):]
-		case 3: // one is lost from sight
+		case 4: // one is lost from sight
 			if len(s.Paths) > 0 {
 				s.Paths[g.IntN(len(s.Paths))].MAC = nil
 			}
-		case 4: // one takes no new flows
+		case 5: // one takes no new flows
 			s.Backends[g.IntN(len(s.Backends))].Weight = 0
-		case 5: // in another way
-			if s.Mode != lb.NAT && s.Mode != lb.FullNAT && s.Port != portIPIPCross && s.Port != portGUECross {
-				s.Mode = []lb.Mode{lb.L2DSR, lb.IPIP, lb.GUE, lb.DSCP}[g.IntN(4)]
+		case 6: // in another way
+			if s.Mode != lb.FullNAT && s.Port != portIPIPCross && s.Port != portGUECross {
+				s.Mode = []lb.Mode{lb.L2DSR, lb.IPIP, lb.GUE, lb.DSCP, lb.NAT}[g.IntN(5)]
 				s.DSCP, s.MSS = uint8(1+g.IntN(63)), uint16(536+g.IntN(1000))
+			}
+		case 7: // all of it leaves
+			if g.IntN(2) == 0 {
+				continue
 			}
 		}
 		next.Services = append(next.Services, s)

@@ -30,11 +30,15 @@ type model struct {
 	// instead: only the program knows when its ports or its table are used up.
 	mayExhaust []string
 
-	state     State
-	tables    tables
-	services  map[lb.ServiceKey]*Service
-	vips      map[netip.Addr]bool
-	endpoints map[endpoint]owner
+	state    State
+	tables   tables
+	services map[lb.ServiceKey]*Service
+	vips     map[netip.Addr]bool
+	// there are the backends of the state.
+	there map[lb.BackendKey]bool
+	// endpoints are those of the backends of NAT, and of those that have left. The
+	// model has no clock: no test lasts until they are forgotten.
+	endpoints map[endpoint]origin
 	// hosts are the addresses of endpoints.
 	hosts map[netip.Addr]bool
 
@@ -51,10 +55,12 @@ type endpoint struct {
 	protocol byte
 }
 
-// owner is the backend whose endpoint it is.
-type owner struct {
-	service *Service
-	backend int
+// origin is what the source of an endpoint's packets becomes.
+type origin struct {
+	at  netip.AddrPort
+	mss uint16
+	// backend is zero where the endpoint is that of a backend that has left.
+	backend lb.BackendKey
 }
 
 type modelFlow struct {
@@ -72,7 +78,7 @@ type translation struct {
 	modelFlow
 	backend lb.BackendKey
 	// pool is the source that its packets get. The data plane chooses it, and the
-	// model learns it from the first packet that is sent.
+	// model learns it when the flow begins.
 	pool                       netip.AddrPort
 	finClient, finBackend, rst bool
 }
@@ -97,7 +103,13 @@ type treatment struct {
 	// pass: they are the kernel's. Otherwise back: they come from the backend.
 	pass, back bool
 	backend    lb.BackendKey
-	hash       uint32
+	// mode and dscp are those of the service at the time.
+	mode lb.Mode
+	dscp uint8
+	hash uint32
+	// vip is what a backend's address becomes, and from the endpoint it was for NAT.
+	vip  netip.Addr
+	from endpoint
 	// client and pool are those of the flow, for full NAT.
 	client, pool netip.Addr
 	// gone: the backend has left since.
@@ -111,7 +123,8 @@ type verdict struct {
 	rewritten
 	// elsewhere: it leaves by another interface than it came in on.
 	elsewhere bool
-	// backend is set where the packet was forwarded or returned; so is opens.
+	// backend is set where the packet was forwarded or returned, unless its backend
+	// has left; so is opens.
 	backend lb.BackendKey
 	opens   bool
 	// ipLength is the length of the IP packet in bytes.
@@ -125,8 +138,9 @@ type verdict struct {
 // seen is what the program did with the packet. The model asks it only for the
 // pool's address and port of a new flow.
 type seen struct {
-	sent bool
-	out  []byte
+	// pool reads them from the program's own table: the flow's first packets may all
+	// be too big to be sent.
+	pool func(modelFlow) netip.AddrPort
 	// dropped is the outcome that the program counted, if the caller knows.
 	dropped string
 }
@@ -147,34 +161,63 @@ func (m *model) apply(state State, tableSize uint32) error {
 	}
 	m.state, m.tables = state, built
 	m.services, m.vips = map[lb.ServiceKey]*Service{}, map[netip.Addr]bool{}
-	m.endpoints, m.hosts = map[endpoint]owner{}, map[netip.Addr]bool{}
-	there := map[lb.BackendKey]bool{}
+	m.there = map[lb.BackendKey]bool{}
+	before := m.endpoints
+	m.endpoints, m.hosts = map[endpoint]origin{}, map[netip.Addr]bool{}
 	for i := range state.Services {
 		service := &state.Services[i]
 		m.services[service.Key()], m.vips[service.VIP] = service, true
-		for i, backend := range service.Backends {
-			there[service.BackendKey(backend)] = true
+		for _, backend := range service.Backends {
+			m.there[service.BackendKey(backend)] = true
 			if service.Mode == lb.NAT {
-				at := netip.AddrPortFrom(backend.Address, backend.Port)
-				m.endpoints[endpoint{at, byte(service.Protocol)}] = owner{service, i}
-				m.hosts[backend.Address] = true
+				at := endpoint{netip.AddrPortFrom(backend.Address, backend.Port), byte(service.Protocol)}
+				m.endpoints[at] = origin{service.at(), service.MSS, service.BackendKey(backend)}
 			}
 		}
 	}
-	m.forget(there)
+	m.keepFormer(before)
+	for at := range m.endpoints {
+		m.hosts[at.Addr()] = true
+	}
+	m.forget()
 	return nil
 }
 
+// keepFormer keeps the endpoints that a state does not have any more. Their packets
+// count for nobody, unless only the mode of the backend's service has changed.
+func (m *model) keepFormer(before map[endpoint]origin) {
+	for at, origin := range before {
+		if _, claimed := m.endpoints[at]; claimed {
+			continue
+		}
+		if !m.there[origin.backend] {
+			origin.backend = lb.BackendKey{}
+		}
+		m.endpoints[at] = origin
+	}
+}
+
 // forget drops what belongs to backends that are not there: one that leaves
-// takes its flows with it, and does not find them again when it returns.
-func (m *model) forget(there map[lb.BackendKey]bool) {
-	maps.DeleteFunc(m.flows, func(_ modelFlow, e *modelEntry) bool { return !there[e.backend] })
-	maps.DeleteFunc(m.translations, func(_ modelFlow, t *translation) bool { return !there[t.backend] })
-	maps.DeleteFunc(m.returns, func(_ returnKey, t *translation) bool { return !there[t.backend] })
+// takes its flows with it, and does not find them again when it returns. So does a
+// service with its turns.
+func (m *model) forget() {
+	maps.DeleteFunc(m.turns, func(s lb.ServiceKey, _ uint64) bool { return m.services[s] == nil })
+	maps.DeleteFunc(m.flows, func(_ modelFlow, e *modelEntry) bool { return !m.there[e.backend] })
+	maps.DeleteFunc(m.translations, func(_ modelFlow, t *translation) bool { return !m.there[t.backend] })
+	maps.DeleteFunc(m.returns, func(_ returnKey, t *translation) bool { return !m.there[t.backend] })
 	for key, t := range m.fragments {
-		t.gone = t.gone || !t.pass && !there[t.backend]
+		t.gone = t.gone || !m.stays(&t)
 		m.fragments[key] = t
 	}
+}
+
+// stays says that whoever a datagram is for or from is still known.
+func (m *model) stays(t *treatment) bool {
+	if t.pass || t.backend != (lb.BackendKey{}) {
+		return t.pass || m.there[t.backend]
+	}
+	o, known := m.endpoints[t.from]
+	return known && o.backend == t.backend
 }
 
 // ours says that the destination is a VIP or the pool's, or the source the
@@ -221,7 +264,7 @@ func (m *model) place(p *packet, seen seen) verdict {
 		}
 		return p.untouched(unserved)
 	case p.isICMP():
-		return m.icmp(p, seen)
+		return m.icmp(p)
 	case !p.ports:
 		return p.untouched(unserved)
 	}
@@ -229,18 +272,17 @@ func (m *model) place(p *packet, seen seen) verdict {
 		return m.toBackend(p, s, seen)
 	}
 	if m.inPool(p.destination, p.dport) {
-		return m.translatedBack(p, seen)
+		return m.translatedBack(p)
 	}
-	if o, ok := m.endpoints[endpoint{netip.AddrPortFrom(p.source, p.sport), p.protocol}]; ok {
-		return m.back(p, o.key(), change{source: o.service.at(), mss: o.service.MSS}, treatment{})
+	from := endpoint{netip.AddrPortFrom(p.source, p.sport), p.protocol}
+	if o, ok := m.endpoints[from]; ok {
+		return m.back(p, o.backend, change{source: o.at, mss: o.mss}, treatment{vip: o.at.Addr(), from: from})
 	}
 	return p.untouched(unserved)
 }
 
 // at is the service's address and port.
 func (s *Service) at() netip.AddrPort { return netip.AddrPortFrom(s.VIP, s.Port) }
-
-func (o owner) key() lb.BackendKey { return o.service.BackendKey(o.service.Backends[o.backend]) }
 
 // find returns a backend's service and its index there; the service is nil where
 // it is not configured.
@@ -277,12 +319,11 @@ func (m *model) toBackend(p *packet, s *Service, seen seen) verdict {
 		return p.untouched(outcome)
 	}
 	backend := s.Backends[c.backend]
-	t := treatment{backend: s.BackendKey(backend), hash: c.hash}
+	t := s.treatment(backend, c.hash)
 	change := change{mss: s.MSS}
-	fits := m.fits(p, s, c.backend)
 	complaint := ""
 	if c.translation != nil {
-		if fits && !c.translation.pool.IsValid() {
+		if !c.translation.pool.IsValid() {
 			if outcome := m.exhausted(c.translation, seen); outcome != "" {
 				return p.untouched(outcome)
 			}
@@ -311,22 +352,22 @@ func (s *Service) mtu(i int) int {
 	return 1500
 }
 
-// fits says that a packet is not too big for the way to backend i.
-func (m *model) fits(p *packet, s *Service, i int) bool {
-	return s.Mode == lb.L2DSR || m.gso && p.protocol == protoTCP ||
-		p.length+overhead(s.Mode, s.Backends[i].Address) <= s.mtu(i)
+// treatment is what a packet gets that goes to a backend.
+func (s *Service) treatment(backend lb.Backend, hash uint32) treatment {
+	return treatment{backend: s.BackendKey(backend), mode: s.Mode, dscp: s.DSCP, hash: hash}
 }
 
 // forward sends a packet to the backend by the way of its service's mode.
 func (m *model) forward(p *packet, c change, t treatment) verdict {
 	s, i := m.find(t.backend)
 	backend, path := s.Backends[i], s.Paths[i]
-	if !m.fits(p, s, i) {
-		return m.tooBig(p, s.mtu(i)-overhead(s.Mode, backend.Address))
+	most := s.mtu(i) - overhead(t.mode, backend.Address)
+	if p.length > most && t.mode != lb.L2DSR && !(m.gso && p.protocol == protoTCP) {
+		return m.tooBig(p, most)
 	}
 	r := p.apply(c)
-	if s.Mode.Tunnels() {
-		r.encapsulate(p, s.Mode, path.Local, backend.Address, t.hash)
+	if t.mode.Tunnels() {
+		r.encapsulate(p, t.mode, path.Local, backend.Address, t.hash)
 	}
 	v := verdict{outcome: "forwarded", rewritten: r, backend: t.backend, treatment: &t}
 	v.leave(p, m.ingress, path.Interface, path.MAC, path.Source)
@@ -344,12 +385,8 @@ func (v *verdict) leave(p *packet, ingress, egress int, to, from net.HardwareAdd
 }
 
 // translatedBack is the way back of full NAT.
-func (m *model) translatedBack(p *packet, seen seen) verdict {
-	key := returnKey{netip.AddrPortFrom(p.source, p.sport), netip.AddrPortFrom(p.destination, p.dport), p.protocol}
-	t := m.returns[key]
-	if t == nil {
-		t = m.learnFromReply(key, seen)
-	}
+func (m *model) translatedBack(p *packet) verdict {
+	t := m.returns[returnKey{netip.AddrPortFrom(p.source, p.sport), netip.AddrPortFrom(p.destination, p.dport), p.protocol}]
 	if t == nil {
 		return p.untouched("dropped_no_flow")
 	}
@@ -358,7 +395,7 @@ func (m *model) translatedBack(p *packet, seen seen) verdict {
 		t.rst = t.rst || p.flags&flagRST != 0
 	}
 	s, _ := m.find(t.backend)
-	return m.back(p, t.backend, change{source: s.at(), destination: t.client, mss: s.MSS}, treatment{client: t.client.Addr()})
+	return m.back(p, t.backend, change{source: s.at(), destination: t.client, mss: s.MSS}, treatment{vip: s.VIP, client: t.client.Addr()})
 }
 
 // back sends a backend's packet to the client, by the kernel's routes.
@@ -407,14 +444,14 @@ func isHost(a netip.Addr) bool {
 
 // icmp places an ICMP packet: an error that tells of a flow goes to that flow's
 // end, all else is the kernel's.
-func (m *model) icmp(p *packet, seen seen) verdict {
+func (m *model) icmp(p *packet) verdict {
 	q, ok := p.readQuote()
 	if !ok {
 		return p.untouched(unserved)
 	}
 	from, to := netip.AddrPortFrom(q.source, q.sport), netip.AddrPortFrom(q.destination, q.dport)
 	if s := m.services[lb.ServiceKey{VIP: q.source, Port: q.sport, Protocol: lb.Protocol(q.protocol)}]; s != nil && p.destination == q.source {
-		return m.errorToBackend(p, &q, s, seen)
+		return m.errorToBackend(p, &q, s)
 	}
 	if slices.Contains(m.state.Pool.Addresses, p.destination) {
 		t := m.returns[returnKey{to, from, q.protocol}]
@@ -426,18 +463,18 @@ func (m *model) icmp(p *packet, seen seen) verdict {
 			source: netip.AddrPortFrom(s.VIP, 0), destination: netip.AddrPortFrom(t.client.Addr(), 0)}, treatment{})
 	}
 	if o, ok := m.endpoints[endpoint{to, q.protocol}]; ok && p.destination == q.source {
-		c := change{quoted: &q, quotedDestination: o.service.at()}
+		c := change{quoted: &q, quotedDestination: o.at}
 		if p.source == q.destination {
-			c.source = netip.AddrPortFrom(o.service.VIP, 0)
+			c.source = netip.AddrPortFrom(o.at.Addr(), 0)
 		}
-		return m.back(p, o.key(), c, treatment{})
+		return m.back(p, o.backend, c, treatment{})
 	}
 	return p.untouched(unserved)
 }
 
 // errorToBackend sends an ICMP error on that tells of a backend's packet to a
 // client.
-func (m *model) errorToBackend(p *packet, q *quote, s *Service, seen seen) verdict {
+func (m *model) errorToBackend(p *packet, q *quote, s *Service) verdict {
 	a := asker{client: netip.AddrPortFrom(q.destination, q.dport), protocol: protoTCP, flags: flagACK}
 	c := choice{hash: flowHash(a.client)}
 	if outcome := m.choose(&c, s, a); outcome != "" {
@@ -449,7 +486,6 @@ func (m *model) errorToBackend(p *packet, q *quote, s *Service, seen seen) verdi
 	backend := s.Backends[c.backend]
 	change := change{}
 	outer := netip.AddrPortFrom(backend.Address, 0)
-	complaint := ""
 	switch s.Mode {
 	case lb.DSCP:
 		change.destination, change.dscp, change.quoted = outer, s.DSCP, q
@@ -458,14 +494,9 @@ func (m *model) errorToBackend(p *packet, q *quote, s *Service, seen seen) verdi
 		change.quotedSource = netip.AddrPortFrom(backend.Address, backend.Port)
 	}
 	if t := c.translation; t != nil {
-		if !t.pool.IsValid() && m.fits(p, s, c.backend) {
-			complaint = m.learn(t, seen)
-		}
 		change.source, change.quotedDestination = netip.AddrPortFrom(t.pool.Addr(), 0), t.pool
 	}
-	v := m.forward(p, change, treatment{backend: s.BackendKey(backend), hash: c.hash})
-	v.complaint = complaint
-	return v
+	return m.forward(p, change, s.treatment(backend, c.hash))
 }
 
 // laterFragment places a packet without ports by what its datagram's first
@@ -484,18 +515,18 @@ func (m *model) laterFragment(p *packet) verdict {
 	case t.gone:
 		return p.untouched("dropped_fragment")
 	}
-	s, i := m.find(t.backend)
 	bare := func(a netip.Addr) netip.AddrPort { return netip.AddrPortFrom(a, 0) }
-	switch {
-	case t.back:
-		return m.back(p, t.backend, change{source: bare(s.VIP), destination: bare(t.client)}, t)
-	case !s.up(i):
+	if t.back {
+		return m.back(p, t.backend, change{source: bare(t.vip), destination: bare(t.client)}, t)
+	}
+	s, i := m.find(t.backend)
+	if !s.up(i) {
 		return p.untouched("dropped_backend_down")
 	}
 	c := change{}
-	switch s.Mode {
+	switch t.mode {
 	case lb.DSCP:
-		c = change{destination: bare(s.Backends[i].Address), dscp: s.DSCP}
+		c = change{destination: bare(s.Backends[i].Address), dscp: t.dscp}
 	case lb.NAT, lb.FullNAT:
 		c = change{destination: bare(s.Backends[i].Address), source: bare(t.pool)}
 	}
@@ -629,29 +660,20 @@ func (t *translation) returnKey() returnKey {
 // exhausted names the outcome where the program had no room for a new flow and
 // may say so.
 func (m *model) exhausted(t *translation, seen seen) string {
-	if seen.sent || !slices.Contains(m.mayExhaust, seen.dropped) {
+	if !slices.Contains(m.mayExhaust, seen.dropped) {
 		return ""
 	}
 	m.drop(t)
 	return seen.dropped
 }
 
-// learn takes the pool's address and port of a new flow from its first packet,
-// and says what is wrong with them.
+// learn takes note of the pool's address and port of a new flow, and says what is
+// wrong with them.
 func (m *model) learn(t *translation, seen seen) (complaint string) {
-	if !seen.sent {
+	if seen.pool == nil {
 		return ""
 	}
-	p, outcome := readFrame(seen.out, seen.out[:6], true)
-	if q, ok := p.readQuote(); ok {
-		// An error may be what goes through first, where the flow's own packets were
-		// too big.
-		t.pool = netip.AddrPortFrom(q.destination, q.dport)
-	} else if outcome == "" && p.ports {
-		t.pool = netip.AddrPortFrom(p.source, p.sport)
-	} else {
-		return "what was sent has no ports"
-	}
+	t.pool = seen.pool(t.modelFlow)
 	if !m.inPool(t.pool.Addr(), t.pool.Port()) {
 		return t.pool.String() + " is not in the pool"
 	}
@@ -660,23 +682,6 @@ func (m *model) learn(t *translation, seen seen) (complaint string) {
 	}
 	m.returns[t.returnKey()] = t
 	return ""
-}
-
-// learnFromReply finds the flow that a reply belongs to where no packet of it
-// was sent yet, as they were all too big: the reply tells its pool's address.
-func (m *model) learnFromReply(key returnKey, seen seen) *translation {
-	p, outcome := readFrame(seen.out, seen.out[:6], m.tags)
-	if outcome != "" || !p.ports {
-		return nil
-	}
-	service := lb.ServiceKey{VIP: p.source, Port: p.sport, Protocol: lb.Protocol(key.protocol)}
-	t := m.translations[modelFlow{netip.AddrPortFrom(p.destination, p.dport), service}]
-	if t == nil || t.pool.IsValid() || netip.AddrPortFrom(t.backend.Address, t.backend.Port) != key.backend {
-		return nil
-	}
-	t.pool = key.pool
-	m.returns[key] = t
-	return t
 }
 
 // flowHash is the hash that docs/architecture.md gives, over the client's address and

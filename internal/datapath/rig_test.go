@@ -7,6 +7,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"maps"
+	"net/netip"
 	"slices"
 	"strings"
 	"testing"
@@ -189,13 +190,33 @@ func expectOutcome(t *testing.T, r *rig, frame []byte, want string) verdict {
 func (r *rig) feed(tb testing.TB, frame []byte) (want verdict, problem string) {
 	tb.Helper()
 	action, out := r.run(tb, frame)
-	seen := seen{out: out, sent: action == actions[r.hook].transmit || action == actions[r.hook].redirect}
-	if len(r.model.mayExhaust) > 0 && !seen.sent {
+	seen := seen{pool: r.poolOf}
+	if len(r.model.mayExhaust) > 0 {
 		seen.dropped = r.movedOutcome(tb)
 	}
 	want = r.model.decide(frame, seen)
 	r.want.count(want)
 	return want, r.compare(want, action, out)
+}
+
+// poolOf reads the pool's address and port that the program has for a flow; it
+// returns the zero value where it knows none.
+func (r *rig) poolOf(flow modelFlow) netip.AddrPort {
+	id, ok := r.datapath.current.places.services[flow.service]
+	key := xdpFlowKey{Address: addressWords(flow.client.Addr()), Service: id, Port: networkOrder(flow.client.Port())}
+	var found xdpNatFlow
+	if !ok || r.datapath.shared.natFlows.Lookup(key, &found) != nil {
+		return netip.AddrPort{}
+	}
+	var b []byte
+	for _, word := range found.Address {
+		b = binary.NativeEndian.AppendUint32(b, word)
+	}
+	address := netip.AddrFrom16([16]byte(b))
+	if flow.client.Addr().Is4() {
+		address = netip.AddrFrom4([4]byte(b))
+	}
+	return netip.AddrPortFrom(address, networkOrder(found.Port))
 }
 
 // run runs a frame through the program. What comes out is overwritten by the
@@ -286,14 +307,17 @@ func (r *rig) movedOutcome(tb testing.TB) string {
 }
 
 // count moves the counters that a verdict moves: that of the outcome, and those
-// of the backend.
+// of the backend, if it is still there.
 func (c *Counters) count(v verdict) {
 	for i := range c.Outcomes {
 		if c.Outcomes[i].Name == v.outcome {
 			c.Outcomes[i].Packets++
 		}
 	}
-	count := c.Backends[v.backend]
+	count, listed := c.Backends[v.backend]
+	if !listed {
+		return
+	}
 	switch v.outcome {
 	case "forwarded":
 		count.Packets++

@@ -169,7 +169,7 @@ func TestExplainAgrees(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer e.close()
-		g := &generator{Rand: rand.New(rand.NewPCG(3, 1)), tb: t, model: r.model, ids: 1}
+		g := &generator{Rand: rand.New(rand.NewPCG(3, 1)), tb: t, model: r.model, ids: 1, first: r.model.state.Services}
 		ends := map[string]int{}
 		for n := 0; n < packets && !t.Failed(); {
 			frame := g.next()
@@ -192,7 +192,7 @@ func TestExplainAgrees(t *testing.T) {
 			}
 			sent := r.send(t, frame)
 			// The generator makes packets of the flows that the model knows.
-			r.model.decide(frame, seen{out: sent.out, sent: sent.outcome == "forwarded" || sent.outcome == "returned"})
+			r.model.decide(frame, seen{pool: r.poolOf})
 			problem := differs(sent, packet)
 			if problem == "" && !strings.HasPrefix(sent.outcome, "dropped_") && !bytes.Equal(sent.out, explained) {
 				problem = "bytes (-sent +explained):\n" + cmp.Diff(sent.out, explained)
@@ -371,7 +371,7 @@ func TestTrace(t *testing.T) {
 		if _, err := r.datapath.startTrace(trace.Filter{}); !errors.Is(err, trace.ErrBusy) {
 			t.Errorf("a second trace: %v", err)
 		}
-		g := &generator{Rand: rand.New(rand.NewPCG(4, 1)), tb: t, model: r.model, ids: 1}
+		g := &generator{Rand: rand.New(rand.NewPCG(4, 1)), tb: t, model: r.model, ids: 1, first: r.model.state.Services}
 		var want []ending
 		for len(want) < packets && !t.Failed() {
 			if len(want) == packets/2 {
@@ -381,7 +381,7 @@ func TestTrace(t *testing.T) {
 			}
 			if frame := g.next(); testable(hook, frame) {
 				e := r.send(t, frame)
-				r.model.decide(frame, seen{out: e.out, sent: e.outcome == "forwarded" || e.outcome == "returned"})
+				r.model.decide(frame, seen{pool: r.poolOf})
 				want = append(want, e)
 			}
 		}
