@@ -22,14 +22,18 @@ static __always_inline void count_outcome(enum outcome outcome, __u64 packets)
 		*count += packets;
 }
 
+/* count_of returns this CPU's counter of the backend that was chosen. */
+static __always_inline struct backend_count *count_of(const struct decision *decision)
+{
+	return dry_run() ? NULL :
+			   bpf_map_lookup_elem(&backend_counts, &decision->backend->index);
+}
+
 static __always_inline void count_backend(const struct packet *packet,
 					  const struct decision *decision, __u64 packets)
 {
-	struct backend_count *count;
+	struct backend_count *count = count_of(decision);
 
-	if (dry_run())
-		return;
-	count = bpf_map_lookup_elem(&backend_counts, &decision->backend->index);
 	if (!count)
 		return;
 	count->packets += packets;
@@ -41,11 +45,8 @@ static __always_inline void count_backend(const struct packet *packet,
 static __always_inline void count_returned(const struct packet *packet,
 					   const struct decision *decision, __u64 packets)
 {
-	struct backend_count *count;
+	struct backend_count *count = count_of(decision);
 
-	if (dry_run())
-		return;
-	count = bpf_map_lookup_elem(&backend_counts, &decision->backend->index);
 	if (!count)
 		return;
 	count->returned_packets += packets;

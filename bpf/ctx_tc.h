@@ -2,14 +2,9 @@
 /* One of the two headers that know the hook: packets as TC sees them. */
 #pragma once
 
-#include <stdbool.h>
-#include <stddef.h>
-#include <linux/bpf.h>
 #include <linux/pkt_cls.h>
-#include <bpf/bpf_helpers.h>
-#include <bpf/bpf_endian.h>
 
-#include "checksum.h"
+#include "ctx.h"
 
 #define CTX_SECTION "tc"
 /* TC_ACT_UNSPEC is TCX_NEXT: programs after this one see the packet too.
@@ -21,18 +16,6 @@
 #define CTX_ONLY_OURS false
 
 typedef struct __sk_buff ctx_t;
-
-/* The fields are 32 bits wide to the compiler, and pointers to the verifier, which
- * refuses them if they are cut to 32 bits anywhere on the way: the compiler must
- * not know what it loads. */
-#define CTX_POINTER(field)                                                          \
-	({                                                                          \
-		void *pointer;                                                      \
-		asm volatile("%0 = *(u32 *)(%1 + %2)"                               \
-			     : "=r"(pointer)                                        \
-			     : "r"(ctx), "i"(offsetof(ctx_t, field)));              \
-		pointer;                                                            \
-	})
 
 static __always_inline void *ctx_data(const ctx_t *ctx)
 {

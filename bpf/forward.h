@@ -85,6 +85,19 @@ static __noinline enum outcome deliver(ctx_t *ctx, const struct packet *packet,
 	return deliver_inline(ctx, packet, decision, to);
 }
 
+/* leave_by sends a rewritten reply by the way that was found. */
+static __always_inline enum outcome leave_by(ctx_t *ctx, const struct packet *packet,
+					     struct decision *decision, enum way way,
+					     const struct route *route)
+{
+	if (way != WAY_FOUND)
+		return OUTCOME_PASSED_TO_ROUTE;
+	decision->egress = route->interface;
+	if (readdress(ctx, packet, route->macs, route->interface))
+		return OUTCOME_DROPPED_NO_ROOM;
+	return OUTCOME_RETURNED;
+}
+
 /* send_back_inline sends a reply to its client, whose address and ours are in *to. */
 static __always_inline enum outcome send_back_inline(ctx_t *ctx, const struct packet *packet,
 						     struct decision *decision,
@@ -103,12 +116,7 @@ static __always_inline enum outcome send_back_inline(ctx_t *ctx, const struct pa
 	outcome = translate_inline(ctx, packet, to);
 	if (outcome != OUTCOME_NONE)
 		return outcome;
-	if (way != WAY_FOUND)
-		return OUTCOME_PASSED_TO_ROUTE;
-	decision->egress = route.interface;
-	if (readdress(ctx, packet, route.macs, route.interface))
-		return OUTCOME_DROPPED_NO_ROOM;
-	return OUTCOME_RETURNED;
+	return leave_by(ctx, packet, decision, way, &route);
 }
 
 /* send_back is the same off the common ways. */

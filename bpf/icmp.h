@@ -266,12 +266,7 @@ static __noinline enum outcome error_to_client(ctx_t *ctx, const struct packet *
 	outcome = translate(ctx, packet, to);
 	if (outcome != OUTCOME_NONE)
 		return outcome;
-	if (way != WAY_FOUND)
-		return OUTCOME_PASSED_TO_ROUTE;
-	decision->egress = route.interface;
-	if (readdress(ctx, packet, route.macs, route.interface))
-		return OUTCOME_DROPPED_NO_ROOM;
-	return OUTCOME_RETURNED;
+	return leave_by(ctx, packet, decision, way, &route);
 }
 
 /* quoted_fullnat: the quoted packet bears the pool's address and port of a flow.

@@ -70,24 +70,36 @@ func (p places) with(state State) places {
 // disown ends the flows of the backends that have left since old, and whose index
 // is kept.
 func (p *places) disown(old places) {
-	owned := map[uint32]bool{}
-	for _, place := range p.backends {
-		owned[place.index] = true
-	}
-	for key, e := range p.former {
-		if _, before := old.former[key]; !before && !owned[e.index] {
-			p.generations[e.index]++
+	before, owned, kept := old.owned(), p.owned(), p.kept()
+	for index := range before {
+		if kept[index] && !owned[index] {
+			p.generations[index]++
 		}
 	}
 }
 
-// without leaves out the indices of backends that have left and whose replies are
-// still counted under them.
-func (p *places) without(free []uint32) []uint32 {
-	kept := map[uint32]bool{}
+// owned returns the indices that a backend has.
+func (p *places) owned() map[uint32]bool {
+	owned := make(map[uint32]bool, len(p.backends))
+	for _, place := range p.backends {
+		owned[place.index] = true
+	}
+	return owned
+}
+
+// kept returns the indices of backends that have left and whose replies are still
+// counted under them.
+func (p *places) kept() map[uint32]bool {
+	kept := make(map[uint32]bool, len(p.former))
 	for _, e := range p.former {
 		kept[e.index] = true
 	}
+	return kept
+}
+
+// without leaves out the indices that are kept.
+func (p *places) without(free []uint32) []uint32 {
+	kept := p.kept()
 	return slices.DeleteFunc(free, func(index uint32) bool { return kept[index] })
 }
 

@@ -1,0 +1,23 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/* What both kinds of context have in common. */
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <linux/bpf.h>
+#include <bpf/bpf_helpers.h>
+#include <bpf/bpf_endian.h>
+
+#include "checksum.h"
+
+/* The fields are 32 bits wide to the compiler, and pointers to the verifier, which
+ * refuses them if they are cut to 32 bits anywhere on the way: the compiler must
+ * not know what it loads. */
+#define CTX_POINTER(field)                                                          \
+	({                                                                          \
+		void *pointer;                                                      \
+		asm volatile("%0 = *(u32 *)(%1 + %2)"                               \
+			     : "=r"(pointer)                                        \
+			     : "r"(ctx), "i"(offsetof(ctx_t, field)));              \
+		pointer;                                                            \
+	})
