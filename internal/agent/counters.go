@@ -4,12 +4,11 @@ package agent
 
 import (
 	"fmt"
-	"strings"
 	"sync"
 
 	"github.com/cilium/ebpf"
-	"github.com/cilium/ebpf/btf"
 
+	"github.com/jeoul/jeoul/internal/enum"
 	"github.com/jeoul/jeoul/internal/lb"
 )
 
@@ -51,17 +50,7 @@ var outcomeNames = sync.OnceValues(func() ([]string, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read the embedded eBPF program: %w", err)
 	}
-	var outcome *btf.Enum
-	if err := spec.Types.TypeByName("agent_outcome", &outcome); err != nil {
-		return nil, fmt.Errorf("read the outcomes' names from the eBPF object: %w", err)
-	}
-	names := make([]string, tcAgentOutcomeAGENT_OUTCOME_COUNT)
-	for _, value := range outcome.Values {
-		if value.Value < uint64(len(names)) {
-			names[value.Value] = strings.ToLower(strings.TrimPrefix(value.Name, "AGENT_"))
-		}
-	}
-	return names, nil
+	return enum.Names(spec, "agent_outcome", "AGENT_", int(tcAgentOutcomeAGENT_OUTCOME_COUNT))
 })
 
 // countedModes are the modes in the order of enum agent_mode.

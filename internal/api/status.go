@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package api is how other processes look at a running balancer: HTTP over a
-// unix socket. GET /v1/status answers with a Status as JSON.
+// unix socket. GET /v1/status answers with a Status as JSON, POST /v1/explain with
+// what would become of a packet, and POST /v1/trace with real packets, a line each.
 package api
 
 import (

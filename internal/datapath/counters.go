@@ -4,12 +4,11 @@ package datapath
 
 import (
 	"fmt"
-	"strings"
 	"sync"
 
 	"github.com/cilium/ebpf"
-	"github.com/cilium/ebpf/btf"
 
+	"github.com/jeoul/jeoul/internal/enum"
 	"github.com/jeoul/jeoul/internal/lb"
 )
 
@@ -79,17 +78,7 @@ var outcomeNames = sync.OnceValues(func() ([]string, error) {
 	if err != nil {
 		return nil, fmt.Errorf("reading the embedded eBPF program: %v", err)
 	}
-	var outcome *btf.Enum
-	if err := spec.Types.TypeByName("outcome", &outcome); err != nil {
-		return nil, fmt.Errorf("reading the outcomes' names from the eBPF object: %v", err)
-	}
-	names := make([]string, xdpOutcomeOUTCOME_COUNT)
-	for _, value := range outcome.Values {
-		if value.Value < uint64(xdpOutcomeOUTCOME_COUNT) {
-			names[value.Value] = strings.ToLower(strings.TrimPrefix(value.Name, "OUTCOME_"))
-		}
-	}
-	return names, nil
+	return enum.Names(spec, "outcome", "OUTCOME_", int(xdpOutcomeOUTCOME_COUNT))
 })
 
 // ledger corrects what the maps say: an index that changes its owner starts
