@@ -72,7 +72,7 @@ func (e *epoch) run(t *testing.T, packets uint64) (n uint64, problem string) {
 			problem = e.rig.settle(t)
 		}
 		if problem != "" {
-			return n, problem
+			return n, problem + e.rig.settle(t) + dump(frame)
 		}
 		e.ends[v.outcome]++
 		if s := e.rig.model.services[v.backend.Service]; s != nil {

@@ -639,12 +639,13 @@ func (m *model) translate(c *choice, s *Service, a asker) (outcome string) {
 		m.translations[key] = c.translation
 		return ""
 	}
-	if a.protocol == protoTCP {
+	_, c.backend = m.find(known.backend)
+	c.translation = known
+	// What is dropped ends nothing.
+	if a.protocol == protoTCP && s.up(c.backend) {
 		known.finClient = known.finClient || a.flags&flagFIN != 0
 		known.rst = known.rst || a.flags&flagRST != 0
 	}
-	_, c.backend = m.find(known.backend)
-	c.translation = known
 	return ""
 }
 
