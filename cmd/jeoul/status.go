@@ -54,6 +54,9 @@ func writeStatus(w io.Writer, status *api.Status, verbose bool, now time.Time) {
 	for _, service := range status.Services {
 		writeService(w, service, len(status.Interfaces) > 1)
 	}
+	if n := status.FullNAT; n != nil {
+		fmt.Fprintf(w, "\nfull NAT  %s of %s flows\n", count(uint64(n.Flows)), count(uint64(n.Limit)))
+	}
 	writeOutcomes(w, status.Outcomes, verbose)
 }
 

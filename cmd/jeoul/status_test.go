@@ -39,6 +39,7 @@ func sample() *api.Status {
 			{Name: "dropped_fragment", Help: "dropped: a fragment for a VIP"},
 			{Name: "passed_not_ip", Packets: 8, Help: "left to the kernel"},
 		},
+		FullNAT: &api.FullNAT{Flows: 12345, Limit: 262144},
 	}
 }
 

@@ -32,6 +32,16 @@ type Status struct {
 	Services []Service `json:"services"`
 	// Outcomes say where each packet ended; every outcome is listed.
 	Outcomes []Outcome `json:"outcomes"`
+	// FullNAT is how full the table of full NAT is, where a service has that mode.
+	FullNAT *FullNAT `json:"fullnat,omitempty"`
+}
+
+// FullNAT is the state of full NAT's table of flows.
+type FullNAT struct {
+	// Flows is how many there were some seconds ago at most.
+	Flows uint32 `json:"flows"`
+	// Limit is how many there can be; then new ones are dropped.
+	Limit uint32 `json:"limit"`
 }
 
 // Interface is one that packets arrive on and leave by.

@@ -46,7 +46,21 @@ func (c *Controller) Status() (api.Status, error) {
 	for _, o := range counters.Outcomes {
 		status.Outcomes = append(status.Outcomes, api.Outcome{Name: o.Name, Packets: o.Packets, Help: o.Help})
 	}
+	if counters.FullNATLimit > 0 {
+		status.FullNAT = &api.FullNAT{Flows: counters.FullNATFlows, Limit: counters.FullNATLimit}
+		if problem := nearlyFull(*status.FullNAT); problem != "" {
+			status.Problems = append(status.Problems, problem)
+		}
+	}
 	return status, nil
+}
+
+// nearlyFull warns when nine tenths of full NAT's table are taken.
+func nearlyFull(n api.FullNAT) string {
+	if uint64(n.Flows)*10 < uint64(n.Limit)*9 {
+		return ""
+	}
+	return fmt.Sprintf("full NAT has %d flows of at most %d, and drops new ones when it is full: raise fullnat.flows", n.Flows, n.Limit)
 }
 
 func hookOf(a datapath.Attachment) api.Hook {

@@ -18,6 +18,10 @@ type Counters struct {
 	// exactly one.
 	Outcomes []OutcomeCount
 	Backends map[lb.BackendKey]BackendCount
+	// FullNATFlows is how many flows full NAT remembered when they were last
+	// looked through, some seconds ago at most; FullNATLimit is how many there
+	// can be, 0 where no service has that mode.
+	FullNATFlows, FullNATLimit uint32
 }
 
 // OutcomeCount is how many packets ended in one way.
@@ -143,7 +147,11 @@ func (d *Datapath) Counters() (Counters, error) {
 	for key, place := range at.backends {
 		backends[key] = counts[place.index].minus(d.ledger.before[place.index])
 	}
-	return Counters{Outcomes: outcomes, Backends: backends}, nil
+	counters := Counters{Outcomes: outcomes, Backends: backends}
+	if limit := d.shared.natFlows.MaxEntries(); limit > 1 {
+		counters.FullNATFlows, counters.FullNATLimit = d.natFlows.Load(), limit
+	}
+	return counters, nil
 }
 
 func readOutcomes(m *ebpf.Map) ([]OutcomeCount, error) {

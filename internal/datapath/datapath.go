@@ -9,6 +9,7 @@ import (
 	"os"
 	"slices"
 	"sync"
+	"sync/atomic"
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/rlimit"
@@ -79,6 +80,8 @@ type Datapath struct {
 	// stop ends what goes on beside; expiring says that something does.
 	stop     chan struct{}
 	expiring bool
+	// natFlows is how many full-NAT flows were left when they were looked through.
+	natFlows atomic.Uint32
 }
 
 // Open checks rights and the interfaces. It loads and attaches nothing yet.

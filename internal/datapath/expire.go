@@ -97,26 +97,31 @@ func (d *Datapath) expire(now time.Duration) (int, error) {
 		return 0, err
 	}
 	defer returns.Close()
-	return expireFlows(flows, returns, now)
+	expired, left, err := expireFlows(flows, returns, now)
+	if err == nil {
+		d.natFlows.Store(uint32(left))
+	}
+	return expired, err
 }
 
-func expireFlows(flows, returns *ebpf.Map, now time.Duration) (int, error) {
+func expireFlows(flows, returns *ebpf.Map, now time.Duration) (expired, left int, err error) {
 	size := min(expireBatch, int(flows.MaxEntries()))
 	keys, values := make([]xdpFlowKey, size), make([]xdpNatFlow, size)
-	expired := 0
 	var cursor ebpf.MapBatchCursor
 	for {
 		n, err := flows.BatchLookup(&cursor, keys, values, nil)
 		for i := range n {
 			if silent(values[i], now) && forget(flows, returns, keys[i], now) {
 				expired++
+				continue
 			}
+			left++
 		}
 		if errors.Is(err, ebpf.ErrKeyNotExist) {
-			return expired, nil
+			return expired, left, nil
 		}
 		if err != nil {
-			return expired, err
+			return expired, left, err
 		}
 	}
 }

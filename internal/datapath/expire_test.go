@@ -66,8 +66,12 @@ func TestExpire(t *testing.T) {
 			put(t, d.shared.natFlows, xdpFlowKey{Service: i, Port: 7}, xdpNatFlow{Seen: uint64(seen), BackendAddress: [4]uint32{i}})
 			put(t, d.shared.natReturns, xdpNatReturnKey{Source: [4]uint32{i}}, xdpNatReturn{})
 		}
+		put(t, d.shared.natFlows, xdpFlowKey{Port: 8}, xdpNatFlow{Seen: uint64(seen), State: replied})
 		if n, err := d.expire(seen + 2*idleUnanswered); n != many || err != nil {
 			t.Errorf("%d of %d expired, %v", n, many, err)
+		}
+		if counters, err := d.Counters(); err != nil || counters.FullNATFlows != 1 || counters.FullNATLimit != 1<<14 {
+			t.Errorf("%d of %d flows are left, %v; want 1", counters.FullNATFlows, counters.FullNATLimit, err)
 		}
 	})
 }
