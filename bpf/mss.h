@@ -34,8 +34,8 @@ static __always_inline __u32 find_mss(void *data, void *data_end, __u32 transpor
 		}
 		if ((void *)(option + 2) > data_end || option[1] < 2 || at + option[1] > end)
 			return 0;
-		if (*option == TCP_OPTION_MSS)
-			return option[1] == TCP_OPTION_MSS_LENGTH ? transport + at + 2 : 0;
+		if (*option == TCP_OPTION_MSS && option[1] == TCP_OPTION_MSS_LENGTH)
+			return transport + at + 2;
 		at += option[1];
 	}
 	return 0;
