@@ -201,7 +201,7 @@ func replay(t *testing.T, hook lb.Hook, events []event) (problem string) {
 			return ""
 		}
 		if _, problem = r.feed(t, e.frame); problem != "" {
-			return problem
+			return problem + r.settle(t)
 		}
 		if len(events)-i > 2*settleEvery {
 			continue

@@ -404,11 +404,17 @@ func (m *model) back(p *packet, backend lb.BackendKey, c change, t treatment) ve
 		return p.untouched(malformed)
 	}
 	t.back, t.backend = true, backend
-	destination := p.destination
+	source, destination := p.source, p.destination
+	if c.source.Addr().IsValid() {
+		source = c.source.Addr()
+	}
 	if c.destination.Addr().IsValid() {
 		destination = c.destination.Addr()
 	}
 	hop := hopTo(destination)
+	if staysOnLink(source) {
+		hop = noHop
+	}
 	v := verdict{outcome: "passed_to_route", treatment: &t, backend: backend}
 	switch hop.kind {
 	case unix.RTN_UNREACHABLE, unix.RTN_BLACKHOLE, unix.RTN_PROHIBIT:
@@ -427,6 +433,15 @@ func (m *model) back(p *packet, backend lb.BackendKey, c change, t treatment) ve
 		v.leave(p, m.ingress, hop.link.index, hop.mac, hop.link.mac)
 	}
 	return v
+}
+
+// noHop is where the kernel's own stack has the say.
+var noHop hop
+
+// staysOnLink says that the kernel sends nothing on that has this source: a link's
+// address, a group's or the host's own, of IPv6.
+func staysOnLink(a netip.Addr) bool {
+	return a.Is6() && !a.Is4In6() && (a.IsMulticast() || a.IsLinkLocalUnicast() || a.IsLoopback())
 }
 
 // tooBig tells the sender of a packet how long it may be.
