@@ -125,6 +125,9 @@ func TestICMP(t *testing.T) {
 	kind := func(frame []byte, kind byte) []byte { return patched(slices.Clone(frame), 34, kind) }
 	kind6 := func(frame []byte, kind byte) []byte { return patched(slices.Clone(frame), 54, kind) }
 	quoted := func(at int, bytes ...byte) []byte { return patched(slices.Clone(error4), 42+at, bytes...) }
+	toEndpoint := with(modePacket(vip6, portNAT, false), func(p *packetSpec) {
+		p.at, p.dport = netip.MustParseAddr("2001:2::2:1"), portNAT+natPortOffset
+	}).build(t)
 	var byKind []packetCase
 	for k, want := range map[byte]string{3: "forwarded", 11: "forwarded", 12: "forwarded", 4: unserved, 5: unserved, 0: unserved, 8: unserved, 13: unserved} {
 		byKind = append(byKind, packetCase{"IPv4 type " + string('0'+rune(k)), kind(error4, k), want})
@@ -147,6 +150,9 @@ func TestICMP(t *testing.T) {
 		{"error about an error, IPv6", icmpError(t, hostOnTheWay(true), packetSpec{from: vip6, at: client6}.icmp(t, 1, 1, reply6[14:]...), 1500), unserved},
 		{"error about an unknown flow of full NAT", icmpError(t, hostOnTheWay(false), with(modePacket(vip4, portFullNAT, false), func(p *packetSpec) { p.sport = 39999 }).answer().build(t), 100), "dropped_no_flow"},
 		{"error to the pool about an unknown flow", icmpError(t, hostOnTheWay(false), packetSpec{from: pool4, at: client4, sport: 20000, dport: 80}.build(t), 100), unserved},
+		{"error from a group, about NAT", icmpError(t, netip.MustParseAddr("ff01::9"), toEndpoint, 100), "passed_to_route"},
+		{"error from a link's address, about NAT", icmpError(t, netip.MustParseAddr("fe80::9"), toEndpoint, 100), "passed_to_route"},
+		{"error from a link beyond, about NAT", icmpError(t, hostOnTheWay(true), toEndpoint, 100), "returned"},
 		{"error that is a first fragment", fragment(error4, 7, 0, 32), unserved},
 		{"error without a quote", packetSpec{from: client4, at: vip4}.icmp(t, 3, 1), unserved},
 		{"error cut in the quoted header", error4[:50], unserved},

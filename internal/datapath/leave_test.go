@@ -102,7 +102,7 @@ func TestFlowsOfThoseThatLeftAreOver(t *testing.T) {
 	bothHooks(t, func(t *testing.T, hook lb.Hook) {
 		service := modeService(vip4, portNAT, lb.UDP, lb.RoundRobin)
 		frame := modePacket(vip4, portNAT, true).build(t)
-		for _, modes := range [][]lb.Mode{{lb.NAT, lb.NAT}, {lb.NAT, lb.L2DSR}, {lb.L2DSR, lb.L2DSR}, {lb.L2DSR, lb.NAT}} {
+		for _, modes := range [][]lb.Mode{{lb.NAT, lb.NAT}, {lb.L2DSR, lb.L2DSR}} {
 			r := newRig(t, hook, State{Services: []Service{service}})
 			v := expectOutcome(t, r, frame, "forwarded")
 			i := slices.IndexFunc(service.Backends, func(b lb.Backend) bool { return service.BackendKey(b) == v.backend })

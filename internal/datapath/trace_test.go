@@ -55,7 +55,7 @@ func TestPlainProgramCannotTrace(t *testing.T) {
 // TestTracedProgramIsLonger looks at what the kernel has made of both programs.
 func TestTracedProgramIsLonger(t *testing.T) {
 	bothHooks(t, func(t *testing.T, hook lb.Hook) {
-		r := newRig(t, hook, allModes())
+		r := commonRig(t, hook)
 		e, err := r.datapath.newExplainer()
 		if err != nil {
 			t.Fatal(err)
@@ -161,7 +161,7 @@ func (r *rig) send(t *testing.T, frame []byte) (e ending) {
 // TestExplainAgrees asks about each of many random packets, then sends it, and
 // compares. Between, nothing may have changed.
 func TestExplainAgrees(t *testing.T) {
-	const packets, contentsEvery = 2000, 250
+	const packets, contentsEvery = 800, 200
 	bothHooks(t, func(t *testing.T, hook lb.Hook) {
 		r := newRig(t, hook, allModes())
 		e, err := r.datapath.newExplainer()
@@ -243,7 +243,7 @@ func jsonOf(p *trace.Packet) string {
 // TestExplain asks as a person does.
 func TestExplain(t *testing.T) {
 	bothHooks(t, func(t *testing.T, hook lb.Hook) {
-		d := newRig(t, hook, allModes()).datapath
+		d := commonRig(t, hook).datapath
 		for port, mode := range map[uint16]lb.Mode{80: lb.L2DSR, portIPIP: lb.IPIP, portGUE: lb.GUE, portDSCP: lb.DSCP, portNAT: lb.NAT, portFullNAT: lb.FullNAT} {
 			p, err := d.Explain(trace.Question{Source: client4, SourcePort: 4711, Destination: vip4, DestinationPort: port, Protocol: lb.TCP, Flags: []string{"syn"}})
 			if err != nil {
@@ -361,7 +361,7 @@ func (r *rig) traces(t *testing.T) bool {
 // TestTrace sends random packets while a trace runs and the configuration
 // changes: the program decides and counts as ever, and tells of each.
 func TestTrace(t *testing.T) {
-	const packets = 1000
+	const packets = 500
 	bothHooks(t, func(t *testing.T, hook lb.Hook) {
 		r := newRig(t, hook, allModes())
 		if r.traces(t) {
@@ -414,7 +414,10 @@ func TestTraceFilter(t *testing.T) {
 	udp := packetSpec{from: client4, at: vip4, sport: 40000, dport: 53, udp: true}
 	send := []packetSpec{web4(), other, nat, udp, web6()}
 	prefix := netip.MustParsePrefix
-	r := newRig(t, lb.HookXDP, allModes())
+	// Each filter is two programs to load: no more services than it takes.
+	state := testState()
+	state.Services = append(state.Services, modeService(vip4, portNAT, lb.TCP, lb.Maglev))
+	r := newRig(t, lb.HookXDP, state)
 	for name, test := range map[string]struct {
 		filter trace.Filter
 		want   int // of send, and the reply to nat, and an ICMP error about nat
