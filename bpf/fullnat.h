@@ -127,7 +127,6 @@ static __always_inline void nat_forget(struct scratch *scratch, const struct flo
 static __always_inline struct backend *nat_choose(void *generation, struct decision *decision)
 {
 	const struct service *service = decision->service;
-
 	__u32 slot;
 
 	if (service->scheduler != SCHEDULER_MAGLEV)
@@ -161,11 +160,28 @@ static __always_inline void nat_describe(struct scratch *scratch, const struct p
 	back->generation = backend->generation;
 }
 
+/* nat_join takes up a flow that another CPU has made since we looked: the client has
+ * sent its SYN twice. */
+static __always_inline enum outcome nat_join(void *generation, struct scratch *scratch,
+					     struct decision *decision)
+{
+	struct nat_flow *flow = bpf_map_lookup_elem(&nat_flows, &scratch->nat_key);
+
+	if (!flow)
+		return OUTCOME_DROPPED_NO_FLOW;
+	scratch->nat_flow = *flow;
+	decision->backend = backend_at(generation, flow->backend);
+	decision->opens = false;
+	return decision->backend ? OUTCOME_NONE : OUTCOME_DROPPED_NO_FLOW;
+}
+
 /* nat_open makes a new flow in the scratch memory, and remembers it. */
 static __always_inline enum outcome nat_open(void *generation, struct scratch *scratch,
-					const struct packet *packet, struct decision *decision)
+					     const struct packet *packet,
+					     struct decision *decision)
 {
 	enum outcome outcome;
+	int error;
 
 	if (!decision->service->table_size)
 		return OUTCOME_DROPPED_NO_BACKEND;
@@ -178,11 +194,14 @@ static __always_inline enum outcome nat_open(void *generation, struct scratch *s
 	outcome = nat_claim(packet->ipv6, decision->hash);
 	if (outcome != OUTCOME_NONE || dry_run())
 		return outcome;
-	if (bpf_map_update_elem(&nat_flows, &scratch->nat_key, &scratch->nat_flow, BPF_ANY)) {
-		nat_forget(scratch, &scratch->nat_key, &scratch->nat_flow);
-		return OUTCOME_DROPPED_FLOW_TABLE_FULL;
-	}
-	return OUTCOME_NONE;
+	error = bpf_map_update_elem(&nat_flows, &scratch->nat_key, &scratch->nat_flow, BPF_NOEXIST);
+	if (!error)
+		return OUTCOME_NONE;
+	/* The port goes back, or nobody would ever. */
+	nat_return_of(&scratch->nat_flow, &scratch->nat_return_key);
+	bpf_map_delete_elem(&nat_returns, &scratch->nat_return_key);
+	return error == -EEXIST ? nat_join(generation, scratch, decision) :
+				  OUTCOME_DROPPED_FLOW_TABLE_FULL;
 }
 
 /* nat_usable says whether a packet goes on in a flow that is known. */
@@ -239,7 +258,8 @@ static __always_inline enum outcome nat_known(void *generation, struct nat_flow 
 /* select_flow finds a packet's flow, or makes one if it may open one. The choice
  * is in *decision, the source that it gets in *to. */
 static __always_inline enum outcome select_flow(void *generation, const struct packet *packet,
-					   struct decision *decision, struct translation *to)
+						struct decision *decision,
+						struct translation *to)
 {
 	struct nat_flow *flow = nat_find_inline(packet, decision->service);
 	struct scratch *scratch;
