@@ -78,7 +78,7 @@ func (e *epoch) run(t *testing.T, packets uint64) (n uint64, problem string) {
 		if s := e.rig.model.services[v.backend.Service]; s != nil {
 			e.ends[v.outcome+" "+string(s.Mode)]++
 		} else if v.outcome == "returned" {
-			e.ends["returned of one that left"]++
+			e.ends[ofOneThatLeft]++
 		}
 		if v.outcome == "forwarded" && n%8 == 0 {
 			e.generator.keep(v.frame)
@@ -131,6 +131,9 @@ func TestRandomPackets(t *testing.T) {
 // be used up first, and other tests see to that.
 var unreached = []string{"dropped_no_port", "dropped_flow_table_full", "dropped_no_room"}
 
+// ofOneThatLeft is how packets end whose backend is no longer configured.
+const ofOneThatLeft = "returned of one that left"
+
 // expectCoverage fails where the generator has not reached an outcome often.
 func expectCoverage(t *testing.T, ends map[string]uint64, packets uint64) {
 	t.Helper()
@@ -142,6 +145,9 @@ func expectCoverage(t *testing.T, ends map[string]uint64, packets uint64) {
 		if !slices.Contains(unreached, name) && ends[name] < packets/2000 {
 			t.Errorf("%d of %d packets ended as %s: the generator does not reach it", ends[name], packets, name)
 		}
+	}
+	if packets > 2*changeEvery && ends[ofOneThatLeft] < packets/10000 {
+		t.Errorf("%d of %d packets were %s: the generator does not reach it", ends[ofOneThatLeft], packets, ofOneThatLeft)
 	}
 	for _, mode := range lb.Modes {
 		for _, outcome := range []string{"forwarded ", "returned "} {
@@ -274,13 +280,32 @@ func FuzzPacket(f *testing.F) {
 		f.Add(fragment(with(p, func(p *packetSpec) { p.payload = 64 }).build(f), 1, 0, 32))
 	}
 	f.Add(ipv6WithExtensions(web6().build(f), [2]byte{0, 1}, [2]byte{44, 1}))
-	rigs := []*rig{newRig(f, lb.HookXDP, allModes()), newRig(f, lb.HookTC, allModes())}
+	rigs := map[lb.Hook]*rig{}
+	var made time.Time
 	f.Fuzz(func(t *testing.T, frame []byte) {
 		enterGround(t)
-		for _, r := range rigs {
-			if testable(r.hook, frame) && len(frame) < 3000 {
+		if time.Since(made) > epochLasts {
+			renew(t, rigs)
+			made = time.Now()
+		}
+		for hook, r := range rigs {
+			if testable(hook, frame) && len(frame) < 3000 {
 				r.check(t, frame)
 			}
 		}
 	})
+	for _, r := range rigs {
+		r.datapath.Close()
+	}
+}
+
+// renew makes rigs that have met no packet.
+func renew(t *testing.T, rigs map[lb.Hook]*rig) {
+	t.Helper()
+	for hook := range actions {
+		if old := rigs[hook]; old != nil {
+			old.datapath.Close()
+		}
+		rigs[hook] = makeRig(t, testOptions(hook), allModes())
+	}
 }
