@@ -217,11 +217,6 @@ const (
 	flagFIN, flagSYN, flagRST, flagACK = 0x01, 0x02, 0x04, 0x10
 )
 
-// opens says that the packet is the first of a TCP connection.
-func (h *header) opens() bool {
-	return h.protocol == protoTCP && h.ports && h.flags&(flagSYN|flagACK) == flagSYN
-}
-
 // quote is the packet that an ICMP error tells of.
 type quote struct {
 	header
