@@ -167,7 +167,8 @@ func (d *Datapath) Apply(state State) error {
 	d.shared.closeUnless(next)
 	d.current.close()
 	d.shared, d.current = next, made
-	if !d.expiring && next.natFlows.MaxEntries() > 1 {
+	// What is measured or tested is not to forget by itself.
+	if !d.detached && !d.expiring && next.natFlows.MaxEntries() > 1 {
 		d.expiring = true
 		go d.keepExpiring()
 	}
