@@ -9,9 +9,10 @@
 /* Ports of the pool that a new flow tries. Of a pool that is nine tenths full,
  * one flow in thirty finds none. */
 #define PORT_ATTEMPTS 32
-/* A flow's time is noted at most this often, in nanoseconds: each note makes a
- * cache line dirty. */
-#define SEEN_RESOLUTION 1000000000ULL
+/* A flow's time is noted at most this often, in jiffies, of which a second has 100
+ * to 1000: each note makes a cache line dirty. Reading the jiffies is a load; the
+ * clock would be a call for each packet. */
+#define NOTE_EVERY 100
 #define EEXIST 17
 
 static __always_inline void nat_key(const struct packet *packet, const struct service *service,
@@ -35,7 +36,7 @@ static __always_inline bool nat_closed(__u16 state)
 static __always_inline void nat_note(struct nat_flow *flow, const struct packet *packet,
 				     __u16 fin)
 {
-	__u64 now = bpf_ktime_get_coarse_ns();
+	__u32 now = bpf_jiffies64();
 	__u16 state = flow->state;
 
 	if (dry_run())
@@ -48,8 +49,10 @@ static __always_inline void nat_note(struct nat_flow *flow, const struct packet 
 		state |= NAT_REPLIED;
 	if (state != flow->state)
 		flow->state = state;
-	if (now - flow->seen > SEEN_RESOLUTION)
-		flow->seen = now;
+	if (now - flow->noted <= NOTE_EVERY)
+		return;
+	flow->noted = now;
+	flow->seen = bpf_ktime_get_coarse_ns();
 }
 
 /* nat_return_of names the other end of a flow. */
@@ -145,13 +148,14 @@ static __always_inline void nat_describe(struct scratch *scratch, const struct p
 	struct nat_flow *flow = &scratch->nat_flow;
 
 	flow->seen = bpf_ktime_get_coarse_ns();
+	flow->noted = bpf_jiffies64();
 	flow->backend = backend->index;
 	flow->generation = backend->generation;
 	flow->state = packet->protocol == IPPROTO_UDP ? NAT_UDP : 0;
 	flow->backend_port = backend->port;
 	flow->protocol = packet->protocol;
 	__builtin_memcpy(flow->backend_address, backend->address, sizeof(backend->address));
-	back->seen = 0;
+	back->told = 0;
 	back->client = scratch->nat_key;
 	__builtin_memcpy(back->vip, packet->destination, sizeof(back->vip));
 	back->vip_port = packet->destination_port;
@@ -310,14 +314,14 @@ static __noinline struct nat_return *nat_reply(const struct packet *packet)
  * and cost no search for it. */
 static __always_inline void nat_note_reply(struct nat_return *back, const struct packet *packet)
 {
-	__u64 now = bpf_ktime_get_coarse_ns();
+	__u64 now = bpf_jiffies64();
 	struct nat_flow *flow;
 
 	if (dry_run())
 		return;
-	if (!(packet->tcp_flags & (TCP_FIN | TCP_RST)) && now - back->seen <= SEEN_RESOLUTION)
+	if (!(packet->tcp_flags & (TCP_FIN | TCP_RST)) && now - back->told <= NOTE_EVERY)
 		return;
-	back->seen = now;
+	back->told = now;
 	flow = bpf_map_lookup_elem(&nat_flows, &back->client);
 	if (flow)
 		nat_note(flow, packet, NAT_BACKEND_FIN);

@@ -250,6 +250,9 @@ struct nat_flow {
 	__u8 protocol;
 	__u8 pad;
 	__be32 backend_address[4];
+	/* When `seen` was written, in jiffies. */
+	__u32 noted;
+	__u32 pad2;
 };
 
 /* nat_return_key names the same flow by what its replies bear. */
@@ -264,8 +267,8 @@ struct nat_return_key {
 
 /* nat_return is what a reply becomes. */
 struct nat_return {
-	/* When the flow was last told of a reply, and whether of any. */
-	__u64 seen;
+	/* When the flow was last told of a reply, in jiffies; 0 if never. */
+	__u64 told;
 	/* The client's end: the key of the nat_flow. */
 	struct flow_key client;
 	__be32 vip[4];
