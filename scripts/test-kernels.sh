@@ -28,7 +28,8 @@ chosen() {
 		printf '%s\n' "$JEOUL_RUN"
 	elif [ "$1" = internal/datapath ]; then
 		printf '^Test(%s)$\n' "Attach|SwapAllOrNone|Filter|FilterSwapsInOneStep|FilterOfAKilledBalancer|\
-Frames|Headers|Modes|MSS|FragmentCases|ICMP|ReturnsOfNAT|ReturnsOfFullNAT|TooBig|GSO"
+Frames|Headers|Modes|MSS|FragmentCases|ICMP|ReturnsOfNAT|ReturnsOfFullNAT|TooBig|GSO|\
+OnlyTheTracedProgramHasTheRing"
 	else
 		printf '.\n'
 	fi

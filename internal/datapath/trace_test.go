@@ -52,8 +52,8 @@ func TestPlainProgramCannotTrace(t *testing.T) {
 	}
 }
 
-// TestTracedProgramIsLonger looks at what the kernel has made of both programs.
-func TestTracedProgramIsLonger(t *testing.T) {
+// TestOnlyTheTracedProgramHasTheRing looks at what the kernel has made of both programs.
+func TestOnlyTheTracedProgramHasTheRing(t *testing.T) {
 	bothHooks(t, func(t *testing.T, hook lb.Hook) {
 		r := commonRig(t, hook)
 		e, err := r.datapath.newExplainer()
@@ -61,24 +61,14 @@ func TestTracedProgramIsLonger(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer e.close()
-		sizes := map[string]uint32{}
 		for name, program := range map[string]*ebpf.Program{"plain": r.datapath.Program(), "traced": e.programs[0]} {
 			info, err := program.Info()
 			if err != nil {
 				t.Fatal(err)
 			}
-			size, err := info.TranslatedSize()
-			if err != nil {
-				t.Fatal(err)
-			}
-			sizes[name] = uint32(size)
 			if hasMap := slices.Contains(mapNames(t, info), "trace_ring"); hasMap != (name == "traced") {
 				t.Errorf("%s program: has the ring: %v", name, hasMap)
 			}
-		}
-		t.Logf("bytes of instructions: %v", sizes)
-		if sizes["plain"] >= sizes["traced"] {
-			t.Errorf("the plain program is no shorter: %v", sizes)
 		}
 	})
 }
