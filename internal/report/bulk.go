@@ -3,7 +3,6 @@
 package report
 
 import (
-	"cmp"
 	"slices"
 
 	"github.com/jeoul/jeoul/internal/results"
@@ -36,9 +35,7 @@ func bulkSheet(s *section) sheet {
 		spreadField("Spread of "+noun, metric),
 		fixed(metricField("Retransmits", "", results.Retransmits), 0),
 		metricField("Balancer CPU", "ms/gigabyte", results.BalancerCPUMsPerGigabyte),
-		field{column: column{Title: "Saturated"}, cell: func(_ *group, p *point, _ int) string {
-			return cmp.Or(p.Saturated, missing)
-		}},
+		saturatedField(),
 		repeatsField(),
 	)
 	sh := sheet{

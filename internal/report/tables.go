@@ -170,6 +170,13 @@ func ratioField(title, metric, against, rate string) field {
 	}
 }
 
+// saturatedField says which part was the limit.
+func saturatedField() field {
+	return field{column: column{Title: "Saturated"}, cell: func(_ *group, p *point, _ int) string {
+		return cmp.Or(p.Saturated, missing)
+	}}
+}
+
 // repeatsField shows how many valid repeats the medians stand on.
 func repeatsField() field {
 	return field{
@@ -196,9 +203,7 @@ func rateSheet(s *section) sheet {
 		metricField("Mean latency", "ms", results.LatencyMsMean),
 		metricField("Balancer CPU", "µs/request", results.BalancerCPUUsPerRequest),
 		metricField("Failed", "", results.Failed),
-		field{column: column{Title: "Saturated"}, cell: func(_ *group, p *point, _ int) string {
-			return cmp.Or(p.Saturated, missing)
-		}},
+		saturatedField(),
 		repeatsField(),
 	)
 	sh := sheet{
