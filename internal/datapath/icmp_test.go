@@ -31,41 +31,31 @@ func quoteSizes(six bool) []int {
 // TestErrorsReachBackends sends errors about what backends sent to clients, for
 // every mode.
 func TestErrorsReachBackends(t *testing.T) {
-	bothHooks(t, func(t *testing.T, hook lb.Hook) {
-		r := commonRig(t, hook)
-		for i := range r.model.state.Services {
-			s := &r.model.state.Services[i]
-			if s.Port < portIPIP || s.Port > portFullNATAlike {
-				continue
-			}
-			t.Run(s.Name+"-"+s.VIP.String(), func(t *testing.T) {
-				enterGround(t)
-				six := s.VIP.Is6()
-				p := modePacket(s.VIP, s.Port, s.Protocol == lb.UDP)
-				r.check(t, p.build(t))
-				reply := p.answer()
-				reply.flags = "A"
-				about := [][]byte{reply.build(t)}
-				if p.udp {
-					about = append(about, patched(reply.build(t), len(about[0])-p.payload-2, 0, 0))
-				}
-				if six {
-					about = append(about, ipv6WithExtensions(about[0], [2]byte{60, 1}))
-				}
-				for _, about := range about {
-					for _, size := range quoteSizes(six) {
-						frame := icmpError(t, hostOnTheWay(six), about, size)
-						for _, frame := range [][]byte{frame, tagged(frame, 0x8100), append(slices.Clone(frame), 9, 9, 9)} {
-							if size > 100 || about[20] == protoDestination {
-								// Too big for some of the tunnels, or nothing of UDP in the quote.
-								r.check(t, frame)
-								continue
-							}
-							expectOutcome(t, r, frame, "forwarded")
-						}
+	eachMode(t, func(t *testing.T, r *rig, s *Service) {
+		six := s.VIP.Is6()
+		p := modePacket(s.VIP, s.Port, s.Protocol == lb.UDP)
+		r.check(t, p.build(t))
+		reply := p.answer()
+		reply.flags = "A"
+		about := [][]byte{reply.build(t)}
+		if p.udp {
+			about = append(about, patched(reply.build(t), len(about[0])-p.payload-2, 0, 0))
+		}
+		if six {
+			about = append(about, ipv6WithExtensions(about[0], [2]byte{60, 1}))
+		}
+		for _, about := range about {
+			for _, size := range quoteSizes(six) {
+				frame := icmpError(t, hostOnTheWay(six), about, size)
+				for _, frame := range [][]byte{frame, tagged(frame, 0x8100), append(slices.Clone(frame), 9, 9, 9)} {
+					if size > 100 || about[20] == protoDestination {
+						// Too big for some of the tunnels, or nothing of UDP in the quote.
+						r.check(t, frame)
+						continue
 					}
+					expectOutcome(t, r, frame, "forwarded")
 				}
-			})
+			}
 		}
 	})
 }

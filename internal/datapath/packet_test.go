@@ -146,9 +146,8 @@ func sportOf(tb testing.TB, m *model, s *Service, client netip.Addr, backend int
 	return 0
 }
 
-// TestModes sends packets of each shape to each service of each mode, to all
-// of its backends: their paths differ in interface and MTU.
-func TestModes(t *testing.T) {
+// eachMode runs a test in both hooks for each service of each mode.
+func eachMode(t *testing.T, test func(t *testing.T, r *rig, s *Service)) {
 	bothHooks(t, func(t *testing.T, hook lb.Hook) {
 		r := commonRig(t, hook)
 		for i := range r.model.state.Services {
@@ -158,14 +157,22 @@ func TestModes(t *testing.T) {
 			}
 			t.Run(s.Name+"-"+s.VIP.String(), func(t *testing.T) {
 				enterGround(t)
-				base := modePacket(s.VIP, s.Port, s.Protocol == lb.UDP)
-				for backend := range s.Backends {
-					base.sport = sportOf(t, r.model, s, base.from, backend)
-					for _, frame := range shapes(t, base) {
-						expectOutcome(t, r, frame, "forwarded")
-					}
-				}
+				test(t, r, s)
 			})
+		}
+	})
+}
+
+// TestModes sends packets of each shape to each service of each mode, to all
+// of its backends: their paths differ in interface and MTU.
+func TestModes(t *testing.T) {
+	eachMode(t, func(t *testing.T, r *rig, s *Service) {
+		base := modePacket(s.VIP, s.Port, s.Protocol == lb.UDP)
+		for backend := range s.Backends {
+			base.sport = sportOf(t, r.model, s, base.from, backend)
+			for _, frame := range shapes(t, base) {
+				expectOutcome(t, r, frame, "forwarded")
+			}
 		}
 	})
 }

@@ -14,38 +14,28 @@ import (
 // TestTooBig sends packets of sizes around what the way to each backend of each
 // service takes.
 func TestTooBig(t *testing.T) {
-	bothHooks(t, func(t *testing.T, hook lb.Hook) {
-		r := commonRig(t, hook)
-		for i := range r.model.state.Services {
-			s := &r.model.state.Services[i]
-			if s.Port < portIPIP || s.Port > portFullNATAlike {
-				continue
-			}
-			t.Run(s.Name+"-"+s.VIP.String(), func(t *testing.T) {
-				enterGround(t)
-				base := modePacket(s.VIP, s.Port, s.Protocol == lb.UDP)
-				for backend := range s.Backends {
-					base.sport = sportOf(t, r.model, s, base.from, backend)
-					room := s.mtu(backend) - overhead(s.Mode, s.Backends[backend].Address) - headersOf(base)
-					for _, more := range []int{-1, 0, 1, 50} {
-						want := "forwarded"
-						if more > 0 {
-							want = "answered_too_big"
-						}
-						p := base
-						p.payload = room + more
-						frame := p.build(t)
-						// Round robin goes by turns, not by the port.
-						v := r.check(t, frame)
-						if s.Scheduler == lb.Maglev && v.outcome != want {
-							t.Errorf("%d beyond: the model says %s, the table %s", more, v.outcome, want)
-						}
-						r.check(t, tagged(frame, 0x8100))
-						p.df = true
-						r.check(t, p.build(t))
-					}
+	eachMode(t, func(t *testing.T, r *rig, s *Service) {
+		base := modePacket(s.VIP, s.Port, s.Protocol == lb.UDP)
+		for backend := range s.Backends {
+			base.sport = sportOf(t, r.model, s, base.from, backend)
+			room := s.mtu(backend) - overhead(s.Mode, s.Backends[backend].Address) - headersOf(base)
+			for _, more := range []int{-1, 0, 1, 50} {
+				want := "forwarded"
+				if more > 0 {
+					want = "answered_too_big"
 				}
-			})
+				p := base
+				p.payload = room + more
+				frame := p.build(t)
+				// Round robin goes by turns, not by the port.
+				v := r.check(t, frame)
+				if s.Scheduler == lb.Maglev && v.outcome != want {
+					t.Errorf("%d beyond: the model says %s, the table %s", more, v.outcome, want)
+				}
+				r.check(t, tagged(frame, 0x8100))
+				p.df = true
+				r.check(t, p.build(t))
+			}
 		}
 	})
 }
