@@ -68,6 +68,9 @@ func (f Form) notes() []string {
 	if f.has(true) {
 		all = append(all, bulkNotes...)
 	}
+	for _, e := range f.experiments() {
+		all = append(all, e.notes()...)
+	}
 	return all
 }
 
@@ -97,6 +100,11 @@ func environment(ctx context.Context, form Form, options Options) (env results.E
 			env.Versions[kind.Name()] = version
 			missing(absent.Kinds, kind.Name(), err)
 		}
+	}
+	for _, e := range form.experiments() {
+		versions, err := e.versions(ctx)
+		maps.Copy(env.Versions, versions)
+		missing(absent.Kinds, e.Name(), err)
 	}
 	for _, s := range form.Subjects {
 		if known, ok := subject.Find(s.Name); ok {
