@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"regexp"
 	"strings"
 	"time"
 
@@ -23,6 +24,10 @@ type benchPacketsCmd struct {
 	Rounds  int       `default:"7" help:"How often each figure is measured; medians are shown (${default})."`
 	Packets uint32    `default:"100000" help:"How many packets make a figure (${default})."`
 	Hook    []lb.Hook `default:"xdp,tc" help:"xdp, tc or both (${default})."`
+	Only    string    `placeholder:"PATTERN" help:"Measure only the cases that match a regular expression, such as 'l2dsr.*scheduler=rr', and the empty program."`
+	List    bool      `help:"Print the cases that --only chooses from, and measure nothing."`
+
+	only *regexp.Regexp
 }
 
 // packetsNotes are what a reader of the figures must know.
@@ -45,11 +50,21 @@ func (c *benchPacketsCmd) Validate() error {
 			return fmt.Errorf("--hook: %q is no hook that packets are measured in: use xdp, tc or both", hook)
 		}
 	}
+	if c.Only == "" {
+		return nil
+	}
+	var err error
+	if c.only, err = regexp.Compile(c.Only); err != nil {
+		return fmt.Errorf("--only: %v", err)
+	}
 	return nil
 }
 
 // Run measures, and prints what it measured.
 func (c *benchPacketsCmd) Run(ctx context.Context) error {
+	if c.List {
+		return c.list()
+	}
 	version, commit := build()
 	env, err := bench.Machine(version, commit)
 	if err != nil {
@@ -61,13 +76,15 @@ func (c *benchPacketsCmd) Run(ctx context.Context) error {
 		Command: strings.Join(os.Args, " "), Started: time.Now(), Environment: env,
 	}
 	run.Trials, err = packets.Measure(ctx, packets.Options{
-		Rounds: c.Rounds, Packets: c.Packets, Hooks: c.Hook, Progress: c.progress(),
+		Rounds: c.Rounds, Packets: c.Packets, Hooks: c.Hook, Only: c.only, Progress: c.progress(),
 	})
 	run.Ended = time.Now()
 	switch {
 	case errors.Is(err, context.Canceled):
 		run.Interrupted = true
 		err = errInterrupted{fmt.Errorf("%w after %d rounds' trials", bench.ErrInterrupted, len(run.Trials))}
+	case errors.Is(err, packets.ErrNothing):
+		return fmt.Errorf("--only %s: %w: --list shows what there is", c.Only, err)
 	case err != nil:
 		return err
 	}
@@ -78,6 +95,18 @@ func (c *benchPacketsCmd) Run(ctx context.Context) error {
 		return errors.Join(err, run.Write(os.Stdout))
 	}
 	return errors.Join(err, report.Terminal(os.Stdout, run))
+}
+
+// list prints what can be measured, as far as it is chosen.
+func (c *benchPacketsCmd) list() error {
+	for _, hook := range c.Hook {
+		for _, name := range packets.Cases(hook) {
+			if c.only == nil || c.only.MatchString(name) {
+				fmt.Println(name)
+			}
+		}
+	}
+	return nil
 }
 
 // progress tells on a terminal how far the measurement is.
