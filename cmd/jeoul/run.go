@@ -118,7 +118,8 @@ func (c *runCmd) balance(ctx context.Context, cfg *config.Config, log *slog.Logg
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return controller.Run(ctx) })
 	group.Go(func() error {
-		return api.Serve(ctx, listener, api.Balancer{Status: controller.Status, Explain: p.datapath.Explain, Trace: loggedTrace(p.datapath, log)})
+		return api.Serve(ctx, listener, api.Balancer{Status: controller.Status, Operate: controller.Operate, Operations: controller.Operations,
+			Explain: p.datapath.Explain, Trace: loggedTrace(p.datapath, log)})
 	})
 	group.Go(func() error { reloadAt(ctx, hangup, controller, c.Config, log); return nil })
 	return group.Wait()
