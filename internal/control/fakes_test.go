@@ -55,6 +55,7 @@ type world struct {
 	// forwards is what the host forwards: "IPv4", "IPv6", both or nothing.
 	forwards string
 	pool     datapath.Pool // of the last state
+	state    datapath.State
 
 	counters datapath.Counters
 }
@@ -136,7 +137,8 @@ func (w *world) Write(p []byte) (int, error) {
 	return w.log.Write(p)
 }
 
-// Apply notes the state as "apply 2: web01=1 web02=-".
+// Apply notes the state as "apply web: web01=1 web02=-", with "~" after a backend
+// that is draining and "*20" after one of weight 20.
 func (w *world) Apply(state datapath.State) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -149,9 +151,15 @@ func (w *world) Apply(state datapath.State) error {
 				mac = fmt.Sprint(s.Paths[i].MAC[5])
 			}
 			fmt.Fprintf(&b, " %s=%s", backend.Name, mac)
+			if backend.Draining {
+				b.WriteString("~")
+			}
+			if backend.Weight != 1 {
+				fmt.Fprintf(&b, "*%d", backend.Weight)
+			}
 		}
 	}
-	w.pool = state.Pool
+	w.pool, w.state = state.Pool, state
 	if w.applyErr != nil {
 		w.note("fail to apply%s", b.String())
 		return w.applyErr

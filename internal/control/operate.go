@@ -282,7 +282,7 @@ func (c *Controller) undo(order api.Order) (api.Operation, error) {
 		return api.Operation{}, err
 	}
 	c.forget()
-	c.opt.Log.Info(fmt.Sprintf("%s of %s, by %s", op, op.at.Format(time.DateTime), op.by)+" taken back", "by", order.By)
+	c.opt.Log.Info(fmt.Sprintf("%s, by %s at %s, is taken back by %s", op, op.by, op.at.Format(time.DateTime), order.By))
 	shown, undone := done.shown(), op.shown()
 	shown.Undone = &undone
 	return shown, nil
