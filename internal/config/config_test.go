@@ -323,7 +323,7 @@ func FuzzParse(f *testing.F) {
 	for _, seed := range []string{
 		with(good), "a: &a [*a]", "? {}\n: x", "<<: {a: b}", "services: [{backends: [null, {}, [], x]}]", "\xef\xbb\xbfinterface: x",
 		"table_size: 7\nhook: tc\nsocket: /x\n" + with(good, "scheduler: rr", "mode: l2dsr", "protocol: udp"), "--- a\n--- b", "!!binary x: y",
-		sixModes, manyVIPs(64), services(line("a", "192.0.2.100", 80, "mode: dscp, dscp: 7"), line("b", "192.0.2.100", 81, "mode: dscp, dscp: 8")),
+		sixModes, manyVIPs(64), everything, backends("scheduler: lc, limits: {connections: 5}", "upper: 10, lower: 5", "drain: true", "weight: 0"), services(line("a", "192.0.2.100", 80, "mode: dscp, dscp: 7"), line("b", "192.0.2.100", 81, "mode: dscp, dscp: 8")),
 	} {
 		f.Add([]byte(seed))
 	}
@@ -359,6 +359,7 @@ func FuzzParse(f *testing.F) {
 			if s.Mode == lb.FullNAT && !slices.ContainsFunc(cfg.FullNAT.Addresses, func(a netip.Addr) bool { return a.Is4() == s.VIP.Is4() }) {
 				t.Fatalf("no source address for %+v in %+v", s, cfg.FullNAT)
 			}
+			holds(t, s)
 			for _, b := range s.Backends {
 				if b.Port == 0 || s.Mode.KeepsPort() && b.Port != s.Port || !s.Mode.Tunnels() && b.Address.Is4() != s.VIP.Is4() || b.Name == "" {
 					t.Fatalf("checked and yet wrong: %+v of %+v", b, s)
@@ -366,4 +367,27 @@ func FuzzParse(f *testing.F) {
 			}
 		}
 	})
+}
+
+// holds fails where a service has what Parse promises to refuse.
+func holds(t *testing.T, s lb.Service) {
+	t.Helper()
+	limited, takers := s.Limits.Rate > 0 || s.Limits.Connections > 0, 0
+	for _, b := range s.Backends {
+		if b.Lower > b.Upper || b.Upper > 1<<28 {
+			t.Fatalf("checked and yet wrong: %+v", b)
+		}
+		limited = limited || b.Upper > 0
+		if b.TakesFlows() {
+			takers++
+		}
+	}
+	switch persistence := s.Persistence; {
+	case takers == 0, s.Limits.Burst > 0 && s.Limits.Rate == 0, (s.Limits.Refuse != "") != limited,
+		s.Limits.Refuse == lb.RefuseByReset && s.Protocol != lb.TCP, s.Hash != "" && s.Scheduler != lb.Maglev,
+		persistence.On() != (persistence.Prefix > 0), int(persistence.Prefix) > s.VIP.BitLen(), persistence.Timeout > 24*time.Hour,
+		s.TableSize != 0 && int(s.TableSize) < len(s.Backends) && s.Scheduler != lb.Failover, s.Transition.Window < time.Second,
+		s.Mode == lb.FullNAT && (limited || persistence.On()):
+		t.Fatalf("checked and yet wrong: %+v", s)
+	}
 }

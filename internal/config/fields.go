@@ -144,7 +144,7 @@ func (p *parser) backends(to *[]lb.Backend) func(*yaml.Node, string) {
 		{"port", false, number(p, &b.Port, 1, 65535)},
 		{"weight", false, number(p, &b.Weight, 0, 65535)},
 		{"upper", false, p.bound(&b.Upper, maxConnections)},
-		{"lower", false, p.bound(&b.Lower, maxConnections)},
+		{"lower", false, number(p, &b.Lower, 1, maxConnections)},
 		{"drain", false, p.boolean(&b.Draining)},
 	}
 	return func(node *yaml.Node, field string) {

@@ -148,7 +148,7 @@ func (p *parser) duration(to *time.Duration, shortest, longest time.Duration) fu
 		}
 		d, err := time.ParseDuration(text)
 		switch _, bare := strconv.ParseFloat(text, 64); {
-		case bare == nil:
+		case bare == nil && text != "0":
 			p.fail(field, "%s has no unit; write seconds as %s, minutes as 5m, hours as 2h", quote(text), quote(text+"s"))
 		case err != nil:
 			p.fail(field, "%s is not a length of time; write one such as 30s, 5m or 1h30m", quote(text))

@@ -83,8 +83,8 @@ func (p *parser) checkThresholds(i, j int) bool {
 	case b.Upper == 0:
 		p.fail(BackendField(i, j, "lower"), "says when a full backend takes new flows again, and without upper it is never full; add upper or remove the line")
 	case b.Lower > b.Upper:
-		p.fail(BackendField(i, j, "lower"), "%d is above upper, %d: a backend that is full at %d takes new flows again when it has fewer than lower; write a number below it",
-			b.Lower, b.Upper, b.Upper)
+		p.fail(BackendField(i, j, "lower"), "%d is above upper, %d: a backend that is full at %d takes new ones again when it has fewer than lower; write a number up to %d",
+			b.Lower, b.Upper, b.Upper, b.Upper)
 	case b.Upper > p.cfg.Flows.Limit:
 		p.checkRoom(BackendField(i, j, "upper"), b.Upper)
 	}
@@ -130,12 +130,12 @@ func (p *parser) checkRefusal(i int, limited bool) {
 // clients.
 func (p *parser) checkPersistence(i int) {
 	s, field := &p.cfg.Services[i], ServiceField(i, "persistence.prefix")
-	if !s.VIP.IsValid() || !s.Persistence.On() || p.bad[field] {
+	if !s.VIP.IsValid() || p.bad[field] {
 		return
 	}
 	bits := uint8(s.VIP.BitLen())
 	switch {
-	case s.Persistence.Prefix == 0:
+	case s.Persistence.Prefix == 0 && s.Persistence.On():
 		s.Persistence.Prefix = bits
 	case s.Persistence.Prefix > bits:
 		p.fail(field, "%d is more than the %d bits of an %s address, which clients of %s have; write a number from 1 to %d",

@@ -156,7 +156,7 @@ func (p *parser) checkTable(i int, field string) {
 	}
 	shares := sharesOf(s)
 	switch {
-	case !s.Scheduler.Weighted():
+	case !s.Scheduler.Weighted() || s.Scheduler == lb.WeightedLeastConnections: // slots are for what cannot be remembered
 	case s.Scheduler == lb.WeightedRoundRobin:
 		if shares.sum > maxTurns*shares.common {
 			p.checkLightest(i, shares, maxTurns, "turns of a round", noRemedy)
