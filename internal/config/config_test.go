@@ -387,7 +387,7 @@ func holds(t *testing.T, s lb.Service) {
 		s.Limits.Refuse == lb.RefuseByReset && s.Protocol != lb.TCP, s.Hash != "" && s.Scheduler != lb.Maglev,
 		persistence.On() != (persistence.Prefix > 0), int(persistence.Prefix) > s.VIP.BitLen(), persistence.Timeout > 24*time.Hour,
 		s.TableSize != 0 && int(s.TableSize) < len(s.Backends) && s.Scheduler != lb.Failover, s.Transition.Window < time.Second,
-		s.Mode == lb.FullNAT && (limited || persistence.On()):
+		s.Mode == lb.FullNAT && (limited || persistence.On() || s.Scheduler.ByLoad()):
 		t.Fatalf("checked and yet wrong: %+v", s)
 	}
 }

@@ -3,6 +3,7 @@
 package config
 
 import (
+	"fmt"
 	"time"
 
 	"go.yaml.in/yaml/v3"
@@ -145,15 +146,22 @@ func (p *parser) checkPersistence(i int) {
 
 // refuseForFullNAT names what full NAT cannot do.
 func (p *parser) refuseForFullNAT(i int) {
-	const message = "the mode %s cannot have %s: its flows are in a table of their own, where they are neither counted nor kept together; use another mode, such as %s, or remove the line"
-	for _, refused := range []struct{ name, word string }{{"persistence", "persistence"}, {"limits", "limits"}} {
-		if _, written := p.cfg.lines[ServiceField(i, refused.name)]; written {
-			p.fail(ServiceField(i, refused.name), message, lb.FullNAT, refused.word, lb.NAT)
+	s := p.cfg.Services[i]
+	refuse := func(field, word, instead string) {
+		p.fail(field, "the mode %s cannot have %s: its flows are in a table of their own, where they are neither counted nor kept together; use %s, or another mode, such as %s",
+			s.Mode, word, instead, lb.NAT)
+	}
+	for _, name := range []string{"persistence", "limits"} {
+		if _, written := p.cfg.lines[ServiceField(i, name)]; written {
+			refuse(ServiceField(i, name), name, "none")
 		}
 	}
-	for j, b := range p.cfg.Services[i].Backends {
+	if s.Scheduler.ByLoad() {
+		refuse(ServiceField(i, "scheduler"), string(s.Scheduler), fmt.Sprintf("%s or %s", lb.WeightedRoundRobin, lb.Maglev))
+	}
+	for j, b := range s.Backends {
 		if b.Upper > 0 {
-			p.fail(BackendField(i, j, "upper"), message, lb.FullNAT, "thresholds", lb.NAT)
+			refuse(BackendField(i, j, "upper"), "thresholds", "none")
 		}
 	}
 }

@@ -116,7 +116,7 @@ func backends(more string, fields ...string) string {
 func limited(more string) string { return services(line("a", "192.0.2.100", 80, more)) }
 
 func TestLimitProblems(t *testing.T) {
-	const nat = "the mode fullnat cannot have %s: its flows are in a table of their own, where they are neither counted nor kept together; use another mode, such as nat, or remove the line"
+	const nat = "the mode fullnat cannot have %s: its flows are in a table of their own, where they are neither counted nor kept together; use %s, or another mode, such as nat"
 	tests := map[string]struct {
 		file string
 		want []string
@@ -145,11 +145,14 @@ func TestLimitProblems(t *testing.T) {
 		"reset of UDP":        {limited("protocol: udp, limits: {rate: 5, refuse: reset}"), []string{"f:3: services[0].limits.refuse: only TCP has resets, and this service is udp; write drop"}},
 		"limits are no list":  {limited("limits: 1000"), []string{"f:3: services[0].limits: must be a mapping (key: value)"}},
 		"no such limit":       {limited("limits: {rat: 5}"), []string{"f:3: services[0].limits.rat: unknown key; did you mean rate?"}},
-		"limits with fullnat": {"fullnat: {addresses: [192.0.2.9]}\n" + limited("mode: fullnat, limits: {rate: 5}"), []string{"f:4: services[0].limits: " + fmt.Sprintf(nat, "limits")}},
+		"limits with fullnat": {"fullnat: {addresses: [192.0.2.9]}\n" + limited("mode: fullnat, limits: {rate: 5}"), []string{"f:4: services[0].limits: " + fmt.Sprintf(nat, "limits", "none")}},
 		"persistence with fullnat": {"fullnat: {addresses: [192.0.2.9]}\n" + limited("mode: fullnat, persistence: {timeout: 5m}"), []string{
-			"f:4: services[0].persistence: " + fmt.Sprintf(nat, "persistence")}},
+			"f:4: services[0].persistence: " + fmt.Sprintf(nat, "persistence", "none")}},
 		"thresholds with fullnat": {"fullnat: {addresses: [192.0.2.9]}\n" + backends("mode: fullnat", "upper: 5"), []string{
-			"f:4: services[0].backends[0].upper: " + fmt.Sprintf(nat, "thresholds")}},
+			"f:4: services[0].backends[0].upper: " + fmt.Sprintf(nat, "thresholds", "none")}},
+
+		"least connections with fullnat": {"fullnat: {addresses: [192.0.2.9]}\n" + limited("mode: fullnat, scheduler: lc"), []string{
+			"f:4: services[0].scheduler: " + fmt.Sprintf(nat, "lc", "wrr or maglev")}},
 
 		// Persistence.
 		"persistence without time": {limited("persistence: {prefix: 24}"), []string{"f:3: services[0].persistence.timeout: missing; add it"}},
