@@ -23,6 +23,9 @@ import (
 type benchCmd struct {
 	Run     benchRunCmd     `cmd:"" help:"Build a laboratory, weigh the balancers of a suite in it, and report."`
 	Packets benchPacketsCmd `cmd:"" help:"Measure what a packet costs in the data plane, without a network."`
+	// What a run starts on the laboratory's hosts.
+	LiveServer benchLiveServerCmd `cmd:"" hidden:""`
+	LiveClient benchLiveClientCmd `cmd:"" hidden:""`
 }
 
 // benchRunCmd runs a suite.
