@@ -25,6 +25,9 @@ func packetSheets(s *section) []sheet {
 	var sheets []sheet
 	for _, g := range s.bySubject().Groups {
 		sheets = append(sheets, hookSheet(s, g))
+		if sh := schedulerSheet(s, g); !sh.empty() {
+			sheets = append(sheets, sh)
+		}
 	}
 	sheets = append(sheets, everySheet(s))
 	if rest := restSheet(s); len(rest.Columns) > 1+len(placeFields(s)) {

@@ -10,10 +10,7 @@ import (
 	"github.com/jeoul/jeoul/internal/results"
 )
 
-const (
-	fullNATMode = "fullnat"
-	roundRobin  = "rr"
-)
+const fullNATMode = "fullnat"
 
 // targets are what a packet of a known flow may cost in a mode, in nanoseconds
 // net of an empty program, when there is one flow.
@@ -49,7 +46,7 @@ func targetVerdict(s *section) []string {
 	var sentences []string
 	for _, g := range s.bySubject().Groups {
 		var held, missed []string
-		for _, j := range append(costTargets(s, g), growthTargets(s, g)...) {
+		for _, j := range slices.Concat(costTargets(s, g), growthTargets(s, g), schedulerTargets(s, g)) {
 			if j.holds {
 				held = append(held, j.text())
 			} else {
@@ -75,11 +72,12 @@ func prefixed(prefix, s string) string {
 }
 
 // aimedAt says whether a point's figure is one that a target is about: packets
-// of known flows that no round-robin table has to remember.
+// of known flows that no scheduler has to remember, while nothing changes.
 func aimedAt(p *point, mode string) bool {
 	_, compared := p.Params[paramConfigured]
-	return !compared && strings.HasPrefix(p.Subject, ownPrefix) && modeOf(p) == mode &&
-		p.Params[paramPackets].word == knownPackets && p.Params[paramScheduler].word != roundRobin &&
+	_, changing := p.Params[paramChange]
+	return !compared && !changing && strings.HasPrefix(p.Subject, ownPrefix) && modeOf(p) == mode &&
+		p.Params[paramPackets].word == knownPackets && !remembers(p) &&
 		p.has(results.NsNetOfEmpty)
 }
 

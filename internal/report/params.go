@@ -31,6 +31,8 @@ const (
 	// paramDirection says, where both go through the balancer, whether packets
 	// are requests or replies.
 	paramDirection = "direction"
+	// paramChange says what a change of the backends, under way, is to a flow.
+	paramChange = "change"
 	// paramConfigured says what the balancer was configured with, where that is
 	// what points are compared by.
 	paramConfigured = "configured"
@@ -66,13 +68,14 @@ var known = []paramInfo{
 	{Name: "splice", Title: "Splice", Own: true, Text: func(v string) string { return "splice " + v }},
 	{Name: paramScheduler, Title: "Scheduler", Own: true, Text: plain},
 	{Name: paramPackets, Title: "Packets", Text: packetsText, Order: []string{knownPackets, newPackets, foreignPackets}},
+	{Name: paramChange, Title: "Change", Text: changeText, Order: []string{"unmoved", "pinned", "unpinned"}},
 	{Name: "protocol", Title: "Protocol", Text: strings.ToUpper},
 	{Name: "family", Title: "Family", Text: familyText},
 	{Name: paramOuter, Title: "Outer", Text: func(v string) string { return "in " + familyText(v) }},
 	{Name: paramDirection, Title: "Direction", Text: plain, Order: []string{"request", replyDirection}},
 	{Name: "tag", Title: "Tag", Text: func(v string) string { return strings.ToUpper(v) + "-tagged" }},
 	{Name: paramConfigured, Title: "Configured", Text: plain,
-		Order: []string{"one service", "all modes"}},
+		Order: []string{"one service", "all modes", "all schedulers"}},
 	{Name: paramFlows, Title: "Flows", Text: counted("flow")},
 }
 

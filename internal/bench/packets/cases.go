@@ -206,6 +206,20 @@ func (c *casebook) known(m measured) {
 func (c *casebook) fewest() uint32 { return c.counts[0] }
 func (c *casebook) most() uint32   { return c.counts[len(c.counts)-1] }
 
+// pairs adds cases of packets of known flows, and of new ones next to them, which the
+// balancer need not remember: they are held against each other.
+func (c *casebook) pairs(m measured, open harness.Frame, counts []uint32) {
+	for _, count := range counts {
+		m.kind = known
+		c.add(m, count)
+		if slices.Contains(c.ends(), count) {
+			opens := m
+			opens.kind, opens.frame = fresh, open
+			c.add(opens, count)
+		}
+	}
+}
+
 // ends are the fewest flows and the most.
 func (c *casebook) ends() []uint32 { return slices.Compact([]uint32{c.fewest(), c.most()}) }
 
@@ -216,7 +230,7 @@ func (c *casebook) baselines() {
 }
 
 func (c *casebook) l2dsr() {
-	c.known(measured{mode: lb.L2DSR, frame: ack4(web4)})
+	c.pairs(measured{mode: lb.L2DSR, scheduler: lb.Maglev, frame: ack4(web4)}, syn4(web4), c.counts)
 	c.known(measured{mode: lb.L2DSR, frame: ack6(web6)})
 	c.known(measured{mode: lb.L2DSR, frame: ack4(web4).Tagged(c.hook), tag: true})
 	maglev := measured{mode: lb.L2DSR, scheduler: lb.Maglev}
@@ -227,23 +241,24 @@ func (c *casebook) l2dsr() {
 	c.add(other, c.ends()...)
 }
 
-// schedulers measures known and new flows with each scheduler.
+// schedulers measures known and new flows with each scheduler but Maglev, which is
+// measured with the mode.
 func (c *casebook) schedulers(mode lb.Mode) {
 	for _, scheduler := range lb.Schedulers {
 		m := measured{mode: mode, scheduler: scheduler, kind: known, frame: ack4(of(scheduler))}
 		open := syn4(of(scheduler))
-		counts := c.ends()
-		if scheduler.Remembers() {
+		switch {
+		case scheduler == lb.Maglev:
+		case scheduler.Remembers():
 			m.setup = remembering(mode, scheduler)
 			m.prime = []harness.Frame{open, m.frame}
-			// A new flow costs the same, whatever flows there are besides.
-			counts = counts[len(counts)-1:]
-		}
-		if scheduler != lb.Maglev { // which is measured with the mode
 			c.add(m, c.ends()...)
+			// A new flow costs the same, whatever flows there are besides.
+			m.kind, m.prime, m.frame = fresh, nil, open
+			c.add(m, c.most())
+		default:
+			c.pairs(m, open, c.ends())
 		}
-		m.kind, m.prime, m.frame = fresh, nil, open
-		c.add(m, counts...)
 	}
 }
 
@@ -275,10 +290,10 @@ func (c *casebook) tunnels() {
 }
 
 func (c *casebook) rewriting() {
-	for _, mode := range []lb.Mode{lb.DSCP, lb.NAT} {
-		c.known(measured{mode: mode, frame: ack4(web4)})
-		c.known(measured{mode: mode, frame: ack6(web6)})
-	}
+	c.known(measured{mode: lb.DSCP, frame: ack4(web4)})
+	c.known(measured{mode: lb.DSCP, frame: ack6(web6)})
+	c.pairs(measured{mode: lb.NAT, scheduler: lb.Maglev, frame: ack4(web4)}, syn4(web4), c.counts)
+	c.known(measured{mode: lb.NAT, frame: ack6(web6)})
 	c.known(measured{mode: lb.NAT, frame: reply(backend4, client4)})
 	c.known(measured{mode: lb.NAT, frame: reply(backend6, client6)})
 }

@@ -151,8 +151,9 @@ func (r *rig) program(m measured) *ebpf.Program {
 }
 
 // primed is how many flows are made known at a time: they are unproven until the
-// second packet, and there is less room for those.
-const primed = 1 << 14
+// second packet, and there is less room for those. Fewer take longer: before and after
+// each run in XDP the kernel waits for an RCU grace period.
+const primed = 1 << 17
 
 // prime makes the flows of a case known.
 func (r *rig) prime(m measured) error {
