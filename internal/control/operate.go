@@ -187,9 +187,6 @@ func (o operation) laidOver(s lb.Service, b lb.Backend, before overlay) (overlay
 			return after, fmt.Errorf("%w: %s is drained already%s", errNothing, b.Name, drainedBy(before))
 		}
 		after.drain = &api.Drained{On: true, By: o.by, At: o.at, Deadline: o.deadline}
-		if b.Draining && o.deadline.IsZero() {
-			after.drain = nil // as the configuration has it
-		}
 	case api.Enable:
 		if !now.Draining && !before.out() {
 			return after, fmt.Errorf("%w: %s is not drained%s", errNothing, b.Name, weightHint(now, before))

@@ -331,7 +331,7 @@ func TestOperationsOfTheConfiguration(t *testing.T) {
 		wantOperations(t, c, "shop/s9 drain=false by kim", "undo enable shop/s9")
 		must(t, c, "drain shop/s9")
 		w.expect("apply web: web01=1 web02=2 shop: s1=1 s9=9~")
-		wantOperations(t, c, "undo drain shop/s9", "undo enable shop/s9")
+		wantOperations(t, c, "shop/s9 drain=true by kim", "undo drain shop/s9", "undo enable shop/s9")
 		must(t, c, "drain shop/s9 1m")
 		time.Sleep(time.Minute)
 		w.expect("apply web: web01=1 web02=2 shop: s1=1 s9=9~", "apply web: web01=1 web02=2 shop: s1=1")
