@@ -26,6 +26,7 @@ type benchCmd struct {
 	// What a run starts on the laboratory's hosts.
 	LiveServer benchLiveServerCmd `cmd:"" hidden:""`
 	LiveClient benchLiveClientCmd `cmd:"" hidden:""`
+	Steady     benchSteadyCmd     `cmd:"" hidden:""`
 }
 
 // benchRunCmd runs a suite.

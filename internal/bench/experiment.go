@@ -46,7 +46,7 @@ type experiment interface {
 type failFunc = func(at path, format string, args ...any)
 
 // experiments lists them in the order in which a person should see them.
-func experiments() []experiment { return nil }
+func experiments() []experiment { return []experiment{changeExperiment{}, synFlood{}} }
 
 // findExperiment returns the experiment with the name, and false if there is none.
 func findExperiment(name string) (experiment, bool) {

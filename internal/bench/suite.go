@@ -89,6 +89,10 @@ type Load struct {
 	// Offloads leaves the links their offloads (see lab.Lab.Offload) while a bulk
 	// load is on.
 	Offloads bool `yaml:"offloads"`
+	// Changes are what happens in a load of kind change.
+	Changes Changes `yaml:"changes"`
+	// Flood is of the kind synflood.
+	Flood *Flood `yaml:"flood"`
 	// Repeats is how often this load's points are measured; 0 is as the form says.
 	Repeats int `yaml:"repeats"`
 }
