@@ -201,19 +201,24 @@ func writeOperations(w io.Writer, operations *api.Operations, now time.Time) {
 	if len(operations.InForce) == 0 {
 		fmt.Fprintln(w, "everything is as the configuration has it")
 	} else {
-		t := newTable(w, "backend", "operation", "by", "since", "deadline", "left")
-		for _, o := range operations.InForce {
-			if d := o.Drain; d != nil {
-				t.AppendRow(table.Row{o.Target, drainText(d), d.By, d.At.Local().Format(time.DateTime), deadlineText(d, now), leftText(d, o.Left)})
-			}
-			if weight := o.Weight; weight != nil {
-				t.AppendRow(table.Row{o.Target, fmt.Sprintf("weight %d (configured: %d)", weight.Value, weight.Configured), weight.By,
-					weight.At.Local().Format(time.DateTime), "-", "-"})
-			}
-		}
-		t.Render()
+		writeInForce(w, operations.InForce, now)
 	}
 	writeHistory(w, operations.History)
+}
+
+// writeInForce prints what differs from the configuration.
+func writeInForce(w io.Writer, overlays []api.Overlay, now time.Time) {
+	t := newTable(w, "backend", "operation", "by", "since", "deadline", "left")
+	for _, o := range overlays {
+		if d := o.Drain; d != nil {
+			t.AppendRow(table.Row{o.Target, drainText(d), d.By, d.At.Local().Format(time.DateTime), deadlineText(d, now), leftText(d, o.Left)})
+		}
+		if weight := o.Weight; weight != nil {
+			t.AppendRow(table.Row{o.Target, fmt.Sprintf("weight %d (configured: %d)", weight.Value, weight.Configured), weight.By,
+				weight.At.Local().Format(time.DateTime), "-", "-"})
+		}
+	}
+	t.Render()
 }
 
 // writeHistory says what can be taken back, the next first.
