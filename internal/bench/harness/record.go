@@ -139,3 +139,9 @@ func (h *Harness) setLayout(layout xdpLayout) error {
 	}
 	return nil
 }
+
+// Mark returns how many flows are kept; Reset forgets those that were kept since.
+func (h *Harness) Mark() uint32 { return h.recorded }
+
+// Reset is described at Mark.
+func (h *Harness) Reset(mark uint32) { h.recorded = min(h.recorded, mark) }

@@ -66,7 +66,7 @@ func (r *rig) renew(s setup) error {
 			return err
 		}
 	}
-	r.balancers[s], r.spent[s] = datapath.NewDetached(s.options(r.hook, r.most, r.packets), harness.OwnMAC), false
+	r.balancers[s], r.spent[s] = harness.NewBalancer(r.hook, s.room(r.most, r.packets)), false
 	if err := r.apply(s); err != nil {
 		return fmt.Errorf("loading the balancer for %s (%s): %w", r.hook, s.name, err)
 	}
@@ -101,7 +101,7 @@ func (r *rig) apply(s setup) error {
 // sort looks for flows that a change moves, and for such that stay, by where
 // they go before it, and after it in a balancer that knows of no change.
 func (r *rig) sort(before *ebpf.Program) error {
-	after := datapath.NewDetached(oneService.options(r.hook, r.most, r.packets), harness.OwnMAC)
+	after := harness.NewBalancer(r.hook, harness.Room{})
 	defer after.Close()
 	if err := after.Apply(pinned.state()); err != nil {
 		return err

@@ -184,18 +184,19 @@ func (b *builder) pool() {
 	}
 }
 
-// options are what the balancer of a setup is made with, for so many known
-// flows at most, and so many packets that are sent at once.
-func (s setup) options(hook lb.Hook, most, packets uint32) datapath.Options {
-	options := datapath.Options{
-		Hook: hook,
-		// Room for the new flows that are measured beside the known ones.
-		FlowEntries: max(4*most, leastEntries),
+// room is what the balancer of a setup has, for so many known flows at most, and so
+// many packets that are sent at once.
+func (s setup) room(most, packets uint32) harness.Room {
+	room := harness.Room{
+		// All known flows of one service.
+		Flows: max(most, leastEntries),
+		// As many as become known at a time, and as are opened by a figure, twice.
+		Unproven: max(2*primed, 3*packets),
 		// Both families' known flows, about half full.
-		FullNATFlows: max(2*most, leastEntries),
+		FullNAT: max(2*most, leastEntries),
 	}
 	if s == newFlows {
-		options.FullNATFlows = max(4*packets, leastEntries)
+		room.FullNAT = max(4*packets, leastEntries)
 	}
-	return options
+	return room
 }
