@@ -70,6 +70,8 @@ struct settings {
 	/* Frames of the whole flood; then the program sends no more, however often
 	 * it is run. */
 	__u64 limit;
+	/* Frames a second; 0: as many as can be. */
+	__u64 rate;
 	__u64 target[MAX_TARGETS];
 };
 
@@ -77,6 +79,25 @@ volatile const struct settings settings;
 
 /* next is the number of the next frame, and so of those sent. One CPU sends. */
 __u64 next;
+
+/* began is when the flood was first run, in nanoseconds; stopped says that it is to
+ * send no more. */
+__u64 began;
+__u32 stopped;
+
+/* due says whether it is time for frame n. */
+static __always_inline bool due(__u64 n)
+{
+	__u64 now;
+
+	if (!settings.rate)
+		return true;
+	now = bpf_ktime_get_ns();
+	if (!began)
+		began = now;
+	/* In microseconds: the product fits for years. */
+	return n <= (now - began) / 1000 * settings.rate / 1000000;
+}
 
 /* The ifindex of the switch's port behind each MAC address. */
 struct {
@@ -168,7 +189,7 @@ int flood_send(struct xdp_md *ctx)
 	__u64 n = next, random, sum, address;
 	bool ack = settings.pairs && (n & 1);
 
-	if (n >= settings.limit)
+	if (n >= settings.limit || *(volatile __u32 *)&stopped || !due(n))
 		return XDP_DROP;
 	next = n + 1;
 	random = mix(settings.seed + ((settings.pairs ? n >> 1 : n) + 1) * 0x9e3779b97f4a7c15ULL);

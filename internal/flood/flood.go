@@ -18,7 +18,6 @@ import (
 	"net/netip"
 	"runtime"
 	"slices"
-	"time"
 
 	"github.com/cilium/ebpf"
 	"golang.org/x/sys/unix"
@@ -148,19 +147,19 @@ func (f *Flood) Close() error { return f.objects.Close() }
 
 // How a flood is sent.
 const (
-	// batch is how many frames the kernel makes before it sends them: BATCH_SIZE
-	// of a device's receive loop, and far less than a veth's ring of 256.
+	// batch is how many frames the kernel makes before it sends them: what a
+	// device's receive loop takes at a time, and far less than a veth's ring of 256.
 	batch = 64
-	// burst is how many frames one call to the kernel sends without a rate: some
-	// milliseconds' worth, after which the context is looked at.
-	burst = 64 * batch
-	// pace is how often frames are sent where there is a rate.
-	pace = time.Millisecond
+	// burst is how many frames a call to the kernel is to make. A call takes some
+	// tens of milliseconds by itself, in which nothing is sent. Those beyond
+	// the end of a flood, or before their time, are made and dropped at once.
+	burst = 1 << 20
 )
 
 // Run sends the flood from the calling thread, which it ties to the CPU, until
-// the limit is reached, or ctx ends, which is no error. It is to be called inside
-// the network namespace of the flood's device, on a thread that ends with it.
+// the limit is reached, or ctx ends, which is no error. With a rate, too, the core is
+// busy all the time. It is to be called inside the network namespace of the
+// flood's device, on a thread that ends with it.
 func (f *Flood) Run(ctx context.Context, cpu int) error {
 	runtime.LockOSThread()
 	var set unix.CPUSet
@@ -168,58 +167,25 @@ func (f *Flood) Run(ctx context.Context, cpu int) error {
 	if err := unix.SchedSetaffinity(0, &set); err != nil {
 		return fmt.Errorf("tying the flood to CPU %d: %w", cpu, err)
 	}
-	if f.options.Rate > 0 {
-		return f.paced(ctx)
-	}
+	// The call to the kernel is not ended by ctx: the program is told.
+	defer context.AfterFunc(ctx, func() { f.objects.Stopped.Set(uint32(1)) })()
 	for ctx.Err() == nil {
-		if done, err := f.send(burst); done || err != nil {
+		_, err := f.objects.FloodSend.Run(&ebpf.RunOptions{
+			Data: f.frame, Repeat: burst, Flags: unix.BPF_F_TEST_XDP_LIVE_FRAMES, BatchSize: batch,
+		})
+		switch {
+		case errors.Is(err, unix.EINTR):
+			// What was sent until then is counted by the program.
+		case errors.Is(err, unix.EINVAL), errors.Is(err, ebpf.ErrNotSupported):
+			return fmt.Errorf("%w: %v", ErrKernel, err)
+		case err != nil:
+			return fmt.Errorf("sending a flood: %w", err)
+		}
+		if sent, err := f.Sent(); err != nil || sent >= f.options.Limit {
 			return err
 		}
 	}
 	return nil
-}
-
-// paced sends at the flood's rate: at every tick what is due by then. What
-// the core could not send in time is not made up for beyond a tenth of a second.
-func (f *Flood) paced(ctx context.Context) error {
-	tick := time.NewTicker(pace)
-	defer tick.Stop()
-	began, due := time.Now(), uint64(0)
-	for {
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-tick.C:
-		}
-		sent, err := f.Sent()
-		if err != nil {
-			return err
-		}
-		due = uint64(time.Since(began).Seconds() * float64(f.options.Rate))
-		if due <= sent {
-			continue
-		}
-		if done, err := f.send(min(due-sent, uint64(f.options.Rate/10+1))); done || err != nil {
-			return err
-		}
-	}
-}
-
-// send has the kernel send frames. It tells when the limit is reached.
-func (f *Flood) send(frames uint64) (done bool, err error) {
-	_, err = f.objects.FloodSend.Run(&ebpf.RunOptions{
-		Data: f.frame, Repeat: uint32(min(frames, burst)), Flags: unix.BPF_F_TEST_XDP_LIVE_FRAMES, BatchSize: batch,
-	})
-	switch {
-	case errors.Is(err, unix.EINTR):
-		// What was sent until then is counted by the program.
-	case errors.Is(err, unix.EINVAL), errors.Is(err, ebpf.ErrNotSupported):
-		return false, fmt.Errorf("%w: %v", ErrKernel, err)
-	case err != nil:
-		return false, fmt.Errorf("sending a flood: %w", err)
-	}
-	sent, err := f.Sent()
-	return sent >= f.options.Limit, err
 }
 
 // Sent returns how many frames were sent.

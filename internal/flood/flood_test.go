@@ -351,13 +351,15 @@ func indexOf(t *testing.T, ns *namespace.Namespace, name string) (index int) {
 	return index
 }
 
-// TestContextEndsAFlood sends at a rate that would take days to reach the limit.
+// TestContextEndsAFlood sends at a rate that would take days to reach the limit,
+// and no faster.
 func TestContextEndsAFlood(t *testing.T) {
 	r := newRig(t)
 	o := options4()
 	o.Limit, o.Rate = 1<<40, 1000
 	f := r.load(t, o, func(taps Taps) *ebpf.Program { return taps.Sink })
 	ctx, cancel := context.WithCancel(t.Context())
+	began := time.Now()
 	ended := make(chan error, 1)
 	go func() { ended <- r.sender.Do(func() error { return f.Run(ctx, 0) }) }()
 	testenv.Eventually(t, 10*time.Second, "frames are sent", func() bool {
@@ -367,5 +369,9 @@ func TestContextEndsAFlood(t *testing.T) {
 	cancel()
 	if err := <-ended; err != nil {
 		t.Error(err)
+	}
+	sent, err := f.Sent()
+	if most := uint64(time.Since(began).Seconds()*float64(o.Rate)) + 1; err != nil || sent > most {
+		t.Errorf("%d frames sent, error %v; the rate allows %d", sent, err, most)
 	}
 }

@@ -99,7 +99,7 @@ func (f *frame) settings() floodSettings {
 		SumIp: f.sumIP, SumL4: f.sumL4, Ifindex: uint32(o.Interface), Targets: uint32(len(o.To)),
 		Ipv6: flag(o.Target.Addr().Is6()), Udp: flag(o.Packets == UDP), Pairs: flag(o.Packets == SYNACK),
 		DropAtPort: flag(o.DropAtPort), DropAtExit: flag(o.DropAtExit),
-		Seed: o.Seed, Limit: o.Limit,
+		Seed: o.Seed, Limit: o.Limit, Rate: uint64(o.Rate),
 	}
 	for i := range s.Frame {
 		if at := 8 * i; at < len(f.bytes) {
