@@ -105,7 +105,7 @@ func (p *parser) checkRate(i int) {
 	limits, field := &p.cfg.Services[i].Limits, ServiceField(i, "limits.burst")
 	_, written := p.cfg.lines[field]
 	switch {
-	case p.bad[ServiceField(i, "limits.rate")]:
+	case p.bad[ServiceField(i, "limits.rate")] || p.bad[field]:
 	case written && limits.Rate == 0:
 		p.fail(field, "there is no rate for it to go beyond; add rate or remove the line")
 	case !written && limits.Rate > 0:

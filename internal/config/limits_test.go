@@ -139,6 +139,7 @@ func TestLimitProblems(t *testing.T) {
 		"rate high":           {limited("limits: {rate: 10000001}"), []string{`f:3: services[0].limits.rate: "10000001" is not a whole number from 1 to 10000000`}},
 		"rate of a fraction":  {limited("limits: {rate: 0.5, burst: 1, refuse: drop}"), []string{`f:3: services[0].limits.rate: "0.5" is not a whole number from 1 to 10000000`}},
 		"burst without rate":  {limited("limits: {burst: 10, connections: 5}"), []string{"f:3: services[0].limits.burst: there is no rate for it to go beyond; add rate or remove the line"}},
+		"burst wrong":         {limited("limits: {burst: many, connections: 5}"), []string{`f:3: services[0].limits.burst: "many" is not a whole number from 0 to 10000000`}},
 		"connections 0":       {limited("limits: {connections: 0, refuse: reset}"), []string{"f:3: services[0].limits.connections: 0 would let nothing pass; write a number from 1 to 268435456, or remove the line to have no bound"}},
 		"refuse of nothing":   {limited("limits: {refuse: reset}"), []string{"f:3: services[0].limits.refuse: there is no limit that could refuse anything; add rate, connections, or upper to a backend, or remove the line"}},
 		"refuse otherwise":    {limited("limits: {rate: 5, refuse: reject}"), []string{`f:3: services[0].limits.refuse: unknown refusal "reject": use drop or reset`}},
