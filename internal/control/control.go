@@ -44,6 +44,9 @@ type Paths interface {
 	// Routes looks addresses up without watching them.
 	Routes([]netip.Addr) (map[netip.Addr]paths.Route, error)
 	Entries() map[netip.Addr]paths.Entry
+	// Changed returns what is new since the last call; all says that this may be
+	// anything, and Entries has it.
+	Changed() (entries map[netip.Addr]paths.Entry, all bool)
 	Changes() <-chan struct{}
 }
 
@@ -125,6 +128,7 @@ type Controller struct {
 	stale     bool // the data plane needs its state again, even if it is the same
 	due       bool // the settle timer runs
 	relink    bool // the interfaces may have changed
+	relearn   bool // the paths may have changed, whatever Changed says
 	retry     time.Duration
 	announce  int           // rounds of announcements still to make
 	announced int           // of this round
@@ -376,13 +380,19 @@ func linkNames(links []iface.State) []string {
 // others than it has.
 func (c *Controller) followPaths() error {
 	before := c.view
-	news := before.news(c.opt.Paths.Entries())
+	entries, all := c.opt.Paths.Changed()
+	if all || c.relearn {
+		entries = c.opt.Paths.Entries()
+	}
+	news := before.news(entries, all || c.relearn)
 	if !c.stale && len(news) == 0 {
 		return nil
 	}
+	c.relearn = true // unless it goes well, what is new will not be told again
 	if err := c.install(before.withPaths(news)); err != nil {
 		return err
 	}
+	c.relearn = false
 	c.tellMoves(before, slices.Values(slices.Sorted(maps.Keys(news))))
 	return nil
 }

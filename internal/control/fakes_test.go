@@ -45,6 +45,7 @@ type world struct {
 	// routes are those that are not on the link of eth9.
 	routes      map[netip.Addr]paths.Route
 	entries     map[netip.Addr]paths.Entry
+	changed     map[netip.Addr]paths.Entry // since somebody asked
 	pathChanges chan struct{}
 
 	// links has eth9, and after it what a test adds.
@@ -66,6 +67,7 @@ func newWorld(t *testing.T) *world {
 		addErr:      map[netip.Addr]error{},
 		routes:      map[netip.Addr]paths.Route{},
 		entries:     map[netip.Addr]paths.Entry{},
+		changed:     map[netip.Addr]paths.Entry{},
 		pathChanges: make(chan struct{}, 1),
 		linkChanges: make(chan struct{}, 1),
 		links: []iface.State{{
@@ -205,6 +207,14 @@ func (n ways) Entries() map[netip.Addr]paths.Entry {
 	return maps.Clone(n.entries)
 }
 
+func (n ways) Changed() (map[netip.Addr]paths.Entry, bool) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	changed := n.changed
+	n.changed = map[netip.Addr]paths.Entry{}
+	return changed, false
+}
+
 func (n ways) Changes() <-chan struct{} { return n.pathChanges }
 
 type host struct{ *world }
@@ -304,7 +314,7 @@ func (w *world) found(addr string, last byte) {
 	default:
 		e.Neighbour, e.Reason = neigh.Failed, "does not answer"
 	}
-	w.entries[e.Address] = e
+	w.entries[e.Address], w.changed[e.Address] = e, e
 	signal(w.pathChanges)
 }
 

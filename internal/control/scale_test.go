@@ -5,6 +5,7 @@ package control
 import (
 	"fmt"
 	"log/slog"
+	"maps"
 	"net"
 	"net/netip"
 	"testing"
@@ -22,7 +23,14 @@ import (
 type still struct {
 	*world
 	entries map[netip.Addr]paths.Entry
+	changed map[netip.Addr]paths.Entry
 	changes chan struct{}
+}
+
+func (s still) Changed() (map[netip.Addr]paths.Entry, bool) {
+	changed := maps.Clone(s.changed)
+	clear(s.changed)
+	return changed, false
 }
 
 func (s still) Apply(datapath.State) error                 { return nil }
@@ -49,7 +57,7 @@ type anyHost struct{ host }
 // a world in which all of them answer; each service has backends of its own.
 func large(b *testing.B, services, backends int) (*Controller, still) {
 	cfg := &config.Config{File: "f", Interfaces: []string{"eth9"}}
-	world := still{newWorld(nil), map[netip.Addr]paths.Entry{}, make(chan struct{}, 1)}
+	world := still{newWorld(nil), map[netip.Addr]paths.Entry{}, map[netip.Addr]paths.Entry{}, make(chan struct{}, 1)}
 	next := netip.MustParseAddr("10.0.0.1")
 	for i := range services {
 		vip := netip.AddrFrom4([4]byte{172, 16, byte(i >> 8), byte(i)})
@@ -67,14 +75,16 @@ func large(b *testing.B, services, backends int) (*Controller, still) {
 	if err := c.install(newView(c.view.layout, nil, c.known(c.view.layout, nil), nil)); err != nil {
 		b.Fatal(err)
 	}
+	clear(world.changed)
 	c.setLinks([]iface.State{{Name: "eth9", Up: true, MAC: net.HardwareAddr{2, 0, 0, 0, 0, 1}}})
 	return c, world
 }
 
 // answer gives an address a MAC address that ends in last.
 func (s still) answer(addr netip.Addr, last byte) {
-	s.entries[addr] = paths.Entry{Address: addr, MAC: net.HardwareAddr{2, 0, 0, 0, 1, last}, Source: net.HardwareAddr{2, 0, 0, 0, 0, 1},
+	s.changed[addr] = paths.Entry{Address: addr, MAC: net.HardwareAddr{2, 0, 0, 0, 1, last}, Source: net.HardwareAddr{2, 0, 0, 0, 0, 1},
 		Neighbour: neigh.Reachable, Route: paths.Route{Interface: "eth9", Index: 9, MTU: 1500, Local: netip.MustParseAddr("10.255.255.1")}}
+	s.entries[addr] = s.changed[addr]
 }
 
 // BenchmarkChange measures what the controller itself takes for one change, without

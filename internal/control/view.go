@@ -280,12 +280,24 @@ func (v *view) withPaths(news map[int]*paths.Entry) *view {
 	return &next
 }
 
-// news returns the entries that make other paths than the view has, by number.
-func (v *view) news(entries map[netip.Addr]paths.Entry) map[int]*paths.Entry {
+// news returns the entries that make other paths than the view has, by number. All
+// says that an address of which there is no entry is not known any more.
+func (v *view) news(entries map[netip.Addr]paths.Entry, all bool) map[int]*paths.Entry {
 	news := map[int]*paths.Entry{}
-	for n, addr := range v.backends {
-		if entry, known := entries[addr], v.known[n]; !samePath(&entry, known) {
+	take := func(n int, entry paths.Entry) {
+		if !samePath(&entry, v.known[n]) {
 			news[n] = kept(entry)
+		}
+	}
+	if all {
+		for n, addr := range v.backends {
+			take(n, entries[addr])
+		}
+		return news
+	}
+	for addr, entry := range entries {
+		if n, ok := v.number[addr]; ok {
+			take(n, entry)
 		}
 	}
 	return news
