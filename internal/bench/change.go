@@ -211,10 +211,11 @@ func (changeExperiment) conduct(ctx context.Context, r *runner, t Trial, running
 			continue
 		}
 		got, err := c.event(ctx, e)
-		if err != nil {
-			return all, err
-		}
 		all = append(all, got)
+		if err != nil {
+			// What was counted before holds; what would have come after did not.
+			return all, ctx.Err()
+		}
 	}
 	return all, nil
 }

@@ -31,7 +31,7 @@ func (c *changeTrial) event(ctx context.Context, e changeEvent) (results.Trial, 
 	got.Notes, got.Metrics = slices.Clone(c.notes), map[string]float64{}
 	if e.prepare != nil {
 		if err := e.prepare(ctx, c); err != nil {
-			return got, fmt.Errorf("preparing %s: %w", e.name, err)
+			return c.judged(got, err)
 		}
 	}
 	c.took = nil
@@ -39,16 +39,21 @@ func (c *changeTrial) event(ctx context.Context, e changeEvent) (results.Trial, 
 	if err == nil && e.after != nil {
 		err = e.after(ctx, c, got.Metrics)
 	}
-	switch {
-	case ctx.Err() != nil:
-		return got, ctx.Err()
-	case errors.Is(err, subject.ErrCannot):
-		got.Valid, got.Metrics = false, map[string]float64{}
-		got.Notes = []string{err.Error()}
-	case err != nil:
-		return got, fmt.Errorf("%s: %w", e.name, err)
+	return c.judged(got, err)
+}
+
+// judged makes the result of an event that failed invalid. That a subject cannot
+// do something is no reason to go on no further.
+func (c *changeTrial) judged(got results.Trial, err error) (results.Trial, error) {
+	if err == nil {
+		return got, nil
 	}
-	return got, nil
+	got.Valid, got.Metrics, got.Backends = false, map[string]float64{}, nil
+	got.Notes = []string{err.Error()}
+	if errors.Is(err, subject.ErrCannot) {
+		return got, nil
+	}
+	return got, err
 }
 
 // count runs an event between two looks at everything.
@@ -276,8 +281,8 @@ func (w *watch) write(m map[string]float64) {
 	m[results.TrackedFlowsBefore] = float64(w.before.Flows)
 	m[results.TrackedFlowsMax] = float64(max(w.most.Flows, w.after.Flows))
 	m[results.TrackedFlowsAfter] = float64(w.after.Flows)
-	if most := max(w.most.Bytes, w.after.Bytes); most > 0 || w.most.Flows == 0 {
-		m[results.TrackedBytesMax] = float64(most)
+	if bytes := max(w.most.Bytes, w.after.Bytes); bytes > 0 {
+		m[results.TrackedTableBytes] = float64(bytes)
 	}
 }
 

@@ -265,17 +265,28 @@ func (c *changeTrial) open(ctx context.Context) error {
 	return nil
 }
 
-// close ends the connections. Servers that have left do not learn of that, so
-// their sockets are destroyed.
+// closeBound is how long the connections may take to end.
+const closeBound = 2 * time.Second
+
+// close ends the connections. Those whose servers have left cannot end in order,
+// so what is left of them is destroyed.
 func (c *changeTrial) close(ctx context.Context) error {
-	err := c.crew.Close(ctx)
-	left, waiting := waitForSockets(ctx, c.runner.lab.Clients)
-	if left != "" {
-		c.runner.settled = append(c.runner.settled, "sockets of the last trial were still open on its clients: "+left)
+	errs := []error{c.crew.Close(ctx)}
+	ended := poll(ctx, closeBound, func() error {
+		left, err := openSockets(c.runner.lab.Clients)
+		if err != nil {
+			return giveUp{err}
+		}
+		if left != "" {
+			return errors.New("sockets are still open")
+		}
+		return nil
+	})
+	if givesUp(ended) {
+		errs = append(errs, ended)
 	}
-	errs := []error{err, waiting}
-	for _, server := range c.runner.lab.Servers {
-		if err := server.DestroySockets(); !errors.Is(err, lab.ErrNoSocketDestroy) {
+	for _, host := range slices.Concat(c.runner.lab.Clients, c.runner.lab.Servers) {
+		if err := host.DestroySockets(); !errors.Is(err, lab.ErrNoSocketDestroy) {
 			errs = append(errs, err)
 		}
 	}

@@ -40,12 +40,12 @@ const (
 	AppliedMsMean = "applied_ms_mean"
 	AppliedMsMax  = "applied_ms_max"
 	// TrackedFlows are the flows that the balancer remembers one by one: before
-	// the event, at most in it, and at its end; TrackedBytes is the memory that
-	// they took at most.
+	// the event, at most in it, and at its end; TrackedTableBytes is the memory of
+	// the tables for them, full or empty.
 	TrackedFlowsBefore = "tracked_flows_before"
 	TrackedFlowsMax    = "tracked_flows_max"
 	TrackedFlowsAfter  = "tracked_flows_after"
-	TrackedBytesMax    = "tracked_bytes_max"
+	TrackedTableBytes  = "tracked_table_bytes"
 	// FlowsTried are local ports from which a connection was opened before the
 	// event and another after it. Of those, FlowsMovedPercent were answered by
 	// another backend, FlowsOfLeftPercent had the one that left, and

@@ -34,10 +34,8 @@ func (r *changingHAProxy) Change(ctx context.Context, services []Service) error 
 		return err
 	}
 	r.setup = r.setup.with(services)
-	for i, service := range services {
-		if !slices.Equal(service.Servers, before[i].Servers) {
-			return r.Reload(ctx)
-		}
+	if !sameServers(services, before) {
+		return r.Reload(ctx)
 	}
 	for i, service := range services {
 		for _, server := range service.Servers {

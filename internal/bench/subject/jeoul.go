@@ -108,7 +108,7 @@ func serviceName(i int, protocol lb.Protocol) string {
 }
 
 func (s jeoul) Start(ctx context.Context, setup Setup, params Params) (Running, error) {
-	running := &runningJeoul{subject: s, setup: setup, params: params}
+	running := &runningJeoul{subject: s, setup: setup, params: params, weights: setup.Services[0].Weights}
 	if err := s.start(ctx, running); err != nil {
 		return nil, errors.Join(err, running.Stop(context.WithoutCancel(ctx)))
 	}
@@ -117,7 +117,7 @@ func (s jeoul) Start(ctx context.Context, setup Setup, params Params) (Running, 
 
 func (s jeoul) start(ctx context.Context, running *runningJeoul) error {
 	balancer := running.setup.Lab.Balancer
-	if err := running.configure(); err != nil {
+	if err := running.configure(running.setup); err != nil {
 		return err
 	}
 	if err := s.prepare(running); err != nil {
@@ -140,9 +140,9 @@ func (s jeoul) start(ctx context.Context, running *runningJeoul) error {
 	})
 }
 
-// configure writes the daemon's configuration for the services as they are now.
-func (r *runningJeoul) configure() error {
-	text, err := yaml.Marshal(r.subject.config(r.setup, r.params, r.socket()))
+// configure writes the daemon's configuration.
+func (r *runningJeoul) configure(setup Setup) error {
+	text, err := yaml.Marshal(r.subject.config(setup, r.params, r.socket()))
 	if err == nil {
 		err = os.WriteFile(r.path(), text, 0o644)
 	}
@@ -224,6 +224,8 @@ type runningJeoul struct {
 	client  *api.Client
 	hook    api.Hook
 	told    reloads
+	// weights are those that the file began with.
+	weights map[string]int
 }
 
 func (r *runningJeoul) Target(i int) netip.AddrPort { return r.setup.vip(i) }

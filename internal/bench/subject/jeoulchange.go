@@ -6,23 +6,67 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
+
+	"github.com/jeoul/jeoul/internal/api"
+	"github.com/jeoul/jeoul/internal/lb"
 )
 
-// Change writes the configuration anew and has the daemon read it.
+// Change writes the configuration anew and has the daemon read it where servers
+// come or go, and changes weights of the running daemon, as `jeoul backend` does.
+// The file keeps the weights that it began with.
 func (r *runningJeoul) Change(ctx context.Context, services []Service) error {
 	before := r.setup
-	r.setup = r.setup.with(services)
-	err := r.configure()
-	if err == nil {
-		err = r.Reload(ctx)
+	r.setup = before.with(services)
+	if !sameServers(before.Services, services) {
+		if err := r.rewrite(ctx); err != nil {
+			r.setup = before
+			return err
+		}
 	}
-	if err != nil {
-		r.setup = before
+	for i, service := range services {
+		for _, server := range service.Servers {
+			was, weight := before.Services[i].Weight(server), service.Weight(server)
+			if was == weight {
+				continue
+			}
+			if err := r.weigh(ctx, serviceName(i, lb.TCP), server.Name, was, weight); err != nil {
+				return err
+			}
+		}
 	}
-	return err
+	return nil
+}
+
+// sameServers says whether services of one number have the same servers.
+func sameServers(a, b []Service) bool {
+	return slices.EqualFunc(a, b, func(a, b Service) bool { return slices.Equal(a.Servers, b.Servers) })
+}
+
+// rewrite writes the servers into the configuration and has it read again.
+func (r *runningJeoul) rewrite(ctx context.Context) error {
+	file := r.setup.with(r.setup.Services)
+	for i := range file.Services {
+		file.Services[i].Weights = r.weights
+	}
+	if err := r.configure(file); err != nil {
+		return err
+	}
+	return r.Reload(ctx)
+}
+
+// weigh changes a server's weight in every service that it has.
+func (r *runningJeoul) weigh(ctx context.Context, service, server string, was, weight int) error {
+	for _, order := range weightOrders(was, weight) {
+		order.Service, order.Backend, order.AllServices = service, server, true
+		if _, err := r.client.Operate(ctx, order); err != nil {
+			return fmt.Errorf("jeoul backend %s %s/%s: %w", order.Verb, service, server, err)
+		}
+	}
+	return nil
 }
 
 // Reload sends SIGHUP and waits until the daemon says what came of it.
@@ -41,7 +85,39 @@ func (r *runningJeoul) Reload(ctx context.Context) error {
 func (r *runningJeoul) PIDs() []int { return []int{r.process.process.PID()} }
 
 func (*runningJeoul) Ways() string {
-	return "each change is a new configuration that the daemon reads again (SIGHUP)"
+	return "servers come and go by a new configuration that the daemon reads again (SIGHUP); weights and draining are set by `jeoul backend`"
+}
+
+// weightOrders lead from one weight to another, of a server that the file gives
+// the weight 1 and that was weighed or drained, but not both.
+func weightOrders(was, weight int) []api.Order {
+	var orders []api.Order
+	if was == 0 {
+		orders, was = append(orders, api.Order{Verb: api.Enable}), 1
+	}
+	switch {
+	case weight == 0:
+		orders = append(orders, api.Order{Verb: api.Drain})
+	case weight != was:
+		orders = append(orders, api.Order{Verb: api.Weight, Weight: int64(weight)})
+	}
+	return orders
+}
+
+// Tracked asks the daemon. Its janitor may have counted some seconds ago.
+func (r *runningJeoul) Tracked(ctx context.Context) (Tracked, error) {
+	status, err := r.client.Status(ctx)
+	if err != nil {
+		return Tracked{}, err
+	}
+	var t Tracked
+	if flows := status.Flows; flows != nil {
+		t = Tracked{Flows: flows.Proven + flows.Unproven, Bytes: flows.Bytes}
+	}
+	if nat := status.FullNAT; nat != nil {
+		t.Flows += uint64(nat.Flows)
+	}
+	return t, nil
 }
 
 // reloads looks in what the daemon says for how a reload ended.

@@ -7,7 +7,8 @@ import "context"
 // Tracked is what a balancer remembers of single connections or flows.
 type Tracked struct {
 	Flows uint64
-	// Bytes is the memory that they take; 0 where that is not told.
+	// Bytes is the memory of the tables that they are in, full or empty; 0 where
+	// that is not told.
 	Bytes uint64
 }
 
