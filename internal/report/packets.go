@@ -17,7 +17,7 @@ import (
 const adjustSubject = "adjust"
 
 // isPackets says whether the load measures the data plane packet by packet.
-func (s *section) isPackets() bool { return s.has(results.NsPerPacket) }
+func (s *section) isPackets() bool { return s.kind() == nil && s.has(results.NsPerPacket) }
 
 // packetSheets are the tables of `jeoul bench packets`: one a hook with a row
 // for every kind of packet, and one with every figure.

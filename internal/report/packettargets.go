@@ -45,21 +45,9 @@ func (j judged) text() string {
 func targetVerdict(s *section) []string {
 	var sentences []string
 	for _, g := range s.bySubject().Groups {
-		var held, missed []string
-		for _, j := range slices.Concat(costTargets(s, g), growthTargets(s, g), schedulerTargets(s, g)) {
-			if j.holds {
-				held = append(held, j.text())
-			} else {
-				missed = append(missed, j.text())
-			}
-		}
 		hook := clean(strings.ToUpper(g.Params[paramHook].word))
-		if len(held) > 0 {
-			sentences = append(sentences, fmt.Sprintf("Targets that hold%s: %s.", prefixed(" in ", hook), strings.Join(held, "; ")))
-		}
-		if len(missed) > 0 {
-			sentences = append(sentences, fmt.Sprintf("Targets that are missed%s: %s.", prefixed(" in ", hook), strings.Join(missed, "; ")))
-		}
+		sentences = append(sentences, judgement(
+			slices.Concat(costTargets(s, g), growthTargets(s, g), schedulerTargets(s, g)), prefixed(" in ", hook))...)
 	}
 	return sentences
 }
