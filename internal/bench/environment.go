@@ -59,7 +59,9 @@ var bulkNotes = []string{
 // notes are those on everything that the form does.
 func (f Form) notes() []string {
 	all := slices.Clone(labNotes)
-	if f.has(false) || slices.ContainsFunc(f.Loads, func(l Load) bool { return !l.Offloads }) {
+	if f.floods() {
+		all = append(all, floodNotes...)
+	} else if f.has(false) || slices.ContainsFunc(f.Loads, func(l Load) bool { return !l.Offloads }) {
 		all = append(all, frameNotes...)
 	}
 	if f.has(false) {

@@ -134,7 +134,7 @@ func withoutCanceled(err error) error {
 // inLab builds the laboratory, runs the trials in it and takes it down.
 func (r *runner) inLab(ctx context.Context) (err error) {
 	r.progress.say("building a laboratory of %v", r.form.Lab)
-	if r.lab, err = lab.New(ctx, lab.Spec{Clients: r.form.Lab.Clients, Servers: r.form.Lab.Servers}); err != nil {
+	if r.lab, err = lab.New(ctx, r.form.spec()); err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, r.lab.Close()) }()

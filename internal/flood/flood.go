@@ -152,8 +152,9 @@ const (
 	batch = 64
 	// burst is how many frames a call to the kernel is to make. A call takes some
 	// tens of milliseconds by itself, in which nothing is sent. Those beyond
-	// the end of a flood, or before their time, are made and dropped at once.
-	burst = 1 << 20
+	// the end of a flood, or before their time, are made and dropped at once, in some
+	// 60 ns each.
+	burst = 1 << 22
 )
 
 // Run sends the flood from the calling thread, which it ties to the CPU, until

@@ -125,7 +125,8 @@ func queueFrames(t *testing.T, h *Host) []uint64 {
 	return counts
 }
 
-// TestPin ties processes that have tied themselves, and frees them.
+// TestPin ties processes that have tied themselves, and frees them; and gives them
+// the CPU first.
 func TestPin(t *testing.T) {
 	l := newFloodLab(t)
 	p, err := l.Balancer.Start(context.Background(), Command{Path: "sleep", Args: []string{"60"}, CPUs: []int{0}})
@@ -150,6 +151,15 @@ func TestPin(t *testing.T) {
 		}
 		if set.Count() != want || len(pins) > 0 && !set.IsSet(pins[0]) {
 			t.Errorf("after Pin(%v) the process may use %d CPUs", pins, set.Count())
+		}
+	}
+	for _, nice := range []int{-20, 0} {
+		if err := l.Balancer.Renice(nice); err != nil {
+			t.Fatal(err)
+		}
+		// The system call returns 20 less the nice value (getpriority(2)).
+		if got, err := unix.Getpriority(unix.PRIO_PROCESS, p.PID()); err != nil || 20-got != nice {
+			t.Errorf("after Renice(%d) the process has %d, error %v", nice, 20-got, err)
 		}
 	}
 }
