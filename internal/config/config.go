@@ -58,8 +58,6 @@ type FullNAT struct {
 	Addresses []netip.Addr
 	// FirstPort to LastPort, both included, belong to full NAT on each address.
 	FirstPort, LastPort uint16
-	// Flows is how many are remembered at a time.
-	Flows uint32
 }
 
 // What a file that does not say gets: ports above those of services, some of
@@ -68,7 +66,6 @@ type FullNAT struct {
 const (
 	DefaultFirstPort = 20000
 	DefaultLastPort  = 59999
-	DefaultFlows     = 1 << 18
 )
 
 // ServiceField returns the path of a field of service i (from 0); with an
@@ -145,7 +142,7 @@ func Parse(name string, data []byte) (*Config, error) {
 		TableSize:  maglev.DefaultSize,
 		Flows:      defaultFlows(),
 		Transition: Transition{TCP: DefaultTCPTransition, UDP: DefaultUDPTransition},
-		FullNAT:    FullNAT{FirstPort: DefaultFirstPort, LastPort: DefaultLastPort, Flows: DefaultFlows},
+		FullNAT:    FullNAT{FirstPort: DefaultFirstPort, LastPort: DefaultLastPort},
 		lines:      map[string]int{},
 	}
 	p := &parser{cfg: cfg}

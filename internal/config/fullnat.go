@@ -17,8 +17,6 @@ import (
 const (
 	lowestPort = 1024 // those below are for services
 	fewPorts   = 64   // fewer are hardly meant
-	minFlows   = 64
-	maxFlows   = 1 << 24
 	// maxPool bounds the addresses: each is put on the interface and announced.
 	maxPool = 64
 )
@@ -32,8 +30,14 @@ func (p *parser) fullNAT(node *yaml.Node, field string) {
 	p.mapping(node, field, []key{
 		{"addresses", true, p.pool},
 		{"ports", false, p.ports},
-		{"flows", false, number(p, &p.cfg.FullNAT.Flows, minFlows, maxFlows)},
+		{"flows", false, p.flowsOfFullNAT},
 	})
+}
+
+// flowsOfFullNAT refuses what bounded full NAT's flows when they had a table of
+// their own.
+func (p *parser) flowsOfFullNAT(_ *yaml.Node, field string) {
+	p.fail(field, "flows are bounded by flows.limit now, those of all services together: write it there")
 }
 
 // pool reads the addresses. Those that were refused stay as invalid ones, so

@@ -3,7 +3,6 @@
 package config
 
 import (
-	"fmt"
 	"time"
 
 	"go.yaml.in/yaml/v3"
@@ -67,9 +66,6 @@ func (p *parser) checkLimits(i int) {
 	p.checkRefusal(i, limited)
 	p.checkPersistence(i)
 	p.checkRoom(ServiceField(i, "limits.connections"), s.Limits.Connections)
-	if s.Mode == lb.FullNAT {
-		p.refuseForFullNAT(i)
-	}
 }
 
 // checkThresholds looks at a backend's, and says whether it has an upper one.
@@ -141,27 +137,5 @@ func (p *parser) checkPersistence(i int) {
 	case s.Persistence.Prefix > bits:
 		p.fail(field, "%d is more than the %d bits of an %s address, which clients of %s have; write a number from 1 to %d",
 			s.Persistence.Prefix, bits, family(s.VIP), s.VIP, bits)
-	}
-}
-
-// refuseForFullNAT names what full NAT cannot do.
-func (p *parser) refuseForFullNAT(i int) {
-	s := p.cfg.Services[i]
-	refuse := func(field, word, instead string) {
-		p.fail(field, "the mode %s cannot have %s: its flows are in a table of their own, where they are neither counted nor kept together; use %s, or another mode, such as %s",
-			s.Mode, word, instead, lb.NAT)
-	}
-	for _, name := range []string{"persistence", "limits"} {
-		if _, written := p.cfg.lines[ServiceField(i, name)]; written {
-			refuse(ServiceField(i, name), name, "none")
-		}
-	}
-	if s.Scheduler.ByLoad() {
-		refuse(ServiceField(i, "scheduler"), string(s.Scheduler), fmt.Sprintf("%s or %s", lb.WeightedRoundRobin, lb.Maglev))
-	}
-	for j, b := range s.Backends {
-		if b.Upper > 0 {
-			refuse(BackendField(i, j, "upper"), "thresholds", "none")
-		}
 	}
 }

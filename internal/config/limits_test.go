@@ -103,6 +103,25 @@ func TestLeftOut(t *testing.T) {
 	}
 }
 
+// TestFullNAT: flows of full NAT are remembered as those of the other modes, so every
+// scheduler and limit works there.
+func TestFullNAT(t *testing.T) {
+	for _, scheduler := range lb.Schedulers {
+		file := "fullnat: {addresses: [192.0.2.9]}\n" + backends("mode: fullnat, persistence: {timeout: 5m}, limits: {rate: 5, connections: 9, refuse: reset}, scheduler: "+
+			string(scheduler), "upper: 5, lower: 4", "weight: 1")
+		cfg, err := Parse("f", []byte(file))
+		if err != nil || len(cfg.Warnings) > 0 {
+			t.Errorf("%s: error %v, warnings %v", scheduler, err, cfg.Warnings)
+			continue
+		}
+		s := cfg.Services[0]
+		if s.Scheduler != scheduler || s.Persistence.Prefix != 32 || s.Limits != (lb.Limits{Rate: 5, Burst: 1, Connections: 9, Refuse: lb.RefuseByReset}) ||
+			s.Backends[0].Upper != 5 || s.Backends[0].Lower != 4 {
+			t.Errorf("%s: %+v", scheduler, s)
+		}
+	}
+}
+
 // backends is a service whose backends have these fields, on line 3.
 func backends(more string, fields ...string) string {
 	var list []string
@@ -116,7 +135,6 @@ func backends(more string, fields ...string) string {
 func limited(more string) string { return services(line("a", "192.0.2.100", 80, more)) }
 
 func TestLimitProblems(t *testing.T) {
-	const nat = "the mode fullnat cannot have %s: its flows are in a table of their own, where they are neither counted nor kept together; use %s, or another mode, such as nat"
 	tests := map[string]struct {
 		file string
 		want []string
@@ -135,25 +153,17 @@ func TestLimitProblems(t *testing.T) {
 		"upper a list":    {backends("mode: gue", "upper: [1]"), []string{"f:3: services[0].backends[0].upper: must be a single value"}},
 
 		// Rate, cap and refusal.
-		"rate 0":              {limited("limits: {rate: 0}"), []string{"f:3: services[0].limits.rate: 0 would let nothing pass; write a number from 1 to 10000000, or remove the line to have no bound"}},
-		"rate high":           {limited("limits: {rate: 10000001}"), []string{`f:3: services[0].limits.rate: "10000001" is not a whole number from 1 to 10000000`}},
-		"rate of a fraction":  {limited("limits: {rate: 0.5, burst: 1, refuse: drop}"), []string{`f:3: services[0].limits.rate: "0.5" is not a whole number from 1 to 10000000`}},
-		"burst without rate":  {limited("limits: {burst: 10, connections: 5}"), []string{"f:3: services[0].limits.burst: there is no rate for it to go beyond; add rate or remove the line"}},
-		"burst wrong":         {limited("limits: {burst: many, connections: 5}"), []string{`f:3: services[0].limits.burst: "many" is not a whole number from 0 to 10000000`}},
-		"connections 0":       {limited("limits: {connections: 0, refuse: reset}"), []string{"f:3: services[0].limits.connections: 0 would let nothing pass; write a number from 1 to 268435456, or remove the line to have no bound"}},
-		"refuse of nothing":   {limited("limits: {refuse: reset}"), []string{"f:3: services[0].limits.refuse: there is no limit that could refuse anything; add rate, connections, or upper to a backend, or remove the line"}},
-		"refuse otherwise":    {limited("limits: {rate: 5, refuse: reject}"), []string{`f:3: services[0].limits.refuse: unknown refusal "reject": use drop or reset`}},
-		"reset of UDP":        {limited("protocol: udp, limits: {rate: 5, refuse: reset}"), []string{"f:3: services[0].limits.refuse: only TCP has resets, and this service is udp; write drop"}},
-		"limits are no list":  {limited("limits: 1000"), []string{"f:3: services[0].limits: must be a mapping (key: value)"}},
-		"no such limit":       {limited("limits: {rat: 5}"), []string{"f:3: services[0].limits.rat: unknown key; did you mean rate?"}},
-		"limits with fullnat": {"fullnat: {addresses: [192.0.2.9]}\n" + limited("mode: fullnat, limits: {rate: 5}"), []string{"f:4: services[0].limits: " + fmt.Sprintf(nat, "limits", "none")}},
-		"persistence with fullnat": {"fullnat: {addresses: [192.0.2.9]}\n" + limited("mode: fullnat, persistence: {timeout: 5m}"), []string{
-			"f:4: services[0].persistence: " + fmt.Sprintf(nat, "persistence", "none")}},
-		"thresholds with fullnat": {"fullnat: {addresses: [192.0.2.9]}\n" + backends("mode: fullnat", "upper: 5"), []string{
-			"f:4: services[0].backends[0].upper: " + fmt.Sprintf(nat, "thresholds", "none")}},
-
-		"least connections with fullnat": {"fullnat: {addresses: [192.0.2.9]}\n" + limited("mode: fullnat, scheduler: lc"), []string{
-			"f:4: services[0].scheduler: " + fmt.Sprintf(nat, "lc", "wrr or maglev")}},
+		"rate 0":             {limited("limits: {rate: 0}"), []string{"f:3: services[0].limits.rate: 0 would let nothing pass; write a number from 1 to 10000000, or remove the line to have no bound"}},
+		"rate high":          {limited("limits: {rate: 10000001}"), []string{`f:3: services[0].limits.rate: "10000001" is not a whole number from 1 to 10000000`}},
+		"rate of a fraction": {limited("limits: {rate: 0.5, burst: 1, refuse: drop}"), []string{`f:3: services[0].limits.rate: "0.5" is not a whole number from 1 to 10000000`}},
+		"burst without rate": {limited("limits: {burst: 10, connections: 5}"), []string{"f:3: services[0].limits.burst: there is no rate for it to go beyond; add rate or remove the line"}},
+		"burst wrong":        {limited("limits: {burst: many, connections: 5}"), []string{`f:3: services[0].limits.burst: "many" is not a whole number from 0 to 10000000`}},
+		"connections 0":      {limited("limits: {connections: 0, refuse: reset}"), []string{"f:3: services[0].limits.connections: 0 would let nothing pass; write a number from 1 to 268435456, or remove the line to have no bound"}},
+		"refuse of nothing":  {limited("limits: {refuse: reset}"), []string{"f:3: services[0].limits.refuse: there is no limit that could refuse anything; add rate, connections, or upper to a backend, or remove the line"}},
+		"refuse otherwise":   {limited("limits: {rate: 5, refuse: reject}"), []string{`f:3: services[0].limits.refuse: unknown refusal "reject": use drop or reset`}},
+		"reset of UDP":       {limited("protocol: udp, limits: {rate: 5, refuse: reset}"), []string{"f:3: services[0].limits.refuse: only TCP has resets, and this service is udp; write drop"}},
+		"limits are no list": {limited("limits: 1000"), []string{"f:3: services[0].limits: must be a mapping (key: value)"}},
+		"no such limit":      {limited("limits: {rat: 5}"), []string{"f:3: services[0].limits.rat: unknown key; did you mean rate?"}},
 
 		// Persistence.
 		"persistence without time": {limited("persistence: {prefix: 24}"), []string{"f:3: services[0].persistence.timeout: missing; add it"}},

@@ -150,7 +150,6 @@ func checkReload(before, after *config.Config) config.Problems {
 		{"hook", before.Hook, after.Hook},
 		{"socket", before.Socket, after.Socket},
 		{"table_size", before.TableSize, after.TableSize},
-		{"fullnat.flows", before.FullNAT.Flows, after.FullNAT.Flows},
 	} {
 		if field.before != field.after {
 			problems = append(problems, after.At(field.name, "changed from %v to %v, which takes a restart; nothing of the file was applied",

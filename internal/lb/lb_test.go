@@ -123,6 +123,8 @@ func TestTracked(t *testing.T) {
 		"threshold":   {func(s *Service) { s.Backends = []Backend{{Weight: 1}, {Weight: 1, Upper: 1}} }, true},
 		"rate":        {func(s *Service) { s.Limits.Rate = 1 }, false},
 		"rate of UDP": {func(s *Service) { s.Limits.Rate, s.Protocol = 1, UDP }, true},
+		"full NAT":    {func(s *Service) { s.Mode = FullNAT }, true},
+		"NAT":         {func(s *Service) { s.Mode = NAT }, false},
 		"by source":   {func(s *Service) { s.Hash = HashSource }, false},
 		"draining":    {func(s *Service) { s.Backends = []Backend{{Weight: 1, Draining: true}} }, false},
 	}
