@@ -202,6 +202,7 @@ func writeOperations(w io.Writer, operations *api.Operations, now time.Time) {
 		fmt.Fprintln(w, "everything is as the configuration has it")
 	} else {
 		writeInForce(w, operations.InForce, now)
+		fmt.Fprintln(w, "\nthis ends with the daemon; to keep it, write it into the configuration")
 	}
 	writeHistory(w, operations.History)
 }

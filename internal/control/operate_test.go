@@ -154,9 +154,11 @@ func TestOperations(t *testing.T) {
 		if waited := time.Since(began); waited > 0 {
 			t.Errorf("the operations took %v to reach the data plane", waited)
 		}
+		must(t, c, "drain web/web02")
 		w.expectLog("drain web/web01 and 1 more, by kim")
 		w.expectLog("enable web/web01, by kim at", "is taken back by kim")
 		stop()
+		w.expectLog("WARN", "what operations have changed ends now", "(1 backends)")
 	})
 }
 

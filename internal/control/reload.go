@@ -160,8 +160,12 @@ func (c *Controller) watch(l *layout) {
 	}
 }
 
-// finish answers the reload that the end of the loop cut short.
+// finish answers the reload that the end of the loop cut short, and says what ends
+// with it.
 func (c *Controller) finish() {
+	if n := len(c.view.overlays); n > 0 {
+		c.opt.Log.Warn(fmt.Sprintf("what operations have changed ends now: the next start has the configuration's weights and drains (%d backends)", n))
+	}
 	if c.pending != nil {
 		c.pending.done <- ErrStopped
 		c.pending = nil
