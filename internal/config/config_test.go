@@ -80,7 +80,7 @@ func TestDefaults(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got.Hook != lb.HookAuto || got.Socket != DefaultSocket || got.TableSize != 65537 {
+	if got.Hook != lb.HookAuto || got.Socket != DefaultSocket || got.TableSize != 0 {
 		t.Errorf("hook %s, socket %s, table size %d", got.Hook, got.Socket, got.TableSize)
 	}
 }
