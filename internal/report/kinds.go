@@ -23,6 +23,9 @@ func (s *section) kind() *loadKind {
 	if s.isFlood() {
 		return floodKind()
 	}
+	if s.isChange() {
+		return changeKind()
+	}
 	switch s.Load {
 	case "distribution":
 		return &loadKind{"how many new flows does each backend get, and how many should it",

@@ -44,6 +44,8 @@ var loadTitles = map[string]string{
 	"memory":       "What remembering a flow takes",
 	"scale":        "What size costs",
 
+	"change": "Live connections while backends change",
+
 	"bulk":        "Bulk transfer (iperf3)",
 	"bulk-frames": "Bulk transfer in single frames (iperf3)",
 }
