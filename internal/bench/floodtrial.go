@@ -14,6 +14,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/prometheus/procfs"
 	"golang.org/x/sys/unix"
 
 	"github.com/jeoul/jeoul/internal/bench/load"
@@ -70,6 +71,7 @@ type floodTrial struct {
 type floodReading struct {
 	at     time.Time
 	cpu    time.Duration // the balancer's
+	idle   float64       // of the core that has the connections, in seconds
 	counts flood.Counts
 }
 
@@ -147,6 +149,16 @@ func (f *floodTrial) read(into *floodReading) (err error) {
 		return err
 	}
 	into.at = time.Now()
+	proc, err := procfs.NewDefaultFS()
+	if err != nil {
+		return fmt.Errorf("reading the CPUs' times: %w", err)
+	}
+	stat, err := proc.Stat()
+	if err != nil {
+		return fmt.Errorf("reading the CPUs' times: %w", err)
+	}
+	core := stat.CPU[int64(lastCPU())]
+	into.idle = core.Idle + core.Iowait
 	into.counts, err = f.stage.flood.Counts()
 	return err
 }
