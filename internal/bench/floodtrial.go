@@ -4,6 +4,7 @@ package bench
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -63,8 +64,8 @@ type floodTrial struct {
 	client  *steadyClient
 	// quiet and flooded are what was read around the two phases.
 	quiet, flooded [2]floodReading
-	remembered     [3]subject.Remembered
-	notes          []string
+	// remembered is what the subject kept: before the flood, in it, and after all.
+	remembered [3]subject.Remembered
 }
 
 // floodReading is the laboratory at a moment.
@@ -241,7 +242,7 @@ func (c *steadyClient) opened(ctx context.Context) (at time.Time, err error) {
 func (c *steadyClient) alive() error {
 	select {
 	case <-c.process.Done():
-		return fmt.Errorf("the client ended early: %w%s", errors.Join(c.process.Wait()), c.lastWords())
+		return fmt.Errorf("the client ended early: %w%s", cmp.Or(c.process.Wait(), errors.New("by itself")), c.lastWords())
 	default:
 		return nil
 	}
