@@ -105,7 +105,7 @@ func Settled(ctx context.Context) (uint64, error) {
 
 const (
 	settleEvery = 250 * time.Millisecond
-	settleLooks = 40
+	settleLooks = 12
 	settled     = 1 << 20
 )
 

@@ -302,13 +302,13 @@ func (c *casebook) rewriting() {
 // again, and tell nothing new.
 func (c *casebook) fullNAT() {
 	open4, open6 := syn4(web4), syn6(web6)
-	m := measured{mode: lb.FullNAT, scheduler: lb.Maglev, kind: known, prime: []harness.Frame{open4}, frame: ack4(web4)}
+	m := measured{mode: lb.FullNAT, scheduler: lb.Maglev, kind: known, prime: []harness.Frame{open4, ack4(web4)}, frame: ack4(web4)}
 	c.add(m, c.counts...)
 	back := m
 	back.prime, back.request, back.frame = nil, &m.frame, reply(backend4, pooled4)
 	c.add(back, c.counts...)
 	six := m
-	six.prime, six.frame = []harness.Frame{open6}, ack6(web6)
+	six.prime, six.frame = []harness.Frame{open6, ack6(web6)}, ack6(web6)
 	few := c.counts[:max(1, len(c.counts)-1)]
 	c.add(six, few...)
 	back = six

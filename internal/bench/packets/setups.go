@@ -195,6 +195,9 @@ func (s setup) room(most, packets uint32) harness.Room {
 		// Both families' known flows, about half full.
 		FullNAT: max(2*most, leastEntries),
 	}
+	if s == only(lb.FullNAT) {
+		room.Flows = 2 * max(most, leastEntries)
+	}
 	if s == newFlows {
 		room.FullNAT = max(4*packets, leastEntries)
 	}
