@@ -92,6 +92,7 @@ func TestChangeObstacles(t *testing.T) {
 	}{
 		{changePoint(t, "iptables-nth", nil, 5000), ""},
 		{changePoint(t, "iptables-nth", nil, 10_000), "2000 connections per client: it needs 2200 open files"},
+		{changePoint(t, "haproxy-tcp", subject.Params{"threads": 1, "splice": "off"}, 5000), ""}, // it holds what it can
 		{changePoint(t, "haproxy-tcp", subject.Params{"threads": 2, "splice": "off"}, 100), "2 threads: this machine has 1 cores"},
 	} {
 		if got := tc.point.obstacle(limits, Absent{}); (got == "") != (tc.says == "") || !strings.HasPrefix(got, tc.says) {
@@ -189,7 +190,9 @@ func checkEvents(t *testing.T, trials []results.Trial, want ...string) {
 			}
 			continue
 		}
-		if m[results.Broken] != 0 || m[results.NewFailed] != 0 || m[results.NewToLeft] != 0 || m[results.UDPUnanswered] != 0 || m[results.UDPMoved] != 0 {
+		// One that was opened to a backend that left before it had answered fails.
+		mayFail := slices.Contains([]string{"remove", "flap", "share"}, name)
+		if m[results.Broken] != 0 || m[results.NewFailed] != 0 && !mayFail || m[results.NewToLeft] != 0 || m[results.UDPUnanswered] != 0 || m[results.UDPMoved] != 0 {
 			t.Errorf("%s: %g broke, %g new ones failed, %g new ones went to what had left, of %g queries %g unanswered, %g moved; notes %q", name,
 				m[results.Broken], m[results.NewFailed], m[results.NewToLeft], m[results.UDPQueries], m[results.UDPUnanswered], m[results.UDPMoved], trial.Notes)
 		}

@@ -20,8 +20,8 @@ type experiment interface {
 	Name() string
 	// check reports what is wrong with a load of this kind, at its path.
 	check(l Load, form Form, at path, fail failFunc)
-	// obstacle says what keeps the machine from carrying the point; empty if
-	// nothing. What the subject needs is asked of the subject.
+	// obstacle says what keeps the machine from carrying the point, be it what the
+	// subject needs; empty if nothing.
 	obstacle(p Point, limits probe.Limits) string
 	// params says what was measured, for the results; the subject's own are added.
 	params(p Point) map[string]any

@@ -118,6 +118,9 @@ func (f Flood) beyond() string {
 }
 
 func (synFlood) obstacle(p Point, limits probe.Limits) string {
+	if reason := p.Subject.Obstacle(p.Params, p.Concurrency, limits); reason != "" {
+		return reason
+	}
 	files := uint64(p.Concurrency + 64)
 	switch {
 	case limits.Cores < 2:

@@ -138,11 +138,11 @@ func (p Point) obstacle(limits probe.Limits, absent Absent) string {
 	if reason := cmp.Or(absent.Subjects[p.Subject.Name()], absent.Kinds[p.By.Kind]); reason != "" {
 		return reason
 	}
-	if reason := p.Subject.Obstacle(p.Params, p.Concurrency, limits); reason != "" {
-		return reason
-	}
 	if p.Experiment != nil {
 		return p.Experiment.obstacle(p, limits)
+	}
+	if reason := p.Subject.Obstacle(p.Params, p.Concurrency, limits); reason != "" {
+		return reason
 	}
 	// The first client has the most, if the sum does not divide.
 	if reason := p.Kind.Obstacle(p.share(0), limits); reason != "" {
