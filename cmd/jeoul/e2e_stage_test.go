@@ -226,7 +226,7 @@ func (s *stage) configuration() entry {
 		}
 	}
 	return entry{"services": services, "fullnat": entry{
-		"addresses": sortedKeys(pool), "ports": fmt.Sprintf("%d-%d", firstPoolPort, lastPoolPort), "flows": 4096}}
+		"addresses": sortedKeys(pool), "ports": fmt.Sprintf("%d-%d", firstPoolPort, lastPoolPort)}}
 }
 
 func sortedKeys(set map[string]bool) (keys []string) {
