@@ -161,7 +161,7 @@ func TestProblems(t *testing.T) {
 		"weight -1":  {with(append(good[:4:4], "  - {name: a, address: 192.0.2.1, weight: -1}")), []string{`f:7: services[0].backends[0].weight: "-1" is not a whole number from 0 to 65535`}},
 		"protocol":   {with(good, "protocol: sctp"), []string{`f:8: services[0].protocol: unknown protocol "sctp": use tcp or udp`}},
 		"mode":       {with(good, "mode: dnat"), []string{`f:8: services[0].mode: unknown mode "dnat": use one of l2dsr, ipip, gue, dscp, nat, fullnat`}},
-		"scheduler":  {with(good, "scheduler: lc"), []string{`f:8: services[0].scheduler: unknown scheduler "lc": use maglev or rr`}},
+		"scheduler":  {with(good, "scheduler: lblc"), []string{`f:8: services[0].scheduler: unknown scheduler "lblc": use one of rr, wrr, lc, wlc, sh, maglev, random2, fo`}},
 
 		// Across fields.
 		"backend port": {with(append(good[:4:4], "  - {name: a, address: 192.0.2.1, port: 8080}")), []string{

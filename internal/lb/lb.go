@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
-	"strings"
 )
 
 // Errors that a parser of these types may return.
@@ -17,6 +16,8 @@ var (
 	ErrUnknownProtocol  = errors.New("unknown protocol")
 	ErrUnknownMode      = errors.New("unknown mode")
 	ErrUnknownScheduler = errors.New("unknown scheduler")
+	ErrUnknownHash      = errors.New("unknown hash")
+	ErrUnknownRefusal   = errors.New("unknown refusal")
 	ErrUnknownHook      = errors.New("unknown hook")
 )
 
@@ -86,18 +87,10 @@ var Modes = []Mode{L2DSR, IPIP, GUE, DSCP, NAT, FullNAT}
 // UnmarshalText accepts the modes' names; anything else is ErrUnknownMode.
 func (m *Mode) UnmarshalText(text []byte) error {
 	if !slices.Contains(Modes, Mode(text)) {
-		return fmt.Errorf("%w %q: use one of %s", ErrUnknownMode, text, listModes())
+		return fmt.Errorf("%w %q: use one of %s", ErrUnknownMode, text, list(Modes))
 	}
 	*m = Mode(text)
 	return nil
-}
-
-func listModes() string {
-	names := make([]string, len(Modes))
-	for i, mode := range Modes {
-		names[i] = string(mode)
-	}
-	return strings.Join(names, ", ")
 }
 
 // Tunnels says whether packets travel inside others, whatever the families.
@@ -126,28 +119,6 @@ func (m Mode) Overhead(backend netip.Addr) int {
 // Translates says whether addresses and ports are rewritten in both directions.
 func (m Mode) Translates() bool { return m == NAT || m == FullNAT }
 
-// Scheduler is the rule by which a new flow gets its backend.
-type Scheduler string
-
-const (
-	// Maglev maps the hash of the 5-tuple through a lookup table (Eisenbud et
-	// al., "Maglev", NSDI 2016, section 3.4). It keeps no state per flow.
-	Maglev Scheduler = "maglev"
-	// RoundRobin takes backends in turn, one new connection each, whatever
-	// their weights (a weight of 0 takes a backend out of the turn).
-	RoundRobin Scheduler = "rr"
-)
-
-// UnmarshalText accepts "maglev" and "rr"; anything else is ErrUnknownScheduler.
-func (s *Scheduler) UnmarshalText(text []byte) error {
-	switch Scheduler(text) {
-	case Maglev, RoundRobin:
-		*s = Scheduler(text)
-		return nil
-	}
-	return fmt.Errorf("%w %q: use %s or %s", ErrUnknownScheduler, text, Maglev, RoundRobin)
-}
-
 // Backend is a real server of a service.
 type Backend struct {
 	Name    string     `json:"name"`
@@ -156,7 +127,18 @@ type Backend struct {
 	// Weight is the backend's share of new flows relative to its peers;
 	// 0 takes no new flow.
 	Weight uint16 `json:"weight"`
+	// Upper is the number of flows that have not ended at which the backend is
+	// full; 0: it never is. It stays full until it has fewer than Lower (0: than
+	// Upper), as with ipvsadm -x and -y.
+	Upper uint32 `json:"upper,omitempty"`
+	Lower uint32 `json:"lower,omitempty"`
+	// Draining takes no new flow, and keeps the old ones, like weight 0; the weight
+	// stays for when it ends.
+	Draining bool `json:"draining,omitempty"`
 }
+
+// TakesFlows says whether the backend takes new flows while it is up.
+func (b Backend) TakesFlows() bool { return b.Weight > 0 && !b.Draining }
 
 // ServiceKey is what makes a service unique: no two services share it.
 type ServiceKey struct {
@@ -178,11 +160,49 @@ type Service struct {
 	Protocol  Protocol   `json:"protocol"`
 	Mode      Mode       `json:"mode"`
 	Scheduler Scheduler  `json:"scheduler"`
+	// Hash is what Maglev goes by; SourceHash has HashSource. Empty is HashFlow.
+	Hash Hash `json:"hash,omitempty"`
+	// TableSize is the number of slots of the service's hash table, a prime;
+	// 0: what DefaultTableSize says.
+	TableSize   uint32      `json:"table_size,omitempty"`
+	Persistence Persistence `json:"persistence,omitzero"`
+	Limits      Limits      `json:"limits,omitzero"`
+	Transition  Transition  `json:"transition,omitzero"`
 	// DSCP is the code point, 1..63, that stands for the VIP in mode DSCP.
 	DSCP uint8 `json:"dscp,omitempty"`
 	// MSS is the most that the MSS option of a SYN may say, in bytes; 0 leaves it.
 	MSS      uint16    `json:"mss,omitempty"`
 	Backends []Backend `json:"backends"`
+}
+
+// Tracked says whether every flow of the service is remembered: because of its
+// scheduler or persistence, or because flows are counted for a cap or a
+// threshold, or because nothing but memory tells a first UDP packet from the next.
+// (Mode FullNAT remembers its flows whatever this says.)
+func (s Service) Tracked() bool {
+	return s.Scheduler.Remembers() || s.Persistence.On() || s.Limits.Connections > 0 ||
+		s.Protocol == UDP && s.Limits.Rate > 0 ||
+		slices.ContainsFunc(s.Backends, func(b Backend) bool { return b.Upper > 0 })
+}
+
+// BySource says whether the service's hash is of the client's address alone.
+func (s Service) BySource() bool { return s.Scheduler == SourceHash || s.Hash == HashSource }
+
+// tableSizes are primes for 100 slots per backend and more, which keeps shares
+// even to a per cent ("M > 100 x N", NSDI 2016, section 3.4); small tables stay in
+// the processor's caches.
+var tableSizes = []uint32{1021, 8191, 65537, 1048573}
+
+// DefaultTableSize returns how many slots the hash table of a service with this
+// many backends (those that take no new flow included) has where nobody says: a
+// prime, with at least 100 for each of up to 10,485 backends.
+func DefaultTableSize(backends int) uint32 {
+	for _, size := range tableSizes {
+		if 100*backends <= int(size) {
+			return size
+		}
+	}
+	return tableSizes[len(tableSizes)-1]
 }
 
 // Key returns the service's identity.

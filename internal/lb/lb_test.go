@@ -5,8 +5,10 @@ package lb
 import (
 	"encoding"
 	"errors"
+	"math/big"
 	"net/netip"
 	"testing"
+	"time"
 )
 
 // TestWords reads every word that the domain has, and one that it has not.
@@ -18,7 +20,9 @@ func TestWords(t *testing.T) {
 	}{
 		{new(Protocol), []string{"tcp", "udp"}, ErrUnknownProtocol},
 		{new(Mode), []string{"l2dsr", "ipip", "gue", "dscp", "nat", "fullnat"}, ErrUnknownMode},
-		{new(Scheduler), []string{"maglev", "rr"}, ErrUnknownScheduler},
+		{new(Scheduler), []string{"rr", "wrr", "lc", "wlc", "sh", "maglev", "random2", "fo"}, ErrUnknownScheduler},
+		{new(Hash), []string{"flow", "source"}, ErrUnknownHash},
+		{new(Refusal), []string{"drop", "reset"}, ErrUnknownRefusal},
 		{new(Hook), []string{"auto", "xdp", "tc"}, ErrUnknownHook},
 	} {
 		for _, word := range test.words {
@@ -77,5 +81,74 @@ func TestModes(t *testing.T) {
 			t.Errorf("%s: tunnels %t, translates %t, keeps the port %t, overhead %d and %d", mode,
 				mode.Tunnels(), mode.Translates(), mode.KeepsPort(), mode.Overhead(four), mode.Overhead(six))
 		}
+	}
+}
+
+// TestSchedulers checks what each scheduler needs and heeds.
+func TestSchedulers(t *testing.T) {
+	tests := map[Scheduler]struct{ remembers, weighted, bySource bool }{
+		RoundRobin:               {true, false, false},
+		WeightedRoundRobin:       {true, true, false},
+		LeastConnections:         {true, false, false},
+		WeightedLeastConnections: {true, true, false},
+		SourceHash:               {false, true, true},
+		Maglev:                   {false, true, false},
+		TwoChoices:               {true, true, false},
+		Failover:                 {false, false, false},
+	}
+	for _, scheduler := range Schedulers {
+		want, known := tests[scheduler]
+		if !known {
+			t.Errorf("%s is not in this test", scheduler)
+		}
+		s := Service{Scheduler: scheduler, Protocol: TCP}
+		if scheduler.Remembers() != want.remembers || s.Tracked() != want.remembers || scheduler.Weighted() != want.weighted || s.BySource() != want.bySource {
+			t.Errorf("%s: remembers %t, tracked %t, weighted %t, by source %t", scheduler,
+				scheduler.Remembers(), s.Tracked(), scheduler.Weighted(), s.BySource())
+		}
+	}
+}
+
+// TestTracked: what makes a service of a stateless scheduler remember its flows.
+func TestTracked(t *testing.T) {
+	stateless := Service{Scheduler: Maglev, Protocol: TCP, Backends: []Backend{{Weight: 1}, {Weight: 1}}}
+	tests := map[string]struct {
+		change func(*Service)
+		want   bool
+	}{
+		"nothing":     {func(*Service) {}, false},
+		"persistence": {func(s *Service) { s.Persistence.Timeout = time.Minute }, true},
+		"cap":         {func(s *Service) { s.Limits.Connections = 1 }, true},
+		"threshold":   {func(s *Service) { s.Backends = []Backend{{Weight: 1}, {Weight: 1, Upper: 1}} }, true},
+		"rate":        {func(s *Service) { s.Limits.Rate = 1 }, false},
+		"rate of UDP": {func(s *Service) { s.Limits.Rate, s.Protocol = 1, UDP }, true},
+		"by source":   {func(s *Service) { s.Hash = HashSource }, false},
+		"draining":    {func(s *Service) { s.Backends = []Backend{{Weight: 1, Draining: true}} }, false},
+	}
+	for name, test := range tests {
+		s := stateless
+		test.change(&s)
+		if s.Tracked() != test.want {
+			t.Errorf("%s: tracked is %t", name, s.Tracked())
+		}
+	}
+}
+
+// TestDefaultTableSize: primes, with 100 slots for each backend up to where the
+// largest begins to run out.
+func TestDefaultTableSize(t *testing.T) {
+	before := uint32(0)
+	for backends := 1; backends <= 10485; backends++ {
+		size := DefaultTableSize(backends)
+		if int(size) < 100*backends || size < before {
+			t.Fatalf("%d slots for %d backends, %d for one fewer", size, backends, before)
+		}
+		if size != before && !big.NewInt(int64(size)).ProbablyPrime(0) { // exact below 2^64
+			t.Errorf("%d is not a prime", size)
+		}
+		before = size
+	}
+	if got := DefaultTableSize(32767); got != before {
+		t.Errorf("%d slots for 32,767 backends, %d for 10,485", got, before)
 	}
 }

@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package lb
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// Scheduler is the rule by which a new flow gets its backend. A backend of weight
+// 0 and one that is draining get none, whatever the rule.
+type Scheduler string
+
+// The schedulers. The names are those of IPVS where it has the like; the first four
+// are described in W. Zhang, "Linux Virtual Server for Scalable Network Services",
+// Ottawa Linux Symposium 2000.
+const (
+	// RoundRobin takes backends in turn, one new flow each, whatever their weights.
+	RoundRobin Scheduler = "rr"
+	// WeightedRoundRobin takes backends in turn, each as often as its weight says,
+	// and its turns spread evenly over the round (M. Katevenis et al., "Weighted
+	// Round-Robin Cell Multiplexing in a General-Purpose ATM Switch Chip", IEEE
+	// JSAC 9(8), 1991).
+	WeightedRoundRobin Scheduler = "wrr"
+	// LeastConnections takes the backend with the fewest flows that have not
+	// ended, whatever the weights. Among many backends it looks at some at a time,
+	// a window that moves on with each new flow.
+	LeastConnections Scheduler = "lc"
+	// WeightedLeastConnections is LeastConnections with the flows of each backend
+	// divided by its weight.
+	WeightedLeastConnections Scheduler = "wlc"
+	// SourceHash maps the hash of the client's address through the table of
+	// Maglev: all flows of a client go to one backend. It keeps no state per flow.
+	// (IPVS's scheduler of this name has a table of its own, in which most clients
+	// move when a backend leaves.)
+	SourceHash Scheduler = "sh"
+	// Maglev maps the hash of the flow through a lookup table (D. E. Eisenbud et
+	// al., "Maglev: A Fast and Reliable Software Network Load Balancer", NSDI
+	// 2016, section 3.4). It keeps no state per flow.
+	Maglev Scheduler = "maglev"
+	// TwoChoices draws two backends at random, by their weights, and takes the one
+	// with fewer flows for its weight (Y. Azar et al., "Balanced Allocations", STOC
+	// 1994; M. Mitzenmacher, "The Power of Two Choices in Randomized Load
+	// Balancing", IEEE TPDS 12(10), 2001).
+	TwoChoices Scheduler = "random2"
+	// Failover takes the first backend, in the configuration's order, that is up
+	// and not full; the others wait. (IPVS's goes by the weights instead.)
+	Failover Scheduler = "fo"
+)
+
+// Schedulers lists the schedulers in the order in which they are explained.
+var Schedulers = []Scheduler{RoundRobin, WeightedRoundRobin, LeastConnections, WeightedLeastConnections,
+	SourceHash, Maglev, TwoChoices, Failover}
+
+// UnmarshalText accepts the schedulers' names; anything else is
+// ErrUnknownScheduler.
+func (s *Scheduler) UnmarshalText(text []byte) error {
+	if !slices.Contains(Schedulers, Scheduler(text)) {
+		return fmt.Errorf("%w %q: use one of %s", ErrUnknownScheduler, text, list(Schedulers))
+	}
+	*s = Scheduler(text)
+	return nil
+}
+
+// Weighted says whether backends get new flows in proportion to their weights. To
+// the others a weight is 0 or not.
+func (s Scheduler) Weighted() bool {
+	switch s {
+	case WeightedRoundRobin, WeightedLeastConnections, SourceHash, Maglev, TwoChoices:
+		return true
+	}
+	return false
+}
+
+// Remembers says whether the scheduler's choice cannot be told from the packet
+// again, so that every flow must be remembered.
+func (s Scheduler) Remembers() bool {
+	switch s {
+	case RoundRobin, WeightedRoundRobin, LeastConnections, WeightedLeastConnections, TwoChoices:
+		return true
+	}
+	return false
+}
+
+// Hash is what of a packet a hash is made of.
+type Hash string
+
+// What can be hashed.
+const (
+	// HashFlow is of the client's address and port, so that the flows of one client
+	// spread over all backends.
+	HashFlow Hash = "flow"
+	// HashSource is of the client's address alone.
+	HashSource Hash = "source"
+)
+
+// UnmarshalText accepts "flow" and "source"; anything else is ErrUnknownHash.
+func (h *Hash) UnmarshalText(text []byte) error {
+	switch Hash(text) {
+	case HashFlow, HashSource:
+		*h = Hash(text)
+		return nil
+	}
+	return fmt.Errorf("%w %q: use %s or %s", ErrUnknownHash, text, HashFlow, HashSource)
+}
+
+// list returns words with commas between them.
+func list[W ~string](words []W) string {
+	names := make([]string, len(words))
+	for i, word := range words {
+		names[i] = string(word)
+	}
+	return strings.Join(names, ", ")
+}
