@@ -126,17 +126,14 @@ static __always_inline void nat_forget(struct scratch *scratch, const struct flo
 	bpf_map_delete_elem(&nat_flows, key);
 }
 
-/* nat_choose picks the backend of a new flow. */
-static __always_inline struct backend *nat_choose(void *generation, struct decision *decision)
+/* nat_choose picks the backend of a new flow: by turn or by hash. */
+static __always_inline struct backend *nat_choose(void *generation, struct decision *decision,
+						  const struct packet *packet)
 {
 	const struct service *service = decision->service;
-	__u32 slot;
+	__u64 index = pick_simply(service, service_hash(service, packet));
 
-	if (service->scheduler != SCHEDULER_MAGLEV)
-		return take_turn(generation, service);
-	slot = hash_scale(decision->hash, service->table_size);
-	trace_slot(slot);
-	return slot_backend(generation, service, slot);
+	return index < PICK_NONE ? backend_at(generation, index) : NULL;
 }
 
 /* nat_describe writes a new flow, but for its address and port. */
@@ -189,7 +186,7 @@ static __always_inline enum outcome nat_open(void *generation, struct scratch *s
 
 	if (!decision->service->table_size)
 		return OUTCOME_DROPPED_NO_BACKEND;
-	decision->backend = nat_choose(generation, decision);
+	decision->backend = nat_choose(generation, decision, packet);
 	if (!decision->backend)
 		return OUTCOME_DROPPED_NO_BACKEND;
 	decision->opens = true;

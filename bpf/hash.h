@@ -39,11 +39,11 @@ static __always_inline __u32 hash_service6(const struct service_key6 *key)
 		words[2] * HASH_MULTIPLIER3) >> 32;
 }
 
-/* hash_flow spreads flows over 32 bits by their 5-tuple. A service's VIP,
- * port and protocol need not go in: its table has only flows of its own. */
-static __always_inline __u32 hash_flow(const struct packet *packet)
+/* hash_ends spreads flows over 32 bits by the client's address and a port. A service's
+ * VIP, port and protocol need not go in: its table has only flows of its own. */
+static __always_inline __u32 hash_ends(const struct packet *packet, __be16 port)
 {
-	__u64 h = (__u64)packet->source_port << 32;
+	__u64 h = (__u64)port << 32;
 
 	if (packet->ipv6)
 		h += ((__u64)packet->source[1] << 32 | packet->source[0]) * HASH_MULTIPLIER +
@@ -51,6 +51,12 @@ static __always_inline __u32 hash_flow(const struct packet *packet)
 	else
 		h |= packet->source[0];
 	return hash_mix(h) >> 32;
+}
+
+/* hash_flow is that of a packet's 5-tuple. */
+static __always_inline __u32 hash_flow(const struct packet *packet)
+{
+	return hash_ends(packet, packet->source_port);
 }
 
 /* hash_scale maps a hash onto 0..size-1 without a division (D. Lemire, "Fast

@@ -195,7 +195,8 @@ static __noinline enum outcome quoted_backend(void *generation, struct scratch *
 	if (has_mode(MODE_FULLNAT) && service->mode == MODE_FULLNAT)
 		return nat_known(generation, nat_find(client, service), client, decision,
 				 &scratch->flow);
-	return select_backend(generation, client, decision);
+	return take_choice(generation, client, decision,
+			   choose_quietly(service, client, service_hash(service, client)));
 }
 
 /* quote_to_backend says what the quote of an error for a backend becomes: the

@@ -53,6 +53,9 @@ enum agreement {
 	SERVICE_PROBES = 8,
 	/* Interfaces that a balancer can have. */
 	MAX_INTERFACES = 16,
+	/* Of the number before a table: see struct block. A sequence is shorter than two
+	 * to the power of that. */
+	SEQUENCE_BITS = 17,
 	/* Reserved by IANA; 0 would make a key of zeros. */
 	PROTOCOL_ANY = 255,
 };
@@ -144,10 +147,10 @@ enum service_kind {
 /* block is where a service's slots and its members lie: written and read as one
  * word, so that a packet has both of the same time. */
 struct block {
-	/* Index of the first slot, in slots of two bytes. In the two slots before it is
-	 * a count, low half first: of SCHEDULER_TURN, how many slots before those hold
-	 * its sequence of members; of the others, how many members there are. The last
-	 * element of the sequence is next to the count. */
+	/* Index of the first slot, in slots of two bytes. The two slots before it are one
+	 * number, low half first: how many members there are, shifted left by
+	 * SEQUENCE_BITS, plus how many slots before those two hold the sequence in which
+	 * members take turns (SCHEDULER_TURN; 0 of the others). */
 	__u32 table;
 	/* Index of the first member. */
 	__u32 members;
