@@ -96,24 +96,25 @@ type ledger struct {
 
 // settle takes note of a change from one generation to the next, after the
 // swap. Reading fails only for maps that are gone; then there is nothing to carry.
-func (l *ledger) settle(old, next *shared, from, to places) {
+func (l *ledger) settle(old, next *shared, change *resettling) {
 	if l.before == nil {
 		l.before, l.carried = map[uint32]BackendCount{}, map[uint32]BackendCount{}
 	}
 	if old != nil && old.counts != next.counts {
-		for index := range uint32(len(from.generations)) {
+		for index := range uint32(len(change.places.generations)) {
 			if count, err := readBackend(old.counts, index); err == nil {
 				l.carried[index] = l.carried[index].plus(count)
 			}
 		}
 	}
-	for _, place := range to.backends {
-		if int(place.index) < len(from.generations) && from.generations[place.index] == place.generation {
-			continue
+	for _, a := range change.arrived {
+		index := a.of.places[a.at].index
+		if int(index) >= len(change.places.generations) {
+			continue // nobody has had it
 		}
-		count, err := readBackend(next.counts, place.index)
+		count, err := readBackend(next.counts, index)
 		if err == nil {
-			l.before[place.index] = count.plus(l.carried[place.index])
+			l.before[index] = count.plus(l.carried[index])
 		}
 	}
 }

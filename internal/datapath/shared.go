@@ -3,14 +3,18 @@
 package datapath
 
 import (
+	"errors"
 	"fmt"
 
 	"github.com/cilium/ebpf"
 )
 
-// DefaultFlowEntries is the size of the flow table where a service tracks
-// flows: about 100 bytes of kernel memory an entry.
-const DefaultFlowEntries = 1 << 20
+// DefaultFlowLimit and DefaultUnprovenLimit are how many flows can be remembered, 64
+// bytes of kernel memory each: those that are proven, and those that are not yet.
+const (
+	DefaultFlowLimit     = 1_000_000
+	DefaultUnprovenLimit = 1 << 18
+)
 
 // DefaultFullNATFlows is how many full-NAT flows there can be at once: about 300
 // bytes of kernel memory each, taken where a service has that mode.
@@ -22,26 +26,52 @@ const DefaultTooBigRate = 1000
 
 // shared holds the maps that outlive a generation: counters and flows.
 type shared struct {
-	counts, outcomes, turns, flows *ebpf.Map
-	natFlows, natReturns           *ebpf.Map
-	fragments, allowances          *ebpf.Map
-	tooBigRate                     uint32
+	counts, outcomes     *ebpf.Map
+	flows, newcomers     *ebpf.Map
+	natFlows, natReturns *ebpf.Map
+	fragments            *ebpf.Map
+	allowances           *ebpf.Map
+	// What schedulers and limits remember, by the service's id, and how many flows a
+	// backend has, by its index. We write some of it.
+	turns, loads array
+	// The janitor's view of the tables of flows.
+	proven, unproven *flowTable
+	// secret places flows in them.
+	secret uint64
 }
 
+// array is an array map, and its memory.
+type array struct {
+	*ebpf.Map
+	memory storage
+}
+
+// Words of an element.
+const (
+	turnWords = 8
+	loadWords = 2
+)
+
+// turn returns what is remembered for a service's id.
+func (s *shared) turn(id uint32) storage { return s.turns.memory[id*turnWords:][:turnWords] }
+
+// load returns what is known of a backend's index.
+func (s *shared) load(index uint32) storage { return s.loads.memory[index*loadWords:][:loadWords] }
+
 // sizes is what the shared maps must hold at least.
-type sizes struct{ backends, services, flows, natFlows uint32 }
+type sizes struct{ backends, services, flows, newcomers, natFlows uint32 }
 
 func (s sizes) within(have *shared) bool {
-	return have != nil && s.backends <= have.counts.MaxEntries() &&
+	return have != nil && s.backends <= have.counts.MaxEntries() && s.backends <= have.loads.MaxEntries() &&
 		s.services <= have.turns.MaxEntries() && s.flows <= have.flows.MaxEntries() &&
-		s.natFlows <= have.natFlows.MaxEntries()
+		s.newcomers <= have.newcomers.MaxEntries() && s.natFlows <= have.natFlows.MaxEntries()
 }
 
 // newShared makes the maps that are missing or too small, and takes the others
 // from old. A map that grows loses nothing: the caller adds what the old one
-// counted, and turns are copied.
-func newShared(spec *ebpf.CollectionSpec, want sizes, old *shared) (*shared, error) {
-	next := &shared{}
+// counted, and turns and loads are copied.
+func newShared(spec *ebpf.CollectionSpec, want sizes, old *shared, secret uint64) (*shared, error) {
+	next := &shared{secret: secret}
 	if old != nil {
 		*next = *old
 	}
@@ -49,15 +79,18 @@ func newShared(spec *ebpf.CollectionSpec, want sizes, old *shared) (*shared, err
 		name    string
 		at      **ebpf.Map
 		entries uint32
+		memory  *storage
 	}{
-		{xdpMapBackendCounts, &next.counts, want.backends},
-		{xdpMapOutcomes, &next.outcomes, uint32(xdpOutcomeOUTCOME_COUNT)},
-		{xdpMapTurns, &next.turns, want.services},
-		{xdpMapFlows, &next.flows, want.flows},
-		{xdpMapNatFlows, &next.natFlows, want.natFlows},
-		{xdpMapNatReturns, &next.natReturns, want.natFlows},
-		{xdpMapFragments, &next.fragments, spec.Maps[xdpMapFragments].MaxEntries},
-		{xdpMapAllowances, &next.allowances, 1},
+		{xdpMapBackendCounts, &next.counts, want.backends, nil},
+		{xdpMapOutcomes, &next.outcomes, uint32(xdpOutcomeOUTCOME_COUNT), nil},
+		{xdpMapTurns, &next.turns.Map, want.services, &next.turns.memory},
+		{xdpMapLoads, &next.loads.Map, want.backends, &next.loads.memory},
+		{xdpMapFlows, &next.flows, want.flows, nil},
+		{xdpMapNewcomers, &next.newcomers, want.newcomers, nil},
+		{xdpMapNatFlows, &next.natFlows, want.natFlows, nil},
+		{xdpMapNatReturns, &next.natReturns, want.natFlows, nil},
+		{xdpMapFragments, &next.fragments, spec.Maps[xdpMapFragments].MaxEntries, nil},
+		{xdpMapAllowances, &next.allowances, 1, nil},
 	} {
 		if *m.at != nil && (*m.at).MaxEntries() >= m.entries {
 			continue
@@ -70,35 +103,64 @@ func newShared(spec *ebpf.CollectionSpec, want sizes, old *shared) (*shared, err
 			return nil, fmt.Errorf("making the map %s with %d entries: %w", m.name, m.entries, err)
 		}
 		*m.at = made
-	}
-	if old != nil && next.turns != old.turns {
-		if err := copyTurns(next.turns, old.turns); err != nil {
-			next.closeUnless(old)
-			return nil, err
+		if m.memory != nil {
+			*m.memory = nil
 		}
+	}
+	if err := errors.Join(next.mapVectors(old), next.mapFlows(old)); err != nil {
+		next.closeUnless(old)
+		return nil, err
 	}
 	return next, nil
 }
 
-func copyTurns(to, from *ebpf.Map) error {
-	for id := range from.MaxEntries() {
-		var turn uint64
-		if err := from.Lookup(id, &turn); err != nil {
-			return fmt.Errorf("reading the turn of service %d: %v", id, err)
+// mapVectors maps the memory of vectors that are new, and copies what the old ones
+// hold.
+func (s *shared) mapVectors(old *shared) error {
+	for _, v := range []struct {
+		new *array
+		old func() array
+	}{
+		{&s.turns, func() array { return old.turns }},
+		{&s.loads, func() array { return old.loads }},
+	} {
+		var before array
+		if old != nil {
+			before = v.old()
 		}
-		if err := to.Put(id, turn); err != nil {
-			return fmt.Errorf("writing the turn of service %d: %v", id, err)
+		if v.new.Map == before.Map {
+			continue
 		}
+		var err error
+		if v.new.memory, err = mapped(v.new.Map); err != nil {
+			return err
+		}
+		copy(v.new.memory, before.memory)
 	}
 	return nil
+}
+
+// mapFlows maps the tables of flows that are new.
+func (s *shared) mapFlows(old *shared) (err error) {
+	if old == nil || s.flows != old.flows {
+		if s.proven, err = mapFlowTable(s.flows, s.secret); err != nil {
+			return err
+		}
+	}
+	if old == nil || s.newcomers != old.newcomers {
+		s.unproven, err = mapFlowTable(s.newcomers, s.secret)
+	}
+	return err
 }
 
 func (s *shared) maps() map[string]*ebpf.Map {
 	return map[string]*ebpf.Map{
 		xdpMapBackendCounts: s.counts,
 		xdpMapOutcomes:      s.outcomes,
-		xdpMapTurns:         s.turns,
+		xdpMapTurns:         s.turns.Map,
+		xdpMapLoads:         s.loads.Map,
 		xdpMapFlows:         s.flows,
+		xdpMapNewcomers:     s.newcomers,
 		xdpMapNatFlows:      s.natFlows,
 		xdpMapNatReturns:    s.natReturns,
 		xdpMapFragments:     s.fragments,
@@ -116,13 +178,23 @@ func (s *shared) put(spec *ebpf.CollectionSpec) {
 
 // closeUnless closes the maps that other does not hold.
 func (s *shared) closeUnless(other *shared) {
-	if s == nil {
+	if s == nil || s == other {
 		return
 	}
 	kept := map[*ebpf.Map]bool{}
 	if other != nil {
 		for _, m := range other.maps() {
 			kept[m] = true
+		}
+	}
+	for m, table := range map[*ebpf.Map]*flowTable{s.flows: s.proven, s.newcomers: s.unproven} {
+		if m != nil && !kept[m] {
+			table.close()
+		}
+	}
+	for _, v := range []array{s.turns, s.loads} {
+		if v.Map != nil && !kept[v.Map] {
+			v.memory.unmap()
 		}
 	}
 	for _, m := range s.maps() {

@@ -24,14 +24,15 @@ type words struct {
 	// services by id, and backends by index.
 	services map[uint32]*Service
 	backends map[uint32]member
-	tables   tables
+	// slots are how many each service's table has, by id.
+	slots map[uint32]int
 }
 
 // member is a backend of a service, and which owner of its index it is.
 type member struct {
 	service    *Service
 	at         int
-	generation uint32
+	generation uint16
 }
 
 // traceNone stands for a number that there is none of: TRACE_NONE.
@@ -43,17 +44,15 @@ func (d *Datapath) words() *words {
 		return d.current.words
 	}
 	w := &words{
-		hook: d.attachments[0].Hook, ports: d.current.ports, tables: d.current.tables,
+		hook: d.attachments[0].Hook, ports: d.current.ports, slots: map[uint32]int{},
 		services: map[uint32]*Service{}, backends: map[uint32]member{},
 	}
 	// The same information was read when the counters were made.
 	w.names, _ = outcomeNames()
-	for i := range d.current.state.Services {
-		service := &d.current.state.Services[i]
-		w.services[d.current.places.services[service.Key()]] = service
-		for at, backend := range service.Backends {
-			place := d.current.places.backends[service.BackendKey(backend)]
-			w.backends[place.index] = member{service, at, place.generation}
+	for _, r := range d.register.records {
+		w.services[r.id], w.slots[r.id] = &r.service, len(r.view.table.slots)
+		for at, place := range r.places {
+			w.backends[place.index] = member{&r.service, at, place.generation}
 		}
 	}
 	d.current.words = w
@@ -81,7 +80,7 @@ func (w *words) packet(r *tracedXdpTraceRecord) *trace.Packet {
 		p.Service = &trace.Service{Name: service.Name, VIP: service.VIP, Port: service.Port, Protocol: service.Protocol,
 			Mode: service.Mode, Scheduler: service.Scheduler}
 		if r.Slot != traceNone {
-			p.Slot, p.Slots = &r.Slot, len(w.tables[service.Key()].slots)
+			p.Slot, p.Slots = &r.Slot, w.slots[r.Service]
 		}
 	}
 	w.addBackend(p, r)
@@ -91,7 +90,7 @@ func (w *words) packet(r *tracedXdpTraceRecord) *trace.Packet {
 // addBackend names the backend, unless its index has gone to another since.
 func (w *words) addBackend(p *trace.Packet, r *tracedXdpTraceRecord) {
 	m, ok := w.backends[r.Backend]
-	if !ok || m.generation != r.BackendGeneration {
+	if !ok || uint32(m.generation) != uint32(r.BackendGeneration) {
 		return
 	}
 	backend := m.service.Backends[m.at]
