@@ -256,26 +256,43 @@ func (j *janitor) flowsOf() map[uint32]uint64 {
 	return of
 }
 
-// keepHouse does the janitor's work, and full NAT's, until the datapath is closed.
+// keepHouse does the janitor's work, and full NAT's, until the datapath is closed. It
+// does not wait for the datapath's lock: time passes while a configuration is made.
 func (d *Datapath) keepHouse() {
+	rounds := make(chan struct{}, 1)
+	go d.keepOrder(rounds)
 	ticker := time.NewTicker(stepEvery)
 	defer ticker.Stop()
-	expired := monotonic()
 	for {
 		select {
 		case <-d.stop:
 			return
 		case <-ticker.C:
 		}
-		now := monotonic()
-		if d.janitor.step(now) {
-			d.settleTransitions(d.now(), d.janitor.flowsOf())
+		if d.janitor.step(monotonic()) {
+			select {
+			case rounds <- struct{}{}:
+			default: // one that is waiting stands for this one too
+			}
 		}
-		if now-expired >= expireEvery {
-			expired = now
+	}
+}
+
+// keepOrder does what is to be done after a round of the janitor, and forgets full NAT's
+// flows.
+func (d *Datapath) keepOrder(rounds <-chan struct{}) {
+	ticker := time.NewTicker(expireEvery)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-d.stop:
+			return
+		case <-rounds:
+			d.settleTransitions(d.now(), d.janitor.flowsOf())
+		case <-ticker.C:
 			// A failure is one of a map that is gone, or that changes too fast to be
 			// read to its end: the next round sees the rest.
-			_, _ = d.expire(now)
+			_, _ = d.expire(monotonic())
 		}
 	}
 }
