@@ -56,11 +56,6 @@ struct scratch {
 	struct translation flow;
 	struct translation quote;
 	struct tracking tracking;
-	/* A new full-NAT flow. */
-	struct flow_key nat_key;
-	struct nat_flow nat_flow;
-	struct nat_return nat_return;
-	struct nat_return_key nat_return_key;
 	/* A struct bpf_fib_lookup: the question for the way of a reply, and the answer.
 	 * Go cannot be told its unions. */
 	__u64 fib[8];
