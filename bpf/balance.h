@@ -30,7 +30,7 @@ static __always_inline bool whole(ctx_t *ctx, const struct packet *packet)
  * has a table of its own. */
 static __always_inline bool asks(const struct service *service)
 {
-	return (service->flags & SERVICE_ASKS) &&
+	return (*(const volatile __u16 *)&service->flags & SERVICE_ASKS) &&
 	       !(has_mode(MODE_FULLNAT) && service->mode == MODE_FULLNAT);
 }
 
@@ -62,7 +62,7 @@ static __always_inline enum outcome choose(void *generation, const struct packet
 {
 	if (has_mode(MODE_FULLNAT) && decision->mode == MODE_FULLNAT)
 		return select_flow(generation, packet, decision, to);
-	if (decision->service->flags & SERVICE_ASKS)
+	if (get_choice() != CHOICE_OPEN)
 		return take_choice(generation, packet, decision, get_choice());
 	if (!decision->service->table_size)
 		return OUTCOME_DROPPED_NO_BACKEND;
@@ -308,6 +308,7 @@ static __always_inline enum outcome leave_the_road(const struct packet *packet)
 	if (!scratch)
 		return OUTCOME_DROPPED_NO_BACKEND;
 	scratch->packet = *packet;
+	scratch->tracking.choice = CHOICE_OPEN;
 	return OUTCOME_NONE;
 }
 
@@ -325,9 +326,10 @@ static __always_inline bool choose_quickly(void *generation, const struct packet
 	const struct service *service = decision->service;
 
 	if (!(service->flags & SERVICE_ASKS)) {
-		if (service->table_size)
-			choose_by_hash(generation, packet, decision);
-		return true;
+		if (!service->table_size)
+			return true;
+		/* A change may have come between the flags and the slot. */
+		return choose_by_hash(generation, packet, decision);
 	}
 	if (!(service->flags & SERVICE_TRACKED)) {
 		if ((service->flags & SERVICE_RATE) && opens_connection(packet))
@@ -402,6 +404,7 @@ __noinline int read_packet(ctx_t *ctx, __u32 network, __u32 ipv6)
 		return OUTCOME_DROPPED_NO_BACKEND;
 	__builtin_memset(&scratch->packet, 0, sizeof(scratch->packet));
 	scratch->packet.network = network;
+	scratch->tracking.choice = CHOICE_OPEN;
 	outcome = ipv6 ? parse_ipv6(&scratch->packet, header, data_end, PART_ALL) :
 			 parse_ipv4(&scratch->packet, header, data_end, PART_ALL);
 	trace_read(&scratch->packet);

@@ -29,8 +29,8 @@ const (
 	idleUDP = 120 * time.Second
 )
 
-// expireEvery is how often all flows are looked at, and expireBatch how many at
-// once.
+// expireEvery is how often all full-NAT flows are looked at, and expireBatch how many
+// at once.
 const (
 	expireEvery = 5 * time.Second
 	expireBatch = 4096
@@ -50,22 +50,6 @@ func patience(state uint16) time.Duration {
 		return idleClosing
 	}
 	return idleEstablished
-}
-
-// keepExpiring forgets flows until the datapath is closed.
-func (d *Datapath) keepExpiring() {
-	ticker := time.NewTicker(expireEvery)
-	defer ticker.Stop()
-	for {
-		select {
-		case <-d.stop:
-			return
-		case <-ticker.C:
-		}
-		// A failure is one of a map that is gone, or that changes too fast to be
-		// read to its end: the next round sees the rest.
-		_, _ = d.expire(monotonic())
-	}
 }
 
 // monotonic is the clock that the data plane notes times by.

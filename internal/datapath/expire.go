@@ -1,0 +1,281 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package datapath
+
+import (
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// Timeouts are how long what is remembered of a flow may be silent, by how far the flow
+// has come. 0 means the default.
+type Timeouts struct {
+	// Opening is for connections of which only a SYN was seen, and for those that came
+	// into the middle of a change of the tables; First for UDP flows of one packet. These
+	// prove nothing: anybody can make them up.
+	Opening, First time.Duration
+	// Established is for connections, UDP for flows of more than one packet.
+	Established, UDP time.Duration
+	// Fin is for connections that one side has ended, Closed for those that both have, or
+	// that were reset.
+	Fin, Closed time.Duration
+}
+
+// DefaultTimeouts are those of RFC 5382 (REQ-5: two hours and four minutes, and four
+// minutes where a connection is not open), of RFC 4787 (REQ-5: two minutes), and of
+// Linux' TIME-WAIT; what may be forged is kept as long as a client sends SYNs again in
+// earnest.
+var DefaultTimeouts = Timeouts{
+	Opening: 30 * time.Second, First: 30 * time.Second,
+	Established: 7440 * time.Second, UDP: 120 * time.Second,
+	Fin: 240 * time.Second, Closed: 60 * time.Second,
+}
+
+// MaxTimeout bounds a timeout: the data plane's clock counts milliseconds in 32 bits,
+// and half of what it counts is the past.
+const MaxTimeout = 20 * 24 * time.Hour
+
+func (t Timeouts) withDefaults() Timeouts {
+	for _, f := range []struct{ have, standard *time.Duration }{
+		{&t.Opening, &DefaultTimeouts.Opening}, {&t.First, &DefaultTimeouts.First},
+		{&t.Established, &DefaultTimeouts.Established}, {&t.UDP, &DefaultTimeouts.UDP},
+		{&t.Fin, &DefaultTimeouts.Fin}, {&t.Closed, &DefaultTimeouts.Closed},
+	} {
+		if *f.have == 0 {
+			*f.have = *f.standard
+		}
+		*f.have = min(*f.have, MaxTimeout)
+	}
+	return t
+}
+
+// byState returns them by enum flow_state, in milliseconds.
+func (t Timeouts) byState() (ms [256]uint32) {
+	for state, timeout := range map[xdpFlowState]time.Duration{
+		xdpFlowStateFLOW_OPENING:      t.Opening,
+		xdpFlowStateFLOW_SEEN:         t.Opening,
+		xdpFlowStateFLOW_AFFINITY_NEW: t.Opening,
+		xdpFlowStateFLOW_FIRST:        t.First,
+		xdpFlowStateFLOW_ESTABLISHED:  t.Established,
+		xdpFlowStateFLOW_UDP:          t.UDP,
+		xdpFlowStateFLOW_CLIENT_FIN:   t.Fin,
+		xdpFlowStateFLOW_BACKEND_FIN:  t.Fin,
+		xdpFlowStateFLOW_CLOSED:       t.Closed,
+	} {
+		ms[state] = milliseconds(timeout)
+	}
+	return ms
+}
+
+func milliseconds(d time.Duration) uint32 { return uint32(min(d, MaxTimeout).Milliseconds()) }
+
+// The janitor does a little often: what it does in one step is short, however many
+// flows there are.
+const (
+	stepEvery = 200 * time.Millisecond
+	// longestStep is how far a step moves the clock at most. What a process that was
+	// held up did not see was not silence.
+	longestStep = time.Second
+	// newcomersEvery and flowsEvery are how long a walk over a table takes: unproven
+	// flows come and go.
+	newcomersEvery = time.Second
+	flowsEvery     = 5 * time.Second
+)
+
+// janitor tells packets the time, forgets flows that have been silent for too long, or
+// whose backend or service has left, and counts the others. It has a lock of its own:
+// time passes while a configuration is being made.
+type janitor struct {
+	mu    sync.Mutex
+	scene flowScene
+	rules flowRules
+	// time is what the clock shows.
+	time time.Duration
+	// stepped is when the last step was; stepping says that there was one.
+	stepped  time.Duration
+	stepping bool
+	// The walks over the two tables.
+	flows, newcomers round
+	drift            drift
+}
+
+// flowScene is where the janitor works: what of the data plane's memory and of the
+// configuration it must know.
+type flowScene struct {
+	// clock is that of the generation in use (struct head).
+	clock            *uint32
+	flows, newcomers *flowTable
+	backends         []flowBackend
+	services         []flowService
+	loads            []xdpBackendLoad
+	turns            []xdpTurn
+}
+
+func newJanitor(timeouts Timeouts) *janitor {
+	return &janitor{
+		rules:     flowRules{timeouts: timeouts.withDefaults().byState()},
+		time:      longestStep,
+		flows:     round{lasts: flowsEvery},
+		newcomers: round{lasts: newcomersEvery},
+	}
+}
+
+// use tells the janitor of a change. When it returns, nobody reads or writes the memory
+// of before any more, but packets. Where a service begins or ceases to be tracked,
+// what is active is counted anew: until then it was counted by other rules.
+func (j *janitor) use(scene flowScene) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	changed := map[uint32]bool{}
+	for id := range scene.services {
+		if id >= len(j.rules.services) {
+			break
+		}
+		was, is := j.rules.services[id], &scene.services[id]
+		if !is.present {
+			is.tracked = was.tracked
+		} else if was.present && was.tracked != is.tracked {
+			changed[uint32(id)] = true
+		}
+	}
+	if scene.flows != j.scene.flows {
+		j.flows.next = 0
+	}
+	if scene.newcomers != j.scene.newcomers {
+		j.newcomers.next = 0
+	}
+	j.scene = scene
+	j.rules.backends, j.rules.services, j.rules.loads, j.rules.turns = scene.backends, scene.services, scene.loads, scene.turns
+	j.show()
+	if len(changed) > 0 {
+		j.recount(changed)
+	}
+}
+
+// now is what the clock shows, in milliseconds: a generation's clock begins with it.
+func (j *janitor) now() uint32 {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.clock()
+}
+
+func (j *janitor) clock() uint32 { return uint32(j.time.Milliseconds()) }
+
+// show tells packets the time.
+func (j *janitor) show() {
+	if j.scene.clock != nil {
+		atomic.StoreUint32(j.scene.clock, j.clock())
+	}
+}
+
+// step does what is due at a time of the monotonic clock. It says whether both tables
+// have been walked over once more.
+func (j *janitor) step(now time.Duration) bool {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if j.stepping {
+		j.time += min(max(now-j.stepped, 0), longestStep)
+	}
+	j.stepped, j.stepping = now, true
+	j.show()
+	if j.scene.flows == nil {
+		return false
+	}
+	j.newcomers.step(&j.rules, j.scene.newcomers, j.clock())
+	if !j.flows.step(&j.rules, j.scene.flows, j.clock()) {
+		return false
+	}
+	j.settle()
+	return true
+}
+
+// pass lets time pass, and walks over both tables at once.
+func (j *janitor) pass(by time.Duration) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.time += by
+	j.show()
+	if j.scene.flows != nil {
+		j.newcomers.whole(&j.rules, j.scene.newcomers, j.clock())
+		j.flows.whole(&j.rules, j.scene.flows, j.clock())
+		j.settle()
+	}
+}
+
+// round is a walk over a table, a slice at each step.
+type round struct {
+	// lasts is how long one takes.
+	lasts time.Duration
+	// next is the bucket that it goes on with.
+	next int
+	// under is what this round has met so far, and last what the last whole one met.
+	under, last flowTally
+}
+
+// step goes on for a slice, and says whether that was the last one.
+func (w *round) step(rules *flowRules, t *flowTable, clock uint32) bool {
+	steps := int(w.lasts / stepEvery)
+	return w.walk(rules, t, clock, (len(t.buckets)+steps-1)/steps)
+}
+
+// whole makes a whole round.
+func (w *round) whole(rules *flowRules, t *flowTable, clock uint32) {
+	w.next = 0
+	w.walk(rules, t, clock, len(t.buckets))
+}
+
+func (w *round) walk(rules *flowRules, t *flowTable, clock uint32, buckets int) bool {
+	if w.next == 0 {
+		w.under.reset()
+	}
+	w.under.fit(rules)
+	end := min(w.next+buckets, len(t.buckets))
+	rules.walk(t, w.next, end, clock, &w.under)
+	if w.next = end; end < len(t.buckets) {
+		return false
+	}
+	w.next = 0
+	w.under, w.last = w.last, w.under
+	return true
+}
+
+// flowsOf returns how many entries the last round has found by service id; services
+// without any are not in it.
+func (j *janitor) flowsOf() map[uint32]uint64 {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	of := map[uint32]uint64{}
+	for _, tally := range []*flowTally{&j.flows.last, &j.newcomers.last} {
+		for id, n := range tally.services {
+			if n != 0 {
+				of[uint32(id)] += uint64(n.entries())
+			}
+		}
+	}
+	return of
+}
+
+// keepHouse does the janitor's work, and full NAT's, until the datapath is closed.
+func (d *Datapath) keepHouse() {
+	ticker := time.NewTicker(stepEvery)
+	defer ticker.Stop()
+	expired := monotonic()
+	for {
+		select {
+		case <-d.stop:
+			return
+		case <-ticker.C:
+		}
+		now := monotonic()
+		if d.janitor.step(now) {
+			d.settleTransitions(d.now(), d.janitor.flowsOf())
+		}
+		if now-expired >= expireEvery {
+			expired = now
+			// A failure is one of a map that is gone, or that changes too fast to be
+			// read to its end: the next round sees the rest.
+			_, _ = d.expire(now)
+		}
+	}
+}
