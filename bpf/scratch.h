@@ -35,7 +35,9 @@ struct tracking {
 	__u32 before;
 	/* Flows of the slot may be remembered. */
 	__u32 moved;
-	__u32 pad;
+	/* Full NAT: flow.nat_port and flow.nat_address. */
+	__be16 nat_port;
+	__u16 nat_address;
 	/* What was decided: see CHOICE_OPENS. */
 	__u64 choice;
 };
