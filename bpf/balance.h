@@ -26,14 +26,6 @@ static __always_inline bool whole(ctx_t *ctx, const struct packet *packet)
 	return ctx_data_end(ctx) - ctx_data(ctx) >= wanted || ctx_length(ctx) >= wanted;
 }
 
-/* asks says whether the flow of a service's packet has to be asked for first. Full NAT
- * has a table of its own. */
-static __always_inline bool asks(const struct service *service)
-{
-	return (*(const volatile __u16 *)&service->flags & SERVICE_ASKS) &&
-	       !(has_mode(MODE_FULLNAT) && service->mode == MODE_FULLNAT);
-}
-
 /* choose_first makes the choice for the packet in the scratch memory before anything
  * else is done: from further down it would not fit the stack. */
 __noinline int choose_first(ctx_t *ctx, const struct service *service)
@@ -55,19 +47,14 @@ static __always_inline __u64 get_choice(void)
 	return scratch ? scratch->tracking.choice : fail_with(OUTCOME_DROPPED_NO_BACKEND);
 }
 
-/* choose picks the backend of a packet for a service. What full NAT makes its
- * source is in *to. */
+/* choose takes the choice that was made for a packet. What full NAT makes its source is
+ * in *to. */
 static __always_inline enum outcome choose(void *generation, const struct packet *packet,
 					   struct decision *decision, struct translation *to)
 {
 	if (has_mode(MODE_FULLNAT) && decision->mode == MODE_FULLNAT)
 		return select_flow(generation, packet, decision, to);
-	if (get_choice() != CHOICE_OPEN)
-		return take_choice(generation, packet, decision, get_choice());
-	if (!decision->service->table_size)
-		return OUTCOME_DROPPED_NO_BACKEND;
-	choose_by_hash(generation, packet, decision);
-	return decision->backend ? OUTCOME_NONE : OUTCOME_DROPPED_NO_BACKEND;
+	return take_choice(generation, packet, decision, get_choice());
 }
 
 /* serve_service takes a packet for a service to a backend. */
@@ -78,8 +65,6 @@ static __always_inline enum outcome serve_service(ctx_t *ctx, void *generation,
 {
 	enum outcome outcome;
 
-	if (!whole(ctx, packet))
-		return OUTCOME_DROPPED_MALFORMED;
 	decide_by(decision->service, packet, decision);
 	unchanged(packet, to);
 	outcome = choose(generation, packet, decision, to);
@@ -242,11 +227,13 @@ static __always_inline enum outcome send_l2dsr(ctx_t *ctx, const struct packet *
 	return OUTCOME_FORWARDED;
 }
 
-/* road is the way of a packet for no service. */
+/* road is the way of a packet that leaves the common one. */
 enum road {
 	ROAD_REPLY,
 	/* A reply that would end its flow. */
 	ROAD_ENDING,
+	/* For a service, and the backend is chosen. */
+	ROAD_CHOSEN,
 	ROAD_OTHER,
 };
 
@@ -257,15 +244,10 @@ static __always_inline enum road reply_road(const struct packet *packet)
 
 /* is_common says whether a service's packets need nothing but the address of a
  * backend, and no room. */
-static __always_inline bool is_common(const struct service *service, bool ipv6)
+static __always_inline bool is_common(const struct service *service)
 {
 	if (service->mss)
 		return false;
-#ifdef TRACED
-	/* The notes leave too little of the stack for it. */
-	if (ipv6)
-		return service->mode == MODE_L2DSR;
-#endif
 	return service->mode == MODE_L2DSR ||
 	       (has_mode(MODE_DSCP) && service->mode == MODE_DSCP) ||
 	       (has_mode(MODE_NAT) && service->mode == MODE_NAT);
@@ -300,15 +282,21 @@ static __always_inline enum outcome send_translated(ctx_t *ctx, const struct pac
 	return OUTCOME_FORWARDED;
 }
 
-/* leave_the_road keeps what is known of a packet for the other ways. */
-static __always_inline enum outcome leave_the_road(const struct packet *packet)
+/* leave_the_road keeps what is known of a packet for the other ways: the choice, if it
+ * is made, and the flow, if it is remembered. */
+static __always_inline enum outcome leave_the_road(const struct packet *packet, __u64 choice,
+						   const struct flow *flow)
 {
 	struct scratch *scratch = get_scratch();
 
 	if (!scratch)
 		return OUTCOME_DROPPED_NO_BACKEND;
 	scratch->packet = *packet;
-	scratch->tracking.choice = CHOICE_OPEN;
+	scratch->tracking.choice = choice;
+	if (has_mode(MODE_FULLNAT) && flow) {
+		scratch->tracking.nat_port = flow->nat_port;
+		scratch->tracking.nat_address = flow->nat_address;
+	}
 	return OUTCOME_NONE;
 }
 
@@ -321,7 +309,8 @@ static __always_inline bool changes_flow(const struct packet *packet)
 /* choose_quickly chooses on the common way: by the hash, or because the flow is known
  * and goes on. False where that is not enough. */
 static __always_inline bool choose_quickly(void *generation, const struct packet *packet,
-					   struct decision *decision, bool ipv6)
+					   struct decision *decision, bool ipv6,
+					   const struct flow **flow)
 {
 	const struct service *service = decision->service;
 
@@ -340,7 +329,7 @@ static __always_inline bool choose_quickly(void *generation, const struct packet
 	if (changes_flow(packet))
 		return false;
 	decision->opens = false;
-	decision->backend = choose_known(generation, service, packet, ipv6);
+	decision->backend = choose_known(generation, service, packet, ipv6, flow);
 	return decision->backend;
 }
 
@@ -358,6 +347,7 @@ static __always_inline enum outcome balance_ip(ctx_t *ctx, void *generation, boo
 		.network = network,
 	};
 	struct decision decision = {};
+	const struct flow *flow = NULL;
 	enum outcome outcome;
 
 	outcome = ipv6 ? parse_plain6(&packet, data + network, data_end) :
@@ -372,25 +362,28 @@ static __always_inline enum outcome balance_ip(ctx_t *ctx, void *generation, boo
 		if (!*service && !packet.fragment && !has_mode(MODE_NAT) && !has_mode(MODE_FULLNAT))
 			return OUTCOME_PASSED_NO_SERVICE;
 	}
-	if (!*service || !is_common(*service, ipv6) || packet.fragment)
-		return leave_the_road(&packet);
+	if (!*service || packet.fragment)
+		return leave_the_road(&packet, CHOICE_OPEN, NULL);
 	if (!whole(ctx, &packet))
 		return OUTCOME_DROPPED_MALFORMED;
 	decide_by(*service, &packet, &decision);
-	if (!choose_quickly(generation, &packet, &decision, ipv6))
-		return leave_the_road(&packet);
+	if (!choose_quickly(generation, &packet, &decision, ipv6, &flow))
+		return leave_the_road(&packet, CHOICE_OPEN, NULL);
 	if (!decision.backend)
 		return OUTCOME_DROPPED_NO_BACKEND;
 	trace_backend(decision.backend->index, decision.backend->generation);
+	if (is_common(*service)) {
+		if (decision.mode == MODE_L2DSR)
+			return send_l2dsr(ctx, &packet, &decision, data, egress);
 #ifdef TRACED
-	if (ipv6)
-		return send_l2dsr(ctx, &packet, &decision, data, egress);
+		/* The notes leave too little of the stack for IPv6. */
+		if (!ipv6)
 #endif
-	if (decision.mode == MODE_L2DSR)
-		return send_l2dsr(ctx, &packet, &decision, data, egress);
-	if (!fits(ctx, &packet, &decision))
-		return leave_the_road(&packet);
-	return send_translated(ctx, &packet, &decision, ipv6);
+		if (fits(ctx, &packet, &decision))
+			return send_translated(ctx, &packet, &decision, ipv6);
+	}
+	*road = ROAD_CHOSEN;
+	return leave_the_road(&packet, choice_of(decision.backend->index, decision.opens), flow);
 }
 
 /* read_packet reads a packet that is not plain into the scratch memory. */
@@ -464,7 +457,7 @@ static __always_inline enum outcome balance(ctx_t *ctx, __u32 *egress)
 		outcome = balance_unusual(ctx, generation, network, ipv6, &service, &road);
 	if (outcome != OUTCOME_NONE)
 		return outcome;
-	if (service && asks(service))
+	if (service && road != ROAD_CHOSEN)
 		outcome = choose_first(ctx, service);
 	if (outcome != OUTCOME_NONE)
 		return outcome;

@@ -123,6 +123,8 @@ __noinline __u64 recall_flow(const struct service *service, const struct packet 
 	if (!owner->up)
 		return fail_with(OUTCOME_DROPPED_BACKEND_DOWN);
 	trace_because(TRACE_KNOWN_FLOW);
+	tracking->nat_port = found.bucket->flows[found.at].nat_port;
+	tracking->nat_address = found.bucket->flows[found.at].nat_address;
 	if (!note_packet(generation, service, packet, &found))
 		return owner->index;
 	tracking->place = found.place;
@@ -182,6 +184,12 @@ __noinline int keep_affinity(void)
 			   clock_of(generation));
 }
 
+/* is_fullnat says whether a flow must be remembered, or cannot be. */
+static __always_inline bool is_fullnat(const struct service *service)
+{
+	return has_mode(MODE_FULLNAT) && service->mode == MODE_FULLNAT;
+}
+
 /* choose_new picks the backend of a new flow, within the service's limits. */
 static __always_inline __u64 choose_new(const struct service *service, __u32 hash)
 {
@@ -205,13 +213,19 @@ static __always_inline __u64 begin_flow(const struct service *service,
 					const struct packet *packet, __u32 hash)
 {
 	__u64 choice = choose_new(service, hash);
+	enum outcome outcome;
 
 	if (choice & (CHOICE_FAILED | CHOICE_OPEN))
 		return choice;
 	if (!remember(choice, first_state(packet)))
-		return service->flags & SERVICE_LIMITED ?
+		return (service->flags & SERVICE_LIMITED) || is_fullnat(service) ?
 			       fail_with(OUTCOME_DROPPED_FLOW_TABLE_FULL) :
 			       CHOICE_OPEN;
+	if (is_fullnat(service)) {
+		outcome = nat_begin(service, hash_flow(packet));
+		if (outcome != OUTCOME_NONE)
+			return fail_with(outcome);
+	}
 	if (!dry_run())
 		count_flow(service->id, choice, 1);
 	if (service->flags & SERVICE_PERSISTENT)
@@ -229,6 +243,11 @@ static __always_inline __u64 choose_unknown(const struct service *service,
 	enum outcome outcome;
 	__u64 choice;
 
+	if (is_fullnat(service)) {
+		choice = fresh ? begin_flow(service, packet, hash) :
+				 fail_with(OUTCOME_DROPPED_NO_FLOW);
+		return choice == CHOICE_OPEN ? fail_with(OUTCOME_DROPPED_NO_BACKEND) : choice;
+	}
 	if (service->flags & SERVICE_TRACKED) {
 		choice = fresh ? begin_flow(service, packet, hash) : CHOICE_OPEN;
 		return choice == CHOICE_OPEN ? by_hash(tracking, packet) : choice;
@@ -242,7 +261,8 @@ static __always_inline void prove(const struct service *service, const struct pa
 {
 	if (service->flags & SERVICE_PERSISTENT)
 		prove_client(service);
-	prove_flow(packet->protocol == IPPROTO_UDP ? FLOW_UDP : FLOW_ESTABLISHED);
+	prove_flow(packet->protocol == IPPROTO_UDP ? FLOW_UDP : FLOW_ESTABLISHED,
+		   is_fullnat(service), packet->protocol);
 }
 
 /* choose_tracked chooses for the packet in the scratch memory. */
@@ -268,10 +288,11 @@ __noinline __u64 choose_tracked(const struct service *service, __u32 hash)
 __noinline __u64 owner_at(__u32 place, __u32 proven)
 {
 	void *generation = current_generation();
+	struct scratch *scratch = get_scratch();
 	struct flow_bucket *bucket;
 	struct backend *owner;
 
-	if (!generation)
+	if (!generation || !scratch)
 		return CHOICE_OPEN;
 	bucket = bucket_of(proven, place);
 	if (!bucket || state_of(bucket, within(place)) == FLOW_FREE)
@@ -279,6 +300,8 @@ __noinline __u64 owner_at(__u32 place, __u32 proven)
 	owner = owner_of(generation, &bucket->flows[within(place)]);
 	if (!owner)
 		return CHOICE_OPEN;
+	scratch->tracking.nat_port = bucket->flows[within(place)].nat_port;
+	scratch->tracking.nat_address = bucket->flows[within(place)].nat_address;
 	return owner->up ? owner->index : fail_with(OUTCOME_DROPPED_BACKEND_DOWN);
 }
 
@@ -306,6 +329,8 @@ __noinline __u64 choose_quietly(const struct service *service, const struct pack
 		if (place)
 			choice = owner_at(place, false);
 	}
+	if (choice == CHOICE_OPEN && is_fullnat(service))
+		return fail_with(OUTCOME_DROPPED_NO_FLOW);
 	return choice == CHOICE_OPEN ? by_hash(&scratch->tracking, packet) : choice;
 }
 
@@ -313,7 +338,8 @@ __noinline __u64 choose_quietly(const struct service *service, const struct pack
  * that this packet changes nothing about, or NULL. */
 static __always_inline struct backend *choose_known(void *generation,
 						    const struct service *service,
-						    const struct packet *packet, bool ipv6)
+						    const struct packet *packet, bool ipv6,
+						    const struct flow **flow)
 {
 	__u64 hash = hash_key(packet->source, packet->source_port, service->id, ipv6);
 	place_t place = find_place(true, hash, packet->source, packet->source_port, service->id,
@@ -336,5 +362,6 @@ static __always_inline struct backend *choose_known(void *generation,
 		return NULL;
 	note_seen(bucket, at, clock_of(generation));
 	trace_because(TRACE_KNOWN_FLOW);
+	*flow = &bucket->flows[at];
 	return owner;
 }

@@ -235,14 +235,15 @@ static __always_inline bool vacate(struct flow_bucket *bucket, __u32 at, __u64 t
 	return false;
 }
 
-/* settle_in writes a flow into a bucket, for others to see when it is whole. */
-static __always_inline bool settle_in(struct flow_bucket *bucket, const struct flow *flow,
-				      __u64 hash, __u32 state, __u32 clock)
+/* settle_in writes a flow into a bucket, for others to see when it is whole: 1 to 8, or 0
+ * where there is no room. */
+static __always_inline __u32 settle_in(struct flow_bucket *bucket, const struct flow *flow,
+				       __u64 hash, __u32 state, __u32 clock)
 {
 	__u32 at = claim(bucket);
 
 	if (at >= FLOW_BUCKET)
-		return false;
+		return 0;
 	at &= 7;
 	bucket->flows[at] = *flow;
 	bucket->seen[at] = clock;
@@ -250,22 +251,27 @@ static __always_inline bool settle_in(struct flow_bucket *bucket, const struct f
 	if (!put_state(bucket, at, state)) {
 		__sync_fetch_and_add(&bucket->tags[at >> 2 & 1],
 				     -((__u64)FLOW_BUSY << 16 * (at & 3)));
-		return false;
+		return 0;
 	}
 	__sync_fetch_and_add(&bucket->tags[at >> 2 & 1],
 			     (tag_of(hash) - FLOW_BUSY) << 16 * (at & 3));
-	return true;
+	return at + 1;
 }
 
-/* insert_as puts a flow into a table, or returns false: there is no room. */
-static __always_inline bool insert_as(bool proven, const struct flow *flow, __u64 hash,
-				      __u32 state, __u32 clock)
+static __always_inline place_t place_of(__u32 index, __u32 settled)
 {
-	__u32 buckets = bucket_count(proven), first = home_of(hash, buckets), tags;
+	return settled ? index * FLOW_BUCKET + settled : 0;
+}
+
+/* insert_as puts a flow into a table, or returns 0: there is no room. */
+static __always_inline place_t insert_as(bool proven, const struct flow *flow, __u64 hash,
+					 __u32 state, __u32 clock)
+{
+	__u32 buckets = bucket_count(proven), first = home_of(hash, buckets), tags, settled;
 	struct flow_bucket *home = bucket_at(proven, first), *second;
 
 	if (!home)
-		return false;
+		return 0;
 	tags = tags_in(home);
 	if (tags >= HOME_ENOUGH) {
 		__u32 other = second_of(hash, buckets);
@@ -273,21 +279,21 @@ static __always_inline bool insert_as(bool proven, const struct flow *flow, __u6
 		second = bucket_at(proven, other);
 		if (second && other != first && tags_in(second) < tags) {
 			__sync_fetch_and_add(&home->spilled, 1);
-			if (settle_in(second, flow, hash, state, clock))
-				return true;
-			__sync_fetch_and_add(&home->spilled, -1);
-			return false;
+			settled = settle_in(second, flow, hash, state, clock);
+			if (!settled)
+				__sync_fetch_and_add(&home->spilled, -1);
+			return place_of(other, settled);
 		}
 	}
-	return settle_in(home, flow, hash, state, clock);
+	return place_of(first, settle_in(home, flow, hash, state, clock));
 }
 
 /* insert_flow is not inlined: it is long. */
-__noinline int insert_flow(const struct flow *flow, __u64 hash, __u32 proven, __u32 state,
-			   __u32 clock)
+__noinline __u32 insert_flow(const struct flow *flow, __u64 hash, __u32 proven, __u32 state,
+			     __u32 clock)
 {
 	if (!flow)
-		return false;
+		return 0;
 	return proven ? insert_as(true, flow, hash, state, clock) :
 			insert_as(false, flow, hash, state, clock);
 }

@@ -13,6 +13,8 @@
  * hashing is fast", 2014). Two primes of xxHash. */
 #define HASH_MULTIPLIER2 0xc2b2ae3d27d4eb4fULL
 #define HASH_MULTIPLIER3 0x165667b19e3779f9ULL
+#define HASH_MULTIPLIER4 0x27d4eb2f165667c5ULL
+#define HASH_MULTIPLIER5 0x85ebca77c2b2ae63ULL
 
 /* hash_mix moves about half of the 32 high bits of its result for each bit of
  * the input: the multiply, xor-shift, multiply of MurmurHash3's finalizer

@@ -24,9 +24,9 @@ const enum service_flag *unused_service_flag __attribute__((unused));
 const enum slot_bits *unused_slot_bits __attribute__((unused));
 const enum no_service *unused_no_service __attribute__((unused));
 const enum flow_state *unused_flow_state __attribute__((unused));
+const enum return_table *unused_return_table __attribute__((unused));
 const enum flow_table *unused_flow_table __attribute__((unused));
 const struct head *unused_head __attribute__((unused));
-const enum nat_state *unused_nat_state __attribute__((unused));
 const struct backend *unused_backend __attribute__((unused));
 const struct service_slot4 *unused_service_slot4 __attribute__((unused));
 const struct service_slot6 *unused_service_slot6 __attribute__((unused));
@@ -197,22 +197,14 @@ struct {
 	__type(value, struct flow_bucket);
 } newcomers SEC(".maps");
 
-/* nat_flows and nat_returns are the two ends of each full-NAT flow. They are not
- * LRU maps: a stranger's packet must not evict a flow that is in use, and a
- * port that a forgotten flow had would be given to another. */
+/* returns finds full-NAT flows by what their replies bear. */
 struct {
-	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, 1);
-	__type(key, struct flow_key);
-	__type(value, struct nat_flow);
-} nat_flows SEC(".maps");
-
-struct {
-	__uint(type, BPF_MAP_TYPE_HASH);
-	__uint(max_entries, 1);
-	__type(key, struct nat_return_key);
-	__type(value, struct nat_return);
-} nat_returns SEC(".maps");
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__type(key, __u32);
+	__type(value, struct return_bucket);
+} returns SEC(".maps");
 
 /* fragments remembers datagrams that come in pieces, for some seconds. */
 struct {

@@ -280,21 +280,6 @@ __noinline __u64 pick_backend(const struct service *service, __u32 hash)
 	return pick_spare(generation, &pick);
 }
 
-/* pick_simply is the same by turn or by hash, whatever limits there are. */
-__noinline __u64 pick_simply(const struct service *service, __u32 hash)
-{
-	void *generation = current_generation();
-	struct pick pick = {};
-	__u32 member;
-
-	if (!service || !generation || !begin_pick(generation, service, hash, &pick))
-		return PICK_NONE;
-	member = service->scheduler == SCHEDULER_TURN ?
-			 pick_turn(generation, &pick) :
-			 member_in(generation, pick.table, hash_scale(hash, service->table_size));
-	return member_index(generation, pick.members, member, false);
-}
-
 /* over_rate says whether a new connection comes too early, and books it if not (ITU-T
  * I.371, annex A, virtual scheduling). */
 static __always_inline bool over_rate(struct turn *turn)

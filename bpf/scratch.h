@@ -35,7 +35,9 @@ struct tracking {
 	__u32 before;
 	/* Flows of the slot may be remembered. */
 	__u32 moved;
-	__u32 pad;
+	/* Full NAT: flow.nat_port and flow.nat_address. */
+	__be16 nat_port;
+	__u16 nat_address;
 	/* What was decided: see CHOICE_OPENS. */
 	__u64 choice;
 };
@@ -56,11 +58,6 @@ struct scratch {
 	struct translation flow;
 	struct translation quote;
 	struct tracking tracking;
-	/* A new full-NAT flow. */
-	struct flow_key nat_key;
-	struct nat_flow nat_flow;
-	struct nat_return nat_return;
-	struct nat_return_key nat_return_key;
 	/* A struct bpf_fib_lookup: the question for the way of a reply, and the answer.
 	 * Go cannot be told its unions. */
 	__u64 fib[8];

@@ -14,6 +14,10 @@ static __always_inline bool opens_connection(const struct packet *packet)
 	return (packet->tcp_flags & (TCP_SYN | TCP_ACK)) == TCP_SYN;
 }
 
+/* For flows of full NAT, whose other end stands in a second table: fullnat.h. */
+int nat_moved(__u32 from, __u32 to, __u32 protocol);
+int nat_begin(const struct service *service, __u32 hash);
+
 /* A choice is the backend's index in the low half, and in the high half this, or an enum
  * outcome and CHOICE_FAILED. */
 #define CHOICE_OPENS (1ULL << 32)
@@ -159,32 +163,48 @@ static __always_inline void end_flow(const struct service *service, const struct
 	remove_flow(found->place, hash, found->proven);
 }
 
-/* move_proven takes an entry of the unproven over to the proven, if there is room. Of
- * several CPUs, the one that changes its state does. */
-static __always_inline void move_proven(__u32 place, struct flow *copy, __u64 hash, __u32 state)
+/* copy_proven makes an entry of the unproven one of the proven too, if there is room, and
+ * returns its place there. Of several CPUs, the one that changes its state does. */
+static __always_inline place_t copy_proven(__u32 place, struct flow *copy, __u64 hash, __u32 state)
 {
 	struct flow_bucket *bucket = bucket_of(false, place);
 	__u32 at = within(place), was;
 
 	if (!bucket)
-		return;
+		return 0;
 	was = state_of(bucket, at);
 	if (was == FLOW_FREE || !set_state(bucket, at, was, state))
-		return;
+		return 0;
 	*copy = bucket->flows[at];
-	if (insert_flow(copy, hash, true, state, bucket->seen[at]) &&
-	    set_state(bucket, at, state, FLOW_FREE))
+	return insert_flow(copy, hash, true, state, bucket->seen[at]);
+}
+
+/* leave_unproven takes it out there. */
+static __always_inline void leave_unproven(__u32 place, __u64 hash, __u32 state)
+{
+	struct flow_bucket *bucket = bucket_of(false, place);
+
+	if (bucket && set_state(bucket, within(place), state, FLOW_FREE))
 		remove_flow(place, hash, false);
 }
 
 /* prove_flow: the flow of struct tracking has proven itself. */
-__noinline int prove_flow(__u32 state)
+__noinline int prove_flow(__u32 state, __u32 nat, __u32 protocol)
 {
 	struct scratch *scratch = get_scratch();
+	struct tracking *tracking;
+	place_t place;
 
-	if (scratch)
-		move_proven(scratch->tracking.place, &scratch->tracking.moving,
-			    scratch->tracking.flow_hash, state);
+	if (!scratch)
+		return 0;
+	tracking = &scratch->tracking;
+	place = copy_proven(tracking->place, &tracking->moving, tracking->flow_hash, state);
+	if (!place)
+		return 0;
+	/* Before the old place is empty: replies must find one of them. */
+	if (nat)
+		nat_moved(tracking->place, place, protocol);
+	leave_unproven(tracking->place, tracking->flow_hash, state);
 	return 0;
 }
 
@@ -205,8 +225,9 @@ __noinline int prove_client(const struct service *service)
 	if (!place)
 		return 0;
 	bucket = bucket_of(false, place);
-	if (bucket && state_of(bucket, within(place)) == FLOW_AFFINITY_NEW)
-		move_proven(place, &tracking->moving, tracking->client_hash, FLOW_AFFINITY);
+	if (bucket && state_of(bucket, within(place)) == FLOW_AFFINITY_NEW &&
+	    copy_proven(place, &tracking->moving, tracking->client_hash, FLOW_AFFINITY))
+		leave_unproven(place, tracking->client_hash, FLOW_AFFINITY);
 	return 0;
 }
 
@@ -230,6 +251,17 @@ static __always_inline bool note_packet(void *generation, const struct service *
 	return false;
 }
 
+/* note_end keeps that a backend's packet has ended a flow. */
+static __always_inline void note_end(struct flow_bucket *bucket, __u32 at,
+				     const struct packet *packet)
+{
+	__u32 state = state_of(bucket, at), next = after_reply(state, packet);
+
+	if (next != state && set_state(bucket, at, state, next) && is_ended(next) &&
+	    is_live(state))
+		count_flow(bucket->flows[at].service, bucket->flows[at].backend, -1);
+}
+
 /* note_reply keeps that a backend has ended a flow (mode nat): `packet` is its FIN or
  * RST on the way to the client. */
 __noinline int note_reply(const struct packet *packet, __u32 service, __u32 backend)
@@ -237,7 +269,6 @@ __noinline int note_reply(const struct packet *packet, __u32 service, __u32 back
 	struct scratch *scratch = get_scratch();
 	struct found found;
 	struct flow *key;
-	__u32 state, next;
 
 	if (!packet || !scratch || dry_run())
 		return 0;
@@ -248,11 +279,7 @@ __noinline int note_reply(const struct packet *packet, __u32 service, __u32 back
 	if (!find_flow(key, hash_of(key), &found) ||
 	    found.bucket->flows[found.at].backend != backend)
 		return 0;
-	state = state_of(found.bucket, found.at);
-	next = after_reply(state, packet);
-	if (next != state && set_state(found.bucket, found.at, state, next) && is_ended(next) &&
-	    is_live(state))
-		count_flow(service, backend, -1);
+	note_end(found.bucket, found.at, packet);
 	return 0;
 }
 
@@ -260,6 +287,15 @@ __noinline int note_reply(const struct packet *packet, __u32 service, __u32 back
 static __always_inline __u32 first_state(const struct packet *packet)
 {
 	return packet->protocol == IPPROTO_UDP ? FLOW_FIRST : FLOW_OPENING;
+}
+
+/* forget_place takes back what was remembered of a flow that cannot begin. */
+static __always_inline void forget_place(__u32 place, __u64 hash)
+{
+	struct flow_bucket *bucket = bucket_of(false, place);
+
+	if (bucket && put_state(bucket, within(place), FLOW_FREE))
+		remove_flow(place, hash, false);
 }
 
 /* remember makes an entry of the flow of struct tracking, among the unproven. */
@@ -280,5 +316,7 @@ __noinline int remember(__u32 index, __u32 state)
 	flow = &scratch->tracking.flow;
 	flow->backend = index;
 	flow->generation = backend->generation;
-	return insert_flow(flow, scratch->tracking.flow_hash, false, state, clock_of(generation));
+	scratch->tracking.place = insert_flow(flow, scratch->tracking.flow_hash, false, state,
+					      clock_of(generation));
+	return scratch->tracking.place != 0;
 }

@@ -280,8 +280,8 @@ struct backend_load {
 	__u32 full;
 };
 
-/* turn is what a service's schedulers and limits remember, by the service's id. A
- * cache line long. */
+/* turn is what a service's schedulers and limits remember, by the service's id, and what
+ * its replies become. A cache line long. */
 struct turn {
 	/* Counts the new flows. */
 	__u64 next;
@@ -295,7 +295,13 @@ struct turn {
 	 * any number. */
 	__u32 active;
 	__u32 cap;
-	__u64 pad[3];
+	/* Full NAT: what a reply's source becomes, and service.mss. */
+	__be32 vip[4];
+	__be16 vip_port;
+	__u16 mss;
+	/* The service's, an IANA number. */
+	__u8 protocol;
+	__u8 pad[3];
 };
 
 /* backend_count is kept per CPU and per backend. */
@@ -312,15 +318,6 @@ struct backend_count {
 	__u64 returned_bytes;
 	/* Keeps an element from straddling two cache lines. */
 	__u64 pad[3];
-};
-
-/* flow_key names a full-NAT flow: the client's end and the service. An IPv4 address
- * is in the first word, the other three are 0. Network byte order. */
-struct flow_key {
-	__be32 address[4];
-	__u32 service;
-	__be16 port;
-	__u16 pad;
 };
 
 /* flow_state is how far a remembered flow has come; it decides how long it may be
@@ -402,58 +399,26 @@ struct head {
 	__u32 pad[15];
 };
 
-/* nat_state says what a full-NAT flow has seen, as bits. */
-enum nat_state {
-	NAT_REPLIED = 1,
-	NAT_CLIENT_FIN = 2,
-	NAT_BACKEND_FIN = 4,
-	NAT_RESET = 8,
-	NAT_UDP = 16,
+/* return_bucket is the element of the table that finds a full-NAT flow by what its
+ * replies bear: the backend's end and the pool's. Tags as in struct flow_bucket. An entry
+ * is not taken out when its flow ends: it leads to a flow that is not the one, and is
+ * replaced, or taken out by the control plane. A cache line long. */
+struct return_bucket {
+	/* Four tags each, the first in the low bits; of the second, two. */
+	__u64 tags[2];
+	/* Where the flow is: its number among the places of its table, from 1, and
+	 * RETURN_PROVEN. */
+	__u32 places[6];
+	/* The low half of the hash by which the flow was placed: whose entry it is. */
+	__u32 owners[6];
 };
 
-/* nat_flow is a full-NAT flow by its client's end (struct flow_key). */
-struct nat_flow {
-	/* When it was last seen, in nanoseconds of the coarse monotonic clock. */
-	__u64 seen;
-	/* The pool's address and port that stand for the client. */
-	__be32 address[4];
-	__u32 backend;
-	/* backend.generation when the flow began. */
-	__u32 generation;
-	__be16 port;
-	/* enum nat_state */
-	__u16 state;
-	/* The key of the flow's other end begins with the backend's. */
-	__be16 backend_port;
-	__u8 protocol;
-	__u8 pad;
-	__be32 backend_address[4];
-	/* When `seen` was written, in jiffies. */
-	__u32 noted;
-	__u32 pad2;
-};
-
-/* nat_return_key names the same flow by what its replies bear. */
-struct nat_return_key {
-	__be32 source[4];
-	__be32 destination[4];
-	__be16 source_port;
-	__be16 destination_port;
-	__u8 protocol;
-	__u8 pad[3];
-};
-
-/* nat_return is what a reply becomes. */
-struct nat_return {
-	/* When the flow was last told of a reply, in jiffies; 0 if never. */
-	__u64 told;
-	/* The client's end: the key of the nat_flow. */
-	struct flow_key client;
-	__be32 vip[4];
-	__be16 vip_port;
-	__u16 mss;
-	__u32 backend;
-	__u32 generation;
+/* return_table holds numbers of that table. */
+enum return_table {
+	/* Entries in a bucket. */
+	RETURN_BUCKET = 6,
+	/* A bit of a place: among the proven flows. */
+	RETURN_PROVEN = 0x80000000,
 };
 
 /* fragment_key names a datagram of which only the first fragment bears ports
@@ -541,7 +506,7 @@ struct settings {
 	 * places them. */
 	__u32 flow_buckets;
 	__u32 newcomer_buckets;
-	__u32 pad2;
+	__u32 return_buckets;
 	__u64 flow_secret;
 	/* Full NAT's addresses by family, 16 bytes each. */
 	__u32 pool4;
