@@ -78,7 +78,7 @@ func (w *words) packet(r *tracedXdpTraceRecord) *trace.Packet {
 	}
 	if service := w.services[r.Service]; service != nil {
 		p.Service = &trace.Service{Name: service.Name, VIP: service.VIP, Port: service.Port, Protocol: service.Protocol,
-			Mode: service.Mode, Scheduler: service.Scheduler}
+			Mode: service.Mode, Scheduler: service.Scheduler, BySource: service.BySource()}
 		if r.Slot != traceNone {
 			p.Slot, p.Slots = &r.Slot, w.slots[r.Service]
 		}
@@ -98,7 +98,7 @@ func (w *words) addBackend(p *trace.Packet, r *tracedXdpTraceRecord) {
 	if p.Service == nil {
 		// A reply is known by its backend.
 		s := m.service
-		p.Service = &trace.Service{Name: s.Name, VIP: s.VIP, Port: s.Port, Protocol: s.Protocol, Mode: s.Mode, Scheduler: s.Scheduler}
+		p.Service = &trace.Service{Name: s.Name, VIP: s.VIP, Port: s.Port, Protocol: s.Protocol, Mode: s.Mode, Scheduler: s.Scheduler, BySource: s.BySource()}
 	}
 	if p.Has(trace.Reply) || !m.service.up(m.at) {
 		return
@@ -168,6 +168,7 @@ var reasonNames = []struct {
 	{tracedXdpTraceReasonTRACE_KNOWN_FRAGMENT, trace.KnownFragment},
 	{tracedXdpTraceReasonTRACE_KNOWN_FLOW, trace.KnownFlow},
 	{tracedXdpTraceReasonTRACE_NEW_FLOW, trace.NewFlow},
+	{tracedXdpTraceReasonTRACE_FORMER, trace.Former},
 }
 
 func reasonsOf(bits uint8) []trace.Reason {
