@@ -150,10 +150,10 @@ func (d *Datapath) growShared(c *revision) (*shared, error) {
 
 // sizesFor says what the shared maps must hold.
 func (d *Datapath) sizesFor(c *revision) sizes {
-	want := sizes{backends: max(c.places.indices, 1), services: max(c.places.ids, 1), natFlows: 1,
+	want := sizes{backends: max(c.places.indices, 1), services: max(c.places.ids, 1), returns: 1,
 		flows: bucketsFor(d.options.FlowLimit), newcomers: bucketsFor(d.options.UnprovenLimit)}
 	if slices.ContainsFunc(c.records, func(r *record) bool { return r.service.Mode == lb.FullNAT }) {
-		want.natFlows = d.options.FullNATFlows
+		want.returns = returnBucketsFor(uint64(d.options.FlowLimit) + uint64(d.options.UnprovenLimit))
 	}
 	return want
 }

@@ -10,7 +10,6 @@ import (
 	"os"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/cilium/ebpf"
@@ -35,10 +34,6 @@ type Options struct {
 	FlowLimit, UnprovenLimit uint32
 	// Timeouts are how long flows are remembered that say nothing.
 	Timeouts Timeouts
-	// FullNATFlows bounds the flows of full NAT, which takes no new one when
-	// there are that many; 0 means DefaultFullNATFlows. They take memory only
-	// where a service has that mode.
-	FullNATFlows uint32
 	// TooBigRate is how many packets a second each CPU may answer with "too
 	// big"; 0 means DefaultTooBigRate.
 	TooBigRate uint32
@@ -51,7 +46,6 @@ func (o Options) withDefaults() Options {
 	}{
 		{&o.FlowLimit, DefaultFlowLimit},
 		{&o.UnprovenLimit, DefaultUnprovenLimit},
-		{&o.FullNATFlows, DefaultFullNATFlows},
 		{&o.TooBigRate, DefaultTooBigRate},
 	} {
 		if *option.value == 0 {
@@ -92,8 +86,6 @@ type Datapath struct {
 	// stop ends what goes on beside; expiring says that something does.
 	stop     chan struct{}
 	expiring bool
-	// natFlows is how many full-NAT flows were left when they were looked through.
-	natFlows atomic.Uint32
 }
 
 // Open checks rights and the interfaces. It loads and attaches nothing yet.

@@ -80,9 +80,11 @@ func (d *Datapath) makeMemory(c *revision, shared *shared) (*memory, []residence
 		m.close()
 		return nil, nil, err
 	}
+	elements[xdpHead](m.storage[:cacheLine/8])[0].Clock = d.janitor.now()
 	m.constants.TooBigRate = d.options.TooBigRate
 	m.constants.FlowBuckets = shared.flows.MaxEntries()
 	m.constants.NewcomerBuckets = shared.newcomers.MaxEntries()
+	m.constants.ReturnBuckets = shared.returns.MaxEntries()
 	m.constants.FlowSecret = d.secret
 	return m, lies, nil
 }

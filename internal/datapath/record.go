@@ -150,7 +150,7 @@ func (r *record) flags() uint16 {
 		on   bool
 	}{
 		{xdpServiceFlagSERVICE_BY_SOURCE, s.BySource()},
-		{xdpServiceFlagSERVICE_TRACKED, s.Tracked()},
+		{xdpServiceFlagSERVICE_TRACKED, s.remembers()},
 		{xdpServiceFlagSERVICE_MOVED, r.view.inTransition()},
 		{xdpServiceFlagSERVICE_BASE, r.view.base != nil},
 		{xdpServiceFlagSERVICE_PERSISTENT, s.Persistence.On()},
@@ -168,7 +168,10 @@ func (r *record) flags() uint16 {
 // Nanoseconds of a second.
 const second = uint64(time.Second)
 
-// putTurn writes the limits of the service.
+// remembers says whether every flow of the service is remembered.
+func (s *Service) remembers() bool { return s.Tracked() || s.Mode == lb.FullNAT }
+
+// putTurn writes the limits of the service, and what replies to full NAT become.
 func (r *record) putTurn(turn storage) {
 	limits := r.service.Limits
 	var interval, burst uint64
@@ -179,6 +182,9 @@ func (r *record) putTurn(turn storage) {
 	turn.store(2, interval)
 	turn.store(3, burst)
 	storeHalf(turn, 9, limits.Connections)
+	to := &elements[xdpTurn](turn)[0]
+	to.Vip, to.VipPort = addressWords(r.service.VIP), networkOrder(r.service.Port)
+	to.Mss, to.Protocol = r.service.MSS, uint8(r.service.Protocol)
 }
 
 // putLoad writes the thresholds of backend i.

@@ -136,7 +136,7 @@ func (s served) view(next *table, now time.Time) view {
 	}
 	before, after := &s.was.service, &s.is.service
 	return s.was.view.with(next, now, windowOf(after), upheaval{
-		lookUp: before.Tracked() && !after.Tracked(),
+		lookUp: before.remembers() && !after.remembers(),
 		rehash: before.BySource() != after.BySource(),
 	})
 }

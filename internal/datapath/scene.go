@@ -2,11 +2,7 @@
 
 package datapath
 
-import (
-	"slices"
-
-	"github.com/jeoul/jeoul/internal/lb"
-)
+import "slices"
 
 // scene is what the janitor is to know after a change.
 func (d *Datapath) scene() flowScene {
@@ -15,6 +11,7 @@ func (d *Datapath) scene() flowScene {
 		clock:     &elements[xdpHead](d.current.memory.storage[:cacheLine/8])[0].Clock,
 		flows:     d.shared.proven,
 		newcomers: d.shared.unproven,
+		returns:   d.shared.fullNAT,
 		// It reads them while we go on.
 		backends: slices.Clone(r.flowBackends),
 		services: slices.Clone(r.flowServices),
@@ -46,7 +43,7 @@ func (r *register) noteFlows(c *revision) {
 // flows is the service as the janitor sees it.
 func (r *record) flows() flowService {
 	s := &r.service
-	f := flowService{present: true, tracked: s.Tracked() && s.Mode != lb.FullNAT}
+	f := flowService{present: true, tracked: s.remembers()}
 	if s.Persistence.On() {
 		f.affinity = milliseconds(s.Persistence.Timeout)
 	}

@@ -16,26 +16,24 @@ const (
 	DefaultUnprovenLimit = 1 << 18
 )
 
-// DefaultFullNATFlows is how many full-NAT flows there can be at once: about 300
-// bytes of kernel memory each, taken where a service has that mode.
-const DefaultFullNATFlows = 1 << 18
-
 // DefaultTooBigRate is how many senders a CPU tells in a second that their packet
 // was too big.
 const DefaultTooBigRate = 1000
 
 // shared holds the maps that outlive a generation: counters and flows.
 type shared struct {
-	counts, outcomes     *ebpf.Map
-	flows, newcomers     *ebpf.Map
-	natFlows, natReturns *ebpf.Map
-	fragments            *ebpf.Map
-	allowances           *ebpf.Map
+	counts, outcomes *ebpf.Map
+	flows, newcomers *ebpf.Map
+	returns          *ebpf.Map
+	fragments        *ebpf.Map
+	allowances       *ebpf.Map
 	// What schedulers and limits remember, by the service's id, and how many flows a
 	// backend has, by its index. We write some of it.
 	turns, loads array
 	// The janitor's view of the tables of flows.
 	proven, unproven *flowTable
+	// fullNAT is likewise that of the returns; nil where no service has that mode.
+	fullNAT *returnTable
 	// secret places flows in them.
 	secret uint64
 }
@@ -59,12 +57,12 @@ func (s *shared) turn(id uint32) storage { return s.turns.memory[id*turnWords:][
 func (s *shared) load(index uint32) storage { return s.loads.memory[index*loadWords:][:loadWords] }
 
 // sizes is what the shared maps must hold at least.
-type sizes struct{ backends, services, flows, newcomers, natFlows uint32 }
+type sizes struct{ backends, services, flows, newcomers, returns uint32 }
 
 func (s sizes) within(have *shared) bool {
 	return have != nil && s.backends <= have.counts.MaxEntries() && s.backends <= have.loads.MaxEntries() &&
 		s.services <= have.turns.MaxEntries() && s.flows <= have.flows.MaxEntries() &&
-		s.newcomers <= have.newcomers.MaxEntries() && s.natFlows <= have.natFlows.MaxEntries()
+		s.newcomers <= have.newcomers.MaxEntries() && s.returns <= have.returns.MaxEntries()
 }
 
 // newShared makes the maps that are missing or too small, and takes the others
@@ -79,18 +77,16 @@ func newShared(spec *ebpf.CollectionSpec, want sizes, old *shared, secret uint64
 		name    string
 		at      **ebpf.Map
 		entries uint32
-		memory  *storage
 	}{
-		{xdpMapBackendCounts, &next.counts, want.backends, nil},
-		{xdpMapOutcomes, &next.outcomes, uint32(xdpOutcomeOUTCOME_COUNT), nil},
-		{xdpMapTurns, &next.turns.Map, want.services, &next.turns.memory},
-		{xdpMapLoads, &next.loads.Map, want.backends, &next.loads.memory},
-		{xdpMapFlows, &next.flows, want.flows, nil},
-		{xdpMapNewcomers, &next.newcomers, want.newcomers, nil},
-		{xdpMapNatFlows, &next.natFlows, want.natFlows, nil},
-		{xdpMapNatReturns, &next.natReturns, want.natFlows, nil},
-		{xdpMapFragments, &next.fragments, spec.Maps[xdpMapFragments].MaxEntries, nil},
-		{xdpMapAllowances, &next.allowances, 1, nil},
+		{xdpMapBackendCounts, &next.counts, want.backends},
+		{xdpMapOutcomes, &next.outcomes, uint32(xdpOutcomeOUTCOME_COUNT)},
+		{xdpMapTurns, &next.turns.Map, want.services},
+		{xdpMapLoads, &next.loads.Map, want.backends},
+		{xdpMapFlows, &next.flows, want.flows},
+		{xdpMapNewcomers, &next.newcomers, want.newcomers},
+		{xdpMapReturns, &next.returns, want.returns},
+		{xdpMapFragments, &next.fragments, spec.Maps[xdpMapFragments].MaxEntries},
+		{xdpMapAllowances, &next.allowances, 1},
 	} {
 		if *m.at != nil && (*m.at).MaxEntries() >= m.entries {
 			continue
@@ -103,15 +99,30 @@ func newShared(spec *ebpf.CollectionSpec, want sizes, old *shared, secret uint64
 			return nil, fmt.Errorf("making the map %s with %d entries: %w", m.name, m.entries, err)
 		}
 		*m.at = made
-		if m.memory != nil {
-			*m.memory = nil
-		}
+		next.forget(made)
 	}
 	if err := errors.Join(next.mapVectors(old), next.mapFlows(old)); err != nil {
 		next.closeUnless(old)
 		return nil, err
 	}
 	return next, nil
+}
+
+// forget takes the memory of the map that a new one is in the place of for none: it
+// is the old one's.
+func (s *shared) forget(made *ebpf.Map) {
+	switch made {
+	case s.turns.Map:
+		s.turns.memory = nil
+	case s.loads.Map:
+		s.loads.memory = nil
+	case s.flows:
+		s.proven = nil
+	case s.newcomers:
+		s.unproven = nil
+	case s.returns:
+		s.fullNAT = nil
+	}
 }
 
 // mapVectors maps the memory of vectors that are new, and copies what the old ones
@@ -148,7 +159,12 @@ func (s *shared) mapFlows(old *shared) (err error) {
 		}
 	}
 	if old == nil || s.newcomers != old.newcomers {
-		s.unproven, err = mapFlowTable(s.newcomers, s.secret)
+		if s.unproven, err = mapFlowTable(s.newcomers, s.secret); err != nil {
+			return err
+		}
+	}
+	if s.returns.MaxEntries() > 1 && (old == nil || s.returns != old.returns) {
+		s.fullNAT, err = mapReturnTable(s.returns)
 	}
 	return err
 }
@@ -161,8 +177,7 @@ func (s *shared) maps() map[string]*ebpf.Map {
 		xdpMapLoads:         s.loads.Map,
 		xdpMapFlows:         s.flows,
 		xdpMapNewcomers:     s.newcomers,
-		xdpMapNatFlows:      s.natFlows,
-		xdpMapNatReturns:    s.natReturns,
+		xdpMapReturns:       s.returns,
 		xdpMapFragments:     s.fragments,
 		xdpMapAllowances:    s.allowances,
 	}
@@ -187,11 +202,7 @@ func (s *shared) closeUnless(other *shared) {
 			kept[m] = true
 		}
 	}
-	for m, table := range map[*ebpf.Map]*flowTable{s.flows: s.proven, s.newcomers: s.unproven} {
-		if m != nil && !kept[m] {
-			table.close()
-		}
-	}
+	s.closeFlows(kept)
 	for _, v := range []array{s.turns, s.loads} {
 		if v.Map != nil && !kept[v.Map] {
 			v.memory.unmap()
@@ -200,6 +211,18 @@ func (s *shared) closeUnless(other *shared) {
 	for _, m := range s.maps() {
 		if m != nil && !kept[m] {
 			m.Close()
+		}
+	}
+}
+
+// closeFlows takes the tables of flows out of our memory.
+func (s *shared) closeFlows(kept map[*ebpf.Map]bool) {
+	for _, table := range []struct {
+		of    *ebpf.Map
+		close func()
+	}{{s.flows, s.proven.close}, {s.newcomers, s.unproven.close}, {s.returns, s.fullNAT.close}} {
+		if table.of != nil && !kept[table.of] {
+			table.close()
 		}
 	}
 }

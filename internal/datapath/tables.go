@@ -100,13 +100,10 @@ func (r recipe) build() (*table, error) {
 	for i, owner := range t.owners {
 		names[i] = owner.String()
 	}
-	slots, err := maglev.Build(t.weights, names, t.size)
+	var err error
+	t.slots, err = maglev.Build(t.weights, names, t.size)
 	if err != nil {
 		return nil, err
-	}
-	t.slots = make([]uint16, len(slots))
-	for i, member := range slots {
-		t.slots[i] = uint16(member)
 	}
 	return t, nil
 }
