@@ -6,6 +6,9 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
 )
 
 // Timeouts are how long what is remembered of a flow may be silent, by how far the flow
@@ -81,6 +84,7 @@ const (
 	// flows come and go.
 	newcomersEvery = time.Second
 	flowsEvery     = 5 * time.Second
+	returnsEvery   = 30 * time.Second
 )
 
 // janitor tells packets the time, forgets flows that have been silent for too long, or
@@ -97,7 +101,11 @@ type janitor struct {
 	stepping bool
 	// The walks over the two tables.
 	flows, newcomers round
-	drift            drift
+	// nextReturn is the bucket of the returns that is looked at next.
+	nextReturn int
+	drift      drift
+	// frozen: flows are being moved to other tables, and nothing is forgotten.
+	frozen bool
 }
 
 // flowScene is where the janitor works: what of the data plane's memory and of the
@@ -106,10 +114,12 @@ type flowScene struct {
 	// clock is that of the generation in use (struct head).
 	clock            *uint32
 	flows, newcomers *flowTable
-	backends         []flowBackend
-	services         []flowService
-	loads            []xdpBackendLoad
-	turns            []xdpTurn
+	// returns is nil where no service is of full NAT.
+	returns  *returnTable
+	backends []flowBackend
+	services []flowService
+	loads    []xdpBackendLoad
+	turns    []xdpTurn
 }
 
 func newJanitor(timeouts Timeouts) *janitor {
@@ -122,35 +132,60 @@ func newJanitor(timeouts Timeouts) *janitor {
 }
 
 // use tells the janitor of a change. When it returns, nobody reads or writes the memory
-// of before any more, but packets. Where a service begins or ceases to be tracked,
-// what is active is counted anew: until then it was counted by other rules.
+// of before any more, but packets. What is active is counted anew where it was counted
+// by other rules, or in other memory: of services that begin or cease to be tracked,
+// and of all where something was copied while packets went on.
 func (j *janitor) use(scene flowScene) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	changed := map[uint32]bool{}
-	for id := range scene.services {
-		if id >= len(j.rules.services) {
-			break
-		}
-		was, is := j.rules.services[id], &scene.services[id]
-		if !is.present {
-			is.tracked = was.tracked
-		} else if was.present && was.tracked != is.tracked {
-			changed[uint32(id)] = true
-		}
-	}
+	anew := j.compare(scene)
 	if scene.flows != j.scene.flows {
 		j.flows.next = 0
 	}
 	if scene.newcomers != j.scene.newcomers {
 		j.newcomers.next = 0
 	}
-	j.scene = scene
+	if scene.returns != j.scene.returns {
+		j.nextReturn = 0
+	}
+	j.scene, j.frozen = scene, false
 	j.rules.backends, j.rules.services, j.rules.loads, j.rules.turns = scene.backends, scene.services, scene.loads, scene.turns
 	j.show()
-	if len(changed) > 0 {
-		j.recount(changed)
+	if len(anew) > 0 {
+		j.recount(anew)
 	}
+}
+
+// compare returns the services whose active flows are to be counted anew in the next
+// scene, and tells that of those that are gone whether they were tracked.
+func (j *janitor) compare(next flowScene) map[uint32]bool {
+	anew := map[uint32]bool{}
+	moved := next.flows != j.scene.flows || next.newcomers != j.scene.newcomers ||
+		unsafe.SliceData(next.loads) != unsafe.SliceData(j.scene.loads) ||
+		unsafe.SliceData(next.turns) != unsafe.SliceData(j.scene.turns)
+	for id := range next.services {
+		if id >= len(j.rules.services) {
+			break
+		}
+		was, is := j.rules.services[id], &next.services[id]
+		switch {
+		case !is.present:
+			is.tracked = was.tracked
+		case was.present && (was.tracked != is.tracked || moved && is.tracked):
+			anew[uint32(id)] = true
+		}
+	}
+	return anew
+}
+
+// leave makes the janitor let go of all memory.
+func (j *janitor) leave() { j.use(flowScene{}) }
+
+// freeze keeps what is remembered as it is, but for what packets do, until use.
+func (j *janitor) freeze(frozen bool) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.frozen = frozen
 }
 
 // now is what the clock shows, in milliseconds: a generation's clock begins with it.
@@ -179,9 +214,10 @@ func (j *janitor) step(now time.Duration) bool {
 	}
 	j.stepped, j.stepping = now, true
 	j.show()
-	if j.scene.flows == nil {
+	if j.scene.flows == nil || j.frozen {
 		return false
 	}
+	j.stepReturns(int(returnsEvery / stepEvery))
 	j.newcomers.step(&j.rules, j.scene.newcomers, j.clock())
 	if !j.flows.step(&j.rules, j.scene.flows, j.clock()) {
 		return false
@@ -190,17 +226,33 @@ func (j *janitor) step(now time.Duration) bool {
 	return true
 }
 
-// pass lets time pass, and walks over both tables at once.
+// stepReturns goes on with the returns, so that a round takes so many steps.
+func (j *janitor) stepReturns(steps int) {
+	if j.scene.returns == nil {
+		return
+	}
+	all := len(j.scene.returns.buckets)
+	end := min(j.nextReturn+(all+steps-1)/steps, all)
+	j.scene.walkReturns(j.nextReturn, end)
+	if j.nextReturn = end; end == all {
+		j.nextReturn = 0
+	}
+}
+
+// pass lets time pass, and walks over all tables at once.
 func (j *janitor) pass(by time.Duration) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	j.time += by
 	j.show()
-	if j.scene.flows != nil {
-		j.newcomers.whole(&j.rules, j.scene.newcomers, j.clock())
-		j.flows.whole(&j.rules, j.scene.flows, j.clock())
-		j.settle()
+	if j.scene.flows == nil {
+		return
 	}
+	j.newcomers.whole(&j.rules, j.scene.newcomers, j.clock())
+	j.flows.whole(&j.rules, j.scene.flows, j.clock())
+	j.nextReturn = 0
+	j.stepReturns(1)
+	j.settle()
 }
 
 // round is a walk over a table, a slice at each step.
@@ -256,8 +308,8 @@ func (j *janitor) flowsOf() map[uint32]uint64 {
 	return of
 }
 
-// keepHouse does the janitor's work, and full NAT's, until the datapath is closed. It
-// does not wait for the datapath's lock: time passes while a configuration is made.
+// keepHouse does the janitor's work until the datapath is closed. It does not wait for
+// the datapath's lock: time passes while a configuration is made.
 func (d *Datapath) keepHouse() {
 	rounds := make(chan struct{}, 1)
 	go d.keepOrder(rounds)
@@ -278,21 +330,23 @@ func (d *Datapath) keepHouse() {
 	}
 }
 
-// keepOrder does what is to be done after a round of the janitor, and forgets full NAT's
-// flows.
+// keepOrder does what is to be done after a round of the janitor.
 func (d *Datapath) keepOrder(rounds <-chan struct{}) {
-	ticker := time.NewTicker(expireEvery)
-	defer ticker.Stop()
 	for {
 		select {
 		case <-d.stop:
 			return
 		case <-rounds:
 			d.settleTransitions(d.now(), d.janitor.flowsOf())
-		case <-ticker.C:
-			// A failure is one of a map that is gone, or that changes too fast to be
-			// read to its end: the next round sees the rest.
-			_, _ = d.expire(monotonic())
 		}
 	}
+}
+
+// monotonic is the clock that the data plane notes times by.
+func monotonic() time.Duration {
+	var now unix.Timespec
+	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &now); err != nil {
+		return 0
+	}
+	return time.Duration(now.Nano())
 }
