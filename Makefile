@@ -20,6 +20,8 @@ FUZZTIME ?= 20s
 FUZZPACKETS ?= 1000000
 # More flags for `go test`, such as -v or -run=NAME.
 TESTFLAGS ?=
+# What `make bench` measures with `jeoul bench`.
+MEASURED ?= packets distribution memory scale
 STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
 
 # A static binary, which needs no C compiler; `make CGO_ENABLED=1 TESTFLAGS=-race test-unit` does.
@@ -64,8 +66,10 @@ test-kernels: generate ## run the tests of the eBPF programs on Debian's oldest 
 .PHONY: bench
 bench: rights-bench deps build ## measure the data plane and the Go code into results/bench; needs root
 	@mkdir -p $(RESULTS)/bench
-	$(AS_ROOT) $(BIN) bench packets --json >$(RESULTS)/bench/packets.json
-	$(BIN) report $(RESULTS)/bench/packets.json
+	for what in $(MEASURED); do \
+		$(AS_ROOT) $(BIN) bench $$what --json >$(RESULTS)/bench/$$what.json; \
+		$(BIN) report $(RESULTS)/bench/$$what.json; \
+	done
 	$(GO) test -run='^$$' -bench=. -benchmem ./... | tee $(RESULTS)/bench/go.txt
 	@$(GIVE_BACK) $(RESULTS)
 

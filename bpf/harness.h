@@ -52,6 +52,11 @@ struct harness {
 	__u32 mask;
 	/* Flows follow each other in an order without locality. */
 	__u32 stride;
+	/* What is added to their numbers: others than those from 0 on. */
+	__u32 offset;
+	/* How many low bits of a flow's number vary the client's address; the others
+	 * vary its port. */
+	__u32 address_bits;
 	/* Where the recorded flows begin. */
 	__u32 base;
 	/* The last four bytes of the client's address in the first flow, in host
@@ -76,16 +81,17 @@ struct {
 /* How many pieces of a packet a recorded flow may have of its own. */
 #define PIECES 3
 
-/* recorded is a flow whose addresses and ports the balancer chose. record_*
- * notes what it wrote; made into pieces of a reply, replay_* writes those. */
+/* recorded is a flow whose addresses and ports no rule gives. record_* notes what a
+ * program made of a packet; replay_* writes the pieces of a flow into one. */
 struct recorded {
 	__u64 piece[PIECES];
-	/* As they left the balancer: the last four bytes of each address. */
+	/* As they left the program: the last four bytes of each address. */
 	__be32 source;
 	__be32 destination;
 	__be16 source_port;
 	__be16 destination_port;
-	__u32 pad;
+	/* The last four bytes of the frame's destination. */
+	__be32 to;
 };
 
 struct {
@@ -149,11 +155,11 @@ static __always_inline void *restored(ctx_t *ctx)
 	return data;
 }
 
-/* next_packet writes the packet of the next flow: the low 16 bits of its
- * number vary the client's address, the others its port. */
+/* next_packet writes the packet of the next flow. */
 static __always_inline bool next_packet(ctx_t *ctx)
 {
-	__u32 flow = (harness.next++ * harness.stride) & harness.mask;
+	__u32 flow = ((harness.next++ * harness.stride) & harness.mask) + harness.offset;
+	__u32 bits = harness.address_bits & 31;
 	void *data = restored(ctx);
 	__u64 *address, *port, client;
 
@@ -164,10 +170,10 @@ static __always_inline bool next_packet(ctx_t *ctx)
 	if (!address || !port)
 		return false;
 	client = harness.address.rest |
-		 (__u64)bpf_htonl(harness.first + (flow & 0xffff)) << (harness.address.shift & 63);
+		 (__u64)bpf_htonl(harness.first + (flow & ((1U << bits) - 1))) << (harness.address.shift & 63);
 	*address = client;
 	*port = harness.port.rest | (client & harness.together) |
-		(__u64)bpf_htons(1024 + (flow >> 16)) << (harness.port.shift & 63);
+		(__u64)bpf_htons(1024 + (flow >> bits)) << (harness.port.shift & 63);
 	return true;
 }
 
@@ -178,10 +184,11 @@ static __always_inline bool record(ctx_t *ctx)
 	__be32 *source = within(ctx, data, layout.source, sizeof(*source));
 	__be32 *destination = within(ctx, data, layout.destination, sizeof(*destination));
 	__be16 *ports = within(ctx, data, layout.ports, 2 * sizeof(*ports));
+	__be32 *to = within(ctx, data, 2, sizeof(*to));
 	__u32 before = harness.base + harness.next - 1;
 	struct recorded *flow = bpf_map_lookup_elem(&recordings, &before);
 
-	if (!source || !destination || !ports)
+	if (!source || !destination || !ports || !to)
 		return false;
 	/* Nothing is before the first. */
 	if (flow && harness.next) {
@@ -189,6 +196,7 @@ static __always_inline bool record(ctx_t *ctx)
 		flow->destination = *destination;
 		flow->source_port = ports[0];
 		flow->destination_port = ports[1];
+		flow->to = *to;
 	}
 	return next_packet(ctx);
 }

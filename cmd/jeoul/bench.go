@@ -21,8 +21,15 @@ import (
 
 // benchCmd weighs.
 type benchCmd struct {
-	Run     benchRunCmd     `cmd:"" help:"Build a laboratory, weigh the balancers of a suite in it, and report."`
-	Packets benchPacketsCmd `cmd:"" help:"Measure what a packet costs in the data plane, without a network."`
+	Run          benchRunCmd          `cmd:"" help:"Build a laboratory, weigh the balancers of a suite in it, and report."`
+	Packets      benchPacketsCmd      `cmd:"" help:"Measure what a packet costs in the data plane, without a network."`
+	Distribution benchDistributionCmd `cmd:"" help:"Count which backends new flows get with each scheduler, without a network."`
+	Memory       benchMemoryCmd       `cmd:"" help:"Measure the kernel memory that a remembered flow takes, without a network."`
+	Scale        benchScaleCmd        `cmd:"" help:"Measure what 100,000 backends cost to load, to change and to forward to, without a network."`
+	// What a run starts on the laboratory's hosts.
+	LiveServer benchLiveServerCmd `cmd:"" hidden:""`
+	LiveClient benchLiveClientCmd `cmd:"" hidden:""`
+	Steady     benchSteadyCmd     `cmd:"" hidden:""`
 }
 
 // benchRunCmd runs a suite.

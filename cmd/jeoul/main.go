@@ -22,6 +22,7 @@ import (
 type commands struct {
 	Run     runCmd     `cmd:"" help:"Balance the services of a configuration file, until SIGINT or SIGTERM; SIGHUP reads the file again."`
 	Agent   agentCmd   `cmd:"" help:"Prepare this host as a backend: accept packets for a VIP without answering ARP or NDP for it."`
+	Backend backendCmd `cmd:"" help:"Drain backends of a running balancer, enable or weigh them, and undo that; until the daemon ends."`
 	Status  statusCmd  `cmd:"" help:"Show services, backends and counters of a running balancer."`
 	Trace   traceCmd   `cmd:"" help:"Ask a running balancer why a packet goes where it goes, or follow real ones."`
 	Bench   benchCmd   `cmd:"" help:"Weigh load balancers."`

@@ -118,7 +118,8 @@ func (c *runCmd) balance(ctx context.Context, cfg *config.Config, log *slog.Logg
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return controller.Run(ctx) })
 	group.Go(func() error {
-		return api.Serve(ctx, listener, api.Balancer{Status: controller.Status, Explain: p.datapath.Explain, Trace: loggedTrace(p.datapath, log)})
+		return api.Serve(ctx, listener, api.Balancer{Status: controller.Status, Operate: controller.Operate, Operations: controller.Operations,
+			Explain: p.datapath.Explain, Trace: loggedTrace(p.datapath, log)})
 	})
 	group.Go(func() error { reloadAt(ctx, hangup, controller, c.Config, log); return nil })
 	return group.Wait()
@@ -127,7 +128,7 @@ func (c *runCmd) balance(ctx context.Context, cfg *config.Config, log *slog.Logg
 // open opens the parts; what is open after an error is for close.
 func (p *parts) open(ctx context.Context, cfg *config.Config, stateDir string, log *slog.Logger) (err error) {
 	p.datapath, err = datapath.Open(datapath.Options{
-		Interfaces: cfg.Interfaces, Hook: cfg.Hook, TableSize: cfg.TableSize, FullNATFlows: cfg.FullNAT.Flows,
+		Interfaces: cfg.Interfaces, Hook: cfg.Hook, TableSize: cfg.TableSize,
 	})
 	if errors.Is(err, datapath.ErrNoInterface) || errors.Is(err, datapath.ErrUnsupported) {
 		return cfg.At(cfg.InterfaceField(), "%v", err)

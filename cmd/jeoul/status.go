@@ -52,12 +52,27 @@ func writeStatus(w io.Writer, status *api.Status, verbose bool, now time.Time) {
 		fmt.Fprintf(w, "! %s\n", problem)
 	}
 	for _, service := range status.Services {
-		writeService(w, service, len(status.Interfaces) > 1)
+		writeService(w, service, len(status.Interfaces) > 1, now)
+	}
+	if len(status.Operations.InForce) > 0 {
+		fmt.Fprintln(w)
+		writeInForce(w, status.Operations.InForce, now)
+	}
+	writeTables(w, status)
+	writeOutcomes(w, status.Outcomes, verbose)
+}
+
+// writeTables says what is remembered, and in which generation.
+func writeTables(w io.Writer, status *api.Status) {
+	fmt.Fprintln(w)
+	if f := status.Flows; f != nil {
+		fmt.Fprintf(w, "flows       %s proven of %s, %s unproven of %s, in %s bytes of memory\n",
+			count(f.Proven), count(f.ProvenLimit), count(f.Unproven), count(f.UnprovenLimit), count(f.Bytes))
 	}
 	if n := status.FullNAT; n != nil {
-		fmt.Fprintf(w, "\nfull NAT  %s of %s flows\n", count(uint64(n.Flows)), count(uint64(n.Limit)))
+		fmt.Fprintf(w, "full NAT    %s of %s flows\n", count(uint64(n.Flows)), count(uint64(n.Limit)))
 	}
-	writeOutcomes(w, status.Outcomes, verbose)
+	fmt.Fprintf(w, "generation  %d\n", status.Generation)
 }
 
 func hookName(h api.Hook) string {
@@ -83,17 +98,23 @@ func interfaceNames(status *api.Status) string {
 
 // writeService prints a service. Columns that could hold one thing only, in this
 // mode or on one interface, are left out.
-func writeService(w io.Writer, s api.Service, several bool) {
+func writeService(w io.Writer, s api.Service, several bool, now time.Time) {
 	key := lb.ServiceKey{VIP: s.VIP, Port: s.Port, Protocol: s.Protocol}
 	fmt.Fprintf(w, "\n%s  %s  %s", s.Name, key, s.Mode)
 	if s.DSCP != 0 {
 		fmt.Fprintf(w, " %d", s.DSCP)
 	}
 	fmt.Fprintf(w, "  %s", s.Scheduler)
+	if s.Hash == lb.HashSource && s.Scheduler != lb.SourceHash {
+		fmt.Fprint(w, " by source")
+	}
 	if s.MSS != 0 {
 		fmt.Fprintf(w, "  mss %d", s.MSS)
 	}
-	fmt.Fprintln(w)
+	fmt.Fprintf(w, "  %s\n", memoryText(s))
+	if t := s.Transition; t != nil {
+		fmt.Fprintf(w, "  %s\n", transitionText(t, s.Flows, now))
+	}
 	columns := columnsOf(s, several)
 	var head []any
 	var right []string
@@ -116,10 +137,42 @@ func writeService(w io.Writer, s api.Service, several bool) {
 	writeReasons(w, s)
 }
 
+// memoryText says what a service remembers, and what it refuses.
+func memoryText(s api.Service) string {
+	text := "stateless"
+	if s.Tracked {
+		text = fmt.Sprintf("tracked: %s active", count(uint64(s.Active)))
+		if s.Limits != nil && s.Limits.Connections > 0 {
+			text += " of " + count(uint64(s.Limits.Connections))
+		}
+		text += fmt.Sprintf(", %s remembered", count(s.Flows))
+	}
+	if p := s.Persistence; p != nil {
+		text += fmt.Sprintf("  persistence %s by /%d", time.Duration(p.TimeoutSeconds*float64(time.Second)), p.Prefix)
+	}
+	if l := s.Limits; l != nil && l.Rate > 0 {
+		text += fmt.Sprintf("  rate %s/s, burst %s", count(uint64(l.Rate)), count(uint64(l.Burst)))
+	}
+	if l := s.Limits; l != nil && l.Refuse != "" {
+		text += fmt.Sprintf("  else %s", l.Refuse)
+	}
+	return text
+}
+
+// transitionText says what a change of backends has left to do.
+func transitionText(t *api.Transition, flows uint64, now time.Time) string {
+	text := fmt.Sprintf("transition since %s: %s of %s slots moved, %s flows remembered",
+		t.Since.Local().Format(time.DateTime), count(uint64(t.MovedSlots)), count(uint64(t.Slots)), count(flows))
+	if t.Base {
+		return text + fmt.Sprintf("; the table before stays for %s", max(t.Until.Sub(now), 0).Round(time.Second))
+	}
+	return text + "; only these are looked up"
+}
+
 // writeReasons says why backends that should get packets do not.
 func writeReasons(w io.Writer, s api.Service) {
 	for _, b := range s.Backends {
-		if b.Reason != "" && b.State != api.Up && b.State != api.WeightZero {
+		if b.Reason != "" && b.State != api.Up && b.State != api.WeightZero && b.State != api.Out {
 			fmt.Fprintf(w, "  %s %s\n", b.Name, b.Reason)
 		}
 	}
@@ -156,6 +209,12 @@ func columnsOf(s api.Service, several bool) []column {
 	if s.Mode != lb.L2DSR {
 		columns = append(columns, column{"mtu", true, func(b api.Backend) any { return b.MTU }})
 	}
+	if s.Tracked {
+		columns = append(columns, column{"active", true, activeText})
+	}
+	if s.Tracked || slices.ContainsFunc(s.Backends, func(b api.Backend) bool { return b.Flows > 0 }) {
+		columns = append(columns, column{"flows", true, func(b api.Backend) any { return count(b.Flows) }})
+	}
 	columns = append(columns,
 		column{"connections", true, func(b api.Backend) any { return count(b.Connections) }},
 		column{"packets", true, func(b api.Backend) any { return count(b.Packets) }},
@@ -166,6 +225,14 @@ func columnsOf(s api.Service, several bool) []column {
 			column{"bytes returned", true, func(b api.Backend) any { return count(b.ReturnedBytes) }})
 	}
 	return columns
+}
+
+// activeText counts the flows that have not ended, against what is the most.
+func activeText(b api.Backend) any {
+	if b.Upper == 0 {
+		return count(uint64(b.Active))
+	}
+	return count(uint64(b.Active)) + "/" + count(uint64(b.Upper))
 }
 
 // endpointOf returns the address, with the port where it is another than the service's.

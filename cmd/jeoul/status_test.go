@@ -5,12 +5,8 @@ package main
 import (
 	"bytes"
 	"net/netip"
-	"os"
-	"path/filepath"
 	"testing"
 	"time"
-
-	"github.com/google/go-cmp/cmp"
 
 	"github.com/jeoul/jeoul/internal/api"
 	"github.com/jeoul/jeoul/internal/lb"
@@ -18,7 +14,7 @@ import (
 
 // sample is a balancer with something of everything.
 func sample() *api.Status {
-	started := time.Date(2026, 1, 2, 3, 4, 5, 600, time.UTC)
+	started := time.Date(2026, 1, 2, 3, 4, 5, 600, time.Local)
 	return &api.Status{
 		Version: "v1.2.3", PID: 42, Started: started, Config: "/etc/jeoul/web.yaml", Interface: "eth0",
 		Hook:     api.Hook{Name: lb.HookXDP, Generic: true, Driver: "dummy", Reason: "the driver has no native XDP"},
@@ -30,7 +26,7 @@ func sample() *api.Status {
 				{Name: "저울02", Address: netip.MustParseAddr("192.0.2.12"), Port: 80, Weight: 65535, State: api.NoMAC, Neighbour: "failed", Reason: "does not answer ARP requests"},
 				{Name: "web03", Address: netip.MustParseAddr("192.0.2.13"), Port: 80, State: api.WeightZero, Neighbour: "stale", MAC: "02:00:00:00:00:03"},
 			}},
-			{Name: "web6", VIP: netip.MustParseAddr("2001:db8::100"), Port: 443, Protocol: lb.UDP, Mode: lb.L2DSR, Scheduler: lb.RoundRobin, Backends: []api.Backend{
+			{Name: "web6", VIP: netip.MustParseAddr("2001:db8::100"), Port: 443, Protocol: lb.UDP, Mode: lb.L2DSR, Scheduler: lb.RoundRobin, Tracked: true, Backends: []api.Backend{
 				{Name: "web01", Address: netip.MustParseAddr("2001:db8::1"), Port: 443, Weight: 1, State: api.NoMAC, Neighbour: "probing"},
 			}},
 		},
@@ -65,6 +61,34 @@ func modes() *api.Status {
 	return status
 }
 
+// tracking is a balancer that remembers, refuses and changes.
+func tracking() *api.Status {
+	status := sample()
+	at := status.Started.Add(36 * time.Hour)
+	status.Problems, status.Outcomes, status.FullNAT, status.Generation = nil, nil, nil, 7
+	status.Flows = &api.Flows{Proven: 1234, ProvenLimit: 1000000, Unproven: 56, UnprovenLimit: 262144, Bytes: 80777216}
+	status.Operations = *changed(at.Add(-time.Minute))
+	backend := func(name string, last byte) api.Backend {
+		address := netip.AddrFrom4([4]byte{192, 0, 2, last})
+		return api.Backend{Name: name, Address: address, Port: 80, Weight: 1, State: api.Up, Neighbour: "reachable", NextHop: address, MAC: "02:00:00:00:00:01"}
+	}
+	web01, web02, web03, db01 := backend("web01", 1), backend("web02", 2), backend("web03", 3), backend("db01", 4)
+	web01.State, web01.Flows, web01.Reason, web02.State = api.Draining, 1234, "does not answer ARP requests", api.Out
+	db01.Active, db01.Upper, db01.Flows = 1000, 2000, 1001
+	status.Services = []api.Service{
+		{Name: "web", VIP: netip.MustParseAddr("192.0.2.100"), Port: 80, Protocol: lb.TCP, Mode: lb.L2DSR, Scheduler: lb.Maglev, Hash: lb.HashSource,
+			Limits: &api.Limits{Rate: 1000, Burst: 100, Refuse: lb.RefuseByReset}, Flows: 1234,
+			Transition: &api.Transition{Since: at.Add(-time.Minute), Until: at.Add(14 * time.Minute), MovedSlots: 340, Slots: 1021, Base: true},
+			Backends:   []api.Backend{web01, web02, web03}},
+		{Name: "old", VIP: netip.MustParseAddr("192.0.2.100"), Port: 81, Protocol: lb.TCP, Mode: lb.L2DSR, Scheduler: lb.SourceHash, Hash: lb.HashSource,
+			Transition: &api.Transition{Since: at.Add(-time.Hour), MovedSlots: 10, Slots: 1021}, Backends: []api.Backend{web03}},
+		{Name: "db", VIP: netip.MustParseAddr("192.0.2.101"), Port: 80, Protocol: lb.TCP, Mode: lb.L2DSR, Scheduler: lb.WeightedLeastConnections, Hash: lb.HashFlow,
+			Tracked: true, Active: 1000, Flows: 1001, Persistence: &api.Persistence{TimeoutSeconds: 300, Prefix: 24},
+			Limits: &api.Limits{Connections: 50000, Refuse: lb.RefuseByDrop}, Backends: []api.Backend{db01, web03}},
+	}
+	return status
+}
+
 func TestWriteStatus(t *testing.T) {
 	idle := sample()
 	idle.Problems, idle.Services, idle.Outcomes = nil, nil, idle.Outcomes[1:2]
@@ -76,24 +100,13 @@ func TestWriteStatus(t *testing.T) {
 		"status-verbose": {sample(), true},
 		"status-idle":    {idle, false},
 		"status-modes":   {modes(), false},
+		"status-tracked": {tracking(), false},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			var got bytes.Buffer
 			writeStatus(&got, test.status, test.verbose, test.status.Started.Add(36*time.Hour+time.Millisecond))
-			golden := filepath.Join("testdata", name+".golden")
-			if *update {
-				if err := os.WriteFile(golden, got.Bytes(), 0o644); err != nil {
-					t.Fatal(err)
-				}
-			}
-			want, err := os.ReadFile(golden)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if diff := cmp.Diff(string(want), got.String()); diff != "" {
-				t.Errorf("(-want +got):\n%s", diff)
-			}
+			wantGolden(t, name, got.Bytes())
 		})
 	}
 }

@@ -54,7 +54,7 @@ func TestStatus(t *testing.T) {
 		Interface: "eth0", Hook: Hook{Name: lb.HookXDP, Driver: "veth", Reason: "why"}, Generation: 3,
 		Problems: []string{"the interface is down"},
 		Services: []Service{{Name: "web", VIP: netip.MustParseAddr("192.0.2.9"), Port: 80, Protocol: lb.TCP,
-			Mode: lb.L2DSR, Scheduler: lb.Maglev, Backends: []Backend{{Name: "web01",
+			Mode: lb.L2DSR, Scheduler: lb.Maglev, Hash: lb.HashFlow, Backends: []Backend{{Name: "web01",
 				Address: netip.MustParseAddr("192.0.2.1"), Port: 80, Weight: 2, State: Up, Neighbour: "reachable",
 				MAC: "02:00:00:00:00:01", Packets: 1, Bytes: 2, Connections: 3}}}},
 		Outcomes: []Outcome{{Name: "forwarded", Packets: 4, Help: "sent on"}},

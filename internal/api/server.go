@@ -43,6 +43,11 @@ type Balancer struct {
 	// Trace tells of real packets, first that it has started, until the context
 	// ends or tell returns an error, which it returns. Error: trace.ErrBusy.
 	Trace func(ctx context.Context, filter trace.Filter, tell func(trace.Event) error) error
+	// Operate changes a backend. Errors: ErrNotFound, ErrRefused, ErrBadRequest,
+	// ErrStopping.
+	Operate func(context.Context, Order) (Operation, error)
+	// Operations are those in force, and those that can be taken back.
+	Operations func() (Operations, error)
 }
 
 // socketMode lets the owner and the group in.
@@ -123,10 +128,12 @@ func Serve(ctx context.Context, listener net.Listener, b Balancer) error {
 	})
 	mux.HandleFunc("POST "+explainPath, b.serveExplain)
 	mux.HandleFunc("POST "+tracePath, b.serveTrace)
+	b.handleOperations(mux)
 	server := &http.Server{
 		Handler: mux,
 		// A trace goes on until its client hangs up: it must end with us.
 		BaseContext:       func(net.Listener) context.Context { return ctx },
+		ConnContext:       withCaller,
 		ReadHeaderTimeout: 5 * time.Second,
 		ReadTimeout:       10 * time.Second,
 		WriteTimeout:      30 * time.Second,
@@ -161,12 +168,14 @@ type failure struct {
 func fail(w http.ResponseWriter, err error) {
 	code := http.StatusInternalServerError
 	switch {
-	case errors.Is(err, trace.ErrBadQuestion):
+	case errors.Is(err, trace.ErrBadQuestion), errors.Is(err, ErrBadRequest):
 		code = http.StatusBadRequest
-	case errors.Is(err, trace.ErrNoService):
+	case errors.Is(err, trace.ErrNoService), errors.Is(err, ErrNotFound):
 		code = http.StatusNotFound
-	case errors.Is(err, trace.ErrBusy):
+	case errors.Is(err, trace.ErrBusy), errors.Is(err, ErrRefused):
 		code = http.StatusConflict
+	case errors.Is(err, ErrStopping):
+		code = http.StatusServiceUnavailable
 	}
 	reply(w, code, failure{Error: err.Error()})
 }

@@ -3,6 +3,11 @@
 // Package api is how other processes look at a running balancer: HTTP over a
 // unix socket. GET /v1/status answers with a Status as JSON, POST /v1/explain with
 // what would become of a packet, and POST /v1/trace with real packets, a line each.
+//
+// POST /v1/services/SERVICE/backends/BACKEND/drain, …/enable and …/weight change a
+// backend, POST /v1/operations/undo takes the latest change back, and GET
+// /v1/operations lists them. What is asked for wrongly is answered with 400, what
+// there is not with 404, and what would do harm with 409.
 package api
 
 import (
@@ -34,6 +39,22 @@ type Status struct {
 	Outcomes []Outcome `json:"outcomes"`
 	// FullNAT is how full the table of full NAT is, where a service has that mode.
 	FullNAT *FullNAT `json:"fullnat,omitempty"`
+	// Flows are all that is remembered, where a service may remember any.
+	Flows *Flows `json:"flows,omitempty"`
+	// Operations are what differs from the configuration.
+	Operations Operations `json:"operations"`
+}
+
+// Flows is the state of the tables of flows.
+type Flows struct {
+	// Proven are those whose client has shown that it is there, by more than its
+	// first packet; Unproven the others, which live apart.
+	Proven        uint64 `json:"proven"`
+	ProvenLimit   uint64 `json:"proven_limit"`
+	Unproven      uint64 `json:"unproven"`
+	UnprovenLimit uint64 `json:"unproven_limit"`
+	// Bytes is the kernel memory of the tables, full or empty.
+	Bytes uint64 `json:"bytes"`
 }
 
 // FullNAT is the state of full NAT's table of flows.
@@ -75,7 +96,52 @@ type Service struct {
 	// MSS is the most that a SYN may announce, in bytes; 0: whatever it does.
 	MSS       uint16       `json:"mss,omitempty"`
 	Scheduler lb.Scheduler `json:"scheduler"`
-	Backends  []Backend    `json:"backends"`
+	// Hash is what the hash is made of.
+	Hash lb.Hash `json:"hash"`
+	// Tracked says that every flow is remembered; otherwise only those that a
+	// change of backends would move.
+	Tracked bool `json:"tracked"`
+	// Persistence is absent where there is none.
+	Persistence *Persistence `json:"persistence,omitempty"`
+	Limits      *Limits      `json:"limits,omitempty"`
+	// Active are the flows that have not ended, where they are tracked, and Flows
+	// all that are remembered, ended ones until they are forgotten.
+	Active uint32 `json:"active"`
+	Flows  uint64 `json:"flows"`
+	// Transition is the one under way, if there is one.
+	Transition *Transition `json:"transition,omitempty"`
+	Backends   []Backend   `json:"backends"`
+}
+
+// Persistence keeps a client on one backend.
+type Persistence struct {
+	TimeoutSeconds float64 `json:"timeout_seconds"`
+	// Prefix is how many bits of the address make a client.
+	Prefix uint8 `json:"prefix"`
+}
+
+// Limits bound the new flows of a service; 0: they do not.
+type Limits struct {
+	// Rate is in new flows a second, Burst how many may come before their time.
+	Rate  uint32 `json:"rate,omitempty"`
+	Burst uint32 `json:"burst,omitempty"`
+	// Connections is how many may be active.
+	Connections uint32 `json:"connections,omitempty"`
+	// Refuse is what becomes of others.
+	Refuse lb.Refusal `json:"refuse,omitempty"`
+}
+
+// Transition is what a change of backends has left to do.
+type Transition struct {
+	Since time.Time `json:"since"`
+	// Until is when the table before is forgotten; zero where it was already, and
+	// only flows that are remembered are still looked up.
+	Until time.Time `json:"until,omitzero"`
+	// MovedSlots of Slots lead to another backend than before.
+	MovedSlots int `json:"moved_slots"`
+	Slots      int `json:"slots"`
+	// Base says that the table before is still there.
+	Base bool `json:"base"`
 }
 
 // Backend is a backend, what is known about it and what it was sent since it
@@ -84,8 +150,13 @@ type Backend struct {
 	Name    string     `json:"name"`
 	Address netip.Addr `json:"address"`
 	Port    uint16     `json:"port"`
-	Weight  uint16     `json:"weight"`
-	State   State      `json:"state"`
+	// Weight is the one in force; ConfiguredWeight is there where the configuration
+	// has another.
+	Weight           uint16  `json:"weight"`
+	ConfiguredWeight *uint16 `json:"configured_weight,omitempty"`
+	State            State   `json:"state"`
+	// Drain says who drained it and until when, where it was an operation.
+	Drain *Drained `json:"drain,omitempty"`
 	// Neighbour is the state of the next hop's neighbour entry (ARP, NDP).
 	Neighbour string `json:"neighbour"`
 	// Reason says why it gets no packets, of the backend, as in "does not answer
@@ -109,6 +180,14 @@ type Backend struct {
 	ReturnedBytes   uint64 `json:"returned_bytes,omitempty"`
 	// Connections are new flows; where no flows are tracked, SYNs sent on.
 	Connections uint64 `json:"connections"`
+	// Active are flows that have not ended, where they are tracked; Upper is at how
+	// many it is full (0: never), until there are fewer than Lower (0: than Upper).
+	Active uint32 `json:"active"`
+	Upper  uint32 `json:"upper,omitempty"`
+	Lower  uint32 `json:"lower,omitempty"`
+	// Flows are those remembered that name it, ended ones until they are forgotten;
+	// looked through some seconds ago at most.
+	Flows uint64 `json:"flows"`
 }
 
 // State says whether a backend takes part.
@@ -124,6 +203,10 @@ const (
 	NoRoute State = "no-route"
 	// WeightZero: it is configured to take no new flow.
 	WeightZero State = "weight-0"
+	// Draining: it takes no new flow and keeps those that it has.
+	Draining State = "draining"
+	// Out: the deadline of its drain has passed; it gets no packet.
+	Out State = "out"
 )
 
 // Outcome is how many packets ended in one way.

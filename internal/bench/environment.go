@@ -59,7 +59,9 @@ var bulkNotes = []string{
 // notes are those on everything that the form does.
 func (f Form) notes() []string {
 	all := slices.Clone(labNotes)
-	if f.has(false) || slices.ContainsFunc(f.Loads, func(l Load) bool { return !l.Offloads }) {
+	if f.floods() {
+		all = append(all, floodNotes...)
+	} else if f.has(false) || slices.ContainsFunc(f.Loads, func(l Load) bool { return !l.Offloads }) {
 		all = append(all, frameNotes...)
 	}
 	if f.has(false) {
@@ -67,6 +69,9 @@ func (f Form) notes() []string {
 	}
 	if f.has(true) {
 		all = append(all, bulkNotes...)
+	}
+	for _, e := range f.experiments() {
+		all = append(all, e.notes()...)
 	}
 	return all
 }
@@ -97,6 +102,11 @@ func environment(ctx context.Context, form Form, options Options) (env results.E
 			env.Versions[kind.Name()] = version
 			missing(absent.Kinds, kind.Name(), err)
 		}
+	}
+	for _, e := range form.experiments() {
+		versions, err := e.versions(ctx)
+		maps.Copy(env.Versions, versions)
+		missing(absent.Kinds, e.Name(), err)
 	}
 	for _, s := range form.Subjects {
 		if known, ok := subject.Find(s.Name); ok {

@@ -20,7 +20,10 @@ type Point struct {
 	Params subject.Params
 	// Load is the load's name, Kind what puts it on.
 	Load string
-	Kind load.Kind
+	// Kind is nil where Experiment is what puts the load on, as By is set up.
+	Kind       load.Kind
+	Experiment experiment
+	By         Load
 	// Concurrency and Requests are of all clients together; Requests is 0 where
 	// Duration ends the trial.
 	Concurrency, Requests int
@@ -89,14 +92,13 @@ func (f Form) points() []Point {
 }
 
 func (f Form) pointsOf(s subject.Subject, params subject.Params, l Load) []Point {
-	kind, ok := load.Find(l.Kind)
-	if !ok {
-		return nil // ParseSuite lets no such kind through
-	}
+	// ParseSuite lets no kind through that is neither.
+	kind, _ := load.Find(l.Kind)
+	experiment, _ := findExperiment(l.Kind)
 	var points []Point
 	for _, concurrency := range l.Concurrency {
 		points = append(points, Point{
-			Subject: s, Params: params, Load: l.Name, Kind: kind, Form: f, Repeats: f.repeats(l),
+			Subject: s, Params: params, Load: l.Name, Kind: kind, Experiment: experiment, By: l, Form: f, Repeats: f.repeats(l),
 			Concurrency: concurrency, Requests: l.requests(concurrency), Duration: l.Duration,
 			Pinned: l.Pinned, Offloads: l.Offloads,
 		})
@@ -133,11 +135,14 @@ func combinations(lists map[string][]any) []subject.Params {
 // obstacle says what keeps the machine from carrying the point; empty if
 // nothing.
 func (p Point) obstacle(limits probe.Limits, absent Absent) string {
-	if reason := cmp.Or(absent.Subjects[p.Subject.Name()], absent.Kinds[p.Kind.Name()]); reason != "" {
+	if reason := cmp.Or(absent.Subjects[p.Subject.Name()], absent.Kinds[p.By.Kind]); reason != "" {
 		return reason
 	}
 	if reason := p.Subject.Obstacle(p.Params, p.Concurrency, limits); reason != "" {
 		return reason
+	}
+	if p.Experiment != nil {
+		return p.Experiment.obstacle(p, limits)
 	}
 	// The first client has the most, if the sum does not divide.
 	if reason := p.Kind.Obstacle(p.share(0), limits); reason != "" {
@@ -178,6 +183,11 @@ func (p Point) params() map[string]any {
 	all := map[string]any{
 		"backends": p.Form.Lab.Servers,
 		"clients":  p.Form.Lab.Clients,
+	}
+	if p.Experiment != nil {
+		maps.Copy(all, p.Experiment.params(p))
+		maps.Copy(all, p.Params)
+		return all
 	}
 	if p.Kind.Bulk() {
 		all["streams"] = p.Concurrency

@@ -38,10 +38,15 @@ func (p *progress) starting(t Trial) {
 	}
 }
 
-// ended prints the line of a trial that ended.
-func (p *progress) ended(t Trial, got results.Trial) {
+// ended prints the line of a trial that ended, with all its results.
+func (p *progress) ended(t Trial, all ...results.Trial) {
 	p.done++
 	p.clear()
+	got := all[0]
+	if t.Experiment != nil && t.Obstacle == "" {
+		fmt.Fprintf(p.to, "%s %s: %s%s\n", p.count(p.done), name(t), t.Experiment.line(all), p.left())
+		return
+	}
 	if !got.Valid {
 		fmt.Fprintf(p.to, "%s %s: not valid: %s%s\n", p.count(p.done), name(t), got.Notes[0], p.left())
 		return
@@ -84,7 +89,7 @@ func name(t Trial) string {
 		words = append(words, fmt.Sprintf("%s %v", param, t.Params[param]))
 	}
 	many := "concurrency"
-	if t.Kind.Bulk() {
+	if t.Kind != nil && t.Kind.Bulk() {
 		many = "streams"
 	}
 	words = append(words, t.Load, fmt.Sprintf("%s %d", many, t.Concurrency), fmt.Sprintf("repeat %d", t.Repeat))

@@ -134,7 +134,7 @@ func withoutCanceled(err error) error {
 // inLab builds the laboratory, runs the trials in it and takes it down.
 func (r *runner) inLab(ctx context.Context) (err error) {
 	r.progress.say("building a laboratory of %v", r.form.Lab)
-	if r.lab, err = lab.New(ctx, lab.Spec{Clients: r.form.Lab.Clients, Servers: r.form.Lab.Servers}); err != nil {
+	if r.lab, err = lab.New(ctx, r.form.spec()); err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, r.lab.Close()) }()
@@ -166,7 +166,14 @@ func (r *runner) startServers(ctx context.Context) (err error) {
 		}
 	}
 	if r.form.has(true) && r.absent.Kinds[load.IPerf3{}.Name()] == "" {
-		return startBulk(ctx, r.lab)
+		if err := startBulk(ctx, r.lab); err != nil {
+			return err
+		}
+	}
+	for _, e := range r.form.experiments() {
+		if err := e.prepare(ctx, r); err != nil {
+			return err
+		}
 	}
 	return nil
 }
@@ -182,11 +189,11 @@ func (r *runner) trials(ctx context.Context, trials []Trial) error {
 		if err != nil {
 			return fmt.Errorf("%s: %w", name(t), err)
 		}
-		r.results.Trials = append(r.results.Trials, got)
+		r.results.Trials = append(r.results.Trials, got...)
 		if err := r.save(); err != nil {
 			return err
 		}
-		r.progress.ended(t, got)
+		r.progress.ended(t, got...)
 	}
 	return nil
 }
@@ -199,40 +206,67 @@ func (r *runner) save() error {
 
 // trial measures a point once, with a subject of its own, so that no trial
 // meets what an earlier one left in it. What goes wrong with the point makes the
-// result invalid; an error means that the run cannot go on.
-func (r *runner) trial(ctx context.Context, t Trial) (results.Trial, error) {
+// result invalid; an error means that the run cannot go on. An experiment may
+// have several results.
+func (r *runner) trial(ctx context.Context, t Trial) ([]results.Trial, error) {
 	got := results.Trial{
 		Subject: t.Subject.Name(), Load: t.Load, Params: t.params(), Repeat: t.Repeat,
 		Saturated: results.SaturatedUnknown, Notes: []string{}, Metrics: map[string]float64{},
 	}
 	if t.Obstacle != "" {
 		got.Notes = append(got.Notes, t.Obstacle)
-		return got, nil
+		return []results.Trial{got}, nil
 	}
 	if err := r.lab.Offload(t.Offloads); err != nil {
-		return got, err
+		return nil, err
 	}
-	setup := subject.Setup{Lab: r.lab, Services: webServices(r.lab), Executable: r.options.Executable}
-	if t.Kind.Bulk() {
-		setup.Services = bulkServices(r.lab)
-	}
-	running, err := t.Subject.Start(ctx, setup, t.Params)
+	running, err := t.Subject.Start(ctx, r.setup(t), t.Params)
 	if err != nil {
 		got.Notes = append(got.Notes, fmt.Sprintf("the subject could not be started: %v", err))
-		return got, ctx.Err()
+		return []results.Trial{got}, ctx.Err()
 	}
-	m := &measurement{runner: r, trial: t, running: running, got: &got}
-	measured := m.measure(ctx)
-	got.Notes = append(got.Notes, r.settled...)
-	if measured != nil {
-		got.Valid = false
-		got.Notes = append([]string{measured.Error()}, got.Notes...)
-	}
+	all := r.measure(ctx, t, running, got)
 	if r.settled, err = settle(ctx, r.lab, running); err != nil {
-		return got, fmt.Errorf("ending the trial: %w", errors.Join(ctx.Err(), err))
+		return all, fmt.Errorf("ending the trial: %w", errors.Join(ctx.Err(), err))
 	}
 	if r.web != nil {
 		err = r.web.emptyLogs()
 	}
-	return got, errors.Join(ctx.Err(), err)
+	return all, errors.Join(ctx.Err(), err)
+}
+
+// setup is where a trial's subject is started.
+func (r *runner) setup(t Trial) subject.Setup {
+	setup := subject.Setup{Lab: r.lab, Services: webServices(r.lab), Executable: r.options.Executable}
+	switch {
+	case t.Experiment != nil:
+		setup.Services = t.Experiment.services(r.lab, t.Point)
+	case t.Kind.Bulk():
+		setup.Services = bulkServices(r.lab)
+	}
+	return setup
+}
+
+// measure puts the load on a subject that is up, and adds to every result what
+// the last trial left.
+func (r *runner) measure(ctx context.Context, t Trial, running subject.Running, got results.Trial) []results.Trial {
+	var all []results.Trial
+	var err error
+	if t.Experiment != nil {
+		all, err = t.Experiment.conduct(ctx, r, t, running, got)
+	} else {
+		m := &measurement{runner: r, trial: t, running: running, got: &got}
+		err = m.measure(ctx)
+	}
+	if len(all) == 0 {
+		all = []results.Trial{got}
+	}
+	for i := range all {
+		all[i].Notes = append(all[i].Notes, r.settled...)
+		if err != nil {
+			all[i].Valid = false
+			all[i].Notes = append([]string{err.Error()}, all[i].Notes...)
+		}
+	}
+	return all
 }

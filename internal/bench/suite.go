@@ -89,6 +89,10 @@ type Load struct {
 	// Offloads leaves the links their offloads (see lab.Lab.Offload) while a bulk
 	// load is on.
 	Offloads bool `yaml:"offloads"`
+	// Changes are what happens in a load of kind change.
+	Changes Changes `yaml:"changes"`
+	// Flood is of the kind synflood.
+	Flood *Flood `yaml:"flood"`
 	// Repeats is how often this load's points are measured; 0 is as the form says.
 	Repeats int `yaml:"repeats"`
 }
@@ -146,7 +150,7 @@ func (f Form) repeats(l Load) int {
 }
 
 // check reports what is wrong with the form; at is its path in the file.
-func (f Form) check(at path, fail func(path, string, ...any)) {
+func (f Form) check(at path, fail failFunc) {
 	between := func(value, least, most int, field ...any) {
 		if value < least || value > most {
 			fail(at.to(field...), "%d is not possible; use %d to %d", value, least, most)
@@ -168,7 +172,7 @@ func (f Form) check(at path, fail func(path, string, ...any)) {
 		}
 		seen[s.Name] = true
 		s.check(at.to("subjects", i), fail)
-		if known, ok := subject.Find(s.Name); ok && known.HTTPOnly() && f.has(true) {
+		if known, ok := subject.Find(s.Name); ok && known.HTTPOnly() && (f.has(true) || len(f.experiments()) > 0) {
 			fail(at.to("subjects", i, "name"), "%s speaks HTTP only, and cannot carry a load that does not", s.Name)
 		}
 	}
@@ -181,11 +185,11 @@ func (f Form) check(at path, fail func(path, string, ...any)) {
 			fail(at.to("loads", i), "two loads are called %s; give one another name", l.Name)
 		}
 		seen[l.Name] = true
-		l.check(at.to("loads", i), f.Lab.Clients, fail)
+		l.check(at.to("loads", i), f, fail)
 	}
 }
 
-func (s Subject) check(at path, fail func(path, string, ...any)) {
+func (s Subject) check(at path, fail failFunc) {
 	known, ok := subject.Find(s.Name)
 	if !ok {
 		fail(at.to("name"), "unknown subject %q; use %s", s.Name, strings.Join(subject.Names(), ", "))
@@ -216,16 +220,39 @@ func (s Subject) check(at path, fail func(path, string, ...any)) {
 	}
 }
 
-func (l Load) check(at path, clients int, fail func(path, string, ...any)) {
+func (l Load) check(at path, form Form, fail failFunc) {
+	if e, ok := findExperiment(l.Kind); ok {
+		e.check(l, form, at, fail)
+		return
+	}
 	kind, ok := load.Find(l.Kind)
 	if !ok {
 		var names []string
 		for _, k := range load.Kinds() {
 			names = append(names, k.Name())
 		}
+		for _, e := range experiments() {
+			names = append(names, e.Name())
+		}
 		fail(at.to("kind"), "unknown kind of load %q; use %s", l.Kind, strings.Join(names, " or "))
 		return
 	}
+	l.checkConcurrency(at, form.Lab.Clients, fail)
+	l.checkEnd(at, kind, fail)
+	if !kind.Bulk() && (l.Pinned || l.Offloads) {
+		fail(at, "pinned and offloads go with loads that transfer in bulk, not with %s", l.Kind)
+	}
+	l.checkRepeats(at, fail)
+}
+
+func (l Load) checkRepeats(at path, fail failFunc) {
+	if l.Repeats < 0 || l.Repeats > maxRepeats {
+		fail(at.to("repeats"), "%d is not possible; use 1 to %d", l.Repeats, maxRepeats)
+	}
+}
+
+// checkConcurrency checks the numbers of connections.
+func (l Load) checkConcurrency(at path, clients int, fail failFunc) {
 	if len(l.Concurrency) == 0 {
 		fail(at.to("concurrency"), "empty; list at least one number of connections")
 	}
@@ -237,17 +264,10 @@ func (l Load) check(at path, clients int, fail func(path, string, ...any)) {
 			fail(at.to("concurrency", i), "%d stands in the list twice", concurrency)
 		}
 	}
-	l.checkEnd(at, kind, fail)
-	if !kind.Bulk() && (l.Pinned || l.Offloads) {
-		fail(at, "pinned and offloads go with loads that transfer in bulk, not with %s", l.Kind)
-	}
-	if l.Repeats < 0 || l.Repeats > maxRepeats {
-		fail(at.to("repeats"), "%d is not possible; use 1 to %d", l.Repeats, maxRepeats)
-	}
 }
 
 // checkEnd checks what ends a trial of the load.
-func (l Load) checkEnd(at path, kind load.Kind, fail func(path, string, ...any)) {
+func (l Load) checkEnd(at path, kind load.Kind, fail failFunc) {
 	ends := 0
 	for _, set := range []bool{l.Duration != 0, l.Requests != 0, l.RequestsEach != 0} {
 		if set {

@@ -13,6 +13,7 @@ import (
 	"io"
 	"net/netip"
 	"os"
+	"strconv"
 	"strings"
 
 	"github.com/jeoul/jeoul/internal/lb"
@@ -22,9 +23,10 @@ import (
 // DefaultSocket is where the daemon answers unless told otherwise.
 const DefaultSocket = "/run/jeoul/jeoul.sock"
 
-// MaxBytes bounds a configuration file: room for some forty thousand backends,
-// and little enough that a wrong file (a device, a disk image) does no harm.
-const MaxBytes = 4 << 20
+// MaxBytes bounds a configuration file: room for some three hundred thousand
+// backends, and little enough that a wrong file (a device, a disk image) does no
+// harm.
+const MaxBytes = 32 << 20
 
 // Config is a checked configuration.
 type Config struct {
@@ -36,8 +38,11 @@ type Config struct {
 	Hook       lb.Hook
 	// Socket is the absolute path of the unix socket of the API.
 	Socket string
-	// TableSize is the number of slots of a Maglev table, a prime.
-	TableSize uint32
+	// TableSize is the number of slots, a prime, of the hash tables of services that
+	// do not say. Each service's own field says what holds for it.
+	TableSize  uint32
+	Flows      Flows
+	Transition Transition
 	// FullNAT has no addresses where no service has that mode.
 	FullNAT  FullNAT
 	Services []lb.Service
@@ -53,8 +58,6 @@ type FullNAT struct {
 	Addresses []netip.Addr
 	// FirstPort to LastPort, both included, belong to full NAT on each address.
 	FirstPort, LastPort uint16
-	// Flows is how many are remembered at a time.
-	Flows uint32
 }
 
 // What a file that does not say gets: ports above those of services, some of
@@ -63,19 +66,18 @@ type FullNAT struct {
 const (
 	DefaultFirstPort = 20000
 	DefaultLastPort  = 59999
-	DefaultFlows     = 1 << 18
 )
 
 // ServiceField returns the path of a field of service i (from 0); with an
 // empty name, that of the service itself.
 func ServiceField(i int, name string) string {
-	return join(fmt.Sprintf("services[%d]", i), name)
+	return join(element("services", i), name)
 }
 
 // BackendField returns the path of a field of backend j of service i (both from
 // 0); with an empty name, that of the backend itself.
 func BackendField(i, j int, name string) string {
-	return join(fmt.Sprintf("%s[%d]", ServiceField(i, "backends"), j), name)
+	return join(element(ServiceField(i, "backends"), j), name)
 }
 
 // InterfaceField returns the path of the interfaces, as the file spells it.
@@ -85,6 +87,9 @@ func (c *Config) InterfaceField() string {
 	}
 	return "interface"
 }
+
+// element returns the path of an element of a list.
+func element(list string, i int) string { return list + "[" + strconv.Itoa(i) + "]" }
 
 func join(path, name string) string {
 	if path == "" || name == "" {
@@ -131,12 +136,14 @@ func Load(path string) (*Config, error) {
 // error is a Problems with everything that is wrong, not only the first.
 func Parse(name string, data []byte) (*Config, error) {
 	cfg := &Config{
-		File:      name,
-		Hook:      lb.HookAuto,
-		Socket:    DefaultSocket,
-		TableSize: maglev.DefaultSize,
-		FullNAT:   FullNAT{FirstPort: DefaultFirstPort, LastPort: DefaultLastPort, Flows: DefaultFlows},
-		lines:     map[string]int{},
+		File:       name,
+		Hook:       lb.HookAuto,
+		Socket:     DefaultSocket,
+		TableSize:  maglev.DefaultSize,
+		Flows:      defaultFlows(),
+		Transition: Transition{TCP: DefaultTCPTransition, UDP: DefaultUDPTransition},
+		FullNAT:    FullNAT{FirstPort: DefaultFirstPort, LastPort: DefaultLastPort},
+		lines:      map[string]int{},
 	}
 	p := &parser{cfg: cfg}
 	root, err := document(data)

@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
@@ -50,10 +51,14 @@ services:
 	}
 	want := &Config{
 		File: "web.yaml", Interfaces: []string{"eth1"}, Hook: lb.HookTC, Socket: "/tmp/x/jeoul.sock", TableSize: 4099,
-		FullNAT: FullNAT{FirstPort: 20000, LastPort: 59999, Flows: 262144},
+		Flows: Flows{Limit: 1000000, Unproven: 262144, Timeouts: Timeouts{Opening: 30 * time.Second, First: 30 * time.Second,
+			Established: 124 * time.Minute, UDP: 2 * time.Minute, Fin: 4 * time.Minute, Closed: time.Minute}},
+		Transition: Transition{TCP: 15 * time.Minute, UDP: 30 * time.Second},
+		FullNAT:    FullNAT{FirstPort: 20000, LastPort: 59999},
 		Services: []lb.Service{{
 			Name: "web", VIP: netip.MustParseAddr("192.0.2.100"), Port: 80,
 			Protocol: lb.TCP, Mode: lb.L2DSR, Scheduler: lb.Maglev,
+			TableSize: 4099, Transition: lb.Transition{Window: 15 * time.Minute},
 			Backends: []lb.Backend{
 				{Name: "web01", Address: netip.MustParseAddr("192.0.2.1"), Port: 80, Weight: 1},
 				{Name: "web02", Address: netip.MustParseAddr("192.0.2.2"), Port: 80, Weight: 0},
@@ -61,6 +66,7 @@ services:
 		}, {
 			Name: "도메인", VIP: netip.MustParseAddr("2001:db8::100"), Port: 53,
 			Protocol: lb.UDP, Mode: lb.L2DSR, Scheduler: lb.RoundRobin,
+			TableSize: 4099, Transition: lb.Transition{Window: 30 * time.Second},
 			Backends: []lb.Backend{{Name: "1", Address: netip.MustParseAddr("2001:db8::1"), Port: 53, Weight: 1}},
 		}},
 	}
@@ -110,14 +116,14 @@ func TestProblems(t *testing.T) {
 		"syntax":      {"interface: eth0\nservices: [\n", []string{"f:2: not YAML: did not find expected node content"}},
 		"tab":         {"interface: eth0\n\tservices: x\n", []string{"f:2: not YAML: found a tab character that violates indentation"}},
 		"control":     {"a: \x01", []string{"f: not YAML: control characters are not allowed"}},
-		"large":       {strings.Repeat("#", MaxBytes+1), []string{"f: larger than 4 MiB; this is hardly a configuration"}},
-		"no such key": {"x: 1\n" + with(good), []string{"f:1: x: unknown key; use one of interface, interfaces, hook, socket, table_size, fullnat, services"}},
+		"large":       {strings.Repeat("#", MaxBytes+1), []string{"f: larger than 32 MiB; this is hardly a configuration"}},
+		"no such key": {"x: 1\n" + with(good), []string{"f:1: x: unknown key; use one of interface, interfaces, hook, socket, table_size, flows, transition, fullnat, services"}},
 
 		// Keys.
 		"missing": {"hook: xdp", []string{
 			"f:1: interface: missing; add it", "f:1: services: missing; add it"}},
 		"missing in a service": {service("hook: xdp"), []string{
-			"f:3: services[0].hook: unknown key; use one of name, vip, port, protocol, mode, dscp, mss, scheduler, backends",
+			"f:3: services[0].hook: unknown key; use one of name, vip, port, protocol, mode, dscp, mss, scheduler, hash, table_size, persistence, limits, backends",
 			"f:3: services[0].name: missing; add it", "f:3: services[0].vip: missing; add it",
 			"f:3: services[0].port: missing; add it", "f:3: services[0].backends: missing; add it"}},
 		"near key": {with(good, "sheduler: rr"), []string{"f:8: services[0].sheduler: unknown key; did you mean scheduler?"}},
@@ -125,8 +131,8 @@ func TestProblems(t *testing.T) {
 		"duplicate key": {with(good, "port: 81"), []string{
 			"f:8: services[0].port: written twice, first at line 5; keep one"}},
 		"no value":   {"interface:\n" + service(good...)[len("interface: eth0\n"):], []string{"f:1: interface: has no value; give it one or remove the key"}},
-		"key a list": {"? [a]\n: b\n" + with(good), []string{"f:1: a key must be a word; use one of interface, interfaces, hook, socket, table_size, fullnat, services"}},
-		"odd key":    {"\"a\\nb\": 1\n" + with(good), []string{`f:1: "a\nb": unknown key; use one of interface, interfaces, hook, socket, table_size, fullnat, services`}},
+		"key a list": {"? [a]\n: b\n" + with(good), []string{"f:1: a key must be a word; use one of interface, interfaces, hook, socket, table_size, flows, transition, fullnat, services"}},
+		"odd key":    {"\"a\\nb\": 1\n" + with(good), []string{`f:1: "a\nb": unknown key; use one of interface, interfaces, hook, socket, table_size, flows, transition, fullnat, services`}},
 		"alias": {"interface: &a eth0\nsocket: *a\n" + service(good...)[len("interface: eth0\n"):], []string{
 			"f:2: socket: anchors, aliases and merge keys are not supported; write the values out"}},
 		"merge": {with(append(good[:4:4], "  - &b {name: web01, address: 192.0.2.1}", "  - <<: *b", "    name: web02")), []string{
@@ -150,7 +156,7 @@ func TestProblems(t *testing.T) {
 		"table size huge":     {"table_size: 99999999\n" + with(good), []string{`f:1: table_size: "99999999" is not a whole number up to 16777216; use a prime such as 65537`}},
 		"table size word":     {"table_size: big\n" + with(good), []string{`f:1: table_size: "big" is not a whole number up to 16777216; use a prime such as 65537`}},
 		"table size small": {"table_size: 2\n" + with(good, "  - {name: web02, address: 192.0.2.2}", "  - {name: web03, address: 192.0.2.3}"), []string{
-			"f:1: table_size: 2 slots cannot hold the 3 backends of services[0]; use 65537"}},
+			"f:1: table_size: 2 slots cannot hold the 3 backends of services[0]; use 1021"}},
 		"name":       {with(append([]string{"name: my web"}, good[1:]...)), []string{`f:3: services[0].name: "my web" holds something else than letters, digits and - _ . :`}},
 		"name long":  {with(append([]string{"name: " + strings.Repeat("a", 65)}, good[1:]...)), []string{"f:3: services[0].name: longer than 64 characters"}},
 		"name none":  {with(append([]string{"name: ''"}, good[1:]...)), []string{"f:3: services[0].name: empty; give it a name"}},
@@ -178,7 +184,7 @@ func TestProblems(t *testing.T) {
 			"f:8: services[1].name: web is already the name of services[0].name (line 3); give each service its own",
 			"f:9: services[1].vip: tcp 192.0.2.100:80 is already taken by services[0].vip (line 4); join the two services or change the vip, port or protocol"}},
 		"all weights 0": {with(append(good[:4:4], "  - {name: a, address: 192.0.2.1, weight: 0}")), []string{
-			"f:6: services[0].backends: every backend has weight 0, so the service would drop all packets; give one a weight of 1 or more"}},
+			"f:6: services[0].backends: every backend has weight 0, so nobody would take new connections; give one a weight of 1 or more, add another, or remove the service"}},
 
 		// All at once, in the order of the lines.
 		"many": {"hook: no\ninterface: eth0\nservices:\n  - name: web\n    vip: x\n    port: 0\n    backends:\n      - {name: a, address: y}\ntable_size: 4\n", []string{
@@ -198,7 +204,7 @@ func TestProblems(t *testing.T) {
 				t.Error("a configuration came with the error")
 			}
 			if diff := cmp.Diff(test.want, strings.Split(err.Error(), "\n")); diff != "" {
-				t.Errorf("problems (-want +got):\n%s\nof:\n%s", diff, test.file)
+				t.Errorf("problems (-want +got):\n%s\nof:\n%s", diff, test.file[:min(len(test.file), 2000)])
 			}
 			var problems Problems
 			if !errors.As(err, &problems) {
@@ -243,10 +249,10 @@ func TestWarnings(t *testing.T) {
 		want []string
 	}{
 		"rr and weights": {with(good, "  - {name: web02, address: 192.0.2.2, weight: 3}", "scheduler: rr"), []string{
-			"f:8: services[0].backends[1].weight: differs from the others, but the scheduler rr gives each backend the same share (only 0 counts); use maglev for weights"}},
+			"f:8: services[0].backends[1].weight: differs from the others, but the scheduler rr gives each backend the same share (only 0 counts); use wrr for weights"}},
 		"rr and equal weights": {with(append(good[:4:4], "  - {name: a, address: 192.0.2.1, weight: 3}", "  - {name: b, address: 192.0.2.2, weight: 0}", "scheduler: rr")), nil},
 		"small table": {"table_size: 101\n" + with(good, "  - {name: web02, address: 192.0.2.2}"), []string{
-			"f:1: table_size: 101 slots are fewer than 100 for each of the 2 backends of services[0], so their shares are uneven; use a larger prime"}},
+			"f:1: table_size: 101 slots are fewer than 100 for each of the 2 backends of services[0], so their shares are uneven; use a larger prime, such as table_size: 211"}},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -306,7 +312,7 @@ func TestLoad(t *testing.T) {
 	if _, err := Load(dir); err == nil {
 		t.Error("a directory loaded")
 	}
-	if _, err := Load("/dev/zero"); err == nil || !strings.Contains(err.Error(), "larger than 4 MiB") {
+	if _, err := Load("/dev/zero"); err == nil || !strings.Contains(err.Error(), "larger than 32 MiB") {
 		t.Errorf("error = %v, want one about the size", err)
 	}
 }
@@ -317,7 +323,7 @@ func FuzzParse(f *testing.F) {
 	for _, seed := range []string{
 		with(good), "a: &a [*a]", "? {}\n: x", "<<: {a: b}", "services: [{backends: [null, {}, [], x]}]", "\xef\xbb\xbfinterface: x",
 		"table_size: 7\nhook: tc\nsocket: /x\n" + with(good, "scheduler: rr", "mode: l2dsr", "protocol: udp"), "--- a\n--- b", "!!binary x: y",
-		sixModes, manyVIPs(64), services(line("a", "192.0.2.100", 80, "mode: dscp, dscp: 7"), line("b", "192.0.2.100", 81, "mode: dscp, dscp: 8")),
+		sixModes, manyVIPs(64), everything, backends("scheduler: lc, limits: {connections: 5}", "upper: 10, lower: 5", "drain: true", "weight: 0"), services(line("a", "192.0.2.100", 80, "mode: dscp, dscp: 7"), line("b", "192.0.2.100", 81, "mode: dscp, dscp: 8")),
 	} {
 		f.Add([]byte(seed))
 	}
@@ -353,6 +359,7 @@ func FuzzParse(f *testing.F) {
 			if s.Mode == lb.FullNAT && !slices.ContainsFunc(cfg.FullNAT.Addresses, func(a netip.Addr) bool { return a.Is4() == s.VIP.Is4() }) {
 				t.Fatalf("no source address for %+v in %+v", s, cfg.FullNAT)
 			}
+			holds(t, s)
 			for _, b := range s.Backends {
 				if b.Port == 0 || s.Mode.KeepsPort() && b.Port != s.Port || !s.Mode.Tunnels() && b.Address.Is4() != s.VIP.Is4() || b.Name == "" {
 					t.Fatalf("checked and yet wrong: %+v of %+v", b, s)
@@ -360,4 +367,26 @@ func FuzzParse(f *testing.F) {
 			}
 		}
 	})
+}
+
+// holds fails where a service has what Parse promises to refuse.
+func holds(t *testing.T, s lb.Service) {
+	t.Helper()
+	limited, takers := s.Limits.Rate > 0 || s.Limits.Connections > 0, 0
+	for _, b := range s.Backends {
+		if b.Lower > b.Upper || b.Upper > 1<<28 {
+			t.Fatalf("checked and yet wrong: %+v", b)
+		}
+		limited = limited || b.Upper > 0
+		if b.TakesFlows() {
+			takers++
+		}
+	}
+	switch persistence := s.Persistence; {
+	case takers == 0, s.Limits.Burst > 0 && s.Limits.Rate == 0, (s.Limits.Refuse != "") != limited,
+		s.Limits.Refuse == lb.RefuseByReset && s.Protocol != lb.TCP, s.Hash != "" && s.Scheduler != lb.Maglev,
+		persistence.On() != (persistence.Prefix > 0), int(persistence.Prefix) > s.VIP.BitLen(), persistence.Timeout > 24*time.Hour,
+		s.TableSize != 0 && int(s.TableSize) < len(s.Backends) && s.Scheduler != lb.Failover, s.Transition.Window < time.Second:
+		t.Fatalf("checked and yet wrong: %+v", s)
+	}
 }

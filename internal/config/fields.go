@@ -14,7 +14,6 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/jeoul/jeoul/internal/lb"
-	"github.com/jeoul/jeoul/internal/maglev"
 )
 
 // What the kernel leaves room for, without the closing zero: IFNAMSIZ in
@@ -34,6 +33,13 @@ const (
 // maxInterfaces is how many the data plane has room for.
 const maxInterfaces = 16
 
+// MaxServices is how many services a configuration can have, and MaxBackends how
+// many backends one of them: a slot of a table names a backend by 15 bits.
+const (
+	MaxServices = 65536
+	MaxBackends = 32767
+)
+
 // maxName bounds the names of services and backends, which stand in tables.
 const maxName = 64
 
@@ -45,7 +51,9 @@ func (p *parser) root(node *yaml.Node) {
 		{"interfaces", false, p.interfaces},
 		{"hook", false, p.text(&p.cfg.Hook)},
 		{"socket", false, p.socket},
-		{"table_size", false, p.tableSize},
+		{"table_size", false, p.tableSize(&p.cfg.TableSize)},
+		{"flows", false, p.flows},
+		{"transition", false, p.transition},
 		{"fullnat", false, p.fullNAT},
 		{"services", true, p.services},
 	})
@@ -93,46 +101,63 @@ func (p *parser) interfaces(node *yaml.Node, field string) {
 }
 
 func (p *parser) services(node *yaml.Node, field string) {
+	var s lb.Service
+	keys := []key{
+		{"name", true, p.name(&s.Name)},
+		{"vip", true, p.address(&s.VIP)},
+		{"port", true, number(p, &s.Port, 1, 65535)},
+		{"protocol", false, p.text(&s.Protocol)},
+		{"mode", false, p.text(&s.Mode)},
+		{"dscp", false, number(p, &s.DSCP, 1, lastDSCP)},
+		{"mss", false, number(p, &s.MSS, minMSS, maxMSS)},
+		{"scheduler", false, p.text(&s.Scheduler)},
+		{"hash", false, p.text(&s.Hash)},
+		{"table_size", false, p.tableSize(&s.TableSize)},
+		{"persistence", false, p.readPersistence(&s.Persistence)},
+		{"limits", false, p.readLimits(&s.Limits)},
+		{"backends", true, p.backends(&s.Backends)},
+	}
 	p.sequence(node, field, func(i int, item *yaml.Node, field string) {
-		p.cfg.Services = append(p.cfg.Services, lb.Service{Protocol: lb.TCP, Mode: lb.L2DSR, Scheduler: lb.Maglev})
-		s := &p.cfg.Services[i]
-		p.mapping(item, field, []key{
-			{"name", true, p.name(&s.Name)},
-			{"vip", true, p.address(&s.VIP)},
-			{"port", true, p.number(&s.Port, 1, 65535)},
-			{"protocol", false, p.text(&s.Protocol)},
-			{"mode", false, p.text(&s.Mode)},
-			{"dscp", false, p.codePoint(&s.DSCP)},
-			{"mss", false, p.number(&s.MSS, minMSS, maxMSS)},
-			{"scheduler", false, p.text(&s.Scheduler)},
-			{"backends", true, p.backends(s)},
-		})
-		// The service's port may stand below its backends.
-		for j := range s.Backends {
-			if _, written := p.cfg.lines[BackendField(i, j, "port")]; !written {
+		s = lb.Service{Protocol: lb.TCP, Mode: lb.L2DSR, Scheduler: lb.Maglev}
+		p.mapping(item, field, keys)
+		for j := range s.Backends { // the service's port may stand below them
+			if s.Backends[j].Port == 0 && !p.isBad(i, j, "port") {
 				s.Backends[j].Port = s.Port
 			}
 		}
+		p.cfg.Services = append(p.cfg.Services, s)
 	})
-	if len(node.Content) == 0 && node.Kind == yaml.SequenceNode {
+	switch {
+	case len(node.Content) == 0 && node.Kind == yaml.SequenceNode:
 		p.fail(field, "empty; add at least one service")
+	case len(p.cfg.Services) > MaxServices:
+		p.fail(field, "%d are more than the %d that a balancer can hold; split them between two", len(p.cfg.Services), MaxServices)
 	}
 }
 
-func (p *parser) backends(s *lb.Service) func(*yaml.Node, string) {
+// backends returns a reader of a service's backends.
+func (p *parser) backends(to *[]lb.Backend) func(*yaml.Node, string) {
+	var b lb.Backend
+	keys := []key{
+		{"name", true, p.name(&b.Name)},
+		{"address", true, p.address(&b.Address)},
+		{"port", false, number(p, &b.Port, 1, 65535)},
+		{"weight", false, number(p, &b.Weight, 0, 65535)},
+		{"upper", false, p.bound(&b.Upper, maxConnections)},
+		{"lower", false, number(p, &b.Lower, 1, maxConnections)},
+		{"drain", false, p.boolean(&b.Draining)},
+	}
 	return func(node *yaml.Node, field string) {
-		p.sequence(node, field, func(j int, item *yaml.Node, field string) {
-			s.Backends = append(s.Backends, lb.Backend{Weight: 1})
-			b := &s.Backends[j]
-			p.mapping(item, field, []key{
-				{"name", true, p.name(&b.Name)},
-				{"address", true, p.address(&b.Address)},
-				{"port", false, p.number(&b.Port, 1, 65535)},
-				{"weight", false, p.number(&b.Weight, 0, 65535)},
-			})
+		p.sequence(node, field, func(_ int, item *yaml.Node, field string) {
+			b = lb.Backend{Weight: 1}
+			p.mapping(item, field, keys)
+			*to = append(*to, b)
 		})
-		if len(node.Content) == 0 && node.Kind == yaml.SequenceNode {
+		switch {
+		case len(node.Content) == 0 && node.Kind == yaml.SequenceNode:
 			p.fail(field, "empty; add at least one backend")
+		case len(*to) > MaxBackends:
+			p.fail(field, "%d are more than the %d that a service can have; split them between two services", len(*to), MaxBackends)
 		}
 	}
 }
@@ -169,23 +194,6 @@ func (p *parser) socket(node *yaml.Node, field string) {
 	}
 }
 
-func (p *parser) tableSize(node *yaml.Node, field string) {
-	text, ok := p.scalar(node, field)
-	if !ok {
-		return
-	}
-	size, ok := decimal(text, maglev.MaxSize)
-	if !ok {
-		p.fail(field, "%s is not a whole number up to %d; use a prime such as %d", quote(text), maglev.MaxSize, maglev.DefaultSize)
-		return
-	}
-	if err := maglev.CheckSize(uint32(size)); err != nil {
-		p.fail(field, "%v", err)
-		return
-	}
-	p.cfg.TableSize = uint32(size)
-}
-
 // name returns a reader of a service's or backend's name.
 func (p *parser) name(to *string) func(*yaml.Node, string) {
 	return func(node *yaml.Node, field string) {
@@ -220,20 +228,24 @@ func (p *parser) text(to encoding.TextUnmarshaler) func(*yaml.Node, string) {
 }
 
 // number returns a reader of a whole number from low to high.
-func (p *parser) number(to *uint16, low, high uint64) func(*yaml.Node, string) {
+func number[N uint8 | uint16 | uint32](p *parser, to *N, low, high uint64) func(*yaml.Node, string) {
 	return func(node *yaml.Node, field string) {
 		if n, ok := p.whole(node, field, low, high); ok {
-			*to = uint16(n)
+			*to = N(n)
 		}
 	}
 }
 
-// codePoint returns a reader of a DSCP value that can stand for a VIP: six bits
-// (RFC 2474 section 3), and 0 is what packets have anyway.
-func (p *parser) codePoint(to *uint8) func(*yaml.Node, string) {
+// boolean returns a reader of what is or is not. YAML's other spellings (yes, on)
+// are left out: its versions differ over them.
+func (p *parser) boolean(to *bool) func(*yaml.Node, string) {
 	return func(node *yaml.Node, field string) {
-		if n, ok := p.whole(node, field, 1, lastDSCP); ok {
-			*to = uint8(n)
+		switch text, ok := p.scalar(node, field); {
+		case !ok:
+		case text == "true" || text == "false":
+			*to = text == "true"
+		default:
+			p.fail(field, "%s is neither true nor false", quote(text))
 		}
 	}
 }

@@ -17,8 +17,6 @@ import (
 const (
 	lowestPort = 1024 // those below are for services
 	fewPorts   = 64   // fewer are hardly meant
-	minFlows   = 64
-	maxFlows   = 1 << 24
 	// maxPool bounds the addresses: each is put on the interface and announced.
 	maxPool = 64
 )
@@ -32,12 +30,14 @@ func (p *parser) fullNAT(node *yaml.Node, field string) {
 	p.mapping(node, field, []key{
 		{"addresses", true, p.pool},
 		{"ports", false, p.ports},
-		{"flows", false, func(node *yaml.Node, field string) {
-			if n, ok := p.whole(node, field, minFlows, maxFlows); ok {
-				p.cfg.FullNAT.Flows = uint32(n)
-			}
-		}},
+		{"flows", false, p.flowsOfFullNAT},
 	})
+}
+
+// flowsOfFullNAT refuses what bounded full NAT's flows when they had a table of
+// their own.
+func (p *parser) flowsOfFullNAT(_ *yaml.Node, field string) {
+	p.fail(field, "flows are bounded by flows.limit now, those of all services together: write it there")
 }
 
 // pool reads the addresses. Those that were refused stay as invalid ones, so
@@ -86,22 +86,26 @@ func (p *parser) ports(node *yaml.Node, field string) {
 // checkPool looks at the pool beside the services.
 func (p *parser) checkPool(vips map[netip.Addr]string) {
 	backends := map[netip.Addr]string{}
+	for _, addr := range p.cfg.FullNAT.Addresses {
+		backends[addr] = ""
+	}
 	for i, s := range p.cfg.Services {
 		for j, b := range s.Backends {
-			claim(backends, b.Address, BackendField(i, j, "address"))
+			if at, ours := backends[b.Address]; ours && at == "" {
+				backends[b.Address] = BackendField(i, j, "address")
+			}
 		}
 	}
 	for i, addr := range p.cfg.FullNAT.Addresses {
-		field := item(fieldPool, i)
+		field := element(fieldPool, i)
 		if !addr.IsValid() || p.bad[field] {
 			continue
 		}
 		vip, isVIP := vips[addr]
-		backend, isBackend := backends[addr]
-		switch {
+		switch backend := backends[addr]; {
 		case isVIP:
 			p.fail(field, "%s is the VIP of %s; use another address of the balancer", addr, p.place(vip))
-		case isBackend:
+		case backend != "":
 			p.fail(field, "%s is the backend %s; use an address of the balancer", addr, p.place(backend))
 		}
 	}
@@ -132,7 +136,7 @@ func (p *parser) checkPoolFamilies() {
 // may have been meant for either.
 func (p *parser) poolHas(four bool) bool {
 	for i, addr := range p.cfg.FullNAT.Addresses {
-		if p.bad[item(fieldPool, i)] || addr.Is4() == four {
+		if p.bad[element(fieldPool, i)] || addr.Is4() == four {
 			return true
 		}
 	}

@@ -3,14 +3,14 @@
 package config
 
 import (
-	"fmt"
 	"net/netip"
 	"slices"
 
 	"github.com/jeoul/jeoul/internal/lb"
 )
 
-// lastDSCP is the greatest of the 63 values that can stand for a VIP.
+// lastDSCP is the greatest of the 63 values that can stand for a VIP: six bits (RFC
+// 2474 section 3), and 0 is what packets have anyway.
 const lastDSCP = 63
 
 // codePoints are the values that stand for VIPs.
@@ -106,38 +106,34 @@ type endpoint struct {
 // checkEndpoints refuses that two services translate to the same endpoint: a
 // reply from there belongs to one VIP or the other, and nothing in it says which.
 func (p *parser) checkEndpoints() {
-	seen := map[endpoint]string{}
+	type place struct{ service, backend int }
+	seen := map[endpoint]place{}
 	for i, s := range p.cfg.Services {
 		if s.Mode != lb.NAT || p.bad[ServiceField(i, "protocol")] {
 			continue
 		}
-		mine := map[endpoint]string{}
 		for j, b := range s.Backends {
 			if !b.Address.IsValid() || b.Port == 0 {
 				continue
 			}
-			e, field := endpoint{netip.AddrPortFrom(b.Address, b.Port), s.Protocol}, BackendField(i, j, "address")
-			if first, again := seen[e]; again && !p.bad[field] {
-				p.fail(field, "%s %s is already %s, and with %s its replies could not be told apart; use %s for one of the services, or another port",
-					s.Protocol, e.address, p.place(first), s.Mode, lb.FullNAT)
+			e := endpoint{netip.AddrPortFrom(b.Address, b.Port), s.Protocol}
+			// Twice in one service is another mistake, reported before.
+			if first, again := claim(seen, e, place{i, j}); again && first.service != i && !p.isBad(i, j, "address") {
+				p.fail(BackendField(i, j, "address"), "%s %s is already %s, and with %s its replies could not be told apart; use %s for one of the services, or another port",
+					s.Protocol, e.address, p.place(BackendField(first.service, first.backend, "address")), s.Mode, lb.FullNAT)
 			}
-			claim(mine, e, field)
-		}
-		for e, field := range mine {
-			claim(seen, e, field)
 		}
 	}
 }
 
 // checkFamily refuses a backend that packets of the service cannot reach
 // without a tunnel.
-func (p *parser) checkFamily(s lb.Service, b lb.Backend, field string) {
+func (p *parser) checkFamily(i, j int) {
+	s := p.cfg.Services[i]
+	b := s.Backends[j]
 	if !s.VIP.IsValid() || s.Mode.Tunnels() || s.VIP.Is4() == b.Address.Is4() {
 		return
 	}
-	p.fail(field, "%s is %s and the VIP %s is %s, which only the modes %s and %s can cross; make a second service for the other family",
+	p.fail(BackendField(i, j, "address"), "%s is %s and the VIP %s is %s, which only the modes %s and %s can cross; make a second service for the other family",
 		b.Address, family(b.Address), s.VIP, family(s.VIP), lb.IPIP, lb.GUE)
 }
-
-// item returns the path of an item of a list.
-func item(field string, i int) string { return fmt.Sprintf("%s[%d]", field, i) }

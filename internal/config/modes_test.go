@@ -19,7 +19,6 @@ interfaces: [eth0, eth0.100]
 fullnat:
   addresses: [192.0.2.254, "2001:db8::fe"]
   ports: 30000-39999
-  flows: 1024
 services:
   - {name: l2dsr, vip: 192.0.2.100, port: 1, mode: l2dsr, backends: [{name: a, address: 192.0.2.1}]}
   - {name: ipip, vip: 192.0.2.100, port: 2, mode: ipip, mss: 1400, backends: [{name: a, address: 192.0.2.1}, {name: b, address: "2001:db8::1"}]}
@@ -38,7 +37,7 @@ func TestModes(t *testing.T) {
 		t.Errorf("interfaces (-want +got):\n%s", diff)
 	}
 	pool := FullNAT{Addresses: []netip.Addr{netip.MustParseAddr("192.0.2.254"), netip.MustParseAddr("2001:db8::fe")},
-		FirstPort: 30000, LastPort: 39999, Flows: 1024}
+		FirstPort: 30000, LastPort: 39999}
 	if diff := cmp.Diff(pool, got.FullNAT, compare); diff != "" {
 		t.Errorf("fullnat (-want +got):\n%s", diff)
 	}
@@ -168,7 +167,7 @@ func TestModeProblems(t *testing.T) {
 		"pool of the other family": {pool(`addresses: ["2001:db8::9"]`), []string{
 			"f:4: services[0].mode: fullnat needs an IPv4 address to send from; add `fullnat: {addresses: [ADDRESS]}` to the file, with one of the balancer's own"}},
 		"pool empty":         {pool("addresses: []"), []string{"f:2: fullnat.addresses: empty; name an address of the balancer's own, of the services' family"}},
-		"pool missing":       {pool("flows: 100"), []string{"f:2: fullnat.addresses: missing; add it"}},
+		"pool missing":       {pool("ports: 20000-30000"), []string{"f:2: fullnat.addresses: missing; add it"}},
 		"pool is no address": {pool("addresses: [x]"), []string{`f:2: fullnat.addresses[0]: "x" is not an IP address; write one such as 192.0.2.1 or 2001:db8::1`}},
 		"pool twice":         {pool("addresses: [192.0.2.9, 192.0.2.9]"), []string{"f:2: fullnat.addresses[1]: 192.0.2.9 is already fullnat.addresses[0] (line 2); name each address once"}},
 		"pool is a VIP": {pool("addresses: [192.0.2.100]"), []string{
@@ -181,7 +180,7 @@ func TestModeProblems(t *testing.T) {
 		"ports backward": {pool(four, "ports: 30000-20000"), []string{`f:2: fullnat.ports: "30000-20000" begins after it ends; write 20000-30000`}},
 		"ports low":      {pool(four, "ports: 1000-30000"), []string{`f:2: fullnat.ports: "1000-30000" has ports below 1024, which are for services; write one such as 20000-59999`}},
 		"ports few":      {pool(four, "ports: 20000-20062"), []string{`f:2: fullnat.ports: "20000-20062" is 63 ports, and a backend has at most that many connections from each address; use at least 64`}},
-		"flows":          {pool(four, "flows: 0"), []string{`f:2: fullnat.flows: "0" is not a whole number from 64 to 16777216`}},
+		"flows":          {pool(four, "flows: 4096"), []string{"f:2: fullnat.flows: flows are bounded by flows.limit now, those of all services together: write it there"}},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {

@@ -73,6 +73,11 @@ func (p *parser) fail(field, format string, args ...any) {
 	p.problems = append(p.problems, p.cfg.At(field, format, args...))
 }
 
+// isBad says whether a problem was reported for a field of a backend.
+func (p *parser) isBad(i, j int, name string) bool {
+	return len(p.bad) > 0 && p.bad[BackendField(i, j, name)]
+}
+
 // key is a key that a mapping may have, and what takes its value.
 type key struct {
 	name     string
@@ -86,25 +91,26 @@ func (p *parser) mapping(node *yaml.Node, field string, keys []key) {
 	if !p.kind(node, field, yaml.MappingNode, "a mapping (key: value)") {
 		return
 	}
-	seen := map[string]int{}
+	lines := make([]int, len(keys)) // 0: not written
 	for i := 0; i+1 < len(node.Content); i += 2 {
 		name, value := node.Content[i], node.Content[i+1]
-		at := join(field, printable(name.Value))
 		index := slices.IndexFunc(keys, func(k key) bool { return k.name == name.Value })
-		switch first, again := seen[name.Value]; {
-		case name.Kind != yaml.ScalarNode || index < 0:
+		if name.Kind != yaml.ScalarNode || index < 0 {
 			p.unknown(name, field, keys)
-		case again:
+			continue
+		}
+		at := join(field, keys[index].name)
+		if first := lines[index]; first > 0 {
 			p.problems = append(p.problems, Problem{File: p.cfg.File, Line: name.Line, Field: at,
 				Message: fmt.Sprintf("written twice, first at line %d; keep one", first)})
-		default:
-			seen[name.Value] = name.Line
-			p.cfg.lines[at] = name.Line
-			keys[index].read(value, at)
+			continue
 		}
+		lines[index] = name.Line
+		p.cfg.lines[at] = name.Line
+		keys[index].read(value, at)
 	}
-	for _, k := range keys {
-		if _, ok := seen[k.name]; k.required && !ok {
+	for i, k := range keys {
+		if k.required && lines[i] == 0 {
 			p.fail(join(field, k.name), "missing; add it")
 		}
 	}
@@ -141,7 +147,7 @@ func (p *parser) sequence(node *yaml.Node, field string, read func(i int, item *
 		return
 	}
 	for i, item := range node.Content {
-		at := fmt.Sprintf("%s[%d]", field, i)
+		at := element(field, i)
 		p.cfg.lines[at] = item.Line
 		read(i, item, at)
 	}

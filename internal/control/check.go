@@ -17,8 +17,9 @@ import (
 // check checks a configuration against the machine: the error is a
 // config.Problems if it cannot be used here; the warnings are what works but is
 // hardly meant.
-func (c *Controller) check(cfg *config.Config) (warnings config.Problems, err error) {
-	routes, err := c.opt.Paths.Routes(backendAddresses(cfg))
+func (c *Controller) check(l *layout) (warnings config.Problems, err error) {
+	cfg := l.cfg
+	routes, err := c.opt.Paths.Routes(l.backends)
 	if err != nil {
 		return nil, err
 	}
@@ -111,7 +112,7 @@ func (c *Controller) checkPorts(cfg *config.Config) config.Problems {
 	var warnings config.Problems
 	pool := cfg.FullNAT
 	for i, addr := range pool.Addresses {
-		ours := slices.Contains(addresses(c.cfg), addr) && c.generation > 0
+		ours := slices.Contains(c.view.addresses, addr) && c.generation > 0
 		if ours || !c.hostHas(addr) {
 			continue
 		}
@@ -149,7 +150,6 @@ func checkReload(before, after *config.Config) config.Problems {
 		{"hook", before.Hook, after.Hook},
 		{"socket", before.Socket, after.Socket},
 		{"table_size", before.TableSize, after.TableSize},
-		{"fullnat.flows", before.FullNAT.Flows, after.FullNAT.Flows},
 	} {
 		if field.before != field.after {
 			problems = append(problems, after.At(field.name, "changed from %v to %v, which takes a restart; nothing of the file was applied",

@@ -14,6 +14,7 @@ import (
 	"log/slog"
 	"maps"
 	"net/netip"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -43,6 +44,9 @@ type Paths interface {
 	// Routes looks addresses up without watching them.
 	Routes([]netip.Addr) (map[netip.Addr]paths.Route, error)
 	Entries() map[netip.Addr]paths.Entry
+	// Changed returns what is new since the last call; all says that this may be
+	// anything, and Entries has it.
+	Changed() (entries map[netip.Addr]paths.Entry, all bool)
 	Changes() <-chan struct{}
 }
 
@@ -92,6 +96,8 @@ const (
 	// Announcements may be lost, so each is made a few times.
 	announceTimes = 3
 	announceEvery = time.Second
+	// announceAtOnce is how many announcements are made in one go.
+	announceAtOnce = 50
 	// What failed is tried again after retryFirst, then twice as long each time
 	// up to retryMost.
 	retryFirst = time.Second
@@ -102,32 +108,36 @@ const (
 type Controller struct {
 	opt      Options
 	requests chan *reload
+	calls    chan func() // what others want done in the loop
 	started  time.Time
 	reloads  sync.Mutex // held by the one Reload under way
 	stopped  chan struct{}
 
 	// What follows is written by Start and Run only, and read by Status too.
 	mu         sync.Mutex
-	cfg        *config.Config
+	view       *view // before Start, without paths
+	history    []operation
 	links      []iface.State
-	applied    map[netip.Addr]paths.Entry // what the data plane's paths were made of
 	generation uint64
 	failed     error // of the last attempt to bring things in order
 	refused    error // of the last reload
 	refusedAt  time.Time
 
 	// What follows is the loop's own.
-	pending  *reload
-	stale    bool // the data plane needs its state again, even if it is the same
-	due      bool // the settle timer runs
-	retry    time.Duration
-	announce int           // announcements still to make
-	silent   map[told]bool // backends of which it was said that they get nothing
-	timers   timers
+	pending   *reload
+	stale     bool // the data plane needs its state again, even if it is the same
+	due       bool // the settle timer runs
+	relink    bool // the interfaces may have changed
+	relearn   bool // the paths may have changed, whatever Changed says
+	retry     time.Duration
+	announce  int           // rounds of announcements still to make
+	announced int           // of this round
+	silent    map[told]bool // backends of which it was said that they get nothing
+	timers    timers
 }
 
 // timers are all stopped until something arms them.
-type timers struct{ settle, pending, announce, retry, silence *time.Timer }
+type timers struct{ settle, pending, announce, retry, silence, deadline *time.Timer }
 
 func newTimers() timers {
 	stopped := func() *time.Timer {
@@ -135,15 +145,16 @@ func newTimers() timers {
 		t.Stop()
 		return t
 	}
-	return timers{stopped(), stopped(), stopped(), stopped(), stopped()}
+	return timers{stopped(), stopped(), stopped(), stopped(), stopped(), stopped()}
 }
 
 // New returns a controller for a configuration. Nothing happens before Start.
 func New(opt Options, cfg *config.Config) *Controller {
 	return &Controller{
 		opt:      opt,
-		cfg:      cfg,
+		view:     &view{layout: newLayout(cfg)},
 		requests: make(chan *reload),
+		calls:    make(chan func()),
 		stopped:  make(chan struct{}),
 		started:  time.Now(),
 		timers:   newTimers(),
@@ -161,24 +172,25 @@ func (c *Controller) Start() error {
 		return err
 	}
 	c.setLinks(states)
-	warnings, err := c.check(c.cfg)
+	l := c.view.layout
+	warnings, err := c.check(l)
 	if err != nil {
 		return err
 	}
-	if err := c.opt.Paths.Watch(backendAddresses(c.cfg)); err != nil {
+	if err := c.opt.Paths.Watch(l.backends); err != nil {
 		return err
 	}
 	// The data plane comes before the VIPs: a packet of a connection that has
 	// outlived our last run would otherwise reach the kernel, which knows the
 	// VIP and no such connection, and resets it. Forwarding comes last: until then
 	// the kernel drops the replies that nobody rewrites.
-	if err := c.apply(c.cfg); err != nil {
+	if err := c.install(newView(l, nil, c.known(l, nil), nil)); err != nil {
 		return err
 	}
-	if err := c.addAddresses(addresses(c.cfg)); err != nil {
+	if err := c.addAddresses(l.addresses); err != nil {
 		return err
 	}
-	if err := c.forward(c.cfg); err != nil {
+	if err := c.forward(l.cfg); err != nil {
 		return err
 	}
 	c.welcome(warnings)
@@ -189,8 +201,8 @@ func (c *Controller) Start() error {
 func (c *Controller) welcome(warnings config.Problems) {
 	attachment := c.opt.DataPlane.Attachments()[0] // one way for all interfaces
 	c.opt.Log.Info(fmt.Sprintf("balancing on %s in %s", listLinks(c.links), attachment), "why", attachment.Reason)
-	c.describe(c.cfg, warnings)
-	c.tellMoves(nil)
+	c.describe(nil, warnings)
+	c.tellMoves(nil, c.view.all())
 	for _, link := range c.links {
 		if !link.Up {
 			c.opt.Log.Warn(downMessage(link.Name))
@@ -213,6 +225,7 @@ func (c *Controller) Run(ctx context.Context) error {
 		case <-c.opt.Paths.Changes():
 			c.soon()
 		case <-c.opt.Links.Changes():
+			c.relink = true
 			c.soon()
 		case <-c.timers.settle.C:
 			c.due = false
@@ -221,13 +234,20 @@ func (c *Controller) Run(ctx context.Context) error {
 				return err
 			}
 		case <-c.timers.retry.C:
+			c.relink = true
 			c.soon()
 		case r := <-c.requests:
 			c.begin(r)
+		case call := <-c.calls:
+			call()
+		case <-c.timers.deadline.C:
+			if err := c.expire(); err != nil {
+				c.settleFailure(err)
+			}
 		case <-c.timers.pending.C:
 			c.commit()
 		case <-c.timers.announce.C:
-			c.announceOnce()
+			c.announceSome()
 		case <-c.timers.silence.C:
 			c.reportSilent()
 		}
@@ -246,15 +266,12 @@ func (c *Controller) soon() {
 // reconcile brings the interfaces and the data plane in order. Its error is one
 // that ends the balancer; others are said, and tried again later.
 func (c *Controller) reconcile() error {
-	states, err := c.opt.Links.States()
+	err := c.followInterfaces()
 	if errors.Is(err, iface.ErrGone) {
 		return fmt.Errorf("%w; start again when it is back, or without it", err)
 	}
-	if err == nil {
-		err = errors.Join(c.followLinks(states), c.followPaths())
-	}
-	c.settleFailure(err)
-	if c.pending != nil && c.resolved(c.pending.cfg) {
+	c.settleFailure(errors.Join(err, c.followPaths(), c.expire()))
+	if c.pending != nil && c.resolved(c.pending) {
 		c.commit()
 	}
 	return nil
@@ -282,6 +299,20 @@ func (c *Controller) settleFailure(err error) {
 	c.timers.retry.Reset(c.retry)
 }
 
+// followInterfaces asks for the interfaces' states where they may have changed:
+// with many VIPs that takes longer than all else.
+func (c *Controller) followInterfaces() error {
+	if !c.relink {
+		return nil
+	}
+	states, err := c.opt.Links.States()
+	if err == nil {
+		err = c.followLinks(states)
+	}
+	c.relink = err != nil
+	return err
+}
+
 // followLinks takes up new states of the interfaces.
 func (c *Controller) followLinks(states []iface.State) error {
 	before := c.links
@@ -295,7 +326,7 @@ func (c *Controller) followLinks(states []iface.State) error {
 		// be put back now, but not announced.
 		return nil
 	}
-	lost := missing(first, addresses(c.cfg))
+	lost := missing(first, c.view.addresses)
 	if err := c.addAddresses(lost); err != nil {
 		return err
 	}
@@ -348,34 +379,50 @@ func linkNames(links []iface.State) []string {
 // followPaths gives the data plane the paths that are known now, if they are
 // others than it has.
 func (c *Controller) followPaths() error {
-	if !c.stale && maps.EqualFunc(c.known(c.cfg), c.applied, samePath) {
+	before := c.view
+	entries, all := c.opt.Paths.Changed()
+	if all || c.relearn {
+		entries = c.opt.Paths.Entries()
+	}
+	news := before.news(entries, all || c.relearn)
+	if !c.stale && len(news) == 0 {
 		return nil
 	}
-	before := c.applied
-	if err := c.apply(c.cfg); err != nil {
+	c.relearn = true // unless it goes well, what is new will not be told again
+	if err := c.install(before.withPaths(news)); err != nil {
 		return err
 	}
-	c.tellMoves(before)
+	c.relearn = false
+	c.tellMoves(before, slices.Values(slices.Sorted(maps.Keys(news))))
 	return nil
 }
 
 // announceAll tells the segment where our addresses are, a few times.
 func (c *Controller) announceAll() {
-	c.announce = announceTimes
+	c.announce, c.announced = announceTimes, 0
 	c.timers.announce.Reset(0)
 }
 
-func (c *Controller) announceOnce() {
+// announceSome makes the next announcements of a round: not all at once, for what
+// else there is to do would wait.
+func (c *Controller) announceSome() {
 	link := c.links[0]
-	if c.announce--; c.announce < 0 || !link.Up {
+	if c.announce <= 0 || !link.Up {
 		return
 	}
-	for _, addr := range addresses(c.cfg) {
+	addrs := c.view.addresses
+	end := min(c.announced+announceAtOnce, len(addrs))
+	for _, addr := range addrs[min(c.announced, end):end] {
 		if err := c.opt.Announce(link.Name, addr); err != nil {
 			c.opt.Log.Warn(fmt.Sprintf("announcing %s on %s: %v", addr, link.Name, err))
 		}
 	}
-	if c.announce > 0 {
+	if c.announced = end; end < len(addrs) {
+		c.timers.announce.Reset(0)
+		return
+	}
+	c.announced = 0
+	if c.announce--; c.announce > 0 {
 		c.timers.announce.Reset(announceEvery)
 	}
 }

@@ -338,7 +338,7 @@ func TestStatus(t *testing.T) {
 			Hook: hook, Interfaces: []api.Interface{{Name: "eth9", Up: true, MAC: "02:00:00:00:00:ff", Hook: hook}},
 			Problems: []string{"service dns has no backend that can take packets: all to it are dropped"},
 			Services: []api.Service{
-				{Name: "web", VIP: vip, Port: 80, Protocol: lb.TCP, Mode: lb.L2DSR, Scheduler: lb.Maglev, Backends: []api.Backend{
+				{Name: "web", VIP: vip, Port: 80, Protocol: lb.TCP, Mode: lb.L2DSR, Scheduler: lb.Maglev, Hash: lb.HashFlow, Backends: []api.Backend{
 					{Name: "web01", Address: backend, Port: 80, Weight: 1, State: api.Up, Neighbour: "reachable",
 						Interface: "eth9", NextHop: backend, MTU: 1500,
 						MAC: "02:00:00:00:00:01", Packets: 7, Bytes: 420, Connections: 2},
@@ -347,11 +347,12 @@ func TestStatus(t *testing.T) {
 						Neighbour: "failed", Reason: "does not answer"},
 					{Name: "web03", Address: netip.MustParseAddr("192.0.2.3"), Port: 80, State: api.WeightZero, Neighbour: "unknown", Reason: "was not asked yet"},
 				}},
-				{Name: "dns", VIP: netip.MustParseAddr("2001:db8::53"), Port: 53, Protocol: lb.UDP, Mode: lb.L2DSR, Scheduler: lb.Maglev, Backends: []api.Backend{
+				{Name: "dns", VIP: netip.MustParseAddr("2001:db8::53"), Port: 53, Protocol: lb.UDP, Mode: lb.L2DSR, Scheduler: lb.Maglev, Hash: lb.HashFlow, Backends: []api.Backend{
 					{Name: "dns01", Address: netip.MustParseAddr("2001:db8::1"), Port: 53, Weight: 1, State: api.NoMAC, Neighbour: "unknown", Reason: "was not asked yet"},
 				}},
 			},
-			Outcomes: []api.Outcome{{Name: "forwarded", Packets: 9, Help: "sent on"}, {Name: "dropped", Help: "lost"}},
+			Outcomes:   []api.Outcome{{Name: "forwarded", Packets: 9, Help: "sent on"}, {Name: "dropped", Help: "lost"}},
+			Operations: api.Operations{InForce: []api.Overlay{}, History: []api.Operation{}},
 		}
 		if diff := cmp.Diff(want, got, cmp.Comparer(func(a, b netip.Addr) bool { return a == b })); diff != "" {
 			t.Errorf("status (-want +got):\n%s", diff)

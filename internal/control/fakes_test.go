@@ -45,6 +45,7 @@ type world struct {
 	// routes are those that are not on the link of eth9.
 	routes      map[netip.Addr]paths.Route
 	entries     map[netip.Addr]paths.Entry
+	changed     map[netip.Addr]paths.Entry // since somebody asked
 	pathChanges chan struct{}
 
 	// links has eth9, and after it what a test adds.
@@ -55,6 +56,7 @@ type world struct {
 	// forwards is what the host forwards: "IPv4", "IPv6", both or nothing.
 	forwards string
 	pool     datapath.Pool // of the last state
+	state    datapath.State
 
 	counters datapath.Counters
 }
@@ -65,6 +67,7 @@ func newWorld(t *testing.T) *world {
 		addErr:      map[netip.Addr]error{},
 		routes:      map[netip.Addr]paths.Route{},
 		entries:     map[netip.Addr]paths.Entry{},
+		changed:     map[netip.Addr]paths.Entry{},
 		pathChanges: make(chan struct{}, 1),
 		linkChanges: make(chan struct{}, 1),
 		links: []iface.State{{
@@ -136,7 +139,8 @@ func (w *world) Write(p []byte) (int, error) {
 	return w.log.Write(p)
 }
 
-// Apply notes the state as "apply 2: web01=1 web02=-".
+// Apply notes the state as "apply web: web01=1 web02=-", with "~" after a backend
+// that is draining and "*20" after one of weight 20.
 func (w *world) Apply(state datapath.State) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -149,9 +153,15 @@ func (w *world) Apply(state datapath.State) error {
 				mac = fmt.Sprint(s.Paths[i].MAC[5])
 			}
 			fmt.Fprintf(&b, " %s=%s", backend.Name, mac)
+			if backend.Draining {
+				b.WriteString("~")
+			}
+			if backend.Weight != 1 {
+				fmt.Fprintf(&b, "*%d", backend.Weight)
+			}
 		}
 	}
-	w.pool = state.Pool
+	w.pool, w.state = state.Pool, state
 	if w.applyErr != nil {
 		w.note("fail to apply%s", b.String())
 		return w.applyErr
@@ -195,6 +205,14 @@ func (n ways) Entries() map[netip.Addr]paths.Entry {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return maps.Clone(n.entries)
+}
+
+func (n ways) Changed() (map[netip.Addr]paths.Entry, bool) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	changed := n.changed
+	n.changed = map[netip.Addr]paths.Entry{}
+	return changed, false
 }
 
 func (n ways) Changes() <-chan struct{} { return n.pathChanges }
@@ -296,7 +314,7 @@ func (w *world) found(addr string, last byte) {
 	default:
 		e.Neighbour, e.Reason = neigh.Failed, "does not answer"
 	}
-	w.entries[e.Address] = e
+	w.entries[e.Address], w.changed[e.Address] = e, e
 	signal(w.pathChanges)
 }
 

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 	"time"
 
 	"github.com/jeoul/jeoul/internal/config"
@@ -16,9 +17,10 @@ import (
 
 // reload is a configuration on its way into the loop.
 type reload struct {
-	cfg      *config.Config
+	new      *layout
 	warnings config.Problems
-	done     chan error // buffered: the loop never waits for who asked
+	wanted   []netip.Addr // backends that are not known yet
+	done     chan error   // buffered: the loop never waits for who asked
 }
 
 // Reload replaces the configuration by the one that load returns, whole or not
@@ -42,7 +44,7 @@ func (c *Controller) Reload(ctx context.Context, load func() (*config.Config, er
 
 // hand gives a configuration to the loop and waits for its answer.
 func (c *Controller) hand(ctx context.Context, cfg *config.Config) error {
-	r := &reload{cfg: cfg, done: make(chan error, 1)}
+	r := &reload{new: newLayout(cfg), done: make(chan error, 1)}
 	select {
 	case c.requests <- r:
 	case <-c.stopped:
@@ -61,22 +63,22 @@ func (c *Controller) hand(ctx context.Context, cfg *config.Config) error {
 // begin checks a configuration and starts to look for its backends.
 func (c *Controller) begin(r *reload) {
 	var err error
-	r.warnings, err = c.check(r.cfg)
+	r.warnings, err = c.check(r.new)
 	var problems config.Problems
 	if errors.As(err, &problems) || err == nil {
-		err = append(checkReload(c.cfg, r.cfg), problems...).Err()
+		err = append(checkReload(c.view.cfg, r.new.cfg), problems...).Err()
 	}
 	if err != nil {
 		r.done <- err
 		return
 	}
-	both := distinct(append(backendAddresses(c.cfg), backendAddresses(r.cfg)...))
-	if err := c.opt.Paths.Watch(both); err != nil {
+	r.wanted = without(r.new.backends, c.view.backends)
+	if err := c.opt.Paths.Watch(slices.Concat(c.view.backends, r.wanted)); err != nil {
 		r.done <- fmt.Errorf("look for the backends: %w", err)
 		return
 	}
 	c.pending = r
-	if c.resolved(r.cfg) {
+	if c.resolved(r) {
 		c.commit()
 		return
 	}
@@ -85,9 +87,12 @@ func (c *Controller) begin(r *reload) {
 
 // resolved says that nothing more is to be learned, for now, about the backends
 // that are new in a configuration.
-func (c *Controller) resolved(cfg *config.Config) bool {
+func (c *Controller) resolved(r *reload) bool {
+	if len(r.wanted) == 0 {
+		return true
+	}
 	entries := c.opt.Paths.Entries()
-	for _, addr := range without(backendAddresses(cfg), backendAddresses(c.cfg)) {
+	for _, addr := range r.wanted {
 		if e := entries[addr]; len(e.MAC) == 0 && e.Neighbour != neigh.Failed && e.Fault == paths.None {
 			return false
 		}
@@ -100,60 +105,67 @@ func (c *Controller) commit() {
 	r := c.pending
 	c.pending = nil
 	c.timers.pending.Stop()
-	r.done <- c.replace(r.cfg, r.warnings)
+	r.done <- c.replace(r.new, r.warnings)
 }
 
 // replace puts a configuration in the place of the current one, or leaves all
 // as it was.
-func (c *Controller) replace(cfg *config.Config, warnings config.Problems) error {
-	before := c.cfg
-	added := without(addresses(cfg), addresses(before))
-	wasApplied := c.applied
-	if err := c.put(cfg, added); err != nil {
-		c.watch(before)
+func (c *Controller) replace(l *layout, warnings config.Problems) error {
+	before := c.view
+	carried := c.carry(l)
+	next := newView(l, carried.overlays, c.known(l, before), before)
+	err := next.checkTakers()
+	if err == nil {
+		err = c.put(next, without(l.addresses, before.addresses))
+	}
+	if err != nil {
+		c.watch(before.layout)
 		return err
 	}
-	c.mu.Lock()
-	c.cfg = cfg
-	c.mu.Unlock()
-	c.removeAddresses(without(addresses(before), addresses(cfg)))
-	if err := c.forward(cfg); err != nil {
+	c.settleOperations(carried)
+	c.removeAddresses(without(before.addresses, l.addresses))
+	if err := c.forward(l.cfg); err != nil {
 		c.opt.Log.Warn(err.Error())
 	}
-	c.watch(cfg)
-	c.describe(cfg, warnings)
-	c.tellMoves(wasApplied)
+	c.watch(l)
+	c.describe(before, warnings)
+	c.tellMoves(before, l.all())
 	c.announceAll()
 	c.timers.silence.Reset(0) // who has not answered by now was waited for
 	return nil
 }
 
-// put brings in what is new in a configuration, all of it or nothing. The data
-// plane comes last: what is before it may fail, and then it was not touched.
-// Nobody knows yet that the new addresses are here.
-func (c *Controller) put(cfg *config.Config, added []netip.Addr) error {
-	if err := c.forward(c.cfg, cfg); err != nil {
+// put brings in what is new in a view, all of it or nothing. The data plane comes
+// last: what is before it may fail, and then it was not touched. Nobody knows yet
+// that the new addresses are here.
+func (c *Controller) put(next *view, added []netip.Addr) error {
+	before := c.view.cfg
+	if err := c.forward(before, next.cfg); err != nil {
 		return err
 	}
 	err := c.addAddresses(added)
 	if err == nil {
-		if err = c.apply(cfg); err == nil {
+		if err = c.install(next); err == nil {
 			return nil
 		}
 		c.removeAddresses(added)
 	}
-	return errors.Join(err, c.forward(c.cfg))
+	return errors.Join(err, c.forward(before))
 }
 
 // watch narrows what is looked for; a failure costs probes that nobody needs.
-func (c *Controller) watch(cfg *config.Config) {
-	if err := c.opt.Paths.Watch(backendAddresses(cfg)); err != nil {
+func (c *Controller) watch(l *layout) {
+	if err := c.opt.Paths.Watch(l.backends); err != nil {
 		c.opt.Log.Warn(fmt.Sprintf("looking for the backends: %v", err))
 	}
 }
 
-// finish answers the reload that the end of the loop cut short.
+// finish answers the reload that the end of the loop cut short, and says what ends
+// with it.
 func (c *Controller) finish() {
+	if n := len(c.view.overlays); n > 0 {
+		c.opt.Log.Warn(fmt.Sprintf("what operations have changed ends now: the next start has the configuration's weights and drains (%d backends)", n))
+	}
 	if c.pending != nil {
 		c.pending.done <- ErrStopped
 		c.pending = nil

@@ -3,14 +3,13 @@
 package control
 
 import (
-	"bytes"
 	"fmt"
+	"iter"
 	"net/netip"
 	"slices"
 	"strings"
 
 	"github.com/jeoul/jeoul/internal/config"
-	"github.com/jeoul/jeoul/internal/datapath"
 	"github.com/jeoul/jeoul/internal/iface"
 	"github.com/jeoul/jeoul/internal/lb"
 	"github.com/jeoul/jeoul/internal/paths"
@@ -70,25 +69,22 @@ func missing(link iface.State, addrs []netip.Addr) []netip.Addr {
 	return without(addrs, have)
 }
 
-// known returns what is known of the paths to a configuration's backends.
-func (c *Controller) known(cfg *config.Config) map[netip.Addr]paths.Entry {
-	entries, known := c.opt.Paths.Entries(), map[netip.Addr]paths.Entry{}
-	for _, addr := range backendAddresses(cfg) {
-		known[addr] = entries[addr]
+// known returns what is known of the paths to a configuration's backends, by their
+// numbers. Entries that say nothing new are the former ones.
+func (c *Controller) known(l *layout, former *view) []*paths.Entry {
+	entries, known := c.opt.Paths.Entries(), make([]*paths.Entry, len(l.backends))
+	for n, addr := range l.backends {
+		entry := entries[addr]
+		if known[n] = former.entry(addr); known[n] == nil || !sameEntry(&entry, known[n]) {
+			known[n] = kept(entry)
+		}
 	}
 	return known
 }
 
-// samePath says whether two entries make the same path for the data plane, in
-// every mode.
-func samePath(a, b paths.Entry) bool {
-	return a.Index == b.Index && bytes.Equal(a.MAC, b.MAC) && bytes.Equal(a.Source, b.Source) &&
-		a.MTU == b.MTU && a.Local == b.Local && a.Fault == b.Fault && a.OnLink() == b.OnLink()
-}
-
 // reason says why a service's packets cannot take the path to a backend, and ""
 // if they can. It is said of the backend, as in "does not answer ARP requests".
-func reason(s lb.Service, e paths.Entry) string {
+func reason(s lb.Service, e *paths.Entry) string {
 	switch wrong := misfit(s, e.Address, e.Route); {
 	case e.Fault != paths.None:
 		return e.Reason
@@ -118,47 +114,60 @@ func family(addr netip.Addr) string {
 	return "IPv6"
 }
 
-// stateOf puts a configuration and the paths together.
-func stateOf(cfg *config.Config, known map[netip.Addr]paths.Entry) datapath.State {
-	state := datapath.State{Services: make([]datapath.Service, len(cfg.Services))}
-	for i, s := range cfg.Services {
-		service := datapath.Service{Service: s, Paths: make([]datapath.Path, len(s.Backends))}
-		for j, b := range s.Backends {
-			if e := known[b.Address]; reason(s, e) == "" {
-				service.Paths[j] = e.Path()
-			}
-		}
-		state.Services[i] = service
-	}
-	if pool := cfg.FullNAT; len(pool.Addresses) > 0 {
-		state.Pool = datapath.Pool{Addresses: pool.Addresses, FirstPort: pool.FirstPort, LastPort: pool.LastPort}
-	}
-	return state
-}
-
-// apply gives the data plane a configuration and what is known of its backends.
-func (c *Controller) apply(cfg *config.Config) error {
-	known := c.known(cfg)
-	if err := c.opt.DataPlane.Apply(stateOf(cfg, known)); err != nil {
+// install gives the data plane a view.
+func (c *Controller) install(v *view) error {
+	if err := c.opt.DataPlane.Apply(v.state); err != nil {
 		return err
 	}
 	c.stale = false
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.applied = known
+	c.view = v
 	c.generation++
 	return nil
 }
 
-// describe says what a configuration asks for, and what is odd about it here.
-func (c *Controller) describe(cfg *config.Config, warnings config.Problems) {
+// mostTold is how many lines of one kind are said one by one.
+const mostTold = 100
+
+// tale says things of one kind line by line, and counts those that are too many.
+type tale struct {
+	log    func(string, ...any)
+	told   int
+	untold int
+}
+
+func (t *tale) say(format string, args ...any) {
+	if t.told == mostTold {
+		t.untold++
+		return
+	}
+	t.told++
+	t.log(fmt.Sprintf(format, args...))
+}
+
+// end says how many more there were, of what.
+func (t *tale) end(format string) {
+	if t.untold > 0 {
+		t.log(fmt.Sprintf(format, t.untold))
+	}
+}
+
+// describe says what a configuration asks for that the former view, nil at the
+// start, had not, and what is odd about it here.
+func (c *Controller) describe(former *view, warnings config.Problems) {
+	cfg, services := c.view.cfg, tale{log: c.opt.Log.Info}
 	for _, s := range cfg.Services {
+		if former.holds(s) {
+			continue
+		}
 		mode := string(s.Mode)
 		if s.DSCP != 0 {
 			mode = fmt.Sprintf("%s %d", s.Mode, s.DSCP)
 		}
-		c.opt.Log.Info(fmt.Sprintf("service %s: %s, %s, %s, backends: %d", s.Name, s.Key(), mode, s.Scheduler, len(s.Backends)))
+		services.say("service %s: %s, %s, %s, backends: %d", s.Name, s.Key(), mode, s.Scheduler, len(s.Backends))
 	}
+	services.end("%d more services: `jeoul status` shows them")
 	for _, warning := range slices.Concat(cfg.Warnings, warnings) {
 		c.opt.Log.Warn(warning.String())
 	}
@@ -171,22 +180,38 @@ type told struct {
 	mode    lb.Mode
 }
 
-// eachBackend calls f once for each address and mode, with the first backend
-// that has them.
-func eachBackend(cfg *config.Config, f func(told, lb.Service, lb.Backend)) {
-	seen := map[told]bool{}
-	for _, s := range cfg.Services {
-		for _, b := range s.Backends {
-			if t := (told{b.Address, s.Mode}); !seen[t] {
-				seen[t] = true
-				f(t, s, b)
+// eachBackend calls f once for each address of these numbers and each mode, with
+// the first backend that has them.
+func (l *layout) eachBackend(numbers iter.Seq[int], f func(told, int, lb.Service, lb.Backend)) {
+	for n := range numbers {
+		var seen []lb.Mode
+		for _, at := range l.uses[n] {
+			s := l.service(at)
+			if slices.Contains(seen, s.Mode) {
+				continue
+			}
+			seen = append(seen, s.Mode)
+			f(told{l.backends[n], s.Mode}, n, s, l.backend(at))
+			if len(seen) == len(lb.Modes) {
+				break
+			}
+		}
+	}
+}
+
+// all are the numbers of all backends.
+func (l *layout) all() iter.Seq[int] {
+	return func(yield func(int) bool) {
+		for n := range l.backends {
+			if !yield(n) {
+				return
 			}
 		}
 	}
 }
 
 // place says where packets for an entry go: "" if nowhere.
-func (c *Controller) place(s lb.Service, e paths.Entry) string {
+func (c *Controller) place(s lb.Service, e *paths.Entry) string {
 	if reason(s, e) != "" {
 		return ""
 	}
@@ -200,47 +225,62 @@ func (c *Controller) place(s lb.Service, e paths.Entry) string {
 	return place
 }
 
-// tellMoves says which backends were found, lost or moved since before.
-func (c *Controller) tellMoves(before map[netip.Addr]paths.Entry) {
-	eachBackend(c.cfg, func(t told, s lb.Service, b lb.Backend) {
-		was, is := c.place(s, before[b.Address]), c.place(s, c.applied[b.Address])
+// tellMoves says which backends of these numbers were found, lost or moved since a
+// view before, which may be nil.
+func (c *Controller) tellMoves(before *view, numbers iter.Seq[int]) {
+	found, lost := tale{log: c.opt.Log.Info}, tale{log: c.opt.Log.Warn}
+	c.view.eachBackend(numbers, func(t told, n int, s lb.Service, b lb.Backend) {
+		old, now := before.entry(t.address), c.view.known[n]
+		if old == now {
+			return
+		}
+		if old == nil {
+			old = &paths.Entry{}
+		}
+		was, is := c.place(s, old), c.place(s, now)
 		switch {
 		case was == is:
 		case was == "":
 			delete(c.silent, t)
-			c.opt.Log.Info(fmt.Sprintf("%s is at %s", who(s, b), is))
+			found.say("%s is at %s", who(s, b), is)
 		case is == "":
 			c.silent[t] = true
-			c.tellLost(s, b)
+			c.tellLost(&lost, s, b, now)
 		default:
-			c.opt.Log.Info(fmt.Sprintf("%s has moved from %s to %s", who(s, b), was, is))
+			found.say("%s has moved from %s to %s", who(s, b), was, is)
 		}
 	})
+	found.end("%d more backends were found or have moved: `jeoul status` shows them")
+	lost.end(moreLost)
 }
 
 func who(s lb.Service, b lb.Backend) string {
 	return fmt.Sprintf("backend %s (%s) of %s", b.Name, b.Address, s.Name)
 }
 
-func (c *Controller) tellLost(s lb.Service, b lb.Backend) {
-	c.opt.Log.Warn(fmt.Sprintf("%s %s: no packets until that changes", who(s, b), reason(s, c.applied[b.Address])))
+const moreLost = "%d more backends get no packets: `jeoul status` says why"
+
+func (c *Controller) tellLost(lost *tale, s lb.Service, b lb.Backend, e *paths.Entry) {
+	lost.say("%s %s: no packets until that changes", who(s, b), reason(s, e))
 }
 
 // reportSilent says, once each, which backends have not been found in a while.
 func (c *Controller) reportSilent() {
-	eachBackend(c.cfg, func(t told, s lb.Service, b lb.Backend) {
-		e := c.applied[b.Address]
+	lost := tale{log: c.opt.Log.Warn}
+	c.view.eachBackend(c.view.all(), func(t told, n int, s lb.Service, b lb.Backend) {
+		e := c.view.known[n]
 		if reason(s, e) == "" || c.silent[t] || c.excused(e) {
 			return
 		}
 		c.silent[t] = true
-		c.tellLost(s, b)
+		c.tellLost(&lost, s, b, e)
 	})
+	lost.end(moreLost)
 }
 
 // excused says whether an interface that is down, which was said, is the reason
 // for what is missing.
-func (c *Controller) excused(e paths.Entry) bool {
+func (c *Controller) excused(e *paths.Entry) bool {
 	return slices.ContainsFunc(c.links, func(link iface.State) bool {
 		return !link.Up && (e.Fault != paths.None || e.Interface == "" || e.Interface == link.Name)
 	})

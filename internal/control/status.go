@@ -3,9 +3,11 @@
 package control
 
 import (
+	"cmp"
 	"fmt"
 	"net/netip"
 	"os"
+	"slices"
 	"time"
 
 	"github.com/jeoul/jeoul/internal/api"
@@ -24,24 +26,27 @@ func (c *Controller) Status() (api.Status, error) {
 		return api.Status{}, fmt.Errorf("read the counters: %w", err)
 	}
 	attachments, entries := c.opt.DataPlane.Attachments(), c.opt.Paths.Entries()
+	// The view does not change any more: nobody waits for us to be done.
 	c.mu.Lock()
-	defer c.mu.Unlock()
+	v, links, generation, history, problems := c.view, c.links, c.generation, c.history, c.problems()
+	c.mu.Unlock()
 	status := api.Status{
 		Version:    c.opt.Version,
 		PID:        os.Getpid(),
 		Started:    c.started,
-		Config:     c.cfg.File,
-		Interface:  c.links[0].Name,
-		Interfaces: interfaceStatus(c.links, attachments),
+		Config:     v.cfg.File,
+		Interface:  links[0].Name,
+		Interfaces: interfaceStatus(links, attachments),
 		Hook:       hookOf(attachments[0]), // one way for all interfaces
-		TableSize:  c.cfg.TableSize,
-		Generation: c.generation,
-		Problems:   c.problems(),
+		TableSize:  v.cfg.TableSize,
+		Generation: generation,
+		Problems:   append(problems, v.problems()...),
 		Services:   []api.Service{},
 		Outcomes:   []api.Outcome{},
+		Operations: v.operations(history, counters),
 	}
-	for _, s := range c.cfg.Services {
-		status.Services = append(status.Services, serviceStatus(s, c.applied, entries, counters.Backends))
+	for i := range v.cfg.Services {
+		status.Services = append(status.Services, v.serviceStatus(i, entries, counters))
 	}
 	for _, o := range counters.Outcomes {
 		status.Outcomes = append(status.Outcomes, api.Outcome{Name: o.Name, Packets: o.Packets, Help: o.Help})
@@ -53,6 +58,19 @@ func (c *Controller) Status() (api.Status, error) {
 		}
 	}
 	return status, nil
+}
+
+// Operations returns what operations have changed, and which can be taken back. It
+// may be called from any goroutine, after Start.
+func (c *Controller) Operations() (api.Operations, error) {
+	counters, err := c.opt.DataPlane.Counters()
+	if err != nil {
+		return api.Operations{}, fmt.Errorf("read the counters: %w", err)
+	}
+	c.mu.Lock()
+	v, history := c.view, c.history
+	c.mu.Unlock()
+	return v.operations(history, counters), nil
 }
 
 // nearlyFull warns when nine tenths of full NAT's table are taken.
@@ -79,7 +97,7 @@ func interfaceStatus(links []iface.State, attachments []datapath.Attachment) []a
 	return list
 }
 
-// problems lists what is wrong now; the caller holds the lock.
+// problems lists what is wrong now, but for the services; the caller holds the lock.
 func (c *Controller) problems() []string {
 	list := []string{}
 	for _, link := range c.links {
@@ -94,26 +112,31 @@ func (c *Controller) problems() []string {
 		list = append(list, fmt.Sprintf("the reload of %s was refused, and nothing of it applied: %s",
 			c.refusedAt.Format(time.DateTime), oneLine(c.refused)))
 	}
-	for _, s := range c.cfg.Services {
-		if !usable(s, c.applied) {
+	return list
+}
+
+// problems lists the services that have no backend for new flows.
+func (v *view) problems() []string {
+	var list []string
+	for i, s := range v.state.Services {
+		switch _, up := v.takers(i); {
+		case up > 0:
+		case slices.ContainsFunc(s.Paths, func(p datapath.Path) bool { return p.MAC != nil }):
+			list = append(list, fmt.Sprintf("service %s has no backend that takes new flows: they are dropped", s.Name))
+		default:
 			list = append(list, fmt.Sprintf("service %s has no backend that can take packets: all to it are dropped", s.Name))
 		}
 	}
 	return list
 }
 
-func usable(s lb.Service, known map[netip.Addr]paths.Entry) bool {
-	for _, b := range s.Backends {
-		if stateOfBackend(s, b, known[b.Address]) == api.Up {
-			return true
-		}
-	}
-	return false
-}
-
 // stateOfBackend judges by what the data plane has.
-func stateOfBackend(s lb.Service, b lb.Backend, e paths.Entry) api.State {
+func stateOfBackend(s lb.Service, b lb.Backend, o overlay, e *paths.Entry) api.State {
 	switch {
+	case o.out():
+		return api.Out
+	case b.Draining:
+		return api.Draining
 	case b.Weight == 0:
 		return api.WeightZero
 	case e.Fault != paths.None || misfit(s, b.Address, e.Route) != "":
@@ -124,35 +147,97 @@ func stateOfBackend(s lb.Service, b lb.Backend, e paths.Entry) api.State {
 	return api.Up
 }
 
-// serviceStatus joins what the data plane has (applied), what is known now, and
+// serviceStatus joins what the data plane has (the view), what is known now, and
 // what was counted.
-func serviceStatus(s lb.Service, applied, now map[netip.Addr]paths.Entry, counts map[lb.BackendKey]datapath.BackendCount) api.Service {
+func (v *view) serviceStatus(i int, now map[netip.Addr]paths.Entry, counters datapath.Counters) api.Service {
+	s := v.cfg.Services[i]
 	status := api.Service{Name: s.Name, VIP: s.VIP, Port: s.Port, Protocol: s.Protocol, Mode: s.Mode,
-		DSCP: s.DSCP, MSS: s.MSS, Scheduler: s.Scheduler}
-	for _, b := range s.Backends {
-		e, count := applied[b.Address], counts[s.BackendKey(b)]
-		status.Backends = append(status.Backends, api.Backend{
-			Name: b.Name, Address: b.Address, Port: b.Port, Weight: b.Weight,
-			State:     stateOfBackend(s, b, e),
-			Neighbour: neighbourState(now[b.Address]),
-			Reason:    reason(s, now[b.Address]),
-			Interface: e.Interface, NextHop: nextHop(e), MAC: e.MAC.String(), MTU: e.MTU,
-			Packets: count.Packets, Bytes: count.Bytes, Connections: count.Connections,
-			ReturnedPackets: count.ReturnedPackets, ReturnedBytes: count.ReturnedBytes,
-		})
+		DSCP: s.DSCP, MSS: s.MSS, Scheduler: s.Scheduler, Hash: lb.HashFlow, Tracked: s.Tracked()}
+	if s.BySource() {
+		status.Hash = lb.HashSource
+	}
+	if s.Persistence.On() {
+		status.Persistence = &api.Persistence{TimeoutSeconds: s.Persistence.Timeout.Seconds(), Prefix: s.Persistence.Prefix}
+	}
+	if limits := s.Limits; limits.Rate > 0 || limits.Connections > 0 {
+		status.Limits = &api.Limits{Rate: limits.Rate, Burst: limits.Burst, Connections: limits.Connections, Refuse: limits.Refuse}
+	}
+	for j, b := range s.Backends {
+		entry := now[b.Address]
+		status.Backends = append(status.Backends, v.backendStatus(use{i, j}, &entry, counters.Backends[s.BackendKey(b)]))
 	}
 	return status
 }
 
+func (v *view) backendStatus(at use, now *paths.Entry, count datapath.BackendCount) api.Backend {
+	s, configured, e := v.service(at), v.backend(at), v.known[v.at[at.i][at.j]]
+	o := v.overlays[s.BackendKey(configured)]
+	b := o.over(configured)
+	status := api.Backend{
+		Name: b.Name, Address: b.Address, Port: b.Port, Weight: b.Weight,
+		State: stateOfBackend(s, b, o, e), Drain: o.drain,
+		Neighbour: neighbourState(now),
+		Reason:    reason(s, now),
+		Interface: e.Interface, NextHop: nextHop(e), MAC: e.MAC.String(), MTU: e.MTU,
+		Packets: count.Packets, Bytes: count.Bytes, Connections: count.Connections,
+		ReturnedPackets: count.ReturnedPackets, ReturnedBytes: count.ReturnedBytes,
+		Upper: b.Upper, Lower: b.Lower,
+	}
+	if b.Weight != configured.Weight {
+		status.ConfiguredWeight = &configured.Weight
+	}
+	return status
+}
+
+// operations lists what is in force, in the configuration's order, and what can be
+// taken back.
+func (v *view) operations(history []operation, counters datapath.Counters) api.Operations {
+	list := api.Operations{InForce: []api.Overlay{}, History: []api.Operation{}}
+	var laid []*found
+	for key := range v.overlays {
+		laid = append(laid, v.find(key))
+	}
+	slices.SortFunc(laid, func(a, b *found) int { return cmp.Or(cmp.Compare(a.i, b.i), cmp.Compare(a.j, b.j)) })
+	for _, f := range laid {
+		key := f.service.BackendKey(f.backend)
+		o := v.overlays[key]
+		list.InForce = append(list.InForce, api.Overlay{Target: targetOf(f.service, f.backend), Drain: o.drain, Weight: o.weight,
+			Left: *leftOf(f.service, key, counters)})
+	}
+	for _, op := range slices.Backward(history) {
+		list.History = append(list.History, op.shown())
+	}
+	return list
+}
+
+// leftOf returns what a backend still has to do.
+func leftOf(s lb.Service, key lb.BackendKey, counters datapath.Counters) *api.Left {
+	return &api.Left{Tracked: s.Tracked(), Packets: counters.Backends[key].Packets}
+}
+
+// leftOf returns what the backends still have to do, as far as that can be told.
+func (c *Controller) leftOf(keys []lb.BackendKey) map[lb.BackendKey]*api.Left {
+	counters, err := c.opt.DataPlane.Counters()
+	if err != nil {
+		c.opt.Log.Warn(fmt.Sprintf("what is left of drained backends cannot be told: %v", err))
+		return nil
+	}
+	left := map[lb.BackendKey]*api.Left{}
+	for _, key := range keys {
+		left[key] = leftOf(c.view.find(key).service, key, counters)
+	}
+	return left
+}
+
 // nextHop returns the router or the backend itself; invalid without a route.
-func nextHop(e paths.Entry) netip.Addr {
+func nextHop(e *paths.Entry) netip.Addr {
 	if e.Interface == "" {
 		return netip.Addr{}
 	}
 	return e.NextHop()
 }
 
-func neighbourState(e paths.Entry) string {
+func neighbourState(e *paths.Entry) string {
 	if e.Neighbour == "" {
 		return neigh.Unknown
 	}

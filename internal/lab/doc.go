@@ -55,6 +55,10 @@
 // packets through the balancer, for subjects that both directions must pass; no
 // host sends ICMP redirects, which would tell of a shorter way on the one segment.
 //
+// [Spec.CoreQueues] gives every device a queue for each core instead, and no
+// queueing discipline, for trials in which what one core does must not wait behind
+// what another does. [Spec.Attacker] adds a host that floods the others.
+//
 // Congestion control is cubic, per route: BBR's pacing makes bulk figures swing.
 // Duplicate address detection, router solicitations and autoconfiguration are
 // off, so nothing waits and nothing chatters. ARP and NDP are real: no neighbour

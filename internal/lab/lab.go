@@ -25,6 +25,12 @@ const closeTimeout = 5 * time.Second
 type Spec struct {
 	// Clients and Servers are from 1 to 99.
 	Clients, Servers int
+	// Attacker adds a host that floods the others.
+	Attacker bool
+	// CoreQueues gives every device a queue for each core, and each core its own,
+	// as network cards have them, and no queueing discipline: what one core sends
+	// stays on it all the way, and waits for nothing that another core does.
+	CoreQueues bool
 	// Dir is the work directory. The caller's own is made if it is missing, and
 	// kept; by default it is a fresh one under the directory for temporary
 	// files, and goes with the lab.
@@ -38,7 +44,9 @@ type Lab struct {
 	Dir              string
 	Switch, Balancer *Host
 	Clients, Servers []*Host
-	VIP4, VIP6       netip.Addr
+	// Attacker is nil where the Spec asked for none.
+	Attacker   *Host
+	VIP4, VIP6 netip.Addr
 	// Notes are facts about this lab that a figure may depend on, such as
 	// settings that the kernel refused.
 	Notes []string
@@ -87,10 +95,10 @@ func check(spec Spec) error {
 	return nil
 }
 
-// Hosts returns the switch, the balancer, the clients and the servers.
+// Hosts returns the switch, the balancer, the clients, the servers and the attacker.
 func (l *Lab) Hosts() []*Host {
 	hosts := []*Host{l.Switch, l.Balancer}
-	hosts = append(append(hosts, l.Clients...), l.Servers...)
+	hosts = append(append(append(hosts, l.Clients...), l.Servers...), l.Attacker)
 	return slices.DeleteFunc(hosts, func(h *Host) bool { return h == nil })
 }
 
@@ -150,6 +158,9 @@ func (l *Lab) addHosts(ctx context.Context) (err error) {
 	}
 	for n := 1; n <= l.spec.Servers && err == nil; n++ {
 		l.Servers = append(l.Servers, add(roleServer, n))
+	}
+	if l.spec.Attacker {
+		l.Attacker = add(roleAttacker, 1)
 	}
 	return err
 }
@@ -260,7 +271,7 @@ func (l *Lab) setSysctls(r role) error {
 
 // configure sets the host's device and its addresses. It runs inside the host.
 func (h *Host) configure(l *Lab) error {
-	if err := setDevice(h.Interface, l.hostOffloads()); err != nil {
+	if err := l.setDevice(h.Interface, l.hostOffloads()); err != nil {
 		return err
 	}
 	note, err := h.address()
@@ -273,7 +284,7 @@ func (h *Host) configure(l *Lab) error {
 // configurePort sets the switch's end of the host's link. It runs inside the
 // switch.
 func (h *Host) configurePort(l *Lab) error {
-	if err := setDevice(h.Port, l.portOffloads(h)); err != nil {
+	if err := l.setDevice(h.Port, l.portOffloads(h)); err != nil {
 		return err
 	}
 	if h.role != roleBalancer {

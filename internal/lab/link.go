@@ -28,7 +28,8 @@ const congestionControl = "cubic"
 const bridgeAgeing = uint32(3600 * 100)
 
 // deviceQueues is the number of queues of each device, and so of cores that can
-// share a host's kernel work. More than one gets stuck (seen on 6.18): a veth with
+// share a host's kernel work, unless the lab has CoreQueues. With a queueing discipline
+// more than one gets stuck (seen on 6.18): a veth with
 // GRO but without XDP gives the sign that there is room again to its peer's first
 // queue only, whichever was held back.
 const deviceQueues = 1
@@ -69,12 +70,13 @@ func connect(h *Host) error {
 	attrs.Name = h.Port
 	attrs.HardwareAddr = portMAC(h.role, h.number)
 	attrs.MasterIndex = bridge.Attrs().Index
-	attrs.NumTxQueues, attrs.NumRxQueues = deviceQueues, deviceQueues
+	queues := h.lab.queues()
+	attrs.NumTxQueues, attrs.NumRxQueues = queues, queues
 	veth := netlink.NewVeth(attrs)
 	veth.PeerName = h.Interface
 	veth.PeerHardwareAddr = h.MAC
 	veth.PeerNamespace = netlink.NsFd(h.netns.Fd())
-	veth.PeerNumTxQueues, veth.PeerNumRxQueues = deviceQueues, deviceQueues
+	veth.PeerNumTxQueues, veth.PeerNumRxQueues = uint32(queues), uint32(queues)
 	if err := netlink.LinkAdd(veth); err != nil {
 		return fmt.Errorf("link %s to the switch: %w", h.Name, err)
 	}
@@ -83,11 +85,14 @@ func connect(h *Host) error {
 
 // setDevice sets a device's offloads and its queueing, and puts it up. It runs
 // inside the device's namespace.
-func setDevice(name string, offloads offloads) error {
+func (l *Lab) setDevice(name string, offloads offloads) error {
 	if err := up(name); err != nil {
 		return err
 	}
-	return offloads.apply(name)
+	if err := l.setQueues(name); err != nil {
+		return err
+	}
+	return l.apply(name, offloads)
 }
 
 // setQueueing gives a device a queueing discipline, or none.

@@ -27,11 +27,11 @@ type offloads struct {
 }
 
 // apply sets a device of the calling thread's namespace, and its queueing.
-func (o offloads) apply(name string) error {
+func (l *Lab) apply(name string, o offloads) error {
 	if err := o.set(name); err != nil {
 		return err
 	}
-	return setQueueing(name, !o.segments)
+	return setQueueing(name, !o.segments && !l.spec.CoreQueues)
 }
 
 // set applies the offloads to a device, and switches GRO on.
@@ -85,10 +85,10 @@ func (l *Lab) Offload(on bool) error {
 		if h.Interface == "" {
 			continue
 		}
-		if err := h.Do(func() error { return l.hostOffloads().apply(h.Interface) }); err != nil {
+		if err := h.Do(func() error { return l.apply(h.Interface, l.hostOffloads()) }); err != nil {
 			return err
 		}
-		if err := l.Switch.Do(func() error { return l.portOffloads(h).apply(h.Port) }); err != nil {
+		if err := l.Switch.Do(func() error { return l.apply(h.Port, l.portOffloads(h)) }); err != nil {
 			return err
 		}
 	}
@@ -108,8 +108,8 @@ func (l *Lab) AcceptXDP(on bool) error {
 	return l.Switch.Do(func() error {
 		port := l.Balancer.Port
 		if on {
-			return errors.Join(l.portOffloads(l.Balancer).apply(port), acceptXDP(port))
+			return errors.Join(l.apply(port, l.portOffloads(l.Balancer)), acceptXDP(port))
 		}
-		return errors.Join(attachXDP(port, -1), l.portOffloads(l.Balancer).apply(port))
+		return errors.Join(attachXDP(port, -1), l.apply(port, l.portOffloads(l.Balancer)))
 	})
 }

@@ -32,15 +32,16 @@ const (
 	roleClient
 	roleServer
 	roleSwitch
+	roleAttacker
 )
 
 func (r role) String() string {
-	return [...]string{"balancer", "client", "web", "switch"}[r]
+	return [...]string{"balancer", "client", "web", "switch", "attacker"}[r]
 }
 
-// hostName returns "balancer", "switch", "client01" or "web01".
+// hostName returns "balancer", "switch", "attacker", "client01" or "web01".
 func hostName(r role, n int) string {
-	if r == roleBalancer || r == roleSwitch {
+	if r == roleBalancer || r == roleSwitch || r == roleAttacker {
 		return r.String()
 	}
 	return fmt.Sprintf("%s%02d", r, n)

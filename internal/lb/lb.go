@@ -177,10 +177,10 @@ type Service struct {
 
 // Tracked says whether every flow of the service is remembered: because of its
 // scheduler or persistence, or because flows are counted for a cap or a
-// threshold, or because nothing but memory tells a first UDP packet from the next.
-// (Mode FullNAT remembers its flows whatever this says.)
+// threshold, or because nothing but memory tells a first UDP packet from the next,
+// or the client of a reply in mode FullNAT.
 func (s Service) Tracked() bool {
-	return s.Scheduler.Remembers() || s.Persistence.On() || s.Limits.Connections > 0 ||
+	return s.Mode == FullNAT || s.Scheduler.Remembers() || s.Persistence.On() || s.Limits.Connections > 0 ||
 		s.Protocol == UDP && s.Limits.Rate > 0 ||
 		slices.ContainsFunc(s.Backends, func(b Backend) bool { return b.Upper > 0 })
 }

@@ -86,15 +86,15 @@ func TestModes(t *testing.T) {
 
 // TestSchedulers checks what each scheduler needs and heeds.
 func TestSchedulers(t *testing.T) {
-	tests := map[Scheduler]struct{ remembers, weighted, bySource bool }{
-		RoundRobin:               {true, false, false},
-		WeightedRoundRobin:       {true, true, false},
-		LeastConnections:         {true, false, false},
-		WeightedLeastConnections: {true, true, false},
-		SourceHash:               {false, true, true},
-		Maglev:                   {false, true, false},
-		TwoChoices:               {true, true, false},
-		Failover:                 {false, false, false},
+	tests := map[Scheduler]struct{ remembers, weighted, bySource, byLoad bool }{
+		RoundRobin:               {true, false, false, false},
+		WeightedRoundRobin:       {true, true, false, false},
+		LeastConnections:         {true, false, false, true},
+		WeightedLeastConnections: {true, true, false, true},
+		SourceHash:               {false, true, true, false},
+		Maglev:                   {false, true, false, false},
+		TwoChoices:               {true, true, false, true},
+		Failover:                 {false, false, false, false},
 	}
 	for _, scheduler := range Schedulers {
 		want, known := tests[scheduler]
@@ -102,9 +102,10 @@ func TestSchedulers(t *testing.T) {
 			t.Errorf("%s is not in this test", scheduler)
 		}
 		s := Service{Scheduler: scheduler, Protocol: TCP}
-		if scheduler.Remembers() != want.remembers || s.Tracked() != want.remembers || scheduler.Weighted() != want.weighted || s.BySource() != want.bySource {
-			t.Errorf("%s: remembers %t, tracked %t, weighted %t, by source %t", scheduler,
-				scheduler.Remembers(), s.Tracked(), scheduler.Weighted(), s.BySource())
+		if scheduler.Remembers() != want.remembers || s.Tracked() != want.remembers || scheduler.Weighted() != want.weighted || s.BySource() != want.bySource ||
+			scheduler.ByLoad() != want.byLoad {
+			t.Errorf("%s: remembers %t, tracked %t, weighted %t, by source %t, by load %t", scheduler,
+				scheduler.Remembers(), s.Tracked(), scheduler.Weighted(), s.BySource(), scheduler.ByLoad())
 		}
 	}
 }
@@ -122,6 +123,8 @@ func TestTracked(t *testing.T) {
 		"threshold":   {func(s *Service) { s.Backends = []Backend{{Weight: 1}, {Weight: 1, Upper: 1}} }, true},
 		"rate":        {func(s *Service) { s.Limits.Rate = 1 }, false},
 		"rate of UDP": {func(s *Service) { s.Limits.Rate, s.Protocol = 1, UDP }, true},
+		"full NAT":    {func(s *Service) { s.Mode = FullNAT }, true},
+		"NAT":         {func(s *Service) { s.Mode = NAT }, false},
 		"by source":   {func(s *Service) { s.Hash = HashSource }, false},
 		"draining":    {func(s *Service) { s.Backends = []Backend{{Weight: 1, Draining: true}} }, false},
 	}

@@ -9,7 +9,7 @@ import (
 
 // Persistence sends all flows of a client to the backend that its first one got.
 type Persistence struct {
-	// Timeout is how long a client is remembered after its last flow; 0: there is
+	// Timeout is how long a client is remembered after its last flow began; 0: there is
 	// no persistence.
 	Timeout time.Duration `json:"timeout_ns,omitempty"`
 	// Prefix is how many leading bits of the address tell clients apart: 1..32, or

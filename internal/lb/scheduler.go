@@ -83,6 +83,15 @@ func (s Scheduler) Remembers() bool {
 	return false
 }
 
+// ByLoad says whether the scheduler compares how many flows backends have.
+func (s Scheduler) ByLoad() bool {
+	switch s {
+	case LeastConnections, WeightedLeastConnections, TwoChoices:
+		return true
+	}
+	return false
+}
+
 // Hash is what of a packet a hash is made of.
 type Hash string
 

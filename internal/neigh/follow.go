@@ -87,7 +87,7 @@ func (r *Resolver) resync() error {
 	now := time.Now()
 	for addr, p := range r.peers {
 		if p.update(table[addr], now, r.pace) {
-			signal(r.changes)
+			r.tellOf(p)
 		}
 	}
 	return nil
@@ -161,7 +161,7 @@ func (r *Resolver) apply(u netlink.NeighUpdate) bool {
 		now = netlink.Neigh{}
 	}
 	if p.update(now, time.Now(), r.pace) {
-		signal(r.changes)
+		r.tellOf(p)
 	}
 	return true
 }
@@ -220,7 +220,7 @@ func (r *Resolver) refused(p *peer, err error) error {
 	}
 	err = fmt.Errorf("the kernel would not ask for %s: %w", p.entry.Address, err)
 	if p.failed(err) {
-		signal(r.changes)
+		r.tellOf(p)
 	}
 	return err
 }

@@ -97,7 +97,8 @@ type Resolver struct {
 
 	mu    sync.Mutex
 	peers map[netip.Addr]*peer
-	over  bool // no more is followed, and the sockets are closed
+	news  map[netip.Addr]bool // peers that Changed has to tell of
+	over  bool                // no more is followed, and the sockets are closed
 }
 
 // New returns a Resolver for a link in the calling thread's network namespace.
@@ -108,7 +109,7 @@ func New(ctx context.Context, link string) (*Resolver, error) {
 
 func newResolver(ctx context.Context, link string, p pace) (*Resolver, error) {
 	r := &Resolver{
-		link: link, pace: p, peers: map[netip.Addr]*peer{},
+		link: link, pace: p, peers: map[netip.Addr]*peer{}, news: map[netip.Addr]bool{},
 		changes: make(chan struct{}, 1), wake: make(chan struct{}, 1), ended: make(chan struct{}),
 	}
 	updates, stop, err := r.open()
@@ -166,7 +167,9 @@ func (r *Resolver) Watch(addrs []netip.Addr) error {
 	}
 	changed := len(peers) != len(r.peers)
 	for addr := range peers {
-		changed = changed || r.peers[addr] == nil
+		if r.peers[addr] == nil {
+			changed, r.news[addr] = true, true
+		}
 	}
 	r.peers = peers
 	if changed {
@@ -211,16 +214,24 @@ func (r *Resolver) own() (map[netip.Addr]string, error) {
 	if err != nil {
 		return nil, fmt.Errorf("list this host's addresses: %w", err)
 	}
-	own := map[netip.Addr]string{}
+	own, names := map[netip.Addr]string{}, map[int]string{}
 	for _, a := range list {
 		if addr, ok := netip.AddrFromSlice(a.IP); ok && (a.LinkIndex == r.index || !addr.IsLinkLocalUnicast()) {
-			own[key(addr)] = fmt.Sprintf("interface %d", a.LinkIndex)
-			if link, err := r.netlink.LinkByIndex(a.LinkIndex); err == nil {
-				own[key(addr)] = link.Attrs().Name
+			if names[a.LinkIndex] == "" {
+				names[a.LinkIndex] = r.linkName(a.LinkIndex)
 			}
+			own[key(addr)] = names[a.LinkIndex]
 		}
 	}
 	return own, nil
+}
+
+func (r *Resolver) linkName(index int) string {
+	link, err := r.netlink.LinkByIndex(index)
+	if err != nil {
+		return fmt.Sprintf("interface %d", index)
+	}
+	return link.Attrs().Name
 }
 
 // start takes over what the kernel knows about those of peers that are new, and
@@ -253,6 +264,27 @@ func (r *Resolver) Entries() map[netip.Addr]Entry {
 		entries[addr] = p.entry
 	}
 	return entries
+}
+
+// Changed returns the entries that have changed since it was called last, those
+// that Watch added included. It costs nothing for the others.
+func (r *Resolver) Changed() map[netip.Addr]Entry {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	entries := make(map[netip.Addr]Entry, len(r.news))
+	for addr := range r.news {
+		if p := r.peers[addr]; p != nil {
+			entries[addr] = p.entry
+		}
+	}
+	clear(r.news)
+	return entries
+}
+
+// tellOf notes that a peer has changed; the caller holds the lock.
+func (r *Resolver) tellOf(p *peer) {
+	r.news[key(p.entry.Address)] = true
+	signal(r.changes)
 }
 
 // Changes is signalled after a change of a watched MAC address or state, and

@@ -76,11 +76,23 @@ type Paths struct {
 	cancel  context.CancelFunc
 	running sync.WaitGroup
 
+	// looking is held while the kernel is asked for routes, which takes its time
+	// where there are many addresses. It is taken before mu.
+	looking sync.Mutex
+
 	mu      sync.Mutex
 	watched []netip.Addr
 	routes  map[netip.Addr]Route
 	sources map[int]string // MAC addresses of the ports, by index
+	behind  map[hop][]netip.Addr
+	all     bool // Changed has to tell of all
 	over    bool
+}
+
+// hop is a router on an interface.
+type hop struct {
+	index int
+	addr  netip.Addr
 }
 
 // New returns Paths that leave by the interfaces of these names, in the calling
@@ -134,13 +146,12 @@ func (p *Paths) open(ctx context.Context, interfaces []string) (err error) {
 // of them. On an error the set may be in part the new one: call it again.
 // Errors: neigh.ErrNoRights, those of reading the routes.
 func (p *Paths) Watch(addrs []netip.Addr) error {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.over {
+	p.looking.Lock()
+	defer p.looking.Unlock()
+	if p.closed() {
 		return fmt.Errorf("find the paths to the backends: %w", errClosed)
 	}
-	p.watched = slices.Clone(addrs)
-	if _, err := p.refresh(); err != nil {
+	if _, err := p.refresh(slices.Clone(addrs)); err != nil {
 		return err
 	}
 	for _, port := range p.ports {
@@ -153,32 +164,57 @@ func (p *Paths) Watch(addrs []netip.Addr) error {
 
 // Routes looks addresses up without watching them.
 func (p *Paths) Routes(addrs []netip.Addr) (map[netip.Addr]Route, error) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.over {
+	p.looking.Lock()
+	defer p.looking.Unlock()
+	if p.closed() {
 		return nil, fmt.Errorf("find the routes to the backends: %w", errClosed)
 	}
 	routes, _, err := p.lookUp(addrs)
 	return routes, err
 }
 
-// refresh looks all watched addresses up again and has their next hops
+func (p *Paths) closed() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.over
+}
+
+// refresh watches these addresses: it looks them up and has their next hops
 // resolved. It reports whether a route or an interface's MAC changed; what a
-// resolver finds it signals itself. The caller holds the lock.
-func (p *Paths) refresh() (changed bool, err error) {
-	routes, sources, err := p.lookUp(p.watched)
+// resolver finds it signals itself. The caller is looking.
+func (p *Paths) refresh(addrs []netip.Addr) (changed bool, err error) {
+	routes, sources, err := p.lookUp(addrs)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.watched = addrs
 	if err != nil {
 		return false, err
 	}
 	changed = !maps.Equal(routes, p.routes) || !maps.Equal(sources, p.sources)
 	p.routes, p.sources = routes, sources
+	if changed {
+		p.all, p.behind = true, routersOf(routes)
+	}
 	for _, port := range p.ports {
 		hops := p.nextHops(port.index)
 		if port.err != nil || !slices.Equal(hops, port.hops) {
 			port.hops, port.err = hops, port.resolver.Watch(hops)
+			p.all = true
 		}
 	}
 	return changed, nil
+}
+
+// routersOf returns which addresses are behind which router.
+func routersOf(routes map[netip.Addr]Route) map[hop][]netip.Addr {
+	behind := map[hop][]netip.Addr{}
+	for addr, r := range routes {
+		if r.Fault == None && r.Gateway.IsValid() {
+			at := hop{r.Index, r.Gateway}
+			behind[at] = append(behind[at], addr)
+		}
+	}
+	return behind
 }
 
 // nextHops returns the neighbours on an interface that packets go to, each once.
@@ -206,14 +242,45 @@ func (p *Paths) Entries() map[netip.Addr]Entry {
 	}
 	entries := make(map[netip.Addr]Entry, len(p.watched))
 	for _, addr := range p.watched {
-		r := p.routes[addr]
-		e := Entry{Address: addr, Route: r, Source: net.HardwareAddr(p.sources[r.Index]), Neighbour: neigh.Unknown, Reason: r.Reason}
-		if r.Fault == None {
-			e.resolve(known[r.Index], failed[r.Index])
-		}
-		entries[addr] = e
+		index := p.routes[addr].Index
+		entries[addr] = p.entry(addr, known[index], failed[index])
 	}
 	return entries
+}
+
+// entry puts together what is known about an address; the caller holds the lock.
+func (p *Paths) entry(addr netip.Addr, neighbours map[netip.Addr]neigh.Entry, failed error) Entry {
+	r := p.routes[addr]
+	e := Entry{Address: addr, Route: r, Source: net.HardwareAddr(p.sources[r.Index]), Neighbour: neigh.Unknown, Reason: r.Reason}
+	if r.Fault == None {
+		e.resolve(neighbours, failed)
+	}
+	return e
+}
+
+// Changed returns what is known about the addresses of which something may have
+// changed since it was called last; all says that this may be any of them, and
+// then Entries has it. It costs little for addresses of which nothing has changed.
+func (p *Paths) Changed() (entries map[netip.Addr]Entry, all bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	entries, all = map[netip.Addr]Entry{}, p.all
+	p.all = false
+	for _, port := range p.ports {
+		neighbours := port.resolver.Changed()
+		if all {
+			continue
+		}
+		for addr := range neighbours {
+			for _, behind := range p.behind[hop{port.index, addr}] {
+				entries[behind] = p.entry(behind, neighbours, port.err)
+			}
+			if r, there := p.routes[addr]; there && r.OnLink() && r.Index == port.index {
+				entries[addr] = p.entry(addr, neighbours, port.err)
+			}
+		}
+	}
+	return entries, all
 }
 
 // resolve fills in what is known about the next hop.
@@ -239,10 +306,12 @@ func (p *Paths) Changes() <-chan struct{} { return p.changes }
 
 // Close stops following. Entries then stay as they are.
 func (p *Paths) Close() error {
+	p.looking.Lock()
 	p.mu.Lock()
 	closed := p.over
 	p.over = true
 	p.mu.Unlock()
+	p.looking.Unlock()
 	if closed {
 		return nil
 	}
@@ -333,9 +402,9 @@ func (p *Paths) follow(ctx context.Context) {
 
 // followOnce returns when to look again, if nothing changes before.
 func (p *Paths) followOnce() time.Duration {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	changed, err := p.refresh()
+	p.looking.Lock()
+	defer p.looking.Unlock()
+	changed, err := p.refresh(p.watched)
 	if changed {
 		signal(p.changes)
 	}

@@ -4,6 +4,7 @@ package paths
 
 import (
 	"errors"
+	"maps"
 	"net"
 	"net/netip"
 	"os/exec"
@@ -28,6 +29,7 @@ type bench struct {
 	routers  [2]*namespace.Namespace
 	own, far [2]net.HardwareAddr // MAC addresses of the links' ends
 	paths    *Paths
+	entries  map[netip.Addr]Entry // see follow
 }
 
 func addr(text string) netip.Addr { return netip.MustParseAddr(text) }
@@ -78,13 +80,23 @@ func (b *bench) watch(addrs ...string) {
 	}
 }
 
+// follow returns the entries as somebody has them who asks for changes only.
+func (b *bench) follow() map[netip.Addr]Entry {
+	changed, all := b.paths.Changed()
+	if all {
+		b.entries = b.paths.Entries()
+	}
+	maps.Copy(b.entries, changed)
+	return b.entries
+}
+
 // until waits for a signal after which the entry of an address is as wanted. It
 // looks only when signalled: a change without a signal fails the test.
 func (b *bench) until(to, what string, ok func(Entry) bool) Entry {
 	b.t.Helper()
 	bound := time.After(10 * time.Second)
 	for {
-		e := b.paths.Entries()[addr(to)]
+		e := b.follow()[addr(to)]
 		if ok(e) {
 			return e
 		}

@@ -75,7 +75,9 @@ func newDocument(run *results.Run) *document {
 		d.Verdict = append(d.Verdict, verdict(s)...)
 		d.Cards = append(d.Cards, cards(s, colours)...)
 		part := loadPart{Title: s.title(), Constant: s.Constant.text(), section: s}
-		switch {
+		switch kind := s.kind(); {
+		case kind != nil:
+			part.Sheets = kind.sheets(s)
 		case s.isPackets():
 			part.Sheets = packetSheets(s)
 		case s.isBulk():
@@ -121,7 +123,9 @@ func asked(run *results.Run, sections []*section) string {
 		repeats = max(repeats, t.Repeat)
 	}
 	question := "how many requests a second does each serve, how long do its clients wait, and what does the balancer itself cost"
-	switch {
+	switch kind := sections[0].kind(); {
+	case kind != nil:
+		question = kind.question
 	case sections[0].isPackets():
 		question = "how many nanoseconds does each spend on a packet"
 	case sections[0].isBulk():

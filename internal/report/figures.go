@@ -17,7 +17,10 @@ type figure struct {
 // figures returns the charts of a load that have something to show.
 func figures(s *section, colours *palette) []figure {
 	var all []figure
-	switch {
+	switch kind := s.kind(); {
+	case kind != nil && kind.figures != nil:
+		all = kind.figures(s)
+	case kind != nil:
 	case s.isPackets():
 		all = packetCharts(s)
 	case s.isBulk():

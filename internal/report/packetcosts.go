@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/jeoul/jeoul/internal/lb"
 	"github.com/jeoul/jeoul/internal/results"
 )
 
@@ -33,14 +34,16 @@ func (c packetCost) name() string {
 }
 
 // packetCosts sums up the contenders' costs, packets that are not the
-// balancer's apart from the others.
+// balancer's apart from the others. Schedulers are compared elsewhere.
 func packetCosts(s *section) []*packetCost {
 	var costs []*packetCost
 	for _, p := range s.bySubject().points() {
 		if !p.has(results.NsNetOfEmpty) || !slices.Contains(s.contenders(), p.Subject) {
 			continue
 		}
-		if _, compared := p.Params[paramConfigured]; compared {
+		_, compared := p.Params[paramConfigured]
+		_, changing := p.Params[paramChange]
+		if scheduler := p.Params[paramScheduler].word; compared || changing || scheduler != "" && scheduler != string(lb.Maglev) {
 			continue
 		}
 		foreign := p.Params[paramPackets].word == foreignPackets
@@ -63,9 +66,10 @@ func packetCosts(s *section) []*packetCost {
 // variants names the parameters whose values are different things to forward,
 // and not the same one under other packets.
 func (s *section) variants(p *point) []string {
-	names := slices.DeleteFunc([]string{paramScheduler, paramDirection}, func(name string) bool {
-		return !s.variesWithin(p.Subject, name)
-	})
+	var names []string
+	if s.variesWithin(p.Subject, paramDirection) {
+		names = append(names, paramDirection)
+	}
 	if tracked(p) {
 		// A new flow costs an entry in a table.
 		names = append(names, paramPackets)
@@ -75,7 +79,7 @@ func (s *section) variants(p *point) []string {
 
 // tracked says whether the balancer remembers the flows of a point.
 func tracked(p *point) bool {
-	return p.Params[paramScheduler].word == roundRobin || modeOf(p) == fullNATMode
+	return remembers(p) || modeOf(p) == fullNATMode
 }
 
 // modeOf returns the mode in the name of one of our subjects, jeoul-MODE-HOOK.
@@ -113,7 +117,7 @@ func nanoseconds(v float64) string { return decimal(v, 1) }
 
 // packetVerdict says which targets hold, and what the data plane costs.
 func packetVerdict(s *section) []string {
-	return slices.Concat(targetVerdict(s), costVerdict(s), configuredVerdict(s))
+	return slices.Concat(targetVerdict(s), costVerdict(s), schedulerVerdict(s), configuredVerdict(s))
 }
 
 // costVerdict has a sentence a hook, with all that was measured in it.

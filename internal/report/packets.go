@@ -17,7 +17,7 @@ import (
 const adjustSubject = "adjust"
 
 // isPackets says whether the load measures the data plane packet by packet.
-func (s *section) isPackets() bool { return s.has(results.NsPerPacket) }
+func (s *section) isPackets() bool { return s.kind() == nil && s.has(results.NsPerPacket) }
 
 // packetSheets are the tables of `jeoul bench packets`: one a hook with a row
 // for every kind of packet, and one with every figure.
@@ -25,6 +25,9 @@ func packetSheets(s *section) []sheet {
 	var sheets []sheet
 	for _, g := range s.bySubject().Groups {
 		sheets = append(sheets, hookSheet(s, g))
+		if sh := schedulerSheet(s, g); !sh.empty() {
+			sheets = append(sheets, sh)
+		}
 	}
 	sheets = append(sheets, everySheet(s))
 	if rest := restSheet(s); len(rest.Columns) > 1+len(placeFields(s)) {

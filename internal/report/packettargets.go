@@ -10,10 +10,7 @@ import (
 	"github.com/jeoul/jeoul/internal/results"
 )
 
-const (
-	fullNATMode = "fullnat"
-	roundRobin  = "rr"
-)
+const fullNATMode = "fullnat"
 
 // targets are what a packet of a known flow may cost in a mode, in nanoseconds
 // net of an empty program, when there is one flow.
@@ -48,21 +45,9 @@ func (j judged) text() string {
 func targetVerdict(s *section) []string {
 	var sentences []string
 	for _, g := range s.bySubject().Groups {
-		var held, missed []string
-		for _, j := range append(costTargets(s, g), growthTargets(s, g)...) {
-			if j.holds {
-				held = append(held, j.text())
-			} else {
-				missed = append(missed, j.text())
-			}
-		}
 		hook := clean(strings.ToUpper(g.Params[paramHook].word))
-		if len(held) > 0 {
-			sentences = append(sentences, fmt.Sprintf("Targets that hold%s: %s.", prefixed(" in ", hook), strings.Join(held, "; ")))
-		}
-		if len(missed) > 0 {
-			sentences = append(sentences, fmt.Sprintf("Targets that are missed%s: %s.", prefixed(" in ", hook), strings.Join(missed, "; ")))
-		}
+		sentences = append(sentences, judgement(
+			slices.Concat(costTargets(s, g), growthTargets(s, g), schedulerTargets(s, g)), prefixed(" in ", hook))...)
 	}
 	return sentences
 }
@@ -75,11 +60,12 @@ func prefixed(prefix, s string) string {
 }
 
 // aimedAt says whether a point's figure is one that a target is about: packets
-// of known flows that no round-robin table has to remember.
+// of known flows that no scheduler has to remember, while nothing changes.
 func aimedAt(p *point, mode string) bool {
 	_, compared := p.Params[paramConfigured]
-	return !compared && strings.HasPrefix(p.Subject, ownPrefix) && modeOf(p) == mode &&
-		p.Params[paramPackets].word == knownPackets && p.Params[paramScheduler].word != roundRobin &&
+	_, changing := p.Params[paramChange]
+	return !compared && !changing && strings.HasPrefix(p.Subject, ownPrefix) && modeOf(p) == mode &&
+		p.Params[paramPackets].word == knownPackets && !remembers(p) &&
 		p.has(results.NsNetOfEmpty)
 }
 

@@ -24,6 +24,11 @@ func packetTrial(subject string, flows int, net float64, params map[string]any) 
 
 func with(name, value string) map[string]any { return map[string]any{name: value} }
 
+// opens makes packets those of new flows with a scheduler.
+func opens(scheduler string) map[string]any {
+	return map[string]any{"scheduler": scheduler, "packets": "new"}
+}
+
 // TestTargets looks for what the verdict says of the targets.
 func TestTargets(t *testing.T) {
 	const l2dsr, ipip, nat, fullnat = "jeoul-l2dsr-xdp", "jeoul-ipip-xdp", "jeoul-nat-xdp", "jeoul-fullnat-xdp"
@@ -40,9 +45,19 @@ func TestTargets(t *testing.T) {
 		{name: "replies are apart", trials: []results.Trial{packetTrial(nat, 1, 40, with("direction", "request")), packetTrial(nat, 1, 90, with("direction", "reply"))},
 			held: []string{"nat ≤ 60 ns (40.0)"}, missed: []string{"nat replies ≤ 60 ns (90.0)"}},
 		{name: "a flow table, new flows and comparisons are not meant", trials: []results.Trial{
-			packetTrial(l2dsr, 1, 20, nil), packetTrial(l2dsr, 1, 99, with("scheduler", "rr")),
+			packetTrial(l2dsr, 1, 20, nil), packetTrial(l2dsr, 1, 30, with("scheduler", "rr")), packetTrial(l2dsr, 1, 251, opens("rr")),
 			packetTrial(l2dsr, 1, 98, with("packets", "new")), packetTrial(l2dsr, 1, 97, with("configured", "all modes"))},
-			held: []string{"l2dsr ≤ 35 ns (20.0)"}},
+			held: []string{"l2dsr ≤ 35 ns (20.0)", "l2dsr rr known with 1 flow ≤ 60 ns (30.0)"}, missed: []string{"l2dsr maglev new flows ≤ 1.1 × known (4.90)", "l2dsr rr new flows ≤ 250 ns (251.0)"}},
+		{name: "new flows of a hash", trials: []results.Trial{
+			packetTrial(nat, 1, 20, with("scheduler", "sh")), packetTrial(nat, 64, 30, with("scheduler", "sh")),
+			packetTrial(nat, 1, 21, opens("sh")), packetTrial(nat, 64, 33, opens("sh")), packetTrial(nat, 64, 90, opens("fo"))},
+			held: []string{"nat ≤ 60 ns (20.0)", "nat with 64 flows ≤ 1.5 × one flow (1.50)", "nat sh new flows ≤ 1.1 × known (1.05–1.10)"}},
+		{name: "many remembered flows", trials: []results.Trial{
+			packetTrial(l2dsr, 1, 61, with("scheduler", "lc")), packetTrial(l2dsr, 64, 250, with("scheduler", "lc")), packetTrial(l2dsr, 64, 250, opens("lc")),
+			packetTrial(l2dsr, 64, 300, opens("random2"))},
+			held:   []string{"l2dsr lc new flows ≤ 250 ns (250.0)", "l2dsr lc known with 64 flows ≤ 250 ns (250.0)"},
+			missed: []string{"l2dsr lc known with 1 flow ≤ 60 ns (61.0)"}},
+		{name: "a transition is no target", trials: []results.Trial{packetTrial(l2dsr, 1, 99, with("change", "pinned")), packetTrial(l2dsr, 64, 99, with("change", "unmoved"))}},
 		{name: "growth", trials: []results.Trial{packetTrial(l2dsr, 1, 20, nil), packetTrial(l2dsr, 1024, 30, nil), packetTrial(nat, 1, 20, nil), packetTrial(nat, 1024, 31, nil)},
 			held:   []string{"l2dsr ≤ 35 ns (20.0)", "nat ≤ 60 ns (20.0)", "l2dsr with 1,024 flows ≤ 1.5 × one flow (1.50)"},
 			missed: []string{"nat with 1,024 flows ≤ 1.5 × one flow (1.55)"}},

@@ -31,6 +31,8 @@ const (
 	// paramDirection says, where both go through the balancer, whether packets
 	// are requests or replies.
 	paramDirection = "direction"
+	// paramChange says what a change of the backends, under way, is to a flow.
+	paramChange = "change"
 	// paramConfigured says what the balancer was configured with, where that is
 	// what points are compared by.
 	paramConfigured = "configured"
@@ -59,20 +61,31 @@ var known = []paramInfo{
 	{Name: paramFileBytes, Title: "File size", Text: func(v string) string { return v + " file" }},
 	{Name: "duration_seconds", Title: "Duration", Text: func(v string) string { return v + " s long" }},
 	{Name: "clients", Title: "Clients", Text: counted("client")},
-	{Name: "backends", Title: "Backends", Text: counted("backend")},
+	{Name: paramServices, Title: "Services", Text: counted("service")},
+	{Name: paramBackends, Title: "Backends", Text: counted("backend")},
+	{Name: paramWeights, Title: "Weights", Text: func(v string) string { return "weights " + v }},
+	{Name: paramEnded, Title: "Ended", Text: endedText, Order: []string{"none", "half"}},
+	{Name: paramStage, Title: "Stage", Text: plain, Order: []string{"proven", "unproven"}},
+	{Name: paramOf, Title: "What", Text: plain, Order: []string{"load"}},
+	{Name: paramFlood, Title: "Flood", Text: func(v string) string { return "a flood of " + strings.ToUpper(v) }, Order: []string{"syn", "syn-ack", "udp"}},
+	{Name: "beyond", Title: "Beyond", Text: beyondText},
+	{Name: "rate", Title: "Rate", Text: func(v string) string { return "at " + v + " packets/s" }},
+	{Name: "every_ms", Title: "Every", Text: func(v string) string { return "asking every " + v + " ms" }},
+	{Name: "new_per_second", Title: "New", Text: func(v string) string { return v + " new a second" }},
 	{Name: "offloads", Title: "Offloads", Text: yesNo("with offloads", "without offloads")},
 	{Name: "pinned", Title: "Pinned", Text: yesNo("generators pinned", "generators not pinned")},
 	{Name: paramThreads, Title: "Threads", Own: true, Text: counted("thread")},
 	{Name: "splice", Title: "Splice", Own: true, Text: func(v string) string { return "splice " + v }},
 	{Name: paramScheduler, Title: "Scheduler", Own: true, Text: plain},
 	{Name: paramPackets, Title: "Packets", Text: packetsText, Order: []string{knownPackets, newPackets, foreignPackets}},
+	{Name: paramChange, Title: "Change", Text: changeText, Order: []string{"unmoved", "pinned", "unpinned"}},
 	{Name: "protocol", Title: "Protocol", Text: strings.ToUpper},
 	{Name: "family", Title: "Family", Text: familyText},
 	{Name: paramOuter, Title: "Outer", Text: func(v string) string { return "in " + familyText(v) }},
 	{Name: paramDirection, Title: "Direction", Text: plain, Order: []string{"request", replyDirection}},
 	{Name: "tag", Title: "Tag", Text: func(v string) string { return strings.ToUpper(v) + "-tagged" }},
 	{Name: paramConfigured, Title: "Configured", Text: plain,
-		Order: []string{"one service", "all modes"}},
+		Order: []string{"one service", "all modes", "all schedulers"}},
 	{Name: paramFlows, Title: "Flows", Text: counted("flow")},
 }
 

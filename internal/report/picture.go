@@ -37,7 +37,7 @@ func Chart(w io.Writer, run *results.Run) error {
 // pictured returns the one or two charts that tell a load's result.
 func pictured(s *section) []figure {
 	colours := newPalette([]*section{s})
-	if s.isPackets() {
+	if s.isPackets() || s.kind() != nil {
 		figs := figures(s, colours)
 		return figs[:min(len(figs), 1)]
 	}

@@ -10,7 +10,7 @@ type paragraph struct{ Head, Text string }
 // reading returns what a reader must know to judge the figures.
 func reading(sections []*section, published bool) []paragraph {
 	var out []paragraph
-	requests := slices.ContainsFunc(sections, func(s *section) bool { return !s.isPackets() && !s.isBulk() })
+	requests := slices.ContainsFunc(sections, func(s *section) bool { return s.kind() == nil && !s.isPackets() && !s.isBulk() })
 	bulk := slices.ContainsFunc(sections, (*section).isBulk)
 	if requests {
 		out = append(out, requestReading...)
@@ -27,6 +27,11 @@ func reading(sections []*section, published bool) []paragraph {
 	if slices.ContainsFunc(sections, (*section).isPackets) {
 		out = append(out, packetReading...)
 	}
+	for _, s := range sections {
+		if kind := s.kind(); kind != nil {
+			out = append(out, kind.reading...)
+		}
+	}
 	return out
 }
 
@@ -34,6 +39,10 @@ func reading(sections []*section, published bool) []paragraph {
 var loadTitles = map[string]string{
 	"ab":  "New connections (ab)",
 	"wrk": "Kept connections (wrk)",
+
+	"distribution": "How flows are spread",
+	"memory":       "What remembering a flow takes",
+	"scale":        "What size costs",
 
 	"bulk":        "Bulk transfer (iperf3)",
 	"bulk-frames": "Bulk transfer in single frames (iperf3)",

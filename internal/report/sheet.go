@@ -88,6 +88,9 @@ func (sh *sheet) fill(s *section, fields []field) {
 // withBaseline returns the group's points, with an empty one for the baseline
 // if that was not measured: a reader must see that it is missing.
 func withBaseline(s *section, g *group) []*point {
+	if s.kind() != nil {
+		return g.Points
+	}
 	baseline := s.Baseline
 	if s.isPackets() {
 		baseline = emptySubject

@@ -325,13 +325,14 @@ func (s *section) hasParts() bool {
 	})
 }
 
-// restSheet shows every metric that has no column elsewhere.
-func restSheet(s *section) sheet {
+// restSheet shows every metric that has no column elsewhere, be it by shownMetrics or
+// by what the caller says.
+func restSheet(s *section, shown ...string) sheet {
 	rate, _, _ := s.rate()
 	var names []string
 	for _, p := range s.points() {
 		for name := range p.Stats {
-			if name != rate && !slices.Contains(shownMetrics, name) && !slices.Contains(names, name) {
+			if name != rate && !slices.Contains(shownMetrics, name) && !slices.Contains(shown, name) && !slices.Contains(names, name) {
 				names = append(names, name)
 			}
 		}

@@ -114,6 +114,9 @@ func verdict(s *section) []string {
 	if !slices.ContainsFunc(s.points(), func(p *point) bool { return p.Valid > 0 }) {
 		return []string{fmt.Sprintf("%s: no valid trial, so nothing to judge; the reasons are listed below.", s.title())}
 	}
+	if kind := s.kind(); kind != nil {
+		return kind.verdict(s)
+	}
 	if s.isPackets() {
 		return packetVerdict(s)
 	}
@@ -243,6 +246,9 @@ func saturationVerdict(s *section) string {
 
 // cards are the verdicts of a load in figures.
 func cards(s *section, colours *palette) []card {
+	if s.kind() != nil {
+		return nil
+	}
 	if s.isPackets() {
 		return packetCards(s, colours)
 	}

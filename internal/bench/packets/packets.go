@@ -6,9 +6,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"regexp"
+	"slices"
 
-	"golang.org/x/sys/unix"
-
+	"github.com/jeoul/jeoul/internal/bench/harness"
 	"github.com/jeoul/jeoul/internal/lb"
 	"github.com/jeoul/jeoul/internal/results"
 )
@@ -22,6 +23,9 @@ type Options struct {
 	Packets uint32
 	// Hooks are XDP, TC or both.
 	Hooks []lb.Hook
+	// Only, if set, leaves out the cases that it does not match, as they are written
+	// by --list; the empty program is always measured.
+	Only *regexp.Regexp
 	// Progress is called after each round, if set.
 	Progress func(round, rounds int)
 	// flowCounts are powers of two, ascending; nil means defaultFlowCounts.
@@ -46,7 +50,7 @@ func Measure(ctx context.Context, options Options) (trials []results.Trial, err 
 	// Its thread is used for nothing else afterwards, so neither the namespace
 	// nor the affinity is inherited.
 	err = router.Do(func() error {
-		if err := pin(); err != nil {
+		if err := harness.Pin(); err != nil {
 			return err
 		}
 		var err error
@@ -57,27 +61,25 @@ func Measure(ctx context.Context, options Options) (trials []results.Trial, err 
 }
 
 func measureAll(ctx context.Context, options Options) ([]results.Trial, error) {
-	var rigs []*rig
-	defer func() {
-		for _, r := range rigs {
-			r.close()
+	lists := make([][]measured, len(options.Hooks))
+	chosen := 0
+	for i, hook := range options.Hooks {
+		lists[i] = slices.DeleteFunc(cases(hook, options.flowCounts), func(m measured) bool {
+			return options.Only != nil && m.subject != harness.Empty && !options.Only.MatchString(m.String())
+		})
+		for _, m := range lists[i] {
+			if m.subject != harness.Empty {
+				chosen++
+			}
 		}
-	}()
-	for _, hook := range options.Hooks {
-		most := options.flowCounts[len(options.flowCounts)-1]
-		r, err := newRig(hook, most, options.Packets)
-		if err != nil {
-			return nil, err
-		}
-		rigs = append(rigs, r)
-		if err := r.ready(cases(hook, options.flowCounts)); err != nil {
-			return nil, err
-		}
+	}
+	if chosen == 0 {
+		return nil, ErrNothing
 	}
 	var trials []results.Trial
 	for round := 1; round <= options.Rounds; round++ {
 		for i, hook := range options.Hooks {
-			made, err := measureRound(ctx, rigs[i], cases(hook, options.flowCounts), round)
+			made, err := measureRound(ctx, hook, lists[i], options, round)
 			if err != nil {
 				return trials, err
 			}
@@ -90,11 +92,28 @@ func measureAll(ctx context.Context, options Options) ([]results.Trial, error) {
 	return trials, nil
 }
 
+// ErrNothing: Options.Only leaves nothing to measure.
+var ErrNothing = errors.New("no figure is left to be measured")
+
+// Cases lists what Options.Only chooses from, a line each.
+func Cases(hook lb.Hook) []string {
+	var list []string
+	for _, m := range cases(hook, defaultFlowCounts) {
+		list = append(list, m.String())
+	}
+	return list
+}
+
 // measureRound measures each case of a hook once.
-func measureRound(ctx context.Context, r *rig, list []measured, round int) ([]results.Trial, error) {
-	if err := r.lay(); err != nil {
+func measureRound(ctx context.Context, hook lb.Hook, list []measured, options Options, round int) ([]results.Trial, error) {
+	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
+	r, err := newRig(hook, list, slices.Max(options.flowCounts), options.Packets)
+	if err != nil {
+		return nil, err
+	}
+	defer r.close()
 	var trials []results.Trial
 	for id, m := range list {
 		if err := ctx.Err(); err != nil {
@@ -104,7 +123,6 @@ func measureRound(ctx context.Context, r *rig, list []measured, round int) ([]re
 			Subject: m.subject, Load: load, Params: m.params(), Repeat: round,
 			Valid: true, Saturated: results.SaturatedNone, Notes: []string{},
 		}
-		var err error
 		trial.Metrics, err = r.figures(id, m)
 		switch {
 		case errors.Is(err, errOutcome):
@@ -121,13 +139,13 @@ func measureRound(ctx context.Context, r *rig, list []measured, round int) ([]re
 // packets: on a shared machine, what is measured a moment later is measured on
 // another machine.
 func (r *rig) figures(id int, m measured) (map[string]float64, error) {
-	empty, err := uninterrupted(func() (float64, error) { return r.measureEmpty(m, r.packets) })
+	empty, err := harness.Uninterrupted(func() (float64, error) { return r.measureEmpty(m, r.packets) })
 	if err != nil {
 		return nil, err
 	}
 	ns := empty
-	if m.subject != subjectEmpty {
-		if ns, err = uninterrupted(func() (float64, error) { return r.measure(id, m, r.packets) }); err != nil {
+	if m.subject != harness.Empty {
+		if ns, err = harness.Uninterrupted(func() (float64, error) { return r.measure(id, m, r.packets) }); err != nil {
 			return nil, err
 		}
 	}
@@ -136,25 +154,4 @@ func (r *rig) figures(id int, m measured) (map[string]float64, error) {
 		results.NsNetOfEmpty: ns - empty,
 		results.RatioToEmpty: ns / empty,
 	}, nil
-}
-
-// pin keeps the calling thread on one CPU, so that caches stay
-// warm and per-CPU maps are those of one CPU.
-func pin() error {
-	var allowed, set unix.CPUSet
-	if err := unix.SchedGetaffinity(0, &allowed); err != nil {
-		return fmt.Errorf("asking which CPUs may be used: %w", err)
-	}
-	// The last one: interrupts tend to go to the first.
-	cpu := 0
-	for i := range len(allowed) * 64 {
-		if allowed.IsSet(i) {
-			cpu = i
-		}
-	}
-	set.Set(cpu)
-	if err := unix.SchedSetaffinity(0, &set); err != nil {
-		return fmt.Errorf("pinning the measurement to CPU %d: %w", cpu, err)
-	}
-	return nil
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
+	"github.com/jeoul/jeoul/internal/bench/harness"
 	"github.com/jeoul/jeoul/internal/datapath"
 	"github.com/jeoul/jeoul/internal/namespace"
 )
@@ -75,7 +76,7 @@ func lead(link netlink.Link, own, clients netip.Prefix) error {
 		return fmt.Errorf("adding the address %s: %w", own, err)
 	}
 	if err := netlink.NeighAdd(&netlink.Neigh{
-		LinkIndex: link.Attrs().Index, State: netlink.NUD_PERMANENT, IP: hop.AsSlice(), HardwareAddr: nextHop,
+		LinkIndex: link.Attrs().Index, State: netlink.NUD_PERMANENT, IP: hop.AsSlice(), HardwareAddr: harness.NextHop,
 	}); err != nil {
 		return fmt.Errorf("adding the neighbour %s: %w", hop, err)
 	}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/jeoul/jeoul/internal/bench/probe"
 	"github.com/jeoul/jeoul/internal/lab"
+	"github.com/jeoul/jeoul/internal/lb"
 )
 
 // direct is no balancer at all: the web servers hold the VIP, and each client
@@ -35,7 +36,7 @@ func (direct) Start(ctx context.Context, setup Setup, _ Params) (Running, error)
 		return running, nil
 	}
 	var err error
-	if running.vips, err = holdVIP(setup.Lab); err == nil {
+	if running.vips, err = holdVIP(setup.Lab, lb.L2DSR); err == nil {
 		err = setup.Lab.Spread(setup.Lab.VIP4, true)
 	}
 	if err != nil {

@@ -102,19 +102,22 @@ var (
 type haproxyValues struct {
 	MaxConn, Threads, LastCore int
 	Services                   []proxyService
-	// Splice is of the TCP mode only.
+	// Splice and Socket, of the Runtime API, are of the TCP mode only.
 	Splice bool
+	Socket string
 }
 
 // proxyService is a service as a proxy's configuration has it.
 type proxyService struct {
 	VIP     netip.AddrPort
+	UDP     bool
 	Servers []proxyServer
 }
 
 type proxyServer struct {
 	Name    string
 	Address netip.AddrPort
+	Weight  int
 }
 
 func haproxyValuesOf(setup Setup, threads, maxConn, cores int) haproxyValues {
@@ -124,9 +127,9 @@ func haproxyValuesOf(setup Setup, threads, maxConn, cores int) haproxyValues {
 func proxyServices(setup Setup) []proxyService {
 	var services []proxyService
 	for i, of := range setup.Services {
-		service := proxyService{VIP: setup.vip(i)}
+		service := proxyService{VIP: setup.vip(i), UDP: of.UDP}
 		for _, server := range of.Servers {
-			service.Servers = append(service.Servers, proxyServer{server.Name, netip.AddrPortFrom(server.IPv4, of.Port)})
+			service.Servers = append(service.Servers, proxyServer{server.Name, netip.AddrPortFrom(server.IPv4, of.Port), of.Weight(server)})
 		}
 		services = append(services, service)
 	}
@@ -141,7 +144,7 @@ func (v haproxyValues) render(config *template.Template) ([]byte, error) {
 }
 
 func (haproxyHTTP) Start(ctx context.Context, setup Setup, params Params) (Running, error) {
-	return startHAProxy(ctx, setup, params, haproxyConfig, haproxyFiles, func(values haproxyValues) string {
+	running, err := startHAProxy(ctx, setup, params, haproxyConfig, haproxyFiles, func(values haproxyValues) string {
 		return strings.Join([]string{
 			fmt.Sprintf("HAProxy as in the document, but maxconn %d (document: 500000 in all, 10000 a frontend) for the limit of open files", values.MaxConn),
 			fmt.Sprintf("cpu-map to cores 0-%d (document: 0-23)", values.LastCore),
@@ -149,24 +152,40 @@ func (haproxyHTTP) Start(ctx context.Context, setup Setup, params Params) (Runni
 			"its health checks, one a server every 2 s, are among the backends' connections",
 		}, "; ")
 	})
+	if err != nil {
+		return nil, err
+	}
+	return running.runningProxy, nil
 }
 
 // startHAProxy runs HAProxy with a configuration, which note describes.
-func startHAProxy(ctx context.Context, setup Setup, params Params, config *template.Template, files uint64, note func(haproxyValues) string) (Running, error) {
+func startHAProxy(ctx context.Context, setup Setup, params Params, config *template.Template, files uint64, note func(haproxyValues) string) (*changingHAProxy, error) {
 	limits, err := probe.ReadLimits()
 	if err != nil {
 		return nil, err
 	}
+	dir := setup.Lab.Balancer.Dir
+	running := &changingHAProxy{path: filepath.Join(dir, "haproxy.cfg"), socket: filepath.Join(dir, "haproxy.sock")}
 	values := haproxyValuesOf(setup, params[paramThreads].(int), haproxyMaxConn(limits, files), limits.Cores)
-	values.Splice = params[paramSplice] == spliceAuto
-	text, err := values.render(config)
-	if err != nil {
-		return nil, fmt.Errorf("writing HAProxy's configuration: %w", err)
+	values.Splice, values.Socket = params[paramSplice] == spliceAuto, running.socket
+	running.write = func(services []Service) error {
+		values.Services = proxyServices(setup.with(services))
+		text, err := values.render(config)
+		if err == nil {
+			err = os.WriteFile(running.path, text, 0o644)
+		}
+		if err != nil {
+			return fmt.Errorf("writing HAProxy's configuration: %w", err)
+		}
+		return nil
 	}
-	path := filepath.Join(setup.Lab.Balancer.Dir, "haproxy.cfg")
-	if err := os.WriteFile(path, text, 0o644); err != nil {
-		return nil, fmt.Errorf("writing HAProxy's configuration: %w", err)
+	if err := running.write(setup.Services); err != nil {
+		return nil, err
 	}
 	// -db: in the foreground, as one process.
-	return startProxy(ctx, setup, runningProxy{cores: values.Threads, note: note(values)}, "haproxy", "-db", "-f", path)
+	running.runningProxy, err = startProxy(ctx, setup, runningProxy{cores: values.Threads, note: note(values)}, "haproxy", "-db", "-f", running.path)
+	if err != nil {
+		return nil, err
+	}
+	return running, nil
 }

@@ -47,7 +47,11 @@ func (haproxyTCP) Obstacle(params Params, concurrency int, limits probe.Limits) 
 }
 
 func (haproxyTCP) Start(ctx context.Context, setup Setup, params Params) (Running, error) {
-	return startHAProxy(ctx, setup, params, haproxyTCPConfig, haproxyTCPFiles(params), func(haproxyValues) string {
+	running, err := startHAProxy(ctx, setup, params, haproxyTCPConfig, haproxyTCPFiles(params), func(haproxyValues) string {
 		return "HAProxy in TCP mode, round robin; without health checks, which would be connections to the servers as well"
 	})
+	if err != nil {
+		return nil, err
+	}
+	return running, nil
 }

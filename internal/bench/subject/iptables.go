@@ -15,6 +15,7 @@ import (
 
 	"github.com/jeoul/jeoul/internal/bench/probe"
 	"github.com/jeoul/jeoul/internal/lab"
+	"github.com/jeoul/jeoul/internal/lb"
 )
 
 // iptablesNth is the kernel's own NAT: DNAT rules, of which each new connection
@@ -47,17 +48,30 @@ func iptablesRules(setup Setup) []byte {
 	text.WriteString("*nat\n")
 	for i, service := range setup.Services {
 		vip := setup.vip(i)
-		for j, server := range service.Servers {
-			fmt.Fprintf(&text, "-A PREROUTING -d %s -p tcp -m tcp --dport %d", vip.Addr(), vip.Port())
-			// Of those that the rules before left over, one in so many.
-			if left := len(service.Servers) - j; left > 1 {
-				fmt.Fprintf(&text, " -m statistic --mode nth --every %d --packet 0", left)
-			}
-			fmt.Fprintf(&text, " -j DNAT --to-destination %s\n", netip.AddrPortFrom(server.IPv4, service.Port))
+		for _, protocol := range service.protocols() {
+			writeNth(&text, vip, protocol, service)
 		}
 	}
 	text.WriteString("COMMIT\n")
 	return text.Bytes()
+}
+
+// writeNth writes a rule for each server that takes new connections.
+func writeNth(text *bytes.Buffer, vip netip.AddrPort, protocol lb.Protocol, service Service) {
+	var taking []*lab.Host
+	for _, server := range service.Servers {
+		if service.Weight(server) > 0 {
+			taking = append(taking, server)
+		}
+	}
+	for i, server := range taking {
+		fmt.Fprintf(text, "-A PREROUTING -d %s -p %s -m %s --dport %d", vip.Addr(), protocol, protocol, vip.Port())
+		// Of those that the rules before left over, one in so many.
+		if left := len(taking) - i; left > 1 {
+			fmt.Fprintf(text, " -m statistic --mode nth --every %d --packet 0", left)
+		}
+		fmt.Fprintf(text, " -j DNAT --to-destination %s\n", netip.AddrPortFrom(server.IPv4, service.Port))
+	}
 }
 
 func (iptablesNth) Start(ctx context.Context, setup Setup, _ Params) (Running, error) {

@@ -62,6 +62,7 @@ type configService struct {
 	Port      uint16          `yaml:"port"`
 	Protocol  string          `yaml:"protocol"`
 	Mode      lb.Mode         `yaml:"mode"`
+	DSCP      uint8           `yaml:"dscp,omitempty"`
 	Scheduler string          `yaml:"scheduler"`
 	Backends  []configBackend `yaml:"backends"`
 }
@@ -80,47 +81,55 @@ func (s jeoul) config(setup Setup, params Params, socket string) configFile {
 		file.FullNAT = &configFullNAT{Addresses: []string{setup.Lab.VIP4.Prev().String()}}
 	}
 	for i, of := range setup.Services {
-		service := configService{
-			Name: fmt.Sprintf("service%d", i), VIP: setup.Lab.VIP4.String(), Port: of.Port, Protocol: lb.TCP.String(),
-			Mode: s.mode, Scheduler: params[paramScheduler].(string),
+		for _, protocol := range of.protocols() {
+			service := configService{
+				Name: serviceName(i, protocol), VIP: setup.Lab.VIP4.String(), Port: of.Port, Protocol: protocol.String(),
+				Mode: s.mode, Scheduler: params[paramScheduler].(string),
+			}
+			if s.mode == lb.DSCP {
+				service.DSCP = dscpPoint
+			}
+			for _, server := range of.Servers {
+				service.Backends = append(service.Backends, configBackend{
+					Name: server.Name, Address: server.IPv4.String(), Port: of.Port, Weight: uint16(of.Weight(server))})
+			}
+			file.Services = append(file.Services, service)
 		}
-		for _, server := range of.Servers {
-			service.Backends = append(service.Backends, configBackend{
-				Name: server.Name, Address: server.IPv4.String(), Port: of.Port, Weight: 1})
-		}
-		file.Services = append(file.Services, service)
 	}
 	return file
 }
 
+// serviceName is the name of service number i (from 0) for a protocol.
+func serviceName(i int, protocol lb.Protocol) string {
+	if protocol == lb.TCP {
+		return fmt.Sprintf("service%d", i)
+	}
+	return fmt.Sprintf("service%d-%s", i, protocol)
+}
+
 func (s jeoul) Start(ctx context.Context, setup Setup, params Params) (Running, error) {
-	running := &runningJeoul{setup: setup}
-	if err := s.start(ctx, running, params); err != nil {
+	running := &runningJeoul{subject: s, setup: setup, params: params, weights: setup.Services[0].Weights}
+	if err := s.start(ctx, running); err != nil {
 		return nil, errors.Join(err, running.Stop(context.WithoutCancel(ctx)))
 	}
 	return running, nil
 }
 
-func (s jeoul) start(ctx context.Context, running *runningJeoul, params Params) error {
+func (s jeoul) start(ctx context.Context, running *runningJeoul) error {
 	balancer := running.setup.Lab.Balancer
-	socket := filepath.Join(balancer.Dir, "jeoul.sock")
-	text, err := yaml.Marshal(s.config(running.setup, params, socket))
-	if err != nil {
-		return fmt.Errorf("writing jeoul's configuration: %w", err)
-	}
-	path := filepath.Join(balancer.Dir, "jeoul.yaml")
-	if err := os.WriteFile(path, text, 0o644); err != nil {
-		return fmt.Errorf("writing jeoul's configuration: %w", err)
+	if err := running.configure(running.setup); err != nil {
+		return err
 	}
 	if err := s.prepare(running); err != nil {
 		return err
 	}
-	running.process, err = startProgram(ctx, balancer, running.setup.Executable, "run", "-c", path,
+	var err error
+	running.process, err = startHeard(ctx, balancer, running.told.line, running.setup.Executable, "run", "-c", running.path(),
 		"--state-dir", filepath.Join(balancer.Dir, "state"))
 	if err != nil {
 		return err
 	}
-	running.client = api.NewClient(socket)
+	running.client = api.NewClient(running.socket())
 	return running.process.waitUntil(ctx, func() error {
 		status, err := running.client.Status(ctx)
 		if err != nil {
@@ -130,6 +139,21 @@ func (s jeoul) start(ctx context.Context, running *runningJeoul, params Params) 
 		return s.ready(status, running.setup.Services)
 	})
 }
+
+// configure writes the daemon's configuration.
+func (r *runningJeoul) configure(setup Setup) error {
+	text, err := yaml.Marshal(r.subject.config(setup, r.params, r.socket()))
+	if err == nil {
+		err = os.WriteFile(r.path(), text, 0o644)
+	}
+	if err != nil {
+		return fmt.Errorf("writing jeoul's configuration: %w", err)
+	}
+	return nil
+}
+
+func (r *runningJeoul) path() string   { return filepath.Join(r.setup.Lab.Balancer.Dir, "jeoul.yaml") }
+func (r *runningJeoul) socket() string { return filepath.Join(r.setup.Lab.Balancer.Dir, "jeoul.sock") }
 
 // prepare makes the laboratory ready for the mode and the hook.
 func (s jeoul) prepare(running *runningJeoul) (err error) {
@@ -146,7 +170,7 @@ func (s jeoul) prepare(running *runningJeoul) (err error) {
 	case lb.FullNAT:
 		return nil
 	}
-	running.vips, err = holdVIP(l)
+	running.vips, err = holdVIP(l, s.mode)
 	return err
 }
 
@@ -156,29 +180,52 @@ func (s jeoul) ready(status *api.Status, services []Service) error {
 	if status.Hook.Name != s.hook {
 		return fmt.Errorf("its hook is %q, not %q", status.Hook.Name, s.hook)
 	}
-	if len(status.Services) != len(services) {
-		return fmt.Errorf("it shows %d services, not %d", len(status.Services), len(services))
+	var want []Service // of each port
+	for _, service := range services {
+		for range service.protocols() {
+			want = append(want, service)
+		}
+	}
+	if len(status.Services) != len(want) {
+		return fmt.Errorf("it shows %d services, not %d", len(status.Services), len(want))
 	}
 	for i, service := range status.Services {
-		if want := len(services[i].Servers); len(service.Backends) != want {
-			return fmt.Errorf("it shows %d backends of %s, not %d", len(service.Backends), service.Name, want)
+		if err := allUp(service, want[i]); err != nil {
+			return err
 		}
-		for _, backend := range service.Backends {
-			if backend.State != api.Up || backend.MAC == "" {
-				return fmt.Errorf("backend %s is %s", backend.Name, backend.State)
-			}
+	}
+	return nil
+}
+
+// allUp returns nil if every backend that a service shall have is there and can
+// be reached.
+func allUp(service api.Service, want Service) error {
+	if len(service.Backends) != len(want.Servers) {
+		return fmt.Errorf("it shows %d backends of %s, not %d", len(service.Backends), service.Name, len(want.Servers))
+	}
+	for i, backend := range service.Backends {
+		if drains := want.Weight(want.Servers[i]) == 0; drains {
+			continue
+		}
+		if backend.State != api.Up || backend.MAC == "" {
+			return fmt.Errorf("backend %s is %s", backend.Name, backend.State)
 		}
 	}
 	return nil
 }
 
 type runningJeoul struct {
+	subject jeoul
 	setup   Setup
+	params  Params
 	process *program
 	vips    vipHolders
 	undo    undo
 	client  *api.Client
 	hook    api.Hook
+	told    reloads
+	// weights are those that the file began with.
+	weights map[string]int
 }
 
 func (r *runningJeoul) Target(i int) netip.AddrPort { return r.setup.vip(i) }

@@ -116,17 +116,28 @@ func (nginxStream) Start(ctx context.Context, setup Setup, params Params) (Runni
 	dir := setup.Lab.Balancer.Dir
 	values := nginxStreamValues{
 		Module: module, Dir: dir, Threads: params[paramThreads].(int),
-		OpenFiles: int(limits.OpenFiles), WorkerConnections: nginxConnections(limits), Services: proxyServices(setup),
-	}
-	text, err := values.render()
-	if err != nil {
-		return nil, fmt.Errorf("writing nginx's configuration: %w", err)
+		OpenFiles: int(limits.OpenFiles), WorkerConnections: nginxConnections(limits),
 	}
 	path := filepath.Join(dir, "nginx-stream.conf")
-	if err := os.WriteFile(path, text, 0o644); err != nil {
-		return nil, fmt.Errorf("writing nginx's configuration: %w", err)
+	running := &changingNginx{workers: values.Threads, write: func(services []Service) error {
+		values.Services = proxyServices(setup.with(services))
+		text, err := values.render()
+		if err == nil {
+			err = os.WriteFile(path, text, 0o644)
+		}
+		if err != nil {
+			return fmt.Errorf("writing nginx's configuration: %w", err)
+		}
+		return nil
+	}}
+	if err := running.write(setup.Services); err != nil {
+		return nil, err
 	}
-	running := runningProxy{cores: values.Threads, note: "nginx as a TCP proxy (stream), round robin, a worker a thread, its own defaults"}
+	proxy := runningProxy{cores: values.Threads, note: "nginx as a TCP proxy (stream), round robin, a worker a thread, its own defaults"}
 	// -e: before it has read the configuration, it would write to the system's log.
-	return startProxy(ctx, setup, running, "nginx", "-e", filepath.Join(dir, "nginx-stream.log"), "-p", dir, "-c", path)
+	running.runningProxy, err = startProxy(ctx, setup, proxy, "nginx", "-e", filepath.Join(dir, "nginx-stream.log"), "-p", dir, "-c", path)
+	if err != nil {
+		return nil, err
+	}
+	return running, nil
 }

@@ -3,6 +3,7 @@
 package subject
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"errors"
@@ -25,7 +26,13 @@ type program struct {
 // startProgram runs a program on a host. It is not stopped by the end of ctx,
 // so that its subject can be taken down in order.
 func startProgram(ctx context.Context, host *lab.Host, path string, args ...string) (*program, error) {
+	return startHeard(ctx, host, nil, path, args...)
+}
+
+// startHeard is startProgram for one whose lines, of both its outputs, are heard.
+func startHeard(ctx context.Context, host *lab.Host, hear func(line string), path string, args ...string) (*program, error) {
 	p := &program{name: filepath.Base(path)}
+	p.output.hear = hear
 	var err error
 	p.process, err = host.Start(context.WithoutCancel(ctx), lab.Command{Path: path, Args: args, Stdout: &p.output, Stderr: &p.output})
 	if err != nil {
@@ -74,6 +81,9 @@ func (p *program) stop(ctx context.Context) error {
 type tail struct {
 	mu   sync.Mutex
 	kept []byte
+	// hear is called with each whole line, if it is not nil; begun is the rest.
+	hear  func(line string)
+	begun []byte
 }
 
 const tailBytes = 1000
@@ -85,7 +95,23 @@ func (t *tail) Write(data []byte) (int, error) {
 	if extra := len(t.kept) - tailBytes; extra > 0 {
 		t.kept = append(t.kept[:0], t.kept[extra:]...)
 	}
+	if t.hear != nil {
+		t.tell(data)
+	}
 	return len(data), nil
+}
+
+// tell passes on the lines that data completes.
+func (t *tail) tell(data []byte) {
+	t.begun = append(t.begun, data...)
+	for {
+		line, rest, whole := bytes.Cut(t.begun, []byte("\n"))
+		if !whole {
+			return
+		}
+		t.hear(string(line))
+		t.begun = bytes.Clone(rest)
+	}
 }
 
 // words returns what was kept as one line behind a semicolon; empty if nothing.

@@ -15,6 +15,8 @@ import (
 type runningProxy struct {
 	setup   Setup
 	process *program
+	// retired are processes that it has replaced, which may still carry connections.
+	retired []*program
 	undo    undo
 	// cores is how many it can use at most.
 	cores int
@@ -22,7 +24,7 @@ type runningProxy struct {
 }
 
 // startProxy runs a proxy's program and waits until it listens.
-func startProxy(ctx context.Context, setup Setup, r runningProxy, path string, args ...string) (Running, error) {
+func startProxy(ctx context.Context, setup Setup, r runningProxy, path string, args ...string) (*runningProxy, error) {
 	r.setup = setup
 	err := r.undo.on(func(on bool) error { return ownVIP(setup.Lab, on) })
 	if err == nil {
@@ -41,9 +43,15 @@ func (r *runningProxy) Target(i int) netip.AddrPort { return r.setup.vip(i) }
 func (r *runningProxy) Cores() float64              { return float64(r.cores) }
 func (r *runningProxy) Notes() []string             { return []string{r.note} }
 
-// Quiesce ends the process; the VIP goes on answering for what it left.
-func (r *runningProxy) Quiesce(ctx context.Context) error { return r.process.stop(ctx) }
+// Quiesce ends the processes; the VIP goes on answering for what they left.
+func (r *runningProxy) Quiesce(ctx context.Context) error {
+	errs := []error{r.process.stop(ctx)}
+	for _, p := range r.retired {
+		errs = append(errs, p.stop(ctx))
+	}
+	return errors.Join(errs...)
+}
 
 func (r *runningProxy) Stop(ctx context.Context) error {
-	return errors.Join(r.process.stop(ctx), r.undo.all())
+	return errors.Join(r.Quiesce(ctx), r.undo.all())
 }

@@ -65,8 +65,30 @@ type Setup struct {
 // Service is a TCP port of the VIP, and the servers that listen at the same port
 // of their own addresses.
 type Service struct {
-	Port    uint16
+	Port uint16
+	// UDP says that the port is one of UDP too, with the same servers.
+	UDP     bool
 	Servers []*lab.Host
+	// Weights are the servers' shares of new connections, by name: 1 where there
+	// is none, and 0 for a server that drains: it takes no new connection and keeps
+	// those that it has.
+	Weights map[string]int
+}
+
+// Weight returns a server's share of new connections.
+func (s Service) Weight(server *lab.Host) int {
+	if weight, ok := s.Weights[server.Name]; ok {
+		return weight
+	}
+	return 1
+}
+
+// protocols are those of the service's ports.
+func (s Service) protocols() []lb.Protocol {
+	if s.UDP {
+		return []lb.Protocol{lb.TCP, lb.UDP}
+	}
+	return []lb.Protocol{lb.TCP}
 }
 
 // service is the one that client number i (from 0) asks for.
@@ -103,12 +125,11 @@ type Running interface {
 
 // All returns every subject, in the order in which a person should see them.
 func All() []Subject {
-	return []Subject{
-		direct{}, routed{}, haproxyHTTP{}, haproxyTCP{}, nginxStream{}, iptablesNth{},
-		jeoul{lb.L2DSR, lb.HookXDP}, jeoul{lb.L2DSR, lb.HookTC},
-		jeoul{lb.NAT, lb.HookXDP}, jeoul{lb.NAT, lb.HookTC},
-		jeoul{lb.FullNAT, lb.HookXDP}, jeoul{lb.FullNAT, lb.HookTC},
+	all := []Subject{direct{}, routed{}, haproxyHTTP{}, haproxyTCP{}, nginxStream{}, iptablesNth{}}
+	for _, mode := range lb.Modes {
+		all = append(all, jeoul{mode, lb.HookXDP}, jeoul{mode, lb.HookTC})
 	}
+	return all
 }
 
 // Names returns the names of All.

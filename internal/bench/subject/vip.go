@@ -14,6 +14,7 @@ import (
 
 	"github.com/jeoul/jeoul/internal/agent"
 	"github.com/jeoul/jeoul/internal/lab"
+	"github.com/jeoul/jeoul/internal/lb"
 )
 
 // vipHolders are web servers that have the VIP, as direct server return needs it.
@@ -24,13 +25,20 @@ type vipHolder struct {
 	agent *agent.Agent
 }
 
-// holdVIP prepares every web server as `jeoul agent` does. If it fails, what it
-// returns is still to be released.
-func holdVIP(l *lab.Lab) (holders vipHolders, err error) {
+// dscpPoint is the code point that stands for the VIP in mode dscp.
+const dscpPoint = 1
+
+// holdVIP prepares every web server as `jeoul agent` does for a mode. If it
+// fails, what it returns is still to be released.
+func holdVIP(l *lab.Lab, mode lb.Mode) (holders vipHolders, err error) {
 	for _, server := range l.Servers {
+		options := agent.Options{VIPs: []netip.Addr{l.VIP4}, Modes: []lb.Mode{mode}, Dir: filepath.Join(server.Dir, "state")}
+		if mode == lb.DSCP {
+			options.Marks = []agent.Mark{{Point: dscpPoint, VIP: l.VIP4}}
+		}
 		var a *agent.Agent
 		err := server.Do(func() (err error) {
-			a, err = agent.Start(agent.Options{VIPs: []netip.Addr{l.VIP4}, Dir: filepath.Join(server.Dir, "state")})
+			a, err = agent.Start(options)
 			return err
 		})
 		if err != nil {

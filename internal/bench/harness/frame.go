@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package packets
+package harness
 
 import (
 	"encoding/binary"
@@ -32,38 +32,43 @@ const (
 // measuredVLAN is the VLAN of tagged frames.
 const measuredVLAN = 7
 
-// flags of TCP, RFC 9293 section 3.1.
+// Flags of TCP, RFC 9293 section 3.1.
 const (
-	tcpSYN = 0x02
-	tcpACK = 0x10
+	SYN = 0x02
+	RST = 0x04
+	ACK = 0x10
 )
 
-// nextHop is who sends to the balancer.
-var nextHop = net.HardwareAddr{2, 0, 0, 0, 0, 0xfe}
+// OwnMAC is the balancer's address, and NextHop that of who sends to it.
+var (
+	OwnMAC  = net.HardwareAddr{2, 0, 0, 0, 0, 1}
+	NextHop = net.HardwareAddr{2, 0, 0, 0, 0, 0xfe}
+)
 
-// frame is the packet that a case repeats, and where its flow is written.
-type frame struct {
-	bytes []byte
-	ipv6  bool
+// Frame is the packet that a stream repeats, and where its flow is written.
+type Frame struct {
+	// Bytes of the frame; checksums are 0: nothing under test depends on them,
+	// and each flow would need its own.
+	Bytes []byte
+	IPv6  bool
+	// ToClient says that the client is the receiver.
+	ToClient bool
 	// network is where the IP header begins in the frame, transport where that
 	// of TCP or UDP does.
 	network, transport uint32
-	// toClient says that the client is the receiver.
-	toClient bool
 	// tag is a VLAN that is told beside the packet's bytes; 0 for none.
 	tag uint16
 }
 
-// newFrame builds a frame of a client to a VIP, or, by reply, of a backend to
-// a client. Checksums are 0: nothing under test depends on them, and each flow
-// would need its own.
-func newFrame(to net.HardwareAddr, from, destination netip.AddrPort, protocol lb.Protocol, tcpFlags byte) frame {
-	f := frame{bytes: make([]byte, frameLength), ipv6: destination.Addr().Is6(), network: etherLength}
-	b := f.bytes
-	copy(b[0:6], to)
-	copy(b[6:12], nextHop)
+// NewFrame builds a frame to the balancer, of a client to a VIP or, with Reply, of a
+// backend to a client.
+func NewFrame(from, destination netip.AddrPort, protocol lb.Protocol, tcpFlags byte) Frame {
+	f := Frame{Bytes: make([]byte, frameLength), IPv6: destination.Addr().Is6(), network: etherLength}
+	b := f.Bytes
+	copy(b[0:6], OwnMAC)
+	copy(b[6:12], NextHop)
 	ip := b[etherLength:]
-	if f.ipv6 {
+	if f.IPv6 {
 		binary.BigEndian.PutUint16(b[12:], typeIPv6)
 		ip[0], ip[6], ip[7] = 0x60, byte(protocol), 64
 		binary.BigEndian.PutUint16(ip[4:], frameLength-etherLength-ipv6Length)
@@ -88,32 +93,32 @@ func newFrame(to net.HardwareAddr, from, destination netip.AddrPort, protocol lb
 	return f
 }
 
-// reply makes the receiver the client, whose address and port vary.
-func (f frame) reply() frame {
-	f.toClient = true
+// Reply makes the receiver the client, whose address and port vary.
+func (f Frame) Reply() Frame {
+	f.ToClient = true
 	return f
 }
 
-// tagged returns the frame with a VLAN tag, as the hook sees it: a socket
+// Tagged returns the frame with a VLAN tag, as the hook sees it: a socket
 // buffer no longer has it among its bytes when it comes to TC.
-func (f frame) tagged(hook lb.Hook) frame {
+func (f Frame) Tagged(hook lb.Hook) Frame {
 	if hook == lb.HookTC {
 		f.tag = measuredVLAN
 		return f
 	}
-	b := make([]byte, 0, len(f.bytes)+tagLength)
-	b = append(b, f.bytes[:12]...)
+	b := make([]byte, 0, len(f.Bytes)+tagLength)
+	b = append(b, f.Bytes[:12]...)
 	b = binary.BigEndian.AppendUint16(b, typeVLAN)
 	b = binary.BigEndian.AppendUint16(b, measuredVLAN)
-	f.bytes = append(b, f.bytes[12:]...)
+	f.Bytes = append(b, f.Bytes[12:]...)
 	f.network += tagLength
 	f.transport += tagLength
 	return f
 }
 
 // addresses returns where the source and the destination address begin.
-func (f frame) addresses() (source, destination uint32) {
-	if f.ipv6 {
+func (f Frame) addresses() (source, destination uint32) {
+	if f.IPv6 {
 		return f.network + 8, f.network + 24
 	}
 	return f.network + 12, f.network + 16
@@ -121,9 +126,9 @@ func (f frame) addresses() (source, destination uint32) {
 
 // lowWords returns where the last four bytes of each address are: the part in
 // which addresses of one network differ.
-func (f frame) lowWords() (source, destination uint32) {
+func (f Frame) lowWords() (source, destination uint32) {
 	source, destination = f.addresses()
-	if f.ipv6 {
+	if f.IPv6 {
 		return source + 12, destination + 12
 	}
 	return source, destination
@@ -131,9 +136,9 @@ func (f frame) lowWords() (source, destination uint32) {
 
 // client returns where the last four bytes of the client's address are, and
 // its port.
-func (f frame) client() (address, port uint32) {
+func (f Frame) client() (address, port uint32) {
 	source, destination := f.lowWords()
-	if f.toClient {
+	if f.ToClient {
 		return destination, f.transport + 2
 	}
 	return source, f.transport
@@ -145,7 +150,16 @@ func pieceOf(at uint32) uint32 {
 	return etherLength + (at-etherLength)/pieceLength*pieceLength
 }
 
+// varied returns the piece that holds a field of so many bytes, without it, and
+// where the field is in it.
+func (f Frame) varied(at uint32, length int) (rest uint64, piece, shift uint32) {
+	piece = pieceOf(at)
+	shift = (at - piece) * 8
+	rest = binary.LittleEndian.Uint64(f.Bytes[piece:])
+	return rest &^ ((1<<(8*length) - 1) << shift), piece, shift
+}
+
 // etherType returns that of the IP packet as it stands in memory.
-func (f frame) etherType() uint16 {
-	return binary.LittleEndian.Uint16(f.bytes[f.network-2:])
+func (f Frame) etherType() uint16 {
+	return binary.LittleEndian.Uint16(f.Bytes[f.network-2:])
 }

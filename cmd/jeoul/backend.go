@@ -1,0 +1,278 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/jedib0t/go-pretty/v6/table"
+
+	"github.com/jeoul/jeoul/internal/api"
+)
+
+// backendCmd changes backends of a running balancer. What it does is laid over the
+// configuration, and ends with the process.
+type backendCmd struct {
+	Drain  drainCmd  `cmd:"" help:"Give a backend no new flow, and let it finish those that it has."`
+	Enable enableCmd `cmd:"" help:"Give a drained backend new flows again."`
+	Weight weightCmd `cmd:"" help:"Give a backend another share of new flows."`
+	Undo   undoCmd   `cmd:"" help:"Take back the latest of these operations; up to 32, one at a time."`
+	List   listCmd   `cmd:"" help:"List what operations have changed, what is left on drained backends, and what can be undone."`
+}
+
+// socketFlag is where to find the daemon.
+type socketFlag struct {
+	Socket string `name:"socket" default:"/run/jeoul/jeoul.sock" type:"path" placeholder:"PATH" help:"Unix socket of the daemon (${default})."`
+}
+
+// target is a backend as a person names it.
+type target struct{ service, backend string }
+
+// UnmarshalText accepts SERVICE/BACKEND.
+func (t *target) UnmarshalText(text []byte) error {
+	service, backend, ok := strings.Cut(string(text), "/")
+	if !ok || service == "" || backend == "" || strings.Contains(backend, "/") {
+		return fmt.Errorf("%q is not SERVICE/BACKEND, such as web/web01; `jeoul status` lists them", text)
+	}
+	*t = target{service, backend}
+	return nil
+}
+
+// targetArgument is the backend of a command.
+type targetArgument struct {
+	Target      target `arg:"" name:"service/backend" help:"The backend, such as web/web01."`
+	AllServices bool   `name:"all-services" help:"The backends of its address in every service."`
+}
+
+func (t targetArgument) order(verb api.Verb) api.Order {
+	return api.Order{Verb: verb, Service: t.Target.service, Backend: t.Target.backend, AllServices: t.AllServices}
+}
+
+type drainCmd struct {
+	socketFlag
+	targetArgument
+	Deadline time.Duration `name:"deadline" placeholder:"10m" help:"Take it out of the service if it is still drained after this time; the flows that are left then end. Without it, it is drained until it is enabled."`
+	Wait     bool          `name:"wait" help:"Show what is left, and return when nothing is (status 0) or at the deadline (status 3)."`
+}
+
+// Validate checks what the command line says against itself.
+func (c *drainCmd) Validate() error {
+	if c.Deadline < 0 {
+		return fmt.Errorf("--deadline %s has passed before it begins", c.Deadline)
+	}
+	return nil
+}
+
+// Run drains, and waits if it is to.
+func (c *drainCmd) Run(ctx context.Context) error {
+	order := c.order(api.Drain)
+	order.Deadline = c.Deadline
+	client := api.NewClient(c.Socket)
+	done, err := client.Operate(ctx, order)
+	if err != nil {
+		return err
+	}
+	writeOperation(os.Stdout, done)
+	if !c.Wait {
+		return nil
+	}
+	return awaitDrain(ctx, os.Stdout, client.Operations, done, terminal(os.Stdout))
+}
+
+type enableCmd struct {
+	socketFlag
+	targetArgument
+}
+
+// Run enables.
+func (c *enableCmd) Run(ctx context.Context) error {
+	return operate(ctx, c.Socket, c.order(api.Enable))
+}
+
+type weightCmd struct {
+	socketFlag
+	targetArgument
+	Weight int64 `arg:"" name:"weight" help:"0 to 65535; 0 takes no new flow."`
+}
+
+// Validate refuses what the daemon would refuse anyway.
+func (c *weightCmd) Validate() error {
+	if c.Weight < 0 || c.Weight > 1<<16-1 {
+		return fmt.Errorf("the weight %d is out of range: 0 to 65535", c.Weight)
+	}
+	return nil
+}
+
+// Run sets the weight.
+func (c *weightCmd) Run(ctx context.Context) error {
+	order := c.order(api.Weight)
+	order.Weight = c.Weight
+	return operate(ctx, c.Socket, order)
+}
+
+type undoCmd struct {
+	socketFlag
+}
+
+// Run takes back.
+func (c *undoCmd) Run(ctx context.Context) error {
+	return operate(ctx, c.Socket, api.Order{Verb: api.Undo})
+}
+
+func operate(ctx context.Context, socket string, order api.Order) error {
+	done, err := api.NewClient(socket).Operate(ctx, order)
+	if err == nil {
+		writeOperation(os.Stdout, done)
+	}
+	return err
+}
+
+type listCmd struct {
+	socketFlag
+	Output string `name:"output" short:"o" enum:"table,json" default:"table" placeholder:"table|json" help:"For a person or for a program (${default})."`
+}
+
+// Run lists.
+func (c *listCmd) Run(ctx context.Context) error {
+	operations, err := api.NewClient(c.Socket).Operations(ctx)
+	if err != nil {
+		return err
+	}
+	if c.Output == "json" {
+		encoder := json.NewEncoder(os.Stdout)
+		encoder.SetIndent("", "  ")
+		return encoder.Encode(operations)
+	}
+	writeOperations(os.Stdout, operations, time.Now())
+	return nil
+}
+
+// mostNamed is how many backends are named on a line.
+const mostNamed = 5
+
+// namesOf lists an operation's backends.
+func namesOf(targets []api.Target) string {
+	var names []string
+	for i, t := range targets {
+		if i == mostNamed {
+			return fmt.Sprintf("%s and %d more", strings.Join(names, ", "), len(targets)-i)
+		}
+		names = append(names, t.String())
+	}
+	return strings.Join(names, ", ")
+}
+
+// operationText names an operation, as in "drain web/web01".
+func operationText(o *api.Operation) string {
+	text := fmt.Sprintf("%s %s", o.Verb, namesOf(o.Targets))
+	if o.Weight != nil {
+		text += fmt.Sprintf(" %d", *o.Weight)
+	}
+	return text
+}
+
+// writeOperation says what was done.
+func writeOperation(w io.Writer, o *api.Operation) {
+	names := namesOf(o.Targets)
+	switch o.Verb {
+	case api.Drain:
+		fmt.Fprintf(w, "%s: no new flows", names)
+		if !o.Deadline.IsZero() {
+			fmt.Fprintf(w, "; out at %s, with what is left then", o.Deadline.Local().Format(time.DateTime))
+		}
+		fmt.Fprintln(w)
+	case api.Enable:
+		fmt.Fprintf(w, "%s: takes new flows\n", names)
+	case api.Weight:
+		fmt.Fprintf(w, "%s: weight %d\n", names, *o.Weight)
+	case api.Undo:
+		fmt.Fprintf(w, "%s: taken back: %s\n", names, operationText(o.Undone))
+	}
+}
+
+// writeOperations prints what operations have changed.
+func writeOperations(w io.Writer, operations *api.Operations, now time.Time) {
+	if len(operations.InForce) == 0 {
+		fmt.Fprintln(w, "everything is as the configuration has it")
+	} else {
+		writeInForce(w, operations.InForce, now)
+		fmt.Fprintln(w, "\nthis ends with the daemon; to keep it, write it into the configuration")
+	}
+	writeHistory(w, operations.History)
+}
+
+// writeInForce prints what differs from the configuration.
+func writeInForce(w io.Writer, overlays []api.Overlay, now time.Time) {
+	t := newTable(w, "backend", "operation", "by", "since", "deadline", "left")
+	for _, o := range overlays {
+		if d := o.Drain; d != nil {
+			t.AppendRow(table.Row{o.Target, drainText(d), d.By, d.At.Local().Format(time.DateTime), deadlineText(d, now), leftText(d, o.Left)})
+		}
+		if weight := o.Weight; weight != nil {
+			t.AppendRow(table.Row{o.Target, fmt.Sprintf("weight %d (configured: %d)", weight.Value, weight.Configured), weight.By,
+				weight.At.Local().Format(time.DateTime), "-", "-"})
+		}
+	}
+	t.Render()
+}
+
+// writeHistory says what can be taken back, the next first.
+func writeHistory(w io.Writer, history []api.Operation) {
+	for i, o := range history {
+		if i == 0 {
+			fmt.Fprintln(w, "\nundo takes back, one at a time:")
+		}
+		fmt.Fprintf(w, "  %s  %s, by %s", o.At.Local().Format(time.DateTime), operationText(&o), o.By)
+		if o.Lost != "" {
+			fmt.Fprintf(w, " (not any more: %s)", o.Lost)
+		}
+		fmt.Fprintln(w)
+	}
+}
+
+func drainText(d *api.Drained) string {
+	switch {
+	case d.Out:
+		return "out"
+	case d.On:
+		return "drain"
+	}
+	return "enable"
+}
+
+func deadlineText(d *api.Drained, now time.Time) string {
+	switch {
+	case d.Deadline.IsZero():
+		return "-"
+	case d.Out:
+		return "passed"
+	}
+	return "in " + max(d.Deadline.Sub(now), 0).Round(time.Second).String()
+}
+
+// leftText says what a drained backend has left, or had at its deadline.
+func leftText(d *api.Drained, left api.Left) string {
+	switch {
+	case !d.On:
+		return "-"
+	case d.Out && d.AtDeadline == nil:
+		return "ended, not counted"
+	case d.Out:
+		return flowsText(*d.AtDeadline) + ", ended"
+	}
+	return flowsText(left)
+}
+
+// flowsText counts what is known to be left.
+func flowsText(left api.Left) string {
+	if left.Tracked {
+		return fmt.Sprintf("%s active, %s remembered", count(uint64(left.Active)), count(left.Flows))
+	}
+	return count(left.Flows) + " remembered"
+}

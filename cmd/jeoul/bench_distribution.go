@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"errors"
+
+	"github.com/jeoul/jeoul/internal/bench/distribution"
+	"github.com/jeoul/jeoul/internal/results"
+)
+
+// benchDistributionCmd counts which backends new flows get.
+type benchDistributionCmd struct {
+	benchOutput
+	Rounds int    `default:"3" help:"How often everything is counted, each time with other flows (${default})."`
+	Flows  uint32 `default:"1048576" help:"How many flows are opened for a figure, a power of two (${default})."`
+}
+
+// distributionNotes are what a reader of the figures must know.
+var distributionNotes = []string{
+	"each row is a service of its own, in mode l2dsr; its flows are opened by SYNs through BPF_PROG_TEST_RUN, and each backend's are what the data plane counted",
+	"flows differ in the client's address and port (65,536 clients); for sh each is of another client",
+	"lc, wlc and random2: once with flows that never end, and once such that of each 1,024 flows half end by RST before the next 1,024 come",
+}
+
+// Validate refuses what would count nothing.
+func (c *benchDistributionCmd) Validate() error {
+	if c.Rounds < 1 {
+		return errors.New("--rounds must be 1 or more")
+	}
+	return nil
+}
+
+// Run counts, and prints what it counted.
+func (c *benchDistributionCmd) Run(ctx context.Context) error {
+	run := &results.Run{Suite: "distribution", Title: "How new flows are spread over backends",
+		Environment: results.Environment{Notes: distributionNotes}}
+	return c.run(run, func() ([]results.Trial, error) {
+		return distribution.Measure(ctx, distribution.Options{Rounds: c.Rounds, Flows: c.Flows, Progress: tellRounds()})
+	})
+}

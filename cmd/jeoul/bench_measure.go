@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/jeoul/jeoul/internal/bench"
+	"github.com/jeoul/jeoul/internal/report"
+	"github.com/jeoul/jeoul/internal/results"
+)
+
+// benchOutput is what the measurements without a laboratory have in common.
+type benchOutput struct {
+	JSON bool `name:"json" help:"Print the results (results.json) instead of tables."`
+}
+
+// run measures and prints what was measured, also where something ended it early. The
+// run has its suite, title and notes.
+func (o benchOutput) run(run *results.Run, measure func() ([]results.Trial, error)) error {
+	version, commit := build()
+	notes := run.Environment.Notes
+	env, err := bench.Machine(version, commit)
+	if err != nil {
+		return err
+	}
+	env.Notes = notes
+	run.Schema, run.Environment = results.Schema, env
+	run.Command, run.Started = strings.Join(os.Args, " "), time.Now()
+	run.Trials, err = measure()
+	run.Ended = time.Now()
+	switch {
+	case errors.Is(err, context.Canceled):
+		run.Interrupted = true
+		err = errInterrupted{fmt.Errorf("%w after %d trials", bench.ErrInterrupted, len(run.Trials))}
+	case err != nil:
+		return err
+	}
+	if len(run.Trials) == 0 {
+		return err
+	}
+	if o.JSON {
+		return errors.Join(err, run.Write(os.Stdout))
+	}
+	return errors.Join(err, report.Terminal(os.Stdout, run))
+}
+
+// tell tells on a terminal what is being done; nil elsewhere.
+func tell() func(what string) {
+	if !terminal(os.Stderr) {
+		return nil
+	}
+	return func(what string) { fmt.Fprintf(os.Stderr, "%s\n", what) }
+}
+
+// tellRounds tells on a terminal how many rounds are done; nil elsewhere.
+func tellRounds() func(round, rounds int) {
+	if !terminal(os.Stderr) {
+		return nil
+	}
+	return func(round, rounds int) {
+		end := "\r"
+		if round == rounds {
+			end = "\n"
+		}
+		fmt.Fprintf(os.Stderr, "round %d of %d%s", round, rounds, end)
+	}
+}

@@ -1,0 +1,221 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/jeoul/jeoul/internal/bench/load/live"
+	"github.com/jeoul/jeoul/internal/bench/probe"
+	"github.com/jeoul/jeoul/internal/bench/subject"
+	"github.com/jeoul/jeoul/internal/lab"
+	"github.com/jeoul/jeoul/internal/results"
+)
+
+// changeExperiment holds connections through a balancer while its backends
+// change, and counts what becomes of them, event by event.
+type changeExperiment struct{}
+
+// Changes is what a suite says of a load of kind change, besides what all have.
+type Changes struct {
+	// Flaps is how often the flapping backend goes and comes, Reloads how often the
+	// configuration is read again without change.
+	Flaps   int `yaml:"flaps"`
+	Reloads int `yaml:"reloads"`
+	// NewPerSecond are connections that are opened, asked over once and closed all
+	// the while, QueriesPerSecond UDP queries, of all clients together.
+	NewPerSecond     int `yaml:"new_per_second"`
+	QueriesPerSecond int `yaml:"queries_per_second"`
+	// Ports is from how many local ports of each client a connection is opened
+	// before and after a backend leaves, to see which flows move.
+	Ports int `yaml:"ports"`
+}
+
+// The load's other settings.
+const (
+	changePort = 7000
+	// changePace is how often each connection is asked over.
+	changePace = time.Second
+	// changePatience is how long an answer may take before a connection counts as
+	// broken: several retransmissions of TCP.
+	changePatience = 5 * time.Second
+	// udpFlowsEach are a client's UDP sockets that are kept; each asks every
+	// udpPace, and an answer may take as long as udpPatience.
+	udpFlowsEach = 20
+	udpPace      = 500 * time.Millisecond
+	udpPatience  = time.Second
+	// firstPort is the first of the ports of [Changes.Ports].
+	firstPort = 20_000
+	// maxPorts are those behind it.
+	maxPorts = 40_000
+	// changeServers are the least that the events need: one that comes, one that
+	// leaves, one each that drains, weighs more and flaps, and one that does nothing.
+	changeServers = 6
+	// newShare is what a subject must be able to carry beyond the connections that
+	// are held, for those that are new, one in so many.
+	newShare = 20
+)
+
+func (changeExperiment) Name() string { return "change" }
+
+func (changeExperiment) check(l Load, form Form, at path, fail failFunc) {
+	l.checkConcurrency(at, form.Lab.Clients, fail)
+	l.checkRepeats(at, fail)
+	if l.Duration != 0 || l.Requests != 0 || l.RequestsEach != 0 || l.MinRequests != 0 || l.Pinned || l.Offloads {
+		fail(at, "change ends when its events are over; it has none of duration, requests, requests_each, min_requests, pinned and offloads")
+	}
+	for _, c := range []struct {
+		name        string
+		value, most int
+	}{
+		{"flaps", l.Changes.Flaps, 10_000}, {"reloads", l.Changes.Reloads, 10_000},
+		{"new_per_second", l.Changes.NewPerSecond, 10_000}, {"queries_per_second", l.Changes.QueriesPerSecond, 10_000},
+		{"ports", l.Changes.Ports, maxPorts},
+	} {
+		if c.value < 1 || c.value > c.most {
+			fail(at.to("changes", c.name), "%d is not possible; use 1 to %d", c.value, c.most)
+		}
+	}
+	if form.Lab.Servers < changeServers {
+		fail(at, "change needs at least %d servers, for one each comes, leaves, drains, weighs more, flaps and stays; lab has %d", changeServers, form.Lab.Servers)
+	}
+	for _, s := range form.Subjects {
+		if known, ok := subject.Find(s.Name); ok && !subject.CanChange(known) {
+			fail(at, "%s has no backends that could change, or speaks HTTP only", s.Name)
+		}
+	}
+}
+
+// obstacle has nothing against a point that its subject can carry a part of: see
+// connections.
+func (e changeExperiment) obstacle(p Point, limits probe.Limits) string {
+	if reason := p.Subject.Obstacle(p.Params, 1, limits); reason != "" {
+		return reason
+	}
+	const spare = 200
+	each := part(p.Concurrency, p.Form.Lab.Clients, 0)
+	switch files := uint64(each + spare); {
+	case files > limits.OpenFiles:
+		return fmt.Sprintf("%d connections per client: it needs %d open files, and a process may have %d here", each, files, limits.OpenFiles)
+	case each+p.By.Changes.Ports > limits.LocalPorts:
+		return fmt.Sprintf("%d connections and %d ports per client: a client has %d local ports here", each, p.By.Changes.Ports, limits.LocalPorts)
+	}
+	return ""
+}
+
+// connections is how many are held: all of the point, or what the subject can
+// carry, with a note then.
+func (p Point) connections(limits probe.Limits) (n int, note string) {
+	fits := func(n int) bool { return p.Subject.Obstacle(p.Params, n+n/newShare, limits) == "" }
+	if fits(p.Concurrency) {
+		return p.Concurrency, ""
+	}
+	low, high := 1, p.Concurrency // low fits, high does not
+	for high-low > 1 {
+		if middle := (low + high) / 2; fits(middle) {
+			low = middle
+		} else {
+			high = middle
+		}
+	}
+	low -= low % 100
+	return low, fmt.Sprintf("%d connections and not %d, for %s", low, p.Concurrency, p.Subject.Obstacle(p.Params, p.Concurrency+p.Concurrency/newShare, limits))
+}
+
+func (changeExperiment) params(p Point) map[string]any {
+	return map[string]any{"concurrency": p.Concurrency}
+}
+
+// versions is empty: servers and clients are parts of jeoul.
+func (changeExperiment) versions(context.Context) (map[string]string, error) { return nil, nil }
+
+func (changeExperiment) notes() []string {
+	return []string{
+		fmt.Sprintf("each connection is held open and asked over every %v; it must be answered within %v by the same server over the same connection, or it is broken, and another is opened in its place",
+			changePace, changePatience),
+		fmt.Sprintf("an event is over when every connection was answered since its last change, or broke; %d UDP sockets a client are kept and ask every %v, other queries have a socket of their own, and an answer may take %v",
+			udpFlowsEach, udpPace, udpPatience),
+		"backends that leave go on running: a balancer that sends them what they are used to get breaks nothing by that",
+	}
+}
+
+// prepare starts the servers, and waits until each answers.
+func (changeExperiment) prepare(ctx context.Context, r *runner) error {
+	if err := live.StartServers(ctx, r.lab, r.options.Executable, changePort); err != nil {
+		return err
+	}
+	group, ctx := errgroup.WithContext(ctx)
+	for _, server := range r.lab.Servers {
+		group.Go(func() error {
+			return poll(ctx, webBound, func() error {
+				return probe.Listening(ctx, server, netip.AddrPortFrom(server.IPv4, changePort))
+			})
+		})
+	}
+	return group.Wait()
+}
+
+// services is one, of all servers but the last, which is the one to come.
+func (changeExperiment) services(l *lab.Lab, _ Point) []subject.Service {
+	return []subject.Service{{Port: changePort, UDP: true, Servers: slices.Clone(l.Servers[:len(l.Servers)-1])}}
+}
+
+func (changeExperiment) line(got []results.Trial) string {
+	var words []string
+	for _, t := range got {
+		word := fmt.Sprint(t.Params[paramEvent], " ")
+		switch beyond, ok := t.Metrics[results.FlowsMovedBeyondPercent]; {
+		case !t.Valid && len(got) == 1:
+			word = "not valid: " + t.Notes[0]
+		case !t.Valid:
+			word += "not valid"
+		case ok:
+			word += fmt.Sprintf("%.2f %%", beyond)
+		default:
+			word += fmt.Sprintf("%.0f", t.Metrics[results.Broken])
+		}
+		words = append(words, word)
+	}
+	return "broken by " + strings.Join(words, ", ")
+}
+
+// openBound is how long it may take to open all connections.
+const openBound = time.Minute
+
+// conduct opens the connections and runs one event after another.
+func (changeExperiment) conduct(ctx context.Context, r *runner, t Trial, running subject.Running, blank results.Trial) (all []results.Trial, err error) {
+	changing, ok := running.(subject.Changing)
+	if !ok {
+		return nil, fmt.Errorf("%s cannot be changed while it runs", t.Subject.Name())
+	}
+	crew, err := live.NewCrew(ctx, r.lab, r.options.Executable)
+	if err != nil {
+		return nil, err
+	}
+	c := &changeTrial{runner: r, trial: t, changing: changing, crew: crew, blank: blank,
+		service: changeExperiment{}.services(r.lab, t.Point)[0], left: map[string]bool{}}
+	defer func() { err = errors.Join(err, c.close(context.WithoutCancel(ctx))) }()
+	if err := c.open(ctx); err != nil {
+		return nil, err
+	}
+	for _, e := range changeEvents {
+		if e.only != nil && !e.only(t) {
+			continue
+		}
+		got, err := c.event(ctx, e)
+		all = append(all, got)
+		if err != nil {
+			// What was counted before holds; what would have come after did not.
+			return all, ctx.Err()
+		}
+	}
+	return all, nil
+}

@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package distribution
+
+import (
+	"math"
+
+	"gonum.org/v1/gonum/mathext"
+)
+
+// fit is how counts agree with shares.
+type fit struct {
+	// chiSquared is Pearson's statistic, over the backends that have a share.
+	chiSquared float64
+	// freedom is the number of those less one.
+	freedom int
+	// p is how likely chance alone gives a statistic as large; 1 without freedom.
+	p float64
+	// deviation is the greatest difference of a count from its share, in per cent of
+	// that share.
+	deviation float64
+	// elsewhere are the counts where there is no share.
+	elsewhere uint64
+}
+
+// fitOf holds counts against shares, of which there are as many, in any unit. At
+// least one must be above 0.
+func fitOf(counts []uint64, shares []float64) fit {
+	var total, whole float64
+	for i := range counts {
+		total += float64(counts[i])
+		whole += shares[i]
+	}
+	f := fit{freedom: -1, p: 1}
+	for i, count := range counts {
+		expected := shares[i] / whole * total
+		if shares[i] == 0 {
+			f.elsewhere += count
+			continue
+		}
+		off := float64(count) - expected
+		f.freedom++
+		if expected > 0 {
+			f.chiSquared += off * off / expected
+			f.deviation = max(f.deviation, 100*math.Abs(off)/expected)
+		}
+	}
+	if f.freedom > 0 {
+		// The chi-squared distribution's upper tail is a regularized incomplete
+		// gamma function.
+		f.p = mathext.GammaIncRegComp(float64(f.freedom)/2, f.chiSquared/2)
+	}
+	return f
+}

@@ -1,0 +1,281 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package bench
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/netip"
+	"runtime"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/jeoul/jeoul/internal/bench/load"
+	"github.com/jeoul/jeoul/internal/bench/probe"
+	"github.com/jeoul/jeoul/internal/bench/subject"
+	"github.com/jeoul/jeoul/internal/flood"
+	"github.com/jeoul/jeoul/internal/lab"
+	"github.com/jeoul/jeoul/internal/results"
+)
+
+// A trial is this long besides its two phases. In these times requests are made, and
+// not counted: there the laboratory is read and the flood begins and ends.
+const (
+	floodBefore = 400 * time.Millisecond
+	floodBegins = 800 * time.Millisecond
+	floodEnds   = 300 * time.Millisecond
+	// floodMargin is how long before the end of such a time what belongs to the next
+	// is read.
+	floodMargin = 50 * time.Millisecond
+)
+
+// The names of the phases that are counted.
+const (
+	phaseQuiet = "quiet"
+	phaseFlood = "flood"
+)
+
+func floodPhases(each time.Duration) []load.Phase {
+	return []load.Phase{{Time: floodBefore}, {Name: phaseQuiet, Time: each}, {Time: floodBegins}, {Name: phaseFlood, Time: each}, {Time: floodEnds}}
+}
+
+// floodTime is how long a flood goes on at most.
+func floodTime(each time.Duration) time.Duration { return floodBegins + each + floodEnds + time.Second }
+
+// floodTarget is the service.
+func floodTarget(l *lab.Lab) netip.AddrPort { return netip.AddrPortFrom(l.VIP4, servicePort) }
+
+func lastCPU() int { return runtime.NumCPU() - 1 }
+
+// floodTrial is a trial with its subject up.
+type floodTrial struct {
+	runner  *runner
+	trial   Trial
+	running subject.Running
+	stage   *floodStage
+	client  *steadyClient
+	// quiet and flooded are what was read around the two phases.
+	quiet, flooded [2]floodReading
+	remembered     [3]subject.Remembered
+	notes          []string
+}
+
+// floodReading is the laboratory at a moment.
+type floodReading struct {
+	at     time.Time
+	cpu    time.Duration // the balancer's
+	counts flood.Counts
+}
+
+func (synFlood) conduct(ctx context.Context, r *runner, t Trial, running subject.Running, blank results.Trial) (all []results.Trial, err error) {
+	f := &floodTrial{runner: r, trial: t, running: running}
+	if err := poll(ctx, readyBound, func() error {
+		return probe.Ask(ctx, r.lab.Clients[0], running.Target(0), "/"+fileName, t.Form.Web.FileBytes)
+	}); err != nil {
+		return nil, fmt.Errorf("the subject came up, but does not serve: %w", err)
+	}
+	f.stage, err = newFloodStage(t, r.lab)
+	defer func() { err = errors.Join(err, f.stage.close()) }()
+	if err == nil {
+		err = f.run(ctx)
+	}
+	if err != nil {
+		return nil, err
+	}
+	report, err := f.client.report()
+	if err != nil {
+		return nil, err
+	}
+	if f.flooded[1].counts.Offered == f.flooded[0].counts.Offered {
+		return nil, errors.New("no packet of the flood reached the balancer's link while it was to be flooded; the machine is too busy")
+	}
+	f.write(&blank, report)
+	return []results.Trial{blank}, nil
+}
+
+// run has the client ask, and floods the subject meanwhile.
+func (f *floodTrial) run(ctx context.Context) (err error) {
+	if f.client, err = f.startClient(ctx); err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, f.client.process.Stop(context.WithoutCancel(ctx))) }()
+	began, err := f.client.opened(ctx)
+	if err == nil {
+		err = f.runner.lab.Clients[0].Renice(firstNice)
+	}
+	if err != nil {
+		return err
+	}
+	each := f.trial.Duration
+	quiet := began.Add(floodBefore)
+	flooded := quiet.Add(each + floodBegins)
+	steps := []struct {
+		at time.Time
+		do func() error
+	}{
+		{quiet.Add(-floodMargin), func() error { return f.read(&f.quiet[0]) }},
+		{quiet.Add(each), func() error {
+			err := errors.Join(f.read(&f.quiet[1]), f.remember(ctx, 0))
+			f.stage.start(ctx, floodTime(each))
+			return err
+		}},
+		{flooded.Add(-floodMargin), func() error { return f.read(&f.flooded[0]) }},
+		{flooded.Add(each), func() error { return errors.Join(f.read(&f.flooded[1]), f.remember(ctx, 1), f.stage.stop()) }},
+	}
+	for _, step := range steps {
+		if err := f.client.until(ctx, step.at); err != nil {
+			return err
+		}
+		if err := step.do(); err != nil {
+			return err
+		}
+	}
+	if err := f.client.wait(ctx); err != nil {
+		return err
+	}
+	return f.remember(ctx, 2)
+}
+
+func (f *floodTrial) read(into *floodReading) (err error) {
+	if into.cpu, err = f.runner.lab.Balancer.CPUTime(); err != nil {
+		return err
+	}
+	into.at = time.Now()
+	into.counts, err = f.stage.flood.Counts()
+	return err
+}
+
+// remember asks the subject what it keeps.
+func (f *floodTrial) remember(ctx context.Context, at int) (err error) {
+	if subject, ok := f.running.(subject.Remembering); ok {
+		f.remembered[at], err = subject.Remembered(ctx)
+	}
+	return err
+}
+
+// steadyClient is the client's process.
+type steadyClient struct {
+	process        *lab.Process
+	mu             sync.Mutex
+	stdout, stderr bytes.Buffer
+}
+
+// output collects one stream of a process under its lock.
+type output struct {
+	client *steadyClient
+	into   *bytes.Buffer
+}
+
+// floodMaxOutput bounds what is kept of it.
+const floodMaxOutput = 16 << 20
+
+func (o output) Write(data []byte) (int, error) {
+	o.client.mu.Lock()
+	defer o.client.mu.Unlock()
+	o.into.Write(data[:min(len(data), floodMaxOutput-o.into.Len())])
+	return len(data), nil
+}
+
+func (f *floodTrial) startClient(ctx context.Context) (*steadyClient, error) {
+	host := f.runner.lab.Clients[0]
+	what, err := json.Marshal(load.Steady{
+		Target: f.running.Target(0), Path: "/" + fileName, FileBytes: f.trial.Form.Web.FileBytes,
+		Connections: f.trial.Concurrency, Every: f.trial.By.Flood.Every, New: f.trial.By.Flood.New,
+		Phases: floodPhases(f.trial.Duration),
+	})
+	if err != nil {
+		return nil, err
+	}
+	c := &steadyClient{}
+	c.process, err = host.Start(context.WithoutCancel(ctx), lab.Command{
+		Path: f.runner.options.Executable, Args: []string{"bench", "steady", string(what)}, CPUs: []int{lastCPU()},
+		Stdout: output{c, &c.stdout}, Stderr: output{c, &c.stderr},
+	})
+	return c, err
+}
+
+// steadyBound is how long a client may take to open its connections.
+const steadyBound = 15 * time.Second
+
+// opened waits until all connections are open, and returns when that was.
+func (c *steadyClient) opened(ctx context.Context) (at time.Time, err error) {
+	err = poll(ctx, steadyBound, func() error {
+		if err := c.alive(); err != nil {
+			return giveUp{err}
+		}
+		c.mu.Lock()
+		then, ok := load.SteadyTime(c.stdout.Bytes())
+		c.mu.Unlock()
+		if !ok {
+			return load.ErrSteady
+		}
+		var now unix.Timespec
+		if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &now); err != nil {
+			return giveUp{fmt.Errorf("reading the clock: %w", err)}
+		}
+		at = time.Now().Add(time.Duration(then - now.Nano()))
+		return nil
+	})
+	return at, err
+}
+
+// alive returns why the client's process has ended, if it has.
+func (c *steadyClient) alive() error {
+	select {
+	case <-c.process.Done():
+		return fmt.Errorf("the client ended early: %w%s", errors.Join(c.process.Wait()), c.lastWords())
+	default:
+		return nil
+	}
+}
+
+func (c *steadyClient) lastWords() string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	words := strings.Join(strings.Fields(c.stderr.String()), " ")
+	if words == "" {
+		return ""
+	}
+	return fmt.Sprintf("; its last words: %q", words)
+}
+
+// until waits for a moment, as long as the client lives.
+func (c *steadyClient) until(ctx context.Context, at time.Time) error {
+	timer := time.NewTimer(time.Until(at))
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-c.process.Done():
+		return c.alive()
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// wait waits until the client has ended by itself.
+func (c *steadyClient) wait(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, steadyBound)
+	defer cancel()
+	select {
+	case <-c.process.Done():
+	case <-ctx.Done():
+		return fmt.Errorf("waiting for the client's report: %w", ctx.Err())
+	}
+	if err := c.process.Wait(); err != nil {
+		return fmt.Errorf("the client failed: %w%s", err, c.lastWords())
+	}
+	return nil
+}
+
+func (c *steadyClient) report() (*load.SteadyReport, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return load.ParseSteady(c.stdout.Bytes())
+}

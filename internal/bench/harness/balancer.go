@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package harness
+
+import (
+	"github.com/jeoul/jeoul/internal/datapath"
+	"github.com/jeoul/jeoul/internal/lb"
+)
+
+// Room is what a balancer has room for.
+type Room struct {
+	// Flows that are proven, and Unproven ones; 0 means the default.
+	Flows, Unproven uint32
+	// FullNAT flows; 0 means the default.
+	FullNAT uint32
+}
+
+// NewBalancer returns one for BPF_PROG_TEST_RUN, without a configuration. It forgets
+// nothing by itself.
+func NewBalancer(hook lb.Hook, room Room) *datapath.Datapath {
+	return datapath.NewDetached(datapath.Options{
+		Hook: hook, FlowEntries: room.Flows, FullNATFlows: room.FullNAT,
+	}, OwnMAC)
+}

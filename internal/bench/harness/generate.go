@@ -1,0 +1,6 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package harness
+
+//go:generate go tool bpf2go -tags linux -target bpfel -go-package harness xdp ../../../bpf/harness_xdp.bpf.c -- -Wall -Wextra -Wno-unused-parameter -Wno-sign-compare -Werror -mcpu=v3 -idirafter /usr/include/x86_64-linux-gnu -idirafter /usr/include/aarch64-linux-gnu
+//go:generate go tool bpf2go -tags linux -target bpfel -go-package harness -no-global-types tc ../../../bpf/harness_tc.bpf.c -- -Wall -Wextra -Wno-unused-parameter -Wno-sign-compare -Werror -mcpu=v3 -idirafter /usr/include/x86_64-linux-gnu -idirafter /usr/include/aarch64-linux-gnu

@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package harness
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+
+	"github.com/cilium/ebpf"
+)
+
+// Maps is the kernel memory that the maps of a program take, by their names, in bytes:
+// what the kernel itself says of each (memlock in fdinfo).
+type Maps map[string]uint64
+
+// Total is that of all.
+func (m Maps) Total() (bytes uint64) {
+	for _, b := range m {
+		bytes += b
+	}
+	return bytes
+}
+
+// Memlock asks the kernel for the memory of a program's maps.
+func Memlock(program *ebpf.Program) (Maps, error) {
+	memory := Maps{}
+	err := EachMap(program, func(name string, m *ebpf.Map) error {
+		bytes, err := memlock(m.FD())
+		memory[name] += bytes
+		return err
+	})
+	return memory, err
+}
+
+// EachMap calls f with each map of a program, and the name that the kernel has of it.
+func EachMap(program *ebpf.Program, f func(name string, m *ebpf.Map) error) error {
+	info, err := program.Info()
+	if err != nil {
+		return fmt.Errorf("asking for a program's maps: %w", err)
+	}
+	ids, known := info.MapIDs()
+	if !known {
+		return errors.New("asking for a program's maps: this kernel does not tell them")
+	}
+	for _, id := range ids {
+		m, err := ebpf.NewMapFromID(id)
+		if err != nil {
+			return fmt.Errorf("opening a program's map: %w", err)
+		}
+		about, err := m.Info()
+		if err == nil {
+			err = f(about.Name, m)
+		}
+		if err := errors.Join(err, m.Close()); err != nil {
+			return fmt.Errorf("looking at a program's map: %w", err)
+		}
+	}
+	return nil
+}
+
+// memlock reads a field of what the kernel says of an open map.
+func memlock(fd int) (uint64, error) {
+	path := fmt.Sprintf("/proc/self/fdinfo/%d", fd)
+	value, err := field(path, "memlock:")
+	if err != nil {
+		return 0, err
+	}
+	return strconv.ParseUint(value, 10, 64)
+}
+
+// Available returns the memory that the machine has left, in bytes (MemAvailable).
+func Available() (uint64, error) {
+	value, err := field("/proc/meminfo", "MemAvailable:")
+	if err != nil {
+		return 0, err
+	}
+	kibibytes, err := strconv.ParseUint(value, 10, 64)
+	return kibibytes << 10, err
+}
+
+// field returns the word behind a name in a file of the kernel's.
+func field(path, name string) (string, error) {
+	file, err := os.Open(path)
+	if err != nil {
+		return "", err
+	}
+	defer file.Close()
+	for lines := bufio.NewScanner(file); lines.Scan(); {
+		if words := strings.Fields(lines.Text()); len(words) > 1 && words[0] == name {
+			return words[1], nil
+		}
+	}
+	return "", fmt.Errorf("%s has no %s", path, name)
+}

@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package harness
+
+import (
+	"bytes"
+	"encoding/binary"
+	"fmt"
+
+	"github.com/cilium/ebpf"
+)
+
+// Unsent is what One returns for a packet that was not sent on.
+const Unsent = ^uint32(0)
+
+// One sends a single frame through a program, without the harness around it, and returns
+// where it goes: the last four bytes of the MAC address, as Seen.To.
+func One(program *ebpf.Program, f Frame) (to uint32, err error) {
+	out := make([]byte, len(f.Bytes)+256)
+	options := ebpf.RunOptions{Data: f.Bytes, DataOut: out}
+	if _, err := program.Run(&options); err != nil {
+		return Unsent, fmt.Errorf("BPF_PROG_TEST_RUN: %w", err)
+	}
+	if mac := options.DataOut[:6]; !bytes.Equal(mac, OwnMAC) {
+		return binary.BigEndian.Uint32(mac[2:]), nil
+	}
+	return Unsent, nil
+}

@@ -1,0 +1,147 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package harness
+
+import (
+	"encoding/binary"
+	"fmt"
+	"slices"
+
+	"github.com/cilium/ebpf"
+)
+
+// Tuple is a flow as its packets bear it: of each address the last four bytes, as
+// a number.
+type Tuple struct {
+	Source, Destination         uint32
+	SourcePort, DestinationPort uint16
+}
+
+// Turned is the tuple of what comes back.
+func (t Tuple) Turned() Tuple {
+	return Tuple{t.Destination, t.Source, t.DestinationPort, t.SourcePort}
+}
+
+// Seen is what a program made of a packet.
+type Seen struct {
+	Tuple
+	// To is the frame's destination: of its MAC address the last four bytes, as
+	// a number.
+	To uint32
+}
+
+// Recording is a set of flows that a stream can have.
+type Recording struct {
+	// base is where they begin among all recorded ones.
+	base   uint32
+	layout xdpLayout
+}
+
+// The room that a recorded flow takes, and where in it things are: see struct
+// recorded.
+const (
+	recordedLength = 40
+	recordedSeen   = 24
+)
+
+// Record sends one packet of each of the stream's first flows through a program
+// and returns what became of them. A flow more may be sent.
+func (h *Harness) Record(program *ebpf.Program, s Stream, flows uint32) ([]Seen, error) {
+	if flows > h.room-h.recorded {
+		return nil, fmt.Errorf("recording %d flows: the harness has room for %d", flows, h.room-h.recorded)
+	}
+	scratch := Recording{base: h.recorded, layout: layoutOf(s.Frame)}
+	if err := h.setLayout(scratch.layout); err != nil {
+		return nil, err
+	}
+	s.Next, s.Recording = 0, &scratch
+	if _, err := Uninterrupted(func() (float64, error) {
+		if err := h.aim(program, s); err != nil {
+			return 0, err
+		}
+		// Each run notes what became of the one before.
+		return h.run(entryRecord, s.Frame, flows+1)
+	}); err != nil {
+		return nil, err
+	}
+	all := make([]byte, int(flows)*recordedLength)
+	if err := h.access(scratch.base, all, (*ebpf.Memory).ReadAt); err != nil {
+		return nil, err
+	}
+	seen := make([]Seen, 0, flows)
+	for one := range slices.Chunk(all, recordedLength) {
+		b := one[recordedSeen:]
+		seen = append(seen, Seen{
+			Tuple: Tuple{
+				Source: binary.BigEndian.Uint32(b), Destination: binary.BigEndian.Uint32(b[4:]),
+				SourcePort: binary.BigEndian.Uint16(b[8:]), DestinationPort: binary.BigEndian.Uint16(b[10:]),
+			},
+			To: binary.BigEndian.Uint32(b[12:]),
+		})
+	}
+	return seen, nil
+}
+
+// Keep makes flows that a stream of the frame can have: their tuples replace that
+// of the frame.
+func (h *Harness) Keep(f Frame, flows []Tuple) (*Recording, error) {
+	if uint64(len(flows)) > uint64(h.room-h.recorded) {
+		return nil, fmt.Errorf("keeping %d flows: the harness has room for %d", len(flows), h.room-h.recorded)
+	}
+	made := &Recording{base: h.recorded, layout: layoutOf(f)}
+	source, destination := f.lowWords()
+	b := slices.Clone(f.Bytes)
+	all := make([]byte, len(flows)*recordedLength)
+	for i, flow := range flows {
+		binary.BigEndian.PutUint32(b[source:], flow.Source)
+		binary.BigEndian.PutUint32(b[destination:], flow.Destination)
+		binary.BigEndian.PutUint16(b[f.transport:], flow.SourcePort)
+		binary.BigEndian.PutUint16(b[f.transport+2:], flow.DestinationPort)
+		one := all[i*recordedLength:]
+		for j, at := range made.layout.Piece {
+			copy(one[j*pieceLength:(j+1)*pieceLength], b[at:at+pieceLength])
+		}
+	}
+	if err := h.access(made.base, all, (*ebpf.Memory).WriteAt); err != nil {
+		return nil, err
+	}
+	h.recorded += uint32(len(flows))
+	return made, nil
+}
+
+// access reads or writes the recorded flows from base on.
+func (h *Harness) access(base uint32, all []byte, do func(*ebpf.Memory, []byte, int64) (int, error)) error {
+	memory, err := h.collection.Maps[xdpMapRecordings].Memory()
+	if err == nil {
+		_, err = do(memory, all, int64(base)*recordedLength)
+	}
+	if err != nil {
+		return fmt.Errorf("reaching the recorded flows: %v", err)
+	}
+	return nil
+}
+
+// layoutOf returns where a frame's addresses and ports are, and which pieces hold
+// them.
+func layoutOf(f Frame) xdpLayout {
+	source, destination := f.lowWords()
+	layout := xdpLayout{Source: source, Destination: destination, Ports: f.transport}
+	pieces := []uint32{pieceOf(source), pieceOf(destination), pieceOf(f.transport)}
+	// Of a piece that holds two, the last one written must have both.
+	slices.Sort(pieces)
+	copy(layout.Piece[:], pieces)
+	return layout
+}
+
+func (h *Harness) setLayout(layout xdpLayout) error {
+	if err := h.collection.Variables[xdpVarLayout].Set(layout); err != nil {
+		return fmt.Errorf("telling the harness where flows are: %v", err)
+	}
+	return nil
+}
+
+// Mark returns how many flows are kept; Reset forgets those that were kept since.
+func (h *Harness) Mark() uint32 { return h.recorded }
+
+// Reset is described at Mark.
+func (h *Harness) Reset(mark uint32) { h.recorded = min(h.recorded, mark) }

@@ -1,0 +1,198 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package live
+
+import (
+	"errors"
+	"io"
+	"maps"
+	"net"
+	"sync"
+	"time"
+
+	"github.com/HdrHistogram/hdrhistogram-go"
+	"golang.org/x/sys/unix"
+)
+
+// Cause is how a connection broke, or why a new one failed.
+type Cause string
+
+// The causes.
+const (
+	// Reset: a TCP reset came.
+	Reset Cause = "reset"
+	// Closed: the other side ended it.
+	Closed Cause = "closed"
+	// Silent: no answer came within the client's patience.
+	Silent Cause = "silent"
+	// Moved: somebody else answered, another server or the same over another
+	// connection.
+	Moved Cause = "moved"
+	// Wrong: what came was no answer to what was asked.
+	Wrong Cause = "wrong"
+	// Refused: a new connection was refused.
+	Refused Cause = "refused"
+	// Other is none of these.
+	Other Cause = "other"
+)
+
+var errMoved = errors.New("somebody else answered")
+
+// causeOf sorts an error of a connection.
+func causeOf(err error) Cause {
+	var timeout net.Error
+	switch {
+	case errors.Is(err, errMoved):
+		return Moved
+	case errors.Is(err, errWrong):
+		return Wrong
+	case errors.Is(err, unix.ECONNRESET), errors.Is(err, unix.EPIPE):
+		return Reset
+	case errors.Is(err, unix.ECONNREFUSED):
+		return Refused
+	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
+		return Closed
+	case errors.As(err, &timeout) && timeout.Timeout():
+		return Silent
+	}
+	return Other
+}
+
+// Counts are what happened to a client's connections and queries since its
+// counts began, and what it holds now.
+type Counts struct {
+	// Held are the connections that are open and had an answer, by server.
+	Held map[string]uint64
+	// Broken are those that broke, by the server that they were of, and how.
+	Broken map[string]map[Cause]uint64
+	// Requests are those over held connections that were answered rightly.
+	Requests uint64
+	// Opened are new connections that were answered rightly, Failed those that
+	// were not. Late are those of Opened that began after the last Settle did, by
+	// server.
+	Opened uint64
+	Failed map[Cause]uint64
+	Late   map[string]uint64
+	// Queries are those by UDP, Unanswered those to which no answer came. Turned
+	// are answers to a UDP flow by another server than the one before, by the one
+	// before.
+	Queries, Unanswered uint64
+	Turned              map[string]uint64
+	// Latency is of all requests over connections, in microseconds, as package
+	// hdrhistogram encodes it; nil if there were none.
+	Latency []byte `json:",omitempty"`
+	// Percentiles are those of the latencies of all clients together, as Crew makes
+	// them; nil if there were none.
+	Percentiles *Percentiles `json:"-"`
+}
+
+// Percentiles are latencies in milliseconds.
+type Percentiles struct{ P50, P99, Max float64 }
+
+// Add adds what another client counted; latencies are left out.
+func (c *Counts) Add(other Counts) {
+	c.Held = sum(c.Held, other.Held)
+	c.Late = sum(c.Late, other.Late)
+	c.Turned = sum(c.Turned, other.Turned)
+	c.Failed = sum(c.Failed, other.Failed)
+	for server, broken := range other.Broken {
+		if c.Broken == nil {
+			c.Broken = map[string]map[Cause]uint64{}
+		}
+		c.Broken[server] = sum(c.Broken[server], broken)
+	}
+	c.Requests += other.Requests
+	c.Opened += other.Opened
+	c.Queries += other.Queries
+	c.Unanswered += other.Unanswered
+}
+
+// sum adds up two maps of counts into the first, which may be nil.
+func sum[K comparable](a, b map[K]uint64) map[K]uint64 {
+	if a == nil {
+		a = map[K]uint64{}
+	}
+	for key, n := range b {
+		a[key] += n
+	}
+	return a
+}
+
+// total adds up the values of a map.
+func total[K comparable](counts map[K]uint64) (n uint64) {
+	for count := range maps.Values(counts) {
+		n += count
+	}
+	return n
+}
+
+// maxLatency bounds what is recorded, in microseconds.
+const maxLatency = int64(time.Minute / time.Microsecond)
+
+// counter counts for a client. The zero value is not ready; see newCounter.
+type counter struct {
+	mu      sync.Mutex
+	held    map[string]uint64
+	counts  Counts
+	latency *hdrhistogram.Histogram
+}
+
+func newCounter() *counter {
+	c := &counter{held: map[string]uint64{}, latency: hdrhistogram.New(1, maxLatency, 3)}
+	c.begin()
+	return c
+}
+
+// begin forgets all but what is held.
+func (c *counter) begin() {
+	c.change(func() {
+		c.counts = Counts{Broken: map[string]map[Cause]uint64{}, Failed: map[Cause]uint64{},
+			Late: map[string]uint64{}, Turned: map[string]uint64{}}
+		c.latency.Reset()
+	})
+}
+
+// change runs f while nobody else counts.
+func (c *counter) change(f func()) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	f()
+}
+
+// holds counts a held connection of a server.
+func (c *counter) holds(server string) {
+	c.change(func() { c.held[server]++ })
+}
+
+// answered counts a request that took so long.
+func (c *counter) answered(took time.Duration) {
+	c.change(func() {
+		c.counts.Requests++
+		// Bounded, so it cannot be refused.
+		_ = c.latency.RecordValue(min(max(took.Microseconds(), 1), maxLatency))
+	})
+}
+
+// broke counts a connection of a server that broke.
+func (c *counter) broke(server string, cause Cause) {
+	c.change(func() {
+		c.held[server]--
+		if c.counts.Broken[server] == nil {
+			c.counts.Broken[server] = map[Cause]uint64{}
+		}
+		c.counts.Broken[server][cause]++
+	})
+}
+
+// snapshot returns what was counted until now.
+func (c *counter) snapshot() (counts Counts, err error) {
+	c.change(func() {
+		counts = Counts{}
+		counts.Add(c.counts)
+		counts.Held = sum(nil, c.held)
+		if c.latency.TotalCount() > 0 {
+			counts.Latency, err = c.latency.Encode(hdrhistogram.V2CompressedEncodingCookieBase)
+		}
+	})
+	return counts, err
+}

@@ -1,0 +1,11 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package live holds many connections open through a balancer, asks over each of
+// them again and again, and tells what became of them while the balancer was
+// changed: which broke and how, which were answered by somebody else, and how
+// connections and UDP queries fared that were new.
+//
+// It has three parts: Serve is what each backend runs, Hold what each client
+// runs, both as processes of their own; Crew starts them in a laboratory and
+// speaks for all clients together.
+package live

@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package live
+
+import (
+	"context"
+	"errors"
+	"net"
+	"syscall"
+
+	"golang.org/x/sync/errgroup"
+	"golang.org/x/sys/unix"
+)
+
+// flows opens a connection from each of a range of local ports, asks over it, and
+// resets it, so that the port is free again; it returns which server answered at
+// which port. Ports that somebody else has are left out.
+func (h *holder) flows(ctx context.Context, first, count int) (map[int]string, error) {
+	servers := make([]string, count)
+	group, ctx := errgroup.WithContext(ctx)
+	group.SetLimit(openers)
+	for i := range count {
+		group.Go(func() (err error) {
+			servers[i], err = h.serverAt(ctx, first+i)
+			return err
+		})
+	}
+	if err := group.Wait(); err != nil {
+		return nil, err
+	}
+	at := map[int]string{}
+	for i, server := range servers {
+		if server != "" {
+			at[first+i] = server
+		}
+	}
+	return at, nil
+}
+
+// serverAt returns the server of a new connection from a local port; "" if that
+// is taken.
+func (h *holder) serverAt(ctx context.Context, port int) (string, error) {
+	dialer := h.dialer
+	dialer.LocalAddr = &net.TCPAddr{Port: port}
+	dialer.Control = func(_, _ string, raw syscall.RawConn) error {
+		var set error
+		err := raw.Control(func(fd uintptr) {
+			set = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_REUSEADDR, 1)
+		})
+		return errors.Join(err, set)
+	}
+	conn, err := dialer.DialContext(ctx, "tcp4", h.load.Target.String())
+	if errors.Is(err, unix.EADDRINUSE) || errors.Is(err, unix.EADDRNOTAVAIL) {
+		return "", nil
+	}
+	if err != nil {
+		return "", err
+	}
+	defer conn.Close()
+	if tcp, ok := conn.(*net.TCPConn); ok {
+		if err := tcp.SetLinger(0); err != nil {
+			return "", err
+		}
+	}
+	from, err := (&line{conn: conn, flow: uint64(port)}).ask(h.load.Patience)
+	return from.Server, err
+}

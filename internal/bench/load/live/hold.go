@@ -1,0 +1,317 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package live
+
+import (
+	"context"
+	"io"
+	"math/rand/v2"
+	"net"
+	"net/netip"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+)
+
+// Load is what one client puts on.
+type Load struct {
+	// Target is the TCP and UDP port that is asked.
+	Target netip.AddrPort
+	// Connections are held open; over each a request is made every Pace, and a
+	// connection that does not answer within Patience is broken.
+	Connections    int
+	Pace, Patience time.Duration
+	// NewPerSecond are connections that are opened besides, asked over once, and
+	// closed.
+	NewPerSecond float64
+	// UDPFlows are UDP sockets that are kept, each of which asks every UDPPace;
+	// UDPPerSecond are queries that have a socket of their own. One that is not
+	// answered within UDPPatience is not sent again.
+	UDPFlows             int
+	UDPPerSecond         float64
+	UDPPace, UDPPatience time.Duration
+}
+
+// holder is a client at work.
+type holder struct {
+	load    Load
+	counter *counter
+	ctx     context.Context
+	group   sync.WaitGroup
+	dialer  net.Dialer
+	// mark counts the calls of settle.
+	mark atomic.Uint64
+	held []held
+	// underway counts what was begun at each mark and is not done yet.
+	mu       sync.Mutex
+	underway map[uint64]int
+}
+
+// held is a place for a connection that is held open.
+type held struct {
+	// since is the mark at which the last request began that was answered rightly,
+	// and 1 more; 0 before the first.
+	since atomic.Uint64
+}
+
+// hold starts a client; it ends with ctx.
+func hold(ctx context.Context, load Load) *holder {
+	h := &holder{load: load, counter: newCounter(), ctx: ctx, held: make([]held, load.Connections), underway: map[uint64]int{}}
+	h.dialer = net.Dialer{Timeout: load.Patience, KeepAlive: -1}
+	return h
+}
+
+// openers bounds how many connections are set up at once when a client begins.
+const openers = 64
+
+// open opens the connections, and returns when each has been answered once; the
+// error is that of one that could not be opened.
+func (h *holder) open(ctx context.Context) error {
+	group, ctx := errgroup.WithContext(ctx)
+	group.SetLimit(openers)
+	for i := range h.held {
+		group.Go(func() error {
+			l, err := h.dial(ctx, uint64(i)+1)
+			if err != nil {
+				return err
+			}
+			h.keep(&h.held[i], l)
+			return nil
+		})
+	}
+	if err := group.Wait(); err != nil {
+		return err
+	}
+	h.background()
+	return nil
+}
+
+// background starts what goes on besides the held connections.
+func (h *holder) background() {
+	h.every(h.load.NewPerSecond, h.openOne)
+	h.every(h.load.UDPPerSecond, h.queryOne)
+	for i := range h.load.UDPFlows {
+		h.group.Go(func() { h.askUDP(uint64(i) + 1) })
+	}
+}
+
+// every starts f so many times a second.
+func (h *holder) every(perSecond float64, f func()) {
+	if perSecond <= 0 {
+		return
+	}
+	h.group.Go(func() {
+		tick := time.NewTicker(time.Duration(float64(time.Second) / perSecond))
+		defer tick.Stop()
+		for {
+			select {
+			case <-h.ctx.Done():
+				return
+			case <-tick.C:
+				h.group.Go(f)
+			}
+		}
+	})
+}
+
+// line is a connection that was answered over once.
+type line struct {
+	conn   net.Conn
+	flow   uint64
+	number uint64
+	peer   peer
+}
+
+// dial opens a connection and asks over it for the first time.
+func (h *holder) dial(ctx context.Context, flow uint64) (*line, error) {
+	conn, err := h.dialer.DialContext(ctx, "tcp4", h.load.Target.String())
+	if err != nil {
+		return nil, err
+	}
+	l := &line{conn: conn, flow: flow}
+	if l.peer, err = l.ask(h.load.Patience); err != nil {
+		conn.Close()
+		return nil, err
+	}
+	return l, nil
+}
+
+// ask makes a request and reads its answer.
+func (l *line) ask(patience time.Duration) (peer, error) {
+	l.number++
+	r := request{l.flow, l.number}
+	if err := l.conn.SetDeadline(time.Now().Add(patience)); err != nil {
+		return peer{}, err
+	}
+	if _, err := l.conn.Write(r.bytes()); err != nil {
+		return peer{}, err
+	}
+	answer := make([]byte, answerBytes)
+	if _, err := io.ReadFull(l.conn, answer); err != nil {
+		return peer{}, err
+	}
+	return r.read(answer)
+}
+
+// keep asks over a connection until it breaks, opens another in its place, and so
+// on. The first request comes at a random time, so that those of all connections
+// are spread.
+func (h *holder) keep(place *held, l *line) {
+	h.counter.holds(l.peer.Server)
+	place.since.Store(h.mark.Load() + 1)
+	h.group.Go(func() {
+		wait := time.Duration(rand.Int64N(int64(h.load.Pace)))
+		for h.ctx.Err() == nil {
+			if l == nil {
+				if l = h.reopen(place); l == nil {
+					return
+				}
+			}
+			if !h.sleep(wait) {
+				l.conn.Close()
+				return
+			}
+			wait = h.load.Pace
+			if err := h.askOver(place, l); err != nil {
+				l.conn.Close()
+				if h.ctx.Err() == nil {
+					h.counter.broke(l.peer.Server, causeOf(err))
+				}
+				l = nil
+			}
+		}
+	})
+}
+
+// sleep waits, and returns false if the client ends meanwhile.
+func (h *holder) sleep(d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-h.ctx.Done():
+		return false
+	}
+}
+
+// askOver asks over a held connection, and returns an error if it broke.
+func (h *holder) askOver(place *held, l *line) error {
+	mark, began := h.mark.Load(), time.Now()
+	from, err := l.ask(h.load.Patience)
+	if err != nil {
+		return err
+	}
+	if from != l.peer {
+		return errMoved
+	}
+	h.counter.answered(time.Since(began))
+	place.since.Store(mark + 1)
+	return nil
+}
+
+// reopenAfter is how long a client waits before it tries again to open a
+// connection.
+const reopenAfter = 200 * time.Millisecond
+
+// reopen opens a connection in a place where one broke; nil if the client ends.
+func (h *holder) reopen(place *held) *line {
+	for h.ctx.Err() == nil {
+		mark := h.mark.Load()
+		l, err := h.dial(h.ctx, rand.Uint64())
+		if err == nil {
+			h.opened(l.peer.Server, mark)
+			h.counter.holds(l.peer.Server)
+			place.since.Store(mark + 1)
+			return l
+		}
+		h.failed(err)
+		h.sleep(reopenAfter)
+	}
+	return nil
+}
+
+// openOne opens a connection, asks over it once and closes it.
+func (h *holder) openOne() {
+	h.during(func(mark uint64) {
+		l, err := h.dial(h.ctx, rand.Uint64())
+		if err != nil {
+			h.failed(err)
+			return
+		}
+		l.conn.Close()
+		h.opened(l.peer.Server, mark)
+	})
+}
+
+// during runs f, which settle waits for if it began before.
+func (h *holder) during(f func(mark uint64)) {
+	h.mu.Lock()
+	mark := h.mark.Load()
+	h.underway[mark]++
+	h.mu.Unlock()
+	f(mark)
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.underway[mark]--; h.underway[mark] == 0 {
+		delete(h.underway, mark)
+	}
+}
+
+// earlier says whether something that began before a mark is not done yet.
+func (h *holder) earlier(mark uint64) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for at := range h.underway {
+		if at < mark {
+			return true
+		}
+	}
+	return false
+}
+
+// opened counts a new connection that was begun at a mark.
+func (h *holder) opened(server string, mark uint64) {
+	h.counter.change(func() {
+		h.counter.counts.Opened++
+		if mark == h.mark.Load() {
+			h.counter.counts.Late[server]++
+		}
+	})
+}
+
+func (h *holder) failed(err error) {
+	if h.ctx.Err() == nil {
+		h.counter.change(func() { h.counter.counts.Failed[causeOf(err)]++ })
+	}
+}
+
+// settle sets a mark and waits until every held connection has been answered
+// since, or has broken and was opened again, and until all else that was under
+// way is done. So whatever the time before did to them is counted. Its error is
+// ctx's: then some connections could be neither held nor opened again.
+func (h *holder) settle(ctx context.Context) error {
+	var mark uint64
+	h.counter.change(func() {
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		mark = h.mark.Add(1)
+		clear(h.counter.counts.Late)
+	})
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	for next := 0; next < len(h.held) || h.earlier(mark); {
+		if next < len(h.held) && h.held[next].since.Load() > mark {
+			next++
+			continue
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	return nil
+}

@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package live
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"strconv"
+	"sync/atomic"
+
+	"golang.org/x/net/ipv4"
+	"golang.org/x/sync/errgroup"
+)
+
+// Serve answers requests under a name, at a TCP and a UDP port of all IPv4
+// addresses that its host has, until ctx ends.
+func Serve(ctx context.Context, name string, port uint16) error {
+	a, err := newAnswerer(name)
+	if err != nil {
+		return err
+	}
+	at := ":" + strconv.Itoa(int(port))
+	// Without keep-alives, whose packets would be answered by whoever gets them.
+	config := net.ListenConfig{KeepAlive: -1}
+	listener, err := config.Listen(ctx, "tcp4", at)
+	if err != nil {
+		return fmt.Errorf("serving: %w", err)
+	}
+	defer listener.Close()
+	packets, err := config.ListenPacket(ctx, "udp4", at)
+	if err != nil {
+		return fmt.Errorf("serving: %w", err)
+	}
+	defer packets.Close()
+	group, ctx := errgroup.WithContext(ctx)
+	context.AfterFunc(ctx, func() { listener.Close(); packets.Close() })
+	group.Go(func() error { return a.serveTCP(ctx, listener) })
+	group.Go(func() error { return a.serveUDP(ctx, packets) })
+	return group.Wait()
+}
+
+func (a answerer) serveTCP(ctx context.Context, listener net.Listener) error {
+	var accepted atomic.Uint64
+	for {
+		conn, err := listener.Accept()
+		switch {
+		case ctx.Err() != nil:
+			return nil
+		case errors.Is(err, net.ErrClosed):
+			return err
+		case err != nil:
+			continue // that connection was gone again, or there are no files left for it
+		}
+		go a.answerTCP(conn, accepted.Add(1))
+	}
+}
+
+// answerTCP answers what comes over a connection until it ends.
+func (a answerer) answerTCP(conn net.Conn, number uint64) {
+	defer conn.Close()
+	request, answer := make([]byte, requestBytes), make([]byte, 0, answerBytes)
+	for {
+		if _, err := io.ReadFull(conn, request); err != nil {
+			return
+		}
+		if _, err := conn.Write(a.answer(answer[:0], request, number)); err != nil {
+			return
+		}
+	}
+}
+
+// serveUDP answers queries, each from the address that was asked: the VIP's,
+// with direct server return.
+func (a answerer) serveUDP(ctx context.Context, conn net.PacketConn) error {
+	packets := ipv4.NewPacketConn(conn)
+	if err := packets.SetControlMessage(ipv4.FlagDst, true); err != nil {
+		return fmt.Errorf("serving UDP: %w", err)
+	}
+	query, answer := make([]byte, requestBytes+1), make([]byte, 0, answerBytes)
+	for {
+		n, asked, from, err := packets.ReadFrom(query)
+		switch {
+		case ctx.Err() != nil:
+			return nil
+		case errors.Is(err, net.ErrClosed):
+			return err
+		case err != nil, n != requestBytes, asked == nil:
+			continue
+		}
+		// What cannot be sent is lost, as it may be on any network.
+		_, _ = packets.WriteTo(a.answer(answer[:0], query[:n], 0), &ipv4.ControlMessage{Src: asked.Dst}, from)
+	}
+}

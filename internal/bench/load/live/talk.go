@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package live
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"time"
+)
+
+// order is what a crew tells a client to do; one of them at a time.
+type order struct {
+	// Open opens the load's connections.
+	Open *Load `json:",omitempty"`
+	// Begin begins the counts anew.
+	Begin bool `json:",omitempty"`
+	// Settle settles within a time, and asks for the counts.
+	Settle time.Duration `json:",omitempty"`
+	// Flows asks which server answers at each of a range of local ports.
+	Flows *portRange `json:",omitempty"`
+}
+
+type portRange struct{ First, Count int }
+
+// report is the answer to an order.
+type report struct {
+	Error  string         `json:",omitempty"`
+	Counts *Counts        `json:",omitempty"`
+	Flows  map[int]string `json:",omitempty"`
+}
+
+// Hold is a client's process: it connects to the crew at a unix socket, and does
+// what it is told until that ends the connection or ctx is over.
+func Hold(ctx context.Context, socket string) error {
+	crew, err := new(net.Dialer).DialContext(ctx, "unix", socket)
+	if err != nil {
+		return fmt.Errorf("connecting to the bench: %w", err)
+	}
+	defer crew.Close()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	context.AfterFunc(ctx, func() { crew.Close() })
+	var h *holder
+	orders, reports := json.NewDecoder(crew), json.NewEncoder(crew)
+	for {
+		var o order
+		if err := orders.Decode(&o); err != nil {
+			if ctx.Err() != nil || errors.Is(err, io.EOF) {
+				return nil
+			}
+			return fmt.Errorf("listening to the bench: %w", err)
+		}
+		if o.Open != nil {
+			h = hold(ctx, *o.Open)
+		}
+		r, err := h.obey(ctx, o)
+		if err != nil {
+			r.Error = err.Error()
+		}
+		if err := reports.Encode(r); err != nil && ctx.Err() == nil {
+			return fmt.Errorf("telling the bench: %w", err)
+		}
+	}
+}
+
+// obey does what an order says.
+func (h *holder) obey(ctx context.Context, o order) (r report, err error) {
+	switch {
+	case o.Open != nil:
+		return r, h.open(ctx)
+	case h == nil:
+		return r, errors.New("no connections were opened yet")
+	case o.Begin:
+		h.counter.begin()
+		return r, nil
+	case o.Flows != nil:
+		r.Flows, err = h.flows(ctx, o.Flows.First, o.Flows.Count)
+		return r, err
+	}
+	bounded, cancel := context.WithTimeout(ctx, o.Settle)
+	defer cancel()
+	if settled := h.settle(bounded); settled != nil {
+		err = fmt.Errorf("within %v not every connection was answered or opened again", o.Settle)
+	}
+	counts, encoding := h.counter.snapshot()
+	r.Counts = &counts
+	return r, errors.Join(err, encoding)
+}

@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package live
+
+import (
+	"math/rand/v2"
+	"net"
+	"time"
+)
+
+// askUDP asks over one UDP socket again and again, and counts when another server
+// answers than before.
+func (h *holder) askUDP(flow uint64) {
+	conn, err := h.dialer.DialContext(h.ctx, "udp4", h.load.Target.String())
+	if err != nil {
+		h.asked(false)
+		return
+	}
+	defer conn.Close()
+	before := ""
+	wait := time.Duration(rand.Int64N(int64(h.load.UDPPace)))
+	for number := uint64(1); h.sleep(wait); number++ {
+		wait = h.load.UDPPace
+		var from peer
+		var ok bool
+		h.during(func(uint64) { from, ok = h.query(conn, request{flow, number}) })
+		if !ok {
+			continue
+		}
+		if before != "" && from.Server != before {
+			h.counter.change(func() { h.counter.counts.Turned[before]++ })
+		}
+		before = from.Server
+	}
+}
+
+// queryOne makes a query from a socket of its own, as resolvers do.
+func (h *holder) queryOne() {
+	h.during(func(uint64) {
+		conn, err := h.dialer.DialContext(h.ctx, "udp4", h.load.Target.String())
+		if err != nil {
+			h.asked(false)
+			return
+		}
+		defer conn.Close()
+		h.query(conn, request{rand.Uint64(), 1})
+	})
+}
+
+// asked counts a query, answered or not.
+func (h *holder) asked(answered bool) {
+	if h.ctx.Err() != nil {
+		return
+	}
+	h.counter.change(func() {
+		h.counter.counts.Queries++
+		if !answered {
+			h.counter.counts.Unanswered++
+		}
+	})
+}
+
+// query asks, counts, and says who answered; ok is false if nobody did in time.
+func (h *holder) query(conn net.Conn, r request) (from peer, ok bool) {
+	until := time.Now().Add(h.load.UDPPatience)
+	_, err := conn.Write(r.bytes())
+	if err == nil {
+		err = conn.SetReadDeadline(until)
+	}
+	answer := make([]byte, answerBytes+1)
+	for err == nil {
+		var n int
+		if n, err = conn.Read(answer); err != nil {
+			break
+		}
+		// An answer to an earlier query may come now; it is too late for that.
+		if from, err := r.read(answer[:n]); err == nil {
+			h.asked(true)
+			return from, true
+		}
+	}
+	h.asked(false)
+	return peer{}, false
+}

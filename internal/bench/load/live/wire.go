@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package live
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"fmt"
+)
+
+// A request is two numbers, and so many bytes long.
+const requestBytes = 16
+
+// An answer is the request, the number of the connection at the server, and the
+// server's name, filled up with zeros. Numbers are in network byte order.
+const (
+	nameBytes   = 24
+	answerBytes = requestBytes + 8 + nameBytes
+)
+
+// ErrName says that a server's name does not fit into an answer.
+var ErrName = errors.New("a server's name has 1 to 24 bytes")
+
+// request is what a client asks: who asks, and for which time.
+type request struct{ Flow, Number uint64 }
+
+func (r request) bytes() []byte {
+	b := make([]byte, 0, requestBytes)
+	b = binary.BigEndian.AppendUint64(b, r.Flow)
+	return binary.BigEndian.AppendUint64(b, r.Number)
+}
+
+// peer is who answered: a server, and its number for the connection, from 1; 0
+// where there is no connection (UDP).
+type peer struct {
+	Server string
+	Number uint64
+}
+
+// answerer makes a server's answers.
+type answerer struct{ name [nameBytes]byte }
+
+func newAnswerer(name string) (answerer, error) {
+	var a answerer
+	if name == "" || len(name) > nameBytes {
+		return a, fmt.Errorf("%w: %q", ErrName, name)
+	}
+	copy(a.name[:], name)
+	return a, nil
+}
+
+// answer appends the answer to a request of requestBytes.
+func (a answerer) answer(to, request []byte, connection uint64) []byte {
+	to = append(to, request...)
+	to = binary.BigEndian.AppendUint64(to, connection)
+	return append(to, a.name[:]...)
+}
+
+// errWrong says that what came is no answer to what was asked.
+var errWrong = errors.New("a wrong answer")
+
+// read takes an answer apart; errWrong if it is none to r.
+func (r request) read(answer []byte) (peer, error) {
+	if len(answer) != answerBytes || !bytes.Equal(answer[:requestBytes], r.bytes()) {
+		return peer{}, errWrong
+	}
+	name := bytes.TrimRight(answer[requestBytes+8:], "\x00")
+	return peer{string(name), binary.BigEndian.Uint64(answer[requestBytes:])}, nil
+}

@@ -1,0 +1,467 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package load
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"runtime"
+	"strconv"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// steadyRun is a steady client on its way: one thread that waits for sockets and
+// for a timer. Go's own timers and its poller add up to a millisecond where the
+// process is idle, which would hide what is to be measured.
+type steadyRun struct {
+	Steady
+	epoll, timer int
+	conns        map[int32]*steadyConn
+	open         []*steadyConn
+	request      []byte
+	buffer       [steadyMaxAnswer]byte
+	began        time.Time
+	phases       []PhaseReport
+	// ends are when the phases end, from began.
+	ends []time.Duration
+	// asked and made count the requests and the new connections that were due.
+	asked, made int
+}
+
+// steadyConn is a connection.
+type steadyConn struct {
+	fd int
+	// fresh says that it is a new one, for one request.
+	fresh bool
+	// lost says that it is closed.
+	lost bool
+	// waiting says that a request is under way: the first of due.
+	waiting bool
+	// due are when requests were or are to be sent, from the beginning.
+	due []time.Duration
+	// answer is what has come of the answer, and length its whole length, headers
+	// included; 0 while unknown.
+	answer []byte
+	length int
+}
+
+// Run asks until the phases are over, on the calling thread. It writes a line to
+// out when all connections are open: the time on the monotonic clock, in
+// nanoseconds, from which the phases count.
+func (s Steady) Run(ctx context.Context, out io.Writer) (*SteadyReport, error) {
+	if err := s.Check(); err != nil {
+		return nil, err
+	}
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	r := &steadyRun{Steady: s, conns: map[int32]*steadyConn{}}
+	defer r.close()
+	if err := r.prepare(ctx); err != nil {
+		return nil, err
+	}
+	var now unix.Timespec
+	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &now); err != nil {
+		return nil, fmt.Errorf("reading the clock: %w", err)
+	}
+	r.began = time.Now()
+	if _, err := fmt.Fprintln(out, now.Nano()); err != nil {
+		return nil, err
+	}
+	if err := r.loop(ctx); err != nil {
+		return nil, err
+	}
+	r.finish()
+	return &SteadyReport{Phases: r.phases}, nil
+}
+
+// prepare opens everything, and has every connection answered once.
+func (r *steadyRun) prepare(ctx context.Context) (err error) {
+	end := time.Duration(0)
+	for _, phase := range r.Phases {
+		end += phase.Time
+		r.ends = append(r.ends, end)
+		r.phases = append(r.phases, PhaseReport{
+			Name: phase.Name, Seconds: phase.Time.Seconds(), Latency: newLatency(), NewLatency: newLatency()})
+	}
+	r.request = []byte("GET " + r.Path + " HTTP/1.1\r\nHost: " + r.Target.String() + "\r\n\r\n")
+	if r.epoll, err = unix.EpollCreate1(unix.EPOLL_CLOEXEC); err != nil {
+		return fmt.Errorf("waiting for sockets: %w", err)
+	}
+	if r.timer, err = unix.TimerfdCreate(unix.CLOCK_MONOTONIC, unix.TFD_NONBLOCK|unix.TFD_CLOEXEC); err != nil {
+		return fmt.Errorf("making a timer: %w", err)
+	}
+	if err := r.watch(r.timer, unix.EPOLL_CTL_ADD, unix.EPOLLIN); err != nil {
+		return err
+	}
+	for i := range r.Connections {
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		c, err := r.openOne()
+		if err != nil {
+			return fmt.Errorf("%w: number %d to %v: %w", ErrSteady, i+1, r.Target, err)
+		}
+		r.open = append(r.open, c)
+	}
+	return nil
+}
+
+// openOne opens a connection and waits for its first answer.
+func (r *steadyRun) openOne() (*steadyConn, error) {
+	fd, err := r.socket(0)
+	if err != nil {
+		return nil, err
+	}
+	c := &steadyConn{fd: fd}
+	r.conns[int32(fd)] = c
+	patience := unix.NsecToTimeval(steadyPatience.Nanoseconds())
+	err = errors.Join(
+		unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_SNDTIMEO, &patience),
+		unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &patience),
+	)
+	if err == nil {
+		err = unix.Connect(fd, r.sockaddr())
+	}
+	if err == nil {
+		_, err = unix.Write(fd, r.request)
+	}
+	for err == nil && (c.length == 0 || len(c.answer) < c.length) {
+		var n int
+		if n, err = unix.Read(fd, r.buffer[:]); err == nil && n == 0 {
+			err = io.ErrUnexpectedEOF
+		}
+		if err == nil {
+			err = c.take(r.buffer[:n], r.FileBytes)
+		}
+	}
+	if err != nil {
+		return nil, err
+	}
+	c.answer = c.answer[:0]
+	if err := unix.SetNonblock(fd, true); err != nil {
+		return nil, err
+	}
+	return c, r.watch(fd, unix.EPOLL_CTL_ADD, unix.EPOLLIN|unix.EPOLLRDHUP)
+}
+
+func (r *steadyRun) socket(flags int) (int, error) {
+	family := unix.AF_INET
+	if r.Target.Addr().Is6() {
+		family = unix.AF_INET6
+	}
+	fd, err := unix.Socket(family, unix.SOCK_STREAM|unix.SOCK_CLOEXEC|flags, 0)
+	if err != nil {
+		return -1, err
+	}
+	return fd, unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_NODELAY, 1)
+}
+
+func (r *steadyRun) sockaddr() unix.Sockaddr {
+	if r.Target.Addr().Is6() {
+		return &unix.SockaddrInet6{Port: int(r.Target.Port()), Addr: r.Target.Addr().As16()}
+	}
+	return &unix.SockaddrInet4{Port: int(r.Target.Port()), Addr: r.Target.Addr().As4()}
+}
+
+func (r *steadyRun) watch(fd, operation int, events uint32) error {
+	if err := unix.EpollCtl(r.epoll, operation, fd, &unix.EpollEvent{Events: events, Fd: int32(fd)}); err != nil {
+		return fmt.Errorf("waiting for a socket: %w", err)
+	}
+	return nil
+}
+
+// errAnswer says that an answer is not the one asked for.
+var errAnswer = errors.New("not the answer")
+
+// take adds to an answer, and tells its length as soon as its headers are there.
+func (c *steadyConn) take(data []byte, fileBytes int) error {
+	c.answer = append(c.answer, data...)
+	if c.length == 0 {
+		head, _, whole := bytes.Cut(c.answer, []byte("\r\n\r\n"))
+		if !whole {
+			if len(c.answer) > steadyMaxAnswer {
+				return fmt.Errorf("%w: no end of its headers", errAnswer)
+			}
+			return nil
+		}
+		if !bytes.Contains(head, []byte("\r\nContent-Length: "+strconv.Itoa(fileBytes))) {
+			return fmt.Errorf("%w: %.100q", errAnswer, head)
+		}
+		c.length = len(head) + 4 + fileBytes
+	}
+	if good := []byte("HTTP/1.1 200 "); len(c.answer) >= len(good) && !bytes.HasPrefix(c.answer, good) {
+		return fmt.Errorf("%w: %.40q", errAnswer, c.answer)
+	}
+	if len(c.answer) > c.length {
+		return fmt.Errorf("%w: %d bytes too much", errAnswer, len(c.answer)-c.length)
+	}
+	return nil
+}
+
+// loop asks and reads until the phases are over and everything is answered or too
+// late.
+func (r *steadyRun) loop(ctx context.Context) error {
+	events := make([]unix.EpollEvent, 256)
+	last := r.ends[len(r.ends)-1]
+	for {
+		now := time.Since(r.began)
+		r.ask(min(now, last))
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		if now >= last && (r.idle() || now >= last+steadyPatience) {
+			return nil
+		}
+		if err := r.setTimer(now, last); err != nil {
+			return err
+		}
+		n, err := unix.EpollWait(r.epoll, events, -1)
+		if err != nil && !errors.Is(err, unix.EINTR) {
+			return fmt.Errorf("waiting for sockets: %w", err)
+		}
+		for _, event := range events[:max(n, 0)] {
+			if int(event.Fd) == r.timer {
+				unix.Read(r.timer, r.buffer[:8]) // EAGAIN means that it was set anew
+			} else if c := r.conns[event.Fd]; c != nil {
+				r.handle(c, event.Events)
+			}
+		}
+	}
+}
+
+// step is the time from one request to the next, of whichever connection.
+func (s Steady) step() time.Duration { return s.Every / time.Duration(s.Connections) }
+
+func (r *steadyRun) requestDue(i int) time.Duration {
+	return time.Duration(i/r.Connections)*r.Every + time.Duration(i%r.Connections)*r.step()
+}
+
+func (r *steadyRun) newDue(i int) time.Duration {
+	return time.Duration(i) * time.Second / time.Duration(r.New)
+}
+
+// setTimer sets the timer to when something is due next.
+func (r *steadyRun) setTimer(now, last time.Duration) error {
+	next := r.requestDue(r.asked)
+	if r.New > 0 {
+		next = min(next, r.newDue(r.made))
+	}
+	if now >= last {
+		next = now + 5*time.Millisecond // look again whether all is answered
+	}
+	wait := max(next-time.Since(r.began), 1)
+	spec := unix.ItimerSpec{Value: unix.NsecToTimespec(wait.Nanoseconds())}
+	if err := unix.TimerfdSettime(r.timer, 0, &spec, nil); err != nil {
+		return fmt.Errorf("setting the timer: %w", err)
+	}
+	return nil
+}
+
+// ask sends what is due by now.
+func (r *steadyRun) ask(now time.Duration) {
+	for due := r.requestDue(r.asked); due < now; due = r.requestDue(r.asked) {
+		c := r.open[r.asked%r.Connections]
+		r.asked++
+		if c.lost {
+			r.at(due).Unanswered++
+			continue
+		}
+		c.due = append(c.due, due)
+		if !c.waiting {
+			r.send(c)
+		}
+	}
+	for r.New > 0 && r.newDue(r.made) < now {
+		due := r.newDue(r.made)
+		r.made++
+		r.openNew(due)
+	}
+}
+
+// idle says that no request is under way.
+func (r *steadyRun) idle() bool {
+	for _, c := range r.conns {
+		if len(c.due) > 0 {
+			return false
+		}
+	}
+	return true
+}
+
+// at returns the phase of a moment.
+func (r *steadyRun) at(moment time.Duration) *PhaseReport {
+	for i, end := range r.ends {
+		if moment < end {
+			return &r.phases[i]
+		}
+	}
+	return &r.phases[len(r.phases)-1]
+}
+
+// send sends the first request that is due.
+func (r *steadyRun) send(c *steadyConn) {
+	c.waiting = true
+	// So little always fits, or the connection is broken, or stuck, which is seen
+	// by the answer that does not come.
+	if _, err := unix.Write(c.fd, r.request); err != nil && !errors.Is(err, unix.EAGAIN) {
+		r.lose(c, err)
+	}
+}
+
+// openNew begins a new connection; it is sent its request when it is open.
+func (r *steadyRun) openNew(due time.Duration) {
+	fd, err := r.socket(unix.SOCK_NONBLOCK)
+	if err != nil {
+		phase := r.at(due)
+		phase.NotOpened++
+		phase.because("new connection: %v", err)
+		return
+	}
+	c := &steadyConn{fd: fd, fresh: true, due: []time.Duration{due}}
+	r.conns[int32(fd)] = c
+	err = unix.Connect(fd, r.sockaddr())
+	if errors.Is(err, unix.EINPROGRESS) {
+		err = r.watch(fd, unix.EPOLL_CTL_ADD, unix.EPOLLOUT)
+	}
+	if err != nil {
+		r.lose(c, err)
+	}
+}
+
+// handle does what a connection is ready for.
+func (r *steadyRun) handle(c *steadyConn, events uint32) {
+	if c.fresh && !c.waiting {
+		failed, err := unix.GetsockoptInt(c.fd, unix.SOL_SOCKET, unix.SO_ERROR)
+		if err == nil && failed != 0 {
+			err = unix.Errno(failed)
+		}
+		if err == nil {
+			err = r.watch(c.fd, unix.EPOLL_CTL_MOD, unix.EPOLLIN|unix.EPOLLRDHUP)
+		}
+		if err != nil {
+			r.lose(c, err)
+			return
+		}
+		r.send(c)
+		return
+	}
+	n, err := unix.Read(c.fd, r.buffer[:])
+	switch {
+	case errors.Is(err, unix.EAGAIN) || errors.Is(err, unix.EINTR):
+	case err != nil:
+		r.lose(c, err)
+	case n == 0:
+		r.lose(c, io.EOF)
+	case !c.waiting:
+		r.lose(c, fmt.Errorf("%w: nothing was asked", errAnswer))
+	default:
+		if err := c.take(r.buffer[:n], r.FileBytes); err != nil {
+			r.lose(c, err)
+		} else if c.length > 0 && len(c.answer) == c.length {
+			r.answered(c)
+		}
+	}
+}
+
+// answered counts an answer, and sends what had to wait for it.
+func (r *steadyRun) answered(c *steadyConn) {
+	due := c.due[0]
+	phase := r.at(due)
+	us := float64((time.Since(r.began) - due).Nanoseconds()) / 1e3
+	into := phase.Latency
+	if c.fresh {
+		into = phase.NewLatency
+		phase.Opened++
+	} else {
+		phase.Answered++
+	}
+	if err := into.record(us, 1); err != nil {
+		phase.because("%v", err)
+	}
+	c.due = c.due[1:]
+	c.answer, c.waiting = c.answer[:0], false
+	switch {
+	case c.fresh:
+		r.forget(c)
+	case len(c.due) > 0:
+		r.send(c)
+	}
+}
+
+// lose counts a connection that broke, with all that was asked over it.
+func (r *steadyRun) lose(c *steadyConn, why error) {
+	if c.fresh {
+		phase := r.at(c.due[0])
+		phase.NotOpened++
+		phase.because("new connection: %v", why)
+		r.forget(c)
+		return
+	}
+	phase := r.at(time.Since(r.began))
+	phase.because("open connection: %v", why)
+	switch {
+	case errors.Is(why, io.EOF):
+		phase.Closed++
+	case errors.Is(why, errAnswer):
+		phase.Wrong++
+	default:
+		phase.Reset++
+	}
+	for _, due := range c.due {
+		r.at(due).Unanswered++
+	}
+	c.lost, c.due = true, nil
+	r.forget(c)
+}
+
+// finish counts what was not answered in time.
+func (r *steadyRun) finish() {
+	for _, c := range r.conns {
+		if len(c.due) == 0 {
+			continue
+		}
+		phase := r.at(c.due[0])
+		if c.fresh {
+			phase.NotOpened++
+			phase.because("new connection: no answer within %v", steadyPatience)
+			continue
+		}
+		phase.Silent++
+		phase.because("open connection: no answer within %v", steadyPatience)
+		for _, due := range c.due {
+			r.at(due).Unanswered++
+		}
+	}
+}
+
+func (r *steadyRun) forget(c *steadyConn) {
+	delete(r.conns, int32(c.fd))
+	unix.Close(c.fd) // which takes it off the epoll instance as well
+}
+
+func (r *steadyRun) close() {
+	for _, c := range r.conns {
+		unix.Close(c.fd)
+	}
+	for _, fd := range []int{r.timer, r.epoll} {
+		if fd > 0 {
+			unix.Close(fd)
+		}
+	}
+}
+
+// SteadyTime reads the line that a steady client writes when its connections are
+// open: the moment on the monotonic clock. ok is false while it is not there.
+func SteadyTime(text []byte) (nanoseconds int64, ok bool) {
+	line, _, whole := bytes.Cut(text, []byte("\n"))
+	if !whole {
+		return 0, false
+	}
+	nanoseconds, err := strconv.ParseInt(string(line), 10, 64)
+	return nanoseconds, err == nil
+}

@@ -1,6 +1,0 @@
-// SPDX-License-Identifier: Apache-2.0
-
-package packets
-
-//go:generate go tool bpf2go -tags linux -target bpfel -go-package packets xdp ../../../bpf/harness_xdp.bpf.c -- -Wall -Wextra -Wno-unused-parameter -Wno-sign-compare -Werror -mcpu=v3 -idirafter /usr/include/x86_64-linux-gnu -idirafter /usr/include/aarch64-linux-gnu
-//go:generate go tool bpf2go -tags linux -target bpfel -go-package packets -no-global-types tc ../../../bpf/harness_tc.bpf.c -- -Wall -Wextra -Wno-unused-parameter -Wno-sign-compare -Werror -mcpu=v3 -idirafter /usr/include/x86_64-linux-gnu -idirafter /usr/include/aarch64-linux-gnu

@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package subject
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"slices"
+)
+
+// ErrCannot says that a subject has no way to do what was asked of it; the error
+// says why.
+var ErrCannot = errors.New("not possible with this subject")
+
+// Changing is a running subject whose servers can be changed while it carries
+// connections, by the ways that its own documentation recommends.
+type Changing interface {
+	Running
+	// Change makes services those that the subject balances, and returns when new
+	// connections go by it. The ports stay what they are; servers and their weights
+	// may differ. An error that wraps ErrCannot has changed nothing.
+	Change(ctx context.Context, services []Service) error
+	// Reload has the subject read its configuration again, unchanged, and returns
+	// when it has.
+	Reload(ctx context.Context) error
+	// PIDs are those of the subject's processes, those included that only carry
+	// on with connections from before a reload.
+	PIDs() []int
+	// Ways says in words how all that is done.
+	Ways() string
+}
+
+// CanChange says whether what s starts is Changing.
+func CanChange(s Subject) bool {
+	switch s.(type) {
+	case haproxyTCP, nginxStream, iptablesNth, jeoul:
+		return true
+	}
+	return false
+}
+
+// CarriesUDP says whether s balances the UDP port of a service that has one.
+func CarriesUDP(s Subject) bool {
+	switch s.(type) {
+	case nginxStream, iptablesNth, jeoul:
+		return true
+	}
+	return false
+}
+
+// with returns the set-up with other services, which are copied: what the caller
+// does with its own does not reach them.
+func (s Setup) with(services []Service) Setup {
+	s.Services = slices.Clone(services)
+	for i, service := range services {
+		s.Services[i].Servers = slices.Clone(service.Servers)
+		s.Services[i].Weights = maps.Clone(service.Weights)
+	}
+	return s
+}

@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package subject
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"go.yaml.in/yaml/v3"
+
+	"github.com/jeoul/jeoul/internal/config"
+	"github.com/jeoul/jeoul/internal/lb"
+)
+
+// changedPaper is a laboratory on paper with a server that drains and one that
+// has three times the share, at TCP and UDP.
+func changedPaper() Setup {
+	setup := paper()
+	setup.Services[0].UDP = true
+	setup.Services[0].Weights = map[string]int{"web01": 0, "web02": 3}
+	return setup
+}
+
+func TestChangedConfigs(t *testing.T) {
+	setup := changedPaper()
+	haproxy := haproxyValuesOf(setup, 2, 9750, 2)
+	haproxy.Socket = "/tmp/haproxy.sock"
+	nginx := nginxStreamValues{Dir: "/tmp", Threads: 2, OpenFiles: 20_000, WorkerConnections: 19_800, Services: proxyServices(setup)}
+	for name, render := range map[string]func() ([]byte, error){
+		"haproxytcp-changed.cfg":    func() ([]byte, error) { return haproxy.render(haproxyTCPConfig) },
+		"nginx-stream-changed.conf": nginx.render,
+	} {
+		got, err := render()
+		if err != nil {
+			t.Fatal(err)
+		}
+		golden(t, name, got)
+	}
+}
+
+func TestJeoulChangesWeights(t *testing.T) {
+	for _, mode := range lb.Modes {
+		text, err := yaml.Marshal(jeoul{mode, lb.HookTC}.config(changedPaper(), Params{paramScheduler: "maglev"}, "/tmp/jeoul.sock"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		parsed, err := config.Parse("jeoul.yaml", text)
+		if err != nil {
+			t.Errorf("%s: jeoul does not accept its configuration: %v", mode, err)
+			continue
+		}
+		got := map[string][]uint16{}
+		for _, service := range parsed.Services {
+			for _, backend := range service.Backends {
+				got[service.Protocol.String()] = append(got[service.Protocol.String()], backend.Weight)
+			}
+		}
+		if diff := cmp.Diff(map[string][]uint16{"tcp": {0, 3}, "udp": {0, 3}}, got); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", mode, diff)
+		}
+	}
+}
+
+func TestIPTablesLeavesOutWhatDrains(t *testing.T) {
+	setup := changedPaper()
+	want := `*nat
+-A PREROUTING -d 198.18.0.100 -p tcp -m tcp --dport 80 -j DNAT --to-destination 198.18.2.2:80
+-A PREROUTING -d 198.18.0.100 -p udp -m udp --dport 80 -j DNAT --to-destination 198.18.2.2:80
+COMMIT
+`
+	if diff := cmp.Diff(want, string(iptablesRules(setup))); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	err := (&runningIPTables{}).Change(t.Context(), setup.Services)
+	if !errors.Is(err, ErrCannot) || !strings.Contains(err.Error(), "web02 into 3 rules") {
+		t.Errorf("weights: got %v, want that it cannot", err)
+	}
+}
+
+func TestSetupsShareNothing(t *testing.T) {
+	setup := changedPaper()
+	copied := setup.with(setup.Services)
+	setup.Services[0].Weights["web02"] = 9
+	setup.Services[0].Servers[1] = nil
+	if of := copied.Services[0]; of.Servers[1] == nil || of.Weight(of.Servers[1]) != 3 {
+		t.Errorf("the copy changed with the original: %+v", of)
+	}
+}
+
+func TestReloadsAreHeard(t *testing.T) {
+	for name, tc := range map[string]struct{ said, refusal string }{
+		"nothing yet": {"2026-01-01 00:00:00 INF reading /etc/jeoul.yaml again\n", "still"},
+		"in halves":   {"INF relo", "still"},
+		"done":        {"INF reading a again\nINF reloaded a\n", ""},
+		"refused":     {"INF reading a again\n2026-01-01 00:00:00 ERR a:3: weight: bad\n2026-01-01 00:00:00 ERR not reloaded; the balancer goes on as it was\n", "weight: bad"},
+		"after that":  {"x ERR bad\nx ERR not reloaded; so\nINF reloaded a\n", ""},
+	} {
+		var told reloads
+		heard := tail{hear: told.line}
+		for half := range strings.SplitAfterSeq(tc.said, "re") {
+			if _, err := heard.Write([]byte(half)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		err := told.done()
+		if err == nil {
+			err = told.refusal()
+		}
+		if (err == nil) != (tc.refusal == "") || err != nil && !strings.Contains(err.Error(), tc.refusal) {
+			t.Errorf("%s: got %v, want %q", name, err, tc.refusal)
+		}
+	}
+}

@@ -1,0 +1,176 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package subject
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+
+	"github.com/jeoul/jeoul/internal/api"
+	"github.com/jeoul/jeoul/internal/lb"
+)
+
+// Change writes the configuration anew and has the daemon read it where servers
+// come or go, and changes weights of the running daemon, as `jeoul backend` does.
+// The file keeps the weights that it began with.
+func (r *runningJeoul) Change(ctx context.Context, services []Service) error {
+	before := r.setup
+	r.setup = before.with(services)
+	if !sameServers(before.Services, services) {
+		if err := r.rewrite(ctx); err != nil {
+			r.setup = before
+			return err
+		}
+	}
+	for i, service := range services {
+		for _, server := range service.Servers {
+			was, weight := before.Services[i].Weight(server), service.Weight(server)
+			if was == weight {
+				continue
+			}
+			if err := r.weigh(ctx, serviceName(i, lb.TCP), server.Name, was, weight); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// sameServers says whether services of one number have the same servers.
+func sameServers(a, b []Service) bool {
+	return slices.EqualFunc(a, b, func(a, b Service) bool { return slices.Equal(a.Servers, b.Servers) })
+}
+
+// rewrite writes the servers into the configuration and has it read again.
+func (r *runningJeoul) rewrite(ctx context.Context) error {
+	file := r.setup.with(r.setup.Services)
+	for i := range file.Services {
+		file.Services[i].Weights = r.weights
+	}
+	if err := r.configure(file); err != nil {
+		return err
+	}
+	return r.Reload(ctx)
+}
+
+// weigh changes a server's weight in every service that it has.
+func (r *runningJeoul) weigh(ctx context.Context, service, server string, was, weight int) error {
+	for _, order := range weightOrders(was, weight) {
+		order.Service, order.Backend, order.AllServices = service, server, true
+		if _, err := r.client.Operate(ctx, order); err != nil {
+			return fmt.Errorf("jeoul backend %s %s/%s: %w", order.Verb, service, server, err)
+		}
+	}
+	return nil
+}
+
+// Reload sends SIGHUP and waits until the daemon says what came of it.
+func (r *runningJeoul) Reload(ctx context.Context) error {
+	r.told.forget()
+	if err := r.process.process.Signal(syscall.SIGHUP); err != nil {
+		return fmt.Errorf("reloading jeoul: %w", err)
+	}
+	if err := r.process.waitUntil(ctx, r.told.done); err != nil {
+		return err
+	}
+	return r.told.refusal()
+}
+
+// PIDs are the daemon's.
+func (r *runningJeoul) PIDs() []int { return []int{r.process.process.PID()} }
+
+func (*runningJeoul) Ways() string {
+	return "servers come and go by a new configuration that the daemon reads again (SIGHUP); weights and draining are set by `jeoul backend`"
+}
+
+// weightOrders lead from one weight to another, of a server that the file gives
+// the weight 1 and that was weighed or drained, but not both.
+func weightOrders(was, weight int) []api.Order {
+	var orders []api.Order
+	if was == 0 {
+		orders, was = append(orders, api.Order{Verb: api.Enable}), 1
+	}
+	switch {
+	case weight == 0:
+		orders = append(orders, api.Order{Verb: api.Drain})
+	case weight != was:
+		orders = append(orders, api.Order{Verb: api.Weight, Weight: int64(weight)})
+	}
+	return orders
+}
+
+// Tracked asks the daemon. Its janitor may have counted some seconds ago.
+func (r *runningJeoul) Tracked(ctx context.Context) (Tracked, error) {
+	status, err := r.client.Status(ctx)
+	if err != nil {
+		return Tracked{}, err
+	}
+	var t Tracked
+	if flows := status.Flows; flows != nil {
+		t = Tracked{Flows: flows.Proven + flows.Unproven, Bytes: flows.Bytes}
+	}
+	if nat := status.FullNAT; nat != nil {
+		t.Flows += uint64(nat.Flows)
+	}
+	return t, nil
+}
+
+// reloads looks in what the daemon says for how a reload ended.
+type reloads struct {
+	mu     sync.Mutex
+	ended  bool
+	failed string
+}
+
+// What the daemon says of a reload, at the end or in the middle of a line.
+const (
+	saysReloaded    = "reloaded "
+	saysNotReloaded = "not reloaded"
+)
+
+var errReloading = errors.New("it is still reading its configuration")
+
+// line reads a line of the daemon's.
+func (r *reloads) line(text string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	switch {
+	case strings.Contains(text, saysNotReloaded):
+		r.ended = true
+	case strings.Contains(text, saysReloaded):
+		r.ended, r.failed = true, ""
+	case strings.Contains(text, " ERR "):
+		r.failed = text
+	}
+}
+
+func (r *reloads) forget() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.ended, r.failed = false, ""
+}
+
+// done returns nil once a reload has ended, well or not.
+func (r *reloads) done() error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if !r.ended {
+		return errReloading
+	}
+	return nil
+}
+
+// refusal returns why the last reload changed nothing; nil if it was done.
+func (r *reloads) refusal() error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.failed != "" {
+		return fmt.Errorf("jeoul refused its configuration: %s", r.failed)
+	}
+	return nil
+}

@@ -1,0 +1,141 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package config
+
+import (
+	"time"
+
+	"go.yaml.in/yaml/v3"
+
+	"github.com/jeoul/jeoul/internal/lb"
+)
+
+// Bounds of persistence and limits.
+const (
+	longestPersistence = 24 * time.Hour
+	// maxRate leaves 100 ns between two connections, which are counted in whole ones.
+	maxRate = 10_000_000
+	// maxConnections is as many as can be remembered.
+	maxConnections = maxFlowLimit
+	// burstTime is the part of a second's connections that may come at once where a
+	// file does not say.
+	burstTime = 10
+)
+
+// readPersistence returns a reader of a service's persistence.
+func (p *parser) readPersistence(to *lb.Persistence) func(*yaml.Node, string) {
+	return func(node *yaml.Node, field string) {
+		p.mapping(node, field, []key{
+			{"timeout", true, p.duration(&to.Timeout, shortest, longestPersistence)},
+			{"prefix", false, number(p, &to.Prefix, 1, 128)},
+		})
+	}
+}
+
+// readLimits returns a reader of a service's limits.
+func (p *parser) readLimits(to *lb.Limits) func(*yaml.Node, string) {
+	return func(node *yaml.Node, field string) {
+		p.mapping(node, field, []key{
+			{"rate", false, p.bound(&to.Rate, maxRate)},
+			{"burst", false, number(p, &to.Burst, 0, maxRate)},
+			{"connections", false, p.bound(&to.Connections, maxConnections)},
+			{"refuse", false, p.text(&to.Refuse)},
+		})
+	}
+}
+
+// bound returns a reader of a number that 0 would take the sense out of.
+func (p *parser) bound(to *uint32, high uint64) func(*yaml.Node, string) {
+	return func(node *yaml.Node, field string) {
+		if node.Kind == yaml.ScalarNode && node.Value == "0" {
+			p.fail(field, "0 would let nothing pass; write a number from 1 to %d, or remove the line to have no bound", high)
+			return
+		}
+		number(p, to, 1, high)(node, field)
+	}
+}
+
+// checkLimits looks at what bounds a service and its backends.
+func (p *parser) checkLimits(i int) {
+	s := &p.cfg.Services[i]
+	limited := s.Limits.Rate > 0 || s.Limits.Connections > 0
+	for j := range s.Backends {
+		limited = p.checkThresholds(i, j) || limited
+	}
+	p.checkRate(i)
+	p.checkRefusal(i, limited)
+	p.checkPersistence(i)
+	p.checkRoom(ServiceField(i, "limits.connections"), s.Limits.Connections)
+}
+
+// checkThresholds looks at a backend's, and says whether it has an upper one.
+func (p *parser) checkThresholds(i, j int) bool {
+	b := p.cfg.Services[i].Backends[j]
+	if b.Lower == 0 && b.Upper == 0 {
+		return p.isBad(i, j, "upper")
+	}
+	switch {
+	case p.isBad(i, j, "upper"):
+		return true
+	case b.Upper == 0:
+		p.fail(BackendField(i, j, "lower"), "says when a full backend takes new flows again, and without upper it is never full; add upper or remove the line")
+	case b.Lower > b.Upper:
+		p.fail(BackendField(i, j, "lower"), "%d is above upper, %d: a backend that is full at %d takes new ones again when it has fewer than lower; write a number up to %d",
+			b.Lower, b.Upper, b.Upper, b.Upper)
+	case b.Upper > p.cfg.Flows.Limit:
+		p.checkRoom(BackendField(i, j, "upper"), b.Upper)
+	}
+	return true
+}
+
+// checkRoom warns of a number of flows that is never reached.
+func (p *parser) checkRoom(field string, flows uint32) {
+	if flows > p.cfg.Flows.Limit && !p.bad[field] {
+		p.warn(field, "%d is more than the %d flows that are remembered (flows.limit), and what cannot be remembered is not let in; raise that or lower this",
+			flows, p.cfg.Flows.Limit)
+	}
+}
+
+// checkRate refuses a burst of nothing, and sets what is not written.
+func (p *parser) checkRate(i int) {
+	limits, field := &p.cfg.Services[i].Limits, ServiceField(i, "limits.burst")
+	_, written := p.cfg.lines[field]
+	switch {
+	case p.bad[ServiceField(i, "limits.rate")] || p.bad[field]:
+	case written && limits.Rate == 0:
+		p.fail(field, "there is no rate for it to go beyond; add rate or remove the line")
+	case !written && limits.Rate > 0:
+		limits.Burst = (limits.Rate + burstTime - 1) / burstTime
+	}
+}
+
+// checkRefusal refuses a refusal of nothing, and sets what is not written.
+func (p *parser) checkRefusal(i int, limited bool) {
+	s, field := &p.cfg.Services[i], ServiceField(i, "limits.refuse")
+	limited = limited || p.bad[ServiceField(i, "limits.rate")] || p.bad[ServiceField(i, "limits.connections")]
+	switch {
+	case limited && s.Limits.Refuse == "":
+		s.Limits.Refuse = lb.RefuseByDrop
+	case !limited && s.Limits.Refuse != "":
+		p.fail(field, "there is no limit that could refuse anything; add rate, connections, or upper to a backend, or remove the line")
+	case s.Limits.Refuse == lb.RefuseByReset && s.Protocol != lb.TCP && !p.bad[ServiceField(i, "protocol")]:
+		p.fail(field, "only TCP has resets, and this service is %s; write %s", s.Protocol, lb.RefuseByDrop)
+	}
+}
+
+// checkPersistence looks at the prefix beside the VIP, whose family is that of the
+// clients.
+func (p *parser) checkPersistence(i int) {
+	s, field := &p.cfg.Services[i], ServiceField(i, "persistence.prefix")
+	if !s.VIP.IsValid() || p.bad[field] {
+		return
+	}
+	bits := uint8(s.VIP.BitLen())
+	switch {
+	case s.Persistence.Prefix == 0 && s.Persistence.On():
+		s.Persistence.Prefix = bits
+	case s.Persistence.Prefix > bits:
+		p.fail(field, "%d is more than the %d bits of an %s address, which clients of %s have; write a number from 1 to %d",
+			s.Persistence.Prefix, bits, family(s.VIP), s.VIP, bits)
+	}
+}

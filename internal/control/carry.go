@@ -1,0 +1,170 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package control
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/jeoul/jeoul/internal/api"
+	"github.com/jeoul/jeoul/internal/config"
+	"github.com/jeoul/jeoul/internal/lb"
+)
+
+// carried is what becomes of the operations with another configuration.
+type carried struct {
+	overlays map[lb.BackendKey]overlay
+	history  []operation
+	// notes are for the log.
+	notes []string
+}
+
+// carry takes the operations over to another configuration. Where it says
+// something new about the same part of a backend, it counts; a backend that is gone
+// takes its operations with it.
+func (c *Controller) carry(l *layout) carried {
+	result := carried{overlays: map[lb.BackendKey]overlay{}}
+	for key, o := range c.view.overlays {
+		was, at := c.view.find(key), l.find(key)
+		if at == nil {
+			result.notes = append(result.notes, fmt.Sprintf("%s is no longer in the configuration, and what operations had changed of it ends", was))
+			continue
+		}
+		if o.drain != nil && was.backend.Draining != at.backend.Draining {
+			o.drain = nil
+			result.notes = append(result.notes, fmt.Sprintf("the configuration has changed `drain` of %s, and counts; the operation on it ends", at))
+		}
+		if o.weight != nil && was.backend.Weight != at.backend.Weight {
+			o.weight = nil
+			result.notes = append(result.notes, fmt.Sprintf("the configuration has changed the weight of %s to %d, and counts; the operation on it ends", at, at.backend.Weight))
+		}
+		lay(result.overlays, key, o)
+	}
+	slices.Sort(result.notes)
+	result.history = c.carryHistory(l)
+	return result
+}
+
+// carryHistory marks what cannot be taken back after a change of the configuration.
+func (c *Controller) carryHistory(l *layout) []operation {
+	history := slices.Clone(c.history)
+	for i := range history {
+		op := &history[i]
+		op.changes = slices.Clone(op.changes)
+		for k := range op.changes {
+			change := &op.changes[k]
+			if change.lost == "" {
+				change.lost = lostBy(op.verb, c.view.find(change.key), l.find(change.key))
+			}
+		}
+	}
+	return history
+}
+
+// lostBy says why a change of a backend's part cannot be taken back where the
+// backend was one thing in the configuration and is another; empty if it can.
+func lostBy(verb api.Verb, was, is *found) string {
+	when := time.Now().Format(time.DateTime)
+	switch {
+	case is == nil:
+		return fmt.Sprintf("the reload of %s took the backend out of the configuration", when)
+	case verb == api.Weight && was.backend.Weight != is.backend.Weight:
+		return fmt.Sprintf("the reload of %s changed its weight to %d", when, is.backend.Weight)
+	case verb != api.Weight && was.backend.Draining != is.backend.Draining:
+		return fmt.Sprintf("the reload of %s changed its `drain` to %t", when, is.backend.Draining)
+	}
+	return ""
+}
+
+// settleOperations is called when what was carried is in force.
+func (c *Controller) settleOperations(by carried) {
+	c.mu.Lock()
+	c.history = by.history
+	c.mu.Unlock()
+	for _, note := range by.notes {
+		c.opt.Log.Warn(note)
+	}
+	c.armDeadline()
+}
+
+// checkTakers finds services that have no backend that may take flows because of
+// operations: what is left in the configuration is drained.
+func (v *view) checkTakers() error {
+	var problems config.Problems
+	for i, s := range v.cfg.Services {
+		if v.laid[s.Key()] == 0 {
+			continue
+		}
+		if may, _ := v.takers(i); may == 0 && slices.ContainsFunc(s.Backends, lb.Backend.TakesFlows) {
+			problems = append(problems, v.cfg.At(config.ServiceField(i, "backends"),
+				"with what operations have changed, none would take new flows%s; enable one (`jeoul backend list`), or keep another", v.others(i)))
+		}
+	}
+	return problems.Err()
+}
+
+// expire takes backends out of their services whose deadline has passed.
+func (c *Controller) expire() error {
+	now := time.Now()
+	var due []lb.BackendKey
+	for key, o := range c.view.overlays {
+		if o.due(now) {
+			due = append(due, key)
+		}
+	}
+	if len(due) == 0 {
+		return nil
+	}
+	left := c.leftOf(due)
+	overlays, services := maps.Clone(c.view.overlays), []int{}
+	for _, key := range due {
+		o := overlays[key]
+		o.drain = takenOut(o.drain, left[key])
+		overlays[key] = o
+		services = append(services, c.view.keyed[key.Service])
+	}
+	if err := c.install(c.view.withOverlays(overlays, services)); err != nil {
+		return fmt.Errorf("take drained backends out of their services, whose deadline has passed: %w", err)
+	}
+	c.armDeadline()
+	for _, key := range due {
+		c.tellOut(c.view.find(key), left[key])
+	}
+	return nil
+}
+
+// takenOut returns a drain whose deadline has passed.
+func takenOut(d *api.Drained, left *api.Left) *api.Drained {
+	out := *d
+	out.Out, out.AtDeadline = true, left
+	return &out
+}
+
+func (c *Controller) tellOut(f *found, left *api.Left) {
+	what := "the flows that it still had end"
+	switch {
+	case left == nil:
+	case left.Tracked:
+		what = fmt.Sprintf("the %d flows that it still had end", left.Active)
+	default:
+		what = fmt.Sprintf("the %d flows that are remembered of it end, and those that nobody saw", left.Flows)
+	}
+	c.opt.Log.Warn(fmt.Sprintf("the deadline of the drain of %s has passed: it is taken out until it is enabled, and %s", f, what))
+}
+
+// armDeadline arms the timer for the next deadline.
+func (c *Controller) armDeadline() {
+	var next time.Time
+	for _, o := range c.view.overlays {
+		if d := o.drain; d != nil && d.On && !d.Out && !d.Deadline.IsZero() && (next.IsZero() || d.Deadline.Before(next)) {
+			next = d.Deadline
+		}
+	}
+	if next.IsZero() {
+		c.timers.deadline.Stop()
+		return
+	}
+	c.timers.deadline.Reset(time.Until(next))
+}

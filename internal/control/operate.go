@@ -1,0 +1,377 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package control
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/jeoul/jeoul/internal/api"
+	"github.com/jeoul/jeoul/internal/lb"
+)
+
+// mostUndone is how many operations can be taken back.
+const mostUndone = 32
+
+// operation is one that was done, and how to take it back.
+type operation struct {
+	verb     api.Verb
+	by       string
+	at       time.Time
+	deadline time.Time
+	weight   *uint16
+	changes  []change
+}
+
+// change is what an operation did to one backend. Only the part that the operation
+// is about counts: drain or weight.
+type change struct {
+	key    lb.BackendKey
+	target api.Target // as it was called then
+	before overlay
+	// lost says why it cannot be taken back; empty if it can.
+	lost string
+}
+
+// String names an operation, as in "drain web/web01".
+func (o operation) String() string {
+	text := fmt.Sprintf("%s %s", o.verb, o.changes[0].target)
+	if o.weight != nil {
+		text += fmt.Sprintf(" %d", *o.weight)
+	}
+	if n := len(o.changes) - 1; n > 0 {
+		text += fmt.Sprintf(" and %d more", n)
+	}
+	return text
+}
+
+// shown returns the operation for others to read.
+func (o operation) shown() api.Operation {
+	shown := api.Operation{Verb: o.verb, By: o.by, At: o.at, Deadline: o.deadline, Weight: o.weight}
+	for _, change := range o.changes {
+		shown.Targets = append(shown.Targets, change.target)
+	}
+	shown.Lost = o.lost()
+	return shown
+}
+
+// lost says why nothing of an operation can be taken back; empty if something can.
+func (o operation) lost() string {
+	for _, change := range o.changes {
+		if change.lost == "" {
+			return ""
+		}
+	}
+	return o.changes[0].lost
+}
+
+// Operate does what is asked for, or nothing. It reaches the data plane before it
+// returns. Errors: api.ErrNotFound, api.ErrRefused, api.ErrBadRequest,
+// api.ErrStopping, the context's (then it may still be done), those of the data plane.
+func (c *Controller) Operate(ctx context.Context, order api.Order) (api.Operation, error) {
+	type answer struct {
+		done api.Operation
+		err  error
+	}
+	answers := make(chan answer, 1)
+	call := func() {
+		done, err := c.operate(order)
+		answers <- answer{done, err}
+	}
+	select {
+	case c.calls <- call:
+	case <-c.stopped:
+		return api.Operation{}, api.ErrStopping
+	case <-ctx.Done():
+		return api.Operation{}, ctx.Err()
+	}
+	select {
+	case a := <-answers:
+		return a.done, a.err
+	case <-ctx.Done():
+		return api.Operation{}, ctx.Err()
+	}
+}
+
+// operate is in the loop.
+func (c *Controller) operate(order api.Order) (api.Operation, error) {
+	if order.Verb == api.Undo {
+		done, err := c.undo(order)
+		if err != nil {
+			return done, fmt.Errorf("undo: %w", err)
+		}
+		return done, nil
+	}
+	done, err := c.change(order)
+	if err != nil {
+		return done, fmt.Errorf("%s %s/%s: %w", order.Verb, order.Service, order.Backend, err)
+	}
+	return done, nil
+}
+
+// change does anything but Undo.
+func (c *Controller) change(order api.Order) (api.Operation, error) {
+	if order.Verb == api.Weight && (order.Weight < 0 || order.Weight > 1<<16-1) {
+		return api.Operation{}, fmt.Errorf("%w: the weight %d is out of range: 0 to 65535", api.ErrBadRequest, order.Weight)
+	}
+	targets, err := c.view.targets(order)
+	if err != nil {
+		return api.Operation{}, err
+	}
+	op := operation{verb: order.Verb, by: order.By, at: time.Now()}
+	if order.Deadline > 0 {
+		op.deadline = op.at.Add(order.Deadline)
+	}
+	if order.Verb == api.Weight {
+		weight := uint16(order.Weight)
+		op.weight = &weight
+	}
+	overlays := maps.Clone(c.view.overlays)
+	if overlays == nil {
+		overlays = map[lb.BackendKey]overlay{}
+	}
+	for _, at := range targets {
+		s, b := c.view.service(at), c.view.backend(at)
+		key := s.BackendKey(b)
+		before := overlays[key]
+		after, err := op.laidOver(s, b, before)
+		if errors.Is(err, errNothing) && order.AllServices {
+			continue // it is about those services where there is something to do
+		}
+		if err != nil {
+			return api.Operation{}, err
+		}
+		lay(overlays, key, after)
+		op.changes = append(op.changes, change{key: key, target: targetOf(s, b), before: before})
+	}
+	if len(op.changes) == 0 {
+		return api.Operation{}, fmt.Errorf("%w: in no service is there anything to change", api.ErrRefused)
+	}
+	if err := c.lay(overlays, op.changes); err != nil {
+		return api.Operation{}, err
+	}
+	c.remember(op)
+	c.opt.Log.Info(fmt.Sprintf("%s, by %s%s", op, op.by, untilText(op.deadline)))
+	return op.shown(), nil
+}
+
+func untilText(deadline time.Time) string {
+	if deadline.IsZero() {
+		return ""
+	}
+	return ", until " + deadline.Format(time.DateTime)
+}
+
+func targetOf(s lb.Service, b lb.Backend) api.Target {
+	return api.Target{Service: s.Name, Backend: b.Name, Address: b.Address, Port: b.Port}
+}
+
+// errNothing is for an operation that has nothing to change on a backend.
+var errNothing = fmt.Errorf("%w", api.ErrRefused)
+
+// laidOver returns what the operation makes of the overlay of a backend of the
+// configuration.
+func (o operation) laidOver(s lb.Service, b lb.Backend, before overlay) (overlay, error) {
+	after, now := before, before.over(b)
+	switch o.verb {
+	case api.Drain:
+		switch {
+		case before.out():
+			return after, fmt.Errorf("%w: %s was drained already, and taken out of %s at its deadline", errNothing, b.Name, s.Name)
+		case now.Draining && o.deadline.IsZero() && (before.drain == nil || before.drain.Deadline.IsZero()):
+			return after, fmt.Errorf("%w: %s is drained already%s", errNothing, b.Name, drainedBy(before))
+		}
+		after.drain = &api.Drained{On: true, By: o.by, At: o.at, Deadline: o.deadline}
+	case api.Enable:
+		if !now.Draining && !before.out() {
+			return after, fmt.Errorf("%w: %s is not drained%s", errNothing, b.Name, weightHint(now, before))
+		}
+		after.drain = nil
+		if b.Draining {
+			after.drain = &api.Drained{On: false, By: o.by, At: o.at}
+		}
+	case api.Weight:
+		if now.Weight == *o.weight {
+			return after, fmt.Errorf("%w: %s has the weight %d already", errNothing, b.Name, now.Weight)
+		}
+		after.weight = nil
+		if b.Weight != *o.weight {
+			after.weight = &api.Weighted{Value: *o.weight, Configured: b.Weight, By: o.by, At: o.at}
+		}
+	}
+	return after, nil
+}
+
+func drainedBy(o overlay) string {
+	if o.drain == nil {
+		return " by the configuration"
+	}
+	return fmt.Sprintf(", by %s since %s; say --deadline to give it another", o.drain.By, o.drain.At.Format(time.DateTime))
+}
+
+func weightHint(now lb.Backend, o overlay) string {
+	switch {
+	case now.Weight > 0:
+		return ""
+	case o.weight != nil:
+		return "; it takes no new flow because its weight was set to 0"
+	}
+	return "; it takes no new flow because its weight is 0"
+}
+
+// lay puts overlays in force, unless that leaves a service without a backend that
+// takes flows.
+func (c *Controller) lay(overlays map[lb.BackendKey]overlay, changes []change) error {
+	var services []int
+	for _, change := range changes {
+		if i, ok := c.view.keyed[change.key.Service]; ok {
+			services = append(services, i)
+		}
+	}
+	next := c.view.withOverlays(overlays, services)
+	for _, i := range services {
+		if err := next.leaves(c.view, i); err != nil {
+			return err
+		}
+	}
+	if err := c.install(next); err != nil {
+		return fmt.Errorf("the data plane did not take it, and nothing was changed: %w", err)
+	}
+	c.armDeadline()
+	return nil
+}
+
+// remember adds an operation to what can be taken back.
+func (c *Controller) remember(op operation) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	kept := c.history[max(0, len(c.history)-mostUndone+1):]
+	c.history = append(slices.Clone(kept), op)
+}
+
+// undo takes back the latest operation.
+func (c *Controller) undo(order api.Order) (api.Operation, error) {
+	if len(c.history) == 0 {
+		return api.Operation{}, fmt.Errorf("%w: there is no operation to take back", api.ErrRefused)
+	}
+	op := c.history[len(c.history)-1]
+	if lost := op.lost(); lost != "" {
+		c.forget()
+		return api.Operation{}, fmt.Errorf("%w: %s cannot be taken back: %s%s", api.ErrRefused, op, lost, c.nextUndo())
+	}
+	overlays := maps.Clone(c.view.overlays)
+	if overlays == nil {
+		overlays = map[lb.BackendKey]overlay{}
+	}
+	done := operation{verb: api.Undo, by: order.By, at: time.Now()}
+	for _, change := range op.changes {
+		if change.lost == "" {
+			lay(overlays, change.key, change.restore(op.verb, overlays[change.key], done.at))
+			done.changes = append(done.changes, change)
+		}
+	}
+	if err := c.lay(overlays, done.changes); err != nil {
+		return api.Operation{}, err
+	}
+	c.forget()
+	c.opt.Log.Info(fmt.Sprintf("%s, by %s at %s, is taken back by %s", op, op.by, op.at.Format(time.DateTime), order.By))
+	shown, undone := done.shown(), op.shown()
+	shown.Undone = &undone
+	return shown, nil
+}
+
+// restore returns an overlay with the part that an operation changed as it was. A
+// deadline may have passed meanwhile.
+func (ch change) restore(verb api.Verb, now overlay, at time.Time) overlay {
+	if verb == api.Weight {
+		now.weight = ch.before.weight
+		return now
+	}
+	now.drain = ch.before.drain
+	if now.due(at) {
+		now.drain = takenOut(now.drain, nil)
+	}
+	return now
+}
+
+// forget drops the latest operation.
+func (c *Controller) forget() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.history = slices.Clone(c.history[:len(c.history)-1])
+}
+
+// nextUndo says what another undo would take back.
+func (c *Controller) nextUndo() string {
+	if len(c.history) == 0 {
+		return "; there is no other"
+	}
+	return fmt.Sprintf("; another undo takes back %s", c.history[len(c.history)-1])
+}
+
+// targets returns the backends that an order is about.
+func (v *view) targets(order api.Order) ([]use, error) {
+	i, ok := v.named[order.Service]
+	if !ok {
+		return nil, fmt.Errorf("%w: there is no service %s; %s", api.ErrNotFound, order.Service,
+			near(order.Service, slices.Collect(maps.Keys(v.named))))
+	}
+	s := v.cfg.Services[i]
+	j := slices.IndexFunc(s.Backends, func(b lb.Backend) bool { return b.Name == order.Backend })
+	if j < 0 {
+		var names []string
+		for _, b := range s.Backends {
+			names = append(names, b.Name)
+		}
+		return nil, fmt.Errorf("%w: %s has no backend %s; %s", api.ErrNotFound, s.Name, order.Backend, near(order.Backend, names))
+	}
+	if order.AllServices {
+		return v.uses[v.at[i][j]], nil
+	}
+	return []use{{i, j}}, nil
+}
+
+// leaves says why service i is worse off than in the view before: without a
+// backend that takes flows, which it had.
+func (v *view) leaves(before *view, i int) error {
+	mayBefore, upBefore := before.takers(i)
+	may, up := v.takers(i)
+	if (may > 0 || mayBefore == 0) && (up > 0 || upBefore == 0) {
+		return nil
+	}
+	s := v.cfg.Services[i]
+	return fmt.Errorf("%w: %s would have no backend left that takes new flows%s; give it another first",
+		api.ErrRefused, s.Name, v.others(i))
+}
+
+// mostOthers is how many backends are listed in an error.
+const mostOthers = 4
+
+// others says why the backends of service i take no flows.
+func (v *view) others(i int) string {
+	s := v.cfg.Services[i]
+	var list []string
+	for j, b := range s.Backends {
+		if len(list) == mostOthers {
+			list = append(list, "…")
+			break
+		}
+		o := v.overlays[s.BackendKey(b)]
+		switch b = o.over(b); {
+		case o.out():
+			list = append(list, b.Name+" is out")
+		case b.Draining:
+			list = append(list, b.Name+" drained")
+		case b.Weight == 0:
+			list = append(list, b.Name+" of weight 0")
+		default:
+			list = append(list, b.Name+" "+reason(s, v.known[v.at[i][j]]))
+		}
+	}
+	return " (then: " + strings.Join(list, ", ") + ")"
+}

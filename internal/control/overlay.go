@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package control
+
+import (
+	"time"
+
+	"github.com/jeoul/jeoul/internal/api"
+	"github.com/jeoul/jeoul/internal/lb"
+)
+
+// overlay is what operations have laid over a backend of the configuration. What
+// its parts point to is never changed, for earlier overlays share it.
+type overlay struct {
+	drain  *api.Drained  // nil: as the file says
+	weight *api.Weighted // nil: likewise
+}
+
+func (o overlay) empty() bool { return o.drain == nil && o.weight == nil }
+
+// out says whether the backend's deadline has passed.
+func (o overlay) out() bool { return o.drain != nil && o.drain.Out }
+
+// over returns a backend of the configuration as the operations have it.
+func (o overlay) over(b lb.Backend) lb.Backend {
+	if o.drain != nil {
+		b.Draining = o.drain.On
+	}
+	if o.weight != nil {
+		b.Weight = o.weight.Value
+	}
+	return b
+}
+
+// due says whether the backend is to be taken out of its service by now.
+func (o overlay) due(now time.Time) bool {
+	return o.drain != nil && o.drain.On && !o.drain.Out && !o.drain.Deadline.IsZero() && !o.drain.Deadline.After(now)
+}
+
+// lay puts an overlay among others, or takes the one of its key away.
+func lay(overlays map[lb.BackendKey]overlay, key lb.BackendKey, o overlay) {
+	if o.empty() {
+		delete(overlays, key)
+		return
+	}
+	overlays[key] = o
+}
+
+// takers counts the backends of service i that may take new flows, and those of
+// them that are up.
+func (v *view) takers(i int) (may, up int) {
+	s := v.state.Services[i]
+	for j, b := range s.Backends {
+		if b.TakesFlows() {
+			may++
+			if s.Paths[j].MAC != nil {
+				up++
+			}
+		}
+	}
+	return may, up
+}

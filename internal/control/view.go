@@ -1,0 +1,320 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package control
+
+import (
+	"bytes"
+	"cmp"
+	"net/netip"
+	"reflect"
+	"slices"
+
+	"github.com/jeoul/jeoul/internal/config"
+	"github.com/jeoul/jeoul/internal/datapath"
+	"github.com/jeoul/jeoul/internal/lb"
+	"github.com/jeoul/jeoul/internal/paths"
+)
+
+// layout is a configuration, and where things are in it. It is made once for each,
+// so that a change of one backend costs no walk over all of them.
+type layout struct {
+	cfg *config.Config
+	// addresses are what the first interface has: the VIPs and the addresses of
+	// full NAT, each once.
+	addresses []netip.Addr
+	// backends are the backends' addresses, each once, in the configuration's
+	// order, and number is the way back.
+	backends []netip.Addr
+	number   map[netip.Addr]int
+	// at[i][j] is the number of backend j of service i, and uses[n] are the
+	// backends of number n.
+	at   [][]int
+	uses [][]use
+	// services are found by their names or keys.
+	named map[string]int
+	keyed map[lb.ServiceKey]int
+}
+
+// use is backend j of service i.
+type use struct{ i, j int }
+
+func newLayout(cfg *config.Config) *layout {
+	l := &layout{cfg: cfg, addresses: addresses(cfg), backends: backendAddresses(cfg),
+		at: make([][]int, len(cfg.Services)), named: make(map[string]int, len(cfg.Services)), keyed: make(map[lb.ServiceKey]int, len(cfg.Services))}
+	l.number, l.uses = make(map[netip.Addr]int, len(l.backends)), make([][]use, len(l.backends))
+	for n, addr := range l.backends {
+		l.number[addr] = n
+	}
+	for i, s := range cfg.Services {
+		l.named[s.Name], l.keyed[s.Key()] = i, i
+		l.at[i] = make([]int, len(s.Backends))
+		for j, b := range s.Backends {
+			n := l.number[b.Address]
+			l.at[i][j], l.uses[n] = n, append(l.uses[n], use{i, j})
+		}
+	}
+	return l
+}
+
+// found is a backend of a configuration.
+type found struct {
+	use
+	service lb.Service
+	backend lb.Backend
+}
+
+// String returns "web/web01", as operations name it.
+func (f *found) String() string { return f.service.Name + "/" + f.backend.Name }
+
+// find returns the backend that has a key; nil if none has.
+func (l *layout) find(key lb.BackendKey) *found {
+	i, ok := l.keyed[key.Service]
+	n, known := l.number[key.Address]
+	if !ok || !known {
+		return nil
+	}
+	uses := l.uses[n] // in the order of the services
+	first, _ := slices.BinarySearchFunc(uses, i, func(at use, i int) int { return cmp.Compare(at.i, i) })
+	for _, at := range uses[first:] {
+		if at.i != i {
+			break
+		}
+		if l.backend(at).Port == key.Port {
+			return &found{at, l.service(at), l.backend(at)}
+		}
+	}
+	return nil
+}
+
+func (l *layout) service(at use) lb.Service { return l.cfg.Services[at.i] }
+func (l *layout) backend(at use) lb.Backend { return l.cfg.Services[at.i].Backends[at.j] }
+
+// view is what the data plane was given last, and what that was made of. It is
+// never changed: a change makes another, which shares what stays, and Status reads
+// the one that it found without holding anybody up.
+type view struct {
+	*layout
+	overlays map[lb.BackendKey]overlay
+	// laid counts the overlays of each service.
+	laid map[lb.ServiceKey]int
+	// known[n] is what is known of the path to the backend address of number n.
+	known []*paths.Entry
+	// state.Services[i] is service i. Slices of backends and paths that a change
+	// does not touch are those of the view before: the data plane compares by them.
+	state datapath.State
+}
+
+// newView puts a configuration, operations and paths together. What is as in the
+// former view, which may be nil, is taken from there.
+func newView(l *layout, overlays map[lb.BackendKey]overlay, known []*paths.Entry, former *view) *view {
+	v := &view{layout: l, overlays: overlays, laid: countOverlays(overlays), known: known,
+		state: datapath.State{Services: make([]datapath.Service, len(l.cfg.Services))}}
+	for i, s := range l.cfg.Services {
+		if old := former.same(v, i); old != nil {
+			s.Backends = old.Backends
+			v.state.Services[i] = datapath.Service{Service: s, Paths: old.Paths}
+			continue
+		}
+		v.state.Services[i] = sharing(v.join(i), former.byKey(s.Key()))
+	}
+	if pool := l.cfg.FullNAT; len(pool.Addresses) > 0 {
+		v.state.Pool = datapath.Pool{Addresses: pool.Addresses, FirstPort: pool.FirstPort, LastPort: pool.LastPort}
+	}
+	return v
+}
+
+func countOverlays(overlays map[lb.BackendKey]overlay) map[lb.ServiceKey]int {
+	laid := map[lb.ServiceKey]int{}
+	for key := range overlays {
+		laid[key.Service]++
+	}
+	return laid
+}
+
+// byKey returns the service that the data plane has under a key, nil if none.
+func (v *view) byKey(key lb.ServiceKey) *datapath.Service {
+	if v == nil {
+		return nil
+	}
+	if i, ok := v.keyed[key]; ok && i < len(v.state.Services) {
+		return &v.state.Services[i]
+	}
+	return nil
+}
+
+// entry returns what was known of an address; nil if it was no backend's.
+func (v *view) entry(addr netip.Addr) *paths.Entry {
+	if v == nil {
+		return nil
+	}
+	if n, ok := v.number[addr]; ok && n < len(v.known) {
+		return v.known[n]
+	}
+	return nil
+}
+
+// holds says whether the view's configuration has a service, just so.
+func (v *view) holds(s lb.Service) bool {
+	if v == nil {
+		return false
+	}
+	i, ok := v.keyed[s.Key()]
+	if !ok {
+		return false
+	}
+	old := v.cfg.Services[i]
+	if !slices.Equal(old.Backends, s.Backends) {
+		return false
+	}
+	old.Backends, s.Backends = nil, nil
+	return reflect.DeepEqual(old, s)
+}
+
+// same returns the former service whose backends and paths are those of service i
+// of the next view; nil if there is none.
+func (v *view) same(next *view, i int) *datapath.Service {
+	s := next.cfg.Services[i]
+	old := v.byKey(s.Key())
+	if old == nil || old.Mode != s.Mode || v.laid[s.Key()]+next.laid[s.Key()] > 0 {
+		return nil
+	}
+	former := v.keyed[s.Key()]
+	if !slices.Equal(v.cfg.Services[former].Backends, s.Backends) {
+		return nil
+	}
+	for j := range s.Backends {
+		if !samePath(v.known[v.at[former][j]], next.known[next.at[i][j]]) {
+			return nil
+		}
+	}
+	return old
+}
+
+// join puts service i together: its backends as the operations have them, and the
+// paths to them.
+func (v *view) join(i int) datapath.Service {
+	s := v.cfg.Services[i]
+	made := datapath.Service{Service: s, Paths: make([]datapath.Path, 0, len(s.Backends))}
+	overlaid := v.laid[s.Key()] > 0
+	if overlaid {
+		made.Backends = make([]lb.Backend, 0, len(s.Backends))
+	}
+	for j, b := range s.Backends {
+		if overlaid {
+			o := v.overlays[s.BackendKey(b)]
+			if o.out() {
+				continue
+			}
+			made.Backends = append(made.Backends, o.over(b))
+		}
+		made.Paths = append(made.Paths, pathOf(s, v.known[v.at[i][j]]))
+	}
+	return made
+}
+
+// pathOf returns the path of a service's packets to an entry; the zero path if they
+// cannot take it.
+func pathOf(s lb.Service, e *paths.Entry) datapath.Path {
+	if reason(s, e) != "" {
+		return datapath.Path{}
+	}
+	return e.Path()
+}
+
+// sharing returns a service with the slices of a former one, which may be nil,
+// where they hold the same.
+func sharing(made datapath.Service, former *datapath.Service) datapath.Service {
+	if former == nil {
+		return made
+	}
+	if slices.Equal(made.Backends, former.Backends) {
+		made.Backends = former.Backends
+	}
+	if slices.EqualFunc(made.Paths, former.Paths, equalPaths) {
+		made.Paths = former.Paths
+	}
+	return made
+}
+
+func equalPaths(a, b datapath.Path) bool {
+	return a.Interface == b.Interface && bytes.Equal(a.MAC, b.MAC) && bytes.Equal(a.Source, b.Source) && a.MTU == b.MTU && a.Local == b.Local
+}
+
+// withOverlays returns the view with other operations, of which those on services
+// with these numbers are new.
+func (v *view) withOverlays(overlays map[lb.BackendKey]overlay, services []int) *view {
+	next := *v
+	next.overlays, next.laid = overlays, countOverlays(overlays)
+	next.state.Services = slices.Clone(v.state.Services)
+	for _, i := range services {
+		next.state.Services[i] = sharing(next.join(i), &v.state.Services[i])
+	}
+	return &next
+}
+
+// withPaths returns the view with other paths to the addresses of these numbers.
+func (v *view) withPaths(news map[int]*paths.Entry) *view {
+	next := *v
+	next.known, next.state.Services = slices.Clone(v.known), slices.Clone(v.state.Services)
+	for n, entry := range news {
+		next.known[n] = entry
+	}
+	copied := map[int]bool{}
+	for n, entry := range news {
+		for _, at := range v.uses[n] {
+			s := v.service(at)
+			switch {
+			case copied[at.i]:
+			case v.laid[s.Key()] > 0: // indices may be others
+				next.state.Services[at.i] = sharing(next.join(at.i), &v.state.Services[at.i])
+				copied[at.i] = true
+			default:
+				next.state.Services[at.i].Paths = slices.Clone(v.state.Services[at.i].Paths)
+				copied[at.i] = true
+			}
+			if v.laid[s.Key()] == 0 {
+				next.state.Services[at.i].Paths[at.j] = pathOf(s, entry)
+			}
+		}
+	}
+	return &next
+}
+
+// news returns the entries that make other paths than the view has, by number. All
+// says that an address of which there is no entry is not known any more.
+func (v *view) news(entries map[netip.Addr]paths.Entry, all bool) map[int]*paths.Entry {
+	news := map[int]*paths.Entry{}
+	take := func(n int, entry paths.Entry) {
+		if !samePath(&entry, v.known[n]) {
+			news[n] = kept(entry)
+		}
+	}
+	if all {
+		for n, addr := range v.backends {
+			take(n, entries[addr])
+		}
+		return news
+	}
+	for addr, entry := range entries {
+		if n, ok := v.number[addr]; ok {
+			take(n, entry)
+		}
+	}
+	return news
+}
+
+// samePath says whether two entries make the same path for the data plane, in
+// every mode.
+func samePath(a, b *paths.Entry) bool {
+	return a == b || a.Index == b.Index && bytes.Equal(a.MAC, b.MAC) && bytes.Equal(a.Source, b.Source) &&
+		a.MTU == b.MTU && a.Local == b.Local && a.Fault == b.Fault && a.OnLink() == b.OnLink()
+}
+
+// sameEntry says whether two entries say the same to a person, too, who does not
+// read of probes and answers.
+func sameEntry(a, b *paths.Entry) bool {
+	return samePath(a, b) && a.Interface == b.Interface && a.Gateway == b.Gateway && a.Reason == b.Reason && a.Address == b.Address
+}
+
+// kept returns an entry that stays; only those that are new take memory.
+func kept(entry paths.Entry) *paths.Entry { return &entry }

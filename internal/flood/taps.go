@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package flood
+
+import (
+	"fmt"
+	"net"
+
+	"github.com/cilium/ebpf"
+)
+
+// Taps are the programs that count a flood on its way, native XDP each. Whoever
+// attaches one takes it off again.
+type Taps struct {
+	// Port is for the switch's port to the attacker. It sends frames on to the
+	// port that Connect has given their MAC address, or drops them.
+	Port *ebpf.Program
+	// Exit is for the switch's port to the balancer. It counts what that sends on
+	// and what it answers, and lets it pass or drops it.
+	Exit *ebpf.Program
+	// Sink is for the attacker's own device, and drops what is answered.
+	Sink *ebpf.Program
+}
+
+// Taps returns the programs, which live as long as the flood.
+func (f *Flood) Taps() Taps {
+	return Taps{Port: f.objects.FloodPort, Exit: f.objects.FloodExit, Sink: f.objects.FloodSink}
+}
+
+// Connect tells the tap at the attacker's port which device, by its index, leads
+// to a MAC address.
+func (f *Flood) Connect(mac net.HardwareAddr, index int) error {
+	if err := f.objects.Ports.Put(macKey(mac), uint32(index)); err != nil {
+		return fmt.Errorf("connecting a flood with %v: %w", mac, err)
+	}
+	return nil
+}
+
+// Counts is what the taps have counted, in packets.
+type Counts struct {
+	// Offered is what came from the attacker into the switch.
+	Offered uint64
+	// Forwarded are SYNs and datagrams that the balancer has sent on, ForwardedACKs
+	// the ACKs behind them.
+	Forwarded, ForwardedACKs uint64
+	// Answered is what left the balancer for the flood's sources, Returned what of
+	// that, or of others' answers, came back to the attacker.
+	Answered, Returned Answers
+}
+
+// Answers are replies to a flood.
+type Answers struct{ SYNACKs, Resets, Others uint64 }
+
+// Counts returns what was counted until now.
+func (f *Flood) Counts() (Counts, error) {
+	var all [floodCountedCOUNTED_KINDS]uint64
+	for kind := range all {
+		var perCPU []uint64
+		if err := f.objects.Counts.Lookup(uint32(kind), &perCPU); err != nil {
+			return Counts{}, fmt.Errorf("reading what a flood's taps have counted: %w", err)
+		}
+		for _, n := range perCPU {
+			all[kind] += n
+		}
+	}
+	return Counts{
+		Offered:       all[floodCountedCOUNTED_OFFERED],
+		Forwarded:     all[floodCountedCOUNTED_FORWARDED],
+		ForwardedACKs: all[floodCountedCOUNTED_FORWARDED_ACK],
+		Answered: Answers{
+			SYNACKs: all[floodCountedCOUNTED_ANSWERED_SYNACK],
+			Resets:  all[floodCountedCOUNTED_ANSWERED_RST],
+			Others:  all[floodCountedCOUNTED_ANSWERED_OTHER],
+		},
+		Returned: Answers{
+			SYNACKs: all[floodCountedCOUNTED_RETURNED_SYNACK],
+			Resets:  all[floodCountedCOUNTED_RETURNED_RST],
+			Others:  all[floodCountedCOUNTED_RETURNED_OTHER],
+		},
+	}, nil
+}

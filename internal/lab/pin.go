@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package lab
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"runtime"
+
+	"github.com/prometheus/procfs"
+	"golang.org/x/sys/unix"
+)
+
+// Pin ties all processes that the host has now, and what they start from now on,
+// to the given CPUs, whatever they chose themselves; none frees them. Processes
+// that come later are not tied.
+func (h *Host) Pin(cpus ...int) error {
+	var set unix.CPUSet
+	for _, cpu := range cpus {
+		set.Set(cpu)
+	}
+	if len(cpus) == 0 {
+		for cpu := range runtime.NumCPU() {
+			set.Set(cpu)
+		}
+	}
+	if err := h.eachThread(func(id int) error { return unix.SchedSetaffinity(id, &set) }); err != nil {
+		return fmt.Errorf("tie the processes of %s to CPUs %v: %w", h.Name, cpus, err)
+	}
+	return nil
+}
+
+// Renice gives all processes that the host has now, and what they start from now
+// on, a nice value, from -20, which has the CPU before the machine's other processes,
+// to 19.
+func (h *Host) Renice(nice int) error {
+	err := h.eachThread(func(id int) error { return unix.Setpriority(unix.PRIO_PROCESS, id, nice) })
+	if err != nil {
+		return fmt.Errorf("give the processes of %s the nice value %d: %w", h.Name, nice, err)
+	}
+	return nil
+}
+
+// eachThread calls set for every thread of the host's processes.
+func (h *Host) eachThread(set func(id int) error) error {
+	procs, err := procfs.AllProcs()
+	if err != nil {
+		return err
+	}
+	for _, p := range procs {
+		if inode, err := netnsOf(p.PID); p.PID == os.Getpid() || err != nil || inode != h.inode {
+			continue
+		}
+		if err := setThreads(p.PID, set); err != nil {
+			return fmt.Errorf("process %d: %w", p.PID, err)
+		}
+	}
+	return nil
+}
+
+// setThreads calls set for the threads of a process. A thread may start another
+// before it is set: it is looked again until there is nothing new.
+func setThreads(pid int, set func(id int) error) error {
+	done := map[int]bool{}
+	for {
+		before := len(done)
+		threads, err := procfs.AllThreads(pid)
+		if err != nil {
+			return nil // it has ended
+		}
+		for _, t := range threads {
+			if done[t.PID] {
+				continue
+			}
+			if err := set(t.PID); err != nil && !errors.Is(err, unix.ESRCH) {
+				return err
+			}
+			done[t.PID] = true
+		}
+		if len(done) == before {
+			return nil
+		}
+	}
+}

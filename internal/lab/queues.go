@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package lab
+
+import (
+	"fmt"
+	"runtime"
+	"strings"
+)
+
+// queues is the number of queues of each device of the lab.
+func (l *Lab) queues() int {
+	if l.spec.CoreQueues {
+		return runtime.NumCPU()
+	}
+	return deviceQueues
+}
+
+// setQueues gives each core a queue of its own to send by (XPS,
+// Documentation/networking/scaling.rst). The frames of a veth's queue are worked on
+// by the core that put them there, as long as no other does: so a core's frames
+// stay on it from device to device. Frames of XDP do so by themselves. It runs
+// inside the device's namespace.
+func (l *Lab) setQueues(name string) error {
+	if l.queues() == 1 {
+		return nil
+	}
+	for cpu := range l.queues() {
+		if err := writeSys(name, fmt.Sprintf("queues/tx-%d/xps_cpus", cpu), cpuMask(cpu)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// cpuMask is a set of one CPU as the kernel reads it: hexadecimal words of 32
+// bits, the highest first.
+func cpuMask(cpu int) string {
+	words := []string{fmt.Sprintf("%x", 1<<(cpu%32))}
+	for range cpu / 32 {
+		words = append(words, "00000000")
+	}
+	return strings.Join(words, ",")
+}

@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package lab
+
+import (
+	"fmt"
+
+	"github.com/cilium/ebpf"
+	"github.com/vishvananda/netlink"
+)
+
+// TapPort puts an XDP program on the switch's port to the host, in place of what
+// is there; nil puts that back. It sees what the host sends. [Lab.AcceptXDP] takes
+// it off the balancer's port.
+func (h *Host) TapPort(program *ebpf.Program) error {
+	if program == nil && h == h.lab.Balancer {
+		return h.lab.AcceptXDP(h.lab.xdp)
+	}
+	err := h.lab.Switch.Do(func() error { return attachXDP(h.Port, programFD(program)) })
+	if err != nil {
+		return fmt.Errorf("tap the port of %s: %w", h.Name, err)
+	}
+	return nil
+}
+
+// TapDevice puts an XDP program on the host's own device; nil takes it off. It sees
+// what the host is sent.
+func (h *Host) TapDevice(program *ebpf.Program) error {
+	if err := h.Do(func() error { return attachXDP(h.Interface, programFD(program)) }); err != nil {
+		return fmt.Errorf("tap the device of %s: %w", h.Name, err)
+	}
+	return nil
+}
+
+func programFD(program *ebpf.Program) int {
+	if program == nil {
+		return -1
+	}
+	return program.FD()
+}
+
+// Indexes returns the indexes of the host's device, in its own namespace, and of
+// the switch's port to it, in the switch's.
+func (h *Host) Indexes() (device, port int, err error) {
+	index := func(of *Host, name string, to *int) error {
+		return of.Do(func() error {
+			link, err := netlink.LinkByName(name)
+			if err == nil {
+				*to = link.Attrs().Index
+			}
+			return err
+		})
+	}
+	if err = index(h, h.Interface, &device); err == nil {
+		err = index(h.lab.Switch, h.Port, &port)
+	}
+	if err != nil {
+		return 0, 0, fmt.Errorf("find the devices of %s: %w", h.Name, err)
+	}
+	return device, port, nil
+}

@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package report
+
+import (
+	"strings"
+)
+
+// loadKind is how a load is reported that has neither requests nor transfers nor
+// packets of many kinds.
+type loadKind struct {
+	// question ends the sentence on what the run set out to learn.
+	question string
+	sheets   func(*section) []sheet
+	verdict  func(*section) []string
+	// figures may be nil.
+	figures func(*section) []figure
+	reading []paragraph
+}
+
+// kind returns how a section is reported; nil for one of the usual kind.
+func (s *section) kind() *loadKind {
+	if s.isFlood() {
+		return floodKind()
+	}
+	switch s.Load {
+	case "distribution":
+		return &loadKind{"how many new flows does each backend get, and how many should it",
+			distributionSheets, distributionVerdict, distributionFigures, distributionReading}
+	case "memory":
+		return &loadKind{"how much kernel memory does a remembered flow take",
+			memorySheets, memoryVerdict, nil, memoryReading}
+	case "scale":
+		return &loadKind{"how long does a large configuration take to load and to change, and what does a packet cost there",
+			scaleSheets, scaleVerdict, nil, scaleReading}
+	}
+	return nil
+}
+
+// tabulate makes a table of the section's points that have a metric.
+func (s *section) tabulate(sh sheet, metric string, fields []field) []sheet {
+	with := *s
+	with.Groups = nil
+	for _, g := range s.Groups {
+		some := &group{Params: g.Params}
+		for _, p := range g.Points {
+			if p.has(metric) {
+				some.Points = append(some.Points, p)
+			}
+		}
+		if len(some.Points) > 0 {
+			with.Groups = append(with.Groups, some)
+		}
+	}
+	sh.fill(&with, fields)
+	if sh.empty() {
+		return nil
+	}
+	return []sheet{sh}
+}
+
+// percentField shows a metric in per cent.
+func percentField(title, metric string) field {
+	return fixed(metricField(title, "%", metric), 2)
+}
+
+// judgement says which targets hold and which are missed, in a sentence each.
+func judgement(all []judged, where string) []string {
+	var held, missed, sentences []string
+	for _, j := range all {
+		if j.holds {
+			held = append(held, j.text())
+		} else {
+			missed = append(missed, j.text())
+		}
+	}
+	if len(held) > 0 {
+		sentences = append(sentences, "Targets that hold"+where+": "+strings.Join(held, "; ")+".")
+	}
+	if len(missed) > 0 {
+		sentences = append(sentences, "Targets that are missed"+where+": "+strings.Join(missed, "; ")+".")
+	}
+	return sentences
+}

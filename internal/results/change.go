@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package results
+
+// The metrics of a change experiment, each of one event. A connection is one that
+// was held open from before the event, unless it is called new.
+const (
+	// Connections are those that were held when the event began.
+	Connections = "connections"
+	// Broken are those to backends that stayed which broke, in whatever way; the
+	// others say how: by a TCP reset, by an orderly end, without any answer for the
+	// client's patience, or because somebody else answered, or wrongly.
+	Broken       = "broken"
+	BrokenReset  = "broken_reset"
+	BrokenClosed = "broken_closed"
+	BrokenSilent = "broken_silent"
+	BrokenMoved  = "broken_moved"
+	BrokenWrong  = "broken_wrong"
+	// Ended are connections to the backend that left which ended: that is expected.
+	Ended = "ended"
+	// NewConnections are those that were opened meanwhile and answered, NewFailed
+	// those that were not, NewToLeft those that a backend answered which takes no
+	// new ones, begun after the change was done.
+	NewConnections = "new_connections"
+	NewFailed      = "new_failed"
+	NewToLeft      = "new_to_left"
+	// UDPQueries and UDPUnanswered are of all UDP queries; UDPMoved are answers to
+	// a UDP flow by another backend than before, which had stayed, UDPMovedOfLeft
+	// the same where it had left.
+	UDPQueries     = "udp_queries"
+	UDPUnanswered  = "udp_unanswered"
+	UDPMoved       = "udp_moved"
+	UDPMovedOfLeft = "udp_moved_of_left"
+	// BackendResets are TCP resets that backends sent: packets came to one that
+	// did not know the connection, or a client had given one up.
+	BackendResets = "backend_resets"
+	// Applied is how many changes the event consists of, and the times how long one took
+	// until the subject said, or showed, that it was done.
+	Applied       = "applied_changes"
+	AppliedMsMean = "applied_ms_mean"
+	AppliedMsMax  = "applied_ms_max"
+	// TrackedFlows are the flows that the balancer remembers one by one: before
+	// the event, at most in it, and at its end; TrackedTableBytes is the memory of
+	// the tables for them, full or empty.
+	TrackedFlowsBefore = "tracked_flows_before"
+	TrackedFlowsMax    = "tracked_flows_max"
+	TrackedFlowsAfter  = "tracked_flows_after"
+	TrackedTableBytes  = "tracked_table_bytes"
+	// FlowsTried are local ports from which a connection was opened before the
+	// event and another after it. Of those, FlowsMovedPercent were answered by
+	// another backend, FlowsOfLeftPercent had the one that left, and
+	// FlowsMovedBeyondPercent moved although theirs had stayed.
+	FlowsTried              = "flows_tried"
+	FlowsMovedPercent       = "flows_moved_percent"
+	FlowsOfLeftPercent      = "flows_of_left_percent"
+	FlowsMovedBeyondPercent = "flows_moved_beyond_percent"
+	// BalancerProcesses are the balancer's at the end of the event, and
+	// BalancerMemoryBytes their resident memory.
+	BalancerProcesses   = "balancer_processes"
+	BalancerMemoryBytes = "balancer_memory_bytes"
+)
