@@ -36,7 +36,8 @@ __noinline int choose_first(ctx_t *ctx, const struct service *service)
 		return OUTCOME_DROPPED_NO_BACKEND;
 	if (!whole(ctx, &scratch->packet))
 		return OUTCOME_DROPPED_MALFORMED;
-	scratch->tracking.choice = choose_tracked(service, service_hash(service, &scratch->packet));
+	scratch->tracking.choice = choose_tracked(service, scratch,
+						   service_hash(service, &scratch->packet));
 	return OUTCOME_NONE;
 }
 

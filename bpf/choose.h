@@ -113,7 +113,7 @@ __noinline __u64 recall_flow(const struct service *service, const struct packet 
 	tracking = &scratch->tracking;
 	flow_of(&tracking->flow, packet, service->id);
 	tracking->flow_hash = hash_of(&tracking->flow);
-	if (!find_flow(&tracking->flow, tracking->flow_hash, &found))
+	if (!find_flow_inline(&tracking->flow, tracking->flow_hash, &found))
 		return CHOICE_OPEN;
 	owner = owner_of(generation, &found.bucket->flows[found.at]);
 	if (!owner || (opens_connection(packet) && is_ended(state_of(found.bucket, found.at)))) {
@@ -234,26 +234,43 @@ static __always_inline __u64 begin_flow(const struct service *service,
 	return choice | CHOICE_OPENS;
 }
 
-/* choose_unknown chooses for a packet whose flow is not remembered. */
+/* by_slot is the choice for a packet whose flow is not, and will not be, remembered. */
+static __always_inline __u64 by_slot(const struct service *service, const struct packet *packet,
+				     __u32 hash, const struct tracking *tracking)
+{
+	look_up(service, hash);
+	return by_hash(tracking, packet);
+}
+
+/* choose_unknown chooses for a packet of a service that remembers flows, and not this
+ * one. */
 static __always_inline __u64 choose_unknown(const struct service *service,
 					    const struct packet *packet, __u32 hash,
 					    const struct tracking *tracking)
 {
 	bool fresh = packet->protocol == IPPROTO_UDP || opens_connection(packet);
-	enum outcome outcome;
-	__u64 choice;
+	__u64 choice = fresh ? begin_flow(service, packet, hash) : CHOICE_OPEN;
 
-	if (is_fullnat(service)) {
-		choice = fresh ? begin_flow(service, packet, hash) :
-				 fail_with(OUTCOME_DROPPED_NO_FLOW);
-		return choice == CHOICE_OPEN ? fail_with(OUTCOME_DROPPED_NO_BACKEND) : choice;
-	}
-	if (service->flags & SERVICE_TRACKED) {
-		choice = fresh ? begin_flow(service, packet, hash) : CHOICE_OPEN;
-		return choice == CHOICE_OPEN ? by_hash(tracking, packet) : choice;
-	}
-	outcome = fresh ? refused(service) : OUTCOME_NONE;
-	return outcome == OUTCOME_NONE ? between(packet, tracking) : fail_with(outcome);
+	if (choice != CHOICE_OPEN)
+		return choice;
+	if (is_fullnat(service))
+		return fail_with(fresh ? OUTCOME_DROPPED_NO_BACKEND : OUTCOME_DROPPED_NO_FLOW);
+	return by_slot(service, packet, hash, tracking);
+}
+
+/* choose_by_slot chooses for a packet of a service that remembers moved flows only, where
+ * none is. */
+static __always_inline __u64 choose_by_slot(const struct service *service,
+					    const struct packet *packet,
+					    const struct tracking *tracking)
+{
+	enum outcome outcome = OUTCOME_NONE;
+
+	if (packet->protocol == IPPROTO_UDP || opens_connection(packet))
+		outcome = refused(service);
+	if (outcome != OUTCOME_NONE)
+		return fail_with(outcome);
+	return tracking->moved ? between(packet, tracking) : by_hash(tracking, packet);
 }
 
 /* prove keeps a flow's proof. */
@@ -266,21 +283,22 @@ static __always_inline void prove(const struct service *service, const struct pa
 }
 
 /* choose_tracked chooses for the packet in the scratch memory. */
-__noinline __u64 choose_tracked(const struct service *service, __u32 hash)
+static __always_inline __u64 choose_tracked(const struct service *service,
+					    struct scratch *scratch, __u32 hash)
 {
-	struct scratch *scratch = get_scratch();
+	bool tracked = service->flags & SERVICE_TRACKED;
 	__u64 choice = CHOICE_OPEN;
 
-	if (!service || !scratch)
-		return fail_with(OUTCOME_DROPPED_NO_BACKEND);
-	look_up(service, hash);
-	if ((service->flags & SERVICE_TRACKED) || scratch->tracking.moved)
+	if (!tracked)
+		look_up(service, hash);
+	if (tracked || scratch->tracking.moved)
 		choice = recall_flow(service, &scratch->packet);
 	if (choice & CHOICE_PROVEN)
 		prove(service, &scratch->packet);
-	if (choice == CHOICE_OPEN)
-		choice = choose_unknown(service, &scratch->packet, hash, &scratch->tracking);
-	return choice & ~CHOICE_PROVEN;
+	if (choice != CHOICE_OPEN)
+		return choice & ~CHOICE_PROVEN;
+	return tracked ? choose_unknown(service, &scratch->packet, hash, &scratch->tracking) :
+			 choose_by_slot(service, &scratch->packet, &scratch->tracking);
 }
 
 /* owner_at chooses for a flow that was found, and notes nothing; CHOICE_OPEN where its

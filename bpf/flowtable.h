@@ -126,11 +126,24 @@ static __always_inline __u32 find_in(const struct flow_bucket *bucket, __u64 has
 	return FLOW_BUCKET;
 }
 
+/* find_second looks a flow up where it would be if its home had been full. */
+static __always_inline place_t find_second(bool proven, __u64 hash, const __be32 *address,
+					   __be16 port, __u32 service, bool ipv6)
+{
+	__u32 index = second_of(hash, bucket_count(proven)), at;
+	struct flow_bucket *bucket = bucket_at(proven, index);
+
+	if (!bucket)
+		return 0;
+	at = find_in(bucket, hash, address, port, service, ipv6);
+	return at < FLOW_BUCKET ? index * FLOW_BUCKET + at + 1 : 0;
+}
+
 /* find_place looks a flow up in a table. */
 static __always_inline place_t find_place(bool proven, __u64 hash, const __be32 *address,
 					  __be16 port, __u32 service, bool ipv6)
 {
-	__u32 buckets = bucket_count(proven), index = home_of(hash, buckets), at;
+	__u32 index = home_of(hash, bucket_count(proven)), at;
 	struct flow_bucket *bucket = bucket_at(proven, index);
 
 	if (!bucket)
@@ -138,14 +151,7 @@ static __always_inline place_t find_place(bool proven, __u64 hash, const __be32 
 	at = find_in(bucket, hash, address, port, service, ipv6);
 	if (at < FLOW_BUCKET)
 		return index * FLOW_BUCKET + at + 1;
-	if (!bucket->spilled)
-		return 0;
-	index = second_of(hash, buckets);
-	bucket = bucket_at(proven, index);
-	if (!bucket)
-		return 0;
-	at = find_in(bucket, hash, address, port, service, ipv6);
-	return at < FLOW_BUCKET ? index * FLOW_BUCKET + at + 1 : 0;
+	return bucket->spilled ? find_second(proven, hash, address, port, service, ipv6) : 0;
 }
 
 /* search_place is the same off the common ways, for a key in memory. */
@@ -235,6 +241,15 @@ static __always_inline bool vacate(struct flow_bucket *bucket, __u32 at, __u64 t
 	return false;
 }
 
+/* publish_tag changes a busy tag into the true one, after all that was written before:
+ * an addition that returns what was there is ordered, one that does not is not. */
+static __always_inline void publish_tag(__u64 *word, __u64 change)
+{
+	__u64 was = __sync_fetch_and_add(word, change);
+
+	asm volatile("" : : "r"(was));
+}
+
 /* settle_in writes a flow into a bucket, for others to see when it is whole: 1 to 8, or 0
  * where there is no room. */
 static __always_inline __u32 settle_in(struct flow_bucket *bucket, const struct flow *flow,
@@ -247,14 +262,8 @@ static __always_inline __u32 settle_in(struct flow_bucket *bucket, const struct 
 	at &= 7;
 	bucket->flows[at] = *flow;
 	bucket->seen[at] = clock;
-	/* An exchange orders what was written before the tag that comes after it. */
-	if (!put_state(bucket, at, state)) {
-		__sync_fetch_and_add(&bucket->tags[at >> 2 & 1],
-				     -((__u64)FLOW_BUSY << 16 * (at & 3)));
-		return 0;
-	}
-	__sync_fetch_and_add(&bucket->tags[at >> 2 & 1],
-			     (tag_of(hash) - FLOW_BUSY) << 16 * (at & 3));
+	((__u8 *)&bucket->states)[at] = state;
+	publish_tag(&bucket->tags[at >> 2 & 1], (tag_of(hash) - FLOW_BUSY) << 16 * (at & 3));
 	return at + 1;
 }
 
