@@ -69,9 +69,6 @@ func writeTables(w io.Writer, status *api.Status) {
 		fmt.Fprintf(w, "flows       %s proven of %s, %s unproven of %s, in %s bytes of memory\n",
 			count(f.Proven), count(f.ProvenLimit), count(f.Unproven), count(f.UnprovenLimit), count(f.Bytes))
 	}
-	if n := status.FullNAT; n != nil {
-		fmt.Fprintf(w, "full NAT    %s of %s flows\n", count(uint64(n.Flows)), count(uint64(n.Limit)))
-	}
 	fmt.Fprintf(w, "generation  %d\n", status.Generation)
 }
 

@@ -37,8 +37,6 @@ type Status struct {
 	Services []Service `json:"services"`
 	// Outcomes say where each packet ended; every outcome is listed.
 	Outcomes []Outcome `json:"outcomes"`
-	// FullNAT is how full the table of full NAT is, where a service has that mode.
-	FullNAT *FullNAT `json:"fullnat,omitempty"`
 	// Flows are all that is remembered, where a service may remember any.
 	Flows *Flows `json:"flows,omitempty"`
 	// Operations are what differs from the configuration.
@@ -55,14 +53,6 @@ type Flows struct {
 	UnprovenLimit uint64 `json:"unproven_limit"`
 	// Bytes is the kernel memory of the tables, full or empty.
 	Bytes uint64 `json:"bytes"`
-}
-
-// FullNAT is the state of full NAT's table of flows.
-type FullNAT struct {
-	// Flows is how many there were some seconds ago at most.
-	Flows uint32 `json:"flows"`
-	// Limit is how many there can be; then new ones are dropped.
-	Limit uint32 `json:"limit"`
 }
 
 // Interface is one that packets arrive on and leave by.
@@ -98,6 +88,8 @@ type Service struct {
 	Scheduler lb.Scheduler `json:"scheduler"`
 	// Hash is what the hash is made of.
 	Hash lb.Hash `json:"hash"`
+	// TableSize is the number of slots of the hash table.
+	TableSize uint32 `json:"table_size"`
 	// Tracked says that every flow is remembered; otherwise only those that a
 	// change of backends would move.
 	Tracked bool `json:"tracked"`

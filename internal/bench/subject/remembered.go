@@ -38,10 +38,6 @@ func (r *runningJeoul) Remembered(ctx context.Context) (Remembered, error) {
 	if f := status.Flows; f != nil {
 		all.Flows, all.Limit, all.Bytes = f.Proven+f.Unproven, f.ProvenLimit+f.UnprovenLimit, f.Bytes
 	}
-	if f := status.FullNAT; f != nil {
-		all.Flows += uint64(f.Flows)
-		all.Limit += uint64(f.Limit)
-	}
 	return all, nil
 }
 
