@@ -6,8 +6,6 @@ import (
 	"bytes"
 	"fmt"
 	"slices"
-
-	"github.com/jeoul/jeoul/internal/lb"
 )
 
 // Apply makes state what the data plane does, whole or not at all. The first
@@ -41,7 +39,7 @@ func (d *Datapath) fits(c *revision, ports []port) bool {
 		return false
 	}
 	m := d.current.memory
-	return m.constants.Modes == c.modes() && m.pool.same(c.pool()) &&
+	return m.constants.Modes == c.neededModes() && m.pool.same(c.pool()) &&
 		c.places.indices <= m.constants.BackendsIndices && d.sizesFor(c).within(d.shared)
 }
 
@@ -68,6 +66,9 @@ func (d *Datapath) publish(c *revision) bool {
 
 // replace loads a generation of its own, and swaps the programs for its.
 func (d *Datapath) replace(c *revision, ports []port) error {
+	if err := d.planMemory(c); err != nil {
+		return err
+	}
 	next, err := d.growShared(c)
 	if err != nil {
 		return err
@@ -77,10 +78,16 @@ func (d *Datapath) replace(c *revision, ports []port) error {
 		next.closeUnless(d.shared)
 		return err
 	}
+	flows := move{janitor: d.janitor, from: d.shared, to: next}
 	made, err := d.install(ports, func(kind programKind) (*generation, error) {
-		return loadGeneration(kind, ports, memory, next, d.tracing)
+		made, err := loadGeneration(kind, ports, memory, next, d.tracing)
+		if err == nil {
+			flows.begin()
+		}
+		return made, err
 	})
 	if err != nil {
+		flows.cancel()
 		memory.close()
 		next.closeUnless(d.shared)
 		return err
@@ -91,7 +98,9 @@ func (d *Datapath) replace(c *revision, ports []port) error {
 	old, last := d.shared, d.current
 	d.shared, d.current = next, made
 	d.putLimits(c)
+	flows.finish()
 	d.settled(c, old)
+	d.noteMemory(c)
 	old.closeUnless(next)
 	if last != nil {
 		last.close()
@@ -132,11 +141,10 @@ func (d *Datapath) putLimits(c *revision) {
 
 // growShared returns shared maps that hold at least what is to be.
 func (d *Datapath) growShared(c *revision) (*shared, error) {
-	want := d.sizesFor(c)
+	want := d.sizesToMake(c)
 	if want.within(d.shared) {
 		return d.shared, nil
 	}
-	want.backends, want.services = roomyCount(want.backends), roomyCount(want.services)
 	spec, err := xdpProgram.load()
 	if err != nil {
 		return nil, fmt.Errorf("reading the embedded eBPF program: %v", err)
@@ -148,12 +156,21 @@ func (d *Datapath) growShared(c *revision) (*shared, error) {
 	return made, nil
 }
 
+// sizesToMake says what those maps are to hold that are not enough for it.
+func (d *Datapath) sizesToMake(c *revision) sizes {
+	want := d.sizesFor(c)
+	if !want.within(d.shared) {
+		want.backends, want.services = roomyCount(want.backends), roomyCount(want.services)
+	}
+	return want
+}
+
 // sizesFor says what the shared maps must hold.
 func (d *Datapath) sizesFor(c *revision) sizes {
 	want := sizes{backends: max(c.places.indices, 1), services: max(c.places.ids, 1), returns: 1,
-		flows: bucketsFor(d.options.FlowLimit), newcomers: bucketsFor(d.options.UnprovenLimit)}
-	if slices.ContainsFunc(c.records, func(r *record) bool { return r.service.Mode == lb.FullNAT }) {
-		want.returns = returnBucketsFor(uint64(d.options.FlowLimit) + uint64(d.options.UnprovenLimit))
+		flows: bucketsFor(d.flowLimit(c)), newcomers: bucketsFor(d.options.UnprovenLimit)}
+	if c.modes&(1<<xdpModeMODE_FULLNAT) != 0 {
+		want.returns = returnBucketsFor(uint64(d.flowLimit(c)) + uint64(d.options.UnprovenLimit))
 	}
 	return want
 }

@@ -36,22 +36,12 @@ func scaledState(services, backends int, scheduler lb.Scheduler) State {
 	return state
 }
 
-// afresh returns a state that shares no slice with another.
-func (s State) afresh() State {
-	s.Services = slices.Clone(s.Services)
-	for i := range s.Services {
-		s.Services[i].Backends = slices.Clone(s.Services[i].Backends)
-		s.Services[i].Paths = slices.Clone(s.Services[i].Paths)
-	}
-	return s
-}
-
-// withDown is the state with one backend down.
-func (s State) withDown(service, backend int) State {
+// withWeight is the state with another weight of one backend. It shares what stays.
+func (s State) withWeight(service, backend int, weight uint16) State {
 	s.Services = slices.Clone(s.Services)
 	at := &s.Services[service]
-	at.Paths = slices.Clone(at.Paths)
-	at.Paths[backend].MAC = nil
+	at.Backends = slices.Clone(at.Backends)
+	at.Backends[backend].Weight = weight
 	return s
 }
 
@@ -74,9 +64,9 @@ func BenchmarkApply(b *testing.B) {
 				var took []time.Duration
 				b.ResetTimer()
 				for i := range b.N {
-					next := state.afresh().withDown(i%scale.services, i*7%scale.backends)
+					state = state.withWeight(i%scale.services, i*7%scale.backends, uint16(2+i%3))
 					began := time.Now()
-					if err := d.Apply(next); err != nil {
+					if err := d.Apply(state); err != nil {
 						b.Fatal(err)
 					}
 					took = append(took, time.Since(began))

@@ -14,18 +14,18 @@ var errNoRoom = errors.New("the configuration has no room in the memory that was
 // the services are, in the order of the change's records.
 func (m *memory) fill(c *revision, plan *capacity) ([]residence, error) {
 	f := filling{m, plan}
-	m.constants.Modes = c.modes()
+	m.constants.Modes = c.neededModes()
 	m.pool = c.pool()
 	m.constants.FirstPort, m.constants.LastPort = m.pool.FirstPort, m.pool.LastPort
 	lies := make([]residence, len(c.records))
 	for i, r := range c.records {
 		var ok bool
-		if lies[i], ok = m.house(r, nil); !ok {
+		rows := r.rows()
+		if lies[i], ok = m.house(r, nil, rows); !ok {
 			return nil, errNoRoom
 		}
-		for at := range r.service.Backends {
-			value := r.row(at)
-			m.rows.set(r.places[at].index, &value, m.later)
+		for at := range rows {
+			m.rows.set(r.places[at].index, &rows[at], m.later)
 		}
 		f.put(f.capacity.services, f.memory.services, r.key.VIP, r.slotKey(), wordsOf(&lies[i].value))
 		m.vips[r.key.VIP]++

@@ -50,7 +50,7 @@ func (r *record) endpointsOf(do func(endpointKey, natEndpoint)) {
 		return
 	}
 	e := natEndpoint{vip: netip.AddrPortFrom(s.VIP, s.Port), mss: s.MSS, service: uint32(xdpNoServiceNO_SERVICE)}
-	if s.remembers() {
+	if r.remembers {
 		e.service = r.id
 	}
 	for i, b := range s.Backends {

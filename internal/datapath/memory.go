@@ -177,7 +177,7 @@ func family(address netip.Addr) int {
 
 // pool returns what full NAT sends from, nothing where no service has that mode.
 func (c *revision) pool() Pool {
-	if c.modes()&(1<<xdpModeMODE_FULLNAT) == 0 {
+	if c.neededModes()&(1<<xdpModeMODE_FULLNAT) == 0 {
 		return Pool{}
 	}
 	return c.state.Pool

@@ -15,11 +15,13 @@ import (
 // publication is a change whose first part is done.
 type publication struct {
 	memory   *memory
-	change   *revision
+	revision *revision
 	services []entry
 	// Rows of backends that stay or come, and of those that have left.
 	rows, leaving []row
-	endpoints     []slotted[natEndpoint]
+	// spares is how many spare rows they take.
+	spares    int
+	endpoints []slotted[natEndpoint]
 	// addresses are those that become known as a whole; their values are what they are.
 	vips, backendAddresses []slotted[netip.Addr]
 }
@@ -51,8 +53,8 @@ type slotted[V any] struct {
 
 // prepare does the first part. It returns nil where there is no room.
 func (m *memory) prepare(c *revision) *publication {
-	p := &publication{memory: m, change: c}
-	if p.house() && p.prepareRows() && p.prepareEndpoints() && p.prepareAddresses() {
+	p := &publication{memory: m, revision: c}
+	if p.house() && p.noteLeaving() && p.prepareEndpoints() && p.prepareAddresses() {
 		return p
 	}
 	p.cancel()
@@ -80,10 +82,11 @@ func (p *publication) cancel() {
 	}
 }
 
-// house finds room for the services.
+// house finds room for the services and their backends.
 func (p *publication) house() bool {
-	for _, s := range p.change.services {
-		lies, ok := p.memory.house(s.is, s.was)
+	for _, s := range p.revision.services {
+		rows := s.is.rows()
+		lies, ok := p.memory.house(s.is, s.was, rows)
 		if !ok {
 			return false
 		}
@@ -96,6 +99,9 @@ func (p *publication) house() bool {
 			}
 		}
 		p.services = append(p.services, e)
+		for i := range rows {
+			p.note(&p.rows, row{s.is.places[i].index, rows[i]})
+		}
 	}
 	return true
 }
@@ -120,38 +126,37 @@ func (l *residence) canBecome(o *residence) bool {
 	return a == b
 }
 
-// prepareRows finds out whose rows differ, and that there is room for them.
-func (p *publication) prepareRows() bool {
-	rows, spares := p.memory.rows, 0
-	note := func(to *[]row, r row) {
-		if r.value == rows.get(r.index) {
-			return
-		}
-		if rows.needsSpare(r.index, &r.value) {
-			spares++
-		}
-		*to = append(*to, r)
+// note keeps a row that differs from the one that is there.
+func (p *publication) note(to *[]row, r row) {
+	rows := p.memory.rows
+	if r.value == rows.get(r.index) {
+		return
 	}
-	given := make(map[uint32]bool, len(p.change.places.arrived))
-	for _, a := range p.change.places.arrived {
+	if rows.needsSpare(r.index, &r.value) {
+		p.spares++
+	}
+	*to = append(*to, r)
+}
+
+// noteLeaving keeps the rows of indices that nobody has any more. It says whether there
+// is room for all rows.
+func (p *publication) noteLeaving() bool {
+	c := p.revision.places
+	given := make(map[uint32]bool, len(c.arrived))
+	for _, a := range c.arrived {
 		given[a.of.places[a.at].index] = true
 	}
-	for _, s := range p.change.services {
-		for i := range s.is.service.Backends {
-			note(&p.rows, row{s.is.places[i].index, s.is.row(i)})
-		}
-	}
-	for _, d := range p.change.places.left {
+	for _, d := range c.left {
 		if !given[d.index] {
-			note(&p.leaving, row{d.index, xdpBackend{Index: d.index, Generation: p.change.places.generations[d.index]}})
+			p.note(&p.leaving, row{d.index, xdpBackend{Index: d.index, Generation: c.generations[d.index]}})
 		}
 	}
-	return spares <= len(rows.spare)
+	return p.spares <= len(p.memory.rows.spare)
 }
 
 // prepareEndpoints finds slots for endpoints that are new or are somebody else's.
 func (p *publication) prepareEndpoints() bool {
-	r := p.change.places
+	r := p.revision.places
 	for _, endpoints := range []map[endpointKey]natEndpoint{r.endpoints, r.gone} {
 		for key, e := range endpoints {
 			if _, gone := r.gone[key]; gone {
@@ -193,14 +198,14 @@ func sameButService(there storage, value *xdpEndpoint) bool {
 func (p *publication) prepareAddresses() bool {
 	m, ok := p.memory, true
 	seen := map[netip.Addr]bool{}
-	for _, s := range p.change.services {
+	for _, s := range p.revision.services {
 		if vip := s.is.key.VIP; s.was == nil && m.vips[vip] == 0 && !seen[vip] && !m.pool.has(vip) {
 			seen[vip] = true
 			ok = ok && reserveAddress(&p.vips, m.services[family(vip)], vip)
 		}
 	}
 	seen = map[netip.Addr]bool{}
-	for key := range p.change.places.endpoints {
+	for key := range p.revision.places.endpoints {
 		if address := key.address.Addr(); m.backendAddresses[address] == 0 && !seen[address] {
 			seen[address] = true
 			ok = ok && reserveAddress(&p.backendAddresses, m.endpoints[family(address)], address)
@@ -225,10 +230,10 @@ func (p *publication) publish() {
 	for i := range p.services {
 		p.memory.show(&p.services[i])
 	}
-	for _, was := range p.change.left {
+	for _, was := range p.revision.left {
 		p.memory.remove(was)
 	}
-	p.memory.forget(p.change)
+	p.memory.forget(p.revision)
 	p.showRows(p.leaving)
 }
 
@@ -257,7 +262,7 @@ func (p *publication) showAddresses() {
 	for _, e := range p.vips {
 		e.in.publish(e.key, e.slot, wordsOf(&vip), m.later)
 	}
-	for _, s := range p.change.services {
+	for _, s := range p.revision.services {
 		if s.was == nil {
 			m.vips[s.is.key.VIP]++
 		}
@@ -265,8 +270,8 @@ func (p *publication) showAddresses() {
 	for _, e := range p.backendAddresses {
 		e.in.publish(e.key, e.slot, wordsOf(&xdpEndpoint{}), m.later)
 	}
-	places := p.change.places.places
-	for key := range p.change.places.endpoints {
+	places := p.revision.places.places
+	for key := range p.revision.places.endpoints {
 		_, present := places.endpoints[key]
 		_, former := places.former[key]
 		if !present && !former {

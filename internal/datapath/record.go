@@ -19,7 +19,9 @@ type record struct {
 	id      uint32
 	// places[i] is that of Backends[i].
 	places []place
-	view   view
+	// remembers: every flow of the service is remembered.
+	remembers bool
+	view      view
 	// lies is where it is in the memory of the generation.
 	lies residence
 }
@@ -89,30 +91,36 @@ func (p *Path) put(b *xdpBackend) {
 	}
 }
 
-// members are the rows of the members, in their order.
-func (r *record) members() []xdpBackend {
-	rows := make([]xdpBackend, 0, len(r.view.table.owners))
-	for i := range r.service.Backends {
-		if r.service.member(i) {
-			rows = append(rows, r.row(i))
-		}
+// rows are all of them.
+func (r *record) rows() []xdpBackend {
+	rows := make([]xdpBackend, len(r.service.Backends))
+	for i := range rows {
+		rows[i] = r.row(i)
 	}
 	return rows
 }
 
-// baseMembers are the rows of the base's members as they are now; one that is not
-// configured any more is down.
-func (r *record) baseMembers() []xdpBackend {
-	if r.view.base == nil {
-		return nil
-	}
-	rows := make([]xdpBackend, len(r.view.base.owners))
-	for member, i := range renumbered(r.view.base.owners, r.service.endpoints()) {
-		if i != nobody {
-			rows[member] = r.row(int(i))
+// members are the rows of the members, in their order.
+func (r *record) members(rows []xdpBackend) []xdpBackend {
+	members := make([]xdpBackend, 0, len(r.view.table.owners))
+	for i := range rows {
+		if r.service.member(i) {
+			members = append(members, rows[i])
 		}
 	}
-	return rows
+	return members
+}
+
+// baseMembers are the rows of the base's members as they are now; one that is not
+// configured any more is down.
+func (r *record) baseMembers(rows []xdpBackend) []xdpBackend {
+	members := make([]xdpBackend, len(r.view.base.owners))
+	for member, i := range renumbered(r.view.base.owners, r.service.endpoints()) {
+		if i != nobody {
+			members[member] = rows[i]
+		}
+	}
+	return members
 }
 
 // value is the service as the data plane reads it, but for where its blocks are.
@@ -150,7 +158,7 @@ func (r *record) flags() uint16 {
 		on   bool
 	}{
 		{xdpServiceFlagSERVICE_BY_SOURCE, s.BySource()},
-		{xdpServiceFlagSERVICE_TRACKED, s.remembers()},
+		{xdpServiceFlagSERVICE_TRACKED, r.remembers},
 		{xdpServiceFlagSERVICE_MOVED, r.view.inTransition()},
 		{xdpServiceFlagSERVICE_BASE, r.view.base != nil},
 		{xdpServiceFlagSERVICE_PERSISTENT, s.Persistence.On()},

@@ -64,18 +64,15 @@ func (t *table) write(memory []byte, moved *slotSet) {
 	for i, member := range t.sequence {
 		binary.NativeEndian.PutUint16(sequence[2*i:], member)
 	}
-	for slot, member := range t.slots {
-		if moved.has(slot) {
-			member |= uint16(xdpSlotBitsSLOT_MOVED)
-		}
-		binary.NativeEndian.PutUint16(slots[2*slot:], member)
-	}
+	written := unsafe.Slice((*uint16)(unsafe.Pointer(unsafe.SliceData(slots))), len(t.slots))
+	copy(written, t.slots)
+	moved.each(func(slot int) { written[slot] |= uint16(xdpSlotBitsSLOT_MOVED) })
 }
 
 // house finds room for a service, and writes there what packets do not read yet. What
 // is the same as in was, the service before, stays where it is. It returns false where
-// there is no room; nothing is held then.
-func (m *memory) house(is, was *record) (residence, bool) {
+// there is no room; nothing is held then. The rows are those of the service's backends.
+func (m *memory) house(is, was *record, rows []xdpBackend) (residence, bool) {
 	h := housing{memory: m}
 	if was != nil {
 		h.old, h.view = was.lies, was.view
@@ -83,10 +80,10 @@ func (m *memory) house(is, was *record) (residence, bool) {
 	v := is.view
 	lies := residence{value: is.value()}
 	lies.table = h.table(v.table, v.moved)
-	lies.members = h.members(is.members())
+	lies.members = h.members(is.members(rows))
 	if v.base != nil {
 		lies.baseTable = h.baseTable(v.base)
-		lies.baseMembers = h.members(is.baseMembers())
+		lies.baseMembers = h.members(is.baseMembers(rows))
 	}
 	if h.full {
 		m.release(&lies, m.arena.give)

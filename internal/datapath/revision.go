@@ -36,6 +36,21 @@ type revision struct {
 	services []served
 	left     []*record
 	places   *resettling
+	summary
+}
+
+// summary is what the services need of the program and of the shared maps.
+type summary struct {
+	// modes has a bit for each that a service has.
+	modes uint32
+	// remembers: the flows of some service are remembered, all of them.
+	remembers bool
+}
+
+// summarize takes note of a service.
+func (s *summary) summarize(r *record) {
+	s.modes |= 1 << modeNumbers[r.service.Mode]
+	s.remembers = s.remembers || r.remembers
 }
 
 // served is a service before, nil if there was none, and after a change.
@@ -53,10 +68,12 @@ func (r *register) plan(state State, tableSize uint32, now time.Time) (*revision
 		}
 		if was != nil && was.service.same(service) {
 			c.records[i] = was
+			c.summarize(was)
 			continue
 		}
-		is := &record{key: service.Key(), service: *service}
+		is := &record{key: service.Key(), service: *service, remembers: service.remembers()}
 		c.records[i] = is
+		c.summarize(is)
 		c.services = append(c.services, served{was, is})
 	}
 	if stay < len(r.records) {
@@ -136,7 +153,7 @@ func (s served) view(next *table, now time.Time) view {
 	}
 	before, after := &s.was.service, &s.is.service
 	return s.was.view.with(next, now, windowOf(after), upheaval{
-		lookUp: before.remembers() && !after.remembers(),
+		lookUp: s.was.remembers && !s.is.remembers,
 		rehash: before.BySource() != after.BySource(),
 	})
 }
@@ -180,13 +197,10 @@ func (r *register) commit(c *revision) {
 	r.state, r.records = c.state, c.records
 }
 
-// modes returns those that services have, as bits. Endpoints of backends that have
-// left need NAT.
-func (c *revision) modes() uint32 {
-	modes := uint32(0)
-	for _, r := range c.records {
-		modes |= 1 << modeNumbers[r.service.Mode]
-	}
+// neededModes returns those that the program must know, as bits. Endpoints of backends
+// that have left need NAT.
+func (c *revision) neededModes() uint32 {
+	modes := c.modes
 	if len(c.places.gone) > 0 || len(c.places.places.former) > len(c.places.forgotten) {
 		modes |= 1 << xdpModeMODE_NAT
 	}

@@ -43,7 +43,7 @@ func (r *register) noteFlows(c *revision) {
 // flows is the service as the janitor sees it.
 func (r *record) flows() flowService {
 	s := &r.service
-	f := flowService{present: true, tracked: s.remembers()}
+	f := flowService{present: true, tracked: r.remembers}
 	if s.Persistence.On() {
 		f.affinity = milliseconds(s.Persistence.Timeout)
 	}

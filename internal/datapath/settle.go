@@ -36,7 +36,7 @@ func (r *register) settle(now time.Time, flowsOf map[uint32]uint64) *revision {
 		if !was.view.inTransition() {
 			continue
 		}
-		after, changed := was.view.settled(now, was.service.remembers(), flowsOf[was.id])
+		after, changed := was.view.settled(now, was.remembers, flowsOf[was.id])
 		if !changed {
 			continue
 		}

@@ -67,6 +67,18 @@ func (s *slotSet) recount() {
 
 func (s *slotSet) has(slot int) bool { return s != nil && s.bits[slot/64]>>(slot%64)&1 != 0 }
 
+// each calls do for each slot in it.
+func (s *slotSet) each(do func(slot int)) {
+	if s.empty() {
+		return
+	}
+	for at, word := range s.bits {
+		for ; word != 0; word &= word - 1 {
+			do(at*64 + bits.TrailingZeros64(word))
+		}
+	}
+}
+
 // empty says whether there is no slot in it.
 func (s *slotSet) empty() bool { return s == nil || s.count == 0 }
 
