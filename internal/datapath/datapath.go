@@ -28,9 +28,9 @@ type Options struct {
 	// say, a prime; 0 means by the number of backends: lb.DefaultTableSize.
 	TableSize uint32
 	// FlowLimit bounds the flows that are remembered once they are proven, and
-	// UnprovenLimit those that are not yet; 0 means DefaultFlowLimit and
-	// DefaultUnprovenLimit. Each takes 64 bytes of kernel memory, whether there is
-	// such a flow or not.
+	// UnprovenLimit those that are not yet; 0 means DefaultFlowLimit (where no service
+	// tracks its flows: DefaultPinLimit) and DefaultUnprovenLimit. Each takes 64 bytes
+	// of kernel memory, whether there is such a flow or not.
 	FlowLimit, UnprovenLimit uint32
 	// Timeouts are how long flows are remembered that say nothing.
 	Timeouts Timeouts
@@ -44,7 +44,6 @@ func (o Options) withDefaults() Options {
 		value    *uint32
 		standard uint32
 	}{
-		{&o.FlowLimit, DefaultFlowLimit},
 		{&o.UnprovenLimit, DefaultUnprovenLimit},
 		{&o.TooBigRate, DefaultTooBigRate},
 	} {
@@ -76,6 +75,8 @@ type Datapath struct {
 	register *register
 	ledger   ledger
 	janitor  *janitor
+	// plan is what memory is in use.
+	plan MemoryPlan
 	// holds[i] keeps the program on the i-th interface; none before the first
 	// Apply, and none of a detached datapath.
 	holds       []hold
@@ -175,6 +176,7 @@ func (d *Datapath) Close() error {
 	}
 	d.closed = true
 	close(d.stop)
+	d.janitor.leave()
 	err := d.detach()
 	d.current.close()
 	if d.current != nil {

@@ -249,10 +249,11 @@ func settleIn(bucket *xdpFlowBucket, flow xdpFlow, tag uint64, state xdpFlowStat
 }
 
 // adopt copies the flows of a table into one of another size that does not have them
-// yet, and returns those for which there is no room. Once before packets use the new
-// table and once after they have left the old one, it loses no flow that begins in
-// between.
-func (t *flowTable) adopt(old *flowTable) (lost []adoptedFlow) {
+// yet, ends there those that have ended here since, and returns for how many there is
+// no room. Once before packets use the new table and once after they have left the old
+// one, it loses no flow that begins in between. Places change: what leads to them
+// (struct return_bucket) does not follow.
+func (t *flowTable) adopt(old *flowTable) (lost int) {
 	for i := range old.buckets {
 		for at := range flowsPerBucket {
 			place := flowPlace{&old.buckets[i], at}
@@ -264,17 +265,32 @@ func (t *flowTable) adopt(old *flowTable) (lost []adoptedFlow) {
 			if place.tag() != tag || state == xdpFlowStateFLOW_FREE {
 				continue
 			}
-			if _, there := t.find(&flow); there || t.insert(flow, state, seen) {
-				continue
+			if copied, there := t.find(&flow); there {
+				copied.follow(state)
+			} else if !t.insert(flow, state, seen) {
+				lost++
 			}
-			lost = append(lost, adoptedFlow{flow, state})
 		}
 	}
 	return lost
 }
 
-// adoptedFlow is a flow that a smaller table has no room for, and its state.
-type adoptedFlow struct {
-	flow  xdpFlow
-	state xdpFlowState
+// follow ends the flow of a place, if it has not ended yet and the original has.
+func (p flowPlace) follow(state xdpFlowState) {
+	if have := p.state(); isLive(have) && !isLive(state) {
+		p.change(have, state)
+	}
+}
+
+// change is set_state of bpf/flowtable.h: it moves a flow from one state to another, once.
+func (p flowPlace) change(from, to xdpFlowState) bool {
+	for {
+		was := atomic.LoadUint64(&p.bucket.States)
+		if xdpFlowState(was>>(8*p.at)&0xff) != from {
+			return false
+		}
+		if atomic.CompareAndSwapUint64(&p.bucket.States, was, was^uint64(from^to)<<(8*p.at)) {
+			return true
+		}
+	}
 }

@@ -14,7 +14,7 @@ import (
 type FlowCounts struct {
 	Proven, Unproven           uint64
 	ProvenLimit, UnprovenLimit uint64
-	// Bytes is the kernel memory of both tables, whatever is in them.
+	// Bytes is the kernel memory of their tables, whatever is in them.
 	Bytes uint64
 }
 
@@ -44,6 +44,8 @@ type Transition struct {
 func (d *Datapath) countFlows(c *Counters) {
 	met := d.janitor.met()
 	c.Flows = met.flows
+	c.Flows.ProvenLimit, c.Flows.UnprovenLimit = uint64(d.plan.ProvenLimit), uint64(d.plan.UnprovenLimit)
+	c.Flows.Bytes = d.plan.Proven + d.plan.Unproven + d.plan.Returns
 	for key, count := range c.Backends {
 		index := d.current.places.backends[key].index
 		if int(index) < len(met.backends) {
@@ -93,11 +95,7 @@ func (j *janitor) met() presence {
 	if j.scene.flows == nil {
 		return p
 	}
-	p.flows = FlowCounts{
-		Proven: j.flows.last.entries, Unproven: j.newcomers.last.entries,
-		ProvenLimit: j.scene.flows.limit(), UnprovenLimit: j.scene.newcomers.limit(),
-		Bytes: uint64((len(j.scene.flows.buckets) + len(j.scene.newcomers.buckets)) * bucketSize),
-	}
+	p.flows = FlowCounts{Proven: j.flows.last.entries, Unproven: j.newcomers.last.entries}
 	p.backends = make([]present, min(len(j.rules.backends), len(j.rules.loads)))
 	for i := range p.backends {
 		p.backends[i] = present{atomic.LoadUint32(&j.rules.loads[i].Active), entriesOf(j.flows.last.backends, i) + entriesOf(j.newcomers.last.backends, i)}
@@ -115,6 +113,3 @@ func entriesOf(tally []tallied, at int) uint64 {
 	}
 	return uint64(tally[at].entries())
 }
-
-// limit is how many flows a table is planned for.
-func (t *flowTable) limit() uint64 { return uint64(len(t.buckets)) * bucketFlows }

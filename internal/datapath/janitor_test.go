@@ -331,16 +331,3 @@ func (h *testHouse) packet(flow xdpFlow, ends bool) {
 		}
 	}
 }
-
-// change is set_state of bpf/flowtable.h.
-func (p flowPlace) change(from, to xdpFlowState) bool {
-	for {
-		was := atomic.LoadUint64(&p.bucket.States)
-		if xdpFlowState(was>>(8*p.at)&0xff) != from {
-			return false
-		}
-		if atomic.CompareAndSwapUint64(&p.bucket.States, was, was^uint64(from^to)<<(8*p.at)) {
-			return true
-		}
-	}
-}

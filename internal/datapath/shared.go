@@ -59,6 +59,12 @@ func (s *shared) load(index uint32) storage { return s.loads.memory[index*loadWo
 // sizes is what the shared maps must hold at least.
 type sizes struct{ backends, services, flows, newcomers, returns uint32 }
 
+// sizesOf returns what they hold.
+func sizesOf(s *shared) sizes {
+	return sizes{backends: s.counts.MaxEntries(), services: s.turns.MaxEntries(), flows: s.flows.MaxEntries(),
+		newcomers: s.newcomers.MaxEntries(), returns: s.returns.MaxEntries()}
+}
+
 func (s sizes) within(have *shared) bool {
 	return have != nil && s.backends <= have.counts.MaxEntries() && s.backends <= have.loads.MaxEntries() &&
 		s.services <= have.turns.MaxEntries() && s.flows <= have.flows.MaxEntries() &&
