@@ -66,6 +66,7 @@ func tracking() *api.Status {
 	at := status.Started.Add(36 * time.Hour)
 	status.Problems, status.Outcomes, status.Generation = nil, nil, 7
 	status.Flows = &api.Flows{Proven: 1234, ProvenLimit: 1000000, Unproven: 56, UnprovenLimit: 262144, Bytes: 80777216}
+	status.Memory = &api.Memory{Total: 90000001, Proven: 64000000, Unproven: 16777216, Returns: 1, Configuration: 1234567, Counters: 65536, Fragments: 1000}
 	status.Operations = *changed(at.Add(-time.Minute))
 	backend := func(name string, last byte) api.Backend {
 		address := netip.AddrFrom4([4]byte{192, 0, 2, last})

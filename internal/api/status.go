@@ -39,6 +39,8 @@ type Status struct {
 	Outcomes []Outcome `json:"outcomes"`
 	// Flows are all that is remembered, where a service may remember any.
 	Flows *Flows `json:"flows,omitempty"`
+	// Memory is the kernel memory that is taken.
+	Memory *Memory `json:"memory,omitempty"`
 	// Operations are what differs from the configuration.
 	Operations Operations `json:"operations"`
 }
@@ -53,6 +55,22 @@ type Flows struct {
 	UnprovenLimit uint64 `json:"unproven_limit"`
 	// Bytes is the kernel memory of the tables, full or empty.
 	Bytes uint64 `json:"bytes"`
+}
+
+// Memory is planned from the configuration, in bytes: it does not depend on how many
+// flows there are.
+type Memory struct {
+	Total uint64 `json:"total"`
+	// Proven, Unproven and Returns are the tables of flows, the last for replies in
+	// full NAT.
+	Proven   uint64 `json:"proven"`
+	Unproven uint64 `json:"unproven"`
+	Returns  uint64 `json:"returns"`
+	// Configuration is for services, their tables and their backends.
+	Configuration uint64 `json:"configuration"`
+	Counters      uint64 `json:"counters"`
+	// Fragments are datagrams that come in pieces.
+	Fragments uint64 `json:"fragments"`
 }
 
 // Interface is one that packets arrive on and leave by.

@@ -240,6 +240,45 @@ func TestLinkDownAndUp(t *testing.T) {
 	})
 }
 
+// planned is a data plane that says what memory it has.
+type planned struct {
+	*world
+	plan *datapath.MemoryPlan
+}
+
+func (p planned) Memory() datapath.MemoryPlan { return *p.plan }
+
+// TestMemoryIsSaid: at the start, in the status, and again where it has changed.
+func TestMemoryIsSaid(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		plan := &datapath.MemoryPlan{ProvenLimit: 1000, UnprovenLimit: 500, Proven: 64000, Unproven: 32000, Configuration: 1 << 20}
+		c := w.controller(web)
+		c.opt.DataPlane = planned{w, plan}
+		stop := w.run(c)
+		w.quiet()
+		w.expectLog("INFO", plan.String())
+		status, err := c.Status()
+		if err != nil {
+			t.Fatal(err)
+		}
+		want := &api.Memory{Total: 96000 + 1<<20, Proven: 64000, Unproven: 32000, Configuration: 1 << 20}
+		if diff := cmp.Diff(want, status.Memory); diff != "" {
+			t.Errorf("memory (-want +got):\n%s", diff)
+		}
+		for _, bytes := range []uint64{1 << 20, 1 << 22} {
+			plan.Configuration = bytes
+			if err := finished(t, w.reload(c, web)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if n := strings.Count(w.log.String(), "of kernel memory"); n != 2 {
+			t.Errorf("the memory was said %d times, want at the start and when it changed:\n%s", n, w.log.String())
+		}
+		stop()
+	})
+}
+
 func TestStartWithLinkDown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)

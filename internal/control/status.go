@@ -56,6 +56,11 @@ func (c *Controller) Status() (api.Status, error) {
 			Unproven: flows.Unproven, UnprovenLimit: flows.UnprovenLimit, Bytes: flows.Bytes}
 		status.Problems = append(status.Problems, nearlyFull(*status.Flows)...)
 	}
+	if plane, ok := c.opt.DataPlane.(planner); ok {
+		plan := plane.Memory()
+		status.Memory = &api.Memory{Total: plan.Total(), Proven: plan.Proven, Unproven: plan.Unproven, Returns: plan.Returns,
+			Configuration: plan.Configuration, Counters: plan.Counters, Fragments: plan.Fragments}
+	}
 	return status, nil
 }
 
