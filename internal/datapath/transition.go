@@ -121,6 +121,9 @@ func (v view) with(next *table, now time.Time, window time.Duration, u upheaval)
 	if u.lookUp && len(next.slots) > 0 {
 		after.moved, after.quiet = allSlots(uint32(len(next.slots))), 0
 	}
+	if len(next.slots) > 0 {
+		after.moved = after.moved.onto(next)
+	}
 	return after
 }
 
@@ -138,7 +141,6 @@ func (v *view) change(before *table, now time.Time, window time.Duration) {
 	moved := differing(base, v.table)
 	if moved.empty() && v.base == nil {
 		// The same slots to the same backends.
-		v.moved = v.moved.onto(v.table)
 		return
 	}
 	v.moved = moved.and(v.moved)
@@ -153,9 +155,13 @@ func (v *view) begin(base *table, now time.Time, window time.Duration) {
 	v.until, v.quiet = now.Add(window), 0
 }
 
-// onto returns the set for another table: the same, if that has the same size.
+// onto returns the set for another table: the same, if that has the same size. One of
+// no slot is nil.
 func (s *slotSet) onto(t *table) *slotSet {
-	if s.empty() || int(s.size) == len(t.slots) {
+	if s.empty() {
+		return nil
+	}
+	if int(s.size) == len(t.slots) {
 		return s
 	}
 	return allSlots(uint32(len(t.slots)))
