@@ -34,7 +34,9 @@ struct tracking {
 	__u32 now;
 	__u32 before;
 	/* Flows of the slot may be remembered. */
-	__u32 moved;
+	__u16 moved;
+	/* The one whose slot it was is another, and cannot take packets. */
+	__u16 orphaned;
 	/* Full NAT: flow.nat_port and flow.nat_address. */
 	__be16 nat_port;
 	__u16 nat_address;
