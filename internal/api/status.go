@@ -29,7 +29,9 @@ type Status struct {
 	Interface  string      `json:"interface"`
 	Hook       Hook        `json:"hook"`
 	Interfaces []Interface `json:"interfaces"`
-	TableSize  uint32      `json:"table_size"`
+	// TableSize is what the configuration says for services that do not; absent where
+	// it does not: then the number of backends decides.
+	TableSize uint32 `json:"table_size,omitempty"`
 	// Generation counts the states that the data plane was given, from 1.
 	Generation uint64 `json:"generation"`
 	// Problems are what a person should look at now, a line each.

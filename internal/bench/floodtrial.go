@@ -4,6 +4,7 @@ package bench
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -14,6 +15,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/prometheus/procfs"
 	"golang.org/x/sys/unix"
 
 	"github.com/jeoul/jeoul/internal/bench/load"
@@ -62,14 +64,15 @@ type floodTrial struct {
 	client  *steadyClient
 	// quiet and flooded are what was read around the two phases.
 	quiet, flooded [2]floodReading
-	remembered     [3]subject.Remembered
-	notes          []string
+	// remembered is what the subject kept: before the flood, in it, and after all.
+	remembered [3]subject.Remembered
 }
 
 // floodReading is the laboratory at a moment.
 type floodReading struct {
 	at     time.Time
 	cpu    time.Duration // the balancer's
+	idle   float64       // of the core that has the connections, in seconds
 	counts flood.Counts
 }
 
@@ -147,6 +150,16 @@ func (f *floodTrial) read(into *floodReading) (err error) {
 		return err
 	}
 	into.at = time.Now()
+	proc, err := procfs.NewDefaultFS()
+	if err != nil {
+		return fmt.Errorf("reading the CPUs' times: %w", err)
+	}
+	stat, err := proc.Stat()
+	if err != nil {
+		return fmt.Errorf("reading the CPUs' times: %w", err)
+	}
+	core := stat.CPU[int64(lastCPU())]
+	into.idle = core.Idle + core.Iowait
 	into.counts, err = f.stage.flood.Counts()
 	return err
 }
@@ -229,7 +242,7 @@ func (c *steadyClient) opened(ctx context.Context) (at time.Time, err error) {
 func (c *steadyClient) alive() error {
 	select {
 	case <-c.process.Done():
-		return fmt.Errorf("the client ended early: %w%s", errors.Join(c.process.Wait()), c.lastWords())
+		return fmt.Errorf("the client ended early: %w%s", cmp.Or(c.process.Wait(), errors.New("by itself")), c.lastWords())
 	default:
 		return nil
 	}

@@ -88,6 +88,9 @@ func (f *floodTrial) writeFlood(metrics map[string]float64) {
 	}
 	metrics[results.QuietBalancerCPUCores] = cores(f.quiet[0], f.quiet[1])
 	metrics[results.FloodBalancerCPUCores] = cores(f.flooded[0], f.flooded[1])
+	idle := func(from, to floodReading) float64 { return (to.idle - from.idle) / to.at.Sub(from.at).Seconds() }
+	metrics[results.QuietCoreIdle] = idle(f.quiet[0], f.quiet[1])
+	metrics[results.FloodCoreIdle] = idle(f.flooded[0], f.flooded[1])
 	from, to := f.flooded[0], f.flooded[1]
 	rate := func(count func(flood.Counts) uint64) float64 {
 		return float64(count(to.counts)-count(from.counts)) / to.at.Sub(from.at).Seconds()

@@ -17,7 +17,6 @@ import (
 	"strings"
 
 	"github.com/jeoul/jeoul/internal/lb"
-	"github.com/jeoul/jeoul/internal/maglev"
 )
 
 // DefaultSocket is where the daemon answers unless told otherwise.
@@ -39,7 +38,8 @@ type Config struct {
 	// Socket is the absolute path of the unix socket of the API.
 	Socket string
 	// TableSize is the number of slots, a prime, of the hash tables of services that
-	// do not say. Each service's own field says what holds for it.
+	// do not say; 0: by the number of each one's backends. Each service's own field
+	// says what holds for it.
 	TableSize  uint32
 	Flows      Flows
 	Transition Transition
@@ -139,7 +139,6 @@ func Parse(name string, data []byte) (*Config, error) {
 		File:       name,
 		Hook:       lb.HookAuto,
 		Socket:     DefaultSocket,
-		TableSize:  maglev.DefaultSize,
 		Flows:      defaultFlows(),
 		Transition: Transition{TCP: DefaultTCPTransition, UDP: DefaultUDPTransition},
 		FullNAT:    FullNAT{FirstPort: DefaultFirstPort, LastPort: DefaultLastPort},

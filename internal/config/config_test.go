@@ -51,7 +51,7 @@ services:
 	}
 	want := &Config{
 		File: "web.yaml", Interfaces: []string{"eth1"}, Hook: lb.HookTC, Socket: "/tmp/x/jeoul.sock", TableSize: 4099,
-		Flows: Flows{Limit: 1000000, Unproven: 262144, Timeouts: Timeouts{Opening: 30 * time.Second, First: 30 * time.Second,
+		Flows: Flows{Unproven: 262144, Timeouts: Timeouts{Opening: 30 * time.Second, First: 30 * time.Second,
 			Established: 124 * time.Minute, UDP: 2 * time.Minute, Fin: 4 * time.Minute, Closed: time.Minute}},
 		Transition: Transition{TCP: 15 * time.Minute, UDP: 30 * time.Second},
 		FullNAT:    FullNAT{FirstPort: 20000, LastPort: 59999},
@@ -80,7 +80,7 @@ func TestDefaults(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got.Hook != lb.HookAuto || got.Socket != DefaultSocket || got.TableSize != 65537 {
+	if got.Hook != lb.HookAuto || got.Socket != DefaultSocket || got.TableSize != 0 {
 		t.Errorf("hook %s, socket %s, table size %d", got.Hook, got.Socket, got.TableSize)
 	}
 }

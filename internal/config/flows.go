@@ -3,6 +3,7 @@
 package config
 
 import (
+	"cmp"
 	"strconv"
 	"strings"
 	"time"
@@ -15,7 +16,9 @@ import (
 // Flows bounds what is remembered of flows.
 type Flows struct {
 	// Limit is how many proven flows are remembered at a time: those whose client
-	// has shown that it is where it says.
+	// has shown that it is where it says. 0, where the file does not say, leaves it to
+	// the data plane: DefaultFlowLimit where a service remembers each flow, and less
+	// elsewhere.
 	Limit uint32
 	// Unproven is how many others are, in a table of their own.
 	Unproven uint32
@@ -77,7 +80,7 @@ const (
 )
 
 func defaultFlows() Flows {
-	return Flows{Limit: DefaultFlowLimit, Unproven: DefaultUnproven, Timeouts: Timeouts{
+	return Flows{Unproven: DefaultUnproven, Timeouts: Timeouts{
 		Opening: DefaultOpening, First: DefaultFirst, Established: DefaultEstablished,
 		UDP: DefaultUDP, Fin: DefaultFin, Closed: DefaultClosed}}
 }
@@ -118,14 +121,14 @@ func (p *parser) transition(node *yaml.Node, field string) {
 
 // checkFlows looks at the flows as a whole, and gives each service its window.
 func (p *parser) checkFlows() {
-	flows := &p.cfg.Flows
+	flows, limit := &p.cfg.Flows, p.flowLimit()
 	_, written := p.cfg.lines[fieldUnproven]
 	switch {
 	case !written:
-		flows.Unproven = min(flows.Unproven, flows.Limit)
-	case flows.Unproven > flows.Limit && !p.bad["flows.limit"]:
+		flows.Unproven = min(flows.Unproven, limit)
+	case flows.Unproven > limit && !p.bad["flows.limit"]:
 		p.warn(fieldUnproven, "%d is more than the limit of %d for proven flows, and each of those begins here; a quarter of it is usual",
-			flows.Unproven, flows.Limit)
+			flows.Unproven, limit)
 	}
 	if flows.Timeouts.Established < hastyEstablished {
 		p.warn(fieldEstablished, "a connection that is silent for %s is forgotten, and its next packet may go to another backend, which resets it; %s is what RFC 5382 asks of a NAT",
@@ -138,6 +141,9 @@ func (p *parser) checkFlows() {
 		}
 	}
 }
+
+// flowLimit is how many proven flows services that remember each can have.
+func (p *parser) flowLimit() uint32 { return cmp.Or(p.cfg.Flows.Limit, DefaultFlowLimit) }
 
 // duration returns a reader of a time from shortest to longest.
 func (p *parser) duration(to *time.Duration, shortest, longest time.Duration) func(*yaml.Node, string) {

@@ -82,7 +82,7 @@ func (p *parser) checkThresholds(i, j int) bool {
 	case b.Lower > b.Upper:
 		p.fail(BackendField(i, j, "lower"), "%d is above upper, %d: a backend that is full at %d takes new ones again when it has fewer than lower; write a number up to %d",
 			b.Lower, b.Upper, b.Upper, b.Upper)
-	case b.Upper > p.cfg.Flows.Limit:
+	case b.Upper > p.flowLimit():
 		p.checkRoom(BackendField(i, j, "upper"), b.Upper)
 	}
 	return true
@@ -90,9 +90,9 @@ func (p *parser) checkThresholds(i, j int) bool {
 
 // checkRoom warns of a number of flows that is never reached.
 func (p *parser) checkRoom(field string, flows uint32) {
-	if flows > p.cfg.Flows.Limit && !p.bad[field] {
+	if flows > p.flowLimit() && !p.bad[field] {
 		p.warn(field, "%d is more than the %d flows that are remembered (flows.limit), and what cannot be remembered is not let in; raise that or lower this",
-			flows, p.cfg.Flows.Limit)
+			flows, p.flowLimit())
 	}
 }
 

@@ -225,6 +225,8 @@ func TestLimitWarnings(t *testing.T) {
 			"f:1: flows.timeouts.established: a connection that is silent for 4m59s is forgotten, and its next packet may go to another backend, which resets it; 2h4m is what RFC 5382 asks of a NAT"}},
 		"cap above what is remembered": {"flows: {limit: 2000}\n" + limited("limits: {connections: 2001}"), []string{
 			"f:4: services[0].limits.connections: 2001 is more than the 2000 flows that are remembered (flows.limit), and what cannot be remembered is not let in; raise that or lower this"}},
+		"cap above what is remembered by default": {limited("limits: {connections: 1000001}"), []string{
+			"f:3: services[0].limits.connections: 1000001 is more than the 1000000 flows that are remembered (flows.limit), and what cannot be remembered is not let in; raise that or lower this"}},
 		"threshold above what is remembered": {"flows: {limit: 2000}\n" + backends("mode: gue", "upper: 2000", "upper: 3000"), []string{
 			"f:4: services[0].backends[1].upper: 3000 is more than the 2000 flows that are remembered (flows.limit), and what cannot be remembered is not let in; raise that or lower this"}},
 	}

@@ -54,18 +54,14 @@ func (p *parser) checkScheduler(i int) {
 	p.checkWeights(i)
 	field := ServiceField(i, "table_size")
 	if _, own := p.cfg.lines[field]; !own {
-		if field = ""; p.tableSizeWritten() {
-			field, s.TableSize = "table_size", p.cfg.TableSize
+		field, s.TableSize = "", p.cfg.TableSize
+		if _, written := p.cfg.lines["table_size"]; written {
+			field = "table_size"
 		}
 	}
 	if !p.bad[field] {
 		p.checkTable(i, field)
 	}
-}
-
-func (p *parser) tableSizeWritten() bool {
-	_, written := p.cfg.lines["table_size"]
-	return written
 }
 
 // checkHash refuses a choice where there is none.

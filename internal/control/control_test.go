@@ -376,7 +376,7 @@ func TestStatus(t *testing.T) {
 		}
 		hook := api.Hook{Name: lb.HookTC, Driver: "veth", Reason: "the configuration asks for it"}
 		want := api.Status{
-			Version: "v0", Started: got.Started, PID: got.PID, Config: "f", Interface: "eth9", TableSize: 65537, Generation: 1,
+			Version: "v0", Started: got.Started, PID: got.PID, Config: "f", Interface: "eth9", Generation: 1,
 			Hook: hook, Interfaces: []api.Interface{{Name: "eth9", Up: true, MAC: "02:00:00:00:00:ff", Hook: hook}},
 			Problems: []string{"service dns has no backend that can take packets: all to it are dropped"},
 			Services: []api.Service{

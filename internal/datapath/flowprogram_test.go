@@ -5,15 +5,18 @@ package datapath
 import (
 	"bufio"
 	"fmt"
+	"math/rand/v2"
 	"net/netip"
 	"os"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
 	"github.com/cilium/ebpf"
 
 	"github.com/jeoul/jeoul/internal/lb"
+	"github.com/jeoul/jeoul/internal/testenv"
 )
 
 // flowKeyOf is the key of a packet's flow.
@@ -127,6 +130,126 @@ func TestProgramAndJanitorShareTables(t *testing.T) {
 			t.Errorf("%d entries are left", left)
 		}
 	})
+}
+
+// entries counts what is in the table.
+func (t *returnTable) entries() (n int) {
+	for i := range t.buckets {
+		for at := range returnsPerBucket {
+			if t.buckets[i].Tags[at/4]>>(at%4*16)&0xffff != 0 {
+				n++
+			}
+		}
+	}
+	return n
+}
+
+// TestReturnsAreTakenOut: while threads open and prove full-NAT flows, the janitor looks
+// through the table of their replies, and takes out none that leads to a flow; and all,
+// when the flows have gone.
+func TestReturnsAreTakenOut(t *testing.T) {
+	testenv.Root(t)
+	service := testService(vip4, 80, lb.TCP, lb.RoundRobin, 3)
+	service.Mode = lb.FullNAT
+	d := NewDetached(Options{Hook: lb.HookXDP, TableSize: testTableSize, FlowLimit: 5000, UnprovenLimit: 5000}, balancerMAC)
+	defer d.Close()
+	if err := d.Apply(State{Services: []Service{service}, Pool: Pool{Addresses: []netip.Addr{vip4.Next()}, FirstPort: 20000, LastPort: 59999}}); err != nil {
+		t.Fatal(err)
+	}
+	const threads, flows = 3, 1000
+	var group sync.WaitGroup
+	for thread := range threads {
+		group.Go(func() {
+			for i := range flows {
+				p := packetSpec{from: client4, at: vip4, sport: uint16(1024 + thread*flows + i), dport: 80}
+				// Every second one is proven.
+				for _, p.flags = range []string{"S", "A"}[:1+i%2] {
+					if _, _, err := d.Program().Test(p.build(t)); err != nil {
+						t.Error(err)
+						return
+					}
+				}
+			}
+		})
+	}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		group.Wait()
+	}()
+	for open := true; open; {
+		select {
+		case <-done:
+			open = false
+		default:
+			d.janitor.pass(0)
+		}
+	}
+	const proven = threads * flows / 2
+	if led, entries := leading(d), d.shared.fullNAT.entries(); led != threads*flows || entries != threads*flows {
+		t.Errorf("replies would find %d flows by %d entries, want %d", led, entries, threads*flows)
+	}
+	for _, stage := range []struct {
+		passes time.Duration
+		want   int
+	}{{DefaultTimeouts.Opening, proven}, {DefaultTimeouts.Established, 0}} {
+		d.janitor.pass(stage.passes)
+		if led, entries := leading(d), d.shared.fullNAT.entries(); led != stage.want || entries != stage.want {
+			t.Errorf("after %v replies would find %d flows by %d entries, want %d", stage.passes, led, entries, stage.want)
+		}
+	}
+}
+
+// TestProgramAmongTheJanitor is TestJanitorAmongPackets with the real program: threads
+// open, prove and end flows, some of them the same ones, while the janitor walks and
+// time flies.
+func TestProgramAmongTheJanitor(t *testing.T) {
+	testenv.Root(t)
+	const threads, epochs, packets, window = 3, 60, 60, 40
+	d := NewDetached(Options{Hook: lb.HookXDP, TableSize: testTableSize, FlowLimit: epochs * window / 3, UnprovenLimit: 300}, balancerMAC)
+	defer d.Close()
+	service := testService(vip4, 80, lb.TCP, lb.LeastConnections, 3)
+	service.Persistence = lb.Persistence{Timeout: time.Minute}
+	if err := d.Apply(State{Services: []Service{service}}); err != nil {
+		t.Fatal(err)
+	}
+	expired := uint64(0)
+	for epoch := range epochs {
+		var group sync.WaitGroup
+		for thread := range threads {
+			group.Go(func() {
+				random := rand.New(rand.NewPCG(uint64(epoch), uint64(thread)))
+				for range packets {
+					n := epoch*window + random.IntN(2*window)
+					p := packetSpec{from: client4, at: vip4, sport: uint16(1024 + n), dport: 80, flags: []string{"S", "A", "A", "A", "FA"}[random.IntN(5)]}
+					if _, _, err := d.Program().Test(p.build(t)); err != nil {
+						t.Error(err)
+						return
+					}
+				}
+			})
+		}
+		d.janitor.pass(DefaultTimeouts.Opening / 7)
+		group.Wait()
+		expired += d.janitor.newcomers.last.expired
+	}
+	if expired == 0 {
+		t.Error("no flow has expired among the packets")
+	}
+	d.janitor.pass(DefaultTimeouts.Established)
+	for i, table := range []*flowTable{d.shared.proven, d.shared.unproven} {
+		if n, wrongs := len(table.places()), table.wrongs(); n != 0 || wrongs != "" {
+			t.Errorf("table %d: %d flows are left: %s", i, n, wrongs)
+		}
+	}
+	for i := range d.janitor.rules.loads[:3] {
+		if got := d.janitor.rules.loads[i].Active; got != 0 {
+			t.Errorf("backend %d has %d active flows", i, int32(got))
+		}
+	}
+	if got := d.janitor.rules.turns[0].Active; got != 0 || d.janitor.drift.corrected != 0 {
+		t.Errorf("the service has %d active flows, %d counts were corrected", int32(got), d.janitor.drift.corrected)
+	}
 }
 
 // TestFlowMemory: a flow takes at most 128 bytes of kernel memory, in tables for 1 and for

@@ -191,6 +191,21 @@ func TestFlowTableHoldsWhatItIsPlannedFor(t *testing.T) {
 	}
 }
 
+// BenchmarkFlowWalk is a round of the janitor over a full table for a million flows.
+func BenchmarkFlowWalk(b *testing.B) {
+	const limit = 1_000_000
+	h := newTestHouse(8)
+	h.scene.flows = testTable(limit)
+	for n := range limit {
+		h.scene.flows.insert(houseFlow(n, uint32(n%3), uint32(n%6)), xdpFlowStateFLOW_ESTABLISHED, h.clock)
+	}
+	var tally flowTally
+	tally.fit(&h.rules)
+	for b.Loop() {
+		h.rules.walk(h.scene.flows, 0, len(h.scene.flows.buckets), h.clock, &tally)
+	}
+}
+
 // TestAdopt moves flows into a larger and into a smaller table, twice, as at a change
 // of the configuration: none is lost that there is room for, and none comes twice.
 func TestAdopt(t *testing.T) {

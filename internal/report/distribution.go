@@ -32,14 +32,16 @@ func distributionSheets(s *section) []sheet {
 		fixed(metricField("Elsewhere", "flows", results.FlowsElsewhere), 0),
 		repeatsField(),
 	)
-	return s.tabulate(sheet{
+	return s.tabulateBy(sheet{
 		Title: "Flows against shares",
-		Lead:  "New flows of each backend against its share by weight (of lc and rr: the same for all; of fo: all for the first); medians over the valid repeats.",
+		Lead:  "New flows of each backend (where flows end: those that are open) against its share by weight (of lc and rr: the same for all; of fo: all for the first); medians over the valid repeats.",
 		Notes: []string{
 			"Greatest deviation: of any backend, in per cent of its share. p: how likely chance alone gives a χ² as large; near 1, more even than chance.",
 			"Of the table: of a hash table's slots from the weights. To the table: the flows against the shares that the slots make, which is what a good hash can be held to.",
 		},
-	}, results.DeviationPercentMax, fields)
+	}, results.DeviationPercentMax, func(p *point) string {
+		return p.Params.only([]string{paramBackends, paramWeights}).text()
+	}, fields)
 }
 
 // probabilityField shows a probability.
@@ -162,5 +164,5 @@ func endedText(v string) string {
 
 var distributionReading = []paragraph{
 	{"Shares", "Schedulers that take turns, or compare how many flows backends have, can be exact. One that hashes gives each backend its part of a table, and the flows fall on the table as chance has it: with n flows for a backend, deviations of 1/√n and the largest of many backends two or three times that. Against the table's own shares, χ² should therefore be near its degrees of freedom."},
-	{"Flows that end", "A scheduler by least connections does not give each backend the same number of new flows, but has the same number open. Where no flow ends, that is the same; where half of them do, who loses flows gets more."},
+	{"Flows that end", "A scheduler by least connections does not give each backend the same number of new flows, but has the same number open. Where no flow ends, that is the same; where half of them do, by lot, what is compared with the shares is how many are open at the end."},
 }

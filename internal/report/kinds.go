@@ -3,6 +3,7 @@
 package report
 
 import (
+	"fmt"
 	"strings"
 )
 
@@ -23,6 +24,9 @@ func (s *section) kind() *loadKind {
 	if s.isFlood() {
 		return floodKind()
 	}
+	if s.isChange() {
+		return changeKind()
+	}
 	switch s.Load {
 	case "distribution":
 		return &loadKind{"how many new flows does each backend get, and how many should it",
@@ -37,20 +41,33 @@ func (s *section) kind() *loadKind {
 	return nil
 }
 
-// tabulate makes a table of the section's points that have a metric.
+// tabulate makes a table of the section's points that have a metric, in their groups.
 func (s *section) tabulate(sh sheet, metric string, fields []field) []sheet {
+	of := map[*point]string{}
+	for i, g := range s.Groups {
+		for _, p := range g.Points {
+			of[p] = fmt.Sprint(i)
+		}
+	}
+	return s.tabulateBy(sh, metric, func(p *point) string { return of[p] }, fields)
+}
+
+// tabulateBy is tabulate, but points of which a function says the same stand together, in
+// the order of the first.
+func (s *section) tabulateBy(sh sheet, metric string, words func(*point) string, fields []field) []sheet {
 	with := *s
 	with.Groups = nil
-	for _, g := range s.Groups {
-		some := &group{Params: g.Params}
-		for _, p := range g.Points {
-			if p.has(metric) {
-				some.Points = append(some.Points, p)
-			}
+	at := map[string]*group{}
+	for _, p := range s.points() {
+		if !p.has(metric) {
+			continue
 		}
-		if len(some.Points) > 0 {
-			with.Groups = append(with.Groups, some)
+		key := words(p)
+		if at[key] == nil {
+			at[key] = &group{}
+			with.Groups = append(with.Groups, at[key])
 		}
+		at[key].Points = append(at[key].Points, p)
 	}
 	sh.fill(&with, fields)
 	if sh.empty() {

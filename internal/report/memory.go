@@ -25,7 +25,7 @@ func memorySheets(s *section) []sheet {
 		fixed(metricField("Machine", "bytes/flow", results.AvailableBytesPerFlow), 1),
 		fixed(metricField("Grown", "bytes", results.GrownBytes), 0),
 	)
-	return s.tabulate(sheet{
+	return s.tabulateBy(sheet{
 		Title: "Kernel memory",
 		Lead:  "A balancer of its own for each row, with a table planned for as many flows as come.",
 		Notes: []string{
@@ -33,7 +33,7 @@ func memorySheets(s *section) []sheet {
 			"Table: what the kernel says of the map that the flows are in (memlock). Machine: by how much MemAvailable fell from before the balancer was loaded, the program and all other maps included.",
 			"Grown: by how much all maps together grew while the flows came. The tables are made at start, whole.",
 		},
-	}, results.BytesPerFlow, fields)
+	}, results.BytesPerFlow, func(p *point) string { return p.Params[paramFlows].text(paramFlows) }, fields)
 }
 
 // megabytesField shows bytes by the million.

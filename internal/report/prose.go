@@ -28,8 +28,14 @@ func reading(sections []*section, published bool) []paragraph {
 		out = append(out, packetReading...)
 	}
 	for _, s := range sections {
-		if kind := s.kind(); kind != nil {
-			out = append(out, kind.reading...)
+		kind := s.kind()
+		if kind == nil {
+			continue
+		}
+		for _, p := range kind.reading {
+			if !slices.Contains(out, p) { // several loads may be of one kind
+				out = append(out, p)
+			}
 		}
 	}
 	return out
@@ -43,6 +49,8 @@ var loadTitles = map[string]string{
 	"distribution": "How flows are spread",
 	"memory":       "What remembering a flow takes",
 	"scale":        "What size costs",
+
+	"change": "Live connections while backends change",
 
 	"bulk":        "Bulk transfer (iperf3)",
 	"bulk-frames": "Bulk transfer in single frames (iperf3)",

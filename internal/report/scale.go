@@ -27,6 +27,16 @@ func sizeText(p *point) string {
 	return p.Params[paramServices].text(paramServices) + " × " + p.Params[paramBackends].text(paramBackends)
 }
 
+func oneGroup(*point) string { return "" }
+
+// besideText is the size that a point was measured at or beside.
+func besideText(p *point) string {
+	if v, ok := p.Params[paramBeside]; ok {
+		return v.word
+	}
+	return sizeOf(p)
+}
+
 // sizeField is the first column of this load's tables.
 func sizeField() field {
 	return field{column: column{Title: "Services × backends"}, cell: func(_ *group, p *point, _ int) string { return sizeText(p) }}
@@ -34,35 +44,35 @@ func sizeField() field {
 
 // scaleSheets show loading, changes and packets.
 func scaleSheets(s *section) []sheet {
-	sheets := s.tabulate(sheet{
+	sheets := s.tabulateBy(sheet{
 		Title: "Loading",
 		Lead:  "Medians over the valid repeats.",
 		Notes: []string{
 			"Reading: from the file to a checked configuration. Loading: from there until the last service's packets are forwarded, the kernel's verifier included.",
 			"What the kernel has to learn of neighbours and addresses besides is not in it.",
 		},
-	}, results.LoadSeconds, []field{
+	}, results.LoadSeconds, oneGroup, []field{
 		sizeField(),
 		fixed(metricField("Reading", "s", results.ParseSeconds), 2),
 		fixed(metricField("Loading", "s", results.LoadSeconds), 2),
 		fixed(spreadField("Spread of loading", results.LoadSeconds), 2),
 		megabytesField("Kernel memory", results.MemlockBytes), repeatsField(),
 	})
-	sheets = append(sheets, s.tabulate(sheet{
+	sheets = append(sheets, s.tabulateBy(sheet{
 		Title: "One backend's change",
 		Lead:  "Until the data plane has taken it; after each, the packet of a flow that it concerns went where it should.",
-	}, results.UpdateMsP50, []field{
+	}, results.UpdateMsP50, sizeText, []field{
 		sizeField(), paramField(s, paramOf),
 		fixed(metricField("p50", "ms", results.UpdateMsP50), 2),
 		fixed(metricField("p99", "ms", results.UpdateMsP99), 2),
 		fixed(metricField("Max", "ms", results.UpdateMsMax), 2),
 		fixed(metricField("Changes", "", results.Updates), 0),
 	})...)
-	return append(sheets, s.tabulate(sheet{
+	return append(sheets, s.tabulateBy(sheet{
 		Title: "What a packet costs",
 		Lead:  "In turn with the same packets for one service of ten backends; medians over the valid repeats.",
 		Notes: []string{"Packets of all services: each of another flow and of a service at random, so that each finds another part of the tables in no cache."},
-	}, results.NsNetOfEmpty, []field{
+	}, results.NsNetOfEmpty, besideText, []field{
 		sizeField(), paramField(s, paramOf), paramField(s, paramFlows),
 		fixed(metricField("Per packet", "ns", results.NsPerPacket), 1),
 		fixed(metricField("Net of empty", "ns", results.NsNetOfEmpty), 1),

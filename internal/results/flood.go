@@ -43,6 +43,10 @@ const (
 	// QuietBalancerCPUCores and FloodBalancerCPUCores are the balancer's, in cores.
 	QuietBalancerCPUCores = "quiet_balancer_cpu_cores"
 	FloodBalancerCPUCores = "flood_balancer_cpu_cores"
+	// QuietCoreIdle and FloodCoreIdle are how much of the core that has the connections
+	// nobody used, in cores: near 0 something else disturbed them.
+	QuietCoreIdle = "quiet_core_idle"
+	FloodCoreIdle = "flood_core_idle"
 	// RememberedX is how much the balancer kept for flows: before the flood, at its
 	// end, and when the client had gone; the bound, 0 if there is none that can be
 	// told; and the memory, where the balancer tells it.

@@ -119,6 +119,28 @@ func TestOtherFlows(t *testing.T) {
 	}
 }
 
+// TestFlow: what a stream says of its flows is what the harness sends.
+func TestFlow(t *testing.T) {
+	h := load4(t, lb.HookXDP)
+	for name, stream := range map[string]Stream{
+		"few":     {Frame: ack4(web4), Count: 1 << 4},
+		"all":     {Frame: ack4(web4)},
+		"others":  {Frame: ack4(web4), Count: 1 << 20, Offset: 3 << 20, AddressBits: 22},
+		"replies": {Frame: reply(backend4, client4), Count: 1 << 10},
+		"ipv6":    {Frame: ack6(web6), Count: 1 << 18, Offset: 1 << 18},
+	} {
+		noted, err := h.Record(h.Program(Empty), stream, 20)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for n, seen := range noted {
+			if want := stream.Flow(uint32(n)); seen.Tuple != want {
+				t.Errorf("%s: flow %d is %+v, not %+v", name, n, seen.Tuple, want)
+			}
+		}
+	}
+}
+
 // TestHarnessReplays records the flows of a program that leaves addresses as
 // they are: the replies are the requests, turned around.
 func TestHarnessReplays(t *testing.T) {

@@ -4,11 +4,14 @@ package harness
 
 import (
 	"bufio"
+	"context"
 	"errors"
 	"fmt"
 	"os"
+	"runtime/debug"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/cilium/ebpf"
 )
@@ -71,6 +74,40 @@ func memlock(fd int) (uint64, error) {
 	}
 	return strconv.ParseUint(value, 10, 64)
 }
+
+// Settled returns Available once that hardly changes: the kernel frees maps some time
+// after they are closed. It waits for some seconds at most.
+func Settled(ctx context.Context) (uint64, error) {
+	debug.FreeOSMemory()
+	last, err := Available()
+	if err != nil {
+		return 0, err
+	}
+	looks := time.NewTicker(settleEvery)
+	defer looks.Stop()
+	for range settleLooks {
+		select {
+		case <-looks.C:
+		case <-ctx.Done():
+			return 0, ctx.Err()
+		}
+		now, err := Available()
+		if err != nil {
+			return 0, err
+		}
+		if max(now, last)-min(now, last) < settled {
+			return now, nil
+		}
+		last = now
+	}
+	return last, nil
+}
+
+const (
+	settleEvery = 250 * time.Millisecond
+	settleLooks = 40
+	settled     = 1 << 20
+)
 
 // Available returns the memory that the machine has left, in bytes (MemAvailable).
 func Available() (uint64, error) {

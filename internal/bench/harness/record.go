@@ -10,11 +10,36 @@ import (
 	"github.com/cilium/ebpf"
 )
 
+// firstPort is that of the flows from 0 on.
+const firstPort = 1024
+
 // Tuple is a flow as its packets bear it: of each address the last four bytes, as
 // a number.
 type Tuple struct {
 	Source, Destination         uint32
 	SourcePort, DestinationPort uint16
+}
+
+// Flow returns the tuple of the n-th packet of a stream that has no recording.
+func (s Stream) Flow(n uint32) Tuple {
+	f := s.Frame
+	bits := s.AddressBits
+	if bits == 0 {
+		bits = defaultAddressBits
+	}
+	flow := n*stride&(s.Count-1) + s.Offset
+	source, destination := f.lowWords()
+	t := Tuple{
+		Source: binary.BigEndian.Uint32(f.Bytes[source:]), SourcePort: binary.BigEndian.Uint16(f.Bytes[f.transport:]),
+		Destination: binary.BigEndian.Uint32(f.Bytes[destination:]), DestinationPort: binary.BigEndian.Uint16(f.Bytes[f.transport+2:]),
+	}
+	address, port := &t.Source, &t.SourcePort
+	if f.ToClient {
+		address, port = &t.Destination, &t.DestinationPort
+	}
+	*address += flow & (1<<bits - 1)
+	*port = uint16(firstPort + flow>>bits)
+	return t
 }
 
 // Turned is the tuple of what comes back.

@@ -4,8 +4,8 @@ package memory
 
 import (
 	"encoding/binary"
-	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/cilium/ebpf"
 
@@ -39,24 +39,24 @@ func remembered(balancer *datapath.Datapath) (flows uint64, err error) {
 
 // occupied counts the flows of one table.
 func occupied(m *ebpf.Map) (flows uint64, err error) {
-	size := int(m.ValueSize())
-	keys, values := make([]uint32, read), make([]byte, read*size)
-	var cursor ebpf.MapBatchCursor
-	for {
-		n, err := m.BatchLookup(&cursor, keys, values, nil)
-		if err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
+	memory, err := m.Memory()
+	if err != nil {
+		return 0, fmt.Errorf("reading a table of flows: %w", err)
+	}
+	size := int64(m.ValueSize())
+	some := make([]byte, read*size)
+	for at, end := int64(0), int64(m.MaxEntries())*size; at < end; at += int64(len(some)) {
+		some = some[:min(int64(len(some)), end-at)]
+		if _, err := memory.ReadAt(some, at); err != nil {
 			return 0, fmt.Errorf("reading a table of flows: %w", err)
 		}
-		for bucket := range n {
-			tags := values[bucket*size:]
-			for i := range bucketFlows {
-				if binary.NativeEndian.Uint16(tags[i*tagLength:]) != 0 {
+		for bucket := range slices.Chunk(some, int(size)) {
+			for tag := range slices.Chunk(bucket[:bucketFlows*tagLength], tagLength) {
+				if binary.NativeEndian.Uint16(tag) != 0 {
 					flows++
 				}
 			}
 		}
-		if err != nil {
-			return flows, nil
-		}
 	}
+	return flows, nil
 }

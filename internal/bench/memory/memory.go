@@ -106,7 +106,7 @@ func Measure(ctx context.Context, options Options) (trials []results.Trial, err 
 				Valid: true, Saturated: results.SaturatedNone, Notes: []string{}}
 			// Where a signal came in between, more flows were sent than meant.
 			if _, err := harness.Uninterrupted(func() (_ float64, err error) {
-				trial.Metrics, err = s.measure(h)
+				trial.Metrics, err = s.measure(ctx, h)
 				return 0, err
 			}); err != nil {
 				return fmt.Errorf("%v: %w", s.params(), err)
@@ -146,8 +146,8 @@ func (s stored) room() harness.Room {
 }
 
 // measure remembers the flows of a case in a balancer of its own.
-func (s stored) measure(h *harness.Harness) (map[string]float64, error) {
-	bare, err := harness.Available()
+func (s stored) measure(ctx context.Context, h *harness.Harness) (map[string]float64, error) {
+	bare, err := harness.Settled(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -170,7 +170,7 @@ func (s stored) measure(h *harness.Harness) (map[string]float64, error) {
 	if err != nil {
 		return nil, err
 	}
-	full, err := harness.Available()
+	full, err := harness.Settled(ctx)
 	if err != nil {
 		return nil, err
 	}

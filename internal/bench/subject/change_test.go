@@ -4,12 +4,14 @@ package subject
 
 import (
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 	"go.yaml.in/yaml/v3"
 
+	"github.com/jeoul/jeoul/internal/api"
 	"github.com/jeoul/jeoul/internal/config"
 	"github.com/jeoul/jeoul/internal/lb"
 )
@@ -110,6 +112,26 @@ func TestReloadsAreHeard(t *testing.T) {
 		}
 		if (err == nil) != (tc.refusal == "") || err != nil && !strings.Contains(err.Error(), tc.refusal) {
 			t.Errorf("%s: got %v, want %q", name, err, tc.refusal)
+		}
+	}
+}
+
+func TestWeightsLeadFromOneToAnother(t *testing.T) {
+	for _, tc := range []struct {
+		was, weight int
+		want        string
+	}{
+		{1, 1, ""}, {1, 0, "drain"}, {0, 1, "enable"}, {1, 3, "weight 3"}, {3, 1, "weight 1"}, {0, 2, "enable weight 2"},
+	} {
+		var got []string
+		for _, order := range weightOrders(tc.was, tc.weight) {
+			got = append(got, string(order.Verb))
+			if order.Verb == api.Weight {
+				got = append(got, fmt.Sprint(order.Weight))
+			}
+		}
+		if text := strings.Join(got, " "); text != tc.want {
+			t.Errorf("from %d to %d: %q, want %q", tc.was, tc.weight, text, tc.want)
 		}
 	}
 }

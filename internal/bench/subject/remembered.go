@@ -28,7 +28,9 @@ type Remembered struct {
 	Bytes uint64
 }
 
-// Remembered counts the flows in the balancer's tables.
+// Remembered counts the flows in the balancer's tables. The daemon walks over them in
+// some seconds; those that have not ended are counted as they come, which shows more
+// while there come many.
 func (r *runningJeoul) Remembered(ctx context.Context) (Remembered, error) {
 	status, err := r.client.Status(ctx)
 	if err != nil {
@@ -38,6 +40,11 @@ func (r *runningJeoul) Remembered(ctx context.Context) (Remembered, error) {
 	if f := status.Flows; f != nil {
 		all.Flows, all.Limit, all.Bytes = f.Proven+f.Unproven, f.ProvenLimit+f.UnprovenLimit, f.Bytes
 	}
+	var active uint64
+	for _, service := range status.Services {
+		active += uint64(service.Active)
+	}
+	all.Flows = max(all.Flows, active)
 	return all, nil
 }
 

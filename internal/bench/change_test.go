@@ -1,0 +1,263 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package bench
+
+import (
+	"context"
+	"fmt"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/jeoul/jeoul/internal/bench/load/live"
+	"github.com/jeoul/jeoul/internal/bench/probe"
+	"github.com/jeoul/jeoul/internal/bench/subject"
+	"github.com/jeoul/jeoul/internal/lab"
+	"github.com/jeoul/jeoul/internal/results"
+	"github.com/jeoul/jeoul/internal/testenv"
+)
+
+const smallChange = `name: small
+lab: {clients: 2, servers: 6}
+repeats: 1
+subjects:
+  - name: iptables-nth
+  - name: jeoul-l2dsr-xdp
+    params: {scheduler: [maglev]}
+loads:
+  - kind: change
+    concurrency: [40]
+    changes: {flaps: 2, reloads: 2, new_per_second: 20, queries_per_second: 20, ports: 50}
+`
+
+func TestChangeSuiteErrors(t *testing.T) {
+	for name, tc := range map[string]struct{ from, to, says string }{
+		"none":           {"", "", ""},
+		"few servers":    {"servers: 6", "servers: 5", "s.yaml:9: loads[0]: change needs at least 6 servers"},
+		"no flaps":       {"flaps: 2, ", "", "s.yaml:11: loads[0].changes.flaps: 0 is not possible"},
+		"many ports":     {"ports: 50", "ports: 50000", "loads[0].changes.ports: 50000 is not possible; use 1 to 40000"},
+		"an unknown key": {"flaps: 2", "flops: 2", "s.yaml:11: loads[0].changes: unknown key flops"},
+		"a duration":     {"concurrency: [40]", "concurrency: [40]\n    duration: 1s", "change ends when its events are over"},
+		"no connections": {"[40]", "[]", "loads[0].concurrency: empty"},
+		"no balancer":    {"name: iptables-nth", "name: direct", "direct has no backends that could change"},
+		"HTTP only":      {"name: iptables-nth", "name: haproxy-http\n    params: {threads: [1]}", "haproxy-http speaks HTTP only"},
+	} {
+		_, err := ParseSuite("s.yaml", []byte(strings.Replace(smallChange, tc.from, tc.to, 1)))
+		if (err == nil) != (tc.says == "") || err != nil && !strings.Contains(err.Error(), tc.says) {
+			t.Errorf("%s: got %v\nwant it to say %q", name, err, tc.says)
+		}
+	}
+}
+
+// changePoint is a point of a change experiment on paper.
+func changePoint(t *testing.T, name string, params subject.Params, connections int) Point {
+	t.Helper()
+	s, ok := subject.Find(name)
+	if !ok {
+		t.Fatalf("no subject %s", name)
+	}
+	return Point{Subject: s, Params: params, Concurrency: connections, Experiment: changeExperiment{},
+		By: Load{Changes: Changes{Ports: 1000}}, Form: Form{Lab: Size{5, 25}}}
+}
+
+func TestChangeHoldsWhatItsSubjectCanCarry(t *testing.T) {
+	limits := probe.Limits{OpenFiles: 20_000, Cores: 2, LocalPorts: 64_512}
+	haproxy := subject.Params{"threads": 2, "splice": "off"}
+	for _, tc := range []struct {
+		point Point
+		want  int
+		says  string
+	}{
+		{changePoint(t, "iptables-nth", nil, 10_000), 10_000, ""},
+		{changePoint(t, "haproxy-tcp", haproxy, 2000), 2000, ""},
+		// Of the 9,750 that it can carry, one in 21 is left for new ones.
+		{changePoint(t, "haproxy-tcp", haproxy, 10_000), 9200, "9200 connections and not 10000, for 10500 connections at once: HAProxy needs two open files"},
+	} {
+		got, note := tc.point.connections(limits)
+		if got != tc.want || (note == "") != (tc.says == "") || !strings.HasPrefix(note, tc.says) {
+			t.Errorf("%s: %d connections, note %q; want %d, %q", tc.point.Subject.Name(), got, note, tc.want, tc.says)
+		}
+	}
+}
+
+func TestChangeObstacles(t *testing.T) {
+	limits := probe.Limits{OpenFiles: 2000, Cores: 1, LocalPorts: 3000}
+	for _, tc := range []struct {
+		point Point
+		says  string
+	}{
+		{changePoint(t, "iptables-nth", nil, 5000), ""},
+		{changePoint(t, "iptables-nth", nil, 10_000), "2000 connections per client: it needs 2200 open files"},
+		{changePoint(t, "haproxy-tcp", subject.Params{"threads": 2, "splice": "off"}, 100), "2 threads: this machine has 1 cores"},
+	} {
+		if got := tc.point.obstacle(limits, Absent{}); (got == "") != (tc.says == "") || !strings.HasPrefix(got, tc.says) {
+			t.Errorf("%s, %d connections: obstacle %q, want %q", tc.point.Subject.Name(), tc.point.Concurrency, got, tc.says)
+		}
+	}
+	limits.OpenFiles, limits.LocalPorts = 20_000, 2500
+	if got := changePoint(t, "iptables-nth", nil, 10_000).obstacle(limits, Absent{}); !strings.Contains(got, "2500 local ports") {
+		t.Errorf("obstacle %q, want one about ports", got)
+	}
+}
+
+func TestCompareFlows(t *testing.T) {
+	flow := func(port int) live.Flow { return live.Flow{Client: "client01", Port: port} }
+	before := map[live.Flow]string{flow(1): "a", flow(2): "a", flow(3): "b", flow(4): "c", flow(5): "c"}
+	// Port 5 was taken the second time, port 6 the first time.
+	after := map[live.Flow]string{flow(1): "b", flow(2): "c", flow(3): "b", flow(4): "b", flow(6): "b"}
+	if got, want := compare(before, after, "a"), (moves{tried: 4, moved: 3, ofLeft: 2}); got != want {
+		t.Errorf("got %+v, want %+v", got, want)
+	}
+}
+
+// paperTrial is a change experiment in a laboratory on paper, of which web01 has
+// left and web02 drains.
+func paperTrial(t *testing.T) *changeTrial {
+	l := &lab.Lab{}
+	for i := range 6 {
+		l.Servers = append(l.Servers, &lab.Host{Name: fmt.Sprintf("web%02d", i+1)})
+	}
+	return &changeTrial{
+		runner: &runner{lab: l}, trial: Trial{Point: changePoint(t, "iptables-nth", nil, 100)},
+		service: subject.Service{Servers: slices.Clone(l.Servers[1:]), Weights: map[string]int{"web02": 0}},
+		left:    map[string]bool{"web01": true},
+	}
+}
+
+func TestChangeTellsWhatLeftFromWhatStayed(t *testing.T) {
+	c := paperTrial(t)
+	counts := live.Counts{
+		Held: map[string]uint64{"web02": 40, "web03": 50},
+		Broken: map[string]map[live.Cause]uint64{
+			"web01": {live.Reset: 1}, "web02": {live.Reset: 2, live.Silent: 4}, "web03": {live.Moved: 8, live.Other: 16}, "web04": {live.Closed: 32}},
+		Opened: 70, Late: map[string]uint64{"web01": 1, "web02": 2, "web03": 4},
+		Failed:  map[live.Cause]uint64{live.Refused: 3, live.Silent: 5},
+		Queries: 90, Unanswered: 6, Turned: map[string]uint64{"web01": 1, "web04": 2, "web05": 4},
+	}
+	got := results.Trial{Metrics: map[string]float64{}}
+	c.writeCounts(changeEvent{leaves: []int{serverFlapping}}, counts, &got)
+	want := map[string]float64{
+		results.Connections: 90, results.Broken: 30, results.BrokenReset: 2, results.BrokenSilent: 4, results.BrokenMoved: 8,
+		results.BrokenClosed: 0, results.BrokenWrong: 0, results.Ended: 33,
+		results.NewConnections: 70, results.NewFailed: 8, results.NewToLeft: 3,
+		results.UDPQueries: 90, results.UDPUnanswered: 6, results.UDPMoved: 4, results.UDPMovedOfLeft: 3, results.Requests: 0,
+	}
+	if diff := cmp.Diff(want, got.Metrics); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	if diff := cmp.Diff([]string{"3 new connections failed: refused", "5 new connections failed: silent"}, got.Notes); diff != "" {
+		t.Errorf("notes (-want +got):\n%s", diff)
+	}
+}
+
+// startChange returns a runner of the small experiment on one subject, with our
+// own binary built for it.
+func startChange(t *testing.T, subjects ...string) *runner {
+	t.Helper()
+	testenv.Root(t)
+	executable := filepath.Join(t.TempDir(), "jeoul")
+	command := exec.CommandContext(t.Context(), testenv.Program(t, "go"), "build", "-o", executable, "github.com/jeoul/jeoul/cmd/jeoul")
+	if output, err := command.CombinedOutput(); err != nil {
+		t.Fatalf("building jeoul: %v: %s", err, output)
+	}
+	suite, err := ParseSuite("small.yaml", []byte(smallChange))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := newRunner(t.Context(), Options{Suite: suite, Dir: t.TempDir(), Only: subjects, Progress: t.Output(), Executable: executable})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+// checkEvents checks the results of a trial in which nothing may break.
+func checkEvents(t *testing.T, trials []results.Trial, want ...string) {
+	t.Helper()
+	var events []string
+	for _, trial := range trials {
+		name := fmt.Sprint(trial.Params[paramEvent])
+		events = append(events, name)
+		m := trial.Metrics
+		if !trial.Valid {
+			if trial.Subject != "iptables-nth" || name != "reweigh" || !strings.Contains(trial.Notes[0], "3 rules") {
+				t.Errorf("%s: not valid: %q", name, trial.Notes)
+			}
+			continue
+		}
+		if m[results.Broken] != 0 || m[results.NewFailed] != 0 || m[results.NewToLeft] != 0 || m[results.UDPUnanswered] != 0 || m[results.UDPMoved] != 0 {
+			t.Errorf("%s: %g broke, %g new ones failed, %g new ones went to what had left, of %g queries %g unanswered, %g moved; notes %q", name,
+				m[results.Broken], m[results.NewFailed], m[results.NewToLeft], m[results.UDPQueries], m[results.UDPUnanswered], m[results.UDPMoved], trial.Notes)
+		}
+		if m[results.Connections] != 40 || m[results.Requests] < 40 {
+			t.Errorf("%s: %g connections, %g requests; want 40 of each at least", name, m[results.Connections], m[results.Requests])
+		}
+		changes := map[string]float64{"flap": 4, "reload": 2}[name]
+		if m[results.Applied] != max(changes, 1) {
+			t.Errorf("%s: %g changes, want %g", name, m[results.Applied], max(changes, 1))
+		}
+	}
+	if diff := cmp.Diff(want, events); diff != "" {
+		t.Errorf("events (-want +got):\n%s", diff)
+	}
+}
+
+func TestChangeBreaksNothingThroughConntrack(t *testing.T) {
+	testenv.Program(t, "iptables-nft")
+	r := startChange(t, "iptables-nth")
+	run, err := r.run(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	checkEvents(t, run.Trials, "add", "remove", "drain", "reweigh", "flap", "reload", "undo")
+	nothingLeft(t, r)
+}
+
+// TestChangeSeesWhatBreaks proves that a figure of 0 means something: one of the
+// events does break connections of a server that stays.
+func TestChangeSeesWhatBreaks(t *testing.T) {
+	testenv.Program(t, "iptables-nft")
+	all := changeEvents
+	t.Cleanup(func() { changeEvents = all })
+	var had uint64
+	changeEvents = []changeEvent{{name: "harm", change: func(_ context.Context, c *changeTrial) error {
+		server := c.runner.lab.Servers[serverFlapping]
+		sockets, err := server.Sockets()
+		if err != nil {
+			return err
+		}
+		had = uint64(sockets.Established)
+		return server.DestroySockets()
+	}}}
+	run, err := startChange(t, "iptables-nth").run(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := run.Trials[0].Metrics
+	// Connections that are new may be among those that it had.
+	if had == 0 || m[results.BrokenReset] == 0 || m[results.BrokenReset] > float64(had) || m[results.Broken] != m[results.BrokenReset] {
+		t.Errorf("of %d connections %g broke, %g by a reset", had, m[results.Broken], m[results.BrokenReset])
+	}
+	if m[results.Connections] != 40 {
+		t.Errorf("%g connections are held again, want 40", m[results.Connections])
+	}
+}
+
+func TestChangeBreaksNothingThroughJeoul(t *testing.T) {
+	r := startChange(t, "jeoul-l2dsr-xdp")
+	run, err := r.run(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	checkEvents(t, run.Trials, "add", "remove", "drain", "reweigh", "flap", "reload", "undo", "share")
+	share := run.Trials[len(run.Trials)-1].Metrics
+	if share[results.FlowsTried] < 50 || share[results.FlowsOfLeftPercent] == 0 || share[results.FlowsMovedPercent] < share[results.FlowsOfLeftPercent] {
+		t.Errorf("of %g flows %g %% moved, and %g %% had the one that left", share[results.FlowsTried],
+			share[results.FlowsMovedPercent], share[results.FlowsOfLeftPercent])
+	}
+	nothingLeft(t, r)
+}

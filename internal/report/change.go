@@ -1,0 +1,355 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package report
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/jeoul/jeoul/internal/results"
+)
+
+// paramEvent says what happened to the backends.
+const paramEvent = "event"
+
+// The events that are shown in a way of their own.
+const (
+	eventFlap   = "flap"
+	eventReload = "reload"
+	// eventShare is the one in which flows are asked which backend they have.
+	eventShare = "share"
+)
+
+// movedTarget is how many per cent of flows may move beyond those of the backend
+// that left.
+const movedTarget = 2
+
+// eventTitles say in words what an event was.
+var eventTitles = map[string]string{
+	"add": "Added", "remove": "Removed", "drain": "Drained", "reweigh": "Weighed anew",
+	eventFlap: "Flapped", eventReload: "Reloaded", "undo": "Undone", eventShare: "One of all removed",
+}
+
+// eventText names an event in a sentence.
+func eventText(v string) string {
+	if title, ok := eventTitles[v]; ok {
+		return strings.ToLower(title)
+	}
+	return v
+}
+
+// isChange says whether the load is a change experiment.
+func (s *section) isChange() bool {
+	return slices.ContainsFunc(s.trials, func(t results.Trial) bool { return t.Params[paramEvent] != nil })
+}
+
+// changeKind is how a change experiment is reported.
+func changeKind() *loadKind {
+	return &loadKind{"who of those that are connected through each is cut off while its backends change",
+		changeSheets, changeVerdict, changeFigures, changeReading}
+}
+
+var changeReading = []paragraph{
+	{"Broken", "A connection that was reset, ended, silent for several retransmissions, or answered by somebody else, while its backend stayed where it was. Every such connection is a user who was cut off by an operator's change."},
+	{"Ended", "Connections of a backend that was taken out. A balancer that forwards packets stops sending to it, so they end: that is what removing means, and what draining is for. Proxies and connection tracking go on with what they have for as long as the backend lives, which here it does; where it dies, theirs end too."},
+	{"Flapping", "The backend is taken out and put back again and again by each balancer's own way, so that all meet the same. Its own connections end at each turn and count as ended."},
+	{"What a reload leaves", "A proxy's old processes live until their last connection ends. After many reloads with long connections there are many of them, each with its memory, and each balances by the configuration that it was started with."},
+}
+
+// changeRow is a subject with its parameters, and what each event did to it.
+type changeRow struct {
+	label, subject string
+	at             map[string]*point
+	// cannot are the events that the subject has no way for, or that failed.
+	cannot map[string]bool
+}
+
+// changeRows returns the rows in the order of the tables, and the events in the
+// order in which they came, but for that of the shares.
+func (s *section) changeRows() (rows []*changeRow, events []string) {
+	row := func(p *point) *changeRow {
+		label := s.label(p, true)
+		for _, r := range rows {
+			if r.label == label {
+				return r
+			}
+		}
+		rows = append(rows, &changeRow{label: label, subject: p.Subject, at: map[string]*point{}, cannot: map[string]bool{}})
+		return rows[len(rows)-1]
+	}
+	for _, t := range s.trials {
+		event, ok := t.Params[paramEvent].(string)
+		if !ok {
+			continue
+		}
+		if event != eventShare && !slices.Contains(events, event) {
+			events = append(events, event)
+		}
+		if !t.Valid {
+			row(newPoint([]results.Trial{t})).cannot[event] = true
+		}
+	}
+	for _, p := range s.points() {
+		row(p).at[p.Params[paramEvent].word] = p
+	}
+	slices.SortStableFunc(rows, func(a, b *changeRow) int {
+		return cmp.Compare(slices.Index(s.Subjects, a.subject), slices.Index(s.Subjects, b.subject))
+	})
+	return rows, events
+}
+
+// pivot is a table with a column for each event.
+func (s *section) pivot(sh sheet, cell func(*point) string) []sheet {
+	rows, events := s.changeRows()
+	sh.Columns = []column{{Title: "Subject"}}
+	for _, event := range events {
+		sh.Columns = append(sh.Columns, column{Title: s.eventTitle(event), Numeric: true})
+	}
+	var lines []line
+	for _, r := range rows {
+		l := line{Cells: []string{clean(r.label)}}
+		shown := false
+		for _, event := range events {
+			text := missing
+			switch p := r.at[event]; {
+			case p != nil:
+				text = cell(p)
+				shown = shown || text != missing
+			case r.cannot[event]:
+				text = "not possible"
+			}
+			l.Cells = append(l.Cells, text)
+		}
+		if shown {
+			lines = append(lines, l)
+		}
+	}
+	sh.group(lines)
+	if sh.empty() {
+		return nil
+	}
+	return []sheet{sh}
+}
+
+// eventTitle is an event's column head; those that happen often have how often.
+func (s *section) eventTitle(event string) string {
+	title, ok := eventTitles[event]
+	if !ok {
+		title = clean(event)
+	}
+	times := 0.0
+	for _, p := range s.points() {
+		if p.Params[paramEvent].word == event {
+			times = max(times, p.Stats[results.Applied].Max)
+		}
+	}
+	if event == eventFlap {
+		times /= 2 // each is two changes
+	}
+	if times > 1 {
+		title += fmt.Sprintf(" %s×", decimal(times, 0))
+	}
+	return title
+}
+
+// countCell shows a count, the worst of the repeats.
+func countCell(metric string) func(*point) string {
+	return func(p *point) string {
+		if !p.has(metric) {
+			return missing
+		}
+		return decimal(p.Stats[metric].Max, 0)
+	}
+}
+
+// changeSheets are the tables of a change experiment.
+func changeSheets(s *section) []sheet {
+	return slices.Concat(
+		s.pivot(sheet{Title: "Connections that broke",
+			Lead: "Of the connections that were held open to backends that stayed; of several repeats the worst.",
+		}, countCell(results.Broken)),
+		howTheyBroke(s),
+		s.pivot(sheet{Title: "Connections of the backend that left, ended",
+			Lead:  "Expected, and not among the broken.",
+			Notes: []string{"0: the balancer goes on sending them to the backend, which here still runs."},
+		}, countCell(results.Ended)),
+		s.pivot(sheet{Title: "New connections that failed", Lead: "Of those that were opened while the changes were made."}, countCell(results.NewFailed)),
+		s.pivot(sheet{Title: "New connections to a backend that takes none",
+			Lead: "Begun after the change was done, and answered by a backend that was taken out or drains."}, countCell(results.NewToLeft)),
+		s.pivot(sheet{Title: "UDP queries without an answer"}, countCell(results.UDPUnanswered)),
+		s.pivot(sheet{Title: "UDP flows that moved", Lead: "Answers by another backend than before, although that one had stayed."}, countCell(results.UDPMoved)),
+		shareSheet(s),
+		s.pivot(sheet{Title: "How long a change took", Lead: "Milliseconds until the balancer said, or showed, that it was done: the mean of the event's, and the longest."}, tookCell),
+		s.pivot(sheet{Title: "Flows that the balancer remembers",
+			Lead: "One by one, at most during the event; an entry outlives its connection by its timeout. Without a figure: the balancer does not tell, or holds them as sockets.",
+		}, countCell(results.TrackedFlowsMax)),
+		s.pivot(sheet{Title: "Processes and memory", Lead: "The balancer's processes when the event was over, and what they have of the machine's memory together.", Aside: true}, processCell),
+		s.pivot(sheet{Title: "Latency", Lead: "p99 and the longest of all requests over held connections during the event, in milliseconds.", Aside: true}, latencyCell),
+		s.pivot(sheet{Title: "Requests", Lead: "Over held connections, answered rightly.", Aside: true}, countCell(results.Requests)),
+		s.pivot(sheet{Title: "New connections", Lead: "Opened during the event, those in the place of broken ones included.", Aside: true}, countCell(results.NewConnections)),
+		s.pivot(sheet{Title: "UDP queries", Aside: true}, countCell(results.UDPQueries)),
+		s.pivot(sheet{Title: "Resets that backends sent", Lead: "Packets came to a backend that did not know the connection, or a client had given one up.", Aside: true}, countCell(results.BackendResets)),
+	)
+}
+
+func tookCell(p *point) string {
+	if !p.has(results.AppliedMsMean) {
+		return missing
+	}
+	mean, most := p.Stats[results.AppliedMsMean].Median, p.Stats[results.AppliedMsMax].Max
+	if p.Stats[results.Applied].Max < 2 {
+		return decimal(mean, 1)
+	}
+	return decimal(mean, 1) + ", " + decimal(most, 1)
+}
+
+func processCell(p *point) string {
+	if p.Stats[results.BalancerProcesses].Max == 0 {
+		return missing
+	}
+	return decimal(p.Stats[results.BalancerProcesses].Max, 0) + ", " + bytesText(p.Stats[results.BalancerMemoryBytes].Max)
+}
+
+func latencyCell(p *point) string {
+	if !p.has(results.LatencyMsP99) {
+		return missing
+	}
+	return decimal(p.Stats[results.LatencyMsP99].Median, 1) + ", " + decimal(p.Stats[results.LatencyMsMax].Max, 1)
+}
+
+// howTheyBroke lists the events in which connections broke, by cause.
+func howTheyBroke(s *section) []sheet {
+	sh := sheet{Title: "How they broke", Columns: []column{{Title: "Subject"}, {Title: "Event"}}}
+	causes := []struct{ title, metric string }{
+		{"Reset", results.BrokenReset}, {"Closed", results.BrokenClosed}, {"Silent", results.BrokenSilent},
+		{"Answered by another", results.BrokenMoved}, {"Answered wrongly", results.BrokenWrong},
+	}
+	for _, c := range causes {
+		sh.Columns = append(sh.Columns, column{Title: c.title, Numeric: true})
+	}
+	rows, events := s.changeRows()
+	for _, r := range rows {
+		var lines []line
+		for _, event := range append(events, eventShare) {
+			p := r.at[event]
+			if p == nil || p.Stats[results.Broken].Max == 0 {
+				continue
+			}
+			l := line{Cells: []string{clean(r.label), eventText(event)}}
+			for _, c := range causes {
+				l.Cells = append(l.Cells, decimal(p.Stats[c.metric].Max, 0))
+			}
+			lines = append(lines, l)
+		}
+		sh.group(lines)
+	}
+	if sh.empty() {
+		return nil
+	}
+	return []sheet{sh}
+}
+
+// shareSheet shows which flows moved when a backend left.
+func shareSheet(s *section) []sheet {
+	fields := []field{subjectField(s),
+		fixed(metricField("Tried", "flows", results.FlowsTried), 0),
+		percentField("Moved", results.FlowsMovedPercent),
+		percentField("Had the one that left", results.FlowsOfLeftPercent),
+		percentField("Moved beyond those", results.FlowsMovedBeyondPercent),
+		fixed(metricField("Broken", "", results.Broken), 0),
+	}
+	sheets := s.tabulate(sheet{
+		Title: "Which flows move when a backend leaves",
+		Lead:  "New connections from the same local ports, before one of the backends left and after it, each with a backend of its own choice: what the hash table's change alone does. Connections that were held meanwhile are in the last column.",
+	}, results.FlowsMovedBeyondPercent, fields)
+	for i := range sheets {
+		sheets[i].withoutBaseline()
+	}
+	return sheets
+}
+
+// withoutBaseline drops rows that say only that the baseline was not measured.
+func (sh *sheet) withoutBaseline() {
+	for i := range sh.Groups {
+		sh.Groups[i] = slices.DeleteFunc(sh.Groups[i], func(l line) bool { return strings.HasSuffix(l.Cells[0], "(not measured)") })
+	}
+}
+
+// changeVerdict says who broke connections, and whose flows moved.
+func changeVerdict(s *section) []string {
+	rows, _ := s.changeRows()
+	var sentences []string
+	for _, what := range []struct{ metric, none, some string }{
+		{results.Broken, "Not one connection to a backend that stayed broke in any event through", "broke connections to backends that stayed"},
+		{results.NewFailed, "Every new connection was answered through", "failed new connections"},
+		{results.UDPUnanswered, "Every UDP query was answered through", "left UDP queries without an answer"},
+		{results.UDPMoved, "No UDP flow moved whose backend stayed through", "moved UDP flows whose backend stayed"},
+	} {
+		sentences = append(sentences, whoHas(rows, what.metric, what.none, what.some)...)
+	}
+	return append(sentences, shareVerdict(s)...)
+}
+
+// whoHas says which rows have none of what a metric counts, and how many of it
+// the others have.
+func whoHas(rows []*changeRow, metric, none, some string) []string {
+	var clear, sentences []string
+	for _, r := range rows {
+		total, counted := 0.0, false
+		var parts []string
+		for _, event := range append(slices.Sorted(maps.Keys(r.at)), "") {
+			p := r.at[event]
+			if p == nil || !p.has(metric) {
+				continue
+			}
+			counted = true
+			if n := p.Stats[metric].Max; n > 0 {
+				total += n
+				parts = append(parts, fmt.Sprintf("%s %s", eventText(event), decimal(n, 0)))
+			}
+		}
+		switch {
+		case total > 0:
+			sentences = append(sentences, fmt.Sprintf("%s %s: %s (%s).", clean(r.label), some, decimal(total, 0), strings.Join(parts, ", ")))
+		case counted:
+			clear = append(clear, clean(r.label))
+		}
+	}
+	if len(clear) > 0 {
+		sentences = append([]string{none + " " + list(clear) + "."}, sentences...)
+	}
+	return sentences
+}
+
+// shareVerdict holds the flows that moved against the target.
+func shareVerdict(s *section) []string {
+	var all []judged
+	for _, p := range s.points() {
+		if !p.has(results.FlowsMovedBeyondPercent) {
+			continue
+		}
+		j := judged{what: clean(p.Label) + ", flows that moved beyond those of the backend that left", bound: fmt.Sprintf("%d %%", movedTarget),
+			format: func(v float64) string { return decimal(v, 2) + " %" }}
+		j.figures.add(p.Stats[results.FlowsMovedBeyondPercent].Max, true)
+		j.holds = j.figures.high <= movedTarget
+		all = append(all, j)
+	}
+	return judgement(all, "")
+}
+
+// changeFigures show what can be compared at a glance: how long a reload takes.
+func changeFigures(s *section) []figure {
+	rows, _ := s.changeRows()
+	c := &chart{Axis: "ms", Kind: bars}
+	for _, r := range rows {
+		if p := r.at[eventReload]; p != nil && p.has(results.AppliedMsMean) {
+			st := p.Stats[results.AppliedMsMean]
+			c.Rows = append(c.Rows, chartRow{Label: clean(r.label), Value: decimal(st.Median, 1),
+				Marks: []mark{{Value: st.Median, Low: st.Min, High: st.Max, Ink: inkQuiet}}})
+		}
+	}
+	return []figure{{"How long a reload without change takes", "Less is better: from the request until the balancer said, or showed, that it was done.", c}}
+}

@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package report
+
+import (
+	"maps"
+	"strings"
+	"testing"
+
+	"github.com/jeoul/jeoul/internal/results"
+)
+
+// changed is a result of a change experiment.
+func changed(subject, event string, metrics map[string]float64) results.Trial {
+	all := map[string]float64{results.Applied: 1, results.AppliedMsMean: 2, results.AppliedMsMax: 3, results.Broken: 0, results.Ended: 0,
+		results.NewFailed: 0, results.NewToLeft: 0}
+	maps.Copy(all, metrics)
+	params := map[string]any{"event": event, "concurrency": 2000}
+	if strings.HasPrefix(subject, ownPrefix) {
+		params["scheduler"] = "maglev"
+	}
+	return results.Trial{Subject: subject, Load: "change", Params: params, Repeat: 1, Valid: true, Saturated: results.SaturatedNone, Metrics: all}
+}
+
+func TestChangeReport(t *testing.T) {
+	cannot := changed("iptables-nth", "reweigh", nil)
+	cannot.Valid, cannot.Metrics, cannot.Notes = false, map[string]float64{}, []string{"it has no weights"}
+	run := runOf(
+		changed("jeoul-nat-xdp", "remove", map[string]float64{results.Ended: 80, results.UDPUnanswered: 2, results.UDPMoved: 0}),
+		changed("jeoul-nat-xdp", "reweigh", nil),
+		changed("jeoul-nat-xdp", "flap", map[string]float64{results.Applied: 20, results.Broken: 7, results.BrokenReset: 5, results.BrokenSilent: 2}),
+		changed("jeoul-nat-xdp", "share", map[string]float64{results.FlowsTried: 5000, results.FlowsMovedPercent: 4.5,
+			results.FlowsOfLeftPercent: 4, results.FlowsMovedBeyondPercent: 0.5}),
+		changed("iptables-nth", "remove", nil), cannot, changed("iptables-nth", "flap", map[string]float64{results.Applied: 20}),
+	)
+	run.Baseline = "iptables-nth"
+	text := strings.Join(strings.Fields(render(t, Terminal, run)), " ")
+	for _, part := range []string{
+		"who of those that are connected through each is cut off while its backends change?",
+		"Not one connection to a backend that stayed broke in any event through iptables-nth.",
+		"jeoul-nat-xdp · maglev broke connections to backends that stayed: 7 (flapped 7).",
+		"jeoul-nat-xdp · maglev left UDP queries without an answer: 2 (removed 2).",
+		"No UDP flow moved whose backend stayed through jeoul-nat-xdp · maglev.",
+		"Targets that hold: jeoul-nat-xdp · maglev, flows that moved beyond those of the backend that left ≤ 2 % (0.50 %).",
+		"iptables-nth 0 not possible 0", "jeoul-nat-xdp · maglev 0 0 7", // the table of what broke
+		"jeoul-nat-xdp · maglev flapped 5 0 2 0 0",
+		"jeoul-nat-xdp · maglev 80 0 0",
+		"Weighed Flapped Subject Removed anew 10×",
+		"it has no weights",
+	} {
+		if !strings.Contains(text, part) {
+			t.Errorf("the report does not say %q:\n%s", part, text)
+		}
+	}
+	if strings.Contains(text, "not measured") {
+		t.Errorf("the report has a row for what was not measured:\n%s", text)
+	}
+}
+
+func TestChangeReportIsDrawn(t *testing.T) {
+	run := runOf(changed("haproxy-tcp", "reload", map[string]float64{results.Applied: 10}), changed("jeoul-nat-xdp", "reload", nil))
+	for name, form := range map[string]string{"page": render(t, HTML, run), "picture": render(t, Chart, run)} {
+		for _, part := range []string{"reload", "haproxy-tcp"} {
+			if !strings.Contains(form, part) {
+				t.Errorf("the %s lacks %q", name, part)
+			}
+		}
+	}
+}
