@@ -6,6 +6,7 @@ import (
 	"bufio"
 	"fmt"
 	"math/rand/v2"
+	"net"
 	"net/netip"
 	"os"
 	"strings"
@@ -198,6 +199,40 @@ func TestReturnsAreTakenOut(t *testing.T) {
 			t.Errorf("after %v replies would find %d flows by %d entries, want %d", stage.passes, led, entries, stage.want)
 		}
 	}
+}
+
+// TestHouseIsKept: of a datapath that is attached, time passes and flows go by themselves,
+// and it can be closed at any time.
+func TestHouseIsKept(t *testing.T) {
+	balancer, outside := testenv.Namespace(t), testenv.Namespace(t)
+	testenv.Veth(t, testenv.End{Namespace: balancer, Name: "in"}, testenv.End{Namespace: outside, Name: "out"})
+	var d *Datapath
+	testenv.In(t, balancer, func() (err error) {
+		if d, err = Open(Options{Interfaces: []string{"in"}, Hook: lb.HookXDP, TableSize: testTableSize, FlowLimit: 1000, UnprovenLimit: 1000,
+			Timeouts: Timeouts{Opening: time.Second}}); err != nil {
+			return err
+		}
+		return d.Apply(State{Services: []Service{testService(vip4, 80, lb.TCP, lb.RoundRobin, 3)}})
+	})
+	defer d.Close()
+	start := d.janitor.now()
+	testenv.Eventually(t, 10*time.Second, "the clock goes on", func() bool { return d.janitor.now() > start })
+	testenv.In(t, balancer, func() error {
+		nic, err := net.InterfaceByName("in")
+		if err != nil {
+			return err
+		}
+		_, err = d.Program().Run(&ebpf.RunOptions{Data: with(web4(), func(p *packetSpec) { p.to = nic.HardwareAddr }).build(t), DataOut: make([]byte, 4096)})
+		return err
+	})
+	counted := func(want uint64) func() bool {
+		return func() bool {
+			counters, err := d.Counters()
+			return err == nil && counters.Flows.Unproven == want && uint64(counters.Services[lb.ServiceKey{VIP: vip4, Port: 80, Protocol: lb.TCP}].Active) == want
+		}
+	}
+	testenv.Eventually(t, 10*time.Second, "the flow is counted", counted(1))
+	testenv.Eventually(t, 10*time.Second, "the flow is forgotten", counted(0))
 }
 
 // TestProgramAmongTheJanitor is TestJanitorAmongPackets with the real program: threads
