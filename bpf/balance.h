@@ -8,6 +8,7 @@
 #include "icmp.h"
 #include "maps.h"
 #include "parse.h"
+#include "reset.h"
 #include "returns.h"
 #include "select.h"
 #include "trace.h"
@@ -25,19 +26,36 @@ static __always_inline bool whole(ctx_t *ctx, const struct packet *packet)
 	return ctx_data_end(ctx) - ctx_data(ctx) >= wanted || ctx_length(ctx) >= wanted;
 }
 
-/* choose picks the backend of a packet for a service. What full NAT makes its
- * source is in *to. */
+/* choose_first makes the choice for the packet in the scratch memory before anything
+ * else is done: from further down it would not fit the stack. */
+__noinline int choose_first(ctx_t *ctx, const struct service *service)
+{
+	struct scratch *scratch = get_scratch();
+
+	if (!service || !scratch)
+		return OUTCOME_DROPPED_NO_BACKEND;
+	if (!whole(ctx, &scratch->packet))
+		return OUTCOME_DROPPED_MALFORMED;
+	scratch->tracking.choice = choose_tracked(service, scratch,
+						   service_hash(service, &scratch->packet));
+	return OUTCOME_NONE;
+}
+
+static __always_inline __u64 get_choice(void)
+{
+	struct scratch *scratch = get_scratch();
+
+	return scratch ? scratch->tracking.choice : fail_with(OUTCOME_DROPPED_NO_BACKEND);
+}
+
+/* choose takes the choice that was made for a packet. What full NAT makes its source is
+ * in *to. */
 static __always_inline enum outcome choose(void *generation, const struct packet *packet,
 					   struct decision *decision, struct translation *to)
 {
 	if (has_mode(MODE_FULLNAT) && decision->mode == MODE_FULLNAT)
 		return select_flow(generation, packet, decision, to);
-	if (decision->service->scheduler != SCHEDULER_MAGLEV)
-		return select_backend(generation, packet, decision);
-	if (!decision->service->table_size)
-		return OUTCOME_DROPPED_NO_BACKEND;
-	choose_by_hash(generation, packet, decision);
-	return decision->backend ? OUTCOME_NONE : OUTCOME_DROPPED_NO_BACKEND;
+	return take_choice(generation, packet, decision, get_choice());
 }
 
 /* serve_service takes a packet for a service to a backend. */
@@ -48,8 +66,6 @@ static __always_inline enum outcome serve_service(ctx_t *ctx, void *generation,
 {
 	enum outcome outcome;
 
-	if (!whole(ctx, packet))
-		return OUTCOME_DROPPED_MALFORMED;
 	decide_by(decision->service, packet, decision);
 	unchanged(packet, to);
 	outcome = choose(generation, packet, decision, to);
@@ -57,7 +73,7 @@ static __always_inline enum outcome serve_service(ctx_t *ctx, void *generation,
 		return outcome;
 	trace_backend(decision->backend->index, decision->backend->generation);
 	aim(decision, to);
-	outcome = deliver_inline(ctx, packet, decision, to);
+	outcome = deliver_inline(ctx, packet, decision, to, true);
 	if (outcome == OUTCOME_FORWARDED)
 		count_backend(packet, decision, ctx_packets(ctx));
 	return outcome;
@@ -113,6 +129,26 @@ static __noinline int pass_first(void *generation, const struct packet *packet,
 {
 	if (is_ours(generation, packet))
 		remember_first(packet, decision, to, OUTCOME_PASSED_NO_SERVICE);
+	return 0;
+}
+
+/* note_ending tells the flow of a backend's FIN or RST in the scratch memory that it has
+ * ended. */
+__noinline int note_ending(ctx_t *ctx)
+{
+	void *generation = current_generation();
+	struct scratch *scratch = get_scratch();
+	struct endpoint *endpoint;
+	struct packet *packet;
+
+	if (!generation || !scratch)
+		return 0;
+	packet = &scratch->packet;
+	if (is_pool(generation, packet) || !whole(ctx, packet))
+		return 0;
+	endpoint = endpoint_of(generation, packet, packet->source_port, packet->protocol);
+	if (endpoint && endpoint->service != NO_SERVICE)
+		note_reply(packet, endpoint->service, endpoint->backend);
 	return 0;
 }
 
@@ -192,23 +228,27 @@ static __always_inline enum outcome send_l2dsr(ctx_t *ctx, const struct packet *
 	return OUTCOME_FORWARDED;
 }
 
-/* road is the way of a packet for no service. */
+/* road is the way of a packet that leaves the common one. */
 enum road {
 	ROAD_REPLY,
+	/* A reply that would end its flow. */
+	ROAD_ENDING,
+	/* For a service, and the backend is chosen. */
+	ROAD_CHOSEN,
 	ROAD_OTHER,
 };
 
-/* is_common says whether a service's packets need nothing but the address of a
- * backend, which is a function of the packet: no table of flows, and no room. */
-static __always_inline bool is_common(const struct service *service, bool ipv6)
+static __always_inline enum road reply_road(const struct packet *packet)
 {
-	if (service->scheduler != SCHEDULER_MAGLEV || service->mss)
+	return packet->tcp_flags & (TCP_FIN | TCP_RST) ? ROAD_ENDING : ROAD_REPLY;
+}
+
+/* is_common says whether a service's packets need nothing but the address of a
+ * backend, and no room. */
+static __always_inline bool is_common(const struct service *service)
+{
+	if (service->mss)
 		return false;
-#ifdef TRACED
-	/* The notes leave too little of the stack for it. */
-	if (ipv6)
-		return service->mode == MODE_L2DSR;
-#endif
 	return service->mode == MODE_L2DSR ||
 	       (has_mode(MODE_DSCP) && service->mode == MODE_DSCP) ||
 	       (has_mode(MODE_NAT) && service->mode == MODE_NAT);
@@ -243,15 +283,55 @@ static __always_inline enum outcome send_translated(ctx_t *ctx, const struct pac
 	return OUTCOME_FORWARDED;
 }
 
-/* leave_the_road keeps what is known of a packet for the other ways. */
-static __always_inline enum outcome leave_the_road(const struct packet *packet)
+/* leave_the_road keeps what is known of a packet for the other ways: the choice, if it
+ * is made, and the flow, if it is remembered. */
+static __always_inline enum outcome leave_the_road(const struct packet *packet, __u64 choice,
+						   const struct flow *flow)
 {
 	struct scratch *scratch = get_scratch();
 
 	if (!scratch)
 		return OUTCOME_DROPPED_NO_BACKEND;
 	scratch->packet = *packet;
+	scratch->tracking.choice = choice;
+	if (has_mode(MODE_FULLNAT) && flow) {
+		scratch->tracking.nat_port = flow->nat_port;
+		scratch->tracking.nat_address = flow->nat_address;
+	}
 	return OUTCOME_NONE;
+}
+
+/* changes_flow says whether a packet may begin or end a flow. */
+static __always_inline bool changes_flow(const struct packet *packet)
+{
+	return packet->tcp_flags & (TCP_SYN | TCP_FIN | TCP_RST);
+}
+
+/* choose_quickly chooses on the common way: by the hash, or because the flow is known
+ * and goes on. False where that is not enough. */
+static __always_inline bool choose_quickly(void *generation, const struct packet *packet,
+					   struct decision *decision, bool ipv6,
+					   const struct flow **flow)
+{
+	const struct service *service = decision->service;
+
+	if (!(service->flags & SERVICE_ASKS)) {
+		if (!service->table_size)
+			return true;
+		/* A change may have come between the flags and the slot. */
+		return choose_by_hash(generation, packet, decision);
+	}
+	if (!(service->flags & SERVICE_TRACKED)) {
+		if ((service->flags & SERVICE_RATE) && opens_connection(packet))
+			return false;
+		if (service->table_size && choose_by_hash(generation, packet, decision))
+			return true;
+	}
+	if (changes_flow(packet))
+		return false;
+	decision->opens = false;
+	decision->backend = choose_known(generation, service, packet, ipv6, flow);
+	return decision->backend;
 }
 
 /* balance_ip takes a plain packet of one family from its IP header to its outcome, or
@@ -268,6 +348,7 @@ static __always_inline enum outcome balance_ip(ctx_t *ctx, void *generation, boo
 		.network = network,
 	};
 	struct decision decision = {};
+	const struct flow *flow = NULL;
 	enum outcome outcome;
 
 	outcome = ipv6 ? parse_plain6(&packet, data + network, data_end) :
@@ -276,32 +357,34 @@ static __always_inline enum outcome balance_ip(ctx_t *ctx, void *generation, boo
 	if (outcome != OUTCOME_NONE)
 		return outcome;
 	if (has_ports(&packet)) {
-		*road = ROAD_REPLY;
+		*road = reply_road(&packet);
 		*service = find_service(generation, &packet, packet.destination_port,
 					packet.protocol);
 		if (!*service && !packet.fragment && !has_mode(MODE_NAT) && !has_mode(MODE_FULLNAT))
 			return OUTCOME_PASSED_NO_SERVICE;
 	}
-	if (!*service || !is_common(*service, ipv6) || packet.fragment)
-		return leave_the_road(&packet);
+	if (!*service || packet.fragment)
+		return leave_the_road(&packet, CHOICE_OPEN, NULL);
 	if (!whole(ctx, &packet))
 		return OUTCOME_DROPPED_MALFORMED;
 	decide_by(*service, &packet, &decision);
-	if (!(*service)->table_size)
-		return OUTCOME_DROPPED_NO_BACKEND;
-	choose_by_hash(generation, &packet, &decision);
+	if (!choose_quickly(generation, &packet, &decision, ipv6, &flow))
+		return leave_the_road(&packet, CHOICE_OPEN, NULL);
 	if (!decision.backend)
 		return OUTCOME_DROPPED_NO_BACKEND;
 	trace_backend(decision.backend->index, decision.backend->generation);
+	if (is_common(*service)) {
+		if (decision.mode == MODE_L2DSR)
+			return send_l2dsr(ctx, &packet, &decision, data, egress);
 #ifdef TRACED
-	if (ipv6)
-		return send_l2dsr(ctx, &packet, &decision, data, egress);
+		/* The notes leave too little of the stack for IPv6. */
+		if (!ipv6)
 #endif
-	if (decision.mode == MODE_L2DSR)
-		return send_l2dsr(ctx, &packet, &decision, data, egress);
-	if (!fits(ctx, &packet, &decision))
-		return leave_the_road(&packet);
-	return send_translated(ctx, &packet, &decision, ipv6);
+		if (fits(ctx, &packet, &decision))
+			return send_translated(ctx, &packet, &decision, ipv6);
+	}
+	*road = ROAD_CHOSEN;
+	return leave_the_road(&packet, choice_of(decision.backend->index, decision.opens), flow);
 }
 
 /* read_packet reads a packet that is not plain into the scratch memory. */
@@ -315,6 +398,7 @@ __noinline int read_packet(ctx_t *ctx, __u32 network, __u32 ipv6)
 		return OUTCOME_DROPPED_NO_BACKEND;
 	__builtin_memset(&scratch->packet, 0, sizeof(scratch->packet));
 	scratch->packet.network = network;
+	scratch->tracking.choice = CHOICE_OPEN;
 	outcome = ipv6 ? parse_ipv6(&scratch->packet, header, data_end, PART_ALL) :
 			 parse_ipv4(&scratch->packet, header, data_end, PART_ALL);
 	trace_read(&scratch->packet);
@@ -335,7 +419,7 @@ static __always_inline enum outcome balance_unusual(ctx_t *ctx, void *generation
 		return outcome;
 	if (!has_ports(&scratch->packet))
 		return OUTCOME_NONE;
-	*road = ROAD_REPLY;
+	*road = reply_road(&scratch->packet);
 	*service = search_service(generation, &scratch->packet,
 				  scratch->packet.destination_port, scratch->packet.protocol);
 	return OUTCOME_NONE;
@@ -374,13 +458,23 @@ static __always_inline enum outcome balance(ctx_t *ctx, __u32 *egress)
 		outcome = balance_unusual(ctx, generation, network, ipv6, &service, &road);
 	if (outcome != OUTCOME_NONE)
 		return outcome;
+	if (service && road != ROAD_CHOSEN)
+		outcome = choose_first(ctx, service);
+	if (outcome != OUTCOME_NONE)
+		return outcome;
+	if (has_mode(MODE_NAT) && road == ROAD_ENDING && !service)
+		note_ending(ctx);
 	if (service)
 		outcome = balance_service(ctx, service, egress);
-	else if (road == ROAD_REPLY)
+	else if (road != ROAD_OTHER)
 		outcome = balance_reply(ctx, egress);
 	else
 		outcome = balance_other(ctx, egress);
-	return outcome == OUTCOME_TOO_BIG ? answer_too_big(ctx) : outcome;
+	if (outcome == OUTCOME_TOO_BIG)
+		return answer_too_big(ctx);
+	if (outcome == OUTCOME_OVER_RATE || outcome == OUTCOME_OVER_CONNECTIONS)
+		return answer_reset(ctx, outcome);
+	return outcome;
 }
 
 /* verdict tells the kernel what the outcome means. */
@@ -388,7 +482,7 @@ static __always_inline int verdict(const ctx_t *ctx, enum outcome outcome, __u32
 {
 	if (sent_on(outcome))
 		return ctx_send(ctx, egress, !leaves(egress));
-	if (outcome == OUTCOME_ANSWERED_TOO_BIG)
+	if (outcome >= OUTCOME_ANSWERED_TOO_BIG && outcome <= OUTCOME_RESET_CONNECTION_LIMIT)
 		return ctx_send(ctx, 0, true);
 	return outcome <= OUTCOME_PASSED_TO_ROUTE ? CTX_PASS : CTX_DROP;
 }

@@ -50,10 +50,11 @@ static __always_inline bool too_big(ctx_t *ctx, const struct packet *packet,
 	return ctx_segment(ctx, length, headers) + grows > decision->backend->mtu;
 }
 
-/* deliver_inline sends a packet to its backend, in any mode. */
+/* deliver_inline sends a packet to its backend, in any mode. `may_open`: it may be a
+ * SYN. */
 static __always_inline enum outcome deliver_inline(ctx_t *ctx, const struct packet *packet,
 						   struct decision *decision,
-						   const struct translation *to)
+						   const struct translation *to, bool may_open)
 {
 	const struct backend *backend = decision->backend;
 	__u32 grows = overhead(decision);
@@ -64,7 +65,7 @@ static __always_inline enum outcome deliver_inline(ctx_t *ctx, const struct pack
 		decision->egress = 0;
 		return too_big_for(backend->mtu - grows);
 	}
-	if (decision->mss && (packet->tcp_flags & TCP_SYN))
+	if (may_open && decision->mss && (packet->tcp_flags & TCP_SYN))
 		clamp_mss(ctx, packet, decision->mss);
 	if (grows)
 		return encapsulate(ctx, packet, backend, decision->mode, decision->hash);
@@ -78,11 +79,11 @@ static __always_inline enum outcome deliver_inline(ctx_t *ctx, const struct pack
 	return OUTCOME_FORWARDED;
 }
 
-/* deliver is the same off the common ways. */
+/* deliver is the same off the common ways, for what has no TCP header in front. */
 static __noinline enum outcome deliver(ctx_t *ctx, const struct packet *packet,
 				       struct decision *decision, const struct translation *to)
 {
-	return deliver_inline(ctx, packet, decision, to);
+	return deliver_inline(ctx, packet, decision, to, false);
 }
 
 /* leave_by sends a rewritten reply by the way that was found. */

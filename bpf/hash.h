@@ -13,6 +13,8 @@
  * hashing is fast", 2014). Two primes of xxHash. */
 #define HASH_MULTIPLIER2 0xc2b2ae3d27d4eb4fULL
 #define HASH_MULTIPLIER3 0x165667b19e3779f9ULL
+#define HASH_MULTIPLIER4 0x27d4eb2f165667c5ULL
+#define HASH_MULTIPLIER5 0x85ebca77c2b2ae63ULL
 
 /* hash_mix moves about half of the 32 high bits of its result for each bit of
  * the input: the multiply, xor-shift, multiply of MurmurHash3's finalizer
@@ -39,11 +41,11 @@ static __always_inline __u32 hash_service6(const struct service_key6 *key)
 		words[2] * HASH_MULTIPLIER3) >> 32;
 }
 
-/* hash_flow spreads flows over 32 bits by their 5-tuple. A service's VIP,
- * port and protocol need not go in: its table has only flows of its own. */
-static __always_inline __u32 hash_flow(const struct packet *packet)
+/* hash_ends spreads flows over 32 bits by the client's address and a port. A service's
+ * VIP, port and protocol need not go in: its table has only flows of its own. */
+static __always_inline __u32 hash_ends(const struct packet *packet, __be16 port)
 {
-	__u64 h = (__u64)packet->source_port << 32;
+	__u64 h = (__u64)port << 32;
 
 	if (packet->ipv6)
 		h += ((__u64)packet->source[1] << 32 | packet->source[0]) * HASH_MULTIPLIER +
@@ -51,6 +53,12 @@ static __always_inline __u32 hash_flow(const struct packet *packet)
 	else
 		h |= packet->source[0];
 	return hash_mix(h) >> 32;
+}
+
+/* hash_flow is that of a packet's 5-tuple. */
+static __always_inline __u32 hash_flow(const struct packet *packet)
+{
+	return hash_ends(packet, packet->source_port);
 }
 
 /* hash_scale maps a hash onto 0..size-1 without a division (D. Lemire, "Fast

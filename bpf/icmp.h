@@ -192,10 +192,10 @@ static __noinline enum outcome quoted_backend(void *generation, struct scratch *
 	decide_by(service, client, decision);
 	decision->mss = 0;
 	unchanged(client, &scratch->flow);
-	if (has_mode(MODE_FULLNAT) && service->mode == MODE_FULLNAT)
-		return nat_known(generation, nat_find(client, service), client, decision,
-				 &scratch->flow);
-	return select_backend(generation, client, decision);
+	scratch->tracking.choice = choose_quietly(service, client, service_hash(service, client));
+	if (is_fullnat(service))
+		return select_flow(generation, client, decision, &scratch->flow);
+	return take_choice(generation, client, decision, scratch->tracking.choice);
 }
 
 /* quote_to_backend says what the quote of an error for a backend becomes: the
@@ -280,7 +280,9 @@ static __always_inline bool quoted_fullnat(void *generation, struct scratch *scr
 	reversed(&scratch->quoted, &scratch->opposite);
 	scratch->opposite.protocol = scratch->quoted.protocol;
 	unchanged(&scratch->opposite, origin);
-	if (!return_fullnat(generation, nat_reply(&scratch->opposite), decision, origin))
+	if (!return_fullnat(generation,
+			    find_return(&scratch->opposite, hash_return(&scratch->opposite), 0),
+			    decision, origin))
 		return false;
 	__builtin_memcpy(to->source, origin->source, sizeof(to->source));
 	__builtin_memcpy(to->destination, origin->destination, sizeof(to->destination));

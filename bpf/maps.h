@@ -20,22 +20,30 @@ const enum agreement *unused_agreement __attribute__((unused));
 const enum scheduler *unused_scheduler __attribute__((unused));
 const enum mode *unused_mode __attribute__((unused));
 const enum service_kind *unused_service_kind __attribute__((unused));
-const enum nat_state *unused_nat_state __attribute__((unused));
+const enum service_flag *unused_service_flag __attribute__((unused));
+const enum slot_bits *unused_slot_bits __attribute__((unused));
+const enum no_service *unused_no_service __attribute__((unused));
+const enum flow_state *unused_flow_state __attribute__((unused));
+const enum return_table *unused_return_table __attribute__((unused));
+const enum flow_table *unused_flow_table __attribute__((unused));
+const struct head *unused_head __attribute__((unused));
 const struct backend *unused_backend __attribute__((unused));
 const struct service_slot4 *unused_service_slot4 __attribute__((unused));
 const struct service_slot6 *unused_service_slot6 __attribute__((unused));
 const struct endpoint_slot4 *unused_endpoint_slot4 __attribute__((unused));
 const struct endpoint_slot6 *unused_endpoint_slot6 __attribute__((unused));
 
-/* generation is the whole configuration in the one element of an array map,
- * made anew for each configuration and never changed: the services' hash
- * tables, their slots, and the backends, one vector after the other. Where each
- * begins and how long it is stand in `loaded`, which the verifier knows when it
- * bounds an index. One lookup of a constant key brings a packet all it needs;
- * a map for each vector would cost a call each, and with it the registers. */
+/* generation is the whole configuration in the one element of an array map: a head,
+ * the services' hash tables, their slots, and the backends, one vector after the other.
+ * Where each begins and how long it is stand in `loaded`, which the verifier knows when
+ * it bounds an index. One lookup of a constant key brings a packet all it needs; a map
+ * for each vector would cost a call each, and with it the registers. The control plane
+ * changes it while packets read: it writes what is new into memory that nobody reads,
+ * and then one word that leads there. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, 1);
+	__uint(map_flags, BPF_F_MMAPABLE);
 	__uint(key_size, sizeof(__u32));
 	__uint(value_size, 8);
 } generation SEC(".maps");
@@ -96,12 +104,27 @@ static __always_inline struct backend *member_at(void *generation, __u64 member)
 	return (struct backend *)(generation + loaded.members) + member;
 }
 
-static __always_inline struct backend *backend_at(void *generation, __u64 index)
+static __always_inline struct backend *row_at(void *generation, __u64 index)
 {
 	if (!loaded.backends_count || index >= loaded.backends_count)
 		return NULL;
 	BOUND(index, loaded.backends_count);
 	return (struct backend *)(generation + loaded.backends) + index;
+}
+
+/* backend_at brings the backend under an index, as it is now. */
+static __always_inline struct backend *backend_at(void *generation, __u64 index)
+{
+	struct backend *row = row_at(generation, index);
+
+	if (row && row->next)
+		row = row_at(generation, (__u64)loaded.backends_indices + row->next - 1);
+	return row;
+}
+
+static __always_inline __u32 clock_of(void *generation)
+{
+	return ((struct head *)generation)->clock;
 }
 
 /* pool_at picks an address that full NAT sends from. */
@@ -138,38 +161,50 @@ struct {
 	__type(value, __u64);
 } outcomes SEC(".maps");
 
-/* turns counts the new flows of each round-robin service, by service id. */
+/* turns, by service id, and loads, by backend index, are written by the control plane
+ * too. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, 1);
+	__uint(map_flags, BPF_F_MMAPABLE);
 	__type(key, __u32);
-	__type(value, __u64);
+	__type(value, struct turn);
 } turns SEC(".maps");
 
-/* flows remembers the backend of each flow of the services that track them. */
 struct {
-	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, 1);
-	__type(key, struct flow_key);
-	__type(value, struct flow);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__type(key, __u32);
+	__type(value, struct backend_load);
+} loads SEC(".maps");
+
+/* flows are those that have proven themselves, and newcomers those that anybody may
+ * have made up. What fills the one takes no place in the other. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__type(key, __u32);
+	__type(value, struct flow_bucket);
 } flows SEC(".maps");
 
-/* nat_flows and nat_returns are the two ends of each full-NAT flow. They are not
- * LRU maps: a stranger's packet must not evict a flow that is in use, and a
- * port that a forgotten flow had would be given to another. */
 struct {
-	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, 1);
-	__type(key, struct flow_key);
-	__type(value, struct nat_flow);
-} nat_flows SEC(".maps");
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__type(key, __u32);
+	__type(value, struct flow_bucket);
+} newcomers SEC(".maps");
 
+/* returns finds full-NAT flows by what their replies bear. */
 struct {
-	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, 1);
-	__type(key, struct nat_return_key);
-	__type(value, struct nat_return);
-} nat_returns SEC(".maps");
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__type(key, __u32);
+	__type(value, struct return_bucket);
+} returns SEC(".maps");
 
 /* fragments remembers datagrams that come in pieces, for some seconds. */
 struct {

@@ -21,31 +21,42 @@ static __always_inline bool return_nat(void *generation, struct endpoint *endpoi
 	return decision->backend;
 }
 
-/* nat_origin writes whom a full-NAT reply is from, and whom for. */
-static __always_inline void nat_origin(const struct nat_return *back, struct translation *to)
-{
-	__builtin_memcpy(to->source, back->vip, sizeof(to->source));
-	to->source_port = back->vip_port;
-	__builtin_memcpy(to->destination, back->client.address, sizeof(to->destination));
-	to->destination_port = back->client.port;
-}
-
-/* return_fullnat: both ends were looked for among the flows'. */
-static __always_inline bool return_fullnat(void *generation, struct nat_return *back,
+/* return_fullnat: both ends were looked for among the flows'; `place` is where. What the
+ * reply becomes is in *to. */
+static __always_inline bool return_fullnat(void *generation, __u32 place,
 					   struct decision *decision, struct translation *to)
 {
-	struct backend *backend;
+	struct flow *flow = flow_at(place);
+	struct turn *turn;
+	__u32 id;
 
-	if (!back)
+	if (!flow)
 		return false;
-	backend = backend_at(generation, back->backend);
-	if (!backend || backend->generation != back->generation)
+	id = flow->service;
+	turn = bpf_map_lookup_elem(&turns, &id);
+	if (!turn)
 		return false;
-	nat_origin(back, to);
-	decision->mss = back->mss;
+	__builtin_memcpy(to->source, turn->vip, sizeof(to->source));
+	to->source_port = turn->vip_port;
+	__builtin_memcpy(to->destination, flow->address, sizeof(to->destination));
+	to->destination_port = flow->port;
+	decision->mss = turn->mss;
 	decision->mode = MODE_FULLNAT;
-	decision->backend = backend;
-	return true;
+	decision->backend = backend_at(generation, flow->backend);
+	return decision->backend;
+}
+
+/* note_fullnat keeps what a reply says about its flow: that it lives, or has ended. */
+static __always_inline void note_fullnat(void *generation, __u32 place, const struct packet *packet)
+{
+	struct flow_bucket *bucket = flows_at(place);
+	__u32 at = within(place & ~RETURN_PROVEN);
+
+	if (!bucket || dry_run())
+		return;
+	note_seen(bucket, at, clock_of(generation));
+	if (packet->tcp_flags & (TCP_FIN | TCP_RST))
+		note_end(bucket, at, packet);
 }
 
 /* has_pool_port says whether a port is one that full NAT gives out. */
@@ -72,16 +83,15 @@ static __always_inline enum outcome select_return(void *generation, const struct
 						  struct decision *decision,
 						  struct translation *to, bool whole)
 {
-	struct nat_return *back;
 	__u32 at;
 
 	if (is_pool(generation, packet)) {
-		back = nat_reply_inline(packet);
-		if (!back || !return_fullnat(generation, back, decision, to))
+		at = find_return(packet, hash_return(packet), 0);
+		if (!at || !return_fullnat(generation, at, decision, to))
 			return OUTCOME_DROPPED_NO_FLOW;
 		/* What is dropped because it lies must not end a flow. */
 		if (whole)
-			nat_note_reply(back, packet);
+			note_fullnat(generation, at, packet);
 		return OUTCOME_NONE;
 	}
 	if (!has_mode(MODE_NAT))

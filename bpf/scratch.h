@@ -17,6 +17,36 @@ struct translation {
 	__u8 tos;
 };
 
+/* tracking is what the steps of the decision about a flow tell each other. */
+struct tracking {
+	/* The flow's key, and what is to be remembered of it; the same of its client's
+	 * affinity; and an entry on its way from a table to another. */
+	struct flow flow;
+	struct flow client;
+	struct flow moving;
+	__u64 flow_hash;
+	__u64 client_hash;
+	/* Where the flow's entry is: a place_t, and whether among the proven. */
+	__u32 place;
+	__u32 proven;
+	/* By their index, the backend whose slot it is, and the one whose slot it was
+	 * where that is another and can take packets; or NO_BACKEND. */
+	__u32 now;
+	__u32 before;
+	/* Flows of the slot may be remembered. */
+	__u16 moved;
+	/* The one whose slot it was is another, and cannot take packets. */
+	__u16 orphaned;
+	/* Full NAT: flow.nat_port and flow.nat_address. */
+	__be16 nat_port;
+	__u16 nat_address;
+	/* What was decided: see CHOICE_OPENS. */
+	__u64 choice;
+};
+
+/* No backend has this index. */
+#define NO_BACKEND 0xffffffff
+
 struct scratch {
 	struct packet packet;
 	/* What would not be too big, in bytes. */
@@ -29,11 +59,7 @@ struct scratch {
 	struct packet opposite;
 	struct translation flow;
 	struct translation quote;
-	/* A new full-NAT flow. */
-	struct flow_key nat_key;
-	struct nat_flow nat_flow;
-	struct nat_return nat_return;
-	struct nat_return_key nat_return_key;
+	struct tracking tracking;
 	/* A struct bpf_fib_lookup: the question for the way of a reply, and the answer.
 	 * Go cannot be told its unions. */
 	__u64 fib[8];

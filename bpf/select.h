@@ -2,6 +2,7 @@
 /* Which service a packet is for, and which backend takes it. */
 #pragma once
 
+#include "choose.h"
 #include "hash.h"
 #include "maps.h"
 #include "parse.h"
@@ -178,78 +179,6 @@ static __always_inline struct endpoint *endpoint_of(void *generation,
 	return endpoint_at(generation, packet, find_endpoint(packet, port, protocol));
 }
 
-/* slot_backend goes from a slot of the service's table to its backend. */
-static __always_inline struct backend *slot_backend(void *generation,
-						    const struct service *service, __u32 slot)
-{
-	__u16 *member = slot_at(generation, service->table_base + slot);
-
-	return member ? member_at(generation, service->member_base + *member) : NULL;
-}
-
-static __always_inline bool opens_connection(const struct packet *packet)
-{
-	return (packet->tcp_flags & (TCP_SYN | TCP_ACK)) == TCP_SYN;
-}
-
-/* What a tracked flow's packet is to its flow. */
-enum event {
-	EVENT_OPEN = 1,
-	EVENT_CLOSE = 2,
-};
-
-/* What track_flow returns besides a backend's index. */
-#define TRACK_OPENED (1ULL << 32)
-#define TRACK_UNKNOWN (1ULL << 33)
-#define TRACK_NO_BACKEND (1ULL << 34)
-
-/* take_turn returns the backend whose turn it is. */
-static __always_inline struct backend *take_turn(void *generation, const struct service *service)
-{
-	/* A copy: to Linux 6.1 a field of an argument is no key. */
-	__u32 id = service->id, slot;
-	__u64 *turn = bpf_map_lookup_elem(&turns, &id);
-
-	if (!turn || !service->table_size)
-		return NULL;
-	trace_because(TRACE_NEW_FLOW);
-	slot = (dry_run() ? *turn : __sync_fetch_and_add(turn, 1)) % service->table_size;
-	trace_slot(slot);
-	return slot_backend(generation, service, slot);
-}
-
-/* track_flow gives a new flow the next backend in turn, and a known one its
- * own: a backend's index, with TRACK_OPENED for a new flow. A TCP packet in
- * the middle of a flow that nobody remembers takes no turn and leaves no
- * entry, or strangers could spend both: TRACK_UNKNOWN. Not inlined: the
- * schedulers that track nothing would pay for its registers. */
-static __noinline __u64 track_flow(struct flow_key *key, const struct service *service,
-				   void *generation, __u32 event)
-{
-	struct flow *known = bpf_map_lookup_elem(&flows, key);
-	struct flow fresh = {};
-	struct backend *backend;
-
-	if (known && !(known->closing && (event & EVENT_OPEN))) {
-		backend = backend_at(generation, known->backend);
-		if (backend && backend->generation == known->generation) {
-			if ((event & EVENT_CLOSE) && !known->closing && !dry_run())
-				known->closing = 1;
-			return backend->index;
-		}
-	}
-	if (!(event & EVENT_OPEN))
-		return TRACK_UNKNOWN;
-	backend = take_turn(generation, service);
-	if (!backend)
-		return TRACK_NO_BACKEND;
-	fresh.backend = backend->index;
-	fresh.generation = backend->generation;
-	if (!dry_run())
-		bpf_map_update_elem(&flows, key, &fresh, BPF_ANY);
-	return fresh.backend | TRACK_OPENED;
-}
-
 /* decision is what is to be done with a packet. */
 struct decision {
 	struct service *service;
@@ -266,6 +195,13 @@ struct decision {
 	bool opens;
 };
 
+/* source_of is what a service's hash is of. */
+static __always_inline __u32 service_hash(const struct service *service,
+					  const struct packet *packet)
+{
+	return hash_ends(packet, service->flags & SERVICE_BY_SOURCE ? 0 : packet->source_port);
+}
+
 /* decide_by begins the decision about a packet of a service. */
 static __always_inline void decide_by(struct service *service, const struct packet *packet,
 				      struct decision *decision)
@@ -278,62 +214,58 @@ static __always_inline void decide_by(struct service *service, const struct pack
 	decision->hash = hash_flow(packet);
 }
 
-/* choose_by_hash is for schedulers that are a function of the packet. */
-static __always_inline void choose_by_hash(void *generation, const struct packet *packet,
+/* What of a service's flags keeps a packet from being a matter of its hash alone. */
+#define SERVICE_ASKS (SERVICE_TRACKED | SERVICE_MOVED | SERVICE_RATE)
+
+/* choose_by_hash is for services that remember nothing: false where the slot has changed
+ * hands. */
+static __always_inline bool choose_by_hash(void *generation, const struct packet *packet,
 					   struct decision *decision)
-{
-	__u32 slot;
-
-	decision->opens = opens_connection(packet);
-	slot = hash_scale(decision->hash, decision->service->table_size);
-	trace_slot(slot);
-	decision->backend = slot_backend(generation, decision->service, slot);
-}
-
-/* choose_by_turn is for schedulers that choose when a flow opens. */
-static __always_inline void choose_by_turn(void *generation, const struct packet *packet,
-					   struct decision *decision)
-{
-	struct flow_key key = {
-		.service = decision->service->id,
-		.port = packet->source_port,
-	};
-	__u32 event = 0;
-	__u64 tracked;
-
-	__builtin_memcpy(key.address, packet->source, sizeof(key.address));
-	if (packet->protocol == IPPROTO_UDP || opens_connection(packet))
-		event |= EVENT_OPEN;
-	if (packet->tcp_flags & (TCP_FIN | TCP_RST))
-		event |= EVENT_CLOSE;
-	tracked = track_flow(&key, decision->service, generation, event);
-	if (tracked & TRACK_UNKNOWN) {
-		choose_by_hash(generation, packet, decision);
-		return;
-	}
-	if (tracked & TRACK_NO_BACKEND)
-		return;
-	decision->backend = backend_at(generation, (__u32)tracked);
-	decision->opens = !!(tracked & TRACK_OPENED);
-	if (!decision->opens)
-		trace_because(TRACE_KNOWN_FLOW);
-}
-
-/* select_backend chooses, and says why there is no choice. */
-static __noinline enum outcome select_backend(void *generation, const struct packet *packet,
-					      struct decision *decision)
 {
 	const struct service *service = decision->service;
+	__u64 block = pair(&service->current);
+	__u32 slot = hash_scale(service_hash(service, packet), service->table_size);
+	__u16 *found = slot_at(generation, (__u64)table_of(block) + slot);
 
-	if (!service->table_size)
+	trace_slot(slot);
+	if (!found)
+		return true;
+	decision->opens = opens_connection(packet);
+	decision->backend = member_at(generation, (__u64)members_of(block) + (*found & SLOT_MEMBER));
+	return !(*found & SLOT_MOVED);
+}
+
+/* refused_by says how a packet ends that a limit refuses: dropped, or answered. */
+static __always_inline enum outcome refused_by(const struct service *service,
+					       const struct packet *packet, bool rate)
+{
+	if ((service->flags & SERVICE_RESET) && packet->protocol == IPPROTO_TCP)
+		return rate ? OUTCOME_OVER_RATE : OUTCOME_OVER_CONNECTIONS;
+	return rate ? OUTCOME_DROPPED_RATE_LIMIT : OUTCOME_DROPPED_CONNECTION_LIMIT;
+}
+
+/* failure is the outcome of a packet for which there was no choice. */
+static __always_inline enum outcome failure(const struct service *service,
+					    const struct packet *packet, __u32 outcome)
+{
+	if (outcome == OUTCOME_OVER_RATE || outcome == OUTCOME_OVER_CONNECTIONS)
+		return refused_by(service, packet, outcome == OUTCOME_OVER_RATE);
+	/* The verifier knows no more of it than that it is a number, and other outcomes come
+	 * with a backend. It does not follow the one comparison that the compiler would
+	 * make of these two. */
+	if (outcome < OUTCOME_DROPPED_MALFORMED)
 		return OUTCOME_DROPPED_NO_BACKEND;
-	if (service->scheduler == SCHEDULER_MAGLEV) {
-		/* Only backends that are up are members. */
-		choose_by_hash(generation, packet, decision);
-		return decision->backend ? OUTCOME_NONE : OUTCOME_DROPPED_NO_BACKEND;
-	}
-	choose_by_turn(generation, packet, decision);
-	if (!decision->backend)
-		return OUTCOME_DROPPED_NO_BACKEND;
-	return decision->backend->up ? OUTCOME_NONE : OUTCOME_DROPPED_BACKEND_DOWN;
+	asm volatile("" : "+r"(outcome));
+	return outcome < OUTCOME_COUNT ? outcome : OUTCOME_DROPPED_NO_BACKEND;
+}
+
+/* take_choice puts a choice into the decision, or says why there is none. */
+static __always_inline enum outcome take_choice(void *generation, const struct packet *packet,
+						struct decision *decision, __u64 choice)
+{
+	if (choice & CHOICE_FAILED)
+		return failure(decision->service, packet, choice);
+	decision->backend = backend_at(generation, (__u32)choice);
+	decision->opens = !!(choice & CHOICE_OPENS);
+	return decision->backend ? OUTCOME_NONE : OUTCOME_DROPPED_NO_BACKEND;
 }

@@ -28,6 +28,8 @@ enum trace_reason {
 	TRACE_QUOTED = 8,
 	/* A reply: its source is a backend, and becomes the VIP. */
 	TRACE_REPLY = 16,
+	/* The slot has changed hands, and the flow was there before. */
+	TRACE_FORMER = 32,
 };
 
 #ifndef TRACED

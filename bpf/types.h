@@ -14,6 +14,9 @@ enum outcome {
 	OUTCOME_RETURNED,
 	/* Its sender was told that it is too big. */
 	OUTCOME_ANSWERED_TOO_BIG,
+	/* A new connection that a limit refuses, answered by a TCP reset. */
+	OUTCOME_RESET_RATE_LIMIT,
+	OUTCOME_RESET_CONNECTION_LIMIT,
 	/* Left to the kernel's own stack. */
 	OUTCOME_PASSED_OTHER_HOST,
 	OUTCOME_PASSED_NOT_IP,
@@ -32,11 +35,16 @@ enum outcome {
 	OUTCOME_DROPPED_FLOW_TABLE_FULL,
 	OUTCOME_DROPPED_NO_ROUTE,
 	OUTCOME_DROPPED_NO_ROOM,
+	/* A new flow that a limit of its service or of all backends refuses. */
+	OUTCOME_DROPPED_RATE_LIMIT,
+	OUTCOME_DROPPED_CONNECTION_LIMIT,
 	OUTCOME_COUNT,
 	/* Not an end: the packet goes on to the next step. */
 	OUTCOME_NONE,
-	/* Nor this: the sender is to be told that it is too big. */
+	/* Nor these: the sender is to be told that it is too big, or refused. */
 	OUTCOME_TOO_BIG,
+	OUTCOME_OVER_RATE,
+	OUTCOME_OVER_CONNECTIONS,
 };
 
 /* agreement holds numbers on which data plane and control plane must agree. */
@@ -45,6 +53,9 @@ enum agreement {
 	SERVICE_PROBES = 8,
 	/* Interfaces that a balancer can have. */
 	MAX_INTERFACES = 16,
+	/* Of the number before a table: see struct block. A sequence is shorter than two
+	 * to the power of that. */
+	SEQUENCE_BITS = 17,
 	/* Reserved by IANA; 0 would make a key of zeros. */
 	PROTOCOL_ANY = 255,
 };
@@ -67,11 +78,48 @@ struct service_key6 {
 	__u8 pad[5];
 };
 
+/* scheduler is how a new flow gets its backend. The choice of all but
+ * SCHEDULER_HASH is remembered in the flow table. */
 enum scheduler {
-	/* The hash of the flow picks the slot: no state. */
-	SCHEDULER_MAGLEV,
-	/* A turn picks the slot for a new flow, and the flow table keeps it. */
-	SCHEDULER_ROUND_ROBIN,
+	/* The hash of the flow, or of the client's address, picks a slot. */
+	SCHEDULER_HASH,
+	/* Each takes its turn, in the sequence before the service's slots. */
+	SCHEDULER_TURN,
+	/* The one with the fewest flows for its weight. */
+	SCHEDULER_LEAST,
+	/* The better of two slots at random (M. Mitzenmacher, "The Power of Two
+	 * Choices in Randomized Load Balancing", 2001). */
+	SCHEDULER_TWO,
+	/* The first that can take it, in the configuration's order. */
+	SCHEDULER_FIRST,
+};
+
+/* service_flag are bits of service.flags. */
+enum service_flag {
+	/* The hash is of the client's address alone. */
+	SERVICE_BY_SOURCE = 1,
+	/* Every flow is remembered. */
+	SERVICE_TRACKED = 2,
+	/* Some slots have changed hands: SLOT_MOVED means something, and flows of
+	 * such slots may be remembered. */
+	SERVICE_MOVED = 4,
+	/* The base table is valid: the slots as they were before the changes. */
+	SERVICE_BASE = 8,
+	/* A client's flows go to one backend for a while. */
+	SERVICE_PERSISTENT = 16,
+	/* The service has a rate of new connections. */
+	SERVICE_RATE = 32,
+	/* The service has a cap, or one of its backends an upper threshold. */
+	SERVICE_LIMITED = 64,
+	/* What a limit refuses gets a TCP reset. */
+	SERVICE_RESET = 128,
+};
+
+/* slot_bits: a slot is a member of its service, counted from 0, and whether the slot
+ * has changed hands since the base table. */
+enum slot_bits {
+	SLOT_MEMBER = 0x7fff,
+	SLOT_MOVED = 0x8000,
 };
 
 /* mode is how packets reach the backends of a service. */
@@ -96,29 +144,44 @@ enum service_kind {
 	KIND_POOL,
 };
 
-/* service is what the data plane needs to choose a backend. */
+/* block is where a service's slots and its members lie: written and read as one
+ * word, so that a packet has both of the same time. */
+struct block {
+	/* Index of the first slot, in slots of two bytes. The two slots before it are one
+	 * number, low half first: how many members there are, shifted left by
+	 * SEQUENCE_BITS, plus how many slots before those two hold the sequence in which
+	 * members take turns (SCHEDULER_TURN; 0 of the others). */
+	__u32 table;
+	/* Index of the first member. */
+	__u32 members;
+};
+
+/* service is what the data plane needs to choose a backend. What of it changes while
+ * packets are looking is the blocks, each in one step, and the flags. */
 struct service {
-	/* Index of the service's first slot. A slot is two bytes, the number of a
-	 * member of the service from 0: a table that does not fit into the
-	 * second-level cache would cost most packets a miss. */
-	__u32 table_base;
+	struct block current;
+	/* With SERVICE_BASE: the slots and members of before. */
+	struct block base;
 	/* Number of slots; 0 where no backend is usable. */
 	__u32 table_size;
-	/* Index of the service's first member. */
-	__u32 member_base;
+	__u32 base_size;
 	/* Stays the same across configurations; part of a flow's key and the
 	 * index of the service's turn. */
 	__u32 id;
+	/* enum service_flag */
+	__u16 flags;
+	/* The most that the MSS option of a SYN may say; 0 leaves it. */
+	__u16 mss;
 	/* enum scheduler, enum mode */
 	__u8 scheduler;
 	__u8 mode;
-	/* The most that the MSS option of a SYN may say; 0 leaves it. */
-	__u16 mss;
 	/* The DSCP field, in the upper six bits, that stands for the VIP. */
 	__u8 tos;
 	/* enum service_kind */
 	__u8 kind;
-	__u16 pad;
+	/* With SERVICE_PERSISTENT: the bits of a client's address that count. */
+	__u8 prefix;
+	__u8 pad[3];
 };
 
 /* service_slot4 and service_slot6 are the elements of a hash table with open
@@ -129,13 +192,13 @@ struct service {
 struct service_slot4 {
 	struct service_key4 key;
 	struct service service;
+	/* A power of two of bytes: an element never straddles a cache line. */
+	__u64 pad[2];
 };
 
 struct service_slot6 {
 	struct service_key6 key;
 	struct service service;
-	/* A power of two of bytes: an element never straddles a cache line. */
-	__u32 pad[4];
 };
 
 /* endpoint is what the source of a reply becomes (mode nat): the VIP and port
@@ -149,22 +212,32 @@ struct endpoint {
 	__u16 mss;
 	/* The backend's index. */
 	__u32 backend;
+	/* service.id where its flows are remembered, or NO_SERVICE. */
+	__u32 service;
+	__u32 pad;
+};
+
+/* no_service is the id of none. */
+enum no_service {
+	NO_SERVICE = 0x7fffffff,
 };
 
 struct endpoint_slot4 {
 	struct service_key4 key;
 	struct endpoint endpoint;
+	__u64 pad[3];
 };
 
 struct endpoint_slot6 {
 	struct service_key6 key;
 	struct endpoint endpoint;
-	__u32 pad[4];
+	__u64 pad;
 };
 
 /* backend is where packets go. It stands in two vectors: among the members of
  * its service, where a table's slots find it, and under its index, where flows
- * do. A cache line long. */
+ * do. A cache line long. Members are not changed while packets may read them. Of the
+ * backend under an index `next` alone is: a new one is written aside first. */
 struct backend {
 	/* What a frame to it begins with: the next hop's MAC address, and ours. */
 	__u8 destination[6];
@@ -179,15 +252,56 @@ struct backend {
 	__u32 index;
 	/* Rises each time the index is given to another backend, so that a flow
 	 * of the former owner is not mistaken for one of the new. */
-	__u32 generation;
+	__u16 generation;
+	/* Under an index: 0, or the number, from 1, of the spare backend that holds what
+	 * is true now. The spare ones follow the last index. */
+	__u16 next;
 	__be16 port;
 	/* The largest IP packet that the way there takes, in bytes. */
 	__u16 mtu;
+	/* Its share of new flows; 0 takes none. 1 where the scheduler knows no
+	 * weights. */
+	__u16 weight;
 	/* 1 while the MAC is known and packets may be sent. */
 	__u8 up;
 	/* 1 where the address is IPv6. */
 	__u8 ipv6;
-	__u8 pad[2];
+};
+
+/* backend_load is how many flows a backend has, by its index, and how many it may
+ * have. Written by the data plane and by the control plane: active by atomic
+ * additions, full by the data plane alone. */
+struct backend_load {
+	/* Remembered flows that nobody has ended, of services that are tracked. */
+	__u32 active;
+	/* At upper (0: no bound) the backend is full until it has less than lower. */
+	__u32 upper;
+	__u32 lower;
+	__u32 full;
+};
+
+/* turn is what a service's schedulers and limits remember, by the service's id, and what
+ * its replies become. A cache line long. */
+struct turn {
+	/* Counts the new flows. */
+	__u64 next;
+	/* The rate of new connections (ITU-T I.371, generic cell rate algorithm): when
+	 * the next is due, in nanoseconds of the monotonic clock; what passes between two
+	 * at the permitted rate; and how far ahead of it a burst may be. */
+	__u64 due;
+	__u64 interval;
+	__u64 burst;
+	/* Remembered flows that nobody has ended; and how many there may be, 0 for
+	 * any number. */
+	__u32 active;
+	__u32 cap;
+	/* Full NAT: what a reply's source becomes, and service.mss. */
+	__be32 vip[4];
+	__be16 vip_port;
+	__u16 mss;
+	/* The service's, an IANA number. */
+	__u8 protocol;
+	__u8 pad[3];
 };
 
 /* backend_count is kept per CPU and per backend. */
@@ -206,76 +320,105 @@ struct backend_count {
 	__u64 pad[3];
 };
 
-/* flow_key names a flow: the client's end and the service. An IPv4 address is
- * in the first word, the other three are 0. Network byte order. */
-struct flow_key {
-	__be32 address[4];
-	__u32 service;
-	__be16 port;
-	__u16 pad;
+/* flow_state is how far a remembered flow has come; it decides how long it may be
+ * silent. */
+enum flow_state {
+	FLOW_FREE,
+	/* TCP: only the client's SYN was seen. */
+	FLOW_OPENING,
+	/* A packet in the middle of a flow, of a slot that has changed hands. */
+	FLOW_SEEN,
+	/* UDP: one packet. */
+	FLOW_FIRST,
+	/* TCP: the client has acknowledged something. */
+	FLOW_ESTABLISHED,
+	/* UDP: more than one packet. */
+	FLOW_UDP,
+	/* TCP: the client, or the backend (where its packets are seen), has sent FIN. */
+	FLOW_CLIENT_FIN,
+	FLOW_BACKEND_FIN,
+	/* Both have, or one has sent RST. */
+	FLOW_CLOSED,
+	/* No flow: where a client's next flow goes. Its first flow is unproven, or was
+	 * proven. */
+	FLOW_AFFINITY_NEW,
+	FLOW_AFFINITY,
+	FLOW_STATES,
 };
 
-/* flow is the backend that a flow was given. */
+/* flow is a flow's key and what was decided for it. An IPv4 address is in the first
+ * word, the other three are 0. Network byte order. */
 struct flow {
-	__u32 backend;
-	/* backend.generation at that time. */
-	__u32 generation;
-	/* 1 once the client has sent FIN or RST: its next SYN is a new flow. */
-	__u32 closing;
-};
-
-/* nat_state says what a full-NAT flow has seen, as bits. */
-enum nat_state {
-	NAT_REPLIED = 1,
-	NAT_CLIENT_FIN = 2,
-	NAT_BACKEND_FIN = 4,
-	NAT_RESET = 8,
-	NAT_UDP = 16,
-};
-
-/* nat_flow is a full-NAT flow by its client's end (struct flow_key). */
-struct nat_flow {
-	/* When it was last seen, in nanoseconds of the coarse monotonic clock. */
-	__u64 seen;
-	/* The pool's address and port that stand for the client. */
 	__be32 address[4];
+	/* service.id; with FLOW_KEY_AFFINITY, of a client and not of a flow. */
+	__u32 service;
+	/* backend.index, and backend.generation at that time. */
 	__u32 backend;
-	/* backend.generation when the flow began. */
-	__u32 generation;
 	__be16 port;
-	/* enum nat_state */
-	__u16 state;
-	/* The key of the flow's other end begins with the backend's. */
-	__be16 backend_port;
-	__u8 protocol;
-	__u8 pad;
-	__be32 backend_address[4];
-	/* When `seen` was written, in jiffies. */
-	__u32 noted;
-	__u32 pad2;
+	__u16 generation;
+	/* Full NAT: the port of the pool, and its address' number there. */
+	__be16 nat_port;
+	__u16 nat_address;
 };
 
-/* nat_return_key names the same flow by what its replies bear. */
-struct nat_return_key {
-	__be32 source[4];
-	__be32 destination[4];
-	__be16 source_port;
-	__be16 destination_port;
-	__u8 protocol;
-	__u8 pad[3];
+/* flow_table holds numbers of the tables of flows. */
+enum flow_table {
+	/* Flows in a bucket. */
+	FLOW_BUCKET = 8,
+	/* In place of a tag: somebody is writing the flow. */
+	FLOW_BUSY = 1,
+	/* A bit of flow.service. */
+	FLOW_KEY_AFFINITY = 0x80000000,
+	/* A flow's time is noted when the one that stands there is that old, in
+	 * milliseconds. */
+	FLOW_NOTE_EVERY = 1000,
 };
 
-/* nat_return is what a reply becomes. */
-struct nat_return {
-	/* When the flow was last told of a reply, in jiffies; 0 if never. */
-	__u64 told;
-	/* The client's end: the key of the nat_flow. */
-	struct flow_key client;
-	__be32 vip[4];
-	__be16 vip_port;
-	__u16 mss;
-	__u32 backend;
-	__u32 generation;
+/* flow_bucket is the element of a table of flows: a cache line that says what is in
+ * it, and the flows. A flow is in one of two buckets. A tag is 16 bits of the flow's
+ * hash, 0 where there is none; a place is taken by exchanging the word of its tag for
+ * one with FLOW_BUSY there, and is free again as soon as its tag is 0. */
+struct flow_bucket {
+	/* Four tags each, the first in the low bits. */
+	__u64 tags[2];
+	/* When each was last seen, in milliseconds of the clock of struct head. */
+	__u32 seen[8];
+	/* enum flow_state of each, a byte each, the first in the low bits. */
+	__u64 states;
+	/* How many flows are in their second bucket and would be here. */
+	__u32 spilled;
+	__u32 pad;
+	struct flow flows[8];
+};
+
+/* head is what the generation's memory begins with. */
+struct head {
+	/* Milliseconds, told by the control plane a few times a second: to read it costs
+	 * a load. It stands still while the control plane does. */
+	__u32 clock;
+	__u32 pad[15];
+};
+
+/* return_bucket is the element of the table that finds a full-NAT flow by what its
+ * replies bear: the backend's end and the pool's. Tags as in struct flow_bucket. An entry
+ * is not taken out when its flow ends: it leads to a flow that is not the one, and is
+ * replaced, or taken out by the control plane. A cache line long. */
+struct return_bucket {
+	/* Four tags each, the first in the low bits; of the second, two. */
+	__u64 tags[2];
+	/* Where the flow is: its number among the places of its table, from 1, and
+	 * RETURN_PROVEN. */
+	__u32 places[6];
+	/* The low half of the hash by which the flow was placed: whose entry it is. */
+	__u32 owners[6];
+};
+
+/* return_table holds numbers of that table. */
+enum return_table {
+	/* Entries in a bucket. */
+	RETURN_BUCKET = 6,
+	/* A bit of a place: among the proven flows. */
+	RETURN_PROVEN = 0x80000000,
 };
 
 /* fragment_key names a datagram of which only the first fragment bears ports
@@ -348,13 +491,23 @@ struct settings {
 	struct vector services6;
 	struct vector endpoints4;
 	struct vector endpoints6;
-	/* Where the other vectors begin, in bytes, and how many elements they have. */
+	/* Where the other vectors begin, in bytes, and how many elements they have. Slots
+	 * and members share their memory. The spare backends are counted among the
+	 * backends. */
 	__u32 table;
 	__u32 table_slots;
 	__u32 members;
 	__u32 members_count;
 	__u32 backends;
 	__u32 backends_count;
+	/* How many of them stand under an index. */
+	__u32 backends_indices;
+	/* Buckets of the tables of proven and of unproven flows; the bits of a secret that
+	 * places them. */
+	__u32 flow_buckets;
+	__u32 newcomer_buckets;
+	__u32 return_buckets;
+	__u64 flow_secret;
 	/* Full NAT's addresses by family, 16 bytes each. */
 	__u32 pool4;
 	__u32 pool4_count;

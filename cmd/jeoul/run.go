@@ -112,6 +112,9 @@ func (c *runCmd) balance(ctx context.Context, cfg *config.Config, log *slog.Logg
 	if errors.Is(err, datapath.ErrBusy) {
 		return cfg.At("hook", "%v", err)
 	}
+	if errors.Is(err, datapath.ErrTooLarge) {
+		return cfg.At("flows", "%v", err)
+	}
 	if err != nil {
 		return err
 	}
@@ -128,7 +131,8 @@ func (c *runCmd) balance(ctx context.Context, cfg *config.Config, log *slog.Logg
 // open opens the parts; what is open after an error is for close.
 func (p *parts) open(ctx context.Context, cfg *config.Config, stateDir string, log *slog.Logger) (err error) {
 	p.datapath, err = datapath.Open(datapath.Options{
-		Interfaces: cfg.Interfaces, Hook: cfg.Hook, TableSize: cfg.TableSize,
+		Interfaces: cfg.Interfaces, Hook: cfg.Hook,
+		FlowLimit: cfg.Flows.Limit, UnprovenLimit: cfg.Flows.Unproven, Timeouts: datapath.Timeouts(cfg.Flows.Timeouts),
 	})
 	if errors.Is(err, datapath.ErrNoInterface) || errors.Is(err, datapath.ErrUnsupported) {
 		return cfg.At(cfg.InterfaceField(), "%v", err)

@@ -66,14 +66,18 @@ func writeStatus(w io.Writer, status *api.Status, verbose bool, now time.Time) {
 func writeTables(w io.Writer, status *api.Status) {
 	fmt.Fprintln(w)
 	if f := status.Flows; f != nil {
-		fmt.Fprintf(w, "flows       %s proven of %s, %s unproven of %s, in %s bytes of memory\n",
-			count(f.Proven), count(f.ProvenLimit), count(f.Unproven), count(f.UnprovenLimit), count(f.Bytes))
+		fmt.Fprintf(w, "flows       %s proven of %s, %s unproven of %s\n",
+			count(f.Proven), count(f.ProvenLimit), count(f.Unproven), count(f.UnprovenLimit))
 	}
-	if n := status.FullNAT; n != nil {
-		fmt.Fprintf(w, "full NAT    %s of %s flows\n", count(uint64(n.Flows)), count(uint64(n.Limit)))
+	if m := status.Memory; m != nil {
+		fmt.Fprintf(w, "memory      %s KiB: flows %s, configuration %s, counters %s, fragments %s\n",
+			kibibytes(m.Total), kibibytes(m.Proven+m.Unproven+m.Returns), kibibytes(m.Configuration), kibibytes(m.Counters), kibibytes(m.Fragments))
 	}
 	fmt.Fprintf(w, "generation  %d\n", status.Generation)
 }
+
+// kibibytes rounds up: little is not nothing.
+func kibibytes(bytes uint64) string { return count((bytes + 1023) / 1024) }
 
 func hookName(h api.Hook) string {
 	switch {

@@ -35,7 +35,6 @@ func sample() *api.Status {
 			{Name: "dropped_fragment", Help: "dropped: a fragment for a VIP"},
 			{Name: "passed_not_ip", Packets: 8, Help: "left to the kernel"},
 		},
-		FullNAT: &api.FullNAT{Flows: 12345, Limit: 262144},
 	}
 }
 
@@ -65,8 +64,9 @@ func modes() *api.Status {
 func tracking() *api.Status {
 	status := sample()
 	at := status.Started.Add(36 * time.Hour)
-	status.Problems, status.Outcomes, status.FullNAT, status.Generation = nil, nil, nil, 7
+	status.Problems, status.Outcomes, status.Generation = nil, nil, 7
 	status.Flows = &api.Flows{Proven: 1234, ProvenLimit: 1000000, Unproven: 56, UnprovenLimit: 262144, Bytes: 80777216}
+	status.Memory = &api.Memory{Total: 90000001, Proven: 64000000, Unproven: 16777216, Returns: 1, Configuration: 1234567, Counters: 65536, Fragments: 1000}
 	status.Operations = *changed(at.Add(-time.Minute))
 	backend := func(name string, last byte) api.Backend {
 		address := netip.AddrFrom4([4]byte{192, 0, 2, last})

@@ -258,22 +258,37 @@ func choiceText(p *trace.Packet) string {
 			trace.Quoted:        "an ICMP error: the packet that it quotes decides",
 			trace.Reply:         "a reply: it is known by the backend that sends it",
 			trace.KnownFragment: "a fragment: it goes where the datagram's first went",
-			trace.KnownFlow:     "the flow table has the flow",
-			trace.NewFlow:       "a new flow",
+			trace.KnownFlow:     "the flow is remembered",
+			trace.NewFlow:       "a new flow" + pickText(p.Service),
+			trace.Former:        "the slot has changed hands, and the flow stays where it was",
 		}[r])
 	}
-	if p.Slot == nil {
+	// Who is remembered, or picked, did not come from the slot.
+	if p.Slot == nil || p.Has(trace.KnownFlow) || p.Has(trace.NewFlow) {
 		return strings.Join(reasons, "; ")
 	}
-	slot := fmt.Sprintf("slot %d of %d, by the hash of the client's address and port", *p.Slot, p.Slots)
-	if p.Service != nil && p.Service.Scheduler == lb.RoundRobin {
-		if p.Has(trace.NewFlow) {
-			slot = fmt.Sprintf("slot %d of %d, whose turn it is", *p.Slot, p.Slots)
-		} else {
-			slot = "no known flow, and the packet opens none: " + slot
-		}
+	return strings.Join(append(reasons, slotText(p)), "; ")
+}
+
+// pickText says how a service that remembers its flows picks the backend of a new one.
+func pickText(s *trace.Service) string {
+	if s == nil {
+		return ""
 	}
-	return strings.Join(append(reasons, slot), "; ")
+	return ", picked by " + string(s.Scheduler)
+}
+
+// slotText says which slot of the service's table decided, and why that.
+func slotText(p *trace.Packet) string {
+	of := "address and port"
+	if p.Service != nil && p.Service.BySource {
+		of = "address"
+	}
+	slot := fmt.Sprintf("slot %d of %d, by the hash of the client's %s", *p.Slot, p.Slots, of)
+	if p.Service != nil && p.Service.Scheduler.Remembers() {
+		return "no flow that is remembered: " + slot
+	}
+	return slot
 }
 
 // traceLine is a packet on one line: when and where it came in, what it was, how

@@ -39,10 +39,10 @@ type Status struct {
 	Services []Service `json:"services"`
 	// Outcomes say where each packet ended; every outcome is listed.
 	Outcomes []Outcome `json:"outcomes"`
-	// FullNAT is how full the table of full NAT is, where a service has that mode.
-	FullNAT *FullNAT `json:"fullnat,omitempty"`
 	// Flows are all that is remembered, where a service may remember any.
 	Flows *Flows `json:"flows,omitempty"`
+	// Memory is the kernel memory that is taken.
+	Memory *Memory `json:"memory,omitempty"`
 	// Operations are what differs from the configuration.
 	Operations Operations `json:"operations"`
 }
@@ -59,12 +59,20 @@ type Flows struct {
 	Bytes uint64 `json:"bytes"`
 }
 
-// FullNAT is the state of full NAT's table of flows.
-type FullNAT struct {
-	// Flows is how many there were some seconds ago at most.
-	Flows uint32 `json:"flows"`
-	// Limit is how many there can be; then new ones are dropped.
-	Limit uint32 `json:"limit"`
+// Memory is planned from the configuration, in bytes: it does not depend on how many
+// flows there are.
+type Memory struct {
+	Total uint64 `json:"total"`
+	// Proven, Unproven and Returns are the tables of flows, the last for replies in
+	// full NAT.
+	Proven   uint64 `json:"proven"`
+	Unproven uint64 `json:"unproven"`
+	Returns  uint64 `json:"returns"`
+	// Configuration is for services, their tables and their backends.
+	Configuration uint64 `json:"configuration"`
+	Counters      uint64 `json:"counters"`
+	// Fragments are datagrams that come in pieces.
+	Fragments uint64 `json:"fragments"`
 }
 
 // Interface is one that packets arrive on and leave by.
@@ -100,6 +108,8 @@ type Service struct {
 	Scheduler lb.Scheduler `json:"scheduler"`
 	// Hash is what the hash is made of.
 	Hash lb.Hash `json:"hash"`
+	// TableSize is the number of slots of the hash table.
+	TableSize uint32 `json:"table_size"`
 	// Tracked says that every flow is remembered; otherwise only those that a
 	// change of backends would move.
 	Tracked bool `json:"tracked"`

@@ -142,6 +142,7 @@ func (c *Controller) hostHas(addr netip.Addr) bool {
 // checkReload reports what only a restart can change.
 func checkReload(before, after *config.Config) config.Problems {
 	var problems config.Problems
+	was, is := before.Flows.Timeouts, after.Flows.Timeouts
 	for _, field := range []struct {
 		name          string
 		before, after any
@@ -150,6 +151,14 @@ func checkReload(before, after *config.Config) config.Problems {
 		{"hook", before.Hook, after.Hook},
 		{"socket", before.Socket, after.Socket},
 		{"table_size", before.TableSize, after.TableSize},
+		{"flows.limit", before.Flows.Limit, after.Flows.Limit},
+		{"flows.unproven", before.Flows.Unproven, after.Flows.Unproven},
+		{"flows.timeouts.opening", was.Opening, is.Opening},
+		{"flows.timeouts.first", was.First, is.First},
+		{"flows.timeouts.established", was.Established, is.Established},
+		{"flows.timeouts.udp", was.UDP, is.UDP},
+		{"flows.timeouts.fin", was.Fin, is.Fin},
+		{"flows.timeouts.closed", was.Closed, is.Closed},
 	} {
 		if field.before != field.after {
 			problems = append(problems, after.At(field.name, "changed from %v to %v, which takes a restart; nothing of the file was applied",

@@ -37,6 +37,9 @@ type DataPlane interface {
 	Counters() (datapath.Counters, error)
 }
 
+// planner is a DataPlane that knows what memory it has taken.
+type planner interface{ Memory() datapath.MemoryPlan }
+
 // Paths finds how packets reach the backends, and follows that.
 type Paths interface {
 	// Watch replaces the set of addresses that are looked for.
@@ -130,9 +133,10 @@ type Controller struct {
 	relink    bool // the interfaces may have changed
 	relearn   bool // the paths may have changed, whatever Changed says
 	retry     time.Duration
-	announce  int           // rounds of announcements still to make
-	announced int           // of this round
-	silent    map[told]bool // backends of which it was said that they get nothing
+	announce  int                 // rounds of announcements still to make
+	announced int                 // of this round
+	memory    datapath.MemoryPlan // as it was said last
+	silent    map[told]bool       // backends of which it was said that they get nothing
 	timers    timers
 }
 
@@ -202,6 +206,7 @@ func (c *Controller) welcome(warnings config.Problems) {
 	attachment := c.opt.DataPlane.Attachments()[0] // one way for all interfaces
 	c.opt.Log.Info(fmt.Sprintf("balancing on %s in %s", listLinks(c.links), attachment), "why", attachment.Reason)
 	c.describe(nil, warnings)
+	c.tellMemory()
 	c.tellMoves(nil, c.view.all())
 	for _, link := range c.links {
 		if !link.Up {
@@ -211,6 +216,19 @@ func (c *Controller) welcome(warnings config.Problems) {
 	c.announceAll()
 	c.timers.silence.Reset(silence)
 	c.soon() // paths may have been found meanwhile
+}
+
+// tellMemory says what memory is taken, where that is new: it is planned from the
+// configuration, and flows that come and go change nothing.
+func (c *Controller) tellMemory() {
+	plane, ok := c.opt.DataPlane.(planner)
+	if !ok {
+		return
+	}
+	if plan := plane.Memory(); plan != c.memory {
+		c.memory = plan
+		c.opt.Log.Info(plan.String())
+	}
 }
 
 // Run follows changes until the context ends, which is no error. It ends with

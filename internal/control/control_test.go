@@ -240,6 +240,45 @@ func TestLinkDownAndUp(t *testing.T) {
 	})
 }
 
+// planned is a data plane that says what memory it has.
+type planned struct {
+	*world
+	plan *datapath.MemoryPlan
+}
+
+func (p planned) Memory() datapath.MemoryPlan { return *p.plan }
+
+// TestMemoryIsSaid: at the start, in the status, and again where it has changed.
+func TestMemoryIsSaid(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		plan := &datapath.MemoryPlan{ProvenLimit: 1000, UnprovenLimit: 500, Proven: 64000, Unproven: 32000, Configuration: 1 << 20}
+		c := w.controller(web)
+		c.opt.DataPlane = planned{w, plan}
+		stop := w.run(c)
+		w.quiet()
+		w.expectLog("INFO", plan.String())
+		status, err := c.Status()
+		if err != nil {
+			t.Fatal(err)
+		}
+		want := &api.Memory{Total: 96000 + 1<<20, Proven: 64000, Unproven: 32000, Configuration: 1 << 20}
+		if diff := cmp.Diff(want, status.Memory); diff != "" {
+			t.Errorf("memory (-want +got):\n%s", diff)
+		}
+		for _, bytes := range []uint64{1 << 20, 1 << 22} {
+			plan.Configuration = bytes
+			if err := finished(t, w.reload(c, web)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if n := strings.Count(w.log.String(), "of kernel memory"); n != 2 {
+			t.Errorf("the memory was said %d times, want at the start and when it changed:\n%s", n, w.log.String())
+		}
+		stop()
+	})
+}
+
 func TestStartWithLinkDown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
@@ -316,12 +355,15 @@ func TestStatus(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		file := web + "      - {name: web03, address: 192.0.2.3, weight: 0}\n" + dns
-		vip, backend := netip.MustParseAddr("192.0.2.100"), netip.MustParseAddr("192.0.2.1")
+		vip, backend, since := netip.MustParseAddr("192.0.2.100"), netip.MustParseAddr("192.0.2.1"), time.Now()
 		w.counters = datapath.Counters{
 			Outcomes: []datapath.OutcomeCount{{Name: "forwarded", Help: "sent on", Packets: 9}, {Name: "dropped", Help: "lost"}},
 			Backends: map[lb.BackendKey]datapath.BackendCount{
-				{Service: lb.ServiceKey{VIP: vip, Port: 80, Protocol: lb.TCP}, Address: backend, Port: 80}: {Packets: 7, Bytes: 420, Connections: 2},
+				{Service: lb.ServiceKey{VIP: vip, Port: 80, Protocol: lb.TCP}, Address: backend, Port: 80}: {Packets: 7, Bytes: 420, Connections: 2, Active: 3, Flows: 4},
 			},
+			Flows: datapath.FlowCounts{Proven: 1, ProvenLimit: 10, Unproven: 2, UnprovenLimit: 20, Bytes: 1920},
+			Services: map[lb.ServiceKey]datapath.ServiceCount{{VIP: vip, Port: 80, Protocol: lb.TCP}: {Active: 5, Flows: 6,
+				Transition: &datapath.Transition{Since: since, Until: since.Add(time.Minute), MovedSlots: 7, Slots: 1021, Base: true}}},
 		}
 		w.found("192.0.2.1", 1)
 		w.found("192.0.2.2", 0)
@@ -338,20 +380,22 @@ func TestStatus(t *testing.T) {
 			Hook: hook, Interfaces: []api.Interface{{Name: "eth9", Up: true, MAC: "02:00:00:00:00:ff", Hook: hook}},
 			Problems: []string{"service dns has no backend that can take packets: all to it are dropped"},
 			Services: []api.Service{
-				{Name: "web", VIP: vip, Port: 80, Protocol: lb.TCP, Mode: lb.L2DSR, Scheduler: lb.Maglev, Hash: lb.HashFlow, Backends: []api.Backend{
-					{Name: "web01", Address: backend, Port: 80, Weight: 1, State: api.Up, Neighbour: "reachable",
-						Interface: "eth9", NextHop: backend, MTU: 1500,
-						MAC: "02:00:00:00:00:01", Packets: 7, Bytes: 420, Connections: 2},
-					{Name: "web02", Address: netip.MustParseAddr("192.0.2.2"), Port: 80, Weight: 1, State: api.NoMAC,
-						Interface: "eth9", NextHop: netip.MustParseAddr("192.0.2.2"), MTU: 1500,
-						Neighbour: "failed", Reason: "does not answer"},
-					{Name: "web03", Address: netip.MustParseAddr("192.0.2.3"), Port: 80, State: api.WeightZero, Neighbour: "unknown", Reason: "was not asked yet"},
-				}},
-				{Name: "dns", VIP: netip.MustParseAddr("2001:db8::53"), Port: 53, Protocol: lb.UDP, Mode: lb.L2DSR, Scheduler: lb.Maglev, Hash: lb.HashFlow, Backends: []api.Backend{
+				{Name: "web", VIP: vip, Port: 80, Protocol: lb.TCP, Mode: lb.L2DSR, Scheduler: lb.Maglev, Hash: lb.HashFlow, TableSize: 1021,
+					Active: 5, Flows: 6, Transition: &api.Transition{Since: since, Until: since.Add(time.Minute), MovedSlots: 7, Slots: 1021, Base: true}, Backends: []api.Backend{
+						{Name: "web01", Address: backend, Port: 80, Weight: 1, State: api.Up, Neighbour: "reachable",
+							Interface: "eth9", NextHop: backend, MTU: 1500,
+							MAC: "02:00:00:00:00:01", Packets: 7, Bytes: 420, Connections: 2, Active: 3, Flows: 4},
+						{Name: "web02", Address: netip.MustParseAddr("192.0.2.2"), Port: 80, Weight: 1, State: api.NoMAC,
+							Interface: "eth9", NextHop: netip.MustParseAddr("192.0.2.2"), MTU: 1500,
+							Neighbour: "failed", Reason: "does not answer"},
+						{Name: "web03", Address: netip.MustParseAddr("192.0.2.3"), Port: 80, State: api.WeightZero, Neighbour: "unknown", Reason: "was not asked yet"},
+					}},
+				{Name: "dns", VIP: netip.MustParseAddr("2001:db8::53"), Port: 53, Protocol: lb.UDP, Mode: lb.L2DSR, Scheduler: lb.Maglev, Hash: lb.HashFlow, TableSize: 1021, Backends: []api.Backend{
 					{Name: "dns01", Address: netip.MustParseAddr("2001:db8::1"), Port: 53, Weight: 1, State: api.NoMAC, Neighbour: "unknown", Reason: "was not asked yet"},
 				}},
 			},
 			Outcomes:   []api.Outcome{{Name: "forwarded", Packets: 9, Help: "sent on"}, {Name: "dropped", Help: "lost"}},
+			Flows:      &api.Flows{Proven: 1, ProvenLimit: 10, Unproven: 2, UnprovenLimit: 20, Bytes: 1920},
 			Operations: api.Operations{InForce: []api.Overlay{}, History: []api.Operation{}},
 		}
 		if diff := cmp.Diff(want, got, cmp.Comparer(func(a, b netip.Addr) bool { return a == b })); diff != "" {

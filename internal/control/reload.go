@@ -129,6 +129,7 @@ func (c *Controller) replace(l *layout, warnings config.Problems) error {
 	}
 	c.watch(l)
 	c.describe(before, warnings)
+	c.tellMemory()
 	c.tellMoves(before, l.all())
 	c.announceAll()
 	c.timers.silence.Reset(0) // who has not answered by now was waited for

@@ -128,6 +128,7 @@ func TestReloadRefused(t *testing.T) {
 		want   string
 		did    []string
 	}{
+		"flows":      {nil, "flows: {unproven: 5000}" + web, restart("flows.unproven", "262144", "5000"), nil},
 		"not YAML":   {nil, "interface: [", "f:1: not YAML: did not find expected node content", nil},
 		"interface":  {nil, strings.ReplaceAll(web, "\ninterface: eth9", "interface: eth0"), restart("interface", "eth9", "eth0"), nil},
 		"hook":       {nil, "hook: xdp" + web, restart("hook", "auto", "xdp"), nil},

@@ -51,11 +51,15 @@ func (c *Controller) Status() (api.Status, error) {
 	for _, o := range counters.Outcomes {
 		status.Outcomes = append(status.Outcomes, api.Outcome{Name: o.Name, Packets: o.Packets, Help: o.Help})
 	}
-	if counters.FullNATLimit > 0 {
-		status.FullNAT = &api.FullNAT{Flows: counters.FullNATFlows, Limit: counters.FullNATLimit}
-		if problem := nearlyFull(*status.FullNAT); problem != "" {
-			status.Problems = append(status.Problems, problem)
-		}
+	if flows := counters.Flows; flows.ProvenLimit > 0 {
+		status.Flows = &api.Flows{Proven: flows.Proven, ProvenLimit: flows.ProvenLimit,
+			Unproven: flows.Unproven, UnprovenLimit: flows.UnprovenLimit, Bytes: flows.Bytes}
+		status.Problems = append(status.Problems, nearlyFull(*status.Flows)...)
+	}
+	if plane, ok := c.opt.DataPlane.(planner); ok {
+		plan := plane.Memory()
+		status.Memory = &api.Memory{Total: plan.Total(), Proven: plan.Proven, Unproven: plan.Unproven, Returns: plan.Returns,
+			Configuration: plan.Configuration, Counters: plan.Counters, Fragments: plan.Fragments}
 	}
 	return status, nil
 }
@@ -73,12 +77,17 @@ func (c *Controller) Operations() (api.Operations, error) {
 	return v.operations(history, counters), nil
 }
 
-// nearlyFull warns when nine tenths of full NAT's table are taken.
-func nearlyFull(n api.FullNAT) string {
-	if uint64(n.Flows)*10 < uint64(n.Limit)*9 {
-		return ""
+// nearlyFull warns when nine tenths of a table of flows are taken.
+func nearlyFull(f api.Flows) (problems []string) {
+	if f.Proven*10 >= f.ProvenLimit*9 {
+		problems = append(problems, fmt.Sprintf("%d flows are remembered of at most %d, and new ones are not when the table is full: raise flows.limit",
+			f.Proven, f.ProvenLimit))
 	}
-	return fmt.Sprintf("full NAT has %d flows of at most %d, and drops new ones when it is full: raise fullnat.flows", n.Flows, n.Limit)
+	if f.Unproven*10 >= f.UnprovenLimit*9 {
+		problems = append(problems, fmt.Sprintf("%d unproven flows are remembered of at most %d, as in a SYN flood; new ones are not when the table is full: raise flows.unproven, or shorten flows.timeouts.opening",
+			f.Unproven, f.UnprovenLimit))
+	}
+	return problems
 }
 
 func hookOf(a datapath.Attachment) api.Hook {
@@ -162,11 +171,28 @@ func (v *view) serviceStatus(i int, now map[netip.Addr]paths.Entry, counters dat
 	if limits := s.Limits; limits.Rate > 0 || limits.Connections > 0 {
 		status.Limits = &api.Limits{Rate: limits.Rate, Burst: limits.Burst, Connections: limits.Connections, Refuse: limits.Refuse}
 	}
+	status.TableSize = tableSize(s)
+	count := counters.Services[s.Key()]
+	status.Active, status.Flows = count.Active, count.Flows
+	if t := count.Transition; t != nil {
+		status.Transition = &api.Transition{Since: t.Since, MovedSlots: t.MovedSlots, Slots: t.Slots, Base: t.Base}
+		if t.Base {
+			status.Transition.Until = t.Until
+		}
+	}
 	for j, b := range s.Backends {
 		entry := now[b.Address]
 		status.Backends = append(status.Backends, v.backendStatus(use{i, j}, &entry, counters.Backends[s.BackendKey(b)]))
 	}
 	return status
+}
+
+// tableSize returns the number of slots of a service's hash table.
+func tableSize(s lb.Service) uint32 {
+	if s.Scheduler == lb.Failover {
+		return 1
+	}
+	return cmp.Or(s.TableSize, lb.DefaultTableSize(len(s.Backends)))
 }
 
 func (v *view) backendStatus(at use, now *paths.Entry, count datapath.BackendCount) api.Backend {
@@ -181,7 +207,7 @@ func (v *view) backendStatus(at use, now *paths.Entry, count datapath.BackendCou
 		Interface: e.Interface, NextHop: nextHop(e), MAC: e.MAC.String(), MTU: e.MTU,
 		Packets: count.Packets, Bytes: count.Bytes, Connections: count.Connections,
 		ReturnedPackets: count.ReturnedPackets, ReturnedBytes: count.ReturnedBytes,
-		Upper: b.Upper, Lower: b.Lower,
+		Active: count.Active, Upper: b.Upper, Lower: b.Lower, Flows: count.Flows,
 	}
 	if b.Weight != configured.Weight {
 		status.ConfiguredWeight = &configured.Weight
@@ -212,7 +238,12 @@ func (v *view) operations(history []operation, counters datapath.Counters) api.O
 
 // leftOf returns what a backend still has to do.
 func leftOf(s lb.Service, key lb.BackendKey, counters datapath.Counters) *api.Left {
-	return &api.Left{Tracked: s.Tracked(), Packets: counters.Backends[key].Packets}
+	count := counters.Backends[key]
+	left := &api.Left{Flows: count.Flows, Tracked: s.Tracked(), Active: count.Active, Packets: count.Packets}
+	if t := counters.Services[key.Service].Transition; t != nil && t.Base && !left.Tracked {
+		left.Until = t.Until
+	}
+	return left
 }
 
 // leftOf returns what the backends still have to do, as far as that can be told.

@@ -18,10 +18,9 @@ type Counters struct {
 	// exactly one.
 	Outcomes []OutcomeCount
 	Backends map[lb.BackendKey]BackendCount
-	// FullNATFlows is how many flows full NAT remembered when they were last
-	// looked through, some seconds ago at most; FullNATLimit is how many there
-	// can be, 0 where no service has that mode.
-	FullNATFlows, FullNATLimit uint32
+	// Flows are those that are remembered.
+	Flows    FlowCounts
+	Services map[lb.ServiceKey]ServiceCount
 }
 
 // OutcomeCount is how many packets ended in one way.
@@ -41,16 +40,31 @@ type BackendCount struct {
 	Connections uint64
 	// What came back through the balancer, where the mode brings it there.
 	ReturnedPackets, ReturnedBytes uint64
+	// Active is how many remembered flows it has now that nobody has ended, where its
+	// service tracks flows.
+	Active uint32
+	// Flows is how many entries name it, those that have ended too, as of the last
+	// walk over the tables, some seconds ago.
+	Flows uint64
 }
 
+// plus and minus go by what was counted. What is there now is no sum.
 func (c BackendCount) plus(o BackendCount) BackendCount {
-	return BackendCount{c.Packets + o.Packets, c.Bytes + o.Bytes, c.Connections + o.Connections,
-		c.ReturnedPackets + o.ReturnedPackets, c.ReturnedBytes + o.ReturnedBytes}
+	c.Packets += o.Packets
+	c.Bytes += o.Bytes
+	c.Connections += o.Connections
+	c.ReturnedPackets += o.ReturnedPackets
+	c.ReturnedBytes += o.ReturnedBytes
+	return c
 }
 
 func (c BackendCount) minus(o BackendCount) BackendCount {
-	return BackendCount{c.Packets - o.Packets, c.Bytes - o.Bytes, c.Connections - o.Connections,
-		c.ReturnedPackets - o.ReturnedPackets, c.ReturnedBytes - o.ReturnedBytes}
+	c.Packets -= o.Packets
+	c.Bytes -= o.Bytes
+	c.Connections -= o.Connections
+	c.ReturnedPackets -= o.ReturnedPackets
+	c.ReturnedBytes -= o.ReturnedBytes
+	return c
 }
 
 // outcomeHelp says what an outcome means to the person who reads it.
@@ -96,24 +110,25 @@ type ledger struct {
 
 // settle takes note of a change from one generation to the next, after the
 // swap. Reading fails only for maps that are gone; then there is nothing to carry.
-func (l *ledger) settle(old, next *shared, from, to places) {
+func (l *ledger) settle(old, next *shared, change *resettling) {
 	if l.before == nil {
 		l.before, l.carried = map[uint32]BackendCount{}, map[uint32]BackendCount{}
 	}
 	if old != nil && old.counts != next.counts {
-		for index := range uint32(len(from.generations)) {
+		for index := range uint32(len(change.places.generations)) {
 			if count, err := readBackend(old.counts, index); err == nil {
 				l.carried[index] = l.carried[index].plus(count)
 			}
 		}
 	}
-	for _, place := range to.backends {
-		if int(place.index) < len(from.generations) && from.generations[place.index] == place.generation {
-			continue
+	for _, a := range change.arrived {
+		index := a.of.places[a.at].index
+		if int(index) >= len(change.places.generations) {
+			continue // nobody has had it
 		}
-		count, err := readBackend(next.counts, place.index)
+		count, err := readBackend(next.counts, index)
 		if err == nil {
-			l.before[place.index] = count.plus(l.carried[place.index])
+			l.before[index] = count.plus(l.carried[index])
 		}
 	}
 }
@@ -148,9 +163,7 @@ func (d *Datapath) Counters() (Counters, error) {
 		backends[key] = counts[place.index].minus(d.ledger.before[place.index])
 	}
 	counters := Counters{Outcomes: outcomes, Backends: backends}
-	if limit := d.shared.natFlows.MaxEntries(); limit > 1 {
-		counters.FullNATFlows, counters.FullNATLimit = d.natFlows.Load(), limit
-	}
+	d.countFlows(&counters)
 	return counters, nil
 }
 
@@ -180,7 +193,8 @@ func readBackend(m *ebpf.Map, index uint32) (BackendCount, error) {
 	}
 	var sum BackendCount
 	for _, c := range perCPU {
-		sum = sum.plus(BackendCount{c.Packets, c.Bytes, c.Connections, c.ReturnedPackets, c.ReturnedBytes})
+		sum = sum.plus(BackendCount{Packets: c.Packets, Bytes: c.Bytes, Connections: c.Connections,
+			ReturnedPackets: c.ReturnedPackets, ReturnedBytes: c.ReturnedBytes})
 	}
 	return sum, nil
 }

@@ -5,17 +5,17 @@ package datapath
 import (
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"net"
 	"os"
 	"slices"
 	"sync"
-	"sync/atomic"
+	"time"
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/rlimit"
 
 	"github.com/jeoul/jeoul/internal/lb"
-	"github.com/jeoul/jeoul/internal/maglev"
 )
 
 // Options say where and how to forward.
@@ -24,33 +24,32 @@ type Options struct {
 	// Packets for a VIP are taken on each of them, all by the same hook.
 	Interfaces []string
 	Hook       lb.Hook
-	// TableSize is the number of slots of a Maglev table, a prime;
-	// 0 means maglev.DefaultSize.
+	// TableSize is the number of slots of the hash tables of services that do not
+	// say, a prime; 0 means by the number of backends: lb.DefaultTableSize.
 	TableSize uint32
-	// FlowEntries bounds the flow table; 0 means DefaultFlowEntries. It takes
-	// memory only where a service tracks flows.
-	FlowEntries uint32
-	// FullNATFlows bounds the flows of full NAT, which takes no new one when
-	// there are that many; 0 means DefaultFullNATFlows. They take memory only
-	// where a service has that mode.
-	FullNATFlows uint32
+	// FlowLimit bounds the flows that are remembered once they are proven, and
+	// UnprovenLimit those that are not yet; 0 means DefaultFlowLimit (where no service
+	// tracks its flows: DefaultPinLimit) and DefaultUnprovenLimit. Each takes 64 bytes
+	// of kernel memory, whether there is such a flow or not.
+	FlowLimit, UnprovenLimit uint32
+	// Timeouts are how long flows are remembered that say nothing.
+	Timeouts Timeouts
 	// TooBigRate is how many packets a second each CPU may answer with "too
 	// big"; 0 means DefaultTooBigRate.
 	TooBigRate uint32
 }
 
 func (o Options) withDefaults() Options {
-	if o.TableSize == 0 {
-		o.TableSize = maglev.DefaultSize
-	}
-	if o.FlowEntries == 0 {
-		o.FlowEntries = DefaultFlowEntries
-	}
-	if o.FullNATFlows == 0 {
-		o.FullNATFlows = DefaultFullNATFlows
-	}
-	if o.TooBigRate == 0 {
-		o.TooBigRate = DefaultTooBigRate
+	for _, option := range []struct {
+		value    *uint32
+		standard uint32
+	}{
+		{&o.UnprovenLimit, DefaultUnprovenLimit},
+		{&o.TooBigRate, DefaultTooBigRate},
+	} {
+		if *option.value == 0 {
+			*option.value = option.standard
+		}
 	}
 	return o
 }
@@ -65,11 +64,19 @@ type Datapath struct {
 	ways func(lb.Hook, []port) []attempt
 	// detached: programs are loaded and never attached.
 	detached bool
+	// now is the time that windows go by; tests have another than time.Now.
+	now func() time.Time
+	// secret places flows in their tables: nobody can aim at one bucket.
+	secret uint64
 
-	mu      sync.Mutex
-	current *generation
-	shared  *shared
-	ledger  ledger
+	mu       sync.Mutex
+	current  *generation
+	shared   *shared
+	register *register
+	ledger   ledger
+	janitor  *janitor
+	// plan is what memory is in use.
+	plan MemoryPlan
 	// holds[i] keeps the program on the i-th interface; none before the first
 	// Apply, and none of a detached datapath.
 	holds       []hold
@@ -80,8 +87,6 @@ type Datapath struct {
 	// stop ends what goes on beside; expiring says that something does.
 	stop     chan struct{}
 	expiring bool
-	// natFlows is how many full-NAT flows were left when they were looked through.
-	natFlows atomic.Uint32
 }
 
 // Open checks rights and the interfaces. It loads and attaches nothing yet.
@@ -95,7 +100,8 @@ func Open(options Options) (*Datapath, error) {
 	// Kernels before 5.11 charge maps to a limit that is small by default;
 	// where raising it is refused, loading says so itself.
 	_ = rlimit.RemoveMemlock()
-	return &Datapath{options: options, findPorts: find, ways: attempts, stop: make(chan struct{})}, nil
+	return &Datapath{options: options, findPorts: find, ways: attempts, stop: make(chan struct{}),
+		now: time.Now, secret: rand.Uint64(), register: newRegister(), janitor: newJanitor(options.Timeouts)}, nil
 }
 
 // NewDetached returns a datapath for one interface that does not exist, with
@@ -108,6 +114,10 @@ func NewDetached(options Options, mac net.HardwareAddr) *Datapath {
 		findPorts:   func() ([]port, error) { return []port{{mac: mac}}, nil },
 		detached:    true,
 		stop:        make(chan struct{}),
+		now:         time.Now,
+		secret:      rand.Uint64(),
+		register:    newRegister(),
+		janitor:     newJanitor(options.Timeouts),
 		attachments: []Attachment{{Hook: options.Hook, Reason: "not attached"}},
 	}
 }
@@ -138,162 +148,6 @@ func ethernets(names []string) ([]port, error) {
 	return ports, nil
 }
 
-// Apply makes state what the data plane does, whole or not at all. The first
-// call attaches; later ones swap the program of each interface in one step.
-// On an error, what was in use goes on.
-func (d *Datapath) Apply(state State) error {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if d.closed {
-		return ErrClosed
-	}
-	ports, err := d.findPorts()
-	if err != nil {
-		return err
-	}
-	at := placesOf(d.current).with(state)
-	next, err := d.growShared(state, at)
-	if err != nil {
-		return err
-	}
-	made, err := d.install(ports, func(kind programKind) (*generation, error) {
-		return loadGeneration(kind, ports, state, at, d.current, d.options.TableSize, next, d.tracing)
-	})
-	if err != nil {
-		next.closeUnless(d.shared)
-		return err
-	}
-	d.ledger.settle(d.shared, next, placesOf(d.current), at)
-	d.shared.closeUnless(next)
-	d.current.close()
-	d.shared, d.current = next, made
-	// What is measured or tested is not to forget by itself.
-	if !d.detached && !d.expiring && next.natFlows.MaxEntries() > 1 {
-		d.expiring = true
-		go d.keepExpiring()
-	}
-	return nil
-}
-
-func placesOf(g *generation) places {
-	if g == nil {
-		return places{}
-	}
-	return g.places
-}
-
-// growShared returns shared maps that hold at least what the state needs.
-func (d *Datapath) growShared(state State, at places) (*shared, error) {
-	want := sizes{
-		backends: max(powerOfTwo(len(at.generations)), 256),
-		services: max(powerOfTwo(int(at.serviceIDs)), 256),
-		flows:    1,
-		natFlows: 1,
-	}
-	for _, service := range state.Services {
-		if service.Scheduler == lb.RoundRobin {
-			want.flows = d.options.FlowEntries
-		}
-		if service.Mode == lb.FullNAT {
-			want.natFlows = d.options.FullNATFlows
-		}
-	}
-	if want.within(d.shared) {
-		return d.shared, nil
-	}
-	spec, err := xdpProgram.load()
-	if err != nil {
-		return nil, fmt.Errorf("reading the embedded eBPF program: %v", err)
-	}
-	made, err := newShared(spec, want, d.shared)
-	if err != nil {
-		return nil, loadError(err)
-	}
-	made.tooBigRate = d.options.TooBigRate
-	return made, nil
-}
-
-// loader makes a generation of one of the programs.
-type loader func(programKind) (*generation, error)
-
-// install loads a generation and puts it in the place of the current one.
-func (d *Datapath) install(ports []port, load loader) (*generation, error) {
-	if d.holds == nil && !d.detached {
-		return d.installFirst(ports, load)
-	}
-	made, err := load(programOf(d.attachments[0].Hook))
-	if err != nil || d.detached {
-		return made, err
-	}
-	if err := d.swap(ports, made); err != nil {
-		made.close()
-		return nil, err
-	}
-	return made, nil
-}
-
-// installFirst attaches, and removes what a killed balancer left, unless its
-// place was taken: until then the packets of its connections are in good hands.
-func (d *Datapath) installFirst(ports []port, load loader) (*generation, error) {
-	made, used, err := d.attachFirst(ports, load)
-	if used == tcFilter {
-		return made, nil
-	}
-	left := removeFilters(ports)
-	if left != nil && err == nil {
-		left = errors.Join(left, d.detach())
-		made.close()
-	}
-	if err := errors.Join(err, left); err != nil {
-		return nil, err
-	}
-	return made, nil
-}
-
-// attachFirst tries the ways to attach in turn, and returns the one that it took,
-// if any. One way serves all interfaces.
-func (d *Datapath) attachFirst(ports []port, load loader) (*generation, way, error) {
-	var lacks []string
-	var last error
-	for _, a := range d.ways(d.options.Hook, ports) {
-		made, err := load(programOf(a.way.hook))
-		if err != nil {
-			return nil, way{}, err
-		}
-		holds, refused, err := attachAll(made.programs, ports, a.way)
-		if err == nil {
-			d.holds, d.attachments = holds, attachments(ports, a.way, a.because(lacks))
-			return made, a.way, nil
-		}
-		made.close()
-		last = attachError(err, refused, a.way)
-		if !unsupported(err) {
-			break
-		}
-		lacks = append(lacks, a.way.lack(refused))
-	}
-	return nil, way{}, last
-}
-
-// swap puts the programs of a new generation in the place of the old ones. If
-// one interface refuses, those that have the new program get the old one again.
-func (d *Datapath) swap(ports []port, made *generation) error {
-	for i, h := range d.holds {
-		err := h.Update(made.programs[i])
-		if err == nil {
-			continue
-		}
-		err = fmt.Errorf("swapping the program on %s (the old one goes on): %v", ports[i].name, err)
-		for back := range i {
-			if again := d.holds[back].Update(d.current.programs[back]); again != nil {
-				err = errors.Join(err, fmt.Errorf("swapping back the program on %s (it has the new one now): %v", ports[back].name, again))
-			}
-		}
-		return err
-	}
-	return nil
-}
-
 // Program returns the program that forwards on the first interface now, nil
 // before the first Apply. It stays valid until the next Apply.
 func (d *Datapath) Program() *ebpf.Program {
@@ -322,8 +176,12 @@ func (d *Datapath) Close() error {
 	}
 	d.closed = true
 	close(d.stop)
+	d.janitor.leave()
 	err := d.detach()
 	d.current.close()
+	if d.current != nil {
+		d.current.memory.close()
+	}
 	d.shared.closeUnless(nil)
 	return err
 }

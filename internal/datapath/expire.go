@@ -3,58 +3,317 @@
 package datapath
 
 import (
-	"errors"
+	"sync"
+	"sync/atomic"
 	"time"
+	"unsafe"
 
-	"github.com/cilium/ebpf"
 	"golang.org/x/sys/unix"
 )
 
-// A full-NAT flow is forgotten when it has been silent for as long as its state
-// allows. A port that is given out again too early brings one client another's
-// packets; one that is kept too long is missing.
-const (
-	// idleEstablished is RFC 5382's two hours and four minutes (REQ-5): keepalives
-	// come every two hours.
-	idleEstablished = 7440 * time.Second
-	// idleClosing is for a connection that one side has ended: the same
-	// requirement's four minutes.
-	idleClosing = 240 * time.Second
-	// idleClosed is as long as Linux keeps a connection in TIME-WAIT, for what
-	// is late or sent again.
-	idleClosed = 60 * time.Second
-	// idleUnanswered is for flows that no backend has answered.
-	idleUnanswered = 60 * time.Second
-	// idleUDP is RFC 4787's two minutes (REQ-5).
-	idleUDP = 120 * time.Second
-)
-
-// expireEvery is how often all flows are looked at, and expireBatch how many at
-// once.
-const (
-	expireEvery = 5 * time.Second
-	expireBatch = 4096
-)
-
-// patience returns how long a flow may be silent.
-func patience(state uint16) time.Duration {
-	has := func(bits xdpNatState) bool { return state&uint16(bits) == uint16(bits) }
-	switch {
-	case has(xdpNatStateNAT_RESET), has(xdpNatStateNAT_CLIENT_FIN | xdpNatStateNAT_BACKEND_FIN):
-		return idleClosed
-	case !has(xdpNatStateNAT_REPLIED):
-		return idleUnanswered
-	case has(xdpNatStateNAT_UDP):
-		return idleUDP
-	case has(xdpNatStateNAT_CLIENT_FIN), has(xdpNatStateNAT_BACKEND_FIN):
-		return idleClosing
-	}
-	return idleEstablished
+// Timeouts are how long what is remembered of a flow may be silent, by how far the flow
+// has come. 0 means the default.
+type Timeouts struct {
+	// Opening is for connections of which only a SYN was seen, and for those that came
+	// into the middle of a change of the tables; First for UDP flows of one packet. These
+	// prove nothing: anybody can make them up.
+	Opening, First time.Duration
+	// Established is for connections, UDP for flows of more than one packet.
+	Established, UDP time.Duration
+	// Fin is for connections that one side has ended, Closed for those that both have, or
+	// that were reset.
+	Fin, Closed time.Duration
 }
 
-// keepExpiring forgets flows until the datapath is closed.
-func (d *Datapath) keepExpiring() {
-	ticker := time.NewTicker(expireEvery)
+// DefaultTimeouts are those of RFC 5382 (REQ-5: two hours and four minutes, and four
+// minutes where a connection is not open), of RFC 4787 (REQ-5: two minutes), and of
+// Linux' TIME-WAIT; what may be forged is kept as long as a client sends SYNs again in
+// earnest.
+var DefaultTimeouts = Timeouts{
+	Opening: 30 * time.Second, First: 30 * time.Second,
+	Established: 7440 * time.Second, UDP: 120 * time.Second,
+	Fin: 240 * time.Second, Closed: 60 * time.Second,
+}
+
+// MaxTimeout bounds a timeout: the data plane's clock counts milliseconds in 32 bits,
+// and half of what it counts is the past.
+const MaxTimeout = 20 * 24 * time.Hour
+
+func (t Timeouts) withDefaults() Timeouts {
+	for _, f := range []struct{ have, standard *time.Duration }{
+		{&t.Opening, &DefaultTimeouts.Opening}, {&t.First, &DefaultTimeouts.First},
+		{&t.Established, &DefaultTimeouts.Established}, {&t.UDP, &DefaultTimeouts.UDP},
+		{&t.Fin, &DefaultTimeouts.Fin}, {&t.Closed, &DefaultTimeouts.Closed},
+	} {
+		if *f.have == 0 {
+			*f.have = *f.standard
+		}
+		*f.have = min(*f.have, MaxTimeout)
+	}
+	return t
+}
+
+// byState returns them by enum flow_state, in milliseconds.
+func (t Timeouts) byState() (ms [256]uint32) {
+	for state, timeout := range map[xdpFlowState]time.Duration{
+		xdpFlowStateFLOW_OPENING:      t.Opening,
+		xdpFlowStateFLOW_SEEN:         t.Opening,
+		xdpFlowStateFLOW_AFFINITY_NEW: t.Opening,
+		xdpFlowStateFLOW_FIRST:        t.First,
+		xdpFlowStateFLOW_ESTABLISHED:  t.Established,
+		xdpFlowStateFLOW_UDP:          t.UDP,
+		xdpFlowStateFLOW_CLIENT_FIN:   t.Fin,
+		xdpFlowStateFLOW_BACKEND_FIN:  t.Fin,
+		xdpFlowStateFLOW_CLOSED:       t.Closed,
+	} {
+		ms[state] = milliseconds(timeout)
+	}
+	return ms
+}
+
+func milliseconds(d time.Duration) uint32 { return uint32(min(d, MaxTimeout).Milliseconds()) }
+
+// The janitor does a little often: what it does in one step is short, however many
+// flows there are.
+const (
+	stepEvery = 200 * time.Millisecond
+	// longestStep is how far a step moves the clock at most. What a process that was
+	// held up did not see was not silence.
+	longestStep = time.Second
+	// newcomersEvery and flowsEvery are how long a walk over a table takes: unproven
+	// flows come and go.
+	newcomersEvery = time.Second
+	flowsEvery     = 5 * time.Second
+	returnsEvery   = 30 * time.Second
+)
+
+// janitor tells packets the time, forgets flows that have been silent for too long, or
+// whose backend or service has left, and counts the others. It has a lock of its own:
+// time passes while a configuration is being made.
+type janitor struct {
+	mu    sync.Mutex
+	scene flowScene
+	rules flowRules
+	// time is what the clock shows.
+	time time.Duration
+	// stepped is when the last step was; stepping says that there was one.
+	stepped  time.Duration
+	stepping bool
+	// The walks over the two tables.
+	flows, newcomers round
+	// nextReturn is the bucket of the returns that is looked at next.
+	nextReturn int
+	drift      drift
+	// frozen: flows are being moved to other tables, and nothing is forgotten.
+	frozen bool
+}
+
+// flowScene is where the janitor works: what of the data plane's memory and of the
+// configuration it must know.
+type flowScene struct {
+	// clock is that of the generation in use (struct head).
+	clock            *uint32
+	flows, newcomers *flowTable
+	// returns is nil where no service is of full NAT.
+	returns  *returnTable
+	backends []flowBackend
+	services []flowService
+	loads    []xdpBackendLoad
+	turns    []xdpTurn
+}
+
+func newJanitor(timeouts Timeouts) *janitor {
+	return &janitor{
+		rules:     flowRules{timeouts: timeouts.withDefaults().byState()},
+		time:      longestStep,
+		flows:     round{lasts: flowsEvery},
+		newcomers: round{lasts: newcomersEvery},
+	}
+}
+
+// use tells the janitor of a change. When it returns, nobody reads or writes the memory
+// of before any more, but packets. What is active is counted anew where it was counted
+// by other rules, or in other memory: of services that begin or cease to be tracked,
+// and of all where something was copied while packets went on.
+func (j *janitor) use(scene flowScene) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	anew := j.compare(scene)
+	if scene.flows != j.scene.flows {
+		j.flows.next = 0
+	}
+	if scene.newcomers != j.scene.newcomers {
+		j.newcomers.next = 0
+	}
+	if scene.returns != j.scene.returns {
+		j.nextReturn = 0
+	}
+	j.scene, j.frozen = scene, false
+	j.rules.backends, j.rules.services, j.rules.loads, j.rules.turns = scene.backends, scene.services, scene.loads, scene.turns
+	j.show()
+	if len(anew) > 0 {
+		j.recount(anew)
+	}
+}
+
+// compare returns the services whose active flows are to be counted anew in the next
+// scene, and tells that of those that are gone whether they were tracked.
+func (j *janitor) compare(next flowScene) map[uint32]bool {
+	anew := map[uint32]bool{}
+	moved := next.flows != j.scene.flows || next.newcomers != j.scene.newcomers ||
+		unsafe.SliceData(next.loads) != unsafe.SliceData(j.scene.loads) ||
+		unsafe.SliceData(next.turns) != unsafe.SliceData(j.scene.turns)
+	for id := range next.services {
+		if id >= len(j.rules.services) {
+			break
+		}
+		was, is := j.rules.services[id], &next.services[id]
+		switch {
+		case !is.present:
+			is.tracked = was.tracked
+		case was.present && (was.tracked != is.tracked || moved && is.tracked):
+			anew[uint32(id)] = true
+		}
+	}
+	return anew
+}
+
+// leave makes the janitor let go of all memory.
+func (j *janitor) leave() { j.use(flowScene{}) }
+
+// freeze keeps what is remembered as it is, but for what packets do, until use.
+func (j *janitor) freeze(frozen bool) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.frozen = frozen
+}
+
+// now is what the clock shows, in milliseconds: a generation's clock begins with it.
+func (j *janitor) now() uint32 {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.clock()
+}
+
+func (j *janitor) clock() uint32 { return uint32(j.time.Milliseconds()) }
+
+// show tells packets the time.
+func (j *janitor) show() {
+	if j.scene.clock != nil {
+		atomic.StoreUint32(j.scene.clock, j.clock())
+	}
+}
+
+// step does what is due at a time of the monotonic clock. It says whether both tables
+// have been walked over once more.
+func (j *janitor) step(now time.Duration) bool {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if j.stepping {
+		j.time += min(max(now-j.stepped, 0), longestStep)
+	}
+	j.stepped, j.stepping = now, true
+	j.show()
+	if j.scene.flows == nil || j.frozen {
+		return false
+	}
+	j.stepReturns(int(returnsEvery / stepEvery))
+	j.newcomers.step(&j.rules, j.scene.newcomers, j.clock())
+	if !j.flows.step(&j.rules, j.scene.flows, j.clock()) {
+		return false
+	}
+	j.settle()
+	return true
+}
+
+// stepReturns goes on with the returns, so that a round takes so many steps.
+func (j *janitor) stepReturns(steps int) {
+	if j.scene.returns == nil {
+		return
+	}
+	all := len(j.scene.returns.buckets)
+	end := min(j.nextReturn+(all+steps-1)/steps, all)
+	j.scene.walkReturns(j.nextReturn, end)
+	if j.nextReturn = end; end == all {
+		j.nextReturn = 0
+	}
+}
+
+// pass lets time pass, and walks over all tables at once.
+func (j *janitor) pass(by time.Duration) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.time += by
+	j.show()
+	if j.scene.flows == nil {
+		return
+	}
+	j.newcomers.whole(&j.rules, j.scene.newcomers, j.clock())
+	j.flows.whole(&j.rules, j.scene.flows, j.clock())
+	j.nextReturn = 0
+	j.stepReturns(1)
+	j.settle()
+}
+
+// round is a walk over a table, a slice at each step.
+type round struct {
+	// lasts is how long one takes.
+	lasts time.Duration
+	// next is the bucket that it goes on with.
+	next int
+	// under is what this round has met so far, and last what the last whole one met.
+	under, last flowTally
+}
+
+// step goes on for a slice, and says whether that was the last one.
+func (w *round) step(rules *flowRules, t *flowTable, clock uint32) bool {
+	steps := int(w.lasts / stepEvery)
+	return w.walk(rules, t, clock, (len(t.buckets)+steps-1)/steps)
+}
+
+// whole makes a whole round.
+func (w *round) whole(rules *flowRules, t *flowTable, clock uint32) {
+	w.next = 0
+	w.walk(rules, t, clock, len(t.buckets))
+}
+
+func (w *round) walk(rules *flowRules, t *flowTable, clock uint32, buckets int) bool {
+	if w.next == 0 {
+		w.under.reset()
+	}
+	w.under.fit(rules)
+	end := min(w.next+buckets, len(t.buckets))
+	rules.walk(t, w.next, end, clock, &w.under)
+	if w.next = end; end < len(t.buckets) {
+		return false
+	}
+	w.next = 0
+	w.under, w.last = w.last, w.under
+	return true
+}
+
+// flowsOf returns how many entries the last round has found by service id; services
+// without any are not in it.
+func (j *janitor) flowsOf() map[uint32]uint64 {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	of := map[uint32]uint64{}
+	for _, tally := range []*flowTally{&j.flows.last, &j.newcomers.last} {
+		for id, n := range tally.services {
+			if n != 0 {
+				of[uint32(id)] += uint64(n.entries())
+			}
+		}
+	}
+	return of
+}
+
+// keepHouse does the janitor's work until the datapath is closed. It does not wait for
+// the datapath's lock: time passes while a configuration is made.
+func (d *Datapath) keepHouse() {
+	rounds := make(chan struct{}, 1)
+	go d.keepOrder(rounds)
+	ticker := time.NewTicker(stepEvery)
 	defer ticker.Stop()
 	for {
 		select {
@@ -62,9 +321,24 @@ func (d *Datapath) keepExpiring() {
 			return
 		case <-ticker.C:
 		}
-		// A failure is one of a map that is gone, or that changes too fast to be
-		// read to its end: the next round sees the rest.
-		_, _ = d.expire(monotonic())
+		if d.janitor.step(monotonic()) {
+			select {
+			case rounds <- struct{}{}:
+			default: // one that is waiting stands for this one too
+			}
+		}
+	}
+}
+
+// keepOrder does what is to be done after a round of the janitor.
+func (d *Datapath) keepOrder(rounds <-chan struct{}) {
+	for {
+		select {
+		case <-d.stop:
+			return
+		case <-rounds:
+			d.settleTransitions(d.now(), d.janitor.flowsOf())
+		}
 	}
 }
 
@@ -75,75 +349,4 @@ func monotonic() time.Duration {
 		return 0
 	}
 	return time.Duration(now.Nano())
-}
-
-// expire forgets the full-NAT flows that have been silent for too long by now, and
-// returns how many. It holds nobody up: it works on maps of its own.
-func (d *Datapath) expire(now time.Duration) (int, error) {
-	d.mu.Lock()
-	if d.closed || d.shared == nil {
-		d.mu.Unlock()
-		return 0, nil
-	}
-	flows, err := d.shared.natFlows.Clone()
-	if err != nil {
-		d.mu.Unlock()
-		return 0, err
-	}
-	defer flows.Close()
-	returns, err := d.shared.natReturns.Clone()
-	d.mu.Unlock()
-	if err != nil {
-		return 0, err
-	}
-	defer returns.Close()
-	expired, left, err := expireFlows(flows, returns, now)
-	if err == nil {
-		d.natFlows.Store(uint32(left))
-	}
-	return expired, err
-}
-
-func expireFlows(flows, returns *ebpf.Map, now time.Duration) (expired, left int, err error) {
-	size := min(expireBatch, int(flows.MaxEntries()))
-	keys, values := make([]xdpFlowKey, size), make([]xdpNatFlow, size)
-	var cursor ebpf.MapBatchCursor
-	for {
-		n, err := flows.BatchLookup(&cursor, keys, values, nil)
-		for i := range n {
-			if silent(values[i], now) && forget(flows, returns, keys[i], now) {
-				expired++
-				continue
-			}
-			left++
-		}
-		if errors.Is(err, ebpf.ErrKeyNotExist) {
-			return expired, left, nil
-		}
-		if err != nil {
-			return expired, left, err
-		}
-	}
-}
-
-func silent(flow xdpNatFlow, now time.Duration) bool {
-	return now-time.Duration(flow.Seen) > patience(flow.State)
-}
-
-// forget removes both ends of a flow, unless it has woken up meanwhile.
-func forget(flows, returns *ebpf.Map, key xdpFlowKey, now time.Duration) bool {
-	var flow xdpNatFlow
-	if flows.Lookup(key, &flow) != nil || !silent(flow, now) {
-		return false
-	}
-	back := xdpNatReturnKey{
-		Source: flow.BackendAddress, Destination: flow.Address,
-		SourcePort: flow.BackendPort, DestinationPort: flow.Port, Protocol: flow.Protocol,
-	}
-	// The end that clients' packets find goes first: what came in between would
-	// otherwise be sent from a port that is no longer the flow's.
-	if flows.Delete(key) != nil {
-		return false
-	}
-	return returns.Delete(back) == nil
 }

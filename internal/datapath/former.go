@@ -3,7 +3,6 @@
 package datapath
 
 import (
-	"maps"
 	"net/netip"
 	"time"
 
@@ -22,65 +21,110 @@ type endpointKey struct {
 	protocol lb.Protocol
 }
 
+// slot returns the key in the tables of endpoints.
+func (k endpointKey) slot() slotKey {
+	return keyOf(k.address.Addr(), k.address.Port(), uint8(k.protocol))
+}
+
 // natEndpoint is what the source of such replies becomes.
 type natEndpoint struct {
 	vip netip.AddrPort
 	mss uint16
 	// index counts them. It is not given to another backend meanwhile.
 	index uint32
+	// service is the id of the service, where its flows are remembered.
+	service uint32
 	// until is when it is forgotten; of a present backend's, nothing.
 	until time.Time
 }
 
-// endpointsOf lists the endpoints of a state, with their places.
-func endpointsOf(state State, backends map[lb.BackendKey]place) map[endpointKey]natEndpoint {
-	all := map[endpointKey]natEndpoint{}
-	for _, s := range state.Services {
-		if s.Mode != lb.NAT {
-			continue
-		}
-		for _, b := range s.Backends {
-			all[endpointKey{netip.AddrPortFrom(b.Address, b.Port), s.Protocol}] = natEndpoint{
-				vip: netip.AddrPortFrom(s.VIP, s.Port), mss: s.MSS, index: backends[s.BackendKey(b)].index}
-		}
-	}
-	return all
+// value is the endpoint as the data plane reads it.
+func (e natEndpoint) value() xdpEndpoint {
+	return xdpEndpoint{Vip: addressWords(e.vip.Addr()), Port: networkOrder(e.vip.Port()), Mss: e.mss, Backend: e.index, Service: e.service}
 }
 
-// formerAfter returns the endpoints of backends that have left when state comes:
-// those that left before, but for what is too long ago, and those that leave now.
-// What a backend of state has is its own.
-func (p places) formerAfter(state State, now time.Time) map[endpointKey]natEndpoint {
-	former := maps.Clone(p.former)
-	if former == nil {
-		former = map[endpointKey]natEndpoint{}
+// endpointsOf calls do for the endpoints of a service, if it has any.
+func (r *record) endpointsOf(do func(endpointKey, natEndpoint)) {
+	s := &r.service
+	if s.Mode != lb.NAT {
+		return
 	}
-	for key, e := range p.endpoints {
-		e.until = now.Add(formerTime)
-		former[key] = e
+	e := natEndpoint{vip: netip.AddrPortFrom(s.VIP, s.Port), mss: s.MSS, service: uint32(xdpNoServiceNO_SERVICE)}
+	if r.remembers {
+		e.service = r.id
 	}
-	present := endpointsOf(state, nil)
-	maps.DeleteFunc(former, func(key endpointKey, e natEndpoint) bool {
-		_, claimed := present[key]
-		return claimed || now.After(e.until)
+	for i, b := range s.Backends {
+		e.index = r.places[i].index
+		do(endpointKey{netip.AddrPortFrom(b.Address, b.Port), s.Protocol}, e)
+	}
+}
+
+// goneEndpoints notes that the endpoints of a service are no more, unless others have
+// taken them since. Those that stay are set again by newEndpoints.
+func (r *resettling) goneEndpoints(was *record) {
+	was.endpointsOf(func(key endpointKey, e natEndpoint) {
+		if have := r.places.endpoints[key]; have.vip == e.vip {
+			r.gone[key] = have
+		}
 	})
-	return former
 }
 
-// addFormer lets the data plane know them.
-func (c *contents) addFormer(at places) {
-	for key, e := range at.former {
-		c.modes |= 1 << xdpModeMODE_NAT
-		if c.backends[e.index].Generation == 0 { // no owner
-			c.backends[e.index] = xdpBackend{Index: e.index, Generation: at.generations[e.index]}
+// claimEndpoints notes whose endpoints are somebody's. All that are gone are known;
+// the places of those that come need not be.
+func (r *resettling) claimEndpoints(is *record) {
+	is.endpointsOf(func(key endpointKey, _ natEndpoint) {
+		delete(r.gone, key)
+		if _, former := r.places.former[key]; former {
+			r.claimed[key] = true
 		}
-		value := xdpEndpoint{
-			Vip:     addressWords(e.vip.Addr()),
-			Port:    networkOrder(e.vip.Port()),
-			Mss:     e.mss,
-			Backend: e.index,
+	})
+}
+
+// newEndpoints notes the endpoints of a service that are new or have changed.
+func (r *resettling) newEndpoints(is *record) {
+	is.endpointsOf(func(key endpointKey, e natEndpoint) {
+		if have, there := r.places.endpoints[key]; !there || have != e {
+			r.endpoints[key] = e
 		}
-		addAddressed(c.endpoints4, c.endpoints6, key.address.Addr(), key.address.Port(), uint8(key.protocol), value)
-		addAddressed(c.endpoints4, c.endpoints6, key.address.Addr(), 0, uint8(xdpAgreementPROTOCOL_ANY), xdpEndpoint{})
+	})
+}
+
+// forgetFormer lets go of former endpoints that somebody has now, and of those that
+// left too long ago.
+func (r *resettling) forgetFormer() {
+	for key, e := range r.places.former {
+		if r.claimed[key] || r.now.After(e.until) {
+			r.forgotten = append(r.forgotten, key)
+			r.release(e.index)
+		}
+	}
+}
+
+// keepFormer holds the indices of the endpoints that are gone. It comes before the
+// backends of the indices are released.
+func (r *resettling) keepFormer() {
+	for _, e := range r.gone {
+		r.hold(e.index)
+	}
+}
+
+// formerOf is what becomes of an endpoint that is gone.
+func (r *resettling) formerOf(e natEndpoint) natEndpoint {
+	e.until, e.service = r.now.Add(formerTime), uint32(xdpNoServiceNO_SERVICE)
+	return e
+}
+
+// commitEndpoints is the part of commit that is about endpoints.
+func (r *resettling) commitEndpoints() {
+	p := r.places
+	for _, key := range r.forgotten {
+		delete(p.former, key)
+	}
+	for key, e := range r.gone {
+		delete(p.endpoints, key)
+		p.former[key] = r.formerOf(e)
+	}
+	for key, e := range r.endpoints {
+		p.endpoints[key] = e
 	}
 }

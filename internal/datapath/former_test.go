@@ -4,6 +4,7 @@ package datapath
 
 import (
 	"net/netip"
+	"slices"
 	"testing"
 	"time"
 
@@ -21,38 +22,74 @@ func TestFormerEndpoints(t *testing.T) {
 	left := service.Backends[0]
 	key := endpointKey{netip.AddrPortFrom(left.Address, left.Port), lb.TCP}
 
-	first := places{}.with(both)
-	if len(first.former) != 0 || len(first.endpoints) != 3 {
-		t.Fatalf("at first: %v, former %v", first.endpoints, first.former)
+	r := newRegister()
+	now := time.Now()
+	apply := func(t *testing.T, r *register, state State, now time.Time) {
+		t.Helper()
+		c, err := r.plan(state, testTableSize, now)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.commit(c)
 	}
-	was := first.backends[service.BackendKey(left)]
-	second := first.with(State{Services: []Service{fewer}})
-	e, kept := second.former[key]
+	// afterwards returns a register in which the first backend has left.
+	afterwards := func(t *testing.T) (*register, place) {
+		t.Helper()
+		r := newRegister()
+		apply(t, r, both, now)
+		was := r.places.backends[service.BackendKey(left)]
+		apply(t, r, State{Services: []Service{fewer}}, now)
+		return r, was
+	}
+	apply(t, r, both, now)
+	if len(r.places.former) != 0 || len(r.places.endpoints) != 3 {
+		t.Fatalf("at first: %v, former %v", r.places.endpoints, r.places.former)
+	}
+	r, was := afterwards(t)
+	e, kept := r.places.former[key]
 	if !kept || e.index != was.index || e.vip != netip.AddrPortFrom(vip4, 80) {
-		t.Fatalf("after it left: %v", second.former)
+		t.Fatalf("after it left: %v", r.places.former)
 	}
-	if second.generations[was.index] == was.generation {
+	if r.places.generations[was.index] == was.generation {
 		t.Error("its flows go on")
 	}
 	t.Run("its index is not given away", func(t *testing.T) {
-		other := testService(vip4, 81, lb.TCP, lb.Maglev, 2)
-		third := second.with(State{Services: []Service{fewer, other}})
-		for key, place := range third.backends {
+		r, was := afterwards(t)
+		apply(t, r, State{Services: []Service{fewer, testService(vip4, 81, lb.TCP, lb.Maglev, 2)}}, now)
+		for key, place := range r.places.backends {
 			if place.index == was.index {
 				t.Errorf("%v has it", key)
 			}
 		}
 	})
 	t.Run("whoever has the endpoint now has its replies", func(t *testing.T) {
+		r, _ := afterwards(t)
 		other := testService(netip.MustParseAddr("198.18.0.101"), 81, lb.TCP, lb.Maglev, 1)
 		other.Mode, other.Backends[0].Address, other.Backends[0].Port = lb.NAT, left.Address, left.Port
-		if third := second.with(State{Services: []Service{fewer, other}}); len(third.former) != 0 {
-			t.Errorf("still former: %v", third.former)
+		apply(t, r, State{Services: []Service{fewer, other}}, now)
+		if len(r.places.former) != 0 {
+			t.Errorf("still former: %v", r.places.former)
+		}
+	})
+	t.Run("it comes back", func(t *testing.T) {
+		r, was := afterwards(t)
+		apply(t, r, both, now)
+		is := r.places.backends[service.BackendKey(left)]
+		if len(r.places.former) != 0 || r.places.endpoints[key].index != is.index {
+			t.Errorf("former %v, present %v", r.places.former, r.places.endpoints[key])
+		}
+		if is == was {
+			t.Error("its flows from before it left go on")
 		}
 	})
 	t.Run("it is forgotten", func(t *testing.T) {
-		if former := second.formerAfter(State{}, time.Now().Add(2*formerTime)); len(former) != 2 {
-			t.Errorf("left are %v; want the two that leave now", former)
+		r, was := afterwards(t)
+		apply(t, r, State{}, now.Add(2*formerTime))
+		if len(r.places.former) != 2 {
+			t.Errorf("left are %v; want the two that leave now", r.places.former)
+		}
+		if !slices.Contains(r.places.free, was.index) {
+			t.Errorf("its index %d is not free again: %v", was.index, r.places.free)
 		}
 	})
 }

@@ -19,9 +19,10 @@ import (
 // that a failure can be had again from the start of its epoch.
 const (
 	epochPackets = 50000
-	// Between changes of the configuration; loading a program takes longer than
-	// thousands of packets.
-	changeEvery = 5000
+	// Packets between changes of the configuration.
+	changeEvery = 1000
+	// Between steps of time.
+	passEvery = 150
 	// Verdicts and bytes are compared for each packet, counters for so many.
 	settleEvery = 250
 	// An epoch that lasts longer ends early: fragments are remembered for 30 s,
@@ -29,10 +30,12 @@ const (
 	epochLasts = 20 * time.Second
 )
 
-// event is what happens in an epoch: a change of the configuration, or a frame.
+// event is what happens in an epoch: a change of the configuration, some time
+// that passes, or a frame.
 type event struct {
-	state *State
-	frame []byte
+	state  *State
+	passed time.Duration
+	frame  []byte
 }
 
 // epoch is one run from a new program on.
@@ -46,7 +49,7 @@ type epoch struct {
 
 func newEpoch(t *testing.T, hook lb.Hook, seed, number uint64) *epoch {
 	t.Helper()
-	e := &epoch{state: allModes(), ends: map[string]uint64{}}
+	e := &epoch{state: allKinds(), ends: map[string]uint64{}}
 	e.rig = newRig(t, hook, e.state)
 	e.generator = &generator{Rand: rand.New(rand.NewPCG(seed, number)), tb: t, model: e.rig.model, ids: 1, first: e.state.Services}
 	e.events = []event{{state: &e.state}}
@@ -61,6 +64,9 @@ func (e *epoch) run(t *testing.T, packets uint64) (n uint64, problem string) {
 		if n%changeEvery == changeEvery-1 {
 			e.change(t)
 		}
+		if n%passEvery == passEvery-1 {
+			e.pass(t)
+		}
 		frame := e.generator.next()
 		if !testable(e.rig.hook, frame) {
 			continue
@@ -69,7 +75,7 @@ func (e *epoch) run(t *testing.T, packets uint64) (n uint64, problem string) {
 		e.events = append(e.events, event{frame: frame})
 		v, problem := e.rig.feed(t, frame)
 		if problem == "" && n%settleEvery == 0 {
-			problem = e.rig.settle(t)
+			problem = e.rig.settle(t) + e.rig.compareAll(t)
 		}
 		if problem != "" {
 			return n, problem + e.rig.settle(t) + dump(frame)
@@ -84,7 +90,19 @@ func (e *epoch) run(t *testing.T, packets uint64) (n uint64, problem string) {
 			e.generator.keep(v.frame)
 		}
 	}
-	return n, e.rig.settle(t)
+	return n, e.rig.settle(t) + e.rig.compareAll(t)
+}
+
+// pass lets some time pass: from next to nothing to more than most flows live.
+func (e *epoch) pass(t *testing.T) {
+	t.Helper()
+	passed := []time.Duration{7 * time.Millisecond, 50 * time.Millisecond, 300 * time.Millisecond, 600 * time.Millisecond, 1200 * time.Millisecond,
+		2 * time.Second, 5 * time.Second, 12 * time.Second, 25 * time.Second, 5 * time.Minute}[e.generator.IntN(10)]
+	if e.generator.IntN(20) == 0 {
+		passed = 20 * time.Minute
+	}
+	e.events = append(e.events, event{passed: passed})
+	e.rig.pass(t, passed)
 }
 
 func (e *epoch) change(t *testing.T) {
@@ -94,6 +112,16 @@ func (e *epoch) change(t *testing.T) {
 	e.state = next
 	if e.generator.IntN(2) == 0 {
 		e.generator.ids += 100
+	}
+}
+
+// collect adds up what epochs have met.
+func (e *epoch) collect(ends map[string]uint64) {
+	for outcome, n := range e.ends {
+		ends[outcome] += n
+	}
+	for what, n := range e.rig.model.met {
+		ends["met: "+what] += n
 	}
 }
 
@@ -111,9 +139,7 @@ func TestRandomPackets(t *testing.T) {
 				e := newEpoch(t, hook, seed, epochs)
 				n, problem := e.run(t, min(packets-done, epochPackets))
 				done += n
-				for outcome, n := range e.ends {
-					ends[outcome] += n
-				}
+				e.collect(ends)
 				if problem != "" {
 					t.Errorf("%s, packet %d of epoch %d with JEOUL_FUZZ_SEED=%d: %s", hook, n, epochs, seed, problem)
 					t.Log(report(t, hook, e.events, problem))
@@ -131,6 +157,11 @@ func TestRandomPackets(t *testing.T) {
 // be used up first, and other tests see to that.
 var unreached = []string{"dropped_no_port", "dropped_flow_table_full", "dropped_no_room"}
 
+// metByRandom are the things of the model that random packets must reach.
+var metByRandom = []string{"proven", "told by a reply", "affinity replaced", "attached: true", "attached: false", "forgotten: reused",
+	"forgotten: of a backend that left", "known, tracked: true", "known, tracked: false", "moved: opens", "moved: goes on",
+	"unremembered: by the base", "without a table: by the base", "full", "full: another is looked for"}
+
 // ofOneThatLeft is how packets end whose backend is no longer configured.
 const ofOneThatLeft = "returned of one that left"
 
@@ -144,6 +175,11 @@ func expectCoverage(t *testing.T, ends map[string]uint64, packets uint64) {
 	for _, name := range names {
 		if !slices.Contains(unreached, name) && ends[name] < packets/2000 {
 			t.Errorf("%d of %d packets ended as %s: the generator does not reach it", ends[name], packets, name)
+		}
+	}
+	for _, what := range metByRandom {
+		if ends["met: "+what] < packets/5000 {
+			t.Errorf("%d times in %d packets: %s: the generator does not reach it", ends["met: "+what], packets, what)
 		}
 	}
 	if packets > 2*changeEvery && ends[ofOneThatLeft] < packets/10000 {
@@ -168,9 +204,12 @@ func report(t *testing.T, hook lb.Hook, events []event, problem string) string {
 	})
 	var text strings.Builder
 	for _, e := range needed {
-		if e.state != nil {
+		switch {
+		case e.state != nil:
 			fmt.Fprintf(&text, "configuration of %d services\n", len(e.state.Services))
-		} else {
+		case e.passed != 0:
+			fmt.Fprintf(&text, "%v passes\n", e.passed)
+		default:
 			fmt.Fprintln(&text, dump(e.frame))
 		}
 	}
@@ -203,6 +242,10 @@ func replay(t *testing.T, hook lb.Hook, events []event) (problem string) {
 			r.apply(t, *e.state)
 			continue
 		}
+		if e.passed != 0 {
+			r.pass(t, e.passed)
+			continue
+		}
 		if !testable(hook, e.frame) {
 			return ""
 		}
@@ -212,7 +255,7 @@ func replay(t *testing.T, hook lb.Hook, events []event) (problem string) {
 		if len(events)-i > 2*settleEvery {
 			continue
 		}
-		if problem = r.settle(t); problem != "" {
+		if problem = r.settle(t) + r.compareAll(t); problem != "" {
 			return problem
 		}
 	}

@@ -4,7 +4,7 @@ package datapath
 
 // The C types become Go types once, with the XDP object.
 //
-//go:generate go tool bpf2go -tags linux -target bpfel -go-package datapath -type outcome -type scheduler -type agreement -type service -type service_key4 -type service_key6 -type service_slot4 -type service_slot6 -type backend -type mode -type service_kind -type nat_state -type endpoint -type endpoint_slot4 -type endpoint_slot6 -type vector xdp ../../bpf/jeoul_xdp.bpf.c -- -Wall -Wextra -Wno-unused-parameter -Wno-sign-compare -Werror -mcpu=v3 -idirafter /usr/include/x86_64-linux-gnu -idirafter /usr/include/aarch64-linux-gnu
+//go:generate go tool bpf2go -tags linux -target bpfel -go-package datapath -type outcome -type scheduler -type agreement -type service -type service_key4 -type service_key6 -type service_slot4 -type service_slot6 -type backend -type mode -type service_kind -type endpoint -type endpoint_slot4 -type endpoint_slot6 -type vector -type block -type turn -type backend_load -type flow -type flow_bucket -type flow_state -type flow_table -type head -type service_flag -type slot_bits -type no_service -type return_bucket -type return_table xdp ../../bpf/jeoul_xdp.bpf.c -- -Wall -Wextra -Wno-unused-parameter -Wno-sign-compare -Werror -mcpu=v3 -idirafter /usr/include/x86_64-linux-gnu -idirafter /usr/include/aarch64-linux-gnu
 //go:generate go tool bpf2go -tags linux -target bpfel -go-package datapath -no-global-types tc ../../bpf/jeoul_tc.bpf.c -- -Wall -Wextra -Wno-unused-parameter -Wno-sign-compare -Werror -mcpu=v3 -idirafter /usr/include/x86_64-linux-gnu -idirafter /usr/include/aarch64-linux-gnu
 
 // The traced programs are the same sources compiled with TRACED: see bpf/trace.h.

@@ -25,6 +25,9 @@ type generator struct {
 	sent [][]byte
 	// first are the services before any change: those that have left, too.
 	first []Service
+	// under are conversations that go on, and busy the services of most of them.
+	under []*conversation
+	busy  []lb.ServiceKey
 }
 
 // next makes a frame.
@@ -93,6 +96,9 @@ func (g *generator) tcpOptions() []byte {
 
 // toService is a client's packet.
 func (g *generator) toService() packetSpec {
+	if g.IntN(3) > 0 {
+		return g.goOn()
+	}
 	s := g.anyService()
 	p := packetSpec{from: g.client(s.VIP.Is6()), at: s.VIP, dport: s.Port, udp: s.Protocol == lb.UDP, sport: uint16(1 + g.IntN(24)),
 		flags: g.flags(), payload: g.size(), tcpOptions: g.tcpOptions(), tos: byte(g.Uint32()), df: g.IntN(2) == 0, id: uint16(g.ids)}
@@ -112,6 +118,9 @@ func (g *generator) toService() packetSpec {
 
 // reply is a packet of a backend of NAT, or nearly. It may have left.
 func (g *generator) reply() packetSpec {
+	if p, ok := g.answer(); ok {
+		return p
+	}
 	services := g.model.state.Services
 	if g.IntN(3) == 0 {
 		services = g.first
@@ -126,31 +135,36 @@ func (g *generator) reply() packetSpec {
 }
 
 // aTranslation is a flow of full NAT that was met; nil if there is none.
-func (g *generator) aTranslation() *translation {
+func (g *generator) aTranslation() *remembered {
 	// Go's order of a map is random, but not by our seed.
-	keys := g.flows()
-	if len(keys) == 0 {
-		return nil
+	var found []*remembered
+	note := func(s *Service, client netip.AddrPort) {
+		e := g.model.lookUp(g.model.flowOf(s, asker{client: client}))
+		if e != nil && g.model.valid(e) && e.pool.IsValid() {
+			found = append(found, e)
+		}
 	}
-	return g.model.translations[keys[g.IntN(len(keys))]]
-}
-
-// flows are some flows, in an order that the seed decides.
-func (g *generator) flows() []modelFlow {
-	var found []modelFlow
+	for range 20 {
+		if len(g.under) == 0 {
+			break
+		}
+		c := g.under[g.IntN(len(g.under))]
+		if s := g.model.services[c.service]; s != nil && s.Mode == lb.FullNAT {
+			note(s, c.client)
+		}
+	}
 	for range 8 {
 		s := g.anyService()
-		if s.Mode != lb.FullNAT {
-			continue
-		}
 		for range 4 {
-			key := modelFlow{netip.AddrPortFrom(g.client(s.VIP.Is6()), uint16(1+g.IntN(24))), s.Key()}
-			if g.model.translations[key] != nil {
-				found = append(found, key)
+			if s.Mode == lb.FullNAT {
+				note(s, netip.AddrPortFrom(g.client(s.VIP.Is6()), uint16(1+g.IntN(24))))
 			}
 		}
 	}
-	return found
+	if len(found) == 0 {
+		return nil
+	}
+	return found[g.IntN(len(found))]
 }
 
 // replyToPool is a packet of a backend of full NAT, or nearly.
@@ -165,7 +179,7 @@ func (g *generator) replyToPool() packetSpec {
 		p.udp = g.IntN(2) == 0
 		return p
 	}
-	p.from, p.sport, p.at, p.dport, p.udp = t.backend.Address, t.backend.Port, t.pool.Addr(), t.pool.Port(), t.service.Protocol == lb.UDP
+	p.from, p.sport, p.at, p.dport, p.udp = t.backend.Address, t.backend.Port, t.pool.Addr(), t.pool.Port(), t.backend.Service.Protocol == lb.UDP
 	return p
 }
 
@@ -316,42 +330,6 @@ func (g *generator) spoil(frame []byte) []byte {
 		}
 	}
 	return frame
-}
-
-// change returns a configuration that differs from another one in its services,
-// their backends and, at times, their modes.
-func (g *generator) change(last State) State {
-	fresh := allModes()
-	next := State{Pool: fresh.Pool}
-	for _, s := range fresh.Services {
-		old := slices.IndexFunc(last.Services, func(o Service) bool { return o.Key() == s.Key() })
-		switch g.IntN(8) {
-		case 0, 1, 2: // as before
-			if old < 0 {
-				continue
-			}
-			s = last.Services[old]
-		case 3: // one leaves
-			s.Backends, s.Paths = s.Backends[1:], s.Paths[min(1, len(s.Paths)):]
-		case 4: // one is lost from sight
-			if len(s.Paths) > 0 {
-				s.Paths[g.IntN(len(s.Paths))].MAC = nil
-			}
-		case 5: // one takes no new flows
-			s.Backends[g.IntN(len(s.Backends))].Weight = 0
-		case 6: // in another way
-			if s.Mode != lb.FullNAT && s.Port != portIPIPCross && s.Port != portGUECross {
-				s.Mode = []lb.Mode{lb.L2DSR, lb.IPIP, lb.GUE, lb.DSCP, lb.NAT}[g.IntN(5)]
-				s.DSCP, s.MSS = uint8(1+g.IntN(63)), uint16(536+g.IntN(1000))
-			}
-		case 7: // all of it leaves
-			if g.IntN(2) == 0 {
-				continue
-			}
-		}
-		next.Services = append(next.Services, s)
-	}
-	return next
 }
 
 // keep remembers a frame that was sent, for errors to tell of.

@@ -54,7 +54,9 @@ func TestMapsGrow(t *testing.T) {
 		r.check(t, web4().build(t))
 	}
 	before := r.last
-	r.apply(t, State{Services: []Service{small, testService(vip6, 80, lb.TCP, lb.RoundRobin, 700)}})
+	large := testService(vip6, 80, lb.TCP, lb.RoundRobin, 700)
+	large.TableSize = 1021
+	r.apply(t, State{Services: []Service{small, large}})
 	for key, count := range before.Backends {
 		if got := r.last.Backends[key]; got != count {
 			t.Errorf("%v counts %v after the maps grew, %v before", key, got, count)
@@ -98,8 +100,11 @@ func TestFailedApplyChangesNothing(t *testing.T) {
 	if err := bad.Apply(testState()); err == nil {
 		t.Fatal("a table size that is no prime was taken")
 	}
-	r.datapath.options.TableSize = 100
-	if err := r.datapath.Apply(testState()); err == nil {
+	// The first service would change, and the last cannot.
+	state := testState()
+	state.Services[0].Backends[0].Weight = 0
+	state.Services[len(state.Services)-1].TableSize = 100
+	if err := r.datapath.Apply(state); err == nil {
 		t.Fatal("a table size that is no prime was taken")
 	}
 	if r.datapath.Program() != program {

@@ -3,7 +3,6 @@
 package datapath
 
 import (
-	"maps"
 	"slices"
 	"time"
 
@@ -14,123 +13,248 @@ import (
 // as it is configured, so that its counters and its flows stay its own.
 type place struct {
 	index uint32
-	// generation tells this owner of the index from those before it.
-	generation uint32
+	// generation tells this owner of the index from those before it. It is not 0.
+	generation uint16
 }
 
-// places hands out indices of backends and ids of services.
+// places are the indices of backends and the ids of services.
 type places struct {
 	backends map[lb.BackendKey]place
 	services map[lb.ServiceKey]uint32
-	// generations[i] counts the owners that index i has had.
-	generations []uint32
-	// serviceIDs is the next id that no service has had. Ids are not given
-	// twice: a flow's key holds one, and has no generation to tell owners apart.
-	serviceIDs uint32
+	// generations[i] counts the owners that index i has had, and their leaving.
+	generations []uint16
+	// holders[i] is for how many reasons index i is not free: its backend, and
+	// endpoints of one that has left.
+	holders []uint8
+	// free are the indices without a holder, the one that has been for longest first.
+	free []uint32
+	// ids is the first id of a service that nobody has had. freeIDs may be given
+	// again; those in quarantine may be, too, once the janitor has found no flow of
+	// theirs in some rounds, which are counted: a flow's key holds an id, and there is
+	// no generation to tell its owners apart.
+	ids        uint32
+	freeIDs    []uint32
+	quarantine map[uint32]int
 	// endpoints are those of the backends of mode NAT, and former those of
 	// backends that have left lately.
 	endpoints, former map[endpointKey]natEndpoint
 }
 
-// with returns the places for a state: those of p where a backend stays, free
-// or new ones where it is new. p itself is not changed.
-func (p places) with(state State) places {
-	next := places{
-		backends:    make(map[lb.BackendKey]place),
-		services:    make(map[lb.ServiceKey]uint32),
-		generations: append([]uint32(nil), p.generations...),
-		serviceIDs:  p.serviceIDs,
+func newPlaces() *places {
+	return &places{
+		backends: map[lb.BackendKey]place{}, services: map[lb.ServiceKey]uint32{}, quarantine: map[uint32]int{},
+		endpoints: map[endpointKey]natEndpoint{}, former: map[endpointKey]natEndpoint{},
 	}
-	next.former = p.formerAfter(state, time.Now())
-	free := next.without(p.freeAfter(state))
-	for _, service := range state.Services {
-		next.addService(service.Key(), p)
-		for _, backend := range service.Backends {
-			key := service.BackendKey(backend)
-			if old, ok := p.backends[key]; ok {
-				next.backends[key] = old
-				continue
-			}
-			var index uint32
-			if len(free) > 0 {
-				index, free = free[0], free[1:]
-			} else {
-				index = uint32(len(next.generations))
-				next.generations = append(next.generations, 0)
-			}
-			next.generations[index]++
-			next.backends[key] = place{index: index, generation: next.generations[index]}
+}
+
+// nextGeneration returns the one after g: of an owner, or of nobody.
+func nextGeneration(g uint16) uint16 {
+	if g == 1<<16-1 {
+		return 1
+	}
+	return g + 1
+}
+
+// resettling is a change of the places, put together first and made later, or never.
+type resettling struct {
+	places *places
+	now    time.Time
+	// left and arrived are backends that go and come.
+	left    []departing
+	arrived []arriving
+	// leftServices and newServices likewise.
+	leftServices []lb.ServiceKey
+	newServices  []*record
+	// endpoints are to be set, gone to be taken for those of backends that have left.
+	endpoints map[endpointKey]natEndpoint
+	gone      map[endpointKey]natEndpoint
+	// claimed are former endpoints that are somebody's now.
+	claimed map[endpointKey]bool
+	// forgotten are former endpoints that are no more: too long ago, or somebody's.
+	forgotten []endpointKey
+	// holders and generations are what differs from those of places, by index.
+	holders     map[uint32]int
+	generations map[uint32]uint16
+	// free and freeIDs are what is left of those, and how far the others go.
+	free, freeIDs []uint32
+	indices, ids  uint32
+}
+
+// departing is a backend that leaves, with the place that it had.
+type departing struct {
+	key lb.BackendKey
+	place
+}
+
+// arriving is a backend that comes: the at-th of its service.
+type arriving struct {
+	key lb.BackendKey
+	of  *record
+	at  int
+}
+
+// resettle begins a change.
+func (p *places) resettle(now time.Time) *resettling {
+	return &resettling{places: p, now: now, endpoints: map[endpointKey]natEndpoint{}, gone: map[endpointKey]natEndpoint{}, claimed: map[endpointKey]bool{},
+		holders: map[uint32]int{}, generations: map[uint32]uint16{},
+		freeIDs: p.freeIDs, indices: uint32(len(p.generations)), ids: p.ids}
+}
+
+// service gives a service an id, and its backends places: those that they had in was,
+// the same service before, which may be nil. New ones get theirs in assign.
+func (r *resettling) service(is, was *record) {
+	is.places = make([]place, len(is.service.Backends))
+	if was == nil {
+		is.id = r.takeID()
+		r.newServices = append(r.newServices, is)
+	} else {
+		is.id = was.id
+	}
+	stays := r.keep(is, was)
+	for i, backend := range is.service.Backends {
+		if is.places[i] == (place{}) {
+			r.arrived = append(r.arrived, arriving{is.service.BackendKey(backend), is, i})
 		}
 	}
-	next.endpoints = endpointsOf(state, next.backends)
-	next.disown(p)
-	return next
+	if was != nil {
+		r.leave(was, stays)
+	}
 }
 
-// disown ends the flows of the backends that have left since old, and whose index
-// is kept.
-func (p *places) disown(old places) {
-	before, owned, kept := old.owned(), p.owned(), p.kept()
-	for index := range before {
-		if kept[index] && !owned[index] {
-			p.generations[index]++
+// keep gives the backends that were there the places that they had, and says which
+// those are by their numbers before.
+func (r *resettling) keep(is, was *record) (stays []bool) {
+	if was == nil {
+		return nil
+	}
+	stays = make([]bool, len(was.service.Backends))
+	for i, before := range renumbered(is.service.endpoints(), was.service.endpoints()) {
+		if before != nobody {
+			is.places[i], stays[before] = was.places[before], true
+		}
+	}
+	return stays
+}
+
+// leave notes the backends of a service that do not stay.
+func (r *resettling) leave(was *record, stays []bool) {
+	for i, backend := range was.service.Backends {
+		if stays == nil || !stays[i] {
+			r.left = append(r.left, departing{was.service.BackendKey(backend), was.places[i]})
 		}
 	}
 }
 
-// owned returns the indices that a backend has.
-func (p *places) owned() map[uint32]bool {
-	owned := make(map[uint32]bool, len(p.backends))
-	for _, place := range p.backends {
-		owned[place.index] = true
+// leaveService notes that a service goes.
+func (r *resettling) leaveService(was *record) {
+	r.leftServices = append(r.leftServices, was.key)
+	r.leave(was, nil)
+}
+
+func (r *resettling) takeID() (id uint32) {
+	if len(r.freeIDs) > 0 {
+		id, r.freeIDs = r.freeIDs[0], r.freeIDs[1:]
+		return id
 	}
-	return owned
+	r.ids++
+	return r.ids - 1
 }
 
-// kept returns the indices of backends that have left and whose replies are still
-// counted under them.
-func (p *places) kept() map[uint32]bool {
-	kept := make(map[uint32]bool, len(p.former))
-	for _, e := range p.former {
-		kept[e.index] = true
+// assign frees the places of those that leave and gives places to those that come.
+func (r *resettling) assign() {
+	r.free = slices.Clone(r.places.free)
+	r.keepFormer()
+	for _, d := range r.left {
+		r.generations[d.index] = nextGeneration(d.generation)
+		r.release(d.index)
 	}
-	return kept
-}
-
-// without leaves out the indices that are kept.
-func (p *places) without(free []uint32) []uint32 {
-	kept := p.kept()
-	return slices.DeleteFunc(free, func(index uint32) bool { return kept[index] })
-}
-
-func (p *places) addService(key lb.ServiceKey, old places) {
-	id, ok := old.services[key]
-	if !ok {
-		id = p.serviceIDs
-		p.serviceIDs++
+	r.forgetFormer()
+	for _, a := range r.arrived {
+		var index uint32
+		if len(r.free) > 0 {
+			index, r.free = r.free[0], r.free[1:]
+		} else {
+			index = r.indices
+			r.indices++
+		}
+		r.hold(index)
+		p := place{index, nextGeneration(r.generation(index))}
+		r.generations[index] = p.generation
+		a.of.places[a.at] = p
 	}
-	p.services[key] = id
 }
 
-// freeAfter lists, in order, the indices that no backend of state has.
-func (p places) freeAfter(state State) []uint32 {
-	left := maps.Clone(p.backends)
-	for _, service := range state.Services {
-		for _, backend := range service.Backends {
-			delete(left, service.BackendKey(backend))
+func (r *resettling) generation(index uint32) uint16 {
+	if g, changed := r.generations[index]; changed || int(index) >= len(r.places.generations) {
+		return g
+	}
+	return r.places.generations[index]
+}
+
+func (r *resettling) held(index uint32) int {
+	if n, changed := r.holders[index]; changed || int(index) >= len(r.places.holders) {
+		return n
+	}
+	return int(r.places.holders[index])
+}
+
+func (r *resettling) hold(index uint32) { r.holders[index] = r.held(index) + 1 }
+
+func (r *resettling) release(index uint32) {
+	n := r.held(index) - 1
+	r.holders[index] = n
+	if n == 0 {
+		r.free = append(r.free, index)
+	}
+}
+
+// commit makes the change.
+func (r *resettling) commit() {
+	p := r.places
+	for _, d := range r.left {
+		delete(p.backends, d.key)
+	}
+	for _, key := range r.leftServices {
+		p.quarantine[p.services[key]] = 0
+		delete(p.services, key)
+	}
+	grow := int(r.indices) - len(p.generations)
+	p.generations = append(p.generations, make([]uint16, grow)...)
+	p.holders = append(p.holders, make([]uint8, grow)...)
+	for index, generation := range r.generations {
+		p.generations[index] = generation
+	}
+	for index, n := range r.holders {
+		p.holders[index] = uint8(n)
+	}
+	p.free, p.freeIDs, p.ids = r.free, r.freeIDs, r.ids
+	for _, a := range r.arrived {
+		p.backends[a.key] = a.of.places[a.at]
+	}
+	for _, s := range r.newServices {
+		p.services[s.key] = s.id
+	}
+	r.commitEndpoints()
+}
+
+// idRounds is how many rounds of the janitor that found no flow of a service let its
+// id be given again.
+const idRounds = 2
+
+// releaseIDs notes a full round of the janitor, which found so many flows by id.
+func (p *places) releaseIDs(flowsOf map[uint32]uint64) {
+	var released []uint32
+	for id, rounds := range p.quarantine {
+		switch {
+		case flowsOf[id] > 0:
+			p.quarantine[id] = 0
+		case rounds+1 < idRounds:
+			p.quarantine[id]++
+		default:
+			delete(p.quarantine, id)
+			released = append(released, id)
 		}
 	}
-	used := make([]bool, len(p.generations))
-	for key, place := range p.backends {
-		if _, gone := left[key]; !gone {
-			used[place.index] = true
-		}
-	}
-	var free []uint32
-	for index, inUse := range used {
-		if !inUse {
-			free = append(free, uint32(index))
-		}
-	}
-	return free
+	slices.Sort(released)
+	p.freeIDs = append(slices.Clone(p.freeIDs), released...)
 }

@@ -3,12 +3,10 @@
 package datapath
 
 import (
-	"encoding/binary"
-	"maps"
-	"math/bits"
 	"net"
 	"net/netip"
 	"slices"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -18,7 +16,13 @@ import (
 // model is the oracle: what the data plane should do with a packet, written
 // from the rules and not from the C. It remembers flows, turns and fragments.
 type model struct {
-	mac net.HardwareAddr
+	mac     net.HardwareAddr
+	options Options
+	// now decides which changes have settled; clock is the time of the data plane, in
+	// milliseconds. Both stand still but for the test.
+	now   time.Time
+	clock uint32
+	insight
 	// ingress is the index of the interface that packets come in on.
 	ingress int
 	// tags: a VLAN tag is in the frame. Before TC, the kernel takes it out and keeps
@@ -31,22 +35,27 @@ type model struct {
 	mayExhaust []string
 
 	state    State
-	tables   tables
 	services map[lb.ServiceKey]*Service
 	vips     map[netip.Addr]bool
-	// there are the backends of the state.
-	there map[lb.BackendKey]bool
-	// endpoints are those of the backends of NAT, and of those that have left. The
-	// model has no clock: no test lasts until they are forgotten.
+	// endpoints are those of the backends of NAT, and of those that have left of late.
 	endpoints map[endpoint]origin
 	// hosts are the addresses of endpoints.
 	hosts map[netip.Addr]bool
 
-	turns        map[lb.ServiceKey]uint64
-	flows        map[modelFlow]*modelEntry
-	translations map[modelFlow]*translation
-	returns      map[returnKey]*translation
-	fragments    map[fragmentKey]treatment
+	standings map[lb.ServiceKey]*standing
+	// numbered are the same by their ids, and those of services that have left.
+	numbered map[uint32]*standing
+	lives    map[lb.BackendKey]*modelLife
+	loads    map[uint32]*modelLoad
+	// flows are proven, newcomers are not.
+	flows, newcomers *modelFlows
+
+	// returns are the flows of full NAT by what their replies bear.
+	returns   map[returnKey]*remembered
+	fragments map[fragmentKey]treatment
+
+	// met counts what has happened, for tests to know what they have reached.
+	met map[string]uint64
 }
 
 // endpoint is an end of a flow.
@@ -61,29 +70,9 @@ type origin struct {
 	mss uint16
 	// backend is zero where the endpoint is that of a backend that has left.
 	backend lb.BackendKey
+	// until is when an endpoint is forgotten that nobody has any more.
+	until time.Time
 }
-
-type modelFlow struct {
-	client  netip.AddrPort
-	service lb.ServiceKey
-}
-
-type modelEntry struct {
-	backend lb.BackendKey
-	closing bool
-}
-
-// translation is a flow of full NAT.
-type translation struct {
-	modelFlow
-	backend lb.BackendKey
-	// pool is the source that its packets get. The data plane chooses it, and the
-	// model learns it when the flow begins.
-	pool                       netip.AddrPort
-	finClient, finBackend, rst bool
-}
-
-func (t *translation) closed() bool { return t.rst || t.finClient && t.finBackend }
 
 // returnKey is what a backend's reply to a translated flow bears.
 type returnKey struct {
@@ -135,44 +124,71 @@ type verdict struct {
 	treatment *treatment
 }
 
-// seen is what the program did with the packet. The model asks it only for the
-// pool's address and port of a new flow.
+// seen is what the program did with the packet. The model asks it only for what it
+// cannot know.
 type seen struct {
-	// pool reads them from the program's own table: the flow's first packets may all
-	// be too big to be sent.
-	pool func(modelFlow) netip.AddrPort
+	// pool is the pool's address and port of a new flow, from the program's own table:
+	// the flow's first packets may all be too big to be sent.
+	pool func(*remembered) netip.AddrPort
 	// dropped is the outcome that the program counted, if the caller knows.
 	dropped string
+	// due is when the service's next connection is due, since the packet; from and until
+	// are the times before and after the packet. All by the kernel's monotonic clock,
+	// in nanoseconds.
+	due         func(lb.ServiceKey) uint64
+	from, until uint64
 }
 
-func newModel(mac net.HardwareAddr, state State, tableSize uint32) (*model, error) {
-	m := &model{mac: mac, ingress: loopback,
-		turns: map[lb.ServiceKey]uint64{}, flows: map[modelFlow]*modelEntry{},
-		translations: map[modelFlow]*translation{}, returns: map[returnKey]*translation{},
-		fragments: map[fragmentKey]treatment{}}
-	return m, m.apply(state, tableSize)
+// insight is what the model takes from the program's side, for it follows from no
+// rule: numbers, the secret of the tables, and the sequence of wrr.
+type insight struct {
+	secret       uint64
+	serviceID    func(lb.ServiceKey) uint32
+	backendIndex func(lb.BackendKey) uint32
+	sequenceOf   func(lb.ServiceKey) []int
 }
 
-// apply changes the configuration; flows, turns and fragments stay.
-func (m *model) apply(state State, tableSize uint32) error {
-	built, err := tables{}.with(state, tableSize)
-	if err != nil {
-		return err
-	}
-	m.state, m.tables = state, built
+// newModel returns a model without a configuration.
+func newModel(mac net.HardwareAddr, options Options) *model {
+	return &model{mac: mac, options: options, ingress: loopback, now: modelEpoch, clock: firstClock,
+		standings: map[lb.ServiceKey]*standing{}, numbered: map[uint32]*standing{}, lives: map[lb.BackendKey]*modelLife{}, loads: map[uint32]*modelLoad{},
+		flows: newModelFlows(options.FlowLimit), newcomers: newModelFlows(options.UnprovenLimit),
+		returns:   map[returnKey]*remembered{},
+		fragments: map[fragmentKey]treatment{}, met: map[string]uint64{}}
+}
+
+// firstClock is the data plane's time when a test begins: it soon wraps around.
+const firstClock = 0xffffffff - 100_000
+
+// modelEpoch is the time at which each test begins.
+var modelEpoch = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+
+// apply changes the configuration; flows, turns and fragments stay, but for those
+// of what leaves.
+func (m *model) apply(state State) error {
+	m.state = state
 	m.services, m.vips = map[lb.ServiceKey]*Service{}, map[netip.Addr]bool{}
-	m.there = map[lb.BackendKey]bool{}
 	before := m.endpoints
 	m.endpoints, m.hosts = map[endpoint]origin{}, map[netip.Addr]bool{}
+	lives, standings := m.lives, m.standings
+	var recounted []*standing
+	m.lives, m.standings = map[lb.BackendKey]*modelLife{}, map[lb.ServiceKey]*standing{}
 	for i := range state.Services {
 		service := &state.Services[i]
 		m.services[service.Key()], m.vips[service.VIP] = service, true
 		for _, backend := range service.Backends {
-			m.there[service.BackendKey(backend)] = true
+			m.keepLife(service.BackendKey(backend), lives)
 			if service.Mode == lb.NAT {
 				at := endpoint{netip.AddrPortFrom(backend.Address, backend.Port), byte(service.Protocol)}
-				m.endpoints[at] = origin{service.at(), service.MSS, service.BackendKey(backend)}
+				m.endpoints[at] = origin{at: service.at(), mss: service.MSS, backend: service.BackendKey(backend)}
 			}
+		}
+		at := standings[service.Key()]
+		if at != nil && at.tracked != service.tracked() {
+			recounted = append(recounted, at)
+		}
+		if err := m.applyService(service, at); err != nil {
+			return err
 		}
 	}
 	m.keepFormer(before)
@@ -180,8 +196,50 @@ func (m *model) apply(state State, tableSize uint32) error {
 		m.hosts[at.Addr()] = true
 	}
 	m.forget()
+	m.recount(recounted)
 	return nil
 }
+
+// keepLife keeps a backend that stays. One that comes gets a life of its own; but what
+// flows of others bear upon, who had its index, it inherits.
+func (m *model) keepLife(key lb.BackendKey, lives map[lb.BackendKey]*modelLife) {
+	if m.lives[key] = lives[key]; m.lives[key] != nil {
+		return
+	}
+	index := m.backendIndex(key)
+	if m.loads[index] == nil {
+		m.loads[index] = &modelLoad{}
+	}
+	m.lives[key] = &modelLife{m.loads[index]}
+}
+
+// applyService gives a service its table. at is nil where it is new.
+func (m *model) applyService(s *Service, at *standing) error {
+	owners, err := m.ownersOf(s)
+	if err != nil {
+		return err
+	}
+	if at == nil {
+		at = &standing{id: m.serviceID(s.Key()), recipe: recipeFor(s), tracked: s.tracked(), bySource: s.BySource()}
+	}
+	m.standings[s.Key()], m.numbered[at.id] = at, at
+	if at.bySource != s.BySource() {
+		at.rehash()
+	}
+	at.change(owners, recipeFor(s), m.now, s.settles())
+	if at.sequence = s.takers(); s.Scheduler == lb.WeightedRoundRobin && len(owners) > 0 {
+		at.sequence = m.sequenceOf(s.Key())
+	}
+	if at.tracked && !s.tracked() {
+		at.moved = make([]bool, max(1, len(owners)))
+		at.markAll()
+	}
+	at.tracked, at.bySource = s.tracked(), s.BySource()
+	return nil
+}
+
+// formerFor is how long what backends still send is taken for a reply after they left.
+const formerFor = 15 * time.Minute
 
 // keepFormer keeps the endpoints that a state does not have any more. Their packets
 // count for nobody, unless only the mode of the backend's service has changed.
@@ -190,21 +248,20 @@ func (m *model) keepFormer(before map[endpoint]origin) {
 		if _, claimed := m.endpoints[at]; claimed {
 			continue
 		}
-		if !m.there[origin.backend] {
+		if m.lives[origin.backend] == nil {
 			origin.backend = lb.BackendKey{}
 		}
-		m.endpoints[at] = origin
+		if origin.until.IsZero() {
+			origin.until = m.now.Add(formerFor)
+		}
+		if !m.now.After(origin.until) {
+			m.endpoints[at] = origin
+		}
 	}
 }
 
-// forget drops what belongs to backends that are not there: one that leaves
-// takes its flows with it, and does not find them again when it returns. So does a
-// service with its turns.
+// forget marks the datagrams whose backends have left.
 func (m *model) forget() {
-	maps.DeleteFunc(m.turns, func(s lb.ServiceKey, _ uint64) bool { return m.services[s] == nil })
-	maps.DeleteFunc(m.flows, func(_ modelFlow, e *modelEntry) bool { return !m.there[e.backend] })
-	maps.DeleteFunc(m.translations, func(_ modelFlow, t *translation) bool { return !m.there[t.backend] })
-	maps.DeleteFunc(m.returns, func(_ returnKey, t *translation) bool { return !m.there[t.backend] })
 	for key, t := range m.fragments {
 		t.gone = t.gone || !m.stays(&t)
 		m.fragments[key] = t
@@ -214,7 +271,7 @@ func (m *model) forget() {
 // stays says that whoever a datagram is for or from is still known.
 func (m *model) stays(t *treatment) bool {
 	if t.pass || t.backend != (lb.BackendKey{}) {
-		return t.pass || m.there[t.backend]
+		return t.pass || m.lives[t.backend] != nil
 	}
 	o, known := m.endpoints[t.from]
 	return known && o.backend == t.backend
@@ -276,6 +333,9 @@ func (m *model) place(p *packet, seen seen) verdict {
 	}
 	from := endpoint{netip.AddrPortFrom(p.source, p.sport), p.protocol}
 	if o, ok := m.endpoints[from]; ok {
+		if p.complete() {
+			m.noteReply(p, o.backend)
+		}
 		return m.back(p, o.backend, change{source: o.at, mss: o.mss}, treatment{vip: o.at.Addr(), from: from})
 	}
 	return p.untouched(unserved)
@@ -304,6 +364,8 @@ type asker struct {
 	client   netip.AddrPort
 	protocol byte
 	flags    byte
+	// quiet: nothing is to be noted.
+	quiet bool
 }
 
 func (a asker) opens() bool { return a.protocol == protoTCP && a.flags&(flagSYN|flagACK) == flagSYN }
@@ -313,25 +375,17 @@ func (m *model) toBackend(p *packet, s *Service, seen seen) verdict {
 	if !p.complete() {
 		return p.untouched(malformed)
 	}
-	a := asker{netip.AddrPortFrom(p.source, p.sport), p.protocol, p.flags}
-	c := choice{hash: flowHash(a.client)}
-	if outcome := m.choose(&c, s, a); outcome != "" {
-		return p.untouched(outcome)
+	a := asker{client: netip.AddrPortFrom(p.source, p.sport), protocol: p.protocol, flags: p.flags}
+	c := choice{}
+	if outcome := m.choose(&c, s, a, seen); outcome != "" {
+		v := m.refused(p, s, outcome)
+		v.complaint = c.complaint
+		return v
 	}
 	backend := s.Backends[c.backend]
-	t := s.treatment(backend, c.hash)
+	t := s.treatment(backend, flowHash(a.client))
 	change := change{mss: s.MSS}
-	complaint := ""
-	if c.translation != nil {
-		if !c.translation.pool.IsValid() {
-			if outcome := m.exhausted(c.translation, seen); outcome != "" {
-				return p.untouched(outcome)
-			}
-			complaint = m.learn(c.translation, seen)
-		}
-		t.pool = c.translation.pool.Addr()
-		change.source = c.translation.pool
-	}
+	t.pool, change.source = c.pool.Addr(), c.pool
 	switch s.Mode {
 	case lb.NAT, lb.FullNAT:
 		change.destination = netip.AddrPortFrom(backend.Address, backend.Port)
@@ -340,8 +394,18 @@ func (m *model) toBackend(p *packet, s *Service, seen seen) verdict {
 		change.dscp = s.DSCP
 	}
 	v := m.forward(p, change, t)
-	v.opens, v.complaint = c.opens, complaint
+	v.opens, v.complaint = c.opens, c.complaint
 	return v
+}
+
+// refused is the verdict over a packet that no backend gets.
+func (m *model) refused(p *packet, s *Service, outcome string) verdict {
+	reset, ok := resets[outcome]
+	opens := p.protocol == protoTCP && p.flags&(flagSYN|flagACK) == flagSYN
+	if !ok || s.Limits.Refuse != lb.RefuseByReset || !opens || !isHost(p.source) {
+		return p.untouched(outcome)
+	}
+	return verdict{outcome: reset, rewritten: p.reset()}
 }
 
 // mtu is the largest IP packet on the way to backend i.
@@ -386,16 +450,25 @@ func (v *verdict) leave(p *packet, ingress, egress int, to, from net.HardwareAdd
 
 // translatedBack is the way back of full NAT.
 func (m *model) translatedBack(p *packet) verdict {
-	t := m.returns[returnKey{netip.AddrPortFrom(p.source, p.sport), netip.AddrPortFrom(p.destination, p.dport), p.protocol}]
-	if t == nil {
+	e := m.flowBehind(returnKey{netip.AddrPortFrom(p.source, p.sport), netip.AddrPortFrom(p.destination, p.dport), p.protocol})
+	if e == nil {
 		return p.untouched("dropped_no_flow")
 	}
 	if p.complete() {
-		t.finBackend = t.finBackend || p.flags&flagFIN != 0
-		t.rst = t.rst || p.flags&flagRST != 0
+		m.refresh(e)
+		m.become(e, e.state.afterReply(p.flags))
 	}
-	s, _ := m.find(t.backend)
-	return m.back(p, t.backend, change{source: s.at(), destination: t.client, mss: s.MSS}, treatment{vip: s.VIP, client: t.client.Addr()})
+	s, _ := m.find(e.backend)
+	return m.back(p, e.backend, change{source: s.at(), destination: e.end(), mss: s.MSS}, treatment{vip: s.VIP, client: e.client})
+}
+
+// flowBehind finds the flow of full NAT that a reply belongs to, if its backend is
+// there.
+func (m *model) flowBehind(key returnKey) *remembered {
+	if e := m.returns[key]; e != nil && m.valid(e) {
+		return e
+	}
+	return nil
 }
 
 // back sends a backend's packet to the client, by the kernel's routes.
@@ -469,13 +542,13 @@ func (m *model) icmp(p *packet) verdict {
 		return m.errorToBackend(p, &q, s)
 	}
 	if slices.Contains(m.state.Pool.Addresses, p.destination) {
-		t := m.returns[returnKey{to, from, q.protocol}]
-		if t == nil {
+		e := m.flowBehind(returnKey{to, from, q.protocol})
+		if e == nil {
 			return p.untouched(unserved)
 		}
-		s, _ := m.find(t.backend)
-		return m.back(p, t.backend, change{quoted: &q, quotedSource: t.client, quotedDestination: s.at(),
-			source: netip.AddrPortFrom(s.VIP, 0), destination: netip.AddrPortFrom(t.client.Addr(), 0)}, treatment{})
+		s, _ := m.find(e.backend)
+		return m.back(p, e.backend, change{quoted: &q, quotedSource: e.end(), quotedDestination: s.at(),
+			source: netip.AddrPortFrom(s.VIP, 0), destination: netip.AddrPortFrom(e.client, 0)}, treatment{})
 	}
 	if o, ok := m.endpoints[endpoint{to, q.protocol}]; ok && p.destination == q.source {
 		c := change{quoted: &q, quotedDestination: o.at}
@@ -490,9 +563,9 @@ func (m *model) icmp(p *packet) verdict {
 // errorToBackend sends an ICMP error on that tells of a backend's packet to a
 // client.
 func (m *model) errorToBackend(p *packet, q *quote, s *Service) verdict {
-	a := asker{client: netip.AddrPortFrom(q.destination, q.dport), protocol: protoTCP, flags: flagACK}
-	c := choice{hash: flowHash(a.client)}
-	if outcome := m.choose(&c, s, a); outcome != "" {
+	a := asker{client: netip.AddrPortFrom(q.destination, q.dport), protocol: protoTCP, flags: flagACK, quiet: true}
+	c := choice{}
+	if outcome := m.choose(&c, s, a, seen{}); outcome != "" {
 		return p.untouched(outcome)
 	}
 	if !p.complete() {
@@ -508,10 +581,10 @@ func (m *model) errorToBackend(p *packet, q *quote, s *Service) verdict {
 		change.destination, change.quoted = outer, q
 		change.quotedSource = netip.AddrPortFrom(backend.Address, backend.Port)
 	}
-	if t := c.translation; t != nil {
-		change.source, change.quotedDestination = netip.AddrPortFrom(t.pool.Addr(), 0), t.pool
+	if c.pool.IsValid() {
+		change.source, change.quotedDestination = netip.AddrPortFrom(c.pool.Addr(), 0), c.pool
 	}
-	return m.forward(p, change, s.treatment(backend, c.hash))
+	return m.forward(p, change, s.treatment(backend, flowHash(a.client)))
 }
 
 // laterFragment places a packet without ports by what its datagram's first
@@ -564,155 +637,4 @@ func (m *model) rememberFragment(p *packet, v *verdict) {
 	case v.outcome == unserved && m.ours(p):
 		m.fragments[p.fragmentKey()] = treatment{pass: true}
 	}
-}
-
-// choice is the backend for a packet.
-type choice struct {
-	hash    uint32
-	backend int
-	// opens: this packet begins a connection.
-	opens       bool
-	translation *translation
-}
-
-// choose picks the backend of a service, or names the outcome if there is none.
-func (m *model) choose(c *choice, s *Service, a asker) (outcome string) {
-	table := m.tables[s.Key()].slots
-	if len(table) == 0 {
-		return "dropped_no_backend"
-	}
-	if s.Mode == lb.FullNAT {
-		outcome = m.translate(c, s, a)
-	} else {
-		m.schedule(c, s, a)
-	}
-	if outcome == "" && !s.up(c.backend) {
-		return "dropped_backend_down"
-	}
-	return outcome
-}
-
-// bySlot is the backend that the table has for a number: a hash for Maglev, a
-// turn for round robin.
-func (m *model) bySlot(s *Service, slot uint64) int {
-	table := m.tables[s.Key()].slots
-	var members []int
-	for i := range s.Backends {
-		if s.member(i) {
-			members = append(members, i)
-		}
-	}
-	return members[table[slot]]
-}
-
-func (m *model) byHash(s *Service, hash uint32) int {
-	return m.bySlot(s, uint64(hash)*uint64(len(m.tables[s.Key()].slots))>>32)
-}
-
-func (m *model) takeTurn(s *Service) int {
-	turn := m.turns[s.Key()]
-	m.turns[s.Key()]++
-	return m.bySlot(s, turn%uint64(len(m.tables[s.Key()].slots)))
-}
-
-// schedule chooses without translation.
-func (m *model) schedule(c *choice, s *Service, a asker) {
-	if s.Scheduler == lb.Maglev {
-		c.backend, c.opens = m.byHash(s, c.hash), a.opens()
-		return
-	}
-	key := modelFlow{a.client, s.Key()}
-	opening := a.opens() || a.protocol == protoUDP
-	if known := m.flows[key]; known != nil && !(known.closing && opening) {
-		known.closing = known.closing || a.protocol == protoTCP && a.flags&(flagFIN|flagRST) != 0
-		_, c.backend = m.find(known.backend)
-		return
-	}
-	if !opening {
-		c.backend = m.byHash(s, c.hash)
-		return
-	}
-	c.backend, c.opens = m.takeTurn(s), true
-	m.flows[key] = &modelEntry{backend: s.BackendKey(s.Backends[c.backend])}
-}
-
-// translate chooses for full NAT: by the flow that is known, or a new one.
-func (m *model) translate(c *choice, s *Service, a asker) (outcome string) {
-	key := modelFlow{a.client, s.Key()}
-	known := m.translations[key]
-	if known == nil || known.closed() && a.opens() {
-		if a.protocol == protoTCP && !a.opens() {
-			return "dropped_no_flow"
-		}
-		if known != nil {
-			m.drop(known)
-		}
-		if c.backend, c.opens = m.byHash(s, c.hash), true; s.Scheduler == lb.RoundRobin {
-			c.backend = m.takeTurn(s)
-		}
-		c.translation = &translation{modelFlow: key, backend: s.BackendKey(s.Backends[c.backend])}
-		m.translations[key] = c.translation
-		return ""
-	}
-	_, c.backend = m.find(known.backend)
-	c.translation = known
-	// What is dropped ends nothing.
-	if a.protocol == protoTCP && s.up(c.backend) {
-		known.finClient = known.finClient || a.flags&flagFIN != 0
-		known.rst = known.rst || a.flags&flagRST != 0
-	}
-	return ""
-}
-
-func (m *model) drop(t *translation) {
-	delete(m.translations, t.modelFlow)
-	delete(m.returns, t.returnKey())
-}
-
-func (t *translation) returnKey() returnKey {
-	return returnKey{netip.AddrPortFrom(t.backend.Address, t.backend.Port), t.pool, byte(t.service.Protocol)}
-}
-
-// exhausted names the outcome where the program had no room for a new flow and
-// may say so.
-func (m *model) exhausted(t *translation, seen seen) string {
-	if !slices.Contains(m.mayExhaust, seen.dropped) {
-		return ""
-	}
-	m.drop(t)
-	return seen.dropped
-}
-
-// learn takes note of the pool's address and port of a new flow, and says what is
-// wrong with them.
-func (m *model) learn(t *translation, seen seen) (complaint string) {
-	if seen.pool == nil {
-		return ""
-	}
-	t.pool = seen.pool(t.modelFlow)
-	if !m.inPool(t.pool.Addr(), t.pool.Port()) {
-		return t.pool.String() + " is not in the pool"
-	}
-	if other := m.returns[t.returnKey()]; other != nil {
-		return t.pool.String() + " belongs to the flow of " + other.client.String() + " to the same backend"
-	}
-	m.returns[t.returnKey()] = t
-	return ""
-}
-
-// flowHash is the hash that docs/architecture.md gives, over the client's address and
-// port as they are in the packet.
-func flowHash(client netip.AddrPort) uint32 {
-	mix := func(h uint64) uint64 {
-		h *= 0xff51afd7ed558ccd
-		h ^= h >> 32
-		return h * 0xc4ceb9fe1a85ec53
-	}
-	port := uint64(bits.ReverseBytes16(client.Port())) << 32
-	a := client.Addr().AsSlice()
-	if client.Addr().Is4() {
-		return uint32(mix(port|uint64(binary.LittleEndian.Uint32(a))) >> 32)
-	}
-	return uint32(mix(port+binary.LittleEndian.Uint64(a)*0x9e3779b97f4a7c15+
-		binary.LittleEndian.Uint64(a[8:])*0xc2b2ae3d27d4eb4f) >> 32)
 }

@@ -305,3 +305,24 @@ func (p *packet) tooBigAnswer(mtu int) rewritten {
 	return rewritten{slices.Concat(link, header, icmp, quote),
 		[]int{len(quote) + len(icmp) - 2, len(quote) + len(icmp) + ipv4Size - 10}}
 }
+
+// reset is the answer to a SYN that is refused: RFC 9293, section 3.10.7.1.
+func (p *packet) reset() rewritten {
+	link := slices.Concat(p.frame[6:12], p.frame[:6], p.frame[12:p.ip])
+	syn := p.frame[p.ip+p.transport:]
+	// What it acknowledges are SYN, FIN and data.
+	length := 1 + max(0, p.length-p.transport-int(syn[12]>>4)*4)
+	if p.flags&flagFIN != 0 {
+		length++
+	}
+	tcp := slices.Concat(syn[2:4], syn[0:2], []byte{0, 0, 0, 0})
+	tcp = binary.BigEndian.AppendUint32(tcp, binary.BigEndian.Uint32(syn[4:])+uint32(length))
+	tcp = append(tcp, 5<<4, flagRST|flagACK, 0, 0, 0, 0, 0, 0)
+	covered := slices.Concat(p.destination.AsSlice(), p.source.AsSlice(), []byte{0, protoTCP, 0, byte(len(tcp))})
+	binary.BigEndian.PutUint16(tcp[16:], ^sum(covered, tcp))
+	if p.six {
+		return rewritten{slices.Concat(link, newIPv6(0, 0, len(tcp), protoTCP, p.destination, p.source), tcp), []int{len(tcp) - 16}}
+	}
+	header := newIPv4(0, len(tcp), true, protoTCP, p.destination, p.source)
+	return rewritten{slices.Concat(link, header, tcp), []int{len(tcp) - 16, len(tcp) + ipv4Size - 10}}
+}

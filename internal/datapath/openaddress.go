@@ -3,9 +3,9 @@
 package datapath
 
 import (
-	"encoding/binary"
 	"fmt"
 	"math/bits"
+	"net/netip"
 )
 
 // serviceProbes is how many slots the program looks at.
@@ -18,72 +18,250 @@ const (
 	hashMultiplier3 = 0x165667b19e3779f9
 )
 
-// hashService4 is hash_service4 of bpf/hash.h.
-func hashService4(key xdpServiceKey4) uint32 {
-	b := binary.NativeEndian.AppendUint32(nil, key.Address)
-	b = binary.NativeEndian.AppendUint16(b, key.Port)
-	return uint32(binary.NativeEndian.Uint64(append(b, key.Protocol, key.Pad)) * hashMultiplier >> 32)
-}
+// slotKey is struct service_key4 or service_key6 as the words that it is compared
+// by; IPv4 fills the first.
+type slotKey [3]uint64
 
-// hashService6 is hash_service6 of bpf/hash.h.
-func hashService6(key xdpServiceKey6) uint32 {
-	var b []byte
-	for _, word := range key.Address {
-		b = binary.NativeEndian.AppendUint32(b, word)
+// keyOf returns the key of an address, port and protocol of either family.
+func keyOf(address netip.Addr, port uint16, protocol uint8) slotKey {
+	a := addressWords(address)
+	if address.Is4() {
+		return slotKey{uint64(a[0]) | uint64(networkOrder(port))<<32 | uint64(protocol)<<48}
 	}
-	b = binary.NativeEndian.AppendUint16(b, key.Port)
-	b = append(append(b, key.Protocol), key.Pad[:]...)
-	word := binary.NativeEndian.Uint64
-	return uint32((word(b)*hashMultiplier + word(b[8:])*hashMultiplier2 + word(b[16:])*hashMultiplier3) >> 32)
+	return slotKey{uint64(a[0]) | uint64(a[1])<<32, uint64(a[2]) | uint64(a[3])<<32,
+		uint64(networkOrder(port)) | uint64(protocol)<<16}
 }
 
-// roomy is the size up to which a table is laid out so loosely that a search
+// hashOf is hash_service4 of bpf/hash.h, and hash_service6, which for a key with
+// one word is the same.
+func hashOf(k slotKey) uint32 {
+	return uint32((k[0]*hashMultiplier + k[1]*hashMultiplier2 + k[2]*hashMultiplier3) >> 32)
+}
+
+// noKey is in the last word of a key that stands for no service, whatever the
+// others say: a packet's key has zeros where this has ones.
+const noKey = ^uint64(0)
+
+// roomy is the size up to which a hash table is laid out so loosely that a search
 // seldom goes beyond its first slot: it fits the first-level cache anyway.
 const roomy = 512
 
-// leastSize is the smallest size that is tried for n keys.
+// leastSize is the smallest size that is tried for n keys. Half of it is still free
+// when as many come again.
 func leastSize(n int) uint32 {
-	return max(powerOfTwo(2*n), min(powerOfTwo(16*n), roomy), 2)
+	return max(powerOfTwo(4*n), min(powerOfTwo(16*n), roomy), 32)
 }
 
 // maxSparseness bounds how many times larger than its contents a hash table may
 // become. Keys that need more would have to be made for the purpose.
 const maxSparseness = 64
 
-// openAddress lays values out in a hash table with open addressing and linear
-// probing, a power of two in size and at least 2, in which no key is more than
-// serviceProbes - 1 slots from where its search begins. A load of at most one
-// half makes the first size do almost always; otherwise the table doubles.
-func openAddress[K comparable, V, S any](of map[K]V, hash func(K) uint32, slot func(K, V) S) ([]S, error) {
-	least := leastSize(len(of))
-	for size := least; size <= maxSparseness*least; size *= 2 {
-		if at, ok := placeAll(of, hash, size); ok {
-			slots := make([]S, size)
-			for index, key := range at {
-				slots[index] = slot(key, of[key])
-			}
-			return slots, nil
-		}
-	}
-	return nil, fmt.Errorf("the addresses and ports of %d services fall on each other in a hash table of %d slots", len(of), maxSparseness*least)
-}
-
 // hashShift is by how much a hash is shifted right for a table of that size.
 func hashShift(size uint32) uint32 { return uint32(33 - bits.Len32(size)) }
 
-func placeAll[K comparable, V any](of map[K]V, hash func(K) uint32, size uint32) (map[uint32]K, bool) {
-	at := make(map[uint32]K, len(of))
-	for key := range of {
-		start, placed := hash(key)>>hashShift(size), false
-		for probe := uint32(0); probe < serviceProbes && !placed; probe++ {
-			index := (start + probe) & (size - 1)
-			if _, taken := at[index]; !taken {
-				at[index], placed = key, true
-			}
-		}
-		if !placed {
-			return nil, false
+// placement says where keys go in a hash table.
+type placement struct {
+	size uint32
+	at   map[slotKey]uint32
+}
+
+// openAddress places keys in a hash table with open addressing and linear
+// probing, a power of two in size and at least 2, in which no key is more than
+// serviceProbes - 1 slots from where its search begins. A load of at most a quarter
+// makes the first size do almost always; otherwise the table doubles.
+func openAddress(keys []slotKey) (placement, error) {
+	least := leastSize(len(keys))
+	for size := least; size <= maxSparseness*least; size *= 2 {
+		if p, ok := placeAll(keys, size); ok {
+			return p, nil
 		}
 	}
-	return at, true
+	return placement{}, fmt.Errorf("the addresses and ports of %d services fall on each other in a hash table of %d slots", len(keys), maxSparseness*least)
+}
+
+func placeAll(keys []slotKey, size uint32) (placement, bool) {
+	p := placement{size, make(map[slotKey]uint32, len(keys))}
+	d := newDirectory(nil, size, false)
+	for _, key := range keys {
+		slot, ok := d.reserve(key)
+		if !ok {
+			return placement{}, false
+		}
+		p.at[key] = slot
+	}
+	return p, true
+}
+
+// slotUse says what a slot of a directory is to the control plane.
+type slotUse uint8
+
+const (
+	// slotFree: nobody reads beyond its key, which is of zeros or of ones.
+	slotFree slotUse = iota
+	// slotTaken: it is some key's, or will be.
+	slotTaken
+	// slotIdle: it was some key's, and packets may still read what is in it.
+	slotIdle
+)
+
+// directory is a hash table of the data plane: of services or of endpoints. It
+// changes while packets search it: what they find is always whole. An element has
+// slotWords words, first those of its key.
+type directory struct {
+	memory storage
+	six    bool
+	mask   uint32
+	at     map[slotKey]uint32
+	use    []slotUse
+	// lingering are the keys that are also in a slot of before, after the one that is
+	// true.
+	lingering map[slotKey]uint32
+}
+
+// slotWords is the size of an element: a cache line.
+const slotWords = cacheLine / 8
+
+// fill puts a value under a key, in a directory that nobody searches yet.
+func (d *directory) fill(key slotKey, slot uint32, value storage) {
+	d.use[slot], d.at[key] = slotTaken, slot
+	copy(d.element(slot), key[:d.keyWords()])
+	copy(d.element(slot)[d.keyWords():], value)
+}
+
+// newDirectory returns an empty one, in memory that is all zeros.
+func newDirectory(memory storage, size uint32, six bool) *directory {
+	return &directory{memory: memory, six: six, mask: size - 1, at: map[slotKey]uint32{}, use: make([]slotUse, size), lingering: map[slotKey]uint32{}}
+}
+
+// reserve finds a slot for a key, which may have another one already: one that a
+// search comes to later, if there is, for then the old one can go at once.
+func (d *directory) reserve(key slotKey) (slot uint32, ok bool) {
+	if _, waits := d.lingering[key]; waits {
+		return 0, false
+	}
+	start, from := hashOf(key)>>hashShift(d.mask+1), uint32(0)
+	if old, there := d.at[key]; there {
+		from = (old - start) & d.mask
+	}
+	for probe := range serviceProbes {
+		if slot := (start + (from+probe)%serviceProbes) & d.mask; d.use[slot] == slotFree {
+			d.use[slot] = slotTaken
+			return slot, true
+		}
+	}
+	return 0, false
+}
+
+// cancel undoes a reservation.
+func (d *directory) cancel(slot uint32) { d.use[slot] = slotFree }
+
+// keyWords is how many words a key has.
+func (d *directory) keyWords() uint32 {
+	if d.six {
+		return 3
+	}
+	return 1
+}
+
+// element returns the words of a slot.
+func (d *directory) element(slot uint32) storage {
+	return d.memory[slot*slotWords:][:slotWords]
+}
+
+// value returns the words of what is under a key, nil if nothing is.
+func (d *directory) value(key slotKey) storage {
+	slot, ok := d.at[key]
+	if !ok {
+		return nil
+	}
+	return d.element(slot)[d.keyWords():]
+}
+
+// publish puts a value into the slot that was reserved for its key. What was under
+// the key before is found until then, and not any more after it.
+func (d *directory) publish(key slotKey, slot uint32, value storage, later *grace) {
+	element := d.element(slot)
+	for i, word := range value {
+		element.store(d.keyWords()+uint32(i), word)
+	}
+	d.showKey(element, key)
+	old, replaced := d.at[key]
+	d.at[key] = slot
+	if !replaced {
+		return
+	}
+	d.use[old] = slotIdle
+	if start := hashOf(key) >> hashShift(d.mask+1); (slot-start)&d.mask > (old-start)&d.mask {
+		// A search comes to the old one first.
+		d.hideKey(d.element(old))
+		later.later(func() { d.release(old) })
+		return
+	}
+	// A search that has passed the new one before it was there must find the old.
+	d.lingering[key] = old
+	later.later(func() {
+		if slot, lingers := d.lingering[key]; lingers && slot == old {
+			d.hideKey(d.element(old))
+			delete(d.lingering, key)
+		}
+		d.release(old)
+	})
+}
+
+// remove takes a key out.
+func (d *directory) remove(key slotKey, later *grace) {
+	slot, ok := d.at[key]
+	if !ok {
+		return
+	}
+	delete(d.at, key)
+	if old, lingers := d.lingering[key]; lingers {
+		d.hideKey(d.element(old))
+		delete(d.lingering, key)
+	}
+	d.hideKey(d.element(slot))
+	d.use[slot] = slotIdle
+	later.later(func() { d.release(slot) })
+}
+
+// release makes a slot free. Where no search needs to go on after it, it becomes an
+// empty one, and so do those before it.
+func (d *directory) release(slot uint32) {
+	d.use[slot] = slotFree
+	for d.use[slot] == slotFree && d.element((slot+1)&d.mask).load(0) == 0 && d.element(slot).load(0) != 0 {
+		element := d.element(slot)
+		if d.six {
+			element.store(1, 0)
+		}
+		element.store(0, 0)
+		if d.six {
+			element.store(2, 0)
+		}
+		slot = (slot - 1) & d.mask
+	}
+}
+
+// showKey makes an element found. Until the last word is there, its key is none.
+func (d *directory) showKey(element storage, key slotKey) {
+	if d.six {
+		element.store(2, noKey)
+		element.store(0, key[0])
+		element.store(1, key[1])
+		element.store(2, key[2])
+		return
+	}
+	element.store(0, key[0])
+}
+
+// hideKey makes an element one that nobody finds, and that searches go on after: in
+// place of its key is none. (IPv4: the address 255.255.255.255, which no packet for us
+// has, with port and protocol 0.)
+func (d *directory) hideKey(element storage) {
+	if d.six {
+		element.store(2, noKey)
+		element.store(0, noKey)
+		element.store(1, noKey)
+		return
+	}
+	element.store(0, 0xffffffff)
 }

@@ -138,7 +138,8 @@ func modePacket(vip netip.Addr, port uint16, udp bool) packetSpec {
 func sportOf(tb testing.TB, m *model, s *Service, client netip.Addr, backend int) uint16 {
 	tb.Helper()
 	for sport := uint16(1); sport != 0; sport++ {
-		if m.byHash(s, flowHash(netip.AddrPortFrom(client, sport))) == backend {
+		a := asker{client: netip.AddrPortFrom(client, sport)}
+		if now, _, _ := m.candidates(s, s.selectionHash(a)); now == backend {
 			return sport
 		}
 	}

@@ -3,12 +3,9 @@
 package datapath
 
 import (
-	"errors"
 	"net/netip"
 	"sync"
 	"testing"
-
-	"github.com/cilium/ebpf"
 
 	"github.com/jeoul/jeoul/internal/lb"
 	"github.com/jeoul/jeoul/internal/testenv"
@@ -45,8 +42,19 @@ func TestFullNATOnSeveralCPUs(t *testing.T) {
 		})
 	}
 	group.Wait()
-	if there, ports := entries(t, d.shared.natFlows), entries(t, d.shared.natReturns); there != flows || ports != flows {
-		t.Errorf("%d flows and %d ports, want %d of each", there, ports, flows)
+	there, ports := 0, map[xdpFlow]bool{}
+	for i := range d.shared.unproven.buckets {
+		for _, place := range placesIn(&d.shared.unproven.buckets[i]) {
+			flow := place.flow()
+			there++
+			ports[xdpFlow{Backend: flow.Backend, NatPort: flow.NatPort, NatAddress: flow.NatAddress}] = true
+		}
+	}
+	if there != flows || len(ports) != flows {
+		t.Errorf("%d flows with %d ports, want %d of each", there, len(ports), flows)
+	}
+	if led := leading(d); led != flows {
+		t.Errorf("replies would find %d flows, want %d", led, flows)
 	}
 	counters, err := d.Counters()
 	if err != nil {
@@ -61,17 +69,25 @@ func TestFullNATOnSeveralCPUs(t *testing.T) {
 	}
 }
 
-// entries counts what is in a map.
-func entries(t *testing.T, m *ebpf.Map) int {
-	t.Helper()
-	n, key := 0, make([]byte, m.KeySize())
-	for err := m.NextKey(nil, &key); ; err = m.NextKey(key, &key) {
-		if errors.Is(err, ebpf.ErrKeyNotExist) {
-			return n
+// placesIn lists the places of a bucket that have a flow.
+func placesIn(b *xdpFlowBucket) (taken []flowPlace) {
+	for at := range flowsPerBucket {
+		if place := (flowPlace{b, at}); place.tag() > busyTag {
+			taken = append(taken, place)
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
-		n++
 	}
+	return taken
+}
+
+// leading counts the entries of the table of returns that lead to their flow.
+func leading(d *Datapath) (n int) {
+	for i := range d.shared.fullNAT.buckets {
+		b := &d.shared.fullNAT.buckets[i]
+		for at, place := range b.Places {
+			if b.Tags[at/4]>>(at%4*16)&0xffff > busyTag && d.janitor.scene.leads(place, b.Owners[at]) {
+				n++
+			}
+		}
+	}
+	return n
 }

@@ -7,10 +7,10 @@ import (
 	"encoding/binary"
 	"fmt"
 	"maps"
-	"net/netip"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/cilium/ebpf"
 	"github.com/google/go-cmp/cmp"
@@ -38,9 +38,9 @@ type rig struct {
 	out        []byte
 }
 
-// testOptions are such that no random packet meets a bound.
+// testOptions are such that few packets meet a bound.
 func testOptions(hook lb.Hook) Options {
-	return Options{Hook: hook, TableSize: testTableSize, FlowEntries: 1 << 16, FullNATFlows: 1 << 16, TooBigRate: 1 << 30}
+	return Options{Hook: hook, TableSize: testTableSize, FlowLimit: 10000, UnprovenLimit: 5000, Timeouts: testTimeouts, TooBigRate: 1 << 30}
 }
 
 func newRig(tb testing.TB, hook lb.Hook, state State) *rig {
@@ -60,19 +60,28 @@ func newRigWith(tb testing.TB, options Options, state State) *rig {
 func makeRig(tb testing.TB, options Options, state State) *rig {
 	tb.Helper()
 	r := &rig{hook: options.Hook, datapath: NewDetached(options, balancerMAC), out: make([]byte, 1<<15)}
-	// The model has no clock: no flow is forgotten for its silence.
+	// Time passes when the test says so.
 	r.datapath.expiring = true
-	if err := r.datapath.Apply(state); err != nil {
-		tb.Fatalf("%s: %v", options.Hook, err)
-	}
-	var err error
-	if r.model, err = newModel(balancerMAC, state, testTableSize); err != nil {
-		tb.Fatal(err)
-	}
+	r.model = newModel(balancerMAC, options)
+	r.model.insight = r.insight()
+	r.datapath.janitor.pass(time.Duration(r.model.clock-r.datapath.janitor.now()) * time.Millisecond)
+	r.datapath.now = func() time.Time { return r.model.now }
 	r.model.tags = options.Hook == lb.HookXDP
+	r.bring(tb, state)
 	r.last = r.counters(tb)
 	r.want = r.last.clone()
 	return r
+}
+
+// bring gives program and model a configuration.
+func (r *rig) bring(tb testing.TB, state State) {
+	tb.Helper()
+	if err := r.datapath.Apply(state); err != nil {
+		tb.Fatalf("%s: %v", r.hook, err)
+	}
+	if err := r.model.apply(state); err != nil {
+		tb.Fatal(err)
+	}
 }
 
 // freshRig returns a rig with the state of allModes that has met no packet.
@@ -110,6 +119,11 @@ func (r *rig) counters(tb testing.TB) Counters {
 	if err != nil {
 		tb.Fatal(err)
 	}
+	// What is remembered is compared by itself.
+	for key, count := range counters.Backends {
+		count.Active, count.Flows = 0, 0
+		counters.Backends[key] = count
+	}
 	return counters
 }
 
@@ -117,12 +131,7 @@ func (r *rig) counters(tb testing.TB) Counters {
 // counted that stay, and what outcomes counted, must stay too.
 func (r *rig) apply(tb testing.TB, state State) {
 	tb.Helper()
-	if err := r.datapath.Apply(state); err != nil {
-		tb.Fatal(err)
-	}
-	if err := r.model.apply(state, testTableSize); err != nil {
-		tb.Fatal(err)
-	}
+	r.bring(tb, state)
 	backends := map[lb.BackendKey]BackendCount{}
 	for _, s := range state.Services {
 		for _, b := range s.Backends {
@@ -167,6 +176,7 @@ func (r *rig) check(tb testing.TB, frame []byte) verdict {
 		problem += counters
 		r.want = r.last.clone()
 	}
+	problem += r.compareAll(tb)
 	if problem != "" {
 		tb.Errorf("%s: %s\n%s", r.hook, problem, dump(frame))
 	}
@@ -191,34 +201,15 @@ func expectOutcome(t *testing.T, r *rig, frame []byte, want string) verdict {
 // differ; the counters are left to settle.
 func (r *rig) feed(tb testing.TB, frame []byte) (want verdict, problem string) {
 	tb.Helper()
+	from := uint64(monotonic())
 	action, out := r.run(tb, frame)
-	seen := seen{pool: r.poolOf}
+	seen := seen{pool: r.poolOf, due: r.dueOf, from: from, until: uint64(monotonic())}
 	if len(r.model.mayExhaust) > 0 {
 		seen.dropped = r.movedOutcome(tb)
 	}
 	want = r.model.decide(frame, seen)
 	r.want.count(want)
-	return want, r.compare(want, action, out)
-}
-
-// poolOf reads the pool's address and port that the program has for a flow; it
-// returns the zero value where it knows none.
-func (r *rig) poolOf(flow modelFlow) netip.AddrPort {
-	id, ok := r.datapath.current.places.services[flow.service]
-	key := xdpFlowKey{Address: addressWords(flow.client.Addr()), Service: id, Port: networkOrder(flow.client.Port())}
-	var found xdpNatFlow
-	if !ok || r.datapath.shared.natFlows.Lookup(key, &found) != nil {
-		return netip.AddrPort{}
-	}
-	var b []byte
-	for _, word := range found.Address {
-		b = binary.NativeEndian.AppendUint32(b, word)
-	}
-	address := netip.AddrFrom16([16]byte(b))
-	if flow.client.Addr().Is4() {
-		address = netip.AddrFrom4([4]byte(b))
-	}
-	return netip.AddrPortFrom(address, networkOrder(found.Port))
+	return want, r.compare(want, action, out) + r.compareTouched(tb)
 }
 
 // run runs a frame through the program. What comes out is overwritten by the
@@ -273,7 +264,7 @@ func (r *rewritten) is(out []byte) bool {
 func (r *rig) action(v verdict) uint32 {
 	a := actions[r.hook]
 	switch {
-	case v.outcome == "answered_too_big":
+	case v.outcome == "answered_too_big", strings.HasPrefix(v.outcome, "reset_"):
 		return a.transmit
 	case v.outcome == "forwarded" || v.outcome == "returned":
 		if v.elsewhere {

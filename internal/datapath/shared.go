@@ -3,18 +3,18 @@
 package datapath
 
 import (
+	"errors"
 	"fmt"
 
 	"github.com/cilium/ebpf"
 )
 
-// DefaultFlowEntries is the size of the flow table where a service tracks
-// flows: about 100 bytes of kernel memory an entry.
-const DefaultFlowEntries = 1 << 20
-
-// DefaultFullNATFlows is how many full-NAT flows there can be at once: about 300
-// bytes of kernel memory each, taken where a service has that mode.
-const DefaultFullNATFlows = 1 << 18
+// DefaultFlowLimit and DefaultUnprovenLimit are how many flows can be remembered, 64
+// bytes of kernel memory each: those that are proven, and those that are not yet.
+const (
+	DefaultFlowLimit     = 1_000_000
+	DefaultUnprovenLimit = 1 << 18
+)
 
 // DefaultTooBigRate is how many senders a CPU tells in a second that their packet
 // was too big.
@@ -22,26 +22,60 @@ const DefaultTooBigRate = 1000
 
 // shared holds the maps that outlive a generation: counters and flows.
 type shared struct {
-	counts, outcomes, turns, flows *ebpf.Map
-	natFlows, natReturns           *ebpf.Map
-	fragments, allowances          *ebpf.Map
-	tooBigRate                     uint32
+	counts, outcomes *ebpf.Map
+	flows, newcomers *ebpf.Map
+	returns          *ebpf.Map
+	fragments        *ebpf.Map
+	allowances       *ebpf.Map
+	// What schedulers and limits remember, by the service's id, and how many flows a
+	// backend has, by its index. We write some of it.
+	turns, loads array
+	// The janitor's view of the tables of flows.
+	proven, unproven *flowTable
+	// fullNAT is likewise that of the returns; nil where no service has that mode.
+	fullNAT *returnTable
+	// secret places flows in them.
+	secret uint64
 }
 
+// array is an array map, and its memory.
+type array struct {
+	*ebpf.Map
+	memory storage
+}
+
+// Words of an element.
+const (
+	turnWords = 8
+	loadWords = 2
+)
+
+// turn returns what is remembered for a service's id.
+func (s *shared) turn(id uint32) storage { return s.turns.memory[id*turnWords:][:turnWords] }
+
+// load returns what is known of a backend's index.
+func (s *shared) load(index uint32) storage { return s.loads.memory[index*loadWords:][:loadWords] }
+
 // sizes is what the shared maps must hold at least.
-type sizes struct{ backends, services, flows, natFlows uint32 }
+type sizes struct{ backends, services, flows, newcomers, returns uint32 }
+
+// sizesOf returns what they hold.
+func sizesOf(s *shared) sizes {
+	return sizes{backends: s.counts.MaxEntries(), services: s.turns.MaxEntries(), flows: s.flows.MaxEntries(),
+		newcomers: s.newcomers.MaxEntries(), returns: s.returns.MaxEntries()}
+}
 
 func (s sizes) within(have *shared) bool {
-	return have != nil && s.backends <= have.counts.MaxEntries() &&
+	return have != nil && s.backends <= have.counts.MaxEntries() && s.backends <= have.loads.MaxEntries() &&
 		s.services <= have.turns.MaxEntries() && s.flows <= have.flows.MaxEntries() &&
-		s.natFlows <= have.natFlows.MaxEntries()
+		s.newcomers <= have.newcomers.MaxEntries() && s.returns <= have.returns.MaxEntries()
 }
 
 // newShared makes the maps that are missing or too small, and takes the others
 // from old. A map that grows loses nothing: the caller adds what the old one
-// counted, and turns are copied.
-func newShared(spec *ebpf.CollectionSpec, want sizes, old *shared) (*shared, error) {
-	next := &shared{}
+// counted, and turns and loads are copied.
+func newShared(spec *ebpf.CollectionSpec, want sizes, old *shared, secret uint64) (*shared, error) {
+	next := &shared{secret: secret}
 	if old != nil {
 		*next = *old
 	}
@@ -52,10 +86,11 @@ func newShared(spec *ebpf.CollectionSpec, want sizes, old *shared) (*shared, err
 	}{
 		{xdpMapBackendCounts, &next.counts, want.backends},
 		{xdpMapOutcomes, &next.outcomes, uint32(xdpOutcomeOUTCOME_COUNT)},
-		{xdpMapTurns, &next.turns, want.services},
+		{xdpMapTurns, &next.turns.Map, want.services},
+		{xdpMapLoads, &next.loads.Map, want.backends},
 		{xdpMapFlows, &next.flows, want.flows},
-		{xdpMapNatFlows, &next.natFlows, want.natFlows},
-		{xdpMapNatReturns, &next.natReturns, want.natFlows},
+		{xdpMapNewcomers, &next.newcomers, want.newcomers},
+		{xdpMapReturns, &next.returns, want.returns},
 		{xdpMapFragments, &next.fragments, spec.Maps[xdpMapFragments].MaxEntries},
 		{xdpMapAllowances, &next.allowances, 1},
 	} {
@@ -70,37 +105,85 @@ func newShared(spec *ebpf.CollectionSpec, want sizes, old *shared) (*shared, err
 			return nil, fmt.Errorf("making the map %s with %d entries: %w", m.name, m.entries, err)
 		}
 		*m.at = made
+		next.forget(made)
 	}
-	if old != nil && next.turns != old.turns {
-		if err := copyTurns(next.turns, old.turns); err != nil {
-			next.closeUnless(old)
-			return nil, err
-		}
+	if err := errors.Join(next.mapVectors(old), next.mapFlows(old)); err != nil {
+		next.closeUnless(old)
+		return nil, err
 	}
 	return next, nil
 }
 
-func copyTurns(to, from *ebpf.Map) error {
-	for id := range from.MaxEntries() {
-		var turn uint64
-		if err := from.Lookup(id, &turn); err != nil {
-			return fmt.Errorf("reading the turn of service %d: %v", id, err)
+// forget takes the memory of the map that a new one is in the place of for none: it
+// is the old one's.
+func (s *shared) forget(made *ebpf.Map) {
+	switch made {
+	case s.turns.Map:
+		s.turns.memory = nil
+	case s.loads.Map:
+		s.loads.memory = nil
+	case s.flows:
+		s.proven = nil
+	case s.newcomers:
+		s.unproven = nil
+	case s.returns:
+		s.fullNAT = nil
+	}
+}
+
+// mapVectors maps the memory of vectors that are new, and copies what the old ones
+// hold.
+func (s *shared) mapVectors(old *shared) error {
+	for _, v := range []struct {
+		new *array
+		old func() array
+	}{
+		{&s.turns, func() array { return old.turns }},
+		{&s.loads, func() array { return old.loads }},
+	} {
+		var before array
+		if old != nil {
+			before = v.old()
 		}
-		if err := to.Put(id, turn); err != nil {
-			return fmt.Errorf("writing the turn of service %d: %v", id, err)
+		if v.new.Map == before.Map {
+			continue
 		}
+		var err error
+		if v.new.memory, err = mapped(v.new.Map); err != nil {
+			return err
+		}
+		copy(v.new.memory, before.memory)
 	}
 	return nil
+}
+
+// mapFlows maps the tables of flows that are new.
+func (s *shared) mapFlows(old *shared) (err error) {
+	if old == nil || s.flows != old.flows {
+		if s.proven, err = mapFlowTable(s.flows, s.secret); err != nil {
+			return err
+		}
+	}
+	if old == nil || s.newcomers != old.newcomers {
+		if s.unproven, err = mapFlowTable(s.newcomers, s.secret); err != nil {
+			return err
+		}
+	}
+	if s.returns.MaxEntries() > 1 && (old == nil || s.returns != old.returns) {
+		s.fullNAT, err = mapReturnTable(s.returns)
+	}
+	return err
 }
 
 func (s *shared) maps() map[string]*ebpf.Map {
 	return map[string]*ebpf.Map{
 		xdpMapBackendCounts: s.counts,
 		xdpMapOutcomes:      s.outcomes,
-		xdpMapTurns:         s.turns,
+		xdpMapTurns:         s.turns.Map,
+		xdpMapLoads:         s.loads.Map,
 		xdpMapFlows:         s.flows,
-		xdpMapNatFlows:      s.natFlows,
-		xdpMapNatReturns:    s.natReturns,
+		xdpMapNewcomers:     s.newcomers,
+		xdpMapReturns:       s.returns,
 		xdpMapFragments:     s.fragments,
 		xdpMapAllowances:    s.allowances,
 	}
@@ -116,7 +199,7 @@ func (s *shared) put(spec *ebpf.CollectionSpec) {
 
 // closeUnless closes the maps that other does not hold.
 func (s *shared) closeUnless(other *shared) {
-	if s == nil {
+	if s == nil || s == other {
 		return
 	}
 	kept := map[*ebpf.Map]bool{}
@@ -125,9 +208,27 @@ func (s *shared) closeUnless(other *shared) {
 			kept[m] = true
 		}
 	}
+	s.closeFlows(kept)
+	for _, v := range []array{s.turns, s.loads} {
+		if v.Map != nil && !kept[v.Map] {
+			v.memory.unmap()
+		}
+	}
 	for _, m := range s.maps() {
 		if m != nil && !kept[m] {
 			m.Close()
+		}
+	}
+}
+
+// closeFlows takes the tables of flows out of our memory.
+func (s *shared) closeFlows(kept map[*ebpf.Map]bool) {
+	for _, table := range []struct {
+		of    *ebpf.Map
+		close func()
+	}{{s.flows, s.proven.close}, {s.newcomers, s.unproven.close}, {s.returns, s.fullNAT.close}} {
+		if table.of != nil && !kept[table.of] {
+			table.close()
 		}
 	}
 }

@@ -9,7 +9,9 @@ import (
 	"github.com/jeoul/jeoul/internal/lb"
 )
 
-// State is everything that the data plane must know.
+// State is everything that the data plane must know. Its slices must not be changed
+// after Apply has had it: services that share them with the state before are taken for
+// unchanged there, without another look.
 type State struct {
 	Services []Service
 	// Pool is where full NAT takes source addresses and ports from.
@@ -62,10 +64,7 @@ func (p Path) mtu() uint16 {
 func (s Service) up(i int) bool { return i < len(s.Paths) && len(s.Paths[i].MAC) == macLength }
 
 // member says whether backend i takes new flows.
-func (s Service) member(i int) bool { return s.up(i) && s.Backends[i].Weight > 0 }
-
-// maxMembers is how many backends of one service a slot of two bytes can name.
-const maxMembers = 1 << 16
+func (s Service) member(i int) bool { return s.up(i) && s.Backends[i].TakesFlows() }
 
 // macLength is the length of an Ethernet address in bytes.
 const macLength = 6

@@ -149,16 +149,17 @@ func maskWords(p netip.Prefix) [4]uint32 {
 	return addressWords(all)
 }
 
-// reload loads the current configuration again, as d.tracing wants it now, and
-// puts that in place of what forwards. On an error, that goes on.
+// reload loads the program again, as d.tracing wants it now, and puts that in place of
+// what forwards. Its memory stays. On an error, what forwards goes on.
 func (d *Datapath) reload() error {
 	last := d.current
 	made, err := d.install(last.ports, func(kind programKind) (*generation, error) {
-		return loadGeneration(kind, last.ports, last.state, last.places, last, d.options.TableSize, d.shared, d.tracing)
+		return loadGeneration(kind, last.ports, last.memory, d.shared, d.tracing)
 	})
 	if err != nil {
 		return err
 	}
+	made.state, made.places = last.state, last.places
 	d.current = made
 	last.close()
 	return nil

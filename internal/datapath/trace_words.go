@@ -24,14 +24,15 @@ type words struct {
 	// services by id, and backends by index.
 	services map[uint32]*Service
 	backends map[uint32]member
-	tables   tables
+	// slots are how many each service's table has, by id.
+	slots map[uint32]int
 }
 
 // member is a backend of a service, and which owner of its index it is.
 type member struct {
 	service    *Service
 	at         int
-	generation uint32
+	generation uint16
 }
 
 // traceNone stands for a number that there is none of: TRACE_NONE.
@@ -43,17 +44,15 @@ func (d *Datapath) words() *words {
 		return d.current.words
 	}
 	w := &words{
-		hook: d.attachments[0].Hook, ports: d.current.ports, tables: d.current.tables,
+		hook: d.attachments[0].Hook, ports: d.current.ports, slots: map[uint32]int{},
 		services: map[uint32]*Service{}, backends: map[uint32]member{},
 	}
 	// The same information was read when the counters were made.
 	w.names, _ = outcomeNames()
-	for i := range d.current.state.Services {
-		service := &d.current.state.Services[i]
-		w.services[d.current.places.services[service.Key()]] = service
-		for at, backend := range service.Backends {
-			place := d.current.places.backends[service.BackendKey(backend)]
-			w.backends[place.index] = member{service, at, place.generation}
+	for _, r := range d.register.records {
+		w.services[r.id], w.slots[r.id] = &r.service, len(r.view.table.slots)
+		for at, place := range r.places {
+			w.backends[place.index] = member{&r.service, at, place.generation}
 		}
 	}
 	d.current.words = w
@@ -79,9 +78,9 @@ func (w *words) packet(r *tracedXdpTraceRecord) *trace.Packet {
 	}
 	if service := w.services[r.Service]; service != nil {
 		p.Service = &trace.Service{Name: service.Name, VIP: service.VIP, Port: service.Port, Protocol: service.Protocol,
-			Mode: service.Mode, Scheduler: service.Scheduler}
+			Mode: service.Mode, Scheduler: service.Scheduler, BySource: service.BySource()}
 		if r.Slot != traceNone {
-			p.Slot, p.Slots = &r.Slot, len(w.tables[service.Key()].slots)
+			p.Slot, p.Slots = &r.Slot, w.slots[r.Service]
 		}
 	}
 	w.addBackend(p, r)
@@ -91,7 +90,7 @@ func (w *words) packet(r *tracedXdpTraceRecord) *trace.Packet {
 // addBackend names the backend, unless its index has gone to another since.
 func (w *words) addBackend(p *trace.Packet, r *tracedXdpTraceRecord) {
 	m, ok := w.backends[r.Backend]
-	if !ok || m.generation != r.BackendGeneration {
+	if !ok || uint32(m.generation) != uint32(r.BackendGeneration) {
 		return
 	}
 	backend := m.service.Backends[m.at]
@@ -99,7 +98,7 @@ func (w *words) addBackend(p *trace.Packet, r *tracedXdpTraceRecord) {
 	if p.Service == nil {
 		// A reply is known by its backend.
 		s := m.service
-		p.Service = &trace.Service{Name: s.Name, VIP: s.VIP, Port: s.Port, Protocol: s.Protocol, Mode: s.Mode, Scheduler: s.Scheduler}
+		p.Service = &trace.Service{Name: s.Name, VIP: s.VIP, Port: s.Port, Protocol: s.Protocol, Mode: s.Mode, Scheduler: s.Scheduler, BySource: s.BySource()}
 	}
 	if p.Has(trace.Reply) || !m.service.up(m.at) {
 		return
@@ -169,6 +168,7 @@ var reasonNames = []struct {
 	{tracedXdpTraceReasonTRACE_KNOWN_FRAGMENT, trace.KnownFragment},
 	{tracedXdpTraceReasonTRACE_KNOWN_FLOW, trace.KnownFlow},
 	{tracedXdpTraceReasonTRACE_NEW_FLOW, trace.NewFlow},
+	{tracedXdpTraceReasonTRACE_FORMER, trace.Former},
 }
 
 func reasonsOf(bits uint8) []trace.Reason {

@@ -22,8 +22,11 @@ import (
 const DefaultSize = 65537
 
 // MaxSize is the largest table that Build makes. A table of that many slots
-// takes 64 MiB, four bytes each; the paper's large one has 655,373.
+// takes 32 MiB, two bytes each; the paper's large one has 655,373.
 const MaxSize = 1 << 24
+
+// maxBackends is how many a slot of two bytes can name.
+const maxBackends = 1 << 16
 
 // Errors of Build and CheckSize.
 var (
@@ -32,6 +35,7 @@ var (
 	ErrSizeTooSmall  = errors.New("maglev table has fewer slots than backends")
 	ErrNoBackend     = errors.New("no backend with a weight above 0")
 	ErrDuplicateName = errors.New("two backends have the same name")
+	ErrTooMany       = errors.New("more backends than a slot can name")
 	ErrMismatch      = errors.New("the numbers of weights and of names differ")
 )
 
@@ -60,16 +64,16 @@ func nextPrime(n uint32) uint32 {
 // isPrime is exact: ProbablyPrime has no false answer below 2^64.
 func isPrime(n uint32) bool { return new(big.Int).SetUint64(uint64(n)).ProbablyPrime(0) }
 
-// free marks a slot that no backend has taken yet.
-const free = ^uint32(0)
-
 // candidate is a backend that takes part in the filling of a table.
 type candidate struct {
 	name   string
 	index  uint32 // in the caller's slices
 	weight uint64
-	// due is the weight, summed over rounds, at which the next turn comes.
-	due uint64
+	path
+}
+
+// path is where a candidate is in its permutation of the slots.
+type path struct {
 	// next is the slot that the permutation offers next, skip the step to the
 	// one after it; both below the table's size.
 	next, skip uint32
@@ -88,8 +92,8 @@ type candidate struct {
 // turns").
 //
 // Errors: those that CheckSize returns, ErrNoBackend, ErrSizeTooSmall,
-// ErrDuplicateName, ErrMismatch.
-func Build(weights []uint32, names []string, size uint32) ([]uint32, error) {
+// ErrDuplicateName, ErrTooMany, ErrMismatch.
+func Build(weights []uint32, names []string, size uint32) ([]uint16, error) {
 	if err := CheckSize(size); err != nil {
 		return nil, err
 	}
@@ -97,7 +101,7 @@ func Build(weights []uint32, names []string, size uint32) ([]uint32, error) {
 	if err != nil {
 		return nil, err
 	}
-	return fill(candidates, size), nil
+	return newFilling(candidates, size).fill(), nil
 }
 
 // prepare returns the backends with a weight, sorted by name.
@@ -105,7 +109,10 @@ func prepare(weights []uint32, names []string, size uint32) ([]candidate, error)
 	if len(weights) != len(names) {
 		return nil, fmt.Errorf("%w: %d weights, %d names", ErrMismatch, len(weights), len(names))
 	}
-	var list []candidate
+	if len(weights) > maxBackends {
+		return nil, fmt.Errorf("%w: %d, and it can name %d", ErrTooMany, len(weights), maxBackends)
+	}
+	list := make([]candidate, 0, len(weights))
 	for i, weight := range weights {
 		if weight > 0 {
 			list = append(list, newCandidate(names[i], uint32(i), weight, size))
@@ -136,50 +143,6 @@ func newCandidate(name string, index, weight, size uint32) candidate {
 		name:   name,
 		index:  index,
 		weight: uint64(weight),
-		next:   uint32(h1 % uint64(size)),
-		skip:   uint32(h2%uint64(size-1)) + 1,
-	}
-}
-
-// fill lets the candidates take slots in turns until none is free. The first
-// round gives a turn to every candidate, so each has at least one slot.
-func fill(candidates []candidate, size uint32) []uint32 {
-	table := make([]uint32, size)
-	for i := range table {
-		table[i] = free
-	}
-	var heaviest uint64
-	for i := range candidates {
-		heaviest = max(heaviest, candidates[i].weight)
-	}
-	left := size
-	for round := uint64(0); ; round++ {
-		for i := range candidates {
-			c := &candidates[i]
-			if round*c.weight < c.due {
-				continue
-			}
-			c.due += heaviest
-			c.take(table)
-			if left--; left == 0 {
-				return table
-			}
-		}
-	}
-}
-
-// take puts the candidate into the first free slot of its permutation. The
-// caller guarantees that there is one.
-func (c *candidate) take(table []uint32) {
-	size := uint32(len(table))
-	for {
-		slot := c.next
-		if c.next += c.skip; c.next >= size {
-			c.next -= size
-		}
-		if table[slot] == free {
-			table[slot] = c.index
-			return
-		}
+		path:   path{next: uint32(h1 % uint64(size)), skip: uint32(h2%uint64(size-1)) + 1},
 	}
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-func mustBuild(t testing.TB, weights []uint32, names []string, size uint32) []uint32 {
+func mustBuild(t testing.TB, weights []uint32, names []string, size uint32) []uint16 {
 	t.Helper()
 	table, err := Build(weights, names, size)
 	if err != nil {
@@ -35,12 +35,12 @@ func backends(n int, prefix string) (weights []uint32, names []string) {
 func TestGolden(t *testing.T) {
 	tests := map[string]struct {
 		weights []uint32
-		want    []uint32
+		want    []uint16
 	}{
-		"equal":       {[]uint32{1, 1, 1}, []uint32{0, 2, 0, 2, 1, 1, 2, 0, 1, 0, 2, 0, 1}},
-		"weighted":    {[]uint32{4, 2, 1}, []uint32{0, 2, 1, 0, 1, 0, 2, 0, 1, 0, 0, 0, 1}},
-		"one left":    {[]uint32{0, 7, 0}, []uint32{1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1}},
-		"without one": {[]uint32{1, 0, 1}, []uint32{0, 2, 0, 2, 2, 2, 2, 0, 0, 0, 2, 0, 0}},
+		"equal":       {[]uint32{1, 1, 1}, []uint16{0, 2, 0, 2, 1, 1, 2, 0, 1, 0, 2, 0, 1}},
+		"weighted":    {[]uint32{4, 2, 1}, []uint16{0, 2, 1, 0, 1, 0, 2, 0, 1, 0, 0, 0, 1}},
+		"one left":    {[]uint32{0, 7, 0}, []uint16{1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1}},
+		"without one": {[]uint32{1, 0, 1}, []uint16{0, 2, 0, 2, 2, 2, 2, 0, 0, 0, 2, 0, 0}},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -114,7 +114,7 @@ func TestShares(t *testing.T) {
 	}
 }
 
-func checkShares(t *testing.T, table, weights []uint32, sum float64) {
+func checkShares(t *testing.T, table []uint16, weights []uint32, sum float64) {
 	t.Helper()
 	counts := make([]float64, len(weights))
 	for slot, backend := range table {
@@ -173,7 +173,7 @@ func TestDisruption(t *testing.T) {
 			worst := 0
 			for gone := range weights {
 				weights[gone] = 0
-				worst = max(worst, moved(before, mustBuild(t, weights, names, DefaultSize), uint32(gone)))
+				worst = max(worst, moved(before, mustBuild(t, weights, names, DefaultSize), uint16(gone)))
 				weights[gone] = 1
 			}
 			share := float64(worst) / DefaultSize
@@ -186,7 +186,7 @@ func TestDisruption(t *testing.T) {
 }
 
 // moved counts the slots that changed hands although their owner stayed.
-func moved(before, after []uint32, gone uint32) int {
+func moved(before, after []uint16, gone uint16) int {
 	n := 0
 	for slot, owner := range before {
 		if owner != gone && after[slot] != owner {
@@ -194,6 +194,64 @@ func moved(before, after []uint32, gone uint32) int {
 		}
 	}
 	return n
+}
+
+// plainly fills a table as the paper's pseudo-code does, backend by backend and step
+// by step.
+func plainly(candidates []candidate, size uint32) []uint16 {
+	const free = ^uint16(0)
+	table := make([]uint16, size)
+	for i := range table {
+		table[i] = free
+	}
+	heaviest := uint64(0)
+	for _, c := range candidates {
+		heaviest = max(heaviest, c.weight)
+	}
+	due := make([]uint64, len(candidates))
+	for round, left := uint64(0), size; ; round++ {
+		for i := range candidates {
+			c := &candidates[i]
+			if round*c.weight < due[i] {
+				continue
+			}
+			due[i] += heaviest
+			for table[c.next] != free {
+				c.next = (c.next + c.skip) % size
+			}
+			table[c.next] = uint16(c.index)
+			if left--; left == 0 {
+				return table
+			}
+		}
+	}
+}
+
+// TestFillingIsThePlainOne compares the quick way to fill a table with the plain one,
+// for the smallest sizes too.
+func TestFillingIsThePlainOne(t *testing.T) {
+	random := rand.New(rand.NewPCG(5, 6))
+	for trial := range 400 {
+		size := nextPrime([]uint32{2, 13, 251, 1021, 8191}[trial%5] + uint32(random.IntN(2)))
+		n := 1 + random.IntN(min(int(size), 300))
+		weights, names := backends(n, "web")
+		for i := range weights {
+			switch trial / 5 % 3 {
+			case 1:
+				weights[i] = uint32(1 + random.IntN(4))
+			case 2:
+				weights[i] = uint32(1 + random.IntN(65535))
+			}
+		}
+		candidates, err := prepare(weights, names, size)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := newFilling(candidates, size).fill()
+		if diff := cmp.Diff(plainly(candidates, size), got); diff != "" {
+			t.Fatalf("%d slots, weights %v (-plain +got):\n%s", size, weights, diff)
+		}
+	}
 }
 
 func TestNextPrime(t *testing.T) {
@@ -230,12 +288,18 @@ func FuzzBuild(f *testing.F) {
 }
 
 func BenchmarkBuild(b *testing.B) {
-	for _, n := range []int{5, 25, 1000} {
-		b.Run(fmt.Sprintf("backends=%d", n), func(b *testing.B) {
-			weights, names := backends(n, "web")
-			for b.Loop() {
-				mustBuild(b, weights, names, DefaultSize)
-			}
-		})
+	for _, scale := range []struct {
+		n    int
+		size uint32
+	}{{5, DefaultSize}, {25, DefaultSize}, {1000, DefaultSize}, {10_000, 1048573}} {
+		for _, heaviest := range []uint32{1, 65535} {
+			b.Run(fmt.Sprintf("backends=%d/size=%d/heaviest=%d", scale.n, scale.size, heaviest), func(b *testing.B) {
+				weights, names := backends(scale.n, "web")
+				weights[0] = heaviest
+				for b.Loop() {
+					mustBuild(b, weights, names, scale.size)
+				}
+			})
+		}
 	}
 }

@@ -128,6 +128,8 @@ type Service struct {
 	Protocol  lb.Protocol  `json:"protocol"`
 	Mode      lb.Mode      `json:"mode"`
 	Scheduler lb.Scheduler `json:"scheduler"`
+	// BySource: the hash is of the client's address alone.
+	BySource bool `json:"by_source,omitempty"`
 }
 
 // Backend is where a packet went, or came from.
@@ -163,4 +165,6 @@ const (
 	Quoted Reason = "quoted"
 	// Reply: it comes from a backend and becomes the VIP's.
 	Reply Reason = "reply"
+	// Former: the flow's slot has changed hands, and the flow was there before.
+	Former Reason = "former"
 )

@@ -19,6 +19,6 @@ type Room struct {
 // nothing by itself.
 func NewBalancer(hook lb.Hook, room Room) *datapath.Datapath {
 	return datapath.NewDetached(datapath.Options{
-		Hook: hook, FlowEntries: room.Flows, FullNATFlows: room.FullNAT,
+		Hook: hook, FlowLimit: room.Flows, UnprovenLimit: room.Unproven,
 	}, OwnMAC)
 }

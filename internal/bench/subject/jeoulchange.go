@@ -114,9 +114,6 @@ func (r *runningJeoul) Tracked(ctx context.Context) (Tracked, error) {
 	if flows := status.Flows; flows != nil {
 		t = Tracked{Flows: flows.Proven + flows.Unproven, Bytes: flows.Bytes}
 	}
-	if nat := status.FullNAT; nat != nil {
-		t.Flows += uint64(nat.Flows)
-	}
 	return t, nil
 }
 

@@ -1,0 +1,395 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/* Which backend a packet of a service goes to, where that is more than a function of
+ * the packet: flows that are remembered, and slots that have changed hands. The steps
+ * are functions by themselves, one after the other: one below the other they would not
+ * fit the stack. */
+#pragma once
+
+#include "hash.h"
+#include "schedule.h"
+#include "track.h"
+
+static __always_inline struct backend *member_of(void *generation, __u64 block, __u32 slot)
+{
+	__u32 member = member_in(generation, table_of(block), slot);
+
+	return member == NO_MEMBER ? NULL :
+				     member_at(generation, (__u64)members_of(block) + member);
+}
+
+/* look_before looks the slot up as it was. */
+static __always_inline void look_before(void *generation, const struct service *service,
+					__u32 hash, const struct backend *now,
+					struct tracking *tracking)
+{
+	struct backend *base;
+
+	base = member_of(generation, pair(&service->base), hash_scale(hash, service->base_size));
+	if (!base || (now && base->index == now->index && base->generation == now->generation))
+		return;
+	if (base->up)
+		tracking->before = base->index;
+	else
+		tracking->orphaned = true;
+}
+
+/* look_up looks a packet's slot up: tracking->now, before, orphaned and moved. */
+__noinline int look_up(const struct service *service, __u32 hash)
+{
+	void *generation = current_generation();
+	struct scratch *scratch = get_scratch();
+	struct tracking *tracking;
+	struct backend *now = NULL;
+	__u64 block;
+	__u16 *slot;
+
+	if (!service || !generation || !scratch)
+		return 0;
+	tracking = &scratch->tracking;
+	tracking->now = tracking->before = NO_BACKEND;
+	tracking->moved = !service->table_size;
+	tracking->orphaned = false;
+	if (service->table_size) {
+		block = pair(&service->current);
+		trace_slot(hash_scale(hash, service->table_size));
+		slot = slot_at(generation, (__u64)table_of(block) +
+						   hash_scale(hash, service->table_size));
+		if (!slot)
+			return 0;
+		tracking->moved = *slot & SLOT_MOVED;
+		now = member_at(generation, (__u64)members_of(block) + (*slot & SLOT_MEMBER));
+		if (now)
+			tracking->now = now->index;
+	}
+	if (tracking->moved && (service->flags & SERVICE_BASE))
+		look_before(generation, service, hash, now, tracking);
+	return 0;
+}
+
+static __always_inline __u64 choice_of(__u32 index, bool opens)
+{
+	if (index == NO_BACKEND)
+		return fail_with(OUTCOME_DROPPED_NO_BACKEND);
+	return index | (opens ? CHOICE_OPENS : 0);
+}
+
+/* by_hash is the choice where nothing is remembered, nor is to be. */
+static __always_inline __u64 by_hash(const struct tracking *tracking, const struct packet *packet)
+{
+	bool opens = opens_connection(packet);
+
+	if (tracking->now == NO_BACKEND && opens)
+		return fail_with(OUTCOME_DROPPED_NO_BACKEND);
+	if (tracking->before == NO_BACKEND)
+		return choice_of(tracking->now, opens);
+	trace_because(TRACE_FORMER);
+	return choice_of(tracking->before, opens);
+}
+
+/* between decides where a slot has changed hands and its flow is not remembered: an
+ * opening packet begins with the new owner, and what was there before stays with the
+ * former. Both are remembered, for the base table will go. Where the former has left,
+ * whoever begins is remembered too, or the next change of the slot would take him for
+ * one of the former's. */
+static __always_inline __u64 between(const struct packet *packet,
+				     const struct tracking *tracking)
+{
+	bool opens = opens_connection(packet), udp = packet->protocol == IPPROTO_UDP;
+
+	if (tracking->now == NO_BACKEND ||
+	    (tracking->before == NO_BACKEND && !tracking->orphaned))
+		return by_hash(tracking, packet);
+	if (opens && remember(tracking->now, FLOW_OPENING))
+		return choice_of(tracking->now, true);
+	if (tracking->before == NO_BACKEND && udp)
+		remember(tracking->now, FLOW_FIRST);
+	else if (tracking->before != NO_BACKEND && !opens && !(packet->tcp_flags & TCP_RST))
+		remember(tracking->before, udp ? FLOW_FIRST : FLOW_SEEN);
+	return by_hash(tracking, packet);
+}
+
+/* recall_flow chooses for a packet of a remembered flow; CHOICE_OPEN where there is none,
+ * or it has ended, or its backend has left. */
+__noinline __u64 recall_flow(const struct service *service, const struct packet *packet)
+{
+	void *generation = current_generation();
+	struct scratch *scratch = get_scratch();
+	struct tracking *tracking;
+	struct backend *owner;
+	struct found found;
+
+	if (!service || !packet || !generation || !scratch)
+		return fail_with(OUTCOME_DROPPED_NO_BACKEND);
+	tracking = &scratch->tracking;
+	flow_of(&tracking->flow, packet, service->id);
+	tracking->flow_hash = hash_of(&tracking->flow);
+	if (!find_flow_inline(&tracking->flow, tracking->flow_hash, &found))
+		return CHOICE_OPEN;
+	owner = owner_of(generation, &found.bucket->flows[found.at]);
+	if (!owner || (opens_connection(packet) && is_ended(state_of(found.bucket, found.at)))) {
+		end_flow(service, &found, tracking->flow_hash);
+		return CHOICE_OPEN;
+	}
+	if (!owner->up)
+		return fail_with(OUTCOME_DROPPED_BACKEND_DOWN);
+	trace_because(TRACE_KNOWN_FLOW);
+	tracking->nat_port = found.bucket->flows[found.at].nat_port;
+	tracking->nat_address = found.bucket->flows[found.at].nat_address;
+	if (!note_packet(generation, service, packet, &found))
+		return owner->index;
+	tracking->place = found.place;
+	return owner->index | CHOICE_PROVEN;
+}
+
+/* find_affinity says where a client's flows go: the backend's index, or PICK_NONE where
+ * that is not known, or may take no new flow. */
+__noinline __u64 find_affinity(const struct service *service)
+{
+	void *generation = current_generation();
+	struct scratch *scratch = get_scratch();
+	struct tracking *tracking;
+	struct backend_load *load;
+	struct backend *owner;
+	struct found found;
+
+	if (!service || !generation || !scratch)
+		return PICK_NONE;
+	tracking = &scratch->tracking;
+	client_of(&tracking->client, &tracking->flow, service);
+	tracking->client_hash = hash_of(&tracking->client);
+	if (!find_flow(&tracking->client, tracking->client_hash, &found))
+		return PICK_NONE;
+	owner = owner_of(generation, &found.bucket->flows[found.at]);
+	if (!owner || !owner->up || !owner->weight)
+		return PICK_NONE;
+	load = load_of(owner->index);
+	return load && is_full(load) ? PICK_NONE : owner->index;
+}
+
+/* keep_affinity remembers where the flow of struct tracking went, for its client's
+ * next. */
+__noinline int keep_affinity(void)
+{
+	void *generation = current_generation();
+	struct scratch *scratch = get_scratch();
+	struct tracking *tracking;
+	struct found found;
+	struct flow *flow;
+
+	if (!generation || !scratch || dry_run())
+		return 0;
+	tracking = &scratch->tracking;
+	if (find_flow(&tracking->client, tracking->client_hash, &found)) {
+		flow = &found.bucket->flows[found.at];
+		if (flow->backend == tracking->flow.backend &&
+		    flow->generation == tracking->flow.generation) {
+			note_seen(found.bucket, found.at, clock_of(generation));
+			return 0;
+		}
+		remove_flow(found.place, tracking->client_hash, found.proven);
+	}
+	tracking->client.backend = tracking->flow.backend;
+	tracking->client.generation = tracking->flow.generation;
+	return insert_flow(&tracking->client, tracking->client_hash, false, FLOW_AFFINITY_NEW,
+			   clock_of(generation));
+}
+
+/* is_fullnat says whether a flow must be remembered, or cannot be. */
+static __always_inline bool is_fullnat(const struct service *service)
+{
+	return has_mode(MODE_FULLNAT) && service->mode == MODE_FULLNAT;
+}
+
+/* choose_new picks the backend of a new flow, within the service's limits. */
+static __always_inline __u64 choose_new(const struct service *service, __u32 hash)
+{
+	enum outcome outcome = refused(service);
+	__u64 index = PICK_NONE;
+
+	if (outcome != OUTCOME_NONE)
+		return fail_with(outcome);
+	if (service->flags & SERVICE_PERSISTENT)
+		index = find_affinity(service);
+	if (index == PICK_NONE)
+		index = pick_backend(service, hash);
+	if (index == PICK_FULL)
+		return fail_with(OUTCOME_OVER_CONNECTIONS);
+	return index == PICK_NONE ? CHOICE_OPEN : index;
+}
+
+/* begin_flow begins a flow of a service that remembers them; CHOICE_OPEN where it cannot
+ * be remembered and need not be. */
+static __always_inline __u64 begin_flow(const struct service *service,
+					const struct packet *packet, __u32 hash)
+{
+	__u64 choice = choose_new(service, hash);
+	enum outcome outcome;
+
+	if (choice & (CHOICE_FAILED | CHOICE_OPEN))
+		return choice;
+	if (!remember(choice, first_state(packet)))
+		return (service->flags & SERVICE_LIMITED) || is_fullnat(service) ?
+			       fail_with(OUTCOME_DROPPED_FLOW_TABLE_FULL) :
+			       CHOICE_OPEN;
+	if (is_fullnat(service)) {
+		outcome = nat_begin(service, hash_flow(packet));
+		if (outcome != OUTCOME_NONE)
+			return fail_with(outcome);
+	}
+	if (!dry_run())
+		count_flow(service->id, choice, 1);
+	if (service->flags & SERVICE_PERSISTENT)
+		keep_affinity();
+	trace_because(TRACE_NEW_FLOW);
+	return choice | CHOICE_OPENS;
+}
+
+/* by_slot is the choice for a packet whose flow is not, and will not be, remembered. */
+static __always_inline __u64 by_slot(const struct service *service, const struct packet *packet,
+				     __u32 hash, const struct tracking *tracking)
+{
+	look_up(service, hash);
+	return by_hash(tracking, packet);
+}
+
+/* choose_unknown chooses for a packet of a service that remembers flows, and not this
+ * one. */
+static __always_inline __u64 choose_unknown(const struct service *service,
+					    const struct packet *packet, __u32 hash,
+					    const struct tracking *tracking)
+{
+	bool fresh = packet->protocol == IPPROTO_UDP || opens_connection(packet);
+	__u64 choice = fresh ? begin_flow(service, packet, hash) : CHOICE_OPEN;
+
+	if (choice != CHOICE_OPEN)
+		return choice;
+	if (is_fullnat(service))
+		return fail_with(fresh ? OUTCOME_DROPPED_NO_BACKEND : OUTCOME_DROPPED_NO_FLOW);
+	return by_slot(service, packet, hash, tracking);
+}
+
+/* choose_by_slot chooses for a packet of a service that remembers moved flows only, where
+ * none is. */
+static __always_inline __u64 choose_by_slot(const struct service *service,
+					    const struct packet *packet,
+					    const struct tracking *tracking)
+{
+	enum outcome outcome = OUTCOME_NONE;
+
+	if (packet->protocol == IPPROTO_UDP || opens_connection(packet))
+		outcome = refused(service);
+	if (outcome != OUTCOME_NONE)
+		return fail_with(outcome);
+	return tracking->moved ? between(packet, tracking) : by_hash(tracking, packet);
+}
+
+/* prove keeps a flow's proof. */
+static __always_inline void prove(const struct service *service, const struct packet *packet)
+{
+	if (service->flags & SERVICE_PERSISTENT)
+		prove_client(service);
+	prove_flow(packet->protocol == IPPROTO_UDP ? FLOW_UDP : FLOW_ESTABLISHED,
+		   is_fullnat(service), packet->protocol);
+}
+
+/* choose_tracked chooses for the packet in the scratch memory. */
+static __always_inline __u64 choose_tracked(const struct service *service,
+					    struct scratch *scratch, __u32 hash)
+{
+	bool tracked = service->flags & SERVICE_TRACKED;
+	__u64 choice = CHOICE_OPEN;
+
+	if (!tracked)
+		look_up(service, hash);
+	if (tracked || scratch->tracking.moved)
+		choice = recall_flow(service, &scratch->packet);
+	if (choice & CHOICE_PROVEN)
+		prove(service, &scratch->packet);
+	if (choice != CHOICE_OPEN)
+		return choice & ~CHOICE_PROVEN;
+	return tracked ? choose_unknown(service, &scratch->packet, hash, &scratch->tracking) :
+			 choose_by_slot(service, &scratch->packet, &scratch->tracking);
+}
+
+/* owner_at chooses for a flow that was found, and notes nothing; CHOICE_OPEN where its
+ * backend has left. */
+__noinline __u64 owner_at(__u32 place, __u32 proven)
+{
+	void *generation = current_generation();
+	struct scratch *scratch = get_scratch();
+	struct flow_bucket *bucket;
+	struct backend *owner;
+
+	if (!generation || !scratch)
+		return CHOICE_OPEN;
+	bucket = bucket_of(proven, place);
+	if (!bucket || state_of(bucket, within(place)) == FLOW_FREE)
+		return CHOICE_OPEN;
+	owner = owner_of(generation, &bucket->flows[within(place)]);
+	if (!owner)
+		return CHOICE_OPEN;
+	scratch->tracking.nat_port = bucket->flows[within(place)].nat_port;
+	scratch->tracking.nat_address = bucket->flows[within(place)].nat_address;
+	return owner->up ? owner->index : fail_with(OUTCOME_DROPPED_BACKEND_DOWN);
+}
+
+/* choose_quietly is for a packet that only tells of a flow. */
+__noinline __u64 choose_quietly(const struct service *service, const struct packet *packet,
+				__u32 hash)
+{
+	struct scratch *scratch = get_scratch();
+	__u64 choice = CHOICE_OPEN;
+	struct flow *flow;
+	__u32 place;
+
+	if (!service || !packet || !scratch)
+		return fail_with(OUTCOME_DROPPED_NO_BACKEND);
+	look_up(service, hash);
+	if (!(service->flags & SERVICE_TRACKED) && !scratch->tracking.moved)
+		return by_hash(&scratch->tracking, packet);
+	flow = &scratch->tracking.flow;
+	flow_of(flow, packet, service->id);
+	place = search_place(flow, hash_of(flow), true);
+	if (place) {
+		choice = owner_at(place, true);
+	} else {
+		place = search_place(flow, hash_of(flow), false);
+		if (place)
+			choice = owner_at(place, false);
+	}
+	if (choice == CHOICE_OPEN && is_fullnat(service))
+		return fail_with(OUTCOME_DROPPED_NO_FLOW);
+	return choice == CHOICE_OPEN ? by_hash(&scratch->tracking, packet) : choice;
+}
+
+/* choose_known is for the common way: the backend of a flow that has proven itself and
+ * that this packet changes nothing about, or NULL. */
+static __always_inline struct backend *choose_known(void *generation,
+						    const struct service *service,
+						    const struct packet *packet, bool ipv6,
+						    const struct flow **flow)
+{
+	__u64 hash = hash_key(packet->source, packet->source_port, service->id, ipv6);
+	place_t place = find_place(true, hash, packet->source, packet->source_port, service->id,
+				   ipv6);
+	struct flow_bucket *bucket;
+	struct backend *owner;
+	__u32 at, state;
+
+	if (!place)
+		return NULL;
+	bucket = bucket_of(true, place);
+	if (!bucket)
+		return NULL;
+	at = within(place);
+	state = state_of(bucket, at);
+	if (state != FLOW_ESTABLISHED && state != FLOW_UDP)
+		return NULL;
+	owner = owner_of(generation, &bucket->flows[at]);
+	if (!owner || !owner->up)
+		return NULL;
+	note_seen(bucket, at, clock_of(generation));
+	trace_because(TRACE_KNOWN_FLOW);
+	*flow = &bucket->flows[at];
+	return owner;
+}

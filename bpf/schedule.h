@@ -1,0 +1,330 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/* Which backend a new flow gets, and whether it may begin at all. */
+#pragma once
+
+#include "flowtable.h"
+#include "maps.h"
+#include "trace.h"
+
+/* Members that the fewest-flows schedulers compare for a flow, and those that are asked
+ * when the one that was picked is full. */
+#define LEAST_WINDOW 32
+#define SPARE_WINDOW 64
+
+/* No member has this number. */
+#define NO_MEMBER 0xffffffff
+
+/* pair reads a block in one load. */
+static __always_inline __u64 pair(const struct block *block)
+{
+	return *(const volatile __u64 *)block;
+}
+
+static __always_inline __u32 table_of(__u64 block)
+{
+	return (__u32)block;
+}
+
+static __always_inline __u32 members_of(__u64 block)
+{
+	return block >> 32;
+}
+
+/* before is the number that stands before a table: see struct block. */
+static __always_inline __u32 before(void *generation, __u32 table)
+{
+	__u16 *low = slot_at(generation, (__u64)table - 2), *high = slot_at(generation, (__u64)table - 1);
+
+	return low && high ? *low | (__u32)*high << 16 : 0;
+}
+
+/* is_full says whether a backend has as many flows as it may, or has had and has not yet
+ * gone below the lower threshold. */
+static __always_inline bool is_full(struct backend_load *load)
+{
+	__u32 active = load->active, lower = load->lower;
+
+	if (!load->upper)
+		return false;
+	if (!load->full) {
+		if (active < load->upper)
+			return false;
+		if (!dry_run())
+			load->full = 1;
+		return true;
+	}
+	if (active >= (lower ? lower : load->upper))
+		return true;
+	if (!dry_run())
+		load->full = 0;
+	return false;
+}
+
+static __always_inline struct backend_load *load_of(__u32 index)
+{
+	return bpf_map_lookup_elem(&loads, &index);
+}
+
+/* best is the member with the fewest flows for its weight, of those looked at. */
+struct best {
+	__u64 flows;
+	__u32 weight;
+	__u32 member;
+};
+
+/* weigh compares a member with the best one: (flows + 1) / weight, multiplied out. */
+static __always_inline void weigh(void *generation, __u32 members, __u32 member,
+				  struct best *best)
+{
+	struct backend *row = member_at(generation, (__u64)members + member);
+	struct backend_load *load;
+	__u64 flows;
+
+	if (!row)
+		return;
+	load = load_of(row->index);
+	if (!load || is_full(load))
+		return;
+	flows = (__u64)load->active + 1;
+	if (best->member != NO_MEMBER && flows * best->weight >= best->flows * row->weight)
+		return;
+	best->flows = flows;
+	best->weight = row->weight;
+	best->member = member;
+}
+
+/* least_of looks at `window` members from `start` on, the first of which wins a tie. */
+__noinline __u32 least_of(__u32 members, __u32 count, __u32 start, __u32 window)
+{
+	struct best best = {
+		.member = NO_MEMBER,
+	};
+	void *generation = current_generation();
+
+	if (!generation)
+		return NO_MEMBER;
+	if (window > count)
+		window = count;
+	for (__u32 i = 0; i < SPARE_WINDOW; i++) {
+		__u32 member = start + i;
+
+		if (i >= window)
+			break;
+		if (member >= count)
+			member -= count;
+		weigh(generation, members, member, &best);
+	}
+	return best.member;
+}
+
+/* pick is the question, and what is known for it. */
+struct pick {
+	__u64 turn;
+	__u32 table;
+	__u32 members;
+	/* How many members there are, and how long their sequence is. */
+	__u32 count;
+	__u32 length;
+	__u32 hash;
+};
+
+static __always_inline __u32 member_in(void *generation, __u32 table, __u32 slot)
+{
+	__u16 *found = slot_at(generation, (__u64)table + slot);
+
+	return found ? *found & SLOT_MEMBER : NO_MEMBER;
+}
+
+static __always_inline __u32 pick_turn(void *generation, const struct pick *pick)
+{
+	__u16 *member;
+	__u32 at;
+
+	if (!pick->length)
+		return NO_MEMBER;
+	at = pick->turn % pick->length;
+	member = slot_at(generation, (__u64)pick->table - 2 - pick->length + at);
+	return member ? *member & SLOT_MEMBER : NO_MEMBER;
+}
+
+static __always_inline __u32 pick_least(const struct pick *pick)
+{
+	__u64 step = pick->count <= LEAST_WINDOW ? 1 : LEAST_WINDOW;
+
+	return least_of(pick->members, pick->count, pick->turn * step % pick->count, LEAST_WINDOW);
+}
+
+static __always_inline __u32 pick_two(void *generation, const struct pick *pick, __u32 size)
+{
+	__u64 random = hash_mix(((__u64)pick->hash << 32 | (__u32)pick->turn) + loaded.flow_secret);
+	struct best best = {
+		.member = NO_MEMBER,
+	};
+
+	weigh(generation, pick->members,
+	      member_in(generation, pick->table, hash_scale(random >> 32, size)), &best);
+	weigh(generation, pick->members,
+	      member_in(generation, pick->table, hash_scale((__u32)random, size)), &best);
+	return best.member;
+}
+
+static __always_inline __u32 pick_first(void *generation, const struct pick *pick)
+{
+	for (__u32 member = 0; member < SPARE_WINDOW; member++) {
+		struct backend *row;
+		struct backend_load *load;
+
+		if (member >= pick->count)
+			break;
+		row = member_at(generation, (__u64)pick->members + member);
+		if (!row)
+			break;
+		load = load_of(row->index);
+		if (load && !is_full(load))
+			return member;
+	}
+	return NO_MEMBER;
+}
+
+static __always_inline __u32 pick_member(void *generation, const struct service *service,
+					 const struct pick *pick)
+{
+	switch (service->scheduler) {
+	case SCHEDULER_TURN:
+		return pick_turn(generation, pick);
+	case SCHEDULER_LEAST:
+		return pick_least(pick);
+	case SCHEDULER_TWO:
+		return pick_two(generation, pick, service->table_size);
+	case SCHEDULER_FIRST:
+		return pick_first(generation, pick);
+	}
+	return member_in(generation, pick->table, hash_scale(pick->hash, service->table_size));
+}
+
+/* What pick_backend returns instead of a backend's index. */
+#define PICK_NONE (1ULL << 32)
+#define PICK_FULL (1ULL << 33)
+
+/* member_index goes from a member to its backend's index. `limited`: it must not be
+ * full. */
+static __always_inline __u64 member_index(void *generation, __u32 members, __u32 member,
+					  bool limited)
+{
+	struct backend *row = member_at(generation, (__u64)members + member);
+	struct backend_load *load;
+
+	if (member == NO_MEMBER || !row)
+		return PICK_NONE;
+	if (!limited)
+		return row->index;
+	load = load_of(row->index);
+	return load && is_full(load) ? PICK_FULL : row->index;
+}
+
+/* take_turn counts a new flow of a service, and says how many came before it. */
+static __always_inline __u64 take_turn(const struct service *service)
+{
+	/* A copy: to Linux 6.1 a field of an argument is no key. */
+	__u32 id = service->id;
+	struct turn *turn = bpf_map_lookup_elem(&turns, &id);
+
+	if (!turn)
+		return 0;
+	return dry_run() ? turn->next : __sync_fetch_and_add(&turn->next, 1);
+}
+
+/* pick_spare is who takes a flow whose pick is full. */
+static __always_inline __u64 pick_spare(void *generation, const struct pick *pick)
+{
+	__u32 member = least_of(pick->members, pick->count, pick->turn % pick->count, SPARE_WINDOW);
+
+	return member == NO_MEMBER ? PICK_FULL :
+				     member_index(generation, pick->members, member, false);
+}
+
+/* begin_pick fills the question in; false where there is nobody to pick. */
+static __always_inline bool begin_pick(void *generation, const struct service *service,
+				       __u32 hash, struct pick *pick)
+{
+	__u64 block = pair(&service->current);
+	__u32 counts;
+
+	if (!service->table_size)
+		return false;
+	pick->table = table_of(block);
+	pick->members = members_of(block);
+	counts = before(generation, pick->table);
+	pick->count = counts >> SEQUENCE_BITS;
+	pick->length = counts & ((1 << SEQUENCE_BITS) - 1);
+	pick->hash = hash;
+	if (!pick->count)
+		return false;
+	pick->turn = service->scheduler == SCHEDULER_HASH ? hash : take_turn(service);
+	return true;
+}
+
+/* pick_backend chooses the backend of a new flow: its index, or PICK_NONE or PICK_FULL. */
+__noinline __u64 pick_backend(const struct service *service, __u32 hash)
+{
+	void *generation = current_generation();
+	struct pick pick = {};
+	__u64 index;
+
+	if (!service || !generation || !begin_pick(generation, service, hash, &pick))
+		return PICK_NONE;
+	index = member_index(generation, pick.members, pick_member(generation, service, &pick),
+			     service->flags & SERVICE_LIMITED);
+	if (!(service->flags & SERVICE_LIMITED) || index < PICK_NONE)
+		return index;
+	return pick_spare(generation, &pick);
+}
+
+/* over_rate says whether a new connection comes too early, and books it if not (ITU-T
+ * I.371, annex A, virtual scheduling). */
+static __always_inline bool over_rate(struct turn *turn)
+{
+	__u64 now = bpf_ktime_get_ns();
+
+	for (int i = 0; i < TRIES; i++) {
+		__u64 due = turn->due, from = due > now ? due : now;
+
+		if (due > now + turn->burst)
+			return true;
+		if (dry_run())
+			return false;
+		if (__sync_val_compare_and_swap(&turn->due, due, from + turn->interval) == due)
+			return false;
+	}
+	return false;
+}
+
+/* refused asks a service's limits: OUTCOME_NONE where a new flow may begin. */
+static __always_inline enum outcome refused(const struct service *service)
+{
+	__u32 id = service->id;
+	struct turn *turn;
+
+	if (!(service->flags & (SERVICE_RATE | SERVICE_LIMITED)))
+		return OUTCOME_NONE;
+	turn = bpf_map_lookup_elem(&turns, &id);
+	if (!turn)
+		return OUTCOME_NONE;
+	if ((service->flags & SERVICE_RATE) && over_rate(turn))
+		return OUTCOME_OVER_RATE;
+	if (turn->cap && turn->active >= turn->cap)
+		return OUTCOME_OVER_CONNECTIONS;
+	return OUTCOME_NONE;
+}
+
+/* count_flow adds a flow to, or takes one from, what its backend and its service have. */
+static __always_inline void count_flow(__u32 id, __u32 index, __u32 by)
+{
+	struct backend_load *load = load_of(index);
+	struct turn *turn = bpf_map_lookup_elem(&turns, &id);
+
+	if (load)
+		__sync_fetch_and_add(&load->active, by);
+	if (turn)
+		__sync_fetch_and_add(&turn->active, by);
+}

@@ -1,0 +1,351 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/* What is remembered of flows: how they begin, go on and end. */
+#pragma once
+
+#include "flowtable.h"
+#include "maps.h"
+#include "parse.h"
+#include "schedule.h"
+#include "scratch.h"
+#include "trace.h"
+
+static __always_inline bool opens_connection(const struct packet *packet)
+{
+	return (packet->tcp_flags & (TCP_SYN | TCP_ACK)) == TCP_SYN;
+}
+
+/* For flows of full NAT, whose other end stands in a second table: fullnat.h. */
+int nat_moved(__u32 from, __u32 to, __u32 protocol);
+int nat_begin(const struct service *service, __u32 hash);
+
+/* A choice is the backend's index in the low half, and in the high half this, or an enum
+ * outcome and CHOICE_FAILED. */
+#define CHOICE_OPENS (1ULL << 32)
+/* The flow has just proven itself. */
+#define CHOICE_PROVEN (1ULL << 33)
+/* No choice yet: no entry says it. */
+#define CHOICE_OPEN (1ULL << 34)
+#define CHOICE_FAILED (1ULL << 63)
+
+static __always_inline __u64 fail_with(enum outcome outcome)
+{
+	return CHOICE_FAILED | outcome;
+}
+
+/* is_live says whether a flow counts among those that nobody has ended. */
+static __always_inline bool is_live(__u32 state)
+{
+	return state >= FLOW_OPENING && state <= FLOW_UDP;
+}
+
+static __always_inline bool is_ended(__u32 state)
+{
+	return state >= FLOW_CLIENT_FIN && state <= FLOW_CLOSED;
+}
+
+/* after_packet is the state after a packet from the client (RFC 9293 section 3.3.2, as
+ * far as one direction shows it). */
+static __always_inline __u32 after_packet(__u32 state, const struct packet *packet)
+{
+	bool early = state == FLOW_OPENING || state == FLOW_SEEN;
+
+	if (state == FLOW_FIRST)
+		return FLOW_UDP;
+	if (state == FLOW_UDP)
+		return state;
+	if (packet->tcp_flags & TCP_RST)
+		return FLOW_CLOSED;
+	if (packet->tcp_flags & TCP_FIN) {
+		if (early || state == FLOW_ESTABLISHED)
+			return FLOW_CLIENT_FIN;
+		return state == FLOW_BACKEND_FIN ? FLOW_CLOSED : state;
+	}
+	if (early && !(packet->tcp_flags & TCP_SYN))
+		return FLOW_ESTABLISHED;
+	return state;
+}
+
+/* after_reply is the state after FIN or RST of the backend. */
+static __always_inline __u32 after_reply(__u32 state, const struct packet *packet)
+{
+	if (state == FLOW_UDP || state == FLOW_FIRST)
+		return state;
+	if (packet->tcp_flags & TCP_RST)
+		return FLOW_CLOSED;
+	if (state == FLOW_CLIENT_FIN)
+		return FLOW_CLOSED;
+	return is_live(state) ? FLOW_BACKEND_FIN : state;
+}
+
+/* flow_of writes the key of a packet's flow into the scratch memory. */
+static __always_inline void flow_of(struct flow *flow, const struct packet *packet, __u32 service)
+{
+	__builtin_memset(flow, 0, sizeof(*flow));
+	__builtin_memcpy(flow->address, packet->source, sizeof(flow->address));
+	flow->port = packet->source_port;
+	flow->service = service;
+}
+
+/* masked keeps the first bits of an address. */
+static __always_inline void masked(__be32 *address, __u32 bits)
+{
+#pragma unroll
+	for (int word = 0; word < 4; word++) {
+		if (bits >= 32) {
+			bits -= 32;
+			continue;
+		}
+		/* A shift by 32 is none. */
+		address[word] &= bits ? bpf_htonl(0xffffffff << (32 - bits)) : 0;
+		bits = 0;
+	}
+}
+
+/* client_of writes the key of the affinity of a packet's client. */
+static __always_inline void client_of(struct flow *flow, const struct flow *of,
+				      const struct service *service)
+{
+	__builtin_memset(flow, 0, sizeof(*flow));
+	__builtin_memcpy(flow->address, of->address, sizeof(flow->address));
+	masked(flow->address, service->prefix);
+	flow->service = service->id | FLOW_KEY_AFFINITY;
+}
+
+static __always_inline __u64 hash_of(const struct flow *flow)
+{
+	return hash_key(flow->address, flow->port, flow->service, true);
+}
+
+/* found is a flow's place, and what stands there. */
+struct found {
+	struct flow_bucket *bucket;
+	place_t place;
+	__u32 at;
+	bool proven;
+};
+
+static __always_inline bool see_flow(struct found *found)
+{
+	if (!found->place)
+		return false;
+	found->at = within(found->place);
+	found->bucket = bucket_of(found->proven, found->place);
+	/* Somebody may be forgetting it just now. */
+	return found->bucket && state_of(found->bucket, found->at) != FLOW_FREE;
+}
+
+/* find_flow looks a flow up in both tables. */
+static __always_inline bool find_flow(const struct flow *key, __u64 hash, struct found *found)
+{
+	found->proven = true;
+	found->place = search_place(key, hash, true);
+	if (!found->place) {
+		found->proven = false;
+		found->place = search_place(key, hash, false);
+	}
+	return see_flow(found);
+}
+
+/* find_flow_inline is the same without a call. A call's end is a barrier to what the
+ * processor does ahead, and these two lines of tags are often far away: here they come
+ * together. */
+static __always_inline bool find_flow_inline(const struct flow *key, __u64 hash,
+					     struct found *found)
+{
+	struct flow_bucket *proven = bucket_at(true, home_of(hash, loaded.flow_buckets));
+	struct flow_bucket *unproven = bucket_at(false, home_of(hash, loaded.newcomer_buckets));
+	__u64 word;
+
+	if (!proven || !unproven)
+		return false;
+	word = *(volatile __u64 *)&unproven->tags[0];
+	asm volatile("" : : "r"(word));
+	found->proven = true;
+	found->place = find_place(true, hash, key->address, key->port, key->service, true);
+	if (!found->place) {
+		found->proven = false;
+		found->place = find_place(false, hash, key->address, key->port, key->service, true);
+	}
+	return see_flow(found);
+}
+
+/* owner_of is the backend that a flow was given, or NULL if that has left since. */
+static __always_inline struct backend *owner_of(void *generation, const struct flow *flow)
+{
+	struct backend *backend = backend_at(generation, flow->backend);
+
+	return backend && backend->generation == flow->generation ? backend : NULL;
+}
+
+/* end_flow forgets a flow. Of several CPUs that do, the one that empties its state counts
+ * it off. */
+static __always_inline void end_flow(const struct service *service, const struct found *found,
+				     __u64 hash)
+{
+	__u32 state = state_of(found->bucket, found->at);
+	__u32 index = found->bucket->flows[found->at].backend;
+
+	if (dry_run() || !set_state(found->bucket, found->at, state, FLOW_FREE))
+		return;
+	if ((service->flags & SERVICE_TRACKED) && is_live(state))
+		count_flow(service->id, index, -1);
+	remove_flow(found->place, hash, found->proven);
+}
+
+/* copy_proven makes an entry of the unproven one of the proven too, if there is room, and
+ * returns its place there. Of several CPUs, the one that changes its state does. */
+static __always_inline place_t copy_proven(__u32 place, struct flow *copy, __u64 hash, __u32 state)
+{
+	struct flow_bucket *bucket = bucket_of(false, place);
+	__u32 at = within(place), was;
+
+	if (!bucket)
+		return 0;
+	was = state_of(bucket, at);
+	if (was == FLOW_FREE || !set_state(bucket, at, was, state))
+		return 0;
+	*copy = bucket->flows[at];
+	return insert_flow(copy, hash, true, state, bucket->seen[at]);
+}
+
+/* leave_unproven takes it out there. */
+static __always_inline void leave_unproven(__u32 place, __u64 hash, __u32 state)
+{
+	struct flow_bucket *bucket = bucket_of(false, place);
+
+	if (bucket && set_state(bucket, within(place), state, FLOW_FREE))
+		remove_flow(place, hash, false);
+}
+
+/* prove_flow: the flow of struct tracking has proven itself. */
+__noinline int prove_flow(__u32 state, __u32 nat, __u32 protocol)
+{
+	struct scratch *scratch = get_scratch();
+	struct tracking *tracking;
+	place_t place;
+
+	if (!scratch)
+		return 0;
+	tracking = &scratch->tracking;
+	place = copy_proven(tracking->place, &tracking->moving, tracking->flow_hash, state);
+	if (!place)
+		return 0;
+	/* Before the old place is empty: replies must find one of them. */
+	if (nat)
+		nat_moved(tracking->place, place, protocol);
+	leave_unproven(tracking->place, tracking->flow_hash, state);
+	return 0;
+}
+
+/* prove_client: so has with it where its client goes. */
+__noinline int prove_client(const struct service *service)
+{
+	struct scratch *scratch = get_scratch();
+	struct tracking *tracking;
+	struct flow_bucket *bucket;
+	__u32 place;
+
+	if (!service || !scratch)
+		return 0;
+	tracking = &scratch->tracking;
+	client_of(&tracking->client, &tracking->flow, service);
+	tracking->client_hash = hash_of(&tracking->client);
+	place = search_place(&tracking->client, tracking->client_hash, false);
+	if (!place)
+		return 0;
+	bucket = bucket_of(false, place);
+	if (bucket && state_of(bucket, within(place)) == FLOW_AFFINITY_NEW &&
+	    copy_proven(place, &tracking->moving, tracking->client_hash, FLOW_AFFINITY))
+		leave_unproven(place, tracking->client_hash, FLOW_AFFINITY);
+	return 0;
+}
+
+/* note_packet keeps what a packet of the client says about its flow: true where that is
+ * the flow's proof, which the caller keeps. */
+static __always_inline bool note_packet(void *generation, const struct service *service,
+					const struct packet *packet, const struct found *found)
+{
+	__u32 state = state_of(found->bucket, found->at), next = after_packet(state, packet);
+
+	if (dry_run())
+		return false;
+	note_seen(found->bucket, found->at, clock_of(generation));
+	if (next == state)
+		return false;
+	if (!found->proven && (next == FLOW_ESTABLISHED || next == FLOW_UDP))
+		return true;
+	if (set_state(found->bucket, found->at, state, next) && is_ended(next) && is_live(state) &&
+	    (service->flags & SERVICE_TRACKED))
+		count_flow(service->id, found->bucket->flows[found->at].backend, -1);
+	return false;
+}
+
+/* note_end keeps that a backend's packet has ended a flow. */
+static __always_inline void note_end(struct flow_bucket *bucket, __u32 at,
+				     const struct packet *packet)
+{
+	__u32 state = state_of(bucket, at), next = after_reply(state, packet);
+
+	if (next != state && set_state(bucket, at, state, next) && is_ended(next) &&
+	    is_live(state))
+		count_flow(bucket->flows[at].service, bucket->flows[at].backend, -1);
+}
+
+/* note_reply keeps that a backend has ended a flow (mode nat): `packet` is its FIN or
+ * RST on the way to the client. */
+__noinline int note_reply(const struct packet *packet, __u32 service, __u32 backend)
+{
+	struct scratch *scratch = get_scratch();
+	struct found found;
+	struct flow *key;
+
+	if (!packet || !scratch || dry_run())
+		return 0;
+	key = &scratch->tracking.flow;
+	flow_of(key, packet, service);
+	__builtin_memcpy(key->address, packet->destination, sizeof(key->address));
+	key->port = packet->destination_port;
+	if (!find_flow(key, hash_of(key), &found) ||
+	    found.bucket->flows[found.at].backend != backend)
+		return 0;
+	note_end(found.bucket, found.at, packet);
+	return 0;
+}
+
+/* first_state is that of a flow of which this is the first packet. */
+static __always_inline __u32 first_state(const struct packet *packet)
+{
+	return packet->protocol == IPPROTO_UDP ? FLOW_FIRST : FLOW_OPENING;
+}
+
+/* forget_place takes back what was remembered of a flow that cannot begin. */
+static __always_inline void forget_place(__u32 place, __u64 hash)
+{
+	struct flow_bucket *bucket = bucket_of(false, place);
+
+	if (bucket && put_state(bucket, within(place), FLOW_FREE))
+		remove_flow(place, hash, false);
+}
+
+/* remember makes an entry of the flow of struct tracking, among the unproven. */
+__noinline int remember(__u32 index, __u32 state)
+{
+	void *generation = current_generation();
+	struct scratch *scratch = get_scratch();
+	struct tracking *tracking;
+	struct backend *backend;
+
+	if (!generation || !scratch)
+		return false;
+	tracking = &scratch->tracking;
+	backend = backend_at(generation, index);
+	if (!backend)
+		return false;
+	if (dry_run())
+		return true;
+	tracking->flow.backend = index;
+	tracking->flow.generation = backend->generation;
+	tracking->place = insert_as(false, &tracking->flow, tracking->flow_hash, state,
+				    clock_of(generation));
+	return tracking->place != 0;
+}

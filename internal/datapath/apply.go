@@ -1,0 +1,176 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package datapath
+
+import (
+	"bytes"
+	"fmt"
+	"slices"
+)
+
+// Apply makes state what the data plane does, whole or not at all. The first
+// call attaches; later ones change what differs in the memory that packets go by, each
+// service in one step. Where that is not enough (there is no room, or the program
+// itself must be another), a new generation is loaded aside, and the program of each
+// interface is swapped in one step. On an error, what was in use goes on.
+func (d *Datapath) Apply(state State) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.closed {
+		return ErrClosed
+	}
+	ports, err := d.findPorts()
+	if err != nil {
+		return err
+	}
+	c, err := d.register.plan(state, d.options.TableSize, d.now())
+	if err != nil {
+		return err
+	}
+	if d.fits(c, ports) && d.publish(c) {
+		return nil
+	}
+	return d.replace(c, ports)
+}
+
+// fits says whether the program that is loaded would do for what is to be.
+func (d *Datapath) fits(c *revision, ports []port) bool {
+	if d.current == nil || d.current.tracing != d.tracing || !slices.EqualFunc(ports, d.current.ports, port.same) {
+		return false
+	}
+	m := d.current.memory
+	return m.constants.Modes == c.neededModes() && m.pool.same(c.pool()) &&
+		c.places.indices <= m.constants.BackendsIndices && d.sizesFor(c).within(d.shared)
+}
+
+func (p port) same(o port) bool {
+	return p.name == o.name && p.index == o.index && bytes.Equal(p.mac, o.mac)
+}
+
+// publish changes what differs in the memory that packets go by. It returns false,
+// and has changed nothing, where there is no room.
+func (d *Datapath) publish(c *revision) bool {
+	m := d.current.memory
+	p := m.prepare(c)
+	if p == nil && m.later.wait() {
+		p = m.prepare(c)
+	}
+	if p == nil {
+		return false
+	}
+	d.putLimits(c)
+	p.publish()
+	d.settled(c, d.shared)
+	return true
+}
+
+// replace loads a generation of its own, and swaps the programs for its.
+func (d *Datapath) replace(c *revision, ports []port) error {
+	if err := d.planMemory(c); err != nil {
+		return err
+	}
+	next, err := d.growShared(c)
+	if err != nil {
+		return err
+	}
+	memory, lies, err := d.makeMemory(c, next)
+	if err != nil {
+		next.closeUnless(d.shared)
+		return err
+	}
+	flows := move{janitor: d.janitor, from: d.shared, to: next}
+	made, err := d.install(ports, func(kind programKind) (*generation, error) {
+		made, err := loadGeneration(kind, ports, memory, next, d.tracing)
+		if err == nil {
+			flows.begin()
+		}
+		return made, err
+	})
+	if err != nil {
+		flows.cancel()
+		memory.close()
+		next.closeUnless(d.shared)
+		return err
+	}
+	for i, r := range c.records {
+		r.lies = lies[i]
+	}
+	old, last := d.shared, d.current
+	d.shared, d.current = next, made
+	d.putLimits(c)
+	flows.finish()
+	d.settled(c, old)
+	d.noteMemory(c)
+	old.closeUnless(next)
+	if last != nil {
+		last.close()
+		last.memory.close()
+	}
+	// What is measured or tested is not to forget by itself.
+	if !d.detached && !d.expiring {
+		d.expiring = true
+		go d.keepHouse()
+	}
+	return nil
+}
+
+// settled takes note of a change that was made. Old are the shared maps of before.
+func (d *Datapath) settled(c *revision, old *shared) {
+	d.ledger.settle(old, d.shared, c.places)
+	d.register.commit(c)
+	d.current.state, d.current.places, d.current.words = d.register.state, d.register.places, nil
+	d.janitor.use(d.scene())
+}
+
+// putLimits writes the limits of the services and the backends that are new or differ.
+func (d *Datapath) putLimits(c *revision) {
+	for _, s := range c.services {
+		turn := d.shared.turn(s.is.id)
+		if s.was == nil {
+			// Whoever had the id before has no flow left.
+			for i := range turn {
+				turn.store(uint32(i), 0)
+			}
+		}
+		s.is.putTurn(turn)
+		for i := range s.is.service.Backends {
+			s.is.putLoad(d.shared.load(s.is.places[i].index), i)
+		}
+	}
+}
+
+// growShared returns shared maps that hold at least what is to be.
+func (d *Datapath) growShared(c *revision) (*shared, error) {
+	want := d.sizesToMake(c)
+	if want.within(d.shared) {
+		return d.shared, nil
+	}
+	spec, err := xdpProgram.load()
+	if err != nil {
+		return nil, fmt.Errorf("reading the embedded eBPF program: %v", err)
+	}
+	made, err := newShared(spec, want, d.shared, d.secret)
+	if err != nil {
+		return nil, loadError(err)
+	}
+	return made, nil
+}
+
+// sizesToMake says what those maps are to hold that are not enough for it.
+func (d *Datapath) sizesToMake(c *revision) sizes {
+	want := d.sizesFor(c)
+	if !want.within(d.shared) {
+		want.backends, want.services = roomyCount(want.backends), roomyCount(want.services)
+	}
+	return want
+}
+
+// sizesFor says what the shared maps must hold.
+func (d *Datapath) sizesFor(c *revision) sizes {
+	want := sizes{backends: max(c.places.indices, 1), services: max(c.places.ids, 1), returns: 1,
+		flows: bucketsFor(d.flowLimit(c)), newcomers: bucketsFor(d.options.UnprovenLimit)}
+	if c.modes&(1<<xdpModeMODE_FULLNAT) != 0 {
+		want.returns = returnBucketsFor(uint64(d.flowLimit(c)) + uint64(d.options.UnprovenLimit))
+	}
+	return want
+}

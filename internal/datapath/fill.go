@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package datapath
+
+import (
+	"errors"
+	"net/netip"
+)
+
+// errNoRoom should not be seen: memory is planned for what is put there.
+var errNoRoom = errors.New("the configuration has no room in the memory that was planned for it")
+
+// fill puts a configuration into memory that no packet reads yet. It returns where
+// the services are, in the order of the change's records.
+func (m *memory) fill(c *revision, plan *capacity) ([]residence, error) {
+	f := filling{m, plan}
+	m.constants.Modes = c.neededModes()
+	m.pool = c.pool()
+	m.constants.FirstPort, m.constants.LastPort = m.pool.FirstPort, m.pool.LastPort
+	lies := make([]residence, len(c.records))
+	for i, r := range c.records {
+		var ok bool
+		rows := r.rows()
+		if lies[i], ok = m.house(r, nil, rows); !ok {
+			return nil, errNoRoom
+		}
+		for at := range rows {
+			m.rows.set(r.places[at].index, &rows[at], m.later)
+		}
+		f.put(f.capacity.services, f.memory.services, r.key.VIP, r.slotKey(), wordsOf(&lies[i].value))
+		m.vips[r.key.VIP]++
+	}
+	f.addVIPs()
+	f.addEndpoints(c)
+	return lies, nil
+}
+
+// filling is the work of fill.
+type filling struct {
+	*memory
+	*capacity
+}
+
+// put puts a value where its key is to be in one of two directories.
+func (f *filling) put(at [2]placement, in [2]*directory, address netip.Addr, key slotKey, value storage) {
+	in[family(address)].fill(key, at[family(address)].at[key], value)
+}
+
+// addVIPs makes the addresses of the services known, and those of the pool.
+func (f *filling) addVIPs() {
+	kinds := map[netip.Addr]xdpServiceKind{}
+	for vip := range f.memory.vips {
+		kinds[vip] = xdpServiceKindKIND_VIP
+	}
+	for _, address := range f.pool.Addresses {
+		kinds[address] = xdpServiceKindKIND_POOL
+	}
+	for address, kind := range kinds {
+		value := xdpService{Kind: uint8(kind)}
+		f.put(f.capacity.services, f.memory.services, address, vipKey(address), wordsOf(&value))
+	}
+}
+
+// addEndpoints makes endpoints known, those of backends that have left, too: what
+// still comes from them is counted under their index, which nobody has.
+func (f *filling) addEndpoints(c *revision) {
+	for key, e := range c.allEndpoints() {
+		address, value := key.address.Addr(), e.value()
+		f.put(f.capacity.endpoints, f.memory.endpoints, address, key.slot(), wordsOf(&value))
+		if f.backendAddresses[address]++; f.backendAddresses[address] == 1 {
+			f.put(f.capacity.endpoints, f.memory.endpoints, address, vipKey(address), wordsOf(&xdpEndpoint{}))
+		}
+		if f.rows.fresh[e.index] {
+			f.rows.set(e.index, &xdpBackend{Index: e.index, Generation: c.places.generation(e.index)}, f.later)
+		}
+	}
+}

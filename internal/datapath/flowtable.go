@@ -1,0 +1,296 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package datapath
+
+import (
+	"sync/atomic"
+	"unsafe"
+
+	"github.com/cilium/ebpf"
+)
+
+// flowTable is a table of flows in memory that packets read and write at the same time:
+// the control plane's part of bpf/flowtable.h. Nothing here waits for packets, and
+// packets never wait for it.
+type flowTable struct {
+	buckets []xdpFlowBucket
+	secret  uint64
+	// memory is what is to be unmapped; nil of a table that is no map.
+	memory storage
+}
+
+const (
+	flowsPerBucket = int(xdpFlowTableFLOW_BUCKET)
+	// bucketFlows is how many flows a bucket is planned for: where so many are in
+	// each, nearly every new one finds room in one of its two.
+	bucketFlows = 5
+	bucketSize  = int(unsafe.Sizeof(xdpFlowBucket{}))
+	busyTag     = uint64(xdpFlowTableFLOW_BUSY)
+	affinityKey = uint32(xdpFlowTableFLOW_KEY_AFFINITY)
+)
+
+// bucketsFor returns how many buckets a table for that many flows has.
+func bucketsFor(flows uint32) uint32 {
+	return max(uint32((uint64(flows)+bucketFlows-1)/bucketFlows), 1)
+}
+
+// mapFlowTable maps a table of flows into our memory; close takes it out. The map may be
+// closed before.
+func mapFlowTable(m *ebpf.Map, secret uint64) (*flowTable, error) {
+	memory, err := mapped(m)
+	if err != nil {
+		return nil, err
+	}
+	return &flowTable{buckets: elements[xdpFlowBucket](memory)[:m.MaxEntries()], secret: secret, memory: memory}, nil
+}
+
+// close takes the table out of our memory.
+func (t *flowTable) close() {
+	if t != nil {
+		t.memory.unmap()
+		t.memory, t.buckets = nil, nil
+	}
+}
+
+// flowWords is a flow as it is read and written: no two halves of a word are of
+// different times.
+type flowWords [4]uint64
+
+// In the third word: the service in the low half, the backend in the high one. In the
+// fourth: the port, and then the backend's generation.
+const (
+	ownerWord       = 2
+	portWord        = 3
+	backendShift    = 32
+	generationShift = 16
+)
+
+func flowWordsOf(flow *xdpFlow) *flowWords { return (*flowWords)(unsafe.Pointer(flow)) }
+
+func loadFlow(from *xdpFlow) (flow xdpFlow) {
+	to := flowWordsOf(&flow)
+	for i := range to {
+		to[i] = atomic.LoadUint64(&flowWordsOf(from)[i])
+	}
+	return flow
+}
+
+func storeFlow(to *xdpFlow, flow xdpFlow) {
+	for i, word := range flowWordsOf(&flow) {
+		atomic.StoreUint64(&flowWordsOf(to)[i], word)
+	}
+}
+
+// hashMix is hash_mix of bpf/hash.h.
+func hashMix(h uint64) uint64 {
+	h *= 0xff51afd7ed558ccd
+	h ^= h >> 32
+	return h * 0xc4ceb9fe1a85ec53
+}
+
+// hashKey is hash_key of bpf/flowtable.h.
+func (t *flowTable) hashKey(flow *xdpFlow) uint64 {
+	of := flowWordsOf(flow)
+	key := uint64(flow.Port)<<32 | uint64(flow.Service)
+	return hashMix(t.secret + of[0]*hashMultiplier + of[1]*hashMultiplier2 + key*hashMultiplier3)
+}
+
+func scaled(hash uint32, size int) uint32 { return uint32(uint64(hash) * uint64(size) >> 32) }
+
+// homes returns the two buckets in which a flow of that hash may be, and its tag.
+func (t *flowTable) homes(hash uint64) (home, second uint32, tag uint64) {
+	tag = hash & 0xffff
+	if tag < 2 {
+		tag += 2
+	}
+	return scaled(uint32(hash>>32), len(t.buckets)), scaled(uint32(hash>>16)*0x9e3779b1, len(t.buckets)), tag
+}
+
+// flowPlace is one of the flows of a bucket.
+type flowPlace struct {
+	bucket *xdpFlowBucket
+	// at is its number there, 0 to 7.
+	at int
+}
+
+func (p flowPlace) tags() (word *uint64, shift int) { return &p.bucket.Tags[p.at/4], p.at % 4 * 16 }
+
+func (p flowPlace) tag() uint64 {
+	word, shift := p.tags()
+	return atomic.LoadUint64(word) >> shift & 0xffff
+}
+
+func (p flowPlace) flow() xdpFlow { return loadFlow(&p.bucket.Flows[p.at]) }
+
+func (p flowPlace) seen() uint32 { return atomic.LoadUint32(&p.bucket.Seen[p.at]) }
+
+func (p flowPlace) state() xdpFlowState {
+	return xdpFlowState(atomic.LoadUint64(&p.bucket.States) >> (8 * p.at) & 0xff)
+}
+
+// exchangeState puts a state in the place of another, and returns that.
+func (p flowPlace) exchangeState(state xdpFlowState) xdpFlowState {
+	shift := 8 * p.at
+	for {
+		was := atomic.LoadUint64(&p.bucket.States)
+		if atomic.CompareAndSwapUint64(&p.bucket.States, was, was&^(0xff<<shift)|uint64(state)<<shift) {
+			return xdpFlowState(was >> shift & 0xff)
+		}
+	}
+}
+
+// claim makes the place ours if it has that tag; 0 claims a free one.
+func (p flowPlace) claim(tag uint64) bool {
+	word, shift := p.tags()
+	for {
+		was := atomic.LoadUint64(word)
+		if was>>shift&0xffff != tag {
+			return false
+		}
+		if atomic.CompareAndSwapUint64(word, was, was^(tag^busyTag)<<shift) {
+			return true
+		}
+	}
+}
+
+// publish gives a place that is ours a tag; 0 makes it free.
+func (p flowPlace) publish(tag uint64) {
+	word, shift := p.tags()
+	atomic.AddUint64(word, (tag-busyTag)<<shift)
+}
+
+// release forgets the flow of a place if it still has that tag, and if `over` says so
+// of what is there when nobody else can take the place. It returns the flow and the state
+// that it had: that is told once, to whoever ends a flow.
+func (t *flowTable) release(p flowPlace, tag uint64, over func(flow *xdpFlow, state xdpFlowState, seen uint32) bool) (flow xdpFlow, state xdpFlowState, released bool) {
+	if tag <= busyTag || !p.claim(tag) {
+		return flow, 0, false
+	}
+	flow = p.flow()
+	if !over(&flow, p.state(), p.seen()) {
+		p.publish(tag)
+		return flow, 0, false
+	}
+	// A packet that has found the flow before may yet want to change its state, and
+	// count it: it must not find the one that we count.
+	state = p.exchangeState(xdpFlowStateFLOW_FREE)
+	p.publish(0)
+	home, _, _ := t.homes(t.hashKey(&flow))
+	if p.bucket != &t.buckets[home] {
+		atomic.AddUint32(&t.buckets[home].Spilled, ^uint32(0))
+	}
+	return flow, state, true
+}
+
+// find returns where a flow is.
+func (t *flowTable) find(key *xdpFlow) (flowPlace, bool) {
+	home, second, tag := t.homes(t.hashKey(key))
+	if place, ok := findIn(&t.buckets[home], key, tag); ok || atomic.LoadUint32(&t.buckets[home].Spilled) == 0 {
+		return place, ok
+	}
+	return findIn(&t.buckets[second], key, tag)
+}
+
+func findIn(bucket *xdpFlowBucket, key *xdpFlow, tag uint64) (flowPlace, bool) {
+	for at := range flowsPerBucket {
+		place := flowPlace{bucket, at}
+		if place.tag() != tag {
+			continue
+		}
+		flow := place.flow()
+		if flow.Address == key.Address && flow.Port == key.Port && flow.Service == key.Service && place.tag() == tag {
+			return place, true
+		}
+	}
+	return flowPlace{}, false
+}
+
+func tagsIn(bucket *xdpFlowBucket) (n int) {
+	for at := range flowsPerBucket {
+		if (flowPlace{bucket, at}).tag() != 0 {
+			n++
+		}
+	}
+	return n
+}
+
+// homeEnough is how many tags a home bucket has from which on the second is looked at.
+const homeEnough = 6
+
+// insert puts a flow into the table; false says that there is no room.
+func (t *flowTable) insert(flow xdpFlow, state xdpFlowState, seen uint32) bool {
+	first, other, tag := t.homes(t.hashKey(&flow))
+	home, second := &t.buckets[first], &t.buckets[other]
+	if n := tagsIn(home); n >= homeEnough && second != home && tagsIn(second) < n {
+		atomic.AddUint32(&home.Spilled, 1)
+		if settleIn(second, flow, tag, state, seen) {
+			return true
+		}
+		atomic.AddUint32(&home.Spilled, ^uint32(0))
+		return false
+	}
+	return settleIn(home, flow, tag, state, seen)
+}
+
+// settleIn writes a flow into a bucket, for others to see when it is whole.
+func settleIn(bucket *xdpFlowBucket, flow xdpFlow, tag uint64, state xdpFlowState, seen uint32) bool {
+	for at := range flowsPerBucket {
+		place := flowPlace{bucket, at}
+		if !place.claim(0) {
+			continue
+		}
+		storeFlow(&bucket.Flows[at], flow)
+		atomic.StoreUint32(&bucket.Seen[at], seen)
+		place.exchangeState(state)
+		place.publish(tag)
+		return true
+	}
+	return false
+}
+
+// adopt copies the flows of a table into one of another size that does not have them
+// yet, ends there those that have ended here since, and returns for how many there is
+// no room. Once before packets use the new table and once after they have left the old
+// one, it loses no flow that begins in between. Places change: what leads to them
+// (struct return_bucket) does not follow.
+func (t *flowTable) adopt(old *flowTable) (lost int) {
+	for i := range old.buckets {
+		for at := range flowsPerBucket {
+			place := flowPlace{&old.buckets[i], at}
+			tag := place.tag()
+			if tag <= busyTag {
+				continue
+			}
+			flow, state, seen := place.flow(), place.state(), place.seen()
+			if place.tag() != tag || state == xdpFlowStateFLOW_FREE {
+				continue
+			}
+			if copied, there := t.find(&flow); there {
+				copied.follow(state)
+			} else if !t.insert(flow, state, seen) {
+				lost++
+			}
+		}
+	}
+	return lost
+}
+
+// follow ends the flow of a place, if it has not ended yet and the original has.
+func (p flowPlace) follow(state xdpFlowState) {
+	if have := p.state(); isLive(have) && !isLive(state) {
+		p.change(have, state)
+	}
+}
+
+// change is set_state of bpf/flowtable.h: it moves a flow from one state to another, once.
+func (p flowPlace) change(from, to xdpFlowState) bool {
+	for {
+		was := atomic.LoadUint64(&p.bucket.States)
+		if xdpFlowState(was>>(8*p.at)&0xff) != from {
+			return false
+		}
+		if atomic.CompareAndSwapUint64(&p.bucket.States, was, was^uint64(from^to)<<(8*p.at)) {
+			return true
+		}
+	}
+}

@@ -1,0 +1,170 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package datapath
+
+import "sync/atomic"
+
+// flowRules is what it takes to tell whether an entry of a table of flows is still
+// good, and to count it off where it is not.
+type flowRules struct {
+	// timeouts are how long an entry may be silent, by its state, in milliseconds.
+	timeouts [256]uint32
+	// backends are by index, services by id.
+	backends []flowBackend
+	services []flowService
+	// What packets count in: by index, and by id.
+	loads []xdpBackendLoad
+	turns []xdpTurn
+}
+
+// flowBackend is who has an index.
+type flowBackend struct {
+	// generation is that of its flows; 0 where nobody has the index.
+	generation uint16
+	// service is the id of its service.
+	service uint32
+}
+
+// flowService is a service to the tables of flows.
+type flowService struct {
+	// present: its entries are good.
+	present bool
+	// tracked: those that nobody has ended are counted as active. Of a service that is
+	// gone: they were.
+	tracked bool
+	// affinity is how long a client without flows is remembered, in milliseconds; 0
+	// where clients are not.
+	affinity uint32
+}
+
+// isLive says whether a flow in that state counts among those that nobody has ended.
+func isLive(state xdpFlowState) bool {
+	return state-xdpFlowStateFLOW_OPENING <= xdpFlowStateFLOW_UDP-xdpFlowStateFLOW_OPENING
+}
+
+// silentFor returns for how long an entry has been silent; 0 where it was seen at a time
+// that is yet to come: the clock of another generation.
+func silentFor(clock, seen uint32) uint32 {
+	if silent := clock - seen; silent < 1<<31 {
+		return silent
+	}
+	return 0
+}
+
+// good says whether an entry is to stay at a time.
+func (r *flowRules) good(owner, port uint64, state uint8, silent uint32) bool {
+	backend, id := uint32(owner>>backendShift), uint32(owner)&^affinityKey
+	if int(backend) >= len(r.backends) || int(id) >= len(r.services) {
+		return false
+	}
+	service := &r.services[id]
+	if !service.present || r.backends[backend].generation != uint16(port>>generationShift) {
+		return false
+	}
+	if state == uint8(xdpFlowStateFLOW_AFFINITY) {
+		return silent < service.affinity
+	}
+	return silent < r.timeouts[state]
+}
+
+// countOff takes a flow from what its backend and its service have, if it counts. That
+// holds for flows of former backends too: it was counted under that index.
+func (r *flowRules) countOff(flow *xdpFlow, state xdpFlowState) {
+	id := flow.Service &^ affinityKey
+	if !isLive(state) || int(id) >= len(r.services) || !r.services[id].tracked {
+		return
+	}
+	if int(flow.Backend) < len(r.loads) {
+		atomic.AddUint32(&r.loads[flow.Backend].Active, ^uint32(0))
+	}
+	if int(id) < len(r.turns) {
+		atomic.AddUint32(&r.turns[id].Active, ^uint32(0))
+	}
+}
+
+// tallied is how many entries there are, in the low half, and in the high half how many
+// of them count as active: one addition for both.
+type tallied uint64
+
+const (
+	oneEntry  tallied = 1
+	oneActive tallied = 1<<32 | oneEntry
+)
+
+func (c tallied) entries() uint32 { return uint32(c) }
+func (c tallied) active() uint32  { return uint32(c >> 32) }
+
+// flowTally is what a walk over a table has met.
+type flowTally struct {
+	entries, expired uint64
+	// By index and by id.
+	backends, services []tallied
+}
+
+// fit makes room for all that rules know.
+func (c *flowTally) fit(rules *flowRules) {
+	if n := len(rules.backends) - len(c.backends); n > 0 {
+		c.backends = append(c.backends, make([]tallied, n)...)
+	}
+	if n := len(rules.services) - len(c.services); n > 0 {
+		c.services = append(c.services, make([]tallied, n)...)
+	}
+}
+
+// reset begins anew.
+func (c *flowTally) reset() {
+	c.entries, c.expired = 0, 0
+	clear(c.backends)
+	clear(c.services)
+}
+
+// walk goes over the buckets from..to-1 of a table, frees what is not good any more and
+// tallies the rest. It is the one loop here whose speed matters: a bucket's first line
+// tells which of its flows there are and how old, and most lines are read in the order
+// in which they lie.
+func (r *flowRules) walk(t *flowTable, from, to int, clock uint32, tally *flowTally) {
+	backends, services := tally.backends, tally.services
+	for i := from; i < to; i++ {
+		bucket := &t.buckets[i]
+		for half := range bucket.Tags {
+			tags := atomic.LoadUint64(&bucket.Tags[half])
+			if tags == 0 {
+				continue
+			}
+			states := uint32(atomic.LoadUint64(&bucket.States) >> (32 * half))
+			for at := 4 * half; tags != 0; at, tags, states = at+1, tags>>16, states>>8 {
+				if tags&0xffff <= busyTag {
+					continue
+				}
+				flow := flowWordsOf(&bucket.Flows[at&7])
+				owner, port := atomic.LoadUint64(&flow[ownerWord]), atomic.LoadUint64(&flow[portWord])
+				silent := silentFor(clock, atomic.LoadUint32(&bucket.Seen[at&7]))
+				if !r.good(owner, port, uint8(states), silent) {
+					if r.expire(t, flowPlace{bucket, at}, tags&0xffff, clock) {
+						tally.expired++
+					}
+					continue
+				}
+				tally.entries++
+				id, one := uint32(owner)&^affinityKey, oneEntry
+				if isLive(xdpFlowState(uint8(states))) && r.services[id].tracked {
+					one = oneActive
+				}
+				backends[owner>>backendShift] += one
+				services[id] += one
+			}
+		}
+	}
+}
+
+// expire frees a place whose entry is not good any more.
+func (r *flowRules) expire(t *flowTable, place flowPlace, tag uint64, clock uint32) bool {
+	flow, state, released := t.release(place, tag, func(flow *xdpFlow, state xdpFlowState, seen uint32) bool {
+		words := flowWordsOf(flow)
+		return !r.good(words[ownerWord], words[portWord], uint8(state), silentFor(clock, seen))
+	})
+	if released {
+		r.countOff(&flow, state)
+	}
+	return released
+}

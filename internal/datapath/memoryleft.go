@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package datapath
+
+import (
+	"bufio"
+	"bytes"
+	"io/fs"
+	"path"
+	"strconv"
+	"strings"
+)
+
+// memoryLeft is how much memory may still be taken, in bytes, and who says so.
+type memoryLeft struct {
+	bytes  uint64
+	source string
+	// known is false where nobody says.
+	known bool
+}
+
+// lower returns the tighter of two bounds.
+func (m memoryLeft) lower(o memoryLeft) memoryLeft {
+	if !m.known || o.known && o.bytes < m.bytes {
+		return o
+	}
+	return m
+}
+
+// readMemoryLeft asks the kernel: what of the machine's memory is available, and what
+// the control groups of this process leave of that. Maps are charged to them (Linux
+// 5.11 and later).
+func readMemoryLeft(root fs.FS) memoryLeft {
+	var left memoryLeft
+	if available, ok := field(root, "proc/meminfo", "MemAvailable:"); ok {
+		left = memoryLeft{available << 10, "MemAvailable of /proc/meminfo", true}
+	}
+	groups, err := fs.ReadFile(root, "proc/self/cgroup")
+	if err != nil {
+		return left
+	}
+	for line := range strings.Lines(string(groups)) {
+		parts := strings.SplitN(strings.TrimSpace(line), ":", 3)
+		if len(parts) != 3 {
+			continue
+		}
+		switch {
+		case parts[0] == "0" && parts[1] == "":
+			left = left.lower(groupLeft(root, "sys/fs/cgroup", parts[2], "memory.max", "memory.current", "inactive_file"))
+		case parts[1] == "memory":
+			left = left.lower(groupLeft(root, "sys/fs/cgroup/memory", parts[2], "memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"))
+		}
+	}
+	return left
+}
+
+// groupLeft returns what a control group and those above it leave. In a container their
+// files may be where the root's would be.
+func groupLeft(root fs.FS, mount, group, limit, usage, cache string) (left memoryLeft) {
+	for at := path.Clean("/" + group); ; at = path.Dir(at) {
+		dir := path.Join(mount, at)
+		most, ok := amount(root, path.Join(dir, limit))
+		used, readable := amount(root, path.Join(dir, usage))
+		if ok && readable {
+			// What is only a copy of files goes when memory is needed.
+			copies, _ := field(root, path.Join(dir, "memory.stat"), cache)
+			used -= min(copies, used)
+			left = left.lower(memoryLeft{most - min(used, most), "/" + path.Join(dir, limit), true})
+		}
+		if at == "/" {
+			return left
+		}
+	}
+}
+
+// amount reads a file that is one; "max" is none.
+func amount(root fs.FS, name string) (uint64, bool) {
+	text, err := fs.ReadFile(root, name)
+	if err != nil {
+		return 0, false
+	}
+	n, err := strconv.ParseUint(strings.TrimSpace(string(text)), 10, 64)
+	return n, err == nil
+}
+
+// field reads the number after a name at the beginning of a line.
+func field(root fs.FS, file, name string) (uint64, bool) {
+	text, err := fs.ReadFile(root, file)
+	if err != nil {
+		return 0, false
+	}
+	for lines := bufio.NewScanner(bytes.NewReader(text)); lines.Scan(); {
+		if words := strings.Fields(lines.Text()); len(words) >= 2 && words[0] == name {
+			n, err := strconv.ParseUint(words[1], 10, 64)
+			return n, err == nil
+		}
+	}
+	return 0, false
+}

@@ -1,0 +1,446 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package datapath
+
+import (
+	"encoding/binary"
+	"maps"
+	"math/bits"
+	"net/netip"
+	"slices"
+	"time"
+
+	"github.com/jeoul/jeoul/internal/lb"
+)
+
+// What the model remembers of flows: which they are, where they lie, how far
+// they have come.
+
+// flowName names what is remembered: a flow of a service, or the clients of a
+// prefix, which have port 0.
+type flowName struct {
+	client netip.Addr
+	port   uint16
+	// service is the number that the data plane has for it.
+	service  uint32
+	affinity bool
+}
+
+// flowState is how far a flow has come, as enum flow_state has it.
+type flowState byte
+
+const (
+	stateFree flowState = iota
+	stateOpening
+	stateSeen
+	stateFirst
+	stateEstablished
+	stateUDP
+	stateClientFIN
+	stateBackendFIN
+	stateClosed
+	stateAffinityNew
+	stateAffinity
+)
+
+// live says that nobody has ended the flow: it counts for its backend.
+func (s flowState) live() bool { return s >= stateOpening && s <= stateUDP }
+
+// over says that a SYN of the same client begins another flow.
+func (s flowState) over() bool {
+	return s == stateClientFIN || s == stateBackendFIN || s == stateClosed
+}
+
+// after is the state that a packet of the client leads to.
+func (s flowState) after(a asker) flowState {
+	if a.protocol == protoUDP {
+		if s == stateFirst {
+			return stateUDP
+		}
+		return s
+	}
+	unfinished := s == stateOpening || s == stateSeen || s == stateEstablished
+	switch {
+	case a.flags&flagRST != 0:
+		return stateClosed
+	case a.flags&flagFIN != 0 && unfinished:
+		return stateClientFIN
+	case a.flags&flagFIN != 0 && s == stateBackendFIN:
+		return stateClosed
+	case a.flags&(flagFIN|flagSYN) != 0:
+		return s
+	case s == stateOpening || s == stateSeen:
+		return stateEstablished
+	}
+	return s
+}
+
+// afterReply is the state that a packet of the backend leads to.
+func (s flowState) afterReply(flags byte) flowState {
+	unfinished := s == stateOpening || s == stateSeen || s == stateEstablished
+	switch {
+	case flags&flagRST != 0:
+		return stateClosed
+	case flags&flagFIN != 0 && unfinished:
+		return stateBackendFIN
+	case flags&flagFIN != 0 && s == stateClientFIN:
+		return stateClosed
+	}
+	return s
+}
+
+// remembered is an entry of a table of flows.
+type remembered struct {
+	flowName
+	backend lb.BackendKey
+	// life is the backend's at that time: it has another one after it was away.
+	life  *modelLife
+	state flowState
+	// seen is in milliseconds of the model's clock.
+	seen uint32
+	// pool is the source that the packets of a flow get by full NAT. The data plane
+	// chooses it, and the model learns it when the flow begins.
+	pool netip.AddrPort
+	// at is the table that it is in; home and bucket are those it belongs to and is in.
+	at           *modelFlows
+	home, bucket uint32
+}
+
+// modelLife is a backend for as long as it is configured.
+type modelLife struct{ load *modelLoad }
+
+// modelLoad is what backends bear that have the same index, one after the other.
+type modelLoad struct {
+	active uint32
+	full   bool
+}
+
+// modelFlows is one of the two tables of flows: buckets of few places.
+type modelFlows struct {
+	buckets []modelBucket
+	known   map[flowName]*remembered
+	// touched are the buckets that have changed since somebody looked.
+	touched map[uint32]bool
+}
+
+type modelBucket struct {
+	places  [8]*remembered
+	spilled uint32
+}
+
+func (b *modelBucket) used() (n int) {
+	for _, e := range b.places {
+		if e != nil {
+			n++
+		}
+	}
+	return n
+}
+
+// crowded is how many flows a bucket takes before the other one is asked.
+const crowded = 6
+
+// newModelFlows has room for some more flows than limit.
+func newModelFlows(limit uint32) *modelFlows {
+	return &modelFlows{buckets: make([]modelBucket, (limit+4)/5), known: map[flowName]*remembered{}, touched: map[uint32]bool{}}
+}
+
+// insert gives an entry a place in one of its two buckets, if there is one.
+func (t *modelFlows) insert(e *remembered, secret uint64) bool {
+	hash := e.hash(secret)
+	home := scale(uint32(hash>>32), len(t.buckets))
+	second := scale(uint32(hash>>16)*0x9e3779b1, len(t.buckets))
+	in := home
+	switch used := t.buckets[home].used(); {
+	case used < crowded:
+	case second != home && t.buckets[second].used() < used:
+		in = second
+		t.buckets[home].spilled++
+		t.touched[home] = true
+	case used == len(t.buckets[home].places):
+		return false
+	}
+	b := &t.buckets[in]
+	b.places[slices.Index(b.places[:], nil)] = e
+	e.at, e.home, e.bucket = t, home, in
+	t.known[e.flowName] = e
+	t.touched[in] = true
+	return true
+}
+
+// remove frees an entry's place.
+func (t *modelFlows) remove(e *remembered) {
+	b := &t.buckets[e.bucket]
+	b.places[slices.Index(b.places[:], e)] = nil
+	t.touched[e.bucket] = true
+	if e.bucket != e.home {
+		t.buckets[e.home].spilled--
+		t.touched[e.home] = true
+	}
+	delete(t.known, e.flowName)
+	e.at = nil
+}
+
+// scale maps a hash onto 0..size-1.
+func scale(hash uint32, size int) uint32 { return uint32(uint64(hash) * uint64(size) >> 32) }
+
+// mix is the one of docs/architecture.md.
+func mix(h uint64) uint64 {
+	h *= 0xff51afd7ed558ccd
+	h ^= h >> 32
+	return h * 0xc4ceb9fe1a85ec53
+}
+
+const multiplier, multiplier2, multiplier3 = 0x9e3779b97f4a7c15, 0xc2b2ae3d27d4eb4f, 0x165667b19e3779f9
+
+// hash places an entry. Words are taken as they lie in the packet.
+func (n *flowName) hash(secret uint64) uint64 {
+	var a [16]byte
+	copy(a[:], n.client.AsSlice())
+	service := uint64(n.service)
+	if n.affinity {
+		service |= 1 << 31
+	}
+	port := uint64(bits.ReverseBytes16(n.port))
+	return mix(secret + binary.LittleEndian.Uint64(a[:])*multiplier + binary.LittleEndian.Uint64(a[8:])*multiplier2 +
+		(port<<32|service)*multiplier3)
+}
+
+// tag is what the table says of an entry without naming it.
+func (n *flowName) tag(secret uint64) uint16 {
+	tag := uint16(n.hash(secret))
+	if tag < 2 {
+		tag += 2
+	}
+	return tag
+}
+
+// flowHash is the hash that docs/architecture.md gives, over the client's address and
+// port as they are in the packet.
+func flowHash(client netip.AddrPort) uint32 {
+	port := uint64(bits.ReverseBytes16(client.Port())) << 32
+	a := client.Addr().AsSlice()
+	if client.Addr().Is4() {
+		return uint32(mix(port|uint64(binary.LittleEndian.Uint32(a))) >> 32)
+	}
+	return uint32(mix(port+binary.LittleEndian.Uint64(a)*multiplier+binary.LittleEndian.Uint64(a[8:])*multiplier2) >> 32)
+}
+
+// lookUp finds an entry, in whichever table.
+func (m *model) lookUp(name flowName) *remembered {
+	if e := m.flows.known[name]; e != nil {
+		return e
+	}
+	return m.newcomers.known[name]
+}
+
+// valid says that the entry's backend has been there ever since.
+func (m *model) valid(e *remembered) bool { return m.lives[e.backend] == e.life }
+
+// remember makes an entry for a new flow; false means that there is no room.
+func (m *model) remember(name flowName, backend lb.BackendKey, state flowState) bool {
+	e := &remembered{flowName: name, backend: backend, life: m.lives[backend], state: state, seen: m.clock}
+	if !m.newcomers.insert(e, m.secret) {
+		m.met["no room for a newcomer"]++
+		return false
+	}
+	m.count(e, 1)
+	return true
+}
+
+// count adds an entry to what its service and its backend bear, or takes it off, if
+// it is a flow that nobody has ended and of a service that counts them.
+func (m *model) count(e *remembered, n int) {
+	at := m.numbered[e.service]
+	if at == nil || !at.tracked || e.affinity || !e.state.live() {
+		return
+	}
+	at.active += uint32(n)
+	e.life.load.active += uint32(n)
+}
+
+// free forgets an entry.
+func (m *model) free(e *remembered) {
+	m.count(e, -1)
+	e.at.remove(e)
+	if key := e.returnKey(); m.returns[key] == e {
+		delete(m.returns, key)
+	}
+}
+
+// become changes an entry's state.
+func (m *model) become(e *remembered, state flowState) {
+	if state == e.state {
+		return
+	}
+	m.count(e, -1)
+	e.state = state
+	m.count(e, 1)
+	e.at.touched[e.bucket] = true
+}
+
+// noteEvery is how old a time is before it is written anew, in milliseconds.
+const noteEvery = 1000
+
+// refresh notes that an entry was used.
+func (m *model) refresh(e *remembered) {
+	if m.clock-e.seen >= noteEvery {
+		e.seen = m.clock
+		e.at.touched[e.bucket] = true
+	}
+}
+
+// note keeps what a client's packet says of a known flow.
+func (m *model) note(s *Service, e *remembered, a asker) {
+	m.refresh(e)
+	before := e.state
+	m.become(e, before.after(a))
+	if e.state == before || e.state != stateEstablished && e.state != stateUDP {
+		return
+	}
+	if affinity := m.newcomers.known[m.affinityOf(s, a)]; s.Persistence.On() && affinity != nil && affinity.state == stateAffinityNew {
+		affinity.state = stateAffinity
+		affinity.at.touched[affinity.bucket] = true
+		m.prove(affinity)
+	}
+	m.prove(e)
+}
+
+// prove moves an entry to the flows that are proven, if there is room.
+func (m *model) prove(e *remembered) {
+	moved := *e
+	if e.at == m.flows {
+		return
+	}
+	if !m.flows.insert(&moved, m.secret) {
+		m.met["no room for one that is proven"]++
+		return
+	}
+	m.met["proven"]++
+	m.newcomers.remove(e)
+	if m.returns[e.returnKey()] == e {
+		m.returns[e.returnKey()] = &moved
+	}
+}
+
+// noteReply keeps what a backend's packet says of a flow.
+func (m *model) noteReply(p *packet, backend lb.BackendKey) {
+	s, _ := m.find(backend)
+	if p.protocol != protoTCP || p.flags&(flagFIN|flagRST) == 0 || s == nil || s.Mode != lb.NAT || !s.tracked() {
+		return
+	}
+	e := m.lookUp(flowName{client: p.destination, port: p.dport, service: m.standings[s.Key()].id})
+	if e != nil && m.valid(e) && e.backend == backend {
+		m.met["told by a reply"]++
+		m.become(e, e.state.afterReply(p.flags))
+	}
+}
+
+// flowOf names the flow of a packet.
+func (m *model) flowOf(s *Service, a asker) flowName {
+	return flowName{client: a.client.Addr(), port: a.client.Port(), service: m.standings[s.Key()].id}
+}
+
+// affinityOf names what is remembered of a packet's client.
+func (m *model) affinityOf(s *Service, a asker) flowName {
+	length := int(s.Persistence.Prefix)
+	if length == 0 {
+		length = a.client.Addr().BitLen()
+	}
+	prefix, _ := a.client.Addr().Prefix(length)
+	return flowName{client: prefix.Addr(), service: m.standings[s.Key()].id, affinity: true}
+}
+
+// end is the client's end of a flow.
+func (n *flowName) end() netip.AddrPort { return netip.AddrPortFrom(n.client, n.port) }
+
+func (e *remembered) returnKey() returnKey {
+	return returnKey{netip.AddrPortFrom(e.backend.Address, e.backend.Port), e.pool, byte(e.backend.Service.Protocol)}
+}
+
+// takePort takes note of the pool's address and port of a new flow, and says what is
+// wrong with them. Where the program had none, and may say so, the flow is taken back.
+func (m *model) takePort(c *choice, e *remembered, seen seen) (outcome string) {
+	if slices.Contains(m.mayExhaust, seen.dropped) {
+		m.free(e)
+		return seen.dropped
+	}
+	if seen.pool == nil {
+		return ""
+	}
+	c.pool = seen.pool(e)
+	e.pool = c.pool
+	if !m.inPool(e.pool.Addr(), e.pool.Port()) {
+		c.complaint = e.pool.String() + " is not in the pool"
+	}
+	if other := m.flowBehind(e.returnKey()); other != nil {
+		c.complaint = e.pool.String() + " belongs to the flow of " + other.end().String() + " to the same backend"
+	}
+	m.returns[e.returnKey()] = e
+	return ""
+}
+
+// attach remembers where a client's next flow goes.
+func (m *model) attach(name flowName, backend lb.BackendKey) {
+	if e := m.lookUp(name); e != nil {
+		if e.backend == backend && m.valid(e) {
+			m.refresh(e)
+			return
+		}
+		m.met["affinity replaced"]++
+		m.free(e)
+	}
+	m.remember(name, backend, stateAffinityNew)
+}
+
+// recount makes the counts of services right that begin to track their flows, or
+// end it. What has no place in the tables any more goes first.
+func (m *model) recount(services []*standing) {
+	if len(services) == 0 {
+		return
+	}
+	m.sweep()
+	for _, at := range services {
+		at.active = 0
+	}
+	for key, life := range m.lives {
+		if slices.Contains(services, m.standings[key.Service]) {
+			life.load.active = 0
+		}
+	}
+	for _, table := range []*modelFlows{m.flows, m.newcomers} {
+		for _, e := range table.known {
+			if slices.Contains(services, m.numbered[e.service]) {
+				m.count(e, 1)
+			}
+		}
+	}
+}
+
+// sweep forgets what has been silent for too long, or is of somebody who has left.
+func (m *model) sweep() {
+	for _, table := range []*modelFlows{m.flows, m.newcomers} {
+		for _, e := range slices.Collect(maps.Values(table.known)) {
+			if !m.present(e) || !m.valid(e) || m.clock-e.seen >= m.timeout(e) {
+				m.free(e)
+			}
+		}
+	}
+}
+
+// present says that the entry's service is configured.
+func (m *model) present(e *remembered) bool {
+	s, _ := m.find(e.backend)
+	return s != nil && m.standings[s.Key()].id == e.service
+}
+
+// timeout is how long an entry may be silent, in milliseconds.
+func (m *model) timeout(e *remembered) uint32 {
+	t := m.options.Timeouts
+	if e.state == stateAffinity {
+		s, _ := m.find(e.backend)
+		return uint32(s.Persistence.Timeout.Milliseconds())
+	}
+	return uint32(map[flowState]time.Duration{stateOpening: t.Opening, stateSeen: t.Opening, stateAffinityNew: t.Opening, stateFirst: t.First,
+		stateEstablished: t.Established, stateUDP: t.UDP, stateClientFIN: t.Fin, stateBackendFIN: t.Fin, stateClosed: t.Closed}[e.state].Milliseconds())
+}

@@ -1,0 +1,346 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package datapath
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strconv"
+
+	"github.com/jeoul/jeoul/internal/lb"
+)
+
+// How the model chooses a backend.
+
+// choice is the backend for a packet.
+type choice struct {
+	hash    uint32
+	backend int
+	// opens: this packet begins a connection.
+	opens bool
+	// pool is what the packet is sent from, by full NAT.
+	pool netip.AddrPort
+	// complaint says what is wrong with what the program decided by itself.
+	complaint string
+}
+
+const (
+	noBackend     = "dropped_no_backend"
+	backendDown   = "dropped_backend_down"
+	noFlow        = "dropped_no_flow"
+	noRoomForFlow = "dropped_flow_table_full"
+	// The ends of what a limit refuses; a service that resets answers instead.
+	overRate, overConnections = "dropped_rate_limit", "dropped_connection_limit"
+)
+
+// resets are the outcomes instead of those, where a TCP SYN is answered.
+var resets = map[string]string{overRate: "reset_rate_limit", overConnections: "reset_connection_limit"}
+
+// selectionHash picks the slots of a packet.
+func (s *Service) selectionHash(a asker) uint32 {
+	if s.BySource() {
+		return flowHash(netip.AddrPortFrom(a.client.Addr(), 0))
+	}
+	return flowHash(a.client)
+}
+
+// choose picks the backend of a service, or names the outcome if there is none.
+func (m *model) choose(c *choice, s *Service, a asker, seen seen) (outcome string) {
+	c.hash = s.selectionHash(a)
+	if outcome = m.schedule(c, s, a, seen); outcome == "" && !s.up(c.backend) {
+		return backendDown
+	}
+	return outcome
+}
+
+// schedule chooses by what is remembered, or makes a new choice.
+func (m *model) schedule(c *choice, s *Service, a asker, seen seen) (outcome string) {
+	at := m.standings[s.Key()]
+	if s.tracked() || at.isMoved(c.hash) {
+		if known, outcome := m.follow(c, s, a); known {
+			return outcome
+		}
+	}
+	switch {
+	case !s.tracked():
+		return m.byTable(c, s, a, seen)
+	case s.Mode == lb.FullNAT && (a.quiet || !a.opens() && a.protocol != protoUDP):
+		return noFlow
+	case a.quiet || !a.opens() && a.protocol != protoUDP:
+		return m.unremembered(c, s, a)
+	}
+	return m.begin(c, s, a, seen)
+}
+
+// follow sends a packet where its flow goes, if that is known.
+func (m *model) follow(c *choice, s *Service, a asker) (known bool, outcome string) {
+	e := m.lookUp(m.flowOf(s, a))
+	if e == nil {
+		return false, ""
+	}
+	if !m.valid(e) || e.state.over() && a.opens() {
+		if !a.quiet {
+			m.met["forgotten: "+map[bool]string{true: "reused", false: "of a backend that left"}[m.valid(e)]]++
+			m.free(e)
+		}
+		return false, ""
+	}
+	_, c.backend = m.find(e.backend)
+	if !s.up(c.backend) {
+		return true, backendDown
+	}
+	c.pool = e.pool
+	if !a.quiet {
+		m.met["known, tracked: "+strconv.FormatBool(s.tracked())]++
+		m.note(s, e, a)
+	}
+	return true, ""
+}
+
+// byTable chooses for a service that remembers only what a change moves.
+func (m *model) byTable(c *choice, s *Service, a asker, seen seen) (outcome string) {
+	at := m.standings[s.Key()]
+	if a.opens() && s.Limits.Rate != 0 && m.overRate(c, s, seen) {
+		return overRate
+	}
+	if len(at.owners) == 0 {
+		return m.withoutTable(c, s, a)
+	}
+	now, before, apart := m.candidates(s, c.hash)
+	c.opens = a.opens()
+	if c.backend = now; !apart {
+		return ""
+	}
+	if a.opens() {
+		m.met["moved: opens"]++
+		if !m.remember(m.flowOf(s, a), s.keyOf(now), stateOpening) {
+			c.backend = before
+		}
+		return ""
+	}
+	m.met["moved: goes on"]++
+	c.backend = before
+	switch {
+	case a.quiet || a.protocol == protoTCP && a.flags&flagRST != 0:
+	case a.protocol == protoUDP:
+		m.remember(m.flowOf(s, a), s.keyOf(before), stateFirst)
+	default:
+		m.remember(m.flowOf(s, a), s.keyOf(before), stateSeen)
+	}
+	return ""
+}
+
+// unremembered chooses for a packet of a flow that a tracked service does not
+// know and does not get to know.
+func (m *model) unremembered(c *choice, s *Service, a asker) (outcome string) {
+	if len(m.standings[s.Key()].owners) == 0 {
+		return m.withoutTable(c, s, a)
+	}
+	now, before, apart := m.candidates(s, c.hash)
+	if c.backend = now; apart {
+		m.met["unremembered: by the base"]++
+		c.backend = before
+	}
+	return ""
+}
+
+// withoutTable chooses where no backend takes new flows.
+func (m *model) withoutTable(c *choice, s *Service, a asker) (outcome string) {
+	before, usable := m.standings[s.Key()].baseOf(m, c.hash)
+	if !usable || a.opens() {
+		return noBackend
+	}
+	m.met["without a table: by the base"]++
+	c.backend = before
+	return ""
+}
+
+// candidates are the backend that the table names, and the one that it named before
+// the changes of late; apart says that they differ and both can be used.
+func (m *model) candidates(s *Service, hash uint32) (now, before int, apart bool) {
+	at := m.standings[s.Key()]
+	now = s.indexOf(at.owners[scale(hash, len(at.owners))])
+	before, usable := at.baseOf(m, hash)
+	return now, before, at.isMoved(hash) && usable && before != now
+}
+
+// begin chooses for a new flow of a tracked service, and remembers it.
+func (m *model) begin(c *choice, s *Service, a asker, seen seen) (outcome string) {
+	at := m.standings[s.Key()]
+	if s.Limits.Rate != 0 && m.overRate(c, s, seen) {
+		return overRate
+	}
+	if most := s.Limits.Connections; most != 0 && at.active >= most {
+		return overConnections
+	}
+	switch {
+	case len(at.owners) > 0:
+	case s.Mode == lb.FullNAT:
+		return noBackend
+	default:
+		return m.withoutTable(c, s, a)
+	}
+	var ok bool
+	if c.backend, ok = m.attached(s, a); !ok {
+		if c.backend, ok = m.pick(s, c.hash); !ok {
+			return overConnections
+		}
+	}
+	state := stateOpening
+	if a.protocol == protoUDP {
+		state = stateFirst
+	}
+	if !m.remember(m.flowOf(s, a), s.keyOf(c.backend), state) {
+		if s.limited() || s.Mode == lb.FullNAT {
+			return noRoomForFlow
+		}
+		c.opens = a.opens()
+		return m.unremembered(c, s, a)
+	}
+	if s.Mode == lb.FullNAT {
+		if outcome := m.takePort(c, m.lookUp(m.flowOf(s, a)), seen); outcome != "" {
+			return outcome
+		}
+	}
+	c.opens = true
+	if s.Persistence.On() {
+		m.attach(m.affinityOf(s, a), s.keyOf(c.backend))
+	}
+	return ""
+}
+
+// attached is the backend that the client's flows go to.
+func (m *model) attached(s *Service, a asker) (backend int, ok bool) {
+	if !s.Persistence.On() {
+		return 0, false
+	}
+	e := m.lookUp(m.affinityOf(s, a))
+	if e == nil || !m.valid(e) {
+		return 0, false
+	}
+	_, backend = m.find(e.backend)
+	ok = s.takes(backend) && !m.full(s, backend)
+	m.met["attached: "+strconv.FormatBool(ok)]++
+	return backend, ok
+}
+
+// limited says that the service may refuse flows for their number.
+func (s *Service) limited() bool {
+	return s.Limits.Connections != 0 || slices.ContainsFunc(s.Backends, func(b lb.Backend) bool { return b.Upper != 0 })
+}
+
+// full says that the backend has as many flows as it may, or had and has not yet
+// few enough.
+func (m *model) full(s *Service, backend int) bool {
+	b := s.Backends[backend]
+	load := m.lives[s.BackendKey(b)].load
+	if b.Upper == 0 {
+		return false
+	}
+	least := b.Lower
+	if least == 0 {
+		least = b.Upper
+	}
+	if load.full {
+		load.full = load.active >= least
+	} else {
+		load.full = load.active >= b.Upper
+	}
+	if load.full {
+		m.met["full"]++
+	}
+	return load.full
+}
+
+// The most members that are looked at for one flow: by lc, and by fo or where the
+// one chosen is full.
+const window, widerWindow = 32, 64
+
+// pick chooses a member for a new flow by the service's scheduler.
+func (m *model) pick(s *Service, hash uint32) (backend int, ok bool) {
+	at := m.standings[s.Key()]
+	members := s.takers()
+	bySlot := func(hash uint32) int { return s.indexOf(at.owners[scale(hash, len(at.owners))]) }
+	n := int(at.turn)
+	at.turn++
+	switch s.Scheduler {
+	case lb.RoundRobin, lb.WeightedRoundRobin:
+		backend = at.sequence[n%len(at.sequence)]
+		ok = !m.full(s, backend)
+	case lb.LeastConnections, lb.WeightedLeastConnections:
+		start := n
+		if len(members) > window {
+			start = n * window
+		}
+		backend, ok = m.least(s, members, start, window)
+	case lb.TwoChoices:
+		r := mix((uint64(hash)<<32 | uint64(uint32(n))) + m.secret)
+		backend, ok = m.least(s, []int{bySlot(uint32(r >> 32)), bySlot(uint32(r))}, 0, 2)
+	case lb.Failover:
+		for i := 0; i < min(len(members), widerWindow) && !ok; i++ {
+			backend, ok = members[i], !m.full(s, members[i])
+		}
+	default:
+		// A hash takes no turn.
+		at.turn--
+		n = int(hash)
+		backend = bySlot(hash)
+		ok = !m.full(s, backend)
+	}
+	if ok {
+		return backend, true
+	}
+	m.met["full: another is looked for"]++
+	return m.least(s, members, n, widerWindow)
+}
+
+// least picks, among so many from start on, the one with the fewest flows for its
+// weight that is not full.
+func (m *model) least(s *Service, among []int, start, most int) (best int, ok bool) {
+	for i := range min(most, len(among)) {
+		candidate := among[(start+i)%len(among)]
+		if m.full(s, candidate) {
+			continue
+		}
+		if !ok || m.burden(s, candidate)*m.share(s, best) < m.burden(s, best)*m.share(s, candidate) {
+			best, ok = candidate, true
+		}
+	}
+	return best, ok
+}
+
+// burden is how many flows a backend would have with one more.
+func (m *model) burden(s *Service, backend int) uint64 {
+	return uint64(m.lives[s.keyOf(backend)].load.active) + 1
+}
+
+func (m *model) share(s *Service, backend int) uint64 { return uint64(s.weightOf(backend)) }
+
+// overRate says that the service has had too many new connections of late. The
+// program has a clock of its own: the model takes its word for what lies between the
+// times before and after.
+func (m *model) overRate(c *choice, s *Service, seen seen) bool {
+	at := m.standings[s.Key()]
+	interval := 1_000_000_000 / uint64(s.Limits.Rate)
+	burst := interval * uint64(s.Limits.Burst)
+	if seen.due == nil {
+		return false
+	}
+	due := seen.due(s.Key())
+	if due == at.due {
+		if at.due <= seen.from+burst {
+			c.complaint = fmt.Sprintf("refused for the rate %d ns after it was due, with a burst of %d ns", int64(seen.from-at.due), burst)
+		}
+		return true
+	}
+	least, most := max(at.due, seen.from)+interval, max(at.due, seen.until)+interval
+	switch {
+	case at.due > seen.until+burst:
+		c.complaint = fmt.Sprintf("taken %d ns before it was due, with a burst of %d ns", at.due-seen.until, burst)
+	case due < least || due > most:
+		c.complaint = fmt.Sprintf("the next connection is due at %d, want %d to %d", due, least, most)
+	}
+	at.due = due
+	return false
+}

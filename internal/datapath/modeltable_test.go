@@ -1,0 +1,214 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package datapath
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"time"
+
+	"github.com/jeoul/jeoul/internal/lb"
+	"github.com/jeoul/jeoul/internal/maglev"
+)
+
+// The model's tables, and what it keeps of them while they change.
+
+// standing is what the model keeps of a service beside its configuration.
+type standing struct {
+	// id is the number that the program has for it.
+	id uint32
+	// tracked and bySource are what the service was when it was last applied, and
+	// recipe what its table was made of.
+	tracked, bySource bool
+	recipe            string
+	// owners are those of the slots now, and last those of when there were any.
+	owners, last []lb.BackendKey
+	// sequence is that of rr and wrr.
+	sequence []int
+	// base are the owners of before the changes that have not ended yet; nil if
+	// there is none.
+	base []lb.BackendKey
+	// until is when they have.
+	until time.Time
+	// moved are the slots that have ever changed hands. That the program forgets them
+	// when nothing is remembered any more makes no difference.
+	moved []bool
+
+	turn   uint64
+	due    uint64
+	active uint32
+}
+
+// isMoved says that a flow of that hash may be remembered. Without slots, any may.
+func (at *standing) isMoved(hash uint32) bool {
+	if len(at.owners) == 0 {
+		return slices.Contains(at.moved, true)
+	}
+	return len(at.moved) > 0 && at.moved[scale(hash, len(at.moved))]
+}
+
+// baseOf is the backend that the base has for a hash, if packets can be sent to it.
+func (at *standing) baseOf(m *model, hash uint32) (backend int, usable bool) {
+	if at.base == nil {
+		return 0, false
+	}
+	s, i := m.find(at.base[scale(hash, len(at.base))])
+	return i, s != nil && s.up(i)
+}
+
+// change gives the service a table. One that leads nowhere else prolongs a change that
+// is under way, and begins none.
+func (at *standing) change(owners []lb.BackendKey, recipe string, now time.Time, lasts time.Duration) {
+	made := at.recipe != recipe
+	at.recipe = recipe
+	differs := !slices.Equal(at.owners, owners)
+	if at.base == nil && differs {
+		at.base = at.last
+	}
+	if at.base != nil && (differs || made) {
+		at.until = now.Add(lasts)
+	}
+	if at.owners = owners; len(owners) == 0 {
+		return
+	}
+	if differs && at.last != nil {
+		at.mark()
+	}
+	at.last = owners
+}
+
+// rehash is for a service whose slots do not mean the same flows any more.
+func (at *standing) rehash() {
+	at.base, at.last = nil, nil
+	if slices.Contains(at.moved, true) {
+		at.markAll()
+	}
+}
+
+// recipeFor says what a table is made of.
+func recipeFor(s *Service) string {
+	recipe := fmt.Sprint(s.Scheduler, s.TableSize, len(s.Backends))
+	for _, i := range s.takers() {
+		recipe += fmt.Sprint(" ", s.Backends[i].Address, s.Backends[i].Port, s.weightOf(i))
+	}
+	return recipe
+}
+
+// tracked says that the service's flows are remembered.
+func (s *Service) tracked() bool { return s.Tracked() || s.Mode == lb.FullNAT }
+
+// mark notes which slots have changed hands since the base.
+func (at *standing) mark() {
+	if len(at.moved) != len(at.owners) {
+		all := slices.Contains(at.moved, true)
+		at.moved = make([]bool, len(at.owners))
+		if all {
+			at.markAll()
+		}
+	}
+	for i := range at.owners {
+		if at.base == nil {
+			break
+		}
+		at.moved[i] = at.moved[i] || len(at.base) != len(at.owners) || at.base[i] != at.owners[i]
+	}
+}
+
+// markAll is for a service that has remembered flows of all slots.
+func (at *standing) markAll() {
+	for i := range at.moved {
+		at.moved[i] = true
+	}
+}
+
+// Without another word, a change has settled after so long.
+const settledTCP, settledUDP = 15 * time.Minute, 30 * time.Second
+
+func (s *Service) settles() time.Duration {
+	switch {
+	case s.Transition.Window != 0:
+		return s.Transition.Window
+	case s.Protocol == lb.UDP:
+		return settledUDP
+	}
+	return settledTCP
+}
+
+// takes says whether a backend takes new flows.
+func (s *Service) takes(i int) bool {
+	return s.up(i) && s.Backends[i].Weight > 0 && !s.Backends[i].Draining
+}
+
+// takers are the backends that do, in the configuration's order.
+func (s *Service) takers() (all []int) {
+	for i := range s.Backends {
+		if s.takes(i) {
+			all = append(all, i)
+		}
+	}
+	return all
+}
+
+// weightOf is a backend's share of new flows.
+func (s *Service) weightOf(i int) uint32 {
+	if s.Scheduler == lb.RoundRobin || s.Scheduler == lb.LeastConnections {
+		return 1
+	}
+	return uint32(s.Backends[i].Weight)
+}
+
+func (s *Service) keyOf(i int) lb.BackendKey { return s.BackendKey(s.Backends[i]) }
+
+// indexOf finds a backend that is configured.
+func (s *Service) indexOf(key lb.BackendKey) int {
+	return slices.IndexFunc(s.Backends, func(b lb.Backend) bool { return s.BackendKey(b) == key })
+}
+
+// ownersOf fills a table's slots; without backends that take new flows it has none.
+func (m *model) ownersOf(s *Service) (owners []lb.BackendKey, err error) {
+	takers := s.takers()
+	if len(takers) == 0 {
+		return nil, nil
+	}
+	if s.Scheduler == lb.Failover {
+		return []lb.BackendKey{s.keyOf(takers[0])}, nil
+	}
+	var weights []uint32
+	var names []string
+	for _, i := range takers {
+		weights = append(weights, s.weightOf(i))
+		names = append(names, netip.AddrPortFrom(s.Backends[i].Address, s.Backends[i].Port).String())
+	}
+	slots, err := maglev.Build(weights, names, m.tableSize(s))
+	for _, taker := range slots {
+		owners = append(owners, s.keyOf(takers[taker]))
+	}
+	return owners, err
+}
+
+// tableSize is how many slots a service has.
+func (m *model) tableSize(s *Service) uint32 {
+	switch n := len(s.Backends); {
+	case s.TableSize != 0:
+		return s.TableSize
+	case m.options.TableSize != 0:
+		return m.options.TableSize
+	case n <= 10:
+		return 1021
+	case n <= 80:
+		return 8191
+	case n <= 655:
+		return 65537
+	}
+	return 1048573
+}
+
+// settle forgets the bases of changes that have settled.
+func (m *model) settle() {
+	for _, at := range m.standings {
+		if at.base != nil && m.now.After(at.until) {
+			at.base = nil
+		}
+	}
+}

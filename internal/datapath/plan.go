@@ -1,0 +1,197 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package datapath
+
+import (
+	"fmt"
+	"os"
+	"strings"
+	"unsafe"
+
+	"github.com/cilium/ebpf"
+)
+
+// DefaultPinLimit is how many proven flows can be remembered where nobody says and no
+// service tracks its flows: those of slots that change hands.
+const DefaultPinLimit = 1 << 17
+
+// MemoryPlan is what kernel memory a configuration takes, in bytes. It is taken when the
+// configuration is applied: none is taken or given back as flows come and go.
+type MemoryPlan struct {
+	// ProvenLimit and UnprovenLimit are how many flows can be remembered.
+	ProvenLimit, UnprovenLimit uint32
+	// Proven and Unproven are for the tables of flows, Returns for the one that finds
+	// full NAT's by their replies.
+	Proven, Unproven, Returns uint64
+	// Configuration is for services, their tables and backends, with room for changes.
+	Configuration uint64
+	// Counters is for what services and backends are counted by, Fragments for the
+	// datagrams that come in pieces.
+	Counters, Fragments uint64
+}
+
+// Total is all of it.
+func (p MemoryPlan) Total() uint64 {
+	return p.Proven + p.Unproven + p.Returns + p.Configuration + p.Counters + p.Fragments
+}
+
+// String says it to a person, on one line.
+func (p MemoryPlan) String() string {
+	parts := []string{
+		fmt.Sprintf("%d proven flows %s", p.ProvenLimit, mebibytes(p.Proven)),
+		fmt.Sprintf("%d unproven flows %s", p.UnprovenLimit, mebibytes(p.Unproven)),
+	}
+	if p.hasReturns() {
+		parts = append(parts, "full NAT's replies "+mebibytes(p.Returns))
+	}
+	parts = append(parts, "configuration "+mebibytes(p.Configuration), "counters "+mebibytes(p.Counters), "fragments "+mebibytes(p.Fragments))
+	return fmt.Sprintf("%s of kernel memory: %s", mebibytes(p.Total()), strings.Join(parts, ", "))
+}
+
+// mebibytes writes an amount with one digit after the point.
+func mebibytes(bytes uint64) string {
+	return fmt.Sprintf("%.1f MiB", float64(bytes)/(1<<20))
+}
+
+// Memory returns what kernel memory is in use; the zero value before the first Apply.
+func (d *Datapath) Memory() MemoryPlan {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.plan
+}
+
+// flowLimit returns how many proven flows there is to be room for.
+func (d *Datapath) flowLimit(c *revision) uint32 {
+	switch {
+	case d.options.FlowLimit != 0:
+		return d.options.FlowLimit
+	case c.remembers:
+		return DefaultFlowLimit
+	}
+	return DefaultPinLimit
+}
+
+const (
+	returnBucketSize = int(unsafe.Sizeof(xdpReturnBucket{}))
+	// What the kernel has for each element of a hash map that evicts, and for each of its
+	// buckets.
+	hashElement, hashBucket = 48, 16
+)
+
+// planFor says what maps of these sizes take, with so many bytes of configuration.
+func planFor(want sizes, configuration uint64) (MemoryPlan, error) {
+	cpus, err := ebpf.PossibleCPU()
+	if err != nil {
+		return MemoryPlan{}, fmt.Errorf("counting the CPUs: %v", err)
+	}
+	spec, err := xdpProgram.load()
+	if err != nil {
+		return MemoryPlan{}, fmt.Errorf("reading the embedded eBPF program: %v", err)
+	}
+	backend := 8 + uint64(cpus)*uint64(unsafe.Sizeof(xdpBackendCount{})) + uint64(unsafe.Sizeof(xdpBackendLoad{}))
+	fragments := spec.Maps[xdpMapFragments]
+	return MemoryPlan{
+		ProvenLimit:   want.flows * bucketFlows,
+		UnprovenLimit: want.newcomers * bucketFlows,
+		Proven:        uint64(want.flows) * uint64(bucketSize),
+		Unproven:      uint64(want.newcomers) * uint64(bucketSize),
+		Returns:       uint64(want.returns) * uint64(returnBucketSize),
+		Configuration: configuration,
+		Counters:      uint64(want.backends)*backend + uint64(want.services)*uint64(unsafe.Sizeof(xdpTurn{})),
+		Fragments: uint64(fragments.MaxEntries)*uint64(hashElement+(fragments.KeySize+7)&^7+(fragments.ValueSize+7)&^7) +
+			uint64(powerOfTwo(int(fragments.MaxEntries)))*hashBucket,
+	}, nil
+}
+
+// without leaves out the maps that are there already and stay.
+func (p MemoryPlan) without(want sizes, have *shared) MemoryPlan {
+	if have == nil {
+		return p
+	}
+	p.Fragments = 0
+	if want.flows <= have.flows.MaxEntries() {
+		p.Proven = 0
+	}
+	if want.newcomers <= have.newcomers.MaxEntries() {
+		p.Unproven = 0
+	}
+	if want.returns <= have.returns.MaxEntries() {
+		p.Returns = 0
+	}
+	if want.backends <= have.counts.MaxEntries() && want.services <= have.turns.MaxEntries() {
+		p.Counters = 0
+	}
+	return p
+}
+
+// planMemory says what a change is going to take, and refuses what would not fit into the
+// memory that is left.
+func (d *Datapath) planMemory(c *revision) error {
+	capacity, err := capacityFor(c)
+	if err != nil {
+		return err
+	}
+	_, configuration := capacity.layout()
+	want := d.sizesToMake(c)
+	plan, err := planFor(want, uint64(configuration))
+	if err != nil {
+		return err
+	}
+	return plan.without(want, d.shared).fit(readMemoryLeft(os.DirFS("/")))
+}
+
+// noteMemory keeps what was taken.
+func (d *Datapath) noteMemory(c *revision) {
+	have := sizesOf(d.shared)
+	plan, err := planFor(have, uint64(len(d.current.memory.storage)*8))
+	if err != nil {
+		return // planMemory would have met it
+	}
+	// A table is made of whole buckets, and of as many as ever were needed.
+	if limit := d.flowLimit(c); bucketsFor(limit) == have.flows {
+		plan.ProvenLimit = limit
+	}
+	if limit := d.options.UnprovenLimit; bucketsFor(limit) == have.newcomers {
+		plan.UnprovenLimit = limit
+	}
+	d.plan = plan
+}
+
+// The share of the memory that is available which is not taken: the kernel needs some for
+// packets, and we for changes.
+const (
+	memoryMargin      = 8 // an eighth
+	leastMemoryMargin = 64 << 20
+)
+
+// fit says why what is to be made does not fit, and what would.
+func (p MemoryPlan) fit(left memoryLeft) error {
+	margin := max(left.bytes/memoryMargin, leastMemoryMargin)
+	room := left.bytes - min(margin, left.bytes)
+	if !left.known || p.Total() <= room {
+		return nil
+	}
+	return fmt.Errorf("%w: %s are needed (%v), and of %s that are available (%s) %s may be taken: %s",
+		ErrTooLarge, mebibytes(p.Total()), p, mebibytes(left.bytes), left.source, mebibytes(room), p.advice(room))
+}
+
+// advice says what of it would fit, with the rest as it is.
+func (p MemoryPlan) advice(room uint64) string {
+	largest, name := p.Proven, "flows.limit"
+	if p.Unproven > largest {
+		largest, name = p.Unproven, "flows.unproven"
+	}
+	// The table of replies grows with the flows: see returnBucketsFor.
+	flow, rest := uint64(bucketSize)*15/bucketFlows, p.Total()-largest
+	if p.hasReturns() {
+		flow += 4 * uint64(returnBucketSize)
+		rest -= p.Returns * largest / (p.Proven + p.Unproven)
+	}
+	if largest == 0 || p.Configuration > largest || rest+flow > room {
+		return "use fewer services, a smaller table_size, or smaller flows.limit and flows.unproven"
+	}
+	return fmt.Sprintf("%s: %d would fit", name, (room-rest)*15/flow)
+}
+
+// hasReturns says whether there is full NAT: otherwise that map has one element.
+func (p MemoryPlan) hasReturns() bool { return p.Returns > uint64(returnBucketSize) }

@@ -1,0 +1,372 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package datapath
+
+import (
+	"net/netip"
+	"unsafe"
+)
+
+// A change of a configuration that packets go by has two parts. The first finds room for
+// all that is new and writes it where nobody reads; it may fail, and leaves nothing
+// behind then. The second shows it: word by word, in an order in which a packet never
+// finds what is not there, service by service. It cannot fail.
+
+// publication is a change whose first part is done.
+type publication struct {
+	memory   *memory
+	revision *revision
+	services []entry
+	// Rows of backends that stay or come, and of those that have left.
+	rows, leaving []row
+	// spares is how many spare rows they take.
+	spares    int
+	endpoints []slotted[natEndpoint]
+	// addresses are those that become known as a whole; their values are what they are.
+	vips, backendAddresses []slotted[netip.Addr]
+}
+
+// entry is a service that is to be shown.
+type entry struct {
+	served
+	lies residence
+	// slot is where it goes in its directory, unless it stays where it is.
+	slot    uint32
+	inPlace bool
+}
+
+// row is what is to be true for a backend's index.
+type row struct {
+	index uint32
+	value xdpBackend
+}
+
+// slotted is what goes into a slot of a directory that was reserved for it; or where
+// only a word of it differs, stays in its own.
+type slotted[V any] struct {
+	key     slotKey
+	of      V
+	in      *directory
+	slot    uint32
+	inPlace bool
+}
+
+// prepare does the first part. It returns nil where there is no room.
+func (m *memory) prepare(c *revision) *publication {
+	p := &publication{memory: m, revision: c}
+	if p.house() && p.noteLeaving() && p.prepareEndpoints() && p.prepareAddresses() {
+		return p
+	}
+	p.cancel()
+	return nil
+}
+
+// cancel gives back what was found.
+func (p *publication) cancel() {
+	for i := range p.services {
+		e := &p.services[i]
+		p.memory.release(&e.lies, p.memory.arena.give)
+		if !e.inPlace {
+			p.memory.services[family(e.is.key.VIP)].cancel(e.slot)
+		}
+	}
+	for _, e := range p.endpoints {
+		if !e.inPlace {
+			e.in.cancel(e.slot)
+		}
+	}
+	for _, list := range [][]slotted[netip.Addr]{p.vips, p.backendAddresses} {
+		for _, e := range list {
+			e.in.cancel(e.slot)
+		}
+	}
+}
+
+// house finds room for the services and their backends.
+func (p *publication) house() bool {
+	for _, s := range p.revision.services {
+		rows := s.is.rows()
+		lies, ok := p.memory.house(s.is, s.was, rows)
+		if !ok {
+			return false
+		}
+		e := entry{served: s, lies: lies}
+		e.inPlace = s.was != nil && s.was.lies.canBecome(&e.lies)
+		if !e.inPlace {
+			if e.slot, ok = p.memory.services[family(s.is.key.VIP)].reserve(s.is.slotKey()); !ok {
+				p.memory.release(&lies, p.memory.arena.give)
+				return false
+			}
+		}
+		p.services = append(p.services, e)
+		for i := range rows {
+			p.note(&p.rows, row{s.is.places[i].index, rows[i]})
+		}
+	}
+	return true
+}
+
+// slotKey is what the service is under.
+func (r *record) slotKey() slotKey { return keyOf(r.key.VIP, r.key.Port, uint8(r.key.Protocol)) }
+
+// canBecome says whether a service can change without packets finding parts of
+// different times: where all but its blocks, and the flags of a transition, stays.
+func (l *residence) canBecome(o *residence) bool {
+	a, b := l.value, o.value
+	hadBase, hasBase := a.Flags&uint16(xdpServiceFlagSERVICE_BASE) != 0, b.Flags&uint16(xdpServiceFlagSERVICE_BASE) != 0
+	switch {
+	case hadBase && hasBase && a.BaseSize != b.BaseSize:
+		return false
+	case !hadBase && hasBase && l.baseIdle != nil && !*l.baseIdle:
+		return false
+	}
+	a.Flags, b.Flags = a.Flags&^transitionFlags, b.Flags&^transitionFlags
+	a.BaseSize, b.BaseSize = 0, 0
+	a.Current, a.Base, b.Current, b.Base = xdpBlock{}, xdpBlock{}, xdpBlock{}, xdpBlock{}
+	return a == b
+}
+
+// note keeps a row that differs from the one that is there.
+func (p *publication) note(to *[]row, r row) {
+	rows := p.memory.rows
+	if r.value == rows.get(r.index) {
+		return
+	}
+	if rows.needsSpare(r.index, &r.value) {
+		p.spares++
+	}
+	*to = append(*to, r)
+}
+
+// noteLeaving keeps the rows of indices that nobody has any more. It says whether there
+// is room for all rows.
+func (p *publication) noteLeaving() bool {
+	c := p.revision.places
+	given := make(map[uint32]bool, len(c.arrived))
+	for _, a := range c.arrived {
+		given[a.of.places[a.at].index] = true
+	}
+	for _, d := range c.left {
+		if !given[d.index] {
+			p.note(&p.leaving, row{d.index, xdpBackend{Index: d.index, Generation: c.generations[d.index]}})
+		}
+	}
+	return p.spares <= len(p.memory.rows.spare)
+}
+
+// prepareEndpoints finds slots for endpoints that are new or are somebody else's.
+func (p *publication) prepareEndpoints() bool {
+	r := p.revision.places
+	for _, endpoints := range []map[endpointKey]natEndpoint{r.endpoints, r.gone} {
+		for key, e := range endpoints {
+			if _, gone := r.gone[key]; gone {
+				e = r.formerOf(e)
+			}
+			s := slotted[natEndpoint]{key: key.slot(), of: e, in: p.memory.endpoints[family(key.address.Addr())]}
+			value := e.value()
+			s.inPlace = sameButService(s.in.value(s.key), &value)
+			ok := true
+			if !s.inPlace {
+				s.slot, ok = s.in.reserve(s.key)
+			}
+			if !ok {
+				return false
+			}
+			p.endpoints = append(p.endpoints, s)
+		}
+	}
+	return true
+}
+
+// serviceWord is the word of an endpoint that holds its service.
+const serviceWord = 3
+
+// sameButService says whether an endpoint that is there differs in its service alone.
+func sameButService(there storage, value *xdpEndpoint) bool {
+	if there == nil {
+		return false
+	}
+	for i, word := range wordsOf(value) {
+		if i != serviceWord && there.load(uint32(i)) != word {
+			return false
+		}
+	}
+	return true
+}
+
+// prepareAddresses finds slots for addresses that become a VIP, or a backend's.
+func (p *publication) prepareAddresses() bool {
+	m, ok := p.memory, true
+	seen := map[netip.Addr]bool{}
+	for _, s := range p.revision.services {
+		if vip := s.is.key.VIP; s.was == nil && m.vips[vip] == 0 && !seen[vip] && !m.pool.has(vip) {
+			seen[vip] = true
+			ok = ok && reserveAddress(&p.vips, m.services[family(vip)], vip)
+		}
+	}
+	seen = map[netip.Addr]bool{}
+	for key := range p.revision.places.endpoints {
+		if address := key.address.Addr(); m.backendAddresses[address] == 0 && !seen[address] {
+			seen[address] = true
+			ok = ok && reserveAddress(&p.backendAddresses, m.endpoints[family(address)], address)
+		}
+	}
+	return ok
+}
+
+func reserveAddress(to *[]slotted[netip.Addr], in *directory, address netip.Addr) bool {
+	slot, ok := in.reserve(vipKey(address))
+	if ok {
+		*to = append(*to, slotted[netip.Addr]{key: vipKey(address), of: address, in: in, slot: slot})
+	}
+	return ok
+}
+
+// publish does the second part: what is referred to comes before what refers to it.
+func (p *publication) publish() {
+	p.showRows(p.rows)
+	p.showEndpoints()
+	p.showAddresses()
+	for i := range p.services {
+		p.memory.show(&p.services[i])
+	}
+	for _, was := range p.revision.left {
+		p.memory.remove(was)
+	}
+	p.memory.forget(p.revision)
+	p.showRows(p.leaving)
+}
+
+func (p *publication) showRows(list []row) {
+	for i := range list {
+		p.memory.rows.set(list[i].index, &list[i].value, p.memory.later)
+	}
+}
+
+func (p *publication) showEndpoints() {
+	for i := range p.endpoints {
+		e := &p.endpoints[i]
+		value := e.of.value()
+		if e.inPlace {
+			e.in.value(e.key).store(serviceWord, wordsOf(&value).load(serviceWord))
+			continue
+		}
+		e.in.publish(e.key, e.slot, wordsOf(&value), p.memory.later)
+	}
+}
+
+// showAddresses makes addresses known, and counts who needs them. An endpoint that
+// changes hands is counted once.
+func (p *publication) showAddresses() {
+	m, vip := p.memory, xdpService{Kind: uint8(xdpServiceKindKIND_VIP)}
+	for _, e := range p.vips {
+		e.in.publish(e.key, e.slot, wordsOf(&vip), m.later)
+	}
+	for _, s := range p.revision.services {
+		if s.was == nil {
+			m.vips[s.is.key.VIP]++
+		}
+	}
+	for _, e := range p.backendAddresses {
+		e.in.publish(e.key, e.slot, wordsOf(&xdpEndpoint{}), m.later)
+	}
+	places := p.revision.places.places
+	for key := range p.revision.places.endpoints {
+		_, present := places.endpoints[key]
+		_, former := places.former[key]
+		if !present && !former {
+			m.backendAddresses[key.address.Addr()]++
+		}
+	}
+}
+
+// show makes a service what packets find under its key.
+func (m *memory) show(e *entry) {
+	directory, key := m.services[family(e.is.key.VIP)], e.is.slotKey()
+	e.is.lies = e.lies
+	if e.inPlace {
+		m.showInPlace(directory.value(key), e)
+	} else {
+		directory.publish(key, e.slot, wordsOf(&e.is.lies.value), m.later)
+	}
+	if e.was != nil {
+		m.retire(&e.was.lies)
+	}
+}
+
+// Words of a service: the blocks, the sizes, and the one with its id and flags.
+const (
+	currentWord = iota
+	baseWord
+	sizesWord
+	flagsWord
+)
+
+// showInPlace changes what a transition changes. A packet reads the current block
+// first and then the flags: with slots that have moved it must find the flag that says
+// so, and with the flags all that they speak of.
+func (m *memory) showInPlace(there storage, e *entry) {
+	before, after := &e.was.lies.value, &e.is.lies.value
+	to := wordsOf(after)
+	hadBase, hasBase := before.Flags&uint16(xdpServiceFlagSERVICE_BASE) != 0, after.Flags&uint16(xdpServiceFlagSERVICE_BASE) != 0
+	if hasBase {
+		there.store(sizesWord, to[sizesWord])
+		there.store(baseWord, to[baseWord])
+	}
+	both := *after
+	both.Flags |= before.Flags
+	there.store(flagsWord, wordsOf(&both)[flagsWord])
+	there.store(currentWord, to[currentWord])
+	there.store(flagsWord, to[flagsWord])
+	e.is.lies.baseIdle = e.was.lies.baseIdle
+	if hadBase && !hasBase {
+		idle := new(bool)
+		e.is.lies.baseIdle = idle
+		m.later.later(func() { *idle = true })
+	}
+}
+
+// retire lets go of what a service had, once nobody reads it.
+func (m *memory) retire(lies *residence) {
+	m.release(lies, func(e *extent) { m.later.later(func() { m.arena.give(e) }) })
+}
+
+// remove takes a service out.
+func (m *memory) remove(was *record) {
+	directory := m.services[family(was.key.VIP)]
+	directory.remove(was.slotKey(), m.later)
+	m.retire(&was.lies)
+	if m.vips[was.key.VIP]--; m.vips[was.key.VIP] == 0 {
+		delete(m.vips, was.key.VIP)
+		if !m.pool.has(was.key.VIP) {
+			directory.remove(vipKey(was.key.VIP), m.later)
+		}
+	}
+}
+
+// forget takes former endpoints out that nobody has taken over.
+func (m *memory) forget(c *revision) {
+	for _, key := range c.places.forgotten {
+		if _, claimed := c.places.endpoints[key]; claimed {
+			continue
+		}
+		address := key.address.Addr()
+		directory := m.endpoints[family(address)]
+		directory.remove(key.slot(), m.later)
+		if m.backendAddresses[address]--; m.backendAddresses[address] == 0 {
+			delete(m.backendAddresses, address)
+			directory.remove(vipKey(address), m.later)
+		}
+	}
+}
+
+// Packets read these as words.
+var (
+	_ = [1]struct{}{}[unsafe.Sizeof(xdpService{})-5*8]
+	_ = [1]struct{}{}[unsafe.Sizeof(xdpEndpoint{})-4*8]
+	_ = [1]struct{}{}[unsafe.Sizeof(xdpBackend{})-cacheLine]
+	_ = [1]struct{}{}[unsafe.Offsetof(xdpService{}.Id)-flagsWord*8]
+	_ = [1]struct{}{}[unsafe.Offsetof(xdpService{}.TableSize)-sizesWord*8]
+	_ = [1]struct{}{}[unsafe.Offsetof(xdpEndpoint{}.Service)-serviceWord*8]
+	_ = [1]struct{}{}[unsafe.Offsetof(xdpBackend{}.Index)-nextWord*8]
+)

@@ -1,0 +1,179 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package datapath
+
+import (
+	"bytes"
+	"encoding/binary"
+	"unsafe"
+)
+
+// residence is where a service is in the memory of a generation: what packets read.
+type residence struct {
+	value xdpService
+	// The pieces of its blocks; nil where there is nothing to be there.
+	table, members, baseTable, baseMembers *extent
+	// baseIdle says that no packet is left that has read of an earlier base; nil: there
+	// was none.
+	baseIdle *bool
+}
+
+// pieces lists those that there are.
+func (l *residence) pieces() []*extent {
+	var all []*extent
+	for _, e := range []*extent{l.table, l.members, l.baseTable, l.baseMembers} {
+		if e != nil {
+			all = append(all, e)
+		}
+	}
+	return all
+}
+
+// memberBytes is the size of a member.
+const memberBytes = int(unsafe.Sizeof(xdpBackend{}))
+
+// countBytes is the size of the number before a table.
+const countBytes = 4
+
+// before returns how many bytes there are before a table's slots, which begin on a
+// cache line: the sequence, and the number.
+func (t *table) before() int {
+	return int(units(2*len(t.sequence)+countBytes)) * cacheLine
+}
+
+// bytes is the size of a table with what is before it.
+func (t *table) bytes() int { return t.before() + 2*len(t.slots) }
+
+// need returns how many units a service takes in the arena.
+func (v view) need() uint32 {
+	n := uint32(0)
+	for _, t := range []*table{v.table, v.base} {
+		if t != nil && len(t.slots) > 0 {
+			n += units(t.bytes()) + uint32(len(t.owners))
+		}
+	}
+	return n
+}
+
+// write puts a table into memory that nobody reads.
+func (t *table) write(memory []byte, moved *slotSet) {
+	slots := memory[t.before():]
+	binary.NativeEndian.PutUint32(memory[t.before()-countBytes:],
+		uint32(len(t.owners))<<xdpAgreementSEQUENCE_BITS|uint32(len(t.sequence)))
+	sequence := memory[t.before()-countBytes-2*len(t.sequence):]
+	for i, member := range t.sequence {
+		binary.NativeEndian.PutUint16(sequence[2*i:], member)
+	}
+	written := unsafe.Slice((*uint16)(unsafe.Pointer(unsafe.SliceData(slots))), len(t.slots))
+	copy(written, t.slots)
+	moved.each(func(slot int) { written[slot] |= uint16(xdpSlotBitsSLOT_MOVED) })
+}
+
+// house finds room for a service, and writes there what packets do not read yet. What
+// is the same as in was, the service before, stays where it is. It returns false where
+// there is no room; nothing is held then. The rows are those of the service's backends.
+func (m *memory) house(is, was *record, rows []xdpBackend) (residence, bool) {
+	h := housing{memory: m}
+	if was != nil {
+		h.old, h.view = was.lies, was.view
+	}
+	v := is.view
+	lies := residence{value: is.value()}
+	lies.table = h.table(v.table, v.moved)
+	lies.members = h.members(is.members(rows))
+	if v.base != nil {
+		lies.baseTable = h.baseTable(v.base)
+		lies.baseMembers = h.members(is.baseMembers(rows))
+	}
+	if h.full {
+		m.release(&lies, m.arena.give)
+		return residence{}, false
+	}
+	lies.value.Current = block(v.table, lies.table, lies.members)
+	lies.value.Base = block(v.base, lies.baseTable, lies.baseMembers)
+	return lies, true
+}
+
+// block says where a table and its members are.
+func block(t *table, slots, members *extent) xdpBlock {
+	if slots == nil || members == nil {
+		return xdpBlock{}
+	}
+	return xdpBlock{Table: (slots.at*cacheLine + uint32(t.before())) / 2, Members: members.at}
+}
+
+// release lets go of what a service has; give gets what nobody holds any more.
+func (m *memory) release(lies *residence, give func(*extent)) {
+	for _, e := range lies.pieces() {
+		if e.holders--; e.holders == 0 {
+			give(e)
+		}
+	}
+}
+
+// housing is the work of house.
+type housing struct {
+	*memory
+	old  residence
+	view view
+	full bool
+}
+
+// share holds a piece once more.
+func share(e *extent) *extent {
+	e.holders++
+	return e
+}
+
+// take returns a new piece and its memory; nil where there is no room.
+func (h *housing) take(size int) (*extent, []byte) {
+	e := h.arena.take(units(size))
+	if e == nil {
+		h.full = true
+		return nil, nil
+	}
+	return e, h.piece(e)
+}
+
+func (h *housing) table(t *table, moved *slotSet) *extent {
+	if len(t.slots) == 0 {
+		return nil
+	}
+	if h.old.table != nil && h.view.table == t && h.view.moved == moved {
+		return share(h.old.table)
+	}
+	e, memory := h.take(t.bytes())
+	if e != nil {
+		t.write(memory, moved)
+	}
+	return e
+}
+
+func (h *housing) baseTable(t *table) *extent {
+	switch {
+	case h.old.baseTable != nil && h.view.base == t:
+		return share(h.old.baseTable)
+	case h.old.table != nil && h.view.table == t:
+		return share(h.old.table)
+	}
+	e, memory := h.take(t.bytes())
+	if e != nil {
+		t.write(memory, nil)
+	}
+	return e
+}
+
+func (h *housing) members(rows []xdpBackend) *extent {
+	if len(rows) == 0 {
+		return nil
+	}
+	wanted := unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(rows))), len(rows)*memberBytes)
+	for _, e := range []*extent{h.old.members, h.old.baseMembers} {
+		if e != nil && int(e.size) == len(rows) && bytes.Equal(h.piece(e), wanted) {
+			return share(e)
+		}
+	}
+	e, memory := h.take(len(wanted))
+	copy(memory, wanted)
+	return e
+}

@@ -1,0 +1,234 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package datapath
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+	"unsafe"
+
+	"github.com/jeoul/jeoul/internal/lb"
+)
+
+// What program and model remember, side by side.
+
+// testTimeouts differ, so that each is told from the others.
+var testTimeouts = Timeouts{Opening: 30 * time.Second, First: 20 * time.Second, Established: 30 * time.Minute,
+	UDP: 2 * time.Minute, Fin: 4 * time.Minute, Closed: time.Minute}
+
+// pass lets time pass for program and model; the janitor walks all tables then.
+func (r *rig) pass(tb testing.TB, d time.Duration) {
+	tb.Helper()
+	r.model.now = r.model.now.Add(d)
+	r.model.clock += uint32(d.Milliseconds())
+	r.model.settle()
+	r.model.sweep()
+	r.datapath.janitor.pass(d)
+	r.datapath.settleTransitions(r.model.now, r.datapath.janitor.flowsOf())
+}
+
+// compareTouched compares the buckets that the model has changed, and what its
+// services and backends bear.
+func (r *rig) compareTouched(tb testing.TB) string {
+	tb.Helper()
+	var problem strings.Builder
+	for i, table := range []*modelFlows{r.model.flows, r.model.newcomers} {
+		program := r.buckets(i)
+		for bucket := range table.touched {
+			problem.WriteString(r.compareBucket(i, bucket, &program[bucket], &table.buckets[bucket]))
+		}
+		clear(table.touched)
+	}
+	return problem.String()
+}
+
+// compareAll compares all that is remembered.
+func (r *rig) compareAll(tb testing.TB) string {
+	tb.Helper()
+	var problem strings.Builder
+	for i, table := range []*modelFlows{r.model.flows, r.model.newcomers} {
+		program := r.buckets(i)
+		if len(program) != len(table.buckets) {
+			return fmt.Sprintf("%s: %d buckets, want %d\n", tableNames[i], len(program), len(table.buckets))
+		}
+		for bucket := range table.buckets {
+			problem.WriteString(r.compareBucket(i, uint32(bucket), &program[bucket], &table.buckets[bucket]))
+		}
+	}
+	for key, at := range r.model.standings {
+		problem.WriteString(r.compareTurn(key, at))
+	}
+	for key, life := range r.model.lives {
+		problem.WriteString(r.compareLoad(key, life.load))
+	}
+	return problem.String()
+}
+
+var tableNames = []string{"flows", "newcomers"}
+
+// compareBucket says in what a bucket differs from the model's.
+func (r *rig) compareBucket(table int, number uint32, got *xdpFlowBucket, want *modelBucket) string {
+	var problem strings.Builder
+	for place, e := range want.places {
+		if is, should := r.describe(got, place), r.model.describe(e); !is.same(should) {
+			fmt.Fprintf(&problem, "%s, bucket %d, place %d: %v, want %v (%s)\n", tableNames[table], number, place, is, should, r.model.nameOf(e))
+		}
+	}
+	if got.Spilled != want.spilled {
+		fmt.Fprintf(&problem, "%s, bucket %d: %d flows are in their other bucket, want %d\n", tableNames[table], number, got.Spilled, want.spilled)
+	}
+	return problem.String()
+}
+
+// placeContents is what one place of a table holds.
+type placeContents struct {
+	tag     uint16
+	state   flowState
+	seen    uint32
+	address [4]uint32
+	port    uint16
+	service uint32
+	// backend is zero where the flow's has left.
+	backend lb.BackendKey
+	pool    netip.AddrPort
+}
+
+func (p placeContents) String() string {
+	if p.tag == 0 {
+		return "nothing"
+	}
+	to := "one that left"
+	if p.backend.Address.IsValid() {
+		to = netip.AddrPortFrom(p.backend.Address, p.backend.Port).String()
+	}
+	return fmt.Sprintf("tag %d, %08x port %d of service %#x to %s from %s, state %d, seen at %d", p.tag, p.address, p.port, p.service, to, p.pool, p.state, p.seen)
+}
+
+func (p placeContents) same(o placeContents) bool { return p == o || p.tag == 0 && o.tag == 0 }
+
+// describe reads a place of the program's table.
+func (r *rig) describe(b *xdpFlowBucket, place int) placeContents {
+	flow := &b.Flows[place]
+	contents := placeContents{
+		tag: uint16(b.Tags[place/4] >> (place % 4 * 16)), state: flowState(b.States >> (place * 8)), seen: b.Seen[place],
+		address: flow.Address, port: networkOrder(flow.Port), service: flow.Service,
+	}
+	for key, place := range r.datapath.current.places.backends {
+		if place.index == flow.Backend && uint16(place.generation) == flow.Generation {
+			contents.backend = key
+			contents.pool = r.poolIn(flow, key)
+		}
+	}
+	return contents
+}
+
+// poolOf reads the pool's address and port that the program has for a new flow.
+func (r *rig) poolOf(e *remembered) netip.AddrPort {
+	table := slices.Index([]*modelFlows{r.model.flows, r.model.newcomers}, e.at)
+	place := slices.Index(e.at.buckets[e.bucket].places[:], e)
+	return r.poolIn(&r.buckets(table)[e.bucket].Flows[place], e.backend)
+}
+
+// poolIn reads it from an entry, zero where there is none.
+func (r *rig) poolIn(flow *xdpFlow, backend lb.BackendKey) netip.AddrPort {
+	n := int(flow.NatAddress)
+	for _, address := range r.model.state.Pool.Addresses {
+		if address.Is4() != backend.Service.VIP.Is4() {
+			continue
+		}
+		if n == 0 && flow.NatPort != 0 {
+			return netip.AddrPortFrom(address, networkOrder(flow.NatPort))
+		}
+		n--
+	}
+	return netip.AddrPort{}
+}
+
+// describe says what a place should hold.
+func (m *model) describe(e *remembered) (contents placeContents) {
+	if e == nil {
+		return contents
+	}
+	contents = placeContents{tag: e.tag(m.secret), state: e.state, seen: e.seen, address: addressWords(e.client), port: e.port, service: e.service}
+	if e.affinity {
+		contents.service |= 1 << 31
+	}
+	if m.valid(e) {
+		contents.backend, contents.pool = e.backend, e.pool
+	}
+	return contents
+}
+
+// nameOf says what an entry is, for a person.
+func (m *model) nameOf(e *remembered) string {
+	if e == nil {
+		return "free"
+	}
+	for key, at := range m.standings {
+		if at.id == e.service {
+			return fmt.Sprintf("%v port %d of %s", e.client, e.port, key)
+		}
+	}
+	return "of a service that has left"
+}
+
+// compareTurn says in what the program's memory of a service differs.
+func (r *rig) compareTurn(key lb.ServiceKey, at *standing) string {
+	turn := r.turnOf(key)
+	if turn.Next != at.turn || turn.Active != at.active || turn.Due != at.due {
+		return fmt.Sprintf("%s: turn %d, %d active, next due at %d; want turn %d, %d active, next due at %d\n",
+			key, turn.Next, turn.Active, turn.Due, at.turn, at.active, at.due)
+	}
+	return ""
+}
+
+// compareLoad says in what the program's memory of a backend differs.
+func (r *rig) compareLoad(key lb.BackendKey, want *modelLoad) string {
+	load := r.loadOf(key)
+	if load.Active != want.active || (load.Full != 0) != want.full {
+		return fmt.Sprintf("%s, %s: %d active, full: %v; want %d, full: %v\n", key.Service, key.Address, load.Active, load.Full != 0, want.active, want.full)
+	}
+	return ""
+}
+
+// dueOf is when the service's next connection is due.
+func (r *rig) dueOf(key lb.ServiceKey) uint64 { return r.turnOf(key).Due }
+
+// insight lets the model see what follows from no rule.
+func (r *rig) insight() insight {
+	return insight{
+		secret:       r.datapath.secret,
+		serviceID:    func(key lb.ServiceKey) uint32 { return r.datapath.current.places.services[key] },
+		backendIndex: func(key lb.BackendKey) uint32 { return r.datapath.current.places.backends[key].index },
+		sequenceOf:   r.sequenceOf,
+	}
+}
+
+// sequenceOf is the order of wrr that the program goes by.
+func (r *rig) sequenceOf(key lb.ServiceKey) (sequence []int) {
+	record := r.datapath.register.byKey[key]
+	s := &record.service
+	takers := s.takers()
+	for _, member := range record.view.table.sequence {
+		sequence = append(sequence, takers[member])
+	}
+	return sequence
+}
+
+// turnOf and loadOf read what schedulers and limits go by.
+func (r *rig) turnOf(key lb.ServiceKey) xdpTurn {
+	return *(*xdpTurn)(unsafe.Pointer(unsafe.SliceData(r.datapath.shared.turn(r.datapath.current.places.services[key]))))
+}
+
+func (r *rig) loadOf(key lb.BackendKey) xdpBackendLoad {
+	return *(*xdpBackendLoad)(unsafe.Pointer(unsafe.SliceData(r.datapath.shared.load(r.datapath.current.places.backends[key].index))))
+}
+
+// buckets are those of the program's table of proven flows, 0, or of newcomers, 1.
+func (r *rig) buckets(table int) []xdpFlowBucket {
+	return []*flowTable{r.datapath.shared.proven, r.datapath.shared.unproven}[table].buckets
+}

@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package datapath
+
+// backendWords is the size of a backend in words, nextWord the one with its index,
+// its generation and, in the upper 16 bits, its `next`.
+const (
+	backendWords = cacheLine / 8
+	nextWord     = 6
+	nextShift    = 48
+)
+
+// rows are the backends by index. What is under an index changes in one step: what
+// is new is written into a spare row, and then the index's own says which.
+type rows struct {
+	memory storage
+	// at[i] is the row that is true for index i: its own, or a spare one.
+	at []uint32
+	// fresh[i]: no packet has had a reason to look at index i.
+	fresh []bool
+	// spare are rows that no packet reads.
+	spare []uint32
+}
+
+// newRows returns rows for that many indices and that many spare ones, in memory
+// that is all zeros.
+func newRows(memory storage, indices, spares uint32) *rows {
+	r := &rows{memory: memory, at: make([]uint32, indices), fresh: make([]bool, indices)}
+	for i := range r.at {
+		r.at[i], r.fresh[i] = uint32(i), true
+	}
+	for i := range spares {
+		// The lowest is taken first.
+		r.spare = append(r.spare, indices+spares-1-i)
+	}
+	return r
+}
+
+// row returns the words of a row.
+func (r *rows) row(at uint32) storage { return r.memory[at*backendWords:][:backendWords] }
+
+// get returns what is true for an index.
+func (r *rows) get(index uint32) xdpBackend {
+	b := elements[xdpBackend](r.row(r.at[index]))[0]
+	b.Next = 0
+	return b
+}
+
+// needsSpare says whether set will take a spare row.
+func (r *rows) needsSpare(index uint32, value *xdpBackend) bool {
+	return !r.fresh[index] && !r.isOwn(index, value)
+}
+
+// isOwn says whether the index's own row holds that value; it is never changed once
+// packets may read it, but for where it points to.
+func (r *rows) isOwn(index uint32, value *xdpBackend) bool {
+	own, wanted := r.row(index), wordsOf(value)
+	for i, word := range wanted {
+		had := own.load(uint32(i))
+		if i == nextWord {
+			had &= 1<<nextShift - 1
+		}
+		if had != word {
+			return false
+		}
+	}
+	return true
+}
+
+// set makes a value, whose Next is 0, what is true for an index. There must be a
+// spare row where needsSpare says so.
+func (r *rows) set(index uint32, value *xdpBackend, later *grace) {
+	own, before := r.row(index), r.at[index]
+	switch {
+	case r.fresh[index]:
+		copy(own, wordsOf(value))
+		r.fresh[index] = false
+		return
+	case r.isOwn(index, value):
+		own.store(nextWord, own.load(nextWord)&(1<<nextShift-1))
+		r.at[index] = index
+	default:
+		at := r.spare[len(r.spare)-1]
+		r.spare = r.spare[:len(r.spare)-1]
+		copy(r.row(at), wordsOf(value))
+		next := uint64(at) - uint64(len(r.at)) + 1
+		own.store(nextWord, own.load(nextWord)&(1<<nextShift-1)|next<<nextShift)
+		r.at[index] = at
+	}
+	if before != index {
+		later.later(func() { r.spare = append(r.spare, before) })
+	}
+}

@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package datapath
+
+import "slices"
+
+// scene is what the janitor is to know after a change.
+func (d *Datapath) scene() flowScene {
+	r := d.register
+	return flowScene{
+		clock:     &elements[xdpHead](d.current.memory.storage[:cacheLine/8])[0].Clock,
+		flows:     d.shared.proven,
+		newcomers: d.shared.unproven,
+		returns:   d.shared.fullNAT,
+		// It reads them while we go on.
+		backends: slices.Clone(r.flowBackends),
+		services: slices.Clone(r.flowServices),
+		loads:    elements[xdpBackendLoad](d.shared.loads.memory),
+		turns:    elements[xdpTurn](d.shared.turns.memory),
+	}
+}
+
+// noteFlows keeps what the janitor must know of backends and services.
+func (r *register) noteFlows(c *revision) {
+	p := r.places
+	r.flowBackends = append(r.flowBackends, make([]flowBackend, len(p.generations)-len(r.flowBackends))...)
+	r.flowServices = append(r.flowServices, make([]flowService, int(p.ids)-len(r.flowServices))...)
+	for _, d := range c.places.left {
+		r.flowBackends[d.index].generation = 0
+	}
+	for _, a := range c.places.arrived {
+		place := a.of.places[a.at]
+		r.flowBackends[place.index] = flowBackend{generation: place.generation, service: a.of.id}
+	}
+	for _, was := range c.left {
+		r.flowServices[was.id].present = false
+	}
+	for _, s := range c.services {
+		r.flowServices[s.is.id] = s.is.flows()
+	}
+}
+
+// flows is the service as the janitor sees it.
+func (r *record) flows() flowService {
+	s := &r.service
+	f := flowService{present: true, tracked: r.remembers}
+	if s.Persistence.On() {
+		f.affinity = milliseconds(s.Persistence.Timeout)
+	}
+	return f
+}

@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package datapath
+
+// maxSequence bounds how many turns a weighted round has. Weights whose sum, without
+// their common divisor, is above it are rounded to shares of it.
+const maxSequence = 1<<xdpAgreementSEQUENCE_BITS - 1
+
+// sequenceOf returns in which order members with these weights, none of them 0, take
+// turns: each as often as its share of the weights says, its turns spread evenly
+// over the round. Turn k of n is where the middle of the k-th of n equal parts of
+// the round is (M. Katevenis et al., "Weighted Round-Robin Cell Multiplexing in a
+// General-Purpose ATM Switch Chip", IEEE JSAC 9(8), 1991, asks for the same).
+func sequenceOf(weights []uint32) []uint16 {
+	turns, length := turnsOf(weights)
+	// Where the turns are, rounded down; then all in order, by counting.
+	begins := make([]uint32, length+1)
+	each := func(do func(member int, at uint64)) {
+		for member, n := range turns {
+			for k := range n {
+				do(member, (2*k+1)*length/(2*n))
+			}
+		}
+	}
+	each(func(_ int, at uint64) { begins[at+1]++ })
+	for at := range length {
+		begins[at+1] += begins[at]
+	}
+	sequence := make([]uint16, length)
+	each(func(member int, at uint64) {
+		sequence[begins[at]] = uint16(member)
+		begins[at]++
+	})
+	return sequence
+}
+
+// turnsOf returns how many turns each member has in a round, at least one, and how
+// many there are in all.
+func turnsOf(weights []uint32) (turns []uint64, length uint64) {
+	var sum, divisor uint64
+	for _, weight := range weights {
+		sum += uint64(weight)
+		divisor = greatestCommonDivisor(divisor, uint64(weight))
+	}
+	turns = make([]uint64, len(weights))
+	for i, weight := range weights {
+		turns[i] = uint64(weight) / divisor
+		if sum/divisor > maxSequence {
+			// Every member has one; the others are shared out.
+			rest := uint64(maxSequence - len(weights))
+			turns[i] = 1 + uint64(weight)*rest/sum
+		}
+		length += turns[i]
+	}
+	return turns, length
+}
+
+func greatestCommonDivisor(a, b uint64) uint64 {
+	for b != 0 {
+		a, b = b, a%b
+	}
+	return a
+}

@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package datapath
+
+import "time"
+
+// settleTransitions ends what need not go on of the transitions, after a full round of
+// the janitor that found so many flows of each service, by its id.
+func (d *Datapath) settleTransitions(now time.Time, flowsOf map[uint32]uint64) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.closed || d.current == nil {
+		return
+	}
+	d.register.places.releaseIDs(flowsOf)
+	c := d.register.settle(now, flowsOf)
+	if c == nil {
+		return
+	}
+	// Without room, the transitions go on until the next round, or the next change.
+	p := d.current.memory.prepare(c)
+	if p == nil && d.current.memory.later.wait() {
+		p = d.current.memory.prepare(c)
+	}
+	if p == nil {
+		return
+	}
+	p.publish()
+	d.register.commit(c)
+}
+
+// settle returns the change that ends transitions, nil where there is nothing to do.
+func (r *register) settle(now time.Time, flowsOf map[uint32]uint64) *revision {
+	c := &revision{state: r.state, places: r.places.resettle(now)}
+	for i, was := range r.records {
+		if !was.view.inTransition() {
+			continue
+		}
+		after, changed := was.view.settled(now, was.remembers, flowsOf[was.id])
+		if !changed {
+			continue
+		}
+		if c.records == nil {
+			c.records = append(c.records, r.records...)
+		}
+		is := *was
+		is.view = after
+		c.records[i] = &is
+		c.services = append(c.services, served{was, &is})
+	}
+	if c.services == nil {
+		return nil
+	}
+	c.places.free = r.places.free
+	return c
+}

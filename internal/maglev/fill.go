@@ -1,0 +1,231 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package maglev
+
+import "math/bits"
+
+// filling is a table while backends take its slots. Nearly all of the time goes into
+// looking for free slots, the more the fewer there are; so what is looked at is small
+// (a bit for each slot, eight bytes for each backend), and the last slots are found in
+// another way.
+type filling struct {
+	size  uint32
+	table []uint16
+	// taken has a bit for each slot.
+	taken []uint64
+	// paths and owners are those of the candidates, in their order.
+	paths  []path
+	owners []uint16
+	// order is whose turn it is; where all weights are equal, nil: they take turns.
+	order []turn
+}
+
+// turn is that of a candidate, by its number.
+type turn = uint32
+
+func newFilling(candidates []candidate, size uint32) *filling {
+	f := &filling{size: size, table: make([]uint16, size), taken: make([]uint64, (size+63)/64),
+		paths: make([]path, len(candidates)), owners: make([]uint16, len(candidates))}
+	for i := range candidates {
+		f.paths[i], f.owners[i] = candidates[i].path, uint16(candidates[i].index)
+	}
+	f.order = turns(candidates, size)
+	return f
+}
+
+// turns returns whose turn it is, as often as there are slots; nil where all weights
+// are equal. Turn k of a candidate is
+// in the first round in which the weights of its rounds add up to k times the
+// heaviest; in each round it is in the candidates' order.
+func turns(candidates []candidate, size uint32) []turn {
+	var heaviest, lightest uint64 = 0, 1 << 32
+	for i := range candidates {
+		heaviest, lightest = max(heaviest, candidates[i].weight), min(lightest, candidates[i].weight)
+	}
+	if heaviest == lightest {
+		return nil
+	}
+	// The turns of each round are counted, then put in their places.
+	rounds := roundsFor(candidates, heaviest, uint64(size))
+	begins := make([]uint32, rounds+1)
+	eachTurn(candidates, heaviest, rounds, func(_ int, round uint64) { begins[round+1]++ })
+	for round := range rounds {
+		begins[round+1] += begins[round]
+	}
+	order := make([]turn, size)
+	eachTurn(candidates, heaviest, rounds, func(at int, round uint64) {
+		if to := begins[round]; to < size {
+			order[to] = turn(at)
+		}
+		begins[round]++
+	})
+	return order
+}
+
+// eachTurn calls do for each turn in the first rounds.
+func eachTurn(candidates []candidate, heaviest, rounds uint64, do func(at int, round uint64)) {
+	for at := range candidates {
+		weight := candidates[at].weight
+		for due := uint64(0); ; due += heaviest {
+			round := (due + weight - 1) / weight
+			if round >= rounds {
+				break
+			}
+			do(at, round)
+		}
+	}
+}
+
+// roundsFor returns the least number of rounds with so many turns. There are no more
+// than turns: the heaviest has one in each.
+func roundsFor(candidates []candidate, heaviest, turns uint64) uint64 {
+	least, most := uint64(1), turns
+	for least < most {
+		rounds, sum := (least+most)/2, uint64(0)
+		for i := range candidates {
+			// Rounds 0 to rounds-1 have those for which due <= (rounds-1) * weight.
+			sum += (rounds-1)*candidates[i].weight/heaviest + 1
+		}
+		if sum >= turns {
+			most = rounds
+		} else {
+			least = rounds + 1
+		}
+	}
+	return least
+}
+
+// fewLeft is at how many free slots it is quicker to ask for each of them when a
+// candidate comes to it than to follow the candidate past all that are taken.
+func (f *filling) fewLeft() uint32 { return 1 << (bits.Len32(f.size) / 2) / 2 }
+
+// fill lets the candidates take slots in turns until none is free. The first
+// round gives a turn to every candidate, so each has at least one slot.
+func (f *filling) fill() []uint16 {
+	last := f.size - min(f.size, f.fewLeft())
+	if f.order == nil {
+		f.walkAll(last)
+	}
+	for _, at := range f.order[:min(int(last), len(f.order))] {
+		f.table[f.walk(&f.paths[at])] = f.owners[at]
+	}
+	f.finish(last)
+	return f.table
+}
+
+// walkAll lets candidates of equal weight take that many slots.
+func (f *filling) walkAll(slots uint32) {
+	for slots > 0 {
+		n := min(slots, uint32(len(f.paths)))
+		for at := range f.paths[:n] {
+			f.table[f.walk(&f.paths[at])] = f.owners[at]
+		}
+		slots -= n
+	}
+}
+
+// turn returns the candidate whose turn it is.
+func (f *filling) turn(n uint32) turn {
+	if f.order == nil {
+		return n % turn(len(f.paths))
+	}
+	return f.order[n]
+}
+
+// walk takes the first free slot of a path.
+func (f *filling) walk(p *path) uint32 {
+	slot, skip, size, taken := p.next, p.skip, f.size, f.taken
+	for {
+		next := slot + skip
+		if next >= size {
+			next -= size
+		}
+		if word := &taken[slot/64]; *word>>(slot%64)&1 == 0 {
+			*word |= 1 << (slot % 64)
+			p.next = next
+			return slot
+		}
+		slot = next
+	}
+}
+
+// finish gives the last free slots away: each to whose turn it is, the one that its
+// path comes to first.
+func (f *filling) finish(from uint32) {
+	free := f.free()
+	modulus := newModulus(f.size)
+	inverses := map[turn]uint32{}
+	for n := from; n < f.size; n++ {
+		at := f.turn(n)
+		p := &f.paths[at]
+		inverse, known := inverses[at]
+		if !known {
+			inverse = modulus.inverse(p.skip)
+			inverses[at] = inverse
+		}
+		best, steps := 0, uint32(1<<32-1)
+		for i, slot := range free {
+			ahead := slot - p.next
+			if slot < p.next {
+				ahead += f.size
+			}
+			if ahead = modulus.times(ahead, inverse); ahead < steps {
+				best, steps = i, ahead
+			}
+		}
+		slot := free[best]
+		free[best] = free[len(free)-1]
+		free = free[:len(free)-1]
+		if p.next = slot + p.skip; p.next >= f.size {
+			p.next -= f.size
+		}
+		f.table[slot] = f.owners[at]
+	}
+}
+
+// free lists the free slots.
+func (f *filling) free() []uint32 {
+	var list []uint32
+	for at, word := range f.taken {
+		for left := ^word; left != 0; left &= left - 1 {
+			if slot := uint32(at*64 + bits.TrailingZeros64(left)); slot < f.size {
+				list = append(list, slot)
+			}
+		}
+	}
+	return list
+}
+
+// modulus multiplies modulo a prime, without a division (P. Barrett, CRYPTO '86).
+type modulus struct {
+	prime      uint64
+	reciprocal uint64
+}
+
+func newModulus(prime uint32) modulus {
+	return modulus{uint64(prime), ^uint64(0) / uint64(prime)}
+}
+
+// times returns a * b; both are below the prime.
+func (m modulus) times(a, b uint32) uint32 {
+	product := uint64(a) * uint64(b)
+	quotient, _ := bits.Mul64(product, m.reciprocal)
+	rest := product - quotient*m.prime
+	for rest >= m.prime {
+		rest -= m.prime
+	}
+	return uint32(rest)
+}
+
+// inverse returns what a is to be multiplied by for 1: a to the power of the prime less
+// 2, by Fermat's little theorem. (Modulo 2, that is 1.)
+func (m modulus) inverse(a uint32) uint32 {
+	result := uint32(1)
+	for power := m.prime - 2; power > 0; power >>= 1 {
+		if power&1 != 0 {
+			result = m.times(result, a)
+		}
+		a = m.times(a, a)
+	}
+	return result
+}
