@@ -33,7 +33,11 @@ func (s jeoul) Name() string { return "jeoul-" + string(s.mode) + "-" + string(s
 func (jeoul) HTTPOnly() bool { return false }
 
 func (jeoul) Params() []Param {
-	return []Param{{Name: paramScheduler, Check: oneOf(string(lb.Maglev), string(lb.RoundRobin))}}
+	var schedulers []string
+	for _, scheduler := range lb.Schedulers {
+		schedulers = append(schedulers, string(scheduler))
+	}
+	return []Param{{Name: paramScheduler, Check: oneOf(schedulers...)}}
 }
 
 // Versions is empty: the run itself is by this jeoul.
