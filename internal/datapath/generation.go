@@ -12,6 +12,7 @@ import (
 	"net/netip"
 
 	"github.com/cilium/ebpf"
+	"golang.org/x/sys/unix"
 )
 
 // generation is a loaded program with the memory of a configuration. It
@@ -148,6 +149,9 @@ func loadError(err error) error {
 	}
 	if errors.Is(err, ebpf.ErrNotSupported) {
 		return fmt.Errorf("%w: %v: see the README for the oldest kernel that was tried", ErrUnsupported, err)
+	}
+	if errors.Is(err, unix.ENOMEM) {
+		return fmt.Errorf("%w: %v: the machine, or the control group of this process, has no more: use smaller flows.limit and flows.unproven, fewer services, or a smaller table_size", ErrTooLarge, err)
 	}
 	return fmt.Errorf("loading the eBPF program: %v", err)
 }

@@ -37,15 +37,30 @@ func (p MemoryPlan) Total() uint64 {
 
 // String says it to a person, on one line.
 func (p MemoryPlan) String() string {
-	parts := []string{
-		fmt.Sprintf("%d proven flows %s", p.ProvenLimit, mebibytes(p.Proven)),
-		fmt.Sprintf("%d unproven flows %s", p.UnprovenLimit, mebibytes(p.Unproven)),
+	return fmt.Sprintf("%s of kernel memory: %s", mebibytes(p.Total()), p.parts())
+}
+
+// parts lists what takes some of it.
+func (p MemoryPlan) parts() string {
+	returns := p.Returns
+	if !p.hasReturns() {
+		returns = 0
 	}
-	if p.hasReturns() {
-		parts = append(parts, "full NAT's replies "+mebibytes(p.Returns))
+	var parts []string
+	for _, part := range []struct {
+		name  string
+		bytes uint64
+	}{
+		{fmt.Sprintf("%d proven flows", p.ProvenLimit), p.Proven},
+		{fmt.Sprintf("%d unproven flows", p.UnprovenLimit), p.Unproven},
+		{"full NAT's replies", returns},
+		{"configuration", p.Configuration}, {"counters", p.Counters}, {"fragments", p.Fragments},
+	} {
+		if part.bytes > 0 {
+			parts = append(parts, part.name+" "+mebibytes(part.bytes))
+		}
 	}
-	parts = append(parts, "configuration "+mebibytes(p.Configuration), "counters "+mebibytes(p.Counters), "fragments "+mebibytes(p.Fragments))
-	return fmt.Sprintf("%s of kernel memory: %s", mebibytes(p.Total()), strings.Join(parts, ", "))
+	return strings.Join(parts, ", ")
 }
 
 // mebibytes writes an amount with one digit after the point.
@@ -137,6 +152,7 @@ func (d *Datapath) planMemory(c *revision) error {
 	if err != nil {
 		return err
 	}
+	d.putFlowLimits(&plan, want, c)
 	return plan.without(want, d.shared).fit(readMemoryLeft(os.DirFS("/")))
 }
 
@@ -147,14 +163,19 @@ func (d *Datapath) noteMemory(c *revision) {
 	if err != nil {
 		return // planMemory would have met it
 	}
-	// A table is made of whole buckets, and of as many as ever were needed.
-	if limit := d.flowLimit(c); bucketsFor(limit) == have.flows {
+	d.putFlowLimits(&plan, have, c)
+	d.plan = plan
+}
+
+// putFlowLimits says how many flows were asked for, where the tables are made for just
+// those: they are of whole buckets, and of as many as ever were needed.
+func (d *Datapath) putFlowLimits(plan *MemoryPlan, of sizes, c *revision) {
+	if limit := d.flowLimit(c); bucketsFor(limit) == of.flows {
 		plan.ProvenLimit = limit
 	}
-	if limit := d.options.UnprovenLimit; bucketsFor(limit) == have.newcomers {
+	if limit := d.options.UnprovenLimit; bucketsFor(limit) == of.newcomers {
 		plan.UnprovenLimit = limit
 	}
-	d.plan = plan
 }
 
 // The share of the memory that is available which is not taken: the kernel needs some for
@@ -171,8 +192,8 @@ func (p MemoryPlan) fit(left memoryLeft) error {
 	if !left.known || p.Total() <= room {
 		return nil
 	}
-	return fmt.Errorf("%w: %s are needed (%v), and of %s that are available (%s) %s may be taken: %s",
-		ErrTooLarge, mebibytes(p.Total()), p, mebibytes(left.bytes), left.source, mebibytes(room), p.advice(room))
+	return fmt.Errorf("%w: %s are needed (%s), and of %s that are available (%s) %s may be taken: %s",
+		ErrTooLarge, mebibytes(p.Total()), p.parts(), mebibytes(left.bytes), left.source, mebibytes(room), p.advice(room))
 }
 
 // advice says what of it would fit, with the rest as it is.
@@ -183,15 +204,59 @@ func (p MemoryPlan) advice(room uint64) string {
 	}
 	// The table of replies grows with the flows: see returnBucketsFor.
 	flow, rest := uint64(bucketSize)*15/bucketFlows, p.Total()-largest
-	if p.hasReturns() {
+	if p.hasReturns() && largest > 0 {
 		flow += 4 * uint64(returnBucketSize)
 		rest -= p.Returns * largest / (p.Proven + p.Unproven)
 	}
-	if largest == 0 || p.Configuration > largest || rest+flow > room {
+	switch {
+	case p.Configuration > largest:
+		return "use fewer services, or a smaller table_size: " + mebibytes(room-min(p.Total()-p.Configuration, room)) + " of configuration would fit"
+	case largest == 0 || rest+flow > room:
 		return "use fewer services, a smaller table_size, or smaller flows.limit and flows.unproven"
 	}
-	return fmt.Sprintf("%s: %d would fit", name, (room-rest)*15/flow)
+	return fmt.Sprintf("%s: %d would fit", name, roundDown((room-rest)*15/flow))
 }
 
 // hasReturns says whether there is full NAT: otherwise that map has one element.
 func (p MemoryPlan) hasReturns() bool { return p.Returns > uint64(returnBucketSize) }
+
+// roundDown leaves a twentieth out, for what is available differs a little each time,
+// and all but three digits of the rest.
+func roundDown(n uint64) uint64 {
+	n -= n / 20
+	unit := uint64(1)
+	for n/unit >= 1000 {
+		unit *= 10
+	}
+	return n / unit * unit
+}
+
+// slotBytes is the size of a slot.
+const slotBytes = 2
+
+// Tables of less than leastTables bytes are made without asking.
+const leastTables = 16 << 20
+
+// checkTables refuses tables that there is not even memory for to make them, before
+// they are put into that of the kernel: it would kill the process.
+func checkTables(recipes []recipe, look func() memoryLeft) error {
+	var need, largest, tables uint64
+	for i := range recipes {
+		if size := uint64(recipes[i].size); len(recipes[i].owners) > 0 {
+			need, largest, tables = need+size*slotBytes, max(largest, size*slotBytes), tables+1
+		}
+	}
+	if need < leastTables {
+		return nil
+	}
+	// What is thrown away meanwhile, and the order of the turns by weights.
+	need += need/4 + 4*largest
+	left := look()
+	if !left.known || need <= left.bytes {
+		return nil
+	}
+	// In the kernel they take twice that, and four times the largest: see planArena.
+	room := left.bytes - left.bytes/memoryMargin
+	return fmt.Errorf("%w: to make the tables of %d services takes %s, and %s are available (%s): use fewer services, or a smaller table_size: %d slots each would fit",
+		ErrTooLarge, tables, mebibytes(need), mebibytes(left.bytes), left.source, roundDown(room*4/(slotBytes*(13*tables+32))))
+}

@@ -4,6 +4,7 @@ package datapath
 
 import (
 	"errors"
+	"net/netip"
 	"slices"
 	"strings"
 	"testing"
@@ -109,18 +110,48 @@ func TestWhatWouldFit(t *testing.T) {
 				flows = uint32(n)
 			}
 		}
-		if err := plan(flows - flows/50).fit(left); err != nil {
+		if err := plan(flows).fit(memoryLeft{left.bytes - left.bytes/30, "a little later", true}); err != nil {
 			t.Errorf("%q: %v", p.advice(room), err)
 		}
-		if err := plan(flows + flows/50).fit(left); err == nil {
-			t.Errorf("%q: 2 %% more would fit too", p.advice(room))
+		if err := plan(flows + flows/10).fit(left); err == nil {
+			t.Errorf("%q: a tenth more would fit too", p.advice(room))
 		}
 	}
 	small := memoryLeft{80 << 20, "a test", true}
 	if p := (MemoryPlan{Proven: 1 << 30, Unproven: 1 << 29}); !strings.Contains(p.fit(small).Error(), "smaller flows.limit and flows.unproven") {
 		t.Errorf("%v", p.fit(small))
 	}
+	if p := (MemoryPlan{Proven: 5 << 20, Configuration: 70 << 20}); !strings.HasSuffix(p.fit(small).Error(),
+		"75.0 MiB are needed (0 proven flows 5.0 MiB, configuration 70.0 MiB), and of 80.0 MiB that are available (a test) 16.0 MiB may be taken: use fewer services, or a smaller table_size: 11.0 MiB of configuration would fit") {
+		t.Errorf("%v", p.fit(small))
+	}
+	if p := (MemoryPlan{Returns: 20 << 20}); !strings.Contains(p.fit(small).Error(), "16.0 MiB may be taken: use fewer services") {
+		t.Errorf("%v", p.fit(small)) // flows are remembered already, and full NAT comes
+	}
 	if err := (MemoryPlan{Proven: 1 << 60}).fit(memoryLeft{}); err != nil {
+		t.Errorf("refused where nobody knows what there is: %v", err)
+	}
+}
+
+// TestTablesTooLargeToMake: refused before they are made; small ones are not asked about.
+func TestTablesTooLargeToMake(t *testing.T) {
+	recipes := func(size uint32) []recipe {
+		return slices.Repeat([]recipe{{size: size, owners: make([]netip.AddrPort, 2)}}, 7)
+	}
+	left := memoryLeft{100 << 20, "a test", true}
+	look := func() memoryLeft { return left }
+	err := checkTables(recipes(16777213), look)
+	if want := "not enough memory: to make the tables of 7 services takes 408.0 MiB, and 100.0 MiB are available (a test): use fewer services, or a smaller table_size: 1410000 slots each would fit"; !errors.Is(err, ErrTooLarge) || err.Error() != want {
+		t.Errorf("%v, want %s", err, want)
+	}
+	if err := checkTables(recipes(1410000), look); err != nil {
+		t.Errorf("what would fit: %v", err)
+	}
+	if err := checkTables(append(recipes(1021), recipe{size: 16777213}), func() memoryLeft { t.Error("asked for tables of some kilobytes"); return left }); err != nil {
+		t.Error(err)
+	}
+	left.known = false
+	if err := checkTables(recipes(16777213), look); err != nil {
 		t.Errorf("refused where nobody knows what there is: %v", err)
 	}
 }

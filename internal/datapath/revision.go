@@ -4,6 +4,7 @@ package datapath
 
 import (
 	"fmt"
+	"os"
 	"time"
 
 	"github.com/jeoul/jeoul/internal/lb"
@@ -122,6 +123,9 @@ func (c *revision) build(tableSize uint32, now time.Time) error {
 			}
 		}
 		recipes, of = append(recipes, recipe), append(of, i)
+	}
+	if err := checkTables(recipes, func() memoryLeft { return readMemoryLeft(os.DirFS("/")) }); err != nil {
+		return err
 	}
 	made, failed, err := buildAll(recipes)
 	if err != nil {
