@@ -50,6 +50,10 @@ type Balancer struct {
 	Operations func() (Operations, error)
 }
 
+// farewell is how long requests in hand have when the server ends. A trace takes its
+// program out first, and to load the plain one takes a second or two on a busy machine.
+const farewell = 5 * time.Second
+
 // socketMode lets the owner and the group in.
 const socketMode fs.FileMode = 0o660
 
@@ -143,7 +147,7 @@ func Serve(ctx context.Context, listener net.Listener, b Balancer) error {
 	closed := make(chan struct{})
 	stop := context.AfterFunc(ctx, func() {
 		defer close(closed)
-		bound, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*time.Second)
+		bound, cancel := context.WithTimeout(context.WithoutCancel(ctx), farewell)
 		defer cancel()
 		if server.Shutdown(bound) != nil {
 			server.Close()
