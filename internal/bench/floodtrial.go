@@ -4,7 +4,6 @@ package bench
 
 import (
 	"bytes"
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -35,7 +34,13 @@ const (
 	// floodMargin is how long before the end of such a time what belongs to the next
 	// is read.
 	floodMargin = 50 * time.Millisecond
+	// floodLate is how late the run may come to a step. Beyond that, phases and flood
+	// do not belong together.
+	floodLate = 200 * time.Millisecond
 )
+
+// errFloodLate says that a trial's phases are not what they should be.
+var errFloodLate = errors.New("the machine is too busy for a flood's phases")
 
 // The names of the phases that are counted.
 const (
@@ -95,8 +100,8 @@ func (synFlood) conduct(ctx context.Context, r *runner, t Trial, running subject
 	if err != nil {
 		return nil, err
 	}
-	if f.flooded[1].counts.Offered == f.flooded[0].counts.Offered {
-		return nil, errors.New("no packet of the flood reached the balancer's link while it was to be flooded; the machine is too busy")
+	if before := f.flooded[0].counts.Offered; before == 0 || f.flooded[1].counts.Offered == before {
+		return nil, fmt.Errorf("%w: the flood did not reach the balancer's link in time", errFloodLate)
 	}
 	f.write(&blank, report)
 	return []results.Trial{blank}, nil
@@ -134,6 +139,9 @@ func (f *floodTrial) run(ctx context.Context) (err error) {
 	for _, step := range steps {
 		if err := f.client.until(ctx, step.at); err != nil {
 			return err
+		}
+		if late := time.Since(step.at); late > floodLate {
+			return fmt.Errorf("%w: the run came %v late to one", errFloodLate, late.Round(time.Millisecond))
 		}
 		if err := step.do(); err != nil {
 			return err
@@ -242,7 +250,11 @@ func (c *steadyClient) opened(ctx context.Context) (at time.Time, err error) {
 func (c *steadyClient) alive() error {
 	select {
 	case <-c.process.Done():
-		return fmt.Errorf("the client ended early: %w%s", cmp.Or(c.process.Wait(), errors.New("by itself")), c.lastWords())
+		err := c.process.Wait()
+		if err == nil {
+			return fmt.Errorf("%w: the client was through with them before the run was", errFloodLate)
+		}
+		return fmt.Errorf("the client failed: %w%s", err, c.lastWords())
 	default:
 		return nil
 	}

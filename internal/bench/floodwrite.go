@@ -11,6 +11,10 @@ import (
 	"github.com/jeoul/jeoul/internal/results"
 )
 
+// floodIdle is how much of the connections' core idles at least where nothing else is
+// on it, in cores.
+const floodIdle = 0.05
+
 // write puts what was measured into a trial. That connections were lost is a
 // result, and does not make it invalid.
 func (f *floodTrial) write(got *results.Trial, report *load.SteadyReport) {
@@ -19,6 +23,10 @@ func (f *floodTrial) write(got *results.Trial, report *load.SteadyReport) {
 	f.writeFlood(got.Metrics)
 	f.writeRemembered(got)
 	got.Notes = append(got.Notes, f.running.Notes()...)
+	if idle := got.Metrics[results.QuietCoreIdle]; idle < floodIdle {
+		got.Notes = append(got.Notes, fmt.Sprintf(
+			"the core that has the connections idled %.0f %% of the quiet phase: something else was on it, and the ratio of the phases says little", idle*100))
+	}
 	for _, phase := range report.Phases {
 		name := phase.Name
 		if name == "" {
