@@ -185,10 +185,14 @@ const (
 	leastMemoryMargin = 64 << 20
 )
 
+// room is what may be taken.
+func (m memoryLeft) room() uint64 {
+	return m.bytes - min(max(m.bytes/memoryMargin, leastMemoryMargin), m.bytes)
+}
+
 // fit says why what is to be made does not fit, and what would.
 func (p MemoryPlan) fit(left memoryLeft) error {
-	margin := max(left.bytes/memoryMargin, leastMemoryMargin)
-	room := left.bytes - min(margin, left.bytes)
+	room := left.room()
 	if !left.known || p.Total() <= room {
 		return nil
 	}
@@ -255,8 +259,7 @@ func checkTables(recipes []recipe, look func() memoryLeft) error {
 	if !left.known || need <= left.bytes {
 		return nil
 	}
-	// In the kernel they take twice that, and four times the largest: see planArena.
-	room := left.bytes - left.bytes/memoryMargin
+	// In the kernel they take twice their slots, and four times the largest: see planArena.
 	return fmt.Errorf("%w: to make the tables of %d services takes %s, and %s are available (%s): use fewer services, or a smaller table_size: %d slots each would fit",
-		ErrTooLarge, tables, mebibytes(need), mebibytes(left.bytes), left.source, roundDown(room*4/(slotBytes*(13*tables+32))))
+		ErrTooLarge, tables, mebibytes(need), mebibytes(left.bytes), left.source, roundDown(left.room()*4/(slotBytes*(13*tables+32))))
 }

@@ -141,10 +141,10 @@ func TestTablesTooLargeToMake(t *testing.T) {
 	left := memoryLeft{100 << 20, "a test", true}
 	look := func() memoryLeft { return left }
 	err := checkTables(recipes(16777213), look)
-	if want := "not enough memory: to make the tables of 7 services takes 408.0 MiB, and 100.0 MiB are available (a test): use fewer services, or a smaller table_size: 1410000 slots each would fit"; !errors.Is(err, ErrTooLarge) || err.Error() != want {
+	if want := "not enough memory: to make the tables of 7 services takes 408.0 MiB, and 100.0 MiB are available (a test): use fewer services, or a smaller table_size: 583000 slots each would fit"; !errors.Is(err, ErrTooLarge) || err.Error() != want {
 		t.Errorf("%v, want %s", err, want)
 	}
-	if err := checkTables(recipes(1410000), look); err != nil {
+	if err := checkTables(recipes(583000), look); err != nil {
 		t.Errorf("what would fit: %v", err)
 	}
 	if err := checkTables(append(recipes(1021), recipe{size: 16777213}), func() memoryLeft { t.Error("asked for tables of some kilobytes"); return left }); err != nil {
