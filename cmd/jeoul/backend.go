@@ -272,7 +272,8 @@ func leftText(d *api.Drained, left api.Left) string {
 // flowsText counts what is known to be left.
 func flowsText(left api.Left) string {
 	if left.Tracked {
-		return fmt.Sprintf("%s active, %s remembered", count(uint64(left.Active)), count(left.Flows))
+		// The flows are counted now and then only.
+		return fmt.Sprintf("%s active, %s remembered", count(uint64(left.Active)), count(max(left.Flows, uint64(left.Active))))
 	}
 	return count(left.Flows) + " remembered"
 }

@@ -23,7 +23,6 @@ import (
 	"github.com/jeoul/jeoul/internal/e2e"
 	"github.com/jeoul/jeoul/internal/lab"
 	"github.com/jeoul/jeoul/internal/lb"
-	"github.com/jeoul/jeoul/internal/testenv"
 )
 
 // How much traffic the drains meet.
@@ -49,74 +48,99 @@ func TestDrain(t *testing.T) {
 		configuration["flows"] = entry{"timeouts": entry{"fin": "2s", "closed": "1s"}}
 		s.configure(t, hook, configuration)
 		s.start(t)
+		var cells []*drainCell
 		for _, p := range paths() {
-			if p.mode == lb.L2DSR || p.mode == lb.NAT && p.vip.Is4() {
-				for _, port := range []uint16{webPort, otherWebPort} {
-					t.Run(fmt.Sprintf("%s-%d", p, port), func(t *testing.T) {
-						s.drainGently(t, p, port)
-						s.drainByDeadline(t, p, port)
-					})
-				}
+			if p.mode == lb.L2DSR || p.mode == lb.NAT && p.vip.Is4() || p.mode == lb.FullNAT && p.vip.Is6() {
+				cells = append(cells, &drainCell{stage: s, path: p, port: webPort}, &drainCell{stage: s, path: p, port: otherWebPort})
 			}
 		}
+		t.Run("gently", func(t *testing.T) { drainGently(t, cells) })
+		t.Run("by deadline", func(t *testing.T) { drainByDeadline(t, cells) })
 	})
 }
 
+// drainCell is a service of which a backend is drained.
+type drainCell struct {
+	*stage
+	path  path
+	port  uint16
+	held  *held
+	drain command
+}
+
+// target is one of its backends, as commands name it.
+func (c *drainCell) target(server *lab.Host) string {
+	return fmt.Sprintf("%s-%s-%d/%s", c.path.mode, familyName(c.path.vip), c.port, server.Name)
+}
+
+// begin drains a server while downloads are under way.
+func (c *drainCell) begin(t *testing.T, server *lab.Host, arguments ...string) {
+	t.Helper()
+	c.held = c.hold(t, c.path, c.port)
+	c.drain = c.command(t, append([]string{"backend", "drain", c.target(server), "--wait"}, arguments...)...)
+	c.eventually(t, c.target(server)+" is drained", func(status *api.Status) bool { return stateNow(status, c.target(server)) == api.Draining })
+	c.checkNew(t, c.path, c.port, func(name string) bool { return name != server.Name })
+	c.held.read(t, heldStep)
+}
+
 // drainGently waits for the downloads to end.
-func (s *stage) drainGently(t *testing.T, p path, port uint16) {
-	held := s.hold(t, p, port)
-	name := s.Servers[0].Name
-	target := fmt.Sprintf("%s-%s-%d/%s", p.mode, familyName(p.vip), port, name)
-	drain := s.command(t, "backend", "drain", target, "--wait")
-	s.eventually(t, target+" is drained", func(status *api.Status) bool { return stateNow(status, target) == api.Draining })
-	s.checkNew(t, p, port, func(server string) bool { return server != name })
-	held.read(t, heldStep)
-	s.checkRefused(t, "refused: ", "backend", "drain", target)
-	select {
-	case <-drain.Done():
-		t.Errorf("nothing is left, says the drain, and %d downloads are under way:\n%s", heldDownloads, drain.output)
-	default:
+func drainGently(t *testing.T, cells []*drainCell) {
+	server := cells[0].Servers[0]
+	for _, c := range cells {
+		c.begin(t, server)
+		c.checkRefused(t, "refused: ", "backend", "drain", c.target(server))
 	}
-	held.finish(t)
-	testenv.Eventually(t, 3*e2e.Patience, "nothing is left on "+target, func() bool {
+	for _, c := range cells {
 		select {
-		case <-drain.Done():
-			return true
+		case <-c.drain.Done():
+			t.Errorf("nothing is left, says the drain, and %d downloads are under way:\n%s", heldDownloads, c.drain.output)
 		default:
-			return false
 		}
-	})
-	if err := drain.Wait(); err != nil || !strings.Contains(drain.output.String(), target+": nothing is left after ") {
-		t.Errorf("the drain ended with %v:\n%s", err, drain.output)
+		c.held.finish(t)
 	}
-	s.run(t, "backend", "undo")
-	seen := map[string]bool{}
-	s.checkNew(t, p, port, func(server string) bool { seen[server] = true; return true })
-	if !seen[name] {
-		t.Errorf("%s gets no new connection after the undo, only %v", name, seen)
+	for _, c := range cells {
+		select {
+		case <-c.drain.Done():
+		case <-time.After(3 * e2e.Patience):
+			t.Fatalf("%s is not empty:\n%s", c.target(server), c.drain.output)
+		}
+		if err := c.drain.Wait(); err != nil || !strings.Contains(c.drain.output.String(), c.target(server)+": nothing is left after ") {
+			t.Errorf("the drain ended with %v:\n%s", err, c.drain.output)
+		}
+	}
+	for range cells {
+		cells[0].run(t, "backend", "undo")
+	}
+	for _, c := range cells {
+		seen := map[string]bool{}
+		c.checkNew(t, c.path, c.port, func(name string) bool { seen[name] = true; return true })
+		if !seen[server.Name] {
+			t.Errorf("%s gets no new connection after the undo, only %v", c.target(server), seen)
+		}
 	}
 }
 
 // drainByDeadline does not wait.
-func (s *stage) drainByDeadline(t *testing.T, p path, port uint16) {
-	held := s.hold(t, p, port)
-	defer held.close()
-	name := s.Servers[1].Name
-	target := fmt.Sprintf("%s-%s-%d/%s", p.mode, familyName(p.vip), port, name)
-	drain := s.command(t, "backend", "drain", target, "--wait", "--deadline", "12s") // long enough to count what is left
-	s.eventually(t, target+" is drained", func(status *api.Status) bool { return stateNow(status, target) == api.Draining })
-	held.read(t, heldStep) // where nothing is tracked, flows are remembered when they speak
-	err := drain.Wait()
-	var exit *exec.ExitError
-	if !errors.As(err, &exit) || exit.ExitCode() != exitLeft || !strings.Contains(drain.output.String(), target+": out at its deadline, and with it what was left: ") {
-		t.Errorf("the drain ended with %v, want status %d:\n%s", err, exitLeft, drain.output)
+func drainByDeadline(t *testing.T, cells []*drainCell) {
+	server := cells[0].Servers[1]
+	for _, c := range cells {
+		// Long enough to count what is left.
+		c.begin(t, server, "--deadline", "12s")
 	}
-	if state := stateNow(s.status(t), target); state != api.Out {
-		t.Errorf("the state of %s is %s, want %s", target, state, api.Out)
+	for _, c := range cells {
+		err := c.drain.Wait()
+		var exit *exec.ExitError
+		if !errors.As(err, &exit) || exit.ExitCode() != exitLeft || !strings.Contains(c.drain.output.String(), c.target(server)+": out at its deadline, and with it what was left: ") {
+			t.Errorf("the drain ended with %v, want status %d:\n%s", err, exitLeft, c.drain.output)
+		}
+		c.held.close()
+		if state := stateNow(c.status(t), c.target(server)); state != api.Out {
+			t.Errorf("the state of %s is %s, want %s", c.target(server), state, api.Out)
+		}
+		c.checkNew(t, c.path, c.port, func(name string) bool { return name != server.Name })
+		c.run(t, "backend", "enable", c.target(server))
+		c.eventually(t, c.target(server)+" is up", func(status *api.Status) bool { return stateNow(status, c.target(server)) == api.Up })
 	}
-	s.checkNew(t, p, port, func(server string) bool { return server != name })
-	s.run(t, "backend", "enable", target)
-	s.eventually(t, target+" is up", func(status *api.Status) bool { return stateNow(status, target) == api.Up })
 }
 
 // stateNow returns the state of SERVICE/BACKEND.

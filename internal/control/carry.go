@@ -129,9 +129,11 @@ func (c *Controller) expire() error {
 		return fmt.Errorf("take drained backends out of their services, whose deadline has passed: %w", err)
 	}
 	c.armDeadline()
+	lines := tale{log: c.opt.Log.Warn}
 	for _, key := range due {
-		c.tellOut(c.view.find(key), left[key])
+		lines.say("the deadline of the drain of %s has passed: it is taken out until it is enabled, and %s", c.view.find(key), endText(left[key]))
 	}
+	lines.end("%d more backends are taken out, whose deadline has passed: `jeoul backend list` shows them")
 	return nil
 }
 
@@ -142,16 +144,19 @@ func takenOut(d *api.Drained, left *api.Left) *api.Drained {
 	return &out
 }
 
-func (c *Controller) tellOut(f *found, left *api.Left) {
-	what := "the flows that it still had end"
+// endText says what ends with a backend that is taken out.
+func endText(left *api.Left) string {
 	switch {
 	case left == nil:
+		return "the flows that it still had end"
+	case left.Tracked && left.Active == 0:
+		return "no flow was left"
 	case left.Tracked:
-		what = fmt.Sprintf("the %d flows that it still had end", left.Active)
-	default:
-		what = fmt.Sprintf("the %d flows that are remembered of it end, and those that nobody saw", left.Flows)
+		return fmt.Sprintf("the flows that it still had end: %d", left.Active)
+	case left.Flows == 0:
+		return "no flow was remembered of it; those that nobody saw end"
 	}
-	c.opt.Log.Warn(fmt.Sprintf("the deadline of the drain of %s has passed: it is taken out until it is enabled, and %s", f, what))
+	return fmt.Sprintf("the flows that are remembered of it end: %d, and those that nobody saw", left.Flows)
 }
 
 // armDeadline arms the timer for the next deadline.

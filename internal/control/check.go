@@ -150,7 +150,6 @@ func checkReload(before, after *config.Config) config.Problems {
 		{after.InterfaceField(), strings.Join(before.Interfaces, ", "), strings.Join(after.Interfaces, ", ")},
 		{"hook", before.Hook, after.Hook},
 		{"socket", before.Socket, after.Socket},
-		{"table_size", before.TableSize, after.TableSize},
 		{"flows.limit", before.Flows.Limit, after.Flows.Limit},
 		{"flows.unproven", before.Flows.Unproven, after.Flows.Unproven},
 		{"flows.timeouts.opening", was.Opening, is.Opening},

@@ -158,7 +158,7 @@ func TestOperations(t *testing.T) {
 		w.expectLog("drain web/web01 and 1 more, by kim")
 		w.expectLog("enable web/web01, by kim at", "is taken back by kim")
 		stop()
-		w.expectLog("WARN", "what operations have changed ends now", "(1 backends)")
+		w.expectLog("WARN", "what operations have changed ends now", "backends: 1")
 	})
 }
 

@@ -165,7 +165,7 @@ func (c *Controller) watch(l *layout) {
 // with it.
 func (c *Controller) finish() {
 	if n := len(c.view.overlays); n > 0 {
-		c.opt.Log.Warn(fmt.Sprintf("what operations have changed ends now: the next start has the configuration's weights and drains (%d backends)", n))
+		c.opt.Log.Warn(fmt.Sprintf("what operations have changed ends now: the next start has the weights and drains of the configuration; backends: %d", n))
 	}
 	if c.pending != nil {
 		c.pending.done <- ErrStopped

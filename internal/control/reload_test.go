@@ -128,12 +128,11 @@ func TestReloadRefused(t *testing.T) {
 		want   string
 		did    []string
 	}{
-		"flows":      {nil, "flows: {unproven: 5000}" + web, restart("flows.unproven", "262144", "5000"), nil},
-		"not YAML":   {nil, "interface: [", "f:1: not YAML: did not find expected node content", nil},
-		"interface":  {nil, strings.ReplaceAll(web, "\ninterface: eth9", "interface: eth0"), restart("interface", "eth9", "eth0"), nil},
-		"hook":       {nil, "hook: xdp" + web, restart("hook", "auto", "xdp"), nil},
-		"socket":     {nil, "socket: /tmp/s" + web, restart("socket", "/run/jeoul/jeoul.sock", "/tmp/s"), nil},
-		"table size": {nil, "table_size: 4099" + web, restart("table_size", "0", "4099"), nil},
+		"flows":     {nil, "flows: {unproven: 5000}" + web, restart("flows.unproven", "262144", "5000"), nil},
+		"not YAML":  {nil, "interface: [", "f:1: not YAML: did not find expected node content", nil},
+		"interface": {nil, strings.ReplaceAll(web, "\ninterface: eth9", "interface: eth0"), restart("interface", "eth9", "eth0"), nil},
+		"hook":      {nil, "hook: xdp" + web, restart("hook", "auto", "xdp"), nil},
+		"socket":    {nil, "socket: /tmp/s" + web, restart("socket", "/run/jeoul/jeoul.sock", "/tmp/s"), nil},
 		"another subnet": {func(w *world) { w.routed("198.51.100.2", paths.Route{Fault: paths.NoRoute, Reason: "has no route"}) }, strings.ReplaceAll(web, "192.0.2.2}", "198.51.100.2}"),
 			"f:9: services[0].backends[1].address: 198.51.100.2 is in no subnet of eth9 (192.0.2.0/24), and l2dsr reaches neighbours only; use an address there, or put the interface into the backend's subnet", nil},
 		"watch": {func(w *world) { w.watchErr = errors.New("no rights") }, web + dns, "look for the backends: no rights", []string{union}},
@@ -237,6 +236,23 @@ func TestReloadGivenUp(t *testing.T) {
 		synctest.Wait()
 		if status, err := c.Status(); err != nil || len(status.Services) != 2 {
 			t.Errorf("services %+v, %v", status.Services, err)
+		}
+		stop()
+	})
+}
+
+// TestReloadTableSize: tables of another size take no restart.
+func TestReloadTableSize(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		c := w.controller(web)
+		stop := w.run(c)
+		w.quiet()
+		if err := finished(t, w.reload(c, "table_size: 4099"+web)); err != nil {
+			t.Fatal(err)
+		}
+		if size := w.state.Services[0].TableSize; size != 4099 {
+			t.Errorf("the table has %d slots, want 4099", size)
 		}
 		stop()
 	})
