@@ -81,3 +81,118 @@ func BenchmarkApply(b *testing.B) {
 		}
 	}
 }
+
+// TestApplyInPlace changes what a state is made of, one thing after the other, and sees
+// what takes another program: as little as can be.
+func TestApplyInPlace(t *testing.T) {
+	first := testService(vip4, 80, lb.TCP, lb.Maglev, 5)
+	second := testService(vip6, 80, lb.TCP, lb.RoundRobin, 5)
+	r := newRig(t, lb.HookXDP, State{Services: []Service{first, second}})
+	send := func(t *testing.T) {
+		for i := range 40 {
+			p := []packetSpec{web4(), web6()}[i%2]
+			p.sport = uint16(1000 + i)
+			p.flags = []string{"S", "A"}[i/2%2]
+			r.check(t, p.build(t))
+		}
+	}
+	send(t)
+	for _, change := range []struct {
+		name string
+		to   func(a, b *Service) []Service
+		anew bool
+	}{
+		{"a backend down", func(a, b *Service) []Service { a.Paths[1].MAC = nil; return []Service{*a, *b} }, false},
+		{"and another weight", func(a, b *Service) []Service { a.Backends[2].Weight = 3; return []Service{*a, *b} }, false},
+		{"a backend less", func(a, b *Service) []Service {
+			a.Backends, a.Paths = a.Backends[1:], a.Paths[1:]
+			return []Service{*a, *b}
+		}, false},
+		{"no backend usable", func(a, b *Service) []Service { a.Paths = nil; return []Service{*a, *b} }, false},
+		{"all again, in another order", func(a, b *Service) []Service { return []Service{*b, *a} }, false},
+		{"a larger table", func(a, b *Service) []Service { a.TableSize = 1021; return []Service{*a, *b} }, false},
+		{"another scheduler", func(a, b *Service) []Service {
+			a.Scheduler, b.Scheduler = lb.RoundRobin, lb.Maglev
+			return []Service{*a, *b}
+		}, false},
+		{"limits", func(a, b *Service) []Service {
+			a.Limits, b.Backends[1].Upper = lb.Limits{Connections: 1 << 20, Refuse: lb.RefuseByReset}, 1<<20
+			return []Service{*a, *b}
+		}, false},
+		{"more backends than there is room for", func(a, b *Service) []Service {
+			large := testService(vip4, 81, lb.TCP, lb.Maglev, 700)
+			large.TableSize = 8191
+			return []Service{*a, *b, large}
+		}, true},
+		{"a service less", func(a, b *Service) []Service { return []Service{*b} }, false},
+		{"a service more", func(a, b *Service) []Service {
+			return []Service{*a, *b, testService(vip4, 81, lb.TCP, lb.Maglev, 7)}
+		}, false},
+		{"a mode more", func(a, b *Service) []Service { a.Mode = lb.IPIP; return []Service{*a, *b} }, true},
+	} {
+		t.Run(change.name, func(t *testing.T) {
+			a, b := first, second
+			a.Backends, a.Paths = slices.Clone(a.Backends), slices.Clone(a.Paths)
+			b.Backends, b.Paths = slices.Clone(b.Backends), slices.Clone(b.Paths)
+			program := r.datapath.Program()
+			r.apply(t, State{Services: change.to(&a, &b)})
+			if anew := r.datapath.Program() != program; anew != change.anew {
+				t.Errorf("the program was loaded anew: %t", anew)
+			}
+			send(t)
+		})
+	}
+}
+
+// TestTransitionSurvivesReload begins a transition and loads the program anew: its flows
+// go on where they were.
+func TestTransitionSurvivesReload(t *testing.T) {
+	s := testService(vip4, 80, lb.TCP, lb.Maglev, 5)
+	r := newRig(t, lb.HookXDP, State{Services: []Service{s}})
+	fewer := s
+	fewer.Backends, fewer.Paths = s.Backends[1:], s.Paths[1:]
+	r.apply(t, State{Services: []Service{fewer}})
+	before := r.datapath.register.byKey[s.Key()].view
+	if before.base == nil || before.moved.empty() {
+		t.Fatalf("no transition: %+v", before)
+	}
+	program := r.datapath.Program()
+	more := fewer
+	more.Mode, more.MSS = lb.IPIP, 1340
+	r.apply(t, State{Services: []Service{more}})
+	if r.datapath.Program() == program {
+		t.Fatal("the program is the same: the test needs another")
+	}
+	after := r.datapath.register.byKey[s.Key()].view
+	if after.base != before.base || after.moved != before.moved || !after.until.Equal(before.until) {
+		t.Error("the transition is another one")
+	}
+	for i := range 200 {
+		p := web4()
+		p.sport, p.flags = uint16(1000+i), "A"
+		r.check(t, p.build(t))
+	}
+}
+
+// TestDatapathFlaps loses a backend from sight and finds it again 100 times. Packets in the
+// middle of flows go where they went before, and nothing is loaded anew.
+func TestDatapathFlaps(t *testing.T) {
+	s := testService(vip4, 80, lb.TCP, lb.Maglev, 5)
+	r := newRig(t, lb.HookXDP, State{Services: []Service{s}})
+	program := r.datapath.Program()
+	for i := range 100 {
+		down := s
+		down.Paths = slices.Clone(s.Paths)
+		down.Paths[i%5].MAC = nil
+		r.apply(t, State{Services: []Service{down}})
+		for at := range 5 {
+			p := web4()
+			p.sport, p.flags = uint16(1000+at+i), []string{"S", "A"}[i%2]
+			r.check(t, p.build(t))
+		}
+		r.apply(t, State{Services: []Service{s}})
+	}
+	if r.datapath.Program() != program {
+		t.Error("the program was loaded anew")
+	}
+}

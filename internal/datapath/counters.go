@@ -3,6 +3,7 @@
 package datapath
 
 import (
+	"errors"
 	"fmt"
 	"sync"
 
@@ -146,13 +147,14 @@ func (d *Datapath) Counters() (Counters, error) {
 		return Counters{}, err
 	}
 	at := d.current.places
-	counts := make([]BackendCount, len(at.generations))
+	counts, err := readBackends(d.shared.counts, len(at.generations))
+	if err != nil {
+		return Counters{}, err
+	}
 	for index := range counts {
-		count, err := readBackend(d.shared.counts, uint32(index))
-		if err != nil {
-			return Counters{}, err
+		if carried, ok := d.ledger.carried[uint32(index)]; ok {
+			counts[index] = counts[index].plus(carried)
 		}
-		counts[index] = count.plus(d.ledger.carried[uint32(index)])
 		// The data plane counts a packet that was sent on once, for its backend;
 		// former owners of an index are in the sum.
 		outcomes[xdpOutcomeOUTCOME_FORWARDED].Packets += counts[index].Packets
@@ -186,15 +188,48 @@ func readOutcomes(m *ebpf.Map) ([]OutcomeCount, error) {
 	return counts, nil
 }
 
+// readBatch is how many backends' counters are read by one system call. While they are
+// read a change of the configuration waits, and there may be 100,000 of them.
+const readBatch = 2048
+
+// readBackends reads the counters of the first n indices.
+func readBackends(m *ebpf.Map, n int) ([]BackendCount, error) {
+	cpus, err := ebpf.PossibleCPU()
+	if err != nil {
+		return nil, fmt.Errorf("counting the CPUs: %v", err)
+	}
+	counts := make([]BackendCount, n)
+	size := min(readBatch, n)
+	keys, values := make([]uint32, size), make([]xdpBackendCount, size*cpus)
+	var cursor ebpf.MapBatchCursor
+	for read := 0; read < n; {
+		some, err := m.BatchLookup(&cursor, keys, values, nil)
+		if err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) || some == 0 {
+			return nil, fmt.Errorf("reading the counters of backends from index %d on: %v", read, err)
+		}
+		for i, index := range keys[:some] {
+			if int(index) < n {
+				counts[index] = sumOf(values[i*cpus:][:cpus])
+			}
+		}
+		read += some
+	}
+	return counts, nil
+}
+
 func readBackend(m *ebpf.Map, index uint32) (BackendCount, error) {
 	var perCPU []xdpBackendCount
 	if err := m.Lookup(index, &perCPU); err != nil {
 		return BackendCount{}, fmt.Errorf("reading the counters of backend index %d: %v", index, err)
 	}
-	var sum BackendCount
+	return sumOf(perCPU), nil
+}
+
+// sumOf adds up what each CPU has counted.
+func sumOf(perCPU []xdpBackendCount) (sum BackendCount) {
 	for _, c := range perCPU {
 		sum = sum.plus(BackendCount{Packets: c.Packets, Bytes: c.Bytes, Connections: c.Connections,
 			ReturnedPackets: c.ReturnedPackets, ReturnedBytes: c.ReturnedBytes})
 	}
-	return sum, nil
+	return sum
 }

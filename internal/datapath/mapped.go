@@ -22,6 +22,19 @@ func (w storage) store(at uint32, word uint64) { atomic.StoreUint64(&w[at], word
 // load reads a word.
 func (w storage) load(at uint32) uint64 { return atomic.LoadUint64(&w[at]) }
 
+// step is a word that is to be written.
+type step struct {
+	at   uint32
+	word uint64
+}
+
+// follow writes words one after the other.
+func (w storage) follow(steps []step) {
+	for _, s := range steps {
+		w.store(s.at, s.word)
+	}
+}
+
 // bytes is the same memory, for what packets do not read yet, or no more.
 func (w storage) bytes() []byte {
 	return unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(w))), len(w)*8)

@@ -44,7 +44,7 @@ const maxGeneration = 1 << 29
 // Headroom. The arena holds twice what is needed, and besides room for the largest
 // service to change some times before readers are gone.
 const (
-	arenaSlack   = 1 << 16 / cacheLine
+	arenaSlack   = 1 << 18 / cacheLine
 	arenaChanges = 4
 	// An index more for every eight, and these.
 	indexSlack = 256

@@ -184,7 +184,7 @@ func (d *directory) publish(key slotKey, slot uint32, value storage, later *grac
 	for i, word := range value {
 		element.store(d.keyWords()+uint32(i), word)
 	}
-	d.showKey(element, key)
+	element.follow(d.showing(key))
 	old, replaced := d.at[key]
 	d.at[key] = slot
 	if !replaced {
@@ -193,7 +193,7 @@ func (d *directory) publish(key slotKey, slot uint32, value storage, later *grac
 	d.use[old] = slotIdle
 	if start := hashOf(key) >> hashShift(d.mask+1); (slot-start)&d.mask > (old-start)&d.mask {
 		// A search comes to the old one first.
-		d.hideKey(d.element(old))
+		d.element(old).follow(d.hiding())
 		later.later(func() { d.release(old) })
 		return
 	}
@@ -201,7 +201,7 @@ func (d *directory) publish(key slotKey, slot uint32, value storage, later *grac
 	d.lingering[key] = old
 	later.later(func() {
 		if slot, lingers := d.lingering[key]; lingers && slot == old {
-			d.hideKey(d.element(old))
+			d.element(old).follow(d.hiding())
 			delete(d.lingering, key)
 		}
 		d.release(old)
@@ -216,10 +216,10 @@ func (d *directory) remove(key slotKey, later *grace) {
 	}
 	delete(d.at, key)
 	if old, lingers := d.lingering[key]; lingers {
-		d.hideKey(d.element(old))
+		d.element(old).follow(d.hiding())
 		delete(d.lingering, key)
 	}
-	d.hideKey(d.element(slot))
+	d.element(slot).follow(d.hiding())
 	d.use[slot] = slotIdle
 	later.later(func() { d.release(slot) })
 }
@@ -228,40 +228,41 @@ func (d *directory) remove(key slotKey, later *grace) {
 // empty one, and so do those before it.
 func (d *directory) release(slot uint32) {
 	d.use[slot] = slotFree
-	for d.use[slot] == slotFree && d.element((slot+1)&d.mask).load(0) == 0 && d.element(slot).load(0) != 0 {
-		element := d.element(slot)
-		if d.six {
-			element.store(1, 0)
-		}
-		element.store(0, 0)
-		if d.six {
-			element.store(2, 0)
-		}
+	for d.use[slot] == slotFree && d.isEmpty((slot+1)&d.mask) && !d.isEmpty(slot) {
+		d.element(slot).follow(d.emptying())
 		slot = (slot - 1) & d.mask
 	}
 }
 
-// showKey makes an element found. Until the last word is there, its key is none.
-func (d *directory) showKey(element storage, key slotKey) {
-	if d.six {
-		element.store(2, noKey)
-		element.store(0, key[0])
-		element.store(1, key[1])
-		element.store(2, key[2])
-		return
-	}
-	element.store(0, key[0])
+// isEmpty says whether searches end at a slot.
+func (d *directory) isEmpty(slot uint32) bool {
+	element := d.element(slot)
+	return element.load(0) == 0 && (!d.six || element.load(1) == 0)
 }
 
-// hideKey makes an element one that nobody finds, and that searches go on after: in
-// place of its key is none. (IPv4: the address 255.255.255.255, which no packet for us
-// has, with port and protocol 0.)
-func (d *directory) hideKey(element storage) {
+// showing says how an element is found under a key: until the last word is there, its
+// key is none.
+func (d *directory) showing(key slotKey) []step {
 	if d.six {
-		element.store(2, noKey)
-		element.store(0, noKey)
-		element.store(1, noKey)
-		return
+		return []step{{2, noKey}, {0, key[0]}, {1, key[1]}, {2, key[2]}}
 	}
-	element.store(0, 0xffffffff)
+	return []step{{0, key[0]}}
+}
+
+// hiding says how an element becomes one that nobody finds, and that searches go on
+// after: in place of its key is none. (IPv4: the address 255.255.255.255, which no packet
+// for us has, with port and protocol 0.)
+func (d *directory) hiding() []step {
+	if d.six {
+		return []step{{2, noKey}, {0, noKey}, {1, noKey}}
+	}
+	return []step{{0, 0xffffffff}}
+}
+
+// emptying says how a hidden element becomes an empty one, at which searches end.
+func (d *directory) emptying() []step {
+	if d.six {
+		return []step{{1, 0}, {0, 0}, {2, 0}}
+	}
+	return []step{{0, 0}}
 }

@@ -217,3 +217,47 @@ func TestDirectorySearchedMeanwhile(t *testing.T) {
 	close(stop)
 	group.Wait()
 }
+
+// TestKeysAppearWhole goes through every moment in which a key comes, goes or makes room:
+// no packet's key, which has zeros where it is padded, is met that is not the one, and
+// searches for others go on.
+func TestKeysAppearWhole(t *testing.T) {
+	for _, six := range []bool{false, true} {
+		d := newDirectory(make(storage, 32*slotWords), 32, six)
+		key := keyOf(netip.MustParseAddr("198.18.0.1"), 80, 6)
+		if six {
+			key = keyOf(netip.MustParseAddr("2001:2::1"), 80, 6)
+		}
+		element := d.element(0)
+		met := func() slotKey {
+			k := slotKey{}
+			copy(k[:d.keyWords()], element)
+			return k
+		}
+		for _, change := range []struct {
+			name  string
+			steps []step
+			// goesOn: a search does not end here at any moment between.
+			goesOn bool
+		}{
+			{"comes", d.showing(key), false}, {"goes", d.hiding(), true}, {"comes again", d.showing(key), true},
+			{"goes again", d.hiding(), true}, {"makes room", d.emptying(), false},
+		} {
+			first := met()
+			for i, s := range change.steps {
+				element.store(s.at, s.word)
+				k, last := met(), i == len(change.steps)-1
+				padded := six && k[2]>>24 != 0
+				if !last && k != first && k != key && !padded && k != (slotKey{}) {
+					t.Errorf("six %t: while it %s, a packet could meet %x", six, change.name, k)
+				}
+				if change.goesOn && (six && k[0]|k[1] == 0 || !six && uint32(k[0]) == 0) {
+					t.Errorf("six %t: while it %s, searches end", six, change.name)
+				}
+			}
+		}
+		if met() != (slotKey{}) {
+			t.Errorf("six %t: in the end there is %x", six, met())
+		}
+	}
+}

@@ -113,8 +113,7 @@ func (r *record) slotKey() slotKey { return keyOf(r.key.VIP, r.key.Port, uint8(r
 // different times: where all but its blocks, and the flags of a transition, stays.
 func (l *residence) canBecome(o *residence) bool {
 	a, b := l.value, o.value
-	hadBase, hasBase := a.Flags&uint16(xdpServiceFlagSERVICE_BASE) != 0, b.Flags&uint16(xdpServiceFlagSERVICE_BASE) != 0
-	switch {
+	switch hadBase, hasBase := l.hasBase(), o.hasBase(); {
 	case hadBase && hasBase && a.BaseSize != b.BaseSize:
 		return false
 	case !hadBase && hasBase && l.baseIdle != nil && !*l.baseIdle:
@@ -285,7 +284,8 @@ func (m *memory) show(e *entry) {
 	directory, key := m.services[family(e.is.key.VIP)], e.is.slotKey()
 	e.is.lies = e.lies
 	if e.inPlace {
-		m.showInPlace(directory.value(key), e)
+		directory.value(key).follow(inPlace(&e.was.lies.value, &e.is.lies.value))
+		m.noteBase(e)
 	} else {
 		directory.publish(key, e.slot, wordsOf(&e.is.lies.value), m.later)
 	}
@@ -302,29 +302,33 @@ const (
 	flagsWord
 )
 
-// showInPlace changes what a transition changes. A packet reads the current block
-// first and then the flags: with slots that have moved it must find the flag that says
-// so, and with the flags all that they speak of.
-func (m *memory) showInPlace(there storage, e *entry) {
-	before, after := &e.was.lies.value, &e.is.lies.value
-	to := wordsOf(after)
-	hadBase, hasBase := before.Flags&uint16(xdpServiceFlagSERVICE_BASE) != 0, after.Flags&uint16(xdpServiceFlagSERVICE_BASE) != 0
-	if hasBase {
-		there.store(sizesWord, to[sizesWord])
-		there.store(baseWord, to[baseWord])
-	}
-	both := *after
+// inPlace says how a service becomes another in which only a transition differs. A
+// packet reads the current block first and then the flags: with slots that have moved it
+// must find the flag that says so, and with the flags all that they speak of.
+func inPlace(before, after *xdpService) []step {
+	to, both := wordsOf(after), *after
 	both.Flags |= before.Flags
-	there.store(flagsWord, wordsOf(&both)[flagsWord])
-	there.store(currentWord, to[currentWord])
-	there.store(flagsWord, to[flagsWord])
+	var steps []step
+	if after.Flags&uint16(xdpServiceFlagSERVICE_BASE) != 0 {
+		steps = append(steps, step{sizesWord, to[sizesWord]}, step{baseWord, to[baseWord]})
+	}
+	return append(steps, step{flagsWord, wordsOf(&both)[flagsWord]}, step{currentWord, to[currentWord]},
+		step{flagsWord, to[flagsWord]})
+}
+
+// noteBase keeps whether the words of the base may be written, for another base: not
+// while packets may be reading of the last.
+func (m *memory) noteBase(e *entry) {
 	e.is.lies.baseIdle = e.was.lies.baseIdle
-	if hadBase && !hasBase {
+	if e.was.lies.hasBase() && !e.is.lies.hasBase() {
 		idle := new(bool)
 		e.is.lies.baseIdle = idle
 		m.later.later(func() { *idle = true })
 	}
 }
+
+// hasBase says whether packets are told of a base.
+func (l *residence) hasBase() bool { return l.value.Flags&uint16(xdpServiceFlagSERVICE_BASE) != 0 }
 
 // retire lets go of what a service had, once nobody reads it.
 func (m *memory) retire(lies *residence) {

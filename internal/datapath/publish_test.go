@@ -495,3 +495,50 @@ func TestBadStatesChangeNothing(t *testing.T) {
 	}
 	p.expect(t, 0)
 }
+
+// TestInPlaceOrder goes through every moment of a change in place, for every pair of
+// flags: whenever a packet reads the block, and whenever after that the flags, and then the
+// base, it finds a whole transition, of before or of after.
+func TestInPlaceOrder(t *testing.T) {
+	moved, base := uint16(xdpServiceFlagSERVICE_MOVED), uint16(xdpServiceFlagSERVICE_BASE)
+	made := func(flags uint16, at uint32) xdpService {
+		s := xdpService{TableSize: 61, Id: 7, Flags: flags, Current: xdpBlock{Table: at, Members: at}}
+		if flags&base != 0 {
+			s.Base, s.BaseSize = xdpBlock{Table: 1000 + at, Members: at}, 127
+		}
+		return s
+	}
+	for _, flags := range [][2]uint16{{0, moved | base}, {moved, moved | base}, {moved | base, moved}, {moved, 0}, {moved | base, 0}, {moved | base, moved | base}} {
+		before, after := made(flags[0], 100), made(flags[1], 200)
+		steps := inPlace(&before, &after)
+		// moments[i] is the service after i steps.
+		moments := []xdpService{before}
+		for _, s := range steps {
+			next := moments[len(moments)-1]
+			storage(wordsOf(&next)).store(s.at, s.word)
+			moments = append(moments, next)
+		}
+		if last := moments[len(moments)-1]; last.Current != after.Current || last.Flags != after.Flags || flags[1]&base != 0 && last.Base != after.Base {
+			t.Fatalf("%b: it becomes %+v, not %+v", flags, last, after)
+		}
+		for i, block := range moments {
+			for j, flag := range moments[i:] {
+				whose := before
+				if block.Current == after.Current {
+					whose = after
+				}
+				if ends := whose.Flags == before.Flags && flag.Current == after.Current; !ends && whose.Flags&moved != 0 && flag.Flags&moved == 0 {
+					t.Errorf("%b: a packet with the block of step %d does not know at step %d that slots have moved", flags, i, i+j)
+				}
+				for k, then := range moments[i+j:] {
+					if flag.Flags&base == 0 || flags[1]&base == 0 && then.Base == before.Base {
+						continue
+					}
+					if then.BaseSize != 127 || then.Base.Table <= 1000 {
+						t.Errorf("%b: told of a base at step %d, a packet finds %+v at step %d", flags, i+j, then, i+j+k)
+					}
+				}
+			}
+		}
+	}
+}

@@ -176,9 +176,6 @@ func (r *record) flags() uint16 {
 // Nanoseconds of a second.
 const second = uint64(time.Second)
 
-// remembers says whether every flow of the service is remembered.
-func (s *Service) remembers() bool { return s.Tracked() || s.Mode == lb.FullNAT }
-
 // putTurn writes the limits of the service, and what replies to full NAT become.
 func (r *record) putTurn(turn storage) {
 	limits := r.service.Limits

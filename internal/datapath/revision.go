@@ -72,7 +72,7 @@ func (r *register) plan(state State, tableSize uint32, now time.Time) (*revision
 			c.summarize(was)
 			continue
 		}
-		is := &record{key: service.Key(), service: *service, remembers: service.remembers()}
+		is := &record{key: service.Key(), service: *service, remembers: service.Tracked()}
 		c.records[i] = is
 		c.summarize(is)
 		c.services = append(c.services, served{was, is})

@@ -65,13 +65,23 @@ func turns(candidates []candidate, size uint32) []turn {
 // eachTurn calls do for each turn in the first rounds.
 func eachTurn(candidates []candidate, heaviest, rounds uint64, do func(at int, round uint64)) {
 	for at := range candidates {
+		// Turn k is due in round k * heaviest / weight, rounded up: without a division for
+		// each, which would take longer than all the rest.
 		weight := candidates[at].weight
-		for due := uint64(0); ; due += heaviest {
-			round := (due + weight - 1) / weight
-			if round >= rounds {
+		whole, part := heaviest/weight, heaviest%weight
+		for round, rest := uint64(0), uint64(0); ; {
+			due := round
+			if rest > 0 {
+				due++
+			}
+			if due >= rounds {
 				break
 			}
-			do(at, round)
+			do(at, due)
+			round += whole
+			if rest += part; rest >= weight {
+				round, rest = round+1, rest-weight
+			}
 		}
 	}
 }
