@@ -21,7 +21,7 @@ type benchDistributionCmd struct {
 var distributionNotes = []string{
 	"each row is a service of its own, in mode l2dsr; its flows are opened by SYNs through BPF_PROG_TEST_RUN, and each backend's are what the data plane counted",
 	"flows differ in the client's address and port (65,536 clients); for sh each is of another client",
-	"lc, wlc and random2: once with flows that never end, and once such that of each 1,024 flows half end by RST before the next 1,024 come",
+	"lc, wlc and random2: once with flows that never end, and once such that of each 16,384 flows half, by lot, end by RST before the next come: there each backend's are those that are open at the end",
 }
 
 // Validate refuses what would count nothing.

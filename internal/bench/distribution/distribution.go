@@ -9,6 +9,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"net/netip"
 
 	"github.com/jeoul/jeoul/internal/bench/harness"
@@ -43,8 +44,8 @@ const (
 // ErrFlows: Options.Flows is out of range.
 var ErrFlows = errors.New("the number of flows must be a power of two from 1024 to 4194304")
 
-// The bounds of Options.Flows: a step of those that end, and the clients that the
-// stream by address has.
+// The bounds of Options.Flows: some for each backend, and the clients that the stream
+// by address has.
 const (
 	leastFlows = 1 << 10
 	mostFlows  = 1 << addressBits
@@ -67,7 +68,7 @@ type ending string
 const (
 	// stay: they never end.
 	stay ending = "none"
-	// half: of each step of flows half end, by RST, before the next step.
+	// half: of each step of flows half end, by lot, before the next step.
 	half ending = "half"
 )
 
@@ -110,7 +111,7 @@ func Measure(ctx context.Context, options Options) (trials []results.Trial, err 
 		options.backends = defaultBackends
 	}
 	err = harness.Pinned(func() error {
-		h, err := harness.New(hook, 0)
+		h, err := harness.New(hook, options.Flows)
 		if err != nil {
 			return err
 		}
@@ -181,8 +182,13 @@ func (c counted) count(h *harness.Harness, flows uint32, round int) (results.Tri
 	counts := make([]uint64, c.backends)
 	opened := uint64(0)
 	for i, backend := range service.Backends {
-		counts[i] = counters.Backends[service.BackendKey(backend)].Connections
-		opened += counts[i]
+		count := counters.Backends[service.BackendKey(backend)]
+		opened += count.Connections
+		counts[i] = count.Connections
+		if c.ending == half {
+			// Schedulers that compare open flows make those even, and not new ones.
+			counts[i] = uint64(count.Active)
+		}
 		trial.Backends = append(trial.Backends, results.Backend{
 			Name: backend.Name, Address: backend.Address.String(), Connections: counts[i]})
 	}
@@ -195,7 +201,7 @@ func (c counted) count(h *harness.Harness, flows uint32, round int) (results.Tri
 }
 
 // step is how many flows are opened before some of them end.
-const step = leastFlows
+const step = 1 << 14
 
 // open opens the flows from a number on.
 func (c counted) open(h *harness.Harness, balancer *datapath.Datapath, flows, first uint32) error {
@@ -215,11 +221,33 @@ func (c counted) open(h *harness.Harness, balancer *datapath.Datapath, flows, fi
 	if c.ending == stay {
 		return send(harness.SYN, 0, flows)
 	}
+	return c.openAndEnd(h, balancer, send, flows, first)
+}
+
+// openAndEnd opens flows step by step, and after each step ends some of it, by lot.
+func (c counted) openAndEnd(h *harness.Harness, balancer *datapath.Datapath,
+	send func(flags byte, next, packets uint32) error, flows, first uint32) error {
+	random := rand.New(rand.NewPCG(uint64(first), uint64(c.backends)))
+	reset := harness.NewFrame(netip.AddrPortFrom(firstClient, 0), vip, lb.TCP, harness.RST)
 	for next := uint32(0); next < flows; next += step {
-		if err := send(harness.SYN, next, step); err != nil {
+		opened := min(step, flows-next)
+		if err := send(harness.SYN, next, opened); err != nil {
 			return err
 		}
-		if err := send(harness.RST, next, step/2); err != nil {
+		var end []harness.Tuple
+		for i := range opened {
+			if random.IntN(2) == 0 {
+				stream := harness.Stream{Frame: reset, Count: flows, Offset: first, AddressBits: clientBits}
+				end = append(end, stream.Flow(next+i))
+			}
+		}
+		kept, err := h.Keep(reset, end)
+		if err != nil {
+			return err
+		}
+		_, err = h.Send(balancer.Program(), harness.Stream{Frame: reset, Count: step, Recording: kept}, uint32(len(end)))
+		h.Reset(0)
+		if err != nil {
 			return err
 		}
 	}

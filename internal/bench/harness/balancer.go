@@ -11,8 +11,6 @@ import (
 type Room struct {
 	// Flows that are proven, and Unproven ones; 0 means the default.
 	Flows, Unproven uint32
-	// FullNAT flows; 0 means the default.
-	FullNAT uint32
 }
 
 // NewBalancer returns one for BPF_PROG_TEST_RUN, without a configuration. It forgets

@@ -192,14 +192,10 @@ func (s setup) room(most, packets uint32) harness.Room {
 		Flows: max(most, leastEntries),
 		// As many as become known at a time, and as are opened by a figure, twice.
 		Unproven: max(2*primed, 3*packets),
-		// Both families' known flows, about half full.
-		FullNAT: max(2*most, leastEntries),
 	}
 	if s == only(lb.FullNAT) {
-		room.Flows = 2 * max(most, leastEntries)
-	}
-	if s == newFlows {
-		room.FullNAT = max(4*packets, leastEntries)
+		// Those of both families.
+		room.Flows *= 2
 	}
 	return room
 }
