@@ -139,6 +139,13 @@ func (c *changeTrial) writeCounts(e changeEvent, counts live.Counts, got *result
 			}
 		}
 	}
+	for i, b := range c.samples(e, counts) {
+		if i == 0 {
+			got.Notes = append(got.Notes, "among what broke: "+b.String())
+		} else {
+			got.Notes[len(got.Notes)-1] += "; " + b.String()
+		}
+	}
 	c.writeNew(counts, got)
 	c.writeUDP(e, counts, m)
 	m[results.Requests] = float64(counts.Requests)
@@ -150,6 +157,15 @@ func (c *changeTrial) writeCounts(e changeEvent, counts live.Counts, got *result
 			Name: server.Name, Address: server.IPv4.String(), Connections: counts.Held[server.Name]})
 		m[results.Connections] += float64(counts.Held[server.Name])
 	}
+}
+
+// maxSamples bounds the broken connections that are named in a note.
+const maxSamples = 5
+
+// samples are the first connections to servers that stayed which broke.
+func (c *changeTrial) samples(e changeEvent, counts live.Counts) []live.Break {
+	of := slices.DeleteFunc(slices.Clone(counts.Samples), func(b live.Break) bool { return c.leaves(e, b.Server) })
+	return of[:min(len(of), maxSamples)]
 }
 
 // writeNew writes down what became of new connections.

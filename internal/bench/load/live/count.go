@@ -4,9 +4,10 @@ package live
 
 import (
 	"errors"
+	"fmt"
 	"io"
-	"maps"
 	"net"
+	"net/netip"
 	"sync"
 	"time"
 
@@ -78,6 +79,8 @@ type Counts struct {
 	// before.
 	Queries, Unanswered uint64
 	Turned              map[string]uint64
+	// Samples are the first of Broken.
+	Samples []Break `json:",omitempty"`
 	// Latency is of all requests over connections, in microseconds, as package
 	// hdrhistogram encodes it; nil if there were none.
 	Latency []byte `json:",omitempty"`
@@ -85,6 +88,24 @@ type Counts struct {
 	// them; nil if there were none.
 	Percentiles *Percentiles `json:"-"`
 }
+
+// Break is a connection that broke.
+type Break struct {
+	// Local is the client's end of it.
+	Local  netip.AddrPort
+	Server string
+	Cause  Cause
+	// Age is how long it had been open.
+	Age time.Duration
+}
+
+// String returns "198.18.1.2:40000 of web03, reset when it was 3.2s old".
+func (b Break) String() string {
+	return fmt.Sprintf("%s of %s, %s when it was %v old", b.Local, b.Server, b.Cause, b.Age.Round(100*time.Millisecond))
+}
+
+// maxSamples bounds the samples of one client.
+const maxSamples = 20
 
 // Percentiles are latencies in milliseconds.
 type Percentiles struct{ P50, P99, Max float64 }
@@ -101,6 +122,7 @@ func (c *Counts) Add(other Counts) {
 		}
 		c.Broken[server] = sum(c.Broken[server], broken)
 	}
+	c.Samples = append(c.Samples, other.Samples...)
 	c.Requests += other.Requests
 	c.Opened += other.Opened
 	c.Queries += other.Queries
@@ -116,14 +138,6 @@ func sum[K comparable](a, b map[K]uint64) map[K]uint64 {
 		a[key] += n
 	}
 	return a
-}
-
-// total adds up the values of a map.
-func total[K comparable](counts map[K]uint64) (n uint64) {
-	for count := range maps.Values(counts) {
-		n += count
-	}
-	return n
 }
 
 // maxLatency bounds what is recorded, in microseconds.
@@ -173,14 +187,17 @@ func (c *counter) answered(took time.Duration) {
 	})
 }
 
-// broke counts a connection of a server that broke.
-func (c *counter) broke(server string, cause Cause) {
+// broke counts a connection that broke.
+func (c *counter) broke(b Break) {
 	c.change(func() {
-		c.held[server]--
-		if c.counts.Broken[server] == nil {
-			c.counts.Broken[server] = map[Cause]uint64{}
+		c.held[b.Server]--
+		if c.counts.Broken[b.Server] == nil {
+			c.counts.Broken[b.Server] = map[Cause]uint64{}
 		}
-		c.counts.Broken[server][cause]++
+		c.counts.Broken[b.Server][b.Cause]++
+		if len(c.counts.Samples) < maxSamples {
+			c.counts.Samples = append(c.counts.Samples, b)
+		}
 	})
 }
 

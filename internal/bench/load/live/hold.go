@@ -122,6 +122,14 @@ type line struct {
 	flow   uint64
 	number uint64
 	peer   peer
+	opened time.Time
+}
+
+// broken describes the connection, that broke with err.
+func (l *line) broken(err error) Break {
+	// It is an address of ours, so there is nothing to go wrong.
+	local, _ := netip.ParseAddrPort(l.conn.LocalAddr().String())
+	return Break{Local: local, Server: l.peer.Server, Cause: causeOf(err), Age: time.Since(l.opened)}
 }
 
 // dial opens a connection and asks over it for the first time.
@@ -130,7 +138,7 @@ func (h *holder) dial(ctx context.Context, flow uint64) (*line, error) {
 	if err != nil {
 		return nil, err
 	}
-	l := &line{conn: conn, flow: flow}
+	l := &line{conn: conn, flow: flow, opened: time.Now()}
 	if l.peer, err = l.ask(h.load.Patience); err != nil {
 		conn.Close()
 		return nil, err
@@ -177,7 +185,7 @@ func (h *holder) keep(place *held, l *line) {
 			if err := h.askOver(place, l); err != nil {
 				l.conn.Close()
 				if h.ctx.Err() == nil {
-					h.counter.broke(l.peer.Server, causeOf(err))
+					h.counter.broke(l.broken(err))
 				}
 				l = nil
 			}
