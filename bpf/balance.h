@@ -71,6 +71,9 @@ static __always_inline enum outcome serve_service(ctx_t *ctx, void *generation,
 	outcome = choose(generation, packet, decision, to);
 	if (outcome != OUTCOME_NONE)
 		return outcome;
+	/* Verifiers of Linux 6.1 do not see that there is one. */
+	if (!decision->backend)
+		return OUTCOME_DROPPED_NO_BACKEND;
 	trace_backend(decision->backend->index, decision->backend->generation);
 	aim(decision, to);
 	outcome = deliver_inline(ctx, packet, decision, to, true);
@@ -200,6 +203,8 @@ __noinline int balance_other(ctx_t *ctx, __u32 *egress)
 		return OUTCOME_PASSED_NO_SERVICE;
 	}
 	*egress = decision.egress;
+	if (!decision.backend)
+		return outcome;
 	if (outcome == OUTCOME_FORWARDED)
 		count_backend(packet, &decision, ctx_packets(ctx));
 	else if (outcome == OUTCOME_RETURNED)
@@ -327,8 +332,10 @@ static __always_inline bool choose_quickly(void *generation, const struct packet
 		if (service->table_size && choose_by_hash(generation, packet, decision))
 			return true;
 	}
-	if (changes_flow(packet))
+	if (changes_flow(packet)) {
+		touch(hash_key(packet->source, packet->source_port, service->id, ipv6));
 		return false;
+	}
 	decision->opens = false;
 	decision->backend = choose_known(generation, service, packet, ipv6, flow);
 	return decision->backend;

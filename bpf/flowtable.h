@@ -105,9 +105,10 @@ static __always_inline bool is_flow(const struct flow *flow, const __be32 *addre
 			 flow->address[3] == address[3]);
 }
 
-/* find_in looks a flow up in one bucket: 0 to 7, or FLOW_BUCKET. */
-static __always_inline __u32 find_in(const struct flow_bucket *bucket, __u64 hash,
-				     const __be32 *address, __be16 port, __u32 service, bool ipv6)
+/* find_but looks a flow up in one bucket, but not at `but`: 0 to 7, or FLOW_BUCKET. */
+static __always_inline __u32 find_but(const struct flow_bucket *bucket, __u64 hash,
+				      const __be32 *address, __be16 port, __u32 service, bool ipv6,
+				      __u32 but)
 {
 	__u64 tag = tag_of(hash);
 
@@ -118,12 +119,19 @@ static __always_inline __u32 find_in(const struct flow_bucket *bucket, __u64 has
 		for (int i = 0; i < 4 && marks; i++) {
 			__u32 at = word * 4 + lowest(marks);
 
-			if (is_flow(&bucket->flows[at & 7], address, port, service, ipv6))
+			if (at != but &&
+			    is_flow(&bucket->flows[at & 7], address, port, service, ipv6))
 				return at;
 			marks &= marks - 1;
 		}
 	}
 	return FLOW_BUCKET;
+}
+
+static __always_inline __u32 find_in(const struct flow_bucket *bucket, __u64 hash,
+				     const __be32 *address, __be16 port, __u32 service, bool ipv6)
+{
+	return find_but(bucket, hash, address, port, service, ipv6, FLOW_BUCKET);
 }
 
 /* find_second looks a flow up where it would be if its home had been full. */
@@ -161,6 +169,25 @@ __noinline __u32 search_place(const struct flow *key, __u64 hash, __u32 proven)
 		return 0;
 	return proven ? find_place(true, hash, key->address, key->port, key->service, true) :
 			find_place(false, hash, key->address, key->port, key->service, true);
+}
+
+/* has_twin says whether an unproven flow stands at another place too: two CPUs have begun
+ * it at the same time. */
+__noinline int has_twin(const struct flow *key, __u64 hash, __u32 place)
+{
+	__u32 buckets = loaded.newcomer_buckets, at = (place - 1) % FLOW_BUCKET;
+	__u32 own = (place - 1) / FLOW_BUCKET, index = home_of(hash, buckets);
+	struct flow_bucket *bucket = bucket_at(false, index);
+
+	if (!key || !bucket)
+		return false;
+	if (find_but(bucket, hash, key->address, key->port, key->service, true,
+		     index == own ? at : FLOW_BUCKET) < FLOW_BUCKET)
+		return true;
+	index = second_of(hash, buckets);
+	bucket = bucket_at(false, index);
+	return bucket && find_but(bucket, hash, key->address, key->port, key->service, true,
+				  index == own ? at : FLOW_BUCKET) < FLOW_BUCKET;
 }
 
 static __always_inline struct flow_bucket *bucket_of(bool proven, place_t place)
@@ -326,6 +353,18 @@ static __always_inline bool remove_as(bool proven, place_t place, __u64 hash)
 __noinline int remove_flow(__u32 place, __u64 hash, __u32 proven)
 {
 	return proven ? remove_as(true, place, hash) : remove_as(false, place, hash);
+}
+
+/* touch brings the tags of a flow's homes nearer, while there is something else to do. */
+static __always_inline void touch(__u64 hash)
+{
+	struct flow_bucket *proven = bucket_at(true, home_of(hash, loaded.flow_buckets));
+	struct flow_bucket *unproven = bucket_at(false, home_of(hash, loaded.newcomer_buckets));
+
+	if (proven)
+		asm volatile("" : : "r"(*(volatile __u64 *)proven->tags));
+	if (unproven)
+		asm volatile("" : : "r"(*(volatile __u64 *)unproven->tags));
 }
 
 /* note_seen keeps a flow from being forgotten. */

@@ -135,17 +135,43 @@ __noinline int nat_claim(__u32 ipv6, __u32 protocol, __u32 hash)
 	return OUTCOME_DROPPED_NO_PORT;
 }
 
+/* nat_alone sees to it that of several CPUs that begin a flow at the same time, as where
+ * a SYN was sent twice, one does: a flow has one port. The others' packets are lost. */
+static __always_inline bool nat_alone(struct tracking *tracking, __u32 state, __u32 clock)
+{
+	for (int i = 0; i < TRIES; i++) {
+		if (!has_twin(&tracking->flow, tracking->flow_hash, tracking->place))
+			return true;
+		forget_place(tracking->place, tracking->flow_hash);
+		if (search_place(&tracking->flow, tracking->flow_hash, false))
+			return false;
+		/* It has stepped back, too. */
+		tracking->place = insert_flow(&tracking->flow, tracking->flow_hash, false, state,
+					      clock);
+		if (!tracking->place)
+			return false;
+	}
+	forget_place(tracking->place, tracking->flow_hash);
+	return false;
+}
+
 /* nat_begin completes a flow that was just remembered: a choice that failed where there
  * is no port for it. */
 __noinline int nat_begin(const struct service *service, __u32 hash)
 {
 	struct scratch *scratch = get_scratch();
 	struct tracking *tracking;
+	void *generation;
 	int outcome;
 
 	if (!service || !scratch)
 		return OUTCOME_DROPPED_NO_FLOW;
 	tracking = &scratch->tracking;
+	generation = current_generation();
+	if (!generation)
+		return OUTCOME_DROPPED_NO_FLOW;
+	if (!dry_run() && !nat_alone(tracking, first_state(&scratch->packet), clock_of(generation)))
+		return OUTCOME_DROPPED_NO_FLOW;
 	outcome = nat_claim(scratch->packet.ipv6, scratch->packet.protocol, hash);
 	tracking->nat_port = tracking->flow.nat_port;
 	tracking->nat_address = tracking->flow.nat_address;

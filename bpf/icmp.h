@@ -223,6 +223,8 @@ static __always_inline enum outcome error_to_backend(ctx_t *ctx, void *generatio
 
 	if (outcome != OUTCOME_NONE)
 		return outcome;
+	if (!decision->backend)
+		return OUTCOME_DROPPED_NO_BACKEND;
 	trace_because(TRACE_QUOTED);
 	trace_backend(decision->backend->index, decision->backend->generation);
 	if (ctx_length(ctx) < packet->network + packet->length)

@@ -113,13 +113,18 @@ __noinline __u32 find_return(const struct packet *reply, __u64 hash, __u32 but)
 	return reply && generation ? find_return_inline(generation, reply, hash, but) : 0;
 }
 
-/* is_stale says whether an entry leads to a flow that is not its own any more. */
+/* is_stale says whether an entry leads to a flow that is not its own any more. One that
+ * moves is told of its flow's new place before the old one is free: so the place is read
+ * again. */
 static __always_inline bool is_stale(const struct return_bucket *bucket, __u32 at)
 {
-	struct flow *flow = flow_at(bucket->places[at]);
+	__u32 place = *(volatile __u32 *)&bucket->places[at];
+	struct flow *flow = flow_at(place);
 
-	return !flow || (__u32)hash_key(flow->address, flow->port, flow->service, true) !=
-				bucket->owners[at];
+	if (flow && (__u32)hash_key(flow->address, flow->port, flow->service, true) ==
+			    bucket->owners[at])
+		return false;
+	return *(volatile __u32 *)&bucket->places[at] == place;
 }
 
 /* vacant_return is a place for an entry in a bucket, or RETURN_BUCKET. */
@@ -141,12 +146,12 @@ static __always_inline __u32 stale_return(const struct return_bucket *bucket)
 	return RETURN_BUCKET;
 }
 
-/* write_return takes a place in a bucket that is vacant, or has a stale entry. */
-static __always_inline bool write_return(struct return_bucket *bucket, __u32 at, __u64 hash,
-					 __u32 place, __u32 owner)
+/* write_return takes a place in a bucket that is vacant, or has a stale entry; `was` is
+ * the word of its tag as it was when that was judged. */
+static __always_inline bool write_return(struct return_bucket *bucket, __u32 at, __u64 was,
+					 __u64 hash, __u32 place, __u32 owner)
 {
 	__u32 shift = 16 * (at & 3), word = at >> 2 & 1;
-	__u64 was = bucket->tags[word];
 	__u64 busy = (was & ~(0xffffULL << shift)) | (__u64)FLOW_BUSY << shift;
 
 	if ((was >> shift & 0xffff) == FLOW_BUSY || at >= RETURN_BUCKET)
@@ -163,17 +168,20 @@ static __always_inline bool write_return(struct return_bucket *bucket, __u32 at,
 __noinline int put_return(__u32 index, __u64 hash, __u32 place, __u32 owner)
 {
 	struct return_bucket *bucket = returns_at(index);
+	__u64 was[2];
 	__u32 at;
 
 	if (!bucket)
 		return false;
 	for (int i = 0; i < TRIES; i++) {
+		was[0] = *(volatile __u64 *)&bucket->tags[0];
+		was[1] = *(volatile __u64 *)&bucket->tags[1];
 		at = vacant_return(bucket);
 		if (at >= RETURN_BUCKET)
 			at = stale_return(bucket);
 		if (at >= RETURN_BUCKET)
 			return false;
-		if (write_return(bucket, at, hash, place, owner))
+		if (write_return(bucket, at, at < 4 ? was[0] : was[1], hash, place, owner))
 			return true;
 	}
 	return false;

@@ -146,20 +146,10 @@ static __always_inline bool find_flow(const struct flow *key, __u64 hash, struct
 	return see_flow(found);
 }
 
-/* find_flow_inline is the same without a call. A call's end is a barrier to what the
- * processor does ahead, and these two lines of tags are often far away: here they come
- * together. */
+/* find_flow_inline is the same without a call. */
 static __always_inline bool find_flow_inline(const struct flow *key, __u64 hash,
 					     struct found *found)
 {
-	struct flow_bucket *proven = bucket_at(true, home_of(hash, loaded.flow_buckets));
-	struct flow_bucket *unproven = bucket_at(false, home_of(hash, loaded.newcomer_buckets));
-	__u64 word;
-
-	if (!proven || !unproven)
-		return false;
-	word = *(volatile __u64 *)&unproven->tags[0];
-	asm volatile("" : : "r"(word));
 	found->proven = true;
 	found->place = find_place(true, hash, key->address, key->port, key->service, true);
 	if (!found->place) {
