@@ -7,6 +7,9 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
+	"os/signal"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/jeoul/jeoul/internal/bench/load"
 )
@@ -17,13 +20,16 @@ type benchSteadyCmd struct {
 	Steady string `arg:"" help:"What to do, as JSON."`
 }
 
-// Run asks until its time is over, and prints what it saw.
+// Run asks until it has been told so often by SIGUSR1 that its last phase is over, and
+// prints what it saw.
 func (c *benchSteadyCmd) Run(ctx context.Context) error {
 	var steady load.Steady
 	if err := json.Unmarshal([]byte(c.Steady), &steady); err != nil {
 		return fmt.Errorf("reading what to ask: %w", err)
 	}
-	report, err := steady.Run(ctx, os.Stdout)
+	next := make(chan os.Signal, len(steady.Phases))
+	signal.Notify(next, unix.SIGUSR1)
+	report, err := steady.Run(ctx, os.Stdout, next)
 	if err != nil {
 		return err
 	}

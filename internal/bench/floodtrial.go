@@ -4,6 +4,7 @@ package bench
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -26,21 +27,15 @@ import (
 )
 
 // A trial is this long besides its two phases. In these times requests are made, and
-// not counted: there the laboratory is read and the flood begins and ends.
+// not counted: there the laboratory is read, and the flood begins.
 const (
 	floodBefore = 400 * time.Millisecond
-	floodBegins = 800 * time.Millisecond
-	floodEnds   = 300 * time.Millisecond
-	// floodMargin is how long before the end of such a time what belongs to the next
-	// is read.
-	floodMargin = 50 * time.Millisecond
-	// floodLate is how late the run may come to a step. Beyond that, phases and flood
-	// do not belong together.
-	floodLate = 200 * time.Millisecond
+	// floodBegins is from when the flood is there.
+	floodBegins = 300 * time.Millisecond
+	floodEnds   = 100 * time.Millisecond
+	// floodStarts is how long it may take until it is there.
+	floodStarts = 10 * time.Second
 )
-
-// errFloodLate says that a trial's phases are not what they should be.
-var errFloodLate = errors.New("the machine is too busy for a flood's phases")
 
 // The names of the phases that are counted.
 const (
@@ -53,7 +48,7 @@ func floodPhases(each time.Duration) []load.Phase {
 }
 
 // floodTime is how long a flood goes on at most.
-func floodTime(each time.Duration) time.Duration { return floodBegins + each + floodEnds + time.Second }
+func floodTime(each time.Duration) time.Duration { return floodStarts + floodBegins + 2*each }
 
 // floodTarget is the service.
 func floodTarget(l *lab.Lab) netip.AddrPort { return netip.AddrPortFrom(l.VIP4, servicePort) }
@@ -100,9 +95,6 @@ func (synFlood) conduct(ctx context.Context, r *runner, t Trial, running subject
 	if err != nil {
 		return nil, err
 	}
-	if before := f.flooded[0].counts.Offered; before == 0 || f.flooded[1].counts.Offered == before {
-		return nil, fmt.Errorf("%w: the flood did not reach the balancer's link in time", errFloodLate)
-	}
 	f.write(&blank, report)
 	return []results.Trial{blank}, nil
 }
@@ -113,44 +105,53 @@ func (f *floodTrial) run(ctx context.Context) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, f.client.process.Stop(context.WithoutCancel(ctx))) }()
-	began, err := f.client.opened(ctx)
-	if err == nil {
+	if err = f.client.opened(ctx); err == nil {
 		err = f.runner.lab.Clients[0].Renice(firstNice)
 	}
 	if err != nil {
 		return err
 	}
+	defer func() { err = errors.Join(err, f.stage.stop()) }()
 	each := f.trial.Duration
-	quiet := began.Add(floodBefore)
-	flooded := quiet.Add(each + floodBegins)
-	steps := []struct {
-		at time.Time
-		do func() error
-	}{
-		{quiet.Add(-floodMargin), func() error { return f.read(&f.quiet[0]) }},
-		{quiet.Add(each), func() error {
-			err := errors.Join(f.read(&f.quiet[1]), f.remember(ctx, 0))
-			f.stage.start(ctx, floodTime(each))
-			return err
-		}},
-		{flooded.Add(-floodMargin), func() error { return f.read(&f.flooded[0]) }},
-		{flooded.Add(each), func() error { return errors.Join(f.read(&f.flooded[1]), f.remember(ctx, 1), f.stage.stop()) }},
-	}
-	for _, step := range steps {
-		if err := f.client.until(ctx, step.at); err != nil {
-			return err
-		}
-		if late := time.Since(step.at); late > floodLate {
-			return fmt.Errorf("%w: the run came %v late to one", errFloodLate, late.Round(time.Millisecond))
-		}
-		if err := step.do(); err != nil {
+	for _, step := range []func() error{
+		func() error { return f.client.pass(ctx, floodBefore) },
+		func() error { return f.read(&f.quiet[0]) },
+		f.client.next, // the quiet phase
+		func() error { return f.client.pass(ctx, each) },
+		f.client.next,
+		func() error { return errors.Join(f.read(&f.quiet[1]), f.remember(ctx, 0)) },
+		func() error { return f.begin(ctx) },
+		func() error { return f.client.pass(ctx, floodBegins) },
+		func() error { return f.read(&f.flooded[0]) },
+		f.client.next, // the phase under the flood
+		func() error { return f.client.pass(ctx, each) },
+		f.client.next,
+		func() error { return errors.Join(f.read(&f.flooded[1]), f.remember(ctx, 1), f.stage.stop()) },
+		func() error { return f.client.pass(ctx, floodEnds) },
+		f.client.next,
+		func() error { return f.client.wait(ctx) },
+		func() error { return f.remember(ctx, 2) },
+	} {
+		if err := step(); err != nil {
 			return err
 		}
 	}
-	if err := f.client.wait(ctx); err != nil {
-		return err
-	}
-	return f.remember(ctx, 2)
+	return nil
+}
+
+// begin begins the flood and waits until it is there.
+func (f *floodTrial) begin(ctx context.Context) error {
+	f.stage.start(ctx, floodTime(f.trial.Duration))
+	return poll(ctx, floodStarts, func() error {
+		counts, err := f.stage.flood.Counts()
+		switch {
+		case err != nil:
+			return giveUp{err}
+		case counts.Offered == 0:
+			return errors.New("no packet of the flood has reached the balancer's link")
+		}
+		return nil
+	})
 }
 
 func (f *floodTrial) read(into *floodReading) (err error) {
@@ -224,37 +225,34 @@ func (f *floodTrial) startClient(ctx context.Context) (*steadyClient, error) {
 // steadyBound is how long a client may take to open its connections.
 const steadyBound = 15 * time.Second
 
-// opened waits until all connections are open, and returns when that was.
-func (c *steadyClient) opened(ctx context.Context) (at time.Time, err error) {
-	err = poll(ctx, steadyBound, func() error {
+// opened waits until all connections are open.
+func (c *steadyClient) opened(ctx context.Context) error {
+	return poll(ctx, steadyBound, func() error {
 		if err := c.alive(); err != nil {
 			return giveUp{err}
 		}
 		c.mu.Lock()
-		then, ok := load.SteadyTime(c.stdout.Bytes())
-		c.mu.Unlock()
-		if !ok {
+		defer c.mu.Unlock()
+		if !load.SteadyOpened(c.stdout.Bytes()) {
 			return load.ErrSteady
 		}
-		var now unix.Timespec
-		if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &now); err != nil {
-			return giveUp{fmt.Errorf("reading the clock: %w", err)}
-		}
-		at = time.Now().Add(time.Duration(then - now.Nano()))
 		return nil
 	})
-	return at, err
+}
+
+// next has the client end the phase that is on.
+func (c *steadyClient) next() error {
+	if err := c.process.Signal(unix.SIGUSR1); err != nil {
+		return fmt.Errorf("telling the client that a phase ends: %w", err)
+	}
+	return nil
 }
 
 // alive returns why the client's process has ended, if it has.
 func (c *steadyClient) alive() error {
 	select {
 	case <-c.process.Done():
-		err := c.process.Wait()
-		if err == nil {
-			return fmt.Errorf("%w: the client was through with them before the run was", errFloodLate)
-		}
-		return fmt.Errorf("the client failed: %w%s", err, c.lastWords())
+		return fmt.Errorf("the client ended early: %w%s", cmp.Or(c.process.Wait(), errors.New("by itself")), c.lastWords())
 	default:
 		return nil
 	}
@@ -270,9 +268,9 @@ func (c *steadyClient) lastWords() string {
 	return fmt.Sprintf("; its last words: %q", words)
 }
 
-// until waits for a moment, as long as the client lives.
-func (c *steadyClient) until(ctx context.Context, at time.Time) error {
-	timer := time.NewTimer(time.Until(at))
+// pass lets some time pass, as long as the client lives.
+func (c *steadyClient) pass(ctx context.Context, long time.Duration) error {
+	timer := time.NewTimer(long)
 	defer timer.Stop()
 	select {
 	case <-timer.C:

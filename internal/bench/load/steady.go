@@ -38,8 +38,9 @@ type Steady struct {
 
 // Phase is a time of which the requests are counted together.
 type Phase struct {
-	// Name is empty where they are made, and not counted.
+	// Name is empty where nobody asks for it by name.
 	Name string
+	// Time is how long it lasts, or about, where the client is told.
 	Time time.Duration
 }
 

@@ -10,10 +10,13 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
+	"os"
 	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/jeoul/jeoul/internal/testenv"
 )
 
 const steadyFile = 128
@@ -42,11 +45,11 @@ func steadyOf(target netip.AddrPort) Steady {
 func (s Steady) runAndRead(t *testing.T) *SteadyReport {
 	t.Helper()
 	var out bytes.Buffer
-	report, err := s.Run(t.Context(), &out)
+	report, err := s.Run(t.Context(), &out, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, ok := SteadyTime(out.Bytes()); !ok {
+	if !SteadyOpened(out.Bytes()) {
 		t.Errorf("its first line is %q", out.String())
 	}
 	text, err := json.Marshal(report)
@@ -81,6 +84,55 @@ func TestSteady(t *testing.T) {
 	// 350 ms, in which 5 connections ask once in 20 ms.
 	if total < 87 || total > 88 {
 		t.Errorf("%d requests in all, want 87 or 88", total)
+	}
+}
+
+// opened tells when a client's connections are open.
+type opened chan struct{}
+
+func (o opened) Write(text []byte) (int, error) {
+	close(o)
+	return len(text), nil
+}
+
+// TestSteadyIsTold ends phases from outside, and counts their requests.
+func TestSteadyIsTold(t *testing.T) {
+	var requests atomic.Int64
+	s := steadyOf(serve(t, func(n int64, _ http.ResponseWriter) bool {
+		requests.Store(n)
+		return false
+	}))
+	s.New = 0
+	next, open := make(chan os.Signal), make(opened)
+	type result struct {
+		report *SteadyReport
+		err    error
+	}
+	ended := make(chan result, 1)
+	go func() {
+		report, err := s.Run(t.Context(), open, next)
+		ended <- result{report, err}
+	}()
+	<-open
+	for range s.Phases {
+		before := requests.Load()
+		testenv.Eventually(t, 10*time.Second, "ten requests are made", func() bool { return requests.Load() >= before+10 })
+		next <- os.Interrupt
+	}
+	r := <-ended
+	if r.err != nil {
+		t.Fatal(r.err)
+	}
+	var answered uint64
+	for _, p := range r.report.Phases {
+		answered += p.Answered
+		if p.Answered < 5 || p.Lost()+p.Unanswered > 0 || p.Seconds <= 0 {
+			t.Errorf("phase %q: %+v", p.Name, p)
+		}
+	}
+	// The first of each connection are of no phase.
+	if want := uint64(requests.Load()) - uint64(s.Connections); answered != want {
+		t.Errorf("%d requests answered, want %d", answered, want)
 	}
 }
 
@@ -145,12 +197,12 @@ func TestSteadyCannotBegin(t *testing.T) {
 	nobody := s
 	nobody.Target = netip.MustParseAddrPort(listener.Addr().String())
 	listener.Close()
-	if _, err := nobody.Run(t.Context(), &bytes.Buffer{}); !errors.Is(err, ErrSteady) {
+	if _, err := nobody.Run(t.Context(), &bytes.Buffer{}, nil); !errors.Is(err, ErrSteady) {
 		t.Errorf("nobody listens: got %v, want ErrSteady", err)
 	}
 	wrong := s
 	wrong.FileBytes++
-	if _, err := wrong.Run(t.Context(), &bytes.Buffer{}); !errors.Is(err, ErrSteady) {
+	if _, err := wrong.Run(t.Context(), &bytes.Buffer{}, nil); !errors.Is(err, ErrSteady) {
 		t.Errorf("another file: got %v, want ErrSteady", err)
 	}
 	for name, change := range map[string]func(*Steady){
@@ -164,7 +216,7 @@ func TestSteadyCannotBegin(t *testing.T) {
 	} {
 		bad := s
 		change(&bad)
-		if _, err := bad.Run(t.Context(), &bytes.Buffer{}); err == nil || errors.Is(err, ErrSteady) {
+		if _, err := bad.Run(t.Context(), &bytes.Buffer{}, nil); err == nil || errors.Is(err, ErrSteady) {
 			t.Errorf("%s: got %v", name, err)
 		}
 	}

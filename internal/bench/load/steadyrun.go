@@ -5,9 +5,11 @@ package load
 import (
 	"bytes"
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"runtime"
 	"strconv"
 	"time"
@@ -27,8 +29,10 @@ type steadyRun struct {
 	buffer       [steadyMaxAnswer]byte
 	began        time.Time
 	phases       []PhaseReport
-	// ends are when the phases end, from began.
+	// ends are when the phases end, from began; never, where that is not told yet.
 	ends []time.Duration
+	// told is readable when the phase that is on is to end; -1 if time tells.
+	told int
 	// asked and made count the requests and the new connections that were due.
 	asked, made int
 }
@@ -50,26 +54,32 @@ type steadyConn struct {
 	length int
 }
 
+// never is longer than any client runs.
+const never = 24 * time.Hour
+
 // Run asks until the phases are over, on the calling thread. It writes a line to
-// out when all connections are open: the time on the monotonic clock, in
-// nanoseconds, from which the phases count.
-func (s Steady) Run(ctx context.Context, out io.Writer) (*SteadyReport, error) {
+// out when all connections are open, and the first phase begins. Where next is not
+// nil a phase ends when there is something in it, and otherwise after its time.
+func (s Steady) Run(ctx context.Context, out io.Writer, next <-chan os.Signal) (*SteadyReport, error) {
 	if err := s.Check(); err != nil {
 		return nil, err
 	}
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
-	r := &steadyRun{Steady: s, conns: map[int32]*steadyConn{}}
+	r := &steadyRun{Steady: s, conns: map[int32]*steadyConn{}, told: -1}
 	defer r.close()
 	if err := r.prepare(ctx); err != nil {
 		return nil, err
 	}
-	var now unix.Timespec
-	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &now); err != nil {
-		return nil, fmt.Errorf("reading the clock: %w", err)
+	if next != nil {
+		stop, err := r.listen(next)
+		if err != nil {
+			return nil, err
+		}
+		defer stop()
 	}
 	r.began = time.Now()
-	if _, err := fmt.Fprintln(out, now.Nano()); err != nil {
+	if _, err := fmt.Fprintln(out, steadyOpen); err != nil {
 		return nil, err
 	}
 	if err := r.loop(ctx); err != nil {
@@ -77,6 +87,46 @@ func (s Steady) Run(ctx context.Context, out io.Writer) (*SteadyReport, error) {
 	}
 	r.finish()
 	return &SteadyReport{Phases: r.phases}, nil
+}
+
+// listen has what comes in next end phases.
+func (r *steadyRun) listen(next <-chan os.Signal) (stop func(), err error) {
+	if r.told, err = unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK|unix.EFD_SEMAPHORE); err != nil {
+		return nil, fmt.Errorf("waiting to be told: %w", err)
+	}
+	if err := r.watch(r.told, unix.EPOLL_CTL_ADD, unix.EPOLLIN); err != nil {
+		return nil, err
+	}
+	for i := range r.ends {
+		r.ends[i] = never
+	}
+	one := binary.NativeEndian.AppendUint64(nil, 1)
+	ended, left := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(left)
+		for {
+			select {
+			case <-next:
+				unix.Write(r.told, one) // which fits as often as there are phases
+			case <-ended:
+				return
+			}
+		}
+	}()
+	return func() {
+		close(ended)
+		<-left
+	}, nil
+}
+
+// endPhase ends the phase that is on.
+func (r *steadyRun) endPhase() {
+	for i, end := range r.ends {
+		if end == never {
+			r.ends[i] = time.Since(r.began)
+			return
+		}
+	}
 }
 
 // prepare opens everything, and has every connection answered once.
@@ -207,8 +257,8 @@ func (c *steadyConn) take(data []byte, fileBytes int) error {
 // late.
 func (r *steadyRun) loop(ctx context.Context) error {
 	events := make([]unix.EpollEvent, 256)
-	last := r.ends[len(r.ends)-1]
 	for {
+		last := r.ends[len(r.ends)-1]
 		now := time.Since(r.began)
 		r.ask(min(now, last))
 		if ctx.Err() != nil {
@@ -227,6 +277,9 @@ func (r *steadyRun) loop(ctx context.Context) error {
 		for _, event := range events[:max(n, 0)] {
 			if int(event.Fd) == r.timer {
 				unix.Read(r.timer, r.buffer[:8]) // EAGAIN means that it was set anew
+			} else if int(event.Fd) == r.told {
+				unix.Read(r.told, r.buffer[:8])
+				r.endPhase()
 			} else if c := r.conns[event.Fd]; c != nil {
 				r.handle(c, event.Events)
 			}
@@ -419,8 +472,12 @@ func (r *steadyRun) lose(c *steadyConn, why error) {
 	r.forget(c)
 }
 
-// finish counts what was not answered in time.
+// finish counts what was not answered in time, and how long phases were.
 func (r *steadyRun) finish() {
+	began := time.Duration(0)
+	for i, end := range r.ends {
+		r.phases[i].Seconds, began = (end - began).Seconds(), end
+	}
 	for _, c := range r.conns {
 		if len(c.due) == 0 {
 			continue
@@ -448,20 +505,16 @@ func (r *steadyRun) close() {
 	for _, c := range r.conns {
 		unix.Close(c.fd)
 	}
-	for _, fd := range []int{r.timer, r.epoll} {
+	for _, fd := range []int{r.told, r.timer, r.epoll} {
 		if fd > 0 {
 			unix.Close(fd)
 		}
 	}
 }
 
-// SteadyTime reads the line that a steady client writes when its connections are
-// open: the moment on the monotonic clock. ok is false while it is not there.
-func SteadyTime(text []byte) (nanoseconds int64, ok bool) {
-	line, _, whole := bytes.Cut(text, []byte("\n"))
-	if !whole {
-		return 0, false
-	}
-	nanoseconds, err := strconv.ParseInt(string(line), 10, 64)
-	return nanoseconds, err == nil
-}
+// steadyOpen is the line that a steady client writes when its connections are open.
+const steadyOpen = "open"
+
+// SteadyOpened says whether a steady client has written that its connections are
+// open.
+func SteadyOpened(text []byte) bool { return bytes.HasPrefix(text, []byte(steadyOpen+"\n")) }
