@@ -7,8 +7,9 @@
 #include "flowtable.h"
 #include "parse.h"
 
-/* Marks of the tags that there are: four and two. */
-#define RETURN_MARKS(word) ((word) ? 0x80008000ULL : TAG_HIGHS)
+/* How often a place is tried for that another CPU takes at the same time. Each costs the
+ * verifier as much as all the rest of this file. */
+#define RETURN_TRIES 3
 
 /* hash_return places what replies bear: from a backend to the pool. */
 static __always_inline __u64 hash_return(const struct packet *reply)
@@ -173,7 +174,7 @@ __noinline int put_return(__u32 index, __u64 hash, __u32 place, __u32 owner)
 
 	if (!bucket)
 		return false;
-	for (int i = 0; i < TRIES; i++) {
+	for (int i = 0; i < RETURN_TRIES; i++) {
 		was[0] = *(volatile __u64 *)&bucket->tags[0];
 		was[1] = *(volatile __u64 *)&bucket->tags[1];
 		at = vacant_return(bucket);
