@@ -7,7 +7,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/jeoul/jeoul/internal/lb"
 	"github.com/jeoul/jeoul/internal/results"
 )
 
@@ -41,9 +40,7 @@ func packetCosts(s *section) []*packetCost {
 		if !p.has(results.NsNetOfEmpty) || !slices.Contains(s.contenders(), p.Subject) {
 			continue
 		}
-		_, compared := p.Params[paramConfigured]
-		_, changing := p.Params[paramChange]
-		if scheduler := p.Params[paramScheduler].word; compared || changing || scheduler != "" && scheduler != string(lb.Maglev) {
+		if _, compared := p.Params[paramConfigured]; compared || ofScheduler(p) {
 			continue
 		}
 		foreign := p.Params[paramPackets].word == foreignPackets

@@ -254,7 +254,7 @@ func packetCharts(s *section) []figure {
 			c.Axis += " (logarithmic)"
 			caption = "Less is better; medians."
 		}
-		out = append(out, figure{"What a packet costs" + inHook(g), caption, c})
+		out = append(out, figure{"What a packet costs" + inHook(g), caption, c}, schedulerFigure(s, g))
 	}
 	return out
 }
@@ -277,7 +277,7 @@ func packetRows(s *section, g *group, flows []value) []chartRow {
 	var rows []chartRow
 	at := map[string]int{}
 	for _, p := range g.Points {
-		if p.Subject == emptySubject || !p.has(results.NsNetOfEmpty) {
+		if p.Subject == emptySubject || !p.has(results.NsNetOfEmpty) || ofScheduler(p) {
 			continue
 		}
 		words := s.packetWords(p)

@@ -167,6 +167,47 @@ func schedulerSheet(s *section, g *group) sheet {
 	return sh
 }
 
+// ofScheduler says whether a point is about a scheduler other than that of all modes, or
+// about a change, and so shown with those.
+func ofScheduler(p *point) bool {
+	_, changing := p.Params[paramChange]
+	scheduler := p.Params[paramScheduler].word
+	return changing || scheduler != "" && scheduler != string(lb.Maglev)
+}
+
+// schedulerFigure draws a row for each scheduler, and for what a change is to a flow.
+func schedulerFigure(s *section, g *group) figure {
+	flows := distinct(s.trials, paramFlows)
+	c := &chart{Axis: "ns per packet, net of an empty program", Kind: dots, Legend: []legendEntry{
+		{Name: "known, " + describe(paramFlows, flows[0]), Ink: flowInks[0]},
+		{Name: "known, " + describe(paramFlows, flows[len(flows)-1]), Ink: flowInks[1]},
+		{Name: "new", Ink: flowInks[3]},
+	}}
+	for _, r := range schedulerRows(s, g) {
+		row := chartRow{Label: r.name()}
+		var values []string
+		for _, dot := range []struct {
+			p   *point
+			ink ink
+		}{{r.known, flowInks[0]}, {r.knownMany, flowInks[1]}, {r.newest(), flowInks[3]}} {
+			if dot.p == nil {
+				continue
+			}
+			v := dot.p.Stats[results.NsNetOfEmpty].Median
+			row.Marks = append(row.Marks, mark{Value: v, Ink: dot.ink})
+			values = append(values, nanoseconds(v))
+		}
+		row.Value = strings.Join(values, " · ")
+		c.Rows = append(c.Rows, row)
+	}
+	caption := "Less is better; medians."
+	if c.wide() {
+		c.Log = true
+		c.Axis += " (logarithmic)"
+	}
+	return figure{"New and known flows by scheduler" + inHook(g), caption, c}
+}
+
 // schedulerTargets holds a hook's schedulers against their targets.
 func schedulerTargets(s *section, g *group) []judged {
 	var all []judged
