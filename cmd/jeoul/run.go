@@ -112,9 +112,6 @@ func (c *runCmd) balance(ctx context.Context, cfg *config.Config, log *slog.Logg
 	if errors.Is(err, datapath.ErrBusy) {
 		return cfg.At("hook", "%v", err)
 	}
-	if errors.Is(err, datapath.ErrTooLarge) {
-		return cfg.At("flows", "%v", err)
-	}
 	if err != nil {
 		return err
 	}

@@ -189,7 +189,7 @@ func (c *Controller) Start() error {
 	// VIP and no such connection, and resets it. Forwarding comes last: until then
 	// the kernel drops the replies that nobody rewrites.
 	if err := c.install(newView(l, nil, c.known(l, nil), nil)); err != nil {
-		return err
+		return tooLarge(l.cfg, err)
 	}
 	if err := c.addAddresses(l.addresses); err != nil {
 		return err

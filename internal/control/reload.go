@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/jeoul/jeoul/internal/config"
+	"github.com/jeoul/jeoul/internal/datapath"
 	"github.com/jeoul/jeoul/internal/neigh"
 	"github.com/jeoul/jeoul/internal/paths"
 )
@@ -151,7 +152,15 @@ func (c *Controller) put(next *view, added []netip.Addr) error {
 		}
 		c.removeAddresses(added)
 	}
-	return errors.Join(err, c.forward(before))
+	return errors.Join(tooLarge(next.cfg, err), c.forward(before))
+}
+
+// tooLarge names the file where there is not enough memory for what it says.
+func tooLarge(cfg *config.Config, err error) error {
+	if errors.Is(err, datapath.ErrTooLarge) {
+		return cfg.At("", "%v", err)
+	}
+	return err
 }
 
 // watch narrows what is looked for; a failure costs probes that nobody needs.

@@ -5,6 +5,7 @@ package control
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/netip"
 	"strings"
 	"testing"
@@ -14,6 +15,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/jeoul/jeoul/internal/config"
+	"github.com/jeoul/jeoul/internal/datapath"
 	"github.com/jeoul/jeoul/internal/paths"
 )
 
@@ -138,6 +140,8 @@ func TestReloadRefused(t *testing.T) {
 		"watch": {func(w *world) { w.watchErr = errors.New("no rights") }, web + dns, "look for the backends: no rights", []string{union}},
 		"add": {func(w *world) { w.addErr[netip.MustParseAddr("2001:db8::53")] = errors.New("IPv6 is off") }, web + dns, "IPv6 is off",
 			[]string{union, "fail to add 2001:db8::53", started[0]}},
+		"too large": {func(w *world) { w.applyErr = fmt.Errorf("%w: flows.limit: 5 would fit", datapath.ErrTooLarge) }, web, "f:2: not enough memory: flows.limit: 5 would fit",
+			[]string{started[0], "fail to apply web: web01=- web02=-", started[0]}},
 		"apply": {func(w *world) { w.applyErr = errors.New("no memory") }, web + dns, "no memory",
 			[]string{union, "add 2001:db8::53", "fail to apply web: web01=- web02=- dns: dns01=-", "remove 2001:db8::53", started[0]}},
 	}
