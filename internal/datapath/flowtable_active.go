@@ -111,13 +111,13 @@ func (j *janitor) survey() *flowTally {
 	return tally
 }
 
-// countersOf lists the counters of services and of their backends, with what a walk has
-// met of them.
+// countersOf lists the counters of services, and of all backends, with what a walk has met
+// of them.
 func (j *janitor) countersOf(ids map[uint32]bool, tally *flowTally) (counters []counter) {
-	for index, b := range j.rules.backends {
-		if ids[b.service] && b.generation != 0 && index < len(j.rules.loads) {
-			counters = append(counters, counter{&j.rules.loads[index].Active, metOf(tally.backends, index)})
-		}
+	for index := range min(len(j.rules.backends), len(j.rules.loads)) {
+		// Of every backend: flows of one that left may have been counted by the rules of
+		// before, and whoever has its index next inherits what it counts.
+		counters = append(counters, counter{&j.rules.loads[index].Active, metOf(tally.backends, index)})
 	}
 	for id := range j.rules.services {
 		if ids[uint32(id)] && id < len(j.rules.turns) {

@@ -21,11 +21,11 @@ type conversation struct {
 }
 
 // The conversations that go on at a time.
-const conversations = 250
+const conversations = 60
 
 // goOn is the next packet of a conversation, mostly one that was to be expected.
 func (g *generator) goOn() packetSpec {
-	if len(g.under) < conversations || g.IntN(12) == 0 {
+	if len(g.under) < conversations || g.IntN(20) == 0 {
 		g.begin()
 	}
 	c := g.under[g.IntN(len(g.under))]
@@ -49,9 +49,9 @@ func (g *generator) begin() {
 
 // busyService is mostly one of a few, which get enough flows to meet their limits.
 func (g *generator) busyService() *Service {
-	if len(g.busy) == 0 || g.IntN(300) == 0 {
+	if len(g.busy) == 0 || g.IntN(100) == 0 {
 		g.busy = nil
-		for range 7 {
+		for range 4 {
 			g.busy = append(g.busy, g.anyService().Key())
 		}
 	}

@@ -220,13 +220,14 @@ func (m *model) applyService(s *Service, at *standing) error {
 		return err
 	}
 	if at == nil {
-		at = &standing{id: m.serviceID(s.Key()), recipe: recipeFor(s), tracked: s.tracked(), bySource: s.BySource()}
+		at = &standing{id: m.serviceID(s.Key()), tracked: s.tracked(), bySource: s.BySource()}
 	}
 	m.standings[s.Key()], m.numbered[at.id] = at, at
 	if at.bySource != s.BySource() {
-		at.rehash()
+		at.rehash(owners, m.recipeFor(s))
+	} else {
+		at.change(owners, m.recipeFor(s), m.now, s.settles())
 	}
-	at.change(owners, recipeFor(s), m.now, s.settles())
 	if at.sequence = s.takers(); s.Scheduler == lb.WeightedRoundRobin && len(owners) > 0 {
 		at.sequence = m.sequenceOf(s.Key())
 	}

@@ -393,26 +393,22 @@ func (m *model) attach(name flowName, backend lb.BackendKey) {
 	m.remember(name, backend, stateAffinityNew)
 }
 
-// recount makes the counts of services right that begin to track their flows, or
-// end it. What has no place in the tables any more goes first.
+// recount makes all counts right where services begin to track their flows, or end it.
+// What has no place in the tables any more goes first.
 func (m *model) recount(services []*standing) {
 	if len(services) == 0 {
 		return
 	}
 	m.sweep()
-	for _, at := range services {
-		at.active = 0
+	for _, load := range m.loads {
+		load.active = 0
 	}
-	for key, life := range m.lives {
-		if slices.Contains(services, m.standings[key.Service]) {
-			life.load.active = 0
-		}
+	for _, at := range m.numbered {
+		at.active = 0
 	}
 	for _, table := range []*modelFlows{m.flows, m.newcomers} {
 		for _, e := range table.known {
-			if slices.Contains(services, m.numbered[e.service]) {
-				m.count(e, 1)
-			}
+			m.count(e, 1)
 		}
 	}
 }

@@ -109,26 +109,39 @@ func (m *model) byTable(c *choice, s *Service, a asker, seen seen) (outcome stri
 	}
 	now, before, apart := m.candidates(s, c.hash)
 	c.opens = a.opens()
-	if c.backend = now; !apart {
-		return ""
-	}
-	if a.opens() {
+	c.backend = now
+	switch {
+	case a.quiet:
+		if apart {
+			c.backend = before
+		}
+	case m.orphaned(s, c.hash) && (a.opens() || a.protocol == protoUDP):
+		m.met["moved: orphaned"]++
+		m.remember(m.flowOf(s, a), s.keyOf(now), a.firstState())
+	case !apart:
+	case a.opens():
 		m.met["moved: opens"]++
 		if !m.remember(m.flowOf(s, a), s.keyOf(now), stateOpening) {
 			c.backend = before
 		}
-		return ""
-	}
-	m.met["moved: goes on"]++
-	c.backend = before
-	switch {
-	case a.quiet || a.protocol == protoTCP && a.flags&flagRST != 0:
-	case a.protocol == protoUDP:
-		m.remember(m.flowOf(s, a), s.keyOf(before), stateFirst)
 	default:
-		m.remember(m.flowOf(s, a), s.keyOf(before), stateSeen)
+		m.met["moved: goes on"]++
+		c.backend = before
+		if a.protocol == protoUDP {
+			m.remember(m.flowOf(s, a), s.keyOf(before), stateFirst)
+		} else if a.flags&flagRST == 0 {
+			m.remember(m.flowOf(s, a), s.keyOf(before), stateSeen)
+		}
 	}
 	return ""
+}
+
+// firstState is that of a flow that a packet begins.
+func (a asker) firstState() flowState {
+	if a.protocol == protoUDP {
+		return stateFirst
+	}
+	return stateOpening
 }
 
 // unremembered chooses for a packet of a flow that a tracked service does not
@@ -165,6 +178,14 @@ func (m *model) candidates(s *Service, hash uint32) (now, before int, apart bool
 	return now, before, at.isMoved(hash) && usable && before != now
 }
 
+// orphaned says that a hash's slot was that of a backend that nothing can be sent to now:
+// it may move again, and whoever begins there must be remembered.
+func (m *model) orphaned(s *Service, hash uint32) bool {
+	at := m.standings[s.Key()]
+	_, usable := at.baseOf(m, hash)
+	return at.base != nil && at.isMoved(hash) && !usable
+}
+
 // begin chooses for a new flow of a tracked service, and remembers it.
 func (m *model) begin(c *choice, s *Service, a asker, seen seen) (outcome string) {
 	at := m.standings[s.Key()]
@@ -187,11 +208,7 @@ func (m *model) begin(c *choice, s *Service, a asker, seen seen) (outcome string
 			return overConnections
 		}
 	}
-	state := stateOpening
-	if a.protocol == protoUDP {
-		state = stateFirst
-	}
-	if !m.remember(m.flowOf(s, a), s.keyOf(c.backend), state) {
+	if !m.remember(m.flowOf(s, a), s.keyOf(c.backend), a.firstState()) {
 		if s.limited() || s.Mode == lb.FullNAT {
 			return noRoomForFlow
 		}

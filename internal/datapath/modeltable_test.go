@@ -57,38 +57,43 @@ func (at *standing) baseOf(m *model, hash uint32) (backend int, usable bool) {
 	return i, s != nil && s.up(i)
 }
 
-// change gives the service a table. One that leads nowhere else prolongs a change that
-// is under way, and begins none.
+// change gives the service a table. One that leads nowhere else than the last prolongs
+// a change that is under way, and begins none.
 func (at *standing) change(owners []lb.BackendKey, recipe string, now time.Time, lasts time.Duration) {
 	made := at.recipe != recipe
-	at.recipe = recipe
-	differs := !slices.Equal(at.owners, owners)
-	if at.base == nil && differs {
-		at.base = at.last
+	at.recipe, at.owners = recipe, owners
+	before := at.last
+	if len(owners) > 0 {
+		at.last = owners
 	}
-	if at.base != nil && (differs || made) {
-		at.until = now.Add(lasts)
-	}
-	if at.owners = owners; len(owners) == 0 {
+	if !made || before == nil || at.base == nil && slices.Equal(before, owners) {
 		return
 	}
-	if differs && at.last != nil {
+	if at.base == nil {
+		at.base = before
+	}
+	at.until = now.Add(lasts)
+	if len(owners) > 0 {
 		at.mark()
 	}
-	at.last = owners
 }
 
-// rehash is for a service whose slots do not mean the same flows any more.
-func (at *standing) rehash() {
-	at.base, at.last = nil, nil
+// rehash gives a table to a service whose slots do not mean the same flows any more.
+func (at *standing) rehash(owners []lb.BackendKey, recipe string) {
+	at.recipe, at.owners, at.base, at.last = recipe, owners, nil, nil
+	if len(owners) == 0 {
+		return
+	}
+	at.last = owners
 	if slices.Contains(at.moved, true) {
+		at.moved = make([]bool, len(owners))
 		at.markAll()
 	}
 }
 
 // recipeFor says what a table is made of.
-func recipeFor(s *Service) string {
-	recipe := fmt.Sprint(s.Scheduler, s.TableSize, len(s.Backends))
+func (m *model) recipeFor(s *Service) string {
+	recipe := fmt.Sprint(s.Scheduler, m.tableSize(s))
 	for _, i := range s.takers() {
 		recipe += fmt.Sprint(" ", s.Backends[i].Address, s.Backends[i].Port, s.weightOf(i))
 	}
@@ -108,9 +113,6 @@ func (at *standing) mark() {
 		}
 	}
 	for i := range at.owners {
-		if at.base == nil {
-			break
-		}
 		at.moved[i] = at.moved[i] || len(at.base) != len(at.owners) || at.base[i] != at.owners[i]
 	}
 }
@@ -152,7 +154,8 @@ func (s *Service) takers() (all []int) {
 
 // weightOf is a backend's share of new flows.
 func (s *Service) weightOf(i int) uint32 {
-	if s.Scheduler == lb.RoundRobin || s.Scheduler == lb.LeastConnections {
+	switch s.Scheduler {
+	case lb.RoundRobin, lb.LeastConnections, lb.Failover:
 		return 1
 	}
 	return uint32(s.Backends[i].Weight)
@@ -190,6 +193,8 @@ func (m *model) ownersOf(s *Service) (owners []lb.BackendKey, err error) {
 // tableSize is how many slots a service has.
 func (m *model) tableSize(s *Service) uint32 {
 	switch n := len(s.Backends); {
+	case s.Scheduler == lb.Failover:
+		return 1
 	case s.TableSize != 0:
 		return s.TableSize
 	case m.options.TableSize != 0:

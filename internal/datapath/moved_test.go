@@ -123,6 +123,45 @@ func TestMovedSlotsOfABackendThatLeft(t *testing.T) {
 	})
 }
 
+// TestBeginnersInAnOrphanedSlot: whoever begins in the slot of a backend that is away
+// stays where he began, when the slot moves again.
+func TestBeginnersInAnOrphanedSlot(t *testing.T) {
+	for name, away := range map[string]struct{ goes, comes func(*story, Service) }{
+		"out of sight": {func(y *story, _ Service) { y.lose(1) }, func(y *story, _ Service) { y.find(1) }},
+		"left": {func(y *story, s Service) { y.change(func(now *Service) { *now = s.without(1) }) },
+			func(y *story, s Service) { y.change(func(now *Service) { *now = s }) }},
+	} {
+		for _, protocol := range []lb.Protocol{lb.TCP, lb.UDP} {
+			t.Run(name+", "+protocol.String(), func(t *testing.T) {
+				tell(t, testService(vip4, 80, protocol, lb.Maglev, 5), func(y *story) {
+					ports, before, at := y.portsTo(1, 30), y.s, map[int]lb.BackendKey{}
+					away.goes(y, before)
+					for _, port := range ports {
+						at[port] = y.expect(port, "S", "forwarded").backend
+						if y.entry(port) == nil {
+							y.t.Fatalf("port %d is not remembered", port)
+						}
+					}
+					expect := func(what string) {
+						y.t.Helper()
+						for port, backend := range at {
+							if v := y.expect(port, "A", "forwarded"); v.backend != backend {
+								y.t.Errorf("%s: the flow of port %d goes to %s, and began with %s", what, port, v.backend.Address, backend.Address)
+							}
+						}
+					}
+					expect("at first")
+					// The slots move again, for another backend drains.
+					y.drain(y.s.indexOf(before.keyOf(3)))
+					expect("after another change")
+					away.comes(y, before)
+					expect("after it came back")
+				})
+			})
+		}
+	}
+}
+
 // TestChangesSettle: after the window the new table is the only one; flows that are
 // remembered stay.
 func TestChangesSettle(t *testing.T) {

@@ -61,9 +61,13 @@ func (r *rig) compareAll(tb testing.TB) string {
 	}
 	for key, at := range r.model.standings {
 		problem.WriteString(r.compareTurn(key, at))
+		problem.WriteString(r.compareTransition(key, at))
 	}
 	for key, life := range r.model.lives {
 		problem.WriteString(r.compareLoad(key, life.load))
+	}
+	if n := r.datapath.janitor.drift.corrected; n != 0 {
+		fmt.Fprintf(&problem, "the janitor has corrected %d counts\n", n)
 	}
 	return problem.String()
 }
@@ -113,17 +117,27 @@ func (p placeContents) same(o placeContents) bool { return p == o || p.tag == 0 
 // describe reads a place of the program's table.
 func (r *rig) describe(b *xdpFlowBucket, place int) placeContents {
 	flow := &b.Flows[place]
-	contents := placeContents{
-		tag: uint16(b.Tags[place/4] >> (place % 4 * 16)), state: flowState(b.States >> (place * 8)), seen: b.Seen[place],
-		address: flow.Address, port: networkOrder(flow.Port), service: flow.Service,
+	contents := placeContents{tag: uint16(b.Tags[place/4] >> (place % 4 * 16))}
+	if contents.tag == 0 {
+		return contents
 	}
-	for key, place := range r.datapath.current.places.backends {
-		if place.index == flow.Backend && uint16(place.generation) == flow.Generation {
-			contents.backend = key
-			contents.pool = r.poolIn(flow, key)
-		}
+	contents = placeContents{tag: contents.tag, state: flowState(b.States >> (place * 8)), seen: b.Seen[place],
+		address: flow.Address, port: networkOrder(flow.Port), service: flow.Service}
+	if key, there := r.owners[ownerPlace(flow)]; there {
+		contents.backend, contents.pool = key, r.poolIn(flow, key)
 	}
 	return contents
+}
+
+// ownerPlace is the place of the backend that a flow is at.
+func ownerPlace(flow *xdpFlow) place { return place{flow.Backend, flow.Generation} }
+
+// learnOwners notes who has which place.
+func (r *rig) learnOwners() {
+	r.owners = map[place]lb.BackendKey{}
+	for key, at := range r.datapath.current.places.backends {
+		r.owners[at] = key
+	}
 }
 
 // poolOf reads the pool's address and port that the program has for a new flow.
@@ -182,6 +196,24 @@ func (r *rig) compareTurn(key lb.ServiceKey, at *standing) string {
 	if turn.Next != at.turn || turn.Active != at.active || turn.Due != at.due {
 		return fmt.Sprintf("%s: turn %d, %d active, next due at %d; want turn %d, %d active, next due at %d\n",
 			key, turn.Next, turn.Active, turn.Due, at.turn, at.active, at.due)
+	}
+	return ""
+}
+
+// compareTransition says in what differs what is known of a change that is under way.
+func (r *rig) compareTransition(key lb.ServiceKey, at *standing) string {
+	view := &r.datapath.register.byKey[key].view
+	if (view.base != nil) != (at.base != nil) || at.base != nil && !view.until.Equal(at.until) {
+		return fmt.Sprintf("%s (%s): a base: %v, until %v, %d slots; want %v, until %v, %d slots\n", key, at.recipe,
+			view.base != nil, view.until, len(view.table.slots), at.base != nil, at.until, len(at.owners))
+	}
+	if view.base != nil && len(view.base.slots) != len(at.base) {
+		return fmt.Sprintf("%s: a base of %d slots, want %d\n", key, len(view.base.slots), len(at.base))
+	}
+	for slot, owner := range at.base {
+		if got := view.base.owners[view.base.slots[slot]]; got != netip.AddrPortFrom(owner.Address, owner.Port) {
+			return fmt.Sprintf("%s: slot %d of the base is %s's, want %s's\n", key, slot, got, owner.Address)
+		}
 	}
 	return ""
 }

@@ -12,7 +12,7 @@ import (
 // The configurations of services that remember.
 
 // firstTracked is the port of the first of trackedServices.
-const firstTracked = 2001
+const firstTracked = 5001
 
 // trackedKinds are what a service can be told to remember, and how it chooses.
 var trackedKinds = []struct {
@@ -29,8 +29,13 @@ var trackedKinds = []struct {
 	{"sh", 5, func(s *Service) { s.Scheduler = lb.SourceHash; s.weigh(3, 1) }},
 	{"maglev by source", 5, func(s *Service) { s.Scheduler, s.Hash, s.TableSize = lb.Maglev, lb.HashSource, 127 }},
 	{"fo", 3, func(s *Service) { s.Scheduler = lb.Failover }},
-	{"fo with bounds", 3, func(s *Service) { s.Scheduler = lb.Failover; s.bound(5, 3) }},
-	{"maglev with bounds", 4, func(s *Service) { s.Scheduler = lb.Maglev; s.weigh(2, 1); s.bound(6, 0) }},
+	{"fo with bounds", 3, func(s *Service) { s.Scheduler = lb.Failover; s.bound(5, 3); s.Limits.Refuse = lb.RefuseByReset }},
+	{"maglev with bounds", 4, func(s *Service) {
+		s.Scheduler = lb.Maglev
+		s.weigh(2, 1)
+		s.bound(6, 0)
+		s.Limits.Refuse = lb.RefuseByReset
+	}},
 	{"rr with bounds", 4, func(s *Service) { s.Scheduler = lb.RoundRobin; s.bound(5, 4); s.Limits.Refuse = lb.RefuseByReset }},
 	{"wrr with a cap", 4, func(s *Service) {
 		s.Scheduler = lb.WeightedRoundRobin
@@ -43,7 +48,7 @@ var trackedKinds = []struct {
 	}},
 	{"lc with a rate", 4, func(s *Service) {
 		s.Scheduler = lb.LeastConnections
-		s.Limits = lb.Limits{Rate: 100, Refuse: lb.RefuseByDrop}
+		s.Limits = lb.Limits{Rate: 100, Refuse: lb.RefuseByReset}
 	}},
 	{"rr persistent", 4, func(s *Service) { s.Scheduler = lb.RoundRobin; s.persist(0, 0) }},
 	{"maglev persistent by prefix", 4, func(s *Service) { s.Scheduler = lb.Maglev; s.persist(24, 112); s.bound(9, 0) }},

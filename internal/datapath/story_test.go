@@ -24,9 +24,13 @@ type story struct {
 	others []Service
 }
 
-// tell runs a test in both hooks, with a service of its own each time.
+// tell runs a test in both hooks, with a service of which nothing is known yet.
 func tell(t *testing.T, s Service, test func(*story)) {
-	tellWith(t, func(lb.Hook, *Options) {}, s, test)
+	t.Helper()
+	bothHooks(t, func(t *testing.T, hook lb.Hook) {
+		beside := beside(s)
+		test(&story{t: t, s: s, from: clientOf(0, s.VIP.Is6(), 7), others: []Service{beside}, r: storyRig(t, hook, s, beside)})
+	})
 }
 
 // tellWith is tell with other options.
@@ -35,10 +39,44 @@ func tellWith(t *testing.T, change func(lb.Hook, *Options), s Service, test func
 	bothHooks(t, func(t *testing.T, hook lb.Hook) {
 		options := testOptions(hook)
 		change(hook, &options)
-		y := &story{t: t, s: s, from: clientOf(0, s.VIP.Is6(), 7)}
-		y.r = newRigWith(t, options, State{Services: []Service{s}})
-		test(y)
+		r := newRigWith(t, options, State{Services: []Service{s}})
+		test(&story{t: t, s: s, from: clientOf(0, s.VIP.Is6(), 7), r: r})
 	})
+}
+
+// storyRigs are the rigs that stories share, one after the other: the kernel takes its
+// time to verify a program, and each mode has another.
+var storyRigs = map[string]*rig{}
+
+// beside is a service that stays when the story's leaves: as long as it has the same
+// mode, the program stays too.
+func beside(s Service) Service {
+	other := testService(vip6, 9, lb.TCP, lb.Maglev, 1)
+	other.Mode, other.DSCP = s.Mode, s.DSCP
+	return other
+}
+
+// storyRig returns one that has forgotten the stories before.
+func storyRig(t *testing.T, hook lb.Hook, s, beside Service) *rig {
+	t.Helper()
+	enterGround(t)
+	name := string(hook) + " " + string(s.Mode)
+	r := storyRigs[name]
+	if state := (State{Services: []Service{s, beside}}); r == nil {
+		r = makeRig(t, testOptions(hook), state)
+		storyRigs[name] = r
+	} else {
+		r.apply(t, State{Services: []Service{beside}})
+		r.pass(t, 25*time.Hour)
+		r.apply(t, state)
+	}
+	t.Cleanup(func() {
+		if t.Failed() {
+			delete(storyRigs, name)
+			r.datapath.Close()
+		}
+	})
+	return r
 }
 
 // send has the client send a packet from a port; the flags are those of TCP.
