@@ -36,9 +36,9 @@ func TestMemoryVerdict(t *testing.T) {
 		want   []string
 	}{
 		{"as planned", []results.Trial{stored("rr", 998, 64), stored("maglev", 0, 0)}, []string{
-			"Targets that hold: maglev, 1,000 flows, proven · IPv4 ≤ 0 bytes a flow (0.0); 1,000 flows, proven · IPv4 ≤ 128 bytes a flow (64.0).",
+			"Targets that hold: maglev, 1,000 flows ≤ 0 bytes a flow (0.0); 1,000 flows ≤ 128 bytes a flow (64.0).",
 			"Of 1,000 flows in tables planned for as many, 2 found no room."}},
-		{"too much", []results.Trial{stored("rr", 1000, 128.1)}, []string{"missed: 1,000 flows, proven · IPv4 ≤ 128 bytes a flow (128.1)", "0 found no room"}},
+		{"too much", []results.Trial{stored("rr", 1000, 128.1)}, []string{"missed: 1,000 flows ≤ 128 bytes a flow (128.1)", "0 found no room"}},
 		{"remembered all the same", []results.Trial{stored("maglev", 1, 0)}, []string{"missed: maglev, 1,000 flows"}},
 	} {
 		got := verdictOf(test.trials...)

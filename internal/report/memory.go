@@ -4,6 +4,7 @@ package report
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/jeoul/jeoul/internal/results"
 )
@@ -46,23 +47,26 @@ func megabytesField(title, metric string) field {
 	}}
 }
 
-// memoryVerdict holds the figures against the targets.
+// memoryVerdict holds the figures against the targets, by the number of flows: both
+// families and stages together.
 func memoryVerdict(s *section) []string {
 	var all []judged
-	format := func(v float64) string { return decimal(v, 1) }
 	for _, p := range s.points() {
 		if !p.has(results.BytesPerFlow) {
 			continue
 		}
-		j := judged{bound: fmt.Sprintf("%d bytes a flow", flowBytes), format: format}
-		j.what = describe(paramFlows, p.Params[paramFlows]) + ", " + p.Params.only([]string{paramStage, "family"}).text()
-		j.figures.add(p.Stats[results.BytesPerFlow].Median, true)
-		j.holds = j.figures.high <= flowBytes
+		bound, what := float64(flowBytes), describe(paramFlows, p.Params[paramFlows])
 		if !remembers(p) {
-			j.what, j.bound = describe(paramScheduler, p.Params[paramScheduler])+", "+j.what, "0 bytes a flow"
-			j.holds = j.figures.high == 0 && p.Stats[results.FlowsRemembered].Max == 0
+			bound, what = 0, describe(paramScheduler, p.Params[paramScheduler])+", "+what
 		}
-		all = append(all, j)
+		i := slices.IndexFunc(all, func(j judged) bool { return j.what == what })
+		if i < 0 {
+			i = len(all)
+			all = append(all, judged{what: what, bound: fmt.Sprintf("%.0f bytes a flow", bound), holds: true,
+				format: func(v float64) string { return decimal(v, 1) }})
+		}
+		all[i].figures.add(p.Stats[results.BytesPerFlow].Median, true)
+		all[i].holds = all[i].holds && all[i].figures.high <= bound && (remembers(p) || p.Stats[results.FlowsRemembered].Max == 0)
 	}
 	return append(judgement(all, ""), roomVerdict(s)...)
 }
