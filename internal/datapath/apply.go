@@ -59,6 +59,9 @@ func (d *Datapath) publish(c *revision) bool {
 		return false
 	}
 	d.putLimits(c)
+	// Until it knows who has come, the janitor would take their flows for those of somebody
+	// who has left.
+	d.janitor.freeze(true)
 	p.publish()
 	d.settled(c, d.shared)
 	return true

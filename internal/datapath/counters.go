@@ -73,6 +73,8 @@ var outcomeHelp = map[xdpOutcome]string{
 	xdpOutcomeOUTCOME_FORWARDED:                 "sent on to a backend",
 	xdpOutcomeOUTCOME_RETURNED:                  "a backend's reply, sent on to its client",
 	xdpOutcomeOUTCOME_ANSWERED_TOO_BIG:          "answered: the sender was told that the packet is too big for the way",
+	xdpOutcomeOUTCOME_RESET_RATE_LIMIT:          "refused by a TCP reset: the service takes no more new connections in a second",
+	xdpOutcomeOUTCOME_RESET_CONNECTION_LIMIT:    "refused by a TCP reset: the service, or all of its backends, have as many connections as they may",
 	xdpOutcomeOUTCOME_PASSED_OTHER_HOST:         "left alone: the frame was for another host's MAC address, or for a group",
 	xdpOutcomeOUTCOME_PASSED_NOT_IP:             "left to the kernel: neither IPv4 nor IPv6 (ARP, …)",
 	xdpOutcomeOUTCOME_PASSED_NO_SERVICE:         "left to the kernel: no service has this address, port and protocol",
@@ -85,9 +87,11 @@ var outcomeHelp = map[xdpOutcome]string{
 	xdpOutcomeOUTCOME_DROPPED_TOO_BIG:           "dropped: too big for the way to the backend, and the sender could not be told (too many were)",
 	xdpOutcomeOUTCOME_DROPPED_NO_FLOW:           "dropped: full NAT knows no flow that it belongs to",
 	xdpOutcomeOUTCOME_DROPPED_NO_PORT:           "dropped: full NAT has no free port for a new flow to this backend; give it more addresses",
-	xdpOutcomeOUTCOME_DROPPED_FLOW_TABLE_FULL:   "dropped: full NAT's flow table is full; raise fullnat.flows",
+	xdpOutcomeOUTCOME_DROPPED_FLOW_TABLE_FULL:   "dropped: a new flow that must be remembered (by full NAT, or for a limit), and there is no room: raise flows.limit or flows.unproven",
 	xdpOutcomeOUTCOME_DROPPED_NO_ROUTE:          "dropped: a backend's reply, and no route leads to its client",
 	xdpOutcomeOUTCOME_DROPPED_NO_ROOM:           "dropped: the driver leaves no room before the packet for a tunnel's header",
+	xdpOutcomeOUTCOME_DROPPED_RATE_LIMIT:        "dropped: the service takes no more new connections in a second",
+	xdpOutcomeOUTCOME_DROPPED_CONNECTION_LIMIT:  "dropped: the service, or all of its backends, have as many connections as they may",
 }
 
 // outcomeNames reads the names from the program's own type information, so
