@@ -56,8 +56,10 @@ type Paths interface {
 // Host changes the network settings of the host, and remembers what it changed
 // in order to take it back.
 type Host interface {
-	AddAddress(link string, addr netip.Addr, opt hostnet.AddressOptions) error
-	RemoveAddress(link string, addr netip.Addr) error
+	// AddAddresses puts all of them on a link, or none.
+	AddAddresses(link string, addrs []netip.Addr, opt hostnet.AddressOptions) error
+	// RemoveAddresses takes them off a link, as many as it can.
+	RemoveAddresses(link string, addrs []netip.Addr) error
 	// Forward makes the host a router on links for the families that are true.
 	Forward(links []string, four, six bool) error
 	Sysctl(name string) (string, error)
@@ -79,8 +81,8 @@ type Options struct {
 	Paths     Paths
 	Host      Host
 	Links     Links
-	// Announce tells the segment that a VIP is here.
-	Announce func(link string, vip netip.Addr) error
+	// Announce tells the segment that VIPs are here.
+	Announce func(link string, vips ...netip.Addr) error
 	Log      *slog.Logger
 	// Version is shown in the status.
 	Version string
@@ -99,8 +101,11 @@ const (
 	// Announcements may be lost, so each is made a few times.
 	announceTimes = 3
 	announceEvery = time.Second
-	// announceAtOnce is how many announcements are made in one go.
-	announceAtOnce = 50
+	// announceAtOnce is how many announcements are made in one go, and announcePause
+	// how long they are apart: 10,000 of them in a second are no load for a segment,
+	// and leave time for what else there is to do.
+	announceAtOnce = 500
+	announcePause  = 50 * time.Millisecond
 	// What failed is tried again after retryFirst, then twice as long each time
 	// up to retryMost.
 	retryFirst = time.Second
@@ -430,13 +435,13 @@ func (c *Controller) announceSome() {
 	}
 	addrs := c.view.addresses
 	end := min(c.announced+announceAtOnce, len(addrs))
-	for _, addr := range addrs[min(c.announced, end):end] {
-		if err := c.opt.Announce(link.Name, addr); err != nil {
-			c.opt.Log.Warn(fmt.Sprintf("announcing %s on %s: %v", addr, link.Name, err))
+	if some := addrs[min(c.announced, end):end]; len(some) > 0 {
+		if err := c.opt.Announce(link.Name, some...); err != nil {
+			c.opt.Log.Warn(oneLine(err))
 		}
 	}
 	if c.announced = end; end < len(addrs) {
-		c.timers.announce.Reset(0)
+		c.timers.announce.Reset(announcePause)
 		return
 	}
 	c.announced = 0
@@ -447,30 +452,27 @@ func (c *Controller) announceSome() {
 
 // addAddresses puts addresses on the first interface, all of them or none.
 func (c *Controller) addAddresses(addrs []netip.Addr) error {
-	link := c.links[0].Name
-	for i, addr := range addrs {
-		// A VIP is never the source of what the host itself sends: a backend
-		// that was probed from it would answer to itself. Nor is it looked for
-		// elsewhere first: the backends have it too, and keep quiet about it. An
-		// address of full NAT is not the host's to send from either, for its
-		// ports are given away.
-		err := c.opt.Host.AddAddress(link, addr, hostnet.AddressOptions{ScopeHost: true, Deprecated: true, NoDAD: true})
-		if err != nil {
-			c.removeAddresses(addrs[:i])
-			return err
-		}
+	if len(addrs) == 0 {
+		return nil
 	}
+	// A VIP is never the source of what the host itself sends: a backend
+	// that was probed from it would answer to itself. Nor is it looked for
+	// elsewhere first: the backends have it too, and keep quiet about it. An
+	// address of full NAT is not the host's to send from either, for its
+	// ports are given away.
+	err := c.opt.Host.AddAddresses(c.links[0].Name, addrs, hostnet.AddressOptions{ScopeHost: true, Deprecated: true, NoDAD: true})
 	c.logHost()
-	return nil
+	return err
 }
 
 // removeAddresses takes addresses off the first interface. One that stays is
 // said here and removed at the end with the rest.
 func (c *Controller) removeAddresses(addrs []netip.Addr) {
-	for _, addr := range addrs {
-		if err := c.opt.Host.RemoveAddress(c.links[0].Name, addr); err != nil {
-			c.opt.Log.Warn(err.Error())
-		}
+	if len(addrs) == 0 {
+		return
+	}
+	if err := c.opt.Host.RemoveAddresses(c.links[0].Name, addrs); err != nil {
+		c.opt.Log.Warn(oneLine(err))
 	}
 	c.logHost()
 }

@@ -219,16 +219,19 @@ func (n ways) Changes() <-chan struct{} { return n.pathChanges }
 
 type host struct{ *world }
 
-func (h host) AddAddress(link string, addr netip.Addr, opt hostnet.AddressOptions) error {
+func (h host) AddAddresses(link string, addrs []netip.Addr, opt hostnet.AddressOptions) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if err := h.addErr[addr]; err != nil {
-		h.note("fail to add %s", addr)
-		return err
+	for i, addr := range addrs {
+		if err := h.addErr[addr]; err != nil {
+			h.note("fail to add %s", addr)
+			h.drop(addrs[:i]...)
+			return err
+		}
+		h.note("add %s", addr)
+		h.links = slices.Clone(h.links)
+		h.links[0].Addresses = append(slices.Clone(h.links[0].Addresses), netip.PrefixFrom(addr, addr.BitLen()))
 	}
-	h.note("add %s", addr)
-	h.links = slices.Clone(h.links)
-	h.links[0].Addresses = append(slices.Clone(h.links[0].Addresses), netip.PrefixFrom(addr, addr.BitLen()))
 	return nil
 }
 
@@ -266,11 +269,13 @@ func (h host) Sysctl(name string) (string, error) {
 	return "32768 60999", nil
 }
 
-func (h host) RemoveAddress(link string, addr netip.Addr) error {
+func (h host) RemoveAddresses(link string, addrs []netip.Addr) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.note("remove %s", addr)
-	h.drop(addr)
+	for _, addr := range addrs {
+		h.note("remove %s", addr)
+	}
+	h.drop(addrs...)
 	return nil
 }
 
@@ -286,10 +291,10 @@ func (l links) States() ([]iface.State, error) {
 
 func (l links) Changes() <-chan struct{} { return l.linkChanges }
 
-// drop takes an address off the interface.
-func (w *world) drop(addr netip.Addr) {
+// drop takes addresses off the interface.
+func (w *world) drop(addrs ...netip.Addr) {
 	w.links = slices.Clone(w.links)
-	w.links[0].Addresses = slices.DeleteFunc(slices.Clone(w.links[0].Addresses), func(p netip.Prefix) bool { return p.Addr() == addr })
+	w.links[0].Addresses = slices.DeleteFunc(slices.Clone(w.links[0].Addresses), func(p netip.Prefix) bool { return slices.Contains(addrs, p.Addr()) })
 }
 
 func list(addrs []netip.Addr) string {
@@ -360,10 +365,12 @@ func parse(t *testing.T, file string) *config.Config {
 func (w *world) controller(file string) *Controller {
 	return New(Options{
 		DataPlane: w, Paths: ways{w}, Host: host{w}, Links: links{w},
-		Announce: func(link string, vip netip.Addr) error {
+		Announce: func(link string, vips ...netip.Addr) error {
 			w.mu.Lock()
 			defer w.mu.Unlock()
-			w.note("announce %s on %s", vip, link)
+			for _, vip := range vips {
+				w.note("announce %s on %s", vip, link)
+			}
 			return nil
 		},
 		Log: slog.New(slog.NewTextHandler(w, nil)), Version: "v0",

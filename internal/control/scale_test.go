@@ -71,7 +71,7 @@ func large(b *testing.B, services, backends int) (*Controller, still) {
 		world.links[0].Addresses = append(world.links[0].Addresses, netip.PrefixFrom(vip, 32))
 	}
 	c := New(Options{DataPlane: world, Paths: world, Host: anyHost{host{world.world}}, Links: manyLinks{links{world.world}},
-		Announce: func(string, netip.Addr) error { return nil }, Log: slog.New(slog.DiscardHandler), Version: "v0"}, cfg)
+		Announce: func(string, ...netip.Addr) error { return nil }, Log: slog.New(slog.DiscardHandler), Version: "v0"}, cfg)
 	if err := c.install(newView(c.view.layout, nil, c.known(c.view.layout, nil), nil)); err != nil {
 		b.Fatal(err)
 	}

@@ -32,39 +32,101 @@ type AddressOptions struct {
 // already and not from here, it is somebody else's: it is kept, an Event says
 // so, and it will not be removed. Errors: ErrNoLink, ErrNoRights.
 func (c *Changes) AddAddress(link string, addr netip.Addr, opt AddressOptions) error {
+	return c.AddAddresses(link, []netip.Addr{addr}, opt)
+}
+
+// AddAddresses does what AddAddress does for a list, all of it or nothing. The
+// journal names all of them before the first is there, so that it is written
+// once, however many they are.
+func (c *Changes) AddAddresses(link string, addrs []netip.Addr, opt AddressOptions) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	addr = addr.Unmap()
-	doing := fmt.Sprintf("put address %s on %s", addr, link)
-	if c.closed {
-		return fmt.Errorf("%s: %w", doing, errClosed)
-	}
-	if !addr.IsValid() || addr.Zone() != "" {
-		return fmt.Errorf("%s: not an address without a zone", doing)
-	}
-	on, err := c.link(link)
+	lacking, err := c.lacking(link, addrs)
 	if err != nil {
-		return fmt.Errorf("%s: %w", doing, err)
+		return fmt.Errorf("%s: %w", putting(link, addrs...), err)
 	}
-	index := on.Attrs().Index
-	there, err := c.has(index, addr)
-	if err != nil {
-		return fmt.Errorf("%s: %w", doing, err)
-	}
-	ch := change{Kind: kindAddress, Link: link, Index: index, Address: addr}
-	switch ours := c.ours(index, addr); {
-	case there && !ours:
-		c.noteKept(link, addr)
-	case !there && ours:
+	ours := c.ours()
+	fresh := slices.DeleteFunc(slices.Clone(lacking), func(ch change) bool {
 		// Somebody has removed it since; it is in the journal already.
-		_, err = c.addAddress(ch, opt)
-	case !there:
-		err = c.make(ch, func() (bool, error) { return c.addAddress(ch, opt) })
+		return ours[ch.place()]
+	})
+	if err := c.journal.add(fresh...); err != nil {
+		return fmt.Errorf("%s: %w", putting(link, addrs...), err)
 	}
-	if err != nil {
-		return fmt.Errorf("%s: %w", doing, err)
+	var made []change
+	for _, ch := range lacking {
+		added, err := c.addAddress(ch, opt)
+		switch {
+		case added:
+			made = append(made, ch)
+		case err == nil:
+			// Strike it out at once: it is rare, and somebody else's.
+			err = c.journal.forget(ch)
+		}
+		if err != nil {
+			return fmt.Errorf("%s: %w", putting(link, ch.Address), errors.Join(err, c.abandon(made, fresh)))
+		}
 	}
 	return nil
+}
+
+// putting says what AddAddresses does, for its errors.
+func putting(link string, addrs ...netip.Addr) string {
+	if len(addrs) == 1 {
+		return fmt.Sprintf("put address %s on %s", addrs[0].Unmap(), link)
+	}
+	return fmt.Sprintf("put %d addresses on %s", len(addrs), link)
+}
+
+// lacking returns those of addrs, each once, that the link does not have, and
+// notes those that somebody else has put there.
+func (c *Changes) lacking(name string, addrs []netip.Addr) ([]change, error) {
+	if c.closed {
+		return nil, errClosed
+	}
+	for _, addr := range addrs {
+		if !addr.IsValid() || addr.Zone() != "" {
+			return nil, fmt.Errorf("%s is not an address without a zone", addr)
+		}
+	}
+	link, err := c.link(name)
+	if err != nil {
+		return nil, err
+	}
+	there, err := c.places()
+	if err != nil {
+		return nil, err
+	}
+	ours, seen := c.ours(), map[place]bool{}
+	var lacking []change
+	for _, addr := range addrs {
+		ch := change{Kind: kindAddress, Link: name, Index: link.Attrs().Index, Address: addr.Unmap()}
+		at := ch.place()
+		switch {
+		case seen[at]:
+		case !there[at]:
+			lacking = append(lacking, ch)
+		case !ours[at]:
+			c.noteKept(name, ch.Address)
+		}
+		seen[at] = true
+	}
+	return lacking, nil
+}
+
+// abandon takes back what was made of a batch, the last one first, and strikes
+// out what was written down for it. What cannot be taken back stays written down.
+func (c *Changes) abandon(made, fresh []change) error {
+	var failed []error
+	stays := map[change]bool{}
+	for _, ch := range slices.Backward(made) {
+		if err := c.deleteAddress(ch, "not all could be put there"); err != nil {
+			failed = append(failed, err)
+			stays[ch] = true
+		}
+	}
+	gone := slices.DeleteFunc(slices.Clone(fresh), func(ch change) bool { return stays[ch] })
+	return errors.Join(append(failed, c.journal.forget(gone...))...)
 }
 
 // addAddress reports whether it was this call that put the address there.
@@ -118,51 +180,80 @@ func (c *Changes) noteKept(link string, addr netip.Addr) {
 // RemoveAddress takes addr off link again if AddAddress put it there; anything
 // else it leaves alone.
 func (c *Changes) RemoveAddress(link string, addr netip.Addr) error {
+	return c.RemoveAddresses(link, []netip.Addr{addr})
+}
+
+// RemoveAddresses does what RemoveAddress does for a list; those that it can, if
+// it cannot take them all away.
+func (c *Changes) RemoveAddresses(link string, addrs []netip.Addr) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	addr = addr.Unmap()
 	if c.closed {
-		return fmt.Errorf("take address %s off %s: %w", addr, link, errClosed)
+		return fmt.Errorf("take addresses off %s: %w", link, errClosed)
 	}
-	// More than one, if the link was removed and made anew in between.
-	for _, ch := range slices.Clone(c.journal.changes) {
-		if ch.Kind != kindAddress || ch.Link != link || ch.Address != addr {
+	leave := make(map[netip.Addr]bool, len(addrs))
+	for _, addr := range addrs {
+		leave[addr.Unmap()] = true
+	}
+	undoing := c.undoing("")
+	var failed []error
+	var gone []change
+	// One address more than once, if the link was removed and made anew in between.
+	for _, ch := range c.journal.changes {
+		if ch.Kind != kindAddress || ch.Link != link || !leave[ch.Address] {
 			continue
 		}
-		if err := c.undoAddress(ch, ""); err != nil {
-			return err
+		if err := undoing.address(ch); err != nil {
+			failed = append(failed, err)
+			continue
 		}
-		if err := c.journal.forget(ch); err != nil {
-			return err
-		}
+		gone = append(gone, ch)
 	}
-	return nil
+	return errors.Join(append(failed, c.journal.forget(gone...))...)
 }
 
-// undoAddress takes the address away if it is still there.
-func (c *Changes) undoAddress(ch change, reason string) error {
-	on, err := c.has(ch.Index, ch.Address)
-	if err == nil && on {
-		err = c.netlink.AddrDel(nil, kernelAddress(ch))
-		if errors.Is(err, unix.EADDRNOTAVAIL) || errors.Is(err, unix.ENODEV) {
-			// Removed by somebody else in between, alone or with its link.
-			return nil
-		}
-	}
+// address takes an address away if it is still there.
+func (u *undoing) address(ch change) error {
+	there, err := u.there()
 	if err != nil {
+		return fmt.Errorf("take address %s off %s: %w", ch.Address, ch.Link, err)
+	}
+	if !there[ch.place()] {
+		return nil
+	}
+	return u.deleteAddress(ch, u.reason)
+}
+
+func (c *Changes) deleteAddress(ch change, reason string) error {
+	err := c.netlink.AddrDel(nil, kernelAddress(ch))
+	switch {
+	case errors.Is(err, unix.EADDRNOTAVAIL) || errors.Is(err, unix.ENODEV):
+		// Removed by somebody else in between, alone or with its link.
+		return nil
+	case err != nil:
 		return fmt.Errorf("take address %s off %s: %w", ch.Address, ch.Link, rights(err))
 	}
-	if on {
-		c.note(Event{Subject: subject(ch), Old: present, New: absent, Reason: reason})
-	}
+	c.note(Event{Subject: subject(ch), Old: present, New: absent, Reason: reason})
 	return nil
 }
 
-// ours reports whether it was AddAddress that put an address there.
-func (c *Changes) ours(index int, addr netip.Addr) bool {
-	return slices.ContainsFunc(c.journal.changes, func(ch change) bool {
-		return ch.Kind == kindAddress && ch.Index == index && ch.Address == addr
-	})
+// place is an address on a link, with whatever prefix length.
+type place struct {
+	index   int
+	address netip.Addr
+}
+
+func (ch change) place() place { return place{ch.Index, ch.Address} }
+
+// ours returns where AddAddresses has put addresses.
+func (c *Changes) ours() map[place]bool {
+	ours := map[place]bool{}
+	for _, ch := range c.journal.changes {
+		if ch.Kind == kindAddress {
+			ours[ch.place()] = true
+		}
+	}
+	return ours
 }
 
 // Links returns the names of the interfaces that have the address, with
@@ -174,12 +265,19 @@ func (c *Changes) Links(addr netip.Addr) ([]string, error) {
 	if c.closed {
 		return nil, fmt.Errorf("%s: %w", doing, errClosed)
 	}
-	holders, err := c.holders(addr.Unmap())
+	there, err := c.places()
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", doing, err)
 	}
+	var indices []int
+	for at := range there {
+		if at.address == addr.Unmap() {
+			indices = append(indices, at.index)
+		}
+	}
+	slices.Sort(indices)
 	var names []string
-	for _, index := range holders {
+	for _, index := range indices {
 		link, err := c.netlink.LinkByIndex(index)
 		if _, gone := err.(netlink.LinkNotFoundError); gone {
 			continue
@@ -192,32 +290,26 @@ func (c *Changes) Links(addr netip.Addr) ([]string, error) {
 	return names, nil
 }
 
-// has reports whether a link has the address.
-func (c *Changes) has(index int, addr netip.Addr) (bool, error) {
-	holders, err := c.holders(addr)
-	return slices.Contains(holders, index), err
-}
-
-// holders returns the indices of the links that have the address.
-func (c *Changes) holders(addr netip.Addr) ([]int, error) {
+// places lists the addresses that there are.
+func (c *Changes) places() (map[place]bool, error) {
 	// An interrupted dump may lack entries: the kernel asks to try again.
 	var list []netlink.Addr
 	var err error
 	for range 10 {
-		if list, err = c.netlink.AddrList(nil, family(addr)); !errors.Is(err, netlink.ErrDumpInterrupted) {
+		if list, err = c.netlink.AddrList(nil, unix.AF_UNSPEC); !errors.Is(err, netlink.ErrDumpInterrupted) {
 			break
 		}
 	}
 	if err != nil {
 		return nil, fmt.Errorf("list the addresses: %w", rights(err))
 	}
-	var indices []int
+	places := make(map[place]bool, len(list))
 	for _, a := range list {
-		if ip, ok := netip.AddrFromSlice(a.IP); ok && ip.Unmap() == addr && !slices.Contains(indices, a.LinkIndex) {
-			indices = append(indices, a.LinkIndex)
+		if ip, ok := netip.AddrFromSlice(a.IP); ok {
+			places[place{a.LinkIndex, ip.Unmap()}] = true
 		}
 	}
-	return indices, nil
+	return places, nil
 }
 
 func (c *Changes) link(name string) (netlink.Link, error) {
@@ -244,11 +336,4 @@ func kernelAddress(ch change) *netlink.Addr {
 	addr := netlink.Addr{LinkIndex: ch.Index}
 	addr.IPNet = netlink.NewIPNet(ch.Address.AsSlice())
 	return &addr
-}
-
-func family(addr netip.Addr) int {
-	if addr.Is4() {
-		return unix.AF_INET
-	}
-	return unix.AF_INET6
 }

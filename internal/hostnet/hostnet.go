@@ -135,14 +135,30 @@ func (c *Changes) recover() error {
 	return c.undoAll("left by a process that died")
 }
 
+// undoing is what is known while changes are taken back.
+type undoing struct {
+	*Changes
+	reason string // for the Events
+	// foreign names the sysctls that somebody else has changed: an earlier change
+	// of ours must not be restored over theirs.
+	foreign map[string]bool
+	// there is where addresses were when the first was asked about: there may be
+	// thousands, and each list has them all.
+	there func() (map[place]bool, error)
+}
+
+func (c *Changes) undoing(reason string) *undoing {
+	return &undoing{c, reason, map[string]bool{}, sync.OnceValues(c.places)}
+}
+
 // undoAll takes all changes back, the last one first. What fails stays in the
 // journal, and the rest is taken back all the same.
 func (c *Changes) undoAll(reason string) error {
 	var failed []error
 	var remain []change
-	foreign := map[string]bool{}
+	undoing := c.undoing(reason)
 	for _, ch := range slices.Backward(c.journal.changes) {
-		if err := c.undo(ch, reason, foreign); err != nil {
+		if err := undoing.undo(ch); err != nil {
 			failed = append(failed, err)
 			remain = append(remain, ch)
 		}
@@ -154,18 +170,17 @@ func (c *Changes) undoAll(reason string) error {
 	return errors.Join(append(failed, c.journal.replace(remain))...)
 }
 
-// undo takes one change back. foreign names the sysctls that somebody else has
-// changed: an earlier change of ours must not be restored over theirs.
-func (c *Changes) undo(ch change, reason string, foreign map[string]bool) error {
+// undo takes one change back.
+func (u *undoing) undo(ch change) error {
 	switch ch.Kind {
 	case kindSysctl:
-		return c.undoSysctl(ch, reason, foreign)
+		return u.undoSysctl(ch, u.reason, u.foreign)
 	case kindAddress:
-		return c.undoAddress(ch, reason)
+		return u.address(ch)
 	case kindFilter:
-		return c.undoFilter(ch, reason)
+		return u.undoFilter(ch, u.reason)
 	case kindClsact:
-		return c.undoClsact(ch, reason)
+		return u.undoClsact(ch, u.reason)
 	}
 	return fmt.Errorf("%w: unknown kind of change %q", ErrCorrupt, ch.Kind)
 }

@@ -48,6 +48,10 @@ func TestMain(m *testing.M) {
 		}
 		os.Exit(0)
 	}
+	if dir := os.Getenv(batchDir); dir != "" {
+		fmt.Fprintln(os.Stderr, batchChild(dir))
+		os.Exit(1)
+	}
 	os.Exit(m.Run())
 }
 

@@ -258,24 +258,41 @@ func (j *journal) read() (contents, error) {
 	return c, nil
 }
 
-// add writes ch down; only then may it be made.
-func (j *journal) add(ch change) error {
-	return j.replace(append(slices.Clip(j.changes), ch))
+// add writes changes down; only then may they be made.
+func (j *journal) add(changes ...change) error {
+	if len(changes) == 0 {
+		return nil
+	}
+	return j.replace(append(slices.Clip(j.changes), changes...))
 }
 
-// forget strikes out the last change that equals ch.
-func (j *journal) forget(ch change) error {
-	for i := len(j.changes) - 1; i >= 0; i-- {
-		if j.changes[i] == ch {
-			return j.replace(slices.Concat(j.changes[:i], j.changes[i+1:]))
-		}
+// forget strikes out changes: of those that are equal, the last.
+func (j *journal) forget(changes ...change) error {
+	gone := make(map[change]int, len(changes))
+	for _, ch := range changes {
+		gone[ch]++
 	}
-	return nil
+	var remain []change
+	for _, ch := range slices.Backward(j.changes) {
+		if gone[ch] > 0 {
+			gone[ch]--
+			continue
+		}
+		remain = append(remain, ch)
+	}
+	if len(remain) == len(j.changes) {
+		return nil
+	}
+	slices.Reverse(remain)
+	return j.replace(remain)
 }
 
 // replace puts changes into the file, whole or not at all.
 func (j *journal) replace(changes []change) error {
 	data, err := encodeJournal(contents{j.id, changes})
+	if err == nil && len(data) > maxJournal {
+		return fmt.Errorf("write the journal of network changes: %d changes are more than it holds", len(changes))
+	}
 	if err == nil {
 		err = writeFile(j.path+newSuffix, data)
 	}

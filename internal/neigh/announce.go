@@ -21,31 +21,51 @@ var (
 )
 
 // Announce tells everybody on the link, in the calling thread's network
-// namespace, that addr is at the link's MAC address: neighbours that know it at
-// another correct themselves. It sends one frame, an ARP announcement (RFC 5227
-// section 3) or an unsolicited neighbour advertisement (RFC 4861 section
-// 7.2.6); frames get lost, so send it again a second or two later. Errors:
-// ErrNoLink, ErrNoRights, ErrBadAddress.
-func Announce(link string, addr netip.Addr) error {
-	doing := fmt.Sprintf("announce %s on %s", addr, link)
-	addr = key(addr)
-	if !addr.IsValid() || addr.IsUnspecified() || addr.IsLoopback() || addr.IsMulticast() || addr == broadcast4 {
-		return fmt.Errorf("%s: it %w", doing, ErrBadAddress)
-	}
+// namespace, that addrs are at the link's MAC address: neighbours that know them
+// at another correct themselves. It sends one frame for each, an ARP announcement
+// (RFC 5227 section 3) or an unsolicited neighbour advertisement (RFC 4861 section
+// 7.2.6); frames get lost, so send them again a second or two later. What is no
+// address to announce is left out; after a frame that cannot be sent the rest are
+// not tried. Errors: ErrNoLink, ErrNoRights, ErrBadAddress.
+func Announce(link string, addrs ...netip.Addr) error {
 	nic, err := ethernet(link)
 	if err != nil {
-		return fmt.Errorf("%s: %w", doing, err)
+		return fmt.Errorf("announce addresses on %s: %w", link, err)
+	}
+	// One socket for all: to close one, the kernel waits until no CPU can use it
+	// any more, which takes milliseconds.
+	fd, err := packetSocket()
+	if err != nil {
+		return fmt.Errorf("announce addresses on %s: %w", link, err)
+	}
+	defer unix.Close(fd)
+	var failed []error
+	for _, addr := range addrs {
+		err := announce(fd, nic, key(addr))
+		if err != nil {
+			failed = append(failed, fmt.Errorf("announce %s on %s: %w", addr, link, err))
+		}
+		if err != nil && !errors.Is(err, ErrBadAddress) {
+			break
+		}
+	}
+	return errors.Join(failed...)
+}
+
+func announce(fd int, nic *net.Interface, addr netip.Addr) error {
+	if !addr.IsValid() || addr.IsUnspecified() || addr.IsLoopback() || addr.IsMulticast() || addr == broadcast4 {
+		return fmt.Errorf("it %w", ErrBadAddress)
 	}
 	build := advertisement
 	if addr.Is4() {
 		build = announcement
 	}
 	frame, err := build(nic.HardwareAddr, addr)
-	if err == nil {
-		err = send(nic.Index, frame)
-	}
 	if err != nil {
-		return fmt.Errorf("%s: %w", doing, err)
+		return err
+	}
+	if err := unix.Sendto(fd, frame, 0, &unix.SockaddrLinklayer{Ifindex: nic.Index}); err != nil {
+		return fmt.Errorf("send the frame: %w", err)
 	}
 	return nil
 }
@@ -90,19 +110,15 @@ func serialize(parts ...gopacket.SerializableLayer) ([]byte, error) {
 	return buffer.Bytes(), nil
 }
 
-// send puts a whole frame on the link of that index.
-func send(index int, frame []byte) error {
-	// Protocol 0: the socket receives nothing.
+// packetSocket opens a socket that sends whole frames, and receives nothing: its
+// protocol is 0.
+func packetSocket() (int, error) {
 	fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, 0)
 	if errors.Is(err, unix.EPERM) || errors.Is(err, unix.EACCES) {
-		return fmt.Errorf("open a packet socket: %w (%w)", ErrNoRights, err)
+		return -1, fmt.Errorf("open a packet socket: %w (%w)", ErrNoRights, err)
 	}
 	if err != nil {
-		return fmt.Errorf("open a packet socket: %w", err)
+		return -1, fmt.Errorf("open a packet socket: %w", err)
 	}
-	defer unix.Close(fd)
-	if err := unix.Sendto(fd, frame, 0, &unix.SockaddrLinklayer{Ifindex: index}); err != nil {
-		return fmt.Errorf("send the frame: %w", err)
-	}
-	return nil
+	return fd, nil
 }

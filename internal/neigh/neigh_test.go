@@ -152,6 +152,25 @@ func TestAnnouncedChange(t *testing.T) {
 	})
 }
 
+// One that cannot be announced keeps none of the others back.
+func TestAnnounceSeveral(t *testing.T) {
+	l := newPair(t, patient)
+	wire := testenv.OpenWire(t, l.balancer, "eth0")
+	l.onPeer(func(link netlink.Link) error {
+		if err := netlink.LinkSetHardwareAddr(link, otherMAC); err != nil {
+			return err
+		}
+		group := netip.MustParseAddr("224.0.0.1")
+		err := Announce("eth0", peer4, group, peer6)
+		if !errors.Is(err, ErrBadAddress) || !strings.Contains(err.Error(), group.String()) || strings.Contains(err.Error(), peer4.String()) {
+			t.Errorf("Announce: %v", err)
+		}
+		return nil
+	})
+	checkAnnouncement(t, wire, peer4)
+	checkAnnouncement(t, wire, peer6)
+}
+
 func TestSilentPeerAppears(t *testing.T) {
 	families(t, func(t *testing.T, peer, absent netip.Addr) {
 		l := newPair(t, quick)
