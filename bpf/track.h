@@ -331,10 +331,10 @@ __noinline int remember(__u32 index, __u32 state)
 	backend = backend_at(generation, index);
 	if (!backend)
 		return false;
-	if (dry_run())
-		return true;
 	tracking->flow.backend = index;
 	tracking->flow.generation = backend->generation;
+	if (dry_run())
+		return true;
 	tracking->place = insert_as(false, &tracking->flow, tracking->flow_hash, state,
 				    clock_of(generation));
 	return tracking->place != 0;

@@ -4,6 +4,7 @@ package datapath
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"slices"
 )
@@ -23,6 +24,14 @@ func (d *Datapath) Apply(state State) error {
 	if err != nil {
 		return err
 	}
+	if err := d.change(state, ports); err != nil {
+		return errors.Join(err, d.giveUp(ports))
+	}
+	return nil
+}
+
+// change does it.
+func (d *Datapath) change(state State, ports []port) error {
 	c, err := d.register.plan(state, d.options.TableSize, d.now())
 	if err != nil {
 		return err
@@ -31,6 +40,15 @@ func (d *Datapath) Apply(state State) error {
 		return nil
 	}
 	return d.replace(c, ports)
+}
+
+// giveUp removes what a killed balancer left, where the first change has failed: nobody
+// takes its place.
+func (d *Datapath) giveUp(ports []port) error {
+	if d.current != nil || d.detached {
+		return nil
+	}
+	return removeFilters(ports)
 }
 
 // fits says whether the program that is loaded would do for what is to be.

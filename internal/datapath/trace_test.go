@@ -239,7 +239,7 @@ func TestExplain(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if p.Outcome != "forwarded" || p.Service == nil || p.Service.Mode != mode || p.Backend == nil || p.Path == nil || p.Slot == nil || p.Hook != hook {
+			if p.Outcome != "forwarded" || p.Service == nil || p.Service.Mode != mode || p.Backend == nil || p.Path == nil || (p.Slot == nil) != p.Has(trace.NewFlow) || p.Hook != hook {
 				t.Fatalf("%s: %s", mode, jsonOf(p))
 			}
 			changed := map[string]string{}
