@@ -493,7 +493,9 @@ func (c *Controller) forward(cfgs ...*config.Config) error {
 }
 
 func (c *Controller) logHost() {
+	changes := tale{log: c.opt.Log.Info}
 	for _, event := range c.opt.Host.Events() {
-		c.opt.Log.Info(event.String())
+		changes.say("%s", event)
 	}
+	changes.end("%d more changes to the host's network settings")
 }

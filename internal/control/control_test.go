@@ -413,3 +413,25 @@ func (w *world) reload(c *Controller, file string) <-chan error {
 	}()
 	return result
 }
+
+// Of thousands of addresses some are named, and the others counted.
+func TestManyVIPs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		var file strings.Builder
+		file.WriteString("interface: eth9\nservices:\n")
+		for i := range mostTold + 30 {
+			fmt.Fprintf(&file, "  - {name: s%d, vip: 192.0.3.%d, port: 80, backends: [{name: web01, address: 192.0.2.1}]}\n", i, i)
+		}
+		stop := w.run(w.controller(file.String()))
+		w.expectLog("192.0.3.99: absent → present")
+		w.expectLog("30 more changes to the host's network settings")
+		if w.logged("192.0.3.100: absent") {
+			t.Error("one more than the most is named")
+		}
+		synctest.Wait()
+		if err := stop(); err != nil {
+			t.Error(err)
+		}
+	})
+}

@@ -53,6 +53,7 @@ type world struct {
 	linkErr     error
 	linkChanges chan struct{}
 
+	events []hostnet.Event // that nobody has asked for
 	// forwards is what the host forwards: "IPv4", "IPv6", both or nothing.
 	forwards string
 	pool     datapath.Pool // of the last state
@@ -229,6 +230,7 @@ func (h host) AddAddresses(link string, addrs []netip.Addr, opt hostnet.AddressO
 			return err
 		}
 		h.note("add %s", addr)
+		h.events = append(h.events, hostnet.Event{Subject: addr.String(), Old: "absent", New: "present"})
 		h.links = slices.Clone(h.links)
 		h.links[0].Addresses = append(slices.Clone(h.links[0].Addresses), netip.PrefixFrom(addr, addr.BitLen()))
 	}
@@ -279,7 +281,14 @@ func (h host) RemoveAddresses(link string, addrs []netip.Addr) error {
 	return nil
 }
 
-func (h host) Events() []hostnet.Event { return nil }
+// Events are one for each address that was put there.
+func (h host) Events() []hostnet.Event {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	events := h.events
+	h.events = nil
+	return events
+}
 
 type links struct{ *world }
 
