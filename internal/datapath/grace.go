@@ -51,7 +51,7 @@ const membarrierGlobal = 1
 func waitForReaders() {
 	if _, _, errno := unix.Syscall(unix.SYS_MEMBARRIER, membarrierGlobal, 0, 0); errno != 0 {
 		// Not there, or not with nohz_full.
-		time.Sleep(graceBlind)
+		<-time.After(graceBlind)
 	}
 }
 
@@ -67,7 +67,7 @@ func (g *grace) later(free func()) {
 // run waits until nothing is left to wait for.
 func (g *grace) run() {
 	for {
-		time.Sleep(graceAge)
+		<-time.After(graceAge)
 		g.mu.Lock()
 		due := g.due(time.Now())
 		wait := due > g.done

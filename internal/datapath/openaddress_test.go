@@ -178,7 +178,10 @@ func TestDirectorySearchedMeanwhile(t *testing.T) {
 	// A reader holds this for as long as it searches; a grace period takes it.
 	var readers sync.RWMutex
 	later.running = true
-	later.synchronize = func() { readers.Lock(); readers.Unlock() }
+	later.synchronize = func() {
+		readers.Lock()
+		defer readers.Unlock()
+	}
 	all := make([]slotKey, keys)
 	for i := range all {
 		all[i] = keyOf(netip.AddrFrom16([16]byte{0x20, 1, 15: byte(i)}), 80, 6)

@@ -362,7 +362,10 @@ func TestPublishedMeanwhile(t *testing.T) {
 	p.apply(t, State{Services: []Service{s}})
 	var readers sync.RWMutex
 	later := p.memory.later
-	later.synchronize = func() { readers.Lock(); readers.Unlock() }
+	later.synchronize = func() {
+		readers.Lock()
+		defer readers.Unlock()
+	}
 	stop := make(chan struct{})
 	var group sync.WaitGroup
 	for reader := range 2 {

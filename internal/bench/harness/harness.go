@@ -154,7 +154,7 @@ func (h *Harness) Next() (uint32, error) {
 	return settings.Next, nil
 }
 
-// ErrInterrupted: a signal came, and the kernel ran more packets than asked.
+// ErrInterrupted says that a signal came, and the kernel ran more packets than asked.
 var ErrInterrupted = errors.New("interrupted by a signal")
 
 // The programs of the harness, by what they do with the flows.

@@ -35,7 +35,7 @@ const (
 	subject = "jeoul-l2dsr-tc"
 )
 
-// ErrFlows: one of Options.Flows is out of range.
+// ErrFlows says that one of Options.Flows is out of range.
 var ErrFlows = errors.New("the number of flows must be from 1 to 100 million")
 
 // mostFlows is what a machine has room for that is not large.
