@@ -123,11 +123,9 @@ __noinline __u64 recall_flow(const struct service *service, const struct packet 
 	tracking = &scratch->tracking;
 	flow_of(&tracking->flow, packet, service->id);
 	tracking->flow_hash = hash_of(&tracking->flow);
-	/* While one table was searched, another CPU may have moved the flow from the second
-	 * to the first. */
 	if (!find_flow_inline(&tracking->flow, tracking->flow_hash, &found) &&
 	    (opens_connection(packet) ||
-	     !find_flow(&tracking->flow, tracking->flow_hash, &found)))
+	     !find_moved(&tracking->flow, tracking->flow_hash, &found)))
 		return CHOICE_OPEN;
 	owner = owner_of(generation, &found.bucket->flows[found.at]);
 	if (!owner || (opens_connection(packet) && is_ended(state_of(found.bucket, found.at)))) {

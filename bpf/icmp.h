@@ -65,12 +65,6 @@ __noinline int parse_quoted(ctx_t *ctx, const struct packet *packet, struct pack
 	return true;
 }
 
-/* same_address compares addresses of a family. */
-static __always_inline bool same_address(const __be32 *a, const __be32 *b)
-{
-	return a[0] == b[0] && a[1] == b[1] && a[2] == b[2] && a[3] == b[3];
-}
-
 /* quoted_check corrects the quoted transport checksum, if it is there, and returns
  * by how much that changes the quote. */
 static __always_inline __u64 quoted_check(void *transport, void *data_end, __u8 protocol,

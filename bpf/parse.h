@@ -68,6 +68,12 @@ struct packet {
 	__u8 tos;
 };
 
+/* same_address compares addresses of a family. */
+static __always_inline bool same_address(const __be32 *a, const __be32 *b)
+{
+	return a[0] == b[0] && a[1] == b[1] && a[2] == b[2] && a[3] == b[3];
+}
+
 /* network_at is where the IP header begins in a frame with so many bytes of
  * tags. */
 static __always_inline __u16 network_at(__u32 tags)

@@ -47,11 +47,6 @@ static __always_inline struct flow *flow_at(__u32 place)
 	return bucket && state_of(bucket, at) != FLOW_FREE ? &bucket->flows[at] : NULL;
 }
 
-static __always_inline bool equal_address(const __be32 *a, const __be32 *b)
-{
-	return a[0] == b[0] && a[1] == b[1] && a[2] == b[2] && a[3] == b[3];
-}
-
 /* is_reply_to says whether a packet with these ends belongs to the flow. */
 static __always_inline bool is_reply_to(void *generation, const struct flow *flow,
 					const struct packet *reply)
@@ -65,10 +60,10 @@ static __always_inline bool is_reply_to(void *generation, const struct flow *flo
 		return false;
 	backend = backend_at(generation, flow->backend);
 	if (!backend || backend->generation != flow->generation ||
-	    backend->port != reply->source_port || !equal_address(backend->address, reply->source))
+	    backend->port != reply->source_port || !same_address(backend->address, reply->source))
 		return false;
 	pool = pool_at(generation, reply->ipv6, flow->nat_address);
-	if (!pool || !equal_address(pool, reply->destination))
+	if (!pool || !same_address(pool, reply->destination))
 		return false;
 	turn = bpf_map_lookup_elem(&turns, &id);
 	return turn && turn->protocol == reply->protocol;

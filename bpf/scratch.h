@@ -26,9 +26,8 @@ struct tracking {
 	struct flow moving;
 	__u64 flow_hash;
 	__u64 client_hash;
-	/* Where the flow's entry is: a place_t, and whether among the proven. */
+	/* Where the flow's entry is among the unproven: a place_t. */
 	__u32 place;
-	__u32 proven;
 	/* By their index, the backend whose slot it is, and the one whose slot it was
 	 * where that is another and can take packets; or NO_BACKEND. */
 	__u32 now;

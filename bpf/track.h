@@ -159,6 +159,15 @@ static __always_inline bool find_flow_inline(const struct flow *key, __u64 hash,
 	return see_flow(found);
 }
 
+/* find_moved looks for a flow that was in neither table: while one was searched, another
+ * CPU may have moved it from the second to the first. */
+static __always_inline bool find_moved(const struct flow *key, __u64 hash, struct found *found)
+{
+	found->proven = true;
+	found->place = search_place(key, hash, true);
+	return see_flow(found);
+}
+
 /* owner_of is the backend that a flow was given, or NULL if that has left since. */
 static __always_inline struct backend *owner_of(void *generation, const struct flow *flow)
 {
@@ -250,6 +259,16 @@ __noinline int prove_client(const struct service *service)
 	return 0;
 }
 
+/* enter_state moves a flow to its next state. Of several CPUs that see a counted one end,
+ * one counts it off. */
+static __always_inline void enter_state(struct flow_bucket *bucket, __u32 at, __u32 state,
+					__u32 next, bool counted)
+{
+	if (next != state && set_state(bucket, at, state, next) && counted && is_ended(next) &&
+	    is_live(state))
+		count_flow(bucket->flows[at].service, bucket->flows[at].backend, -1);
+}
+
 /* note_packet keeps what a packet of the client says about its flow: true where that is
  * the flow's proof, which the caller keeps. */
 static __always_inline bool note_packet(void *generation, const struct service *service,
@@ -260,13 +279,9 @@ static __always_inline bool note_packet(void *generation, const struct service *
 	if (dry_run())
 		return false;
 	note_seen(found->bucket, found->at, clock_of(generation));
-	if (next == state)
-		return false;
-	if (!found->proven && (next == FLOW_ESTABLISHED || next == FLOW_UDP))
+	if (next != state && !found->proven && (next == FLOW_ESTABLISHED || next == FLOW_UDP))
 		return true;
-	if (set_state(found->bucket, found->at, state, next) && is_ended(next) && is_live(state) &&
-	    (service->flags & SERVICE_TRACKED))
-		count_flow(service->id, found->bucket->flows[found->at].backend, -1);
+	enter_state(found->bucket, found->at, state, next, service->flags & SERVICE_TRACKED);
 	return false;
 }
 
@@ -274,11 +289,9 @@ static __always_inline bool note_packet(void *generation, const struct service *
 static __always_inline void note_end(struct flow_bucket *bucket, __u32 at,
 				     const struct packet *packet)
 {
-	__u32 state = state_of(bucket, at), next = after_reply(state, packet);
+	__u32 state = state_of(bucket, at);
 
-	if (next != state && set_state(bucket, at, state, next) && is_ended(next) &&
-	    is_live(state))
-		count_flow(bucket->flows[at].service, bucket->flows[at].backend, -1);
+	enter_state(bucket, at, state, after_reply(state, packet), true);
 }
 
 /* note_reply keeps that a backend has ended a flow (mode nat): `packet` is its FIN or

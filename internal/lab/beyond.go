@@ -3,12 +3,10 @@
 package lab
 
 import (
-	"errors"
 	"fmt"
 	"net/netip"
 
 	"github.com/vishvananda/netlink"
-	"golang.org/x/sys/unix"
 )
 
 // RouteThrough routes what a host sends to a range of addresses, which nobody in
@@ -26,13 +24,7 @@ func (h *Host) RouteThrough(gateway *Host, to netip.Prefix, on bool) error {
 			via = gateway.IPv6
 		}
 		route := &netlink.Route{LinkIndex: device.Attrs().Index, Dst: ipNet(to), Gw: via.AsSlice()}
-		if on {
-			return netlink.RouteReplace(route)
-		}
-		if err := netlink.RouteDel(route); !errors.Is(err, unix.ESRCH) {
-			return err
-		}
-		return nil // it was not there
+		return switchRoute(route, on)
 	})
 	if err != nil {
 		return fmt.Errorf("set the route of %s to %v through %s: %w", h.Name, to, gateway.Name, err)

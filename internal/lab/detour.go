@@ -43,13 +43,7 @@ func (l *Lab) detour(from []*Host, to role, on bool) error {
 			if err != nil {
 				return err
 			}
-			if on {
-				return netlink.RouteReplace(route)
-			}
-			if err := netlink.RouteDel(route); !errors.Is(err, unix.ESRCH) {
-				return err
-			}
-			return nil // it was not there
+			return switchRoute(route, on)
 		})
 		if err != nil {
 			return fmt.Errorf("set the route of %s through %s: %w", h.Name, l.Balancer.Name, err)
@@ -69,4 +63,15 @@ func (h *Host) routeThrough(gateway *Host, to role) (*netlink.Route, error) {
 		Gw:        gateway.IPv4.AsSlice(),
 		Congctl:   congestionControl,
 	}, nil
+}
+
+// switchRoute makes a route, or takes it away if it is there.
+func switchRoute(route *netlink.Route, on bool) error {
+	if on {
+		return netlink.RouteReplace(route)
+	}
+	if err := netlink.RouteDel(route); !errors.Is(err, unix.ESRCH) {
+		return err
+	}
+	return nil
 }
