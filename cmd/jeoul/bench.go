@@ -37,6 +37,7 @@ type benchRunCmd struct {
 	Suite string   `arg:"" type:"path" placeholder:"SUITE" help:"The suite, in YAML, such as suites/l2dsr-bmt.yaml."`
 	Quick bool     `help:"Run the suite's short form."`
 	Only  []string `placeholder:"SUBJECT,…" help:"Leave out all subjects but these."`
+	Lang  string   `enum:"en,ko" default:"en" help:"Language of the reports: ${enum}."`
 	Dir   string   `name:"output" short:"o" type:"path" placeholder:"DIR" help:"Where results and reports go; by default results/SUITE-TIME."`
 }
 
@@ -70,7 +71,7 @@ func (c *benchRunCmd) Run(ctx context.Context) error {
 		return interrupted(err)
 	}
 	// What was measured is shown whatever ended the run.
-	return interrupted(errors.Join(err, writeReports(dir, run)))
+	return interrupted(errors.Join(err, writeReports(dir, run, report.Language(c.Lang))))
 }
 
 // interrupted gives an interrupted run the exit status of one.
@@ -82,8 +83,8 @@ func interrupted(err error) error {
 }
 
 // writeReports prints the report and puts its other forms beside the results.
-func writeReports(dir string, run *results.Run) error {
-	if err := report.Terminal(os.Stdout, run); err != nil {
+func writeReports(dir string, run *results.Run, language report.Language) error {
+	if err := language.Terminal(os.Stdout, run); err != nil {
 		return fmt.Errorf("printing the report: %w", err)
 	}
 	fmt.Println()
@@ -91,7 +92,7 @@ func writeReports(dir string, run *results.Run) error {
 	for _, form := range []struct {
 		name  string
 		write formFunc
-	}{{"report.html", report.HTML}, {"report.md", report.Markdown}} {
+	}{{"report.html", language.HTML}, {"report.md", language.Markdown}} {
 		var text bytes.Buffer
 		path := filepath.Join(dir, form.name)
 		if err := form.write(&text, run); err != nil {

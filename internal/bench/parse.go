@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"regexp"
 	"slices"
 	"strconv"
@@ -108,6 +109,29 @@ func (p *suiteParser) check(suite *Suite, hasQuick bool) {
 		for i, row := range suite.Published.Rows {
 			if len(row) != len(suite.Published.Columns) {
 				p.fail(path{"published", "rows", i}, "has %d cells, but there are %d columns", len(row), len(suite.Published.Columns))
+			}
+		}
+		for i, beside := range suite.Published.Beside {
+			p.checkBeside(suite, beside, path{"published", "beside", i})
+		}
+	}
+}
+
+// checkBeside checks which of our figures stand beside a document's.
+func (p *suiteParser) checkBeside(suite *Suite, b results.Beside, at path) {
+	if strangers := suite.Published.Strangers(b); len(strangers) > 0 {
+		p.fail(at, "%q is no column of the document, or no row of it has that word", strangers)
+	}
+	if !slices.ContainsFunc(suite.Long.Loads, func(l Load) bool { return l.Name == b.Load }) {
+		p.fail(at.to("load"), "the suite has no load %q", b.Load)
+	}
+	if b.Metric == "" {
+		p.fail(at.to("metric"), "missing; name the metric that is the document's figure")
+	}
+	for _, word := range slices.Sorted(maps.Keys(b.Subjects)) {
+		for i, name := range b.Subjects[word] {
+			if !slices.ContainsFunc(suite.Long.Subjects, func(s Subject) bool { return s.Name == name }) {
+				p.fail(at.to("subjects", word, i), "%s is none of the suite's subjects", name)
 			}
 		}
 	}

@@ -17,9 +17,13 @@ type document struct {
 	Title string
 	Asked string
 	// Warnings are what a reader must know before any figure.
-	Warnings    []string
-	Verdict     []string
-	Cards       []card
+	Warnings []string
+	Verdict  []string
+	Cards    []card
+	// Recommended says in words which balancer is best for which load, and Answers
+	// at which point.
+	Recommended []string
+	Answers     *sheet
 	Environment []fact
 	// Laboratory are facts about it that a figure depends on.
 	Laboratory []string
@@ -49,13 +53,6 @@ type loadPart struct {
 	section         *section
 }
 
-// published is the table of a document that was measured elsewhere.
-type published struct {
-	sheet
-	Source, Machine string
-	Notes           []string
-}
-
 // newDocument lays the whole report down.
 func newDocument(run *results.Run) *document {
 	sections := aggregate(run.Trials, run.Baseline)
@@ -68,7 +65,9 @@ func newDocument(run *results.Run) *document {
 		Invalid:     invalidSheet(sections),
 		Remarks:     remarkSheet(sections),
 		Evidence:    evidenceSheet(sections),
-		Published:   publishedSheet(run.Published),
+		Published:   publishedSheet(run.Published, sections),
+		Recommended: answersInWords(sections),
+		Answers:     answersSheet(sections),
 	}
 	colours := newPalette(sections)
 	for _, s := range sections {

@@ -32,14 +32,18 @@ const (
 // HTML writes the report as one page that needs nothing else: styles, script
 // and charts are inside, and its content security policy forbids to load
 // anything. The error is w's.
-func HTML(w io.Writer, run *results.Run) error {
+func HTML(w io.Writer, run *results.Run) error { return writeHTML(w, English, run) }
+
+func writeHTML(w io.Writer, language Language, run *results.Run) error {
+	words := language.words()
 	d := newDocument(run)
-	page, err := template.New("report").Parse(pageTemplate)
+	words.document(d)
+	page, err := template.New("report").Funcs(template.FuncMap{"t": words.text}).Parse(pageTemplate)
 	if err != nil {
 		return fmt.Errorf("parsing the report's page: %w", err)
 	}
 	var buf bytes.Buffer
-	if err := page.Execute(&buf, newPage(d)); err != nil {
+	if err := page.Execute(&buf, newPage(d, language)); err != nil {
 		return fmt.Errorf("filling the report's page: %w", err)
 	}
 	_, err = w.Write(buf.Bytes())
@@ -49,10 +53,11 @@ func HTML(w io.Writer, run *results.Run) error {
 // page is what the template reads.
 type page struct {
 	*document
-	Policy string
-	Style  template.CSS
-	Script template.JS
-	Loads  []pageLoad
+	Language Language
+	Policy   string
+	Style    template.CSS
+	Script   template.JS
+	Loads    []pageLoad
 }
 
 type pageLoad struct {
@@ -66,11 +71,12 @@ type pageFigure struct {
 	Wide, Narrow template.HTML
 }
 
-func newPage(d *document) page {
+func newPage(d *document, language Language) page {
 	style := fmt.Sprintf(":root{color-scheme:light;%s}@media(prefers-color-scheme:dark){:root:not([data-theme=light]){color-scheme:dark;%s}}:root[data-theme=dark]{color-scheme:dark;%s}\n%s",
 		declarations(false), declarations(true), declarations(true), pageStyle)
 	p := page{
 		document: d,
+		Language: language,
 		Policy: fmt.Sprintf("default-src 'none'; style-src 'unsafe-inline'; script-src '%s'; base-uri 'none'; form-action 'none'",
 			integrity(pageScript)),
 		Style:  template.CSS(style),
@@ -80,10 +86,10 @@ func newPage(d *document) page {
 	for _, l := range d.Loads {
 		sections = append(sections, l.section)
 	}
-	colours := newPalette(sections)
+	colours, words := newPalette(sections), language.words()
 	for _, l := range d.Loads {
 		pl := pageLoad{loadPart: l}
-		for _, f := range figures(l.section, colours) {
+		for _, f := range words.figures(figures(l.section, colours)) {
 			pl.Figures = append(pl.Figures, pageFigure{
 				Title:   f.Title,
 				Caption: f.Caption,

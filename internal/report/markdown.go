@@ -12,18 +12,28 @@ import (
 )
 
 // Markdown writes the report as GitHub-flavoured Markdown. The error is w's.
-func Markdown(w io.Writer, run *results.Run) error {
+func Markdown(w io.Writer, run *results.Run) error { return writeMarkdown(w, English, run) }
+
+func writeMarkdown(w io.Writer, language Language, run *results.Run) error {
 	d := newDocument(run)
-	m := &markdownWriter{w: bufio.NewWriter(w)}
+	m := &markdownWriter{w: bufio.NewWriter(w), words: language.words()}
+	m.words.document(d)
 	fmt.Fprintf(m.w, "# %s\n", escapeMarkdown(d.Title))
 	m.paragraph(d.Asked)
 	for _, s := range d.Warnings {
 		fmt.Fprintf(m.w, "\n> %s\n", escapeMarkdown(s))
 	}
-	fmt.Fprint(m.w, "\n## Verdict\n\n")
+	if len(d.Recommended) > 0 {
+		m.heading("Which balancer for which load")
+		m.items(d.Recommended)
+	}
+	m.heading("Verdict")
 	m.items(d.Verdict)
+	if d.Answers != nil {
+		m.sheet("##", d.Answers)
+	}
 	if len(d.Environment) > 0 {
-		fmt.Fprint(m.w, "\n## Environment\n\n")
+		m.heading("Environment")
 		for _, f := range d.Environment {
 			fmt.Fprintf(m.w, "- %s: %s\n", f.Name, escapeMarkdown(f.Value))
 		}
@@ -52,19 +62,19 @@ func (m *markdownWriter) appendix(d *document) {
 	}
 	if p := d.Published; p != nil {
 		m.sheet("##", &p.sheet)
-		m.paragraph("Source: " + p.Source)
-		m.paragraph("Machine: " + p.Machine)
+		m.paragraph(m.words.text("Source") + ": " + p.Source)
+		m.paragraph(m.words.text("Machine") + ": " + p.Machine)
 		if len(p.Notes) > 0 {
 			fmt.Fprintln(m.w)
 			m.items(p.Notes)
 		}
 	}
 	if len(d.Laboratory) > 0 {
-		fmt.Fprint(m.w, "\n## The laboratory\n\n")
+		m.heading("The laboratory")
 		m.items(d.Laboratory)
 	}
 	if len(d.Reading) > 0 {
-		fmt.Fprint(m.w, "\n## How to read this\n\n")
+		m.heading("How to read this")
 		for _, p := range d.Reading {
 			fmt.Fprintf(m.w, "- **%s.** %s\n", escapeMarkdown(p.Head), escapeMarkdown(p.Text))
 		}
@@ -72,7 +82,13 @@ func (m *markdownWriter) appendix(d *document) {
 }
 
 // markdownWriter writes Markdown; the buffer keeps the first error.
-type markdownWriter struct{ w *bufio.Writer }
+type markdownWriter struct {
+	w     *bufio.Writer
+	words *translator
+}
+
+// heading writes the head of a part, with the room for a list below it.
+func (m *markdownWriter) heading(title string) { fmt.Fprintf(m.w, "\n## %s\n\n", m.words.text(title)) }
 
 func (m *markdownWriter) paragraph(s string) {
 	if s != "" {

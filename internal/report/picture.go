@@ -25,10 +25,12 @@ const (
 // Chart writes the run's main result as one SVG picture that follows the
 // reader's light or dark scheme by itself. It shows the run's first load. The
 // error says that no valid trial has a figure to draw, or is w's.
-func Chart(w io.Writer, run *results.Run) error {
+func Chart(w io.Writer, run *results.Run) error { return writeChart(w, English, run) }
+
+func writeChart(w io.Writer, language Language, run *results.Run) error {
 	for _, s := range aggregate(run.Trials, run.Baseline) {
 		if figs := pictured(s); len(figs) > 0 {
-			return writePicture(w, run, s, figs)
+			return writePicture(w, language.words(), run, s, figs)
 		}
 	}
 	return fmt.Errorf("drawing a chart of %s: no valid trial has a figure to draw", title(run))
@@ -72,7 +74,8 @@ func footing(run *results.Run, s *section) string {
 	return strings.Join(slices.DeleteFunc(parts, func(p string) bool { return p == "" }), " · ")
 }
 
-func writePicture(w io.Writer, run *results.Run, s *section, figs []figure) error {
+func writePicture(w io.Writer, words *translator, run *results.Run, s *section, figs []figure) error {
+	figs = words.figures(figs)
 	widths := []float64{pictureWidth - 2*pictureMargin}
 	if len(figs) > 1 {
 		// The rows are the same, so the second chart needs no labels of its own.
@@ -97,12 +100,12 @@ func writePicture(w io.Writer, run *results.Run, s *section, figs []figure) erro
 			}})
 			left = right + pictureGutter
 		}
-		fill(dc, style(10.5, inkQuiet, false, atStart), pictureMargin, pictureMargin, footing(run, s))
+		fill(dc, style(10.5, inkQuiet, false, atStart), pictureMargin, pictureMargin, words.text(footing(run, s)))
 	})
 	_, err := fmt.Fprintf(w, `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %d %g" width="%d" role="img" aria-label="%s">
 <style>svg{%s}@media(prefers-color-scheme:dark){svg{%s}}text{font-family:%s;font-variant-numeric:tabular-nums}</style>
 <rect width="100%%" height="100%%" rx="10" style="fill:var(--paper)"/>
 %s</svg>
-`, pictureWidth, height, pictureWidth, html.EscapeString(title(run)+": "+s.title()), declarations(false), declarations(true), svgFont, body)
+`, pictureWidth, height, pictureWidth, html.EscapeString(words.text(title(run))+": "+words.text(s.title())), declarations(false), declarations(true), svgFont, body)
 	return err
 }

@@ -17,22 +17,31 @@ import (
 const textWidth = 100
 
 // Terminal writes the report as text for a terminal. The error is w's.
-func Terminal(w io.Writer, run *results.Run) error {
+func Terminal(w io.Writer, run *results.Run) error { return writeTerminal(w, English, run) }
+
+func writeTerminal(w io.Writer, language Language, run *results.Run) error {
 	d := newDocument(run)
-	t := &textWriter{w: bufio.NewWriter(w)}
+	t := &textWriter{w: bufio.NewWriter(w), words: language.words()}
+	t.words.document(d)
 	t.heading(d.Title, '=')
 	t.paragraph("", d.Asked)
 	for _, s := range d.Warnings {
 		t.paragraph("! ", s)
 	}
-	t.heading("Verdict", '-')
+	if len(d.Recommended) > 0 {
+		t.heading(t.words.text("Which balancer for which load"), '-')
+		for _, s := range d.Recommended {
+			t.paragraph("* ", s)
+		}
+	}
+	t.heading(t.words.text("Verdict"), '-')
 	for _, s := range d.Verdict {
 		t.paragraph("* ", s)
 	}
 	if len(d.Environment) > 0 {
-		t.heading("Environment", '-')
+		t.heading(t.words.text("Environment"), '-')
 		for _, f := range d.Environment {
-			t.hanging(fmt.Sprintf("%-10s", f.Name), f.Value)
+			t.hanging(text.Pad(f.Name, 10, ' '), f.Value)
 		}
 	}
 	for i := range d.Loads {
@@ -56,7 +65,7 @@ func (t *textWriter) load(l *loadPart) {
 	}
 	if len(aside) > 0 {
 		fmt.Fprintln(t.w)
-		t.paragraph("", "The Markdown and HTML forms also have the tables "+list(aside)+".")
+		t.paragraph("", t.words.text("The Markdown and HTML forms also have the tables "+list(aside)+"."))
 	}
 }
 
@@ -65,24 +74,25 @@ func (t *textWriter) appendix(d *document) {
 	t.section(d.Invalid)
 	t.section(d.Remarks)
 	if d.Evidence != nil {
-		t.paragraph("", "\nThe Markdown and HTML forms also say how the saturated part was told, trial by trial.")
+		fmt.Fprintln(t.w)
+		t.paragraph("", t.words.text("The Markdown and HTML forms also say how the saturated part was told, trial by trial."))
 	}
 	if p := d.Published; p != nil {
 		t.section(&p.sheet)
-		t.paragraph("", "Source: "+p.Source)
-		t.paragraph("", "Machine: "+p.Machine)
+		t.paragraph("", t.words.text("Source")+": "+p.Source)
+		t.paragraph("", t.words.text("Machine")+": "+p.Machine)
 		for _, n := range p.Notes {
 			t.paragraph("* ", n)
 		}
 	}
 	if len(d.Laboratory) > 0 {
-		t.heading("The laboratory", '-')
+		t.heading(t.words.text("The laboratory"), '-')
 		for _, n := range d.Laboratory {
 			t.paragraph("* ", n)
 		}
 	}
 	if len(d.Reading) > 0 {
-		t.heading("How to read this", '-')
+		t.heading(t.words.text("How to read this"), '-')
 		for _, p := range d.Reading {
 			t.paragraph("* ", p.Head+". "+p.Text)
 		}
@@ -90,7 +100,10 @@ func (t *textWriter) appendix(d *document) {
 }
 
 // textWriter writes plain text; the buffer keeps the first error.
-type textWriter struct{ w *bufio.Writer }
+type textWriter struct {
+	w     *bufio.Writer
+	words *translator
+}
 
 func (t *textWriter) heading(s string, rule rune) {
 	fmt.Fprintf(t.w, "\n%s\n%s\n", s, strings.Repeat(string(rule), text.StringWidth(s)))

@@ -4,7 +4,11 @@
 // a run writes results.json, and tables, plots and reports read nothing else.
 package results
 
-import "time"
+import (
+	"maps"
+	"slices"
+	"time"
+)
 
 // Schema is the version of the contract that this package reads and writes.
 const Schema = 1
@@ -92,6 +96,42 @@ type Published struct {
 	Columns []string   `json:"columns"`
 	Rows    [][]string `json:"rows"`
 	Notes   []string   `json:"notes,omitempty"`
+	// Beside says which of the run's figures stand beside the document's.
+	Beside []Beside `json:"beside,omitempty" yaml:"beside"`
+}
+
+// Strangers returns the words in a Beside that the table does not have: titles
+// of columns that are none, and words that no row has in the named column.
+func (p *Published) Strangers(b Beside) []string {
+	var strangers []string
+	for _, title := range append([]string{b.Figure, b.Column}, slices.Sorted(maps.Keys(b.Params))...) {
+		if !slices.Contains(p.Columns, title) {
+			strangers = append(strangers, title)
+		}
+	}
+	at := slices.Index(p.Columns, b.Column)
+	for _, word := range slices.Sorted(maps.Keys(b.Subjects)) {
+		if at >= 0 && !slices.ContainsFunc(p.Rows, func(row []string) bool { return len(row) > at && row[at] == word }) {
+			strangers = append(strangers, word)
+		}
+	}
+	return strangers
+}
+
+// Beside puts figures of the run beside those in a column of a document.
+type Beside struct {
+	// Figure is the title of the document's column.
+	Figure string `json:"figure" yaml:"figure"`
+	// Load and Metric name the run's figures.
+	Load   string `json:"load" yaml:"load"`
+	Metric string `json:"metric" yaml:"metric"`
+	// Params maps titles of the document's columns to parameters of ours that must
+	// have the row's value, where a subject has the parameter at all.
+	Params map[string]string `json:"params,omitempty" yaml:"params"`
+	// Column is the title of the column that says what a row is of, and Subjects
+	// maps its words to subjects of ours.
+	Column   string              `json:"column" yaml:"column"`
+	Subjects map[string][]string `json:"subjects" yaml:"subjects"`
 }
 
 // The metrics' names; units end the name. A trial has those that apply to it.

@@ -88,5 +88,10 @@ func (p *Published) validate() error {
 			return invalid("published.rows[%d] has %d cells, but there are %d columns", i, len(row), len(p.Columns))
 		}
 	}
+	for i, beside := range p.Beside {
+		if strangers := p.Strangers(beside); len(strangers) > 0 {
+			return invalid("published.beside[%d] names %q, which the table does not have", i, strangers)
+		}
+	}
 	return nil
 }

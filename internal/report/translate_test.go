@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package report
+
+import "testing"
+
+// TestTranslate checks how texts find their phrases.
+func TestTranslate(t *testing.T) {
+	words := newTranslator([]phrase{
+		{"Load", "부하"}, {"cores", "코어"}, {"New connections (ab)", "새 연결(ab)"}, {"thread", "스레드"},
+		{"{n} threads", "스레드 {1}개"},
+		{"{} served {} of {}", "{3} 대비 {2}, {1}"},
+		{"all but {n} of {}", "{2} 중 {1}개 제외"},
+		{" and ", ", "},
+	})
+	for english, want := range map[string]string{
+		"Load":                            "부하",
+		"12,345.6":                        "12,345.6",
+		"jeoul-nat-tc · 2 threads":        "jeoul-nat-tc · 스레드 2개",
+		"2–8 threads":                     "스레드 2–8개",
+		"two threads":                     "two threads",
+		"jeoul served 0.98 × of direct":   "direct 대비 0.98 ×, jeoul",
+		"New connections (ab): 2 threads": "새 연결(ab): 스레드 2개",
+		"all but 3 of cores":              "코어 중 3개 제외",
+		"Load and cores":                  "부하, 코어",
+	} {
+		if got := words.text(english); got != want {
+			t.Errorf("%q became %q, want %q", english, got, want)
+		}
+	}
+}

@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package report
+
+import "strings"
+
+// document translates every text of a report, but for those that are quotations:
+// the command, and the name and machine of a document.
+func (t *translator) document(d *document) {
+	d.Title, d.Asked = t.text(d.Title), t.text(d.Asked)
+	d.Warnings, d.Verdict, d.Laboratory = t.all(d.Warnings), t.all(d.Verdict), t.all(d.Laboratory)
+	d.Recommended = t.all(d.Recommended)
+	for i := range d.Cards {
+		t.card(&d.Cards[i])
+	}
+	for i, f := range d.Environment {
+		if f.Name != "Command" && f.Name != "Source" && f.Name != "CPU" {
+			f.Value = t.text(f.Value)
+		}
+		d.Environment[i] = fact{t.text(f.Name), f.Value}
+	}
+	for i := range d.Loads {
+		l := &d.Loads[i]
+		l.Title, l.Constant = t.text(l.Title), t.text(l.Constant)
+		for j := range l.Sheets {
+			t.sheet(&l.Sheets[j])
+		}
+	}
+	for _, sh := range []*sheet{d.Answers, d.Invalid, d.Remarks, d.Evidence} {
+		if sh != nil {
+			t.sheet(sh)
+		}
+	}
+	if p := d.Published; p != nil {
+		t.sheet(&p.sheet)
+		p.Source, p.Machine, p.Notes = t.text(p.Source), t.text(p.Machine), t.all(p.Notes)
+	}
+	for i, p := range d.Reading {
+		d.Reading[i] = paragraph{t.text(p.Head), t.text(p.Text)}
+	}
+}
+
+func (t *translator) card(c *card) {
+	c.Load = t.text(c.Load)
+	for i, f := range c.Figures {
+		c.Figures[i] = figureText{t.text(f.Value), t.text(f.Means)}
+	}
+}
+
+// sheet translates a table. It works on copies: several forms may be written of
+// one document.
+func (t *translator) sheet(sh *sheet) {
+	sh.Title, sh.Lead, sh.Notes = t.text(sh.Title), t.text(sh.Lead), t.all(sh.Notes)
+	columns := make([]column, len(sh.Columns))
+	for i, c := range sh.Columns {
+		c.Title, c.Unit = t.text(strings.ReplaceAll(c.Title, softHyphen, "")), t.text(c.Unit)
+		columns[i] = c
+	}
+	if t.exact != nil {
+		sh.Columns = columns
+	}
+	for _, g := range sh.Groups {
+		for i := range g {
+			g[i].Cells = t.all(g[i].Cells)
+		}
+	}
+}
+
+// figures translates the texts of charts.
+func (t *translator) figures(figures []figure) []figure {
+	for i := range figures {
+		f := &figures[i]
+		f.Title, f.Caption = t.text(f.Title), t.text(f.Caption)
+		if f.chart != nil {
+			t.chart(f.chart)
+		}
+	}
+	return figures
+}
+
+func (t *translator) chart(c *chart) {
+	c.Axis = t.text(c.Axis)
+	for i, e := range c.Legend {
+		c.Legend[i].Name = t.text(e.Name)
+	}
+	for i, r := range c.Rows {
+		c.Rows[i].Label, c.Rows[i].Value = t.text(r.Label), t.text(r.Value)
+	}
+}
