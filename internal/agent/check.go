@@ -12,6 +12,7 @@ import (
 	"github.com/vishvananda/netlink"
 
 	"github.com/jeoul/jeoul/internal/lb"
+	"github.com/jeoul/jeoul/internal/sysctl"
 )
 
 // State is what a check found.
@@ -206,7 +207,7 @@ func (h *host) silence() []Finding {
 			found = append(found, Finding{"arp", Missing, err.Error()})
 		case s.enough(now):
 			found = append(found, Finding{"arp", Good, fmt.Sprintf("%s is %d", s.name, now)})
-		case !writable(s.name):
+		case !sysctl.Writable(s.name):
 			found = append(found, Finding{"arp", Missing, fmt.Sprintf("%s is %d, and cannot be written here: on the host, sysctl -w %s=%s", s.name, now, s.name, s.value)})
 		default:
 			found = append(found, Finding{"arp", Doable, fmt.Sprintf("%s: %d → %s", s.name, now, s.value)})

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"os"
 	"strconv"
 	"strings"
 
@@ -17,28 +16,18 @@ import (
 
 	"github.com/jeoul/jeoul/internal/lb"
 	"github.com/jeoul/jeoul/internal/namespace"
+	"github.com/jeoul/jeoul/internal/sysctl"
 )
 
 func isUp(l netlink.Link) bool { return l.Attrs().Flags&net.FlagUp != 0 }
 
-// sysctlFile is where a sysctl is, whether it is written with dots or, as one
-// with an interface's name must be, with slashes.
-func sysctlFile(name string) string {
-	if !strings.Contains(name, "/") {
-		name = strings.ReplaceAll(name, ".", "/")
-	}
-	return "/proc/sys/" + name
-}
-
 func readNumber(name string) (int, error) {
-	data, err := os.ReadFile(sysctlFile(name))
+	value, err := sysctl.Read(name)
 	if err != nil {
-		return 0, fmt.Errorf("read %s: %w", name, err)
+		return 0, err
 	}
-	return strconv.Atoi(strings.TrimSpace(string(data)))
+	return strconv.Atoi(value)
 }
-
-func writable(name string) bool { return unix.Access(sysctlFile(name), unix.W_OK) == nil }
 
 // reverseFilter is the level that counts for an interface.
 func reverseFilter(name string) (int, error) {

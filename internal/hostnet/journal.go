@@ -80,8 +80,7 @@ type change struct {
 func (ch change) check() error {
 	switch ch.Kind {
 	case kindSysctl:
-		_, err := sysctlPath(ch.Sysctl)
-		return err
+		return checkName(ch.Sysctl)
 	case kindAddress:
 		if ch.Link == "" || ch.Index <= 0 || !ch.Address.IsValid() || ch.Address.Zone() != "" {
 			return errors.New("link, index or address is missing or wrong")

@@ -6,42 +6,20 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 
-	"golang.org/x/sys/unix"
+	"github.com/jeoul/jeoul/internal/sysctl"
 )
 
-// sysctlPath returns the file of a sysctl. As sysctl(8) has it, '.' separates
-// and '/' stands for a dot within a part; a name whose first separator is '/'
-// is taken the other way round: net.ipv4.conf.eth0/100.forwarding is
-// net/ipv4/conf/eth0.100/forwarding. Only names under net are accepted, since
-// the others do not belong to a network namespace.
-func sysctlPath(name string) (string, error) {
-	first := strings.IndexAny(name, "./")
-	if first < 0 || name[:first] != "net" {
-		return "", fmt.Errorf("sysctl %q: only names that begin with net. are changed here", name)
+// checkName accepts only names under net: the others do not belong to a network
+// namespace.
+func checkName(name string) error {
+	path, err := sysctl.Relative(name)
+	if name == "net" || err == nil && !strings.HasPrefix(path, "net/") {
+		return fmt.Errorf("sysctl %q: only names that begin with net. are changed here", name)
 	}
-	path := name
-	if name[first] == '.' {
-		path = strings.Map(func(r rune) rune {
-			switch r {
-			case '.':
-				return '/'
-			case '/':
-				return '.'
-			}
-			return r
-		}, name)
-	}
-	for _, part := range strings.Split(path, "/") {
-		if part == "" || part == "." || part == ".." || strings.ContainsRune(part, 0) {
-			return "", fmt.Errorf("sysctl %q: not a sysctl's name", name)
-		}
-	}
-	return filepath.Join("/proc/sys", path), nil
+	return err
 }
 
 // Sysctl returns the present value of a sysctl under net, such as
@@ -72,7 +50,7 @@ func (c *Changes) SetSysctl(name, value string) error {
 }
 
 func (c *Changes) setSysctl(name, value string) error {
-	value = oneLine(value)
+	value = sysctl.OneLine(value)
 	return c.ns.Do(func() error {
 		old, err := readSysctl(name)
 		if err != nil {
@@ -143,55 +121,23 @@ func (c *Changes) undoSysctl(ch change, reason string, foreign map[string]bool) 
 // writeChecked writes value and reads it back: some sysctls take a value and
 // keep another. Then old is put back.
 func writeChecked(name, old, value string) error {
-	if err := writeSysctl(name, value); err != nil {
+	if err := checkName(name); err != nil {
 		return err
 	}
-	now, err := readSysctl(name)
-	if err != nil {
-		return err
-	}
-	if now != value {
-		return errors.Join(fmt.Errorf("set %s to %s: the kernel made %s of it", name, value, now), writeSysctl(name, old))
-	}
-	return nil
+	return rights(sysctl.Set(name, old, value))
 }
 
 func readSysctl(name string) (string, error) {
-	path, err := sysctlPath(name)
-	if err != nil {
+	if err := checkName(name); err != nil {
 		return "", err
 	}
-	data, err := os.ReadFile(path)
-	if err != nil {
-		return "", fmt.Errorf("read %s: %w", name, rights(err))
-	}
-	return oneLine(string(data)), nil
+	value, err := sysctl.Read(name)
+	return value, rights(err)
 }
 
 func writeSysctl(name, value string) error {
-	path, err := sysctlPath(name)
-	if err != nil {
+	if err := checkName(name); err != nil {
 		return err
 	}
-	// No O_CREATE or O_TRUNC: it is there or it is an error.
-	file, err := os.OpenFile(path, os.O_WRONLY, 0)
-	if err != nil {
-		return explainWrite(name, value, err)
-	}
-	_, err = file.WriteString(value + "\n")
-	if err := errors.Join(err, file.Close()); err != nil {
-		return explainWrite(name, value, err)
-	}
-	return nil
+	return rights(sysctl.Write(name, value))
 }
-
-func explainWrite(name, value string, err error) error {
-	if errors.Is(err, unix.EROFS) {
-		return fmt.Errorf("set %s to %s: /proc/sys is read-only here, as in most containers: set it on the host, or give the container a writable one: %w", name, value, err)
-	}
-	return fmt.Errorf("set %s to %s: %w", name, value, rights(err))
-}
-
-// oneLine makes two spellings of one value equal: the kernel sets numbers apart
-// with tabs.
-func oneLine(value string) string { return strings.Join(strings.Fields(value), " ") }

@@ -7,6 +7,8 @@ import (
 	"net/netip"
 
 	"github.com/vishvananda/netlink"
+
+	"github.com/jeoul/jeoul/internal/sysctl"
 )
 
 // RouteThrough routes what a host sends to a range of addresses, which nobody in
@@ -55,7 +57,7 @@ func (h *Host) NextHop(to netip.Addr) (netip.Addr, error) {
 // Set sets a sysctl of the host's own, such as net.ipv4.tcp_syncookies, for as long
 // as the lab lives or until it is set again.
 func (h *Host) Set(name, value string) error {
-	if err := h.Do(func() error { return writeSysctl(name, value) }); err != nil {
+	if err := h.Do(func() error { return sysctl.Write(name, value) }); err != nil {
 		return fmt.Errorf("set %s of %s: %w", name, h.Name, err)
 	}
 	return nil

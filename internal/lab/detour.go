@@ -8,6 +8,8 @@ import (
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
+
+	"github.com/jeoul/jeoul/internal/sysctl"
 )
 
 // Forward makes the balancer forward IPv4 packets between clients and servers as
@@ -17,7 +19,7 @@ func (l *Lab) Forward(on bool) error {
 	if on {
 		value = "1"
 	}
-	if err := l.Balancer.Do(func() error { return writeSysctl(forwarding, value) }); err != nil {
+	if err := l.Balancer.Do(func() error { return sysctl.Write(forwarding, value) }); err != nil {
 		return fmt.Errorf("set the forwarding of %s: %w", l.Balancer.Name, err)
 	}
 	return nil

@@ -5,7 +5,10 @@ package lab
 import (
 	"fmt"
 	"runtime"
-	"strings"
+
+	"k8s.io/utils/cpuset"
+
+	"github.com/jeoul/jeoul/internal/cpus"
 )
 
 // queues is the number of queues of each device of the lab.
@@ -26,19 +29,9 @@ func (l *Lab) setQueues(name string) error {
 		return nil
 	}
 	for cpu := range l.queues() {
-		if err := writeSys(name, fmt.Sprintf("queues/tx-%d/xps_cpus", cpu), cpuMask(cpu)); err != nil {
+		if err := writeSys(name, fmt.Sprintf("queues/tx-%d/xps_cpus", cpu), cpus.Mask(cpuset.New(cpu))); err != nil {
 			return err
 		}
 	}
 	return nil
-}
-
-// cpuMask is a set of one CPU as the kernel reads it: hexadecimal words of 32
-// bits, the highest first.
-func cpuMask(cpu int) string {
-	words := []string{fmt.Sprintf("%x", 1<<(cpu%32))}
-	for range cpu / 32 {
-		words = append(words, "00000000")
-	}
-	return strings.Join(words, ",")
 }

@@ -38,14 +38,6 @@ func newFloodLab(t *testing.T) *Lab {
 	return l
 }
 
-func TestCPUMask(t *testing.T) {
-	for cpu, want := range map[int]string{0: "1", 1: "2", 31: "80000000", 33: "2,00000000", 64: "1,00000000,00000000"} {
-		if got := cpuMask(cpu); got != want {
-			t.Errorf("CPU %d: %s, want %s", cpu, got, want)
-		}
-	}
-}
-
 // TestEachCoreHasItsQueue sends from one core after the other, and looks in which
 // queue of the server's device the frames arrive, two hops on.
 func TestEachCoreHasItsQueue(t *testing.T) {

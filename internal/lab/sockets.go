@@ -7,14 +7,14 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
 	"strconv"
-	"strings"
 
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netlink/nl"
 	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
+
+	"github.com/jeoul/jeoul/internal/sysctl"
 )
 
 // SocketCount counts a host's TCP sockets, IPv4 and IPv6, by state.
@@ -160,14 +160,14 @@ func address16(family uint8, ip []byte) []byte {
 func (h *Host) Conntrack() (int, error) {
 	var n int
 	err := h.Do(func() error {
-		b, err := os.ReadFile(sysctlPath("net.netfilter.nf_conntrack_count"))
+		value, err := sysctl.Read("net.netfilter.nf_conntrack_count")
 		if errors.Is(err, fs.ErrNotExist) {
 			return nil
 		}
 		if err != nil {
 			return err
 		}
-		n, err = strconv.Atoi(strings.TrimSpace(string(b)))
+		n, err = strconv.Atoi(value)
 		return err
 	})
 	if err != nil {

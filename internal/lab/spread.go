@@ -7,6 +7,8 @@ import (
 	"net/netip"
 
 	"github.com/vishvananda/netlink"
+
+	"github.com/jeoul/jeoul/internal/sysctl"
 )
 
 // hashOfPorts makes the kernel choose among the ways of a route by the hash of
@@ -26,7 +28,7 @@ func (l *Lab) Spread(vip netip.Addr, on bool) error {
 			if !on {
 				return netlink.RouteDel(route)
 			}
-			if err := writeSysctl("net.ipv4.fib_multipath_hash_policy", hashOfPorts); err != nil {
+			if err := sysctl.Write("net.ipv4.fib_multipath_hash_policy", hashOfPorts); err != nil {
 				return err
 			}
 			return netlink.RouteReplace(route)

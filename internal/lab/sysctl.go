@@ -6,13 +6,13 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
-	"path/filepath"
 	"strings"
+
+	"github.com/jeoul/jeoul/internal/sysctl"
 )
 
-// sysctl is one setting of a namespace.
-type sysctl struct {
+// setting is a sysctl of a namespace.
+type setting struct {
 	name, value string
 	// must says that a lab without it would be wrong, not just slower; a name
 	// that the kernel does not have is never an error.
@@ -23,7 +23,7 @@ type sysctl struct {
 // and from chattering (router solicitations, autoconfiguration), let asymmetric
 // paths through, as every DSR reply is one, and keep a balancer on the one segment
 // from telling its neighbours a shorter way than through itself.
-var quietSysctls = []sysctl{
+var quietSysctls = []setting{
 	{"net.ipv6.conf.all.accept_ra", "0", true},
 	{"net.ipv6.conf.default.accept_ra", "0", true},
 	{"net.ipv6.conf.all.autoconf", "0", true},
@@ -45,7 +45,7 @@ var quietSysctls = []sysctl{
 const forwarding = "net.ipv4.ip_forward"
 
 // switchSysctls make the switch a pure layer-2 device.
-var switchSysctls = []sysctl{
+var switchSysctls = []setting{
 	{"net.ipv6.conf.all.disable_ipv6", "1", true},
 	{"net.ipv6.conf.default.disable_ipv6", "1", true},
 	{"net.bridge.bridge-nf-call-arptables", "0", true},
@@ -55,7 +55,7 @@ var switchSysctls = []sysctl{
 
 // loadSysctls are the first document's profile that clients, web servers and
 // balancer share (l2dsr-poc-bmt.ko.md, "TCP kernel tuning").
-var loadSysctls = []sysctl{
+var loadSysctls = []setting{
 	{"net.ipv4.ip_local_port_range", "1024 65535", true},
 	{"net.ipv4.tcp_fin_timeout", "120", false},
 	{"net.ipv4.tcp_syncookies", "1", false},
@@ -77,7 +77,7 @@ var loadSysctls = []sysctl{
 }
 
 // roleSysctls are where the first document's profiles differ.
-var roleSysctls = map[role][]sysctl{
+var roleSysctls = map[role][]setting{
 	roleClient: {
 		{"net.core.somaxconn", "250000", false},
 		{"net.ipv4.tcp_max_orphans", "15000", false},
@@ -87,27 +87,27 @@ var roleSysctls = map[role][]sysctl{
 	roleBalancer: listenerSysctls,
 }
 
-var listenerSysctls = []sysctl{
+var listenerSysctls = []setting{
 	{"net.core.somaxconn", "500000", false},
 	{"net.ipv4.tcp_max_orphans", "30000", false},
 	{"net.ipv4.tcp_max_tw_buckets", "1500000", false},
 }
 
 // sysctlsOf returns what a host of a role gets, in order.
-func sysctlsOf(r role) []sysctl {
+func sysctlsOf(r role) []setting {
 	if r == roleSwitch {
 		return switchSysctls
 	}
-	all := append([]sysctl{}, quietSysctls...)
+	all := append([]setting{}, quietSysctls...)
 	all = append(all, loadSysctls...)
 	return append(all, roleSysctls[r]...)
 }
 
 // setSysctls applies settings in the calling thread's network namespace, and
 // returns the names of those that the kernel keeps for the whole machine.
-func setSysctls(settings []sysctl) (refused []string, err error) {
+func setSysctls(settings []setting) (refused []string, err error) {
 	for _, s := range settings {
-		err := writeSysctl(s.name, s.value)
+		err := sysctl.Write(s.name, s.value)
 		missing := errors.Is(err, fs.ErrNotExist)
 		switch {
 		case err == nil:
@@ -130,19 +130,10 @@ func refusedNote(names []string) string {
 	var list []string
 	for _, name := range names {
 		value := "absent"
-		if b, err := os.ReadFile(sysctlPath(name)); err == nil {
-			value = strings.Join(strings.Fields(string(b)), " ")
+		if now, err := sysctl.Read(name); err == nil {
+			value = now
 		}
 		list = append(list, name+" = "+value)
 	}
 	return "these belong to the machine, not to a namespace, and stay as they are: " + strings.Join(list, ", ")
-}
-
-// writeSysctl needs no namespace's name: /proc/sys/net is the calling thread's.
-func writeSysctl(name, value string) error {
-	return os.WriteFile(sysctlPath(name), []byte(value), 0o644)
-}
-
-func sysctlPath(name string) string {
-	return filepath.Join("/proc/sys", strings.ReplaceAll(name, ".", "/"))
 }

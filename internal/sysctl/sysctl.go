@@ -1,0 +1,145 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package sysctl reads and writes the kernel's settings under /proc/sys by the
+// names that sysctl(8) takes. Those under net are the calling thread's network
+// namespace's.
+package sysctl
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// Errors that callers may test for.
+var (
+	// ErrName says that a text is no sysctl's name.
+	ErrName = errors.New("not a sysctl's name")
+	// ErrReadOnly says that /proc/sys is mounted read-only.
+	ErrReadOnly = errors.New("/proc/sys is read-only here, as in most containers: set it on the host, or give the container a writable one")
+	// ErrAltered says that the kernel took a value and kept another.
+	ErrAltered = errors.New("the kernel made another value of it")
+)
+
+// Tree is a file system that has a proc/sys; the zero Tree is the machine's own.
+type Tree struct{ Root string }
+
+// Relative returns the file of a sysctl below /proc/sys. As sysctl(8) has it,
+// '.' separates and '/' stands for a dot within a part; a name whose first
+// separator is '/' is taken the other way round: net.ipv4.conf.eth0/100.forwarding
+// is net/ipv4/conf/eth0.100/forwarding. The error is ErrName.
+func Relative(name string) (string, error) {
+	path := name
+	if first := strings.IndexAny(name, "./"); first >= 0 && name[first] == '.' {
+		path = strings.Map(func(r rune) rune {
+			switch r {
+			case '.':
+				return '/'
+			case '/':
+				return '.'
+			}
+			return r
+		}, name)
+	}
+	parts := strings.Split(path, "/")
+	for _, part := range parts {
+		if part == "" || part == "." || part == ".." || strings.ContainsAny(part, " \t\n\x00") {
+			return "", fmt.Errorf("sysctl %q: %w", name, ErrName)
+		}
+	}
+	if len(parts) < 2 {
+		return "", fmt.Errorf("sysctl %q: %w", name, ErrName)
+	}
+	return path, nil
+}
+
+// Path returns the file of a sysctl. The error is ErrName.
+func (t Tree) Path(name string) (string, error) {
+	path, err := Relative(name)
+	if err != nil {
+		return "", err
+	}
+	return filepath.Join("/", t.Root, "proc/sys", path), nil
+}
+
+// Read returns a value in one line. Errors: ErrName, and fs.ErrNotExist where the
+// kernel (or its namespace) has no such sysctl.
+func (t Tree) Read(name string) (string, error) {
+	path, err := t.Path(name)
+	if err != nil {
+		return "", err
+	}
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return "", fmt.Errorf("read %s: %w", name, err)
+	}
+	return OneLine(string(data)), nil
+}
+
+// Write sets a value. Errors: those of Read, ErrReadOnly, and what the kernel says
+// of a value that it refuses.
+func (t Tree) Write(name, value string) error {
+	path, err := t.Path(name)
+	if err != nil {
+		return err
+	}
+	// No O_CREATE: it is there or it is an error.
+	flags := os.O_WRONLY
+	if t.Root != "" {
+		// A plain file would keep the end of a longer value.
+		flags |= os.O_TRUNC
+	}
+	file, err := os.OpenFile(path, flags, 0)
+	if err != nil {
+		return explain(name, value, err)
+	}
+	// One write: the kernel takes each for a value of its own.
+	_, err = file.WriteString(value + "\n")
+	if err := errors.Join(err, file.Close()); err != nil {
+		return explain(name, value, err)
+	}
+	return nil
+}
+
+// Set writes value and reads it back: some sysctls take a value and keep another.
+// Then old is put back, and the error is ErrAltered.
+func (t Tree) Set(name, old, value string) error {
+	if err := t.Write(name, value); err != nil {
+		return err
+	}
+	now, err := t.Read(name)
+	if err != nil {
+		return err
+	}
+	if now != OneLine(value) {
+		return errors.Join(fmt.Errorf("set %s to %s: %w: %s", name, value, ErrAltered, now), t.Write(name, old))
+	}
+	return nil
+}
+
+// Writable says whether the calling process may set it.
+func (t Tree) Writable(name string) bool {
+	path, err := t.Path(name)
+	return err == nil && unix.Access(path, unix.W_OK) == nil
+}
+
+func explain(name, value string, err error) error {
+	if errors.Is(err, unix.EROFS) {
+		return fmt.Errorf("set %s to %s: %w (%w)", name, value, ErrReadOnly, err)
+	}
+	return fmt.Errorf("set %s to %s: %w", name, value, err)
+}
+
+// Read, Write, Set and Writable are the machine's Tree's.
+func Read(name string) (string, error)  { return Tree{}.Read(name) }
+func Write(name, value string) error    { return Tree{}.Write(name, value) }
+func Set(name, old, value string) error { return Tree{}.Set(name, old, value) }
+func Writable(name string) bool         { return Tree{}.Writable(name) }
+
+// OneLine makes two spellings of one value equal: the kernel sets numbers apart
+// with tabs.
+func OneLine(value string) string { return strings.Join(strings.Fields(value), " ") }
