@@ -31,6 +31,11 @@ type Spec struct {
 	// as network cards have them, and no queueing discipline: what one core sends
 	// stays on it all the way, and waits for nothing that another core does.
 	CoreQueues bool
+	// Wire makes a lab for loads of packets: the switch forwards in native XDP, and
+	// devices are as with CoreQueues. Every host's frames have the same way, whatever
+	// balances them; a sender is not held back, and what does not fit a device's queue
+	// (256 frames) is lost and counted.
+	Wire bool
 	// Dir is the work directory. The caller's own is made if it is missing, and
 	// kept; by default it is a fresh one under the directory for temporary
 	// files, and goes with the lab.
@@ -58,6 +63,7 @@ type Lab struct {
 	offload, xdp bool
 	usage        usage
 	fastPath     *fastPath
+	wires        *wireSwitch
 	refused      []string // the settings that the kernel keeps for the machine
 	closeOnce    sync.Once
 	closeErr     error
@@ -123,17 +129,33 @@ func (l *Lab) build(ctx context.Context) error {
 	if err := l.addHosts(ctx); err != nil {
 		return err
 	}
-	if err := l.Switch.Do(func() (err error) {
-		l.fastPath, err = newFastPath(l.Hosts()[1:])
+	if err := l.plugIn(); err != nil {
 		return err
-	}); err != nil {
-		l.note(fmt.Sprintf("the switch forwards by its bridge alone, which takes more CPU: %v", err))
 	}
 	if l.usage.meter, err = softirq.NewMeter(); err != nil {
 		l.note(fmt.Sprintf("CPU times are those of processes, with the packet work of other hosts that ran on top of them: %v", err))
 	}
 	if len(l.refused) > 0 {
 		l.note(refusedNote(l.refused))
+	}
+	return nil
+}
+
+// plugIn makes the switch forward past its bridge. A lab can do without, but one for
+// loads of packets would measure its bridge.
+func (l *Lab) plugIn() error {
+	hosts := l.Hosts()[1:]
+	if l.spec.Wire {
+		return l.Switch.Do(func() (err error) {
+			l.wires, err = newWireSwitch(hosts)
+			return err
+		})
+	}
+	if err := l.Switch.Do(func() (err error) {
+		l.fastPath, err = newFastPath(hosts)
+		return err
+	}); err != nil {
+		l.note(fmt.Sprintf("the switch forwards by its bridge alone, which takes more CPU: %v", err))
 	}
 	return nil
 }
@@ -313,6 +335,9 @@ func (l *Lab) close() error {
 	}
 	if l.fastPath != nil {
 		errs = append(errs, l.fastPath.close())
+	}
+	if l.wires != nil {
+		errs = append(errs, l.wires.close())
 	}
 	for _, h := range l.Hosts() {
 		h.leave()

@@ -31,7 +31,7 @@ func (l *Lab) apply(name string, o offloads) error {
 	if err := o.set(name); err != nil {
 		return err
 	}
-	return setQueueing(name, !o.segments && !l.spec.CoreQueues)
+	return setQueueing(name, !o.segments && !l.coreQueues())
 }
 
 // set applies the offloads to a device, and switches GRO on.
@@ -107,6 +107,10 @@ func (l *Lab) AcceptXDP(on bool) error {
 	l.xdp = on
 	return l.Switch.Do(func() error {
 		port := l.Balancer.Port
+		if l.wires != nil {
+			// The switch's own program is on the port, and forwards what comes.
+			return nil
+		}
 		if on {
 			return errors.Join(l.apply(port, l.portOffloads(l.Balancer)), acceptXDP(port))
 		}

@@ -11,9 +11,12 @@ import (
 	"github.com/jeoul/jeoul/internal/cpus"
 )
 
+// coreQueues says whether each core has a queue of its own.
+func (l *Lab) coreQueues() bool { return l.spec.CoreQueues || l.spec.Wire }
+
 // queues is the number of queues of each device of the lab.
 func (l *Lab) queues() int {
-	if l.spec.CoreQueues {
+	if l.coreQueues() {
 		return runtime.NumCPU()
 	}
 	return deviceQueues

@@ -13,7 +13,11 @@ import (
 // is there; nil puts that back. It sees what the host sends. [Lab.AcceptXDP] takes
 // it off the balancer's port.
 func (h *Host) TapPort(program *ebpf.Program) error {
-	if program == nil && h == h.lab.Balancer {
+	switch {
+	case program != nil:
+	case h.lab.wires != nil:
+		program = h.lab.wires.program()
+	case h == h.lab.Balancer:
 		return h.lab.AcceptXDP(h.lab.xdp)
 	}
 	err := h.lab.Switch.Do(func() error { return attachXDP(h.Port, programFD(program)) })
