@@ -4,6 +4,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -34,11 +35,12 @@ type benchCmd struct {
 
 // benchRunCmd runs a suite.
 type benchRunCmd struct {
-	Suite string   `arg:"" type:"path" placeholder:"SUITE" help:"The suite, in YAML, such as suites/l2dsr-bmt.yaml."`
-	Quick bool     `help:"Run the suite's short form."`
-	Only  []string `placeholder:"SUBJECT,…" help:"Leave out all subjects but these."`
-	Lang  string   `enum:"en,ko" default:"en" help:"Language of the reports: ${enum}."`
-	Dir   string   `name:"output" short:"o" type:"path" placeholder:"DIR" help:"Where results and reports go; by default results/SUITE-TIME."`
+	Suite  string   `arg:"" type:"path" placeholder:"SUITE" help:"The suite, in YAML, such as suites/l2dsr-bmt.yaml."`
+	Quick  bool     `help:"Run the suite's short form."`
+	Only   []string `placeholder:"SUBJECT,…" help:"Leave out all subjects but these."`
+	Lang   string   `enum:"en,ko" default:"en" help:"Language of the reports: ${enum}."`
+	Dir    string   `name:"output" short:"o" type:"path" xor:"place" placeholder:"DIR" help:"Where results and reports go; by default results/SUITE-TIME."`
+	Resume string   `name:"resume" type:"path" xor:"place" placeholder:"DIR" help:"Go on with the run whose results are in this directory, where it was interrupted or failed: same suite, same machine."`
 }
 
 // errInterrupted is how a run that was interrupted ends, for a shell.
@@ -57,21 +59,30 @@ func (c *benchRunCmd) Run(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("finding this program's own file: %w", err)
 	}
-	dir := c.Dir
+	dir := cmp.Or(c.Resume, c.Dir)
 	if dir == "" {
 		dir = filepath.Join("results", suite.Name+"-"+time.Now().Format("20060102-150405"))
 	}
 	version, commit := build()
 	run, err := bench.Run(ctx, bench.Options{
-		Suite: suite, Quick: c.Quick, Only: c.Only, Dir: dir,
+		Suite: suite, Quick: c.Quick, Only: c.Only, Dir: dir, Resume: c.Resume != "",
 		Command: strings.Join(os.Args, " "), Version: version, Commit: commit, Executable: executable,
-		Progress: os.Stderr, Live: terminal(os.Stderr),
+		Progress: os.Stderr, Live: terminal(os.Stderr), Columns: func() int { return columns(os.Stderr) },
 	})
 	if run == nil || len(run.Trials) == 0 {
 		return interrupted(err)
 	}
 	// What was measured is shown whatever ended the run.
 	return interrupted(errors.Join(err, writeReports(dir, run, report.Language(c.Lang))))
+}
+
+// columns is the width of a terminal; 0 if it does not tell.
+func columns(file *os.File) int {
+	size, err := unix.IoctlGetWinsize(int(file.Fd()), unix.TIOCGWINSZ)
+	if err != nil {
+		return 0
+	}
+	return int(size.Col)
 }
 
 // interrupted gives an interrupted run the exit status of one.

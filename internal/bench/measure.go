@@ -112,9 +112,9 @@ const (
 // bound is how long a generator may take.
 func (m *measurement) bound() time.Duration {
 	if m.trial.Duration > 0 {
-		return m.trial.Duration + grace
+		return m.trial.Duration + m.runner.grace
 	}
-	return time.Duration(m.trial.Requests/slowest)*time.Second + grace
+	return time.Duration(m.trial.Requests/slowest)*time.Second + m.runner.grace
 }
 
 // write puts what was measured into the trial.

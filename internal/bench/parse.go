@@ -5,6 +5,8 @@ package bench
 import (
 	"bytes"
 	"cmp"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
@@ -42,6 +44,8 @@ func ParseSuite(name string, data []byte) (*Suite, error) {
 	if err := p.problems.Err(); err != nil {
 		return nil, err
 	}
+	digest := sha256.Sum256(data)
+	suite.Digest = hex.EncodeToString(digest[:])
 	return suite, nil
 }
 

@@ -34,13 +34,17 @@ type Options struct {
 	Only []string
 	// Dir is where the results go; it is made if it is missing.
 	Dir string
+	// Resume goes on with the run that Dir has the results of.
+	Resume bool
 	// Command is the command line, for the results.
 	Command string
 	// Version and Commit are those of jeoul, Executable the path of its binary.
 	Version, Commit, Executable string
-	// Progress is told how far the run is; Live says that it is a terminal.
+	// Progress is told how far the run is; Live says that it is a terminal, of so
+	// many columns.
 	Progress io.Writer
 	Live     bool
+	Columns  func() int
 }
 
 // Run runs a suite and returns its results, which after every trial are saved
@@ -73,23 +77,33 @@ func newRunner(ctx context.Context, options Options) (*runner, error) {
 	if err := errors.Join(probe.RaiseOpenFiles(), os.MkdirAll(options.Dir, 0o755)); err != nil {
 		return nil, err
 	}
-	return &runner{
+	r := &runner{
 		options: options, form: form, absent: absent,
-		progress: progress{to: options.Progress, live: options.Live, began: time.Now()},
+		grace:    grace,
+		progress: newProgress(options.Progress, options.Live, options.Columns),
 		results: &results.Run{
 			Schema: results.Schema, Suite: options.Suite.Name, Title: options.Suite.Title, Command: options.Command,
 			Quick: options.Quick, Started: time.Now(), Environment: env, Trials: []results.Trial{},
 			Baseline: options.Suite.Baseline, Published: options.Suite.Published,
+			SuiteDigest: options.Suite.Digest, Only: options.Only,
 		},
-	}, nil
+	}
+	if options.Resume {
+		if err := r.resume(); err != nil {
+			return nil, err
+		}
+	}
+	return r, nil
 }
 
 // runner is a run on its way.
 type runner struct {
-	options  Options
-	form     Form
-	absent   Absent
-	progress progress
+	options Options
+	form    Form
+	absent  Absent
+	// grace is what a generator may take beyond the time of its load.
+	grace    time.Duration
+	progress *progress
 	results  *results.Run
 	limits   probe.Limits
 	lab      *lab.Lab
@@ -98,6 +112,10 @@ type runner struct {
 	unsaved bool
 	// settled are notes on what the last trial left, for the next.
 	settled []string
+	// limitsBefore are those of the run that is gone on with.
+	limitsBefore map[string]string
+	// history are events of the run that a reader of its figures must know of.
+	history []string
 }
 
 func (r *runner) run(ctx context.Context) (*results.Run, error) {
@@ -134,10 +152,39 @@ func withoutCanceled(err error) error {
 // inLab builds the laboratory, runs the trials in it and takes it down.
 func (r *runner) inLab(ctx context.Context) (err error) {
 	r.progress.say("building a laboratory of %v", r.form.Lab)
+	stop := r.progress.follow(ctx)
+	defer func() {
+		stop()
+		err = errors.Join(err, r.tearDown())
+	}()
+	if err := r.build(ctx); err != nil {
+		return err
+	}
+	if err := r.sameLimits(); err != nil {
+		return err
+	}
+	all := Plan(r.form, r.limits, r.absent)
+	trials := all
+	if r.options.Resume {
+		trials = r.remaining(all)
+		r.progress.say("%d of %d trials are there already", len(all)-len(trials), len(all))
+		r.remember(fmt.Sprintf("the run was gone on with at %s, after %d of its %d trials",
+			time.Now().Format(time.RFC3339), len(all)-len(trials), len(all)))
+	}
+	return r.trials(ctx, trials, len(all))
+}
+
+// remember adds what has happened to the run to what a reader must know.
+func (r *runner) remember(event string) {
+	r.history = append(r.history, event)
+	r.results.Environment.Notes = append(r.results.Environment.Notes, event)
+}
+
+// build makes the laboratory and starts what serves in it.
+func (r *runner) build(ctx context.Context) (err error) {
 	if r.lab, err = lab.New(ctx, r.form.spec()); err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, r.lab.Close()) }()
 	// The subjects that send by XDP ask for it; the others would pay for it.
 	if err := r.lab.AcceptXDP(false); err != nil {
 		return err
@@ -152,10 +199,18 @@ func (r *runner) inLab(ctx context.Context) (err error) {
 	}
 	addLimits(&r.results.Environment, r.limits)
 	addLab(&r.results.Environment, r.lab, r.form)
-	if err := r.startServers(ctx); err != nil {
-		return err
+	r.results.Environment.Notes = append(r.results.Environment.Notes, r.history...)
+	r.progress.watch(r.lab)
+	return r.startServers(ctx)
+}
+
+// tearDown takes the laboratory down, if there is one.
+func (r *runner) tearDown() error {
+	r.progress.watch(nil)
+	if r.lab == nil {
+		return nil
 	}
-	return r.trials(ctx, Plan(r.form, r.limits, r.absent))
+	return r.lab.Close()
 }
 
 // startServers starts what the form's loads ask.
@@ -178,16 +233,43 @@ func (r *runner) startServers(ctx context.Context) (err error) {
 	return nil
 }
 
-func (r *runner) trials(ctx context.Context, trials []Trial) error {
-	r.progress.total = len(trials)
+// mostRebuilt is how often in a row a laboratory may have to be built anew before
+// the run is given up.
+const mostRebuilt = 3
+
+// trials runs them; of all of the run's, so many are there when they are done. A
+// trial after which the laboratory cannot be used any more ends with that, not the
+// run: the next one gets a laboratory that is built anew.
+func (r *runner) trials(ctx context.Context, trials []Trial, all int) error {
+	r.progress.begin(all, all-len(trials))
+	var broken error
+	rebuilt := 0
 	for _, t := range trials {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
+		if broken != nil {
+			if rebuilt++; rebuilt > mostRebuilt {
+				return fmt.Errorf("%w; the laboratory was built anew %d times in a row, and broke each time", broken, mostRebuilt)
+			}
+			if err := r.rebuild(ctx); err != nil {
+				return fmt.Errorf("building the laboratory anew, for %w: %w", broken, err)
+			}
+		}
 		r.progress.starting(t)
-		got, err := r.trial(ctx, t)
-		if err != nil {
-			return fmt.Errorf("%s: %w", name(t), err)
+		var got []results.Trial
+		got, broken = r.trial(ctx, t)
+		if err := ctx.Err(); err != nil {
+			return fmt.Errorf("%s: %w", name(t), errors.Join(err, broken))
+		}
+		if broken == nil {
+			broken = r.serving()
+		}
+		if broken != nil {
+			broken = fmt.Errorf("%s: %w", name(t), broken)
+			got = spoilt(t, got, broken)
+		} else {
+			rebuilt = 0
 		}
 		r.results.Trials = append(r.results.Trials, got...)
 		if err := r.save(); err != nil {
@@ -198,6 +280,37 @@ func (r *runner) trials(ctx context.Context, trials []Trial) error {
 	return nil
 }
 
+// spoilt marks the results of a trial after which the laboratory was broken.
+func spoilt(t Trial, got []results.Trial, broken error) []results.Trial {
+	if len(got) == 0 {
+		got = []results.Trial{blank(t)}
+	}
+	for i := range got {
+		got[i].Valid = false
+		got[i].Notes = append([]string{fmt.Sprintf("%v; the laboratory cannot be used any more, and the next trial has a new one", broken)}, got[i].Notes...)
+	}
+	return got
+}
+
+// rebuild takes the laboratory down and builds another. What cannot be taken down
+// is left to the next run, which tries again.
+func (r *runner) rebuild(ctx context.Context) error {
+	r.remember(fmt.Sprintf("the laboratory was built anew after trial %d of %d, whose notes say why", r.progress.done, r.progress.total))
+	if err := r.tearDown(); err != nil {
+		r.progress.say("the broken laboratory could not be taken down: %v", err)
+	}
+	r.lab, r.web, r.settled = nil, nil, nil
+	return r.build(ctx)
+}
+
+// serving returns nil if the web servers, which serve all subjects, still run.
+func (r *runner) serving() error {
+	if r.web == nil {
+		return nil
+	}
+	return r.web.running()
+}
+
 func (r *runner) save() error {
 	err := r.results.Save(filepath.Join(r.options.Dir, ResultsFile))
 	r.unsaved = err != nil
@@ -206,13 +319,10 @@ func (r *runner) save() error {
 
 // trial measures a point once, with a subject of its own, so that no trial
 // meets what an earlier one left in it. What goes wrong with the point makes the
-// result invalid; an error means that the run cannot go on. An experiment may
-// have several results.
+// result invalid; an error means that the laboratory cannot be used any more. An
+// experiment may have several results.
 func (r *runner) trial(ctx context.Context, t Trial) ([]results.Trial, error) {
-	got := results.Trial{
-		Subject: t.Subject.Name(), Load: t.Load, Params: t.params(), Repeat: t.Repeat,
-		Saturated: results.SaturatedUnknown, Notes: []string{}, Metrics: map[string]float64{},
-	}
+	got := blank(t)
 	if t.Obstacle != "" {
 		got.Notes = append(got.Notes, t.Obstacle)
 		return []results.Trial{got}, nil
@@ -233,6 +343,14 @@ func (r *runner) trial(ctx context.Context, t Trial) ([]results.Trial, error) {
 		err = r.web.emptyLogs()
 	}
 	return all, errors.Join(ctx.Err(), err)
+}
+
+// blank is the result of a trial of which nothing is known yet.
+func blank(t Trial) results.Trial {
+	return results.Trial{
+		Subject: t.Subject.Name(), Load: t.Load, Params: t.params(), Repeat: t.Repeat,
+		Saturated: results.SaturatedUnknown, Notes: []string{}, Metrics: map[string]float64{},
+	}
 }
 
 // setup is where a trial's subject is started.

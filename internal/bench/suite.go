@@ -19,7 +19,9 @@ import (
 // Suite is a file of trials, checked.
 type Suite struct {
 	Name, Title string
-	Long        Form
+	// Digest is the SHA-256 of the file's content, in hexadecimal.
+	Digest string
+	Long   Form
 	// Quick is the short form; it equals Long where the file has none.
 	Quick Form
 	// Baseline is the subject that the report holds the others against; empty is

@@ -169,6 +169,19 @@ func poll(ctx context.Context, bound time.Duration, try func() error) error {
 	}
 }
 
+// running returns nil if every web server still runs.
+func (w *web) running() error {
+	for i, process := range w.processes {
+		select {
+		case <-process.Done():
+			server := w.lab.Servers[i]
+			return fmt.Errorf("the web server on %s has ended: %w%s", server.Name, cmp.Or(process.Wait(), errors.New("by itself")), errorLog(server))
+		default:
+		}
+	}
+	return nil
+}
+
 // errorLog returns the end of a server's error log behind a semicolon.
 func errorLog(server *lab.Host) string {
 	const most = 500

@@ -19,14 +19,21 @@ type Run struct {
 	// Suite is the suite's name; Title is what a report puts above it.
 	Suite string `json:"suite"`
 	Title string `json:"title,omitempty"`
+	// SuiteDigest is the SHA-256 of the suite's file, in hexadecimal: what tells a
+	// run that is gone on with whether the suite is still the same.
+	SuiteDigest string `json:"suite_digest,omitempty"`
 	// Command is the command line that made the run.
 	Command string `json:"command,omitempty"`
 	// Quick says that the suite ran in its short form.
 	Quick bool `json:"quick,omitempty"`
+	// Only are the subjects that were chosen; none means all of the suite's.
+	Only []string `json:"only,omitempty"`
 	// Interrupted says that the run ended before its last trial.
 	Interrupted bool        `json:"interrupted,omitempty"`
 	Started     time.Time   `json:"started"`
 	Ended       time.Time   `json:"ended,omitzero"`
+	// Resumed are the times at which the run was gone on with.
+	Resumed []time.Time `json:"resumed,omitempty"`
 	Environment Environment `json:"environment"`
 	Trials      []Trial     `json:"trials"`
 	// Baseline is the subject that the others are held against; empty is direct.
