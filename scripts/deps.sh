@@ -28,6 +28,7 @@ needs() {
 		iperf3                              iperf3          load: bulk transfer
 		/usr/lib/nginx/modules/ngx_stream_module.so libnginx-mod-stream nginx as a balancer for TCP
 		iptables                            iptables        the kernel's NAT as a balancer
+		nft                                 nftables        the kernel's NAT by maps as a balancer
 		curl                                curl            a client in tests
 		ping                                iputils-ping    reaches hosts in tests
 		tcpdump                             tcpdump         shows the laboratory's packets

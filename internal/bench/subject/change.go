@@ -34,7 +34,7 @@ type Changing interface {
 // CanChange says whether what s starts is Changing.
 func CanChange(s Subject) bool {
 	switch s.(type) {
-	case haproxyTCP, nginxStream, iptablesNth, jeoul:
+	case haproxyTCP, nginxStream, iptablesNth, nftables, jeoul:
 		return true
 	}
 	return false
@@ -43,7 +43,7 @@ func CanChange(s Subject) bool {
 // CarriesUDP says whether s balances the UDP port of a service that has one.
 func CarriesUDP(s Subject) bool {
 	switch s.(type) {
-	case nginxStream, iptablesNth, jeoul:
+	case direct, nginxStream, iptablesNth, nftables, dockerProxy, envoy, jeoul:
 		return true
 	}
 	return false

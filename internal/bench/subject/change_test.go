@@ -72,10 +72,10 @@ func TestIPTablesLeavesOutWhatDrains(t *testing.T) {
 -A PREROUTING -d 198.18.0.100 -p udp -m udp --dport 80 -j DNAT --to-destination 198.18.2.2:80
 COMMIT
 `
-	if diff := cmp.Diff(want, string(iptablesRules(setup))); diff != "" {
+	if diff := cmp.Diff(want, string(iptablesRules{to: toServer}.text(setup, iptablesFirst))); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
-	err := (&runningIPTables{}).Change(t.Context(), setup.Services)
+	err := (&kernelNAT{rules: iptablesRules{}}).Change(t.Context(), setup.Services)
 	if !errors.Is(err, ErrCannot) || !strings.Contains(err.Error(), "web02 into 3 rules") {
 		t.Errorf("weights: got %v, want that it cannot", err)
 	}

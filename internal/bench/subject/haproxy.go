@@ -114,6 +114,9 @@ type proxyService struct {
 	Servers []proxyServer
 }
 
+// TwiceServers is how many idle connections nginx shall keep.
+func (s proxyService) TwiceServers() int { return 2 * len(s.Servers) }
+
 type proxyServer struct {
 	Name    string
 	Address netip.AddrPort

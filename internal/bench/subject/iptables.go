@@ -5,13 +5,10 @@ package subject
 import (
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"net/netip"
 	"os"
 	"path/filepath"
-
-	"github.com/vishvananda/netlink"
 
 	"github.com/jeoul/jeoul/internal/bench/probe"
 	"github.com/jeoul/jeoul/internal/lab"
@@ -31,6 +28,10 @@ func (iptablesNth) Params() []Param { return nil }
 func (iptablesNth) HTTPOnly() bool  { return false }
 
 func (iptablesNth) Versions(ctx context.Context) (map[string]string, error) {
+	return iptablesVersion(ctx)
+}
+
+func iptablesVersion(ctx context.Context) (map[string]string, error) {
 	version, err := probe.Version(ctx, iptablesProgram, "--version")
 	return map[string]string{iptablesProgram: version}, err
 }
@@ -38,104 +39,114 @@ func (iptablesNth) Versions(ctx context.Context) (map[string]string, error) {
 // Obstacle is none: it needs no descriptor a connection.
 func (iptablesNth) Obstacle(Params, int, probe.Limits) string { return "" }
 
-// iptablesClear takes back the one chain that the rules are in, which ends the
-// tracking of connections too.
-const iptablesClear = "*nat\n-F PREROUTING\n-X PREROUTING\nCOMMIT\n"
+func (iptablesNth) Start(ctx context.Context, setup Setup, _ Params) (Running, error) {
+	return startKernelNAT(ctx, setup, iptablesRules{to: toServer})
+}
 
-// iptablesRules are in the form of iptables-restore(8).
-func iptablesRules(setup Setup) []byte {
-	var text bytes.Buffer
-	text.WriteString("*nat\n")
+// iptablesRules send what is for the VIP on.
+type iptablesRules struct {
+	// to is where the connections of a server's share go: server number j (from 0) of
+	// service number i.
+	to func(setup Setup, i, j int, server *lab.Host) netip.AddrPort
+}
+
+// toServer is the server itself.
+func toServer(setup Setup, i, _ int, server *lab.Host) netip.AddrPort {
+	return netip.AddrPortFrom(server.IPv4, setup.Services[i].Port)
+}
+
+// What stands before the rules in the form of iptables-restore(8), which hands a
+// table to the kernel whole, and what takes the one chain back that they are in.
+const (
+	iptablesFirst = "*nat\n"
+	iptablesAnew  = "*nat\n-F PREROUTING\n"
+	iptablesClear = "*nat\n-F PREROUTING\n-X PREROUTING\nCOMMIT\n"
+)
+
+// text are the rules for a set-up, behind their first lines.
+func (r iptablesRules) text(setup Setup, first string) []byte {
+	text := bytes.NewBufferString(first)
 	for i, service := range setup.Services {
-		vip := setup.vip(i)
 		for _, protocol := range service.protocols() {
-			writeNth(&text, vip, protocol, service)
+			r.writeNth(text, setup, i, protocol)
 		}
 	}
 	text.WriteString("COMMIT\n")
 	return text.Bytes()
 }
 
-// writeNth writes a rule for each server that takes new connections.
-func writeNth(text *bytes.Buffer, vip netip.AddrPort, protocol lb.Protocol, service Service) {
-	var taking []*lab.Host
-	for _, server := range service.Servers {
+// writeNth writes a rule for each server of service number i that takes new
+// connections.
+func (r iptablesRules) writeNth(text *bytes.Buffer, setup Setup, i int, protocol lb.Protocol) {
+	service, vip := setup.Services[i], setup.vip(i)
+	var taking []netip.AddrPort
+	for j, server := range service.Servers {
 		if service.Weight(server) > 0 {
-			taking = append(taking, server)
+			taking = append(taking, r.to(setup, i, j, server))
 		}
 	}
-	for i, server := range taking {
+	for n, to := range taking {
 		fmt.Fprintf(text, "-A PREROUTING -d %s -p %s -m %s --dport %d", vip.Addr(), protocol, protocol, vip.Port())
 		// Of those that the rules before left over, one in so many.
-		if left := len(taking) - i; left > 1 {
+		if left := len(taking) - n; left > 1 {
 			fmt.Fprintf(text, " -m statistic --mode nth --every %d --packet 0", left)
 		}
-		fmt.Fprintf(text, " -j DNAT --to-destination %s\n", netip.AddrPortFrom(server.IPv4, service.Port))
+		fmt.Fprintf(text, " -j DNAT --to-destination %s\n", to)
 	}
 }
 
-func (iptablesNth) Start(ctx context.Context, setup Setup, _ Params) (Running, error) {
-	running := &runningIPTables{setup: setup}
-	err := errors.Join(
-		running.undo.on(setup.Lab.Forward),
-		running.undo.on(setup.Lab.DetourReplies),
-		running.undo.on(func(on bool) error { return ownVIP(setup.Lab, on) }),
-	)
-	if err == nil {
-		err = restoreIPTables(ctx, setup.Lab.Balancer, iptablesRules(setup))
-		running.ruled = err == nil
+func (r iptablesRules) set(ctx context.Context, setup Setup, anew bool) error {
+	first := iptablesFirst
+	if anew {
+		first = iptablesAnew
 	}
-	if err != nil {
-		return nil, errors.Join(err, running.Stop(context.WithoutCancel(ctx)))
-	}
-	return running, nil
+	return restoreIPTables(ctx, setup.Lab.Balancer, r.text(setup, first))
 }
 
-// restoreIPTables adds rules, or takes them away, all of them or none.
-func restoreIPTables(ctx context.Context, host *lab.Host, rules []byte) error {
-	path := filepath.Join(host.Dir, "iptables.rules")
-	if err := os.WriteFile(path, rules, 0o644); err != nil {
-		return fmt.Errorf("writing rules for iptables: %w", err)
-	}
-	// -n: keep what is there.
-	p, err := startProgram(ctx, host, iptablesProgram+"-restore", "-n", path)
-	if err != nil {
-		return err
-	}
-	if err := p.process.Wait(); err != nil {
-		return fmt.Errorf("setting rules with iptables: %w%s", err, p.output.words())
+func (iptablesRules) clear(ctx context.Context, l *lab.Lab) error {
+	return restoreIPTables(ctx, l.Balancer, []byte(iptablesClear))
+}
+
+// can says that shares other than equal ones cannot be had.
+func (iptablesRules) can(services []Service) error {
+	for _, service := range services {
+		for _, server := range service.Servers {
+			if weight := service.Weight(server); weight > 1 {
+				return fmt.Errorf("%w: a rule of mode nth takes its share of connections, each server the same; "+
+					"for a weight of %d one would write %s into %d rules", ErrCannot, weight, server.Name, weight)
+			}
+		}
 	}
 	return nil
 }
 
-type runningIPTables struct {
-	setup Setup
-	undo  undo
-	// ruled says that the rules were set.
-	ruled bool
+func (iptablesRules) note() string {
+	return "DNAT by iptables on nf_tables; the kernel forwards both ways and tracks connections"
 }
 
-func (r *runningIPTables) Target(i int) netip.AddrPort { return r.setup.vip(i) }
-
-func (*runningIPTables) Cores() float64                { return 0 }
-func (*runningIPTables) Quiesce(context.Context) error { return nil }
-
-func (*runningIPTables) Notes() []string {
-	return []string{"DNAT by iptables on nf_tables; the kernel forwards both ways and tracks connections"}
+func (iptablesRules) ways() string {
+	return "each change rewrites all rules in one transaction (iptables-restore); tracked connections are left alone, " +
+		"so a server that is removed or drains keeps those that it has"
 }
 
-// Stop forgets tracked connections as well: they would outlive the rules by
-// minutes.
-func (r *runningIPTables) Stop(ctx context.Context) error {
-	var errs []error
-	if r.ruled {
-		errs = append(errs, restoreIPTables(ctx, r.setup.Lab.Balancer, []byte(iptablesClear)),
-			r.setup.Lab.Balancer.Do(func() error { return netlink.ConntrackTableFlush(netlink.ConntrackTable) }))
-		r.ruled = false
+// restoreIPTables adds rules, or takes them away, all of them or none.
+func restoreIPTables(ctx context.Context, host *lab.Host, rules []byte) error {
+	// -n: keep what is there.
+	return applyRules(ctx, host, "iptables.rules", rules, iptablesProgram+"-restore", "-n")
+}
+
+// applyRules writes rules to a file and has a program hand them to the kernel.
+func applyRules(ctx context.Context, host *lab.Host, name string, rules []byte, program string, args ...string) error {
+	path := filepath.Join(host.Dir, name)
+	if err := os.WriteFile(path, rules, 0o644); err != nil {
+		return fmt.Errorf("writing rules for %s: %w", program, err)
 	}
-	err := errors.Join(errs...)
-	if errors.Is(err, lab.ErrClosed) {
-		err = nil
+	p, err := startProgram(ctx, host, program, append(args, path)...)
+	if err != nil {
+		return err
 	}
-	return errors.Join(err, r.undo.all())
+	if err := p.process.Wait(); err != nil {
+		return fmt.Errorf("setting rules with %s: %w%s", program, err, p.output.words())
+	}
+	return nil
 }

@@ -49,6 +49,10 @@ func nginxConnections(limits probe.Limits) int {
 }
 
 func (nginxStream) Obstacle(params Params, concurrency int, limits probe.Limits) string {
+	return nginxObstacle(params, concurrency, limits)
+}
+
+func nginxObstacle(params Params, concurrency int, limits probe.Limits) string {
 	threads := params[paramThreads].(int)
 	if threads > limits.Cores {
 		return fmt.Sprintf("%d workers: this machine has %d cores, and nginx's workers are no use beyond them", threads, limits.Cores)

@@ -50,7 +50,7 @@ func (r *runningJeoul) Remembered(ctx context.Context) (Remembered, error) {
 
 // Remembered counts the connections that the balancer's kernel tracks. Their bound
 // is the machine's.
-func (r *runningIPTables) Remembered(context.Context) (Remembered, error) {
+func (r *kernelNAT) Remembered(context.Context) (Remembered, error) {
 	n, err := r.setup.Lab.Balancer.Conntrack()
 	if err != nil {
 		return Remembered{}, err

@@ -125,7 +125,10 @@ type Running interface {
 
 // All returns every subject, in the order in which a person should see them.
 func All() []Subject {
-	all := []Subject{direct{}, routed{}, bare{}, haproxyHTTP{}, haproxyTCP{}, nginxStream{}, iptablesNth{}}
+	all := []Subject{
+		direct{}, routed{}, bare{}, haproxyHTTP{}, haproxyTCP{}, nginxHTTP{}, nginxStream{}, envoy{}, dockerProxy{},
+		iptablesNth{}, nftables{},
+	}
 	for _, mode := range lb.Modes {
 		all = append(all, jeoul{mode, lb.HookXDP}, jeoul{mode, lb.HookTC})
 	}

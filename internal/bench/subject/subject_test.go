@@ -77,6 +77,9 @@ func TestProxyConfigs(t *testing.T) {
 		"haproxy.cfg":       func() ([]byte, error) { return haproxy(haproxyConfig, paper()) },
 		"haproxytcp.cfg":    func() ([]byte, error) { return haproxy(haproxyTCPConfig, bulkPaper()) },
 		"nginx-stream.conf": nginx.render,
+		"nginx-http.conf": nginxHTTPValues{Dir: "/tmp/jeoul-lab-1a2b/balancer", Threads: 2, OpenFiles: 20_000, WorkerConnections: 19_800,
+			Services: proxyServices(paper())}.render,
+		"envoy.yaml": envoyValues{MaxConnections: 9750, Services: proxyServices(changedPaper())}.render,
 	} {
 		got, err := render()
 		if err != nil {
@@ -108,7 +111,44 @@ func TestIPTablesRules(t *testing.T) {
 -A PREROUTING -d 198.18.0.100 -p tcp -m tcp --dport 5202 -j DNAT --to-destination 198.18.2.2:5202
 COMMIT
 `
-	if diff := cmp.Diff(want, string(iptablesRules(setup))); diff != "" {
+	if diff := cmp.Diff(want, string(iptablesRules{to: toServer}.text(setup, iptablesFirst))); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+func TestNFTRules(t *testing.T) {
+	setup := changedPaper()
+	setup.Services[0].Weights["web01"] = 1
+	setup.Services = append(setup.Services, bulkPaper().Services[1])
+	want := `table ip jeoul_bench
+delete table ip jeoul_bench
+table ip jeoul_bench {
+	chain prerouting {
+		type nat hook prerouting priority dstnat; policy accept;
+		ip daddr 198.18.0.100 tcp dport 80 dnat to numgen inc mod 4 map { 0 : 198.18.2.1, 1-3 : 198.18.2.2 }
+		ip daddr 198.18.0.100 udp dport 80 dnat to numgen inc mod 4 map { 0 : 198.18.2.1, 1-3 : 198.18.2.2 }
+		ip daddr 198.18.0.100 tcp dport 5202 dnat to 198.18.2.2
+	}
+}
+`
+	if diff := cmp.Diff(want, string(nftRules{}.text(setup))); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	none := changedPaper()
+	none.Services[0].Weights["web02"] = 0
+	if text := string(nftRules{}.text(none)); strings.Contains(text, "dnat to") {
+		t.Errorf("a rule where no server takes connections:\n%s", text)
+	}
+}
+
+func TestRelaysHavePortsOfTheirOwn(t *testing.T) {
+	setup := bulkPaper()
+	want := `*nat
+-A PREROUTING -d 198.18.0.100 -p tcp -m tcp --dport 5201 -j DNAT --to-destination 198.18.0.1:10000
+-A PREROUTING -d 198.18.0.100 -p tcp -m tcp --dport 5202 -j DNAT --to-destination 198.18.0.1:10001
+COMMIT
+`
+	if diff := cmp.Diff(want, string(iptablesRules{to: toRelay}.text(setup, iptablesFirst))); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 }

@@ -16,9 +16,3 @@ type Tracked struct {
 type Tracking interface {
 	Tracked(ctx context.Context) (Tracked, error)
 }
-
-// Tracked counts the kernel's tracked connections (conntrack).
-func (r *runningIPTables) Tracked(context.Context) (Tracked, error) {
-	n, err := r.setup.Lab.Balancer.Conntrack()
-	return Tracked{Flows: uint64(n)}, err
-}

@@ -18,6 +18,17 @@ func (u *undo) on(change func(on bool) error) error {
 	return change(true)
 }
 
+// rewriting makes a laboratory ready for a balancer in the kernel that rewrites
+// addresses: it forwards, the servers' replies come back through it, and it has
+// the VIP.
+func (u *undo) rewriting(l *lab.Lab) error {
+	return errors.Join(
+		u.on(l.Forward),
+		u.on(l.DetourReplies),
+		u.on(func(on bool) error { return ownVIP(l, on) }),
+	)
+}
+
 // all takes everything back, the last first. What went with its laboratory is
 // taken back already.
 func (u *undo) all() error {
