@@ -71,7 +71,7 @@ func TestSubjectsCarry(t *testing.T) {
 // kernel's module, or a program that Debian does not have or starts as a service.
 func optional(s Subject) bool {
 	switch s.(type) {
-	case envoy, dockerProxy:
+	case ipvs, envoy, dockerProxy:
 		return true
 	}
 	return false

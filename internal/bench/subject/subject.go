@@ -127,7 +127,7 @@ type Running interface {
 func All() []Subject {
 	all := []Subject{
 		direct{}, routed{}, bare{}, haproxyHTTP{}, haproxyTCP{}, nginxHTTP{}, nginxStream{}, envoy{}, dockerProxy{},
-		iptablesNth{}, nftables{},
+		iptablesNth{}, nftables{}, ipvs{ipvsDirect}, ipvs{ipvsMasquerade}, ipvs{ipvsTunnel},
 	}
 	for _, mode := range lb.Modes {
 		all = append(all, jeoul{mode, lb.HookXDP}, jeoul{mode, lb.HookTC})
