@@ -31,6 +31,9 @@ type benchCmd struct {
 	LiveServer benchLiveServerCmd `cmd:"" hidden:""`
 	LiveClient benchLiveClientCmd `cmd:"" hidden:""`
 	Steady     benchSteadyCmd     `cmd:"" hidden:""`
+
+	TransactServer benchTransactServerCmd `cmd:"" hidden:""`
+	TransactClient benchTransactClientCmd `cmd:"" hidden:""`
 }
 
 // benchRunCmd runs a suite.

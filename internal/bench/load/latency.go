@@ -34,6 +34,12 @@ func newLatency() *Latency {
 	return &Latency{histogram: hdrhistogram.New(1, maxUs, significantDigits), min: math.Inf(1)}
 }
 
+// NewLatency returns an empty distribution.
+func NewLatency() *Latency { return newLatency() }
+
+// Record adds count requests of us microseconds each.
+func (l *Latency) Record(us float64, count int64) error { return l.record(us, count) }
+
 // record adds count requests of us microseconds each.
 func (l *Latency) record(us float64, count int64) error {
 	value := int64(math.Round(us))

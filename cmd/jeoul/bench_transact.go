@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/netip"
+	"os"
+
+	"github.com/jeoul/jeoul/internal/bench/load/transact"
+)
+
+// benchTransactServerCmd is what `bench run` starts on servers that answer bytes.
+type benchTransactServerCmd struct {
+	Closing netip.AddrPort `required:"" help:"Where a connection is closed behind the first answer."`
+	Keeping netip.AddrPort `required:"" help:"Where it is kept."`
+}
+
+// Run serves until it is told to stop.
+func (c *benchTransactServerCmd) Run(ctx context.Context) error {
+	return transact.Server{Closing: c.Closing, Keeping: c.Keeping}.Serve(ctx)
+}
+
+// benchTransactClientCmd is a client of TCP_CRR or TCP_RR.
+type benchTransactClientCmd struct {
+	Options string `arg:"" help:"What to do, as JSON."`
+}
+
+// Run makes transactions and prints what became of them.
+func (c *benchTransactClientCmd) Run(ctx context.Context) error {
+	var options transact.Options
+	if err := json.Unmarshal([]byte(c.Options), &options); err != nil {
+		return fmt.Errorf("reading what to do: %w", err)
+	}
+	report, err := options.Run(ctx)
+	if err != nil {
+		return err
+	}
+	return json.NewEncoder(os.Stdout).Encode(report)
+}

@@ -1,0 +1,173 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package epoll is what a load generator of one thread waits with: for sockets,
+// and for a moment. Go's own poller wakes another thread for each socket, and its
+// timers add up to a millisecond where a process is idle; either would be most of
+// what a generator is to measure.
+package epoll
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"net/netip"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// Loop waits. All but Wake are for the one thread that uses it.
+type Loop struct {
+	epoll, timer, wake int
+	events             [256]unix.EpollEvent
+	scratch            [8]byte
+}
+
+// New makes a loop, which is to be closed.
+func New() (*Loop, error) {
+	l := &Loop{epoll: -1, timer: -1, wake: -1}
+	var errs [3]error
+	l.epoll, errs[0] = unix.EpollCreate1(unix.EPOLL_CLOEXEC)
+	l.timer, errs[1] = unix.TimerfdCreate(unix.CLOCK_MONOTONIC, unix.TFD_NONBLOCK|unix.TFD_CLOEXEC)
+	l.wake, errs[2] = unix.Eventfd(0, unix.EFD_NONBLOCK|unix.EFD_CLOEXEC)
+	err := errors.Join(errs[:]...)
+	for _, fd := range []int{l.timer, l.wake} {
+		if err == nil {
+			err = l.Add(fd, unix.EPOLLIN)
+		}
+	}
+	if err != nil {
+		l.Close()
+		return nil, fmt.Errorf("making what waits for sockets: %w", err)
+	}
+	return l, nil
+}
+
+// Close gives back what New took. Sockets stay open.
+func (l *Loop) Close() {
+	for _, fd := range []int{l.epoll, l.timer, l.wake} {
+		if fd >= 0 {
+			unix.Close(fd)
+		}
+	}
+}
+
+// Add has Wait tell of a descriptor's events (EPOLLIN, EPOLLET, …), until it is
+// closed.
+func (l *Loop) Add(fd int, events uint32) error {
+	return unix.EpollCtl(l.epoll, unix.EPOLL_CTL_ADD, fd, &unix.EpollEvent{Events: events, Fd: int32(fd)})
+}
+
+// Wait blocks until something has happened, and calls handle for every descriptor to
+// which it has. That of the timer, or a call of Wake, only ends the waiting.
+func (l *Loop) Wait(handle func(fd int, events uint32)) error {
+	n, err := unix.EpollWait(l.epoll, l.events[:], -1)
+	if err != nil && !errors.Is(err, unix.EINTR) {
+		return fmt.Errorf("waiting for sockets: %w", err)
+	}
+	for _, event := range l.events[:max(n, 0)] {
+		switch fd := int(event.Fd); fd {
+		case l.timer, l.wake:
+			unix.Read(fd, l.scratch[:]) // EAGAIN means that it was set anew
+		default:
+			handle(fd, event.Events)
+		}
+	}
+	return nil
+}
+
+// After has the waiting end after a time, once; it takes the place of what was set
+// before.
+func (l *Loop) After(wait time.Duration) error {
+	spec := unix.ItimerSpec{Value: unix.NsecToTimespec(max(wait, 1).Nanoseconds())}
+	if err := unix.TimerfdSettime(l.timer, 0, &spec, nil); err != nil {
+		return fmt.Errorf("setting a timer: %w", err)
+	}
+	return nil
+}
+
+// Wake ends the waiting, from whatever thread.
+func (l *Loop) Wake() {
+	unix.Write(l.wake, binary.NativeEndian.AppendUint64(nil, 1)) // it is full only if nobody waits any more
+}
+
+// WakeAtEnd calls Wake when ctx ends; stop is to be called before Close.
+func (l *Loop) WakeAtEnd(ctx context.Context) (stop func()) {
+	ended := make(chan struct{})
+	cancel := context.AfterFunc(ctx, func() {
+		defer close(ended)
+		l.Wake()
+	})
+	return func() {
+		if !cancel() {
+			<-ended
+		}
+	}
+}
+
+// Address is a socket's address in the kernel's form, and its family.
+func Address(of netip.AddrPort) (unix.Sockaddr, int) {
+	if addr := of.Addr().Unmap(); addr.Is4() {
+		return &unix.SockaddrInet4{Port: int(of.Port()), Addr: addr.As4()}, unix.AF_INET
+	}
+	return &unix.SockaddrInet6{Port: int(of.Port()), Addr: of.Addr().As16()}, unix.AF_INET6
+}
+
+// Socket makes a TCP socket that sends at once what it is given; flags may have
+// SOCK_NONBLOCK.
+func Socket(family, flags int) (int, error) {
+	fd, err := unix.Socket(family, unix.SOCK_STREAM|unix.SOCK_CLOEXEC|flags, 0)
+	if err != nil {
+		return -1, err
+	}
+	if err := unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_NODELAY, 1); err != nil {
+		unix.Close(fd)
+		return -1, err
+	}
+	return fd, nil
+}
+
+// Listen makes a socket that waits for connections.
+func Listen(at netip.AddrPort) (int, error) {
+	address, family := Address(at)
+	fd, err := unix.Socket(family, unix.SOCK_STREAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
+	if err != nil {
+		return -1, err
+	}
+	err = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_REUSEADDR, 1)
+	if err == nil {
+		err = unix.Bind(fd, address)
+	}
+	if err == nil {
+		err = unix.Listen(fd, backlog)
+	}
+	if err != nil {
+		unix.Close(fd)
+		return -1, err
+	}
+	return fd, nil
+}
+
+// backlog is more than a laboratory's clients open at once; the kernel bounds it by
+// somaxconn.
+const backlog = 1 << 16
+
+// Accept takes a connection, which is not blocking; -1 and EAGAIN if there is none.
+// (Accept4 of package unix makes an address for each, which nobody wants here.)
+func Accept(listener int) (int, error) {
+	fd, _, errno := unix.Syscall6(unix.SYS_ACCEPT4, uintptr(listener), 0, 0, unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0, 0)
+	if errno != 0 {
+		return -1, errno
+	}
+	return int(fd), nil
+}
+
+// Error is what a socket's connecting came to.
+func Error(fd int) error {
+	failed, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_ERROR)
+	if err == nil && failed != 0 {
+		err = unix.Errno(failed)
+	}
+	return err
+}

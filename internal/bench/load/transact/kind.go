@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package transact
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/jeoul/jeoul/internal/bench/load"
+	"github.com/jeoul/jeoul/internal/bench/probe"
+)
+
+// Kind is a test as a load's generator: the jeoul binary itself.
+type Kind struct {
+	Test Test
+	// Executable is its path.
+	Executable string
+}
+
+func (k Kind) Name() string      { return string(k.Test) }
+func (Kind) VersionFlag() string { return "version" }
+func (Kind) Timed() bool         { return true }
+func (Kind) Counted() bool       { return false }
+func (Kind) Bulk() bool          { return false }
+
+// spareFiles is what a client opens besides its connections.
+const spareFiles = 32
+
+// Obstacle counts open files, and for TCP_RR ports: those of TCP_CRR are free again
+// as soon as a transaction has ended.
+func (k Kind) Obstacle(share load.Share, limits probe.Limits) string {
+	if need := uint64(share.Concurrency) + spareFiles; need > limits.OpenFiles {
+		return fmt.Sprintf("%d connections per client: the client needs %d open files, and a process may have %d here",
+			share.Concurrency, need, limits.OpenFiles)
+	}
+	if share.Concurrency > limits.LocalPorts {
+		return fmt.Sprintf("%d connections per client: a client has %d local ports here", share.Concurrency, limits.LocalPorts)
+	}
+	return ""
+}
+
+// Prepare needs no files.
+func (k Kind) Prepare(share load.Share) ([]string, error) {
+	options := Options{Test: k.Test, Target: share.Target, Connections: share.Concurrency, Duration: share.Duration}
+	if err := options.Check(); err != nil {
+		return nil, err
+	}
+	text, err := json.Marshal(options)
+	return []string{k.Executable, "bench", "transact-client", string(text)}, err
+}
+
+// Parse reads the report of one client.
+func (Kind) Parse(_ load.Share, stdout []byte) (*load.Outcome, error) {
+	report, err := Parse(stdout)
+	if err != nil {
+		return nil, err
+	}
+	outcome := &load.Outcome{
+		Requests: report.Transactions, Failed: report.Failed, Latency: report.Latency,
+		Taken: time.Duration(report.Seconds * float64(time.Second)),
+	}
+	if report.Failed > 0 {
+		outcome.Problems = append(outcome.Problems, fmt.Sprintf("%d transactions failed: %s", report.Failed, strings.Join(report.Why, "; ")))
+	}
+	return outcome, nil
+}

@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package transact
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"time"
+
+	"github.com/jeoul/jeoul/internal/bench/load"
+)
+
+// Test says what a transaction is.
+type Test string
+
+// The tests.
+const (
+	CRR Test = "tcp_crr"
+	RR  Test = "tcp_rr"
+)
+
+// Options are what a client does.
+type Options struct {
+	Test Test
+	// Target is a Server's port for the test, or what passes for it.
+	Target netip.AddrPort
+	// Connections are the transactions under way at once.
+	Connections int
+	// Duration is how long transactions are begun and counted.
+	Duration time.Duration
+}
+
+// Bounds of a client.
+const (
+	// patience is how long an answer may take. It is longer than the first two times
+	// after which a lost SYN is sent again (1 s and 3 s, RFC 6298).
+	patience    = 4 * time.Second
+	minDuration = 10 * time.Millisecond
+	maxDuration = time.Hour
+)
+
+// Check returns what is impossible in o.
+func (o Options) Check() error {
+	switch {
+	case o.Test != CRR && o.Test != RR:
+		return fmt.Errorf("%q is not a test; use %s or %s", o.Test, CRR, RR)
+	case !o.Target.IsValid() || o.Target.Port() == 0:
+		return errors.New("transactions need an address and a port")
+	case o.Connections < 1:
+		return fmt.Errorf("%d connections are not possible; use at least one", o.Connections)
+	case o.Duration < minDuration || o.Duration > maxDuration:
+		return fmt.Errorf("%v is not possible; use %v to %v", o.Duration, minDuration, maxDuration)
+	}
+	return nil
+}
+
+// Report is what a client saw.
+type Report struct {
+	// Transactions were ended within Seconds; Failed were not, whenever.
+	Transactions uint64  `json:"transactions"`
+	Failed       uint64  `json:"failed"`
+	Seconds      float64 `json:"seconds"`
+	// Latency is that of the ended ones, from the call that connects or sends to the
+	// last that reads or closes.
+	Latency *load.Latency `json:"latency"`
+	// Why says for some of what failed why it did.
+	Why []string `json:"why,omitempty"`
+}
+
+// maxWhy is how many reasons are kept.
+const maxWhy = 5
+
+func (r *Report) fail(err error) {
+	r.Failed++
+	if text := err.Error(); len(r.Why) < maxWhy && !slices.Contains(r.Why, text) {
+		r.Why = append(r.Why, text)
+	}
+}
+
+func (r *Report) ended(took time.Duration) {
+	// An hour at most: it cannot be out of range.
+	if err := r.Latency.Record(float64(took.Nanoseconds())/1e3, 1); err != nil {
+		r.fail(err)
+		return
+	}
+	r.Transactions++
+}
+
+// Parse reads a Report that was written as JSON. Its error wraps load.ErrOutput.
+func Parse(text []byte) (*Report, error) {
+	var r Report
+	if err := json.Unmarshal(text, &r); err != nil {
+		return nil, fmt.Errorf("%w: %w", load.ErrOutput, err)
+	}
+	switch {
+	case r.Latency == nil:
+		return nil, fmt.Errorf("%w: it has no latencies", load.ErrOutput)
+	case uint64(r.Latency.Count()) != r.Transactions:
+		return nil, fmt.Errorf("%w: latencies of %d transactions, and %d transactions", load.ErrOutput, r.Latency.Count(), r.Transactions)
+	case !(r.Seconds > 0 && r.Seconds <= 2*maxDuration.Seconds()):
+		return nil, fmt.Errorf("%w: it took %g s", load.ErrOutput, r.Seconds)
+	}
+	return &r, nil
+}
