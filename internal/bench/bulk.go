@@ -38,7 +38,7 @@ func webServices(l *lab.Lab) []subject.Service {
 
 // bulkObstacle says what keeps the machine from a bulk load of p.
 func (p Point) bulkObstacle(limits probe.Limits) string {
-	if need := 2 * p.Form.Lab.Clients; p.Pinned && limits.Cores < need {
+	if need := 2 * p.participants(); p.Pinned && limits.Cores < need {
 		return fmt.Sprintf("pinned: a core for each client and each server are %d, and this machine has %d", need, limits.Cores)
 	}
 	return ""
@@ -58,7 +58,7 @@ func startBulk(ctx context.Context, l *lab.Lab) error {
 	for _, service := range bulkServices(l) {
 		server := service.Servers[0]
 		at := netip.AddrPortFrom(server.IPv4, service.Port)
-		command := load.IPerf3{}.Server(at)
+		command := load.IPerf3{}.Server(service.Port)
 		process, err := server.Start(context.WithoutCancel(ctx), lab.Command{Path: command[0], Args: command[1:]})
 		if err != nil {
 			return err

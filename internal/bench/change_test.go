@@ -155,16 +155,23 @@ func TestChangeTellsWhatLeftFromWhatStayed(t *testing.T) {
 	}
 }
 
-// startChange returns a runner of the small experiment on one subject, with our
-// own binary built for it.
-func startChange(t *testing.T, subjects ...string) *runner {
+// buildJeoul builds our own binary and returns its path.
+func buildJeoul(t *testing.T) string {
 	t.Helper()
-	testenv.Root(t)
 	executable := filepath.Join(t.TempDir(), "jeoul")
 	command := exec.CommandContext(t.Context(), testenv.Program(t, "go"), "build", "-o", executable, "github.com/jeoul/jeoul/cmd/jeoul")
 	if output, err := command.CombinedOutput(); err != nil {
 		t.Fatalf("building jeoul: %v: %s", err, output)
 	}
+	return executable
+}
+
+// startChange returns a runner of the small experiment on one subject, with our
+// own binary built for it.
+func startChange(t *testing.T, subjects ...string) *runner {
+	t.Helper()
+	testenv.Root(t)
+	executable := buildJeoul(t)
 	suite, err := ParseSuite("small.yaml", []byte(smallChange))
 	if err != nil {
 		t.Fatal(err)

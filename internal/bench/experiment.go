@@ -6,6 +6,7 @@ import (
 	"context"
 	"slices"
 
+	"github.com/jeoul/jeoul/internal/bench/load/transact"
 	"github.com/jeoul/jeoul/internal/bench/probe"
 	"github.com/jeoul/jeoul/internal/bench/subject"
 	"github.com/jeoul/jeoul/internal/lab"
@@ -46,7 +47,9 @@ type experiment interface {
 type failFunc = func(at path, format string, args ...any)
 
 // experiments lists them in the order in which a person should see them.
-func experiments() []experiment { return []experiment{changeExperiment{}, synFlood{}} }
+func experiments() []experiment {
+	return []experiment{transactions{transact.CRR}, transactions{transact.RR}, changeExperiment{}, synFlood{}}
+}
 
 // findExperiment returns the experiment with the name, and false if there is none.
 func findExperiment(name string) (experiment, bool) {

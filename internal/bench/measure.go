@@ -55,7 +55,7 @@ const readyBound = 5 * time.Second
 // a bulk load sent a little through it.
 func (m *measurement) ready(ctx context.Context) error {
 	group, ctx := errgroup.WithContext(ctx)
-	for i, client := range m.runner.lab.Clients {
+	for i, client := range m.runner.lab.Clients[:m.trial.participants()] {
 		group.Go(func() error {
 			return poll(ctx, readyBound, func() error {
 				if m.trial.Kind.Bulk() {
@@ -70,13 +70,13 @@ func (m *measurement) ready(ctx context.Context) error {
 
 func (m *measurement) clients() []load.Client {
 	var clients []load.Client
-	for i, host := range m.runner.lab.Clients {
+	for i, host := range m.runner.lab.Clients[:m.trial.participants()] {
 		share := m.trial.share(i)
 		share.Target = m.running.Target(i)
 		share.URL = url(share.Target)
 		share.CPUs = m.trial.cpus(i)
 		share.Dir = host.Dir
-		clients = append(clients, load.Client{Name: host.Name, Share: share, Start: starter(host)})
+		clients = append(clients, load.Client{Name: host.Name, Share: share, Start: starter(host, m.trial.tied()...)})
 	}
 	return clients
 }
@@ -87,12 +87,20 @@ func url(target netip.AddrPort) string {
 	return "http://" + target.String() + "/" + fileName
 }
 
-// starter runs a generator on a host. It is not bound to the context, so that
+// tied are the cores of a trial's generators; none leaves them free.
+func (t Trial) tied() []int {
+	if t.alone() {
+		return []int{lastCPU()}
+	}
+	return nil
+}
+
+// starter runs a generator on a host, tied to cpus if there are any. It is not bound to the context, so that
 // its end is in the hands of load.Drive alone.
-func starter(host *lab.Host) func(context.Context, []string, io.Writer, io.Writer) (load.Process, error) {
+func starter(host *lab.Host, cpus ...int) func(context.Context, []string, io.Writer, io.Writer) (load.Process, error) {
 	return func(ctx context.Context, command []string, stdout, stderr io.Writer) (load.Process, error) {
 		process, err := host.Start(context.WithoutCancel(ctx), lab.Command{
-			Path: command[0], Args: command[1:], Stdout: stdout, Stderr: stderr})
+			Path: command[0], Args: command[1:], Stdout: stdout, Stderr: stderr, CPUs: cpus})
 		if err != nil {
 			return nil, err
 		}
@@ -133,6 +141,10 @@ func (m *measurement) write(result *load.Result, reading probe.Reading) {
 		part, why = results.SaturatedUnknown, fmt.Sprintf(
 			"saturated: unknown, for with offloads the kernel's packet work is billed to whatever process it ran on top of; %.2f of %d cores idled",
 			reading.Idle, m.runner.limits.Cores)
+	}
+	if m.trial.alone() {
+		part, why = results.SaturatedUnknown, fmt.Sprintf(
+			"saturated: unknown, for one connection keeps one core busy with all parts in turn; %.2f of %d cores idled", reading.Idle, m.runner.limits.Cores)
 	}
 	got.Saturated = part
 	got.Notes = append(got.Notes, why)
@@ -210,7 +222,8 @@ func (m *measurement) writeReading(result *load.Result, reading probe.Reading) {
 		m.got.Backends = append(m.got.Backends, results.Backend{
 			Name: server.Name, Address: server.IPv4.String(), Connections: reading.Connections[i]})
 	}
-	if slices.ContainsFunc(reading.Connections, func(n uint64) bool { return n == 0 }) {
+	idle := slices.ContainsFunc(reading.Connections, func(n uint64) bool { return n == 0 })
+	if idle && m.trial.Concurrency >= len(reading.Connections) {
 		m.got.Notes = append(m.got.Notes, "a backend had no connection at all")
 	}
 }

@@ -154,10 +154,14 @@ func (p Point) obstacle(limits probe.Limits, absent Absent) string {
 	return webObstacle(p, limits)
 }
 
+// participants is how many clients, the first ones, take part in the load: each
+// has a connection.
+func (p Point) participants() int { return min(p.Form.Lab.Clients, p.Concurrency) }
+
 // share returns client i's part of the load, from 0, without its directory and
 // target.
 func (p Point) share(i int) load.Share {
-	clients := p.Form.Lab.Clients
+	clients := p.participants()
 	share := load.Share{
 		FileBytes:   p.Form.Web.FileBytes,
 		Concurrency: part(p.Concurrency, clients, i),
@@ -182,7 +186,7 @@ func part(total, n, i int) int {
 func (p Point) params() map[string]any {
 	all := map[string]any{
 		"backends": p.Form.Lab.Servers,
-		"clients":  p.Form.Lab.Clients,
+		"clients":  p.participants(),
 	}
 	if p.Experiment != nil {
 		maps.Copy(all, p.Experiment.params(p))

@@ -110,6 +110,8 @@ type runner struct {
 	web      *web
 	// unsaved says that saving has failed, and so would again.
 	unsaved bool
+	// transactServers says that the servers of transactions run.
+	transactServers bool
 	// settled are notes on what the last trial left, for the next.
 	settled []string
 	// limitsBefore are those of the run that is gone on with.

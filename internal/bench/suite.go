@@ -239,7 +239,11 @@ func (l Load) check(at path, form Form, fail failFunc) {
 		fail(at.to("kind"), "unknown kind of load %q; use %s", l.Kind, strings.Join(names, " or "))
 		return
 	}
-	l.checkConcurrency(at, form.Lab.Clients, fail)
+	least := form.Lab.Clients
+	if kind.Bulk() {
+		least = 1 // some clients then stand by
+	}
+	l.checkConcurrency(at, least, fail)
 	l.checkEnd(at, kind, fail)
 	if !kind.Bulk() && (l.Pinned || l.Offloads) {
 		fail(at, "pinned and offloads go with loads that transfer in bulk, not with %s", l.Kind)
@@ -253,7 +257,16 @@ func (l Load) checkRepeats(at path, fail failFunc) {
 	}
 }
 
-// checkConcurrency checks the numbers of connections.
+// leastConns says why there must be so many.
+func leastConns(least int) string {
+	if least == 1 {
+		return "1"
+	}
+	return fmt.Sprintf("%d (one for each client)", least)
+}
+
+// checkConcurrency checks the numbers of connections, of which each of so many
+// clients needs one.
 func (l Load) checkConcurrency(at path, clients int, fail failFunc) {
 	if len(l.Concurrency) == 0 {
 		fail(at.to("concurrency"), "empty; list at least one number of connections")
@@ -261,7 +274,7 @@ func (l Load) checkConcurrency(at path, clients int, fail failFunc) {
 	for i, concurrency := range l.Concurrency {
 		switch {
 		case concurrency < clients || concurrency > maxConns:
-			fail(at.to("concurrency", i), "%d is not possible; use %d (one for each client) to %d", concurrency, clients, maxConns)
+			fail(at.to("concurrency", i), "%d is not possible; use %s to %d", concurrency, leastConns(clients), maxConns)
 		case slices.Contains(l.Concurrency[:i], concurrency):
 			fail(at.to("concurrency", i), "%d stands in the list twice", concurrency)
 		}

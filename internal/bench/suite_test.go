@@ -70,6 +70,10 @@ func TestParseSuite(t *testing.T) {
 		Published: &results.Published{Source: "a document", Machine: "a machine",
 			Columns: []string{"a", "b"}, Rows: [][]string{{"1", "2.50"}}},
 	}
+	// The digest is of the text, and is compared elsewhere.
+	if want.Digest = got.Digest; got.Digest == "" {
+		t.Error("the suite has no digest")
+	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
@@ -95,7 +99,7 @@ func TestParseSuiteErrors(t *testing.T) {
 		"duplicate key":       {"repeats: 2", "repeats: 2\nrepeats: 3", `s.yaml:6: repeats: mapping key "repeats" already defined at line 5`},
 		"wrong type":          {"repeats: 2", "repeats: two", "s.yaml:5: repeats: `two` is not a whole number"},
 		"wrong duration":      {"duration: 1s\n    repeats", "duration: soon\n    repeats", "s.yaml:18: loads[1].duration: `soon` is not a duration"},
-		"unknown subject":     {"name: direct", "name: driect", `s.yaml:7: subjects[0].name: unknown subject "driect"; use direct, routed, haproxy-http, `},
+		"unknown subject":     {"name: direct", "name: driect", `s.yaml:7: subjects[0].name: unknown subject "driect"; use direct, routed, `},
 		"twice":               {"name: direct", "name: haproxy-http\n    params: {threads: [1]}", "s.yaml:9: subjects[1].name: haproxy-http stands here twice"},
 		"unknown parameter":   {"{threads: [1, 2]}", "{threads: [1], queues: [1]}", "s.yaml:9: subjects[1].params.queues: unknown parameter; haproxy-http has threads"},
 		"parameter of direct": {"name: direct", "name: direct\n    params: {threads: [1]}", "subjects[0].params.threads: unknown parameter; direct has none"},
@@ -115,6 +119,10 @@ func TestParseSuiteErrors(t *testing.T) {
 		"baseline":            {"title:", "baseline: routed\ntitle:", "s.yaml:2: baseline: routed is none of the subjects"},
 		"pinned":              {"duration: 1s\n    repeats", "duration: 1s\n    pinned: true\n    repeats", "loads[1]: pinned and offloads go with loads that transfer in bulk, not with wrk"},
 		"bulk over HTTP":      {"kind: wrk", "kind: iperf3", "subjects[1].name: haproxy-http speaks HTTP only"},
+		"counted crr":         {"kind: wrk\n    concurrency: [10]\n    duration: 1s", "kind: tcp_crr\n    concurrency: [10]\n    requests: 100", "loads[1]: tcp_crr cannot stop after a number of requests"},
+		"short rr":            {"kind: wrk\n    concurrency: [10]\n    duration: 1s", "kind: tcp_rr\n    concurrency: [10]\n    duration: 1ms", "s.yaml:18: loads[1].duration: 1ms is not possible; use 100ms to 1h0m0s"},
+		"pinned rr":           {"kind: wrk\n    concurrency: [10]", "kind: tcp_rr\n    pinned: true\n    concurrency: [10]", "loads[1]: pinned and offloads go with loads that transfer in bulk; a single connection of tcp_rr"},
+		"crr over HTTP":       {"kind: wrk", "kind: tcp_crr", "s.yaml:8: subjects[1].name: haproxy-http speaks HTTP only"},
 		"no file":             {"web: {file_bytes: 5120}\n", "", "web.file_bytes: 0 is not possible"},
 		"not a suite":         {smallSuite, "- a\n- b\n", "not a suite"},
 		"empty":               {smallSuite, "", "not a suite"},

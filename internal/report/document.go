@@ -79,6 +79,8 @@ func newDocument(run *results.Run) *document {
 			part.Sheets = kind.sheets(s)
 		case s.isPackets():
 			part.Sheets = packetSheets(s)
+		case s.transacts():
+			part.Sheets = transactSheets(s)
 		case s.isBulk():
 			part.Sheets = bulkSheets(s)
 		default:
@@ -127,6 +129,8 @@ func asked(run *results.Run, sections []*section) string {
 		question = kind.question
 	case sections[0].isPackets():
 		question = "how many nanoseconds does each spend on a packet"
+	case slices.ContainsFunc(sections, (*section).transacts):
+		question = "how many transactions a second does each carry, how long does one take, and what does the balancer itself cost"
 	case sections[0].isBulk():
 		question = "how many gigabits a second does each let through"
 	}

@@ -23,6 +23,8 @@ func figures(s *section, colours *palette) []figure {
 	case kind != nil:
 	case s.isPackets():
 		all = packetCharts(s)
+	case s.transacts():
+		all = transactFigures(s, colours)
 	case s.isBulk():
 		all = []figure{rateChart(s, colours), costChart(s, colours)}
 	default:

@@ -29,6 +29,8 @@ type judged struct {
 	figures     span
 	format      func(float64) string
 	holds       bool
+	// least says that the bound is one from below.
+	least bool
 	// adjusted are the figures less what making room costs anyway.
 	adjusted span
 }
@@ -38,7 +40,11 @@ func (j judged) text() string {
 	if j.adjusted.n > 0 {
 		figures += ", " + j.adjusted.text(nanoseconds) + " net of " + adjustSubject
 	}
-	return fmt.Sprintf("%s ≤ %s (%s)", j.what, j.bound, figures)
+	sign := "≤"
+	if j.least {
+		sign = "≥"
+	}
+	return fmt.Sprintf("%s %s %s (%s)", j.what, sign, j.bound, figures)
 }
 
 // targetVerdict says, hook by hook, which targets hold and which are missed.

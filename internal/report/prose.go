@@ -10,7 +10,7 @@ type paragraph struct{ Head, Text string }
 // reading returns what a reader must know to judge the figures.
 func reading(sections []*section, published bool) []paragraph {
 	var out []paragraph
-	requests := slices.ContainsFunc(sections, func(s *section) bool { return s.kind() == nil && !s.isPackets() && !s.isBulk() })
+	requests := slices.ContainsFunc(sections, func(s *section) bool { return s.kind() == nil && !s.isPackets() && !s.isBulk() && !s.transacts() })
 	bulk := slices.ContainsFunc(sections, (*section).isBulk)
 	if requests {
 		out = append(out, requestReading...)
@@ -18,7 +18,11 @@ func reading(sections []*section, published bool) []paragraph {
 	if bulk {
 		out = append(out, bulkReading...)
 	}
-	if requests || bulk {
+	transacts := slices.ContainsFunc(sections, (*section).transacts)
+	if transacts {
+		out = append(out, transactReading...)
+	}
+	if requests || bulk || transacts {
 		out = append(out, spreadReading)
 	}
 	if published {
@@ -51,6 +55,9 @@ var loadTitles = map[string]string{
 	"scale":        "What size costs",
 
 	"change": "Live connections while backends change",
+
+	"crr": "A connection for each transaction (TCP_CRR)",
+	"rr":  "Transactions over kept connections (TCP_RR)",
 
 	"bulk":        "Bulk transfer (iperf3)",
 	"bulk-frames": "Bulk transfer in single frames (iperf3)",

@@ -16,6 +16,7 @@ import (
 var rateMetrics = []struct{ Name, Title, Noun string }{
 	{results.RequestsPerSecond, "Requests/s", "requests/s"},
 	{results.ConnectionsPerSecond, "Connections/s", "connections/s"},
+	{results.TransactionsPerSecond, "Transactions/s", "transactions/s"},
 	{results.PacketsPerSecond, "Packets/s", "packets/s"},
 	{results.GigabitsPerSecond, "Gbit/s", "Gbit/s"},
 }

@@ -126,6 +126,9 @@ func verdict(s *section) []string {
 			sentences = append(sentences, s.title()+": "+v)
 		}
 	}
+	for _, v := range floorVerdict(s) {
+		sentences = append(sentences, s.title()+": "+v)
+	}
 	if v := saturationVerdict(s); v != "" {
 		sentences = append(sentences, s.title()+": "+v)
 	}

@@ -29,11 +29,11 @@ type Run struct {
 	// Only are the subjects that were chosen; none means all of the suite's.
 	Only []string `json:"only,omitempty"`
 	// Interrupted says that the run ended before its last trial.
-	Interrupted bool        `json:"interrupted,omitempty"`
-	Started     time.Time   `json:"started"`
-	Ended       time.Time   `json:"ended,omitzero"`
+	Interrupted bool      `json:"interrupted,omitempty"`
+	Started     time.Time `json:"started"`
+	Ended       time.Time `json:"ended,omitzero"`
 	// Resumed are the times at which the run was gone on with.
-	Resumed []time.Time `json:"resumed,omitempty"`
+	Resumed     []time.Time `json:"resumed,omitempty"`
 	Environment Environment `json:"environment"`
 	Trials      []Trial     `json:"trials"`
 	// Baseline is the subject that the others are held against; empty is direct.
@@ -146,6 +146,7 @@ const (
 	RequestsPerSecond       = "requests_per_second"
 	GigabitsPerSecond       = "gigabits_per_second"
 	ConnectionsPerSecond    = "connections_per_second"
+	TransactionsPerSecond   = "transactions_per_second"
 	PacketsPerSecond        = "packets_per_second"
 	Requests                = "requests"
 	Failed                  = "failed"

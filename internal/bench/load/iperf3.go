@@ -41,9 +41,10 @@ func (IPerf3) Obstacle(share Share, limits probe.Limits) string {
 	return obstacle("iperf3", share, limits)
 }
 
-// Server returns the command line of a server for one client at a time.
-func (IPerf3) Server(at netip.AddrPort) []string {
-	return []string{"iperf3", "-s", "-B", at.Addr().String(), "-p", strconv.Itoa(int(at.Port()))}
+// Server returns the command line of a server for one client at a time, at whatever
+// IPv4 address of its host: direct server return has the VIP among them.
+func (IPerf3) Server(port uint16) []string {
+	return []string{"iperf3", "-s", "-4", "-p", strconv.Itoa(int(port))}
 }
 
 // Trial returns the command line of a short transfer to a server, whose output

@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package bench
+
+import (
+	"path/filepath"
+	"testing"
+
+	"github.com/jeoul/jeoul/internal/results"
+	"github.com/jeoul/jeoul/internal/testenv"
+)
+
+const tinyTransactions = `name: tiny-transactions
+title: A tiny suite of transactions
+baseline: routed
+lab: {clients: 2, servers: 2}
+repeats: 1
+subjects:
+  - name: direct
+  - name: routed
+  - name: iptables-nth
+  - name: haproxy-tcp
+    params: {threads: [1], splice: ["off"]}
+  - name: jeoul-l2dsr-xdp
+    params: {scheduler: [rr]}
+  - name: jeoul-nat-tc
+    params: {scheduler: [rr]}
+loads:
+  - name: crr
+    kind: tcp_crr
+    concurrency: [1, 8]
+    duration: 200ms
+  - name: rr
+    kind: tcp_rr
+    concurrency: [1, 8]
+    duration: 200ms
+`
+
+// TestRunTransactions makes transactions through everything that can pass a byte.
+func TestRunTransactions(t *testing.T) {
+	testenv.Root(t)
+	suite, err := ParseSuite("tiny.yaml", []byte(tinyTransactions))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := newRunner(t.Context(), Options{Suite: suite, Dir: t.TempDir(), Progress: t.Output(), Executable: buildJeoul(t)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := r.run(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	run, err := results.Load(filepath.Join(r.options.Dir, ResultsFile))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(run.Trials) != 24 {
+		t.Errorf("%d trials, want 24", len(run.Trials))
+	}
+	for _, trial := range run.Trials {
+		if absent := r.absent.Subjects[trial.Subject]; absent == "" {
+			checkTransactions(t, trial)
+		}
+	}
+	nothingLeft(t, r)
+}
+
+// checkTransactions checks what must hold for every trial, however slow the machine.
+func checkTransactions(t *testing.T, trial results.Trial) {
+	t.Helper()
+	m := trial.Metrics
+	want, other := results.ConnectionsPerSecond, results.TransactionsPerSecond
+	if trial.Load == "rr" {
+		want, other = other, want
+	}
+	_, wrong := m[other]
+	if !trial.Valid || m[want] <= 0 || wrong || m[results.Failed] != 0 || m[results.LatencyMsMin] <= 0 || m[results.LatencyMsP99] < m[results.LatencyMsP50] {
+		t.Errorf("%s, %s %v: valid %v, metrics %v, notes %q", trial.Subject, trial.Load, trial.Params, trial.Valid, m, trial.Notes)
+	}
+	alone := trial.Params["concurrency"] == 1.0
+	if (trial.Params["pinned"] == "yes") != alone || (trial.Params["clients"] == 1.0) != alone {
+		t.Errorf("%s, %s: parameters %v", trial.Subject, trial.Load, trial.Params)
+	}
+	// Each transaction of TCP_CRR is a connection to some server; of TCP_RR there
+	// are only as many as were asked for. (One may be counted twice where two cores
+	// work on the end of a handshake at once.)
+	var connections uint64
+	for _, backend := range trial.Backends {
+		connections += backend.Connections
+	}
+	if asked := trial.Params["concurrency"].(float64); trial.Load == "rr" && connections < uint64(asked) ||
+		trial.Load == "crr" && connections < uint64(m[results.Requests]) {
+		t.Errorf("%s, %s: servers had %d connections: %v, %v", trial.Subject, trial.Load, connections, trial.Params, m)
+	}
+}
