@@ -26,6 +26,10 @@ type chart struct {
 	// Legend explains the marks where the row's label does not.
 	Legend []legendEntry
 	Rows   []chartRow
+	// Lines are what a chart of that kind has in place of rows, and YAxis names its
+	// vertical axis.
+	Lines []series
+	YAxis string
 	// Reference is where a line marks the value to compare with, if HasReference.
 	Reference    float64
 	HasReference bool
@@ -41,6 +45,7 @@ const (
 	bars kind = iota
 	stackedBars
 	dots
+	lines
 )
 
 type legendEntry struct {
@@ -134,6 +139,9 @@ func (c *chart) usable(v float64) bool {
 
 // empty says whether no row has anything to draw.
 func (c *chart) empty() bool {
+	if c.Kind == lines {
+		return len(c.Lines) == 0
+	}
 	for _, r := range c.Rows {
 		if len(r.Marks) > 0 {
 			return false
@@ -175,6 +183,9 @@ func (c *chart) height(width float64) float64 {
 	if c.Title != "" {
 		h += titleHeight
 	}
+	if c.Kind == lines {
+		return h - axisHeight + c.linesTall(width)
+	}
 	if len(c.Legend) > 0 {
 		h += legendLine
 	}
@@ -189,6 +200,10 @@ func (c *chart) draw(dc draw.Canvas) {
 	if c.Title != "" {
 		dc.FillText(style(14, inkText, true, atStart), vg.Point{X: dc.Min.X, Y: dc.Max.Y - titleHeight/2 + 3}, c.Title)
 		dc.Max.Y -= titleHeight
+	}
+	if c.Kind == lines {
+		c.drawLines(dc)
+		return
 	}
 	if len(c.Legend) > 0 {
 		c.drawLegend(dc)

@@ -24,6 +24,9 @@ func (s *section) kind() *loadKind {
 	if s.isFlood() {
 		return floodKind()
 	}
+	if s.isWire() {
+		return wireKind(s)
+	}
 	if s.isChange() {
 		return changeKind()
 	}

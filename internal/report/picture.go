@@ -55,7 +55,7 @@ func pictured(s *section) []figure {
 func footing(run *results.Run, s *section) string {
 	parts := []string{s.title()}
 	if !s.isPackets() {
-		if g := s.fullest(); g != nil && len(s.Varying) > 0 {
+		if g := s.fullest(); g != nil && len(s.Varying) > 0 && !s.isLadder() {
 			parts = append(parts, g.Params.only(s.Varying).text())
 		}
 	}
