@@ -61,6 +61,8 @@ func (f Form) notes() []string {
 	all := slices.Clone(labNotes)
 	if f.floods() {
 		all = append(all, floodNotes...)
+	} else if f.wires() {
+		all = append(all, wireNotes...)
 	} else if f.has(false) || slices.ContainsFunc(f.Loads, func(l Load) bool { return !l.Offloads }) {
 		all = append(all, frameNotes...)
 	}

@@ -146,6 +146,11 @@ func (f *Form) complete() {
 	f.Loads = slices.Clone(f.Loads)
 	for i := range f.Loads {
 		f.Loads[i].Name = cmp.Or(f.Loads[i].Name, f.Loads[i].Kind)
+		if w := f.Loads[i].Wire; w != nil && len(f.Loads[i].Concurrency) == 0 {
+			// Of a packet-level load there is one point, and how many connections it has
+			// says the load itself.
+			f.Loads[i].Concurrency = []int{w.connections()}
+		}
 	}
 }
 
@@ -254,6 +259,8 @@ func wanted(kind string) string {
 	switch {
 	case kind == "int":
 		return "a whole number"
+	case kind == "float64":
+		return "a number"
 	case kind == "time.Duration":
 		return "a duration such as 10s"
 	case kind == "string":

@@ -238,6 +238,13 @@ func name(t Trial) string {
 	if t.Kind != nil && t.Kind.Bulk() {
 		many = "streams"
 	}
-	words = append(words, t.Load, fmt.Sprintf("%s %d", many, t.Concurrency), fmt.Sprintf("repeat %d", t.Repeat))
+	if t.By.Wire != nil {
+		many = "connections"
+	}
+	words = append(words, t.Load)
+	if t.Concurrency > 0 {
+		words = append(words, fmt.Sprintf("%s %d", many, t.Concurrency))
+	}
+	words = append(words, fmt.Sprintf("repeat %d", t.Repeat))
 	return strings.Join(words, ", ")
 }

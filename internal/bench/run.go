@@ -112,6 +112,9 @@ type runner struct {
 	unsaved bool
 	// transactServers says that the servers of transactions run.
 	transactServers bool
+	// ceilings are the most that a packet-level load reached without a balancer, by the
+	// load's name.
+	ceilings map[string]float64
 	// settled are notes on what the last trial left, for the next.
 	settled []string
 	// limitsBefore are those of the run that is gone on with.
@@ -361,6 +364,9 @@ func (r *runner) setup(t Trial) subject.Setup {
 	switch {
 	case t.Experiment != nil:
 		setup.Services = t.Experiment.services(r.lab, t.Point)
+		if t.By.Wire != nil {
+			setup.Flows = t.By.Wire.flows()
+		}
 	case t.Kind.Bulk():
 		setup.Services = bulkServices(r.lab)
 	}

@@ -95,6 +95,8 @@ type Load struct {
 	Changes Changes `yaml:"changes"`
 	// Flood is of the kind synflood.
 	Flood *Flood `yaml:"flood"`
+	// Wire is of the kind wire.
+	Wire *Wire `yaml:"wire"`
 	// Repeats is how often this load's points are measured; 0 is as the form says.
 	Repeats int `yaml:"repeats"`
 }

@@ -162,6 +162,7 @@ func TestOnly(t *testing.T) {
 
 func FuzzParseSuite(f *testing.F) {
 	f.Add([]byte(smallSuite))
+	f.Add([]byte(wireSuite))
 	ours, err := os.ReadFile("../../suites/l2dsr-bmt.yaml")
 	if err != nil {
 		f.Fatal(err)

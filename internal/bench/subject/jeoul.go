@@ -53,7 +53,13 @@ type configFile struct {
 	Hook      lb.Hook         `yaml:"hook"`
 	Socket    string          `yaml:"socket"`
 	FullNAT   *configFullNAT  `yaml:"fullnat,omitempty"`
+	Flows     *configFlows    `yaml:"flows,omitempty"`
 	Services  []configService `yaml:"services"`
+}
+
+type configFlows struct {
+	Limit    int `yaml:"limit"`
+	Unproven int `yaml:"unproven"`
 }
 
 type configFullNAT struct {
@@ -78,11 +84,18 @@ type configBackend struct {
 	Weight  uint16 `yaml:"weight"`
 }
 
+// unprovenShare is how many proven flows there is room for for each that is not: the usual
+// (see docs/state.md).
+const unprovenShare = 4
+
 func (s jeoul) config(setup Setup, params Params, socket string) configFile {
 	file := configFile{Interface: setup.Lab.Balancer.Interface, Hook: s.hook, Socket: socket}
 	if s.mode == lb.FullNAT {
 		// The address below the VIP is free in the laboratory's plan.
 		file.FullNAT = &configFullNAT{Addresses: []string{setup.Lab.VIP4.Prev().String()}}
+	}
+	if setup.Flows > 0 {
+		file.Flows = &configFlows{Limit: setup.Flows, Unproven: setup.Flows / unprovenShare}
 	}
 	for i, of := range setup.Services {
 		for _, protocol := range of.protocols() {

@@ -60,6 +60,9 @@ type Setup struct {
 	Services []Service
 	// Executable is the path of the jeoul binary.
 	Executable string
+	// Flows is how many flows a subject must have room for that remembers each of them
+	// in a table whose size can be chosen; 0 leaves it to the subject.
+	Flows int
 }
 
 // Service is a TCP port of the VIP, and the servers that listen at the same port

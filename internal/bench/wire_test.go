@@ -1,0 +1,163 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package bench
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/jeoul/jeoul/internal/bench/probe"
+	"github.com/jeoul/jeoul/internal/wire"
+)
+
+const wireSuite = `name: packets
+lab: {clients: 2, servers: 3}
+repeats: 1
+subjects:
+  - name: direct
+  - name: bare
+  - name: routed
+  - name: haproxy-tcp
+    params: {threads: [1], splice: ["off"]}
+loads:
+  - name: ladder
+    kind: wire
+    wire: {load: setup, warm_up: 100ms, ladder: {from: 1000, to: 3000, step: 500, connections: 700}}
+  - name: search
+    kind: wire
+    duration: 1s
+    wire: {load: session, request: 60, response: 9000, search: {from: 10, to: 500, loss: 0.001}}
+  - name: held
+    kind: wire
+    wire: {load: capacity, connections: 5000000, rate: 1000, hold: 1s}
+  - name: names
+    kind: wire
+    duration: 500ms
+    wire: {load: dns, question: example.com}
+  - name: flooded
+    kind: wire
+    wire: {load: session, connections: 9, rate: 3, syn_flood: {rate: 0}}
+`
+
+func TestWireSuite(t *testing.T) {
+	suite, err := ParseSuite("w", []byte(wireSuite))
+	if err != nil {
+		t.Fatal(err)
+	}
+	form := suite.Long
+	if spec := form.spec(); !spec.Wire || spec.Attacker || spec.Clients != 2 {
+		t.Errorf("the laboratory is %+v", spec)
+	}
+	if notes := strings.Join(form.notes(), "\n"); !strings.Contains(notes, "native XDP") || strings.Contains(notes, "pfifo_fast") {
+		t.Errorf("the notes are those of another laboratory:\n%s", notes)
+	}
+	limits := probe.Limits{OpenFiles: 20_000, Cores: 2, LocalPorts: 28_000}
+	obstacles, params := map[string]string{}, map[string]map[string]any{}
+	trials := Plan(form, limits, Absent{})
+	if len(trials) != 20 {
+		t.Errorf("planned %d trials, want one for each of 4 subjects and 5 loads", len(trials))
+	}
+	for _, trial := range trials {
+		obstacles[trial.Subject.Name()+" "+trial.Load] = trial.Obstacle
+		params[trial.Load] = trial.params()
+	}
+	for point, says := range map[string]string{
+		"haproxy-tcp names": "UDP", "haproxy-tcp held": "", "routed ladder": "one target", "bare held": "", "direct search": "",
+	} {
+		if got := obstacles[point]; (got == "") != (says == "") || !strings.Contains(got, says) {
+			t.Errorf("%s: obstacle %q, want %q", point, got, says)
+		}
+	}
+	want := map[string]map[string]any{
+		"ladder":  {"wire": "setup", "offered": "1000 to 3000 by 500", "connections": 700},
+		"search":  {"wire": "session", "offered": "search", "request_bytes": 60, "response_bytes": 9000},
+		"held":    {"wire": "capacity", "offered": 1000, "connections": 5_000_000},
+		"names":   {"wire": "dns", "offered": "as much as possible"},
+		"flooded": {"wire": "session", "offered": 3, "connections": 9, "beside": "a SYN flood"},
+	}
+	for load := range want {
+		want[load]["clients"], want[load]["backends"] = 2, 3
+		delete(params[load], "threads")
+		delete(params[load], "splice")
+	}
+	if diff := cmp.Diff(want, params); diff != "" {
+		t.Errorf("parameters (-want +got):\n%s", diff)
+	}
+	limits.Cores = 1
+	for _, trial := range Plan(form, limits, Absent{}) {
+		if !strings.Contains(trial.Obstacle, "core") && trial.Subject.Name() != "haproxy-tcp" {
+			t.Errorf("on one core: obstacle %q", trial.Obstacle)
+		}
+	}
+}
+
+// TestWireLoads checks what the tester is told.
+func TestWireLoads(t *testing.T) {
+	suite, err := ParseSuite("w", []byte(wireSuite))
+	if err != nil {
+		t.Fatal(err)
+	}
+	loads := suite.Long.Loads
+	for i, want := range []wire.Load{
+		{Kind: wire.Setup, Ladder: &wire.Ladder{From: 1000, To: 3000, By: 500, Connections: 700}},
+		{Kind: wire.Session, Duration: time.Second, Request: 60, Response: 9000, Search: &wire.Search{From: 10, To: 500, Loss: 0.001}},
+		{Kind: wire.Capacity, Connections: 5_000_000, Rate: 1000, Hold: time.Second},
+		{Kind: wire.DNS, Duration: 500 * time.Millisecond, Question: "example.com"},
+		{Kind: wire.Session, Connections: 9, Rate: 3, Flood: &wire.Flood{Sources: wireFloodSources}},
+	} {
+		if diff := cmp.Diff(want, loads[i].Wire.load(loads[i].Duration), cmp.Comparer(func(a, b fmt.Stringer) bool { return a.String() == b.String() })); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", loads[i].Name, diff)
+		}
+	}
+	// The tester must tell apart all that may be begun.
+	for i, want := range []int{700, 501, 5_000_000, 2_000_001, 9} {
+		if got := loads[i].Wire.room(loads[i].Duration); got != want {
+			t.Errorf("%s has room for %d connections, want %d", loads[i].Name, got, want)
+		}
+	}
+}
+
+func TestBadWires(t *testing.T) {
+	for name, c := range map[string]struct{ from, to, says string }{
+		"no wire":          {"    wire: {load: setup, warm_up: 100ms, ladder: {from: 1000, to: 3000, step: 500, connections: 700}}\n", "", "w:11: loads[0].wire: missing"},
+		"load":             {"load: setup", "load: http", `w:13: loads[0].wire.load: "http"`},
+		"two rates":        {"load: setup,", "load: setup, rate: 5,", "w:13: loads[0].wire: give at most one"},
+		"ladder backwards": {"to: 3000", "to: 30", "w:13: loads[0].wire.ladder.to: 30"},
+		"no step":          {"step: 500", "step: 0", "loads[0].wire.ladder.step: 0"},
+		"steps":            {"from: 1000, to: 3000, step: 500", "from: 1000, to: 3000, step: 1", "makes 2001 steps"},
+		"no connections":   {"connections: 700", "connections: 0", "loads[0].wire.ladder.connections: 0"},
+		"too many":         {"connections: 700", "connections: 20000000", "loads[0].wire.ladder.connections: 20000000"},
+		"loss":             {"loss: 0.001", "loss: 1.5", "loads[1].wire.search.loss: 1.5"},
+		"loss, a word":     {"loss: 0.001", "loss: none", "none` is not a number"},
+		"search":           {"from: 10, to: 500", "from: 500, to: 500", "loads[1].wire.search.to: 500"},
+		"no end":           {"    duration: 1s\n", "", "give one of connections"},
+		"two ends":         {"connections: 5000000", "duration: 1s, connections: 5000000", "duration"},
+		"held for nothing": {"connections: 5000000, rate: 1000", "rate: 1000", "loads[2].wire"},
+		"beyond addresses": {"lab: {clients: 2", "lab: {clients: 17", "at most 16 ports"},
+		"hold":             {"load: setup,", "load: setup, hold: 1s,", "loads[0].wire.hold: goes with"},
+		"question":         {"load: setup,", "load: setup, question: a.b,", "loads[0].wire.question: goes with"},
+		"request":          {"request: 60", "request: 1461", "loads[1].wire.request: 1461"},
+		"frame":            {"load: dns, question: example.com", "load: udp, frame: 20", "loads[3].wire.frame: 20"},
+		"flood":            {"connections: 9, rate: 3", "connections: 9, rate: 3, question: x", "loads[4].wire.question"},
+		"flooded names":    {"question: example.com", "question: example.com, syn_flood: {rate: 1}", "loads[3].wire.syn_flood: goes beside"},
+		"rate":             {"rate: 1000", "rate: -1", "loads[2].wire.rate: -1"},
+		"warm up":          {"warm_up: 100ms", "warm_up: 1h", "loads[0].wire.warm_up"},
+		"unknown key":      {"warm_up", "warmup", "unknown key warmup"},
+		"requests":         {"    duration: 1s\n", "    duration: 1s\n    requests: 5\n", "takes no requests"},
+		"concurrency":      {"    duration: 1s\n", "    duration: 1s\n    concurrency: [1, 2]\n", "loads[1].concurrency"},
+		"other loads":      {"loads:\n", "loads:\n  - {kind: wrk, concurrency: [4], duration: 1s}\n", "a suite of their own"},
+		"HTTP only":        {"  - name: routed\n", "  - name: haproxy-http\n    params: {threads: [1]}\n", "HTTP only"},
+	} {
+		text := strings.Replace(wireSuite, c.from, c.to, 1)
+		if text == wireSuite {
+			t.Fatalf("%s changes nothing", name)
+		}
+		if _, err := ParseSuite("w", []byte(text)); err == nil || !strings.Contains(err.Error(), c.says) {
+			t.Errorf("%s: got %v, want %q", name, err, c.says)
+		}
+	}
+}

@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/prometheus/procfs"
+
+	"github.com/jeoul/jeoul/internal/bench/subject"
+	"github.com/jeoul/jeoul/internal/results"
+	"github.com/jeoul/jeoul/internal/wire"
+)
+
+// wireWatch is how often a subject is asked what it keeps.
+const wireWatch = 500 * time.Millisecond
+
+// wireKept is what a subject kept for flows at most, and the machine's memory for it.
+type wireKept struct {
+	remembered subject.Remembered
+	before     uint64 // available memory
+	least      uint64
+}
+
+// watch begins to ask the subject of a load that holds connections what it keeps, until
+// the function that it returns is called.
+func (w *wireTrial) watch(ctx context.Context) (stop func() error, err error) {
+	if w.trial.By.Wire.Load != wire.Capacity {
+		return func() error { return nil }, nil
+	}
+	if w.kept.before, err = available(); err != nil {
+		return nil, err
+	}
+	w.kept.least = w.kept.before
+	ctx, cancel := context.WithCancel(ctx)
+	ended := make(chan error, 1)
+	go func() {
+		ticker := time.NewTicker(wireWatch)
+		defer ticker.Stop()
+		for {
+			select {
+			case <-ctx.Done():
+				ended <- nil
+				return
+			case <-ticker.C:
+			}
+			if err := w.look(ctx); err != nil && ctx.Err() == nil {
+				ended <- err
+				return
+			}
+		}
+	}()
+	return func() error {
+		cancel()
+		return <-ended
+	}, nil
+}
+
+// look asks once.
+func (w *wireTrial) look(ctx context.Context) error {
+	now, err := available()
+	if err != nil {
+		return err
+	}
+	w.kept.least = min(w.kept.least, now)
+	remembering, ok := w.running.(subject.Remembering)
+	if !ok {
+		return nil
+	}
+	kept, err := remembering.Remembered(ctx)
+	if err != nil {
+		return err
+	}
+	kept.Flows = max(kept.Flows, w.kept.remembered.Flows)
+	w.kept.remembered = kept
+	return nil
+}
+
+// write puts it into the result. It is not called while look may be.
+func (k wireKept) write(got *results.Trial) {
+	got.Metrics[results.MachineBytes] = float64(k.before - k.least)
+	of := k.remembered
+	if of.What == "" {
+		return
+	}
+	got.Metrics[results.RememberedMax] = float64(of.Flows)
+	if of.Limit > 0 {
+		got.Metrics[results.RememberedLimit] = float64(of.Limit)
+	}
+	if of.Bytes > 0 {
+		got.Metrics[results.RememberedBytes] = float64(of.Bytes)
+	}
+	got.Notes = append(got.Notes, fmt.Sprintf("what it kept: %s", of.What))
+}
+
+// available is how much memory the machine has for whoever wants some.
+func available() (bytes uint64, err error) {
+	proc, err := procfs.NewDefaultFS()
+	if err != nil {
+		return 0, fmt.Errorf("reading the machine's memory: %w", err)
+	}
+	memory, err := proc.Meminfo()
+	if err == nil && memory.MemAvailableBytes == nil {
+		err = errors.New("the kernel tells no MemAvailable")
+	}
+	if err != nil {
+		return 0, fmt.Errorf("reading the machine's memory: %w", err)
+	}
+	return *memory.MemAvailableBytes, nil
+}

@@ -1,0 +1,226 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"net"
+	"net/netip"
+	"time"
+
+	"github.com/jeoul/jeoul/internal/bench/subject"
+	"github.com/jeoul/jeoul/internal/lab"
+	"github.com/jeoul/jeoul/internal/results"
+	"github.com/jeoul/jeoul/internal/wire"
+)
+
+// wireCPU has the tester's sender; the last core, which wireCPU is not, the processes of
+// the subject.
+const wireCPU = 0
+
+// wireTrial is a trial with its subject up.
+type wireTrial struct {
+	runner  *runner
+	trial   Trial
+	running subject.Running
+	tester  *wire.Tester
+	// last is what was read before the step that runs.
+	last wireReading
+	kept wireKept
+	got  []results.Trial
+	// blank has the trial's names filled in.
+	blank results.Trial
+}
+
+// wireReading is the laboratory at a moment.
+type wireReading struct {
+	cpu   time.Duration // the balancer's
+	drops map[string]uint64
+}
+
+func (wireLoad) conduct(ctx context.Context, r *runner, t Trial, running subject.Running, blank results.Trial) (got []results.Trial, err error) {
+	w := &wireTrial{runner: r, trial: t, running: running, blank: blank}
+	w.tester, err = wire.New(ctx, w.spec())
+	if err != nil {
+		return nil, fmt.Errorf("setting up the tester: %w", err)
+	}
+	defer func() { err = errors.Join(err, w.tester.Close()) }()
+	if err := r.lab.Balancer.Pin(lastCPU()); err != nil {
+		return nil, err
+	}
+	if err := w.warmUp(ctx); err != nil {
+		return nil, err
+	}
+	err = w.run(ctx)
+	if len(w.got) > 0 && ctx.Err() != nil {
+		// The steps until then are whole.
+		return w.got, nil
+	}
+	return w.got, err
+}
+
+// spec is the tester's arrangement.
+func (w *wireTrial) spec() wire.Spec {
+	l, by := w.runner.lab, *w.trial.By.Wire
+	spec := wire.Spec{
+		Target: w.running.Target(0), Reply: wire.ReplyToSender, CPU: wireCPU, Seed: uint64(w.trial.Repeat),
+		Next: []net.HardwareAddr{l.Balancer.MAC}, Connections: by.room(w.trial.Duration),
+		DSCP: map[uint8]netip.Addr{subject.DSCPPoint: l.VIP4},
+	}
+	for i, client := range l.Clients {
+		spec.Clients = append(spec.Clients, wire.Port{Name: client.Name, Interface: client.Interface, Do: client.Do, Sources: wireSources(i)})
+	}
+	for _, server := range l.Servers {
+		spec.Servers = append(spec.Servers, wire.Port{Name: server.Name, Interface: server.Interface, Do: server.Do, Address: server.IPv4})
+	}
+	if subject.AnswersDirectly(w.trial.Subject) {
+		spec.Reply = wire.ReplyDirect
+	}
+	if w.trial.direct() {
+		spec.Next = nil
+		for _, server := range l.Servers {
+			spec.Next = append(spec.Next, server.MAC)
+		}
+	}
+	return spec
+}
+
+// direct says whether there is no balancer.
+func (t Trial) direct() bool { return t.Subject.Name() == "direct" }
+
+// room is how many connections the tester must tell apart in a step of so long.
+func (w Wire) room(long time.Duration) int {
+	if n := w.connections(); n > 0 {
+		return n
+	}
+	rate := wireMostPerSecond
+	switch {
+	case w.Search != nil:
+		rate = w.Search.To
+	case w.Rate > 0:
+		rate = w.Rate
+	}
+	return int(min(float64(rate)*(long+w.WarmUp).Seconds()+1, wire.MaxConnections))
+}
+
+// wireMostPerSecond is more connections than a core sets up.
+const wireMostPerSecond = 4_000_000
+
+// load is what the tester shall do, without warming up.
+func (w Wire) load(long time.Duration) wire.Load {
+	load := wire.Load{
+		Kind: w.Load, Rate: float64(w.Rate), Connections: uint64(w.Connections), Duration: long, Outstanding: w.Outstanding,
+		Settle: w.Settle, Hold: w.Hold, Timeout: w.Timeout, Tries: w.Tries, Request: w.Request, Response: w.Response,
+		Frame: w.Frame, Question: w.Question,
+	}
+	if l := w.Ladder; l != nil {
+		load.Ladder = &wire.Ladder{From: float64(l.From), To: float64(l.To), By: float64(l.Step), Connections: uint64(l.Connections)}
+	}
+	if s := w.Search; s != nil {
+		load.Search = &wire.Search{From: float64(s.From), To: float64(s.To), Loss: s.Loss, Resolution: s.Resolution}
+	}
+	if f := w.SYNFlood; f != nil {
+		load.Flood = &wire.Flood{Sources: wireFloodSources, Rate: float64(f.Rate)}
+	}
+	return load
+}
+
+// first is the rate that a load begins with; 0 is as much as can be.
+func (w Wire) first() float64 {
+	switch {
+	case w.Ladder != nil:
+		return float64(w.Ladder.From)
+	case w.Search != nil:
+		return float64(w.Search.From)
+	}
+	return float64(w.Rate)
+}
+
+// warmUp offers the first rate for a while. It is a load of its own, so that nothing of
+// it is in what is read around the steps.
+func (w *wireTrial) warmUp(ctx context.Context) error {
+	by := *w.trial.By.Wire
+	if by.WarmUp == 0 {
+		return nil
+	}
+	load := by.load(by.WarmUp)
+	load.Ladder, load.Search, load.Flood, load.Connections, load.Hold = nil, nil, nil, 0, 0
+	load.Rate = by.first()
+	if load.Kind == wire.Capacity {
+		load.Kind = wire.Setup
+		load.Request, load.Response = 0, 0
+	}
+	if _, err := w.tester.Run(ctx, load, nil); err != nil {
+		return fmt.Errorf("warming up: %w", err)
+	}
+	return nil
+}
+
+// run puts the load on, and writes a result for each step.
+func (w *wireTrial) run(ctx context.Context) (err error) {
+	if w.last, err = w.read(); err != nil {
+		return err
+	}
+	stop, err := w.watch(ctx)
+	if err != nil {
+		return err
+	}
+	load := w.trial.By.Wire.load(w.trial.Duration)
+	var failed error
+	steps, err := w.tester.Run(ctx, load, func(step wire.Step) {
+		if load.Search == nil && failed == nil {
+			failed = w.step(step)
+		}
+	})
+	err = errors.Join(err, failed, stop())
+	if load.Search != nil && len(steps) > 0 {
+		err = errors.Join(err, w.found(steps))
+	}
+	if load.Kind == wire.Capacity && len(w.got) > 0 {
+		w.kept.write(&w.got[0])
+	}
+	return err
+}
+
+// read reads the laboratory between two steps.
+func (w *wireTrial) read() (reading wireReading, err error) {
+	l := w.runner.lab
+	if reading.cpu, err = l.Balancer.CPUTime(); err != nil {
+		return reading, err
+	}
+	reading.drops = map[string]uint64{}
+	for _, host := range l.Hosts()[1:] {
+		drops, err := host.DeviceDrops()
+		if err != nil {
+			return reading, err
+		}
+		addDrops(reading.drops, host, drops)
+	}
+	return reading, nil
+}
+
+// addDrops adds what was lost at the ends of a host's link, by what it was sent by.
+func addDrops(all map[string]uint64, host *lab.Host, drops lab.Drops) {
+	all[host.Name] = max(drops.HostTransmit, drops.PortReceive)
+	all["the switch to "+host.Name] = max(drops.PortTransmit, drops.HostReceive)
+}
+
+// step writes the result of a step that has ended.
+func (w *wireTrial) step(step wire.Step) error {
+	reading, err := w.read()
+	if err != nil {
+		return err
+	}
+	got := w.blank
+	got.Params, got.Metrics = maps.Clone(w.blank.Params), map[string]float64{}
+	if w.trial.By.Wire.Ladder != nil {
+		got.Params[paramOffered] = int(step.Offered)
+	}
+	wireResult{w, step, w.last, reading}.write(&got)
+	w.last = reading
+	w.got = append(w.got, got)
+	return nil
+}
