@@ -14,6 +14,13 @@ import (
 // by the names that nstat(8) uses: "TcpExtListenDrops", "TcpPassiveOpens". With
 // no name it returns all. A name that the kernel does not have is an error.
 func (h *Host) NetStat(names ...string) (map[string]uint64, error) {
+	if h.machine != nil {
+		return briefly(netStatTask, h, names)
+	}
+	return h.netStat(names...)
+}
+
+func (h *Host) netStat(names ...string) (map[string]uint64, error) {
 	all := map[string]uint64{}
 	err := h.Do(func() error {
 		for _, file := range []string{"snmp", "netstat"} {
@@ -96,6 +103,10 @@ func (d Drops) Sub(earlier Drops) Drops {
 // finds its peer's ring full as dropped in transmission.
 func (h *Host) DeviceDrops() (Drops, error) {
 	var d Drops
+	if h.machine != nil {
+		read, err := briefly(deviceTask, h, nothing{})
+		return read.Drops, err
+	}
 	if h.Interface == "" {
 		return d, nil
 	}

@@ -75,6 +75,9 @@ func (h *Host) CPUTime() (time.Duration, error) {
 
 // CPU returns what every host has used, by name, from one walk through /proc.
 func (l *Lab) CPU() (map[string]CPU, error) {
+	if l.far != nil {
+		return l.cpuFar()
+	}
 	return l.usage.read(l.Hosts())
 }
 
@@ -175,6 +178,23 @@ func (u *usage) stop(ctx context.Context) error {
 }
 
 func (u *usage) read(hosts []*Host) (map[string]CPU, error) {
+	result, err := u.processTimes(hosts)
+	if err != nil || u.meter == nil {
+		return result, err
+	}
+	reading, err := u.meter.Read()
+	if err != nil {
+		return nil, fmt.Errorf("read the hosts' CPU time: %w", err)
+	}
+	for _, h := range hosts {
+		result[h.Name] = result[h.Name].withSoftirqs(h.inode, reading)
+	}
+	return result, nil
+}
+
+// processTimes reads what the hosts' processes have used, with the packet work that
+// ran on top of them.
+func (u *usage) processTimes(hosts []*Host) (map[string]CPU, error) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	tasks, err := u.tasks(hosts)
@@ -192,16 +212,6 @@ func (u *usage) read(hosts []*Host) (map[string]CPU, error) {
 		c.Total += t.used
 		maps.Copy(c.Threads, t.threads)
 		result[t.host] = c
-	}
-	if u.meter == nil {
-		return result, nil
-	}
-	reading, err := u.meter.Read()
-	if err != nil {
-		return nil, fmt.Errorf("read the hosts' CPU time: %w", err)
-	}
-	for _, h := range hosts {
-		result[h.Name] = result[h.Name].withSoftirqs(h.inode, reading)
 	}
 	return result, nil
 }

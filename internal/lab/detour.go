@@ -15,6 +15,10 @@ import (
 // Forward makes the balancer forward IPv4 packets between clients and servers as
 // a router does, or takes that back.
 func (l *Lab) Forward(on bool) error {
+	if l.far != nil {
+		_, err := briefly(forwardTask, l.Balancer, on)
+		return err
+	}
 	value := "0"
 	if on {
 		value = "1"
@@ -39,6 +43,9 @@ func (l *Lab) DetourRequests(on bool) error {
 
 // detour gives hosts a route to all hosts of a role through the balancer.
 func (l *Lab) detour(from []*Host, to role, on bool) error {
+	if l.far != nil {
+		return l.detourFar(from, to, on)
+	}
 	for _, h := range from {
 		err := h.Do(func() error {
 			route, err := h.routeThrough(l.Balancer, to)

@@ -46,6 +46,11 @@ type Host struct {
 	netns  *os.File
 	mntns  *os.File
 	inode  uint64
+
+	// machine is what the host is if it is no namespace of this machine, executable
+	// the path of jeoul there.
+	machine    Machine
+	executable string
 }
 
 // newHost makes the namespaces of a host and the thread that keeps them.
@@ -144,8 +149,12 @@ func inodeOf(f *os.File) (uint64, error) {
 // host's /sys mounted, and returns its error. The thread is f's alone and ends
 // with it; goroutines that f starts are outside of the namespace, but sockets
 // that f opens stay inside. Several Do may run at once, and nest. It returns
-// ErrClosed after the lab was closed. A lab's namespaces live on while f runs.
+// ErrClosed after the lab was closed, and ErrFar where the host is a machine. A lab's
+// namespaces live on while f runs.
 func (h *Host) Do(f func() error) error {
+	if h.machine != nil {
+		return fmt.Errorf("enter host %s: %w", h.Name, ErrFar)
+	}
 	var err error
 	returned := false
 	done := make(chan struct{})
@@ -209,6 +218,9 @@ func (h *Host) leave() {
 		return
 	}
 	h.closed = true
+	if h.keeper == nil {
+		return
+	}
 	h.keeper.stop()
 	h.netns.Close()
 	h.mntns.Close()

@@ -52,6 +52,9 @@ type Lab struct {
 	// Attacker is nil where the Spec asked for none.
 	Attacker   *Host
 	VIP4, VIP6 netip.Addr
+	// FullNAT is a free address of the segment, for balancers that send from one; on
+	// machines it may be missing, and then is not valid.
+	FullNAT netip.Addr
 	// Notes are facts about this lab that a figure may depend on, such as
 	// settings that the kernel refused.
 	Notes []string
@@ -65,8 +68,11 @@ type Lab struct {
 	fastPath     *fastPath
 	wires        *wireSwitch
 	refused      []string // the settings that the kernel keeps for the machine
-	closeOnce    sync.Once
-	closeErr     error
+	// far is set for a lab of machines, here for the one that this machine is.
+	far       *far
+	here      *here
+	closeOnce sync.Once
+	closeErr  error
 }
 
 // New removes what dead labs left, then builds one. It returns ErrNoRights or
@@ -76,7 +82,7 @@ func New(ctx context.Context, spec Spec) (*Lab, error) {
 	if err := check(spec); err != nil {
 		return nil, err
 	}
-	l := &Lab{VIP4: vip4, VIP6: vip6, spec: spec, xdp: true}
+	l := &Lab{VIP4: vip4, VIP6: vip6, FullNAT: vip4.Prev(), spec: spec, xdp: true}
 	if _, err := CleanStale(ctx); err != nil {
 		if ctx.Err() != nil {
 			return nil, fmt.Errorf("build a lab: %w", err)
@@ -324,6 +330,12 @@ func (l *Lab) Close() error {
 }
 
 func (l *Lab) close() error {
+	switch {
+	case l.far != nil:
+		return l.closeFar()
+	case l.here != nil:
+		return l.closeHere()
+	}
 	if l.lock == nil {
 		return nil
 	}

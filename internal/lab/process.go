@@ -44,7 +44,10 @@ type Command struct {
 // Process is a program that was started on a host.
 type Process struct {
 	host *Host
-	cmd  *exec.Cmd
+	// name is the program, as it was asked for.
+	name string
+	cmd  *exec.Cmd // nil where far is not
+	far  FarProcess
 	done chan struct{}
 	// err is what Wait returns; it is set before done is closed.
 	err error
@@ -66,14 +69,21 @@ func (h *Host) Start(ctx context.Context, c Command) (*Process, error) {
 	if err := ctx.Err(); err != nil {
 		return fail(err)
 	}
+	if h.machine != nil {
+		p, err := h.startFar(ctx, c)
+		if err != nil {
+			return fail(err)
+		}
+		return p, nil
+	}
 	cmd := exec.Command(c.Path, c.Args...)
 	cmd.Env, cmd.Dir, cmd.Stdout, cmd.Stderr = c.Env, c.Dir, c.Stdout, c.Stderr
 	if cmd.Dir == "" {
 		cmd.Dir = h.Dir
 	}
 	cmd.WaitDelay = outputDelay
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
-	p := &Process{host: h, cmd: cmd, done: make(chan struct{})}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: h.lab.deathSignal()}
+	p := &Process{host: h, name: c.Path, cmd: cmd, done: make(chan struct{})}
 	err := h.lab.usage.started(p, func() error {
 		return h.onKeeper(func() error { return startPinned(cmd, c.CPUs) })
 	})
@@ -87,6 +97,16 @@ func (h *Host) Start(ctx context.Context, c Command) (*Process, error) {
 		stopAfter()
 	}()
 	return p, nil
+}
+
+// deathSignal is what a process gets when this one dies. A lab of namespaces takes
+// everything along; a machine stays, and programs on it must get to take back what
+// they did to it.
+func (l *Lab) deathSignal() syscall.Signal {
+	if l.here != nil {
+		return syscall.SIGTERM
+	}
+	return syscall.SIGKILL
 }
 
 // startPinned starts a command from the calling thread, which lends it its CPU
@@ -140,7 +160,12 @@ func awaitExit(pid int) time.Duration {
 }
 
 // PID returns the process's ID, which is its group's too.
-func (p *Process) PID() int { return p.cmd.Process.Pid }
+func (p *Process) PID() int {
+	if p.far != nil {
+		return p.far.PID()
+	}
+	return p.cmd.Process.Pid
+}
 
 // Done is closed when the process has ended and its output is complete.
 func (p *Process) Done() <-chan struct{} { return p.done }
@@ -157,7 +182,10 @@ func (p *Process) Wait() error {
 func (p *Process) Signal(s os.Signal) error {
 	sig, ok := s.(syscall.Signal)
 	if !ok {
-		return fmt.Errorf("signal %s on %s: unknown signal %v", p.cmd.Path, p.host.Name, s)
+		return fmt.Errorf("signal %s on %s: unknown signal %v", p.name, p.host.Name, s)
+	}
+	if p.far != nil {
+		return p.far.Signal(int(sig))
 	}
 	return p.kill(p.PID(), sig)
 }
@@ -175,6 +203,9 @@ func (p *Process) kill(id int, sig syscall.Signal) error {
 // still there after five seconds or when ctx ends. It returns an error only if
 // the process outlives that. Stopping an ended process does nothing.
 func (p *Process) Stop(ctx context.Context) error {
+	if p.far != nil {
+		return p.far.Stop(ctx)
+	}
 	if p.end(ctx, syscall.SIGTERM) {
 		return nil
 	}
@@ -187,7 +218,7 @@ func (p *Process) destroy() error {
 		return nil
 	}
 	return fmt.Errorf("stop %s on %s: process %d is still there %v after SIGKILL",
-		p.cmd.Path, p.host.Name, p.PID(), stopTimeout)
+		p.name, p.host.Name, p.PID(), stopTimeout)
 }
 
 // end signals the process and its group to end, and waits until the process has:

@@ -7,6 +7,9 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"net"
+	"net/netip"
+	"slices"
 	"strconv"
 
 	"github.com/vishvananda/netlink"
@@ -51,11 +54,18 @@ func (c *SocketCount) add(state uint8) {
 	}
 }
 
-// Sockets counts the host's TCP sockets.
+// Sockets counts the host's TCP sockets; of a machine, those that are the lab's.
 func (h *Host) Sockets() (SocketCount, error) {
+	if h.machine != nil {
+		return briefly(socketsTask, h, h.scope())
+	}
+	return h.sockets(Scope{})
+}
+
+func (h *Host) sockets(of Scope) (SocketCount, error) {
 	var count SocketCount
 	err := h.Do(func() error {
-		sockets, err := tcpSockets()
+		sockets, err := tcpSockets(of)
 		for _, s := range sockets {
 			count.add(s.State)
 		}
@@ -67,27 +77,47 @@ func (h *Host) Sockets() (SocketCount, error) {
 	return count, nil
 }
 
-// tcpSockets lists the TCP sockets of the calling thread's namespace. The list
-// is of a moment only: the kernel goes on while it makes it.
-func tcpSockets() ([]*netlink.Socket, error) {
+// tcpSockets lists the TCP sockets of the calling thread's namespace that are in a
+// scope. The list is of a moment only: the kernel goes on while it makes it.
+func tcpSockets(of Scope) ([]*netlink.Socket, error) {
 	var all []*netlink.Socket
 	for _, family := range []uint8{unix.AF_INET, unix.AF_INET6} {
 		sockets, err := netlink.SocketDiagTCP(family)
 		if err != nil && !errors.Is(err, netlink.ErrDumpInterrupted) {
 			return nil, err
 		}
-		all = append(all, sockets...)
+		all = append(all, slices.DeleteFunc(sockets, func(s *netlink.Socket) bool {
+			return !of.has(endpoint(s.ID.Source, s.ID.SourcePort), endpoint(s.ID.Destination, s.ID.DestinationPort))
+		})...)
 	}
 	return all, nil
+}
+
+func endpoint(ip net.IP, port uint16) netip.AddrPort {
+	address, _ := netip.AddrFromSlice(ip)
+	return netip.AddrPortFrom(address.Unmap(), port)
 }
 
 // DestroySockets ends every TCP socket of the host that is not listening, at
 // once and in whatever state: what the last trial left, TIME-WAIT above all,
 // need not be waited for. Peers of open connections see a reset. It returns
 // ErrNoSocketDestroy on a kernel that cannot.
+//
+// Of a machine it ends those that are the lab's.
 func (h *Host) DestroySockets() error {
+	if h.machine == nil {
+		return h.destroySockets(Scope{})
+	}
+	can, err := briefly(destroySocketsTask, h, h.scope())
+	if err == nil && !can {
+		err = fmt.Errorf("destroy the sockets of %s: %w", h.Name, ErrNoSocketDestroy)
+	}
+	return err
+}
+
+func (h *Host) destroySockets(of Scope) error {
 	err := h.Do(func() error {
-		sockets, err := tcpSockets()
+		sockets, err := tcpSockets(of)
 		if err != nil {
 			return err
 		}
@@ -157,7 +187,12 @@ func address16(family uint8, ip []byte) []byte {
 
 // Conntrack returns the number of connections that the host tracks; 0 where the
 // kernel has no connection tracking.
+//
+// Of a machine it counts those that were made to the VIP.
 func (h *Host) Conntrack() (int, error) {
+	if h.machine != nil {
+		return briefly(conntrackTask, h, trackedBy{h.lab.VIP4})
+	}
 	var n int
 	err := h.Do(func() error {
 		value, err := sysctl.Read("net.netfilter.nf_conntrack_count")
@@ -174,4 +209,14 @@ func (h *Host) Conntrack() (int, error) {
 		return 0, fmt.Errorf("count the tracked connections of %s: %w", h.Name, err)
 	}
 	return n, nil
+}
+
+// ForgetTracked forgets the connections that the host tracks; of a machine, those
+// that were made to the VIP.
+func (h *Host) ForgetTracked() error {
+	if h.machine != nil {
+		_, err := briefly(forgetTask, h, trackedBy{h.lab.VIP4})
+		return err
+	}
+	return h.Do(func() error { return netlink.ConntrackTableFlush(netlink.ConntrackTable) })
 }

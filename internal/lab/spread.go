@@ -19,6 +19,9 @@ const hashOfPorts = "1"
 // it back: each connection goes to one of them by its hash, as through a
 // balancer but with none on the way. The servers must hold the VIP.
 func (l *Lab) Spread(vip netip.Addr, on bool) error {
+	if l.far != nil {
+		return l.spreadFar(vip, on)
+	}
 	for _, client := range l.Clients {
 		err := client.Do(func() error {
 			route, err := client.routeOver(vip, l.Servers)

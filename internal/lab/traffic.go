@@ -23,8 +23,17 @@ func (t Traffic) Add(other Traffic) Traffic {
 }
 
 // Traffic reads the devices of all hosts, by their names, at the switch's ports:
-// in one call to the kernel, so that a person can watch without disturbing.
+// in one call to the kernel, so that a person can watch without disturbing. Of
+// machines it reads the balancer's and the clients' own.
 func (l *Lab) Traffic() (map[string]Traffic, error) {
+	if l.far != nil {
+		read, err := collect(append([]*Host{l.Balancer}, l.Clients...), deviceTask, func(*Host) nothing { return nothing{} })
+		all := map[string]Traffic{}
+		for name, d := range read {
+			all[name] = d.Traffic
+		}
+		return all, err
+	}
 	byPort := map[string]string{}
 	for _, h := range l.Hosts() {
 		byPort[h.Port] = h.Name

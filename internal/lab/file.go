@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package lab
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+)
+
+// WriteFile writes a file on the host, and makes its directory. Others may read it.
+func (h *Host) WriteFile(path string, data []byte) error {
+	_, err := briefly(writeFileTask, h, fileContent{path, data})
+	return err
+}
+
+// ReadEnd reads the last bytes of a file on the host, at most so many; none of a
+// file that is not there.
+func (h *Host) ReadEnd(path string, most int) ([]byte, error) {
+	return briefly(readEndTask, h, fileEnd{path, most})
+}
+
+// Empty makes a file on the host empty, if it is there.
+func (h *Host) Empty(path string) error {
+	_, err := briefly(emptyTask, h, path)
+	return err
+}
+
+type fileContent struct {
+	Path string
+	Data []byte
+}
+
+type fileEnd struct {
+	Path string
+	Most int
+}
+
+var writeFileTask = NewTask("write-file", func(_ context.Context, _ *Host, f fileContent) (nothing, error) {
+	if err := os.MkdirAll(filepath.Dir(f.Path), 0o755); err != nil {
+		return nothing{}, err
+	}
+	return nothing{}, os.WriteFile(f.Path, f.Data, 0o644)
+})
+
+var readEndTask = NewTask("read-file", func(_ context.Context, _ *Host, f fileEnd) ([]byte, error) {
+	text, err := os.ReadFile(f.Path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	return text[max(len(text)-f.Most, 0):], err
+})
+
+var emptyTask = NewTask("empty-file", func(_ context.Context, h *Host, path string) (nothing, error) {
+	if err := os.Truncate(path, 0); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nothing{}, fmt.Errorf("emptying %s on %s: %w", path, h.Name, err)
+	}
+	return nothing{}, nil
+})

@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package lab
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+)
+
+// Errors of tasks that callers may test for.
+var (
+	// ErrFar: what was asked for can be done in a namespace of this machine only.
+	ErrFar = errors.New("not possible on another machine")
+	// ErrNoTask: a worker does not know a task; it is another jeoul's.
+	ErrNoTask = errors.New("no such task")
+)
+
+// Machine is a host that is no namespace of this machine. Package remote reaches
+// one through a worker there, which is a jeoul of the same build.
+type Machine interface {
+	// Call has a task performed there; args and what it returns are JSON.
+	Call(ctx context.Context, task string, args []byte) ([]byte, error)
+	// Start runs a command there. Of an *os.File as output, too, only what is
+	// written to it counts.
+	Start(ctx context.Context, c Command) (FarProcess, error)
+}
+
+// FarProcess is a process on another machine; its methods are as those of Process.
+type FarProcess interface {
+	PID() int
+	Done() <-chan struct{}
+	Wait() error
+	Signal(number int) error
+	Stop(ctx context.Context) error
+}
+
+// Task is a piece of work on a host, which runs where the host is: in this
+// process, for a namespace, or in a worker on another machine. What goes in and
+// out must survive JSON.
+type Task[Args, Result any] struct {
+	name string
+	do   func(ctx context.Context, h *Host, args Args) (Result, error)
+}
+
+// tasks are all that there are, by name, as a worker performs them.
+var tasks = map[string]func(ctx context.Context, h *Host, args []byte) ([]byte, error){}
+
+// NewTask declares a task; do runs on a host of this process. It is called where
+// package variables are made, and panics if the name is taken.
+func NewTask[Args, Result any](name string, do func(ctx context.Context, h *Host, args Args) (Result, error)) Task[Args, Result] {
+	if tasks[name] != nil {
+		panic("two tasks are called " + name)
+	}
+	tasks[name] = func(ctx context.Context, h *Host, args []byte) ([]byte, error) {
+		var in Args
+		if err := json.Unmarshal(args, &in); err != nil {
+			return nil, fmt.Errorf("read what task %s is to do: %w", name, err)
+		}
+		out, err := do(ctx, h, in)
+		if err != nil {
+			return nil, err
+		}
+		return json.Marshal(out)
+	}
+	return Task[Args, Result]{name, do}
+}
+
+// On performs the task on a host.
+func (t Task[Args, Result]) On(ctx context.Context, h *Host, args Args) (Result, error) {
+	if h.machine == nil {
+		return t.do(ctx, h, args)
+	}
+	var out Result
+	text, err := json.Marshal(args)
+	if err == nil {
+		text, err = h.machine.Call(ctx, t.name, text)
+	}
+	if err == nil {
+		err = json.Unmarshal(text, &out)
+	}
+	if err != nil {
+		return out, fmt.Errorf("%s: %w", h.Name, err)
+	}
+	return out, nil
+}
+
+// Perform performs a task by its name: the worker's end of Machine.Call.
+func Perform(ctx context.Context, h *Host, name string, args []byte) ([]byte, error) {
+	task := tasks[name]
+	if task == nil {
+		return nil, fmt.Errorf("%w: %s", ErrNoTask, name)
+	}
+	return task(ctx, h, args)
+}
+
+// taskBound is how long a task may take that has no context of its own.
+const taskBound = 20 * time.Second
+
+// briefly performs a task that is over in moments, or fails.
+func briefly[Args, Result any](t Task[Args, Result], h *Host, args Args) (Result, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), taskBound)
+	defer cancel()
+	return t.On(ctx, h, args)
+}
+
+// nothing is what a task without a result returns, or takes.
+type nothing struct{}
