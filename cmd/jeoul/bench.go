@@ -34,6 +34,7 @@ type benchCmd struct {
 
 	TransactServer benchTransactServerCmd `cmd:"" hidden:""`
 	TransactClient benchTransactClientCmd `cmd:"" hidden:""`
+	Worker         benchWorkerCmd         `cmd:"" hidden:""`
 }
 
 // benchRunCmd runs a suite.

@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/jeoul/jeoul/internal/remote"
+)
+
+// benchWorkerCmd is a machine of a bench that runs elsewhere: see package remote.
+type benchWorkerCmd struct {
+	Dir string `required:"" type:"path" help:"The worker's own directory, which goes with it."`
+}
+
+// Run works until the connection is closed.
+func (c *benchWorkerCmd) Run(ctx context.Context) error {
+	// With the connection gone there is still everything to be taken back.
+	signal.Ignore(syscall.SIGPIPE, syscall.SIGHUP)
+	return remote.Serve(ctx, c.Dir, buildName(), os.Stdin, os.Stdout)
+}
+
+// buildName tells this jeoul from others.
+func buildName() string {
+	version, commit := build()
+	return version + " " + commit
+}

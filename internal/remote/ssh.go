@@ -1,0 +1,155 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package remote
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"runtime"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// Bounds of reaching a machine.
+const (
+	// connectSeconds is how long TCP and the SSH handshake may take.
+	connectSeconds = 10
+	// aliveSeconds times aliveCount is how long a connection may be dead unnoticed.
+	aliveSeconds = 5
+	aliveCount   = 3
+	// copyBound is how long jeoul may take to get there, some 40 MB.
+	copyBound = 5 * time.Minute
+)
+
+// sshCommand is the command line that runs a command on the host, as root.
+func sshCommand(h Host, command string) []string {
+	args := []string{"ssh", "-T", "-o", "BatchMode=yes",
+		"-o", "ConnectTimeout=" + strconv.Itoa(connectSeconds),
+		"-o", "ServerAliveInterval=" + strconv.Itoa(aliveSeconds), "-o", "ServerAliveCountMax=" + strconv.Itoa(aliveCount)}
+	if h.Port != 0 {
+		args = append(args, "-p", strconv.Itoa(h.Port))
+	}
+	if h.User != "" {
+		args = append(args, "-l", h.User)
+	}
+	if h.Key != "" {
+		args = append(args, "-i", h.Key, "-o", "IdentitiesOnly=yes")
+	}
+	args = append(args, h.Options...)
+	if h.Become {
+		command = "sudo -n " + command
+	}
+	return append(args, "--", h.Address, command)
+}
+
+// machines are the names of architectures, as uname(1) has them.
+var machines = map[string]string{"amd64": "x86_64", "arm64": "aarch64", "riscv64": "riscv64", "s390x": "s390x", "ppc64le": "ppc64le"}
+
+// installScript puts what it reads into a new directory as jeoul. Its exit statuses
+// tell what ssh's own, 255, does not.
+const installScript = `set -e; umask 022
+[ "$(id -u)" = 0 ] || { echo "the user is not root there: use another ansible_user, or ansible_become" >&2; exit 3; }
+[ "$(uname -sm)" = "Linux %[1]s" ] || { echo "it is a $(uname -sm), and this jeoul is for Linux %[1]s" >&2; exit 3; }
+mkdir %[2]s
+cat >%[2]s/jeoul
+chmod 755 %[2]s/jeoul`
+
+// install copies this jeoul to a directory on the host, which must not be there yet.
+func install(ctx context.Context, h Host, executable, dir string) error {
+	file, err := os.Open(executable)
+	if err != nil {
+		return fmt.Errorf("opening this program's own file: %w", err)
+	}
+	defer file.Close()
+	ctx, cancel := context.WithTimeout(ctx, copyBound)
+	defer cancel()
+	script := fmt.Sprintf(installScript, machines[runtime.GOARCH], dir)
+	return runSSH(ctx, h, "sh -c "+quote(script), file)
+}
+
+// uninstall removes what install has left; a worker that lived did so itself.
+func uninstall(h Host, dir string) error {
+	ctx, cancel := context.WithTimeout(context.Background(), 2*connectSeconds*time.Second)
+	defer cancel()
+	return runSSH(ctx, h, "rm -rf "+quote(dir), nil)
+}
+
+// runSSH runs a command on the host to its end.
+func runSSH(ctx context.Context, h Host, command string, stdin *os.File) error {
+	line := sshCommand(h, command)
+	cmd := exec.CommandContext(ctx, line[0], line[1:]...)
+	if stdin != nil {
+		cmd.Stdin = stdin
+	}
+	var said bytes.Buffer
+	cmd.Stderr = &said
+	cmd.WaitDelay = time.Second
+	err := cmd.Run()
+	return sshError(ctx, err, said.String())
+}
+
+// sshError says why ssh, or what it ran, has failed.
+func sshError(ctx context.Context, err error, said string) error {
+	words := lastWords(said)
+	var exit *exec.ExitError
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(ctx.Err(), context.DeadlineExceeded):
+		return fmt.Errorf("it took too long, and was given up%s", behind("; ssh said: ", words))
+	case ctx.Err() != nil:
+		return ctx.Err()
+	case errors.Is(err, exec.ErrNotFound):
+		return errors.New("ssh is not installed here: install it from your distribution (Debian: openssh-client)")
+	case errors.As(err, &exit) && exit.ExitCode() == 255:
+		return fmt.Errorf("SSH does not get there: %s%s", words, advice(words))
+	case errors.Is(err, unix.ENOENT):
+		return err
+	}
+	return fmt.Errorf("%s%s", words, behind(" (", err.Error()+")"))
+}
+
+// advice says what to do about what ssh says most often.
+func advice(words string) string {
+	for sign, what := range map[string]string{
+		"Permission denied":            "; give the right ansible_user and ansible_ssh_private_key_file, or load the key into ssh-agent",
+		"Host key verification failed": "; connect once by hand and check the machine's key, or add it to known_hosts",
+		"timed out":                    "; is the machine up, and its address and port right?",
+		"Connection refused":           "; does sshd run there, at that port?",
+		"No route to host":             "; is the machine up, and its address right?",
+		"Could not resolve":            "; give ansible_host",
+	} {
+		if strings.Contains(words, sign) {
+			return what
+		}
+	}
+	return ""
+}
+
+// lastWords returns the last lines of what a program said, as one.
+func lastWords(said string) string {
+	const most = 400
+	words := strings.Join(strings.Fields(strings.ToValidUTF8(said, "")), " ")
+	if len(words) > most {
+		words = "…" + strings.ToValidUTF8(words[len(words)-most:], "")
+	}
+	return words
+}
+
+// behind returns text behind a prefix, and nothing where there is no text.
+func behind(prefix, text string) string {
+	if text == "" {
+		return ""
+	}
+	return prefix + text
+}
+
+// quote makes one word of text for a shell.
+func quote(text string) string { return "'" + strings.ReplaceAll(text, "'", `'\''`) + "'" }

@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package remote
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// The directory of a worker on its machine. Not /tmp or /run: programs must be
+// allowed to run there, and logs to grow.
+const (
+	dirBase   = "/var/tmp"
+	dirPrefix = "jeoul-worker-"
+	// lockName is the file that a worker has locked as long as it lives.
+	lockName = "lock"
+	// newborn is how long a directory may be without a worker: it is being copied to.
+	newborn = time.Hour
+)
+
+// lockDir shows that dir is in use, and removes those of workers that are dead.
+func lockDir(dir string) (*os.File, error) {
+	file, err := lockFile(filepath.Join(dir, lockName))
+	if err != nil {
+		return nil, fmt.Errorf("locking the worker's directory: %w", err)
+	}
+	stale, _ := filepath.Glob(filepath.Join(dirBase, dirPrefix+"*")) // the pattern is right
+	for _, other := range stale {
+		if other != dir {
+			removeStale(other)
+		}
+	}
+	return file, nil
+}
+
+// removeStale removes a directory whose worker is dead. That it cannot is no reason
+// not to work.
+func removeStale(dir string) {
+	info, err := os.Lstat(dir)
+	if err != nil || !info.IsDir() || time.Since(info.ModTime()) < newborn {
+		return
+	}
+	lock, err := lockFile(filepath.Join(dir, lockName))
+	if err != nil {
+		return // somebody lives there
+	}
+	defer lock.Close()
+	_ = os.RemoveAll(dir)
+}
+
+func lockFile(path string) (*os.File, error) {
+	file, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR|unix.O_NOFOLLOW, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	if err := unix.Flock(int(file.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+		return nil, errors.Join(err, file.Close())
+	}
+	return file, nil
+}
