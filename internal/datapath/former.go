@@ -95,7 +95,12 @@ func (r *resettling) forgetFormer() {
 	for key, e := range r.places.former {
 		if r.claimed[key] || r.now.After(e.until) {
 			r.forgotten = append(r.forgotten, key)
-			r.release(e.index)
+			// Fragments whose first one was a former backend's reply go by the
+			// generation, and must not follow it any more.
+			if r.release(e.index) {
+				r.generations[e.index] = nextGeneration(r.generation(e.index))
+				r.vacated = append(r.vacated, e.index)
+			}
 		}
 	}
 }

@@ -84,12 +84,16 @@ func TestFormerEndpoints(t *testing.T) {
 	})
 	t.Run("it is forgotten", func(t *testing.T) {
 		r, was := afterwards(t)
+		former := r.places.generations[was.index]
 		apply(t, r, State{}, now.Add(2*formerTime))
 		if len(r.places.former) != 2 {
 			t.Errorf("left are %v; want the two that leave now", r.places.former)
 		}
 		if !slices.Contains(r.places.free, was.index) {
 			t.Errorf("its index %d is not free again: %v", was.index, r.places.free)
+		}
+		if r.places.generations[was.index] == former {
+			t.Error("the later fragments of its replies go on")
 		}
 	})
 }

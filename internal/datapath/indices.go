@@ -72,6 +72,9 @@ type resettling struct {
 	claimed map[endpointKey]bool
 	// forgotten are former endpoints that are no more: too long ago, or somebody's.
 	forgotten []endpointKey
+	// vacated are the indices that the endpoints of backends which left were the last
+	// to hold.
+	vacated []uint32
 	// holders and generations are what differs from those of places, by index.
 	holders     map[uint32]int
 	generations map[uint32]uint16
@@ -200,12 +203,14 @@ func (r *resettling) held(index uint32) int {
 
 func (r *resettling) hold(index uint32) { r.holders[index] = r.held(index) + 1 }
 
-func (r *resettling) release(index uint32) {
+// release gives up one hold of an index, and says whether that was the last.
+func (r *resettling) release(index uint32) (free bool) {
 	n := r.held(index) - 1
 	r.holders[index] = n
 	if n == 0 {
 		r.free = append(r.free, index)
 	}
+	return n == 0
 }
 
 // commit makes the change.

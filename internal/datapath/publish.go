@@ -4,6 +4,7 @@ package datapath
 
 import (
 	"net/netip"
+	"slices"
 	"unsafe"
 )
 
@@ -145,9 +146,13 @@ func (p *publication) noteLeaving() bool {
 	for _, a := range c.arrived {
 		given[a.of.places[a.at].index] = true
 	}
+	leaving := slices.Clone(c.vacated)
 	for _, d := range c.left {
-		if !given[d.index] {
-			p.note(&p.leaving, row{d.index, xdpBackend{Index: d.index, Generation: c.generations[d.index]}})
+		leaving = append(leaving, d.index)
+	}
+	for _, index := range leaving {
+		if !given[index] {
+			p.note(&p.leaving, row{index, xdpBackend{Index: index, Generation: c.generations[index]}})
 		}
 	}
 	return p.spares <= len(p.memory.rows.spare)
