@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package wire
+
+import (
+	"fmt"
+	"sync/atomic"
+)
+
+// totals is what was counted until a moment.
+type totals struct {
+	clients, servers []bpfWireCounts
+	progress         bpfWireProgress
+}
+
+// counts reads what all ports have counted.
+func (t *Tester) counts() (totals, error) {
+	var all totals
+	for i := range t.clients {
+		c, err := t.row(i)
+		if err != nil {
+			return all, err
+		}
+		all.clients = append(all.clients, c)
+	}
+	for i := range t.servers {
+		c, err := t.row(MaxPorts + i)
+		if err != nil {
+			return all, err
+		}
+		all.servers = append(all.servers, c)
+	}
+	all.progress = t.where()
+	return all, nil
+}
+
+// row adds up a port's counts of all CPUs.
+func (t *Tester) row(row int) (sum bpfWireCounts, err error) {
+	var each []bpfWireCounts
+	if err := t.maps[mapCounts].Lookup(uint32(row), &each); err != nil {
+		return sum, fmt.Errorf("reading a port's counts: %w", err)
+	}
+	for _, one := range each {
+		for i, n := range one.Count {
+			sum.Count[i] += n
+		}
+	}
+	return sum, nil
+}
+
+// where reads how far the sender is.
+func (t *Tester) where() bpfWireProgress {
+	p := t.progress
+	return bpfWireProgress{
+		Opened: atomic.LoadUint64(&p.Opened), Followed: atomic.LoadUint64(&p.Followed), Flooded: atomic.LoadUint64(&p.Flooded),
+		Sent: atomic.LoadUint64(&p.Sent), Retransmitted: atomic.LoadUint64(&p.Retransmitted), Reset: atomic.LoadUint64(&p.Reset),
+		NoAnswer: atomic.LoadUint64(&p.NoAnswer), Checksum: atomic.LoadUint64(&p.Checksum), Behind: atomic.LoadUint64(&p.Behind),
+		Began: atomic.LoadUint64(&p.Began), Ended: atomic.LoadUint64(&p.Ended), Turn: atomic.LoadUint32(&p.Turn),
+		Requested: atomic.LoadUint64(&p.Requested), Finished: atomic.LoadUint64(&p.Finished),
+	}
+}
+
+// since returns what was counted after another moment.
+func (n totals) since(then totals) totals {
+	d := totals{clients: minus(n.clients, then.clients), servers: minus(n.servers, then.servers), progress: n.progress}
+	p := &d.progress
+	p.Opened -= then.progress.Opened
+	p.Flooded -= then.progress.Flooded
+	p.Sent -= then.progress.Sent
+	p.Retransmitted -= then.progress.Retransmitted
+	p.Reset -= then.progress.Reset
+	p.NoAnswer -= then.progress.NoAnswer
+	p.Checksum -= then.progress.Checksum
+	p.Requested -= then.progress.Requested
+	p.Finished -= then.progress.Finished
+	return d
+}
+
+func minus(a, b []bpfWireCounts) []bpfWireCounts {
+	d := make([]bpfWireCounts, len(a))
+	for i := range a {
+		for k := range a[i].Count {
+			d[i].Count[k] = a[i].Count[k] - b[i].Count[k]
+		}
+	}
+	return d
+}
+
+func sum(ports []bpfWireCounts, what bpfWireCount) (n uint64) {
+	for _, p := range ports {
+		n += p.Count[what]
+	}
+	return n
+}
+
+// client and server add up what the ports of a side have counted.
+func (n totals) client(what bpfWireCount) uint64 { return sum(n.clients, what) }
+func (n totals) server(what bpfWireCount) uint64 { return sum(n.servers, what) }
+
+// abandoned are connections that were given up.
+func (n totals) abandoned() uint64 { return n.progress.NoAnswer + n.progress.Checksum }
+
+// refused are those that failed by what came.
+func (n totals) refused() uint64 {
+	return n.client(bpfWireCountWIRE_COUNT_FAILED_RESET) + n.client(bpfWireCountWIRE_COUNT_FAILED_WRONG_BACKEND)
+}

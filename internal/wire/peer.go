@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package wire
+
+import (
+	"fmt"
+
+	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netlink/nl"
+	"golang.org/x/sys/unix"
+)
+
+// checkPeer says whether frames of a veth arrive at its other end. A veth takes a frame
+// of an XDP program only if the end that it is for has one as well; otherwise the frame
+// is lost, and nothing counts it. Where the other end cannot be seen, nothing is said.
+func (d *device) checkPeer() error {
+	var peer netlink.Link
+	err := d.port.in(func() error {
+		nic, err := netlink.LinkByIndex(d.index)
+		if err != nil {
+			return err
+		}
+		a := nic.Attrs()
+		if nic.Type() != "veth" || a.ParentIndex == 0 {
+			return nil
+		}
+		if a.NetNsID < 0 {
+			peer, err = netlink.LinkByIndex(a.ParentIndex)
+		} else {
+			peer, err = linkIn(a.NetNsID, a.ParentIndex)
+		}
+		return err
+	})
+	if err != nil || peer == nil {
+		return nil
+	}
+	if xdp := peer.Attrs().Xdp; xdp != nil && xdp.Attached {
+		return nil
+	}
+	return fmt.Errorf("%w %s: its other end, %s, has no XDP program, without which the frames of ours vanish: attach one that passes everything (docs/wire.md)",
+		ErrPort, d.port, peer.Attrs().Name)
+}
+
+// linkIn reads a link of another network namespace, which this one knows by a number.
+func linkIn(namespace, index int) (netlink.Link, error) {
+	request := nl.NewNetlinkRequest(unix.RTM_GETLINK, unix.NLM_F_ACK)
+	message := nl.NewIfInfomsg(unix.AF_UNSPEC)
+	message.Index = int32(index)
+	request.AddData(message)
+	request.AddData(nl.NewRtAttr(unix.IFLA_TARGET_NETNSID, nl.Uint32Attr(uint32(namespace))))
+	answers, err := request.Execute(unix.NETLINK_ROUTE, 0)
+	if err != nil {
+		return nil, err
+	}
+	if len(answers) == 0 {
+		return nil, unix.ENODEV
+	}
+	return netlink.LinkDeserialize(nil, answers[0])
+}

@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package wire
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"runtime"
+	"sync/atomic"
+	"unsafe"
+
+	"github.com/cilium/ebpf"
+	"golang.org/x/sys/unix"
+)
+
+// sender is the thread that has the kernel make frames.
+type sender struct {
+	program *ebpf.Program
+	control *bpfWireControl
+	batch   int
+	cpu     int
+
+	thread atomic.Int32
+	done   chan error
+}
+
+// start begins to send. It is to be stopped.
+func (s *sender) start() {
+	atomic.StoreUint32(&s.control.Stopped, 0)
+	s.done = make(chan error, 1)
+	go func() { s.done <- s.run() }()
+}
+
+// stop ends sending, and says whether it went well.
+func (s *sender) stop() error {
+	atomic.StoreUint32(&s.control.Stopped, 1)
+	// The call ends after some milliseconds of frames that are not sent, or at once by
+	// a signal: Go's runtime uses this one, and takes one too many for nothing.
+	if thread := s.thread.Load(); thread != 0 {
+		_ = unix.Tgkill(os.Getpid(), int(thread), unix.SIGURG)
+	}
+	return <-s.done
+}
+
+// run sends until it is stopped, on a thread that ends with it. The call takes as long
+// as it is let: each begins and ends with a grace period of RCU, some ten milliseconds
+// in which nothing is sent.
+func (s *sender) run() error {
+	runtime.LockOSThread()
+	if s.cpu >= 0 {
+		var set unix.CPUSet
+		set.Set(s.cpu)
+		if err := unix.SchedSetaffinity(0, &set); err != nil {
+			return fmt.Errorf("tying the sender to CPU %d: %w", s.cpu, err)
+		}
+	}
+	s.thread.Store(int32(unix.Gettid()))
+	defer s.thread.Store(0)
+	for atomic.LoadUint32(&s.control.Stopped) == 0 {
+		err := sendFrames(s.program.FD(), s.batch)
+		switch {
+		case err == nil, errors.Is(err, unix.EINTR):
+		case errors.Is(err, unix.EINVAL):
+			return fmt.Errorf("%w: %v", ErrKernel, err)
+		default:
+			return fmt.Errorf("sending: %w", err)
+		}
+	}
+	return nil
+}
+
+// A call makes so many frames, if no signal ends it. When it is stopped, each of those
+// left takes some 60 ns: a fraction of a second, should the signal have come too early.
+const burst = 1 << 24
+
+// shortest is the length of the frames that the sender is given.
+const shortest = 60
+
+// sendFrames runs a program with live frames. The library's Program.Run begins anew when
+// a signal ends the call; this one returns EINTR.
+func sendFrames(program, batch int) error {
+	frame := make([]byte, shortest)
+	// union bpf_attr for BPF_PROG_TEST_RUN, linux/bpf.h.
+	attr := struct {
+		program, result      uint32
+		sizeIn, sizeOut      uint32
+		in, out              uint64
+		repeat, duration     uint32
+		contextIn, contextTo uint32
+		contexts             [2]uint64
+		flags, cpu           uint32
+		batch, _             uint32
+	}{
+		program: uint32(program), sizeIn: uint32(len(frame)), in: uint64(uintptr(unsafe.Pointer(&frame[0]))),
+		repeat: burst, flags: unix.BPF_F_TEST_XDP_LIVE_FRAMES, batch: uint32(batch),
+	}
+	_, _, errno := unix.Syscall(unix.SYS_BPF, unix.BPF_PROG_TEST_RUN, uintptr(unsafe.Pointer(&attr)), unsafe.Sizeof(attr))
+	runtime.KeepAlive(frame)
+	if errno != 0 {
+		return errno
+	}
+	return nil
+}
