@@ -21,7 +21,8 @@ needs() {
 		ethtool                             ethtool         shows what offloads are in use
 		nginx                               nginx-light     the laboratory's web servers
 		haproxy                             haproxy         the proxy that is weighed
-		named                               bind9           the DNS server in tests
+		named                               bind9           the laboratory's name servers
+		dnsperf                             dnsperf         load: DNS queries
 		ab                                  apache2-utils   load: a connection for each request
 		wrk                                 wrk             load: kept-alive connections
 		/etc/services                       netbase         wrk looks the port of http up in it

@@ -130,6 +130,16 @@ func (m *measurement) write(result *load.Result, reading probe.Reading) {
 	got := m.got
 	got.Notes = append(got.Notes, result.Problems...)
 	got.Valid = len(result.Problems) == 0 && result.Failed == 0
+	m.writeSaturated(reading)
+	got.Notes = append(got.Notes, result.Notes...)
+	got.Notes = append(got.Notes, drops(reading)...)
+	m.writeLoad(result)
+	m.writeReading(result, reading)
+}
+
+// writeSaturated writes down which part was the limit, and what the subject says
+// of its set-up.
+func (m *measurement) writeSaturated(reading probe.Reading) {
 	for i := range reading.Parts {
 		if reading.Parts[i].Part == results.SaturatedBalancer {
 			reading.Parts[i].Allowed = m.running.Cores()
@@ -146,13 +156,9 @@ func (m *measurement) write(result *load.Result, reading probe.Reading) {
 		part, why = results.SaturatedUnknown, fmt.Sprintf(
 			"saturated: unknown, for one connection keeps one core busy with all parts in turn; %.2f of %d cores idled", reading.Idle, m.runner.limits.Cores)
 	}
-	got.Saturated = part
-	got.Notes = append(got.Notes, why)
-	got.Notes = append(got.Notes, m.running.Notes()...)
-	got.Notes = append(got.Notes, result.Notes...)
-	got.Notes = append(got.Notes, drops(reading)...)
-	m.writeLoad(result)
-	m.writeReading(result, reading)
+	m.got.Saturated = part
+	m.got.Notes = append(m.got.Notes, why)
+	m.got.Notes = append(m.got.Notes, m.running.Notes()...)
 }
 
 // drops names what was dropped, which may explain what went wrong.

@@ -96,6 +96,12 @@ func (f Form) pointsOf(s subject.Subject, params subject.Params, l Load) []Point
 	kind, _ := load.Find(l.Kind)
 	experiment, _ := findExperiment(l.Kind)
 	var points []Point
+	for _, l := range l.dnsPoints() {
+		points = append(points, Point{
+			Subject: s, Params: params, Load: l.Name, Experiment: experiment, By: l, Form: f, Repeats: f.repeats(l),
+			Concurrency: l.DNSPerf.sockets(), Duration: l.Duration,
+		})
+	}
 	for _, concurrency := range l.Concurrency {
 		points = append(points, Point{
 			Subject: s, Params: params, Load: l.Name, Kind: kind, Experiment: experiment, By: l, Form: f, Repeats: f.repeats(l),

@@ -108,6 +108,7 @@ type runner struct {
 	limits   probe.Limits
 	lab      *lab.Lab
 	web      *web
+	names    []*nameServer
 	// unsaved says that saving has failed, and so would again.
 	unsaved bool
 	// transactServers says that the servers of transactions run.
@@ -304,12 +305,17 @@ func (r *runner) rebuild(ctx context.Context) error {
 	if err := r.tearDown(); err != nil {
 		r.progress.say("the broken laboratory could not be taken down: %v", err)
 	}
-	r.lab, r.web, r.settled = nil, nil, nil
+	r.lab, r.web, r.names, r.settled = nil, nil, nil, nil
 	return r.build(ctx)
 }
 
 // serving returns nil if the web servers, which serve all subjects, still run.
 func (r *runner) serving() error {
+	for _, server := range r.names {
+		if err := server.running(); err != nil {
+			return err
+		}
+	}
 	if r.web == nil {
 		return nil
 	}

@@ -97,6 +97,8 @@ type Load struct {
 	Flood *Flood `yaml:"flood"`
 	// Wire is of the kind wire.
 	Wire *Wire `yaml:"wire"`
+	// DNSPerf is of the kind dnsperf.
+	DNSPerf *DNSPerf `yaml:"dnsperf"`
 	// Repeats is how often this load's points are measured; 0 is as the form says.
 	Repeats int `yaml:"repeats"`
 }
@@ -225,6 +227,9 @@ func (s Subject) check(at path, fail failFunc) {
 }
 
 func (l Load) check(at path, form Form, fail failFunc) {
+	if l.DNSPerf != nil && l.Kind != (dnsExperiment{}).Name() {
+		fail(at.to("dnsperf"), "goes with the kind %s, not with %s", dnsExperiment{}.Name(), l.Kind)
+	}
 	if e, ok := findExperiment(l.Kind); ok {
 		e.check(l, form, at, fail)
 		return

@@ -183,9 +183,12 @@ func (w *web) running() error {
 }
 
 // errorLog returns the end of a server's error log behind a semicolon.
-func errorLog(server *lab.Host) string {
+func errorLog(server *lab.Host) string { return endOf(filepath.Join(server.Dir, "error.log")) }
+
+// endOf returns the end of a log behind a semicolon; nothing if there is none.
+func endOf(path string) string {
 	const most = 500
-	text, err := os.ReadFile(filepath.Join(server.Dir, "error.log"))
+	text, err := os.ReadFile(path)
 	if err != nil || len(text) == 0 {
 		return ""
 	}

@@ -39,6 +39,17 @@ type CPU struct {
 	Threads map[string]time.Duration
 }
 
+// CPUTime returns what the process itself has used by its CPU clock, its ended
+// threads included, and with them the packet work that ran on top of it. It is an
+// error once the process has ended.
+func (p *Process) CPUTime() (time.Duration, error) {
+	used, err := processClock(p.PID())
+	if err != nil {
+		return 0, fmt.Errorf("read the CPU time of %s on %s: %w", p.cmd.Path, p.host.Name, err)
+	}
+	return used, nil
+}
+
 // Sub returns what was used since an earlier reading. Threads that used nothing
 // meanwhile are left out.
 func (c CPU) Sub(earlier CPU) CPU {

@@ -147,9 +147,9 @@ var hashPolicyTask = NewTask("multipath-hash", func(_ context.Context, h *Host, 
 })
 
 // spreadFar is Spread on machines.
-func (l *Lab) spreadFar(vip netip.Addr, on bool) error {
+func (l *Lab) spreadFar(vip netip.Addr, servers []*Host, on bool) error {
 	route := farRoute{To: []netip.Prefix{netip.PrefixFrom(vip, vip.BitLen())}, On: on}
-	for _, server := range l.Servers {
+	for _, server := range servers {
 		route.Through = append(route.Through, server.IPv4)
 	}
 	return Each(l.Clients, func(h *Host) error {

@@ -15,16 +15,16 @@ import (
 // addresses and ports (Documentation/networking/ip-sysctl.rst), per connection.
 const hashOfPorts = "1"
 
-// Spread gives every client a route to an IPv4 VIP over all servers, or takes
-// it back: each connection goes to one of them by its hash, as through a
-// balancer but with none on the way. The servers must hold the VIP.
-func (l *Lab) Spread(vip netip.Addr, on bool) error {
+// Spread gives every client a route to an IPv4 VIP over servers, or takes it
+// back: each connection goes to one of them by its hash, as through a balancer
+// but with none on the way. The servers must hold the VIP.
+func (l *Lab) Spread(vip netip.Addr, servers []*Host, on bool) error {
 	if l.far != nil {
-		return l.spreadFar(vip, on)
+		return l.spreadFar(vip, servers, on)
 	}
 	for _, client := range l.Clients {
 		err := client.Do(func() error {
-			route, err := client.routeOver(vip, l.Servers)
+			route, err := client.routeOver(vip, servers)
 			if err != nil {
 				return err
 			}

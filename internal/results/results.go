@@ -93,6 +93,10 @@ type Backend struct {
 	Name        string `json:"name"`
 	Address     string `json:"address"`
 	Connections uint64 `json:"connections"`
+	// Queries are those that reached it over UDP, where that is what was asked.
+	Queries uint64 `json:"queries,omitempty"`
+	// CPUPercent is what the server's process used, in per cent of one core.
+	CPUPercent float64 `json:"cpu_percent,omitempty"`
 }
 
 // Published is a table from a document.

@@ -57,6 +57,11 @@ type Result struct {
 	// (milliseconds) moves both and stays out of the sum.
 	Duration time.Duration
 	Latency  *Latency
+	// Waits and Lost are the Outcomes' together, PerSecond the sum of the rates of
+	// good requests over what each client took.
+	Waits     Waits
+	Lost      uint64
+	PerSecond float64
 	// Problems make the result worthless as a figure; Notes do not.
 	Problems, Notes []string
 }
@@ -229,7 +234,12 @@ func (d Drive) collect(runners []*runner) *Result {
 			problems.add(r.client.Name, fmt.Sprintf("%s %v", d.Kind.Name(), err))
 			continue
 		}
+		result.Waits.add(result.Requests, outcome.Waits, outcome.Requests)
 		result.Requests += outcome.Requests
+		result.Lost += outcome.Lost
+		if seconds := outcome.Taken.Seconds(); seconds > 0 {
+			result.PerSecond += float64(outcome.Requests) / seconds
+		}
 		result.Failed += outcome.Failed
 		result.Transfer.add(outcome.Transfer)
 		if outcome.Latency != nil {

@@ -67,12 +67,32 @@ type Outcome struct {
 	// Taken is the time from the first request to the last answer, as the
 	// generator clocked it.
 	Taken time.Duration
-	// Latency is nil for a bulk load.
+	// Latency is nil for a bulk load, and where the generator tells no distribution.
 	Latency *Latency
+	// Waits is what it tells then.
+	Waits Waits
+	// Lost counts requests without an answer, where those are no failure of their own.
+	Lost uint64
 	// Problems say what went wrong with failed requests, in words.
 	Problems []string
 	// Notes say what a reader of the latencies must know.
 	Notes []string
+}
+
+// Waits are latencies of which there is no distribution; zero where there are none.
+type Waits struct{ Min, Mean, Max time.Duration }
+
+// add merges the waits of so many requests into those of count others.
+func (w *Waits) add(count uint64, other Waits, more uint64) {
+	switch {
+	case more == 0:
+	case count == 0:
+		*w = other
+	default:
+		all := float64(count) + float64(more)
+		w.Mean = time.Duration(float64(w.Mean)*(float64(count)/all) + float64(other.Mean)*(float64(more)/all))
+		w.Min, w.Max = min(w.Min, other.Min), max(w.Max, other.Max)
+	}
 }
 
 // Transfer is what a bulk load moved.

@@ -18,6 +18,8 @@ const (
 	passiveOpens    = "TcpPassiveOpens"
 	listenDrops     = "TcpExtListenDrops"
 	listenOverflows = "TcpExtListenOverflows"
+	datagramsIn     = "UdpInDatagrams"
+	datagramsFull   = "UdpRcvbufErrors"
 )
 
 // Probe reads a laboratory around a load. CPU times are read last before it and
@@ -35,7 +37,9 @@ type snapshot struct {
 // network is what every host's network stack has counted.
 type network struct {
 	connections                 []uint64 // of each server
+	datagrams                   []uint64 // of each server
 	listenDrops, listenOverflow uint64   // of balancer and servers
+	datagramDrops               uint64   // of balancer and servers
 	deviceDrops                 uint64   // of all links
 }
 
@@ -54,14 +58,25 @@ type Reading struct {
 	Parts []Usage
 	// Idle is the time that the machine's cores had nothing to do, in cores.
 	Idle float64
+	// Machine is what the whole machine did with its cores.
+	Machine Machine
 	// ContextSwitches are those of the whole machine, per second.
 	ContextSwitches float64
 	// Connections are those that each server accepted, in the order of the lab.
 	Connections []uint64
+	// Datagrams are those that each server's programs were handed over UDP, in the
+	// same order; DatagramDrops those that found a full socket, of balancer and
+	// servers.
+	Datagrams     []uint64
+	DatagramDrops uint64
 	// ListenDrops and ListenOverflows are those of balancer and servers,
 	// DeviceDrops those of all links.
 	ListenDrops, ListenOverflows, DeviceDrops uint64
 }
+
+// Machine is what a machine's cores did, in cores: programs, the kernel for them,
+// the kernel's packet work and whatever else comes by interrupt, and nothing.
+type Machine struct{ User, System, Softirq, Idle float64 }
 
 // New returns a probe of l.
 func New(l *lab.Lab) *Probe { return &Probe{lab: l} }
@@ -93,20 +108,32 @@ func (p *Probe) Reading() Reading {
 		ListenDrops:     to.network.listenDrops - from.network.listenDrops,
 		ListenOverflows: to.network.listenOverflow - from.network.listenOverflow,
 		DeviceDrops:     to.network.deviceDrops - from.network.deviceDrops,
+		DatagramDrops:   to.network.datagramDrops - from.network.datagramDrops,
 	}
 	for i := range to.network.connections {
 		r.Connections = append(r.Connections, to.network.connections[i]-from.network.connections[i])
+		r.Datagrams = append(r.Datagrams, to.network.datagrams[i]-from.network.datagrams[i])
 	}
 	if seconds := interval.Seconds(); seconds > 0 {
-		idle := to.usage.stat.CPUTotal.Idle + to.usage.stat.CPUTotal.Iowait -
-			from.usage.stat.CPUTotal.Idle - from.usage.stat.CPUTotal.Iowait
-		r.Idle = max(idle, 0) / seconds
+		r.Machine = machine(from.usage.stat.CPUTotal, to.usage.stat.CPUTotal, seconds)
+		r.Idle = r.Machine.Idle
 		r.ContextSwitches = float64(to.usage.stat.ContextSwitches-from.usage.stat.ContextSwitches) / seconds
 	}
 	for _, part := range p.parts() {
 		r.Parts = append(r.Parts, part.usage(from.usage, to.usage, interval))
 	}
 	return r
+}
+
+// machine is what happened between two readings, so many seconds apart.
+func machine(from, to procfs.CPUStat, seconds float64) Machine {
+	spent := func(of func(procfs.CPUStat) float64) float64 { return max(of(to)-of(from), 0) / seconds }
+	return Machine{
+		User:    spent(func(s procfs.CPUStat) float64 { return s.User + s.Nice }),
+		System:  spent(func(s procfs.CPUStat) float64 { return s.System }),
+		Softirq: spent(func(s procfs.CPUStat) float64 { return s.SoftIRQ + s.IRQ }),
+		Idle:    spent(func(s procfs.CPUStat) float64 { return s.Idle + s.Iowait }),
+	}
 }
 
 // hosts is a part and the machines that it is.
@@ -159,14 +186,16 @@ func readUsage(l *lab.Lab) (usage, error) {
 func readNetwork(l *lab.Lab) (network, error) {
 	var n network
 	for i, host := range append([]*lab.Host{l.Balancer}, l.Servers...) {
-		counters, err := host.NetStat(passiveOpens, listenDrops, listenOverflows)
+		counters, err := host.NetStat(passiveOpens, listenDrops, listenOverflows, datagramsIn, datagramsFull)
 		if err != nil {
 			return network{}, err
 		}
 		n.listenDrops += counters[listenDrops]
 		n.listenOverflow += counters[listenOverflows]
+		n.datagramDrops += counters[datagramsFull]
 		if i > 0 {
 			n.connections = append(n.connections, counters[passiveOpens])
+			n.datagrams = append(n.datagrams, counters[datagramsIn])
 		}
 	}
 	for _, host := range l.Hosts() {

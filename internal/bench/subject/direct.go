@@ -37,7 +37,7 @@ func (direct) Start(ctx context.Context, setup Setup, _ Params) (Running, error)
 	}
 	var err error
 	if running.vips, err = holdVIP(setup.Lab, lb.L2DSR); err == nil {
-		err = setup.Lab.Spread(setup.Lab.VIP4, true)
+		err = running.spread(true)
 	}
 	if err != nil {
 		return nil, errors.Join(err, running.vips.release())
@@ -53,6 +53,11 @@ type runningDirect struct {
 // single says that there is nothing to spread.
 func (r *runningDirect) single() bool {
 	return len(r.setup.Services[0].Servers) == 1
+}
+
+// spread routes the clients' connections over the servers, or takes that back.
+func (r *runningDirect) spread(on bool) error {
+	return r.setup.Lab.Spread(r.setup.Lab.VIP4, r.setup.Services[0].Servers, on)
 }
 
 func (r *runningDirect) Target(i int) netip.AddrPort {
@@ -80,7 +85,7 @@ func (r *runningDirect) Stop(context.Context) error {
 	if r.single() {
 		return nil
 	}
-	err := r.setup.Lab.Spread(r.setup.Lab.VIP4, false)
+	err := r.spread(false)
 	if errors.Is(err, lab.ErrClosed) {
 		err = nil
 	}

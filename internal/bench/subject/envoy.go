@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"text/template"
 
 	"github.com/jeoul/jeoul/internal/bench/probe"
@@ -36,6 +37,8 @@ func (envoy) Params() []Param {
 
 func (envoy) Versions(ctx context.Context) (map[string]string, error) {
 	version, err := probe.Version(ctx, "envoy", "--version")
+	// What follows says how it was built.
+	version, _, _ = strings.Cut(version, "/")
 	return map[string]string{"envoy": version}, err
 }
 

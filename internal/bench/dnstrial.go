@@ -1,0 +1,184 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"time"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/jeoul/jeoul/internal/bench/load"
+	"github.com/jeoul/jeoul/internal/bench/probe"
+	"github.com/jeoul/jeoul/internal/bench/subject"
+	"github.com/jeoul/jeoul/internal/results"
+)
+
+// dnsMostLost is the most of the queries, in per cent, that may be lost in a valid
+// trial.
+const dnsMostLost = 1.0
+
+// dnsTrial is one trial of the DNS experiment with its subject up.
+type dnsTrial struct {
+	runner  *runner
+	trial   Trial
+	running subject.Running
+	got     *results.Trial
+	// servers are those that are asked.
+	servers []*nameServer
+	// used is what their processes have used: first when the load began, then while
+	// it was on.
+	used []time.Duration
+}
+
+func (d *dnsTrial) conduct(ctx context.Context) error {
+	if err := d.ready(ctx); err != nil {
+		return fmt.Errorf("the subject came up, but does not serve: %w", err)
+	}
+	by := d.trial.By.DNSPerf
+	probing := probe.New(d.runner.lab)
+	drive := load.Drive{
+		Kind: by.kind(), Clients: d.clients(), Bound: d.trial.Duration + by.timeout() + d.runner.grace,
+		// The processes' times within the interval that they are divided by.
+		Before: func() error { return errors.Join(d.readUsed(), probing.Begin()) },
+		After:  func() error { return errors.Join(probing.End(), d.readUsed()) },
+	}
+	result, err := drive.Run(ctx)
+	if err != nil {
+		return err
+	}
+	d.writeCounts(result)
+	d.writeReading(result, probing.Reading())
+	return nil
+}
+
+// ready returns nil once every server answers at the addresses that it has now,
+// and every generator's host through the subject.
+func (d *dnsTrial) ready(ctx context.Context) error {
+	group, ctx := errgroup.WithContext(ctx)
+	for _, server := range d.servers {
+		group.Go(func() error {
+			has, err := server.has(d.runner.lab.VIP4)
+			if err != nil || !has {
+				return err
+			}
+			return server.waitFor(ctx, server.host, netip.AddrPortFrom(d.runner.lab.VIP4, dnsPort))
+		})
+	}
+	for i, client := range d.runner.lab.Clients[:d.trial.By.DNSPerf.Generators[0]] {
+		group.Go(func() error {
+			return poll(ctx, nameServerBound, func() error { return askName(client, d.running.Target(i)) })
+		})
+	}
+	return group.Wait()
+}
+
+// has says whether the server's host has an address.
+func (s *nameServer) has(address netip.Addr) (has bool, err error) {
+	err = s.host.Do(func() error {
+		all, err := netlink.AddrList(nil, netlink.FAMILY_V4)
+		has = slices.ContainsFunc(all, func(a netlink.Addr) bool { return a.IP.Equal(address.AsSlice()) })
+		return err
+	})
+	if err != nil {
+		return false, fmt.Errorf("listing the addresses of %s: %w", s.host.Name, err)
+	}
+	return has, nil
+}
+
+func (d *dnsTrial) clients() []load.Client {
+	by := d.trial.By.DNSPerf
+	var clients []load.Client
+	for i, host := range d.runner.lab.Clients[:by.Generators[0]] {
+		share := load.Share{Target: d.running.Target(i), Concurrency: by.Clients, Duration: d.trial.Duration, Dir: host.Dir}
+		clients = append(clients, load.Client{Name: host.Name, Share: share, Start: starter(host)})
+	}
+	return clients
+}
+
+// readUsed reads what the name servers' processes have used, and the second time
+// what that was since the first.
+func (d *dnsTrial) readUsed() error {
+	first := d.used == nil
+	for i, server := range d.servers {
+		used, err := server.process.CPUTime()
+		if err != nil {
+			return err
+		}
+		if first {
+			d.used = append(d.used, used)
+		} else {
+			d.used[i] = used - d.used[i]
+		}
+	}
+	return nil
+}
+
+// writeCounts writes down what the generators counted, and whether that is valid.
+func (d *dnsTrial) writeCounts(result *load.Result) {
+	got, metrics := d.got, d.got.Metrics
+	metrics[results.Queries] = float64(result.Requests)
+	metrics[results.QueriesPerSecond] = result.PerSecond
+	metrics[results.Failed] = float64(result.Failed)
+	metrics[results.Lost] = float64(result.Lost)
+	metrics[results.DurationSeconds] = result.Duration.Seconds()
+	lost := 0.0
+	if all := result.Requests + result.Failed + result.Lost; all > 0 {
+		lost = float64(result.Lost) / float64(all) * 100
+		metrics[results.LostPercent] = lost
+	}
+	if result.Requests > 0 {
+		milliseconds := func(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
+		metrics[results.LatencyMsMin] = milliseconds(result.Waits.Min)
+		metrics[results.LatencyMsMean] = milliseconds(result.Waits.Mean)
+		metrics[results.LatencyMsMax] = milliseconds(result.Waits.Max)
+	}
+	got.Notes = append(got.Notes, result.Problems...)
+	if lost > dnsMostLost {
+		got.Notes = append(got.Notes, fmt.Sprintf("%d queries, %.1f %% of all, had no answer within %v", result.Lost, lost, d.trial.By.DNSPerf.timeout()))
+	}
+	got.Valid = len(result.Problems) == 0 && result.Failed == 0 && lost <= dnsMostLost
+}
+
+// writeReading writes down who used the machine, and what reached each backend.
+func (d *dnsTrial) writeReading(result *load.Result, reading probe.Reading) {
+	got, metrics := d.got, d.got.Metrics
+	m := &measurement{runner: d.runner, trial: d.trial, running: d.running, got: got}
+	m.writeSaturated(reading)
+	m.writeCPU(result, reading)
+	if reading.DatagramDrops > 0 {
+		got.Notes = append(got.Notes, fmt.Sprintf("%d datagrams found a full socket (UdpRcvbufErrors)", reading.DatagramDrops))
+	}
+	got.Notes = append(got.Notes, drops(reading)...)
+	metrics[results.IdleCPUCores] = reading.Idle
+	metrics[results.ContextSwitchesPerS] = reading.ContextSwitches
+	metrics[results.DeviceDrops] = float64(reading.DeviceDrops)
+	metrics[results.DatagramDrops] = float64(reading.DatagramDrops)
+	cores := float64(d.runner.limits.Cores)
+	for name, used := range map[string]float64{
+		results.HostUserPercent: reading.Machine.User, results.HostSystemPercent: reading.Machine.System,
+		results.HostSoftirqPercent: reading.Machine.Softirq, results.HostIdlePercent: reading.Machine.Idle,
+	} {
+		metrics[name] = used / cores * 100
+	}
+	d.writeBackends(reading)
+}
+
+func (d *dnsTrial) writeBackends(reading probe.Reading) {
+	all := 0.0
+	for i, server := range d.servers {
+		percent := d.used[i].Seconds() / reading.Interval.Seconds() * 100
+		all += percent
+		d.got.Backends = append(d.got.Backends, results.Backend{
+			Name: server.host.Name, Address: server.host.IPv4.String(), Queries: reading.Datagrams[i], CPUPercent: percent})
+		if reading.Datagrams[i] == 0 {
+			d.got.Notes = append(d.got.Notes, fmt.Sprintf("no query reached %s", server.host.Name))
+		}
+	}
+	d.got.Metrics[results.NameServerCPUPercent] = all / float64(len(d.servers))
+}
