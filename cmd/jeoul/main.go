@@ -16,6 +16,8 @@ import (
 	"syscall"
 
 	"github.com/alecthomas/kong"
+
+	"github.com/jeoul/jeoul/internal/tune"
 )
 
 // commands are what jeoul can do.
@@ -27,6 +29,7 @@ type commands struct {
 	Trace   traceCmd   `cmd:"" help:"Ask a running balancer why a packet goes where it goes, or follow real ones."`
 	Bench   benchCmd   `cmd:"" help:"Weigh load balancers."`
 	Report  reportCmd  `cmd:"" help:"Make tables, charts and a page from the results of a run."`
+	Tune    tuneCmd    `cmd:"" help:"Hold this host's settings against a profile, change them, and take everything back."`
 	Version versionCmd `cmd:"" help:"Show the version of jeoul and of what it runs on."`
 }
 
@@ -53,6 +56,7 @@ func execute(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 		kong.Name("jeoul"),
 		kong.Description("Jeoul balances services by direct server return in eBPF, and weighs load balancers."),
 		kong.Writers(stdout, stderr),
+		kong.Vars{"tuneState": tune.StateDir},
 		kong.BindTo(ctx, (*context.Context)(nil)),
 		kong.ConfigureHelp(kong.HelpOptions{Compact: true}),
 		// --help calls this and expects not to come back.

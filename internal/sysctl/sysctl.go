@@ -134,11 +134,17 @@ func explain(name, value string, err error) error {
 	return fmt.Errorf("set %s to %s: %w", name, value, err)
 }
 
-// Read, Write, Set and Writable are the machine's Tree's.
-func Read(name string) (string, error)  { return Tree{}.Read(name) }
-func Write(name, value string) error    { return Tree{}.Write(name, value) }
+// Read is the machine's Tree.Read.
+func Read(name string) (string, error) { return Tree{}.Read(name) }
+
+// Write is the machine's Tree.Write.
+func Write(name, value string) error { return Tree{}.Write(name, value) }
+
+// Set is the machine's Tree.Set.
 func Set(name, old, value string) error { return Tree{}.Set(name, old, value) }
-func Writable(name string) bool         { return Tree{}.Writable(name) }
+
+// Writable is the machine's Tree.Writable.
+func Writable(name string) bool { return Tree{}.Writable(name) }
 
 // OneLine makes two spellings of one value equal: the kernel sets numbers apart
 // with tabs.

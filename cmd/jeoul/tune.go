@@ -1,0 +1,202 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+
+	"k8s.io/utils/cpuset"
+
+	"github.com/jeoul/jeoul/internal/tune"
+)
+
+// tuneCmd prepares a host.
+type tuneCmd struct {
+	Check  tuneCheckCmd  `cmd:"" help:"Hold this host against the profile of a role, draw which cores should do what, and change nothing. Exit status 1 where something that matters differs."`
+	Apply  tuneApplyCmd  `cmd:"" help:"Change what differs, item by item, and note what was there."`
+	Revert tuneRevertCmd `cmd:"" help:"Put everything back as it was before apply."`
+	Show   tuneShowCmd   `cmd:"" help:"Show the profile: each item with its value, why, what it costs and where the kernel explains it."`
+}
+
+// tuneProfile chooses items.
+type tuneProfile struct {
+	Role    tune.Role `enum:"balancer,web,client" required:"" placeholder:"balancer|web|client" help:"What this host is for."`
+	Mode    string    `default:"l2dsr" placeholder:"MODE" help:"How its service is balanced: one of the modes of services, or proxy for a balancer that ends connections (${default})."`
+	Profile string    `type:"existingfile" placeholder:"FILE" help:"A profile of your own, over the built-in one: docs/tune.md."`
+	Item    []string  `placeholder:"ID" help:"Only these items; may be repeated."`
+}
+
+// tuneHost is which host, and which of its cards.
+type tuneHost struct {
+	Interface  []string `placeholder:"NAME" help:"The interface that the service's traffic takes; may be repeated."`
+	PacketCPUs string   `name:"packet-cpus" placeholder:"LIST" help:"The CPUs that shall take packets, such as 2-7, instead of those that the plan chooses."`
+	Root       string   `type:"existingdir" placeholder:"DIR" help:"A copy of a machine's /proc, /sys and /etc to look at and change instead of this machine's."`
+}
+
+// tuneOutput is how it is told.
+type tuneOutput struct {
+	Output string `short:"o" enum:"text,json" default:"text" placeholder:"text|json" help:"text or json (${default})."`
+}
+
+// options reads what the flags say.
+func (p tuneProfile) options(host tuneHost) (tune.Options, error) {
+	profile, err := tune.Load(p.Profile)
+	if err == nil {
+		profile, err = profile.Only(p.Item)
+	}
+	if err != nil {
+		return tune.Options{}, err
+	}
+	cpus, err := cpuset.Parse(host.PacketCPUs)
+	if err != nil {
+		return tune.Options{}, fmt.Errorf("--packet-cpus %s: not a list of CPUs, such as 2-7,9", host.PacketCPUs)
+	}
+	return tune.Options{Role: p.Role, Mode: p.Mode, Interfaces: host.Interface, Profile: profile, PacketCPUs: cpus, Root: host.Root}, nil
+}
+
+// open reads the host's facts.
+func (p tuneProfile) open(host tuneHost) (*tune.Tuner, error) {
+	opt, err := p.options(host)
+	if err != nil {
+		return nil, err
+	}
+	return tune.New(opt)
+}
+
+type tuneCheckCmd struct {
+	tuneProfile
+	tuneHost
+	tuneOutput
+	All bool `short:"a" help:"Show what is as it should be, too, and what does not apply here."`
+}
+
+// errDeviates ends a check that found something.
+type errDeviates struct{ error }
+
+// Run checks and prints.
+func (c *tuneCheckCmd) Run() error {
+	t, err := c.open(c.tuneHost)
+	if err != nil {
+		return err
+	}
+	defer t.Close()
+	r := t.Check()
+	if c.Output == "json" {
+		err = writeJSON(os.Stdout, r)
+	} else {
+		writeTune(os.Stdout, r, c.All)
+	}
+	if err != nil {
+		return err
+	}
+	if bad := r.Deviations(); len(bad) > 0 {
+		var ids []string
+		for _, f := range bad {
+			ids = append(ids, f.Item)
+		}
+		return errDeviates{fmt.Errorf("what matters for a %s and is not as it should be: %s", r.Role, strings.Join(ids, ", "))}
+	}
+	return nil
+}
+
+type tuneApplyCmd struct {
+	tuneProfile
+	tuneHost
+	tuneOutput
+	tuneState
+	DryRun   bool `help:"Change nothing; print the commands that an engineer would type."`
+	Persist  bool `help:"Have it made again at every boot: files of ours for systemd-sysctl, and a systemd unit."`
+	EditGrub bool `help:"Write the advised kernel parameters into a file of ours that update-grub reads."`
+}
+
+// tuneState is where the journal is.
+type tuneState struct {
+	StateDir string `type:"path" placeholder:"DIR" help:"Where what was there before is noted (${tuneState})."`
+}
+
+// Run applies and prints what was done.
+func (c *tuneApplyCmd) Run() error {
+	t, err := c.open(c.tuneHost)
+	if err != nil {
+		return err
+	}
+	defer t.Close()
+	opt := tune.ApplyOptions{State: c.StateDir, Persist: c.Persist, EditGrub: c.EditGrub}
+	if opt.Executable, err = os.Executable(); err != nil {
+		return fmt.Errorf("find out where this program is: %w", err)
+	}
+	if c.DryRun {
+		for _, line := range t.Commands(opt) {
+			fmt.Println(line)
+		}
+		return nil
+	}
+	r, err := t.Apply(opt)
+	if r == nil {
+		return err
+	}
+	if c.Output == "json" {
+		return errors.Join(err, writeJSON(os.Stdout, r))
+	}
+	writeApplied(os.Stdout, r)
+	return err
+}
+
+type tuneRevertCmd struct {
+	tuneOutput
+	tuneState
+	Root   string `type:"existingdir" placeholder:"DIR" help:"As of apply."`
+	Force  bool   `xor:"foreign" help:"Put back also what somebody has changed since."`
+	Forget bool   `xor:"foreign" help:"Keep what somebody has changed since, and forget what was before."`
+	DryRun bool   `help:"Change nothing; print the commands that an engineer would type."`
+}
+
+// Run takes everything back.
+func (c *tuneRevertCmd) Run() error {
+	events, err := tune.Revert(tune.RevertOptions{
+		State: c.StateDir, Root: c.Root, Force: c.Force, Forget: c.Forget, DryRun: c.DryRun})
+	switch {
+	case c.Output == "json":
+		return errors.Join(err, writeJSON(os.Stdout, events))
+	case c.DryRun:
+		for _, e := range events {
+			fmt.Println(revertCommand(e))
+		}
+	default:
+		writeReverted(os.Stdout, events)
+	}
+	return err
+}
+
+type tuneShowCmd struct {
+	Role    tune.Role `enum:"balancer,web,client,all" default:"all" placeholder:"balancer|web|client" help:"Only the items of a role (${default})."`
+	Profile string    `type:"existingfile" placeholder:"FILE" help:"A profile of your own, over the built-in one."`
+	Item    []string  `placeholder:"ID" help:"Only these items; may be repeated."`
+	Output  string    `short:"o" enum:"text,json,yaml" default:"text" placeholder:"text|json|yaml" help:"text, json, or yaml: the built-in profile, to begin one of your own (${default})."`
+}
+
+// Run prints the profile.
+func (c *tuneShowCmd) Run() error {
+	if c.Output == "yaml" {
+		fmt.Print(tune.BuiltInYAML())
+		return nil
+	}
+	profile, err := tune.Load(c.Profile)
+	if err == nil {
+		profile, err = profile.Only(c.Item)
+	}
+	if err != nil {
+		return err
+	}
+	if c.Role != "all" {
+		profile = profile.Of(c.Role)
+	}
+	if c.Output == "json" {
+		return writeJSON(os.Stdout, profile)
+	}
+	writeProfile(os.Stdout, profile)
+	return nil
+}

@@ -1,0 +1,197 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package tune
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+)
+
+// RevertOptions say what is to be taken back.
+type RevertOptions struct {
+	// State is the journal's directory; empty is StateDir. Root is as in Options.
+	State, Root string
+	// Force puts back also what somebody has changed since.
+	Force bool
+	// Forget leaves what somebody has changed since, for good.
+	Forget bool
+	// DryRun changes nothing: the events say what would be done.
+	DryRun bool
+}
+
+// Event is one thing that was taken back, or on purpose not.
+type Event struct {
+	What string `json:"what"`
+	// From and To are the values; To is From where nothing was done.
+	From string `json:"from"`
+	To   string `json:"to"`
+	// Left says that it stays in the journal.
+	Left bool   `json:"left,omitempty"`
+	Note string `json:"note,omitempty"`
+	// Command is what an engineer would type.
+	Command string `json:"command,omitempty"`
+}
+
+// Revert takes back what Apply changed, the last change first. What somebody has
+// changed since is left, and stays in the journal: the error is ErrLeft then.
+// Errors besides: ErrNothing, and those of the journal.
+func Revert(opt RevertOptions) (events []Event, err error) { return revert(opt, nil) }
+
+func revert(opt RevertOptions, step func()) ([]Event, error) {
+	a, err := newAccess(opt.Root)
+	if err != nil {
+		return nil, err
+	}
+	defer a.cards.Close()
+	facts, err := readFacts(a.tree)
+	if err != nil {
+		return nil, err
+	}
+	state := cmp.Or(opt.State, StateDir)
+	if !a.exists(state) {
+		return nil, fmt.Errorf("%w: there is no %s", ErrNothing, a.path(state))
+	}
+	j, err := openJournal(a.tree, state, "", facts)
+	if err != nil {
+		return nil, err
+	}
+	defer j.close()
+	u := &undoer{opt: opt, access: a, foreign: map[string]bool{}, step: step}
+	for _, note := range j.Notes {
+		u.events = append(u.events, Event{What: j.path, Note: note})
+	}
+	records := live(j.records)
+	if len(records) == 0 {
+		if len(u.events) > 0 {
+			return u.events, nil
+		}
+		return nil, fmt.Errorf("%w: %s lists nothing", ErrNothing, j.path)
+	}
+	return u.all(j, records)
+}
+
+// undoer takes records back.
+type undoer struct {
+	opt    RevertOptions
+	access *access
+	events []Event
+	// foreign are settings that somebody has changed since.
+	foreign map[string]bool
+	step    func()
+}
+
+// all takes records back, and leaves those in the journal that could not be.
+func (u *undoer) all(j *journal, records []record) ([]Event, error) {
+	var rest []record
+	var errs []error
+	for _, r := range slices.Backward(records) {
+		left, err := u.one(r)
+		if err != nil {
+			errs = append(errs, err)
+		}
+		if left {
+			rest = append(rest, r)
+		}
+		if u.step != nil {
+			u.step()
+		}
+	}
+	if u.opt.DryRun {
+		return u.events, nil
+	}
+	slices.Reverse(rest)
+	errs = append(errs, j.rewrite(rest))
+	if len(rest) > 0 {
+		errs = append(errs, fmt.Errorf("%w: %d changes stay in %s: `--force` puts back what was before them, `--forget` keeps what is there now", ErrLeft, len(rest), j.path))
+	}
+	return u.events, errors.Join(errs...)
+}
+
+func (u *undoer) say(e Event) { u.events = append(u.events, e) }
+
+// one takes one record back; it returns whether it has to stay.
+func (u *undoer) one(r record) (left bool, err error) {
+	if r.Op == opFile {
+		return u.file(r)
+	}
+	name := r.Key.String()
+	if u.foreign[name] {
+		return !u.opt.Forget, nil
+	}
+	now, err := u.access.read(*r.Key)
+	switch {
+	case errors.Is(err, errAbsent):
+		u.say(Event{What: name, Note: "it is gone, and took its value along"})
+		return false, nil
+	case err != nil:
+		return true, fmt.Errorf("read %s: %w", name, err)
+	case r.Key.same(now, r.Old):
+		return false, nil
+	case r.Op == opSet && !r.Key.same(now, r.New) && !u.opt.Force:
+		u.foreign[name] = true
+		u.say(Event{What: name, From: now, To: now, Left: !u.opt.Forget,
+			Note: fmt.Sprintf("changed by somebody else since it was set from %s to %s", r.Old, r.New)})
+		return !u.opt.Forget, nil
+	}
+	u.say(Event{What: name, From: now, To: r.Old, Command: r.Key.command(r.Old)})
+	if u.opt.DryRun {
+		return true, nil
+	}
+	if err := u.access.write(*r.Key, now, r.Old); err != nil {
+		return true, fmt.Errorf("put %s back to %s: %w", name, r.Old, err)
+	}
+	return false, nil
+}
+
+// file takes a file of ours back.
+func (u *undoer) file(r record) (left bool, err error) {
+	at := u.access.path(r.Path)
+	now, exists, err := readEntry(at)
+	switch {
+	case err != nil:
+		return true, fmt.Errorf("read %s: %w", r.Path, err)
+	case exists == r.Existed && now == r.Old:
+		u.removeMade(r)
+		return false, nil
+	case !exists:
+		u.say(Event{What: r.Path, Note: "somebody has removed it"})
+		u.removeMade(r)
+		return false, nil
+	case now != r.New && !u.opt.Force:
+		u.say(Event{What: r.Path, Left: !u.opt.Forget, Note: "edited by hand since it was written"})
+		return !u.opt.Forget, nil
+	}
+	e := Event{What: r.Path, From: "ours", To: "removed", Command: "rm " + r.Path}
+	if r.Existed {
+		e.To, e.Command = "as it was", "# put "+r.Path+" back as it was"
+	}
+	u.say(e)
+	if u.opt.DryRun {
+		return true, nil
+	}
+	if r.Existed {
+		err = writeEntry(at, r.Path, r.Old)
+	} else {
+		err = os.Remove(at)
+	}
+	if err != nil {
+		return true, fmt.Errorf("take %s back: %w", r.Path, err)
+	}
+	u.removeMade(r)
+	return false, nil
+}
+
+// removeMade removes the directories that were made for a file, if they are empty.
+func (u *undoer) removeMade(r record) {
+	if u.opt.DryRun {
+		return
+	}
+	for _, dir := range r.Made {
+		if os.Remove(u.access.path(dir)) != nil {
+			return // somebody else uses it by now
+		}
+	}
+}
