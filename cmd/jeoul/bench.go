@@ -35,6 +35,7 @@ type benchCmd struct {
 	TransactServer benchTransactServerCmd `cmd:"" hidden:""`
 	TransactClient benchTransactClientCmd `cmd:"" hidden:""`
 	Worker         benchWorkerCmd         `cmd:"" hidden:""`
+	PacedClient    benchPacedClientCmd    `cmd:"" hidden:""`
 }
 
 // benchRunCmd runs a suite.

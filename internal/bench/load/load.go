@@ -48,6 +48,10 @@ type Share struct {
 	Requests int
 	// Duration ends the load after a time, in whole seconds; 0 if Requests does.
 	Duration time.Duration
+	// Rate is how many requests are due each second, whether the last are answered
+	// or not, and Delay when the first is; 0 where answers decide.
+	Rate  float64
+	Delay time.Duration
 	// CPUs are the cores that a bulk load's client and server are pinned to; nil
 	// leaves them free.
 	CPUs *CPUs
