@@ -48,7 +48,7 @@ type failFunc = func(at path, format string, args ...any)
 
 // experiments lists them in the order in which a person should see them.
 func experiments() []experiment {
-	return []experiment{transactions{transact.CRR}, transactions{transact.RR}, changeExperiment{}, synFlood{}, wireLoad{}, dnsExperiment{}}
+	return []experiment{transactions{transact.CRR}, transactions{transact.RR}, arrivals{}, changeExperiment{}, synFlood{}, wireLoad{}, dnsExperiment{}}
 }
 
 // findExperiment returns the experiment with the name, and false if there is none.

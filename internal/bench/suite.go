@@ -99,6 +99,11 @@ type Load struct {
 	Wire *Wire `yaml:"wire"`
 	// DNSPerf is of the kind dnsperf.
 	DNSPerf *DNSPerf `yaml:"dnsperf"`
+	// Rate, Search and Keep are of the kind paced: the rates, in requests a second of
+	// all clients, or how the highest is to be found; and whether connections are kept.
+	Rate   []int   `yaml:"rate"`
+	Search *Search `yaml:"search"`
+	Keep   bool    `yaml:"keep"`
 	// Repeats is how often this load's points are measured; 0 is as the form says.
 	Repeats int `yaml:"repeats"`
 }
@@ -178,7 +183,7 @@ func (f Form) check(at path, fail failFunc) {
 		}
 		seen[s.Name] = true
 		s.check(at.to("subjects", i), fail)
-		if known, ok := subject.Find(s.Name); ok && known.HTTPOnly() && (f.has(true) || len(f.experiments()) > 0) {
+		if known, ok := subject.Find(s.Name); ok && known.HTTPOnly() && (f.has(true) || slices.ContainsFunc(f.experiments(), func(e experiment) bool { return !isPaced(e) })) {
 			fail(at.to("subjects", i, "name"), "%s speaks HTTP only, and cannot carry a load that does not", s.Name)
 		}
 	}
@@ -229,6 +234,9 @@ func (s Subject) check(at path, fail failFunc) {
 func (l Load) check(at path, form Form, fail failFunc) {
 	if l.DNSPerf != nil && l.Kind != (dnsExperiment{}).Name() {
 		fail(at.to("dnsperf"), "goes with the kind %s, not with %s", dnsExperiment{}.Name(), l.Kind)
+	}
+	if l.Kind != (arrivals{}).Name() && (l.Rate != nil || l.Search != nil || l.Keep) {
+		fail(at, "rate, search and keep go with %s, not with %s", arrivals{}.Name(), l.Kind)
 	}
 	if e, ok := findExperiment(l.Kind); ok {
 		e.check(l, form, at, fail)

@@ -27,6 +27,8 @@ func figures(s *section, colours *palette) []figure {
 		all = transactFigures(s, colours)
 	case s.isBulk():
 		all = []figure{rateChart(s, colours), costChart(s, colours)}
+	case s.laddered():
+		all = []figure{latencyChart(s, colours), rateChart(s, colours), costChart(s, colours)}
 	default:
 		all = []figure{rateChart(s, colours), costChart(s, colours), latencyChart(s, colours), partChart(s), evennessChart(s, colours)}
 	}

@@ -10,8 +10,14 @@ type paragraph struct{ Head, Text string }
 // reading returns what a reader must know to judge the figures.
 func reading(sections []*section, published bool) []paragraph {
 	var out []paragraph
-	requests := slices.ContainsFunc(sections, func(s *section) bool { return s.kind() == nil && !s.isPackets() && !s.isBulk() && !s.transacts() })
+	requests := slices.ContainsFunc(sections, func(s *section) bool {
+		return s.kind() == nil && !s.open() && !s.isPackets() && !s.isBulk() && !s.transacts()
+	})
 	bulk := slices.ContainsFunc(sections, (*section).isBulk)
+	open := slices.ContainsFunc(sections, (*section).open)
+	if open {
+		out = append(out, openReading...)
+	}
 	if requests {
 		out = append(out, requestReading...)
 	}
@@ -22,7 +28,7 @@ func reading(sections []*section, published bool) []paragraph {
 	if transacts {
 		out = append(out, transactReading...)
 	}
-	if requests || bulk || transacts {
+	if requests || bulk || transacts || open {
 		out = append(out, spreadReading)
 	}
 	if published {
@@ -55,6 +61,11 @@ var loadTitles = map[string]string{
 	"scale":        "What size costs",
 
 	"change": "Live connections while backends change",
+
+	"arrivals":     "Requests at a fixed rate, new connections (open loop)",
+	"highest-rate": "The highest rate that holds, new connections (open loop)",
+	"https":        "New connections with TLS (ab)",
+	"https-kept":   "Kept connections with TLS (wrk)",
 
 	"crr": "A connection for each transaction (TCP_CRR)",
 	"rr":  "Transactions over kept connections (TCP_RR)",

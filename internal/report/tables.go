@@ -35,7 +35,7 @@ func (s *section) rate() (metric, title, noun string) {
 // shownMetrics are those that the tables of a load have columns for; any
 // other is shown in the table of what else was counted.
 var shownMetrics = []string{
-	results.RequestsPerSecond, results.Requests, results.Failed,
+	results.RequestsPerSecond, results.OfferedPerSecond, results.Requests, results.Failed,
 	results.GigabitsPerSecond, results.Retransmits, results.BalancerCPUMsPerGigabyte,
 	results.LatencyMsMin, results.LatencyMsMean, results.LatencyMsP50, results.LatencyMsP90,
 	results.LatencyMsP99, results.LatencyMsMax,

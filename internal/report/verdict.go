@@ -120,6 +120,9 @@ func verdict(s *section) []string {
 	if s.isPackets() {
 		return packetVerdict(s)
 	}
+	if s.laddered() {
+		return append(arrivalVerdict(s), prefixedSaturation(s)...)
+	}
 	var sentences []string
 	for _, name := range s.contenders() {
 		if v := verdictOn(s, name); v != "" {
