@@ -116,6 +116,8 @@ type runner struct {
 	// ceilings are the most that a packet-level load reached without a balancer, by the
 	// load's name.
 	ceilings map[string]float64
+	// tester is that of the last packet-level load, for the next of its arrangement.
+	tester wireTester
 	// settled are notes on what the last trial left, for the next.
 	settled []string
 	// limitsBefore are those of the run that is gone on with.
@@ -216,7 +218,7 @@ func (r *runner) tearDown() error {
 	if r.lab == nil {
 		return nil
 	}
-	return r.lab.Close()
+	return errors.Join(r.tester.close(), r.lab.Close())
 }
 
 // startServers starts what the form's loads ask.

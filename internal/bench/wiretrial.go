@@ -41,14 +41,14 @@ type wireReading struct {
 	drops map[string]uint64
 }
 
-func (wireLoad) conduct(ctx context.Context, r *runner, t Trial, running subject.Running, blank results.Trial) (got []results.Trial, err error) {
+func (wireLoad) conduct(ctx context.Context, r *runner, t Trial, running subject.Running, blank results.Trial) ([]results.Trial, error) {
 	w := &wireTrial{runner: r, trial: t, running: running, blank: blank}
-	w.tester, err = wire.New(ctx, w.spec())
-	if err != nil {
+	var err error
+	if w.tester, err = r.tester.of(ctx, w.spec()); err != nil {
 		return nil, fmt.Errorf("setting up the tester: %w", err)
 	}
-	defer func() { err = errors.Join(err, w.tester.Close()) }()
-	if err := r.lab.Balancer.Pin(lastCPU()); err != nil {
+	// The subject's processes have their core before what else runs on the machine.
+	if err := errors.Join(r.lab.Balancer.Pin(lastCPU()), r.lab.Balancer.Renice(firstNice)); err != nil {
 		return nil, err
 	}
 	if err := w.warmUp(ctx); err != nil {
@@ -64,10 +64,10 @@ func (wireLoad) conduct(ctx context.Context, r *runner, t Trial, running subject
 
 // spec is the tester's arrangement.
 func (w *wireTrial) spec() wire.Spec {
-	l, by := w.runner.lab, *w.trial.By.Wire
+	l := w.runner.lab
 	spec := wire.Spec{
 		Target: w.running.Target(0), Reply: wire.ReplyToSender, CPU: wireCPU, Seed: uint64(w.trial.Repeat),
-		Next: []net.HardwareAddr{l.Balancer.MAC}, Connections: by.room(w.trial.Duration),
+		Next: []net.HardwareAddr{l.Balancer.MAC}, Connections: w.trial.Form.wireRoom(),
 		DSCP: map[uint8]netip.Addr{subject.DSCPPoint: l.VIP4},
 	}
 	for i, client := range l.Clients {
@@ -104,6 +104,14 @@ func (w Wire) room(long time.Duration) int {
 		rate = w.Rate
 	}
 	return int(min(float64(rate)*(long+w.WarmUp).Seconds()+1, wire.MaxConnections))
+}
+
+// wireRoom is what the load of a form needs that needs most: so a tester does for all.
+func (f Form) wireRoom() (most int) {
+	for _, l := range f.Loads {
+		most = max(most, l.Wire.room(l.Duration))
+	}
+	return most
 }
 
 // wireMostPerSecond is more connections than a core sets up.

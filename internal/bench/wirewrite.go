@@ -53,15 +53,24 @@ func (r wireResult) write(got *results.Trial) {
 	}
 }
 
-// done is how many the main metric counts.
+// done is how many the main metric counts. A connection counts once it is at a server: a
+// proxy's kernel has accepted many before that.
 func (r wireResult) done() uint64 {
 	switch r.step.Kind {
 	case wire.Session:
 		return r.step.Completed
 	case wire.UDP, wire.SYNFlood:
 		return r.arrived()
+	case wire.Setup, wire.Capacity:
+		return min(r.step.Established, r.arrived())
 	}
 	return r.step.Established
+}
+
+// seconds is how long the step went on: as long as it was to, even if the last were begun
+// before the end, because no answers came.
+func (r wireResult) seconds() float64 {
+	return max(r.step.Duration, r.trial.Duration).Seconds()
 }
 
 // arrived are datagrams at the servers.
@@ -80,7 +89,7 @@ func (r wireResult) noun() string {
 
 func (r wireResult) writeCounts(metrics map[string]float64) {
 	s := r.step
-	seconds := s.Duration.Seconds()
+	seconds := r.seconds()
 	rate := func(n uint64) float64 {
 		if seconds <= 0 {
 			return 0
@@ -94,7 +103,7 @@ func (r wireResult) writeCounts(metrics map[string]float64) {
 	metrics[results.TesterKeptUp] = float64(yesOne(s.KeptUp))
 	metrics[results.TesterBehindMs] = milliseconds(s.Behind)
 	for name, n := range map[string]uint64{
-		results.WireBegun: s.Begun, results.WireEstablished: s.Established, results.WireCompleted: s.Completed,
+		results.WireBegun: s.Begun, results.WireAccepted: r.arrived(), results.WireEstablished: s.Established, results.WireCompleted: s.Completed,
 		results.Failed: s.Failed.Total(), results.FailedNoAnswer: s.Failed.NoAnswer, results.FailedReset: s.Failed.Reset,
 		results.FailedWrongBackend: s.Failed.WrongBackend, results.FailedChecksum: s.Failed.Checksum, results.FailedUnsent: s.Failed.Unsent,
 		results.Retransmitted: s.Retransmitted,

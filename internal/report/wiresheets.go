@@ -13,7 +13,7 @@ import (
 // wireShown are the metrics that tables of packet-level loads have columns for.
 var wireShown = []string{
 	results.SessionsPerSecond, results.ConnectionsPerSecond, results.QueriesPerSecond, results.PacketsPerSecond,
-	results.OfferedPerSecond, results.BegunPerSecond, results.WireBegun, results.WireEstablished, results.WireCompleted,
+	results.OfferedPerSecond, results.BegunPerSecond, results.WireBegun, results.WireEstablished, results.WireAccepted, results.WireCompleted,
 	results.Failed, results.FailedPercent, results.FailedNoAnswer, results.FailedReset, results.FailedWrongBackend,
 	results.FailedChecksum, results.FailedUnsent,
 	results.SetupLatencyMsP50, results.SetupLatencyMsP99, results.SetupLatencyMsMax,
@@ -79,6 +79,7 @@ func failedSheet(s *section) sheet {
 	fields = append(fields, placeFields(s)...)
 	fields = append(fields, fixed(metricField("Begun", "", results.WireBegun), 0),
 		fixed(metricField("Established", "", results.WireEstablished), 0),
+		fixed(metricField("At servers", "", results.WireAccepted), 0),
 		fixed(metricField("Completed", "", results.WireCompleted), 0))
 	for _, cause := range []struct{ title, metric string }{
 		{"No answer", results.FailedNoAnswer}, {"Reset", results.FailedReset}, {"Another server", results.FailedWrongBackend},
@@ -89,7 +90,8 @@ func failedSheet(s *section) sheet {
 	sh := sheet{
 		Title: "What became of them",
 		Lead:  "How many were begun, and those that came to nothing, by cause; medians over the valid repeats.",
-		Notes: []string{"Another server: a packet of the connection came to a server other than the one that had answered its SYN."},
+		Notes: []string{"Another server: a packet of the connection came to a server other than the one that had answered its SYN.",
+			"At servers: through a proxy, those that were established with it may be more; a rate counts the fewer of the two."},
 		Aside: true,
 	}
 	sh.fill(s, fields)

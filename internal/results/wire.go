@@ -14,8 +14,10 @@ const (
 	BegunPerSecond   = "begun_per_second"
 	// WireBegun are connections (queries, packets) that were begun, WireEstablished those
 	// whose handshake was completed (that were answered), WireCompleted those that were
-	// closed by both sides, or proven to be alive.
+	// closed by both sides, or proven to be alive. WireAccepted are those that servers
+	// accepted: through a proxy fewer than were established with itself.
 	WireBegun       = "begun"
+	WireAccepted    = "accepted"
 	WireEstablished = "established"
 	WireCompleted   = "completed"
 	// Failed has those that came to nothing; these say why.
