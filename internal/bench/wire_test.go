@@ -11,6 +11,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/jeoul/jeoul/internal/bench/probe"
+	"github.com/jeoul/jeoul/internal/results"
+	"github.com/jeoul/jeoul/internal/testenv"
 	"github.com/jeoul/jeoul/internal/wire"
 )
 
@@ -159,5 +161,95 @@ func TestBadWires(t *testing.T) {
 		if _, err := ParseSuite("w", []byte(text)); err == nil || !strings.Contains(err.Error(), c.says) {
 			t.Errorf("%s: got %v, want %q", name, err, c.says)
 		}
+	}
+}
+
+const wireTinySuite = `name: tiny packets
+lab: {clients: 2, servers: 3}
+repeats: 1
+subjects:
+  - name: direct
+  - name: bare
+  - name: iptables-nth
+  - name: ipvs-dr
+loads:
+  - name: setup
+    kind: wire
+    wire: {load: setup, warm_up: 50ms, timeout: 500ms, settle: 2s, ladder: {from: 2000, to: 4000, step: 2000, connections: 600}}
+  - name: held
+    kind: wire
+    wire: {load: capacity, connections: 900, rate: 3000, hold: 100ms, request: 32, response: 32, timeout: 500ms, settle: 2s}
+  - name: beside
+    kind: wire
+    wire: {load: session, connections: 300, rate: 1500, request: 32, response: 200, timeout: 500ms, settle: 2s, syn_flood: {rate: 20000}}
+`
+
+// TestWireRun runs a suite of some hundred connections, and looks whether both sides of
+// the tester agree on them.
+func TestWireRun(t *testing.T) {
+	testenv.Root(t)
+	testenv.Program(t, "iptables-nft")
+	suite, err := ParseSuite("w", []byte(wireTinySuite))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := newRunner(t.Context(), Options{Suite: suite, Dir: t.TempDir(), Progress: t.Output()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	run, err := r.run(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	steps := map[string]int{}
+	for _, trial := range run.Trials {
+		steps[trial.Subject+" "+trial.Load]++
+		if trial.Subject == "ipvs-dr" && !trial.Valid {
+			continue // of another kernel
+		}
+		checkWireTrial(t, trial)
+	}
+	for _, subject := range []string{"direct", "bare", "iptables-nth"} {
+		if steps[subject+" setup"] != 2 || steps[subject+" held"] != 1 || steps[subject+" beside"] != 1 {
+			t.Errorf("%s has not a result for each step: %v", subject, steps)
+		}
+	}
+	nothingLeft(t, r)
+}
+
+// checkWireTrial checks what must hold however slow the machine.
+func checkWireTrial(t *testing.T, trial results.Trial) {
+	t.Helper()
+	m := trial.Metrics
+	at := fmt.Sprintf("%s, %s, %v", trial.Subject, trial.Load, trial.Params["offered"])
+	if !trial.Valid || m[results.Failed] != 0 {
+		t.Fatalf("%s: valid %v, %g failed, notes %q", at, trial.Valid, m[results.Failed], trial.Notes)
+	}
+	want := map[string]float64{"setup": 600, "held": 900, "beside": 300}[trial.Load]
+	var atServers uint64
+	for _, b := range trial.Backends {
+		atServers += b.Connections
+	}
+	if m[results.WireBegun] != want || m[results.WireEstablished] != want || float64(atServers) != want {
+		t.Errorf("%s: %g begun, %g established, %d at servers, want %g of each", at, m[results.WireBegun], m[results.WireEstablished], atServers, want)
+	}
+	if trial.Load != "setup" && m[results.WireCompleted] != want {
+		t.Errorf("%s: %g came to their end, want %g", at, m[results.WireCompleted], want)
+	}
+	// All of them take the servers in turn, the tester itself with direct.
+	if m[results.UnevennessPercent] > 5 {
+		t.Errorf("%s: the servers had %v", at, trial.Backends)
+	}
+	if m[wireRate(trial)] <= 0 || m[results.SetupLatencyMsP50] <= 0 || m[results.SetupLatencyMsP50] > m[results.SetupLatencyMsMax] {
+		t.Errorf("%s: the rate is %g, p50 %g ms, max %g ms", at, m[wireRate(trial)], m[results.SetupLatencyMsP50], m[results.SetupLatencyMsMax])
+	}
+	if trial.Load == "beside" && m[results.FloodSentPerSecond] <= 0 {
+		t.Errorf("%s: no SYN of the flood was sent", at)
+	}
+	if cpu := m[results.BalancerCPUUsPerConnection]; (cpu > 0) == (trial.Subject == "direct") {
+		t.Errorf("%s: the balancer used %g µs for each", at, cpu)
+	}
+	if _, ok := m[results.MachineBytes]; ok != (trial.Load == "held") {
+		t.Errorf("%s: memory was looked at: %v", at, ok)
 	}
 }
