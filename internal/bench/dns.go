@@ -17,13 +17,13 @@ import (
 	"github.com/jeoul/jeoul/internal/results"
 )
 
-// DNSPerf is how a load of the kind dnsperf is set up. Every number of backends is
-// measured with every number of generators.
+// DNSPerf is how a load of the kind dnsperf is set up. Every combination of its
+// lists is measured.
 type DNSPerf struct {
-	// Clients are the sockets that each generator asks from (dnsperf -c), Threads its
-	// threads (-T; 0 is its default) and Rate the most queries a second that it sends
-	// (-Q; 0 is as many as are answered).
-	Clients int `yaml:"clients"`
+	// Clients are from how many sockets each generator asks (dnsperf -c).
+	Clients []int `yaml:"clients"`
+	// Threads are each generator's (-T; 0 is its default) and Rate the most queries a
+	// second that it sends (-Q; 0 is as many as are answered).
 	Threads int `yaml:"threads"`
 	Rate    int `yaml:"rate"`
 	// Timeout is after how long a query counts as lost (-t; 0 is its default).
@@ -43,7 +43,7 @@ const (
 )
 
 // sockets are those of all generators of a point together.
-func (d DNSPerf) sockets() int { return d.Clients * d.Generators[0] }
+func (d DNSPerf) sockets() int { return d.Clients[0] * d.Generators[0] }
 
 // kind is the generator.
 func (d DNSPerf) kind() load.DNSPerf {
@@ -58,19 +58,21 @@ func (d DNSPerf) timeout() time.Duration {
 	return load.DNSPerfTimeout
 }
 
-// dnsPoints returns the load once for each number of generators and of backends,
-// with that number alone; nothing for loads of other kinds.
+// dnsPoints returns the load once for each combination of its lists, which then have
+// that alone; nothing for loads of other kinds.
 func (l Load) dnsPoints() []Load {
 	if l.DNSPerf == nil {
 		return nil
 	}
 	var all []Load
-	for _, generators := range l.DNSPerf.Generators {
-		for _, backends := range l.DNSPerf.Backends {
-			one, of := l, *l.DNSPerf
-			of.Generators, of.Backends = []int{generators}, []int{backends}
-			one.DNSPerf = &of
-			all = append(all, one)
+	for _, clients := range l.DNSPerf.Clients {
+		for _, generators := range l.DNSPerf.Generators {
+			for _, backends := range l.DNSPerf.Backends {
+				one, of := l, *l.DNSPerf
+				of.Clients, of.Generators, of.Backends = []int{clients}, []int{generators}, []int{backends}
+				one.DNSPerf = &of
+				all = append(all, one)
+			}
 		}
 	}
 	return all
@@ -107,7 +109,6 @@ func (d DNSPerf) check(size Size, at path, fail failFunc) {
 			fail(at.to(field...), "%d is not possible; use %d to %d", value, least, most)
 		}
 	}
-	between(d.Clients, 1, dnsperfMaxClients, "clients")
 	between(d.Threads, 0, dnsperfMaxThreads, "threads")
 	between(d.Rate, 0, dnsperfMaxRate, "rate")
 	if d.Timeout%time.Second != 0 || d.Timeout < 0 || d.Timeout > dnsperfMaxTimeout {
@@ -117,9 +118,9 @@ func (d DNSPerf) check(size Size, at path, fail failFunc) {
 		name   string
 		values []int
 		most   int
-	}{{"generators", d.Generators, size.Clients}, {"backends", d.Backends, size.Servers}} {
+	}{{"clients", d.Clients, dnsperfMaxClients}, {"generators", d.Generators, size.Clients}, {"backends", d.Backends, size.Servers}} {
 		if len(list.values) == 0 {
-			fail(at.to(list.name), "empty; list at least one number, up to %d, which is what lab has", list.most)
+			fail(at.to(list.name), "empty; list at least one number, up to %d", list.most)
 		}
 		for i, value := range list.values {
 			between(value, 1, list.most, list.name, i)
@@ -134,7 +135,7 @@ func (dnsExperiment) obstacle(p Point, limits probe.Limits) string {
 	if reason := p.Subject.Obstacle(p.Params, p.Concurrency, limits); reason != "" {
 		return reason
 	}
-	return load.DNSPerf{}.Obstacle(load.Share{Concurrency: p.By.DNSPerf.Clients}, limits)
+	return load.DNSPerf{}.Obstacle(load.Share{Concurrency: p.By.DNSPerf.Clients[0]}, limits)
 }
 
 // params has the sockets of all generators together as the concurrency.
@@ -142,7 +143,7 @@ func (dnsExperiment) params(p Point) map[string]any {
 	d := p.By.DNSPerf
 	all := map[string]any{
 		"backends": d.Backends[0], "clients": d.Generators[0], "concurrency": d.sockets(),
-		"duration_seconds": int(p.Duration.Seconds()),
+		"duration_seconds": int(p.Duration.Seconds()), "question": dnsQuestion,
 	}
 	if d.Threads > 0 {
 		all["generator_threads"] = d.Threads

@@ -29,7 +29,7 @@ subjects:
 loads:
   - kind: dnsperf
     duration: 1s
-    dnsperf: {clients: 6, rate: 2000, threads: 2, timeout: 2s, generators: [2], backends: [1, 3]}
+    dnsperf: {clients: [6], rate: 2000, threads: 2, timeout: 2s, generators: [2], backends: [1, 3]}
 `
 
 func TestDNSSuite(t *testing.T) {
@@ -42,7 +42,7 @@ func TestDNSSuite(t *testing.T) {
 		t.Fatalf("%d trials, want 6", len(trials))
 	}
 	want := map[string]any{"backends": 3, "clients": 2, "concurrency": 12, "duration_seconds": 1,
-		"generator_threads": 2, "queries_per_second_most": 2000}
+		"generator_threads": 2, "queries_per_second_most": 2000, "question": "a.domain.local A"}
 	if diff := cmp.Diff(want, trials[1].params()); diff != "" {
 		t.Errorf("the second trial's parameters (-want +got):\n%s", diff)
 	}
@@ -54,8 +54,8 @@ func TestDNSSuite(t *testing.T) {
 
 func TestDNSSuiteErrors(t *testing.T) {
 	for name, tc := range map[string]struct{ from, to, says string }{
-		"missing":       {"dnsperf: {clients: 6, rate: 2000, threads: 2, timeout: 2s, generators: [2], backends: [1, 3]}", "", "s.yaml:10: loads[0].dnsperf: missing; say at least clients"},
-		"no sockets":    {"clients: 6, rate", "rate", "loads[0].dnsperf.clients: 0 is not possible; use 1 to 10000"},
+		"missing":       {"dnsperf: {clients: [6], rate: 2000, threads: 2, timeout: 2s, generators: [2], backends: [1, 3]}", "", "s.yaml:10: loads[0].dnsperf: missing; say at least clients"},
+		"no sockets":    {"clients: [6], rate", "rate", "loads[0].dnsperf.clients: empty; list at least one number, up to 10000"},
 		"threads":       {"threads: 2", "threads: 2000", "s.yaml:12: loads[0].dnsperf.threads: 2000 is not possible"},
 		"rate":          {"rate: 2000", "rate: -1", "loads[0].dnsperf.rate: -1 is not possible"},
 		"timeout":       {"timeout: 2s", "timeout: 2500ms", "loads[0].dnsperf.timeout: 2.5s is not possible"},

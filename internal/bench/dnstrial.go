@@ -95,7 +95,7 @@ func (d *dnsTrial) clients() []load.Client {
 	by := d.trial.By.DNSPerf
 	var clients []load.Client
 	for i, host := range d.runner.lab.Clients[:by.Generators[0]] {
-		share := load.Share{Target: d.running.Target(i), Concurrency: by.Clients, Duration: d.trial.Duration, Dir: host.Dir}
+		share := load.Share{Target: d.running.Target(i), Concurrency: by.Clients[0], Duration: d.trial.Duration, Dir: host.Dir}
 		clients = append(clients, load.Client{Name: host.Name, Share: share, Start: starter(host)})
 	}
 	return clients

@@ -271,6 +271,14 @@ func newPoint(trials []results.Trial) *point {
 	return p
 }
 
+// served is what a backend got: queries, or else connections.
+func served(b results.Backend) uint64 {
+	if b.Queries > 0 {
+		return b.Queries
+	}
+	return b.Connections
+}
+
 // unevenness returns by how many per cent the busiest backend had more
 // connections than the idlest, and how many had none. ok is false without
 // counted backends, and where one was idle: no percentage says that.
@@ -278,10 +286,10 @@ func unevenness(backends []results.Backend) (percent float64, idle int, ok bool)
 	if len(backends) == 0 {
 		return 0, 0, false
 	}
-	least, most := backends[0].Connections, backends[0].Connections
+	least, most := served(backends[0]), served(backends[0])
 	for _, b := range backends {
-		least, most = min(least, b.Connections), max(most, b.Connections)
-		if b.Connections == 0 {
+		least, most = min(least, served(b)), max(most, served(b))
+		if served(b) == 0 {
 			idle++
 		}
 	}
@@ -305,14 +313,14 @@ type shares struct {
 func newShares(backends []results.Backend) (s shares, ok bool) {
 	var total float64
 	for _, b := range backends {
-		total += float64(b.Connections)
+		total += float64(served(b))
 	}
 	if total == 0 {
 		return s, false
 	}
 	mean := total / float64(len(backends))
 	for _, b := range backends {
-		s.of = append(s.of, float64(b.Connections)/mean)
+		s.of = append(s.of, float64(served(b))/mean)
 	}
 	s.unevenness = slices.Max(s.of) - slices.Min(s.of)
 	return s, true

@@ -78,7 +78,7 @@ func (a answer) text(figure func(*point) string) string {
 // answered says whether the section's loads are such that one balancer can be
 // better than another by its rate.
 func (s *section) answered() bool {
-	return s.kind() == nil && !s.isPackets() && !s.laddered() && slices.ContainsFunc(s.Groups, func(g *group) bool { return len(s.balancers(g)) > 1 })
+	return (s.kind() == nil || s.isDNS()) && !s.isPackets() && !s.laddered() && slices.ContainsFunc(s.Groups, func(g *group) bool { return len(s.balancers(g)) > 1 })
 }
 
 // answersSheet says which balancer is best for which load; nil where nothing was

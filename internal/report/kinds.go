@@ -27,6 +27,9 @@ func (s *section) kind() *loadKind {
 	if s.isWire() {
 		return wireKind(s)
 	}
+	if s.isDNS() {
+		return dnsKind()
+	}
 	if s.isChange() {
 		return changeKind()
 	}

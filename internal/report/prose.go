@@ -60,6 +60,8 @@ var loadTitles = map[string]string{
 	"memory":       "What remembering a flow takes",
 	"scale":        "What size costs",
 
+	"dnsperf": "DNS queries (dnsperf)",
+
 	"change": "Live connections while backends change",
 
 	"arrivals":     "Requests at a fixed rate, new connections (open loop)",

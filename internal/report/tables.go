@@ -17,6 +17,7 @@ var rateMetrics = []struct{ Name, Title, Noun string }{
 	{results.RequestsPerSecond, "Requests/s", "requests/s"},
 	{results.ConnectionsPerSecond, "Connections/s", "connections/s"},
 	{results.TransactionsPerSecond, "Transactions/s", "transactions/s"},
+	{results.QueriesPerSecond, "Queries/s", "queries/s"},
 	{results.PacketsPerSecond, "Packets/s", "packets/s"},
 	{results.GigabitsPerSecond, "Gbit/s", "Gbit/s"},
 }
