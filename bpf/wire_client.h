@@ -155,8 +155,14 @@ static __always_inline int wire_client_established(struct xdp_md *ctx, struct wi
 	wire_count(v->counts, WIRE_COUNT_ESTABLISHED);
 	if (!control->whole)
 		wire_count_answered(control);
-	return wire_reply(ctx, v, control->request_at_once ? TCP_ACK | TCP_PSH : TCP_ACK, v->first + 1,
-			  control->request_at_once ? control->request : 0);
+	if (control->request_at_once) {
+		int verdict = wire_reply(ctx, v, TCP_ACK | TCP_PSH, v->first + 1, control->request);
+
+		/* A frame without room for the request: the follower sends that. */
+		if (verdict != XDP_ABORTED || !wire_become(v, WIRE_ESTABLISHED))
+			return verdict;
+	}
+	return wire_reply(ctx, v, TCP_ACK, v->first + 1, 0);
 }
 
 /* wire_take notes a payload that is next in turn; false if it is not. */
@@ -174,6 +180,9 @@ static __always_inline bool wire_take(struct wire_visit *v)
 	c->received += v->seen->payload;
 	c->expects += v->seen->payload + !!(v->seen->flags & TCP_FIN);
 	c->resend = wire_ticks(v->now) + v->control->timeout;
+	/* It goes on: patience begins anew. */
+	if (wire_tries_of(v->word) > 1)
+		wire_become(v, wire_state_of(v->word));
 	return true;
 }
 

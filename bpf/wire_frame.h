@@ -42,33 +42,28 @@ enum wire_read {
 	WIRE_READ_CHECKSUM,
 };
 
+/* Words of 8 bytes in the longest payload that is summed or written. */
+#define WIRE_WORDS 0xff8
+
 /* wire_sum is the sum of a frame's bytes from `at` on, before folding. It and the
  * other functions that are not static are verified once, by themselves: their loops
- * would multiply with all that follows. */
+ * would multiply with all that follows. For the same reason what does not fill a word
+ * comes first. */
 __noinline __u64 wire_sum(struct xdp_md *ctx, __u32 at, __u32 length)
 {
 	void *data = (void *)(long)ctx->data, *end = (void *)(long)ctx->data_end;
+	__u32 whole = length & WIRE_WORDS, i;
 	__u64 sum = 0;
 	void *p;
-	int i;
 
 	if (at > 256)
 		return 0;
-	p = data + at;
-	for (i = 0; i < WIRE_CONTENT / 8 + 8 && length >= 8 && p + 8 <= end; i++, p += 8, length -= 8)
-		sum += (__u64)AT(__u32, p, 0) + AT(__u32, p, 4);
-	if (length >= 4 && p + 4 <= end) {
-		sum += AT(__u32, p, 0);
-		p += 4;
-		length -= 4;
-	}
-	if (length >= 2 && p + 2 <= end) {
-		sum += AT(__u16, p, 0);
-		p += 2;
-		length -= 2;
-	}
-	if (length && p + 1 <= end)
-		sum += AT(__u8, p, 0);
+	data += at;
+	p = data + whole;
+	for (i = 0; i < 7 && i < (length & 7) && p + i + 1 <= end; i++)
+		sum += (__u64)AT(__u8, p, i) << (i & 1 ? 8 : 0);
+	for (i = 0; i < WIRE_CONTENT + 64 && i < whole && data + i + 8 <= end; i += 8)
+		sum += (__u64)AT(__u32, data, i) + AT(__u32, data, i + 4);
 	return sum;
 }
 
@@ -162,51 +157,57 @@ struct wire_segment {
 	__u16 content;
 };
 
+#define WIRE_FILLER 0x7878787878787878ULL
+
+/* wire_content is the word of a payload that begins at an offset. */
+static __always_inline __u64 wire_content(const struct wire_control *control, enum wire_payload content, __u32 i)
+{
+	if (content == WIRE_PAYLOAD_REQUEST && i <= WIRE_CONTENT - 8)
+		return AT(__u64, control->content, i);
+	if (content == WIRE_PAYLOAD_HEAD && i <= WIRE_HEAD - 8)
+		return AT(__u64, control->head, i);
+	return WIRE_FILLER;
+}
+
 /* wire_write_payload writes one and returns its sum. */
-__noinline __u64 wire_write_payload(struct xdp_md *ctx, __u32 at, __u32 length, __u32 content)
+__noinline __u64 wire_write_payload(struct xdp_md *ctx, __u32 at, __u32 length, enum wire_payload content)
 {
 	void *data = (void *)(long)ctx->data, *end = (void *)(long)ctx->data_end;
 	struct wire_control *control = wire_controlled();
-	__u32 limit = content == WIRE_PAYLOAD_REQUEST ? WIRE_CONTENT : WIRE_HEAD, i;
+	__u32 whole = length & WIRE_WORDS, i;
 	__u64 word, sum = 0;
 	void *p;
 
 	if (!control || at > 256)
 		return 0;
-	p = data + at;
-	for (i = 0; i < WIRE_CONTENT && length >= 8 && p + 8 <= end; i += 8, p += 8, length -= 8) {
-		word = 0x7878787878787878ULL;
-		if (content == WIRE_PAYLOAD_REQUEST)
-			word = AT(__u64, control->content, i);
-		else if (content == WIRE_PAYLOAD_HEAD && i < WIRE_HEAD)
-			word = AT(__u64, control->head, i);
-		AT(__u64, p, 0) = word;
-		sum += (word >> 32) + (__u32)word;
-	}
-	if (!length || i >= WIRE_CONTENT)
-		return sum;
-	word = 0x7878787878787878ULL;
-	if (content == WIRE_PAYLOAD_REQUEST)
-		word = AT(__u64, control->content, i & 0x7f8 ? i : 0);
-	else if (content == WIRE_PAYLOAD_HEAD && i < limit && i < WIRE_HEAD)
-		word = AT(__u64, control->head, i);
-	for (i = 0; i < 7 && length && p + 1 <= end; i++, p++, length--) {
-		AT(__u8, p, 0) = word;
+	data += at;
+	p = data + whole;
+	word = wire_content(control, content, whole);
+	for (i = 0; i < 7 && i < (length & 7) && p + i + 1 <= end; i++) {
+		AT(__u8, p, i) = word;
 		sum += (__u64)(word & 0xff) << (i & 1 ? 8 : 0);
 		word >>= 8;
+	}
+	for (i = 0; i < WIRE_CONTENT && i < whole && data + i + 8 <= end; i += 8) {
+		word = wire_content(control, content, i);
+		AT(__u64, data, i) = word;
+		sum += (word >> 32) + (__u32)word;
 	}
 	return sum;
 }
 
 /* wire_fit makes a frame as long as it has to be; shorter than Ethernet's shortest may
- * stay what came from a kernel, which is no wire's. */
+ * stay what came from a kernel, which is no wire's. What a kernel made may have no room
+ * behind it, but has some before it. */
 static __always_inline long wire_fit(struct xdp_md *ctx, __u32 need)
 {
 	__u32 now = (__u32)(ctx->data_end - ctx->data), most = need > WIRE_SHORTEST ? need : WIRE_SHORTEST;
 
 	if (now >= need && now <= most)
 		return 0;
-	return bpf_xdp_adjust_tail(ctx, (int)most - (int)now);
+	if (!bpf_xdp_adjust_tail(ctx, (int)most - (int)now))
+		return 0;
+	return now < most ? bpf_xdp_adjust_head(ctx, (int)now - (int)most) : -1;
 }
 
 static __always_inline void wire_write_ip(void *data, const struct wire_segment *s, __u32 length)

@@ -62,6 +62,16 @@ struct {
 	__type(value, struct wire_histogram);
 } wire_latencies SEC(".maps");
 
+/* What server ports have seen last of connections that are not of our clients. */
+#define WIRE_STRANGERS (1 << 16)
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, WIRE_STRANGERS);
+	__type(key, __u32);
+	__type(value, __u64);
+} wire_strangers SEC(".maps");
+
 /* The client ports' devices, in whatever network namespace they are. */
 struct {
 	__uint(type, BPF_MAP_TYPE_DEVMAP);

@@ -29,7 +29,7 @@ static __always_inline enum wire_state wire_state_of(__u32 word) { return word &
  * connection of the same addresses and ports is known by it. */
 static __always_inline __u32 wire_first(__u32 slot, __u32 epoch)
 {
-	return wire_mix(settings.seed ^ (__u64)slot << 16 ^ (epoch & 0xffff));
+	return wire_mix((settings.seed ^ (__u64)slot << 16 ^ (epoch & 0xffff)) + HASH_MULTIPLIER);
 }
 
 /* wire_ends are the client's port (index), address and source port. */
@@ -66,8 +66,9 @@ static __always_inline __u32 wire_slot(__u32 client, __be32 address, __be16 sour
 }
 
 /* wire_client_of is the client port that has an address, and `clients` for a
- * stranger's. */
-static __always_inline __u32 wire_client_of(__be32 address)
+ * stranger's. It is verified by itself: each end of its loop would be a path through
+ * all that follows. */
+__noinline __u32 wire_client_of(__be32 address)
 {
 	__u32 i;
 

@@ -64,30 +64,52 @@ static __always_inline struct wire_connection *wire_known(const struct wire_seen
 	return slot < settings.capacity ? wire_connection(slot) : NULL;
 }
 
+/* wire_first_of_stranger is wire_first_time for whoever is no client of ours. Where two
+ * of them fall into one place, one may be taken for new again. */
+static __always_inline bool wire_first_of_stranger(const struct wire_seen *seen, __u32 number)
+{
+	__u64 hash = wire_mix((__u64)seen->source << 16 | seen->source_port), told = hash << 32 | number;
+	__u32 place = hash >> 32 & (WIRE_STRANGERS - 1);
+	__u64 *last = bpf_map_lookup_elem(&wire_strangers, &place);
+
+	if (!last || *last == told)
+		return false;
+	*last = told;
+	return true;
+}
+
 /* wire_first_time says whether something of a connection, told by a number, is seen for
- * the first time; of strangers every time is. */
+ * the first time. */
 static __always_inline bool wire_first_time(const struct wire_seen *seen, __u32 number)
 {
 	struct wire_connection *known = wire_known(seen);
 
 	if (!known)
-		return true;
+		return wire_first_of_stranger(seen, number);
 	if (known->accepted == number)
 		return false;
 	known->accepted = number;
 	return true;
 }
 
+/* What fits before a frame that a kernel made, where nothing fits behind it. */
+#define WIRE_ROOM 160
+
 /* wire_respond sends the segment of the response that begins at an offset. */
 static __always_inline int wire_respond(struct xdp_md *ctx, const struct wire_call *c, __u32 offset, __u32 received)
 {
 	__u32 length = c->control->response - offset;
+	int verdict;
 
 	if (length > WIRE_SEGMENT)
 		length = WIRE_SEGMENT;
 	if (length > c->seen->window)
 		length = c->seen->window;
-	return wire_answer(ctx, c, length ? TCP_ACK | TCP_PSH : TCP_ACK, c->seen->acknowledged, received, WIRE_WINDOW, length,
+	verdict = wire_answer(ctx, c, length ? TCP_ACK | TCP_PSH : TCP_ACK, c->seen->acknowledged, received, WIRE_WINDOW, length,
+			      offset ? WIRE_PAYLOAD_FILLER : WIRE_PAYLOAD_HEAD);
+	if (verdict != XDP_ABORTED || length <= WIRE_ROOM)
+		return verdict;
+	return wire_answer(ctx, c, TCP_ACK | TCP_PSH, c->seen->acknowledged, received, WIRE_WINDOW, WIRE_ROOM,
 			   offset ? WIRE_PAYLOAD_FILLER : WIRE_PAYLOAD_HEAD);
 }
 
@@ -98,10 +120,11 @@ static __always_inline int wire_server_open(struct xdp_md *ctx, const struct wir
 	const struct wire_seen *seen = c->seen;
 	__u32 received = seen->sequence + seen->payload, response = c->control->response;
 
-	if (!offset && !(seen->flags & TCP_FIN && !seen->payload)) {
+	/* Its first ACK may have been lost: a request or a FIN accepts as well. */
+	if (!offset) {
 		if (wire_first_time(seen, seen->sequence))
 			wire_count(c->counts, WIRE_COUNT_ESTABLISHED);
-		else if (!seen->payload)
+		else if (!seen->payload && !(seen->flags & TCP_FIN))
 			wire_count(c->counts, WIRE_COUNT_DUPLICATE);
 	}
 	if (seen->flags & TCP_FIN) {
@@ -155,6 +178,9 @@ static __always_inline int wire_server_tcp(struct xdp_md *ctx, const struct wire
 	return wire_answer(ctx, c, TCP_RST, seen->acknowledged, 0, 0, 0, 0);
 }
 
+/* Labels of a name that are read; names have three or four. */
+#define WIRE_LABELS 16
+
 /* wire_question_end is where the one question of a query ends in a frame, and 0 if
  * there is not exactly one (RFC 1035 section 4.1.2). */
 __noinline __u32 wire_question_end(struct xdp_md *ctx)
@@ -166,7 +192,7 @@ __noinline __u32 wire_question_end(struct xdp_md *ctx)
 	if (data + WIRE_L4 + 20 > end || AT(__be16, data, WIRE_L4 + 12) != bpf_htons(1) ||
 	    AT(__u8, data, WIRE_L4 + 10) & 0x80)
 		return 0;
-	for (i = 0; i < 128; i++) {
+	for (i = 0; i < WIRE_LABELS; i++) {
 		if (at > 400 || data + at + 1 > end)
 			return 0;
 		label = AT(__u8, data, at);

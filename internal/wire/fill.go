@@ -18,7 +18,7 @@ func (t *Tester) fill(s *Step, before totals) error {
 	if s.Asked == 0 {
 		s.Asked = s.Begun
 	}
-	if s.Begun > 0 {
+	if s.Begun > 0 && s.Offered > 0 {
 		s.Duration = time.Duration(d.progress.Ended - d.progress.Began)
 	}
 	s.Established = d.client(bpfWireCountWIRE_COUNT_ESTABLISHED)

@@ -37,8 +37,11 @@ func (t *Tester) Run(ctx context.Context, load Load, done func(Step)) ([]Step, e
 		return nil, err
 	}
 	r := &running{Tester: t, ctx: ctx, load: load, done: done}
+	was := atomic.LoadUint32(&t.progress.Odd)
 	t.sender.start()
-	err = r.all()
+	if err = t.sender.ready(ctx, t.progress, was); err == nil {
+		err = r.all()
+	}
 	if stopErr := t.sender.stop(); stopErr != nil {
 		// What went wrong with the sender is why the rest went wrong.
 		err = stopErr
@@ -259,6 +262,10 @@ func (r *running) offer(s *Step, first uint64) error {
 	})
 	// Whatever ended it: no more.
 	atomic.StoreUint64(&r.control.OpenTo, 0)
+	if end, clockErr := now(); clockErr == nil && s.Offered == 0 {
+		// Who waits for answers may begin the last one long before the end.
+		s.Duration = time.Duration(end - begin)
+	}
 	return err
 }
 
@@ -284,6 +291,8 @@ func (r *running) accompany(first, asked uint64) error {
 	switch {
 	case r.load.Kind == Session && r.load.Request == 0:
 		return r.follow(bpfWireActionWIRE_FINISH, first, math.MaxUint64, 0, 0)
+	case r.load.Request > 0 && r.load.Kind != Capacity:
+		return r.follow(bpfWireActionWIRE_REQUEST, first, math.MaxUint64, 0, 0)
 	case r.load.Kind == Setup && asked > capacity/2:
 		// Their numbers are needed again.
 		return r.follow(bpfWireActionWIRE_RESET, first, math.MaxUint64, capacity/2, 0)

@@ -3,11 +3,13 @@
 package wire
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
 	"runtime"
 	"sync/atomic"
+	"time"
 	"unsafe"
 
 	"github.com/cilium/ebpf"
@@ -30,6 +32,24 @@ func (s *sender) start() {
 	atomic.StoreUint32(&s.control.Stopped, 0)
 	s.done = make(chan error, 1)
 	go func() { s.done <- s.run() }()
+}
+
+// ready waits until the first frame was made.
+func (s *sender) ready(ctx context.Context, progress *bpfWireProgress, was uint32) error {
+	ticker := time.NewTicker(time.Millisecond)
+	defer ticker.Stop()
+	for atomic.LoadUint32(&progress.Odd) == was {
+		select {
+		case <-ctx.Done():
+			return ErrInterrupted
+		case err := <-s.done:
+			// For whoever stops it.
+			s.done <- err
+			return err
+		case <-ticker.C:
+		}
+	}
+	return nil
 }
 
 // stop ends sending, and says whether it went well.
@@ -55,6 +75,9 @@ func (s *sender) run() error {
 			return fmt.Errorf("tying the sender to CPU %d: %w", s.cpu, err)
 		}
 	}
+	// Who waits for a core begins connections late. Without the right to go before
+	// others it may be so; a step says whether the tester has kept up.
+	_ = unix.Setpriority(unix.PRIO_PROCESS, 0, -20)
 	s.thread.Store(int32(unix.Gettid()))
 	defer s.thread.Store(0)
 	for atomic.LoadUint32(&s.control.Stopped) == 0 {

@@ -75,6 +75,7 @@ const (
 	mapCounts      = "wire_port_counts"
 	mapLatencies   = "wire_latencies"
 	mapDevices     = "wire_devices"
+	mapStrangers   = "wire_strangers"
 )
 
 // load loads a program for each port and the sender; all share the maps of the first.
@@ -137,7 +138,7 @@ func (t *Tester) loadOne(spec *ebpf.CollectionSpec, name string, port bpfWirePor
 	}
 	t.collections = append(t.collections, c)
 	if len(t.maps) == 0 {
-		for _, shared := range []string{mapConnections, mapControl, mapProgress, mapShared, mapCounts, mapLatencies, mapDevices} {
+		for _, shared := range []string{mapConnections, mapControl, mapProgress, mapShared, mapCounts, mapLatencies, mapDevices, mapStrangers} {
 			t.maps[shared] = c.Maps[shared]
 		}
 	}
@@ -197,4 +198,28 @@ func (t *Tester) Close() error {
 	}
 	t.memories, t.collections = nil, nil
 	return errors.Join(errs...)
+}
+
+// Serve has server ports answer in a load's way (its Kind, its Response, its Question)
+// whoever asks, from now on and without a Run.
+func (t *Tester) Serve(load Load) error {
+	load, err := load.withDefaults()
+	if err != nil {
+		return err
+	}
+	return t.control.take(load)
+}
+
+// Served is what the ports have counted since they were made, as a step.
+func (t *Tester) Served() (Step, error) {
+	n, err := t.counts()
+	if err != nil {
+		return Step{}, err
+	}
+	var s Step
+	n.fillPackets(&s)
+	for _, accepted := range s.PerServer {
+		s.Established += accepted
+	}
+	return s, nil
 }
