@@ -36,6 +36,11 @@ func webServices(l *lab.Lab) []subject.Service {
 	return []subject.Service{{Port: servicePort, Servers: l.Servers}}
 }
 
+// tlsServices is that service over TLS.
+func tlsServices(l *lab.Lab) []subject.Service {
+	return []subject.Service{{Port: tlsPort, PlainPort: servicePort, Servers: l.Servers}}
+}
+
 // bulkObstacle says what keeps the machine from a bulk load of p.
 func (p Point) bulkObstacle(limits probe.Limits) string {
 	if need := 2 * p.participants(); p.Pinned && limits.Cores < need {

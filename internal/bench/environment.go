@@ -47,6 +47,12 @@ var webNotes = []string{
 	"connections per backend are those that its kernel accepted (TcpPassiveOpens); wrk makes one a client more than it was asked for",
 }
 
+// tlsNotes are those on loads over TLS.
+var tlsNotes = []string{
+	"over TLS, servers and proxies that end it show a certificate with an RSA key of 2048 bits that signed itself; what is negotiated is up to the programs' own defaults. " +
+		"ab makes a whole handshake for each request, wrk one for each connection",
+}
+
 // bulkNotes are those on bulk loads.
 var bulkNotes = []string{
 	"Gbit/s are what iperf3's servers received, the sum of all clients'; each client sends over all its streams to one server, " +
@@ -68,6 +74,9 @@ func (f Form) notes() []string {
 	}
 	if f.has(false) {
 		all = append(all, webNotes...)
+	}
+	if f.encrypted() {
+		all = append(all, tlsNotes...)
 	}
 	if f.has(true) {
 		all = append(all, bulkNotes...)

@@ -180,7 +180,7 @@ func (f Form) spec() lab.Spec {
 
 func (synFlood) prepare(ctx context.Context, r *runner) (err error) {
 	if r.web == nil {
-		r.web, err = startWeb(ctx, r.lab, r.form.Web.FileBytes, r.limits)
+		r.web, err = startWeb(ctx, r.lab, r.form.Web.FileBytes, r.limits, r.certificate)
 	}
 	return err
 }

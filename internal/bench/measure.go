@@ -61,6 +61,9 @@ func (m *measurement) ready(ctx context.Context) error {
 				if m.trial.Kind.Bulk() {
 					return transfer(ctx, client, m.running.Target(i))
 				}
+				if m.trial.TLS {
+					return probe.AskTLS(ctx, client, m.running.Target(i), "/"+fileName, m.trial.Form.Web.FileBytes, m.runner.certificate.roots)
+				}
 				return probe.Ask(ctx, client, m.running.Target(i), "/"+fileName, m.trial.Form.Web.FileBytes)
 			})
 		})
@@ -73,7 +76,7 @@ func (m *measurement) clients() []load.Client {
 	for i, host := range m.runner.lab.Clients[:m.trial.participants()] {
 		share := m.trial.share(i)
 		share.Target = m.running.Target(i)
-		share.URL = url(share.Target)
+		share.URL = url(share.Target, m.trial.TLS)
 		share.CPUs = m.trial.cpus(i)
 		share.Dir = host.Dir
 		clients = append(clients, load.Client{Name: host.Name, Share: share, Start: starter(host, m.trial.tied()...)})
@@ -83,8 +86,12 @@ func (m *measurement) clients() []load.Client {
 
 // url names the file at target. The port stands there even if it is that of
 // HTTP: wrk would look it up in /etc/services, which a small system lacks.
-func url(target netip.AddrPort) string {
-	return "http://" + target.String() + "/" + fileName
+func url(target netip.AddrPort, tls bool) string {
+	scheme := "http://"
+	if tls {
+		scheme = "https://"
+	}
+	return scheme + target.String() + "/" + fileName
 }
 
 // tied are the cores of a trial's generators; none leaves them free.

@@ -139,7 +139,7 @@ func (arrivals) notes() []string {
 
 func (arrivals) prepare(ctx context.Context, r *runner) (err error) {
 	if r.web == nil {
-		r.web, err = startWeb(ctx, r.lab, r.form.Web.FileBytes, r.limits)
+		r.web, err = startWeb(ctx, r.lab, r.form.Web.FileBytes, r.limits, r.certificate)
 	}
 	return err
 }

@@ -4,6 +4,7 @@ package bench
 
 import (
 	"cmp"
+	"fmt"
 	"maps"
 	"slices"
 	"time"
@@ -30,6 +31,8 @@ type Point struct {
 	Duration              time.Duration
 	// Pinned and Offloads are the load's.
 	Pinned, Offloads bool
+	// TLS is the load's.
+	TLS bool
 	// Form is what the point shares with the others of its run.
 	Form Form
 	// Repeats is how often the point is to be measured.
@@ -106,7 +109,7 @@ func (f Form) pointsOf(s subject.Subject, params subject.Params, l Load) []Point
 		points = append(points, Point{
 			Subject: s, Params: params, Load: l.Name, Kind: kind, Experiment: experiment, By: l, Form: f, Repeats: f.repeats(l),
 			Concurrency: concurrency, Requests: l.requests(concurrency), Duration: l.Duration,
-			Pinned: l.Pinned, Offloads: l.Offloads,
+			Pinned: l.Pinned, Offloads: l.Offloads, TLS: l.TLS,
 		})
 	}
 	return points
@@ -157,6 +160,9 @@ func (p Point) obstacle(limits probe.Limits, absent Absent) string {
 	if p.Kind.Bulk() {
 		return p.bulkObstacle(limits)
 	}
+	if p.TLS && p.Subject.HTTPOnly() && !subject.TerminatesTLS(p.Subject) {
+		return fmt.Sprintf("%s reads HTTP, and is not set up to end TLS here", p.Subject.Name())
+	}
 	return webObstacle(p, limits)
 }
 
@@ -206,6 +212,9 @@ func (p Point) params() map[string]any {
 	} else {
 		all["concurrency"] = p.Concurrency
 		all["file_bytes"] = p.Form.Web.FileBytes
+	}
+	if p.TLS {
+		all["tls"] = yesNo(true)
 	}
 	if p.Requests > 0 {
 		all["requests"] = p.Requests

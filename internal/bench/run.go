@@ -111,6 +111,8 @@ type runner struct {
 	names    []*nameServer
 	// unsaved says that saving has failed, and so would again.
 	unsaved bool
+	// certificate is what TLS servers show; nil where no load is over TLS.
+	certificate *certificate
 	// transactServers says that the servers of transactions run.
 	transactServers bool
 	// ceilings are the most that a packet-level load reached without a balancer, by the
@@ -223,8 +225,13 @@ func (r *runner) tearDown() error {
 
 // startServers starts what the form's loads ask.
 func (r *runner) startServers(ctx context.Context) (err error) {
+	if r.form.encrypted() {
+		if r.certificate, err = newCertificate(r.lab); err != nil {
+			return err
+		}
+	}
 	if r.form.has(false) {
-		if r.web, err = startWeb(ctx, r.lab, r.form.Web.FileBytes, r.limits); err != nil {
+		if r.web, err = startWeb(ctx, r.lab, r.form.Web.FileBytes, r.limits, r.certificate); err != nil {
 			return err
 		}
 	}
@@ -377,6 +384,8 @@ func (r *runner) setup(t Trial) subject.Setup {
 		}
 	case t.Kind.Bulk():
 		setup.Services = bulkServices(r.lab)
+	case t.TLS:
+		setup.Services, setup.Certificate = tlsServices(r.lab), r.certificate.pem()
 	}
 	return setup
 }

@@ -99,6 +99,8 @@ type Load struct {
 	Wire *Wire `yaml:"wire"`
 	// DNSPerf is of the kind dnsperf.
 	DNSPerf *DNSPerf `yaml:"dnsperf"`
+	// TLS has web clients ask over HTTPS.
+	TLS bool `yaml:"tls"`
 	// Rate, Search and Keep are of the kind paced: the rates, in requests a second of
 	// all clients, or how the highest is to be found; and whether connections are kept.
 	Rate   []int   `yaml:"rate"`
@@ -238,11 +240,14 @@ func (l Load) check(at path, form Form, fail failFunc) {
 	if l.Kind != (arrivals{}).Name() && (l.Rate != nil || l.Search != nil || l.Keep) {
 		fail(at, "rate, search and keep go with %s, not with %s", arrivals{}.Name(), l.Kind)
 	}
+	kind, ok := load.Find(l.Kind)
+	if l.TLS && (!ok || kind.Bulk()) {
+		fail(at.to("tls"), "goes with loads that ask web servers by ab or wrk, not with %s", l.Kind)
+	}
 	if e, ok := findExperiment(l.Kind); ok {
 		e.check(l, form, at, fail)
 		return
 	}
-	kind, ok := load.Find(l.Kind)
 	if !ok {
 		var names []string
 		for _, k := range load.Kinds() {

@@ -61,8 +61,11 @@ var nginxConfig = template.Must(template.New("nginx.conf").Parse(nginxTemplate))
 
 // nginxValues are what the template needs.
 type nginxValues struct {
-	Dir, Root                    string
-	Port                         int
+	Dir, Root string
+	Port      int
+	// TLSPort is one of TLS, with the Certificate; 0 for none.
+	TLSPort                      int
+	Certificate                  string
 	OpenFiles, WorkerConnections int
 }
 
@@ -74,7 +77,7 @@ type web struct {
 
 // startWeb starts nginx on every server and waits until each answers. They are
 // stopped with the laboratory.
-func startWeb(ctx context.Context, l *lab.Lab, fileBytes int, limits probe.Limits) (*web, error) {
+func startWeb(ctx context.Context, l *lab.Lab, fileBytes int, limits probe.Limits, shown *certificate) (*web, error) {
 	root := filepath.Join(l.Dir, "html")
 	if err := os.MkdirAll(root, 0o755); err != nil {
 		return nil, fmt.Errorf("making the web servers' file: %w", err)
@@ -85,7 +88,7 @@ func startWeb(ctx context.Context, l *lab.Lab, fileBytes int, limits probe.Limit
 	w := &web{lab: l}
 	for _, server := range l.Servers {
 		process, err := startNginx(ctx, server, nginxValues{
-			Dir: server.Dir, Root: root, Port: servicePort,
+			Dir: server.Dir, Root: root, Port: servicePort, TLSPort: tlsPort, Certificate: shown.pem(),
 			OpenFiles: int(limits.OpenFiles), WorkerConnections: webWorkerConnections(limits),
 		})
 		if err != nil {

@@ -5,6 +5,8 @@ package probe
 import (
 	"bufio"
 	"context"
+	"crypto/tls"
+	"crypto/x509"
 	"fmt"
 	"io"
 	"net"
@@ -53,6 +55,25 @@ func Ask(ctx context.Context, from *lab.Host, to netip.AddrPort, path string, le
 	defer conn.Close()
 	if err := ask(conn, to, path, length); err != nil {
 		return fmt.Errorf("%s asking %s for %s: %w", from.Name, to, path, err)
+	}
+	return nil
+}
+
+// AskTLS is Ask over TLS; what the server shows must be among roots.
+func AskTLS(ctx context.Context, from *lab.Host, to netip.AddrPort, path string, length int, roots *x509.CertPool) error {
+	conn, err := Dial(ctx, from, to)
+	if err != nil {
+		return fmt.Errorf("%s asking %s: %w", from.Name, to, err)
+	}
+	secure := tls.Client(conn, &tls.Config{RootCAs: roots, ServerName: to.Addr().String(), MinVersion: tls.VersionTLS12})
+	defer secure.Close()
+	bounded, cancel := context.WithTimeout(ctx, askBound)
+	defer cancel()
+	if err = secure.HandshakeContext(bounded); err == nil {
+		err = ask(secure, to, path, length)
+	}
+	if err != nil {
+		return fmt.Errorf("%s asking %s for %s over TLS: %w", from.Name, to, path, err)
 	}
 	return nil
 }

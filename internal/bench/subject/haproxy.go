@@ -39,6 +39,7 @@ func (haproxyHTTP) Params() []Param {
 }
 
 func (haproxyHTTP) HTTPOnly() bool { return true }
+func (haproxyHTTP) terminatesTLS() {}
 
 func (haproxyHTTP) Versions(ctx context.Context) (map[string]string, error) {
 	return haproxyVersion(ctx)
@@ -102,6 +103,8 @@ var (
 type haproxyValues struct {
 	MaxConn, Threads, LastCore int
 	Services                   []proxyService
+	// Certificate is what it shows to its clients over TLS; empty for no TLS.
+	Certificate string
 	// Splice and Socket, of the Runtime API, are of the TCP mode only.
 	Splice bool
 	Socket string
@@ -124,7 +127,22 @@ type proxyServer struct {
 }
 
 func haproxyValuesOf(setup Setup, threads, maxConn, cores int) haproxyValues {
-	return haproxyValues{MaxConn: maxConn, Threads: threads, LastCore: cores - 1, Services: proxyServices(setup)}
+	return haproxyValues{Certificate: setup.Certificate, MaxConn: maxConn, Threads: threads, LastCore: cores - 1, Services: proxyServices(setup)}
+}
+
+// endedServices are proxyServices of a proxy that ends TLS where there is any: it asks
+// servers without.
+func endedServices(setup Setup) []proxyService {
+	services := proxyServices(setup)
+	if setup.Certificate == "" {
+		return services
+	}
+	for i, of := range setup.Services {
+		for j, server := range services[i].Servers {
+			services[i].Servers[j].Address = netip.AddrPortFrom(server.Address.Addr(), of.PlainPort)
+		}
+	}
+	return services
 }
 
 func proxyServices(setup Setup) []proxyService {
@@ -139,6 +157,14 @@ func proxyServices(setup Setup) []proxyService {
 	return services
 }
 
+// tlsNote says what becomes of TLS.
+func (v haproxyValues) tlsNote() string {
+	if v.Certificate == "" {
+		return "no TLS listener"
+	}
+	return "it ends its clients' TLS, and asks servers without"
+}
+
 // render returns the configuration file.
 func (v haproxyValues) render(config *template.Template) ([]byte, error) {
 	var text bytes.Buffer
@@ -151,7 +177,7 @@ func (haproxyHTTP) Start(ctx context.Context, setup Setup, params Params) (Runni
 		return strings.Join([]string{
 			fmt.Sprintf("HAProxy as in the document, but maxconn %d (document: 500000 in all, 10000 a frontend) for the limit of open files", values.MaxConn),
 			fmt.Sprintf("cpu-map to cores 0-%d (document: 0-23)", values.LastCore),
-			"no TLS listener, in the foreground; it logs to a port where nobody listens",
+			values.tlsNote() + ", in the foreground; it logs to a port where nobody listens",
 			"its health checks, one a server every 2 s, are among the backends' connections",
 		}, "; ")
 	})
@@ -172,7 +198,7 @@ func startHAProxy(ctx context.Context, setup Setup, params Params, config *templ
 	values := haproxyValuesOf(setup, params[paramThreads].(int), haproxyMaxConn(limits, files), limits.Cores)
 	values.Splice, values.Socket = params[paramSplice] == spliceAuto, running.socket
 	running.write = func(services []Service) error {
-		values.Services = proxyServices(setup.with(services))
+		values.Services = endedServices(setup.with(services))
 		text, err := values.render(config)
 		if err == nil {
 			err = os.WriteFile(running.path, text, 0o644)

@@ -47,6 +47,7 @@ func (haproxyTCP) Obstacle(params Params, concurrency int, limits probe.Limits) 
 }
 
 func (haproxyTCP) Start(ctx context.Context, setup Setup, params Params) (Running, error) {
+	setup.Certificate = "" // it passes TLS on
 	running, err := startHAProxy(ctx, setup, params, haproxyTCPConfig, haproxyTCPFiles(params), func(haproxyValues) string {
 		return "HAProxy in TCP mode, round robin; without health checks, which would be connections to the servers as well"
 	})

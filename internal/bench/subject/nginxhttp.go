@@ -19,6 +19,7 @@ type nginxHTTP struct{}
 
 func (nginxHTTP) Name() string    { return "nginx-http" }
 func (nginxHTTP) HTTPOnly() bool  { return true }
+func (nginxHTTP) terminatesTLS()  {}
 func (nginxHTTP) Params() []Param { return nginxStream{}.Params() }
 
 func (nginxHTTP) Versions(ctx context.Context) (map[string]string, error) {
@@ -40,6 +41,8 @@ type nginxHTTPValues struct {
 	Dir                                   string
 	Threads, OpenFiles, WorkerConnections int
 	Services                              []proxyService
+	// Certificate is what it shows to its clients over TLS; empty for no TLS.
+	Certificate string
 }
 
 func (v nginxHTTPValues) render() ([]byte, error) {
@@ -56,7 +59,7 @@ func (nginxHTTP) Start(ctx context.Context, setup Setup, params Params) (Running
 	dir := setup.Lab.Balancer.Dir
 	values := nginxHTTPValues{
 		Dir: dir, Threads: params[paramThreads].(int),
-		OpenFiles: int(limits.OpenFiles), WorkerConnections: nginxConnections(limits), Services: proxyServices(setup),
+		OpenFiles: int(limits.OpenFiles), WorkerConnections: nginxConnections(limits), Services: endedServices(setup), Certificate: setup.Certificate,
 	}
 	path := filepath.Join(dir, "nginx-http.conf")
 	text, err := values.render()

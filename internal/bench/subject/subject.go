@@ -58,6 +58,9 @@ type Setup struct {
 	Lab *lab.Lab
 	// Services are what clients ask for: one for all of them, or one for each.
 	Services []Service
+	// Certificate is the path of a certificate with its key (PEM), for a subject that
+	// ends TLS; empty where the services have none.
+	Certificate string
 	// Executable is the path of the jeoul binary.
 	Executable string
 	// Flows is how many flows a subject must have room for that remembers each of them
@@ -69,6 +72,9 @@ type Setup struct {
 // of their own addresses.
 type Service struct {
 	Port uint16
+	// PlainPort is where the servers speak without TLS, for a subject that ends it
+	// itself; 0 where Port has no TLS.
+	PlainPort uint16
 	// UDP says that the port is one of UDP too, with the same servers.
 	UDP     bool
 	Servers []*lab.Host
@@ -136,6 +142,13 @@ func All() []Subject {
 		all = append(all, jeoul{mode, lb.HookXDP}, jeoul{mode, lb.HookTC})
 	}
 	return all
+}
+
+// TerminatesTLS says whether a subject can end its clients' TLS, and speak to servers
+// without.
+func TerminatesTLS(s Subject) bool {
+	_, can := s.(interface{ terminatesTLS() })
+	return can
 }
 
 // Names returns the names of All.
