@@ -60,6 +60,9 @@ func TestSubjectsCarry(t *testing.T) {
 				t.Fatal(err)
 			}
 			carries(t, l, s)
+			if _, ok := s.(ipvs); ok {
+				forgets(t, l.Balancer)
+			}
 			if after := balancerState(t, l); !slices.Equal(before, after) {
 				t.Errorf("the balancer was %v, and is %v", before, after)
 			}
@@ -71,7 +74,7 @@ func TestSubjectsCarry(t *testing.T) {
 // kernel's module, or a program that Debian does not have or starts as a service.
 func optional(s Subject) bool {
 	switch s.(type) {
-	case ipvs, envoy, dockerProxy:
+	case ipvs, envoy, dockerProxy, loxilb:
 		return true
 	}
 	return false
@@ -119,6 +122,20 @@ func expect(t *testing.T, s Subject, what string, running Running, l *lab.Lab, a
 			answered[from]++
 		}
 		return len(answered) == 2
+	})
+}
+
+// forgets waits until IPVS has forgotten all connections: those that it keeps would
+// go on, without a service, to servers of the next trial.
+func forgets(t *testing.T, balancer *lab.Host) {
+	t.Helper()
+	testenv.Eventually(t, 20*time.Second, "IPVS forgets its connections", func() bool {
+		var table []byte
+		err := balancer.Do(func() (err error) {
+			table, err = os.ReadFile("/proc/thread-self/net/ip_vs_conn")
+			return err
+		})
+		return err == nil && bytes.Count(table, []byte("\n")) == 1 // the head
 	})
 }
 

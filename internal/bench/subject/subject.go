@@ -137,6 +137,7 @@ func All() []Subject {
 	all := []Subject{
 		direct{}, routed{}, bare{}, haproxyHTTP{}, haproxyTCP{}, nginxHTTP{}, nginxStream{}, envoy{}, dockerProxy{},
 		iptablesNth{}, nftables{}, ipvs{ipvsDirect}, ipvs{ipvsMasquerade}, ipvs{ipvsTunnel},
+		loxilb{},
 	}
 	for _, mode := range lb.Modes {
 		all = append(all, jeoul{mode, lb.HookXDP}, jeoul{mode, lb.HookTC})
