@@ -31,6 +31,7 @@ type benchCmd struct {
 	LiveServer benchLiveServerCmd `cmd:"" hidden:""`
 	LiveClient benchLiveClientCmd `cmd:"" hidden:""`
 	Steady     benchSteadyCmd     `cmd:"" hidden:""`
+	Init       benchInitCmd       `cmd:"" hidden:""`
 
 	TransactServer benchTransactServerCmd `cmd:"" hidden:""`
 	TransactClient benchTransactClientCmd `cmd:"" hidden:""`
@@ -46,6 +47,7 @@ type benchRunCmd struct {
 	Lang   string   `enum:"en,ko" default:"en" help:"Language of the reports: ${enum}."`
 	Dir    string   `name:"output" short:"o" type:"path" xor:"place" placeholder:"DIR" help:"Where results and reports go; by default results/SUITE-TIME."`
 	Resume string   `name:"resume" type:"path" xor:"place" placeholder:"DIR" help:"Go on with the run whose results are in this directory, where it was interrupted or failed: same suite, same machine."`
+	benchVM
 }
 
 // errInterrupted is how a run that was interrupted ends, for a shell.
@@ -68,13 +70,9 @@ func (c *benchRunCmd) Run(ctx context.Context) error {
 	if dir == "" {
 		dir = filepath.Join("results", suite.Name+"-"+time.Now().Format("20060102-150405"))
 	}
-	version, commit := build()
-	run, err := bench.Run(ctx, bench.Options{
-		Suite: suite, Quick: c.Quick, Only: c.Only, Dir: dir, Resume: c.Resume != "",
-		Command: strings.Join(os.Args, " "), Version: version, Commit: commit, Executable: executable,
-		Progress: os.Stderr, Live: terminal(os.Stderr), Columns: func() int { return columns(os.Stderr) },
-	})
-	if run == nil || len(run.Trials) == 0 {
+	run, err := c.weigh(ctx, suite, dir, executable)
+	// A virtual machine's report is made outside of it.
+	if run == nil || len(run.Trials) == 0 || c.Guest != nil {
 		return interrupted(err)
 	}
 	// What was measured is shown whatever ended the run.
@@ -88,6 +86,19 @@ func columns(file *os.File) int {
 		return 0
 	}
 	return int(size.Col)
+}
+
+// weigh runs the suite where it is to be run.
+func (c *benchRunCmd) weigh(ctx context.Context, suite *bench.Suite, dir, executable string) (*results.Run, error) {
+	if c.Lab != labHere {
+		return c.inVM(ctx, suite, dir, executable)
+	}
+	version, commit := build()
+	return bench.Run(ctx, bench.Options{
+		Suite: suite, Quick: c.Quick, Only: c.Only, Dir: dir, Resume: c.Resume != "",
+		Command: strings.Join(os.Args, " "), Version: version, Commit: commit, Executable: executable, Virtual: c.virtual(),
+		Progress: os.Stderr, Live: terminal(os.Stderr), Columns: func() int { return columns(os.Stderr) },
+	})
 }
 
 // interrupted gives an interrupted run the exit status of one.

@@ -34,6 +34,9 @@ func (m *measurement) measure(ctx context.Context) error {
 	if err := m.ready(ctx); err != nil {
 		return fmt.Errorf("the subject came up, but does not serve: %w", err)
 	}
+	if err := m.quiet(ctx); err != nil {
+		return err
+	}
 	probing := probe.New(m.runner.lab)
 	drive := load.Drive{
 		Kind: m.trial.Kind, Clients: m.clients(), Bound: m.bound(),
@@ -142,6 +145,9 @@ func (m *measurement) write(result *load.Result, reading probe.Reading) {
 	got.Notes = append(got.Notes, drops(reading)...)
 	m.writeLoad(result)
 	m.writeReading(result, reading)
+	if m.runner.options.counts() {
+		m.writeInstructions(result, reading)
+	}
 }
 
 // writeSaturated writes down which part was the limit, and what the subject says
@@ -162,6 +168,9 @@ func (m *measurement) writeSaturated(reading probe.Reading) {
 	if m.trial.alone() {
 		part, why = results.SaturatedUnknown, fmt.Sprintf(
 			"saturated: unknown, for one connection keeps one core busy with all parts in turn; %.2f of %d cores idled", reading.Idle, m.runner.limits.Cores)
+	}
+	if m.runner.options.counts() {
+		part, why = results.SaturatedUnknown, "saturated: unknown, for one processor does everybody's work"
 	}
 	m.got.Saturated = part
 	m.got.Notes = append(m.got.Notes, why)
@@ -223,7 +232,7 @@ var cpuMetrics = map[results.Part]struct{ cores, perRequest string }{
 
 func (m *measurement) writeReading(result *load.Result, reading probe.Reading) {
 	metrics := m.got.Metrics
-	if !m.trial.Offloads {
+	if !m.trial.Offloads && !m.runner.options.counts() {
 		m.writeCPU(result, reading)
 	}
 	metrics[results.IdleCPUCores] = reading.Idle

@@ -34,6 +34,8 @@ type progress struct {
 	trial   string
 	started time.Time
 	rate    string
+	// timeless says that the clock is not one that people wait by.
+	timeless bool
 	// traffic reads the laboratory's; nil while there is none.
 	traffic func() (clients, balancer lab.Traffic, err error)
 }
@@ -109,7 +111,7 @@ func (p *progress) count(n int) string {
 // left is the time that the rest will take if it goes on as until the last trial.
 func (p *progress) left() string {
 	made := p.done - p.before
-	if made == 0 || p.done >= p.total {
+	if made == 0 || p.done >= p.total || p.timeless {
 		return ""
 	}
 	rest := p.last.Sub(p.began)/time.Duration(made)*time.Duration(p.total-p.done) - time.Since(p.last)

@@ -40,6 +40,8 @@ type Options struct {
 	Command string
 	// Version and Commit are those of jeoul, Executable the path of its binary.
 	Version, Commit, Executable string
+	// Virtual is the virtual machine that this process is in; nil if it is in none.
+	Virtual *results.Virtual
 	// Progress is told how far the run is; Live says that it is a terminal, of so
 	// many columns.
 	Progress io.Writer
@@ -88,6 +90,7 @@ func newRunner(ctx context.Context, options Options) (*runner, error) {
 			SuiteDigest: options.Suite.Digest, Only: options.Only,
 		},
 	}
+	r.progress.timeless = options.counts()
 	if options.Resume {
 		if err := r.resume(); err != nil {
 			return nil, err
@@ -192,7 +195,7 @@ func (r *runner) remember(event string) {
 
 // build makes the laboratory and starts what serves in it.
 func (r *runner) build(ctx context.Context) (err error) {
-	if r.lab, err = lab.New(ctx, r.form.spec()); err != nil {
+	if r.lab, err = lab.New(ctx, r.spec()); err != nil {
 		return err
 	}
 	// The subjects that send by XDP ask for it; the others would pay for it.
@@ -209,6 +212,7 @@ func (r *runner) build(ctx context.Context) (err error) {
 	}
 	addLimits(&r.results.Environment, r.limits)
 	addLab(&r.results.Environment, r.lab, r.form)
+	addVirtual(&r.results.Environment, r.options)
 	r.results.Environment.Notes = append(r.results.Environment.Notes, r.history...)
 	r.progress.watch(r.lab)
 	return r.startServers(ctx)
@@ -221,6 +225,14 @@ func (r *runner) tearDown() error {
 		return nil
 	}
 	return errors.Join(r.tester.close(), r.lab.Close())
+}
+
+// spec is the form's laboratory. Where instructions are counted nothing measures along,
+// for that would be counted too.
+func (r *runner) spec() lab.Spec {
+	spec := r.form.spec()
+	spec.Unmetered = r.options.counts()
+	return spec
 }
 
 // startServers starts what the form's loads ask.

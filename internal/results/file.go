@@ -37,6 +37,15 @@ func Load(path string) (*Run, error) {
 	return run, nil
 }
 
+// Decode decodes and validates the text of a results file. Errors: as Load's.
+func Decode(data []byte) (*Run, error) {
+	run, err := parse(data)
+	if err != nil {
+		return nil, fmt.Errorf("reading results%w", err)
+	}
+	return run, nil
+}
+
 // parse decodes data. The text of its error is meant to stand right behind a
 // file name, and so starts with ":".
 func parse(data []byte) (*Run, error) {

@@ -56,8 +56,30 @@ type Environment struct {
 	Commit string `json:"commit"`
 	// Limits maps a limit (open_files, …) to its value.
 	Limits map[string]string `json:"limits"`
+	// Virtual is nil where the run was on the machine itself.
+	Virtual *Virtual `json:"virtual,omitempty"`
 	// Notes are facts about the laboratory that a figure depends on.
 	Notes []string `json:"notes,omitempty"`
+}
+
+// Virtual is the virtual machine that a run was in. The rest of the environment is
+// what was seen from inside.
+type Virtual struct {
+	// Emulator is the program and its version; Accelerator is how it carried
+	// instructions out: kvm, tcg (emulated) or tcg-icount.
+	Emulator    string `json:"emulator"`
+	Accelerator string `json:"accelerator"`
+	// Reason says why this accelerator, where there was a choice.
+	Reason string `json:"reason,omitempty"`
+	// Instructions says that the clock counted instructions: a nanosecond each.
+	Instructions bool `json:"clock_counts_instructions,omitempty"`
+	// Package is what the kernel is from, Clock what it told the time by.
+	Package string `json:"kernel_package,omitempty"`
+	Clock   string `json:"clock_source,omitempty"`
+	// HostKernel, HostCPU and HostCores are the machine's that it ran on.
+	HostKernel string `json:"host_kernel"`
+	HostCPU    string `json:"host_cpu"`
+	HostCores  int    `json:"host_cores"`
 }
 
 // Trial is one subject under one load with one set of parameters, once.
@@ -182,4 +204,7 @@ const (
 	NsPerPacket         = "ns_per_packet"
 	NsNetOfEmpty        = "ns_net_of_empty"
 	RatioToEmpty        = "ratio_to_empty"
+	// InstructionsPerRequest is of a virtual machine whose clock counts them: all
+	// that was done for a request, by clients, balancer, servers and kernel.
+	InstructionsPerRequest = "instructions_per_request"
 )

@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+
+	"github.com/jeoul/jeoul/internal/vm"
+)
+
+// benchInitCmd is the first process of a virtual machine's.
+type benchInitCmd struct{}
+
+// Run does the machine's job and switches it off: were this process to end, the kernel
+// would say so at length on the console, and nobody would see why.
+func (c *benchInitCmd) Run(context.Context) error {
+	err := vm.Init()
+	if errors.Is(err, vm.ErrNotInit) {
+		return err
+	}
+	if err != nil {
+		fmt.Fprintf(os.Stderr, "jeoul: %v\n", err)
+	}
+	return vm.PowerOff()
+}

@@ -1,0 +1,240 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/jeoul/jeoul/internal/bench"
+	"github.com/jeoul/jeoul/internal/results"
+	"github.com/jeoul/jeoul/internal/vm"
+)
+
+// Where a run's laboratory is.
+const (
+	labHere     = "here"
+	labVM       = "vm"
+	labCounting = "vm-icount"
+)
+
+// benchVM are the flags of a run in a virtual machine.
+type benchVM struct {
+	Lab    string        `enum:"here,vm,vm-icount" default:"here" help:"Where the laboratory is: here; in a virtual machine with Debian's kernel (vm); or in an emulated one whose clock counts instructions (vm-icount)."`
+	Kernel string        `placeholder:"RELEASE" default:"trixie" help:"The Debian release whose kernel a virtual machine has (${default})."`
+	Limit  time.Duration `default:"6h" help:"How long a virtual machine may run (${default}); what it measured until then is kept."`
+	// Guest is how the run outside tells the one inside about the machine.
+	Guest *guestFlag `hidden:"" placeholder:"JSON"`
+}
+
+// guestFlag is a description of a virtual machine in JSON.
+type guestFlag struct{ results.Virtual }
+
+// UnmarshalText reads the description.
+func (g *guestFlag) UnmarshalText(text []byte) error { return json.Unmarshal(text, &g.Virtual) }
+
+// virtual describes the machine that this process is in; nil if it is in none.
+func (v benchVM) virtual() *results.Virtual {
+	if v.Guest == nil {
+		return nil
+	}
+	return &v.Guest.Virtual
+}
+
+// Validate refuses what cannot be.
+func (v benchVM) Validate() error {
+	if v.Limit <= 0 {
+		return errors.New("--limit must be more than 0")
+	}
+	return nil
+}
+
+// vmSuite and vmResults are where the machine has the suite, and leaves its results.
+const (
+	vmSuite   = "suite.yaml"
+	vmResults = "/tmp/results"
+	// vmBefore is the directory of what an earlier run left.
+	vmBefore = "before"
+)
+
+// inVM runs the suite in a virtual machine, which has this jeoul in it.
+func (c *benchRunCmd) inVM(ctx context.Context, suite *bench.Suite, dir, executable string) (*results.Run, error) {
+	form := suite.Long
+	if c.Quick {
+		form = suite.Quick
+	}
+	// What the machine would refuse is refused before it is started.
+	if _, err := form.Only(c.Only); err != nil && len(c.Only) > 0 {
+		return nil, err
+	}
+	v := &vmRun{command: c, dir: dir, started: time.Now()}
+	return v.weigh(ctx, executable)
+}
+
+// vmRun is a run in a virtual machine, seen from outside.
+type vmRun struct {
+	command *benchRunCmd
+	dir     string
+	started time.Time
+	machine results.Virtual
+	// run is what came of it, as of the last trial.
+	run *results.Run
+}
+
+// weigh runs the suite in a virtual machine and writes down what it measures, trial by trial.
+// It returns what bench.Run does.
+func (v *vmRun) weigh(ctx context.Context, executable string) (*results.Run, error) {
+	kernel, accelerator, err := v.prepare(ctx)
+	if err != nil {
+		return nil, err
+	}
+	files, err := v.files()
+	if err != nil {
+		return nil, err
+	}
+	job, err := v.job()
+	if err != nil {
+		return nil, err
+	}
+	end, err := vm.Run(ctx, vm.Machine{
+		Kernel: kernel, Accelerator: accelerator, Executable: executable,
+		Job: job, Files: files, Limit: v.command.Limit,
+		Hello:  v.hello,
+		Line:   func(line string) { fmt.Fprintln(os.Stderr, line) },
+		Result: v.result,
+	})
+	return v.run, v.outcome(ctx, end, err)
+}
+
+// prepare finds a kernel and chooses how to run it.
+func (v *vmRun) prepare(ctx context.Context) (*vm.Kernel, vm.Accelerator, error) {
+	emulator, err := vm.Version(ctx)
+	if err != nil {
+		return nil, "", err
+	}
+	cache, err := vm.CacheDir()
+	if err != nil {
+		return nil, "", err
+	}
+	say := func(what string) { fmt.Fprintln(os.Stderr, what) }
+	kernel, err := vm.Fetch(ctx, cache, v.command.Kernel, say)
+	if err != nil {
+		return nil, "", err
+	}
+	accelerator, reason := vm.Counting, ""
+	if v.command.Lab == labVM {
+		accelerator, reason = vm.Choose(ctx, kernel)
+	}
+	host, err := bench.Machine(build())
+	if err != nil {
+		return nil, "", err
+	}
+	v.machine = results.Virtual{
+		Emulator: "QEMU " + emulator, Accelerator: string(accelerator), Reason: reason, Instructions: accelerator == vm.Counting,
+		Package: kernel.Package, HostKernel: host.Kernel, HostCPU: host.CPU, HostCores: host.Cores,
+	}
+	say(fmt.Sprintf("starting a virtual machine: Linux %s, %s%s", kernel.Version, accelerator, inBrackets(reason)))
+	return kernel, accelerator, nil
+}
+
+// files are what the run in the machine reads: the suite, and what an earlier run left.
+func (v *vmRun) files() (map[string][]byte, error) {
+	suite, err := os.ReadFile(v.command.Suite)
+	if err != nil {
+		return nil, fmt.Errorf("reading the suite: %w", err)
+	}
+	files := map[string][]byte{vmSuite: suite}
+	if v.command.Resume == "" {
+		return files, os.MkdirAll(v.dir, 0o755)
+	}
+	path := filepath.Join(v.dir, bench.ResultsFile)
+	before, err := results.Load(path)
+	if err != nil {
+		return nil, fmt.Errorf("--resume: %w", err)
+	}
+	v.started = before.Started
+	files[filepath.Join(vmBefore, bench.ResultsFile)], err = os.ReadFile(path)
+	return files, err
+}
+
+func inBrackets(reason string) string {
+	if reason == "" {
+		return ""
+	}
+	return " (" + reason + ")"
+}
+
+// job is the run that the machine does.
+func (v *vmRun) job() (vm.Job, error) {
+	machine, err := json.Marshal(v.machine)
+	if err != nil {
+		return vm.Job{}, err
+	}
+	left := vmResults
+	args := []string{"bench", "run", vm.JobPath(vmSuite), "--guest", string(machine)}
+	if v.command.Resume == "" {
+		args = append(args, "--output", left)
+	} else {
+		left = vm.JobPath(vmBefore)
+		args = append(args, "--resume", left)
+	}
+	if v.command.Quick {
+		args = append(args, "--quick")
+	}
+	if len(v.command.Only) > 0 {
+		args = append(args, "--only", strings.Join(v.command.Only, ","))
+	}
+	return vm.Job{Args: args, Result: filepath.Join(left, bench.ResultsFile)}, nil
+}
+
+func (v *vmRun) hello(h vm.Hello) {
+	v.machine.Clock = h.Clock
+	if len(h.Missing) > 0 {
+		fmt.Fprintf(os.Stderr, "the virtual machine's kernel has no %s\n", strings.Join(h.Missing, ", "))
+	}
+}
+
+// result takes the results as they are after a trial. Times are those of this machine: the
+// other's clock may count something else.
+func (v *vmRun) result(text []byte) error {
+	run, err := results.Decode(text)
+	if err != nil {
+		return fmt.Errorf("what the virtual machine measured: %w", err)
+	}
+	run.Command, run.Started = strings.Join(os.Args, " "), v.started
+	if !run.Ended.IsZero() {
+		run.Ended = time.Now()
+	}
+	if run.Environment.Virtual == nil {
+		run.Environment.Virtual = &v.machine
+	}
+	run.Environment.Virtual.Clock = v.machine.Clock
+	v.run = run
+	return run.Save(filepath.Join(v.dir, bench.ResultsFile))
+}
+
+// outcome turns the machine's end into that of a run.
+func (v *vmRun) outcome(ctx context.Context, end vm.End, err error) error {
+	switch {
+	case ctx.Err() != nil, errors.Is(err, vm.ErrLimit):
+		if v.run == nil {
+			return fmt.Errorf("%w before the first trial had ended; nothing is kept: %w", bench.ErrInterrupted, cmp.Or(err, ctx.Err()))
+		}
+		v.run.Interrupted, v.run.Ended = true, time.Now()
+		return errors.Join(
+			fmt.Errorf("%w after %d trials, which are in %s: %w", bench.ErrInterrupted, len(v.run.Trials), filepath.Join(v.dir, bench.ResultsFile), cmp.Or(err, ctx.Err())),
+			v.run.Save(filepath.Join(v.dir, bench.ResultsFile)))
+	case err != nil:
+		return err
+	case end.Status != 0:
+		return fmt.Errorf("the run in the virtual machine ended with status %d; it said why above", end.Status)
+	}
+	return nil
+}

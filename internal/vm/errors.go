@@ -1,0 +1,19 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package vm
+
+import "errors"
+
+// Errors that callers may test for.
+var (
+	// ErrMissing says that a program that is needed is not installed.
+	ErrMissing = errors.New("not installed")
+	// ErrKernel says that a directory holds no kernel that can be used.
+	ErrKernel = errors.New("not a usable kernel")
+	// ErrFrame says that what came over the port is not what a machine sends.
+	ErrFrame = errors.New("not a frame")
+	// ErrMachine says that a machine did not come up, or ended without telling how.
+	ErrMachine = errors.New("the virtual machine failed")
+	// ErrLimit says that a machine was ended because its time was over.
+	ErrLimit = errors.New("the time limit was reached")
+)

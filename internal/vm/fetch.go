@@ -1,0 +1,253 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package vm
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"runtime"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// DefaultRelease is the release of Debian whose kernel is used.
+const DefaultRelease = "trixie"
+
+// metaPackage depends on a release's newest kernel for virtual machines, which is
+// the ordinary one without the drivers of hardware.
+const metaPackage = "linux-image-cloud-amd64"
+
+// keyring is what Debian signs its archive with.
+const keyring = "/usr/share/keyrings/debian-archive-keyring.gpg"
+
+// CacheDir is where kernels are kept: jeoul/kernels in the user's cache.
+func CacheDir() (string, error) {
+	dir, err := os.UserCacheDir()
+	if err != nil {
+		return "", fmt.Errorf("finding a place for kernels: %w: set HOME or XDG_CACHE_HOME", err)
+	}
+	return filepath.Join(dir, "jeoul", "kernels"), nil
+}
+
+// Fetch returns the kernel of a release of Debian from the cache. One that is not there
+// is downloaded by apt, with package lists of its own, so that the machine may be of
+// another release: apt checks the archive's signature and every hash. Nothing is
+// installed. say is told what takes long.
+func Fetch(ctx context.Context, cache, release string, say func(string)) (*Kernel, error) {
+	if !releaseName.MatchString(release) {
+		return nil, fmt.Errorf("%q is not a name of a Debian release, such as %s", release, DefaultRelease)
+	}
+	if runtime.GOARCH != "amd64" {
+		return nil, fmt.Errorf("a virtual machine's kernel is %s's, and this machine is %s", metaPackage, runtime.GOARCH)
+	}
+	if err := os.MkdirAll(cache, 0o755); err != nil {
+		return nil, fmt.Errorf("making a place for kernels: %w", err)
+	}
+	unlock, err := lock(filepath.Join(cache, "lock"))
+	if err != nil {
+		return nil, err
+	}
+	defer unlock()
+	f := fetcher{ctx: ctx, dir: filepath.Join(cache, release), release: release}
+	if kernel, err := OpenKernel(f.dir); err == nil {
+		return kernel, nil
+	}
+	say(fmt.Sprintf("fetching the kernel of Debian %s into %s", release, f.dir))
+	kernel, err := f.fetch()
+	if err != nil {
+		return nil, fmt.Errorf("fetching the kernel of Debian %s: %w", release, err)
+	}
+	return kernel, nil
+}
+
+var releaseName = regexp.MustCompile(`^[a-z]+(-backports)?$`)
+
+// lock keeps others out until unlock is called.
+func lock(path string) (unlock func(), err error) {
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o644)
+	if err == nil {
+		err = unix.Flock(int(f.Fd()), unix.LOCK_EX)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("locking the cache of kernels: %w", err)
+	}
+	return func() { f.Close() }, nil
+}
+
+type fetcher struct {
+	ctx context.Context
+	// dir is where the kernel goes.
+	dir, release string
+	// work is where it is made.
+	work string
+}
+
+// fetch makes the kernel's directory aside and puts it in its place when it is whole.
+func (f fetcher) fetch() (_ *Kernel, err error) {
+	for _, program := range []string{"apt-get", "apt-cache", "dpkg-deb", "xz", busyboxProgram} {
+		if _, err := find(program); err != nil {
+			return nil, err
+		}
+	}
+	if f.work, err = os.MkdirTemp(filepath.Dir(f.dir), "."+f.release+"-"); err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(f.work)) }()
+	if err := f.prepareApt(); err != nil {
+		return nil, err
+	}
+	if err := f.run(f.work, "apt-get", "-q", "update"); err != nil {
+		return nil, err
+	}
+	packages, err := f.packages()
+	if err != nil {
+		return nil, err
+	}
+	unpacked := filepath.Join(f.work, "unpacked")
+	if err := f.unpack(packages, unpacked); err != nil {
+		return nil, err
+	}
+	if err := f.complete(unpacked, packages[0]); err != nil {
+		return nil, err
+	}
+	if err := errors.Join(os.RemoveAll(f.dir), os.Rename(unpacked, f.dir)); err != nil {
+		return nil, err
+	}
+	return OpenKernel(f.dir)
+}
+
+// prepareApt writes a configuration under which apt knows the release and nothing else.
+func (f fetcher) prepareApt() error {
+	for _, dir := range []string{"state/lists/partial", "cache/archives/partial", "deb"} {
+		if err := os.MkdirAll(filepath.Join(f.work, dir), 0o755); err != nil {
+			return err
+		}
+	}
+	source := fmt.Sprintf("deb [signed-by=%s] http://deb.debian.org/debian %s main\n", keyring, f.release)
+	if !strings.HasSuffix(f.release, "-backports") && f.release != "sid" && f.release != "testing" {
+		source += fmt.Sprintf("deb [signed-by=%s] http://deb.debian.org/debian-security %s-security main\n", keyring, f.release)
+	}
+	conf := fmt.Sprintf(`Dir::Etc::sourcelist "%[1]s/sources.list";
+Dir::Etc::sourceparts "-";
+Dir::State "%[1]s/state";
+Dir::Cache "%[1]s/cache";
+APT::Architecture "amd64";
+APT::Sandbox::User "";
+Acquire::Languages "none";
+Acquire::IndexTargets::deb::DEP-11::DefaultEnabled "false";
+`, f.work)
+	return errors.Join(
+		os.WriteFile(filepath.Join(f.work, "sources.list"), []byte(source), 0o644),
+		os.WriteFile(filepath.Join(f.work, "apt.conf"), []byte(conf), 0o644))
+}
+
+// packages lists the package of the kernel, and those that have a part of it: newer
+// packages leave the image and the modules to others.
+func (f fetcher) packages() ([]string, error) {
+	images, err := f.depends(metaPackage, "image")
+	if err != nil {
+		return nil, err
+	}
+	if len(images) != 1 {
+		return nil, fmt.Errorf("the release has no %s", metaPackage)
+	}
+	parts, err := f.depends(images[0], "binary|modules")
+	return append(images, parts...), err
+}
+
+// depends lists the dependencies of a package that are named linux-WHAT-VERSION.
+func (f fetcher) depends(name, what string) ([]string, error) {
+	command := f.command(f.work, "apt-cache", "depends", name)
+	output, err := command.Output()
+	if err != nil {
+		return nil, fmt.Errorf("asking apt what %s depends on: %w", name, err)
+	}
+	return dependencies(output, what), nil
+}
+
+func dependencies(output []byte, what string) []string {
+	depends := regexp.MustCompile(`(?m)^ *Depends: (linux-(?:` + what + `)-[0-9]\S*)$`)
+	var names []string
+	for _, match := range depends.FindAllSubmatch(output, -1) {
+		names = append(names, string(match[1]))
+	}
+	return names
+}
+
+func (f fetcher) unpack(packages []string, into string) error {
+	deb := filepath.Join(f.work, "deb")
+	if err := f.run(deb, "apt-get", append([]string{"-q", "download"}, packages...)...); err != nil {
+		return err
+	}
+	files, err := filepath.Glob(filepath.Join(deb, "*.deb"))
+	if err != nil {
+		return err
+	}
+	for _, file := range files {
+		if err := f.run(f.work, "dpkg-deb", "-x", file, into); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// complete makes the modules ready and says that the kernel is whole.
+func (f fetcher) complete(dir, name string) error {
+	image, err := only(filepath.Join(dir, "boot", "vmlinuz-*"))
+	if err != nil {
+		return err
+	}
+	kernel := &Kernel{Dir: dir, Package: name, Image: image, Version: strings.TrimPrefix(filepath.Base(image), "vmlinuz-")}
+	if err := f.indexModules(dir, kernel.Version); err != nil {
+		return err
+	}
+	return kernel.mark()
+}
+
+// command prepares a program that works with the release's package lists.
+func (f fetcher) command(dir, program string, args ...string) *exec.Cmd {
+	command := exec.CommandContext(f.ctx, program, args...)
+	command.Dir = dir
+	command.Env = append(os.Environ(), "APT_CONFIG="+filepath.Join(f.work, "apt.conf"), "LC_ALL=C")
+	return command
+}
+
+// run runs a program; its last words are in the error.
+func (f fetcher) run(dir, program string, args ...string) error {
+	output, err := f.command(dir, program, args...).CombinedOutput()
+	if err != nil && f.ctx.Err() != nil {
+		return f.ctx.Err()
+	}
+	if err != nil {
+		return fmt.Errorf("%s %s: %w: %s", program, strings.Join(args[:min(2, len(args))], " "), err, lastWords(output))
+	}
+	return nil
+}
+
+// lastWords returns the end of what a program printed, in one line.
+func lastWords(output []byte) string {
+	const most = 600
+	output = bytes.TrimSpace(output)
+	return strings.Join(strings.Fields(string(output[max(len(output)-most, 0):])), " ")
+}
+
+// find returns the path of a program, also where only root's PATH has it.
+func find(program string) (string, error) {
+	if path, err := exec.LookPath(program); err == nil {
+		return path, nil
+	}
+	for _, dir := range []string{"/usr/local/sbin", "/usr/sbin", "/sbin"} {
+		path := filepath.Join(dir, program)
+		if info, err := os.Stat(path); err == nil && info.Mode().IsRegular() && info.Mode()&0o111 != 0 {
+			return path, nil
+		}
+	}
+	return "", fmt.Errorf("%s is %w: run `make deps-vm`, or install it from your distribution", program, ErrMissing)
+}

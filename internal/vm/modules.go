@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package vm
+
+import (
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+)
+
+// modulesBelow is where a kernel's modules lie below its directory, as the machine
+// will have them.
+const modulesBelow = "modules"
+
+// moduleDirs are the directories of the kernel's modules that a laboratory can use;
+// of drivers/net, the devices that are none.
+var moduleDirs = []string{"kernel/net", "kernel/lib", "kernel/crypto"}
+
+const virtualDevices = "kernel/drivers/net"
+
+// indexModules copies the modules to where the machine's are taken from, uncompressed
+// (emulated, that would take seconds at each start), and indexes them.
+func (f fetcher) indexModules(dir, version string) error {
+	from, err := only(filepath.Join(dir, "usr", "lib", "modules", version))
+	if err != nil {
+		if from, err = only(filepath.Join(dir, "lib", "modules", version)); err != nil {
+			return err
+		}
+	}
+	// depmod looks for lib/modules below what it is given.
+	root := filepath.Join(dir, "lib", "modules")
+	final := filepath.Join(dir, modulesBelow)
+	aside := filepath.Join(f.work, "modules")
+	if err := copyModules(from, filepath.Join(aside, "lib", "modules", version)); err != nil {
+		return err
+	}
+	if err := f.decompress(aside); err != nil {
+		return err
+	}
+	if err := f.run(f.work, busyboxProgram, "depmod", "-b", aside, version); err != nil {
+		return err
+	}
+	for _, path := range []string{from, root, filepath.Join(dir, "usr")} {
+		if err := os.RemoveAll(path); err != nil {
+			return err
+		}
+	}
+	return os.Rename(filepath.Join(aside, "lib", "modules"), final)
+}
+
+// copyModules copies the chosen modules and the lists of what is built in.
+func copyModules(from, to string) error {
+	return filepath.WalkDir(from, func(path string, entry fs.DirEntry, err error) error {
+		if err != nil || entry.IsDir() {
+			return err
+		}
+		below, err := filepath.Rel(from, path)
+		if err != nil || !wantedModule(below) {
+			return err
+		}
+		data, err := os.ReadFile(path)
+		if err != nil {
+			return err
+		}
+		if err := os.MkdirAll(filepath.Dir(filepath.Join(to, below)), 0o755); err != nil {
+			return err
+		}
+		return os.WriteFile(filepath.Join(to, below), data, 0o644)
+	})
+}
+
+// wantedModule says whether a file below /lib/modules/VERSION goes into the machine.
+func wantedModule(below string) bool {
+	dir := filepath.Dir(below)
+	return dir == "." && strings.HasPrefix(below, "modules.") || dir == virtualDevices ||
+		slices.ContainsFunc(moduleDirs, func(d string) bool { return strings.HasPrefix(below, d+"/") })
+}
+
+// decompress takes every module out of its compression.
+func (f fetcher) decompress(dir string) error {
+	var packed []string
+	err := filepath.WalkDir(dir, func(path string, _ fs.DirEntry, err error) error {
+		if strings.HasSuffix(path, ".ko.xz") {
+			packed = append(packed, path)
+		}
+		return err
+	})
+	if err != nil || len(packed) == 0 {
+		return err
+	}
+	return f.run(dir, "xz", append([]string{"--decompress", "--"}, packed...)...)
+}

@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package vm
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"regexp"
+	"runtime"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// qemuProgram is the machine.
+const qemuProgram = "qemu-system-x86_64"
+
+// Accelerator is how a machine's instructions are carried out.
+type Accelerator string
+
+// The accelerators.
+const (
+	// KVM: by the processor.
+	KVM Accelerator = "kvm"
+	// TCG: translated, some ten times slower.
+	TCG Accelerator = "tcg"
+	// Counting is TCG on one processor with a clock that counts instructions.
+	Counting Accelerator = "tcg-icount"
+)
+
+// Memory of a machine, in MiB. A machine that counts has the same wherever it runs.
+const (
+	memory         = 4096
+	countingMemory = 3072
+)
+
+// commandLine is what the machine's kernel is told. Its console is kept for when it fails;
+// without a file system to start from, it ends at once (panic=-1, and QEMU's -no-reboot).
+const commandLine = "console=ttyS0 quiet loglevel=3 panic=-1"
+
+// CPUs is how many processors the machine has.
+func (a Accelerator) CPUs() int {
+	if a == Counting {
+		return 1
+	}
+	return runtime.NumCPU()
+}
+
+// arguments are those of QEMU for a machine without devices but a console.
+func (a Accelerator) arguments(kernel *Kernel, appended string) []string {
+	args := []string{"-nodefaults", "-no-user-config", "-no-reboot", "-display", "none", "-monitor", "none", "-serial", "stdio"}
+	size := memory
+	switch a {
+	case KVM:
+		args = append(args, "-accel", "kvm", "-cpu", "host")
+	case Counting:
+		size = countingMemory
+		// One thread, or the processors' instructions would interleave by chance.
+		args = append(args, "-accel", "tcg,thread=single", "-icount", "shift=0,sleep=off", "-cpu", "max")
+	default:
+		args = append(args, "-accel", "tcg,thread=multi", "-cpu", "max")
+	}
+	return append(args, "-smp", strconv.Itoa(a.CPUs()), "-m", strconv.Itoa(size)+"M",
+		"-kernel", kernel.Image, "-append", strings.TrimSpace(commandLine+" "+appended))
+}
+
+// tryBound is how long a kernel may take to find out that it has nothing to start.
+const tryBound = 20 * time.Second
+
+// Choose returns KVM if it works here, which only a try can tell, and TCG otherwise, with
+// the reason.
+func Choose(ctx context.Context, kernel *Kernel) (Accelerator, string) {
+	f, err := os.OpenFile("/dev/kvm", os.O_RDWR, 0)
+	if err != nil {
+		return TCG, fmt.Sprintf("KVM cannot be used here (%v)", err)
+	}
+	f.Close()
+	ctx, cancel := context.WithTimeout(ctx, tryBound)
+	defer cancel()
+	output, err := qemu(ctx, KVM.arguments(kernel, "")).CombinedOutput()
+	switch {
+	case ctx.Err() != nil:
+		return TCG, fmt.Sprintf("with KVM the kernel did not boot within %v", tryBound)
+	case err != nil:
+		return TCG, fmt.Sprintf("KVM does not work here (%v: %s)", err, lastWords(output))
+	}
+	return KVM, ""
+}
+
+// qemu prepares QEMU, in a process group of its own, so that a terminal's Ctrl-C does not
+// reach it. It dies with this process.
+func qemu(ctx context.Context, args []string) *exec.Cmd {
+	command := exec.CommandContext(ctx, qemuProgram, args...)
+	command.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
+	command.WaitDelay = time.Second
+	return command
+}
+
+var versionNumber = regexp.MustCompile(`\d+(\.\d+)+`)
+
+// Version returns that of QEMU. Its error wraps ErrMissing where there is none.
+func Version(ctx context.Context) (string, error) {
+	path, err := find(qemuProgram)
+	if err != nil {
+		return "", err
+	}
+	output, err := exec.CommandContext(ctx, path, "--version").Output()
+	if err != nil {
+		return "", fmt.Errorf("asking %s for its version: %w", path, err)
+	}
+	return versionNumber.FindString(string(output)), nil
+}

@@ -1,0 +1,339 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package vm
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"github.com/u-root/u-root/pkg/cpio"
+)
+
+// Machine is a machine to be run.
+type Machine struct {
+	Kernel      *Kernel
+	Accelerator Accelerator
+	// Executable is the path of the jeoul binary.
+	Executable string
+	Job        Job
+	// Files are put into the machine, by their paths below [Job.Path].
+	Files map[string][]byte
+	// Limit is how long the machine may run; 0 is for ever.
+	Limit time.Duration
+	// Hello, Line and Result are called as the machine tells them, one at a time: what it
+	// is, a line that the job printed, and the file that it leaves, as it is then. An
+	// error of Result ends the machine.
+	Hello  func(Hello)
+	Line   func(string)
+	Result func([]byte) error
+}
+
+// Job is what a machine does.
+type Job struct {
+	// Args are those of jeoul.
+	Args []string `json:"args"`
+	// Result is the path of the file that is sent out whenever the job prints a line and
+	// at its end, if it has changed.
+	Result string `json:"result"`
+}
+
+// JobPath is where the machine has a file of Machine.Files.
+func JobPath(name string) string { return filepath.Join(jobDir, name) }
+
+// Hello is what a machine says of itself.
+type Hello struct {
+	// Kernel is its version, Clock the source of its time.
+	Kernel string `json:"kernel"`
+	Clock  string `json:"clock"`
+	// Missing are modules that could not be loaded.
+	Missing []string `json:"missing,omitempty"`
+}
+
+// End is how a job ended.
+type End struct {
+	// Status is the exit status of jeoul, or 128 and the number of the signal that ended it.
+	Status int `json:"status"`
+	// Error says why the job could not be done at all.
+	Error string `json:"error,omitempty"`
+}
+
+// Bounds on a machine, generous for one that is emulated on a busy host.
+const (
+	bootBound = 5 * time.Minute
+	// endBound is how long a job that was interrupted may take to end.
+	endBound = 2 * time.Minute
+	// offBound is how long a machine may take to switch itself off.
+	offBound = 20 * time.Second
+)
+
+// Run runs the machine until its job has ended, and returns how. If ctx ends, or the
+// limit is reached, the job is interrupted and may end in order; the error is then ctx's
+// or wraps ErrLimit. It wraps ErrMachine where the machine failed. Whatever it returns,
+// the machine is gone.
+func Run(ctx context.Context, m Machine) (End, error) {
+	dir, err := os.MkdirTemp("", "jeoul-vm-")
+	if err != nil {
+		return End{}, fmt.Errorf("making a place for the virtual machine: %w", err)
+	}
+	end, err := m.run(ctx, dir)
+	return end, errors.Join(err, os.RemoveAll(dir))
+}
+
+func (m Machine) run(ctx context.Context, dir string) (End, error) {
+	initramfs := filepath.Join(dir, "initramfs")
+	if err := m.writeImage(initramfs); err != nil {
+		return End{}, err
+	}
+	// QEMU connects to it, so that nobody has to wait for QEMU.
+	port, err := net.Listen("unix", filepath.Join(dir, "port"))
+	if err != nil {
+		return End{}, fmt.Errorf("making the virtual machine's port: %w", err)
+	}
+	defer port.Close()
+	args := append(m.Accelerator.arguments(m.Kernel, "rdinit="+jeoulPath+" -- bench init"), "-initrd", initramfs,
+		"-device", "virtio-serial-pci", "-chardev", "socket,id=port,path="+port.Addr().String(),
+		"-device", "virtserialport,chardev=port,name="+portName)
+	lost, kill := context.WithCancel(context.WithoutCancel(ctx))
+	defer kill()
+	s := &session{machine: m, command: qemu(lost, args), kill: kill, gone: make(chan struct{})}
+	s.command.Stdout, s.command.Stderr = &s.console, &s.console
+	if err := s.command.Start(); err != nil {
+		return End{}, fmt.Errorf("starting the virtual machine: %w", err)
+	}
+	go func() {
+		s.err = s.command.Wait()
+		close(s.gone)
+		port.Close() // ends an Accept that waits
+	}()
+	end, err := s.converse(ctx, port)
+	s.off(err == nil)
+	return end, err
+}
+
+func (m Machine) writeImage(path string) error {
+	im, err := newImage(m.Executable, m.Kernel)
+	if err != nil {
+		return fmt.Errorf("making the virtual machine's file system: %w", err)
+	}
+	job, err := json.Marshal(m.Job)
+	if err != nil {
+		return fmt.Errorf("writing the virtual machine's job: %w", err)
+	}
+	im.dir(jobDir)
+	im.add(cpio.StaticFile(jobPath, string(job), 0o644))
+	for name, content := range m.Files {
+		im.text(JobPath(name), string(content))
+	}
+	f, err := os.Create(path)
+	if err != nil {
+		return fmt.Errorf("writing the virtual machine's file system: %w", err)
+	}
+	return errors.Join(im.write(f), f.Close())
+}
+
+// session is a machine that runs.
+type session struct {
+	machine Machine
+	command *exec.Cmd
+	console console
+	kill    func()
+	// gone is closed when QEMU has ended, with err.
+	gone chan struct{}
+	err  error
+	// stopped says why the job was interrupted.
+	mu      sync.Mutex
+	stopped error
+}
+
+// converse listens to the machine until it says that its job has ended.
+func (s *session) converse(ctx context.Context, port net.Listener) (End, error) {
+	conn, err := port.Accept()
+	if err != nil {
+		<-s.gone
+		return End{}, s.failed("it could not be started")
+	}
+	defer conn.Close()
+	frames := NewReader(conn)
+	booting := time.AfterFunc(bootBound, s.kill)
+	hello, err := frames.Next()
+	if err != nil || hello.Kind != FrameHello {
+		return End{}, s.failedToBoot(ctx, booting.Stop())
+	}
+	booting.Stop()
+	if err := s.hello(hello); err != nil {
+		return End{}, err
+	}
+	defer s.watch(ctx, conn)()
+	for {
+		frame, err := frames.Next()
+		if err != nil {
+			return End{}, s.ended(err)
+		}
+		if frame.Kind == FrameEnd {
+			return s.end(frame)
+		}
+		if err := s.take(frame); err != nil {
+			return End{}, err
+		}
+	}
+}
+
+func (s *session) hello(frame Frame) error {
+	var hello Hello
+	if err := json.Unmarshal(frame.Payload, &hello); err != nil {
+		return fmt.Errorf("%w: what it says of itself cannot be read: %v", ErrMachine, err)
+	}
+	s.machine.Hello(hello)
+	return nil
+}
+
+func (s *session) take(frame Frame) error {
+	switch frame.Kind {
+	case FrameLine:
+		s.machine.Line(string(frame.Payload))
+	case FrameResult:
+		return s.machine.Result(frame.Payload)
+	default:
+		return fmt.Errorf("%w: a frame of kind %c came in the middle of its job", ErrMachine, frame.Kind)
+	}
+	return nil
+}
+
+// end reads how the job ended.
+func (s *session) end(frame Frame) (End, error) {
+	var end End
+	if err := json.Unmarshal(frame.Payload, &end); err != nil {
+		return End{}, fmt.Errorf("%w: how its job ended cannot be read: %v", ErrMachine, err)
+	}
+	if why := s.why(); why != nil {
+		return end, why
+	}
+	if end.Error != "" {
+		return end, fmt.Errorf("%w: %s", ErrMachine, end.Error)
+	}
+	return end, nil
+}
+
+// watch interrupts the job when ctx ends or the limit is reached, and kills the machine
+// if that does not help. It ends when the function that it returns is called.
+func (s *session) watch(ctx context.Context, conn io.Writer) (stop func()) {
+	done := make(chan struct{})
+	var limit <-chan time.Time
+	if s.machine.Limit > 0 {
+		timer := time.NewTimer(s.machine.Limit)
+		limit = timer.C
+		context.AfterFunc(ctx, func() { timer.Stop() })
+	}
+	go func() {
+		select {
+		case <-done:
+			return
+		case <-ctx.Done():
+			s.stop(ctx.Err())
+		case <-limit:
+			s.stop(fmt.Errorf("%w: %v", ErrLimit, s.machine.Limit))
+		}
+		patience := time.NewTimer(endBound)
+		defer patience.Stop()
+		if err := WriteFrame(conn, Frame{Kind: FrameInterrupt}); err != nil {
+			s.kill()
+		}
+		select {
+		case <-done:
+		case <-patience.C:
+			s.kill()
+		}
+	}()
+	return func() { close(done) }
+}
+
+func (s *session) stop(why error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.stopped = why
+}
+
+// why returns what interrupted the job; nil if nothing did.
+func (s *session) why() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.stopped
+}
+
+// ended says why the machine fell silent in the middle of its job.
+func (s *session) ended(err error) error {
+	if why := s.why(); why != nil {
+		return fmt.Errorf("%w; its job did not end within %v, so the virtual machine was killed", why, endBound)
+	}
+	if errors.Is(err, ErrFrame) {
+		return fmt.Errorf("%w: %w", ErrMachine, err)
+	}
+	return s.failed("it ended in the middle of its job")
+}
+
+// failedToBoot says why a machine that was started said nothing.
+func (s *session) failedToBoot(ctx context.Context, inTime bool) error {
+	switch {
+	case ctx.Err() != nil:
+		return ctx.Err()
+	case !inTime:
+		return s.failed(fmt.Sprintf("it did not boot within %v", bootBound))
+	}
+	return s.failed("it did not boot")
+}
+
+// failed is an error with the console's end.
+func (s *session) failed(what string) error {
+	s.kill()
+	<-s.gone
+	words := lastWords(s.console.bytes())
+	if words == "" {
+		words = "nothing"
+	}
+	return fmt.Errorf("%w: %s (%v); the last that its console said: %s", ErrMachine, what, s.err, words)
+}
+
+// off waits until the machine has switched itself off, or makes an end of it.
+func (s *session) off(byItself bool) {
+	if byItself {
+		patience := time.NewTimer(offBound)
+		defer patience.Stop()
+		select {
+		case <-s.gone:
+			return
+		case <-patience.C:
+		}
+	}
+	s.kill()
+	<-s.gone
+}
+
+// console keeps the end of what a machine's console said.
+type console struct {
+	mu   sync.Mutex
+	kept []byte
+}
+
+func (c *console) Write(data []byte) (int, error) {
+	const most = 4 << 10
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.kept = append(c.kept, data...)
+	c.kept = c.kept[max(len(c.kept)-most, 0):]
+	return len(data), nil
+}
+
+func (c *console) bytes() []byte {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return append([]byte(nil), c.kept...)
+}
