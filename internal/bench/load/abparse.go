@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"regexp"
 	"strconv"
 	"strings"
@@ -45,9 +46,10 @@ var abErrors = regexp.MustCompile(`^\s*\(Connect: (\d+), (?:Receive|Read): (\d+)
 // parseAB reads ab's report (ab.c, output_results). Its error wraps ErrOutput.
 func parseAB(text []byte) (abReport, error) {
 	var report abReport
-	var taken float64
+	var taken, rate float64
 	fields := map[string]any{
 		"Time taken for tests": &taken,
+		"Requests per second":  &rate,
 		"Complete requests":    &report.Complete,
 		"Failed requests":      &report.Failed,
 		"Document Length":      &report.DocumentBytes,
@@ -87,8 +89,19 @@ func parseAB(text []byte) (abReport, error) {
 	if report.Complete > 1e12 {
 		return abReport{}, fmt.Errorf("%w: ab claims %d requests", ErrOutput, report.Complete)
 	}
-	report.Taken = time.Duration(taken * float64(time.Second))
+	report.Taken = time.Duration(finer(taken, rate, float64(report.Complete)) * float64(time.Second))
 	return report, nil
+}
+
+// finer returns the time that ab took to more digits than the three that it prints, by
+// its rate, which it prints to hundredths and is the requests divided by that time. A
+// rate that says something else is not ab's.
+func finer(taken, rate, requests float64) float64 {
+	const rounded = 0.0005
+	if exact := requests / rate; rate > 0 && math.Abs(exact-taken) <= rounded+1e-9 {
+		return exact
+	}
+	return taken
 }
 
 // parsePercentiles reads the file that `ab -e` writes: a header, and for each

@@ -32,10 +32,10 @@ func TestParseAB(t *testing.T) {
 		report abReport
 		failed uint64
 	}{
-		"ab.txt": {report: abReport{Taken: time.Second, Complete: 29443, DocumentBytes: 5120}},
-		"ab-404.txt": {report: abReport{Taken: 96 * time.Millisecond, Complete: 2000, Non2xx: 2000, DocumentBytes: 153},
+		"ab.txt": {report: abReport{Taken: 1_000_039_060, Complete: 29443, DocumentBytes: 5120}},
+		"ab-404.txt": {report: abReport{Taken: 96_112_998, Complete: 2000, Non2xx: 2000, DocumentBytes: 153},
 			failed: 2000},
-		"ab-refused.txt": {report: abReport{Complete: 20, Failed: 30, Receive: 20, Exception: 10}, failed: 30},
+		"ab-refused.txt": {report: abReport{Taken: 253 * time.Microsecond, Complete: 20, Failed: 30, Receive: 20, Exception: 10}, failed: 30},
 	} {
 		got, err := parseAB(read(t, file))
 		if err != nil {
@@ -47,6 +47,20 @@ func TestParseAB(t *testing.T) {
 		}
 		if got.failed() != want.failed {
 			t.Errorf("%s: %d failed, want %d", file, got.failed(), want.failed)
+		}
+	}
+}
+
+func TestABsRateIsFinerThanItsTime(t *testing.T) {
+	for name, test := range map[string]struct{ taken, rate, requests, want float64 }{
+		"finer":               {1.714, 4666.67, 8000, 8000 / 4666.67},
+		"of something else":   {1.714, 4600, 8000, 1.714},
+		"none":                {1.714, 0, 8000, 1.714},
+		"of nothing":          {0, 0, 0, 0},
+		"too fast for a time": {0, 1e6, 100, 0.0001},
+	} {
+		if got := finer(test.taken, test.rate, test.requests); got != test.want {
+			t.Errorf("%s: %v, want %v", name, got, test.want)
 		}
 	}
 }
