@@ -9,7 +9,9 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"strings"
 
+	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/link"
 	"github.com/vishvananda/netlink"
 
@@ -17,19 +19,26 @@ import (
 	"github.com/jeoul/jeoul/internal/lb"
 )
 
-// bare is what no balancer can beat: an XDP program that gives a packet the MAC
+// bare is what no balancer at its hook can beat: a program that gives a packet the MAC
 // address of a server and sends it back out, and does nothing else. The way of its
 // packets is that of direct server return by MAC, hop by hop.
-type bare struct{}
+type bare struct{ hook lb.Hook }
 
-func (bare) Name() string                                        { return "bare" }
+// Name is plain in XDP, which is the limit for all.
+func (b bare) Name() string {
+	if b.hook == lb.HookTC {
+		return "bare-tc"
+	}
+	return "bare"
+}
+
 func (bare) Params() []Param                                     { return nil }
 func (bare) HTTPOnly() bool                                      { return false }
 func (bare) Versions(context.Context) (map[string]string, error) { return nil, nil }
 func (bare) Obstacle(Params, int, probe.Limits) string           { return "" }
 
-func (bare) Start(ctx context.Context, setup Setup, _ Params) (Running, error) {
-	running := &runningBare{setup: setup}
+func (b bare) Start(ctx context.Context, setup Setup, _ Params) (Running, error) {
+	running := &runningBare{hook: b.hook, setup: setup}
 	if err := running.start(); err != nil {
 		return nil, errors.Join(err, running.Stop(context.WithoutCancel(ctx)))
 	}
@@ -37,9 +46,11 @@ func (bare) Start(ctx context.Context, setup Setup, _ Params) (Running, error) {
 }
 
 type runningBare struct {
-	setup   Setup
-	undo    undo
-	objects wireBareObjects
+	hook  lb.Hook
+	setup Setup
+	undo  undo
+	// objects are the program and its constants; nil while it is not loaded.
+	objects *ebpf.Collection
 	link    link.Link
 	vips    vipHolders
 }
@@ -49,8 +60,10 @@ func (r *runningBare) start() (err error) {
 	if len(r.setup.Services) != 1 {
 		return fmt.Errorf("starting the bare forwarder: it has one service, not %d", len(r.setup.Services))
 	}
-	if err := r.undo.on(l.AcceptXDP); err != nil {
-		return err
+	if r.hook == lb.HookXDP {
+		if err := r.undo.on(l.AcceptXDP); err != nil {
+			return err
+		}
 	}
 	// The balancer's kernel answers for the VIP on the segment.
 	if err := r.undo.on(func(on bool) error { return ownVIP(l, on) }); err != nil {
@@ -67,7 +80,11 @@ func (r *runningBare) start() (err error) {
 
 // load loads the program with the service in it.
 func (r *runningBare) load() error {
-	spec, err := loadWireBare()
+	load := loadWireBare
+	if r.hook == lb.HookTC {
+		load = loadBareTC
+	}
+	spec, err := load()
 	if err != nil {
 		return err
 	}
@@ -89,15 +106,23 @@ func (r *runningBare) load() error {
 			return fmt.Errorf("setting %s: %w", name, err)
 		}
 	}
-	return spec.LoadAndAssign(&r.objects, nil)
+	r.objects, err = ebpf.NewCollection(spec)
+	return err
 }
 
 // attach puts the program on the balancer's device. It runs inside the balancer.
 func (r *runningBare) attach() error {
 	device, err := netlink.LinkByName(r.setup.Lab.Balancer.Interface)
-	if err == nil {
+	if err != nil {
+		return fmt.Errorf("attaching the bare forwarder: %w", err)
+	}
+	if r.hook == lb.HookTC {
+		r.link, err = link.AttachTCX(link.TCXOptions{
+			Program: r.objects.Programs[bareTCProgBareTc], Interface: device.Attrs().Index, Attach: ebpf.AttachTCXIngress,
+		})
+	} else {
 		r.link, err = link.AttachXDP(link.XDPOptions{
-			Program: r.objects.WireBare, Interface: device.Attrs().Index, Flags: link.XDPDriverMode,
+			Program: r.objects.Programs[wireBareProgWireBare], Interface: device.Attrs().Index, Flags: link.XDPDriverMode,
 		})
 	}
 	if err != nil {
@@ -117,8 +142,8 @@ func (r *runningBare) Target(i int) netip.AddrPort { return r.setup.vip(i) }
 func (*runningBare) Cores() float64                { return 0 }
 func (*runningBare) Quiesce(context.Context) error { return nil }
 
-func (*runningBare) Notes() []string {
-	return []string{"not a balancer but the limit for one: an XDP program that rewrites MAC addresses, with no state, health, counters or configuration"}
+func (r *runningBare) Notes() []string {
+	return []string{"not a balancer but the limit for one: a program in " + strings.ToUpper(string(r.hook)) + " that rewrites MAC addresses, with no state, health, counters or configuration"}
 }
 
 func (r *runningBare) Stop(context.Context) error {
@@ -126,5 +151,8 @@ func (r *runningBare) Stop(context.Context) error {
 	if r.link != nil {
 		errs = append(errs, r.link.Close())
 	}
-	return errors.Join(append(errs, r.objects.Close(), r.vips.release(), r.undo.all())...)
+	if r.objects != nil {
+		r.objects.Close()
+	}
+	return errors.Join(append(errs, r.vips.release(), r.undo.all())...)
 }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/jeoul/jeoul/internal/lab"
+	"github.com/jeoul/jeoul/internal/lb"
 	"github.com/jeoul/jeoul/internal/testenv"
 )
 
@@ -16,7 +17,13 @@ import (
 // come one after the other to one server after the other, and both ends by themselves.
 func TestBareForwards(t *testing.T) {
 	testenv.Root(t)
-	l, err := lab.New(t.Context(), lab.Spec{Clients: 1, Servers: 2, Wire: true})
+	for _, subject := range []bare{{lb.HookXDP}, {lb.HookTC}} {
+		t.Run(subject.Name(), func(t *testing.T) { forwards(t, subject) })
+	}
+}
+
+func forwards(t *testing.T, subject bare) {
+	l, err := lab.New(t.Context(), lab.Spec{Clients: 1, Servers: 2, Wire: subject.hook == lb.HookXDP})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -25,7 +32,7 @@ func TestBareForwards(t *testing.T) {
 			t.Error(err)
 		}
 	}()
-	running, err := bare{}.Start(t.Context(), Setup{Lab: l, Services: []Service{{Port: 80, Servers: l.Servers}}}, nil)
+	running, err := subject.Start(t.Context(), Setup{Lab: l, Services: []Service{{Port: 80, Servers: l.Servers}}}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

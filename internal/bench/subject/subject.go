@@ -135,7 +135,7 @@ type Running interface {
 // All returns every subject, in the order in which a person should see them.
 func All() []Subject {
 	all := []Subject{
-		direct{}, routed{}, bare{}, haproxyHTTP{}, haproxyTCP{}, nginxHTTP{}, nginxStream{}, envoy{}, dockerProxy{},
+		direct{}, routed{}, bare{lb.HookXDP}, bare{lb.HookTC}, haproxyHTTP{}, haproxyTCP{}, nginxHTTP{}, nginxStream{}, envoy{}, dockerProxy{},
 		iptablesNth{}, nftables{}, ipvs{ipvsDirect}, ipvs{ipvsMasquerade}, ipvs{ipvsTunnel},
 		loxilb{},
 	}

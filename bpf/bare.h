@@ -1,0 +1,55 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/* The least that can stand in a balancer's place, for either hook: packets for the
+ * service get the MAC address of a server. It knows no configuration that changes, no
+ * health, no state, no counters, and no packets but the simplest. */
+#pragma once
+
+#include <stdbool.h>
+#include <linux/bpf.h>
+#include <linux/if_ether.h>
+#include <linux/in.h>
+#include <linux/ip.h>
+#include <bpf/bpf_helpers.h>
+#include <bpf/bpf_endian.h>
+
+/* A power of two beyond a laboratory's servers of 99. */
+#define MAX_SERVERS 128
+
+/* The service; network byte order. */
+volatile const __be32 vip;
+volatile const __be16 port;
+/* MAC addresses, as the first six bytes of a word lie in memory: ours, and the
+ * servers'. */
+volatile const __u64 own;
+volatile const __u64 servers[MAX_SERVERS];
+volatile const __u32 server_count = 1;
+
+struct ports {
+	__be16 source, destination;
+};
+
+static __always_inline void write_mac(void *at, __u64 mac)
+{
+	*(__u32 *)at = (__u32)mac;
+	*(__u16 *)(at + 4) = (__u16)(mac >> 32);
+}
+
+/* readdress gives a packet for the service the MAC address of a server: the packets of
+ * a flow that of one server; those that come one after the other from one client that
+ * of one server after the other. It returns false for other packets. */
+static __always_inline bool readdress(void *data, void *data_end)
+{
+	struct iphdr *ip = data + ETH_HLEN;
+	struct ports *l4 = (void *)(ip + 1);
+	__u32 flow;
+
+	if ((void *)(l4 + 1) > data_end)
+		return false;
+	if (*(__be16 *)(data + 2 * ETH_ALEN) != bpf_htons(ETH_P_IP) || ip->daddr != vip || ip->ihl != 5 ||
+	    (ip->protocol != IPPROTO_TCP && ip->protocol != IPPROTO_UDP) || l4->destination != port)
+		return false;
+	flow = bpf_ntohl(ip->saddr) + bpf_ntohs(l4->source);
+	write_mac(data, servers[flow % server_count % MAX_SERVERS]);
+	write_mac(data + ETH_ALEN, own);
+	return true;
+}
