@@ -20,6 +20,8 @@ FUZZTIME ?= 20s
 FUZZPACKETS ?= 1000000
 # More flags for `go test`, such as -v or -run=NAME.
 TESTFLAGS ?=
+# More flags for `make bench-instructions`, such as --quick or --only=direct,jeoul-l2dsr-tc.
+INSTRUCTIONS ?=
 # What `make bench` measures with `jeoul bench`.
 MEASURED ?= packets distribution memory scale
 STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
@@ -42,6 +44,10 @@ help: ## list the targets
 .PHONY: deps
 deps: ## install what is missing: Debian packages, and Go if it is too old
 	@scripts/deps.sh
+
+.PHONY: deps-vm
+deps-vm: ## install what a laboratory in a virtual machine needs as well
+	@scripts/deps.sh vm
 
 .PHONY: demo
 demo: rights-demo deps build ## weigh L2DSR against a proxy, in the short form; needs root
@@ -72,6 +78,12 @@ bench: rights-bench deps build ## measure the data plane and the Go code into re
 	done
 	$(GO) test -run='^$$' -bench=. -benchmem ./... | tee $(RESULTS)/bench/go.txt
 	@$(GIVE_BACK) $(RESULTS)
+
+.PHONY: bench-instructions
+bench-instructions: deps-vm build ## count instructions per connection in an emulated machine
+	@mkdir -p $(RESULTS)
+	@$(BIN) bench run suites/instructions.yaml --lab vm-icount $(INSTRUCTIONS) \
+		-o $(RESULTS)/instructions-$$(git -c safe.directory='$(CURDIR)' describe --always --dirty 2>/dev/null || echo unknown)
 
 .PHONY: fuzz
 fuzz: generate ## each fuzz target for FUZZTIME (20s), then FUZZPACKETS (1 million); root fuzzes eBPF too

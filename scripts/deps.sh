@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 #
-# Installs what building, testing and the laboratory need and this machine
+# deps.sh [vm]: installs what building, testing and the laboratory need, with `vm`
+# what a laboratory in a virtual machine needs as well, and this machine
 # lacks: Debian packages through apt, and a Go toolchain through the Go module
 # proxy where the packaged one is too old to fetch it itself. Says nothing when
 # nothing is missing.
@@ -37,6 +38,16 @@ needs() {
 	END
 }
 
+# What a virtual machine needs besides.
+vm_needs() {
+	cat <<-'END'
+		qemu-system-x86_64                  qemu-system-x86 runs the virtual machine
+		busybox                             busybox-static  loads its kernel's modules
+		xz                                  xz-utils        unpacks its kernel's modules
+		/usr/share/keyrings/debian-archive-keyring.gpg debian-archive-keyring checks its kernel
+	END
+}
+
 there() {
 	case $1 in
 	/*) [ -e "$1" ] ;;
@@ -55,7 +66,10 @@ while read -r what package why; do
 	there "$what" && continue
 	missing+=("$package")
 	reasons+=("$(printf '  %-16s %s' "$package" "$why")")
-done < <(needs)
+done < <(
+	needs
+	[ "${1:-}" != vm ] || vm_needs
+)
 if ! go_can_come; then
 	missing+=(golang-go)
 	reasons+=("$(printf '  %-16s %s' golang-go "builds jeoul, or fetches the Go $(wanted_go) that does")")
