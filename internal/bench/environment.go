@@ -84,6 +84,9 @@ func (f Form) notes() []string {
 	for _, e := range f.experiments() {
 		all = append(all, e.notes()...)
 	}
+	if len(f.Tune) > 0 {
+		all = append(all, tunedNote)
+	}
 	return all
 }
 

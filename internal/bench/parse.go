@@ -152,6 +152,7 @@ func (f *Form) complete() {
 			f.Loads[i].Concurrency = []int{w.connections()}
 		}
 	}
+	f.completeTuning()
 }
 
 // decode reads data strictly into the file.

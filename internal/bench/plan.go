@@ -33,6 +33,8 @@ type Point struct {
 	Pinned, Offloads bool
 	// TLS is the load's.
 	TLS bool
+	// Tune is what the hosts are tuned by; empty where the suite does not say.
+	Tune string
 	// Form is what the point shares with the others of its run.
 	Form Form
 	// Repeats is how often the point is to be measured.
@@ -79,6 +81,18 @@ type Absent struct{ Subjects, Kinds map[string]string }
 // points lists every subject with every set of its parameters under every load
 // at every concurrency.
 func (f Form) points() []Point {
+	var points []Point
+	// Outermost: all that is measured with the same settings follows each other.
+	for _, tuned := range f.tunings() {
+		for _, p := range f.untunedPoints() {
+			p.Tune = tuned
+			points = append(points, p)
+		}
+	}
+	return points
+}
+
+func (f Form) untunedPoints() []Point {
 	var points []Point
 	for _, s := range f.Subjects {
 		known, ok := subject.Find(s.Name)
@@ -199,6 +213,9 @@ func (p Point) params() map[string]any {
 	all := map[string]any{
 		"backends": p.Form.Lab.Servers,
 		"clients":  p.participants(),
+	}
+	if p.Tune != "" {
+		all[paramTuned] = p.Tune
 	}
 	if p.Experiment != nil {
 		maps.Copy(all, p.Experiment.params(p))

@@ -236,6 +236,9 @@ func name(t Trial) string {
 	for _, param := range slices.Sorted(maps.Keys(t.Params)) {
 		words = append(words, fmt.Sprintf("%s %v", param, t.Params[param]))
 	}
+	if t.Tune != "" {
+		words = append(words, paramTuned+" "+t.Tune)
+	}
 	many := "concurrency"
 	if t.Kind != nil && t.Kind.Bulk() {
 		many = "streams"

@@ -111,7 +111,9 @@ type runner struct {
 	limits   probe.Limits
 	lab      *lab.Lab
 	web      *web
-	names    []*nameServer
+	// tuned is how the hosts are tuned now.
+	tuned tuning
+	names []*nameServer
 	// unsaved says that saving has failed, and so would again.
 	unsaved bool
 	// certificate is what TLS servers show; nil where no load is over TLS.
@@ -213,6 +215,7 @@ func (r *runner) build(ctx context.Context) (err error) {
 	addLimits(&r.results.Environment, r.limits)
 	addLab(&r.results.Environment, r.lab, r.form)
 	addVirtual(&r.results.Environment, r.options)
+	r.results.Environment.Notes = append(r.results.Environment.Notes, r.checkHosts(ctx)...)
 	r.results.Environment.Notes = append(r.results.Environment.Notes, r.history...)
 	r.progress.watch(r.lab)
 	return r.startServers(ctx)
@@ -359,7 +362,7 @@ func (r *runner) trial(ctx context.Context, t Trial) ([]results.Trial, error) {
 		got.Notes = append(got.Notes, t.Obstacle)
 		return []results.Trial{got}, nil
 	}
-	if err := r.lab.Offload(t.Offloads); err != nil {
+	if err := errors.Join(r.lab.Offload(t.Offloads), r.tune(ctx, t)); err != nil {
 		return nil, err
 	}
 	running, err := t.Subject.Start(ctx, r.setup(t), t.Params)
@@ -368,6 +371,7 @@ func (r *runner) trial(ctx context.Context, t Trial) ([]results.Trial, error) {
 		return []results.Trial{got}, ctx.Err()
 	}
 	all := r.measure(ctx, t, running, got)
+	r.tuned.mark(all)
 	if r.settled, err = settle(ctx, r.lab, running); err != nil {
 		return all, fmt.Errorf("ending the trial: %w", errors.Join(ctx.Err(), err))
 	}

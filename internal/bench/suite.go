@@ -39,6 +39,9 @@ type Form struct {
 	Loads    []Load    `yaml:"loads"`
 	// Repeats is how often each point is measured, unless its load says otherwise.
 	Repeats int `yaml:"repeats"`
+	// Tune lists what hosts are tuned by, all points with each of it: none, all,
+	// document, or an item of `jeoul tune`. Empty has the laboratory's own settings.
+	Tune []string `yaml:"tune"`
 }
 
 // Size is the number of hosts of a laboratory.
@@ -175,6 +178,7 @@ func (f Form) check(at path, fail failFunc) {
 		between(f.Web.FileBytes, 1, maxFileBytes, "web", "file_bytes")
 	}
 	between(f.Repeats, 1, maxRepeats, "repeats")
+	f.checkTuning(at, fail)
 	if len(f.Subjects) == 0 {
 		fail(at.to("subjects"), "empty; name at least one of %s", strings.Join(subject.Names(), ", "))
 	}

@@ -40,6 +40,9 @@ type Spec struct {
 	// itself costs instructions: CPU times are those of processes, with the packet work
 	// that ran on top of them.
 	Unmetered bool
+	// KernelSettings leaves hosts the settings that the kernel gives new namespaces,
+	// but for those that keep the laboratory quiet.
+	KernelSettings bool
 	// Dir is the work directory. The caller's own is made if it is missing, and
 	// kept; by default it is a fresh one under the directory for temporary
 	// files, and goes with the lab.
@@ -294,7 +297,7 @@ func (h *Host) prepare(l *Lab) error {
 
 // setSysctls sets those of a role in the calling thread's namespace.
 func (l *Lab) setSysctls(r role) error {
-	refused, err := setSysctls(sysctlsOf(r))
+	refused, err := setSysctls(sysctlsOf(r, l.spec.KernelSettings))
 	for _, name := range refused {
 		if !slices.Contains(l.refused, name) {
 			l.refused = append(l.refused, name)

@@ -93,12 +93,16 @@ var listenerSysctls = []setting{
 	{"net.ipv4.tcp_max_tw_buckets", "1500000", false},
 }
 
-// sysctlsOf returns what a host of a role gets, in order.
-func sysctlsOf(r role) []setting {
+// sysctlsOf returns what a host of a role gets, in order; with kernels, only what
+// keeps it quiet.
+func sysctlsOf(r role, kernels bool) []setting {
 	if r == roleSwitch {
 		return switchSysctls
 	}
 	all := append([]setting{}, quietSysctls...)
+	if kernels {
+		return all
+	}
 	all = append(all, loadSysctls...)
 	return append(all, roleSysctls[r]...)
 }

@@ -21,6 +21,9 @@ type loadKind struct {
 
 // kind returns how a section is reported; nil for one of the usual kind.
 func (s *section) kind() *loadKind {
+	if s.isTuned() {
+		return tunedKind()
+	}
 	if s.isFlood() {
 		return floodKind()
 	}

@@ -89,6 +89,7 @@ var known = []paramInfo{
 	{Name: "new_per_second", Title: "New", Text: func(v string) string { return v + " new a second" }},
 	{Name: "offloads", Title: "Offloads", Text: yesNo("with offloads", "without offloads")},
 	{Name: "pinned", Title: "Pinned", Text: yesNo("generators pinned", "generators not pinned")},
+	{Name: paramTuned, Title: "Tuned", Own: true, Text: tunedText, Order: []string{untuned, "all", "document"}},
 	{Name: paramThreads, Title: "Threads", Own: true, Text: counted("thread")},
 	{Name: "splice", Title: "Splice", Own: true, Text: func(v string) string { return "splice " + v }},
 	{Name: paramScheduler, Title: "Scheduler", Own: true, Text: plain},

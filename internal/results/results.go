@@ -192,11 +192,13 @@ const (
 	// BalancerCPUMsPerGigabyte is per 10^9 bytes that arrived.
 	BalancerCPUMsPerGigabyte = "balancer_cpu_ms_per_gigabyte"
 	// CPU use of a part over the trial, in cores (1.0 is one core busy throughout).
-	BalancerCPUCores    = "balancer_cpu_cores"
-	ClientCPUCores      = "client_cpu_cores"
-	BackendCPUCores     = "backend_cpu_cores"
-	SwitchCPUCores      = "switch_cpu_cores"
-	IdleCPUCores        = "idle_cpu_cores"
+	BalancerCPUCores = "balancer_cpu_cores"
+	ClientCPUCores   = "client_cpu_cores"
+	BackendCPUCores  = "backend_cpu_cores"
+	SwitchCPUCores   = "switch_cpu_cores"
+	IdleCPUCores     = "idle_cpu_cores"
+	// SettingsChanged is how many settings of hosts `jeoul tune` had to change.
+	SettingsChanged     = "settings_changed"
 	ListenDrops         = "listen_drops"
 	ListenOverflows     = "listen_overflows"
 	DeviceDrops         = "device_drops"

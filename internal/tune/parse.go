@@ -129,6 +129,9 @@ func (p *parser) values(item Item, fail func(field, format string, args ...any))
 	if item.Value.IsZero() && item.Compare != CompareNonzero {
 		fail("value", "missing; give a value, or leave")
 	}
+	if item.OneWay && !item.Value.leaves() {
+		fail("oneway", "goes with value: leave; what cannot be taken back is not changed")
+	}
 	if item.Compare == CompareNonzero && !item.ReadOnly {
 		fail("compare", "nonzero goes with readonly: true; there is nothing to write")
 	}

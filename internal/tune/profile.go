@@ -74,7 +74,10 @@ type Item struct {
 	// Matters says that a host which differs has a problem, not just less speed.
 	Matters bool `yaml:"matters,omitempty" json:"matters,omitempty"`
 	// ReadOnly says that it is looked at and never written.
-	ReadOnly bool      `yaml:"readonly,omitempty" json:"readonly,omitempty"`
+	ReadOnly bool `yaml:"readonly,omitempty" json:"readonly,omitempty"`
+	// OneWay says that changing it changes more than itself (addresses go, say),
+	// which writing the old value back does not mend: it is never changed.
+	OneWay   bool      `yaml:"oneway,omitempty" json:"oneway,omitempty"`
 	Needs    Needs     `yaml:"needs,omitempty" json:"needs,omitzero"`
 	Why      string    `yaml:"why" json:"why"`
 	Cost     string    `yaml:"cost,omitempty" json:"cost,omitempty"`

@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package tune
+
+import (
+	"slices"
+	"strings"
+)
+
+// Namespaced lists the items that a network namespace with a virtual interface can
+// have values of its own for.
+func (p *Profile) Namespaced() []string {
+	var ids []string
+	for _, it := range p.Items {
+		kind, name, _ := strings.Cut(it.Setting, " ")
+		k := Key{Kind: Kind(kind), Name: strings.ReplaceAll(name, "{interface}", "eth0")}
+		if k.machines(it.Scope) || it.Needs.Card != "" || it.ReadOnly || it.Value.leaves() || k.Kind == KindEthtool && strings.HasPrefix(k.Name, "ring.") {
+			continue
+		}
+		ids = append(ids, it.ID)
+	}
+	return ids
+}
+
+// Document is the profile that the first document sets on hosts of a role: its
+// values, where it has some, whatever they do; but nothing that could not be taken
+// back.
+func (p *Profile) Document(role Role) *Profile {
+	var items []Item
+	for _, it := range p.Items {
+		value := it.Document.For(role)
+		if value == "" || it.OneWay || !slices.Contains(Roles, role) || strings.HasPrefix(it.Setting, string(KindCmdline)) {
+			continue
+		}
+		it.Roles, it.Modes, it.Needs = []Role{role}, nil, Needs{Card: it.Needs.Card}
+		it.Value = Value{parts: []part{{text: value}}}
+		it.Compare, it.Accept = CompareEqual, nil
+		it.Why, it.Cost = "the document sets it", ""
+		items = append(items, it)
+	}
+	return &Profile{items}
+}
