@@ -98,9 +98,9 @@ func (wireLoad) obstacle(p Point, limits probe.Limits) string {
 	}
 	switch {
 	case limits.Cores < 2:
-		return "the tester's sender and the packet work of what is weighed need a core each, and this machine has one"
-	case p.By.Wire.udp() && slices.Contains([]string{"haproxy-tcp", "haproxy-http"}, p.Subject.Name()):
-		return "HAProxy balances no UDP"
+		return "packets, with the tester's sender, and the processes of what is weighed need a core each, and this machine has one"
+	case p.By.Wire.udp() && !subject.CarriesUDP(p.Subject):
+		return p.Subject.Name() + " balances no UDP"
 	case p.Subject.Name() == "routed":
 		return "its clients ask every server by its own address, and the tester has one target"
 	}
@@ -167,6 +167,8 @@ var wireNotes = []string{
 	"a subject that works in XDP gets frames; one that works in the kernel, or is a process, gets socket buffers, which the devices make of them, and make frames of what it sends",
 	"neighbours are real: the kernel behind each port answers ARP, nothing is preset. What clients send, they send to the balancer's MAC address, or, as direct, to the servers' in turn",
 	"client number N has the addresses 198.19.N.1 to 198.19.N.254, to which the balancer has a route through it",
+	"the sender is tied to core 0, and all packet work follows it there, the tester's, the switch's and the balancer's; the balancer's processes have the last core, " +
+		"with the nice value -20. A rate is of one core that does everything; the balancer's CPU is its own, as the kernel polls its device (tracepoint napi_poll)",
 	"offered is the rate that the tester was asked for, begun what it did; established are completed handshakes. What came late, twice, or from nobody is counted apart",
 	"the kernel sends at most 256 frames into a device's queue before it drops them; what does not fit there is lost, and sent again by the tester after a second",
 	"jeoul's tables have room for 4 million flows (flows.limit), so that what a step leaves behind is not the limit of the next",
