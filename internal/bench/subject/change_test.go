@@ -29,17 +29,11 @@ func TestChangedConfigs(t *testing.T) {
 	setup := changedPaper()
 	haproxy := haproxyValuesOf(setup, 2, 9750, 2)
 	haproxy.Socket = "/tmp/haproxy.sock"
-	nginx := nginxStreamValues{Dir: "/tmp", Threads: 2, OpenFiles: 20_000, WorkerConnections: 19_800, Services: proxyServices(setup)}
-	for name, render := range map[string]func() ([]byte, error){
-		"haproxytcp-changed.cfg":    func() ([]byte, error) { return haproxy.render(haproxyTCPConfig) },
-		"nginx-stream-changed.conf": nginx.render,
-	} {
-		got, err := render()
-		if err != nil {
-			t.Fatal(err)
-		}
-		golden(t, name, got)
-	}
+	checkConfigs(t, map[string]filled{
+		"haproxytcp-changed.cfg": {haproxyTCPConfig, haproxy},
+		"nginx-stream-changed.conf": {nginxStreamConfig,
+			nginxStreamValues{Dir: "/tmp", Threads: 2, OpenFiles: 20_000, WorkerConnections: 19_800, Services: proxyServices(setup)}},
+	})
 }
 
 func TestJeoulChangesWeights(t *testing.T) {

@@ -3,11 +3,9 @@
 package subject
 
 import (
-	"bytes"
 	"context"
 	_ "embed"
 	"fmt"
-	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -71,24 +69,15 @@ type envoyValues struct {
 	Services       []proxyService
 }
 
-func (v envoyValues) render() ([]byte, error) {
-	var text bytes.Buffer
-	err := envoyConfig.Execute(&text, v)
-	return text.Bytes(), err
-}
-
 func (envoy) Start(ctx context.Context, setup Setup, params Params) (Running, error) {
 	limits, err := probe.ReadLimits()
 	if err != nil {
 		return nil, err
 	}
 	path := filepath.Join(setup.Lab.Balancer.Dir, "envoy.yaml")
-	text, err := envoyValues{MaxConnections: envoyConnections(limits), Services: proxyServices(setup)}.render()
-	if err == nil {
-		err = os.WriteFile(path, text, 0o644)
-	}
-	if err != nil {
-		return nil, fmt.Errorf("writing Envoy's configuration: %w", err)
+	values := envoyValues{MaxConnections: envoyConnections(limits), Services: proxyServices(setup)}
+	if err := writeConfig(path, envoyConfig, values); err != nil {
+		return nil, err
 	}
 	threads := params[paramThreads].(int)
 	proxy := runningProxy{cores: threads, note: "Envoy as a TCP proxy (UDP by its UDP proxy), round robin, a worker a thread, circuit breakers out of the way"}

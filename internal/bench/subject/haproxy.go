@@ -3,12 +3,10 @@
 package subject
 
 import (
-	"bytes"
 	"context"
 	_ "embed"
 	"fmt"
 	"net/netip"
-	"os"
 	"path/filepath"
 	"strings"
 	"text/template"
@@ -165,13 +163,6 @@ func (v haproxyValues) tlsNote() string {
 	return "it ends its clients' TLS, and asks servers without"
 }
 
-// render returns the configuration file.
-func (v haproxyValues) render(config *template.Template) ([]byte, error) {
-	var text bytes.Buffer
-	err := config.Execute(&text, v)
-	return text.Bytes(), err
-}
-
 func (haproxyHTTP) Start(ctx context.Context, setup Setup, params Params) (Running, error) {
 	running, err := startHAProxy(ctx, setup, params, haproxyConfig, haproxyFiles, func(values haproxyValues) string {
 		return strings.Join([]string{
@@ -199,14 +190,7 @@ func startHAProxy(ctx context.Context, setup Setup, params Params, config *templ
 	values.Splice, values.Socket = params[paramSplice] == spliceAuto, running.socket
 	running.write = func(services []Service) error {
 		values.Services = endedServices(setup.with(services))
-		text, err := values.render(config)
-		if err == nil {
-			err = os.WriteFile(running.path, text, 0o644)
-		}
-		if err != nil {
-			return fmt.Errorf("writing HAProxy's configuration: %w", err)
-		}
-		return nil
+		return writeConfig(running.path, config, values)
 	}
 	if err := running.write(setup.Services); err != nil {
 		return nil, err

@@ -20,6 +20,7 @@ import (
 	"github.com/jeoul/jeoul/internal/bench/probe"
 	"github.com/jeoul/jeoul/internal/lab"
 	"github.com/jeoul/jeoul/internal/lb"
+	"github.com/jeoul/jeoul/internal/sysctl"
 )
 
 // ipvs is the kernel's own balancer (Linux Virtual Server), round robin, in one of
@@ -128,7 +129,7 @@ func (r *runningIPVS) prepare() (err error) {
 
 // forgetConnections has the kernel forget a destination's connections when that is
 // removed (Documentation/networking/ipvs-sysctl.rst): the next trial would meet them.
-const forgetConnections = "/proc/sys/net/ipv4/vs/expire_nodest_conn"
+const forgetConnections = "net.ipv4.vs.expire_nodest_conn"
 
 // balance makes the services, or takes them away.
 func (r *runningIPVS) balance(on bool) error {
@@ -144,7 +145,7 @@ func (r *runningIPVS) balance(on bool) error {
 		if !on {
 			return r.remove(kernel)
 		}
-		if err := os.WriteFile(forgetConnections, []byte("1"), 0o644); err != nil {
+		if err := sysctl.Write(forgetConnections, "1"); err != nil {
 			return err
 		}
 		return r.add(kernel)

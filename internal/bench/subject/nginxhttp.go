@@ -3,11 +3,8 @@
 package subject
 
 import (
-	"bytes"
 	"context"
 	_ "embed"
-	"fmt"
-	"os"
 	"path/filepath"
 	"text/template"
 
@@ -45,12 +42,6 @@ type nginxHTTPValues struct {
 	Certificate string
 }
 
-func (v nginxHTTPValues) render() ([]byte, error) {
-	var text bytes.Buffer
-	err := nginxHTTPConfig.Execute(&text, v)
-	return text.Bytes(), err
-}
-
 func (nginxHTTP) Start(ctx context.Context, setup Setup, params Params) (Running, error) {
 	limits, err := probe.ReadLimits()
 	if err != nil {
@@ -62,12 +53,8 @@ func (nginxHTTP) Start(ctx context.Context, setup Setup, params Params) (Running
 		OpenFiles: int(limits.OpenFiles), WorkerConnections: nginxConnections(limits), Services: endedServices(setup), Certificate: setup.Certificate,
 	}
 	path := filepath.Join(dir, "nginx-http.conf")
-	text, err := values.render()
-	if err == nil {
-		err = os.WriteFile(path, text, 0o644)
-	}
-	if err != nil {
-		return nil, fmt.Errorf("writing nginx's configuration: %w", err)
+	if err := writeConfig(path, nginxHTTPConfig, values); err != nil {
+		return nil, err
 	}
 	proxy := runningProxy{cores: values.Threads, note: "nginx as an HTTP proxy, round robin, a worker a thread, connections to the servers kept open " +
 		"(keepalive, two a server and worker), no access log; else its own defaults"}

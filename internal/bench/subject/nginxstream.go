@@ -3,7 +3,6 @@
 package subject
 
 import (
-	"bytes"
 	"context"
 	_ "embed"
 	"fmt"
@@ -102,12 +101,6 @@ type nginxStreamValues struct {
 	Services                              []proxyService
 }
 
-func (v nginxStreamValues) render() ([]byte, error) {
-	var text bytes.Buffer
-	err := nginxStreamConfig.Execute(&text, v)
-	return text.Bytes(), err
-}
-
 func (nginxStream) Start(ctx context.Context, setup Setup, params Params) (Running, error) {
 	limits, err := probe.ReadLimits()
 	if err != nil {
@@ -125,14 +118,7 @@ func (nginxStream) Start(ctx context.Context, setup Setup, params Params) (Runni
 	path := filepath.Join(dir, "nginx-stream.conf")
 	running := &changingNginx{workers: values.Threads, write: func(services []Service) error {
 		values.Services = proxyServices(setup.with(services))
-		text, err := values.render()
-		if err == nil {
-			err = os.WriteFile(path, text, 0o644)
-		}
-		if err != nil {
-			return fmt.Errorf("writing nginx's configuration: %w", err)
-		}
-		return nil
+		return writeConfig(path, nginxStreamConfig, values)
 	}}
 	if err := running.write(setup.Services); err != nil {
 		return nil, err

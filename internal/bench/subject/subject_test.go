@@ -68,28 +68,40 @@ func golden(t *testing.T, name string, got []byte) {
 	}
 }
 
-func TestProxyConfigs(t *testing.T) {
-	haproxy := func(config *template.Template, setup Setup) ([]byte, error) {
-		values := haproxyValuesOf(setup, 2, 9750, 2)
-		values.Splice, values.Socket = true, "/tmp/jeoul-lab-1a2b/balancer/haproxy.sock"
-		return values.render(config)
-	}
-	nginx := nginxStreamValues{Module: "/usr/lib/nginx/modules/ngx_stream_module.so", Dir: "/tmp/jeoul-lab-1a2b/balancer",
-		Threads: 2, OpenFiles: 20_000, WorkerConnections: 19_800, Services: proxyServices(bulkPaper())}
-	for name, render := range map[string]func() ([]byte, error){
-		"haproxy.cfg":       func() ([]byte, error) { return haproxy(haproxyConfig, paper()) },
-		"haproxytcp.cfg":    func() ([]byte, error) { return haproxy(haproxyTCPConfig, bulkPaper()) },
-		"nginx-stream.conf": nginx.render,
-		"nginx-http.conf": nginxHTTPValues{Dir: "/tmp/jeoul-lab-1a2b/balancer", Threads: 2, OpenFiles: 20_000, WorkerConnections: 19_800,
-			Services: proxyServices(paper())}.render,
-		"envoy.yaml": envoyValues{MaxConnections: 9750, Services: proxyServices(changedPaper())}.render,
-	} {
-		got, err := render()
+// filled is a configuration, and what it is filled in with.
+type filled struct {
+	config *template.Template
+	values any
+}
+
+// checkConfigs holds configurations against their golden files, by name.
+func checkConfigs(t *testing.T, all map[string]filled) {
+	t.Helper()
+	for name, of := range all {
+		got, err := render(of.config, of.values)
 		if err != nil {
 			t.Fatal(err)
 		}
 		golden(t, name, got)
 	}
+}
+
+func TestProxyConfigs(t *testing.T) {
+	haproxy := func(setup Setup) haproxyValues {
+		values := haproxyValuesOf(setup, 2, 9750, 2)
+		values.Splice, values.Socket = true, "/tmp/jeoul-lab-1a2b/balancer/haproxy.sock"
+		return values
+	}
+	const dir = "/tmp/jeoul-lab-1a2b/balancer"
+	checkConfigs(t, map[string]filled{
+		"haproxy.cfg":    {haproxyConfig, haproxy(paper())},
+		"haproxytcp.cfg": {haproxyTCPConfig, haproxy(bulkPaper())},
+		"nginx-stream.conf": {nginxStreamConfig, nginxStreamValues{Module: "/usr/lib/nginx/modules/ngx_stream_module.so", Dir: dir,
+			Threads: 2, OpenFiles: 20_000, WorkerConnections: 19_800, Services: proxyServices(bulkPaper())}},
+		"nginx-http.conf": {nginxHTTPConfig, nginxHTTPValues{Dir: dir, Threads: 2, OpenFiles: 20_000, WorkerConnections: 19_800,
+			Services: proxyServices(paper())}},
+		"envoy.yaml": {envoyConfig, envoyValues{MaxConnections: 9750, Services: proxyServices(changedPaper())}},
+	})
 }
 
 func TestHAProxyAcceptsItsConfigs(t *testing.T) {

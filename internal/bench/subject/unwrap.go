@@ -5,12 +5,12 @@ package subject
 import (
 	"errors"
 	"fmt"
-	"os"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
 	"github.com/jeoul/jeoul/internal/lab"
+	"github.com/jeoul/jeoul/internal/sysctl"
 )
 
 // unwrapDevice is the tunnel's device on a server.
@@ -40,7 +40,7 @@ func unwrap(server *lab.Host, on bool) error {
 			return err
 		}
 		// The clients' addresses are behind another device than the tunnel's.
-		if err := os.WriteFile("/proc/sys/net/ipv4/conf/"+unwrapDevice+"/rp_filter", []byte("0"), 0o644); err != nil {
+		if err := sysctl.Write("net.ipv4.conf."+unwrapDevice+".rp_filter", "0"); err != nil {
 			return err
 		}
 		return netlink.LinkSetUp(device)
