@@ -28,6 +28,7 @@ type commands struct {
 	Status  statusCmd  `cmd:"" help:"Show services, backends and counters of a running balancer."`
 	Trace   traceCmd   `cmd:"" help:"Ask a running balancer why a packet goes where it goes, or follow real ones."`
 	Bench   benchCmd   `cmd:"" help:"Weigh load balancers."`
+	Wire    wireCmd    `cmd:"" help:"Test a balancer at packet level: millions of packets and connections without sockets."`
 	Report  reportCmd  `cmd:"" help:"Make tables, charts and a page from the results of a run."`
 	Tune    tuneCmd    `cmd:"" help:"Hold this host's settings against a profile, change them, and take everything back."`
 	Version versionCmd `cmd:"" help:"Show the version of jeoul and of what it runs on."`

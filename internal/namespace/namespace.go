@@ -42,6 +42,20 @@ func Current() (*Namespace, error) {
 	return n, nil
 }
 
+// Named returns the network namespace that `ip netns` knows by the name.
+func Named(name string) (*Namespace, error) {
+	handle, err := netns.GetFromName(name)
+	if err != nil {
+		return nil, fmt.Errorf("open the network namespace %s (`ip netns` lists them): %w", name, err)
+	}
+	n, err := fromHandle(handle)
+	if err != nil {
+		handle.Close()
+		return nil, err
+	}
+	return n, nil
+}
+
 // New makes a network namespace that has no name: it is gone when the last
 // process, thread and handle in it are, so nothing of it can be left behind,
 // not even by kill -9. Its loopback interface is down.

@@ -19,7 +19,7 @@ func (t *Tester) fill(s *Step, before totals) error {
 		s.Asked = s.Begun
 	}
 	if s.Begun > 0 && s.Offered > 0 {
-		s.Duration = time.Duration(d.progress.Ended - d.progress.Began)
+		s.Duration = time.Duration(d.progress.Ended - t.control.Start)
 	}
 	s.Established = d.client(bpfWireCountWIRE_COUNT_ESTABLISHED)
 	s.Completed = d.client(bpfWireCountWIRE_COUNT_COMPLETED)

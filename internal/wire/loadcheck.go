@@ -79,6 +79,12 @@ func (l Load) withDefaults() (Load, error) {
 	return l, l.check()
 }
 
+// Validate says what cannot be about a load, whoever is to run it.
+func (l Load) Validate() error {
+	_, err := l.withDefaults()
+	return err
+}
+
 // asFast says whether the load has no rate.
 func (l Load) asFast() bool { return l.Rate == 0 && l.Ladder == nil && l.Search == nil }
 

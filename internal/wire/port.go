@@ -84,3 +84,16 @@ func (d *device) detach() error {
 	d.attached = nil
 	return err
 }
+
+// MACs returns the MAC addresses of ports.
+func MACs(ports []Port) ([]net.HardwareAddr, error) {
+	var all []net.HardwareAddr
+	for _, p := range ports {
+		d, err := p.find()
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, d.mac)
+	}
+	return all, nil
+}

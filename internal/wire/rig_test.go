@@ -4,7 +4,6 @@ package wire
 
 import (
 	"context"
-	"fmt"
 	"net/netip"
 	"testing"
 	"time"
@@ -17,30 +16,24 @@ import (
 
 var vip = netip.MustParseAddrPort("198.18.0.100:80")
 
-// rig has client ports, each joined to a server port by a wire.
-type rig struct {
-	spec             Spec
-	clients, servers []*namespace.Namespace
-}
+// rig is what a tester of a test is made of.
+type rig struct{ spec Spec }
 
-// newRig joins so many client ports with as many server ports. Client port n has the
-// addresses 198.19.n.0/24, server port n the address 198.18.2.n.
+// newRig joins so many client ports with as many server ports, as NewPlain.
 func newRig(t testing.TB, ports int) *rig {
 	t.Helper()
-	r := &rig{spec: Spec{Target: vip, Reply: ReplyDirect, CPU: -1, Seed: 7}}
-	for i := range ports {
-		a, b := testenv.Namespace(t), testenv.Namespace(t)
-		name := func(side string) string { return fmt.Sprintf("%s%d", side, i+1) }
-		_, to := testenv.Veth(t, testenv.End{Namespace: a, Name: name("client")}, testenv.End{Namespace: b, Name: name("server")})
-		withoutOffload(t, a, name("client"))
-		withoutOffload(t, b, name("server"))
-		r.clients, r.servers = append(r.clients, a), append(r.servers, b)
-		r.spec.Clients = append(r.spec.Clients, Port{Name: name("client"), Interface: name("client"), Do: a.Do, Sources: sources(i)})
-		r.spec.Servers = append(r.spec.Servers, Port{Name: name("server"), Interface: name("server"), Do: b.Do,
-			Address: netip.AddrFrom4([4]byte{198, 18, 2, byte(i + 1)})})
-		r.spec.Next = append(r.spec.Next, to)
+	testenv.Root(t)
+	p, err := NewPlain(ports)
+	if err != nil {
+		t.Fatal(err)
 	}
-	return r
+	t.Cleanup(func() {
+		if err := p.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	p.Spec.Seed = 7
+	return &rig{spec: p.Spec}
 }
 
 func sources(i int) netip.Prefix {

@@ -12,8 +12,8 @@ type Step struct {
 	// Asked is how many connections (queries, packets) were to be begun, and Begun how
 	// many were: SYNs without those sent again.
 	Asked, Begun uint64
-	// Duration is from the first to the last that was begun; where as much as can be was
-	// offered, until the time for that was over.
+	// Duration is from when the first was due until the last was begun; where as much as
+	// can be was offered, until the time for that was over.
 	Duration time.Duration
 	// Established are those whose handshake was completed in time (answered, of
 	// queries), Completed those whose session was closed by both sides, or that

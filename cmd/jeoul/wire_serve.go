@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+
+	"github.com/jedib0t/go-pretty/v6/table"
+
+	"github.com/jeoul/jeoul/internal/wire"
+)
+
+// wireServeCmd has server ports only.
+type wireServeCmd struct {
+	wireServerFlags `embed:""`
+	Protocol        string `enum:"tcp,udp,dns" default:"tcp" help:"What is served: ${enum} (${default}). udp only counts; dns answers every query with the VIP's address."`
+}
+
+// Validate refuses a command line that serves nothing.
+func (c *wireServeCmd) Validate() error {
+	switch {
+	case len(c.Server) == 0:
+		return errors.New("no server port: say --server IF")
+	case !c.VIP.IsValid():
+		return errors.New("--vip ADDRESS:PORT is missing: what should be answered?")
+	}
+	return nil
+}
+
+// Run serves until ctx ends, and says what was served.
+func (c *wireServeCmd) Run(ctx context.Context) (err error) {
+	spec, done, err := c.spec()
+	defer done()
+	if err != nil {
+		return err
+	}
+	tester, err := wire.New(ctx, spec)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, tester.Close()) }()
+	kind := map[string]wire.Kind{"tcp": wire.Session, "udp": wire.UDP, "dns": wire.DNS}[c.Protocol]
+	if err := tester.Serve(wire.Load{Kind: kind, Request: 1, Response: c.Response}); err != nil {
+		return err
+	}
+	fmt.Println("ready; Ctrl-C or SIGTERM takes the ports' programs off again")
+	<-ctx.Done()
+	step, err := tester.Served()
+	if err != nil {
+		return err
+	}
+	writeServed(os.Stdout, spec, step)
+	return nil
+}
+
+func writeServed(w io.Writer, spec wire.Spec, s wire.Step) {
+	t := newTable(w, "port", "accepted")
+	rightAlign(t, "accepted")
+	for i, n := range s.PerServer {
+		t.AppendRow(table.Row{spec.Servers[i].Name, count(n)})
+	}
+	t.Render()
+	fmt.Fprintf(w, "%s packets received, %s sent\n", count(s.Servers.Received), count(s.Servers.Sent))
+	for _, strange := range []struct {
+		name string
+		n    uint64
+	}{
+		{"duplicates", s.Strange.Duplicate}, {"with a wrong checksum", s.Strange.Checksum}, {"malformed", s.Strange.Malformed},
+		{"of nobody's connection", s.Strange.Unacknowledgeable}, {"of another server port's connection", s.Strange.WrongBackend},
+		{"of no load of ours", s.Strange.Stranger},
+	} {
+		if strange.n > 0 {
+			fmt.Fprintf(w, "%s %s\n", count(strange.n), strange.name)
+		}
+	}
+}
