@@ -1,0 +1,245 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package drops counts the packets that the kernel throws away, by reason, place
+// and network namespace, and what XDP programs lost. A [Tracer] listens to the
+// kernel's tracepoints; it costs nothing while nothing is dropped.
+package drops
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"net/netip"
+	"runtime"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/btf"
+	"github.com/cilium/ebpf/link"
+)
+
+// Errors that callers may test for.
+var (
+	// ErrNoRights: the process may not trace the kernel.
+	ErrNoRights = errors.New("no right to trace the kernel")
+	// ErrUnsupported: the kernel lacks type information, or says no reasons
+	// (before 5.17).
+	ErrUnsupported = errors.New("the kernel cannot be traced in this way")
+)
+
+// Source is the part of the kernel that told of a drop.
+type Source string
+
+// The sources.
+const (
+	// Stack: the network stack, with a reason of enum skb_drop_reason.
+	Stack Source = "stack"
+	// XDPException: an XDP program ended in an error, or its XDP_TX failed; the
+	// reason is the verdict.
+	XDPException Source = "xdp-exception"
+	// XDPRedirect: a redirect was refused; the reason is an error's name.
+	XDPRedirect Source = "xdp-redirect"
+	// XDPTransmit: the device that a redirect led to did not take the frames.
+	XDPTransmit Source = "xdp-transmit"
+)
+
+var sources = [tracerDropSourceDROP_SOURCES]Source{
+	tracerDropSourceDROP_SKB:           Stack,
+	tracerDropSourceDROP_XDP_EXCEPTION: XDPException,
+	tracerDropSourceDROP_XDP_REDIRECT:  XDPRedirect,
+	tracerDropSourceDROP_XDP_TRANSMIT:  XDPTransmit,
+}
+
+// Drop is what was thrown away for one reason in one place.
+type Drop struct {
+	Source Source `json:"source"`
+	// Reason is the kernel's name without its prefix, as in "TCP_CSUM"; its number
+	// where the kernel has no name for it.
+	Reason string `json:"reason"`
+	// Function is the one that gave the packets up; empty for XDP.
+	Function string `json:"function,omitempty"`
+	// Namespace is the inode number of the network namespace; 0 for packets that
+	// belonged to nobody any more.
+	Namespace uint32 `json:"-"`
+	// Interface is the index of the device in it; 0 if none is known.
+	Interface int `json:"interface,omitempty"`
+	// EtherType is that of the frame (IEEE 802.3), such as 0x0800.
+	EtherType uint16 `json:"ethertype,omitempty"`
+	Packets   uint64 `json:"packets"`
+	// Bytes are those of the packets as they were when they were dropped.
+	Bytes uint64 `json:"bytes,omitempty"`
+	// Example is one of the packets; nil if none could be read.
+	Example *Flow `json:"example,omitempty"`
+}
+
+// Flow is what the headers of a packet say.
+type Flow struct {
+	Source      netip.Addr `json:"source"`
+	Destination netip.Addr `json:"destination"`
+	// Protocol is the number that IP has for it (IANA "Protocol Numbers").
+	Protocol uint8 `json:"protocol"`
+	// The ports are 0 where there are none.
+	SourcePort      uint16 `json:"source_port,omitempty"`
+	DestinationPort uint16 `json:"destination_port,omitempty"`
+}
+
+// Tracer listens until it is closed. It sees the whole machine.
+type Tracer struct {
+	objects tracerObjects
+	links   []link.Link
+	names   names
+}
+
+// New starts to count. Errors: ErrNoRights, ErrUnsupported.
+func New() (*Tracer, error) {
+	t := &Tracer{}
+	var err error
+	if t.names, err = readNames(); err != nil {
+		return nil, explain(err)
+	}
+	if err := t.load(); err != nil {
+		return nil, explain(err)
+	}
+	o := &t.objects
+	for _, program := range []*ebpf.Program{o.KfreeSkb, o.XdpException, o.XdpRedirectErr, o.XdpDevmapXmit} {
+		l, err := link.AttachTracing(link.TracingOptions{Program: program})
+		if err != nil {
+			return nil, errors.Join(explain(err), t.Close())
+		}
+		t.links = append(t.links, l)
+	}
+	return t, nil
+}
+
+func (t *Tracer) load() error {
+	spec, err := loadTracer()
+	if err != nil {
+		return err
+	}
+	if err := spec.Variables[tracerVarNamesSocket].Set(t.names.socket); err != nil {
+		return err
+	}
+	return spec.LoadAndAssign(&t.objects, nil)
+}
+
+func explain(err error) error {
+	var refusal *ebpf.VerifierError
+	if errors.Is(err, fs.ErrPermission) && !errors.As(err, &refusal) {
+		// The rest of the error is about maps and limits, which is not what is wrong.
+		return fmt.Errorf("listen to what the kernel drops: %w", ErrNoRights)
+	}
+	return fmt.Errorf("listen to what the kernel drops: %w: %v", ErrUnsupported, err)
+}
+
+// Read returns what was dropped so far, in no order, and how many more drops there
+// were that nothing is known of.
+func (t *Tracer) Read() (dropped []Drop, unknown uint64, err error) {
+	var key tracerDropKey
+	var perCPU []tracerDropValue
+	functions := map[uint64]string{}
+	for entries := t.objects.Dropped.Iterate(); entries.Next(&key, &perCPU); err = entries.Err() {
+		drop := t.describe(key, functions)
+		for _, v := range perCPU {
+			drop.Packets += v.Packets
+			drop.Bytes += v.Bytes
+			if f := flowOf(v); f != nil {
+				drop.Example = f
+			}
+		}
+		if drop.Packets > 0 {
+			dropped = append(dropped, drop)
+		}
+	}
+	if err != nil {
+		return nil, 0, fmt.Errorf("read what the kernel dropped: %w", err)
+	}
+	var sums []uint64
+	if err := t.objects.Uncounted.Lookup(uint32(0), &sums); err != nil {
+		return nil, 0, fmt.Errorf("read what the kernel dropped: %w", err)
+	}
+	for _, n := range sums {
+		unknown += n
+	}
+	return dropped, unknown, nil
+}
+
+func (t *Tracer) describe(key tracerDropKey, functions map[uint64]string) Drop {
+	drop := Drop{Source: sources[key.From], Namespace: key.Netns, Interface: int(key.Ifindex), EtherType: key.Ethertype}
+	drop.Reason = t.names.reason(drop.Source, key.Reason)
+	if key.Location != 0 {
+		if _, known := functions[key.Location]; !known {
+			functions[key.Location] = t.function(key.Location)
+		}
+		drop.Function = functions[key.Location]
+	}
+	return drop
+}
+
+// function returns the name of the kernel's function at an address; the address
+// itself where it has none.
+func (t *Tracer) function(address uint64) string {
+	fallback := fmt.Sprintf("%#x", address)
+	if err := t.objects.Question.Set(tracerSymbolQuestion{Address: address}); err != nil {
+		return fallback
+	}
+	if _, err := t.objects.Symbol.Run(&ebpf.RunOptions{}); err != nil {
+		return fallback
+	}
+	var answer tracerSymbolQuestion
+	if err := t.objects.Question.Get(&answer); err != nil {
+		return fallback
+	}
+	runtime.KeepAlive(t)
+	var name []byte
+	for _, c := range answer.Name {
+		if c == 0 {
+			break
+		}
+		name = append(name, byte(c))
+	}
+	if len(name) == 0 {
+		return fallback
+	}
+	return string(name)
+}
+
+// Close ends the count.
+func (t *Tracer) Close() error {
+	var errs []error
+	for _, l := range t.links {
+		errs = append(errs, l.Close())
+	}
+	return errors.Join(append(errs, t.objects.Close())...)
+}
+
+// names are the running kernel's.
+type names struct {
+	reasons map[uint32]string
+	// socket: kfree_skb has a fourth argument, the receiving socket.
+	socket bool
+}
+
+func readNames() (names, error) {
+	n := names{reasons: map[uint32]string{}}
+	kernel, err := btf.LoadKernelSpec()
+	if err != nil {
+		return n, err
+	}
+	var reasons *btf.Enum
+	if err := kernel.TypeByName("skb_drop_reason", &reasons); err != nil {
+		return n, fmt.Errorf("the kernel gives no reasons for its drops: %w", err)
+	}
+	for _, v := range reasons.Values {
+		n.reasons[uint32(v.Value)] = v.Name
+	}
+	var tracepoint *btf.Typedef
+	if err := kernel.TypeByName("btf_trace_kfree_skb", &tracepoint); err != nil {
+		return n, err
+	}
+	if pointer, ok := tracepoint.Type.(*btf.Pointer); ok {
+		if function, ok := pointer.Target.(*btf.FuncProto); ok {
+			// The first parameter is the tracepoint's own.
+			n.socket = len(function.Params) > 4
+		}
+	}
+	return n, nil
+}
