@@ -1,0 +1,201 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package doctor
+
+// kind is a fault that the doctor knows.
+type kind struct {
+	id   string
+	harm Harm
+	// sign says that it is usually a consequence of another fault, and is told of
+	// after all others.
+	sign  bool
+	means string
+	cures []Cure
+}
+
+// The names of the faults.
+const (
+	portsExhausted  = "ports-exhausted"
+	conntrackFull   = "conntrack-full"
+	wrongMAC        = "wrong-mac"
+	vipAnswered     = "vip-answered"
+	vipMissing      = "vip-missing"
+	neighbourFailed = "neighbour-failed"
+	reversePath     = "rp-filter"
+	mtuBlackHole    = "mtu-black-hole"
+	listenQueueFull = "listen-queue-full"
+	noRoute         = "no-route"
+	backendDown     = "backend-down"
+	backendSilent   = "backend-silent"
+	balancerDrops   = "balancer-drops"
+	tcpMemory       = "tcp-memory"
+	softnetBacklog  = "softnet-backlog"
+	conntrackInsert = "conntrack-insert-failed"
+	nicDrops        = "nic-drops"
+	xdpFailures     = "xdp-failures"
+	qdiscDrops      = "qdisc-drops"
+	socketBuffer    = "socket-buffer"
+	checksums       = "bad-checksums"
+	backendSlow     = "backend-slow"
+	busyCore        = "busy-core"
+	softnetSqueezed = "softnet-squeezed"
+	synCookies      = "syn-cookies"
+	timeWaitFull    = "time-wait-full"
+	unevenQueues    = "uneven-queues"
+	neighbourTable  = "neighbour-table-full"
+	otherDrops      = "kernel-drops"
+	connectionsHang = "connections-hang"
+	retransmits     = "retransmits"
+)
+
+// Kinds lists the names of the faults, the worst first.
+func Kinds() []string {
+	var ids []string
+	for _, k := range kinds {
+		ids = append(ids, k.id)
+	}
+	return ids
+}
+
+// kinds are in the order of what explains more: where several are found, the first is
+// the one whose cure is most likely to end the others.
+var kinds = []kind{
+	{portsExhausted, Outage, false,
+		"New connections from this host to that destination fail with EADDRNOTAVAIL (\"cannot assign requested address\").",
+		[]Cure{
+			{"local-ports", "Widen the range of local ports."},
+			{"tw-reuse", "Let ports in TIME-WAIT be used again (1)."},
+			{"", "Keep connections open and use them again, or send from more than one address."}}},
+	{conntrackFull, Outage, false,
+		"To track a new connection the kernel forgets an old one that is not yet proven; where it finds none, it drops the new one's first packet.",
+		[]Cure{
+			{"conntrack-max", "Make the table larger, with a hash table to match (nf_conntrack_buckets)."},
+			{"", "Do not track balanced traffic: notrack rules, or no rule with a state at all."},
+			{"", "Look at who fills it: `conntrack -L`."}}},
+	{wrongMAC, Outage, false,
+		"Everything that is sent to that address goes to a host that does not have it, and is lost there without a word.",
+		[]Cure{
+			{"", "Delete the entry (`ip neigh del ADDRESS dev INTERFACE`): the kernel then asks. If it is configured, correct it where that is done."}}},
+	{vipAnswered, Outage, false,
+		"Some clients and routers send to that host directly and past the balancer; their connections break whenever another answer is quicker.",
+		[]Cure{
+			{"", "Have the backend not answer for the VIP: `jeoul agent --vip ADDRESS` there."},
+			{"arp-ignore", "Without the agent: arp_ignore=1 and arp_announce=2 on the backend, with the VIP on lo."},
+			{"", "If two balancers answer, one of them must not have the VIP."}}},
+	{vipMissing, Outage, false,
+		"What the balancer sends to this backend is dropped there: every connection that is given to it times out.",
+		[]Cure{
+			{"", "Give the backend the VIP: `jeoul agent --vip ADDRESS` there, or `ip address add ADDRESS/32 dev lo` with ARP silenced. Until then: `jeoul backend drain`."}}},
+	{neighbourFailed, Outage, false,
+		"Nothing can be sent to that address: connections through it time out or are refused with \"no route to host\".",
+		[]Cure{
+			{"", "See whether the host is up and on this segment (`arping ADDRESS`), and whether its address and VLAN are right."}}},
+	{reversePath, Outage, false,
+		"Packets whose sender would be answered by another interface are dropped on arrival: those clients get no answer at all.",
+		[]Cure{
+			{"rp-filter-all", "Switch the strict filter off (0), or set it to loose (2), for all and for the interface: the larger of the two counts."},
+			{"", "Or route the clients' network by the interface that their packets come in on."}}},
+	{mtuBlackHole, Outage, false,
+		"Connections are set up and then hang: small packets arrive, large ones vanish, and nobody tells the sender.",
+		[]Cure{
+			{"", "Let ICMP \"fragmentation needed\" (type 3, code 4) and ICMPv6 \"packet too big\" (type 2) through every filter on the way."},
+			{"", "Make the MTU the same on the whole segment; with tunnels, larger by what the mode adds."},
+			{"mtu-probing", "Have TCP find out by itself (1), or bound the segments: `mss` of the service, `jeoul agent --mss`."}}},
+	{listenQueueFull, Outage, false,
+		"The kernel drops new connections because the program does not accept them quickly enough: clients wait 1, 3, 7 … seconds and then give up.",
+		[]Cure{
+			{"", "Give the program more workers, or find out what it waits for."},
+			{"somaxconn", "Allow a longer queue, and have the program ask for it (nginx: listen … backlog=N)."}}},
+	{noRoute, Outage, false,
+		"Packets for destinations without a route are dropped.",
+		[]Cure{{"", "Add the route (`ip route get ADDRESS` says what the kernel would do), or stop what sends there."}}},
+	{backendDown, Outage, false,
+		"The balancer gives this backend no packets; the others carry its share.",
+		[]Cure{{"", "`jeoul status` says why; bring the backend back, or take it out of the configuration."}}},
+	{backendSilent, Outage, false,
+		"Connections that are given to this backend are not set up: nothing shows that it ever answered.",
+		[]Cure{{"", "Run `jeoul doctor` on the backend: is the VIP there, does the program listen, does a filter drop (nftables, rp_filter)?"}}},
+	{balancerDrops, Loss, false,
+		"The balancer itself refuses packets, for the reason that the counter names.",
+		[]Cure{{"", "`jeoul status -v` explains each counter; `jeoul trace --live` shows the packets."}}},
+	{tcpMemory, Loss, false,
+		"TCP is short of memory: windows shrink, what arrives is thrown away, connections are cut.",
+		[]Cure{
+			{"tcp-mem", "Allow TCP more memory (in pages), or connections smaller buffers (tcp_rmem, tcp_wmem)."}}},
+	{softnetBacklog, Loss, false,
+		"Packets come quicker than a core takes them from its queue, and are dropped before any rule or program sees them.",
+		[]Cure{
+			{"netdev-backlog", "Allow a longer queue for short bursts."},
+			{"rps", "Spread the interface's packets over more cores (RSS queues, RPS), or keep other work off this one."}}},
+	{conntrackInsert, Loss, false,
+		"Connections lose their first packets because two claim the same tuple, or the table refuses them: DNS behind NAT is the usual victim.",
+		[]Cure{
+			{"", "Do not track this traffic."},
+			{"", "Give source NAT more ports (--random-fully) and addresses."}}},
+	{nicDrops, Loss, false,
+		"The network card or its driver throws packets away before the kernel sees them.",
+		[]Cure{
+			{"ring-rx", "Make the receive ring larger (`ethtool -G`)."},
+			{"irq-affinity", "Spread the queues over more cores."}}},
+	{xdpFailures, Loss, false,
+		"Frames that an XDP program sent are lost: the device at the other end did not take them.",
+		[]Cure{
+			{"", "A veth's peer needs an XDP program too; a driver needs enough transmit queues; the target must be up. `hook: tc` does without all that."}}},
+	{qdiscDrops, Loss, false,
+		"The queue of an interface overflows: this host sends more than the link takes.",
+		[]Cure{
+			{"txqueuelen", "Make the queue longer for short bursts, or use fq."},
+			{"", "If it lasts, the link is full."}}},
+	{socketBuffer, Loss, false,
+		"A program does not read its UDP socket quickly enough: queries are lost unanswered.",
+		[]Cure{
+			{"rmem-max", "Allow larger buffers, and have the program ask for them (SO_RCVBUF)."},
+			{"", "Give the program more workers."}}},
+	{checksums, Loss, false,
+		"Packets arrive damaged, or with a checksum that was never made, and are dropped.",
+		[]Cure{{"", "Switch transmit checksum offload off where frames pass XDP (`ethtool -K … tx off`); else look at the cable and the card."}}},
+	{backendSlow, Slow, false,
+		"Clients that are given to this backend wait longer than all others.",
+		[]Cure{{"", "Look at the backend (load, disk, a throttled core). Until then: `jeoul backend weight SERVICE/BACKEND` less, or drain it; lc and wlc give it less by themselves."}}},
+	{busyCore, Slow, false,
+		"One core does nearly all of the packet work: it is the limit while others are idle.",
+		[]Cure{
+			{"irq-affinity", "Give queues to other cores."},
+			{"rps", "Where there is one queue only, spread by RPS."}}},
+	{softnetSqueezed, Slow, false,
+		"The kernel often stops with packets left, because its share of time is used up: they wait.",
+		[]Cure{{"netdev-budget", "Allow more packets a round (netdev_budget, netdev_budget_usecs)."}}},
+	{synCookies, Slow, false,
+		"More connections are half open than the queue holds: a flood of SYNs, or a queue too short. With cookies, connections lose window scaling and SACK where timestamps are off.",
+		[]Cure{
+			{"syn-backlog", "Allow more half-open connections, and a longer backlog of the program."},
+			{"", "Bound floods at the balancer: `limits.rate`."}}},
+	{timeWaitFull, Risk, false,
+		"Closed connections are forgotten before their time; late packets of theirs can hit new ones.",
+		[]Cure{{"tw-buckets", "Allow more of them."}}},
+	{unevenQueues, Risk, false,
+		"One queue of the card gets most packets, and with it one core.",
+		[]Cure{{"rss-udp4", "Hash by ports too (`ethtool -N IF rx-flow-hash udp4 sdfn`), or set the indirection table (`ethtool -X`)."}}},
+	{neighbourTable, Outage, false,
+		"The kernel has no room for more neighbours: new hosts on the segment cannot be reached.",
+		[]Cure{{"neighbours", "Make the table larger (gc_thresh1, 2 and 3)."}}},
+	{otherDrops, Loss, true,
+		"The kernel drops packets for this reason.",
+		[]Cure{{"", "The reason and the function are the kernel's own names: include/net/dropreason-core.h says what they mean."}}},
+	{connectionsHang, Loss, true,
+		"These connections were set up, and then nothing of what is sent arrives: their peers went away, or large packets are lost on the way (a black hole). The peers answer no pings, so which cannot be told from here.",
+		[]Cure{{"mtu-probing", "If users do complain: let TCP find out by itself what passes, and look for filters that drop ICMP."}}},
+	{retransmits, Slow, true,
+		"TCP sends much of its data again: it was lost, here or on the way, or the answer was.",
+		[]Cure{{"", "Look at the other findings, and run `jeoul doctor` at the other end and on the balancer."}}},
+}
+
+// finding returns one of a kind, with its own meaning and cures.
+func finding(id, title string, seen ...Figure) Finding {
+	for _, k := range kinds {
+		if k.id == id {
+			return Finding{Kind: id, Harm: k.harm, Title: title, Seen: seen, Means: k.means, Cures: k.cures}
+		}
+	}
+	panic("doctor: no kind " + id)
+}

@@ -1,0 +1,253 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package doctor
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"net"
+	"net/netip"
+	"os"
+	"slices"
+	"sync"
+	"syscall"
+	"time"
+
+	"golang.org/x/net/icmp"
+	"golang.org/x/net/ipv4"
+	"golang.org/x/net/ipv6"
+	"golang.org/x/sys/unix"
+)
+
+// smallest is a size that every path takes, and ladder are sizes that links and tunnels
+// have, to tell where it ends.
+const smallest = 84
+
+var ladder = []int{8972, 4000, 1492, 1480, 1476, 1472, 1460, 1452, 1440, 1420, 1400, 1380, 1360, 1320, 1280, 1200, 1000, 576}
+
+// icmpHeader is the length of an echo's header, in bytes.
+const icmpHeader = 8
+
+// pathWait is how long an answer may take, and mostPaths how many are looked at.
+const (
+	pathWait  = 700 * time.Millisecond
+	mostPaths = 64
+)
+
+// pinger sends pings that may not be fragmented. It is opened in the network namespace
+// of the calling thread.
+type pinger struct {
+	four, six *net.IPConn
+	id        int
+
+	mu    sync.Mutex
+	paths []*Path
+	// sizes are those that were answered, by the path's index.
+	sizes map[int]map[int]bool
+	ended sync.WaitGroup
+}
+
+// openPinger needs CAP_NET_RAW.
+func openPinger() (*pinger, error) {
+	p := &pinger{id: rand.IntN(1 << 16), sizes: map[int]map[int]bool{}}
+	var err error
+	if p.four, err = openICMP("ip4:icmp", "0.0.0.0", unix.IPPROTO_IP, unix.IP_MTU_DISCOVER, unix.IP_PMTUDISC_PROBE); err != nil {
+		return nil, err
+	}
+	// A host without IPv6 has no such socket, and no such paths.
+	p.six, _ = openICMP("ip6:ipv6-icmp", "::", unix.IPPROTO_IPV6, unix.IPV6_MTU_DISCOVER, unix.IPV6_PMTUDISC_PROBE)
+	p.ended.Go(func() { p.hear(p.four, ipv4.ICMPTypeEcho.Protocol()) })
+	if p.six != nil {
+		p.ended.Go(func() { p.hear(p.six, ipv6.ICMPTypeEchoRequest.Protocol()) })
+	}
+	return p, nil
+}
+
+// openICMP opens a raw socket whose packets are never fragmented, whatever the kernel
+// knows of the path.
+func openICMP(network, address string, level, option, value int) (*net.IPConn, error) {
+	c, err := net.ListenPacket(network, address)
+	if err != nil {
+		return nil, err
+	}
+	connection := c.(*net.IPConn)
+	var failed error
+	raw, err := connection.SyscallConn()
+	if err == nil {
+		err = raw.Control(func(fd uintptr) { failed = unix.SetsockoptInt(int(fd), level, option, value) })
+	}
+	if err = errors.Join(err, failed); err != nil {
+		return nil, errors.Join(err, connection.Close())
+	}
+	return connection, nil
+}
+
+// add plans a path; at most mostPaths, each once.
+func (p *pinger) add(address netip.Addr, size int) {
+	if size <= smallest || len(p.paths) == mostPaths || address.Is6() && p.six == nil ||
+		slices.ContainsFunc(p.paths, func(x *Path) bool { return x.Address == address }) {
+		return
+	}
+	p.paths = append(p.paths, &Path{Address: address, Size: size})
+}
+
+// run tries all paths: a small and the largest packet first, then, where only the
+// small one was answered, what is in between.
+func (p *pinger) run(ctx context.Context) {
+	if len(p.paths) == 0 {
+		return
+	}
+	for range 2 {
+		for i, path := range p.paths {
+			p.send(i, path, smallest)
+			p.send(i, path, path.Size)
+		}
+		p.wait(ctx)
+	}
+	ended := true
+	for i, path := range p.paths {
+		if path.judge(p.answered(i)); !path.Small || path.Large {
+			continue
+		}
+		for _, size := range ladder {
+			if size < path.Size {
+				ended = false
+				p.send(i, path, size)
+			}
+		}
+	}
+	if ended {
+		return
+	}
+	p.wait(ctx)
+	for i, path := range p.paths {
+		path.judge(p.answered(i))
+	}
+}
+
+func (p *pinger) wait(ctx context.Context) {
+	timer := time.NewTimer(pathWait)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+	case <-timer.C:
+	}
+}
+
+func (p *pinger) answered(i int) []int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	var sizes []int
+	for size := range p.sizes[i] {
+		sizes = append(sizes, size)
+	}
+	return sizes
+}
+
+func (path *Path) judge(answered []int) {
+	path.Small, path.Large = slices.Contains(answered, smallest), slices.Contains(answered, path.Size)
+	if len(answered) > 0 {
+		path.Passes = slices.Max(answered)
+	}
+}
+
+// send sends one ping: its sequence number says which path, the length of the answer
+// which size.
+func (p *pinger) send(i int, path *Path, size int) {
+	connection, header := p.four, ipv4.HeaderLen
+	var typ icmp.Type = ipv4.ICMPTypeEcho
+	if path.Address.Is6() {
+		connection, header, typ = p.six, ipv6.HeaderLen, ipv6.ICMPTypeEchoRequest
+	}
+	message := icmp.Message{Type: typ, Body: &icmp.Echo{ID: p.id, Seq: i, Data: make([]byte, size-header-icmpHeader)}}
+	// The kernel makes ICMPv6's checksum.
+	text, err := message.Marshal(nil)
+	if err != nil {
+		return
+	}
+	_, err = connection.WriteTo(text, &net.IPAddr{IP: path.Address.AsSlice()})
+	if errors.Is(err, unix.EMSGSIZE) {
+		// Larger than this host's own link: the sender is told.
+		p.mu.Lock()
+		path.Told = true
+		p.mu.Unlock()
+	}
+}
+
+// hear takes answers until the connection is closed.
+func (p *pinger) hear(connection *net.IPConn, protocol int) {
+	buffer := make([]byte, 65536)
+	for {
+		n, _, err := connection.ReadFrom(buffer)
+		if errors.Is(err, net.ErrClosed) || errors.Is(err, os.ErrDeadlineExceeded) {
+			return
+		}
+		var number syscall.Errno
+		if err != nil && !errors.As(err, &number) {
+			return
+		}
+		if err == nil {
+			p.note(protocol, buffer[:n])
+		}
+	}
+}
+
+// note takes an ICMP message.
+func (p *pinger) note(protocol int, text []byte) {
+	message, err := icmp.ParseMessage(protocol, text)
+	if err != nil {
+		return
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	header := ipv4.HeaderLen
+	if protocol == ipv6.ICMPTypeEchoRequest.Protocol() {
+		header = ipv6.HeaderLen
+	}
+	switch message.Type {
+	case ipv4.ICMPTypeEchoReply, ipv6.ICMPTypeEchoReply:
+		if echo, ok := message.Body.(*icmp.Echo); ok && echo.ID == p.id && echo.Seq < len(p.paths) {
+			if p.sizes[echo.Seq] == nil {
+				p.sizes[echo.Seq] = map[int]bool{}
+			}
+			p.sizes[echo.Seq][header+icmpHeader+len(echo.Data)] = true
+		}
+	case ipv4.ICMPTypeDestinationUnreachable, ipv6.ICMPTypePacketTooBig:
+		if message.Code == 4 && protocol == ipv4.ICMPTypeEcho.Protocol() {
+			if body, ok := message.Body.(*icmp.DstUnreach); ok {
+				p.tell(body.Data, 16, 4)
+			}
+		}
+		if body, ok := message.Body.(*icmp.PacketTooBig); ok {
+			p.tell(body.Data, 24, 16)
+		}
+	}
+}
+
+// tell notes that somebody found a packet too big: its destination is in what is
+// quoted of it. p is locked.
+func (p *pinger) tell(quoted []byte, at, length int) {
+	if len(quoted) < at+length {
+		return
+	}
+	destination, _ := netip.AddrFromSlice(quoted[at : at+length])
+	for _, path := range p.paths {
+		if path.Address == destination {
+			path.Told = true
+		}
+	}
+}
+
+// close ends it and returns what was found.
+func (p *pinger) close() (paths []Path) {
+	p.four.Close()
+	if p.six != nil {
+		p.six.Close()
+	}
+	p.ended.Wait()
+	for _, path := range p.paths {
+		paths = append(paths, *path)
+	}
+	return paths
+}
