@@ -1,0 +1,402 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"os/exec"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"github.com/jeoul/jeoul/internal/api"
+	"github.com/jeoul/jeoul/internal/doctor"
+	"github.com/jeoul/jeoul/internal/e2e"
+	"github.com/jeoul/jeoul/internal/flood"
+	"github.com/jeoul/jeoul/internal/lab"
+	"github.com/jeoul/jeoul/internal/testenv"
+)
+
+// within runs something on a host, and fails the test if it fails.
+func within(t *testing.T, host *lab.Host, f func() error) {
+	t.Helper()
+	if err := host.Do(f); err != nil {
+		t.Fatalf("%s: %v", host.Name, err)
+	}
+}
+
+// mend undoes a fault at the end of its test.
+func mend(t *testing.T, host *lab.Host, f func() error) {
+	t.Helper()
+	t.Cleanup(func() { within(t, host, f) })
+}
+
+// set sets a sysctl of a host, and puts it back.
+func set(t *testing.T, host *lab.Host, name, value string) {
+	t.Helper()
+	var before string
+	within(t, host, func() (err error) {
+		if before, err = testenv.Sysctl(name); err != nil {
+			return err
+		}
+		return testenv.WriteSysctl(name, value)
+	})
+	mend(t, host, func() error { return testenv.WriteSysctl(name, before) })
+}
+
+// runOn runs a program on a host.
+func runOn(t *testing.T, host *lab.Host, input, name string, arguments ...string) {
+	t.Helper()
+	path := testenv.Program(t, name)
+	within(t, host, func() error {
+		c := exec.Command(path, arguments...)
+		c.Stdin = strings.NewReader(input)
+		if output, err := c.CombinedOutput(); err != nil {
+			return fmt.Errorf("%s: %v\n%s", name, err, output)
+		}
+		return nil
+	})
+}
+
+// repeat does something over and over until the test ends.
+func repeat(t *testing.T, every time.Duration, f func(context.Context)) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		for ticker := time.NewTicker(every); ; {
+			f(ctx)
+			select {
+			case <-ctx.Done():
+				ticker.Stop()
+				return
+			case <-ticker.C:
+			}
+		}
+	}()
+	t.Cleanup(func() {
+		cancel()
+		<-ended
+	})
+}
+
+// fullListenQueue has a program that listens and does not accept.
+func fullListenQueue(t *testing.T, w *ward) {
+	web := w.Servers[0]
+	const port = 8099
+	within(t, web, func() error {
+		fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+		if err != nil {
+			return err
+		}
+		t.Cleanup(func() { unix.Close(fd) })
+		return errors.Join(unix.Bind(fd, &unix.SockaddrInet4{Port: port}), unix.Listen(fd, 1))
+	})
+	to := netip.AddrPortFrom(web.IPv4, port).String()
+	repeat(t, 50*time.Millisecond, func(ctx context.Context) {
+		_ = w.Clients[0].Do(func() error {
+			ctx, cancel := context.WithTimeout(ctx, 200*time.Millisecond)
+			defer cancel()
+			connection, err := (&net.Dialer{}).DialContext(ctx, "tcp", to)
+			if err == nil {
+				t.Cleanup(func() { connection.Close() })
+			}
+			return err
+		})
+	})
+	w.first(t, web, "listen-queue-full", fmt.Sprintf(":%d", port))
+}
+
+// fullConntrack fills the table of a backend that has rules with a state.
+func fullConntrack(t *testing.T, w *ward) {
+	web := w.Servers[0]
+	runOn(t, web, "table inet ward { chain in { type filter hook input priority 0; ct state invalid drop; }; }", "nft", "-f", "-")
+	mend(t, web, func() error { return exec.Command("nft", "delete", "table", "inet", "ward").Run() })
+	w.fill(t, web)
+	mend(t, web, func() error { return netlink.ConntrackTableFlush(netlink.ConntrackTable) })
+	w.first(t, web, "conntrack-full", "full")
+}
+
+// fill sends a host one datagram after another, each of a connection of its own, until
+// its table has no room.
+func (w *ward) fill(t *testing.T, web *lab.Host) {
+	t.Helper()
+	seed := uint64(0)
+	testenv.Eventually(t, e2e.Patience, "the table of connections is full", func() (full bool) {
+		seed++
+		w.flood(t, web, "198.19.0.0/16", flood.Options{Limit: 300_000, Rate: 400_000, Seed: seed})
+		within(t, web, func() (err error) {
+			full, err = tableFull()
+			return err
+		})
+		return full
+	})
+}
+
+// flood sends datagrams from the second client to a backend's port that nobody reads.
+func (w *ward) flood(t *testing.T, web *lab.Host, sources string, options flood.Options) {
+	t.Helper()
+	client := w.Clients[1]
+	within(t, client, func() error {
+		link, err := netlink.LinkByName(client.Interface)
+		if err != nil {
+			return err
+		}
+		options.Packets, options.Sources, options.Target = flood.UDP, netip.MustParsePrefix(sources), netip.AddrPortFrom(web.IPv4, discardPort)
+		options.From, options.To, options.Interface = client.MAC, []net.HardwareAddr{web.MAC}, link.Attrs().Index
+		f, err := flood.New(options)
+		if err != nil {
+			return err
+		}
+		return errors.Join(f.Run(t.Context(), 0), f.Close())
+	})
+}
+
+// discardPort is one that nobody listens on.
+const discardPort = 9
+
+func tableFull() (bool, error) {
+	var count, limit int
+	for name, into := range map[string]*int{"count": &count, "max": &limit} {
+		text, err := testenv.Sysctl("net/netfilter/nf_conntrack_" + name)
+		if err != nil {
+			return false, err
+		}
+		if _, err := fmt.Sscan(text, into); err != nil {
+			return false, err
+		}
+	}
+	return count >= limit-limit/100, nil
+}
+
+// failingNeighbour takes a backend's link down.
+func failingNeighbour(t *testing.T, w *ward) {
+	web := w.Servers[2]
+	within(t, web, func() error { return linkUp(web.Interface, false) })
+	t.Cleanup(func() { w.complete(t) })
+	within(t, w.Lab.Balancer, func() error { return forget(w.Lab.Balancer, web.IPv4) })
+	w.eventually(t, "the balancer misses the backend", func(s *api.Status) bool { return !allUp(s) })
+	mend(t, web, func() error { return linkUp(web.Interface, true) })
+	w.first(t, w.Lab.Balancer, "neighbour-failed", web.IPv4.String())
+}
+
+// complete waits until all backends take part, at the end of a test too.
+func (w *ward) complete(t *testing.T) {
+	t.Helper()
+	testenv.Eventually(t, e2e.Patience, "every backend is up", func() bool { return allUp(w.status(t)) })
+}
+
+func linkUp(name string, up bool) error {
+	link, err := netlink.LinkByName(name)
+	if err != nil {
+		return err
+	}
+	if up {
+		return netlink.LinkSetUp(link)
+	}
+	return netlink.LinkSetDown(link)
+}
+
+// forget deletes a neighbour. It runs inside the host.
+func forget(host *lab.Host, address netip.Addr) error {
+	link, err := netlink.LinkByName(host.Interface)
+	if err != nil {
+		return err
+	}
+	err = netlink.NeighDel(&netlink.Neigh{LinkIndex: link.Attrs().Index, IP: address.AsSlice()})
+	if errors.Is(err, unix.ENOENT) {
+		return nil
+	}
+	return err
+}
+
+// reversePathDrop gives a backend a second leg by which it would answer the client, and
+// the strict filter.
+func reversePathDrop(t *testing.T, w *ward) {
+	web, client := w.Servers[0], w.Clients[0]
+	within(t, web, func() error {
+		leg := &netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: "leg"}, PeerName: "leg-peer"}
+		if err := netlink.LinkAdd(leg); err != nil {
+			return err
+		}
+		if err := errors.Join(linkUp("leg", true), linkUp("leg-peer", true)); err != nil {
+			return err
+		}
+		link, err := netlink.LinkByName("leg")
+		if err != nil {
+			return err
+		}
+		return netlink.RouteAdd(&netlink.Route{LinkIndex: link.Attrs().Index, Dst: hostNet(client.IPv4), Scope: netlink.SCOPE_LINK})
+	})
+	mend(t, web, func() error {
+		link, err := netlink.LinkByName("leg")
+		if err != nil {
+			return err
+		}
+		return netlink.LinkDel(link)
+	})
+	set(t, web, "net/ipv4/conf/"+web.Interface+"/rp_filter", "1")
+	w.first(t, web, "rp-filter", client.IPv4.String())
+}
+
+// wrongMACAddress configures a neighbour that is not there.
+func wrongMACAddress(t *testing.T, w *ward) {
+	web, balancer := w.Servers[1], w.Lab.Balancer
+	within(t, balancer, func() error {
+		link, err := netlink.LinkByName(balancer.Interface)
+		if err != nil {
+			return err
+		}
+		return netlink.NeighSet(&netlink.Neigh{LinkIndex: link.Attrs().Index, Family: netlink.FAMILY_V4, State: netlink.NUD_PERMANENT,
+			IP: web.IPv4.AsSlice(), HardwareAddr: net.HardwareAddr{2, 0, 0, 0, 0xde, 0xad}})
+	})
+	t.Cleanup(func() { w.complete(t) })
+	mend(t, balancer, func() error { return forget(balancer, web.IPv4) })
+	w.first(t, balancer, "wrong-mac", web.IPv4.String())
+}
+
+// missingVIP stops a backend's agent, which takes the VIP with it; it is looked for from
+// the balancer and on the backend.
+func missingVIP(t *testing.T, w *ward) {
+	web := w.Servers[0]
+	stop(t, w.agents[web.Name])
+	t.Cleanup(func() { w.startAgent(t, web) })
+	w.first(t, w.Lab.Balancer, "vip-missing", web.Name)
+	w.first(t, web, "vip-missing", w.VIP4.String())
+}
+
+// answeredARP has a backend with the VIP on its loopback, as the agent puts it, without
+// the silence that goes with it.
+func answeredARP(t *testing.T, w *ward) {
+	web := w.Servers[0]
+	stop(t, w.agents[web.Name])
+	t.Cleanup(func() { w.startAgent(t, web) })
+	vip := func(change func(netlink.Link, *netlink.Addr) error) error {
+		link, err := netlink.LinkByName("lo")
+		if err != nil {
+			return err
+		}
+		return change(link, &netlink.Addr{IPNet: hostNet(w.VIP4)})
+	}
+	within(t, web, func() error { return vip(netlink.AddrAdd) })
+	for _, client := range w.Clients {
+		// They may have learnt the wrong one.
+		mend(t, client, func() error { return forget(client, w.VIP4) })
+	}
+	mend(t, web, func() error { return vip(netlink.AddrDel) })
+	w.first(t, w.Lab.Balancer, "vip-answered", web.MAC.String())
+	w.first(t, w.Clients[1], "vip-answered", "2 hosts", "--vip", w.VIP4.String())
+}
+
+// tinyBacklog gives a core more packets than it takes: net.core.netdev_max_backlog is
+// the whole machine's and stays, but a backend's packets are steered to one core (RPS),
+// which has thousands of rules to go through for each.
+func tinyBacklog(t *testing.T, w *ward) {
+	web := w.Servers[0]
+	if runtime.NumCPU() < 2 {
+		t.Skip("packets cannot be steered to another core: there is one only")
+	}
+	rules := strings.Repeat(fmt.Sprintf("udp dport %d udp sport 1 drop;", discardPort), 3000)
+	runOn(t, web, "table inet ward { chain in { type filter hook prerouting priority -300; "+rules+fmt.Sprintf("udp dport %d drop; }; }", discardPort), "nft", "-f", "-")
+	mend(t, web, func() error { return exec.Command("nft", "delete", "table", "inet", "ward").Run() })
+	steering := "/sys/class/net/" + web.Interface + "/queues/rx-0/rps_cpus"
+	within(t, web, func() error { return os.WriteFile(steering, []byte("2"), 0) })
+	mend(t, web, func() error { return os.WriteFile(steering, []byte("0"), 0) })
+	ended := make(chan *doctor.Report)
+	go func() { ended <- w.examine(t, web) }()
+	for seed := uint64(1); ; seed++ {
+		select {
+		case r := <-ended:
+			judge(t, web, r, "softnet-backlog", "backlog")
+			return
+		default:
+			w.flood(t, web, "198.18.77.0/24", flood.Options{Limit: 200_000, Rate: 200_000, Seed: seed})
+		}
+	}
+}
+
+// exhaustedPorts leaves a client few ports, and holds connections open.
+func exhaustedPorts(t *testing.T, w *ward) {
+	client := w.Clients[1]
+	set(t, client, "net/ipv4/ip_local_port_range", "40000 40063")
+	to := netip.AddrPortFrom(w.VIP4, wardPort)
+	for {
+		var connection net.Conn
+		err := client.Do(func() (err error) {
+			connection, err = net.DialTimeout("tcp", to.String(), e2e.Patience)
+			return err
+		})
+		if errors.Is(err, unix.EADDRNOTAVAIL) {
+			break
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { connection.Close() })
+	}
+	w.first(t, client, "ports-exhausted", to.String())
+}
+
+// narrowBackend makes a backend's interface take less than the segment does.
+func narrowBackend(t *testing.T, w *ward) {
+	web := w.Servers[1]
+	within(t, web, func() error { return setMTU(web.Interface, 1400) })
+	mend(t, web, func() error { return setMTU(web.Interface, 1500) })
+	w.first(t, w.Lab.Balancer, "mtu-black-hole", web.IPv4.String())
+}
+
+func setMTU(name string, mtu int) error {
+	link, err := netlink.LinkByName(name)
+	if err != nil {
+		return err
+	}
+	return netlink.LinkSetMTU(link, mtu)
+}
+
+// narrowClient puts a client behind a narrow link whose router may not say so.
+func narrowClient(t *testing.T, w *ward) {
+	web, gateway := w.Servers[0], w.Clients[1]
+	far := e2e.NewFar(t, gateway, 1)
+	within(t, web, func() error { return e2e.LeadToFar(gateway, 0) })
+	runOn(t, gateway, "table inet ward { chain out { type filter hook output priority 0; icmp type destination-unreachable drop; }; }", "nft", "-f", "-")
+	mend(t, gateway, func() error { return exec.Command("nft", "delete", "table", "inet", "ward").Run() })
+	// Or they would go on hanging for minutes.
+	t.Cleanup(func() {
+		if err := web.DestroySockets(); err != nil {
+			t.Error(err)
+		}
+	})
+	// The web server's own address: replies from the VIP would do as well.
+	to := netip.AddrPortFrom(web.IPv4, wardPort).String()
+	repeat(t, 100*time.Millisecond, func(ctx context.Context) {
+		_ = far.Do(func() error {
+			connection, err := (&net.Dialer{}).DialContext(ctx, "tcp", to)
+			if err != nil {
+				return err
+			}
+			t.Cleanup(func() { connection.Close() })
+			_, err = fmt.Fprintf(connection, "GET / HTTP/1.1\r\nHost: far\r\n\r\n")
+			return err
+		})
+	})
+	w.first(t, web, "mtu-black-hole", far.Addresses[0].String(), "--for", "3s")
+}
+
+// slowBackend makes one take ten times as long, and more, as a busy machine makes the
+// others slow as well.
+func slowBackend(t *testing.T, w *ward) {
+	web := w.Servers[1]
+	w.delays[web.Name].Store(int64(20 * wardDelay))
+	t.Cleanup(func() { w.delays[web.Name].Store(int64(wardDelay)) })
+	w.first(t, w.Lab.Balancer, "backend-slow", web.Name, "--for", "3s")
+}

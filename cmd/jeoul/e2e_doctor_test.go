@@ -1,0 +1,282 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/jeoul/jeoul/internal/doctor"
+	"github.com/jeoul/jeoul/internal/e2e"
+	"github.com/jeoul/jeoul/internal/lab"
+	"github.com/jeoul/jeoul/internal/lb"
+	"github.com/jeoul/jeoul/internal/testenv"
+)
+
+// The ward's service, and how long its backends take to answer.
+const (
+	wardPort  = 80
+	wardDelay = 10 * time.Millisecond
+)
+
+// ward is a laboratory for the doctor: a balancer with one service, backends with web
+// servers that can be slow, and a client that asks all the time.
+type ward struct {
+	*lab.Lab
+	*balancer
+	agents map[string]*lab.Process
+	delays map[string]*atomic.Int64
+	answer atomic.Int64 // requests that were answered
+}
+
+func newWard(t *testing.T) *ward {
+	t.Helper()
+	l := newLab(t, lab.Spec{Clients: 2, Servers: 3})
+	w := &ward{Lab: l, balancer: newBalancer(t, l.Balancer), agents: map[string]*lab.Process{}, delays: map[string]*atomic.Int64{}}
+	var backends []entry
+	for _, server := range l.Servers {
+		w.startAgent(t, server)
+		w.serve(t, server)
+		backends = append(backends, entry{"name": server.Name, "address": server.IPv4.String()})
+	}
+	w.configure(t, lb.HookXDP, entry{"services": []entry{{"name": "web", "vip": l.VIP4.String(), "port": wardPort,
+		"protocol": "tcp", "scheduler": "rr", "backends": backends}}})
+	w.start(t)
+	for range 3 {
+		w.keepAsking(t, l.Clients[0])
+	}
+	w.served(t)
+	return w
+}
+
+// startAgent gives a backend the VIP.
+func (w *ward) startAgent(t *testing.T, server *lab.Host) {
+	t.Helper()
+	log := &syncBuffer{}
+	process := jeoul(t, server, log, "agent", "--vip", w.VIP4.String(), "--state-dir", filepath.Join(server.Dir, "state"))
+	w.agents[server.Name] = process
+	testenv.Eventually(t, e2e.Patience, "the agent of "+server.Name+" is ready", func() bool { return strings.Contains(log.String(), "ready") })
+}
+
+// serve answers requests with 5 KiB, after a while.
+func (w *ward) serve(t *testing.T, server *lab.Host) {
+	t.Helper()
+	delay := &atomic.Int64{}
+	delay.Store(int64(wardDelay))
+	w.delays[server.Name] = delay
+	var listener net.Listener
+	if err := server.Do(func() (err error) {
+		listener, err = net.Listen("tcp4", fmt.Sprintf(":%d", wardPort))
+		return err
+	}); err != nil {
+		t.Fatal(err)
+	}
+	content := make([]byte, 5<<10)
+	web := &http.Server{Handler: http.HandlerFunc(func(out http.ResponseWriter, request *http.Request) {
+		select {
+		case <-time.After(time.Duration(delay.Load())):
+			_, _ = out.Write(content)
+		case <-request.Context().Done():
+		}
+	})}
+	go func() { _ = web.Serve(listener) }()
+	t.Cleanup(func() { web.Close() })
+}
+
+// keepAsking sends requests from a client for as long as the test runs, each by a
+// connection of its own.
+func (w *ward) keepAsking(t *testing.T, client *lab.Host) {
+	t.Helper()
+	dial := func(ctx context.Context, network, to string) (connection net.Conn, err error) {
+		err = client.Do(func() (err error) {
+			connection, err = (&net.Dialer{}).DialContext(ctx, network, to)
+			return err
+		})
+		return connection, err
+	}
+	web := &http.Client{Transport: &http.Transport{DialContext: dial, DisableKeepAlives: true}, Timeout: 2 * time.Second}
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		pause := time.NewTicker(20 * time.Millisecond)
+		defer pause.Stop()
+		for ctx.Err() == nil {
+			if w.ask(ctx, web) == nil {
+				w.answer.Add(1)
+			}
+			select {
+			case <-pause.C:
+			case <-ctx.Done():
+			}
+		}
+	}()
+	t.Cleanup(func() {
+		cancel()
+		<-ended
+	})
+}
+
+func (w *ward) ask(ctx context.Context, web *http.Client) error {
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+netip.AddrPortFrom(w.VIP4, wardPort).String()+"/", nil)
+	if err != nil {
+		return err
+	}
+	response, err := web.Do(request)
+	if err != nil {
+		return err
+	}
+	defer response.Body.Close()
+	_, err = io.Copy(io.Discard, response.Body)
+	return err
+}
+
+// served waits until requests are answered, many in a row: whatever was wrong is over.
+func (w *ward) served(t *testing.T) {
+	t.Helper()
+	before := w.answer.Load()
+	testenv.Eventually(t, e2e.Patience, "requests are answered", func() bool { return w.answer.Load() >= before+30 })
+}
+
+// examine runs the doctor on a host.
+func (w *ward) examine(t *testing.T, host *lab.Host, arguments ...string) *doctor.Report {
+	t.Helper()
+	executable, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if host == w.Lab.Balancer {
+		arguments = append(arguments, "--socket", w.socket)
+	}
+	output, complaints := &syncBuffer{}, &syncBuffer{}
+	process, err := host.Start(t.Context(), lab.Command{Path: executable, Env: append(os.Environ(), actAsJeoul+"=1"), Stdout: output, Stderr: complaints,
+		Args: append([]string{"doctor", "-o", "json", "--evidence", "--for", "2s"}, arguments...)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = process.Wait()
+	report := &doctor.Report{}
+	if broken := json.Unmarshal([]byte(output.String()), report); broken != nil {
+		t.Fatalf("the doctor on %s: %v (%v)\n%s%s", host.Name, err, broken, output.String(), complaints.String())
+	}
+	if found := len(report.Findings) > 0; found != (err != nil) {
+		t.Errorf("the doctor on %s ended with %v and %d findings", host.Name, err, len(report.Findings))
+	}
+	record(t, host, report)
+	if len(report.Unread) > 0 {
+		t.Errorf("the doctor on %s could not read %v", host.Name, report.Unread)
+	}
+	return report
+}
+
+// record keeps, with -update, what was seen for the tests of the doctor's rules.
+func record(t *testing.T, host *lab.Host, r *doctor.Report) {
+	t.Helper()
+	if !*update || r.Evidence == nil {
+		return
+	}
+	text, err := json.Marshal(r.Evidence)
+	if err != nil {
+		t.Fatal(err)
+	}
+	name := strings.NewReplacer("TestDoctorNamesFaults/", "", "_", "-").Replace(t.Name()) + "-" + host.Name + ".json"
+	if err := os.WriteFile(filepath.Join("..", "..", "internal", "doctor", "testdata", name), append(text, '\n'), 0o644); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// diagnosis is a report for the log.
+func diagnosis(host *lab.Host, r *doctor.Report) string {
+	b := &strings.Builder{}
+	fmt.Fprintf(b, "on %s:\n", host.Name)
+	writeDiagnosis(b, r, true)
+	return b.String()
+}
+
+// first runs the doctor on a host, whose first finding must be of a kind and name
+// something.
+func (w *ward) first(t *testing.T, host *lab.Host, kind, names string, arguments ...string) {
+	t.Helper()
+	judge(t, host, w.examine(t, host, arguments...), kind, names)
+}
+
+func judge(t *testing.T, host *lab.Host, r *doctor.Report, kind, names string) {
+	t.Helper()
+	switch {
+	case len(r.Findings) == 0 || r.Findings[0].Kind != kind:
+		t.Errorf("the first finding should be %s; %s", kind, diagnosis(host, r))
+	case !strings.Contains(r.Findings[0].Title, names):
+		t.Errorf("the finding should name %s; %s", names, diagnosis(host, r))
+	default:
+		t.Log(diagnosis(host, r))
+	}
+}
+
+// healthy runs the doctor on hosts at once; nothing must be found.
+func (w *ward) healthy(t *testing.T, hosts ...*lab.Host) {
+	t.Helper()
+	reports := make(chan error)
+	for _, host := range hosts {
+		go func() {
+			var err error
+			defer func() { reports <- err }()
+			if r := w.examine(t, host); len(r.Findings) > 0 {
+				err = errors.New(diagnosis(host, r))
+			}
+		}()
+	}
+	for range hosts {
+		if err := <-reports; err != nil {
+			t.Errorf("nothing is wrong, and yet %v", err)
+		}
+	}
+}
+
+// TestDoctorNamesFaults makes the faults that the doctor must know, one by one, and
+// looks from the host where a user would.
+func TestDoctorNamesFaults(t *testing.T) {
+	w := newWard(t)
+	all := []*lab.Host{w.Lab.Balancer, w.Servers[0], w.Clients[0]}
+	t.Run("healthy", func(t *testing.T) { w.healthy(t, all...) })
+	if t.Failed() {
+		return
+	}
+	for _, f := range faults {
+		t.Run(f.name, func(t *testing.T) {
+			t.Cleanup(func() { w.served(t) })
+			f.make(t, w)
+		})
+	}
+	t.Run("healthy again", func(t *testing.T) { w.healthy(t, all...) })
+}
+
+// faults are made on purpose; each is mended by the cleanup of its test.
+var faults = []struct {
+	name string
+	make func(t *testing.T, w *ward)
+}{
+	{"full listen queue", fullListenQueue},
+	{"conntrack table full", fullConntrack},
+	{"neighbour failing", failingNeighbour},
+	{"rp_filter drop", reversePathDrop},
+	{"wrong MAC", wrongMACAddress},
+	{"missing VIP on a backend", missingVIP},
+	{"ARP answered by a backend", answeredARP},
+	{"tiny softnet backlog", tinyBacklog},
+	{"exhausted ports", exhaustedPorts},
+	{"MTU black hole to a backend", narrowBackend},
+	{"MTU black hole to a client", narrowClient},
+	{"slow backend", slowBackend},
+}
