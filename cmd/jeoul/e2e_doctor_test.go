@@ -184,7 +184,7 @@ func (w *ward) examine(t *testing.T, host *lab.Host, arguments ...string) *docto
 // record keeps, with -update, what was seen for the tests of the doctor's rules.
 func record(t *testing.T, host *lab.Host, r *doctor.Report) {
 	t.Helper()
-	if !*update || r.Evidence == nil {
+	if !*update || strings.HasSuffix(t.Name(), "_again") {
 		return
 	}
 	text, err := json.Marshal(r.Evidence)

@@ -15,6 +15,7 @@ import (
 
 	"github.com/jeoul/jeoul/internal/api"
 	"github.com/jeoul/jeoul/internal/drops"
+	"github.com/jeoul/jeoul/internal/tune"
 )
 
 var update = flag.Bool("update", false, "write the golden files anew")
@@ -187,8 +188,21 @@ func TestRules(t *testing.T) {
 	}
 }
 
-// TestKinds wants every fault to have all words, and names that are their own.
+// TestKinds wants every fault to have all words, a name of its own, and cures that
+// `jeoul tune` has.
 func TestKinds(t *testing.T) {
+	profile, err := tune.Load("")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, k := range kinds {
+		for _, c := range k.cures {
+			known := slices.ContainsFunc(profile.Items, func(i tune.Item) bool { return i.ID == c.Tune })
+			if c.Tune != "" && !known || c.Do == "" {
+				t.Errorf("%s: cure %+v, which tune does not have", k.id, c)
+			}
+		}
+	}
 	seen := map[string]bool{}
 	for _, k := range kinds {
 		if seen[k.id] || k.means == "" || len(k.cures) == 0 || !slices.Contains(harms, k.harm) {
