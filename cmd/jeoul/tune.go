@@ -66,6 +66,18 @@ func (p tuneProfile) open(host tuneHost) (*tune.Tuner, error) {
 	return tune.New(opt)
 }
 
+// arguments are what chose the items, for a command line that is run again.
+func (p tuneProfile) arguments() []string {
+	var args []string
+	if p.Profile != "" {
+		args = append(args, "--profile", p.Profile)
+	}
+	for _, id := range p.Item {
+		args = append(args, "--item", id)
+	}
+	return args
+}
+
 type tuneCheckCmd struct {
 	tuneProfile
 	tuneHost
@@ -128,6 +140,7 @@ func (c *tuneApplyCmd) Run() error {
 	if opt.Executable, err = os.Executable(); err != nil {
 		return fmt.Errorf("find out where this program is: %w", err)
 	}
+	opt.Arguments = c.arguments()
 	if c.DryRun {
 		for _, line := range t.Commands(opt) {
 			fmt.Println(line)

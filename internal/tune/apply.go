@@ -20,8 +20,10 @@ type ApplyOptions struct {
 	Persist bool
 	// EditGrub writes the kernel's parameters into a file of GRUB's.
 	EditGrub bool
-	// Executable is the path of the jeoul binary, for Persist.
+	// Executable is the path of the jeoul binary, and Arguments what its command line
+	// needs besides role, mode, interfaces and CPUs; for Persist.
 	Executable string
+	Arguments  []string
 }
 
 // Apply makes what differs from the profile as the profile wants it, item by item:

@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 )
 
@@ -124,6 +125,13 @@ func (t *Tuner) unit(opt ApplyOptions) string {
 	}
 	if !t.opt.PacketCPUs.IsEmpty() {
 		command = append(command, "--packet-cpus", t.opt.PacketCPUs.String())
+	}
+	for _, word := range opt.Arguments {
+		// As systemd.service(5) reads command lines: quoted, and % is doubled.
+		if strings.ContainsAny(word, " \t\"'\\;$") {
+			word = strconv.Quote(word)
+		}
+		command = append(command, strings.ReplaceAll(word, "%", "%%"))
 	}
 	after := strings.Join(append([]string{"network-online.target"}, devices...), " ")
 	return fileHeader + fmt.Sprintf(`[Unit]
