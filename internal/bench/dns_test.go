@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -153,6 +154,21 @@ func TestDNSTrialIsNotValidWhereManyAreLost(t *testing.T) {
 		if d.got.Valid != valid || !valid && !strings.Contains(strings.Join(d.got.Notes, ""), "1.1 % of all, had no answer within 5s") {
 			t.Errorf("%d of 1000 lost: valid %v, notes %q", lost, d.got.Valid, d.got.Notes)
 		}
+	}
+}
+
+func TestStopwatch(t *testing.T) {
+	var s stopwatch
+	s.read([]time.Duration{time.Second, 5 * time.Second, 7 * time.Second})
+	s.read([]time.Duration{2 * time.Second, 5 * time.Second, 10 * time.Second})
+	if diff := cmp.Diff(stopwatch{time.Second, 0, 3 * time.Second}, s); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	if percent, ok := s.busyPercent(4 * time.Second); !ok || percent != 50 {
+		t.Errorf("%g %%, %v; want the mean of the two that did something", percent, ok)
+	}
+	if _, ok := (stopwatch{}).busyPercent(time.Second); ok {
+		t.Error("nobody was busy")
 	}
 }
 

@@ -31,9 +31,9 @@ type dnsTrial struct {
 	got     *results.Trial
 	// servers are those that are asked.
 	servers []*nameServer
-	// used is what their processes have used: first when the load began, then while
-	// it was on.
-	used []time.Duration
+	// used is what their processes have used while the load was on, relayed what the
+	// subject's relays have, if it has any.
+	used, relayed stopwatch
 }
 
 func (d *dnsTrial) conduct(ctx context.Context) error {
@@ -101,22 +101,38 @@ func (d *dnsTrial) clients() []load.Client {
 	return clients
 }
 
-// readUsed reads what the name servers' processes have used, and the second time
-// what that was since the first.
+// stopwatch holds what processes had used of the CPU when it was read first, and from
+// the second reading on what they used in between.
+type stopwatch []time.Duration
+
+func (s *stopwatch) read(now []time.Duration) {
+	first := *s
+	*s = now
+	for i := range first {
+		(*s)[i] -= first[i]
+	}
+}
+
+// readUsed reads what the name servers have used, and the subject's relays.
 func (d *dnsTrial) readUsed() error {
-	first := d.used == nil
-	for i, server := range d.servers {
-		used, err := server.process.CPUTime()
+	var used []time.Duration
+	for _, server := range d.servers {
+		one, err := server.process.CPUTime()
 		if err != nil {
 			return err
 		}
-		if first {
-			d.used = append(d.used, used)
-		} else {
-			d.used[i] = used - d.used[i]
-		}
+		used = append(used, one)
 	}
-	return nil
+	d.used.read(used)
+	relaying, ok := d.running.(subject.Relaying)
+	if !ok {
+		return nil
+	}
+	relayed, err := relaying.CPUTimes()
+	if err == nil {
+		d.relayed.read(relayed)
+	}
+	return err
 }
 
 // writeCounts writes down what the generators counted, and whether that is valid.
@@ -181,4 +197,27 @@ func (d *dnsTrial) writeBackends(reading probe.Reading) {
 		}
 	}
 	d.got.Metrics[results.NameServerCPUPercent] = all / float64(len(d.servers))
+	if percent, ok := d.relayed.busyPercent(reading.Interval); ok {
+		d.got.Metrics[results.RelayCPUPercent] = percent
+	}
+}
+
+// idleProcess is the share of a core below which a process has carried nothing: each
+// server has a relay for TCP too.
+const idleProcess = 0.005
+
+// busyPercent returns the mean of what those used that used anything, in per cent
+// of one core; ok is false if none did.
+func (s stopwatch) busyPercent(interval time.Duration) (percent float64, ok bool) {
+	busy := 0
+	for _, used := range s {
+		if share := used.Seconds() / interval.Seconds(); share >= idleProcess {
+			percent += share * 100
+			busy++
+		}
+	}
+	if busy == 0 {
+		return 0, false
+	}
+	return percent / float64(busy), true
 }

@@ -46,7 +46,7 @@ var dnsReading = []paragraph{
 	{"Generator, balancer and servers on one machine", "As in the document. Where the machine is full, one name server more adds nothing, and a balancer that needs less of it leaves more to them: that is what differs here. " +
 		"On machines of their own the balancers' CPU time per query carries over best."},
 	{"Sockets", "Balancers keep a flow's backend, and a flow of UDP is a socket of a client. With as few sockets as the document's, backends can only be used evenly where their number divides the sockets; with three sockets the fourth name server idles. Of a generator with several threads each asks from sockets of its own, as fast as it gets to run, so they are not asked alike then."},
-	{"CPU of a name server", "The process, in per cent of one core, the mean of those that were asked; with the packet work that ran on top of it, which top shows too. The machine's user, system, softirq and idle are shares of all its cores."},
+	{"Server and relay CPU", "A name server's process in per cent of one core, the mean of those that were asked, and a relay's where there is one for each server; with the packet work that ran on top of it. The machine's user, system, softirq and idle are shares of all its cores."},
 	{"Lost", "Queries without an answer in time. dnsperf waits for each of them, so a trial in which more than 1 % were lost is not valid."},
 }
 
@@ -186,6 +186,7 @@ func dnsMachine(s *section) sheet {
 		fixed(metricField("Queries/s", "", rate), 0),
 		ratioField("× "+iptablesSubject, rate, iptablesSubject, rate),
 		fixed(metricField("Server CPU", "%", results.NameServerCPUPercent), 0),
+		fixed(metricField("Relay CPU", "%", results.RelayCPUPercent), 0),
 		fixed(metricField("Balancer CPU", "µs/query", results.BalancerCPUUsPerRequest), 2),
 		fixed(metricField("Context switches", "/s", results.ContextSwitchesPerS), 0),
 		fixed(metricField("User", "%", results.HostUserPercent), 0),
@@ -227,13 +228,14 @@ func dnsWaits(s *section) sheet {
 
 // dnsShown are the metrics of these tables.
 var dnsShown = []string{
-	results.QueriesPerSecond, results.Queries, results.Lost, results.NameServerCPUPercent, results.ContextSwitchesPerS,
+	results.QueriesPerSecond, results.Queries, results.Lost, results.NameServerCPUPercent, results.RelayCPUPercent, results.ContextSwitchesPerS,
 	results.HostUserPercent, results.HostSystemPercent, results.HostSoftirqPercent, results.HostIdlePercent,
 }
 
 // dnsVerdict holds ours against the document's rules and against a relay.
 func dnsVerdict(s *section) []string {
 	var all []judged
+	var own []string
 	relay := relaySubjects[0]
 	if !s.measured(relay) {
 		relay = relaySubjects[1]
@@ -246,8 +248,9 @@ func dnsVerdict(s *section) []string {
 			all = append(all, s.dnsOver(subject, iptablesSubject, dnsOverRules)...)
 			all = append(all, s.dnsOver(subject, relay, dnsOverRelay)...)
 		}
-		all = append(all, s.dnsEvenness(subject)...)
+		own = append(own, subject)
 	}
+	all = append(all, s.dnsEvenness(own)...)
 	var sentences []string
 	for _, sentence := range append(judgement(all, ""), saturationVerdict(s)) {
 		if sentence != "" {
@@ -270,12 +273,37 @@ func (s *section) dnsOver(subject, against string, least float64) []judged {
 }
 
 // dnsEvenness judges round robin where the sockets can be dealt out evenly, and ask
-// alike: those of a generator's several threads do not.
-func (s *section) dnsEvenness(subject string) []judged {
-	var uneven span
+// alike: those of a generator's several threads do not. Those subjects that are even
+// are judged together.
+func (s *section) dnsEvenness(subjects []string) []judged {
 	if s.hasParam(paramGeneratorThreads) {
 		return nil
 	}
+	percent := func(v float64) string { return decimal(v, 2) + " %" }
+	even := judged{what: "round robin, the busiest name server over the idlest,", bound: fmt.Sprintf("%d %%", dnsEven), format: percent, holds: true}
+	var all []judged
+	for _, subject := range subjects {
+		uneven := s.dnsUneven(subject)
+		switch {
+		case uneven.n == 0:
+		case uneven.high <= dnsEven:
+			even.figures.add(uneven.low, true)
+			even.figures.add(uneven.high, true)
+		default:
+			of := even
+			of.what, of.figures, of.holds = clean(subject)+" with "+even.what, uneven, false
+			all = append(all, of)
+		}
+	}
+	if even.figures.n > 0 {
+		all = append(all, even)
+	}
+	return all
+}
+
+// dnsUneven is by how many per cent more queries the busiest name server got than the
+// idlest.
+func (s *section) dnsUneven(subject string) (uneven span) {
 	for _, g := range s.Groups {
 		sockets, backends := g.Params[paramConcurrency].number, g.Params[paramBackends].number
 		for _, p := range g.Points {
@@ -283,18 +311,13 @@ func (s *section) dnsEvenness(subject string) []judged {
 				continue
 			}
 			if p.Idle > 0 {
-				uneven.add(100, true) // all that one could have had
+				uneven.add(100, true) // all that it could have had
 			} else if p.Evenness.N > 0 {
 				uneven.add(p.Evenness.Max, true)
 			}
 		}
 	}
-	if uneven.n == 0 {
-		return nil
-	}
-	percent := func(v float64) string { return decimal(v, 2) + " %" }
-	return []judged{{what: clean(subject) + "'s busiest name server over its idlest, by rr,", bound: fmt.Sprintf("%d %%", dnsEven),
-		figures: uneven, format: percent, holds: uneven.high <= dnsEven}}
+	return uneven
 }
 
 // dnsFigures are queries over backends, and what they cost.

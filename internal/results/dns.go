@@ -12,6 +12,9 @@ const (
 	// NameServerCPUPercent is what the name servers' processes used, the mean of
 	// those that were asked, in per cent of one core.
 	NameServerCPUPercent = "name_server_cpu_percent"
+	// RelayCPUPercent is that of a balancer's relays, the mean of those that carried
+	// anything, where it has a process for each server.
+	RelayCPUPercent = "relay_cpu_percent"
 	// What the whole machine did, in per cent of all its cores.
 	HostUserPercent    = "host_user_percent"
 	HostSystemPercent  = "host_system_percent"

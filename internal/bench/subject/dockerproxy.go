@@ -13,6 +13,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/jeoul/jeoul/internal/bench/probe"
 	"github.com/jeoul/jeoul/internal/lab"
@@ -181,11 +182,15 @@ func (r *runningRelays) Stop(ctx context.Context) error {
 	return errors.Join(err, r.undo.all())
 }
 
-// PIDs are those of the relays.
-func (r *runningRelays) PIDs() []int {
-	var pids []int
+// CPUTimes returns what each relay has used.
+func (r *runningRelays) CPUTimes() ([]time.Duration, error) {
+	var all []time.Duration
 	for _, p := range r.relays {
-		pids = append(pids, p.process.PID())
+		used, err := p.process.CPUTime()
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, used)
 	}
-	return pids
+	return all, nil
 }

@@ -11,6 +11,7 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/jeoul/jeoul/internal/bench/probe"
 	"github.com/jeoul/jeoul/internal/lab"
@@ -130,6 +131,13 @@ type Running interface {
 	// Stop takes the subject down, with or without Quiesce before it, and takes
 	// back what Start did.
 	Stop(ctx context.Context) error
+}
+
+// Relaying is a running subject that has a process for each server.
+type Relaying interface {
+	// CPUTimes returns what each of the processes has used by its CPU clock, the packet
+	// work included that ran on top of it.
+	CPUTimes() ([]time.Duration, error)
 }
 
 // All returns every subject, in the order in which a person should see them.
