@@ -95,6 +95,8 @@ func outcome(t Trial, all []results.Trial) string {
 		return t.Experiment.line(all)
 	case !got.Valid:
 		return "not valid: " + got.Notes[0]
+	case m[results.InstructionsPerRequest] > 0:
+		return fmt.Sprintf("%.0f instructions/request, %.0f failed", m[results.InstructionsPerRequest], m[results.Failed])
 	case t.Kind.Bulk():
 		return fmt.Sprintf("%.2f Gbit/s, %.0f retransmits", m[results.GigabitsPerSecond], m[results.Retransmits])
 	default:

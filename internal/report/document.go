@@ -182,6 +182,9 @@ func environment(run *results.Run) []fact {
 		add("Memory", bytesText(float64(e.MemoryBytes)))
 	}
 	add("Kernel", e.Kernel)
+	machine, host := virtualFacts(e.Virtual)
+	add("Virtual machine", machine)
+	add("Its host", host)
 	versions := maps.Clone(e.Versions)
 	if versions["kernel"] == e.Kernel {
 		delete(versions, "kernel") // It has a line of its own.
