@@ -13,22 +13,8 @@
 #include <bpf/bpf_endian.h>
 #include <bpf/bpf_helpers.h>
 
-/* What is read of the kernel's structures; where the fields are is filled in
- * when the program is loaded. */
-#define KERNEL __attribute__((preserve_access_index))
-struct ns_common {
-	unsigned int inum;
-} KERNEL;
-struct net {
-	struct ns_common ns;
-} KERNEL;
-typedef struct {
-	struct net *net;
-} KERNEL possible_net_t;
-struct net_device {
-	int ifindex;
-	possible_net_t nd_net;
-} KERNEL;
+#include "kernel.h"
+
 struct sock_common {
 	possible_net_t skc_net;
 } KERNEL;

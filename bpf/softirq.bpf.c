@@ -10,25 +10,11 @@
 #include <linux/bpf.h>
 #include <bpf/bpf_helpers.h>
 
+#include "kernel.h"
+
 /* NET_RX_SOFTIRQ of include/linux/interrupt.h. */
 #define NET_RX 3
 
-/* What is read of the kernel's structures; where the fields are is filled in
- * when the program is loaded. */
-#define KERNEL __attribute__((preserve_access_index))
-struct ns_common {
-	unsigned int inum;
-} KERNEL;
-struct net {
-	struct ns_common ns;
-} KERNEL;
-typedef struct {
-	struct net *net;
-} KERNEL possible_net_t;
-struct net_device {
-	int ifindex;
-	possible_net_t nd_net;
-} KERNEL;
 struct napi_struct {
 	struct net_device *dev;
 } KERNEL;
