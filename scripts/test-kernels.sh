@@ -16,7 +16,7 @@ cache=$TREE/bin/kernels
 limit=${JEOUL_LIMIT:-15m}
 suites=("$@")
 [ $# != 0 ] || suites=(bookworm trixie-backports)
-packages=(internal/datapath internal/agent internal/bench/subject)
+packages=(internal/datapath internal/agent internal/drops internal/bench/subject)
 # What tests use of a kernel that has them as modules.
 modules=(veth bridge dummy 8021q sch_ingress cls_bpf ipip ip6_tunnel sit fou fou6 ip_vs ip_vs_rr)
 
