@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/jeoul/jeoul/internal/bench"
+	"github.com/jeoul/jeoul/internal/remote"
 	"github.com/jeoul/jeoul/internal/report"
 	"github.com/jeoul/jeoul/internal/results"
 )
@@ -41,13 +42,22 @@ type benchCmd struct {
 
 // benchRunCmd runs a suite.
 type benchRunCmd struct {
-	Suite  string   `arg:"" type:"path" placeholder:"SUITE" help:"The suite, in YAML, such as suites/l2dsr-bmt.yaml."`
-	Quick  bool     `help:"Run the suite's short form."`
-	Only   []string `placeholder:"SUBJECT,…" help:"Leave out all subjects but these."`
-	Lang   string   `enum:"en,ko" default:"en" help:"Language of the reports: ${enum}."`
-	Dir    string   `name:"output" short:"o" type:"path" xor:"place" placeholder:"DIR" help:"Where results and reports go; by default results/SUITE-TIME."`
-	Resume string   `name:"resume" type:"path" xor:"place" placeholder:"DIR" help:"Go on with the run whose results are in this directory, where it was interrupted or failed: same suite, same machine."`
+	Suite     string   `arg:"" type:"path" placeholder:"SUITE" help:"The suite, in YAML, such as suites/l2dsr-bmt.yaml."`
+	Quick     bool     `help:"Run the suite's short form."`
+	Only      []string `placeholder:"SUBJECT,…" help:"Leave out all subjects but these."`
+	Lang      string   `enum:"en,ko" default:"en" help:"Language of the reports: ${enum}."`
+	Dir       string   `name:"output" short:"o" type:"path" xor:"place" placeholder:"DIR" help:"Where results and reports go; by default results/SUITE-TIME."`
+	Inventory string   `name:"inventory" short:"i" type:"path" placeholder:"FILE" help:"Run on the machines of this Ansible inventory (INI, or YAML by its name) instead of namespaces."`
+	Resume    string   `name:"resume" type:"path" xor:"place" placeholder:"DIR" help:"Go on with the run whose results are in this directory, where it was interrupted or failed: same suite, same machine."`
 	benchVM
+}
+
+// Validate refuses two places at once.
+func (c *benchRunCmd) Validate() error {
+	if c.Inventory != "" && c.Lab != labHere {
+		return fmt.Errorf("--inventory takes machines, and --lab %s a virtual one: choose one of them", c.Lab)
+	}
+	return c.benchVM.Validate()
 }
 
 // errInterrupted is how a run that was interrupted ends, for a shell.
@@ -93,9 +103,16 @@ func (c *benchRunCmd) weigh(ctx context.Context, suite *bench.Suite, dir, execut
 	if c.Lab != labHere {
 		return c.inVM(ctx, suite, dir, executable)
 	}
+	var inventory *remote.Inventory
+	if c.Inventory != "" {
+		var err error
+		if inventory, err = remote.LoadInventory(c.Inventory); err != nil {
+			return nil, err
+		}
+	}
 	version, commit := build()
 	return bench.Run(ctx, bench.Options{
-		Suite: suite, Quick: c.Quick, Only: c.Only, Dir: dir, Resume: c.Resume != "",
+		Suite: suite, Quick: c.Quick, Only: c.Only, Dir: dir, Resume: c.Resume != "", Inventory: inventory,
 		Command: strings.Join(os.Args, " "), Version: version, Commit: commit, Executable: executable, Virtual: c.virtual(),
 		Progress: os.Stderr, Live: terminal(os.Stderr), Columns: func() int { return columns(os.Stderr) },
 	})

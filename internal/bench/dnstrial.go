@@ -96,7 +96,7 @@ func (d *dnsTrial) clients() []load.Client {
 	var clients []load.Client
 	for i, host := range d.runner.lab.Clients[:by.Generators[0]] {
 		share := load.Share{Target: d.running.Target(i), Concurrency: by.Clients[0], Duration: d.trial.Duration, Dir: host.Dir}
-		clients = append(clients, load.Client{Name: host.Name, Share: share, Start: starter(host)})
+		clients = append(clients, load.Client{Name: host.Name, Share: share, Start: load.StartOn(host)})
 	}
 	return clients
 }

@@ -5,7 +5,6 @@ package bench
 import (
 	"context"
 	"fmt"
-	"io"
 	"net/netip"
 	"slices"
 	"strconv"
@@ -16,7 +15,6 @@ import (
 	"github.com/jeoul/jeoul/internal/bench/load"
 	"github.com/jeoul/jeoul/internal/bench/probe"
 	"github.com/jeoul/jeoul/internal/bench/subject"
-	"github.com/jeoul/jeoul/internal/lab"
 	"github.com/jeoul/jeoul/internal/results"
 )
 
@@ -82,7 +80,11 @@ func (m *measurement) clients() []load.Client {
 		share.URL = url(share.Target, m.trial.TLS)
 		share.CPUs = m.trial.cpus(i)
 		share.Dir = host.Dir
-		clients = append(clients, load.Client{Name: host.Name, Share: share, Start: starter(host, m.trial.tied()...)})
+		client := load.Client{Name: host.Name, Share: share, Start: load.StartOn(host, m.trial.tied()...)}
+		if host.Far() {
+			client.Far = host
+		}
+		clients = append(clients, client)
 	}
 	return clients
 }
@@ -103,19 +105,6 @@ func (t Trial) tied() []int {
 		return []int{lastCPU()}
 	}
 	return nil
-}
-
-// starter runs a generator on a host, tied to cpus if there are any. It is not bound to the context, so that
-// its end is in the hands of load.Drive alone.
-func starter(host *lab.Host, cpus ...int) func(context.Context, []string, io.Writer, io.Writer) (load.Process, error) {
-	return func(ctx context.Context, command []string, stdout, stderr io.Writer) (load.Process, error) {
-		process, err := host.Start(context.WithoutCancel(ctx), lab.Command{
-			Path: command[0], Args: command[1:], Stdout: stdout, Stderr: stderr, CPUs: cpus})
-		if err != nil {
-			return nil, err
-		}
-		return process, nil
-	}
 }
 
 // Bounds on a generator.
@@ -159,6 +148,9 @@ func (m *measurement) writeSaturated(reading probe.Reading) {
 		}
 	}
 	part, why := probe.Saturated(reading.Parts, reading.Idle, float64(m.runner.limits.Cores))
+	if len(reading.Machines) > 1 {
+		part, why = probe.SaturatedMachines(reading.Machines, m.running.Cores())
+	}
 	if m.trial.Offloads && part != results.SaturatedNone {
 		// Whose work it was that filled the machine is not known.
 		part, why = results.SaturatedUnknown, fmt.Sprintf(

@@ -138,7 +138,7 @@ func (s *nameServer) running() error {
 }
 
 // log returns the end of the server's log behind a semicolon.
-func (s *nameServer) log() string { return endOf(filepath.Join(s.dir, "named.log")) }
+func (s *nameServer) log() string { return endOf(s.host, filepath.Join(s.dir, "named.log")) }
 
 // askNameBound is how long an answer may take.
 const askNameBound = 200 * time.Millisecond

@@ -164,6 +164,9 @@ func (p Point) obstacle(limits probe.Limits, absent Absent) string {
 	if p.Experiment != nil {
 		return p.Experiment.obstacle(p, limits)
 	}
+	if reason := p.farObstacle(); reason != "" {
+		return reason
+	}
 	if reason := p.Subject.Obstacle(p.Params, p.Concurrency, limits); reason != "" {
 		return reason
 	}

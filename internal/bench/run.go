@@ -15,6 +15,7 @@ import (
 	"github.com/jeoul/jeoul/internal/bench/probe"
 	"github.com/jeoul/jeoul/internal/bench/subject"
 	"github.com/jeoul/jeoul/internal/lab"
+	"github.com/jeoul/jeoul/internal/remote"
 	"github.com/jeoul/jeoul/internal/results"
 )
 
@@ -34,6 +35,8 @@ type Options struct {
 	Only []string
 	// Dir is where the results go; it is made if it is missing.
 	Dir string
+	// Inventory, if it is not nil, are the machines that take the namespaces' place.
+	Inventory *remote.Inventory
 	// Resume goes on with the run that Dir has the results of.
 	Resume bool
 	// Command is the command line, for the results.
@@ -72,31 +75,54 @@ func newRunner(ctx context.Context, options Options) (*runner, error) {
 			return nil, err
 		}
 	}
-	env, absent, err := environment(ctx, form, options)
-	if err != nil {
-		return nil, err
-	}
-	if err := errors.Join(probe.RaiseOpenFiles(), os.MkdirAll(options.Dir, 0o755)); err != nil {
-		return nil, err
-	}
-	r := &runner{
-		options: options, form: form, absent: absent,
-		grace:    grace,
-		progress: newProgress(options.Progress, options.Live, options.Columns),
-		results: &results.Run{
-			Schema: results.Schema, Suite: options.Suite.Name, Title: options.Suite.Title, Command: options.Command,
-			Quick: options.Quick, Started: time.Now(), Environment: env, Trials: []results.Trial{},
-			Baseline: options.Suite.Baseline, Published: options.Suite.Published,
-			SuiteDigest: options.Suite.Digest, Only: options.Only,
-		},
-	}
-	r.progress.timeless = options.counts()
-	if options.Resume {
-		if err := r.resume(); err != nil {
+	if options.Inventory != nil {
+		var err error
+		if form, err = form.onMachines(options.Inventory); err != nil {
 			return nil, err
 		}
 	}
+	r := &runner{options: options, form: form, grace: grace, progress: newProgress(options.Progress, options.Live, options.Columns)}
+	r.progress.timeless = options.counts()
+	if err := r.prepare(ctx); err != nil {
+		return nil, errors.Join(err, r.tearDown())
+	}
 	return r, nil
+}
+
+// prepare reaches the machines, if there are any, and describes what the run will be
+// on.
+func (r *runner) prepare(ctx context.Context) (err error) {
+	options, form := r.options, r.form
+	var env results.Environment
+	if options.Inventory == nil {
+		env, r.absent, err = environment(ctx, form, options)
+	} else if err = r.reach(ctx); err == nil {
+		env, r.absent, err = farEnvironment(ctx, r.lab, form, options)
+	}
+	if err != nil {
+		return err
+	}
+	if err := errors.Join(probe.RaiseOpenFiles(), os.MkdirAll(options.Dir, 0o755)); err != nil {
+		return err
+	}
+	r.results = &results.Run{
+		Schema: results.Schema, Suite: options.Suite.Name, Title: options.Suite.Title, Command: options.Command,
+		Quick: options.Quick, Started: time.Now(), Environment: env, Trials: []results.Trial{},
+		Baseline: options.Suite.Baseline, Published: options.Suite.Published,
+		SuiteDigest: options.Suite.Digest, Only: options.Only,
+	}
+	if options.Resume {
+		return r.resume()
+	}
+	return nil
+}
+
+// reach makes a laboratory of the inventory's machines.
+func (r *runner) reach(ctx context.Context) (err error) {
+	r.progress.say("reaching %v and a balancer", r.form.Lab)
+	r.lab, err = remote.Open(ctx, r.options.Inventory, remote.Options{
+		Executable: r.options.Executable, Build: r.options.Version + " " + r.options.Commit})
+	return err
 }
 
 // runner is a run on its way.
@@ -166,7 +192,9 @@ func withoutCanceled(err error) error {
 
 // inLab builds the laboratory, runs the trials in it and takes it down.
 func (r *runner) inLab(ctx context.Context) (err error) {
-	r.progress.say("building a laboratory of %v", r.form.Lab)
+	if r.options.Inventory == nil {
+		r.progress.say("building a laboratory of %v", r.form.Lab)
+	}
 	stop := r.progress.follow(ctx)
 	defer func() {
 		stop()
@@ -197,24 +225,32 @@ func (r *runner) remember(event string) {
 
 // build makes the laboratory and starts what serves in it.
 func (r *runner) build(ctx context.Context) (err error) {
-	if r.lab, err = lab.New(ctx, r.spec()); err != nil {
+	switch {
+	case r.options.Inventory == nil:
+		r.lab, err = lab.New(ctx, r.spec())
+	case r.lab == nil:
+		err = r.reach(ctx)
+	}
+	if err != nil {
 		return err
 	}
 	// The subjects that send by XDP ask for it; the others would pay for it.
 	if err := r.lab.AcceptXDP(false); err != nil {
 		return err
 	}
-	// On a client, for the range of local ports is the namespace's.
-	err = r.lab.Clients[0].Do(func() (err error) {
-		r.limits, err = probe.ReadLimits()
-		return err
-	})
-	if err != nil {
+	if r.limits, err = limitsOf(ctx, r.lab); err != nil {
 		return err
 	}
 	addLimits(&r.results.Environment, r.limits)
-	addLab(&r.results.Environment, r.lab, r.form)
-	addVirtual(&r.results.Environment, r.options)
+	if r.lab.Far() {
+		err = addMachines(ctx, &r.results.Environment, r.lab, r.form)
+	} else {
+		addLab(&r.results.Environment, r.lab, r.form)
+		addVirtual(&r.results.Environment, r.options)
+	}
+	if err != nil {
+		return err
+	}
 	r.results.Environment.Notes = append(r.results.Environment.Notes, r.checkHosts(ctx)...)
 	r.results.Environment.Notes = append(r.results.Environment.Notes, r.history...)
 	r.progress.watch(r.lab)
@@ -240,7 +276,7 @@ func (r *runner) spec() lab.Spec {
 
 // startServers starts what the form's loads ask.
 func (r *runner) startServers(ctx context.Context) (err error) {
-	if r.form.encrypted() {
+	if r.form.encrypted() && !r.form.far {
 		if r.certificate, err = newCertificate(r.lab); err != nil {
 			return err
 		}
@@ -254,6 +290,9 @@ func (r *runner) startServers(ctx context.Context) (err error) {
 		if err := startBulk(ctx, r.lab); err != nil {
 			return err
 		}
+	}
+	if r.form.far {
+		return nil // experiments are of the namespaces
 	}
 	for _, e := range r.form.experiments() {
 		if err := e.prepare(ctx, r); err != nil {

@@ -6,7 +6,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/jeoul/jeoul/internal/bench/subject"
@@ -35,13 +37,11 @@ func settle(ctx context.Context, l *lab.Lab, running subject.Running) (notes []s
 		// What could not be taken down would be in the way of all that follow.
 		return notes, err
 	}
-	for _, host := range l.Hosts() {
-		switch err := host.DestroySockets(); {
-		case errors.Is(err, lab.ErrNoSocketDestroy):
-			return append(notes, "sockets in TIME-WAIT of the last trial stayed: this kernel cannot destroy them"), nil
-		case err != nil:
-			return notes, err
-		}
+	switch err := lab.Each(l.Hosts(), (*lab.Host).DestroySockets); {
+	case errors.Is(err, lab.ErrNoSocketDestroy):
+		return append(notes, "sockets in TIME-WAIT of the last trial stayed: this kernel cannot destroy them"), nil
+	case err != nil:
+		return notes, err
 	}
 	tracked, err := settleConntrack(ctx, l)
 	return append(notes, tracked...), err
@@ -87,29 +87,35 @@ func waitForSockets(ctx context.Context, hosts []*lab.Host) (left string, err er
 // openSockets says which hosts have sockets that are neither listening nor in
 // TIME-WAIT, and how many; empty if none has.
 func openSockets(hosts []*lab.Host) (string, error) {
+	var mu sync.Mutex
 	var words []string
-	for _, host := range hosts {
+	err := lab.Each(hosts, func(host *lab.Host) error {
 		count, err := host.Sockets()
-		if err != nil {
-			return "", err
-		}
+		mu.Lock()
+		defer mu.Unlock()
 		if open := count.Open() - count.TimeWait; open > 0 {
 			words = append(words, fmt.Sprintf("%s %d", host.Name, open))
 		}
-	}
-	return strings.Join(words, ", "), nil
+		return err
+	})
+	slices.Sort(words)
+	return strings.Join(words, ", "), err
 }
 
 func settleConntrack(ctx context.Context, l *lab.Lab) (notes []string, err error) {
 	tracked := 0
 	err = poll(ctx, settleBound, func() error {
+		var mu sync.Mutex
 		tracked = 0
-		for _, host := range l.Hosts() {
+		err := lab.Each(l.Hosts(), func(host *lab.Host) error {
 			n, err := host.Conntrack()
-			if err != nil {
-				return giveUp{err}
-			}
+			mu.Lock()
+			defer mu.Unlock()
 			tracked += n
+			return err
+		})
+		if err != nil {
+			return giveUp{err}
 		}
 		if tracked > 0 {
 			return errors.New("connections are still tracked")

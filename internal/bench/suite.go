@@ -42,6 +42,9 @@ type Form struct {
 	// Tune lists what hosts are tuned by, all points with each of it: none, all,
 	// document, or an item of `jeoul tune`. Empty has the laboratory's own settings.
 	Tune []string `yaml:"tune"`
+
+	// far says that the hosts are machines.
+	far bool
 }
 
 // Size is the number of hosts of a laboratory.

@@ -9,9 +9,7 @@ import (
 	_ "embed"
 	"errors"
 	"fmt"
-	"io/fs"
 	"net/netip"
-	"os"
 	"path/filepath"
 	"text/template"
 	"time"
@@ -78,17 +76,14 @@ type web struct {
 // startWeb starts nginx on every server and waits until each answers. They are
 // stopped with the laboratory.
 func startWeb(ctx context.Context, l *lab.Lab, fileBytes int, limits probe.Limits, shown *certificate) (*web, error) {
-	root := filepath.Join(l.Dir, "html")
-	if err := os.MkdirAll(root, 0o755); err != nil {
-		return nil, fmt.Errorf("making the web servers' file: %w", err)
-	}
-	if err := os.WriteFile(filepath.Join(root, fileName), bytes.Repeat([]byte{'x'}, fileBytes), 0o644); err != nil {
-		return nil, fmt.Errorf("making the web servers' file: %w", err)
+	root, err := writeRoot(ctx, l, fileBytes)
+	if err != nil {
+		return nil, err
 	}
 	w := &web{lab: l}
 	for _, server := range l.Servers {
 		process, err := startNginx(ctx, server, nginxValues{
-			Dir: server.Dir, Root: root, Port: servicePort, TLSPort: tlsPort, Certificate: shown.pem(),
+			Dir: server.Dir, Root: root(server), Port: servicePort, TLSPort: tlsPort, Certificate: shown.pem(),
 			OpenFiles: int(limits.OpenFiles), WorkerConnections: webWorkerConnections(limits),
 		})
 		if err != nil {
@@ -110,7 +105,7 @@ func startNginx(ctx context.Context, server *lab.Host, values nginxValues) (*lab
 		return nil, fmt.Errorf("writing nginx's configuration: %w", err)
 	}
 	path := filepath.Join(server.Dir, "nginx.conf")
-	if err := os.WriteFile(path, text.Bytes(), 0o644); err != nil {
+	if err := server.WriteFile(path, text.Bytes()); err != nil {
 		return nil, fmt.Errorf("writing nginx's configuration: %w", err)
 	}
 	// -e: before it has read the configuration, it would write to the system's log.
@@ -186,26 +181,22 @@ func (w *web) running() error {
 }
 
 // errorLog returns the end of a server's error log behind a semicolon.
-func errorLog(server *lab.Host) string { return endOf(filepath.Join(server.Dir, "error.log")) }
+func errorLog(server *lab.Host) string { return endOf(server, filepath.Join(server.Dir, "error.log")) }
 
-// endOf returns the end of a log behind a semicolon; nothing if there is none.
-func endOf(path string) string {
+// endOf returns the end of a host's log behind a semicolon; nothing if there is none.
+func endOf(host *lab.Host, path string) string {
 	const most = 500
-	text, err := os.ReadFile(path)
+	text, err := host.ReadEnd(path, most)
 	if err != nil || len(text) == 0 {
 		return ""
 	}
-	return fmt.Sprintf("; the end of its log: %q", bytes.TrimSpace(text[max(len(text)-most, 0):]))
+	return fmt.Sprintf("; the end of its log: %q", bytes.TrimSpace(text))
 }
 
 // emptyLogs empties the access logs, which nginx appends to: in a long run they
 // would fill the disk.
 func (w *web) emptyLogs() error {
-	for _, server := range w.lab.Servers {
-		err := os.Truncate(filepath.Join(server.Dir, "access.log"), 0)
-		if err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return fmt.Errorf("emptying the access log of %s: %w", server.Name, err)
-		}
-	}
-	return nil
+	return lab.Each(w.lab.Servers, func(server *lab.Host) error {
+		return server.Empty(filepath.Join(server.Dir, "access.log"))
+	})
 }

@@ -175,9 +175,9 @@ func (l *Lab) detourFar(from []*Host, to role, on bool) error {
 	})
 }
 
-// Hold gives the host's device an address, as one of its own (/32), or takes it
+// Hold gives a machine's device an address, as one of its own (/32), or takes it
 // away; that it is gone already is no error.
-func (h *Host) holdFar(address netip.Addr, on bool) error {
+func (h *Host) Hold(address netip.Addr, on bool) error {
 	_, err := briefly(addressTask, h, farAddress{address, on})
 	return err
 }

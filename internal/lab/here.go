@@ -59,11 +59,9 @@ func NewHere(name, dir string, where Whereabouts) (*Here, error) {
 
 // here is what a lab has that is this machine.
 type here struct {
-	changes *hostnet.Changes
-	// forwarding says that the machine was made a router.
-	forwarding bool
-	meterOnce  sync.Once
-	meterErr   error
+	changes   *hostnet.Changes
+	meterOnce sync.Once
+	meterErr  error
 }
 
 // holdNamespaces keeps the way into the namespaces that the process is in.

@@ -22,9 +22,11 @@ type MachineStat struct {
 	// hosts that share it are known.
 	Boot  string
 	Cores int
-	// Idle is the time of all its cores without work, waiting for disks included.
-	Idle            time.Duration
-	ContextSwitches uint64
+	// Of the time of all its cores: programs' (User), the kernel's for them (System), the
+	// kernel's packet work and what else comes by interrupt (Softirq), and without work,
+	// waiting for disks included (Idle).
+	User, System, Softirq, Idle time.Duration
+	ContextSwitches             uint64
 	// Hosts are the names of those on it.
 	Hosts []string
 }
@@ -45,9 +47,11 @@ func readMachine(hosts ...string) (MachineStat, error) {
 	if err != nil {
 		return fail(err)
 	}
+	spent := func(seconds float64) time.Duration { return time.Duration(seconds * float64(time.Second)) }
+	all := stat.CPUTotal
 	return MachineStat{
 		Boot: strings.TrimSpace(string(boot)), Cores: runtime.NumCPU(), Hosts: hosts,
-		Idle:            time.Duration((stat.CPUTotal.Idle + stat.CPUTotal.Iowait) * float64(time.Second)),
+		User: spent(all.User + all.Nice), System: spent(all.System), Softirq: spent(all.SoftIRQ + all.IRQ), Idle: spent(all.Idle + all.Iowait),
 		ContextSwitches: stat.ContextSwitches,
 	}, nil
 }

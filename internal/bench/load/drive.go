@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/jeoul/jeoul/internal/lab"
 )
 
 // Process is a generator that was started.
@@ -32,6 +34,10 @@ type Client struct {
 	Share Share
 	// Start runs a command (the program first) on the machine.
 	Start func(ctx context.Context, command []string, stdout, stderr io.Writer) (Process, error)
+	// Far, if it is not nil, is the machine's host in a lab of machines: a worker there
+	// then does it all, tied to CPUs if there are any.
+	Far  *lab.Host
+	CPUs []int
 }
 
 // Drive is a load about to be put on.
@@ -80,6 +86,8 @@ type runner struct {
 	stdout, stderr capped
 	ended          time.Time
 	hung           bool
+	// far is set for a generator on another machine.
+	far *farRunner
 }
 
 // Run puts the load on. A generator that dies, hangs or writes nonsense is a
@@ -89,30 +97,22 @@ func (d Drive) Run(ctx context.Context) (*Result, error) {
 	runners := make([]*runner, len(d.Clients))
 	for i, client := range d.Clients {
 		runners[i] = &runner{client: client}
+		if client.Far != nil {
+			runners[i].far = &farRunner{host: client.Far}
+		}
 	}
 	defer func() {
 		for _, r := range runners {
 			r.close()
 		}
 	}()
-	for _, r := range runners {
-		if err := r.start(ctx, d.Kind); err != nil {
-			return nil, fmt.Errorf("starting %s on %s: %w", d.Kind.Name(), r.client.Name, err)
-		}
-	}
-	ready, cancel := context.WithTimeout(ctx, gateBound)
-	defer cancel()
-	for _, r := range runners {
-		if err := r.waitAtGate(ready); err != nil {
-			return nil, fmt.Errorf("starting %s on %s: %w", d.Kind.Name(), r.client.Name, err)
-		}
+	if err := d.bringUp(ctx, runners); err != nil {
+		return nil, err
 	}
 	if err := d.Before(); err != nil {
 		return nil, err
 	}
-	for _, r := range runners {
-		r.gate.Close()
-	}
+	d.release(runners)
 	d.wait(ctx, runners)
 	if err := d.After(); err != nil {
 		return nil, err
@@ -121,6 +121,35 @@ func (d Drive) Run(ctx context.Context) (*Result, error) {
 		return nil, err
 	}
 	return d.collect(runners), nil
+}
+
+// bringUp brings all generators to their gates.
+func (d Drive) bringUp(ctx context.Context, runners []*runner) error {
+	at := func(r *runner, err error) error {
+		if err != nil {
+			return fmt.Errorf("starting %s on %s: %w", d.Kind.Name(), r.client.Name, err)
+		}
+		return nil
+	}
+	err := eachRunner(runners, func(r *runner) error {
+		if r.far != nil {
+			return at(r, r.far.stand(ctx, d, r.client.Share, r.client.CPUs))
+		}
+		return at(r, r.start(ctx, d.Kind))
+	})
+	if err != nil {
+		return err
+	}
+	ready, cancel := context.WithTimeout(ctx, gateBound)
+	defer cancel()
+	for _, r := range runners {
+		if r.far == nil {
+			if err := r.waitAtGate(ready); err != nil {
+				return at(r, err)
+			}
+		}
+	}
+	return nil
 }
 
 // gateScript waits until the other end of the pipe named by $0 was opened and
@@ -180,21 +209,34 @@ func (r *runner) waitAtGate(ctx context.Context) error {
 
 // wait returns when every generator has ended, if need be by force.
 func (d Drive) wait(ctx context.Context, runners []*runner) {
-	bounded, cancel := context.WithTimeout(ctx, d.Bound)
-	defer cancel()
 	var all sync.WaitGroup
 	for _, r := range runners {
 		all.Go(func() {
-			select {
-			case <-r.process.Done():
-			case <-bounded.Done():
-				r.hung = ctx.Err() == nil
-				r.stop()
+			if r.far == nil {
+				r.await(ctx, d.Bound)
+				return
 			}
-			r.ended = time.Now()
+			r.process = r.far
+			r.await(ctx, d.Bound+farGrace)
+			if !r.hung {
+				r.ended = r.far.ended()
+			}
 		})
 	}
 	all.Wait()
+}
+
+// await returns when the generator has ended, by force after a bound.
+func (r *runner) await(ctx context.Context, bound time.Duration) {
+	bounded, cancel := context.WithTimeout(ctx, bound)
+	defer cancel()
+	select {
+	case <-r.process.Done():
+	case <-bounded.Done():
+		r.hung = ctx.Err() == nil
+		r.stop()
+	}
+	r.ended = time.Now()
 }
 
 // stopBound is how long a process may take to die.
@@ -210,6 +252,14 @@ func (r *runner) stop() {
 }
 
 func (r *runner) close() {
+	if r.far != nil {
+		r.closeFar()
+		return
+	}
+	r.closeHere()
+}
+
+func (r *runner) closeHere() {
 	if r.gate != nil {
 		r.gate.Close() // a second close is an error that means nothing
 	}
@@ -255,7 +305,7 @@ func (d Drive) collect(runners []*runner) *Result {
 			last = r.ended
 		}
 	}
-	result.Problems, result.Notes = problems.lines(), notes.lines()
+	result.Problems, result.Notes = problems.lines(), append(notes.lines(), farNotes(runners)...)
 	result.Duration = last.Sub(first)
 	switch {
 	case len(result.Problems) > 0:
@@ -269,6 +319,9 @@ func (d Drive) collect(runners []*runner) *Result {
 
 // outcome reads what the client's generator measured, or says why it cannot.
 func (r *runner) outcome(d Drive) (*Outcome, error) {
+	if r.far != nil && !r.hung {
+		return r.far.outcome()
+	}
 	if r.hung {
 		return nil, fmt.Errorf("did not end within %v of its start, so it was killed%s", d.Bound, r.lastWords())
 	}

@@ -38,26 +38,43 @@ func Dial(ctx context.Context, from *lab.Host, to netip.AddrPort) (conn net.Conn
 
 // Listening returns nil if somebody accepts connections at to on the host.
 func Listening(ctx context.Context, on *lab.Host, to netip.AddrPort) error {
+	_, err := listeningTask.On(ctx, on, to)
+	return err
+}
+
+var listeningTask = lab.NewTask("listening", func(ctx context.Context, on *lab.Host, to netip.AddrPort) (struct{}, error) {
 	conn, err := Dial(ctx, on, to)
 	if err != nil {
-		return err
+		return struct{}{}, err
 	}
-	return conn.Close()
-}
+	return struct{}{}, conn.Close()
+})
 
 // Ask requests path at to from a host of the laboratory, as a client does, and
 // checks that the answer is 200 with a body of length bytes.
 func Ask(ctx context.Context, from *lab.Host, to netip.AddrPort, path string, length int) error {
-	conn, err := Dial(ctx, from, to)
+	_, err := askTask.On(ctx, from, question{to, path, length})
+	return err
+}
+
+// question is what Ask asks.
+type question struct {
+	To     netip.AddrPort
+	Path   string
+	Length int
+}
+
+var askTask = lab.NewTask("ask", func(ctx context.Context, from *lab.Host, q question) (struct{}, error) {
+	conn, err := Dial(ctx, from, q.To)
 	if err != nil {
-		return fmt.Errorf("%s asking %s: %w", from.Name, to, err)
+		return struct{}{}, fmt.Errorf("%s asking %s: %w", from.Name, q.To, err)
 	}
 	defer conn.Close()
-	if err := ask(conn, to, path, length); err != nil {
-		return fmt.Errorf("%s asking %s for %s: %w", from.Name, to, path, err)
+	if err := ask(conn, q.To, q.Path, q.Length); err != nil {
+		return struct{}{}, fmt.Errorf("%s asking %s for %s: %w", from.Name, q.To, q.Path, err)
 	}
-	return nil
-}
+	return struct{}{}, nil
+})
 
 // AskTLS is Ask over TLS; what the server shows must be among roots.
 func AskTLS(ctx context.Context, from *lab.Host, to netip.AddrPort, path string, length int, roots *x509.CertPool) error {

@@ -3,6 +3,7 @@
 package probe
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"runtime"
@@ -10,6 +11,8 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/jeoul/jeoul/internal/lab"
 )
 
 // Limits are the bounds of the machine that a trial may run into. They are read
@@ -36,6 +39,19 @@ func ReadLimits() (Limits, error) {
 		return Limits{}, err
 	}
 	return Limits{OpenFiles: files.Max, Cores: runtime.NumCPU(), LocalPorts: ports}, nil
+}
+
+var limitsTask = lab.NewTask("limits", func(_ context.Context, h *lab.Host, _ struct{}) (limits Limits, err error) {
+	err = h.Do(func() (err error) {
+		limits, err = ReadLimits()
+		return err
+	})
+	return limits, err
+})
+
+// LimitsOf reads the limits of a host.
+func LimitsOf(ctx context.Context, host *lab.Host) (Limits, error) {
+	return limitsTask.On(ctx, host, struct{}{})
 }
 
 func localPorts() (int, error) {

@@ -4,10 +4,9 @@
 package probe
 
 import (
-	"fmt"
+	"slices"
+	"sync"
 	"time"
-
-	"github.com/prometheus/procfs"
 
 	"github.com/jeoul/jeoul/internal/lab"
 	"github.com/jeoul/jeoul/internal/results"
@@ -45,9 +44,9 @@ type network struct {
 
 // usage is what everybody has used of the machine's CPUs.
 type usage struct {
-	at   time.Time
-	cpu  map[string]lab.CPU
-	stat procfs.Stat
+	at       time.Time
+	cpu      map[string]lab.CPU
+	machines []lab.MachineStat
 }
 
 // Reading is what happened between Begin and End.
@@ -56,11 +55,13 @@ type Reading struct {
 	Interval time.Duration
 	// Parts are clients, balancer, backends and the switch.
 	Parts []Usage
-	// Idle is the time that the machine's cores had nothing to do, in cores.
+	// Machines are those that the parts are on: one, for namespaces.
+	Machines []MachineParts
+	// Idle is the time that the machines' cores had nothing to do, in cores.
 	Idle float64
-	// Machine is what the whole machine did with its cores.
+	// Machine is what all of them did with their cores.
 	Machine Machine
-	// ContextSwitches are those of the whole machine, per second.
+	// ContextSwitches are those of all machines, per second.
 	ContextSwitches float64
 	// Connections are those that each server accepted, in the order of the lab.
 	Connections []uint64
@@ -114,26 +115,53 @@ func (p *Probe) Reading() Reading {
 		r.Connections = append(r.Connections, to.network.connections[i]-from.network.connections[i])
 		r.Datagrams = append(r.Datagrams, to.network.datagrams[i]-from.network.datagrams[i])
 	}
-	if seconds := interval.Seconds(); seconds > 0 {
-		r.Machine = machine(from.usage.stat.CPUTotal, to.usage.stat.CPUTotal, seconds)
-		r.Idle = r.Machine.Idle
-		r.ContextSwitches = float64(to.usage.stat.ContextSwitches-from.usage.stat.ContextSwitches) / seconds
+	for i := range to.usage.machines {
+		m := p.machine(from.usage, to.usage, i, interval)
+		r.Machines = append(r.Machines, m)
+		r.Machine = r.Machine.add(m.Machine)
+		if seconds := interval.Seconds(); seconds > 0 {
+			r.ContextSwitches += float64(to.usage.machines[i].ContextSwitches-from.usage.machines[i].ContextSwitches) / seconds
+		}
 	}
+	r.Idle = r.Machine.Idle
 	for _, part := range p.parts() {
 		r.Parts = append(r.Parts, part.usage(from.usage, to.usage, interval))
 	}
 	return r
 }
 
-// machine is what happened between two readings, so many seconds apart.
-func machine(from, to procfs.CPUStat, seconds float64) Machine {
-	spent := func(of func(procfs.CPUStat) float64) float64 { return max(of(to)-of(from), 0) / seconds }
-	return Machine{
-		User:    spent(func(s procfs.CPUStat) float64 { return s.User + s.Nice }),
-		System:  spent(func(s procfs.CPUStat) float64 { return s.System }),
-		Softirq: spent(func(s procfs.CPUStat) float64 { return s.SoftIRQ + s.IRQ }),
-		Idle:    spent(func(s procfs.CPUStat) float64 { return s.Idle + s.Iowait }),
+// add returns the sum of two machines.
+func (m Machine) add(other Machine) Machine {
+	return Machine{m.User + other.User, m.System + other.System, m.Softirq + other.Softirq, m.Idle + other.Idle}
+}
+
+// MachineParts is a machine that parts of a laboratory are on, alone or together.
+type MachineParts struct {
+	Machine
+	// Cores is how many it has.
+	Cores float64
+	// Parts are those with a host on it.
+	Parts []Usage
+}
+
+// machine is what machine number i did between two readings.
+func (p *Probe) machine(from, to usage, i int, interval time.Duration) MachineParts {
+	before, after := from.machines[i], to.machines[i]
+	m := MachineParts{Cores: float64(after.Cores)}
+	if seconds := interval.Seconds(); seconds > 0 {
+		spent := func(from, to time.Duration) float64 { return max((to-from).Seconds(), 0) / seconds }
+		m.Machine = Machine{
+			User: spent(before.User, after.User), System: spent(before.System, after.System),
+			Softirq: spent(before.Softirq, after.Softirq), Idle: spent(before.Idle, after.Idle),
+		}
 	}
+	for _, part := range p.parts() {
+		part.hosts = slices.DeleteFunc(part.hosts, func(h *lab.Host) bool { return !slices.Contains(after.Hosts, h.Name) })
+		if len(part.hosts) > 0 {
+			m.Parts = append(m.Parts, part.usage(from, to, interval))
+		}
+	}
+	return m
 }
 
 // hosts is a part and the machines that it is.
@@ -143,12 +171,15 @@ type hosts struct {
 }
 
 func (p *Probe) parts() []hosts {
-	return []hosts{
-		{results.SaturatedClient, p.lab.Clients},
+	all := []hosts{
+		{results.SaturatedClient, slices.Clone(p.lab.Clients)},
 		{results.SaturatedBalancer, []*lab.Host{p.lab.Balancer}},
-		{results.SaturatedBackend, p.lab.Servers},
-		{PartSwitch, []*lab.Host{p.lab.Switch}},
+		{results.SaturatedBackend, slices.Clone(p.lab.Servers)},
 	}
+	if p.lab.Switch != nil {
+		all = append(all, hosts{PartSwitch, []*lab.Host{p.lab.Switch}})
+	}
+	return all
 }
 
 func (h hosts) usage(from, to usage, interval time.Duration) Usage {
@@ -172,38 +203,40 @@ func readUsage(l *lab.Lab) (usage, error) {
 		return usage{}, err
 	}
 	at := time.Now()
-	proc, err := procfs.NewDefaultFS()
+	machines, err := l.Machines()
 	if err != nil {
-		return usage{}, fmt.Errorf("reading the machine's CPU times: %w", err)
+		return usage{}, err
 	}
-	stat, err := proc.Stat()
-	if err != nil {
-		return usage{}, fmt.Errorf("reading the machine's CPU times: %w", err)
-	}
-	return usage{at: at, cpu: cpu, stat: stat}, nil
+	return usage{at: at, cpu: cpu, machines: machines}, nil
 }
 
 func readNetwork(l *lab.Lab) (network, error) {
-	var n network
-	for i, host := range append([]*lab.Host{l.Balancer}, l.Servers...) {
+	n := network{connections: make([]uint64, len(l.Servers)), datagrams: make([]uint64, len(l.Servers))}
+	var mu sync.Mutex
+	err := lab.Each(append([]*lab.Host{l.Balancer}, l.Servers...), func(host *lab.Host) error {
 		counters, err := host.NetStat(passiveOpens, listenDrops, listenOverflows, datagramsIn, datagramsFull)
-		if err != nil {
-			return network{}, err
-		}
+		mu.Lock()
+		defer mu.Unlock()
 		n.listenDrops += counters[listenDrops]
 		n.listenOverflow += counters[listenOverflows]
 		n.datagramDrops += counters[datagramsFull]
-		if i > 0 {
-			n.connections = append(n.connections, counters[passiveOpens])
-			n.datagrams = append(n.datagrams, counters[datagramsIn])
+		if i := slices.Index(l.Servers, host); i >= 0 {
+			n.connections[i], n.datagrams[i] = counters[passiveOpens], counters[datagramsIn]
 		}
+		return err
+	})
+	if err != nil {
+		return network{}, err
 	}
-	for _, host := range l.Hosts() {
+	err = lab.Each(l.Hosts(), func(host *lab.Host) error {
 		drops, err := host.DeviceDrops()
-		if err != nil {
-			return network{}, err
-		}
+		mu.Lock()
+		defer mu.Unlock()
 		n.deviceDrops += drops.Total()
+		return err
+	})
+	if err != nil {
+		return network{}, err
 	}
 	return n, nil
 }

@@ -78,6 +78,33 @@ func Saturated(parts []Usage, idle, cores float64) (results.Part, string) {
 		"saturated: unknown, for the parts share a full machine and none had clearly the largest share; %s", figures)
 }
 
+// SaturatedMachines is Saturated where the parts are on several machines: the limit
+// is on the one that is fullest, by the same rule, and none where every machine has
+// time to spare. A balancer may use so many cores of its machine; 0 is all.
+func SaturatedMachines(machines []MachineParts, allowed float64) (results.Part, string) {
+	part, why, least := results.SaturatedNone, "", 2.0
+	var idle, cores float64
+	var all []Usage
+	for _, m := range machines {
+		for i := range m.Parts {
+			if m.Parts[i].Part == results.SaturatedBalancer {
+				m.Parts[i].Allowed = allowed
+			}
+		}
+		idle, cores, all = idle+m.Idle, cores+m.Cores, append(all, m.Parts...)
+		if m.Cores <= 0 {
+			continue
+		}
+		if on, reason := Saturated(m.Parts, m.Idle, m.Cores); on != results.SaturatedNone && m.Idle/m.Cores < least {
+			part, why, least = on, reason, m.Idle/m.Cores
+		}
+	}
+	if part == results.SaturatedNone {
+		why = fmt.Sprintf("saturated: none, for every machine had time to spare; %s", describe(all, idle, cores))
+	}
+	return part, why
+}
+
 // fullest returns the part nearest to (or furthest over) its own limit among
 // those that reached it, and the reason in words.
 func fullest(parts []Usage) (full *Usage, reason string) {

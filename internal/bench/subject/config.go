@@ -5,9 +5,10 @@ package subject
 import (
 	"bytes"
 	"fmt"
-	"os"
 	"path/filepath"
 	"text/template"
+
+	"github.com/jeoul/jeoul/internal/lab"
 )
 
 // render fills in a program's configuration.
@@ -18,10 +19,10 @@ func render(config *template.Template, values any) ([]byte, error) {
 }
 
 // writeConfig fills in a program's configuration and writes it to a file.
-func writeConfig(path string, config *template.Template, values any) error {
+func writeConfig(host *lab.Host, path string, config *template.Template, values any) error {
 	text, err := render(config, values)
 	if err == nil {
-		err = os.WriteFile(path, text, 0o644)
+		err = host.WriteFile(path, text)
 	}
 	if err != nil {
 		return fmt.Errorf("writing the configuration %s: %w", filepath.Base(path), err)

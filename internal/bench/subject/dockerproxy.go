@@ -176,7 +176,7 @@ func (r *runningRelays) Quiesce(ctx context.Context) error {
 func (r *runningRelays) Stop(ctx context.Context) error {
 	err := r.Quiesce(ctx)
 	if r.ruled {
-		err = errors.Join(err, clearNAT(ctx, iptablesRules{}, r.setup.Lab))
+		err = errors.Join(err, clearNAT(ctx, iptablesRules{}, r.setup))
 		r.ruled = false
 	}
 	return errors.Join(err, r.undo.all())

@@ -76,7 +76,7 @@ func (envoy) Start(ctx context.Context, setup Setup, params Params) (Running, er
 	}
 	path := filepath.Join(setup.Lab.Balancer.Dir, "envoy.yaml")
 	values := envoyValues{MaxConnections: envoyConnections(limits), Services: proxyServices(setup)}
-	if err := writeConfig(path, envoyConfig, values); err != nil {
+	if err := writeConfig(setup.Lab.Balancer, path, envoyConfig, values); err != nil {
 		return nil, err
 	}
 	threads := params[paramThreads].(int)

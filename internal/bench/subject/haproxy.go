@@ -180,7 +180,7 @@ func (haproxyHTTP) Start(ctx context.Context, setup Setup, params Params) (Runni
 
 // startHAProxy runs HAProxy with a configuration, which note describes.
 func startHAProxy(ctx context.Context, setup Setup, params Params, config *template.Template, files uint64, note func(haproxyValues) string) (*changingHAProxy, error) {
-	limits, err := probe.ReadLimits()
+	limits, err := probe.LimitsOf(ctx, setup.Lab.Balancer)
 	if err != nil {
 		return nil, err
 	}
@@ -190,7 +190,7 @@ func startHAProxy(ctx context.Context, setup Setup, params Params, config *templ
 	values.Splice, values.Socket = params[paramSplice] == spliceAuto, running.socket
 	running.write = func(services []Service) error {
 		values.Services = endedServices(setup.with(services))
-		return writeConfig(running.path, config, values)
+		return writeConfig(setup.Lab.Balancer, running.path, config, values)
 	}
 	if err := running.write(setup.Services); err != nil {
 		return nil, err

@@ -7,7 +7,6 @@ import (
 	"context"
 	"fmt"
 	"net/netip"
-	"os"
 	"path/filepath"
 
 	"github.com/jeoul/jeoul/internal/bench/probe"
@@ -103,8 +102,11 @@ func (r iptablesRules) set(ctx context.Context, setup Setup, anew bool) error {
 	return restoreIPTables(ctx, setup.Lab.Balancer, r.text(setup, first))
 }
 
-func (iptablesRules) clear(ctx context.Context, l *lab.Lab) error {
-	return restoreIPTables(ctx, l.Balancer, []byte(iptablesClear))
+func (r iptablesRules) clear(ctx context.Context, setup Setup) error {
+	if setup.Lab.Far() {
+		return r.clearFar(ctx, setup)
+	}
+	return restoreIPTables(ctx, setup.Lab.Balancer, []byte(iptablesClear))
 }
 
 // can says that shares other than equal ones cannot be had.
@@ -138,7 +140,7 @@ func restoreIPTables(ctx context.Context, host *lab.Host, rules []byte) error {
 // applyRules writes rules to a file and has a program hand them to the kernel.
 func applyRules(ctx context.Context, host *lab.Host, name string, rules []byte, program string, args ...string) error {
 	path := filepath.Join(host.Dir, name)
-	if err := os.WriteFile(path, rules, 0o644); err != nil {
+	if err := host.WriteFile(path, rules); err != nil {
 		return fmt.Errorf("writing rules for %s: %w", program, err)
 	}
 	p, err := startProgram(ctx, host, program, append(args, path)...)

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
-	"os"
 	"path/filepath"
 	"strings"
 	"time"
@@ -91,8 +90,7 @@ const unprovenShare = 4
 func (s jeoul) config(setup Setup, params Params, socket string) configFile {
 	file := configFile{Interface: setup.Lab.Balancer.Interface, Hook: s.hook, Socket: socket}
 	if s.mode == lb.FullNAT {
-		// The address below the VIP is free in the laboratory's plan.
-		file.FullNAT = &configFullNAT{Addresses: []string{setup.Lab.VIP4.Prev().String()}}
+		file.FullNAT = &configFullNAT{Addresses: []string{setup.Lab.FullNAT.String()}}
 	}
 	if setup.Flows > 0 {
 		file.Flows = &configFlows{Limit: setup.Flows, Unproven: setup.Flows / unprovenShare}
@@ -141,14 +139,14 @@ func (s jeoul) start(ctx context.Context, running *runningJeoul) error {
 		return err
 	}
 	var err error
-	running.process, err = startHeard(ctx, balancer, running.told.line, running.setup.Executable, "run", "-c", running.path(),
+	running.process, err = startHeard(ctx, balancer, running.told.line, balancer.Executable(running.setup.Executable), "run", "-c", running.path(),
 		"--state-dir", filepath.Join(balancer.Dir, "state"))
 	if err != nil {
 		return err
 	}
 	running.client = api.NewClient(running.socket())
 	return running.process.waitUntil(ctx, func() error {
-		status, err := running.client.Status(ctx)
+		status, err := running.status(ctx)
 		if err != nil {
 			return err
 		}
@@ -161,12 +159,17 @@ func (s jeoul) start(ctx context.Context, running *runningJeoul) error {
 func (r *runningJeoul) configure(setup Setup) error {
 	text, err := yaml.Marshal(r.subject.config(setup, r.params, r.socket()))
 	if err == nil {
-		err = os.WriteFile(r.path(), text, 0o644)
+		err = setup.Lab.Balancer.WriteFile(r.path(), text)
 	}
 	if err != nil {
 		return fmt.Errorf("writing jeoul's configuration: %w", err)
 	}
 	return nil
+}
+
+// status asks the daemon, wherever it is.
+func (r *runningJeoul) status(ctx context.Context) (*api.Status, error) {
+	return statusTask.On(ctx, r.setup.Lab.Balancer, r.socket())
 }
 
 func (r *runningJeoul) path() string   { return filepath.Join(r.setup.Lab.Balancer.Dir, "jeoul.yaml") }
@@ -257,7 +260,7 @@ func (r *runningJeoul) Notes() []string {
 	notes := []string{strings.TrimSpace(fmt.Sprintf("the hook in use was %s on driver %s %s", hook, r.hook.Driver, r.hook.Reason))}
 	ctx, cancel := context.WithTimeout(context.Background(), statusBound)
 	defer cancel()
-	status, err := r.client.Status(ctx)
+	status, err := r.status(ctx)
 	if err != nil {
 		return append(notes, fmt.Sprintf("what became of its packets is not known: %v", err))
 	}

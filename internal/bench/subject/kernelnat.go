@@ -7,8 +7,6 @@ import (
 	"errors"
 	"net/netip"
 
-	"github.com/vishvananda/netlink"
-
 	"github.com/jeoul/jeoul/internal/lab"
 )
 
@@ -18,7 +16,7 @@ type natRules interface {
 	// one transaction, so that no packet meets half of them.
 	set(ctx context.Context, setup Setup, anew bool) error
 	// clear takes the rules back, and with them the tracking of connections.
-	clear(ctx context.Context, l *lab.Lab) error
+	clear(ctx context.Context, setup Setup) error
 	// can returns an error that wraps ErrCannot and says why the rules cannot
 	// balance services.
 	can(services []Service) error
@@ -60,7 +58,7 @@ func (r *kernelNAT) Notes() []string             { return []string{r.rules.note(
 func (r *kernelNAT) Stop(ctx context.Context) error {
 	var err error
 	if r.ruled {
-		err = clearNAT(ctx, r.rules, r.setup.Lab)
+		err = clearNAT(ctx, r.rules, r.setup)
 		r.ruled = false
 	}
 	return errors.Join(err, r.undo.all())
@@ -68,9 +66,8 @@ func (r *kernelNAT) Stop(ctx context.Context) error {
 
 // clearNAT takes rules back and forgets tracked connections as well: they would
 // outlive the rules by minutes. What went with its laboratory is taken back already.
-func clearNAT(ctx context.Context, rules natRules, l *lab.Lab) error {
-	err := errors.Join(rules.clear(ctx, l),
-		l.Balancer.Do(func() error { return netlink.ConntrackTableFlush(netlink.ConntrackTable) }))
+func clearNAT(ctx context.Context, rules natRules, setup Setup) error {
+	err := errors.Join(rules.clear(ctx, setup), setup.Lab.Balancer.ForgetTracked())
 	if errors.Is(err, lab.ErrClosed) {
 		return nil
 	}

@@ -98,8 +98,8 @@ func (r nftRules) set(ctx context.Context, setup Setup, _ bool) error {
 	return applyNFT(ctx, setup.Lab.Balancer, r.text(setup))
 }
 
-func (nftRules) clear(ctx context.Context, l *lab.Lab) error {
-	return applyNFT(ctx, l.Balancer, []byte(nftClear))
+func (nftRules) clear(ctx context.Context, setup Setup) error {
+	return applyNFT(ctx, setup.Lab.Balancer, []byte(nftClear))
 }
 
 func (nftRules) can([]Service) error { return nil }

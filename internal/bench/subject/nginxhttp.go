@@ -43,7 +43,7 @@ type nginxHTTPValues struct {
 }
 
 func (nginxHTTP) Start(ctx context.Context, setup Setup, params Params) (Running, error) {
-	limits, err := probe.ReadLimits()
+	limits, err := probe.LimitsOf(ctx, setup.Lab.Balancer)
 	if err != nil {
 		return nil, err
 	}
@@ -53,7 +53,7 @@ func (nginxHTTP) Start(ctx context.Context, setup Setup, params Params) (Running
 		OpenFiles: int(limits.OpenFiles), WorkerConnections: nginxConnections(limits), Services: endedServices(setup), Certificate: setup.Certificate,
 	}
 	path := filepath.Join(dir, "nginx-http.conf")
-	if err := writeConfig(path, nginxHTTPConfig, values); err != nil {
+	if err := writeConfig(setup.Lab.Balancer, path, nginxHTTPConfig, values); err != nil {
 		return nil, err
 	}
 	proxy := runningProxy{cores: values.Threads, note: "nginx as an HTTP proxy, round robin, a worker a thread, connections to the servers kept open " +

@@ -102,11 +102,11 @@ type nginxStreamValues struct {
 }
 
 func (nginxStream) Start(ctx context.Context, setup Setup, params Params) (Running, error) {
-	limits, err := probe.ReadLimits()
+	limits, err := probe.LimitsOf(ctx, setup.Lab.Balancer)
 	if err != nil {
 		return nil, err
 	}
-	module, err := streamModule(ctx)
+	module, err := streamModuleTask.On(ctx, setup.Lab.Balancer, struct{}{})
 	if err != nil {
 		return nil, err
 	}
@@ -118,7 +118,7 @@ func (nginxStream) Start(ctx context.Context, setup Setup, params Params) (Runni
 	path := filepath.Join(dir, "nginx-stream.conf")
 	running := &changingNginx{workers: values.Threads, write: func(services []Service) error {
 		values.Services = proxyServices(setup.with(services))
-		return writeConfig(path, nginxStreamConfig, values)
+		return writeConfig(setup.Lab.Balancer, path, nginxStreamConfig, values)
 	}}
 	if err := running.write(setup.Services); err != nil {
 		return nil, err

@@ -34,6 +34,7 @@ var update = flag.Bool("update", false, "write the golden files")
 // paper is a laboratory on paper: the plan of one, that nobody built.
 func paper() Setup {
 	l := &lab.Lab{
+		FullNAT:  netip.MustParseAddr("198.18.0.99"),
 		VIP4:     netip.MustParseAddr("198.18.0.100"),
 		Balancer: &lab.Host{Name: "balancer", Interface: "balancer-1a2b", IPv4: netip.MustParseAddr("198.18.0.1")},
 		Servers: []*lab.Host{

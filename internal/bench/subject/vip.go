@@ -21,8 +21,10 @@ import (
 type vipHolders []vipHolder
 
 type vipHolder struct {
-	host  *lab.Host
-	agent *agent.Agent
+	host *lab.Host
+	// One of them holds it: the agent in this process, or its own on a machine.
+	agent   *agent.Agent
+	program *program
 }
 
 // dscpPoint is the code point that stands for the VIP in mode dscp.
@@ -31,6 +33,9 @@ const dscpPoint = 1
 // holdVIP prepares every web server as `jeoul agent` does for a mode. If it
 // fails, what it returns is still to be released.
 func holdVIP(l *lab.Lab, mode lb.Mode) (holders vipHolders, err error) {
+	if l.Far() {
+		return holdFar(l, mode)
+	}
 	for _, server := range l.Servers {
 		options := agent.Options{VIPs: []netip.Addr{l.VIP4}, Modes: []lb.Mode{mode}, Dir: filepath.Join(server.Dir, "state")}
 		if mode == lb.DSCP {
@@ -44,15 +49,18 @@ func holdVIP(l *lab.Lab, mode lb.Mode) (holders vipHolders, err error) {
 		if err != nil {
 			return holders, fmt.Errorf("preparing %s for direct server return: %w", server.Name, err)
 		}
-		holders = append(holders, vipHolder{server, a})
+		holders = append(holders, vipHolder{host: server, agent: a})
 	}
 	return holders, nil
 }
 
 // release takes the VIP off again.
 func (v vipHolders) release() error {
-	var errs []error
+	errs := v.stopPrograms()
 	for _, holder := range v {
+		if holder.agent == nil {
+			continue
+		}
 		err := holder.host.Do(holder.agent.Close)
 		if err != nil && !errors.Is(err, lab.ErrClosed) {
 			errs = append(errs, fmt.Errorf("taking back direct server return on %s: %w", holder.host.Name, err))
@@ -79,6 +87,9 @@ func changeAddress(host *lab.Host, addr netip.Addr, change func(netlink.Link, *n
 // ownVIP gives the balancer the VIP, or takes it back; that it is gone already
 // is no error.
 func ownVIP(l *lab.Lab, on bool) error {
+	if l.Far() {
+		return l.Balancer.Hold(l.VIP4, on)
+	}
 	if on {
 		return changeAddress(l.Balancer, l.VIP4, netlink.AddrReplace)
 	}
