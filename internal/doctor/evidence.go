@@ -13,18 +13,19 @@ import (
 // Evidence is all that was seen: two readings of counters, and what was listened to
 // and asked in between. Findings follow from it alone.
 type Evidence struct {
-	Seconds       float64 `json:"seconds"`
-	Before, After Reading
+	Seconds float64 `json:"seconds"`
+	Before  Reading `json:"before"`
+	After   Reading `json:"after"`
 	// Drops are those in this host's network namespace; Traced says that the kernel
 	// was listened to.
 	Drops  []drops.Drop `json:"drops,omitempty"`
 	Traced bool         `json:"traced"`
 	// Machine says that this is the machine's own namespace, so that counters which
 	// the kernel keeps for the whole machine are this host's.
-	Machine bool  `json:"machine"`
-	Wire    Wire  `json:"wire"`
-	Flows   Flows `json:"flows"`
-	Paths   []Path
+	Machine bool   `json:"machine"`
+	Wire    Wire   `json:"wire"`
+	Flows   Flows  `json:"flows"`
+	Paths   []Path `json:"paths,omitempty"`
 }
 
 // Reading is everything that is counted, at one moment. What could not be read is nil.
