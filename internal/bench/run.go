@@ -435,7 +435,7 @@ func (r *runner) setup(t Trial) subject.Setup {
 	case t.Experiment != nil:
 		setup.Services = t.Experiment.services(r.lab, t.Point)
 		if t.By.Wire != nil {
-			setup.Flows = t.By.Wire.flows()
+			setup.Flows = t.Form.wireFlows()
 		}
 	case t.Kind.Bulk():
 		setup.Services = bulkServices(r.lab)

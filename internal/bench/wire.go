@@ -12,6 +12,7 @@ import (
 
 	"github.com/jeoul/jeoul/internal/bench/probe"
 	"github.com/jeoul/jeoul/internal/bench/subject"
+	"github.com/jeoul/jeoul/internal/config"
 	"github.com/jeoul/jeoul/internal/lab"
 	"github.com/jeoul/jeoul/internal/results"
 	"github.com/jeoul/jeoul/internal/wire"
@@ -171,7 +172,7 @@ var wireNotes = []string{
 		"with the nice value -20. A rate is of one core that does everything; the balancer's CPU is its own, as the kernel polls its device (tracepoint napi_poll)",
 	"offered is the rate that the tester was asked for, begun what it did; established are completed handshakes. What came late, twice, or from nobody is counted apart",
 	"the kernel sends at most 256 frames into a device's queue before it drops them; what does not fit there is lost, and sent again by the tester after a second",
-	"jeoul's tables have room for 4 million flows (flows.limit), so that what a step leaves behind is not the limit of the next",
+	"jeoul's tables have room for a quarter more flows than the longest step begins (flows.limit), so that what a step leaves behind is not the limit of the next",
 }
 
 func (wireLoad) notes() []string { return nil }
@@ -197,13 +198,12 @@ func (wireLoad) services(l *lab.Lab, p Point) []subject.Service {
 	return services
 }
 
-// wireFlows is how many flows a subject of ours has room for at least.
-const wireFlows = 4_000_000
-
-// flows is how many flows a subject that remembers each must have room for.
-func (w Wire) flows() int {
-	// What is closed is remembered for a while.
-	return max(wireFlows, w.connections()+w.connections()/4)
+// wireFlows is how many flows a subject that remembers each must have room for: all that
+// its longest step begins, and a quarter more, for what is closed is remembered for a
+// while; and no fewer than it has of itself.
+func (f Form) wireFlows() int {
+	room := f.wireRoom()
+	return max(config.DefaultFlowLimit, room+room/4)
 }
 
 func (wireLoad) line(got []results.Trial) string {

@@ -116,7 +116,7 @@ func TestWireLoads(t *testing.T) {
 		}
 	}
 	// The tester must tell apart all that may be begun.
-	for i, want := range []int{700, 501, 5_000_000, 2_000_001, 9} {
+	for i, want := range []int{700, 501, 5_000_000, 2_500_001, 9} {
 		if got := loads[i].Wire.room(loads[i].Duration); got != want {
 			t.Errorf("%s has room for %d connections, want %d", loads[i].Name, got, want)
 		}

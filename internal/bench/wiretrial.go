@@ -96,7 +96,10 @@ func (w Wire) room(long time.Duration) int {
 	if n := w.connections(); n > 0 {
 		return n
 	}
-	rate := wireMostPerSecond
+	rate := wireMostSetups
+	if !w.sets() {
+		rate = wireMostPackets
+	}
 	switch {
 	case w.Search != nil:
 		rate = w.Search.To
@@ -114,8 +117,14 @@ func (f Form) wireRoom() (most int) {
 	return most
 }
 
-// wireMostPerSecond is more connections than a core sets up.
-const wireMostPerSecond = 4_000_000
+// More connections, and packets, than a core makes a second.
+const (
+	wireMostSetups  = 1_500_000
+	wireMostPackets = 5_000_000
+)
+
+// sets says whether the load sets connections up.
+func (w Wire) sets() bool { return !w.udp() && w.Load != wire.SYNFlood }
 
 // load is what the tester shall do, without warming up.
 func (w Wire) load(long time.Duration) wire.Load {

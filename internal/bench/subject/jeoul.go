@@ -92,7 +92,8 @@ func (s jeoul) config(setup Setup, params Params, socket string) configFile {
 	if s.mode == lb.FullNAT {
 		file.FullNAT = &configFullNAT{Addresses: []string{setup.Lab.FullNAT.String()}}
 	}
-	if setup.Flows > 0 {
+	remembers := lb.Scheduler(params[paramScheduler].(string)).Remembers() || s.mode == lb.FullNAT
+	if setup.Flows > 0 && remembers {
 		file.Flows = &configFlows{Limit: setup.Flows, Unproven: setup.Flows / unprovenShare}
 	}
 	for i, of := range setup.Services {

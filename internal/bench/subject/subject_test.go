@@ -315,6 +315,25 @@ func TestJeoulConfig(t *testing.T) {
 	}
 }
 
+// TestJeoulHasRoomForFlows: whoever remembers flows gets room for as many as asked for.
+func TestJeoulHasRoomForFlows(t *testing.T) {
+	setup := paper()
+	setup.Flows = 5_000_000
+	for scheduler, want := range map[lb.Scheduler]uint32{lb.Maglev: 0, lb.RoundRobin: 5_000_000} {
+		text, err := yaml.Marshal(jeoul{lb.L2DSR, lb.HookXDP}.config(setup, Params{paramScheduler: string(scheduler)}, "/tmp/jeoul.sock"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := config.Parse("jeoul.yaml", text)
+		if err != nil {
+			t.Fatalf("jeoul does not accept its configuration: %v", err)
+		}
+		if got.Flows.Limit != want {
+			t.Errorf("%s: flows.limit is %d, want %d", scheduler, got.Flows.Limit, want)
+		}
+	}
+}
+
 func TestJeoulAcceptsTheConfigOfItsModes(t *testing.T) {
 	for _, mode := range []lb.Mode{lb.NAT, lb.FullNAT} {
 		text, err := yaml.Marshal(jeoul{mode, lb.HookTC}.config(bulkPaper(), Params{paramScheduler: "maglev"}, "/tmp/jeoul.sock"))
