@@ -3,10 +3,8 @@
 package bench
 
 import (
-	"cmp"
 	"fmt"
 	"maps"
-	"math"
 	"slices"
 	"strings"
 	"time"
@@ -35,8 +33,8 @@ type wireResult struct {
 // make it invalid; that none was established does.
 func (r wireResult) write(got *results.Trial) {
 	got.Valid = true
-	r.writeCounts(got.Metrics)
-	r.writeLatency(got.Metrics)
+	got.Metrics = r.step.Metrics()
+	got.Metrics[r.step.Kind.Metric()] = r.rate(r.done())
 	r.writeServers(got)
 	r.writeParts(got)
 	got.Notes = append(slices.Clone(got.Notes), r.running.Notes()...)
@@ -67,12 +65,6 @@ func (r wireResult) done() uint64 {
 	return r.step.Established
 }
 
-// seconds is how long the step went on: as long as it was to, even if the last were begun
-// before the end, because no answers came.
-func (r wireResult) seconds() float64 {
-	return max(r.step.Duration, r.trial.Duration).Seconds()
-}
-
 // arrived are datagrams at the servers.
 func (r wireResult) arrived() (sum uint64) {
 	for _, n := range r.step.PerServer {
@@ -83,83 +75,22 @@ func (r wireResult) arrived() (sum uint64) {
 
 // noun is what the step counts.
 func (r wireResult) noun() string {
-	noun, _, _ := strings.Cut(wireRates[r.step.Kind].noun, "/")
-	return noun
+	return strings.TrimSuffix(strings.ReplaceAll(r.step.Kind.Metric(), "_", " "), " per second")
 }
 
-func (r wireResult) writeCounts(metrics map[string]float64) {
-	s := r.step
-	seconds := r.seconds()
-	rate := func(n uint64) float64 {
-		if seconds <= 0 {
-			return 0
-		}
-		return float64(n) / seconds
+// rate is so many a second of the step.
+func (r wireResult) rate(n uint64) float64 {
+	if r.step.Duration <= 0 {
+		return 0
 	}
-	metrics[wireRates[s.Kind].metric] = rate(r.done())
-	metrics[results.BegunPerSecond] = rate(s.Begun)
-	metrics[results.OfferedPerSecond] = cmp.Or(s.Offered, rate(s.Begun))
-	metrics[results.DurationSeconds] = seconds
-	metrics[results.TesterKeptUp] = float64(yesOne(s.KeptUp))
-	metrics[results.TesterBehindMs] = milliseconds(s.Behind)
-	for name, n := range map[string]uint64{
-		results.WireBegun: s.Begun, results.WireAccepted: r.arrived(), results.WireEstablished: s.Established, results.WireCompleted: s.Completed,
-		results.Failed: s.Failed.Total(), results.FailedNoAnswer: s.Failed.NoAnswer, results.FailedReset: s.Failed.Reset,
-		results.FailedWrongBackend: s.Failed.WrongBackend, results.FailedChecksum: s.Failed.Checksum, results.FailedUnsent: s.Failed.Unsent,
-		results.Retransmitted: s.Retransmitted,
-		results.StrangeLate:   s.Strange.Late, results.StrangeDuplicate: s.Strange.Duplicate, results.StrangeStranger: s.Strange.Stranger,
-		results.StrangeChecksum: s.Strange.Checksum, results.StrangeMalformed: s.Strange.Malformed,
-		results.StrangeOtherFlows: s.Strange.WrongBackend, results.StrangeUnknown: s.Strange.Unacknowledgeable,
-		results.WireSent: s.Clients.Sent + s.Servers.Sent, results.WireReceived: s.Clients.Received + s.Servers.Received,
-	} {
-		metrics[name] = float64(n)
-	}
-	metrics[results.LostToServers], metrics[results.LostToClients] = float64(s.LostToServers), float64(s.LostToClients)
-	if s.Begun > 0 {
-		metrics[results.FailedPercent] = float64(s.Failed.Total()) / float64(s.Begun) * 100
-	}
-	if r.trial.By.Wire.SYNFlood != nil {
-		metrics[results.FloodSentPerSecond], metrics[results.FloodArrivedPerSecond] = rate(s.FloodSent), rate(s.FloodArrived)
-	}
+	return float64(n) / r.step.Duration.Seconds()
 }
 
-func yesOne(yes bool) int {
-	if yes {
-		return 1
-	}
-	return 0
-}
-
-func milliseconds(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
-
-func (r wireResult) writeLatency(metrics map[string]float64) {
-	for _, of := range []struct {
-		latency       wire.Latency
-		p50, p99, max string
-	}{
-		{r.step.Setup, results.SetupLatencyMsP50, results.SetupLatencyMsP99, results.SetupLatencyMsMax},
-		{r.step.Response, results.ResponseLatencyMsP50, results.ResponseLatencyMsP99, results.ResponseLatencyMsMax},
-	} {
-		if of.latency.Count > 0 {
-			metrics[of.p50], metrics[of.p99], metrics[of.max] =
-				milliseconds(of.latency.P50), milliseconds(of.latency.P99), milliseconds(of.latency.Max)
-		}
-	}
-}
-
-// writeServers writes what each server got, and how evenly.
+// writeServers writes what each server got.
 func (r wireResult) writeServers(got *results.Trial) {
-	sum := float64(r.arrived())
-	most := 0.0
 	for i, n := range r.step.PerServer {
 		server := r.runner.lab.Servers[i]
 		got.Backends = append(got.Backends, results.Backend{Name: server.Name, Address: server.IPv4.String(), Connections: n})
-		if share := sum / float64(len(r.step.PerServer)); share > 0 {
-			most = max(most, math.Abs(float64(n)/share-1)*100)
-		}
-	}
-	if sum > 0 {
-		got.Metrics[results.UnevennessPercent] = most
 	}
 }
 
@@ -169,7 +100,7 @@ func (r wireResult) writeParts(got *results.Trial) {
 	if done := r.done(); done > 0 && !r.trial.direct() {
 		metrics[results.BalancerCPUUsPerConnection] = (r.to.cpu - r.from.cpu).Seconds() * 1e6 / float64(done)
 	}
-	rate := metrics[wireRates[r.step.Kind].metric]
+	rate := metrics[r.step.Kind.Metric()]
 	ceiling := r.ceiling(rate)
 	if ceiling > 0 {
 		metrics[results.CeilingPerSecond] = ceiling
