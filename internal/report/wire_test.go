@@ -74,7 +74,7 @@ func (s wireSubject) trial(load string, offered, begun float64, params map[strin
 		Subject: s.name, Load: load, Repeat: 1, Valid: true, Saturated: results.SaturatedNone, Params: params,
 		Metrics: map[string]float64{
 			metric: done, results.OfferedPerSecond: offered, results.BegunPerSecond: begun, results.WireBegun: begun,
-			results.WireEstablished: done, results.Failed: offered - done, results.FailedNoAnswer: offered - done,
+			results.WireEstablished: done, results.WireAccepted: done, results.Failed: offered - done, results.FailedNoAnswer: offered - done,
 			results.FailedPercent: (offered - done) / offered * 100, results.SetupLatencyMsP50: 0.02, results.SetupLatencyMsP99: 0.25,
 			results.UnevennessPercent: s.uneven, results.TesterKeptUp: 1,
 		},
