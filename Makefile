@@ -68,6 +68,8 @@ test-unit: generate ## run the tests that need no root; the others skip
 .PHONY: test-kernels
 test-kernels: generate ## run the tests of the eBPF programs on Debian's oldest and newest kernel, in QEMU
 	@GO='$(GO)' scripts/test-kernels.sh
+	@scripts/deps.sh vm
+	JEOUL_TEST_VM=1 $(GO) test -count=1 -run=TestMachine ./internal/vm
 
 .PHONY: bench
 bench: rights-bench deps build ## measure the data plane and the Go code into results/bench; needs root

@@ -228,9 +228,10 @@ func (v *vmRun) outcome(ctx context.Context, end vm.End, err error) error {
 			return fmt.Errorf("%w before the first trial had ended; nothing is kept: %w", bench.ErrInterrupted, cmp.Or(err, ctx.Err()))
 		}
 		v.run.Interrupted, v.run.Ended = true, time.Now()
+		path := filepath.Join(v.dir, bench.ResultsFile)
 		return errors.Join(
-			fmt.Errorf("%w after %d trials, which are in %s: %w", bench.ErrInterrupted, len(v.run.Trials), filepath.Join(v.dir, bench.ResultsFile), cmp.Or(err, ctx.Err())),
-			v.run.Save(filepath.Join(v.dir, bench.ResultsFile)))
+			fmt.Errorf("%w after %d trials, which are in %s: %w", bench.ErrInterrupted, len(v.run.Trials), path, cmp.Or(err, ctx.Err())),
+			v.run.Save(path))
 	case err != nil:
 		return err
 	case end.Status != 0:

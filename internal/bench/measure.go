@@ -58,7 +58,7 @@ func (m *measurement) ready(ctx context.Context) error {
 	group, ctx := errgroup.WithContext(ctx)
 	for i, client := range m.runner.lab.Clients[:m.trial.participants()] {
 		group.Go(func() error {
-			return poll(ctx, readyBound, func() error {
+			return poll(ctx, m.runner.options.patience()*readyBound, func() error {
 				if m.trial.Kind.Bulk() {
 					return transfer(ctx, client, m.running.Target(i))
 				}
@@ -118,10 +118,11 @@ const (
 
 // bound is how long a generator may take.
 func (m *measurement) bound() time.Duration {
+	patience := m.runner.options.patience()
 	if m.trial.Duration > 0 {
-		return m.trial.Duration + m.runner.grace
+		return m.trial.Duration + patience*m.runner.grace
 	}
-	return time.Duration(m.trial.Requests/slowest)*time.Second + m.runner.grace
+	return patience * (time.Duration(m.trial.Requests/slowest)*time.Second + m.runner.grace)
 }
 
 // write puts what was measured into the trial.

@@ -16,6 +16,19 @@ import (
 // counts says that the run is in a machine whose clock counts instructions.
 func (o Options) counts() bool { return o.Virtual != nil && o.Virtual.Instructions }
 
+// patience is how many times longer than elsewhere things may take: a machine that is
+// emulated by the host's clock is some ten times slower. One that counts has a clock of
+// its own.
+func (o Options) patience() time.Duration {
+	if o.Virtual != nil && o.Virtual.Accelerator == emulated {
+		return 10
+	}
+	return 1
+}
+
+// emulated is the accelerator of a machine that is translated (see package vm).
+const emulated = "tcg"
+
 // addVirtual writes down what a reader must know of the machine.
 func addVirtual(env *results.Environment, options Options) {
 	env.Virtual = options.Virtual

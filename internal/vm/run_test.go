@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package vm
+
+import (
+	"context"
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+// TestMachine boots a machine that prints its version, if JEOUL_TEST_VM is set: it
+// downloads a kernel, and takes a minute where the host is busy.
+func TestMachine(t *testing.T) {
+	if os.Getenv("JEOUL_TEST_VM") == "" {
+		t.Skip("JEOUL_TEST_VM is not set")
+	}
+	cache, err := CacheDir()
+	if err != nil {
+		t.Fatal(err)
+	}
+	kernel, err := Fetch(t.Context(), cache, DefaultRelease, func(what string) { t.Log(what) })
+	if err != nil {
+		t.Fatal(err)
+	}
+	jeoul := filepath.Join(t.TempDir(), "jeoul")
+	build := exec.CommandContext(t.Context(), "go", "build", "-o", jeoul, "github.com/jeoul/jeoul/cmd/jeoul")
+	build.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if output, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, output)
+	}
+	var lines []string
+	var hello Hello
+	result := ""
+	machine := Machine{
+		Kernel: kernel, Accelerator: Counting, Executable: jeoul, Limit: 5 * time.Minute,
+		Job:    Job{Args: []string{"version"}, Result: JobPath("note")},
+		Files:  map[string][]byte{"note": []byte("brought back")},
+		Hello:  func(h Hello) { hello = h },
+		Line:   func(line string) { lines = append(lines, line) },
+		Result: func(content []byte) error { result = string(content); return nil },
+	}
+	end, err := Run(t.Context(), machine)
+	if err != nil || end.Status != 0 {
+		t.Fatalf("it ended with %+v, %v", end, err)
+	}
+	if len(hello.Missing) > 0 || hello.Kernel != kernel.Version {
+		t.Errorf("it says of itself %+v", hello)
+	}
+	if text := strings.Join(lines, "\n"); !strings.Contains(text, "kernel  "+kernel.Version) {
+		t.Errorf("its kernel is not %s: %s", kernel.Version, text)
+	}
+	if result != "brought back" {
+		t.Errorf("what it left is %q", result)
+	}
+}
+
+// TestMachineThatCannotStart: a kernel that is none ends with what QEMU said.
+func TestMachineThatCannotStart(t *testing.T) {
+	if _, err := find(qemuProgram); err != nil {
+		t.Skip(err)
+	}
+	if _, err := find(busyboxProgram); err != nil {
+		t.Skip(err)
+	}
+	dir, temporary := t.TempDir(), t.TempDir()
+	t.Setenv("TMPDIR", temporary)
+	write(t, filepath.Join(dir, "vmlinuz"), "no kernel")
+	write(t, filepath.Join(dir, "modules", "modules.dep"), "")
+	machine := Machine{
+		Kernel:      &Kernel{Dir: dir, Version: "1", Image: filepath.Join(dir, "vmlinuz"), Modules: filepath.Join(dir, "modules")},
+		Accelerator: Counting, Executable: os.Args[0],
+		Hello: func(Hello) {}, Line: func(string) {}, Result: func([]byte) error { return nil },
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	defer cancel()
+	_, err := Run(ctx, machine)
+	if !errors.Is(err, ErrMachine) {
+		t.Fatalf("a machine without a kernel: %v", err)
+	}
+	left, err := os.ReadDir(temporary)
+	if err != nil || len(left) > 0 {
+		t.Errorf("it left %v, %v", left, err)
+	}
+}
