@@ -146,6 +146,8 @@ type runner struct {
 	certificate *certificate
 	// transactServers says that the servers of transactions run.
 	transactServers bool
+	// netservers says that netperf's do.
+	netservers bool
 	// ceilings are the most that a packet-level load reached without a balancer, by the
 	// load's name.
 	ceilings map[string]float64

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/jeoul/jeoul/internal/bench/load"
+	"github.com/jeoul/jeoul/internal/bench/load/transact"
 	"github.com/jeoul/jeoul/internal/bench/subject"
 	"github.com/jeoul/jeoul/internal/results"
 )
@@ -105,6 +106,8 @@ type Load struct {
 	Wire *Wire `yaml:"wire"`
 	// DNSPerf is of the kind dnsperf.
 	DNSPerf *DNSPerf `yaml:"dnsperf"`
+	// Generator is of the kinds tcp_crr and tcp_rr: netperf, or empty for our own.
+	Generator string `yaml:"generator"`
 	// TLS has web clients ask over HTTPS.
 	TLS bool `yaml:"tls"`
 	// Rate, Search and Keep are of the kind paced: the rates, in requests a second of
@@ -246,6 +249,9 @@ func (l Load) check(at path, form Form, fail failFunc) {
 	}
 	if l.Kind != (arrivals{}).Name() && (l.Rate != nil || l.Search != nil || l.Keep) {
 		fail(at, "rate, search and keep go with %s, not with %s", arrivals{}.Name(), l.Kind)
+	}
+	if _, transacts := knownTransactions(l.Kind); l.Generator != "" && !transacts {
+		fail(at.to("generator"), "goes with %s and %s, not with %s", transact.CRR, transact.RR, l.Kind)
 	}
 	kind, ok := load.Find(l.Kind)
 	if l.TLS && (!ok || kind.Bulk()) {

@@ -54,6 +54,9 @@ func (x transactions) check(l Load, form Form, at path, fail failFunc) {
 	if l.Pinned || l.Offloads {
 		fail(at, "pinned and offloads go with loads that transfer in bulk; a single connection of %s is tied to one core by itself", l.Kind)
 	}
+	if l.Generator != "" {
+		l.checkNetperf(at, fail)
+	}
 	if l.Duration < transactMinDuration || l.Duration > transactMaxDuration {
 		fail(at.to("duration"), "%v is not possible; use %v to %v", l.Duration, transactMinDuration, transactMaxDuration)
 	}
@@ -62,6 +65,9 @@ func (x transactions) check(l Load, form Form, at path, fail failFunc) {
 func (x transactions) obstacle(p Point, limits probe.Limits) string {
 	if reason := p.Subject.Obstacle(p.Params, p.Concurrency, limits); reason != "" {
 		return reason
+	}
+	if p.By.Generator != "" {
+		return netperfObstacle()
 	}
 	return transact.Kind{Test: x.test}.Obstacle(p.share(0), limits)
 }
@@ -75,16 +81,22 @@ func (p Point) alone() bool {
 }
 
 func (x transactions) params(p Point) map[string]any {
-	return map[string]any{
+	all := map[string]any{
 		"backends":         p.Form.Lab.Servers,
 		"clients":          p.participants(),
 		"concurrency":      p.Concurrency,
 		"duration_seconds": p.Duration.Seconds(),
 		"pinned":           yesNo(p.alone()),
 	}
+	if p.By.Generator != "" {
+		all["generator"] = p.By.Generator
+	}
+	return all
 }
 
-func (transactions) versions(context.Context) (map[string]string, error) { return nil, nil }
+func (transactions) versions(ctx context.Context) (map[string]string, error) {
+	return netperfVersion(ctx), nil
+}
 
 // transactNotes are those on transactions.
 var transactNotes = []string{
@@ -99,6 +111,9 @@ func (transactions) notes() []string { return transactNotes }
 
 // prepare starts the servers, which have both tests' ports.
 func (x transactions) prepare(ctx context.Context, r *runner) error {
+	if err := r.startNetservers(ctx); err != nil {
+		return err
+	}
 	if r.transactServers {
 		return nil
 	}
@@ -151,7 +166,10 @@ func transactOnce(ctx context.Context, from *lab.Host, to netip.AddrPort) error 
 	return nil
 }
 
-func (x transactions) services(l *lab.Lab, _ Point) []subject.Service {
+func (x transactions) services(l *lab.Lab, p Point) []subject.Service {
+	if p.By.Generator != "" {
+		return netperfServices(l)
+	}
 	return []subject.Service{{Port: x.port(), Servers: l.Servers}}
 }
 
@@ -159,7 +177,12 @@ func (x transactions) conduct(ctx context.Context, r *runner, t Trial, running s
 	// What is written down of requests is written down of transactions.
 	t.Kind = transact.Kind{Test: x.test, Executable: r.options.Executable}
 	m := &measurement{runner: r, trial: t, running: running, got: &blank}
-	if err := m.transactsAll(ctx); err != nil {
+	ready := m.transactsAll
+	if t.By.Generator != "" {
+		m.trial.Kind = transact.Netperf{Kind: transact.Kind{Test: x.test}, DataPort: netperfDataPort}
+		ready = m.netserves
+	}
+	if err := ready(ctx); err != nil {
 		return nil, fmt.Errorf("the subject came up, but does not serve: %w", err)
 	}
 	if t.alone() {
@@ -170,7 +193,7 @@ func (x transactions) conduct(ctx context.Context, r *runner, t Trial, running s
 	}
 	probing := probe.New(r.lab)
 	result, err := load.Drive{
-		Kind: t.Kind, Clients: m.clients(), Bound: m.bound(), Before: probing.Begin, After: probing.End,
+		Kind: m.trial.Kind, Clients: m.clients(), Bound: m.bound(), Before: probing.Begin, After: probing.End,
 	}.Run(ctx)
 	if err != nil {
 		return nil, err

@@ -4,6 +4,7 @@ package bench
 
 import (
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/jeoul/jeoul/internal/results"
@@ -92,4 +93,40 @@ func checkTransactions(t *testing.T, trial results.Trial) {
 		trial.Load == "crr" && connections < uint64(m[results.Requests]) {
 		t.Errorf("%s, %s: servers had %d connections: %v, %v", trial.Subject, trial.Load, connections, trial.Params, m)
 	}
+}
+
+// TestNetperf makes netperf's transactions through a balancer where it is installed, and
+// says so where it is not.
+func TestNetperf(t *testing.T) {
+	testenv.Root(t)
+	suite, err := ParseSuite("netperf.yaml", []byte(strings.Replace(
+		strings.ReplaceAll(strings.ReplaceAll(tinyTransactions, "[1, 8]", "[1]"), "200ms", "1s"), "    kind: tcp_crr\n", "    kind: tcp_crr\n    generator: netperf\n", 1)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := newRunner(t.Context(), Options{Suite: suite, Dir: t.TempDir(), Only: []string{"jeoul-nat-tc"}, Progress: t.Output(), Executable: buildJeoul(t)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	run, err := r.run(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	obstacle := netperfObstacle()
+	for _, trial := range run.Trials {
+		byNetperf := trial.Load == "crr"
+		if byNetperf != (trial.Params["generator"] == "netperf") {
+			t.Errorf("%s: parameters %v", trial.Load, trial.Params)
+		}
+		if byNetperf && obstacle != "" {
+			if trial.Valid || trial.Notes[0] != obstacle {
+				t.Errorf("valid %v, notes %q; want %q", trial.Valid, trial.Notes, obstacle)
+			}
+			continue
+		}
+		if !trial.Valid || trial.Metrics[results.Requests] <= 0 {
+			t.Errorf("%s: valid %v, metrics %v, notes %q", trial.Load, trial.Valid, trial.Metrics, trial.Notes)
+		}
+	}
+	nothingLeft(t, r)
 }

@@ -59,6 +59,7 @@ var known = []paramInfo{
 	{Name: paramArrivals, Title: "Arrivals/s", Text: func(v string) string { return v + " requests due a second" }},
 	{Name: paramP99Bound, Title: "p99 bound, ms", Text: func(v string) string { return "p99 of at most " + v + " ms" }},
 	{Name: "kept", Title: "Kept", Text: yesNo("kept connections", "new connections")},
+	{Name: "generator", Title: "Generator", Text: plain},
 	{Name: "tls", Title: "TLS", Text: yesNo("over TLS", "without TLS")},
 	{Name: paramStreams, Title: "Streams", Text: counted("stream")},
 	{Name: "requests", Title: "Requests asked", Text: counted("request")},

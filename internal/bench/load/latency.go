@@ -5,7 +5,9 @@ package load
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"math"
+	"slices"
 
 	"github.com/HdrHistogram/hdrhistogram-go"
 )
@@ -130,6 +132,21 @@ func fromQuantiles(points []quantile, count int64) (*Latency, error) {
 	if count > 0 {
 		l.min, l.max = points[0].us, points[len(points)-1].us
 	}
+	return l, nil
+}
+
+// LatencyOf returns a distribution of count requests of which only some percentiles (0
+// and 100 are the least and the greatest) and the mean are known, in microseconds.
+func LatencyOf(percentiles map[float64]float64, meanUs float64, count int64) (*Latency, error) {
+	var points []quantile
+	for _, percent := range slices.Sorted(maps.Keys(percentiles)) {
+		points = append(points, quantile{percent, percentiles[percent]})
+	}
+	l, err := fromQuantiles(points, count)
+	if err != nil {
+		return nil, err
+	}
+	l.sum = meanUs * float64(count)
 	return l, nil
 }
 

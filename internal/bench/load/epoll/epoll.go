@@ -13,6 +13,7 @@ import (
 	"fmt"
 	"net/netip"
 	"time"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
 )
@@ -61,8 +62,13 @@ func (l *Loop) Add(fd int, events uint32) error {
 
 // Wait blocks until something has happened, and calls handle for every descriptor to
 // which it has. That of the timer, or a call of Wake, only ends the waiting.
-func (l *Loop) Wait(handle func(fd int, events uint32)) error {
-	n, err := unix.EpollWait(l.epoll, l.events[:], -1)
+func (l *Loop) Wait(handle func(fd int, events uint32)) error { return l.wait(handle, -1) }
+
+// Look is Wait for what has happened already.
+func (l *Loop) Look(handle func(fd int, events uint32)) error { return l.wait(handle, 0) }
+
+func (l *Loop) wait(handle func(fd int, events uint32), ms int) error {
+	n, err := unix.EpollWait(l.epoll, l.events[:], ms)
 	if err != nil && !errors.Is(err, unix.EINTR) {
 		return fmt.Errorf("waiting for sockets: %w", err)
 	}
@@ -153,14 +159,24 @@ func Listen(at netip.AddrPort) (int, error) {
 // somaxconn.
 const backlog = 1 << 16
 
-// Accept takes a connection, which is not blocking; -1 and EAGAIN if there is none.
+// Accept takes a connection, whose calls block; -1 and EAGAIN if there is none.
 // (Accept4 of package unix makes an address for each, which nobody wants here.)
 func Accept(listener int) (int, error) {
-	fd, _, errno := unix.Syscall6(unix.SYS_ACCEPT4, uintptr(listener), 0, 0, unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0, 0)
+	fd, _, errno := unix.Syscall6(unix.SYS_ACCEPT4, uintptr(listener), 0, 0, unix.SOCK_CLOEXEC, 0, 0)
 	if errno != 0 {
 		return -1, errno
 	}
 	return int(fd), nil
+}
+
+// Receive reads what there is; flags may have MSG_DONTWAIT. (Recvfrom of package unix
+// makes an address for each.)
+func Receive(fd int, into []byte, flags int) (int, error) {
+	n, _, errno := unix.Syscall6(unix.SYS_RECVFROM, uintptr(fd), uintptr(unsafe.Pointer(&into[0])), uintptr(len(into)), uintptr(flags), 0, 0)
+	if errno != 0 {
+		return -1, errno
+	}
+	return int(n), nil
 }
 
 // Error is what a socket's connecting came to.

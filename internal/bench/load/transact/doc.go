@@ -14,6 +14,7 @@
 //
 // What differs: netperf has a process at either end of each stream, and a connection
 // of control for each, which through a balancer must reach the same server. Here a
-// client and a server have one thread each for any number of streams (a single one
-// is asked over blocking sockets, as netperf does), and there is no such connection.
+// client and a server have one thread each for any number of streams (for a single one
+// both make blocking calls, as netperf and netserver do), and there is no such
+// connection. Netperf has netperf itself make a single stream, where it is installed.
 package transact

@@ -9,6 +9,7 @@ import (
 	"net/netip"
 	"runtime"
 	"runtime/debug"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -22,15 +23,35 @@ type Server struct {
 	Closing, Keeping netip.AddrPort
 }
 
-// server is a Server at work.
+// server is a Server at work. A connection that is the only one is read by blocking
+// calls, as netserver does it: to ask epoll as well would be a tenth of a transaction.
 type server struct {
 	loop             *epoll.Loop
 	closing, keeping int
-	// once are the connections to close behind their answer, by descriptor, open
-	// those that are.
-	once, open []bool
-	buffer     [512]byte
+	// conns are by descriptor, open is how many of them are, and last the descriptor of
+	// the one that came last.
+	conns  []served
+	open   int
+	last   int
+	buffer [512]byte
 }
+
+// served is a connection of a server.
+type served struct {
+	open bool
+	// once says that it is closed behind the first answer.
+	once bool
+	// watched says that the loop tells of it.
+	watched bool
+}
+
+// The bounds within which an only connection keeps others waiting.
+const (
+	// aloneSilence is how long it may say nothing.
+	aloneSilence = 5 * time.Millisecond
+	// aloneAnswers is how often it is answered in a row.
+	aloneAnswers = 64
+)
 
 // Serve answers on the calling thread until ctx ends.
 func (s Server) Serve(ctx context.Context) error {
@@ -48,31 +69,57 @@ func (s Server) Serve(ctx context.Context) error {
 	}
 	defer r.loop.WakeAtEnd(ctx)()
 	for at, into := range map[netip.AddrPort]*int{s.Closing: &r.closing, s.Keeping: &r.keeping} {
-		if *into, err = epoll.Listen(at); err == nil {
-			err = r.loop.Add(*into, unix.EPOLLIN)
-		}
-		if err != nil {
+		if *into, err = r.listen(at); err != nil {
 			return fmt.Errorf("listening at %v: %w", at, err)
 		}
 	}
 	for ctx.Err() == nil {
-		if err := r.loop.Wait(r.handle); err != nil {
+		next := r.loop.Wait
+		if r.open == 1 && r.alone() {
+			next = r.loop.Look
+		}
+		if err := next(r.handle); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
+// listen opens a port. Its connections take over how long a read may block.
+func (r *server) listen(at netip.AddrPort) (int, error) {
+	fd, err := epoll.Listen(at)
+	if err != nil {
+		return -1, err
+	}
+	limit := unix.NsecToTimeval(aloneSilence.Nanoseconds())
+	if err := unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &limit); err != nil {
+		return fd, err
+	}
+	return fd, r.loop.Add(fd, unix.EPOLLIN)
+}
+
+// alone answers the only connection, for a while. False says that it is silent, or
+// closed.
+func (r *server) alone() bool {
+	for range aloneAnswers {
+		if !r.answer(r.last, 0) {
+			r.watch(r.last)
+			return false
+		}
+	}
+	return true
+}
+
 func (r *server) handle(fd int, _ uint32) {
 	switch {
 	case fd == r.closing || fd == r.keeping:
 		r.accept(fd)
-	case r.open[fd]:
-		r.answer(fd)
+	case r.conns[fd].open:
+		r.answer(fd, unix.MSG_DONTWAIT)
 	}
 }
 
-// accept takes all connections that wait. The request often is there already.
+// accept takes the connections that wait.
 func (r *server) accept(listener int) {
 	for {
 		fd, err := epoll.Accept(listener)
@@ -82,26 +129,43 @@ func (r *server) accept(listener int) {
 		if err != nil {
 			return // EAGAIN, or no descriptor: those that wait go on waiting
 		}
-		if fd >= len(r.once) {
-			more := fd + 1 - len(r.once)
-			r.once, r.open = append(r.once, make([]bool, more)...), append(r.open, make([]bool, more)...)
+		if fd >= len(r.conns) {
+			r.conns = append(r.conns, make([]served, fd+1-len(r.conns))...)
 		}
-		r.once[fd], r.open[fd] = listener == r.closing, true
-		if r.answer(fd) && r.loop.Add(fd, unix.EPOLLIN|unix.EPOLLRDHUP) != nil {
-			r.forget(fd)
+		r.conns[fd] = served{open: true, once: listener == r.closing}
+		if r.open++; r.open == 1 {
+			r.last = fd
+			return // if there are others, the loop tells again
 		}
+		r.watch(r.last)
+		r.last = fd
+		// The request often is there already.
+		r.answer(fd, unix.MSG_DONTWAIT)
+		r.watch(fd)
 	}
 }
 
-// answer answers what there is; false says that the connection is closed.
-func (r *server) answer(fd int) bool {
-	n, err := unix.Read(fd, r.buffer[:])
+// watch has the loop tell of a connection.
+func (r *server) watch(fd int) {
+	c := &r.conns[fd]
+	if !c.open || c.watched {
+		return
+	}
+	if c.watched = true; r.loop.Add(fd, unix.EPOLLIN|unix.EPOLLRDHUP) != nil {
+		r.forget(fd)
+	}
+}
+
+// answer answers what there is. False says that there was nothing, or that the
+// connection is closed.
+func (r *server) answer(fd, flags int) bool {
+	n, err := epoll.Receive(fd, r.buffer[:], flags)
 	if errors.Is(err, unix.EAGAIN) || errors.Is(err, unix.EINTR) {
-		return true
+		return false
 	}
 	if err == nil && n > 0 {
 		// So little always fits, or the connection is broken.
-		if _, err = unix.Write(fd, r.buffer[:n]); err == nil && !r.once[fd] {
+		if _, err = unix.Write(fd, r.buffer[:n]); err == nil && !r.conns[fd].once {
 			return true
 		}
 	}
@@ -109,14 +173,23 @@ func (r *server) answer(fd int) bool {
 	return false
 }
 
+// forget closes a connection. If one other is left, that is the only one from now on.
 func (r *server) forget(fd int) {
-	r.open[fd] = false
+	r.conns[fd] = served{}
+	r.open--
 	unix.Close(fd)
+	if r.open == 1 && !r.conns[r.last].open {
+		for other := range r.conns {
+			if r.conns[other].open {
+				r.last = other
+			}
+		}
+	}
 }
 
 func (r *server) close() {
-	for fd, open := range r.open {
-		if open {
+	for fd, c := range r.conns {
+		if c.open {
 			unix.Close(fd)
 		}
 	}
