@@ -131,7 +131,7 @@ func (c *one) connect() (int, error) {
 // ask sends a byte and waits for one.
 func (c *one) ask(fd int) error {
 	for {
-		_, err := unix.Write(fd, c.buffer[:])
+		_, err := epoll.Send(fd, c.buffer[:])
 		if err == nil {
 			break
 		}
@@ -148,7 +148,7 @@ func (c *one) ask(fd int) error {
 
 func (c *one) read(fd int) (int, error) {
 	for {
-		n, err := unix.Read(fd, c.buffer[:])
+		n, err := epoll.Receive(fd, c.buffer[:], 0)
 		if !errors.Is(err, unix.EINTR) {
 			return n, silent(err)
 		}

@@ -160,12 +160,15 @@ func (r *server) watch(fd int) {
 // connection is closed.
 func (r *server) answer(fd, flags int) bool {
 	n, err := epoll.Receive(fd, r.buffer[:], flags)
-	if errors.Is(err, unix.EAGAIN) || errors.Is(err, unix.EINTR) {
+	for errors.Is(err, unix.EINTR) {
+		n, err = epoll.Receive(fd, r.buffer[:], flags)
+	}
+	if errors.Is(err, unix.EAGAIN) {
 		return false
 	}
 	if err == nil && n > 0 {
 		// So little always fits, or the connection is broken.
-		if _, err = unix.Write(fd, r.buffer[:n]); err == nil && !r.conns[fd].once {
+		if _, err = epoll.Send(fd, r.buffer[:n]); err == nil && !r.conns[fd].once {
 			return true
 		}
 	}
