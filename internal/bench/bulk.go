@@ -68,14 +68,7 @@ func startBulk(ctx context.Context, l *lab.Lab) error {
 		if err != nil {
 			return err
 		}
-		err = poll(ctx, webBound, func() error {
-			select {
-			case <-process.Done():
-				return giveUp{errors.Join(errors.New("it ended by itself"), process.Wait())}
-			default:
-				return transfer(ctx, server, at)
-			}
-		})
+		err = pollAlive(ctx, process, func() error { return transfer(ctx, server, at) })
 		if err != nil {
 			return fmt.Errorf("starting iperf3 on %s: %w", server.Name, err)
 		}

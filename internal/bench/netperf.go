@@ -3,9 +3,7 @@
 package bench
 
 import (
-	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"net/netip"
 	"os/exec"
@@ -92,14 +90,7 @@ func (r *runner) startNetservers(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	err = poll(ctx, webBound, func() error {
-		select {
-		case <-process.Done():
-			return giveUp{cmp.Or(process.Wait(), errors.New("it ended by itself"))}
-		default:
-			return probe.Listening(ctx, server, at)
-		}
-	})
+	err = pollAlive(ctx, process, func() error { return probe.Listening(ctx, server, at) })
 	if err != nil {
 		return fmt.Errorf("starting netserver on %s: %w", server.Name, err)
 	}

@@ -127,13 +127,8 @@ func (x transactions) prepare(ctx context.Context, r *runner) error {
 		if err != nil {
 			return err
 		}
-		err = poll(ctx, webBound, func() error {
-			select {
-			case <-process.Done():
-				return giveUp{errors.Join(errors.New("it ended by itself"), process.Wait())}
-			default:
-				return transactOnce(ctx, server, netip.AddrPortFrom(server.IPv4, x.port()))
-			}
+		err = pollAlive(ctx, process, func() error {
+			return transactOnce(ctx, server, netip.AddrPortFrom(server.IPv4, x.port()))
 		})
 		if err != nil {
 			return fmt.Errorf("starting the server of transactions on %s: %w", server.Name, err)

@@ -124,14 +124,7 @@ const webBound = 10 * time.Second
 func (w *web) waitFor(ctx context.Context, i, fileBytes int) error {
 	server := w.lab.Servers[i]
 	address := netip.AddrPortFrom(server.IPv4, servicePort)
-	return poll(ctx, webBound, func() error {
-		select {
-		case <-w.processes[i].Done():
-			return giveUp{cmp.Or(w.processes[i].Wait(), errors.New("it ended by itself"))}
-		default:
-			return probe.Ask(ctx, server, address, "/"+fileName, fileBytes)
-		}
-	})
+	return pollAlive(ctx, w.processes[i], func() error { return probe.Ask(ctx, server, address, "/"+fileName, fileBytes) })
 }
 
 // giveUp tells poll that trying again is no use.
@@ -178,6 +171,18 @@ func (w *web) running() error {
 		}
 	}
 	return nil
+}
+
+// pollAlive is poll for a server's process, with webBound; it gives up when that ends.
+func pollAlive(ctx context.Context, process *lab.Process, try func() error) error {
+	return poll(ctx, webBound, func() error {
+		select {
+		case <-process.Done():
+			return giveUp{cmp.Or(process.Wait(), errors.New("it ended by itself"))}
+		default:
+			return try()
+		}
+	})
 }
 
 // errorLog returns the end of a server's error log behind a semicolon.
