@@ -3,7 +3,6 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -224,14 +223,17 @@ func (v *vmRun) result(text []byte) error {
 func (v *vmRun) outcome(ctx context.Context, end vm.End, err error) error {
 	switch {
 	case ctx.Err() != nil, errors.Is(err, vm.ErrLimit):
+		if err == ctx.Err() {
+			err = nil // that it was interrupted is said already
+		}
 		if v.run == nil {
-			return fmt.Errorf("%w before the first trial had ended; nothing is kept: %w", bench.ErrInterrupted, cmp.Or(err, ctx.Err()))
+			return errors.Join(fmt.Errorf("%w before the first trial had ended; nothing is kept", bench.ErrInterrupted), err)
 		}
 		v.run.Interrupted, v.run.Ended = true, time.Now()
 		path := filepath.Join(v.dir, bench.ResultsFile)
 		return errors.Join(
-			fmt.Errorf("%w after %d trials, which are in %s: %w", bench.ErrInterrupted, len(v.run.Trials), path, cmp.Or(err, ctx.Err())),
-			v.run.Save(path))
+			fmt.Errorf("%w after %d trials, which are in %s", bench.ErrInterrupted, len(v.run.Trials), path),
+			err, v.run.Save(path))
 	case err != nil:
 		return err
 	case end.Status != 0:
