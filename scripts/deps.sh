@@ -32,6 +32,9 @@ needs() {
 		iptables                            iptables        the kernel's NAT as a balancer
 		nft                                 nftables        the kernel's NAT by maps as a balancer
 		curl                                curl            a client in tests
+		ssh                                 openssh-client  reaches the machines of an inventory
+		sshd                                openssh-server  the machines in tests
+		ansible-playbook                    ansible-core    checks deploy/ansible in tests
 		ping                                iputils-ping    reaches hosts in tests
 		tcpdump                             tcpdump         shows the laboratory's packets
 		ps                                  procps          ps and sysctl

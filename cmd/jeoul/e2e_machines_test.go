@@ -7,8 +7,10 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -184,5 +186,109 @@ func TestMachinesGiveTheSameTable(t *testing.T) {
 		if strings.HasPrefix(point, "bare") == valid {
 			t.Errorf("%s: valid %v", point, valid)
 		}
+	}
+}
+
+// refused runs the suite with an inventory, and checks that it is refused with all
+// the words.
+func (s *station) refused(t *testing.T, inventory string, words ...string) {
+	t.Helper()
+	out := filepath.Join(t.TempDir(), "out")
+	said, err := s.bench(t.Context(), t, s.suite(t), "--quick", "--only", "haproxy-tcp", "--inventory", inventory, "-o", out)
+	if err == nil {
+		t.Errorf("it is not refused: %s", said)
+	}
+	for _, want := range words {
+		if !strings.Contains(said, want) {
+			t.Errorf("it does not say %q: %s", want, said)
+		}
+	}
+	s.nothingLeft(t)
+}
+
+// rewrite changes an inventory.
+func rewrite(t *testing.T, path, old, with string) string {
+	t.Helper()
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path, bytes.ReplaceAll(text, []byte(old), []byte(with)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+func TestMachinesThatCannotBeHadAreNamed(t *testing.T) {
+	s := newStation(t, 1, 2)
+	inventory := func() string { return s.ssh.Inventory(t, s.lab, "") }
+	// Line 2 is the client, 4 the balancer, 6 and 7 are the servers.
+	s.refused(t, rewrite(t, inventory(), s.ssh.Key(), s.ssh.WrongKey()),
+		"hosts.ini:2: client01: SSH does not get there", "Permission denied (publickey); give the right ansible_user", "hosts.ini:7: web02")
+	s.refused(t, rewrite(t, inventory(), "web02 ansible_host=198.18.2.2", "web02 ansible_host=198.18.2.2 ansible_port=2222"),
+		"hosts.ini:7: web02: SSH does not get there", "Connection refused; does sshd run there")
+	s.refused(t, rewrite(t, inventory(), "web02 ansible_host=198.18.2.2", "web02 ansible_host=198.18.2.2 jeoul_interface=lan0"),
+		"hosts.ini:7: web02: the machine cannot be used: no interface lan0")
+	s.refused(t, rewrite(t, inventory(), "jeoul_vip=198.18.0.100", "jeoul_vip=192.0.2.1"),
+		"jeoul_vip: 192.0.2.1 is not of the machines' segment 198.18.0.0/16")
+	// web02 alone lacks iperf3.
+	hide := "mount --bind /dev/null " + testenv.Program(t, "iperf3")
+	if said, err := ssh(s, s.lab.Servers[1], hide); err != nil {
+		t.Fatalf("%v: %s", err, said)
+	}
+	s.refused(t, inventory(), "hosts.ini:7: web02: iperf3 is not installed there", "prepare the machines: ansible-playbook")
+}
+
+// ssh runs a command in a host's own mounts, as a session there would.
+func ssh(s *station, host *lab.Host, command string) (string, error) {
+	var said bytes.Buffer
+	p, err := host.Start(context.Background(), lab.Command{Path: "/bin/sh", Args: []string{"-c", command}, Stdout: &said, Stderr: &said})
+	if err != nil {
+		return "", err
+	}
+	err = p.Wait()
+	return said.String(), err
+}
+
+func TestMachinesAreLeftCleanWhenTheBenchIsKilled(t *testing.T) {
+	s := newStation(t, 1, 2)
+	program, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var said bytes.Buffer
+	p, err := s.lab.Attacker.Start(t.Context(), lab.Command{Path: program,
+		Args: []string{"bench", "run", s.suite(t), "--only", "iptables-nth", "--inventory", s.ssh.Inventory(t, s.lab, ""), "-o", filepath.Join(s.dir, "out")},
+		Env:  append(os.Environ(), actAsJeoul+"=1"), Stdout: &said, Stderr: &said})
+	if err != nil {
+		t.Fatal(err)
+	}
+	// While rules and routes are set.
+	testenv.Eventually(t, e2e.Patience, "the rules are set", func() bool {
+		rules, _ := ssh(s, s.lab.Balancer, "iptables-nft-save -t nat")
+		return strings.Contains(rules, s.lab.VIP4.String())
+	})
+	if err := p.Signal(syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	<-p.Done()
+	testenv.Eventually(t, e2e.Patience, "the workers have ended", func() bool {
+		left, _ := filepath.Glob("/var/tmp/jeoul-worker-*")
+		return len(left) == 0
+	})
+	s.nothingLeft(t)
+}
+
+func TestAnsiblePlaybookIsRight(t *testing.T) {
+	playbook := testenv.Program(t, "ansible-playbook")
+	inventory := filepath.Join(t.TempDir(), "hosts.ini")
+	text := "[clients]\na\n[balancers]\nb\n[servers]\nc\n[all:vars]\njeoul_vip=192.0.2.1\njeoul_interface=eth0\n"
+	if err := os.WriteFile(inventory, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command(playbook, "--syntax-check", "-i", inventory, "../../deploy/ansible/site.yml")
+	cmd.Env = append(os.Environ(), "LC_ALL=C.UTF-8", "ANSIBLE_LOCAL_TEMP="+t.TempDir())
+	if said, err := cmd.CombinedOutput(); err != nil {
+		t.Errorf("%v: %s", err, said)
 	}
 }

@@ -59,7 +59,10 @@ func NewHere(name, dir string, where Whereabouts) (*Here, error) {
 
 // here is what a lab has that is this machine.
 type here struct {
-	changes   *hostnet.Changes
+	changes *hostnet.Changes
+	// atEnd are done when the machine is let go of.
+	mu        sync.Mutex
+	atEnd     map[string]func() error
 	meterOnce sync.Once
 	meterErr  error
 }
@@ -119,6 +122,21 @@ func (w Whereabouts) find() (netlink.Link, netip.Prefix, error) {
 	}
 }
 
+// AtEnd notes, on the machine that this process runs on, what is to be done when that
+// is let go of, in the place of what has the name; nil forgets it.
+func (h *Host) AtEnd(name string, do func() error) {
+	here := h.lab.here
+	here.mu.Lock()
+	defer here.mu.Unlock()
+	if here.atEnd == nil {
+		here.atEnd = map[string]func() error{}
+	}
+	delete(here.atEnd, name)
+	if do != nil {
+		here.atEnd[name] = do
+	}
+}
+
 // Close ends every process that was started, gently first, and takes back what was
 // changed.
 func (h *Here) Close() error { return h.lab.Close() }
@@ -136,6 +154,9 @@ func (l *Lab) closeHere() error {
 		})
 	}
 	ending.Wait()
+	for _, do := range l.here.atEnd {
+		errs = append(errs, do())
+	}
 	if l.usage.meter != nil {
 		errs = append(errs, l.usage.meter.Close())
 	}

@@ -109,7 +109,7 @@ func sshError(ctx context.Context, err error, said string) error {
 	case errors.Is(err, exec.ErrNotFound):
 		return errors.New("ssh is not installed here: install it from your distribution (Debian: openssh-client)")
 	case errors.As(err, &exit) && exit.ExitCode() == 255:
-		return fmt.Errorf("SSH does not get there: %s%s", words, advice(words))
+		return fmt.Errorf("SSH does not get there: %s%s", strings.TrimSuffix(words, "."), advice(words))
 	case errors.Is(err, unix.ENOENT):
 		return err
 	}

@@ -26,7 +26,7 @@ const (
 var knownVars = []string{
 	varInterface, varAddress, varVIP, varFullNAT,
 	// The roles' (see deploy/ansible).
-	"jeoul_tuning", "jeoul_packages",
+	"jeoul_tuning", "jeoul_packages", "jeoul_binary",
 	"ansible_host", "ansible_port", "ansible_user", "ansible_ssh_private_key_file", "ansible_ssh_common_args",
 	"ansible_ssh_extra_args", "ansible_become", "ansible_become_method", "ansible_become_user", "ansible_connection",
 	"ansible_python_interpreter", "ansible_ssh_pipelining", "ansible_pipelining", "ansible_shell_type", "ansible_shell_executable",

@@ -116,11 +116,47 @@ func (v vipHolders) stopPrograms() []error {
 	return errs
 }
 
+// farRules are rules that a machine's worker takes back if nobody else does.
+type farRules struct {
+	// Program reads them behind Args. On says whether they are set now, or were taken
+	// back.
+	Program string
+	Args    []string
+	Text    []byte
+	On      bool
+}
+
+var rulesTask = lab.NewTask("nat-rules", func(_ context.Context, h *lab.Host, r farRules) (struct{}, error) {
+	if !r.On {
+		h.AtEnd(r.Program, nil)
+		return struct{}{}, nil
+	}
+	h.AtEnd(r.Program, func() error { return applyRules(context.Background(), h, "end.rules", r.Text, r.Program, r.Args...) })
+	return struct{}{}, nil
+})
+
+// guardFar has a machine's worker take rules back if the run dies, or not any more.
+func guardFar(ctx context.Context, rules natRules, setup Setup, on bool) error {
+	if !setup.Lab.Far() {
+		return nil
+	}
+	guarded := farRules{Program: nftProgram, Args: []string{"-f"}, Text: []byte(nftClear), On: on}
+	if own, ok := rules.(iptablesRules); ok {
+		guarded = farRules{Program: iptablesProgram + "-restore", Args: []string{"-n"}, Text: own.deleting(setup), On: on}
+	}
+	_, err := rulesTask.On(ctx, setup.Lab.Balancer, guarded)
+	return err
+}
+
+// deleting takes the very rules back that a set-up has.
+func (r iptablesRules) deleting(setup Setup) []byte {
+	return []byte(strings.ReplaceAll(string(r.text(setup, iptablesFirst)), "-A PREROUTING", "-D PREROUTING"))
+}
+
 // clearFar takes the very rules back that were set, and the chain if nobody else has
 // any in it: on a machine they may be others'.
 func (r iptablesRules) clearFar(ctx context.Context, setup Setup) error {
-	text := strings.ReplaceAll(string(r.text(setup, iptablesFirst)), "-A PREROUTING", "-D PREROUTING")
-	err := restoreIPTables(ctx, setup.Lab.Balancer, []byte(text))
+	err := restoreIPTables(ctx, setup.Lab.Balancer, r.deleting(setup))
 	// That the chain has others' rules is the error that is expected here.
 	_ = restoreIPTables(ctx, setup.Lab.Balancer, []byte("*nat\n-X PREROUTING\nCOMMIT\n"))
 	return err

@@ -40,8 +40,15 @@ func startKernelNAT(ctx context.Context, setup Setup, rules natRules) (Running, 
 	running := &kernelNAT{rules: rules, setup: setup}
 	err := running.undo.rewriting(setup.Lab)
 	if err == nil {
-		err = rules.set(ctx, setup, false)
-		running.ruled = err == nil
+		// Before the rules are there: the run may die right behind.
+		err = guardFar(ctx, rules, setup, true)
+	}
+	if err == nil {
+		if err = rules.set(ctx, setup, false); err != nil {
+			err = errors.Join(err, guardFar(ctx, rules, setup, false))
+		} else {
+			running.ruled = true
+		}
 	}
 	if err != nil {
 		return nil, errors.Join(err, running.Stop(context.WithoutCancel(ctx)))
@@ -67,7 +74,7 @@ func (r *kernelNAT) Stop(ctx context.Context) error {
 // clearNAT takes rules back and forgets tracked connections as well: they would
 // outlive the rules by minutes. What went with its laboratory is taken back already.
 func clearNAT(ctx context.Context, rules natRules, setup Setup) error {
-	err := errors.Join(rules.clear(ctx, setup), setup.Lab.Balancer.ForgetTracked())
+	err := errors.Join(rules.clear(ctx, setup), guardFar(ctx, rules, setup, false), setup.Lab.Balancer.ForgetTracked())
 	if errors.Is(err, lab.ErrClosed) {
 		return nil
 	}
