@@ -142,7 +142,12 @@ enum wire_payload {
 	WIRE_PAYLOAD_FILLER,
 	/* What is in the frame already. */
 	WIRE_PAYLOAD_THERE,
+	/* The segment's words, then filler. */
+	WIRE_PAYLOAD_WORDS,
 };
+
+/* Bytes of a segment's words. */
+#define WIRE_NUMBERED 24
 
 /* wire_segment is a TCP segment or UDP datagram to be written. */
 struct wire_segment {
@@ -155,6 +160,7 @@ struct wire_segment {
 	__u16 payload;
 	__u8 flags, protocol;
 	__u16 content;
+	__u64 words[WIRE_NUMBERED / 8];
 };
 
 #define WIRE_FILLER 0x7878787878787878ULL
@@ -227,6 +233,19 @@ static __always_inline void wire_write_ip(void *data, const struct wire_segment 
 	AT(__u16, data, WIRE_IP + 10) = ~checksum_fold(wire_ip_sum(data));
 }
 
+/* wire_write_words writes a segment's words and returns their sum. */
+static __always_inline __u64 wire_write_words(void *data, const struct wire_segment *s)
+{
+	__u64 sum = 0;
+
+#pragma unroll
+	for (int i = 0; i < WIRE_NUMBERED / 8; i++) {
+		AT(__u64, data, WIRE_L4 + 8 + 8 * i) = s->words[i];
+		sum += (s->words[i] >> 32) + (__u32)s->words[i];
+	}
+	return sum;
+}
+
 /* wire_write makes the frame the segment or datagram; negative if there is no room. */
 __noinline int wire_write(struct xdp_md *ctx, const struct wire_segment *s)
 {
@@ -243,7 +262,9 @@ __noinline int wire_write(struct xdp_md *ctx, const struct wire_segment *s)
 	sum = wire_pseudo(s->source, s->destination, s->protocol, length);
 	if (s->payload && s->content == WIRE_PAYLOAD_THERE)
 		sum += wire_sum(ctx, WIRE_L4 + header, s->payload);
-	else if (s->payload)
+	else if (s->content == WIRE_PAYLOAD_WORDS && s->payload > WIRE_NUMBERED)
+		sum += wire_write_payload(ctx, WIRE_L4 + header + WIRE_NUMBERED, s->payload - WIRE_NUMBERED, WIRE_PAYLOAD_FILLER);
+	else if (s->payload && s->content != WIRE_PAYLOAD_WORDS)
 		sum += wire_write_payload(ctx, WIRE_L4 + header, s->payload, s->content);
 	data = (void *)(long)ctx->data;
 	end = (void *)(long)ctx->data_end;
@@ -254,6 +275,11 @@ __noinline int wire_write(struct xdp_md *ctx, const struct wire_segment *s)
 	AT(__be16, data, WIRE_L4 + 2) = s->destination_port;
 	sum += s->source_port + s->destination_port;
 	if (s->protocol == IPPROTO_UDP) {
+		if (s->content == WIRE_PAYLOAD_WORDS) {
+			if (data + WIRE_L4 + 8 + WIRE_NUMBERED > end)
+				return -1;
+			sum += wire_write_words(data, s);
+		}
 		AT(__be16, data, WIRE_L4 + 4) = bpf_htons(length);
 		header = (__u16)~checksum_fold(sum + bpf_htons(length));
 		AT(__u16, data, WIRE_L4 + 6) = header ? header : 0xffff;

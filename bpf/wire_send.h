@@ -81,23 +81,24 @@ static __always_inline int wire_send_query(struct xdp_md *ctx, const struct wire
 /* wire_send_datagram sends one of load udp. */
 static __always_inline int wire_send_datagram(struct xdp_md *ctx, const struct wire_turn *t, __u32 slot, __u64 number)
 {
-	__u64 words[3] = { WIRE_MAGIC, number, t->now }, change = 0, was;
-	int verdict = wire_send(ctx, t, slot, IPPROTO_UDP, 0, 0, 0, 0, t->control->frame - WIRE_L4 - 8);
-	void *data = (void *)(long)ctx->data;
-	__u16 *check, fixed;
+	struct wire_ends ends = wire_ends(slot);
+	struct wire_segment s = {
+		.from = settings.client[ends.client].mac,
+		.to = wire_next(slot),
+		.source = ends.address,
+		.destination = settings.vip,
+		.source_port = ends.port,
+		.destination_port = settings.vip_port,
+		.payload = t->control->frame - WIRE_L4 - 8,
+		.protocol = IPPROTO_UDP,
+		.content = WIRE_PAYLOAD_WORDS,
+		.words = { WIRE_MAGIC, number, t->now },
+	};
 
-	if (data + WIRE_L4 + 32 > (void *)(long)ctx->data_end)
+	if (wire_write(ctx, &s))
 		return XDP_ABORTED;
-#pragma unroll
-	for (int i = 0; i < 3; i++) {
-		was = AT(__u64, data, WIRE_L4 + 8 + 8 * i);
-		change += checksum_change(was, words[i]) + checksum_change(was >> 32, words[i] >> 32);
-		AT(__u64, data, WIRE_L4 + 8 + 8 * i) = words[i];
-	}
-	check = data + WIRE_L4 + 6;
-	fixed = checksum_fix(*check, change);
-	*check = fixed ?: 0xffff;
-	return verdict;
+	t->sender->sent++;
+	return bpf_redirect_map(&wire_devices, ends.client, 0);
 }
 
 /* wire_begin sends the first packet of a connection, or a query. */

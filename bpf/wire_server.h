@@ -95,6 +95,19 @@ static __always_inline bool wire_first_time(const struct wire_seen *seen, __u32 
 /* What fits before a frame that a kernel made, where nothing fits behind it. */
 #define WIRE_ROOM 160
 
+/* wire_respond_some sends so many bytes of the response. With the last of them the
+ * connection is closed, as HTTP/1.0 has it; but clients of ours close it themselves. */
+static __always_inline int wire_respond_some(struct xdp_md *ctx, const struct wire_call *c, __u32 offset, __u32 received,
+					     __u32 length)
+{
+	__u8 flags = length ? TCP_ACK | TCP_PSH : TCP_ACK;
+
+	if (offset + length == c->control->response && !c->control->keep && !wire_known(c->seen))
+		flags |= TCP_FIN;
+	return wire_answer(ctx, c, flags, c->seen->acknowledged, received, WIRE_WINDOW, length,
+			   offset ? WIRE_PAYLOAD_FILLER : WIRE_PAYLOAD_HEAD);
+}
+
 /* wire_respond sends the segment of the response that begins at an offset. */
 static __always_inline int wire_respond(struct xdp_md *ctx, const struct wire_call *c, __u32 offset, __u32 received)
 {
@@ -105,12 +118,10 @@ static __always_inline int wire_respond(struct xdp_md *ctx, const struct wire_ca
 		length = WIRE_SEGMENT;
 	if (length > c->seen->window)
 		length = c->seen->window;
-	verdict = wire_answer(ctx, c, length ? TCP_ACK | TCP_PSH : TCP_ACK, c->seen->acknowledged, received, WIRE_WINDOW, length,
-			      offset ? WIRE_PAYLOAD_FILLER : WIRE_PAYLOAD_HEAD);
+	verdict = wire_respond_some(ctx, c, offset, received, length);
 	if (verdict != XDP_ABORTED || length <= WIRE_ROOM)
 		return verdict;
-	return wire_answer(ctx, c, TCP_ACK | TCP_PSH, c->seen->acknowledged, received, WIRE_WINDOW, WIRE_ROOM,
-			   offset ? WIRE_PAYLOAD_FILLER : WIRE_PAYLOAD_HEAD);
+	return wire_respond_some(ctx, c, offset, received, WIRE_ROOM);
 }
 
 /* wire_server_open answers a segment of a connection that this port has accepted, of

@@ -21,6 +21,7 @@ import (
 type wireCmd struct {
 	Send  wireSendCmd  `cmd:"" default:"withargs" help:"Offer a load from client ports to a VIP, and say what came of it (default)."`
 	Serve wireServeCmd `cmd:"" help:"Have interfaces answer as servers of a VIP, until SIGINT or SIGTERM."`
+	Pass  wirePassCmd  `cmd:"" help:"Let a veth whose other end is a port take what that sends (an XDP program that lets everything pass), until SIGINT or SIGTERM."`
 }
 
 // wireServerFlags say what server ports are.
@@ -46,6 +47,7 @@ type wireSendCmd struct {
 	Ports   wirePorts  `name:"source-ports" default:"1024-65535" placeholder:"FIRST-LAST" help:"Ports of the clients (${default})."`
 	Held    int        `name:"sessions" placeholder:"N" help:"Connections that can be told apart at a time, in 32 bytes each; of more than half as many, setups are reset again within a step (1048576, or what is held)."`
 	CPU     int        `default:"-1" placeholder:"N" help:"The core that sends (whichever)."`
+	Polite  bool       `help:"Let the sender take its turn among the machine's processes, such as a server on the same cores; it may then be late."`
 	Batch   int        `default:"64" help:"Frames that are made at a time (${default}); more overflow a veth that is answered."`
 	Subject string     `default:"target" help:"What the results call who is tested (${default})."`
 	Yes     []string   `name:"yes-send-traffic" placeholder:"IF" help:"Do send on this interface; each client port is to be named. Only --lab needs no consent."`
@@ -133,7 +135,7 @@ func (c *wireSendCmd) ceiling(ctx context.Context, load wire.Load) ([]results.Tr
 	}
 	defer plain.Close()
 	spec := plain.Spec
-	spec.CPU, spec.Batch, spec.Seed = c.CPU, c.Batch, c.Seed
+	spec.CPU, spec.Polite, spec.Batch, spec.Seed = c.CPU, c.Polite, c.Batch, c.Seed
 	load.Rate, load.Ladder, load.Search, load.Connections, load.Duration, load.WarmUp = 0, nil, nil, 0, time.Second, 0
 	return c.test(ctx, spec, load, "direct")
 }
@@ -167,7 +169,7 @@ func (c *wireSendCmd) spec(load wire.Load) (spec wire.Spec, done func(), err err
 	} else if spec, done, err = c.ports(); err != nil {
 		return spec, done, err
 	}
-	spec.SourcePorts, spec.CPU, spec.Batch, spec.Seed = c.Ports, c.CPU, c.Batch, c.Seed
+	spec.SourcePorts, spec.CPU, spec.Polite, spec.Batch, spec.Seed = c.Ports, c.CPU, c.Polite, c.Batch, c.Seed
 	spec.Connections = c.Held
 	if spec.Connections == 0 && load.Kind == wire.Capacity {
 		spec.Connections = int(min(load.Connections, math.MaxInt32))

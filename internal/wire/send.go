@@ -22,6 +22,7 @@ type sender struct {
 	control *bpfWireControl
 	batch   int
 	cpu     int
+	polite  bool
 
 	thread atomic.Int32
 	done   chan error
@@ -77,7 +78,9 @@ func (s *sender) run() error {
 	}
 	// Who waits for a core begins connections late. Without the right to go before
 	// others it may be so; a step says whether the tester has kept up.
-	_ = unix.Setpriority(unix.PRIO_PROCESS, 0, -20)
+	if !s.polite {
+		_ = unix.Setpriority(unix.PRIO_PROCESS, 0, -20)
+	}
 	s.thread.Store(int32(unix.Gettid()))
 	defer s.thread.Store(0)
 	for atomic.LoadUint32(&s.control.Stopped) == 0 {

@@ -76,6 +76,9 @@ type Spec struct {
 	Connections int
 	// CPU is the core that sends; -1: whichever.
 	CPU int
+	// Polite has the sender take its turn among the machine's threads; else it goes
+	// before all others, and never leaves its core while a load runs.
+	Polite bool
 	// Batch is how many frames are made at a time (DefaultBatch). More than 64
 	// overflow a veth's ring of 256 where they are answered.
 	Batch int

@@ -92,7 +92,7 @@ func (t *Tester) load() error {
 	if err := t.mapAll(); err != nil {
 		return err
 	}
-	t.sender = &sender{program: sending, control: t.control, batch: t.spec.Batch, cpu: t.spec.CPU}
+	t.sender = &sender{program: sending, control: t.control, batch: t.spec.Batch, cpu: t.spec.CPU, polite: t.spec.Polite}
 	for i, d := range t.clients {
 		if err := t.loadPort(spec, programClient, d, i, i); err != nil {
 			return err

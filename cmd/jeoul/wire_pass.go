@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/jeoul/jeoul/internal/wire"
+)
+
+// wirePassCmd makes a veth's other end take a port's frames.
+type wirePassCmd struct {
+	Interface []wirePort `arg:"" placeholder:"IF[@NETNS]" help:"The other end of a port that is a veth."`
+}
+
+// Run waits until ctx ends.
+func (c *wirePassCmd) Run(ctx context.Context) (err error) {
+	ports, done, err := openPorts(c.Interface)
+	defer done()
+	if err != nil {
+		return err
+	}
+	pass, err := wire.NewPass(ports)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, pass.Close()) }()
+	fmt.Println("ready; Ctrl-C or SIGTERM takes the program off again")
+	<-ctx.Done()
+	return nil
+}
