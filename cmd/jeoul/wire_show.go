@@ -88,6 +88,9 @@ func wireTrial(spec wire.Spec, load wire.Load, subject string, s wire.Step, note
 		t.Notes = append([]string{fmt.Sprintf("of %d that were begun, none came to anything", s.Begun)}, t.Notes...)
 	}
 	t.Saturated = wireSaturated(load, subject, s)
+	if s.LeftOpen > 0 {
+		t.Notes = append(t.Notes, fmt.Sprintf("%d connections could not be reset after the step", s.LeftOpen))
+	}
 	if !s.KeptUp {
 		t.Notes = append(t.Notes, fmt.Sprintf("the tester itself did not keep up: it was %v late", s.Behind.Round(time.Microsecond)))
 	}

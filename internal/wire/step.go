@@ -43,6 +43,9 @@ type Step struct {
 	// late the latest connection was begun.
 	KeptUp bool
 	Behind time.Duration
+	// LeftOpen are connections that could not be reset after the step in half a minute and
+	// more: whoever is in between still knows them.
+	LeftOpen uint64
 	// Interrupted says that the step was ended early.
 	Interrupted bool
 }
