@@ -112,12 +112,15 @@ func (r *runner) sameLimits() error {
 
 // remaining drops the trials that the run has already.
 func (r *runner) remaining(trials []Trial) []Trial {
+	r.dropPartial(trials)
 	return slices.DeleteFunc(slices.Clone(trials), func(t Trial) bool {
-		params := asRead(t.params())
-		return slices.ContainsFunc(r.results.Trials, func(done results.Trial) bool {
-			return done.Subject == t.Subject.Name() && done.Load == t.Load && done.Repeat == t.Repeat && contains(done.Params, params)
-		})
+		return slices.ContainsFunc(r.results.Trials, t.has)
 	})
+}
+
+// has says whether a result is one of the trial's.
+func (t Trial) has(done results.Trial) bool {
+	return done.Subject == t.Subject.Name() && done.Load == t.Load && done.Repeat == t.Repeat && contains(done.Params, asRead(t.params()))
 }
 
 // contains says whether all of params are among those of a result. A trial of an

@@ -331,6 +331,7 @@ func (r *runner) trials(ctx context.Context, trials []Trial, all int) error {
 		var got []results.Trial
 		got, broken = r.trial(ctx, t)
 		if err := ctx.Err(); err != nil {
+			r.results.Trials = append(r.results.Trials, t.wholeSteps(got)...)
 			return fmt.Errorf("%s: %w", name(t), errors.Join(err, broken))
 		}
 		if broken == nil {

@@ -121,6 +121,7 @@ const (
 const (
 	paramWire    = "wire"
 	paramOffered = "offered"
+	paramSteps   = "steps"
 )
 
 func (wireLoad) params(p Point) map[string]any {
@@ -128,8 +129,8 @@ func (wireLoad) params(p Point) map[string]any {
 	all := map[string]any{paramWire: string(w.Load), "clients": p.Form.Lab.Clients}
 	switch {
 	case w.Ladder != nil:
-		// Each step's own rate takes its place.
-		all[paramOffered] = fmt.Sprintf("%d to %d by %d", w.Ladder.From, w.Ladder.To, w.Ladder.Step)
+		// Each step's own rate comes beside it.
+		all[paramSteps] = fmt.Sprintf("%d to %d by %d", w.Ladder.From, w.Ladder.To, w.Ladder.Step)
 	case w.Search != nil:
 		all[paramOffered] = offeredSearch
 	case w.Rate > 0:

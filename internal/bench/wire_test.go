@@ -75,7 +75,7 @@ func TestWireSuite(t *testing.T) {
 		}
 	}
 	want := map[string]map[string]any{
-		"ladder":  {"wire": "setup", "offered": "1000 to 3000 by 500", "connections": 700},
+		"ladder":  {"wire": "setup", "steps": "1000 to 3000 by 500", "connections": 700},
 		"search":  {"wire": "session", "offered": "search", "request_bytes": 60, "response_bytes": 9000},
 		"held":    {"wire": "capacity", "offered": 1000, "connections": 5_000_000},
 		"names":   {"wire": "dns", "offered": "as much as possible"},
@@ -252,5 +252,44 @@ func checkWireTrial(t *testing.T, trial results.Trial) {
 	}
 	if _, ok := m[results.MachineBytes]; ok != (trial.Load == "held") {
 		t.Errorf("%s: memory was looked at: %v", at, ok)
+	}
+}
+
+// TestWireResume: of a ladder that was ended early its whole steps are kept, and whoever
+// goes on with the run climbs it anew.
+func TestWireResume(t *testing.T) {
+	suite, err := ParseSuite("w", []byte(wireSuite))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var ladder Trial
+	trials := Plan(suite.Long, probe.Limits{OpenFiles: 20_000, Cores: 2, LocalPorts: 28_000}, Absent{})
+	for _, trial := range trials {
+		if trial.Subject.Name() == "bare" && trial.Load == "ladder" {
+			ladder = trial
+		}
+	}
+	climbed := func(steps int) []results.Trial {
+		var all []results.Trial
+		for i := range steps {
+			step := blank(ladder)
+			step.Params["offered"], step.Valid = 1000+500*i, true
+			all = append(all, step)
+		}
+		return all
+	}
+	cut := climbed(3)
+	cut[2].Valid = false
+	if got := len(ladder.wholeSteps(cut)); got != 2 {
+		t.Errorf("%d steps of a ladder that was ended in its third are kept, want 2", got)
+	}
+	for steps, left := range map[int]int{0: len(trials), 2: len(trials), 5: len(trials) - 1} {
+		r := &runner{results: &results.Run{Trials: climbed(steps)}}
+		if got := len(r.remaining(trials)); got != left {
+			t.Errorf("after %d of 5 steps %d trials remain, want %d", steps, got, left)
+		}
+		if partial := steps < 5; partial != (len(r.results.Trials) == 0) {
+			t.Errorf("after %d of 5 steps %d results stay", steps, len(r.results.Trials))
+		}
 	}
 }

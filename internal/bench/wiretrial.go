@@ -9,6 +9,7 @@ import (
 	"maps"
 	"net"
 	"net/netip"
+	"slices"
 	"time"
 
 	"github.com/jeoul/jeoul/internal/bench/subject"
@@ -240,4 +241,39 @@ func (w *wireTrial) step(step wire.Step) error {
 	w.last = reading
 	w.got = append(w.got, got)
 	return nil
+}
+
+// wholeSteps are the results of a packet-level trial that was ended early which are worth
+// keeping: those of its whole steps. Of other trials there is nothing.
+func (t Trial) wholeSteps(got []results.Trial) []results.Trial {
+	if t.By.Wire == nil {
+		return nil
+	}
+	return slices.DeleteFunc(slices.Clone(got), func(step results.Trial) bool { return !step.Valid })
+}
+
+// steps is how many results a trial of a packet-level ladder has; 0 of others.
+func (t Trial) steps() int {
+	if t.By.Wire == nil || t.By.Wire.Ladder == nil {
+		return 0
+	}
+	l := t.By.Wire.Ladder
+	return (l.To-l.From)/l.Step + 1
+}
+
+// dropPartial takes the results of ladders that were ended early out of a run that is gone
+// on with: they are climbed anew.
+func (r *runner) dropPartial(trials []Trial) {
+	for _, t := range trials {
+		of := func(done results.Trial) bool { return t.has(done) && done.Params[paramOffered] != nil }
+		n := 0
+		for _, done := range r.results.Trials {
+			if of(done) {
+				n++
+			}
+		}
+		if n < t.steps() {
+			r.results.Trials = slices.DeleteFunc(r.results.Trials, of)
+		}
+	}
 }

@@ -45,6 +45,9 @@ type paramInfo struct {
 	// Own says that the parameter belongs to the subject and not to the load:
 	// points that differ in it are still compared with each other.
 	Own bool
+	// Load says that it belongs to the load even where a trial that could not be
+	// measured lacks it.
+	Load bool
 	// Text formats a value in a sentence or a label; nil is "title value".
 	Text func(value string) string
 	// Order lists words in the order in which they are shown; others follow.
@@ -76,7 +79,8 @@ var known = []paramInfo{
 	{Name: paramFlood, Title: "Flood", Text: func(v string) string { return "a flood of " + strings.ToUpper(v) }, Order: []string{"syn", "syn-ack", "udp"}},
 	{Name: "beyond", Title: "Beyond", Text: beyondText},
 	{Name: paramWire, Title: "Load", Text: wireText, Order: []string{"setup", "session", "capacity", "udp", "dns", "flood"}},
-	{Name: paramOffered, Title: "Offered", Text: offeredText},
+	{Name: "steps", Title: "Steps", Text: func(v string) string { return v + " offered" }},
+	{Name: paramOffered, Title: "Offered", Load: true, Text: offeredText},
 	{Name: "connections", Title: "Connections", Text: counted("connection")},
 	{Name: "request_bytes", Title: "Request", Text: func(v string) string { return "requests of " + v + " bytes" }},
 	{Name: "response_bytes", Title: "Response", Text: func(v string) string { return "responses of " + v + " bytes" }},
@@ -306,7 +310,7 @@ func splitParams(trials []results.Trial) (shared, own []string) {
 	}
 	for _, name := range slices.SortedFunc(maps.Keys(has), compareNames) {
 		info, _ := lookup(name)
-		if info.Own || len(has[name]) < len(subjects) {
+		if info.Own || !info.Load && len(has[name]) < len(subjects) {
 			own = append(own, name)
 		} else {
 			shared = append(shared, name)

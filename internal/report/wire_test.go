@@ -38,6 +38,9 @@ func wireSubjects() []wireSubject {
 	}
 }
 
+// steps are those of a made-up ladder.
+const steps = "7000 to 21000 by 7000"
+
 // wireRun makes a run of a ladder, a search, connections held, and a flood.
 func wireRun(subjects []wireSubject) *results.Run {
 	run := &results.Run{
@@ -48,7 +51,7 @@ func wireRun(subjects []wireSubject) *results.Run {
 	}
 	for _, s := range subjects {
 		for _, offered := range []float64{7000, 14000, 21000} {
-			run.Trials = append(run.Trials, s.trial("setup", offered, offered, map[string]any{"wire": "setup", "offered": offered, "connections": 112000}))
+			run.Trials = append(run.Trials, s.trial("setup", offered, offered, map[string]any{"wire": "setup", "steps": steps, "offered": offered, "connections": 112000}))
 		}
 		run.Trials = append(run.Trials, s.trial("setup-peak", s.peak, s.peak, map[string]any{"wire": "setup", "offered": "search"}))
 		held := s.trial("capacity", 300_000, 300_000, map[string]any{"wire": "capacity", "offered": 300000, "connections": 2_000_000})
@@ -102,7 +105,7 @@ func TestWireReport(t *testing.T) {
 	run := wireRun(wireSubjects())
 	// A subject that this machine cannot run has no step at all.
 	run.Trials = append(run.Trials, results.Trial{Subject: "ipvs-dr", Load: "setup", Repeat: 1, Saturated: results.SaturatedUnknown,
-		Params: map[string]any{"wire": "setup", "offered": "7000 to 21000 by 7000", "connections": 112000}, Notes: []string{"this kernel has no IPVS"}})
+		Params: map[string]any{"wire": "setup", "steps": steps, "connections": 112000}, Notes: []string{"this kernel has no IPVS"}})
 	for ending, write := range map[string]func(io.Writer, *results.Run) error{"md": Markdown, "svg": Chart} {
 		compareGolden(t, filepath.Join("testdata", "wire."+ending), render(t, write, run))
 	}
