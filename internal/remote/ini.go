@@ -181,12 +181,13 @@ func series(first, last, step string) ([]string, error) {
 	default:
 		return nil, fmt.Errorf("%s to %s is no range", first, last)
 	}
-	if to < from || (to-from)/by >= maxHosts {
+	const longest = 9 // digits: nobody numbers hosts by more
+	if len(first) > longest || len(last) > longest || to < from || (to-from)/by >= maxHosts {
 		return nil, fmt.Errorf("%s to %s is no range of 1 to %d hosts", first, last, maxHosts)
 	}
 	var all []string
-	for n := from; n <= to; n += by {
-		all = append(all, format(n))
+	for i := range (to-from)/by + 1 {
+		all = append(all, format(from+i*by))
 	}
 	return all, nil
 }

@@ -72,7 +72,7 @@ func LoadInventory(path string) (*Inventory, error) {
 
 // ParseInventory is LoadInventory for what was read already.
 func ParseInventory(name string, data []byte) (*Inventory, error) {
-	p := &parser{file: name, groups: map[string]*group{}, hosts: map[string]*hostVars{}}
+	p := &parser{file: name, groups: map[string]*group{}, hosts: map[string]*hostVars{}, within: map[string][]mention{}}
 	switch {
 	case len(data) > maxInventoryBytes:
 		p.fail(0, "", "larger than %d MiB; this is hardly an inventory", maxInventoryBytes>>20)
@@ -98,6 +98,8 @@ type parser struct {
 	groups   map[string]*group
 	hosts    map[string]*hostVars
 	problems config.Problems
+	// within are the hosts of groups that were asked for.
+	within map[string][]mention
 }
 
 // value is a variable's, with the line that it stands on.
@@ -146,7 +148,15 @@ func (p *parser) addHosts(in *group, pattern string, line int, vars map[string]v
 		p.fail(line, "", "%v", err)
 		return
 	}
+	if len(p.hosts) > maxHosts {
+		return // said already
+	}
 	for _, name := range names {
+		if p.hosts[name] == nil && len(p.hosts) == maxHosts {
+			p.fail(line, "", "more than %d hosts", maxHosts)
+			p.hosts[name] = &hostVars{line: line, vars: map[string]value{}}
+			return
+		}
 		if p.hosts[name] == nil {
 			p.hosts[name] = &hostVars{line: line, vars: map[string]value{}}
 		}
@@ -227,16 +237,31 @@ func (p *parser) cycle() string {
 	return ""
 }
 
-// mentions lists the hosts of a group and its children.
+// mentions lists the hosts of a group and its children, each once. The groups do not
+// change any more when it is first called.
 func (p *parser) mentions(name string) []mention {
+	if all, known := p.within[name]; known {
+		return all
+	}
 	g := p.groups[name]
 	if g == nil {
 		return nil
 	}
-	all := slices.Clone(g.hosts)
-	for _, child := range g.children {
-		all = append(all, p.mentions(child.name)...)
+	var all []mention
+	seen := map[string]bool{}
+	add := func(list []mention) {
+		for _, m := range list {
+			if !seen[m.name] {
+				seen[m.name] = true
+				all = append(all, m)
+			}
+		}
 	}
+	add(g.hosts)
+	for _, child := range g.children {
+		add(p.mentions(child.name))
+	}
+	p.within[name] = all
 	return all
 }
 
@@ -301,9 +326,14 @@ func (p *parser) resolve(name string) map[string]value {
 	if all := p.groups["all"]; all != nil {
 		copyVars(resolved, all.vars)
 	}
+	applied := map[string]bool{} // groups may belong to several
 	var apply func(group string)
 	apply = func(of string) {
 		g := p.groups[of]
+		if applied[of] {
+			return
+		}
+		applied[of] = true
 		within := slices.ContainsFunc(p.mentions(of), func(m mention) bool { return m.name == name })
 		if g == nil || !within {
 			return

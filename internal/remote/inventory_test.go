@@ -135,6 +135,7 @@ func FuzzParseInventory(f *testing.F) {
 	f.Add(goodYAML, true)
 	f.Add("[a:children]\na\n", false)
 	f.Add("a[1:9][a:z]:22 x='", false)
+	f.Add("a[1:9:9223372036854775807]\n[b:children]\nc\nc\n[c:children]\nd\nd\n[d]\na1\n", false)
 	f.Fuzz(func(t *testing.T, text string, isYAML bool) {
 		name := "f.ini"
 		if isYAML {
