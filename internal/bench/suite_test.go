@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/jeoul/jeoul/internal/config"
 	"github.com/jeoul/jeoul/internal/results"
@@ -74,7 +75,7 @@ func TestParseSuite(t *testing.T) {
 	if want.Digest = got.Digest; got.Digest == "" {
 		t.Error("the suite has no digest")
 	}
-	if diff := cmp.Diff(want, got); diff != "" {
+	if diff := cmp.Diff(want, got, cmpopts.IgnoreUnexported(Form{})); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 }
