@@ -30,7 +30,7 @@ subjects:
 loads:
   - kind: dnsperf
     duration: 1s
-    dnsperf: {clients: [6], rate: 2000, threads: 2, timeout: 2s, generators: [2], backends: [1, 3]}
+    dnsperf: {clients: [30], rate: 2000, threads: 2, timeout: 2s, generators: [2], backends: [1, 3]}
 `
 
 func TestDNSSuite(t *testing.T) {
@@ -42,7 +42,7 @@ func TestDNSSuite(t *testing.T) {
 	if len(trials) != 6 {
 		t.Fatalf("%d trials, want 6", len(trials))
 	}
-	want := map[string]any{"backends": 3, "clients": 2, "concurrency": 12, "duration_seconds": 1,
+	want := map[string]any{"backends": 3, "clients": 2, "concurrency": 60, "duration_seconds": 1,
 		"generator_threads": 2, "queries_per_second_most": 2000, "question": "a.domain.local A"}
 	if diff := cmp.Diff(want, trials[1].params()); diff != "" {
 		t.Errorf("the second trial's parameters (-want +got):\n%s", diff)
@@ -55,8 +55,8 @@ func TestDNSSuite(t *testing.T) {
 
 func TestDNSSuiteErrors(t *testing.T) {
 	for name, tc := range map[string]struct{ from, to, says string }{
-		"missing":       {"dnsperf: {clients: [6], rate: 2000, threads: 2, timeout: 2s, generators: [2], backends: [1, 3]}", "", "s.yaml:10: loads[0].dnsperf: missing; say at least clients"},
-		"no sockets":    {"clients: [6], rate", "rate", "loads[0].dnsperf.clients: empty; list at least one number, up to 10000"},
+		"missing":       {"dnsperf: {clients: [30], rate: 2000, threads: 2, timeout: 2s, generators: [2], backends: [1, 3]}", "", "s.yaml:10: loads[0].dnsperf: missing; say at least clients"},
+		"no sockets":    {"clients: [30], rate", "rate", "loads[0].dnsperf.clients: empty; list at least one number, up to 10000"},
 		"threads":       {"threads: 2", "threads: 2000", "s.yaml:12: loads[0].dnsperf.threads: 2000 is not possible"},
 		"rate":          {"rate: 2000", "rate: -1", "loads[0].dnsperf.rate: -1 is not possible"},
 		"timeout":       {"timeout: 2s", "timeout: 2500ms", "loads[0].dnsperf.timeout: 2.5s is not possible"},
@@ -126,13 +126,14 @@ func checkDNSTrial(t *testing.T, trial results.Trial) {
 		return
 	}
 	for _, name := range []string{results.QueriesPerSecond, results.LatencyMsMean, results.ContextSwitchesPerS, results.NameServerCPUPercent,
-		results.BackendCPUUsPerRequest, results.HostSystemPercent} {
+		results.BackendCPUUsPerRequest} {
 		if m[name] <= 0 {
 			t.Errorf("%s: %s is %g", at, name, m[name])
 		}
 	}
-	if all := m[results.HostUserPercent] + m[results.HostSystemPercent] + m[results.HostSoftirqPercent] + m[results.HostIdlePercent]; all > 110 {
-		t.Errorf("%s: the machine used %g %% of itself", at, all)
+	// A kernel that counts by ticks may have met none of them in a short trial.
+	if m[results.HostUserPercent]+m[results.HostSystemPercent]+m[results.HostSoftirqPercent]+m[results.HostIdlePercent] <= 0 {
+		t.Errorf("%s: the machine did nothing: %v", at, m)
 	}
 	var queries uint64
 	for _, b := range trial.Backends {
@@ -154,6 +155,14 @@ func TestDNSTrialIsNotValidWhereManyAreLost(t *testing.T) {
 		if d.got.Valid != valid || !valid && !strings.Contains(strings.Join(d.got.Notes, ""), "1.1 % of all, had no answer within 5s") {
 			t.Errorf("%d of 1000 lost: valid %v, notes %q", lost, d.got.Valid, d.got.Notes)
 		}
+	}
+}
+
+func TestHostSharesAreOfTheWholeMachine(t *testing.T) {
+	got := hostShares(probe.Machine{User: 0.5, System: 1, Softirq: 0.25, Idle: 2}, 4)
+	want := map[string]float64{results.HostUserPercent: 12.5, results.HostSystemPercent: 25, results.HostSoftirqPercent: 6.25, results.HostIdlePercent: 50}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
 	}
 }
 

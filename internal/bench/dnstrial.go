@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
 	"time"
@@ -175,14 +176,17 @@ func (d *dnsTrial) writeReading(result *load.Result, reading probe.Reading) {
 	metrics[results.ContextSwitchesPerS] = reading.ContextSwitches
 	metrics[results.DeviceDrops] = float64(reading.DeviceDrops)
 	metrics[results.DatagramDrops] = float64(reading.DatagramDrops)
-	cores := float64(d.runner.limits.Cores)
-	for name, used := range map[string]float64{
-		results.HostUserPercent: reading.Machine.User, results.HostSystemPercent: reading.Machine.System,
-		results.HostSoftirqPercent: reading.Machine.Softirq, results.HostIdlePercent: reading.Machine.Idle,
-	} {
-		metrics[name] = used / cores * 100
-	}
+	maps.Copy(metrics, hostShares(reading.Machine, float64(d.runner.limits.Cores)))
 	d.writeBackends(reading)
+}
+
+// hostShares are what the machine did, in percent of all its cores. The kernel counts
+// some of it by ticks and idle time by the clock: together they may miss 100.
+func hostShares(machine probe.Machine, cores float64) map[string]float64 {
+	return map[string]float64{
+		results.HostUserPercent: machine.User / cores * 100, results.HostSystemPercent: machine.System / cores * 100,
+		results.HostSoftirqPercent: machine.Softirq / cores * 100, results.HostIdlePercent: machine.Idle / cores * 100,
+	}
 }
 
 func (d *dnsTrial) writeBackends(reading probe.Reading) {

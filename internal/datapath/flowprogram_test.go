@@ -209,7 +209,7 @@ func TestHouseIsKept(t *testing.T) {
 	var d *Datapath
 	testenv.In(t, balancer, func() (err error) {
 		if d, err = Open(Options{Interfaces: []string{"in"}, Hook: lb.HookXDP, TableSize: testTableSize, FlowLimit: 1000, UnprovenLimit: 1000,
-			Timeouts: Timeouts{Opening: time.Second}}); err != nil {
+			Timeouts: Timeouts{Opening: 3 * newcomersEvery}}); err != nil {
 			return err
 		}
 		return d.Apply(State{Services: []Service{testService(vip4, 80, lb.TCP, lb.RoundRobin, 3)}})
@@ -225,6 +225,7 @@ func TestHouseIsKept(t *testing.T) {
 		_, err = d.Program().Run(&ebpf.RunOptions{Data: with(web4(), func(p *packetSpec) { p.to = nic.HardwareAddr }).build(t), DataOut: make([]byte, 4096)})
 		return err
 	})
+	// A walk over the table takes newcomersEvery: it meets the flow before its time is up.
 	counted := func(want uint64) func() bool {
 		return func() bool {
 			counters, err := d.Counters()
