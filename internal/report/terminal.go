@@ -65,7 +65,7 @@ func (t *textWriter) load(l *loadPart) {
 	}
 	if len(aside) > 0 {
 		fmt.Fprintln(t.w)
-		t.paragraph("", t.words.text("The Markdown and HTML forms also have the tables "+list(aside)+"."))
+		t.paragraph("", strings.ReplaceAll(t.words.text("The Markdown and HTML forms also have the tables {}."), "{}", t.words.list(aside)))
 	}
 }
 

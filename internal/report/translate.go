@@ -8,6 +8,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 )
 
 // phrase is a text of ours, or of a run's notes, in English and in another
@@ -24,13 +25,26 @@ type phrase struct{ english, other string }
 type translator struct {
 	exact    map[string]string
 	patterns []pattern
-	// missed collects the texts for which there is no phrase, for tests.
+	// missed collects the texts that stay English for want of a phrase, for tests.
 	missed map[string]bool
+
+	mu sync.Mutex
+	// known are texts that were asked for before.
+	known map[string]translated
+}
+
+// translated is a text in another language; ok is false where it has none.
+type translated struct {
+	text string
+	ok   bool
 }
 
 type pattern struct {
 	expression *regexp.Regexp
-	other      string
+	// parts are what such a text has besides what is open, in this order, the first at
+	// its beginning: a look for them is quicker than the expression.
+	parts []string
+	other string
 	// fixed is the length of what is no placeholder: the more, the better it fits.
 	fixed int
 }
@@ -42,7 +56,7 @@ var placeholder = regexp.MustCompile(`\{n?\}`)
 const aNumber = `([−+-]?\d[\d.,]*(?:e[+-]?\d+)?(?:–[−+-]?\d[\d.,]*)?)`
 
 func newTranslator(phrases ...[]phrase) *translator {
-	t := &translator{exact: map[string]string{}}
+	t := &translator{exact: map[string]string{}, known: map[string]translated{}}
 	for _, p := range slices.Concat(phrases...) {
 		if !placeholder.MatchString(p.english) {
 			t.exact[p.english] = p.other
@@ -71,35 +85,114 @@ func compile(p phrase) pattern {
 		rest = p.english[at[1]:]
 	}
 	expression.WriteString(regexp.QuoteMeta(rest) + `$`)
-	return pattern{regexp.MustCompile(expression.String()), p.other, fixed + len(rest)}
+	return pattern{regexp.MustCompile(expression.String()), placeholder.Split(p.english, -1), p.other, fixed + len(rest)}
 }
 
-// text translates a whole text. What no phrase is known for is taken apart at
-// the signs that join texts of ours; what is left stays English.
+// text translates a whole text, or leaves it as it is: a text half in one language
+// and half in another is harder to read than either.
 func (t *translator) text(s string) string {
-	if t.exact == nil || !wordy.MatchString(s) {
+	if t.exact == nil {
 		return s
 	}
-	if other, ok := t.exact[s]; ok {
-		return other
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	other := t.try(s)
+	if !other.ok {
+		if t.missed != nil {
+			t.missed[s] = true
+		}
+		return s
 	}
-	for _, p := range t.patterns {
-		if match := p.expression.FindStringSubmatch(s); match != nil {
-			return t.fill(p.other, match[1:])
+	return other.text
+}
+
+// try translates a text or a part of one.
+func (t *translator) try(s string) translated {
+	if !wordy.MatchString(s) {
+		return translated{s, true}
+	}
+	if known, ok := t.known[s]; ok {
+		return known
+	}
+	t.known[s] = translated{} // a text is no part of itself
+	other := t.look(s)
+	t.known[s] = other
+	return other
+}
+
+// look finds the phrase for a text, or takes the text apart where texts of ours are
+// joined, and translates all parts.
+func (t *translator) look(s string) translated {
+	if other, ok := t.exact[s]; ok {
+		return translated{other, true}
+	}
+	for i := range t.patterns {
+		if other := t.match(&t.patterns[i], s); other.ok {
+			return other
 		}
 	}
-	for _, joint := range []string{"\n", " · ", "; ", ". ", ": ", ", ", " and "} {
-		if first, rest, ok := strings.Cut(s, joint); ok && first != "" && rest != "" {
-			return t.text(first) + t.joint(joint) + t.text(rest)
+	if verbatim.MatchString(s) && !english.MatchString(s) {
+		return translated{s, true}
+	}
+	for _, joint := range []string{"\n", " · ", ". ", "; ", ": ", ", ", " and ", " – ", " "} {
+		first, rest, ok := strings.Cut(s, joint)
+		if !ok || first == "" || rest == "" || joint == " " && !named.MatchString(first) {
+			continue
+		}
+		if a, b := t.try(first), t.try(rest); a.ok && b.ok {
+			return translated{a.text + t.joint(joint) + b.text, true}
 		}
 	}
 	if bare, ok := strings.CutSuffix(s, "."); ok {
-		return t.text(bare) + "."
+		if other := t.try(bare); other.ok {
+			return translated{other.text + ".", true}
+		}
 	}
-	if t.missed != nil && !verbatim.MatchString(s) {
-		t.missed[s] = true
+	return translated{}
+}
+
+// match translates a text by a phrase with placeholders, if it is one of those.
+func (t *translator) match(p *pattern, s string) translated {
+	if !p.may(s) {
+		return translated{}
 	}
-	return s
+	matched := p.expression.FindStringSubmatch(s)
+	if matched == nil {
+		return translated{}
+	}
+	other := p.other
+	for i, m := range matched[1:] {
+		part := t.try(m)
+		if !part.ok {
+			return translated{}
+		}
+		other = strings.ReplaceAll(other, fmt.Sprintf("{%d}", i+1), part.text)
+	}
+	return translated{other, true}
+}
+
+// may is false for nearly all texts that are none of the phrase's.
+func (p *pattern) may(s string) bool {
+	if !strings.HasPrefix(s, p.parts[0]) {
+		return false
+	}
+	for _, part := range p.parts {
+		at := strings.Index(s, part)
+		if at < 0 {
+			return false
+		}
+		s = s[at+len(part):]
+	}
+	return true
+}
+
+// list joins words that are in the other language already.
+func (t *translator) list(words []string) string {
+	if len(words) < 2 {
+		return list(words)
+	}
+	last := len(words) - 1
+	return strings.Join(words[:last], t.joint(", ")) + t.joint(" and ") + words[last]
 }
 
 // joint is what joins two texts in the other language.
@@ -113,17 +206,17 @@ func (t *translator) joint(english string) string {
 var (
 	// wordy is a text that has a word at all.
 	wordy = regexp.MustCompile(`[A-Za-z]{2}`)
-	// verbatim is what has no translation: names, versions, paths, units.
-	verbatim = regexp.MustCompile(`^[^ ]*[-_/.\d:=%][^ ]*$|^(nginx|haproxy|HAProxy|iptables|jeoul|direct|routed|bare|empty|macswap|[A-Z0-9]+|[kMGT]?i?B|[mnµ]?s|p\d+)$`)
+	// names are those of programs, modes and schedulers that look like any word.
+	names = `jeoul|ab|wrk|nginx|haproxy|netperf|dnsperf|named|envoy|loxilb|nftables|direct|routed|bare|nat|fullnat|ipip|gue|dscp|fo|lc|wlc|maglev|rr|wrr|sh`
+	// named is a word that no other language translates, whatever stands beside it: a
+	// name with a mark or a digit, a version, a path, an acronym.
+	named = regexp.MustCompile(`^(“?[^ ]*[-_/.\d=%@][^ ]*|[A-Z0-9]{2,}|[χ²√µ]+|HAProxy|MemAvailable|` + names + `)[”,;:.]?$`)
+	// verbatim is a text with no translation: one of those, or a single word that
+	// stands where a phrase has room for a name.
+	verbatim = regexp.MustCompile(named.String() + `|^[a-z0-9χ²√µ]+[”,;:.]?$`)
+	// english are words that are no name: a text that has one left is not whole yet.
+	english = regexp.MustCompile(`\b(the|is|are|was|were|of|its|it|and|or|per|for|with|that|which|time|at|by|from|as|in|on|to|a|an|each|more|than)\b`)
 )
-
-// fill puts what was matched into the translation.
-func (t *translator) fill(other string, matched []string) string {
-	for i, m := range matched {
-		other = strings.ReplaceAll(other, fmt.Sprintf("{%d}", i+1), t.text(m))
-	}
-	return other
-}
 
 // all translates every text of a list.
 func (t *translator) all(texts []string) []string {
