@@ -11,6 +11,7 @@ import (
 	"k8s.io/utils/cpuset"
 
 	"github.com/jeoul/jeoul/internal/tune"
+	"github.com/jeoul/jeoul/internal/tune/untracked"
 )
 
 // tuneCmd prepares a host.
@@ -32,6 +33,7 @@ type tuneProfile struct {
 // tuneHost is which host, and which of its cards.
 type tuneHost struct {
 	Interface  []string `placeholder:"NAME" help:"The interface that the service's traffic takes; may be repeated."`
+	Service    []string `placeholder:"PROTOCOL/VIP:PORT" help:"A service whose connections need not be tracked by this host's kernel, such as tcp/192.0.2.1:80; may be repeated."`
 	PacketCPUs string   `name:"packet-cpus" placeholder:"LIST" help:"The CPUs that shall take packets, such as 2-7, instead of those that the plan chooses."`
 	Root       string   `type:"existingdir" placeholder:"DIR" help:"A copy of a machine's /proc, /sys and /etc to look at and change instead of this machine's."`
 }
@@ -54,7 +56,15 @@ func (p tuneProfile) options(host tuneHost) (tune.Options, error) {
 	if err != nil {
 		return tune.Options{}, fmt.Errorf("--packet-cpus %s: not a list of CPUs, such as 2-7,9", host.PacketCPUs)
 	}
-	return tune.Options{Role: p.Role, Mode: p.Mode, Interfaces: host.Interface, Profile: profile, PacketCPUs: cpus, Root: host.Root}, nil
+	opt := tune.Options{Role: p.Role, Mode: p.Mode, Interfaces: host.Interface, Profile: profile, PacketCPUs: cpus, Root: host.Root}
+	for _, text := range host.Service {
+		service, err := untracked.ParseService(text)
+		if err != nil {
+			return tune.Options{}, fmt.Errorf("--service: %w", err)
+		}
+		opt.Services = append(opt.Services, service)
+	}
+	return opt, nil
 }
 
 // open reads the host's facts.

@@ -14,8 +14,10 @@ import (
 	"k8s.io/utils/cpuset"
 
 	"github.com/jeoul/jeoul/internal/cpus"
+	"github.com/jeoul/jeoul/internal/lb"
 	"github.com/jeoul/jeoul/internal/tune/nic"
 	"github.com/jeoul/jeoul/internal/tune/plan"
+	"github.com/jeoul/jeoul/internal/tune/untracked"
 )
 
 // Options say what a host is for.
@@ -26,6 +28,9 @@ type Options struct {
 	// Interfaces are the cards that its traffic takes; without one, items about
 	// interfaces do not apply.
 	Interfaces []string
+	// Services are those that need not be tracked; without one, items about services
+	// do not apply.
+	Services []lb.ServiceKey
 	// Profile is nil for the built-in one.
 	Profile *Profile
 	// PacketCPUs are the CPUs that shall take packets; empty has the plan choose.
@@ -78,13 +83,14 @@ func newAccess(root string) (*access, error) {
 	a := &access{tree: tree{root}}
 	if root != "" {
 		a.cards, a.services = nic.Files{Dir: a.path("ethtool")}, serviceFiles{a.tree}
+		a.tracking = untrackedFile{a.tree}
 		return a, nil
 	}
 	cards, err := nic.Open()
 	if err != nil {
 		return nil, err
 	}
-	a.cards, a.services = cards, systemd{a.tree}
+	a.cards, a.services, a.tracking = cards, systemd{a.tree}, netfilter{}
 	return a, nil
 }
 
@@ -169,6 +175,9 @@ func (t *Tuner) find(item Item) (Finding, bool) {
 		if strings.Contains(item.Setting, "{interface}") || strings.HasPrefix(item.Setting, string(KindEthtool)) {
 			f.Note = "no interface was named, or none has it"
 		}
+		if strings.Contains(item.Setting, "{service}") {
+			f.Note = "no service was named: --service tcp/VIP:PORT"
+		}
 	}
 	f.sum()
 	return f, true
@@ -221,6 +230,12 @@ func (t *Tuner) expand(item Item) []target {
 	if strings.Contains(name, "{cpu}") {
 		for _, cpu := range t.facts.Topology.Online().List() {
 			all = append(all, about(nil, cpu, "{cpu}", strconv.Itoa(cpu)))
+		}
+		return all
+	}
+	if strings.Contains(name, "{service}") {
+		for i, service := range t.opt.Services {
+			all = append(all, about(nil, i, "{service}", untracked.Name(service)))
 		}
 		return all
 	}

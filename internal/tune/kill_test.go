@@ -25,6 +25,7 @@ import (
 	"github.com/jeoul/jeoul/internal/sysctl"
 	"github.com/jeoul/jeoul/internal/testenv"
 	"github.com/jeoul/jeoul/internal/tune/nic"
+	"github.com/jeoul/jeoul/internal/tune/untracked"
 )
 
 // Of the process that is killed: at which step, and of what.
@@ -61,13 +62,13 @@ func work(step func()) error {
 		_, err := revert(RevertOptions{Root: root, State: state}, step)
 		return err
 	}
-	opt := Options{Role: RoleWeb, Interfaces: []string{os.Getenv(envCard)}, Root: root}
+	opt := Options{Role: RoleWeb, Interfaces: []string{os.Getenv(envCard)}, Root: root, Services: testServices}
 	if root != "" {
 		p, err := Load("")
 		if err != nil {
 			return err
 		}
-		if opt.Profile, err = p.Only([]string{"swappiness", "ring-rx", "open-files", "irqbalance"}); err != nil {
+		if opt.Profile, err = p.Only([]string{"swappiness", "ring-rx", "open-files", "irqbalance", "conntrack-bypass"}); err != nil {
 			return err
 		}
 	}
@@ -209,8 +210,8 @@ func TestKilledInANamespace(t *testing.T) {
 }
 
 // settings are those of the calling thread's namespace that can be read.
-func settings(card string) (map[string]string, error) {
-	all := map[string]string{}
+func settings(card string) (all map[string]string, err error) {
+	all = map[string]string{}
 	for _, dir := range []string{"/proc/sys/net", "/sys/class/net/" + card + "/queues"} {
 		if err := readAll(dir, all); err != nil {
 			return nil, err
@@ -218,6 +219,11 @@ func settings(card string) (map[string]string, error) {
 	}
 	for _, name := range []string{"tx_queue_len", "threaded", "gro_flush_timeout"} {
 		all[name] = readLine("/sys/class/net/" + card + "/" + name)
+	}
+	for _, service := range testServices {
+		if all[untracked.Name(service)], err = (netfilter{}).state(service); err != nil {
+			return nil, err
+		}
 	}
 	cards, err := nic.Open()
 	if err != nil {

@@ -13,6 +13,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/jeoul/jeoul/internal/tune/untracked"
 )
 
 // The files that are ours; nothing else is written outside of settings.
@@ -122,6 +124,9 @@ func (t *Tuner) unit(opt ApplyOptions) string {
 	for _, card := range t.cards {
 		command = append(command, "--interface", card.Name)
 		devices = append(devices, "sys-subsystem-net-devices-"+escapeUnit(card.Name)+".device")
+	}
+	for _, service := range t.opt.Services {
+		command = append(command, "--service", untracked.Name(service))
 	}
 	if !t.opt.PacketCPUs.IsEmpty() {
 		command = append(command, "--packet-cpus", t.opt.PacketCPUs.String())

@@ -59,8 +59,8 @@ var compares = []Compare{CompareEqual, CompareAtLeast, CompareAtMost, CompareCov
 type Item struct {
 	ID string `yaml:"id" json:"id"`
 	// Setting is a kind and a name, such as "sysctl net.core.somaxconn". The name
-	// may have {interface}, {rx}, {tx}, {irq} and {cpu}, which stand for all of
-	// them.
+	// may have {interface}, {rx}, {tx}, {irq}, {cpu} and {service}, which stand for
+	// all of them.
 	Setting string `yaml:"setting" json:"setting"`
 	// Scope is "machine" where a setting that looks like a namespace's is not.
 	Scope   string   `yaml:"scope,omitempty" json:"scope,omitempty"`

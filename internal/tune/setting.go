@@ -18,6 +18,7 @@ import (
 	"github.com/jeoul/jeoul/internal/cpus"
 	"github.com/jeoul/jeoul/internal/sysctl"
 	"github.com/jeoul/jeoul/internal/tune/nic"
+	"github.com/jeoul/jeoul/internal/tune/untracked"
 )
 
 // Kind is where a setting is.
@@ -31,9 +32,10 @@ const (
 	KindCmdline Kind = "cmdline" // a parameter of the kernel's command line
 	KindService Kind = "service" // running or stopped
 	KindLimit   Kind = "limit"   // of processes that start later
+	KindNotrack Kind = "notrack" // a service whose connections are not tracked
 )
 
-var kinds = []Kind{KindSysctl, KindFile, KindEthtool, KindCmdline, KindService, KindLimit}
+var kinds = []Kind{KindSysctl, KindFile, KindEthtool, KindCmdline, KindService, KindLimit, KindNotrack}
 
 // scopeMachine is the scope of what is not a network namespace's.
 const scopeMachine = "machine"
@@ -94,6 +96,9 @@ func (k Key) check() error {
 			return fmt.Errorf("limit %q: only %s is known", k.Name, limitFiles)
 		}
 		return nil
+	case KindNotrack:
+		_, err := untracked.ParseService(k.Name)
+		return err
 	}
 	return fmt.Errorf("%q is no kind of setting: use %v", k.Kind, kinds)
 }
@@ -104,7 +109,7 @@ func checkSetting(text string) error {
 	if !ok {
 		return fmt.Errorf("%q: write a kind and a name, such as sysctl net.core.somaxconn", text)
 	}
-	name = strings.NewReplacer("{interface}", "eth0", "{rx}", "0", "{tx}", "0", "{irq}", "0", "{cpu}", "0").Replace(name)
+	name = strings.NewReplacer("{interface}", "eth0", "{rx}", "0", "{tx}", "0", "{irq}", "0", "{cpu}", "0", "{service}", "tcp/192.0.2.1:80").Replace(name)
 	return Key{Kind: Kind(kind), Name: name, Interface: "eth0"}.check()
 }
 
@@ -116,7 +121,7 @@ func (k Key) machines(scope string) bool {
 		return err != nil || scope == scopeMachine || !strings.HasPrefix(path, "net/")
 	case KindFile:
 		return !strings.HasPrefix(k.Name, "/sys/class/net/")
-	case KindEthtool:
+	case KindEthtool, KindNotrack:
 		return false
 	}
 	return true
@@ -147,6 +152,7 @@ type access struct {
 	tree
 	cards    nic.Cards
 	services services
+	tracking tracking
 	cmdline  []string
 }
 
@@ -160,7 +166,7 @@ func (a *access) read(k Key) (string, error) {
 	case err == nil:
 		return value, nil
 	case errors.Is(err, fs.ErrNotExist), errors.Is(err, nic.ErrUnsupported), errors.Is(err, nic.ErrNoCard),
-		errors.Is(err, unix.EOPNOTSUPP), errors.Is(err, unix.EINVAL), errors.Is(err, unix.ENODEV):
+		errors.Is(err, unix.EOPNOTSUPP), errors.Is(err, unix.EINVAL), errors.Is(err, unix.ENODEV), errors.Is(err, untracked.ErrUnsupported):
 		return "", fmt.Errorf("%w (%w)", errAbsent, err)
 	}
 	return "", err
@@ -182,6 +188,12 @@ func (a *access) get(k Key) (string, error) {
 		return a.services.state(k.Name)
 	case KindLimit:
 		return a.openFiles()
+	case KindNotrack:
+		service, err := untracked.ParseService(k.Name)
+		if err != nil {
+			return "", err
+		}
+		return a.tracking.state(service)
 	}
 	return a.parameter(k.Name), nil
 }
@@ -237,6 +249,12 @@ func (a *access) put(k Key, value string) error {
 		return a.cards.Set(k.Interface, k.Name, value)
 	case KindService:
 		return a.services.set(k.Name, value)
+	case KindNotrack:
+		service, err := untracked.ParseService(k.Name)
+		if err != nil {
+			return err
+		}
+		return a.tracking.set(service, value)
 	}
 	return fmt.Errorf("set %s: it is changed by files", k)
 }
@@ -257,6 +275,8 @@ func (k Key) command(value string) string {
 		return "systemctl enable --now " + k.Name
 	case KindLimit:
 		return fmt.Sprintf("printf '* - nofile %s\\nroot - nofile %s\\n' > %s", value, value, limitsFile)
+	case KindNotrack:
+		return untrackedCommands(k.Name, value)
 	}
 	return fmt.Sprintf("# add %s=%s to GRUB_CMDLINE_LINUX, then update-grub, and reboot", k.Name, value)
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"strings"
@@ -13,6 +14,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/jeoul/jeoul/internal/lb"
 	"github.com/jeoul/jeoul/internal/tune/faketree"
 	"github.com/jeoul/jeoul/internal/tune/nic"
 )
@@ -25,6 +27,12 @@ var large = faketree.Spec{CPUs: 64, Nodes: 2, MemoryBytes: 256 << 30, Card: "eth
 
 // small is one that is made quickly.
 var small = faketree.Spec{CPUs: 8, Nodes: 1, MemoryBytes: 16 << 30, Card: "eth0", Queues: 4, RSSEntries: 128}
+
+// testServices are those of the hosts.
+var testServices = []lb.ServiceKey{
+	{VIP: netip.MustParseAddr("192.0.2.1"), Port: 80, Protocol: lb.TCP},
+	{VIP: netip.MustParseAddr("2001:db8::1"), Port: 53, Protocol: lb.UDP},
+}
 
 func fake(t *testing.T, spec faketree.Spec) string {
 	t.Helper()
@@ -107,13 +115,13 @@ func TestLargeMachine(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			root := fake(t, large)
 			before := snapshot(t, root)
-			tuner := open(t, Options{Role: tc.role, Mode: tc.mode, Interfaces: []string{"eth0"}, Root: root})
+			tuner := open(t, Options{Role: tc.role, Mode: tc.mode, Interfaces: []string{"eth0"}, Services: testServices, Root: root})
 			r, err := tuner.Apply(ApplyOptions{Persist: true, EditGrub: true, Executable: "/usr/local/bin/jeoul"})
 			if err != nil {
 				t.Fatal(err)
 			}
 			golden(t, name+".golden", strings.Join(r.Plans, "\n")+"\n"+describe(r)+ours(t, root))
-			again := open(t, Options{Role: tc.role, Mode: tc.mode, Interfaces: []string{"eth0"}, Root: root}).Check()
+			again := open(t, Options{Role: tc.role, Mode: tc.mode, Interfaces: []string{"eth0"}, Services: testServices, Root: root}).Check()
 			if left := again.With(Differs); len(left) > 0 {
 				t.Errorf("differs after apply:\n%s", describe(&Report{Findings: left}))
 			}
@@ -233,7 +241,7 @@ items:
 func TestCommands(t *testing.T) {
 	root := fake(t, small)
 	before := snapshot(t, root)
-	tuner := open(t, Options{Role: RoleWeb, Interfaces: []string{"eth0"}, Root: root})
+	tuner := open(t, Options{Role: RoleWeb, Interfaces: []string{"eth0"}, Services: testServices, Root: root})
 	golden(t, "commands.golden", strings.Join(tuner.Commands(ApplyOptions{Persist: true}), "\n")+"\n")
 	if diff := cmp.Diff(before, snapshot(t, root)); diff != "" {
 		t.Errorf("a dry run changed something:\n%s", diff)
