@@ -53,7 +53,7 @@ type pattern struct {
 var placeholder = regexp.MustCompile(`\{n?\}`)
 
 // aNumber is what {n} matches: a number, a range of them, or a ratio.
-const aNumber = `([−+-]?\d[\d.,]*(?:e[+-]?\d+)?(?:–[−+-]?\d[\d.,]*)?)`
+const aNumber = `([−+-]?\d[\d.,]*(?:e[+-]?\d+)?(?:–[−+-]?\d[\d.,]*(?:e[+-]?\d+)?)?)`
 
 func newTranslator(phrases ...[]phrase) *translator {
 	t := &translator{exact: map[string]string{}, known: map[string]translated{}}
@@ -126,10 +126,24 @@ func (t *translator) look(s string) translated {
 	if other, ok := t.exact[s]; ok {
 		return translated{other, true}
 	}
-	for i := range t.patterns {
-		if other := t.match(&t.patterns[i], s); other.ok {
+	// Lists first: a phrase with room for any words would take an item and half of the
+	// next one for its own.
+	for _, joint := range []string{"; ", " · "} {
+		if other := t.items(s, joint); other.ok {
 			return other
 		}
+	}
+	// So would one that begins with any words take a title.
+	if title, rest, ok := strings.Cut(s, ": "); ok && t.titles(title) {
+		if a, b := t.try(title), t.try(rest); a.ok && b.ok {
+			return translated{a.text + t.joint(": ") + b.text, true}
+		}
+	}
+	if other := t.sentence(s); other.ok {
+		return other
+	}
+	if other := t.phrase(s, func(*pattern) bool { return true }); other.ok {
+		return other
 	}
 	if verbatim.MatchString(s) && !english.MatchString(s) {
 		return translated{s, true}
@@ -143,12 +157,59 @@ func (t *translator) look(s string) translated {
 			return translated{a.text + t.joint(joint) + b.text, true}
 		}
 	}
-	if bare, ok := strings.CutSuffix(s, "."); ok {
-		if other := t.try(bare); other.ok {
-			return translated{other.text + ".", true}
+	return translated{}
+}
+
+// titles says whether words before a colon are a title: a known text, or a name.
+func (t *translator) titles(s string) bool {
+	_, known := t.exact[s]
+	return known || verbatim.MatchString(s)
+}
+
+// sentence translates a text that ends with a full stop, by a phrase that does, or else
+// without it.
+func (t *translator) sentence(s string) translated {
+	bare, ok := strings.CutSuffix(s, ".")
+	if !ok {
+		return translated{}
+	}
+	whole := func(p *pattern) bool { return strings.HasSuffix(p.parts[len(p.parts)-1], ".") }
+	if other := t.phrase(s, whole); other.ok {
+		return other
+	}
+	if other := t.try(bare); other.ok {
+		return translated{other.text + ".", true}
+	}
+	return translated{}
+}
+
+// phrase translates a text by the first phrase with placeholders that fits, of those that
+// may be tried.
+func (t *translator) phrase(s string, may func(*pattern) bool) translated {
+	for i := range t.patterns {
+		if p := &t.patterns[i]; may(p) {
+			if other := t.match(p, s); other.ok {
+				return other
+			}
 		}
 	}
 	return translated{}
+}
+
+// items translates a list, item by item.
+func (t *translator) items(s, joint string) translated {
+	items := strings.Split(s, joint)
+	if len(items) < 2 || slices.Contains(items, "") {
+		return translated{}
+	}
+	for i, item := range items {
+		other := t.try(item)
+		if !other.ok {
+			return translated{}
+		}
+		items[i] = other.text
+	}
+	return translated{strings.Join(items, t.joint(joint)), true}
 }
 
 // match translates a text by a phrase with placeholders, if it is one of those.
@@ -214,8 +275,9 @@ var (
 	// verbatim is a text with no translation: one of those, or a single word that
 	// stands where a phrase has room for a name.
 	verbatim = regexp.MustCompile(named.String() + `|^[a-z0-9χ²√µ]+[”,;:.]?$`)
-	// english are words that are no name: a text that has one left is not whole yet.
-	english = regexp.MustCompile(`\b(the|is|are|was|were|of|its|it|and|or|per|for|with|that|which|time|at|by|from|as|in|on|to|a|an|each|more|than)\b`)
+	// english are words that are no name: a text that has one left is not whole yet. An
+	// article has a word behind it, the first label of a domain name has not.
+	english = regexp.MustCompile(`\b(the|is|are|was|were|of|its|it|and|or|per|for|with|that|which|time|at|by|from|as|in|on|to|an|each|more|than)\b|\ba `)
 )
 
 // all translates every text of a list.

@@ -23,6 +23,10 @@ func TestTranslate(t *testing.T) {
 		"New connections (ab): 2 threads": "새 연결(ab): 스레드 2개",
 		"all but 3 of cores":              "코어 중 3개 제외",
 		"Load and cores":                  "부하, 코어",
+		// A phrase must not take two items of a list for one, nor a title, nor the full stop.
+		"jeoul served 1 of direct; ab served 2 of wrk":        "direct 대비 1, jeoul; wrk 대비 2, ab",
+		"New connections (ab): jeoul served 0.98 × of direct": "새 연결(ab): direct 대비 0.98 ×, jeoul",
+		"jeoul served 0.98 × of direct.":                      "direct 대비 0.98 ×, jeoul.",
 	} {
 		if got := words.text(english); got != want {
 			t.Errorf("%q became %q, want %q", english, got, want)

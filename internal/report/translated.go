@@ -2,7 +2,14 @@
 
 package report
 
-import "strings"
+import (
+	"slices"
+	"strings"
+)
+
+// quoted are the facts that stay as they are: what was typed, what identifies a
+// build, and makers' names of processors.
+var quoted = []string{"Command", "Source", "CPU", "Its host"}
 
 // document translates every text of a report, but for those that are quotations:
 // the command, and the name and machine of a document.
@@ -14,7 +21,7 @@ func (t *translator) document(d *document) {
 		t.card(&d.Cards[i])
 	}
 	for i, f := range d.Environment {
-		if f.Name != "Command" && f.Name != "Source" && f.Name != "CPU" {
+		if !slices.Contains(quoted, f.Name) {
 			f.Value = t.text(f.Value)
 		}
 		d.Environment[i] = fact{t.text(f.Name), f.Value}
@@ -79,7 +86,10 @@ func (t *translator) figures(figures []figure) []figure {
 }
 
 func (t *translator) chart(c *chart) {
-	c.Axis = t.text(c.Axis)
+	c.Axis, c.YAxis = t.text(c.Axis), t.text(c.YAxis)
+	for i, l := range c.Lines {
+		c.Lines[i].Name = t.text(l.Name)
+	}
 	for i, e := range c.Legend {
 		c.Legend[i].Name = t.text(e.Name)
 	}
