@@ -7,7 +7,8 @@ import "sync"
 // koreanTexts are the Korean texts of reports, a list for each kind of text.
 var koreanTexts = sync.OnceValue(func() *translator {
 	return newTranslator(koreanWords, koreanParams, koreanColumns, koreanDocument, koreanRequests, koreanVerdicts,
-		koreanChanges, koreanFloods, koreanPlane, koreanPackets, koreanWire, koreanFigures, koreanNotes, koreanLaboratory)
+		koreanChanges, koreanFloods, koreanPlane, koreanPackets, koreanWire, koreanWireVerdicts, koreanWireNotes,
+		koreanDNS, koreanTransactions, koreanOpen, koreanTuned, koreanInstructions, koreanFigures, koreanNotes, koreanLaboratory, koreanSubjects, koreanObstacles)
 })
 
 // koreanWords are single words, and what joins texts.
@@ -18,7 +19,7 @@ var koreanWords = []phrase{
 	{"{} balancer {n}", "{1} 밸런서 {2}"}, {"{} client {n}", "{1} 클라이언트 {2}"}, {"{} backend {n}", "{1} 백엔드 {2}"},
 	{"{} none {n}", "{1} 없음 {2}"}, {"{} unknown {n}", "{1} 알 수 없음 {2}"},
 	{"quick", "짧은 형식"}, {"long", "긴 형식"}, {"quiet", "평온"}, {"load", "부하"}, {"equal", "같음"}, {"yes", "예"}, {"no", "아니요"},
-	{"of {}", "{1}"}, {"{n} of {n}", "{2} 중 {1}"}, {"{n} of {n} {}", "{3} {2} 중 {1}"}, {"{n} idle", "{1} 유휴"}, {"some idle", "일부 유휴"},
+	{"of {}", "{1}"}, {"{n} of {n}", "{2} 중 {1}"}, {"{n} of {n} {}", "{3} {2} 중 {1}"}, {"idle", "유휴"}, {"{n} idle", "{1} 유휴"}, {"some idle", "일부 유휴"},
 	{"no balancer", "밸런서 없음"}, {"{} · not its own", "{1} · 자체 측정 아님"}, {"up to {} s", "최대 {1}초"},
 	{"Light", "밝게"}, {"Dark", "어둡게"},
 	{"{} B", "{1} B"}, {"{} KiB", "{1} KiB"}, {"{} MiB", "{1} MiB"}, {"{} GiB", "{1} GiB"}, {"{n} ns", "{1} ns"}, {"{n} µs", "{1} µs"}, {"{n} ms", "{1} ms"},
@@ -39,7 +40,7 @@ var koreanParams = []phrase{
 	{"{n} flow", "플로 {1}개"}, {"{n} flows", "플로 {1}개"}, {"{n} repeat", "{1}회 반복"}, {"{n} repeats", "{1}회 반복"}, {"{n} connection", "연결 {1}개"}, {"{n} connections", "연결 {1}개"},
 	{"weights {}", "가중치 {1}"}, {"splice {}", "splice {1}"}, {"a flood of {}", "{1} 플러드"}, {"at {} packets/s", "초당 {1} 패킷"}, {"asking every {} ms", "{1}ms마다 요청"},
 	{"{} new a second", "초당 새 연결 {1}"}, {"with offloads", "오프로드 사용"}, {"without offloads", "오프로드 없음"}, {"generators pinned", "생성기 코어 고정"}, {"generators not pinned", "생성기 코어 고정 없음"},
-	{"requests of {} bytes", "요청 {1}바이트"}, {"responses of {} bytes", "응답 {1}바이트"}, {"frames of {} bytes", "프레임 {1}바이트"}, {"beside {}", "{1} 동시"},
+	{"requests of {n} bytes", "요청 {1}바이트"}, {"responses of {n} bytes", "응답 {1}바이트"}, {"frames of {n} bytes", "프레임 {1}바이트"}, {"beside {}", "{1} 동시"},
 	{"{}-tagged", "{1} 태그"}, {"in IPv4", "IPv4 안"}, {"in IPv6", "IPv6 안"}, {"one service", "서비스 하나"}, {"all modes", "모든 모드"}, {"all schedulers", "모든 스케줄러"},
 	{"not ours", "대상 아님"}, {"new flow", "새 플로"}, {"known flow", "알려진 플로"}, {"foreign", "대상 아님"}, {"new", "새 플로"}, {"known", "알려진 플로"},
 	{"slot not moved", "슬롯 이동 없음"}, {"slot moved, flow pinned", "슬롯 이동, 플로 고정"}, {"slot moved, first packet", "슬롯 이동, 첫 패킷"},

@@ -47,6 +47,8 @@ var koreanVerdicts = []phrase{
 	{"no other balancer comes within the spread.", "산포 이내에 드는 다른 밸런서가 없습니다."},
 	{"{} serves the most {}, {} of {}, but another balancer is within the spread: choose by cost and by what it can do.", "{1}의 {2}가 가장 많지만({4} 대비 {3}) 산포 이내의 다른 밸런서가 있습니다. 비용과 기능으로 고르십시오."},
 	{"{} serves the most {} at {n} of {n} points, {} of {}, but another balancer is within the spread: choose by cost and by what it can do.", "{4}개 지점 중 {3}개에서 {1}의 {2}가 가장 많지만({6} 대비 {5}) 산포 이내의 다른 밸런서가 있습니다. 비용과 기능으로 고르십시오."},
+	{"{} serves the most {}, but another balancer is within the spread: choose by cost and by what it can do.", "{1}의 {2}가 가장 많지만 산포 이내의 다른 밸런서가 있습니다. 비용과 기능으로 고르십시오."},
+	{"{} serves the most {} at {n} of {n} points, but another balancer is within the spread: choose by cost and by what it can do.", "{4}개 지점 중 {3}개에서 {1}의 {2}가 가장 많지만 산포 이내의 다른 밸런서가 있습니다. 비용과 기능으로 고르십시오."},
 	{"at {n} of {n} points another balancer is within the spread.", "{2}개 지점 중 {1}개에서는 다른 밸런서가 산포 이내에 있습니다."},
 	{"no two balancers have a valid trial at the same point, so there is no choice to make.", "같은 지점에 유효한 시행이 있는 밸런서가 둘이 안 되어 고를 것이 없습니다."},
 	{"{} served {} {}; neither {} nor {} was measured, so there is nothing to hold it against.", "{1}: {2} {3}. {4}와 {5} 모두 측정되지 않아 비교할 수 없습니다."},
@@ -55,11 +57,13 @@ var koreanVerdicts = []phrase{
 	{"{} served {} the {} of {} and {} that of {}; its CPU time per request is {} of {}'s (over {n} points)", "{1}의 {3}는 {4} 대비 {2}, {6} 대비 {5}; 요청당 CPU 시간은 {8}의 {7}({9}개 지점)"},
 	{"{} served {n} × the {} of {} and {n} × that of {}; its CPU time per request is {} of {}'s (over {n} points)", "{1}의 {3}는 {4} 대비 {2} ×, {6} 대비 {5} ×; 요청당 CPU 시간은 {8}의 {7}({9}개 지점)"},
 	{"{} served {} the {} of {} and {} that of {}", "{1}의 {3}는 {4} 대비 {2}, {6} 대비 {5}"}, {"{} served {} the {} of {}", "{1}의 {3}는 {4} 대비 {2}"},
+	{"{} served {} the {} of {} (over {n} points)", "{1}의 {3}는 {4} 대비 {2}({5}개 지점)"}, {"{} served {} the {} of {} and {} that of {} (over {n} points)", "{1}의 {3}는 {4} 대비 {2}, {6} 대비 {5}({7}개 지점)"},
+	{"{} served {} the {} of {}; its CPU time per request is {} of {}'s (over {n} points)", "{1}의 {3}는 {4} 대비 {2}; 요청당 CPU 시간은 {6}의 {5}({7}개 지점)"},
 	{"{} served {} the {} of {}; its CPU time per request is {} of {}'s", "{1}의 {3}는 {4} 대비 {2}; 요청당 CPU 시간은 {6}의 {5}"},
 	{"{} (within the spread)", "{1} (산포 이내)"}, {"{} (over {n} points)", "{1} ({2}개 지점)"}, {"{} ({}, its best)", "{1} ({2}, 최선)"}, {"{} (best of {})", "{1} ({2} 중 최선)"}, {"{} (not measured)", "{1} (미측정)"},
 	{"what was saturated, by trials: {}. Only where that is the balancer, its {} are its ceiling.", "시행별 포화 부분: {1}. 그것이 밸런서일 때만 {2}가 그 한계입니다."},
 	{"{} of {}", "{2} 대비 {1}"}, {"balancer CPU per request of {}", "{1} 대비 요청당 밸런서 CPU"},
-	{"Targets that hold", "지켜진 목표"}, {"Targets that are missed", "지켜지지 않은 목표"}, {"Targets that hold {}", "지켜진 목표({1})"}, {"Targets that are missed {}", "지켜지지 않은 목표({1})"},
+	{"Targets that hold", "지켜진 목표"}, {"Targets that are missed", "지켜지지 않은 목표"}, {"Targets that hold in XDP", "지켜진 목표(XDP)"}, {"Targets that are missed in XDP", "지켜지지 않은 목표(XDP)"}, {"Targets that hold in TC", "지켜진 목표(TC)"}, {"Targets that are missed in TC", "지켜지지 않은 목표(TC)"},
 }
 
 // koreanChanges are about connections while backends change.
