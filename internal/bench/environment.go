@@ -82,7 +82,12 @@ func (f Form) notes() []string {
 		all = append(all, bulkNotes...)
 	}
 	for _, e := range f.experiments() {
-		all = append(all, e.notes()...)
+		for _, note := range e.notes() {
+			// Loads of one kind are several experiments, alike.
+			if !slices.Contains(all, note) {
+				all = append(all, note)
+			}
+		}
 	}
 	if len(f.Tune) > 0 {
 		all = append(all, tunedNote)

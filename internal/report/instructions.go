@@ -124,10 +124,10 @@ func (s *section) instructionTargets() []judged {
 }
 
 var instructionReading = []paragraph{
-	{"Instructions, not time.", "One processor is emulated, and its clock advances with each instruction, whatever that is. Caches, branch prediction, " +
+	{"Instructions, not time", "One processor is emulated, and its clock advances with each instruction, whatever that is. Caches, branch prediction, " +
 		"memory bandwidth and other cores are not in the figures: they compare programs that do alike work, and commits of one program. " +
 		"What a packet costs on hardware is measured in nanoseconds, elsewhere."},
-	{"What repeats.", "The figures do not depend on how fast or how busy the machine is. Repeats differ by where timers fall and by how processes " +
+	{"What repeats", "The figures do not depend on how fast or how busy the machine is. Repeats differ by where timers fall and by how processes " +
 		"happen to take turns: a difference smaller than the spread is no difference."},
 }
 
