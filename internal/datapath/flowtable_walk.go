@@ -126,6 +126,10 @@ func (r *flowRules) walk(t *flowTable, from, to int, clock uint32, tally *flowTa
 	backends, services := tally.backends, tally.services
 	for i := from; i < to; i++ {
 		bucket := &t.buckets[i]
+		// Nearly all are empty where few flows are remembered, or none.
+		if atomic.LoadUint64(&bucket.Tags[0])|atomic.LoadUint64(&bucket.Tags[1]) == 0 {
+			continue
+		}
 		for half := range bucket.Tags {
 			tags := atomic.LoadUint64(&bucket.Tags[half])
 			if tags == 0 {
