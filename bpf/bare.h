@@ -35,8 +35,10 @@ static __always_inline void write_mac(void *at, __u64 mac)
 }
 
 /* readdress gives a packet for the service the MAC address of a server: the packets of
- * a flow that of one server; those that come one after the other from one client that
- * of one server after the other. It returns false for other packets. */
+ * a flow that of one server. One client's flows spread evenly over all servers, be it
+ * that its ports follow one another, or that they are even (those that Linux prefers for
+ * connect()): by the port as it is, half the servers would then get nothing. It returns
+ * false for other packets. */
 static __always_inline bool readdress(void *data, void *data_end)
 {
 	struct iphdr *ip = data + ETH_HLEN;
@@ -48,7 +50,7 @@ static __always_inline bool readdress(void *data, void *data_end)
 	if (*(__be16 *)(data + 2 * ETH_ALEN) != bpf_htons(ETH_P_IP) || ip->daddr != vip || ip->ihl != 5 ||
 	    (ip->protocol != IPPROTO_TCP && ip->protocol != IPPROTO_UDP) || l4->destination != port)
 		return false;
-	flow = bpf_ntohl(ip->saddr) + bpf_ntohs(l4->source);
+	flow = bpf_ntohl(ip->saddr) + ((bpf_ntohs(l4->source) + 1U) >> 1);
 	write_mac(data, servers[flow % server_count % MAX_SERVERS]);
 	write_mac(data + ETH_ALEN, own);
 	return true;
