@@ -5,6 +5,7 @@
 #include "count.h"
 #include "forward.h"
 #include "fragment.h"
+#include "hasten.h"
 #include "icmp.h"
 #include "maps.h"
 #include "parse.h"
@@ -12,47 +13,6 @@
 #include "returns.h"
 #include "select.h"
 #include "trace.h"
-
-/* Enough for Ethernet, IP with options or a few extension headers, and the
- * transport header. */
-#define HEADERS_MAX 256
-
-/* readable says whether everything that may be read of a plain packet's headers can be
- * read as the packet is. To make more readable costs more than all the rest, for the
- * packet's sender may still hold it (TCP keeps what is not acknowledged): the kernel
- * then copies it. */
-static __always_inline bool readable(const ctx_t *ctx)
-{
-	void *data = ctx_data(ctx), *data_end = ctx_data_end(ctx);
-	void *header = data + sizeof(struct ethhdr);
-	struct tcphdr *tcp;
-	__be16 type;
-	__u8 protocol;
-
-	if (header + sizeof(struct iphdr) > data_end)
-		return false;
-	type = *(__be16 *)(data + offsetof(struct ethhdr, h_proto));
-	if (type == bpf_htons(ETH_P_IP) && is_plain4(header, data_end)) {
-		protocol = ((struct iphdr *)header)->protocol;
-		tcp = header + sizeof(struct iphdr);
-	} else if (type == bpf_htons(ETH_P_IPV6) && is_plain6(header, data_end)) {
-		protocol = ((struct ipv6hdr *)header)->nexthdr;
-		tcp = header + sizeof(struct ipv6hdr);
-	} else {
-		return false;
-	}
-	return protocol == IPPROTO_TCP && (void *)(tcp + 1) <= data_end &&
-	       (void *)tcp + 4 * tcp->doff <= data_end;
-}
-
-/* whole says whether the frame holds all of the IP packet that its header
- * announces. */
-static __always_inline bool whole(ctx_t *ctx, const struct packet *packet)
-{
-	__u64 wanted = packet->network + packet->length;
-
-	return ctx_data_end(ctx) - ctx_data(ctx) >= wanted || ctx_length(ctx) >= wanted;
-}
 
 /* choose_first makes the choice for the packet in the scratch memory before anything
  * else is done: from further down it would not fit the stack. */
@@ -240,13 +200,6 @@ __noinline int balance_other(ctx_t *ctx, __u32 *egress)
 	return outcome;
 }
 
-/* has_ports says whether a packet bears ports. */
-static __always_inline bool has_ports(const struct packet *packet)
-{
-	return !packet->later && !packet->unwalked &&
-	       (packet->protocol == IPPROTO_TCP || packet->protocol == IPPROTO_UDP);
-}
-
 /* send_l2dsr sends the frame to its backend as it is, but for its addresses. */
 static __always_inline enum outcome send_l2dsr(ctx_t *ctx, const struct packet *packet,
 					       const struct decision *decision, void *frame,
@@ -274,17 +227,6 @@ enum road {
 static __always_inline enum road reply_road(const struct packet *packet)
 {
 	return packet->tcp_flags & (TCP_FIN | TCP_RST) ? ROAD_ENDING : ROAD_REPLY;
-}
-
-/* is_common says whether a service's packets need nothing but the address of a
- * backend, and no room. */
-static __always_inline bool is_common(const struct service *service)
-{
-	if (service->mss)
-		return false;
-	return service->mode == MODE_L2DSR ||
-	       (has_mode(MODE_DSCP) && service->mode == MODE_DSCP) ||
-	       (has_mode(MODE_NAT) && service->mode == MODE_NAT);
 }
 
 /* fits says whether a packet can be sent on by the common way: its own link, and
@@ -462,10 +404,8 @@ static __always_inline enum outcome balance_unusual(ctx_t *ctx, void *generation
 
 /* balance decides, rewrites and counts; it returns how the packet ended, and the
  * interface that it leaves by in *egress. */
-static __always_inline enum outcome balance(ctx_t *ctx, __u32 *egress)
+static __always_inline enum outcome balance(ctx_t *ctx, void *generation, __u32 *egress)
 {
-	/* First of all: a call leaves few registers as they were. */
-	void *generation = current_generation();
 	struct service *service = NULL;
 	enum outcome outcome;
 	__u32 tag, network;
@@ -525,9 +465,14 @@ static __always_inline int verdict(const ctx_t *ctx, enum outcome outcome, __u32
 /* run is what both programs do. */
 static __always_inline int run(ctx_t *ctx)
 {
+	/* First of all: a call leaves few registers as they were. */
+	void *generation = current_generation();
 	__u32 egress = 0;
-	enum outcome outcome = balance(ctx, &egress);
+	enum outcome outcome;
 
+	if (hastened(ctx, generation))
+		return ctx_send(ctx, 0, true);
+	outcome = balance(ctx, generation, &egress);
 	trace_end(ctx, outcome);
 	count_outcome(outcome, ctx_packets(ctx));
 	return verdict(ctx, outcome, egress);

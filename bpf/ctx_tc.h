@@ -14,6 +14,10 @@
 /* A tag (IEEE 802.1Q) has been taken off the frame, and is remembered beside it. */
 #define CTX_TAGS false
 #define CTX_ONLY_OURS false
+/* What nearly all packets need is worth a way of its own: see hasten. */
+#define CTX_HASTENS 1
+/* A packet may keep even its headers where they cannot be read: see ctx_linear. */
+#define CTX_PULLS 1
 
 typedef struct __sk_buff ctx_t;
 

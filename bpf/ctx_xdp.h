@@ -11,6 +11,10 @@
 #define CTX_TAGS true
 /* Frames can be sent to interfaces that run XDP. */
 #define CTX_ONLY_OURS true
+/* There is one way for all: see hasten. */
+#define CTX_HASTENS 0
+/* The headers can be read as they are: see ctx_linear. */
+#define CTX_PULLS 0
 
 typedef struct xdp_md ctx_t;
 
