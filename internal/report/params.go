@@ -59,8 +59,8 @@ type paramInfo struct {
 var known = []paramInfo{
 	{Name: paramHook, Title: "Hook", Text: plain},
 	{Name: paramConcurrency, Title: "Concur\u00ADrency", Text: func(v string) string { return v + " concurrent" }},
-	{Name: paramArrivals, Title: "Arrivals/s", Text: func(v string) string { return v + " requests due a second" }},
-	{Name: paramP99Bound, Title: "p99 bound, ms", Text: func(v string) string { return "p99 of at most " + v + " ms" }},
+	{Name: paramArrivals, Title: "Arrivals/s", Load: true, Text: func(v string) string { return v + " requests due a second" }},
+	{Name: paramP99Bound, Title: "p99 bound, ms", Load: true, Text: func(v string) string { return "p99 of at most " + v + " ms" }},
 	{Name: "kept", Title: "Kept", Text: yesNo("kept connections", "new connections")},
 	{Name: "generator", Title: "Generator", Text: plain},
 	{Name: "tls", Title: "TLS", Text: yesNo("over TLS", "without TLS")},
