@@ -24,9 +24,14 @@ const versionBound = 5 * time.Second
 // it prints when called with flag. (wrk calls that wrong usage and exits with
 // 1, so the exit status says nothing.) Its error wraps ErrNotInstalled.
 func Version(ctx context.Context, program, flag string) (string, error) {
+	return VersionOf(ctx, program, flag, "run `make deps`, or install it from your distribution")
+}
+
+// VersionOf is Version of a program that is installed in another way, which cure tells.
+func VersionOf(ctx context.Context, program, flag, cure string) (string, error) {
 	path, err := exec.LookPath(program)
 	if err != nil {
-		return "", fmt.Errorf("%s is %w: run `make deps`, or install it from your distribution", program, ErrNotInstalled)
+		return "", fmt.Errorf("%s is %w: %s", program, ErrNotInstalled, cure)
 	}
 	ctx, cancel := context.WithTimeout(ctx, versionBound)
 	defer cancel()

@@ -34,7 +34,7 @@ func (envoy) Params() []Param {
 }
 
 func (envoy) Versions(ctx context.Context) (map[string]string, error) {
-	version, err := probe.Version(ctx, "envoy", "--version")
+	version, err := probe.VersionOf(ctx, "envoy", "--version", "put its binary into a directory of PATH (Debian has none: envoyproxy.io)")
 	// What follows says how it was built.
 	version, _, _ = strings.Cut(version, "/")
 	return map[string]string{"envoy": version}, err

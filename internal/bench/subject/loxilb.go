@@ -37,7 +37,7 @@ func (loxilb) Params() []Param { return nil }
 func (loxilb) HTTPOnly() bool  { return false }
 
 func (loxilb) Versions(ctx context.Context) (map[string]string, error) {
-	version, err := probe.Version(ctx, loxilbProgram, "--version")
+	version, err := probe.VersionOf(ctx, loxilbProgram, "--version", "put its binary into a directory of PATH (no distribution has it: docs.loxilb.io)")
 	return map[string]string{loxilbProgram: version}, err
 }
 
