@@ -277,7 +277,8 @@ var (
 	verbatim = regexp.MustCompile(named.String() + `|^[a-z0-9χ²√µ]+[”,;:.]?$`)
 	// english are words that are no name: a text that has one left is not whole yet. An
 	// article has a word behind it, the first label of a domain name has not.
-	english = regexp.MustCompile(`\b(the|is|are|was|were|of|its|it|and|or|per|for|with|that|which|time|at|by|from|as|in|on|to|an|each|more|than)\b|\ba `)
+	// Nor is one of them a word that is a part of a name ("abort-on-overflow").
+	english = regexp.MustCompile(`(^|[\s(“])((the|is|are|was|were|of|its|it|and|or|per|for|with|that|which|time|at|by|from|as|in|on|to|an|each|more|than)([\s).,;:”]|$)|a )`)
 )
 
 // all translates every text of a list.

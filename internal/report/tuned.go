@@ -123,7 +123,7 @@ func tunedSheet(s *section) sheet {
 		Notes: []string{
 			"Effect: of " + noun + ", of p99 and of drops, against the same subject not tuned, where the ranges of all repeats lie apart; none where they do not. " +
 				fmt.Sprintf("It takes %d repeats to say so, and even then they lie apart by chance once in 35 times: repeat what looks like an effect.", leastRepeats),
-			"Nothing to change: the hosts had the item's value, or a better one, by themselves.",
+			"Nothing to change: the hosts had the item's value, or a better one, by themselves, or have no such setting.",
 			"Dropped: connections at full listening queues, and frames at devices.",
 		},
 	}
@@ -176,7 +176,7 @@ func tunedVerdict(s *section) []string {
 		sentences = append(sentences, fmt.Sprintf("%s: measured too few times (%d are needed) to say anything of: %s.", s.title(), leastRepeats, list(unknown)))
 	}
 	if len(nothing) > 0 {
-		sentences = append(sentences, fmt.Sprintf("%s: nothing to change, since hosts have it by themselves: %s.", s.title(), list(nothing)))
+		sentences = append(sentences, fmt.Sprintf("%s: nothing to change, for the hosts have it by themselves, or cannot have it: %s.", s.title(), list(nothing)))
 	}
 	return sentences
 }

@@ -40,7 +40,7 @@ func TestTuned(t *testing.T) {
 		"New connections (ab): tuned by somaxconn: direct +22 %, -90 drops.",
 		"without an effect that shows: fin-timeout.",
 		"measured too few times (4 are needed) to say anything of: tw-reuse.",
-		"nothing to change, since hosts have it by themselves: timestamps.",
+		"nothing to change, for the hosts have it by themselves, or cannot have it: timestamps.",
 		"direct · tuned by timestamps",
 		"| nothing to change |",
 		"| too few repeats |",
