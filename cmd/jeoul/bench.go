@@ -45,6 +45,7 @@ type benchRunCmd struct {
 	Suite     string   `arg:"" type:"path" placeholder:"SUITE" help:"The suite, in YAML, such as suites/l2dsr-bmt.yaml."`
 	Quick     bool     `help:"Run the suite's short form."`
 	Only      []string `placeholder:"SUBJECT,…" help:"Leave out all subjects but these."`
+	Repeats   int      `placeholder:"N" help:"Measure every point so often, whatever the suite says."`
 	Lang      string   `enum:"en,ko" default:"en" help:"Language of the reports: ${enum}."`
 	Dir       string   `name:"output" short:"o" type:"path" xor:"place" placeholder:"DIR" help:"Where results and reports go; by default results/SUITE-TIME."`
 	Inventory string   `name:"inventory" short:"i" type:"path" placeholder:"FILE" help:"Run on the machines of this Ansible inventory (INI, or YAML by its name) instead of namespaces."`
@@ -54,6 +55,9 @@ type benchRunCmd struct {
 
 // Validate refuses two places at once.
 func (c *benchRunCmd) Validate() error {
+	if c.Repeats < 0 || c.Repeats > bench.MaxRepeats {
+		return fmt.Errorf("--repeats %d is not possible: use 1 to %d", c.Repeats, bench.MaxRepeats)
+	}
 	if c.Inventory != "" && c.Lab != labHere {
 		return fmt.Errorf("--inventory takes machines, and --lab %s a virtual one: choose one of them", c.Lab)
 	}
@@ -112,7 +116,7 @@ func (c *benchRunCmd) weigh(ctx context.Context, suite *bench.Suite, dir, execut
 	}
 	version, commit := build()
 	return bench.Run(ctx, bench.Options{
-		Suite: suite, Quick: c.Quick, Only: c.Only, Dir: dir, Resume: c.Resume != "", Inventory: inventory,
+		Suite: suite, Quick: c.Quick, Only: c.Only, Repeats: c.Repeats, Dir: dir, Resume: c.Resume != "", Inventory: inventory,
 		Command: strings.Join(os.Args, " "), Version: version, Commit: commit, Executable: executable, Virtual: c.virtual(),
 		Progress: os.Stderr, Live: terminal(os.Stderr), Columns: func() int { return columns(os.Stderr) },
 	})

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"time"
 
@@ -186,6 +187,9 @@ func (v *vmRun) job() (vm.Job, error) {
 	}
 	if v.command.Quick {
 		args = append(args, "--quick")
+	}
+	if v.command.Repeats > 0 {
+		args = append(args, "--repeats", strconv.Itoa(v.command.Repeats))
 	}
 	if len(v.command.Only) > 0 {
 		args = append(args, "--only", strings.Join(v.command.Only, ","))

@@ -43,6 +43,9 @@ func TestPlanInterleavesRepeats(t *testing.T) {
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
+	if times := len(Plan(form.Repeated(3), roomy, Absent{})); times != 18 || form.Loads[1].Repeats != 1 {
+		t.Errorf("6 points three times each are %d trials, and the form has now %d repeats of a load", times, form.Loads[1].Repeats)
+	}
 }
 
 func TestPlanNamesObstacles(t *testing.T) {

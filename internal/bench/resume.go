@@ -56,6 +56,7 @@ func differences(before, now *results.Run) []string {
 	}
 	say("form", formWord(before.Quick), formWord(now.Quick))
 	say("--only", onlyWord(before.Only), onlyWord(now.Only))
+	say("--repeats", before.Repeats, now.Repeats)
 	then, here := before.Environment, now.Environment
 	say("kernel", then.Kernel, here.Kernel)
 	say("CPU", then.CPU, here.CPU)

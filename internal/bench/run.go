@@ -33,6 +33,8 @@ type Options struct {
 	Quick bool
 	// Only leaves out all subjects but these; none means all.
 	Only []string
+	// Repeats is how often every point is measured; 0 means as the suite says.
+	Repeats int
 	// Dir is where the results go; it is made if it is missing.
 	Dir string
 	// Inventory, if it is not nil, are the machines that take the namespaces' place.
@@ -75,6 +77,9 @@ func newRunner(ctx context.Context, options Options) (*runner, error) {
 			return nil, err
 		}
 	}
+	if options.Repeats > 0 {
+		form = form.Repeated(options.Repeats)
+	}
 	if options.Inventory != nil {
 		var err error
 		if form, err = form.onMachines(options.Inventory); err != nil {
@@ -109,7 +114,7 @@ func (r *runner) prepare(ctx context.Context) (err error) {
 		Schema: results.Schema, Suite: options.Suite.Name, Title: options.Suite.Title, Command: options.Command,
 		Quick: options.Quick, Started: time.Now(), Environment: env, Trials: []results.Trial{},
 		Baseline: options.Suite.Baseline, Published: options.Suite.Published,
-		SuiteDigest: options.Suite.Digest, Only: options.Only,
+		SuiteDigest: options.Suite.Digest, Only: options.Only, Repeats: options.Repeats,
 	}
 	if options.Resume {
 		return r.resume()

@@ -119,11 +119,13 @@ type Load struct {
 	Repeats int `yaml:"repeats"`
 }
 
-// Bounds of what a suite may ask for.
+// MaxRepeats bounds how often a point is measured.
+const MaxRepeats = 1000
+
+// Bounds of what else a suite may ask for.
 const (
 	maxHosts     = 99 // of a role: lab.Spec's
 	maxFileBytes = 1 << 30
-	maxRepeats   = 1000
 	maxConns     = 10_000_000
 	maxRequests  = 1_000_000_000
 	maxDuration  = time.Hour
@@ -155,6 +157,15 @@ func (f Form) Only(names []string) (Form, error) {
 	return f, nil
 }
 
+// Repeated returns the form with every point measured so often.
+func (f Form) Repeated(times int) Form {
+	f.Repeats, f.Loads = times, slices.Clone(f.Loads)
+	for i := range f.Loads {
+		f.Loads[i].Repeats = 0
+	}
+	return f
+}
+
 // has says whether the form has a bulk load, or one that is none.
 func (f Form) has(bulk bool) bool {
 	return slices.ContainsFunc(f.Loads, func(l Load) bool {
@@ -183,7 +194,7 @@ func (f Form) check(at path, fail failFunc) {
 	if f.has(false) || f.Web.FileBytes != 0 {
 		between(f.Web.FileBytes, 1, maxFileBytes, "web", "file_bytes")
 	}
-	between(f.Repeats, 1, maxRepeats, "repeats")
+	between(f.Repeats, 1, MaxRepeats, "repeats")
 	f.checkTuning(at, fail)
 	if len(f.Subjects) == 0 {
 		fail(at.to("subjects"), "empty; name at least one of %s", strings.Join(subject.Names(), ", "))
@@ -285,8 +296,8 @@ func (l Load) check(at path, form Form, fail failFunc) {
 }
 
 func (l Load) checkRepeats(at path, fail failFunc) {
-	if l.Repeats < 0 || l.Repeats > maxRepeats {
-		fail(at.to("repeats"), "%d is not possible; use 1 to %d", l.Repeats, maxRepeats)
+	if l.Repeats < 0 || l.Repeats > MaxRepeats {
+		fail(at.to("repeats"), "%d is not possible; use 1 to %d", l.Repeats, MaxRepeats)
 	}
 }
 

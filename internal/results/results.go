@@ -28,6 +28,9 @@ type Run struct {
 	Quick bool `json:"quick,omitempty"`
 	// Only are the subjects that were chosen; none means all of the suite's.
 	Only []string `json:"only,omitempty"`
+	// Repeats is how often every point was to be measured, whatever the suite says; 0
+	// means as it says.
+	Repeats int `json:"repeats,omitempty"`
 	// Interrupted says that the run ended before its last trial.
 	Interrupted bool      `json:"interrupted,omitempty"`
 	Started     time.Time `json:"started"`
