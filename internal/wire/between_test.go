@@ -10,6 +10,7 @@ import (
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/asm"
 	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
 
 	"github.com/jeoul/jeoul/internal/namespace"
 	"github.com/jeoul/jeoul/internal/testenv"
@@ -66,7 +67,8 @@ func labelled(name string, code asm.Instructions) asm.Instructions {
 	return code
 }
 
-// every drops each n-th packet, which a map counts, and redirects the others.
+// every drops each n-th packet of TCP or UDP over IPv4, which a map counts, and redirects
+// the others: what the namespaces' kernels say to each other is none of the tester's.
 func every(t *testing.T, n, index int) (code asm.Instructions, seen *ebpf.Map) {
 	t.Helper()
 	seen, err := ebpf.NewMap(&ebpf.MapSpec{Type: ebpf.Array, KeySize: 4, ValueSize: 8, MaxEntries: 1})
@@ -74,7 +76,20 @@ func every(t *testing.T, n, index int) (code asm.Instructions, seen *ebpf.Map) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { seen.Close() })
+	const etherIPv4 = 0x0008 // as a little-endian load sees it
 	code = asm.Instructions{
+		asm.LoadMem(asm.R6, asm.R1, 0, asm.Word),
+		asm.LoadMem(asm.R7, asm.R1, 4, asm.Word),
+		asm.Mov.Reg(asm.R8, asm.R6),
+		asm.Add.Imm(asm.R8, 24),
+		asm.JGT.Reg(asm.R8, asm.R7, "through"),
+		asm.LoadMem(asm.R3, asm.R6, 12, asm.Half),
+		asm.JNE.Imm(asm.R3, etherIPv4, "through"),
+		asm.LoadMem(asm.R3, asm.R6, 23, asm.Byte),
+		asm.JEq.Imm(asm.R3, unix.IPPROTO_TCP, "count"),
+		asm.JNE.Imm(asm.R3, unix.IPPROTO_UDP, "through"),
+	}
+	code = append(code, labelled("count", asm.Instructions{
 		asm.StoreImm(asm.RFP, -4, 0, asm.Word),
 		asm.Mov.Reg(asm.R2, asm.RFP),
 		asm.Add.Imm(asm.R2, -4),
@@ -86,8 +101,8 @@ func every(t *testing.T, n, index int) (code asm.Instructions, seen *ebpf.Map) {
 		asm.StoreMem(asm.R0, 0, asm.R1, asm.DWord),
 		asm.Mod.Imm(asm.R1, int32(n)),
 		asm.JEq.Imm(asm.R1, 0, "drop"),
-	}
-	code = append(code, sendTo(index)...)
+	})...)
+	code = append(code, labelled("through", sendTo(index))...)
 	return append(code, labelled("drop", asm.Instructions{asm.Mov.Imm(asm.R0, xdpDrop), asm.Return()})...), seen
 }
 
