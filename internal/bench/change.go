@@ -201,7 +201,7 @@ func (changeExperiment) conduct(ctx context.Context, r *runner, t Trial, running
 		return nil, err
 	}
 	c := &changeTrial{runner: r, trial: t, changing: changing, crew: crew, blank: blank,
-		service: changeExperiment{}.services(r.lab, t.Point)[0], left: map[string]bool{}}
+		service: changeExperiment{}.services(r.lab, t.Point)[0], left: map[string]bool{}, away: map[string]time.Time{}}
 	defer func() { err = errors.Join(err, c.close(context.WithoutCancel(ctx))) }()
 	if err := c.open(ctx); err != nil {
 		return nil, err

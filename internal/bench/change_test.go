@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -152,6 +153,28 @@ func TestChangeTellsWhatLeftFromWhatStayed(t *testing.T) {
 	}
 	if diff := cmp.Diff([]string{"3 new connections failed: refused", "5 new connections failed: silent"}, got.Notes); diff != "" {
 		t.Errorf("notes (-want +got):\n%s", diff)
+	}
+}
+
+// TestChangeTellsWhoIsOlderThanAnAbsence: of a server that was away, connections that are
+// older end late, and the others break.
+func TestChangeTellsWhoIsOlderThanAnAbsence(t *testing.T) {
+	c := paperTrial(t)
+	c.away = map[string]time.Time{"web04": time.Now().Add(-time.Minute)}
+	sample := func(server string, age time.Duration) live.Break {
+		return live.Break{Server: server, Cause: live.Reset, Age: age}
+	}
+	counts := live.Counts{
+		Broken:  map[string]map[live.Cause]uint64{"web03": {live.Reset: 1}, "web04": {live.Reset: 4}},
+		Samples: []live.Break{sample("web03", time.Hour), sample("web04", time.Hour), sample("web04", time.Second)},
+	}
+	got := results.Trial{Metrics: map[string]float64{}}
+	c.writeCounts(changeEvent{}, counts, &got)
+	if m := got.Metrics; m[results.Ended] != 1 || m[results.Broken] != 4 || m[results.BrokenReset] != 4 {
+		t.Errorf("%g ended and %g broke, %g by a reset; want 1, 4 and 4", m[results.Ended], m[results.Broken], m[results.BrokenReset])
+	}
+	if len(got.Notes) != 1 || strings.Count(got.Notes[0], "web04") != 1 {
+		t.Errorf("the notes are %q", got.Notes)
 	}
 }
 

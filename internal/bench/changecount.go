@@ -133,6 +133,9 @@ func (c *changeTrial) writeCounts(e changeEvent, counts live.Counts, got *result
 				m[results.Ended] += float64(n)
 				continue
 			}
+			older := min(c.older(counts, server, cause), n)
+			m[results.Ended] += float64(older)
+			n -= older
 			m[results.Broken] += float64(n)
 			if name, ok := brokenMetrics[cause]; ok {
 				m[name] += float64(n)
@@ -159,12 +162,30 @@ func (c *changeTrial) writeCounts(e changeEvent, counts live.Counts, got *result
 	}
 }
 
+// before says whether a connection that broke was opened before its server was away the
+// last time: it is one of those of a server that leaves, which end, and had only not
+// spoken while it was away.
+func (c *changeTrial) before(b live.Break) bool {
+	away, ok := c.away[b.Server]
+	return ok && time.Since(away) < b.Age
+}
+
+// older counts those among the samples; of breaks beyond the samples it is not known.
+func (c *changeTrial) older(counts live.Counts, server string, cause live.Cause) (n uint64) {
+	for _, b := range counts.Samples {
+		if b.Server == server && b.Cause == cause && c.before(b) {
+			n++
+		}
+	}
+	return n
+}
+
 // maxSamples bounds the broken connections that are named in a note.
 const maxSamples = 5
 
 // samples are the first connections to servers that stayed which broke.
 func (c *changeTrial) samples(e changeEvent, counts live.Counts) []live.Break {
-	of := slices.DeleteFunc(slices.Clone(counts.Samples), func(b live.Break) bool { return c.leaves(e, b.Server) })
+	of := slices.DeleteFunc(slices.Clone(counts.Samples), func(b live.Break) bool { return c.leaves(e, b.Server) || c.before(b) })
 	return of[:min(len(of), maxSamples)]
 }
 

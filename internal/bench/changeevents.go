@@ -185,6 +185,8 @@ type changeTrial struct {
 	service subject.Service
 	// left are the servers that have left, by name.
 	left map[string]bool
+	// away is when each server that has been taken out was away the last time.
+	away map[string]time.Time
 	// took is how long each change of the event took.
 	took []time.Duration
 	// flows are those of tryFlows.
@@ -227,7 +229,9 @@ func (c *changeTrial) apply(ctx context.Context, change func(*subject.Service)) 
 	}
 	c.service = wanted
 	for _, server := range c.runner.lab.Servers {
-		c.left[server.Name] = !slices.Contains(wanted.Servers, server)
+		if c.left[server.Name] = !slices.Contains(wanted.Servers, server); c.left[server.Name] {
+			c.away[server.Name] = time.Now()
+		}
 	}
 	return nil
 }

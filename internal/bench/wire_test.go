@@ -247,8 +247,10 @@ func checkWireTrial(t *testing.T, trial results.Trial) {
 	if trial.Load == "beside" && m[results.FloodSentPerSecond] <= 0 {
 		t.Errorf("%s: no SYN of the flood was sent", at)
 	}
-	if cpu := m[results.BalancerCPUUsPerConnection]; (cpu > 0) == (trial.Subject == "direct") {
-		t.Errorf("%s: the balancer used %g µs for each", at, cpu)
+	// Of a balancer that has a millisecond's work in all, it may be lost in what else the
+	// kernel accounts for meanwhile.
+	if cpu, ok := m[results.BalancerCPUUsPerConnection]; ok == (trial.Subject == "direct") {
+		t.Errorf("%s: the balancer used %g µs for each (known: %v)", at, cpu, ok)
 	}
 	if _, ok := m[results.MachineBytes]; ok != (trial.Load == "held") {
 		t.Errorf("%s: memory was looked at: %v", at, ok)
