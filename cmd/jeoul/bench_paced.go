@@ -4,9 +4,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
-	"fmt"
-	"os"
 
 	"github.com/jeoul/jeoul/internal/bench/load/paced"
 )
@@ -18,13 +15,5 @@ type benchPacedClientCmd struct {
 
 // Run asks at the times that are due, and prints what became of it.
 func (c *benchPacedClientCmd) Run(ctx context.Context) error {
-	var options paced.Options
-	if err := json.Unmarshal([]byte(c.Options), &options); err != nil {
-		return fmt.Errorf("reading what to do: %w", err)
-	}
-	report, err := options.Run(ctx)
-	if err != nil {
-		return err
-	}
-	return json.NewEncoder(os.Stdout).Encode(report)
+	return runClient[paced.Options](ctx, c.Options)
 }

@@ -4,10 +4,7 @@ package main
 
 import (
 	"context"
-	"encoding/json"
-	"fmt"
 	"net/netip"
-	"os"
 
 	"github.com/jeoul/jeoul/internal/bench/load/transact"
 )
@@ -30,13 +27,5 @@ type benchTransactClientCmd struct {
 
 // Run makes transactions and prints what became of them.
 func (c *benchTransactClientCmd) Run(ctx context.Context) error {
-	var options transact.Options
-	if err := json.Unmarshal([]byte(c.Options), &options); err != nil {
-		return fmt.Errorf("reading what to do: %w", err)
-	}
-	report, err := options.Run(ctx)
-	if err != nil {
-		return err
-	}
-	return json.NewEncoder(os.Stdout).Encode(report)
+	return runClient[transact.Options](ctx, c.Options)
 }

@@ -3,7 +3,6 @@
 package bench
 
 import (
-	"path/filepath"
 	"strings"
 	"testing"
 
@@ -41,21 +40,8 @@ loads:
 func TestRunBulk(t *testing.T) {
 	testenv.Root(t)
 	testenv.Program(t, "iperf3")
-	suite, err := ParseSuite("tiny.yaml", []byte(tinyBulk))
-	if err != nil {
-		t.Fatal(err)
-	}
-	r, err := newRunner(t.Context(), Options{Suite: suite, Dir: filepath.Join(t.TempDir(), "made"), Progress: t.Output()})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := r.run(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	run, err := results.Load(filepath.Join(r.options.Dir, ResultsFile))
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := suiteRunner(t, "tiny.yaml", tinyBulk, "")
+	run := runAndLoad(t, r)
 	if run.Baseline != "routed" || len(run.Trials) != 10 {
 		t.Fatalf("baseline %q, %d trials; want routed and 10", run.Baseline, len(run.Trials))
 	}

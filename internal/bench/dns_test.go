@@ -6,7 +6,6 @@ import (
 	"context"
 	"fmt"
 	"net/netip"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -88,21 +87,8 @@ func TestDNSExperiment(t *testing.T) {
 	for _, program := range []string{"named", "dnsperf", "nginx", "iptables-nft"} {
 		testenv.Program(t, program)
 	}
-	suite, err := ParseSuite("s.yaml", []byte(dnsSuite))
-	if err != nil {
-		t.Fatal(err)
-	}
-	r, err := newRunner(t.Context(), Options{Suite: suite, Dir: t.TempDir(), Progress: t.Output()})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := r.run(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	run, err := results.Load(filepath.Join(r.options.Dir, ResultsFile))
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := suiteRunner(t, "s.yaml", dnsSuite, "")
+	run := runAndLoad(t, r)
 	if run.Environment.Versions["named"] == "" || run.Environment.Versions["dnsperf"] == "" {
 		t.Errorf("the versions are %v", run.Environment.Versions)
 	}

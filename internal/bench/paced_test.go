@@ -3,7 +3,6 @@
 package bench
 
 import (
-	"path/filepath"
 	"strings"
 	"testing"
 
@@ -78,21 +77,8 @@ loads:
 func TestRunPaced(t *testing.T) {
 	testenv.Root(t)
 	testenv.Program(t, "nginx")
-	suite, err := ParseSuite("tiny.yaml", []byte(tinyPaced))
-	if err != nil {
-		t.Fatal(err)
-	}
-	r, err := newRunner(t.Context(), Options{Suite: suite, Dir: t.TempDir(), Progress: t.Output(), Executable: buildJeoul(t)})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := r.run(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	run, err := results.Load(filepath.Join(r.options.Dir, ResultsFile))
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := suiteRunner(t, "tiny.yaml", tinyPaced, buildJeoul(t))
+	run := runAndLoad(t, r)
 	if len(run.Trials) != 9 {
 		t.Errorf("%d trials, want two rates and a search of three subjects", len(run.Trials))
 	}

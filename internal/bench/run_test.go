@@ -35,26 +35,24 @@ loads:
     duration: 1s
 `
 
-// tiny returns a runner of the tiny suite.
-func tiny(t *testing.T) *runner {
+// suiteRunner returns a runner of a suite whose results go to a directory of the test's;
+// executable is our own binary where the suite has other processes of ours.
+func suiteRunner(t *testing.T, name, text, executable string) *runner {
 	t.Helper()
-	testenv.Root(t)
-	for _, program := range []string{"nginx", "haproxy", "ab", "wrk"} {
-		testenv.Program(t, program)
-	}
-	suite, err := ParseSuite("tiny.yaml", []byte(tinySuite))
+	suite, err := ParseSuite(name, []byte(text))
 	if err != nil {
 		t.Fatal(err)
 	}
-	r, err := newRunner(t.Context(), Options{Suite: suite, Dir: filepath.Join(t.TempDir(), "made"), Progress: t.Output()})
+	r, err := newRunner(t.Context(), Options{Suite: suite, Dir: filepath.Join(t.TempDir(), "made"), Progress: t.Output(), Executable: executable})
 	if err != nil {
 		t.Fatal(err)
 	}
 	return r
 }
 
-func TestRun(t *testing.T) {
-	r := tiny(t)
+// runAndLoad runs a suite and returns the results as its file has them.
+func runAndLoad(t *testing.T, r *runner) *results.Run {
+	t.Helper()
 	if _, err := r.run(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -62,6 +60,22 @@ func TestRun(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	return run
+}
+
+// tiny returns a runner of the tiny suite.
+func tiny(t *testing.T) *runner {
+	t.Helper()
+	testenv.Root(t)
+	for _, program := range []string{"nginx", "haproxy", "ab", "wrk"} {
+		testenv.Program(t, program)
+	}
+	return suiteRunner(t, "tiny.yaml", tinySuite, "")
+}
+
+func TestRun(t *testing.T) {
+	r := tiny(t)
+	run := runAndLoad(t, r)
 	if run.Interrupted || run.Ended.IsZero() || run.Environment.Versions["haproxy"] == "" {
 		t.Errorf("interrupted %v, ended %v, versions %v", run.Interrupted, run.Ended, run.Environment.Versions)
 	}

@@ -3,7 +3,6 @@
 package bench
 
 import (
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -52,21 +51,8 @@ func TestRunTLS(t *testing.T) {
 	testenv.Root(t)
 	testenv.Program(t, "nginx")
 	testenv.Program(t, "ab")
-	suite, err := ParseSuite("tiny.yaml", []byte(tinyTLS))
-	if err != nil {
-		t.Fatal(err)
-	}
-	r, err := newRunner(t.Context(), Options{Suite: suite, Dir: t.TempDir(), Progress: t.Output(), Executable: buildJeoul(t)})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := r.run(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	run, err := results.Load(filepath.Join(r.options.Dir, ResultsFile))
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := suiteRunner(t, "tiny.yaml", tinyTLS, buildJeoul(t))
+	run := runAndLoad(t, r)
 	for _, trial := range run.Trials {
 		if r.absent.Subjects[trial.Subject] != "" {
 			continue

@@ -3,7 +3,6 @@
 package bench
 
 import (
-	"path/filepath"
 	"strings"
 	"testing"
 
@@ -40,21 +39,8 @@ loads:
 // TestRunTransactions makes transactions through everything that can pass a byte.
 func TestRunTransactions(t *testing.T) {
 	testenv.Root(t)
-	suite, err := ParseSuite("tiny.yaml", []byte(tinyTransactions))
-	if err != nil {
-		t.Fatal(err)
-	}
-	r, err := newRunner(t.Context(), Options{Suite: suite, Dir: t.TempDir(), Progress: t.Output(), Executable: buildJeoul(t)})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := r.run(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	run, err := results.Load(filepath.Join(r.options.Dir, ResultsFile))
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := suiteRunner(t, "tiny.yaml", tinyTransactions, buildJeoul(t))
+	run := runAndLoad(t, r)
 	if len(run.Trials) != 24 {
 		t.Errorf("%d trials, want 24", len(run.Trials))
 	}

@@ -189,14 +189,7 @@ loads:
 func TestWireRun(t *testing.T) {
 	testenv.Root(t)
 	testenv.Program(t, "iptables-nft")
-	suite, err := ParseSuite("w", []byte(wireTinySuite))
-	if err != nil {
-		t.Fatal(err)
-	}
-	r, err := newRunner(t.Context(), Options{Suite: suite, Dir: t.TempDir(), Progress: t.Output()})
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := suiteRunner(t, "w", wireTinySuite, "")
 	run, err := r.run(t.Context())
 	if err != nil {
 		t.Fatal(err)

@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 	"strings"
 
 	"github.com/google/nftables"
@@ -62,8 +63,8 @@ func Bypassed(s lb.ServiceKey) (bool, error) {
 	if err != nil {
 		return false, explain(err)
 	}
-	rules, err := rulesOf(c, s)
-	return len(rules) == len(chains()), err
+	all, err := ours(c)
+	return len(rulesOf(all, s)) == len(chains()), err
 }
 
 // Set makes the rules for a service, or removes them, and the table with the last
@@ -73,20 +74,20 @@ func Set(s lb.ServiceKey, bypass bool) error {
 	if err != nil {
 		return explain(err)
 	}
-	old, err := rulesOf(c, s)
+	all, err := ours(c)
 	if err != nil {
 		return err
 	}
+	old := rulesOf(all, s)
 	for _, rule := range old {
 		if err := c.DelRule(rule); err != nil {
 			return explain(err)
 		}
 	}
-	if bypass {
+	switch {
+	case bypass:
 		add(c, s)
-	} else if last, err := isLast(c, len(old)); err != nil {
-		return err
-	} else if last {
+	case len(old) > 0 && len(old) == len(all):
 		c.DelTable(table())
 	}
 	return explain(c.Flush())
@@ -159,22 +160,12 @@ func ours(c *nftables.Conn) ([]*nftables.Rule, error) {
 	return all, nil
 }
 
-// rulesOf lists a service's rules.
-func rulesOf(c *nftables.Conn, s lb.ServiceKey) ([]*nftables.Rule, error) {
-	all, err := ours(c)
-	var own []*nftables.Rule
-	for _, rule := range all {
-		if comment, ok := userdata.GetString(rule.UserData, userdata.TypeComment); ok && comment == Name(s) {
-			own = append(own, rule)
-		}
-	}
-	return own, err
-}
-
-// isLast says whether the table has no more rules than those, and is there.
-func isLast(c *nftables.Conn, count int) (bool, error) {
-	all, err := ours(c)
-	return count > 0 && len(all) == count, err
+// rulesOf picks a service's rules.
+func rulesOf(all []*nftables.Rule, s lb.ServiceKey) []*nftables.Rule {
+	return slices.DeleteFunc(slices.Clone(all), func(rule *nftables.Rule) bool {
+		comment, ok := userdata.GetString(rule.UserData, userdata.TypeComment)
+		return !ok || comment != Name(s)
+	})
 }
 
 // explain names what the kernel's error means.

@@ -6,8 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"runtime"
-	"runtime/debug"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -64,15 +62,7 @@ func (o Options) Run(ctx context.Context) (*Report, error) {
 	if err := o.Check(); err != nil {
 		return nil, err
 	}
-	runtime.LockOSThread()
-	defer runtime.UnlockOSThread()
-	// A collection would be a pause of all requests; there is little garbage.
-	defer debug.SetGCPercent(debug.SetGCPercent(-1))
-	if runtime.GOMAXPROCS(0) < 2 {
-		// With a single one, the runtime's monitor takes it from the thread whenever a
-		// system call is longer than 20 µs.
-		defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(2))
-	}
+	defer epoll.Undisturbed()()
 	c := &client{Options: o, report: &Report{Latency: load.NewLatency(), Due: uint64(o.total())}}
 	c.address, c.family = epoll.Address(o.Target)
 	end := "Connection: close\r\n\r\n"

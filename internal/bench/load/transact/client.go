@@ -6,8 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"runtime"
-	"runtime/debug"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -29,15 +27,7 @@ func (o Options) Run(ctx context.Context) (*Report, error) {
 	if err := o.Check(); err != nil {
 		return nil, err
 	}
-	runtime.LockOSThread()
-	defer runtime.UnlockOSThread()
-	// A collection would be a pause of all transactions; there is next to no garbage.
-	defer debug.SetGCPercent(debug.SetGCPercent(-1))
-	if runtime.GOMAXPROCS(0) < 2 {
-		// With a single one, the runtime's monitor takes it from the thread whenever a
-		// system call is longer than 20 µs, and a fight for it follows.
-		defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(2))
-	}
+	defer epoll.Undisturbed()()
 	if o.Connections == 1 {
 		return o.runOne(ctx)
 	}
