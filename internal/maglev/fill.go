@@ -146,10 +146,10 @@ func (f *filling) turn(n uint32) turn {
 func (f *filling) walk(p *path) uint32 {
 	slot, skip, size, taken := p.next, p.skip, f.size, f.taken
 	for {
-		next := slot + skip
-		if next >= size {
-			next -= size
-		}
+		// Without a branch, which nobody could predict: all are far below 2^31, so the
+		// sign says whether a size too many was taken off.
+		next := slot + skip - size
+		next += size & uint32(int32(next)>>31)
 		if word := &taken[slot/64]; *word>>(slot%64)&1 == 0 {
 			*word |= 1 << (slot % 64)
 			p.next = next
