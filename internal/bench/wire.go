@@ -93,8 +93,13 @@ type wireLoad struct{}
 func (wireLoad) Name() string { return "wire" }
 
 func (wireLoad) obstacle(p Point, limits probe.Limits) string {
-	// How many connections a subject can hold is a question, and no obstacle.
-	if reason := p.Subject.Obstacle(p.Params, 1, limits); reason != "" {
+	// How many connections a subject can hold is a question of capacity, and no obstacle
+	// there. Those that are set up stay open, too, until their rate has been measured.
+	open := 1
+	if p.By.Wire.Load == wire.Setup {
+		open = max(p.By.Wire.connections(), 1)
+	}
+	if reason := p.Subject.Obstacle(p.Params, open, limits); reason != "" {
 		return reason
 	}
 	switch {

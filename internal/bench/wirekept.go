@@ -96,6 +96,31 @@ func (k wireKept) write(got *results.Trial) {
 	got.Notes = append(got.Notes, fmt.Sprintf("what it kept: %s", of.What))
 }
 
+// full says that the subject could hold no more of the connections that a step has set up,
+// and why; empty if it could.
+func (w *wireTrial) full(ctx context.Context, step wire.Step) (string, error) {
+	if step.Kind != wire.Setup {
+		return "", nil
+	}
+	of := wireResult{wireTrial: w, step: step}
+	if reason := w.trial.Subject.Obstacle(w.trial.Params, int(of.done())+1, w.runner.limits); reason != "" {
+		return reason, nil
+	}
+	remembering, ok := w.running.(subject.Remembering)
+	if !ok || float64(step.Begun-min(of.done(), step.Begun)) <= wireLoss*float64(step.Begun) {
+		return "", nil
+	}
+	kept, err := remembering.Remembered(ctx)
+	if err != nil || kept.Limit == 0 || float64(kept.Flows) < nearlyAll*float64(kept.Limit) {
+		return "", err
+	}
+	return fmt.Sprintf("%d of at most %d %s", kept.Flows, kept.Limit, kept.What), nil
+}
+
+// nearlyAll is the share of what can be remembered from which on there is no room to speak
+// of.
+const nearlyAll = 0.98
+
 // available is how much memory the machine has for whoever wants some.
 func available() (bytes uint64, err error) {
 	proc, err := procfs.NewDefaultFS()

@@ -190,12 +190,12 @@ func (w *wireTrial) run(ctx context.Context) (err error) {
 	var failed error
 	steps, err := w.tester.Run(ctx, load, func(step wire.Step) {
 		if load.Search == nil && failed == nil {
-			failed = w.step(step)
+			failed = w.step(ctx, step)
 		}
 	})
 	err = errors.Join(err, failed, stop())
 	if load.Search != nil && len(steps) > 0 {
-		err = errors.Join(err, w.found(steps))
+		err = errors.Join(err, w.found(ctx, steps))
 	}
 	if load.Kind == wire.Capacity && len(w.got) > 0 {
 		w.kept.write(&w.got[0])
@@ -227,8 +227,12 @@ func addDrops(all map[string]uint64, host *lab.Host, drops lab.Drops) {
 }
 
 // step writes the result of a step that has ended.
-func (w *wireTrial) step(step wire.Step) error {
+func (w *wireTrial) step(ctx context.Context, step wire.Step) error {
 	reading, err := w.read()
+	if err != nil {
+		return err
+	}
+	full, err := w.full(ctx, step)
 	if err != nil {
 		return err
 	}
@@ -238,6 +242,10 @@ func (w *wireTrial) step(step wire.Step) error {
 		got.Params[paramOffered] = int(step.Offered)
 	}
 	wireResult{w, step, w.last, reading}.write(&got)
+	if full != "" {
+		got.Valid = false
+		got.Notes = append([]string{"it was full, so this is how many it holds, and not how fast it sets them up: " + full}, got.Notes...)
+	}
 	w.last = reading
 	w.got = append(w.got, got)
 	return nil

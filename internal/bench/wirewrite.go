@@ -3,6 +3,7 @@
 package bench
 
 import (
+	"context"
 	"fmt"
 	"maps"
 	"slices"
@@ -151,7 +152,7 @@ func lostWhere(from, to map[string]uint64) string {
 }
 
 // found writes the result of a search: the highest rate that lost no more than it may.
-func (w *wireTrial) found(steps []wire.Step) error {
+func (w *wireTrial) found(ctx context.Context, steps []wire.Step) error {
 	search := w.trial.By.Wire.Search
 	var tried []string
 	best := -1
@@ -168,7 +169,7 @@ func (w *wireTrial) found(steps []wire.Step) error {
 	if best < 0 {
 		return fmt.Errorf("no rate from %d a second on lost at most %g: %s", search.From, search.Loss, strings.Join(tried, ", "))
 	}
-	if err := w.step(steps[best]); err != nil {
+	if err := w.step(ctx, steps[best]); err != nil {
 		return err
 	}
 	got := &w.got[len(w.got)-1]
