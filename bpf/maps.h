@@ -25,6 +25,7 @@ const enum slot_bits *unused_slot_bits __attribute__((unused));
 const enum no_service *unused_no_service __attribute__((unused));
 const enum flow_state *unused_flow_state __attribute__((unused));
 const enum return_table *unused_return_table __attribute__((unused));
+const enum way_table *unused_way_table __attribute__((unused));
 const enum flow_table *unused_flow_table __attribute__((unused));
 const struct head *unused_head __attribute__((unused));
 const struct backend *unused_backend __attribute__((unused));
@@ -205,6 +206,15 @@ struct {
 	__type(key, __u32);
 	__type(value, struct return_bucket);
 } returns SEC(".maps");
+
+/* ways has those that replies go by, by a hash of their ends; whoever comes last has the
+ * place. */
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct known_way);
+} ways SEC(".maps");
 
 /* fragments remembers datagrams that come in pieces, for some seconds. */
 struct {

@@ -3,7 +3,9 @@
  * asked. */
 #pragma once
 
+#include "hash.h"
 #include "link.h"
+#include "trace.h"
 #include "translate.h"
 
 /* From <sys/socket.h>, which is not for eBPF. */
@@ -65,9 +67,69 @@ static __always_inline bool takes(__u32 interface)
 	return false;
 }
 
-static __always_inline enum way find_route_inline(ctx_t *ctx, const struct packet *packet,
-						  const struct translation *to,
-						  struct route *route)
+/* way_of returns the place where the way of packets with these ends is, if it is known; or
+ * NULL. It does not say where an answer to a mere question would be. */
+static __always_inline struct known_way *way_of(const struct packet *packet,
+						const struct translation *to)
+{
+	__u64 h = to->destination[0] * HASH_MULTIPLIER + to->source[0] * HASH_MULTIPLIER2;
+	__u32 at;
+
+	if (dry_run())
+		return NULL;
+	if (packet->ipv6)
+		h += ((__u64)to->destination[3] << 32 | to->destination[2]) * HASH_MULTIPLIER3 +
+		     ((__u64)to->source[3] << 32 | to->source[2]) * HASH_MULTIPLIER4;
+	at = hash_mix(h) >> 32 & (WAYS - 1);
+	return bpf_map_lookup_elem(&ways, &at);
+}
+
+/* knows says whether a way is that of a packet, still counts, and is wide enough. One that
+ * was asked for in another tick of the clock does not count. Should the clock stand still,
+ * since the control plane does, the number of packets is what bounds it: routes and
+ * neighbours may change at any time. */
+static __always_inline bool knows(ctx_t *ctx, const struct known_way *known,
+				  const struct packet *packet, const struct translation *to,
+				  __u32 now)
+{
+	if (known->destination[0] != to->destination[0] || known->source[0] != to->source[0] ||
+	    known->asked != now || known->protocol != packet->protocol || !known->left ||
+	    known->ipv6 != packet->ipv6 || known->ingress != ctx_interface(ctx))
+		return false;
+	if (packet->ipv6 &&
+	    (known->destination[1] != to->destination[1] ||
+	     known->destination[2] != to->destination[2] ||
+	     known->destination[3] != to->destination[3] || known->source[1] != to->source[1] ||
+	     known->source[2] != to->source[2] || known->source[3] != to->source[3]))
+		return false;
+	return ctx_segment(ctx, packet->length, packet->transport + sizeof(struct tcphdr)) <=
+	       known->mtu;
+}
+
+/* learn keeps an answer. Of a GSO packet the kernel did not look at the route's own MTU. */
+static __always_inline void learn(ctx_t *ctx, struct known_way *known,
+				  const struct packet *packet, const struct translation *to,
+				  const struct bpf_fib_lookup *fib, const struct route *route,
+				  __u32 now)
+{
+	if (ctx_packets(ctx) > 1)
+		return;
+	__builtin_memcpy(known->source, to->source, sizeof(known->source));
+	__builtin_memcpy(known->destination, to->destination, sizeof(known->destination));
+	known->asked = now;
+	known->ingress = ctx_interface(ctx);
+	known->egress = route->interface;
+	known->mtu = fib->mtu_result;
+	known->left = WAY_USES;
+	known->protocol = packet->protocol;
+	known->ipv6 = packet->ipv6;
+	__builtin_memcpy(known->macs, route->macs, MACS_LENGTH);
+}
+
+/* ask_route asks the kernel, and keeps what it says in `known` if that is not NULL. */
+static __always_inline enum way ask_route(ctx_t *ctx, const struct packet *packet,
+					  const struct translation *to, struct known_way *known,
+					  __u32 now, struct route *route)
 {
 	struct scratch *scratch = get_scratch();
 	struct bpf_fib_lookup *fib;
@@ -82,6 +144,8 @@ static __always_inline enum way find_route_inline(ctx_t *ctx, const struct packe
 		__builtin_memcpy(route->macs, fib->dmac, ETH_ALEN);
 		__builtin_memcpy(route->macs + ETH_ALEN, fib->smac, ETH_ALEN);
 		route->interface = fib->ifindex == ctx_interface(ctx) ? 0 : fib->ifindex;
+		if (known)
+			learn(ctx, known, packet, to, fib, route, now);
 		return WAY_FOUND;
 	case BPF_FIB_LKUP_RET_FRAG_NEEDED:
 		route->mtu = fib->mtu_result;
@@ -92,6 +156,27 @@ static __always_inline enum way find_route_inline(ctx_t *ctx, const struct packe
 		return WAY_NONE;
 	}
 	return WAY_KERNEL;
+}
+
+/* find_route_inline finds the way of a packet, by what is known or else from the kernel, to
+ * ask which takes several times as long as all the rest. */
+static __always_inline enum way find_route_inline(ctx_t *ctx, const struct packet *packet,
+						  const struct translation *to,
+						  struct route *route)
+{
+	void *generation = current_generation();
+	struct known_way *known = way_of(packet, to);
+	__u32 now;
+
+	if (!generation)
+		return WAY_NONE;
+	now = clock_of(generation);
+	if (!known || !knows(ctx, known, packet, to, now))
+		return ask_route(ctx, packet, to, known, now, route);
+	known->left--;
+	__builtin_memcpy(route->macs, known->macs, MACS_LENGTH);
+	route->interface = known->egress;
+	return WAY_FOUND;
 }
 
 /* find_route is the same off the common ways. */

@@ -421,6 +421,38 @@ enum return_table {
 	RETURN_PROVEN = 0x80000000,
 };
 
+/* known_way is the way that replies with these ends had of late, as the kernel's routes
+ * and neighbours said. An IPv4 address is in the first word, and the others are anything.
+ * A cache line long. */
+struct known_way {
+	__be32 source[4];
+	__be32 destination[4];
+	/* When it was asked for, by the clock of struct head. */
+	__u32 asked;
+	/* The interface that the replies come in on, and the one that they leave by: 0 for
+	 * the same. */
+	__u32 ingress;
+	__u32 egress;
+	/* The largest IP packet that the way takes, in bytes. */
+	__u16 mtu;
+	/* How many more packets may go by it. */
+	__u8 left;
+	/* The protocol of the replies, for rules may tell them apart; 0 is no way at all. */
+	__u8 protocol;
+	/* Destination and source, as in the frame. */
+	__u8 macs[12];
+	bool ipv6;
+	__u8 pad[3];
+};
+
+/* way_table holds numbers of the table of such ways. */
+enum way_table {
+	/* Ways that a CPU knows at most, a power of two. */
+	WAYS = 1024,
+	/* How many packets go by a way before it is asked for again. */
+	WAY_USES = 255,
+};
+
 /* fragment_key names a datagram of which only the first fragment bears ports
  * (RFC 791 section 3.2, RFC 8200 section 4.5). */
 struct fragment_key {

@@ -70,10 +70,18 @@ func writeTables(w io.Writer, status *api.Status) {
 			count(f.Proven), count(f.ProvenLimit), count(f.Unproven), count(f.UnprovenLimit))
 	}
 	if m := status.Memory; m != nil {
-		fmt.Fprintf(w, "memory      %s KiB: flows %s, configuration %s, counters %s, fragments %s\n",
-			kibibytes(m.Total), kibibytes(m.Proven+m.Unproven+m.Returns), kibibytes(m.Configuration), kibibytes(m.Counters), kibibytes(m.Fragments))
+		fmt.Fprintf(w, "memory      %s KiB: flows %s, configuration %s, counters %s, fragments %s%s\n",
+			kibibytes(m.Total), kibibytes(m.Proven+m.Unproven+m.Returns), kibibytes(m.Configuration), kibibytes(m.Counters), kibibytes(m.Fragments), waysOf(m))
 	}
 	fmt.Fprintf(w, "generation  %d\n", status.Generation)
+}
+
+// waysOf says what the ways of replies take, where there are any.
+func waysOf(m *api.Memory) string {
+	if m.Ways == 0 {
+		return ""
+	}
+	return ", ways of replies " + kibibytes(m.Ways)
 }
 
 // kibibytes rounds up: little is not nothing.

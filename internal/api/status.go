@@ -71,6 +71,8 @@ type Memory struct {
 	// Configuration is for services, their tables and their backends.
 	Configuration uint64 `json:"configuration"`
 	Counters      uint64 `json:"counters"`
+	// Ways are those that replies take, kept for a fraction of a second.
+	Ways uint64 `json:"ways"`
 	// Fragments are datagrams that come in pieces.
 	Fragments uint64 `json:"fragments"`
 }

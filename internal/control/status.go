@@ -59,7 +59,7 @@ func (c *Controller) Status() (api.Status, error) {
 	if plane, ok := c.opt.DataPlane.(planner); ok {
 		plan := plane.Memory()
 		status.Memory = &api.Memory{Total: plan.Total(), Proven: plan.Proven, Unproven: plan.Unproven, Returns: plan.Returns,
-			Configuration: plan.Configuration, Counters: plan.Counters, Fragments: plan.Fragments}
+			Configuration: plan.Configuration, Counters: plan.Counters, Ways: plan.Ways, Fragments: plan.Fragments}
 	}
 	return status, nil
 }

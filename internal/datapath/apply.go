@@ -188,10 +188,13 @@ func (d *Datapath) sizesToMake(c *revision) sizes {
 
 // sizesFor says what the shared maps must hold.
 func (d *Datapath) sizesFor(c *revision) sizes {
-	want := sizes{backends: max(c.places.indices, 1), services: max(c.places.ids, 1), returns: 1,
+	want := sizes{backends: max(c.places.indices, 1), services: max(c.places.ids, 1), returns: 1, ways: 1,
 		flows: bucketsFor(d.flowLimit(c)), newcomers: bucketsFor(d.options.UnprovenLimit)}
 	if c.modes&(1<<xdpModeMODE_FULLNAT) != 0 {
 		want.returns = returnBucketsFor(uint64(d.flowLimit(c)) + uint64(d.options.UnprovenLimit))
+	}
+	if c.neededModes()&(1<<xdpModeMODE_NAT|1<<xdpModeMODE_FULLNAT) != 0 {
+		want.ways = uint32(xdpWayTableWAYS)
 	}
 	return want
 }

@@ -25,14 +25,14 @@ type MemoryPlan struct {
 	Proven, Unproven, Returns uint64
 	// Configuration is for services, their tables and backends, with room for changes.
 	Configuration uint64
-	// Counters is for what services and backends are counted by, Fragments for the
-	// datagrams that come in pieces.
-	Counters, Fragments uint64
+	// Counters is for what services and backends are counted by, Ways for those of
+	// replies, if there are any, and Fragments for the datagrams that come in pieces.
+	Counters, Ways, Fragments uint64
 }
 
 // Total is all of it.
 func (p MemoryPlan) Total() uint64 {
-	return p.Proven + p.Unproven + p.Returns + p.Configuration + p.Counters + p.Fragments
+	return p.Proven + p.Unproven + p.Returns + p.Configuration + p.Counters + p.Ways + p.Fragments
 }
 
 // String says it to a person, on one line.
@@ -54,7 +54,7 @@ func (p MemoryPlan) parts() string {
 		{fmt.Sprintf("%d proven flows", p.ProvenLimit), p.Proven},
 		{fmt.Sprintf("%d unproven flows", p.UnprovenLimit), p.Unproven},
 		{"full NAT's replies", returns},
-		{"configuration", p.Configuration}, {"counters", p.Counters}, {"fragments", p.Fragments},
+		{"configuration", p.Configuration}, {"counters", p.Counters}, {"ways of replies", p.Ways}, {"fragments", p.Fragments},
 	} {
 		if part.bytes > 0 {
 			parts = append(parts, part.name+" "+mebibytes(part.bytes))
@@ -105,7 +105,7 @@ func planFor(want sizes, configuration uint64) (MemoryPlan, error) {
 	}
 	backend := 8 + uint64(cpus)*uint64(unsafe.Sizeof(xdpBackendCount{})) + uint64(unsafe.Sizeof(xdpBackendLoad{}))
 	fragments := spec.Maps[xdpMapFragments]
-	return MemoryPlan{
+	plan := MemoryPlan{
 		ProvenLimit:   want.flows * bucketFlows,
 		UnprovenLimit: want.newcomers * bucketFlows,
 		Proven:        uint64(want.flows) * uint64(bucketSize),
@@ -115,7 +115,12 @@ func planFor(want sizes, configuration uint64) (MemoryPlan, error) {
 		Counters:      uint64(want.backends)*backend + uint64(want.services)*uint64(unsafe.Sizeof(xdpTurn{})),
 		Fragments: uint64(fragments.MaxEntries)*uint64(hashElement+(fragments.KeySize+7)&^7+(fragments.ValueSize+7)&^7) +
 			uint64(powerOfTwo(int(fragments.MaxEntries)))*hashBucket,
-	}, nil
+	}
+	// Where no replies come through us, that map has one element.
+	if want.ways > 1 {
+		plan.Ways = uint64(want.ways) * (8 + uint64(cpus)*uint64(unsafe.Sizeof(xdpKnownWay{})))
+	}
+	return plan, nil
 }
 
 // without leaves out the maps that are there already and stay.
@@ -132,6 +137,9 @@ func (p MemoryPlan) without(want sizes, have *shared) MemoryPlan {
 	}
 	if want.returns <= have.returns.MaxEntries() {
 		p.Returns = 0
+	}
+	if want.ways <= have.ways.MaxEntries() {
+		p.Ways = 0
 	}
 	if want.backends <= have.counts.MaxEntries() && want.services <= have.turns.MaxEntries() {
 		p.Counters = 0

@@ -25,6 +25,7 @@ type shared struct {
 	counts, outcomes *ebpf.Map
 	flows, newcomers *ebpf.Map
 	returns          *ebpf.Map
+	ways             *ebpf.Map
 	fragments        *ebpf.Map
 	allowances       *ebpf.Map
 	// What schedulers and limits remember, by the service's id, and how many flows a
@@ -57,18 +58,19 @@ func (s *shared) turn(id uint32) storage { return s.turns.memory[id*turnWords:][
 func (s *shared) load(index uint32) storage { return s.loads.memory[index*loadWords:][:loadWords] }
 
 // sizes is what the shared maps must hold at least.
-type sizes struct{ backends, services, flows, newcomers, returns uint32 }
+type sizes struct{ backends, services, flows, newcomers, returns, ways uint32 }
 
 // sizesOf returns what they hold.
 func sizesOf(s *shared) sizes {
 	return sizes{backends: s.counts.MaxEntries(), services: s.turns.MaxEntries(), flows: s.flows.MaxEntries(),
-		newcomers: s.newcomers.MaxEntries(), returns: s.returns.MaxEntries()}
+		newcomers: s.newcomers.MaxEntries(), returns: s.returns.MaxEntries(), ways: s.ways.MaxEntries()}
 }
 
 func (s sizes) within(have *shared) bool {
 	return have != nil && s.backends <= have.counts.MaxEntries() && s.backends <= have.loads.MaxEntries() &&
 		s.services <= have.turns.MaxEntries() && s.flows <= have.flows.MaxEntries() &&
-		s.newcomers <= have.newcomers.MaxEntries() && s.returns <= have.returns.MaxEntries()
+		s.newcomers <= have.newcomers.MaxEntries() && s.returns <= have.returns.MaxEntries() &&
+		s.ways <= have.ways.MaxEntries()
 }
 
 // newShared makes the maps that are missing or too small, and takes the others
@@ -91,6 +93,7 @@ func newShared(spec *ebpf.CollectionSpec, want sizes, old *shared, secret uint64
 		{xdpMapFlows, &next.flows, want.flows},
 		{xdpMapNewcomers, &next.newcomers, want.newcomers},
 		{xdpMapReturns, &next.returns, want.returns},
+		{xdpMapWays, &next.ways, want.ways},
 		{xdpMapFragments, &next.fragments, spec.Maps[xdpMapFragments].MaxEntries},
 		{xdpMapAllowances, &next.allowances, 1},
 	} {
@@ -184,6 +187,7 @@ func (s *shared) maps() map[string]*ebpf.Map {
 		xdpMapFlows:         s.flows,
 		xdpMapNewcomers:     s.newcomers,
 		xdpMapReturns:       s.returns,
+		xdpMapWays:          s.ways,
 		xdpMapFragments:     s.fragments,
 		xdpMapAllowances:    s.allowances,
 	}
