@@ -15,6 +15,7 @@ import (
 	"github.com/jeoul/jeoul/internal/bench/load"
 	"github.com/jeoul/jeoul/internal/bench/probe"
 	"github.com/jeoul/jeoul/internal/bench/subject"
+	"github.com/jeoul/jeoul/internal/lab"
 	"github.com/jeoul/jeoul/internal/results"
 )
 
@@ -79,14 +80,19 @@ func (m *measurement) clients() []load.Client {
 		share.Target = m.running.Target(i)
 		share.URL = url(share.Target, m.trial.TLS)
 		share.CPUs = m.trial.cpus(i)
-		share.Dir = host.Dir
-		client := load.Client{Name: host.Name, Share: share, Start: load.StartOn(host, m.trial.tied()...)}
-		if host.Far() {
-			client.Far = host
-		}
-		clients = append(clients, client)
+		clients = append(clients, m.runner.client(host, share, m.trial.tied()...))
 	}
 	return clients
+}
+
+// client is a host that takes a share of a load, tied to cpus if there are any.
+func (r *runner) client(host *lab.Host, share load.Share, cpus ...int) load.Client {
+	share.Dir, share.Executable = host.Dir, host.Executable(r.options.Executable)
+	client := load.Client{Name: host.Name, Share: share, Start: load.StartOn(host, cpus...)}
+	if host.Far() {
+		client.Far, client.CPUs = host, cpus
+	}
+	return client
 }
 
 // url names the file at target. The port stands there even if it is that of

@@ -186,7 +186,7 @@ func (p *pacedTrial) at(ctx context.Context, rate int, bound time.Duration) (res
 		return got, err
 	}
 	t := p.trial
-	t.Kind = paced.Kind{Executable: p.runner.options.Executable, Path: "/" + fileName, Keep: t.By.Keep, Bound: bound}
+	t.Kind = paced.Kind{Path: "/" + fileName, Keep: t.By.Keep, Bound: bound}
 	m := &measurement{runner: p.runner, trial: t, running: p.running, got: &got}
 	clients := m.clients()
 	for i := range clients {

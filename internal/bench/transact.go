@@ -170,7 +170,7 @@ func (x transactions) services(l *lab.Lab, p Point) []subject.Service {
 
 func (x transactions) conduct(ctx context.Context, r *runner, t Trial, running subject.Running, blank results.Trial) (all []results.Trial, err error) {
 	// What is written down of requests is written down of transactions.
-	t.Kind = transact.Kind{Test: x.test, Executable: r.options.Executable}
+	t.Kind = transact.Kind{Test: x.test}
 	m := &measurement{runner: r, trial: t, running: running, got: &blank}
 	ready := m.transactsAll
 	if t.By.Generator != "" {

@@ -86,8 +86,10 @@ type runner struct {
 	stdout, stderr capped
 	ended          time.Time
 	hung           bool
-	// far is set for a generator on another machine.
-	far *farRunner
+	// far is set for a generator on another machine, kind where this process is its
+	// worker.
+	far  *farRunner
+	kind Kind
 }
 
 // Run puts the load on. A generator that dies, hangs or writes nonsense is a

@@ -4,6 +4,7 @@ package load
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -27,24 +28,24 @@ var standing = struct {
 
 // farStand is what a worker is told to bring to its gate.
 type farStand struct {
-	Kind  string
-	Share Share
-	CPUs  []int
+	Kind     string
+	Settings json.RawMessage
+	Share    Share
+	CPUs     []int
 }
 
 var standTask = lab.NewTask("load-stand", func(ctx context.Context, h *lab.Host, s farStand) (struct{}, error) {
-	kind, ok := Find(s.Kind)
-	if !ok {
-		return struct{}{}, fmt.Errorf("there is no load %s", s.Kind)
+	kind, err := kindOf(s.Kind, s.Settings)
+	if err != nil {
+		return struct{}{}, err
 	}
-	r := &runner{client: Client{Name: h.Name, Share: s.Share, Start: StartOn(h, s.CPUs...)}}
+	r := &runner{kind: kind, client: Client{Name: h.Name, Share: s.Share, Start: StartOn(h, s.CPUs...)}}
 	if other := exchange(h, r); other != nil {
 		other.closeHere()
 	}
 	ready, cancel := context.WithTimeout(ctx, gateBound)
 	defer cancel()
-	err := r.start(ctx, kind)
-	if err == nil {
+	if err = r.start(ctx, kind); err == nil {
 		err = r.waitAtGate(ready)
 	}
 	if err != nil {
@@ -56,7 +57,6 @@ var standTask = lab.NewTask("load-stand", func(ctx context.Context, h *lab.Host,
 // farGo is when a generator is to be released, in nanoseconds of Unix time on its own
 // machine's clock, and how long it may take from then.
 type farGo struct {
-	Kind  string
 	At    int64
 	Bound time.Duration
 }
@@ -73,11 +73,10 @@ type farEnd struct {
 }
 
 var goTask = lab.NewTask("load-go", func(ctx context.Context, h *lab.Host, g farGo) (farEnd, error) {
-	kind, _ := Find(g.Kind)
 	standing.Lock()
 	r := standing.runners[h]
 	standing.Unlock()
-	if kind == nil || r == nil {
+	if r == nil {
 		return farEnd{}, errors.New("no load generator stands ready")
 	}
 	at := time.Unix(0, g.At)
@@ -92,7 +91,7 @@ var goTask = lab.NewTask("load-go", func(ctx context.Context, h *lab.Host, g far
 	end := farEnd{Late: max(time.Since(at), 0)}
 	r.await(ctx, g.Bound)
 	end.Ended = r.ended.UnixNano()
-	outcome, err := r.outcome(Drive{Kind: kind, Bound: g.Bound})
+	outcome, err := r.outcome(Drive{Kind: r.kind, Bound: g.Bound})
 	end.Outcome = outcome
 	if err != nil {
 		end.Problem = err.Error()
@@ -168,7 +167,10 @@ func (f *farRunner) stand(ctx context.Context, d Drive, share Share, cpus []int)
 			f.uncertain, f.offset = half, time.Unix(0, there).Sub(sent.Add(half))
 		}
 	}
-	_, err := standTask.On(ctx, f.host, farStand{Kind: d.Kind.Name(), Share: share, CPUs: cpus})
+	settings, err := json.Marshal(d.Kind)
+	if err == nil {
+		_, err = standTask.On(ctx, f.host, farStand{Kind: d.Kind.Name(), Settings: settings, Share: share, CPUs: cpus})
+	}
 	return err
 }
 
@@ -177,7 +179,7 @@ func (f *farRunner) release(at time.Time, d Drive) {
 	f.done = make(chan struct{})
 	go func() {
 		defer close(f.done)
-		f.end, f.err = goTask.On(context.Background(), f.host, farGo{Kind: d.Kind.Name(), At: at.Add(f.offset).UnixNano(), Bound: d.Bound})
+		f.end, f.err = goTask.On(context.Background(), f.host, farGo{At: at.Add(f.offset).UnixNano(), Bound: d.Bound})
 	}()
 }
 

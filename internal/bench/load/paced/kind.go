@@ -14,8 +14,6 @@ import (
 
 // Kind is the load's generator: the jeoul binary itself.
 type Kind struct {
-	// Executable is its path.
-	Executable string
 	// Path is what is asked for.
 	Path string
 	// Keep and Bound are as in Options.
@@ -25,6 +23,8 @@ type Kind struct {
 
 // Name is the kind's name in a suite.
 const Name = "paced"
+
+func init() { load.Register(Kind{}) }
 
 func (Kind) Name() string        { return Name }
 func (Kind) VersionFlag() string { return "version" }
@@ -57,7 +57,7 @@ func (k Kind) Prepare(share load.Share) ([]string, error) {
 		return nil, err
 	}
 	text, err := json.Marshal(options)
-	return []string{k.Executable, "bench", "paced-client", string(text)}, err
+	return []string{share.Executable, "bench", "paced-client", string(text)}, err
 }
 
 // Parse reads the report of one client.

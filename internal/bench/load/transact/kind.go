@@ -13,11 +13,9 @@ import (
 )
 
 // Kind is a test as a load's generator: the jeoul binary itself.
-type Kind struct {
-	Test Test
-	// Executable is its path.
-	Executable string
-}
+type Kind struct{ Test Test }
+
+func init() { load.Register(Kind{CRR}, Kind{RR}) }
 
 func (k Kind) Name() string      { return string(k.Test) }
 func (Kind) VersionFlag() string { return "version" }
@@ -48,7 +46,7 @@ func (k Kind) Prepare(share load.Share) ([]string, error) {
 		return nil, err
 	}
 	text, err := json.Marshal(options)
-	return []string{k.Executable, "bench", "transact-client", string(text)}, err
+	return []string{share.Executable, "bench", "transact-client", string(text)}, err
 }
 
 // Parse reads the report of one client.

@@ -38,6 +38,11 @@ func Netserver(at netip.AddrPort) []string {
 	return []string{NetserverProgram, "-D", "-4", "-p", strconv.Itoa(int(at.Port()))}
 }
 
+func init() { load.Register(Netperf{}) }
+
+// Name is the program's.
+func (Netperf) Name() string { return NetperfProgram }
+
 // VersionFlag makes the program tell its version.
 func (Netperf) VersionFlag() string { return "-V" }
 
