@@ -134,10 +134,11 @@ func (changeExperiment) params(p Point) map[string]any {
 	return map[string]any{"concurrency": p.Concurrency}
 }
 
-// versions is empty: servers and clients are parts of jeoul.
-func (changeExperiment) versions(context.Context) (map[string]string, error) { return nil, nil }
+// programs are none: servers and clients are parts of jeoul.
+func (changeExperiment) programs() programs   { return programs{} }
+func (e changeExperiment) onMachines() string { return conducted(e) }
 
-func (changeExperiment) notes() []string {
+func (changeExperiment) notes(Form) []string {
 	return []string{
 		fmt.Sprintf("each connection is held open and asked over every %v; it must be answered within %v by the same server over the same connection, or it is broken, and another is opened in its place",
 			changePace, changePatience),

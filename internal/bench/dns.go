@@ -4,7 +4,6 @@ package bench
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -135,7 +134,15 @@ func (dnsExperiment) obstacle(p Point, limits probe.Limits) string {
 	if reason := p.Subject.Obstacle(p.Params, p.Concurrency, limits); reason != "" {
 		return reason
 	}
-	return load.DNSPerf{}.Obstacle(load.Share{Concurrency: p.By.DNSPerf.Clients[0]}, limits)
+	// The suite was checked against its own laboratory; an inventory may have fewer.
+	d := p.By.DNSPerf
+	switch {
+	case d.Generators[0] > p.Form.Lab.Clients:
+		return fmt.Sprintf("%d generators: there are %d clients", d.Generators[0], p.Form.Lab.Clients)
+	case d.Backends[0] > p.Form.Lab.Servers:
+		return fmt.Sprintf("%d backends: there are %d servers", d.Backends[0], p.Form.Lab.Servers)
+	}
+	return load.DNSPerf{}.Obstacle(load.Share{Concurrency: d.Clients[0]}, limits)
 }
 
 // params has the sockets of all generators together as the concurrency.
@@ -154,17 +161,18 @@ func (dnsExperiment) params(p Point) map[string]any {
 	return all
 }
 
-func (dnsExperiment) versions(ctx context.Context) (map[string]string, error) {
-	versions := map[string]string{}
-	named, err := probe.Version(ctx, nameServerProgram, "-v")
-	versions[nameServerProgram] = named
-	dnsperf, errOfLoad := load.DNSPerf{}.Version(ctx)
-	versions[load.DNSPerf{}.Name()] = dnsperf
-	return versions, errors.Join(err, errOfLoad)
+func (dnsExperiment) programs() programs {
+	generator := load.DNSPerf{}
+	return programs{
+		clients: []askedProgram{{generator.Name(), generator.VersionFlag()}},
+		servers: []askedProgram{{nameServerProgram, "-v"}},
+	}
 }
 
-func (dnsExperiment) notes() []string {
-	return []string{
+func (dnsExperiment) onMachines() string { return "" }
+
+func (dnsExperiment) notes(f Form) []string {
+	all := []string{
 		fmt.Sprintf("name servers are BIND (named), one on each server, with its own defaults for threads, no recursion and no query log; every query is for %q, whose zone each of them has", dnsQuestion),
 		"queries per second are answers without an error, divided by what dnsperf took from its first query to its last answer; with several generators the sum of theirs. " +
 			"dnsperf is a closed loop: it has up to 100 queries under way (-q) and sends the next when one is answered, but no more a second than its rate (-Q). It tells no percentiles",
@@ -173,13 +181,14 @@ func (dnsExperiment) notes() []string {
 			"counts are even where the sockets are a multiple of the backends",
 		"the name servers' CPU is that of the processes, in per cent of one core, packet work that ran on top of them included; user, system, softirq (interrupts included) and idle are of the whole machine",
 	}
+	if f.far {
+		all = append(all, "on machines, user, system, softirq and idle are of all machines together, and what other programs of a server are sent over UDP is among its queries")
+	}
+	return all
 }
 
 // prepare starts a name server on every server.
 func (dnsExperiment) prepare(ctx context.Context, r *runner) (err error) {
-	if r.absent.Kinds[dnsExperiment{}.Name()] != "" {
-		return nil
-	}
 	r.names, err = startNameServers(ctx, r.lab)
 	return err
 }

@@ -194,7 +194,7 @@ func TestNameServerThatEndedIsNamed(t *testing.T) {
 	if err := names[1].waitFor(ctx, r.lab.Clients[0], at); err == nil || !strings.Contains(err.Error(), "has ended") {
 		t.Errorf("waiting for it: %v", err)
 	}
-	if err := askName(r.lab.Clients[0], netip.AddrPortFrom(r.lab.Servers[0].IPv4, dnsPort)); err != nil {
+	if err := askName(t.Context(), r.lab.Clients[0], netip.AddrPortFrom(r.lab.Servers[0].IPv4, dnsPort)); err != nil {
 		t.Errorf("asking the other: %v", err)
 	}
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/jeoul/jeoul/internal/bench/load"
 	"github.com/jeoul/jeoul/internal/bench/probe"
 	"github.com/jeoul/jeoul/internal/bench/subject"
+	"github.com/jeoul/jeoul/internal/lab"
 	"github.com/jeoul/jeoul/internal/results"
 )
 
@@ -64,7 +65,7 @@ func (d *dnsTrial) ready(ctx context.Context) error {
 	group, ctx := errgroup.WithContext(ctx)
 	for _, server := range d.servers {
 		group.Go(func() error {
-			has, err := server.has(d.runner.lab.VIP4)
+			has, err := hasTask.On(ctx, server.host, d.runner.lab.VIP4)
 			if err != nil || !has {
 				return err
 			}
@@ -73,31 +74,31 @@ func (d *dnsTrial) ready(ctx context.Context) error {
 	}
 	for i, client := range d.runner.lab.Clients[:d.trial.By.DNSPerf.Generators[0]] {
 		group.Go(func() error {
-			return poll(ctx, nameServerBound, func() error { return askName(client, d.running.Target(i)) })
+			return poll(ctx, nameServerBound, func() error { return askName(ctx, client, d.running.Target(i)) })
 		})
 	}
 	return group.Wait()
 }
 
-// has says whether the server's host has an address.
-func (s *nameServer) has(address netip.Addr) (has bool, err error) {
-	err = s.host.Do(func() error {
+// hasTask says whether a host has an address.
+var hasTask = lab.NewTask("has-address", func(_ context.Context, h *lab.Host, address netip.Addr) (has bool, err error) {
+	err = h.Do(func() error {
 		all, err := netlink.AddrList(nil, netlink.FAMILY_V4)
 		has = slices.ContainsFunc(all, func(a netlink.Addr) bool { return a.IP.Equal(address.AsSlice()) })
 		return err
 	})
 	if err != nil {
-		return false, fmt.Errorf("listing the addresses of %s: %w", s.host.Name, err)
+		return false, fmt.Errorf("listing the addresses of %s: %w", h.Name, err)
 	}
 	return has, nil
-}
+})
 
 func (d *dnsTrial) clients() []load.Client {
 	by := d.trial.By.DNSPerf
 	var clients []load.Client
 	for i, host := range d.runner.lab.Clients[:by.Generators[0]] {
-		share := load.Share{Target: d.running.Target(i), Concurrency: by.Clients[0], Duration: d.trial.Duration, Dir: host.Dir}
-		clients = append(clients, load.Client{Name: host.Name, Share: share, Start: load.StartOn(host)})
+		share := load.Share{Target: d.running.Target(i), Concurrency: by.Clients[0], Duration: d.trial.Duration}
+		clients = append(clients, d.runner.client(host, share))
 	}
 	return clients
 }
@@ -116,13 +117,14 @@ func (s *stopwatch) read(now []time.Duration) {
 
 // readUsed reads what the name servers have used, and the subject's relays.
 func (d *dnsTrial) readUsed() error {
-	var used []time.Duration
-	for _, server := range d.servers {
-		one, err := server.process.CPUTime()
-		if err != nil {
-			return err
-		}
-		used = append(used, one)
+	used := make([]time.Duration, len(d.servers))
+	err := lab.Each(d.runner.lab.Servers[:len(d.servers)], func(h *lab.Host) (err error) {
+		i := slices.Index(d.runner.lab.Servers, h)
+		used[i], err = d.servers[i].process.CPUTime()
+		return err
+	})
+	if err != nil {
+		return err
 	}
 	d.used.read(used)
 	relaying, ok := d.running.(subject.Relaying)
@@ -176,11 +178,11 @@ func (d *dnsTrial) writeReading(result *load.Result, reading probe.Reading) {
 	metrics[results.ContextSwitchesPerS] = reading.ContextSwitches
 	metrics[results.DeviceDrops] = float64(reading.DeviceDrops)
 	metrics[results.DatagramDrops] = float64(reading.DatagramDrops)
-	maps.Copy(metrics, hostShares(reading.Machine, float64(d.runner.limits.Cores)))
+	maps.Copy(metrics, hostShares(reading.Machine, reading.Cores()))
 	d.writeBackends(reading)
 }
 
-// hostShares are what the machine did, in percent of all its cores. The kernel counts
+// hostShares are what the machines did, in percent of all their cores. The kernel counts
 // some of it by ticks and idle time by the clock: together they may miss 100.
 func hostShares(machine probe.Machine, cores float64) map[string]float64 {
 	return map[string]float64{

@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/jeoul/jeoul/internal/bench/load"
+	"github.com/jeoul/jeoul/internal/bench/load/transact"
 	"github.com/jeoul/jeoul/internal/bench/probe"
 	"github.com/jeoul/jeoul/internal/bench/subject"
 	"github.com/jeoul/jeoul/internal/lab"
@@ -81,16 +82,23 @@ func (f Form) notes() []string {
 	if f.has(true) {
 		all = append(all, bulkNotes...)
 	}
+	all = append(all, f.experimentNotes()...)
+	if len(f.Tune) > 0 {
+		all = append(all, tunedNote)
+	}
+	return all
+}
+
+// experimentNotes are those of all experiments, each once: loads of one kind are
+// several experiments, alike.
+func (f Form) experimentNotes() []string {
+	var all []string
 	for _, e := range f.experiments() {
-		for _, note := range e.notes() {
-			// Loads of one kind are several experiments, alike.
+		for _, note := range e.notes(f) {
 			if !slices.Contains(all, note) {
 				all = append(all, note)
 			}
 		}
-	}
-	if len(f.Tune) > 0 {
-		all = append(all, tunedNote)
 	}
 	return all
 }
@@ -99,13 +107,13 @@ func (f Form) notes() []string {
 // is missing is absent where it is a subject's or a load's, whose trials are then
 // not valid, and an error where the laboratory cannot do without it.
 func environment(ctx context.Context, form Form, options Options) (env results.Environment, absent Absent, err error) {
-	absent = Absent{Subjects: map[string]string{}, Kinds: map[string]string{}}
+	absent = Absent{Subjects: map[string]string{}, Kinds: map[string]string{}, Generators: map[string]string{}}
 	if env, err = Machine(options.Version, options.Commit); err != nil {
 		return env, absent, err
 	}
 	var errs []error
 	if form.has(false) {
-		env.Versions["nginx"], err = probe.Version(ctx, "nginx", "-v")
+		env.Versions[webServer.Name], err = webServer.version(ctx)
 		errs = append(errs, err)
 	}
 	missing := func(from map[string]string, name string, err error) {
@@ -123,9 +131,17 @@ func environment(ctx context.Context, form Form, options Options) (env results.E
 		}
 	}
 	for _, e := range form.experiments() {
-		versions, err := e.versions(ctx)
-		maps.Copy(env.Versions, versions)
-		missing(absent.Kinds, e.Name(), err)
+		of := e.programs()
+		for _, program := range slices.Concat(of.clients, of.servers) {
+			version, err := program.version(ctx)
+			env.Versions[program.Name] = version
+			missing(absent.Kinds, e.Name(), err)
+		}
+	}
+	if form.byNetperf() {
+		version, missing, err := netperfHere(ctx)
+		env.Versions[transact.NetperfProgram], absent.Generators[transact.NetperfProgram] = version, missing
+		errs = append(errs, err)
 	}
 	for _, s := range form.Subjects {
 		if known, ok := subject.Find(s.Name); ok {

@@ -26,11 +26,12 @@ type experiment interface {
 	obstacle(p Point, limits probe.Limits) string
 	// params says what was measured, for the results; the subject's own are added.
 	params(p Point) map[string]any
-	// versions returns those of the programs that it runs, by name; an error that
-	// wraps probe.ErrNotInstalled makes its trials not valid.
-	versions(ctx context.Context) (map[string]string, error)
-	// notes are facts about the measuring that every figure depends on.
-	notes() []string
+	// programs are those that its hosts must have.
+	programs() programs
+	// onMachines says why it cannot run on the machines of an inventory; empty if it can.
+	onMachines() string
+	// notes are facts about the measuring that every figure of the form depends on.
+	notes(f Form) []string
 	// prepare starts what its servers run, once a laboratory; it goes with that.
 	prepare(ctx context.Context, r *runner) error
 	// services are what the subject is to balance.
@@ -41,6 +42,25 @@ type experiment interface {
 	conduct(ctx context.Context, r *runner, t Trial, running subject.Running, blank results.Trial) ([]results.Trial, error)
 	// line sums a trial's results up in a few words, for whoever waits.
 	line(got []results.Trial) string
+}
+
+// programs are those that clients and servers must have.
+type programs struct{ clients, servers []askedProgram }
+
+// askedProgram is a program, and the flag by which it tells its version.
+type askedProgram struct{ Name, Flag string }
+
+// webServer is what web servers run.
+var webServer = askedProgram{"nginx", "-v"}
+
+// version asks this machine for the program's.
+func (p askedProgram) version(ctx context.Context) (string, error) {
+	return probe.Version(ctx, p.Name, p.Flag)
+}
+
+// conducted says why an experiment is of the namespaces only.
+func conducted(e experiment) string {
+	return e.Name() + " needs the laboratory of namespaces: it is conducted step by step in all hosts at once, on one clock and one set of cores"
 }
 
 // failFunc reports what is wrong with a field of a suite.

@@ -148,10 +148,8 @@ func (synFlood) params(p Point) map[string]any {
 	return all
 }
 
-func (synFlood) versions(ctx context.Context) (map[string]string, error) {
-	version, err := probe.Version(ctx, "nginx", "-v")
-	return map[string]string{"nginx": version}, err
-}
+func (synFlood) programs() programs   { return programs{servers: []askedProgram{webServer}} }
+func (f synFlood) onMachines() string { return conducted(f) }
 
 // floodNotes take the place of frameNotes.
 var floodNotes = []string{
@@ -166,7 +164,7 @@ var floodNotes = []string{
 		"with beyond = pass it goes on, and servers answer SYNs with cookies (tcp_syncookies = 2), on core 0",
 }
 
-func (synFlood) notes() []string { return nil }
+func (synFlood) notes(Form) []string { return nil }
 
 // floods says whether the form is one of floods: then all its loads are.
 func (f Form) floods() bool {

@@ -4,7 +4,6 @@ package bench
 
 import (
 	"bytes"
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -15,10 +14,7 @@ import (
 	"strings"
 	"sync"
 
-	"github.com/jeoul/jeoul/internal/bench/load"
 	"github.com/jeoul/jeoul/internal/bench/probe"
-	"github.com/jeoul/jeoul/internal/bench/subject"
-	"github.com/jeoul/jeoul/internal/config"
 	"github.com/jeoul/jeoul/internal/lab"
 	"github.com/jeoul/jeoul/internal/remote"
 	"github.com/jeoul/jeoul/internal/results"
@@ -44,7 +40,7 @@ func (f Form) notesOnMachines() []string {
 	if f.has(true) {
 		all = append(all, bulkNotes...)
 	}
-	return all
+	return append(all, f.experimentNotes()...)
 }
 
 // onMachines takes a form as it runs on the machines of an inventory: with as many
@@ -67,9 +63,9 @@ func (f Form) onMachines(inventory *remote.Inventory) (Form, error) {
 // farAbsent says of kinds of load why they cannot run on machines.
 func (f Form) farAbsent() map[string]string {
 	absent := map[string]string{}
-	for _, l := range f.Loads {
-		if _, ok := load.Find(l.Kind); !ok {
-			absent[l.Kind] = l.Kind + " needs the laboratory of namespaces: it is conducted step by step in all hosts at once, on one clock and one set of cores"
+	for _, e := range f.experiments() {
+		if reason := e.onMachines(); reason != "" {
+			absent[e.Name()] = reason
 		}
 	}
 	return absent
@@ -83,144 +79,12 @@ func (p Point) farObstacle() string {
 		return "pinned: it ties clients and servers that share one machine to cores of their own; on machines each has its own"
 	case p.Form.far && p.Tune != "":
 		return "tune: machines keep their settings; prepare them by `jeoul tune` or the role in deploy/ansible"
-	case p.Form.far && p.TLS:
-		return "tls: its certificate is the laboratory's of namespaces only"
 	}
 	return ""
 }
 
-var describeTask = lab.NewTask("describe", func(context.Context, *lab.Host, struct{}) (results.Environment, error) {
-	return Machine("", "")
-})
-
-// programVersion is what a machine says of a program.
-type programVersion struct{ Version, Missing string }
-
-// askedProgram is a program, and the flag by which it tells its version.
-type askedProgram struct{ Name, Flag string }
-
-var programTask = lab.NewTask("program", func(ctx context.Context, _ *lab.Host, p askedProgram) (programVersion, error) {
-	version, err := probe.Version(ctx, p.Name, p.Flag)
-	if errors.Is(err, probe.ErrNotInstalled) {
-		return programVersion{Missing: p.Name + " is not installed there"}, nil
-	}
-	return programVersion{Version: version}, err
-})
-
-// farEnvironment describes the machines and their programs, as environment does for
-// this one. A machine that lacks what all trials need is an error, with the
-// inventory's line.
-func farEnvironment(ctx context.Context, l *lab.Lab, form Form, options Options) (env results.Environment, absent Absent, err error) {
-	s := &survey{inventory: options.Inventory, absent: Absent{Subjects: map[string]string{}, Kinds: form.farAbsent()}}
-	if s.env, err = describeTask.On(ctx, l.Balancer, struct{}{}); err != nil {
-		return s.env, s.absent, err
-	}
-	s.env.Versions["jeoul"], s.env.Commit = options.Version, options.Commit
-	if form.has(false) {
-		s.need(ctx, l.Servers, askedProgram{"nginx", "-v"})
-	}
-	for _, of := range form.Loads {
-		kind, ok := load.Find(of.Kind)
-		if !ok {
-			continue
-		}
-		program := askedProgram{kind.Name(), kind.VersionFlag()}
-		s.need(ctx, l.Clients, program)
-		if kind.Bulk() {
-			s.need(ctx, l.Servers, program)
-		}
-	}
-	if err := s.problems.Err(); err != nil {
-		return s.env, s.absent, fmt.Errorf("%w\nprepare the machines: ansible-playbook -i %s deploy/ansible/site.yml", err, options.Inventory.File)
-	}
-	for _, of := range form.Subjects {
-		if known, ok := subject.Find(of.Name); ok {
-			s.subject(ctx, l, known)
-		}
-	}
-	maps.DeleteFunc(s.env.Versions, func(_, version string) bool { return version == "" })
-	return s.env, s.absent, errors.Join(s.errs...)
-}
-
-// survey asks machines what they are and have.
-type survey struct {
-	inventory *remote.Inventory
-	env       results.Environment
-	absent    Absent
-	mu        sync.Mutex
-	problems  config.Problems
-	errs      []error
-}
-
-// need asks hosts for a program that each of them must have.
-func (s *survey) need(ctx context.Context, hosts []*lab.Host, program askedProgram) {
-	found := map[string][]string{}
-	s.errs = append(s.errs, lab.Each(hosts, func(h *lab.Host) error {
-		got, err := programTask.On(ctx, h, program)
-		if err != nil {
-			return err
-		}
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		if got.Missing != "" {
-			s.missing(h.Name, got.Missing)
-			return nil
-		}
-		found[got.Version] = append(found[got.Version], h.Name)
-		return nil
-	}))
-	if len(found) <= 1 {
-		for version := range found {
-			s.env.Versions[program.Name] = version
-		}
-		return
-	}
-	// Differences are told, for they are in the figures.
-	var words []string
-	for _, version := range slices.Sorted(maps.Keys(found)) {
-		slices.Sort(found[version])
-		words = append(words, fmt.Sprintf("%s (%s)", version, strings.Join(found[version], ", ")))
-	}
-	s.env.Versions[program.Name] = strings.Join(words, ", ")
-}
-
-// missing notes a program that a host lacks, once.
-func (s *survey) missing(host, what string) {
-	problem := config.Problem{File: s.inventory.File, Field: host, Message: what}
-	for _, h := range slices.Concat(s.inventory.Clients, s.inventory.Balancers, s.inventory.Servers) {
-		if h.Name == host {
-			problem.Line = h.Line
-		}
-	}
-	if !slices.Contains(s.problems, problem) {
-		s.problems = append(s.problems, problem)
-		slices.SortFunc(s.problems, func(a, b config.Problem) int { return cmp.Compare(a.Line, b.Line) })
-	}
-}
-
-// subject asks the balancer for a subject's programs.
-func (s *survey) subject(ctx context.Context, l *lab.Lab, known subject.Subject) {
-	if reason := subject.OnMachines(known, l); reason != "" {
-		s.absent.Subjects[known.Name()] = reason
-		return
-	}
-	got, err := subject.VersionsOn(ctx, l.Balancer, known)
-	if err != nil {
-		s.errs = append(s.errs, err)
-		return
-	}
-	if got.Missing != "" {
-		s.absent.Subjects[known.Name()] = l.Balancer.Name + ": " + got.Missing
-		return
-	}
-	for program, version := range got.Versions {
-		if there := s.env.Versions[program]; there != "" && there != version {
-			version = fmt.Sprintf("%s, %s (%s)", there, version, l.Balancer.Name)
-		}
-		s.env.Versions[program] = version
-	}
-}
-
+	case p.Form.far && p.TLS:
+		return "tls: its certificate is the laboratory's of namespaces only"
 // addMachines says what the machines are, those that are alike together.
 func addMachines(ctx context.Context, env *results.Environment, l *lab.Lab, form Form) error {
 	alike := map[string][]string{}

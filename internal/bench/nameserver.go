@@ -14,6 +14,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"text/template"
 	"time"
 
@@ -54,17 +55,17 @@ type nameServer struct {
 // stopped with the laboratory. What addresses a server gets and loses later, such
 // as the VIP, named hears of by itself (automatic-interface-scan).
 func startNameServers(ctx context.Context, l *lab.Lab) ([]*nameServer, error) {
-	program, err := copyNamed(l.Dir)
+	servers := make([]*nameServer, len(l.Servers))
+	err := lab.Each(l.Servers, func(host *lab.Host) error {
+		s := &nameServer{host: host, dir: filepath.Join(host.Dir, "dns")}
+		servers[slices.Index(l.Servers, host)] = s
+		if err := s.start(ctx, l.VIP4); err != nil {
+			return fmt.Errorf("starting %s on %s: %w", nameServerProgram, host.Name, err)
+		}
+		return nil
+	})
 	if err != nil {
 		return nil, err
-	}
-	var servers []*nameServer
-	for _, host := range l.Servers {
-		s := &nameServer{host: host, dir: filepath.Join(host.Dir, "dns")}
-		if err := s.start(ctx, program); err != nil {
-			return nil, fmt.Errorf("starting %s on %s: %w", nameServerProgram, host.Name, err)
-		}
-		servers = append(servers, s)
 	}
 	group, ctx := errgroup.WithContext(ctx)
 	for _, s := range servers {
@@ -73,9 +74,9 @@ func startNameServers(ctx context.Context, l *lab.Lab) ([]*nameServer, error) {
 	return servers, group.Wait()
 }
 
-// copyNamed copies the program into dir: Debian's AppArmor profile keeps it at its
-// own path to its own directories.
-func copyNamed(dir string) (string, error) {
+// copyNamedTask copies the program of a host into a directory of it: Debian's AppArmor
+// profile keeps it at its own path to its own directories.
+var copyNamedTask = lab.NewTask("copy-named", func(_ context.Context, _ *lab.Host, dir string) (string, error) {
 	path, err := exec.LookPath(nameServerProgram)
 	if err != nil {
 		return "", err
@@ -89,19 +90,24 @@ func copyNamed(dir string) (string, error) {
 		return "", fmt.Errorf("copying %s: %w", nameServerProgram, err)
 	}
 	return copied, nil
-}
+})
 
-// start starts the server in a directory of its own.
-func (s *nameServer) start(ctx context.Context, program string) error {
+// start starts the server in a directory of its own. It listens at the host's address
+// of the laboratory, and at the VIP while the host has that.
+func (s *nameServer) start(ctx context.Context, vip netip.Addr) error {
 	var text bytes.Buffer
-	if err := namedConfig.Execute(&text, map[string]any{"Dir": s.dir, "Port": dnsPort}); err != nil {
+	values := map[string]any{"Dir": s.dir, "Port": dnsPort, "Addresses": []netip.Addr{s.host.IPv4, vip}}
+	if err := namedConfig.Execute(&text, values); err != nil {
 		return err
 	}
 	config := filepath.Join(s.dir, "named.conf")
 	err := errors.Join(
-		os.MkdirAll(s.dir, 0o755),
-		os.WriteFile(config, text.Bytes(), 0o644),
-		os.WriteFile(filepath.Join(s.dir, "zone"), []byte(nameZone), 0o644))
+		s.host.WriteFile(config, text.Bytes()),
+		s.host.WriteFile(filepath.Join(s.dir, "zone"), []byte(nameZone)))
+	if err != nil {
+		return err
+	}
+	program, err := copyNamedTask.On(ctx, s.host, s.dir)
 	if err != nil {
 		return err
 	}
@@ -119,7 +125,7 @@ func (s *nameServer) waitFor(ctx context.Context, from *lab.Host, at netip.AddrP
 		if err := s.running(); err != nil {
 			return giveUp{err}
 		}
-		return askName(from, at)
+		return askName(ctx, from, at)
 	})
 	if err != nil && !givesUp(err) && ctx.Err() == nil {
 		return fmt.Errorf("%s: %w%s", s.host.Name, err, s.log())
@@ -144,7 +150,16 @@ func (s *nameServer) log() string { return endOf(s.host, filepath.Join(s.dir, "n
 const askNameBound = 200 * time.Millisecond
 
 // askName asks for the record from a host of the laboratory, and checks the answer.
-func askName(from *lab.Host, at netip.AddrPort) error {
+func askName(ctx context.Context, from *lab.Host, at netip.AddrPort) error {
+	_, err := askNameTask.On(ctx, from, at)
+	return err
+}
+
+var askNameTask = lab.NewTask("ask-name", func(_ context.Context, from *lab.Host, at netip.AddrPort) (struct{}, error) {
+	return struct{}{}, askNameFrom(from, at)
+})
+
+func askNameFrom(from *lab.Host, at netip.AddrPort) error {
 	var conn net.Conn
 	err := from.Do(func() (err error) {
 		conn, err = net.Dial("udp4", at.String())

@@ -4,9 +4,9 @@ package bench
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/netip"
-	"os/exec"
 	"slices"
 	"time"
 
@@ -45,26 +45,34 @@ func (l Load) checkNetperf(at path, fail failFunc) {
 	}
 }
 
-// netperfObstacle says that netperf is missing.
-func netperfObstacle() string {
-	for _, program := range []string{transact.NetperfProgram, transact.NetserverProgram} {
-		if _, err := exec.LookPath(program); err != nil {
-			return program + " is not installed (Debian has it in non-free); leave out generator for this program's own"
-		}
-	}
-	return ""
+// byNetperf says whether a load of the form has netperf for its generator.
+func (f Form) byNetperf() bool {
+	return slices.ContainsFunc(f.Loads, func(l Load) bool { return l.Generator == transact.NetperfProgram })
 }
 
-// netperfVersion returns netperf's version, by its name; nil where it is missing.
-func netperfVersion(ctx context.Context) map[string]string {
-	if netperfObstacle() != "" {
-		return nil
+// netperfPrograms are its client and its server, which both tell a version.
+var netperfPrograms = programs{
+	clients: []askedProgram{{transact.NetperfProgram, transact.Netperf{}.VersionFlag()}},
+	servers: []askedProgram{{transact.NetserverProgram, transact.Netperf{}.VersionFlag()}},
+}
+
+// netperfMissing is why there is no netperf.
+func netperfMissing(program string) string {
+	return program + " is not installed (Debian has it in non-free); leave out generator for this program's own"
+}
+
+// netperfHere returns netperf's version on this machine, or why there is none.
+func netperfHere(ctx context.Context) (version, missing string, err error) {
+	for _, program := range slices.Concat(netperfPrograms.servers, netperfPrograms.clients) {
+		version, err = program.version(ctx)
+		if errors.Is(err, probe.ErrNotInstalled) {
+			return "", netperfMissing(program.Name), nil
+		}
+		if err != nil {
+			return "", "", err
+		}
 	}
-	version, err := probe.Version(ctx, transact.NetperfProgram, transact.Netperf{}.VersionFlag())
-	if err != nil {
-		return nil
-	}
-	return map[string]string{transact.NetperfProgram: version}
+	return version, "", nil
 }
 
 // netperfServices are those of the one stream, both of the first server.
@@ -78,8 +86,7 @@ func netperfServices(l *lab.Lab) []subject.Service {
 // startNetservers starts netperf's server on the first server, where a load asks for
 // it and it is installed.
 func (r *runner) startNetservers(ctx context.Context) error {
-	asked := slices.ContainsFunc(r.form.Loads, func(l Load) bool { return l.Generator != "" })
-	if !asked || r.netservers || netperfObstacle() != "" {
+	if !r.form.byNetperf() || r.netservers || r.absent.Generators[transact.NetperfProgram] != "" {
 		return nil
 	}
 	r.netservers = true

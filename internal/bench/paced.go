@@ -111,7 +111,7 @@ func (arrivals) obstacle(p Point, limits probe.Limits) string {
 func (arrivals) params(p Point) map[string]any {
 	all := map[string]any{
 		"backends":         p.Form.Lab.Servers,
-		"clients":          p.Form.Lab.Clients,
+		"clients":          p.participants(),
 		"file_bytes":       p.Form.Web.FileBytes,
 		"concurrency":      p.Concurrency,
 		"duration_seconds": p.Duration.Seconds(),
@@ -123,12 +123,10 @@ func (arrivals) params(p Point) map[string]any {
 	return all
 }
 
-func (arrivals) versions(ctx context.Context) (map[string]string, error) {
-	version, err := probe.Version(ctx, "nginx", "-v")
-	return map[string]string{"nginx": version}, err
-}
+func (arrivals) programs() programs { return programs{servers: []askedProgram{webServer}} }
+func (arrivals) onMachines() string { return "" }
 
-func (arrivals) notes() []string {
+func (arrivals) notes(Form) []string {
 	return []string{
 		"paced is an open loop: requests are due at a fixed rate, evenly spaced and shared by all clients, and a request's latency counts from when it was due, " +
 			"waiting for a free connection included (no coordinated omission). Every one is counted (HdrHistogram). A request that is not answered 4 s after it was due has failed",

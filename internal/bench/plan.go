@@ -75,8 +75,8 @@ func Plan(form Form, limits probe.Limits, absent Absent) []Trial {
 }
 
 // Absent says why what a point needs is not on this machine: by the name of a
-// subject, and of a kind of load.
-type Absent struct{ Subjects, Kinds map[string]string }
+// subject, of a kind of load, and of a generator that a load asks for.
+type Absent struct{ Subjects, Kinds, Generators map[string]string }
 
 // points lists every subject with every set of its parameters under every load
 // at every concurrency.
@@ -158,14 +158,11 @@ func combinations(lists map[string][]any) []subject.Params {
 // obstacle says what keeps the machine from carrying the point; empty if
 // nothing.
 func (p Point) obstacle(limits probe.Limits, absent Absent) string {
-	if reason := cmp.Or(absent.Subjects[p.Subject.Name()], absent.Kinds[p.By.Kind]); reason != "" {
+	if reason := cmp.Or(absent.Subjects[p.Subject.Name()], absent.Kinds[p.By.Kind], absent.Generators[p.By.Generator], p.farObstacle()); reason != "" {
 		return reason
 	}
 	if p.Experiment != nil {
 		return p.Experiment.obstacle(p, limits)
-	}
-	if reason := p.farObstacle(); reason != "" {
-		return reason
 	}
 	if reason := p.Subject.Obstacle(p.Params, p.Concurrency, limits); reason != "" {
 		return reason

@@ -298,10 +298,10 @@ func (r *runner) startServers(ctx context.Context) (err error) {
 			return err
 		}
 	}
-	if r.form.far {
-		return nil // experiments are of the namespaces
-	}
 	for _, e := range r.form.experiments() {
+		if r.absent.Kinds[e.Name()] != "" {
+			continue
+		}
 		if err := e.prepare(ctx, r); err != nil {
 			return err
 		}
@@ -377,6 +377,7 @@ func (r *runner) rebuild(ctx context.Context) error {
 		r.progress.say("the broken laboratory could not be taken down: %v", err)
 	}
 	r.lab, r.web, r.names, r.settled = nil, nil, nil, nil
+	r.transactServers, r.netservers = false, false
 	return r.build(ctx)
 }
 

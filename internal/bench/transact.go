@@ -66,18 +66,16 @@ func (x transactions) obstacle(p Point, limits probe.Limits) string {
 	if reason := p.Subject.Obstacle(p.Params, p.Concurrency, limits); reason != "" {
 		return reason
 	}
-	if p.By.Generator != "" {
-		return netperfObstacle()
-	}
 	return transact.Kind{Test: x.test}.Obstacle(p.share(0), limits)
 }
 
 // alone says that the point has a single connection. All its work, the generator's,
 // the balancer's and the server's, is done on one core then: each step waits for the
 // one before it, and what it costs to wake another core would be most of the figure.
+// On machines, which have cores of their own, nothing is tied.
 func (p Point) alone() bool {
 	_, transacts := p.Experiment.(transactions)
-	return transacts && p.Concurrency == 1
+	return transacts && p.Concurrency == 1 && !p.Form.far
 }
 
 func (x transactions) params(p Point) map[string]any {
@@ -94,20 +92,26 @@ func (x transactions) params(p Point) map[string]any {
 	return all
 }
 
-func (transactions) versions(ctx context.Context) (map[string]string, error) {
-	return netperfVersion(ctx), nil
-}
+// programs are none: servers and clients are parts of jeoul.
+func (transactions) programs() programs { return programs{} }
+func (transactions) onMachines() string { return "" }
 
-// transactNotes are those on transactions.
-var transactNotes = []string{
-	"tcp_crr: a connection is opened for each transaction (a byte each way), and the server closes it first, as in netperf's TCP_CRR (recv_omni and " +
-		"disconnect_data_socket of nettest_omni.c); tcp_rr: connections are kept. Latency is from the call that connects or sends to the end; every one is counted (HdrHistogram)",
-	"with one connection, client, servers and the balancer's processes are tied to the last core, where all their packet work is done as well: no step has to wake another core. " +
-		"With more, nothing is tied",
-	"clients and servers of transactions are this program: one thread each for any number of connections, blocking calls for a single one",
-}
+// Notes on transactions.
+const (
+	transactTestNote = "tcp_crr: a connection is opened for each transaction (a byte each way), and the server closes it first, as in netperf's TCP_CRR (recv_omni and " +
+		"disconnect_data_socket of nettest_omni.c); tcp_rr: connections are kept. Latency is from the call that connects or sends to the end; every one is counted (HdrHistogram)"
+	transactTiedNote = "with one connection, client, servers and the balancer's processes are tied to the last core, where all their packet work is done as well: no step has to wake another core. " +
+		"With more, nothing is tied"
+	transactFreeNote = "on machines nothing is tied to a core: with one connection, a step may have to wake another one, and that is in the figures"
+	transactSelfNote = "clients and servers of transactions are this program: one thread each for any number of connections, blocking calls for a single one"
+)
 
-func (transactions) notes() []string { return transactNotes }
+func (transactions) notes(f Form) []string {
+	if f.far {
+		return []string{transactTestNote, transactFreeNote, transactSelfNote}
+	}
+	return []string{transactTestNote, transactTiedNote, transactSelfNote}
+}
 
 // prepare starts the servers, which have both tests' ports.
 func (x transactions) prepare(ctx context.Context, r *runner) error {
@@ -118,8 +122,8 @@ func (x transactions) prepare(ctx context.Context, r *runner) error {
 		return nil
 	}
 	r.transactServers = true
-	for _, server := range r.lab.Servers {
-		process, err := server.Start(context.WithoutCancel(ctx), lab.Command{Path: r.options.Executable, Args: []string{
+	return lab.Each(r.lab.Servers, func(server *lab.Host) error {
+		process, err := server.Start(context.WithoutCancel(ctx), lab.Command{Path: server.Executable(r.options.Executable), Args: []string{
 			"bench", "transact-server",
 			"--closing", netip.AddrPortFrom(netip.IPv4Unspecified(), crrPort).String(),
 			"--keeping", netip.AddrPortFrom(netip.IPv4Unspecified(), rrPort).String(),
@@ -133,15 +137,20 @@ func (x transactions) prepare(ctx context.Context, r *runner) error {
 		if err != nil {
 			return fmt.Errorf("starting the server of transactions on %s: %w", server.Name, err)
 		}
-	}
-	return nil
+		return nil
+	})
 }
 
 // transactOnce makes a transaction from a host of the laboratory.
 func transactOnce(ctx context.Context, from *lab.Host, to netip.AddrPort) error {
+	_, err := transactTask.On(ctx, from, to)
+	return err
+}
+
+var transactTask = lab.NewTask("transact-once", func(ctx context.Context, from *lab.Host, to netip.AddrPort) (struct{}, error) {
 	conn, err := probe.Dial(ctx, from, to)
 	if err != nil {
-		return fmt.Errorf("%s asking %s: %w", from.Name, to, err)
+		return struct{}{}, fmt.Errorf("%s asking %s: %w", from.Name, to, err)
 	}
 	defer conn.Close()
 	answer := []byte{0}
@@ -156,10 +165,10 @@ func transactOnce(ctx context.Context, from *lab.Host, to netip.AddrPort) error 
 		err = fmt.Errorf("it answered %q", answer)
 	}
 	if err != nil {
-		return fmt.Errorf("%s asking %s for a byte: %w", from.Name, to, err)
+		return struct{}{}, fmt.Errorf("%s asking %s for a byte: %w", from.Name, to, err)
 	}
-	return nil
-}
+	return struct{}{}, nil
+})
 
 func (x transactions) services(l *lab.Lab, p Point) []subject.Service {
 	if p.By.Generator != "" {

@@ -98,7 +98,10 @@ func TestNetperf(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	obstacle := netperfObstacle()
+	_, obstacle, err := netperfHere(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
 	for _, trial := range run.Trials {
 		byNetperf := trial.Load == "crr"
 		if byNetperf != (trial.Params["generator"] == "netperf") {

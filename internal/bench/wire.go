@@ -165,7 +165,8 @@ func (w Wire) connections() int {
 	return w.Connections
 }
 
-func (wireLoad) versions(context.Context) (map[string]string, error) { return nil, nil }
+func (wireLoad) programs() programs   { return programs{} }
+func (w wireLoad) onMachines() string { return conducted(w) }
 
 // wireNotes take the place of frameNotes.
 var wireNotes = []string{
@@ -181,7 +182,7 @@ var wireNotes = []string{
 	"jeoul's tables have room for a quarter more flows than the longest step begins (flows.limit), so that what a step leaves behind is not the limit of the next",
 }
 
-func (wireLoad) notes() []string { return nil }
+func (wireLoad) notes(Form) []string { return nil }
 
 // wires says whether the form is one of packet-level loads: then all its loads are.
 func (f Form) wires() bool {

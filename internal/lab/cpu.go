@@ -43,12 +43,16 @@ type CPU struct {
 // threads included, and with them the packet work that ran on top of it. It is an
 // error once the process has ended.
 func (p *Process) CPUTime() (time.Duration, error) {
-	used, err := processClock(p.PID())
+	used, err := briefly(processClockTask, p.host, p.PID())
 	if err != nil {
-		return 0, fmt.Errorf("read the CPU time of %s on %s: %w", p.cmd.Path, p.host.Name, err)
+		return 0, fmt.Errorf("read the CPU time of %s on %s: %w", p.name, p.host.Name, err)
 	}
 	return used, nil
 }
+
+var processClockTask = NewTask("process-clock", func(_ context.Context, _ *Host, pid int) (time.Duration, error) {
+	return processClock(pid)
+})
 
 // Sub returns what was used since an earlier reading. Threads that used nothing
 // meanwhile are left out.

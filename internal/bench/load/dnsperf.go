@@ -3,13 +3,9 @@
 package load
 
 import (
-	"context"
-	"errors"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
-	"regexp"
 	"strconv"
 	"time"
 
@@ -39,23 +35,6 @@ func (DNSPerf) VersionFlag() string { return "-h" }
 func (DNSPerf) Timed() bool         { return true }
 func (DNSPerf) Counted() bool       { return false }
 func (DNSPerf) Bulk() bool          { return false }
-
-var dnsperfVersion = regexp.MustCompile(`(?m)^Version (\S+)`)
-
-// Version asks dnsperf for its version, which stands behind addresses that look like
-// one. The error wraps probe.ErrNotInstalled where it is missing.
-func (k DNSPerf) Version(ctx context.Context) (string, error) {
-	path, err := exec.LookPath(k.Name())
-	if err != nil {
-		return "", fmt.Errorf("dnsperf is %w: run `make deps`, or install it from your distribution", probe.ErrNotInstalled)
-	}
-	// It calls that wrong usage, so the exit status says nothing.
-	output, _ := exec.CommandContext(ctx, path, k.VersionFlag()).CombinedOutput()
-	if version := dnsperfVersion.FindSubmatch(output); version != nil {
-		return string(version[1]), nil
-	}
-	return "", errors.New("asking dnsperf for its version: it does not tell")
-}
 
 // Obstacle counts a socket for each of dnsperf's clients.
 func (DNSPerf) Obstacle(share Share, limits probe.Limits) string {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/jeoul/jeoul/internal/bench/probe"
 	"github.com/jeoul/jeoul/internal/testenv"
 )
 
@@ -102,7 +103,7 @@ func TestDNSPerfCommand(t *testing.T) {
 
 func TestDNSPerfTellsItsVersion(t *testing.T) {
 	testenv.Program(t, "dnsperf")
-	version, err := DNSPerf{}.Version(t.Context())
+	version, err := probe.Version(t.Context(), DNSPerf{}.Name(), DNSPerf{}.VersionFlag())
 	if err != nil || !strings.Contains(version, ".") || version == "127.0.0.1" {
 		t.Errorf("got %q, %v", version, err)
 	}

@@ -130,6 +130,15 @@ func (p *Probe) Reading() Reading {
 	return r
 }
 
+// Cores is how many all machines have together.
+func (r Reading) Cores() float64 {
+	all := 0.0
+	for _, m := range r.Machines {
+		all += m.Cores
+	}
+	return all
+}
+
 // add returns the sum of two machines.
 func (m Machine) add(other Machine) Machine {
 	return Machine{m.User + other.User, m.System + other.System, m.Softirq + other.Softirq, m.Idle + other.Idle}

@@ -15,6 +15,9 @@ import (
 // ErrNotInstalled says that a program is not on this machine.
 var ErrNotInstalled = errors.New("not installed")
 
+// versionLine is where some (dnsperf) tell it among numbers that look like one.
+var versionLine = regexp.MustCompile(`(?m)^Version (\S+)`)
+
 var versionNumber = regexp.MustCompile(`\d+(\.\d+)+[^\s,)]*`)
 
 // versionBound is how long a program may take to answer about itself.
@@ -36,6 +39,9 @@ func VersionOf(ctx context.Context, program, flag, cure string) (string, error) 
 	ctx, cancel := context.WithTimeout(ctx, versionBound)
 	defer cancel()
 	output, _ := exec.CommandContext(ctx, path, flag).CombinedOutput()
+	if line := versionLine.FindSubmatch(output); line != nil {
+		return string(line[1]), nil
+	}
 	if version := versionNumber.FindString(string(output)); version != "" {
 		return version, nil
 	}
