@@ -13,7 +13,6 @@ import (
 	"fmt"
 	"math/big"
 	"net"
-	"os"
 	"path/filepath"
 	"time"
 
@@ -23,11 +22,10 @@ import (
 // certificate is what a laboratory's TLS servers show: one that signed itself, as in
 // the first document (openssl genrsa 2048, x509 -days 3650).
 type certificate struct {
-	// path is a file with the certificate and its key (PEM), as HAProxy and nginx take
-	// them.
-	path string
-	// roots hold it, for those who check what a server shows.
-	roots *x509.CertPool
+	// pem has the certificate and its key, as HAProxy and nginx take them.
+	pem []byte
+	// shown is the certificate alone (DER), for those who check what a server shows.
+	shown []byte
 }
 
 const (
@@ -35,12 +33,20 @@ const (
 	tlsPort            = 443
 	certificateKeyBits = 2048
 	certificateDays    = 3650
+	// certificateBefore is how far a machine's clock may be behind.
+	certificateBefore = 24 * time.Hour
 )
 
-// newCertificate makes one for the VIP and the servers' own addresses, in the
-// laboratory's directory, with which it goes.
+// newCertificate makes one for the VIP and the servers' own addresses, and puts it
+// where it is shown: on the balancer and on servers, in their own directories, with
+// which it goes. Nobody but root can read its key there.
 func newCertificate(l *lab.Lab) (*certificate, error) {
 	made, err := makeCertificate(l)
+	if err == nil {
+		err = lab.Each(append([]*lab.Host{l.Balancer}, l.Servers...), func(h *lab.Host) error {
+			return h.WriteSecret(made.path(h), made.pem)
+		})
+	}
 	if err != nil {
 		return nil, fmt.Errorf("making a certificate: %w", err)
 	}
@@ -55,7 +61,7 @@ func makeCertificate(l *lab.Lab) (*certificate, error) {
 	now := time.Now()
 	template := &x509.Certificate{
 		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "jeoul laboratory"},
-		NotBefore: now.Add(-time.Hour), NotAfter: now.AddDate(0, 0, certificateDays),
+		NotBefore: now.Add(-certificateBefore), NotAfter: now.AddDate(0, 0, certificateDays),
 		KeyUsage:    x509.KeyUsageDigitalSignature | x509.KeyUsageKeyEncipherment,
 		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}, BasicConstraintsValid: true,
 		IPAddresses: []net.IP{l.VIP4.AsSlice()},
@@ -71,26 +77,20 @@ func makeCertificate(l *lab.Lab) (*certificate, error) {
 	if err != nil {
 		return nil, err
 	}
-	parsed, err := x509.ParseCertificate(signed)
-	if err != nil {
-		return nil, err
-	}
 	var text bytes.Buffer
 	err = errors.Join(
 		pem.Encode(&text, &pem.Block{Type: "CERTIFICATE", Bytes: signed}),
 		pem.Encode(&text, &pem.Block{Type: "PRIVATE KEY", Bytes: secret}),
 	)
-	c := &certificate{path: filepath.Join(l.Dir, "tls.pem"), roots: x509.NewCertPool()}
-	c.roots.AddCert(parsed)
-	return c, errors.Join(err, os.WriteFile(c.path, text.Bytes(), 0o600))
+	return &certificate{pem: text.Bytes(), shown: signed}, err
 }
 
-// pem is the path of the file; empty for nil, which stands for no TLS.
-func (c *certificate) pem() string {
+// path is where a host has it; empty for nil, which stands for no TLS.
+func (c *certificate) path(h *lab.Host) string {
 	if c == nil {
 		return ""
 	}
-	return c.path
+	return filepath.Join(h.Dir, "tls.pem")
 }
 
 // encrypted says whether a load of the form is over TLS.

@@ -37,6 +37,9 @@ func (f Form) notesOnMachines() []string {
 	if f.has(false) {
 		all = append(all, webNotes...)
 	}
+	if f.encrypted() {
+		all = append(all, tlsNotes...)
+	}
 	if f.has(true) {
 		all = append(all, bulkNotes...)
 	}
@@ -83,8 +86,6 @@ func (p Point) farObstacle() string {
 	return ""
 }
 
-	case p.Form.far && p.TLS:
-		return "tls: its certificate is the laboratory's of namespaces only"
 // addMachines says what the machines are, those that are alike together.
 func addMachines(ctx context.Context, env *results.Environment, l *lab.Lab, form Form) error {
 	alike := map[string][]string{}

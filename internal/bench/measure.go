@@ -64,7 +64,7 @@ func (m *measurement) ready(ctx context.Context) error {
 					return transfer(ctx, client, m.running.Target(i))
 				}
 				if m.trial.TLS {
-					return probe.AskTLS(ctx, client, m.running.Target(i), "/"+fileName, m.trial.Form.Web.FileBytes, m.runner.certificate.roots)
+					return probe.AskTLS(ctx, client, m.running.Target(i), "/"+fileName, m.trial.Form.Web.FileBytes, m.runner.certificate.shown)
 				}
 				return probe.Ask(ctx, client, m.running.Target(i), "/"+fileName, m.trial.Form.Web.FileBytes)
 			})

@@ -283,7 +283,7 @@ func (r *runner) spec() lab.Spec {
 
 // startServers starts what the form's loads ask.
 func (r *runner) startServers(ctx context.Context) (err error) {
-	if r.form.encrypted() && !r.form.far {
+	if r.form.encrypted() {
 		if r.certificate, err = newCertificate(r.lab); err != nil {
 			return err
 		}
@@ -449,7 +449,7 @@ func (r *runner) setup(t Trial) subject.Setup {
 	case t.Kind.Bulk():
 		setup.Services = bulkServices(r.lab)
 	case t.TLS:
-		setup.Services, setup.Certificate = tlsServices(r.lab), r.certificate.pem()
+		setup.Services, setup.Certificate = tlsServices(r.lab), r.certificate.path(r.lab.Balancer)
 	}
 	return setup
 }

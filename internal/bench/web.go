@@ -83,7 +83,7 @@ func startWeb(ctx context.Context, l *lab.Lab, fileBytes int, limits probe.Limit
 	w := &web{lab: l}
 	for _, server := range l.Servers {
 		process, err := startNginx(ctx, server, nginxValues{
-			Dir: server.Dir, Root: root(server), Port: servicePort, TLSPort: tlsPort, Certificate: shown.pem(),
+			Dir: server.Dir, Root: root(server), Port: servicePort, TLSPort: tlsPort, Certificate: shown.path(server),
 			OpenFiles: int(limits.OpenFiles), WorkerConnections: webWorkerConnections(limits),
 		})
 		if err != nil {

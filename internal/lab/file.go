@@ -13,7 +13,14 @@ import (
 
 // WriteFile writes a file on the host, and makes its directory. Others may read it.
 func (h *Host) WriteFile(path string, data []byte) error {
-	_, err := briefly(writeFileTask, h, fileContent{path, data})
+	_, err := briefly(writeFileTask, h, fileContent{path, data, 0o644})
+	return err
+}
+
+// WriteSecret writes a file on the host that nobody but root may read. It goes with
+// the host's directory, which it should be in.
+func (h *Host) WriteSecret(path string, data []byte) error {
+	_, err := briefly(writeFileTask, h, fileContent{path, data, 0o600})
 	return err
 }
 
@@ -32,6 +39,8 @@ func (h *Host) Empty(path string) error {
 type fileContent struct {
 	Path string
 	Data []byte
+	// Mode is that of a file that is not there yet.
+	Mode fs.FileMode
 }
 
 type fileEnd struct {
@@ -43,7 +52,7 @@ var writeFileTask = NewTask("write-file", func(_ context.Context, _ *Host, f fil
 	if err := os.MkdirAll(filepath.Dir(f.Path), 0o755); err != nil {
 		return nothing{}, err
 	}
-	return nothing{}, os.WriteFile(f.Path, f.Data, 0o644)
+	return nothing{}, os.WriteFile(f.Path, f.Data, f.Mode)
 })
 
 var readEndTask = NewTask("read-file", func(_ context.Context, _ *Host, f fileEnd) ([]byte, error) {

@@ -53,15 +53,23 @@ var listeningTask = lab.NewTask("listening", func(ctx context.Context, on *lab.H
 // Ask requests path at to from a host of the laboratory, as a client does, and
 // checks that the answer is 200 with a body of length bytes.
 func Ask(ctx context.Context, from *lab.Host, to netip.AddrPort, path string, length int) error {
-	_, err := askTask.On(ctx, from, question{to, path, length})
+	_, err := askTask.On(ctx, from, question{To: to, Path: path, Length: length})
 	return err
 }
 
-// question is what Ask asks.
+// AskTLS is Ask over TLS; what the server shows must be the certificate (DER).
+func AskTLS(ctx context.Context, from *lab.Host, to netip.AddrPort, path string, length int, certificate []byte) error {
+	_, err := askTask.On(ctx, from, question{to, path, length, certificate})
+	return err
+}
+
+// question is what Ask and AskTLS ask.
 type question struct {
 	To     netip.AddrPort
 	Path   string
 	Length int
+	// Certificate is nil without TLS.
+	Certificate []byte
 }
 
 var askTask = lab.NewTask("ask", func(ctx context.Context, from *lab.Host, q question) (struct{}, error) {
@@ -70,29 +78,32 @@ var askTask = lab.NewTask("ask", func(ctx context.Context, from *lab.Host, q que
 		return struct{}{}, fmt.Errorf("%s asking %s: %w", from.Name, q.To, err)
 	}
 	defer conn.Close()
-	if err := ask(conn, q.To, q.Path, q.Length); err != nil {
-		return struct{}{}, fmt.Errorf("%s asking %s for %s: %w", from.Name, q.To, q.Path, err)
+	over := ""
+	if q.Certificate != nil {
+		over = " over TLS"
+		conn, err = secure(ctx, conn, q)
+	}
+	if err == nil {
+		err = ask(conn, q.To, q.Path, q.Length)
+	}
+	if err != nil {
+		return struct{}{}, fmt.Errorf("%s asking %s for %s%s: %w", from.Name, q.To, q.Path, over, err)
 	}
 	return struct{}{}, nil
 })
 
-// AskTLS is Ask over TLS; what the server shows must be among roots.
-func AskTLS(ctx context.Context, from *lab.Host, to netip.AddrPort, path string, length int, roots *x509.CertPool) error {
-	conn, err := Dial(ctx, from, to)
+// secure makes a handshake of TLS on a connection.
+func secure(ctx context.Context, conn net.Conn, q question) (net.Conn, error) {
+	shown, err := x509.ParseCertificate(q.Certificate)
 	if err != nil {
-		return fmt.Errorf("%s asking %s: %w", from.Name, to, err)
+		return nil, err
 	}
-	secure := tls.Client(conn, &tls.Config{RootCAs: roots, ServerName: to.Addr().String(), MinVersion: tls.VersionTLS12})
-	defer secure.Close()
-	bounded, cancel := context.WithTimeout(ctx, askBound)
+	roots := x509.NewCertPool()
+	roots.AddCert(shown)
+	client := tls.Client(conn, &tls.Config{RootCAs: roots, ServerName: q.To.Addr().String(), MinVersion: tls.VersionTLS12})
+	ctx, cancel := context.WithTimeout(ctx, askBound)
 	defer cancel()
-	if err = secure.HandshakeContext(bounded); err == nil {
-		err = ask(secure, to, path, length)
-	}
-	if err != nil {
-		return fmt.Errorf("%s asking %s for %s over TLS: %w", from.Name, to, path, err)
-	}
-	return nil
+	return client, client.HandshakeContext(ctx)
 }
 
 func ask(conn net.Conn, to netip.AddrPort, path string, length int) error {
