@@ -38,6 +38,7 @@ subjects:
 loads:
   - {kind: ab, concurrency: [4], requests: 100}
   - {kind: wrk, concurrency: [4], duration: 1s}
+  - {name: https, kind: ab, tls: true, concurrency: [4], requests: 40}
 quick:
   subjects:
     - name: haproxy-tcp
@@ -101,10 +102,14 @@ func (s *station) bench(ctx context.Context, t *testing.T, args ...string) (stri
 	return said.String(), err
 }
 
-// suite writes the suite, and returns its path.
-func (s *station) suite(t *testing.T) string {
-	path := filepath.Join(s.dir, "machines.yaml")
-	if err := os.WriteFile(path, []byte(machinesSuite), 0o600); err != nil {
+// suite writes the suite of machines, and returns its path.
+func (s *station) suite(t *testing.T) string { return s.write(t, machinesSuite) }
+
+// write writes a suite, and returns its path.
+func (s *station) write(t *testing.T, suite string) string {
+	t.Helper()
+	path := filepath.Join(s.dir, "suite.yaml")
+	if err := os.WriteFile(path, []byte(suite), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	return path
@@ -124,17 +129,18 @@ func points(t *testing.T, dir string) map[string]bool {
 			t.Logf("%s, %s: %q", trial.Subject, trial.Load, trial.Notes)
 			continue
 		}
-		for _, name := range []string{results.RequestsPerSecond, results.GigabitsPerSecond, results.ClientCPUCores} {
+		for _, name := range []string{results.RequestsPerSecond, results.ConnectionsPerSecond, results.TransactionsPerSecond, results.QueriesPerSecond,
+			results.GigabitsPerSecond, results.ClientCPUCores, results.LatencyMsMean, results.NameServerCPUPercent} {
 			if value, there := trial.Metrics[name]; there && value <= 0 {
 				t.Errorf("%s, %s: %s is %g", trial.Subject, trial.Load, name, value)
 			}
 		}
-		var connections uint64
+		var asked uint64
 		for _, backend := range trial.Backends {
-			connections += backend.Connections
+			asked += backend.Connections + backend.Queries
 		}
-		if connections == 0 || len(trial.Backends) != 2 {
-			t.Errorf("%s, %s: %d connections to %d backends", trial.Subject, trial.Load, connections, len(trial.Backends))
+		if asked == 0 || len(trial.Backends) != 2 {
+			t.Errorf("%s, %s: %d connections or queries to %d backends", trial.Subject, trial.Load, asked, len(trial.Backends))
 		}
 	}
 	return all
@@ -170,11 +176,17 @@ func TestMachinesGiveTheSameTable(t *testing.T) {
 	s := newStation(t, 2, 2)
 	suite, inventory := s.suite(t), s.ssh.Inventory(t, s.lab, "")
 	far, near := filepath.Join(s.dir, "far"), filepath.Join(s.dir, "near")
+	keys := watchKeys(t)
 	for _, form := range []string{"--quick=false", "--quick"} {
 		if said, err := s.bench(t.Context(), t, suite, form, "--inventory", inventory, "-o", far+form); err != nil {
 			t.Fatalf("%v\n%s", err, said)
 		}
 		s.nothingLeft(t)
+	}
+	for path, mode := range keys() {
+		if mode != 0o600 {
+			t.Errorf("%s was %v", path, mode)
+		}
 	}
 	if said, err := s.bench(t.Context(), t, suite, "-o", near); err != nil {
 		t.Fatalf("%v\n%s", err, said)
@@ -189,12 +201,12 @@ func TestMachinesGiveTheSameTable(t *testing.T) {
 	}
 }
 
-// refused runs the suite with an inventory, and checks that it is refused with all
+// refused runs a suite with an inventory, and checks that it is refused with all
 // the words.
 func (s *station) refused(t *testing.T, inventory string, words ...string) {
 	t.Helper()
 	out := filepath.Join(t.TempDir(), "out")
-	said, err := s.bench(t.Context(), t, s.suite(t), "--quick", "--only", "haproxy-tcp", "--inventory", inventory, "-o", out)
+	said, err := s.bench(t.Context(), t, s.write(t, programsSuite), "--inventory", inventory, "-o", out)
 	if err == nil {
 		t.Errorf("it is not refused: %s", said)
 	}
@@ -231,12 +243,15 @@ func TestMachinesThatCannotBeHadAreNamed(t *testing.T) {
 		"hosts.ini:7: web02: the machine cannot be used: no interface lan0")
 	s.refused(t, rewrite(t, inventory(), "jeoul_vip=198.18.0.100", "jeoul_vip=192.0.2.1"),
 		"jeoul_vip: 192.0.2.1 is not of the machines' segment 198.18.0.0/16")
-	// web02 alone lacks iperf3.
-	hide := "mount --bind /dev/null " + testenv.Program(t, "iperf3")
-	if said, err := ssh(s, s.lab.Servers[1], hide); err != nil {
-		t.Fatalf("%v: %s", err, said)
+	for host, lacks := range map[*lab.Host][]string{s.lab.Clients[0]: {"dnsperf"}, s.lab.Servers[1]: {"iperf3", "named"}} {
+		for _, program := range lacks {
+			if said, err := ssh(s, host, "mount --bind /dev/null "+testenv.Program(t, program)); err != nil {
+				t.Fatalf("%v: %s", err, said)
+			}
+		}
 	}
-	s.refused(t, inventory(), "hosts.ini:7: web02: iperf3 is not installed there", "prepare the machines: ansible-playbook")
+	s.refused(t, inventory(), "hosts.ini:2: client01: dnsperf is not installed there", "hosts.ini:7: web02: iperf3 is not installed there",
+		"hosts.ini:7: web02: named is not installed there", "prepare the machines: ansible-playbook")
 }
 
 // ssh runs a command in a host's own mounts, as a session there would.
