@@ -20,7 +20,9 @@ const (
 	// lockName is the file that a worker has locked as long as it lives.
 	lockName = "lock"
 	// newborn is how long a directory may be without a worker: it is being copied to.
+	// One whose worker has lived is let be no longer than it takes that to lock it.
 	newborn = time.Hour
+	locking = time.Minute
 )
 
 // lockDir shows that dir is in use, and removes those of workers that are dead.
@@ -42,7 +44,14 @@ func lockDir(dir string) (*os.File, error) {
 // not to work.
 func removeStale(dir string) {
 	info, err := os.Lstat(dir)
-	if err != nil || !info.IsDir() || time.Since(info.ModTime()) < newborn {
+	if err != nil || !info.IsDir() {
+		return
+	}
+	since, patience := info.ModTime(), newborn
+	if lived, err := os.Lstat(filepath.Join(dir, lockName)); err == nil {
+		since, patience = lived.ModTime(), locking
+	}
+	if time.Since(since) < patience {
 		return
 	}
 	lock, err := lockFile(filepath.Join(dir, lockName))
