@@ -258,6 +258,17 @@ static __always_inline enum outcome send_translated(ctx_t *ctx, const struct pac
 	return OUTCOME_FORWARDED;
 }
 
+/* is_common says whether a service's packets need nothing but the address of a
+ * backend, and no room. */
+static __always_inline bool is_common(const struct service *service)
+{
+	if (service->mss)
+		return false;
+	return service->mode == MODE_L2DSR ||
+	       (has_mode(MODE_DSCP) && service->mode == MODE_DSCP) ||
+	       (has_mode(MODE_NAT) && service->mode == MODE_NAT);
+}
+
 /* leave_the_road keeps what is known of a packet for the other ways: the choice, if it
  * is made, and the flow, if it is remembered. */
 static __always_inline enum outcome leave_the_road(const struct packet *packet, __u64 choice,
@@ -470,9 +481,11 @@ static __always_inline int run(ctx_t *ctx)
 	__u32 egress = 0;
 	enum outcome outcome;
 
-	if (hastened(ctx, generation))
-		return ctx_send(ctx, 0, true);
-	outcome = balance(ctx, generation, &egress);
+	outcome = hastened(ctx, generation, &egress);
+	if (sent_on(outcome))
+		return ctx_send(ctx, egress, !leaves(egress));
+	if (outcome == OUTCOME_NONE)
+		outcome = balance(ctx, generation, &egress);
 	trace_end(ctx, outcome);
 	count_outcome(outcome, ctx_packets(ctx));
 	return verdict(ctx, outcome, egress);

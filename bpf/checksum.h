@@ -28,14 +28,21 @@ static __always_inline __u16 checksum_fix(__u16 check, __u64 change)
 	return ~checksum_fold((__u16)~check + change);
 }
 
+/* SAME says that two values are known to the compiler to be the same. */
+#define SAME(a, b) (__builtin_constant_p((a) == (b)) && (a) == (b))
+
 /* checksum_change is that of one 32-bit word, or of one 16-bit one. */
 static __always_inline __u64 checksum_change(__u32 from, __u32 to)
 {
+	if (SAME(from, to))
+		return 0;
 	return (__u64)(__u32)~from + to;
 }
 
 static __always_inline __u64 checksum_change16(__u16 from, __u16 to)
 {
+	if (SAME(from, to))
+		return 0;
 	return (__u64)(__u16)~from + to;
 }
 

@@ -22,17 +22,16 @@ static __always_inline void count_outcome(enum outcome outcome, __u64 packets)
 		*count += packets;
 }
 
-/* count_of returns this CPU's counter of the backend that was chosen. */
-static __always_inline struct backend_count *count_of(const struct decision *decision)
+/* count_of returns this CPU's counter of the backend with an index. */
+static __always_inline struct backend_count *count_of(const __u32 *index)
 {
-	return dry_run() ? NULL :
-			   bpf_map_lookup_elem(&backend_counts, &decision->backend->index);
+	return dry_run() ? NULL : bpf_map_lookup_elem(&backend_counts, index);
 }
 
 static __always_inline void count_backend(const struct packet *packet,
 					  const struct decision *decision, __u64 packets)
 {
-	struct backend_count *count = count_of(decision);
+	struct backend_count *count = count_of(&decision->backend->index);
 
 	if (!count)
 		return;
@@ -42,13 +41,20 @@ static __always_inline void count_backend(const struct packet *packet,
 		count->connections++;
 }
 
-static __always_inline void count_returned(const struct packet *packet,
-					   const struct decision *decision, __u64 packets)
+/* count_reply counts a packet of the backend with an index, on its way to its client. */
+static __always_inline void count_reply(const struct packet *packet, const __u32 *index,
+					__u64 packets)
 {
-	struct backend_count *count = count_of(decision);
+	struct backend_count *count = count_of(index);
 
 	if (!count)
 		return;
 	count->returned_packets += packets;
 	count->returned_bytes += packet->length;
+}
+
+static __always_inline void count_returned(const struct packet *packet,
+					   const struct decision *decision, __u64 packets)
+{
+	count_reply(packet, &decision->backend->index, packets);
 }

@@ -40,6 +40,8 @@ static __always_inline bool too_big(ctx_t *ctx, const struct packet *packet,
 {
 	__u32 length = packet->length, headers = packet->transport;
 
+	if (length + grows <= decision->backend->mtu)
+		return false;
 	if (packet->protocol == IPPROTO_TCP) {
 		if (grows && ctx_packets(ctx) > 1)
 			return false;

@@ -4,26 +4,77 @@
 #pragma once
 
 #include "count.h"
+#include "forward.h"
 #include "link.h"
 #include "readable.h"
+#include "returns.h"
 #include "select.h"
 
-/* is_common says whether a service's packets need nothing but the address of a
- * backend, and no room. */
-static __always_inline bool is_common(const struct service *service)
+/* hasten_request sends a packet of a service on, in the modes l2dsr and nat. */
+static __always_inline enum outcome hasten_request(ctx_t *ctx, const struct packet *packet,
+						   bool ipv6, struct decision *decision)
 {
-	if (service->mss)
-		return false;
-	return service->mode == MODE_L2DSR ||
-	       (has_mode(MODE_DSCP) && service->mode == MODE_DSCP) ||
-	       (has_mode(MODE_NAT) && service->mode == MODE_NAT);
+	const struct backend *backend = decision->backend;
+	bool nat = has_mode(MODE_NAT) && decision->mode == MODE_NAT;
+	void *frame = ctx_data(ctx);
+	struct translation to;
+
+	if (!backend || leaves(backend->interface) ||
+	    frame + sizeof(struct ethhdr) > ctx_data_end(ctx) ||
+	    (nat && too_big(ctx, packet, decision, 0)))
+		return OUTCOME_NONE;
+	copy_macs(frame, backend);
+	if (nat) {
+		unchanged(packet, &to);
+		aim(decision, &to);
+		/* Half written, it is nobody's packet. */
+		if (translate_as(ctx, packet, &to, ipv6) != OUTCOME_NONE)
+			return OUTCOME_DROPPED_MALFORMED;
+	}
+	count_backend(packet, decision, ctx_packets(ctx));
+	return OUTCOME_FORWARDED;
+}
+
+/* hasten_reply sends a backend's reply to its client (mode nat), by a way that is known. */
+static __always_inline enum outcome hasten_reply(ctx_t *ctx, void *generation,
+						 const struct packet *packet, bool ipv6,
+						 __u32 *egress)
+{
+	struct endpoint *endpoint;
+	void *frame = ctx_data(ctx);
+	struct known_way *known;
+	struct translation to;
+
+	/* A full-NAT flow's replies are not found by their source. */
+	if (has_mode(MODE_FULLNAT) && has_pool_port(packet))
+		return OUTCOME_NONE;
+	endpoint = endpoint_at(generation, packet,
+			       search_endpoint(generation, packet, packet->source_port,
+					       packet->protocol));
+	if (!endpoint || ((packet->tcp_flags & TCP_SYN) && endpoint->mss) ||
+	    ((packet->tcp_flags & (TCP_FIN | TCP_RST)) && endpoint->service != NO_SERVICE))
+		return OUTCOME_NONE;
+	unchanged(packet, &to);
+	from_vip(endpoint, &to);
+	known = way_of(packet, &to);
+	if (!known || !knows(ctx, known, packet, &to, clock_of(generation)) ||
+	    frame + sizeof(struct ethhdr) > ctx_data_end(ctx))
+		return OUTCOME_NONE;
+	known->left--;
+	*egress = known->egress;
+	copy_macs(frame, known->macs);
+	if (translate_as(ctx, packet, &to, ipv6) != OUTCOME_NONE)
+		return OUTCOME_DROPPED_MALFORMED;
+	count_reply(packet, &endpoint->backend, ctx_packets(ctx));
+	return OUTCOME_RETURNED;
 }
 
 /* hasten sends a packet on by a way that is so short that the compiler has registers for
- * all of it: plain, of a flow that nobody remembers, and for a service that readdresses the
- * frame and nothing else. What it cannot tell at a glance it leaves as it is, for
- * balance(), which also knows why. */
-static __always_inline bool hasten(ctx_t *ctx, void *generation, bool ipv6)
+ * all of it: plain, of a flow that nobody remembers, and for a service that readdresses it
+ * and nothing else, or such a service's reply. What it cannot tell at a glance it leaves as
+ * it is, for balance(), which also knows why: OUTCOME_NONE. */
+static __always_inline enum outcome hasten(ctx_t *ctx, void *generation, bool ipv6,
+					   __u32 *egress)
 {
 	void *data = ctx_data(ctx), *data_end = ctx_data_end(ctx);
 	void *header = data + sizeof(struct ethhdr);
@@ -35,39 +86,39 @@ static __always_inline bool hasten(ctx_t *ctx, void *generation, bool ipv6)
 	enum outcome outcome;
 
 	if (!(ipv6 ? is_plain6(header, data_end) : is_plain4(header, data_end)))
-		return false;
+		return OUTCOME_NONE;
 	outcome = ipv6 ? parse_plain6(&packet, header, data_end) :
 			 parse_plain4(&packet, header, data_end);
 	if (outcome != OUTCOME_NONE || !has_ports(&packet) || packet.fragment || !whole(ctx, &packet))
-		return false;
+		return OUTCOME_NONE;
 	service = find_service(generation, &packet, packet.destination_port, packet.protocol);
-	if (!service || service->mode != MODE_L2DSR || !is_common(service) ||
-	    (service->flags & SERVICE_ASKS) || !service->table_size)
-		return false;
+	if (!service)
+		return has_mode(MODE_NAT) ? hasten_reply(ctx, generation, &packet, ipv6, egress) :
+					    OUTCOME_NONE;
+	if ((service->mode != MODE_L2DSR && (!has_mode(MODE_NAT) || service->mode != MODE_NAT)) ||
+	    service->mss || (service->flags & SERVICE_ASKS) || !service->table_size)
+		return OUTCOME_NONE;
 	decide_by(service, &packet, &decision);
-	if (!choose_by_hash(generation, &packet, &decision) || !decision.backend ||
-	    leaves(decision.backend->interface))
-		return false;
-	copy_macs(data, decision.backend);
-	count_backend(&packet, &decision, ctx_packets(ctx));
-	return true;
+	if (!choose_by_hash(generation, &packet, &decision))
+		return OUTCOME_NONE;
+	return hasten_request(ctx, &packet, ipv6, &decision);
 }
 
-/* hastened says whether hasten has sent a packet on. Traced programs decide by balance(),
- * which says why. */
-static __always_inline bool hastened(ctx_t *ctx, void *generation)
+/* hastened says what hasten has done. Traced programs decide by balance(), which says
+ * why. */
+static __always_inline enum outcome hastened(ctx_t *ctx, void *generation, __u32 *egress)
 {
 #if CTX_HASTENS && !defined(TRACED)
 	__be16 type;
 	__u32 tag;
 
-	if (!has_mode(MODE_L2DSR) || !generation ||
+	if ((!has_mode(MODE_L2DSR) && !has_mode(MODE_NAT)) || !generation ||
 	    parse_ethernet(ctx_data(ctx), ctx_data_end(ctx), loaded.mac, false, &type,
 			   &tag) != OUTCOME_NONE)
-		return false;
-	return type == bpf_htons(ETH_P_IP) ? hasten(ctx, generation, false) :
-					     hasten(ctx, generation, true);
+		return OUTCOME_NONE;
+	return type == bpf_htons(ETH_P_IP) ? hasten(ctx, generation, false, egress) :
+					     hasten(ctx, generation, true, egress);
 #else
-	return false;
+	return OUTCOME_NONE;
 #endif
 }

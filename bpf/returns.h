@@ -6,6 +6,13 @@
 #include "fullnat.h"
 #include "select.h"
 
+/* from_vip makes a reply's source what its client has sent to. */
+static __always_inline void from_vip(const struct endpoint *endpoint, struct translation *to)
+{
+	__builtin_memcpy(to->source, endpoint->vip, sizeof(to->source));
+	to->source_port = endpoint->port;
+}
+
 /* return_nat: the source was looked for among the backends' endpoints, and becomes
  * the VIP's. */
 static __always_inline bool return_nat(void *generation, struct endpoint *endpoint,
@@ -13,8 +20,7 @@ static __always_inline bool return_nat(void *generation, struct endpoint *endpoi
 {
 	if (!endpoint)
 		return false;
-	__builtin_memcpy(to->source, endpoint->vip, sizeof(to->source));
-	to->source_port = endpoint->port;
+	from_vip(endpoint, to);
 	decision->mss = endpoint->mss;
 	decision->mode = MODE_NAT;
 	decision->backend = backend_at(generation, endpoint->backend);

@@ -102,8 +102,9 @@ static __always_inline bool knows(ctx_t *ctx, const struct known_way *known,
 	     known->destination[3] != to->destination[3] || known->source[1] != to->source[1] ||
 	     known->source[2] != to->source[2] || known->source[3] != to->source[3]))
 		return false;
-	return ctx_segment(ctx, packet->length, packet->transport + sizeof(struct tcphdr)) <=
-	       known->mtu;
+	return packet->length <= known->mtu ||
+	       ctx_segment(ctx, packet->length, packet->transport + sizeof(struct tcphdr)) <=
+		       known->mtu;
 }
 
 /* learn keeps an answer. Of a GSO packet the kernel did not look at the route's own MTU. */

@@ -26,10 +26,14 @@ static __always_inline __u64 address_changes(const struct packet *packet,
 static __always_inline void write_ip4(struct iphdr *ip, const struct packet *packet,
 				      const struct translation *to, __u64 change)
 {
-	change += checksum_change16(bpf_htons(packet->tos), bpf_htons(to->tos));
-	ip->tos = to->tos;
-	ip->saddr = to->source[0];
-	ip->daddr = to->destination[0];
+	if (!SAME(packet->tos, to->tos)) {
+		change += checksum_change16(bpf_htons(packet->tos), bpf_htons(to->tos));
+		ip->tos = to->tos;
+	}
+	if (!SAME(packet->source[0], to->source[0]))
+		ip->saddr = to->source[0];
+	if (!SAME(packet->destination[0], to->destination[0]))
+		ip->daddr = to->destination[0];
 	ip->check = checksum_fix(ip->check, change);
 }
 
