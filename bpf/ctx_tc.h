@@ -99,10 +99,17 @@ static __always_inline long ctx_cut(ctx_t *ctx, __u32 length)
 	return bpf_skb_change_tail(ctx, length, 0);
 }
 
+/* ctx_tagged says whether there is a tag that would have to be taken off for another
+ * link. */
+static __always_inline bool ctx_tagged(const ctx_t *ctx)
+{
+	return ctx->vlan_present;
+}
+
 /* ctx_untag takes a tag off. */
 static __always_inline long ctx_untag(ctx_t *ctx, __u32 tag)
 {
-	return ctx->vlan_present ? bpf_skb_vlan_pop(ctx) : 0;
+	return ctx_tagged(ctx) ? bpf_skb_vlan_pop(ctx) : 0;
 }
 
 /* ctx_fix_l4 corrects a transport checksum, `at` bytes into the frame, for changes

@@ -10,6 +10,8 @@
 #include "returns.h"
 #include "select.h"
 
+#if CTX_HASTENS
+
 /* hasten_request sends a packet of a service on, in the modes l2dsr and nat. */
 static __always_inline enum outcome hasten_request(ctx_t *ctx, const struct packet *packet,
 						   bool ipv6, struct decision *decision)
@@ -58,6 +60,7 @@ static __always_inline enum outcome hasten_reply(ctx_t *ctx, void *generation,
 	from_vip(endpoint, &to);
 	known = way_of(packet, &to);
 	if (!known || !knows(ctx, known, packet, &to, clock_of(generation)) ||
+	    (leaves(known->egress) && ctx_tagged(ctx)) ||
 	    frame + sizeof(struct ethhdr) > ctx_data_end(ctx))
 		return OUTCOME_NONE;
 	known->left--;
@@ -103,6 +106,8 @@ static __always_inline enum outcome hasten(ctx_t *ctx, void *generation, bool ip
 		return OUTCOME_NONE;
 	return hasten_request(ctx, &packet, ipv6, &decision);
 }
+
+#endif
 
 /* hastened says what hasten has done. Traced programs decide by balance(), which says
  * why. */

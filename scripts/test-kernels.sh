@@ -165,14 +165,18 @@ copy_modules() {
 }
 
 # machine LIMIT KERNEL ARGUMENT...: runs a machine until it powers off; what it
-# prints goes to standard output.
+# prints goes to standard output. It is waited for, which a signal ends: a command
+# in the foreground would have to end first.
 machine() {
 	local limit=$1 kernel=$2
 	shift 2
 	timeout --kill-after=10s "$limit" qemu-system-x86_64 -smp 2 -m 2G \
 		-nodefaults -no-user-config -no-reboot -display none -serial stdio -monitor none \
-		-kernel "$kernel" -append 'console=ttyS0 quiet loglevel=1 panic=-1' "$@" </dev/null
+		-kernel "$kernel" -append 'console=ttyS0 quiet loglevel=1 panic=-1' "$@" </dev/null &
+	running=$!
+	wait "$running"
 }
+running=
 
 # accelerator KERNEL: prints kvm if that works here, which only a try can tell;
 # otherwise QEMU translates (tcg), and everything takes some ten times as long.
@@ -201,8 +205,11 @@ prepare() {
 # try DIR: runs the tests in a machine; fails if any failed, or did not end.
 try() {
 	printf '== %s (%s)\n' "$(basename "$(readlink "$1/unpacked")")" "$accelerator"
-	machine "$limit" "$1/kernel" -accel "$accelerator" -cpu max -initrd "$1/initramfs" |
-		sed -u 's|\r||' | tee "$1/log" || true
+	mkfifo "$1/console"
+	sed -u 's|\r||' <"$1/console" | tee "$1/log" &
+	local reader=$!
+	machine "$limit" "$1/kernel" -accel "$accelerator" -cpu max -initrd "$1/initramfs" >"$1/console" || true
+	wait "$reader"
 	grep -q '^tests ended with' "$1/log" || printf 'The machine did not come to its end within %s.\n' "$limit" >&2
 	grep -q '^tests ended with 0$' "$1/log"
 }
@@ -212,7 +219,7 @@ install_tools
 mkdir -p "$cache"
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
-trap 'exit 1' INT TERM HUP
+trap 'kill "$running" 2>/dev/null; exit 1' INT TERM HUP
 tests=$work/tests
 build_tests "$tests"
 for suite in "${suites[@]}"; do
