@@ -4,12 +4,15 @@ package datapath
 
 import (
 	"encoding/binary"
+	"errors"
 	"net"
+	"net/netip"
 	"testing"
 	"time"
 
 	"github.com/gopacket/gopacket"
 	"github.com/gopacket/gopacket/layers"
+	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
 	"github.com/jeoul/jeoul/internal/lb"
@@ -118,6 +121,47 @@ func TestFramesLeaveByTheirPath(t *testing.T) {
 		tag.Type = layers.EthernetTypeIPv6
 		send(modePacket(vip6, portGUE, true), layers.EthernetTypeDot1Q, tag)
 		w.expect(t, 1, "tunnel packet that came with a tag", arrival{1, 14 + 40 + 8 + 40 + 8 + 100, false})
+	})
+}
+
+// TestRepliesLeaveByTheirWay: a reply of NAT goes where the kernel's routes lead, the first
+// one and those that take the way that is known by then; a tag stays behind.
+func TestRepliesLeaveByTheirWay(t *testing.T) {
+	bothHooks(t, func(t *testing.T, hook lb.Hook) {
+		w := newWires(t)
+		service := modeService(vip4, portNAT, lb.TCP, lb.Maglev)
+		client := netip.MustParseAddr("203.0.113.7")
+		testenv.In(t, w.balancer, func() error {
+			err := errors.Join(
+				testenv.WriteSysctl("net/ipv4/ip_forward", "1"),
+				netlink.RouteAdd(&netlink.Route{LinkIndex: w.index[1], Scope: netlink.SCOPE_LINK,
+					Dst: &net.IPNet{IP: client.AsSlice(), Mask: net.CIDRMask(32, 32)}}),
+				netlink.NeighSet(&netlink.Neigh{LinkIndex: w.index[1], IP: client.AsSlice(),
+					HardwareAddr: net.HardwareAddr{2, 0, 0, 0, 7, 1}, State: netlink.NUD_PERMANENT}))
+			if err != nil {
+				return err
+			}
+			d, err := Open(Options{Interfaces: []string{"in", "out"}, Hook: hook, TableSize: testTableSize})
+			if err != nil {
+				return err
+			}
+			t.Cleanup(func() { d.Close() })
+			return d.Apply(State{Services: []Service{service}})
+		})
+		backend := service.Backends[0]
+		reply := packetSpec{from: backend.Address, at: client, sport: backend.Port, dport: 40000, flags: "A"}
+		_, ip := reply.lower(layers.IPProtocolTCP)
+		link := &layers.Ethernet{SrcMAC: routerMAC, DstMAC: w.mac[0], EthernetType: layers.EthernetTypeIPv4}
+		behind := []gopacket.SerializableLayer{ip, reply.transport(t, ip), gopacket.Payload(make([]byte, 100))}
+		tag := &layers.Dot1Q{VLANIdentifier: 7, Type: layers.EthernetTypeIPv4}
+		for range 3 {
+			link.EthernetType = layers.EthernetTypeIPv4
+			w.wire[0].Send(append([]gopacket.SerializableLayer{link}, behind...)...)
+			w.expect(t, 1, "reply", arrival{1, 14 + 40 + 100, false})
+			link.EthernetType = layers.EthernetTypeDot1Q
+			w.wire[0].Send(append([]gopacket.SerializableLayer{link, tag}, behind...)...)
+			w.expect(t, 1, "reply that came with a tag", arrival{1, 14 + 40 + 100, false})
+		}
 	})
 }
 
