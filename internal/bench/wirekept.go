@@ -99,11 +99,11 @@ func (k wireKept) write(got *results.Trial) {
 // full says that the subject could hold no more of the connections that a step has set up,
 // and why; empty if it could.
 func (w *wireTrial) full(ctx context.Context, step wire.Step) (string, error) {
-	if step.Kind != wire.Setup {
+	if step.Kind != wire.Setup && step.Kind != wire.Session {
 		return "", nil
 	}
 	of := wireResult{wireTrial: w, step: step}
-	if reason := w.trial.Subject.Obstacle(w.trial.Params, int(of.done())+1, w.runner.limits); reason != "" {
+	if reason := w.filled([]wire.Step{step}); reason != "" {
 		return reason, nil
 	}
 	remembering, ok := w.running.(subject.Remembering)
@@ -115,6 +115,24 @@ func (w *wireTrial) full(ctx context.Context, step wire.Step) (string, error) {
 		return "", err
 	}
 	return fmt.Sprintf("%d of at most %d %s", kept.Flows, kept.Limit, kept.What), nil
+}
+
+// fullSetup begins the note on connections that filled the subject.
+const fullSetup = "it was full, so this is how many it holds, and not how fast it sets them up: "
+
+// filled says that the connections of one of some steps of Setup were as many as the subject
+// can hold by what is known of it, and why; empty if they were not.
+func (w *wireTrial) filled(steps []wire.Step) string {
+	for _, step := range steps {
+		if step.Kind != wire.Setup {
+			continue
+		}
+		done := wireResult{wireTrial: w, step: step}.done()
+		if reason := w.trial.Subject.Obstacle(w.trial.Params, int(done)+1, w.runner.limits); reason != "" {
+			return reason
+		}
+	}
+	return ""
 }
 
 // nearlyAll is the share of what can be remembered from which on there is no room to speak

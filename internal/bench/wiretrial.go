@@ -242,9 +242,14 @@ func (w *wireTrial) step(ctx context.Context, step wire.Step) error {
 		got.Params[paramOffered] = int(step.Offered)
 	}
 	wireResult{w, step, w.last, reading}.write(&got)
-	if full != "" {
+	switch {
+	case full == "":
+	case step.Kind == wire.Setup:
 		got.Valid = false
-		got.Notes = append([]string{"it was full, so this is how many it holds, and not how fast it sets them up: " + full}, got.Notes...)
+		got.Notes = append([]string{fullSetup + full}, got.Notes...)
+	default:
+		// What sessions leave behind fills it at such a rate: that is a figure.
+		got.Notes = append([]string{"it was full: " + full}, got.Notes...)
 	}
 	w.last = reading
 	w.got = append(w.got, got)

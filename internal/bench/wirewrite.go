@@ -52,8 +52,8 @@ func (r wireResult) write(got *results.Trial) {
 	}
 }
 
-// done is how many the main metric counts. A connection counts once it is at a server: a
-// proxy's kernel has accepted many before that.
+// done is how many the main metric counts. A connection counts once it is at a server, and
+// is there in time: a proxy's kernel has accepted many before that.
 func (r wireResult) done() uint64 {
 	switch r.step.Kind {
 	case wire.Session:
@@ -61,7 +61,11 @@ func (r wireResult) done() uint64 {
 	case wire.UDP, wire.SYNFlood:
 		return r.arrived()
 	case wire.Setup, wire.Capacity:
-		return min(r.step.Established, r.arrived())
+		n := min(r.step.Established, r.arrived())
+		if r.step.Kind == wire.Setup && r.step.Offered == 0 {
+			return min(n, r.step.InTime)
+		}
+		return n
 	}
 	return r.step.Established
 }
@@ -173,6 +177,10 @@ func (w *wireTrial) found(ctx context.Context, steps []wire.Step) error {
 		return err
 	}
 	got := &w.got[len(w.got)-1]
+	if full := w.filled(steps); full != "" {
+		got.Valid = false
+		got.Notes = append([]string{fullSetup + full}, got.Notes...)
+	}
 	// The readings are around all rates that were tried.
 	delete(got.Metrics, results.BalancerCPUUsPerConnection)
 	got.Notes = append(got.Notes, "rates that were tried: "+strings.Join(tried, ", "))

@@ -199,7 +199,7 @@ func (r *running) step(rate float64, connections uint64) (Step, error) {
 		return s, err
 	}
 	first := before.progress.Opened
-	err = r.offer(&s, first)
+	err = r.offer(&s, first, before)
 	if err == nil || errors.Is(err, ErrInterrupted) {
 		s.Interrupted = err != nil
 		err = errors.Join(err, r.resolve(before, r.resolved), r.prove(&s, before), r.fill(&s, before), r.cleanUp(&s, first))
@@ -236,7 +236,7 @@ func (r *running) poll(atMost time.Duration, interrupted bool, ok func() (bool, 
 }
 
 // offer begins a step's connections.
-func (r *running) offer(s *Step, first uint64) error {
+func (r *running) offer(s *Step, first uint64, before totals) error {
 	begin, err := now()
 	if err != nil {
 		return err
@@ -262,11 +262,17 @@ func (r *running) offer(s *Step, first uint64) error {
 	})
 	// Whatever ended it: no more.
 	atomic.StoreUint64(&r.control.OpenTo, 0)
-	if end, clockErr := now(); clockErr == nil && s.Offered == 0 {
+	if s.Offered != 0 {
+		return err
+	}
+	end, clockErr := now()
+	n, countErr := r.counts()
+	if clockErr == nil && countErr == nil {
 		// Who waits for answers may begin the last one long before the end.
 		s.Duration = time.Duration(end - begin)
+		s.InTime = n.since(before).server(bpfWireCountWIRE_COUNT_ESTABLISHED)
 	}
-	return err
+	return errors.Join(err, clockErr, countErr)
 }
 
 // stuck returns a function that says whether connections have not been begun for so long

@@ -19,6 +19,10 @@ type Step struct {
 	// queries), Completed those whose session was closed by both sides, or that
 	// answered in the end (Capacity).
 	Established, Completed uint64
+	// InTime are connections of a Setup of as much as can be that server ports had accepted
+	// when Duration was over. A proxy accepts for itself first, and may bring many to servers
+	// later.
+	InTime uint64
 	// Failed has those that were begun and came to nothing, by cause.
 	Failed Failed
 	// Strange has packets that belong to no result, by what is wrong with them.
