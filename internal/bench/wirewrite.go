@@ -177,7 +177,8 @@ func (w *wireTrial) found(ctx context.Context, steps []wire.Step) error {
 		return err
 	}
 	got := &w.got[len(w.got)-1]
-	if full := w.filled(steps); full != "" {
+	// That the best one filled it stands there already.
+	if full := w.filled(steps); full != "" && got.Valid {
 		got.Valid = false
 		got.Notes = append([]string{fullSetup + full}, got.Notes...)
 	}
