@@ -31,6 +31,9 @@ type Wire struct {
 	Connections int `yaml:"connections"`
 	// Outstanding is how many may wait for an answer at a time.
 	Outstanding int `yaml:"outstanding"`
+	// Bursts is how often as much as possible is offered in a trial, whose result is the
+	// fastest burst: what else a machine does can only slow one down. 0 is once.
+	Bursts int `yaml:"bursts"`
 	// WarmUp is how long the first rate is offered before, uncounted; Settle how long late
 	// answers are waited for after each step; Hold how long a capacity's connections are
 	// held; Timeout and Tries are when, and how often, a packet is sent again.
@@ -145,6 +148,9 @@ func (wireLoad) params(p Point) map[string]any {
 	}
 	if n := w.connections(); n > 0 {
 		all["connections"] = n
+	}
+	if w.Bursts > 1 {
+		all["bursts"] = w.Bursts
 	}
 	for name, value := range map[string]int{"request_bytes": w.Request, "response_bytes": w.Response, "frame_bytes": w.Frame} {
 		if value > 0 {

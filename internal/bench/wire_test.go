@@ -147,6 +147,9 @@ func TestBadWires(t *testing.T) {
 		"flood":            {"connections: 9, rate: 3", "connections: 9, rate: 3, question: x", "loads[4].wire.question"},
 		"flooded names":    {"question: example.com", "question: example.com, syn_flood: {rate: 1}", "loads[3].wire.syn_flood: goes beside"},
 		"rate":             {"rate: 1000", "rate: -1", "loads[2].wire.rate: -1"},
+		"bursts":           {"load: dns", "load: dns, bursts: 101", "loads[3].wire.bursts: 101"},
+		"bursts of a rate": {"load: setup,", "load: setup, bursts: 2,", "loads[0].wire.bursts: the fastest of 2"},
+		"held in bursts":   {"rate: 1000, hold: 1s", "bursts: 2, hold: 1s", "loads[2].wire.bursts: the fastest of 2"},
 		"warm up":          {"warm_up: 100ms", "warm_up: 1h", "loads[0].wire.warm_up"},
 		"unknown key":      {"warm_up", "warmup", "unknown key warmup"},
 		"requests":         {"    duration: 1s\n", "    duration: 1s\n    requests: 5\n", "takes no requests"},
@@ -182,6 +185,9 @@ loads:
   - name: beside
     kind: wire
     wire: {load: session, connections: 300, rate: 1500, request: 32, response: 200, timeout: 500ms, settle: 2s, syn_flood: {rate: 20000}}
+  - name: most
+    kind: wire
+    wire: {load: setup, connections: 400, outstanding: 16, bursts: 3, timeout: 500ms, settle: 2s}
 `
 
 // TestWireRun runs a suite of some hundred connections, and looks whether both sides of
@@ -203,7 +209,7 @@ func TestWireRun(t *testing.T) {
 		checkWireTrial(t, trial)
 	}
 	for _, subject := range []string{"direct", "bare", "iptables-nth"} {
-		if steps[subject+" setup"] != 2 || steps[subject+" held"] != 1 || steps[subject+" beside"] != 1 {
+		if steps[subject+" setup"] != 2 || steps[subject+" held"] != 1 || steps[subject+" beside"] != 1 || steps[subject+" most"] != 1 {
 			t.Errorf("%s has not a result for each step: %v", subject, steps)
 		}
 	}
@@ -218,7 +224,7 @@ func checkWireTrial(t *testing.T, trial results.Trial) {
 	if !trial.Valid || m[results.Failed] != 0 {
 		t.Fatalf("%s: valid %v, %g failed, notes %q", at, trial.Valid, m[results.Failed], trial.Notes)
 	}
-	want := map[string]float64{"setup": 600, "held": 900, "beside": 300}[trial.Load]
+	want := map[string]float64{"setup": 600, "held": 900, "beside": 300, "most": 400}[trial.Load]
 	var atServers uint64
 	for _, b := range trial.Backends {
 		atServers += b.Connections
@@ -226,7 +232,7 @@ func checkWireTrial(t *testing.T, trial results.Trial) {
 	if m[results.WireBegun] != want || m[results.WireEstablished] != want || float64(atServers) != want {
 		t.Errorf("%s: %g begun, %g established, %d at servers, want %g of each", at, m[results.WireBegun], m[results.WireEstablished], atServers, want)
 	}
-	if trial.Load != "setup" && m[results.WireCompleted] != want {
+	if sets := trial.Load == "setup" || trial.Load == "most"; !sets && m[results.WireCompleted] != want {
 		t.Errorf("%s: %g came to their end, want %g", at, m[results.WireCompleted], want)
 	}
 	// All of them take the servers in turn, the tester itself with direct; a flood takes its
@@ -247,6 +253,33 @@ func checkWireTrial(t *testing.T, trial results.Trial) {
 	}
 	if _, ok := m[results.MachineBytes]; ok != (trial.Load == "held") {
 		t.Errorf("%s: memory was looked at: %v", at, ok)
+	}
+}
+
+// TestFastestBurst: the fastest counts and the others are named, and one that filled the
+// balancer makes no room for a slower one.
+func TestFastestBurst(t *testing.T) {
+	burst := func(rate float64, valid bool, notes ...string) results.Trial {
+		trial := results.Trial{Params: map[string]any{paramWire: "setup"}, Metrics: map[string]float64{wire.Setup.Metric(): rate}}
+		trial.Valid, trial.Notes = valid, notes
+		return trial
+	}
+	for name, c := range map[string]struct {
+		bursts []results.Trial
+		want   results.Trial
+	}{
+		"fastest": {
+			[]results.Trial{burst(10, true, "a"), burst(30.4, true, "b"), burst(20, true)},
+			burst(30.4, true, "b", "the fastest of 3 bursts: 10, 30, 20 a second"),
+		},
+		"full": {
+			[]results.Trial{burst(10, true), burst(5, false, "full"), burst(20, true)},
+			burst(5, false, "full", "the fastest of 3 bursts: 10, 5, 20 a second"),
+		},
+	} {
+		if diff := cmp.Diff(c.want, fastest(c.bursts)); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", name, diff)
+		}
 	}
 }
 

@@ -11,11 +11,12 @@ import (
 
 // Bounds of a packet-level load.
 const (
-	wireMaxRate  = 100_000_000
-	wireMaxSteps = 1000
-	wireMaxTime  = 10 * time.Minute
-	wireMaxBytes = 1 << 30
-	wireMaxTries = 20
+	wireMaxRate   = 100_000_000
+	wireMaxSteps  = 1000
+	wireMaxTime   = 10 * time.Minute
+	wireMaxBytes  = 1 << 30
+	wireMaxTries  = 20
+	wireMaxBursts = 100
 	// wirePorts are those of an address that a connection can come from.
 	wirePorts = 1<<16 - 1024
 )
@@ -58,18 +59,22 @@ func (c wireCheck) between(value, least, most int, field ...any) {
 	}
 }
 
+// ways is how many of the ways to say what is offered are used.
+func (w Wire) ways() (n int) {
+	for _, set := range []bool{w.Rate != 0, w.Ladder != nil, w.Search != nil} {
+		if set {
+			n++
+		}
+	}
+	return n
+}
+
 // rates checks what is offered.
 func (c wireCheck) rates(at path) {
 	if !slices.Contains(wireKinds(), c.Load) {
 		c.fail(c.at.to("load"), "%q is not possible; use one of %v", c.Load, wireKinds())
 	}
-	ways := 0
-	for _, set := range []bool{c.Rate != 0, c.Ladder != nil, c.Search != nil} {
-		if set {
-			ways++
-		}
-	}
-	if ways > 1 {
+	if c.ways() > 1 {
 		c.fail(c.at, "give at most one of rate, ladder and search; none of them offers as much as the tester can")
 	}
 	c.between(c.Rate, 0, wireMaxRate, "rate")
@@ -139,6 +144,10 @@ func (c wireCheck) details() {
 	}
 	c.between(c.Outstanding, 0, wire.MaxConnections, "outstanding")
 	c.between(c.Tries, 0, wireMaxTries, "tries")
+	c.between(c.Bursts, 0, wireMaxBursts, "bursts")
+	if c.Bursts > 1 && (c.ways() > 0 || c.Load == wire.Capacity) {
+		c.fail(c.at.to("bursts"), "the fastest of %d is looked for where as much as possible is offered: leave rate, ladder and search out, and do not hold", c.Bursts)
+	}
 	c.between(c.Response, 0, wireMaxBytes, "response")
 	// A request is one segment: 1500 less the headers of IP and TCP.
 	c.between(c.Request, 0, 1460, "request")

@@ -177,11 +177,19 @@ func (w *wireTrial) warmUp(ctx context.Context) error {
 	return nil
 }
 
-// run puts the load on, and writes a result for each step.
+// run puts the load on, and writes a result for each step; of bursts, for one.
 func (w *wireTrial) run(ctx context.Context) (err error) {
 	if w.last, err = w.read(); err != nil {
 		return err
 	}
+	if w.trial.By.Wire.Bursts > 1 {
+		return w.bursts(ctx)
+	}
+	return w.once(ctx)
+}
+
+// once puts the load on once.
+func (w *wireTrial) once(ctx context.Context) error {
 	stop, err := w.watch(ctx)
 	if err != nil {
 		return err

@@ -108,6 +108,9 @@ func wireKind(s *section) *loadKind {
 		kind.question = "what does it lose while it is flooded"
 		kind.sheets, kind.verdict = wirePeakSheets, besideVerdict
 	}
+	if s.hasParam("bursts") {
+		kind.reading = slices.Concat(wireReading, burstReading)
+	}
 	return kind
 }
 
@@ -124,6 +127,12 @@ var wireReading = []paragraph{
 	{"Offered and established", "Offered is the rate that was asked for. Established are handshakes that were completed (sessions: closed by both sides), by the time in which the step's were begun. " +
 		"A SYN that was lost is sent again after a second."},
 	{"Evenness", "The greatest difference of a server's connections from an equal share. A hash (maglev) draws lots, so its servers differ by chance; round robin need not."},
+}
+
+// burstReading is for loads that were put on in bursts.
+var burstReading = []paragraph{
+	{"Bursts", "A peak is looked for in several bursts, and the fastest counts, of every subject alike: what else a machine does, neighbours on the same processor included, only slows them down. " +
+		"The notes have all of them."},
 }
 
 // evenBound is by how much a server of round robin may differ from its share, in per cent.
