@@ -43,12 +43,14 @@ struct wire_ends {
  * hashes or queues by one of them sees many. */
 static __always_inline struct wire_ends wire_ends(__u32 slot)
 {
+	/* Remainders by hand: to ask for one is another division. */
 	__u32 clients = settings.clients ?: 1, addresses = settings.addresses ?: 1;
-	__u32 rest = slot / clients, client = slot % clients & (WIRE_PORTS - 1);
+	__u32 rest = slot / clients, client = slot - rest * clients & (WIRE_PORTS - 1);
+	__u32 round = rest / addresses;
 	struct wire_ends ends = {
 		.client = client,
-		.address = bpf_htonl(settings.client[client].first + rest % addresses),
-		.port = bpf_htons(settings.first_port + rest / addresses),
+		.address = bpf_htonl(settings.client[client].first + rest - round * addresses),
+		.port = bpf_htons(settings.first_port + round),
 	};
 
 	return ends;
@@ -70,8 +72,11 @@ static __always_inline __u32 wire_slot(__u32 client, __be32 address, __be16 sour
  * all that follows. */
 __noinline __u32 wire_client_of(__be32 address)
 {
-	__u32 i;
+	/* Of prefixes of 24 bits, one after the other, this is the one. */
+	__u32 i = (bpf_ntohl(address) - settings.client[0].first) >> 8 & (WIRE_PORTS - 1);
 
+	if (i < settings.clients && bpf_ntohl(address) - settings.client[i].first < settings.addresses)
+		return i;
 	for (i = 0; i < WIRE_PORTS; i++) {
 		if (i >= settings.clients || bpf_ntohl(address) - settings.client[i].first < settings.addresses)
 			break;

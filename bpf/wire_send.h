@@ -122,7 +122,9 @@ static __always_inline int wire_open(struct xdp_md *ctx, const struct wire_turn 
 {
 	struct wire_progress *sender = t->sender;
 	__u64 n = sender->opened;
-	__u32 capacity = settings.capacity ?: 1, slot = n % capacity, zero = 0;
+	__u32 capacity = settings.capacity ?: 1, zero = 0;
+	__u64 epoch = n / capacity;
+	__u32 slot = n - epoch * capacity;
 	struct wire_shared *shared;
 	struct wire_connection *c;
 	__s64 late;
@@ -149,16 +151,17 @@ static __always_inline int wire_open(struct xdp_md *ctx, const struct wire_turn 
 	sender->opened = n + 1;
 	if (t->control->kind == WIRE_UDP)
 		return wire_send_datagram(ctx, t, slot, n);
-	return wire_begin(ctx, t, c, slot, n / capacity);
+	return wire_begin(ctx, t, c, slot, epoch);
 }
 
 /* wire_again is the connection with the number, if its place is not another's by now. */
 static __always_inline struct wire_connection *wire_again(__u64 n, __u32 *slot, __u32 *first)
 {
-	__u32 capacity = settings.capacity ?: 1, epoch = n / capacity;
+	__u32 capacity = settings.capacity ?: 1;
+	__u64 epoch = n / capacity;
 	struct wire_connection *c;
 
-	*slot = n % capacity;
+	*slot = n - epoch * capacity;
 	*first = wire_first(*slot, epoch);
 	c = wire_connection(*slot);
 	return c && wire_epoch_of(c->word) == (epoch & 0xffff) ? c : NULL;
