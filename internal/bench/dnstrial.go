@@ -42,6 +42,9 @@ func (d *dnsTrial) conduct(ctx context.Context) error {
 	if err := d.ready(ctx); err != nil {
 		return fmt.Errorf("the subject came up, but does not serve: %w", err)
 	}
+	if err := d.measurement().quiet(ctx); err != nil {
+		return err
+	}
 	by := d.trial.By.DNSPerf
 	probing := probe.New(d.runner.lab)
 	drive := load.Drive{
@@ -57,6 +60,11 @@ func (d *dnsTrial) conduct(ctx context.Context) error {
 	d.writeCounts(result)
 	d.writeReading(result, probing.Reading())
 	return nil
+}
+
+// measurement is the trial as others measure it.
+func (d *dnsTrial) measurement() *measurement {
+	return &measurement{runner: d.runner, trial: d.trial, running: d.running, got: d.got}
 }
 
 // ready returns nil once every server answers at the addresses that it has now,
@@ -167,7 +175,7 @@ func (d *dnsTrial) writeCounts(result *load.Result) {
 // writeReading writes down who used the machine, and what reached each backend.
 func (d *dnsTrial) writeReading(result *load.Result, reading probe.Reading) {
 	got, metrics := d.got, d.got.Metrics
-	m := &measurement{runner: d.runner, trial: d.trial, running: d.running, got: got}
+	m := d.measurement()
 	m.writeSaturated(reading)
 	m.writeCPU(result, reading)
 	if reading.DatagramDrops > 0 {
@@ -180,6 +188,9 @@ func (d *dnsTrial) writeReading(result *load.Result, reading probe.Reading) {
 	metrics[results.DatagramDrops] = float64(reading.DatagramDrops)
 	maps.Copy(metrics, hostShares(reading.Machine, reading.Cores()))
 	d.writeBackends(reading)
+	if d.runner.options.counts() {
+		m.writeInstructions(result, reading)
+	}
 }
 
 // hostShares are what the machines did, in percent of all their cores. The kernel counts

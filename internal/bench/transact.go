@@ -189,6 +189,9 @@ func (x transactions) conduct(ctx context.Context, r *runner, t Trial, running s
 	if err := ready(ctx); err != nil {
 		return nil, fmt.Errorf("the subject came up, but does not serve: %w", err)
 	}
+	if err := m.quiet(ctx); err != nil {
+		return nil, err
+	}
 	if t.alone() {
 		defer func() { err = errors.Join(err, r.free()) }()
 		if err := r.tie(lastCPU()); err != nil {
