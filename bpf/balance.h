@@ -103,7 +103,7 @@ __noinline int balance_service(ctx_t *ctx, struct service *service, __u32 *egres
 	struct decision decision = {};
 	enum outcome outcome;
 
-	if (!service || !egress || !generation || !scratch)
+	if (!service || !egress || !scratch)
 		return OUTCOME_DROPPED_NO_BACKEND;
 	decision.service = service;
 	outcome = serve_service(ctx, generation, &scratch->packet, &decision, &scratch->to);
@@ -132,7 +132,7 @@ __noinline int note_ending(ctx_t *ctx)
 	struct endpoint *endpoint;
 	struct packet *packet;
 
-	if (!generation || !scratch)
+	if (!scratch)
 		return 0;
 	packet = &scratch->packet;
 	if (is_pool(generation, packet) || !whole(ctx, packet))
@@ -151,7 +151,7 @@ __noinline int balance_reply(ctx_t *ctx, __u32 *egress)
 	struct decision decision = {};
 	enum outcome outcome;
 
-	if (!egress || !generation || !scratch)
+	if (!egress || !scratch)
 		return OUTCOME_DROPPED_NO_BACKEND;
 	outcome = serve_reply(ctx, generation, &scratch->packet, &decision, &scratch->to);
 	*egress = decision.egress;
@@ -174,7 +174,7 @@ __noinline int balance_other(ctx_t *ctx, __u32 *egress)
 	const struct packet *packet;
 	enum outcome outcome;
 
-	if (!egress || !generation || !scratch)
+	if (!egress || !scratch)
 		return OUTCOME_DROPPED_NO_BACKEND;
 	packet = &scratch->packet;
 	unchanged(packet, &scratch->to);
@@ -425,8 +425,6 @@ static __always_inline enum outcome balance(ctx_t *ctx, void *generation, __u32 
 	__be16 type;
 	bool ipv6;
 
-	if (!generation)
-		return OUTCOME_DROPPED_NO_BACKEND;
 	if (!readable(ctx) && ctx_linear(ctx, HEADERS_MAX))
 		return OUTCOME_DROPPED_MALFORMED;
 	outcome = parse_ethernet(ctx_data(ctx), ctx_data_end(ctx), loaded.mac, CTX_TAGS, &type,
@@ -476,7 +474,6 @@ static __always_inline int verdict(const ctx_t *ctx, enum outcome outcome, __u32
 /* run is what both programs do. */
 static __always_inline int run(ctx_t *ctx)
 {
-	/* First of all: a call leaves few registers as they were. */
 	void *generation = current_generation();
 	__u32 egress = 0;
 	enum outcome outcome;

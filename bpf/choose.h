@@ -43,7 +43,7 @@ __noinline int look_up(const struct service *service, __u32 hash)
 	__u64 block;
 	__u16 *slot;
 
-	if (!service || !generation || !scratch)
+	if (!service || !scratch)
 		return 0;
 	tracking = &scratch->tracking;
 	tracking->now = tracking->before = NO_BACKEND;
@@ -118,7 +118,7 @@ __noinline __u64 recall_flow(const struct service *service, const struct packet 
 	struct backend *owner;
 	struct found found;
 
-	if (!service || !packet || !generation || !scratch)
+	if (!service || !packet || !scratch)
 		return fail_with(OUTCOME_DROPPED_NO_BACKEND);
 	tracking = &scratch->tracking;
 	flow_of(&tracking->flow, packet, service->id);
@@ -154,7 +154,7 @@ __noinline __u64 find_affinity(const struct service *service)
 	struct backend *owner;
 	struct found found;
 
-	if (!service || !generation || !scratch)
+	if (!service || !scratch)
 		return PICK_NONE;
 	tracking = &scratch->tracking;
 	client_of(&tracking->client, &tracking->flow, service);
@@ -178,7 +178,7 @@ __noinline int keep_affinity(void)
 	struct found found;
 	struct flow *flow;
 
-	if (!generation || !scratch || dry_run())
+	if (!scratch || dry_run())
 		return 0;
 	tracking = &scratch->tracking;
 	if (find_flow(&tracking->client, tracking->client_hash, &found)) {
@@ -322,7 +322,7 @@ __noinline __u64 owner_at(__u32 place, __u32 proven)
 	struct flow_bucket *bucket;
 	struct backend *owner;
 
-	if (!generation || !scratch)
+	if (!scratch)
 		return CHOICE_OPEN;
 	bucket = bucket_of(proven, place);
 	if (!bucket || state_of(bucket, within(place)) == FLOW_FREE)

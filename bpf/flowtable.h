@@ -277,6 +277,16 @@ static __always_inline void publish_tag(__u64 *word, __u64 change)
 	asm volatile("" : : "r"(was));
 }
 
+/* note_remembered tells the control plane that there may be something to forget: it does
+ * not walk over tables that are known to be empty. To be called when the tag is public. */
+static __always_inline void note_remembered(void)
+{
+	volatile struct head *head = current_generation();
+
+	if (!head->remembered)
+		head->remembered = 1;
+}
+
 /* settle_in writes a flow into a bucket, for others to see when it is whole: 1 to 8, or 0
  * where there is no room. */
 static __always_inline __u32 settle_in(struct flow_bucket *bucket, const struct flow *flow,
@@ -291,6 +301,7 @@ static __always_inline __u32 settle_in(struct flow_bucket *bucket, const struct 
 	bucket->seen[at] = clock;
 	((__u8 *)&bucket->states)[at] = state;
 	publish_tag(&bucket->tags[at >> 2 & 1], (tag_of(hash) - FLOW_BUSY) << 16 * (at & 3));
+	note_remembered();
 	return at + 1;
 }
 

@@ -89,7 +89,7 @@ __noinline int nat_try(__u32 protocol)
 	struct flow *flow;
 	__u64 hash;
 
-	if (!generation || !scratch)
+	if (!scratch)
 		return OUTCOME_DROPPED_NO_FLOW;
 	tracking = &scratch->tracking;
 	ends = &scratch->opposite;
@@ -168,8 +168,6 @@ __noinline int nat_begin(const struct service *service, __u32 hash)
 		return OUTCOME_DROPPED_NO_FLOW;
 	tracking = &scratch->tracking;
 	generation = current_generation();
-	if (!generation)
-		return OUTCOME_DROPPED_NO_FLOW;
 	if (!dry_run() && !nat_alone(tracking, first_state(&scratch->packet), clock_of(generation)))
 		return OUTCOME_DROPPED_NO_FLOW;
 	outcome = nat_claim(scratch->packet.ipv6, scratch->packet.protocol, hash);
@@ -186,7 +184,7 @@ __noinline int nat_moved(__u32 from, __u32 to, __u32 protocol)
 	void *generation = current_generation();
 	struct scratch *scratch = get_scratch();
 
-	if (!generation || !scratch ||
+	if (!scratch ||
 	    !reply_ends(generation, &scratch->tracking.moving, protocol, &scratch->opposite))
 		return 0;
 	return move_return(hash_return(&scratch->opposite), from, to | RETURN_PROVEN);

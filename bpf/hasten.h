@@ -12,29 +12,44 @@
 
 #if CTX_HASTENS
 
+/* The modes whose packets can take it. */
+#define HASTENED_MODES (1U << MODE_L2DSR | 1U << MODE_NAT)
+
+/* hasten_nat makes the backend the destination of a packet. Half written, it is nobody's
+ * packet. */
+static __always_inline enum outcome hasten_nat(ctx_t *ctx, const struct packet *packet,
+					       bool ipv6, const struct decision *decision,
+					       void *frame)
+{
+	struct translation to;
+
+	if (!has_mode(MODE_NAT) || too_big(ctx, packet, decision, 0))
+		return OUTCOME_NONE;
+	copy_macs(frame, decision->backend);
+	unchanged(packet, &to);
+	aim(decision, &to);
+	return translate_as(ctx, packet, &to, ipv6) == OUTCOME_NONE ? OUTCOME_FORWARDED :
+								      OUTCOME_DROPPED_MALFORMED;
+}
+
 /* hasten_request sends a packet of a service on, in the modes l2dsr and nat. */
 static __always_inline enum outcome hasten_request(ctx_t *ctx, const struct packet *packet,
 						   bool ipv6, struct decision *decision)
 {
 	const struct backend *backend = decision->backend;
-	bool nat = has_mode(MODE_NAT) && decision->mode == MODE_NAT;
+	enum outcome outcome = OUTCOME_FORWARDED;
 	void *frame = ctx_data(ctx);
-	struct translation to;
 
 	if (!backend || leaves(backend->interface) ||
-	    frame + sizeof(struct ethhdr) > ctx_data_end(ctx) ||
-	    (nat && too_big(ctx, packet, decision, 0)))
+	    frame + sizeof(struct ethhdr) > ctx_data_end(ctx))
 		return OUTCOME_NONE;
-	copy_macs(frame, backend);
-	if (nat) {
-		unchanged(packet, &to);
-		aim(decision, &to);
-		/* Half written, it is nobody's packet. */
-		if (translate_as(ctx, packet, &to, ipv6) != OUTCOME_NONE)
-			return OUTCOME_DROPPED_MALFORMED;
-	}
-	count_backend(packet, decision, ctx_packets(ctx));
-	return OUTCOME_FORWARDED;
+	if (decision->mode == MODE_NAT)
+		outcome = hasten_nat(ctx, packet, ipv6, decision, frame);
+	else
+		copy_macs(frame, backend);
+	if (outcome == OUTCOME_FORWARDED)
+		count_backend(packet, decision, ctx_packets(ctx));
+	return outcome;
 }
 
 /* hasten_reply sends a backend's reply to its client (mode nat), by a way that is known. */
@@ -98,8 +113,7 @@ static __always_inline enum outcome hasten(ctx_t *ctx, void *generation, bool ip
 	if (!service)
 		return has_mode(MODE_NAT) ? hasten_reply(ctx, generation, &packet, ipv6, egress) :
 					    OUTCOME_NONE;
-	if ((service->mode != MODE_L2DSR && (!has_mode(MODE_NAT) || service->mode != MODE_NAT)) ||
-	    service->mss || (service->flags & SERVICE_ASKS) || !service->table_size)
+	if ((service->mode != MODE_L2DSR && service->mode != MODE_NAT) || service->mss || (service->flags & SERVICE_ASKS) || !service->table_size)
 		return OUTCOME_NONE;
 	decide_by(service, &packet, &decision);
 	if (!choose_by_hash(generation, &packet, &decision))
@@ -113,17 +127,19 @@ static __always_inline enum outcome hasten(ctx_t *ctx, void *generation, bool ip
  * why. */
 static __always_inline enum outcome hastened(ctx_t *ctx, void *generation, __u32 *egress)
 {
+	enum outcome outcome = OUTCOME_NONE;
 #if CTX_HASTENS && !defined(TRACED)
 	__be16 type;
 	__u32 tag;
 
-	if ((!has_mode(MODE_L2DSR) && !has_mode(MODE_NAT)) || !generation ||
+	if ((loaded.modes & HASTENED_MODES) &&
 	    parse_ethernet(ctx_data(ctx), ctx_data_end(ctx), loaded.mac, false, &type,
-			   &tag) != OUTCOME_NONE)
-		return OUTCOME_NONE;
-	return type == bpf_htons(ETH_P_IP) ? hasten(ctx, generation, false, egress) :
-					     hasten(ctx, generation, true, egress);
-#else
-	return OUTCOME_NONE;
+			   &tag) == OUTCOME_NONE)
+		outcome = type == bpf_htons(ETH_P_IP) ? hasten(ctx, generation, false, egress) :
+							hasten(ctx, generation, true, egress);
+	/* Else the compiler keeps what is asked of it later in other registers beside it,
+	 * and sets them anew before each of the tests. */
+	asm("" : "+r"(outcome));
 #endif
+	return outcome;
 }

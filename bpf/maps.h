@@ -34,27 +34,22 @@ const struct service_slot6 *unused_service_slot6 __attribute__((unused));
 const struct endpoint_slot4 *unused_endpoint_slot4 __attribute__((unused));
 const struct endpoint_slot6 *unused_endpoint_slot6 __attribute__((unused));
 
-/* generation is the whole configuration in the one element of an array map: a head,
- * the services' hash tables, their slots, and the backends, one vector after the other.
- * Where each begins and how long it is stand in `loaded`, which the verifier knows when
- * it bounds an index. One lookup of a constant key brings a packet all it needs; a map
- * for each vector would cost a call each, and with it the registers. The control plane
- * changes it while packets read: it writes what is new into memory that nobody reads,
- * and then one word that leads there. */
-struct {
-	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(max_entries, 1);
-	__uint(map_flags, BPF_F_MMAPABLE);
-	__uint(key_size, sizeof(__u32));
-	__uint(value_size, 8);
-} generation SEC(".maps");
+/* generation is the whole configuration in one piece of memory: a head, the services'
+ * hash tables, their slots, and the backends, one vector after the other. Where each
+ * begins and how long it is stand in `loaded`, which the verifier knows when it bounds
+ * an index. It is a section of its own, so that its address stands in the program: a
+ * packet looks nothing up that is the same for all; a map for each vector would cost a
+ * call each, and with it the registers. The control plane puts memory of the right size
+ * in its place when it loads the program. It changes it while packets read: it writes
+ * what is new into memory that nobody reads, and then one word that leads there. */
+extern char generation[];
+/* To the compiler it has no end, which an array of a size would. */
+asm(".pushsection .data.generation, \"aw\", @progbits\n\t"
+    ".type generation, @object\n\t.globl generation\n\t.hidden generation\n\t"
+    ".size generation, 8\n"
+    "generation:\n\t.zero 8\n\t.popsection");
 
-static __always_inline void *current_generation(void)
-{
-	__u32 zero = 0;
-
-	return bpf_map_lookup_elem(&generation, &zero);
-}
+static __always_inline void *current_generation(void) { return generation; }
 
 /* These wrap around at the end of their tables. */
 static __always_inline struct service_slot4 *service4_at(void *generation, __u32 at)
@@ -91,25 +86,31 @@ static __always_inline struct endpoint_slot6 *endpoint6_at(void *generation, __u
  * be told so by a test against 0: of "index >= 0" they follow both branches. */
 static __always_inline __u16 *slot_at(void *generation, __u64 slot)
 {
-	if (!loaded.table_slots || slot >= loaded.table_slots)
+	__u64 count = loaded.table_slots;
+
+	if (!count || slot >= count)
 		return NULL;
-	BOUND(slot, loaded.table_slots);
+	BOUND(slot, count);
 	return (__u16 *)(generation + loaded.table) + slot;
 }
 
 static __always_inline struct backend *member_at(void *generation, __u64 member)
 {
-	if (!loaded.members_count || member >= loaded.members_count)
+	__u64 count = loaded.members_count;
+
+	if (!count || member >= count)
 		return NULL;
-	BOUND(member, loaded.members_count);
+	BOUND(member, count);
 	return (struct backend *)(generation + loaded.members) + member;
 }
 
 static __always_inline struct backend *row_at(void *generation, __u64 index)
 {
-	if (!loaded.backends_count || index >= loaded.backends_count)
+	__u64 count = loaded.backends_count;
+
+	if (!count || index >= count)
 		return NULL;
-	BOUND(index, loaded.backends_count);
+	BOUND(index, count);
 	return (struct backend *)(generation + loaded.backends) + index;
 }
 

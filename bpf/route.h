@@ -169,8 +169,6 @@ static __always_inline enum way find_route_inline(ctx_t *ctx, const struct packe
 	struct known_way *known = way_of(packet, to);
 	__u32 now;
 
-	if (!generation)
-		return WAY_NONE;
 	now = clock_of(generation);
 	if (!known || !knows(ctx, known, packet, to, now))
 		return ask_route(ctx, packet, to, known, now, route);

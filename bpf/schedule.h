@@ -101,8 +101,6 @@ __noinline __u32 least_of(__u32 members, __u32 count, __u32 start, __u32 window)
 	};
 	void *generation = current_generation();
 
-	if (!generation)
-		return NO_MEMBER;
 	if (window > count)
 		window = count;
 	for (__u32 i = 0; i < SPARE_WINDOW; i++) {
@@ -271,7 +269,7 @@ __noinline __u64 pick_backend(const struct service *service, __u32 hash)
 	struct pick pick = {};
 	__u64 index;
 
-	if (!service || !generation || !begin_pick(generation, service, hash, &pick))
+	if (!service || !begin_pick(generation, service, hash, &pick))
 		return PICK_NONE;
 	index = member_index(generation, pick.members, pick_member(generation, service, &pick),
 			     service->flags & SERVICE_LIMITED);

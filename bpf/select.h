@@ -87,7 +87,7 @@ __noinline int kind_of(const struct packet *packet)
 	void *generation = current_generation();
 	struct service *found;
 
-	if (!packet || !generation)
+	if (!packet)
 		return KIND_NONE;
 	found = find_service(generation, packet, 0, PROTOCOL_ANY);
 	return found ? found->kind : KIND_NONE;
@@ -155,7 +155,7 @@ __noinline __u32 find_endpoint(const struct packet *packet, __u32 port, __u32 pr
 {
 	void *generation = current_generation();
 
-	if (!packet || !generation)
+	if (!packet)
 		return NO_ENDPOINT;
 	return search_endpoint(generation, packet, port, protocol);
 }

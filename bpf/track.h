@@ -338,7 +338,7 @@ __noinline int remember(__u32 index, __u32 state)
 	struct tracking *tracking;
 	struct backend *backend;
 
-	if (!generation || !scratch)
+	if (!scratch)
 		return false;
 	tracking = &scratch->tracking;
 	backend = backend_at(generation, index);

@@ -396,7 +396,10 @@ struct head {
 	/* Milliseconds, told by the control plane a few times a second: to read it costs
 	 * a load. It stands still while the control plane does. */
 	__u32 clock;
-	__u32 pad[15];
+	/* Not 0 where something was put into a table of flows since the control plane has
+	 * looked. */
+	__u32 remembered;
+	__u32 pad[14];
 };
 
 /* return_bucket is the element of the table that finds a full-NAT flow by what its

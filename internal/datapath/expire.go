@@ -111,8 +111,8 @@ type janitor struct {
 // flowScene is where the janitor works: what of the data plane's memory and of the
 // configuration it must know.
 type flowScene struct {
-	// clock is that of the generation in use (struct head).
-	clock            *uint32
+	// head is that of the memory in use.
+	head             *xdpHead
 	flows, newcomers *flowTable
 	// returns is nil where no service is of full NAT.
 	returns  *returnTable
@@ -149,6 +149,7 @@ func (j *janitor) use(scene flowScene) {
 		j.nextReturn = 0
 	}
 	j.scene, j.frozen = scene, false
+	j.wake()
 	j.rules.backends, j.rules.services, j.rules.loads, j.rules.turns = scene.backends, scene.services, scene.loads, scene.turns
 	j.show()
 	if len(anew) > 0 {
@@ -199,8 +200,8 @@ func (j *janitor) clock() uint32 { return uint32(j.time.Milliseconds()) }
 
 // show tells packets the time.
 func (j *janitor) show() {
-	if j.scene.clock != nil {
-		atomic.StoreUint32(j.scene.clock, j.clock())
+	if j.scene.head != nil {
+		atomic.StoreUint32(&j.scene.head.Clock, j.clock())
 	}
 }
 
@@ -217,6 +218,9 @@ func (j *janitor) step(now time.Duration) bool {
 	if j.scene.flows == nil || j.frozen {
 		return false
 	}
+	if atomic.SwapUint32(&j.scene.head.Remembered, 0) != 0 {
+		j.wake()
+	}
 	j.stepReturns(int(returnsEvery / stepEvery))
 	j.newcomers.step(&j.rules, j.scene.newcomers, j.clock())
 	if !j.flows.step(&j.rules, j.scene.flows, j.clock()) {
@@ -224,6 +228,12 @@ func (j *janitor) step(now time.Duration) bool {
 	}
 	j.settle()
 	return true
+}
+
+// wake has both tables walked over again: something may be in them.
+func (j *janitor) wake() {
+	j.flows.wake()
+	j.newcomers.wake()
 }
 
 // stepReturns goes on with the returns, so that a round takes so many steps.
@@ -248,6 +258,7 @@ func (j *janitor) pass(by time.Duration) {
 	if j.scene.flows == nil {
 		return
 	}
+	j.wake()
 	j.newcomers.whole(&j.rules, j.scene.newcomers, j.clock())
 	j.flows.whole(&j.rules, j.scene.flows, j.clock())
 	j.nextReturn = 0
@@ -263,7 +274,20 @@ type round struct {
 	next int
 	// under is what this round has met so far, and last what the last whole one met.
 	under, last flowTally
+	// empty is how many whole rounds have met nothing, one after the other; woken says that
+	// something was put into the table since this one began.
+	empty int
+	woken bool
 }
+
+// emptyRounds are those after which nobody walks any more until something is put into the
+// table. One would do, were there not programs that have just been replaced, and tell
+// whoever does not listen any more of the flow that they are putting in.
+const emptyRounds = 2
+
+func (w *round) idle() bool { return w.empty >= emptyRounds }
+
+func (w *round) wake() { w.empty, w.woken = 0, true }
 
 // step goes on for a slice, and says whether that was the last one.
 func (w *round) step(rules *flowRules, t *flowTable, clock uint32) bool {
@@ -280,14 +304,22 @@ func (w *round) whole(rules *flowRules, t *flowTable, clock uint32) {
 func (w *round) walk(rules *flowRules, t *flowTable, clock uint32, buckets int) bool {
 	if w.next == 0 {
 		w.under.reset()
+		w.woken = false
 	}
 	w.under.fit(rules)
 	end := min(w.next+buckets, len(t.buckets))
-	rules.walk(t, w.next, end, clock, &w.under)
+	if !w.idle() {
+		rules.walk(t, w.next, end, clock, &w.under)
+	}
 	if w.next = end; end < len(t.buckets) {
 		return false
 	}
 	w.next = 0
+	if w.woken || w.under.entries+w.under.expired > 0 {
+		w.empty = 0
+	} else {
+		w.empty++
+	}
 	w.under, w.last = w.last, w.under
 	return true
 }

@@ -341,3 +341,30 @@ func memlock(t *testing.T, m *ebpf.Map) (bytes uint64) {
 	}
 	return bytes
 }
+
+// TestJanitorIsTold: a packet that puts a flow into a table says so, and no other does.
+func TestJanitorIsTold(t *testing.T) {
+	bothHooks(t, func(t *testing.T, hook lb.Hook) {
+		hashed := testService(vip4, 81, lb.TCP, lb.Maglev, 3)
+		r := newRig(t, hook, State{Services: []Service{testService(vip4, 80, lb.TCP, lb.RoundRobin, 3), hashed}})
+		head := r.datapath.scene().head
+		for _, step := range []struct {
+			name, flags string
+			port        uint16
+			want        uint32
+		}{
+			{"a SYN by the hash", "S", 81, 0},
+			{"its ACK", "A", 81, 0},
+			{"a SYN of round robin", "S", 80, 1},
+			{"the same again", "S", 80, 0},
+			{"the ACK that proves it", "A", 80, 1},
+			{"data", "A", 80, 0},
+		} {
+			head.Remembered = 0
+			r.check(t, with(web4(), func(p *packetSpec) { p.dport, p.flags = step.port, step.flags }).build(t))
+			if head.Remembered != step.want {
+				t.Errorf("%s: told %d, want %d", step.name, head.Remembered, step.want)
+			}
+		}
+	})
+}

@@ -197,12 +197,12 @@ func BenchmarkFlowWalk(b *testing.B) {
 	h := newTestHouse(8)
 	h.scene.flows = testTable(limit)
 	for n := range limit {
-		h.scene.flows.insert(houseFlow(n, uint32(n%3), uint32(n%6)), xdpFlowStateFLOW_ESTABLISHED, h.clock)
+		h.scene.flows.insert(houseFlow(n, uint32(n%3), uint32(n%6)), xdpFlowStateFLOW_ESTABLISHED, h.head.Clock)
 	}
 	var tally flowTally
 	tally.fit(&h.rules)
 	for b.Loop() {
-		h.rules.walk(h.scene.flows, 0, len(h.scene.flows.buckets), h.clock, &tally)
+		h.rules.walk(h.scene.flows, 0, len(h.scene.flows.buckets), h.head.Clock, &tally)
 	}
 }
 

@@ -32,6 +32,10 @@ type generation struct {
 	words  *words
 }
 
+// generationSection is the section of the programs' memory (bpf/maps.h), and the name of
+// its map.
+const generationSection = ".data.generation"
+
 // port is an interface that a program is made for. Index 0 stands for
 // whichever one packets come in on.
 type port struct {
@@ -63,8 +67,10 @@ func (d *Datapath) makeMemory(c *revision, shared *shared) (*memory, []residence
 	if err != nil {
 		return nil, nil, fmt.Errorf("reading the embedded eBPF program: %v", err)
 	}
-	mapSpec := spec.Maps[xdpMapGeneration].Copy()
-	mapSpec.ValueSize = size
+	mapSpec := spec.Maps[generationSection].Copy()
+	mapSpec.Name, mapSpec.ValueSize, mapSpec.Flags = "generation", size, unix.BPF_F_MMAPABLE
+	// Those are of the few bytes that the object file has in its place.
+	mapSpec.Contents, mapSpec.Key, mapSpec.Value = nil, nil, nil
 	made, err := ebpf.NewMap(mapSpec)
 	if err != nil {
 		return nil, nil, loadError(fmt.Errorf("making the map of the configuration with %d bytes: %w", size, err))
@@ -118,9 +124,9 @@ func (g *generation) add(program programKind, constants xdpSettings, shared *sha
 	if err != nil {
 		return fmt.Errorf("reading the embedded eBPF program: %v", err)
 	}
-	spec.Maps[xdpMapGeneration].ValueSize = g.memory.m.ValueSize()
+	spec.Maps[generationSection].ValueSize = g.memory.m.ValueSize()
 	replacements := shared.maps()
-	replacements[xdpMapGeneration] = g.memory.m
+	replacements[generationSection] = g.memory.m
 	if err := tracing.put(spec, &constants, replacements); err != nil {
 		return err
 	}

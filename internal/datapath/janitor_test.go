@@ -15,14 +15,14 @@ import (
 type testHouse struct {
 	*janitor
 	scene flowScene
-	clock uint32
+	head  xdpHead
 }
 
 // newTestHouse has tables for so many flows. Backend b is of service b % 3; service 0
 // and 1 are tracked, 1 is persistent, 2 is stateless, 3 is gone.
 func newTestHouse(limit uint32) *testHouse {
 	h := &testHouse{janitor: newJanitor(Timeouts{})}
-	h.scene = flowScene{clock: &h.clock, flows: testTable(limit), newcomers: testTable(limit / 4),
+	h.scene = flowScene{head: &h.head, flows: testTable(limit), newcomers: testTable(limit / 4),
 		services: []flowService{{present: true, tracked: true}, {present: true, tracked: true, affinity: 90_000}, {present: true}, {}},
 		loads:    make([]xdpBackendLoad, 6), turns: make([]xdpTurn, 4)}
 	for b := range 6 {
@@ -41,9 +41,10 @@ func houseFlow(n int, service, backend uint32) xdpFlow {
 
 // open does what a packet does that begins a flow.
 func (h *testHouse) open(table *flowTable, flow xdpFlow, state xdpFlowState) bool {
-	if !table.insert(flow, state, atomic.LoadUint32(&h.clock)) {
+	if !table.insert(flow, state, atomic.LoadUint32(&h.head.Clock)) {
 		return false
 	}
+	atomic.StoreUint32(&h.head.Remembered, 1)
 	if isLive(state) && h.scene.services[flow.Service&^affinityKey].tracked {
 		atomic.AddUint32(&h.scene.loads[flow.Backend].Active, 1)
 		atomic.AddUint32(&h.scene.turns[flow.Service&^affinityKey].Active, 1)
@@ -127,8 +128,8 @@ func TestJanitorKeepsWhatIsSeen(t *testing.T) {
 	}
 	h.open(h.scene.flows, houseFlow(2, 0, 0), xdpFlowStateFLOW_ESTABLISHED)
 	h.pass(2 * time.Second)
-	if n := len(h.scene.flows.places()); n != 1 || h.clock > 2000 {
-		t.Errorf("%d flows after the clock went around to %d, want 1", n, h.clock)
+	if n := len(h.scene.flows.places()); n != 1 || h.head.Clock > 2000 {
+		t.Errorf("%d flows after the clock went around to %d, want 1", n, h.head.Clock)
 	}
 }
 
@@ -229,6 +230,45 @@ func TestJanitorPutsCountsRight(t *testing.T) {
 	}
 }
 
+// TestJanitorRests: nobody walks over tables that are empty, until a packet has put
+// something in; rounds go on, for others count by them.
+func TestJanitorRests(t *testing.T) {
+	h := newTestHouse(10000)
+	now := time.Hour
+	rounds := func(n int) (ended int) {
+		for range n * int(flowsEvery/stepEvery) {
+			if h.step(now) {
+				ended++
+			}
+			now += stepEvery
+		}
+		return ended
+	}
+	if got := rounds(3); got != 3 {
+		t.Errorf("%d rounds of 3 over empty tables", got)
+	}
+	// What only a packet can do, here without telling.
+	h.scene.flows.insert(houseFlow(1, 2, 2), xdpFlowStateFLOW_ESTABLISHED, h.head.Clock)
+	if got := rounds(2); got != 2 || h.flowsOf()[2] != 0 {
+		t.Errorf("%d rounds of 2, and %d flows were met: somebody has walked", got, h.flowsOf()[2])
+	}
+	h.open(h.scene.newcomers, houseFlow(2, 2, 2), xdpFlowStateFLOW_OPENING)
+	if rounds(2); h.flowsOf()[2] != 2 || h.head.Remembered != 0 {
+		t.Errorf("%d flows were met, want 2", h.flowsOf()[2])
+	}
+	h.pass(DefaultTimeouts.Established)
+	if n := len(h.scene.flows.places()) + len(h.scene.newcomers.places()); n != 0 {
+		t.Errorf("%d flows are left", n)
+	}
+	// A change of the scene may bring flows along.
+	rounds(3)
+	h.scene.flows.insert(houseFlow(1, 2, 2), xdpFlowStateFLOW_ESTABLISHED, h.head.Clock)
+	h.use(h.scene)
+	if rounds(2); h.flowsOf()[2] != 1 {
+		t.Errorf("%d flows were met after a change, want 1", h.flowsOf()[2])
+	}
+}
+
 // TestJanitorSteps: the clock follows the time, but for what a process that was held up
 // has missed, and a round takes its time.
 func TestJanitorSteps(t *testing.T) {
@@ -241,19 +281,19 @@ func TestJanitorSteps(t *testing.T) {
 		}
 		now += stepEvery
 	}
-	if got, want := h.clock-start, uint32(99*stepEvery.Milliseconds()); got != want || h.now() != h.clock {
+	if got, want := h.head.Clock-start, uint32(99*stepEvery.Milliseconds()); got != want || h.now() != h.head.Clock {
 		t.Errorf("the clock went on by %d ms, want %d", got, want)
 	}
 	if want := int(100 * stepEvery / flowsEvery); rounds != want || h.flowsOf()[0] != 1 {
 		t.Errorf("%d rounds, want %d", rounds, want)
 	}
-	start = h.clock
+	start = h.head.Clock
 	h.step(now + 3*time.Hour)
-	if got := h.clock - start; got != uint32(longestStep.Milliseconds()) {
+	if got := h.head.Clock - start; got != uint32(longestStep.Milliseconds()) {
 		t.Errorf("after a stall the clock went on by %d ms", got)
 	}
 	h.step(now)
-	if got := h.clock - start; got != uint32(longestStep.Milliseconds()) {
+	if got := h.head.Clock - start; got != uint32(longestStep.Milliseconds()) {
 		t.Errorf("the clock went back, or on, when time did: by %d ms", got)
 	}
 	if len(h.scene.flows.places()) != 1 {
@@ -319,7 +359,7 @@ func (h *testHouse) packet(flow xdpFlow, ends bool) {
 		}
 	}
 	state, tag := place.state(), place.tag()
-	atomic.StoreUint32(&place.bucket.Seen[place.at], atomic.LoadUint32(&h.clock))
+	atomic.StoreUint32(&place.bucket.Seen[place.at], atomic.LoadUint32(&h.head.Clock))
 	switch {
 	case isLive(state) && ends:
 		if place.change(state, xdpFlowStateFLOW_CLIENT_FIN) {

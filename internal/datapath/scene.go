@@ -8,7 +8,7 @@ import "slices"
 func (d *Datapath) scene() flowScene {
 	r := d.register
 	return flowScene{
-		clock:     &elements[xdpHead](d.current.memory.storage[:cacheLine/8])[0].Clock,
+		head:      &elements[xdpHead](d.current.memory.storage[:cacheLine/8])[0],
 		flows:     d.shared.proven,
 		newcomers: d.shared.unproven,
 		returns:   d.shared.fullNAT,
