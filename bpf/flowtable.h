@@ -64,6 +64,12 @@ static __always_inline __u64 tag_of(__u64 hash)
 	return tag < 2 ? tag + 2 : tag;
 }
 
+/* elsewhere_bit is the bit of a flow in its home bucket if it is in its second one. */
+static __always_inline __u64 elsewhere_bit(__u64 hash)
+{
+	return 1ULL << 32 << (tag_of(hash) & 31);
+}
+
 /* matching marks the tags of a word that are equal to this one, and may mark one
  * above an equal one that is not (H. Warren, "Hacker's Delight", section 6-1). */
 static __always_inline __u64 matching(__u64 word, __u64 tag)
@@ -159,7 +165,9 @@ static __always_inline place_t find_place(bool proven, __u64 hash, const __be32 
 	at = find_in(bucket, hash, address, port, service, ipv6);
 	if (at < FLOW_BUCKET)
 		return index * FLOW_BUCKET + at + 1;
-	return bucket->spilled ? find_second(proven, hash, address, port, service, ipv6) : 0;
+	return bucket->elsewhere & elsewhere_bit(hash) ?
+		       find_second(proven, hash, address, port, service, ipv6) :
+		       0;
 }
 
 /* search_place is the same off the common ways, for a key in memory. */
@@ -234,16 +242,28 @@ static __always_inline bool put_state(struct flow_bucket *bucket, __u32 at, __u6
 	return false;
 }
 
-/* claim takes a free place in a bucket: 0 to 7, or FLOW_BUCKET. */
-static __always_inline __u32 claim(struct flow_bucket *bucket)
+/* favourite_of is the place of a bucket that a flow takes if it is free: who knows it can
+ * have its memory brought near before the bucket has said which places are. */
+static __always_inline __u32 favourite_of(__u64 hash)
+{
+	return hash >> 24 & (FLOW_BUCKET - 1);
+}
+
+/* claim takes a free place in a bucket, the favourite one if it can: 0 to 7, or
+ * FLOW_BUCKET. */
+static __always_inline __u32 claim(struct flow_bucket *bucket, __u32 favourite)
 {
 	for (int i = 0; i < TRIES; i++) {
-		__u32 word = vacant(bucket->tags[0]) ? 0 : 1;
-		__u64 was = bucket->tags[word], free = vacant(was);
-		__u32 at = lowest(free);
+		__u32 word = favourite >> 2 & 1, at = favourite & 3;
+		__u64 was = bucket->tags[word];
 
-		if (!free)
-			return FLOW_BUCKET;
+		if (was >> 16 * at & 0xffff) {
+			word = vacant(bucket->tags[0]) ? 0 : 1;
+			was = bucket->tags[word];
+			at = lowest(vacant(was));
+			if (!vacant(was))
+				return FLOW_BUCKET;
+		}
 		if (__sync_val_compare_and_swap(&bucket->tags[word], was,
 						was | (__u64)FLOW_BUSY << 16 * at) == was)
 			return word * 4 + at;
@@ -292,7 +312,7 @@ static __always_inline void note_remembered(void)
 static __always_inline __u32 settle_in(struct flow_bucket *bucket, const struct flow *flow,
 				       __u64 hash, __u32 state, __u32 clock)
 {
-	__u32 at = claim(bucket);
+	__u32 at = claim(bucket, favourite_of(hash));
 
 	if (at >= FLOW_BUCKET)
 		return 0;
@@ -303,6 +323,34 @@ static __always_inline __u32 settle_in(struct flow_bucket *bucket, const struct 
 	publish_tag(&bucket->tags[at >> 2 & 1], (tag_of(hash) - FLOW_BUSY) << 16 * (at & 3));
 	note_remembered();
 	return at + 1;
+}
+
+/* go_elsewhere notes in a home bucket that a flow is in its second one; false where too
+ * many change it at the same time. */
+static __always_inline bool go_elsewhere(struct flow_bucket *home, __u64 hash)
+{
+	for (int i = 0; i < TRIES; i++) {
+		__u64 was = home->elsewhere;
+
+		if (__sync_val_compare_and_swap(&home->elsewhere, was,
+						(was + 1) | elsewhere_bit(hash)) == was)
+			return true;
+	}
+	return false;
+}
+
+/* come_home takes it back. With the last one go the bits of all. */
+static __always_inline void come_home(struct flow_bucket *home)
+{
+	for (int i = 0; i < TRIES; i++) {
+		__u64 was = home->elsewhere;
+
+		if (__sync_val_compare_and_swap(&home->elsewhere, was,
+						(__u32)was == 1 ? 0 : was - 1) == was)
+			return;
+	}
+	/* Bits that stay cost a look. */
+	__sync_fetch_and_add(&home->elsewhere, -1);
 }
 
 static __always_inline place_t place_of(__u32 index, __u32 settled)
@@ -324,11 +372,11 @@ static __always_inline place_t insert_as(bool proven, const struct flow *flow, _
 		__u32 other = second_of(hash, buckets);
 
 		second = bucket_at(proven, other);
-		if (second && other != first && tags_in(second) < tags) {
-			__sync_fetch_and_add(&home->spilled, 1);
+		if (second && other != first && tags_in(second) < tags &&
+		    go_elsewhere(home, hash)) {
 			settled = settle_in(second, flow, hash, state, clock);
 			if (!settled)
-				__sync_fetch_and_add(&home->spilled, -1);
+				come_home(home);
 			return place_of(other, settled);
 		}
 	}
@@ -356,7 +404,7 @@ static __always_inline bool remove_as(bool proven, place_t place, __u64 hash)
 		return true;
 	home = bucket_at(proven, first);
 	if (home)
-		__sync_fetch_and_add(&home->spilled, -1);
+		come_home(home);
 	return true;
 }
 
@@ -366,7 +414,8 @@ __noinline int remove_flow(__u32 place, __u64 hash, __u32 proven)
 	return proven ? remove_as(true, place, hash) : remove_as(false, place, hash);
 }
 
-/* touch brings the tags of a flow's homes nearer, while there is something else to do. */
+/* touch brings the tags of a flow's homes nearer, and the place that it will take if it
+ * is new, while there is something else to do. */
 static __always_inline void touch(__u64 hash)
 {
 	struct flow_bucket *proven = bucket_at(true, home_of(hash, loaded.flow_buckets));
@@ -374,8 +423,10 @@ static __always_inline void touch(__u64 hash)
 
 	if (proven)
 		asm volatile("" : : "r"(*(volatile __u64 *)proven->tags));
-	if (unproven)
-		asm volatile("" : : "r"(*(volatile __u64 *)unproven->tags));
+	if (!unproven)
+		return;
+	asm volatile("" : : "r"(*(volatile __u64 *)unproven->tags));
+	asm volatile("" : : "r"(*(volatile __u64 *)&unproven->flows[favourite_of(hash)]));
 }
 
 /* note_seen keeps a flow from being forgotten. */

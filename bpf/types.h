@@ -385,9 +385,10 @@ struct flow_bucket {
 	__u32 seen[8];
 	/* enum flow_state of each, a byte each, the first in the low bits. */
 	__u64 states;
-	/* How many flows are in their second bucket and would be here. */
-	__u32 spilled;
-	__u32 pad;
+	/* How many flows are in their second bucket and would be here, in the low half; in
+	 * the high one a bit for the tag of each, by its lowest five bits. It becomes 0 as a
+	 * whole. */
+	__u64 elsewhere;
 	struct flow flows[8];
 };
 

@@ -177,7 +177,7 @@ func (t *flowTable) release(p flowPlace, tag uint64, over func(flow *xdpFlow, st
 	p.publish(0)
 	home, _, _ := t.homes(t.hashKey(&flow))
 	if p.bucket != &t.buckets[home] {
-		atomic.AddUint32(&t.buckets[home].Spilled, ^uint32(0))
+		comeHome(&t.buckets[home])
 	}
 	return flow, state, true
 }
@@ -185,7 +185,7 @@ func (t *flowTable) release(p flowPlace, tag uint64, over func(flow *xdpFlow, st
 // find returns where a flow is.
 func (t *flowTable) find(key *xdpFlow) (flowPlace, bool) {
 	home, second, tag := t.homes(t.hashKey(key))
-	if place, ok := findIn(&t.buckets[home], key, tag); ok || atomic.LoadUint32(&t.buckets[home].Spilled) == 0 {
+	if place, ok := findIn(&t.buckets[home], key, tag); ok || atomic.LoadUint64(&t.buckets[home].Elsewhere)&elsewhereBit(tag) == 0 {
 		return place, ok
 	}
 	return findIn(&t.buckets[second], key, tag)
@@ -219,22 +219,57 @@ const homeEnough = 6
 
 // insert puts a flow into the table; false says that there is no room.
 func (t *flowTable) insert(flow xdpFlow, state xdpFlowState, seen uint32) bool {
-	first, other, tag := t.homes(t.hashKey(&flow))
+	hash := t.hashKey(&flow)
+	first, other, tag := t.homes(hash)
 	home, second := &t.buckets[first], &t.buckets[other]
 	if n := tagsIn(home); n >= homeEnough && second != home && tagsIn(second) < n {
-		atomic.AddUint32(&home.Spilled, 1)
-		if settleIn(second, flow, tag, state, seen) {
+		goElsewhere(home, tag)
+		if settleIn(second, flow, hash, tag, state, seen) {
 			return true
 		}
-		atomic.AddUint32(&home.Spilled, ^uint32(0))
+		comeHome(home)
 		return false
 	}
-	return settleIn(home, flow, tag, state, seen)
+	return settleIn(home, flow, hash, tag, state, seen)
+}
+
+// favourite is favourite_of of bpf/flowtable.h.
+func favourite(hash uint64) int { return int(hash>>24) % flowsPerBucket }
+
+// elsewhereBit is elsewhere_bit of bpf/flowtable.h.
+func elsewhereBit(tag uint64) uint64 { return 1 << (32 + tag&31) }
+
+// goElsewhere notes in a home bucket that a flow is in its second one.
+func goElsewhere(home *xdpFlowBucket, tag uint64) {
+	for {
+		was := atomic.LoadUint64(&home.Elsewhere)
+		if atomic.CompareAndSwapUint64(&home.Elsewhere, was, (was+1)|elsewhereBit(tag)) {
+			return
+		}
+	}
+}
+
+// comeHome takes it back. With the last one go the bits of all.
+func comeHome(home *xdpFlowBucket) {
+	for {
+		was := atomic.LoadUint64(&home.Elsewhere)
+		is := was - 1
+		if uint32(is) == 0 {
+			is = 0
+		}
+		if atomic.CompareAndSwapUint64(&home.Elsewhere, was, is) {
+			return
+		}
+	}
 }
 
 // settleIn writes a flow into a bucket, for others to see when it is whole.
-func settleIn(bucket *xdpFlowBucket, flow xdpFlow, tag uint64, state xdpFlowState, seen uint32) bool {
-	for at := range flowsPerBucket {
+func settleIn(bucket *xdpFlowBucket, flow xdpFlow, hash, tag uint64, state xdpFlowState, seen uint32) bool {
+	for i := range flowsPerBucket + 1 {
+		at := i - 1
+		if i == 0 {
+			at = favourite(hash)
+		}
 		place := flowPlace{bucket, at}
 		if !place.claim(0) {
 			continue

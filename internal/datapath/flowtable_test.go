@@ -68,8 +68,8 @@ func (t *flowTable) wrongs() string {
 		}
 	}
 	for i := range t.buckets {
-		if got := t.buckets[i].Spilled; got != spilled[i] {
-			fmt.Fprintf(&wrongs, "bucket %d has %d flows elsewhere and says %d\n", i, spilled[i], got)
+		if got := t.buckets[i].Elsewhere; uint32(got) != spilled[i] || spilled[i] == 0 && got != 0 {
+			fmt.Fprintf(&wrongs, "bucket %d has %d flows elsewhere and says %#x\n", i, spilled[i], got)
 		}
 	}
 	return wrongs.String()

@@ -125,7 +125,9 @@ type modelFlows struct {
 
 type modelBucket struct {
 	places  [8]*remembered
-	spilled uint32
+	// elsewhere is how many flows of this home are in their second bucket, in the low half,
+	// and a bit for each of their tags, until there are none.
+	elsewhere uint64
 }
 
 func (b *modelBucket) used() (n int) {
@@ -155,13 +157,17 @@ func (t *modelFlows) insert(e *remembered, secret uint64) bool {
 	case used < crowded:
 	case second != home && t.buckets[second].used() < used:
 		in = second
-		t.buckets[home].spilled++
+		t.buckets[home].elsewhere = (t.buckets[home].elsewhere + 1) | 1<<(32+uint64(e.tag(secret)&31))
 		t.touched[home] = true
 	case used == len(t.buckets[home].places):
 		return false
 	}
 	b := &t.buckets[in]
-	b.places[slices.Index(b.places[:], nil)] = e
+	place := int(hash >> 24 & 7)
+	if b.places[place] != nil {
+		place = slices.Index(b.places[:], nil)
+	}
+	b.places[place] = e
 	e.at, e.home, e.bucket = t, home, in
 	t.known[e.flowName] = e
 	t.touched[in] = true
@@ -174,7 +180,9 @@ func (t *modelFlows) remove(e *remembered) {
 	b.places[slices.Index(b.places[:], e)] = nil
 	t.touched[e.bucket] = true
 	if e.bucket != e.home {
-		t.buckets[e.home].spilled--
+		if t.buckets[e.home].elsewhere--; uint32(t.buckets[e.home].elsewhere) == 0 {
+			t.buckets[e.home].elsewhere = 0
+		}
 		t.touched[e.home] = true
 	}
 	delete(t.known, e.flowName)

@@ -82,8 +82,8 @@ func (r *rig) compareBucket(table int, number uint32, got *xdpFlowBucket, want *
 			fmt.Fprintf(&problem, "%s, bucket %d, place %d: %v, want %v (%s)\n", tableNames[table], number, place, is, should, r.model.nameOf(e))
 		}
 	}
-	if got.Spilled != want.spilled {
-		fmt.Fprintf(&problem, "%s, bucket %d: %d flows are in their other bucket, want %d\n", tableNames[table], number, got.Spilled, want.spilled)
+	if got.Elsewhere != want.elsewhere {
+		fmt.Fprintf(&problem, "%s, bucket %d: of flows in their other bucket it says %#x, want %#x\n", tableNames[table], number, got.Elsewhere, want.elsewhere)
 	}
 	return problem.String()
 }
