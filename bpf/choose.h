@@ -372,8 +372,8 @@ static __always_inline struct backend *choose_known(void *generation,
 						    const struct flow **flow)
 {
 	__u64 hash = hash_key(packet->source, packet->source_port, service->id, ipv6);
-	place_t place = find_place(true, hash, packet->source, packet->source_port, service->id,
-				   ipv6);
+	place_t place = find_place(true, true, hash, packet->source, packet->source_port,
+				   service->id, ipv6);
 	struct flow_bucket *bucket;
 	struct backend *owner;
 	__u32 at, state;

@@ -70,6 +70,13 @@ static __always_inline __u64 elsewhere_bit(__u64 hash)
 	return 1ULL << 32 << (tag_of(hash) & 31);
 }
 
+/* favourite_of is the place of a bucket that a flow takes if it is free: who knows it can
+ * have its memory brought near before the bucket has said which places are. */
+static __always_inline __u32 favourite_of(__u64 hash)
+{
+	return hash >> 24 & (FLOW_BUCKET - 1);
+}
+
 /* matching marks the tags of a word that are equal to this one, and may mark one
  * above an equal one that is not (H. Warren, "Hacker's Delight", section 6-1). */
 static __always_inline __u64 matching(__u64 word, __u64 tag)
@@ -153,15 +160,19 @@ static __always_inline place_t find_second(bool proven, __u64 hash, const __be32
 	return at < FLOW_BUCKET ? index * FLOW_BUCKET + at + 1 : 0;
 }
 
-/* find_place looks a flow up in a table. */
-static __always_inline place_t find_place(bool proven, __u64 hash, const __be32 *address,
-					  __be16 port, __u32 service, bool ipv6)
+/* find_place looks a flow up in a table. Of one that is `likely` to be there, the memory
+ * of its favourite place is asked for while the tags are still on their way. */
+static __always_inline place_t find_place(bool proven, bool likely, __u64 hash,
+					  const __be32 *address, __be16 port, __u32 service,
+					  bool ipv6)
 {
 	__u32 index = home_of(hash, bucket_count(proven)), at;
 	struct flow_bucket *bucket = bucket_at(proven, index);
 
 	if (!bucket)
 		return 0;
+	if (likely)
+		asm volatile("" : : "r"(*(volatile __u64 *)&bucket->flows[favourite_of(hash)]));
 	at = find_in(bucket, hash, address, port, service, ipv6);
 	if (at < FLOW_BUCKET)
 		return index * FLOW_BUCKET + at + 1;
@@ -175,8 +186,9 @@ __noinline __u32 search_place(const struct flow *key, __u64 hash, __u32 proven)
 {
 	if (!key)
 		return 0;
-	return proven ? find_place(true, hash, key->address, key->port, key->service, true) :
-			find_place(false, hash, key->address, key->port, key->service, true);
+	return proven ? find_place(true, false, hash, key->address, key->port, key->service, true) :
+			find_place(false, false, hash, key->address, key->port, key->service,
+				   true);
 }
 
 /* has_twin says whether an unproven flow stands at another place too: two CPUs have begun
@@ -240,13 +252,6 @@ static __always_inline bool put_state(struct flow_bucket *bucket, __u32 at, __u6
 			return true;
 	}
 	return false;
-}
-
-/* favourite_of is the place of a bucket that a flow takes if it is free: who knows it can
- * have its memory brought near before the bucket has said which places are. */
-static __always_inline __u32 favourite_of(__u64 hash)
-{
-	return hash >> 24 & (FLOW_BUCKET - 1);
 }
 
 /* claim takes a free place in a bucket, the favourite one if it can: 0 to 7, or
