@@ -177,7 +177,11 @@ func (d *dnsTrial) writeReading(result *load.Result, reading probe.Reading) {
 	got, metrics := d.got, d.got.Metrics
 	m := d.measurement()
 	m.writeSaturated(reading)
-	m.writeCPU(result, reading)
+	if d.runner.options.counts() {
+		m.writeInstructions(result, reading)
+	} else {
+		m.writeCPU(result, reading)
+	}
 	if reading.DatagramDrops > 0 {
 		got.Notes = append(got.Notes, fmt.Sprintf("%d datagrams found a full socket (UdpRcvbufErrors)", reading.DatagramDrops))
 	}
@@ -188,9 +192,6 @@ func (d *dnsTrial) writeReading(result *load.Result, reading probe.Reading) {
 	metrics[results.DatagramDrops] = float64(reading.DatagramDrops)
 	maps.Copy(metrics, hostShares(reading.Machine, reading.Cores()))
 	d.writeBackends(reading)
-	if d.runner.options.counts() {
-		m.writeInstructions(result, reading)
-	}
 }
 
 // hostShares are what the machines did, in percent of all their cores. The kernel counts
