@@ -113,7 +113,8 @@ static __always_inline enum outcome hasten(ctx_t *ctx, void *generation, bool ip
 	if (!service)
 		return has_mode(MODE_NAT) ? hasten_reply(ctx, generation, &packet, ipv6, egress) :
 					    OUTCOME_NONE;
-	if ((service->mode != MODE_L2DSR && service->mode != MODE_NAT) || service->mss || (service->flags & SERVICE_ASKS) || !service->table_size)
+	if ((service->mode != MODE_L2DSR && service->mode != MODE_NAT) || service->mss ||
+	    (service->flags & SERVICE_ASKS) || !service->table_size)
 		return OUTCOME_NONE;
 	decide_by(service, &packet, &decision);
 	if (!choose_by_hash(generation, &packet, &decision))

@@ -106,7 +106,7 @@ __noinline __u32 find_return(const struct packet *reply, __u64 hash, __u32 but)
 {
 	void *generation = current_generation();
 
-	return reply && generation ? find_return_inline(generation, reply, hash, but) : 0;
+	return reply ? find_return_inline(generation, reply, hash, but) : 0;
 }
 
 /* is_stale says whether an entry leads to a flow that is not its own any more. One that

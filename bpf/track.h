@@ -154,7 +154,8 @@ static __always_inline bool find_flow_inline(const struct flow *key, __u64 hash,
 	found->place = find_place(true, false, hash, key->address, key->port, key->service, true);
 	if (!found->place) {
 		found->proven = false;
-		found->place = find_place(false, false, hash, key->address, key->port, key->service, true);
+		found->place = find_place(false, false, hash, key->address, key->port,
+					  key->service, true);
 	}
 	return see_flow(found);
 }

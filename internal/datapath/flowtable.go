@@ -265,22 +265,18 @@ func comeHome(home *xdpFlowBucket) {
 
 // settleIn writes a flow into a bucket, for others to see when it is whole.
 func settleIn(bucket *xdpFlowBucket, flow xdpFlow, hash, tag uint64, state xdpFlowState, seen uint32) bool {
-	for i := range flowsPerBucket + 1 {
-		at := i - 1
-		if i == 0 {
-			at = favourite(hash)
+	place := flowPlace{bucket, favourite(hash)}
+	for at := 0; !place.claim(0); at++ {
+		if at == flowsPerBucket {
+			return false
 		}
-		place := flowPlace{bucket, at}
-		if !place.claim(0) {
-			continue
-		}
-		storeFlow(&bucket.Flows[at], flow)
-		atomic.StoreUint32(&bucket.Seen[at], seen)
-		place.exchangeState(state)
-		place.publish(tag)
-		return true
+		place.at = at
 	}
-	return false
+	storeFlow(&bucket.Flows[place.at], flow)
+	atomic.StoreUint32(&bucket.Seen[place.at], seen)
+	place.exchangeState(state)
+	place.publish(tag)
+	return true
 }
 
 // adopt copies the flows of a table into one of another size that does not have them

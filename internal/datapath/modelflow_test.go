@@ -124,7 +124,7 @@ type modelFlows struct {
 }
 
 type modelBucket struct {
-	places  [8]*remembered
+	places [8]*remembered
 	// elsewhere is how many flows of this home are in their second bucket, in the low half,
 	// and a bit for each of their tags, until there are none.
 	elsewhere uint64
