@@ -290,8 +290,7 @@ static __always_inline void prove(const struct service *service, const struct pa
 {
 	if (service->flags & SERVICE_PERSISTENT)
 		prove_client(service);
-	prove_flow(packet->protocol == IPPROTO_UDP ? FLOW_UDP : FLOW_ESTABLISHED,
-		   is_fullnat(service), packet->protocol);
+	prove_flow(service, is_fullnat(service), packet->protocol);
 }
 
 /* choose_tracked chooses for the packet in the scratch memory. */

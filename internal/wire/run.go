@@ -335,12 +335,20 @@ func (r *running) resolve(before totals, resolved func(totals) bool) error {
 		atomic.StoreUint32(&r.control.GiveUp, 0)
 	}
 	r.endFlood()
-	return errors.Join(err, r.quiet(settle))
+	return errors.Join(err, r.quiet(settle, func(n totals) bool { return n.since(before).agreed() }))
 }
 
+// How many polls nothing must be counted in to be taken for the end. Where the sides do not
+// agree, a packet was lost, or is on a core that others keep busy.
+const (
+	stillPolls     = 3
+	stillPollsLost = 50
+)
+
 // quiet waits until nothing is counted any more: the last packets of a connection are on
-// their way when it is resolved already.
-func (r *running) quiet(atMost time.Duration) error {
+// their way when it is resolved already. It waits longer while what was counted does not
+// look complete.
+func (r *running) quiet(atMost time.Duration, complete func(totals) bool) error {
 	var last totals
 	still := 0
 	_, err := r.poll(atMost, false, func() (bool, error) {
@@ -354,7 +362,7 @@ func (r *running) quiet(atMost time.Duration) error {
 			still = 0
 		}
 		last = n
-		return still >= 3, nil
+		return still >= stillPolls && complete(n) || still >= stillPollsLost, nil
 	})
 	return err
 }
@@ -434,7 +442,7 @@ func (r *running) cleanUp(s *Step, first uint64) error {
 	if err == nil && !done {
 		s.LeftOpen = to - r.where().Followed
 	}
-	return errors.Join(err, r.quiet(time.Second))
+	return errors.Join(err, r.quiet(time.Second, func(totals) bool { return true }))
 }
 
 // floodStep is a step that consists of a flood only.
@@ -462,7 +470,7 @@ func (r *running) floodStep(s Step) (Step, error) {
 	}
 	s.Interrupted = err != nil
 	end, clockErr := now()
-	err = errors.Join(err, clockErr, r.quiet(r.load.Settle), r.fill(&s, before))
+	err = errors.Join(err, clockErr, r.quiet(r.load.Settle, func(totals) bool { return true }), r.fill(&s, before))
 	s.Duration = time.Duration(end - begin)
 	s.Begun, s.Established = s.FloodSent, s.FloodArrived
 	if s.Asked == 0 || s.Interrupted {
