@@ -108,41 +108,6 @@ static __always_inline __u64 between(const struct packet *packet,
 	return by_hash(tracking, packet);
 }
 
-/* recall_flow chooses for a packet of a remembered flow; CHOICE_OPEN where there is none,
- * or it has ended, or its backend has left. */
-__noinline __u64 recall_flow(const struct service *service, const struct packet *packet)
-{
-	void *generation = current_generation();
-	struct scratch *scratch = get_scratch();
-	struct tracking *tracking;
-	struct backend *owner;
-	struct found found;
-
-	if (!service || !packet || !scratch)
-		return fail_with(OUTCOME_DROPPED_NO_BACKEND);
-	tracking = &scratch->tracking;
-	flow_of(&tracking->flow, packet, service->id);
-	tracking->flow_hash = hash_of(&tracking->flow);
-	if (!find_flow_inline(&tracking->flow, tracking->flow_hash, &found) &&
-	    (opens_connection(packet) ||
-	     !find_moved(&tracking->flow, tracking->flow_hash, &found)))
-		return CHOICE_OPEN;
-	owner = owner_of(generation, &found.bucket->flows[found.at]);
-	if (!owner || (opens_connection(packet) && is_ended(state_of(found.bucket, found.at)))) {
-		end_flow(service, &found, tracking->flow_hash);
-		return CHOICE_OPEN;
-	}
-	if (!owner->up)
-		return fail_with(OUTCOME_DROPPED_BACKEND_DOWN);
-	trace_because(TRACE_KNOWN_FLOW);
-	tracking->nat_port = found.bucket->flows[found.at].nat_port;
-	tracking->nat_address = found.bucket->flows[found.at].nat_address;
-	if (!note_packet(generation, service, packet, &found))
-		return owner->index;
-	tracking->place = found.place;
-	return owner->index | CHOICE_PROVEN;
-}
-
 /* find_affinity says where a client's flows go: the backend's index, or PICK_NONE where
  * that is not known, or may take no new flow. */
 __noinline __u64 find_affinity(const struct service *service)
@@ -200,6 +165,103 @@ __noinline int keep_affinity(void)
 static __always_inline bool is_fullnat(const struct service *service)
 {
 	return has_mode(MODE_FULLNAT) && service->mode == MODE_FULLNAT;
+}
+
+/* takes_again says whether a backend may have a flow again that it had: it takes new ones,
+ * and the client's are not to go to another. */
+static __always_inline bool takes_again(const struct service *service, const struct backend *owner)
+{
+	struct backend_load *load = load_of(owner->index);
+	__u64 attached;
+
+	if (!owner->up || !owner->weight || (load && is_full(load)))
+		return false;
+	if (!(service->flags & SERVICE_PERSISTENT))
+		return true;
+	attached = find_affinity(service);
+	return attached == PICK_NONE || attached == owner->index;
+}
+
+/* reopen_flow begins a flow of full NAT that has ended where it was, with its backend and
+ * its port of the pool; CHOICE_OPEN where that cannot be. The backend holds the connection
+ * in TIME-WAIT: it takes a SYN of the same client for the next one (RFC 6191), and would
+ * take that of another, who got the port meanwhile, for a stray. */
+__noinline __u64 reopen_flow(const struct service *service, __u32 place, __u32 proven)
+{
+	void *generation = current_generation();
+	struct scratch *scratch = get_scratch();
+	struct flow_bucket *bucket = bucket_of(proven, place);
+	__u32 at = within(place), state;
+	struct tracking *tracking;
+	struct backend *owner;
+	enum outcome outcome;
+
+	if (!service || !scratch || !bucket)
+		return CHOICE_OPEN;
+	tracking = &scratch->tracking;
+	state = state_of(bucket, at);
+	owner = owner_of(generation, &bucket->flows[at]);
+	if (!owner || !is_ended(state) || !takes_again(service, owner))
+		return CHOICE_OPEN;
+	outcome = refused(service);
+	if (outcome != OUTCOME_NONE)
+		return fail_with(outcome);
+	trace_because(TRACE_KNOWN_FLOW);
+	tracking->nat_port = bucket->flows[at].nat_port;
+	tracking->nat_address = bucket->flows[at].nat_address;
+	if (dry_run())
+		return owner->index | CHOICE_OPENS;
+	if (!set_state(bucket, at, state, FLOW_OPENING))
+		return CHOICE_OPEN;
+	note_seen(bucket, at, clock_of(generation));
+	count_flow(service->id, owner->index, 1);
+	tracking->flow.backend = owner->index;
+	tracking->flow.generation = owner->generation;
+	if (service->flags & SERVICE_PERSISTENT)
+		keep_affinity();
+	return owner->index | CHOICE_OPENS;
+}
+
+/* recall_flow chooses for a packet of a remembered flow; CHOICE_OPEN where there is none,
+ * or it has ended, or its backend has left. */
+__noinline __u64 recall_flow(const struct service *service, const struct packet *packet)
+{
+	void *generation = current_generation();
+	struct scratch *scratch = get_scratch();
+	struct tracking *tracking;
+	struct backend *owner;
+	struct found found;
+
+	if (!service || !packet || !scratch)
+		return fail_with(OUTCOME_DROPPED_NO_BACKEND);
+	tracking = &scratch->tracking;
+	flow_of(&tracking->flow, packet, service->id);
+	tracking->flow_hash = hash_of(&tracking->flow);
+	if (!find_flow_inline(&tracking->flow, tracking->flow_hash, &found) &&
+	    (opens_connection(packet) ||
+	     !find_moved(&tracking->flow, tracking->flow_hash, &found)))
+		return CHOICE_OPEN;
+	owner = owner_of(generation, &found.bucket->flows[found.at]);
+	if (owner && is_fullnat(service) && opens_connection(packet) &&
+	    is_ended(state_of(found.bucket, found.at))) {
+		__u64 choice = reopen_flow(service, found.place, found.proven);
+
+		if (choice != CHOICE_OPEN)
+			return choice;
+	}
+	if (!owner || (opens_connection(packet) && is_ended(state_of(found.bucket, found.at)))) {
+		end_flow(service, &found, tracking->flow_hash);
+		return CHOICE_OPEN;
+	}
+	if (!owner->up)
+		return fail_with(OUTCOME_DROPPED_BACKEND_DOWN);
+	trace_because(TRACE_KNOWN_FLOW);
+	tracking->nat_port = found.bucket->flows[found.at].nat_port;
+	tracking->nat_address = found.bucket->flows[found.at].nat_address;
+	if (!note_packet(generation, service, packet, &found))
+		return owner->index;
+	tracking->place = found.place;
+	return owner->index | CHOICE_PROVEN;
 }
 
 /* choose_new picks the backend of a new flow, within the service's limits. */

@@ -171,7 +171,7 @@ func TestRandomPackets(t *testing.T) {
 var unreached = []string{"dropped_no_port", "dropped_flow_table_full", "dropped_no_room"}
 
 // metByRandom are the things of the model that random packets must reach.
-var metByRandom = []string{"proven", "told by a reply", "affinity replaced", "attached: true", "attached: false", "forgotten: reused",
+var metByRandom = []string{"proven", "told by a reply", "affinity replaced", "attached: true", "attached: false", "forgotten: reused", "reopened",
 	"forgotten: of a backend that left", "known, tracked: true", "known, tracked: false", "moved: opens", "moved: goes on", "moved: orphaned",
 	"unremembered: by the base", "without a table: by the base", "full", "full: another is looked for"}
 

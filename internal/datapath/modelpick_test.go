@@ -58,7 +58,7 @@ func (m *model) choose(c *choice, s *Service, a asker, seen seen) (outcome strin
 func (m *model) schedule(c *choice, s *Service, a asker, seen seen) (outcome string) {
 	at := m.standings[s.Key()]
 	if s.tracked() || at.isMoved(c.hash) {
-		if known, outcome := m.follow(c, s, a); known {
+		if known, outcome := m.follow(c, s, a, seen); known {
 			return outcome
 		}
 	}
@@ -74,10 +74,13 @@ func (m *model) schedule(c *choice, s *Service, a asker, seen seen) (outcome str
 }
 
 // follow sends a packet where its flow goes, if that is known.
-func (m *model) follow(c *choice, s *Service, a asker) (known bool, outcome string) {
+func (m *model) follow(c *choice, s *Service, a asker, seen seen) (known bool, outcome string) {
 	e := m.lookUp(m.flowOf(s, a))
 	if e == nil {
 		return false, ""
+	}
+	if m.reopens(s, e, a) {
+		return true, m.reopen(c, s, e, a, seen)
 	}
 	if !m.valid(e) || e.state.over() && a.opens() {
 		if !a.quiet {
@@ -96,6 +99,35 @@ func (m *model) follow(c *choice, s *Service, a asker) (known bool, outcome stri
 		m.note(s, e, a)
 	}
 	return true, ""
+}
+
+// reopens says whether a packet begins a flow of full NAT again that has ended.
+func (m *model) reopens(s *Service, e *remembered, a asker) bool {
+	if s.Mode != lb.FullNAT || a.quiet || !a.opens() || !m.valid(e) || !e.state.over() {
+		return false
+	}
+	_, backend := m.find(e.backend)
+	if !s.takes(backend) || m.full(s, backend) {
+		return false
+	}
+	other, ok := m.attached(s, a)
+	return !ok || other == backend
+}
+
+// reopen begins it: with its backend and its source in the pool.
+func (m *model) reopen(c *choice, s *Service, e *remembered, a asker, seen seen) (outcome string) {
+	if outcome := m.overLimit(c, s, seen); outcome != "" {
+		return outcome
+	}
+	m.met["reopened"]++
+	_, c.backend = m.find(e.backend)
+	c.pool, c.opens = e.pool, true
+	m.become(e, stateOpening)
+	m.refresh(e)
+	if s.Persistence.On() {
+		m.attach(m.affinityOf(s, a), e.backend)
+	}
+	return ""
 }
 
 // byTable chooses for a service that remembers only what a change moves.
@@ -186,14 +218,22 @@ func (m *model) orphaned(s *Service, hash uint32) bool {
 	return at.base != nil && at.isMoved(hash) && !usable
 }
 
-// begin chooses for a new flow of a tracked service, and remembers it.
-func (m *model) begin(c *choice, s *Service, a asker, seen seen) (outcome string) {
-	at := m.standings[s.Key()]
+// overLimit names the limit of a service that a new flow is over.
+func (m *model) overLimit(c *choice, s *Service, seen seen) (outcome string) {
 	if s.Limits.Rate != 0 && m.overRate(c, s, seen) {
 		return overRate
 	}
-	if most := s.Limits.Connections; most != 0 && at.active >= most {
+	if most := s.Limits.Connections; most != 0 && m.standings[s.Key()].active >= most {
 		return overConnections
+	}
+	return ""
+}
+
+// begin chooses for a new flow of a tracked service, and remembers it.
+func (m *model) begin(c *choice, s *Service, a asker, seen seen) (outcome string) {
+	at := m.standings[s.Key()]
+	if outcome := m.overLimit(c, s, seen); outcome != "" {
+		return outcome
 	}
 	switch {
 	case len(at.owners) > 0:

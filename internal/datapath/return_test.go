@@ -230,7 +230,7 @@ func TestFullNATFlows(t *testing.T) {
 			expect(t, f.answer(t, "A"), "returned")
 			again := openFlow(t, r, p)
 			if again.pool != f.pool || again.backend != f.backend {
-				expect(t, f.answer(t, "A"), "dropped_no_flow")
+				t.Errorf("a client that comes again has %v to %v, had %v to %v", again.pool, again.backend, f.pool, f.backend)
 			}
 			expect(t, again.answer(t, "SA"), "returned")
 
@@ -338,6 +338,37 @@ func TestFullNATBackendDown(t *testing.T) {
 		r.apply(t, state)
 		if v := f.send(t, "A"); v.outcome != "forwarded" {
 			t.Errorf("a flow whose backend is up again: %s", v.outcome)
+		}
+	})
+}
+
+// TestFullNATComesAgain ends a flow and begins it again: where its backend takes no new
+// ones, it begins at another.
+func TestFullNATComesAgain(t *testing.T) {
+	bothHooks(t, func(t *testing.T, hook lb.Hook) {
+		state := State{Services: []Service{modeService(vip4, portFullNAT, lb.TCP, lb.RoundRobin)}, Pool: allModes().Pool}
+		r := newRig(t, hook, state)
+		f := openFlow(t, r, modePacket(vip4, portFullNAT, false))
+		for range 3 {
+			f.send(t, "FA")
+			f.answer(t, "FA")
+			again := openFlow(t, r, f.client)
+			if again.pool != f.pool || again.backend != f.backend {
+				t.Errorf("a client that comes again has %v to %v, had %v to %v", again.pool, again.backend, f.pool, f.backend)
+			}
+			if v := again.send(t, "S"); v.outcome != "forwarded" || v.opens {
+				t.Errorf("its SYN sent again: %s (opens: %v)", v.outcome, v.opens)
+			}
+			again.send(t, "A")
+		}
+		f.send(t, "R")
+		s := state.Services[0]
+		s.Backends = slices.Clone(s.Backends)
+		i := slices.IndexFunc(s.Backends, func(b lb.Backend) bool { return s.BackendKey(b) == f.backend })
+		s.Backends[i].Weight = 0
+		r.apply(t, State{Services: []Service{s}, Pool: state.Pool})
+		if again := openFlow(t, r, f.client); again.backend == f.backend {
+			t.Errorf("a new flow goes to %v, which takes none", again.backend)
 		}
 	})
 }
