@@ -94,11 +94,11 @@ int wire_sender(struct xdp_md *ctx)
 	struct wire_turn t = {
 		.control = wire_controlled(),
 		.sender = bpf_map_lookup_elem(&wire_progressed, &zero),
-		.now = bpf_ktime_get_ns(),
 	};
 
 	if (!t.control || !t.sender || *(volatile __u32 *)&t.control->stopped)
 		return XDP_DROP;
+	t.now = wire_now(t.control, t.sender);
 	return wire_take_turn(ctx, &t);
 }
 

@@ -9,6 +9,8 @@
 
 /* Connections that are looked at in one run. */
 #define WIRE_LOOKS 8
+/* Frames that share a reading of the clock: a power of two that batches are multiples of. */
+#define WIRE_FRAMES_A_READING 16
 /* How long the follower waits for a connection to be established before it goes on, and
  * the retries come back to it, in ns. */
 #define WIRE_PATIENCE 20000000ULL
@@ -19,6 +21,16 @@ struct wire_turn {
 	struct wire_progress *sender;
 	__u64 now;
 };
+
+/* wire_now reads the clock. To read it costs as much as half a frame: where there is no
+ * rate to keep, one reading is good for a few frames, which leave together anyway. */
+static __always_inline __u64 wire_now(const struct wire_control *control, struct wire_progress *sender)
+{
+	if (control->interval || control->flood_interval || control->follow_interval ||
+	    !(sender->turns & (WIRE_FRAMES_A_READING - 1)))
+		sender->now = bpf_ktime_get_ns();
+	return sender->now;
+}
 
 /* wire_late is how late a thing is that was due at an interval's multiple, in ns;
  * negative: it is not due yet. */
@@ -418,7 +430,7 @@ static __always_inline int wire_flood(struct xdp_md *ctx, const struct wire_turn
  * may keep the other from its turn. */
 static __always_inline int wire_take_turn(struct xdp_md *ctx, const struct wire_turn *t)
 {
-	bool odd = t->sender->odd++ & 1;
+	bool odd = t->sender->turns++ & 1;
 	int verdict = -1;
 
 	if (odd)

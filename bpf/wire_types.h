@@ -179,7 +179,10 @@ struct wire_progress {
 	/* How late the latest was begun, and when the first and the last was, in ns. */
 	__u64 behind, began, ended;
 	__u32 turn;
-	__u32 odd;
+	/* How often the sender was run. */
+	__u32 turns;
+	/* The clock (ns), as it was read last. */
+	__u64 now;
 };
 
 /* wire_shared is what client ports tell the sender. */

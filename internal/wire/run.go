@@ -37,7 +37,7 @@ func (t *Tester) Run(ctx context.Context, load Load, done func(Step)) ([]Step, e
 		return nil, err
 	}
 	r := &running{Tester: t, ctx: ctx, load: load, done: done}
-	was := atomic.LoadUint32(&t.progress.Odd)
+	was := atomic.LoadUint32(&t.progress.Turns)
 	t.sender.start()
 	if err = t.sender.ready(ctx, t.progress, was); err == nil {
 		err = r.all()
