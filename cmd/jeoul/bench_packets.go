@@ -16,7 +16,8 @@ import (
 // benchPacketsCmd measures the data plane without a network.
 type benchPacketsCmd struct {
 	benchOutput
-	Rounds  int       `default:"7" help:"How often each figure is measured; medians are shown (${default})."`
+	Repeats int       `default:"3" help:"How often each figure is found; medians are shown (${default})."`
+	Rounds  int       `default:"3" help:"How often it is measured for that; the fastest counts (${default})."`
 	Packets uint32    `default:"100000" help:"How many packets make a figure (${default})."`
 	Hook    []lb.Hook `default:"xdp,tc" help:"xdp, tc or both (${default})."`
 	Only    string    `placeholder:"PATTERN" help:"Measure only the cases that match a regular expression, such as 'l2dsr.*scheduler=rr', and the empty program."`
@@ -34,14 +35,15 @@ var packetsNotes = []string{
 	"no device, no driver, no memory traffic of packets: this is the program's own cost, on one CPU with warm code",
 	"each scheduler that remembers flows has a balancer of its own, with room for just the known flows of a case, that all are proven; new flows are measured beside them, " +
 		"and fill at most half of the room for unproven ones",
+	"a figure is the fastest of some rounds, less the fastest of the empty program: a busy neighbour on the processor can only slow a packet down; samples has all rounds",
 	"each round has balancers of its own: where tables happen to lie in memory is worth some nanoseconds",
 	"the empty program runs right before each figure, under the same packets, and its figure is what `net` is net of",
 }
 
 // Validate refuses what would measure nothing.
 func (c *benchPacketsCmd) Validate() error {
-	if c.Rounds < 1 || c.Packets < 1 {
-		return errors.New("--rounds and --packets must be 1 or more")
+	if c.Repeats < 1 || c.Rounds < 1 || c.Packets < 1 {
+		return errors.New("--repeats, --rounds and --packets must be 1 or more")
 	}
 	for _, hook := range c.Hook {
 		if hook != lb.HookXDP && hook != lb.HookTC {
@@ -67,7 +69,7 @@ func (c *benchPacketsCmd) Run(ctx context.Context) error {
 		Environment: results.Environment{Notes: packetsNotes}}
 	return c.run(run, func() ([]results.Trial, error) {
 		trials, err := packets.Measure(ctx, packets.Options{
-			Rounds: c.Rounds, Packets: c.Packets, Hooks: c.Hook, Only: c.only, Progress: tellRounds(),
+			Repeats: c.Repeats, Rounds: c.Rounds, Packets: c.Packets, Hooks: c.Hook, Only: c.only, Progress: tellRounds(),
 		})
 		if errors.Is(err, packets.ErrNothing) {
 			err = fmt.Errorf("--only %s: %w: --list shows what there is", c.Only, err)

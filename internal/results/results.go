@@ -98,7 +98,10 @@ type Trial struct {
 	Saturated Part               `json:"saturated"`
 	Notes     []string           `json:"notes"`
 	Metrics   map[string]float64 `json:"metrics"`
-	Backends  []Backend          `json:"backends,omitempty"`
+	// Samples are what metrics were chosen from, by their names, in the order in which
+	// they were measured; absent where a trial is one measurement.
+	Samples  map[string][]float64 `json:"samples,omitempty"`
+	Backends []Backend            `json:"backends,omitempty"`
 }
 
 // Part names what limited a trial.
@@ -208,7 +211,9 @@ const (
 	ContextSwitchesPerS = "context_switches_per_second"
 	NsPerPacket         = "ns_per_packet"
 	NsNetOfEmpty        = "ns_net_of_empty"
-	RatioToEmpty        = "ratio_to_empty"
+	// NsEmpty is what the empty program took under the same packets; of samples only.
+	NsEmpty      = "ns_empty"
+	RatioToEmpty = "ratio_to_empty"
 	// InstructionsPerRequest is of a virtual machine whose clock counts them: all
 	// that was done for a request, by clients, balancer, servers and kernel.
 	InstructionsPerRequest = "instructions_per_request"

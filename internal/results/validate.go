@@ -64,6 +64,13 @@ func (t *Trial) validate() error {
 			return err
 		}
 	}
+	for _, name := range slices.Sorted(maps.Keys(t.Samples)) {
+		for _, value := range t.Samples[name] {
+			if err := validateMetric(name, value); err != nil {
+				return fmt.Errorf("samples: %v", err)
+			}
+		}
+	}
 	for i, backend := range t.Backends {
 		if backend.Name == "" {
 			return fmt.Errorf("backends[%d].name is empty", i)

@@ -10,6 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/jeoul/jeoul/internal/bench/harness"
 	"github.com/jeoul/jeoul/internal/lb"
 	"github.com/jeoul/jeoul/internal/results"
@@ -23,7 +25,7 @@ func TestMeasure(t *testing.T) {
 	testenv.Root(t)
 	chosen := map[lb.Hook]*regexp.Regexp{lb.HookXDP: nil, lb.HookTC: regexp.MustCompile(`adjust|macswap|scheduler=(maglev|rr)`)}
 	for hook, only := range chosen {
-		trials, err := Measure(t.Context(), Options{Rounds: 1, Packets: 2000, Hooks: []lb.Hook{hook}, Only: only,
+		trials, err := Measure(t.Context(), Options{Repeats: 1, Rounds: 1, Packets: 2000, Hooks: []lb.Hook{hook}, Only: only,
 			flowCounts: []uint32{1, 1 << 8}})
 		if err != nil {
 			t.Fatal(err)
@@ -83,7 +85,7 @@ func TestMeasureStopsWithItsContext(t *testing.T) {
 	testenv.Root(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	_, err := Measure(ctx, Options{Rounds: 1, Packets: 100, Hooks: []lb.Hook{lb.HookXDP}, flowCounts: []uint32{1}})
+	_, err := Measure(ctx, Options{Repeats: 1, Rounds: 1, Packets: 100, Hooks: []lb.Hook{lb.HookXDP}, flowCounts: []uint32{1}})
 	if !errors.Is(err, context.Canceled) {
 		t.Errorf("error %v, want that of the context", err)
 	}
@@ -114,7 +116,7 @@ func TestWrongOutcomeIsAnError(t *testing.T) {
 func TestOnly(t *testing.T) {
 	testenv.Root(t)
 	rounds := 0
-	options := Options{Rounds: 2, Packets: 100, Hooks: []lb.Hook{lb.HookXDP}, flowCounts: []uint32{1},
+	options := Options{Repeats: 1, Rounds: 2, Packets: 100, Hooks: []lb.Hook{lb.HookXDP}, flowCounts: []uint32{1},
 		Only: regexp.MustCompile("macswap"), Progress: func(round, of int) { rounds++ }}
 	trials, err := Measure(t.Context(), options)
 	if err != nil {
@@ -123,11 +125,31 @@ func TestOnly(t *testing.T) {
 	if rounds != 2 {
 		t.Errorf("progress was called for %d rounds, want 2", rounds)
 	}
-	if len(trials) != 4 || trials[0].Subject != harness.Empty || trials[1].Subject != harness.MACSwap {
+	if len(trials) != 2 || trials[0].Subject != harness.Empty || trials[1].Subject != harness.MACSwap || len(trials[1].Samples[results.NsPerPacket]) != 2 {
 		t.Errorf("measured %v", trials)
 	}
 	options.Only = regexp.MustCompile("nothing of that name")
 	if _, err := Measure(t.Context(), options); !errors.Is(err, ErrNothing) {
 		t.Errorf("nothing was chosen: %v", err)
+	}
+}
+
+// TestFastest: of each case the fastest round counts, also where that of the empty program
+// is another one; and one round that is not valid leaves no figure.
+func TestFastest(t *testing.T) {
+	round := func(whole, empty float64, valid bool) []results.Trial {
+		return []results.Trial{{Subject: "a", Valid: valid, Metrics: metricsOf(whole, empty)}, {Subject: "b", Valid: true, Metrics: metricsOf(7, 2)}}
+	}
+	trials := fastest([][]results.Trial{round(90, 30, true), round(50, 40, true), round(60, 20, true)})
+	want := results.Trial{Subject: "a", Valid: true, Metrics: metricsOf(50, 20),
+		Samples: map[string][]float64{results.NsPerPacket: {90, 50, 60}, results.NsEmpty: {30, 40, 20}}}
+	if diff := cmp.Diff(want, trials[0]); diff != "" {
+		t.Errorf("the fastest (-want +got):\n%s", diff)
+	}
+	if len(trials) != 2 || trials[1].Metrics[results.NsNetOfEmpty] != 5 {
+		t.Errorf("another case became %v", trials[1:])
+	}
+	if trials = fastest([][]results.Trial{round(90, 30, true), round(50, 40, false)}); trials[0].Valid {
+		t.Errorf("a round that is not valid left %v", trials[0])
 	}
 }
