@@ -34,6 +34,9 @@ type Wire struct {
 	// Bursts is how often as much as possible is offered in a trial, whose result is the
 	// fastest burst: what else a machine does can only slow one down. 0 is once.
 	Bursts int `yaml:"bursts"`
+	// Pause is how long nothing is sent between two bursts. A machine's slow phases last for
+	// seconds: bursts that lie in one of them all say nothing of the fast ones.
+	Pause time.Duration `yaml:"pause"`
 	// WarmUp is how long the first rate is offered before, uncounted; Settle how long late
 	// answers are waited for after each step; Hold how long a capacity's connections are
 	// held; Timeout and Tries are when, and how often, a packet is sent again.
@@ -151,6 +154,9 @@ func (wireLoad) params(p Point) map[string]any {
 	}
 	if w.Bursts > 1 {
 		all["bursts"] = w.Bursts
+	}
+	if w.Pause > 0 {
+		all["pause_seconds"] = w.Pause.Seconds()
 	}
 	for name, value := range map[string]int{"request_bytes": w.Request, "response_bytes": w.Response, "frame_bytes": w.Frame} {
 		if value > 0 {

@@ -4,18 +4,16 @@ package bench
 
 import (
 	"context"
-	"fmt"
 	"slices"
-	"strings"
 
 	"github.com/jeoul/jeoul/internal/results"
 )
 
 // bursts puts the load on several times. The trial's result is the fastest burst, and
-// names the others. It has none if it is ended early: fewer bursts find less.
+// samples has the others too. It has none if it is ended early: fewer bursts find less.
 func (w *wireTrial) bursts(ctx context.Context) error {
-	for range w.trial.By.Wire.Bursts {
-		if err := w.once(ctx); err != nil {
+	for i := range w.trial.By.Wire.Bursts {
+		if err := w.burst(ctx, i); err != nil {
 			w.got = nil
 			return err
 		}
@@ -24,12 +22,26 @@ func (w *wireTrial) bursts(ctx context.Context) error {
 	return nil
 }
 
+// burst is the burst of this number, after the pause that lies between two. What the
+// balancer did in the pause is not counted.
+func (w *wireTrial) burst(ctx context.Context, number int) (err error) {
+	if number > 0 && w.trial.By.Wire.Pause > 0 {
+		if err := pause(ctx, w.trial.By.Wire.Pause); err != nil {
+			return err
+		}
+		if w.last, err = w.read(); err != nil {
+			return err
+		}
+	}
+	return w.once(ctx)
+}
+
 // fastest is the burst with the highest rate. One that is not valid goes before: that of
 // a balancer that was full would otherwise make room for a slower one that is valid.
 func fastest(bursts []results.Trial) results.Trial {
-	var rates []string
+	var rates []float64
 	for _, b := range bursts {
-		rates = append(rates, fmt.Sprintf("%.0f", b.Metrics[wireRate(b)]))
+		rates = append(rates, b.Metrics[wireRate(b)])
 	}
 	best := slices.MaxFunc(bursts, func(a, b results.Trial) int {
 		switch {
@@ -40,6 +52,6 @@ func fastest(bursts []results.Trial) results.Trial {
 		}
 		return int(a.Metrics[wireRate(a)] - b.Metrics[wireRate(b)])
 	})
-	best.Notes = append(slices.Clone(best.Notes), fmt.Sprintf("the fastest of %d bursts: %s a second", len(bursts), strings.Join(rates, ", ")))
+	best.Samples = map[string][]float64{wireRate(best): rates}
 	return best
 }

@@ -137,7 +137,7 @@ func (c wireCheck) details() {
 	for _, of := range []struct {
 		name  string
 		value time.Duration
-	}{{"warm_up", c.WarmUp}, {"settle", c.Settle}, {"hold", c.Hold}, {"timeout", c.Timeout}} {
+	}{{"warm_up", c.WarmUp}, {"settle", c.Settle}, {"hold", c.Hold}, {"timeout", c.Timeout}, {"pause", c.Pause}} {
 		if of.value < 0 || of.value > wireMaxTime {
 			c.fail(c.at.to(of.name), "%v is not possible; use up to %v", of.value, wireMaxTime)
 		}
@@ -147,6 +147,9 @@ func (c wireCheck) details() {
 	c.between(c.Bursts, 0, wireMaxBursts, "bursts")
 	if c.Bursts > 1 && (c.ways() > 0 || c.Load == wire.Capacity) {
 		c.fail(c.at.to("bursts"), "the fastest of %d is looked for where as much as possible is offered: leave rate, ladder and search out, and do not hold", c.Bursts)
+	}
+	if c.Pause != 0 && c.Bursts < 2 {
+		c.fail(c.at.to("pause"), "%v between bursts, of which there is one; set bursts too", c.Pause)
 	}
 	c.between(c.Response, 0, wireMaxBytes, "response")
 	// A request is one segment: 1500 less the headers of IP and TCP.

@@ -82,6 +82,7 @@ var known = []paramInfo{
 	{Name: "steps", Title: "Steps", Text: func(v string) string { return v + " offered" }},
 	{Name: paramOffered, Title: "Offered", Load: true, Text: offeredText},
 	{Name: "bursts", Title: "Bursts", Text: func(v string) string { return "the fastest of " + v + " bursts" }},
+	{Name: "pause_seconds", Title: "Pause", Text: func(v string) string { return v + " s between bursts" }},
 	{Name: "connections", Title: "Connections", Text: counted("connection")},
 	{Name: "request_bytes", Title: "Request", Text: func(v string) string { return "requests of " + v + " bytes" }},
 	{Name: "response_bytes", Title: "Response", Text: func(v string) string { return "responses of " + v + " bytes" }},

@@ -132,7 +132,7 @@ var wireReading = []paragraph{
 // burstReading is for loads that were put on in bursts.
 var burstReading = []paragraph{
 	{"Bursts", "A peak is looked for in several bursts, and the fastest counts, of every subject alike: what else a machine does, neighbours on the same processor included, only slows them down. " +
-		"The notes have all of them."},
+		"samples in the results has all of them."},
 }
 
 // evenBound is by how much a server of round robin may differ from its share, in per cent.
