@@ -279,9 +279,13 @@ func TestFastestBurst(t *testing.T) {
 			[]results.Trial{burst(10, true, "a"), burst(30.4, true, "b"), burst(20, true)},
 			of(burst(30.4, true, "b"), 10, 30.4, 20),
 		},
+		"nothing": {
+			[]results.Trial{burst(10, true), burst(0, false, "nothing"), burst(20, true)},
+			of(burst(20, true), 10, 0, 20),
+		},
 		"full": {
-			[]results.Trial{burst(10, true), burst(5, false, "full"), burst(20, true)},
-			of(burst(5, false, "full"), 10, 5, 20),
+			[]results.Trial{burst(10, true), burst(5, false, fullSetup+"x"), burst(20, true)},
+			of(burst(5, false, fullSetup+"x"), 10, 5, 20),
 		},
 	} {
 		if diff := cmp.Diff(c.want, fastest(c.bursts)); diff != "" {

@@ -71,7 +71,10 @@ func scaleSheets(s *section) []sheet {
 	return append(sheets, s.tabulateBy(sheet{
 		Title: "What a packet costs",
 		Lead:  "In turn with the same packets for one service of ten backends; medians over the valid repeats.",
-		Notes: []string{"Packets of all services: each of another flow and of a service at random, so that each finds another part of the tables in no cache."},
+		Notes: []string{
+			"Packets of all services: each of another flow and of a service at random, so that each finds another part of the tables in no cache.",
+			"Packets of ten backends: of flows that one service sends to ten of its backends.",
+		},
 	}, results.NsNetOfEmpty, besideText, []field{
 		sizeField(), paramField(s, paramOf), paramField(s, paramFlows),
 		fixed(metricField("Per packet", "ns", results.NsPerPacket), 1),
@@ -135,5 +138,5 @@ func scaleVerdict(s *section) []string {
 }
 
 var scaleReading = []paragraph{
-	{"Size", "What a packet costs grows with what it has to read that is in no cache. One service's packets read that service's part of the tables, however many others there are; packets spread at random over ten thousand services read a different part each, which no table layout spares them and no real traffic does to that degree."},
+	{"Size", "What a packet costs grows with what it has to read that is in no cache. One service's packets read that service's part of the tables, and those to ten of its backends these backends' part, however many others there are. A quarter of a million flows to ten thousand backends, and packets spread at random over ten thousand services, read a different part each, which no table layout spares them and no real traffic does to that degree."},
 }

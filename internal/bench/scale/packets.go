@@ -7,8 +7,10 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"math/bits"
 	"math/rand/v2"
 	"net/netip"
+	"slices"
 
 	"github.com/jeoul/jeoul/internal/bench/harness"
 	"github.com/jeoul/jeoul/internal/datapath"
@@ -16,10 +18,12 @@ import (
 	"github.com/jeoul/jeoul/internal/results"
 )
 
-// Streams of packets.
+// Streams of packets. Those of ten backends are of flows that one service sends to as few as
+// the small one has: what is read for them fits the caches at any size.
 const (
 	ofOne = "packets of one service"
 	ofAll = "packets of all services"
+	ofTen = "packets of ten backends"
 )
 
 // packets measures what a packet costs in a configuration of a shape, and right after it
@@ -34,9 +38,16 @@ func (b *bench) packets(ctx context.Context, s shape) error {
 		}
 		defer z.balancer.Close()
 	}
+	streams := []string{ofOne, ofAll}
+	if s.backends > base.backends {
+		streams = append(streams, ofTen)
+		if err := big.narrow(small); err != nil {
+			return err
+		}
+	}
 	for round := range b.Rounds {
 		b.Progress(fmt.Sprintf("%v: packets, %d of %d", s, round+1, b.Rounds))
-		for _, of := range []string{ofOne, ofAll} {
+		for _, of := range streams {
 			if err := ctx.Err(); err != nil {
 				return err
 			}
@@ -68,8 +79,8 @@ func (z *sized) open() error {
 	if z.balancer, _, err = z.load(z.shape, cfg); err != nil {
 		return err
 	}
-	middle := z.shape.services / 2
-	frame := harness.NewFrame(netip.AddrPortFrom(firstClient, 0), netip.AddrPortFrom(z.shape.vip(middle), port), lb.TCP, harness.ACK)
+	z.streams = map[string]harness.Stream{}
+	middle := z.shape.middle()
 	flows := map[string][]harness.Tuple{}
 	random := rand.New(rand.NewPCG(1, 2))
 	for n := range z.flows {
@@ -79,14 +90,56 @@ func (z *sized) open() error {
 		flow.Destination = word(z.shape.vip(random.IntN(z.shape.services)))
 		flows[ofAll] = append(flows[ofAll], flow)
 	}
-	z.streams = map[string]harness.Stream{}
 	for of, tuples := range flows {
 		random.Shuffle(len(tuples), func(i, j int) { tuples[i], tuples[j] = tuples[j], tuples[i] })
-		kept, err := z.harness.Keep(frame, tuples)
-		if err != nil {
+		if err := z.keep(of, tuples); err != nil {
 			return errors.Join(err, z.balancer.Close())
 		}
-		z.streams[of] = harness.Stream{Frame: frame, Count: z.flows, Recording: kept}
+	}
+	return nil
+}
+
+// middle is the service whose packets are measured alone.
+func (s shape) middle() int { return s.services / 2 }
+
+// frame is a packet to that service.
+func (z *sized) frame() harness.Frame {
+	return harness.NewFrame(netip.AddrPortFrom(firstClient, 0), netip.AddrPortFrom(z.shape.vip(z.shape.middle()), port), lb.TCP, harness.ACK)
+}
+
+// keep makes a stream of flows, as many as a power of two.
+func (z *sized) keep(of string, tuples []harness.Tuple) error {
+	frame := z.frame()
+	kept, err := z.harness.Keep(frame, tuples)
+	z.streams[of] = harness.Stream{Frame: frame, Count: uint32(len(tuples)), Recording: kept}
+	return err
+}
+
+// errTooFew: of the flows of a service, none goes to the backends that are looked for.
+var errTooFew = errors.New("no flow goes to the first backends of a service")
+
+// narrow makes the stream of flows to as few backends as the small configuration has, for
+// both: there, the same clients ask its service.
+func (z *sized) narrow(small *sized) error {
+	seen, err := z.harness.Record(z.balancer.Program(), harness.Stream{Frame: z.frame(), Count: z.flows}, z.flows)
+	if err != nil {
+		return err
+	}
+	first := z.shape.number(z.shape.middle(), 0)
+	seen = slices.DeleteFunc(seen, func(s harness.Seen) bool { return s.To-first >= uint32(base.backends) })
+	if len(seen) == 0 {
+		return errTooFew
+	}
+	seen = seen[:1<<(bits.Len(uint(len(seen)))-1)]
+	for _, to := range []*sized{z, small} {
+		var tuples []harness.Tuple
+		for _, s := range seen {
+			s.Destination = word(to.shape.vip(to.shape.middle()))
+			tuples = append(tuples, s.Tuple)
+		}
+		if err := to.keep(ofTen, tuples); err != nil {
+			return err
+		}
 	}
 	return nil
 }
@@ -106,7 +159,7 @@ func (z *sized) measure(of string, beside shape, round int) error {
 	if err != nil {
 		return err
 	}
-	if err := z.harness.SendAtLeast(z.balancer.Program(), z.streams[of], min(z.flows, z.Packets)); err != nil {
+	if err := z.harness.SendAtLeast(z.balancer.Program(), z.streams[of], min(z.streams[of].Count, z.Packets)); err != nil {
 		return err
 	}
 	before, err := z.lost()
@@ -128,7 +181,7 @@ func (z *sized) measure(of string, beside shape, round int) error {
 	trial := z.add(z.shape, of, round, map[string]float64{
 		results.NsPerPacket: ns, results.NsNetOfEmpty: ns - empty, results.RatioToEmpty: ns / empty,
 	}, wrong...)
-	trial.Params["flows"] = z.flows
+	trial.Params["flows"] = z.streams[of].Count
 	if z.shape != beside {
 		trial.Params["beside"] = fmt.Sprintf("%d × %d", beside.services, beside.backends)
 	}

@@ -68,8 +68,8 @@ func Measure(ctx context.Context, options Options) ([]results.Trial, error) {
 	b := &bench{Options: options}
 	err := harness.Pinned(func() error {
 		var err error
-		// The flows of three streams, and what is recorded of one in between.
-		if b.harness, err = harness.New(options.Hook, 5*options.flows); err != nil {
+		// The flows of four streams and of two short ones, or what is recorded in between.
+		if b.harness, err = harness.New(options.Hook, 6*options.flows); err != nil {
 			return err
 		}
 		defer b.harness.Close()

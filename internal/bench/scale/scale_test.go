@@ -39,7 +39,7 @@ func TestMeasure(t *testing.T) {
 			t.Errorf("%v: %v changes, want 4", trial.Params, n)
 		}
 	}
-	want := map[string]int{"load": 3, ofOne: 4, ofAll: 4}
+	want := map[string]int{"load": 3, ofOne: 4, ofAll: 4, ofTen: 2}
 	for _, kind := range updates {
 		want[kind.name] = 2
 	}
