@@ -52,22 +52,15 @@ func (r wireResult) write(got *results.Trial) {
 	}
 }
 
-// done is how many the main metric counts. A connection counts once it is at a server, and
-// is there in time: a proxy's kernel has accepted many before that.
+// done is how many the main metric counts.
 func (r wireResult) done() uint64 {
 	switch r.step.Kind {
-	case wire.Session:
-		return r.step.Completed
 	case wire.UDP, wire.SYNFlood:
 		return r.arrived()
-	case wire.Setup, wire.Capacity:
-		n := min(r.step.Established, r.arrived())
-		if r.step.Kind == wire.Setup && r.step.Offered == 0 {
-			return min(n, r.step.InTime)
-		}
-		return n
+	case wire.Capacity:
+		return min(r.step.Established, r.arrived())
 	}
-	return r.step.Established
+	return r.step.Succeeded()
 }
 
 // arrived are datagrams at the servers.

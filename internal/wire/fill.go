@@ -85,13 +85,32 @@ func (n totals) fillPackets(s *Step) {
 	s.LostToClients = int64(s.Servers.Sent) - int64(s.Clients.Received)
 }
 
-// succeeded is how many came to what the load is for.
-func (s Step) succeeded() uint64 {
+// Succeeded is how many came to what the load is for. A connection that was only to be set
+// up has once it is at a server, where the servers are ports of the tester, and where as
+// much as can be was offered once it is there in time: a proxy's kernel has accepted many
+// before that.
+func (s Step) Succeeded() uint64 {
 	switch s.Kind {
 	case Session, Mix, DNS, Capacity:
 		return s.Completed
+	case Setup:
+		return s.setUp()
 	}
 	return s.Established
+}
+
+func (s Step) setUp() uint64 {
+	if len(s.PerServer) == 0 {
+		return s.Established
+	}
+	arrived := uint64(0)
+	for _, n := range s.PerServer {
+		arrived += n
+	}
+	if s.Offered == 0 {
+		arrived = min(arrived, s.InTime)
+	}
+	return min(s.Established, arrived)
 }
 
 // Loss is the share of what was to be begun that failed, or needed a packet sent again:
@@ -100,11 +119,11 @@ func (s Step) Loss() float64 {
 	if s.Asked == 0 {
 		return 0
 	}
-	lost := float64(s.Asked) - float64(s.succeeded()) + float64(s.Retransmitted)
+	lost := float64(s.Asked) - float64(s.Succeeded()) + float64(s.Retransmitted)
 	return min(max(lost/float64(s.Asked), 0), 1)
 }
 
 // Passes says whether a step lost at most a share, with a tester that kept up.
 func (s Step) Passes(loss float64) bool {
-	return s.KeptUp && !s.Interrupted && s.succeeded() > 0 && s.Loss() <= loss
+	return s.KeptUp && !s.Interrupted && s.Succeeded() > 0 && s.Loss() <= loss
 }

@@ -145,7 +145,7 @@ func TestAgainstKernel(t *testing.T) {
 			// A busy machine may lose a packet: it is sent again.
 			test.load.Settle, test.load.Tries = 30*time.Second, 8
 			s := run(t, tester, test.load)[0]
-			if s.succeeded() != s.Asked || s.Failed != (Failed{}) || s.Strange.Checksum+s.Strange.Stranger+s.Strange.Malformed != 0 {
+			if s.Succeeded() != s.Asked || s.Failed != (Failed{}) || s.Strange.Checksum+s.Strange.Stranger+s.Strange.Malformed != 0 {
 				t.Errorf("%+v", s)
 			}
 		})

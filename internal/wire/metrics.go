@@ -33,7 +33,7 @@ func (s Step) Metrics() map[string]float64 {
 		return float64(n) / s.Duration.Seconds()
 	}
 	all := map[string]float64{
-		s.Kind.Metric():          rate(s.succeeded()),
+		s.Kind.Metric():          rate(s.Succeeded()),
 		results.BegunPerSecond:   rate(s.Begun),
 		results.OfferedPerSecond: cmp.Or(s.Offered, rate(s.Begun)),
 		results.DurationSeconds:  s.Duration.Seconds(),

@@ -184,3 +184,27 @@ func TestSearchHalves(t *testing.T) {
 		t.Error("a rate that nothing came of passed")
 	}
 }
+
+// TestSucceeded: what a proxy has accepted and not passed on has not come to anything.
+func TestSucceeded(t *testing.T) {
+	for name, c := range map[string]struct {
+		step Step
+		want uint64
+	}{
+		"at servers":         {Step{Kind: Setup, Offered: 10, Established: 100, PerServer: []uint64{50, 50}}, 100},
+		"accepted only":      {Step{Kind: Setup, Offered: 10, Established: 100, PerServer: []uint64{40, 37}}, 77},
+		"too late":           {Step{Kind: Setup, Established: 100, InTime: 30, PerServer: []uint64{50, 50}}, 30},
+		"not answered":       {Step{Kind: Setup, Offered: 10, Established: 90, PerServer: []uint64{50, 50}}, 90},
+		"others' servers":    {Step{Kind: Setup, Established: 100}, 100},
+		"closed sessions":    {Step{Kind: Session, Established: 100, Completed: 60, PerServer: []uint64{100}}, 60},
+		"answered datagrams": {Step{Kind: UDP, Established: 100, PerServer: []uint64{50}}, 100},
+	} {
+		if got := c.step.Succeeded(); got != c.want {
+			t.Errorf("%s: %d succeeded, want %d", name, got, c.want)
+		}
+		c.step.Asked, c.step.KeptUp = 100, true
+		if passes := c.step.Passes(0.01); passes != (c.want == 100) {
+			t.Errorf("%s: passes is %v", name, passes)
+		}
+	}
+}

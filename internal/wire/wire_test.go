@@ -12,8 +12,8 @@ import (
 // side has sent, the other has received, to the packet.
 func allWell(t *testing.T, s Step, begun uint64) {
 	t.Helper()
-	if s.Begun != begun || s.Asked != begun || s.succeeded() != begun {
-		t.Errorf("%s: asked for %d, begun %d, succeeded %d; want %d", s.Kind, s.Asked, s.Begun, s.succeeded(), begun)
+	if s.Begun != begun || s.Asked != begun || s.Succeeded() != begun {
+		t.Errorf("%s: asked for %d, begun %d, succeeded %d; want %d", s.Kind, s.Asked, s.Begun, s.Succeeded(), begun)
 	}
 	if s.Failed != (Failed{}) || s.Strange != (Strange{}) || s.Retransmitted != 0 {
 		t.Errorf("%s: failed %+v, strange %+v, %d sent again", s.Kind, s.Failed, s.Strange, s.Retransmitted)
