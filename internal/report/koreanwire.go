@@ -9,7 +9,7 @@ var koreanWire = []phrase{
 	{"how many queries a second does each carry, and how evenly does it spread them", "각각 초당 질의를 몇 건 나르고, 얼마나 고르게 나누는가"},
 	{"how many packets a second does each carry, and how evenly does it spread them", "각각 초당 패킷을 몇 개 나르고, 얼마나 고르게 나누는가"},
 	{"how many connections can each hold at a time", "각각 동시에 연결을 몇 개 유지할 수 있는가"}, {"what does it lose while it is flooded", "플러드를 받는 동안 무엇을 잃는가"},
-	{"Connections held at a time, packet by packet", "패킷 단위로 본 동시 유지 연결"}, {"Connections and sessions, packet by packet", "패킷 단위로 본 연결과 세션"}, {"Sessions under a SYN flood, packet by packet", "SYN 플러드 아래의 세션, 패킷 단위"},
+	{"Connections held at a time, packet by packet", "패킷 단위로 본 동시 유지 연결"}, {"Connections without loss, packet by packet", "패킷 단위로 본 손실 없는 연결"}, {"Connections and sessions, packet by packet", "패킷 단위로 본 연결과 세션"}, {"Sessions under a SYN flood, packet by packet", "SYN 플러드 아래의 세션, 패킷 단위"},
 	{"setup", "수립"}, {"session", "세션"}, {"capacity", "수용량"}, {"setup-peak", "최대 수립"}, {"session-peak", "최대 세션"}, {"setup-lossless", "무손실 수립"}, {"capacity-2M", "수용량(200만)"}, {"capacity-5M", "수용량(500만)"}, {"flooded", "플러드 중"}, {"connections", "연결"}, {"sessions", "세션"}, {"queries", "질의"}, {"packets", "패킷"}, {"Sessions", "세션"},
 	{"connection setups", "연결 수립"}, {"connections that are held", "유지하는 연결"}, {"UDP datagrams", "UDP 데이터그램"}, {"DNS queries", "DNS 질의"}, {"SYNs", "SYN"},
 	{"{n} to {n} by {n} offered", "초당 {1}부터 {2}까지 {3}씩 제공"}, {"{n} offered", "초당 {1} 제공"}, {"as much as possible offered", "가능한 만큼 제공"}, {"as much as possible", "가능한 만큼"}, {"search", "탐색"}, {"Steps", "단계"}, {"a SYN flood", "SYN 플러드"},
