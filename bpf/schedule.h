@@ -68,17 +68,21 @@ static __always_inline struct backend_load *load_of(__u32 index)
 /* best is the member with the fewest flows for its weight, of those looked at. */
 struct best {
 	__u64 flows;
-	__u32 weight;
-	__u32 member;
+	__u64 weight;
+	__u64 member;
 };
 
-/* weigh compares a member with the best one: (flows + 1) / weight, multiplied out. */
+/* Before anybody was looked at: of no weight, so that whoever comes is better. */
+#define NO_BEST { .flows = 1, .member = NO_MEMBER }
+
+/* weigh compares a member with the best one: (flows + 1) / weight, multiplied out. Without a
+ * branch: which of many members is the best so far is nothing that a processor can guess. */
 static __always_inline void weigh(void *generation, __u32 members, __u32 member,
 				  struct best *best)
 {
 	struct backend *row = member_at(generation, (__u64)members + member);
 	struct backend_load *load;
-	__u64 flows;
+	__u64 flows, better;
 
 	if (!row)
 		return;
@@ -86,19 +90,18 @@ static __always_inline void weigh(void *generation, __u32 members, __u32 member,
 	if (!load || is_full(load))
 		return;
 	flows = (__u64)load->active + 1;
-	if (best->member != NO_MEMBER && flows * best->weight >= best->flows * row->weight)
-		return;
-	best->flows = flows;
-	best->weight = row->weight;
-	best->member = member;
+	/* All ones, or 0: the products are below 2^49. */
+	better = (__s64)(flows * best->weight - best->flows * row->weight) >> 63;
+	barrier_var(better);
+	best->flows ^= (best->flows ^ flows) & better;
+	best->weight ^= (best->weight ^ row->weight) & better;
+	best->member ^= (best->member ^ member) & better;
 }
 
 /* least_of looks at `window` members from `start` on, the first of which wins a tie. */
 __noinline __u32 least_of(__u32 members, __u32 count, __u32 start, __u32 window)
 {
-	struct best best = {
-		.member = NO_MEMBER,
-	};
+	struct best best = NO_BEST;
 	void *generation = current_generation();
 
 	if (window > count)
@@ -155,9 +158,7 @@ static __always_inline __u32 pick_least(const struct pick *pick)
 static __always_inline __u32 pick_two(void *generation, const struct pick *pick, __u32 size)
 {
 	__u64 random = hash_mix(((__u64)pick->hash << 32 | (__u32)pick->turn) + loaded.flow_secret);
-	struct best best = {
-		.member = NO_MEMBER,
-	};
+	struct best best = NO_BEST;
 
 	weigh(generation, pick->members,
 	      member_in(generation, pick->table, hash_scale(random >> 32, size)), &best);
