@@ -46,13 +46,22 @@ func (s State) withWeight(service, backend int, weight uint16) State {
 }
 
 // BenchmarkApply measures how long it takes until a change of one backend is what
-// packets go by, and how long the first configuration takes.
+// packets go by, and how long the first configuration takes. A backend gets another weight,
+// for which a table is filled anew, or is taken out and in again, for which a large one is not.
 func BenchmarkApply(b *testing.B) {
 	testenv.Root(b)
 	for _, scale := range []struct{ services, backends int }{{10, 10}, {10_000, 10}, {10, 10_000}} {
-		for _, scheduler := range []lb.Scheduler{lb.Maglev, lb.RoundRobin} {
-			b.Run(fmt.Sprintf("%dx%d/%s", scale.services, scale.backends, scheduler), func(b *testing.B) {
-				state := scaledState(scale.services, scale.backends, scheduler)
+		for _, change := range []struct {
+			name      string
+			scheduler lb.Scheduler
+			weight    func(i int) uint16
+		}{
+			{"maglev/weight", lb.Maglev, func(i int) uint16 { return uint16(2 + i%3) }},
+			{"maglev/out-and-in", lb.Maglev, func(i int) uint16 { return uint16(i % 2) }},
+			{"rr/out-and-in", lb.RoundRobin, func(i int) uint16 { return uint16(i % 2) }},
+		} {
+			b.Run(fmt.Sprintf("%dx%d/%s", scale.services, scale.backends, change.name), func(b *testing.B) {
+				state := scaledState(scale.services, scale.backends, change.scheduler)
 				d := NewDetached(Options{Hook: lb.HookXDP}, balancerMAC)
 				defer d.Close()
 				began := time.Now()
@@ -64,7 +73,7 @@ func BenchmarkApply(b *testing.B) {
 				var took []time.Duration
 				b.ResetTimer()
 				for i := range b.N {
-					state = state.withWeight(i%scale.services, i*7%scale.backends, uint16(2+i%3))
+					state = state.withWeight(i/2%scale.services, i/2*7%scale.backends, change.weight(i))
 					began := time.Now()
 					if err := d.Apply(state); err != nil {
 						b.Fatal(err)

@@ -254,8 +254,15 @@ const leastTables = 16 << 20
 func checkTables(recipes []recipe, look func() memoryLeft) error {
 	var need, largest, tables uint64
 	for i := range recipes {
-		if size := uint64(recipes[i].size); len(recipes[i].owners) > 0 {
-			need, largest, tables = need+size*slotBytes, max(largest, size*slotBytes), tables+1
+		r := &recipes[i]
+		if len(r.owners) == 0 {
+			continue
+		}
+		// Where some are absent, it is beside the table of all.
+		bytes := uint64(r.size) * slotBytes
+		need, largest, tables = need+bytes, max(largest, bytes), tables+1
+		if len(r.owners) < len(r.all) {
+			need += bytes
 		}
 	}
 	if need < leastTables {

@@ -136,7 +136,7 @@ func TestWhatWouldFit(t *testing.T) {
 // TestTablesTooLargeToMake: refused before they are made; small ones are not asked about.
 func TestTablesTooLargeToMake(t *testing.T) {
 	recipes := func(size uint32) []recipe {
-		return slices.Repeat([]recipe{{size: size, owners: make([]netip.AddrPort, 2)}}, 7)
+		return slices.Repeat([]recipe{{fullRecipe: fullRecipe{size: size, all: make([]netip.AddrPort, 2)}, owners: make([]netip.AddrPort, 2)}}, 7)
 	}
 	left := memoryLeft{100 << 20, "a test", true}
 	look := func() memoryLeft { return left }
@@ -147,7 +147,7 @@ func TestTablesTooLargeToMake(t *testing.T) {
 	if err := checkTables(recipes(583000), look); err != nil {
 		t.Errorf("what would fit: %v", err)
 	}
-	if err := checkTables(append(recipes(1021), recipe{size: 16777213}), func() memoryLeft { t.Error("asked for tables of some kilobytes"); return left }); err != nil {
+	if err := checkTables(append(recipes(1021), recipe{fullRecipe: fullRecipe{size: 16777213}}), func() memoryLeft { t.Error("asked for tables of some kilobytes"); return left }); err != nil {
 		t.Error(err)
 	}
 	left.known = false

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/jeoul/jeoul/internal/lb"
+	"github.com/jeoul/jeoul/internal/maglev"
 )
 
 // register is what the control plane knows of what the data plane has. It changes
@@ -121,6 +122,7 @@ func (c *revision) build(tableSize uint32, now time.Time) error {
 				tables[i] = have
 				continue
 			}
+			recipe.full = s.was.view.findFull(&recipe.fullRecipe)
 		}
 		recipes, of = append(recipes, recipe), append(of, i)
 	}
@@ -145,6 +147,16 @@ func (v view) find(r *recipe) *table {
 	for _, t := range []*table{v.table, v.base, v.last} {
 		if r.makes(t) {
 			return t
+		}
+	}
+	return nil
+}
+
+// findFull returns the table of all backends that a recipe makes, if the view has it.
+func (v view) findFull(r *fullRecipe) *maglev.Table {
+	for _, t := range []*table{v.table, v.base, v.last} {
+		if t != nil && t.full != nil && t.same(r) {
+			return t.full
 		}
 	}
 	return nil

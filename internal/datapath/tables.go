@@ -17,15 +17,34 @@ import (
 // maxMembers is how many backends of one service its table can name.
 const maxMembers = int(xdpSlotBitsSLOT_MEMBER)
 
+// quickTable is up to how many slots a table is filled anew for each change, in a
+// millisecond or few. Larger ones are made of the table of all backends, which is filled
+// once: then a change takes little more than to copy it. It is not done for all, for when a
+// backend is taken out of the configuration the table of all is another one, and what it
+// had left to others moves once more.
+const quickTable = 1 << 17
+
+// fullRecipe is what the table is made of that a service's is made of.
+type fullRecipe struct {
+	size uint32
+	// all are, in a large table, all backends, and otherwise those that take new flows. They
+	// are known by their addresses: a table must not depend on the names that a person
+	// gives, and is to tell two configurations' backends apart.
+	all    []netip.AddrPort
+	shares []uint32
+}
+
 // recipe is what a table is made of.
 type recipe struct {
+	fullRecipe
+	// full is the table of all, where it has been made already.
+	full      *maglev.Table
 	scheduler lb.Scheduler
-	size      uint32
-	// owners are the members: the backends that take new flows, in the order of the
-	// service. They are known by their addresses: a table must not depend on the
-	// names that a person gives, and is to tell two configurations' backends apart.
+	// owners are the members: the backends that take new flows, in the order of the service.
 	owners  []netip.AddrPort
 	weights []uint32
+	// absent says which of all are not among them.
+	absent []bool
 }
 
 // table is a service's slots over its members, numbered from 0, and the sequence of
@@ -39,14 +58,50 @@ type table struct {
 // recipeOf says of what a service's table is to be made. Size is that of services
 // that do not say, 0 for one by the number of backends.
 func recipeOf(s *Service, size uint32) recipe {
-	r := recipe{scheduler: s.Scheduler, size: sizeOf(s, size)}
-	for i, backend := range s.Backends {
-		if s.member(i) {
-			r.owners = append(r.owners, netip.AddrPortFrom(backend.Address, backend.Port))
+	n := len(s.Backends)
+	r := recipe{scheduler: s.Scheduler, absent: make([]bool, n), owners: make([]netip.AddrPort, 0, n), weights: make([]uint32, 0, n)}
+	for i, b := range s.Backends {
+		if r.absent[i] = !s.member(i); !r.absent[i] {
+			r.owners = append(r.owners, netip.AddrPortFrom(b.Address, b.Port))
 			r.weights = append(r.weights, uint32(weightOf(s, i)))
 		}
 	}
+	r.size = sizeOf(s, size)
+	if r.size > quickTable && len(s.Backends) <= maxMembers {
+		r.all, r.shares = addressesOf(s), fullShares(s)
+	} else {
+		r.all, r.shares, r.absent = r.owners, r.weights, make([]bool, len(r.owners))
+	}
 	return r
+}
+
+// addressesOf returns those of all backends.
+func addressesOf(s *Service) []netip.AddrPort {
+	all := make([]netip.AddrPort, len(s.Backends))
+	for i, b := range s.Backends {
+		all[i] = netip.AddrPortFrom(b.Address, b.Port)
+	}
+	return all
+}
+
+// fullShares returns the weights of all backends in the table of all. One of weight 0 has
+// the heaviest's there: where weights are equal, as they mostly are, it has the same when
+// it takes flows.
+func fullShares(s *Service) []uint32 {
+	shares, heaviest := make([]uint32, len(s.Backends)), uint32(1)
+	for i, b := range s.Backends {
+		shares[i] = 1
+		if s.Scheduler.Weighted() {
+			shares[i] = uint32(b.Weight)
+		}
+		heaviest = max(heaviest, shares[i])
+	}
+	for i := range shares {
+		if shares[i] == 0 {
+			shares[i] = heaviest
+		}
+	}
+	return shares
 }
 
 // sizeOf returns how many slots a service's table has. Backends that take no flows
@@ -74,9 +129,14 @@ func weightOf(s *Service, i int) uint16 {
 	return 1
 }
 
+// same says whether two make the same table.
+func (f *fullRecipe) same(o *fullRecipe) bool {
+	return f.size == o.size && slices.Equal(f.all, o.all) && slices.Equal(f.shares, o.shares)
+}
+
 // makes says whether t is what the recipe makes.
 func (r *recipe) makes(t *table) bool {
-	return t != nil && t.scheduler == r.scheduler && t.size == r.size &&
+	return t != nil && t.scheduler == r.scheduler && t.fullRecipe.same(&r.fullRecipe) &&
 		slices.Equal(t.owners, r.owners) && slices.Equal(t.weights, r.weights)
 }
 
@@ -96,16 +156,51 @@ func (r recipe) build() (*table, error) {
 	case lb.RoundRobin, lb.WeightedRoundRobin:
 		t.sequence = sequenceOf(t.weights)
 	}
-	names := make([]string, len(t.owners))
-	for i, owner := range t.owners {
-		names[i] = owner.String()
-	}
-	var err error
-	t.slots, err = maglev.Build(t.weights, names, t.size)
-	if err != nil {
+	if err := t.fillSlots(); err != nil {
 		return nil, err
 	}
 	return t, nil
+}
+
+// fillSlots takes the slots from the table of all backends, which it makes if there is none.
+func (t *table) fillSlots() error {
+	if t.full == nil {
+		names := make([]string, len(t.all))
+		for i, backend := range t.all {
+			names[i] = backend.String()
+		}
+		full, err := maglev.New(t.shares, names, t.size)
+		if err != nil {
+			return err
+		}
+		t.full = full
+	}
+	slots, err := t.full.Without(t.absent)
+	if err != nil {
+		return err
+	}
+	t.slots = t.numbered(slots)
+	return nil
+}
+
+// numbered returns slots that say which of all backends they lead to, as slots that say
+// which member: the same ones, changed, which are not the full table's where somebody is
+// absent.
+func (t *table) numbered(slots []uint16) []uint16 {
+	if len(t.owners) == len(t.all) {
+		return slots
+	}
+	numbers, next := make([]uint16, len(t.all)), uint16(0)
+	for i, absent := range t.absent {
+		numbers[i] = next
+		if !absent {
+			next++
+		}
+	}
+	for slot, backend := range slots {
+		slots[slot] = numbers[backend]
+	}
+	return slots
 }
 
 // buildAll makes tables, several at a time. On an error it returns that of the

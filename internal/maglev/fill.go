@@ -2,7 +2,10 @@
 
 package maglev
 
-import "math/bits"
+import (
+	"math/bits"
+	"slices"
+)
 
 // filling is a table while backends take its slots. Nearly all of the time goes into
 // looking for free slots, the more the fewer there are; so what is looked at is small
@@ -16,6 +19,8 @@ type filling struct {
 	// paths and owners are those of the candidates, in their order.
 	paths  []path
 	owners []uint16
+	// left is how many slots are free at first: there are as many turns.
+	left uint32
 	// order is whose turn it is; where all weights are equal, nil: they take turns.
 	order []turn
 }
@@ -23,21 +28,42 @@ type filling struct {
 // turn is that of a candidate, by its number.
 type turn = uint32
 
+// newFilling is of a table of which nobody has a slot.
 func newFilling(candidates []candidate, size uint32) *filling {
-	f := &filling{size: size, table: make([]uint16, size), taken: make([]uint64, (size+63)/64),
-		paths: make([]path, len(candidates)), owners: make([]uint16, len(candidates))}
-	for i := range candidates {
-		f.paths[i], f.owners[i] = candidates[i].path, uint16(candidates[i].index)
-	}
-	f.order = turns(candidates, size)
+	f := &filling{size: size, left: size, table: make([]uint16, size), taken: make([]uint64, (size+63)/64)}
+	f.begin(candidates)
 	return f
 }
 
-// turns returns whose turn it is, as often as there are slots; nil where all weights
+// newRefilling is of a table in which backends that are absent, by their numbers, have
+// left their slots; the candidates are the others.
+func newRefilling(candidates []candidate, table []uint16, absent []bool) *filling {
+	size := uint32(len(table))
+	f := &filling{size: size, table: slices.Clone(table), taken: make([]uint64, (size+63)/64)}
+	for slot, owner := range table {
+		if absent[owner] {
+			f.left++
+		} else {
+			f.taken[slot/64] |= 1 << (slot % 64)
+		}
+	}
+	f.begin(candidates)
+	return f
+}
+
+func (f *filling) begin(candidates []candidate) {
+	f.paths, f.owners = make([]path, len(candidates)), make([]uint16, len(candidates))
+	for i := range candidates {
+		f.paths[i], f.owners[i] = candidates[i].path, uint16(candidates[i].index)
+	}
+	f.order = turns(candidates, f.left)
+}
+
+// turns returns whose turn it is, that many times; nil where all weights
 // are equal. Turn k of a candidate is
 // in the first round in which the weights of its rounds add up to k times the
 // heaviest; in each round it is in the candidates' order.
-func turns(candidates []candidate, size uint32) []turn {
+func turns(candidates []candidate, many uint32) []turn {
 	var heaviest, lightest uint64 = 0, 1 << 32
 	for i := range candidates {
 		heaviest, lightest = max(heaviest, candidates[i].weight), min(lightest, candidates[i].weight)
@@ -46,15 +72,15 @@ func turns(candidates []candidate, size uint32) []turn {
 		return nil
 	}
 	// The turns of each round are counted, then put in their places.
-	rounds := roundsFor(candidates, heaviest, uint64(size))
+	rounds := roundsFor(candidates, heaviest, uint64(many))
 	begins := make([]uint32, rounds+1)
 	eachTurn(candidates, heaviest, rounds, func(_ int, round uint64) { begins[round+1]++ })
 	for round := range rounds {
 		begins[round+1] += begins[round]
 	}
-	order := make([]turn, size)
+	order := make([]turn, many)
 	eachTurn(candidates, heaviest, rounds, func(at int, round uint64) {
-		if to := begins[round]; to < size {
+		if to := begins[round]; to < many {
 			order[to] = turn(at)
 		}
 		begins[round]++
@@ -110,9 +136,9 @@ func roundsFor(candidates []candidate, heaviest, turns uint64) uint64 {
 func (f *filling) fewLeft() uint32 { return 1 << (bits.Len32(f.size) / 2) / 2 }
 
 // fill lets the candidates take slots in turns until none is free. The first
-// round gives a turn to every candidate, so each has at least one slot.
+// round gives a turn to every candidate, so each has at least one slot of an empty table.
 func (f *filling) fill() []uint16 {
-	last := f.size - min(f.size, f.fewLeft())
+	last := f.left - min(f.left, f.fewLeft())
 	if f.order == nil {
 		f.walkAll(last)
 	}
@@ -165,7 +191,7 @@ func (f *filling) finish(from uint32) {
 	free := f.free()
 	modulus := newModulus(f.size)
 	inverses := map[turn]uint32{}
-	for n := from; n < f.size; n++ {
+	for n := from; n < f.left; n++ {
 		at := f.turn(n)
 		p := &f.paths[at]
 		inverse, known := inverses[at]

@@ -79,8 +79,31 @@ type path struct {
 	next, skip uint32
 }
 
-// Build fills a table of size slots, a prime number; each slot holds the index,
-// into weights and names, of the backend that it leads to. Backends of weight 0
+// Table is a filled table, of which others can be made that lack some of its backends.
+// It does not change.
+type Table struct {
+	slots []uint16
+	// candidates are the backends with a weight, by name, each where the filling has left it
+	// on its path.
+	candidates []candidate
+	// names is how many backends there are, those without a weight included.
+	names int
+}
+
+// Slots are the table's; they are not to be changed. Each holds the index, into weights
+// and names, of the backend that it leads to.
+func (t *Table) Slots() []uint16 { return t.slots }
+
+// Build is New(weights, names, size).Slots().
+func Build(weights []uint32, names []string, size uint32) ([]uint16, error) {
+	t, err := New(weights, names, size)
+	if err != nil {
+		return nil, err
+	}
+	return t.slots, nil
+}
+
+// New fills a table of size slots, a prime number. Backends of weight 0
 // get no slot; every other one gets at least one, and its share of the table is
 // its share of the weights, to within one slot and N/size of itself (N being
 // the number of backends).
@@ -93,7 +116,7 @@ type path struct {
 //
 // Errors: those that CheckSize returns, ErrNoBackend, ErrSizeTooSmall,
 // ErrDuplicateName, ErrTooMany, ErrMismatch.
-func Build(weights []uint32, names []string, size uint32) ([]uint16, error) {
+func New(weights []uint32, names []string, size uint32) (*Table, error) {
 	if err := CheckSize(size); err != nil {
 		return nil, err
 	}
@@ -101,7 +124,40 @@ func Build(weights []uint32, names []string, size uint32) ([]uint16, error) {
 	if err != nil {
 		return nil, err
 	}
-	return newFilling(candidates, size).fill(), nil
+	f := newFilling(candidates, size)
+	t := &Table{slots: f.fill(), candidates: candidates, names: len(names)}
+	for i := range candidates {
+		candidates[i].path = f.paths[i]
+	}
+	return t, nil
+}
+
+// Without returns the slots of a table that lacks the backends of which absent, by their
+// indices, says so. All others keep every slot that they have, and go on taking turns for
+// those that are free again. So nobody's flows but those of the absent move, where to fill
+// a table without them anew would move some of all (the paper's section 5.3 has 2 % and
+// less); and what is done goes by how many slots are free again. Shares are as by New,
+// to within one slot more and twice the N/size. Which slots those who are absent have
+// left to whom depends on who else is absent, and not on who was so first.
+//
+// Errors: ErrMismatch; ErrNoBackend, where all are absent.
+func (t *Table) Without(absent []bool) ([]uint16, error) {
+	if len(absent) != t.names {
+		return nil, fmt.Errorf("%w: %d are absent or not, %d names", ErrMismatch, len(absent), t.names)
+	}
+	present := make([]candidate, 0, len(t.candidates))
+	for _, c := range t.candidates {
+		if !absent[c.index] {
+			present = append(present, c)
+		}
+	}
+	switch len(present) {
+	case 0:
+		return nil, ErrNoBackend
+	case len(t.candidates):
+		return t.slots, nil
+	}
+	return newRefilling(present, t.slots, absent).fill(), nil
 }
 
 // prepare returns the backends with a weight, sorted by name.

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"slices"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -196,6 +197,102 @@ func moved(before, after []uint16, gone uint16) int {
 	return n
 }
 
+// TestWithout takes backends out of a table: nobody gets one of their slots less, all of
+// theirs go to others, and the shares are what Without documents.
+func TestWithout(t *testing.T) {
+	random := rand.New(rand.NewPCG(7, 8))
+	for trial := range 200 {
+		n := 2 + random.IntN(60)
+		weights, names := backends(n, "web")
+		if trial%2 == 1 {
+			for i := range weights {
+				weights[i] = uint32(random.IntN(10))
+			}
+		}
+		weights[0] = 1
+		full, err := New(weights, names, DefaultSize)
+		if err != nil {
+			t.Fatal(err)
+		}
+		absent, left, sum := make([]bool, n), slices.Clone(weights), 0.0
+		for i := range absent {
+			if absent[i] = i > 0 && random.IntN(n) < trial%n; absent[i] {
+				left[i] = 0
+			}
+			sum += float64(left[i])
+		}
+		before := slices.Clone(full.Slots())
+		table, err := full.Without(absent)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for slot, owner := range before {
+			if !absent[owner] && table[slot] != owner {
+				t.Fatalf("trial %d: slot %d of %d, who is there, went to %d", trial, slot, owner, table[slot])
+			}
+		}
+		counts := make([]float64, n)
+		for _, owner := range table {
+			counts[owner]++
+		}
+		for i := range left {
+			ideal := DefaultSize * float64(left[i]) / sum
+			if off := math.Abs(counts[i] - ideal); (left[i] == 0) != (counts[i] == 0) || off > 2+2*ideal*float64(n)/DefaultSize {
+				t.Errorf("trial %d: weights %v: backend %d has %v slots, ideal %.2f", trial, left, i, counts[i], ideal)
+			}
+		}
+		if !slices.Equal(before, full.Slots()) {
+			t.Fatal("the full table has changed")
+		}
+	}
+}
+
+// TestWithoutDisruption: when a second of 1,000 backends leaves, the slots that the first has
+// left may change hands again, and no others; nor does it matter who left first.
+func TestWithoutDisruption(t *testing.T) {
+	weights, names := backends(1000, "web")
+	full, err := New(weights, names, 262147)
+	if err != nil {
+		t.Fatal(err)
+	}
+	absent := make([]bool, len(names))
+	var tables [][]uint16
+	for _, gone := range []int{3, 700} {
+		absent[gone] = true
+		table, err := full.Without(absent)
+		if err != nil {
+			t.Fatal(err)
+		}
+		tables = append(tables, table)
+	}
+	again := 0
+	for slot, owner := range full.Slots() {
+		if tables[0][slot] != tables[1][slot] && owner != 700 {
+			again++
+			if owner != 3 {
+				t.Fatalf("slot %d of backend %d has moved", slot, owner)
+			}
+		}
+	}
+	t.Logf("of the first's 262 slots %d have moved again", again)
+}
+
+func TestWithoutErrors(t *testing.T) {
+	full, err := New([]uint32{1, 1, 0}, []string{"a", "b", "c"}, 13)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := full.Without([]bool{true, true, false}); !errors.Is(err, ErrNoBackend) {
+		t.Errorf("all are absent: %v", err)
+	}
+	if _, err := full.Without([]bool{true}); !errors.Is(err, ErrMismatch) {
+		t.Errorf("too few are said: %v", err)
+	}
+	if slots, err := full.Without([]bool{false, false, true}); err != nil || &slots[0] != &full.Slots()[0] {
+		t.Errorf("nobody with a slot is absent: %v", err)
+	}
+}
+
 // plainly fills a table as the paper's pseudo-code does, backend by backend and step
 // by step.
 func plainly(candidates []candidate, size uint32) []uint16 {
@@ -301,5 +398,26 @@ func BenchmarkBuild(b *testing.B) {
 				}
 			})
 		}
+	}
+}
+
+func BenchmarkWithout(b *testing.B) {
+	for _, gone := range []int{1, 10, 100, 1000} {
+		b.Run(fmt.Sprintf("backends=10000/size=1048573/absent=%d", gone), func(b *testing.B) {
+			weights, names := backends(10_000, "web")
+			full, err := New(weights, names, 1048573)
+			if err != nil {
+				b.Fatal(err)
+			}
+			absent := make([]bool, len(names))
+			for i := range gone {
+				absent[i*len(names)/gone] = true
+			}
+			for b.Loop() {
+				if _, err := full.Without(absent); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
 	}
 }
