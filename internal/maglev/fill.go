@@ -40,15 +40,28 @@ func newFilling(candidates []candidate, size uint32) *filling {
 func newRefilling(candidates []candidate, table []uint16, absent []bool) *filling {
 	size := uint32(len(table))
 	f := &filling{size: size, table: slices.Clone(table), taken: make([]uint64, (size+63)/64)}
-	for slot, owner := range table {
-		if absent[owner] {
-			f.left++
-		} else {
-			f.taken[slot/64] |= 1 << (slot % 64)
+	here := make([]uint8, len(absent))
+	for i := range absent {
+		if !absent[i] {
+			here[i] = 1
 		}
+	}
+	for at := range f.taken {
+		part := table[at*64 : min(at*64+64, len(table))]
+		f.taken[at] = taken(here, part)
+		f.left += uint32(len(part) - bits.OnesCount64(f.taken[at]))
 	}
 	f.begin(candidates)
 	return f
+}
+
+// taken has a bit for each of 64 slots whose owner is here, for which that says 1.
+func taken(here []uint8, owners []uint16) uint64 {
+	var word uint64
+	for i, owner := range owners {
+		word |= uint64(here[owner]) << i
+	}
+	return word
 }
 
 func (f *filling) begin(candidates []candidate) {
