@@ -64,7 +64,8 @@
 // Congestion control is cubic, per route: BBR's pacing makes bulk figures swing.
 // Duplicate address detection, router solicitations and autoconfiguration are
 // off, so nothing waits and nothing chatters. ARP and NDP are real: no neighbour
-// is preset, and the host-wide neighbour limits are untouched. The first
+// is preset, but for clients and servers among each other where they are more than the
+// kernel's table has room for, whose limits are the machine's and untouched. The first
 // document's sysctls are set as far as they are a namespace's own; the others are
 // named in [Lab.Notes].
 //

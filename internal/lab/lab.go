@@ -145,6 +145,9 @@ func (l *Lab) build(ctx context.Context) error {
 	if err := l.plugIn(); err != nil {
 		return err
 	}
+	if err := l.presetNeighbours(); err != nil {
+		return err
+	}
 	if l.spec.Unmetered {
 		l.note("CPU times are those of processes, with the packet work of other hosts that ran on top of them")
 	} else if l.usage.meter, err = softirq.NewMeter(); err != nil {

@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package lab
+
+import (
+	"fmt"
+	"net"
+	"net/netip"
+
+	"github.com/vishvananda/netlink"
+)
+
+// neighbourRoom is for how many neighbours the kernel has room without throwing others
+// away: one table of a family for all namespaces of a machine, by default of up to 1,024,
+// from 512 on swept each five seconds (net.ipv4.neigh.default.gc_thresh3 and gc_thresh2,
+// which are the machine's own to set). Where it is full, a packet to somebody new is lost.
+const neighbourRoom = 512
+
+// presetNeighbours tells clients and servers each other's MAC addresses, where there would
+// be no room to learn them: behind no balancer every client asks for every server, and each
+// server for every client. Entries that are permanent take no room. The balancer
+// learns its neighbours, and they learn it, as on a real network.
+func (l *Lab) presetNeighbours() error {
+	if 2*len(l.Clients)*len(l.Servers) <= neighbourRoom {
+		return nil
+	}
+	for _, side := range []struct{ hosts, others []*Host }{{l.Clients, l.Servers}, {l.Servers, l.Clients}} {
+		for _, h := range side.hosts {
+			if err := h.Do(func() error { return h.preset(side.others) }); err != nil {
+				return err
+			}
+		}
+	}
+	l.note(fmt.Sprintf("clients and servers know each other's MAC addresses beforehand: %d and %d of them in one kernel are more than its table of neighbours has room for (net.ipv4.neigh.default.gc_thresh3); the balancer's are learnt",
+		len(l.Clients), len(l.Servers)))
+	return nil
+}
+
+// preset notes the others' addresses. It runs inside the host.
+func (h *Host) preset(others []*Host) error {
+	link, err := netlink.LinkByName(h.Interface)
+	if err != nil {
+		return fmt.Errorf("find %s: %w", h.Interface, err)
+	}
+	for _, o := range others {
+		for _, address := range []netip.Addr{o.IPv4, o.IPv6} {
+			if err := netlink.NeighSet(&netlink.Neigh{LinkIndex: link.Attrs().Index, State: netlink.NUD_PERMANENT,
+				IP: net.IP(address.AsSlice()), HardwareAddr: o.MAC}); err != nil {
+				return fmt.Errorf("tell %s the MAC address of %s: %w", h.Name, o.Name, err)
+			}
+		}
+	}
+	return nil
+}
