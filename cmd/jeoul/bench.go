@@ -45,6 +45,7 @@ type benchRunCmd struct {
 	Suite     string   `arg:"" type:"path" placeholder:"SUITE" help:"The suite, in YAML, such as suites/l2dsr-bmt.yaml."`
 	Quick     bool     `help:"Run the suite's short form."`
 	Only      []string `placeholder:"SUBJECT,…" help:"Leave out all subjects but these."`
+	Loads     []string `placeholder:"LOAD,…" help:"Leave out all loads but these."`
 	Repeats   int      `placeholder:"N" help:"Measure every point so often, whatever the suite says."`
 	Lang      string   `enum:"en,ko" default:"en" help:"Language of the reports: ${enum}."`
 	Dir       string   `name:"output" short:"o" type:"path" xor:"place" placeholder:"DIR" help:"Where results and reports go; by default results/SUITE-TIME."`
@@ -116,7 +117,7 @@ func (c *benchRunCmd) weigh(ctx context.Context, suite *bench.Suite, dir, execut
 	}
 	version, commit := build()
 	return bench.Run(ctx, bench.Options{
-		Suite: suite, Quick: c.Quick, Only: c.Only, Repeats: c.Repeats, Dir: dir, Resume: c.Resume != "", Inventory: inventory,
+		Suite: suite, Quick: c.Quick, Only: c.Only, Loads: c.Loads, Repeats: c.Repeats, Dir: dir, Resume: c.Resume != "", Inventory: inventory,
 		Command: strings.Join(os.Args, " "), Version: version, Commit: commit, Executable: executable, Virtual: c.virtual(),
 		Progress: os.Stderr, Live: terminal(os.Stderr), Columns: func() int { return columns(os.Stderr) },
 	})

@@ -71,7 +71,7 @@ func (c *benchRunCmd) inVM(ctx context.Context, suite *bench.Suite, dir, executa
 		form = suite.Quick
 	}
 	// What the machine would refuse is refused before it is started.
-	if _, err := form.Only(c.Only); err != nil && len(c.Only) > 0 {
+	if _, err := form.Only(c.Only, c.Loads); err != nil {
 		return nil, err
 	}
 	v := &vmRun{command: c, dir: dir, started: time.Now()}
@@ -193,6 +193,9 @@ func (v *vmRun) job() (vm.Job, error) {
 	}
 	if len(v.command.Only) > 0 {
 		args = append(args, "--only", strings.Join(v.command.Only, ","))
+	}
+	if len(v.command.Loads) > 0 {
+		args = append(args, "--loads", strings.Join(v.command.Loads, ","))
 	}
 	return vm.Job{Args: args, Result: filepath.Join(left, bench.ResultsFile)}, nil
 }

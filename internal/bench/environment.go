@@ -192,6 +192,11 @@ func addLimits(env *results.Environment, limits probe.Limits) {
 	env.Limits["open_files"] = strconv.FormatUint(limits.OpenFiles, 10)
 	env.Limits["cores"] = strconv.Itoa(limits.Cores)
 	env.Limits["local_ports"] = strconv.Itoa(limits.LocalPorts)
+	for name, n := range map[string]int{"tcp_orphans": limits.Orphans, "tcp_pages": limits.TCPPages} {
+		if n > 0 {
+			env.Limits[name] = strconv.Itoa(n)
+		}
+	}
 }
 
 // addLab writes down what a reader must know of the laboratory.

@@ -230,6 +230,7 @@ func TestResumeRefuses(t *testing.T) {
 		"suite":   {func(r *runner) { r.results.SuiteDigest = "other" }, "suite: the file's content has changed"},
 		"form":    {func(r *runner) { r.results.Quick = true }, "form: then the long one, now the short one"},
 		"only":    {func(r *runner) { r.results.Only = []string{"direct"} }, "--only: then all subjects, now direct"},
+		"loads":   {func(r *runner) { r.results.Loads = []string{"ab"} }, "--loads: then all loads, now ab"},
 		"repeats": {func(r *runner) { r.results.Repeats = 3 }, "--repeats: then 0, now 3"},
 		"kernel":  {func(r *runner) { r.results.Environment.Kernel = "6.18" }, "kernel: then 6.1, now 6.18"},
 		"version": {func(r *runner) { r.results.Environment.Versions["nginx"] = "1.26" }, "version of nginx: then 1.22, now 1.26"},

@@ -115,7 +115,9 @@ func addMachines(ctx context.Context, env *results.Environment, l *lab.Lab, form
 func limitsOf(ctx context.Context, l *lab.Lab) (probe.Limits, error) {
 	if !l.Far() {
 		// On a client, for the range of local ports is the namespace's.
-		return probe.LimitsOf(ctx, l.Clients[0])
+		limits, err := probe.LimitsOf(ctx, l.Clients[0])
+		limits.ReadKernel()
+		return limits, err
 	}
 	limits, err := probe.LimitsOf(ctx, l.Balancer)
 	if err != nil {
@@ -128,6 +130,7 @@ func limitsOf(ctx context.Context, l *lab.Lab) (probe.Limits, error) {
 		mu.Lock()
 		defer mu.Unlock()
 		limits.OpenFiles, limits.LocalPorts = min(limits.OpenFiles, of.OpenFiles), min(limits.LocalPorts, of.LocalPorts)
+		limits.Orphans, limits.TCPPages = min(limits.Orphans, of.Orphans), min(limits.TCPPages, of.TCPPages)
 		return err
 	})
 	return limits, err

@@ -78,7 +78,7 @@ func (m *measurement) clients() []load.Client {
 	for i, host := range m.runner.lab.Clients[:m.trial.participants()] {
 		share := m.trial.share(i)
 		share.Target = m.running.Target(i)
-		share.URL = url(share.Target, m.trial.TLS)
+		share.URL = m.url(share.Target)
 		share.CPUs = m.trial.cpus(i)
 		clients = append(clients, m.runner.client(host, share, m.trial.tied()...))
 	}
@@ -97,12 +97,15 @@ func (r *runner) client(host *lab.Host, share load.Share, cpus ...int) load.Clie
 
 // url names the file at target. The port stands there even if it is that of
 // HTTP: wrk would look it up in /etc/services, which a small system lacks.
-func url(target netip.AddrPort, tls bool) string {
-	scheme := "http://"
-	if tls {
+func (m *measurement) url(target netip.AddrPort) string {
+	scheme, dir := "http://", "/"
+	if m.trial.TLS {
 		scheme = "https://"
 	}
-	return scheme + target.String() + "/" + fileName
+	if m.trial.patient(m.runner.limits) {
+		dir += patientDir
+	}
+	return scheme + target.String() + dir + fileName
 }
 
 // tied are the cores of a trial's generators; none leaves them free.
@@ -174,6 +177,9 @@ func (m *measurement) writeSaturated(reading probe.Reading) {
 	m.got.Saturated = part
 	m.got.Notes = append(m.got.Notes, why)
 	m.got.Notes = append(m.got.Notes, m.running.Notes()...)
+	if m.trial.patient(m.runner.limits) {
+		m.got.Notes = append(m.got.Notes, patientNote(m.runner.limits))
+	}
 }
 
 // drops names what was dropped, which may explain what went wrong.

@@ -177,7 +177,7 @@ func (p Point) obstacle(limits probe.Limits, absent Absent) string {
 	if p.TLS && p.Subject.HTTPOnly() && !subject.TerminatesTLS(p.Subject) {
 		return fmt.Sprintf("%s reads HTTP, and is not set up to end TLS here", p.Subject.Name())
 	}
-	return webObstacle(p, limits)
+	return cmp.Or(webObstacle(p, limits), crowdObstacle(p, limits))
 }
 
 // participants is how many clients, the first ones, take part in the load: each

@@ -55,7 +55,8 @@ func differences(before, now *results.Run) []string {
 		all = append(all, "suite: the file's content has changed since")
 	}
 	say("form", formWord(before.Quick), formWord(now.Quick))
-	say("--only", onlyWord(before.Only), onlyWord(now.Only))
+	say("--only", onlyWord(before.Only, "subjects"), onlyWord(now.Only, "subjects"))
+	say("--loads", onlyWord(before.Loads, "loads"), onlyWord(now.Loads, "loads"))
 	say("--repeats", before.Repeats, now.Repeats)
 	then, here := before.Environment, now.Environment
 	say("kernel", then.Kernel, here.Kernel)
@@ -82,9 +83,9 @@ func formWord(quick bool) string {
 	return "the long one"
 }
 
-func onlyWord(only []string) string {
+func onlyWord(only []string, what string) string {
 	if len(only) == 0 {
-		return "all subjects"
+		return "all " + what
 	}
 	return strings.Join(only, ",")
 }

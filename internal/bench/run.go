@@ -31,8 +31,9 @@ type Options struct {
 	Suite *Suite
 	// Quick takes the suite's short form.
 	Quick bool
-	// Only leaves out all subjects but these; none means all.
-	Only []string
+	// Only leaves out all subjects but these, Loads all loads but these; none means
+	// all.
+	Only, Loads []string
 	// Repeats is how often every point is measured; 0 means as the suite says.
 	Repeats int
 	// Dir is where the results go; it is made if it is missing.
@@ -71,17 +72,14 @@ func newRunner(ctx context.Context, options Options) (*runner, error) {
 	if options.Quick {
 		form = options.Suite.Quick
 	}
-	if len(options.Only) > 0 {
-		var err error
-		if form, err = form.Only(options.Only); err != nil {
-			return nil, err
-		}
+	form, err := form.Only(options.Only, options.Loads)
+	if err != nil {
+		return nil, err
 	}
 	if options.Repeats > 0 {
 		form = form.Repeated(options.Repeats)
 	}
 	if options.Inventory != nil {
-		var err error
 		if form, err = form.onMachines(options.Inventory); err != nil {
 			return nil, err
 		}
@@ -114,7 +112,7 @@ func (r *runner) prepare(ctx context.Context) (err error) {
 		Schema: results.Schema, Suite: options.Suite.Name, Title: options.Suite.Title, Command: options.Command,
 		Quick: options.Quick, Started: time.Now(), Environment: env, Trials: []results.Trial{},
 		Baseline: options.Suite.Baseline, Published: options.Suite.Published,
-		SuiteDigest: options.Suite.Digest, Only: options.Only, Repeats: options.Repeats,
+		SuiteDigest: options.Suite.Digest, Only: options.Only, Loads: options.Loads, Repeats: options.Repeats,
 	}
 	if options.Resume {
 		return r.resume()

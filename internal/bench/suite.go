@@ -141,20 +141,36 @@ func LoadSuite(path string) (*Suite, error) {
 	return ParseSuite(path, data)
 }
 
-// Only returns the form with none but the named subjects, in the form's order.
-// A name that the form does not have is an error that lists those it has.
-func (f Form) Only(names []string) (Form, error) {
-	var known []string
-	for _, s := range f.Subjects {
-		known = append(known, s.Name)
+// Only returns the form with none but the named subjects and loads, in the form's order;
+// no name chooses all. A name that the form does not have is an error that lists those
+// it has.
+func (f Form) Only(subjects, loads []string) (Form, error) {
+	var err error
+	if f.Subjects, err = chosen(f.Subjects, subjects, func(s Subject) string { return s.Name }); err != nil {
+		return Form{}, fmt.Errorf("--only %w", err)
 	}
-	for _, name := range names {
-		if !slices.Contains(known, name) {
-			return Form{}, fmt.Errorf("--only %s: the suite has no such subject; it has %s", name, strings.Join(known, ", "))
+	if f.Loads, err = chosen(f.Loads, loads, func(l Load) string { return l.Name }); err != nil {
+		return Form{}, fmt.Errorf("--loads %w", err)
+	}
+	return f, nil
+}
+
+// chosen returns those of all that have one of the names, in their order; all if there
+// are no names.
+func chosen[T any](all []T, names []string, name func(T) string) ([]T, error) {
+	if len(names) == 0 {
+		return all, nil
+	}
+	var known []string
+	for _, one := range all {
+		known = append(known, name(one))
+	}
+	for _, n := range names {
+		if !slices.Contains(known, n) {
+			return nil, fmt.Errorf("%s: the suite has none of that name; it has %s", n, strings.Join(known, ", "))
 		}
 	}
-	f.Subjects = slices.DeleteFunc(slices.Clone(f.Subjects), func(s Subject) bool { return !slices.Contains(names, s.Name) })
-	return f, nil
+	return slices.DeleteFunc(slices.Clone(all), func(one T) bool { return !slices.Contains(names, name(one)) }), nil
 }
 
 // Repeated returns the form with every point measured so often.

@@ -167,15 +167,22 @@ func TestOnly(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	form, err := suite.Long.Only([]string{"haproxy-http"})
+	form, err := suite.Long.Only([]string{"haproxy-http"}, nil)
 	if err != nil || len(form.Subjects) != 1 || form.Subjects[0].Name != "haproxy-http" {
 		t.Errorf("got %v, error %v", form.Subjects, err)
 	}
 	if len(suite.Long.Subjects) != 2 {
 		t.Error("Only changed the form it was asked of")
 	}
-	if _, err := suite.Long.Only([]string{"nginx"}); err == nil || !strings.Contains(err.Error(), "it has direct, haproxy-http") {
+	if _, err := suite.Long.Only([]string{"nginx"}, nil); err == nil || !strings.Contains(err.Error(), "it has direct, haproxy-http") {
 		t.Errorf("an unknown subject: got %v, want the known ones", err)
+	}
+	form, err = suite.Long.Only(nil, []string{"kept"})
+	if err != nil || len(form.Loads) != 1 || form.Loads[0].Name != "kept" || len(suite.Long.Loads) != 2 {
+		t.Errorf("got %v of %v, error %v", form.Loads, suite.Long.Loads, err)
+	}
+	if _, err := suite.Long.Only(nil, []string{"ab", "nosuch"}); err == nil || !strings.Contains(err.Error(), "--loads nosuch: the suite has none of that name; it has ab, kept") {
+		t.Errorf("an unknown load: got %v, want the known ones", err)
 	}
 }
 

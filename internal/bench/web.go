@@ -60,7 +60,9 @@ var nginxConfig = template.Must(template.New("nginx.conf").Parse(nginxTemplate))
 // nginxValues are what the template needs.
 type nginxValues struct {
 	Dir, Root string
-	Port      int
+	// PatientDir is [patientDir].
+	PatientDir string
+	Port       int
 	// TLSPort is one of TLS, with the Certificate; 0 for none.
 	TLSPort                      int
 	Certificate                  string
@@ -83,7 +85,7 @@ func startWeb(ctx context.Context, l *lab.Lab, fileBytes int, limits probe.Limit
 	w := &web{lab: l}
 	for _, server := range l.Servers {
 		process, err := startNginx(ctx, server, nginxValues{
-			Dir: server.Dir, Root: root(server), Port: servicePort, TLSPort: tlsPort, Certificate: shown.path(server),
+			Dir: server.Dir, Root: root(server), PatientDir: patientDir, Port: servicePort, TLSPort: tlsPort, Certificate: shown.path(server),
 			OpenFiles: int(limits.OpenFiles), WorkerConnections: webWorkerConnections(limits),
 		})
 		if err != nil {

@@ -332,3 +332,24 @@ func TestWireResume(t *testing.T) {
 		}
 	}
 }
+
+// TestBestTry: a rate at which the tester fell behind has not passed, and what lost nothing
+// there is known to the caller as the next above the best.
+func TestBestTry(t *testing.T) {
+	try := func(offered, lost float64, kept bool) wireTry {
+		return wireTry{wire.Step{Offered: offered, KeptUp: kept}, lost}
+	}
+	for name, c := range map[string]struct {
+		tries       []wireTry
+		best, above int
+	}{
+		"the highest at once":   {[]wireTry{try(900, 0, true)}, 0, -1},
+		"between":               {[]wireTry{try(900, 0.5, true), try(500, 0, true), try(700, 0.2, true), try(600, 0.01, true)}, 3, 2},
+		"the tester was behind": {[]wireTry{try(900, 0, false), try(500, 0, true), try(700, 0, false)}, 1, 2},
+		"none":                  {[]wireTry{try(900, 0, false), try(500, 0.02, true)}, -1, -1},
+	} {
+		if best, above := bestTry(c.tries, 0.01); best != c.best || above != c.above {
+			t.Errorf("%s: best %d, above %d; want %d, %d", name, best, above, c.best, c.above)
+		}
+	}
+}

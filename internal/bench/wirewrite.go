@@ -148,21 +148,43 @@ func lostWhere(from, to map[string]uint64) string {
 	return strings.Join(words, ", ")
 }
 
+// wireTry is a rate of a search, with the share of what was begun that it lost.
+type wireTry struct {
+	wire.Step
+	lost float64
+}
+
+// bestTry says which is the highest rate that lost no more than a share of loss, with a
+// tester that kept up, and which the lowest above it, that did not pass; -1 for none.
+func bestTry(tries []wireTry, loss float64) (best, above int) {
+	best, above = -1, -1
+	for i, t := range tries {
+		if t.lost <= loss && t.KeptUp && !t.Interrupted && (best < 0 || t.Offered > tries[best].Offered) {
+			best = i
+		}
+	}
+	for i, t := range tries {
+		if best >= 0 && t.Offered > tries[best].Offered && (above < 0 || t.Offered < tries[above].Offered) {
+			above = i
+		}
+	}
+	return best, above
+}
+
 // found writes the result of a search: the highest rate that lost no more than it may.
 func (w *wireTrial) found(ctx context.Context, steps []wire.Step) error {
 	search := w.trial.By.Wire.Search
 	var tried []string
-	best := -1
-	for i, s := range steps {
-		lost := 0.0
+	var tries []wireTry
+	for _, s := range steps {
+		try := wireTry{Step: s}
 		if s.Begun > 0 {
-			lost = 1 - float64(wireResult{wireTrial: w, step: s}.done())/float64(s.Begun)
+			try.lost = 1 - float64(wireResult{wireTrial: w, step: s}.done())/float64(s.Begun)
 		}
-		tried = append(tried, fmt.Sprintf("%.0f/s lost %.3g %%", s.Offered, lost*100))
-		if lost <= search.Loss && s.KeptUp && !s.Interrupted && (best < 0 || s.Offered > steps[best].Offered) {
-			best = i
-		}
+		tries = append(tries, try)
+		tried = append(tried, fmt.Sprintf("%.0f/s lost %.3g %%", s.Offered, try.lost*100))
 	}
+	best, above := bestTry(tries, search.Loss)
 	if best < 0 {
 		return fmt.Errorf("no rate from %d a second on lost at most %g: %s", search.From, search.Loss, strings.Join(tried, ", "))
 	}
@@ -174,6 +196,10 @@ func (w *wireTrial) found(ctx context.Context, steps []wire.Step) error {
 	if full := w.filled(steps); full != "" && got.Valid {
 		got.Valid = false
 		got.Notes = append([]string{fullSetup + full}, got.Notes...)
+	}
+	if above >= 0 && tries[above].lost <= search.Loss && !steps[above].Interrupted {
+		got.Saturated = results.SaturatedClient
+		got.Notes = append(got.Notes, fmt.Sprintf("at %.0f/s it was the tester that did not keep up: what is in between may carry more than was found", steps[above].Offered))
 	}
 	// The readings are around all rates that were tried.
 	delete(got.Metrics, results.BalancerCPUUsPerConnection)

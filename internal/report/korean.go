@@ -80,7 +80,7 @@ var koreanDocument = []phrase{
 	{"The run was interrupted before its last trial. What it measured until then is below.", "마지막 시행 전에 중단되었습니다. 그때까지 측정한 것이 아래에 있습니다."},
 	{"This is the suite's short form: fewer and shorter trials, so a wider spread.", "스위트의 짧은 형식입니다. 시행이 적고 짧아 산포가 큽니다."},
 	{"The run has no trials: there is nothing to judge.", "시행이 없어 판정할 것이 없습니다."},
-	{"{}, took {}", "{1}, 소요 {2}"}, {"kernel {}", "커널 {1}"}, {"local ports {n}", "로컬 포트 {1}"}, {"open files {n}", "열린 파일 {1}"},
+	{"{}, took {}", "{1}, 소요 {2}"}, {"kernel {}", "커널 {1}"}, {"local ports {n}", "로컬 포트 {1}"}, {"tcp orphans {n}", "TCP 고아 소켓 {1}"}, {"tcp pages {n}", "TCP 메모리 페이지 {1}"}, {"open files {n}", "열린 파일 {1}"},
 	{"The best median at each point. Where another one's repeats overlap the best one's, it is named too: this run does not tell them apart.", "지점마다 중앙값이 가장 좋은 것입니다. 반복 범위가 겹치는 것은 함께 적었습니다. 이 실행으로는 구분할 수 없습니다."},
 	{"{}; not told apart: {}", "{1}; 구분 안 됨: {2}"}, {"{n} more", "외 {1}개"}, {"{} ({n} {})", "{1} ({2} {3})"},
 	{"Points that could not be measured", "측정하지 못한 지점"}, {"These trials were planned, and are in no figure, table or chart above.", "계획되었으나 위의 어떤 수치, 표, 그림에도 들어 있지 않은 시행입니다."},

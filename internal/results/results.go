@@ -26,8 +26,10 @@ type Run struct {
 	Command string `json:"command,omitempty"`
 	// Quick says that the suite ran in its short form.
 	Quick bool `json:"quick,omitempty"`
-	// Only are the subjects that were chosen; none means all of the suite's.
-	Only []string `json:"only,omitempty"`
+	// Only are the subjects that were chosen, Loads the loads; none means all of the
+	// suite's.
+	Only  []string `json:"only,omitempty"`
+	Loads []string `json:"loads,omitempty"`
 	// Repeats is how often every point was to be measured, whatever the suite says; 0
 	// means as it says.
 	Repeats int `json:"repeats,omitempty"`

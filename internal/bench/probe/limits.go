@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/jeoul/jeoul/internal/lab"
+	"github.com/jeoul/jeoul/internal/sysctl"
 )
 
 // Limits are the bounds of the machine that a trial may run into. They are read
@@ -25,6 +26,11 @@ type Limits struct {
 	// LocalPorts is the number of source ports that a client has towards one
 	// address and port.
 	LocalPorts int
+	// Orphans is how many closed TCP connections a kernel keeps until all was
+	// acknowledged (tcp_max_orphans), TCPPages how many pages TCP may hold before
+	// it drops what arrives (the second of tcp_mem); 0 where that is not to be seen,
+	// for they are the machine's and no namespace's.
+	Orphans, TCPPages int
 }
 
 // ReadLimits reads the limits of this process, which the ones it starts
@@ -38,7 +44,9 @@ func ReadLimits() (Limits, error) {
 	if err != nil {
 		return Limits{}, err
 	}
-	return Limits{OpenFiles: files.Max, Cores: runtime.NumCPU(), LocalPorts: ports}, nil
+	limits := Limits{OpenFiles: files.Max, Cores: runtime.NumCPU(), LocalPorts: ports}
+	limits.ReadKernel()
+	return limits, nil
 }
 
 var limitsTask = lab.NewTask("limits", func(_ context.Context, h *lab.Host, _ struct{}) (limits Limits, err error) {
@@ -70,6 +78,22 @@ func localPorts() (int, error) {
 		return 0, fmt.Errorf("reading the range of local ports: %s holds %q", path, text)
 	}
 	return last - first + 1, nil
+}
+
+// ReadKernel reads what only the machine's own namespace shows, for limits that were
+// read in another of its.
+func (l *Limits) ReadKernel() {
+	l.Orphans, l.TCPPages = kernelLimit("net.ipv4.tcp_max_orphans", 0), kernelLimit("net.ipv4.tcp_mem", 1)
+}
+
+// kernelLimit reads the number at a place of a sysctl; 0 if it is not to be had.
+func kernelLimit(name string, place int) int {
+	text, err := sysctl.Read(name)
+	if fields := strings.Fields(text); err == nil && place < len(fields) {
+		n, _ := strconv.Atoi(fields[place])
+		return n
+	}
+	return 0
 }
 
 // RaiseOpenFiles lifts the soft limit of open files to the hard one, for this
