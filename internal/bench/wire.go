@@ -113,8 +113,6 @@ func (wireLoad) obstacle(p Point, limits probe.Limits) string {
 		return "packets, with the tester's sender, and the processes of what is weighed need a core each, and this machine has one"
 	case p.By.Wire.udp() && !subject.CarriesUDP(p.Subject):
 		return p.Subject.Name() + " balances no UDP"
-	case p.Subject.Name() == "routed":
-		return "its clients ask every server by its own address, and the tester has one target"
 	}
 	return ""
 }

@@ -68,7 +68,7 @@ func TestWireSuite(t *testing.T) {
 		params[trial.Load] = trial.params()
 	}
 	for point, says := range map[string]string{
-		"haproxy-tcp names": "UDP", "haproxy-tcp held": "", "routed ladder": "one target", "bare held": "", "direct search": "",
+		"haproxy-tcp names": "UDP", "haproxy-tcp held": "", "routed ladder": "", "bare held": "", "direct search": "",
 	} {
 		if got := obstacles[point]; (got == "") != (says == "") || !strings.Contains(got, says) {
 			t.Errorf("%s: obstacle %q, want %q", point, got, says)

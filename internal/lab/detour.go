@@ -5,6 +5,7 @@ package lab
 import (
 	"errors"
 	"fmt"
+	"net/netip"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
@@ -32,27 +33,52 @@ func (l *Lab) Forward(on bool) error {
 // DetourReplies routes what servers send to clients through the balancer, or
 // takes that back. It is what a balancer that rewrites addresses needs of them.
 func (l *Lab) DetourReplies(on bool) error {
-	return l.detour(l.Servers, roleClient, on)
+	return l.detour(l.Servers, l.addressesOf(roleClient), on)
 }
 
 // DetourRequests routes what clients send to the servers' own addresses through
 // the balancer, or takes that back.
 func (l *Lab) DetourRequests(on bool) error {
-	return l.detour(l.Clients, roleServer, on)
+	return l.detour(l.Clients, l.addressesOf(roleServer), on)
 }
 
-// detour gives hosts a route to all hosts of a role through the balancer.
-func (l *Lab) detour(from []*Host, to role, on bool) error {
+// DetourVIP routes what clients send to an IPv4 VIP through the balancer, which need
+// not have it, or takes that back.
+func (l *Lab) DetourVIP(vip netip.Addr, on bool) error {
+	return l.detour(l.Clients, []netip.Prefix{netip.PrefixFrom(vip, vip.BitLen())}, on)
+}
+
+// addressesOf are the ranges that hold the IPv4 addresses of all hosts of a role: on
+// machines, whose addresses are their owner's, one for each.
+func (l *Lab) addressesOf(of role) (ranges []netip.Prefix) {
+	if l.far == nil {
+		return []netip.Prefix{roleRange(of)}
+	}
+	for _, h := range l.Hosts() {
+		if h.role == of {
+			ranges = append(ranges, netip.PrefixFrom(h.IPv4, h.IPv4.BitLen()))
+		}
+	}
+	return ranges
+}
+
+// detour gives hosts routes through the balancer.
+func (l *Lab) detour(from []*Host, to []netip.Prefix, on bool) error {
 	if l.far != nil {
 		return l.detourFar(from, to, on)
 	}
 	for _, h := range from {
 		err := h.Do(func() error {
-			route, err := h.routeThrough(l.Balancer, to)
-			if err != nil {
-				return err
+			for _, to := range to {
+				route, err := h.routeThrough(l.Balancer, to)
+				if err != nil {
+					return err
+				}
+				if err := switchRoute(route, on); err != nil {
+					return err
+				}
 			}
-			return switchRoute(route, on)
+			return nil
 		})
 		if err != nil {
 			return fmt.Errorf("set the route of %s through %s: %w", h.Name, l.Balancer.Name, err)
@@ -61,14 +87,14 @@ func (l *Lab) detour(from []*Host, to role, on bool) error {
 	return nil
 }
 
-func (h *Host) routeThrough(gateway *Host, to role) (*netlink.Route, error) {
+func (h *Host) routeThrough(gateway *Host, to netip.Prefix) (*netlink.Route, error) {
 	device, err := netlink.LinkByName(h.Interface)
 	if err != nil {
 		return nil, err
 	}
 	return &netlink.Route{
 		LinkIndex: device.Attrs().Index,
-		Dst:       ipNet(roleRange(to)),
+		Dst:       ipNet(to),
 		Gw:        gateway.IPv4.AsSlice(),
 		Congctl:   congestionControl,
 	}, nil

@@ -147,12 +147,12 @@ var hashPolicyTask = NewTask("multipath-hash", func(_ context.Context, h *Host, 
 })
 
 // spreadFar is Spread on machines.
-func (l *Lab) spreadFar(vip netip.Addr, servers []*Host, on bool) error {
+func spreadFar(from []*Host, vip netip.Addr, servers []*Host, on bool) error {
 	route := farRoute{To: []netip.Prefix{netip.PrefixFrom(vip, vip.BitLen())}, On: on}
 	for _, server := range servers {
 		route.Through = append(route.Through, server.IPv4)
 	}
-	return Each(l.Clients, func(h *Host) error {
+	return Each(from, func(h *Host) error {
 		if _, err := briefly(hashPolicyTask, h, on); err != nil {
 			return err
 		}
@@ -161,14 +161,9 @@ func (l *Lab) spreadFar(vip netip.Addr, servers []*Host, on bool) error {
 	})
 }
 
-// detourFar is detour on machines: a route to each.
-func (l *Lab) detourFar(from []*Host, to role, on bool) error {
-	route := farRoute{Through: []netip.Addr{l.Balancer.IPv4}, On: on}
-	for _, h := range l.Hosts() {
-		if h.role == to {
-			route.To = append(route.To, netip.PrefixFrom(h.IPv4, h.IPv4.BitLen()))
-		}
-	}
+// detourFar is detour on machines.
+func (l *Lab) detourFar(from []*Host, to []netip.Prefix, on bool) error {
+	route := farRoute{To: to, Through: []netip.Addr{l.Balancer.IPv4}, On: on}
 	return Each(from, func(h *Host) error {
 		_, err := briefly(routeTask, h, route)
 		return err

@@ -15,16 +15,16 @@ import (
 // addresses and ports (Documentation/networking/ip-sysctl.rst), per connection.
 const hashOfPorts = "1"
 
-// Spread gives every client a route to an IPv4 VIP over servers, or takes it
-// back: each connection goes to one of them by its hash, as through a balancer
-// but with none on the way. The servers must hold the VIP.
-func (l *Lab) Spread(vip netip.Addr, servers []*Host, on bool) error {
+// Spread gives hosts a route to an IPv4 VIP over servers, or takes it back: each
+// connection goes to one of them by its hash, as through a balancer but with none
+// on the way. The servers must hold the VIP.
+func (l *Lab) Spread(from []*Host, vip netip.Addr, servers []*Host, on bool) error {
 	if l.far != nil {
-		return l.spreadFar(vip, servers, on)
+		return spreadFar(from, vip, servers, on)
 	}
-	for _, client := range l.Clients {
-		err := client.Do(func() error {
-			route, err := client.routeOver(vip, servers)
+	for _, h := range from {
+		err := h.Do(func() error {
+			route, err := h.routeOver(vip, servers)
 			if err != nil {
 				return err
 			}
@@ -37,7 +37,7 @@ func (l *Lab) Spread(vip netip.Addr, servers []*Host, on bool) error {
 			return netlink.RouteReplace(route)
 		})
 		if err != nil {
-			return fmt.Errorf("set the route of %s to %s over the servers: %w", client.Name, vip, err)
+			return fmt.Errorf("set the route of %s to %s over the servers: %w", h.Name, vip, err)
 		}
 	}
 	return nil

@@ -76,7 +76,7 @@ func TestSpread(t *testing.T) {
 			}
 		}()
 	}
-	if err := l.Spread(l.VIP4, l.Servers, true); err != nil {
+	if err := l.Spread(l.Clients, l.VIP4, l.Servers, true); err != nil {
 		t.Fatal(err)
 	}
 	const connections = 40
@@ -96,7 +96,7 @@ func TestSpread(t *testing.T) {
 			t.Errorf("the connections were not spread: %v", counts)
 		}
 	}
-	if err := l.Spread(l.VIP4, l.Servers, false); err != nil {
+	if err := l.Spread(l.Clients, l.VIP4, l.Servers, false); err != nil {
 		t.Fatal(err)
 	}
 	for _, client := range l.Clients {

@@ -92,5 +92,5 @@ var koreanWireNotes = []phrase{
 	{"the tester itself did not keep up: it began {n} {} a second, at worst {} late", "시험기 자체가 따라가지 못함: 초당 시작한 {2} {1}, 최대 {3} 늦음"},
 	{"rates that were tried: {}", "시도한 속도: {1}"}, {"at {n}/s it was the tester that did not keep up: what is in between may carry more than was found", "초당 {1}에서는 시험기가 따라가지 못함: 사이에 있는 것은 찾은 것보다 더 나를 수 있음"}, {"{n}/s lost {n} %", "초당 {1}: 유실 {2} %"}, {"no rate from {n} a second on lost at most {}: {}", "초당 {1} 이상에서 유실이 {2} 이하인 속도가 없음: {3}"},
 	{"packets, with the tester's sender, and the processes of what is weighed need a core each, and this machine has one", "시험기의 송신자를 포함한 패킷 작업과 대상의 프로세스에 코어가 하나씩 필요하나 이 기계의 코어는 하나임"},
-	{"{} balances no UDP", "{1}: UDP는 분산하지 않음"}, {"its clients ask every server by its own address, and the tester has one target", "클라이언트가 서버마다 그 주소로 요청하는 대상이나 시험기의 목적지는 하나임"},
+	{"{} balances no UDP", "{1}: UDP는 분산하지 않음"},
 }

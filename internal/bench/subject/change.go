@@ -43,7 +43,7 @@ func CanChange(s Subject) bool {
 // CarriesUDP says whether s balances the UDP port of a service that has one.
 func CarriesUDP(s Subject) bool {
 	switch s.(type) {
-	case direct, bare, nginxStream, iptablesNth, nftables, ipvs, dockerProxy, envoy, loxilb, jeoul:
+	case direct, routed, bare, nginxStream, iptablesNth, nftables, ipvs, dockerProxy, envoy, loxilb, jeoul:
 		return true
 	}
 	return false

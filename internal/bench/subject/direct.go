@@ -32,7 +32,7 @@ func (direct) Obstacle(Params, int, probe.Limits) string { return "" }
 
 func (direct) Start(ctx context.Context, setup Setup, _ Params) (Running, error) {
 	running := &runningDirect{setup: setup}
-	if running.single() {
+	if setup.single() {
 		return running, nil
 	}
 	var err error
@@ -50,18 +50,13 @@ type runningDirect struct {
 	vips  vipHolders
 }
 
-// single says that there is nothing to spread.
-func (r *runningDirect) single() bool {
-	return len(r.setup.Services[0].Servers) == 1
-}
-
 // spread routes the clients' connections over the servers, or takes that back.
 func (r *runningDirect) spread(on bool) error {
-	return r.setup.Lab.Spread(r.setup.Lab.VIP4, r.setup.Services[0].Servers, on)
+	return r.setup.Lab.Spread(r.setup.Lab.Clients, r.setup.Lab.VIP4, r.setup.Services[0].Servers, on)
 }
 
 func (r *runningDirect) Target(i int) netip.AddrPort {
-	if r.single() {
+	if r.setup.single() {
 		return r.setup.server(i)
 	}
 	return r.setup.vip(i)
@@ -82,7 +77,7 @@ func (r *runningDirect) Quiesce(context.Context) error {
 }
 
 func (r *runningDirect) Stop(context.Context) error {
-	if r.single() {
+	if r.setup.single() {
 		return nil
 	}
 	err := r.spread(false)
@@ -93,7 +88,7 @@ func (r *runningDirect) Stop(context.Context) error {
 }
 
 func (r *runningDirect) Notes() []string {
-	if r.single() {
+	if r.setup.single() {
 		return nil
 	}
 	return []string{"each client spread its connections over the servers itself, by a route to the VIP over all of them (ECMP, by the hash of addresses and ports)"}

@@ -115,6 +115,9 @@ func (s Setup) server(i int) netip.AddrPort {
 	return netip.AddrPortFrom(of.Servers[i%len(of.Servers)].IPv4, of.Port)
 }
 
+// single says that every service has one server, so that there is nothing to spread.
+func (s Setup) single() bool { return len(s.Services[0].Servers) == 1 }
+
 // Running is a subject that was started.
 type Running interface {
 	// Target is the address that client number i (from 0) has to ask.
