@@ -2,6 +2,7 @@
 /* The way of a packet. Include after one of the ctx_*.h headers. */
 #pragma once
 
+#include "begin.h"
 #include "count.h"
 #include "forward.h"
 #include "fragment.h"
@@ -294,7 +295,7 @@ static __always_inline bool changes_flow(const struct packet *packet)
 }
 
 /* choose_quickly chooses on the common way: by the hash, or because the flow is known
- * and goes on. False where that is not enough. */
+ * and goes on, or because it is new and nothing bounds it. False where that is not enough. */
 static __always_inline bool choose_quickly(void *generation, const struct packet *packet,
 					   struct decision *decision, bool ipv6,
 					   const struct flow **flow)
@@ -313,12 +314,17 @@ static __always_inline bool choose_quickly(void *generation, const struct packet
 		if (service->table_size && choose_by_hash(generation, packet, decision))
 			return true;
 	}
-	if (changes_flow(packet)) {
-		touch(hash_key(packet->source, packet->source_port, service->id, ipv6));
-		return false;
-	}
 	decision->opens = false;
-	decision->backend = choose_known(generation, service, packet, ipv6, flow);
+	decision->backend = NULL;
+	if (!changes_flow(packet))
+		decision->backend = choose_known(generation, service, packet, ipv6, flow);
+	if (decision->backend)
+		return true;
+	decision->opens = true;
+	decision->backend = begin_quickly(generation, service, packet, ipv6,
+					  service_hash(service, packet));
+	if (!decision->backend && changes_flow(packet))
+		touch(hash_key(packet->source, packet->source_port, service->id, ipv6));
 	return decision->backend;
 }
 

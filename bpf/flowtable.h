@@ -312,8 +312,20 @@ static __always_inline void note_remembered(void)
 		head->remembered = 1;
 }
 
-/* settle_in writes a flow into a bucket, for others to see when it is whole: 1 to 8, or 0
- * where there is no room. */
+/* settle_at writes a flow into a place that was claimed, for others to see when it is
+ * whole. */
+static __always_inline void settle_at(struct flow_bucket *bucket, __u32 at,
+				      const struct flow *flow, __u64 hash, __u32 state,
+				      __u32 clock)
+{
+	bucket->flows[at] = *flow;
+	bucket->seen[at] = clock;
+	((__u8 *)&bucket->states)[at] = state;
+	publish_tag(&bucket->tags[at >> 2 & 1], (tag_of(hash) - FLOW_BUSY) << 16 * (at & 3));
+	note_remembered();
+}
+
+/* settle_in puts a flow into a bucket: 1 to 8, or 0 where there is no room. */
 static __always_inline __u32 settle_in(struct flow_bucket *bucket, const struct flow *flow,
 				       __u64 hash, __u32 state, __u32 clock)
 {
@@ -322,11 +334,7 @@ static __always_inline __u32 settle_in(struct flow_bucket *bucket, const struct 
 	if (at >= FLOW_BUCKET)
 		return 0;
 	at &= 7;
-	bucket->flows[at] = *flow;
-	bucket->seen[at] = clock;
-	((__u8 *)&bucket->states)[at] = state;
-	publish_tag(&bucket->tags[at >> 2 & 1], (tag_of(hash) - FLOW_BUSY) << 16 * (at & 3));
-	note_remembered();
+	settle_at(bucket, at, flow, hash, state, clock);
 	return at + 1;
 }
 

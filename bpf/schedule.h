@@ -148,11 +148,67 @@ static __always_inline __u32 pick_turn(void *generation, const struct pick *pick
 	return member ? *member & SLOT_MEMBER : NO_MEMBER;
 }
 
-static __always_inline __u32 pick_least(const struct pick *pick)
+/* first_looked_at is the member that the fewest-flows schedulers begin with: of many, the
+ * next flow looks at the next ones. */
+static __always_inline __u32 first_looked_at(const struct pick *pick)
 {
 	__u64 step = pick->count <= LEAST_WINDOW ? 1 : LEAST_WINDOW;
 
-	return least_of(pick->members, pick->count, pick->turn * step % pick->count, LEAST_WINDOW);
+	return pick->turn * step % pick->count;
+}
+
+static __always_inline __u32 pick_least(const struct pick *pick)
+{
+	return least_of(pick->members, pick->count, first_looked_at(pick), LEAST_WINDOW);
+}
+
+/* Flows, and in the low byte which one it is of those looked at: the least such number is
+ * the first of those with the fewest flows. */
+#define STANDING_NOBODY (1ULL << 62)
+
+/* standing is that of a member, who may stand beyond the last. */
+static __always_inline __u64 standing(void *generation, const struct pick *pick, __u64 start,
+				      __u64 looked)
+{
+	__s64 beyond = start + looked - pick->count;
+	struct backend_load *load;
+	struct backend *row;
+
+	row = member_at(generation, (__u64)pick->members + beyond + (pick->count & beyond >> 63));
+	if (!row)
+		return STANDING_NOBODY;
+	load = load_of(row->index);
+	return load ? (__u64)load->active << 8 | looked : STANDING_NOBODY;
+}
+
+/* lesser is the lesser of two standings, without a branch that nobody could guess. */
+static __always_inline __u64 lesser(__u64 a, __u64 b)
+{
+	__s64 less = a - b, mask = less >> 63;
+
+	barrier_var(mask);
+	return b + (less & mask);
+}
+
+/* pick_fewest is pick_least where nobody has a weight or a bound. Two at a time, for one
+ * comparison waits for the one before it. Who is looked at twice so, where they are odd,
+ * loses to himself. */
+static __always_inline __u32 pick_fewest(void *generation, const struct pick *pick)
+{
+	__u64 one = STANDING_NOBODY, other = STANDING_NOBODY, start = first_looked_at(pick);
+	__u64 member;
+
+	for (__u32 i = 0; i < LEAST_WINDOW; i += 2) {
+		if (i >= pick->count)
+			break;
+		one = lesser(standing(generation, pick, start, i), one);
+		other = lesser(standing(generation, pick, start, i + 1), other);
+	}
+	one = lesser(one, other);
+	if (one == STANDING_NOBODY)
+		return NO_MEMBER;
+	member = start + (one & 0xff);
+	return member < pick->count ? member : member - pick->count;
 }
 
 static __always_inline __u32 pick_two(void *generation, const struct pick *pick, __u32 size)
@@ -192,6 +248,7 @@ static __always_inline __u32 pick_member(void *generation, const struct service 
 	case SCHEDULER_TURN:
 		return pick_turn(generation, pick);
 	case SCHEDULER_LEAST:
+	case SCHEDULER_FEWEST:
 		return pick_least(pick);
 	case SCHEDULER_TWO:
 		return pick_two(generation, pick, service->table_size);

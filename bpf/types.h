@@ -87,6 +87,8 @@ enum scheduler {
 	SCHEDULER_TURN,
 	/* The one with the fewest flows for its weight. */
 	SCHEDULER_LEAST,
+	/* The one with the fewest flows, where all have the same weight. */
+	SCHEDULER_FEWEST,
 	/* The better of two slots at random (M. Mitzenmacher, "The Power of Two
 	 * Choices in Randomized Load Balancing", 2001). */
 	SCHEDULER_TWO,

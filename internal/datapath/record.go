@@ -202,7 +202,7 @@ func (r *record) putLoad(load storage, i int) {
 var schedulerNumbers = map[lb.Scheduler]xdpScheduler{
 	lb.RoundRobin:               xdpSchedulerSCHEDULER_TURN,
 	lb.WeightedRoundRobin:       xdpSchedulerSCHEDULER_TURN,
-	lb.LeastConnections:         xdpSchedulerSCHEDULER_LEAST,
+	lb.LeastConnections:         xdpSchedulerSCHEDULER_FEWEST,
 	lb.WeightedLeastConnections: xdpSchedulerSCHEDULER_LEAST,
 	lb.SourceHash:               xdpSchedulerSCHEDULER_HASH,
 	lb.Maglev:                   xdpSchedulerSCHEDULER_HASH,

@@ -1,0 +1,119 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/* The short way of a flow's first packet, for services that remember every flow and bound
+ * none. What it cannot do in one go it leaves as it was, for choose_first(). */
+#pragma once
+
+#include "choose.h"
+
+/* What of a service's flags makes it a longer matter to begin a flow. */
+#define SERVICE_BOUNDS (SERVICE_PERSISTENT | SERVICE_RATE | SERVICE_LIMITED)
+
+/* picks_plainly says whether a scheduler picks without a call. */
+static __always_inline bool picks_plainly(__u8 scheduler)
+{
+	return scheduler == SCHEDULER_TURN || scheduler == SCHEDULER_FEWEST ||
+	       scheduler == SCHEDULER_TWO;
+}
+
+/* begins_plainly says whether a packet may be the first of a flow that is begun so. */
+static __always_inline bool begins_plainly(const struct service *service,
+					   const struct packet *packet)
+{
+	return (service->flags & (SERVICE_TRACKED | SERVICE_BOUNDS)) == SERVICE_TRACKED &&
+	       picks_plainly(service->scheduler) && !is_fullnat(service) &&
+	       (packet->protocol == IPPROTO_UDP || opens_connection(packet));
+}
+
+/* pick_plainly picks among backends of which none can be full. */
+static __always_inline __u64 pick_plainly(void *generation, const struct service *service,
+					  __u32 hash)
+{
+	struct pick pick = {};
+	__u32 member;
+
+	if (!begin_pick(generation, service, hash, &pick))
+		return PICK_NONE;
+	if (service->scheduler == SCHEDULER_TURN)
+		member = pick_turn(generation, &pick);
+	else if (service->scheduler == SCHEDULER_FEWEST)
+		member = pick_fewest(generation, &pick);
+	else
+		member = pick_two(generation, &pick, service->table_size);
+	return member_index(generation, pick.members, member, false);
+}
+
+/* is_remembered looks for a flow in both tables, and where its packets so far may be its
+ * proof, once more in the first: see find_moved(). */
+static __always_inline bool is_remembered(const struct flow *key, __u64 hash, bool may_move)
+{
+	return find_place(true, false, hash, key->address, key->port, key->service, true) ||
+	       find_place(false, false, hash, key->address, key->port, key->service, true) ||
+	       (may_move && search_place(key, hash, true));
+}
+
+/* begin_plainly begins a flow of the client at an address (its first and its last 8 bytes)
+ * and a port, in the low half of `ends`, over the protocol in the high one; `hash` is that
+ * of service_hash(). It returns the backend's index, or CHOICE_OPEN: the flow is known, or
+ * its place is taken, or there is nobody to take it. All by value: of what is in its
+ * caller's registers nothing need go to the stack. */
+__noinline __u64 begin_plainly(const struct service *service, __u64 first, __u64 last,
+			       __u32 ends, __u32 hash)
+{
+	__u32 state = ends >> 16 == IPPROTO_UDP ? FLOW_FIRST : FLOW_OPENING, at;
+	void *generation = current_generation();
+	struct flow flow = { .port = ends };
+	struct flow_bucket *bucket;
+	struct backend *owner;
+	__u64 key, choice;
+
+	if (!service)
+		return CHOICE_OPEN;
+	__builtin_memcpy(&flow.address[0], &first, sizeof(first));
+	__builtin_memcpy(&flow.address[2], &last, sizeof(last));
+	flow.service = service->id;
+	key = hash_of(&flow);
+	touch(key);
+	if (is_remembered(&flow, key, state == FLOW_FIRST))
+		return CHOICE_OPEN;
+	bucket = bucket_at(false, home_of(key, loaded.newcomer_buckets));
+	if (!bucket || tags_in(bucket) >= HOME_ENOUGH)
+		return CHOICE_OPEN;
+	at = claim(bucket, favourite_of(key));
+	if (at >= FLOW_BUCKET)
+		return CHOICE_OPEN;
+	choice = pick_plainly(generation, service, hash);
+	owner = choice < PICK_NONE ? backend_at(generation, choice) : NULL;
+	if (!owner) {
+		vacate(bucket, at, FLOW_BUSY);
+		return CHOICE_OPEN;
+	}
+	flow.backend = choice;
+	flow.generation = owner->generation;
+	settle_at(bucket, at & (FLOW_BUCKET - 1), &flow, key, state, clock_of(generation));
+	count_flow(service->id, choice, 1);
+	return choice;
+}
+
+/* begin_quickly begins a packet's flow by the short way: its backend, or NULL. Traced
+ * programs go the long one, which says why. */
+static __always_inline struct backend *begin_quickly(void *generation,
+						     const struct service *service,
+						     const struct packet *packet, bool ipv6,
+						     __u32 hash)
+{
+#ifndef TRACED
+	__u64 first = packet->source[0], last = 0, choice;
+
+	if (!begins_plainly(service, packet))
+		return NULL;
+	if (ipv6) {
+		first |= (__u64)packet->source[1] << 32;
+		last = (__u64)packet->source[3] << 32 | packet->source[2];
+	}
+	choice = begin_plainly(service, first, last,
+			       packet->source_port | (__u32)packet->protocol << 16, hash);
+	return choice & CHOICE_OPEN ? NULL : backend_at(generation, (__u32)choice);
+#else
+	return NULL;
+#endif
+}
