@@ -314,17 +314,14 @@ static __always_inline bool choose_quickly(void *generation, const struct packet
 		if (service->table_size && choose_by_hash(generation, packet, decision))
 			return true;
 	}
-	decision->opens = false;
-	decision->backend = NULL;
-	if (!changes_flow(packet))
+	if (!changes_flow(packet)) {
+		decision->opens = false;
 		decision->backend = choose_known(generation, service, packet, ipv6, flow);
-	if (decision->backend)
-		return true;
+		if (decision->backend)
+			return true;
+	}
 	decision->opens = true;
-	decision->backend = begin_quickly(generation, service, packet, ipv6,
-					  service_hash(service, packet));
-	if (!decision->backend && changes_flow(packet))
-		touch(hash_key(packet->source, packet->source_port, service->id, ipv6));
+	decision->backend = begin_quickly(generation, service, packet, ipv6);
 	return decision->backend;
 }
 

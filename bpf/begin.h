@@ -6,7 +6,7 @@
 #include "choose.h"
 
 /* What of a service's flags makes it a longer matter to begin a flow. */
-#define SERVICE_BOUNDS (SERVICE_PERSISTENT | SERVICE_RATE | SERVICE_LIMITED)
+#define SERVICE_BOUNDS (SERVICE_PERSISTENT | SERVICE_RATE | SERVICE_LIMITED | SERVICE_BY_SOURCE)
 
 /* picks_plainly says whether a scheduler picks without a call. */
 static __always_inline bool picks_plainly(__u8 scheduler)
@@ -51,20 +51,26 @@ static __always_inline bool is_remembered(const struct flow *key, __u64 hash, bo
 	       (may_move && search_place(key, hash, true));
 }
 
-/* begin_plainly begins a flow of the client at an address (its first and its last 8 bytes)
- * and a port, in the low half of `ends`, over the protocol in the high one; `hash` is that
- * of service_hash(). It returns the backend's index, or CHOICE_OPEN: the flow is known, or
- * its place is taken, or there is nobody to take it. All by value: of what is in its
- * caller's registers nothing need go to the stack. */
-__noinline __u64 begin_plainly(const struct service *service, __u64 first, __u64 last,
-			       __u32 ends, __u32 hash)
+/* beginner is who begins a flow, by value: of what is in the registers of who asks, nothing
+ * need go to the stack. */
+#define BEGINNER_IPV6 (1 << 24)
+
+static __always_inline __u32 beginner(const struct packet *packet, bool ipv6)
 {
-	__u32 state = ends >> 16 == IPPROTO_UDP ? FLOW_FIRST : FLOW_OPENING, at;
+	return packet->source_port | (__u32)packet->protocol << 16 | (ipv6 ? BEGINNER_IPV6 : 0);
+}
+
+/* begin_plainly begins a flow of the client at an address: its first and its last 8 bytes,
+ * and beginner(). It returns the backend's index, or CHOICE_OPEN: the flow is known, or its
+ * place is taken, or there is nobody to take it. */
+__noinline __u64 begin_plainly(const struct service *service, __u64 first, __u64 last, __u32 who)
+{
+	__u32 state = (who >> 16 & 0xff) == IPPROTO_UDP ? FLOW_FIRST : FLOW_OPENING;
 	void *generation = current_generation();
-	struct flow flow = { .port = ends };
+	struct flow flow = { .port = who };
 	struct flow_bucket *bucket;
 	struct backend *owner;
-	__u64 key, choice;
+	__u64 key, choice, at;
 
 	if (!service)
 		return CHOICE_OPEN;
@@ -81,7 +87,8 @@ __noinline __u64 begin_plainly(const struct service *service, __u64 first, __u64
 	at = claim(bucket, favourite_of(key));
 	if (at >= FLOW_BUCKET)
 		return CHOICE_OPEN;
-	choice = pick_plainly(generation, service, hash);
+	choice = pick_plainly(generation, service,
+			      hash_client(first, last, who, who & BEGINNER_IPV6));
 	owner = choice < PICK_NONE ? backend_at(generation, choice) : NULL;
 	if (!owner) {
 		vacate(bucket, at, FLOW_BUSY);
@@ -89,7 +96,7 @@ __noinline __u64 begin_plainly(const struct service *service, __u64 first, __u64
 	}
 	flow.backend = choice;
 	flow.generation = owner->generation;
-	settle_at(bucket, at & (FLOW_BUCKET - 1), &flow, key, state, clock_of(generation));
+	settle_at(bucket, at, &flow, key, state, clock_of(generation));
 	count_flow(service->id, choice, 1);
 	return choice;
 }
@@ -98,8 +105,7 @@ __noinline __u64 begin_plainly(const struct service *service, __u64 first, __u64
  * programs go the long one, which says why. */
 static __always_inline struct backend *begin_quickly(void *generation,
 						     const struct service *service,
-						     const struct packet *packet, bool ipv6,
-						     __u32 hash)
+						     const struct packet *packet, bool ipv6)
 {
 #ifndef TRACED
 	__u64 first = packet->source[0], last = 0, choice;
@@ -110,8 +116,7 @@ static __always_inline struct backend *begin_quickly(void *generation,
 		first |= (__u64)packet->source[1] << 32;
 		last = (__u64)packet->source[3] << 32 | packet->source[2];
 	}
-	choice = begin_plainly(service, first, last,
-			       packet->source_port | (__u32)packet->protocol << 16, hash);
+	choice = begin_plainly(service, first, last, beginner(packet, ipv6));
 	return choice & CHOICE_OPEN ? NULL : backend_at(generation, (__u32)choice);
 #else
 	return NULL;

@@ -217,13 +217,12 @@ __noinline __u64 reopen_flow(const struct service *service, __u32 place, __u32 p
 	count_flow(service->id, owner->index, 1);
 	tracking->flow.backend = owner->index;
 	tracking->flow.generation = owner->generation;
-	if (service->flags & SERVICE_PERSISTENT)
-		keep_affinity();
 	return owner->index | CHOICE_OPENS;
 }
 
 /* recall_flow chooses for a packet of a remembered flow; CHOICE_OPEN where there is none,
- * or it has ended, or its backend has left. */
+ * or it has ended, or its backend has left. With CHOICE_OPENS, the client's affinity is yet
+ * to be kept: from further down it would not fit the stack. */
 __noinline __u64 recall_flow(const struct service *service, const struct packet *packet)
 {
 	void *generation = current_generation();
@@ -237,6 +236,7 @@ __noinline __u64 recall_flow(const struct service *service, const struct packet 
 	tracking = &scratch->tracking;
 	flow_of(&tracking->flow, packet, service->id);
 	tracking->flow_hash = hash_of(&tracking->flow);
+	touch(tracking->flow_hash);
 	if (!find_flow_inline(&tracking->flow, tracking->flow_hash, &found) &&
 	    (opens_connection(packet) ||
 	     !find_moved(&tracking->flow, tracking->flow_hash, &found)))
@@ -368,6 +368,8 @@ static __always_inline __u64 choose_tracked(const struct service *service,
 		choice = recall_flow(service, &scratch->packet);
 	if (choice & CHOICE_PROVEN)
 		prove(service, &scratch->packet);
+	if ((choice & CHOICE_OPENS) && (service->flags & SERVICE_PERSISTENT))
+		keep_affinity();
 	if (choice != CHOICE_OPEN)
 		return choice & ~CHOICE_PROVEN;
 	return tracked ? choose_unknown(service, &scratch->packet, hash, &scratch->tracking) :

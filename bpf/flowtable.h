@@ -314,10 +314,11 @@ static __always_inline void note_remembered(void)
 
 /* settle_at writes a flow into a place that was claimed, for others to see when it is
  * whole. */
-static __always_inline void settle_at(struct flow_bucket *bucket, __u32 at,
+static __always_inline void settle_at(struct flow_bucket *bucket, __u64 at,
 				      const struct flow *flow, __u64 hash, __u32 state,
 				      __u32 clock)
 {
+	BOUND(at, FLOW_BUCKET);
 	bucket->flows[at] = *flow;
 	bucket->seen[at] = clock;
 	((__u8 *)&bucket->states)[at] = state;
@@ -333,7 +334,6 @@ static __always_inline __u32 settle_in(struct flow_bucket *bucket, const struct 
 
 	if (at >= FLOW_BUCKET)
 		return 0;
-	at &= 7;
 	settle_at(bucket, at, flow, hash, state, clock);
 	return at + 1;
 }

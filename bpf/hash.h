@@ -41,18 +41,27 @@ static __always_inline __u32 hash_service6(const struct service_key6 *key)
 		words[2] * HASH_MULTIPLIER3) >> 32;
 }
 
-/* hash_ends spreads flows over 32 bits by the client's address and a port. A service's
- * VIP, port and protocol need not go in: its table has only flows of its own. */
-static __always_inline __u32 hash_ends(const struct packet *packet, __be16 port)
+/* hash_client spreads flows over 32 bits by the client's address, in its first and its
+ * last 8 bytes, and a port. A service's VIP, port and protocol need not go in: its table
+ * has only flows of its own. */
+static __always_inline __u32 hash_client(__u64 first, __u64 last, __be16 port, bool ipv6)
 {
 	__u64 h = (__u64)port << 32;
 
-	if (packet->ipv6)
-		h += ((__u64)packet->source[1] << 32 | packet->source[0]) * HASH_MULTIPLIER +
-		     ((__u64)packet->source[3] << 32 | packet->source[2]) * HASH_MULTIPLIER2;
+	if (ipv6)
+		h += first * HASH_MULTIPLIER + last * HASH_MULTIPLIER2;
 	else
-		h |= packet->source[0];
+		h |= first;
 	return hash_mix(h) >> 32;
+}
+
+/* hash_ends is that of a packet's client and a port. */
+static __always_inline __u32 hash_ends(const struct packet *packet, __be16 port)
+{
+	if (!packet->ipv6)
+		return hash_client(packet->source[0], 0, port, false);
+	return hash_client((__u64)packet->source[1] << 32 | packet->source[0],
+			   (__u64)packet->source[3] << 32 | packet->source[2], port, true);
 }
 
 /* hash_flow is that of a packet's 5-tuple. */

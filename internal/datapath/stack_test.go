@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package datapath
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/asm"
+)
+
+// Older kernels round each function's frame up to 32 bytes, and newer ones to 16
+// (check_max_stack_depth in kernel/bpf/verifier.c): what fits here need not fit there.
+const (
+	oldestRounding = 32
+	mostStack      = 512
+)
+
+// TestStackOfOldKernels adds up the frames of the deepest calls as the oldest kernels do.
+func TestStackOfOldKernels(t *testing.T) {
+	for _, load := range []func() (*ebpf.CollectionSpec, error){loadXdp, loadTc, loadTracedXdp, loadTracedTc} {
+		spec, err := load()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for name, program := range spec.Programs {
+			frames := framesOf(program.Instructions)
+			if len(frames) < 10 {
+				t.Fatalf("%s: only %d functions were found", name, len(frames))
+			}
+			depth, way := deepest(frames, name)
+			t.Logf("%s: %d bytes by %v", name, depth, way)
+			if depth > mostStack {
+				t.Errorf("%s: %d bytes of stack by %v; the oldest kernels take %d", name, depth, way, mostStack)
+			}
+		}
+	}
+}
+
+// frame is what a function needs of the stack, in bytes, and whom it calls.
+type frame struct {
+	size  int
+	calls map[string]bool
+}
+
+// framesOf reads the functions of a linked program. Memory of the stack is reached from its
+// frame pointer, or from a register that was made of that.
+func framesOf(program asm.Instructions) map[string]*frame {
+	frames := map[string]*frame{}
+	var now *frame
+	copied := map[asm.Register]bool{}
+	for _, ins := range program {
+		if name := ins.Symbol(); name != "" && (len(frames) == 0 || isFunction(program, name)) {
+			now, copied = &frame{calls: map[string]bool{}}, map[asm.Register]bool{}
+			frames[name] = now
+		}
+		op := ins.OpCode
+		switch {
+		case ins.IsFunctionCall():
+			now.calls[ins.Reference()] = true
+		case op.Class().IsLoad() && ins.Src == asm.RFP, op.Class().IsStore() && ins.Dst == asm.RFP:
+			now.size = max(now.size, -int(ins.Offset))
+		case op.Class() == asm.ALU64Class && op.ALUOp() == asm.Mov && op.Source() == asm.RegSource:
+			copied[ins.Dst] = ins.Src == asm.RFP
+		case op.Class() == asm.ALU64Class && op.ALUOp() == asm.Add && op.Source() == asm.ImmSource && copied[ins.Dst]:
+			now.size = max(now.size, -int(ins.Constant))
+		}
+	}
+	return frames
+}
+
+// isFunction says whether a symbol is called, and not only jumped to.
+func isFunction(program asm.Instructions, name string) bool {
+	for _, ins := range program {
+		if ins.IsFunctionCall() && ins.Reference() == name {
+			return true
+		}
+	}
+	return false
+}
+
+// deepest is the most that a function and those that it calls need, and by which way.
+func deepest(frames map[string]*frame, name string) (depth int, way []string) {
+	f := frames[name]
+	for called := range f.calls {
+		if d, w := deepest(frames, called); d > depth {
+			depth, way = d, w
+		}
+	}
+	own := (max(f.size, 1) + oldestRounding - 1) / oldestRounding * oldestRounding
+	return own + depth, append([]string{fmt.Sprintf("%s (%d)", name, f.size)}, way...)
+}
