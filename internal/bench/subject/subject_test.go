@@ -246,7 +246,7 @@ func TestTargets(t *testing.T) {
 	}{
 		{&runningDirect{setup: paper()}, []string{"198.18.0.100:80", "198.18.0.100:80", "198.18.0.100:80"}},
 		{&runningDirect{setup: bulkPaper()}, []string{"198.18.2.1:5201", "198.18.2.2:5202", "198.18.2.1:5201"}},
-		{&runningRouted{setup: paper()}, []string{"198.18.2.1:80", "198.18.2.2:80", "198.18.2.1:80"}},
+		{&runningRouted{setup: paper()}, []string{"198.18.0.100:80", "198.18.0.100:80", "198.18.0.100:80"}},
 		{&runningRouted{setup: bulkPaper()}, []string{"198.18.2.1:5201", "198.18.2.2:5202", "198.18.2.1:5201"}},
 		{&runningJeoul{setup: bulkPaper()}, []string{"198.18.0.100:5201", "198.18.0.100:5202", "198.18.0.100:5201"}},
 	} {
