@@ -55,12 +55,7 @@ func (r *runningDirect) spread(on bool) error {
 	return r.setup.Lab.Spread(r.setup.Lab.Clients, r.setup.Lab.VIP4, r.setup.Services[0].Servers, on)
 }
 
-func (r *runningDirect) Target(i int) netip.AddrPort {
-	if r.setup.single() {
-		return r.setup.server(i)
-	}
-	return r.setup.vip(i)
-}
+func (r *runningDirect) Target(i int) netip.AddrPort { return r.setup.unbalanced(i) }
 
 func (*runningDirect) Cores() float64 { return 0 }
 

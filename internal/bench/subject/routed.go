@@ -64,12 +64,7 @@ func (r *runningRouted) lead() error {
 	)
 }
 
-func (r *runningRouted) Target(i int) netip.AddrPort {
-	if r.setup.single() {
-		return r.setup.server(i)
-	}
-	return r.setup.vip(i)
-}
+func (r *runningRouted) Target(i int) netip.AddrPort { return r.setup.unbalanced(i) }
 
 func (*runningRouted) Cores() float64                { return 0 }
 func (*runningRouted) Quiesce(context.Context) error { return nil }

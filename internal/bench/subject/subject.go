@@ -118,6 +118,15 @@ func (s Setup) server(i int) netip.AddrPort {
 // single says that every service has one server, so that there is nothing to spread.
 func (s Setup) single() bool { return len(s.Services[0].Servers) == 1 }
 
+// unbalanced is where client number i asks where no balancer is: at the VIP, which the
+// servers hold and a route spreads over them, or at its one server.
+func (s Setup) unbalanced(i int) netip.AddrPort {
+	if s.single() {
+		return s.server(i)
+	}
+	return s.vip(i)
+}
+
 // Running is a subject that was started.
 type Running interface {
 	// Target is the address that client number i (from 0) has to ask.
