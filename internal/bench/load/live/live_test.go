@@ -48,12 +48,14 @@ func serve(t *testing.T, name string) netip.AddrPort {
 	return at
 }
 
-// relay is a balancer of a kind: it passes bytes on, and does harm when asked.
+// relay is a balancer of a kind: it passes on one request and its answer at a time,
+// and does harm between them when asked, so that none is under way that could be
+// lost instead.
 type relay struct {
 	listener net.Listener
 	// to is where new connections go.
-	to atomic.Value
-	// deaf drops what comes, both ways.
+	to netip.AddrPort
+	// deaf drops what is asked.
 	deaf  atomic.Bool
 	mu    sync.Mutex
 	conns []*relayed
@@ -71,8 +73,7 @@ func startRelay(t *testing.T, to netip.AddrPort) *relay {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := &relay{listener: listener}
-	r.to.Store(to)
+	r := &relay{listener: listener, to: to}
 	t.Cleanup(func() { listener.Close() })
 	go func() {
 		for {
@@ -89,7 +90,7 @@ func startRelay(t *testing.T, to netip.AddrPort) *relay {
 func (r *relay) target() netip.AddrPort { return netip.MustParseAddrPort(r.listener.Addr().String()) }
 
 func (r *relay) pass(client net.Conn) {
-	server, err := net.Dial("tcp4", r.to.Load().(netip.AddrPort).String())
+	server, err := net.Dial("tcp4", r.to.String())
 	if err != nil {
 		client.Close()
 		return
@@ -98,8 +99,12 @@ func (r *relay) pass(client net.Conn) {
 	r.mu.Lock()
 	r.conns = append(r.conns, c)
 	r.mu.Unlock()
-	go r.copy(func() net.Conn { return client }, c.current)
-	go r.copy(c.current, func() net.Conn { return client })
+	go func() {
+		for r.request(c) == nil {
+		}
+		c.client.Close()
+		c.current().Close()
+	}()
 }
 
 func (c *relayed) current() net.Conn {
@@ -108,59 +113,53 @@ func (c *relayed) current() net.Conn {
 	return c.server
 }
 
-// copy copies until both ends stay closed; who is at an end is asked anew after
-// every piece.
-func (r *relay) copy(from, to func() net.Conn) {
-	buffer := make([]byte, 1024)
-	for {
-		source := from()
-		n, err := source.Read(buffer)
-		if err != nil {
-			if source != from() {
-				continue // it was replaced meanwhile
-			}
-			to().Close()
-			return
-		}
-		if r.deaf.Load() {
-			continue
-		}
-		if _, err := to().Write(buffer[:n]); err != nil && err != io.ErrClosedPipe {
-			return
-		}
+// request passes on a connection's next request, and its answer.
+func (r *relay) request(c *relayed) error {
+	var request [requestBytes]byte
+	if _, err := io.ReadFull(c.client, request[:]); err != nil || r.deaf.Load() {
+		return err
 	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if _, err := c.server.Write(request[:]); err != nil {
+		return err
+	}
+	_, err := io.CopyN(c.client, c.server, answerBytes)
+	return err
 }
 
 // reset resets the clients' side of some connections.
 func (r *relay) reset(t *testing.T, n int) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	for _, c := range r.conns[:n] {
+	for _, c := range r.take(n) {
 		if err := c.client.(*net.TCPConn).SetLinger(0); err != nil {
 			t.Error(err)
 		}
 		c.client.Close()
 	}
-	r.conns = r.conns[n:]
 }
 
 // turn leads some connections to another server, in the middle.
 func (r *relay) turn(t *testing.T, n int, to netip.AddrPort) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	for _, c := range r.conns[:n] {
+	for _, c := range r.take(n) {
 		server, err := net.Dial("tcp4", to.String())
 		if err != nil {
 			t.Error(err)
 			return
 		}
 		c.mu.Lock()
-		old := c.server
+		c.server.Close()
 		c.server = server
 		c.mu.Unlock()
-		old.Close()
 	}
+}
+
+// take returns the first connections, and forgets them.
+func (r *relay) take(n int) []*relayed {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	taken := r.conns[:n]
 	r.conns = r.conns[n:]
+	return taken
 }
 
 const testConnections = 20
