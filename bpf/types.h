@@ -304,6 +304,12 @@ struct turn {
 	/* The service's, an IANA number. */
 	__u8 protocol;
 	__u8 pad[3];
+	/* Of the members of the table that begins at that slot, none has fewer flows. What is
+	 * true of the one table need not be of the next. */
+	__u32 fewest;
+	__u32 fewest_table;
+	/* Keeps two services from sharing a cache line. */
+	__u64 rest[7];
 };
 
 /* backend_count is kept per CPU and per backend. */

@@ -43,7 +43,9 @@ func (j *janitor) settle() {
 			continue
 		}
 		c := counter{&j.rules.loads[index].Active, metOf(j.flows.last.backends, index) + metOf(j.newcomers.last.backends, index)}
-		j.drift.check(c, &j.drift.backends[index], most)
+		if j.drift.check(c, &j.drift.backends[index], most) && int(id) < len(j.rules.turns) {
+			j.rules.turns[id].hasOneWith(c.met)
+		}
 	}
 	for id := range j.rules.services {
 		if id >= len(j.rules.turns) || !j.tracked(uint32(id)) {
@@ -71,17 +73,19 @@ func metOf(tally []tallied, at int) uint32 {
 	return tally[at].active()
 }
 
-func (d *drift) check(c counter, before *disagreement, most uint32) {
+// check puts a counter right, if it has been wrong for long enough, and says so.
+func (d *drift) check(c counter, before *disagreement, most uint32) (corrected bool) {
 	now := disagreement{active: atomic.LoadUint32(c.active), met: c.met, rounds: 1}
 	if now.active == before.active && now.met == before.met {
 		now.rounds += before.rounds
 	}
 	if now.active > most || now.active != now.met && now.rounds >= stillRounds {
-		if atomic.CompareAndSwapUint32(c.active, now.active, now.met) {
+		if corrected = atomic.CompareAndSwapUint32(c.active, now.active, now.met); corrected {
 			d.corrected++
 		}
 	}
 	*before = now
+	return corrected
 }
 
 // recount counts the active flows of services anew, and of their backends.
@@ -98,6 +102,9 @@ func (j *janitor) recount(ids map[uint32]bool) {
 	for i, c := range j.countersOf(ids, j.survey()) {
 		// What packets have added meanwhile stays.
 		atomic.AddUint32(c.active, c.met-before[i])
+	}
+	for id := range j.rules.turns {
+		j.rules.turns[id].hasOneWith(0)
 	}
 }
 

@@ -2,7 +2,10 @@
 
 package datapath
 
-import "sync/atomic"
+import (
+	"math"
+	"sync/atomic"
+)
 
 // flowRules is what it takes to tell whether an entry of a table of flows is still
 // good, and to count it off where it is not.
@@ -74,11 +77,20 @@ func (r *flowRules) countOff(flow *xdpFlow, state xdpFlowState) {
 	if !isLive(state) || int(id) >= len(r.services) || !r.services[id].tracked {
 		return
 	}
+	active := uint32(math.MaxUint32)
 	if int(flow.Backend) < len(r.loads) {
-		atomic.AddUint32(&r.loads[flow.Backend].Active, ^uint32(0))
+		active = atomic.AddUint32(&r.loads[flow.Backend].Active, ^uint32(0))
 	}
 	if int(id) < len(r.turns) {
 		atomic.AddUint32(&r.turns[id].Active, ^uint32(0))
+		r.turns[id].hasOneWith(active)
+	}
+}
+
+// hasOneWith notes that a backend of the service has so many flows left.
+func (t *xdpTurn) hasOneWith(active uint32) {
+	if active < atomic.LoadUint32(&t.Fewest) {
+		atomic.StoreUint32(&t.Fewest, active)
 	}
 }
 

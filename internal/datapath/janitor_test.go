@@ -180,7 +180,11 @@ func TestJanitorCountsAnew(t *testing.T) {
 	next := h.scene
 	next.services = append([]flowService(nil), h.scene.services...)
 	next.services[0].tracked, next.services[2].tracked = false, true
+	h.scene.turns[2].Fewest = 1
 	h.use(next)
+	if got := h.scene.turns[2].Fewest; got != 0 {
+		t.Errorf("counted anew, nobody is said to have fewer flows than %d", got)
+	}
 	for backend, want := range []uint32{0, 5, 5, 0, 5, 5} {
 		if got := h.scene.loads[backend].Active; got != want {
 			t.Errorf("backend %d has %d active flows, want %d", backend, got, want)
@@ -215,6 +219,7 @@ func TestJanitorPutsCountsRight(t *testing.T) {
 	}
 	h.scene.loads[3].Active--
 	h.scene.loads[0].Active += 2
+	h.scene.turns[0].Fewest = 12
 	for range stillRounds - 1 {
 		h.pass(time.Second)
 	}
@@ -227,6 +232,9 @@ func TestJanitorPutsCountsRight(t *testing.T) {
 	h.pass(time.Second)
 	if got := h.active(0, 0); got != [2]uint32{10, 10} {
 		t.Errorf("%v are active, want 10", got)
+	}
+	if got := h.scene.turns[0].Fewest; got > 10 {
+		t.Errorf("a backend has 10 flows, and nobody is said to have fewer than %d", got)
 	}
 }
 

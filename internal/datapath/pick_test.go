@@ -121,6 +121,63 @@ func TestFewestFlows(t *testing.T) {
 	})
 }
 
+// TestFewestFlowsAgain: lc, which remembers how many flows the least loaded has, sees who
+// has fewer from now on: because flows were forgotten that came to nothing, because it has
+// come back, or because it is new.
+func TestFewestFlowsAgain(t *testing.T) {
+	// One more than makes all even: by then it is known that nobody has fewer than those.
+	const flows, silent = 41, 6
+	for name, fewer := range map[string]func(y *story) (backend int){
+		"flows forgotten": func(y *story) int {
+			for port, left := 201, silent; port <= 200+flows; port++ {
+				if y.entry(port).backend == y.s.keyOf(1) && left > 0 {
+					left--
+				} else {
+					y.to(port, "A")
+				}
+			}
+			y.pass(DefaultTimeouts.Opening + time.Second)
+			return 1
+		},
+		"connections closed": func(y *story) int {
+			for port, left := 201, silent; left > 0; port++ {
+				if y.entry(port).backend == y.s.keyOf(2) {
+					y.play(port, "A FA")
+					left--
+				}
+			}
+			return 2
+		},
+		"back again": func(y *story) int {
+			y.lose(3)
+			y.spread(301, 301+3*silent-1)
+			y.find(3)
+			return 3
+		},
+		"new": func(y *story) int {
+			y.change(func(s *Service) {
+				more := testService(vip4, 80, lb.TCP, lb.LeastConnections, 5)
+				s.Backends, s.Paths = more.Backends, more.Paths
+			})
+			return 4
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			tell(t, testService(vip4, 80, lb.TCP, lb.LeastConnections, 4), func(y *story) {
+				y.spread(201, 200+flows)
+				backend := fewer(y)
+				least := int(y.active((backend+1)%4)) - int(y.active(backend))
+				if least < 2 {
+					y.t.Fatalf("backend %d has %d flows, another %d", backend, y.active(backend), y.active((backend+1)%4))
+				}
+				if got := y.spread(401, 400+least-1); got[backend] != least-1 {
+					y.t.Errorf("of %d new flows backend %d has %v", least-1, backend, got)
+				}
+			})
+		})
+	}
+}
+
 // TestTwoChoicesLevel: flows spread about as the weights say.
 func TestTwoChoicesLevel(t *testing.T) {
 	tell(t, scheduled(lb.TwoChoices, 1, 1, 1, 1, 1), func(y *story) {

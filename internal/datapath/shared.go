@@ -47,7 +47,7 @@ type array struct {
 
 // Words of an element.
 const (
-	turnWords = 8
+	turnWords = 16
 	loadWords = 2
 )
 
