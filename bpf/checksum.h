@@ -5,6 +5,7 @@
  * a packet's worth of words fits without a carry getting lost. */
 #pragma once
 
+#include <stdbool.h>
 #include <linux/types.h>
 #include <bpf/bpf_helpers.h>
 
@@ -62,4 +63,13 @@ static __always_inline __u64 checksum_change_address(const __be32 *from, const _
 		change += checksum_change(from[i], to[i]);
 	}
 	return change;
+}
+
+/* checksum_write writes a transport checksum anew. In UDP none (0) stays none, and one
+ * that comes to 0 is written as 0xffff (RFC 768). */
+static __always_inline void checksum_write(__u16 *check, __u16 anew, bool udp)
+{
+	if (udp && !*check)
+		return;
+	*check = udp && !anew ? 0xffff : anew;
 }

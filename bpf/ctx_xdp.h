@@ -95,11 +95,7 @@ static __always_inline long ctx_fix_l4(ctx_t *ctx, __u32 at, __u64 pseudo, __u64
 
 	if ((void *)(check + 1) > ctx_data_end(ctx))
 		return -1;
-	if (udp && !*check)
-		return 0;
-	*check = checksum_fix(*check, pseudo + plain);
-	if (udp && !*check)
-		*check = 0xffff;
+	checksum_write(check, checksum_fix(*check, pseudo + plain), udp);
 	return 0;
 }
 

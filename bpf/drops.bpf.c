@@ -15,21 +15,6 @@
 
 #include "kernel.h"
 
-struct sock_common {
-	possible_net_t skc_net;
-} KERNEL;
-struct sock {
-	struct sock_common __sk_common;
-} KERNEL;
-struct sk_buff {
-	struct net_device *dev;
-	struct sock *sk;
-	unsigned int len;
-	__be16 protocol;
-	__u16 network_header;
-	unsigned char *head;
-} KERNEL;
-
 /* No header was found yet (skb_reset_network_header was not called). */
 #define NO_HEADER 0xffff
 

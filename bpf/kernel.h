@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* What tracing programs read of the kernel's structures. Only the fields that are
- * read are here; where they are is filled in when a program is loaded. */
+/* What programs read of the kernel's structures. Only the fields that are read are
+ * here; where they are is filled in when a program is loaded. */
 #pragma once
+
+#include <linux/types.h>
 
 #define KERNEL __attribute__((preserve_access_index))
 
@@ -17,4 +19,20 @@ typedef struct {
 struct net_device {
 	int ifindex;
 	possible_net_t nd_net;
+} KERNEL;
+struct sock_common {
+	possible_net_t skc_net;
+} KERNEL;
+struct sock {
+	struct sock_common __sk_common;
+} KERNEL;
+/* ip_summed says what is known of the transport checksum: CHECKSUM_*. */
+struct sk_buff {
+	struct net_device *dev;
+	struct sock *sk;
+	unsigned int len;
+	__be16 protocol;
+	__u16 network_header;
+	unsigned char *head;
+	unsigned char ip_summed : 2;
 } KERNEL;
