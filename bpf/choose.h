@@ -5,6 +5,7 @@
  * fit the stack. */
 #pragma once
 
+#include "evict.h"
 #include "hash.h"
 #include "schedule.h"
 #include "track.h"
@@ -281,20 +282,35 @@ static __always_inline __u64 choose_new(const struct service *service, __u32 has
 	return index == PICK_NONE ? CHOICE_OPEN : index;
 }
 
+/* must_remember says whether a flow that is not remembered cannot be. */
+static __always_inline bool must_remember(const struct service *service)
+{
+	return (service->flags & SERVICE_LIMITED) || is_fullnat(service);
+}
+
+/* remember_new remembers a new flow, if need be in another's place. */
+static __always_inline bool remember_new(const struct service *service, __u32 index, __u32 state,
+					 const struct tracking *tracking)
+{
+	return remember(index, state) ||
+	       (must_remember(service) && make_room(tracking->flow_hash) &&
+		remember(index, state));
+}
+
 /* begin_flow begins a flow of a service that remembers them; CHOICE_OPEN where it cannot
  * be remembered and need not be. */
 static __always_inline __u64 begin_flow(const struct service *service,
-					const struct packet *packet, __u32 hash)
+					const struct packet *packet, __u32 hash,
+					const struct tracking *tracking)
 {
 	__u64 choice = choose_new(service, hash);
 	enum outcome outcome;
 
 	if (choice & (CHOICE_FAILED | CHOICE_OPEN))
 		return choice;
-	if (!remember(choice, first_state(packet)))
-		return (service->flags & SERVICE_LIMITED) || is_fullnat(service) ?
-			       fail_with(OUTCOME_DROPPED_FLOW_TABLE_FULL) :
-			       CHOICE_OPEN;
+	if (!remember_new(service, choice, first_state(packet), tracking))
+		return must_remember(service) ? fail_with(OUTCOME_DROPPED_FLOW_TABLE_FULL) :
+						CHOICE_OPEN;
 	if (is_fullnat(service)) {
 		outcome = nat_begin(service, hash_flow(packet));
 		if (outcome != OUTCOME_NONE)
@@ -323,7 +339,7 @@ static __always_inline __u64 choose_unknown(const struct service *service,
 					    const struct tracking *tracking)
 {
 	bool fresh = packet->protocol == IPPROTO_UDP || opens_connection(packet);
-	__u64 choice = fresh ? begin_flow(service, packet, hash) : CHOICE_OPEN;
+	__u64 choice = fresh ? begin_flow(service, packet, hash, tracking) : CHOICE_OPEN;
 
 	if (choice != CHOICE_OPEN)
 		return choice;

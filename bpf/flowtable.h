@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /* Tables of flows: buckets of a cache line of tags and eight flows. A flow is in its
  * home or in a second bucket (Y. Azar et al., "Balanced Allocations", 1999), so that
- * what is planned finds room, and a search reads a line or two besides the flow. Nobody
- * is ever evicted: where there is no room, there is none. A place is taken and given
- * back by exchanging one word, so that CPUs and the control plane need no lock. */
+ * what is planned finds room, and a search reads a line or two besides the flow. Where
+ * there is no room, there is none: who is evicted is for others to say, and only one who
+ * has not proven himself (evict.h). A place is taken and given back by exchanging one word,
+ * so that CPUs and the control plane need no lock. */
 #pragma once
 
 #include "hash.h"

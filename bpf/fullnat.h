@@ -8,9 +8,11 @@
 #include "select.h"
 #include "translate.h"
 
-/* Ports of the pool that a new flow tries. Of a pool that is nine tenths full,
- * one flow in thirty finds none. */
+/* Ports of the pool that a new flow tries before it takes an unproven one's. Of a pool that
+ * is nine tenths full, one flow in thirty finds none. Where the one before it has found
+ * none, it tries fewer: a flood would otherwise make each as expensive as that. */
 #define PORT_ATTEMPTS 32
+#define PORT_ATTEMPTS_CROWDED 4
 
 /* nat_source writes what the source of a flow's packets becomes. */
 static __always_inline bool nat_source(void *generation, bool ipv6, const struct tracking *tracking,
@@ -77,6 +79,24 @@ static __always_inline bool nat_candidate(bool ipv6, __u32 hash, struct flow *fl
 	return count;
 }
 
+/* note_elder keeps who has the candidate, if he may have to give it up. */
+static __always_inline void note_elder(struct scratch *scratch, __u32 holder)
+{
+	struct flow_bucket *bucket = holder & RETURN_PROVEN ? NULL : bucket_of(false, holder);
+	struct elder *elder = &scratch->elder;
+	__u32 at = within(holder), silence;
+
+	if (!bucket || !may_go(bucket, at))
+		return;
+	silence = silence_of(bucket, at);
+	if (elder->place && silence <= elder->silence)
+		return;
+	elder->place = holder;
+	elder->silence = silence;
+	elder->nat_address = scratch->tracking.flow.nat_address;
+	elder->nat_port = scratch->tracking.flow.nat_port;
+}
+
 /* nat_try finds out whether the candidate is free, and takes it: OUTCOME_NONE if so,
  * OUTCOME_DROPPED_NO_PORT if not. */
 __noinline int nat_try(__u32 protocol)
@@ -87,6 +107,7 @@ __noinline int nat_try(__u32 protocol)
 	struct flow_bucket *bucket;
 	struct packet *ends;
 	struct flow *flow;
+	__u32 holder;
 	__u64 hash;
 
 	if (!scratch)
@@ -96,8 +117,11 @@ __noinline int nat_try(__u32 protocol)
 	if (!reply_ends(generation, &tracking->flow, protocol, ends))
 		return OUTCOME_DROPPED_NO_PORT;
 	hash = hash_return(ends);
-	if (find_return(ends, hash, 0))
+	holder = find_return(ends, hash, 0);
+	if (holder) {
+		note_elder(scratch, holder);
 		return OUTCOME_DROPPED_NO_PORT;
+	}
 	if (dry_run())
 		return OUTCOME_NONE;
 	bucket = bucket_of(false, tracking->place);
@@ -115,6 +139,20 @@ __noinline int nat_try(__u32 protocol)
 	return OUTCOME_DROPPED_NO_PORT;
 }
 
+/* nat_take_over gives the new flow what the elder has. */
+static __always_inline int nat_take_over(struct scratch *scratch, __u32 protocol)
+{
+	struct flow *flow = &scratch->tracking.flow;
+
+	if (!scratch->elder.place)
+		return OUTCOME_DROPPED_NO_PORT;
+	flow->nat_address = scratch->elder.nat_address;
+	flow->nat_port = scratch->elder.nat_port;
+	if (dry_run())
+		return OUTCOME_NONE;
+	return evict(scratch->elder.place) ? nat_try(protocol) : OUTCOME_DROPPED_NO_PORT;
+}
+
 /* nat_claim gives the new flow of struct tracking an address and port that no other flow
  * to the same backend has. */
 __noinline int nat_claim(__u32 ipv6, __u32 protocol, __u32 hash)
@@ -124,15 +162,20 @@ __noinline int nat_claim(__u32 ipv6, __u32 protocol, __u32 hash)
 
 	if (!scratch)
 		return OUTCOME_DROPPED_NO_PORT;
+	scratch->elder.place = 0;
 	for (int i = 0; i < PORT_ATTEMPTS; i++) {
-		if (!nat_candidate(ipv6, hash, &scratch->tracking.flow))
+		if ((scratch->crowded && i >= PORT_ATTEMPTS_CROWDED && scratch->elder.place) ||
+		    !nat_candidate(ipv6, hash, &scratch->tracking.flow))
 			break;
 		outcome = nat_try(protocol);
-		if (outcome != OUTCOME_DROPPED_NO_PORT)
+		if (outcome != OUTCOME_DROPPED_NO_PORT) {
+			scratch->crowded = false;
 			return outcome;
+		}
 		hash = hash * 0x9e3779b1 + 0x7f4a7c15;
 	}
-	return OUTCOME_DROPPED_NO_PORT;
+	scratch->crowded = true;
+	return nat_take_over(scratch, protocol);
 }
 
 /* nat_alone sees to it that of several CPUs that begin a flow at the same time, as where

@@ -43,6 +43,17 @@ struct tracking {
 	__u64 choice;
 };
 
+/* elder is, of the unproven flows that have what a new flow of full NAT has tried, the one
+ * that has been silent for longest. */
+struct elder {
+	/* A place_t; 0 where there is none. */
+	__u32 place;
+	/* In milliseconds. */
+	__u32 silence;
+	__u16 nat_address;
+	__be16 nat_port;
+};
+
 /* No backend has this index. */
 #define NO_BACKEND 0xffffffff
 
@@ -59,6 +70,9 @@ struct scratch {
 	struct translation flow;
 	struct translation quote;
 	struct tracking tracking;
+	struct elder elder;
+	/* The last new flow of full NAT on this CPU found no port that was free. */
+	__u32 crowded;
 	/* A struct bpf_fib_lookup: the question for the way of a reply, and the answer.
 	 * Go cannot be told its unions. */
 	__u64 fib[8];

@@ -303,7 +303,9 @@ struct turn {
 	__u16 mss;
 	/* The service's, an IANA number. */
 	__u8 protocol;
-	__u8 pad[3];
+	/* Its flows are counted: SERVICE_TRACKED. */
+	__u8 tracked;
+	__u8 pad[2];
 	/* Of the members of the table that begins at that slot, none has fewer flows. What is
 	 * true of the one table need not be of the next. */
 	__u32 fewest;

@@ -18,7 +18,7 @@ suites=("$@")
 [ $# != 0 ] || suites=(bookworm trixie-backports)
 packages=(internal/datapath internal/agent internal/drops internal/bench/subject)
 # What tests use of a kernel that has them as modules.
-modules=(veth bridge dummy 8021q sch_ingress cls_bpf ipip ip6_tunnel sit fou fou6 ip_vs ip_vs_rr)
+modules=(veth bridge dummy 8021q sch_ingress cls_bpf ipip ip6_tunnel sit fou fou6 vxlan ip_vs ip_vs_rr)
 
 # chosen PACKAGE: the tests to run of it. To verify a program takes seconds where
 # QEMU translates, so of the data plane's tests it is those that load few: every
@@ -28,7 +28,7 @@ chosen() {
 		printf '%s\n' "$JEOUL_RUN"
 	elif [ "$1" = internal/datapath ]; then
 		printf '^Test(%s)$\n' "Attach|SwapAllOrNone|Filter|FilterSwapsInOneStep|FilterOfAKilledBalancer|\
-Frames|Headers|Modes|MSS|FragmentCases|ICMP|ReturnsOfNAT|ReturnsOfFullNAT|TooBig|GSO|\
+Frames|Headers|Modes|MSS|ChecksumsAreRightOnTheWire|FullNATPoolExhausted|FragmentCases|ICMP|ReturnsOfNAT|ReturnsOfFullNAT|TooBig|GSO|\
 OnlyTheTracedProgramHasTheRing"
 	elif [ "$1" = internal/bench/subject ]; then
 		# IPVS, which the kernel that this is written on may not have.

@@ -207,18 +207,20 @@ func TestFlowsOfABackendThatLeft(t *testing.T) {
 }
 
 // TestFloodOfSYNs fills the table of flows that are not proven: a flow that is
-// stays, and new ones go by their hash, or nowhere where flows must be counted.
+// stays, and new ones go by their hash, or take the place of others where flows must be
+// counted.
 func TestFloodOfSYNs(t *testing.T) {
 	tiny := func(_ lb.Hook, o *Options) { o.FlowLimit, o.UnprovenLimit = 50, 50 }
 	for _, test := range []struct {
 		name string
 		with func(*Service)
-		end  string
+		// known says that a flow is remembered in any case.
+		known bool
 	}{
-		{"rr", func(*Service) {}, "forwarded"},
-		{"rr with a cap", func(s *Service) { s.Limits.Connections = 1 << 20 }, noRoomForFlow},
-		{"rr with bounds", func(s *Service) { s.bound(1<<20, 0) }, noRoomForFlow},
-		{"rr persistent", func(s *Service) { s.persist(32, 128) }, "forwarded"},
+		{"rr", func(*Service) {}, false},
+		{"rr with a cap", func(s *Service) { s.Limits.Connections = 1 << 20 }, true},
+		{"rr with bounds", func(s *Service) { s.bound(1<<20, 0) }, true},
+		{"rr persistent", func(s *Service) { s.persist(32, 128) }, false},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			s := testService(vip4, 80, lb.TCP, lb.RoundRobin, 3)
@@ -226,18 +228,21 @@ func TestFloodOfSYNs(t *testing.T) {
 			tellWith(t, tiny, s, func(y *story) {
 				backend := y.to(60000, "S")
 				y.to(60000, "A")
+				for port := 1; port <= 600; port++ {
+					y.send(port, "S")
+				}
 				known := 0
 				for port := 1; port <= 600; port++ {
-					if y.send(port, "S"); y.entry(port) != nil {
+					if y.entry(port) != nil {
 						known++
 					}
 				}
 				if known < 50 || known > 80 {
 					y.t.Errorf("%d of 600 are remembered in a table of 10 buckets", known)
 				}
-				y.expect(601, "S", test.end)
-				if y.entry(601) != nil {
-					y.t.Error("there is room after all")
+				y.expect(601, "S", "forwarded")
+				if got := y.entry(601) != nil; got != test.known {
+					y.t.Errorf("one more is remembered: %v", got)
 				}
 				if got := y.to(60000, "PA"); got != backend {
 					y.t.Errorf("the established flow goes to backend %d, and began with %d", got, backend)
@@ -250,6 +255,31 @@ func TestFloodOfSYNs(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestProvenFlowsStay where there is no room for them among the proven, and no new flow that
+// must be remembered takes the place of one.
+func TestProvenFlowsStay(t *testing.T) {
+	tiny := func(_ lb.Hook, o *Options) { o.FlowLimit, o.UnprovenLimit = 5, 50 }
+	s := testService(vip4, 80, lb.TCP, lb.RoundRobin, 3)
+	s.Limits.Connections = 1 << 20
+	tellWith(t, tiny, s, func(y *story) {
+		at := map[int]int{}
+		for port := 1; port <= 300; port++ {
+			if v := y.send(port, "S"); v.outcome == "forwarded" {
+				at[port] = y.to(port, "A")
+			}
+		}
+		if len(at) < 60 || len(at) > 88 {
+			y.t.Errorf("%d of 300 flows have proven themselves in tables of 10 buckets and 1", len(at))
+		}
+		y.expect(301, "S", noRoomForFlow)
+		for port, backend := range at {
+			if got := y.to(port, "A"); got != backend || y.entry(port) == nil {
+				y.t.Errorf("the flow of port %d goes to backend %d, and began with %d", port, got, backend)
+			}
+		}
+	})
 }
 
 // TestNoRoomForProvenFlows: they stay where they are, and go on.

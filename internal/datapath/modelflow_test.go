@@ -4,6 +4,7 @@ package datapath
 
 import (
 	"encoding/binary"
+	"fmt"
 	"maps"
 	"math/bits"
 	"net/netip"
@@ -369,7 +370,11 @@ func (e *remembered) returnKey() returnKey {
 // takePort takes note of the pool's address and port of a new flow, and says what is
 // wrong with them. Where the program had none, and may say so, the flow is taken back.
 func (m *model) takePort(c *choice, e *remembered, seen seen) (outcome string) {
+	free, elders := m.triedBy(e)
 	if slices.Contains(m.mayExhaust, seen.dropped) {
+		if free.IsValid() || len(elders) > 0 {
+			c.complaint = fmt.Sprintf("%v is free, or to be taken over from %v", free, elders)
+		}
 		m.free(e)
 		return seen.dropped
 	}
@@ -381,11 +386,75 @@ func (m *model) takePort(c *choice, e *remembered, seen seen) (outcome string) {
 	if !m.inPool(e.pool.Addr(), e.pool.Port()) {
 		c.complaint = e.pool.String() + " is not in the pool"
 	}
-	if other := m.flowBehind(e.returnKey()); other != nil {
+	if other := m.flowBehind(e.returnKey()); slices.Contains(elders, other) {
+		m.met["taken over"]++
+		m.free(other)
+	} else if other != nil {
 		c.complaint = e.pool.String() + " belongs to the flow of " + other.end().String() + " to the same backend"
+	} else if e.pool != free {
+		c.complaint = fmt.Sprintf("%v was taken, though %v is free", e.pool, free)
 	}
 	m.returns[e.returnKey()] = e
 	return ""
+}
+
+// triedBy says what a new flow of full NAT may get of the pool: what is free, of the 32
+// that it tries in turn; and whom it may take it from instead: the one that has been silent
+// for longest of those before it stops looking. It may do that at the fourth, if the
+// program's last one found nothing, which the model does not know.
+func (m *model) triedBy(e *remembered) (free netip.AddrPort, elders []*remembered) {
+	var pool []netip.Addr
+	for _, a := range m.state.Pool.Addresses {
+		if a.Is4() == e.client.Is4() {
+			pool = append(pool, a)
+		}
+	}
+	if len(pool) == 0 {
+		return free, nil
+	}
+	var elder *remembered
+	tried := *e
+	hash, ports := flowHash(e.end()), int(m.state.Pool.LastPort-m.state.Pool.FirstPort)+1
+	for i := range 32 {
+		if i >= 4 && elder != nil && !slices.Contains(elders, elder) {
+			elders = append(elders, elder)
+		}
+		tried.pool = netip.AddrPortFrom(pool[scale(hash*0x85ebca6b, len(pool))], m.state.Pool.FirstPort+uint16(scale(hash, ports)))
+		holder := m.flowBehind(tried.returnKey())
+		if holder == nil {
+			return tried.pool, elders
+		}
+		if m.mayGo(holder) && (elder == nil || int32(holder.seen-elder.seen) < 0) {
+			elder = holder
+		}
+		hash = hash*0x9e3779b1 + 0x7f4a7c15
+	}
+	if elder != nil {
+		elders = append(elders, elder)
+	}
+	return free, elders
+}
+
+// mayGo says whether a flow may be forgotten for another one.
+func (m *model) mayGo(e *remembered) bool {
+	return e.at == m.newcomers && (e.state == stateOpening || e.state == stateFirst || e.state == stateClosed)
+}
+
+// makeRoom forgets, of the flows in the home of a new one, the one that has been silent for
+// longest.
+func (m *model) makeRoom(name flowName) bool {
+	var eldest *remembered
+	for _, e := range m.newcomers.buckets[scale(uint32(name.hash(m.secret)>>32), len(m.newcomers.buckets))].places {
+		if e != nil && m.mayGo(e) && (eldest == nil || int32(e.seen-eldest.seen) < 0) {
+			eldest = e
+		}
+	}
+	if eldest == nil {
+		return false
+	}
+	m.met["evicted"]++
+	m.free(eldest)
+	return true
 }
 
 // attach remembers where a client's next flow goes.

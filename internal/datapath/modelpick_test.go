@@ -248,15 +248,17 @@ func (m *model) begin(c *choice, s *Service, a asker, seen seen) (outcome string
 			return overConnections
 		}
 	}
-	if !m.remember(m.flowOf(s, a), s.keyOf(c.backend), a.firstState()) {
-		if s.limited() || s.Mode == lb.FullNAT {
+	name, must := m.flowOf(s, a), s.limited() || s.Mode == lb.FullNAT
+	if !m.remember(name, s.keyOf(c.backend), a.firstState()) &&
+		!(must && m.makeRoom(name) && m.remember(name, s.keyOf(c.backend), a.firstState())) {
+		if must {
 			return noRoomForFlow
 		}
 		c.opens = a.opens()
 		return m.unremembered(c, s, a)
 	}
 	if s.Mode == lb.FullNAT {
-		if outcome := m.takePort(c, m.lookUp(m.flowOf(s, a)), seen); outcome != "" {
+		if outcome := m.takePort(c, m.lookUp(name), seen); outcome != "" {
 			return outcome
 		}
 	}

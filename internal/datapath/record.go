@@ -190,6 +190,10 @@ func (r *record) putTurn(turn storage) {
 	to := &elements[xdpTurn](turn)[0]
 	to.Vip, to.VipPort = addressWords(r.service.VIP), networkOrder(r.service.Port)
 	to.Mss, to.Protocol = r.service.MSS, uint8(r.service.Protocol)
+	to.Tracked = 0
+	if r.remembers {
+		to.Tracked = 1
+	}
 	// The next table may begin where one did that is known by its place, with others in it.
 	to.hasOneWith(0)
 }

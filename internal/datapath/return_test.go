@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/jeoul/jeoul/internal/lb"
 )
@@ -373,26 +374,68 @@ func TestFullNATComesAgain(t *testing.T) {
 	})
 }
 
-// TestFullNATPoolExhausted has few ports: flows get each of them once, and
-// then none.
+// TestFullNATPoolExhausted has few ports: new flows take those of unproven ones, and where
+// all are proven there are none.
 func TestFullNATPoolExhausted(t *testing.T) {
 	bothHooks(t, func(t *testing.T, hook lb.Hook) {
 		s := modeService(vip4, portFullNAT, lb.UDP, lb.Maglev)
 		s.addBackends(1, portFullNAT+natPortOffset, false)
 		r := newRig(t, hook, State{Services: []Service{s},
 			Pool: Pool{Addresses: []netip.Addr{pool4, pool4.Prev()}, FirstPort: 20000, LastPort: 20001}})
-		r.model.mayExhaust = []string{"dropped_no_port"}
 		outcomes := openMany(t, r, modePacket(vip4, portFullNAT, true), 300)
-		if outcomes["forwarded"] != 4 || outcomes["dropped_no_port"] != 296 {
-			t.Errorf("300 flows to one backend with a pool of 4: %v", outcomes)
+		if outcomes["forwarded"] != 300 || r.model.met["taken over"] != 296 {
+			t.Errorf("300 flows to one backend with a pool of 4: %v, %d taken over", outcomes, r.model.met["taken over"])
 		}
-		// Whoever has a port keeps it.
-		for _, known := range r.model.returns {
-			p := modePacket(vip4, portFullNAT, true)
-			p.sport = known.port
-			if v := r.check(t, p.build(t)); v.outcome != "forwarded" || v.opens || !known.pool.IsValid() {
-				t.Errorf("a known flow after the pool was used up: %s", v.outcome)
-			}
+		expectKnown(t, r)
+		r.model.mayExhaust = []string{"dropped_no_port"}
+		p := modePacket(vip4, portFullNAT, true)
+		p.sport = 301
+		if v := r.check(t, p.build(t)); v.outcome != "dropped_no_port" {
+			t.Errorf("all ports are of proven flows, and a new one is %s", v.outcome)
+		}
+		expectKnown(t, r)
+	})
+}
+
+// expectKnown sends another packet of each flow of full NAT.
+func expectKnown(t *testing.T, r *rig) {
+	t.Helper()
+	if len(r.model.returns) == 0 {
+		t.Error("no flow is known")
+	}
+	for _, known := range r.model.returns {
+		p := modePacket(vip4, portFullNAT, true)
+		p.sport = known.port
+		if v := r.check(t, p.build(t)); v.outcome != "forwarded" || v.opens || !known.pool.IsValid() {
+			t.Errorf("a known flow: %s, opens: %v", v.outcome, v.opens)
+		}
+	}
+}
+
+// TestFullNATTakesOver: a port is taken from whom nothing was heard of for longest, and with
+// it what is sent there.
+func TestFullNATTakesOver(t *testing.T) {
+	bothHooks(t, func(t *testing.T, hook lb.Hook) {
+		s := modeService(vip4, portFullNAT, lb.TCP, lb.Maglev)
+		s.addBackends(1, portFullNAT+natPortOffset, false)
+		r := newRig(t, hook, State{Services: []Service{s}, Pool: Pool{Addresses: []netip.Addr{pool4}, FirstPort: 20000, LastPort: 20005}})
+		var flows []*flow
+		for i := range 60 {
+			p := modePacket(vip4, portFullNAT, false)
+			p.sport = uint16(1 + i)
+			// Which is the one that has been silent for longest is the model's to say.
+			flows = append(flows, openFlow(t, r, p))
+			r.pass(t, 10*time.Millisecond)
+		}
+		first, last := flows[0], flows[len(flows)-1]
+		if v := first.answer(t, "SA"); v.outcome != "returned" {
+			t.Errorf("an answer to a port that was taken over: %s", v.outcome)
+		}
+		if v := first.send(t, "A"); v.outcome != noFlow {
+			t.Errorf("a packet of a flow that has gone: %s", v.outcome)
+		}
+		if v := last.send(t, "A"); v.outcome != "forwarded" || v.opens {
+			t.Errorf("the newest flow goes on: %s, opens: %v", v.outcome, v.opens)
 		}
 	})
 }
@@ -408,23 +451,17 @@ func openMany(t *testing.T, r *rig, p packetSpec, n int) map[string]int {
 	return outcomes
 }
 
-// TestFullNATTableFull has room for few flows: a new one takes no other's.
+// TestFullNATTableFull has room for few flows: a new one takes the place of another.
 func TestFullNATTableFull(t *testing.T) {
 	bothHooks(t, func(t *testing.T, hook lb.Hook) {
 		options := testOptions(hook)
 		options.UnprovenLimit = 64
 		r := newRigWith(t, options, State{Services: []Service{modeService(vip4, portFullNAT, lb.UDP, lb.Maglev)}, Pool: allModes().Pool})
 		outcomes := openMany(t, r, modePacket(vip4, portFullNAT, true), 500)
-		if n := outcomes["forwarded"]; n < 64 || n > 104 || outcomes[noRoomForFlow] != 500-n {
-			t.Errorf("500 flows into a table of 13 buckets: %v", outcomes)
+		if n := len(r.model.returns); n < 64 || n > 104 || outcomes["forwarded"] != 500 || r.model.met["evicted"] != uint64(500-n) {
+			t.Errorf("500 flows into a table of 13 buckets: %v, %d are known, %d evicted", outcomes, n, r.model.met["evicted"])
 		}
-		for _, known := range r.model.returns {
-			p := modePacket(vip4, portFullNAT, true)
-			p.sport = known.port
-			if v := r.check(t, p.build(t)); v.outcome != "forwarded" || v.opens {
-				t.Errorf("a known flow after the table was full: %s", v.outcome)
-			}
-		}
+		expectKnown(t, r)
 	})
 }
 

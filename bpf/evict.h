@@ -1,0 +1,69 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/* Flows that make room for new ones which cannot do without: those of full NAT, and of
+ * services that count. So a flood of SYNs pushes out its own, and a client among it has
+ * until his turn comes for the packet that proves him, as in the SYN cache (J. Lemon,
+ * "Resisting SYN flood DoS attacks with a SYN cache", BSDCon 2002). */
+#pragma once
+
+#include "track.h"
+
+/* may_go says whether a flow among the unproven may be forgotten for another. One that
+ * only half has ended, or that was met in its middle, may be in use. */
+static __always_inline bool may_go(const struct flow_bucket *bucket, __u32 at)
+{
+	__u32 state = state_of(bucket, at);
+
+	return state == FLOW_OPENING || state == FLOW_FIRST || state == FLOW_CLOSED;
+}
+
+/* silence_of says for how long nothing was heard of a flow, in milliseconds. */
+static __always_inline __u32 silence_of(const struct flow_bucket *bucket, __u32 at)
+{
+	__s32 silence = clock_of(current_generation()) - bucket->seen[at];
+
+	/* Another CPU's clock was newer. */
+	return silence < 0 ? 0 : silence;
+}
+
+/* evict forgets the unproven flow at a place; false if it may not go any more. */
+__noinline int evict(__u32 place)
+{
+	struct flow_bucket *bucket = bucket_of(false, place);
+	__u32 at = within(place), state, id;
+	struct turn *turn;
+	struct flow *flow;
+
+	if (!bucket || !may_go(bucket, at))
+		return false;
+	state = state_of(bucket, at);
+	if (!set_state(bucket, at, state, FLOW_FREE))
+		return false;
+	/* The place is nobody else's until its tag goes. */
+	flow = &bucket->flows[at];
+	id = flow->service;
+	turn = bpf_map_lookup_elem(&turns, &id);
+	if (turn && turn->tracked && is_live(state))
+		count_flow(id, flow->backend, -1);
+	remove_flow(place, hash_of(flow), false);
+	return true;
+}
+
+/* make_room evicts, of the flows in the home of a new one, the one that has been silent
+ * for longest. */
+__noinline int make_room(__u64 hash)
+{
+	__u32 index = home_of(hash, loaded.newcomer_buckets), eldest = FLOW_BUCKET, longest = 0;
+	struct flow_bucket *home = bucket_at(false, index);
+
+	if (!home)
+		return false;
+	for (__u32 at = 0; at < FLOW_BUCKET; at++) {
+		__u32 silence = silence_of(home, at);
+
+		if (!may_go(home, at) || (eldest < FLOW_BUCKET && silence <= longest))
+			continue;
+		eldest = at;
+		longest = silence;
+	}
+	return eldest < FLOW_BUCKET && evict(place_of(index, eldest + 1));
+}
