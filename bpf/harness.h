@@ -221,6 +221,39 @@ static __always_inline bool replay(ctx_t *ctx)
 	return true;
 }
 
+/* line is as much memory as is remembered of a flow. */
+struct line {
+	__u64 word[8];
+};
+
+/* As many as there are flows at most. */
+#define LINES (1 << 20)
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, LINES);
+	__type(key, __u32);
+	__type(value, struct line);
+} lines SEC(".maps");
+
+/* What was read so far, which is always 0. */
+__u64 read;
+
+/* read_line reads a line somewhere, another for each flow. Where it is depends on what the
+ * one before has said: so it takes as long as the memory does, for nothing else can be done
+ * meanwhile. Whoever remembers flows waits for one such line, at the least. */
+static __always_inline bool read_line(void)
+{
+	__u64 flow = (((harness.next - 1) * harness.stride) & harness.mask) + read;
+	__u32 at = (flow * 0x9e3779b97f4a7c15ULL) >> 40 & (LINES - 1);
+	struct line *line = bpf_map_lookup_elem(&lines, &at);
+
+	if (!line)
+		return false;
+	read += *(volatile __u64 *)line->word;
+	return true;
+}
+
 /* swap_macs is the least that a balancer on layer 2 must do. */
 static __always_inline bool swap_macs(ctx_t *ctx)
 {

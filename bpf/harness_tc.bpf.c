@@ -66,6 +66,12 @@ int macswap_tc(ctx_t *ctx)
 	return swap_macs(ctx) ? ctx_send(ctx, 0, true) : CTX_DROP;
 }
 
+SEC(CTX_SECTION)
+int line_tc(ctx_t *ctx)
+{
+	return read_line() ? CTX_PASS : CTX_DROP;
+}
+
 /* adjust_tc makes room for a tunnel's header, and writes none. As in a tunnel,
  * the kernel is told first what the room is for; of a socket buffer that was
  * in a tunnel once it does not forget that, and refuses. */

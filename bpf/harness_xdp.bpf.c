@@ -52,6 +52,12 @@ int macswap_xdp(ctx_t *ctx)
 	return swap_macs(ctx) ? ctx_send(ctx, 0, true) : CTX_DROP;
 }
 
+SEC(CTX_SECTION)
+int line_xdp(ctx_t *ctx)
+{
+	return read_line() ? CTX_PASS : CTX_DROP;
+}
+
 /* adjust_xdp makes room for a tunnel's header, and writes none. */
 SEC(CTX_SECTION)
 int adjust_xdp(ctx_t *ctx)

@@ -16,6 +16,9 @@ import (
 // else: what the harness has to undo for the next one is in its cost.
 const adjustSubject = "adjust"
 
+// lineSubject reads one line of memory, and waits for it.
+const lineSubject = "line"
+
 // isPackets says whether the load measures the data plane packet by packet.
 func (s *section) isPackets() bool { return s.kind() == nil && s.has(results.NsPerPacket) }
 
@@ -69,6 +72,9 @@ func hookSheet(s *section, g *group) sheet {
 	}
 	if s.measured(adjustSubject) {
 		sh.Notes = append(sh.Notes, "Net of adjust: less what it costs to make room for a header and to take it away again, as the harness must before the next packet.")
+	}
+	if s.measured(lineSubject) {
+		sh.Notes = append(sh.Notes, "line: one cache line for each flow, at a place in 64 MiB that depends on what the one before has said. So long does the memory take: a packet of so many remembered flows waits for it at the least.")
 	}
 	row := *s
 	row.Groups = []*group{{Params: g.Params, Points: s.kinds(g)}}

@@ -19,6 +19,7 @@ const (
 	Empty   = "empty"
 	MACSwap = "macswap"
 	Adjust  = "adjust"
+	Line    = "line"
 )
 
 // stride is odd, so that stepping by it goes through every flow of a power of
@@ -59,7 +60,7 @@ func New(hook lb.Hook, recorded uint32) (*Harness, error) {
 // Close frees the harness.
 func (h *Harness) Close() { h.collection.Close() }
 
-// Program returns one of the harness's own: Empty, MACSwap or Adjust.
+// Program returns one of the harness's own: Empty, MACSwap, Adjust or Line.
 func (h *Harness) Program(name string) *ebpf.Program {
 	return h.collection.Programs[name+h.suffix]
 }

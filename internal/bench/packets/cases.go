@@ -227,6 +227,7 @@ func (c *casebook) baselines() {
 	c.add(measured{subject: harness.Empty, frame: ack4(web4)}, c.counts...)
 	c.add(measured{subject: harness.MACSwap, frame: ack4(web4)}, c.counts...)
 	c.add(measured{subject: harness.Adjust, frame: ack4(web4)}, c.counts...)
+	c.add(measured{subject: harness.Line, frame: ack4(web4)}, c.counts...)
 }
 
 func (c *casebook) l2dsr() {

@@ -23,7 +23,7 @@ import (
 // not is invalid.
 func TestMeasure(t *testing.T) {
 	testenv.Root(t)
-	chosen := map[lb.Hook]*regexp.Regexp{lb.HookXDP: nil, lb.HookTC: regexp.MustCompile(`adjust|macswap|scheduler=(maglev|rr)`)}
+	chosen := map[lb.Hook]*regexp.Regexp{lb.HookXDP: nil, lb.HookTC: regexp.MustCompile(`adjust|line|macswap|scheduler=(maglev|rr)`)}
 	for hook, only := range chosen {
 		trials, err := Measure(t.Context(), Options{Repeats: 1, Rounds: 1, Packets: 2000, Hooks: []lb.Hook{hook}, Only: only,
 			flowCounts: []uint32{1, 1 << 8}})
@@ -56,7 +56,7 @@ func checkTrials(t *testing.T, hook lb.Hook, trials []results.Trial) {
 			t.Errorf("the baseline is not its own: %v", trial.Metrics)
 		}
 	}
-	want := []string{harness.Empty, harness.MACSwap, harness.Adjust}
+	want := []string{harness.Empty, harness.MACSwap, harness.Adjust, harness.Line}
 	for _, mode := range lb.Modes {
 		want = append(want, fmt.Sprintf("jeoul-%s-%s", mode, hook))
 	}
