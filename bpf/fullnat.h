@@ -10,9 +10,12 @@
 
 /* Ports of the pool that a new flow tries before it takes an unproven one's. Of a pool that
  * is nine tenths full, one flow in thirty finds none. Where the one before it has found
- * none, it tries fewer: a flood would otherwise make each as expensive as that. */
+ * none, it tries fewer: a flood would otherwise make each as expensive as that. It tries
+ * more of them if those were all taken since the clock last moved, for a client who is
+ * about to prove himself is among such. */
 #define PORT_ATTEMPTS 32
 #define PORT_ATTEMPTS_CROWDED 4
+#define PORT_ATTEMPTS_CROWDED_NOW 8
 
 /* nat_source writes what the source of a flow's packets becomes. */
 static __always_inline bool nat_source(void *generation, bool ipv6, const struct tracking *tracking,
@@ -153,6 +156,14 @@ static __always_inline int nat_take_over(struct scratch *scratch, __u32 protocol
 	return evict(scratch->elder.place) ? nat_try(protocol) : OUTCOME_DROPPED_NO_PORT;
 }
 
+/* tried_enough says whether a new flow stops looking for a port that is free. */
+static __always_inline bool tried_enough(const struct scratch *scratch, __u32 tried)
+{
+	__u32 enough = scratch->elder.silence ? PORT_ATTEMPTS_CROWDED : PORT_ATTEMPTS_CROWDED_NOW;
+
+	return scratch->crowded && scratch->elder.place && tried >= enough;
+}
+
 /* nat_claim gives the new flow of struct tracking an address and port that no other flow
  * to the same backend has. */
 __noinline int nat_claim(__u32 ipv6, __u32 protocol, __u32 hash)
@@ -164,7 +175,7 @@ __noinline int nat_claim(__u32 ipv6, __u32 protocol, __u32 hash)
 		return OUTCOME_DROPPED_NO_PORT;
 	scratch->elder.place = 0;
 	for (int i = 0; i < PORT_ATTEMPTS; i++) {
-		if ((scratch->crowded && i >= PORT_ATTEMPTS_CROWDED && scratch->elder.place) ||
+		if (tried_enough(scratch, i) ||
 		    !nat_candidate(ipv6, hash, &scratch->tracking.flow))
 			break;
 		outcome = nat_try(protocol);

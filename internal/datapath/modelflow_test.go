@@ -400,8 +400,9 @@ func (m *model) takePort(c *choice, e *remembered, seen seen) (outcome string) {
 
 // triedBy says what a new flow of full NAT may get of the pool: what is free, of the 32
 // that it tries in turn; and whom it may take it from instead: the one that has been silent
-// for longest of those before it stops looking. It may do that at the fourth, if the
-// program's last one found nothing, which the model does not know.
+// for longest of those before it stops looking. After four it may do that, or eight if
+// nobody has been silent at all, if the program's last one found nothing, which the model
+// does not know.
 func (m *model) triedBy(e *remembered) (free netip.AddrPort, elders []*remembered) {
 	var pool []netip.Addr
 	for _, a := range m.state.Pool.Addresses {
@@ -416,8 +417,8 @@ func (m *model) triedBy(e *remembered) (free netip.AddrPort, elders []*remembere
 	tried := *e
 	hash, ports := flowHash(e.end()), int(m.state.Pool.LastPort-m.state.Pool.FirstPort)+1
 	for i := range 32 {
-		if i >= 4 && elder != nil && !slices.Contains(elders, elder) {
-			elders = append(elders, elder)
+		if i >= 4 && elder != nil && (i >= 8 || int32(m.clock-elder.seen) > 0) && elders == nil {
+			elders = []*remembered{elder}
 		}
 		tried.pool = netip.AddrPortFrom(pool[scale(hash*0x85ebca6b, len(pool))], m.state.Pool.FirstPort+uint16(scale(hash, ports)))
 		holder := m.flowBehind(tried.returnKey())
