@@ -7,12 +7,10 @@
 
 #include "track.h"
 
-/* may_go says whether a flow among the unproven may be forgotten for another. One that
- * only half has ended, or that was met in its middle, may be in use. */
-static __always_inline bool may_go(const struct flow_bucket *bucket, __u32 at)
+/* may_go says whether a flow among the unproven, in this state, may be forgotten for
+ * another. One that only half has ended, or that was met in its middle, may be in use. */
+static __always_inline bool may_go(__u32 state)
 {
-	__u32 state = state_of(bucket, at);
-
 	return state == FLOW_OPENING || state == FLOW_FIRST || state == FLOW_CLOSED;
 }
 
@@ -29,22 +27,23 @@ static __always_inline __u32 silence_of(const struct flow_bucket *bucket, __u32 
 __noinline int evict(__u32 place)
 {
 	struct flow_bucket *bucket = bucket_of(false, place);
-	__u32 at = within(place), state, id;
+	__u32 at = within(place), state, id, backend;
 	struct turn *turn;
-	struct flow *flow;
+	__u64 hash;
 
-	if (!bucket || !may_go(bucket, at))
+	if (!bucket)
 		return false;
 	state = state_of(bucket, at);
-	if (!set_state(bucket, at, state, FLOW_FREE))
+	/* Before it has gone: then the place may soon be another's. */
+	id = bucket->flows[at].service;
+	backend = bucket->flows[at].backend;
+	hash = hash_of(&bucket->flows[at]);
+	if (!may_go(state) || !set_state(bucket, at, state, FLOW_FREE))
 		return false;
-	/* The place is nobody else's until its tag goes. */
-	flow = &bucket->flows[at];
-	id = flow->service;
 	turn = bpf_map_lookup_elem(&turns, &id);
 	if (turn && turn->tracked && is_live(state))
-		count_flow(id, flow->backend, -1);
-	remove_flow(place, hash_of(flow), false);
+		count_flow(id, backend, -1);
+	remove_flow(place, hash, false);
 	return true;
 }
 
@@ -60,7 +59,7 @@ __noinline int make_room(__u64 hash)
 	for (__u32 at = 0; at < FLOW_BUCKET; at++) {
 		__u32 silence = silence_of(home, at);
 
-		if (!may_go(home, at) || (eldest < FLOW_BUCKET && silence <= longest))
+		if (!may_go(state_of(home, at)) || (eldest < FLOW_BUCKET && silence <= longest))
 			continue;
 		eldest = at;
 		longest = silence;

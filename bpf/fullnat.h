@@ -89,7 +89,7 @@ static __always_inline void note_elder(struct scratch *scratch, __u32 holder)
 	struct elder *elder = &scratch->elder;
 	__u32 at = within(holder), silence;
 
-	if (!bucket || !may_go(bucket, at))
+	if (!bucket || !may_go(state_of(bucket, at)))
 		return;
 	silence = silence_of(bucket, at);
 	if (elder->place && silence <= elder->silence)
