@@ -26,25 +26,20 @@ static __always_inline __u32 silence_of(const struct flow_bucket *bucket, __u32 
 /* evict forgets the unproven flow at a place; false if it may not go any more. */
 __noinline int evict(__u32 place)
 {
-	struct flow_bucket *bucket = bucket_of(false, place);
-	__u32 at = within(place), state, id, backend;
+	struct found found = { .place = place, .at = within(place) };
 	struct turn *turn;
-	__u64 hash;
+	struct flow *flow;
+	__u32 state;
 
-	if (!bucket)
+	found.bucket = bucket_of(false, place);
+	if (!found.bucket)
 		return false;
-	state = state_of(bucket, at);
-	/* Before it has gone: then the place may soon be another's. */
-	id = bucket->flows[at].service;
-	backend = bucket->flows[at].backend;
-	hash = hash_of(&bucket->flows[at]);
-	if (!may_go(state) || !set_state(bucket, at, state, FLOW_FREE))
+	state = state_of(found.bucket, found.at);
+	if (!may_go(state))
 		return false;
-	turn = bpf_map_lookup_elem(&turns, &id);
-	if (turn && turn->tracked && is_live(state))
-		count_flow(id, backend, -1);
-	remove_flow(place, hash, false);
-	return true;
+	flow = &found.bucket->flows[found.at];
+	turn = turn_of(flow->service);
+	return forget_flow(&found, hash_of(flow), state, turn && turn->tracked);
 }
 
 /* make_room evicts, of the flows in the home of a new one, the one that has been silent

@@ -173,6 +173,12 @@ struct {
 	__type(value, struct turn);
 } turns SEC(".maps");
 
+/* turn_of takes a copy: to Linux 6.1 a field of an argument is no key. */
+static __always_inline struct turn *turn_of(__u32 id)
+{
+	return bpf_map_lookup_elem(&turns, &id);
+}
+
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, 1);

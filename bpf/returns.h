@@ -34,12 +34,10 @@ static __always_inline bool return_fullnat(void *generation, __u32 place,
 {
 	struct flow *flow = flow_at(place);
 	struct turn *turn;
-	__u32 id;
 
 	if (!flow)
 		return false;
-	id = flow->service;
-	turn = bpf_map_lookup_elem(&turns, &id);
+	turn = turn_of(flow->service);
 	if (!turn)
 		return false;
 	__builtin_memcpy(to->source, turn->vip, sizeof(to->source));

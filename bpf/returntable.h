@@ -52,7 +52,6 @@ static __always_inline bool is_reply_to(void *generation, const struct flow *flo
 					const struct packet *reply)
 {
 	struct backend *backend;
-	__u32 id = flow->service;
 	struct turn *turn;
 	__be32 *pool;
 
@@ -65,7 +64,7 @@ static __always_inline bool is_reply_to(void *generation, const struct flow *flo
 	pool = pool_at(generation, reply->ipv6, flow->nat_address);
 	if (!pool || !same_address(pool, reply->destination))
 		return false;
-	turn = bpf_map_lookup_elem(&turns, &id);
+	turn = turn_of(flow->service);
 	return turn && turn->protocol == reply->protocol;
 }
 

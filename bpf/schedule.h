@@ -65,14 +65,6 @@ static __always_inline struct backend_load *load_of(__u32 index)
 	return bpf_map_lookup_elem(&loads, &index);
 }
 
-static __always_inline struct turn *turn_of(const struct service *service)
-{
-	/* A copy: to Linux 6.1 a field of an argument is no key. */
-	__u32 id = service->id;
-
-	return bpf_map_lookup_elem(&turns, &id);
-}
-
 /* best is the member with the fewest flows for its weight, of those looked at. */
 struct best {
 	__u64 flows;
@@ -223,7 +215,7 @@ static __always_inline __u32 pick_fewest(void *generation, const struct service 
 					 const struct pick *pick)
 {
 	__u64 one = STANDING_NOBODY, other = STANDING_NOBODY, start = first_looked_at(pick);
-	struct turn *turn = turn_of(service);
+	struct turn *turn = turn_of(service->id);
 	__u64 enough = few_enough(turn, pick), member;
 
 	if (standing(generation, pick, start, 0) < enough)
@@ -312,7 +304,7 @@ static __always_inline __u64 member_index(void *generation, __u32 members, __u32
 /* take_turn counts a new flow of a service, and says how many came before it. */
 static __always_inline __u64 take_turn(const struct service *service)
 {
-	struct turn *turn = turn_of(service);
+	struct turn *turn = turn_of(service->id);
 
 	if (!turn)
 		return 0;
@@ -391,7 +383,7 @@ static __always_inline enum outcome refused(const struct service *service)
 
 	if (!(service->flags & (SERVICE_RATE | SERVICE_LIMITED)))
 		return OUTCOME_NONE;
-	turn = turn_of(service);
+	turn = turn_of(service->id);
 	if (!turn)
 		return OUTCOME_NONE;
 	if ((service->flags & SERVICE_RATE) && over_rate(turn))
@@ -406,7 +398,7 @@ static __always_inline enum outcome refused(const struct service *service)
 static __always_inline void count_flow(__u32 id, __u32 index, __u32 by)
 {
 	struct backend_load *load = load_of(index);
-	struct turn *turn = bpf_map_lookup_elem(&turns, &id);
+	struct turn *turn = turn_of(id);
 
 	if (load) {
 		__u32 active = __sync_fetch_and_add(&load->active, by) + by;

@@ -177,19 +177,30 @@ static __always_inline struct backend *owner_of(void *generation, const struct f
 	return backend && backend->generation == flow->generation ? backend : NULL;
 }
 
-/* end_flow forgets a flow. Of several CPUs that do, the one that empties its state counts
- * it off. */
+/* forget_flow forgets a flow that is in this state. Of several CPUs that do, the one that
+ * empties its state counts it off. */
+static __always_inline bool forget_flow(const struct found *found, __u64 hash, __u32 state,
+					bool counted)
+{
+	/* Before it has gone: then the place may soon be another's. */
+	__u32 id = found->bucket->flows[found->at].service;
+	__u32 index = found->bucket->flows[found->at].backend;
+
+	if (!set_state(found->bucket, found->at, state, FLOW_FREE))
+		return false;
+	if (counted && is_live(state))
+		count_flow(id, index, -1);
+	remove_flow(found->place, hash, found->proven);
+	return true;
+}
+
+/* end_flow forgets a flow of the service, unless all that is asked is a question. */
 static __always_inline void end_flow(const struct service *service, const struct found *found,
 				     __u64 hash)
 {
-	__u32 state = state_of(found->bucket, found->at);
-	__u32 index = found->bucket->flows[found->at].backend;
-
-	if (dry_run() || !set_state(found->bucket, found->at, state, FLOW_FREE))
-		return;
-	if ((service->flags & SERVICE_TRACKED) && is_live(state))
-		count_flow(service->id, index, -1);
-	remove_flow(found->place, hash, found->proven);
+	if (!dry_run())
+		forget_flow(found, hash, state_of(found->bucket, found->at),
+			    service->flags & SERVICE_TRACKED);
 }
 
 /* has_not_proven says whether a state is one that proof changes: who finds another one is

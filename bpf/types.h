@@ -283,7 +283,7 @@ struct backend_load {
 };
 
 /* turn is what a service's schedulers and limits remember, by the service's id, and what
- * its replies become. A cache line long. */
+ * its replies become. Two cache lines long. */
 struct turn {
 	/* Counts the new flows. */
 	__u64 next;

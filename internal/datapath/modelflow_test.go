@@ -151,7 +151,7 @@ func newModelFlows(limit uint32) *modelFlows {
 // insert gives an entry a place in one of its two buckets, if there is one.
 func (t *modelFlows) insert(e *remembered, secret uint64) bool {
 	hash := e.hash(secret)
-	home := scale(uint32(hash>>32), len(t.buckets))
+	home := t.home(hash)
 	second := scale(uint32(hash>>16)*0x9e3779b1, len(t.buckets))
 	in := home
 	switch used := t.buckets[home].used(); {
@@ -174,6 +174,9 @@ func (t *modelFlows) insert(e *remembered, secret uint64) bool {
 	t.touched[in] = true
 	return true
 }
+
+// home is the bucket that an entry belongs to.
+func (t *modelFlows) home(hash uint64) uint32 { return scale(uint32(hash>>32), len(t.buckets)) }
 
 // remove frees an entry's place.
 func (t *modelFlows) remove(e *remembered) {
@@ -398,18 +401,23 @@ func (m *model) takePort(c *choice, e *remembered, seen seen) (outcome string) {
 	return ""
 }
 
+// poolOf are the addresses of the pool that are of another's family.
+func (m *model) poolOf(other netip.Addr) (pool []netip.Addr) {
+	for _, a := range m.state.Pool.Addresses {
+		if a.Is4() == other.Is4() {
+			pool = append(pool, a)
+		}
+	}
+	return pool
+}
+
 // triedBy says what a new flow of full NAT may get of the pool: what is free, of the 32
 // that it tries in turn; and whom it may take it from instead: the one that has been silent
 // for longest of those before it stops looking. After four it may do that, or eight if
 // nobody has been silent at all, if the program's last one found nothing, which the model
 // does not know.
 func (m *model) triedBy(e *remembered) (free netip.AddrPort, elders []*remembered) {
-	var pool []netip.Addr
-	for _, a := range m.state.Pool.Addresses {
-		if a.Is4() == e.client.Is4() {
-			pool = append(pool, a)
-		}
-	}
+	pool := m.poolOf(e.client)
 	if len(pool) == 0 {
 		return free, nil
 	}
@@ -445,7 +453,7 @@ func (m *model) mayGo(e *remembered) bool {
 // longest.
 func (m *model) makeRoom(name flowName) bool {
 	var eldest *remembered
-	for _, e := range m.newcomers.buckets[scale(uint32(name.hash(m.secret)>>32), len(m.newcomers.buckets))].places {
+	for _, e := range m.newcomers.buckets[m.newcomers.home(name.hash(m.secret))].places {
 		if e != nil && m.mayGo(e) && (eldest == nil || int32(e.seen-eldest.seen) < 0) {
 			eldest = e
 		}

@@ -149,17 +149,11 @@ func (r *rig) poolOf(e *remembered) netip.AddrPort {
 
 // poolIn reads it from an entry, zero where there is none.
 func (r *rig) poolIn(flow *xdpFlow, backend lb.BackendKey) netip.AddrPort {
-	n := int(flow.NatAddress)
-	for _, address := range r.model.state.Pool.Addresses {
-		if address.Is4() != backend.Service.VIP.Is4() {
-			continue
-		}
-		if n == 0 && flow.NatPort != 0 {
-			return netip.AddrPortFrom(address, networkOrder(flow.NatPort))
-		}
-		n--
+	pool := r.model.poolOf(backend.Service.VIP)
+	if int(flow.NatAddress) >= len(pool) || flow.NatPort == 0 {
+		return netip.AddrPort{}
 	}
-	return netip.AddrPort{}
+	return netip.AddrPortFrom(pool[flow.NatAddress], networkOrder(flow.NatPort))
 }
 
 // describe says what a place should hold.
