@@ -48,7 +48,7 @@ func TestChecksumsAreRightOnTheWire(t *testing.T) {
 		expect := func(t *testing.T) {
 			t.Helper()
 			got := w.wire[1].Next("packet to a backend", func(packet gopacket.Packet) bool {
-				return bytes.Equal(packet.Data()[:6], behindMAC)
+				return bytes.Equal(packet.Data()[:6], w.path(1).MAC)
 			}).Data()
 			if p := transportOf(got); sum(p.bytes, p.pseudo) != 0 {
 				t.Errorf("the transport checksum is off by %#04x: %x", sum(p.bytes, p.pseudo), got)
@@ -70,9 +70,6 @@ func TestChecksumsAreRightOnTheWire(t *testing.T) {
 	}
 }
 
-// behindMAC is that of the backends behind the second wire.
-var behindMAC = net.HardwareAddr{2, 0, 0, 0, 7, 1}
-
 // translating is a service of each mode that rewrites addresses and ports, with its
 // backends behind the second wire, and a packet to each.
 func translating(w *wires) (state State, packets []packetSpec) {
@@ -82,7 +79,7 @@ func translating(w *wires) (state State, packets []packetSpec) {
 			for _, port := range []uint16{portNAT, portFullNAT} {
 				service := modeService(vip, port, protocol, lb.Maglev)
 				for i := range service.Paths {
-					service.Paths[i] = Path{Interface: w.index[1], MAC: behindMAC, Source: w.mac[1], Local: local4}
+					service.Paths[i] = w.path(1)
 				}
 				state.Services = append(state.Services, service)
 				packets = append(packets, modePacket(vip, port, protocol == lb.UDP))

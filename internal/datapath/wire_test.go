@@ -61,6 +61,11 @@ func newWires(t *testing.T) *wires {
 	return w
 }
 
+// path leads to the backend behind a wire.
+func (w *wires) path(wire int) Path {
+	return Path{Interface: w.index[wire], MAC: net.HardwareAddr{2, 0, 0, 0, 7, byte(wire)}, Source: w.mac[wire], Local: local4}
+}
+
 // listen opens a packet socket on an interface of the calling thread's namespace.
 func listen(t *testing.T, name string) (int, error) {
 	nic, err := net.InterfaceByName(name)
@@ -85,11 +90,12 @@ func TestFramesLeaveByTheirPath(t *testing.T) {
 		w := newWires(t)
 		service := testService(vip4, 80, lb.TCP, lb.RoundRobin, 2)
 		for i := range service.Paths {
-			service.Paths[i] = Path{Interface: w.index[i], MAC: net.HardwareAddr{2, 0, 0, 0, 7, byte(i)}, Source: w.mac[i], Local: local4}
+			service.Paths[i] = w.path(i)
 		}
 		tunnel := modeService(vip6, portGUE, lb.UDP, lb.Maglev)
 		tunnel.addBackends(1, portGUE, true)
-		tunnel.Paths[0] = Path{Interface: w.index[1], MAC: net.HardwareAddr{2, 0, 0, 0, 7, 1}, Source: w.mac[1], Local: local6}
+		tunnel.Paths[0] = w.path(1)
+		tunnel.Paths[0].Local = local6
 		testenv.In(t, w.balancer, func() error {
 			d, err := Open(Options{Interfaces: []string{"in", "out"}, Hook: hook, TableSize: testTableSize})
 			if err != nil {
@@ -137,7 +143,7 @@ func TestRepliesLeaveByTheirWay(t *testing.T) {
 				netlink.RouteAdd(&netlink.Route{LinkIndex: w.index[1], Scope: netlink.SCOPE_LINK,
 					Dst: &net.IPNet{IP: client.AsSlice(), Mask: net.CIDRMask(32, 32)}}),
 				netlink.NeighSet(&netlink.Neigh{LinkIndex: w.index[1], IP: client.AsSlice(),
-					HardwareAddr: net.HardwareAddr{2, 0, 0, 0, 7, 1}, State: netlink.NUD_PERMANENT}))
+					HardwareAddr: w.path(1).MAC, State: netlink.NUD_PERMANENT}))
 			if err != nil {
 				return err
 			}
