@@ -159,10 +159,11 @@ func Listen(at netip.AddrPort) (int, error) {
 // somaxconn.
 const backlog = 1 << 16
 
-// Accept takes a connection, whose calls block; -1 and EAGAIN if there is none.
-// (Accept4 of package unix makes an address for each, which nobody wants here.)
+// Accept takes a connection, whose calls block; -1 and EAGAIN if there is none, which
+// a listener that blocks says after its SO_RCVTIMEO. The runtime is not told, as with
+// Receive. (Accept4 of package unix makes an address for each, which nobody wants here.)
 func Accept(listener int) (int, error) {
-	fd, _, errno := unix.Syscall6(unix.SYS_ACCEPT4, uintptr(listener), 0, 0, unix.SOCK_CLOEXEC, 0, 0)
+	fd, _, errno := unix.RawSyscall6(unix.SYS_ACCEPT4, uintptr(listener), 0, 0, unix.SOCK_CLOEXEC, 0, 0)
 	if errno != 0 {
 		return -1, errno
 	}
@@ -191,6 +192,10 @@ func Send(fd int, data []byte) (int, error) {
 	}
 	return int(n), nil
 }
+
+// Close closes a socket, which takes it off a loop as well. It does not block, and the
+// runtime is not told.
+func Close(fd int) { unix.RawSyscall(unix.SYS_CLOSE, uintptr(fd), 0, 0) }
 
 // Error is what a socket's connecting came to.
 func Error(fd int) error {

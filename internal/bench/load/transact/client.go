@@ -83,7 +83,7 @@ func (c *one) connectRequestResponse() error {
 	if err != nil {
 		return err
 	}
-	defer unix.Close(fd)
+	defer epoll.Close(fd)
 	if err := c.ask(fd); err != nil {
 		return err
 	}

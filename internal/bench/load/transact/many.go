@@ -180,7 +180,7 @@ func (m *many) send(s *stream) bool {
 		s.at = time.Now()
 	}
 	// A byte always fits, or the connection is broken.
-	if _, err := unix.Write(s.fd, m.buffer[:1]); err != nil {
+	if _, err := epoll.Send(s.fd, m.buffer[:1]); err != nil {
 		m.fail(s, err)
 		return false
 	}
@@ -189,7 +189,7 @@ func (m *many) send(s *stream) bool {
 
 func (m *many) read(s *stream) {
 	for {
-		n, err := unix.Read(s.fd, m.buffer[:])
+		n, err := epoll.Receive(s.fd, m.buffer[:], 0)
 		switch {
 		case errors.Is(err, unix.EINTR):
 			continue
@@ -262,7 +262,7 @@ func (m *many) fail(s *stream, err error) {
 func (m *many) forget(s *stream) {
 	m.streams[s.fd] = nil
 	m.open--
-	unix.Close(s.fd) // which takes it off the loop as well
+	epoll.Close(s.fd)
 }
 
 func (m *many) close() {

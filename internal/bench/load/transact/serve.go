@@ -24,10 +24,13 @@ type Server struct {
 }
 
 // server is a Server at work. A connection that is the only one is read by blocking
-// calls, as netserver does it: to ask epoll as well would be a tenth of a transaction.
+// calls, and where it was for one answer, the next is waited for by one, too, as
+// netserver does it: to ask epoll as well would be a tenth of a transaction.
 type server struct {
 	loop             *epoll.Loop
 	closing, keeping int
+	// waits says that accepting at closing blocks.
+	waits bool
 	// conns are by descriptor, open is how many of them are, and last the descriptor of
 	// the one that came last.
 	conns  []served
@@ -45,11 +48,12 @@ type served struct {
 	watched bool
 }
 
-// The bounds within which an only connection keeps others waiting.
+// The bounds within which an only connection, or one after the other, keeps others
+// waiting.
 const (
 	// aloneSilence is how long it may say nothing.
 	aloneSilence = 5 * time.Millisecond
-	// aloneAnswers is how often it is answered in a row.
+	// aloneAnswers is how many answers there are in a row.
 	aloneAnswers = 64
 )
 
@@ -75,7 +79,11 @@ func (s Server) Serve(ctx context.Context) error {
 	}
 	for ctx.Err() == nil {
 		next := r.loop.Wait
-		if r.open == 1 && r.alone() {
+		busy, err := r.alone()
+		if err != nil {
+			return err
+		}
+		if busy {
 			next = r.loop.Look
 		}
 		if err := next(r.handle); err != nil {
@@ -98,16 +106,44 @@ func (r *server) listen(at netip.AddrPort) (int, error) {
 	return fd, r.loop.Add(fd, unix.EPOLLIN)
 }
 
-// alone answers the only connection, for a while. False says that it is silent, or
-// closed.
-func (r *server) alone() bool {
+// alone serves a client that has the server for itself, for a while: it answers the
+// only connection, and accepts the next where that was for one answer. It is not busy
+// where there is no such client, or it is silent.
+func (r *server) alone() (busy bool, err error) {
+	defer func() { err = errors.Join(err, r.wait(false)) }()
 	for range aloneAnswers {
-		if !r.answer(r.last, 0) {
+		if r.open != 1 {
+			return false, nil
+		}
+		once := r.conns[r.last].once
+		switch {
+		case r.answer(r.last, 0):
+		case r.open == 1:
 			r.watch(r.last)
-			return false
+			return false, nil
+		case !once:
+			return false, nil
+		default:
+			if err := r.wait(true); err != nil {
+				return false, err
+			}
+			fd, err := epoll.Accept(r.closing)
+			if err != nil {
+				return false, nil // nobody came: the loop tells when somebody does
+			}
+			r.add(fd, true)
 		}
 	}
-	return true
+	return true, nil
+}
+
+// wait has accepting at closing block, for at most aloneSilence, or not.
+func (r *server) wait(waits bool) error {
+	if r.waits == waits {
+		return nil
+	}
+	r.waits = waits
+	return unix.SetNonblock(r.closing, !waits)
 }
 
 func (r *server) handle(fd int, _ uint32) {
@@ -129,20 +165,25 @@ func (r *server) accept(listener int) {
 		if err != nil {
 			return // EAGAIN, or no descriptor: those that wait go on waiting
 		}
-		if fd >= len(r.conns) {
-			r.conns = append(r.conns, make([]served, fd+1-len(r.conns))...)
-		}
-		r.conns[fd] = served{open: true, once: listener == r.closing}
-		if r.open++; r.open == 1 {
-			r.last = fd
+		before := r.last
+		if r.add(fd, listener == r.closing); r.open == 1 {
 			return // if there are others, the loop tells again
 		}
-		r.watch(r.last)
-		r.last = fd
+		r.watch(before)
 		// The request often is there already.
 		r.answer(fd, unix.MSG_DONTWAIT)
 		r.watch(fd)
 	}
+}
+
+// add enters a connection, the last.
+func (r *server) add(fd int, once bool) {
+	if fd >= len(r.conns) {
+		r.conns = append(r.conns, make([]served, fd+1-len(r.conns))...)
+	}
+	r.conns[fd] = served{open: true, once: once}
+	r.open++
+	r.last = fd
 }
 
 // watch has the loop tell of a connection.
@@ -180,7 +221,7 @@ func (r *server) answer(fd, flags int) bool {
 func (r *server) forget(fd int) {
 	r.conns[fd] = served{}
 	r.open--
-	unix.Close(fd)
+	epoll.Close(fd)
 	if r.open == 1 && !r.conns[r.last].open {
 		for other := range r.conns {
 			if r.conns[other].open {
