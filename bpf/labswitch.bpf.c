@@ -5,30 +5,23 @@
  * it takes cores that the weighed parts share, and twice as often where there is
  * a balancer. */
 #include "ctx_tc.h"
+#include "labport.h"
 
-#include <linux/if_ether.h>
-
-/* The ifindex of the port behind each MAC address, which is the key's first
- * six bytes. */
+/* The ifindex of the port at each place; 0 where there is none. */
 struct {
-	__uint(type, BPF_MAP_TYPE_HASH);
-	__uint(max_entries, 256);
-	__type(key, __u64);
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, LAB_PORTS);
+	__type(key, __u32);
 	__type(value, __u32);
 } ports SEC(".maps");
 
 SEC("tc")
 int lab_switch(ctx_t *ctx)
 {
-	void *data = ctx_data(ctx);
-	__u64 mac = 0;
-	__u32 *port;
+	__u32 place = lab_place(ctx_data(ctx), ctx_data_end(ctx));
+	__u32 *port = bpf_map_lookup_elem(&ports, &place);
 
-	if (data + ETH_HLEN > ctx_data_end(ctx))
-		return CTX_PASS;
-	__builtin_memcpy(&mac, data, ETH_ALEN);
-	port = bpf_map_lookup_elem(&ports, &mac);
-	return port ? bpf_redirect(*port, 0) : CTX_PASS;
+	return port && *port ? bpf_redirect(*port, 0) : CTX_PASS;
 }
 
 char LICENSE[] SEC("license") = "Dual BSD/GPL";

@@ -84,8 +84,8 @@ func (dnsExperiment) Name() string { return load.DNSPerf{}.Name() }
 
 func (e dnsExperiment) check(l Load, form Form, at path, fail failFunc) {
 	l.checkRepeats(at, fail)
-	if l.Requests != 0 || l.RequestsEach != 0 || l.MinRequests != 0 || l.Pinned || l.Offloads || len(l.Concurrency) > 0 {
-		fail(at, "dnsperf has none of concurrency, requests, requests_each, min_requests, pinned and offloads")
+	if l.Requests != 0 || l.RequestsEach != 0 || l.MinRequests != 0 || l.Pinned || len(l.Concurrency) > 0 {
+		fail(at, "dnsperf has none of concurrency, requests, requests_each, min_requests and pinned")
 	}
 	if l.Duration%time.Second != 0 || l.Duration < time.Second || l.Duration > maxDuration {
 		fail(at.to("duration"), "%v is not possible; use whole seconds from 1s to %v", l.Duration, maxDuration)

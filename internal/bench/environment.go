@@ -31,13 +31,21 @@ var labNotes = []string{
 	settleNote,
 }
 
-// frameNotes are those on loads without offloads.
-var frameNotes = []string{
-	"every device has a queueing discipline (pfifo_fast), which holds senders back instead of dropping",
-	"TSO is off everywhere, transmit checksum offload on all hosts and towards the balancer (native XDP needs that)",
-	"CPU has the kernel's part in it: the packet work of each device is measured where the kernel polls it (tracepoint napi_poll), " +
-		"charged to its host, and taken off whatever process it ran on top of; a device has one queue, so that work has one core at most",
-}
+// frameNotes are those on loads without offloads, offloadNotes on those with.
+var (
+	frameNotes = []string{
+		"every device has a queueing discipline (pfifo_fast), which holds senders back instead of dropping",
+		"TSO is off everywhere, transmit checksum offload on all hosts and towards the balancer (native XDP needs that)",
+		"CPU has the kernel's part in it: the packet work of each device is measured where the kernel polls it (tracepoint napi_poll), " +
+			"charged to its host, and taken off whatever process it ran on top of; a device has one queue, so that work has one core at most",
+	}
+	offloadNotes = []string{
+		"with offloads, TSO and checksum offload are on everywhere as on network cards (for XDP all but the switch's port to the balancer), " +
+			"packets of up to 64 KiB go the whole way in one piece, and no device has a queueing discipline",
+		"with offloads, CPU has the kernel's part in it, too: packets are in a core's own queue, and each one's work, from where the kernel takes it up " +
+			"(tracepoint netif_receive_skb) to the next one, is charged to the host of its device, and taken off whatever process it ran on top of",
+	}
+)
 
 // webNotes are those on loads of web servers.
 var webNotes = []string{
@@ -58,9 +66,6 @@ var tlsNotes = []string{
 var bulkNotes = []string{
 	"Gbit/s are what iperf3's servers received, the sum of all clients'; each client sends over all its streams to one server, " +
 		"behind a port of its own. Retransmits are the clients' (TCP segments)",
-	"with offloads, TSO and checksum offload are on everywhere as on network cards (for XDP all but the switch's port to the balancer), " +
-		"packets of up to 64 KiB go the whole way in one piece, and no device has a queueing discipline; the kernel's packet work cannot be told apart by host then, " +
-		"so CPU is given without offloads only",
 }
 
 // notes are those on everything that the form does.
@@ -72,6 +77,9 @@ func (f Form) notes() []string {
 		all = append(all, wireNotes...)
 	} else if f.has(false) || slices.ContainsFunc(f.Loads, func(l Load) bool { return !l.Offloads }) {
 		all = append(all, frameNotes...)
+	}
+	if slices.ContainsFunc(f.Loads, func(l Load) bool { return l.Offloads }) {
+		all = append(all, offloadNotes...)
 	}
 	if f.has(false) {
 		all = append(all, webNotes...)

@@ -161,12 +161,6 @@ func (m *measurement) writeSaturated(reading probe.Reading) {
 	if len(reading.Machines) > 1 {
 		part, why = probe.SaturatedMachines(reading.Machines, m.running.Cores())
 	}
-	if m.trial.Offloads && part != results.SaturatedNone {
-		// Whose work it was that filled the machine is not known.
-		part, why = results.SaturatedUnknown, fmt.Sprintf(
-			"saturated: unknown, for with offloads the kernel's packet work is billed to whatever process it ran on top of; %.2f of %d cores idled",
-			reading.Idle, m.runner.limits.Cores)
-	}
 	if m.trial.alone() {
 		part, why = results.SaturatedUnknown, fmt.Sprintf(
 			"saturated: unknown, for one connection keeps one core busy with all parts in turn; %.2f of %d cores idled", reading.Idle, m.runner.limits.Cores)
@@ -237,7 +231,7 @@ var cpuMetrics = map[results.Part]struct{ cores, perRequest string }{
 
 func (m *measurement) writeReading(result *load.Result, reading probe.Reading) {
 	metrics := m.got.Metrics
-	if !m.trial.Offloads && !m.runner.options.counts() {
+	if !m.runner.options.counts() {
 		m.writeCPU(result, reading)
 	}
 	metrics[results.IdleCPUCores] = reading.Idle

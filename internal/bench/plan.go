@@ -116,7 +116,7 @@ func (f Form) pointsOf(s subject.Subject, params subject.Params, l Load) []Point
 	for _, l := range l.dnsPoints() {
 		points = append(points, Point{
 			Subject: s, Params: params, Load: l.Name, Experiment: experiment, By: l, Form: f, Repeats: f.repeats(l),
-			Concurrency: l.DNSPerf.sockets(), Duration: l.Duration,
+			Concurrency: l.DNSPerf.sockets(), Duration: l.Duration, Offloads: l.Offloads,
 		})
 	}
 	for _, concurrency := range l.Concurrency {
@@ -220,6 +220,9 @@ func (p Point) params() map[string]any {
 	if p.Experiment != nil {
 		maps.Copy(all, p.Experiment.params(p))
 		maps.Copy(all, p.Params)
+		if p.Offloads && !p.Form.far {
+			all["offloads"] = yesNo(true)
+		}
 		return all
 	}
 	if p.Kind.Bulk() {

@@ -95,8 +95,8 @@ type Load struct {
 	MinRequests int `yaml:"min_requests"`
 	// Pinned gives each client of a bulk load a core, and its server the next.
 	Pinned bool `yaml:"pinned"`
-	// Offloads leaves the links their offloads (see lab.Lab.Offload) while a bulk
-	// load is on.
+	// Offloads leaves the links their offloads (see lab.Lab.Offload) while the load is
+	// on.
 	Offloads bool `yaml:"offloads"`
 	// Changes are what happens in a load of kind change.
 	Changes Changes `yaml:"changes"`
@@ -306,7 +306,7 @@ func (l Load) check(at path, form Form, fail failFunc) {
 	l.checkConcurrency(at, least, fail)
 	l.checkEnd(at, kind, fail)
 	if !kind.Bulk() && (l.Pinned || l.Offloads) {
-		fail(at, "pinned and offloads go with loads that transfer in bulk, not with %s", l.Kind)
+		fail(at, "pinned goes with loads that transfer in bulk, and offloads with those, transactions and dnsperf; not with %s", l.Kind)
 	}
 	l.checkRepeats(at, fail)
 }

@@ -51,8 +51,8 @@ func (x transactions) check(l Load, form Form, at path, fail failFunc) {
 	if l.Requests != 0 || l.RequestsEach != 0 || l.MinRequests != 0 {
 		fail(at, "%s cannot stop after a number of requests; give a duration", l.Kind)
 	}
-	if l.Pinned || l.Offloads {
-		fail(at, "pinned and offloads go with loads that transfer in bulk; a single connection of %s is tied to one core by itself", l.Kind)
+	if l.Pinned {
+		fail(at, "pinned goes with loads that transfer in bulk; a single connection of %s is tied to one core by itself", l.Kind)
 	}
 	if l.Generator != "" {
 		l.checkNetperf(at, fail)

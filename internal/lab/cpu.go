@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/procfs"
@@ -35,7 +36,7 @@ type CPU struct {
 	// whole core is saturated, however idle the others are. Of a running thread
 	// up to one timer tick may be missing. A process that ended keeps the entry
 	// of its main thread; those of its other threads are gone. "softirq/INDEX" is
-	// the work for a device: it has one queue, which is one core's at a time.
+	// the work for a device, if it has one queue, which is one core's at a time.
 	Threads map[string]time.Duration
 }
 
@@ -102,6 +103,8 @@ type usage struct {
 	live  map[int]*Process // started and not yet ended, by PID
 	hosts map[string]*hostUsage
 	meter *softirq.Meter
+	// spread says that several cores may do a device's work at a time.
+	spread atomic.Bool
 }
 
 // hostUsage is what a host's ended tasks have used.
@@ -202,7 +205,7 @@ func (u *usage) read(hosts []*Host) (map[string]CPU, error) {
 		return nil, fmt.Errorf("read the hosts' CPU time: %w", err)
 	}
 	for _, h := range hosts {
-		result[h.Name] = result[h.Name].withSoftirqs(h.inode, reading)
+		result[h.Name] = result[h.Name].withSoftirqs(h.inode, reading, u.spread.Load())
 	}
 	return result, nil
 }
@@ -232,11 +235,15 @@ func (u *usage) processTimes(hosts []*Host) (map[string]CPU, error) {
 }
 
 // withSoftirqs adds the work that was done for a host's devices, and takes off
-// what its processes were billed for devices of anybody.
-func (c CPU) withSoftirqs(netns uint64, reading softirq.Reading) CPU {
+// what its processes were billed for devices of anybody. Work that is spread over
+// cores is no thread's.
+func (c CPU) withSoftirqs(netns uint64, reading softirq.Reading, spread bool) CPU {
 	for device, work := range reading.Devices {
-		if device.Namespace == netns {
-			c.Total += work
+		if device.Namespace != netns {
+			continue
+		}
+		c.Total += work
+		if !spread {
 			c.Threads["softirq/"+strconv.Itoa(device.Index)] = work
 		}
 	}

@@ -95,20 +95,34 @@ func TestCPUThreads(t *testing.T) {
 	if err := p.Stop(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	// Its packets are the switch's and the balancer's work.
-	run(t, l.Clients[0], "ping -q -c 3 -i 0.01 "+l.Balancer.IPv4.String())
-	after, err := l.CPU()
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, host := range []string{"balancer", "switch", "client01"} {
-		d := after[host].Sub(before[host])
-		found := false
-		for thread := range d.Threads {
-			found = found || strings.HasPrefix(thread, "softirq/")
+}
+
+// TestPacketWorkIsCharged looks for the work that packets are to hosts without a
+// process. It is a thread's where one queue has it all.
+func TestPacketWorkIsCharged(t *testing.T) {
+	l := newLab(t)
+	for _, offloads := range []bool{false, true, false} {
+		if err := l.Offload(offloads); err != nil {
+			t.Fatal(err)
 		}
-		if !found || d.Total <= 0 {
-			t.Errorf("%s: no packet work is charged: %+v", host, d)
+		before, err := l.CPU()
+		if err != nil {
+			t.Fatal(err)
+		}
+		run(t, l.Clients[0], "ping -q -c 3 -i 0.01 "+l.Balancer.IPv4.String())
+		after, err := l.CPU()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, host := range []string{"balancer", "switch", "client01"} {
+			d := after[host].Sub(before[host])
+			found := false
+			for thread := range d.Threads {
+				found = found || strings.HasPrefix(thread, "softirq/")
+			}
+			if found == offloads || d.Total <= 0 {
+				t.Errorf("offloads %v: %s's packet work is charged as %+v", offloads, host, d)
+			}
 		}
 	}
 }

@@ -105,7 +105,7 @@ func (l *Lab) cpuFar() (map[string]CPU, error) {
 	}
 	all := map[string]CPU{}
 	for _, h := range l.Hosts() {
-		all[h.Name] = read[h.Name].CPU.withSoftirqs(read[h.Name].Namespace, read[l.far.meters[h.Name]].reading())
+		all[h.Name] = read[h.Name].CPU.withSoftirqs(read[h.Name].Namespace, read[l.far.meters[h.Name]].reading(), false)
 	}
 	return all, nil
 }

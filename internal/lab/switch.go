@@ -23,7 +23,14 @@ type fastPath struct {
 // newFastPath plugs the hosts in. It runs inside the switch.
 func newFastPath(hosts []*Host) (*fastPath, error) {
 	f := &fastPath{}
-	if err := loadLabSwitchObjects(&f.objects, nil); err != nil {
+	spec, err := loadLabSwitch()
+	if err != nil {
+		return nil, fmt.Errorf("read the switch's program: %w", err)
+	}
+	if err := numberPorts(spec); err != nil {
+		return nil, err
+	}
+	if err := spec.LoadAndAssign(&f.objects, nil); err != nil {
 		return nil, fmt.Errorf("load the switch's program: %w", err)
 	}
 	for _, h := range hosts {
@@ -40,7 +47,7 @@ func (f *fastPath) plug(h *Host) error {
 		return err
 	}
 	index := port.Attrs().Index
-	if err := f.objects.Ports.Put(macKey(h.MAC), uint32(index)); err != nil {
+	if err := f.objects.Ports.Put(portPlace(h.MAC), uint32(index)); err != nil {
 		return err
 	}
 	l, err := link.AttachTCX(link.TCXOptions{Interface: index, Program: f.objects.LabSwitch, Attach: ebpf.AttachTCXIngress})
@@ -50,8 +57,25 @@ func (f *fastPath) plug(h *Host) error {
 	return err
 }
 
-// macKey is a MAC address as the program reads it: the first bytes of a word.
-func macKey(mac net.HardwareAddr) uint64 {
+// hostMACBits are the bytes that the MAC addresses of all hosts have in common (see
+// hostMAC). A switch's program takes the others for the port's place.
+var hostMACBits = net.HardwareAddr{0xff, 0xff, 0xff, 0, 0xff, 0}
+
+// portPlace is the place of a host's port in the table of a switch's program.
+func portPlace(mac net.HardwareAddr) uint32 { return uint32(mac[3])<<8 | uint32(mac[5]) }
+
+// numberPorts tells a switch's program which addresses are hosts'.
+func numberPorts(spec *ebpf.CollectionSpec) error {
+	bits := macWord(hostMACBits)
+	err := errors.Join(spec.Variables["common_bits"].Set(bits), spec.Variables["common_values"].Set(macWord(hostMAC(0, 0))&bits))
+	if err != nil {
+		return fmt.Errorf("set up the switch's program: %w", err)
+	}
+	return nil
+}
+
+// macWord is a MAC address as a program reads it: the first bytes of a word.
+func macWord(mac net.HardwareAddr) uint64 {
 	var b [8]byte
 	copy(b[:], mac)
 	return binary.NativeEndian.Uint64(b[:])

@@ -5,7 +5,6 @@ package lab
 import (
 	"errors"
 	"fmt"
-	"net"
 
 	"github.com/cilium/ebpf"
 	"github.com/vishvananda/netlink"
@@ -17,25 +16,14 @@ type wireSwitch struct {
 	hosts   []*Host
 }
 
-// wireMAC is what the MAC addresses of all hosts have in common, and which bytes
-// those are: see hostMAC. The program takes the others for the port's place.
-var (
-	wireMAC     = hostMAC(0, 0)
-	wireMACBits = net.HardwareAddr{0xff, 0xff, 0xff, 0, 0xff, 0}
-)
-
-// wirePlace is the place of a host's port in the program's table.
-func wirePlace(mac net.HardwareAddr) uint32 { return uint32(mac[3])<<8 | uint32(mac[5]) }
-
 // newWireSwitch plugs the hosts in. It runs inside the switch.
 func newWireSwitch(hosts []*Host) (*wireSwitch, error) {
 	spec, err := loadLabWire()
 	if err != nil {
 		return nil, fmt.Errorf("read the switch's program: %w", err)
 	}
-	bits := macKey(wireMACBits)
-	if err := errors.Join(spec.Variables["common_bits"].Set(bits), spec.Variables["common_values"].Set(macKey(wireMAC)&bits)); err != nil {
-		return nil, fmt.Errorf("set up the switch's program: %w", err)
+	if err := numberPorts(spec); err != nil {
+		return nil, err
 	}
 	s := &wireSwitch{hosts: hosts}
 	if err := spec.LoadAndAssign(&s.objects, nil); err != nil {
@@ -54,7 +42,7 @@ func (s *wireSwitch) plug(h *Host) error {
 	if err != nil {
 		return err
 	}
-	if err := s.objects.Ports.Put(wirePlace(h.MAC), uint32(port.Attrs().Index)); err != nil {
+	if err := s.objects.Ports.Put(portPlace(h.MAC), uint32(port.Attrs().Index)); err != nil {
 		return err
 	}
 	return attachXDP(h.Port, s.objects.LabWire.FD())
