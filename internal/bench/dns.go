@@ -173,7 +173,8 @@ func (dnsExperiment) onMachines() string { return "" }
 
 func (dnsExperiment) notes(f Form) []string {
 	all := []string{
-		fmt.Sprintf("name servers are BIND (named), one on each server, with its own defaults for threads, no recursion and no query log; every query is for %q, whose zone each of them has", dnsQuestion),
+		fmt.Sprintf("name servers are BIND (named), one on each server, with no recursion, no query log and room for 4 MiB of waiting queries; every query is for %q, whose zone each of them has; %s",
+			dnsQuestion, nameServerThreadsNote(f)),
 		"queries per second are answers without an error, divided by what dnsperf took from its first query to its last answer; with several generators the sum of theirs. " +
 			"dnsperf is a closed loop: it has up to 100 queries under way (-q) and sends the next when one is answered, but no more a second than its rate (-Q). It tells no percentiles",
 		fmt.Sprintf("a trial in which more than %g %% of the queries were lost is not valid: dnsperf waits for each of them as long as it takes to call it lost, and sends less meanwhile", dnsMostLost),

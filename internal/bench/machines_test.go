@@ -32,7 +32,7 @@ func TestDocumentsSuitesRunOnMachines(t *testing.T) {
 	for suite, obstacles := range map[string][]string{
 		"l2dsr-bmt.yaml":       nil,
 		"loxilb-graviton.yaml": nil,
-		"dns-udp.yaml":         {"3 backends: there are 2 servers"},
+		"dns-udp.yaml":         {"2 generators: there are 1 clients"},
 	} {
 		form, err := onFewMachines(t, suite)
 		if err != nil {
@@ -44,7 +44,7 @@ func TestDocumentsSuitesRunOnMachines(t *testing.T) {
 			if pinned, there := params["pinned"]; there && pinned != "no" {
 				t.Errorf("%s, %s: pinned is %v", suite, trial.Load, pinned)
 			}
-			if params["clients"] != 1 {
+			if params["clients"] != 1 && trial.Obstacle == "" {
 				t.Errorf("%s, %s: parameters %v", suite, trial.Load, params)
 			}
 			if trial.Obstacle != "" && !strings.Contains(strings.Join(obstacles, "\n"), trial.Obstacle) {

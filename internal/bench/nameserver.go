@@ -14,7 +14,9 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"slices"
+	"strconv"
 	"text/template"
 	"time"
 
@@ -56,10 +58,11 @@ type nameServer struct {
 // as the VIP, named hears of by itself (automatic-interface-scan).
 func startNameServers(ctx context.Context, l *lab.Lab) ([]*nameServer, error) {
 	servers := make([]*nameServer, len(l.Servers))
+	threads := nameServerThreads(l.Far(), runtime.NumCPU(), len(l.Servers))
 	err := lab.Each(l.Servers, func(host *lab.Host) error {
 		s := &nameServer{host: host, dir: filepath.Join(host.Dir, "dns")}
 		servers[slices.Index(l.Servers, host)] = s
-		if err := s.start(ctx, l.VIP4); err != nil {
+		if err := s.start(ctx, l.VIP4, threads); err != nil {
 			return fmt.Errorf("starting %s on %s: %w", nameServerProgram, host.Name, err)
 		}
 		return nil
@@ -92,9 +95,10 @@ var copyNamedTask = lab.NewTask("copy-named", func(_ context.Context, _ *lab.Hos
 	return copied, nil
 })
 
-// start starts the server in a directory of its own. It listens at the host's address
-// of the laboratory, and at the VIP while the host has that.
-func (s *nameServer) start(ctx context.Context, vip netip.Addr) error {
+// start starts the server in a directory of its own, with so many threads (see
+// nameServerThreads). It listens at the host's address of the laboratory, and at the VIP
+// while the host has that.
+func (s *nameServer) start(ctx context.Context, vip netip.Addr, threads int) error {
 	var text bytes.Buffer
 	values := map[string]any{"Dir": s.dir, "Port": dnsPort, "Addresses": []netip.Addr{s.host.IPv4, vip}}
 	if err := namedConfig.Execute(&text, values); err != nil {
@@ -112,8 +116,31 @@ func (s *nameServer) start(ctx context.Context, vip netip.Addr) error {
 		return err
 	}
 	// -f: in the foreground.
-	s.process, err = s.host.Start(context.WithoutCancel(ctx), lab.Command{Path: program, Args: []string{"-f", "-c", config}})
+	args := []string{"-f", "-c", config}
+	if threads > 0 {
+		args = append(args, "-n", strconv.Itoa(threads))
+	}
+	s.process, err = s.host.Start(context.WithoutCancel(ctx), lab.Command{Path: program, Args: args})
 	return err
+}
+
+// nameServerThreads is how many worker threads each of so many name servers has; 0 is as
+// many as its machine has cores, BIND's default. Those that share a machine share its
+// cores: with a thread of each for every core they would mostly take turns.
+func nameServerThreads(far bool, cores, servers int) int {
+	if far {
+		return 0
+	}
+	return max(cores/servers, 1)
+}
+
+// nameServerThreadsNote says how many threads each name server of a form has.
+func nameServerThreadsNote(f Form) string {
+	threads := nameServerThreads(f.far, runtime.NumCPU(), f.Lab.Servers)
+	if threads == 0 {
+		return "each has as many threads as its machine has cores"
+	}
+	return fmt.Sprintf("each has its share of the machine's cores for threads (-n %d)", threads)
 }
 
 // nameServerBound is how long a name server may take to answer at an address.

@@ -18,6 +18,10 @@ const (
 	// paramQuestion is what name servers are asked for.
 	paramQuestion         = "question"
 	paramGeneratorThreads = "generator_threads"
+	// paramGenerators is how many ask at once, and paramMostQueries the most that each
+	// asks a second.
+	paramGenerators  = "clients"
+	paramMostQueries = "queries_per_second_most"
 )
 
 // relaySubjects are user-space relays for UDP: the document's, and where that was
@@ -31,6 +35,9 @@ const (
 	// dnsEven is how many per cent more queries the busiest backend may have than
 	// the idlest, where the sockets can be dealt out evenly.
 	dnsEven = 2
+	// dnsBounded is the share of the rate that generators were told from which that is
+	// the limit, and no balancer.
+	dnsBounded = 0.98
 )
 
 // isDNS says whether the load asked name servers.
@@ -45,7 +52,7 @@ func dnsKind() *loadKind {
 var dnsReading = []paragraph{
 	{"Generator, balancer and servers on one machine", "As in the document. Where the machine is full, one name server more adds nothing, and a balancer that needs less of it leaves more to them: that is what differs here. " +
 		"On machines of their own the balancers' CPU time per query carries over best."},
-	{"Sockets", "Balancers keep a flow's backend, and a flow of UDP is a socket of a client. With as few sockets as the document's, backends can only be used evenly where their number divides the sockets; with three sockets the fourth name server idles. Of a generator with several threads each asks from sockets of its own, as fast as it gets to run, so they are not asked alike then."},
+	{"Sockets", "Balancers keep a flow's backend, and a flow of UDP is a socket of a client. With as few sockets as the document's, backends can only be used evenly where their number divides the sockets; with three sockets the fourth name server idles. Several generators, and the threads of one, ask from sockets of their own, each as fast as it gets to run, so backends are not asked alike then."},
 	{"Server and relay CPU", "A name server's process in per cent of one core, the mean of those that were asked, and a relay's where there is one for each server; with the packet work that ran on top of it. The machine's user, system, softirq and idle are shares of all its cores."},
 	{"Lost", "Queries without an answer in time. dnsperf waits for each of them, so a trial in which more than 1 % were lost is not valid."},
 }
@@ -252,7 +259,7 @@ func dnsVerdict(s *section) []string {
 	}
 	all = append(all, s.dnsEvenness(own)...)
 	var sentences []string
-	for _, sentence := range append(judgement(all, ""), saturationVerdict(s)) {
+	for _, sentence := range append(judgement(all, ""), s.dnsBoundedPoints(own), saturationVerdict(s)) {
 		if sentence != "" {
 			sentences = append(sentences, s.title()+": "+sentence)
 		}
@@ -260,10 +267,37 @@ func dnsVerdict(s *section) []string {
 	return sentences
 }
 
-// dnsOver holds a subject's queries a second against another's at every point.
+// dnsBoundedAt says whether generators were told to ask no more than a subject answered.
+func (g *group) dnsBoundedAt(subject string) bool {
+	p, most := g.best(subject, results.QueriesPerSecond), g.Params[paramMostQueries].number
+	return p != nil && most > 0 && p.Stats[results.QueriesPerSecond].Median >= dnsBounded*most*g.Params[paramGenerators].number
+}
+
+// dnsBoundedPoints says how often that was so for one of the subjects.
+func (s *section) dnsBoundedPoints(subjects []string) string {
+	points, bounded := 0, 0
+	for _, subject := range subjects {
+		for _, g := range s.Groups {
+			if g.best(subject, results.QueriesPerSecond) != nil {
+				points++
+				bounded += b2i(g.dnsBoundedAt(subject))
+			}
+		}
+	}
+	if bounded == 0 {
+		return ""
+	}
+	return fmt.Sprintf("%d of %d points of ours reached the rate that dnsperf was told (-Q), which is nobody's limit; targets are judged by the others.", bounded, points)
+}
+
+// dnsOver holds a subject's queries a second against another's at every point where
+// the load did not bound them.
 func (s *section) dnsOver(subject, against string, least float64) []judged {
 	var over span
 	for _, g := range s.Groups {
+		if g.dnsBoundedAt(subject) {
+			continue
+		}
 		over.add(ratioOf(g.best(subject, results.QueriesPerSecond), g.best(against, results.QueriesPerSecond), results.QueriesPerSecond))
 	}
 	if over.n == 0 {
@@ -273,8 +307,8 @@ func (s *section) dnsOver(subject, against string, least float64) []judged {
 }
 
 // dnsEvenness judges round robin where the sockets can be dealt out evenly, and ask
-// alike: those of a generator's several threads do not. Those subjects that are even
-// are judged together.
+// alike: those of several generators, or of one's several threads, do not. Those subjects
+// that are even are judged together.
 func (s *section) dnsEvenness(subjects []string) []judged {
 	if s.hasParam(paramGeneratorThreads) {
 		return nil
@@ -307,7 +341,7 @@ func (s *section) dnsUneven(subject string) (uneven span) {
 	for _, g := range s.Groups {
 		sockets, backends := g.Params[paramConcurrency].number, g.Params[paramBackends].number
 		for _, p := range g.Points {
-			if p.Subject != subject || !roundRobin(p) || backends < 2 || int(sockets)%int(backends) != 0 {
+			if p.Subject != subject || !roundRobin(p) || backends < 2 || int(sockets)%int(backends) != 0 || g.Params[paramGenerators].number != 1 {
 				continue
 			}
 			if p.Idle > 0 {

@@ -126,11 +126,46 @@ func TestDNSTargets(t *testing.T) {
 	}
 }
 
+// TestDNSRateIsNoLimit bounds what generators ask at one point: what answers all of it
+// is not judged there.
+func TestDNSRateIsNoLimit(t *testing.T) {
+	subjects := dnsSubjects()
+	subjects[3].rate = 14_000
+	for most, want := range map[int][]string{
+		// Enough for all; enough for docker-proxy; too little for anybody.
+		100_000: {"jeoul-nat-tc ≥ 2.00 × docker-proxy (1.93)"},
+		60_000:  {"jeoul-nat-tc ≥ 2.00 × docker-proxy (1.93)", "2 of 12 points of ours reached the rate that dnsperf was told (-Q)"},
+		1_000:   {"jeoul-nat-tc ≥ 2.00 × docker-proxy (1.93)", "2 of 12 points of ours reached the rate that dnsperf was told (-Q)"},
+	} {
+		run := dnsRun(subjects)
+		for _, trial := range run.Trials {
+			if trial.Params["backends"] == 3 && trial.Params["clients"] == 1 {
+				trial.Params["queries_per_second_most"] = most
+				trial.Metrics[results.QueriesPerSecond] = min(trial.Metrics[results.QueriesPerSecond], float64(most))
+			}
+		}
+		var text []string
+		for _, s := range aggregate(run.Trials, "") {
+			text = append(text, verdict(s)...)
+		}
+		all := strings.Join(text, "\n")
+		for _, sentence := range want {
+			if !strings.Contains(all, sentence) {
+				t.Errorf("at most %d: %s\nwant: %s", most, all, sentence)
+			}
+		}
+		if len(want) == 1 && strings.Contains(all, "-Q") {
+			t.Errorf("at most %d: %s", most, all)
+		}
+	}
+}
+
 func TestDNSEvennessIsJudgedWhereSocketsAskAlike(t *testing.T) {
 	subjects := dnsSubjects()
 	subjects[5].uneven = 30
 	for name, change := range map[string]func(*results.Trial){
 		"threads":              func(t *results.Trial) { t.Params["generator_threads"] = 16 },
+		"generators":           func(t *results.Trial) { t.Params["clients"] = 2 },
 		"sockets that are odd": func(t *results.Trial) { t.Params["concurrency"] = 7 },
 	} {
 		run := dnsRun(subjects)
