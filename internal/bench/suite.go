@@ -248,7 +248,7 @@ func (s Subject) check(at path, fail failFunc) {
 	var names []string
 	for _, param := range known.Params() {
 		names = append(names, param.Name)
-		if len(s.Params[param.Name]) == 0 {
+		if _, given := s.Params[param.Name]; len(s.Params[param.Name]) == 0 && (given || !param.Optional) {
 			fail(at.to("params", param.Name), "%s needs a list of values for %s", s.Name, param.Name)
 		}
 		for i, value := range s.Params[param.Name] {

@@ -259,7 +259,7 @@ func dnsVerdict(s *section) []string {
 	}
 	all = append(all, s.dnsEvenness(own)...)
 	var sentences []string
-	for _, sentence := range append(judgement(all, ""), s.dnsBoundedPoints(own), saturationVerdict(s)) {
+	for _, sentence := range slices.Concat(judgement(all, ""), s.dnsLeftOut(own), []string{saturationVerdict(s)}) {
 		if sentence != "" {
 			sentences = append(sentences, s.title()+": "+sentence)
 		}
@@ -273,29 +273,52 @@ func (g *group) dnsBoundedAt(subject string) bool {
 	return p != nil && most > 0 && p.Stats[results.QueriesPerSecond].Median >= dnsBounded*most*g.Params[paramGenerators].number
 }
 
-// dnsBoundedPoints says how often that was so for one of the subjects.
-func (s *section) dnsBoundedPoints(subjects []string) string {
-	points, bounded := 0, 0
+// dnsIdleAt says whether in half of a subject's trials or more nothing was full: then
+// it was the generators that asked no more.
+func (g *group) dnsIdleAt(subject string) bool {
+	p := g.best(subject, results.QueriesPerSecond)
+	if p == nil {
+		return false
+	}
+	idle := 0
+	for _, part := range p.saturated {
+		idle += b2i(part == string(results.SaturatedNone))
+	}
+	return idle > 0 && 2*idle >= len(p.saturated)
+}
+
+// dnsLeftOut says how often either was so for one of the subjects.
+func (s *section) dnsLeftOut(subjects []string) (sentences []string) {
+	points, bounded, idle := 0, 0, 0
 	for _, subject := range subjects {
 		for _, g := range s.Groups {
-			if g.best(subject, results.QueriesPerSecond) != nil {
-				points++
-				bounded += b2i(g.dnsBoundedAt(subject))
+			if g.best(subject, results.QueriesPerSecond) == nil {
+				continue
+			}
+			points++
+			switch {
+			case g.dnsBoundedAt(subject):
+				bounded++
+			case g.dnsIdleAt(subject):
+				idle++
 			}
 		}
 	}
-	if bounded == 0 {
-		return ""
+	if bounded > 0 {
+		sentences = append(sentences, fmt.Sprintf("%d of %d points of ours reached the rate that dnsperf was told (-Q), which is nobody's limit; targets are judged by the others.", bounded, points))
 	}
-	return fmt.Sprintf("%d of %d points of ours reached the rate that dnsperf was told (-Q), which is nobody's limit; targets are judged by the others.", bounded, points)
+	if idle > 0 {
+		sentences = append(sentences, fmt.Sprintf("At %d of %d points of ours the machine was not full: dnsperf asked no more; targets are judged by the others.", idle, points))
+	}
+	return sentences
 }
 
 // dnsOver holds a subject's queries a second against another's at every point where
-// the load did not bound them.
+// the load bounded neither of them.
 func (s *section) dnsOver(subject, against string, least float64) []judged {
 	var over span
 	for _, g := range s.Groups {
-		if g.dnsBoundedAt(subject) {
+		if g.dnsBoundedAt(subject) || g.dnsIdleAt(subject) || g.dnsIdleAt(against) {
 			continue
 		}
 		over.add(ratioOf(g.best(subject, results.QueriesPerSecond), g.best(against, results.QueriesPerSecond), results.QueriesPerSecond))

@@ -160,6 +160,31 @@ func TestDNSRateIsNoLimit(t *testing.T) {
 	}
 }
 
+// TestDNSIdleMachineIsNoLimit: where nothing was full the generators were the limit.
+func TestDNSIdleMachineIsNoLimit(t *testing.T) {
+	subjects := dnsSubjects()
+	subjects[3].rate = 14_000
+	for idle, want := range map[string]string{
+		"jeoul-nat-tc": "At 6 of 12 points of ours the machine was not full",
+		"docker-proxy": "Targets that hold",
+	} {
+		run := dnsRun(subjects)
+		for i := range run.Trials {
+			if run.Trials[i].Subject == idle {
+				run.Trials[i].Saturated = results.SaturatedNone
+			}
+		}
+		var text []string
+		for _, s := range aggregate(run.Trials, "") {
+			text = append(text, verdict(s)...)
+		}
+		all := strings.Join(text, "\n")
+		if !strings.Contains(all, want) || strings.Contains(all, "Targets that are missed") {
+			t.Errorf("%s idles: %s\nwant: %s, and nothing missed", idle, all, want)
+		}
+	}
+}
+
 func TestDNSEvennessIsJudgedWhereSocketsAskAlike(t *testing.T) {
 	subjects := dnsSubjects()
 	subjects[5].uneven = 30

@@ -56,7 +56,7 @@ var koreanColumns = []phrase{
 	{"Saturated", "포화"}, {"Mean latency", "평균 지연"}, {"Min latency", "최소 지연"}, {"Mean", "평균"}, {"Max", "최대"}, {"Balancer CPU", "밸런서 CPU"}, {"Failed", "실패"},
 	{"Concurrency", "동시 연결"}, {"Streams", "스트림"}, {"Requests asked", "요청 수"}, {"File size", "파일 크기"}, {"Duration", "시간"}, {"Clients", "클라이언트"}, {"Services", "서비스"}, {"Backends", "백엔드"},
 	{"Weights", "가중치"}, {"Ended", "종료"}, {"Stage", "단계"}, {"Event", "사건"}, {"What", "내용"}, {"Flood", "플러드"}, {"Beyond", "뒤쪽"}, {"Rate", "속도"}, {"Every", "간격"}, {"New", "새 연결"},
-	{"Offloads", "오프로드"}, {"Pinned", "코어 고정"}, {"Threads", "스레드"}, {"Thread", "스레드"}, {"Splice", "Splice"}, {"Scheduler", "스케줄러"}, {"Packets", "패킷"}, {"Change", "변경"}, {"Protocol", "프로토콜"},
+	{"Offloads", "오프로드"}, {"Pinned", "코어 고정"}, {"Threads", "스레드"}, {"Thread", "스레드"}, {"Splice", "Splice"}, {"Scheduler", "스케줄러"}, {"Upper", "상한"}, {"Lower", "하한"}, {"at most {n} connections a server", "서버당 연결 최대 {1}개"}, {"new ones again below {n}", "{1}개 아래에서 다시 새 연결"}, {"Packets", "패킷"}, {"Change", "변경"}, {"Protocol", "프로토콜"},
 	{"Family", "주소 체계"}, {"Outer", "바깥 주소 체계"}, {"Direction", "방향"}, {"Tag", "태그"}, {"Configured", "구성"}, {"Flows", "플로"}, {"Hook", "훅"}, {"Request", "요청"}, {"Response", "응답"}, {"Frame", "프레임"}, {"Beside", "함께"},
 	{"× {}", "× {1}"}, {"CPU × {}", "CPU × {1}"}, {"Net × one flow", "순비용 × 플로 하나"}, {"× one service", "× 서비스 하나"}, {"× empty", "× 빈 프로그램"}, {"Most × fewest", "최다 × 최소"}, {"New × known", "새 플로 × 알려진 플로"},
 	{"Spread of CPU", "CPU 산포"}, {"Spread of net", "순비용 산포"}, {"Spread of loading", "적재 산포"}, {"Spread of {}", "{1} 산포"}, {"Spread", "산포"}, {"Busiest over idlest", "최다/최소 백엔드"},

@@ -100,6 +100,8 @@ var known = []paramInfo{
 	{Name: paramThreads, Title: "Threads", Own: true, Text: counted("thread")},
 	{Name: "splice", Title: "Splice", Own: true, Text: func(v string) string { return "splice " + v }},
 	{Name: paramScheduler, Title: "Scheduler", Own: true, Text: plain},
+	{Name: "upper", Title: "Upper", Own: true, Text: func(v string) string { return "at most " + v + " connections a server" }},
+	{Name: "lower", Title: "Lower", Own: true, Text: func(v string) string { return "new ones again below " + v }},
 	{Name: paramPackets, Title: "Packets", Text: packetsText, Order: []string{knownPackets, newPackets, foreignPackets}},
 	{Name: paramChange, Title: "Change", Text: changeText, Order: []string{"unmoved", "pinned", "unpinned"}},
 	{Name: "protocol", Title: "Protocol", Text: strings.ToUpper},

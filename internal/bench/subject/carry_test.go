@@ -83,6 +83,9 @@ func optional(s Subject) bool {
 func carries(t *testing.T, l *lab.Lab, s Subject) {
 	params := Params{}
 	for _, param := range s.Params() {
+		if param.Optional {
+			continue
+		}
 		params[param.Name] = 1
 		if param.Name == paramSplice {
 			params[param.Name] = spliceOff

@@ -22,6 +22,10 @@ func OnMachines(s Subject, l *lab.Lab) string {
 	switch own := s.(type) {
 	case direct, routed, haproxyHTTP, haproxyTCP, nginxHTTP, nginxStream, iptablesNth, nftables:
 		return ""
+	case ipvs:
+		if own.way != ipvsTunnel {
+			return ""
+		}
 	case jeoul:
 		if own.mode == lb.FullNAT && !l.FullNAT.IsValid() {
 			return "full NAT needs a free address of the machines' segment to send from: give jeoul_fullnat_address in the inventory"

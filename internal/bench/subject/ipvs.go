@@ -6,21 +6,16 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
-	"net"
+	"math"
 	"net/netip"
 	"os"
 	"os/exec"
 	"regexp"
 
 	moby "github.com/moby/ipvs"
-	"github.com/sirupsen/logrus"
-	"golang.org/x/sys/unix"
 
 	"github.com/jeoul/jeoul/internal/bench/probe"
-	"github.com/jeoul/jeoul/internal/lab"
 	"github.com/jeoul/jeoul/internal/lb"
-	"github.com/jeoul/jeoul/internal/sysctl"
 )
 
 // ipvs is the kernel's own balancer (Linux Virtual Server), round robin, in one of
@@ -52,12 +47,37 @@ var ipvsWays = map[ipvsWay]struct {
 	ipvsTunnel:     {moby.ConnectionFlagTunnel, "IPVS, IPIP tunnels, rr; the servers unwrap (ipip), have the VIP and answer clients"},
 }
 
-func (s ipvs) Name() string  { return "ipvs-" + string(s.way) }
-func (ipvs) Params() []Param { return nil }
-func (ipvs) HTTPOnly() bool  { return false }
+func (s ipvs) Name() string { return "ipvs-" + string(s.way) }
+func (ipvs) HTTPOnly() bool { return false }
 
-// Obstacle is none: it needs no descriptor a connection.
-func (ipvs) Obstacle(Params, int, probe.Limits) string { return "" }
+// paramUpper and paramLower are the thresholds of each server (ipvsadm(8), -x and -y): at
+// so many connections it gets no new ones, until it has fewer than the lower.
+const (
+	paramUpper = "upper"
+	paramLower = "lower"
+)
+
+func (ipvs) Params() []Param {
+	return []Param{
+		{Name: paramUpper, Check: positive(math.MaxInt32), Optional: true},
+		{Name: paramLower, Check: positive(math.MaxInt32), Optional: true},
+	}
+}
+
+// threshold is one of params, 0 where it is left out, which is none to IPVS.
+func threshold(params Params, name string) uint32 {
+	number, _ := params[name].(int)
+	return uint32(number)
+}
+
+// Obstacle is what the kernel refuses. It needs no descriptor a connection.
+func (ipvs) Obstacle(params Params, _ int, _ probe.Limits) string {
+	upper, lower := threshold(params, paramUpper), threshold(params, paramLower)
+	if lower > upper {
+		return fmt.Sprintf("lower %d: it cannot be more than upper, which is %d", lower, upper)
+	}
+	return ""
+}
 
 var ipvsVersion = regexp.MustCompile(`IP Virtual Server version (\S+)`)
 
@@ -87,11 +107,12 @@ func (ipvs) Versions(ctx context.Context) (map[string]string, error) {
 // readIPVS returns the kernel's table of services, whose first line has the version.
 func readIPVS() ([]byte, error) { return os.ReadFile("/proc/thread-self/net/ip_vs") }
 
-func (s ipvs) Start(ctx context.Context, setup Setup, _ Params) (Running, error) {
+func (s ipvs) Start(ctx context.Context, setup Setup, params Params) (Running, error) {
 	running := &runningIPVS{way: s.way, setup: setup}
+	table := s.table(setup, params)
 	err := running.prepare()
 	if err == nil {
-		err = running.undo.on(running.balance)
+		err = running.undo.on(func(on bool) error { return table.set(setup.Lab, on) })
 	}
 	if err != nil {
 		return nil, errors.Join(err, running.Stop(context.WithoutCancel(ctx)))
@@ -125,90 +146,6 @@ func (r *runningIPVS) prepare() (err error) {
 	// As for our own direct server return: the VIP on lo, and silence about it.
 	r.vips, err = holdVIP(l, lb.L2DSR)
 	return err
-}
-
-// forgetConnections has the kernel forget a destination's connections when that is
-// removed (Documentation/networking/ipvs-sysctl.rst): the next trial would meet them.
-const forgetConnections = "net.ipv4.vs.expire_nodest_conn"
-
-// balance makes the services, or takes them away.
-func (r *runningIPVS) balance(on bool) error {
-	err := r.setup.Lab.Balancer.Do(func() error {
-		// The library tells its warnings to this logger, and not in its errors; what
-		// goes wrong shows in those.
-		logrus.SetOutput(io.Discard)
-		kernel, err := moby.New("")
-		if err != nil {
-			return err
-		}
-		defer kernel.Close()
-		if !on {
-			return r.remove(kernel)
-		}
-		if err := sysctl.Write(forgetConnections, "1"); err != nil {
-			return err
-		}
-		return r.add(kernel)
-	})
-	if err != nil {
-		return fmt.Errorf("setting the services of IPVS: %w", err)
-	}
-	return nil
-}
-
-// eachService calls do with each port as IPVS has it.
-func (r *runningIPVS) eachService(do func(service *moby.Service, of Service) error) error {
-	for i, of := range r.setup.Services {
-		for _, protocol := range of.protocols() {
-			service := &moby.Service{
-				Address: net.IP(r.setup.vip(i).Addr().AsSlice()), Port: of.Port, Protocol: uint16(protocol),
-				AddressFamily: unix.AF_INET, Netmask: 0xffff_ffff, SchedName: moby.RoundRobin,
-			}
-			if err := do(service, of); err != nil {
-				return fmt.Errorf("%s port %d: %w", protocol, of.Port, err)
-			}
-		}
-	}
-	return nil
-}
-
-func (r *runningIPVS) destination(of Service, server *lab.Host) *moby.Destination {
-	return &moby.Destination{
-		Address: net.IP(server.IPv4.AsSlice()), Port: of.Port, AddressFamily: unix.AF_INET,
-		Weight: of.Weight(server), ConnectionFlags: ipvsWays[r.way].flags,
-	}
-}
-
-func (r *runningIPVS) add(kernel *moby.Handle) error {
-	return r.eachService(func(service *moby.Service, of Service) error {
-		if err := kernel.NewService(service); err != nil {
-			return err
-		}
-		for _, server := range of.Servers {
-			if err := kernel.NewDestination(service, r.destination(of, server)); err != nil {
-				return fmt.Errorf("%s: %w", server.Name, err)
-			}
-		}
-		return nil
-	})
-}
-
-// remove takes the destinations away before their services, which is when the
-// kernel forgets their connections. What was never made is none to take away.
-func (r *runningIPVS) remove(kernel *moby.Handle) error {
-	return r.eachService(func(service *moby.Service, of Service) error {
-		if !kernel.IsServicePresent(service) {
-			return nil
-		}
-		var errs []error
-		for _, server := range of.Servers {
-			err := kernel.DelDestination(service, r.destination(of, server))
-			if !errors.Is(err, unix.ENOENT) {
-				errs = append(errs, err)
-			}
-		}
-		return errors.Join(append(errs, kernel.DelService(service))...)
-	})
 }
 
 func (r *runningIPVS) Target(i int) netip.AddrPort { return r.setup.vip(i) }

@@ -30,7 +30,8 @@ var (
 type Subject interface {
 	// Name is the subject's name in suites and results.
 	Name() string
-	// Params are what can vary in it; a suite gives each of them a list.
+	// Params are what can vary in it; a suite gives each of them a list, but for optional
+	// ones.
 	Params() []Param
 	// Versions returns the versions of the programs that it runs, by name.
 	Versions(ctx context.Context) (map[string]string, error)
@@ -49,6 +50,8 @@ type Param struct {
 	Name string
 	// Check returns an error that wraps ErrParam and says what is possible.
 	Check func(value any) error
+	// Optional says that a suite may leave it out; it then has no value.
+	Optional bool
 }
 
 // Params maps a parameter's name to its value, an int or a string.
