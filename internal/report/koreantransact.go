@@ -7,6 +7,7 @@ var koreanTransactions = []phrase{
 	{"Connections, requests and throughput before three endpoints", "엔드포인트 셋 앞의 연결, 요청, 처리량"}, {"A connection for each transaction (TCP_CRR)", "트랜잭션마다 새 연결(TCP_CRR)"}, {"Transactions over kept connections (TCP_RR)", "유지 연결 위의 트랜잭션(TCP_RR)"},
 	{"A transaction is a byte to a server and a byte back. With crr a connection is opened for it and closed by the server, as netperf's TCP_CRR does; with rr connections are kept, as in TCP_RR. The latency is that of all of it, closing included.", "트랜잭션은 서버로 한 바이트, 되돌아 한 바이트입니다. crr에서는 netperf의 TCP_CRR처럼 트랜잭션마다 연결을 열고 서버가 닫으며, rr에서는 TCP_RR처럼 연결을 유지합니다. 지연은 닫기까지 포함한 전체 시간입니다."},
 	// The document's figures.
+	{"Transactions by netperf and by jeoul's own generator", "netperf와 jeoul 자체 생성기의 트랜잭션"},
 	{"Performance of LoxiLB on an AWS Graviton2 EC2 instance, loxilb.io (loxilb-on-graviton2.ko.txt); x86: LoxiLB's own page for the same bench", "AWS Graviton2 EC2 인스턴스에서 LoxiLB의 성능, loxilb.io (loxilb-on-graviton2.ko.txt); x86: 같은 시험에 대한 LoxiLB 자체의 문서"},
 	{"m6g.metal, 64 cores of Arm Neoverse; client, balancer and 3 endpoints in namespaces of it. x86: not named here", "m6g.metal, Arm Neoverse 64코어; 클라이언트, 밸런서, 엔드포인트 3개가 그 네임스페이스에 있음. x86: 여기에 기종이 없음"},
 	{"Measurement", "측정 항목"}, {"TCP_RR, 100 streams, requests/s", "TCP_RR, 스트림 100개, 요청/초"}, {"LoxiLB", "LoxiLB"}, {"Graviton2", "Graviton2"}, {"minimum and mean latency", "최소 및 평균 지연"}, {"about {n}", "약 {1}"}, {"just over 500", "500을 조금 넘음"}, {"under half of LoxiLB's", "LoxiLB의 절반 미만"},
