@@ -27,7 +27,8 @@
 // Every device has GRO on and TSO off: a veth has a NAPI instance with GRO (or
 // XDP) only, and takes frames into it only from a peer without TSO. That makes
 // the kernel's work for each hop the work of a device, which can be charged to
-// the host it belongs to: [Host.CPU], with the help of package softirq. A thread
+// the host it belongs to: [Host.CPU], with the help of package softirq; and a device's
+// queue that is one core's can be seen to be full. A thread
 // for each device would tell it too, but costs a context switch a hop, which the
 // balanced subjects would pay for and the baseline would not.
 //
@@ -50,8 +51,9 @@
 // has one core at most.
 //
 // [Lab.Offload] gives the links TSO and checksum offload back, and takes the
-// queueing disciplines away, for loads that transfer in bulk; CPU times cannot be
-// told by host then. [Lab.Forward], [Lab.DetourReplies] and [Lab.DetourRequests] send
+// queueing disciplines away, for loads to which the laboratory's own hops shall cost
+// least; packets are in the core's own queue then, where package softirq tells them
+// apart one by one. [Lab.Forward], [Lab.DetourReplies] and [Lab.DetourRequests] send
 // packets through the balancer, for subjects that both directions must pass; no
 // host sends ICMP redirects, which would tell of a shorter way on the one segment.
 //
