@@ -5,7 +5,7 @@ package report
 // koreanDNS are about name servers behind a balancer.
 var koreanDNS = []phrase{
 	{"how many queries a second are answered by one and by more name servers, and what does that cost the machine", "네임 서버 하나와 여럿이 초당 질의 몇 건에 응답하고, 기계는 어떤 비용을 치르는가"},
-	{"DNS behind a balancer for UDP", "UDP 밸런서 뒤의 DNS"}, {"DNS queries (dnsperf)", "DNS 질의(dnsperf)"}, {"first", "첫째"}, {"second", "둘째"}, {"even", "균등"},
+	{"DNS behind a balancer for UDP", "UDP 밸런서 뒤의 DNS"}, {"DNS queries (dnsperf)", "DNS 질의(dnsperf)"}, {"first", "첫째"}, {"second", "둘째"}, {"even", "균등"}, {"full", "가득"},
 	{"asking for {}", "질의 대상 {1}"}, {"at most {n} queries/s a generator", "생성기당 최대 초당 질의 {1}건"}, {"{n} threads a generator", "생성기당 스레드 {1}개"}, {"Question", "질의 대상"}, {"At most", "최대"}, {"Generator threads", "생성기 스레드"},
 	// Tables and charts.
 	{"Queries a second by number of name servers", "네임 서버 수별 초당 질의"}, {"Queries a second by number of name servers: {}", "네임 서버 수별 초당 질의: {1}"},
