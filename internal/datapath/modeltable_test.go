@@ -95,9 +95,25 @@ func (at *standing) rehash(owners []lb.BackendKey, recipe string) {
 func (m *model) recipeFor(s *Service) string {
 	recipe := fmt.Sprint(s.Scheduler, m.tableSize(s))
 	for _, i := range s.takers() {
-		recipe += fmt.Sprint(" ", s.Backends[i].Address, s.Backends[i].Port, s.weightOf(i))
+		recipe += fmt.Sprint(" ", s.tableName(i), s.Backends[i].Address, s.Backends[i].Port, s.weightOf(i))
 	}
 	return recipe
+}
+
+// tableName is what decides on a backend's slots: its address and port; where the hash is of
+// the client's address alone, its address alone, unless two backends share it.
+func (s *Service) tableName(i int) string {
+	b := s.Backends[i]
+	sharers := 0
+	for _, other := range s.Backends {
+		if other.Address == b.Address {
+			sharers++
+		}
+	}
+	if s.BySource() && sharers == 1 {
+		return netip.AddrPortFrom(b.Address, 0).String()
+	}
+	return netip.AddrPortFrom(b.Address, b.Port).String()
 }
 
 // tracked says that the service's flows are remembered.
@@ -181,7 +197,7 @@ func (m *model) ownersOf(s *Service) (owners []lb.BackendKey, err error) {
 	var names []string
 	for _, i := range takers {
 		weights = append(weights, s.weightOf(i))
-		names = append(names, netip.AddrPortFrom(s.Backends[i].Address, s.Backends[i].Port).String())
+		names = append(names, s.tableName(i))
 	}
 	slots, err := maglev.Build(weights, names, m.tableSize(s))
 	for _, taker := range slots {

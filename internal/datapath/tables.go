@@ -27,9 +27,9 @@ const quickTable = 1 << 17
 // fullRecipe is what the table is made of that a service's is made of.
 type fullRecipe struct {
 	size uint32
-	// all are, in a large table, all backends, and otherwise those that take new flows. They
-	// are known by their addresses: a table must not depend on the names that a person
-	// gives, and is to tell two configurations' backends apart.
+	// all are, in a large table, all backends, and otherwise those that take new flows. The
+	// table knows them by address and not by configured name, so that balancers whose
+	// configurations name backends differently agree: see identities.
 	all    []netip.AddrPort
 	shares []uint32
 }
@@ -67,19 +67,40 @@ func recipeOf(s *Service, size uint32) recipe {
 		}
 	}
 	r.size = sizeOf(s, size)
+	all := s.identities()
 	if r.size > quickTable && len(s.Backends) <= maxMembers {
-		r.all, r.shares = addressesOf(s), fullShares(s)
-	} else {
-		r.all, r.shares, r.absent = r.owners, r.weights, make([]bool, len(r.owners))
+		r.all, r.shares = all, fullShares(s)
+		return r
 	}
+	r.all, r.shares = make([]netip.AddrPort, 0, len(r.owners)), r.weights
+	for i, absent := range r.absent {
+		if !absent {
+			r.all = append(r.all, all[i])
+		}
+	}
+	r.absent = make([]bool, len(r.owners))
 	return r
 }
 
-// addressesOf returns those of all backends.
-func addressesOf(s *Service) []netip.AddrPort {
-	all := make([]netip.AddrPort, len(s.Backends))
-	for i, b := range s.Backends {
-		all[i] = netip.AddrPortFrom(b.Address, b.Port)
+// identities are what a table knows the backends by, which alone decides on their slots.
+// Where flows go by the client's address and port, that is a backend's address and port.
+// Where they go by the client's address alone, the port is left out (0) of an address that
+// only one backend has: then services with the same hosts have the same table whatever
+// their ports, and a client gets the same host from all of them, as SIP over UDP and TLS,
+// FTP's control and data connections, or 80 and 443 need it.
+func (s *Service) identities() []netip.AddrPort {
+	all := s.endpoints()
+	if !s.BySource() {
+		return all
+	}
+	backends := make(map[netip.Addr]int, len(all))
+	for _, b := range all {
+		backends[b.Addr()]++
+	}
+	for i, b := range all {
+		if backends[b.Addr()] == 1 {
+			all[i] = netip.AddrPortFrom(b.Addr(), 0)
+		}
 	}
 	return all
 }
