@@ -185,9 +185,16 @@ func transitionText(t *api.Transition, flows uint64, now time.Time) string {
 func writeReasons(w io.Writer, s api.Service) {
 	for _, b := range s.Backends {
 		if b.Reason != "" && b.State != api.Up && b.State != api.WeightZero && b.State != api.Out {
-			fmt.Fprintf(w, "  %s %s\n", b.Name, b.Reason)
+			fmt.Fprintf(w, "  %s %s%s\n", b.Name, b.Reason, sinceText(b.Since))
 		}
 	}
+}
+
+func sinceText(since time.Time) string {
+	if since.IsZero() {
+		return ""
+	}
+	return " (since " + since.Local().Format(time.DateTime) + ")"
 }
 
 // column is one of a table of backends.

@@ -50,7 +50,8 @@ func modes() *api.Status {
 			{Name: "near", Address: near, Port: 80, Weight: 1, State: api.Up, Neighbour: "reachable", Interface: "eth0", NextHop: near, MAC: "02:00:00:00:00:01", MTU: 1500},
 			{Name: "far", Address: far, Port: 80, Weight: 1, State: api.NoMAC, Neighbour: "failed", Interface: "eth1", NextHop: router, MTU: 1400,
 				Reason: "is behind the router 192.0.2.254, which does not answer ARP requests"},
-			{Name: "lost", Address: netip.MustParseAddr("203.0.113.1"), Port: 80, Weight: 1, State: api.NoRoute, Neighbour: "unknown", Reason: "has no route"},
+			{Name: "lost", Address: netip.MustParseAddr("203.0.113.1"), Port: 80, Weight: 1, State: api.NoRoute, Neighbour: "unknown", Reason: "has no route",
+				Since: status.Started.Add(time.Hour)},
 		}},
 		{Name: "nat", VIP: netip.MustParseAddr("192.0.2.101"), Port: 80, Protocol: lb.TCP, Mode: lb.NAT, MSS: 1400, Scheduler: lb.Maglev, Backends: []api.Backend{
 			{Name: "near", Address: near, Port: 8080, Weight: 1, State: api.Up, Neighbour: "reachable", Interface: "eth0", NextHop: near, MAC: "02:00:00:00:00:01", MTU: 1500,

@@ -176,6 +176,8 @@ type Backend struct {
 	// Reason says why it gets no packets, of the backend, as in "does not answer
 	// ARP requests"; empty if it can.
 	Reason string `json:"reason,omitempty"`
+	// Since is since when there is a Reason; absent for a moment after one has come.
+	Since time.Time `json:"since,omitzero"`
 	// Interface is the one that packets leave by, and NextHop who gets them: a
 	// router or the backend itself. Empty without a route.
 	Interface string     `json:"interface,omitempty"`

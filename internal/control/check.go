@@ -14,55 +14,65 @@ import (
 	"github.com/jeoul/jeoul/internal/paths"
 )
 
-// check checks a configuration against the machine: the error is a
-// config.Problems if it cannot be used here; the warnings are what works but is
-// hardly meant.
+// check checks a configuration against the machine. The error is a config.Problems
+// if something in the file cannot be used on this host; the warnings are what works
+// but is hardly meant, and backends that get no packets for now: those that can serve
+// do, and Run brings the others in when routes and addresses allow it.
 func (c *Controller) check(l *layout) (warnings config.Problems, err error) {
 	cfg := l.cfg
 	routes, err := c.opt.Paths.Routes(l.backends)
 	if err != nil {
 		return nil, err
 	}
-	if err := checkRoutes(cfg, c.links, routes).Err(); err != nil {
+	mistakes, unreached := checkRoutes(cfg, c.links, routes)
+	if err := mistakes.Err(); err != nil {
 		return nil, err
 	}
-	return append(checkMTUs(cfg, routes), c.checkPorts(cfg)...), nil
+	return slices.Concat(unreached, checkMTUs(cfg, routes), c.checkPorts(cfg)), nil
 }
 
-// checkRoutes finds backends that the services' modes do not reach.
-func checkRoutes(cfg *config.Config, links []iface.State, routes map[netip.Addr]paths.Route) config.Problems {
-	var problems config.Problems
+// checkRoutes finds backends that the services' modes do not reach: mistakes that only
+// another address in the file mends, and those that are unreached until a route or an
+// address of the host changes.
+func checkRoutes(cfg *config.Config, links []iface.State, routes map[netip.Addr]paths.Route) (mistakes, unreached config.Problems) {
 	down := slices.ContainsFunc(links, func(link iface.State) bool { return !link.Up })
 	for i, s := range cfg.Services {
 		for j, b := range s.Backends {
 			r := routes[b.Address]
-			if down && (r.Fault == paths.NoRoute || r.Fault == paths.OtherInterface) {
-				continue // routes come with the interface; until then the status says it
+			if down && r.Fault.Passes() {
+				continue // routes come with the interface, of which it is said that it is down
 			}
-			if message := unreachable(s, b, links, r); message != "" {
-				problems = append(problems, cfg.At(config.BackendField(i, j, "address"), "%s %s", b.Address, message))
+			reason, advice := unreachable(s, b.Address, links, r)
+			if reason == "" {
+				continue
 			}
+			field := config.BackendField(i, j, "address")
+			if r.Fault != paths.None && !r.Fault.Passes() {
+				mistakes = append(mistakes, cfg.At(field, "%s %s; %s", b.Address, reason, advice))
+				continue
+			}
+			unreached = append(unreached, cfg.At(field, "%s %s; %s. Until then it gets no packets", b.Address, reason, advice))
 		}
 	}
-	return problems
+	return mistakes, unreached
 }
 
-// unreachable says why a backend is none, and what to do; "" if it is one.
-func unreachable(s lb.Service, b lb.Backend, links []iface.State, r paths.Route) string {
-	wrong := misfit(s, b.Address, r)
+// unreachable says of a backend's address why a service's packets do not reach it, and
+// what to do; "" if they do.
+func unreachable(s lb.Service, addr netip.Addr, links []iface.State, r paths.Route) (reason, advice string) {
+	wrong := misfit(s, addr, r)
 	switch {
 	case s.Mode == lb.L2DSR && r.Fault == paths.NoRoute:
-		return fmt.Sprintf("is in no subnet of %s (%s), and %s reaches neighbours only; use an address there, or put the interface into the backend's subnet",
-			listLinks(links), listSubnets(links, b.Address), s.Mode)
+		return fmt.Sprintf("is in no subnet of %s (%s), and %s reaches neighbours only", listLinks(links), listSubnets(links, addr), s.Mode),
+			"use an address there, or put the interface into the backend's subnet"
 	case r.Fault != paths.None:
-		return r.Reason + "; " + r.Advice
+		return r.Reason, r.Advice
 	case wrong != "" && s.Mode == lb.L2DSR:
-		return fmt.Sprintf("%s; use %s or %s, or an address in a subnet of %s (%s)",
-			wrong, lb.IPIP, lb.GUE, listLinks(links), listSubnets(links, b.Address))
+		return wrong, fmt.Sprintf("use %s or %s, or an address in a subnet of %s (%s)", lb.IPIP, lb.GUE, listLinks(links), listSubnets(links, addr))
 	case wrong != "":
-		return wrong + "; give the interface one"
+		return wrong, "give the interface one"
 	}
-	return ""
+	return "", ""
 }
 
 // listSubnets names the interfaces' subnets of an address's family.

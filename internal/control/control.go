@@ -23,6 +23,7 @@ import (
 	"github.com/jeoul/jeoul/internal/datapath"
 	"github.com/jeoul/jeoul/internal/hostnet"
 	"github.com/jeoul/jeoul/internal/iface"
+	"github.com/jeoul/jeoul/internal/lb"
 	"github.com/jeoul/jeoul/internal/paths"
 )
 
@@ -127,8 +128,9 @@ type Controller struct {
 	history    []operation
 	links      []iface.State
 	generation uint64
-	failed     error // of the last attempt to bring things in order
-	refused    error // of the last reload
+	outages    outages // has a lock of its own
+	failed     error   // of the last attempt to bring things in order
+	refused    error   // of the last reload
 	refusedAt  time.Time
 
 	// What follows is the loop's own.
@@ -138,10 +140,10 @@ type Controller struct {
 	relink    bool // the interfaces may have changed
 	relearn   bool // the paths may have changed, whatever Changed says
 	retry     time.Duration
-	announce  int                 // rounds of announcements still to make
-	announced int                 // of this round
-	memory    datapath.MemoryPlan // as it was said last
-	silent    map[told]bool       // backends of which it was said that they get nothing
+	announce  int                    // rounds of announcements still to make
+	announced int                    // of this round
+	memory    datapath.MemoryPlan    // as it was said last
+	bare      map[lb.ServiceKey]bool // services of which it was said that they have no backend
 	timers    timers
 }
 
@@ -167,13 +169,14 @@ func New(opt Options, cfg *config.Config) *Controller {
 		stopped:  make(chan struct{}),
 		started:  time.Now(),
 		timers:   newTimers(),
-		silent:   map[told]bool{},
+		bare:     map[lb.ServiceKey]bool{},
 	}
 }
 
 // Start checks the configuration against the machine, attaches the data plane
-// and puts the VIPs on the interface. Backends are found later, in Run; until
-// then their services drop packets under a name of their own. After an error,
+// and puts the VIPs on the interface. Backends are found later, in Run, whether or
+// not there is a route to them yet; until one is found, its service drops packets
+// under a name of its own. After an error,
 // close the parts in order to take back what was done.
 func (c *Controller) Start() error {
 	states, err := c.opt.Links.States()
@@ -213,6 +216,7 @@ func (c *Controller) welcome(warnings config.Problems) {
 	c.describe(nil, warnings)
 	c.tellMemory()
 	c.tellMoves(nil, c.view.all())
+	c.warned()
 	for _, link := range c.links {
 		if !link.Up {
 			c.opt.Log.Warn(downMessage(link.Name))
@@ -416,7 +420,9 @@ func (c *Controller) followPaths() error {
 		return err
 	}
 	c.relearn = false
-	c.tellMoves(before, slices.Values(slices.Sorted(maps.Keys(news))))
+	numbers := slices.Sorted(maps.Keys(news))
+	c.tellMoves(before, slices.Values(numbers))
+	c.tellServices(before, numbers)
 	return nil
 }
 

@@ -82,19 +82,14 @@ func TestStartRefused(t *testing.T) {
 		want    string
 		wantDid []string
 	}{
-		"another subnet": {func(w *world) { w.routed("198.51.100.2", paths.Route{Fault: paths.NoRoute, Reason: "has no route"}) }, strings.ReplaceAll(web, "192.0.2.2", "198.51.100.2"),
-			"f:9: services[0].backends[1].address: 198.51.100.2 is in no subnet of eth9 (192.0.2.0/24), and l2dsr reaches neighbours only; use an address there, or put the interface into the backend's subnet", nil},
-		"no subnet": {func(w *world) {
-			w.links[0].Subnets = nil
-			w.routed("192.0.2.1", paths.Route{Fault: paths.NoRoute, Reason: "has no route"})
-			w.routed("192.0.2.2", paths.Route{Fault: paths.NoRoute, Reason: "has no route"})
-		}, web,
-			"f:8: services[0].backends[0].address: 192.0.2.1 is in no subnet of eth9 (there is none of this family), and l2dsr reaches neighbours only; use an address there, or put the interface into the backend's subnet\n" +
-				"f:9: services[0].backends[1].address: 192.0.2.2 is in no subnet of eth9 (there is none of this family), and l2dsr reaches neighbours only; use an address there, or put the interface into the backend's subnet", nil},
 		"own address": {func(w *world) {
 			w.routed("192.0.2.254", paths.Route{Fault: paths.OwnAddress, Reason: "is an address of this host", Advice: "a backend is another host"})
 		}, strings.ReplaceAll(web, "192.0.2.2}", "192.0.2.254}"),
 			"f:9: services[0].backends[1].address: 192.0.2.254 is an address of this host; a backend is another host", nil},
+		"broadcast": {func(w *world) {
+			w.routed("192.0.2.255", paths.Route{Fault: paths.NotUnicast, Reason: "is no single host", Advice: "use the backend's own address"})
+		}, strings.ReplaceAll(web, "192.0.2.2}", "192.0.2.255}"),
+			"f:9: services[0].backends[1].address: 192.0.2.255 is no single host; use the backend's own address", nil},
 		"no interface": {func(w *world) { w.linkErr = iface.ErrGone }, web, "the interface was deleted", nil},
 		"no rights":    {func(w *world) { w.applyErr = datapath.ErrNoRights }, web, datapath.ErrNoRights.Error(), []string{started[0], "fail to apply web: web01=- web02=-"}},
 		"no watch": {func(w *world) { w.watchErr = errors.New("no rights") }, web,
@@ -387,11 +382,11 @@ func TestStatus(t *testing.T) {
 							MAC: "02:00:00:00:00:01", Packets: 7, Bytes: 420, Connections: 2, Active: 3, Flows: 4},
 						{Name: "web02", Address: netip.MustParseAddr("192.0.2.2"), Port: 80, Weight: 1, State: api.NoMAC,
 							Interface: "eth9", NextHop: netip.MustParseAddr("192.0.2.2"), MTU: 1500,
-							Neighbour: "failed", Reason: "does not answer"},
-						{Name: "web03", Address: netip.MustParseAddr("192.0.2.3"), Port: 80, State: api.WeightZero, Neighbour: "unknown", Reason: "was not asked yet"},
+							Neighbour: "failed", Reason: "does not answer", Since: since},
+						{Name: "web03", Address: netip.MustParseAddr("192.0.2.3"), Port: 80, State: api.WeightZero, Neighbour: "unknown", Reason: "was not asked yet", Since: since},
 					}},
 				{Name: "dns", VIP: netip.MustParseAddr("2001:db8::53"), Port: 53, Protocol: lb.UDP, Mode: lb.L2DSR, Scheduler: lb.Maglev, Hash: lb.HashFlow, TableSize: 1021, Backends: []api.Backend{
-					{Name: "dns01", Address: netip.MustParseAddr("2001:db8::1"), Port: 53, Weight: 1, State: api.NoMAC, Neighbour: "unknown", Reason: "was not asked yet"},
+					{Name: "dns01", Address: netip.MustParseAddr("2001:db8::1"), Port: 53, Weight: 1, State: api.NoMAC, Neighbour: "unknown", Reason: "was not asked yet", Since: since},
 				}},
 			},
 			Outcomes:   []api.Outcome{{Name: "forwarded", Packets: 9, Help: "sent on"}, {Name: "dropped", Help: "lost"}},

@@ -347,6 +347,13 @@ func (w *world) changeLink(change func()) {
 	signal(w.linkChanges)
 }
 
+// unrouted lets the link of eth9 lead to an address again.
+func (w *world) unrouted(addr string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	delete(w.routes, netip.MustParseAddr(addr))
+}
+
 func (w *world) failApply(err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

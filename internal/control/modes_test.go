@@ -6,6 +6,7 @@ import (
 	"errors"
 	"net"
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -41,37 +42,169 @@ func router(local string) paths.Route {
 	return r
 }
 
+// TestRoutesAreChecked: a backend that its mode does not reach is a warning with its
+// line, and the other one serves; one that no route would mend is refused.
 func TestRoutesAreChecked(t *testing.T) {
+	const later = ". Until then it gets no packets"
 	const at = "f:9: services[0].backends[0].address: 192.0.2.1 "
 	other := paths.Route{Fault: paths.OtherInterface, Interface: "eth5", Reason: "is reached by eth5", Advice: "add eth5 to interfaces"}
 	tests := map[string]struct {
-		mode  lb.Mode
-		route paths.Route
-		want  string
+		mode    lb.Mode
+		route   paths.Route
+		want    string
+		refused bool
 	}{
-		"l2dsr and a router": {lb.L2DSR, router("192.0.2.254"), at + "is behind the router 192.0.2.7, and l2dsr reaches neighbours only; use ipip or gue, or an address in a subnet of eth9 (192.0.2.0/24)"},
-		"ipip and a router":  {lb.IPIP, router("192.0.2.254"), ""},
-		"nat and a router":   {lb.NAT, router(""), ""},
-		"other interface":    {lb.GUE, other, at + "is reached by eth5; add eth5 to interfaces"},
-		"l2dsr and another":  {lb.L2DSR, other, at + "is reached by eth5; add eth5 to interfaces"},
-		"no route":           {lb.DSCP, paths.Route{Fault: paths.NoRoute, Reason: "has no route", Advice: "add one"}, at + "has no route; add one"},
-		"own":                {lb.NAT, paths.Route{Fault: paths.OwnAddress, Reason: "is ours", Advice: "use another"}, at + "is ours; use another"},
-		"no source":          {lb.IPIP, router(""), at + "cannot be sent tunnel packets: this host has no IPv4 address on eth9 to send them from; give the interface one"},
-		"no good source":     {lb.GUE, router("fe80::1"), at + "cannot be sent tunnel packets: this host has no IPv4 address on eth9 to send them from; give the interface one"},
+		"l2dsr and a router": {lb.L2DSR, router("192.0.2.254"), at + "is behind the router 192.0.2.7, and l2dsr reaches neighbours only; use ipip or gue, or an address in a subnet of eth9 (192.0.2.0/24)" + later, false},
+		"ipip and a router":  {lb.IPIP, router("192.0.2.254"), "", false},
+		"nat and a router":   {lb.NAT, router(""), "", false},
+		"other interface":    {lb.GUE, other, at + "is reached by eth5; add eth5 to interfaces" + later, false},
+		"l2dsr and another":  {lb.L2DSR, other, at + "is reached by eth5; add eth5 to interfaces" + later, false},
+		"no route":           {lb.DSCP, paths.Route{Fault: paths.NoRoute, Reason: "has no route", Advice: "add one"}, at + "has no route; add one" + later, false},
+		"l2dsr, no route": {lb.L2DSR, paths.Route{Fault: paths.NoRoute, Reason: "has no route", Advice: "add one"},
+			at + "is in no subnet of eth9 (192.0.2.0/24), and l2dsr reaches neighbours only; use an address there, or put the interface into the backend's subnet" + later, false},
+		"own":            {lb.NAT, paths.Route{Fault: paths.OwnAddress, Reason: "is ours", Advice: "use another"}, at + "is ours; use another", true},
+		"broadcast":      {lb.NAT, paths.Route{Fault: paths.NotUnicast, Reason: "is no host", Advice: "use another"}, at + "is no host; use another", true},
+		"no source":      {lb.IPIP, router(""), at + "cannot be sent tunnel packets: this host has no IPv4 address on eth9 to send them from; give the interface one" + later, false},
+		"no good source": {lb.GUE, router("fe80::1"), at + "cannot be sent tunnel packets: this host has no IPv4 address on eth9 to send them from; give the interface one" + later, false},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t)
 			w.routed("192.0.2.1", test.route)
-			got := ""
-			if err := w.controller(mode(test.mode)).Start(); err != nil {
-				got = err.Error()
+			w.found("192.0.2.1", 1)
+			w.found("192.0.2.2", 2)
+			c := w.controller(mode(test.mode))
+			err := c.Start()
+			if test.refused {
+				if err == nil || err.Error() != test.want {
+					t.Errorf("error %v, want %q", err, test.want)
+				}
+				return
 			}
-			if diff := cmp.Diff(test.want, got); diff != "" {
-				t.Errorf("error (-want +got):\n%s", diff)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if test.want != "" && !w.logged("WARN", test.want) {
+				t.Errorf("no warning %q:\n%s", test.want, w.log.String())
+			}
+			wantUp := "apply web: web01=1 web02=2"
+			if test.want != "" {
+				wantUp = "apply web: web01=- web02=2"
+			}
+			if did := w.done(); !slices.Contains(did, wantUp) {
+				t.Errorf("did %q, want %q", did, wantUp)
 			}
 		})
 	}
+}
+
+// TestRouteComesLater: a service starts with the backends that there are routes to, and
+// without any; the others come when their routes do.
+func TestRouteComesLater(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		none := paths.Route{Fault: paths.NoRoute, Reason: "has no route", Advice: "add one"}
+		for _, addr := range []string{"192.0.2.2", "2001:db8::1"} {
+			w.routed(addr, none)
+			w.found(addr, 0)
+		}
+		w.found("192.0.2.1", 1)
+		c := w.controller(web + dns)
+		began := time.Now()
+		stop := w.run(c)
+		w.expectLog("WARN", "f:9: services[0].backends[1].address: 192.0.2.2 is in no subnet of eth9")
+		w.quiet()
+		w.expectLog("WARN", "service dns has no backend that can take packets until that changes")
+		if w.logged("WARN", "service web") || w.logged("backend web02 (192.0.2.2)") {
+			t.Errorf("what serves, or what was said, is said to be missing:\n%s", w.log.String())
+		}
+		status, err := c.Status()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, b := range []api.Backend{status.Services[0].Backends[1], status.Services[1].Backends[0]} {
+			if b.State != api.NoRoute || b.Reason != "has no route" || !b.Since.Equal(began) {
+				t.Errorf("%s is %s, %q since %s; want a missing route since %s", b.Name, b.State, b.Reason, b.Since, began)
+			}
+		}
+		if want := []string{"service dns has no backend that can take packets: all to it are dropped"}; !slices.Equal(status.Problems, want) {
+			t.Errorf("problems %q", status.Problems)
+		}
+		w.unrouted("192.0.2.2")
+		w.found("192.0.2.2", 2)
+		w.unrouted("2001:db8::1")
+		w.found("2001:db8::1", 3)
+		time.Sleep(settle)
+		w.expect("apply web: web01=1 web02=2 dns: dns01=3")
+		w.expectLog("INFO", "service dns has a backend again")
+		w.routed("192.0.2.2", none)
+		w.found("192.0.2.2", 0)
+		time.Sleep(settle)
+		lost := time.Now()
+		w.expect("apply web: web01=1 web02=- dns: dns01=3")
+		if status, err = c.Status(); err != nil {
+			t.Fatal(err)
+		}
+		if b := status.Services[0].Backends[1]; b.State != api.NoRoute || !b.Since.Equal(lost) {
+			t.Errorf("%s since %s, want %s since %s", b.State, b.Since, api.NoRoute, lost)
+		}
+		if len(status.Problems) != 0 {
+			t.Errorf("problems %q", status.Problems)
+		}
+		stop()
+	})
+}
+
+// TestReloadWithoutARoute: a backend without a route does not keep a reload from what
+// else it brings, nor an outage of another from reloads.
+func TestReloadWithoutARoute(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.found("192.0.2.1", 1)
+		w.found("192.0.2.2", 2)
+		c := w.controller(web)
+		stop := w.run(c)
+		w.quiet()
+		none := paths.Route{Fault: paths.NoRoute, Reason: "has no route", Advice: "add one"}
+		for _, addr := range []string{"192.0.2.2", "198.51.100.3"} {
+			w.routed(addr, none)
+			w.found(addr, 0)
+		}
+		w.found("2001:db8::1", 4)
+		time.Sleep(settle)
+		w.expect("apply web: web01=1 web02=-")
+		file := web + "      - {name: web03, address: 198.51.100.3}\n" + dns
+		if err := finished(t, w.reload(c, file)); err != nil {
+			t.Fatal(err)
+		}
+		w.expectLog("WARN", "f:9: services[0].backends[1].address: 192.0.2.2 is in no subnet")
+		w.expectLog("WARN", "f:10: services[0].backends[2].address: 198.51.100.3 is in no subnet")
+		if did := w.done(); !slices.Contains(did, "apply web: web01=1 web02=- web03=- dns: dns01=4") {
+			t.Errorf("did %q", did)
+		}
+		w.quiet()
+		w.unrouted("198.51.100.3")
+		w.found("198.51.100.3", 3)
+		time.Sleep(settle)
+		w.expect("apply web: web01=1 web02=- web03=3 dns: dns01=4")
+		// What has left is not out any more: it begins anew if it comes again.
+		if err := finished(t, w.reload(c, strings.Replace(web, "      - {name: web02, address: 192.0.2.2}\n", "", 1))); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Hour)
+		again := time.Now()
+		if err := finished(t, w.reload(c, web)); err != nil {
+			t.Fatal(err)
+		}
+		status, err := c.Status()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if b := status.Services[0].Backends[1]; !b.Since.Equal(again) {
+			t.Errorf("%s is out since %s, want %s", b.Name, b.Since, again)
+		}
+		stop()
+	})
 }
 
 // TestRoutesComeWithTheLink: what cannot be known yet is not refused.

@@ -6,12 +6,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
 	"time"
 
 	"github.com/jeoul/jeoul/internal/config"
 	"github.com/jeoul/jeoul/internal/datapath"
+	"github.com/jeoul/jeoul/internal/lb"
 	"github.com/jeoul/jeoul/internal/neigh"
 	"github.com/jeoul/jeoul/internal/paths"
 )
@@ -131,7 +133,10 @@ func (c *Controller) replace(l *layout, warnings config.Problems) error {
 	c.watch(l)
 	c.describe(before, warnings)
 	c.tellMemory()
+	c.outages.keep(l)
+	maps.DeleteFunc(c.bare, func(key lb.ServiceKey, _ bool) bool { _, there := l.keyed[key]; return !there })
 	c.tellMoves(before, l.all())
+	c.warned()
 	c.announceAll()
 	c.timers.silence.Reset(0) // who has not answered by now was waited for
 	return nil

@@ -135,8 +135,10 @@ func TestReloadRefused(t *testing.T) {
 		"interface": {nil, strings.ReplaceAll(web, "\ninterface: eth9", "interface: eth0"), restart("interface", "eth9", "eth0"), nil},
 		"hook":      {nil, "hook: xdp" + web, restart("hook", "auto", "xdp"), nil},
 		"socket":    {nil, "socket: /tmp/s" + web, restart("socket", "/run/jeoul/jeoul.sock", "/tmp/s"), nil},
-		"another subnet": {func(w *world) { w.routed("198.51.100.2", paths.Route{Fault: paths.NoRoute, Reason: "has no route"}) }, strings.ReplaceAll(web, "192.0.2.2}", "198.51.100.2}"),
-			"f:9: services[0].backends[1].address: 198.51.100.2 is in no subnet of eth9 (192.0.2.0/24), and l2dsr reaches neighbours only; use an address there, or put the interface into the backend's subnet", nil},
+		"own address": {func(w *world) {
+			w.routed("192.0.2.254", paths.Route{Fault: paths.OwnAddress, Reason: "is ours", Advice: "use another"})
+		}, strings.ReplaceAll(web, "192.0.2.2}", "192.0.2.254}"),
+			"f:9: services[0].backends[1].address: 192.0.2.254 is ours; use another", nil},
 		"watch": {func(w *world) { w.watchErr = errors.New("no rights") }, web + dns, "look for the backends: no rights", []string{union}},
 		"add": {func(w *world) { w.addErr[netip.MustParseAddr("2001:db8::53")] = errors.New("IPv6 is off") }, web + dns, "IPv6 is off",
 			[]string{union, "fail to add 2001:db8::53", started[0]}},

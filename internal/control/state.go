@@ -168,9 +168,7 @@ func (c *Controller) describe(former *view, warnings config.Problems) {
 		services.say("service %s: %s, %s, %s, backends: %d", s.Name, s.Key(), mode, s.Scheduler, len(s.Backends))
 	}
 	services.end("%d more services: `jeoul status` shows them")
-	for _, warning := range slices.Concat(cfg.Warnings, warnings) {
-		c.opt.Log.Warn(warning.String())
-	}
+	c.tellWarnings(slices.Concat(cfg.Warnings, warnings))
 }
 
 // told is a backend of which something is said once: another mode may reach the
@@ -231,6 +229,7 @@ func (c *Controller) tellMoves(before *view, numbers iter.Seq[int]) {
 	found, lost := tale{log: c.opt.Log.Info}, tale{log: c.opt.Log.Warn}
 	c.view.eachBackend(numbers, func(t told, n int, s lb.Service, b lb.Backend) {
 		old, now := before.entry(t.address), c.view.known[n]
+		c.outages.note(t, reason(s, now) != "")
 		if old == now {
 			return
 		}
@@ -241,10 +240,9 @@ func (c *Controller) tellMoves(before *view, numbers iter.Seq[int]) {
 		switch {
 		case was == is:
 		case was == "":
-			delete(c.silent, t)
 			found.say("%s is at %s", who(s, b), is)
 		case is == "":
-			c.silent[t] = true
+			c.outages.say(t)
 			c.tellLost(&lost, s, b, now)
 		default:
 			found.say("%s has moved from %s to %s", who(s, b), was, is)
@@ -264,18 +262,19 @@ func (c *Controller) tellLost(lost *tale, s lb.Service, b lb.Backend, e *paths.E
 	lost.say("%s %s: no packets until that changes", who(s, b), reason(s, e))
 }
 
-// reportSilent says, once each, which backends have not been found in a while.
+// reportSilent says, once each, which backends have not been found in a while, and
+// which services have none.
 func (c *Controller) reportSilent() {
 	lost := tale{log: c.opt.Log.Warn}
 	c.view.eachBackend(c.view.all(), func(t told, n int, s lb.Service, b lb.Backend) {
 		e := c.view.known[n]
-		if reason(s, e) == "" || c.silent[t] || c.excused(e) {
+		if reason(s, e) == "" || c.excused(e) || !c.outages.say(t) {
 			return
 		}
-		c.silent[t] = true
 		c.tellLost(&lost, s, b, e)
 	})
 	lost.end(moreLost)
+	c.tellServices(nil, slices.Collect(c.view.all()))
 }
 
 // excused says whether an interface that is down, which was said, is the reason

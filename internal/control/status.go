@@ -46,7 +46,9 @@ func (c *Controller) Status() (api.Status, error) {
 		Operations: v.operations(history, counters),
 	}
 	for i := range v.cfg.Services {
-		status.Services = append(status.Services, v.serviceStatus(i, entries, counters))
+		service := v.serviceStatus(i, entries, counters)
+		c.outages.date(&service)
+		status.Services = append(status.Services, service)
 	}
 	for _, o := range counters.Outcomes {
 		status.Outcomes = append(status.Outcomes, api.Outcome{Name: o.Name, Packets: o.Packets, Help: o.Help})

@@ -202,7 +202,7 @@ func TestFaults(t *testing.T) {
 		"198.51.100.1":  {NoRoute, "has a route of the type blackhole"},
 		"2001:db8:1::1": {NoRoute, "has a route of the type unreachable"},
 		"2001:db8:3::1": {NoRoute, "has a route of the type prohibit"},
-		"198.18.0.255":  {NoRoute, "is no single host to the kernel, which has a route of the type broadcast for it"},
+		"198.18.0.255":  {NotUnicast, "is no single host to the kernel, which has a route of the type broadcast for it"},
 	}
 	var all []netip.Addr
 	for to := range tests {

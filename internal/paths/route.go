@@ -26,9 +26,16 @@ const (
 	NoRoute Fault = "no route"
 	// OwnAddress: it is this host's.
 	OwnAddress Fault = "own address"
+	// NotUnicast: to the kernel it is no single host, but a broadcast or multicast
+	// address.
+	NotUnicast Fault = "not unicast"
 	// OtherInterface: packets would leave by an interface that is none of ours.
 	OtherInterface Fault = "other interface"
 )
+
+// Passes says whether the fault may pass without another address for the backend:
+// routes, addresses and interfaces come and go.
+func (f Fault) Passes() bool { return f == NoRoute || f == OtherInterface }
 
 // Route is where the kernel sends packets for an address.
 type Route struct {
@@ -160,7 +167,7 @@ func (p *Paths) routeTo(addr netip.Addr, devices map[int]device) Route {
 	case r.Type == unix.RTN_LOCAL:
 		return Route{Fault: OwnAddress, Reason: "is an address of this host", Advice: "a backend is another host"}
 	case r.Type != unix.RTN_UNICAST && r.Type != unix.RTN_UNSPEC:
-		return Route{Fault: NoRoute, Reason: fmt.Sprintf("is no single host to the kernel, which has a route of the type %s for it", routeType(r.Type)),
+		return Route{Fault: NotUnicast, Reason: fmt.Sprintf("is no single host to the kernel, which has a route of the type %s for it", routeType(r.Type)),
 			Advice: "use the backend's own address"}
 	case r.Encap != nil || r.MPLSDst != nil:
 		return Route{Fault: NoRoute, Reason: "has a route that puts packets into a tunnel (" + encapName(r) + "), which balanced packets do not go through",
