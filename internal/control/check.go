@@ -37,8 +37,16 @@ func (c *Controller) check(l *layout) (warnings config.Problems, err error) {
 func checkRoutes(cfg *config.Config, links []iface.State, routes map[netip.Addr]paths.Route) (mistakes, unreached config.Problems) {
 	down := slices.ContainsFunc(links, func(link iface.State) bool { return !link.Up })
 	for i, s := range cfg.Services {
+		claimed := false
 		for j, b := range s.Backends {
 			r := routes[b.Address]
+			if asksFromVIP(s, r) {
+				if !claimed {
+					mistakes = append(mistakes, cfg.At(config.ServiceField(i, "vip"), ownVIP, s.VIP, r.Interface, b.Name, b.Address, s.Mode))
+				}
+				claimed = true
+				continue
+			}
 			if down && r.Fault.Passes() {
 				continue // routes come with the interface, of which it is said that it is down
 			}
@@ -56,6 +64,10 @@ func checkRoutes(cfg *config.Config, links []iface.State, routes map[netip.Addr]
 	}
 	return mistakes, unreached
 }
+
+// ownVIP says why a VIP cannot be the address that the host asks for its backends from.
+const ownVIP = "%[1]s is the address from which this host sends its ARP requests on %[2]s: in %[5]s its backends have the VIP, too, and no host answers a request from an address of its own, so none of them would be found (%[3]s, %[4]s, for one). " +
+	"Use an address for the VIP that is not this host's own, or give the interface another address in the backends' subnet and keep this one as a /32; or use mode nat or fullnat, whose backends do not have the VIP"
 
 // unreachable says of a backend's address why a service's packets do not reach it, and
 // what to do; "" if they do.

@@ -98,6 +98,86 @@ func TestRoutesAreChecked(t *testing.T) {
 	}
 }
 
+// TestVIPThatTheHostAsksFrom: a VIP that is the sender of the host's ARP requests is
+// refused where the backends have it, and nothing else of the host's own.
+func TestVIPThatTheHostAsksFrom(t *testing.T) {
+	vip, other := netip.MustParseAddr("192.0.2.100"), netip.MustParseAddr("192.0.2.254")
+	near := func(asks netip.Addr) paths.Route {
+		return paths.Route{Interface: "eth9", Index: 9, MTU: 1500, Local: vip, Asks: asks}
+	}
+	for _, m := range lb.Modes {
+		for name, test := range map[string]struct {
+			route   paths.Route
+			refused bool
+		}{
+			"asks from the VIP":         {near(vip), !m.Translates()},
+			"asks from another address": {near(other), false}, // the VIP is on lo, say
+			"is not asked":              {near(netip.Addr{}), false},
+		} {
+			t.Run(string(m)+" "+name, func(t *testing.T) {
+				w := newWorld(t)
+				w.links[0].Addresses = append(w.links[0].Addresses, netip.PrefixFrom(vip, 24))
+				file := mode(m)
+				if m == lb.FullNAT {
+					file = "fullnat: {addresses: [192.0.2.50]}" + file
+				}
+				w.routed("192.0.2.1", test.route)
+				w.found("192.0.2.1", 1)
+				w.found("192.0.2.2", 2)
+				err := w.controller(file).Start()
+				switch {
+				case !test.refused && err != nil:
+					t.Fatal(err)
+				case test.refused && (err == nil || !strings.HasPrefix(err.Error(),
+					"f:5: services[0].vip: 192.0.2.100 is the address from which this host sends its ARP requests on eth9: in "+string(m)+" its backends have the VIP, too")):
+					t.Fatalf("error %v", err)
+				case test.refused:
+					if did := w.done(); len(did) > 0 {
+						t.Errorf("did %q", did)
+					}
+				default:
+					if did := w.done(); !slices.Contains(did, "apply web: web01=1 web02=2") {
+						t.Errorf("did %q", did)
+					}
+				}
+			})
+		}
+	}
+}
+
+// TestVIPBecomesTheAsker: at run time it is a condition, and a reload is refused.
+func TestVIPBecomesTheAsker(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.found("192.0.2.1", 1)
+		w.found("192.0.2.2", 2)
+		c := w.controller(web)
+		stop := w.run(c)
+		w.quiet()
+		r := paths.Route{Interface: "eth9", Index: 9, MTU: 1500, Local: netip.MustParseAddr("192.0.2.100"), Asks: netip.MustParseAddr("192.0.2.100")}
+		w.routed("192.0.2.1", r)
+		w.found("192.0.2.1", 1)
+		time.Sleep(settle)
+		w.expect("apply web: web01=- web02=2")
+		status, err := c.Status()
+		if err != nil {
+			t.Fatal(err)
+		}
+		const why = "does not answer ARP requests from the VIP 192.0.2.100, which this host asks from on eth9 and the backend has itself in l2dsr"
+		if b := status.Services[0].Backends[0]; b.State != api.NoRoute || b.Reason != why {
+			t.Errorf("%s: %q, want %q", b.State, b.Reason, why)
+		}
+		if err := finished(t, w.reload(c, web)); err == nil || !strings.HasPrefix(err.Error(), "f:5: services[0].vip: 192.0.2.100 is the address from which") {
+			t.Errorf("the reload: %v", err)
+		}
+		w.expect()
+		if err := finished(t, w.reload(c, mode(lb.NAT))); err != nil {
+			t.Error(err)
+		}
+		stop()
+	})
+}
+
 // TestRouteComesLater: a service starts with the backends that there are routes to, and
 // without any; the others come when their routes do.
 func TestRouteComesLater(t *testing.T) {

@@ -101,10 +101,21 @@ func misfit(s lb.Service, addr netip.Addr, r paths.Route) string {
 	switch {
 	case s.Mode == lb.L2DSR && r.Gateway.IsValid():
 		return fmt.Sprintf("is behind the router %s, and %s reaches neighbours only", r.Gateway, s.Mode)
+	case asksFromVIP(s, r):
+		return fmt.Sprintf("does not answer ARP requests from the VIP %s, which this host asks from on %s and the backend has itself in %s", s.VIP, r.Interface, s.Mode)
 	case s.Mode.Tunnels() && r.Interface != "" && (!r.Local.IsValid() || r.Local.IsLinkLocalUnicast() && !addr.IsLinkLocalUnicast()):
 		return fmt.Sprintf("cannot be sent tunnel packets: this host has no %s address on %s to send them from", family(addr), r.Interface)
 	}
 	return ""
+}
+
+// asksFromVIP says whether the host asks for a service's backend by ARP from the VIP,
+// where the backend has that address, too: the kernel there takes a request from an
+// address of its own for a forgery, and does not answer (fib_validate_source in
+// net/ipv4/fib_frontend.c). Nothing else about a VIP that is this host's own does harm:
+// IPv6 solicits from a link-local address, and a router between does not have the VIP.
+func asksFromVIP(s lb.Service, r paths.Route) bool {
+	return !s.Mode.Translates() && r.Asks.IsValid() && r.Asks == s.VIP
 }
 
 func family(addr netip.Addr) string {

@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
 
 	"github.com/jeoul/jeoul/internal/datapath"
 	"github.com/jeoul/jeoul/internal/namespace"
@@ -354,4 +356,79 @@ func TestVLANAdvice(t *testing.T) {
 	if want := "eth0.5 is a VLAN of eth0: add it to interfaces, and set hook: tc, for XDP sees only the frames of eth0"; got.Advice != want {
 		t.Errorf("advice %q, want %q", got.Advice, want)
 	}
+}
+
+// TestAsker: the address that ARP requests bear is that of the request itself, as the
+// neighbour sees it, and not that of the route.
+func TestAsker(t *testing.T) {
+	b := newBench(t, "eth0")
+	b.ip("link set lo up")
+	for _, step := range []struct{ name, change, want string }{
+		{"one address in the subnet", "", "198.18.0.1"},
+		{"a second one in the subnet", "addr add 198.18.0.200/24 dev eth0", "198.18.0.1"},
+		{"a /32 of the same subnet", "addr add 198.18.0.201/32 dev eth0", "198.18.0.1"},
+		{"one on lo", "addr add 198.18.0.202/32 dev lo", "198.18.0.1"},
+		{"a route from that on lo", "route replace 198.18.0.0/24 dev eth0 src 198.18.0.202", "198.18.0.1"},
+		{"the first taken away, and with it its second", "addr del 198.18.0.1/24 dev eth0", "198.18.0.201"},
+		{"that taken away, and a route without a subnet", "addr del 198.18.0.201/32 dev eth0", ""},
+		{"a route without a subnet", "route replace 198.18.0.0/24 dev eth0", "198.18.0.202"},
+		{"a scope of the host's only", "addr add 198.18.0.203/32 dev eth0 scope host", "198.18.0.202"},
+		{"a subnet again", "addr add 198.18.0.9/24 dev eth0 noprefixroute", "198.18.0.9"},
+		{"an entry of the administrator's", "neigh replace 198.18.0.2 lladdr 02:00:00:00:00:99 dev eth0 nud permanent", ""},
+	} {
+		if step.change != "" {
+			b.ip(step.change)
+		}
+		routes, err := b.paths.Routes([]netip.Addr{addr("198.18.0.2"), addr("2001:2:0:1::2")})
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := routes[addr("198.18.0.2")].Asks
+		if step.want == "" && got.IsValid() || step.want != "" && got != addr(step.want) {
+			t.Errorf("%s: asks from %s, want %q", step.name, got, step.want)
+		}
+		if six := routes[addr("2001:2:0:1::2")].Asks; six.IsValid() {
+			t.Errorf("%s: a neighbour solicitation from %s", step.name, six)
+		}
+		if got.IsValid() {
+			b.wantRequestFrom(step.name, got)
+		}
+	}
+}
+
+// wantRequestFrom has the host ask for a neighbour that there is not, and looks at what
+// arrives at the other end.
+func (b *bench) wantRequestFrom(name string, want netip.Addr) {
+	b.t.Helper()
+	var fd int
+	testenv.In(b.t, b.routers[0], func() (err error) {
+		const arp = (unix.ETH_P_ARP<<8 | unix.ETH_P_ARP>>8) & 0xffff // in network byte order
+		fd, err = unix.Socket(unix.AF_PACKET, unix.SOCK_DGRAM, arp)
+		return errors.Join(err, unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &unix.Timeval{Sec: 10}))
+	})
+	defer unix.Close(fd)
+	const absent = "198.18.0.77"
+	testenv.In(b.t, b.balancer, func() error {
+		link, err := netlink.LinkByName("eth0")
+		if err != nil {
+			return err
+		}
+		// As the resolver asks: without a packet that waits.
+		return netlink.NeighSet(&netlink.Neigh{LinkIndex: link.Attrs().Index, IP: addr(absent).AsSlice(), State: netlink.NUD_NONE, Flags: netlink.NTF_USE})
+	})
+	for frame := make([]byte, 64); ; {
+		n, _, err := unix.Recvfrom(fd, frame, 0)
+		if err != nil {
+			b.t.Errorf("%s: no request for %s has arrived: %v", name, absent, err)
+			break
+		}
+		// RFC 826: the sender's protocol address is at 14, the target's at 24.
+		if n >= 28 && netip.AddrFrom4([4]byte(frame[24:28])) == addr(absent) {
+			if got := netip.AddrFrom4([4]byte(frame[14:18])); got != want {
+				b.t.Errorf("%s: the kernel asks from %s, want %s", name, got, want)
+			}
+			break
+		}
+	}
+	b.ip("neigh flush to " + absent + " dev eth0 nud all")
 }

@@ -47,6 +47,10 @@ type Route struct {
 	Gateway netip.Addr
 	// Local is the address that the host would send from; invalid if it has none.
 	Local netip.Addr
+	// Asks is the address that the host's ARP requests for an IPv4 neighbour bear;
+	// invalid where there are none: neighbour solicitations come from a link-local
+	// address, and a neighbour of the administrator's (nud permanent) is not asked.
+	Asks netip.Addr
 	// MTU is that of the route or of the interface, in bytes, whichever is less.
 	MTU   int
 	Fault Fault
@@ -91,9 +95,17 @@ func (p *Paths) lookUp(addrs []netip.Addr) (map[netip.Addr]Route, map[int]string
 	if err != nil {
 		return nil, nil, err
 	}
+	senders, err := p.senders()
+	if err != nil {
+		return nil, nil, err
+	}
 	routes := make(map[netip.Addr]Route, len(addrs))
 	for _, addr := range addrs {
-		routes[addr] = p.routeTo(addr, devices)
+		r := p.routeTo(addr, devices)
+		if hop := (hop{r.Index, addr.Unmap()}); r.OnLink() && hop.addr.Is4() && !senders.known[hop] {
+			r.Asks = senders.forNeighbour(hop)
+		}
+		routes[addr] = r
 	}
 	sources := map[int]string{}
 	for _, port := range p.ports {

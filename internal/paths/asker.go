@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package paths
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+)
+
+// sender is an IPv4 address of the host that its ARP requests may bear.
+type sender struct {
+	index int
+	local netip.Addr
+	// subnet is that of the address, or of its peer on a point-to-point link.
+	subnet netip.Prefix
+	// elsewhere: other interfaces take it where they have none.
+	elsewhere bool
+}
+
+// senders are those addresses in the kernel's order, and the neighbours that the host
+// does not ask for, since the administrator has said where they are.
+type senders struct {
+	list  []sender
+	known map[hop]bool
+}
+
+// whole repeats a dump that a change in between has interrupted: it may lack entries.
+func whole[T any](dump func() ([]T, error)) (list []T, err error) {
+	for range 10 {
+		if list, err = dump(); !errors.Is(err, netlink.ErrDumpInterrupted) {
+			break
+		}
+	}
+	return list, err
+}
+
+func (p *Paths) senders() (found senders, err error) {
+	list, err := whole(func() ([]netlink.Addr, error) { return p.netlink.AddrList(nil, netlink.FAMILY_V4) })
+	if err != nil {
+		return found, fmt.Errorf("list this host's addresses: %w", err)
+	}
+	neighbours, err := whole(func() ([]netlink.Neigh, error) { return p.netlink.NeighList(0, netlink.FAMILY_V4) })
+	if err != nil {
+		return found, fmt.Errorf("read the neighbour table: %w", err)
+	}
+	found.known = map[hop]bool{}
+	for _, n := range neighbours {
+		if addr, ok := netip.AddrFromSlice(n.IP); ok && n.State&(netlink.NUD_PERMANENT|netlink.NUD_NOARP) != 0 {
+			found.known[hop{n.LinkIndex, addr.Unmap()}] = true
+		}
+	}
+	for _, a := range list {
+		if a.Scope > unix.RT_SCOPE_LINK || a.Flags&unix.IFA_F_SECONDARY != 0 {
+			continue
+		}
+		peer := a.IPNet
+		if a.Peer != nil {
+			peer = &net.IPNet{IP: a.Peer.IP, Mask: a.IPNet.Mask}
+		}
+		local, ok := netip.AddrFromSlice(a.IP)
+		far, too := netip.AddrFromSlice(peer.IP)
+		ones, _ := peer.Mask.Size()
+		if ok && too {
+			found.list = append(found.list, sender{index: a.LinkIndex, local: local.Unmap(),
+				subnet: netip.PrefixFrom(far.Unmap(), ones).Masked(), elsewhere: a.Scope < unix.RT_SCOPE_LINK})
+		}
+	}
+	return found, nil
+}
+
+// forNeighbour returns the address that an ARP request for a neighbour on an interface bears,
+// as inet_select_addr in the kernel's net/ipv4/devinet.c chooses it for arp_solicit: the
+// first of the interface's in whose subnet the neighbour is, else its first, else that
+// of any other interface. (arp_announce counts only where a packet of the host's waits
+// for the answer.) Invalid if there is none.
+func (f senders) forNeighbour(n hop) netip.Addr {
+	var first, other netip.Addr
+	for _, s := range f.list {
+		switch {
+		case s.index == n.index && s.subnet.Contains(n.addr):
+			return s.local
+		case s.index == n.index && !first.IsValid():
+			first = s.local
+		case s.elsewhere && !other.IsValid():
+			other = s.local
+		}
+	}
+	if first.IsValid() {
+		return first
+	}
+	return other
+}
