@@ -109,6 +109,18 @@ static __always_inline __u64 between(const struct packet *packet,
 	return by_hash(tracking, packet);
 }
 
+/* attached_to is the backend of a service that an affinity leads to, or NULL. */
+static __always_inline struct backend *attached_to(void *generation, const struct service *service,
+						   const struct flow *affinity)
+{
+	__u64 index;
+
+	if (!(service->flags & SERVICE_GROUPED))
+		return owner_of(generation, affinity);
+	index = backend_of_host(service, affinity->backend | (__u64)affinity->generation << 32);
+	return index < PICK_NONE ? backend_at(generation, index) : NULL;
+}
+
 /* find_affinity says where a client's flows go: the backend's index, or PICK_NONE where
  * that is not known, or may take no new flow. */
 __noinline __u64 find_affinity(const struct service *service)
@@ -123,15 +135,39 @@ __noinline __u64 find_affinity(const struct service *service)
 	if (!service || !scratch)
 		return PICK_NONE;
 	tracking = &scratch->tracking;
-	client_of(&tracking->client, &tracking->flow, service);
+	if (!client_of(generation, &tracking->client, &tracking->flow, service))
+		return PICK_NONE;
 	tracking->client_hash = hash_of(&tracking->client);
 	if (!find_flow(&tracking->client, tracking->client_hash, &found))
 		return PICK_NONE;
-	owner = owner_of(generation, &found.bucket->flows[found.at]);
+	owner = attached_to(generation, service, &found.bucket->flows[found.at]);
 	if (!owner || !owner->up || !owner->weight)
 		return PICK_NONE;
 	load = load_of(owner->index);
 	return load && is_full(load) ? PICK_NONE : owner->index;
+}
+
+/* aim_affinity writes into the affinity of struct tracking where its flow went; false where
+ * there is none to keep. */
+static __always_inline bool aim_affinity(void *generation, struct tracking *tracking)
+{
+	struct flow *client = &tracking->client;
+	struct backend *owner;
+	__u64 number;
+
+	if (!(client->service & FLOW_KEY_AFFINITY))
+		return false;
+	client->backend = tracking->flow.backend;
+	client->generation = tracking->flow.generation;
+	if (!(client->service & FLOW_KEY_GROUP))
+		return true;
+	owner = backend_at(generation, tracking->flow.backend);
+	if (!owner)
+		return false;
+	number = host_number(owner);
+	client->backend = number;
+	client->generation = number >> 32;
+	return true;
 }
 
 /* keep_affinity remembers where the flow of struct tracking went, for its client's
@@ -147,17 +183,17 @@ __noinline int keep_affinity(void)
 	if (!scratch || dry_run())
 		return 0;
 	tracking = &scratch->tracking;
+	if (!aim_affinity(generation, tracking))
+		return 0;
 	if (find_flow(&tracking->client, tracking->client_hash, &found)) {
 		flow = &found.bucket->flows[found.at];
-		if (flow->backend == tracking->flow.backend &&
-		    flow->generation == tracking->flow.generation) {
+		if (flow->backend == tracking->client.backend &&
+		    flow->generation == tracking->client.generation) {
 			note_seen(found.bucket, found.at, clock_of(generation));
 			return 0;
 		}
 		remove_flow(found.place, tracking->client_hash, found.proven);
 	}
-	tracking->client.backend = tracking->flow.backend;
-	tracking->client.generation = tracking->flow.generation;
 	return insert_flow(&tracking->client, tracking->client_hash, false, FLOW_AFFINITY_NEW,
 			   clock_of(generation));
 }

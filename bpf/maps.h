@@ -27,6 +27,8 @@ const enum flow_state *unused_flow_state __attribute__((unused));
 const enum return_table *unused_return_table __attribute__((unused));
 const enum way_table *unused_way_table __attribute__((unused));
 const enum flow_table *unused_flow_table __attribute__((unused));
+const enum host_table *unused_host_table __attribute__((unused));
+const struct host *unused_host __attribute__((unused));
 const struct head *unused_head __attribute__((unused));
 const struct backend *unused_backend __attribute__((unused));
 const struct service_slot4 *unused_service_slot4 __attribute__((unused));
@@ -102,6 +104,17 @@ static __always_inline struct backend *member_at(void *generation, __u64 member)
 		return NULL;
 	BOUND(member, count);
 	return (struct backend *)(generation + loaded.members) + member;
+}
+
+/* host_at counts in hosts from where slots and members begin. */
+static __always_inline struct host *host_at(void *generation, __u64 at)
+{
+	__u64 count = (__u64)loaded.members_count * (LINE_SLOTS / HOST_SLOTS);
+
+	if (!count || at >= count)
+		return NULL;
+	BOUND(at, count);
+	return (struct host *)(generation + loaded.members) + at;
 }
 
 static __always_inline struct backend *row_at(void *generation, __u64 index)

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "flowtable.h"
+#include "group.h"
 #include "maps.h"
 #include "parse.h"
 #include "schedule.h"
@@ -101,14 +102,21 @@ static __always_inline void masked(__be32 *address, __u32 bits)
 	}
 }
 
-/* client_of writes the key of the affinity of a packet's client. */
-static __always_inline void client_of(struct flow *flow, const struct flow *of,
+/* client_of writes the key of the affinity of a packet's client; false where it has none. */
+static __always_inline bool client_of(void *generation, struct flow *flow, const struct flow *of,
 				      const struct service *service)
 {
+	__u32 whose = service->id;
+
 	__builtin_memset(flow, 0, sizeof(*flow));
+	if (service->flags & SERVICE_GROUPED)
+		whose = group_of(generation, service);
+	if ((service->flags & SERVICE_GROUPED) && !whose)
+		return false;
 	__builtin_memcpy(flow->address, of->address, sizeof(flow->address));
 	masked(flow->address, service->prefix);
-	flow->service = service->id | FLOW_KEY_AFFINITY;
+	flow->service = whose | FLOW_KEY_AFFINITY;
+	return true;
 }
 
 static __always_inline __u64 hash_of(const struct flow *flow)
@@ -294,7 +302,8 @@ __noinline int prove_client(const struct service *service)
 	if (!service || !scratch)
 		return 0;
 	tracking = &scratch->tracking;
-	client_of(&tracking->client, &tracking->flow, service);
+	if (!client_of(current_generation(), &tracking->client, &tracking->flow, service))
+		return 0;
 	tracking->client_hash = hash_of(&tracking->client);
 	place = search_place(&tracking->client, tracking->client_hash, false);
 	if (!place)

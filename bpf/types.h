@@ -115,6 +115,9 @@ enum service_flag {
 	SERVICE_LIMITED = 64,
 	/* What a limit refuses gets a TCP reset. */
 	SERVICE_RESET = 128,
+	/* With SERVICE_PERSISTENT: the service shares its clients' affinities with others,
+	 * and its hosts follow its slots: struct host. */
+	SERVICE_GROUPED = 256,
 };
 
 /* slot_bits: a slot is a member of its service, counted from 0, and whether the slot
@@ -270,6 +273,30 @@ struct backend {
 	__u8 ipv6;
 };
 
+/* host is a backend of a service with SERVICE_GROUPED, found by what it is to all services of
+ * the group: its address, which each of them has under another index. A service's hosts
+ * follow its slots, from the next cache line on: first one that says by `number` how many
+ * places there are, a power of two, and by `index` the group's id; then the places of a hash
+ * table with open addressing, in which a host is in the place of its number's hash or in one
+ * of the HOST_PROBES - 1 that follow. Empty places are zeros. */
+struct host {
+	/* 48 bits. Of an IPv4 address the first word; of an IPv6 one a hash of 47 bits, and
+	 * the highest bit. */
+	__u64 number;
+	/* The backend's. */
+	__u32 index;
+	__u16 generation;
+	__u16 pad;
+};
+
+/* host_table holds numbers of such tables. */
+enum host_table {
+	HOST_PROBES = 8,
+	/* Slots in a cache line, and slots that take as much room as a host. */
+	LINE_SLOTS = 32,
+	HOST_SLOTS = 8,
+};
+
 /* backend_load is how many flows a backend has, by its index, and how many it may
  * have. Written by the data plane and by the control plane: active by atomic
  * additions, full by the data plane alone. */
@@ -377,8 +404,11 @@ enum flow_table {
 	FLOW_BUCKET = 8,
 	/* In place of a tag: somebody is writing the flow. */
 	FLOW_BUSY = 1,
-	/* A bit of flow.service. */
+	/* Bits of flow.service. With FLOW_KEY_GROUP, an affinity is that of a group of
+	 * services: the rest is the group's id, and flow.backend and flow.generation are the
+	 * low and the high part of a host's number (struct host). */
 	FLOW_KEY_AFFINITY = 0x80000000,
+	FLOW_KEY_GROUP = 0x40000000,
 	/* A flow's time is noted when the one that stands there is that old, in
 	 * milliseconds. */
 	FLOW_NOTE_EVERY = 1000,

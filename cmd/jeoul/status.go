@@ -161,6 +161,9 @@ func memoryText(s api.Service) string {
 	}
 	if p := s.Persistence; p != nil {
 		text += fmt.Sprintf("  persistence %s by /%d", time.Duration(p.TimeoutSeconds*float64(time.Second)), p.Prefix)
+		if p.Group != "" {
+			text += ", group " + p.Group
+		}
 	}
 	if l := s.Limits; l != nil && l.Rate > 0 {
 		text += fmt.Sprintf("  rate %s/s, burst %s", count(uint64(l.Rate)), count(uint64(l.Burst)))

@@ -132,6 +132,8 @@ type Persistence struct {
 	TimeoutSeconds float64 `json:"timeout_seconds"`
 	// Prefix is how many bits of the address make a client.
 	Prefix uint8 `json:"prefix"`
+	// Group names the services that send a client to one host; empty where there is none.
+	Group string `json:"group,omitempty"`
 }
 
 // Limits bound the new flows of a service; 0: they do not.

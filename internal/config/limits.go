@@ -28,6 +28,7 @@ func (p *parser) readPersistence(to *lb.Persistence) func(*yaml.Node, string) {
 		p.mapping(node, field, []key{
 			{"timeout", true, p.duration(&to.Timeout, shortest, longestPersistence)},
 			{"prefix", false, number(p, &to.Prefix, 1, 128)},
+			{"group", false, p.name(&to.Group)},
 		})
 	}
 }

@@ -118,8 +118,10 @@ type flowScene struct {
 	returns  *returnTable
 	backends []flowBackend
 	services []flowService
-	loads    []xdpBackendLoad
-	turns    []xdpTurn
+	// groups are how long the clients of each are remembered, in milliseconds, by id.
+	groups map[uint32]uint32
+	loads  []xdpBackendLoad
+	turns  []xdpTurn
 }
 
 func newJanitor(timeouts Timeouts) *janitor {
@@ -150,7 +152,8 @@ func (j *janitor) use(scene flowScene) {
 	}
 	j.scene, j.frozen = scene, false
 	j.wake()
-	j.rules.backends, j.rules.services, j.rules.loads, j.rules.turns = scene.backends, scene.services, scene.loads, scene.turns
+	j.rules.backends, j.rules.services, j.rules.groups = scene.backends, scene.services, scene.groups
+	j.rules.loads, j.rules.turns = scene.loads, scene.turns
 	j.show()
 	if len(anew) > 0 {
 		j.recount(anew)

@@ -15,6 +15,8 @@ type flowRules struct {
 	// backends are by index, services by id.
 	backends []flowBackend
 	services []flowService
+	// groups are how long the clients of each are remembered, in milliseconds, by id.
+	groups map[uint32]uint32
 	// What packets count in: by index, and by id.
 	loads []xdpBackendLoad
 	turns []xdpTurn
@@ -58,7 +60,7 @@ func silentFor(clock, seen uint32) uint32 {
 func (r *flowRules) good(owner, port uint64, state uint8, silent uint32) bool {
 	backend, id := uint32(owner>>backendShift), uint32(owner)&^affinityKey
 	if int(backend) >= len(r.backends) || int(id) >= len(r.services) {
-		return false
+		return r.goodInGroup(id, state, silent)
 	}
 	service := &r.services[id]
 	if !service.present || r.backends[backend].generation != uint16(port>>generationShift) {
@@ -68,6 +70,17 @@ func (r *flowRules) good(owner, port uint64, state uint8, silent uint32) bool {
 		return silent < service.affinity
 	}
 	return silent < r.timeouts[state]
+}
+
+// goodInGroup says that of a client of a group, by the id with groupKey. Whether the group
+// still has the host does not matter: packets see that it has not.
+func (r *flowRules) goodInGroup(id uint32, state uint8, silent uint32) bool {
+	timeout, there := r.groups[id&^groupKey]
+	there = there && id&groupKey != 0
+	if state != uint8(xdpFlowStateFLOW_AFFINITY) {
+		timeout = r.timeouts[state]
+	}
+	return there && silent < timeout
 }
 
 // countOff takes a flow from what its backend and its service have, if it counts. That
@@ -163,6 +176,10 @@ func (r *flowRules) walk(t *flowTable, from, to int, clock uint32, tally *flowTa
 				}
 				tally.entries++
 				id, one := uint32(owner)&^affinityKey, oneEntry
+				// It is no service's, nor any one backend's.
+				if int(id) >= len(services) {
+					continue
+				}
 				if isLive(xdpFlowState(uint8(states))) && r.services[id].tracked {
 					one = oneActive
 				}

@@ -172,9 +172,12 @@ func (g *generator) mutate(s *Service) {
 			s.Backends, s.Paths = append(s.Backends, b), append(s.Paths, path)
 		}
 	case 13:
-		if s.Persistence.On() {
+		switch {
+		case s.Persistence.On():
 			s.Persistence = lb.Persistence{}
-		} else {
+		case g.IntN(2) == 0:
+			s.share()
+		default:
 			s.persist(uint8(20+g.IntN(13)), uint8(100+g.IntN(29)))
 		}
 	case 14:

@@ -35,6 +35,10 @@ type places struct {
 	ids        uint32
 	freeIDs    []uint32
 	quarantine map[uint32]int
+	// groups are those that services share their persistence in, by name, and groupIDs the
+	// first id that none has had.
+	groups   map[string]group
+	groupIDs uint32
 	// endpoints are those of the backends of mode NAT, and former those of
 	// backends that have left lately.
 	endpoints, former map[endpointKey]natEndpoint
@@ -42,7 +46,7 @@ type places struct {
 
 func newPlaces() *places {
 	return &places{
-		backends: map[lb.BackendKey]place{}, services: map[lb.ServiceKey]uint32{}, quarantine: map[uint32]int{},
+		backends: map[lb.BackendKey]place{}, services: map[lb.ServiceKey]uint32{}, quarantine: map[uint32]int{}, groups: map[string]group{},
 		endpoints: map[endpointKey]natEndpoint{}, former: map[endpointKey]natEndpoint{},
 	}
 }
@@ -65,6 +69,8 @@ type resettling struct {
 	// leftServices and newServices likewise.
 	leftServices []lb.ServiceKey
 	newServices  []*record
+	// newGroups are the ids of groups that there were not before.
+	newGroups map[string]uint32
 	// endpoints are to be set, gone to be taken for those of backends that have left.
 	endpoints map[endpointKey]natEndpoint
 	gone      map[endpointKey]natEndpoint
@@ -100,7 +106,7 @@ type arriving struct {
 func (p *places) resettle(now time.Time) *resettling {
 	return &resettling{places: p, now: now, endpoints: map[endpointKey]natEndpoint{}, gone: map[endpointKey]natEndpoint{}, claimed: map[endpointKey]bool{},
 		holders: map[uint32]int{}, generations: map[uint32]uint16{},
-		freeIDs: p.freeIDs, indices: uint32(len(p.generations)), ids: p.ids}
+		newGroups: map[string]uint32{}, freeIDs: p.freeIDs, indices: uint32(len(p.generations)), ids: p.ids}
 }
 
 // service gives a service an id, and its backends places: those that they had in was,
@@ -113,6 +119,7 @@ func (r *resettling) service(is, was *record) {
 	} else {
 		is.id = was.id
 	}
+	is.group = r.groupOf(is.service.Persistence.Group)
 	stays := r.keep(is, was)
 	for i, backend := range is.service.Backends {
 		if is.places[i] == (place{}) {

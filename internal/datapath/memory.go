@@ -86,7 +86,7 @@ func roomyCount(n uint32) uint32 {
 func (p *capacity) planArena(c *revision) error {
 	var need, largest uint64
 	for _, r := range c.records {
-		n := uint64(r.view.need())
+		n := uint64(r.need())
 		need, largest = need+n, max(largest, n)
 	}
 	_, rest := p.layout()

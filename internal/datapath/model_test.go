@@ -144,6 +144,7 @@ type seen struct {
 type insight struct {
 	secret       uint64
 	serviceID    func(lb.ServiceKey) uint32
+	groupID      func(name string) uint32
 	backendIndex func(lb.BackendKey) uint32
 	sequenceOf   func(lb.ServiceKey) []int
 }

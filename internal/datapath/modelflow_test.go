@@ -25,6 +25,8 @@ type flowName struct {
 	// service is the number that the data plane has for it.
 	service  uint32
 	affinity bool
+	// group: service is the number of a group's persistence.
+	group bool
 }
 
 // flowState is how far a flow has come, as enum flow_state has it.
@@ -94,6 +96,8 @@ func (s flowState) afterReply(flags byte) flowState {
 type remembered struct {
 	flowName
 	backend lb.BackendKey
+	// host is instead of a backend where a group remembers a client.
+	host netip.Addr
 	// life is the backend's at that time: it has another one after it was away.
 	life  *modelLife
 	state flowState
@@ -213,6 +217,9 @@ func (n *flowName) hash(secret uint64) uint64 {
 	if n.affinity {
 		service |= 1 << 31
 	}
+	if n.group {
+		service |= 1 << 30
+	}
 	port := uint64(bits.ReverseBytes16(n.port))
 	return mix(secret + binary.LittleEndian.Uint64(a[:])*multiplier + binary.LittleEndian.Uint64(a[8:])*multiplier2 +
 		(port<<32|service)*multiplier3)
@@ -247,11 +254,14 @@ func (m *model) lookUp(name flowName) *remembered {
 }
 
 // valid says that the entry's backend has been there ever since.
-func (m *model) valid(e *remembered) bool { return m.lives[e.backend] == e.life }
+func (m *model) valid(e *remembered) bool { return e.group || m.lives[e.backend] == e.life }
 
 // remember makes an entry for a new flow; false means that there is no room.
 func (m *model) remember(name flowName, backend lb.BackendKey, state flowState) bool {
 	e := &remembered{flowName: name, backend: backend, life: m.lives[backend], state: state, seen: m.clock}
+	if name.group {
+		e.host, e.backend, e.life = backend.Address, lb.BackendKey{}, nil
+	}
 	if !m.newcomers.insert(e, m.secret) {
 		m.met["no room for a newcomer"]++
 		return false
@@ -310,7 +320,7 @@ func (m *model) note(s *Service, e *remembered, a asker) {
 	if e.state == before || e.state != stateEstablished && e.state != stateUDP {
 		return
 	}
-	if affinity := m.newcomers.known[m.affinityOf(s, a)]; s.Persistence.On() && affinity != nil && affinity.state == stateAffinityNew {
+	if affinity := m.newcomers.known[m.affinityOf(s, a)]; s.Persistence.On() && m.sharesNow(s) && affinity != nil && affinity.state == stateAffinityNew {
 		affinity.state = stateAffinity
 		affinity.at.touched[affinity.bucket] = true
 		m.prove(affinity)
@@ -353,6 +363,12 @@ func (m *model) flowOf(s *Service, a asker) flowName {
 	return flowName{client: a.client.Addr(), port: a.client.Port(), service: m.standings[s.Key()].id}
 }
 
+// sharesNow says that nothing keeps a service from what its group knows: without a table, it
+// does not know its group.
+func (m *model) sharesNow(s *Service) bool {
+	return s.Persistence.Group == "" || len(m.standings[s.Key()].owners) > 0
+}
+
 // affinityOf names what is remembered of a packet's client.
 func (m *model) affinityOf(s *Service, a asker) flowName {
 	length := int(s.Persistence.Prefix)
@@ -360,7 +376,11 @@ func (m *model) affinityOf(s *Service, a asker) flowName {
 		length = a.client.Addr().BitLen()
 	}
 	prefix, _ := a.client.Addr().Prefix(length)
-	return flowName{client: prefix.Addr(), service: m.standings[s.Key()].id, affinity: true}
+	name := flowName{client: prefix.Addr(), service: m.standings[s.Key()].id, affinity: true}
+	if s.Persistence.Group != "" {
+		name.service, name.group = m.groupID(s.Persistence.Group), true
+	}
+	return name
 }
 
 // end is the client's end of a flow.
@@ -469,7 +489,7 @@ func (m *model) makeRoom(name flowName) bool {
 // attach remembers where a client's next flow goes.
 func (m *model) attach(name flowName, backend lb.BackendKey) {
 	if e := m.lookUp(name); e != nil {
-		if e.backend == backend && m.valid(e) {
+		if name.group && e.host == backend.Address || !name.group && e.backend == backend && m.valid(e) {
 			m.refresh(e)
 			return
 		}
@@ -512,8 +532,22 @@ func (m *model) sweep() {
 
 // present says that the entry's service is configured.
 func (m *model) present(e *remembered) bool {
+	if e.group {
+		return m.memberOf(e.service) != nil
+	}
 	s, _ := m.find(e.backend)
 	return s != nil && m.standings[s.Key()].id == e.service
+}
+
+// memberOf returns a service of a group, by the group's number; nil if there is none.
+func (m *model) memberOf(group uint32) *Service {
+	for i := range m.state.Services {
+		s := &m.state.Services[i]
+		if name := s.Persistence.Group; name != "" && m.groupID(name) == group {
+			return s
+		}
+	}
+	return nil
 }
 
 // timeout is how long an entry may be silent, in milliseconds.
@@ -521,6 +555,9 @@ func (m *model) timeout(e *remembered) uint32 {
 	t := m.options.Timeouts
 	if e.state == stateAffinity {
 		s, _ := m.find(e.backend)
+		if e.group {
+			s = m.memberOf(e.service)
+		}
 		return uint32(s.Persistence.Timeout.Milliseconds())
 	}
 	return uint32(map[flowState]time.Duration{stateOpening: t.Opening, stateSeen: t.Opening, stateAffinityNew: t.Opening, stateFirst: t.First,

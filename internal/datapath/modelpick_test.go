@@ -279,6 +279,12 @@ func (m *model) attached(s *Service, a asker) (backend int, ok bool) {
 		return 0, false
 	}
 	_, backend = m.find(e.backend)
+	if e.group {
+		if backend = slices.IndexFunc(s.Backends, func(b lb.Backend) bool { return b.Address == e.host }); backend < 0 {
+			m.met["attached: to a host of others"]++
+			return 0, false
+		}
+	}
 	ok = s.takes(backend) && !m.full(s, backend)
 	m.met["attached: "+strconv.FormatBool(ok)]++
 	return backend, ok

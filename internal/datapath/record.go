@@ -17,6 +17,8 @@ type record struct {
 	key     lb.ServiceKey
 	service Service
 	id      uint32
+	// group is the id of the group whose persistence it shares, if there is one.
+	group uint32
 	// places[i] is that of Backends[i].
 	places []place
 	// remembers: every flow of the service is remembered.
@@ -165,6 +167,7 @@ func (r *record) flags() uint16 {
 		{xdpServiceFlagSERVICE_RATE, s.Limits.Rate > 0},
 		{xdpServiceFlagSERVICE_LIMITED, s.Limits.Connections > 0 || slices.ContainsFunc(s.Backends, func(b lb.Backend) bool { return b.Upper > 0 })},
 		{xdpServiceFlagSERVICE_RESET, s.Limits.Refuse == lb.RefuseByReset},
+		{xdpServiceFlagSERVICE_GROUPED, s.Persistence.On() && s.Persistence.Group != ""},
 	} {
 		if f.on {
 			flags |= f.flag

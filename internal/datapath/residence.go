@@ -79,7 +79,7 @@ func (m *memory) house(is, was *record, rows []xdpBackend) (residence, bool) {
 	}
 	v := is.view
 	lies := residence{value: is.value()}
-	lies.table = h.table(v.table, v.moved)
+	lies.table = h.table(v.table, v.moved, is.hosts())
 	lies.members = h.members(is.members(rows))
 	if v.base != nil {
 		lies.baseTable = h.baseTable(v.base)
@@ -135,16 +135,20 @@ func (h *housing) take(size int) (*extent, []byte) {
 	return e, h.piece(e)
 }
 
-func (h *housing) table(t *table, moved *slotSet) *extent {
+// table houses slots, and behind them, from the next cache line on, the service's hosts.
+func (h *housing) table(t *table, moved *slotSet, hosts []xdpHost) *extent {
 	if len(t.slots) == 0 {
 		return nil
 	}
-	if h.old.table != nil && h.view.table == t && h.view.moved == moved {
-		return share(h.old.table)
+	at, beside := int(units(t.bytes()))*cacheLine, hostBytes(hosts)
+	if e := h.old.table; e != nil && h.view.table == t && h.view.moved == moved &&
+		e.size == units(at+len(beside)) && bytes.Equal(h.piece(e)[at:][:len(beside)], beside) {
+		return share(e)
 	}
-	e, memory := h.take(t.bytes())
+	e, memory := h.take(at + len(beside))
 	if e != nil {
 		t.write(memory, moved)
+		copy(memory[at:], beside)
 	}
 	return e
 }

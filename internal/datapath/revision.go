@@ -203,6 +203,7 @@ func (c *revision) settle() {
 // commit takes note that the change was made.
 func (r *register) commit(c *revision) {
 	c.places.commit()
+	r.places.commitGroups(c)
 	r.noteFlows(c)
 	for _, was := range c.left {
 		delete(r.byKey, was.key)

@@ -3,6 +3,7 @@
 package datapath
 
 import (
+	"encoding/binary"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -99,6 +100,8 @@ type placeContents struct {
 	// backend is zero where the flow's has left.
 	backend lb.BackendKey
 	pool    netip.AddrPort
+	// host is what a group's affinity has of a host's address.
+	host uint64
 }
 
 func (p placeContents) String() string {
@@ -123,6 +126,10 @@ func (r *rig) describe(b *xdpFlowBucket, place int) placeContents {
 	}
 	contents = placeContents{tag: contents.tag, state: flowState(b.States >> (place * 8)), seen: b.Seen[place],
 		address: flow.Address, port: networkOrder(flow.Port), service: flow.Service}
+	if flow.Service&groupKey != 0 {
+		contents.host = uint64(flow.Backend) | uint64(flow.Generation)<<32
+		return contents
+	}
 	if key, there := r.owners[ownerPlace(flow)]; there {
 		contents.backend, contents.pool = key, r.poolIn(flow, key)
 	}
@@ -165,10 +172,25 @@ func (m *model) describe(e *remembered) (contents placeContents) {
 	if e.affinity {
 		contents.service |= 1 << 31
 	}
+	if e.group {
+		contents.service |= 1 << 30
+		contents.host = hostOf(e.host)
+		return contents
+	}
 	if m.valid(e) {
 		contents.backend, contents.pool = e.backend, e.pool
 	}
 	return contents
+}
+
+// hostOf is what a group remembers of a host: an IPv4 address as its bytes are in a packet, or
+// 47 bits of a hash of an IPv6 one, above which the 48th is set.
+func hostOf(a netip.Addr) uint64 {
+	b := a.AsSlice()
+	if a.Is4() {
+		return uint64(binary.LittleEndian.Uint32(b))
+	}
+	return mix(binary.LittleEndian.Uint64(b)*multiplier+binary.LittleEndian.Uint64(b[8:])*multiplier2)>>17 | 1<<47
 }
 
 // nameOf says what an entry is, for a person.
@@ -229,6 +251,7 @@ func (r *rig) insight() insight {
 	return insight{
 		secret:       r.datapath.secret,
 		serviceID:    func(key lb.ServiceKey) uint32 { return r.datapath.current.places.services[key] },
+		groupID:      func(name string) uint32 { return r.datapath.register.places.groups[name].id },
 		backendIndex: func(key lb.BackendKey) uint32 { return r.datapath.current.places.backends[key].index },
 		sequenceOf:   r.sequenceOf,
 	}

@@ -15,6 +15,7 @@ func (d *Datapath) scene() flowScene {
 		// It reads them while we go on.
 		backends: slices.Clone(r.flowBackends),
 		services: slices.Clone(r.flowServices),
+		groups:   r.places.groupTimeouts(),
 		loads:    elements[xdpBackendLoad](d.shared.loads.memory),
 		turns:    elements[xdpTurn](d.shared.turns.memory),
 	}

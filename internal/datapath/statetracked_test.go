@@ -53,6 +53,8 @@ var trackedKinds = []struct {
 	{"rr persistent", 4, func(s *Service) { s.Scheduler = lb.RoundRobin; s.persist(0, 0) }},
 	{"maglev persistent by prefix", 4, func(s *Service) { s.Scheduler = lb.Maglev; s.persist(24, 112); s.bound(9, 0) }},
 	{"fo persistent", 3, func(s *Service) { s.Scheduler = lb.Failover; s.persist(30, 126) }},
+	{"rr in a group", 4, func(s *Service) { s.Scheduler = lb.RoundRobin; s.share() }},
+	{"lc in a group", 3, func(s *Service) { s.Scheduler = lb.LeastConnections; s.share() }},
 }
 
 // trackedServices are one of each kind for each family and protocol, in modes
@@ -99,6 +101,15 @@ func (s *Service) persist(bits4, bits6 uint8) {
 	}
 	if s.Persistence.Prefix == 0 {
 		s.Persistence.Prefix = uint8(s.VIP.BitLen())
+	}
+}
+
+// share has a service share its persistence with all others of its family that do.
+func (s *Service) share() {
+	s.persist(28, 124)
+	s.Persistence.Group = "four"
+	if s.VIP.Is6() {
+		s.Persistence.Group = "six"
 	}
 }
 

@@ -15,6 +15,9 @@ type Persistence struct {
 	// Prefix is how many leading bits of the address tell clients apart: 1..32, or
 	// ..128 for IPv6.
 	Prefix uint8 `json:"prefix,omitempty"`
+	// Group names the services that send a client to one host, which each of them knows
+	// by its address; empty: the service shares with no other.
+	Group string `json:"group,omitempty"`
 }
 
 // On says whether the service has persistence.
