@@ -153,7 +153,8 @@ type Transition struct {
 	// Until is when the table before is forgotten; zero where it was already, and
 	// only flows that are remembered are still looked up.
 	Until time.Time `json:"until,omitzero"`
-	// MovedSlots of Slots lead to another backend than before.
+	// MovedSlots of Slots lead, or have led since, to another backend than before; all of
+	// them while there is no backend for new flows.
 	MovedSlots int `json:"moved_slots"`
 	Slots      int `json:"slots"`
 	// Base says that the table before is still there.

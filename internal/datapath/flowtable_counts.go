@@ -35,7 +35,8 @@ type Transition struct {
 	// Since is when it began. Until is when what nobody remembers is no longer sent
 	// where it went before; then the transition waits for the flows that are remembered.
 	Since, Until time.Time
-	// MovedSlots of all Slots are looked up among the flows.
+	// MovedSlots of all Slots lead, or have led since, to another backend than before:
+	// their flows are looked up. Without a backend all of them do, of the last table.
 	MovedSlots, Slots int
 	// Base: Until has not come yet.
 	Base bool
@@ -70,10 +71,29 @@ func (v view) transition() *Transition {
 		return nil
 	}
 	t := &Transition{Since: v.since, Until: v.until, Slots: len(v.table.slots), Base: v.base != nil}
-	if v.moved != nil {
+	switch {
+	case t.Slots == 0:
+		// There is no backend for new flows: every slot of the last table leads nowhere.
+		t.Slots = v.lastSlots()
+		t.MovedSlots = t.Slots
+	case v.moved != nil:
 		t.MovedSlots = v.moved.count
 	}
 	return t
+}
+
+// lastSlots returns how many slots the last table with members had, where the present
+// one has none.
+func (v view) lastSlots() int {
+	for _, t := range []*table{v.last, v.base} {
+		if t != nil && len(t.slots) > 0 {
+			return len(t.slots)
+		}
+	}
+	if v.moved != nil { // the hash is made of something else since, and no table is kept
+		return int(v.moved.size)
+	}
+	return 0
 }
 
 // present is what a backend or a service has: now, and as of the last round.

@@ -119,6 +119,9 @@ func (v view) with(next *table, now time.Time, window time.Duration, u upheaval)
 		after.change(before, now, window)
 	}
 	if u.lookUp && len(next.slots) > 0 {
+		if !v.inTransition() && after.base == nil {
+			after.since = now
+		}
 		after.moved, after.quiet = allSlots(uint32(len(next.slots))), 0
 	}
 	if len(next.slots) > 0 {

@@ -155,6 +155,24 @@ func (r *referenceTransition) expectSame(t *testing.T, step int, v view) {
 	}
 }
 
+// expectFigures looks at what a person is told of a transition.
+func expectFigures(t *testing.T, step int, v view, now time.Time) {
+	t.Helper()
+	told := v.transition()
+	if told == nil {
+		return
+	}
+	if told.Since.IsZero() || told.Since.After(now) {
+		t.Fatalf("step %d: it began at %v, and it is %v", step, told.Since, now)
+	}
+	if told.Slots == 0 || told.MovedSlots > told.Slots {
+		t.Fatalf("step %d: %d of %d slots moved", step, told.MovedSlots, told.Slots)
+	}
+	if len(v.table.slots) == 0 && told.MovedSlots != told.Slots {
+		t.Fatalf("step %d: without a backend %d of %d slots moved, want all", step, told.MovedSlots, told.Slots)
+	}
+}
+
 // randomService has some of eight backends, some of them not usable.
 func randomService(rng *rand.Rand) Service {
 	s := testService(vip4, 80, lb.TCP, []lb.Scheduler{lb.Maglev, lb.Maglev, lb.Maglev, lb.Failover}[rng.IntN(4)], 8)
@@ -214,6 +232,7 @@ func TestTransitions(t *testing.T) {
 				want.settle(now, tracked, flows)
 			}
 			want.expectSame(t, step, v)
+			expectFigures(t, step, v, now)
 		}
 	}
 }
@@ -251,5 +270,51 @@ func TestFlaps(t *testing.T) {
 	}
 	if v.inTransition() || v.table != all {
 		t.Errorf("in the end: %+v", v)
+	}
+}
+
+// TestTransitionFigures: what the status says of a transition has a sense for every
+// scheduler, with as many backends as are left.
+func TestTransitionFigures(t *testing.T) {
+	for _, scheduler := range lb.Schedulers {
+		s := testService(vip4, 80, lb.TCP, scheduler, 2)
+		v, slots, now := view{}, 251, time.Unix(1000, 0)
+		change := func(what string, do func()) Transition {
+			t.Helper()
+			do()
+			r := recipeOf(&s, 251)
+			next, err := r.build()
+			if err != nil {
+				t.Fatal(err)
+			}
+			v = v.with(next, now, time.Minute, upheaval{})
+			told := v.transition()
+			if told == nil {
+				t.Fatalf("%s: %s: no transition", scheduler, what)
+			}
+			if told.Slots != slots || told.MovedSlots > slots || !told.Base || !told.Since.Equal(now) {
+				t.Errorf("%s: %s: %+v, and the table has %d slots", scheduler, what, told, slots)
+			}
+			return *told
+		}
+		if scheduler == lb.Failover {
+			slots = 1
+		}
+		first, err := recipeOf(&s, 251).build()
+		if err != nil {
+			t.Fatal(err)
+		}
+		v = v.with(first, now, time.Minute, upheaval{})
+		some := change("one backend drained", func() { s.Backends[0].Draining = true }).MovedSlots
+		if some == 0 || slots > 1 && some == slots {
+			t.Errorf("%s: with one backend of two drained, %d of %d slots moved", scheduler, some, slots)
+		}
+		if all := change("both drained", func() { s.Backends[1].Draining = true }).MovedSlots; all != slots {
+			t.Errorf("%s: without a backend, %d of %d slots moved", scheduler, all, slots)
+		}
+		if back := change("one back", func() { s.Backends[1].Draining = false }).MovedSlots; back != some {
+			t.Errorf("%s: with one back %d slots moved, want the %d as before", scheduler, back, some)
+		}
+		change("without a way to any", func() { s.Paths[0].MAC, s.Paths[1].MAC = nil, nil })
 	}
 }
