@@ -4,9 +4,11 @@ package doctor
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/jeoul/jeoul/internal/api"
+	"github.com/jeoul/jeoul/internal/lb"
 )
 
 // judgeBalancer takes the counters and the states of our own balancer.
@@ -41,10 +43,12 @@ func judgeBalancer(e *Evidence) (findings []Finding) {
 // them to.
 func judgeStates(s *api.Status) (findings []Finding) {
 	var figures []Figure
+	var means consequences
 	for _, service := range s.Services {
-		for _, b := range service.Backends {
+		for j, b := range service.Backends {
 			if b.State == api.NoMAC || b.State == api.NoRoute {
 				figures = append(figures, Figure{Name: "state " + string(b.State), On: service.Name + "/" + b.Name, Value: 1, Unit: "backend", Note: b.Reason})
+				means.add(service.Name, withoutBackend(service, j))
 			}
 		}
 	}
@@ -53,7 +57,78 @@ func judgeStates(s *api.Status) (findings []Finding) {
 		if len(figures) > 1 {
 			title = fmt.Sprintf("%d backends get no packets, such as %s: it %s", len(figures), figures[0].On, figures[0].Note)
 		}
-		findings = append(findings, finding(backendDown, title, bounded(figures)...))
+		found := finding(backendDown, title, bounded(figures)...)
+		found.Means = means.String()
+		findings = append(findings, found)
 	}
 	return findings
+}
+
+// What becomes of the packets of a backend that is down, by what the service goes by.
+const (
+	noneLeft = "No other backend can take packets, and nothing that is sent to the service is forwarded."
+	// A function of the packet: maglev, sh.
+	hashedUDP  = "Its share of the hash table is spread over the other backends, which get its flows."
+	hashedAnew = "Its share of the hash table is spread over the other backends. They get its new flows, and the packets of the connections that it had, too, which they reset."
+	// A flow that is remembered stays with its backend: rr, wrr, lc, wlc, random2, and what has limits or persistence.
+	rememberedDead = "New flows go to the other backends. Of the flows that are remembered as this backend's, a SYN and any UDP packet begin a new flow on another backend; all other packets of these flows are dropped until it is back or their clients connect again."
+	// Failover goes by the order.
+	nextTakesOver = "The next backend in the order takes all flows. It also gets the packets of the connections that this one had, and resets them."
+	notItsTurn    = "It had no flows to carry, for one before it in the order takes them all; it cannot take over now."
+)
+
+// withoutBackend says what becomes of the packets that backend j of a service would get.
+func withoutBackend(s api.Service, j int) string {
+	up := func(b api.Backend) bool { return b.State == api.Up }
+	first := slices.IndexFunc(s.Backends, up)
+	switch {
+	case first < 0:
+		return noneLeft
+	case s.Scheduler == lb.Failover && first < j:
+		return notItsTurn
+	case s.Tracked:
+		return rememberedDead
+	case s.Scheduler == lb.Failover:
+		return nextTakesOver
+	case s.Protocol == lb.UDP:
+		return hashedUDP
+	}
+	return hashedAnew
+}
+
+// consequences are what follows, and for which services.
+type consequences struct {
+	texts    []string
+	services map[string][]string
+}
+
+func (c *consequences) add(service, text string) {
+	if c.services == nil {
+		c.services = map[string][]string{}
+	}
+	if !slices.Contains(c.texts, text) {
+		c.texts = append(c.texts, text)
+	}
+	if !slices.Contains(c.services[text], service) {
+		c.services[text] = append(c.services[text], service)
+	}
+}
+
+// mostServices is how many services are named.
+const mostServices = 4
+
+// String returns the text; with the services where there are several texts.
+func (c *consequences) String() string {
+	if len(c.texts) == 1 {
+		return c.texts[0]
+	}
+	var parts []string
+	for _, text := range c.texts {
+		names := c.services[text]
+		if more := len(names) - mostServices; more > 0 {
+			names = append(slices.Clone(names[:mostServices]), fmt.Sprintf("%d more", more))
+		}
+		parts = append(parts, strings.Join(names, ", ")+": "+text)
+	}
+	return strings.Join(parts, " ")
 }

@@ -110,7 +110,7 @@ var kinds = []kind{
 		"Packets for destinations without a route are dropped.",
 		[]Cure{{"", "Add the route (`ip route get ADDRESS` says what the kernel would do), or stop what sends there."}}},
 	{backendDown, Outage, false,
-		"The balancer gives this backend no packets; the others carry its share.",
+		"The balancer gives this backend no packets.", // judgeStates says what becomes of its share
 		[]Cure{{"", "`jeoul status` says why; bring the backend back, or take it out of the configuration."}}},
 	{backendSilent, Outage, false,
 		"Connections that are given to this backend are not set up: nothing shows that it ever answered.",

@@ -123,9 +123,7 @@ func ownMounts() error {
 	if err := unix.Unshare(unix.CLONE_NEWNS); err != nil {
 		return fmt.Errorf("unshare the mount namespace: %w", err)
 	}
-	// Slave, not private: when another lab unmounts its namespaces, this copy
-	// must follow, or it would keep them alive.
-	if err := unix.Mount("", "/", "", unix.MS_SLAVE|unix.MS_REC, ""); err != nil {
+	if err := partMounts(); err != nil {
 		return fmt.Errorf("part the mounts from the machine's: %w", err)
 	}
 	if err := unix.Mount("sysfs", "/sys", "sysfs", 0, ""); err != nil {
