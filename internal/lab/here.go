@@ -78,6 +78,9 @@ func (h *Host) holdNamespaces() (err error) {
 	if h.mntns, err = os.Open("/proc/self/ns/mnt"); err != nil {
 		return err
 	}
+	if h.root, err = rootHere(); err != nil {
+		return err
+	}
 	h.keeper, err = newKeeper(func() error { return nil })
 	return err
 }

@@ -45,7 +45,9 @@ type Host struct {
 	keeper *keeper
 	netns  *os.File
 	mntns  *os.File
-	inode  uint64
+	// root is the one of this process, seen from that of mntns.
+	root  string
+	inode uint64
 
 	// machine is what the host is if it is no namespace of this machine, executable
 	// the path of jeoul there.
@@ -90,7 +92,7 @@ func (h *Host) enterNew() error {
 	if h.inode, err = inodeOf(h.netns); err != nil {
 		return err
 	}
-	if err := ownMounts(); err != nil {
+	if h.root, err = ownMounts(); err != nil {
 		return err
 	}
 	h.mntns, err = os.Open("/proc/thread-self/ns/mnt")
@@ -118,21 +120,21 @@ func nameNamespace(name string) error {
 
 // ownMounts gives the calling thread a mount namespace with a /sys of its
 // network namespace, and a /sys/fs/bpf of its own: what is pinned there is gone
-// with the host.
-func ownMounts() error {
+// with the host. It returns the thread's root as seen from the namespace's.
+func ownMounts() (root string, err error) {
 	if err := unix.Unshare(unix.CLONE_NEWNS); err != nil {
-		return fmt.Errorf("unshare the mount namespace: %w", err)
+		return "", fmt.Errorf("unshare the mount namespace: %w", err)
 	}
-	if err := partMounts(); err != nil {
-		return fmt.Errorf("part the mounts from the machine's: %w", err)
+	if root, err = partMounts(); err != nil {
+		return "", fmt.Errorf("part the mounts from the machine's: %w", err)
 	}
 	if err := unix.Mount("sysfs", "/sys", "sysfs", 0, ""); err != nil {
-		return fmt.Errorf("mount the host's /sys: %w", err)
+		return "", fmt.Errorf("mount the host's /sys: %w", err)
 	}
 	if err := unix.Mount("bpf", "/sys/fs/bpf", "bpf", 0, "mode=0700"); err != nil {
-		return fmt.Errorf("mount the host's /sys/fs/bpf: %w", err)
+		return "", fmt.Errorf("mount the host's /sys/fs/bpf: %w", err)
 	}
-	return nil
+	return root, nil
 }
 
 func inodeOf(f *os.File) (uint64, error) {
@@ -190,7 +192,7 @@ func (h *Host) enter() error {
 		unix.Unshare(unix.CLONE_FS),
 		unix.Setns(int(h.mntns.Fd()), unix.CLONE_NEWNS),
 		unix.Setns(int(h.netns.Fd()), unix.CLONE_NEWNET),
-		unix.Chdir(dir),
+		enterRoot(h.root, dir),
 	)
 	if err != nil {
 		return fmt.Errorf("enter host %s: %w", h.Name, err)

@@ -31,6 +31,13 @@ func TestMain(m *testing.M) {
 		ownLab()
 		return
 	}
+	if dir := os.Getenv(chrootVariable); dir != "" {
+		if err := labInChroot(dir); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		return
+	}
 	os.Exit(m.Run())
 }
 
