@@ -37,6 +37,12 @@ type Changes struct {
 	// Ports is from how many local ports of each client a connection is opened
 	// before and after a backend leaves, to see which flows move.
 	Ports int `yaml:"ports"`
+	// Reused is how many local ports each client uses again and again, and Lap the time
+	// between the connections of one of them.
+	Reused int           `yaml:"reused"`
+	Lap    time.Duration `yaml:"lap"`
+	// Silence is how long a backend's host is silent behind a subject that does not notice.
+	Silence time.Duration `yaml:"silence"`
 }
 
 // The load's other settings.
@@ -56,8 +62,18 @@ const (
 	firstPort = 20_000
 	// maxPorts are those behind it.
 	maxPorts = 40_000
+	// firstReused is the first of the ports of [Changes.Reused], and maxReused how many
+	// there are up to those that the kernel gives (see package lab): no other socket
+	// takes them.
+	firstReused = 300
+	maxReused   = 700
+	// reusedUDP is one in how many of them makes queries by UDP, too.
+	reusedUDP = 10
+	// leastTime and mostTime bound the times of a suite's changes.
+	leastTime = 100 * time.Millisecond
+	mostTime  = time.Minute
 	// changeServers are the least that the events need: one that comes, one that
-	// leaves, one each that drains, weighs more and flaps, and one that does nothing.
+	// leaves, one each that drains, weighs more, flaps and falls silent.
 	changeServers = 6
 	// newShare is what a subject must be able to carry beyond the connections that
 	// are held, for those that are new, one in so many.
@@ -78,14 +94,22 @@ func (changeExperiment) check(l Load, form Form, at path, fail failFunc) {
 	}{
 		{"flaps", l.Changes.Flaps, 10_000}, {"reloads", l.Changes.Reloads, 10_000},
 		{"new_per_second", l.Changes.NewPerSecond, 10_000}, {"queries_per_second", l.Changes.QueriesPerSecond, 10_000},
-		{"ports", l.Changes.Ports, maxPorts},
+		{"ports", l.Changes.Ports, maxPorts}, {"reused", l.Changes.Reused, maxReused},
 	} {
 		if c.value < 1 || c.value > c.most {
 			fail(at.to("changes", c.name), "%d is not possible; use 1 to %d", c.value, c.most)
 		}
 	}
+	for _, c := range []struct {
+		name  string
+		value time.Duration
+	}{{"lap", l.Changes.Lap}, {"silence", l.Changes.Silence}} {
+		if c.value < leastTime || c.value > mostTime {
+			fail(at.to("changes", c.name), "%v is not possible; use %v to %v", c.value, leastTime, mostTime)
+		}
+	}
 	if form.Lab.Servers < changeServers {
-		fail(at, "change needs at least %d servers, for one each comes, leaves, drains, weighs more, flaps and stays; lab has %d", changeServers, form.Lab.Servers)
+		fail(at, "change needs at least %d servers, for one each comes, leaves, drains, weighs more, flaps and falls silent; lab has %d", changeServers, form.Lab.Servers)
 	}
 	for _, s := range form.Subjects {
 		if known, ok := subject.Find(s.Name); ok && !subject.CanChange(known) {
@@ -102,7 +126,7 @@ func (e changeExperiment) obstacle(p Point, limits probe.Limits) string {
 	}
 	const spare = 200
 	each := part(p.Concurrency, p.Form.Lab.Clients, 0)
-	switch files := uint64(each + spare); {
+	switch files := uint64(each + p.By.Changes.Reused + spare); {
 	case files > limits.OpenFiles:
 		return fmt.Sprintf("%d connections per client: it needs %d open files, and a process may have %d here", each, files, limits.OpenFiles)
 	case each+p.By.Changes.Ports > limits.LocalPorts:
@@ -114,7 +138,9 @@ func (e changeExperiment) obstacle(p Point, limits probe.Limits) string {
 // connections is how many are held: all of the point, or what the subject can
 // carry, with a note then.
 func (p Point) connections(limits probe.Limits) (n int, note string) {
-	fits := func(n int) bool { return p.Subject.Obstacle(p.Params, n+n/newShare, limits) == "" }
+	reused := p.By.Changes.Reused * p.Form.Lab.Clients
+	carried := func(n int) int { return n + n/newShare + reused }
+	fits := func(n int) bool { return p.Subject.Obstacle(p.Params, carried(n), limits) == "" }
 	if fits(p.Concurrency) {
 		return p.Concurrency, ""
 	}
@@ -127,7 +153,7 @@ func (p Point) connections(limits probe.Limits) (n int, note string) {
 		}
 	}
 	low -= low % 100
-	return low, fmt.Sprintf("%d connections and not %d, for %s", low, p.Concurrency, p.Subject.Obstacle(p.Params, p.Concurrency+p.Concurrency/newShare, limits))
+	return low, fmt.Sprintf("%d connections and not %d, for %s", low, p.Concurrency, p.Subject.Obstacle(p.Params, carried(p.Concurrency), limits))
 }
 
 func (changeExperiment) params(p Point) map[string]any {
@@ -145,6 +171,8 @@ func (changeExperiment) notes(Form) []string {
 		fmt.Sprintf("an event is over when every connection was answered since its last change, or broke; %d UDP sockets a client are kept and ask every %v, other queries have a socket of their own, and an answer may take %v",
 			udpFlowsEach, udpPace, udpPatience),
 		"backends that leave go on running: a balancer that sends them what they are used to get breaks nothing by that",
+		fmt.Sprintf("connections from ports that are used again are ended by the client's reset, the server's reset and FIN in turn; a SYN counts as lost if the kernel had to send another, or none was answered within %v", changePatience),
+		"a host that falls silent has its link taken down at the switch, and none of its connections when it is back, as after a crash",
 	}
 }
 
@@ -180,6 +208,8 @@ func (changeExperiment) line(got []results.Trial) string {
 			word += "not valid"
 		case ok:
 			word += fmt.Sprintf("%.2f %%", beyond)
+		case t.Metrics[results.LostSYNs] > 0:
+			word += fmt.Sprintf("%.0f (%.0f SYNs lost)", t.Metrics[results.Broken], t.Metrics[results.LostSYNs])
 		default:
 			word += fmt.Sprintf("%.0f", t.Metrics[results.Broken])
 		}

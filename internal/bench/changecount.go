@@ -34,7 +34,7 @@ func (c *changeTrial) event(ctx context.Context, e changeEvent) (results.Trial, 
 			return c.judged(got, err)
 		}
 	}
-	c.took = nil
+	c.took, c.silence, c.came = nil, nil, nil
 	err := c.count(ctx, e, &got)
 	if err == nil && e.after != nil {
 		err = e.after(ctx, c, got.Metrics)
@@ -150,6 +150,7 @@ func (c *changeTrial) writeCounts(e changeEvent, counts live.Counts, got *result
 		}
 	}
 	c.writeNew(counts, got)
+	c.writeReused(counts, got)
 	c.writeUDP(e, counts, m)
 	m[results.Requests] = float64(counts.Requests)
 	if l := counts.Percentiles; l != nil {

@@ -27,6 +27,7 @@ const (
 	serverDrained
 	serverReweighed
 	serverFlapping
+	serverSilent
 )
 
 // newWeight is the weight of the server that shall weigh more; the others' is 1.
@@ -71,6 +72,8 @@ var changeEvents = []changeEvent{
 	{name: "undo", change: func(ctx context.Context, c *changeTrial) error {
 		return c.apply(ctx, func(s *subject.Service) { s.Servers, s.Weights = slices.Clone(c.runner.lab.Servers), nil })
 	}},
+	{name: "silent", leaves: []int{serverSilent}, change: fallSilent},
+	{name: "reset", leaves: []int{serverDrained}, change: drainAndReset, after: undrain},
 	{name: "share", leaves: []int{serverRemoved}, only: choosesByHash, prepare: tryFlows,
 		change: func(ctx context.Context, c *changeTrial) error { return c.apply(ctx, c.without(serverRemoved)) },
 		after:  compareFlows},
@@ -191,6 +194,9 @@ type changeTrial struct {
 	took []time.Duration
 	// flows are those of tryFlows.
 	flows map[live.Flow]string
+	// silence is that of the event, came what came again in it; nil: it has none.
+	silence *silence
+	came    *cameAgain
 }
 
 func (c *changeTrial) last() *lab.Host {
@@ -254,10 +260,12 @@ func (c *changeTrial) open(ctx context.Context) error {
 	load := live.Load{
 		Target: c.changing.Target(0), Connections: n, Pace: changePace, Patience: changePatience,
 		NewPerSecond: float64(changes.NewPerSecond),
+		Laps:         live.Laps{First: firstReused, Ports: changes.Reused, Pace: changes.Lap},
 	}
 	if subject.CarriesUDP(c.trial.Subject) {
 		load.UDPFlows = udpFlowsEach * c.trial.Form.Lab.Clients
 		load.UDPPerSecond, load.UDPPace, load.UDPPatience = float64(changes.QueriesPerSecond), udpPace, udpPatience
+		load.Laps.UDP = reusedUDP
 	} else {
 		c.notes = append(c.notes, "it carries no UDP, so nothing was asked by that")
 	}

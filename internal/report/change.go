@@ -19,6 +19,11 @@ const paramEvent = "event"
 const (
 	eventFlap   = "flap"
 	eventReload = "reload"
+	// eventSilent is the one in which a backend's host falls silent: until the balancer has
+	// noticed, something is lost behind each.
+	eventSilent = "silent"
+	// eventReset is the one in which a drained backend resets its connections.
+	eventReset = "reset"
 	// eventShare is the one in which flows are asked which backend they have.
 	eventShare = "share"
 )
@@ -30,7 +35,8 @@ const movedTarget = 2
 // eventTitles say in words what an event was.
 var eventTitles = map[string]string{
 	"add": "Added", "remove": "Removed", "drain": "Drained", "reweigh": "Weighed anew",
-	eventFlap: "Flapped", eventReload: "Reloaded", "undo": "Undone", eventShare: "One of all removed",
+	eventFlap: "Flapped", eventReload: "Reloaded", "undo": "Undone",
+	eventSilent: "Fell silent", eventReset: "Drained and reset", eventShare: "One of all removed",
 }
 
 // eventText names an event in a sentence.
@@ -56,6 +62,8 @@ var changeReading = []paragraph{
 	{"Broken", "A connection that was reset, ended, silent for several retransmissions, or answered by somebody else, while its backend stayed where it was. Every such connection is a user who was cut off by an operator's change."},
 	{"Ended", "Connections of a backend that was taken out. A balancer that forwards packets stops sending to it, so they end: that is what removing means, and what draining is for. Proxies and connection tracking go on with what they have for as long as the backend lives, which here it does; where it dies, theirs end too."},
 	{"Flapping", "The backend is taken out and put back again and again by each balancer's own way, so that all meet the same. Its own connections end at each turn and count as ended."},
+	{"Fell silent", "A backend's host is taken off the segment while it holds connections, and comes back without them. Until a balancer has noticed, it sends a share of the connections there, and their SYNs are lost. A balancer that notices by itself needs no health check for that; one that does not goes on until it is told, and all that is lost counts as before its notice."},
+	{"Ports that are used again", "Clients that open one connection after the other from the same few local ports, as crawlers, proxies and resolvers do. A balancer that remembers flows finds an entry of the connection before. A SYN counts as lost if the client's kernel had to send another, a second later, or if none was answered."},
 	{"What a reload leaves", "A proxy's old processes live until their last connection ends. After many reloads with long connections there are many of them, each with its memory, and each balances by the configuration that it was started with."},
 }
 
@@ -182,6 +190,9 @@ func changeSheets(s *section) []sheet {
 		s.pivot(sheet{Title: "UDP queries without an answer"}, countCell(results.UDPUnanswered)),
 		s.pivot(sheet{Title: "UDP flows that moved", Lead: "Answers by another backend than before, although that one had stayed."}, countCell(results.UDPMoved)),
 		shareSheet(s),
+		s.pivot(sheet{Title: "SYNs that were lost", Lead: "Of clients that use their ports again and again: their kernel had to send another, or none was answered."}, countCell(results.LostSYNs)),
+		silenceSheet(s),
+		againSheet(s),
 		s.pivot(sheet{Title: "How long a change took", Lead: "Milliseconds until the balancer said, or showed, that it was done: the mean of the event's, and the longest."}, tookCell),
 		s.pivot(sheet{Title: "Flows that the balancer remembers",
 			Lead: "One by one, at most during the event; an entry outlives its connection by its timeout. Without a figure: the balancer does not tell, or holds them as sockets.",
@@ -190,6 +201,9 @@ func changeSheets(s *section) []sheet {
 		s.pivot(sheet{Title: "Latency", Lead: "p99 and the longest of all requests over held connections during the event, in milliseconds.", Aside: true}, latencyCell),
 		s.pivot(sheet{Title: "Requests", Lead: "Over held connections, answered rightly.", Aside: true}, countCell(results.Requests)),
 		s.pivot(sheet{Title: "New connections", Lead: "Opened during the event, those in the place of broken ones included.", Aside: true}, countCell(results.NewConnections)),
+		s.pivot(sheet{Title: "Connections from ports that are used again", Lead: "Answered rightly.", Aside: true}, countCell(results.ReusedConnections)),
+		s.pivot(sheet{Title: "Connections from ports that are used again which failed", Aside: true}, countCell(results.ReusedFailed)),
+		s.pivot(sheet{Title: "Ports that were not free", Lead: "Connections that could not be tried, for the one before from the same port had not ended.", Aside: true}, countCell(results.ReusedTaken)),
 		s.pivot(sheet{Title: "UDP queries", Aside: true}, countCell(results.UDPQueries)),
 		s.pivot(sheet{Title: "Resets that backends sent", Lead: "Packets came to a backend that did not know the connection, or a client had given one up.", Aside: true}, countCell(results.BackendResets)),
 	)
@@ -282,27 +296,29 @@ func (sh *sheet) withoutBaseline() {
 func changeVerdict(s *section) []string {
 	rows, _ := s.changeRows()
 	var sentences []string
-	for _, what := range []struct{ metric, none, some string }{
-		{results.Broken, "Not one connection to a backend that stayed broke in any event through", "broke connections to backends that stayed"},
-		{results.NewFailed, "Every new connection was answered through", "failed new connections"},
-		{results.UDPUnanswered, "Every UDP query was answered through", "left UDP queries without an answer"},
-		{results.UDPMoved, "No UDP flow moved whose backend stayed through", "moved UDP flows whose backend stayed"},
+	for _, what := range []struct{ metric, none, some, but string }{
+		{results.Broken, "Not one connection to a backend that stayed broke in any event through", "broke connections to backends that stayed", ""},
+		{results.NewFailed, "Every new connection was answered through", "failed new connections", eventSilent},
+		{results.NewToLeft, "No new connection went to a backend that takes none through", "sent new connections to backends that take none", ""},
+		{results.LostSYNs, "No SYN was lost of clients that use their ports again through", "lost SYNs of clients that use their ports again", eventSilent},
+		{results.UDPUnanswered, "Every UDP query was answered through", "left UDP queries without an answer", eventSilent},
+		{results.UDPMoved, "No UDP flow moved whose backend stayed through", "moved UDP flows whose backend stayed", ""},
 	} {
-		sentences = append(sentences, whoHas(rows, what.metric, what.none, what.some)...)
+		sentences = append(sentences, whoHas(rows, what.metric, what.none, what.some, what.but)...)
 	}
-	return append(sentences, shareVerdict(s)...)
+	return slices.Concat(sentences, silenceVerdict(rows), againVerdict(rows), shareVerdict(s))
 }
 
 // whoHas says which rows have none of what a metric counts, and how many of it
-// the others have.
-func whoHas(rows []*changeRow, metric, none, some string) []string {
+// the others have; but one event is left out.
+func whoHas(rows []*changeRow, metric, none, some, but string) []string {
 	var clear, sentences []string
 	for _, r := range rows {
 		total, counted := 0.0, false
 		var parts []string
 		for _, event := range append(slices.Sorted(maps.Keys(r.at)), "") {
 			p := r.at[event]
-			if p == nil || !p.has(metric) {
+			if p == nil || !p.has(metric) || event == but {
 				continue
 			}
 			counted = true

@@ -67,3 +67,41 @@ func TestChangeReportIsDrawn(t *testing.T) {
 		}
 	}
 }
+
+func TestSilenceReport(t *testing.T) {
+	silent := func(subject string, noticed bool, metrics map[string]float64) results.Trial {
+		all := map[string]float64{results.SilentSeconds: 6, results.LostSYNs: 5, results.NewFailed: 4, results.LostSYNsBefore: 5,
+			results.LostSYNsAfter: 0, results.ReusedFailedBefore: 1, results.ReusedFailedAfter: 0}
+		if noticed {
+			all[results.NoticedSeconds], all[results.BackSeconds] = 3.5, 0.5
+		}
+		maps.Copy(all, metrics)
+		return changed(subject, "silent", all)
+	}
+	again := func(subject string, n float64) results.Trial {
+		return changed(subject, "reset", map[string]float64{results.ResetByDrained: 9, results.CameAgain: 9, results.AgainToDrained: n, results.LostSYNs: 0})
+	}
+	run := runOf(
+		silent("haproxy-tcp", false, nil), silent("jeoul-nat-xdp", true, nil),
+		silent("jeoul-l2dsr-xdp", true, map[string]float64{results.LostSYNsAfter: 7, results.UDPUnansweredAfter: 2}),
+		again("haproxy-tcp", 0), again("jeoul-nat-xdp", 0), again("jeoul-l2dsr-xdp", 3),
+	)
+	text := strings.Join(strings.Fields(render(t, Terminal, run)), " ")
+	for _, part := range []string{
+		"haproxy-tcp never noticed that a host was silent for 6.0 s: SYNs lost 5, connections failed 1, UDP queries unanswered 0.",
+		"Once it was noticed that a host was silent, nothing was lost through jeoul-nat-xdp · maglev.",
+		"jeoul-l2dsr-xdp · maglev noticed after 3.5 s that a host was silent, and went on to send to it: SYNs lost 7, connections failed 0, UDP queries unanswered 2.",
+		"No connection that came again went to the drained backend through haproxy-tcp and jeoul-nat-xdp · maglev.",
+		"jeoul-l2dsr-xdp · maglev sent connections that came again to the drained backend: 3 (drained and reset 3).",
+		// What is lost until the silence is noticed is in the tables, and no verdict.
+		"Every new connection was answered through", "No SYN was lost of clients that use their ports again through",
+		"haproxy-tcp never 6.0 5 0 1 0", "jeoul-nat-xdp · maglev 3.5 6.0 5 0 1 0", "jeoul-l2dsr-xdp · maglev 9 9 3",
+	} {
+		if !strings.Contains(text, part) {
+			t.Errorf("the report does not say %q:\n%s", part, text)
+		}
+	}
+	if strings.Contains(text, "failed new connections") {
+		t.Errorf("the verdict holds against all what none can help:\n%s", text)
+	}
+}

@@ -7,7 +7,7 @@ import "sync"
 // koreanTexts are the Korean texts of reports, a list for each kind of text.
 var koreanTexts = sync.OnceValue(func() *translator {
 	return newTranslator(koreanWords, koreanParams, koreanColumns, koreanDocument, koreanRequests, koreanVerdicts,
-		koreanChanges, koreanFloods, koreanPlane, koreanPackets, koreanWire, koreanWireVerdicts, koreanWireNotes,
+		koreanChanges, koreanSilence, koreanFloods, koreanPlane, koreanPackets, koreanWire, koreanWireVerdicts, koreanWireNotes,
 		koreanDNS, koreanTransactions, koreanOpen, koreanTuned, koreanInstructions, koreanFigures, koreanNotes, koreanLaboratory, koreanSubjects, koreanObstacles)
 })
 

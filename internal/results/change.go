@@ -31,6 +31,33 @@ const (
 	UDPUnanswered  = "udp_unanswered"
 	UDPMoved       = "udp_moved"
 	UDPMovedOfLeft = "udp_moved_of_left"
+	// ReusedConnections are those from local ports that are used again and again which were
+	// answered, ReusedFailed those that were not, and ReusedTaken those that could not be
+	// tried, for the port was not free yet. LostSYNs are their SYNs after which the
+	// client's kernel had to send another, or that none answered.
+	ReusedConnections = "reused_connections"
+	ReusedFailed      = "reused_failed"
+	ReusedTaken       = "reused_taken"
+	LostSYNs          = "lost_syns"
+	// SilentSeconds is how long a backend's host was silent. NoticedSeconds is the time
+	// from then until the balancer showed that it knew, missing where it never did, and
+	// BackSeconds that until it showed that the host was back. What was lost until it was
+	// noticed is Before, what later After; without notice all is Before.
+	SilentSeconds       = "silent_seconds"
+	NoticedSeconds      = "noticed_seconds"
+	BackSeconds         = "back_seconds"
+	LostSYNsBefore      = "lost_syns_before"
+	LostSYNsAfter       = "lost_syns_after"
+	ReusedFailedBefore  = "reused_failed_before"
+	ReusedFailedAfter   = "reused_failed_after"
+	UDPUnansweredBefore = "udp_unanswered_before"
+	UDPUnansweredAfter  = "udp_unanswered_after"
+	// ResetByDrained are connections that a drained backend reset, CameAgain those that
+	// came again from the same port and were answered, AgainToDrained those of them that
+	// the drained backend answered.
+	ResetByDrained = "reset_by_drained"
+	CameAgain      = "came_again"
+	AgainToDrained = "again_to_drained"
 	// BackendResets are TCP resets that backends sent: packets came to one that
 	// did not know the connection, or a client had given one up.
 	BackendResets = "backend_resets"

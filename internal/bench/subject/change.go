@@ -7,6 +7,8 @@ import (
 	"errors"
 	"maps"
 	"slices"
+
+	"github.com/jeoul/jeoul/internal/lab"
 )
 
 // ErrCannot says that a subject has no way to do what was asked of it; the error
@@ -58,4 +60,11 @@ func (s Setup) with(services []Service) Setup {
 		s.Services[i].Weights = maps.Clone(service.Weights)
 	}
 	return s
+}
+
+// Noticing is a running subject that can tell whether it knows that a server cannot be
+// reached. One that is not Noticing sends on to a host that is gone.
+type Noticing interface {
+	// Reaches says whether it sends packets to a server, by what it shows of itself.
+	Reaches(ctx context.Context, server *lab.Host) (bool, error)
 }

@@ -5,6 +5,7 @@ package subject
 import (
 	"errors"
 	"fmt"
+	"net/netip"
 	"strings"
 	"testing"
 
@@ -13,6 +14,7 @@ import (
 
 	"github.com/jeoul/jeoul/internal/api"
 	"github.com/jeoul/jeoul/internal/config"
+	"github.com/jeoul/jeoul/internal/lab"
 	"github.com/jeoul/jeoul/internal/lb"
 )
 
@@ -126,6 +128,30 @@ func TestWeightsLeadFromOneToAnother(t *testing.T) {
 		}
 		if text := strings.Join(got, " "); text != tc.want {
 			t.Errorf("from %d to %d: %q, want %q", tc.was, tc.weight, text, tc.want)
+		}
+	}
+}
+
+func TestReaches(t *testing.T) {
+	server := &lab.Host{Name: "web01", IPv4: netip.MustParseAddr("198.18.2.1")}
+	of := func(address string, state api.State, mac string) api.Service {
+		return api.Service{Backends: []api.Backend{{Address: netip.MustParseAddr(address), State: state, MAC: mac}}}
+	}
+	up, down := of("198.18.2.1", api.Up, "02:00:00:00:00:01"), of("198.18.2.1", api.NoMAC, "")
+	other := of("198.18.2.2", api.NoMAC, "")
+	for name, tc := range map[string]struct {
+		services    []api.Service
+		reached, ok bool
+	}{
+		"up":                 {[]api.Service{up, up, other}, true, true},
+		"down":               {[]api.Service{down, down}, false, true},
+		"up without a MAC":   {[]api.Service{of("198.18.2.1", api.Up, "")}, false, true},
+		"down in one of two": {[]api.Service{up, down}, false, false},
+		"in none":            {[]api.Service{other}, false, false},
+	} {
+		got, err := reaches(tc.services, server)
+		if got != tc.reached || (err == nil) != tc.ok {
+			t.Errorf("%s: reached %t, %v", name, got, err)
 		}
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"syscall"
 
 	"github.com/jeoul/jeoul/internal/api"
+	"github.com/jeoul/jeoul/internal/lab"
 	"github.com/jeoul/jeoul/internal/lb"
 )
 
@@ -170,4 +171,34 @@ func (r *reloads) refusal() error {
 		return fmt.Errorf("jeoul refused its configuration: %s", r.failed)
 	}
 	return nil
+}
+
+// Reaches asks the daemon whether it has a way to the server in every service.
+func (r *runningJeoul) Reaches(ctx context.Context, server *lab.Host) (bool, error) {
+	status, err := r.client.Status(ctx)
+	if err != nil {
+		return false, err
+	}
+	return reaches(status.Services, server)
+}
+
+// reaches says whether every service has the server up, with a MAC address; an error where
+// some have it and others have not, or none has it at all: then it is to be asked again.
+func reaches(services []api.Service, server *lab.Host) (bool, error) {
+	up, down := 0, 0
+	for _, service := range services {
+		for _, backend := range service.Backends {
+			switch {
+			case backend.Address != server.IPv4:
+			case backend.State == api.Up && backend.MAC != "":
+				up++
+			default:
+				down++
+			}
+		}
+	}
+	if (up == 0) == (down == 0) {
+		return false, fmt.Errorf("%s is up in %d services and not up in %d", server.Name, up, down)
+	}
+	return up > 0, nil
 }

@@ -79,6 +79,17 @@ type Counts struct {
 	// before.
 	Queries, Unanswered uint64
 	Turned              map[string]uint64
+	// LostQueries is when those of Unanswered were asked.
+	LostQueries Moments `json:",omitempty"`
+	// Lapped are connections from ports that are used again which were answered, and
+	// LostLaps when those began that were not; Taken are those that could not be
+	// tried, for the port was not free yet. LostSYNs is when the SYNs were sent,
+	// first ones and others, after which the kernel had to send another.
+	Lapped, Taken      uint64  `json:",omitempty"`
+	LostLaps, LostSYNs Moments `json:",omitempty"`
+	// Again are connections that came again, from the same port, after their server had
+	// ended the one before in its midst, by the server that answered.
+	Again map[string]uint64 `json:",omitempty"`
 	// Samples are the first of Broken.
 	Samples []Break `json:",omitempty"`
 	// Latency is of all requests over connections, in microseconds, as package
@@ -87,6 +98,21 @@ type Counts struct {
 	// Percentiles are those of the latencies of all clients together, as Crew makes
 	// them; nil if there were none.
 	Percentiles *Percentiles `json:"-"`
+}
+
+// Moments are times, in microseconds since 1970. Clients and the bench are on one clock.
+type Moments []int64
+
+func (m *Moments) add(at time.Time) { *m = append(*m, at.UnixMicro()) }
+
+// Before counts those before a time.
+func (m Moments) Before(at time.Time) (n int) {
+	for _, one := range m {
+		if one < at.UnixMicro() {
+			n++
+		}
+	}
+	return n
 }
 
 // Break is a connection that broke.
@@ -127,6 +153,14 @@ func (c *Counts) Add(other Counts) {
 	c.Opened += other.Opened
 	c.Queries += other.Queries
 	c.Unanswered += other.Unanswered
+	c.LostQueries = append(c.LostQueries, other.LostQueries...)
+	c.Lapped += other.Lapped
+	c.Taken += other.Taken
+	c.LostLaps = append(c.LostLaps, other.LostLaps...)
+	c.LostSYNs = append(c.LostSYNs, other.LostSYNs...)
+	if len(other.Again) > 0 {
+		c.Again = sum(c.Again, other.Again)
+	}
 }
 
 // sum adds up two maps of counts into the first, which may be nil.
@@ -161,7 +195,7 @@ func newCounter() *counter {
 func (c *counter) begin() {
 	c.change(func() {
 		c.counts = Counts{Broken: map[string]map[Cause]uint64{}, Failed: map[Cause]uint64{},
-			Late: map[string]uint64{}, Turned: map[string]uint64{}}
+			Late: map[string]uint64{}, Turned: map[string]uint64{}, Again: map[string]uint64{}}
 		c.latency.Reset()
 	})
 }
@@ -197,6 +231,36 @@ func (c *counter) broke(b Break) {
 		c.counts.Broken[b.Server][b.Cause]++
 		if len(c.counts.Samples) < maxSamples {
 			c.counts.Samples = append(c.counts.Samples, b)
+		}
+	})
+}
+
+// lap is what came of a connection from a port that is used again.
+type lap struct {
+	began time.Time
+	from  peer
+	lost  []time.Time
+	// again says that its server had ended the one before.
+	again bool
+	err   error
+}
+
+// lapped counts a lap; late says that it began after the last settle did.
+func (c *counter) lapped(l lap, late bool) {
+	c.change(func() {
+		for _, at := range l.lost {
+			c.counts.LostSYNs.add(at)
+		}
+		if l.err != nil {
+			c.counts.LostLaps.add(l.began)
+			return
+		}
+		c.counts.Lapped++
+		if late {
+			c.counts.Late[l.from.Server]++
+		}
+		if l.again {
+			c.counts.Again[l.from.Server]++
 		}
 	})
 }

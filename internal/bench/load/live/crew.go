@@ -169,6 +169,18 @@ func (c *Crew) Begin(ctx context.Context) error {
 	return c.all(ctx, func(int) order { return order{Begin: true} }, nil)
 }
 
+// Counts returns the sum of all counts since Begin, of what has happened until now.
+// Percentiles are left out.
+func (c *Crew) Counts(ctx context.Context) (Counts, error) {
+	var sum Counts
+	err := c.all(ctx, func(int) order { return order{Count: true} }, func(_ int, r report) {
+		if r.Counts != nil {
+			sum.Add(*r.Counts)
+		}
+	})
+	return sum, err
+}
+
 // Settle waits until whatever happened until now has shown: every held connection
 // has been answered since, or has broken and was opened again, and all else that
 // was under way is done. It returns the sum of all counts since Begin, even if
@@ -204,6 +216,19 @@ func percentiles(h *hdrhistogram.Histogram) *Percentiles {
 	}
 	ms := func(us int64) float64 { return float64(us) / 1e3 }
 	return &Percentiles{P50: ms(h.ValueAtPercentile(50)), P99: ms(h.ValueAtPercentile(99)), Max: ms(h.Max())}
+}
+
+// Stay has the connections from ports that are used again stay open, waits within bound
+// until every port has one, and returns how many each server has.
+func (c *Crew) Stay(ctx context.Context, bound time.Duration) (map[string]uint64, error) {
+	by := map[string]uint64{}
+	err := c.all(ctx, func(int) order { return order{Stay: bound} }, func(_ int, r report) { by = sum(by, r.Stay) })
+	return by, err
+}
+
+// Go lets them go: each port goes on with its laps.
+func (c *Crew) Go(ctx context.Context) error {
+	return c.all(ctx, func(int) order { return order{Go: true} }, nil)
 }
 
 // Flow is a client's local port.

@@ -4,12 +4,10 @@ package live
 
 import (
 	"context"
-	"errors"
 	"net"
 	"syscall"
 
 	"golang.org/x/sync/errgroup"
-	"golang.org/x/sys/unix"
 )
 
 // flows opens a connection from each of a range of local ports, asks over it, and
@@ -42,15 +40,9 @@ func (h *holder) flows(ctx context.Context, first, count int) (map[int]string, e
 func (h *holder) serverAt(ctx context.Context, port int) (string, error) {
 	dialer := h.dialer
 	dialer.LocalAddr = &net.TCPAddr{Port: port}
-	dialer.Control = func(_, _ string, raw syscall.RawConn) error {
-		var set error
-		err := raw.Control(func(fd uintptr) {
-			set = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_REUSEADDR, 1)
-		})
-		return errors.Join(err, set)
-	}
+	dialer.Control = func(_, _ string, raw syscall.RawConn) error { return reusable(raw) }
 	conn, err := dialer.DialContext(ctx, "tcp4", h.load.Target.String())
-	if errors.Is(err, unix.EADDRINUSE) || errors.Is(err, unix.EADDRNOTAVAIL) {
+	if isTaken(err) {
 		return "", nil
 	}
 	if err != nil {

@@ -32,6 +32,9 @@ type Load struct {
 	UDPFlows             int
 	UDPPerSecond         float64
 	UDPPace, UDPPatience time.Duration
+	// Laps are connections from ports that are used again and again; none where it has
+	// no ports.
+	Laps Laps
 }
 
 // holder is a client at work.
@@ -44,6 +47,7 @@ type holder struct {
 	// mark counts the calls of settle.
 	mark atomic.Uint64
 	held []held
+	laps laps
 	// underway counts what was begun at each mark and is not done yet.
 	mu       sync.Mutex
 	underway map[uint64]int
@@ -94,6 +98,9 @@ func (h *holder) background() {
 	h.every(h.load.UDPPerSecond, h.queryOne)
 	for i := range h.load.UDPFlows {
 		h.group.Go(func() { h.askUDP(uint64(i) + 1) })
+	}
+	for i := range h.load.Laps.Ports {
+		h.group.Go(func() { h.goRound(h.load.Laps.First + i) })
 	}
 }
 

@@ -90,7 +90,10 @@ func startRelay(t *testing.T, to netip.AddrPort) *relay {
 func (r *relay) target() netip.AddrPort { return netip.MustParseAddrPort(r.listener.Addr().String()) }
 
 func (r *relay) pass(client net.Conn) {
-	server, err := net.Dial("tcp4", r.to.String())
+	r.mu.Lock()
+	to := r.to
+	r.mu.Unlock()
+	server, err := net.Dial("tcp4", to.String())
 	if err != nil {
 		client.Close()
 		return

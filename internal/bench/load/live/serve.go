@@ -69,6 +69,13 @@ func (a answerer) answerTCP(conn net.Conn, number uint64) {
 		if _, err := conn.Write(a.answer(answer[:0], request, number)); err != nil {
 			return
 		}
+		switch ending(request[endingAt]) {
+		case endsByFIN:
+			return
+		case endsByReset:
+			reset(conn)
+			return
+		}
 	}
 }
 

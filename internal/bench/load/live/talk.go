@@ -18,10 +18,16 @@ type order struct {
 	Open *Load `json:",omitempty"`
 	// Begin begins the counts anew.
 	Begin bool `json:",omitempty"`
+	// Count asks for the counts as they are.
+	Count bool `json:",omitempty"`
 	// Settle settles within a time, and asks for the counts.
 	Settle time.Duration `json:",omitempty"`
 	// Flows asks which server answers at each of a range of local ports.
 	Flows *portRange `json:",omitempty"`
+	// Stay has connections of Load.Laps stay open, and waits so long until every port has
+	// one; Go lets them go.
+	Stay time.Duration `json:",omitempty"`
+	Go   bool          `json:",omitempty"`
 }
 
 type portRange struct{ First, Count int }
@@ -31,6 +37,8 @@ type report struct {
 	Error  string         `json:",omitempty"`
 	Counts *Counts        `json:",omitempty"`
 	Flows  map[int]string `json:",omitempty"`
+	// Stay counts the connections that stay open, by server.
+	Stay map[string]uint64 `json:",omitempty"`
 }
 
 // Hold is a client's process: it connects to the crew at a unix socket, and does
@@ -80,6 +88,15 @@ func (h *holder) obey(ctx context.Context, o order) (r report, err error) {
 	case o.Flows != nil:
 		r.Flows, err = h.flows(ctx, o.Flows.First, o.Flows.Count)
 		return r, err
+	case o.Count:
+		counts, err := h.counter.snapshot()
+		r.Counts = &counts
+		return r, err
+	case o.Stay > 0, o.Go:
+		waiting, cancel := context.WithTimeout(ctx, o.Stay)
+		defer cancel()
+		r.Stay = h.stay(waiting, !o.Go)
+		return r, ctx.Err()
 	}
 	bounded, cancel := context.WithTimeout(ctx, o.Settle)
 	defer cancel()

@@ -13,7 +13,7 @@ import (
 func (h *holder) askUDP(flow uint64) {
 	conn, err := h.dialer.DialContext(h.ctx, "udp4", h.load.Target.String())
 	if err != nil {
-		h.asked(false)
+		h.asked(time.Now(), false)
 		return
 	}
 	defer conn.Close()
@@ -39,7 +39,7 @@ func (h *holder) queryOne() {
 	h.during(func(uint64) {
 		conn, err := h.dialer.DialContext(h.ctx, "udp4", h.load.Target.String())
 		if err != nil {
-			h.asked(false)
+			h.asked(time.Now(), false)
 			return
 		}
 		defer conn.Close()
@@ -47,8 +47,8 @@ func (h *holder) queryOne() {
 	})
 }
 
-// asked counts a query, answered or not.
-func (h *holder) asked(answered bool) {
+// asked counts a query of that time, answered or not.
+func (h *holder) asked(at time.Time, answered bool) {
 	if h.ctx.Err() != nil {
 		return
 	}
@@ -56,13 +56,15 @@ func (h *holder) asked(answered bool) {
 		h.counter.counts.Queries++
 		if !answered {
 			h.counter.counts.Unanswered++
+			h.counter.counts.LostQueries.add(at)
 		}
 	})
 }
 
 // query asks, counts, and says who answered; ok is false if nobody did in time.
 func (h *holder) query(conn net.Conn, r request) (from peer, ok bool) {
-	until := time.Now().Add(h.load.UDPPatience)
+	began := time.Now()
+	until := began.Add(h.load.UDPPatience)
 	_, err := conn.Write(r.bytes())
 	if err == nil {
 		err = conn.SetReadDeadline(until)
@@ -75,10 +77,10 @@ func (h *holder) query(conn net.Conn, r request) (from peer, ok bool) {
 		}
 		// An answer to an earlier query may come now; it is too late for that.
 		if from, err := r.read(answer[:n]); err == nil {
-			h.asked(true)
+			h.asked(began, true)
 			return from, true
 		}
 	}
-	h.asked(false)
+	h.asked(began, false)
 	return peer{}, false
 }

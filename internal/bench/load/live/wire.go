@@ -31,6 +31,30 @@ func (r request) bytes() []byte {
 	return binary.BigEndian.AppendUint64(b, r.Number)
 }
 
+// ending is how a server shall end a connection after its answer: the first byte of a
+// request's number.
+type ending byte
+
+// The endings.
+const (
+	// endsNot: the server leaves it open.
+	endsNot ending = iota
+	endsByFIN
+	// endsByReset: by a TCP reset.
+	endsByReset
+)
+
+// endingAt is where it stands in a request, in bytes, and endingShift in its number.
+const (
+	endingAt    = 8
+	endingShift = 56
+)
+
+// numbered returns the number of a request after which the connection shall end so.
+func (e ending) numbered(n uint64) uint64 {
+	return uint64(e)<<endingShift | n&(1<<endingShift-1)
+}
+
 // peer is who answered: a server, and its number for the connection, from 1; 0
 // where there is no connection (UDP).
 type peer struct {

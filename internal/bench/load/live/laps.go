@@ -1,0 +1,237 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package live
+
+import (
+	"context"
+	"errors"
+	"io"
+	"math/rand/v2"
+	"net"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// Laps are connections from local ports that are used again and again: from each port
+// one is opened, asked over once and ended, and then another from the same port. A
+// balancer that remembers flows meets every port again with an entry from before.
+type Laps struct {
+	// First is the first of Ports ports. They should be outside of the kernel's range of
+	// local ports, or other sockets take some of them.
+	First, Ports int
+	// Pace is the time between a port's connections.
+	Pace time.Duration
+	// UDP is one in how many ports makes a query by UDP as well, each time by a socket of
+	// its own; 0: none does.
+	UDP int
+}
+
+// endings are the ways that the connections of a port end, one lap after the other. None
+// leaves the client in TIME-WAIT, so the port is free at once. The client's own reset and
+// FIN pass the balancer; with direct server return the server's do not.
+var endings = []ending{endsNot, endsByReset, endsByFIN}
+
+// laps are a client's connections from ports that are used again.
+type laps struct {
+	mu sync.Mutex
+	// staying is closed when connections shall no longer stay open; nil: they shall not.
+	staying chan struct{}
+	// stay are the servers of those that are open now, by port.
+	stay map[int]string
+}
+
+// goRound uses one port, lap after lap.
+func (h *holder) goRound(port int) {
+	wait := time.Duration(rand.Int64N(int64(h.load.Laps.Pace)))
+	// Whether the connection before was ended by its server while it was to stay open.
+	again := false
+	for lap := uint64(1); h.sleep(wait); lap++ {
+		wait = h.load.Laps.Pace
+		if udp := h.load.Laps.UDP; udp > 0 && (port-h.load.Laps.First)%udp == 0 {
+			h.group.Go(func() { h.queryFrom(port) })
+		}
+		var conn net.Conn
+		h.during(func(mark uint64) { conn = h.lap(port, lap, again, mark) })
+		switch {
+		case conn == nil:
+			again = false
+		case h.stays(port, conn):
+			again, wait = true, 0
+		default:
+			// All ports are let go at once, and shall not stay in step.
+			again, wait = false, time.Duration(rand.Int64N(int64(h.load.Laps.Pace)))
+		}
+	}
+}
+
+// lap opens a connection from a port, asks over it and ends it, unless it is to stay
+// open: then it is returned.
+func (h *holder) lap(port int, number uint64, again bool, mark uint64) net.Conn {
+	began := time.Now()
+	conn, lost, err := h.dialFrom(port)
+	if isTaken(err) {
+		h.counter.change(func() { h.counter.counts.Taken++ })
+		return nil
+	}
+	how := endings[(uint64(port)+number)%uint64(len(endings))]
+	stays := h.shallStay()
+	if stays {
+		how = endsNot
+	}
+	var from peer
+	if err == nil {
+		from, err = (&line{conn: conn, flow: uint64(port), number: how.numbered(number)}).ask(h.load.Patience)
+	}
+	if h.ctx.Err() == nil {
+		h.counter.lapped(lap{began: began, from: from, lost: lost, again: again, err: err}, mark == h.mark.Load())
+	}
+	switch {
+	case err == nil && stays:
+		h.laps.keep(port, from.Server)
+		return conn
+	case conn == nil:
+	case err != nil || how == endsNot || !h.ended(conn):
+		reset(conn)
+	default:
+		conn.Close()
+	}
+	return nil
+}
+
+// isTaken says whether a port could not be used, for another socket has it still.
+func isTaken(err error) bool {
+	return errors.Is(err, unix.EADDRINUSE) || errors.Is(err, unix.EADDRNOTAVAIL)
+}
+
+// reset ends a connection by a reset, so that its port is free.
+func reset(conn net.Conn) {
+	if tcp, ok := conn.(*net.TCPConn); ok {
+		// If it cannot be set, the connection ends by a FIN.
+		_ = tcp.SetLinger(0)
+	}
+	conn.Close()
+}
+
+// ended waits until the server has ended a connection, and says whether it has.
+func (h *holder) ended(conn net.Conn) bool {
+	if err := conn.SetReadDeadline(time.Now().Add(h.load.Patience)); err != nil {
+		return false
+	}
+	_, err := conn.Read(make([]byte, 1))
+	cause := causeOf(err)
+	return errors.Is(err, io.EOF) || cause == Reset
+}
+
+// shallStay says whether connections shall stay open.
+func (h *holder) shallStay() bool {
+	h.laps.mu.Lock()
+	defer h.laps.mu.Unlock()
+	return h.laps.staying != nil
+}
+
+func (l *laps) keep(port int, server string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.stay == nil {
+		l.stay = map[int]string{}
+	}
+	l.stay[port] = server
+}
+
+// stays keeps a connection open until staying is over, or its server ends it: that is
+// what it says.
+func (h *holder) stays(port int, conn net.Conn) bool {
+	h.laps.mu.Lock()
+	over := h.laps.staying
+	h.laps.mu.Unlock()
+	if over != nil {
+		stop := make(chan struct{})
+		defer close(stop)
+		go func() {
+			select {
+			case <-over:
+			case <-h.ctx.Done():
+			case <-stop:
+				return
+			}
+			_ = conn.SetReadDeadline(time.Now())
+		}()
+	}
+	err := conn.SetReadDeadline(time.Time{})
+	if err == nil && over != nil {
+		_, err = conn.Read(make([]byte, 1))
+	}
+	h.laps.mu.Lock()
+	delete(h.laps.stay, port)
+	h.laps.mu.Unlock()
+	cause := causeOf(err)
+	reset(conn)
+	return cause == Reset || cause == Closed
+}
+
+// stay has connections stay open from now on, and returns how many each server has when
+// every port has one, or when ctx ends; or it lets them go.
+func (h *holder) stay(ctx context.Context, on bool) map[string]uint64 {
+	h.laps.mu.Lock()
+	switch {
+	case on && h.laps.staying == nil:
+		h.laps.staying = make(chan struct{})
+	case !on && h.laps.staying != nil:
+		close(h.laps.staying)
+		h.laps.staying = nil
+	}
+	h.laps.mu.Unlock()
+	if !on {
+		return nil
+	}
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		if by := h.laps.byServer(); len(by) > 0 && total(by) >= uint64(h.load.Laps.Ports) {
+			return by
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return h.laps.byServer()
+		}
+	}
+}
+
+// byServer counts the connections that stay open.
+func (l *laps) byServer() map[string]uint64 {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	by := map[string]uint64{}
+	for _, server := range l.stay {
+		by[server]++
+	}
+	return by
+}
+
+func total(by map[string]uint64) (n uint64) {
+	for _, of := range by {
+		n += of
+	}
+	return n
+}
+
+// queryFrom makes a query by UDP from a port of its own.
+func (h *holder) queryFrom(port int) {
+	h.during(func(uint64) {
+		dialer := h.dialer
+		dialer.LocalAddr = &net.UDPAddr{Port: port}
+		conn, err := dialer.DialContext(h.ctx, "udp4", h.load.Target.String())
+		if isTaken(err) {
+			return // the query before is still waiting
+		}
+		if err != nil {
+			h.asked(time.Now(), false)
+			return
+		}
+		defer conn.Close()
+		h.query(conn, request{uint64(port), rand.Uint64() >> 8})
+	})
+}

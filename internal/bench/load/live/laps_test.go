@@ -1,0 +1,224 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package live
+
+import (
+	"context"
+	"maps"
+	"net"
+	"net/netip"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// lapping returns a client that uses ports again and again.
+func lapping(t *testing.T, target netip.AddrPort, ports int, also func(*Load)) *holder {
+	t.Helper()
+	load := Load{Target: target, Patience: 5 * time.Second, UDPPatience: 5 * time.Second,
+		Laps: Laps{First: int(freePort(t)), Ports: ports, Pace: 10 * time.Millisecond}}
+	if load.Laps.First+ports > 65_535 {
+		load.Laps.First -= ports
+	}
+	if also != nil {
+		also(&load)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	h := hold(ctx, load)
+	t.Cleanup(func() { cancel(); h.group.Wait() })
+	h.background()
+	return h
+}
+
+// TestLapsUseTheirPortsAgain proves that no way to end a connection keeps its port from
+// the next one.
+func TestLapsUseTheirPortsAgain(t *testing.T) {
+	const ports = 10
+	h := lapping(t, serve(t, "a"), ports, func(l *Load) { l.Laps.UDP = 5 })
+	awaited(t, h, "several laps", func(c Counts) bool { return c.Lapped >= uint64(4*len(endings)*ports) && c.Queries >= 4 })
+	c := settled(t, h)
+	// Another program may have some of the ports.
+	if len(c.LostLaps) != 0 || len(c.LostSYNs) != 0 || c.Unanswered != 0 || c.Taken > c.Lapped/2 {
+		t.Errorf("of %d connections %d were lost, %d SYNs; %d could not be tried", c.Lapped, len(c.LostLaps), len(c.LostSYNs), c.Taken)
+	}
+}
+
+// TestServersEndConnectionsAsAsked proves that a server's reset is one.
+func TestServersEndConnectionsAsAsked(t *testing.T) {
+	at := serve(t, "a")
+	for how, want := range map[ending]Cause{endsByReset: Reset, endsByFIN: Closed} {
+		conn, err := net.Dial("tcp4", at.String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		l := &line{conn: conn, flow: 1, number: how.numbered(3)}
+		if from, err := l.ask(bound); err != nil || from.Server != "a" {
+			t.Fatalf("ending %d: answered by %v, %v", how, from, err)
+		}
+		if _, err := conn.Read(make([]byte, 1)); causeOf(err) != want {
+			t.Errorf("ending %d: %v, want it %s", how, err, want)
+		}
+	}
+}
+
+// backlogged returns a port that takes no more connections until it is told to.
+func backlogged(t *testing.T) (at netip.AddrPort, free func()) {
+	t.Helper()
+	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	file := os.NewFile(uintptr(fd), "listener")
+	defer file.Close()
+	if err := unix.Bind(fd, &unix.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}}); err != nil {
+		t.Fatal(err)
+	}
+	// Room for one more than that.
+	if err := unix.Listen(fd, 0); err != nil {
+		t.Fatal(err)
+	}
+	listener, err := net.FileListener(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { listener.Close() })
+	at = netip.MustParseAddrPort(listener.Addr().String())
+	filler, err := net.Dial("tcp4", at.String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { filler.Close() })
+	return at, func() {
+		conn, err := listener.Accept()
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		conn.Close()
+	}
+}
+
+// TestLostSYNsAreCounted proves that a SYN shows as lost that found no room, whether or not
+// a later one did.
+func TestLostSYNsAreCounted(t *testing.T) {
+	for name, patience := range map[string]time.Duration{"in vain": 1500 * time.Millisecond, "in the end": bound} {
+		t.Run(name, func(t *testing.T) {
+			at, free := backlogged(t)
+			h := hold(t.Context(), Load{Target: at, Patience: patience})
+			began := time.Now()
+			if patience == bound {
+				// Between the first SYN and the second.
+				time.AfterFunc(firstLook, free)
+			}
+			conn, lost, err := h.dialFrom(0)
+			if conn != nil {
+				conn.Close()
+			}
+			if (err == nil) != (patience == bound) {
+				t.Fatal(err)
+			}
+			if len(lost) == 0 || lost[0].Before(began) || len(lost) < 2 && err != nil {
+				t.Errorf("%d SYNs are lost: %v; the connection: %v", len(lost), lost, err)
+			}
+			for i := range lost[1:] {
+				if lost[i+1].Before(lost[i]) {
+					t.Errorf("lost at %v", lost)
+				}
+			}
+		})
+	}
+}
+
+func TestSYNWatchTakesTheEarliestTimes(t *testing.T) {
+	at := func(seconds int) time.Time { return time.Unix(int64(seconds), 0) }
+	w := &synWatch{sent: at(1), looked: at(1)}
+	w.note(0, at(3)) // nothing yet
+	w.note(1, at(4)) // the second was sent between 3 and 4
+	w.note(3, at(9)) // two more since
+	for i, want := range []time.Time{at(1), at(3), at(4)} {
+		if i >= len(w.lost) || !w.lost[i].Equal(want) {
+			t.Fatalf("lost at %v", w.lost)
+		}
+	}
+	if !w.sent.Equal(at(4)) || len(w.lost) != 3 {
+		t.Errorf("the last was sent at %v, and %d are lost", w.sent, len(w.lost))
+	}
+}
+
+// open are the ports with a connection that stays open.
+func (l *laps) open() []int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return slices.Sorted(maps.Keys(l.stay))
+}
+
+// lead has the last connections from some ports be the first to be harmed, and leads new
+// ones to a server.
+func (r *relay) lead(ports []int, to netip.AddrPort) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.to = to
+	last := map[int]*relayed{}
+	for _, c := range r.conns {
+		last[c.client.RemoteAddr().(*net.TCPAddr).Port] = c
+	}
+	r.conns = nil
+	for _, port := range ports {
+		r.conns = append(r.conns, last[port])
+	}
+}
+
+// TestComingAgainIsCounted proves that of connections that stay open those are counted
+// which come again when their server has reset them.
+func TestComingAgainIsCounted(t *testing.T) {
+	const ports = 6
+	a, b := serve(t, "a"), serve(t, "b")
+	r := startRelay(t, a)
+	// The relay does not tell its client that the server has ended.
+	h := lapping(t, r.target(), ports, func(l *Load) { l.Patience = time.Second })
+	stay := func() map[string]uint64 {
+		got, err := h.obey(t.Context(), order{Stay: bound})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return got.Stay
+	}
+	if by := stay(); by["a"] != ports {
+		t.Fatalf("open are %v", by)
+	}
+	h.counter.begin()
+	r.lead(h.laps.open()[:2], b)
+	r.reset(t, 2)
+	awaited(t, h, "two that came again", func(c Counts) bool { return c.Again["b"] == 2 })
+	if by := stay(); by["a"] != ports-2 || by["b"] != 2 {
+		t.Errorf("open are %v", by)
+	}
+	if _, err := h.obey(t.Context(), order{Go: true}); err != nil {
+		t.Fatal(err)
+	}
+	awaited(t, h, "laps", func(c Counts) bool { return c.Lapped > 3*ports })
+	if c := settled(t, h); total(c.Again) != 2 {
+		t.Errorf("again came %v", c.Again)
+	}
+}
+
+func TestCountsOfLapsAddUp(t *testing.T) {
+	var sum Counts
+	one := Counts{Lapped: 1, Taken: 2, LostLaps: Moments{3}, LostSYNs: Moments{4, 5}, LostQueries: Moments{6}, Again: map[string]uint64{"a": 7}}
+	sum.Add(one)
+	sum.Add(one)
+	if sum.Lapped != 2 || sum.Taken != 4 || len(sum.LostLaps) != 2 || len(sum.LostSYNs) != 4 || len(sum.LostQueries) != 2 || sum.Again["a"] != 14 {
+		t.Errorf("got %+v", sum)
+	}
+	if n := (Moments{1_000_000, 2_000_000, 3_000_000}).Before(time.Unix(2, 0)); n != 1 {
+		t.Errorf("%d of three are before, want 1", n)
+	}
+	if s := request.bytes(request{1, endsByReset.numbered(5)}); ending(s[endingAt]) != endsByReset || !strings.HasSuffix(string(s), "\x05") {
+		t.Errorf("a request is % x", s)
+	}
+}
