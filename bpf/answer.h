@@ -22,6 +22,7 @@
 #define ICMP_PARAMETERPROB 12
 #define ICMPV6_DEST_UNREACH 1
 #define ICMPV6_PKT_TOOBIG 2
+#define ICMPV6_TIME_EXCEED 3
 #define ICMPV6_PARAMPROB 4
 
 /* allowed counts an answer, if there may be one more in this second. */

@@ -371,7 +371,7 @@ static __always_inline enum outcome balance_ip(ctx_t *ctx, void *generation, boo
 		/* The notes leave too little of the stack for IPv6. */
 		if (!ipv6)
 #endif
-		if (fits(ctx, &packet, &decision))
+		if (has_hops(data + network, ipv6) && fits(ctx, &packet, &decision))
 			return send_translated(ctx, &packet, &decision, ipv6);
 	}
 	*road = ROAD_CHOSEN;
@@ -459,6 +459,8 @@ static __always_inline enum outcome balance(ctx_t *ctx, void *generation, __u32 
 		outcome = balance_other(ctx, egress);
 	if (outcome == OUTCOME_TOO_BIG)
 		return answer_too_big(ctx);
+	if (outcome == OUTCOME_TIME_EXCEEDED)
+		return answer_time_exceeded(ctx);
 	if (outcome == OUTCOME_OVER_RATE || outcome == OUTCOME_OVER_CONNECTIONS)
 		return answer_reset(ctx, outcome);
 	return outcome;

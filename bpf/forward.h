@@ -3,6 +3,7 @@
 #pragma once
 
 #include "fullnat.h"
+#include "hops.h"
 #include "link.h"
 #include "mss.h"
 #include "route.h"
@@ -62,15 +63,19 @@ static __always_inline enum outcome deliver_inline(ctx_t *ctx, const struct pack
 	__u32 grows = overhead(decision);
 	enum outcome outcome;
 
-	decision->egress = backend->interface;
-	if (decision->mode != MODE_L2DSR && too_big(ctx, packet, decision, grows)) {
-		decision->egress = 0;
-		return too_big_for(backend->mtu - grows);
+	if (decision->mode != MODE_L2DSR) {
+		if (!may_travel(ctx, packet))
+			return time_exceeded_from(packet->destination);
+		if (too_big(ctx, packet, decision, grows))
+			return too_big_for(backend->mtu - grows);
 	}
+	decision->egress = backend->interface;
 	if (may_open && decision->mss && (packet->tcp_flags & TCP_SYN))
 		clamp_mss(ctx, packet, decision->mss);
-	if (grows)
+	if (grows) {
+		count_hop(ctx, packet);
 		return encapsulate(ctx, packet, backend, decision->mode, decision->hash);
+	}
 	if (decision->mode != MODE_L2DSR) {
 		outcome = translate_inline(ctx, packet, to);
 		if (outcome != OUTCOME_NONE)
@@ -101,10 +106,20 @@ static __always_inline enum outcome leave_by(ctx_t *ctx, const struct packet *pa
 	return OUTCOME_RETURNED;
 }
 
+/* answerer_of is the address of ours that a backend knows: full NAT's, which the reply is
+ * for, or else the VIP, which becomes its source. */
+static __always_inline const __be32 *answerer_of(const struct packet *packet,
+						 const struct decision *decision,
+						 const struct translation *to)
+{
+	return has_mode(MODE_FULLNAT) && decision->mode == MODE_FULLNAT ? packet->destination :
+									  to->source;
+}
+
 /* send_back_inline sends a reply to its client, whose address and ours are in *to. */
 static __always_inline enum outcome send_back_inline(ctx_t *ctx, const struct packet *packet,
 						     struct decision *decision,
-						     const struct translation *to)
+						     struct translation *to)
 {
 	struct route route = {};
 	enum outcome outcome;
@@ -112,8 +127,11 @@ static __always_inline enum outcome send_back_inline(ctx_t *ctx, const struct pa
 
 	if (way == WAY_NONE)
 		return OUTCOME_DROPPED_NO_ROUTE;
+	if (way != WAY_KERNEL && !may_travel(ctx, packet))
+		return time_exceeded_from(answerer_of(packet, decision, to));
 	if (way == WAY_TOO_BIG && (packet->ipv6 || packet->whole_only))
 		return too_big_for(route.mtu);
+	to->hops = way == WAY_FOUND;
 	if (decision->mss && (packet->tcp_flags & TCP_SYN))
 		clamp_mss(ctx, packet, decision->mss);
 	outcome = translate_inline(ctx, packet, to);
@@ -124,7 +142,7 @@ static __always_inline enum outcome send_back_inline(ctx_t *ctx, const struct pa
 
 /* send_back is the same off the common ways. */
 static __noinline enum outcome send_back(ctx_t *ctx, const struct packet *packet,
-					 struct decision *decision, const struct translation *to)
+					 struct decision *decision, struct translation *to)
 {
 	return send_back_inline(ctx, packet, decision, to);
 }

@@ -23,7 +23,8 @@ static __always_inline enum outcome hasten_nat(ctx_t *ctx, const struct packet *
 {
 	struct translation to;
 
-	if (!has_mode(MODE_NAT) || too_big(ctx, packet, decision, 0))
+	if (!has_mode(MODE_NAT) || !has_hops(frame + sizeof(struct ethhdr), ipv6) ||
+	    too_big(ctx, packet, decision, 0))
 		return OUTCOME_NONE;
 	copy_macs(frame, decision->backend);
 	unchanged(packet, &to);
@@ -41,7 +42,7 @@ static __always_inline enum outcome hasten_request(ctx_t *ctx, const struct pack
 	void *frame = ctx_data(ctx);
 
 	if (!backend || leaves(backend->interface) ||
-	    frame + sizeof(struct ethhdr) > ctx_data_end(ctx))
+	    frame + sizeof(struct ethhdr) + sizeof(struct iphdr) > ctx_data_end(ctx))
 		return OUTCOME_NONE;
 	if (decision->mode == MODE_NAT)
 		outcome = hasten_nat(ctx, packet, ipv6, decision, frame);
@@ -76,7 +77,8 @@ static __always_inline enum outcome hasten_reply(ctx_t *ctx, void *generation,
 	known = way_of(packet, &to);
 	if (!known || !knows(ctx, known, packet, &to, clock_of(generation)) ||
 	    (leaves(known->egress) && ctx_tagged(ctx)) ||
-	    frame + sizeof(struct ethhdr) > ctx_data_end(ctx))
+	    frame + sizeof(struct ethhdr) + sizeof(struct iphdr) > ctx_data_end(ctx) ||
+	    !has_hops(frame + sizeof(struct ethhdr), ipv6))
 		return OUTCOME_NONE;
 	known->left--;
 	*egress = known->egress;

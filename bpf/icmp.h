@@ -226,7 +226,9 @@ static __always_inline enum outcome error_to_backend(ctx_t *ctx, void *generatio
 	decision->opens = false;
 	aim(decision, to);
 	if (decision->mode == MODE_NAT || decision->mode == MODE_FULLNAT) {
-		/* Before the quote is rewritten: what does not fit is dropped as it is. */
+		/* Before the quote is rewritten: what cannot go on is dropped as it is. */
+		if (!may_travel(ctx, packet))
+			return OUTCOME_DROPPED_TIME_EXCEEDED;
 		if (packet->length > decision->backend->mtu)
 			return OUTCOME_DROPPED_TOO_BIG;
 		__builtin_memcpy(to->source,
@@ -245,24 +247,27 @@ static __noinline enum outcome error_to_client(ctx_t *ctx, const struct packet *
 					       struct scratch *scratch,
 					       struct decision *decision)
 {
-	const struct translation *to = &scratch->to;
-	struct route route = {};
+	struct translation *to = &scratch->to;
+	struct route *route = &scratch->route;
 	enum outcome outcome;
 	enum way way;
 
 	if (ctx_length(ctx) < packet->network + packet->length)
 		return OUTCOME_DROPPED_MALFORMED;
-	way = find_route(ctx, packet, to, &route);
+	way = find_route(ctx, packet, to, route);
 	if (way == WAY_NONE)
 		return OUTCOME_DROPPED_NO_ROUTE;
+	if (way != WAY_KERNEL && !may_travel(ctx, packet))
+		return OUTCOME_DROPPED_TIME_EXCEEDED;
 	if (way == WAY_TOO_BIG && (packet->ipv6 || packet->whole_only))
 		return OUTCOME_DROPPED_TOO_BIG;
+	to->hops = way == WAY_FOUND;
 	if (!rewrite_quote(ctx, packet, &scratch->quoted, &scratch->quote))
 		return OUTCOME_DROPPED_MALFORMED;
 	outcome = translate(ctx, packet, to);
 	if (outcome != OUTCOME_NONE)
 		return outcome;
-	return leave_by(ctx, packet, decision, way, &route);
+	return leave_by(ctx, packet, decision, way, route);
 }
 
 /* quoted_fullnat: the quoted packet bears the pool's address and port of a flow.

@@ -12,15 +12,6 @@
 #define AF_INET 2
 #define AF_INET6 10
 
-/* route is a way. */
-struct route {
-	/* What the frame begins with, see copy_macs. */
-	__u8 macs[MACS_LENGTH];
-	__u32 interface;
-	/* Of a packet that is too big for it: the size that would not be. */
-	__u32 mtu;
-};
-
 /* What find_route says besides an outcome. */
 enum way {
 	WAY_FOUND,

@@ -15,6 +15,18 @@ struct translation {
 	__be16 destination_port;
 	/* TOS or traffic class. */
 	__u8 tos;
+	/* By how much the TTL or hop limit becomes less: 1, or 0 where the kernel routes the
+	 * packet and decrements it itself. */
+	__u8 hops;
+};
+
+/* route is a way. */
+struct route {
+	/* What the frame begins with, see copy_macs. */
+	__u8 macs[12];
+	__u32 interface;
+	/* Of a packet that is too big for it: the size that would not be. */
+	__u32 mtu;
 };
 
 /* tracking is what the steps of the decision about a flow tell each other. */
@@ -76,6 +88,8 @@ struct scratch {
 	/* A struct bpf_fib_lookup: the question for the way of a reply, and the answer.
 	 * Go cannot be told its unions. */
 	__u64 fib[8];
+	/* Where an ICMP error goes. */
+	struct route route;
 	/* A fragment. */
 	struct fragment_key fragment_key;
 	struct fragment fragment;

@@ -13,6 +13,7 @@ static __always_inline void unchanged(const struct packet *packet, struct transl
 	to->source_port = packet->source_port;
 	to->destination_port = packet->destination_port;
 	to->tos = packet->tos;
+	to->hops = 1;
 }
 
 static __always_inline __u64 address_changes(const struct packet *packet,
@@ -34,6 +35,10 @@ static __always_inline void write_ip4(struct iphdr *ip, const struct packet *pac
 		ip->saddr = to->source[0];
 	if (!SAME(packet->destination[0], to->destination[0]))
 		ip->daddr = to->destination[0];
+	if (to->hops) {
+		ip->ttl--;
+		change += HOP_CHANGE;
+	}
 	ip->check = checksum_fix(ip->check, change);
 }
 
@@ -44,6 +49,7 @@ static __always_inline void write_ip6(struct ipv6hdr *ip, const struct translati
 	*first = (*first & bpf_htons(0xf00f)) | bpf_htons(to->tos << 4);
 	__builtin_memcpy(&ip->saddr, to->source, sizeof(ip->saddr));
 	__builtin_memcpy(&ip->daddr, to->destination, sizeof(ip->daddr));
+	ip->hop_limit -= to->hops;
 }
 
 /* check_offset is where a transport header's checksum is in it; 0 for those that

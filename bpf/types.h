@@ -14,6 +14,8 @@ enum outcome {
 	OUTCOME_RETURNED,
 	/* Its sender was told that it is too big. */
 	OUTCOME_ANSWERED_TOO_BIG,
+	/* Its sender was told that its hops were used up before it arrived. */
+	OUTCOME_ANSWERED_TIME_EXCEEDED,
 	/* A new connection that a limit refuses, answered by a TCP reset. */
 	OUTCOME_RESET_RATE_LIMIT,
 	OUTCOME_RESET_CONNECTION_LIMIT,
@@ -30,6 +32,7 @@ enum outcome {
 	OUTCOME_DROPPED_NO_BACKEND,
 	OUTCOME_DROPPED_BACKEND_DOWN,
 	OUTCOME_DROPPED_TOO_BIG,
+	OUTCOME_DROPPED_TIME_EXCEEDED,
 	OUTCOME_DROPPED_NO_FLOW,
 	OUTCOME_DROPPED_NO_PORT,
 	OUTCOME_DROPPED_FLOW_TABLE_FULL,
@@ -41,8 +44,10 @@ enum outcome {
 	OUTCOME_COUNT,
 	/* Not an end: the packet goes on to the next step. */
 	OUTCOME_NONE,
-	/* Nor these: the sender is to be told that it is too big, or refused. */
+	/* Nor these: the sender is to be told that it is too big, or has no hops left, or
+	 * refused. */
 	OUTCOME_TOO_BIG,
+	OUTCOME_TIME_EXCEEDED,
 	OUTCOME_OVER_RATE,
 	OUTCOME_OVER_CONNECTIONS,
 };

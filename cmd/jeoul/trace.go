@@ -315,7 +315,7 @@ func traceLine(p *trace.Packet) string {
 
 // leavesText is what a packet that is sent on leaves as, from its next hop on.
 func leavesText(p *trace.Packet) string {
-	if p.Outcome != "forwarded" && p.Outcome != "returned" && p.Outcome != "answered_too_big" {
+	if p.Outcome != "forwarded" && p.Outcome != "returned" && !strings.HasPrefix(p.Outcome, "answered_") {
 		return ""
 	}
 	var words []string

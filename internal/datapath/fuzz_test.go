@@ -177,7 +177,7 @@ var metByRandom = []string{"proven", "told by a reply", "affinity replaced", "at
 
 // seldom are the outcomes for which more than one thing must come together.
 var seldom = []string{"reset_rate_limit", "reset_connection_limit", "dropped_rate_limit", "dropped_connection_limit",
-	"dropped_too_big", "dropped_backend_down", "dropped_no_backend"}
+	"dropped_too_big", "dropped_time_exceeded", "dropped_backend_down", "dropped_no_backend"}
 
 // ofOneThatLeft is how packets end whose backend is no longer configured.
 const ofOneThatLeft = "returned of one that left"

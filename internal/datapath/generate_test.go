@@ -296,6 +296,9 @@ func (g *generator) dress(frame []byte) []byte {
 	if g.IntN(20) == 0 {
 		frame = append(frame, make([]byte, g.IntN(40))...)
 	}
+	if g.IntN(20) == 0 && len(frame) > 34 {
+		frame[hopsOf(six)] = byte(g.IntN(4))
+	}
 	if g.IntN(8) == 0 {
 		frame = tagged(frame, []uint16{0x8100, 0x88a8}[g.IntN(2)])
 	}

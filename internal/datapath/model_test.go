@@ -428,6 +428,9 @@ func (m *model) forward(p *packet, c change, t treatment) verdict {
 	s, i := m.find(t.backend)
 	backend, path := s.Backends[i], s.Paths[i]
 	most := s.mtu(i) - overhead(t.mode, backend.Address)
+	if c.hop = t.mode != lb.L2DSR; c.hop && p.hops <= 1 {
+		return m.expired(p, p.destination)
+	}
 	if p.length > most && t.mode != lb.L2DSR && !(m.gso && p.protocol == protoTCP) {
 		return m.tooBig(p, most)
 	}
@@ -495,6 +498,13 @@ func (m *model) back(p *packet, backend lb.BackendKey, c change, t treatment) ve
 	case unix.RTN_UNREACHABLE, unix.RTN_BLACKHOLE, unix.RTN_PROHIBIT:
 		return p.untouched("dropped_no_route")
 	case unix.RTN_UNICAST:
+		if p.hops <= 1 && (p.length > hop.mtu || hop.mac != nil) {
+			if t.client.IsValid() {
+				// Of full NAT the backend knows the pool's address, and not the VIP.
+				source = p.destination
+			}
+			return m.expired(p, source)
+		}
 		if p.length > hop.mtu {
 			if p.six || p.df {
 				return m.tooBig(p, hop.mtu)
@@ -503,6 +513,8 @@ func (m *model) back(p *packet, backend lb.BackendKey, c change, t treatment) ve
 			v.outcome = "returned"
 		}
 	}
+	// Where the kernel routes it, the kernel counts.
+	c.hop = v.outcome == "returned"
 	v.rewritten = p.apply(c)
 	if v.outcome == "returned" {
 		v.leave(p, m.ingress, hop.link.index, hop.mac, hop.link.mac)
@@ -525,6 +537,14 @@ func (m *model) tooBig(p *packet, mtu int) verdict {
 		return p.untouched("dropped_too_big")
 	}
 	return verdict{outcome: "answered_too_big", rewritten: p.tooBigAnswer(mtu)}
+}
+
+// expired tells the sender of a packet that its hops are used up.
+func (m *model) expired(p *packet, from netip.Addr) verdict {
+	if p.part == laterFragment || p.isICMP() || !isHost(p.source) {
+		return p.untouched("dropped_time_exceeded")
+	}
+	return verdict{outcome: "answered_time_exceeded", rewritten: p.expiredAnswer(from)}
 }
 
 // isHost says that there may be somebody to answer.

@@ -317,7 +317,9 @@ func (m *model) note(s *Service, e *remembered, a asker) {
 	m.refresh(e)
 	before := e.state
 	m.become(e, before.after(a))
-	if e.state == before || e.state != stateEstablished && e.state != stateUDP {
+	// A flow of full NAT that was reopened may be among the proven already, and proves
+	// nothing again.
+	if e.state == before || e.state != stateEstablished && e.state != stateUDP || e.at == m.flows {
 		return
 	}
 	if affinity := m.newcomers.known[m.affinityOf(s, a)]; s.Persistence.On() && m.sharesNow(s) && affinity != nil && affinity.state == stateAffinityNew {

@@ -49,6 +49,8 @@ type header struct {
 	// id tells datagrams of one source apart; it means something in fragments.
 	id       uint32
 	unwalked bool
+	// hops is the TTL or hop limit.
+	hops byte
 	// transport is where the walk ended, counted from the IP header on.
 	transport int
 	// ports says that the packet has ports: TCP or UDP, and no later fragment.
@@ -74,6 +76,14 @@ func (p *packet) complete() bool { return p.ip+p.length <= len(p.frame) }
 // isICMP says that the packet bears ICMP of its own family.
 func (h *header) isICMP() bool {
 	return h.six && h.protocol == protoICMPv6 || !h.six && h.protocol == protoICMP
+}
+
+// hopsAt is where the TTL or hop limit is in the header.
+func (h *header) hopsAt() int {
+	if h.six {
+		return 7
+	}
+	return 8
 }
 
 // isTag says that the EtherType is that of a VLAN tag.
@@ -128,7 +138,7 @@ func readIPv4(b []byte) (h header, ok bool) {
 	if h.length < h.transport || len(b) < h.transport {
 		return h, false
 	}
-	h.tos, h.protocol = b[1], b[9]
+	h.tos, h.hops, h.protocol = b[1], b[8], b[9]
 	h.source, h.destination = netip.AddrFrom4([4]byte(b[12:16])), netip.AddrFrom4([4]byte(b[16:20]))
 	fragment := binary.BigEndian.Uint16(b[6:])
 	h.df = fragment&0x4000 != 0
@@ -149,7 +159,7 @@ func readIPv6(b []byte) (h header, ok bool) {
 	if len(b) < 40 || b[0]>>4 != 6 {
 		return h, false
 	}
-	h.six, h.tos, h.protocol = true, b[0]<<4|b[1]>>4, b[6]
+	h.six, h.tos, h.hops, h.protocol = true, b[0]<<4|b[1]>>4, b[7], b[6]
 	h.length = 40 + int(binary.BigEndian.Uint16(b[4:]))
 	h.source, h.destination = netip.AddrFrom16([16]byte(b[8:24])), netip.AddrFrom16([16]byte(b[24:40]))
 	h.transport = 40

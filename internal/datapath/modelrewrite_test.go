@@ -20,6 +20,8 @@ type change struct {
 	source, destination netip.AddrPort
 	dscp                uint8
 	mss                 uint16
+	// hop: the packet is a hop farther.
+	hop bool
 	// The same in the packet that an ICMP error quotes.
 	quoted                          *quote
 	quotedSource, quotedDestination netip.AddrPort
@@ -145,6 +147,9 @@ func (r *rewritten) edit(p *packet, c *change) {
 		} else {
 			ip[1] = tos
 		}
+	}
+	if c.hop {
+		ip[p.hopsAt()]--
 	}
 	if c.mss != 0 && p.ports && p.protocol == protoTCP && p.flags&flagSYN != 0 {
 		clampMSS(ip[p.transport:], c.mss)
@@ -288,20 +293,36 @@ const quoted4, quoted6 = 576 - 28, 1280 - 48
 
 // tooBigAnswer is the ICMP error that says how long packets may be.
 func (p *packet) tooBigAnswer(mtu int) rewritten {
+	if p.six {
+		return p.answer(2, 0, mtu, p.destination)
+	}
+	return p.answer(3, 4, mtu, p.destination)
+}
+
+// expiredAnswer is the ICMP error that says that the hops are used up.
+func (p *packet) expiredAnswer(from netip.Addr) rewritten {
+	if p.six {
+		return p.answer(3, 0, 0, from)
+	}
+	return p.answer(11, 0, 0, from)
+}
+
+// answer is the ICMP error of a type and code with that second word.
+func (p *packet) answer(kind, code byte, word int, from netip.Addr) rewritten {
 	link := slices.Concat(p.frame[6:12], p.frame[:6], p.frame[12:p.ip])
 	ip := p.frame[p.ip:]
 	if p.six {
 		quote := ip[:min(quoted6, p.length)&^3]
-		icmp := binary.BigEndian.AppendUint32([]byte{2, 0, 0, 0}, uint32(mtu))
-		header := newIPv6(0, 0, len(icmp)+len(quote), protoICMPv6, p.destination, p.source)
+		icmp := binary.BigEndian.AppendUint32([]byte{kind, code, 0, 0}, uint32(word))
+		header := newIPv6(0, 0, len(icmp)+len(quote), protoICMPv6, from, p.source)
 		length := binary.BigEndian.AppendUint16(nil, uint16(len(icmp)+len(quote)))
 		binary.BigEndian.PutUint16(icmp[2:], ^sum(header[8:], length, []byte{0, protoICMPv6}, icmp, quote))
 		return rewritten{slices.Concat(link, header, icmp, quote), []int{len(quote) + len(icmp) - 2}}
 	}
 	quote := ip[:min(quoted4, p.length)&^3]
-	icmp := binary.BigEndian.AppendUint32([]byte{3, 4, 0, 0}, uint32(mtu))
+	icmp := binary.BigEndian.AppendUint32([]byte{kind, code, 0, 0}, uint32(word))
 	binary.BigEndian.PutUint16(icmp[2:], ^sum(icmp, quote))
-	header := newIPv4(0, len(icmp)+len(quote), false, protoICMP, p.destination, p.source)
+	header := newIPv4(0, len(icmp)+len(quote), false, protoICMP, from, p.source)
 	return rewritten{slices.Concat(link, header, icmp, quote),
 		[]int{len(quote) + len(icmp) - 2, len(quote) + len(icmp) + ipv4Size - 10}}
 }
