@@ -54,7 +54,7 @@ mapfile -t real_time_files < <(grep -L '"testing/synctest"' "${go_files[@]}")
 finding "poll with a bound and a context instead of time.Sleep" "$(
 	grep -nE '\btime\.Sleep\(' "${real_time_files[@]}" || true
 )"
-must_not_reach 'lb config maglev results' '^(github.com/(cilium/ebpf|vishvananda/)|net/http$)'
+must_not_reach 'lb config yamlfile keytable maglev results' '^(github.com/(cilium/ebpf|vishvananda/)|net/http$)'
 
 "$go" vet ./... || failed=yes
 "$go" run "$STATICCHECK" ./... || failed=yes

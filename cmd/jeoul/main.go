@@ -27,6 +27,7 @@ type commands struct {
 	Backend backendCmd `cmd:"" help:"Drain backends of a running balancer, enable or weigh them, and undo that; until the daemon ends."`
 	Status  statusCmd  `cmd:"" help:"Show services, backends and counters of a running balancer."`
 	Trace   traceCmd   `cmd:"" help:"Ask a running balancer why a packet goes where it goes, or follow real ones."`
+	Config  configCmd  `cmd:"" help:"Explain the keys of a configuration, and write one anew."`
 	Doctor  doctorCmd  `cmd:"" help:"Look at this host while traffic runs, and say where packets are lost, why, and what cures it."`
 	Bench   benchCmd   `cmd:"" help:"Weigh load balancers."`
 	Wire    wireCmd    `cmd:"" help:"Test a balancer at packet level: millions of packets and connections without sockets."`

@@ -48,11 +48,16 @@ func (c *runCmd) Run(ctx context.Context) error {
 	return c.balance(ctx, cfg, newLogger(os.Stderr))
 }
 
-// describe says what a checked file holds.
-func describe(cfg *config.Config) {
+// warn prints a checked file's warnings.
+func warn(cfg *config.Config) {
 	for _, warning := range cfg.Warnings {
 		fmt.Fprintf(os.Stderr, "jeoul: warning: %s\n", warning)
 	}
+}
+
+// describe says what a checked file holds.
+func describe(cfg *config.Config) {
+	warn(cfg)
 	backends := 0
 	for _, s := range cfg.Services {
 		backends += len(s.Backends)

@@ -3,23 +3,16 @@
 package bench
 
 import (
-	"bytes"
 	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
-	"errors"
 	"fmt"
-	"io"
 	"maps"
-	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 
-	"go.yaml.in/yaml/v3"
-
-	"github.com/jeoul/jeoul/internal/config"
 	"github.com/jeoul/jeoul/internal/results"
+	"github.com/jeoul/jeoul/internal/yamlfile"
 )
 
 // maxSuiteBytes bounds a suite: it is written by hand.
@@ -36,12 +29,12 @@ type suiteFile struct {
 }
 
 // ParseSuite reads and checks a suite; name is that of the file, for messages.
-// Its error is a list of config.Problem, each with file, line and field.
+// Its error is a list of yamlfile.Problem, each with file, line and field.
 func ParseSuite(name string, data []byte) (*Suite, error) {
-	p := &suiteParser{file: name, lines: map[string]int{}}
+	p := &suiteParser{yamlfile.NewFile(name)}
 	suite := p.parse(data)
-	slices.SortStableFunc(p.problems, func(a, b config.Problem) int { return cmp.Compare(a.Line, b.Line) })
-	if err := p.problems.Err(); err != nil {
+	p.Problems.SortByLine()
+	if err := p.Problems.Err(); err != nil {
 		return nil, err
 	}
 	digest := sha256.Sum256(data)
@@ -49,29 +42,14 @@ func ParseSuite(name string, data []byte) (*Suite, error) {
 	return suite, nil
 }
 
-type suiteParser struct {
-	file     string
-	lines    map[string]int // of each field, by its path
-	problems config.Problems
-}
+// suiteKind is what a suite is, to messages about a file as a whole.
+var suiteKind = yamlfile.Kind{Noun: "a suite", Needs: "at least name, lab, subjects, loads and repeats", MaxBytes: maxSuiteBytes}
+
+type suiteParser struct{ *yamlfile.File }
 
 func (p *suiteParser) parse(data []byte) *Suite {
-	if len(data) > maxSuiteBytes {
-		p.add(0, "", "larger than %d MiB; this is hardly a suite", maxSuiteBytes>>20)
-		return nil
-	}
-	var root yaml.Node
-	if err := yaml.Unmarshal(data, &root); err != nil {
-		p.decodeError(err)
-		return nil
-	}
-	if len(root.Content) == 0 || root.Content[0].Kind != yaml.MappingNode {
-		p.add(0, "", "not a suite; it needs at least name, lab, subjects, loads and repeats")
-		return nil
-	}
-	p.index(root.Content[0], nil)
 	var file suiteFile
-	if !p.decode(data, &file) {
+	if !p.Decode(data, suiteKind, &file) {
 		return nil
 	}
 	suite := &Suite{Name: file.Name, Title: file.Title, Long: file.Form, Quick: file.Form,
@@ -79,7 +57,7 @@ func (p *suiteParser) parse(data []byte) *Suite {
 	if file.Quick != nil {
 		// Read again, over a copy of the long form: what quick has replaces that,
 		// a list as a whole.
-		if !p.decode(data, &suiteFile{Quick: &suite.Quick}) {
+		if !p.DecodeAgain(data, &suiteFile{Quick: &suite.Quick}) {
 			return nil
 		}
 	}
@@ -104,7 +82,7 @@ func (p *suiteParser) check(suite *Suite, hasQuick bool) {
 	if hasQuick {
 		// What quick does not have was found in the long form already.
 		suite.Quick.check(path{"quick"}, func(at path, format string, args ...any) {
-			if _, written := p.lines[path{"quick", at[1]}.String()]; written {
+			if p.Written(path{"quick", at[1]}.String()) {
 				p.fail(at, format, args...)
 			}
 		})
@@ -155,21 +133,6 @@ func (f *Form) complete() {
 	f.completeTuning()
 }
 
-// decode reads data strictly into the file.
-func (p *suiteParser) decode(data []byte, into *suiteFile) bool {
-	decoder := yaml.NewDecoder(bytes.NewReader(data))
-	decoder.KnownFields(true)
-	if err := decoder.Decode(into); err != nil {
-		p.decodeError(err)
-		return false
-	}
-	if err := decoder.Decode(new(yaml.Node)); !errors.Is(err, io.EOF) {
-		p.add(0, "", "a second YAML document follows; keep one in a file")
-		return false
-	}
-	return true
-}
-
 // path leads to a field: names, and indices that count from 0.
 type path []any
 
@@ -192,94 +155,7 @@ func (p path) String() string {
 	return text.String()
 }
 
-// index notes the line of every field below node.
-func (p *suiteParser) index(node *yaml.Node, at path) {
-	switch node.Kind {
-	case yaml.MappingNode:
-		for i := 0; i+1 < len(node.Content); i += 2 {
-			below := at.to(node.Content[i].Value)
-			p.lines[below.String()] = node.Content[i].Line
-			p.index(node.Content[i+1], below)
-		}
-	case yaml.SequenceNode:
-		for i, item := range node.Content {
-			below := at.to(i)
-			p.lines[below.String()] = item.Line
-			p.index(item, below)
-		}
-	}
-}
-
 // fail reports a problem at a field, on its line or that of what it would be in.
 func (p *suiteParser) fail(at path, format string, args ...any) {
-	line := 0
-	for i := len(at); i > 0 && line == 0; i-- {
-		line = p.lines[at[:i].String()]
-	}
-	p.add(line, at.String(), format, args...)
-}
-
-func (p *suiteParser) add(line int, field, format string, args ...any) {
-	p.problems = append(p.problems, config.Problem{File: p.file, Line: line, Field: field, Message: fmt.Sprintf(format, args...)})
-}
-
-var (
-	yamlLine      = regexp.MustCompile(`(?s)^(?:yaml: )?line (\d+): (.*)$`)
-	yamlUnknown   = regexp.MustCompile(`^field (.*) not found in type .*$`)
-	yamlUnmarshal = regexp.MustCompile(`(?s)^cannot unmarshal (?:!!\w+ )?(.*) into (.*)$`)
-)
-
-// decodeError turns what the YAML library says into problems with a field.
-func (p *suiteParser) decodeError(err error) {
-	messages := []string{err.Error()}
-	var kinds *yaml.TypeError
-	if errors.As(err, &kinds) {
-		messages = kinds.Errors
-	}
-	for _, message := range messages {
-		line := 0
-		if match := yamlLine.FindStringSubmatch(message); match != nil {
-			line, _ = strconv.Atoi(match[1]) // digits; 0 if there are too many
-			message = match[2]
-		}
-		field := p.fieldOn(line)
-		if match := yamlUnknown.FindStringSubmatch(message); match != nil {
-			p.add(line, field, "unknown key %s", match[1])
-			continue
-		}
-		if match := yamlUnmarshal.FindStringSubmatch(message); match != nil {
-			p.add(line, field, "%s is not %s", match[1], wanted(match[2]))
-			continue
-		}
-		p.add(line, field, "%s", strings.TrimPrefix(message, "yaml: "))
-	}
-}
-
-// wanted says in words what a Go type takes.
-func wanted(kind string) string {
-	switch {
-	case kind == "int":
-		return "a whole number"
-	case kind == "float64":
-		return "a number"
-	case kind == "time.Duration":
-		return "a duration such as 10s"
-	case kind == "string":
-		return "a text"
-	case strings.HasPrefix(kind, "[]"):
-		return "a list"
-	}
-	return "a mapping (key: value)"
-}
-
-// fieldOn returns the first, outermost field on a line; the library's messages
-// have lines only.
-func (p *suiteParser) fieldOn(line int) string {
-	best := ""
-	for field, at := range p.lines {
-		if at == line && (best == "" || len(field) < len(best) || len(field) == len(best) && field < best) {
-			best = field
-		}
-	}
-	return best
+	p.Fail(at.String(), format, args...)
 }

@@ -13,8 +13,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 
-	"github.com/jeoul/jeoul/internal/config"
 	"github.com/jeoul/jeoul/internal/results"
+	"github.com/jeoul/jeoul/internal/yamlfile"
 )
 
 const smallSuite = `name: small
@@ -143,8 +143,8 @@ func TestParseSuiteErrors(t *testing.T) {
 		"search, within":      {"kind: wrk", "kind: paced\n    search: {from: 5, to: 6, p99_ms: 1, within: 99}", "loads[1].search.within: 99 is not possible; use 1 to 50 per cent"},
 		"search, key":         {"kind: wrk", "kind: paced\n    search: {form: 5}", "s.yaml:17: loads[1].search: unknown key form"},
 		"no file":             {"web: {file_bytes: 5120}\n", "", "web.file_bytes: 0 is not possible"},
-		"not a suite":         {smallSuite, "- a\n- b\n", "not a suite"},
-		"empty":               {smallSuite, "", "not a suite"},
+		"not a suite":         {smallSuite, "- a\n- b\n", "not a suite; it needs at least name"},
+		"empty":               {smallSuite, "", "the file is empty; it needs at least name"},
 		"not YAML":            {"title:", "\ttitle:", "s.yaml:"},
 		"two documents":       {"published:", "---\nname: x\npublished:", "second YAML document"},
 	} {
@@ -154,7 +154,7 @@ func TestParseSuiteErrors(t *testing.T) {
 				t.Fatal("the test changes nothing")
 			}
 			_, err := ParseSuite("s.yaml", []byte(text))
-			var problems config.Problems
+			var problems yamlfile.Problems
 			if !errors.As(err, &problems) || !strings.Contains(err.Error(), tc.says) {
 				t.Errorf("got %v\nwant it to say %s", err, tc.says)
 			}

@@ -16,10 +16,10 @@ import (
 	"github.com/jeoul/jeoul/internal/bench/load/transact"
 	"github.com/jeoul/jeoul/internal/bench/probe"
 	"github.com/jeoul/jeoul/internal/bench/subject"
-	"github.com/jeoul/jeoul/internal/config"
 	"github.com/jeoul/jeoul/internal/lab"
 	"github.com/jeoul/jeoul/internal/remote"
 	"github.com/jeoul/jeoul/internal/results"
+	"github.com/jeoul/jeoul/internal/yamlfile"
 )
 
 var describeTask = lab.NewTask("describe", func(context.Context, *lab.Host, struct{}) (results.Environment, error) {
@@ -117,7 +117,7 @@ type survey struct {
 	env       results.Environment
 	absent    Absent
 	mu        sync.Mutex
-	problems  config.Problems
+	problems  yamlfile.Problems
 	errs      []error
 }
 
@@ -155,7 +155,7 @@ func (s *survey) need(ctx context.Context, hosts []*lab.Host, program askedProgr
 
 // missing notes a program that a host lacks, once.
 func (s *survey) missing(host, what string) {
-	problem := config.Problem{File: s.inventory.File, Field: host, Message: what}
+	problem := yamlfile.Problem{File: s.inventory.File, Field: host, Message: what}
 	for _, h := range slices.Concat(s.inventory.Clients, s.inventory.Balancers, s.inventory.Servers) {
 		if h.Name == host {
 			problem.Line = h.Line
@@ -163,7 +163,7 @@ func (s *survey) missing(host, what string) {
 	}
 	if !slices.Contains(s.problems, problem) {
 		s.problems = append(s.problems, problem)
-		slices.SortFunc(s.problems, func(a, b config.Problem) int { return cmp.Compare(a.Line, b.Line) })
+		slices.SortFunc(s.problems, func(a, b yamlfile.Problem) int { return cmp.Compare(a.Line, b.Line) })
 	}
 }
 

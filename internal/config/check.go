@@ -3,7 +3,6 @@
 package config
 
 import (
-	"fmt"
 	"net/netip"
 
 	"github.com/jeoul/jeoul/internal/lb"
@@ -12,26 +11,27 @@ import (
 // check looks at what only several fields together can tell. Values that were
 // refused before are zero by now, and left out.
 func (p *parser) check() {
+	p.fillPorts()
 	names, keys, vips := map[string]string{}, map[lb.ServiceKey]string{}, map[netip.Addr]string{}
 	for i, s := range p.cfg.Services {
 		field := ServiceField(i, "name")
 		if first, again := claim(names, s.Name, field); again && s.Name != "" {
-			p.fail(field, "%s is already the name of %s; give each service its own", s.Name, p.place(first))
+			p.Fail(field, "%s is already the name of %s; give each service its own", s.Name, p.Place(first))
 		}
 		field = ServiceField(i, "vip")
 		if !s.VIP.IsValid() {
 			continue
 		}
 		claim(vips, s.VIP, field)
-		if first, again := claim(keys, s.Key(), field); again && s.Port != 0 && !p.bad[ServiceField(i, "protocol")] {
-			p.fail(field, "%s is already taken by %s; join the two services or change the vip, port or protocol",
-				s.Key(), p.place(first))
+		if first, again := claim(keys, s.Key(), field); again && s.Port != 0 && !p.Bad(ServiceField(i, "protocol")) {
+			p.Fail(field, "%s is already taken by %s; join the two services or change the vip, port or protocol",
+				s.Key(), p.Place(first))
 		}
 	}
 	p.assignDSCP()
 	p.checkFlows()
 	for i := range p.cfg.Services {
-		if !p.bad[ServiceField(i, "mode")] { // what is right depends on it
+		if !p.Bad(ServiceField(i, "mode")) { // what is right depends on it
 			p.checkBackends(i, vips)
 		}
 		p.checkScheduler(i)
@@ -44,6 +44,24 @@ func (p *parser) check() {
 	p.checkPool(vips)
 }
 
+// fillPorts gives backends that do not say the port of their service.
+func (p *parser) fillPorts() {
+	for i := range p.cfg.Services {
+		s := &p.cfg.Services[i]
+		for j := range s.Backends {
+			if s.Backends[j].Port == 0 && !p.isBad(i, j, "port") {
+				s.Backends[j].Port = s.Port
+			}
+		}
+	}
+}
+
+// isBad says whether a problem was reported for a field of a backend. There may be a
+// hundred thousand: its path is made only where there are problems.
+func (p *parser) isBad(i, j int, name string) bool {
+	return p.AnyBad() && p.Bad(BackendField(i, j, name))
+}
+
 // claim notes where a value was first seen; again is true, with that place, where it
 // was before.
 func claim[K comparable, V any](seen map[K]V, value K, at V) (first V, again bool) {
@@ -53,11 +71,6 @@ func claim[K comparable, V any](seen map[K]V, value K, at V) (first V, again boo
 	return first, again
 }
 
-// place names a field and its line, for a message about another field.
-func (p *parser) place(field string) string {
-	return fmt.Sprintf("%s (line %d)", field, lineOf(p.cfg.lines, field))
-}
-
 // checkBackends looks at the backends of a service among themselves. There may be a
 // hundred thousand in a file: a field's path is made where there is something to say.
 func (p *parser) checkBackends(i int, vips map[netip.Addr]string) {
@@ -65,11 +78,11 @@ func (p *parser) checkBackends(i int, vips map[netip.Addr]string) {
 	names, addresses := make(map[string]int, len(s.Backends)), make(map[netip.AddrPort]int, len(s.Backends))
 	for j, b := range s.Backends {
 		if first, again := claim(names, b.Name, j); again && b.Name != "" {
-			p.fail(BackendField(i, j, "name"), "%s is already the name of %s; give each backend of a service its own",
-				b.Name, p.place(BackendField(i, first, "name")))
+			p.Fail(BackendField(i, j, "name"), "%s is already the name of %s; give each backend of a service its own",
+				b.Name, p.Place(BackendField(i, first, "name")))
 		}
 		if s.Mode.KeepsPort() && b.Port != s.Port && b.Port != 0 && s.Port != 0 {
-			p.fail(BackendField(i, j, "port"), "%d is not the service's port %d, and %s leaves ports as they are; remove the line and let the backend listen on %d, or use %s or %s",
+			p.Fail(BackendField(i, j, "port"), "%d is not the service's port %d, and %s leaves ports as they are; remove the line and let the backend listen on %d, or use %s or %s",
 				b.Port, s.Port, s.Mode, s.Port, lb.NAT, lb.FullNAT)
 		}
 		if b.Address.IsValid() {
@@ -92,10 +105,10 @@ func (p *parser) checkAddress(i, j int, addresses map[netip.AddrPort]int, vips m
 	vip, isVIP := vips[b.Address]
 	switch {
 	case again:
-		p.fail(BackendField(i, j, "address"), "%s is already %s; a backend stands once in a service, give it a weight instead",
-			b.Address, p.place(BackendField(i, first, "address")))
+		p.Fail(BackendField(i, j, "address"), "%s is already %s; a backend stands once in a service, give it a weight instead",
+			b.Address, p.Place(BackendField(i, first, "address")))
 	case isVIP:
-		p.fail(BackendField(i, j, "address"), "%s is the VIP of %s; write the backend's own address", b.Address, p.place(vip))
+		p.Fail(BackendField(i, j, "address"), "%s is the VIP of %s; write the backend's own address", b.Address, p.Place(vip))
 	default:
 		p.checkFamily(i, j)
 	}
@@ -110,5 +123,5 @@ func family(addr netip.Addr) string {
 
 // warn reports what works but is hardly meant.
 func (p *parser) warn(field, format string, args ...any) {
-	p.cfg.Warnings = append(p.cfg.Warnings, p.cfg.At(field, format, args...))
+	p.cfg.Warnings = append(p.cfg.Warnings, p.At(field, format, args...))
 }

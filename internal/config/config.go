@@ -8,15 +8,13 @@
 package config
 
 import (
-	"errors"
 	"fmt"
 	"io"
 	"net/netip"
 	"os"
-	"strconv"
-	"strings"
 
 	"github.com/jeoul/jeoul/internal/lb"
+	"github.com/jeoul/jeoul/internal/yamlfile"
 )
 
 // DefaultSocket is where the daemon answers unless told otherwise.
@@ -47,9 +45,9 @@ type Config struct {
 	FullNAT  FullNAT
 	Services []lb.Service
 	// Warnings are what works but is hardly meant.
-	Warnings Problems
+	Warnings yamlfile.Problems
 
-	lines map[string]int
+	file *yamlfile.File
 }
 
 // FullNAT is where full NAT takes the source of a flow from.
@@ -71,53 +69,39 @@ const (
 // ServiceField returns the path of a field of service i (from 0); with an
 // empty name, that of the service itself.
 func ServiceField(i int, name string) string {
-	return join(element("services", i), name)
+	return yamlfile.Join(yamlfile.Element("services", i), name)
 }
 
 // BackendField returns the path of a field of backend j of service i (both from
 // 0); with an empty name, that of the backend itself.
 func BackendField(i, j int, name string) string {
-	return join(element(ServiceField(i, "backends"), j), name)
+	return yamlfile.Join(yamlfile.Element(ServiceField(i, "backends"), j), name)
 }
 
 // InterfaceField returns the path of the interfaces, as the file spells it.
 func (c *Config) InterfaceField() string {
-	if _, several := c.lines["interfaces"]; several {
+	if c.file.Written("interfaces") {
 		return "interfaces"
 	}
 	return "interface"
 }
 
-// element returns the path of an element of a list.
-func element(list string, i int) string { return list + "[" + strconv.Itoa(i) + "]" }
-
-func join(path, name string) string {
-	if path == "" || name == "" {
-		return path + name
-	}
-	return path + "." + name
-}
-
 // At returns a problem at a field; the line is that of the field or, where the
 // file leaves it out, of what it would stand in.
-func (c *Config) At(field, format string, args ...any) Problem {
-	return Problem{File: c.File, Line: lineOf(c.lines, field), Field: field, Message: fmt.Sprintf(format, args...)}
+func (c *Config) At(field, format string, args ...any) yamlfile.Problem {
+	return c.file.At(field, format, args...)
 }
 
-// lineOf returns the line of a field or of its nearest written parent.
-func lineOf(lines map[string]int, field string) int {
-	for {
-		if line, ok := lines[field]; ok {
-			return line
-		}
-		if field == "" {
-			return 0
-		}
-		field = field[:max(strings.LastIndexAny(field, ".["), 0)]
-	}
+// New returns what a file that says nothing stands for: a configuration without
+// interfaces and services, for a program to fill in and Write.
+func New() *Config {
+	c := &Config{file: yamlfile.NewFile("")}
+	rootKeys.Reset(c)
+	c.Flows.Unproven = c.Flows.usualUnproven()
+	return c
 }
 
-// Load reads and checks a file. The error is a Problems where the content is at
+// Load reads and checks a file. The error is a yamlfile.Problems where the content is at
 // fault.
 func Load(path string) (*Config, error) {
 	file, err := os.Open(path)
@@ -133,33 +117,27 @@ func Load(path string) (*Config, error) {
 }
 
 // Parse checks the content of a file; name stands for the file in messages. The
-// error is a Problems with everything that is wrong, not only the first.
+// error is a yamlfile.Problems with everything that is wrong, not only the first.
 func Parse(name string, data []byte) (*Config, error) {
-	cfg := &Config{
-		File:       name,
-		Hook:       lb.HookAuto,
-		Socket:     DefaultSocket,
-		Flows:      defaultFlows(),
-		Transition: Transition{TCP: DefaultTCPTransition, UDP: DefaultUDPTransition},
-		FullNAT:    FullNAT{FirstPort: DefaultFirstPort, LastPort: DefaultLastPort},
-		lines:      map[string]int{},
+	p := &parser{File: yamlfile.NewFile(name), cfg: New()}
+	p.cfg.File, p.cfg.file = name, p.File
+	if root := p.Document(data, fileKind); root != nil {
+		rootKeys.Read(p.File, root, "", p.cfg)
+		p.check()
 	}
-	p := &parser{cfg: cfg}
-	root, err := document(data)
-	var problem Problem
-	switch {
-	case errors.As(err, &problem):
-		problem.File = name
-		return nil, Problems{problem}
-	case err != nil:
+	if err := p.Problems.Err(); err != nil {
+		p.Problems.SortByLine()
 		return nil, err
 	}
-	p.root(root)
-	p.check()
-	if len(p.problems) > 0 {
-		p.problems.sortByLine()
-		return nil, p.problems
-	}
-	cfg.Warnings.sortByLine()
-	return cfg, nil
+	p.cfg.Warnings.SortByLine()
+	return p.cfg, nil
+}
+
+// fileKind is what a configuration is, to messages about a file as a whole.
+var fileKind = yamlfile.Kind{Noun: "a configuration", Needs: "at least interface and services", MaxBytes: MaxBytes}
+
+// parser checks what was read, across fields.
+type parser struct {
+	*yamlfile.File
+	cfg *Config
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/jeoul/jeoul/internal/lb"
+	"github.com/jeoul/jeoul/internal/yamlfile"
 )
 
 var compare = cmp.Options{
@@ -206,9 +207,9 @@ func TestProblems(t *testing.T) {
 			if diff := cmp.Diff(test.want, strings.Split(err.Error(), "\n")); diff != "" {
 				t.Errorf("problems (-want +got):\n%s\nof:\n%s", diff, test.file[:min(len(test.file), 2000)])
 			}
-			var problems Problems
+			var problems yamlfile.Problems
 			if !errors.As(err, &problems) {
-				t.Errorf("error is a %T, want Problems", err)
+				t.Errorf("error is a %T, want yamlfile.Problems", err)
 			}
 		})
 	}
@@ -221,7 +222,7 @@ func TestBadAddresses(t *testing.T) {
 		"192.0.2.1:80":     "is not an IP address; write one such as 192.0.2.1 or 2001:db8::1",
 		"web01":            "is not an IP address; write one such as 192.0.2.1 or 2001:db8::1",
 		"fe80::1%eth0":     "has a zone; write fe80::1, the zone is that of the interface",
-		"::ffff:192.0.2.1": "is an IPv4 address in IPv6 clothing; write 192.0.2.1",
+		"::ffff:192.0.2.1": "is an IPv4-mapped IPv6 address; write 192.0.2.1",
 		"0.0.0.0":          "is the unspecified address; write the one that clients or the balancer reach",
 		"::":               "is the unspecified address; write the one that clients or the balancer reach",
 		"224.0.0.1":        "is a multicast address; use a unicast one",
@@ -289,7 +290,7 @@ func TestAt(t *testing.T) {
 	}
 	for field, line := range tests {
 		got := cfg.At(field, "no %s", "good")
-		want := Problem{File: "f", Line: line, Field: field, Message: "no good"}
+		want := yamlfile.Problem{File: "f", Line: line, Field: field, Message: "no good"}
 		if diff := cmp.Diff(want, got); diff != "" {
 			t.Errorf("(-want +got):\n%s", diff)
 		}
@@ -330,7 +331,7 @@ func FuzzParse(f *testing.F) {
 	f.Fuzz(func(t *testing.T, data []byte) {
 		cfg, err := Parse("f", data)
 		if err != nil {
-			var problems Problems
+			var problems yamlfile.Problems
 			if !errors.As(err, &problems) {
 				t.Fatalf("error is a %T: %v", err, err)
 			}
@@ -366,6 +367,7 @@ func FuzzParse(f *testing.F) {
 				}
 			}
 		}
+		checkRoundTrip(t, cfg)
 	})
 }
 

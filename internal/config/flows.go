@@ -4,12 +4,9 @@ package config
 
 import (
 	"cmp"
-	"strconv"
-	"strings"
 	"time"
 
-	"go.yaml.in/yaml/v3"
-
+	"github.com/jeoul/jeoul/internal/keytable"
 	"github.com/jeoul/jeoul/internal/lb"
 )
 
@@ -79,60 +76,30 @@ const (
 	hastyEstablished = 5 * time.Minute
 )
 
-func defaultFlows() Flows {
-	return Flows{Unproven: DefaultUnproven, Timeouts: Timeouts{
-		Opening: DefaultOpening, First: DefaultFirst, Established: DefaultEstablished,
-		UDP: DefaultUDP, Fin: DefaultFin, Closed: DefaultClosed}}
-}
-
 const (
 	fieldUnproven    = "flows.unproven"
 	fieldEstablished = "flows.timeouts.established"
 )
 
-func (p *parser) flows(node *yaml.Node, field string) {
-	flows := &p.cfg.Flows
-	p.mapping(node, field, []key{
-		{"limit", false, number(p, &flows.Limit, minFlowLimit, maxFlowLimit)},
-		{"unproven", false, number(p, &flows.Unproven, minFlowLimit, maxFlowLimit)},
-		{"timeouts", false, p.timeouts(&flows.Timeouts)},
-	})
-}
+// usualUnproven is how many unproven flows are remembered where the file does not say.
+func (f *Flows) usualUnproven() uint32 { return min(DefaultUnproven, f.limit()) }
 
-func (p *parser) timeouts(to *Timeouts) func(*yaml.Node, string) {
-	return func(node *yaml.Node, field string) {
-		p.mapping(node, field, []key{
-			{"opening", false, p.duration(&to.Opening, shortest, longestOpening)},
-			{"first", false, p.duration(&to.First, shortest, longestOpening)},
-			{"established", false, p.duration(&to.Established, shortest, longestOpen)},
-			{"udp", false, p.duration(&to.UDP, shortest, longestUDP)},
-			{"fin", false, p.duration(&to.Fin, shortest, longestClosing)},
-			{"closed", false, p.duration(&to.Closed, shortest, longestClosing)},
-		})
-	}
-}
-
-func (p *parser) transition(node *yaml.Node, field string) {
-	p.mapping(node, field, []key{
-		{"tcp", false, p.duration(&p.cfg.Transition.TCP, shortest, longestWindow)},
-		{"udp", false, p.duration(&p.cfg.Transition.UDP, shortest, longestWindow)},
-	})
-}
+// limit is how many proven flows services that remember each can have.
+func (f *Flows) limit() uint32 { return cmp.Or(f.Limit, DefaultFlowLimit) }
 
 // checkFlows looks at the flows as a whole, and gives each service its window.
 func (p *parser) checkFlows() {
 	flows, limit := &p.cfg.Flows, p.flowLimit()
-	_, written := p.cfg.lines[fieldUnproven]
 	switch {
-	case !written:
-		flows.Unproven = min(flows.Unproven, limit)
-	case flows.Unproven > limit && !p.bad["flows.limit"]:
+	case !p.Written(fieldUnproven) || p.Bad(fieldUnproven):
+		flows.Unproven = flows.usualUnproven()
+	case flows.Unproven > limit && !p.Bad("flows.limit"):
 		p.warn(fieldUnproven, "%d is more than the limit of %d for proven flows, and each of those begins here; a quarter of it is usual",
 			flows.Unproven, limit)
 	}
 	if flows.Timeouts.Established < hastyEstablished {
 		p.warn(fieldEstablished, "a connection that is silent for %s is forgotten, and its next packet may go to another backend, which resets it; %s is what RFC 5382 asks of a NAT",
-			show(flows.Timeouts.Established), show(DefaultEstablished))
+			keytable.ShowDuration(flows.Timeouts.Established), keytable.ShowDuration(DefaultEstablished))
 	}
 	for i := range p.cfg.Services {
 		s := &p.cfg.Services[i]
@@ -142,38 +109,4 @@ func (p *parser) checkFlows() {
 	}
 }
 
-// flowLimit is how many proven flows services that remember each can have.
-func (p *parser) flowLimit() uint32 { return cmp.Or(p.cfg.Flows.Limit, DefaultFlowLimit) }
-
-// duration returns a reader of a time from shortest to longest.
-func (p *parser) duration(to *time.Duration, shortest, longest time.Duration) func(*yaml.Node, string) {
-	return func(node *yaml.Node, field string) {
-		text, ok := p.scalar(node, field)
-		if !ok {
-			return
-		}
-		d, err := time.ParseDuration(text)
-		switch _, bare := strconv.ParseFloat(text, 64); {
-		case bare == nil && text != "0":
-			p.fail(field, "%s has no unit; write seconds as %s, minutes as 5m, hours as 2h", quote(text), quote(text+"s"))
-		case err != nil:
-			p.fail(field, "%s is not a length of time; write one such as 30s, 5m or 1h30m", quote(text))
-		case d < shortest || d > longest:
-			p.fail(field, "%s is not from %s to %s", quote(text), show(shortest), show(longest))
-		default:
-			*to = d
-		}
-	}
-}
-
-// show writes a time as a person does: 2h4m, not 2h4m0s.
-func show(d time.Duration) string {
-	text := d.String()
-	if short, cut := strings.CutSuffix(text, "m0s"); cut {
-		text = short + "m"
-	}
-	if short, cut := strings.CutSuffix(text, "h0m"); cut {
-		text = short + "h"
-	}
-	return text
-}
+func (p *parser) flowLimit() uint32 { return p.cfg.Flows.limit() }

@@ -5,8 +5,6 @@ package config
 import (
 	"time"
 
-	"go.yaml.in/yaml/v3"
-
 	"github.com/jeoul/jeoul/internal/lb"
 )
 
@@ -21,40 +19,6 @@ const (
 	// file does not say.
 	burstTime = 10
 )
-
-// readPersistence returns a reader of a service's persistence.
-func (p *parser) readPersistence(to *lb.Persistence) func(*yaml.Node, string) {
-	return func(node *yaml.Node, field string) {
-		p.mapping(node, field, []key{
-			{"timeout", true, p.duration(&to.Timeout, shortest, longestPersistence)},
-			{"prefix", false, number(p, &to.Prefix, 1, 128)},
-			{"group", false, p.name(&to.Group)},
-		})
-	}
-}
-
-// readLimits returns a reader of a service's limits.
-func (p *parser) readLimits(to *lb.Limits) func(*yaml.Node, string) {
-	return func(node *yaml.Node, field string) {
-		p.mapping(node, field, []key{
-			{"rate", false, p.bound(&to.Rate, maxRate)},
-			{"burst", false, number(p, &to.Burst, 0, maxRate)},
-			{"connections", false, p.bound(&to.Connections, maxConnections)},
-			{"refuse", false, p.text(&to.Refuse)},
-		})
-	}
-}
-
-// bound returns a reader of a number that 0 would take the sense out of.
-func (p *parser) bound(to *uint32, high uint64) func(*yaml.Node, string) {
-	return func(node *yaml.Node, field string) {
-		if node.Kind == yaml.ScalarNode && node.Value == "0" {
-			p.fail(field, "0 would let nothing pass; write a number from 1 to %d, or remove the line to have no bound", high)
-			return
-		}
-		number(p, to, 1, high)(node, field)
-	}
-}
 
 // checkLimits looks at what bounds a service and its backends.
 func (p *parser) checkLimits(i int) {
@@ -79,9 +43,9 @@ func (p *parser) checkThresholds(i, j int) bool {
 	case p.isBad(i, j, "upper"):
 		return true
 	case b.Upper == 0:
-		p.fail(BackendField(i, j, "lower"), "says when a full backend takes new flows again, and without upper it is never full; add upper or remove the line")
+		p.Fail(BackendField(i, j, "lower"), "says when a full backend takes new flows again, and without upper it is never full; add upper or remove the line")
 	case b.Lower > b.Upper:
-		p.fail(BackendField(i, j, "lower"), "%d is above upper, %d: a backend that is full at %d takes new ones again when it has fewer than lower; write a number up to %d",
+		p.Fail(BackendField(i, j, "lower"), "%d is above upper, %d: a backend that is full at %d takes new ones again when it has fewer than lower; write a number up to %d",
 			b.Lower, b.Upper, b.Upper, b.Upper)
 	case b.Upper > p.flowLimit():
 		p.checkRoom(BackendField(i, j, "upper"), b.Upper)
@@ -91,36 +55,39 @@ func (p *parser) checkThresholds(i, j int) bool {
 
 // checkRoom warns of a number of flows that is never reached.
 func (p *parser) checkRoom(field string, flows uint32) {
-	if flows > p.flowLimit() && !p.bad[field] {
+	if flows > p.flowLimit() && !p.Bad(field) {
 		p.warn(field, "%d is more than the %d flows that are remembered (flows.limit), and what cannot be remembered is not let in; raise that or lower this",
 			flows, p.flowLimit())
 	}
 }
 
+// usualBurst is the burst, in flows, of a rate for which the file does not say.
+func usualBurst(rate uint32) uint32 { return (rate + burstTime - 1) / burstTime }
+
 // checkRate refuses a burst of nothing, and sets what is not written.
 func (p *parser) checkRate(i int) {
 	limits, field := &p.cfg.Services[i].Limits, ServiceField(i, "limits.burst")
-	_, written := p.cfg.lines[field]
+	written := p.Written(field)
 	switch {
-	case p.bad[ServiceField(i, "limits.rate")] || p.bad[field]:
+	case p.Bad(ServiceField(i, "limits.rate")) || p.Bad(field):
 	case written && limits.Rate == 0:
-		p.fail(field, "there is no rate for it to go beyond; add rate or remove the line")
+		p.Fail(field, "there is no rate for it to go beyond; add rate or remove the line")
 	case !written && limits.Rate > 0:
-		limits.Burst = (limits.Rate + burstTime - 1) / burstTime
+		limits.Burst = usualBurst(limits.Rate)
 	}
 }
 
 // checkRefusal refuses a refusal of nothing, and sets what is not written.
 func (p *parser) checkRefusal(i int, limited bool) {
 	s, field := &p.cfg.Services[i], ServiceField(i, "limits.refuse")
-	limited = limited || p.bad[ServiceField(i, "limits.rate")] || p.bad[ServiceField(i, "limits.connections")]
+	limited = limited || p.Bad(ServiceField(i, "limits.rate")) || p.Bad(ServiceField(i, "limits.connections"))
 	switch {
 	case limited && s.Limits.Refuse == "":
 		s.Limits.Refuse = lb.RefuseByDrop
 	case !limited && s.Limits.Refuse != "":
-		p.fail(field, "there is no limit that could refuse anything; add rate, connections, or upper to a backend, or remove the line")
-	case s.Limits.Refuse == lb.RefuseByReset && s.Protocol != lb.TCP && !p.bad[ServiceField(i, "protocol")]:
-		p.fail(field, "only TCP has resets, and this service is %s; write %s", s.Protocol, lb.RefuseByDrop)
+		p.Fail(field, "there is no limit that could refuse anything; add rate, connections, or upper to a backend, or remove the line")
+	case s.Limits.Refuse == lb.RefuseByReset && s.Protocol != lb.TCP && !p.Bad(ServiceField(i, "protocol")):
+		p.Fail(field, "only TCP has resets, and this service is %s; write %s", s.Protocol, lb.RefuseByDrop)
 	}
 }
 
@@ -128,7 +95,7 @@ func (p *parser) checkRefusal(i int, limited bool) {
 // clients.
 func (p *parser) checkPersistence(i int) {
 	s, field := &p.cfg.Services[i], ServiceField(i, "persistence.prefix")
-	if !s.VIP.IsValid() || p.bad[field] {
+	if !s.VIP.IsValid() || p.Bad(field) {
 		return
 	}
 	bits := uint8(s.VIP.BitLen())
@@ -136,7 +103,7 @@ func (p *parser) checkPersistence(i int) {
 	case s.Persistence.Prefix == 0 && s.Persistence.On():
 		s.Persistence.Prefix = bits
 	case s.Persistence.Prefix > bits:
-		p.fail(field, "%d is more than the %d bits of an %s address, which clients of %s have; write a number from 1 to %d",
+		p.Fail(field, "%d is more than the %d bits of an %s address, which clients of %s have; write a number from 1 to %d",
 			s.Persistence.Prefix, bits, family(s.VIP), s.VIP, bits)
 	}
 }

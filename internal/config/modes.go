@@ -25,11 +25,11 @@ func (p *parser) assignDSCP() {
 	points := codePoints{map[netip.Addr]uint8{}, map[uint8]string{}}
 	for i, s := range p.cfg.Services {
 		field := ServiceField(i, "dscp")
-		_, written := p.cfg.lines[field]
+		written := p.Written(field)
 		switch {
-		case !written || p.bad[field] || p.bad[ServiceField(i, "mode")]:
+		case !written || p.Bad(field) || p.Bad(ServiceField(i, "mode")):
 		case s.Mode != lb.DSCP:
-			p.fail(field, "only the mode %s has one, and this service has %s; remove the line", lb.DSCP, s.Mode)
+			p.Fail(field, "only the mode %s has one, and this service has %s; remove the line", lb.DSCP, s.Mode)
 		case s.VIP.IsValid():
 			p.claimDSCP(s, field, points)
 		}
@@ -47,9 +47,9 @@ func (p *parser) claimDSCP(s lb.Service, field string, points codePoints) {
 	holder, held := points.at[s.DSCP]
 	switch {
 	case has && own != s.DSCP:
-		p.fail(field, "%d, and %s has %d in %s; a VIP has one value for all its services", s.DSCP, s.VIP, own, p.place(points.at[own]))
+		p.Fail(field, "%d, and %s has %d in %s; a VIP has one value for all its services", s.DSCP, s.VIP, own, p.Place(points.at[own]))
 	case !has && held:
-		p.fail(field, "%d already stands for another VIP in %s; give each VIP its own", s.DSCP, p.place(holder))
+		p.Fail(field, "%d already stands for another VIP in %s; give each VIP its own", s.DSCP, p.Place(holder))
 	case !has:
 		points.of[s.VIP], points.at[s.DSCP] = s.DSCP, field
 	}
@@ -86,14 +86,14 @@ func (p *parser) giveDSCP(s *lb.Service, field string, points codePoints) {
 		}
 	}
 	points.of[s.VIP] = 0
-	p.fail(field, "no DSCP value is left for %s: all %d stand for other VIPs; use another mode for it, such as %s", s.VIP, lastDSCP, lb.GUE)
+	p.Fail(field, "no DSCP value is left for %s: all %d stand for other VIPs; use another mode for it, such as %s", s.VIP, lastDSCP, lb.GUE)
 }
 
 // checkMSS refuses what has nothing to act on.
 func (p *parser) checkMSS(i int) {
 	s := p.cfg.Services[i]
-	if field := ServiceField(i, "mss"); s.MSS != 0 && s.Protocol != lb.TCP && !p.bad[ServiceField(i, "protocol")] {
-		p.fail(field, "only TCP has one, and this service is %s; remove the line", s.Protocol)
+	if field := ServiceField(i, "mss"); s.MSS != 0 && s.Protocol != lb.TCP && !p.Bad(ServiceField(i, "protocol")) {
+		p.Fail(field, "only TCP has one, and this service is %s; remove the line", s.Protocol)
 	}
 }
 
@@ -109,7 +109,7 @@ func (p *parser) checkEndpoints() {
 	type place struct{ service, backend int }
 	seen := map[endpoint]place{}
 	for i, s := range p.cfg.Services {
-		if s.Mode != lb.NAT || p.bad[ServiceField(i, "protocol")] {
+		if s.Mode != lb.NAT || p.Bad(ServiceField(i, "protocol")) {
 			continue
 		}
 		for j, b := range s.Backends {
@@ -119,8 +119,8 @@ func (p *parser) checkEndpoints() {
 			e := endpoint{netip.AddrPortFrom(b.Address, b.Port), s.Protocol}
 			// Twice in one service is another mistake, reported before.
 			if first, again := claim(seen, e, place{i, j}); again && first.service != i && !p.isBad(i, j, "address") {
-				p.fail(BackendField(i, j, "address"), "%s %s is already %s, and with %s its replies could not be told apart; use %s for one of the services, or another port",
-					s.Protocol, e.address, p.place(BackendField(first.service, first.backend, "address")), s.Mode, lb.FullNAT)
+				p.Fail(BackendField(i, j, "address"), "%s %s is already %s, and with %s its replies could not be told apart; use %s for one of the services, or another port",
+					s.Protocol, e.address, p.Place(BackendField(first.service, first.backend, "address")), s.Mode, lb.FullNAT)
 			}
 		}
 	}
@@ -134,6 +134,6 @@ func (p *parser) checkFamily(i, j int) {
 	if !s.VIP.IsValid() || s.Mode.Tunnels() || s.VIP.Is4() == b.Address.Is4() {
 		return
 	}
-	p.fail(BackendField(i, j, "address"), "%s is %s and the VIP %s is %s, which only the modes %s and %s can cross; make a second service for the other family",
+	p.Fail(BackendField(i, j, "address"), "%s is %s and the VIP %s is %s, which only the modes %s and %s can cross; make a second service for the other family",
 		b.Address, family(b.Address), s.VIP, family(s.VIP), lb.IPIP, lb.GUE)
 }

@@ -6,8 +6,6 @@ import (
 	"fmt"
 	"math/big"
 
-	"go.yaml.in/yaml/v3"
-
 	"github.com/jeoul/jeoul/internal/lb"
 	"github.com/jeoul/jeoul/internal/maglev"
 )
@@ -24,42 +22,22 @@ const (
 	maxTurns = 1<<17 - 1
 )
 
-// tableSize returns a reader of a number of slots.
-func (p *parser) tableSize(to *uint32) func(*yaml.Node, string) {
-	return func(node *yaml.Node, field string) {
-		text, ok := p.scalar(node, field)
-		if !ok {
-			return
-		}
-		size, ok := decimal(text, maglev.MaxSize)
-		if !ok {
-			p.fail(field, "%s is not a whole number up to %d; use a prime such as %d", quote(text), maglev.MaxSize, maglev.DefaultSize)
-			return
-		}
-		if err := maglev.CheckSize(uint32(size)); err != nil {
-			p.fail(field, "%v", err)
-			return
-		}
-		*to = uint32(size)
-	}
-}
-
 // checkScheduler looks at the scheduler of a service beside what it goes by.
 func (p *parser) checkScheduler(i int) {
 	s := &p.cfg.Services[i]
-	if !p.bad[ServiceField(i, "scheduler")] {
+	if !p.Bad(ServiceField(i, "scheduler")) {
 		p.checkHash(i)
 	}
 	p.checkTakers(i)
 	p.checkWeights(i)
 	field := ServiceField(i, "table_size")
-	if _, own := p.cfg.lines[field]; !own {
+	if own := p.Written(field); !own {
 		field, s.TableSize = "", p.cfg.TableSize
-		if _, written := p.cfg.lines["table_size"]; written {
+		if written := p.Written("table_size"); written {
 			field = "table_size"
 		}
 	}
-	if !p.bad[field] {
+	if !p.Bad(field) {
 		p.checkTable(i, field)
 	}
 }
@@ -70,9 +48,9 @@ func (p *parser) checkHash(i int) {
 	switch {
 	case s.Hash == "" || s.Scheduler == lb.Maglev:
 	case s.Scheduler == lb.SourceHash:
-		p.fail(field, "the scheduler %s always goes by the source; remove the line, or use %s to go by the flow", s.Scheduler, lb.Maglev)
+		p.Fail(field, "the scheduler %s always goes by the source; remove the line, or use %s to go by the flow", s.Scheduler, lb.Maglev)
 	default:
-		p.fail(field, "the scheduler %s does not go by a hash; remove the line, or use %s", s.Scheduler, lb.Maglev)
+		p.Fail(field, "the scheduler %s does not go by a hash; remove the line, or use %s", s.Scheduler, lb.Maglev)
 	}
 }
 
@@ -98,7 +76,7 @@ func (p *parser) checkTakers(i int) {
 	case idle == 0:
 		why, what = "every backend is drained", "end the drain of one"
 	}
-	p.fail(ServiceField(i, "backends"), "%s, so nobody would take new connections; %s, add another, or remove the service", why, what)
+	p.Fail(ServiceField(i, "backends"), "%s, so nobody would take new connections; %s, add another, or remove the service", why, what)
 }
 
 // checkWeights warns of weights that count for nothing.
@@ -144,7 +122,7 @@ func (p *parser) checkTable(i int, field string) {
 		return
 	}
 	if size < n {
-		p.fail(field, "%d slots cannot hold the %d backends of %s; use %d", size, n, ServiceField(i, ""), lb.DefaultTableSize(len(s.Backends)))
+		p.Fail(field, "%d slots cannot hold the %d backends of %s; use %d", size, n, ServiceField(i, ""), lb.DefaultTableSize(len(s.Backends)))
 		return
 	}
 	if field == "" {

@@ -49,7 +49,7 @@ func (p *parser) checkTables() {
 			advice = fmt.Sprintf("table_size: %d for each of the %d would fit", size, services)
 		}
 	}
-	p.fail(p.largestTable(), "the tables of all services take %d bytes together, and can take %d; %s", need, maxTables, advice)
+	p.Fail(p.largestTable(), "the tables of all services take %d bytes together, and can take %d; %s", need, maxTables, advice)
 }
 
 // largestTable is where the size of the largest table is written, or, if that is
@@ -63,7 +63,7 @@ func (p *parser) largestTable() string {
 			continue
 		}
 		largest, field = size, "services"
-		if _, written := p.cfg.lines[own]; written {
+		if written := p.Written(own); written {
 			field = own
 		} else if s.TableSize != 0 {
 			field = "table_size"

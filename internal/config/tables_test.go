@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/jeoul/jeoul/internal/lb"
+	"github.com/jeoul/jeoul/internal/yamlfile"
 )
 
 // tabled is a file of services of two backends each, the i-th with the i-th of these
@@ -70,10 +71,10 @@ func TestTablesTogether(t *testing.T) {
 // TestTablesOfManyBackends: where nothing is written, the number of backends has
 // asked for too much.
 func TestTablesOfManyBackends(t *testing.T) {
-	p := &parser{cfg: &Config{File: "f", Services: slices.Repeat([]lb.Service{{Backends: make([]lb.Backend, 11)}}, 16500), lines: map[string]int{"services": 2}}}
+	p := &parser{File: yamlfile.NewFile("f"), cfg: &Config{Services: slices.Repeat([]lb.Service{{Backends: make([]lb.Backend, 11)}}, 16500)}}
 	p.checkTables()
-	want := "f:2: services: the tables of all services take 281919000 bytes together, and can take 268435456; table_size: 7759 for each of the 16500 would fit"
-	if got := p.problems.Error(); got != want {
+	want := "f: services: the tables of all services take 281919000 bytes together, and can take 268435456; table_size: 7759 for each of the 16500 would fit"
+	if got := p.Problems.Error(); got != want {
 		t.Errorf("problems %s, want %s", got, want)
 	}
 }

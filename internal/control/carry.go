@@ -11,6 +11,7 @@ import (
 	"github.com/jeoul/jeoul/internal/api"
 	"github.com/jeoul/jeoul/internal/config"
 	"github.com/jeoul/jeoul/internal/lb"
+	"github.com/jeoul/jeoul/internal/yamlfile"
 )
 
 // carried is what becomes of the operations with another configuration.
@@ -92,7 +93,7 @@ func (c *Controller) settleOperations(by carried) {
 // checkTakers finds services that have no backend that may take flows because of
 // operations: what is left in the configuration is drained.
 func (v *view) checkTakers() error {
-	var problems config.Problems
+	var problems yamlfile.Problems
 	for i, s := range v.cfg.Services {
 		if v.laid[s.Key()] == 0 {
 			continue

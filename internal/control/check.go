@@ -12,13 +12,14 @@ import (
 	"github.com/jeoul/jeoul/internal/iface"
 	"github.com/jeoul/jeoul/internal/lb"
 	"github.com/jeoul/jeoul/internal/paths"
+	"github.com/jeoul/jeoul/internal/yamlfile"
 )
 
-// check checks a configuration against the machine. The error is a config.Problems
+// check checks a configuration against the machine. The error is a yamlfile.Problems
 // if something in the file cannot be used on this host; the warnings are what works
 // but is hardly meant, and backends that get no packets for now: those that can serve
 // do, and Run brings the others in when routes and addresses allow it.
-func (c *Controller) check(l *layout) (warnings config.Problems, err error) {
+func (c *Controller) check(l *layout) (warnings yamlfile.Problems, err error) {
 	cfg := l.cfg
 	routes, err := c.opt.Paths.Routes(l.backends)
 	if err != nil {
@@ -34,7 +35,7 @@ func (c *Controller) check(l *layout) (warnings config.Problems, err error) {
 // checkRoutes finds backends that the services' modes do not reach: mistakes that only
 // another address in the file mends, and those that are unreached until a route or an
 // address of the host changes.
-func checkRoutes(cfg *config.Config, links []iface.State, routes map[netip.Addr]paths.Route) (mistakes, unreached config.Problems) {
+func checkRoutes(cfg *config.Config, links []iface.State, routes map[netip.Addr]paths.Route) (mistakes, unreached yamlfile.Problems) {
 	down := slices.ContainsFunc(links, func(link iface.State) bool { return !link.Up })
 	for i, s := range cfg.Services {
 		claimed := false
@@ -108,8 +109,8 @@ func listSubnets(links []iface.State, addr netip.Addr) string {
 const leastMTU = 1280
 
 // checkMTUs warns of tunnels too narrow for IPv6.
-func checkMTUs(cfg *config.Config, routes map[netip.Addr]paths.Route) config.Problems {
-	var warnings config.Problems
+func checkMTUs(cfg *config.Config, routes map[netip.Addr]paths.Route) yamlfile.Problems {
+	var warnings yamlfile.Problems
 	for i, s := range cfg.Services {
 		for j, b := range s.Backends {
 			r, over := routes[b.Address], s.Mode.Overhead(b.Address)
@@ -130,8 +131,8 @@ const portRange = "net.ipv4.ip_local_port_range"
 
 // checkPorts warns where an address of full NAT is one that the host sends from,
 // and may use the same ports: replies to it would be dropped.
-func (c *Controller) checkPorts(cfg *config.Config) config.Problems {
-	var warnings config.Problems
+func (c *Controller) checkPorts(cfg *config.Config) yamlfile.Problems {
+	var warnings yamlfile.Problems
 	pool := cfg.FullNAT
 	for i, addr := range pool.Addresses {
 		ours := slices.Contains(c.view.addresses, addr) && c.generation > 0
@@ -162,8 +163,8 @@ func (c *Controller) hostHas(addr netip.Addr) bool {
 }
 
 // checkReload reports what only a restart can change.
-func checkReload(before, after *config.Config) config.Problems {
-	var problems config.Problems
+func checkReload(before, after *config.Config) yamlfile.Problems {
+	var problems yamlfile.Problems
 	was, is := before.Flows.Timeouts, after.Flows.Timeouts
 	for _, field := range []struct {
 		name          string

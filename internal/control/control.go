@@ -25,6 +25,7 @@ import (
 	"github.com/jeoul/jeoul/internal/iface"
 	"github.com/jeoul/jeoul/internal/lb"
 	"github.com/jeoul/jeoul/internal/paths"
+	"github.com/jeoul/jeoul/internal/yamlfile"
 )
 
 // ErrStopped is what Reload returns when the controller does not run.
@@ -210,7 +211,7 @@ func (c *Controller) Start() error {
 }
 
 // welcome says what was started, and arms what Run needs first.
-func (c *Controller) welcome(warnings config.Problems) {
+func (c *Controller) welcome(warnings yamlfile.Problems) {
 	attachment := c.opt.DataPlane.Attachments()[0] // one way for all interfaces
 	c.opt.Log.Info(fmt.Sprintf("balancing on %s in %s", listLinks(c.links), attachment), "why", attachment.Reason)
 	c.describe(nil, warnings)

@@ -9,9 +9,9 @@ import (
 	"time"
 
 	"github.com/jeoul/jeoul/internal/api"
-	"github.com/jeoul/jeoul/internal/config"
 	"github.com/jeoul/jeoul/internal/lb"
 	"github.com/jeoul/jeoul/internal/paths"
+	"github.com/jeoul/jeoul/internal/yamlfile"
 )
 
 // outage is a time in which a backend gets no packets.
@@ -87,7 +87,7 @@ func (c *Controller) warned() {
 }
 
 // tellWarnings says what is odd about a configuration.
-func (c *Controller) tellWarnings(warnings config.Problems) {
+func (c *Controller) tellWarnings(warnings yamlfile.Problems) {
 	lines := tale{log: c.opt.Log.Warn}
 	for _, warning := range warnings {
 		lines.say("%s", warning)

@@ -16,12 +16,13 @@ import (
 	"github.com/jeoul/jeoul/internal/lb"
 	"github.com/jeoul/jeoul/internal/neigh"
 	"github.com/jeoul/jeoul/internal/paths"
+	"github.com/jeoul/jeoul/internal/yamlfile"
 )
 
 // reload is a configuration on its way into the loop.
 type reload struct {
 	new      *layout
-	warnings config.Problems
+	warnings yamlfile.Problems
 	wanted   []netip.Addr // backends that are not known yet
 	done     chan error   // buffered: the loop never waits for who asked
 }
@@ -30,7 +31,7 @@ type reload struct {
 // at all, and returns when it is in use. It waits, within a bound, until the
 // backends that are new are found, so that the old ones serve until new ones
 // can. An error, that of load too, leaves everything as it was, and shows in
-// the status until the next Reload. Errors: config.Problems, ErrStopped, the
+// the status until the next Reload. Errors: yamlfile.Problems, ErrStopped, the
 // context's (then it may still be applied), those of the parts.
 func (c *Controller) Reload(ctx context.Context, load func() (*config.Config, error)) error {
 	c.reloads.Lock()
@@ -67,7 +68,7 @@ func (c *Controller) hand(ctx context.Context, cfg *config.Config) error {
 func (c *Controller) begin(r *reload) {
 	var err error
 	r.warnings, err = c.check(r.new)
-	var problems config.Problems
+	var problems yamlfile.Problems
 	if errors.As(err, &problems) || err == nil {
 		err = append(checkReload(c.view.cfg, r.new.cfg), problems...).Err()
 	}
@@ -113,7 +114,7 @@ func (c *Controller) commit() {
 
 // replace puts a configuration in the place of the current one, or leaves all
 // as it was.
-func (c *Controller) replace(l *layout, warnings config.Problems) error {
+func (c *Controller) replace(l *layout, warnings yamlfile.Problems) error {
 	before := c.view
 	carried := c.carry(l)
 	next := newView(l, carried.overlays, c.known(l, before), before)

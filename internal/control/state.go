@@ -13,6 +13,7 @@ import (
 	"github.com/jeoul/jeoul/internal/iface"
 	"github.com/jeoul/jeoul/internal/lb"
 	"github.com/jeoul/jeoul/internal/paths"
+	"github.com/jeoul/jeoul/internal/yamlfile"
 )
 
 // vips returns the VIPs of a configuration, each once, in its order.
@@ -166,7 +167,7 @@ func (t *tale) end(format string) {
 
 // describe says what a configuration asks for that the former view, nil at the
 // start, had not, and what is odd about it here.
-func (c *Controller) describe(former *view, warnings config.Problems) {
+func (c *Controller) describe(former *view, warnings yamlfile.Problems) {
 	cfg, services := c.view.cfg, tale{log: c.opt.Log.Info}
 	for _, s := range cfg.Services {
 		if former.holds(s) {

@@ -235,6 +235,9 @@ const (
 	HookTC   Hook = "tc"
 )
 
+// Hooks lists the hooks in the order in which they are explained.
+var Hooks = []Hook{HookAuto, HookXDP, HookTC}
+
 // UnmarshalText accepts "auto", "xdp" and "tc"; anything else is ErrUnknownHook.
 func (h *Hook) UnmarshalText(text []byte) error {
 	switch Hook(text) {

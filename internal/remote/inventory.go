@@ -14,7 +14,7 @@ import (
 
 	"github.com/google/shlex"
 
-	"github.com/jeoul/jeoul/internal/config"
+	"github.com/jeoul/jeoul/internal/yamlfile"
 )
 
 // The groups of an inventory that make a lab.
@@ -60,7 +60,7 @@ const (
 )
 
 // LoadInventory reads and checks the Ansible inventory at path: YAML if its name
-// ends in .yaml or .yml, else INI. Its errors are config.Problems, with file, line
+// ends in .yaml or .yml, else INI. Its errors are yamlfile.Problems, with file, line
 // and what is meant.
 func LoadInventory(path string) (*Inventory, error) {
 	data, err := os.ReadFile(path)
@@ -85,7 +85,7 @@ func ParseInventory(name string, data []byte) (*Inventory, error) {
 	if len(p.problems) == 0 {
 		inventory = p.inventory()
 	}
-	slices.SortStableFunc(p.problems, func(a, b config.Problem) int { return cmp.Compare(a.Line, b.Line) })
+	slices.SortStableFunc(p.problems, func(a, b yamlfile.Problem) int { return cmp.Compare(a.Line, b.Line) })
 	if err := p.problems.Err(); err != nil {
 		return nil, err
 	}
@@ -97,7 +97,7 @@ type parser struct {
 	file     string
 	groups   map[string]*group
 	hosts    map[string]*hostVars
-	problems config.Problems
+	problems yamlfile.Problems
 	// within are the hosts of groups that were asked for.
 	within map[string][]mention
 }
@@ -129,7 +129,7 @@ type hostVars struct {
 }
 
 func (p *parser) fail(line int, field, format string, args ...any) {
-	p.problems = append(p.problems, config.Problem{File: p.file, Line: line, Field: field, Message: fmt.Sprintf(format, args...)})
+	p.problems = append(p.problems, yamlfile.Problem{File: p.file, Line: line, Field: field, Message: fmt.Sprintf(format, args...)})
 }
 
 // group returns the group of a name, which is made where it is met first.

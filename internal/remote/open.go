@@ -14,8 +14,8 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/jeoul/jeoul/internal/config"
 	"github.com/jeoul/jeoul/internal/lab"
+	"github.com/jeoul/jeoul/internal/yamlfile"
 )
 
 // ownGroup keeps a terminal's signals from ssh.
@@ -66,7 +66,7 @@ type opening struct {
 
 	mu       sync.Mutex
 	sessions []*session
-	problems config.Problems
+	problems yamlfile.Problems
 }
 
 // reach starts a worker on every machine.
@@ -86,13 +86,13 @@ func (o *opening) reach(ctx context.Context) {
 		})
 	}
 	all.Wait()
-	slices.SortStableFunc(o.problems, func(a, b config.Problem) int { return a.Line - b.Line })
+	slices.SortStableFunc(o.problems, func(a, b yamlfile.Problem) int { return a.Line - b.Line })
 }
 
 func (o *opening) fail(h Host, err error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.problems = append(o.problems, config.Problem{File: o.inventory.File, Line: h.Line, Field: h.Name, Message: err.Error()})
+	o.problems = append(o.problems, yamlfile.Problem{File: o.inventory.File, Line: h.Line, Field: h.Name, Message: err.Error()})
 }
 
 // place installs and starts a worker on a machine, and has it take hold of that.
@@ -136,7 +136,7 @@ func (o *opening) checkSegment() {
 	}
 	for name, address := range map[string]netip.Addr{varVIP: o.inventory.VIP, varFullNAT: o.inventory.FullNAT} {
 		if address.IsValid() && !segment.Contains(address) {
-			o.problems = append(o.problems, config.Problem{File: o.inventory.File, Field: name,
+			o.problems = append(o.problems, yamlfile.Problem{File: o.inventory.File, Field: name,
 				Message: fmt.Sprintf("%v is not of the machines' segment %v", address, segment)})
 		}
 	}

@@ -3,86 +3,52 @@
 package tune
 
 import (
-	"bytes"
-	"errors"
-	"fmt"
-	"io"
 	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 
-	"go.yaml.in/yaml/v3"
-
-	"github.com/jeoul/jeoul/internal/config"
+	"github.com/jeoul/jeoul/internal/yamlfile"
 )
 
 // maxProfileBytes bounds a profile: it is written by hand.
 const maxProfileBytes = 1 << 20
 
 // Parse reads and checks a profile; name is that of the file, for messages. Its
-// error is a list of config.Problem, each with file, line and field.
+// error is a list of yamlfile.Problem, each with file, line and field.
 func Parse(name string, data []byte) (*Profile, error) { return parse(name, data, nil) }
 
 // parse reads a profile that may leave out items of base.
 func parse(name string, data []byte, base *Profile) (*Profile, error) {
-	p := &parser{file: name, base: base}
-	if len(data) > maxProfileBytes {
-		p.add(0, "", "larger than %d MiB; this is hardly a profile", maxProfileBytes>>20)
-		return nil, p.problems.Err()
-	}
-	decoder := yaml.NewDecoder(bytes.NewReader(data))
-	decoder.KnownFields(true)
+	p := &parser{yamlfile.NewFile(name), base}
 	profile := &Profile{}
-	if err := decoder.Decode(profile); err != nil {
-		p.decodeError(err)
-		return nil, p.problems.Err()
+	if p.Decode(data, profileKind, profile) {
+		for i, item := range profile.Items {
+			p.item(i, item, profile.Items[:i])
+		}
+		if len(profile.Items) == 0 {
+			p.Fail("items", "missing; a profile is a list of items")
+		}
 	}
-	if err := decoder.Decode(new(yaml.Node)); !errors.Is(err, io.EOF) {
-		p.add(0, "", "a second YAML document follows; keep one in a file")
+	p.Problems.SortByLine()
+	if err := p.Problems.Err(); err != nil {
+		return nil, err
 	}
-	p.lines(data)
-	for i, item := range profile.Items {
-		p.item(i, item, profile.Items[:i])
-	}
-	if len(profile.Items) == 0 {
-		p.add(0, "items", "missing; a profile is a list of items")
-	}
-	return profile, p.problems.Err()
+	return profile, nil
 }
+
+// profileKind is what a profile is, to messages about a file as a whole.
+var profileKind = yamlfile.Kind{Noun: "a profile", Needs: "a list of items", MaxBytes: maxProfileBytes}
 
 type parser struct {
-	file     string
-	base     *Profile
-	at       []int // the line of each item
-	problems config.Problems
-}
-
-func (p *parser) add(line int, field, format string, args ...any) {
-	p.problems = append(p.problems, config.Problem{File: p.file, Line: line, Field: field, Message: fmt.Sprintf(format, args...)})
-}
-
-// lines notes where each item begins.
-func (p *parser) lines(data []byte) {
-	var file struct {
-		Items []yaml.Node `yaml:"items"`
-	}
-	if yaml.Unmarshal(data, &file) != nil {
-		return
-	}
-	for _, node := range file.Items {
-		p.at = append(p.at, node.Line)
-	}
+	*yamlfile.File
+	base *Profile
 }
 
 // item reports what is wrong with an item.
 func (p *parser) item(i int, item Item, before []Item) {
 	fail := func(field, format string, args ...any) {
-		line := 0
-		if i < len(p.at) {
-			line = p.at[i]
-		}
-		p.add(line, fmt.Sprintf("items[%d].%s", i, field), format, args...)
+		p.Fail(yamlfile.Join(yamlfile.Element("items", i), field), format, args...)
 	}
 	if !idWord.MatchString(item.ID) {
 		fail("id", "%q: use small letters, digits and dashes", item.ID)
@@ -146,34 +112,7 @@ func (p *parser) values(item Item, fail func(field, format string, args ...any))
 	}
 }
 
-var (
-	idWord    = regexp.MustCompile(`^[a-z0-9][a-z0-9-]*$`)
-	yamlLine  = regexp.MustCompile(`(?s)^(?:yaml: )?line (\d+): (.*)$`)
-	yamlField = regexp.MustCompile(`^field (.*) not found in type .*$`)
-)
-
-// decodeError turns what the YAML library says into problems with lines.
-func (p *parser) decodeError(err error) {
-	messages := []string{err.Error()}
-	var kinds *yaml.TypeError
-	if errors.As(err, &kinds) {
-		messages = kinds.Errors
-	}
-	if errors.Is(err, io.EOF) {
-		messages = []string{"empty; a profile is a list of items"}
-	}
-	for _, message := range messages {
-		line := 0
-		if match := yamlLine.FindStringSubmatch(message); match != nil {
-			line, _ = strconv.Atoi(match[1]) // digits; 0 if there are too many
-			message = match[2]
-		}
-		if match := yamlField.FindStringSubmatch(message); match != nil {
-			message = "unknown key " + match[1]
-		}
-		p.add(line, "", "%s", strings.TrimPrefix(message, "yaml: "))
-	}
-}
+var idWord = regexp.MustCompile(`^[a-z0-9][a-z0-9-]*$`)
 
 // parseVersion reads the first two numbers of a kernel's version.
 func parseVersion(text string) (version [2]int, ok bool) {

@@ -10,7 +10,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/jeoul/jeoul/internal/config"
+	"github.com/jeoul/jeoul/internal/yamlfile"
 )
 
 func TestBuiltInProfile(t *testing.T) {
@@ -36,8 +36,8 @@ func TestProfileMistakes(t *testing.T) {
 	good := "{id: a, setting: sysctl net.core.somaxconn, roles: [web], value: 1, why: w, source: s}"
 	for _, tc := range []struct{ name, text, want string }{
 		{"empty", "", "empty"},
-		{"no items", "items: []", "p.yaml: items: missing"},
-		{"key", "items:\n  - " + strings.Replace(good, "why", "wy", 1), "p.yaml:2: unknown key wy"},
+		{"no items", "items: []", "p.yaml:1: items: missing"},
+		{"key", "items:\n  - " + strings.Replace(good, "why", "wy", 1), "p.yaml:2: items[0]: unknown key wy"},
 		{"id", "items:\n  - " + strings.Replace(good, "id: a", "id: A B", 1), "items[0].id"},
 		{"twice", "items:\n  - " + good + "\n  - " + good, "p.yaml:3: items[1].id: a stands here twice"},
 		{"kind", "items:\n  - " + strings.Replace(good, "sysctl net", "sysctrl net", 1), "no kind of setting"},
@@ -52,7 +52,7 @@ func TestProfileMistakes(t *testing.T) {
 		{"two documents", "items:\n  - " + good + "\n---\nitems: []", "second YAML document"},
 	} {
 		_, err := Parse("p.yaml", []byte(tc.text))
-		var problems config.Problems
+		var problems yamlfile.Problems
 		if !errors.As(err, &problems) || !strings.Contains(err.Error(), tc.want) {
 			t.Errorf("%s: %v", tc.name, err)
 		}

@@ -10,7 +10,6 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
-	"go.yaml.in/yaml/v3"
 
 	"github.com/jeoul/jeoul/internal/api"
 	"github.com/jeoul/jeoul/internal/config"
@@ -40,7 +39,7 @@ func TestChangedConfigs(t *testing.T) {
 
 func TestJeoulChangesWeights(t *testing.T) {
 	for _, mode := range lb.Modes {
-		text, err := yaml.Marshal(jeoul{mode, lb.HookTC}.config(changedPaper(), Params{paramScheduler: "maglev"}, "/tmp/jeoul.sock"))
+		text, err := config.Write(jeoul{mode, lb.HookTC}.config(changedPaper(), Params{paramScheduler: "maglev"}, "/tmp/jeoul.sock"))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -11,10 +11,9 @@ import (
 	"strings"
 	"time"
 
-	"go.yaml.in/yaml/v3"
-
 	"github.com/jeoul/jeoul/internal/api"
 	"github.com/jeoul/jeoul/internal/bench/probe"
+	"github.com/jeoul/jeoul/internal/config"
 	"github.com/jeoul/jeoul/internal/lb"
 )
 
@@ -45,69 +44,30 @@ func (jeoul) Versions(context.Context) (map[string]string, error) { return nil, 
 // Obstacle is none: it forwards packets, and needs no descriptor a connection.
 func (jeoul) Obstacle(Params, int, probe.Limits) string { return "" }
 
-// configFile is the part of the daemon's configuration that the laboratory
-// needs (see package config).
-type configFile struct {
-	Interface string          `yaml:"interface"`
-	Hook      lb.Hook         `yaml:"hook"`
-	Socket    string          `yaml:"socket"`
-	FullNAT   *configFullNAT  `yaml:"fullnat,omitempty"`
-	Flows     *configFlows    `yaml:"flows,omitempty"`
-	Services  []configService `yaml:"services"`
-}
-
-type configFlows struct {
-	Limit    int `yaml:"limit"`
-	Unproven int `yaml:"unproven"`
-}
-
-type configFullNAT struct {
-	Addresses []string `yaml:"addresses"`
-}
-
-type configService struct {
-	Name      string          `yaml:"name"`
-	VIP       string          `yaml:"vip"`
-	Port      uint16          `yaml:"port"`
-	Protocol  string          `yaml:"protocol"`
-	Mode      lb.Mode         `yaml:"mode"`
-	DSCP      uint8           `yaml:"dscp,omitempty"`
-	Scheduler string          `yaml:"scheduler"`
-	Backends  []configBackend `yaml:"backends"`
-}
-
-type configBackend struct {
-	Name    string `yaml:"name"`
-	Address string `yaml:"address"`
-	Port    uint16 `yaml:"port"`
-	Weight  uint16 `yaml:"weight"`
-}
-
 // unprovenShare is how many proven flows there is room for for each that is not: the usual
 // (see docs/state.md).
 const unprovenShare = 4
 
-func (s jeoul) config(setup Setup, params Params, socket string) configFile {
-	file := configFile{Interface: setup.Lab.Balancer.Interface, Hook: s.hook, Socket: socket}
+func (s jeoul) config(setup Setup, params Params, socket string) *config.Config {
+	file := config.New()
+	file.Interfaces, file.Hook, file.Socket = []string{setup.Lab.Balancer.Interface}, s.hook, socket
 	if s.mode == lb.FullNAT {
-		file.FullNAT = &configFullNAT{Addresses: []string{setup.Lab.FullNAT.String()}}
+		file.FullNAT.Addresses = []netip.Addr{setup.Lab.FullNAT}
 	}
-	remembers := lb.Scheduler(params[paramScheduler].(string)).Remembers() || s.mode == lb.FullNAT
-	if setup.Flows > 0 && remembers {
-		file.Flows = &configFlows{Limit: setup.Flows, Unproven: setup.Flows / unprovenShare}
+	scheduler := lb.Scheduler(params[paramScheduler].(string))
+	if setup.Flows > 0 && (scheduler.Remembers() || s.mode == lb.FullNAT) {
+		file.Flows.Limit, file.Flows.Unproven = uint32(setup.Flows), uint32(setup.Flows/unprovenShare)
 	}
 	for i, of := range setup.Services {
 		for _, protocol := range of.protocols() {
-			service := configService{
-				Name: serviceName(i, protocol), VIP: setup.Lab.VIP4.String(), Port: of.Port, Protocol: protocol.String(),
-				Mode: s.mode, Scheduler: params[paramScheduler].(string),
-			}
+			service := lb.Service{Name: serviceName(i, protocol), VIP: setup.Lab.VIP4, Port: of.Port, Protocol: protocol,
+				Mode: s.mode, Scheduler: scheduler}
 			if s.mode == lb.DSCP {
 				service.DSCP = dscpPoint
 			}
 			for _, server := range of.Servers {
-				service.Backends = append(service.Backends, configBackend{
-					Name: server.Name, Address: server.IPv4.String(), Port: of.Port, Weight: uint16(of.Weight(server))})
+				service.Backends = append(service.Backends, lb.Backend{
+					Name: server.Name, Address: server.IPv4, Port: of.Port, Weight: uint16(of.Weight(server))})
 			}
 			file.Services = append(file.Services, service)
 		}
@@ -158,7 +118,7 @@ func (s jeoul) start(ctx context.Context, running *runningJeoul) error {
 
 // configure writes the daemon's configuration.
 func (r *runningJeoul) configure(setup Setup) error {
-	text, err := yaml.Marshal(r.subject.config(setup, r.params, r.socket()))
+	text, err := config.Write(r.subject.config(setup, r.params, r.socket()))
 	if err == nil {
 		err = setup.Lab.Balancer.WriteFile(r.path(), text)
 	}

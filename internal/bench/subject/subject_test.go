@@ -20,7 +20,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 	"github.com/vishvananda/netlink"
-	"go.yaml.in/yaml/v3"
 
 	"github.com/jeoul/jeoul/internal/api"
 	"github.com/jeoul/jeoul/internal/config"
@@ -290,7 +289,7 @@ func TestUndoTakesBackTheLastFirst(t *testing.T) {
 func TestJeoulConfig(t *testing.T) {
 	for _, scheduler := range []lb.Scheduler{lb.Maglev, lb.RoundRobin} {
 		s := jeoul{lb.L2DSR, lb.HookTC}
-		text, err := yaml.Marshal(s.config(paper(), Params{paramScheduler: string(scheduler)}, "/tmp/jeoul.sock"))
+		text, err := config.Write(s.config(paper(), Params{paramScheduler: string(scheduler)}, "/tmp/jeoul.sock"))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -320,7 +319,7 @@ func TestJeoulHasRoomForFlows(t *testing.T) {
 	setup := paper()
 	setup.Flows = 5_000_000
 	for scheduler, want := range map[lb.Scheduler]uint32{lb.Maglev: 0, lb.RoundRobin: 5_000_000} {
-		text, err := yaml.Marshal(jeoul{lb.L2DSR, lb.HookXDP}.config(setup, Params{paramScheduler: string(scheduler)}, "/tmp/jeoul.sock"))
+		text, err := config.Write(jeoul{lb.L2DSR, lb.HookXDP}.config(setup, Params{paramScheduler: string(scheduler)}, "/tmp/jeoul.sock"))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -336,7 +335,7 @@ func TestJeoulHasRoomForFlows(t *testing.T) {
 
 func TestJeoulAcceptsTheConfigOfItsModes(t *testing.T) {
 	for _, mode := range []lb.Mode{lb.NAT, lb.FullNAT} {
-		text, err := yaml.Marshal(jeoul{mode, lb.HookTC}.config(bulkPaper(), Params{paramScheduler: "maglev"}, "/tmp/jeoul.sock"))
+		text, err := config.Write(jeoul{mode, lb.HookTC}.config(bulkPaper(), Params{paramScheduler: "maglev"}, "/tmp/jeoul.sock"))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package config
+package yamlfile
 
 import (
 	"cmp"
@@ -9,9 +9,9 @@ import (
 	"strings"
 )
 
-// Problem is one thing in a configuration that cannot be used as it stands.
+// Problem is one thing in a file that cannot be used as it stands.
 type Problem struct {
-	// File is the name that the configuration was read under.
+	// File is the name that the file was read under.
 	File string
 	// Line counts from 1; 0 where the whole file is meant.
 	Line int
@@ -40,7 +40,7 @@ func (p Problem) String() string {
 	return b.String()
 }
 
-// Problems is every problem of a configuration, in the order of the lines.
+// Problems is every problem of a file.
 type Problems []Problem
 
 // Error returns a line for each problem.
@@ -60,7 +60,8 @@ func (ps Problems) Err() error {
 	return ps
 }
 
-// sortByLine keeps the order in which the problems of one line were found.
-func (ps Problems) sortByLine() {
+// SortByLine puts the problems into the order of their lines; those of one line keep
+// the order in which they were found.
+func (ps Problems) SortByLine() {
 	slices.SortStableFunc(ps, func(a, b Problem) int { return cmp.Compare(a.Line, b.Line) })
 }

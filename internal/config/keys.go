@@ -1,0 +1,198 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package config
+
+import (
+	"fmt"
+	"net/netip"
+	"time"
+
+	"github.com/jeoul/jeoul/internal/keytable"
+	"github.com/jeoul/jeoul/internal/lb"
+)
+
+// maxInterfaces is how many the data plane has room for.
+const maxInterfaces = 16
+
+// MaxServices is how many services a configuration can have, and MaxBackends how
+// many backends one of them: a slot of a table names a backend by 15 bits.
+const (
+	MaxServices = 65536
+	MaxBackends = 32767
+)
+
+// What an MSS option may be set to: every IPv4 host takes segments of 536 bytes
+// (RFC 9293 section 3.7.1), and the largest IPv4 packet has room for 65,495.
+const (
+	minMSS = 536
+	maxMSS = 65495
+)
+
+// rootKeys are the keys of the file. This table and those below are where a key has its
+// name, type, range, default and explanation.
+var rootKeys = keytable.Table[Config]{
+	{Name: "interface", Required: true, Unless: "interfaces",
+		What: "The network interface that packets arrive on. It carries the VIPs.",
+		Value: keytable.Computed(
+			func(c *Config) (string, bool) { return c.Interfaces[0], len(c.Interfaces) == 1 },
+			func(c *Config, name string) { c.Interfaces = []string{name} }, interfaceName, "", "")},
+	{Name: "interfaces",
+		What: "The network interfaces that packets arrive on, where there are several. The first carries the VIPs. Stands in place of `interface`.",
+		Value: keytable.Several(func(c *Config) *[]string { return &c.Interfaces }, interfaceName, "interface",
+			keytable.Length{Max: maxInterfaces, Empty: "name at least one interface", TooMany: "that a balancer can have; split the services between two"})},
+	{Name: "hook",
+		What:  "Where in the kernel packets are taken. `auto` takes XDP where the driver runs it natively and nothing speaks against it, and TC otherwise.",
+		Value: keytable.Field(func(c *Config) *lb.Hook { return &c.Hook }, keytable.Word(lb.Hooks...), lb.HookAuto)},
+	{Name: "socket",
+		What:  "The unix socket on which the daemon answers `jeoul status` and the other commands.",
+		Value: keytable.Field(func(c *Config) *string { return &c.Socket }, socketPath, DefaultSocket)},
+	{Name: "table_size",
+		What:  "Slots of the hash table of each service that does not have its own `table_size`.",
+		Value: keytable.Optional(func(c *Config) *uint32 { return &c.TableSize }, tableSize, "by the number of backends: 1021, 8191, 65537 or 1048573")},
+	{Name: "flows",
+		What:  "Bounds of what is remembered of flows.",
+		Value: keytable.Mapping(func(c *Config) *Flows { return &c.Flows }, flowKeys)},
+	{Name: "transition",
+		What:  "How long, after the last change of a service's backends, flows that are not remembered go where they went before.",
+		Value: keytable.Mapping(func(c *Config) *Transition { return &c.Transition }, transitionKeys)},
+	{Name: "fullnat",
+		What:    "The addresses and ports that mode `fullnat` sends from.",
+		Refused: "A service of mode `fullnat` without an address of its VIP's family.",
+		Value:   keytable.Mapping(func(c *Config) *FullNAT { return &c.FullNAT }, fullNATKeys)},
+	{Name: "services", Required: true,
+		What:    "The services.",
+		Refused: "Two services with the same VIP, port and protocol, or the same name.",
+		Value: keytable.Mappings(func(c *Config) *[]lb.Service { return &c.Services }, serviceKeys,
+			keytable.Length{Max: MaxServices, Empty: "add at least one service", TooMany: "that a balancer can hold; split them between two"})},
+}
+
+var flowKeys = keytable.Table[Flows]{
+	{Name: "limit",
+		What:  "Proven flows that are remembered at a time, of all services: those whose client has shown that it is at its address.",
+		Value: keytable.Optional(func(f *Flows) *uint32 { return &f.Limit }, keytable.Number[uint32](minFlowLimit, maxFlowLimit), fmt.Sprintf("`%d` where a service remembers every flow, less elsewhere", DefaultFlowLimit))},
+	{Name: "unproven",
+		What: "Other flows that are remembered at a time, in a table of their own.",
+		Value: keytable.Computed(func(f *Flows) (uint32, bool) { return f.Unproven, f.Unproven != f.usualUnproven() },
+			func(f *Flows, n uint32) { f.Unproven = n }, keytable.Number[uint32](minFlowLimit, maxFlowLimit), 0,
+			fmt.Sprintf("`%d`, or `limit` where that is less", DefaultUnproven))},
+	{Name: "timeouts",
+		What:  "How long a flow is remembered after its last packet from the client, by its state.",
+		Value: keytable.Mapping(func(f *Flows) *Timeouts { return &f.Timeouts }, timeoutKeys)},
+}
+
+var timeoutKeys = keytable.Table[Timeouts]{
+	{Name: "opening", What: "TCP: the client's SYN was seen, and nothing after it.",
+		Value: keytable.Field(func(t *Timeouts) *time.Duration { return &t.Opening }, keytable.Duration(shortest, longestOpening), DefaultOpening)},
+	{Name: "first", What: "UDP: one packet was seen.",
+		Value: keytable.Field(func(t *Timeouts) *time.Duration { return &t.First }, keytable.Duration(shortest, longestOpening), DefaultFirst)},
+	{Name: "established", What: "TCP: neither end has closed.",
+		Value: keytable.Field(func(t *Timeouts) *time.Duration { return &t.Established }, keytable.Duration(shortest, longestOpen), DefaultEstablished)},
+	{Name: "udp", What: "UDP: more than one packet was seen.",
+		Value: keytable.Field(func(t *Timeouts) *time.Duration { return &t.UDP }, keytable.Duration(shortest, longestUDP), DefaultUDP)},
+	{Name: "fin", What: "TCP: one end has closed.",
+		Value: keytable.Field(func(t *Timeouts) *time.Duration { return &t.Fin }, keytable.Duration(shortest, longestClosing), DefaultFin)},
+	{Name: "closed", What: "TCP: both ends have closed, or one has reset the connection.",
+		Value: keytable.Field(func(t *Timeouts) *time.Duration { return &t.Closed }, keytable.Duration(shortest, longestClosing), DefaultClosed)},
+}
+
+var transitionKeys = keytable.Table[Transition]{
+	{Name: "tcp", What: "For TCP services.",
+		Value: keytable.Field(func(t *Transition) *time.Duration { return &t.TCP }, keytable.Duration(shortest, longestWindow), DefaultTCPTransition)},
+	{Name: "udp", What: "For UDP services.",
+		Value: keytable.Field(func(t *Transition) *time.Duration { return &t.UDP }, keytable.Duration(shortest, longestWindow), DefaultUDPTransition)},
+}
+
+var fullNATKeys = keytable.Table[FullNAT]{
+	{Name: "addresses", Required: true,
+		What:    "Addresses of the balancer, which are put on the first interface.",
+		Refused: "A VIP, and a backend's address.",
+		Value: keytable.Items(func(f *FullNAT) *[]netip.Addr { return &f.Addresses }, hostAddress, "address",
+			keytable.Length{Max: maxPool, Empty: "name an address of the balancer's own, of the services' family", TooMany: "that there can be; keep fewer, and use more ports"})},
+	{Name: "ports",
+		What: "The ports that flows get on each address. A backend has at most as many connections as there are ports times addresses.",
+		Value: keytable.Computed(func(f *FullNAT) (portRange, bool) {
+			r := portRange{f.FirstPort, f.LastPort}
+			return r, r != usualPorts
+		}, func(f *FullNAT, r portRange) { f.FirstPort, f.LastPort = r.first, r.last }, ports, usualPorts, "`"+ports.Show(usualPorts)+"`")},
+	{Name: "flows", Gone: "flows are bounded by flows.limit now, those of all services together: write it there"},
+}
+
+var serviceKeys = keytable.Table[lb.Service]{
+	{Name: "name", Required: true, What: "Names the service in commands, logs and counters.",
+		Value: keytable.Optional(func(s *lb.Service) *string { return &s.Name }, label, "")},
+	{Name: "vip", Required: true, What: "The address that clients send to.",
+		Value: keytable.Optional(func(s *lb.Service) *netip.Addr { return &s.VIP }, hostAddress, "")},
+	{Name: "port", Required: true, What: "The port that clients send to.",
+		Value: keytable.Optional(func(s *lb.Service) *uint16 { return &s.Port }, keytable.Number[uint16](1, 65535), "")},
+	{Name: "protocol", What: "The transport protocol.",
+		Value: keytable.Field(func(s *lb.Service) *lb.Protocol { return &s.Protocol }, keytable.Word(lb.TCP, lb.UDP), lb.TCP)},
+	{Name: "mode", What: "How packets reach the backends: [modes](../modes.md).",
+		Value: keytable.Field(func(s *lb.Service) *lb.Mode { return &s.Mode }, keytable.Word(lb.Modes...), lb.L2DSR)},
+	{Name: "dscp", What: "The DSCP value that stands for the VIP in mode `dscp`. All services of a VIP have the same.",
+		Refused: "Another mode than `dscp`, and a value that stands for another VIP.",
+		Value:   keytable.Optional(func(s *lb.Service) *uint8 { return &s.DSCP }, keytable.Number[uint8](1, lastDSCP), "the first value that is free")},
+	{Name: "mss", What: "The most that the MSS option of a SYN may say, in bytes; larger ones are lowered.",
+		Refused: "Another protocol than `tcp`.",
+		Value:   keytable.Optional(func(s *lb.Service) *uint16 { return &s.MSS }, keytable.Number[uint16](minMSS, maxMSS), "SYNs stay as they are")},
+	{Name: "scheduler", What: "The rule by which a new flow gets its backend: [schedulers](../schedulers.md).",
+		Value: keytable.Field(func(s *lb.Service) *lb.Scheduler { return &s.Scheduler }, keytable.Word(lb.Schedulers...), lb.Maglev)},
+	{Name: "hash", What: "What `maglev` hashes: the client's address and port (`flow`), or its address alone (`source`).",
+		Refused: "Another scheduler than `maglev`.",
+		Value:   keytable.Optional(func(s *lb.Service) *lb.Hash { return &s.Hash }, keytable.Word(lb.HashFlow, lb.HashSource), fmt.Sprintf("`%s`", lb.HashFlow))},
+	{Name: "table_size", What: "Slots of the service's hash table.",
+		Refused: "Fewer slots than backends.",
+		Value:   keytable.Optional(func(s *lb.Service) *uint32 { return &s.TableSize }, tableSize, "as the file's `table_size`")},
+	{Name: "persistence", What: "Sends all flows of a client to the backend of its first one.",
+		Value: keytable.Mapping(func(s *lb.Service) *lb.Persistence { return &s.Persistence }, persistenceKeys)},
+	{Name: "limits", What: "Bounds what the service takes: [limits](../limits.md).",
+		Value: keytable.Mapping(func(s *lb.Service) *lb.Limits { return &s.Limits }, limitKeys)},
+	{Name: "backends", Required: true, What: "The real servers.",
+		Refused: "Backends that are all drained or of weight 0; two with the same address (in the modes `nat` and `fullnat`: address and port), or the same name; one of another family than the VIP, but in the modes `ipip` and `gue`.",
+		Value: keytable.Mappings(func(s *lb.Service) *[]lb.Backend { return &s.Backends }, backendKeys,
+			keytable.Length{Max: MaxBackends, Empty: "add at least one backend", TooMany: "that a service can have; split them between two services"})},
+}
+
+var persistenceKeys = keytable.Table[lb.Persistence]{
+	{Name: "timeout", Required: true, What: "How long a client is remembered after its last flow began.",
+		Value: keytable.Optional(func(p *lb.Persistence) *time.Duration { return &p.Timeout }, keytable.Duration(shortest, longestPersistence), "")},
+	{Name: "prefix", What: "Leading bits of the address that tell clients apart.",
+		Refused: "More bits than an address of the VIP's family has.",
+		Value:   keytable.Optional(func(p *lb.Persistence) *uint8 { return &p.Prefix }, keytable.Number[uint8](1, 128), "all bits: `32`, or `128` for IPv6")},
+	{Name: "group", What: "Names a group of services that remember their clients together: a client of one goes to the same host, known by its address, in all of them.",
+		Refused: "Another timeout, prefix or family than the rest of the group has, and two backends of one address.",
+		Value:   keytable.Optional(func(p *lb.Persistence) *string { return &p.Group }, label, "the service remembers its clients alone")},
+}
+
+var limitKeys = keytable.Table[lb.Limits]{
+	{Name: "rate", What: "New flows a second.",
+		Value: keytable.Optional(func(l *lb.Limits) *uint32 { return &l.Rate }, keytable.Bound[uint32](maxRate), "no bound")},
+	{Name: "burst", What: "New flows that may come at once beyond those that `rate` has due.",
+		Refused: "No `rate` beside it.",
+		Value: keytable.Computed(func(l *lb.Limits) (uint32, bool) { return l.Burst, l.Burst != usualBurst(l.Rate) },
+			func(l *lb.Limits, n uint32) { l.Burst = n }, keytable.Number[uint32](0, maxRate), 0, "a tenth of `rate`")},
+	{Name: "connections", What: "Flows that have not ended, half-open ones included.",
+		Value: keytable.Optional(func(l *lb.Limits) *uint32 { return &l.Connections }, keytable.Bound[uint32](maxConnections), "no bound")},
+	{Name: "refuse", What: "What becomes of a connection that a limit refuses: it is dropped, or answered by a TCP reset.",
+		Refused: "No limit beside it; `reset` for a UDP service.",
+		Value:   keytable.Optional(func(l *lb.Limits) *lb.Refusal { return &l.Refuse }, keytable.Word(lb.RefuseByDrop, lb.RefuseByReset), fmt.Sprintf("`%s`", lb.RefuseByDrop))},
+}
+
+var backendKeys = keytable.Table[lb.Backend]{
+	{Name: "name", Required: true, What: "Names the backend in commands, logs and counters.",
+		Value: keytable.Optional(func(b *lb.Backend) *string { return &b.Name }, label, "")},
+	{Name: "address", Required: true, What: "The backend's own address.",
+		Refused: "A VIP.",
+		Value:   keytable.Optional(func(b *lb.Backend) *netip.Addr { return &b.Address }, hostAddress, "")},
+	{Name: "port", What: "The port that the backend listens on.",
+		Refused: "Another one than the service's, but in the modes `nat` and `fullnat`.",
+		Value:   keytable.Optional(func(b *lb.Backend) *uint16 { return &b.Port }, keytable.Number[uint16](1, 65535), "the service's `port`")},
+	{Name: "weight", What: "The share of new flows, relative to the other backends; 0 takes none.",
+		Value: keytable.Field(func(b *lb.Backend) *uint16 { return &b.Weight }, keytable.Number[uint16](0, 65535), 1)},
+	{Name: "upper", What: "Flows that have not ended at which the backend is full.",
+		Value: keytable.Optional(func(b *lb.Backend) *uint32 { return &b.Upper }, keytable.Bound[uint32](maxConnections), "never full")},
+	{Name: "lower", What: "A full backend takes new flows again when it has fewer flows than this.",
+		Refused: "No `upper` beside it, or a smaller one.",
+		Value:   keytable.Optional(func(b *lb.Backend) *uint32 { return &b.Lower }, keytable.Number[uint32](1, maxConnections), "`upper`")},
+	{Name: "drain", What: "Takes no new flow, and keeps those it has.",
+		Value: keytable.Field(func(b *lb.Backend) *bool { return &b.Draining }, keytable.Bool, false)},
+}

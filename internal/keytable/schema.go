@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package keytable
+
+import (
+	"encoding/json"
+	"maps"
+	"strings"
+)
+
+// Schema returns the JSON schema (draft 2020-12) of the mapping, indented: what an editor
+// needs to complete and check keys. It knows nothing of checks across keys.
+func (t Table[T]) Schema(title string) ([]byte, error) {
+	schema := object(t.entries())
+	schema["$schema"] = "https://json-schema.org/draft/2020-12/schema"
+	schema["title"] = title
+	text, err := json.MarshalIndent(schema, "", "  ")
+	return append(text, '\n'), err
+}
+
+// object is the schema of a mapping with these keys and no others.
+func object(keys []entry) map[string]any {
+	properties := map[string]any{}
+	var required, choices []any
+	for _, k := range keys {
+		properties[k.name] = k.schema()
+		switch {
+		case k.required && k.unless != "":
+			choices = append(choices, map[string]any{"oneOf": []any{needs(k.name), needs(k.unless)}})
+		case k.required:
+			required = append(required, k.name)
+		}
+	}
+	schema := map[string]any{"type": "object", "properties": properties, "additionalProperties": false}
+	if required != nil {
+		schema["required"] = required
+	}
+	if choices != nil {
+		schema["allOf"] = choices
+	}
+	return schema
+}
+
+func needs(name string) map[string]any { return map[string]any{"required": []any{name}} }
+
+// schema is that of a key's value, with its explanation.
+func (e entry) schema() map[string]any {
+	schema := maps.Clone(e.value.schema)
+	switch {
+	case e.value.list:
+		schema["items"] = object(e.value.keys)
+	case e.value.keys != nil:
+		schema = object(e.value.keys)
+	}
+	text := e.explanation()
+	if e.value.fallback != "" {
+		text += " Default: " + e.value.fallback + "."
+	}
+	schema["description"] = strings.ReplaceAll(text, "`", "")
+	return schema
+}

@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package yamlfile
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+)
+
+// File is a file while it is read: where each field stands, and what is wrong so far.
+type File struct {
+	// Name is the name that the file was read under, for messages.
+	Name string
+	// Problems are those found so far, in the order in which they were found.
+	Problems Problems
+
+	lines map[string]int
+	// bad are the fields that a problem was reported for; checks across fields
+	// leave them out, for one mistake deserves one message.
+	bad map[string]bool
+}
+
+// NewFile returns a file of which nothing is known but its name.
+func NewFile(name string) *File { return &File{Name: name, lines: map[string]int{}} }
+
+// At returns a problem at a field; the line is that of the field or, where the file
+// leaves it out, of what it would stand in.
+func (f *File) At(field, format string, args ...any) Problem {
+	return Problem{File: f.Name, Line: f.Line(field), Field: field, Message: fmt.Sprintf(format, args...)}
+}
+
+// Fail reports a problem at a field.
+func (f *File) Fail(field, format string, args ...any) {
+	if f.bad == nil {
+		f.bad = map[string]bool{}
+	}
+	f.bad[field] = true
+	f.Problems = append(f.Problems, f.At(field, format, args...))
+}
+
+// Bad says whether a problem was reported for a field.
+func (f *File) Bad(field string) bool { return f.bad[field] }
+
+// AnyBad says whether a problem was reported for any field: where none was, the path
+// of a field need not be made to ask for it.
+func (f *File) AnyBad() bool { return len(f.bad) > 0 }
+
+// Written says whether the file has a field.
+func (f *File) Written(field string) bool {
+	_, written := f.lines[field]
+	return written
+}
+
+// Line returns the line, from 1, of a field or of its nearest written parent; 0 where
+// none is written.
+func (f *File) Line(field string) int {
+	for {
+		if line, ok := f.lines[field]; ok {
+			return line
+		}
+		if field == "" {
+			return 0
+		}
+		field = field[:max(strings.LastIndexAny(field, ".["), 0)]
+	}
+}
+
+// Place names a field and its line, for a message about another field.
+func (f *File) Place(field string) string {
+	return fmt.Sprintf("%s (line %d)", field, f.Line(field))
+}
+
+// Element returns the path of element i (from 0) of a list.
+func Element(list string, i int) string { return list + "[" + strconv.Itoa(i) + "]" }
+
+// Join returns the path of a field of a mapping. An empty path is the whole file's.
+func Join(path, name string) string {
+	if path == "" || name == "" {
+		return path + name
+	}
+	return path + "." + name
+}
+
+// maxShown bounds what a message repeats of a file, in bytes.
+const maxShown = 80
+
+// Quote shows a value from a file in a message, safe for a terminal.
+func Quote(s string) string {
+	if len(s) > maxShown {
+		return strconv.Quote(s[:maxShown]) + "…"
+	}
+	return strconv.Quote(s)
+}
+
+// printable is Quote without the quotes where they are not needed.
+func printable(s string) string {
+	if quoted := Quote(s); quoted != `"`+s+`"` || s == "" {
+		return quoted
+	}
+	return s
+}
