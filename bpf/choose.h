@@ -238,7 +238,7 @@ __noinline __u64 reopen_flow(const struct service *service, __u32 place, __u32 p
 	tracking = &scratch->tracking;
 	state = state_of(bucket, at);
 	owner = owner_of(generation, &bucket->flows[at]);
-	if (!owner || !is_ended(state) || !takes_again(service, owner))
+	if (!owner || !is_ended(state) || state == FLOW_REFUSED || !takes_again(service, owner))
 		return CHOICE_OPEN;
 	outcome = refused(service);
 	if (outcome != OUTCOME_NONE)

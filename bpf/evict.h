@@ -11,7 +11,8 @@
  * another. One that only half has ended, or that was met in its middle, may be in use. */
 static __always_inline bool may_go(__u32 state)
 {
-	return state == FLOW_OPENING || state == FLOW_FIRST || state == FLOW_CLOSED;
+	return state == FLOW_OPENING || state == FLOW_FIRST || state == FLOW_CLOSED ||
+	       state == FLOW_REFUSED;
 }
 
 /* silence_of says for how long nothing was heard of a flow, in milliseconds. */

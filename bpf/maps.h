@@ -23,6 +23,7 @@ const enum service_kind *unused_service_kind __attribute__((unused));
 const enum service_flag *unused_service_flag __attribute__((unused));
 const enum slot_bits *unused_slot_bits __attribute__((unused));
 const enum no_service *unused_no_service __attribute__((unused));
+const enum refusal *unused_refusal __attribute__((unused));
 const enum flow_state *unused_flow_state __attribute__((unused));
 const enum return_table *unused_return_table __attribute__((unused));
 const enum way_table *unused_way_table __attribute__((unused));

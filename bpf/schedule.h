@@ -65,6 +65,12 @@ static __always_inline struct backend_load *load_of(__u32 index)
 	return bpf_map_lookup_elem(&loads, &index);
 }
 
+/* burden_of is how many flows the schedulers take a backend to have. */
+static __always_inline __u64 burden_of(const struct backend_load *load)
+{
+	return (__u64)load->active + load->penalty;
+}
+
 /* best is the member with the fewest flows for its weight, of those looked at. */
 struct best {
 	__u64 flows;
@@ -89,8 +95,8 @@ static __always_inline void weigh(void *generation, __u32 members, __u32 member,
 	load = load_of(row->index);
 	if (!load || is_full(load))
 		return;
-	flows = (__u64)load->active + 1;
-	/* All ones, or 0: the products are below 2^49. */
+	flows = burden_of(load) + 1;
+	/* All ones, or 0: the products are below 2^50. */
 	better = (__s64)(flows * best->weight - best->flows * row->weight) >> 63;
 	barrier_var(better);
 	best->flows ^= (best->flows ^ flows) & better;
@@ -178,7 +184,7 @@ static __always_inline __u64 standing(void *generation, const struct pick *pick,
 	if (!row)
 		return STANDING_NOBODY;
 	load = load_of(row->index);
-	return load ? (__u64)load->active << 8 | looked : STANDING_NOBODY;
+	return load ? burden_of(load) << 8 | looked : STANDING_NOBODY;
 }
 
 /* lesser is the lesser of two standings, without a branch that nobody could guess. */
@@ -393,6 +399,14 @@ static __always_inline enum outcome refused(const struct service *service)
 	return OUTCOME_NONE;
 }
 
+/* note_fewer says that a backend of a service has no more than so many flows now: it may have
+ * the fewest. */
+static __always_inline void note_fewer(struct turn *turn, __u64 flows)
+{
+	if (turn && flows < turn->fewest)
+		turn->fewest = flows;
+}
+
 /* count_flow adds a flow to, or takes one from, what its backend and its service have. The
  * backend may have the fewest then. */
 static __always_inline void count_flow(__u32 id, __u32 index, __u32 by)
@@ -403,8 +417,8 @@ static __always_inline void count_flow(__u32 id, __u32 index, __u32 by)
 	if (load) {
 		__u32 active = __sync_fetch_and_add(&load->active, by) + by;
 
-		if ((__s32)by < 0 && turn && active < turn->fewest)
-			turn->fewest = active;
+		if ((__s32)by < 0)
+			note_fewer(turn, active);
 	}
 	if (turn)
 		__sync_fetch_and_add(&turn->active, by);

@@ -6,6 +6,7 @@
 #include "group.h"
 #include "maps.h"
 #include "parse.h"
+#include "refusal.h"
 #include "schedule.h"
 #include "scratch.h"
 #include "trace.h"
@@ -41,7 +42,7 @@ static __always_inline bool is_live(__u32 state)
 
 static __always_inline bool is_ended(__u32 state)
 {
-	return state >= FLOW_CLIENT_FIN && state <= FLOW_CLOSED;
+	return state >= FLOW_CLIENT_FIN && state <= FLOW_REFUSED;
 }
 
 /* after_packet is the state after a packet from the client (RFC 9293 section 3.3.2, as
@@ -52,7 +53,7 @@ static __always_inline __u32 after_packet(__u32 state, const struct packet *pack
 
 	if (state == FLOW_FIRST)
 		return FLOW_UDP;
-	if (state == FLOW_UDP)
+	if (state == FLOW_UDP || state == FLOW_REFUSED)
 		return state;
 	if (packet->tcp_flags & TCP_RST)
 		return FLOW_CLOSED;
@@ -66,13 +67,14 @@ static __always_inline __u32 after_packet(__u32 state, const struct packet *pack
 	return state;
 }
 
-/* after_reply is the state after FIN or RST of the backend. */
+/* after_reply is the state after FIN or RST of the backend. RST in answer to a SYN says that
+ * no program listens there (RFC 9293 section 3.10.7.1). */
 static __always_inline __u32 after_reply(__u32 state, const struct packet *packet)
 {
-	if (state == FLOW_UDP || state == FLOW_FIRST)
+	if (state == FLOW_UDP || state == FLOW_FIRST || state == FLOW_REFUSED)
 		return state;
 	if (packet->tcp_flags & TCP_RST)
-		return FLOW_CLOSED;
+		return state == FLOW_OPENING ? FLOW_REFUSED : FLOW_CLOSED;
 	if (state == FLOW_CLIENT_FIN)
 		return FLOW_CLOSED;
 	return is_live(state) ? FLOW_BACKEND_FIN : state;
@@ -316,13 +318,15 @@ __noinline int prove_client(const struct service *service)
 }
 
 /* enter_state moves a flow to its next state. Of several CPUs that see a counted one end,
- * one counts it off. */
-static __always_inline void enter_state(struct flow_bucket *bucket, __u32 at, __u32 state,
+ * one counts it off: true for that one. */
+static __always_inline bool enter_state(struct flow_bucket *bucket, __u32 at, __u32 state,
 					__u32 next, bool counted)
 {
-	if (next != state && set_state(bucket, at, state, next) && counted && is_ended(next) &&
-	    is_live(state))
-		count_flow(bucket->flows[at].service, bucket->flows[at].backend, -1);
+	if (next == state || !set_state(bucket, at, state, next) || !counted || !is_ended(next) ||
+	    !is_live(state))
+		return false;
+	count_flow(bucket->flows[at].service, bucket->flows[at].backend, -1);
+	return true;
 }
 
 /* note_packet keeps what a packet of the client says about its flow: true where that is
@@ -335,6 +339,9 @@ static __always_inline bool note_packet(void *generation, const struct service *
 	if (dry_run())
 		return false;
 	note_seen(found->bucket, found->at, clock_of(generation));
+	if (state == FLOW_OPENING && next == FLOW_ESTABLISHED)
+		note_answer(found->bucket->flows[found->at].service,
+			    found->bucket->flows[found->at].backend);
 	if (next != state && !found->proven && (next == FLOW_ESTABLISHED || next == FLOW_UDP))
 		return true;
 	enter_state(found->bucket, found->at, state, next, service->flags & SERVICE_TRACKED);
@@ -345,9 +352,10 @@ static __always_inline bool note_packet(void *generation, const struct service *
 static __always_inline void note_end(struct flow_bucket *bucket, __u32 at,
 				     const struct packet *packet)
 {
-	__u32 state = state_of(bucket, at);
+	__u32 state = state_of(bucket, at), next = after_reply(state, packet);
 
-	enter_state(bucket, at, state, after_reply(state, packet), true);
+	if (enter_state(bucket, at, state, next, true) && next == FLOW_REFUSED)
+		note_refusal(bucket->flows[at].service, bucket->flows[at].backend);
 }
 
 /* note_reply keeps that a backend has ended a flow (mode nat): `packet` is its FIN or

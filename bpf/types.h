@@ -304,14 +304,29 @@ enum host_table {
 
 /* backend_load is how many flows a backend has, by its index, and how many it may
  * have. Written by the data plane and by the control plane: active by atomic
- * additions, full by the data plane alone. */
+ * additions, full by the data plane alone. Half a cache line long. */
 struct backend_load {
-	/* Remembered flows that nobody has ended, of services that are tracked. */
+	/* Remembered flows that have not ended, of services that are tracked. */
 	__u32 active;
 	/* At upper (0: no bound) the backend is full until it has less than lower. */
 	__u32 upper;
 	__u32 lower;
 	__u32 full;
+	/* Flows that the schedulers count in addition, because the backend has refused
+	 * connections (refusal.h); and the seconds since it last did, which the control plane
+	 * counts. Limits do not count them. */
+	__u32 penalty;
+	__u32 quiet;
+	__u32 pad[2];
+};
+
+/* refusal holds numbers of the penalty for refused connections. */
+enum refusal {
+	/* For so many seconds after the last one, the backend is not taken for idler than the
+	 * others. */
+	REFUSAL_LASTS = 60,
+	/* The most that a penalty grows from; it doubles then. */
+	REFUSAL_MOST = 1 << 30,
 };
 
 /* turn is what a service's schedulers and limits remember, by the service's id, and what
@@ -381,6 +396,8 @@ enum flow_state {
 	FLOW_BACKEND_FIN,
 	/* Both have, or one has sent RST. */
 	FLOW_CLOSED,
+	/* TCP: the backend has answered the SYN by RST (where its packets are seen). */
+	FLOW_REFUSED,
 	/* No flow: where a client's next flow goes. Its first flow is unproven, or was
 	 * proven. */
 	FLOW_AFFINITY_NEW,
@@ -445,7 +462,9 @@ struct head {
 	/* Not 0 where something was put into a table of flows since the control plane has
 	 * looked. */
 	__u32 remembered;
-	__u32 pad[14];
+	/* Not 0 where a backend has refused a connection since the control plane has looked. */
+	__u32 refused;
+	__u32 pad[13];
 };
 
 /* return_bucket is the element of the table that finds a full-NAT flow by what its

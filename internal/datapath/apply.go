@@ -145,6 +145,9 @@ func (d *Datapath) settled(c *revision, old *shared) {
 
 // putLimits writes the limits of the services and the backends that are new or differ.
 func (d *Datapath) putLimits(c *revision) {
+	for _, a := range c.places.arrived {
+		forgiveLoad(d.shared.load(a.of.places[a.at].index))
+	}
 	for _, s := range c.services {
 		turn := d.shared.turn(s.is.id)
 		if s.was == nil {

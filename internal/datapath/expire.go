@@ -21,7 +21,7 @@ type Timeouts struct {
 	// Established is for connections, UDP for flows of more than one packet.
 	Established, UDP time.Duration
 	// Fin is for connections that one side has ended, Closed for those that both have, or
-	// that were reset.
+	// that were reset or refused.
 	Fin, Closed time.Duration
 }
 
@@ -65,6 +65,7 @@ func (t Timeouts) byState() (ms [256]uint32) {
 		xdpFlowStateFLOW_CLIENT_FIN:   t.Fin,
 		xdpFlowStateFLOW_BACKEND_FIN:  t.Fin,
 		xdpFlowStateFLOW_CLOSED:       t.Closed,
+		xdpFlowStateFLOW_REFUSED:      t.Closed,
 	} {
 		ms[state] = milliseconds(timeout)
 	}
@@ -106,6 +107,10 @@ type janitor struct {
 	drift      drift
 	// frozen: flows are being moved to other tables, and nothing is forgotten.
 	frozen bool
+	// penalised: backends have refused connections, and it weighs on them.
+	penalised bool
+	// relieved is when their penalties were last made less.
+	relieved time.Duration
 }
 
 // flowScene is where the janitor works: what of the data plane's memory and of the
@@ -150,7 +155,7 @@ func (j *janitor) use(scene flowScene) {
 	if scene.returns != j.scene.returns {
 		j.nextReturn = 0
 	}
-	j.scene, j.frozen = scene, false
+	j.scene, j.frozen, j.penalised = scene, false, true
 	j.wake()
 	j.rules.backends, j.rules.services, j.rules.groups = scene.backends, scene.services, scene.groups
 	j.rules.loads, j.rules.turns = scene.loads, scene.turns
@@ -218,6 +223,7 @@ func (j *janitor) step(now time.Duration) bool {
 	}
 	j.stepped, j.stepping = now, true
 	j.show()
+	j.relieve()
 	if j.scene.flows == nil || j.frozen {
 		return false
 	}
@@ -258,6 +264,7 @@ func (j *janitor) pass(by time.Duration) {
 	defer j.mu.Unlock()
 	j.time += by
 	j.show()
+	j.relieve()
 	if j.scene.flows == nil {
 		return
 	}

@@ -28,6 +28,8 @@ type flowBackend struct {
 	generation uint16
 	// service is the id of its service.
 	service uint32
+	// weight is its share of new flows; 0 where it takes none.
+	weight uint16
 }
 
 // flowService is a service to the tables of flows.

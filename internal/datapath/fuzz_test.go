@@ -173,7 +173,7 @@ var unreached = []string{"dropped_no_port", "dropped_flow_table_full", "dropped_
 // metByRandom are the things of the model that random packets must reach.
 var metByRandom = []string{"proven", "told by a reply", "affinity replaced", "attached: true", "attached: false", "forgotten: reused", "reopened",
 	"forgotten: of a backend that left", "known, tracked: true", "known, tracked: false", "moved: opens", "moved: goes on", "moved: orphaned",
-	"unremembered: by the base", "without a table: by the base", "full", "full: another is looked for"}
+	"refused", "forgiven", "unremembered: by the base", "without a table: by the base", "full", "full: another is looked for"}
 
 // seldom are the outcomes for which more than one thing must come together.
 var seldom = []string{"reset_rate_limit", "reset_connection_limit", "dropped_rate_limit", "dropped_connection_limit",

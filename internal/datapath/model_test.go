@@ -22,6 +22,8 @@ type model struct {
 	// milliseconds. Both stand still but for the test.
 	now   time.Time
 	clock uint32
+	// passed is the same without a wrap, for what is done each whole second.
+	passed time.Duration
 	insight
 	// ingress is the index of the interface that packets come in on.
 	ingress int
@@ -151,7 +153,7 @@ type insight struct {
 
 // newModel returns a model without a configuration.
 func newModel(mac net.HardwareAddr, options Options) *model {
-	return &model{mac: mac, options: options, ingress: loopback, now: modelEpoch, clock: firstClock,
+	return &model{mac: mac, options: options, ingress: loopback, now: modelEpoch, clock: firstClock, passed: firstClock * time.Millisecond,
 		standings: map[lb.ServiceKey]*standing{}, numbered: map[uint32]*standing{}, lives: map[lb.BackendKey]*modelLife{}, loads: map[uint32]*modelLoad{},
 		flows: newModelFlows(options.FlowLimit), newcomers: newModelFlows(options.UnprovenLimit),
 		returns:   map[returnKey]*remembered{},
@@ -211,6 +213,7 @@ func (m *model) keepLife(key lb.BackendKey, lives map[lb.BackendKey]*modelLife) 
 	if m.loads[index] == nil {
 		m.loads[index] = &modelLoad{}
 	}
+	m.loads[index].penalty, m.loads[index].quiet = 0, 0
 	m.lives[key] = &modelLife{m.loads[index]}
 }
 
@@ -461,7 +464,7 @@ func (m *model) translatedBack(p *packet) verdict {
 	}
 	if p.complete() {
 		m.refresh(e)
-		m.become(e, e.state.afterReply(p.flags))
+		m.tell(e, p.flags)
 	}
 	s, _ := m.find(e.backend)
 	return m.back(p, e.backend, change{source: s.at(), destination: e.end(), mss: s.MSS}, treatment{vip: s.VIP, client: e.client})

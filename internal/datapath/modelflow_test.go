@@ -42,6 +42,7 @@ const (
 	stateClientFIN
 	stateBackendFIN
 	stateClosed
+	stateRefused
 	stateAffinityNew
 	stateAffinity
 )
@@ -51,7 +52,7 @@ func (s flowState) live() bool { return s >= stateOpening && s <= stateUDP }
 
 // over says that a SYN of the same client begins another flow.
 func (s flowState) over() bool {
-	return s == stateClientFIN || s == stateBackendFIN || s == stateClosed
+	return s == stateClientFIN || s == stateBackendFIN || s == stateClosed || s == stateRefused
 }
 
 // after is the state that a packet of the client leads to.
@@ -64,6 +65,8 @@ func (s flowState) after(a asker) flowState {
 	}
 	unfinished := s == stateOpening || s == stateSeen || s == stateEstablished
 	switch {
+	case s == stateRefused:
+		return s
 	case a.flags&flagRST != 0:
 		return stateClosed
 	case a.flags&flagFIN != 0 && unfinished:
@@ -82,6 +85,8 @@ func (s flowState) after(a asker) flowState {
 func (s flowState) afterReply(flags byte) flowState {
 	unfinished := s == stateOpening || s == stateSeen || s == stateEstablished
 	switch {
+	case s == stateRefused || flags&flagRST != 0 && s == stateOpening:
+		return stateRefused
 	case flags&flagRST != 0:
 		return stateClosed
 	case flags&flagFIN != 0 && unfinished:
@@ -118,6 +123,8 @@ type modelLife struct{ load *modelLoad }
 type modelLoad struct {
 	active uint32
 	full   bool
+	// penalty and quiet are what refused connections weigh, and the seconds since the last.
+	penalty, quiet uint64
 }
 
 // modelFlows is one of the two tables of flows: buckets of few places.
@@ -317,6 +324,9 @@ func (m *model) note(s *Service, e *remembered, a asker) {
 	m.refresh(e)
 	before := e.state
 	m.become(e, before.after(a))
+	if before == stateOpening && e.state == stateEstablished {
+		m.forgive(e)
+	}
 	// A flow of full NAT that was reopened may be among the proven already, and proves
 	// nothing again.
 	if e.state == before || e.state != stateEstablished && e.state != stateUDP || e.at == m.flows {
@@ -356,7 +366,17 @@ func (m *model) noteReply(p *packet, backend lb.BackendKey) {
 	e := m.lookUp(flowName{client: p.destination, port: p.dport, service: m.standings[s.Key()].id})
 	if e != nil && m.valid(e) && e.backend == backend {
 		m.met["told by a reply"]++
-		m.become(e, e.state.afterReply(p.flags))
+		m.tell(e, p.flags)
+	}
+}
+
+// tell keeps what a backend's packet says of a flow: that it ends, or is refused.
+func (m *model) tell(e *remembered, flags byte) {
+	before := e.state
+	m.become(e, before.afterReply(flags))
+	if s, i := m.find(e.backend); e.state == stateRefused && before != stateRefused && s != nil {
+		m.met["refused"]++
+		m.penalise(s, i)
 	}
 }
 
@@ -468,7 +488,7 @@ func (m *model) triedBy(e *remembered) (free netip.AddrPort, elders []*remembere
 
 // mayGo says whether a flow may be forgotten for another one.
 func (m *model) mayGo(e *remembered) bool {
-	return e.at == m.newcomers && (e.state == stateOpening || e.state == stateFirst || e.state == stateClosed)
+	return e.at == m.newcomers && (e.state == stateOpening || e.state == stateFirst || e.state == stateClosed || e.state == stateRefused)
 }
 
 // makeRoom forgets, of the flows in the home of a new one, the one that has been silent for
@@ -563,5 +583,5 @@ func (m *model) timeout(e *remembered) uint32 {
 		return uint32(s.Persistence.Timeout.Milliseconds())
 	}
 	return uint32(map[flowState]time.Duration{stateOpening: t.Opening, stateSeen: t.Opening, stateAffinityNew: t.Opening, stateFirst: t.First,
-		stateEstablished: t.Established, stateUDP: t.UDP, stateClientFIN: t.Fin, stateBackendFIN: t.Fin, stateClosed: t.Closed}[e.state].Milliseconds())
+		stateEstablished: t.Established, stateUDP: t.UDP, stateClientFIN: t.Fin, stateBackendFIN: t.Fin, stateClosed: t.Closed, stateRefused: t.Closed}[e.state].Milliseconds())
 }

@@ -103,7 +103,7 @@ func (m *model) follow(c *choice, s *Service, a asker, seen seen) (known bool, o
 
 // reopens says whether a packet begins a flow of full NAT again that has ended.
 func (m *model) reopens(s *Service, e *remembered, a asker) bool {
-	if s.Mode != lb.FullNAT || a.quiet || !a.opens() || !m.valid(e) || !e.state.over() {
+	if s.Mode != lb.FullNAT || a.quiet || !a.opens() || !m.valid(e) || !e.state.over() || e.state == stateRefused {
 		return false
 	}
 	_, backend := m.find(e.backend)
@@ -377,7 +377,8 @@ func (m *model) least(s *Service, among []int, start, most int) (best int, ok bo
 
 // burden is how many flows a backend would have with one more.
 func (m *model) burden(s *Service, backend int) uint64 {
-	return uint64(m.lives[s.keyOf(backend)].load.active) + 1
+	load := m.lives[s.keyOf(backend)].load
+	return uint64(load.active) + load.penalty + 1
 }
 
 func (m *model) share(s *Service, backend int) uint64 { return uint64(s.weightOf(backend)) }

@@ -208,6 +208,12 @@ func (r *record) putLoad(load storage, i int) {
 	storeHalf(load, 2, backend.Lower)
 }
 
+// forgiveLoad forgets what a backend has refused that had the index before.
+func forgiveLoad(load storage) {
+	storeHalf(load, 4, 0)
+	storeHalf(load, 5, 0)
+}
+
 var schedulerNumbers = map[lb.Scheduler]xdpScheduler{
 	lb.RoundRobin:               xdpSchedulerSCHEDULER_TURN,
 	lb.WeightedRoundRobin:       xdpSchedulerSCHEDULER_TURN,

@@ -25,8 +25,13 @@ var testTimeouts = Timeouts{Opening: 30 * time.Second, First: 20 * time.Second, 
 func (r *rig) pass(tb testing.TB, d time.Duration) {
 	tb.Helper()
 	r.model.now = r.model.now.Add(d)
+	seconds := int((r.model.passed+d)/time.Second - r.model.passed/time.Second)
 	r.model.clock += uint32(d.Milliseconds())
+	r.model.passed += d
 	r.model.settle()
+	for range seconds {
+		r.model.relieve()
+	}
 	r.model.sweep()
 	r.datapath.janitor.pass(d)
 	r.datapath.settleTransitions(r.model.now, r.datapath.janitor.flowsOf())
@@ -237,8 +242,9 @@ func (r *rig) compareTransition(key lb.ServiceKey, at *standing) string {
 // compareLoad says in what the program's memory of a backend differs.
 func (r *rig) compareLoad(key lb.BackendKey, want *modelLoad) string {
 	load := r.loadOf(key)
-	if load.Active != want.active || (load.Full != 0) != want.full {
-		return fmt.Sprintf("%s, %s: %d active, full: %v; want %d, full: %v\n", key.Service, key.Address, load.Active, load.Full != 0, want.active, want.full)
+	if load.Active != want.active || (load.Full != 0) != want.full || uint64(load.Penalty) != want.penalty {
+		return fmt.Sprintf("%s, %s: %d active, full: %v, a penalty of %d; want %d, full: %v, a penalty of %d\n", key.Service, key.Address,
+			load.Active, load.Full != 0, load.Penalty, want.active, want.full, want.penalty)
 	}
 	return ""
 }

@@ -38,7 +38,18 @@ func (r *register) noteFlows(c *revision) {
 	}
 	for _, s := range c.services {
 		r.flowServices[s.is.id] = s.is.flows()
+		for i, place := range s.is.places {
+			r.flowBackends[place.index].weight = s.is.weight(i)
+		}
 	}
+}
+
+// weight is the share of new flows that backend i takes as it is now.
+func (r *record) weight(i int) uint16 {
+	if !r.service.member(i) {
+		return 0
+	}
+	return weightOf(&r.service, i)
 }
 
 // flows is the service as the janitor sees it.

@@ -48,7 +48,7 @@ type array struct {
 // Words of an element.
 const (
 	turnWords = 16
-	loadWords = 2
+	loadWords = 4
 )
 
 // turn returns what is remembered for a service's id.

@@ -62,11 +62,11 @@ func storyRig(t *testing.T, hook lb.Hook, s, beside Service) *rig {
 	enterGround(t)
 	name := string(hook) + " " + string(s.Mode)
 	r := storyRigs[name]
-	if state := (State{Services: []Service{s, beside}}); r == nil {
+	if state := (State{Services: []Service{s, beside}, Pool: storyPool(s)}); r == nil {
 		r = makeRig(t, testOptions(hook), state)
 		storyRigs[name] = r
 	} else {
-		r.apply(t, State{Services: []Service{beside}})
+		r.apply(t, State{Services: []Service{beside}, Pool: storyPool(s)})
 		r.pass(t, 25*time.Hour)
 		r.apply(t, state)
 	}
@@ -77,6 +77,14 @@ func storyRig(t *testing.T, hook lb.Hook, s, beside Service) *rig {
 		}
 	})
 	return r
+}
+
+// storyPool is what a story's service of full NAT sends from; of others nothing.
+func storyPool(s Service) (pool Pool) {
+	if s.Mode == lb.FullNAT {
+		pool = Pool{Addresses: []netip.Addr{pool4, pool6}, FirstPort: 20000, LastPort: 23999}
+	}
+	return pool
 }
 
 // send has the client send a packet from a port; the flags are those of TCP.
@@ -114,6 +122,9 @@ func (y *story) reply(port int, flags string) {
 		y.t.Fatalf("nobody knows the flow of port %d", port)
 	}
 	p := packetSpec{from: e.backend.Address, at: y.from, sport: e.backend.Port, dport: uint16(port), udp: y.s.Protocol == lb.UDP, flags: flags}
+	if e.pool.IsValid() {
+		p.at, p.dport = e.pool.Addr(), e.pool.Port()
+	}
 	if v := y.r.check(y.t, p.build(y.t)); v.outcome != "returned" {
 		y.t.Errorf("a backend's reply: %s", v.outcome)
 	}
@@ -151,7 +162,7 @@ func (y *story) change(how func(*Service)) {
 	s.Backends, s.Paths = slices.Clone(s.Backends), slices.Clone(s.Paths)
 	how(&s)
 	y.s = s
-	y.r.apply(y.t, State{Services: append([]Service{s}, y.others...)})
+	y.r.apply(y.t, State{Services: append([]Service{s}, y.others...), Pool: storyPool(s)})
 }
 
 // drain lets a backend take no new flows.
@@ -175,6 +186,9 @@ func (y *story) find(backend int) {
 func (y *story) pass(d time.Duration) {
 	y.t.Helper()
 	y.r.pass(y.t, d)
+	if problem := y.r.compareAll(y.t); problem != "" {
+		y.t.Fatalf("after %v: %s", d, problem)
+	}
 }
 
 // portsTo returns n ports whose packets the table sends to a backend.

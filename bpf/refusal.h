@@ -1,0 +1,40 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/* Backends that refuse connections. A refused flow has ended, and a backend whose program is
+ * dead would for ever have the fewest: so each refusal weighs on it for a while. The penalty is
+ * a number of flows that the schedulers count in addition. It doubles with each refusal, halves
+ * with each connection that comes about and with each second, and for REFUSAL_LASTS it does not
+ * fall below what puts the backend level with the best of the others: the control plane sees
+ * to what takes time (refusal.go). */
+#pragma once
+
+#include "schedule.h"
+
+/* note_refusal: a backend has refused a flow of a service. The penalty need not be more than
+ * what any other member can have for its weight, however many were under way. */
+static __always_inline void note_refusal(__u32 id, __u32 index)
+{
+	struct head *head = current_generation();
+	struct backend *backend = backend_at(head, index);
+	struct backend_load *load = load_of(index);
+	struct turn *turn = turn_of(id);
+
+	if (!backend || !load || !turn)
+		return;
+	load->quiet = 0;
+	if (load->penalty <= (turn->active + 1ULL) * backend->weight &&
+	    load->penalty < REFUSAL_MOST)
+		load->penalty = load->penalty ? load->penalty * 2 : 1;
+	head->refused = 1;
+}
+
+/* note_answer: a connection to a backend has come about. */
+static __always_inline void note_answer(__u32 id, __u32 index)
+{
+	struct backend_load *load = load_of(index);
+
+	if (!load || !load->penalty)
+		return;
+	load->penalty /= 2;
+	load->quiet = REFUSAL_LASTS;
+	note_fewer(turn_of(id), burden_of(load));
+}

@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package datapath
+
+import (
+	"sync/atomic"
+	"time"
+)
+
+// A backend that refuses connections (TCP RST in answer to SYN, where its packets are seen)
+// bears a penalty: a number of flows that the schedulers count in addition. Packets make it
+// grow (bpf/refusal.h). Here it becomes less with time.
+
+// relieveEvery is how often a penalty halves.
+const relieveEvery = time.Second
+
+// relieve makes penalties less, once for each whole second of the janitor's clock.
+func (j *janitor) relieve() {
+	seconds := int(j.time/relieveEvery - j.relieved/relieveEvery)
+	j.relieved = j.time
+	if j.scene.head == nil {
+		return
+	}
+	if atomic.SwapUint32(&j.scene.head.Refused, 0) != 0 {
+		j.penalised = true
+	}
+	for ; seconds > 0 && j.penalised; seconds-- {
+		j.penalised = j.rules.relieve()
+	}
+}
+
+// idlest is the backend of a service with the fewest flows for its weight, of those without
+// a penalty. Flows counts one more, which it would get next; weight is 0 where there is none.
+type idlest struct{ flows, weight uint64 }
+
+// relieve lets a second pass for all penalties, and says whether any is left.
+func (r *flowRules) relieve() (left bool) {
+	penalised := map[uint32]*idlest{}
+	for i := range r.present() {
+		if atomic.LoadUint32(&r.loads[i].Penalty) != 0 {
+			penalised[r.backends[i].service] = &idlest{}
+		}
+	}
+	if len(penalised) == 0 {
+		return false
+	}
+	for i := range r.present() {
+		best, load := penalised[r.backends[i].service], &r.loads[i]
+		if best == nil || r.backends[i].weight == 0 || r.backends[i].generation == 0 || atomic.LoadUint32(&load.Penalty) != 0 {
+			continue
+		}
+		flows, weight := uint64(atomic.LoadUint32(&load.Active))+1, uint64(r.backends[i].weight)
+		if best.weight == 0 || flows*best.weight < best.flows*weight {
+			*best = idlest{flows, weight}
+		}
+	}
+	for i := range r.present() {
+		if best := penalised[r.backends[i].service]; best != nil && r.relieveBackend(i, best) {
+			left = true
+		}
+	}
+	return left
+}
+
+// present is how many indices there are.
+func (r *flowRules) present() int { return min(len(r.backends), len(r.loads)) }
+
+// relieveBackend halves a backend's penalty. For REFUSAL_LASTS after a refusal it leaves as
+// much of it as puts the backend level with the best of the others: until then, having fewer
+// flows than they is no merit.
+func (r *flowRules) relieveBackend(i int, best *idlest) (left bool) {
+	load, id := &r.loads[i], r.backends[i].service
+	penalty := atomic.LoadUint32(&load.Penalty)
+	if penalty == 0 {
+		return false
+	}
+	quiet, next, active := atomic.AddUint32(&load.Quiet, 1), penalty/2, atomic.LoadUint32(&load.Active)
+	if quiet < uint32(xdpRefusalREFUSAL_LASTS) && r.backends[i].generation != 0 {
+		next = max(next, best.level(uint64(r.backends[i].weight), uint64(active)))
+	}
+	if !atomic.CompareAndSwapUint32(&load.Penalty, penalty, next) {
+		return true // a packet was faster
+	}
+	if int(id) < len(r.turns) {
+		r.turns[id].hasOneWith(uint32(min(uint64(active)+uint64(next), 1<<32-1)))
+	}
+	return next != 0
+}
+
+// level is the penalty with which a backend of that weight and with so many flows has no fewer
+// for its weight than the idlest of the others.
+func (best *idlest) level(weight, active uint64) uint32 {
+	if best.weight == 0 {
+		return 0
+	}
+	flows := (best.flows*weight + best.weight - 1) / best.weight
+	if flows <= active+1 {
+		return 0
+	}
+	return uint32(min(flows-active-1, uint64(xdpRefusalREFUSAL_MOST)))
+}
