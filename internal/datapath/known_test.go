@@ -37,7 +37,7 @@ func TestStatesOfFlows(t *testing.T) {
 		{"RST of the client", "S A R", stateClosed, proven, 0},
 		{"RST of the backend", "S A <R", stateClosed, proven, 0},
 		{"data after RST", "S A R PA", stateClosed, proven, 0},
-		{"a refused connection", "S <RA", stateClosed, unproven, 0},
+		{"a refused connection", "S <RA", stateRefused, unproven, 0},
 		{"FIN before the handshake's end", "S FA A", stateClientFIN, unproven, 0},
 		{"RST and FIN together", "S A FR", stateClosed, proven, 0},
 		{"a port that is used again after FIN", "S A FA S", stateOpening, unproven, 1},
