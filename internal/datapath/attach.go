@@ -116,6 +116,7 @@ func attempts(wish lb.Hook, ports []port) []attempt {
 	case lb.HookTC:
 		return throughTC("as configured")
 	case lb.HookXDP:
+		native.reason += hiddenByPeers(ports)
 		return []attempt{native, {way: genericXDP}}
 	}
 	for _, p := range ports {
@@ -162,14 +163,19 @@ func attachAll(programs []*ebpf.Program, ports []port, w way) ([]hold, port, err
 	for i, p := range ports {
 		h, err := attach(programs[i], p, w)
 		if err != nil {
-			for _, h := range holds {
-				err = errors.Join(err, h.Close())
-			}
-			return nil, p, err
+			return nil, p, errors.Join(err, closeAll(holds))
 		}
 		holds = append(holds, h)
 	}
 	return holds, port{}, nil
+}
+
+// closeAll takes programs off their interfaces.
+func closeAll(holds []hold) (err error) {
+	for _, h := range holds {
+		err = errors.Join(err, h.Close())
+	}
+	return err
 }
 
 // attach hooks a program onto an interface.

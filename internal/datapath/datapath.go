@@ -37,6 +37,10 @@ type Options struct {
 	// TooBigRate is how many packets a second each CPU may answer with "too
 	// big"; 0 means DefaultTooBigRate.
 	TooBigRate uint32
+	// SwitchOff switches a feature of an interface off, by the kernel's name for it, until
+	// the balancer ends: those by which a device hides VLAN tags from XDP. Nil where nothing
+	// is to be changed on the host.
+	SwitchOff func(name, feature, why string) error
 }
 
 func (o Options) withDefaults() Options {

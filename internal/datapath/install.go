@@ -56,8 +56,14 @@ func (d *Datapath) attachFirst(ports []port, load loader) (*generation, way, err
 		}
 		holds, refused, err := attachAll(made.programs, ports, a.way)
 		if err == nil {
-			d.holds, d.attachments = holds, attachments(ports, a.way, a.because(lacks))
-			return made, a.way, nil
+			if err = d.showTags(ports, a.way); err == nil {
+				d.holds, d.attachments = holds, attachments(ports, a.way, a.because(lacks))
+				return made, a.way, nil
+			}
+			made.close()
+			last = errors.Join(err, closeAll(holds))
+			lacks = append(lacks, err.Error())
+			continue
 		}
 		made.close()
 		last = attachError(err, refused, a.way)

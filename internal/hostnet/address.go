@@ -168,6 +168,8 @@ func subject(ch change) string {
 		return fmt.Sprintf("%s on %s", clsact, ch.Link)
 	case kindFilter:
 		return fmt.Sprintf("filter %s on %s", ch.Filter, ch.Link)
+	case kindFeature:
+		return fmt.Sprintf("feature %s of %s", ch.Feature, ch.Link)
 	}
 	return fmt.Sprintf("%s on %s", netip.PrefixFrom(ch.Address, ch.Address.BitLen()), ch.Link)
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package hostnet changes a host's network settings, addresses and sysctls,
-// and takes every change back: on Close, and after a death without one (kill
+// Package hostnet changes a host's network settings, addresses, sysctls and
+// features of links, and takes every change back: on Close, and after a death without one (kill
 // -9, a panic) at the next Open.
 //
 // Each change is written into a journal, with the value that it replaces,
@@ -181,6 +181,8 @@ func (u *undoing) undo(ch change) error {
 		return u.undoFilter(ch, u.reason)
 	case kindClsact:
 		return u.undoClsact(ch, u.reason)
+	case kindFeature:
+		return u.undoFeature(ch)
 	}
 	return fmt.Errorf("%w: unknown kind of change %q", ErrCorrupt, ch.Kind)
 }

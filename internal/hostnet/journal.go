@@ -32,6 +32,7 @@ const (
 	kindAddress = "address"
 	kindClsact  = "clsact"
 	kindFilter  = "filter"
+	kindFeature = "feature"
 )
 
 // contents is a journal file: one JSON object, replaced as a whole before a
@@ -75,6 +76,9 @@ type change struct {
 	// Of a filter in TC: its name, and on which side it is.
 	Filter string `json:"filter,omitempty"`
 	Egress bool   `json:"egress,omitempty"`
+
+	// Of a feature that was switched off: the kernel's name for it.
+	Feature string `json:"feature,omitempty"`
 }
 
 func (ch change) check() error {
@@ -89,6 +93,11 @@ func (ch change) check() error {
 	case kindClsact, kindFilter:
 		if ch.Link == "" || ch.Index <= 0 || (ch.Kind == kindFilter) != (ch.Filter != "") {
 			return errors.New("link, index or filter is missing or wrong")
+		}
+		return nil
+	case kindFeature:
+		if ch.Link == "" || ch.Index <= 0 || ch.Feature == "" {
+			return errors.New("link, index or feature is missing or wrong")
 		}
 		return nil
 	}

@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package hostnet
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/safchain/ethtool"
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+)
+
+// The values of a feature, as Events have them.
+const featureOn, featureOff = "on", "off"
+
+// SwitchOff switches a feature of a link off, by the kernel's name for it, as
+// `ethtool -K` does. One that is off already is left alone. Errors: ErrNoLink,
+// ErrNoRights; that the link has no such feature, or that it stays on.
+func (c *Changes) SwitchOff(name, feature, why string) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	doing := fmt.Sprintf("switch %s of %s off", feature, name)
+	if c.closed {
+		return fmt.Errorf("%s: %w", doing, errClosed)
+	}
+	link, err := c.link(name)
+	if err != nil {
+		return fmt.Errorf("%s: %w", doing, err)
+	}
+	ch := change{Kind: kindFeature, Link: name, Index: link.Attrs().Index, Feature: feature}
+	on, err := c.hasFeature(name, feature)
+	if err != nil {
+		return fmt.Errorf("%s: %w", doing, err)
+	}
+	if !on {
+		c.note(Event{Subject: subject(ch), Old: featureOff, New: featureOff, Reason: "is off already"})
+		return nil
+	}
+	err = c.make(ch, func() (bool, error) {
+		if err := c.setFeature(name, feature, false); err != nil {
+			return false, err
+		}
+		c.note(Event{Subject: subject(ch), Old: featureOn, New: featureOff, Reason: why})
+		return true, nil
+	})
+	if err != nil {
+		return fmt.Errorf("%s: %w", doing, err)
+	}
+	return nil
+}
+
+// undoFeature switches a feature on again, unless somebody has, or its link is gone.
+func (u *undoing) undoFeature(ch change) error {
+	link, err := u.netlink.LinkByIndex(ch.Index)
+	if _, gone := err.(netlink.LinkNotFoundError); gone {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("look for the link %s: %w", ch.Link, rights(err))
+	}
+	name := link.Attrs().Name
+	on, err := u.hasFeature(name, ch.Feature)
+	if err != nil || on {
+		return err
+	}
+	if err := u.setFeature(name, ch.Feature, true); err != nil {
+		return fmt.Errorf("switch %s of %s on again: %w", ch.Feature, name, err)
+	}
+	u.note(Event{Subject: subject(ch), Old: featureOff, New: featureOn, Reason: u.reason})
+	return nil
+}
+
+// ethtool does something with ethtool requests in the namespace.
+func (c *Changes) ethtool(do func(*ethtool.Ethtool) error) error {
+	return c.ns.Do(func() error {
+		tool, err := ethtool.NewEthtool()
+		if err != nil {
+			return fmt.Errorf("open a socket for ethtool requests: %w", err)
+		}
+		defer tool.Close()
+		return do(tool)
+	})
+}
+
+func (c *Changes) hasFeature(name, feature string) (on bool, err error) {
+	err = c.ethtool(func(tool *ethtool.Ethtool) error {
+		all, err := tool.Features(name)
+		if err != nil {
+			return rights(err)
+		}
+		var there bool
+		if on, there = all[feature]; !there {
+			return errors.New("this kernel knows no such feature")
+		}
+		return nil
+	})
+	return on, err
+}
+
+// setFeature sets a feature and reads it back: a driver that will not have it says nothing.
+func (c *Changes) setFeature(name, feature string, on bool) error {
+	err := c.ethtool(func(tool *ethtool.Ethtool) error { return tool.Change(name, map[string]bool{feature: on}) })
+	if errors.Is(err, unix.EOPNOTSUPP) {
+		return fmt.Errorf("its driver cannot (%w)", err)
+	}
+	if err != nil {
+		return rights(err)
+	}
+	switch now, err := c.hasFeature(name, feature); {
+	case err != nil:
+		return err
+	case now != on:
+		return errors.New("its driver leaves it as it is")
+	}
+	return nil
+}
