@@ -21,6 +21,7 @@ func judgeBalancer(e *Evidence) (findings []Finding) {
 	for _, o := range before.Outcomes {
 		was[o.Name] = o.Packets
 	}
+	findings = judgeHops(after, was)
 	var drops []Figure
 	worst := api.Outcome{}
 	for _, o := range after.Outcomes {
@@ -37,6 +38,25 @@ func judgeBalancer(e *Evidence) (findings []Finding) {
 		findings = append(findings, finding(balancerDrops, fmt.Sprintf("The balancer drops packets: %s (%s)", worst.Name, worst.Help), drops...))
 	}
 	return append(findings, judgeStates(after)...)
+}
+
+// manyExpired are more packets without hops than traceroute sends while the doctor looks.
+const manyExpired = 20
+
+// judgeHops concludes from packets that come in with their hops used up.
+func judgeHops(after *api.Status, was map[string]uint64) []Finding {
+	var figures []Figure
+	total := uint64(0)
+	for _, o := range after.Outcomes {
+		if n := less(o.Packets, was[o.Name]); n > 0 && strings.HasSuffix(o.Name, "_time_exceeded") {
+			total += n
+			figures = append(figures, Figure{Name: o.Name, Value: float64(n), Unit: "packets", Note: o.Help})
+		}
+	}
+	if total < manyExpired {
+		return nil
+	}
+	return []Finding{finding(forwardingLoop, fmt.Sprintf("%d packets came to the balancer with their hops used up", total), figures...)}
 }
 
 // judgeStates tells of backends that get no packets though the configuration wants

@@ -114,7 +114,7 @@ func TestFollower(t *testing.T) {
 	got := f.end(start.Add(1100 * ms))
 	want := []BackendTiming{
 		{Name: "web/quick", Service: "web", Opened: 3, Answered: 3, Responses: 3, MedianMs: 10},
-		{Name: "web/silent", Service: "web", Opened: 3, Silent: 3},
+		{Name: "web/silent", Service: "web", Opened: 3, Silent: 3, Repeats: 1},
 	}
 	if len(got.Backends) != 2 || got.Backends[0] != want[0] || got.Backends[1] != want[1] {
 		t.Errorf("got %+v, want %+v", got.Backends, want)

@@ -40,6 +40,8 @@ type BackendTiming struct {
 	Opened   int `json:"opened"`
 	Answered int `json:"answered"`
 	Silent   int `json:"silent"`
+	// Repeats is how often the SYN came again that came most often.
+	Repeats int `json:"repeats,omitempty"`
 	// Responses are from a client's request to its acknowledgement of what came, in
 	// milliseconds: their number and median. The client's way there and back is part
 	// of them, the same for all backends.
@@ -55,7 +57,7 @@ type flowKey struct {
 type flowState struct {
 	backend  *tally
 	opened   time.Time // when the first SYN came; zero if it was not seen
-	again    bool      // another SYN came
+	repeats  int       // how many more SYNs came
 	answered bool
 	asked    time.Time // when a request came that is not yet answered
 }
@@ -98,7 +100,7 @@ func (f *follower) take(p *trace.Packet) {
 		case flow == nil || flow.answered:
 			f.flows[key] = &flowState{backend: b, opened: p.Time}
 		default:
-			flow.again = true
+			flow.repeats++
 		}
 		return
 	}
@@ -136,10 +138,11 @@ func (f *follower) end(now time.Time) Flows {
 		}
 		t := &flow.backend.timing
 		t.Opened++
+		t.Repeats = max(t.Repeats, flow.repeats)
 		switch {
 		case flow.answered:
 			t.Answered++
-		case flow.again || now.Sub(flow.opened) >= patience:
+		case flow.repeats > 0 || now.Sub(flow.opened) >= patience:
 			t.Silent++
 		}
 	}
@@ -213,10 +216,17 @@ const (
 	fewResponses = 5
 	fewSilent    = 3
 	silentShare  = 0.5
+	// No client sends a SYN that often while the doctor looks (RFC 6298: after 1, 3, 7 …
+	// seconds; Linux begins with one a second).
+	manyRepeats = 20
 )
 
 func judgeFlows(e *Evidence) (findings []Finding) {
 	for _, b := range e.Flows.Backends {
+		if b.Repeats >= manyRepeats {
+			findings = append(findings, finding(forwardingLoop, fmt.Sprintf("Packets that go to backend %s (%s) come back", b.Name, b.Address),
+				Figure{Name: "the same SYN again", On: b.Name, Value: float64(b.Repeats), Unit: "times"}))
+		}
 		if b.Silent >= fewSilent && float64(b.Silent) >= silentShare*float64(b.Opened) {
 			findings = append(findings, finding(backendSilent, fmt.Sprintf("Backend %s (%s) does not answer", b.Name, b.Address),
 				Figure{Name: "unanswered connections", On: b.Name, Value: float64(b.Silent), Unit: "connections", Of: float64(b.Opened)}))

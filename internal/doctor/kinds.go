@@ -17,6 +17,7 @@ type kind struct {
 const (
 	portsExhausted  = "ports-exhausted"
 	conntrackFull   = "conntrack-full"
+	forwardingLoop  = "forwarding-loop"
 	wrongMAC        = "wrong-mac"
 	vipAnswered     = "vip-answered"
 	vipMissing      = "vip-missing"
@@ -72,6 +73,11 @@ var kinds = []kind{
 			{"conntrack-max", "Make the table larger, with a hash table to match (nf_conntrack_buckets)."},
 			{"", "Do not track balanced traffic: notrack rules, or no rule with a state at all."},
 			{"", "Look at who fills it: `conntrack -L`."}}},
+	{forwardingLoop, Outage, false,
+		"A backend sends packets for the VIP back instead of taking them: each goes round until its hops are used up, and in mode l2dsr, which leaves the packet as it is, for ever.",
+		[]Cure{
+			{"", "See whether the backend is a balancer whose backend is this one (`jeoul status` there), and take one of the two out. Until then: `jeoul backend drain`."},
+			{"", "Give the backend the VIP (`jeoul agent --vip ADDRESS` there): a host that forwards and does not have it sends the packet on to the balancer."}}},
 	{wrongMAC, Outage, false,
 		"Everything that is sent to that address goes to a host that does not have it, and is lost there without a word.",
 		[]Cure{

@@ -95,6 +95,11 @@ func counters(after map[string]uint64) *Evidence {
 	return &Evidence{Seconds: 10, Traced: true, Machine: true, After: Reading{Protocols: after}}
 }
 
+// repeated is evidence of a SYN that came so many times again.
+func repeated(times int) *Evidence {
+	return &Evidence{Seconds: 3, Flows: Flows{Backends: []BackendTiming{{Name: "web/web01", Service: "web", Opened: 1, Silent: 1, Repeats: times}}}}
+}
+
 // TestRules has the faults that no recording has, and what is no fault.
 func TestRules(t *testing.T) {
 	stack := func(reason string, packets uint64) drops.Drop {
@@ -167,6 +172,10 @@ func TestRules(t *testing.T) {
 		{"a few of it", &Evidence{Seconds: 10, Drops: []drops.Drop{stack("VXLAN_VNI_NOT_FOUND", 5)}}, nil},
 		{"harmless reasons", &Evidence{Seconds: 10, Drops: []drops.Drop{stack("NO_SOCKET", 500), stack("NOT_SPECIFIED", 500)}}, nil},
 		{"a limit", balanced("dropped_rate_limit", 100), []string{balancerDrops}},
+		{"a loop, by its last hops", balanced("answered_time_exceeded", manyExpired), []string{forwardingLoop}},
+		{"a traceroute", balanced("answered_time_exceeded", 3), nil},
+		{"a loop, by its SYN", repeated(manyRepeats), []string{forwardingLoop}},
+		{"a SYN that is sent again", repeated(5), nil},
 		{"passed", balanced("passed_no_service", 100), nil},
 		{"no room for neighbours", &Evidence{Seconds: 10, Machine: true, After: Reading{TableFulls: 3}}, []string{neighbourTable}},
 		{"a ping to nobody, long ago", &Evidence{Seconds: 10, Traced: true, After: Reading{Neighbours: []Neighbour{{State: "FAILED", Since: 900}}}}, nil},

@@ -83,7 +83,8 @@ type Paths struct {
 	mu      sync.Mutex
 	watched []netip.Addr
 	routes  map[netip.Addr]Route
-	sources map[int]string // MAC addresses of the ports, by index
+	sources map[int]string    // MAC addresses of the ports, by index
+	own     map[string]string // this host's interfaces by their MAC addresses
 	behind  map[hop][]netip.Addr
 	all     bool // Changed has to tell of all
 	over    bool
@@ -183,13 +184,15 @@ func (p *Paths) closed() bool {
 // resolved. It reports whether a route or an interface's MAC changed; what a
 // resolver finds it signals itself. The caller is looking.
 func (p *Paths) refresh(addrs []netip.Addr) (changed bool, err error) {
-	routes, sources, err := p.lookUp(addrs)
+	routes, devices, err := p.lookUp(addrs)
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.watched = addrs
 	if err != nil {
 		return false, err
 	}
+	sources := p.sourcesOf(devices)
+	p.own = ownMACs(devices)
 	changed = !maps.Equal(routes, p.routes) || !maps.Equal(sources, p.sources)
 	p.routes, p.sources = routes, sources
 	if changed {
@@ -255,7 +258,20 @@ func (p *Paths) entry(addr netip.Addr, neighbours map[netip.Addr]neigh.Entry, fa
 	if r.Fault == None {
 		e.resolve(neighbours, failed)
 	}
+	if name, own := p.own[string(e.MAC)]; own {
+		// Frames to it would come back, or never leave.
+		e.blame(fmt.Sprintf("has the MAC address %s, which is that of this host's %s", e.MAC, name))
+		e.MAC = nil
+	}
 	return e
+}
+
+// blame says of the address, or of the router before it, what keeps packets from it.
+func (e *Entry) blame(reason string) {
+	e.Reason = reason
+	if reason != "" && e.Gateway.IsValid() {
+		e.Reason = fmt.Sprintf("is behind the router %s, which %s", e.Gateway, reason)
+	}
 }
 
 // Changed returns what is known about the addresses of which something may have
@@ -294,10 +310,8 @@ func (e *Entry) resolve(neighbours map[netip.Addr]neigh.Entry, failed error) {
 		e.Reason = "was not asked yet"
 		return
 	}
-	e.MAC, e.Neighbour, e.Reason = n.MAC, n.State, n.Reason
-	if e.Reason != "" && e.Gateway.IsValid() {
-		e.Reason = fmt.Sprintf("is behind the router %s, which %s", e.Gateway, e.Reason)
-	}
+	e.MAC, e.Neighbour = n.MAC, n.State
+	e.blame(n.Reason)
 }
 
 // Changes is signalled after Entries may have changed. Several changes may make

@@ -4,6 +4,7 @@ package paths
 
 import (
 	"errors"
+	"fmt"
 	"maps"
 	"net"
 	"net/netip"
@@ -274,6 +275,28 @@ func TestRouteChanges(t *testing.T) {
 	b.until(to, "by the main table again", hasMAC(b.far[1]))
 	b.ip("link set eth1 down")
 	b.until(to, "without a route", func(e Entry) bool { return e.Fault == NoRoute && e.MAC == nil })
+}
+
+// TestOwnMAC: a neighbour with the MAC address of one of the host's own interfaces, whether
+// packets leave by that or by another, is nobody to send packets to.
+func TestOwnMAC(t *testing.T) {
+	b := newBench(t, "eth0")
+	b.ip("route add 203.0.113.0/24 via 198.18.0.2")
+	b.watch("198.18.0.2", "203.0.113.1")
+	b.until("203.0.113.1", "resolved", hasMAC(b.far[0]))
+	for i, own := range []string{"eth0", "eth1"} {
+		b.ip("neigh replace 198.18.0.2 dev eth0 nud permanent lladdr " + b.own[i].String())
+		reason := fmt.Sprintf("has the MAC address %s, which is that of this host's %s", b.own[i], own)
+		e := b.until("198.18.0.2", "refused", func(e Entry) bool { return e.Reason == reason })
+		if e.MAC != nil || len(e.Path().MAC) > 0 {
+			t.Errorf("%v still has a way", e)
+		}
+		b.until("203.0.113.1", "refused for its router", func(e Entry) bool {
+			return e.MAC == nil && e.Reason == "is behind the router 198.18.0.2, which "+reason
+		})
+	}
+	b.ip("neigh replace 198.18.0.2 dev eth0 nud permanent lladdr " + b.far[0].String())
+	b.until("198.18.0.2", "resolved again", hasMAC(b.far[0]))
 }
 
 // TestNexthopObject: a nexthop that is replaced changes routes without a word

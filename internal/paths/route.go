@@ -5,6 +5,7 @@ package paths
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"net/netip"
 	"os"
 	"slices"
@@ -88,9 +89,9 @@ type device struct {
 	ours   bool
 }
 
-// lookUp asks the kernel about all of the addresses, and for the MAC addresses
-// of the ports. The caller holds the lock.
-func (p *Paths) lookUp(addrs []netip.Addr) (map[netip.Addr]Route, map[int]string, error) {
+// lookUp asks the kernel about all of the addresses, and for the interfaces. The caller
+// holds the lock.
+func (p *Paths) lookUp(addrs []netip.Addr) (map[netip.Addr]Route, map[int]device, error) {
 	devices, err := p.devices()
 	if err != nil {
 		return nil, nil, err
@@ -107,11 +108,29 @@ func (p *Paths) lookUp(addrs []netip.Addr) (map[netip.Addr]Route, map[int]string
 		}
 		routes[addr] = r
 	}
+	return routes, devices, nil
+}
+
+// sourcesOf returns the MAC addresses of the ports.
+func (p *Paths) sourcesOf(devices map[int]device) map[int]string {
 	sources := map[int]string{}
 	for _, port := range p.ports {
 		sources[port.index] = devices[port.index].mac
 	}
-	return routes, sources, nil
+	return sources
+}
+
+// ownMACs returns the host's interfaces by their MAC addresses: of those that share one, as a
+// link and its VLANs do, the first.
+func ownMACs(devices map[int]device) map[string]string {
+	own := map[string]string{}
+	for _, index := range slices.Sorted(maps.Keys(devices)) {
+		d := devices[index]
+		if _, shared := own[d.mac]; !shared && strings.Trim(d.mac, "\x00") != "" {
+			own[d.mac] = d.name
+		}
+	}
+	return own
 }
 
 // devices returns the interfaces by index.
