@@ -10,7 +10,7 @@
 #include "icmp.h"
 #include "maps.h"
 #include "parse.h"
-#include "reset.h"
+#include "refuse.h"
 #include "returns.h"
 #include "select.h"
 #include "trace.h"
@@ -44,7 +44,7 @@ static __always_inline enum outcome choose(void *generation, const struct packet
 {
 	if (has_mode(MODE_FULLNAT) && decision->mode == MODE_FULLNAT)
 		return select_flow(generation, packet, decision, to);
-	return take_choice(generation, packet, decision, get_choice());
+	return take_choice(generation, decision, get_choice());
 }
 
 /* serve_service takes a packet for a service to a backend. */
@@ -220,7 +220,7 @@ enum road {
 	ROAD_REPLY,
 	/* A reply that would end its flow. */
 	ROAD_ENDING,
-	/* For a service, and the backend is chosen. */
+	/* For a service, and the choice is made: a backend, or none. */
 	ROAD_CHOSEN,
 	ROAD_OTHER,
 };
@@ -361,8 +361,9 @@ static __always_inline enum outcome balance_ip(ctx_t *ctx, void *generation, boo
 	decide_by(*service, &packet, &decision);
 	if (!choose_quickly(generation, &packet, &decision, ipv6, &flow))
 		return leave_the_road(&packet, CHOICE_OPEN, NULL);
+	*road = ROAD_CHOSEN;
 	if (!decision.backend)
-		return OUTCOME_DROPPED_NO_BACKEND;
+		return leave_the_road(&packet, fail_with(OUTCOME_DROPPED_NO_BACKEND), NULL);
 	trace_backend(decision.backend->index, decision.backend->generation);
 	if (is_common(*service)) {
 		if (decision.mode == MODE_L2DSR)
@@ -374,7 +375,6 @@ static __always_inline enum outcome balance_ip(ctx_t *ctx, void *generation, boo
 		if (has_hops(data + network, ipv6) && fits(ctx, &packet, &decision))
 			return send_translated(ctx, &packet, &decision, ipv6);
 	}
-	*road = ROAD_CHOSEN;
 	return leave_the_road(&packet, choice_of(decision.backend->index, decision.opens), flow);
 }
 
@@ -461,9 +461,7 @@ static __always_inline enum outcome balance(ctx_t *ctx, void *generation, __u32 
 		return answer_too_big(ctx);
 	if (outcome == OUTCOME_TIME_EXCEEDED)
 		return answer_time_exceeded(ctx);
-	if (outcome == OUTCOME_OVER_RATE || outcome == OUTCOME_OVER_CONNECTIONS)
-		return answer_reset(ctx, outcome);
-	return outcome;
+	return is_refusal(outcome) ? refuse(ctx, service, outcome) : outcome;
 }
 
 /* verdict tells the kernel what the outcome means. */
@@ -471,7 +469,7 @@ static __always_inline int verdict(const ctx_t *ctx, enum outcome outcome, __u32
 {
 	if (sent_on(outcome))
 		return ctx_send(ctx, egress, !leaves(egress));
-	if (outcome >= OUTCOME_ANSWERED_TOO_BIG && outcome <= OUTCOME_RESET_CONNECTION_LIMIT)
+	if (outcome >= OUTCOME_ANSWERED_TOO_BIG && outcome <= OUTCOME_UNREACHABLE_CONNECTION_LIMIT)
 		return ctx_send(ctx, 0, true);
 	return outcome <= OUTCOME_PASSED_TO_ROUTE ? CTX_PASS : CTX_DROP;
 }

@@ -314,7 +314,7 @@ static __always_inline __u64 choose_new(const struct service *service, __u32 has
 	if (index == PICK_NONE)
 		index = pick_backend(service, hash);
 	if (index == PICK_FULL)
-		return fail_with(OUTCOME_OVER_CONNECTIONS);
+		return fail_with(OUTCOME_DROPPED_CONNECTION_LIMIT);
 	return index == PICK_NONE ? CHOICE_OPEN : index;
 }
 

@@ -40,7 +40,7 @@ static __always_inline enum outcome select_flow(void *generation, const struct p
 
 	if (!scratch)
 		return OUTCOME_DROPPED_NO_FLOW;
-	outcome = take_choice(generation, packet, decision, scratch->tracking.choice);
+	outcome = take_choice(generation, decision, scratch->tracking.choice);
 	if (outcome != OUTCOME_NONE)
 		return outcome;
 	return nat_source(generation, packet->ipv6, &scratch->tracking, to) ?

@@ -189,7 +189,7 @@ static __noinline enum outcome quoted_backend(void *generation, struct scratch *
 	scratch->tracking.choice = choose_quietly(service, client, service_hash(service, client));
 	if (is_fullnat(service))
 		return select_flow(generation, client, decision, &scratch->flow);
-	return take_choice(generation, client, decision, scratch->tracking.choice);
+	return take_choice(generation, decision, scratch->tracking.choice);
 }
 
 /* quote_to_backend says what the quote of an error for a backend becomes: the

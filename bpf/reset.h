@@ -1,20 +1,31 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* Refusing a new TCP connection: a reset, as a host sends that has nothing under that
- * port (RFC 9293 section 3.10.7.1). It is never longer than the SYN that it answers, so
- * that whoever forges senders gains nothing by it. */
+/* A TCP reset in answer to a packet of no connection, as a host sends it (RFC 9293 section
+ * 3.10.7.1). It is never longer than the packet that it answers: forging senders gains
+ * nothing by it. */
 #pragma once
 
 #include "link.h"
 #include "scratch.h"
-#include "toobig.h"
+#include "answer.h"
 
 /* A TCP header without options: 5 words in the upper four bits of its 13th byte. */
 #define TCP_PLAIN (5U << 28)
-#define RESET_FLAGS ((TCP_RST | TCP_ACK) << 16)
+#define RESET_FLAG (TCP_RST << 16)
+#define ACK_FLAG (TCP_ACK << 16)
 
-/* acknowledge says what a reset must bear for the client to believe it: the number
- * after the last one of the segment, in which SYN and FIN count one each. */
-static __always_inline bool acknowledge(ctx_t *ctx, const struct packet *packet, __be32 *number)
+/* reset_numbers is what a reset must bear for its receiver to believe it. Network byte
+ * order. */
+struct reset_numbers {
+	__be32 sequence;
+	__be32 acknowledged;
+	/* The fourth word of the TCP header, without the window: length and flags. */
+	__be32 flags;
+};
+
+/* number_reset numbers the reset after the segment: by what that acknowledges, or, where it
+ * acknowledges nothing, the number after its last one, in which SYN and FIN count one each. */
+static __always_inline bool number_reset(ctx_t *ctx, const struct packet *packet,
+					 struct reset_numbers *numbers)
 {
 	__u32 transport = packet->transport & OFFSET_MASK, headers;
 	struct tcphdr *tcp = ctx_data(ctx) + (packet->network & 0xff) + transport;
@@ -22,11 +33,20 @@ static __always_inline bool acknowledge(ctx_t *ctx, const struct packet *packet,
 
 	if ((void *)(tcp + 1) > ctx_data_end(ctx))
 		return false;
+	if (packet->tcp_flags & TCP_ACK) {
+		numbers->sequence = tcp->ack_seq;
+		numbers->acknowledged = 0;
+		numbers->flags = bpf_htonl(TCP_PLAIN | RESET_FLAG);
+		return true;
+	}
 	headers = transport + tcp->doff * 4;
-	next = bpf_ntohl(tcp->seq) + 1 + (packet->tcp_flags & TCP_FIN);
+	next = bpf_ntohl(tcp->seq) + !!(packet->tcp_flags & TCP_SYN) +
+	       !!(packet->tcp_flags & TCP_FIN);
 	if (packet->length > headers)
 		next += packet->length - headers;
-	*number = bpf_htonl(next);
+	numbers->sequence = 0;
+	numbers->acknowledged = bpf_htonl(next);
+	numbers->flags = bpf_htonl(TCP_PLAIN | RESET_FLAG | ACK_FLAG);
 	return true;
 }
 
@@ -78,7 +98,7 @@ static __always_inline __u64 write_reset6(struct ipv6hdr *ip, const struct packe
  * has yet to compute it: the sum of the pseudo header. It returns by what that changes
  * where none will: ctx_fix_l4 leaves it alone where one will. */
 static __always_inline __u64 write_tcp(void *header, const struct packet *packet,
-				       __be32 number, __u64 pseudo)
+				       const struct reset_numbers *numbers, __u64 pseudo)
 {
 	struct tcphdr *tcp = header;
 	__be32 *word = header;
@@ -86,25 +106,26 @@ static __always_inline __u64 write_tcp(void *header, const struct packet *packet
 	pseudo += bpf_htonl(IPPROTO_TCP) + (__u64)bpf_htonl(sizeof(*tcp));
 	tcp->source = packet->destination_port;
 	tcp->dest = packet->source_port;
-	word[1] = 0;
-	word[2] = number;
-	word[3] = bpf_htonl(TCP_PLAIN | RESET_FLAGS);
+	word[1] = numbers->sequence;
+	word[2] = numbers->acknowledged;
+	word[3] = numbers->flags;
 	word[4] = 0;
 	tcp->check = checksum_fold(pseudo);
-	return 2 * pseudo + word[0] + word[2] + word[3];
+	return 2 * pseudo + word[0] + word[1] + word[2] + word[3];
 }
 
-/* reset_as is inlined for each family. */
+/* reset_as is inlined for each family. It has no allowance: what refuses connections must
+ * not use up what tells of packets that are too big. */
 static __always_inline bool reset_as(ctx_t *ctx, const struct packet *packet, bool ipv6)
 {
 	const __u32 header = ipv6 ? sizeof(struct ipv6hdr) : sizeof(struct iphdr);
 	__u32 tag = tag_length(packet);
 	struct link_header link;
 	void *frame, *transport;
-	__be32 number;
+	struct reset_numbers numbers;
 	__u64 sum;
 
-	if (!acknowledge(ctx, packet, &number) || !swap_link(ctx, &link) ||
+	if (!number_reset(ctx, packet, &numbers) || !swap_link(ctx, &link) ||
 	    leave_tcp(ctx, packet, header))
 		return false;
 	frame = ctx_data(ctx);
@@ -120,24 +141,20 @@ static __always_inline bool reset_as(ctx_t *ctx, const struct packet *packet, bo
 	*(__be16 *)(frame + MACS_LENGTH) = ipv6 ? bpf_htons(ETH_P_IPV6) : bpf_htons(ETH_P_IP);
 	sum = ipv6 ? write_reset6(frame + sizeof(struct ethhdr), packet) :
 		     write_reset4(frame + sizeof(struct ethhdr), packet);
-	sum = write_tcp(transport, packet, number, sum);
+	sum = write_tcp(transport, packet, &numbers, sum);
 	return !ctx_fix_l4(ctx, packet->network + header + offsetof(struct tcphdr, check), 0, sum,
 			   false);
 }
 
-/* answer_reset makes the SYN in the scratch memory a reset from its VIP to its sender,
- * out of the interface that it came in on; where that cannot be done it is dropped.
- * `over` is OUTCOME_OVER_RATE or OUTCOME_OVER_CONNECTIONS. It has no allowance: what
- * refuses connections must not use up what tells of packets that are too big. */
-__noinline int answer_reset(ctx_t *ctx, __u32 over)
+/* answer_reset makes the packet in the scratch memory a reset to its sender, from the
+ * address that it was for, out of the interface that it came in on; false where that cannot
+ * be done. A reset is not answered. */
+__noinline int answer_reset(ctx_t *ctx)
 {
 	struct scratch *scratch = get_scratch();
-	bool rate = over == OUTCOME_OVER_RATE, done = false;
 
-	if (scratch && answerable(&scratch->packet))
-		done = scratch->packet.ipv6 ? reset_as(ctx, &scratch->packet, true) :
-					      reset_as(ctx, &scratch->packet, false);
-	if (done)
-		return rate ? OUTCOME_RESET_RATE_LIMIT : OUTCOME_RESET_CONNECTION_LIMIT;
-	return rate ? OUTCOME_DROPPED_RATE_LIMIT : OUTCOME_DROPPED_CONNECTION_LIMIT;
+	if (!scratch || !answerable(&scratch->packet) || (scratch->packet.tcp_flags & TCP_RST))
+		return false;
+	return scratch->packet.ipv6 ? reset_as(ctx, &scratch->packet, true) :
+				      reset_as(ctx, &scratch->packet, false);
 }

@@ -393,9 +393,9 @@ static __always_inline enum outcome refused(const struct service *service)
 	if (!turn)
 		return OUTCOME_NONE;
 	if ((service->flags & SERVICE_RATE) && over_rate(turn))
-		return OUTCOME_OVER_RATE;
+		return OUTCOME_DROPPED_RATE_LIMIT;
 	if (turn->cap && turn->active >= turn->cap)
-		return OUTCOME_OVER_CONNECTIONS;
+		return OUTCOME_DROPPED_CONNECTION_LIMIT;
 	return OUTCOME_NONE;
 }
 

@@ -235,21 +235,9 @@ static __always_inline bool choose_by_hash(void *generation, const struct packet
 	return !(*found & SLOT_MOVED);
 }
 
-/* refused_by says how a packet ends that a limit refuses: dropped, or answered. */
-static __always_inline enum outcome refused_by(const struct service *service,
-					       const struct packet *packet, bool rate)
-{
-	if ((service->flags & SERVICE_RESET) && packet->protocol == IPPROTO_TCP)
-		return rate ? OUTCOME_OVER_RATE : OUTCOME_OVER_CONNECTIONS;
-	return rate ? OUTCOME_DROPPED_RATE_LIMIT : OUTCOME_DROPPED_CONNECTION_LIMIT;
-}
-
 /* failure is the outcome of a packet for which there was no choice. */
-static __always_inline enum outcome failure(const struct service *service,
-					    const struct packet *packet, __u32 outcome)
+static __always_inline enum outcome failure(__u32 outcome)
 {
-	if (outcome == OUTCOME_OVER_RATE || outcome == OUTCOME_OVER_CONNECTIONS)
-		return refused_by(service, packet, outcome == OUTCOME_OVER_RATE);
 	/* The verifier knows no more of it than that it is a number, and other outcomes come
 	 * with a backend. It does not follow the one comparison that the compiler would
 	 * make of these two. */
@@ -260,11 +248,11 @@ static __always_inline enum outcome failure(const struct service *service,
 }
 
 /* take_choice puts a choice into the decision, or says why there is none. */
-static __always_inline enum outcome take_choice(void *generation, const struct packet *packet,
-						struct decision *decision, __u64 choice)
+static __always_inline enum outcome take_choice(void *generation, struct decision *decision,
+						__u64 choice)
 {
 	if (choice & CHOICE_FAILED)
-		return failure(decision->service, packet, choice);
+		return failure(choice);
 	decision->backend = backend_at(generation, (__u32)choice);
 	decision->opens = !!(choice & CHOICE_OPENS);
 	return decision->backend ? OUTCOME_NONE : OUTCOME_DROPPED_NO_BACKEND;

@@ -16,9 +16,23 @@ enum outcome {
 	OUTCOME_ANSWERED_TOO_BIG,
 	/* Its sender was told that its hops were used up before it arrived. */
 	OUTCOME_ANSWERED_TIME_EXCEEDED,
-	/* A new connection that a limit refuses, answered by a TCP reset. */
+	/* Could not be sent on and was answered, as its service asks: by a TCP reset, or,
+	 * UDP, by an ICMP error "port unreachable". What would be OUTCOME_DROPPED_NO_BACKEND
+	 * and the outcomes after it otherwise, in their order. */
+	OUTCOME_RESET_NO_BACKEND,
+	OUTCOME_RESET_BACKEND_DOWN,
+	OUTCOME_RESET_NO_FLOW,
+	OUTCOME_RESET_NO_PORT,
+	OUTCOME_RESET_FLOW_TABLE_FULL,
 	OUTCOME_RESET_RATE_LIMIT,
 	OUTCOME_RESET_CONNECTION_LIMIT,
+	OUTCOME_UNREACHABLE_NO_BACKEND,
+	OUTCOME_UNREACHABLE_BACKEND_DOWN,
+	OUTCOME_UNREACHABLE_NO_FLOW,
+	OUTCOME_UNREACHABLE_NO_PORT,
+	OUTCOME_UNREACHABLE_FLOW_TABLE_FULL,
+	OUTCOME_UNREACHABLE_RATE_LIMIT,
+	OUTCOME_UNREACHABLE_CONNECTION_LIMIT,
 	/* Left to the kernel's own stack. */
 	OUTCOME_PASSED_OTHER_HOST,
 	OUTCOME_PASSED_NOT_IP,
@@ -29,27 +43,25 @@ enum outcome {
 	OUTCOME_DROPPED_MALFORMED,
 	OUTCOME_DROPPED_FRAGMENT,
 	OUTCOME_DROPPED_EXTENSION_HEADERS,
-	OUTCOME_DROPPED_NO_BACKEND,
-	OUTCOME_DROPPED_BACKEND_DOWN,
 	OUTCOME_DROPPED_TOO_BIG,
 	OUTCOME_DROPPED_TIME_EXCEEDED,
+	OUTCOME_DROPPED_NO_ROUTE,
+	OUTCOME_DROPPED_NO_ROOM,
+	/* From here on, what a service may have answered instead. */
+	OUTCOME_DROPPED_NO_BACKEND,
+	OUTCOME_DROPPED_BACKEND_DOWN,
 	OUTCOME_DROPPED_NO_FLOW,
 	OUTCOME_DROPPED_NO_PORT,
 	OUTCOME_DROPPED_FLOW_TABLE_FULL,
-	OUTCOME_DROPPED_NO_ROUTE,
-	OUTCOME_DROPPED_NO_ROOM,
 	/* A new flow that a limit of its service or of all backends refuses. */
 	OUTCOME_DROPPED_RATE_LIMIT,
 	OUTCOME_DROPPED_CONNECTION_LIMIT,
 	OUTCOME_COUNT,
 	/* Not an end: the packet goes on to the next step. */
 	OUTCOME_NONE,
-	/* Nor these: the sender is to be told that it is too big, or has no hops left, or
-	 * refused. */
+	/* Nor these: the sender is to be told that it is too big, or has no hops left. */
 	OUTCOME_TOO_BIG,
 	OUTCOME_TIME_EXCEEDED,
-	OUTCOME_OVER_RATE,
-	OUTCOME_OVER_CONNECTIONS,
 };
 
 /* agreement holds numbers on which data plane and control plane must agree. */
@@ -118,8 +130,8 @@ enum service_flag {
 	SERVICE_RATE = 32,
 	/* The service has a cap, or one of its backends an upper threshold. */
 	SERVICE_LIMITED = 64,
-	/* What a limit refuses gets a TCP reset. */
-	SERVICE_RESET = 128,
+	/* What cannot be sent on is answered: TCP by a reset, UDP by an ICMP error. */
+	SERVICE_ANSWERS = 128,
 	/* With SERVICE_PERSISTENT: the service shares its clients' affinities with others,
 	 * and its hosts follow its slots: struct host. */
 	SERVICE_GROUPED = 256,
@@ -464,7 +476,10 @@ struct head {
 	__u32 remembered;
 	/* Not 0 where a backend has refused a connection since the control plane has looked. */
 	__u32 refused;
-	__u32 pad[13];
+	/* Not 0 where a packet from a backend to the pool of full NAT that no flow is known of
+	 * is to be answered: a service of that mode has SERVICE_ANSWERS. */
+	__u32 pool_answers;
+	__u32 pad[12];
 };
 
 /* return_bucket is the element of the table that finds a full-NAT flow by what its

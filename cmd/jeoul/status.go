@@ -169,7 +169,7 @@ func memoryText(s api.Service) string {
 		text += fmt.Sprintf("  rate %s/s, burst %s", count(uint64(l.Rate)), count(uint64(l.Burst)))
 	}
 	if l := s.Limits; l != nil && l.Refuse != "" {
-		text += fmt.Sprintf("  else %s", l.Refuse)
+		text += fmt.Sprintf("  refuse: %s", l.Refuse)
 	}
 	return text
 }

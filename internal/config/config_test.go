@@ -374,19 +374,18 @@ func FuzzParse(f *testing.F) {
 // holds fails where a service has what Parse promises to refuse.
 func holds(t *testing.T, s lb.Service) {
 	t.Helper()
-	limited, takers := s.Limits.Rate > 0 || s.Limits.Connections > 0, 0
+	takers := 0
 	for _, b := range s.Backends {
 		if b.Lower > b.Upper || b.Upper > 1<<28 {
 			t.Fatalf("checked and yet wrong: %+v", b)
 		}
-		limited = limited || b.Upper > 0
 		if b.TakesFlows() {
 			takers++
 		}
 	}
 	switch persistence := s.Persistence; {
-	case takers == 0, s.Limits.Burst > 0 && s.Limits.Rate == 0, (s.Limits.Refuse != "") != limited,
-		s.Limits.Refuse == lb.RefuseByReset && s.Protocol != lb.TCP, s.Hash != "" && s.Scheduler != lb.Maglev,
+	case takers == 0, s.Limits.Burst > 0 && s.Limits.Rate == 0, s.Limits.Refuse != lb.RefuseByDrop && s.Limits.Refuse != lb.RefuseByReset,
+		s.Hash != "" && s.Scheduler != lb.Maglev,
 		persistence.On() != (persistence.Prefix > 0), int(persistence.Prefix) > s.VIP.BitLen(), persistence.Timeout > 24*time.Hour,
 		s.TableSize != 0 && int(s.TableSize) < len(s.Backends) && s.Scheduler != lb.Failover, s.Transition.Window < time.Second:
 		t.Fatalf("checked and yet wrong: %+v", s)

@@ -172,9 +172,8 @@ var limitKeys = keytable.Table[lb.Limits]{
 			func(l *lb.Limits, n uint32) { l.Burst = n }, keytable.Number[uint32](0, maxRate), 0, "a tenth of `rate`")},
 	{Name: "connections", What: "Flows that have not ended, half-open ones included.",
 		Value: keytable.Optional(func(l *lb.Limits) *uint32 { return &l.Connections }, keytable.Bound[uint32](maxConnections), "no bound")},
-	{Name: "refuse", What: "What becomes of a connection that a limit refuses: it is dropped, or answered by a TCP reset.",
-		Refused: "No limit beside it; `reset` for a UDP service.",
-		Value:   keytable.Optional(func(l *lb.Limits) *lb.Refusal { return &l.Refuse }, keytable.Word(lb.RefuseByDrop, lb.RefuseByReset), fmt.Sprintf("`%s`", lb.RefuseByDrop))},
+	{Name: "refuse", What: "What becomes of packets that a limit refuses, or that cannot be sent on for want of a backend, a flow, a port or room: dropped, or answered (TCP by a reset, UDP by ICMP port unreachable).",
+		Value: keytable.Optional(func(l *lb.Limits) *lb.Refusal { return &l.Refuse }, keytable.Word(lb.RefuseByDrop, lb.RefuseByReset), fmt.Sprintf("`%s`", lb.RefuseByDrop))},
 }
 
 var backendKeys = keytable.Table[lb.Backend]{

@@ -23,25 +23,22 @@ const (
 // checkLimits looks at what bounds a service and its backends.
 func (p *parser) checkLimits(i int) {
 	s := &p.cfg.Services[i]
-	limited := s.Limits.Rate > 0 || s.Limits.Connections > 0
 	for j := range s.Backends {
-		limited = p.checkThresholds(i, j) || limited
+		p.checkThresholds(i, j)
 	}
 	p.checkRate(i)
-	p.checkRefusal(i, limited)
+	if s.Limits.Refuse == "" {
+		s.Limits.Refuse = lb.RefuseByDrop
+	}
 	p.checkPersistence(i)
 	p.checkRoom(ServiceField(i, "limits.connections"), s.Limits.Connections)
 }
 
-// checkThresholds looks at a backend's, and says whether it has an upper one.
-func (p *parser) checkThresholds(i, j int) bool {
+// checkThresholds looks at a backend's.
+func (p *parser) checkThresholds(i, j int) {
 	b := p.cfg.Services[i].Backends[j]
-	if b.Lower == 0 && b.Upper == 0 {
-		return p.isBad(i, j, "upper")
-	}
 	switch {
-	case p.isBad(i, j, "upper"):
-		return true
+	case b.Lower == 0 && b.Upper == 0, p.isBad(i, j, "upper"):
 	case b.Upper == 0:
 		p.Fail(BackendField(i, j, "lower"), "says when a full backend takes new flows again, and without upper it is never full; add upper or remove the line")
 	case b.Lower > b.Upper:
@@ -50,7 +47,6 @@ func (p *parser) checkThresholds(i, j int) bool {
 	case b.Upper > p.flowLimit():
 		p.checkRoom(BackendField(i, j, "upper"), b.Upper)
 	}
-	return true
 }
 
 // checkRoom warns of a number of flows that is never reached.
@@ -74,20 +70,6 @@ func (p *parser) checkRate(i int) {
 		p.Fail(field, "there is no rate for it to go beyond; add rate or remove the line")
 	case !written && limits.Rate > 0:
 		limits.Burst = usualBurst(limits.Rate)
-	}
-}
-
-// checkRefusal refuses a refusal of nothing, and sets what is not written.
-func (p *parser) checkRefusal(i int, limited bool) {
-	s, field := &p.cfg.Services[i], ServiceField(i, "limits.refuse")
-	limited = limited || p.Bad(ServiceField(i, "limits.rate")) || p.Bad(ServiceField(i, "limits.connections"))
-	switch {
-	case limited && s.Limits.Refuse == "":
-		s.Limits.Refuse = lb.RefuseByDrop
-	case !limited && s.Limits.Refuse != "":
-		p.Fail(field, "there is no limit that could refuse anything; add rate, connections, or upper to a backend, or remove the line")
-	case s.Limits.Refuse == lb.RefuseByReset && s.Protocol != lb.TCP && !p.Bad(ServiceField(i, "protocol")):
-		p.Fail(field, "only TCP has resets, and this service is %s; write %s", s.Protocol, lb.RefuseByDrop)
 	}
 }
 

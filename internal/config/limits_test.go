@@ -97,7 +97,7 @@ func TestLeftOut(t *testing.T) {
 	}
 	a, b, c, d := got.Services[0], got.Services[1], got.Services[2], got.Services[3]
 	if a.Persistence.Prefix != 32 || b.Limits.Burst != 1 || b.Limits.Refuse != lb.RefuseByDrop || c.Limits.Refuse != lb.RefuseByDrop ||
-		d.Limits.Refuse != "" || d.TableSize != 0 {
+		d.Limits.Refuse != lb.RefuseByDrop || d.TableSize != 0 {
 		t.Errorf("prefix %d; burst %d, refuse %q; thresholds: refuse %q; none: refuse %q, table size %d", a.Persistence.Prefix,
 			b.Limits.Burst, b.Limits.Refuse, c.Limits.Refuse, d.Limits.Refuse, d.TableSize)
 	}
@@ -118,6 +118,16 @@ func TestFullNAT(t *testing.T) {
 		if s.Scheduler != scheduler || s.Persistence.Prefix != 32 || s.Limits != (lb.Limits{Rate: 5, Burst: 1, Connections: 9, Refuse: lb.RefuseByReset}) ||
 			s.Backends[0].Upper != 5 || s.Backends[0].Lower != 4 {
 			t.Errorf("%s: %+v", scheduler, s)
+		}
+	}
+}
+
+// TestRefusalWithoutLimits: it is also about what no backend can take, and UDP has an answer.
+func TestRefusalWithoutLimits(t *testing.T) {
+	for _, more := range []string{"limits: {refuse: reset}", "protocol: udp, limits: {refuse: reset}", "protocol: udp, limits: {rate: 5, refuse: reset}"} {
+		cfg, err := Parse("f", []byte(limited(more)))
+		if err != nil || len(cfg.Warnings) > 0 || cfg.Services[0].Limits.Refuse != lb.RefuseByReset {
+			t.Errorf("%s: %v", more, err)
 		}
 	}
 }
@@ -159,9 +169,7 @@ func TestLimitProblems(t *testing.T) {
 		"burst without rate": {limited("limits: {burst: 10, connections: 5}"), []string{"f:3: services[0].limits.burst: there is no rate for it to go beyond; add rate or remove the line"}},
 		"burst wrong":        {limited("limits: {burst: many, connections: 5}"), []string{`f:3: services[0].limits.burst: "many" is not a whole number from 0 to 10000000`}},
 		"connections 0":      {limited("limits: {connections: 0, refuse: reset}"), []string{"f:3: services[0].limits.connections: 0 would let nothing pass; write a number from 1 to 268435456, or remove the line to have no bound"}},
-		"refuse of nothing":  {limited("limits: {refuse: reset}"), []string{"f:3: services[0].limits.refuse: there is no limit that could refuse anything; add rate, connections, or upper to a backend, or remove the line"}},
 		"refuse otherwise":   {limited("limits: {rate: 5, refuse: reject}"), []string{`f:3: services[0].limits.refuse: unknown refusal "reject": use drop or reset`}},
-		"reset of UDP":       {limited("protocol: udp, limits: {rate: 5, refuse: reset}"), []string{"f:3: services[0].limits.refuse: only TCP has resets, and this service is udp; write drop"}},
 		"limits are no list": {limited("limits: 1000"), []string{"f:3: services[0].limits: must be a mapping (key: value)"}},
 		"no such limit":      {limited("limits: {rat: 5}"), []string{"f:3: services[0].limits.rat: unknown key; did you mean rate?"}},
 

@@ -170,7 +170,7 @@ func (v *view) serviceStatus(i int, now map[netip.Addr]paths.Entry, counters dat
 	if s.Persistence.On() {
 		status.Persistence = &api.Persistence{TimeoutSeconds: s.Persistence.Timeout.Seconds(), Prefix: s.Persistence.Prefix, Group: s.Persistence.Group}
 	}
-	if limits := s.Limits; limits.Rate > 0 || limits.Connections > 0 {
+	if limits := s.Limits; limits.Rate > 0 || limits.Connections > 0 || limits.Refuse == lb.RefuseByReset {
 		status.Limits = &api.Limits{Rate: limits.Rate, Burst: limits.Burst, Connections: limits.Connections, Refuse: limits.Refuse}
 	}
 	status.TableSize = tableSize(s)

@@ -81,6 +81,7 @@ func (d *Datapath) publish(c *revision) bool {
 	// who has left.
 	d.janitor.freeze(true)
 	p.publish()
+	m.head().store(c)
 	d.settled(c, d.shared)
 	return true
 }

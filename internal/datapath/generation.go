@@ -87,7 +87,8 @@ func (d *Datapath) makeMemory(c *revision, shared *shared) (*memory, []residence
 		m.close()
 		return nil, nil, err
 	}
-	elements[xdpHead](m.storage[:cacheLine/8])[0].Clock = d.janitor.now()
+	m.head().Clock = d.janitor.now()
+	m.head().store(c)
 	m.constants.TooBigRate = d.options.TooBigRate
 	m.constants.FlowBuckets = shared.flows.MaxEntries()
 	m.constants.NewcomerBuckets = shared.newcomers.MaxEntries()

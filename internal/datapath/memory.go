@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"slices"
 	"sync"
+	"sync/atomic"
 
 	"github.com/cilium/ebpf"
 )
@@ -131,6 +132,18 @@ func (p *capacity) layout() (xdpSettings, uint32) {
 // vectorOf describes a hash table of that many slots.
 func vectorOf(slots uint32) xdpVector {
 	return xdpVector{Mask: slots - 1, Shift: hashShift(slots)}
+}
+
+// head is what the memory begins with.
+func (m *memory) head() *xdpHead { return &elements[xdpHead](m.storage[:cacheLine/8])[0] }
+
+// store writes what packets are to know of all services together.
+func (h *xdpHead) store(c *revision) {
+	var answers uint32
+	if c.poolAnswers {
+		answers = 1
+	}
+	atomic.StoreUint32(&h.PoolAnswers, answers)
 }
 
 // newMemory lays memory out that is all zeros, of the size that layout says. The lock

@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/netip"
 	"slices"
+	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -383,7 +384,7 @@ func (m *model) toBackend(p *packet, s *Service, seen seen) verdict {
 	a := asker{client: netip.AddrPortFrom(p.source, p.sport), protocol: p.protocol, flags: p.flags}
 	c := choice{}
 	if outcome := m.choose(&c, s, a, seen); outcome != "" {
-		v := m.refused(p, s, outcome)
+		v := m.refused(p, s.answers(), outcome)
 		v.complaint = c.complaint
 		return v
 	}
@@ -403,14 +404,25 @@ func (m *model) toBackend(p *packet, s *Service, seen seen) verdict {
 	return v
 }
 
-// refused is the verdict over a packet that no backend gets.
-func (m *model) refused(p *packet, s *Service, outcome string) verdict {
-	reset, ok := resets[outcome]
-	opens := p.protocol == protoTCP && p.flags&(flagSYN|flagACK) == flagSYN
-	if !ok || s.Limits.Refuse != lb.RefuseByReset || !opens || !isHost(p.source) {
+// refused is the verdict over a packet that cannot be sent on: where it is to be answered, a
+// whole packet of a host's is, unless it is a reset.
+func (m *model) refused(p *packet, answers bool, outcome string) verdict {
+	reason, dropped := strings.CutPrefix(outcome, "dropped_")
+	switch {
+	case !answers || !dropped || !slices.Contains(answerable, outcome) || p.part != whole || !p.complete() || !isHost(p.source) || p.flags&flagRST != 0:
 		return p.untouched(outcome)
+	case p.protocol == protoTCP:
+		return verdict{outcome: "reset_" + reason, rewritten: p.reset()}
 	}
-	return verdict{outcome: reset, rewritten: p.reset()}
+	return verdict{outcome: "unreachable_" + reason, rewritten: p.unreachableAnswer()}
+}
+
+// answers says that the service answers what it cannot send on.
+func (s *Service) answers() bool { return s.Limits.Refuse == lb.RefuseByReset }
+
+// poolAnswers says that backends are answered, too: a service of full NAT does that.
+func (m *model) poolAnswers() bool {
+	return slices.ContainsFunc(m.state.Services, func(s Service) bool { return s.Mode == lb.FullNAT && s.answers() })
 }
 
 // mtu is the largest IP packet on the way to backend i.
@@ -460,7 +472,7 @@ func (v *verdict) leave(p *packet, ingress, egress int, to, from net.HardwareAdd
 func (m *model) translatedBack(p *packet) verdict {
 	e := m.flowBehind(returnKey{netip.AddrPortFrom(p.source, p.sport), netip.AddrPortFrom(p.destination, p.dport), p.protocol})
 	if e == nil {
-		return p.untouched("dropped_no_flow")
+		return m.refused(p, m.poolAnswers(), noFlow)
 	}
 	if p.complete() {
 		m.refresh(e)

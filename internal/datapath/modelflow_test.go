@@ -421,7 +421,7 @@ func (m *model) takePort(c *choice, e *remembered, seen seen) (outcome string) {
 			c.complaint = fmt.Sprintf("%v is free, or to be taken over from %v", free, elders)
 		}
 		m.free(e)
-		return seen.dropped
+		return noPort
 	}
 	if seen.pool == nil {
 		return ""

@@ -30,12 +30,13 @@ const (
 	backendDown   = "dropped_backend_down"
 	noFlow        = "dropped_no_flow"
 	noRoomForFlow = "dropped_flow_table_full"
-	// The ends of what a limit refuses; a service that resets answers instead.
+	noPort        = "dropped_no_port"
+	// The ends of what a limit refuses.
 	overRate, overConnections = "dropped_rate_limit", "dropped_connection_limit"
 )
 
-// resets are the outcomes instead of those, where a TCP SYN is answered.
-var resets = map[string]string{overRate: "reset_rate_limit", overConnections: "reset_connection_limit"}
+// answerable are the outcomes instead of which a service may answer.
+var answerable = []string{noBackend, backendDown, noFlow, noPort, noRoomForFlow, overRate, overConnections}
 
 // selectionHash picks the slots of a packet.
 func (s *Service) selectionHash(a asker) uint32 {

@@ -299,6 +299,14 @@ func (p *packet) tooBigAnswer(mtu int) rewritten {
 	return p.answer(3, 4, mtu, p.destination)
 }
 
+// unreachableAnswer is the ICMP error that says that nothing serves the port.
+func (p *packet) unreachableAnswer() rewritten {
+	if p.six {
+		return p.answer(1, 4, 0, p.destination)
+	}
+	return p.answer(3, 3, 0, p.destination)
+}
+
 // expiredAnswer is the ICMP error that says that the hops are used up.
 func (p *packet) expiredAnswer(from netip.Addr) rewritten {
 	if p.six {
@@ -327,18 +335,26 @@ func (p *packet) answer(kind, code byte, word int, from netip.Addr) rewritten {
 		[]int{len(quote) + len(icmp) - 2, len(quote) + len(icmp) + ipv4Size - 10}}
 }
 
-// reset is the answer to a SYN that is refused: RFC 9293, section 3.10.7.1.
+// reset is the answer to a packet of no connection: RFC 9293, section 3.10.7.1.
 func (p *packet) reset() rewritten {
 	link := slices.Concat(p.frame[6:12], p.frame[:6], p.frame[12:p.ip])
-	syn := p.frame[p.ip+p.transport:]
-	// What it acknowledges are SYN, FIN and data.
-	length := 1 + max(0, p.length-p.transport-int(syn[12]>>4)*4)
-	if p.flags&flagFIN != 0 {
-		length++
+	of := p.frame[p.ip+p.transport:]
+	tcp := slices.Concat(of[2:4], of[0:2])
+	if p.flags&flagACK != 0 {
+		// <SEQ=SEG.ACK><CTL=RST>
+		tcp = append(slices.Concat(tcp, of[8:12]), 0, 0, 0, 0, 5<<4, flagRST)
+	} else {
+		// <SEQ=0><ACK=SEG.SEQ+SEG.LEN><CTL=RST,ACK>, where SYN and FIN count.
+		length := max(0, p.length-p.transport-int(of[12]>>4)*4)
+		for _, flag := range []byte{flagSYN, flagFIN} {
+			if p.flags&flag != 0 {
+				length++
+			}
+		}
+		tcp = binary.BigEndian.AppendUint32(append(tcp, 0, 0, 0, 0), binary.BigEndian.Uint32(of[4:])+uint32(length))
+		tcp = append(tcp, 5<<4, flagRST|flagACK)
 	}
-	tcp := slices.Concat(syn[2:4], syn[0:2], []byte{0, 0, 0, 0})
-	tcp = binary.BigEndian.AppendUint32(tcp, binary.BigEndian.Uint32(syn[4:])+uint32(length))
-	tcp = append(tcp, 5<<4, flagRST|flagACK, 0, 0, 0, 0, 0, 0)
+	tcp = append(tcp, 0, 0, 0, 0, 0, 0)
 	covered := slices.Concat(p.destination.AsSlice(), p.source.AsSlice(), []byte{0, protoTCP, 0, byte(len(tcp))})
 	binary.BigEndian.PutUint16(tcp[16:], ^sum(covered, tcp))
 	if p.six {

@@ -295,8 +295,8 @@ func TestCap(t *testing.T) {
 			}
 			s.Limits = lb.Limits{Connections: 5, Refuse: refuse}
 			refused := overConnections
-			if refuse == lb.RefuseByReset && !udp {
-				refused = "reset_connection_limit"
+			if refuse == lb.RefuseByReset {
+				refused = map[bool]string{false: "reset_connection_limit", true: "unreachable_connection_limit"}[udp]
 			}
 			tell(t, s, func(y *story) {
 				y.spread(1, 5)
@@ -327,7 +327,7 @@ func TestRate(t *testing.T) {
 	datagrams.Limits = lb.Limits{Rate: 1, Refuse: lb.RefuseByReset}
 	tell(t, datagrams, func(y *story) {
 		y.expect(1, "", "forwarded")
-		y.expect(2, "", overRate)
+		y.expect(2, "", "unreachable_rate_limit")
 		y.expect(1, "", "forwarded")
 	})
 }

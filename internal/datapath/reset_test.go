@@ -145,23 +145,7 @@ func TestResetReachesItsClient(t *testing.T) {
 		six := netip.MustParseAddr("2001:2::77")
 		mac, _ := testenv.Veth(t, testenv.End{Namespace: balancer, Name: "in"}, testenv.End{Namespace: client, Name: "out",
 			Addresses: []netip.Prefix{netip.MustParsePrefix("198.18.0.77/24"), netip.PrefixFrom(six, 64)}})
-		testenv.In(t, client, func() error {
-			// A veth takes XDP frames only if it runs a program itself.
-			l, err := occupy("out")
-			if err != nil {
-				return err
-			}
-			t.Cleanup(func() { l.Close() })
-			nic, err := netlink.LinkByName("out")
-			if err != nil {
-				return err
-			}
-			for _, vip := range []netip.Addr{vip4, vip6} {
-				err = errors.Join(err, netlink.NeighAdd(&netlink.Neigh{LinkIndex: nic.Attrs().Index, IP: vip.AsSlice(),
-					HardwareAddr: mac, State: netlink.NUD_PERMANENT}))
-			}
-			return err
-		})
+		testenv.In(t, client, func() error { return resident(t, "out", mac) })
 		testenv.In(t, balancer, func() error {
 			d, err := Open(Options{Interfaces: []string{"in"}, Hook: hook, TableSize: testTableSize})
 			if err != nil {
@@ -188,6 +172,25 @@ func TestResetReachesItsClient(t *testing.T) {
 			}
 		}
 	})
+}
+
+// resident makes a client of this namespace know where the VIPs are, and take XDP frames.
+func resident(t *testing.T, name string, mac net.HardwareAddr) error {
+	// A veth takes XDP frames only if it runs a program itself.
+	l, err := occupy(name)
+	if err != nil {
+		return err
+	}
+	t.Cleanup(func() { l.Close() })
+	nic, err := netlink.LinkByName(name)
+	if err != nil {
+		return err
+	}
+	for _, vip := range vips {
+		err = errors.Join(err, netlink.NeighAdd(&netlink.Neigh{LinkIndex: nic.Attrs().Index, IP: vip.AsSlice(),
+			HardwareAddr: mac, State: netlink.NUD_PERMANENT}))
+	}
+	return err
 }
 
 // checksumOffload says whether a device of this namespace fills in the checksums of what

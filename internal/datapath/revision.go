@@ -47,12 +47,15 @@ type summary struct {
 	modes uint32
 	// remembers: the flows of some service are remembered, all of them.
 	remembers bool
+	// poolAnswers: some service of full NAT answers what it cannot send on.
+	poolAnswers bool
 }
 
 // summarize takes note of a service.
 func (s *summary) summarize(r *record) {
 	s.modes |= 1 << modeNumbers[r.service.Mode]
 	s.remembers = s.remembers || r.remembers
+	s.poolAnswers = s.poolAnswers || r.service.Mode == lb.FullNAT && r.service.Limits.Refuse == lb.RefuseByReset
 }
 
 // served is a service before, nil if there was none, and after a change.

@@ -270,7 +270,7 @@ func (r *rewritten) is(out []byte) bool {
 func (r *rig) action(v verdict) uint32 {
 	a := actions[r.hook]
 	switch {
-	case strings.HasPrefix(v.outcome, "answered_"), strings.HasPrefix(v.outcome, "reset_"):
+	case strings.HasPrefix(v.outcome, "answered_"), strings.HasPrefix(v.outcome, "reset_"), strings.HasPrefix(v.outcome, "unreachable_"):
 		return a.transmit
 	case v.outcome == "forwarded" || v.outcome == "returned":
 		if v.elsewhere {

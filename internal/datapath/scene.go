@@ -8,7 +8,7 @@ import "slices"
 func (d *Datapath) scene() flowScene {
 	r := d.register
 	return flowScene{
-		head:      &elements[xdpHead](d.current.memory.storage[:cacheLine/8])[0],
+		head:      d.current.memory.head(),
 		flows:     d.shared.proven,
 		newcomers: d.shared.unproven,
 		returns:   d.shared.fullNAT,

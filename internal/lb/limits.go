@@ -23,7 +23,8 @@ type Persistence struct {
 // On says whether the service has persistence.
 func (p Persistence) On() bool { return p.Timeout > 0 }
 
-// Refusal is what becomes of a connection that a limit refuses.
+// Refusal is what becomes of packets that cannot be sent on: a limit refuses them, or there
+// is no backend, flow, port or room for them.
 type Refusal string
 
 // The refusals.
@@ -31,8 +32,9 @@ const (
 	// RefuseByDrop says nothing: the client tries again after a while (a second at
 	// first, RFC 6298 section 2), by when there may be room.
 	RefuseByDrop Refusal = "drop"
-	// RefuseByReset answers a TCP SYN with a reset (RFC 9293 section 3.10.7.1), so
-	// that the client knows at once. Other packets are dropped.
+	// RefuseByReset answers as a host on which nothing listens, so that the client knows at
+	// once: TCP by a reset (RFC 9293 section 3.10.7.1), UDP by an ICMP error "port
+	// unreachable" (RFC 792, RFC 4443).
 	RefuseByReset Refusal = "reset"
 )
 
@@ -56,7 +58,8 @@ type Limits struct {
 	// Connections is how many flows there may be that have not ended, half-open
 	// ones included; 0: any number.
 	Connections uint32 `json:"connections,omitempty"`
-	// Refuse is what becomes of the rest; empty where there is no limit.
+	// Refuse is what becomes of the rest, and of whatever else cannot be sent on; empty
+	// stands for RefuseByDrop.
 	Refuse Refusal `json:"refuse,omitempty"`
 }
 
