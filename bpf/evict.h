@@ -7,12 +7,17 @@
 
 #include "track.h"
 
+/* is_over says whether neither end will use a flow again. */
+static __always_inline bool is_over(__u32 state)
+{
+	return state >= FLOW_CLOSED && state <= FLOW_TIME_WAIT;
+}
+
 /* may_go says whether a flow among the unproven, in this state, may be forgotten for
  * another. One that only half has ended, or that was met in its middle, may be in use. */
 static __always_inline bool may_go(__u32 state)
 {
-	return state == FLOW_OPENING || state == FLOW_FIRST || state == FLOW_CLOSED ||
-	       state == FLOW_REFUSED;
+	return state == FLOW_OPENING || state == FLOW_FIRST || is_over(state);
 }
 
 /* silence_of says for how long nothing was heard of a flow, in milliseconds. */
@@ -24,19 +29,20 @@ static __always_inline __u32 silence_of(const struct flow_bucket *bucket, __u32 
 	return silence < 0 ? 0 : silence;
 }
 
-/* evict forgets the unproven flow at a place; false if it may not go any more. */
-__noinline int evict(__u32 place)
+/* evict forgets the flow at a place among the unproven or, if it is over, among the proven;
+ * false if it may not go any more. */
+__noinline int evict(__u32 place, __u32 proven)
 {
-	struct found found = { .place = place, .at = within(place) };
+	struct found found = { .place = place, .at = within(place), .proven = proven };
 	struct turn *turn;
 	struct flow *flow;
 	__u32 state;
 
-	found.bucket = bucket_of(false, place);
+	found.bucket = bucket_of(proven, place);
 	if (!found.bucket)
 		return false;
 	state = state_of(found.bucket, found.at);
-	if (!may_go(state))
+	if (proven ? !is_over(state) : !may_go(state))
 		return false;
 	flow = &found.bucket->flows[found.at];
 	turn = turn_of(flow->service);
@@ -60,5 +66,5 @@ __noinline int make_room(__u64 hash)
 		eldest = at;
 		longest = silence;
 	}
-	return eldest < FLOW_BUCKET && evict(place_of(index, eldest + 1));
+	return eldest < FLOW_BUCKET && evict(place_of(index, eldest + 1), false);
 }

@@ -8,7 +8,7 @@
 #include "select.h"
 #include "translate.h"
 
-/* Ports of the pool that a new flow tries before it takes an unproven one's. Of a pool that
+/* Ports of the pool that a new flow tries before it takes another's. Of a pool that
  * is nine tenths full, one flow in thirty finds none. Where the one before it has found
  * none, it tries fewer: a flood would otherwise make each as expensive as that. It tries
  * more of them if those were all taken since the clock last moved, for a client who is
@@ -82,19 +82,38 @@ static __always_inline bool nat_candidate(bool ipv6, __u32 hash, struct flow *fl
 	return count;
 }
 
-/* note_elder keeps who has the candidate, if he may have to give it up. */
+/* cost_of says what it costs to take a port from the flow that has it, the least first: of
+ * one that is over the backend knows nothing any more, or takes the next SYN; one in TIME-WAIT
+ * it takes for the next one if the SYN's sequence number or timestamp is beyond the last (RFC
+ * 6191), and else after the new client's RST, with its next SYN; and a half-open flow may be
+ * about to prove itself. */
+static __always_inline __u32 cost_of(__u32 state)
+{
+	if (!is_over(state))
+		return 2;
+	return state == FLOW_TIME_WAIT;
+}
+
+/* note_elder keeps which flow has the candidate, if it may have to give it up: of those that
+ * cost the least, the one that has been silent for longest. */
 static __always_inline void note_elder(struct scratch *scratch, __u32 holder)
 {
-	struct flow_bucket *bucket = holder & RETURN_PROVEN ? NULL : bucket_of(false, holder);
+	struct flow_bucket *bucket = flows_at(holder);
 	struct elder *elder = &scratch->elder;
-	__u32 at = within(holder), silence;
+	__u32 at = within(holder & ~RETURN_PROVEN), state, silence, cost;
 
-	if (!bucket || !may_go(state_of(bucket, at)))
+	if (!bucket)
 		return;
+	state = state_of(bucket, at);
+	if (holder & RETURN_PROVEN ? !is_over(state) : !may_go(state))
+		return;
+	cost = cost_of(state);
 	silence = silence_of(bucket, at);
-	if (elder->place && silence <= elder->silence)
+	if (elder->place && (cost > elder->cost ||
+			     (cost == elder->cost && silence <= elder->silence)))
 		return;
 	elder->place = holder;
+	elder->cost = cost;
 	elder->silence = silence;
 	elder->nat_address = scratch->tracking.flow.nat_address;
 	elder->nat_port = scratch->tracking.flow.nat_port;
@@ -153,7 +172,9 @@ static __always_inline int nat_take_over(struct scratch *scratch, __u32 protocol
 	flow->nat_port = scratch->elder.nat_port;
 	if (dry_run())
 		return OUTCOME_NONE;
-	return evict(scratch->elder.place) ? nat_try(protocol) : OUTCOME_DROPPED_NO_PORT;
+	if (!evict(scratch->elder.place & ~RETURN_PROVEN, scratch->elder.place & RETURN_PROVEN))
+		return OUTCOME_DROPPED_NO_PORT;
+	return nat_try(protocol);
 }
 
 /* tried_enough says whether a new flow stops looking for a port that is free. */

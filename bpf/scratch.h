@@ -55,11 +55,13 @@ struct tracking {
 	__u64 choice;
 };
 
-/* elder is, of the unproven flows that have what a new flow of full NAT has tried, the one
- * that has been silent for longest. */
+/* elder is, of the flows that have what a new flow of full NAT has tried and may be
+ * forgotten, the one that costs the least, and has been silent for longest. */
 struct elder {
-	/* A place_t; 0 where there is none. */
+	/* A place_t, and RETURN_PROVEN; 0 where there is none. */
 	__u32 place;
+	/* See cost_of(). */
+	__u32 cost;
 	/* In milliseconds. */
 	__u32 silence;
 	__u16 nat_address;

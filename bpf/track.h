@@ -42,7 +42,7 @@ static __always_inline bool is_live(__u32 state)
 
 static __always_inline bool is_ended(__u32 state)
 {
-	return state >= FLOW_CLIENT_FIN && state <= FLOW_REFUSED;
+	return state >= FLOW_CLIENT_FIN && state <= FLOW_TIME_WAIT;
 }
 
 /* after_packet is the state after a packet from the client (RFC 9293 section 3.3.2, as
@@ -60,7 +60,7 @@ static __always_inline __u32 after_packet(__u32 state, const struct packet *pack
 	if (packet->tcp_flags & TCP_FIN) {
 		if (early || state == FLOW_ESTABLISHED)
 			return FLOW_CLIENT_FIN;
-		return state == FLOW_BACKEND_FIN ? FLOW_CLOSED : state;
+		return state == FLOW_BACKEND_FIN ? FLOW_TIME_WAIT : state;
 	}
 	if (early && !(packet->tcp_flags & TCP_SYN))
 		return FLOW_ESTABLISHED;

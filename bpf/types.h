@@ -410,6 +410,9 @@ enum flow_state {
 	FLOW_CLOSED,
 	/* TCP: the backend has answered the SYN by RST (where its packets are seen). */
 	FLOW_REFUSED,
+	/* Both have sent FIN, the backend first (where its packets are seen): it holds the
+	 * connection in TIME-WAIT (RFC 9293 section 3.3.2). */
+	FLOW_TIME_WAIT,
 	/* No flow: where a client's next flow goes. Its first flow is unproven, or was
 	 * proven. */
 	FLOW_AFFINITY_NEW,

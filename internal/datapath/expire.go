@@ -66,6 +66,7 @@ func (t Timeouts) byState() (ms [256]uint32) {
 		xdpFlowStateFLOW_BACKEND_FIN:  t.Fin,
 		xdpFlowStateFLOW_CLOSED:       t.Closed,
 		xdpFlowStateFLOW_REFUSED:      t.Closed,
+		xdpFlowStateFLOW_TIME_WAIT:    t.Closed,
 	} {
 		ms[state] = milliseconds(timeout)
 	}

@@ -30,7 +30,7 @@ func TestStatesOfFlows(t *testing.T) {
 		{"FIN of the client", "S A PA FA", stateClientFIN, proven, 0},
 		{"FIN of the backend", "S A <FA", stateBackendFIN, proven, 0},
 		{"FIN of both, the client first", "S A FA <FA", stateClosed, proven, 0},
-		{"FIN of both, the backend first", "S A <FA FA", stateClosed, proven, 0},
+		{"FIN of both, the backend first", "S A <FA FA", stateTimeWait, proven, 0},
 		{"FIN of the client twice", "S A FA FA", stateClientFIN, proven, 0},
 		{"FIN of the backend twice", "S A <FA <FA", stateBackendFIN, proven, 0},
 		{"data after FIN", "S A FA PA <PA", stateClientFIN, proven, 0},

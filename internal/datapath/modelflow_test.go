@@ -43,6 +43,7 @@ const (
 	stateBackendFIN
 	stateClosed
 	stateRefused
+	stateTimeWait
 	stateAffinityNew
 	stateAffinity
 )
@@ -52,7 +53,7 @@ func (s flowState) live() bool { return s >= stateOpening && s <= stateUDP }
 
 // over says that a SYN of the same client begins another flow.
 func (s flowState) over() bool {
-	return s == stateClientFIN || s == stateBackendFIN || s == stateClosed || s == stateRefused
+	return s == stateClientFIN || s == stateBackendFIN || s == stateClosed || s == stateRefused || s == stateTimeWait
 }
 
 // after is the state that a packet of the client leads to.
@@ -72,7 +73,7 @@ func (s flowState) after(a asker) flowState {
 	case a.flags&flagFIN != 0 && unfinished:
 		return stateClientFIN
 	case a.flags&flagFIN != 0 && s == stateBackendFIN:
-		return stateClosed
+		return stateTimeWait
 	case a.flags&(flagFIN|flagSYN) != 0:
 		return s
 	case s == stateOpening || s == stateSeen:
@@ -475,7 +476,7 @@ func (m *model) triedBy(e *remembered) (free netip.AddrPort, elders []*remembere
 		if holder == nil {
 			return tried.pool, elders
 		}
-		if m.mayGo(holder) && (elder == nil || int32(holder.seen-elder.seen) < 0) {
+		if m.mayYield(holder) && (elder == nil || holder.yieldsBefore(elder)) {
 			elder = holder
 		}
 		hash = hash*0x9e3779b1 + 0x7f4a7c15
@@ -486,9 +487,36 @@ func (m *model) triedBy(e *remembered) (free netip.AddrPort, elders []*remembere
 	return free, elders
 }
 
-// mayGo says whether a flow may be forgotten for another one.
+// mayGo says whether a flow may be forgotten for another one that needs its place.
 func (m *model) mayGo(e *remembered) bool {
-	return e.at == m.newcomers && (e.state == stateOpening || e.state == stateFirst || e.state == stateClosed || e.state == stateRefused)
+	return e.at == m.newcomers && (e.state == stateOpening || e.state == stateFirst || e.state.closed())
+}
+
+// mayYield says whether a flow may be forgotten for another one that needs its port: those
+// that neither end uses any more may, though they are proven.
+func (m *model) mayYield(e *remembered) bool { return m.mayGo(e) || e.state.closed() }
+
+// closed says that neither end uses the flow any more.
+func (s flowState) closed() bool {
+	return s == stateClosed || s == stateRefused || s == stateTimeWait
+}
+
+// yieldsBefore says that a flow is to give up its port rather than another: if it is over
+// and the backend holds nothing of it; then if that is in TIME-WAIT; then the longest silent.
+func (e *remembered) yieldsBefore(other *remembered) bool {
+	cost := func(s flowState) int {
+		switch s {
+		case stateClosed, stateRefused:
+			return 0
+		case stateTimeWait:
+			return 1
+		}
+		return 2
+	}
+	if a, b := cost(e.state), cost(other.state); a != b {
+		return a < b
+	}
+	return int32(e.seen-other.seen) < 0
 }
 
 // makeRoom forgets, of the flows in the home of a new one, the one that has been silent for
@@ -583,5 +611,5 @@ func (m *model) timeout(e *remembered) uint32 {
 		return uint32(s.Persistence.Timeout.Milliseconds())
 	}
 	return uint32(map[flowState]time.Duration{stateOpening: t.Opening, stateSeen: t.Opening, stateAffinityNew: t.Opening, stateFirst: t.First,
-		stateEstablished: t.Established, stateUDP: t.UDP, stateClientFIN: t.Fin, stateBackendFIN: t.Fin, stateClosed: t.Closed, stateRefused: t.Closed}[e.state].Milliseconds())
+		stateEstablished: t.Established, stateUDP: t.UDP, stateClientFIN: t.Fin, stateBackendFIN: t.Fin, stateClosed: t.Closed, stateRefused: t.Closed, stateTimeWait: t.Closed}[e.state].Milliseconds())
 }

@@ -501,3 +501,88 @@ func TestReturnByTheSameInterface(t *testing.T) {
 		}
 	})
 }
+
+// TestFullNATTakesPortsOfEnded: a pool of few ports, and ever new connections that end, each
+// closing order for itself: none is dropped, and those that are open keep their ports.
+func TestFullNATTakesPortsOfEnded(t *testing.T) {
+	for _, ending := range []string{"client first", "backend first", "client's RST", "backend's RST", "refused"} {
+		t.Run(ending, func(t *testing.T) {
+			bothHooks(t, func(t *testing.T, hook lb.Hook) {
+				s := modeService(vip4, portFullNAT, lb.TCP, lb.Maglev)
+				s.addBackends(1, portFullNAT+natPortOffset, false)
+				r := newRig(t, hook, State{Services: []Service{s}, Pool: Pool{Addresses: []netip.Addr{pool4}, FirstPort: 20000, LastPort: 20009}})
+				var open []*flow
+				for i := range 100 {
+					p := modePacket(vip4, portFullNAT, false)
+					p.sport = uint16(1 + i)
+					f := openFlow(t, r, p)
+					if ending != "refused" || i%25 == 0 {
+						f.answer(t, "SA")
+						f.send(t, "A")
+					}
+					if i%25 == 0 {
+						open = append(open, f)
+						continue
+					}
+					f.end(t, ending)
+					r.pass(t, 10*time.Millisecond)
+				}
+				for _, f := range open {
+					if v := f.send(t, "PA"); v.outcome != "forwarded" || v.opens {
+						t.Errorf("an open connection goes on: %s, opens: %v", v.outcome, v.opens)
+					}
+				}
+				if r.model.met["taken over"] < 80 {
+					t.Errorf("%d ports were taken over by 100 connections from a pool of 10", r.model.met["taken over"])
+				}
+			})
+		})
+	}
+}
+
+// end ends a flow of full NAT.
+func (f *flow) end(t *testing.T, how string) {
+	t.Helper()
+	switch how {
+	case "client first":
+		f.send(t, "FA")
+		f.answer(t, "FA")
+		f.send(t, "A")
+	case "backend first":
+		f.answer(t, "FA")
+		f.send(t, "FA")
+		f.answer(t, "A")
+	case "client's RST":
+		f.send(t, "R")
+	case "backend's RST", "refused":
+		f.answer(t, "RA")
+	}
+}
+
+// TestFullNATPrefersPortsWithoutTimeWait: of the flows that are over, those go first of which
+// the backend holds nothing, however young.
+func TestFullNATPrefersPortsWithoutTimeWait(t *testing.T) {
+	bothHooks(t, func(t *testing.T, hook lb.Hook) {
+		s := modeService(vip4, portFullNAT, lb.TCP, lb.Maglev)
+		s.addBackends(1, portFullNAT+natPortOffset, false)
+		r := newRig(t, hook, State{Services: []Service{s}, Pool: Pool{Addresses: []netip.Addr{pool4}, FirstPort: 20000, LastPort: 20001}})
+		open := func(sport int) *flow {
+			p := modePacket(vip4, portFullNAT, false)
+			p.sport = uint16(sport)
+			f := openFlow(t, r, p)
+			f.answer(t, "SA")
+			f.send(t, "A")
+			return f
+		}
+		waits, over := open(1), open(2)
+		waits.end(t, "backend first")
+		r.pass(t, 5*time.Second)
+		over.end(t, "client first")
+		if next := open(3); next.pool != over.pool {
+			t.Errorf("a new flow has %v, whose last connection is in TIME-WAIT, and not %v", next.pool, over.pool)
+		}
+		if last := open(4); last.pool != waits.pool {
+			t.Errorf("the next one has %v, want %v: nothing else is over", last.pool, waits.pool)
+		}
+	})
+}
