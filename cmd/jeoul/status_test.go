@@ -84,7 +84,7 @@ func tracking() *api.Status {
 		{Name: "old", VIP: netip.MustParseAddr("192.0.2.100"), Port: 81, Protocol: lb.TCP, Mode: lb.L2DSR, Scheduler: lb.SourceHash, Hash: lb.HashSource,
 			Transition: &api.Transition{Since: at.Add(-time.Hour), MovedSlots: 10, Slots: 1021}, Backends: []api.Backend{web03}},
 		{Name: "db", VIP: netip.MustParseAddr("192.0.2.101"), Port: 80, Protocol: lb.TCP, Mode: lb.L2DSR, Scheduler: lb.WeightedLeastConnections, Hash: lb.HashFlow,
-			Tracked: true, Active: 1000, Flows: 1001, Persistence: &api.Persistence{TimeoutSeconds: 300, Prefix: 24},
+			Tracked: true, Active: 1000, Flows: 1001, Persistence: &api.Persistence{TimeoutSeconds: 300, Prefix: 24, Group: "shop"},
 			Limits: &api.Limits{Connections: 50000, Refuse: lb.RefuseByDrop}, Backends: []api.Backend{db01, web03}},
 	}
 	return status
