@@ -69,6 +69,7 @@ type port struct {
 type Paths struct {
 	ns      *namespace.Namespace
 	netlink *netlink.Handle
+	ears    []int // what routers say of packets that are too big
 	events  *nl.NetlinkSocket
 	ports   []*port
 	changes chan struct{}
@@ -82,6 +83,7 @@ type Paths struct {
 
 	mu      sync.Mutex
 	watched []netip.Addr
+	narrow  map[netip.Addr]narrow
 	routes  map[netip.Addr]Route
 	sources map[int]string    // MAC addresses of the ports, by index
 	own     map[string]string // this host's interfaces by their MAC addresses
@@ -100,7 +102,7 @@ type hop struct {
 // thread's network namespace. It works until Close. Errors: neigh.ErrNoLink,
 // neigh.ErrNoRights.
 func New(ctx context.Context, interfaces []string) (*Paths, error) {
-	p := &Paths{changes: make(chan struct{}, 1), stirred: make(chan struct{}, 1)}
+	p := &Paths{narrow: map[netip.Addr]narrow{}, changes: make(chan struct{}, 1), stirred: make(chan struct{}, 1)}
 	ctx, p.cancel = context.WithCancel(ctx)
 	if err := p.open(ctx, interfaces); err != nil {
 		p.cancel()
@@ -121,6 +123,9 @@ func (p *Paths) open(ctx context.Context, interfaces []string) (err error) {
 	}
 	if p.netlink, err = netlink.NewHandle(unix.NETLINK_ROUTE); err != nil {
 		return fmt.Errorf("open a netlink socket: %w", err)
+	}
+	if p.ears, err = openEars(p.ns); err != nil {
+		return err
 	}
 	for _, name := range interfaces {
 		resolver, err := neigh.New(ctx, name)
@@ -341,6 +346,9 @@ func (p *Paths) release() {
 		// It has nothing to say at the end.
 		_ = port.resolver.Close()
 	}
+	for _, ear := range p.ears {
+		unix.Close(ear)
+	}
 	if p.netlink != nil {
 		p.netlink.Close()
 	}
@@ -391,14 +399,19 @@ const (
 // follow looks all addresses up again when routing has changed, until ctx is
 // done.
 func (p *Paths) follow(ctx context.Context) {
-	timer := time.NewTimer(again)
+	timer, hearing := time.NewTimer(again), time.NewTicker(hearEvery)
 	defer timer.Stop()
+	defer hearing.Stop()
 	var earliest time.Time
 	armed := false // for a change, and not only for the next time that it is due
 	for {
 		select {
 		case <-ctx.Done():
 			return
+		case <-hearing.C:
+			if p.hear() {
+				signal(p.stirred)
+			}
 		case <-p.stirred:
 			if !armed {
 				armed = true

@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
@@ -53,7 +54,9 @@ type Route struct {
 	// address, and a neighbour of the administrator's (nud permanent) is not asked.
 	Asks netip.Addr
 	// MTU is that of the route or of the interface, in bytes, whichever is less.
-	MTU   int
+	MTU int
+	// Told says that MTU is what a router on the way said of our tunnel packets.
+	Told  bool
 	Fault Fault
 	// Reason says what is wrong, of the address: "has no route"; Advice what to
 	// do. Both are empty if there is no fault.
@@ -106,6 +109,7 @@ func (p *Paths) lookUp(addrs []netip.Addr) (map[netip.Addr]Route, map[int]device
 		if hop := (hop{r.Index, addr.Unmap()}); r.OnLink() && hop.addr.Is4() && !senders.known[hop] {
 			r.Asks = senders.forNeighbour(hop)
 		}
+		p.bound(addr, &r, time.Now())
 		routes[addr] = r
 	}
 	return routes, devices, nil

@@ -1,0 +1,139 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/netip"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/vishvananda/netlink"
+
+	"github.com/jeoul/jeoul/internal/api"
+	"github.com/jeoul/jeoul/internal/e2e"
+	"github.com/jeoul/jeoul/internal/lab"
+	"github.com/jeoul/jeoul/internal/lb"
+	"github.com/jeoul/jeoul/internal/testenv"
+)
+
+// narrowWay is what the router between balancer and backend takes, in bytes; uploaded is what
+// a client sends through it.
+const (
+	narrowWay = 1300
+	uploaded  = 1 << 20
+)
+
+// TestNarrowRouter uploads through tunnels whose way leads over a router that takes less than
+// the balancer's link: the router tells the balancer, and the balancer the client.
+func TestNarrowRouter(t *testing.T) {
+	l := newLab(t, lab.Spec{Clients: 1, Servers: 2})
+	backend, router := l.Servers[0], l.Servers[1]
+	within(t, router, func() error { return routeNarrowly(router, backend) })
+	within(t, l.Balancer, func() error { return leadOver(l.Balancer, router, backend) })
+	log := &syncBuffer{}
+	jeoul(t, backend, log, "agent", "--vip", l.VIP4.String(), "--mode", "ipip", "--mode", "gue", "--state-dir", filepath.Join(backend.Dir, "state"))
+	testenv.Eventually(t, e2e.Patience, "the agent is ready", func() bool { return strings.Contains(log.String(), "ready") })
+
+	b := newBalancer(t, l.Balancer)
+	var services []entry
+	for i, to := range []netip.Addr{backend.IPv4, backend.IPv6} {
+		for j, mode := range []lb.Mode{lb.IPIP, lb.GUE} {
+			port := uint16(8001 + 2*i + j)
+			takeUploads(t, backend, port)
+			services = append(services, entry{"name": fmt.Sprintf("%s-%s", mode, familyName(to)), "vip": l.VIP4.String(), "port": port, "protocol": "tcp",
+				"mode": string(mode), "scheduler": "maglev", "backends": []entry{{"name": "far", "address": to.String(), "port": port}}})
+		}
+	}
+	b.configure(t, lb.HookTC, entry{"services": services})
+	b.start(t)
+	for i, service := range services {
+		t.Run(service["name"].(string), func(t *testing.T) {
+			if err := l.Clients[0].Do(func() error { return upload(netip.AddrPortFrom(l.VIP4, uint16(8001+i))) }); err != nil {
+				t.Error(err)
+			}
+			b.eventually(t, "the way is known to be narrow", func(s *api.Status) bool { return s.Services[i].Backends[0].MTU == narrowWay })
+		})
+	}
+}
+
+// routeNarrowly makes a host a router to another that forwards no packet larger than narrowWay.
+// It runs inside the router.
+func routeNarrowly(router, to *lab.Host) error {
+	link, err := netlink.LinkByName(router.Interface)
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for _, name := range []string{"net/ipv4/ip_forward=1", "net/ipv6/conf/all/forwarding=1", "net/ipv4/conf/all/send_redirects=0",
+		"net/ipv4/conf/" + router.Interface + "/send_redirects=0", fmt.Sprintf("net/ipv6/conf/%s/mtu=%d", router.Interface, narrowWay)} {
+		name, value, _ := strings.Cut(name, "=")
+		errs = append(errs, testenv.WriteSysctl(name, value))
+	}
+	// Without the lock it would bound only what the router itself sends.
+	return errors.Join(append(errs, netlink.RouteReplace(&netlink.Route{LinkIndex: link.Attrs().Index, Dst: hostNet(to.IPv4), MTU: narrowWay, MTULock: true,
+		Scope: netlink.SCOPE_LINK}))...)
+}
+
+// leadOver leads a host's packets to another over a router. It runs inside the host.
+func leadOver(host, router, to *lab.Host) error {
+	link, err := netlink.LinkByName(host.Interface)
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for _, ends := range [][2]netip.Addr{{to.IPv4, router.IPv4}, {to.IPv6, router.IPv6}} {
+		errs = append(errs, netlink.RouteReplace(&netlink.Route{LinkIndex: link.Attrs().Index, Dst: hostNet(ends[0]), Gw: ends[1].AsSlice()}))
+	}
+	return errors.Join(append(errs, testenv.WriteSysctl("net/ipv6/conf/"+host.Interface+"/accept_redirects", "0"))...)
+}
+
+// takeUploads reads what clients send on a port, and says how much it was.
+func takeUploads(t *testing.T, host *lab.Host, port uint16) {
+	t.Helper()
+	var listener net.Listener
+	within(t, host, func() (err error) {
+		listener, err = net.Listen("tcp4", fmt.Sprintf(":%d", port))
+		return err
+	})
+	t.Cleanup(func() { listener.Close() })
+	go func() {
+		for {
+			connection, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			n, _ := io.Copy(io.Discard, connection)
+			fmt.Fprint(connection, n)
+			connection.Close()
+		}
+	}()
+}
+
+// upload sends to a service, and wants to hear that all has arrived. It runs inside a client.
+func upload(to netip.AddrPort) error {
+	connection, err := net.DialTimeout("tcp", to.String(), e2e.Patience)
+	if err != nil {
+		return err
+	}
+	defer connection.Close()
+	if err := connection.SetDeadline(time.Now().Add(e2e.Patience)); err != nil {
+		return err
+	}
+	if _, err := connection.Write(make([]byte, uploaded)); err != nil {
+		return err
+	}
+	if err := connection.(*net.TCPConn).CloseWrite(); err != nil {
+		return err
+	}
+	got, err := io.ReadAll(connection)
+	if err == nil && string(got) != fmt.Sprint(uploaded) {
+		err = fmt.Errorf("%s bytes arrived, want %d", got, uploaded)
+	}
+	return err
+}
