@@ -160,7 +160,7 @@ __noinline int balance_reply(ctx_t *ctx, __u32 *egress)
 		return outcome;
 	if (outcome == OUTCOME_RETURNED || outcome == OUTCOME_PASSED_TO_ROUTE)
 		remember_first(&scratch->packet, &decision, &scratch->to, OUTCOME_RETURNED);
-	else if (outcome == OUTCOME_PASSED_NO_SERVICE)
+	else if (outcome == OUTCOME_PASSED_NO_SERVICE || outcome == OUTCOME_PASSED_NOT_FORWARDED)
 		pass_first(generation, &scratch->packet, &decision, &scratch->to);
 	return outcome;
 }

@@ -116,6 +116,14 @@ static __always_inline const __be32 *answerer_of(const struct packet *packet,
 									  to->source;
 }
 
+/* is_no_reply says whether a packet that the kernel would not forward is none of a client's
+ * either: of mode nat all that is known is that it comes from a backend's endpoint, as what
+ * answers this host's own connections to the backend does. A flow of full NAT is known. */
+static __always_inline bool is_no_reply(enum way way, const struct decision *decision)
+{
+	return way == WAY_NOT_FORWARDED && decision->mode != MODE_FULLNAT;
+}
+
 /* send_back_inline sends a reply to its client, whose address and ours are in *to. */
 static __always_inline enum outcome send_back_inline(ctx_t *ctx, const struct packet *packet,
 						     struct decision *decision,
@@ -127,7 +135,9 @@ static __always_inline enum outcome send_back_inline(ctx_t *ctx, const struct pa
 
 	if (way == WAY_NONE)
 		return OUTCOME_DROPPED_NO_ROUTE;
-	if (way != WAY_KERNEL && !may_travel(ctx, packet))
+	if (is_no_reply(way, decision))
+		return OUTCOME_PASSED_NOT_FORWARDED;
+	if (way != WAY_KERNEL && way != WAY_NOT_FORWARDED && !may_travel(ctx, packet))
 		return time_exceeded_from(answerer_of(packet, decision, to));
 	if (way == WAY_TOO_BIG && (packet->ipv6 || packet->whole_only))
 		return too_big_for(route.mtu);

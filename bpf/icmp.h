@@ -257,7 +257,9 @@ static __noinline enum outcome error_to_client(ctx_t *ctx, const struct packet *
 	way = find_route(ctx, packet, to, route);
 	if (way == WAY_NONE)
 		return OUTCOME_DROPPED_NO_ROUTE;
-	if (way != WAY_KERNEL && !may_travel(ctx, packet))
+	if (is_no_reply(way, decision))
+		return OUTCOME_PASSED_NOT_FORWARDED;
+	if (way != WAY_KERNEL && way != WAY_NOT_FORWARDED && !may_travel(ctx, packet))
 		return OUTCOME_DROPPED_TIME_EXCEEDED;
 	if (way == WAY_TOO_BIG && (packet->ipv6 || packet->whole_only))
 		return OUTCOME_DROPPED_TOO_BIG;

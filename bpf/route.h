@@ -17,6 +17,8 @@ enum way {
 	WAY_FOUND,
 	/* The kernel must find it, or knows what to do with the packet. */
 	WAY_KERNEL,
+	/* The destination is an address of this host, or there is no route. */
+	WAY_NOT_FORWARDED,
 	WAY_TOO_BIG,
 	WAY_NONE,
 };
@@ -142,6 +144,8 @@ static __always_inline enum way ask_route(ctx_t *ctx, const struct packet *packe
 	case BPF_FIB_LKUP_RET_FRAG_NEEDED:
 		route->mtu = fib->mtu_result;
 		return WAY_TOO_BIG;
+	case BPF_FIB_LKUP_RET_NOT_FWDED:
+		return WAY_NOT_FORWARDED;
 	case BPF_FIB_LKUP_RET_BLACKHOLE:
 	case BPF_FIB_LKUP_RET_UNREACHABLE:
 	case BPF_FIB_LKUP_RET_PROHIBIT:

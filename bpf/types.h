@@ -37,6 +37,9 @@ enum outcome {
 	OUTCOME_PASSED_OTHER_HOST,
 	OUTCOME_PASSED_NOT_IP,
 	OUTCOME_PASSED_NO_SERVICE,
+	/* From a backend's endpoint of mode nat, and to this host itself, or to where no route
+	 * leads: no reply of the service's, and as it was. */
+	OUTCOME_PASSED_NOT_FORWARDED,
 	/* A reply, rewritten, whose way the kernel must find. */
 	OUTCOME_PASSED_TO_ROUTE,
 	/* Lost, for the reason in the name. */

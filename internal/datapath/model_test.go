@@ -316,6 +316,9 @@ func (p *packet) untouched(outcome string) verdict {
 
 const unserved = "passed_no_service"
 
+// notForwarded is the outcome of what a backend of NAT sends to this host, or to nowhere.
+const notForwarded = "passed_not_forwarded"
+
 // place finds out what the packet belongs to.
 func (m *model) place(p *packet, seen seen) verdict {
 	switch {
@@ -510,6 +513,11 @@ func (m *model) back(p *packet, backend lb.BackendKey, c change, t treatment) ve
 	}
 	v := verdict{outcome: "passed_to_route", treatment: &t, backend: backend}
 	switch hop.kind {
+	case 0, unix.RTN_LOCAL:
+		// What full NAT sends back has another destination then.
+		if !c.destination.IsValid() {
+			return p.untouched(notForwarded)
+		}
 	case unix.RTN_UNREACHABLE, unix.RTN_BLACKHOLE, unix.RTN_PROHIBIT:
 		return p.untouched("dropped_no_route")
 	case unix.RTN_UNICAST:
@@ -671,7 +679,7 @@ func (m *model) rememberFragment(p *packet, v *verdict) {
 	switch {
 	case v.treatment != nil:
 		m.fragments[p.fragmentKey()] = *v.treatment
-	case v.outcome == unserved && m.ours(p):
+	case (v.outcome == unserved || v.outcome == notForwarded) && m.ours(p):
 		m.fragments[p.fragmentKey()] = treatment{pass: true}
 	}
 }
