@@ -189,7 +189,10 @@ type Backend struct {
 	MAC string `json:"mac"`
 	// MTU is the size of the largest IP packet on the way there, in bytes, headers
 	// that the mode adds included; 0 without a route.
-	MTU     int    `json:"mtu,omitempty"`
+	MTU int `json:"mtu,omitempty"`
+	// Narrow says that MTU is what a router on the way said of the balancer's own
+	// tunnel packets.
+	Narrow  bool   `json:"narrow,omitempty"`
 	Packets uint64 `json:"packets"`
 	// Bytes are those of IP packets as they came, without the Ethernet frame.
 	Bytes uint64 `json:"bytes"`

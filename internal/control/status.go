@@ -206,7 +206,7 @@ func (v *view) backendStatus(at use, now *paths.Entry, count datapath.BackendCou
 		State: stateOfBackend(s, b, o, e), Drain: o.drain,
 		Neighbour: neighbourState(now),
 		Reason:    reason(s, now),
-		Interface: e.Interface, NextHop: nextHop(e), MAC: e.MAC.String(), MTU: e.MTU,
+		Interface: e.Interface, NextHop: nextHop(e), MAC: e.MAC.String(), MTU: e.MTU, Narrow: e.Told,
 		Packets: count.Packets, Bytes: count.Bytes, Connections: count.Connections,
 		ReturnedPackets: count.ReturnedPackets, ReturnedBytes: count.ReturnedBytes,
 		Active: count.Active, Upper: b.Upper, Lower: b.Lower, Flows: count.Flows,

@@ -37,7 +37,25 @@ func judgeBalancer(e *Evidence) (findings []Finding) {
 	if len(drops) > 0 {
 		findings = append(findings, finding(balancerDrops, fmt.Sprintf("The balancer drops packets: %s (%s)", worst.Name, worst.Help), drops...))
 	}
-	return append(findings, judgeStates(after)...)
+	return append(findings, append(judgeStates(after), judgeNarrow(after)...)...)
+}
+
+// judgeNarrow tells of ways that routers have said to be narrower than they look. It goes by
+// what the balancer knows: a ping of the doctor's own would teach the kernel, and change what
+// is looked at.
+func judgeNarrow(s *api.Status) []Finding {
+	var figures []Figure
+	for _, service := range s.Services {
+		for _, b := range service.Backends {
+			if b.Narrow {
+				figures = append(figures, Figure{Name: "path MTU", On: service.Name + "/" + b.Name, Value: float64(b.MTU), Unit: "bytes", Note: "as a router on the way said"})
+			}
+		}
+	}
+	if len(figures) == 0 {
+		return nil
+	}
+	return []Finding{finding(narrowPath, fmt.Sprintf("The way to backend %s takes only %.0f bytes", figures[0].On, figures[0].Value), bounded(figures)...)}
 }
 
 // manyExpired are more packets without hops than traceroute sends while the doctor looks.

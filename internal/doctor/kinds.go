@@ -38,6 +38,7 @@ const (
 	socketBuffer    = "socket-buffer"
 	checksums       = "bad-checksums"
 	backendSlow     = "backend-slow"
+	narrowPath      = "narrow-path"
 	busyCore        = "busy-core"
 	softnetSqueezed = "softnet-squeezed"
 	synCookies      = "syn-cookies"
@@ -163,6 +164,11 @@ var kinds = []kind{
 	{backendSlow, Slow, false,
 		"Clients that are given to this backend wait longer than all others.",
 		[]Cure{{"", "Look at the backend (load, disk, a throttled core). Until then: `jeoul backend weight SERVICE/BACKEND` less, or drain it; lc and wlc give it less by themselves."}}},
+	{narrowPath, Slow, false,
+		"A router between the balancer and that backend takes smaller packets than the balancer's link. The balancer has learned so, and tells each client whose packets do not fit the tunnel; clients that never hear ICMP hang.",
+		[]Cure{
+			{"", "Raise the MTU on the way to the backend by what the mode adds, or tell the host of it: `ip route … mtu`."},
+			{"", "Bound the segments from the start: `jeoul agent --mss` on the backend."}}},
 	{busyCore, Slow, false,
 		"One core does nearly all of the packet work: it is the limit while others are idle.",
 		[]Cure{

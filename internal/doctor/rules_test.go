@@ -95,6 +95,12 @@ func counters(after map[string]uint64) *Evidence {
 	return &Evidence{Seconds: 10, Traced: true, Machine: true, After: Reading{Protocols: after}}
 }
 
+// narrowed is evidence of a way that takes 1300 bytes, as a router said or as is configured.
+func narrowed(told bool) *Evidence {
+	status := &api.Status{PID: 1, Services: []api.Service{{Name: "web", Backends: []api.Backend{{Name: "web01", State: api.Up, MTU: 1300, Narrow: told}}}}}
+	return &Evidence{Seconds: 3, Before: Reading{Balancer: status}, After: Reading{Balancer: status}}
+}
+
 // repeated is evidence of a SYN that came so many times again.
 func repeated(times int) *Evidence {
 	return &Evidence{Seconds: 3, Flows: Flows{Backends: []BackendTiming{{Name: "web/web01", Service: "web", Opened: 1, Silent: 1, Repeats: times}}}}
@@ -176,6 +182,8 @@ func TestRules(t *testing.T) {
 		{"a traceroute", balanced("answered_time_exceeded", 3), nil},
 		{"a loop, by its SYN", repeated(manyRepeats), []string{forwardingLoop}},
 		{"a SYN that is sent again", repeated(5), nil},
+		{"a narrow router", narrowed(true), []string{narrowPath}},
+		{"a narrow link", narrowed(false), nil},
 		{"passed", balanced("passed_no_service", 100), nil},
 		{"no room for neighbours", &Evidence{Seconds: 10, Machine: true, After: Reading{TableFulls: 3}}, []string{neighbourTable}},
 		{"a ping to nobody, long ago", &Evidence{Seconds: 10, Traced: true, After: Reading{Neighbours: []Neighbour{{State: "FAILED", Since: 900}}}}, nil},
