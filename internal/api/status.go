@@ -84,6 +84,9 @@ type Interface struct {
 	Up   bool   `json:"up"`
 	MAC  string `json:"mac"`
 	Hook Hook   `json:"hook"`
+	// XDPLost are frames that were counted as sent and then lost by the driver, since
+	// the start, as far as it counts them.
+	XDPLost uint64 `json:"xdp_lost,omitempty"`
 }
 
 // Hook is the place in the kernel where packets are taken.
@@ -94,6 +97,8 @@ type Hook struct {
 	Driver  string `json:"driver"`
 	// Reason says why this hook, where the configuration left room.
 	Reason string `json:"reason"`
+	// Warning says what may be lost by it.
+	Warning string `json:"warning,omitempty"`
 }
 
 // Service is a service and its backends.

@@ -145,11 +145,12 @@ type Controller struct {
 	announced int                    // of this round
 	memory    datapath.MemoryPlan    // as it was said last
 	bare      map[lb.ServiceKey]bool // services of which it was said that they have no backend
+	lost      map[string]uint64      // frames of XDP, by interface, as it was said last
 	timers    timers
 }
 
 // timers are all stopped until something arms them.
-type timers struct{ settle, pending, announce, retry, silence, deadline *time.Timer }
+type timers struct{ settle, pending, announce, retry, silence, deadline, losses *time.Timer }
 
 func newTimers() timers {
 	stopped := func() *time.Timer {
@@ -157,7 +158,7 @@ func newTimers() timers {
 		t.Stop()
 		return t
 	}
-	return timers{stopped(), stopped(), stopped(), stopped(), stopped(), stopped()}
+	return timers{stopped(), stopped(), stopped(), stopped(), stopped(), stopped(), stopped()}
 }
 
 // New returns a controller for a configuration. Nothing happens before Start.
@@ -171,6 +172,7 @@ func New(opt Options, cfg *config.Config) *Controller {
 		started:  time.Now(),
 		timers:   newTimers(),
 		bare:     map[lb.ServiceKey]bool{},
+		lost:     map[string]uint64{},
 	}
 }
 
@@ -224,6 +226,12 @@ func (c *Controller) welcome(warnings yamlfile.Problems) {
 		}
 	}
 	c.announceAll()
+	for _, message := range lossMessages(c.opt.DataPlane.Attachments(), nil) {
+		if message != "" {
+			c.opt.Log.Warn(message)
+		}
+	}
+	c.timers.losses.Reset(lossEvery)
 	c.timers.silence.Reset(silence)
 	c.soon() // paths may have been found meanwhile
 }
@@ -278,6 +286,8 @@ func (c *Controller) Run(ctx context.Context) error {
 			c.announceSome()
 		case <-c.timers.silence.C:
 			c.reportSilent()
+		case <-c.timers.losses.C:
+			c.tellLosses()
 		}
 	}
 }

@@ -60,6 +60,9 @@ type world struct {
 	state    datapath.State
 
 	counters datapath.Counters
+	// attachment is another than that of eth9 in TC, and xdpLost what its driver counts.
+	attachment *datapath.Attachment
+	xdpLost    uint64
 }
 
 func newWorld(t *testing.T) *world {
@@ -172,6 +175,9 @@ func (w *world) Apply(state datapath.State) error {
 }
 
 func (w *world) Attachments() []datapath.Attachment {
+	if w.attachment != nil {
+		return []datapath.Attachment{*w.attachment}
+	}
 	return []datapath.Attachment{{Interface: "eth9", Hook: lb.HookTC, Driver: "veth", Reason: "the configuration asks for it"}}
 }
 
@@ -299,6 +305,19 @@ func (l links) States() ([]iface.State, error) {
 }
 
 func (l links) Changes() <-chan struct{} { return l.linkChanges }
+
+func (l links) XDPLost() []uint64 {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return []uint64{l.xdpLost}
+}
+
+// lose sets what the driver has counted.
+func (w *world) lose(frames uint64) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.xdpLost = frames
+}
 
 // drop takes addresses off the interface.
 func (w *world) drop(addrs ...netip.Addr) {

@@ -30,13 +30,19 @@ func (c *Controller) Status() (api.Status, error) {
 	c.mu.Lock()
 	v, links, generation, history, problems := c.view, c.links, c.generation, c.history, c.problems()
 	c.mu.Unlock()
+	lost := c.xdpLost()
+	for _, message := range lossMessages(attachments, lost) {
+		if message != "" {
+			problems = append(problems, message)
+		}
+	}
 	status := api.Status{
 		Version:    c.opt.Version,
 		PID:        os.Getpid(),
 		Started:    c.started,
 		Config:     v.cfg.File,
 		Interface:  links[0].Name,
-		Interfaces: interfaceStatus(links, attachments),
+		Interfaces: interfaceStatus(links, attachments, lost),
 		Hook:       hookOf(attachments[0]), // one way for all interfaces
 		TableSize:  v.cfg.TableSize,
 		Generation: generation,
@@ -93,16 +99,19 @@ func nearlyFull(f api.Flows) (problems []string) {
 }
 
 func hookOf(a datapath.Attachment) api.Hook {
-	return api.Hook{Name: a.Hook, Generic: a.Generic, Driver: a.Driver, Reason: a.Reason}
+	return api.Hook{Name: a.Hook, Generic: a.Generic, Driver: a.Driver, Reason: a.Reason, Warning: a.Warning}
 }
 
 // interfaceStatus puts together what is known of each interface.
-func interfaceStatus(links []iface.State, attachments []datapath.Attachment) []api.Interface {
+func interfaceStatus(links []iface.State, attachments []datapath.Attachment, lost []uint64) []api.Interface {
 	list := make([]api.Interface, len(links))
 	for i, link := range links {
 		list[i] = api.Interface{Name: link.Name, Up: link.Up, MAC: link.MAC.String()}
 		if i < len(attachments) {
 			list[i].Hook = hookOf(attachments[i])
+			if attachments[i].Hook == lb.HookXDP {
+				list[i].XDPLost = lossOf(lost, i)
+			}
 		}
 	}
 	return list

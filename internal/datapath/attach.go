@@ -47,6 +47,8 @@ type Attachment struct {
 	Driver  string `json:"driver"`
 	// Reason says why this hook, where the configuration left room.
 	Reason string `json:"reason"`
+	// Warning says what may be lost by it; empty if nothing is known.
+	Warning string `json:"warning,omitempty"`
 }
 
 // String returns "xdp (native)", "xdp (generic)" or "tc".
@@ -65,6 +67,9 @@ func attachments(ports []port, w way, reason string) []Attachment {
 	all := make([]Attachment, len(ports))
 	for i, p := range ports {
 		all[i] = Attachment{Interface: p.name, Hook: w.hook, Generic: w == genericXDP, Driver: driverOf(p.name), Reason: reason}
+		if w == nativeXDP && all[i].Driver == vethDriver && !peerTakesXDP(p.name) {
+			all[i].Warning = p.name + vethLoses + ": give the peer one that passes everything, or set hook: tc"
+		}
 	}
 	return all
 }
@@ -120,13 +125,30 @@ func attempts(wish lb.Hook, ports []port) []attempt {
 		return []attempt{native, {way: genericXDP}}
 	}
 	for _, p := range ports {
-		if driverOf(p.name) == "veth" {
-			// A veth sends XDP frames only to a peer that runs XDP too. The peer is
-			// in a namespace we cannot look into, and nothing would count the loss.
-			return throughTC(p.name + " is a veth, which loses XDP frames unless its peer runs XDP too; set hook: xdp if it does")
+		if driverOf(p.name) == vethDriver {
+			return throughTC(p.name + vethLoses + "; set hook: xdp if it has")
 		}
 	}
 	return append([]attempt{native}, throughTC("")...)
+}
+
+// A veth gives frames of XDP to its peer's NAPI instance only, and wakes that only where the
+// peer runs XDP (veth_xdp_xmit and veth_xdp_flush in the kernel's drivers/net/veth.c). With
+// GRO on, which makes such an instance too, they wait there unnoticed, and are counted as
+// sent. The peer is usually in a namespace that cannot be looked into.
+const (
+	vethDriver = "veth"
+	vethLoses  = " is a veth, which loses the frames that XDP sends unless its peer has an XDP program, too"
+)
+
+// peerTakesXDP says whether a veth's peer is in this namespace and is seen to run XDP.
+func peerTakesXDP(name string) bool {
+	link, err := netlink.LinkByName(name)
+	if err != nil || link.Attrs().NetNsID >= 0 {
+		return false
+	}
+	peer, err := netlink.LinkByIndex(link.Attrs().ParentIndex)
+	return err == nil && peer.Attrs().Xdp != nil && peer.Attrs().Xdp.Attached
 }
 
 // throughTC lists the ways to attach in TC.

@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"github.com/jeoul/jeoul/internal/drops"
+	"github.com/jeoul/jeoul/internal/iface"
 )
 
 // told are the kernel's reasons that other rules take, each with figures of its own.
@@ -77,7 +78,7 @@ func judgeXDP(e *Evidence) []Finding {
 	}
 	for _, pair := range e.pairs() {
 		for counter, after := range pair[1].Driver {
-			if n := less(after, pair[0].Driver[counter]); n > 0 && xdpCounters.MatchString(counter) {
+			if n := less(after, pair[0].Driver[counter]); n > 0 && iface.CountsXDPLoss(counter) {
 				figures = append(figures, Figure{Name: counter, On: pair[1].Name, Value: float64(n), Unit: "frames, by the driver"})
 			}
 		}

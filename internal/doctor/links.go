@@ -129,10 +129,6 @@ func (e *Evidence) pairs() (pairs [][2]Link) {
 // kernel counts as dropped what it has no protocol for, too (LLDP, STP).
 const dropShare = 0.001
 
-// xdpCounters are those of drivers for frames that XDP_TX or a redirect lost; what a
-// program drops on purpose is not among them.
-var xdpCounters = regexp.MustCompile(`(?i)xdp.*(err|full|redirect_drop|tx_drop)`)
-
 // lossCounters are those of drivers that name packets for which the card had no room.
 var lossCounters = regexp.MustCompile(`(?i)(no_?buf|no_?dma|out_of_buffer|missed|nodesc|discard|fifo|overrun|rx_queue_\d+_drops$|rx\d*_dropped)`)
 

@@ -12,6 +12,7 @@ import (
 	"net/netip"
 	"slices"
 
+	"github.com/safchain/ethtool"
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
@@ -46,11 +47,13 @@ type Interfaces struct {
 	handle  *netlink.Handle
 	events  *nl.NetlinkSocket
 	changes chan struct{}
+	driver  *ethtool.Ethtool // nil where there is none
 }
 
 type watched struct {
 	name  string // when the watch began
 	index int
+	lost  uint64 // of XDP's frames, when the watch began
 }
 
 // Watch starts to watch the interfaces of these names.
@@ -69,6 +72,7 @@ func Watch(names ...string) (*Interfaces, error) {
 		handle.Close()
 		return nil, fmt.Errorf("listen to netlink: %w", err)
 	}
+	i.openDriver()
 	go i.listen()
 	return i, nil
 }
@@ -82,7 +86,7 @@ func (i *Interfaces) find(names []string) error {
 		if err != nil {
 			return fmt.Errorf("look for the interface %q: %w", name, err)
 		}
-		i.watched = append(i.watched, watched{name, link.Attrs().Index})
+		i.watched = append(i.watched, watched{name: name, index: link.Attrs().Index})
 	}
 	return nil
 }
@@ -95,6 +99,9 @@ func (i *Interfaces) Changes() <-chan struct{} { return i.changes }
 func (i *Interfaces) Close() {
 	i.events.Close()
 	i.handle.Close()
+	if i.driver != nil {
+		i.driver.Close()
+	}
 }
 
 // listen turns messages about the interfaces into signals, until Close.

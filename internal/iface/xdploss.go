@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package iface
+
+import (
+	"regexp"
+
+	"github.com/safchain/ethtool"
+)
+
+// xdpLosses are the names of drivers' counters for frames that XDP_TX or a redirect lost;
+// what a program drops on purpose is not among them.
+var xdpLosses = regexp.MustCompile(`(?i)xdp.*(err|full|redirect_drop|tx_drop)`)
+
+// CountsXDPLoss says whether a counter of a driver, as `ethtool -S` names it, is of frames
+// that an XDP program sent and that are lost.
+func CountsXDPLoss(counter string) bool { return xdpLosses.MatchString(counter) }
+
+// XDPLost returns, for each interface in the order of the names, how many frames that XDP
+// programs sent were lost on it since Watch, as far as its driver counts them. The
+// programs have counted them as sent.
+func (i *Interfaces) XDPLost() []uint64 {
+	lost := make([]uint64, len(i.watched))
+	for at, w := range i.watched {
+		if now := i.countXDPLost(w); now > w.lost {
+			lost[at] = now - w.lost
+		}
+	}
+	return lost
+}
+
+// countXDPLost reads the counters; 0 where there are none.
+func (i *Interfaces) countXDPLost(w watched) (lost uint64) {
+	if i.driver == nil {
+		return 0
+	}
+	stats, err := i.driver.Stats(w.name)
+	if err != nil {
+		return 0
+	}
+	for counter, n := range stats {
+		if CountsXDPLoss(counter) {
+			lost += n
+		}
+	}
+	// What is redirected to a veth whose peer does not take it is in no other counter;
+	// what XDP_TX lost is in both.
+	if driver, err := i.driver.DriverName(w.name); err == nil && driver == "veth" {
+		if link, err := i.handle.LinkByIndex(w.index); err == nil && link.Attrs().Statistics != nil {
+			lost = max(lost, link.Attrs().Statistics.TxDropped)
+		}
+	}
+	return lost
+}
+
+// openDriver takes note of what was lost before; without it nothing is counted.
+func (i *Interfaces) openDriver() {
+	driver, err := ethtool.NewEthtool()
+	if err != nil {
+		return
+	}
+	i.driver = driver
+	for at := range i.watched {
+		i.watched[at].lost = i.countXDPLost(i.watched[at])
+	}
+}
