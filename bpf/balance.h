@@ -25,6 +25,7 @@ __noinline int choose_first(ctx_t *ctx, const struct service *service)
 		return OUTCOME_DROPPED_NO_BACKEND;
 	if (!whole(ctx, &scratch->packet))
 		return OUTCOME_DROPPED_MALFORMED;
+	scratch->tracking.sequence = sequence_of(ctx, &scratch->packet);
 	scratch->tracking.choice = choose_tracked(service, scratch,
 						   service_hash(service, &scratch->packet));
 	return OUTCOME_NONE;
@@ -296,7 +297,8 @@ static __always_inline bool changes_flow(const struct packet *packet)
 
 /* choose_quickly chooses on the common way: by the hash, or because the flow is known
  * and goes on, or because it is new and nothing bounds it. False where that is not enough. */
-static __always_inline bool choose_quickly(void *generation, const struct packet *packet,
+static __always_inline bool choose_quickly(ctx_t *ctx, void *generation,
+					   const struct packet *packet,
 					   struct decision *decision, bool ipv6,
 					   const struct flow **flow)
 {
@@ -321,7 +323,7 @@ static __always_inline bool choose_quickly(void *generation, const struct packet
 			return true;
 	}
 	decision->opens = true;
-	decision->backend = begin_quickly(generation, service, packet, ipv6);
+	decision->backend = begin_quickly(ctx, generation, service, packet, ipv6);
 	return decision->backend;
 }
 
@@ -359,7 +361,7 @@ static __always_inline enum outcome balance_ip(ctx_t *ctx, void *generation, boo
 	if (!whole(ctx, &packet))
 		return OUTCOME_DROPPED_MALFORMED;
 	decide_by(*service, &packet, &decision);
-	if (!choose_quickly(generation, &packet, &decision, ipv6, &flow))
+	if (!choose_quickly(ctx, generation, &packet, &decision, ipv6, &flow))
 		return leave_the_road(&packet, CHOICE_OPEN, NULL);
 	*road = ROAD_CHOSEN;
 	if (!decision.backend)

@@ -121,6 +121,17 @@ static __always_inline struct backend *attached_to(void *generation, const struc
 	return index < PICK_NONE ? backend_at(generation, index) : NULL;
 }
 
+/* takes_new says whether a backend takes new flows. */
+static __always_inline bool takes_new(const struct backend *owner)
+{
+	struct backend_load *load;
+
+	if (!owner->up || !owner->weight)
+		return false;
+	load = load_of(owner->index);
+	return !load || !is_full(load);
+}
+
 /* find_affinity says where a client's flows go: the backend's index, or PICK_NONE where
  * that is not known, or may take no new flow. */
 __noinline __u64 find_affinity(const struct service *service)
@@ -128,7 +139,6 @@ __noinline __u64 find_affinity(const struct service *service)
 	void *generation = current_generation();
 	struct scratch *scratch = get_scratch();
 	struct tracking *tracking;
-	struct backend_load *load;
 	struct backend *owner;
 	struct found found;
 
@@ -141,10 +151,7 @@ __noinline __u64 find_affinity(const struct service *service)
 	if (!find_flow(&tracking->client, tracking->client_hash, &found))
 		return PICK_NONE;
 	owner = attached_to(generation, service, &found.bucket->flows[found.at]);
-	if (!owner || !owner->up || !owner->weight)
-		return PICK_NONE;
-	load = load_of(owner->index);
-	return load && is_full(load) ? PICK_NONE : owner->index;
+	return owner && takes_new(owner) ? owner->index : PICK_NONE;
 }
 
 /* aim_affinity writes into the affinity of struct tracking where its flow went; false where
@@ -208,10 +215,9 @@ static __always_inline bool is_fullnat(const struct service *service)
  * and the client's are not to go to another. */
 static __always_inline bool takes_again(const struct service *service, const struct backend *owner)
 {
-	struct backend_load *load = load_of(owner->index);
 	__u64 attached;
 
-	if (!owner->up || !owner->weight || (load && is_full(load)))
+	if (!takes_new(owner))
 		return false;
 	if (!(service->flags & SERVICE_PERSISTENT))
 		return true;
@@ -257,27 +263,134 @@ __noinline __u64 reopen_flow(const struct service *service, __u32 place, __u32 p
 	return owner->index | CHOICE_OPENS;
 }
 
+/* beginning is what a packet that may be the first of a flow makes of the entry of its key.
+ * docs/state.md has the table, and what a stranger can do by it. */
+enum beginning {
+	/* It is the flow's own, or its backend may have the next one too. */
+	BEGINS_NOTHING,
+	/* The entry is over. */
+	BEGINS_ANOTHER,
+	/* It may be, and its backend cannot have the next one: that has to prove itself. */
+	BEGINS_RIVAL,
+};
+
+/* beginning_of_live decides for a SYN and a flow that has not ended. Full NAT has no
+ * sequence number to tell by, and sees the backend's RST and FIN. */
+static __always_inline enum beginning beginning_of_live(const struct service *service,
+							const struct found *found, __u32 state,
+							const struct backend *owner, bool again)
+{
+	if (again || (owner->up && is_fullnat(service)) || takes_new(owner))
+		return BEGINS_NOTHING;
+	if (is_fullnat(service) || (state != FLOW_ESTABLISHED && state != FLOW_CONTESTED))
+		return BEGINS_ANOTHER;
+	if (found->proven)
+		return BEGINS_RIVAL;
+	/* There was no room for it among the proven, and beside it is none for another. */
+	return owner->up ? BEGINS_NOTHING : BEGINS_ANOTHER;
+}
+
+static __always_inline enum beginning beginning_of(const struct service *service,
+						   const struct packet *packet,
+						   const struct tracking *tracking,
+						   const struct found *found,
+						   const struct backend *owner)
+{
+	__u32 state = state_of(found->bucket, found->at);
+	bool again;
+
+	if (!opens_connection(packet))
+		return packet->protocol == IPPROTO_UDP && !owner->up ? BEGINS_ANOTHER :
+								       BEGINS_NOTHING;
+	/* Sent once more, or late. */
+	again = owner->up && !is_fullnat(service) &&
+		opened_with(&found->bucket->flows[found->at]) == tracking->sequence;
+	if (!is_ended(state))
+		return beginning_of_live(service, found, state, owner, again);
+	return again && (state == FLOW_CLIENT_FIN || state == FLOW_BACKEND_FIN) ? BEGINS_NOTHING :
+										  BEGINS_ANOTHER;
+}
+
+/* find_rival looks for the connection that contests the proven flow that was found, and
+ * finds that instead if the packet is its own, or if there is no other. */
+static __always_inline void find_rival(void *generation, const struct service *service,
+				       const struct packet *packet, struct tracking *tracking,
+				       struct found *found)
+{
+	struct found rival = {};
+
+	rival.place = search_place(&tracking->flow, tracking->flow_hash, false);
+	if (!see_flow(&rival)) {
+		if (!dry_run())
+			set_state(found->bucket, found->at, FLOW_CONTESTED, FLOW_ESTABLISHED);
+		return;
+	}
+	if (!owner_of(generation, &found->bucket->flows[found->at]))
+		end_flow(service, found, tracking->flow_hash);
+	else if (opens_connection(packet) ||
+		 follows(tracking->sequence, opened_with(&rival.bucket->flows[rival.at])))
+		tracking->contested = found->place;
+	else
+		return;
+	*found = rival;
+}
+
+/* end_contested forgets the flow whose rival has proven itself. */
+static __always_inline void end_contested(const struct service *service,
+					  const struct tracking *tracking)
+{
+	struct found found = { .place = tracking->contested, .proven = true };
+
+	found.at = within(found.place);
+	found.bucket = bucket_of(true, found.place);
+	if (found.bucket)
+		forget_flow(&found, tracking->flow_hash, FLOW_CONTESTED,
+			    service->flags & SERVICE_TRACKED);
+}
+
+/* begin_key writes the key of the packet's flow into the scratch memory, and what is to be
+ * remembered of its SYN. */
+static __always_inline void begin_key(struct tracking *tracking, const struct packet *packet,
+				      const struct service *service)
+{
+	flow_of(&tracking->flow, packet, service->id);
+	if (opens_connection(packet) && !is_fullnat(service))
+		open_with(&tracking->flow, tracking->sequence);
+	tracking->flow_hash = hash_of(&tracking->flow);
+}
+
+/* note_syn keeps which SYN a flow's backend got last. */
+static __always_inline void note_syn(const struct service *service, const struct packet *packet,
+				     const struct tracking *tracking, struct flow *flow)
+{
+	if (opens_connection(packet) && !is_fullnat(service) && !dry_run())
+		open_with(flow, tracking->sequence);
+}
+
 /* recall_flow chooses for a packet of a remembered flow; CHOICE_OPEN where there is none,
- * or it has ended, or its backend has left. With CHOICE_OPENS, the client's affinity is yet
- * to be kept: from further down it would not fit the stack. */
+ * or it has ended, or its backend has left, or cannot take what the packet may begin:
+ * tracking->contested is then the flow that stays meanwhile. With CHOICE_OPENS, the client's
+ * affinity is yet to be kept: from further down it would not fit the stack. */
 __noinline __u64 recall_flow(const struct service *service, const struct packet *packet)
 {
 	void *generation = current_generation();
 	struct scratch *scratch = get_scratch();
 	struct tracking *tracking;
+	enum beginning beginning;
 	struct backend *owner;
 	struct found found;
 
 	if (!service || !packet || !scratch)
 		return fail_with(OUTCOME_DROPPED_NO_BACKEND);
 	tracking = &scratch->tracking;
-	flow_of(&tracking->flow, packet, service->id);
-	tracking->flow_hash = hash_of(&tracking->flow);
+	begin_key(tracking, packet, service);
 	touch(tracking->flow_hash);
 	if (!find_flow_inline(&tracking->flow, tracking->flow_hash, &found) &&
 	    (opens_connection(packet) ||
 	     !find_moved(&tracking->flow, tracking->flow_hash, &found)))
 		return CHOICE_OPEN;
+	if (found.proven && state_of(found.bucket, found.at) == FLOW_CONTESTED)
+		find_rival(generation, service, packet, tracking, &found);
 	owner = owner_of(generation, &found.bucket->flows[found.at]);
 	if (owner && is_fullnat(service) && opens_connection(packet) &&
 	    is_ended(state_of(found.bucket, found.at))) {
@@ -286,17 +399,27 @@ __noinline __u64 recall_flow(const struct service *service, const struct packet 
 		if (choice != CHOICE_OPEN)
 			return choice;
 	}
-	if (!owner || (opens_connection(packet) && is_ended(state_of(found.bucket, found.at)))) {
+	beginning = owner ? beginning_of(service, packet, tracking, &found, owner) :
+			    BEGINS_ANOTHER;
+	if (beginning == BEGINS_RIVAL)
+		tracking->contested = found.place;
+	if (beginning == BEGINS_ANOTHER)
 		end_flow(service, &found, tracking->flow_hash);
+	if (beginning != BEGINS_NOTHING || !owner)
 		return CHOICE_OPEN;
-	}
-	if (!owner->up)
+	if (!owner->up) {
+		if (packet->tcp_flags & (TCP_FIN | TCP_RST))
+			note_packet(generation, service, packet, &found, tracking->flow_hash);
 		return fail_with(OUTCOME_DROPPED_BACKEND_DOWN);
+	}
 	trace_because(TRACE_KNOWN_FLOW);
 	tracking->nat_port = found.bucket->flows[found.at].nat_port;
 	tracking->nat_address = found.bucket->flows[found.at].nat_address;
-	if (!note_packet(generation, service, packet, &found))
+	note_syn(service, packet, tracking, &found.bucket->flows[found.at]);
+	if (!note_packet(generation, service, packet, &found, tracking->flow_hash))
 		return owner->index;
+	if (tracking->contested)
+		end_contested(service, tracking);
 	tracking->place = found.place;
 	return owner->index | CHOICE_PROVEN;
 }
@@ -368,66 +491,6 @@ static __always_inline __u64 by_slot(const struct service *service, const struct
 	return by_hash(tracking, packet);
 }
 
-/* choose_unknown chooses for a packet of a service that remembers flows, and not this
- * one. */
-static __always_inline __u64 choose_unknown(const struct service *service,
-					    const struct packet *packet, __u32 hash,
-					    const struct tracking *tracking)
-{
-	bool fresh = packet->protocol == IPPROTO_UDP || opens_connection(packet);
-	__u64 choice = fresh ? begin_flow(service, packet, hash, tracking) : CHOICE_OPEN;
-
-	if (choice != CHOICE_OPEN)
-		return choice;
-	if (is_fullnat(service))
-		return fail_with(fresh ? OUTCOME_DROPPED_NO_BACKEND : OUTCOME_DROPPED_NO_FLOW);
-	return by_slot(service, packet, hash, tracking);
-}
-
-/* choose_by_slot chooses for a packet of a service that remembers moved flows only, where
- * none is. */
-static __always_inline __u64 choose_by_slot(const struct service *service,
-					    const struct packet *packet,
-					    const struct tracking *tracking)
-{
-	enum outcome outcome = OUTCOME_NONE;
-
-	if (packet->protocol == IPPROTO_UDP || opens_connection(packet))
-		outcome = refused(service);
-	if (outcome != OUTCOME_NONE)
-		return fail_with(outcome);
-	return tracking->moved ? between(packet, tracking) : by_hash(tracking, packet);
-}
-
-/* prove keeps a flow's proof. */
-static __always_inline void prove(const struct service *service, const struct packet *packet)
-{
-	if (service->flags & SERVICE_PERSISTENT)
-		prove_client(service);
-	prove_flow(service, is_fullnat(service), packet->protocol);
-}
-
-/* choose_tracked chooses for the packet in the scratch memory. */
-static __always_inline __u64 choose_tracked(const struct service *service,
-					    struct scratch *scratch, __u32 hash)
-{
-	bool tracked = service->flags & SERVICE_TRACKED;
-	__u64 choice = CHOICE_OPEN;
-
-	if (!tracked)
-		look_up(service, hash);
-	if (tracked || scratch->tracking.moved)
-		choice = recall_flow(service, &scratch->packet);
-	if (choice & CHOICE_PROVEN)
-		prove(service, &scratch->packet);
-	if ((choice & CHOICE_OPENS) && (service->flags & SERVICE_PERSISTENT))
-		keep_affinity();
-	if (choice != CHOICE_OPEN)
-		return choice & ~CHOICE_PROVEN;
-	return tracked ? choose_unknown(service, &scratch->packet, hash, &scratch->tracking) :
-			 choose_by_slot(service, &scratch->packet, &scratch->tracking);
-}
-
 /* owner_at chooses for a flow that was found, and notes nothing; CHOICE_OPEN where its
  * backend has left. */
 __noinline __u64 owner_at(__u32 place, __u32 proven)
@@ -450,6 +513,95 @@ __noinline __u64 owner_at(__u32 place, __u32 proven)
 	return owner->up ? owner->index : fail_with(OUTCOME_DROPPED_BACKEND_DOWN);
 }
 
+/* contest ends what was begun for a SYN that contests a proven flow: that is marked, so
+ * that its packets are told from the rival's. Where no rival could be remembered, the SYN
+ * is the flow's. */
+static __always_inline __u64 contest(const struct service *service,
+				     const struct tracking *tracking, __u64 choice)
+{
+	struct flow_bucket *bucket = bucket_of(true, tracking->contested);
+
+	if (choice == CHOICE_OPEN)
+		return service->table_size ? owner_at(tracking->contested, true) :
+					     fail_with(OUTCOME_DROPPED_NO_BACKEND);
+	if (bucket && !(choice & CHOICE_FAILED) && !dry_run())
+		set_state(bucket, within(tracking->contested), FLOW_ESTABLISHED, FLOW_CONTESTED);
+	return choice;
+}
+
+/* choose_unknown chooses for a packet of a service that remembers flows, and not this
+ * one. */
+static __always_inline __u64 choose_unknown(const struct service *service,
+					    const struct packet *packet, __u32 hash,
+					    const struct tracking *tracking)
+{
+	bool fresh = packet->protocol == IPPROTO_UDP || opens_connection(packet);
+	__u64 choice = fresh ? begin_flow(service, packet, hash, tracking) : CHOICE_OPEN;
+
+	if (tracking->contested)
+		return contest(service, tracking, choice);
+	if (choice != CHOICE_OPEN)
+		return choice;
+	if (is_fullnat(service))
+		return fail_with(fresh ? OUTCOME_DROPPED_NO_BACKEND : OUTCOME_DROPPED_NO_FLOW);
+	return by_slot(service, packet, hash, tracking);
+}
+
+/* begin_moved begins a flow that must be remembered, whatever became of its slot. */
+static __always_inline __u64 begin_moved(const struct tracking *tracking)
+{
+	if (tracking->now == NO_BACKEND || !remember(tracking->now, FLOW_OPENING))
+		return CHOICE_OPEN;
+	return choice_of(tracking->now, true);
+}
+
+/* choose_by_slot chooses for a packet of a service that remembers moved flows only, where
+ * none is. */
+static __always_inline __u64 choose_by_slot(const struct service *service,
+					    const struct packet *packet,
+					    const struct tracking *tracking)
+{
+	enum outcome outcome = OUTCOME_NONE;
+
+	if (packet->protocol == IPPROTO_UDP || opens_connection(packet))
+		outcome = refused(service);
+	if (outcome != OUTCOME_NONE)
+		return fail_with(outcome);
+	if (tracking->contested)
+		return contest(service, tracking, begin_moved(tracking));
+	return tracking->moved ? between(packet, tracking) : by_hash(tracking, packet);
+}
+
+/* prove keeps a flow's proof. */
+static __always_inline void prove(const struct service *service, const struct packet *packet)
+{
+	if (service->flags & SERVICE_PERSISTENT)
+		prove_client(service);
+	prove_flow(service, is_fullnat(service), packet->protocol);
+}
+
+/* choose_tracked chooses for the packet in the scratch memory. */
+static __always_inline __u64 choose_tracked(const struct service *service,
+					    struct scratch *scratch, __u32 hash)
+{
+	bool tracked = service->flags & SERVICE_TRACKED;
+	__u64 choice = CHOICE_OPEN;
+
+	scratch->tracking.contested = 0;
+	if (!tracked)
+		look_up(service, hash);
+	if (tracked || scratch->tracking.moved)
+		choice = recall_flow(service, &scratch->packet);
+	if (choice & CHOICE_PROVEN)
+		prove(service, &scratch->packet);
+	if ((choice & CHOICE_OPENS) && (service->flags & SERVICE_PERSISTENT))
+		keep_affinity();
+	if (choice != CHOICE_OPEN)
+		return choice & ~CHOICE_PROVEN;
+	return tracked ? choose_unknown(service, &scratch->packet, hash, &scratch->tracking) :
+			 choose_by_slot(service, &scratch->packet, &scratch->tracking);
+}
+
 /* choose_quietly is for a packet that only tells of a flow. */
 __noinline __u64 choose_quietly(const struct service *service, const struct packet *packet,
 				__u32 hash)
@@ -467,9 +619,10 @@ __noinline __u64 choose_quietly(const struct service *service, const struct pack
 	flow = &scratch->tracking.flow;
 	flow_of(flow, packet, service->id);
 	place = search_place(flow, hash_of(flow), true);
-	if (place) {
+	if (place)
 		choice = owner_at(place, true);
-	} else {
+	/* One that contests it may be where packets can be sent. */
+	if (choice & (CHOICE_OPEN | CHOICE_FAILED)) {
 		place = search_place(flow, hash_of(flow), false);
 		if (place)
 			choice = owner_at(place, false);

@@ -49,6 +49,18 @@ static __always_inline bool whole(ctx_t *ctx, const struct packet *packet)
 	return ctx_data_end(ctx) - ctx_data(ctx) >= wanted || ctx_length(ctx) >= wanted;
 }
 
+/* sequence_of reads the sequence number of a TCP segment that was understood, in network byte
+ * order; 0 for UDP. It is read where flows begin, and costs other packets nothing. */
+static __always_inline __be32 sequence_of(ctx_t *ctx, const struct packet *packet)
+{
+	__u32 at = (packet->network & 0xff) + (packet->transport & OFFSET_MASK);
+	struct tcphdr *tcp = ctx_data(ctx) + at;
+
+	if (packet->protocol != IPPROTO_TCP || (void *)(tcp + 1) > ctx_data_end(ctx))
+		return 0;
+	return tcp->seq;
+}
+
 /* has_ports says whether a packet bears ports. */
 static __always_inline bool has_ports(const struct packet *packet)
 {

@@ -40,6 +40,11 @@ struct tracking {
 	__u64 client_hash;
 	/* Where the flow's entry is among the unproven: a place_t. */
 	__u32 place;
+	/* Where the proven flow is that the packet's connection contests (FLOW_CONTESTED): a
+	 * place_t, or 0. */
+	__u32 contested;
+	/* The TCP sequence number of the packet, in network byte order. */
+	__be32 sequence;
 	/* By their index, the backend whose slot it is, and the one whose slot it was
 	 * where that is another and can take packets; or NO_BACKEND. */
 	__u32 now;

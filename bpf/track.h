@@ -53,7 +53,7 @@ static __always_inline __u32 after_packet(__u32 state, const struct packet *pack
 
 	if (state == FLOW_FIRST)
 		return FLOW_UDP;
-	if (state == FLOW_UDP || state == FLOW_REFUSED)
+	if (state == FLOW_UDP || state == FLOW_CONTESTED || state == FLOW_REFUSED)
 		return state;
 	if (packet->tcp_flags & TCP_RST)
 		return FLOW_CLOSED;
@@ -71,13 +71,48 @@ static __always_inline __u32 after_packet(__u32 state, const struct packet *pack
  * no program listens there (RFC 9293 section 3.10.7.1). */
 static __always_inline __u32 after_reply(__u32 state, const struct packet *packet)
 {
-	if (state == FLOW_UDP || state == FLOW_FIRST || state == FLOW_REFUSED)
+	if (state == FLOW_UDP || state == FLOW_FIRST || state == FLOW_CONTESTED ||
+	    state == FLOW_REFUSED)
 		return state;
 	if (packet->tcp_flags & TCP_RST)
 		return state == FLOW_OPENING ? FLOW_REFUSED : FLOW_CLOSED;
 	if (state == FLOW_CLIENT_FIN)
 		return FLOW_CLOSED;
 	return is_live(state) ? FLOW_BACKEND_FIN : state;
+}
+
+/* is_reset says whether a packet ends a flow that another connection contests: it is
+ * forgotten then, for an entry that has ended would stand in the other's way. */
+static __always_inline bool is_reset(__u32 state, const struct packet *packet)
+{
+	return state == FLOW_CONTESTED && (packet->tcp_flags & TCP_RST);
+}
+
+/* Where a flow of another mode than full NAT has the sequence number of its SYN. */
+#define FLOW_SEQUENCE offsetof(struct flow, nat_port)
+
+/* opened_with is the sequence number of the SYN that was last sent to a flow's backend. */
+static __always_inline __be32 opened_with(const struct flow *flow)
+{
+	__be32 sequence;
+
+	__builtin_memcpy(&sequence, (const void *)flow + FLOW_SEQUENCE, sizeof(sequence));
+	return sequence;
+}
+
+static __always_inline void open_with(struct flow *flow, __be32 sequence)
+{
+	__builtin_memcpy((void *)flow + FLOW_SEQUENCE, &sequence, sizeof(sequence));
+}
+
+/* The bytes after a SYN among which the next segment of its connection begins: more than
+ * a SYN can bear, and so many that some may be lost. */
+#define SEQUENCE_WINDOW 65536
+
+/* follows says whether a segment comes soon after the SYN of a connection. */
+static __always_inline bool follows(__be32 sequence, __be32 syn)
+{
+	return bpf_ntohl(sequence) - bpf_ntohl(syn) - 1 < SEQUENCE_WINDOW;
 }
 
 /* flow_of writes the key of a packet's flow into the scratch memory. */
@@ -332,7 +367,8 @@ static __always_inline bool enter_state(struct flow_bucket *bucket, __u32 at, __
 /* note_packet keeps what a packet of the client says about its flow: true where that is
  * the flow's proof, which the caller keeps. */
 static __always_inline bool note_packet(void *generation, const struct service *service,
-					const struct packet *packet, const struct found *found)
+					const struct packet *packet, const struct found *found,
+					__u64 hash)
 {
 	__u32 state = state_of(found->bucket, found->at), next = after_packet(state, packet);
 
@@ -344,6 +380,8 @@ static __always_inline bool note_packet(void *generation, const struct service *
 			    found->bucket->flows[found->at].backend);
 	if (next != state && !found->proven && (next == FLOW_ESTABLISHED || next == FLOW_UDP))
 		return true;
+	if (is_reset(state, packet))
+		end_flow(service, found, hash);
 	enter_state(found->bucket, found->at, state, next, service->flags & SERVICE_TRACKED);
 	return false;
 }
@@ -372,9 +410,21 @@ __noinline int note_reply(const struct packet *packet, __u32 service, __u32 back
 	flow_of(key, packet, service);
 	__builtin_memcpy(key->address, packet->destination, sizeof(key->address));
 	key->port = packet->destination_port;
-	if (!find_flow(key, hash_of(key), &found) ||
-	    found.bucket->flows[found.at].backend != backend)
+	if (!find_flow(key, hash_of(key), &found))
 		return 0;
+	if (found.bucket->flows[found.at].backend != backend) {
+		/* Of one that contests it, perhaps. */
+		found.proven = false;
+		found.place = state_of(found.bucket, found.at) == FLOW_CONTESTED ?
+				      search_place(key, hash_of(key), false) :
+				      0;
+		if (!see_flow(&found) || found.bucket->flows[found.at].backend != backend)
+			return 0;
+	}
+	if (is_reset(state_of(found.bucket, found.at), packet)) {
+		forget_flow(&found, hash_of(key), FLOW_CONTESTED, true);
+		return 0;
+	}
 	note_end(found.bucket, found.at, packet);
 	return 0;
 }

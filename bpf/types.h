@@ -404,6 +404,10 @@ enum flow_state {
 	FLOW_FIRST,
 	/* TCP: the client has acknowledged something. */
 	FLOW_ESTABLISHED,
+	/* The same, and the client, or a stranger in its name, has sent the SYN of another
+	 * connection that its backend cannot take. That one stands under the same key among
+	 * the unproven, and takes this one's place when it has proven itself. */
+	FLOW_CONTESTED,
 	/* UDP: more than one packet. */
 	FLOW_UDP,
 	/* TCP: the client, or the backend (where its packets are seen), has sent FIN. */
@@ -433,7 +437,9 @@ struct flow {
 	__u32 backend;
 	__be16 port;
 	__u16 generation;
-	/* Full NAT: the port of the pool, and its address' number there. */
+	/* Full NAT: the port of the pool, and its address' number there. In the other modes
+	 * these two are one word, the sequence number of the last SYN that was sent to the
+	 * backend (RFC 9293 section 3.4.1), or 0 where none was: see opened_with(). */
 	__be16 nat_port;
 	__u16 nat_address;
 };

@@ -21,6 +21,7 @@ type packetSpec struct {
 	dport    uint16
 	udp      bool
 	flags    string
+	seq      uint32
 	payload  int
 	options  []layers.IPv4Option
 	// tcpOptions are the bytes between the TCP header and the payload; they are
@@ -90,7 +91,7 @@ func (p packetSpec) transport(tb testing.TB, ip gopacket.NetworkLayer) gopacket.
 		}
 		return udp
 	}
-	tcp := &layers.TCP{SrcPort: layers.TCPPort(p.sport), DstPort: layers.TCPPort(p.dport), Window: 64240}
+	tcp := &layers.TCP{SrcPort: layers.TCPPort(p.sport), DstPort: layers.TCPPort(p.dport), Seq: p.seq, Window: 64240}
 	for _, flag := range p.flags {
 		switch flag {
 		case 'S':

@@ -61,6 +61,7 @@ func (t Timeouts) byState() (ms [256]uint32) {
 		xdpFlowStateFLOW_AFFINITY_NEW: t.Opening,
 		xdpFlowStateFLOW_FIRST:        t.First,
 		xdpFlowStateFLOW_ESTABLISHED:  t.Established,
+		xdpFlowStateFLOW_CONTESTED:    t.Established,
 		xdpFlowStateFLOW_UDP:          t.UDP,
 		xdpFlowStateFLOW_CLIENT_FIN:   t.Fin,
 		xdpFlowStateFLOW_BACKEND_FIN:  t.Fin,

@@ -21,6 +21,8 @@ const (
 	epochPackets = 50000
 	// Packets between changes of the configuration.
 	changeEvery = 1000
+	// Between strikes: something happens to the backend of a flow that goes on.
+	strikeEvery = 90
 	// Between steps of time.
 	passEvery = 150
 	// Verdicts and bytes are compared for each packet, counters for so many.
@@ -66,6 +68,11 @@ func (e *epoch) run(t *testing.T, packets uint64) (n uint64, problem string) {
 				return n, problem
 			}
 		}
+		if n%strikeEvery == strikeEvery-1 {
+			if problem := e.strike(t); problem != "" {
+				return n, problem
+			}
+		}
 		if n%passEvery == passEvery-1 {
 			if problem := e.pass(t); problem != "" {
 				return n, problem
@@ -82,7 +89,7 @@ func (e *epoch) run(t *testing.T, packets uint64) (n uint64, problem string) {
 			problem = e.rig.settle(t) + e.rig.compareAll(t)
 		}
 		if problem != "" {
-			return n, problem + e.rig.settle(t) + dump(frame)
+			return n, problem + e.rig.settle(t) + e.rig.compareAll(t) + dump(frame)
 		}
 		e.ends[v.outcome]++
 		if s := e.rig.model.services[v.backend.Service]; s != nil {
@@ -117,14 +124,27 @@ func (e *epoch) pass(t *testing.T) (problem string) {
 	return e.rig.compareAll(t)
 }
 
+// change lets anything become another.
 func (e *epoch) change(t *testing.T) (problem string) {
-	next := e.generator.change(e.state)
+	if e.generator.IntN(2) == 0 {
+		defer func() { e.generator.ids += 100 }()
+	}
+	return e.apply(t, e.generator.change(e.state))
+}
+
+// strike lets one backend be drained, full, out of sight, or come back.
+func (e *epoch) strike(t *testing.T) (problem string) {
+	next, ok := e.generator.strike(e.state)
+	if !ok {
+		return ""
+	}
+	return e.apply(t, next)
+}
+
+func (e *epoch) apply(t *testing.T, next State) (problem string) {
 	e.events = append(e.events, event{state: &next})
 	e.rig.apply(t, next)
 	e.state = next
-	if e.generator.IntN(2) == 0 {
-		e.generator.ids += 100
-	}
 	return e.rig.compareAll(t)
 }
 
@@ -173,6 +193,9 @@ var unreached = []string{"dropped_no_port", "dropped_flow_table_full", "dropped_
 
 // metByRandom are the things of the model that random packets must reach.
 var metByRandom = []string{"proven", "told by a reply", "affinity replaced", "attached: true", "attached: false", "forgotten: reused", "reopened",
+	"SYN: again", "SYN: again, drained", "SYN: late", "SYN: another, to the same", "SYN: anew, drained", "SYN: anew, down", "SYN: contests, drained",
+	"SYN: contests, down", "forgotten: UDP of a backend that is down", "ended while its backend is down", "contested: the rival", "contested: goes on",
+	"contested: replaced", "contested: no more", "contested: reset",
 	"forgotten: of a backend that left", "known, tracked: true", "known, tracked: false", "moved: opens", "moved: goes on", "moved: orphaned",
 	"refused", "forgiven", "unremembered: by the base", "without a table: by the base", "full", "full: another is looked for"}
 

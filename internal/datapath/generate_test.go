@@ -28,6 +28,8 @@ type generator struct {
 	// under are conversations that go on, and busy the services of most of them.
 	under []*conversation
 	busy  []lb.ServiceKey
+	// struck is the service of the last strike.
+	struck lb.ServiceKey
 }
 
 // next makes a frame.

@@ -18,6 +18,8 @@ type conversation struct {
 	client  netip.AddrPort
 	// said is how many packets there were since it began.
 	said int
+	// isn is the sequence number of the SYN that it began with.
+	isn uint32
 }
 
 // The conversations that go on at a time.
@@ -29,8 +31,15 @@ func (g *generator) goOn() packetSpec {
 		g.begin()
 	}
 	c := g.under[g.IntN(len(g.under))]
+	for range 3 {
+		// There is most to be met where something has just happened.
+		if c.service != g.struck {
+			c = g.under[g.IntN(len(g.under))]
+		}
+	}
+	flags := c.flags(g)
 	return packetSpec{from: c.client.Addr(), at: c.service.VIP, sport: c.client.Port(), dport: c.service.Port, udp: c.service.Protocol == lb.UDP,
-		flags: c.flags(g), payload: g.size(), tcpOptions: g.tcpOptions(), tos: byte(g.Uint32()), df: g.IntN(2) == 0, id: uint16(g.ids)}
+		flags: flags, seq: c.sequence(g, flags), payload: g.size(), tcpOptions: g.tcpOptions(), tos: byte(g.Uint32()), df: g.IntN(2) == 0, id: uint16(g.ids)}
 }
 
 // begin adds a conversation, in the place of another where there are enough.
@@ -66,6 +75,13 @@ func (c *conversation) flags(g *generator) string {
 	c.said++
 	switch {
 	case c.said == 1:
+		if g.IntN(8) > 0 {
+			c.isn = g.Uint32()
+		}
+		return "S"
+	case c.said > 2 && g.IntN(25) == 0:
+		// The port is used again, and what ended the last connection was not seen.
+		c.said, c.isn = 1, g.Uint32()
 		return "S"
 	case c.said == 2:
 		return []string{"A", "A", "A", "S", "FA", "R"}[g.IntN(6)]
@@ -79,6 +95,19 @@ func (c *conversation) flags(g *generator) string {
 		return g.flags()
 	}
 	return []string{"A", "PA", "A", "PA", "SA"}[g.IntN(5)]
+}
+
+// sequence is the sequence number of a conversation's next packet.
+func (c *conversation) sequence(g *generator, flags string) uint32 {
+	switch n := g.IntN(16); {
+	case n == 0:
+		return g.Uint32()
+	case n < 4:
+		return c.isn + uint32(g.IntN(1<<17))
+	case flags == "S":
+		return c.isn
+	}
+	return c.isn + 1
 }
 
 // answer is a reply in a conversation by NAT, by whoever has it or by another.
@@ -125,6 +154,47 @@ func (g *generator) change(last State) State {
 		next.Services = append(next.Services, s)
 	}
 	return next
+}
+
+// strike returns a configuration in which something has happened to the backend of a
+// conversation, or to what had happened.
+func (g *generator) strike(last State) (next State, ok bool) {
+	if len(g.under) == 0 {
+		return last, false
+	}
+	c := g.under[g.IntN(len(g.under))]
+	at := slices.IndexFunc(last.Services, func(s Service) bool { return s.Key() == c.service })
+	if at < 0 {
+		return last, false
+	}
+	next = State{Services: slices.Clone(last.Services), Pool: last.Pool}
+	s := &next.Services[at]
+	s.Backends, s.Paths = slices.Clone(s.Backends), slices.Clone(s.Paths)
+	g.struck = c.service
+	backend := g.IntN(len(s.Backends))
+	if e := g.model.lookUp(g.model.flowOf(s, asker{client: c.client})); e != nil && g.model.valid(e) {
+		_, backend = g.model.find(e.backend)
+	}
+	switch g.IntN(8) {
+	case 0, 1:
+		if backend < len(s.Paths) {
+			s.Paths[backend].MAC = nil
+		}
+	case 2, 3:
+		s.Backends[backend].Draining = true
+	case 4:
+		s.Backends[backend].Weight = 0
+	case 5:
+		s.Backends[backend].Upper, s.Backends[backend].Lower = 1, 0
+	default:
+		for i := range s.Backends {
+			s.Backends[i].Draining, s.Backends[i].Weight, s.Backends[i].Upper, s.Backends[i].Lower = false, max(1, s.Backends[i].Weight), 0, 0
+			if i < len(s.Paths) && s.Paths[i].MAC == nil {
+				s.Paths[i].MAC = []byte{2, 6, 6, 6, byte(g.Uint32()), byte(i)}
+			}
+		}
+	}
+	return next, true
 }
 
 // mutate changes something about a service.

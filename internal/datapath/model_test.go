@@ -373,6 +373,8 @@ type asker struct {
 	client   netip.AddrPort
 	protocol byte
 	flags    byte
+	// seq is the TCP sequence number.
+	seq uint32
 	// quiet: nothing is to be noted.
 	quiet bool
 }
@@ -384,7 +386,7 @@ func (m *model) toBackend(p *packet, s *Service, seen seen) verdict {
 	if !p.complete() {
 		return p.untouched(malformed)
 	}
-	a := asker{client: netip.AddrPortFrom(p.source, p.sport), protocol: p.protocol, flags: p.flags}
+	a := asker{client: netip.AddrPortFrom(p.source, p.sport), protocol: p.protocol, flags: p.flags, seq: p.seq}
 	c := choice{}
 	if outcome := m.choose(&c, s, a, seen); outcome != "" {
 		v := m.refused(p, s.answers(), outcome)

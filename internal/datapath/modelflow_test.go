@@ -38,6 +38,7 @@ const (
 	stateSeen
 	stateFirst
 	stateEstablished
+	stateContested
 	stateUDP
 	stateClientFIN
 	stateBackendFIN
@@ -66,7 +67,7 @@ func (s flowState) after(a asker) flowState {
 	}
 	unfinished := s == stateOpening || s == stateSeen || s == stateEstablished
 	switch {
-	case s == stateRefused:
+	case s == stateContested, s == stateRefused:
 		return s
 	case a.flags&flagRST != 0:
 		return stateClosed
@@ -86,6 +87,8 @@ func (s flowState) after(a asker) flowState {
 func (s flowState) afterReply(flags byte) flowState {
 	unfinished := s == stateOpening || s == stateSeen || s == stateEstablished
 	switch {
+	case s == stateContested:
+		return s
 	case s == stateRefused || flags&flagRST != 0 && s == stateOpening:
 		return stateRefused
 	case flags&flagRST != 0:
@@ -109,6 +112,9 @@ type remembered struct {
 	state flowState
 	// seen is in milliseconds of the model's clock.
 	seen uint32
+	// isn is the sequence number of the SYN that the backend got last, 0 where it got none
+	// or the flow is one of full NAT.
+	isn uint32
 	// pool is the source that the packets of a flow get by full NAT. The data plane
 	// chooses it, and the model learns it when the flow begins.
 	pool netip.AddrPort
@@ -265,8 +271,8 @@ func (m *model) lookUp(name flowName) *remembered {
 func (m *model) valid(e *remembered) bool { return e.group || m.lives[e.backend] == e.life }
 
 // remember makes an entry for a new flow; false means that there is no room.
-func (m *model) remember(name flowName, backend lb.BackendKey, state flowState) bool {
-	e := &remembered{flowName: name, backend: backend, life: m.lives[backend], state: state, seen: m.clock}
+func (m *model) remember(name flowName, backend lb.BackendKey, state flowState, isn uint32) bool {
+	e := &remembered{flowName: name, backend: backend, life: m.lives[backend], state: state, seen: m.clock, isn: isn}
 	if name.group {
 		e.host, e.backend, e.life = backend.Address, lb.BackendKey{}, nil
 	}
@@ -320,10 +326,15 @@ func (m *model) refresh(e *remembered) {
 	}
 }
 
-// note keeps what a client's packet says of a known flow.
-func (m *model) note(s *Service, e *remembered, a asker) {
+// note keeps what a client's packet says of a known flow, which contests another or none.
+func (m *model) note(s *Service, e, contested *remembered, a asker) {
 	m.refresh(e)
 	before := e.state
+	if before == stateContested && a.flags&flagRST != 0 {
+		m.met["contested: reset"]++
+		m.free(e)
+		return
+	}
 	m.become(e, before.after(a))
 	if before == stateOpening && e.state == stateEstablished {
 		m.forgive(e)
@@ -332,6 +343,10 @@ func (m *model) note(s *Service, e *remembered, a asker) {
 	// nothing again.
 	if e.state == before || e.state != stateEstablished && e.state != stateUDP || e.at == m.flows {
 		return
+	}
+	if contested != nil {
+		m.met["contested: replaced"]++
+		m.free(contested)
 	}
 	if affinity := m.newcomers.known[m.affinityOf(s, a)]; s.Persistence.On() && m.sharesNow(s) && affinity != nil && affinity.state == stateAffinityNew {
 		affinity.state = stateAffinity
@@ -364,8 +379,17 @@ func (m *model) noteReply(p *packet, backend lb.BackendKey) {
 	if p.protocol != protoTCP || p.flags&(flagFIN|flagRST) == 0 || s == nil || s.Mode != lb.NAT || !s.tracked() {
 		return
 	}
-	e := m.lookUp(flowName{client: p.destination, port: p.dport, service: m.standings[s.Key()].id})
-	if e != nil && m.valid(e) && e.backend == backend {
+	name := flowName{client: p.destination, port: p.dport, service: m.standings[s.Key()].id}
+	e := m.lookUp(name)
+	if e != nil && e.state == stateContested && !(m.valid(e) && e.backend == backend) {
+		e = m.newcomers.known[name]
+	}
+	switch {
+	case e == nil || !m.valid(e) || e.backend != backend:
+	case e.state == stateContested && p.flags&flagRST != 0:
+		m.met["contested: reset by the backend"]++
+		m.free(e)
+	default:
 		m.met["told by a reply"]++
 		m.tell(e, p.flags)
 	}
@@ -546,7 +570,7 @@ func (m *model) attach(name flowName, backend lb.BackendKey) {
 		m.met["affinity replaced"]++
 		m.free(e)
 	}
-	m.remember(name, backend, stateAffinityNew)
+	m.remember(name, backend, stateAffinityNew, 0)
 }
 
 // recount makes all counts right where services begin to track their flows, or end it.
@@ -611,5 +635,5 @@ func (m *model) timeout(e *remembered) uint32 {
 		return uint32(s.Persistence.Timeout.Milliseconds())
 	}
 	return uint32(map[flowState]time.Duration{stateOpening: t.Opening, stateSeen: t.Opening, stateAffinityNew: t.Opening, stateFirst: t.First,
-		stateEstablished: t.Established, stateUDP: t.UDP, stateClientFIN: t.Fin, stateBackendFIN: t.Fin, stateClosed: t.Closed, stateRefused: t.Closed, stateTimeWait: t.Closed}[e.state].Milliseconds())
+		stateEstablished: t.Established, stateContested: t.Established, stateUDP: t.UDP, stateClientFIN: t.Fin, stateBackendFIN: t.Fin, stateClosed: t.Closed, stateRefused: t.Closed, stateTimeWait: t.Closed}[e.state].Milliseconds())
 }

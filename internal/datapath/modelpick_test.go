@@ -21,6 +21,9 @@ type choice struct {
 	opens bool
 	// pool is what the packet is sent from, by full NAT.
 	pool netip.AddrPort
+	// contested is the flow that the packet's connection may take the place of, once it has
+	// proven itself.
+	contested *remembered
 	// complaint says what is wrong with what the program decided by itself.
 	complaint string
 }
@@ -76,30 +79,175 @@ func (m *model) schedule(c *choice, s *Service, a asker, seen seen) (outcome str
 
 // follow sends a packet where its flow goes, if that is known.
 func (m *model) follow(c *choice, s *Service, a asker, seen seen) (known bool, outcome string) {
+	if a.quiet {
+		return m.followQuietly(c, s, a)
+	}
 	e := m.lookUp(m.flowOf(s, a))
+	if e != nil && e.state == stateContested {
+		e = m.rivalOr(c, e, a)
+	}
 	if e == nil {
 		return false, ""
 	}
 	if m.reopens(s, e, a) {
 		return true, m.reopen(c, s, e, a, seen)
 	}
-	if !m.valid(e) || e.state.over() && a.opens() {
-		if !a.quiet {
-			m.met["forgotten: "+map[bool]string{true: "reused", false: "of a backend that left"}[m.valid(e)]]++
-			m.free(e)
-		}
+	switch m.begins(s, e, a) {
+	case another:
+		m.free(e)
+		return false, ""
+	case rival:
+		c.contested = e
 		return false, ""
 	}
 	_, c.backend = m.find(e.backend)
 	if !s.up(c.backend) {
+		if a.flags&(flagFIN|flagRST) != 0 {
+			m.met["ended while its backend is down"]++
+			m.note(s, e, nil, a)
+		}
 		return true, backendDown
 	}
 	c.pool = e.pool
-	if !a.quiet {
-		m.met["known, tracked: "+strconv.FormatBool(s.tracked())]++
-		m.note(s, e, a)
+	m.met["known, tracked: "+strconv.FormatBool(s.tracked())]++
+	if a.opens() && e.isn != a.isn(s) {
+		e.isn = a.seq
+		e.at.touched[e.bucket] = true
 	}
+	m.note(s, e, c.contested, a)
 	return true, ""
+}
+
+// followQuietly is follow for what only tells of a flow: of two with the same ends, the
+// second counts where the first one's backend cannot be reached.
+func (m *model) followQuietly(c *choice, s *Service, a asker) (known bool, outcome string) {
+	for _, table := range []*modelFlows{m.flows, m.newcomers} {
+		e := table.known[m.flowOf(s, a)]
+		if e == nil {
+			continue
+		}
+		if known, outcome = m.valid(e), ""; !known {
+			continue
+		}
+		_, c.backend = m.find(e.backend)
+		c.pool = e.pool
+		if s.up(c.backend) {
+			break
+		}
+		outcome = backendDown
+	}
+	return known, outcome
+}
+
+// rivalOr finds the connection that contests a flow, if a packet is its own, or the flow's
+// backend has left: or else the flow, which nothing contests any more where there is none.
+func (m *model) rivalOr(c *choice, e *remembered, a asker) *remembered {
+	other := m.newcomers.known[e.flowName]
+	switch {
+	case other == nil:
+		m.met["contested: no more"]++
+		m.become(e, stateEstablished)
+		return e
+	case !m.valid(e):
+		m.met["contested: of a backend that left"]++
+		m.free(e)
+		return other
+	case a.opens() || a.seq-other.isn-1 < 1<<16:
+		m.met["contested: the rival"]++
+		c.contested = e
+		return other
+	}
+	m.met["contested: goes on"]++
+	return e
+}
+
+// beginning is what a packet makes of the entry of its flow: the table of docs/state.md.
+type beginning int
+
+const (
+	// nothing: it belongs to the flow, or its backend may have the next one too.
+	nothing beginning = iota
+	// another flow begins, and the entry is over.
+	another
+	// rival: another may begin, and has to prove itself first.
+	rival
+)
+
+// isn is what is remembered of a packet that opens a connection.
+func (a asker) isn(s *Service) uint32 {
+	if !a.opens() || s.Mode == lb.FullNAT {
+		return 0
+	}
+	return a.seq
+}
+
+// begins says what a packet begins, and counts why.
+func (m *model) begins(s *Service, e *remembered, a asker) beginning {
+	if !m.valid(e) {
+		m.met["forgotten: of a backend that left"]++
+		return another
+	}
+	_, backend := m.find(e.backend)
+	up := s.up(backend)
+	if !a.opens() {
+		if a.protocol == protoUDP && !up {
+			m.met["forgotten: UDP of a backend that is down"]++
+			return another
+		}
+		return nothing
+	}
+	again := up && s.Mode != lb.FullNAT && e.isn == a.seq
+	if e.state.over() {
+		if again && (e.state == stateClientFIN || e.state == stateBackendFIN) {
+			m.met["SYN: late"]++
+			return nothing
+		}
+		m.met["forgotten: reused"]++
+		return another
+	}
+	return m.beginsBeside(s, e, up, again, s.takes(backend))
+}
+
+// beginsBeside is begins for a SYN and a flow that has not ended. takes: its backend takes
+// new ones, if it is not full.
+func (m *model) beginsBeside(s *Service, e *remembered, up, again, takes bool) beginning {
+	_, backend := m.find(e.backend)
+	full := !again && takes && !(up && s.Mode == lb.FullNAT) && m.full(s, backend)
+	why := map[bool]string{true: "drained", false: "down"}[up]
+	if full {
+		why = "full"
+	}
+	switch {
+	case again:
+		m.met["SYN: again"]++
+		if !takes {
+			m.met["SYN: again, drained"]++
+		}
+		return nothing
+	case up && s.Mode == lb.FullNAT, takes && !full:
+		m.met["SYN: another, to the same"]++
+		return nothing
+	case s.Mode == lb.FullNAT, e.state != stateEstablished && e.state != stateContested:
+		m.met["SYN: anew, "+why]++
+		return another
+	case e.at == m.flows:
+		m.met["SYN: contests, "+why]++
+		return rival
+	case up:
+		m.met["SYN: to the same for want of room"]++
+		return nothing
+	}
+	return another
+}
+
+// staysWith is the choice where a flow is contested, and nothing more can be remembered.
+func (m *model) staysWith(c *choice, s *Service) (outcome string) {
+	m.met["contested: no room"]++
+	c.opens = false
+	if _, c.backend = m.find(c.contested.backend); !s.up(c.backend) {
+		return backendDown
+	}
+	return ""
 }
 
 // reopens says whether a packet begins a flow of full NAT again that has ended.
@@ -144,26 +292,31 @@ func (m *model) byTable(c *choice, s *Service, a asker, seen seen) (outcome stri
 	c.opens = a.opens()
 	c.backend = now
 	switch {
+	case c.contested != nil:
+		if !m.remember(m.flowOf(s, a), s.keyOf(now), stateOpening, a.isn(s)) {
+			return m.staysWith(c, s)
+		}
+		m.become(c.contested, stateContested)
 	case a.quiet:
 		if apart {
 			c.backend = before
 		}
 	case m.orphaned(s, c.hash) && (a.opens() || a.protocol == protoUDP):
 		m.met["moved: orphaned"]++
-		m.remember(m.flowOf(s, a), s.keyOf(now), a.firstState())
+		m.remember(m.flowOf(s, a), s.keyOf(now), a.firstState(), a.isn(s))
 	case !apart:
 	case a.opens():
 		m.met["moved: opens"]++
-		if !m.remember(m.flowOf(s, a), s.keyOf(now), stateOpening) {
+		if !m.remember(m.flowOf(s, a), s.keyOf(now), stateOpening, a.isn(s)) {
 			c.backend = before
 		}
 	default:
 		m.met["moved: goes on"]++
 		c.backend = before
 		if a.protocol == protoUDP {
-			m.remember(m.flowOf(s, a), s.keyOf(before), stateFirst)
+			m.remember(m.flowOf(s, a), s.keyOf(before), stateFirst, 0)
 		} else if a.flags&flagRST == 0 {
-			m.remember(m.flowOf(s, a), s.keyOf(before), stateSeen)
+			m.remember(m.flowOf(s, a), s.keyOf(before), stateSeen, 0)
 		}
 	}
 	return ""
@@ -250,10 +403,13 @@ func (m *model) begin(c *choice, s *Service, a asker, seen seen) (outcome string
 		}
 	}
 	name, must := m.flowOf(s, a), s.limited() || s.Mode == lb.FullNAT
-	if !m.remember(name, s.keyOf(c.backend), a.firstState()) &&
-		!(must && m.makeRoom(name) && m.remember(name, s.keyOf(c.backend), a.firstState())) {
-		if must {
+	if !m.remember(name, s.keyOf(c.backend), a.firstState(), a.isn(s)) &&
+		!(must && m.makeRoom(name) && m.remember(name, s.keyOf(c.backend), a.firstState(), a.isn(s))) {
+		switch {
+		case must:
 			return noRoomForFlow
+		case c.contested != nil:
+			return m.staysWith(c, s)
 		}
 		c.opens = a.opens()
 		return m.unremembered(c, s, a)
@@ -262,6 +418,9 @@ func (m *model) begin(c *choice, s *Service, a asker, seen seen) (outcome string
 		if outcome := m.takePort(c, m.lookUp(name), seen); outcome != "" {
 			return outcome
 		}
+	}
+	if c.contested != nil {
+		m.become(c.contested, stateContested)
 	}
 	c.opens = true
 	if s.Persistence.On() {

@@ -57,6 +57,7 @@ type header struct {
 	ports        bool
 	sport, dport uint16
 	flags        byte
+	seq          uint32
 }
 
 // packet is a frame, and what the model reads of it.
@@ -211,7 +212,7 @@ func (h *header) readTransport(b []byte) (ok bool) {
 	}
 	h.readPorts(b)
 	if h.protocol == protoTCP {
-		h.flags = b[h.transport+13]
+		h.flags, h.seq = b[h.transport+13], binary.BigEndian.Uint32(b[h.transport+4:])
 		return b[h.transport+12]>>4 >= 5
 	}
 	return true

@@ -5,6 +5,7 @@ package datapath
 import (
 	"encoding/binary"
 	"fmt"
+	"math/bits"
 	"net/netip"
 	"slices"
 	"strings"
@@ -107,6 +108,7 @@ type placeContents struct {
 	pool    netip.AddrPort
 	// host is what a group's affinity has of a host's address.
 	host uint64
+	isn  uint32
 }
 
 func (p placeContents) String() string {
@@ -117,7 +119,7 @@ func (p placeContents) String() string {
 	if p.backend.Address.IsValid() {
 		to = netip.AddrPortFrom(p.backend.Address, p.backend.Port).String()
 	}
-	return fmt.Sprintf("tag %d, %08x port %d of service %#x to %s from %s, state %d, seen at %d", p.tag, p.address, p.port, p.service, to, p.pool, p.state, p.seen)
+	return fmt.Sprintf("tag %d, %08x port %d of service %#x to %s from %s, opened with %d, state %d, seen at %d", p.tag, p.address, p.port, p.service, to, p.pool, p.isn, p.state, p.seen)
 }
 
 func (p placeContents) same(o placeContents) bool { return p == o || p.tag == 0 && o.tag == 0 }
@@ -136,7 +138,12 @@ func (r *rig) describe(b *xdpFlowBucket, place int) placeContents {
 		return contents
 	}
 	if key, there := r.owners[ownerPlace(flow)]; there {
-		contents.backend, contents.pool = key, r.poolIn(flow, key)
+		contents.backend = key
+		if s := r.model.services[key.Service]; s != nil && s.Mode == lb.FullNAT {
+			contents.pool = r.poolIn(flow, key)
+		} else {
+			contents.isn = bits.ReverseBytes32(uint32(flow.NatPort) | uint32(flow.NatAddress)<<16)
+		}
 	}
 	return contents
 }
@@ -183,7 +190,7 @@ func (m *model) describe(e *remembered) (contents placeContents) {
 		return contents
 	}
 	if m.valid(e) {
-		contents.backend, contents.pool = e.backend, e.pool
+		contents.backend, contents.pool, contents.isn = e.backend, e.pool, e.isn
 	}
 	return contents
 }
@@ -205,7 +212,7 @@ func (m *model) nameOf(e *remembered) string {
 	}
 	for key, at := range m.standings {
 		if at.id == e.service {
-			return fmt.Sprintf("%v port %d of %s", e.client, e.port, key)
+			return fmt.Sprintf("%v port %d of %s by %s", e.client, e.port, key, m.services[key].Scheduler)
 		}
 	}
 	return "of a service that has left"

@@ -22,6 +22,8 @@ type story struct {
 	from netip.Addr
 	// others are further services.
 	others []Service
+	// isns are the sequence numbers of the connections from each port.
+	isns map[int]uint32
 }
 
 // tell runs a test in both hooks, with a service of which nothing is known yet.
@@ -29,7 +31,7 @@ func tell(t *testing.T, s Service, test func(*story)) {
 	t.Helper()
 	bothHooks(t, func(t *testing.T, hook lb.Hook) {
 		beside := beside(s)
-		test(&story{t: t, s: s, from: clientOf(0, s.VIP.Is6(), 7), others: []Service{beside}, r: storyRig(t, hook, s, beside)})
+		test(&story{t: t, s: s, from: clientOf(0, s.VIP.Is6(), 7), others: []Service{beside}, isns: map[int]uint32{}, r: storyRig(t, hook, s, beside)})
 	})
 }
 
@@ -40,7 +42,7 @@ func tellWith(t *testing.T, change func(lb.Hook, *Options), s Service, test func
 		options := testOptions(hook)
 		change(hook, &options)
 		r := newRigWith(t, options, State{Services: []Service{s}})
-		test(&story{t: t, s: s, from: clientOf(0, s.VIP.Is6(), 7), r: r})
+		test(&story{t: t, s: s, from: clientOf(0, s.VIP.Is6(), 7), r: r, isns: map[int]uint32{}})
 	})
 }
 
@@ -87,10 +89,25 @@ func storyPool(s Service) (pool Pool) {
 	return pool
 }
 
-// send has the client send a packet from a port; the flags are those of TCP.
+// send has the client send a packet from a port; the flags are those of TCP, and "+" begins
+// another connection: the SYN has a sequence number of its own. What comes after a SYN has
+// the next one.
 func (y *story) send(port int, flags string) verdict {
 	y.t.Helper()
-	p := packetSpec{from: y.from, at: y.s.VIP, sport: uint16(port), dport: y.s.Port, udp: y.s.Protocol == lb.UDP, flags: flags, payload: 11}
+	flags, another := strings.CutSuffix(flags, "+")
+	if another {
+		y.isns[port] += 0x9e3779b1
+	}
+	return y.sendAs(port, flags, y.isns[port])
+}
+
+// sendAs is send for a connection whose SYN had a sequence number.
+func (y *story) sendAs(port int, flags string, isn uint32) verdict {
+	y.t.Helper()
+	p := packetSpec{from: y.from, at: y.s.VIP, sport: uint16(port), dport: y.s.Port, udp: y.s.Protocol == lb.UDP, flags: flags, seq: isn, payload: 11}
+	if !strings.Contains(flags, "S") || strings.Contains(flags, "A") {
+		p.seq++
+	}
 	v := y.r.check(y.t, p.build(y.t))
 	if y.t.Failed() {
 		y.t.FailNow() // what comes after tells nothing
