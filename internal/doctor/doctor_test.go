@@ -3,10 +3,14 @@
 package doctor
 
 import (
+	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"net/netip"
+	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -39,17 +43,14 @@ func TestImpossibleLooks(t *testing.T) {
 	if err := look(t.Context(), "eth7", time.Second); !errors.Is(err, ErrNoInterface) || !strings.Contains(err.Error(), "here") {
 		t.Errorf("an unknown interface: %v, which should name those that there are", err)
 	}
-	testenv.In(t, p.there, func() error {
-		link, err := netlink.LinkByName("there")
-		if err != nil {
-			return err
-		}
-		// The first look sees the interface, and the second does not.
-		time.AfterFunc(300*time.Millisecond, func() { _ = p.there.Do(func() error { return netlink.LinkDel(link) }) })
-		return nil
-	})
+	// The first reading sees the interface, and the second does not.
+	gone := make(chan error, 1)
+	go func() { gone <- p.here.Do(deleteOnceListenedTo) }()
 	if err := look(t.Context(), "here", 3*time.Second); !errors.Is(err, ErrGone) {
 		t.Errorf("an interface that goes meanwhile: %v", err)
+	}
+	if err := <-gone; err != nil {
+		t.Fatal(err)
 	}
 	p = newPair(t, false)
 	testenv.In(t, p.here, func() error {
@@ -66,6 +67,26 @@ func TestImpossibleLooks(t *testing.T) {
 	defer cancel()
 	if err := look(ctx, "", time.Hour); !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("a look that was broken off: %v", err)
+	}
+}
+
+// deleteOnceListenedTo deletes the interface "here" once the doctor listens to the segment,
+// which it does after its first reading.
+func deleteOnceListenedTo() error {
+	link, err := netlink.LinkByName("here")
+	if err != nil {
+		return err
+	}
+	for deadline := time.Now().Add(time.Minute); ; {
+		sockets, err := os.ReadFile("/proc/thread-self/net/packet")
+		// The first line is the heading.
+		if err == nil && bytes.Count(sockets, []byte("\n")) > 1 {
+			return netlink.LinkDel(link)
+		}
+		if time.Now().After(deadline) {
+			return fmt.Errorf("the doctor does not listen: %q, %w", sockets, err)
+		}
+		runtime.Gosched()
 	}
 }
 
