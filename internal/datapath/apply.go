@@ -151,8 +151,8 @@ func (d *Datapath) putLimits(c *revision) {
 	}
 	for _, s := range c.services {
 		turn := d.shared.turn(s.is.id)
-		if s.was == nil {
-			// Whoever had the id before has no flow left.
+		if !s.was.keepsFlows(s.is) {
+			// What had the id before has no flow left.
 			for i := range turn {
 				turn.store(uint32(i), 0)
 			}

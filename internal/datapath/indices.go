@@ -113,11 +113,14 @@ func (p *places) resettle(now time.Time) *resettling {
 // the same service before, which may be nil. New ones get theirs in assign.
 func (r *resettling) service(is, was *record) {
 	is.places = make([]place, len(is.service.Backends))
-	if was == nil {
+	if was.keepsFlows(is) {
+		is.id = was.id
+	} else {
 		is.id = r.takeID()
 		r.newServices = append(r.newServices, is)
-	} else {
-		is.id = was.id
+		if was != nil {
+			r.leftServices = append(r.leftServices, was.key)
+		}
 	}
 	is.group = r.groupOf(is.service.Persistence.Group)
 	stays := r.keep(is, was)
@@ -129,6 +132,13 @@ func (r *resettling) service(is, was *record) {
 	if was != nil {
 		r.leave(was, stays)
 	}
+}
+
+// keepsFlows says whether what is remembered of a service's flows, nil for a new one, holds
+// for what it becomes. In mode fullnat a flow has a port of the pool where the others have
+// the number of its SYN, and without a port it cannot go on.
+func (r *record) keepsFlows(is *record) bool {
+	return r != nil && (r.service.Mode == lb.FullNAT) == (is.service.Mode == lb.FullNAT)
 }
 
 // keep gives the backends that were there the places that they had, and says which

@@ -545,3 +545,42 @@ func TestInPlaceOrder(t *testing.T) {
 		}
 	}
 }
+
+// TestModeFullNATHasItsOwnFlows: what is remembered of a flow holds in every mode but
+// fullnat, where it would lack a port, and where its own would be taken for something else.
+func TestModeFullNATHasItsOwnFlows(t *testing.T) {
+	p, key := newPlane(), testService(vip4, 80, lb.TCP, lb.RoundRobin, 2).Key()
+	pool := Pool{Addresses: []netip.Addr{netip.MustParseAddr("198.18.0.9")}, FirstPort: 20000, LastPort: 20099}
+	id := func(mode lb.Mode) uint32 {
+		s := testService(vip4, 80, lb.TCP, lb.RoundRobin, 2)
+		s.Mode = mode
+		p.apply(t, State{Services: []Service{s}, Pool: pool})
+		seen, found := p.memory.look(key, 0)
+		got := p.places.services[key]
+		if !found || seen.service.Id != got {
+			t.Errorf("packets see the id %d, and it is %d", seen.service.Id, got)
+		}
+		for id, s := range p.flowServices {
+			if s.present != (uint32(id) == got) {
+				t.Errorf("flows of id %d are good: %t, and the service in mode %s has %d", id, s.present, mode, got)
+			}
+		}
+		for index := range p.flowBackends {
+			if b := p.flowBackends[index]; b.generation != 0 && b.service != got {
+				t.Errorf("backend %d is of service %d, want %d", index, b.service, got)
+			}
+		}
+		return got
+	}
+	first := id(lb.L2DSR)
+	if id(lb.NAT) != first {
+		t.Error("the flows end with another mode")
+	}
+	full := id(lb.FullNAT)
+	if full == first {
+		t.Error("flows without a port go on in mode fullnat")
+	}
+	if again := id(lb.L2DSR); again == full {
+		t.Error("flows of mode fullnat go on without it")
+	}
+}

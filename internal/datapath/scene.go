@@ -37,8 +37,12 @@ func (r *register) noteFlows(c *revision) {
 		r.flowServices[was.id].present = false
 	}
 	for _, s := range c.services {
+		if s.was != nil && s.was.id != s.is.id {
+			r.flowServices[s.was.id].present = false
+		}
 		r.flowServices[s.is.id] = s.is.flows()
 		for i, place := range s.is.places {
+			r.flowBackends[place.index].service = s.is.id
 			r.flowBackends[place.index].weight = s.is.weight(i)
 		}
 	}
