@@ -237,6 +237,9 @@ func columnsOf(s api.Service, several bool) []column {
 	if s.Tracked || slices.ContainsFunc(s.Backends, func(b api.Backend) bool { return b.Flows > 0 }) {
 		columns = append(columns, column{"flows", true, func(b api.Backend) any { return count(b.Flows) }})
 	}
+	if s.Mode == lb.FullNAT {
+		columns = append(columns, column{"ports", true, portsText})
+	}
 	columns = append(columns,
 		column{"connections", true, func(b api.Backend) any { return count(b.Connections) }},
 		column{"packets", true, func(b api.Backend) any { return count(b.Packets) }},
@@ -255,6 +258,14 @@ func activeText(b api.Backend) any {
 		return count(uint64(b.Active))
 	}
 	return count(uint64(b.Active)) + "/" + count(uint64(b.Upper))
+}
+
+// portsText counts the ports of full NAT's pool that are held, against how many there are.
+func portsText(b api.Backend) any {
+	if b.Ports == nil {
+		return "-"
+	}
+	return count(b.Ports.Held) + "/" + count(b.Ports.Limit)
 }
 
 // endpointOf returns the address, with the port where it is another than the service's.

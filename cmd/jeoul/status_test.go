@@ -57,6 +57,10 @@ func modes() *api.Status {
 			{Name: "near", Address: near, Port: 8080, Weight: 1, State: api.Up, Neighbour: "reachable", Interface: "eth0", NextHop: near, MAC: "02:00:00:00:00:01", MTU: 1500,
 				Packets: 1000, Bytes: 64000, Connections: 10, ReturnedPackets: 2000, ReturnedBytes: 3000000},
 		}},
+		{Name: "full", VIP: netip.MustParseAddr("192.0.2.102"), Port: 80, Protocol: lb.TCP, Mode: lb.FullNAT, Scheduler: lb.Maglev, Tracked: true, Active: 33000, Flows: 34000, Backends: []api.Backend{
+			{Name: "near", Address: near, Port: 80, Weight: 1, State: api.Up, Neighbour: "reachable", Interface: "eth0", NextHop: near, MAC: "02:00:00:00:00:01", MTU: 1500,
+				Active: 33000, Flows: 34000, Ports: &api.Ports{Held: 32500, Limit: 40000, Scarce: true}},
+		}},
 	}
 	return status
 }

@@ -215,6 +215,21 @@ type Backend struct {
 	// Flows are those remembered that name it, ended ones until they are forgotten;
 	// looked through some seconds ago at most.
 	Flows uint64 `json:"flows"`
+	// Ports is how far full NAT's pool is used up for this backend; absent in other modes.
+	Ports *Ports `json:"ports,omitempty"`
+}
+
+// Ports are a backend's source ports in full NAT's pool. Each open flow holds one; services
+// with the same backend, port and protocol share them, and each shows the sum.
+type Ports struct {
+	// Held are those that no new flow can get, as of the last count, some seconds ago:
+	// of flows that are proven and not over.
+	Held uint64 `json:"held"`
+	// Limit is how many there are: the pool's addresses of the backend's family, times
+	// its ports.
+	Limit uint64 `json:"limit"`
+	// Scarce says that Held has reached 80 % of Limit, and has not been below 70 % since.
+	Scarce bool `json:"scarce"`
 }
 
 // State says whether a backend takes part.

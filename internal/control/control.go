@@ -42,6 +42,13 @@ type DataPlane interface {
 // planner is a DataPlane that knows what memory it has taken.
 type planner interface{ Memory() datapath.MemoryPlan }
 
+// portCounter is a DataPlane that counts how much of full NAT's pool is in use.
+type portCounter interface {
+	// Counted has something to receive after each new count.
+	Counted() <-chan struct{}
+	PortsHeld([]lb.BackendKey) []uint32
+}
+
 // Paths finds how packets reach the backends, and follows that.
 type Paths interface {
 	// Watch replaces the set of addresses that are looked for.
@@ -129,9 +136,10 @@ type Controller struct {
 	history    []operation
 	links      []iface.State
 	generation uint64
-	outages    outages // has a lock of its own
-	failed     error   // of the last attempt to bring things in order
-	refused    error   // of the last reload
+	outages    outages  // has a lock of its own
+	scarcity   scarcity // likewise
+	failed     error    // of the last attempt to bring things in order
+	refused    error    // of the last reload
 	refusedAt  time.Time
 
 	// What follows is the loop's own.
@@ -147,6 +155,9 @@ type Controller struct {
 	bare      map[lb.ServiceKey]bool // services of which it was said that they have no backend
 	lost      map[string]uint64      // frames of XDP, by interface, as it was said last
 	timers    timers
+	// ports and counted are nil where the data plane does not count ports.
+	ports   portCounter
+	counted <-chan struct{}
 }
 
 // timers are all stopped until something arms them.
@@ -163,7 +174,7 @@ func newTimers() timers {
 
 // New returns a controller for a configuration. Nothing happens before Start.
 func New(opt Options, cfg *config.Config) *Controller {
-	return &Controller{
+	c := &Controller{
 		opt:      opt,
 		view:     &view{layout: newLayout(cfg)},
 		requests: make(chan *reload),
@@ -174,6 +185,10 @@ func New(opt Options, cfg *config.Config) *Controller {
 		bare:     map[lb.ServiceKey]bool{},
 		lost:     map[string]uint64{},
 	}
+	if plane, ok := opt.DataPlane.(portCounter); ok {
+		c.ports, c.counted = plane, plane.Counted()
+	}
+	return c
 }
 
 // Start checks the configuration against the machine, attaches the data plane
@@ -288,6 +303,8 @@ func (c *Controller) Run(ctx context.Context) error {
 			c.reportSilent()
 		case <-c.timers.losses.C:
 			c.tellLosses()
+		case <-c.counted:
+			c.watchPool()
 		}
 	}
 }

@@ -63,6 +63,7 @@ type world struct {
 	// attachment is another than that of eth9 in TC, and xdpLost what its driver counts.
 	attachment *datapath.Attachment
 	xdpLost    uint64
+	counted    chan struct{}
 }
 
 func newWorld(t *testing.T) *world {
@@ -74,6 +75,7 @@ func newWorld(t *testing.T) *world {
 		changed:     map[netip.Addr]paths.Entry{},
 		pathChanges: make(chan struct{}, 1),
 		linkChanges: make(chan struct{}, 1),
+		counted:     make(chan struct{}, 1),
 		links: []iface.State{{
 			Name: "eth9", Up: true, MAC: net.HardwareAddr{2, 0, 0, 0, 0, 0xff},
 			Addresses: []netip.Prefix{netip.MustParsePrefix("192.0.2.254/24")},
@@ -185,6 +187,28 @@ func (w *world) Counters() (datapath.Counters, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.counters, nil
+}
+
+func (w *world) Counted() <-chan struct{} { return w.counted }
+
+func (w *world) PortsHeld(keys []lb.BackendKey) (held []uint32) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, key := range keys {
+		held = append(held, w.counters.Backends[key].PortsHeld)
+	}
+	return held
+}
+
+// hold sets how many ports of the pool the flows of backends hold, and lets them be counted.
+func (w *world) hold(ports map[lb.BackendKey]uint32) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.counters.Backends = map[lb.BackendKey]datapath.BackendCount{}
+	for key, held := range ports {
+		w.counters.Backends[key] = datapath.BackendCount{PortsHeld: held}
+	}
+	signal(w.counted)
 }
 
 // ways and the others below split the world into the parts that a controller

@@ -135,6 +135,7 @@ func (c *Controller) replace(l *layout, warnings yamlfile.Problems) error {
 	c.describe(before, warnings)
 	c.tellMemory()
 	c.outages.keep(l)
+	c.scarcity.keep(l)
 	maps.DeleteFunc(c.bare, func(key lb.ServiceKey, _ bool) bool { _, there := l.keyed[key]; return !there })
 	c.tellMoves(before, l.all())
 	c.warned()

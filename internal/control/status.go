@@ -54,8 +54,10 @@ func (c *Controller) Status() (api.Status, error) {
 	for i := range v.cfg.Services {
 		service := v.serviceStatus(i, entries, counters)
 		c.outages.date(&service)
+		c.scarcity.show(v.layout, i, counters, &service)
 		status.Services = append(status.Services, service)
 	}
+	status.Problems = append(status.Problems, c.scarcity.problems(v.layout, counters)...)
 	for _, o := range counters.Outcomes {
 		status.Outcomes = append(status.Outcomes, api.Outcome{Name: o.Name, Packets: o.Packets, Help: o.Help})
 	}

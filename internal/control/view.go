@@ -33,6 +33,10 @@ type layout struct {
 	// services are found by their names or keys.
 	named map[string]int
 	keyed map[lb.ServiceKey]int
+	// pooled are the endpoints that full NAT sends to, in the configuration's order, and
+	// pooledAt says where each is.
+	pooled   []pooled
+	pooledAt map[endpoint]int
 }
 
 // use is backend j of service i.
@@ -53,6 +57,7 @@ func newLayout(cfg *config.Config) *layout {
 			l.at[i][j], l.uses[n] = n, append(l.uses[n], use{i, j})
 		}
 	}
+	l.findPooled()
 	return l
 }
 

@@ -47,6 +47,9 @@ type BackendCount struct {
 	// Flows is how many entries name it, those that have ended too, as of the last
 	// walk over the tables, some seconds ago.
 	Flows uint64
+	// PortsHeld is how many ports of full NAT's pool its flows keep, as of that walk: those
+	// of proven flows that are not over. Others give theirs up to a new flow.
+	PortsHeld uint32
 }
 
 // plus and minus go by what was counted. What is there now is no sum.

@@ -88,6 +88,8 @@ type Datapath struct {
 	// tracing is what programs are loaded with while somebody traces.
 	tracing *tracing
 	closed  bool
+	// counted tells that flows of full NAT have been counted anew.
+	counted chan struct{}
 	// stop ends what goes on beside; expiring says that something does.
 	stop     chan struct{}
 	expiring bool
@@ -104,7 +106,7 @@ func Open(options Options) (*Datapath, error) {
 	// Kernels before 5.11 charge maps to a limit that is small by default;
 	// where raising it is refused, loading says so itself.
 	_ = rlimit.RemoveMemlock()
-	return &Datapath{options: options, findPorts: find, ways: attempts, stop: make(chan struct{}),
+	return &Datapath{options: options, findPorts: find, ways: attempts, stop: make(chan struct{}), counted: make(chan struct{}, 1),
 		now: time.Now, secret: rand.Uint64(), register: newRegister(), janitor: newJanitor(options.Timeouts)}, nil
 }
 
@@ -118,6 +120,7 @@ func NewDetached(options Options, mac net.HardwareAddr) *Datapath {
 		findPorts:   func() ([]port, error) { return []port{{mac: mac}}, nil },
 		detached:    true,
 		stop:        make(chan struct{}),
+		counted:     make(chan struct{}, 1),
 		now:         time.Now,
 		secret:      rand.Uint64(),
 		register:    newRegister(),

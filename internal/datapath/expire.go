@@ -160,7 +160,7 @@ func (j *janitor) use(scene flowScene) {
 	j.scene, j.frozen, j.penalised = scene, false, true
 	j.wake()
 	j.rules.backends, j.rules.services, j.rules.groups = scene.backends, scene.services, scene.groups
-	j.rules.loads, j.rules.turns = scene.loads, scene.turns
+	j.rules.loads, j.rules.turns, j.rules.pooled = scene.loads, scene.turns, scene.returns != nil
 	j.show()
 	if len(anew) > 0 {
 		j.recount(anew)
@@ -382,6 +382,7 @@ func (d *Datapath) keepOrder(rounds <-chan struct{}) {
 			return
 		case <-rounds:
 			d.settleTransitions(d.now(), d.janitor.flowsOf())
+			d.tellCounted()
 		}
 	}
 }

@@ -51,7 +51,7 @@ func (d *Datapath) countFlows(c *Counters) {
 	for key, count := range c.Backends {
 		index := d.current.places.backends[key].index
 		if int(index) < len(met.backends) {
-			count.Active, count.Flows = met.backends[index].active, met.backends[index].entries
+			count.Active, count.Flows, count.PortsHeld = met.backends[index].active, met.backends[index].entries, met.backends[index].held
 			c.Backends[key] = count
 		}
 	}
@@ -100,6 +100,8 @@ func (v view) lastSlots() int {
 type present struct {
 	active  uint32
 	entries uint64
+	// held are ports of the pool; 0 of a service.
+	held uint32
 }
 
 // presence is all of that, by index and by id.
@@ -119,11 +121,11 @@ func (j *janitor) met() presence {
 	p.flows = FlowCounts{Proven: j.flows.last.entries, Unproven: j.newcomers.last.entries}
 	p.backends = make([]present, min(len(j.rules.backends), len(j.rules.loads)))
 	for i := range p.backends {
-		p.backends[i] = present{atomic.LoadUint32(&j.rules.loads[i].Active), entriesOf(j.flows.last.backends, i) + entriesOf(j.newcomers.last.backends, i)}
+		p.backends[i] = present{atomic.LoadUint32(&j.rules.loads[i].Active), entriesOf(j.flows.last.backends, i) + entriesOf(j.newcomers.last.backends, i), j.held(i)}
 	}
 	p.services = make([]present, min(len(j.rules.services), len(j.rules.turns)))
 	for i := range p.services {
-		p.services[i] = present{atomic.LoadUint32(&j.rules.turns[i].Active), entriesOf(j.flows.last.services, i) + entriesOf(j.newcomers.last.services, i)}
+		p.services[i] = present{atomic.LoadUint32(&j.rules.turns[i].Active), entriesOf(j.flows.last.services, i) + entriesOf(j.newcomers.last.services, i), 0}
 	}
 	return p
 }

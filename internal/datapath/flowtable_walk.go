@@ -20,6 +20,8 @@ type flowRules struct {
 	// What packets count in: by index, and by id.
 	loads []xdpBackendLoad
 	turns []xdpTurn
+	// pooled: a service is of full NAT, whose flows hold ports of the pool.
+	pooled bool
 }
 
 // flowBackend is who has an index.
@@ -47,6 +49,13 @@ type flowService struct {
 // isLive says whether a flow in that state counts among those that nobody has ended.
 func isLive(state xdpFlowState) bool {
 	return state-xdpFlowStateFLOW_OPENING <= xdpFlowStateFLOW_UDP-xdpFlowStateFLOW_OPENING
+}
+
+// holdsPort says whether a flow of full NAT in that state keeps its port of the pool whatever
+// comes: it gives it up to a new flow once it is over, or before it is proven (may_go in
+// bpf/evict.h). One that only half has ended keeps it.
+func holdsPort(state xdpFlowState) bool {
+	return state-xdpFlowStateFLOW_SEEN <= xdpFlowStateFLOW_BACKEND_FIN-xdpFlowStateFLOW_SEEN && state != xdpFlowStateFLOW_FIRST
 }
 
 // silentFor returns for how long an entry has been silent; 0 where it was seen at a time
@@ -126,6 +135,8 @@ type flowTally struct {
 	entries, expired uint64
 	// By index and by id.
 	backends, services []tallied
+	// held are the ports of the pool that flows keep, by index; empty without full NAT.
+	held []uint32
 }
 
 // fit makes room for all that rules know.
@@ -136,6 +147,9 @@ func (c *flowTally) fit(rules *flowRules) {
 	if n := len(rules.services) - len(c.services); n > 0 {
 		c.services = append(c.services, make([]tallied, n)...)
 	}
+	if n := len(rules.backends) - len(c.held); n > 0 && rules.pooled {
+		c.held = append(c.held, make([]uint32, n)...)
+	}
 }
 
 // reset begins anew.
@@ -143,6 +157,7 @@ func (c *flowTally) reset() {
 	c.entries, c.expired = 0, 0
 	clear(c.backends)
 	clear(c.services)
+	clear(c.held)
 }
 
 // walk goes over the buckets from..to-1 of a table, frees what is not good any more and
@@ -150,7 +165,7 @@ func (c *flowTally) reset() {
 // tells which of its flows there are and how old, and most lines are read in the order
 // in which they lie.
 func (r *flowRules) walk(t *flowTable, from, to int, clock uint32, tally *flowTally) {
-	backends, services := tally.backends, tally.services
+	backends, services, held := tally.backends, tally.services, tally.held
 	for i := from; i < to; i++ {
 		bucket := &t.buckets[i]
 		// Nearly all are empty where few flows are remembered, or none.
@@ -187,6 +202,9 @@ func (r *flowRules) walk(t *flowTable, from, to int, clock uint32, tally *flowTa
 				}
 				backends[owner>>backendShift] += one
 				services[id] += one
+				if index := owner >> backendShift; index < uint64(len(held)) && holdsPort(xdpFlowState(uint8(states))) {
+					held[index]++
+				}
 			}
 		}
 	}

@@ -109,6 +109,45 @@ func TestJanitorExpires(t *testing.T) {
 	}
 }
 
+// TestJanitorCountsHeldPorts: a flow of full NAT holds its port from when it is proven until
+// it is over; what it gives up to a new flow does not count, in either table. Nothing is
+// counted where no service is of full NAT.
+func TestJanitorCountsHeldPorts(t *testing.T) {
+	holds := map[xdpFlowState]bool{
+		xdpFlowStateFLOW_SEEN: true, xdpFlowStateFLOW_ESTABLISHED: true, xdpFlowStateFLOW_CONTESTED: true, xdpFlowStateFLOW_UDP: true,
+		xdpFlowStateFLOW_CLIENT_FIN: true, xdpFlowStateFLOW_BACKEND_FIN: true,
+	}
+	for _, pooled := range []bool{false, true} {
+		h := newTestHouse(1000)
+		if pooled {
+			h.scene.returns = &returnTable{}
+			h.use(h.scene)
+		}
+		want := uint32(0)
+		for state := xdpFlowStateFLOW_OPENING; state < xdpFlowStateFLOW_AFFINITY_NEW; state++ {
+			for i, table := range []*flowTable{h.scene.flows, h.scene.newcomers} {
+				h.open(table, houseFlow(2*int(state)+i, 1, 4), state)
+				if holds[state] && pooled {
+					want++
+				}
+			}
+			h.pass(0)
+			if got := h.met().backends[4].held; got != want {
+				t.Errorf("with flows up to state %d, %d ports are held, want %d", state, got, want)
+			}
+		}
+		h.open(h.scene.flows, houseFlow(99, 1|affinityKey, 4), xdpFlowStateFLOW_AFFINITY)
+		h.pass(0)
+		if got := h.met().backends; got[4].held != want || got[1].held != 0 {
+			t.Errorf("with a client of no flow: %+v, want %d of backend 4", got, want)
+		}
+		h.pass(DefaultTimeouts.Established)
+		if got := h.met().backends[4].held; got != 0 {
+			t.Errorf("%d ports are held after all flows have been forgotten", got)
+		}
+	}
+}
+
 // TestJanitorKeepsWhatIsSeen: what packets note counts, also if they note it by the clock
 // of another generation, which is ahead.
 func TestJanitorKeepsWhatIsSeen(t *testing.T) {

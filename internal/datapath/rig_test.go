@@ -127,7 +127,7 @@ func (r *rig) counters(tb testing.TB) Counters {
 	// What is remembered is compared by itself.
 	counters.Flows, counters.Services = FlowCounts{}, nil
 	for key, count := range counters.Backends {
-		count.Active, count.Flows = 0, 0
+		count.Active, count.Flows, count.PortsHeld = 0, 0, 0
 		counters.Backends[key] = count
 	}
 	return counters
