@@ -18,7 +18,11 @@ suites=("$@")
 [ $# != 0 ] || suites=(bookworm trixie-backports)
 packages=(internal/datapath internal/agent internal/drops internal/bench/subject)
 # What tests use of a kernel that has them as modules.
-modules=(veth bridge dummy 8021q sch_ingress cls_bpf ipip ip6_tunnel sit fou fou6 vxlan ip_vs ip_vs_rr)
+modules=(virtio_pci virtio_net veth bridge dummy 8021q sch_ingress cls_bpf ipip ip6_tunnel sit fou fou6 vxlan ip_vs ip_vs_rr)
+
+# Two cards and a cable between them, for TestTagsOfCards. Nothing else is on it.
+cards=(-netdev hubport,id=one,hubid=1 -device virtio-net-pci,netdev=one,mac=02:00:00:00:aa:01
+	-netdev hubport,id=two,hubid=1 -device virtio-net-pci,netdev=two,mac=02:00:00:00:aa:02)
 
 # chosen PACKAGE: the tests to run of it. To verify a program takes seconds where
 # QEMU translates, so of the data plane's tests it is those that load few: every
@@ -29,7 +33,7 @@ chosen() {
 	elif [ "$1" = internal/datapath ]; then
 		printf '^Test(%s)$\n' "Attach|SwapAllOrNone|Filter|FilterSwapsInOneStep|FilterOfAKilledBalancer|\
 Frames|Headers|Modes|MSS|ChecksumsAreRightOnTheWire|FullNATPoolExhausted|FragmentCases|ICMP|ReturnsOfNAT|ReturnsOfFullNAT|TooBig|GSO|\
-OnlyTheTracedProgramHasTheRing"
+OnlyTheTracedProgramHasTheRing|TagsOfCards"
 	elif [ "$1" = internal/bench/subject ]; then
 		# IPVS, which the kernel that this is written on may not have.
 		printf '^Test(SubjectsCarry|IPVSOnAMachine)$/^(direct|ipvs-.*|taken away|the run dies|it is somebody.*)$\n'
@@ -139,7 +143,7 @@ make_initramfs() {
 			mount -t tmpfs tmp /tmp
 			for module in ${modules[*]}; do modprobe -q \$module; done
 			ip link set lo up
-			export JEOUL_TEST_ROOT=1 HOME=/tmp
+			export JEOUL_TEST_ROOT=1 JEOUL_TEST_CARDS=1 HOME=/tmp
 			status=0
 		END
 		for package in "${packages[@]}"; do
@@ -160,6 +164,8 @@ copy_modules() {
 	mkdir -p "$to/kernel/drivers"
 	cp -r "$from"/kernel/{net,lib} "$to/kernel"
 	cp -r "$from/kernel/drivers/net" "$to/kernel/drivers"
+	# Where it is not built into the kernel.
+	[ ! -d "$from/kernel/drivers/virtio" ] || cp -r "$from/kernel/drivers/virtio" "$to/kernel/drivers"
 	find "$to" -name '*.ko.xz' -exec xz -d {} +
 	busybox depmod -b "$2" "${from##*/}"
 }
@@ -208,7 +214,7 @@ try() {
 	mkfifo "$1/console"
 	sed -u 's|\r||' <"$1/console" | tee "$1/log" &
 	local reader=$!
-	machine "$limit" "$1/kernel" -accel "$accelerator" -cpu max -initrd "$1/initramfs" >"$1/console" || true
+	machine "$limit" "$1/kernel" -accel "$accelerator" -cpu max -initrd "$1/initramfs" "${cards[@]}" >"$1/console" || true
 	wait "$reader"
 	grep -q '^tests ended with' "$1/log" || printf 'The machine did not come to its end within %s.\n' "$limit" >&2
 	grep -q '^tests ended with 0$' "$1/log"
