@@ -86,11 +86,12 @@ static __always_inline enum outcome serve_reply(ctx_t *ctx, void *generation,
 	outcome = select_return(generation, packet, decision, to, is_whole);
 	if (outcome != OUTCOME_NONE)
 		return outcome;
-	trace_because(TRACE_REPLY);
 	trace_backend(decision->backend->index, decision->backend->generation);
-	if (!is_whole)
-		return OUTCOME_DROPPED_MALFORMED;
-	outcome = send_back_inline(ctx, packet, decision, to);
+	if (is_whole)
+		outcome = send_back_inline(ctx, packet, decision, to);
+	else
+		outcome = OUTCOME_DROPPED_MALFORMED;
+	trace_because(came_as(outcome));
 	if (outcome == OUTCOME_RETURNED)
 		count_returned(packet, decision, ctx_packets(ctx));
 	return outcome;
@@ -161,7 +162,7 @@ __noinline int balance_reply(ctx_t *ctx, __u32 *egress)
 		return outcome;
 	if (outcome == OUTCOME_RETURNED || outcome == OUTCOME_PASSED_TO_ROUTE)
 		remember_first(&scratch->packet, &decision, &scratch->to, OUTCOME_RETURNED);
-	else if (outcome == OUTCOME_PASSED_NO_SERVICE || outcome == OUTCOME_PASSED_NOT_FORWARDED)
+	else if (outcome == OUTCOME_PASSED_NO_SERVICE || is_left_alone(outcome))
 		pass_first(generation, &scratch->packet, &decision, &scratch->to);
 	return outcome;
 }

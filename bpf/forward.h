@@ -116,12 +116,28 @@ static __always_inline const __be32 *answerer_of(const struct packet *packet,
 									  to->source;
 }
 
-/* is_no_reply says whether a packet that the kernel would not forward is none of a client's
- * either: of mode nat all that is known is that it comes from a backend's endpoint, as what
- * answers this host's own connections to the backend does. A flow of full NAT is known. */
-static __always_inline bool is_no_reply(enum way way, const struct decision *decision)
+/* no_reply says what becomes of a packet from a backend's endpoint that is no reply to a
+ * client: OUTCOME_NONE where it is one. Of mode nat all that is known is where it comes from;
+ * what the kernel would not forward answers this host's own connection to the backend. A flow
+ * of full NAT is known. */
+static __always_inline enum outcome no_reply(enum way way, const struct decision *decision)
 {
-	return way == WAY_NOT_FORWARDED && decision->mode != MODE_FULLNAT;
+	if (way == WAY_UNTRANSLATED)
+		return OUTCOME_PASSED_UNTRANSLATED;
+	return way == WAY_NOT_FORWARDED && decision->mode != MODE_FULLNAT ?
+		       OUTCOME_PASSED_NOT_FORWARDED : OUTCOME_NONE;
+}
+
+/* is_left_alone says whether an outcome is one of no_reply(). */
+static __always_inline bool is_left_alone(enum outcome outcome)
+{
+	return outcome == OUTCOME_PASSED_NOT_FORWARDED || outcome == OUTCOME_PASSED_UNTRANSLATED;
+}
+
+/* came_as is what a trace says of a packet from a backend. */
+static __always_inline enum trace_reason came_as(enum outcome outcome)
+{
+	return is_left_alone(outcome) ? TRACE_FROM_BACKEND : TRACE_REPLY;
 }
 
 /* send_back_inline sends a reply to its client, whose address and ours are in *to. */
@@ -135,8 +151,9 @@ static __always_inline enum outcome send_back_inline(ctx_t *ctx, const struct pa
 
 	if (way == WAY_NONE)
 		return OUTCOME_DROPPED_NO_ROUTE;
-	if (is_no_reply(way, decision))
-		return OUTCOME_PASSED_NOT_FORWARDED;
+	outcome = no_reply(way, decision);
+	if (outcome != OUTCOME_NONE)
+		return outcome;
 	if (way != WAY_KERNEL && way != WAY_NOT_FORWARDED && !may_travel(ctx, packet))
 		return time_exceeded_from(answerer_of(packet, decision, to));
 	if (way == WAY_TOO_BIG && (packet->ipv6 || packet->whole_only))

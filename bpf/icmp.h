@@ -257,8 +257,9 @@ static __noinline enum outcome error_to_client(ctx_t *ctx, const struct packet *
 	way = find_route(ctx, packet, to, route);
 	if (way == WAY_NONE)
 		return OUTCOME_DROPPED_NO_ROUTE;
-	if (is_no_reply(way, decision))
-		return OUTCOME_PASSED_NOT_FORWARDED;
+	outcome = no_reply(way, decision);
+	if (outcome != OUTCOME_NONE)
+		return outcome;
 	if (way != WAY_KERNEL && way != WAY_NOT_FORWARDED && !may_travel(ctx, packet))
 		return OUTCOME_DROPPED_TIME_EXCEEDED;
 	if (way == WAY_TOO_BIG && (packet->ipv6 || packet->whole_only))
@@ -313,6 +314,7 @@ static __always_inline bool quoted_nat(void *generation, const struct packet *pa
 	__builtin_memcpy(scratch->quote.destination, endpoint->vip,
 			 sizeof(scratch->quote.destination));
 	scratch->quote.destination_port = endpoint->port;
+	scratch->to.exceptions = endpoint->exceptions;
 	decision->backend = backend_at(generation, endpoint->backend);
 	return decision->backend;
 }
@@ -323,6 +325,7 @@ static __noinline enum outcome relay_error(ctx_t *ctx, void *generation,
 					   struct decision *decision)
 {
 	struct scratch *scratch = get_scratch();
+	enum outcome outcome;
 	__u32 kind;
 
 	if (!scratch || !parse_quoted(ctx, packet, &scratch->quoted))
@@ -342,7 +345,8 @@ static __noinline enum outcome relay_error(ctx_t *ctx, void *generation,
 		return OUTCOME_PASSED_NO_SERVICE;
 	}
 	trace_because(TRACE_QUOTED);
-	trace_because(TRACE_REPLY);
 	trace_backend(decision->backend->index, decision->backend->generation);
-	return error_to_client(ctx, packet, scratch, decision);
+	outcome = error_to_client(ctx, packet, scratch, decision);
+	trace_because(came_as(outcome));
+	return outcome;
 }

@@ -237,6 +237,16 @@ struct {
 	__type(value, struct known_way);
 } ways SEC(".maps");
 
+/* untranslated has the prefixes whose packets from a service's backends are no replies to its
+ * clients (mode nat). Each element takes its memory when it comes. */
+struct {
+	__uint(type, BPF_MAP_TYPE_LPM_TRIE);
+	__uint(max_entries, 1 << 23);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, struct exception_key);
+	__type(value, __u32);
+} untranslated SEC(".maps");
+
 /* fragments remembers datagrams that come in pieces, for some seconds. */
 struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);

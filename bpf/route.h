@@ -19,6 +19,8 @@ enum way {
 	WAY_KERNEL,
 	/* The destination is an address of this host, or there is no route. */
 	WAY_NOT_FORWARDED,
+	/* The destination is one of the endpoint's exceptions. */
+	WAY_UNTRANSLATED,
 	WAY_TOO_BIG,
 	WAY_NONE,
 };
@@ -65,7 +67,8 @@ static __always_inline bool takes(__u32 interface)
 static __always_inline struct known_way *way_of(const struct packet *packet,
 						const struct translation *to)
 {
-	__u64 h = to->destination[0] * HASH_MULTIPLIER + to->source[0] * HASH_MULTIPLIER2;
+	__u64 h = to->destination[0] * HASH_MULTIPLIER +
+		  (to->source[0] + to->exceptions) * HASH_MULTIPLIER2;
 	__u32 at;
 
 	if (dry_run())
@@ -75,6 +78,13 @@ static __always_inline struct known_way *way_of(const struct packet *packet,
 		     ((__u64)to->source[3] << 32 | to->source[2]) * HASH_MULTIPLIER4;
 	at = hash_mix(h) >> 32 & (WAYS - 1);
 	return bpf_map_lookup_elem(&ways, &at);
+}
+
+/* way_kind tells ways with the same ends apart: by family, and by the exceptions that the
+ * destination is none of. */
+static __always_inline __u32 way_kind(const struct packet *packet, const struct translation *to)
+{
+	return to->exceptions << 8 | packet->ipv6;
 }
 
 /* knows says whether a way is that of a packet, still counts, and is wide enough. One that
@@ -87,7 +97,7 @@ static __always_inline bool knows(ctx_t *ctx, const struct known_way *known,
 {
 	if (known->destination[0] != to->destination[0] || known->source[0] != to->source[0] ||
 	    known->asked != now || known->protocol != packet->protocol || !known->left ||
-	    known->ipv6 != packet->ipv6 || known->ingress != ctx_interface(ctx))
+	    known->kind != way_kind(packet, to) || known->ingress != ctx_interface(ctx))
 		return false;
 	if (packet->ipv6 &&
 	    (known->destination[1] != to->destination[1] ||
@@ -116,8 +126,21 @@ static __always_inline void learn(ctx_t *ctx, struct known_way *known,
 	known->mtu = fib->mtu_result;
 	known->left = WAY_USES;
 	known->protocol = packet->protocol;
-	known->ipv6 = packet->ipv6;
+	known->kind = way_kind(packet, to);
 	__builtin_memcpy(known->macs, route->macs, MACS_LENGTH);
+}
+
+/* is_exception says whether a packet's destination is one of its endpoint's exceptions. */
+static __always_inline bool is_exception(const struct translation *to, struct scratch *scratch)
+{
+	struct exception_key *key = &scratch->exception_key;
+
+	if (!to->exceptions)
+		return false;
+	key->bits = 8 * (sizeof(*key) - sizeof(key->bits));
+	key->exceptions = to->exceptions;
+	__builtin_memcpy(key->destination, to->destination, sizeof(key->destination));
+	return bpf_map_lookup_elem(&untranslated, key);
 }
 
 /* ask_route asks the kernel, and keeps what it says in `known` if that is not NULL. */
@@ -130,6 +153,8 @@ static __always_inline enum way ask_route(ctx_t *ctx, const struct packet *packe
 
 	if (!scratch)
 		return WAY_NONE;
+	if (is_exception(to, scratch))
+		return WAY_UNTRANSLATED;
 	fib = (void *)scratch->fib;
 	switch (ask(ctx, packet, to->source, to->destination, fib)) {
 	case BPF_FIB_LKUP_RET_SUCCESS:

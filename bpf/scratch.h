@@ -18,6 +18,8 @@ struct translation {
 	/* By how much the TTL or hop limit becomes less: 1, or 0 where the kernel routes the
 	 * packet and decrements it itself. */
 	__u8 hops;
+	/* endpoint.exceptions, where the packet comes from an endpoint. */
+	__u32 exceptions;
 };
 
 /* route is a way. */
@@ -95,6 +97,7 @@ struct scratch {
 	/* A struct bpf_fib_lookup: the question for the way of a reply, and the answer.
 	 * Go cannot be told its unions. */
 	__u64 fib[8];
+	struct exception_key exception_key;
 	/* Where an ICMP error goes. */
 	struct route route;
 	/* A fragment. */

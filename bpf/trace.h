@@ -30,6 +30,8 @@ enum trace_reason {
 	TRACE_REPLY = 16,
 	/* The slot has changed hands, and the flow was there before. */
 	TRACE_FORMER = 32,
+	/* From a backend's port, and no reply to a client of its service. */
+	TRACE_FROM_BACKEND = 64,
 };
 
 #ifndef TRACED

@@ -14,6 +14,7 @@ static __always_inline void unchanged(const struct packet *packet, struct transl
 	to->destination_port = packet->destination_port;
 	to->tos = packet->tos;
 	to->hops = 1;
+	to->exceptions = 0;
 }
 
 static __always_inline __u64 address_changes(const struct packet *packet,

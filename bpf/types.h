@@ -40,6 +40,9 @@ enum outcome {
 	/* From a backend's endpoint of mode nat, and to this host itself, or to where no route
 	 * leads: no reply of the service's, and as it was. */
 	OUTCOME_PASSED_NOT_FORWARDED,
+	/* From a backend's endpoint of mode nat, and to a destination that the configuration
+	 * says is no client of the service: as it was. */
+	OUTCOME_PASSED_UNTRANSLATED,
 	/* A reply, rewritten, whose way the kernel must find. */
 	OUTCOME_PASSED_TO_ROUTE,
 	/* Lost, for the reason in the name. */
@@ -239,7 +242,8 @@ struct endpoint {
 	__u32 backend;
 	/* service.id where its flows are remembered, or NO_SERVICE. */
 	__u32 service;
-	__u32 pad;
+	/* Which prefixes in `untranslated` are its service's; 0: none. Below 2^24. */
+	__u32 exceptions;
 };
 
 /* no_service is the id of none. */
@@ -536,8 +540,17 @@ struct known_way {
 	__u8 protocol;
 	/* Destination and source, as in the frame. */
 	__u8 macs[12];
-	bool ipv6;
-	__u8 pad[3];
+	/* See way_kind(). */
+	__u32 kind;
+};
+
+/* exception_key finds, of an endpoint's exceptions, the one that a destination is in. */
+struct exception_key {
+	/* Leading bits of the rest that count. */
+	__u32 bits;
+	/* endpoint.exceptions */
+	__u32 exceptions;
+	__be32 destination[4];
 };
 
 /* way_table holds numbers of the table of such ways. */

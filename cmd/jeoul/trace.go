@@ -257,6 +257,7 @@ func choiceText(p *trace.Packet) string {
 		reasons = append(reasons, map[trace.Reason]string{
 			trace.Quoted:        "an ICMP error: the packet that it quotes decides",
 			trace.Reply:         "a reply: it is known by the backend that sends it",
+			trace.FromBackend:   "from a backend's port, and no reply to a client of the service: it stays as it is",
 			trace.KnownFragment: "a fragment: it goes where the datagram's first went",
 			trace.KnownFlow:     "the flow is remembered",
 			trace.NewFlow:       "a new flow" + pickText(p.Service),

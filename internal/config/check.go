@@ -37,6 +37,7 @@ func (p *parser) check() {
 		p.checkScheduler(i)
 		p.checkLimits(i)
 		p.checkMSS(i)
+		p.checkUntranslated(i)
 	}
 	p.checkGroups()
 	p.checkTables()

@@ -28,6 +28,9 @@ const (
 	maxMSS = 65495
 )
 
+// maxUntranslated bounds the networks that a service can leave untranslated.
+const maxUntranslated = 64
+
 // rootKeys are the keys of the file. This table and those below are where a key has its
 // name, type, range, default and explanation.
 var rootKeys = keytable.Table[Config]{
@@ -134,6 +137,10 @@ var serviceKeys = keytable.Table[lb.Service]{
 	{Name: "mss", What: "The most that the MSS option of a SYN may say, in bytes; larger ones are lowered.",
 		Refused: "Another protocol than `tcp`.",
 		Value:   keytable.Optional(func(s *lb.Service) *uint16 { return &s.MSS }, keytable.Number[uint16](minMSS, maxMSS), "SYNs stay as they are")},
+	{Name: "untranslated", What: "Networks whose hosts are no clients of the service: packets to them from the backends' ports stay as they are.",
+		Refused: "Another mode than `nat`, and another family than the VIP's.",
+		Value: keytable.Items(func(s *lb.Service) *[]netip.Prefix { return &s.Untranslated }, network, "network",
+			keytable.Length{Max: maxUntranslated, Empty: "name a network, or remove the line", TooMany: "that a service can have; join neighbouring ones into a shorter prefix", Absent: "none"})},
 	{Name: "scheduler", What: "The rule by which a new flow gets its backend: [schedulers](../schedulers.md).",
 		Value: keytable.Field(func(s *lb.Service) *lb.Scheduler { return &s.Scheduler }, keytable.Word(lb.Schedulers...), lb.Maglev)},
 	{Name: "hash", What: "What `maglev` hashes: the client's address and port (`flow`), or its address alone (`source`).",

@@ -3,6 +3,7 @@
 package config
 
 import (
+	"fmt"
 	"net/netip"
 	"slices"
 
@@ -94,6 +95,26 @@ func (p *parser) checkMSS(i int) {
 	s := p.cfg.Services[i]
 	if field := ServiceField(i, "mss"); s.MSS != 0 && s.Protocol != lb.TCP && !p.Bad(ServiceField(i, "protocol")) {
 		p.Fail(field, "only TCP has one, and this service is %s; remove the line", s.Protocol)
+	}
+}
+
+// checkUntranslated refuses exceptions to what is not done, and those of the other family,
+// which no backend sends to.
+func (p *parser) checkUntranslated(i int) {
+	s := p.cfg.Services[i]
+	field := ServiceField(i, "untranslated")
+	if len(s.Untranslated) == 0 || p.Bad(ServiceField(i, "mode")) {
+		return
+	}
+	if s.Mode != lb.NAT {
+		p.Fail(field, "only the mode %s takes whatever its backends send from their ports for replies, and this service has %s; remove the line", lb.NAT, s.Mode)
+		return
+	}
+	for j, prefix := range s.Untranslated {
+		if prefix.IsValid() && s.VIP.IsValid() && prefix.Addr().Is4() != s.VIP.Is4() {
+			p.Fail(fmt.Sprintf("%s[%d]", field, j), "%s is %s, and the VIP %s is %s: name it under the service of that family",
+				prefix, family(prefix.Addr()), s.VIP, family(s.VIP))
+		}
 	}
 }
 

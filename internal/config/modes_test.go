@@ -160,6 +160,22 @@ func TestModeProblems(t *testing.T) {
 		"nat family": {services("  - {name: a, vip: 192.0.2.100, port: 80, mode: nat, backends: [{name: a, address: \"2001:db8::1\"}]}"), []string{
 			"f:3: services[0].backends[0].address: 2001:db8::1 is IPv6 and the VIP 192.0.2.100 is IPv4, which only the modes ipip and gue can cross; make a second service for the other family"}},
 
+		// Exceptions.
+		"untranslated in another mode": {services(line("a", "192.0.2.100", 80, "mode: gue, untranslated: [198.51.100.0/24]")), []string{
+			"f:3: services[0].untranslated: only the mode nat takes whatever its backends send from their ports for replies, and this service has gue; remove the line"}},
+		"untranslated of the other family": {services(line("a", "192.0.2.100", 80, "mode: nat, untranslated: [198.51.100.0/24, \"2001:db8::/32\"]")), []string{
+			"f:3: services[0].untranslated[1]: 2001:db8::/32 is IPv6, and the VIP 192.0.2.100 is IPv4: name it under the service of that family"}},
+		"untranslated address": {services(line("a", "192.0.2.100", 80, "mode: nat, untranslated: [198.51.100.7]")), []string{
+			`f:3: services[0].untranslated[0]: "198.51.100.7" is an address; write the network, or for this host alone 198.51.100.7/32`}},
+		"untranslated words": {services(line("a", "192.0.2.100", 80, "mode: nat, untranslated: [all]")), []string{
+			`f:3: services[0].untranslated[0]: "all" is not a network; write one such as 192.0.2.0/24 or 2001:db8::/32`}},
+		"untranslated host bits": {services(line("a", "192.0.2.100", 80, "mode: nat, untranslated: [198.51.100.7/24]")), []string{
+			`f:3: services[0].untranslated[0]: "198.51.100.7/24" has bits beyond its length; write 198.51.100.0/24`}},
+		"untranslated twice": {services(line("a", "192.0.2.100", 80, "mode: nat, untranslated: [198.51.100.0/24, 198.51.100.0/24]")), []string{
+			"f:3: services[0].untranslated[1]: 198.51.100.0/24 is already services[0].untranslated[0] (line 3); name each network once"}},
+		"untranslated nothing": {services(line("a", "192.0.2.100", 80, "mode: nat, untranslated: []")), []string{
+			"f:3: services[0].untranslated: empty; name a network, or remove the line"}},
+
 		// Full NAT.
 		"no pool": {services(line("a", "192.0.2.100", 80, "mode: fullnat"), line("b", "2001:db8::100", 80, "mode: fullnat"), line("c", "192.0.2.101", 80, "mode: fullnat")), []string{
 			"f:3: services[0].mode: fullnat needs an IPv4 address to send from; add `fullnat: {addresses: [ADDRESS]}` to the file, with one of the balancer's own",

@@ -104,6 +104,26 @@ var hostAddress = keytable.Scalar[netip.Addr]{
 	Schema: map[string]any{"type": "string", "anyOf": []any{map[string]any{"format": "ipv4"}, map[string]any{"format": "ipv6"}}},
 }
 
+// network is a prefix of addresses.
+var network = keytable.Scalar[netip.Prefix]{
+	Parse: func(text string) (netip.Prefix, string) {
+		prefix, err := netip.ParsePrefix(text)
+		addr, addrErr := netip.ParseAddr(text)
+		switch {
+		case addrErr == nil && addr.Zone() == "" && !addr.Is4In6():
+			return netip.Prefix{}, fmt.Sprintf("%s is an address; write the network, or for this host alone %s", yamlfile.Quote(text), netip.PrefixFrom(addr, addr.BitLen()))
+		case err != nil || prefix.Addr().Is4In6():
+			return netip.Prefix{}, yamlfile.Quote(text) + " is not a network; write one such as 192.0.2.0/24 or 2001:db8::/32"
+		case prefix != prefix.Masked():
+			return netip.Prefix{}, fmt.Sprintf("%s has bits beyond its length; write %s", yamlfile.Quote(text), prefix.Masked())
+		}
+		return prefix, ""
+	},
+	Show:   netip.Prefix.String,
+	Kind:   "an IPv4 or IPv6 network as ADDRESS/LENGTH",
+	Schema: map[string]any{"type": "string", "pattern": `^[0-9A-Fa-f.:]+/[0-9]{1,3}$`},
+}
+
 // badAddress says why an address cannot be that of a service or a backend, and
 // what to write instead; "" if it can.
 func badAddress(text string, addr netip.Addr, err error) string {

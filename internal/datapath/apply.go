@@ -36,8 +36,13 @@ func (d *Datapath) change(state State, ports []port) error {
 	if err != nil {
 		return err
 	}
-	if d.fits(c, ports) && d.publish(c) {
-		return nil
+	if d.fits(c, ports) {
+		if err := d.shared.untranslated.add(c.services); err != nil {
+			return err
+		}
+		if d.publish(c) {
+			return nil
+		}
 	}
 	return d.replace(c, ports)
 }
@@ -96,6 +101,9 @@ func (d *Datapath) replace(c *revision, ports []port) error {
 		return err
 	}
 	memory, lies, err := d.makeMemory(c, next)
+	if err == nil {
+		err = next.untranslated.add(c.services)
+	}
 	if err != nil {
 		next.closeUnless(d.shared)
 		return err
@@ -140,6 +148,7 @@ func (d *Datapath) replace(c *revision, ports []port) error {
 func (d *Datapath) settled(c *revision, old *shared) {
 	d.ledger.settle(old, d.shared, c.places)
 	d.register.commit(c)
+	d.shared.untranslated.sweep(d.register)
 	d.current.state, d.current.places, d.current.words = d.register.state, d.register.places, nil
 	d.janitor.use(d.scene())
 }

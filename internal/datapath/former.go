@@ -34,13 +34,15 @@ type natEndpoint struct {
 	index uint32
 	// service is the id of the service, where its flows are remembered.
 	service uint32
+	// exceptions is the number of the service's list of them.
+	exceptions uint32
 	// until is when it is forgotten; of a present backend's, nothing.
 	until time.Time
 }
 
 // value is the endpoint as the data plane reads it.
 func (e natEndpoint) value() xdpEndpoint {
-	return xdpEndpoint{Vip: addressWords(e.vip.Addr()), Port: networkOrder(e.vip.Port()), Mss: e.mss, Backend: e.index, Service: e.service}
+	return xdpEndpoint{Vip: addressWords(e.vip.Addr()), Port: networkOrder(e.vip.Port()), Mss: e.mss, Backend: e.index, Service: e.service, Exceptions: e.exceptions}
 }
 
 // endpointsOf calls do for the endpoints of a service, if it has any.
@@ -49,7 +51,7 @@ func (r *record) endpointsOf(do func(endpointKey, natEndpoint)) {
 	if s.Mode != lb.NAT {
 		return
 	}
-	e := natEndpoint{vip: netip.AddrPortFrom(s.VIP, s.Port), mss: s.MSS, service: uint32(xdpNoServiceNO_SERVICE)}
+	e := natEndpoint{vip: netip.AddrPortFrom(s.VIP, s.Port), mss: s.MSS, service: uint32(xdpNoServiceNO_SERVICE), exceptions: r.exceptions}
 	if r.remembers {
 		e.service = r.id
 	}

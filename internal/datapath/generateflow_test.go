@@ -200,7 +200,7 @@ func (g *generator) strike(last State) (next State, ok bool) {
 // mutate changes something about a service.
 func (g *generator) mutate(s *Service) {
 	some := g.IntN(len(s.Backends))
-	switch g.IntN(16) {
+	switch g.IntN(17) {
 	case 0: // one leaves
 		if len(s.Backends) > 1 {
 			s.Backends, s.Paths = slices.Delete(s.Backends, some, some+1), slices.Delete(s.Paths, min(some, len(s.Paths)), min(some+1, len(s.Paths)))
@@ -254,5 +254,17 @@ func (g *generator) mutate(s *Service) {
 		s.Transition.Window = []time.Duration{0, 10 * time.Second, time.Minute}[g.IntN(3)]
 	case 15:
 		s.TableSize = []uint32{0, 127, 251}[g.IntN(3)]
+	case 16:
+		s.Untranslated = g.exceptions(s.VIP.Is6())
 	}
+}
+
+// exceptions are some of the clients.
+func (g *generator) exceptions(six bool) (list []netip.Prefix) {
+	for range g.IntN(4) {
+		client := g.client(six)
+		bits := client.BitLen() - []int{0, 1, 8, 16, client.BitLen()}[g.IntN(5)]
+		list = append(list, netip.PrefixFrom(client, bits).Masked())
+	}
+	return list
 }

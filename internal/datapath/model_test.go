@@ -71,6 +71,8 @@ type endpoint struct {
 type origin struct {
 	at  netip.AddrPort
 	mss uint16
+	// untranslated are the destinations whose packets are no replies.
+	untranslated []netip.Prefix
 	// backend is zero where the endpoint is that of a backend that has left.
 	backend lb.BackendKey
 	// until is when an endpoint is forgotten that nobody has any more.
@@ -184,7 +186,7 @@ func (m *model) apply(state State) error {
 			m.keepLife(service.BackendKey(backend), lives)
 			if service.Mode == lb.NAT {
 				at := endpoint{netip.AddrPortFrom(backend.Address, backend.Port), byte(service.Protocol)}
-				m.endpoints[at] = origin{at: service.at(), mss: service.MSS, backend: service.BackendKey(backend)}
+				m.endpoints[at] = origin{at: service.at(), mss: service.MSS, untranslated: service.Untranslated, backend: service.BackendKey(backend)}
 			}
 		}
 		at := standings[service.Key()]
@@ -319,6 +321,14 @@ const unserved = "passed_no_service"
 // notForwarded is the outcome of what a backend of NAT sends to this host, or to nowhere.
 const notForwarded = "passed_not_forwarded"
 
+// untranslated is the outcome of what goes to a destination that is no client of the service.
+const untranslated = "passed_untranslated"
+
+// excepts says whether packets of an endpoint to a destination are no replies.
+func (o origin) excepts(destination netip.Addr) bool {
+	return slices.ContainsFunc(o.untranslated, func(p netip.Prefix) bool { return p.Contains(destination) })
+}
+
 // place finds out what the packet belongs to.
 func (m *model) place(p *packet, seen seen) verdict {
 	switch {
@@ -344,6 +354,9 @@ func (m *model) place(p *packet, seen seen) verdict {
 	if o, ok := m.endpoints[from]; ok {
 		if p.complete() {
 			m.noteReply(p, o.backend)
+			if o.excepts(p.destination) {
+				return p.untouched(untranslated)
+			}
 		}
 		return m.back(p, o.backend, change{source: o.at, mss: o.mss}, treatment{vip: o.at.Addr(), from: from})
 	}
@@ -598,6 +611,9 @@ func (m *model) icmp(p *packet) verdict {
 			source: netip.AddrPortFrom(s.VIP, 0), destination: netip.AddrPortFrom(e.client, 0)}, treatment{})
 	}
 	if o, ok := m.endpoints[endpoint{to, q.protocol}]; ok && p.destination == q.source {
+		if p.complete() && o.excepts(p.destination) {
+			return p.untouched(untranslated)
+		}
 		c := change{quoted: &q, quotedDestination: o.at}
 		if p.source == q.destination {
 			c.source = netip.AddrPortFrom(o.at.Addr(), 0)
@@ -681,7 +697,7 @@ func (m *model) rememberFragment(p *packet, v *verdict) {
 	switch {
 	case v.treatment != nil:
 		m.fragments[p.fragmentKey()] = *v.treatment
-	case (v.outcome == unserved || v.outcome == notForwarded) && m.ours(p):
+	case slices.Contains([]string{unserved, notForwarded, untranslated}, v.outcome) && m.ours(p):
 		m.fragments[p.fragmentKey()] = treatment{pass: true}
 	}
 }

@@ -19,6 +19,8 @@ type record struct {
 	id      uint32
 	// group is the id of the group whose persistence it shares, if there is one.
 	group uint32
+	// exceptions is the number of its list of exceptions, 0 if it has none.
+	exceptions uint32
 	// places[i] is that of Backends[i].
 	places []place
 	// remembers: every flow of the service is remembered.
@@ -44,7 +46,7 @@ func (s *Service) same(o *Service) bool {
 	return a.Name == b.Name && a.VIP == b.VIP && a.Port == b.Port && a.Protocol == b.Protocol &&
 		a.Mode == b.Mode && a.Scheduler == b.Scheduler && a.Hash == b.Hash && a.TableSize == b.TableSize &&
 		a.Persistence == b.Persistence && a.Limits == b.Limits && a.Transition == b.Transition &&
-		a.DSCP == b.DSCP && a.MSS == b.MSS &&
+		a.DSCP == b.DSCP && a.MSS == b.MSS && slices.Equal(a.Untranslated, b.Untranslated) &&
 		sameSlice(a.Backends, b.Backends, func(x, y lb.Backend) bool { return x == y }) &&
 		sameSlice(s.Paths, o.Paths, Path.same)
 }

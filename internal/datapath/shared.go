@@ -5,6 +5,7 @@ package datapath
 import (
 	"errors"
 	"fmt"
+	"net/netip"
 
 	"github.com/cilium/ebpf"
 )
@@ -28,6 +29,8 @@ type shared struct {
 	ways             *ebpf.Map
 	fragments        *ebpf.Map
 	allowances       *ebpf.Map
+	// untranslated is shared by all that were made one from another, as are its lists.
+	untranslated exceptionMap
 	// What schedulers and limits remember, by the service's id, and how many flows a
 	// backend has, by its index. We write some of it.
 	turns, loads array
@@ -96,6 +99,7 @@ func newShared(spec *ebpf.CollectionSpec, want sizes, old *shared, secret uint64
 		{xdpMapWays, &next.ways, want.ways},
 		{xdpMapFragments, &next.fragments, spec.Maps[xdpMapFragments].MaxEntries},
 		{xdpMapAllowances, &next.allowances, 1},
+		{xdpMapUntranslated, &next.untranslated.Map, spec.Maps[xdpMapUntranslated].MaxEntries},
 	} {
 		if *m.at != nil && (*m.at).MaxEntries() >= m.entries {
 			continue
@@ -131,6 +135,8 @@ func (s *shared) forget(made *ebpf.Map) {
 		s.unproven = nil
 	case s.returns:
 		s.fullNAT = nil
+	case s.untranslated.Map:
+		s.untranslated.lists = map[uint32][]netip.Prefix{}
 	}
 }
 
@@ -190,6 +196,7 @@ func (s *shared) maps() map[string]*ebpf.Map {
 		xdpMapWays:          s.ways,
 		xdpMapFragments:     s.fragments,
 		xdpMapAllowances:    s.allowances,
+		xdpMapUntranslated:  s.untranslated.Map,
 	}
 }
 

@@ -100,7 +100,7 @@ func (w *words) addBackend(p *trace.Packet, r *tracedXdpTraceRecord) {
 		s := m.service
 		p.Service = &trace.Service{Name: s.Name, VIP: s.VIP, Port: s.Port, Protocol: s.Protocol, Mode: s.Mode, Scheduler: s.Scheduler, BySource: s.BySource()}
 	}
-	if p.Has(trace.Reply) || !m.service.up(m.at) {
+	if p.Has(trace.Reply) || p.Has(trace.FromBackend) || !m.service.up(m.at) {
 		return
 	}
 	path := m.service.Paths[m.at]
@@ -165,6 +165,7 @@ var reasonNames = []struct {
 }{
 	{tracedXdpTraceReasonTRACE_QUOTED, trace.Quoted},
 	{tracedXdpTraceReasonTRACE_REPLY, trace.Reply},
+	{tracedXdpTraceReasonTRACE_FROM_BACKEND, trace.FromBackend},
 	{tracedXdpTraceReasonTRACE_KNOWN_FRAGMENT, trace.KnownFragment},
 	{tracedXdpTraceReasonTRACE_KNOWN_FLOW, trace.KnownFlow},
 	{tracedXdpTraceReasonTRACE_NEW_FLOW, trace.NewFlow},

@@ -53,7 +53,7 @@ var zooKeys = Table[zoo]{
 	{Name: "gate", Required: true, Unless: "gates", What: "The gate.", Value: Computed(
 		func(z *zoo) (string, bool) { return z.Gates[0], len(z.Gates) == 1 },
 		func(z *zoo, gate string) { z.Gates = []string{gate} }, words, "", "")},
-	{Name: "gates", What: "Gates.", Value: Several(func(z *zoo) *[]string { return &z.Gates }, words, "gate", Length{3, "build one", "that there can be"})},
+	{Name: "gates", What: "Gates.", Value: Several(func(z *zoo) *[]string { return &z.Gates }, words, "gate", Length{Max: 3, Empty: "build one", TooMany: "that there can be"})},
 	{Name: "open", What: "It is open.", Value: Field(func(z *zoo) *bool { return &z.Open }, Bool, true)},
 	{Name: "visit", What: "A visit's length.", Value: Field(func(z *zoo) *time.Duration { return &z.Visit }, Duration(time.Second, time.Hour), time.Minute)},
 	{Name: "cap", What: "Visitors.", Refused: "None.", Since: "0.2", Value: Optional(func(z *zoo) *uint32 { return &z.Cap }, Bound[uint32](99), "no bound")},
@@ -64,7 +64,7 @@ var zooKeys = Table[zoo]{
 	{Name: "cages", Required: true, What: "Cages.", Value: Mappings(func(z *zoo) *[]cage { return &z.Cages }, Table[cage]{
 		{Name: "name", Required: true, What: "Names it.", Value: Optional(func(c *cage) *string { return &c.Name }, words, "")},
 		{Name: "depth", What: "Meters | feet.", Value: Field(func(c *cage) *uint16 { return &c.Depth }, Number[uint16](0, 9), 2)},
-	}, Length{3, "build one", "that there can be"})},
+	}, Length{Max: 3, Empty: "build one", TooMany: "that there can be"})},
 	{Name: "feeding", What: "The sign's color.", Value: Field(func(z *zoo) *color { return &z.Feeding }, Word(color("red"), color("blue")), color("red"))},
 	{Name: "ponds", Gone: "ponds are cages now"},
 }

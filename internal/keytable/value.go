@@ -107,6 +107,8 @@ type Length struct {
 	// Empty and TooMany say what to do about a list without elements, and about one with
 	// more than Max.
 	Empty, TooMany string
+	// Absent says in words what holds where there is no list; empty for one that is required.
+	Absent string
 }
 
 // check reports a list of the wrong length: node is the list, n the elements taken.
@@ -242,5 +244,5 @@ func (v items[T, V]) write(from *T) *yaml.Node {
 func (v items[T, V]) describe() description {
 	schema := v.length.schema()
 	schema["items"], schema["uniqueItems"] = v.scalar.Schema, true
-	return description{kind: fmt.Sprintf("a list of up to %d, each %s", v.length.Max, v.scalar.Kind), schema: schema}
+	return description{kind: fmt.Sprintf("a list of up to %d, each %s", v.length.Max, v.scalar.Kind), fallback: v.length.Absent, schema: schema}
 }

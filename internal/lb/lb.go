@@ -171,8 +171,11 @@ type Service struct {
 	// DSCP is the code point, 1..63, that stands for the VIP in mode DSCP.
 	DSCP uint8 `json:"dscp,omitempty"`
 	// MSS is the most that the MSS option of a SYN may say, in bytes; 0 leaves it.
-	MSS      uint16    `json:"mss,omitempty"`
-	Backends []Backend `json:"backends"`
+	MSS uint16 `json:"mss,omitempty"`
+	// Untranslated are, in mode NAT, destinations whose packets from the backends' ports
+	// are no replies to clients of the service. They are of the VIP's family, and masked.
+	Untranslated []netip.Prefix `json:"untranslated,omitempty"`
+	Backends     []Backend      `json:"backends"`
 }
 
 // Tracked says whether every flow of the service is remembered: because of its

@@ -165,6 +165,9 @@ const (
 	Quoted Reason = "quoted"
 	// Reply: it comes from a backend and becomes the VIP's.
 	Reply Reason = "reply"
+	// FromBackend: it comes from a backend's port, but is no reply to a client of the
+	// service, and stays as it is.
+	FromBackend Reason = "from-backend"
 	// Former: the flow's slot has changed hands, and the flow was there before.
 	Former Reason = "former"
 )
