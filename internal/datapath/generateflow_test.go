@@ -151,6 +151,9 @@ func (g *generator) change(last State) State {
 		case old >= 0 && g.IntN(4) == 0: // all of it leaves
 			continue
 		}
+		if s.Mode == lb.NAT && g.IntN(6) == 0 {
+			s.Untranslated = g.exceptions(s.VIP.Is6())
+		}
 		next.Services = append(next.Services, s)
 	}
 	return next
@@ -200,7 +203,7 @@ func (g *generator) strike(last State) (next State, ok bool) {
 // mutate changes something about a service.
 func (g *generator) mutate(s *Service) {
 	some := g.IntN(len(s.Backends))
-	switch g.IntN(17) {
+	switch g.IntN(16) {
 	case 0: // one leaves
 		if len(s.Backends) > 1 {
 			s.Backends, s.Paths = slices.Delete(s.Backends, some, some+1), slices.Delete(s.Paths, min(some, len(s.Paths)), min(some+1, len(s.Paths)))
@@ -254,8 +257,6 @@ func (g *generator) mutate(s *Service) {
 		s.Transition.Window = []time.Duration{0, 10 * time.Second, time.Minute}[g.IntN(3)]
 	case 15:
 		s.TableSize = []uint32{0, 127, 251}[g.IntN(3)]
-	case 16:
-		s.Untranslated = g.exceptions(s.VIP.Is6())
 	}
 }
 
