@@ -286,6 +286,35 @@ func TestReloadKeepsConnections(t *testing.T) {
 	})
 }
 
+// TestHookChangesUnderConnections moves the balancer from TC to XDP and back, twice: open
+// connections of a scheduler that remembers go on, and new ones are answered all the time.
+func TestHookChangesUnderConnections(t *testing.T) {
+	s := newSegment(t, lb.HookTC)
+	open := map[net.Conn]string{}
+	for range 12 {
+		connection := dial(t, s.Clients[0], "tcp", netip.AddrPortFrom(s.VIP4, turnPort))
+		server, _, err := ask(connection)
+		if err != nil {
+			t.Fatal(err)
+		}
+		open[connection] = server
+	}
+	stop, asked := make(chan struct{}), make(chan int)
+	go s.askUntil(t, stop, asked, netip.AddrPortFrom(s.VIP4, turnPort))
+	for _, hook := range []lb.Hook{lb.HookXDP, lb.HookTC, lb.HookXDP, lb.HookTC} {
+		s.configureTurns(t, hook, s.Servers)
+		s.hangUp(t)
+		s.eventually(t, "packets are taken in "+string(hook), func(status *api.Status) bool { return status.Hook.Name == hook && allUp(status) })
+		for connection, server := range open {
+			if got, _, err := ask(connection); err != nil || got != server {
+				t.Errorf("in %s, a connection to %s was answered by %q: %v", hook, server, got, err)
+			}
+		}
+	}
+	close(stop)
+	t.Logf("%d connections were made during 4 changes", <-asked)
+}
+
 // askUntil makes connection after connection until told to stop.
 func (s *segment) askUntil(t *testing.T, stop <-chan struct{}, asked chan<- int, to netip.AddrPort) {
 	made := 0

@@ -134,8 +134,9 @@ func (c *runCmd) balance(ctx context.Context, cfg *config.Config, log *slog.Logg
 func (p *parts) open(ctx context.Context, cfg *config.Config, stateDir string, log *slog.Logger) (err error) {
 	p.datapath, err = datapath.Open(datapath.Options{
 		Interfaces: cfg.Interfaces, Hook: cfg.Hook,
-		SwitchOff: func(link, feature, why string) error { return p.changes.SwitchOff(link, feature, why) },
-		FlowLimit: cfg.Flows.Limit, UnprovenLimit: cfg.Flows.Unproven, Timeouts: datapath.Timeouts(cfg.Flows.Timeouts),
+		SwitchOff:  func(link, feature, why string) error { return p.changes.SwitchOff(link, feature, why) },
+		SwitchBack: func(link, feature, why string) error { return p.changes.SwitchBack(link, feature, why) },
+		FlowLimit:  cfg.Flows.Limit, UnprovenLimit: cfg.Flows.Unproven, Timeouts: datapath.Timeouts(cfg.Flows.Timeouts),
 	})
 	if errors.Is(err, datapath.ErrNoInterface) || errors.Is(err, datapath.ErrUnsupported) {
 		return cfg.At(cfg.InterfaceField(), "%v", err)

@@ -171,7 +171,6 @@ func checkReload(before, after *config.Config) yamlfile.Problems {
 		before, after any
 	}{
 		{after.InterfaceField(), strings.Join(before.Interfaces, ", "), strings.Join(after.Interfaces, ", ")},
-		{"hook", before.Hook, after.Hook},
 		{"socket", before.Socket, after.Socket},
 		{"flows.limit", before.Flows.Limit, after.Flows.Limit},
 		{"flows.unproven", before.Flows.Unproven, after.Flows.Unproven},

@@ -229,8 +229,7 @@ func (c *Controller) Start() error {
 
 // welcome says what was started, and arms what Run needs first.
 func (c *Controller) welcome(warnings yamlfile.Problems) {
-	attachment := c.opt.DataPlane.Attachments()[0] // one way for all interfaces
-	c.opt.Log.Info(fmt.Sprintf("balancing on %s in %s", listLinks(c.links), attachment), "why", attachment.Reason)
+	c.tellAttachments(nil)
 	c.describe(nil, warnings)
 	c.tellMemory()
 	c.tellMoves(nil, c.view.all())
@@ -241,14 +240,25 @@ func (c *Controller) welcome(warnings yamlfile.Problems) {
 		}
 	}
 	c.announceAll()
-	for _, message := range lossMessages(c.opt.DataPlane.Attachments(), nil) {
+	c.timers.losses.Reset(lossEvery)
+	c.timers.silence.Reset(silence)
+	c.soon() // paths may have been found meanwhile
+}
+
+// tellAttachments says where packets are taken now, and what may be lost by it, unless that
+// is as it was.
+func (c *Controller) tellAttachments(before []datapath.Attachment) {
+	now := c.opt.DataPlane.Attachments()
+	if slices.Equal(before, now) {
+		return
+	}
+	at := now[0] // one way for all interfaces
+	c.opt.Log.Info(fmt.Sprintf("balancing on %s in %s", listLinks(c.links), at), "why", at.Reason)
+	for _, message := range lossMessages(now, nil) {
 		if message != "" {
 			c.opt.Log.Warn(message)
 		}
 	}
-	c.timers.losses.Reset(lossEvery)
-	c.timers.silence.Reset(silence)
-	c.soon() // paths may have been found meanwhile
 }
 
 // tellMemory says what memory is taken, where that is new: it is planned from the

@@ -62,8 +62,10 @@ type world struct {
 	counters datapath.Counters
 	// attachment is another than that of eth9 in TC, and xdpLost what its driver counts.
 	attachment *datapath.Attachment
-	xdpLost    uint64
-	counted    chan struct{}
+	// moves are what the attachment becomes when the data plane is asked for a hook.
+	moves   map[lb.Hook]datapath.Attachment
+	xdpLost uint64
+	counted chan struct{}
 }
 
 func newWorld(t *testing.T) *world {
@@ -173,10 +175,15 @@ func (w *world) Apply(state datapath.State) error {
 		return w.applyErr
 	}
 	w.note("apply%s", b.String())
+	if moved, ok := w.moves[state.Hook]; ok {
+		w.attachment = &moved
+	}
 	return nil
 }
 
 func (w *world) Attachments() []datapath.Attachment {
+	w.mu.Lock()
+	defer w.mu.Unlock()
 	if w.attachment != nil {
 		return []datapath.Attachment{*w.attachment}
 	}

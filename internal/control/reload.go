@@ -115,7 +115,7 @@ func (c *Controller) commit() {
 // replace puts a configuration in the place of the current one, or leaves all
 // as it was.
 func (c *Controller) replace(l *layout, warnings yamlfile.Problems) error {
-	before := c.view
+	before, attached := c.view, c.opt.DataPlane.Attachments()
 	carried := c.carry(l)
 	next := newView(l, carried.overlays, c.known(l, before), before)
 	err := next.checkTakers()
@@ -132,6 +132,7 @@ func (c *Controller) replace(l *layout, warnings yamlfile.Problems) error {
 		c.opt.Log.Warn(err.Error())
 	}
 	c.watch(l)
+	c.tellAttachments(attached)
 	c.describe(before, warnings)
 	c.tellMemory()
 	c.outages.keep(l)

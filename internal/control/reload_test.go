@@ -16,6 +16,7 @@ import (
 
 	"github.com/jeoul/jeoul/internal/config"
 	"github.com/jeoul/jeoul/internal/datapath"
+	"github.com/jeoul/jeoul/internal/lb"
 	"github.com/jeoul/jeoul/internal/paths"
 )
 
@@ -133,7 +134,6 @@ func TestReloadRefused(t *testing.T) {
 		"flows":     {nil, "flows: {unproven: 5000}" + web, restart("flows.unproven", "262144", "5000"), nil},
 		"not YAML":  {nil, "interface: [", "f:1: not YAML: did not find expected node content", nil},
 		"interface": {nil, strings.ReplaceAll(web, "\ninterface: eth9", "interface: eth0"), restart("interface", "eth9", "eth0"), nil},
-		"hook":      {nil, "hook: xdp" + web, restart("hook", "auto", "xdp"), nil},
 		"socket":    {nil, "socket: /tmp/s" + web, restart("socket", "/run/jeoul/jeoul.sock", "/tmp/s"), nil},
 		"own address": {func(w *world) {
 			w.routed("192.0.2.254", paths.Route{Fault: paths.OwnAddress, Reason: "is ours", Advice: "use another"})
@@ -242,6 +242,39 @@ func TestReloadGivenUp(t *testing.T) {
 		synctest.Wait()
 		if status, err := c.Status(); err != nil || len(status.Services) != 2 {
 			t.Errorf("services %+v, %v", status.Services, err)
+		}
+		stop()
+	})
+}
+
+// TestReloadHook: the data plane is told of another hook, and where packets are taken now is
+// logged. Where it refuses, all is as before.
+func TestReloadHook(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		c := w.controller(web)
+		stop := w.run(c)
+		w.quiet()
+		w.moves = map[lb.Hook]datapath.Attachment{lb.HookXDP: {Interface: "eth9", Hook: lb.HookXDP, Reason: "as asked", Warning: "eth9 may lose frames"}}
+		if err := finished(t, w.reload(c, "hook: xdp"+web)); err != nil {
+			t.Fatal(err)
+		}
+		if w.state.Hook != lb.HookXDP {
+			t.Errorf("the data plane was asked for the hook %q", w.state.Hook)
+		}
+		w.expectLog("balancing on eth9 in xdp (native)", "as asked")
+		w.expectLog("WARN", "eth9 may lose frames")
+		w.failApply(errors.New("its driver refuses"))
+		if err := finished(t, w.reload(c, "hook: tc"+web)); err == nil || !strings.Contains(err.Error(), "its driver refuses") {
+			t.Errorf("a hook that is refused: %v", err)
+		}
+		w.failApply(nil)
+		// What changes next is for the hook that is in use.
+		w.found("192.0.2.1", 1)
+		time.Sleep(settle)
+		synctest.Wait()
+		if w.state.Hook != lb.HookXDP {
+			t.Errorf("after a refused reload the data plane was asked for the hook %q", w.state.Hook)
 		}
 		stop()
 	})

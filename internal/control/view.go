@@ -113,7 +113,7 @@ type view struct {
 // former view, which may be nil, is taken from there.
 func newView(l *layout, overlays map[lb.BackendKey]overlay, known []*paths.Entry, former *view) *view {
 	v := &view{layout: l, overlays: overlays, laid: countOverlays(overlays), known: known,
-		state: datapath.State{Services: make([]datapath.Service, len(l.cfg.Services))}}
+		state: datapath.State{Services: make([]datapath.Service, len(l.cfg.Services)), Hook: l.cfg.Hook}}
 	for i, s := range l.cfg.Services {
 		if old := former.same(v, i); old != nil {
 			s.Backends = old.Backends

@@ -4,16 +4,20 @@ package datapath
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
+
+	"github.com/jeoul/jeoul/internal/lb"
 )
 
 // Apply makes state what the data plane does, whole or not at all. The first
 // call attaches; later ones change what differs in the memory that packets go by, each
 // service in one step. Where that is not enough (there is no room, or the program
 // itself must be another), a new generation is loaded aside, and the program of each
-// interface is swapped in one step. On an error, what was in use goes on.
+// interface is swapped in one step; for another hook it is attached there before the old
+// one is detached. On an error, what was in use goes on.
 func (d *Datapath) Apply(state State) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -58,12 +62,17 @@ func (d *Datapath) giveUp(ports []port) error {
 
 // fits says whether the program that is loaded would do for what is to be.
 func (d *Datapath) fits(c *revision, ports []port) bool {
-	if d.current == nil || d.current.tracing != d.tracing || !slices.EqualFunc(ports, d.current.ports, port.same) {
+	if d.current == nil || d.current.tracing != d.tracing || !d.detached && d.wish(c.state) != d.hook || !slices.EqualFunc(ports, d.current.ports, port.same) {
 		return false
 	}
 	m := d.current.memory
 	return m.constants.Modes == c.neededModes() && m.pool.same(c.pool()) &&
 		c.places.indices <= m.constants.BackendsIndices && d.sizesFor(c).within(d.shared)
+}
+
+// wish returns the hook that a state asks for.
+func (d *Datapath) wish(state State) lb.Hook {
+	return cmp.Or(state.Hook, d.hook, d.options.Hook)
 }
 
 func (p port) same(o port) bool {
@@ -109,7 +118,7 @@ func (d *Datapath) replace(c *revision, ports []port) error {
 		return err
 	}
 	flows := move{janitor: d.janitor, from: d.shared, to: next}
-	made, err := d.install(ports, func(kind programKind) (*generation, error) {
+	made, err := d.install(ports, d.wish(c.state), func(kind programKind) (*generation, error) {
 		made, err := loadGeneration(kind, ports, memory, next, d.tracing)
 		if err == nil {
 			flows.begin()

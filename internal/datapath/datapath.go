@@ -23,7 +23,8 @@ type Options struct {
 	// Interfaces are names in the caller's network namespace, at least one.
 	// Packets for a VIP are taken on each of them, all by the same hook.
 	Interfaces []string
-	Hook       lb.Hook
+	// Hook is what to attach to until a State says.
+	Hook lb.Hook
 	// TableSize is the number of slots of the hash tables of services that do not
 	// say, a prime; 0 means by the number of backends: lb.DefaultTableSize.
 	TableSize uint32
@@ -38,9 +39,9 @@ type Options struct {
 	// big"; 0 means DefaultTooBigRate.
 	TooBigRate uint32
 	// SwitchOff switches a feature of an interface off, by the kernel's name for it, until
-	// the balancer ends: those by which a device hides VLAN tags from XDP. Nil where nothing
-	// is to be changed on the host.
-	SwitchOff func(name, feature, why string) error
+	// the balancer ends or SwitchBack takes that back: those by which a device hides VLAN
+	// tags from XDP. Nil where nothing is to be changed on the host.
+	SwitchOff, SwitchBack func(name, feature, why string) error
 }
 
 func (o Options) withDefaults() Options {
@@ -85,6 +86,11 @@ type Datapath struct {
 	// Apply, and none of a detached datapath.
 	holds       []hold
 	attachments []Attachment
+	// hook is what was asked for, and way what it came to; zero before the first Apply.
+	hook lb.Hook
+	way  way
+	// shown are the features that are switched off so that XDP sees VLAN tags.
+	shown []feature
 	// tracing is what programs are loaded with while somebody traces.
 	tracing *tracing
 	closed  bool

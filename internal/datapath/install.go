@@ -5,15 +5,23 @@ package datapath
 import (
 	"errors"
 	"fmt"
+
+	"github.com/cilium/ebpf"
+
+	"github.com/jeoul/jeoul/internal/lb"
 )
 
 // loader makes a generation of one of the programs.
 type loader func(programKind) (*generation, error)
 
 // install loads a generation and puts it in the place of the current one.
-func (d *Datapath) install(ports []port, load loader) (*generation, error) {
-	if d.holds == nil && !d.detached {
-		return d.installFirst(ports, load)
+func (d *Datapath) install(ports []port, wish lb.Hook, load loader) (*generation, error) {
+	switch {
+	case d.detached:
+	case d.holds == nil:
+		return d.installFirst(ports, wish, load)
+	case wish != d.hook:
+		return d.rehook(ports, wish, load)
 	}
 	made, err := load(programOf(d.attachments[0].Hook))
 	if err != nil || d.detached {
@@ -28,8 +36,8 @@ func (d *Datapath) install(ports []port, load loader) (*generation, error) {
 
 // installFirst attaches, and removes what a killed balancer left, unless its
 // place was taken: until then the packets of its connections are in good hands.
-func (d *Datapath) installFirst(ports []port, load loader) (*generation, error) {
-	made, used, err := d.attachFirst(ports, load)
+func (d *Datapath) installFirst(ports []port, wish lb.Hook, load loader) (*generation, error) {
+	made, used, err := d.attachFirst(ports, wish, load)
 	if used == tcFilter {
 		return made, nil
 	}
@@ -46,10 +54,10 @@ func (d *Datapath) installFirst(ports []port, load loader) (*generation, error) 
 
 // attachFirst tries the ways to attach in turn, and returns the one that it took,
 // if any. One way serves all interfaces.
-func (d *Datapath) attachFirst(ports []port, load loader) (*generation, way, error) {
+func (d *Datapath) attachFirst(ports []port, wish lb.Hook, load loader) (*generation, way, error) {
 	var lacks []string
 	var last error
-	for _, a := range d.ways(d.options.Hook, ports) {
+	for _, a := range d.ways(wish, ports) {
 		made, err := load(programOf(a.way.hook))
 		if err != nil {
 			return nil, way{}, err
@@ -58,10 +66,11 @@ func (d *Datapath) attachFirst(ports []port, load loader) (*generation, way, err
 		if err == nil {
 			if err = d.showTags(ports, a.way); err == nil {
 				d.holds, d.attachments = holds, attachments(ports, a.way, a.because(lacks))
+				d.hook, d.way = wish, a.way
 				return made, a.way, nil
 			}
 			made.close()
-			last = errors.Join(err, closeAll(holds))
+			last = errors.Join(err, closeAll(holds), d.hideTags())
 			lacks = append(lacks, err.Error())
 			continue
 		}
@@ -75,17 +84,22 @@ func (d *Datapath) attachFirst(ports []port, load loader) (*generation, way, err
 	return nil, way{}, last
 }
 
-// swap puts the programs of a new generation in the place of the old ones. If
-// one interface refuses, those that have the new program get the old one again.
+// swap puts the programs of a new generation in the place of the old ones.
 func (d *Datapath) swap(ports []port, made *generation) error {
-	for i, h := range d.holds {
-		err := h.Update(made.programs[i])
+	return swapAll(d.holds, ports, made.programs, d.current.programs)
+}
+
+// swapAll puts programs in the place of those before. If one interface refuses, those
+// that have the new program get the old one again.
+func swapAll(holds []hold, ports []port, to, from []*ebpf.Program) error {
+	for i, h := range holds {
+		err := h.Update(to[i])
 		if err == nil {
 			continue
 		}
-		err = fmt.Errorf("swapping the program on %s (the old one goes on): %v", ports[i].name, err)
+		err = fmt.Errorf("swapping the program on %s (the old one goes on): %w", ports[i].name, err)
 		for back := range i {
-			if again := d.holds[back].Update(d.current.programs[back]); again != nil {
+			if again := holds[back].Update(from[back]); again != nil {
 				err = errors.Join(err, fmt.Errorf("swapping back the program on %s (it has the new one now): %v", ports[back].name, again))
 			}
 		}

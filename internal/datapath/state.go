@@ -16,6 +16,9 @@ type State struct {
 	Services []Service
 	// Pool is where full NAT takes source addresses and ports from.
 	Pool Pool
+	// Hook is where packets are to be taken; "" means where they are, and at first
+	// Options.Hook. A detached datapath stays at its own.
+	Hook lb.Hook
 }
 
 // Pool is a set of source addresses and ports. The addresses belong to the

@@ -3,7 +3,9 @@
 package datapath
 
 import (
+	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/safchain/ethtool"
 	"github.com/vishvananda/netlink"
@@ -70,7 +72,35 @@ func (d *Datapath) hideNothing(name, feature string, state ethtool.FeatureState)
 	if err := d.options.SwitchOff(name, feature, whyShown); err != nil {
 		return fmt.Errorf("%w: %s takes VLAN tags out of frames before XDP: %w: %s", ErrUnsupported, name, err, cure)
 	}
+	d.noteShown(name, feature)
 	return nil
+}
+
+// feature is one of an interface.
+type feature struct{ link, name string }
+
+func (d *Datapath) noteShown(link, name string) {
+	if f := (feature{link, name}); !slices.Contains(d.shown, f) {
+		d.shown = append(d.shown, f)
+	}
+}
+
+// whyHidden is why they are switched on again, for a person.
+const whyHidden = "packets are taken in TC, which sees VLAN tags wherever they are"
+
+// hideTags switches on what showTags has switched off. What stays off is tried again by the
+// next call.
+func (d *Datapath) hideTags() error {
+	var failed []error
+	d.shown = slices.DeleteFunc(d.shown, func(f feature) bool {
+		if d.options.SwitchBack == nil {
+			return false
+		}
+		err := d.options.SwitchBack(f.link, f.name, whyHidden)
+		failed = append(failed, err)
+		return err == nil
+	})
+	return errors.Join(failed...)
 }
 
 // devicesOf returns the names of the devices that frames for an interface come in by: itself,

@@ -153,7 +153,7 @@ func maskWords(p netip.Prefix) [4]uint32 {
 // what forwards. Its memory stays. On an error, what forwards goes on.
 func (d *Datapath) reload() error {
 	last := d.current
-	made, err := d.install(last.ports, func(kind programKind) (*generation, error) {
+	made, err := d.install(last.ports, d.hook, func(kind programKind) (*generation, error) {
 		return loadGeneration(kind, last.ports, last.memory, d.shared, d.tracing)
 	})
 	if err != nil {

@@ -5,6 +5,7 @@ package hostnet
 import (
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/safchain/ethtool"
 	"github.com/vishvananda/netlink"
@@ -48,6 +49,29 @@ func (c *Changes) SwitchOff(name, feature, why string) error {
 		return fmt.Errorf("%s: %w", doing, err)
 	}
 	return nil
+}
+
+// SwitchBack switches a feature of a link on again if SwitchOff switched it off; anything
+// else it leaves alone.
+func (c *Changes) SwitchBack(name, feature, why string) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.closed {
+		return fmt.Errorf("switch %s of %s on again: %w", feature, name, errClosed)
+	}
+	undoing := c.undoing(why)
+	var failed []error
+	for _, ch := range slices.Clone(c.journal.changes) {
+		if ch.Kind != kindFeature || ch.Link != name || ch.Feature != feature {
+			continue
+		}
+		err := undoing.undoFeature(ch)
+		if err == nil {
+			err = c.journal.forget(ch)
+		}
+		failed = append(failed, err)
+	}
+	return errors.Join(failed...)
 }
 
 // undoFeature switches a feature on again, unless somebody has, or its link is gone.

@@ -100,6 +100,40 @@ func TestSwitchOff(t *testing.T) {
 	})
 }
 
+// TestSwitchBack: what was switched off here is on again at once, and nothing else.
+func TestSwitchBack(t *testing.T) {
+	inVeth(t, func(dir string) error {
+		c, err := hostnet.Open(dir, "test")
+		if err != nil {
+			return err
+		}
+		defer c.Close()
+		setFeature(t, "veth0", stagParse, false)
+		if err := errors.Join(c.SwitchOff("veth0", parse, ""), c.SwitchOff("veth0", stagParse, "")); err != nil {
+			return err
+		}
+		c.Events()
+		if err := errors.Join(c.SwitchBack("veth0", stagParse, "why"), c.SwitchBack("veth9", parse, "why"), c.SwitchBack("veth0", parse, "why")); err != nil {
+			return err
+		}
+		if on := featuresOf(t, "veth0"); !slices.Equal(on, []string{parse}) {
+			t.Errorf("%v are on, want what was on before", on)
+		}
+		if events := c.Events(); len(events) != 1 || events[0].String() != "feature "+parse+" of veth0: off → on (why)" {
+			t.Errorf("it says %v", events)
+		}
+		// It is not ours to restore any more.
+		setFeature(t, "veth0", parse, false)
+		if err := errors.Join(c.SwitchBack("veth0", parse, "why"), c.Close()); err != nil {
+			return err
+		}
+		if on := featuresOf(t, "veth0"); len(on) > 0 {
+			t.Errorf("%v are on, though another switched them off", on)
+		}
+		return nil
+	})
+}
+
 // TestSwitchedOffByOneThatDied: the next start switches it on again, unless its link is gone.
 func TestSwitchedOffByOneThatDied(t *testing.T) {
 	inVeth(t, func(dir string) error {

@@ -1,0 +1,207 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package datapath
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/asm"
+
+	"github.com/jeoul/jeoul/internal/lb"
+)
+
+// The hook can change while packets arrive. XDP runs before TC, and what it sends or drops
+// never reaches TC. So TC is there for as long as XDP comes or goes, and XDP comes and goes
+// with a program that passes everything: on every interface, for a frame that XDP redirects
+// to one without XDP may be lost there. What decides is exchanged in one step per interface,
+// and a packet meets the old program or the new one. A packet that XDP leaves to the kernel
+// while both decide is left by TC, too: it bears nothing that is ours any more. It is counted
+// twice.
+
+// queued is how long packets that XDP has passed may be on their way to TC, in a queue of
+// another CPU (RPS) or waiting to be merged (GRO).
+const queued = 50 * time.Millisecond
+
+// rehook attaches the programs of a new generation as a wish wants it, and then takes the
+// current ones off. On an error these go on.
+func (d *Datapath) rehook(ports []port, wish lb.Hook, load loader) (*generation, error) {
+	last := fmt.Errorf("hook: %s: %w on these interfaces", wish, ErrUnsupported)
+	var lacks []string
+	for _, a := range d.ways(wish, ports) {
+		if a.way != d.way && a.way.hook == d.way.hook {
+			// It was tried before the way that is in use.
+			lacks = append(lacks, a.way.lack(ports[0]))
+			continue
+		}
+		made, err := load(programOf(a.way.hook))
+		if err != nil {
+			return nil, err
+		}
+		lack, err := d.moveTo(ports, made, a.way)
+		if lack != "" {
+			lacks = append(lacks, lack)
+		}
+		if err == nil {
+			d.hook, d.way, d.attachments = wish, a.way, attachments(ports, a.way, a.because(lacks))
+			return made, nil
+		}
+		made.close()
+		if last = err; lack == "" {
+			break
+		}
+	}
+	return nil, last
+}
+
+// moveTo puts the programs of a new generation to work by a way, which may be the one in use.
+// The lack that it returns with an error says why another way may do; without one, what is
+// not as it should be.
+func (d *Datapath) moveTo(ports []port, made *generation, w way) (lack string, err error) {
+	if w == d.way {
+		return "", d.swap(ports, made)
+	}
+	pass, err := passing()
+	if err != nil {
+		return "", err
+	}
+	defer pass.Close()
+	h := &handover{d: d, ports: ports, made: made, way: w, pass: slices.Repeat([]*ebpf.Program{pass}, len(ports))}
+	if w.hook == lb.HookXDP {
+		err = h.toXDP()
+	} else {
+		err = h.toTC()
+	}
+	if err != nil {
+		return h.lack, errors.Join(err, h.undo())
+	}
+	d.holds = h.holds
+	return h.lack, nil
+}
+
+// passing makes an XDP program that passes everything and can be exchanged for ours.
+func passing() (*ebpf.Program, error) {
+	spec, err := xdpProgram.load()
+	if err != nil {
+		return nil, fmt.Errorf("reading the embedded eBPF program: %v", err)
+	}
+	like := spec.Programs[xdpProgram.name]
+	const xdpPass = 2
+	made, err := ebpf.NewProgram(&ebpf.ProgramSpec{Name: "jeoul_pass", Type: like.Type, AttachType: like.AttachType,
+		Flags: like.Flags, License: like.License,
+		Instructions: asm.Instructions{asm.Mov.Imm(asm.R0, xdpPass), asm.Return()}})
+	if err != nil {
+		return nil, loadError(err)
+	}
+	return made, nil
+}
+
+// handover is a change of the hook under way.
+type handover struct {
+	d     *Datapath
+	ports []port
+	made  *generation
+	way   way
+	// pass[i] stands in for our program in XDP.
+	pass []*ebpf.Program
+	// holds keep the new programs.
+	holds []hold
+	lack  string
+	// done is how to take back what was done so far.
+	done []func() error
+}
+
+// undo takes back what was done, the last step first.
+func (h *handover) undo() (err error) {
+	for _, back := range slices.Backward(h.done) {
+		err = errors.Join(err, back())
+	}
+	return err
+}
+
+// toXDP moves from TC to XDP.
+func (h *handover) toXDP() error {
+	if err := h.attach(h.pass); err != nil {
+		return err
+	}
+	h.done = append(h.done, h.d.hideTags)
+	if err := h.d.showTags(h.ports, h.way); err != nil {
+		h.lack = err.Error()
+		return err
+	}
+	if err := h.exchange(h.holds, h.made.programs, h.pass); err != nil {
+		return err
+	}
+	// What was passed before is decided on in TC.
+	waitForReaders()
+	<-time.After(queued)
+	return h.release(h.d.current.programs)
+}
+
+// toTC moves from XDP to TC.
+func (h *handover) toTC() error {
+	if err := h.attach(h.made.programs); err != nil {
+		return err
+	}
+	if err := h.exchange(h.d.holds, h.pass, h.d.current.programs); err != nil {
+		return err
+	}
+	// Frames may be on their way to be sent by an interface that is about to lose XDP.
+	waitForReaders()
+	if err := h.release(h.pass); err != nil {
+		return err
+	}
+	if err := h.d.hideTags(); err != nil {
+		h.lack = err.Error() // harmless: TC sees tags wherever they are
+	}
+	return nil
+}
+
+// attach hooks programs onto the interfaces by the new way.
+func (h *handover) attach(programs []*ebpf.Program) error {
+	holds, refused, err := attachAll(programs, h.ports, h.way)
+	if err != nil {
+		if unsupported(err) {
+			h.lack = h.way.lack(refused)
+		}
+		return attachError(err, refused, h.way)
+	}
+	h.holds = holds
+	h.done = append(h.done, func() error { return closeAll(holds) })
+	return nil
+}
+
+// exchange puts programs in the place of others.
+func (h *handover) exchange(holds []hold, to, from []*ebpf.Program) error {
+	if err := swapAll(holds, h.ports, to, from); err != nil {
+		return err
+	}
+	h.done = append(h.done, func() error { return swapAll(holds, h.ports, from, to) })
+	return nil
+}
+
+// release takes the programs off the interfaces by which packets came so far. If one cannot
+// be taken off, all are put back.
+func (h *handover) release(programs []*ebpf.Program) error {
+	for i, old := range h.d.holds {
+		err := old.Close()
+		if err == nil {
+			continue
+		}
+		err = fmt.Errorf("detaching from %s in %s (it goes on there): %w", h.ports[i].name, h.d.way.name, err)
+		// The last one, too: it is not ours to exchange any more.
+		for back := range i + 1 {
+			again, failed := attach(programs[back], h.ports[back], h.d.way)
+			if failed != nil {
+				err = errors.Join(err, attachError(failed, h.ports[back], h.d.way))
+				continue
+			}
+			h.d.holds[back] = again
+		}
+		return err
+	}
+	return nil
+}
