@@ -60,7 +60,7 @@ services:
 		Services: []lb.Service{{
 			Name: "web", VIP: netip.MustParseAddr("192.0.2.100"), Port: 80,
 			Protocol: lb.TCP, Mode: lb.L2DSR, Scheduler: lb.Maglev,
-			TableSize: 4099, Transition: lb.Transition{Window: 15 * time.Minute},
+			TableSize: 4099, Transition: lb.Transition{Window: 15 * time.Minute}, Limits: lb.Limits{Refuse: lb.RefuseByDrop},
 			Backends: []lb.Backend{
 				{Name: "web01", Address: netip.MustParseAddr("192.0.2.1"), Port: 80, Weight: 1},
 				{Name: "web02", Address: netip.MustParseAddr("192.0.2.2"), Port: 80, Weight: 0},
@@ -68,7 +68,7 @@ services:
 		}, {
 			Name: "도메인", VIP: netip.MustParseAddr("2001:db8::100"), Port: 53,
 			Protocol: lb.UDP, Mode: lb.L2DSR, Scheduler: lb.RoundRobin,
-			TableSize: 4099, Transition: lb.Transition{Window: 30 * time.Second},
+			TableSize: 4099, Transition: lb.Transition{Window: 30 * time.Second}, Limits: lb.Limits{Refuse: lb.RefuseByDrop},
 			Backends: []lb.Backend{{Name: "1", Address: netip.MustParseAddr("2001:db8::1"), Port: 53, Weight: 1}},
 		}},
 	}

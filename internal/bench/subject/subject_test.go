@@ -300,7 +300,7 @@ func TestJeoulConfig(t *testing.T) {
 		want := &config.Config{
 			File: "jeoul.yaml", Interfaces: []string{"balancer-1a2b"}, Hook: lb.HookTC, Socket: "/tmp/jeoul.sock",
 			Services: []lb.Service{{
-				Name: "service0", VIP: netip.MustParseAddr("198.18.0.100"), Port: 80, Protocol: lb.TCP, Mode: lb.L2DSR, Scheduler: scheduler,
+				Name: "service0", VIP: netip.MustParseAddr("198.18.0.100"), Port: 80, Protocol: lb.TCP, Mode: lb.L2DSR, Scheduler: scheduler, Limits: lb.Limits{Refuse: lb.RefuseByDrop},
 				Backends: []lb.Backend{
 					{Name: "web01", Address: netip.MustParseAddr("198.18.2.1"), Port: 80, Weight: 1},
 					{Name: "web02", Address: netip.MustParseAddr("198.18.2.2"), Port: 80, Weight: 1},
