@@ -51,64 +51,48 @@ static __always_inline bool is_remembered(const struct flow *key, __u64 hash, bo
 	       (may_move && search_place(key, hash, true));
 }
 
-/* beginner is who begins a flow, by value: of what is in the registers of who asks, nothing
- * need go to the stack. */
+/* beginner is what else tells who begins a flow, by value, so that nothing of what its caller
+ * has in registers need go to the stack: port and protocol, whether the address is IPv6, and
+ * where in the frame of a plain packet the transport header begins, in bytes: 62 at most. */
 #define BEGINNER_IPV6 (1 << 24)
+#define BEGINNER_TRANSPORT 25
 
 static __always_inline __u32 beginner(const struct packet *packet, bool ipv6)
 {
-	return packet->source_port | (__u32)packet->protocol << 16 | (ipv6 ? BEGINNER_IPV6 : 0);
+	__u32 transport = packet->network + (ipv6 ? sizeof(struct ipv6hdr) : sizeof(struct iphdr));
+
+	return packet->source_port | (__u32)packet->protocol << 16 | (ipv6 ? BEGINNER_IPV6 : 0) |
+	       transport << BEGINNER_TRANSPORT;
 }
 
-/* read_beginner reads from a plain packet who begins a flow, and the sequence number of its
- * SYN. */
-static __always_inline bool read_beginner(ctx_t *ctx, __u32 who, struct flow *flow)
+/* note_opening keeps the sequence number of a flow's SYN; false where the packet has none. */
+static __always_inline bool note_opening(ctx_t *ctx, __u32 who, struct flow *flow)
 {
-	void *ip, *data_end = ctx_data_end(ctx);
-	struct tcphdr *tcp;
-	__be16 type;
-	__u32 tag;
+	struct tcphdr *tcp = ctx_data(ctx) + (who >> BEGINNER_TRANSPORT);
 
-	if (parse_ethernet(ctx_data(ctx), data_end, loaded.mac, CTX_TAGS, &type, &tag) !=
-	    OUTCOME_NONE)
-		return false;
-	ip = ctx_data(ctx) + network_at(tag);
-	if (who & BEGINNER_IPV6) {
-		tcp = ip + sizeof(struct ipv6hdr);
-		if ((void *)tcp > data_end)
-			return false;
-		__builtin_memcpy(flow->address, &((struct ipv6hdr *)ip)->saddr,
-				 sizeof(flow->address));
-	} else {
-		tcp = ip + sizeof(struct iphdr);
-		if ((void *)tcp > data_end)
-			return false;
-		flow->address[0] = ((struct iphdr *)ip)->saddr;
-	}
-	if ((who >> 16 & 0xff) != IPPROTO_TCP)
-		return true;
-	if ((void *)(tcp + 1) > data_end)
+	if ((void *)(tcp + 1) > ctx_data_end(ctx))
 		return false;
 	open_with(flow, tcp->seq);
 	return true;
 }
 
-/* begin_plainly begins the flow of a plain packet by its beginner(). It returns the backend's
- * index, or CHOICE_OPEN: the flow is known, or its place is taken, or there is nobody to take
- * it. */
-__noinline __u64 begin_plainly(ctx_t *ctx, const struct service *service, __u32 who)
+/* begin_plainly begins the flow of a plain packet from the client at an address: its first and
+ * its last 8 bytes, and beginner(). It returns the backend's index, or CHOICE_OPEN: the flow is
+ * known, or its place is taken, or no backend takes it. */
+__noinline __u64 begin_plainly(ctx_t *ctx, const struct service *service, __u64 first, __u64 last,
+			       __u32 who)
 {
 	__u32 state = (who >> 16 & 0xff) == IPPROTO_UDP ? FLOW_FIRST : FLOW_OPENING;
 	void *generation = current_generation();
 	struct flow flow = { .port = who };
 	struct flow_bucket *bucket;
 	struct backend *owner;
-	__u64 key, choice, at, first, last;
+	__u64 key, choice, at;
 
-	if (!service || !read_beginner(ctx, who, &flow))
+	if (!service || (state == FLOW_OPENING && !note_opening(ctx, who, &flow)))
 		return CHOICE_OPEN;
-	__builtin_memcpy(&first, &flow.address[0], sizeof(first));
-	__builtin_memcpy(&last, &flow.address[2], sizeof(last));
+	__builtin_memcpy(&flow.address[0], &first, sizeof(first));
+	__builtin_memcpy(&flow.address[2], &last, sizeof(last));
 	flow.service = service->id;
 	key = hash_of(&flow);
 	touch(key);
@@ -141,11 +125,15 @@ static __always_inline struct backend *begin_quickly(ctx_t *ctx, void *generatio
 						     const struct packet *packet, bool ipv6)
 {
 #ifndef TRACED
-	__u64 choice;
+	__u64 first = packet->source[0], last = 0, choice;
 
 	if (!begins_plainly(service, packet))
 		return NULL;
-	choice = begin_plainly(ctx, service, beginner(packet, ipv6));
+	if (ipv6) {
+		first |= (__u64)packet->source[1] << 32;
+		last = (__u64)packet->source[3] << 32 | packet->source[2];
+	}
+	choice = begin_plainly(ctx, service, first, last, beginner(packet, ipv6));
 	return choice & CHOICE_OPEN ? NULL : backend_at(generation, (__u32)choice);
 #else
 	return NULL;
