@@ -64,6 +64,14 @@ func openEars(ns *namespace.Namespace) (ears []int, err error) {
 	return ears, err
 }
 
+// earError says what is missing where no raw socket can be had.
+func earError(err error) error {
+	if errors.Is(err, unix.EPERM) {
+		return fmt.Errorf("open a raw socket for what routers say of tunnel packets: not permitted: run as root or with CAP_NET_RAW (%w)", err)
+	}
+	return fmt.Errorf("open a raw socket for what routers say of tunnel packets: %w", err)
+}
+
 func openEar(family int) (int, error) {
 	protocol := unix.IPPROTO_ICMP
 	if family == unix.AF_INET6 {
@@ -71,7 +79,7 @@ func openEar(family int) (int, error) {
 	}
 	fd, err := unix.Socket(family, unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, protocol)
 	if err != nil {
-		return -1, fmt.Errorf("open a raw socket: %w", err)
+		return -1, earError(err)
 	}
 	if family == unix.AF_INET6 {
 		only := unix.ICMPv6Filter{Data: [8]uint32{^uint32(1 << 2), ^uint32(0), ^uint32(0), ^uint32(0), ^uint32(0), ^uint32(0), ^uint32(0), ^uint32(0)}}
