@@ -36,6 +36,7 @@ func TestNarrowRouter(t *testing.T) {
 	backend, router := l.Servers[0], l.Servers[1]
 	within(t, router, func() error { return routeNarrowly(router, backend) })
 	within(t, l.Balancer, func() error { return leadOver(l.Balancer, router, backend) })
+	within(t, l.Clients[0], func() error { return sendSingly(l.Clients[0]) })
 	log := &syncBuffer{}
 	jeoul(t, backend, log, "agent", "--vip", l.VIP4.String(), "--mode", "ipip", "--mode", "gue", "--state-dir", filepath.Join(backend.Dir, "state"))
 	testenv.Eventually(t, e2e.Patience, "the agent is ready", func() bool { return strings.Contains(log.String(), "ready") })
@@ -71,13 +72,28 @@ func routeNarrowly(router, to *lab.Host) error {
 	}
 	var errs []error
 	for _, name := range []string{"net/ipv4/ip_forward=1", "net/ipv6/conf/all/forwarding=1", "net/ipv4/conf/all/send_redirects=0",
-		"net/ipv4/conf/" + router.Interface + "/send_redirects=0", fmt.Sprintf("net/ipv6/conf/%s/mtu=%d", router.Interface, narrowWay)} {
+		"net/ipv4/conf/" + router.Interface + "/send_redirects=0"} {
 		name, value, _ := strings.Cut(name, "=")
 		errs = append(errs, testenv.WriteSysctl(name, value))
 	}
-	// Without the lock it would bound only what the router itself sends.
-	return errors.Join(append(errs, netlink.RouteReplace(&netlink.Route{LinkIndex: link.Attrs().Index, Dst: hostNet(to.IPv4), MTU: narrowWay, MTULock: true,
-		Scope: netlink.SCOPE_LINK}))...)
+	for _, addr := range []netip.Addr{to.IPv4, to.IPv6} {
+		// Without the lock it would bound only what the router itself sends. The MTU of the
+		// interface for IPv6 would do too, but the kernel sets it anew when the link is up.
+		errs = append(errs, netlink.RouteReplace(&netlink.Route{LinkIndex: link.Attrs().Index, Dst: hostNet(addr), MTU: narrowWay, MTULock: true,
+			Scope: netlink.SCOPE_LINK}))
+	}
+	return errors.Join(errs...)
+}
+
+// sendSingly has a host send each segment in a packet of its own. Several in one, as they pass
+// between namespaces, fit any way: a router does not look into a tunnel for how large each is.
+// It runs inside the host.
+func sendSingly(host *lab.Host) error {
+	link, err := netlink.LinkByName(host.Interface)
+	if err != nil {
+		return err
+	}
+	return netlink.LinkSetGSOMaxSegs(link, 1)
 }
 
 // leadOver leads a host's packets to another over a router. It runs inside the host.

@@ -285,8 +285,9 @@ func TestMSS(t *testing.T) {
 func TestRoundRobin(t *testing.T) {
 	bothHooks(t, func(t *testing.T, hook lb.Hook) {
 		r := commonRig(t, hook)
+		var sequence uint32
 		packet := func(sport int, flags string) verdict {
-			return r.check(t, packetSpec{from: client4, at: vip4, sport: uint16(sport), dport: 8080, flags: flags}.build(t))
+			return r.check(t, packetSpec{from: client4, at: vip4, sport: uint16(sport), dport: 8080, flags: flags, seq: sequence}.build(t))
 		}
 		turns := map[lb.BackendKey]int{}
 		first := map[int]lb.BackendKey{}
@@ -310,8 +311,12 @@ func TestRoundRobin(t *testing.T) {
 				}
 			}
 		}
+		if v := packet(1000, "S"); v.opens {
+			t.Error("after FIN, the same SYN once more is a new flow")
+		}
+		sequence = 1 << 20
 		if v := packet(1000, "S"); !v.opens {
-			t.Error("after FIN, a SYN from the same port is not a new flow")
+			t.Error("after FIN, another SYN from the same port is not a new flow")
 		}
 		if v := packet(5000, "A"); v.opens {
 			t.Error("a packet in the middle of an unknown flow took a turn")

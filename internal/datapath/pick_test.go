@@ -70,7 +70,7 @@ func TestPortUsedAgainTakesATurn(t *testing.T) {
 			}
 		}
 		y.to(1000, "FA")
-		if v := y.expect(1000, "S", "forwarded"); !v.opens || y.s.indexOf(v.backend) != (first+1)%3 {
+		if v := y.expect(1000, "S+", "forwarded"); !v.opens || y.s.indexOf(v.backend) != (first+1)%3 {
 			y.t.Errorf("after FIN: to %v, opens: %v; want the backend after %d", v.backend, v.opens, first)
 		}
 	})

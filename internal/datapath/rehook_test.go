@@ -330,9 +330,7 @@ func TestPacketsWhileTheHookChanges(t *testing.T) {
 			close(stop)
 			<-stopped
 			for i, hook := range []lb.Hook{lb.HookXDP, lb.HookTC} {
-				for more := true; more; {
-					_, more = w.receive(t, 1)
-				}
+				w.drain(t, 1)
 				move(hook)
 				send(100 + i)
 				w.expect(t, 1, "frame after a change to "+string(hook), arrival{1, 14 + 40 + 100 + i, false})

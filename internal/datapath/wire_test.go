@@ -196,14 +196,35 @@ func (w *wires) expect(t *testing.T, wire int, what string, want arrival) {
 	t.Fatalf("no %s came within 5 seconds (%+v), but %+v", what, want, seen)
 }
 
+// ready waits for as many milliseconds for a frame, or for none at all.
+func (w *wires) ready(t *testing.T, wire, patience int) bool {
+	t.Helper()
+	poll := []unix.PollFd{{Fd: int32(w.sockets[wire]), Events: unix.POLLIN}}
+	for {
+		// The runtime interrupts system calls to schedule goroutines.
+		n, err := unix.Poll(poll, patience)
+		if err == nil {
+			return n > 0
+		}
+		if err != unix.EINTR {
+			t.Fatal(err)
+		}
+	}
+}
+
+// drain throws away what came: a socket whose buffer is full takes no more.
+func (w *wires) drain(t *testing.T, wire int) {
+	t.Helper()
+	for w.ready(t, wire, 100) {
+		w.receive(t, wire)
+	}
+}
+
 // receive returns what came of a frame to a backend of the test, if one came soon.
 func (w *wires) receive(t *testing.T, wire int) (a arrival, ok bool) {
 	t.Helper()
-	poll := []unix.PollFd{{Fd: int32(w.sockets[wire]), Events: unix.POLLIN}}
-	if n, err := unix.Poll(poll, 100); n == 0 || err == unix.EINTR {
+	if !w.ready(t, wire, 100) {
 		return a, false
-	} else if err != nil {
-		t.Fatal(err)
 	}
 	frame, control := make([]byte, 4096), make([]byte, 128)
 	n, controls, _, _, err := unix.Recvmsg(w.sockets[wire], frame, control, 0)
