@@ -186,7 +186,7 @@ func TestProblems(t *testing.T) {
 			"f:8: services[1].name: web is already the name of services[0].name (line 3); give each service its own",
 			"f:9: services[1].vip: tcp 192.0.2.100:80 is already taken by services[0].vip (line 4); join the two services or change the vip, port or protocol"}},
 		"all weights 0": {with(append(good[:4:4], "  - {name: a, address: 192.0.2.1, weight: 0}")), []string{
-			"f:6: services[0].backends: every backend has weight 0, so nobody would take new connections; give one a weight of 1 or more, add another, or remove the service"}},
+			"f:6: services[0].backends: every backend has weight 0, so no backend would take new connections; give one a weight of 1 or more, add another, or remove the service"}},
 
 		// All at once, in the order of the lines.
 		"many": {"hook: no\ninterface: eth0\nservices:\n  - name: web\n    vip: x\n    port: 0\n    backends:\n      - {name: a, address: y}\ntable_size: 4\n", []string{

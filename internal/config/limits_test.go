@@ -193,9 +193,9 @@ func TestLimitProblems(t *testing.T) {
 		"drain":        {backends("mode: gue", "drain: yes", "weight: 1"), []string{`f:3: services[0].backends[0].drain: "yes" is neither true nor false`}},
 		"drain number": {backends("mode: gue", "drain: 1"), []string{`f:3: services[0].backends[0].drain: "1" is neither true nor false`}},
 		"all drained": {backends("mode: gue", "drain: true", "drain: true, weight: 5"), []string{
-			"f:3: services[0].backends: every backend is drained, so nobody would take new connections; end the drain of one, add another, or remove the service"}},
+			"f:3: services[0].backends: every backend is drained, so no backend would take new connections; end the drain of one, add another, or remove the service"}},
 		"drained or idle": {backends("mode: gue", "drain: true", "weight: 0"), []string{
-			"f:3: services[0].backends: every backend is drained or has weight 0, so nobody would take new connections; let one take them again, add another, or remove the service"}},
+			"f:3: services[0].backends: every backend is drained or has weight 0, so no backend would take new connections; let one take them again, add another, or remove the service"}},
 		"drained or wrong": {backends("mode: gue", "drain: true", "weight: x"), []string{`f:3: services[0].backends[1].weight: "x" is not a whole number from 0 to 65535`}},
 
 		// What is remembered.

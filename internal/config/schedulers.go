@@ -76,7 +76,7 @@ func (p *parser) checkTakers(i int) {
 	case idle == 0:
 		why, what = "every backend is drained", "end the drain of one"
 	}
-	p.Fail(ServiceField(i, "backends"), "%s, so nobody would take new connections; %s, add another, or remove the service", why, what)
+	p.Fail(ServiceField(i, "backends"), "%s, so no backend would take new connections; %s, add another, or remove the service", why, what)
 }
 
 // checkWeights warns of weights that count for nothing.

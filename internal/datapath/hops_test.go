@@ -126,7 +126,7 @@ func backOf(frame []byte) []byte {
 	return back
 }
 
-// TestHopsAreNotAnswered sends what has no hops left and nobody to tell: errors, later
+// TestHopsAreNotAnswered sends what has no hops left and no sender to tell: errors, later
 // fragments, and what no host can have sent.
 func TestHopsAreNotAnswered(t *testing.T) {
 	nat, nat6 := modePacket(vip4, portNAT, false), modePacket(vip6, portNAT, false)

@@ -174,7 +174,7 @@ func (y *story) contests(plight plight) {
 			y.t.Errorf("%s: to backend %d, want %d", what, got, want)
 		}
 	}
-	// A stranger's SYN moves nobody: the flow's own packets go where they went.
+	// A stranger's SYN moves no flow: the flow's own packets go where they went.
 	next := at(1, "S", other)
 	if next == owner || next < 0 {
 		y.t.Fatalf("another connection begins at backend %d, and %d takes none", next, owner)

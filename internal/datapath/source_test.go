@@ -90,7 +90,7 @@ func hostsOf(t *testing.T, s Service) []netip.Addr {
 }
 
 // TestSourceTables: the same hosts make the same table, in whatever order and on whatever
-// ports, whoever is down, in small tables and large ones; and the weights hold.
+// ports, whichever host is down, in small tables and large ones; and the weights hold.
 func TestSourceTables(t *testing.T) {
 	for _, size := range []uint32{0, largeTable} {
 		one, other := sourceService(80, 8080), sourceService(5060, 5060)

@@ -74,7 +74,7 @@ func (c *Changes) SwitchBack(name, feature, why string) error {
 	return errors.Join(failed...)
 }
 
-// undoFeature switches a feature on again, unless somebody has, or its link is gone.
+// undoFeature switches a feature on again, unless it is on already, or its link is gone.
 func (u *undoing) undoFeature(ch change) error {
 	link, err := u.netlink.LinkByIndex(ch.Index)
 	if _, gone := err.(netlink.LinkNotFoundError); gone {

@@ -278,7 +278,7 @@ func TestRouteChanges(t *testing.T) {
 }
 
 // TestOwnMAC: a neighbour with the MAC address of one of the host's own interfaces, whether
-// packets leave by that or by another, is nobody to send packets to.
+// packets leave by that or by another, is no host to send packets to.
 func TestOwnMAC(t *testing.T) {
 	b := newBench(t, "eth0")
 	b.ip("route add 203.0.113.0/24 via 198.18.0.2")
