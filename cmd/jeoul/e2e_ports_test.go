@@ -100,13 +100,7 @@ func short(to netip.AddrPort, how string) error {
 // connection, or has its client do that.
 func greet(t *testing.T, host *lab.Host, port uint16, closes bool) {
 	t.Helper()
-	var l net.Listener
-	if err := host.Do(func() (err error) {
-		l, err = net.Listen("tcp", netip.AddrPortFrom(host.IPv4, port).String())
-		return err
-	}); err != nil {
-		t.Fatal(err)
-	}
+	l := listenOn(t, host, port)
 	var group errgroup.Group
 	group.Go(func() error {
 		for {

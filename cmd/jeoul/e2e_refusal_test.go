@@ -110,16 +110,20 @@ type program struct {
 	n  int
 }
 
+// listenOn listens for TCP on a host's own IPv4 address.
+func listenOn(t *testing.T, host *lab.Host, port uint16) (l net.Listener) {
+	t.Helper()
+	within(t, host, func() (err error) {
+		l, err = net.Listen("tcp", netip.AddrPortFrom(host.IPv4, port).String())
+		return err
+	})
+	return l
+}
+
 // listen starts one on a host.
 func listen(t *testing.T, host *lab.Host, port uint16) *program {
 	t.Helper()
-	var l net.Listener
-	if err := host.Do(func() (err error) {
-		l, err = net.Listen("tcp", netip.AddrPortFrom(host.IPv4, port).String())
-		return err
-	}); err != nil {
-		t.Fatal(err)
-	}
+	l := listenOn(t, host, port)
 	p, done := &program{}, make(chan struct{})
 	var held []net.Conn
 	go func() {

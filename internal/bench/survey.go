@@ -3,7 +3,6 @@
 package bench
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -163,7 +162,7 @@ func (s *survey) missing(host, what string) {
 	}
 	if !slices.Contains(s.problems, problem) {
 		s.problems = append(s.problems, problem)
-		slices.SortFunc(s.problems, func(a, b yamlfile.Problem) int { return cmp.Compare(a.Line, b.Line) })
+		s.problems.SortByLine()
 	}
 }
 

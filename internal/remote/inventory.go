@@ -85,7 +85,7 @@ func ParseInventory(name string, data []byte) (*Inventory, error) {
 	if len(p.problems) == 0 {
 		inventory = p.inventory()
 	}
-	slices.SortStableFunc(p.problems, func(a, b yamlfile.Problem) int { return cmp.Compare(a.Line, b.Line) })
+	p.problems.SortByLine()
 	if err := p.problems.Err(); err != nil {
 		return nil, err
 	}

@@ -86,7 +86,7 @@ func (o *opening) reach(ctx context.Context) {
 		})
 	}
 	all.Wait()
-	slices.SortStableFunc(o.problems, func(a, b yamlfile.Problem) int { return a.Line - b.Line })
+	o.problems.SortByLine()
 }
 
 func (o *opening) fail(h Host, err error) {
