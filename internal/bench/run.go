@@ -15,6 +15,7 @@ import (
 	"github.com/jeoul/jeoul/internal/bench/probe"
 	"github.com/jeoul/jeoul/internal/bench/subject"
 	"github.com/jeoul/jeoul/internal/lab"
+	"github.com/jeoul/jeoul/internal/openfiles"
 	"github.com/jeoul/jeoul/internal/remote"
 	"github.com/jeoul/jeoul/internal/results"
 )
@@ -105,7 +106,7 @@ func (r *runner) prepare(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	if err := errors.Join(probe.RaiseOpenFiles(), os.MkdirAll(options.Dir, 0o755)); err != nil {
+	if err := errors.Join(openfiles.Raise(), os.MkdirAll(options.Dir, 0o755)); err != nil {
 		return err
 	}
 	r.results = &results.Run{

@@ -14,8 +14,8 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/jeoul/jeoul/internal/bench/probe"
 	"github.com/jeoul/jeoul/internal/lab"
+	"github.com/jeoul/jeoul/internal/openfiles"
 )
 
 // Worker is a machine of a lab at work: what a bench elsewhere asks of it, it does.
@@ -134,7 +134,7 @@ func (w *Worker) Begin(args BeginArgs, reply *BeginReply) error {
 	if w.here != nil {
 		return errors.New("the worker has begun already")
 	}
-	if err := errors.Join(systemPath(), probe.RaiseOpenFiles()); err != nil {
+	if err := errors.Join(systemPath(), openfiles.Raise()); err != nil {
 		return err
 	}
 	here, err := lab.NewHere(args.Name, w.dir, lab.Whereabouts{Interface: args.Interface, Address: args.IPv4})

@@ -10,9 +10,8 @@ import (
 	"strconv"
 	"strings"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/jeoul/jeoul/internal/lab"
+	"github.com/jeoul/jeoul/internal/openfiles"
 	"github.com/jeoul/jeoul/internal/sysctl"
 )
 
@@ -36,15 +35,15 @@ type Limits struct {
 // ReadLimits reads the limits of this process, which the ones it starts
 // inherit, as they will be after a process raised its soft limit to the hard one.
 func ReadLimits() (Limits, error) {
-	var files unix.Rlimit
-	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &files); err != nil {
-		return Limits{}, fmt.Errorf("reading the limit of open files: %w", err)
+	files, err := openfiles.Most()
+	if err != nil {
+		return Limits{}, err
 	}
 	ports, err := localPorts()
 	if err != nil {
 		return Limits{}, err
 	}
-	limits := Limits{OpenFiles: files.Max, Cores: runtime.NumCPU(), LocalPorts: ports}
+	limits := Limits{OpenFiles: files, Cores: runtime.NumCPU(), LocalPorts: ports}
 	limits.ReadKernel()
 	return limits, nil
 }
@@ -94,19 +93,4 @@ func kernelLimit(name string, place int) int {
 		return n
 	}
 	return 0
-}
-
-// RaiseOpenFiles lifts the soft limit of open files to the hard one, for this
-// process and all that it starts. (Go's runtime does so for itself, but gives
-// its children the limit it was started with.)
-func RaiseOpenFiles() error {
-	var files unix.Rlimit
-	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &files); err != nil {
-		return fmt.Errorf("reading the limit of open files: %w", err)
-	}
-	files.Cur = files.Max
-	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &files); err != nil {
-		return fmt.Errorf("raising the limit of open files to %d: %w", files.Max, err)
-	}
-	return nil
 }

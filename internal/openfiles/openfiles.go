@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package openfiles reads and raises the limit of open files (RLIMIT_NOFILE) of this process.
+package openfiles
+
+import (
+	"fmt"
+
+	"golang.org/x/sys/unix"
+)
+
+// Most returns how many file descriptors the process may have once its soft limit is raised.
+func Most() (uint64, error) {
+	limit, err := read()
+	return limit.Max, err
+}
+
+// Raise lifts the soft limit to the hard one, for this process and all that it
+// starts. (Go's runtime does so for itself, but gives its children the limit it
+// was started with.)
+func Raise() error {
+	limit, err := read()
+	if err != nil {
+		return err
+	}
+	limit.Cur = limit.Max
+	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
+		return fmt.Errorf("raising the limit of open files to %d: %w", limit.Max, err)
+	}
+	return nil
+}
+
+func read() (limit unix.Rlimit, err error) {
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
+		return limit, fmt.Errorf("reading the limit of open files: %w", err)
+	}
+	return limit, nil
+}
