@@ -5,9 +5,11 @@ package datapath
 import (
 	"net"
 	"net/netip"
+	"reflect"
 	"slices"
 	"strings"
 	"time"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
 
@@ -48,8 +50,10 @@ type model struct {
 	standings map[lb.ServiceKey]*standing
 	// numbered are the same by their ids, and those of services that have left.
 	numbered map[uint32]*standing
-	lives    map[lb.BackendKey]*modelLife
-	loads    map[uint32]*modelLoad
+	// tables are those that were built, by what of.
+	tables map[string][]uint16
+	lives  map[lb.BackendKey]*modelLife
+	loads  map[uint32]*modelLoad
 	// flows are proven, newcomers are not.
 	flows, newcomers *modelFlows
 
@@ -159,7 +163,7 @@ func newModel(mac net.HardwareAddr, options Options) *model {
 	return &model{mac: mac, options: options, ingress: loopback, now: modelEpoch, clock: firstClock, passed: firstClock * time.Millisecond,
 		standings: map[lb.ServiceKey]*standing{}, numbered: map[uint32]*standing{}, lives: map[lb.BackendKey]*modelLife{}, loads: map[uint32]*modelLoad{},
 		flows: newModelFlows(options.FlowLimit), newcomers: newModelFlows(options.UnprovenLimit),
-		returns:   map[returnKey]*remembered{},
+		returns: map[returnKey]*remembered{}, tables: map[string][]uint16{},
 		fragments: map[fragmentKey]treatment{}, met: map[string]uint64{}}
 }
 
@@ -173,8 +177,8 @@ var modelEpoch = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 // of what leaves.
 func (m *model) apply(state State) error {
 	m.state = state
+	former, before := m.services, m.endpoints
 	m.services, m.vips = map[lb.ServiceKey]*Service{}, map[netip.Addr]bool{}
-	before := m.endpoints
 	m.endpoints, m.hosts = map[endpoint]origin{}, map[netip.Addr]bool{}
 	lives, standings := m.lives, m.standings
 	var recounted []*standing
@@ -193,6 +197,10 @@ func (m *model) apply(state State) error {
 		if at != nil && at.tracked != service.tracked() {
 			recounted = append(recounted, at)
 		}
+		if at != nil && service.sameAs(former[service.Key()]) {
+			m.standings[service.Key()] = at
+			continue
+		}
 		if err := m.applyService(service, at); err != nil {
 			return err
 		}
@@ -204,6 +212,18 @@ func (m *model) apply(state State) error {
 	m.forget()
 	m.recount(recounted)
 	return nil
+}
+
+// sameAs says that nothing about a service has changed, without a look at its backends where
+// it shares them with the former one: a long run has more changes than there is time for looks.
+func (s *Service) sameAs(former *Service) bool {
+	if former == nil || unsafe.SliceData(s.Backends) != unsafe.SliceData(former.Backends) || len(s.Backends) != len(former.Backends) ||
+		unsafe.SliceData(s.Paths) != unsafe.SliceData(former.Paths) || len(s.Paths) != len(former.Paths) {
+		return false
+	}
+	a, b := s.Service, former.Service
+	a.Backends, b.Backends = nil, nil
+	return reflect.DeepEqual(a, b)
 }
 
 // keepLife keeps a backend that stays. One that comes gets a life of its own; but what

@@ -43,7 +43,9 @@ func (m *model) relieve() {
 	levels := map[*modelLoad]uint64{}
 	for _, s := range m.services {
 		for _, i := range s.takers() {
-			levels[m.lives[s.keyOf(i)].load] = m.level(s, i)
+			if load := m.lives[s.keyOf(i)].load; load.penalty != 0 {
+				levels[load] = m.level(s, i)
+			}
 		}
 	}
 	for _, load := range m.loads {

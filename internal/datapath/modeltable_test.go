@@ -199,12 +199,32 @@ func (m *model) ownersOf(s *Service) (owners []lb.BackendKey, err error) {
 		weights = append(weights, s.weightOf(i))
 		names = append(names, s.tableName(i))
 	}
-	slots, err := maglev.Build(weights, names, m.tableSize(s))
+	slots, err := m.slotsFor(weights, names, m.tableSize(s))
 	for _, taker := range slots {
 		owners = append(owners, s.keyOf(takers[taker]))
 	}
 	return owners, err
 }
+
+// slotsFor builds a table, or returns the one that was built of the same before: in a long run
+// of random changes, most tables are.
+func (m *model) slotsFor(weights []uint32, names []string, size uint32) ([]uint16, error) {
+	recipe := fmt.Sprint(size, weights, names)
+	if slots, built := m.tables[recipe]; built {
+		return slots, nil
+	}
+	slots, err := maglev.Build(weights, names, size)
+	if err == nil {
+		if len(m.tables) >= keptTables {
+			clear(m.tables)
+		}
+		m.tables[recipe] = slots
+	}
+	return slots, err
+}
+
+// keptTables bounds the memory of a long run.
+const keptTables = 4096
 
 // tableSize is how many slots a service has.
 func (m *model) tableSize(s *Service) uint32 {

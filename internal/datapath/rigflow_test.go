@@ -83,6 +83,9 @@ var tableNames = []string{"flows", "newcomers"}
 
 // compareBucket says in what a bucket differs from the model's.
 func (r *rig) compareBucket(table int, number uint32, got *xdpFlowBucket, want *modelBucket) string {
+	if got.Tags == [2]uint64{} && got.Elsewhere == want.elsewhere && want.places == (modelBucket{}).places {
+		return "" // as most are
+	}
 	var problem strings.Builder
 	for place, e := range want.places {
 		if is, should := r.describe(got, place), r.model.describe(e); !is.same(should) {
