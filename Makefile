@@ -103,7 +103,7 @@ STAMP     := bin/.generated
 .PHONY: generate
 generate: $(STAMP) ## make the Go code and objects of the eBPF programs
 
-$(STAMP): $(wildcard bpf/*.c bpf/*.h internal/*/generate.go internal/*/*/generate.go) go.mod $(if $(GENERATED),,always)
+$(STAMP): $(shell find bpf -type f) scripts/bpf2go.sh $(wildcard internal/*/generate.go internal/*/*/generate.go) go.mod $(if $(GENERATED),,always)
 	@$(GO) generate ./...
 	@mkdir -p $(@D)
 	@touch $@

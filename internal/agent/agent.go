@@ -39,7 +39,7 @@
 // # Packets
 //
 // One program in TC takes off IPIP and GUE, and puts the VIP back that a code
-// point stands for (bpf/agent_tc.bpf.c). TC and not XDP: it works with every
+// point stands for (bpf/agent/tc.bpf.c). TC and not XDP: it works with every
 // driver, sees packets with the VLAN tag off, and takes GSO packets as they are.
 // It comes before the kernel's own tunnels and takes only what is for an address
 // of this host, which are followed, and inside for a VIP; it needs no route, no

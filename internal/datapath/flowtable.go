@@ -10,7 +10,7 @@ import (
 )
 
 // flowTable is a table of flows in memory that packets read and write at the same time:
-// the control plane's part of bpf/flowtable.h. Nothing here waits for packets, and
+// the control plane's part of bpf/balancer/flow/flowtable.h. Nothing here waits for packets, and
 // packets never wait for it.
 type flowTable struct {
 	buckets []xdpFlowBucket
@@ -81,14 +81,14 @@ func storeFlow(to *xdpFlow, flow xdpFlow) {
 	}
 }
 
-// hashMix is hash_mix of bpf/hash.h.
+// hashMix is hash_mix of bpf/lib/hash.h.
 func hashMix(h uint64) uint64 {
 	h *= 0xff51afd7ed558ccd
 	h ^= h >> 32
 	return h * 0xc4ceb9fe1a85ec53
 }
 
-// hashKey is hash_key of bpf/flowtable.h.
+// hashKey is hash_key of bpf/balancer/flow/flowtable.h.
 func (t *flowTable) hashKey(flow *xdpFlow) uint64 {
 	of := flowWordsOf(flow)
 	key := uint64(flow.Port)<<32 | uint64(flow.Service)
@@ -233,10 +233,10 @@ func (t *flowTable) insert(flow xdpFlow, state xdpFlowState, seen uint32) bool {
 	return settleIn(home, flow, hash, tag, state, seen)
 }
 
-// favourite is favourite_of of bpf/flowtable.h.
+// favourite is favourite_of of bpf/balancer/flow/flowtable.h.
 func favourite(hash uint64) int { return int(hash>>24) % flowsPerBucket }
 
-// elsewhereBit is elsewhere_bit of bpf/flowtable.h.
+// elsewhereBit is elsewhere_bit of bpf/balancer/flow/flowtable.h.
 func elsewhereBit(tag uint64) uint64 { return 1 << (32 + tag&31) }
 
 // goElsewhere notes in a home bucket that a flow is in its second one.
@@ -313,7 +313,7 @@ func (p flowPlace) follow(state xdpFlowState) {
 	}
 }
 
-// change is set_state of bpf/flowtable.h: it moves a flow from one state to another, once.
+// change is set_state of bpf/balancer/flow/flowtable.h: it moves a flow from one state to another, once.
 func (p flowPlace) change(from, to xdpFlowState) bool {
 	for {
 		was := atomic.LoadUint64(&p.bucket.States)

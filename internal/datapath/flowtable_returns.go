@@ -9,7 +9,7 @@ import (
 )
 
 // returnTable finds full-NAT flows by what their replies bear: the control plane's part
-// of bpf/returntable.h. Packets leave entries of flows that have ended where they are:
+// of bpf/balancer/flow/returntable.h. Packets leave entries of flows that have ended where they are:
 // such an entry leads nowhere. They are only in the way of new ones, so that there is no
 // hurry to take them out; each is looked at together with the place that it leads to,
 // which is where no cache helps.

@@ -53,7 +53,7 @@ func isLive(state xdpFlowState) bool {
 
 // holdsPort says whether a flow of full NAT in that state keeps its port of the pool whatever
 // comes: it gives it up to a new flow once it is over, or before it is proven (may_go in
-// bpf/evict.h). One that only half has ended keeps it.
+// bpf/balancer/flow/evict.h). One that only half has ended keeps it.
 func holdsPort(state xdpFlowState) bool {
 	return state-xdpFlowStateFLOW_SEEN <= xdpFlowStateFLOW_BACKEND_FIN-xdpFlowStateFLOW_SEEN && state != xdpFlowStateFLOW_FIRST
 }

@@ -4,10 +4,10 @@ package datapath
 
 // The C types become Go types once, with the XDP object.
 //
-//go:generate go tool bpf2go -tags linux -target bpfel -go-package datapath -type outcome -type scheduler -type agreement -type service -type service_key4 -type service_key6 -type service_slot4 -type service_slot6 -type backend -type mode -type service_kind -type endpoint -type endpoint_slot4 -type endpoint_slot6 -type vector -type block -type turn -type backend_load -type flow -type flow_bucket -type flow_state -type refusal -type flow_table -type way_table -type known_way -type head -type service_flag -type slot_bits -type no_service -type return_bucket -type return_table -type host -type host_table xdp ../../bpf/jeoul_xdp.bpf.c -- -Wall -Wextra -Wno-unused-parameter -Wno-sign-compare -Werror -mcpu=v3 -idirafter /usr/include/x86_64-linux-gnu -idirafter /usr/include/aarch64-linux-gnu
-//go:generate go tool bpf2go -tags linux -target bpfel -go-package datapath -no-global-types tc ../../bpf/jeoul_tc.bpf.c -- -Wall -Wextra -Wno-unused-parameter -Wno-sign-compare -Werror -mcpu=v3 -idirafter /usr/include/x86_64-linux-gnu -idirafter /usr/include/aarch64-linux-gnu
+//go:generate ../../scripts/bpf2go.sh -type outcome -type scheduler -type agreement -type service -type service_key4 -type service_key6 -type service_slot4 -type service_slot6 -type backend -type mode -type service_kind -type endpoint -type endpoint_slot4 -type endpoint_slot6 -type vector -type block -type turn -type backend_load -type flow -type flow_bucket -type flow_state -type refusal -type flow_table -type way_table -type known_way -type head -type service_flag -type slot_bits -type no_service -type return_bucket -type return_table -type host -type host_table xdp ../../bpf/balancer/jeoul_xdp.bpf.c
+//go:generate ../../scripts/bpf2go.sh -no-global-types tc ../../bpf/balancer/jeoul_tc.bpf.c
 
-// The traced programs are the same sources compiled with TRACED: see bpf/trace.h.
+// The traced programs are the same sources compiled with TRACED: see bpf/balancer/trace.h.
 //
-//go:generate go tool bpf2go -tags linux -target bpfel -go-package datapath -no-global-types -type trace_record -type trace_filter -type trace_notes -type trace_reason tracedXdp ../../bpf/jeoul_xdp.bpf.c -- -DTRACED -Wall -Wextra -Wno-unused-parameter -Wno-sign-compare -Werror -mcpu=v3 -idirafter /usr/include/x86_64-linux-gnu -idirafter /usr/include/aarch64-linux-gnu
-//go:generate go tool bpf2go -tags linux -target bpfel -go-package datapath -no-global-types tracedTc ../../bpf/jeoul_tc.bpf.c -- -DTRACED -Wall -Wextra -Wno-unused-parameter -Wno-sign-compare -Werror -mcpu=v3 -idirafter /usr/include/x86_64-linux-gnu -idirafter /usr/include/aarch64-linux-gnu
+//go:generate ../../scripts/bpf2go.sh -cflags -DTRACED -no-global-types -type trace_record -type trace_filter -type trace_notes -type trace_reason tracedXdp ../../bpf/balancer/jeoul_xdp.bpf.c
+//go:generate ../../scripts/bpf2go.sh -cflags -DTRACED -no-global-types tracedTc ../../bpf/balancer/jeoul_tc.bpf.c

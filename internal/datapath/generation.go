@@ -32,7 +32,7 @@ type generation struct {
 	words  *words
 }
 
-// generationSection is the section of the programs' memory (bpf/maps.h), and the name of
+// generationSection is the section of the programs' memory (bpf/balancer/maps.h), and the name of
 // its map.
 const generationSection = ".data.generation"
 

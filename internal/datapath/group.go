@@ -8,7 +8,7 @@ import (
 	"unsafe"
 )
 
-// Services of a group share their clients' affinities (bpf/group.h). A group has an id, as a
+// Services of a group share their clients' affinities (bpf/balancer/choose/group.h). A group has an id, as a
 // service has, which is never another group's; and an affinity names a host by a number that
 // follows from its address, so that no service needs to know of the others.
 
@@ -79,7 +79,7 @@ func (p *places) groupTimeouts() map[uint32]uint32 {
 	return timeouts
 }
 
-// hostNumber is what an affinity knows a host by: host_number() of bpf/group.h.
+// hostNumber is what an affinity knows a host by: host_number() of bpf/balancer/choose/group.h.
 func hostNumber(a netip.Addr) uint64 {
 	w := addressWords(a)
 	if a.Is4() {

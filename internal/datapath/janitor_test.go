@@ -395,7 +395,7 @@ func TestJanitorAmongPackets(t *testing.T) {
 	}
 }
 
-// packet does what bpf/track.h does with a packet of a client.
+// packet does what bpf/balancer/flow/track.h does with a packet of a client.
 func (h *testHouse) packet(flow xdpFlow, ends bool) {
 	place, proven := h.scene.flows.find(&flow)
 	if !proven {

@@ -82,7 +82,7 @@ func TestKeysAreThoseOfC(t *testing.T) {
 	}
 }
 
-// search looks a key up as find_service4 and find_service6 of bpf/select.h do. It
+// search looks a key up as find_service4 and find_service6 of bpf/balancer/choose/select.h do. It
 // returns the first word of the value.
 func (d *directory) search(key slotKey) (word uint64, found bool) {
 	start := hashOf(key) >> hashShift(d.mask+1)

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// find looks an index up as backend_at of bpf/maps.h and its callers do.
+// find looks an index up as backend_at of bpf/balancer/maps.h and its callers do.
 func (r *rows) find(index uint32) xdpBackend {
 	row := index
 	if next := r.row(index).load(nextWord) >> nextShift; next != 0 {

@@ -2,4 +2,4 @@
 
 package drops
 
-//go:generate go tool bpf2go -tags linux -target bpfel -go-package drops tracer ../../bpf/drops.bpf.c -- -Wall -Wextra -Werror -mcpu=v3 -idirafter /usr/include/x86_64-linux-gnu -idirafter /usr/include/aarch64-linux-gnu
+//go:generate ../../scripts/bpf2go.sh tracer ../../bpf/observe/drops.bpf.c

@@ -120,7 +120,7 @@ func run(t *testing.T, r *rig, f *Flood) {
 	}
 }
 
-// twin is what frame n of a flood must have: the rule of bpf/flood.bpf.c again.
+// twin is what frame n of a flood must have: the rule of bpf/lab/flood.bpf.c again.
 type twin struct {
 	source         netip.Addr
 	port           uint16

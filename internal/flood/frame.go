@@ -7,7 +7,7 @@ import (
 	"net"
 )
 
-// Lengths and numbers of the frames (see bpf/flood.bpf.c).
+// Lengths and numbers of the frames (see bpf/lab/flood.bpf.c).
 const (
 	ethernetLength = 14
 	ipv4Length     = 20

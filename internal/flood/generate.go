@@ -2,4 +2,4 @@
 
 package flood
 
-//go:generate go tool bpf2go -tags linux -target bpfel -go-package flood -type counted flood ../../bpf/flood.bpf.c -- -Wall -Wextra -Wno-unused-parameter -Wno-sign-compare -Werror -mcpu=v3 -idirafter /usr/include/x86_64-linux-gnu -idirafter /usr/include/aarch64-linux-gnu
+//go:generate ../../scripts/bpf2go.sh -type counted flood ../../bpf/lab/flood.bpf.c

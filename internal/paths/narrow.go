@@ -30,7 +30,7 @@ const (
 	hearAtOnce = 100
 	hearBuffer = 1 << 16
 	// guePort is where GUE datagrams go, and gueFirstSource where their sources begin:
-	// bpf/tunnel.h.
+	// bpf/balancer/send/tunnel.h.
 	guePort, gueFirstSource = 6080, 0xc000
 )
 
@@ -166,7 +166,7 @@ func readError(b []byte) (q quoted, ok bool) {
 	return readQuoted6(b[8:], q)
 }
 
-// readQuoted4 and readQuoted6 read the header of a tunnel packet as bpf/tunnel.h writes it.
+// readQuoted4 and readQuoted6 read the header of a tunnel packet as bpf/balancer/send/tunnel.h writes it.
 func readQuoted4(b []byte, q quoted) (quoted, bool) {
 	q.size = int(binary.BigEndian.Uint16(b[2:]))
 	q.source, q.destination = netip.AddrFrom4([4]byte(b[12:16])), netip.AddrFrom4([4]byte(b[16:20]))

@@ -106,7 +106,7 @@ func allIsBilled(t *testing.T, meter *Meter) {
 	})
 }
 
-// places is PLACES of bpf/softirq.bpf.c.
+// places is PLACES of bpf/observe/softirq.bpf.c.
 const places = 1024
 
 func raise(name, address string) error {

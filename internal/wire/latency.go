@@ -10,7 +10,7 @@ import (
 	"github.com/HdrHistogram/hdrhistogram-go"
 )
 
-// subBits is WIRE_SUB of bpf/wire_types.h: 2^6 buckets in each power of two.
+// subBits is WIRE_SUB of bpf/wire/types.h: 2^6 buckets in each power of two.
 const subBits = 6
 
 // bucketBounds is the lowest value of a bucket, and the lowest of the next, in ns.

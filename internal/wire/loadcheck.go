@@ -15,7 +15,7 @@ const (
 	ipv4Length     = 20
 	tcpLength      = 20
 	udpLength      = 8
-	// segment is the longest payload, bpf/wire_types.h's WIRE_SEGMENT.
+	// segment is the longest payload, bpf/wire/types.h's WIRE_SEGMENT.
 	segment = 1460
 	// longest is the longest response: what a server port's numbers can count.
 	longest = 1<<26 - 2*segment

@@ -76,7 +76,7 @@ func (c *bpfWireControl) takeFlood(f Flood) {
 	c.FloodWild = binary.NativeEndian.Uint32(binary.BigEndian.AppendUint32(nil, wild))
 }
 
-// headLength is WIRE_HEAD of bpf/wire_types.h.
+// headLength is WIRE_HEAD of bpf/wire/types.h.
 const headLength = 256
 
 // head is how a response of so many bytes begins: as one of HTTP, where there is room

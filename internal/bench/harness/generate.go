@@ -2,5 +2,5 @@
 
 package harness
 
-//go:generate go tool bpf2go -tags linux -target bpfel -go-package harness xdp ../../../bpf/harness_xdp.bpf.c -- -Wall -Wextra -Wno-unused-parameter -Wno-sign-compare -Werror -mcpu=v3 -idirafter /usr/include/x86_64-linux-gnu -idirafter /usr/include/aarch64-linux-gnu
-//go:generate go tool bpf2go -tags linux -target bpfel -go-package harness -no-global-types tc ../../../bpf/harness_tc.bpf.c -- -Wall -Wextra -Wno-unused-parameter -Wno-sign-compare -Werror -mcpu=v3 -idirafter /usr/include/x86_64-linux-gnu -idirafter /usr/include/aarch64-linux-gnu
+//go:generate ../../../scripts/bpf2go.sh xdp ../../../bpf/bench/harness_xdp.bpf.c
+//go:generate ../../../scripts/bpf2go.sh -no-global-types tc ../../../bpf/bench/harness_tc.bpf.c

@@ -1,0 +1,214 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/* Answering a packet that cannot be sent on with an ICMP error (RFC 792) or an ICMPv6 error
+ * (RFC 4443). */
+#pragma once
+
+#include "../../lib/link.h"
+#include "../scratch.h"
+
+/* How much of the packet is quoted at most: with it, the answer has 576 bytes
+ * (RFC 1812 section 4.3.2.3) or 1280 (RFC 4443 section 2.4). */
+#define QUOTE4 548
+#define QUOTE6 1232
+#define SECOND 1000000000ULL
+
+/* Types and codes of ICMP errors (RFC 792, RFC 4443), and where the fields are of
+ * their headers; <linux/icmp.h> pulls in what is not for eBPF. */
+#define ICMP_HEADER 8
+#define ICMP_CHECK 2
+#define ICMP_DEST_UNREACH 3
+#define ICMP_PORT_UNREACH 3
+#define ICMP_FRAG_NEEDED 4
+#define ICMP_TIME_EXCEEDED 11
+#define ICMP_PARAMETERPROB 12
+#define ICMPV6_DEST_UNREACH 1
+#define ICMPV6_PORT_UNREACH 4
+#define ICMPV6_PKT_TOOBIG 2
+#define ICMPV6_TIME_EXCEED 3
+#define ICMPV6_PARAMPROB 4
+
+/* allowed counts an answer, if there may be one more in this second. */
+static __always_inline bool allowed(void)
+{
+	__u64 now = bpf_ktime_get_coarse_ns();
+	struct allowance *allowance;
+	__u32 zero = 0;
+
+	allowance = bpf_map_lookup_elem(&allowances, &zero);
+	if (!allowance || dry_run())
+		return allowance;
+	if (now - allowance->since >= SECOND) {
+		allowance->since = now;
+		allowance->used = 0;
+	}
+	return allowance->used < loaded.too_big_rate && ++allowance->used;
+}
+
+/* is_host4 and is_host6 say whether an answer can be sent to an address: RFC 1122
+ * section 3.2.2 and RFC 4443 section 2.4 forbid it to groups and to no host. */
+static __always_inline bool is_host4(__be32 address)
+{
+	__u32 first = bpf_ntohl(address) >> 24;
+
+	return address && first != 127 && (first < 224 || first >= 240) && address != 0xffffffff;
+}
+
+static __always_inline bool is_host6(const __be32 *address)
+{
+	if (*(__u8 *)address == 0xff)
+		return false;
+	return address[0] || address[1] || address[2] || bpf_ntohl(address[3]) > 1;
+}
+
+static __always_inline bool answerable(const struct packet *packet)
+{
+	if (packet->later || packet->protocol == IPPROTO_ICMP ||
+	    packet->protocol == IPPROTO_ICMPV6)
+		return false;
+	return packet->ipv6 ? is_host6(packet->source) : is_host4(packet->source[0]);
+}
+
+/* sum_words adds up the words from `at` on, `length` bytes of them. */
+static __always_inline __u64 sum_words(void *at, void *data_end, __u32 length, const __u32 most)
+{
+	__u64 sum = 0;
+
+	for (__u32 i = 0; i < most / 4; i++, at += 4) {
+		if (i * 4 >= length || at + 4 > data_end)
+			break;
+		sum += *(__u32 *)at;
+	}
+	return sum;
+}
+
+/* error is what an answer says. */
+struct error {
+	/* ICMP_ERROR(type, code) of the packet's family. */
+	__u32 kind;
+	/* The four bytes between the checksum and the quote, in host byte order. */
+	__u32 rest;
+};
+
+/* ICMP_ERROR is the first word of an ICMP header without its checksum, in host byte order. */
+#define ICMP_ERROR(type, code) ((__u32)(type) << 24 | (code) << 16)
+
+static __always_inline void write_answer4(void *header, void *data_end,
+					  const struct packet *packet, __u32 quote,
+					  const struct error *error)
+{
+	struct iphdr *ip = header;
+	__be32 *word = header;
+	void *icmp = ip + 1;
+
+	word[0] = bpf_htonl(0x45000000 | (sizeof(*ip) + ICMP_HEADER + quote));
+	word[1] = 0;
+	word[2] = bpf_htonl(64 << 24 | IPPROTO_ICMP << 16);
+	ip->saddr = packet->destination[0];
+	ip->daddr = packet->source[0];
+	ip->check = ~checksum_fold((__u64)word[0] + word[2] + ip->saddr + ip->daddr);
+	word += 5;
+	word[0] = bpf_htonl(error->kind);
+	word[1] = bpf_htonl(error->rest);
+	*(__u16 *)(icmp + ICMP_CHECK) = ~checksum_fold(sum_words(icmp, data_end, ICMP_HEADER + quote,
+						  ICMP_HEADER + QUOTE4));
+}
+
+static __always_inline void write_answer6(void *header, void *data_end,
+					  const struct packet *packet, __u32 quote,
+					  const struct error *error)
+{
+	struct ipv6hdr *ip = header;
+	__be32 *word = header;
+	void *icmp = ip + 1;
+	__u64 sum;
+
+	word[0] = bpf_htonl(6U << 28);
+	word[1] = bpf_htonl((ICMP_HEADER + quote) << 16 | IPPROTO_ICMPV6 << 8 | 64);
+	__builtin_memcpy(&ip->saddr, packet->destination, sizeof(ip->saddr));
+	__builtin_memcpy(&ip->daddr, packet->source, sizeof(ip->daddr));
+	word += 10;
+	word[0] = bpf_htonl(error->kind);
+	word[1] = bpf_htonl(error->rest);
+	sum = sum_words(&ip->saddr, data_end, 32 + ICMP_HEADER + quote, 32 + ICMP_HEADER + QUOTE6);
+	sum += bpf_htonl(ICMP_HEADER + quote) + (__u64)bpf_htonl(IPPROTO_ICMPV6);
+	*(__u16 *)(icmp + ICMP_CHECK) = ~checksum_fold(sum);
+}
+
+/* link_header keeps what the answer's frame begins with. */
+struct link_header {
+	__u8 macs[MACS_LENGTH];
+	__be32 tag;
+};
+
+static __always_inline bool swap_link(ctx_t *ctx, struct link_header *link)
+{
+	void *frame = ctx_data(ctx);
+
+	if (frame + sizeof(struct ethhdr) + VLAN_LENGTH > ctx_data_end(ctx))
+		return false;
+	__builtin_memcpy(link->macs, frame + ETH_ALEN, ETH_ALEN);
+	__builtin_memcpy(link->macs + ETH_ALEN, frame, ETH_ALEN);
+	link->tag = *(__be32 *)(frame + MACS_LENGTH);
+	return true;
+}
+
+/* cut_to_quote leaves of a frame the front that is quoted, and returns how long
+ * that is, or 0. */
+static __always_inline __u32 cut_to_quote(ctx_t *ctx, const struct packet *packet, __u32 most)
+{
+	__u32 quote = packet->length < most ? packet->length : most, there;
+
+	if (ctx_linear(ctx, packet->network + most))
+		return 0;
+	there = ctx_data_end(ctx) - ctx_data(ctx);
+	if (there < packet->network + quote)
+		quote = there - packet->network;
+	quote &= ~3;
+	if (ctx_length(ctx) > packet->network + quote && ctx_cut(ctx, packet->network + quote))
+		return 0;
+	return quote;
+}
+
+/* answer_as is inlined for each family. */
+static __always_inline bool answer_as(ctx_t *ctx, const struct packet *packet,
+				      const struct error *error, bool ipv6)
+{
+	const __u32 header = ipv6 ? sizeof(struct ipv6hdr) : sizeof(struct iphdr);
+	struct link_header link;
+	__u32 tag = tag_length(packet), quote;
+	void *frame, *data_end;
+
+	quote = cut_to_quote(ctx, packet, ipv6 ? QUOTE6 : QUOTE4);
+	if (!quote || !swap_link(ctx, &link) || ctx_prepend(ctx, header + ICMP_HEADER))
+		return false;
+	frame = ctx_data(ctx);
+	data_end = ctx_data_end(ctx);
+	if (frame + sizeof(struct ethhdr) + VLAN_LENGTH + header + ICMP_HEADER > data_end)
+		return false;
+	copy_macs(frame, link.macs);
+	if (tag)
+		*(__be32 *)(frame + MACS_LENGTH) = link.tag;
+	frame += tag ? VLAN_LENGTH : 0;
+	*(__be16 *)(frame + MACS_LENGTH) = ipv6 ? bpf_htons(ETH_P_IPV6) : bpf_htons(ETH_P_IP);
+	frame += sizeof(struct ethhdr);
+	if (ipv6)
+		write_answer6(frame, data_end, packet, quote, error);
+	else
+		write_answer4(frame, data_end, packet, quote, error);
+	return true;
+}
+
+/* answer_icmp makes the packet in the scratch memory an ICMP error to its sender, from the
+ * address that it was for, out of the interface that it came in on. False where it must not
+ * be answered, where there have been enough answers in this second, or where there is no
+ * room; the packet is then to be dropped. `kind` and `rest`: see struct error. */
+__noinline int answer_icmp(ctx_t *ctx, __u32 kind, __u32 rest)
+{
+	struct error error = { .kind = kind, .rest = rest };
+	struct scratch *scratch = get_scratch();
+
+	if (!scratch || !answerable(&scratch->packet) || !allowed())
+		return false;
+	return scratch->packet.ipv6 ? answer_as(ctx, &scratch->packet, &error, true) :
+				      answer_as(ctx, &scratch->packet, &error, false);
+}

@@ -1,0 +1,352 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/* ICMP errors are for whoever sent the packet that they quote: a backend, if it
+ * was sent from a VIP; a client, if it was sent to a backend. What they quote is
+ * rewritten as the packet itself was, the other way round (RFC 5508). */
+#pragma once
+
+#include "../send/forward.h"
+#include "../send/returns.h"
+
+/* The least of the quoted transport header: both ports (RFC 792). */
+#define QUOTED_TRANSPORT 8
+
+/* is_error4 and is_error6 pick the types that quote a packet. */
+static __always_inline bool is_error4(__u8 type)
+{
+	return type == ICMP_DEST_UNREACH || type == ICMP_TIME_EXCEEDED ||
+	       type == ICMP_PARAMETERPROB;
+}
+
+static __always_inline bool is_error6(__u8 type)
+{
+	return type >= ICMPV6_DEST_UNREACH && type <= ICMPV6_PARAMPROB;
+}
+
+/* is_error says whether a packet is an ICMP error. */
+static __always_inline bool is_error(ctx_t *ctx, const struct packet *packet)
+{
+	__u32 at = (packet->network & 0xff) + (packet->transport & OFFSET_MASK);
+	__u8 *type = ctx_data(ctx) + at;
+
+	if (packet->fragment || (void *)(type + ICMP_HEADER) > ctx_data_end(ctx))
+		return false;
+	return packet->ipv6 ? packet->protocol == IPPROTO_ICMPV6 && is_error6(*type) :
+			      packet->protocol == IPPROTO_ICMP && is_error4(*type);
+}
+
+/* parse_quoted reads the quoted packet; false where it bears no ports. Its place
+ * in the frame is in quoted->network. */
+__noinline int parse_quoted(ctx_t *ctx, const struct packet *packet, struct packet *quoted)
+{
+	void *header, *data_end = ctx_data_end(ctx);
+	enum outcome outcome;
+	__be16 *ports;
+	__u32 at;
+
+	if (!packet || !quoted)
+		return false;
+	at = (packet->network & 0xff) + (packet->transport & OFFSET_MASK) + ICMP_HEADER;
+	header = ctx_data(ctx) + at;
+	__builtin_memset(quoted, 0, sizeof(*quoted));
+	outcome = packet->ipv6 ? parse_ipv6(quoted, header, data_end, PART_QUOTED) :
+				 parse_ipv4(quoted, header, data_end, PART_QUOTED);
+	quoted->network = at;
+	if (outcome != OUTCOME_NONE || quoted->later || quoted->unwalked ||
+	    (quoted->protocol != IPPROTO_TCP && quoted->protocol != IPPROTO_UDP))
+		return false;
+	/* What lies beyond the outer packet is padding. */
+	if (at - packet->network + quoted->transport + QUOTED_TRANSPORT > packet->length)
+		return false;
+	ports = header + (quoted->transport & OFFSET_MASK);
+	if ((void *)ports + QUOTED_TRANSPORT > data_end)
+		return false;
+	quoted->source_port = ports[0];
+	quoted->destination_port = ports[1];
+	return true;
+}
+
+/* quoted_check corrects the quoted transport checksum, if it is there, and returns
+ * by how much that changes the quote. */
+static __always_inline __u64 quoted_check(void *transport, void *data_end, __u8 protocol,
+					  __u64 change)
+{
+	__u32 at = check_offset(protocol);
+	__u16 *check = transport + at, was;
+
+	if ((void *)(check + 1) > data_end)
+		return 0;
+	was = *check;
+	if (protocol == IPPROTO_UDP && !was)
+		return 0;
+	*check = checksum_fix(was, change);
+	if (protocol == IPPROTO_UDP && !*check)
+		*check = 0xffff;
+	return checksum_change16(was, *check);
+}
+
+/* translate_quote gives the quoted packet other ends. It returns by how much the
+ * ICMP checksum changes, or -1 as an error; `end` bounds the outer packet. */
+__noinline __u64 translate_quote(ctx_t *ctx, const struct packet *packet,
+				 const struct packet *quoted, const struct translation *to)
+{
+	void *data = ctx_data(ctx), *data_end = ctx_data_end(ctx);
+	__u64 change, pseudo, plain;
+	__u32 at, transport;
+	__be16 *ports;
+	__u16 was;
+
+	if (!packet || !quoted || !to)
+		return -1;
+	at = quoted->network & OFFSET_MASK;
+	transport = quoted->transport & OFFSET_MASK;
+	ports = data + at + transport;
+	change = pseudo = address_changes(quoted, to, quoted->ipv6);
+	plain = checksum_change16(quoted->source_port, to->source_port) +
+		checksum_change16(quoted->destination_port, to->destination_port);
+	if (quoted->ipv6) {
+		struct ipv6hdr *ip = data + at;
+
+		if ((void *)(ip + 1) > data_end)
+			return -1;
+		__builtin_memcpy(&ip->saddr, to->source, sizeof(ip->saddr));
+		__builtin_memcpy(&ip->daddr, to->destination, sizeof(ip->daddr));
+	} else {
+		struct iphdr *ip = data + at;
+
+		if ((void *)(ip + 1) > data_end)
+			return -1;
+		was = ip->check;
+		ip->saddr = to->source[0];
+		ip->daddr = to->destination[0];
+		ip->check = checksum_fix(was, pseudo);
+		change += checksum_change16(was, ip->check);
+	}
+	if ((void *)ports + QUOTED_TRANSPORT > data_end)
+		return -1;
+	ports[0] = to->source_port;
+	ports[1] = to->destination_port;
+	change += plain;
+	/* A quote may end before the checksum, and padding follow. */
+	if (at - packet->network + transport + check_offset(quoted->protocol) + 2 <=
+	    packet->length)
+		change += quoted_check(ports, data_end, quoted->protocol, pseudo + plain);
+	return change;
+}
+
+/* fix_icmp corrects the ICMP checksum for a change of the quote. Over IPv6 the
+ * outer addresses count too; that is done with them. */
+static __always_inline bool fix_icmp(ctx_t *ctx, const struct packet *packet, __u64 change)
+{
+	__u32 at = (packet->network & 0xff) + (packet->transport & OFFSET_MASK);
+	__u16 *check = ctx_data(ctx) + at + ICMP_CHECK;
+
+	if ((void *)(check + 1) > ctx_data_end(ctx))
+		return false;
+	*check = checksum_fix(*check, change);
+	return true;
+}
+
+/* rewrite_quote makes an error quote the packet that its receiver has sent. */
+static __always_inline bool rewrite_quote(ctx_t *ctx, const struct packet *packet,
+					  const struct packet *quoted,
+					  const struct translation *to)
+{
+	__u64 change = translate_quote(ctx, packet, quoted, to);
+
+	return change != (__u64)-1 && fix_icmp(ctx, packet, change);
+}
+
+/* reversed is the packet of the other direction: what the client of the quoted
+ * packet would send, in the middle of its flow. */
+static __always_inline void reversed(const struct packet *quoted, struct packet *client)
+{
+	__builtin_memset(client, 0, sizeof(*client));
+	client->ipv6 = quoted->ipv6;
+	client->protocol = IPPROTO_TCP;
+	client->tcp_flags = TCP_ACK;
+	__builtin_memcpy(client->source, quoted->destination, sizeof(client->source));
+	__builtin_memcpy(client->destination, quoted->source, sizeof(client->destination));
+	client->source_port = quoted->destination_port;
+	client->destination_port = quoted->source_port;
+}
+
+/* quoted_backend finds the backend that sent the quoted packet, and what packets of
+ * its flow become. */
+static __noinline enum outcome quoted_backend(void *generation, struct scratch *scratch,
+					      struct decision *decision)
+{
+	const struct packet *quoted = &scratch->quoted;
+	struct packet *client = &scratch->opposite;
+	struct service *service;
+
+	reversed(quoted, client);
+	service = search_service(generation, client, client->destination_port, quoted->protocol);
+	if (!service)
+		return OUTCOME_PASSED_NO_SERVICE;
+	decide_by(service, client, decision);
+	decision->mss = 0;
+	unchanged(client, &scratch->flow);
+	scratch->tracking.choice = choose_quietly(service, client, service_hash(service, client));
+	if (is_fullnat(service))
+		return select_flow(generation, client, decision, &scratch->flow);
+	return take_choice(generation, decision, scratch->tracking.choice);
+}
+
+/* quote_to_backend says what the quote of an error for a backend becomes: the
+ * packet that the backend has sent, against the direction of the flow. */
+static __always_inline void quote_to_backend(struct scratch *scratch,
+					     const struct decision *decision)
+{
+	struct translation *quote = &scratch->quote;
+
+	unchanged(&scratch->quoted, quote);
+	__builtin_memcpy(quote->source, decision->backend->address, sizeof(quote->source));
+	__builtin_memcpy(quote->destination, scratch->flow.source, sizeof(quote->destination));
+	quote->source_port = decision->backend->port;
+	quote->destination_port = scratch->flow.source_port;
+}
+
+/* error_to_backend: the quoted packet came from a VIP. */
+static __always_inline enum outcome error_to_backend(ctx_t *ctx, void *generation,
+						const struct packet *packet,
+						struct scratch *scratch,
+						struct decision *decision)
+{
+	struct translation *to = &scratch->to;
+	enum outcome outcome = quoted_backend(generation, scratch, decision);
+
+	if (outcome != OUTCOME_NONE)
+		return outcome;
+	if (!decision->backend)
+		return OUTCOME_DROPPED_NO_BACKEND;
+	trace_because(TRACE_QUOTED);
+	trace_backend(decision->backend->index, decision->backend->generation);
+	if (ctx_length(ctx) < packet->network + packet->length)
+		return OUTCOME_DROPPED_MALFORMED;
+	decision->opens = false;
+	aim(decision, to);
+	if (decision->mode == MODE_NAT || decision->mode == MODE_FULLNAT) {
+		/* Before the quote is rewritten: what cannot go on is dropped as it is. */
+		if (!may_travel(ctx, packet))
+			return OUTCOME_DROPPED_TIME_EXCEEDED;
+		if (packet->length > decision->backend->mtu)
+			return OUTCOME_DROPPED_TOO_BIG;
+		__builtin_memcpy(to->source,
+				 decision->mode == MODE_FULLNAT ? scratch->flow.source : packet->source,
+				 sizeof(to->source));
+		quote_to_backend(scratch, decision);
+		if (!rewrite_quote(ctx, packet, &scratch->quoted, &scratch->quote))
+			return OUTCOME_DROPPED_MALFORMED;
+	}
+	return deliver(ctx, packet, decision, to);
+}
+
+/* error_to_client: the quoted packet was on its way to a backend, and a client had
+ * sent it to the VIP. */
+static __noinline enum outcome error_to_client(ctx_t *ctx, const struct packet *packet,
+					       struct scratch *scratch,
+					       struct decision *decision)
+{
+	struct translation *to = &scratch->to;
+	struct route *route = &scratch->route;
+	enum outcome outcome;
+	enum way way;
+
+	if (ctx_length(ctx) < packet->network + packet->length)
+		return OUTCOME_DROPPED_MALFORMED;
+	way = find_route(ctx, packet, to, route);
+	if (way == WAY_NONE)
+		return OUTCOME_DROPPED_NO_ROUTE;
+	outcome = no_reply(way, decision);
+	if (outcome != OUTCOME_NONE)
+		return outcome;
+	if (way != WAY_KERNEL && way != WAY_NOT_FORWARDED && !may_travel(ctx, packet))
+		return OUTCOME_DROPPED_TIME_EXCEEDED;
+	if (way == WAY_TOO_BIG && (packet->ipv6 || packet->whole_only))
+		return OUTCOME_DROPPED_TOO_BIG;
+	to->hops = way == WAY_FOUND;
+	if (!rewrite_quote(ctx, packet, &scratch->quoted, &scratch->quote))
+		return OUTCOME_DROPPED_MALFORMED;
+	outcome = translate(ctx, packet, to);
+	if (outcome != OUTCOME_NONE)
+		return outcome;
+	return leave_by(ctx, packet, decision, way, route);
+}
+
+/* quoted_fullnat: the quoted packet bears the pool's address and port of a flow.
+ * What its reply would become tells what the error does. */
+static __always_inline bool quoted_fullnat(void *generation, struct scratch *scratch,
+					   struct decision *decision)
+{
+	struct translation *origin = &scratch->flow, *to = &scratch->to;
+	struct translation *quote = &scratch->quote;
+
+	reversed(&scratch->quoted, &scratch->opposite);
+	scratch->opposite.protocol = scratch->quoted.protocol;
+	unchanged(&scratch->opposite, origin);
+	if (!return_fullnat(generation,
+			    find_return(&scratch->opposite, hash_return(&scratch->opposite), 0),
+			    decision, origin))
+		return false;
+	__builtin_memcpy(to->source, origin->source, sizeof(to->source));
+	__builtin_memcpy(to->destination, origin->destination, sizeof(to->destination));
+	__builtin_memcpy(quote->source, origin->destination, sizeof(quote->source));
+	__builtin_memcpy(quote->destination, origin->source, sizeof(quote->destination));
+	quote->source_port = origin->destination_port;
+	quote->destination_port = origin->source_port;
+	return true;
+}
+
+/* quoted_nat: the quoted packet was for a backend's endpoint. */
+static __always_inline bool quoted_nat(void *generation, const struct packet *packet,
+				       struct scratch *scratch, struct decision *decision)
+{
+	const struct packet *quoted = &scratch->quoted;
+	struct endpoint *endpoint;
+
+	reversed(quoted, &scratch->opposite);
+	endpoint = endpoint_of(generation, &scratch->opposite, scratch->opposite.source_port,
+			       quoted->protocol);
+	if (!endpoint || !same_address(packet->destination, quoted->source))
+		return false;
+	if (same_address(packet->source, quoted->destination))
+		__builtin_memcpy(scratch->to.source, endpoint->vip, sizeof(scratch->to.source));
+	__builtin_memcpy(scratch->quote.destination, endpoint->vip,
+			 sizeof(scratch->quote.destination));
+	scratch->quote.destination_port = endpoint->port;
+	scratch->to.exceptions = endpoint->exceptions;
+	decision->backend = backend_at(generation, endpoint->backend);
+	return decision->backend;
+}
+
+/* relay_error sends an ICMP error where the packet that it quotes came from. */
+static __noinline enum outcome relay_error(ctx_t *ctx, void *generation,
+					   const struct packet *packet,
+					   struct decision *decision)
+{
+	struct scratch *scratch = get_scratch();
+	enum outcome outcome;
+	__u32 kind;
+
+	if (!scratch || !parse_quoted(ctx, packet, &scratch->quoted))
+		return OUTCOME_PASSED_NO_SERVICE;
+	unchanged(packet, &scratch->to);
+	unchanged(&scratch->quoted, &scratch->quote);
+	kind = kind_of(packet);
+	if (kind == KIND_VIP) {
+		if (!same_address(packet->destination, scratch->quoted.source))
+			return OUTCOME_PASSED_NO_SERVICE;
+		return error_to_backend(ctx, generation, packet, scratch, decision);
+	}
+	if (kind == KIND_POOL) {
+		if (!has_mode(MODE_FULLNAT) || !quoted_fullnat(generation, scratch, decision))
+			return OUTCOME_PASSED_NO_SERVICE;
+	} else if (!quoted_nat(generation, packet, scratch, decision)) {
+		return OUTCOME_PASSED_NO_SERVICE;
+	}
+	trace_because(TRACE_QUOTED);
+	trace_backend(decision->backend->index, decision->backend->generation);
+	outcome = error_to_client(ctx, packet, scratch, decision);
+	trace_because(came_as(outcome));
+	return outcome;
+}

@@ -1,0 +1,68 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/* What becomes of packets that cannot be sent on: dropped, or answered as a host answers for
+ * a port that nothing listens on. */
+#pragma once
+
+#include "reset.h"
+#include "../maps.h"
+#include "../readable.h"
+
+#define SAME_ORDER(reason)                                                                  \
+	_Static_assert(OUTCOME_RESET_##reason - OUTCOME_RESET_NO_BACKEND ==                     \
+				       OUTCOME_DROPPED_##reason - OUTCOME_DROPPED_NO_BACKEND && \
+			       OUTCOME_UNREACHABLE_##reason - OUTCOME_UNREACHABLE_NO_BACKEND == \
+				       OUTCOME_DROPPED_##reason - OUTCOME_DROPPED_NO_BACKEND,   \
+		       "the answers are in another order")
+SAME_ORDER(BACKEND_DOWN);
+SAME_ORDER(NO_FLOW);
+SAME_ORDER(NO_PORT);
+SAME_ORDER(FLOW_TABLE_FULL);
+SAME_ORDER(RATE_LIMIT);
+SAME_ORDER(CONNECTION_LIMIT);
+_Static_assert(OUTCOME_DROPPED_CONNECTION_LIMIT + 1 == OUTCOME_COUNT, "refusals are the last");
+
+/* is_refusal says whether a packet with this outcome may be answered. */
+static __always_inline bool is_refusal(enum outcome outcome)
+{
+	return outcome >= OUTCOME_DROPPED_NO_BACKEND && outcome < OUTCOME_COUNT;
+}
+
+/* answer_unreachable tells the sender of the packet in the scratch memory that nothing
+ * serves the port (RFC 1122 section 3.2.2.1, RFC 4443 section 3.1). */
+static __always_inline bool answer_unreachable(ctx_t *ctx, const struct packet *packet)
+{
+	return answer_icmp(ctx,
+			   packet->ipv6 ? ICMP_ERROR(ICMPV6_DEST_UNREACH, ICMPV6_PORT_UNREACH) :
+					  ICMP_ERROR(ICMP_DEST_UNREACH, ICMP_PORT_UNREACH),
+			   0);
+}
+
+/* answers says whether what cannot be sent on is answered: as the service says, or, where a
+ * backend sent it to the pool of full NAT, as the services of that mode do. */
+static __always_inline bool answers(const struct service *service)
+{
+	const struct head *head = current_generation();
+
+	return service ? service->flags & SERVICE_ANSWERS : head->pool_answers;
+}
+
+/* refuse answers the packet in the scratch memory, if that is wanted and possible, and
+ * returns the outcome: `refusal` where it is dropped. Fragments are not answered, for the
+ * length of their segment is unknown; ICMP errors must not be (RFC 1122 section 3.2.2). */
+__noinline int refuse(ctx_t *ctx, const struct service *service, __u32 refusal)
+{
+	struct scratch *scratch = get_scratch();
+	const struct packet *packet;
+	__u32 reason = refusal - OUTCOME_DROPPED_NO_BACKEND;
+
+	if (!scratch)
+		return OUTCOME_DROPPED_NO_BACKEND;
+	packet = &scratch->packet;
+	if (reason >= OUTCOME_COUNT - OUTCOME_DROPPED_NO_BACKEND)
+		return OUTCOME_DROPPED_NO_BACKEND;
+	if (packet->fragment || !has_ports(packet) || !whole(ctx, packet) || !answers(service))
+		return refusal;
+	if (packet->protocol == IPPROTO_TCP)
+		return answer_reset(ctx) ? OUTCOME_RESET_NO_BACKEND + reason : refusal;
+	return answer_unreachable(ctx, packet) ? OUTCOME_UNREACHABLE_NO_BACKEND + reason : refusal;
+}

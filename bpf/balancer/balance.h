@@ -1,0 +1,495 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/* The way of a packet. Include after one of the ctx_*.h headers. */
+#pragma once
+
+#include "choose/begin.h"
+#include "count.h"
+#include "send/forward.h"
+#include "fragment.h"
+#include "hasten.h"
+#include "answer/icmp.h"
+#include "maps.h"
+#include "../lib/parse.h"
+#include "answer/refuse.h"
+#include "send/returns.h"
+#include "choose/select.h"
+#include "trace.h"
+
+/* choose_first makes the choice for the packet in the scratch memory before anything
+ * else is done: from further down it would not fit the stack. */
+__noinline int choose_first(ctx_t *ctx, const struct service *service)
+{
+	struct scratch *scratch = get_scratch();
+
+	if (!service || !scratch)
+		return OUTCOME_DROPPED_NO_BACKEND;
+	if (!whole(ctx, &scratch->packet))
+		return OUTCOME_DROPPED_MALFORMED;
+	scratch->tracking.sequence = sequence_of(ctx, &scratch->packet);
+	scratch->tracking.choice = choose_tracked(service, scratch,
+						   service_hash(service, &scratch->packet));
+	return OUTCOME_NONE;
+}
+
+static __always_inline __u64 get_choice(void)
+{
+	struct scratch *scratch = get_scratch();
+
+	return scratch ? scratch->tracking.choice : fail_with(OUTCOME_DROPPED_NO_BACKEND);
+}
+
+/* choose takes the choice that was made for a packet. What full NAT makes its source is
+ * in *to. */
+static __always_inline enum outcome choose(void *generation, const struct packet *packet,
+					   struct decision *decision, struct translation *to)
+{
+	if (has_mode(MODE_FULLNAT) && decision->mode == MODE_FULLNAT)
+		return select_flow(generation, packet, decision, to);
+	return take_choice(generation, decision, get_choice());
+}
+
+/* serve_service takes a packet for a service to a backend. */
+static __always_inline enum outcome serve_service(ctx_t *ctx, void *generation,
+						  const struct packet *packet,
+						  struct decision *decision,
+						  struct translation *to)
+{
+	enum outcome outcome;
+
+	decide_by(decision->service, packet, decision);
+	unchanged(packet, to);
+	outcome = choose(generation, packet, decision, to);
+	if (outcome != OUTCOME_NONE)
+		return outcome;
+	/* Verifiers of Linux 6.1 do not see that there is one. */
+	if (!decision->backend)
+		return OUTCOME_DROPPED_NO_BACKEND;
+	trace_backend(decision->backend->index, decision->backend->generation);
+	aim(decision, to);
+	outcome = deliver_inline(ctx, packet, decision, to, true);
+	if (outcome == OUTCOME_FORWARDED)
+		count_backend(packet, decision, ctx_packets(ctx));
+	return outcome;
+}
+
+/* serve_reply takes a packet that is for no service to the client that it is a
+ * reply for, if it is one. */
+static __always_inline enum outcome serve_reply(ctx_t *ctx, void *generation,
+						const struct packet *packet,
+						struct decision *decision,
+						struct translation *to)
+{
+	bool is_whole = whole(ctx, packet);
+	enum outcome outcome;
+
+	unchanged(packet, to);
+	outcome = select_return(generation, packet, decision, to, is_whole);
+	if (outcome != OUTCOME_NONE)
+		return outcome;
+	trace_backend(decision->backend->index, decision->backend->generation);
+	if (is_whole)
+		outcome = send_back_inline(ctx, packet, decision, to);
+	else
+		outcome = OUTCOME_DROPPED_MALFORMED;
+	trace_because(came_as(outcome));
+	if (outcome == OUTCOME_RETURNED)
+		count_returned(packet, decision, ctx_packets(ctx));
+	return outcome;
+}
+
+/* balance_service is the way of packets for a service that does more to them than to
+ * readdress the frame, and of first fragments. */
+__noinline int balance_service(ctx_t *ctx, struct service *service, __u32 *egress)
+{
+	void *generation = current_generation();
+	struct scratch *scratch = get_scratch();
+	struct decision decision = {};
+	enum outcome outcome;
+
+	if (!service || !egress || !scratch)
+		return OUTCOME_DROPPED_NO_BACKEND;
+	decision.service = service;
+	outcome = serve_service(ctx, generation, &scratch->packet, &decision, &scratch->to);
+	*egress = decision.egress;
+	if (scratch->packet.fragment && outcome == OUTCOME_FORWARDED)
+		remember_first(&scratch->packet, &decision, &scratch->to, outcome);
+	return outcome;
+}
+
+/* pass_first remembers of a first fragment that it was passed, where those that
+ * follow would otherwise be dropped. */
+static __noinline int pass_first(void *generation, const struct packet *packet,
+				 const struct decision *decision, const struct translation *to)
+{
+	if (is_ours(generation, packet))
+		remember_first(packet, decision, to, OUTCOME_PASSED_NO_SERVICE);
+	return 0;
+}
+
+/* note_ending tells the flow of a backend's FIN or RST in the scratch memory that it has
+ * ended. */
+__noinline int note_ending(ctx_t *ctx)
+{
+	void *generation = current_generation();
+	struct scratch *scratch = get_scratch();
+	struct endpoint *endpoint;
+	struct packet *packet;
+
+	if (!scratch)
+		return 0;
+	packet = &scratch->packet;
+	if (is_pool(generation, packet) || !whole(ctx, packet))
+		return 0;
+	endpoint = endpoint_of(generation, packet, packet->source_port, packet->protocol);
+	if (endpoint && endpoint->service != NO_SERVICE)
+		note_reply(packet, endpoint->service, endpoint->backend);
+	return 0;
+}
+
+/* balance_reply is the way of packets with ports that are for no service. */
+__noinline int balance_reply(ctx_t *ctx, __u32 *egress)
+{
+	void *generation = current_generation();
+	struct scratch *scratch = get_scratch();
+	struct decision decision = {};
+	enum outcome outcome;
+
+	if (!egress || !scratch)
+		return OUTCOME_DROPPED_NO_BACKEND;
+	outcome = serve_reply(ctx, generation, &scratch->packet, &decision, &scratch->to);
+	*egress = decision.egress;
+	if (!scratch->packet.fragment)
+		return outcome;
+	if (outcome == OUTCOME_RETURNED || outcome == OUTCOME_PASSED_TO_ROUTE)
+		remember_first(&scratch->packet, &decision, &scratch->to, OUTCOME_RETURNED);
+	else if (outcome == OUTCOME_PASSED_NO_SERVICE || is_left_alone(outcome))
+		pass_first(generation, &scratch->packet, &decision, &scratch->to);
+	return outcome;
+}
+
+/* balance_other is the way of later fragments, of ICMP, and of what cannot be
+ * read. */
+__noinline int balance_other(ctx_t *ctx, __u32 *egress)
+{
+	void *generation = current_generation();
+	struct scratch *scratch = get_scratch();
+	struct decision decision = {};
+	const struct packet *packet;
+	enum outcome outcome;
+
+	if (!egress || !scratch)
+		return OUTCOME_DROPPED_NO_BACKEND;
+	packet = &scratch->packet;
+	unchanged(packet, &scratch->to);
+	if (packet->unwalked)
+		return is_ours(generation, packet) ? OUTCOME_DROPPED_EXTENSION_HEADERS :
+						     OUTCOME_PASSED_NO_SERVICE;
+	if (packet->later) {
+		outcome = follow_first(ctx, generation, packet, &decision, scratch);
+	} else if (is_error(ctx, packet)) {
+		outcome = relay_error(ctx, generation, packet, &decision);
+	} else {
+		if (packet->fragment)
+			pass_first(generation, packet, &decision, &scratch->to);
+		return OUTCOME_PASSED_NO_SERVICE;
+	}
+	*egress = decision.egress;
+	if (!decision.backend)
+		return outcome;
+	if (outcome == OUTCOME_FORWARDED)
+		count_backend(packet, &decision, ctx_packets(ctx));
+	else if (outcome == OUTCOME_RETURNED)
+		count_returned(packet, &decision, ctx_packets(ctx));
+	return outcome;
+}
+
+/* send_l2dsr sends the frame to its backend as it is, but for its addresses. */
+static __always_inline enum outcome send_l2dsr(ctx_t *ctx, const struct packet *packet,
+					       const struct decision *decision, void *frame,
+					       __u32 *egress)
+{
+	*egress = decision->backend->interface;
+	if (!leaves(*egress))
+		copy_macs(frame, decision->backend);
+	else if (readdress(ctx, packet, decision->backend, *egress))
+		return OUTCOME_DROPPED_NO_ROOM;
+	count_backend(packet, decision, ctx_packets(ctx));
+	return OUTCOME_FORWARDED;
+}
+
+/* road is the way of a packet that leaves the common one. */
+enum road {
+	ROAD_REPLY,
+	/* A reply that would end its flow. */
+	ROAD_ENDING,
+	/* For a service, and the choice is made: a backend, or none. */
+	ROAD_CHOSEN,
+	ROAD_OTHER,
+};
+
+static __always_inline enum road reply_road(const struct packet *packet)
+{
+	return packet->tcp_flags & (TCP_FIN | TCP_RST) ? ROAD_ENDING : ROAD_REPLY;
+}
+
+/* fits says whether a packet can be sent on by the common way: its own link, and
+ * nobody to be told that it is too big. */
+static __always_inline bool fits(ctx_t *ctx, const struct packet *packet,
+				 const struct decision *decision)
+{
+	return !leaves(decision->backend->interface) && !too_big(ctx, packet, decision, 0);
+}
+
+/* send_translated sends an IPv4 packet on under its backend's address. */
+static __always_inline enum outcome send_translated(ctx_t *ctx, const struct packet *packet,
+						    const struct decision *decision, bool ipv6)
+{
+	struct translation to;
+	enum outcome outcome;
+	void *frame;
+
+	unchanged(packet, &to);
+	aim(decision, &to);
+	outcome = translate_as(ctx, packet, &to, ipv6);
+	if (outcome != OUTCOME_NONE)
+		return outcome;
+	frame = ctx_data(ctx);
+	if (frame + sizeof(struct ethhdr) > ctx_data_end(ctx))
+		return OUTCOME_DROPPED_MALFORMED;
+	copy_macs(frame, decision->backend);
+	count_backend(packet, decision, ctx_packets(ctx));
+	return OUTCOME_FORWARDED;
+}
+
+/* is_common says whether a service's packets need nothing but the address of a
+ * backend, and no room. */
+static __always_inline bool is_common(const struct service *service)
+{
+	if (service->mss)
+		return false;
+	return service->mode == MODE_L2DSR ||
+	       (has_mode(MODE_DSCP) && service->mode == MODE_DSCP) ||
+	       (has_mode(MODE_NAT) && service->mode == MODE_NAT);
+}
+
+/* leave_the_road keeps what is known of a packet for the other ways: the choice, if it
+ * is made, and the flow, if it is remembered. */
+static __always_inline enum outcome leave_the_road(const struct packet *packet, __u64 choice,
+						   const struct flow *flow)
+{
+	struct scratch *scratch = get_scratch();
+
+	if (!scratch)
+		return OUTCOME_DROPPED_NO_BACKEND;
+	scratch->packet = *packet;
+	scratch->tracking.choice = choice;
+	if (has_mode(MODE_FULLNAT) && flow) {
+		scratch->tracking.nat_port = flow->nat_port;
+		scratch->tracking.nat_address = flow->nat_address;
+	}
+	return OUTCOME_NONE;
+}
+
+/* changes_flow says whether a packet may begin or end a flow. */
+static __always_inline bool changes_flow(const struct packet *packet)
+{
+	return packet->tcp_flags & (TCP_SYN | TCP_FIN | TCP_RST);
+}
+
+/* choose_quickly chooses on the common way: by the hash, or because the flow is known
+ * and goes on, or because it is new and nothing bounds it. False where that is not enough. */
+static __always_inline bool choose_quickly(ctx_t *ctx, void *generation,
+					   const struct packet *packet,
+					   struct decision *decision, bool ipv6,
+					   const struct flow **flow)
+{
+	const struct service *service = decision->service;
+
+	if (!(service->flags & SERVICE_ASKS)) {
+		if (!service->table_size)
+			return true;
+		/* A change may have come between the flags and the slot. */
+		return choose_by_hash(generation, packet, decision);
+	}
+	if (!(service->flags & SERVICE_TRACKED)) {
+		if ((service->flags & SERVICE_RATE) && opens_connection(packet))
+			return false;
+		if (service->table_size && choose_by_hash(generation, packet, decision))
+			return true;
+	}
+	if (!changes_flow(packet)) {
+		decision->opens = false;
+		decision->backend = choose_known(generation, service, packet, ipv6, flow);
+		if (decision->backend)
+			return true;
+	}
+	decision->opens = true;
+	decision->backend = begin_quickly(ctx, generation, service, packet, ipv6);
+	return decision->backend;
+}
+
+/* balance_ip takes a plain packet of one family from its IP header to its outcome, or
+ * to OUTCOME_NONE where it leaves the common way. Inlined for each family, so
+ * that neither pays for the other, and written for the packet that is common:
+ * whole, of TCP or UDP, and for a service that at most readdresses it. What is
+ * known of another is then in the scratch memory. */
+static __always_inline enum outcome balance_ip(ctx_t *ctx, void *generation, bool ipv6,
+					       __u32 network, struct service **service,
+					       enum road *road, __u32 *egress)
+{
+	void *data = ctx_data(ctx), *data_end = ctx_data_end(ctx);
+	struct packet packet = {
+		.network = network,
+	};
+	struct decision decision = {};
+	const struct flow *flow = NULL;
+	enum outcome outcome;
+
+	outcome = ipv6 ? parse_plain6(&packet, data + network, data_end) :
+			 parse_plain4(&packet, data + network, data_end);
+	trace_read(&packet);
+	if (outcome != OUTCOME_NONE)
+		return outcome;
+	if (has_ports(&packet)) {
+		*road = reply_road(&packet);
+		*service = find_service(generation, &packet, packet.destination_port,
+					packet.protocol);
+		if (!*service && !packet.fragment && !has_mode(MODE_NAT) && !has_mode(MODE_FULLNAT))
+			return OUTCOME_PASSED_NO_SERVICE;
+	}
+	if (!*service || packet.fragment)
+		return leave_the_road(&packet, CHOICE_OPEN, NULL);
+	if (!whole(ctx, &packet))
+		return OUTCOME_DROPPED_MALFORMED;
+	decide_by(*service, &packet, &decision);
+	if (!choose_quickly(ctx, generation, &packet, &decision, ipv6, &flow))
+		return leave_the_road(&packet, CHOICE_OPEN, NULL);
+	*road = ROAD_CHOSEN;
+	if (!decision.backend)
+		return leave_the_road(&packet, fail_with(OUTCOME_DROPPED_NO_BACKEND), NULL);
+	trace_backend(decision.backend->index, decision.backend->generation);
+	if (is_common(*service)) {
+		if (decision.mode == MODE_L2DSR)
+			return send_l2dsr(ctx, &packet, &decision, data, egress);
+#ifdef TRACED
+		/* The notes leave too little of the stack for IPv6. */
+		if (!ipv6)
+#endif
+		if (has_hops(data + network, ipv6) && fits(ctx, &packet, &decision))
+			return send_translated(ctx, &packet, &decision, ipv6);
+	}
+	return leave_the_road(&packet, choice_of(decision.backend->index, decision.opens), flow);
+}
+
+/* read_packet reads a packet that is not plain into the scratch memory. */
+__noinline int read_packet(ctx_t *ctx, __u32 network, __u32 ipv6)
+{
+	void *data_end = ctx_data_end(ctx), *header = ctx_data(ctx) + (network & 0xff);
+	struct scratch *scratch = get_scratch();
+	enum outcome outcome;
+
+	if (!scratch)
+		return OUTCOME_DROPPED_NO_BACKEND;
+	__builtin_memset(&scratch->packet, 0, sizeof(scratch->packet));
+	scratch->packet.network = network;
+	scratch->tracking.choice = CHOICE_OPEN;
+	outcome = ipv6 ? parse_ipv6(&scratch->packet, header, data_end, PART_ALL) :
+			 parse_ipv4(&scratch->packet, header, data_end, PART_ALL);
+	trace_read(&scratch->packet);
+	return outcome;
+}
+
+/* balance_unusual finds the way of a packet that is not plain. */
+static __always_inline enum outcome balance_unusual(ctx_t *ctx, void *generation, __u32 network,
+						    bool ipv6, struct service **service,
+						    enum road *road)
+{
+	enum outcome outcome = read_packet(ctx, network, ipv6);
+	struct scratch *scratch = get_scratch();
+
+	if (!scratch)
+		return OUTCOME_DROPPED_NO_BACKEND;
+	if (outcome != OUTCOME_NONE)
+		return outcome;
+	if (!has_ports(&scratch->packet))
+		return OUTCOME_NONE;
+	*road = reply_road(&scratch->packet);
+	*service = search_service(generation, &scratch->packet,
+				  scratch->packet.destination_port, scratch->packet.protocol);
+	return OUTCOME_NONE;
+}
+
+/* balance decides, rewrites and counts; it returns how the packet ended, and the
+ * interface that it leaves by in *egress. */
+static __always_inline enum outcome balance(ctx_t *ctx, void *generation, __u32 *egress)
+{
+	struct service *service = NULL;
+	enum outcome outcome;
+	__u32 tag, network;
+	enum road road = ROAD_OTHER;
+	void *header;
+	__be16 type;
+	bool ipv6;
+
+	if (!readable(ctx) && ctx_linear(ctx, HEADERS_MAX))
+		return OUTCOME_DROPPED_MALFORMED;
+	outcome = parse_ethernet(ctx_data(ctx), ctx_data_end(ctx), loaded.mac, CTX_TAGS, &type,
+				 &tag);
+	if (outcome != OUTCOME_NONE)
+		return outcome;
+	network = network_at(tag);
+	header = ctx_data(ctx) + network;
+	ipv6 = type == bpf_htons(ETH_P_IPV6);
+	if (ipv6 && is_plain6(header, ctx_data_end(ctx)))
+		outcome = balance_ip(ctx, generation, true, network, &service, &road, egress);
+	else if (!ipv6 && is_plain4(header, ctx_data_end(ctx)))
+		outcome = balance_ip(ctx, generation, false, network, &service, &road, egress);
+	else
+		outcome = balance_unusual(ctx, generation, network, ipv6, &service, &road);
+	if (outcome != OUTCOME_NONE)
+		return outcome;
+	if (service && road != ROAD_CHOSEN)
+		outcome = choose_first(ctx, service);
+	if (outcome != OUTCOME_NONE)
+		return outcome;
+	if (has_mode(MODE_NAT) && road == ROAD_ENDING && !service)
+		note_ending(ctx);
+	if (service)
+		outcome = balance_service(ctx, service, egress);
+	else if (road != ROAD_OTHER)
+		outcome = balance_reply(ctx, egress);
+	else
+		outcome = balance_other(ctx, egress);
+	if (outcome == OUTCOME_TOO_BIG)
+		return answer_too_big(ctx);
+	if (outcome == OUTCOME_TIME_EXCEEDED)
+		return answer_time_exceeded(ctx);
+	return is_refusal(outcome) ? refuse(ctx, service, outcome) : outcome;
+}
+
+/* verdict tells the kernel what the outcome means. */
+static __always_inline int verdict(const ctx_t *ctx, enum outcome outcome, __u32 egress)
+{
+	if (sent_on(outcome))
+		return ctx_send(ctx, egress, !leaves(egress));
+	if (outcome >= OUTCOME_ANSWERED_TOO_BIG && outcome <= OUTCOME_UNREACHABLE_CONNECTION_LIMIT)
+		return ctx_send(ctx, 0, true);
+	return outcome <= OUTCOME_PASSED_TO_ROUTE ? CTX_PASS : CTX_DROP;
+}
+
+/* run is what both programs do. */
+static __always_inline int run(ctx_t *ctx)
+{
+	void *generation = current_generation();
+	__u32 egress = 0;
+	enum outcome outcome;
+
+	outcome = hastened(ctx, generation, &egress);
+	if (sent_on(outcome))
+		return ctx_send(ctx, egress, !leaves(egress));
+	if (outcome == OUTCOME_NONE)
+		outcome = balance(ctx, generation, &egress);
+	trace_end(ctx, outcome);
+	count_outcome(outcome, ctx_packets(ctx));
+	return verdict(ctx, outcome, egress);
+}

@@ -1,0 +1,425 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/* Which backend a new flow gets, and whether it may begin at all. */
+#pragma once
+
+#include "../flow/flowtable.h"
+#include "../maps.h"
+#include "../trace.h"
+
+/* Members that the fewest-flows schedulers compare for a flow, and those that are asked
+ * when the one that was picked is full. */
+#define LEAST_WINDOW 32
+#define SPARE_WINDOW 64
+
+/* No member has this number. */
+#define NO_MEMBER 0xffffffff
+
+/* pair reads a block in one load. */
+static __always_inline __u64 pair(const struct block *block)
+{
+	return *(const volatile __u64 *)block;
+}
+
+static __always_inline __u32 table_of(__u64 block)
+{
+	return (__u32)block;
+}
+
+static __always_inline __u32 members_of(__u64 block)
+{
+	return block >> 32;
+}
+
+/* before is the number that stands before a table: see struct block. */
+static __always_inline __u32 before(void *generation, __u32 table)
+{
+	__u16 *low = slot_at(generation, (__u64)table - 2), *high = slot_at(generation, (__u64)table - 1);
+
+	return low && high ? *low | (__u32)*high << 16 : 0;
+}
+
+/* is_full says whether a backend has as many flows as it may, or has had and has not yet
+ * gone below the lower threshold. */
+static __always_inline bool is_full(struct backend_load *load)
+{
+	__u32 active = load->active, lower = load->lower;
+
+	if (!load->upper)
+		return false;
+	if (!load->full) {
+		if (active < load->upper)
+			return false;
+		if (!dry_run())
+			load->full = 1;
+		return true;
+	}
+	if (active >= (lower ? lower : load->upper))
+		return true;
+	if (!dry_run())
+		load->full = 0;
+	return false;
+}
+
+static __always_inline struct backend_load *load_of(__u32 index)
+{
+	return bpf_map_lookup_elem(&loads, &index);
+}
+
+/* burden_of is how many flows the schedulers take a backend to have. */
+static __always_inline __u64 burden_of(const struct backend_load *load)
+{
+	return (__u64)load->active + load->penalty;
+}
+
+/* best is the member with the fewest flows for its weight, of those looked at. */
+struct best {
+	__u64 flows;
+	__u64 weight;
+	__u64 member;
+};
+
+/* Before anybody was looked at: of no weight, so that whoever comes is better. */
+#define NO_BEST { .flows = 1, .member = NO_MEMBER }
+
+/* weigh compares a member with the best one: (flows + 1) / weight, multiplied out. Without a
+ * branch: which of many members is the best so far is nothing that a processor can guess. */
+static __always_inline void weigh(void *generation, __u32 members, __u32 member,
+				  struct best *best)
+{
+	struct backend *row = member_at(generation, (__u64)members + member);
+	struct backend_load *load;
+	__u64 flows, better;
+
+	if (!row)
+		return;
+	load = load_of(row->index);
+	if (!load || is_full(load))
+		return;
+	flows = burden_of(load) + 1;
+	/* All ones, or 0: the products are below 2^50. */
+	better = (__s64)(flows * best->weight - best->flows * row->weight) >> 63;
+	barrier_var(better);
+	best->flows ^= (best->flows ^ flows) & better;
+	best->weight ^= (best->weight ^ row->weight) & better;
+	best->member ^= (best->member ^ member) & better;
+}
+
+/* least_of looks at `window` members from `start` on, the first of which wins a tie. */
+__noinline __u32 least_of(__u32 members, __u32 count, __u32 start, __u32 window)
+{
+	struct best best = NO_BEST;
+	void *generation = current_generation();
+
+	if (window > count)
+		window = count;
+	for (__u32 i = 0; i < SPARE_WINDOW; i++) {
+		__u32 member = start + i;
+
+		if (i >= window)
+			break;
+		if (member >= count)
+			member -= count;
+		weigh(generation, members, member, &best);
+	}
+	return best.member;
+}
+
+/* pick is the question, and what is known for it. */
+struct pick {
+	__u64 turn;
+	__u32 table;
+	__u32 members;
+	/* How many members there are, and how long their sequence is. */
+	__u32 count;
+	__u32 length;
+	__u32 hash;
+};
+
+static __always_inline __u32 member_in(void *generation, __u32 table, __u32 slot)
+{
+	__u16 *found = slot_at(generation, (__u64)table + slot);
+
+	return found ? *found & SLOT_MEMBER : NO_MEMBER;
+}
+
+static __always_inline __u32 pick_turn(void *generation, const struct pick *pick)
+{
+	__u16 *member;
+	__u32 at;
+
+	if (!pick->length)
+		return NO_MEMBER;
+	at = pick->turn % pick->length;
+	member = slot_at(generation, (__u64)pick->table - 2 - pick->length + at);
+	return member ? *member & SLOT_MEMBER : NO_MEMBER;
+}
+
+/* first_looked_at is the member that the fewest-flows schedulers begin with: of many, the
+ * next flow looks at the next ones. */
+static __always_inline __u32 first_looked_at(const struct pick *pick)
+{
+	__u64 step = pick->count <= LEAST_WINDOW ? 1 : LEAST_WINDOW;
+
+	return pick->turn * step % pick->count;
+}
+
+static __always_inline __u32 pick_least(const struct pick *pick)
+{
+	return least_of(pick->members, pick->count, first_looked_at(pick), LEAST_WINDOW);
+}
+
+/* Flows, and in the low byte which one it is of those looked at: the least such number is
+ * the first of those with the fewest flows. */
+#define STANDING_NOBODY (1ULL << 62)
+
+/* standing is that of a member, who may stand beyond the last. */
+static __always_inline __u64 standing(void *generation, const struct pick *pick, __u64 start,
+				      __u64 looked)
+{
+	__s64 beyond = start + looked - pick->count;
+	struct backend_load *load;
+	struct backend *row;
+
+	row = member_at(generation, (__u64)pick->members + beyond + (pick->count & beyond >> 63));
+	if (!row)
+		return STANDING_NOBODY;
+	load = load_of(row->index);
+	return load ? burden_of(load) << 8 | looked : STANDING_NOBODY;
+}
+
+/* lesser is the lesser of two standings, without a branch that nobody could guess. */
+static __always_inline __u64 lesser(__u64 a, __u64 b)
+{
+	__s64 less = a - b, mask = less >> 63;
+
+	barrier_var(mask);
+	return b + (less & mask);
+}
+
+/* few_enough is beyond the standings of those whom no member can have fewer flows than. */
+static __always_inline __u64 few_enough(const struct turn *turn, const struct pick *pick)
+{
+	return turn && turn->fewest_table == pick->table ? (turn->fewest + 1ULL) << 8 : 0;
+}
+
+/* note_fewest keeps how many flows the least loaded of all members has. New flows do not
+ * make it less, and whoever ends one says so: see count_flow(). Of two CPUs that note it
+ * at the same time one may be late. Then some flows go to whom the turn comes to, of those
+ * with so few, and not to the very fewest. */
+static __always_inline void note_fewest(struct turn *turn, const struct pick *pick, __u64 standing)
+{
+	if (turn && pick->count <= LEAST_WINDOW && !dry_run())
+		*(volatile __u64 *)&turn->fewest = (__u64)pick->table << 32 | standing >> 8;
+}
+
+/* pick_fewest is pick_least where nobody has a weight or a bound. Two at a time, for one
+ * comparison waits for the one before it. Who is looked at twice so, where they are odd,
+ * loses to himself. Nobody else is looked at if the first is known to have the fewest: while
+ * flows begin and none ends, he nearly always has. To ask that of each would take verifiers
+ * half as long again for the whole program. */
+static __always_inline __u32 pick_fewest(void *generation, const struct service *service,
+					 const struct pick *pick)
+{
+	__u64 one = STANDING_NOBODY, other = STANDING_NOBODY, start = first_looked_at(pick);
+	struct turn *turn = turn_of(service->id);
+	__u64 enough = few_enough(turn, pick), member;
+
+	if (standing(generation, pick, start, 0) < enough)
+		return start;
+	for (__u32 i = 0; i < LEAST_WINDOW; i += 2) {
+		if (i >= pick->count)
+			break;
+		one = lesser(standing(generation, pick, start, i), one);
+		other = lesser(standing(generation, pick, start, i + 1), other);
+	}
+	one = lesser(one, other);
+	if (one == STANDING_NOBODY)
+		return NO_MEMBER;
+	note_fewest(turn, pick, one);
+	member = start + (one & 0xff);
+	return member < pick->count ? member : member - pick->count;
+}
+
+static __always_inline __u32 pick_two(void *generation, const struct pick *pick, __u32 size)
+{
+	__u64 random = hash_mix(((__u64)pick->hash << 32 | (__u32)pick->turn) + loaded.flow_secret);
+	struct best best = NO_BEST;
+
+	weigh(generation, pick->members,
+	      member_in(generation, pick->table, hash_scale(random >> 32, size)), &best);
+	weigh(generation, pick->members,
+	      member_in(generation, pick->table, hash_scale((__u32)random, size)), &best);
+	return best.member;
+}
+
+static __always_inline __u32 pick_first(void *generation, const struct pick *pick)
+{
+	for (__u32 member = 0; member < SPARE_WINDOW; member++) {
+		struct backend *row;
+		struct backend_load *load;
+
+		if (member >= pick->count)
+			break;
+		row = member_at(generation, (__u64)pick->members + member);
+		if (!row)
+			break;
+		load = load_of(row->index);
+		if (load && !is_full(load))
+			return member;
+	}
+	return NO_MEMBER;
+}
+
+static __always_inline __u32 pick_member(void *generation, const struct service *service,
+					 const struct pick *pick)
+{
+	switch (service->scheduler) {
+	case SCHEDULER_TURN:
+		return pick_turn(generation, pick);
+	case SCHEDULER_LEAST:
+	case SCHEDULER_FEWEST:
+		return pick_least(pick);
+	case SCHEDULER_TWO:
+		return pick_two(generation, pick, service->table_size);
+	case SCHEDULER_FIRST:
+		return pick_first(generation, pick);
+	}
+	return member_in(generation, pick->table, hash_scale(pick->hash, service->table_size));
+}
+
+/* What pick_backend returns instead of a backend's index. */
+#define PICK_NONE (1ULL << 32)
+#define PICK_FULL (1ULL << 33)
+
+/* member_index goes from a member to its backend's index. `limited`: it must not be
+ * full. */
+static __always_inline __u64 member_index(void *generation, __u32 members, __u32 member,
+					  bool limited)
+{
+	struct backend *row = member_at(generation, (__u64)members + member);
+	struct backend_load *load;
+
+	if (member == NO_MEMBER || !row)
+		return PICK_NONE;
+	if (!limited)
+		return row->index;
+	load = load_of(row->index);
+	return load && is_full(load) ? PICK_FULL : row->index;
+}
+
+/* take_turn counts a new flow of a service, and says how many came before it. */
+static __always_inline __u64 take_turn(const struct service *service)
+{
+	struct turn *turn = turn_of(service->id);
+
+	if (!turn)
+		return 0;
+	return dry_run() ? turn->next : __sync_fetch_and_add(&turn->next, 1);
+}
+
+/* pick_spare is who takes a flow whose pick is full. */
+static __always_inline __u64 pick_spare(void *generation, const struct pick *pick)
+{
+	__u32 member = least_of(pick->members, pick->count, pick->turn % pick->count, SPARE_WINDOW);
+
+	return member == NO_MEMBER ? PICK_FULL :
+				     member_index(generation, pick->members, member, false);
+}
+
+/* begin_pick fills the question in; false where there is nobody to pick. */
+static __always_inline bool begin_pick(void *generation, const struct service *service,
+				       __u32 hash, struct pick *pick)
+{
+	__u64 block = pair(&service->current);
+	__u32 counts;
+
+	if (!service->table_size)
+		return false;
+	pick->table = table_of(block);
+	pick->members = members_of(block);
+	counts = before(generation, pick->table);
+	pick->count = counts >> SEQUENCE_BITS;
+	pick->length = counts & ((1 << SEQUENCE_BITS) - 1);
+	pick->hash = hash;
+	if (!pick->count)
+		return false;
+	pick->turn = service->scheduler == SCHEDULER_HASH ? hash : take_turn(service);
+	return true;
+}
+
+/* pick_backend chooses the backend of a new flow: its index, or PICK_NONE or PICK_FULL. */
+__noinline __u64 pick_backend(const struct service *service, __u32 hash)
+{
+	void *generation = current_generation();
+	struct pick pick = {};
+	__u64 index;
+
+	if (!service || !begin_pick(generation, service, hash, &pick))
+		return PICK_NONE;
+	index = member_index(generation, pick.members, pick_member(generation, service, &pick),
+			     service->flags & SERVICE_LIMITED);
+	if (!(service->flags & SERVICE_LIMITED) || index < PICK_NONE)
+		return index;
+	return pick_spare(generation, &pick);
+}
+
+/* over_rate says whether a new connection comes too early, and books it if not (ITU-T
+ * I.371, annex A, virtual scheduling). */
+static __always_inline bool over_rate(struct turn *turn)
+{
+	__u64 now = bpf_ktime_get_ns();
+
+	for (int i = 0; i < TRIES; i++) {
+		__u64 due = turn->due, from = due > now ? due : now;
+
+		if (due > now + turn->burst)
+			return true;
+		if (dry_run())
+			return false;
+		if (__sync_val_compare_and_swap(&turn->due, due, from + turn->interval) == due)
+			return false;
+	}
+	return false;
+}
+
+/* refused asks a service's limits: OUTCOME_NONE where a new flow may begin. */
+static __always_inline enum outcome refused(const struct service *service)
+{
+	struct turn *turn;
+
+	if (!(service->flags & (SERVICE_RATE | SERVICE_LIMITED)))
+		return OUTCOME_NONE;
+	turn = turn_of(service->id);
+	if (!turn)
+		return OUTCOME_NONE;
+	if ((service->flags & SERVICE_RATE) && over_rate(turn))
+		return OUTCOME_DROPPED_RATE_LIMIT;
+	if (turn->cap && turn->active >= turn->cap)
+		return OUTCOME_DROPPED_CONNECTION_LIMIT;
+	return OUTCOME_NONE;
+}
+
+/* note_fewer says that a backend of a service has no more than so many flows now: it may have
+ * the fewest. */
+static __always_inline void note_fewer(struct turn *turn, __u64 flows)
+{
+	if (turn && flows < turn->fewest)
+		turn->fewest = flows;
+}
+
+/* count_flow adds a flow to, or takes one from, what its backend and its service have. The
+ * backend may have the fewest then. */
+static __always_inline void count_flow(__u32 id, __u32 index, __u32 by)
+{
+	struct backend_load *load = load_of(index);
+	struct turn *turn = turn_of(id);
+
+	if (load) {
+		__u32 active = __sync_fetch_and_add(&load->active, by) + by;
+
+		if ((__s32)by < 0)
+			note_fewer(turn, active);
+	}
+	if (turn)
+		__sync_fetch_and_add(&turn->active, by);
+}

@@ -1,0 +1,259 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/* Which service a packet is for, and which backend takes it. */
+#pragma once
+
+#include "choose.h"
+#include "../../lib/hash.h"
+#include "../maps.h"
+#include "../../lib/parse.h"
+#include "../trace.h"
+
+static __always_inline struct service *find_service4(void *generation,
+						     const struct service_key4 *key)
+{
+	__u32 at = hash_service4(key) >> loaded.services4.shift;
+
+#pragma unroll
+	for (int i = 0; i < SERVICE_PROBES; i++, at++) {
+		struct service_slot4 *slot = service4_at(generation, at);
+
+		if (*(__u64 *)&slot->key == *(__u64 *)key)
+			return &slot->service;
+		if (!slot->key.address)
+			return NULL;
+	}
+	return NULL;
+}
+
+static __always_inline struct service *find_service6(void *generation,
+						     const struct service_key6 *key)
+{
+	const __u64 *wanted = (const __u64 *)key;
+	__u32 at = hash_service6(key) >> loaded.services6.shift;
+
+#pragma unroll
+	for (int i = 0; i < SERVICE_PROBES; i++, at++) {
+		struct service_slot6 *slot = service6_at(generation, at);
+		__u64 *found = (__u64 *)&slot->key;
+
+		if (found[0] == wanted[0] && found[1] == wanted[1] && found[2] == wanted[2])
+			return &slot->service;
+		if (!(found[0] | found[1]))
+			return NULL;
+	}
+	return NULL;
+}
+
+/* find_service looks the destination up. With port 0 and PROTOCOL_ANY it tells
+ * whether the address is a VIP at all. */
+static __always_inline struct service *find_service(void *generation, const struct packet *packet,
+						    __be16 port, __u8 protocol)
+{
+	if (packet->ipv6) {
+		struct service_key6 key = {
+			.port = port,
+			.protocol = protocol,
+		};
+
+		__builtin_memcpy(key.address, packet->destination, sizeof(key.address));
+		return find_service6(generation, &key);
+	} else {
+		struct service_key4 key = {
+			.address = packet->destination[0],
+			.port = port,
+			.protocol = protocol,
+		};
+
+		return find_service4(generation, &key);
+	}
+}
+
+/* search_service is for packets off the common way: what it needs is not on the
+ * stack of its callers. */
+static __noinline struct service *search_service(void *generation, const struct packet *packet,
+						 __be16 port, __u8 protocol)
+{
+	return find_service(generation, packet, port, protocol);
+}
+
+/* No slot has this number. */
+#define NO_ENDPOINT 0xffffffff
+
+/* kind_of says what a packet's destination is to us, whatever the port: enum
+ * service_kind. The functions that are not static here and elsewhere are verified
+ * by themselves, once; a static one would be followed again from each call. */
+__noinline int kind_of(const struct packet *packet)
+{
+	void *generation = current_generation();
+	struct service *found;
+
+	if (!packet)
+		return KIND_NONE;
+	found = find_service(generation, packet, 0, PROTOCOL_ANY);
+	return found ? found->kind : KIND_NONE;
+}
+
+static __always_inline __u32 find_endpoint4(void *generation, const struct service_key4 *key)
+{
+	__u32 at = hash_service4(key) >> loaded.endpoints4.shift;
+
+	for (int i = 0; i < SERVICE_PROBES; i++, at++) {
+		struct endpoint_slot4 *slot = endpoint4_at(generation, at);
+
+		if (*(__u64 *)&slot->key == *(__u64 *)key)
+			return at;
+		if (!slot->key.address)
+			break;
+	}
+	return NO_ENDPOINT;
+}
+
+static __always_inline __u32 find_endpoint6(void *generation, const struct service_key6 *key)
+{
+	const __u64 *wanted = (const __u64 *)key;
+	__u32 at = hash_service6(key) >> loaded.endpoints6.shift;
+
+	for (int i = 0; i < SERVICE_PROBES; i++, at++) {
+		struct endpoint_slot6 *slot = endpoint6_at(generation, at);
+		__u64 *found = (__u64 *)&slot->key;
+
+		if (found[0] == wanted[0] && found[1] == wanted[1] && found[2] == wanted[2])
+			return at;
+		if (!(found[0] | found[1]))
+			break;
+	}
+	return NO_ENDPOINT;
+}
+
+/* search_endpoint looks up whose reply a packet from its source is: the number of
+ * a slot, or NO_ENDPOINT. */
+static __always_inline __u32 search_endpoint(void *generation, const struct packet *packet,
+					     __be16 port, __u8 protocol)
+{
+	if (packet->ipv6) {
+		struct service_key6 key = {
+			.port = port,
+			.protocol = protocol,
+		};
+
+		__builtin_memcpy(key.address, packet->source, sizeof(key.address));
+		return find_endpoint6(generation, &key);
+	} else {
+		struct service_key4 key = {
+			.address = packet->source[0],
+			.port = port,
+			.protocol = protocol,
+		};
+
+		return find_endpoint4(generation, &key);
+	}
+}
+
+/* find_endpoint is the same off the common ways. With port 0 and PROTOCOL_ANY it
+ * tells whether the address is a backend's at all. */
+__noinline __u32 find_endpoint(const struct packet *packet, __u32 port, __u32 protocol)
+{
+	void *generation = current_generation();
+
+	if (!packet)
+		return NO_ENDPOINT;
+	return search_endpoint(generation, packet, port, protocol);
+}
+
+static __always_inline struct endpoint *endpoint_at(void *generation,
+						    const struct packet *packet, __u32 at)
+{
+	if (at == NO_ENDPOINT)
+		return NULL;
+	return packet->ipv6 ? &endpoint6_at(generation, at)->endpoint :
+			      &endpoint4_at(generation, at)->endpoint;
+}
+
+/* endpoint_of brings the endpoint itself, or NULL. */
+static __always_inline struct endpoint *endpoint_of(void *generation,
+						    const struct packet *packet, __be16 port,
+						    __u8 protocol)
+{
+	if (!has_mode(MODE_NAT))
+		return NULL;
+	return endpoint_at(generation, packet, find_endpoint(packet, port, protocol));
+}
+
+/* decision is what is to be done with a packet. */
+struct decision {
+	struct service *service;
+	struct backend *backend;
+	/* hash_flow() of its flow. */
+	__u32 hash;
+	/* The interface that it leaves by, 0 for the one that it came in on. */
+	__u32 egress;
+	__u16 mss;
+	/* enum mode */
+	__u8 mode;
+	__u8 tos;
+	/* The packet opens a connection, as far as can be seen. */
+	bool opens;
+};
+
+/* source_of is what a service's hash is of. */
+static __always_inline __u32 service_hash(const struct service *service,
+					  const struct packet *packet)
+{
+	return hash_ends(packet, service->flags & SERVICE_BY_SOURCE ? 0 : packet->source_port);
+}
+
+/* decide_by begins the decision about a packet of a service. */
+static __always_inline void decide_by(struct service *service, const struct packet *packet,
+				      struct decision *decision)
+{
+	trace_service(service);
+	decision->service = service;
+	decision->mode = service->mode;
+	decision->tos = service->tos;
+	decision->mss = service->mss;
+	decision->hash = hash_flow(packet);
+}
+
+/* What of a service's flags keeps a packet from being a matter of its hash alone. */
+#define SERVICE_ASKS (SERVICE_TRACKED | SERVICE_MOVED | SERVICE_RATE)
+
+/* choose_by_hash is for services that remember nothing: false where the slot has changed
+ * hands. */
+static __always_inline bool choose_by_hash(void *generation, const struct packet *packet,
+					   struct decision *decision)
+{
+	const struct service *service = decision->service;
+	__u64 block = pair(&service->current);
+	__u32 slot = hash_scale(service_hash(service, packet), service->table_size);
+	__u16 *found = slot_at(generation, (__u64)table_of(block) + slot);
+
+	trace_slot(slot);
+	if (!found)
+		return true;
+	decision->opens = opens_connection(packet);
+	decision->backend = member_at(generation, (__u64)members_of(block) + (*found & SLOT_MEMBER));
+	return !(*found & SLOT_MOVED);
+}
+
+/* failure is the outcome of a packet for which there was no choice. */
+static __always_inline enum outcome failure(__u32 outcome)
+{
+	/* The verifier knows no more of it than that it is a number, and other outcomes come
+	 * with a backend. It does not follow the one comparison that the compiler would
+	 * make of these two. */
+	if (outcome < OUTCOME_DROPPED_MALFORMED)
+		return OUTCOME_DROPPED_NO_BACKEND;
+	asm volatile("" : "+r"(outcome));
+	return outcome < OUTCOME_COUNT ? outcome : OUTCOME_DROPPED_NO_BACKEND;
+}
+
+/* take_choice puts a choice into the decision, or says why there is none. */
+static __always_inline enum outcome take_choice(void *generation, struct decision *decision,
+						__u64 choice)
+{
+	if (choice & CHOICE_FAILED)
+		return failure(choice);
+	decision->backend = backend_at(generation, (__u32)choice);
+	decision->opens = !!(choice & CHOICE_OPENS);
+	return decision->backend ? OUTCOME_NONE : OUTCOME_DROPPED_NO_BACKEND;
+}

@@ -1,0 +1,60 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/* Each packet ends in exactly one counter: that of its backend if it was sent
+ * on, that of its outcome if not. Per CPU: nothing is shared or atomic. */
+#pragma once
+
+#include "maps.h"
+#include "choose/select.h"
+
+static __always_inline bool sent_on(enum outcome outcome)
+{
+	return outcome == OUTCOME_FORWARDED || outcome == OUTCOME_RETURNED;
+}
+
+static __always_inline void count_outcome(enum outcome outcome, __u64 packets)
+{
+	__u64 *count;
+
+	if (sent_on(outcome) || dry_run())
+		return;
+	count = bpf_map_lookup_elem(&outcomes, &outcome);
+	if (count)
+		*count += packets;
+}
+
+/* count_of returns this CPU's counter of the backend with an index. */
+static __always_inline struct backend_count *count_of(const __u32 *index)
+{
+	return dry_run() ? NULL : bpf_map_lookup_elem(&backend_counts, index);
+}
+
+static __always_inline void count_backend(const struct packet *packet,
+					  const struct decision *decision, __u64 packets)
+{
+	struct backend_count *count = count_of(&decision->backend->index);
+
+	if (!count)
+		return;
+	count->packets += packets;
+	count->bytes += packet->length;
+	if (decision->opens)
+		count->connections++;
+}
+
+/* count_reply counts a packet of the backend with an index, on its way to its client. */
+static __always_inline void count_reply(const struct packet *packet, const __u32 *index,
+					__u64 packets)
+{
+	struct backend_count *count = count_of(index);
+
+	if (!count)
+		return;
+	count->returned_packets += packets;
+	count->returned_bytes += packet->length;
+}
+
+static __always_inline void count_returned(const struct packet *packet,
+					   const struct decision *decision, __u64 packets)
+{
+	count_reply(packet, &decision->backend->index, packets);
+}

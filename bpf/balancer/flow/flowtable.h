@@ -1,0 +1,451 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/* Tables of flows: buckets of a cache line of tags and eight flows. A flow is in its
+ * home or in a second bucket (Y. Azar et al., "Balanced Allocations", 1999), so that
+ * what is planned finds room, and a search reads a line or two besides the flow. Where
+ * there is no room, there is none: who is evicted is for others to say, and only one who
+ * has not proven himself (evict.h). A place is taken and given back by exchanging one word,
+ * so that CPUs and the control plane need no lock. */
+#pragma once
+
+#include "../../lib/hash.h"
+#include "../maps.h"
+#include "../trace.h"
+
+#define TAG_ONES 0x0001000100010001ULL
+#define TAG_HIGHS 0x8000800080008000ULL
+/* How often a word is tried that others change at the same time. */
+#define TRIES 8
+/* Tags in a home bucket from which on the second is looked at. */
+#define HOME_ENOUGH 6
+
+/* place is where a flow is: a bucket's number times FLOW_BUCKET, plus which of its
+ * flows, plus 1; 0 is nowhere. */
+typedef __u32 place_t;
+
+static __always_inline struct flow_bucket *bucket_at(bool proven, __u32 at)
+{
+	return proven ? bpf_map_lookup_elem(&flows, &at) : bpf_map_lookup_elem(&newcomers, &at);
+}
+
+static __always_inline __u32 bucket_count(bool proven)
+{
+	return proven ? loaded.flow_buckets : loaded.newcomer_buckets;
+}
+
+/* hash_key places a flow. Unlike hash_flow() it has a secret: which flows share a
+ * bucket is nobody's business. */
+static __always_inline __u64 hash_key(const __be32 *address, __be16 port, __u32 service,
+				      bool ipv6)
+{
+	__u64 h = loaded.flow_secret + ((__u64)port << 32 | service) * HASH_MULTIPLIER3;
+
+	if (ipv6)
+		h += ((__u64)address[1] << 32 | address[0]) * HASH_MULTIPLIER +
+		     ((__u64)address[3] << 32 | address[2]) * HASH_MULTIPLIER2;
+	else
+		h += address[0] * HASH_MULTIPLIER;
+	return hash_mix(h);
+}
+
+static __always_inline __u32 home_of(__u64 hash, __u32 buckets)
+{
+	return hash_scale(hash >> 32, buckets);
+}
+
+static __always_inline __u32 second_of(__u64 hash, __u32 buckets)
+{
+	return hash_scale((__u32)(hash >> 16) * 0x9e3779b1, buckets);
+}
+
+/* tag_of is never 0 nor FLOW_BUSY. */
+static __always_inline __u64 tag_of(__u64 hash)
+{
+	__u64 tag = hash & 0xffff;
+
+	return tag < 2 ? tag + 2 : tag;
+}
+
+/* elsewhere_bit is the bit of a flow in its home bucket if it is in its second one. */
+static __always_inline __u64 elsewhere_bit(__u64 hash)
+{
+	return 1ULL << 32 << (tag_of(hash) & 31);
+}
+
+/* favourite_of is the place of a bucket that a flow takes if it is free: who knows it can
+ * have its memory brought near before the bucket has said which places are. */
+static __always_inline __u32 favourite_of(__u64 hash)
+{
+	return hash >> 24 & (FLOW_BUCKET - 1);
+}
+
+/* matching marks the tags of a word that are equal to this one, and may mark one
+ * above an equal one that is not (H. Warren, "Hacker's Delight", section 6-1). */
+static __always_inline __u64 matching(__u64 word, __u64 tag)
+{
+	__u64 x = word ^ tag * TAG_ONES;
+
+	return (x - TAG_ONES) & ~x & TAG_HIGHS;
+}
+
+/* vacant marks the tags of a word that are 0, and no others. */
+static __always_inline __u64 vacant(__u64 word)
+{
+	return ~(((word & ~TAG_HIGHS) + ~TAG_HIGHS) | word | ~TAG_HIGHS);
+}
+
+/* lowest says which of the four tags the lowest mark is. */
+static __always_inline __u32 lowest(__u64 marks)
+{
+	return ((marks & -marks) >> 15) * 0x0000000100020003ULL >> 48 & 3;
+}
+
+static __always_inline __u32 count_marks(__u64 marks)
+{
+	return (marks >> 15) * TAG_ONES >> 48;
+}
+
+static __always_inline __u32 tags_in(const struct flow_bucket *bucket)
+{
+	return FLOW_BUCKET - count_marks(vacant(bucket->tags[0])) -
+	       count_marks(vacant(bucket->tags[1]));
+}
+
+static __always_inline bool is_flow(const struct flow *flow, const __be32 *address, __be16 port,
+				    __u32 service, bool ipv6)
+{
+	if (flow->service != service || flow->port != port || flow->address[0] != address[0])
+		return false;
+	return !ipv6 || (flow->address[1] == address[1] && flow->address[2] == address[2] &&
+			 flow->address[3] == address[3]);
+}
+
+/* find_but looks a flow up in one bucket, but not at `but`: 0 to 7, or FLOW_BUCKET. */
+static __always_inline __u32 find_but(const struct flow_bucket *bucket, __u64 hash,
+				      const __be32 *address, __be16 port, __u32 service, bool ipv6,
+				      __u32 but)
+{
+	__u64 tag = tag_of(hash);
+
+#pragma unroll
+	for (int word = 0; word < 2; word++) {
+		__u64 marks = matching(bucket->tags[word], tag);
+
+		for (int i = 0; i < 4 && marks; i++) {
+			__u32 at = word * 4 + lowest(marks);
+
+			if (at != but &&
+			    is_flow(&bucket->flows[at & 7], address, port, service, ipv6))
+				return at;
+			marks &= marks - 1;
+		}
+	}
+	return FLOW_BUCKET;
+}
+
+static __always_inline __u32 find_in(const struct flow_bucket *bucket, __u64 hash,
+				     const __be32 *address, __be16 port, __u32 service, bool ipv6)
+{
+	return find_but(bucket, hash, address, port, service, ipv6, FLOW_BUCKET);
+}
+
+/* find_second looks a flow up where it would be if its home had been full. */
+static __always_inline place_t find_second(bool proven, __u64 hash, const __be32 *address,
+					   __be16 port, __u32 service, bool ipv6)
+{
+	__u32 index = second_of(hash, bucket_count(proven)), at;
+	struct flow_bucket *bucket = bucket_at(proven, index);
+
+	if (!bucket)
+		return 0;
+	at = find_in(bucket, hash, address, port, service, ipv6);
+	return at < FLOW_BUCKET ? index * FLOW_BUCKET + at + 1 : 0;
+}
+
+/* find_place looks a flow up in a table. Of one that is `likely` to be there, the memory
+ * of its favourite place is asked for while the tags are still on their way. */
+static __always_inline place_t find_place(bool proven, bool likely, __u64 hash,
+					  const __be32 *address, __be16 port, __u32 service,
+					  bool ipv6)
+{
+	__u32 index = home_of(hash, bucket_count(proven)), at;
+	struct flow_bucket *bucket = bucket_at(proven, index);
+
+	if (!bucket)
+		return 0;
+	if (likely)
+		asm volatile("" : : "r"(*(volatile __u64 *)&bucket->flows[favourite_of(hash)]));
+	at = find_in(bucket, hash, address, port, service, ipv6);
+	if (at < FLOW_BUCKET)
+		return index * FLOW_BUCKET + at + 1;
+	return bucket->elsewhere & elsewhere_bit(hash) ?
+		       find_second(proven, hash, address, port, service, ipv6) :
+		       0;
+}
+
+/* search_place is the same off the common ways, for a key in memory. */
+__noinline __u32 search_place(const struct flow *key, __u64 hash, __u32 proven)
+{
+	if (!key)
+		return 0;
+	return proven ? find_place(true, false, hash, key->address, key->port, key->service, true) :
+			find_place(false, false, hash, key->address, key->port, key->service,
+				   true);
+}
+
+/* has_twin says whether an unproven flow stands at another place too: two CPUs have begun
+ * it at the same time. */
+__noinline int has_twin(const struct flow *key, __u64 hash, __u32 place)
+{
+	__u32 buckets = loaded.newcomer_buckets, at = (place - 1) % FLOW_BUCKET;
+	__u32 own = (place - 1) / FLOW_BUCKET, index = home_of(hash, buckets);
+	struct flow_bucket *bucket = bucket_at(false, index);
+
+	if (!key || !bucket)
+		return false;
+	if (find_but(bucket, hash, key->address, key->port, key->service, true,
+		     index == own ? at : FLOW_BUCKET) < FLOW_BUCKET)
+		return true;
+	index = second_of(hash, buckets);
+	bucket = bucket_at(false, index);
+	return bucket && find_but(bucket, hash, key->address, key->port, key->service, true,
+				  index == own ? at : FLOW_BUCKET) < FLOW_BUCKET;
+}
+
+static __always_inline struct flow_bucket *bucket_of(bool proven, place_t place)
+{
+	return bucket_at(proven, (place - 1) / FLOW_BUCKET);
+}
+
+static __always_inline __u32 within(place_t place)
+{
+	return (place - 1) % FLOW_BUCKET;
+}
+
+static __always_inline __u32 state_of(const struct flow_bucket *bucket, __u32 at)
+{
+	return bucket->states >> 8 * at & 0xff;
+}
+
+/* set_state moves a flow from one state to another, once: of several CPUs that see it
+ * end, one counts that. */
+static __always_inline bool set_state(struct flow_bucket *bucket, __u32 at, __u64 from, __u64 to)
+{
+	for (int i = 0; i < TRIES; i++) {
+		__u64 was = bucket->states;
+
+		if ((was >> 8 * at & 0xff) != from)
+			return false;
+		if (__sync_val_compare_and_swap(&bucket->states, was,
+						was ^ (from ^ to) << 8 * at) == was)
+			return true;
+	}
+	return false;
+}
+
+/* put_state is for who has the place to himself. */
+static __always_inline bool put_state(struct flow_bucket *bucket, __u32 at, __u64 to)
+{
+	for (int i = 0; i < TRIES; i++) {
+		__u64 was = bucket->states;
+
+		if (__sync_val_compare_and_swap(&bucket->states, was,
+						(was & ~(0xffULL << 8 * at)) | to << 8 * at) == was)
+			return true;
+	}
+	return false;
+}
+
+/* claim takes a free place in a bucket, the favourite one if it can: 0 to 7, or
+ * FLOW_BUCKET. */
+static __always_inline __u32 claim(struct flow_bucket *bucket, __u32 favourite)
+{
+	for (int i = 0; i < TRIES; i++) {
+		__u32 word = favourite >> 2 & 1, at = favourite & 3;
+		__u64 was = bucket->tags[word];
+
+		if (was >> 16 * at & 0xffff) {
+			word = vacant(bucket->tags[0]) ? 0 : 1;
+			was = bucket->tags[word];
+			at = lowest(vacant(was));
+			if (!vacant(was))
+				return FLOW_BUCKET;
+		}
+		if (__sync_val_compare_and_swap(&bucket->tags[word], was,
+						was | (__u64)FLOW_BUSY << 16 * at) == was)
+			return word * 4 + at;
+	}
+	return FLOW_BUCKET;
+}
+
+/* vacate gives a place back if it still has this tag. */
+static __always_inline bool vacate(struct flow_bucket *bucket, __u32 at, __u64 tag)
+{
+	__u32 shift = 16 * (at & 3), word = at >> 2 & 1;
+
+	for (int i = 0; i < TRIES; i++) {
+		__u64 was = bucket->tags[word];
+
+		if ((was >> shift & 0xffff) != tag)
+			return false;
+		if (__sync_val_compare_and_swap(&bucket->tags[word], was, was ^ tag << shift) ==
+		    was)
+			return true;
+	}
+	return false;
+}
+
+/* publish_tag changes a busy tag into the true one, after all that was written before:
+ * an addition that returns what was there is ordered, one that does not is not. */
+static __always_inline void publish_tag(__u64 *word, __u64 change)
+{
+	__u64 was = __sync_fetch_and_add(word, change);
+
+	asm volatile("" : : "r"(was));
+}
+
+/* note_remembered tells the control plane that there may be something to forget: it does
+ * not walk over tables that are known to be empty. To be called when the tag is public. */
+static __always_inline void note_remembered(void)
+{
+	volatile struct head *head = current_generation();
+
+	if (!head->remembered)
+		head->remembered = 1;
+}
+
+/* settle_at writes a flow into a place that was claimed, for others to see when it is
+ * whole. */
+static __always_inline void settle_at(struct flow_bucket *bucket, __u64 at,
+				      const struct flow *flow, __u64 hash, __u32 state,
+				      __u32 clock)
+{
+	BOUND(at, FLOW_BUCKET);
+	bucket->flows[at] = *flow;
+	bucket->seen[at] = clock;
+	((__u8 *)&bucket->states)[at] = state;
+	publish_tag(&bucket->tags[at >> 2 & 1], (tag_of(hash) - FLOW_BUSY) << 16 * (at & 3));
+	note_remembered();
+}
+
+/* settle_in puts a flow into a bucket: 1 to 8, or 0 where there is no room. */
+static __always_inline __u32 settle_in(struct flow_bucket *bucket, const struct flow *flow,
+				       __u64 hash, __u32 state, __u32 clock)
+{
+	__u32 at = claim(bucket, favourite_of(hash));
+
+	if (at >= FLOW_BUCKET)
+		return 0;
+	settle_at(bucket, at, flow, hash, state, clock);
+	return at + 1;
+}
+
+/* go_elsewhere notes in a home bucket that a flow is in its second one; false where too
+ * many change it at the same time. */
+static __always_inline bool go_elsewhere(struct flow_bucket *home, __u64 hash)
+{
+	for (int i = 0; i < TRIES; i++) {
+		__u64 was = home->elsewhere;
+
+		if (__sync_val_compare_and_swap(&home->elsewhere, was,
+						(was + 1) | elsewhere_bit(hash)) == was)
+			return true;
+	}
+	return false;
+}
+
+/* come_home takes it back. With the last one go the bits of all. */
+static __always_inline void come_home(struct flow_bucket *home)
+{
+	for (int i = 0; i < TRIES; i++) {
+		__u64 was = home->elsewhere;
+
+		if (__sync_val_compare_and_swap(&home->elsewhere, was,
+						(__u32)was == 1 ? 0 : was - 1) == was)
+			return;
+	}
+	/* Bits that stay cost a look. */
+	__sync_fetch_and_add(&home->elsewhere, -1);
+}
+
+static __always_inline place_t place_of(__u32 index, __u32 settled)
+{
+	return settled ? index * FLOW_BUCKET + settled : 0;
+}
+
+/* insert_as puts a flow into a table, or returns 0: there is no room. */
+static __always_inline place_t insert_as(bool proven, const struct flow *flow, __u64 hash,
+					 __u32 state, __u32 clock)
+{
+	__u32 buckets = bucket_count(proven), first = home_of(hash, buckets), tags, settled;
+	struct flow_bucket *home = bucket_at(proven, first), *second;
+
+	if (!home)
+		return 0;
+	tags = tags_in(home);
+	if (tags >= HOME_ENOUGH) {
+		__u32 other = second_of(hash, buckets);
+
+		second = bucket_at(proven, other);
+		if (second && other != first && tags_in(second) < tags &&
+		    go_elsewhere(home, hash)) {
+			settled = settle_in(second, flow, hash, state, clock);
+			if (!settled)
+				come_home(home);
+			return place_of(other, settled);
+		}
+	}
+	return place_of(first, settle_in(home, flow, hash, state, clock));
+}
+
+/* insert_flow is not inlined: it is long. */
+__noinline __u32 insert_flow(const struct flow *flow, __u64 hash, __u32 proven, __u32 state,
+			     __u32 clock)
+{
+	if (!flow)
+		return 0;
+	return proven ? insert_as(true, flow, hash, state, clock) :
+			insert_as(false, flow, hash, state, clock);
+}
+
+static __always_inline bool remove_as(bool proven, place_t place, __u64 hash)
+{
+	struct flow_bucket *bucket = bucket_of(proven, place), *home;
+	__u32 first = home_of(hash, bucket_count(proven));
+
+	if (!bucket || !vacate(bucket, within(place), tag_of(hash)))
+		return false;
+	if (first == (place - 1) / FLOW_BUCKET)
+		return true;
+	home = bucket_at(proven, first);
+	if (home)
+		come_home(home);
+	return true;
+}
+
+/* remove_flow frees the place of a flow; false where another was faster. */
+__noinline int remove_flow(__u32 place, __u64 hash, __u32 proven)
+{
+	return proven ? remove_as(true, place, hash) : remove_as(false, place, hash);
+}
+
+/* touch brings the tags of a flow's homes nearer, and the place that it will take if it
+ * is new, while there is something else to do. */
+static __always_inline void touch(__u64 hash)
+{
+	struct flow_bucket *proven = bucket_at(true, home_of(hash, loaded.flow_buckets));
+	struct flow_bucket *unproven = bucket_at(false, home_of(hash, loaded.newcomer_buckets));
+
+	if (proven)
+		asm volatile("" : : "r"(*(volatile __u64 *)proven->tags));
+	if (!unproven)
+		return;
+	asm volatile("" : : "r"(*(volatile __u64 *)unproven->tags));
+	asm volatile("" : : "r"(*(volatile __u64 *)&unproven->flows[favourite_of(hash)]));
+}
+
+/* note_seen keeps a flow from being forgotten. */
+static __always_inline void note_seen(struct flow_bucket *bucket, __u32 at, __u32 clock)
+{
+	if (clock - bucket->seen[at] >= FLOW_NOTE_EVERY && !dry_run())
+		bucket->seen[at] = clock;
+}

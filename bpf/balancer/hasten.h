@@ -1,0 +1,148 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/* The shortest way of a packet, for the hook where it pays (CTX_HASTENS). Include after
+ * one of the ctx_*.h headers. */
+#pragma once
+
+#include "count.h"
+#include "send/forward.h"
+#include "../lib/link.h"
+#include "readable.h"
+#include "send/returns.h"
+#include "choose/select.h"
+
+#if CTX_HASTENS
+
+/* The modes whose packets can take it. */
+#define HASTENED_MODES (1U << MODE_L2DSR | 1U << MODE_NAT)
+
+/* hasten_nat makes the backend the destination of a packet. Half written, it is nobody's
+ * packet. */
+static __always_inline enum outcome hasten_nat(ctx_t *ctx, const struct packet *packet,
+					       bool ipv6, const struct decision *decision,
+					       void *frame)
+{
+	struct translation to;
+
+	if (!has_mode(MODE_NAT) || !has_hops(frame + sizeof(struct ethhdr), ipv6) ||
+	    too_big(ctx, packet, decision, 0))
+		return OUTCOME_NONE;
+	copy_macs(frame, decision->backend);
+	unchanged(packet, &to);
+	aim(decision, &to);
+	return translate_as(ctx, packet, &to, ipv6) == OUTCOME_NONE ? OUTCOME_FORWARDED :
+								      OUTCOME_DROPPED_MALFORMED;
+}
+
+/* hasten_request sends a packet of a service on, in the modes l2dsr and nat. */
+static __always_inline enum outcome hasten_request(ctx_t *ctx, const struct packet *packet,
+						   bool ipv6, struct decision *decision)
+{
+	const struct backend *backend = decision->backend;
+	enum outcome outcome = OUTCOME_FORWARDED;
+	void *frame = ctx_data(ctx);
+
+	if (!backend || leaves(backend->interface) ||
+	    frame + sizeof(struct ethhdr) + sizeof(struct iphdr) > ctx_data_end(ctx))
+		return OUTCOME_NONE;
+	if (decision->mode == MODE_NAT)
+		outcome = hasten_nat(ctx, packet, ipv6, decision, frame);
+	else
+		copy_macs(frame, backend);
+	if (outcome == OUTCOME_FORWARDED)
+		count_backend(packet, decision, ctx_packets(ctx));
+	return outcome;
+}
+
+/* hasten_reply sends a backend's reply to its client (mode nat), by a way that is known. */
+static __always_inline enum outcome hasten_reply(ctx_t *ctx, void *generation,
+						 const struct packet *packet, bool ipv6,
+						 __u32 *egress)
+{
+	struct endpoint *endpoint;
+	void *frame = ctx_data(ctx);
+	struct known_way *known;
+	struct translation to;
+
+	/* A full-NAT flow's replies are not found by their source. */
+	if (has_mode(MODE_FULLNAT) && has_pool_port(packet))
+		return OUTCOME_NONE;
+	endpoint = endpoint_at(generation, packet,
+			       search_endpoint(generation, packet, packet->source_port,
+					       packet->protocol));
+	if (!endpoint || ((packet->tcp_flags & TCP_SYN) && endpoint->mss) ||
+	    ((packet->tcp_flags & (TCP_FIN | TCP_RST)) && endpoint->service != NO_SERVICE))
+		return OUTCOME_NONE;
+	unchanged(packet, &to);
+	from_vip(endpoint, &to);
+	known = way_of(packet, &to);
+	if (!known || !knows(ctx, known, packet, &to, clock_of(generation)) ||
+	    (leaves(known->egress) && ctx_tagged(ctx)) ||
+	    frame + sizeof(struct ethhdr) + sizeof(struct iphdr) > ctx_data_end(ctx) ||
+	    !has_hops(frame + sizeof(struct ethhdr), ipv6))
+		return OUTCOME_NONE;
+	known->left--;
+	*egress = known->egress;
+	copy_macs(frame, known->macs);
+	if (translate_as(ctx, packet, &to, ipv6) != OUTCOME_NONE)
+		return OUTCOME_DROPPED_MALFORMED;
+	count_reply(packet, &endpoint->backend, ctx_packets(ctx));
+	return OUTCOME_RETURNED;
+}
+
+/* hasten sends a packet on by a way that is so short that the compiler has registers for
+ * all of it: plain, of a flow that nobody remembers, and for a service that readdresses it
+ * and nothing else, or such a service's reply. What it cannot tell at a glance it leaves as
+ * it is, for balance(), which also knows why: OUTCOME_NONE. */
+static __always_inline enum outcome hasten(ctx_t *ctx, void *generation, bool ipv6,
+					   __u32 *egress)
+{
+	void *data = ctx_data(ctx), *data_end = ctx_data_end(ctx);
+	void *header = data + sizeof(struct ethhdr);
+	struct packet packet = {
+		.network = sizeof(struct ethhdr),
+	};
+	struct decision decision = {};
+	struct service *service;
+	enum outcome outcome;
+
+	if (!(ipv6 ? is_plain6(header, data_end) : is_plain4(header, data_end)))
+		return OUTCOME_NONE;
+	outcome = ipv6 ? parse_plain6(&packet, header, data_end) :
+			 parse_plain4(&packet, header, data_end);
+	if (outcome != OUTCOME_NONE || !has_ports(&packet) || packet.fragment || !whole(ctx, &packet))
+		return OUTCOME_NONE;
+	service = find_service(generation, &packet, packet.destination_port, packet.protocol);
+	if (!service)
+		return has_mode(MODE_NAT) ? hasten_reply(ctx, generation, &packet, ipv6, egress) :
+					    OUTCOME_NONE;
+	if ((service->mode != MODE_L2DSR && service->mode != MODE_NAT) || service->mss ||
+	    (service->flags & SERVICE_ASKS) || !service->table_size)
+		return OUTCOME_NONE;
+	decide_by(service, &packet, &decision);
+	if (!choose_by_hash(generation, &packet, &decision))
+		return OUTCOME_NONE;
+	return hasten_request(ctx, &packet, ipv6, &decision);
+}
+
+#endif
+
+/* hastened says what hasten has done. Traced programs decide by balance(), which says
+ * why. */
+static __always_inline enum outcome hastened(ctx_t *ctx, void *generation, __u32 *egress)
+{
+	enum outcome outcome = OUTCOME_NONE;
+#if CTX_HASTENS && !defined(TRACED)
+	__be16 type;
+	__u32 tag;
+
+	if ((loaded.modes & HASTENED_MODES) &&
+	    parse_ethernet(ctx_data(ctx), ctx_data_end(ctx), loaded.mac, false, &type,
+			   &tag) == OUTCOME_NONE)
+		outcome = type == bpf_htons(ETH_P_IP) ? hasten(ctx, generation, false, egress) :
+							hasten(ctx, generation, true, egress);
+	/* Else the compiler keeps what is asked of it later in other registers beside it,
+	 * and sets them anew before each of the tests. */
+	asm("" : "+r"(outcome));
+#endif
+	return outcome;
+}

@@ -1,0 +1,13 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+/* The balancer in TC. */
+#include "../lib/ctx_tc.h"
+
+#include "balance.h"
+
+SEC(CTX_SECTION)
+int jeoul_tc(ctx_t *ctx)
+{
+	return run(ctx);
+}
+
+char LICENSE[] SEC("license") = "Dual BSD/GPL";

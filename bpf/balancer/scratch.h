@@ -1,0 +1,121 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/* Memory for one packet at a time, for what would not fit the stack: 512 bytes for
+ * all functions on the way down. */
+#pragma once
+
+#include "maps.h"
+#include "../lib/parse.h"
+
+/* translation is what the ends of a packet become. Network byte order; an IPv4
+ * address is in the first word. */
+struct translation {
+	__be32 source[4];
+	__be32 destination[4];
+	__be16 source_port;
+	__be16 destination_port;
+	/* TOS or traffic class. */
+	__u8 tos;
+	/* By how much the TTL or hop limit becomes less: 1, or 0 where the kernel routes the
+	 * packet and decrements it itself. */
+	__u8 hops;
+	/* endpoint.exceptions, where the packet comes from an endpoint. */
+	__u32 exceptions;
+};
+
+/* route is a way. */
+struct route {
+	/* What the frame begins with, see copy_macs. */
+	__u8 macs[12];
+	__u32 interface;
+	/* Of a packet that is too big for it: the size that would not be. */
+	__u32 mtu;
+};
+
+/* tracking is what the steps of the decision about a flow tell each other. */
+struct tracking {
+	/* The flow's key, and what is to be remembered of it; the same of its client's
+	 * affinity; and an entry on its way from a table to another. */
+	struct flow flow;
+	struct flow client;
+	struct flow moving;
+	__u64 flow_hash;
+	__u64 client_hash;
+	/* Where the flow's entry is among the unproven: a place_t. */
+	__u32 place;
+	/* Where the proven flow is that the packet's connection contests (FLOW_CONTESTED): a
+	 * place_t, or 0. */
+	__u32 contested;
+	/* The TCP sequence number of the packet, in network byte order. */
+	__be32 sequence;
+	/* By their index, the backend whose slot it is, and the one whose slot it was
+	 * where that is another and can take packets; or NO_BACKEND. */
+	__u32 now;
+	__u32 before;
+	/* Flows of the slot may be remembered. */
+	__u16 moved;
+	/* The one whose slot it was is another, and cannot take packets. */
+	__u16 orphaned;
+	/* Full NAT: flow.nat_port and flow.nat_address. */
+	__be16 nat_port;
+	__u16 nat_address;
+	/* What was decided: see CHOICE_OPENS. */
+	__u64 choice;
+};
+
+/* elder is, of the flows that have what a new flow of full NAT has tried and may be
+ * forgotten, the one that costs the least, and has been silent for longest. */
+struct elder {
+	/* A place_t, and RETURN_PROVEN; 0 where there is none. */
+	__u32 place;
+	/* See cost_of(). */
+	__u32 cost;
+	/* In milliseconds. */
+	__u32 silence;
+	__u16 nat_address;
+	__be16 nat_port;
+};
+
+/* No backend has this index. */
+#define NO_BACKEND 0xffffffff
+
+struct scratch {
+	struct packet packet;
+	/* What would not be too big, in bytes. */
+	__u32 mtu;
+	/* What the packet becomes. */
+	struct translation to;
+	/* Of an ICMP error: the packet that it quotes, that packet's opposite, what
+	 * packets of its flow become, and what the quote becomes. */
+	struct packet quoted;
+	struct packet opposite;
+	struct translation flow;
+	struct translation quote;
+	struct tracking tracking;
+	struct elder elder;
+	/* The last new flow of full NAT on this CPU found no port that was free. */
+	__u32 crowded;
+	/* A struct bpf_fib_lookup: the question for the way of a reply, and the answer.
+	 * Go cannot be told its unions. */
+	__u64 fib[8];
+	struct exception_key exception_key;
+	/* Where an ICMP error goes. */
+	struct route route;
+	/* A fragment. */
+	struct fragment_key fragment_key;
+	struct fragment fragment;
+};
+
+/* A program is not interrupted by itself: a CPU has one packet at a time. */
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct scratch);
+} scratches SEC(".maps");
+
+static __always_inline struct scratch *get_scratch(void)
+{
+	__u32 zero = 0;
+
+	return bpf_map_lookup_elem(&scratches, &zero);
+}

@@ -1,0 +1,115 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/* Which packets are replies of backends that come back through us, and what they
+ * become. */
+#pragma once
+
+#include "fullnat.h"
+#include "../choose/select.h"
+
+/* from_vip makes a reply's source what its client has sent to. */
+static __always_inline void from_vip(const struct endpoint *endpoint, struct translation *to)
+{
+	__builtin_memcpy(to->source, endpoint->vip, sizeof(to->source));
+	to->source_port = endpoint->port;
+	to->exceptions = endpoint->exceptions;
+}
+
+/* return_nat: the source was looked for among the backends' endpoints, and becomes
+ * the VIP's. */
+static __always_inline bool return_nat(void *generation, struct endpoint *endpoint,
+				       struct decision *decision, struct translation *to)
+{
+	if (!endpoint)
+		return false;
+	from_vip(endpoint, to);
+	decision->mss = endpoint->mss;
+	decision->mode = MODE_NAT;
+	decision->backend = backend_at(generation, endpoint->backend);
+	return decision->backend;
+}
+
+/* return_fullnat: both ends were looked for among the flows'; `place` is where. What the
+ * reply becomes is in *to. */
+static __always_inline bool return_fullnat(void *generation, __u32 place,
+					   struct decision *decision, struct translation *to)
+{
+	struct flow *flow = flow_at(place);
+	struct turn *turn;
+
+	if (!flow)
+		return false;
+	turn = turn_of(flow->service);
+	if (!turn)
+		return false;
+	__builtin_memcpy(to->source, turn->vip, sizeof(to->source));
+	to->source_port = turn->vip_port;
+	__builtin_memcpy(to->destination, flow->address, sizeof(to->destination));
+	to->destination_port = flow->port;
+	decision->mss = turn->mss;
+	decision->mode = MODE_FULLNAT;
+	decision->backend = backend_at(generation, flow->backend);
+	return decision->backend;
+}
+
+/* note_fullnat keeps what a reply says about its flow: that it lives, or has ended. */
+static __always_inline void note_fullnat(void *generation, __u32 place, const struct packet *packet)
+{
+	struct flow_bucket *bucket = flows_at(place);
+	__u32 at = within(place & ~RETURN_PROVEN);
+
+	if (!bucket || dry_run())
+		return;
+	note_seen(bucket, at, clock_of(generation));
+	if (packet->tcp_flags & (TCP_FIN | TCP_RST))
+		note_end(bucket, at, packet);
+}
+
+/* has_pool_port says whether a port is one that full NAT gives out. */
+static __always_inline bool has_pool_port(const struct packet *packet)
+{
+	__u16 port = bpf_ntohs(packet->destination_port);
+
+	return port >= loaded.first_port && port <= loaded.last_port;
+}
+
+/* is_pool says whether a packet is for an address and port of the pool. */
+static __always_inline bool is_pool(void *generation, const struct packet *packet)
+{
+	struct service *found;
+
+	if (!has_mode(MODE_FULLNAT) || !has_pool_port(packet))
+		return false;
+	found = find_service(generation, packet, 0, PROTOCOL_ANY);
+	return found && found->kind == KIND_POOL;
+}
+
+/* select_return says whose reply a packet is: OUTCOME_NONE, and *decision and *to. */
+static __always_inline enum outcome select_return(void *generation, const struct packet *packet,
+						  struct decision *decision,
+						  struct translation *to, bool whole)
+{
+	__u32 at;
+
+	if (is_pool(generation, packet)) {
+		at = find_return(packet, hash_return(packet), 0);
+		if (!at || !return_fullnat(generation, at, decision, to))
+			return OUTCOME_DROPPED_NO_FLOW;
+		/* What is dropped because it lies must not end a flow. */
+		if (whole)
+			note_fullnat(generation, at, packet);
+		return OUTCOME_NONE;
+	}
+	if (!has_mode(MODE_NAT))
+		return OUTCOME_PASSED_NO_SERVICE;
+	at = search_endpoint(generation, packet, packet->source_port, packet->protocol);
+	return return_nat(generation, endpoint_at(generation, packet, at), decision, to) ?
+		       OUTCOME_NONE : OUTCOME_PASSED_NO_SERVICE;
+}
+
+/* is_ours says whether a packet's destination is a VIP or the pool's, or its source
+ * a backend's: what cannot be read of it must not slip through. */
+static __always_inline bool is_ours(void *generation, const struct packet *packet)
+{
+	return kind_of(packet) != KIND_NONE ||
+	       endpoint_of(generation, packet, 0, PROTOCOL_ANY);
+}

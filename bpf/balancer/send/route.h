@@ -1,0 +1,208 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/* The way back to a client: clients are anywhere, so the kernel's routes are
+ * asked. */
+#pragma once
+
+#include "../../lib/hash.h"
+#include "../../lib/link.h"
+#include "../trace.h"
+#include "translate.h"
+
+/* From <sys/socket.h>, which is not for eBPF. */
+#define AF_INET 2
+#define AF_INET6 10
+
+/* What find_route says besides an outcome. */
+enum way {
+	WAY_FOUND,
+	/* The kernel must find it, or knows what to do with the packet. */
+	WAY_KERNEL,
+	/* The destination is an address of this host, or there is no route. */
+	WAY_NOT_FORWARDED,
+	/* The destination is one of the endpoint's exceptions. */
+	WAY_UNTRANSLATED,
+	WAY_TOO_BIG,
+	WAY_NONE,
+};
+
+_Static_assert(sizeof(struct bpf_fib_lookup) == sizeof(((struct scratch *)0)->fib),
+	       "a question for a route has another size");
+
+/* ask asks for the way of a packet with these ends. */
+static __always_inline long ask(ctx_t *ctx, const struct packet *packet, const __be32 *source,
+				const __be32 *destination, struct bpf_fib_lookup *fib)
+{
+	__builtin_memset(fib, 0, sizeof(*fib));
+	fib->ifindex = ctx_interface(ctx);
+	fib->l4_protocol = packet->protocol;
+	/* Of a GSO packet the kernel looks at the segments itself. */
+	fib->tot_len = ctx_packets(ctx) > 1 ? 0 : packet->length;
+	if (packet->ipv6) {
+		fib->family = AF_INET6;
+		__builtin_memcpy(fib->ipv6_src, source, sizeof(fib->ipv6_src));
+		__builtin_memcpy(fib->ipv6_dst, destination, sizeof(fib->ipv6_dst));
+	} else {
+		fib->family = AF_INET;
+		fib->ipv4_src = source[0];
+		fib->ipv4_dst = destination[0];
+	}
+	return bpf_fib_lookup(ctx, fib, sizeof(*fib), 0);
+}
+
+/* takes says whether frames can be sent to an interface. An XDP frame for one
+ * without an XDP program may be lost without a word. */
+static __always_inline bool takes(__u32 interface)
+{
+	if (!CTX_ONLY_OURS || !loaded.interfaces_count)
+		return true;
+#pragma unroll
+	for (int i = 0; i < MAX_INTERFACES; i++)
+		if (i < loaded.interfaces_count && loaded.interfaces[i] == interface)
+			return true;
+	return false;
+}
+
+/* way_of returns the place where the way of packets with these ends is, if it is known; or
+ * NULL. It does not say where an answer to a mere question would be. */
+static __always_inline struct known_way *way_of(const struct packet *packet,
+						const struct translation *to)
+{
+	__u64 h = to->destination[0] * HASH_MULTIPLIER +
+		  (to->source[0] + to->exceptions) * HASH_MULTIPLIER2;
+	__u32 at;
+
+	if (dry_run())
+		return NULL;
+	if (packet->ipv6)
+		h += ((__u64)to->destination[3] << 32 | to->destination[2]) * HASH_MULTIPLIER3 +
+		     ((__u64)to->source[3] << 32 | to->source[2]) * HASH_MULTIPLIER4;
+	at = hash_mix(h) >> 32 & (WAYS - 1);
+	return bpf_map_lookup_elem(&ways, &at);
+}
+
+/* way_kind tells ways with the same ends apart: by family, and by the exceptions that the
+ * destination is none of. */
+static __always_inline __u32 way_kind(const struct packet *packet, const struct translation *to)
+{
+	return to->exceptions << 8 | packet->ipv6;
+}
+
+/* knows says whether a way is that of a packet, still counts, and is wide enough. One that
+ * was asked for in another tick of the clock does not count. Should the clock stand still,
+ * since the control plane does, the number of packets is what bounds it: routes and
+ * neighbours may change at any time. */
+static __always_inline bool knows(ctx_t *ctx, const struct known_way *known,
+				  const struct packet *packet, const struct translation *to,
+				  __u32 now)
+{
+	if (known->destination[0] != to->destination[0] || known->source[0] != to->source[0] ||
+	    known->asked != now || known->protocol != packet->protocol || !known->left ||
+	    known->kind != way_kind(packet, to) || known->ingress != ctx_interface(ctx))
+		return false;
+	if (packet->ipv6 &&
+	    (known->destination[1] != to->destination[1] ||
+	     known->destination[2] != to->destination[2] ||
+	     known->destination[3] != to->destination[3] || known->source[1] != to->source[1] ||
+	     known->source[2] != to->source[2] || known->source[3] != to->source[3]))
+		return false;
+	return packet->length <= known->mtu ||
+	       ctx_segment(ctx, packet->length, packet->transport + sizeof(struct tcphdr)) <=
+		       known->mtu;
+}
+
+/* learn keeps an answer. Of a GSO packet the kernel did not look at the route's own MTU. */
+static __always_inline void learn(ctx_t *ctx, struct known_way *known,
+				  const struct packet *packet, const struct translation *to,
+				  const struct bpf_fib_lookup *fib, const struct route *route,
+				  __u32 now)
+{
+	if (ctx_packets(ctx) > 1)
+		return;
+	__builtin_memcpy(known->source, to->source, sizeof(known->source));
+	__builtin_memcpy(known->destination, to->destination, sizeof(known->destination));
+	known->asked = now;
+	known->ingress = ctx_interface(ctx);
+	known->egress = route->interface;
+	known->mtu = fib->mtu_result;
+	known->left = WAY_USES;
+	known->protocol = packet->protocol;
+	known->kind = way_kind(packet, to);
+	__builtin_memcpy(known->macs, route->macs, MACS_LENGTH);
+}
+
+/* is_exception says whether a packet's destination is one of its endpoint's exceptions. */
+static __always_inline bool is_exception(const struct translation *to, struct scratch *scratch)
+{
+	struct exception_key *key = &scratch->exception_key;
+
+	if (!to->exceptions)
+		return false;
+	key->bits = 8 * (sizeof(*key) - sizeof(key->bits));
+	key->exceptions = to->exceptions;
+	__builtin_memcpy(key->destination, to->destination, sizeof(key->destination));
+	return bpf_map_lookup_elem(&untranslated, key);
+}
+
+/* ask_route asks the kernel, and keeps what it says in `known` if that is not NULL. */
+static __always_inline enum way ask_route(ctx_t *ctx, const struct packet *packet,
+					  const struct translation *to, struct known_way *known,
+					  __u32 now, struct route *route)
+{
+	struct scratch *scratch = get_scratch();
+	struct bpf_fib_lookup *fib;
+
+	if (!scratch)
+		return WAY_NONE;
+	if (is_exception(to, scratch))
+		return WAY_UNTRANSLATED;
+	fib = (void *)scratch->fib;
+	switch (ask(ctx, packet, to->source, to->destination, fib)) {
+	case BPF_FIB_LKUP_RET_SUCCESS:
+		if (!takes(fib->ifindex))
+			return WAY_KERNEL;
+		__builtin_memcpy(route->macs, fib->dmac, ETH_ALEN);
+		__builtin_memcpy(route->macs + ETH_ALEN, fib->smac, ETH_ALEN);
+		route->interface = fib->ifindex == ctx_interface(ctx) ? 0 : fib->ifindex;
+		if (known)
+			learn(ctx, known, packet, to, fib, route, now);
+		return WAY_FOUND;
+	case BPF_FIB_LKUP_RET_FRAG_NEEDED:
+		route->mtu = fib->mtu_result;
+		return WAY_TOO_BIG;
+	case BPF_FIB_LKUP_RET_NOT_FWDED:
+		return WAY_NOT_FORWARDED;
+	case BPF_FIB_LKUP_RET_BLACKHOLE:
+	case BPF_FIB_LKUP_RET_UNREACHABLE:
+	case BPF_FIB_LKUP_RET_PROHIBIT:
+		return WAY_NONE;
+	}
+	return WAY_KERNEL;
+}
+
+/* find_route_inline finds the way of a packet, by what is known or else from the kernel, to
+ * ask which takes several times as long as all the rest. */
+static __always_inline enum way find_route_inline(ctx_t *ctx, const struct packet *packet,
+						  const struct translation *to,
+						  struct route *route)
+{
+	void *generation = current_generation();
+	struct known_way *known = way_of(packet, to);
+	__u32 now;
+
+	now = clock_of(generation);
+	if (!known || !knows(ctx, known, packet, to, now))
+		return ask_route(ctx, packet, to, known, now, route);
+	known->left--;
+	__builtin_memcpy(route->macs, known->macs, MACS_LENGTH);
+	route->interface = known->egress;
+	return WAY_FOUND;
+}
+
+/* find_route is the same off the common ways. */
+__noinline int find_route(ctx_t *ctx, const struct packet *packet, const struct translation *to,
+			  struct route *route)
+{
+	if (!packet || !to || !route)
+		return WAY_NONE;
+	return find_route_inline(ctx, packet, to, route);
+}

@@ -1,0 +1,359 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/* What the program says about each packet where somebody asks. For that it is
+ * compiled a second time, with TRACED: in the program that forwards when nobody
+ * asks, these functions are empty. A constant fixed at load would not do: it keeps
+ * the branches out of the loaded program, and not the loads of the constant, nor
+ * the registers that the compiler keeps free for the calls.
+ *
+ * A decision is noted where it is made, in memory of its own, and sent off when
+ * the packet has ended.
+ *
+ * Include after one of the ctx_*.h headers. */
+#pragma once
+
+#include <stdbool.h>
+
+#include "maps.h"
+#include "../lib/parse.h"
+
+/* trace_reason is what decided besides the configuration. */
+enum trace_reason {
+	/* An entry of a flow table named the backend. */
+	TRACE_KNOWN_FLOW = 1,
+	/* The flow is new and gets an entry: it takes a turn, or a port. */
+	TRACE_NEW_FLOW = 2,
+	/* An earlier fragment of the datagram had been seen. */
+	TRACE_KNOWN_FRAGMENT = 4,
+	/* An ICMP error: the packet that it quotes decided. */
+	TRACE_QUOTED = 8,
+	/* A reply: its source is a backend, and becomes the VIP. */
+	TRACE_REPLY = 16,
+	/* The slot has changed hands, and the flow was there before. */
+	TRACE_FORMER = 32,
+	/* From a backend's port, and no reply to a client of its service. */
+	TRACE_FROM_BACKEND = 64,
+};
+
+#ifndef TRACED
+
+static __always_inline bool dry_run(void) { return false; }
+static __always_inline void trace_read(const struct packet *packet) {}
+static __always_inline void trace_service(const struct service *service) {}
+static __always_inline void trace_slot(__u32 slot) {}
+static __always_inline void trace_backend(__u32 index, __u32 generation) {}
+static __always_inline void trace_because(enum trace_reason reason) {}
+static __always_inline void trace_end(ctx_t *ctx, enum outcome outcome) {}
+
+#else
+
+#include <linux/if_ether.h>
+#include <linux/in.h>
+#include <bpf/bpf_endian.h>
+#include <bpf/bpf_helpers.h>
+
+/* Bytes of the frame that a record holds: Ethernet with a tag, a tunnel of IPv6
+ * and UDP, and in it IPv6 with TCP, are 126. */
+#define TRACE_HEAD 128
+/* In place of a number that there is none of. */
+#define TRACE_NONE 0xffffffff
+
+/* trace_record is what became of a packet, and why. Addresses and ports are in
+ * network byte order; an IPv4 address is in the first word. */
+struct trace_record {
+	/* When it ended, in nanoseconds of the monotonic clock. */
+	__u64 time;
+	/* What the packet said as it came in. All 0 where it could not be read. */
+	__be32 source[4];
+	__be32 destination[4];
+	__be16 source_port;
+	__be16 destination_port;
+	/* Length of the IP packet, in bytes. */
+	__u32 length;
+	/* The interface that it came in on, by its index. */
+	__u32 interface;
+	/* The service by its id, the slot of the service's table, and the backend by
+	 * its index and the index's owner; TRACE_NONE where none was chosen, or no
+	 * slot was asked. */
+	__u32 service;
+	__u32 slot;
+	__u32 backend;
+	__u32 backend_generation;
+	/* Length of the whole frame as it leaves, in bytes. */
+	__u32 frame_length;
+	/* Outer addresses and ports of the packet as it leaves. */
+	__be32 new_source[4];
+	__be32 new_destination[4];
+	__be16 new_source_port;
+	__be16 new_destination_port;
+	/* How many bytes of `head` count. */
+	__u32 head_length;
+	/* What the packet was: 4, 6, or 0 for what could not be read; an IANA
+	 * number; the flags of TCP. */
+	__u8 family;
+	__u8 protocol;
+	__u8 tcp_flags;
+	/* enum outcome, enum mode, enum scheduler */
+	__u8 outcome;
+	__u8 mode;
+	__u8 scheduler;
+	/* enum trace_reason, as bits. */
+	__u8 reason;
+	__u8 pad;
+	/* The frame as it leaves, from its Ethernet header on. */
+	__u8 head[TRACE_HEAD];
+};
+
+/* trace_filter says which packets are told of. */
+struct trace_filter {
+	/* Those whose addresses are these where the mask has bits. */
+	__be32 source[4];
+	__be32 source_mask[4];
+	__be32 destination[4];
+	__be32 destination_mask[4];
+	/* Of those with ports, those with these; 0 stands for any. */
+	__be16 source_port;
+	__be16 destination_port;
+	/* One in so many, at random; 0 is the same as 1. */
+	__u32 sample;
+	/* An IANA number, and 4 or 6; 0 stands for any. */
+	__u8 protocol;
+	__u8 family;
+	__u8 pad[2];
+};
+
+/* trace_notes is a record on its way, and what one CPU could not tell. */
+struct trace_notes {
+	struct trace_record record;
+	/* Records for which the ring had no room. */
+	__u64 lost;
+};
+
+/* Fixed at load, as `loaded` is. */
+volatile const struct trace_filter traced = {};
+
+/* dry_run says that the packet is a question: nothing that outlives it may
+ * change, no counter, no turn and no flow. */
+static __always_inline bool dry_run(void)
+{
+	return loaded.dry_run;
+}
+
+const enum trace_reason *unused_trace_reason __attribute__((unused));
+
+/* trace_noted holds one packet's notes. A program is not interrupted by
+ * itself: each CPU has one packet at a time. */
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct trace_notes);
+} trace_noted SEC(".maps");
+
+/* trace_ring carries the records out. Its size is set when it is made. */
+struct {
+	__uint(type, BPF_MAP_TYPE_RINGBUF);
+	__uint(max_entries, 4096);
+} trace_ring SEC(".maps");
+
+/* A key that is not on the stack. */
+volatile const __u32 trace_zero = 0;
+
+static __always_inline struct trace_notes *trace_current(void)
+{
+	return bpf_map_lookup_elem(&trace_noted, (const void *)&trace_zero);
+}
+
+/* The functions that take notes are not inlined: in the depth of the program there
+ * is no stack for what their callers would have to save. */
+
+/* trace_read notes what a packet says, once it is parsed. */
+static __noinline void trace_read(const struct packet *packet)
+{
+	struct trace_notes *notes;
+
+	notes = trace_current();
+	if (!notes)
+		return;
+	__builtin_memcpy(notes->record.source, packet->source, sizeof(packet->source));
+	__builtin_memcpy(notes->record.destination, packet->destination,
+			 sizeof(packet->destination));
+	notes->record.source_port = packet->source_port;
+	notes->record.destination_port = packet->destination_port;
+	notes->record.length = packet->length;
+	notes->record.family = packet->ipv6 ? 6 : 4;
+	notes->record.protocol = packet->protocol;
+	notes->record.tcp_flags = packet->tcp_flags;
+}
+
+/* trace_service notes which service takes the packet. Numbers are kept plus 1
+ * until the end, so that memory full of zeros says that there is nothing. */
+static __noinline void trace_service(const struct service *service)
+{
+	struct trace_notes *notes;
+
+	notes = trace_current();
+	if (!notes)
+		return;
+	notes->record.service = service->id + 1;
+	notes->record.mode = service->mode;
+	notes->record.scheduler = service->scheduler;
+}
+
+/* trace_slot notes which slot of its table a service was asked for: 0 to
+ * table_size - 1. */
+static __noinline void trace_slot(__u32 slot)
+{
+	struct trace_notes *notes;
+
+	notes = trace_current();
+	if (notes)
+		notes->record.slot = slot + 1;
+}
+
+/* trace_backend notes which backend takes the packet, or which it came from. */
+static __noinline void trace_backend(__u32 index, __u32 generation)
+{
+	struct trace_notes *notes;
+
+	notes = trace_current();
+	if (!notes)
+		return;
+	notes->record.backend = index + 1;
+	notes->record.backend_generation = generation;
+}
+
+/* trace_because notes a reason; those noted before stay. */
+static __noinline void trace_because(enum trace_reason reason)
+{
+	struct trace_notes *notes;
+
+	notes = trace_current();
+	if (notes)
+		notes->record.reason |= reason;
+}
+
+static __always_inline bool trace_has_ports(__u8 protocol)
+{
+	return protocol == IPPROTO_TCP || protocol == IPPROTO_UDP;
+}
+
+/* trace_ports reads the ports of the packet as it leaves. `at` is below what an
+ * Ethernet header with a tag and the longest IP header make. */
+static __always_inline void trace_ports(struct trace_record *record, __u32 at, __u8 protocol)
+{
+	if (!trace_has_ports(protocol) || at > TRACE_HEAD - 4 || record->head_length < at + 4)
+		return;
+	record->new_source_port = *(__be16 *)(record->head + at);
+	record->new_destination_port = *(__be16 *)(record->head + at + 2);
+}
+
+/* trace_leaving reads the addresses of the packet as it leaves; its IP header is
+ * at `at`, after the type of the frame. */
+static __always_inline void trace_leaving(struct trace_record *record, const __u32 at)
+{
+	const __u8 *ip = record->head + at;
+	__be16 type = *(__be16 *)(ip - 2);
+
+	if (type == bpf_htons(ETH_P_IP) && record->head_length >= at + 20) {
+		record->new_source[0] = *(__be32 *)(ip + 12);
+		record->new_destination[0] = *(__be32 *)(ip + 16);
+		/* A later fragment has none. */
+		if (!(*(__be16 *)(ip + 6) & bpf_htons(0x1fff)))
+			trace_ports(record, at + (ip[0] & 15) * 4, ip[9]);
+	} else if (type == bpf_htons(ETH_P_IPV6) && record->head_length >= at + 40) {
+		__builtin_memcpy(record->new_source, ip + 8, 16);
+		__builtin_memcpy(record->new_destination, ip + 24, 16);
+		trace_ports(record, at + 40, ip[6]);
+	}
+}
+
+/* trace_masked compares an address where the filter's mask has bits. */
+static __always_inline bool trace_masked(const __be32 *address, const volatile __be32 *wanted,
+					 const volatile __be32 *mask)
+{
+#pragma unroll
+	for (int i = 0; i < 4; i++)
+		if ((address[i] & mask[i]) != wanted[i])
+			return false;
+	return true;
+}
+
+static __always_inline bool trace_ends_match(const struct trace_record *record,
+					     const __be32 *source, __be16 source_port,
+					     const __be32 *destination, __be16 destination_port)
+{
+	if (!trace_masked(source, traced.source, traced.source_mask) ||
+	    !trace_masked(destination, traced.destination, traced.destination_mask))
+		return false;
+	if (!trace_has_ports(record->protocol) || !(source_port | destination_port))
+		return true;
+	return (!traced.source_port || traced.source_port == source_port) &&
+	       (!traced.destination_port || traced.destination_port == destination_port);
+}
+
+/* trace_wanted says whether the filter asks for the packet: as it came, or, of
+ * a reply, as its client will see it, the other way round. */
+static __always_inline bool trace_wanted(const struct trace_record *record)
+{
+	if (traced.sample > 1 && bpf_get_prandom_u32() % traced.sample)
+		return false;
+	if (traced.family && traced.family != record->family)
+		return false;
+	if (traced.protocol && traced.protocol != record->protocol)
+		return false;
+	if (trace_ends_match(record, record->source, record->source_port, record->destination,
+			     record->destination_port))
+		return true;
+	return (record->reason & TRACE_REPLY) &&
+	       trace_ends_match(record, record->new_destination, record->new_destination_port,
+				record->new_source, record->new_source_port);
+}
+
+/* trace_complete fills in what stands at the end. */
+static __always_inline void trace_complete(ctx_t *ctx, struct trace_record *record,
+					   enum outcome outcome)
+{
+	__u64 length = ctx_length(ctx);
+
+	record->time = bpf_ktime_get_ns();
+	record->interface = loaded.interface;
+	record->outcome = outcome;
+	/* 0, nothing, becomes TRACE_NONE. */
+	record->service--;
+	record->slot--;
+	record->backend--;
+	record->frame_length = length;
+	if (length > TRACE_HEAD)
+		length = TRACE_HEAD;
+	if (length >= ETH_HLEN && !ctx_load(ctx, 0, record->head, length))
+		record->head_length = length;
+	if (*(__be16 *)(record->head + 12) == bpf_htons(ETH_P_8021Q) ||
+	    *(__be16 *)(record->head + 12) == bpf_htons(ETH_P_8021AD))
+		trace_leaving(record, ETH_HLEN + 4);
+	else
+		trace_leaving(record, ETH_HLEN);
+}
+
+/* trace_send tells of the packet if somebody asks for it, and clears the notes for
+ * the next. */
+static __noinline int trace_send(ctx_t *ctx, enum outcome outcome)
+{
+	struct trace_notes *notes = trace_current();
+
+	if (!notes)
+		return 0;
+	trace_complete(ctx, &notes->record, outcome);
+	if (trace_wanted(&notes->record) &&
+	    bpf_ringbuf_output(&trace_ring, &notes->record, sizeof(notes->record), 0))
+		notes->lost++;
+	__builtin_memset(&notes->record, 0, sizeof(notes->record));
+	return 0;
+}
+
+/* trace_end is for the end of the program, when the packet is as it leaves. */
+static __always_inline void trace_end(ctx_t *ctx, enum outcome outcome)
+{
+	trace_send(ctx, outcome);
+}
+
+#endif

@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+/* The fast path of the laboratory's switch. A frame for a MAC address that is
+ * plugged in goes straight to that port; everything else (broadcasts, strangers)
+ * is left to the bridge. What a switch costs is no part of what is weighed, but
+ * it takes cores that the weighed parts share, and twice as often where there is
+ * a balancer. */
+#include "../lib/ctx_tc.h"
+#include "port.h"
+
+/* The ifindex of the port at each place; 0 where there is none. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, LAB_PORTS);
+	__type(key, __u32);
+	__type(value, __u32);
+} ports SEC(".maps");
+
+SEC("tc")
+int lab_switch(ctx_t *ctx)
+{
+	__u32 place = lab_place(ctx_data(ctx), ctx_data_end(ctx));
+	__u32 *port = bpf_map_lookup_elem(&ports, &place);
+
+	return port && *port ? bpf_redirect(*port, 0) : CTX_PASS;
+}
+
+char LICENSE[] SEC("license") = "Dual BSD/GPL";

@@ -1,0 +1,46 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/* The link header of a frame on its way out. Include after a ctx_*.h header. */
+#pragma once
+
+#include "../balancer/maps.h"
+#include "parse.h"
+
+/* A link header begins with the destination's MAC address and the source's. */
+#define MACS_LENGTH 12
+
+/* copy_macs writes the first 12 bytes of a frame; those of a struct backend are
+ * what a frame to it begins with. */
+static __always_inline void copy_macs(void *frame, const void *macs)
+{
+	*(__u64 *)frame = *(const __u64 *)macs;
+	*(__u32 *)(frame + 8) = *(const __u32 *)(macs + 8);
+}
+
+/* tag_length is how much of a frame's front a tag takes. */
+static __always_inline __u32 tag_length(const struct packet *packet)
+{
+	return CTX_TAGS ? packet->network - sizeof(struct ethhdr) : 0;
+}
+
+/* leaves says whether a frame for an interface leaves by another than it came in
+ * on. 0 stands for whichever that was. */
+static __always_inline bool leaves(__u32 interface)
+{
+	return interface && interface != loaded.interface;
+}
+
+/* readdress gives a frame new MAC addresses. A tag is of the link that the frame
+ * came in on: on another one it would mean something else. */
+static __always_inline long readdress(ctx_t *ctx, const struct packet *packet, const void *macs,
+				      __u32 interface)
+{
+	void *frame;
+
+	if (leaves(interface) && ctx_untag(ctx, tag_length(packet)))
+		return -1;
+	frame = ctx_data(ctx);
+	if (frame + sizeof(struct ethhdr) > ctx_data_end(ctx))
+		return -1;
+	copy_macs(frame, macs);
+	return 0;
+}

@@ -1,0 +1,292 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/* From bytes to the fields that a decision needs. The parsers take pointers,
+ * not a context, and work the same in every hook. */
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <linux/if_ether.h>
+#include <linux/in.h>
+#include <linux/ip.h>
+#include <linux/ipv6.h>
+#include <linux/tcp.h>
+#include <linux/udp.h>
+#include <bpf/bpf_endian.h>
+
+#include "../balancer/types.h"
+
+/* Bits of the IPv4 fragment field: more fragments, and the offset. */
+#define IP_FRAGMENT_BITS 0x3fff
+#define IP_OFFSET_BITS 0x1fff
+#define IP_DONT_FRAGMENT 0x4000
+/* The first byte of an IPv4 header without options. */
+#define IPV4_PLAIN 0x45
+/* Extension headers before the transport header that are walked. Real
+ * packets have none or one; the bound keeps a chain from costing more. */
+#define IPV6_MAX_EXTENSIONS 4
+#define IPV6_FRAGMENT_BITS 0xfff9
+#define IPV6_OFFSET_BITS 0xfff8
+/* Offsets in a frame that was understood are below this, and the verifier has to
+ * be told: four extension headers are at most 8192 bytes. */
+#define OFFSET_MASK 0x3fff
+/* A frame's tag, IEEE 802.1Q. */
+#define VLAN_LENGTH 4
+
+/* The flag byte of a TCP header, RFC 9293 section 3.1. */
+#define TCP_FIN 0x01
+#define TCP_SYN 0x02
+#define TCP_RST 0x04
+#define TCP_ACK 0x10
+
+/* packet is a frame, understood. Addresses and ports are in network byte
+ * order. */
+struct packet {
+	/* IPv6, or an IPv4 address in the first word. */
+	__be32 source[4];
+	__be32 destination[4];
+	__be16 source_port;
+	__be16 destination_port;
+	/* Length of the IP packet, in bytes. */
+	__u32 length;
+	/* Of a fragment, as in the packet; IPv4 has 16 bits. */
+	__be32 identification;
+	/* Where the IP header begins in the frame, and the transport header in the
+	 * IP packet. */
+	__u16 network;
+	__u16 transport;
+	bool ipv6;
+	bool fragment;
+	/* A fragment that is not the first, and so bears no ports. */
+	bool later;
+	/* The extension headers go beyond the bound. */
+	bool unwalked;
+	/* An IPv4 packet that no router may cut. */
+	bool whole_only;
+	__u8 protocol;
+	__u8 tcp_flags;
+	/* TOS or traffic class. */
+	__u8 tos;
+};
+
+/* same_address compares addresses of a family. */
+static __always_inline bool same_address(const __be32 *a, const __be32 *b)
+{
+	return a[0] == b[0] && a[1] == b[1] && a[2] == b[2] && a[3] == b[3];
+}
+
+/* network_at is where the IP header begins in a frame with so many bytes of
+ * tags. */
+static __always_inline __u16 network_at(__u32 tags)
+{
+	return sizeof(struct ethhdr) + tags;
+}
+
+/* mac_equal compares in two loads. The kernel's struct is packed, and through
+ * it the compiler would load each byte by itself. */
+static __always_inline bool mac_equal(const void *a, const volatile void *b)
+{
+	return *(const __u32 *)a == *(const volatile __u32 *)b &&
+	       *(const __u16 *)(a + 4) == *(const volatile __u16 *)(b + 4);
+}
+
+/* part is how much of a packet there is to read. */
+enum part {
+	PART_ALL,
+	/* What an ICMP error quotes: the transport header may be cut short, and is
+	 * not read. */
+	PART_QUOTED,
+};
+
+/* parse_transport reads ports and, of TCP, flags. Protocols without ports
+ * leave them 0: no service has port 0. `offset` is where the header begins in
+ * the IP packet: what lies beyond the packet's own length is padding, and
+ * must not be taken for a header. */
+static __always_inline enum outcome parse_transport(struct packet *packet, void *header,
+						    __u32 offset, void *data_end, enum part part)
+{
+	packet->transport = offset;
+	if (part == PART_QUOTED)
+		return OUTCOME_NONE;
+	if (packet->protocol == IPPROTO_TCP) {
+		struct tcphdr *tcp = header;
+
+		if ((void *)(tcp + 1) > data_end || tcp->doff < 5 ||
+		    packet->length < offset + sizeof(*tcp))
+			return OUTCOME_DROPPED_MALFORMED;
+		packet->source_port = tcp->source;
+		packet->destination_port = tcp->dest;
+		packet->tcp_flags = ((__u8 *)tcp)[13];
+	} else if (packet->protocol == IPPROTO_UDP) {
+		struct udphdr *udp = header;
+
+		if ((void *)(udp + 1) > data_end || packet->length < offset + sizeof(*udp))
+			return OUTCOME_DROPPED_MALFORMED;
+		packet->source_port = udp->source;
+		packet->destination_port = udp->dest;
+	}
+	return OUTCOME_NONE;
+}
+
+static __always_inline void parse_ipv4_fields(struct packet *packet, const struct iphdr *ip)
+{
+	packet->source[0] = ip->saddr;
+	packet->destination[0] = ip->daddr;
+	packet->protocol = ip->protocol;
+	packet->tos = ip->tos;
+	packet->whole_only = ip->frag_off & bpf_htons(IP_DONT_FRAGMENT);
+	packet->fragment = ip->frag_off & bpf_htons(IP_FRAGMENT_BITS);
+	packet->later = ip->frag_off & bpf_htons(IP_OFFSET_BITS);
+	packet->identification = ip->id;
+}
+
+/* is_plain4 and is_plain6 pick the packets whose offsets are all constants, nearly
+ * all there are: without options, and without extension headers before TCP or UDP. */
+static __always_inline bool is_plain4(const void *header, const void *data_end)
+{
+	return header + sizeof(struct iphdr) <= data_end && *(const __u8 *)header == IPV4_PLAIN;
+}
+
+static __always_inline bool is_plain6(const void *header, const void *data_end)
+{
+	const struct ipv6hdr *ip = header;
+
+	return (const void *)(ip + 1) <= data_end && ip->version == 6 &&
+	       (ip->nexthdr == IPPROTO_TCP || ip->nexthdr == IPPROTO_UDP);
+}
+
+static __always_inline enum outcome parse_plain4(struct packet *packet, void *header,
+						 void *data_end)
+{
+	struct iphdr *ip = header;
+
+	packet->ipv6 = false;
+	if ((void *)(ip + 1) > data_end)
+		return OUTCOME_DROPPED_MALFORMED;
+	packet->length = bpf_ntohs(ip->tot_len);
+	if (packet->length < sizeof(*ip))
+		return OUTCOME_DROPPED_MALFORMED;
+	parse_ipv4_fields(packet, ip);
+	if (packet->later)
+		return OUTCOME_NONE;
+	return parse_transport(packet, ip + 1, sizeof(*ip), data_end, PART_ALL);
+}
+
+static __always_inline enum outcome parse_ipv4(struct packet *packet, void *header,
+					       void *data_end, enum part part)
+{
+	struct iphdr *ip = header;
+
+	packet->ipv6 = false;
+	if ((void *)(ip + 1) > data_end || ip->version != 4 || ip->ihl < 5)
+		return OUTCOME_DROPPED_MALFORMED;
+	packet->length = bpf_ntohs(ip->tot_len);
+	if (packet->length < ip->ihl * 4 || header + ip->ihl * 4 > data_end)
+		return OUTCOME_DROPPED_MALFORMED;
+	parse_ipv4_fields(packet, ip);
+	if (packet->later)
+		return OUTCOME_NONE;
+	return parse_transport(packet, header + ip->ihl * 4, ip->ihl * 4, data_end, part);
+}
+
+/* parse_ipv6_fragment reads the fragment header. */
+static __always_inline void parse_ipv6_fragment(struct packet *packet, const __u8 *header)
+{
+	__be16 offset = *(__be16 *)(header + 2);
+
+	/* An atomic fragment (RFC 6946) is a whole packet. */
+	if (!(offset & bpf_htons(IPV6_FRAGMENT_BITS)))
+		return;
+	packet->fragment = true;
+	packet->later = offset & bpf_htons(IPV6_OFFSET_BITS);
+	packet->identification = *(__be32 *)(header + 4);
+}
+
+static __always_inline void parse_ipv6_fields(struct packet *packet, const struct ipv6hdr *ip)
+{
+	packet->ipv6 = true;
+	packet->length = sizeof(*ip) + bpf_ntohs(ip->payload_len);
+	packet->tos = bpf_ntohs(*(__be16 *)ip) >> 4;
+	__builtin_memcpy(packet->source, &ip->saddr, sizeof(packet->source));
+	__builtin_memcpy(packet->destination, &ip->daddr, sizeof(packet->destination));
+	packet->protocol = ip->nexthdr;
+}
+
+static __always_inline enum outcome parse_plain6(struct packet *packet, void *header,
+						 void *data_end)
+{
+	struct ipv6hdr *ip = header;
+
+	if ((void *)(ip + 1) > data_end)
+		return OUTCOME_DROPPED_MALFORMED;
+	parse_ipv6_fields(packet, ip);
+	return parse_transport(packet, ip + 1, sizeof(*ip), data_end, PART_ALL);
+}
+
+/* parse_ipv6 walks the extension headers that may precede the transport
+ * header, RFC 8200 section 4.1. */
+static __always_inline enum outcome parse_ipv6(struct packet *packet, void *header,
+					       void *data_end, enum part part)
+{
+	struct ipv6hdr *ip = header;
+	__u32 offset = sizeof(*ip), length;
+
+	packet->ipv6 = true;
+	if ((void *)(ip + 1) > data_end || ip->version != 6)
+		return OUTCOME_DROPPED_MALFORMED;
+	parse_ipv6_fields(packet, ip);
+	header = ip + 1;
+#pragma unroll
+	for (int i = 0; i <= IPV6_MAX_EXTENSIONS; i++) {
+		__u8 *extension = header;
+
+		switch (packet->protocol) {
+		case IPPROTO_HOPOPTS:
+		case IPPROTO_ROUTING:
+		case IPPROTO_DSTOPTS:
+		case IPPROTO_FRAGMENT:
+			break;
+		default:
+			return parse_transport(packet, header, offset, data_end, part);
+		}
+		if (i == IPV6_MAX_EXTENSIONS)
+			break;
+		if ((void *)(extension + 8) > data_end)
+			return OUTCOME_DROPPED_MALFORMED;
+		length = (extension[1] + 1) * 8;
+		if (packet->protocol == IPPROTO_FRAGMENT) {
+			length = 8;
+			parse_ipv6_fragment(packet, extension);
+		}
+		packet->protocol = extension[0];
+		if (packet->later)
+			return OUTCOME_NONE;
+		header += length;
+		offset += length;
+	}
+	packet->unwalked = true;
+	return OUTCOME_NONE;
+}
+
+/* parse_ethernet tells what a frame that is for us bears: OUTCOME_NONE, and the
+ * EtherType. A tag in the frame is skipped, and its length told. */
+static __always_inline enum outcome parse_ethernet(void *data, void *data_end,
+						   const volatile void *own_mac, bool tags,
+						   __be16 *type, __u32 *tag)
+{
+	struct ethhdr *eth = data;
+
+	*tag = 0;
+	if ((void *)(eth + 1) > data_end)
+		return OUTCOME_DROPPED_MALFORMED;
+	if (!mac_equal(data, own_mac))
+		return OUTCOME_PASSED_OTHER_HOST;
+	*type = *(__be16 *)(data + offsetof(struct ethhdr, h_proto));
+	if (tags && (*type == bpf_htons(ETH_P_8021Q) || *type == bpf_htons(ETH_P_8021AD))) {
+		if ((void *)(eth + 1) + VLAN_LENGTH > data_end)
+			return OUTCOME_DROPPED_MALFORMED;
+		*type = *(__be16 *)(data + offsetof(struct ethhdr, h_proto) + VLAN_LENGTH);
+		*tag = VLAN_LENGTH;
+	}
+	return *type == bpf_htons(ETH_P_IPV6) || *type == bpf_htons(ETH_P_IP) ?
+		       OUTCOME_NONE : OUTCOME_PASSED_NOT_IP;
+}
