@@ -2,18 +2,18 @@
 /* The way of a packet. Include after one of the ctx_*.h headers. */
 #pragma once
 
-#include "choose/begin.h"
 #include "count.h"
-#include "send/forward.h"
 #include "fragment.h"
 #include "hasten.h"
-#include "answer/icmp.h"
 #include "maps.h"
-#include "../lib/parse.h"
-#include "answer/refuse.h"
-#include "send/returns.h"
-#include "choose/select.h"
 #include "trace.h"
+#include "answer/icmp.h"
+#include "answer/refuse.h"
+#include "choose/begin.h"
+#include "choose/select.h"
+#include "send/forward.h"
+#include "send/returns.h"
+#include "../lib/parse.h"
 
 /* choose_first makes the choice for the packet in the scratch memory before anything
  * else is done: from further down it would not fit the stack. */

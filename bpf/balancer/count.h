@@ -3,8 +3,8 @@
  * on, that of its outcome if not. Per CPU: nothing is shared or atomic. */
 #pragma once
 
+#include "decision.h"
 #include "maps.h"
-#include "choose/select.h"
 
 static __always_inline bool sent_on(enum outcome outcome)
 {

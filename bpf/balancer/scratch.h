@@ -75,9 +75,6 @@ struct elder {
 	__be16 nat_port;
 };
 
-/* No backend has this index. */
-#define NO_BACKEND 0xffffffff
-
 struct scratch {
 	struct packet packet;
 	/* What would not be too big, in bytes. */

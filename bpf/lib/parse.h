@@ -68,6 +68,12 @@ struct packet {
 	__u8 tos;
 };
 
+/* opens_connection says whether a packet is a SYN: TCP's first of a connection. */
+static __always_inline bool opens_connection(const struct packet *packet)
+{
+	return (packet->tcp_flags & (TCP_SYN | TCP_ACK)) == TCP_SYN;
+}
+
 /* same_address compares addresses of a family. */
 static __always_inline bool same_address(const __be32 *a, const __be32 *b)
 {

@@ -14,7 +14,7 @@ import (
 )
 
 // Ports of full NAT's pool are scarce for a backend from scarceFrom per cent in use on, until
-// less than scarceUntil are. A new flow tries 32 ports (PORT_ATTEMPTS in bpf/balancer/send/fullnat.h): with
+// less than scarceUntil are. A new flow tries 32 ports (PORT_ATTEMPTS in bpf/balancer/flow/poolport.h): with
 // 80 % in use, one in 1,300 finds none; with 90 %, one in 30.
 const scarceFrom, scarceUntil = 80, 70
 

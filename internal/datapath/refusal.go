@@ -9,7 +9,7 @@ import (
 
 // A backend that refuses connections (TCP RST in answer to SYN, where its packets are seen)
 // bears a penalty: a number of flows that the schedulers count in addition. Packets make it
-// grow (bpf/balancer/choose/refusal.h). Here it becomes less with time.
+// grow (bpf/balancer/flow/refusal.h). Here it becomes less with time.
 
 // relieveEvery is how often a penalty halves.
 const relieveEvery = time.Second

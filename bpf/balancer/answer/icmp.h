@@ -4,6 +4,7 @@
  * rewritten as the packet itself was, the other way round (RFC 5508). */
 #pragma once
 
+#include "../choose/choose.h"
 #include "../send/forward.h"
 #include "../send/returns.h"
 

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "../flow/flowtable.h"
+#include "../flow/load.h"
 #include "../maps.h"
 #include "../trace.h"
 
@@ -36,39 +37,6 @@ static __always_inline __u32 before(void *generation, __u32 table)
 	__u16 *low = slot_at(generation, (__u64)table - 2), *high = slot_at(generation, (__u64)table - 1);
 
 	return low && high ? *low | (__u32)*high << 16 : 0;
-}
-
-/* is_full says whether a backend has as many flows as it may, or has had and has not yet
- * gone below the lower threshold. */
-static __always_inline bool is_full(struct backend_load *load)
-{
-	__u32 active = load->active, lower = load->lower;
-
-	if (!load->upper)
-		return false;
-	if (!load->full) {
-		if (active < load->upper)
-			return false;
-		if (!dry_run())
-			load->full = 1;
-		return true;
-	}
-	if (active >= (lower ? lower : load->upper))
-		return true;
-	if (!dry_run())
-		load->full = 0;
-	return false;
-}
-
-static __always_inline struct backend_load *load_of(__u32 index)
-{
-	return bpf_map_lookup_elem(&loads, &index);
-}
-
-/* burden_of is how many flows the schedulers take a backend to have. */
-static __always_inline __u64 burden_of(const struct backend_load *load)
-{
-	return (__u64)load->active + load->penalty;
 }
 
 /* best is the member with the fewest flows for its weight, of those looked at. */
@@ -361,65 +329,4 @@ __noinline __u64 pick_backend(const struct service *service, __u32 hash)
 	if (!(service->flags & SERVICE_LIMITED) || index < PICK_NONE)
 		return index;
 	return pick_spare(generation, &pick);
-}
-
-/* over_rate says whether a new connection comes too early, and books it if not (ITU-T
- * I.371, annex A, virtual scheduling). */
-static __always_inline bool over_rate(struct turn *turn)
-{
-	__u64 now = bpf_ktime_get_ns();
-
-	for (int i = 0; i < TRIES; i++) {
-		__u64 due = turn->due, from = due > now ? due : now;
-
-		if (due > now + turn->burst)
-			return true;
-		if (dry_run())
-			return false;
-		if (__sync_val_compare_and_swap(&turn->due, due, from + turn->interval) == due)
-			return false;
-	}
-	return false;
-}
-
-/* refused asks a service's limits: OUTCOME_NONE where a new flow may begin. */
-static __always_inline enum outcome refused(const struct service *service)
-{
-	struct turn *turn;
-
-	if (!(service->flags & (SERVICE_RATE | SERVICE_LIMITED)))
-		return OUTCOME_NONE;
-	turn = turn_of(service->id);
-	if (!turn)
-		return OUTCOME_NONE;
-	if ((service->flags & SERVICE_RATE) && over_rate(turn))
-		return OUTCOME_DROPPED_RATE_LIMIT;
-	if (turn->cap && turn->active >= turn->cap)
-		return OUTCOME_DROPPED_CONNECTION_LIMIT;
-	return OUTCOME_NONE;
-}
-
-/* note_fewer says that a backend of a service has no more than so many flows now: it may have
- * the fewest. */
-static __always_inline void note_fewer(struct turn *turn, __u64 flows)
-{
-	if (turn && flows < turn->fewest)
-		turn->fewest = flows;
-}
-
-/* count_flow adds a flow to, or takes one from, what its backend and its service have. The
- * backend may have the fewest then. */
-static __always_inline void count_flow(__u32 id, __u32 index, __u32 by)
-{
-	struct backend_load *load = load_of(index);
-	struct turn *turn = turn_of(id);
-
-	if (load) {
-		__u32 active = __sync_fetch_and_add(&load->active, by) + by;
-
-		if ((__s32)by < 0)
-			note_fewer(turn, active);
-	}
-	if (turn)
-		__sync_fetch_and_add(&turn->active, by);
 }

@@ -2,11 +2,12 @@
 /* Which service a packet is for, and which backend takes it. */
 #pragma once
 
-#include "choose.h"
-#include "../../lib/hash.h"
+#include "choice.h"
+#include "schedule.h"
 #include "../maps.h"
-#include "../../lib/parse.h"
 #include "../trace.h"
+#include "../../lib/hash.h"
+#include "../../lib/parse.h"
 
 static __always_inline struct service *find_service4(void *generation,
 						     const struct service_key4 *key)
@@ -179,39 +180,11 @@ static __always_inline struct endpoint *endpoint_of(void *generation,
 	return endpoint_at(generation, packet, find_endpoint(packet, port, protocol));
 }
 
-/* decision is what is to be done with a packet. */
-struct decision {
-	struct service *service;
-	struct backend *backend;
-	/* hash_flow() of its flow. */
-	__u32 hash;
-	/* The interface that it leaves by, 0 for the one that it came in on. */
-	__u32 egress;
-	__u16 mss;
-	/* enum mode */
-	__u8 mode;
-	__u8 tos;
-	/* The packet opens a connection, as far as can be seen. */
-	bool opens;
-};
-
-/* source_of is what a service's hash is of. */
+/* service_hash places a packet in its service's table. */
 static __always_inline __u32 service_hash(const struct service *service,
 					  const struct packet *packet)
 {
 	return hash_ends(packet, service->flags & SERVICE_BY_SOURCE ? 0 : packet->source_port);
-}
-
-/* decide_by begins the decision about a packet of a service. */
-static __always_inline void decide_by(struct service *service, const struct packet *packet,
-				      struct decision *decision)
-{
-	trace_service(service);
-	decision->service = service;
-	decision->mode = service->mode;
-	decision->tos = service->tos;
-	decision->mss = service->mss;
-	decision->hash = hash_flow(packet);
 }
 
 /* What of a service's flags keeps a packet from being a matter of its hash alone. */
@@ -233,27 +206,4 @@ static __always_inline bool choose_by_hash(void *generation, const struct packet
 	decision->opens = opens_connection(packet);
 	decision->backend = member_at(generation, (__u64)members_of(block) + (*found & SLOT_MEMBER));
 	return !(*found & SLOT_MOVED);
-}
-
-/* failure is the outcome of a packet for which there was no choice. */
-static __always_inline enum outcome failure(__u32 outcome)
-{
-	/* The verifier knows no more of it than that it is a number, and other outcomes come
-	 * with a backend. It does not follow the one comparison that the compiler would
-	 * make of these two. */
-	if (outcome < OUTCOME_DROPPED_MALFORMED)
-		return OUTCOME_DROPPED_NO_BACKEND;
-	asm volatile("" : "+r"(outcome));
-	return outcome < OUTCOME_COUNT ? outcome : OUTCOME_DROPPED_NO_BACKEND;
-}
-
-/* take_choice puts a choice into the decision, or says why there is none. */
-static __always_inline enum outcome take_choice(void *generation, struct decision *decision,
-						__u64 choice)
-{
-	if (choice & CHOICE_FAILED)
-		return failure(choice);
-	decision->backend = backend_at(generation, (__u32)choice);
-	decision->opens = !!(choice & CHOICE_OPENS);
-	return decision->backend ? OUTCOME_NONE : OUTCOME_DROPPED_NO_BACKEND;
 }

@@ -3,36 +3,11 @@
 #pragma once
 
 #include "flowtable.h"
-#include "../choose/group.h"
+#include "refusal.h"
 #include "../maps.h"
-#include "../../lib/parse.h"
-#include "../choose/refusal.h"
-#include "../choose/schedule.h"
 #include "../scratch.h"
 #include "../trace.h"
-
-static __always_inline bool opens_connection(const struct packet *packet)
-{
-	return (packet->tcp_flags & (TCP_SYN | TCP_ACK)) == TCP_SYN;
-}
-
-/* For flows of full NAT, whose other end stands in a second table: fullnat.h. */
-int nat_moved(__u32 from, __u32 to, __u32 protocol);
-int nat_begin(const struct service *service, __u32 hash);
-
-/* A choice is the backend's index in the low half, and in the high half this, or an enum
- * outcome and CHOICE_FAILED. */
-#define CHOICE_OPENS (1ULL << 32)
-/* The flow has just proven itself. */
-#define CHOICE_PROVEN (1ULL << 33)
-/* No choice yet: no entry says it. */
-#define CHOICE_OPEN (1ULL << 34)
-#define CHOICE_FAILED (1ULL << 63)
-
-static __always_inline __u64 fail_with(enum outcome outcome)
-{
-	return CHOICE_FAILED | outcome;
-}
+#include "../../lib/parse.h"
 
 /* is_live says whether a flow counts among those that nobody has ended. */
 static __always_inline bool is_live(__u32 state)
@@ -122,38 +97,6 @@ static __always_inline void flow_of(struct flow *flow, const struct packet *pack
 	__builtin_memcpy(flow->address, packet->source, sizeof(flow->address));
 	flow->port = packet->source_port;
 	flow->service = service;
-}
-
-/* masked keeps the first bits of an address. */
-static __always_inline void masked(__be32 *address, __u32 bits)
-{
-#pragma unroll
-	for (int word = 0; word < 4; word++) {
-		if (bits >= 32) {
-			bits -= 32;
-			continue;
-		}
-		/* A shift by 32 is none. */
-		address[word] &= bits ? bpf_htonl(0xffffffff << (32 - bits)) : 0;
-		bits = 0;
-	}
-}
-
-/* client_of writes the key of the affinity of a packet's client; false where it has none. */
-static __always_inline bool client_of(void *generation, struct flow *flow, const struct flow *of,
-				      const struct service *service)
-{
-	__u32 whose = service->id;
-
-	__builtin_memset(flow, 0, sizeof(*flow));
-	if (service->flags & SERVICE_GROUPED)
-		whose = group_of(generation, service);
-	if ((service->flags & SERVICE_GROUPED) && !whose)
-		return false;
-	__builtin_memcpy(flow->address, of->address, sizeof(flow->address));
-	masked(flow->address, service->prefix);
-	flow->service = whose | FLOW_KEY_AFFINITY;
-	return true;
 }
 
 static __always_inline __u64 hash_of(const struct flow *flow)
@@ -246,110 +189,6 @@ static __always_inline void end_flow(const struct service *service, const struct
 	if (!dry_run())
 		forget_flow(found, hash, state_of(found->bucket, found->at),
 			    service->flags & SERVICE_TRACKED);
-}
-
-/* has_not_proven says whether a state is one that proof changes: who finds another one is
- * late, for the flow was proven, or has ended, on another CPU. */
-static __always_inline bool has_not_proven(__u32 state)
-{
-	return (state >= FLOW_OPENING && state <= FLOW_FIRST) || state == FLOW_AFFINITY_NEW;
-}
-
-/* copy_proven makes an entry of the unproven one of the proven too, if there is room, and
- * returns its place there. Of several CPUs, the one that changes its state does. */
-static __always_inline place_t copy_proven(__u32 place, struct flow *copy, __u64 hash, __u32 state)
-{
-	struct flow_bucket *bucket = bucket_of(false, place);
-	__u32 at = within(place), was;
-
-	if (!bucket)
-		return 0;
-	was = state_of(bucket, at);
-	if (!has_not_proven(was) || !set_state(bucket, at, was, state))
-		return 0;
-	*copy = bucket->flows[at];
-	return insert_flow(copy, hash, true, state, bucket->seen[at]);
-}
-
-/* leave_unproven takes it out there; false where its state has changed since. */
-static __always_inline bool leave_unproven(__u32 place, __u64 hash, __u32 state)
-{
-	struct flow_bucket *bucket = bucket_of(false, place);
-
-	if (!bucket)
-		return true;
-	if (!set_state(bucket, within(place), state, FLOW_FREE))
-		return false;
-	remove_flow(place, hash, false);
-	return true;
-}
-
-/* end_copy ends a proven flow whose unproven entry was ended, or forgotten, and counted
- * off, before the copy was there to be found. If the copy was found and ended meanwhile,
- * it was counted off twice. */
-static __always_inline void end_copy(const struct service *service, __u32 from, __u32 place,
-				     __u64 hash, __u32 state)
-{
-	struct flow_bucket *unproven = bucket_of(false, from), *proven = bucket_of(true, place);
-	__u32 at = within(place), next;
-
-	if (!unproven || !proven)
-		return;
-	next = state_of(unproven, within(from));
-	if (!is_ended(next))
-		next = FLOW_FREE;
-	if (set_state(proven, at, state, next)) {
-		if (next == FLOW_FREE)
-			remove_flow(place, hash, true);
-	} else if (service->flags & SERVICE_TRACKED) {
-		count_flow(service->id, proven->flows[at].backend, 1);
-	}
-}
-
-/* prove_flow: the flow of struct tracking has proven itself. */
-__noinline int prove_flow(const struct service *service, __u32 nat, __u32 protocol)
-{
-	__u32 state = protocol == IPPROTO_UDP ? FLOW_UDP : FLOW_ESTABLISHED;
-	struct scratch *scratch = get_scratch();
-	struct tracking *tracking;
-	place_t place;
-
-	if (!service || !scratch)
-		return 0;
-	tracking = &scratch->tracking;
-	place = copy_proven(tracking->place, &tracking->moving, tracking->flow_hash, state);
-	if (!place)
-		return 0;
-	/* Before the old place is empty: replies must find one of them. */
-	if (nat)
-		nat_moved(tracking->place, place, protocol);
-	if (!leave_unproven(tracking->place, tracking->flow_hash, state))
-		end_copy(service, tracking->place, place, tracking->flow_hash, state);
-	return 0;
-}
-
-/* prove_client: so has with it where its client goes. */
-__noinline int prove_client(const struct service *service)
-{
-	struct scratch *scratch = get_scratch();
-	struct tracking *tracking;
-	struct flow_bucket *bucket;
-	__u32 place;
-
-	if (!service || !scratch)
-		return 0;
-	tracking = &scratch->tracking;
-	if (!client_of(current_generation(), &tracking->client, &tracking->flow, service))
-		return 0;
-	tracking->client_hash = hash_of(&tracking->client);
-	place = search_place(&tracking->client, tracking->client_hash, false);
-	if (!place)
-		return 0;
-	bucket = bucket_of(false, place);
-	if (bucket && state_of(bucket, within(place)) == FLOW_AFFINITY_NEW &&
-	    copy_proven(place, &tracking->moving, tracking->client_hash, FLOW_AFFINITY))
-		leave_unproven(place, tracking->client_hash, FLOW_AFFINITY);
-	return 0;
 }
 
 /* enter_state moves a flow to its next state. Of several CPUs that see a counted one end,

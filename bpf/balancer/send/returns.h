@@ -3,8 +3,10 @@
  * become. */
 #pragma once
 
-#include "fullnat.h"
+#include "translate.h"
 #include "../choose/select.h"
+#include "../flow/returntable.h"
+#include "../flow/track.h"
 
 /* from_vip makes a reply's source what its client has sent to. */
 static __always_inline void from_vip(const struct endpoint *endpoint, struct translation *to)

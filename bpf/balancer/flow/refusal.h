@@ -7,7 +7,7 @@
  * to what takes time (refusal.go). */
 #pragma once
 
-#include "schedule.h"
+#include "load.h"
 
 /* note_refusal: a backend has refused a flow of a service. The penalty need not be more than
  * what any other member can have for its weight, however many were under way. */

@@ -1,0 +1,161 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/* Persistence: a client's flows go to one backend for a while, or, of a group of services, to
+ * one host. */
+#pragma once
+
+#include "group.h"
+#include "../flow/load.h"
+#include "../flow/prove.h"
+#include "../scratch.h"
+
+/* masked keeps the first bits of an address. */
+static __always_inline void masked(__be32 *address, __u32 bits)
+{
+#pragma unroll
+	for (int word = 0; word < 4; word++) {
+		if (bits >= 32) {
+			bits -= 32;
+			continue;
+		}
+		/* A shift by 32 is none. */
+		address[word] &= bits ? bpf_htonl(0xffffffff << (32 - bits)) : 0;
+		bits = 0;
+	}
+}
+
+/* client_of writes the key of the affinity of a packet's client; false where it has none. */
+static __always_inline bool client_of(void *generation, struct flow *flow, const struct flow *of,
+				      const struct service *service)
+{
+	__u32 whose = service->id;
+
+	__builtin_memset(flow, 0, sizeof(*flow));
+	if (service->flags & SERVICE_GROUPED)
+		whose = group_of(generation, service);
+	if ((service->flags & SERVICE_GROUPED) && !whose)
+		return false;
+	__builtin_memcpy(flow->address, of->address, sizeof(flow->address));
+	masked(flow->address, service->prefix);
+	flow->service = whose | FLOW_KEY_AFFINITY;
+	return true;
+}
+
+/* attached_to is the backend of a service that an affinity leads to, or NULL. */
+static __always_inline struct backend *attached_to(void *generation, const struct service *service,
+						   const struct flow *affinity)
+{
+	__u64 index;
+
+	if (!(service->flags & SERVICE_GROUPED))
+		return owner_of(generation, affinity);
+	index = backend_of_host(service, affinity->backend | (__u64)affinity->generation << 32);
+	return index < PICK_NONE ? backend_at(generation, index) : NULL;
+}
+
+/* takes_new says whether a backend takes new flows. */
+static __always_inline bool takes_new(const struct backend *owner)
+{
+	struct backend_load *load;
+
+	if (!owner->up || !owner->weight)
+		return false;
+	load = load_of(owner->index);
+	return !load || !is_full(load);
+}
+
+/* find_affinity says where a client's flows go: the backend's index, or PICK_NONE where
+ * that is not known, or may take no new flow. */
+__noinline __u64 find_affinity(const struct service *service)
+{
+	void *generation = current_generation();
+	struct scratch *scratch = get_scratch();
+	struct tracking *tracking;
+	struct backend *owner;
+	struct found found;
+
+	if (!service || !scratch)
+		return PICK_NONE;
+	tracking = &scratch->tracking;
+	if (!client_of(generation, &tracking->client, &tracking->flow, service))
+		return PICK_NONE;
+	tracking->client_hash = hash_of(&tracking->client);
+	if (!find_flow(&tracking->client, tracking->client_hash, &found))
+		return PICK_NONE;
+	owner = attached_to(generation, service, &found.bucket->flows[found.at]);
+	return owner && takes_new(owner) ? owner->index : PICK_NONE;
+}
+
+/* aim_affinity writes into the affinity of struct tracking where its flow went; false where
+ * there is none to keep. */
+static __always_inline bool aim_affinity(void *generation, struct tracking *tracking)
+{
+	struct flow *client = &tracking->client;
+	struct backend *owner;
+	__u64 number;
+
+	if (!(client->service & FLOW_KEY_AFFINITY))
+		return false;
+	client->backend = tracking->flow.backend;
+	client->generation = tracking->flow.generation;
+	if (!(client->service & FLOW_KEY_GROUP))
+		return true;
+	owner = backend_at(generation, tracking->flow.backend);
+	if (!owner)
+		return false;
+	number = host_number(owner);
+	client->backend = number;
+	client->generation = number >> 32;
+	return true;
+}
+
+/* keep_affinity remembers where the flow of struct tracking went, for its client's
+ * next. */
+__noinline int keep_affinity(void)
+{
+	void *generation = current_generation();
+	struct scratch *scratch = get_scratch();
+	struct tracking *tracking;
+	struct found found;
+	struct flow *flow;
+
+	if (!scratch || dry_run())
+		return 0;
+	tracking = &scratch->tracking;
+	if (!aim_affinity(generation, tracking))
+		return 0;
+	if (find_flow(&tracking->client, tracking->client_hash, &found)) {
+		flow = &found.bucket->flows[found.at];
+		if (flow->backend == tracking->client.backend &&
+		    flow->generation == tracking->client.generation) {
+			note_seen(found.bucket, found.at, clock_of(generation));
+			return 0;
+		}
+		remove_flow(found.place, tracking->client_hash, found.proven);
+	}
+	return insert_flow(&tracking->client, tracking->client_hash, false, FLOW_AFFINITY_NEW,
+			   clock_of(generation));
+}
+
+/* prove_client: so has with it where its client goes. */
+__noinline int prove_client(const struct service *service)
+{
+	struct scratch *scratch = get_scratch();
+	struct tracking *tracking;
+	struct flow_bucket *bucket;
+	__u32 place;
+
+	if (!service || !scratch)
+		return 0;
+	tracking = &scratch->tracking;
+	if (!client_of(current_generation(), &tracking->client, &tracking->flow, service))
+		return 0;
+	tracking->client_hash = hash_of(&tracking->client);
+	place = search_place(&tracking->client, tracking->client_hash, false);
+	if (!place)
+		return 0;
+	bucket = bucket_of(false, place);
+	if (bucket && state_of(bucket, within(place)) == FLOW_AFFINITY_NEW &&
+	    copy_proven(place, &tracking->moving, tracking->client_hash, FLOW_AFFINITY))
+		leave_unproven(place, tracking->client_hash, FLOW_AFFINITY);
+	return 0;
+}

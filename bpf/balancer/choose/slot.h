@@ -1,0 +1,100 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/* The slot of a packet's hash: whose it is now, and whose it was before it changed hands. */
+#pragma once
+
+#include "choice.h"
+#include "schedule.h"
+#include "../flow/track.h"
+#include "../scratch.h"
+
+static __always_inline struct backend *member_of(void *generation, __u64 block, __u32 slot)
+{
+	__u32 member = member_in(generation, table_of(block), slot);
+
+	return member == NO_MEMBER ? NULL :
+				     member_at(generation, (__u64)members_of(block) + member);
+}
+
+/* look_before looks the slot up as it was. */
+static __always_inline void look_before(void *generation, const struct service *service,
+					__u32 hash, const struct backend *now,
+					struct tracking *tracking)
+{
+	struct backend *base;
+
+	base = member_of(generation, pair(&service->base), hash_scale(hash, service->base_size));
+	if (!base || (now && base->index == now->index && base->generation == now->generation))
+		return;
+	if (base->up)
+		tracking->before = base->index;
+	else
+		tracking->orphaned = true;
+}
+
+/* look_up looks a packet's slot up: tracking->now, before, orphaned and moved. */
+__noinline int look_up(const struct service *service, __u32 hash)
+{
+	void *generation = current_generation();
+	struct scratch *scratch = get_scratch();
+	struct tracking *tracking;
+	struct backend *now = NULL;
+	__u64 block;
+	__u16 *slot;
+
+	if (!service || !scratch)
+		return 0;
+	tracking = &scratch->tracking;
+	tracking->now = tracking->before = NO_BACKEND;
+	tracking->moved = !service->table_size;
+	tracking->orphaned = false;
+	if (service->table_size) {
+		block = pair(&service->current);
+		trace_slot(hash_scale(hash, service->table_size));
+		slot = slot_at(generation, (__u64)table_of(block) +
+						   hash_scale(hash, service->table_size));
+		if (!slot)
+			return 0;
+		tracking->moved = *slot & SLOT_MOVED;
+		now = member_at(generation, (__u64)members_of(block) + (*slot & SLOT_MEMBER));
+		if (now)
+			tracking->now = now->index;
+	}
+	if (tracking->moved && (service->flags & SERVICE_BASE))
+		look_before(generation, service, hash, now, tracking);
+	return 0;
+}
+
+/* by_hash is the choice where nothing is remembered, nor is to be. */
+static __always_inline __u64 by_hash(const struct tracking *tracking, const struct packet *packet)
+{
+	bool opens = opens_connection(packet);
+
+	if (tracking->now == NO_BACKEND && opens)
+		return fail_with(OUTCOME_DROPPED_NO_BACKEND);
+	if (tracking->before == NO_BACKEND)
+		return choice_of(tracking->now, opens);
+	trace_because(TRACE_FORMER);
+	return choice_of(tracking->before, opens);
+}
+
+/* between decides where a slot has changed hands and its flow is not remembered: an
+ * opening packet begins with the new owner, and what was there before stays with the
+ * former. Both are remembered, for the base table will go. Where the former has left,
+ * whoever begins is remembered too, or the next change of the slot would take him for
+ * one of the former's. */
+static __always_inline __u64 between(const struct packet *packet,
+				     const struct tracking *tracking)
+{
+	bool opens = opens_connection(packet), udp = packet->protocol == IPPROTO_UDP;
+
+	if (tracking->now == NO_BACKEND ||
+	    (tracking->before == NO_BACKEND && !tracking->orphaned))
+		return by_hash(tracking, packet);
+	if (opens && remember(tracking->now, FLOW_OPENING))
+		return choice_of(tracking->now, true);
+	if (tracking->before == NO_BACKEND && udp)
+		remember(tracking->now, FLOW_FIRST);
+	else if (tracking->before != NO_BACKEND && !opens && !(packet->tcp_flags & TCP_RST))
+		remember(tracking->before, udp ? FLOW_FIRST : FLOW_SEEN);
+	return by_hash(tracking, packet);
+}

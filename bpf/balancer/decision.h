@@ -1,0 +1,35 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/* What is to be done with a packet. */
+#pragma once
+
+#include "trace.h"
+#include "types.h"
+#include "../lib/hash.h"
+
+/* decision is what is to be done with a packet. */
+struct decision {
+	struct service *service;
+	struct backend *backend;
+	/* hash_flow() of its flow. */
+	__u32 hash;
+	/* The interface that it leaves by, 0 for the one that it came in on. */
+	__u32 egress;
+	__u16 mss;
+	/* enum mode */
+	__u8 mode;
+	__u8 tos;
+	/* The packet opens a connection, as far as can be seen. */
+	bool opens;
+};
+
+/* decide_by begins the decision about a packet of a service. */
+static __always_inline void decide_by(struct service *service, const struct packet *packet,
+				      struct decision *decision)
+{
+	trace_service(service);
+	decision->service = service;
+	decision->mode = service->mode;
+	decision->tos = service->tos;
+	decision->mss = service->mss;
+	decision->hash = hash_flow(packet);
+}

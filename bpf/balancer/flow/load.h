@@ -1,0 +1,64 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/* How many flows a backend and a service have, and how many a backend may have. */
+#pragma once
+
+#include "../maps.h"
+#include "../trace.h"
+
+static __always_inline struct backend_load *load_of(__u32 index)
+{
+	return bpf_map_lookup_elem(&loads, &index);
+}
+
+/* is_full says whether a backend has as many flows as it may, or has had and has not yet
+ * gone below the lower threshold. */
+static __always_inline bool is_full(struct backend_load *load)
+{
+	__u32 active = load->active, lower = load->lower;
+
+	if (!load->upper)
+		return false;
+	if (!load->full) {
+		if (active < load->upper)
+			return false;
+		if (!dry_run())
+			load->full = 1;
+		return true;
+	}
+	if (active >= (lower ? lower : load->upper))
+		return true;
+	if (!dry_run())
+		load->full = 0;
+	return false;
+}
+
+/* burden_of is how many flows the schedulers take a backend to have. */
+static __always_inline __u64 burden_of(const struct backend_load *load)
+{
+	return (__u64)load->active + load->penalty;
+}
+
+/* note_fewer says that a backend of a service has no more than so many flows now: it may have
+ * the fewest. */
+static __always_inline void note_fewer(struct turn *turn, __u64 flows)
+{
+	if (turn && flows < turn->fewest)
+		turn->fewest = flows;
+}
+
+/* count_flow adds a flow to, or takes one from, what its backend and its service have. The
+ * backend may have the fewest then. */
+static __always_inline void count_flow(__u32 id, __u32 index, __u32 by)
+{
+	struct backend_load *load = load_of(index);
+	struct turn *turn = turn_of(id);
+
+	if (load) {
+		__u32 active = __sync_fetch_and_add(&load->active, by) + by;
+
+		if ((__s32)by < 0)
+			note_fewer(turn, active);
+	}
+	if (turn)
+		__sync_fetch_and_add(&turn->active, by);
+}
