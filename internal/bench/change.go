@@ -26,6 +26,8 @@ type changeExperiment struct{}
 
 // Changes is what a suite says of a load of kind change, besides what all have.
 type Changes struct {
+	// Events are the names of those that happen, in the order of docs/change.md; empty: all.
+	Events []string `yaml:"events"`
 	// Flaps is how often the flapping backend goes and comes, Reloads how often the
 	// configuration is read again without change.
 	Flaps   int `yaml:"flaps"`
@@ -43,6 +45,11 @@ type Changes struct {
 	Lap    time.Duration `yaml:"lap"`
 	// Silence is how long a backend's host is silent behind a subject that does not notice.
 	Silence time.Duration `yaml:"silence"`
+	// Restarts and Kills are how often the subject's process is restarted, and killed, and
+	// Dead how long there is none after a kill.
+	Restarts int           `yaml:"restarts"`
+	Kills    int           `yaml:"kills"`
+	Dead     time.Duration `yaml:"dead"`
 }
 
 // The load's other settings.
@@ -88,32 +95,44 @@ func (changeExperiment) check(l Load, form Form, at path, fail failFunc) {
 	if l.Duration != 0 || l.Requests != 0 || l.RequestsEach != 0 || l.MinRequests != 0 || l.Pinned || l.Offloads {
 		fail(at, "change ends when its events are over; it has none of duration, requests, requests_each, min_requests, pinned and offloads")
 	}
-	for _, c := range []struct {
-		name        string
-		value, most int
-	}{
-		{"flaps", l.Changes.Flaps, 10_000}, {"reloads", l.Changes.Reloads, 10_000},
-		{"new_per_second", l.Changes.NewPerSecond, 10_000}, {"queries_per_second", l.Changes.QueriesPerSecond, 10_000},
-		{"ports", l.Changes.Ports, maxPorts}, {"reused", l.Changes.Reused, maxReused},
-	} {
-		if c.value < 1 || c.value > c.most {
-			fail(at.to("changes", c.name), "%d is not possible; use 1 to %d", c.value, c.most)
-		}
-	}
-	for _, c := range []struct {
-		name  string
-		value time.Duration
-	}{{"lap", l.Changes.Lap}, {"silence", l.Changes.Silence}} {
-		if c.value < leastTime || c.value > mostTime {
-			fail(at.to("changes", c.name), "%v is not possible; use %v to %v", c.value, leastTime, mostTime)
-		}
-	}
+	l.Changes.checkValues(at, fail)
 	if form.Lab.Servers < changeServers {
 		fail(at, "change needs at least %d servers, for one each comes, leaves, drains, weighs more, flaps and falls silent; lab has %d", changeServers, form.Lab.Servers)
 	}
 	for _, s := range form.Subjects {
 		if known, ok := subject.Find(s.Name); ok && !subject.CanChange(known) {
 			fail(at, "%s has no backends that could change, or speaks HTTP only", s.Name)
+		}
+	}
+}
+
+// checkValues checks what is given for the events that happen, and for what goes on besides.
+func (c Changes) checkValues(at path, fail failFunc) {
+	for i, name := range c.Events {
+		if !slices.Contains(eventNames(), name) {
+			fail(at.to("changes", "events", i), "unknown event %q: use some of %s", name, strings.Join(eventNames(), ", "))
+		}
+	}
+	needed := func(event string) bool { return event == "" || len(c.Events) == 0 || slices.Contains(c.Events, event) }
+	for _, v := range []struct {
+		name, event string
+		value, most int
+	}{
+		{"flaps", "flap", c.Flaps, 10_000}, {"reloads", "reload", c.Reloads, 10_000},
+		{"new_per_second", "", c.NewPerSecond, 10_000}, {"queries_per_second", "", c.QueriesPerSecond, 10_000},
+		{"ports", "share", c.Ports, maxPorts}, {"reused", "", c.Reused, maxReused},
+		{"restarts", "restart", c.Restarts, 1000}, {"kills", "kill", c.Kills, 1000},
+	} {
+		if needed(v.event) && (v.value < 1 || v.value > v.most) {
+			fail(at.to("changes", v.name), "%d is not possible; use 1 to %d", v.value, v.most)
+		}
+	}
+	for _, v := range []struct {
+		name, event string
+		value       time.Duration
+	}{{"lap", "", c.Lap}, {"silence", "silent", c.Silence}, {"dead", "kill", c.Dead}} {
+		if needed(v.event) && (v.value < leastTime || v.value > mostTime) {
+			fail(at.to("changes", v.name), "%v is not possible; use %v to %v", v.value, leastTime, mostTime)
 		}
 	}
 }
@@ -172,6 +191,7 @@ func (changeExperiment) notes(Form) []string {
 			udpFlowsEach, udpPace, udpPatience),
 		"backends that leave go on running: a balancer that sends them what they are used to get breaks nothing by that",
 		fmt.Sprintf("connections from ports that are used again are ended by the client's reset, the server's reset and FIN in turn; a SYN counts as lost if the kernel had to send another, or none was answered within %v", changePatience),
+		"a process that is killed gets SIGKILL, and another one is started after the time that the suite says; addresses and rules that the laboratory has set up for it stay",
 		"a host that falls silent has its link taken down at the switch, and none of its connections when it is back, as after a crash",
 	}
 }
@@ -238,7 +258,7 @@ func (changeExperiment) conduct(ctx context.Context, r *runner, t Trial, running
 		return nil, err
 	}
 	for _, e := range changeEvents {
-		if e.only != nil && !e.only(t) {
+		if !e.happens(t) {
 			continue
 		}
 		got, err := c.event(ctx, e)

@@ -33,23 +33,27 @@ subjects:
 loads:
   - kind: change
     concurrency: [40]
-    changes: {flaps: 2, reloads: 2, new_per_second: 20, queries_per_second: 20, ports: 50, reused: 20, lap: 200ms, silence: 1s}
+    changes: {events: [add, remove, drain, reweigh, flap, reload, undo, silent, reset, share], flaps: 2, reloads: 2, new_per_second: 20, queries_per_second: 20, ports: 50, reused: 20, lap: 200ms, silence: 1s}
 `
 
 func TestChangeSuiteErrors(t *testing.T) {
 	for name, tc := range map[string]struct{ from, to, says string }{
-		"none":           {"", "", ""},
-		"few servers":    {"servers: 6", "servers: 5", "s.yaml:9: loads[0]: change needs at least 6 servers"},
-		"no flaps":       {"flaps: 2, ", "", "s.yaml:11: loads[0].changes.flaps: 0 is not possible"},
-		"many ports":     {"ports: 50", "ports: 50000", "loads[0].changes.ports: 50000 is not possible; use 1 to 40000"},
-		"many reused":    {"reused: 20", "reused: 701", "loads[0].changes.reused: 701 is not possible; use 1 to 700"},
-		"a short lap":    {"lap: 200ms", "lap: 10ms", "loads[0].changes.lap: 10ms is not possible; use 100ms to 1m0s"},
-		"no silence":     {", silence: 1s", "", "loads[0].changes.silence: 0s is not possible"},
-		"an unknown key": {"flaps: 2", "flops: 2", "s.yaml:11: loads[0].changes: unknown key flops"},
-		"a duration":     {"concurrency: [40]", "concurrency: [40]\n    duration: 1s", "change ends when its events are over"},
-		"no connections": {"[40]", "[]", "loads[0].concurrency: empty"},
-		"no balancer":    {"name: iptables-nth", "name: direct", "direct has no backends that could change"},
-		"HTTP only":      {"name: iptables-nth", "name: haproxy-http\n    params: {threads: [1]}", "haproxy-http speaks HTTP only"},
+		"none":                      {"", "", ""},
+		"few servers":               {"servers: 6", "servers: 5", "s.yaml:9: loads[0]: change needs at least 6 servers"},
+		"no flaps":                  {"flaps: 2, ", "", "s.yaml:11: loads[0].changes.flaps: 0 is not possible"},
+		"many ports":                {"ports: 50", "ports: 50000", "loads[0].changes.ports: 50000 is not possible; use 1 to 40000"},
+		"many reused":               {"reused: 20", "reused: 701", "loads[0].changes.reused: 701 is not possible; use 1 to 700"},
+		"a short lap":               {"lap: 200ms", "lap: 10ms", "loads[0].changes.lap: 10ms is not possible; use 100ms to 1m0s"},
+		"no dead":                   {"share], ", "share, kill], kills: 1, ", "loads[0].changes.dead: 0s is not possible"},
+		"an unknown event":          {"[add, remove,", "[add, explode,", `loads[0].changes.events[1]: unknown event "explode": use some of add, remove`},
+		"only what its events need": {"share], flaps: 2, ", "share], restarts: 0, flaps: 2, ", ""},
+		"no kills":                  {"share], ", "share, kill], dead: 1s, ", "loads[0].changes.kills: 0 is not possible"},
+		"no silence":                {", silence: 1s", "", "loads[0].changes.silence: 0s is not possible"},
+		"an unknown key":            {"flaps: 2", "flops: 2", "s.yaml:11: loads[0].changes: unknown key flops"},
+		"a duration":                {"concurrency: [40]", "concurrency: [40]\n    duration: 1s", "change ends when its events are over"},
+		"no connections":            {"[40]", "[]", "loads[0].concurrency: empty"},
+		"no balancer":               {"name: iptables-nth", "name: direct", "direct has no backends that could change"},
+		"HTTP only":                 {"name: iptables-nth", "name: haproxy-http\n    params: {threads: [1]}", "haproxy-http speaks HTTP only"},
 	} {
 		_, err := ParseSuite("s.yaml", []byte(strings.Replace(smallChange, tc.from, tc.to, 1)))
 		if (err == nil) != (tc.says == "") || err != nil && !strings.Contains(err.Error(), tc.says) {
@@ -377,6 +381,29 @@ func TestChangeSeesWhatBreaks(t *testing.T) {
 	if m[results.Connections] != 40 {
 		t.Errorf("%g connections are held again, want 40", m[results.Connections])
 	}
+}
+
+// TestRestartsAreCounted: a proxy's connections end with its process, and are broken, for their
+// backends have stayed.
+func TestRestartsAreCounted(t *testing.T) {
+	testenv.Program(t, "haproxy")
+	text := strings.NewReplacer("[add, remove, drain, reweigh, flap, reload, undo, silent, reset, share]", "[restart, kill]",
+		"silence: 1s", "silence: 1s, restarts: 1, kills: 1, dead: 200ms",
+		"name: iptables-nth", "name: haproxy-tcp\n    params: {threads: [1], splice: [\"off\"]}").Replace(smallChange)
+	r := startChangeOf(t, text, "haproxy-tcp")
+	run, err := r.run(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, event := range []string{"restart", "kill"} {
+		if len(run.Trials) != 2 || run.Trials[i].Params[paramEvent] != event || !run.Trials[i].Valid {
+			t.Fatalf("the trials are %+v; want restart and kill", run.Trials)
+		}
+		if m := run.Trials[i].Metrics; m[results.Broken] < 40 || m[results.Applied] != 1 {
+			t.Errorf("%s: %g connections broke by %g changes; want each of 40, by 1", event, m[results.Broken], m[results.Applied])
+		}
+	}
+	nothingLeft(t, r)
 }
 
 // TestReusedPortsFindALivingBackend: a scheduler that remembers every flow meets each port

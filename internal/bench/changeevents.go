@@ -53,6 +53,20 @@ type changeEvent struct {
 	only func(Trial) bool
 }
 
+// happens says whether a trial has the event.
+func (e changeEvent) happens(t Trial) bool {
+	named := t.By.Changes.Events
+	return (len(named) == 0 || slices.Contains(named, e.name)) && (e.only == nil || e.only(t))
+}
+
+// eventNames are the names of the events, in their order.
+func eventNames() (names []string) {
+	for _, e := range changeEvents {
+		names = append(names, e.name)
+	}
+	return names
+}
+
 // changeEvents lists the events in order. Each finds what the one before has left.
 var changeEvents = []changeEvent{
 	{name: "add", change: func(ctx context.Context, c *changeTrial) error {
@@ -72,6 +86,8 @@ var changeEvents = []changeEvent{
 	{name: "undo", change: func(ctx context.Context, c *changeTrial) error {
 		return c.apply(ctx, func(s *subject.Service) { s.Servers, s.Weights = slices.Clone(c.runner.lab.Servers), nil })
 	}},
+	{name: "restart", only: canRestart, change: restart},
+	{name: "kill", only: canRestart, change: killAndBegin},
 	{name: "silent", leaves: []int{serverSilent}, change: fallSilent},
 	{name: "reset", leaves: []int{serverDrained}, change: drainAndReset, after: undrain},
 	{name: "share", leaves: []int{serverRemoved}, only: choosesByHash, prepare: tryFlows,

@@ -212,6 +212,23 @@ func (p *Process) Stop(ctx context.Context) error {
 	return p.destroy()
 }
 
+// Kill ends the process and its group as a crash does: by SIGKILL, without a word before. It
+// returns when the process is gone. Killing an ended process does nothing.
+func (p *Process) Kill(ctx context.Context) error {
+	if p.far == nil {
+		return p.destroy()
+	}
+	if err := p.far.Signal(int(syscall.SIGKILL)); err != nil {
+		return err
+	}
+	select {
+	case <-p.far.Done():
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
 // destroy kills the process and its group and waits for the end.
 func (p *Process) destroy() error {
 	if p.end(context.Background(), syscall.SIGKILL) {

@@ -4,6 +4,9 @@ package report
 
 // koreanSilence are about hosts that fall silent, and clients that use their ports again.
 var koreanSilence = []phrase{
+	{"Restarted", "재시작"}, {"restarted", "재시작"}, {"restarted {n}", "재시작 {1}"}, {"Killed", "강제 종료"}, {"killed", "강제 종료"}, {"killed {n}", "강제 종료 {1}"},
+	{"Restarted, killed", "재시작, 강제 종료"}, {"The balancer's process is ended by its service manager and started again, or killed and started again a while later. What is in the kernel may go on without it; what the process itself carries ends with it.", "밸런서의 프로세스를 서비스 관리자가 끝내고 다시 시작하거나, 강제 종료하고 잠시 뒤 다시 시작합니다. 커널에 있는 것은 프로세스 없이도 이어질 수 있고, 프로세스가 직접 나르던 것은 함께 끝납니다."},
+	{"a process that is killed gets SIGKILL, and another one is started after the time that the suite says; addresses and rules that the laboratory has set up for it stay", "강제 종료하는 프로세스에는 SIGKILL을 보내고, 스위트가 정한 시간이 지난 뒤 다른 프로세스를 시작함; 실험실이 마련한 주소와 규칙은 그대로 둠"},
 	{"Fell silent", "응답 끊김"}, {"fell silent", "응답 끊김"}, {"fell silent {n}", "응답 끊김 {1}"},
 	{"Drained and reset", "드레인 후 리셋"}, {"drained and reset", "드레인 후 리셋"}, {"drained and reset {n}", "드레인 후 리셋 {1}"},
 	{"A backend's host is taken off the segment while it holds connections, and comes back without them. Until a balancer has noticed, it sends a share of the connections there, and their SYNs are lost. A balancer that notices by itself needs no health check for that; one that does not goes on until it is told, and all that is lost counts as before its notice.", "연결을 가진 백엔드 호스트를 세그먼트에서 떼었다가 연결 없이 되돌립니다. 밸런서가 알아차리기 전에는 연결의 일부가 그리로 가고 SYN이 유실됩니다. 스스로 알아차리는 밸런서는 이를 위해 헬스 체크가 필요 없고, 그렇지 않은 밸런서는 알려 줄 때까지 계속 보내므로 유실은 모두 알아차리기 전의 것으로 셉니다."},

@@ -92,14 +92,18 @@ func (s jeoul) Start(ctx context.Context, setup Setup, params Params) (Running, 
 }
 
 func (s jeoul) start(ctx context.Context, running *runningJeoul) error {
-	balancer := running.setup.Lab.Balancer
 	if err := running.configure(running.setup); err != nil {
 		return err
 	}
 	if err := s.prepare(running); err != nil {
 		return err
 	}
-	var err error
+	return s.begin(ctx, running)
+}
+
+// begin starts the daemon, and returns when it is ready.
+func (s jeoul) begin(ctx context.Context, running *runningJeoul) (err error) {
+	balancer := running.setup.Lab.Balancer
 	running.process, err = startHeard(ctx, balancer, running.told.line, balancer.Executable(running.setup.Executable), "run", "-c", running.path(),
 		"--state-dir", filepath.Join(balancer.Dir, "state"))
 	if err != nil {

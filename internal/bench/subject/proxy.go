@@ -15,6 +15,9 @@ import (
 type runningProxy struct {
 	setup   Setup
 	process *program
+	// path and args are those that its process is started with.
+	path string
+	args []string
 	// retired are processes that it has replaced, which may still carry connections.
 	retired []*program
 	undo    undo
@@ -25,18 +28,25 @@ type runningProxy struct {
 
 // startProxy runs a proxy's program and waits until it listens.
 func startProxy(ctx context.Context, setup Setup, r runningProxy, path string, args ...string) (*runningProxy, error) {
-	r.setup = setup
+	r.setup, r.path, r.args = setup, path, args
 	err := r.undo.on(func(on bool) error { return ownVIP(setup.Lab, on) })
 	if err == nil {
-		r.process, err = startProgram(ctx, setup.Lab.Balancer, path, args...)
-	}
-	for i := 0; i < len(setup.Services) && err == nil; i++ {
-		err = r.process.waitUntil(ctx, func() error { return probe.Listening(ctx, setup.Lab.Balancer, setup.vip(i)) })
+		err = r.Begin(ctx)
 	}
 	if err != nil {
 		return nil, errors.Join(err, r.Stop(context.WithoutCancel(ctx)))
 	}
 	return &r, nil
+}
+
+// listens returns when the proxy accepts connections of every service.
+func (r *runningProxy) listens(ctx context.Context) error {
+	for i := range r.setup.Services {
+		if err := r.process.waitUntil(ctx, func() error { return probe.Listening(ctx, r.setup.Lab.Balancer, r.setup.vip(i)) }); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func (r *runningProxy) Target(i int) netip.AddrPort { return r.setup.vip(i) }

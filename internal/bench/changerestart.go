@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/jeoul/jeoul/internal/bench/subject"
+)
+
+// canRestart says whether the subject is a process that connections may outlive.
+func canRestart(t Trial) bool { return subject.CanRestart(t.Subject) }
+
+// restarting returns the subject as one whose process can end.
+func (c *changeTrial) restarting() (subject.Restarting, error) {
+	r, ok := c.changing.(subject.Restarting)
+	if !ok {
+		return nil, fmt.Errorf("%w: %s has no process to restart", subject.ErrCannot, c.trial.Subject.Name())
+	}
+	return r, nil
+}
+
+// restart restarts the subject's process again and again.
+func restart(ctx context.Context, c *changeTrial) error {
+	r, err := c.restarting()
+	if err != nil {
+		return err
+	}
+	for range c.trial.By.Changes.Restarts {
+		if err := c.timed(func() error { return r.Restart(ctx) }); err != nil {
+			return err
+		}
+		if err := pause(ctx, reloadPause); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// killAndBegin kills the subject's process again and again, and starts another one each time
+// when there was none for a while. What is timed is the start.
+func killAndBegin(ctx context.Context, c *changeTrial) error {
+	r, err := c.restarting()
+	if err != nil {
+		return err
+	}
+	for range c.trial.By.Changes.Kills {
+		if err := r.Kill(ctx); err != nil {
+			return err
+		}
+		gone := pause(ctx, c.trial.By.Changes.Dead)
+		if err := errors.Join(gone, c.timed(func() error { return r.Begin(ctx) })); err != nil {
+			return err
+		}
+		if err := pause(ctx, reloadPause); err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package subject
+
+import "context"
+
+// Restarting is a running subject whose process can end and begin again while connections go
+// through it. What it has set up besides (addresses, rules) stays meanwhile.
+type Restarting interface {
+	Changing
+	// Restart ends the process as a service manager does that restarts it, starts another
+	// one, and returns when that serves.
+	Restart(ctx context.Context) error
+	// Kill ends the process as a crash does (SIGKILL), and returns when it is gone.
+	Kill(ctx context.Context) error
+	// Begin starts a process after Kill, and returns when it serves.
+	Begin(ctx context.Context) error
+}
+
+// CanRestart says whether what s starts is Restarting.
+func CanRestart(s Subject) bool {
+	switch s.(type) {
+	case haproxyTCP, nginxStream, jeoul:
+		return true
+	}
+	return false
+}
+
+// Restart stops the proxy (SIGTERM) and starts another one, by the configuration as it is.
+func (r *runningProxy) Restart(ctx context.Context) error {
+	if err := r.Quiesce(ctx); err != nil {
+		return err
+	}
+	return r.Begin(ctx)
+}
+
+// Kill ends the proxy's processes, those included that only carry on with connections from
+// before a reload.
+func (r *runningProxy) Kill(ctx context.Context) error {
+	for _, p := range append(r.retired, r.process) {
+		if err := p.process.Kill(ctx); err != nil {
+			return err
+		}
+	}
+	r.retired = nil
+	return nil
+}
+
+// Begin starts the proxy, and returns when it listens.
+func (r *runningProxy) Begin(ctx context.Context) (err error) {
+	r.process, err = startProgram(ctx, r.setup.Lab.Balancer, r.path, r.args...)
+	if err != nil {
+		return err
+	}
+	return r.listens(ctx)
+}
+
+// Restart stops the daemon (SIGTERM) and starts another one, as `systemctl restart` does.
+func (r *runningJeoul) Restart(ctx context.Context) error {
+	if err := r.process.stop(ctx); err != nil {
+		return err
+	}
+	return r.Begin(ctx)
+}
+
+// Kill ends the daemon.
+func (r *runningJeoul) Kill(ctx context.Context) error { return r.process.process.Kill(ctx) }
+
+// Begin starts the daemon, and returns when it shows every backend up.
+func (r *runningJeoul) Begin(ctx context.Context) error { return r.subject.begin(ctx, r) }
