@@ -15,9 +15,9 @@
 #include "send/returns.h"
 #include "../lib/parse.h"
 
-/* choose_first makes the choice for the packet in the scratch memory before anything
+/* choose_off_road makes the choice for the packet in the scratch memory before anything
  * else is done: from further down it would not fit the stack. */
-__noinline int choose_first(ctx_t *ctx, const struct service *service)
+__noinline int choose_off_road(ctx_t *ctx, const struct service *service)
 {
 	struct scratch *scratch = get_scratch();
 
@@ -26,8 +26,8 @@ __noinline int choose_first(ctx_t *ctx, const struct service *service)
 	if (!whole(ctx, &scratch->packet))
 		return OUTCOME_DROPPED_MALFORMED;
 	scratch->tracking.sequence = sequence_of(ctx, &scratch->packet);
-	scratch->tracking.choice = choose_tracked(service, scratch,
-						   service_hash(service, &scratch->packet));
+	scratch->tracking.choice = recall_or_choose(service, scratch,
+						     service_hash(service, &scratch->packet));
 	return OUTCOME_NONE;
 }
 
@@ -296,9 +296,9 @@ static __always_inline bool changes_flow(const struct packet *packet)
 	return packet->tcp_flags & (TCP_SYN | TCP_FIN | TCP_RST);
 }
 
-/* choose_quickly chooses on the common way: by the hash, or because the flow is known
+/* decide_on_road chooses on the common way: by the hash, or because the flow is known
  * and goes on, or because it is new and nothing bounds it. False where that is not enough. */
-static __always_inline bool choose_quickly(ctx_t *ctx, void *generation,
+static __always_inline bool decide_on_road(ctx_t *ctx, void *generation,
 					   const struct packet *packet,
 					   struct decision *decision, bool ipv6,
 					   const struct flow **flow)
@@ -319,12 +319,12 @@ static __always_inline bool choose_quickly(ctx_t *ctx, void *generation,
 	}
 	if (!changes_flow(packet)) {
 		decision->opens = false;
-		decision->backend = choose_known(generation, service, packet, ipv6, flow);
+		decision->backend = proven_owner(generation, service, packet, ipv6, flow);
 		if (decision->backend)
 			return true;
 	}
 	decision->opens = true;
-	decision->backend = begin_quickly(ctx, generation, service, packet, ipv6);
+	decision->backend = begin_on_road(ctx, generation, service, packet, ipv6);
 	return decision->backend;
 }
 
@@ -362,7 +362,7 @@ static __always_inline enum outcome balance_ip(ctx_t *ctx, void *generation, boo
 	if (!whole(ctx, &packet))
 		return OUTCOME_DROPPED_MALFORMED;
 	decide_by(*service, &packet, &decision);
-	if (!choose_quickly(ctx, generation, &packet, &decision, ipv6, &flow))
+	if (!decide_on_road(ctx, generation, &packet, &decision, ipv6, &flow))
 		return leave_the_road(&packet, CHOICE_OPEN, NULL);
 	*road = ROAD_CHOSEN;
 	if (!decision.backend)
@@ -449,7 +449,7 @@ static __always_inline enum outcome balance(ctx_t *ctx, void *generation, __u32 
 	if (outcome != OUTCOME_NONE)
 		return outcome;
 	if (service && road != ROAD_CHOSEN)
-		outcome = choose_first(ctx, service);
+		outcome = choose_off_road(ctx, service);
 	if (outcome != OUTCOME_NONE)
 		return outcome;
 	if (has_mode(MODE_NAT) && road == ROAD_ENDING && !service)

@@ -97,7 +97,7 @@ type sighting struct {
 	replaced bool
 }
 
-// look reads as look_up() of bpf/balancer/choose/slot.h does. It returns false where there is no such service.
+// look reads as look_slot_up() of bpf/balancer/choose/slot.h does. It returns false where there is no such service.
 func (m *memory) look(key lb.ServiceKey, hash uint32) (s sighting, found bool) {
 	d := m.services[family(key.VIP)]
 	k := keyOf(key.VIP, key.Port, uint8(key.Protocol))

@@ -187,7 +187,7 @@ static __noinline enum outcome quoted_backend(void *generation, struct scratch *
 	decide_by(service, client, decision);
 	decision->mss = 0;
 	unchanged(client, &scratch->flow);
-	scratch->tracking.choice = choose_quietly(service, client, service_hash(service, client));
+	scratch->tracking.choice = peek_choice(service, client, service_hash(service, client));
 	if (is_fullnat(service))
 		return select_flow(generation, client, decision, &scratch->flow);
 	return take_choice(generation, decision, scratch->tracking.choice);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /* The short way of a flow's first packet, for services that remember every flow and bound
- * none. What it cannot do in one go it leaves as it was, for choose_first(). */
+ * none. What it cannot do in one go it leaves as it was, for choose_off_road(). */
 #pragma once
 
 #include "choose.h"
@@ -118,9 +118,9 @@ __noinline __u64 begin_plainly(ctx_t *ctx, const struct service *service, __u64 
 	return choice;
 }
 
-/* begin_quickly begins a packet's flow by the short way: its backend, or NULL. Traced
+/* begin_on_road begins a packet's flow by the short way: its backend, or NULL. Traced
  * programs go the long one, which says why. */
-static __always_inline struct backend *begin_quickly(ctx_t *ctx, void *generation,
+static __always_inline struct backend *begin_on_road(ctx_t *ctx, void *generation,
 						     const struct service *service,
 						     const struct packet *packet, bool ipv6)
 {

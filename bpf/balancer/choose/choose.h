@@ -13,8 +13,8 @@
 #include "../flow/poolport.h"
 #include "../flow/prove.h"
 
-/* choose_new picks the backend of a new flow, within the service's limits. */
-static __always_inline __u64 choose_new(const struct service *service, __u32 hash)
+/* pick_for_new picks the backend of a new flow, within the service's limits. */
+static __always_inline __u64 pick_for_new(const struct service *service, __u32 hash)
 {
 	enum outcome outcome = refused(service);
 	__u64 index = PICK_NONE;
@@ -51,7 +51,7 @@ static __always_inline __u64 begin_flow(const struct service *service,
 					const struct packet *packet, __u32 hash,
 					const struct tracking *tracking)
 {
-	__u64 choice = choose_new(service, hash);
+	__u64 choice = pick_for_new(service, hash);
 	enum outcome outcome;
 
 	if (choice & (CHOICE_FAILED | CHOICE_OPEN))
@@ -76,7 +76,7 @@ static __always_inline __u64 begin_flow(const struct service *service,
 static __always_inline __u64 by_slot(const struct service *service, const struct packet *packet,
 				     __u32 hash, const struct tracking *tracking)
 {
-	look_up(service, hash);
+	look_slot_up(service, hash);
 	return by_hash(tracking, packet);
 }
 
@@ -89,18 +89,18 @@ static __always_inline __u64 contest(const struct service *service,
 	struct flow_bucket *bucket = bucket_of(true, tracking->contested);
 
 	if (choice == CHOICE_OPEN)
-		return service->table_size ? owner_at(tracking->contested, true) :
+		return service->table_size ? choice_at(tracking->contested, true) :
 					     fail_with(OUTCOME_DROPPED_NO_BACKEND);
 	if (bucket && !(choice & CHOICE_FAILED) && !dry_run())
 		set_state(bucket, within(tracking->contested), FLOW_ESTABLISHED, FLOW_CONTESTED);
 	return choice;
 }
 
-/* choose_unknown chooses for a packet of a service that remembers flows, and not this
- * one. */
-static __always_inline __u64 choose_unknown(const struct service *service,
-					    const struct packet *packet, __u32 hash,
-					    const struct tracking *tracking)
+/* begin_or_follow_slot chooses for a packet of a service that remembers flows, and not this
+ * one: it begins the flow, or goes by the slot. */
+static __always_inline __u64 begin_or_follow_slot(const struct service *service,
+						  const struct packet *packet, __u32 hash,
+						  const struct tracking *tracking)
 {
 	bool fresh = packet->protocol == IPPROTO_UDP || opens_connection(packet);
 	__u64 choice = fresh ? begin_flow(service, packet, hash, tracking) : CHOICE_OPEN;
@@ -122,11 +122,11 @@ static __always_inline __u64 begin_moved(const struct tracking *tracking)
 	return choice_of(tracking->now, true);
 }
 
-/* choose_by_slot chooses for a packet of a service that remembers moved flows only, where
+/* follow_moved_slot chooses for a packet of a service that remembers moved flows only, where
  * none is. */
-static __always_inline __u64 choose_by_slot(const struct service *service,
-					    const struct packet *packet,
-					    const struct tracking *tracking)
+static __always_inline __u64 follow_moved_slot(const struct service *service,
+					       const struct packet *packet,
+					       const struct tracking *tracking)
 {
 	enum outcome outcome = OUTCOME_NONE;
 
@@ -136,7 +136,7 @@ static __always_inline __u64 choose_by_slot(const struct service *service,
 		return fail_with(outcome);
 	if (tracking->contested)
 		return contest(service, tracking, begin_moved(tracking));
-	return tracking->moved ? between(packet, tracking) : by_hash(tracking, packet);
+	return tracking->moved ? between_owners(packet, tracking) : by_hash(tracking, packet);
 }
 
 /* prove keeps a flow's proof. */
@@ -147,16 +147,17 @@ static __always_inline void prove(const struct service *service, const struct pa
 	prove_flow(service, is_fullnat(service), packet->protocol);
 }
 
-/* choose_tracked chooses for the packet in the scratch memory. */
-static __always_inline __u64 choose_tracked(const struct service *service,
-					    struct scratch *scratch, __u32 hash)
+/* recall_or_choose chooses for the packet in the scratch memory: by what is remembered of its
+ * flow, or else anew. */
+static __always_inline __u64 recall_or_choose(const struct service *service,
+					      struct scratch *scratch, __u32 hash)
 {
 	bool tracked = service->flags & SERVICE_TRACKED;
 	__u64 choice = CHOICE_OPEN;
 
 	scratch->tracking.contested = 0;
 	if (!tracked)
-		look_up(service, hash);
+		look_slot_up(service, hash);
 	if (tracked || scratch->tracking.moved)
 		choice = recall_flow(service, &scratch->packet);
 	if (choice & CHOICE_PROVEN)
@@ -165,13 +166,13 @@ static __always_inline __u64 choose_tracked(const struct service *service,
 		keep_affinity();
 	if (choice != CHOICE_OPEN)
 		return choice & ~CHOICE_PROVEN;
-	return tracked ? choose_unknown(service, &scratch->packet, hash, &scratch->tracking) :
-			 choose_by_slot(service, &scratch->packet, &scratch->tracking);
+	return tracked ? begin_or_follow_slot(service, &scratch->packet, hash, &scratch->tracking) :
+			 follow_moved_slot(service, &scratch->packet, &scratch->tracking);
 }
 
-/* choose_quietly is for a packet that only tells of a flow. */
-__noinline __u64 choose_quietly(const struct service *service, const struct packet *packet,
-				__u32 hash)
+/* peek_choice chooses for a packet that only tells of a flow, and keeps nothing. */
+__noinline __u64 peek_choice(const struct service *service, const struct packet *packet,
+			     __u32 hash)
 {
 	struct scratch *scratch = get_scratch();
 	__u64 choice = CHOICE_OPEN;
@@ -180,28 +181,28 @@ __noinline __u64 choose_quietly(const struct service *service, const struct pack
 
 	if (!service || !packet || !scratch)
 		return fail_with(OUTCOME_DROPPED_NO_BACKEND);
-	look_up(service, hash);
+	look_slot_up(service, hash);
 	if (!(service->flags & SERVICE_TRACKED) && !scratch->tracking.moved)
 		return by_hash(&scratch->tracking, packet);
 	flow = &scratch->tracking.flow;
 	flow_of(flow, packet, service->id);
 	place = search_place(flow, hash_of(flow), true);
 	if (place)
-		choice = owner_at(place, true);
+		choice = choice_at(place, true);
 	/* One that contests it may be where packets can be sent. */
 	if (choice & (CHOICE_OPEN | CHOICE_FAILED)) {
 		place = search_place(flow, hash_of(flow), false);
 		if (place)
-			choice = owner_at(place, false);
+			choice = choice_at(place, false);
 	}
 	if (choice == CHOICE_OPEN && is_fullnat(service))
 		return fail_with(OUTCOME_DROPPED_NO_FLOW);
 	return choice == CHOICE_OPEN ? by_hash(&scratch->tracking, packet) : choice;
 }
 
-/* choose_known is for the common way: the backend of a flow that has proven itself and
+/* proven_owner is, for the common way, the backend of a flow that has proven itself and
  * that this packet changes nothing about, or NULL. */
-static __always_inline struct backend *choose_known(void *generation,
+static __always_inline struct backend *proven_owner(void *generation,
 						    const struct service *service,
 						    const struct packet *packet, bool ipv6,
 						    const struct flow **flow)

@@ -222,9 +222,9 @@ __noinline __u64 recall_flow(const struct service *service, const struct packet 
 	return owner->index | CHOICE_PROVEN;
 }
 
-/* owner_at chooses for a flow that was found, and notes nothing; CHOICE_OPEN where its
+/* choice_at chooses for a flow that was found, and notes nothing; CHOICE_OPEN where its
  * backend has left. */
-__noinline __u64 owner_at(__u32 place, __u32 proven)
+__noinline __u64 choice_at(__u32 place, __u32 proven)
 {
 	void *generation = current_generation();
 	struct scratch *scratch = get_scratch();

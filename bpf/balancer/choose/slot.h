@@ -31,8 +31,8 @@ static __always_inline void look_before(void *generation, const struct service *
 		tracking->orphaned = true;
 }
 
-/* look_up looks a packet's slot up: tracking->now, before, orphaned and moved. */
-__noinline int look_up(const struct service *service, __u32 hash)
+/* look_slot_up looks a packet's slot up: tracking->now, before, orphaned and moved. */
+__noinline int look_slot_up(const struct service *service, __u32 hash)
 {
 	void *generation = current_generation();
 	struct scratch *scratch = get_scratch();
@@ -77,13 +77,13 @@ static __always_inline __u64 by_hash(const struct tracking *tracking, const stru
 	return choice_of(tracking->before, opens);
 }
 
-/* between decides where a slot has changed hands and its flow is not remembered: an
+/* between_owners decides where a slot has changed hands and its flow is not remembered: an
  * opening packet begins with the new owner, and what was there before stays with the
  * former. Both are remembered, for the base table will go. Where the former has left,
  * whoever begins is remembered too, or the next change of the slot would take him for
  * one of the former's. */
-static __always_inline __u64 between(const struct packet *packet,
-				     const struct tracking *tracking)
+static __always_inline __u64 between_owners(const struct packet *packet,
+					    const struct tracking *tracking)
 {
 	bool opens = opens_connection(packet), udp = packet->protocol == IPPROTO_UDP;
 
