@@ -140,9 +140,10 @@ static __always_inline __u32 pick_least(const struct pick *pick)
  * the first of those with the fewest flows. */
 #define STANDING_NOBODY (1ULL << 62)
 
-/* standing is that of a member, who may stand beyond the last. */
-static __always_inline __u64 standing(void *generation, const struct pick *pick, __u64 start,
-				      __u64 looked)
+/* standing writes that of a member, who may stand beyond the last; false where there is no
+ * such member, which cannot be. */
+static __always_inline bool standing(void *generation, const struct pick *pick, __u64 start,
+				     __u64 looked, __u64 *is)
 {
 	__s64 beyond = start + looked - pick->count;
 	struct backend_load *load;
@@ -150,9 +151,12 @@ static __always_inline __u64 standing(void *generation, const struct pick *pick,
 
 	row = member_at(generation, (__u64)pick->members + beyond + (pick->count & beyond >> 63));
 	if (!row)
-		return STANDING_NOBODY;
+		return false;
 	load = load_of(row->index);
-	return load ? burden_of(load) << 8 | looked : STANDING_NOBODY;
+	if (!load)
+		return false;
+	*is = burden_of(load) << 8 | looked;
+	return true;
 }
 
 /* lesser is the lesser of two standings, without a branch that nobody could guess. */
@@ -190,19 +194,22 @@ static __always_inline __u32 pick_fewest(void *generation, const struct service 
 {
 	__u64 one = STANDING_NOBODY, other = STANDING_NOBODY, start = first_looked_at(pick);
 	struct turn *turn = turn_of(service->id);
-	__u64 enough = few_enough(turn, pick), member;
+	__u64 enough = few_enough(turn, pick), first, second, member;
 
-	if (standing(generation, pick, start, 0) < enough)
+	if (!standing(generation, pick, start, 0, &first))
+		return NO_MEMBER;
+	if (first < enough)
 		return start;
 	for (__u32 i = 0; i < LEAST_WINDOW; i += 2) {
 		if (i >= pick->count)
 			break;
-		one = lesser(standing(generation, pick, start, i), one);
-		other = lesser(standing(generation, pick, start, i + 1), other);
+		if (!standing(generation, pick, start, i, &first) ||
+		    !standing(generation, pick, start, i + 1, &second))
+			return NO_MEMBER;
+		one = lesser(first, one);
+		other = lesser(second, other);
 	}
 	one = lesser(one, other);
-	if (one == STANDING_NOBODY)
-		return NO_MEMBER;
 	note_fewest(turn, pick, one);
 	member = start + (one & 0xff);
 	return member < pick->count ? member : member - pick->count;
