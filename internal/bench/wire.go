@@ -12,8 +12,8 @@ import (
 
 	"github.com/jeoul/jeoul/internal/bench/probe"
 	"github.com/jeoul/jeoul/internal/bench/subject"
-	"github.com/jeoul/jeoul/internal/config"
 	"github.com/jeoul/jeoul/internal/lab"
+	"github.com/jeoul/jeoul/internal/lb"
 	"github.com/jeoul/jeoul/internal/results"
 	"github.com/jeoul/jeoul/internal/wire"
 )
@@ -220,7 +220,7 @@ func (wireLoad) services(l *lab.Lab, p Point) []subject.Service {
 // while; and no fewer than it has of itself.
 func (f Form) wireFlows() int {
 	room := f.wireRoom()
-	return max(config.DefaultFlowLimit, room+room/4)
+	return max(lb.DefaultFlowLimit, room+room/4)
 }
 
 func (wireLoad) line(got []results.Trial) string {

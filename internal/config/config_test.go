@@ -53,7 +53,7 @@ services:
 	}
 	want := &Config{
 		File: "web.yaml", Interfaces: []string{"eth1"}, Hook: lb.HookTC, Socket: "/tmp/x/jeoul.sock", TableSize: 4099,
-		Flows: Flows{Unproven: 262144, Timeouts: Timeouts{Opening: 30 * time.Second, First: 30 * time.Second,
+		Flows: Flows{Unproven: 262144, Timeouts: lb.Timeouts{Opening: 30 * time.Second, First: 30 * time.Second,
 			Established: 124 * time.Minute, UDP: 2 * time.Minute, Fin: 4 * time.Minute, Closed: time.Minute}},
 		Transition: Transition{TCP: 15 * time.Minute, UDP: 30 * time.Second},
 		FullNAT:    FullNAT{FirstPort: 20000, LastPort: 59999},

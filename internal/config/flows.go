@@ -14,52 +14,17 @@ import (
 type Flows struct {
 	// Limit is how many proven flows are remembered at a time: those whose client
 	// has shown that it is where it says. 0, where the file does not say, leaves it to
-	// the data plane: DefaultFlowLimit where a service remembers each flow, and less
-	// elsewhere.
+	// the data plane: lb.DefaultFlowLimit where a service remembers each flow, and
+	// lb.DefaultPinLimit elsewhere.
 	Limit uint32
 	// Unproven is how many others are, in a table of their own.
 	Unproven uint32
-	Timeouts Timeouts
-}
-
-// Timeouts are how long a flow in each state is remembered after its last packet
-// from the client.
-type Timeouts struct {
-	// Opening: TCP, a SYN was seen, and no answer to the backend's.
-	Opening time.Duration
-	// First: UDP, one packet was seen.
-	First time.Duration
-	// Established: TCP, neither end has closed.
-	Established time.Duration
-	// UDP: more than one packet was seen.
-	UDP time.Duration
-	// Fin: TCP, one end has closed.
-	Fin time.Duration
-	// Closed: TCP, both ends have, or one has reset it.
-	Closed time.Duration
+	Timeouts lb.Timeouts
 }
 
 // Transition is how long, after the last change of a service's backends, flows
 // that nobody remembers are sent where they went before.
 type Transition struct{ TCP, UDP time.Duration }
-
-// What a file that does not say gets. The times for established TCP, for UDP and
-// for TCP that one end has closed are the shortest that RFC 5382 (REQ-5) and RFC
-// 4787 (REQ-5) allow a NAT.
-const (
-	DefaultFlowLimit = 1_000_000
-	DefaultUnproven  = 1 << 18
-
-	DefaultOpening     = 30 * time.Second
-	DefaultFirst       = 30 * time.Second
-	DefaultEstablished = 7440 * time.Second
-	DefaultUDP         = 2 * time.Minute
-	DefaultFin         = 4 * time.Minute
-	DefaultClosed      = time.Minute
-
-	DefaultTCPTransition = 15 * time.Minute
-	DefaultUDPTransition = 30 * time.Second
-)
 
 // Bounds of what is remembered. The longest time leaves room in a clock of 32
 // bits that counts milliseconds.
@@ -82,10 +47,10 @@ const (
 )
 
 // usualUnproven is how many unproven flows are remembered where the file does not say.
-func (f *Flows) usualUnproven() uint32 { return min(DefaultUnproven, f.limit()) }
+func (f *Flows) usualUnproven() uint32 { return min(lb.DefaultUnprovenLimit, f.limit()) }
 
 // limit is how many proven flows services that remember each can have.
-func (f *Flows) limit() uint32 { return cmp.Or(f.Limit, DefaultFlowLimit) }
+func (f *Flows) limit() uint32 { return cmp.Or(f.Limit, lb.DefaultFlowLimit) }
 
 // checkFlows looks at the flows as a whole, and gives each service its window.
 func (p *parser) checkFlows() {
@@ -99,7 +64,7 @@ func (p *parser) checkFlows() {
 	}
 	if flows.Timeouts.Established < hastyEstablished {
 		p.warn(fieldEstablished, "a connection that is silent for %s is forgotten, and its next packet may go to another backend, which resets it; %s is what RFC 5382 asks of a NAT",
-			keytable.ShowDuration(flows.Timeouts.Established), keytable.ShowDuration(DefaultEstablished))
+			keytable.ShowDuration(flows.Timeouts.Established), keytable.ShowDuration(lb.DefaultTimeouts.Established))
 	}
 	for i := range p.cfg.Services {
 		s := &p.cfg.Services[i]

@@ -11,9 +11,6 @@ import (
 	"github.com/jeoul/jeoul/internal/lb"
 )
 
-// maxInterfaces is how many the data plane has room for.
-const maxInterfaces = 16
-
 // MaxServices is how many services a configuration can have, and MaxBackends how
 // many backends one of them: a slot of a table names a backend by 15 bits.
 const (
@@ -42,7 +39,7 @@ var rootKeys = keytable.Table[Config]{
 	{Name: "interfaces",
 		What: "The network interfaces that packets arrive on, where there are several. The first carries the VIPs. Stands in place of `interface`.",
 		Value: keytable.Several(func(c *Config) *[]string { return &c.Interfaces }, interfaceName, "interface",
-			keytable.Length{Max: maxInterfaces, Empty: "name at least one interface", TooMany: "that a balancer can have; split the services between two"})},
+			keytable.Length{Max: lb.MaxInterfaces, Empty: "name at least one interface", TooMany: "that a balancer can have; split the services between two"})},
 	{Name: "hook",
 		What:  "Where in the kernel packets are taken. `auto` takes XDP where the driver runs it natively and nothing speaks against it, and TC otherwise.",
 		Value: keytable.Field(func(c *Config) *lb.Hook { return &c.Hook }, keytable.Word(lb.Hooks...), lb.HookAuto)},
@@ -72,37 +69,37 @@ var rootKeys = keytable.Table[Config]{
 var flowKeys = keytable.Table[Flows]{
 	{Name: "limit",
 		What:  "Proven flows that are remembered at a time, of all services: those whose client has shown that it is at its address.",
-		Value: keytable.Optional(func(f *Flows) *uint32 { return &f.Limit }, keytable.Number[uint32](minFlowLimit, maxFlowLimit), fmt.Sprintf("`%d` where a service remembers every flow, less elsewhere", DefaultFlowLimit))},
+		Value: keytable.Optional(func(f *Flows) *uint32 { return &f.Limit }, keytable.Number[uint32](minFlowLimit, maxFlowLimit), fmt.Sprintf("`%d` where a service remembers every flow, less elsewhere", lb.DefaultFlowLimit))},
 	{Name: "unproven",
 		What: "Other flows that are remembered at a time, in a table of their own.",
 		Value: keytable.Computed(func(f *Flows) (uint32, bool) { return f.Unproven, f.Unproven != f.usualUnproven() },
 			func(f *Flows, n uint32) { f.Unproven = n }, keytable.Number[uint32](minFlowLimit, maxFlowLimit), 0,
-			fmt.Sprintf("`%d`, or `limit` where that is less", DefaultUnproven))},
+			fmt.Sprintf("`%d`, or `limit` where that is less", lb.DefaultUnprovenLimit))},
 	{Name: "timeouts",
 		What:  "How long a flow is remembered after its last packet from the client, by its state.",
-		Value: keytable.Mapping(func(f *Flows) *Timeouts { return &f.Timeouts }, timeoutKeys)},
+		Value: keytable.Mapping(func(f *Flows) *lb.Timeouts { return &f.Timeouts }, timeoutKeys)},
 }
 
-var timeoutKeys = keytable.Table[Timeouts]{
+var timeoutKeys = keytable.Table[lb.Timeouts]{
 	{Name: "opening", What: "TCP: the client's SYN was seen, and nothing after it.",
-		Value: keytable.Field(func(t *Timeouts) *time.Duration { return &t.Opening }, keytable.Duration(shortest, longestOpening), DefaultOpening)},
+		Value: keytable.Field(func(t *lb.Timeouts) *time.Duration { return &t.Opening }, keytable.Duration(shortest, longestOpening), lb.DefaultTimeouts.Opening)},
 	{Name: "first", What: "UDP: one packet was seen.",
-		Value: keytable.Field(func(t *Timeouts) *time.Duration { return &t.First }, keytable.Duration(shortest, longestOpening), DefaultFirst)},
+		Value: keytable.Field(func(t *lb.Timeouts) *time.Duration { return &t.First }, keytable.Duration(shortest, longestOpening), lb.DefaultTimeouts.First)},
 	{Name: "established", What: "TCP: neither end has closed.",
-		Value: keytable.Field(func(t *Timeouts) *time.Duration { return &t.Established }, keytable.Duration(shortest, longestOpen), DefaultEstablished)},
+		Value: keytable.Field(func(t *lb.Timeouts) *time.Duration { return &t.Established }, keytable.Duration(shortest, longestOpen), lb.DefaultTimeouts.Established)},
 	{Name: "udp", What: "UDP: more than one packet was seen.",
-		Value: keytable.Field(func(t *Timeouts) *time.Duration { return &t.UDP }, keytable.Duration(shortest, longestUDP), DefaultUDP)},
+		Value: keytable.Field(func(t *lb.Timeouts) *time.Duration { return &t.UDP }, keytable.Duration(shortest, longestUDP), lb.DefaultTimeouts.UDP)},
 	{Name: "fin", What: "TCP: one end has closed.",
-		Value: keytable.Field(func(t *Timeouts) *time.Duration { return &t.Fin }, keytable.Duration(shortest, longestClosing), DefaultFin)},
+		Value: keytable.Field(func(t *lb.Timeouts) *time.Duration { return &t.Fin }, keytable.Duration(shortest, longestClosing), lb.DefaultTimeouts.Fin)},
 	{Name: "closed", What: "TCP: both ends have closed, or one has reset the connection.",
-		Value: keytable.Field(func(t *Timeouts) *time.Duration { return &t.Closed }, keytable.Duration(shortest, longestClosing), DefaultClosed)},
+		Value: keytable.Field(func(t *lb.Timeouts) *time.Duration { return &t.Closed }, keytable.Duration(shortest, longestClosing), lb.DefaultTimeouts.Closed)},
 }
 
 var transitionKeys = keytable.Table[Transition]{
 	{Name: "tcp", What: "For TCP services.",
-		Value: keytable.Field(func(t *Transition) *time.Duration { return &t.TCP }, keytable.Duration(shortest, longestWindow), DefaultTCPTransition)},
+		Value: keytable.Field(func(t *Transition) *time.Duration { return &t.TCP }, keytable.Duration(shortest, longestWindow), lb.DefaultTCPWindow)},
 	{Name: "udp", What: "For UDP services.",
-		Value: keytable.Field(func(t *Transition) *time.Duration { return &t.UDP }, keytable.Duration(shortest, longestWindow), DefaultUDPTransition)},
+		Value: keytable.Field(func(t *Transition) *time.Duration { return &t.UDP }, keytable.Duration(shortest, longestWindow), lb.DefaultUDPWindow)},
 }
 
 var fullNATKeys = keytable.Table[FullNAT]{

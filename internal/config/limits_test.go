@@ -51,7 +51,7 @@ func TestEverything(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	flows := Flows{Limit: 5000000, Unproven: 100000, Timeouts: Timeouts{Opening: 10 * time.Second, First: 20 * time.Second,
+	flows := Flows{Limit: 5000000, Unproven: 100000, Timeouts: lb.Timeouts{Opening: 10 * time.Second, First: 20 * time.Second,
 		Established: time.Hour, UDP: 5 * time.Minute, Fin: 30 * time.Second, Closed: 5 * time.Second}}
 	if diff := cmp.Diff(flows, got.Flows); diff != "" {
 		t.Errorf("flows (-want +got):\n%s", diff)

@@ -20,7 +20,6 @@ import (
 	"time"
 
 	"github.com/jeoul/jeoul/internal/config"
-	"github.com/jeoul/jeoul/internal/datapath"
 	"github.com/jeoul/jeoul/internal/hostnet"
 	"github.com/jeoul/jeoul/internal/iface"
 	"github.com/jeoul/jeoul/internal/lb"
@@ -34,13 +33,13 @@ var ErrStopped = errors.New("the balancer is not running")
 // DataPlane forwards packets.
 type DataPlane interface {
 	// Apply puts a state in place of the one before, whole or not at all.
-	Apply(datapath.State) error
-	Attachments() []datapath.Attachment
-	Counters() (datapath.Counters, error)
+	Apply(lb.State) error
+	Attachments() []lb.Attachment
+	Counters() (lb.Counters, error)
 }
 
 // planner is a DataPlane that knows what memory it has taken.
-type planner interface{ Memory() datapath.MemoryPlan }
+type planner interface{ Memory() lb.MemoryPlan }
 
 // portCounter is a DataPlane that counts how much of full NAT's pool is in use.
 type portCounter interface {
@@ -151,7 +150,7 @@ type Controller struct {
 	retry     time.Duration
 	announce  int                    // rounds of announcements still to make
 	announced int                    // of this round
-	memory    datapath.MemoryPlan    // as it was said last
+	memory    lb.MemoryPlan          // as it was said last
 	bare      map[lb.ServiceKey]bool // services of which it was said that they have no backend
 	lost      map[string]uint64      // frames of XDP, by interface, as it was said last
 	timers    timers
@@ -247,7 +246,7 @@ func (c *Controller) welcome(warnings yamlfile.Problems) {
 
 // tellAttachments says where packets are taken now, and what may be lost by it, unless that
 // is as it was.
-func (c *Controller) tellAttachments(before []datapath.Attachment) {
+func (c *Controller) tellAttachments(before []lb.Attachment) {
 	now := c.opt.DataPlane.Attachments()
 	if slices.Equal(before, now) {
 		return

@@ -16,7 +16,6 @@ import (
 
 	"github.com/jeoul/jeoul/internal/api"
 	"github.com/jeoul/jeoul/internal/config"
-	"github.com/jeoul/jeoul/internal/datapath"
 	"github.com/jeoul/jeoul/internal/iface"
 	"github.com/jeoul/jeoul/internal/lb"
 	"github.com/jeoul/jeoul/internal/paths"
@@ -91,7 +90,7 @@ func TestStartRefused(t *testing.T) {
 		}, strings.ReplaceAll(web, "192.0.2.2}", "192.0.2.255}"),
 			"f:9: services[0].backends[1].address: 192.0.2.255 is no single host; use the backend's own address", nil},
 		"no interface": {func(w *world) { w.linkErr = iface.ErrGone }, web, "the interface was deleted", nil},
-		"no rights":    {func(w *world) { w.applyErr = datapath.ErrNoRights }, web, datapath.ErrNoRights.Error(), []string{started[0], "fail to apply web: web01=- web02=-"}},
+		"no rights":    {func(w *world) { w.applyErr = errors.New("no rights") }, web, "no rights", []string{started[0], "fail to apply web: web01=- web02=-"}},
 		"no watch": {func(w *world) { w.watchErr = errors.New("no rights") }, web,
 			"no rights", []string{started[0]}},
 		"second VIP fails": {func(w *world) { w.addErr[netip.MustParseAddr("2001:db8::53")] = errors.New("IPv6 is off") }, web + dns, "IPv6 is off",
@@ -238,16 +237,16 @@ func TestLinkDownAndUp(t *testing.T) {
 // planned is a data plane that says what memory it has.
 type planned struct {
 	*world
-	plan *datapath.MemoryPlan
+	plan *lb.MemoryPlan
 }
 
-func (p planned) Memory() datapath.MemoryPlan { return *p.plan }
+func (p planned) Memory() lb.MemoryPlan { return *p.plan }
 
 // TestMemoryIsSaid: at the start, in the status, and again where it has changed.
 func TestMemoryIsSaid(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
-		plan := &datapath.MemoryPlan{ProvenLimit: 1000, UnprovenLimit: 500, Proven: 64000, Unproven: 32000, Configuration: 1 << 20}
+		plan := &lb.MemoryPlan{ProvenLimit: 1000, UnprovenLimit: 500, Proven: 64000, Unproven: 32000, Configuration: 1 << 20}
 		c := w.controller(web)
 		c.opt.DataPlane = planned{w, plan}
 		stop := w.run(c)
@@ -351,14 +350,14 @@ func TestStatus(t *testing.T) {
 		w := newWorld(t)
 		file := web + "      - {name: web03, address: 192.0.2.3, weight: 0}\n" + dns
 		vip, backend, since := netip.MustParseAddr("192.0.2.100"), netip.MustParseAddr("192.0.2.1"), time.Now()
-		w.counters = datapath.Counters{
-			Outcomes: []datapath.OutcomeCount{{Name: "forwarded", Help: "sent on", Packets: 9}, {Name: "dropped", Help: "lost"}},
-			Backends: map[lb.BackendKey]datapath.BackendCount{
+		w.counters = lb.Counters{
+			Outcomes: []lb.OutcomeCount{{Name: "forwarded", Help: "sent on", Packets: 9}, {Name: "dropped", Help: "lost"}},
+			Backends: map[lb.BackendKey]lb.BackendCount{
 				{Service: lb.ServiceKey{VIP: vip, Port: 80, Protocol: lb.TCP}, Address: backend, Port: 80}: {Packets: 7, Bytes: 420, Connections: 2, Active: 3, Flows: 4},
 			},
-			Flows: datapath.FlowCounts{Proven: 1, ProvenLimit: 10, Unproven: 2, UnprovenLimit: 20, Bytes: 1920},
-			Services: map[lb.ServiceKey]datapath.ServiceCount{{VIP: vip, Port: 80, Protocol: lb.TCP}: {Active: 5, Flows: 6,
-				Transition: &datapath.Transition{Since: since, Until: since.Add(time.Minute), MovedSlots: 7, Slots: 1021, Base: true}}},
+			Flows: lb.FlowCounts{Proven: 1, ProvenLimit: 10, Unproven: 2, UnprovenLimit: 20, Bytes: 1920},
+			Services: map[lb.ServiceKey]lb.ServiceCount{{VIP: vip, Port: 80, Protocol: lb.TCP}: {Active: 5, Flows: 6,
+				Transition: &lb.TransitionProgress{Since: since, Until: since.Add(time.Minute), MovedSlots: 7, Slots: 1021, Base: true}}},
 		}
 		w.found("192.0.2.1", 1)
 		w.found("192.0.2.2", 0)

@@ -20,7 +20,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/jeoul/jeoul/internal/config"
-	"github.com/jeoul/jeoul/internal/datapath"
 	"github.com/jeoul/jeoul/internal/hostnet"
 	"github.com/jeoul/jeoul/internal/iface"
 	"github.com/jeoul/jeoul/internal/lb"
@@ -56,14 +55,14 @@ type world struct {
 	events []hostnet.Event // that nobody has asked for
 	// forwards is what the host forwards: "IPv4", "IPv6", both or nothing.
 	forwards string
-	pool     datapath.Pool // of the last state
-	state    datapath.State
+	pool     lb.Pool // of the last state
+	state    lb.State
 
-	counters datapath.Counters
+	counters lb.Counters
 	// attachment is another than that of eth9 in TC, and xdpLost what its driver counts.
-	attachment *datapath.Attachment
+	attachment *lb.Attachment
 	// moves are what the attachment becomes when the data plane is asked for a hook.
-	moves   map[lb.Hook]datapath.Attachment
+	moves   map[lb.Hook]lb.Attachment
 	xdpLost uint64
 	counted chan struct{}
 }
@@ -149,7 +148,7 @@ func (w *world) Write(p []byte) (int, error) {
 
 // Apply notes the state as "apply web: web01=1 web02=-", with "~" after a backend
 // that is draining and "*20" after one of weight 20.
-func (w *world) Apply(state datapath.State) error {
+func (w *world) Apply(state lb.State) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	var b strings.Builder
@@ -181,16 +180,16 @@ func (w *world) Apply(state datapath.State) error {
 	return nil
 }
 
-func (w *world) Attachments() []datapath.Attachment {
+func (w *world) Attachments() []lb.Attachment {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.attachment != nil {
-		return []datapath.Attachment{*w.attachment}
+		return []lb.Attachment{*w.attachment}
 	}
-	return []datapath.Attachment{{Interface: "eth9", Hook: lb.HookTC, Driver: "veth", Reason: "the configuration asks for it"}}
+	return []lb.Attachment{{Interface: "eth9", Hook: lb.HookTC, Driver: "veth", Reason: "the configuration asks for it"}}
 }
 
-func (w *world) Counters() (datapath.Counters, error) {
+func (w *world) Counters() (lb.Counters, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.counters, nil
@@ -211,9 +210,9 @@ func (w *world) PortsHeld(keys []lb.BackendKey) (held []uint32) {
 func (w *world) hold(ports map[lb.BackendKey]uint32) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.counters.Backends = map[lb.BackendKey]datapath.BackendCount{}
+	w.counters.Backends = map[lb.BackendKey]lb.BackendCount{}
 	for key, held := range ports {
-		w.counters.Backends[key] = datapath.BackendCount{PortsHeld: held}
+		w.counters.Backends[key] = lb.BackendCount{PortsHeld: held}
 	}
 	signal(w.counted)
 }

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/jeoul/jeoul/internal/datapath"
 	"github.com/jeoul/jeoul/internal/lb"
 )
 
@@ -19,7 +18,7 @@ const lossEvery = 10 * time.Second
 // lossMessages says what is lost, or may be, by the hook that is in use: a frame that a
 // driver does not take was counted as forwarded before. One for each interface, empty if
 // there is nothing to say.
-func lossMessages(attachments []datapath.Attachment, lost []uint64) []string {
+func lossMessages(attachments []lb.Attachment, lost []uint64) []string {
 	messages := make([]string, len(attachments))
 	for i, a := range attachments {
 		if a.Hook != lb.HookXDP {

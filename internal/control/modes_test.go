@@ -15,7 +15,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/jeoul/jeoul/internal/api"
-	"github.com/jeoul/jeoul/internal/datapath"
 	"github.com/jeoul/jeoul/internal/iface"
 	"github.com/jeoul/jeoul/internal/lb"
 	"github.com/jeoul/jeoul/internal/paths"
@@ -375,7 +374,7 @@ func TestPool(t *testing.T) {
 		w.expect("watch 192.0.2.1 192.0.2.2", "apply web: web01=- web02=-",
 			"add 192.0.2.100", "add 192.0.2.9", "add 192.0.2.254", "forward IPv4 on eth9",
 			"announce 192.0.2.100 on eth9", "announce 192.0.2.9 on eth9", "announce 192.0.2.254 on eth9")
-		want := datapath.Pool{Addresses: []netip.Addr{netip.MustParseAddr("192.0.2.9"), netip.MustParseAddr("192.0.2.254")}, FirstPort: 30000, LastPort: 33000}
+		want := lb.Pool{Addresses: []netip.Addr{netip.MustParseAddr("192.0.2.9"), netip.MustParseAddr("192.0.2.254")}, FirstPort: 30000, LastPort: 33000}
 		if diff := cmp.Diff(want, w.pool, cmp.Comparer(func(a, b netip.Addr) bool { return a == b })); diff != "" {
 			t.Errorf("pool (-want +got):\n%s", diff)
 		}

@@ -9,7 +9,6 @@ import (
 	"sync"
 
 	"github.com/jeoul/jeoul/internal/api"
-	"github.com/jeoul/jeoul/internal/datapath"
 	"github.com/jeoul/jeoul/internal/lb"
 )
 
@@ -150,7 +149,7 @@ func (c *Controller) watchPool() {
 }
 
 // heldOf adds up the ports of an endpoint.
-func (l *layout) heldOf(p pooled, counters datapath.Counters) (held uint64) {
+func (l *layout) heldOf(p pooled, counters lb.Counters) (held uint64) {
 	for _, at := range p.uses {
 		held += uint64(counters.Backends[l.keyOf(at)].PortsHeld)
 	}
@@ -158,7 +157,7 @@ func (l *layout) heldOf(p pooled, counters datapath.Counters) (held uint64) {
 }
 
 // show fills in the ports of the backends of service i.
-func (s *scarcity) show(l *layout, i int, counters datapath.Counters, status *api.Service) {
+func (s *scarcity) show(l *layout, i int, counters lb.Counters, status *api.Service) {
 	if status.Mode != lb.FullNAT {
 		return
 	}
@@ -171,7 +170,7 @@ func (s *scarcity) show(l *layout, i int, counters datapath.Counters, status *ap
 }
 
 // problems lists the backends that ports are scarce for.
-func (s *scarcity) problems(l *layout, counters datapath.Counters) (list []string) {
+func (s *scarcity) problems(l *layout, counters lb.Counters) (list []string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if len(s.of) == 0 {

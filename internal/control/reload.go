@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/jeoul/jeoul/internal/config"
-	"github.com/jeoul/jeoul/internal/datapath"
 	"github.com/jeoul/jeoul/internal/lb"
 	"github.com/jeoul/jeoul/internal/neigh"
 	"github.com/jeoul/jeoul/internal/paths"
@@ -165,7 +164,7 @@ func (c *Controller) put(next *view, added []netip.Addr) error {
 
 // tooLarge names the file where there is not enough memory for what it says.
 func tooLarge(cfg *config.Config, err error) error {
-	if errors.Is(err, datapath.ErrTooLarge) {
+	if errors.Is(err, lb.ErrTooLarge) {
 		return cfg.At("", "%v", err)
 	}
 	return err

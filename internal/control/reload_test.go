@@ -15,7 +15,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/jeoul/jeoul/internal/config"
-	"github.com/jeoul/jeoul/internal/datapath"
 	"github.com/jeoul/jeoul/internal/lb"
 	"github.com/jeoul/jeoul/internal/paths"
 )
@@ -142,7 +141,7 @@ func TestReloadRefused(t *testing.T) {
 		"watch": {func(w *world) { w.watchErr = errors.New("no rights") }, web + dns, "look for the backends: no rights", []string{union}},
 		"add": {func(w *world) { w.addErr[netip.MustParseAddr("2001:db8::53")] = errors.New("IPv6 is off") }, web + dns, "IPv6 is off",
 			[]string{union, "fail to add 2001:db8::53", started[0]}},
-		"too large": {func(w *world) { w.applyErr = fmt.Errorf("%w: flows.limit: 5 would fit", datapath.ErrTooLarge) }, web, "f:2: not enough memory: flows.limit: 5 would fit",
+		"too large": {func(w *world) { w.applyErr = fmt.Errorf("%w: flows.limit: 5 would fit", lb.ErrTooLarge) }, web, "f:2: not enough memory: flows.limit: 5 would fit",
 			[]string{started[0], "fail to apply web: web01=- web02=-", started[0]}},
 		"apply": {func(w *world) { w.applyErr = errors.New("no memory") }, web + dns, "no memory",
 			[]string{union, "add 2001:db8::53", "fail to apply web: web01=- web02=- dns: dns01=-", "remove 2001:db8::53", started[0]}},
@@ -255,7 +254,7 @@ func TestReloadHook(t *testing.T) {
 		c := w.controller(web)
 		stop := w.run(c)
 		w.quiet()
-		w.moves = map[lb.Hook]datapath.Attachment{lb.HookXDP: {Interface: "eth9", Hook: lb.HookXDP, Reason: "as asked", Warning: "eth9 may lose frames"}}
+		w.moves = map[lb.Hook]lb.Attachment{lb.HookXDP: {Interface: "eth9", Hook: lb.HookXDP, Reason: "as asked", Warning: "eth9 may lose frames"}}
 		if err := finished(t, w.reload(c, "hook: xdp"+web)); err != nil {
 			t.Fatal(err)
 		}

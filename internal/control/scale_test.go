@@ -12,7 +12,6 @@ import (
 
 	"github.com/jeoul/jeoul/internal/api"
 	"github.com/jeoul/jeoul/internal/config"
-	"github.com/jeoul/jeoul/internal/datapath"
 	"github.com/jeoul/jeoul/internal/iface"
 	"github.com/jeoul/jeoul/internal/lb"
 	"github.com/jeoul/jeoul/internal/neigh"
@@ -33,12 +32,12 @@ func (s still) Changed() (map[netip.Addr]paths.Entry, bool) {
 	return changed, false
 }
 
-func (s still) Apply(datapath.State) error                 { return nil }
-func (s still) Attachments() []datapath.Attachment         { return []datapath.Attachment{{Interface: "eth9"}} }
-func (s still) Watch([]netip.Addr) error                   { return nil }
-func (s still) Entries() map[netip.Addr]paths.Entry        { return s.entries }
-func (s still) Changes() <-chan struct{}                   { return s.changes }
-func (s still) Counters() (c datapath.Counters, err error) { return c, nil }
+func (s still) Apply(lb.State) error                 { return nil }
+func (s still) Attachments() []lb.Attachment         { return []lb.Attachment{{Interface: "eth9"}} }
+func (s still) Watch([]netip.Addr) error             { return nil }
+func (s still) Entries() map[netip.Addr]paths.Entry  { return s.entries }
+func (s still) Changes() <-chan struct{}             { return s.changes }
+func (s still) Counters() (c lb.Counters, err error) { return c, nil }
 func (s still) Routes(addrs []netip.Addr) (map[netip.Addr]paths.Route, error) {
 	routes := make(map[netip.Addr]paths.Route, len(addrs))
 	for _, addr := range addrs {

@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/jeoul/jeoul/internal/api"
-	"github.com/jeoul/jeoul/internal/datapath"
 	"github.com/jeoul/jeoul/internal/iface"
 	"github.com/jeoul/jeoul/internal/lb"
 	"github.com/jeoul/jeoul/internal/neigh"
@@ -100,12 +99,12 @@ func nearlyFull(f api.Flows) (problems []string) {
 	return problems
 }
 
-func hookOf(a datapath.Attachment) api.Hook {
+func hookOf(a lb.Attachment) api.Hook {
 	return api.Hook{Name: a.Hook, Generic: a.Generic, Driver: a.Driver, Reason: a.Reason, Warning: a.Warning}
 }
 
 // interfaceStatus puts together what is known of each interface.
-func interfaceStatus(links []iface.State, attachments []datapath.Attachment, lost []uint64) []api.Interface {
+func interfaceStatus(links []iface.State, attachments []lb.Attachment, lost []uint64) []api.Interface {
 	list := make([]api.Interface, len(links))
 	for i, link := range links {
 		list[i] = api.Interface{Name: link.Name, Up: link.Up, MAC: link.MAC.String()}
@@ -143,7 +142,7 @@ func (v *view) problems() []string {
 	for i, s := range v.state.Services {
 		switch _, up := v.takers(i); {
 		case up > 0:
-		case slices.ContainsFunc(s.Paths, func(p datapath.Path) bool { return p.MAC != nil }):
+		case slices.ContainsFunc(s.Paths, func(p lb.Path) bool { return p.MAC != nil }):
 			list = append(list, fmt.Sprintf("service %s has no backend that takes new flows: they are dropped", s.Name))
 		default:
 			list = append(list, fmt.Sprintf("service %s has no backend that can take packets: all to it are dropped", s.Name))
@@ -171,7 +170,7 @@ func stateOfBackend(s lb.Service, b lb.Backend, o overlay, e *paths.Entry) api.S
 
 // serviceStatus joins what the data plane has (the view), what is known now, and
 // what was counted.
-func (v *view) serviceStatus(i int, now map[netip.Addr]paths.Entry, counters datapath.Counters) api.Service {
+func (v *view) serviceStatus(i int, now map[netip.Addr]paths.Entry, counters lb.Counters) api.Service {
 	s := v.cfg.Services[i]
 	status := api.Service{Name: s.Name, VIP: s.VIP, Port: s.Port, Protocol: s.Protocol, Mode: s.Mode,
 		DSCP: s.DSCP, MSS: s.MSS, Scheduler: s.Scheduler, Hash: lb.HashFlow, Tracked: s.Tracked()}
@@ -208,7 +207,7 @@ func tableSize(s lb.Service) uint32 {
 	return cmp.Or(s.TableSize, lb.DefaultTableSize(len(s.Backends)))
 }
 
-func (v *view) backendStatus(at use, now *paths.Entry, count datapath.BackendCount) api.Backend {
+func (v *view) backendStatus(at use, now *paths.Entry, count lb.BackendCount) api.Backend {
 	s, configured, e := v.service(at), v.backend(at), v.known[v.at[at.i][at.j]]
 	o := v.overlays[s.BackendKey(configured)]
 	b := o.over(configured)
@@ -230,7 +229,7 @@ func (v *view) backendStatus(at use, now *paths.Entry, count datapath.BackendCou
 
 // operations lists what is in force, in the configuration's order, and what can be
 // taken back.
-func (v *view) operations(history []operation, counters datapath.Counters) api.Operations {
+func (v *view) operations(history []operation, counters lb.Counters) api.Operations {
 	list := api.Operations{InForce: []api.Overlay{}, History: []api.Operation{}}
 	var laid []*found
 	for key := range v.overlays {
@@ -250,7 +249,7 @@ func (v *view) operations(history []operation, counters datapath.Counters) api.O
 }
 
 // leftOf returns what a backend still has to do.
-func leftOf(s lb.Service, key lb.BackendKey, counters datapath.Counters) *api.Left {
+func leftOf(s lb.Service, key lb.BackendKey, counters lb.Counters) *api.Left {
 	count := counters.Backends[key]
 	left := &api.Left{Flows: count.Flows, Tracked: s.Tracked(), Active: count.Active, Packets: count.Packets}
 	if t := counters.Services[key.Service].Transition; t != nil && t.Base && !left.Tracked {

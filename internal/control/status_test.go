@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/jeoul/jeoul/internal/api"
-	"github.com/jeoul/jeoul/internal/datapath"
 	"github.com/jeoul/jeoul/internal/lb"
 )
 
@@ -35,15 +34,15 @@ func TestNearlyFull(t *testing.T) {
 func TestLossesOfXDP(t *testing.T) {
 	const warning = "eth9 is a veth"
 	for _, test := range []struct {
-		attachment datapath.Attachment
+		attachment lb.Attachment
 		lost       uint64
 		want       string
 	}{
-		{datapath.Attachment{Interface: "eth9", Hook: lb.HookTC, Warning: ""}, 7, ""}, // another program's
-		{datapath.Attachment{Interface: "eth9", Hook: lb.HookXDP}, 0, ""},
-		{datapath.Attachment{Interface: "eth9", Hook: lb.HookXDP, Warning: warning}, 0, warning},
-		{datapath.Attachment{Interface: "eth9", Hook: lb.HookXDP, Warning: warning}, 7, "7 frames that XDP sent are lost, though they are counted as forwarded: " + warning},
-		{datapath.Attachment{Interface: "eth9", Hook: lb.HookXDP, Driver: "ixgbe"}, 7,
+		{lb.Attachment{Interface: "eth9", Hook: lb.HookTC, Warning: ""}, 7, ""}, // another program's
+		{lb.Attachment{Interface: "eth9", Hook: lb.HookXDP}, 0, ""},
+		{lb.Attachment{Interface: "eth9", Hook: lb.HookXDP, Warning: warning}, 0, warning},
+		{lb.Attachment{Interface: "eth9", Hook: lb.HookXDP, Warning: warning}, 7, "7 frames that XDP sent are lost, though they are counted as forwarded: " + warning},
+		{lb.Attachment{Interface: "eth9", Hook: lb.HookXDP, Driver: "ixgbe"}, 7,
 			"7 frames that XDP sent on eth9 are lost, though they are counted as forwarded: its driver (ixgbe) did not take them; see `ethtool -S eth9`, and set hook: tc if it goes on"},
 	} {
 		synctest.Test(t, func(t *testing.T) {

@@ -10,7 +10,6 @@ import (
 	"slices"
 
 	"github.com/jeoul/jeoul/internal/config"
-	"github.com/jeoul/jeoul/internal/datapath"
 	"github.com/jeoul/jeoul/internal/lb"
 	"github.com/jeoul/jeoul/internal/paths"
 )
@@ -106,24 +105,24 @@ type view struct {
 	known []*paths.Entry
 	// state.Services[i] is service i. Slices of backends and paths that a change
 	// does not touch are those of the view before: the data plane compares by them.
-	state datapath.State
+	state lb.State
 }
 
 // newView puts a configuration, operations and paths together. What is as in the
 // former view, which may be nil, is taken from there.
 func newView(l *layout, overlays map[lb.BackendKey]overlay, known []*paths.Entry, former *view) *view {
 	v := &view{layout: l, overlays: overlays, laid: countOverlays(overlays), known: known,
-		state: datapath.State{Services: make([]datapath.Service, len(l.cfg.Services)), Hook: l.cfg.Hook}}
+		state: lb.State{Services: make([]lb.RoutedService, len(l.cfg.Services)), Hook: l.cfg.Hook}}
 	for i, s := range l.cfg.Services {
 		if old := former.same(v, i); old != nil {
 			s.Backends = old.Backends
-			v.state.Services[i] = datapath.Service{Service: s, Paths: old.Paths}
+			v.state.Services[i] = lb.RoutedService{Service: s, Paths: old.Paths}
 			continue
 		}
 		v.state.Services[i] = sharing(v.join(i), former.byKey(s.Key()))
 	}
 	if pool := l.cfg.FullNAT; len(pool.Addresses) > 0 {
-		v.state.Pool = datapath.Pool{Addresses: pool.Addresses, FirstPort: pool.FirstPort, LastPort: pool.LastPort}
+		v.state.Pool = lb.Pool{Addresses: pool.Addresses, FirstPort: pool.FirstPort, LastPort: pool.LastPort}
 	}
 	return v
 }
@@ -137,7 +136,7 @@ func countOverlays(overlays map[lb.BackendKey]overlay) map[lb.ServiceKey]int {
 }
 
 // byKey returns the service that the data plane has under a key, nil if none.
-func (v *view) byKey(key lb.ServiceKey) *datapath.Service {
+func (v *view) byKey(key lb.ServiceKey) *lb.RoutedService {
 	if v == nil {
 		return nil
 	}
@@ -177,7 +176,7 @@ func (v *view) holds(s lb.Service) bool {
 
 // same returns the former service whose backends and paths are those of service i
 // of the next view; nil if there is none.
-func (v *view) same(next *view, i int) *datapath.Service {
+func (v *view) same(next *view, i int) *lb.RoutedService {
 	s := next.cfg.Services[i]
 	old := v.byKey(s.Key())
 	if old == nil || old.Mode != s.Mode || v.laid[s.Key()]+next.laid[s.Key()] > 0 {
@@ -197,9 +196,9 @@ func (v *view) same(next *view, i int) *datapath.Service {
 
 // join puts service i together: its backends as the operations have them, and the
 // paths to them.
-func (v *view) join(i int) datapath.Service {
+func (v *view) join(i int) lb.RoutedService {
 	s := v.cfg.Services[i]
-	made := datapath.Service{Service: s, Paths: make([]datapath.Path, 0, len(s.Backends))}
+	made := lb.RoutedService{Service: s, Paths: make([]lb.Path, 0, len(s.Backends))}
 	overlaid := v.laid[s.Key()] > 0
 	if overlaid {
 		made.Backends = make([]lb.Backend, 0, len(s.Backends))
@@ -219,16 +218,16 @@ func (v *view) join(i int) datapath.Service {
 
 // pathOf returns the path of a service's packets to an entry; the zero path if they
 // cannot take it.
-func pathOf(s lb.Service, e *paths.Entry) datapath.Path {
+func pathOf(s lb.Service, e *paths.Entry) lb.Path {
 	if reason(s, e) != "" {
-		return datapath.Path{}
+		return lb.Path{}
 	}
 	return e.Path()
 }
 
 // sharing returns a service with the slices of a former one, which may be nil,
 // where they hold the same.
-func sharing(made datapath.Service, former *datapath.Service) datapath.Service {
+func sharing(made lb.RoutedService, former *lb.RoutedService) lb.RoutedService {
 	if former == nil {
 		return made
 	}
@@ -241,7 +240,7 @@ func sharing(made datapath.Service, former *datapath.Service) datapath.Service {
 	return made
 }
 
-func equalPaths(a, b datapath.Path) bool {
+func equalPaths(a, b lb.Path) bool {
 	return a.Interface == b.Interface && bytes.Equal(a.MAC, b.MAC) && bytes.Equal(a.Source, b.Source) && a.MTU == b.MTU && a.Local == b.Local
 }
 

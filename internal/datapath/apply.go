@@ -18,7 +18,7 @@ import (
 // itself must be another), a new generation is loaded aside, and the program of each
 // interface is swapped in one step; for another hook it is attached there before the old
 // one is detached. On an error, what was in use goes on.
-func (d *Datapath) Apply(state State) error {
+func (d *Datapath) Apply(state lb.State) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.closed {
@@ -35,7 +35,7 @@ func (d *Datapath) Apply(state State) error {
 }
 
 // change does it.
-func (d *Datapath) change(state State, ports []port) error {
+func (d *Datapath) change(state lb.State, ports []port) error {
 	c, err := d.register.plan(state, d.options.TableSize, d.now())
 	if err != nil {
 		return err
@@ -66,12 +66,12 @@ func (d *Datapath) fits(c *revision, ports []port) bool {
 		return false
 	}
 	m := d.current.memory
-	return m.constants.Modes == c.neededModes() && m.pool.same(c.pool()) &&
+	return m.constants.Modes == c.neededModes() && m.pool.Equal(c.pool()) &&
 		c.places.indices <= m.constants.BackendsIndices && d.sizesFor(c).within(d.shared)
 }
 
 // wish returns the hook that a state asks for.
-func (d *Datapath) wish(state State) lb.Hook {
+func (d *Datapath) wish(state lb.State) lb.Hook {
 	return cmp.Or(state.Hook, d.hook, d.options.Hook)
 }
 

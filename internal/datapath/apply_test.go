@@ -16,10 +16,10 @@ import (
 )
 
 // scaledState has so many services of so many backends each, all different.
-func scaledState(services, backends int, scheduler lb.Scheduler) State {
-	var state State
+func scaledState(services, backends int, scheduler lb.Scheduler) lb.State {
+	var state lb.State
 	for i := range services {
-		s := Service{Service: lb.Service{
+		s := lb.RoutedService{Service: lb.Service{
 			Name: fmt.Sprintf("s%05d", i), VIP: netip.AddrFrom4([4]byte{198, 18, byte(100 + i>>8), byte(i)}), Port: 80,
 			Protocol: lb.TCP, Mode: lb.L2DSR, Scheduler: scheduler,
 		}}
@@ -29,7 +29,7 @@ func scaledState(services, backends int, scheduler lb.Scheduler) State {
 			binary.BigEndian.PutUint32(mac[2:], at)
 			s.Backends = append(s.Backends, lb.Backend{Name: fmt.Sprintf("web%06d", at),
 				Address: netip.AddrFrom4([4]byte{10, byte(at >> 16), byte(at >> 8), byte(at)}), Port: 80, Weight: 1})
-			s.Paths = append(s.Paths, Path{MAC: mac, Source: balancerMAC})
+			s.Paths = append(s.Paths, lb.Path{MAC: mac, Source: balancerMAC})
 		}
 		state.Services = append(state.Services, s)
 	}
@@ -37,7 +37,7 @@ func scaledState(services, backends int, scheduler lb.Scheduler) State {
 }
 
 // withWeight is the state with another weight of one backend. It shares what stays.
-func (s State) withWeight(service, backend int, weight uint16) State {
+func withWeight(s lb.State, service, backend int, weight uint16) lb.State {
 	s.Services = slices.Clone(s.Services)
 	at := &s.Services[service]
 	at.Backends = slices.Clone(at.Backends)
@@ -73,7 +73,7 @@ func BenchmarkApply(b *testing.B) {
 				var took []time.Duration
 				b.ResetTimer()
 				for i := range b.N {
-					state = state.withWeight(i/2%scale.services, i/2*7%scale.backends, change.weight(i))
+					state = withWeight(state, i/2%scale.services, i/2*7%scale.backends, change.weight(i))
 					began := time.Now()
 					if err := d.Apply(state); err != nil {
 						b.Fatal(err)
@@ -96,7 +96,7 @@ func BenchmarkApply(b *testing.B) {
 func TestApplyInPlace(t *testing.T) {
 	first := testService(vip4, 80, lb.TCP, lb.Maglev, 5)
 	second := testService(vip6, 80, lb.TCP, lb.RoundRobin, 5)
-	r := newRig(t, lb.HookXDP, State{Services: []Service{first, second}})
+	r := newRig(t, lb.HookXDP, lb.State{Services: []lb.RoutedService{first, second}})
 	send := func(t *testing.T) {
 		for i := range 40 {
 			p := []packetSpec{web4(), web6()}[i%2]
@@ -108,43 +108,49 @@ func TestApplyInPlace(t *testing.T) {
 	send(t)
 	for _, change := range []struct {
 		name string
-		to   func(a, b *Service) []Service
+		to   func(a, b *lb.RoutedService) []lb.RoutedService
 		anew bool
 	}{
-		{"a backend down", func(a, b *Service) []Service { a.Paths[1].MAC = nil; return []Service{*a, *b} }, false},
-		{"and another weight", func(a, b *Service) []Service { a.Backends[2].Weight = 3; return []Service{*a, *b} }, false},
-		{"a backend less", func(a, b *Service) []Service {
+		{"a backend down", func(a, b *lb.RoutedService) []lb.RoutedService {
+			a.Paths[1].MAC = nil
+			return []lb.RoutedService{*a, *b}
+		}, false},
+		{"and another weight", func(a, b *lb.RoutedService) []lb.RoutedService {
+			a.Backends[2].Weight = 3
+			return []lb.RoutedService{*a, *b}
+		}, false},
+		{"a backend less", func(a, b *lb.RoutedService) []lb.RoutedService {
 			a.Backends, a.Paths = a.Backends[1:], a.Paths[1:]
-			return []Service{*a, *b}
+			return []lb.RoutedService{*a, *b}
 		}, false},
-		{"no backend usable", func(a, b *Service) []Service { a.Paths = nil; return []Service{*a, *b} }, false},
-		{"all again, in another order", func(a, b *Service) []Service { return []Service{*b, *a} }, false},
-		{"a larger table", func(a, b *Service) []Service { a.TableSize = 1021; return []Service{*a, *b} }, false},
-		{"another scheduler", func(a, b *Service) []Service {
+		{"no backend usable", func(a, b *lb.RoutedService) []lb.RoutedService { a.Paths = nil; return []lb.RoutedService{*a, *b} }, false},
+		{"all again, in another order", func(a, b *lb.RoutedService) []lb.RoutedService { return []lb.RoutedService{*b, *a} }, false},
+		{"a larger table", func(a, b *lb.RoutedService) []lb.RoutedService { a.TableSize = 1021; return []lb.RoutedService{*a, *b} }, false},
+		{"another scheduler", func(a, b *lb.RoutedService) []lb.RoutedService {
 			a.Scheduler, b.Scheduler = lb.RoundRobin, lb.Maglev
-			return []Service{*a, *b}
+			return []lb.RoutedService{*a, *b}
 		}, false},
-		{"limits", func(a, b *Service) []Service {
+		{"limits", func(a, b *lb.RoutedService) []lb.RoutedService {
 			a.Limits, b.Backends[1].Upper = lb.Limits{Connections: 1 << 20, Refuse: lb.RefuseByReset}, 1<<20
-			return []Service{*a, *b}
+			return []lb.RoutedService{*a, *b}
 		}, false},
-		{"more backends than there is room for", func(a, b *Service) []Service {
+		{"more backends than there is room for", func(a, b *lb.RoutedService) []lb.RoutedService {
 			large := testService(vip4, 81, lb.TCP, lb.Maglev, 700)
 			large.TableSize = 8191
-			return []Service{*a, *b, large}
+			return []lb.RoutedService{*a, *b, large}
 		}, true},
-		{"a service less", func(a, b *Service) []Service { return []Service{*b} }, false},
-		{"a service more", func(a, b *Service) []Service {
-			return []Service{*a, *b, testService(vip4, 81, lb.TCP, lb.Maglev, 7)}
+		{"a service less", func(a, b *lb.RoutedService) []lb.RoutedService { return []lb.RoutedService{*b} }, false},
+		{"a service more", func(a, b *lb.RoutedService) []lb.RoutedService {
+			return []lb.RoutedService{*a, *b, testService(vip4, 81, lb.TCP, lb.Maglev, 7)}
 		}, false},
-		{"a mode more", func(a, b *Service) []Service { a.Mode = lb.IPIP; return []Service{*a, *b} }, true},
+		{"a mode more", func(a, b *lb.RoutedService) []lb.RoutedService { a.Mode = lb.IPIP; return []lb.RoutedService{*a, *b} }, true},
 	} {
 		t.Run(change.name, func(t *testing.T) {
 			a, b := first, second
 			a.Backends, a.Paths = slices.Clone(a.Backends), slices.Clone(a.Paths)
 			b.Backends, b.Paths = slices.Clone(b.Backends), slices.Clone(b.Paths)
 			program := r.datapath.Program()
-			r.apply(t, State{Services: change.to(&a, &b)})
+			r.apply(t, lb.State{Services: change.to(&a, &b)})
 			if anew := r.datapath.Program() != program; anew != change.anew {
 				t.Errorf("the program was loaded anew: %t", anew)
 			}
@@ -157,10 +163,10 @@ func TestApplyInPlace(t *testing.T) {
 // go on where they were.
 func TestTransitionSurvivesReload(t *testing.T) {
 	s := testService(vip4, 80, lb.TCP, lb.Maglev, 5)
-	r := newRig(t, lb.HookXDP, State{Services: []Service{s}})
+	r := newRig(t, lb.HookXDP, lb.State{Services: []lb.RoutedService{s}})
 	fewer := s
 	fewer.Backends, fewer.Paths = s.Backends[1:], s.Paths[1:]
-	r.apply(t, State{Services: []Service{fewer}})
+	r.apply(t, lb.State{Services: []lb.RoutedService{fewer}})
 	before := r.datapath.register.byKey[s.Key()].view
 	if before.base == nil || before.moved.empty() {
 		t.Fatalf("no transition: %+v", before)
@@ -168,7 +174,7 @@ func TestTransitionSurvivesReload(t *testing.T) {
 	program := r.datapath.Program()
 	more := fewer
 	more.Mode, more.MSS = lb.IPIP, 1340
-	r.apply(t, State{Services: []Service{more}})
+	r.apply(t, lb.State{Services: []lb.RoutedService{more}})
 	if r.datapath.Program() == program {
 		t.Fatal("the program is the same: the test needs another")
 	}
@@ -187,19 +193,19 @@ func TestTransitionSurvivesReload(t *testing.T) {
 // middle of flows go where they went before, and nothing is loaded anew.
 func TestDatapathFlaps(t *testing.T) {
 	s := testService(vip4, 80, lb.TCP, lb.Maglev, 5)
-	r := newRig(t, lb.HookXDP, State{Services: []Service{s}})
+	r := newRig(t, lb.HookXDP, lb.State{Services: []lb.RoutedService{s}})
 	program := r.datapath.Program()
 	for i := range 100 {
 		down := s
 		down.Paths = slices.Clone(s.Paths)
 		down.Paths[i%5].MAC = nil
-		r.apply(t, State{Services: []Service{down}})
+		r.apply(t, lb.State{Services: []lb.RoutedService{down}})
 		for at := range 5 {
 			p := web4()
 			p.sport, p.flags = uint16(1000+at+i), []string{"S", "A"}[i%2]
 			r.check(t, p.build(t))
 		}
-		r.apply(t, State{Services: []Service{s}})
+		r.apply(t, lb.State{Services: []lb.RoutedService{s}})
 	}
 	if r.datapath.Program() != program {
 		t.Error("the program was loaded anew")

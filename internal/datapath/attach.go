@@ -38,35 +38,11 @@ func programOf(hook lb.Hook) programKind {
 	return xdpProgram
 }
 
-// Attachment is what is really in use on an interface.
-type Attachment struct {
-	Interface string  `json:"interface"`
-	Hook      lb.Hook `json:"hook"`
-	// Generic says that XDP runs after the driver made a socket buffer.
-	Generic bool   `json:"generic"`
-	Driver  string `json:"driver"`
-	// Reason says why this hook, where the configuration left room.
-	Reason string `json:"reason"`
-	// Warning says what may be lost by it; empty if nothing is known.
-	Warning string `json:"warning,omitempty"`
-}
-
-// String returns "xdp (native)", "xdp (generic)" or "tc".
-func (a Attachment) String() string {
-	switch {
-	case a.Hook != lb.HookXDP:
-		return string(a.Hook)
-	case a.Generic:
-		return "xdp (generic)"
-	}
-	return "xdp (native)"
-}
-
 // attachments describes what is in use once every interface is attached to.
-func attachments(ports []port, w way, reason string) []Attachment {
-	all := make([]Attachment, len(ports))
+func attachments(ports []port, w way, reason string) []lb.Attachment {
+	all := make([]lb.Attachment, len(ports))
 	for i, p := range ports {
-		all[i] = Attachment{Interface: p.name, Hook: w.hook, Generic: w == genericXDP, Driver: driverOf(p.name), Reason: reason}
+		all[i] = lb.Attachment{Interface: p.name, Hook: w.hook, Generic: w == genericXDP, Driver: driverOf(p.name), Reason: reason}
 		if w == nativeXDP && all[i].Driver == vethDriver && !peerTakesXDP(p.name) {
 			all[i].Warning = p.name + vethLoses + ": give the peer one that passes everything, or set hook: tc"
 		}

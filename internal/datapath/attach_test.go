@@ -64,7 +64,7 @@ func TestAttach(t *testing.T) {
 					t.Errorf("the kernel says that nothing is attached (%v)", err)
 				}
 				// A change swaps the program and leaves the link.
-				if err := d.Apply(State{Services: testState().Services[:1]}); err != nil {
+				if err := d.Apply(lb.State{Services: testState().Services[:1]}); err != nil {
 					return err
 				}
 				if err := d.Close(); err != nil {
@@ -259,7 +259,7 @@ func TestAttachRefusals(t *testing.T) {
 		if _, err := Open(Options{Interfaces: []string{"veth0", "veth1", "veth0"}, Hook: lb.HookXDP}); !errors.Is(err, ErrUnsupported) {
 			t.Errorf("an interface that is named twice: %v", err)
 		}
-		many := slices.Repeat([]string{"veth0"}, int(xdpAgreementMAX_INTERFACES)+1)
+		many := slices.Repeat([]string{"veth0"}, lb.MaxInterfaces+1)
 		if _, err := Open(Options{Interfaces: many, Hook: lb.HookXDP}); !errors.Is(err, ErrUnsupported) || !strings.Contains(err.Error(), "17") {
 			t.Errorf("more interfaces than there can be: %v", err)
 		}

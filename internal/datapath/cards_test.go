@@ -99,7 +99,7 @@ func TestTagsOfCards(t *testing.T) {
 					return err
 				}
 				t.Cleanup(func() { d.Close() })
-				if err := d.Apply(State{Services: []Service{service}}); err != nil {
+				if err := d.Apply(lb.State{Services: []lb.RoutedService{service}}); err != nil {
 					return err
 				}
 				if a := d.Attachments()[0]; a.Hook != hook || a.Generic {

@@ -72,7 +72,7 @@ func TestChecksumsAreRightOnTheWire(t *testing.T) {
 
 // translating is a service of each mode that rewrites addresses and ports, with its
 // backends behind the second wire, and a packet to each.
-func translating(w *wires) (state State, packets []packetSpec) {
+func translating(w *wires) (state lb.State, packets []packetSpec) {
 	state.Pool = allModes().Pool
 	for _, vip := range []netip.Addr{vip4, vip6} {
 		for _, protocol := range []lb.Protocol{lb.TCP, lb.UDP} {

@@ -13,64 +13,6 @@ import (
 	"github.com/jeoul/jeoul/internal/lb"
 )
 
-// Counters is what happened to packets since the datapath was opened.
-type Counters struct {
-	// Outcomes lists every outcome, those of no packet too. Each packet is in
-	// exactly one.
-	Outcomes []OutcomeCount
-	Backends map[lb.BackendKey]BackendCount
-	// Flows are those that are remembered.
-	Flows    FlowCounts
-	Services map[lb.ServiceKey]ServiceCount
-}
-
-// OutcomeCount is how many packets ended in one way.
-type OutcomeCount struct {
-	Name, Help string
-	Packets    uint64
-}
-
-// BackendCount is what was sent on to a backend.
-type BackendCount struct {
-	// Packets as on the wire: the segments of a GSO packet count one each.
-	Packets uint64
-	// Bytes of IP packets, without the Ethernet frame.
-	Bytes uint64
-	// Connections are new flows where flows are tracked; otherwise SYNs that
-	// were sent on, retransmitted ones included.
-	Connections uint64
-	// What came back through the balancer, where the mode brings it there.
-	ReturnedPackets, ReturnedBytes uint64
-	// Active is how many remembered flows it has now that nobody has ended, where its
-	// service tracks flows.
-	Active uint32
-	// Flows is how many entries name it, those that have ended too, as of the last
-	// walk over the tables, some seconds ago.
-	Flows uint64
-	// PortsHeld is how many ports of full NAT's pool its flows keep, as of that walk: those
-	// of proven flows that are not over. Others give theirs up to a new flow.
-	PortsHeld uint32
-}
-
-// plus and minus go by what was counted. What is there now is no sum.
-func (c BackendCount) plus(o BackendCount) BackendCount {
-	c.Packets += o.Packets
-	c.Bytes += o.Bytes
-	c.Connections += o.Connections
-	c.ReturnedPackets += o.ReturnedPackets
-	c.ReturnedBytes += o.ReturnedBytes
-	return c
-}
-
-func (c BackendCount) minus(o BackendCount) BackendCount {
-	c.Packets -= o.Packets
-	c.Bytes -= o.Bytes
-	c.Connections -= o.Connections
-	c.ReturnedPackets -= o.ReturnedPackets
-	c.ReturnedBytes -= o.ReturnedBytes
-	return c
-}
-
 // outcomeHelp says what an outcome means to the person who reads it.
 var outcomeHelp = map[xdpOutcome]string{
 	xdpOutcomeOUTCOME_FORWARDED:                    "sent on to a backend",
@@ -127,21 +69,21 @@ var outcomeNames = sync.OnceValues(func() ([]string, error) {
 // from 0, and a map that was replaced is not forgotten.
 type ledger struct {
 	// before[i] is what index i had counted when its present owner came.
-	before map[uint32]BackendCount
+	before map[uint32]lb.BackendCount
 	// carried[i] is what index i counted in maps that were replaced.
-	carried map[uint32]BackendCount
+	carried map[uint32]lb.BackendCount
 }
 
 // settle takes note of a change from one generation to the next, after the
 // swap. Reading fails only for maps that are gone; then there is nothing to carry.
 func (l *ledger) settle(old, next *shared, change *resettling) {
 	if l.before == nil {
-		l.before, l.carried = map[uint32]BackendCount{}, map[uint32]BackendCount{}
+		l.before, l.carried = map[uint32]lb.BackendCount{}, map[uint32]lb.BackendCount{}
 	}
 	if old != nil && old.counts != next.counts {
 		for index := range uint32(len(change.places.generations)) {
 			if count, err := readBackend(old.counts, index); err == nil {
-				l.carried[index] = l.carried[index].plus(count)
+				l.carried[index] = l.carried[index].Plus(count)
 			}
 		}
 	}
@@ -152,58 +94,58 @@ func (l *ledger) settle(old, next *shared, change *resettling) {
 		}
 		count, err := readBackend(next.counts, index)
 		if err == nil {
-			l.before[index] = count.plus(l.carried[index])
+			l.before[index] = count.Plus(l.carried[index])
 		}
 	}
 }
 
 // Counters reads everything. It does not stop the packets: figures of
 // different backends may be a few packets apart in time.
-func (d *Datapath) Counters() (Counters, error) {
+func (d *Datapath) Counters() (lb.Counters, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.current == nil {
-		return Counters{}, nil
+		return lb.Counters{}, nil
 	}
 	outcomes, err := readOutcomes(d.shared.outcomes)
 	if err != nil {
-		return Counters{}, err
+		return lb.Counters{}, err
 	}
 	at := d.current.places
 	counts, err := readBackends(d.shared.counts, len(at.generations))
 	if err != nil {
-		return Counters{}, err
+		return lb.Counters{}, err
 	}
 	for index := range counts {
 		if carried, ok := d.ledger.carried[uint32(index)]; ok {
-			counts[index] = counts[index].plus(carried)
+			counts[index] = counts[index].Plus(carried)
 		}
 		// The data plane counts a packet that was sent on once, for its backend;
 		// former owners of an index are in the sum.
 		outcomes[xdpOutcomeOUTCOME_FORWARDED].Packets += counts[index].Packets
 		outcomes[xdpOutcomeOUTCOME_RETURNED].Packets += counts[index].ReturnedPackets
 	}
-	backends := make(map[lb.BackendKey]BackendCount, len(at.backends))
+	backends := make(map[lb.BackendKey]lb.BackendCount, len(at.backends))
 	for key, place := range at.backends {
-		backends[key] = counts[place.index].minus(d.ledger.before[place.index])
+		backends[key] = counts[place.index].Minus(d.ledger.before[place.index])
 	}
-	counters := Counters{Outcomes: outcomes, Backends: backends}
+	counters := lb.Counters{Outcomes: outcomes, Backends: backends}
 	d.countFlows(&counters)
 	return counters, nil
 }
 
-func readOutcomes(m *ebpf.Map) ([]OutcomeCount, error) {
+func readOutcomes(m *ebpf.Map) ([]lb.OutcomeCount, error) {
 	names, err := outcomeNames()
 	if err != nil {
 		return nil, err
 	}
-	counts := make([]OutcomeCount, len(names))
+	counts := make([]lb.OutcomeCount, len(names))
 	for i, name := range names {
 		var perCPU []uint64
 		if err := m.Lookup(uint32(i), &perCPU); err != nil {
 			return nil, fmt.Errorf("reading the counter %s: %v", name, err)
 		}
-		counts[i] = OutcomeCount{Name: name, Help: outcomeHelp[xdpOutcome(i)]}
+		counts[i] = lb.OutcomeCount{Name: name, Help: outcomeHelp[xdpOutcome(i)]}
 		for _, n := range perCPU {
 			counts[i].Packets += n
 		}
@@ -216,12 +158,12 @@ func readOutcomes(m *ebpf.Map) ([]OutcomeCount, error) {
 const readBatch = 2048
 
 // readBackends reads the counters of the first n indices.
-func readBackends(m *ebpf.Map, n int) ([]BackendCount, error) {
+func readBackends(m *ebpf.Map, n int) ([]lb.BackendCount, error) {
 	cpus, err := ebpf.PossibleCPU()
 	if err != nil {
 		return nil, fmt.Errorf("counting the CPUs: %v", err)
 	}
-	counts := make([]BackendCount, n)
+	counts := make([]lb.BackendCount, n)
 	size := min(readBatch, n)
 	keys, values := make([]uint32, size), make([]xdpBackendCount, size*cpus)
 	var cursor ebpf.MapBatchCursor
@@ -240,18 +182,18 @@ func readBackends(m *ebpf.Map, n int) ([]BackendCount, error) {
 	return counts, nil
 }
 
-func readBackend(m *ebpf.Map, index uint32) (BackendCount, error) {
+func readBackend(m *ebpf.Map, index uint32) (lb.BackendCount, error) {
 	var perCPU []xdpBackendCount
 	if err := m.Lookup(index, &perCPU); err != nil {
-		return BackendCount{}, fmt.Errorf("reading the counters of backend index %d: %v", index, err)
+		return lb.BackendCount{}, fmt.Errorf("reading the counters of backend index %d: %v", index, err)
 	}
 	return sumOf(perCPU), nil
 }
 
 // sumOf adds up what each CPU has counted.
-func sumOf(perCPU []xdpBackendCount) (sum BackendCount) {
+func sumOf(perCPU []xdpBackendCount) (sum lb.BackendCount) {
 	for _, c := range perCPU {
-		sum = sum.plus(BackendCount{Packets: c.Packets, Bytes: c.Bytes, Connections: c.Connections,
+		sum = sum.Plus(lb.BackendCount{Packets: c.Packets, Bytes: c.Bytes, Connections: c.Connections,
 			ReturnedPackets: c.ReturnedPackets, ReturnedBytes: c.ReturnedBytes})
 	}
 	return sum

@@ -34,7 +34,7 @@ type Options struct {
 	// of kernel memory, whether there is such a flow or not.
 	FlowLimit, UnprovenLimit uint32
 	// Timeouts are how long flows are remembered that say nothing.
-	Timeouts Timeouts
+	Timeouts lb.Timeouts
 	// TooBigRate is how many packets a second each CPU may answer with "too
 	// big"; 0 means DefaultTooBigRate.
 	TooBigRate uint32
@@ -49,8 +49,8 @@ func (o Options) withDefaults() Options {
 		value    *uint32
 		standard uint32
 	}{
-		{&o.UnprovenLimit, DefaultUnprovenLimit},
-		{&o.TooBigRate, DefaultTooBigRate},
+		{&o.UnprovenLimit, lb.DefaultUnprovenLimit},
+		{&o.TooBigRate, lb.DefaultTooBigRate},
 	} {
 		if *option.value == 0 {
 			*option.value = option.standard
@@ -81,11 +81,11 @@ type Datapath struct {
 	ledger   ledger
 	janitor  *janitor
 	// plan is what memory is in use.
-	plan MemoryPlan
+	plan lb.MemoryPlan
 	// holds[i] keeps the program on the i-th interface; none before the first
 	// Apply, and none of a detached datapath.
 	holds       []hold
-	attachments []Attachment
+	attachments []lb.Attachment
 	// hook is what was asked for, and way what it came to; zero before the first Apply.
 	hook lb.Hook
 	way  way
@@ -131,17 +131,21 @@ func NewDetached(options Options, mac net.HardwareAddr) *Datapath {
 		secret:      rand.Uint64(),
 		register:    newRegister(),
 		janitor:     newJanitor(options.Timeouts),
-		attachments: []Attachment{{Hook: options.Hook, Reason: "not attached"}},
+		attachments: []lb.Attachment{{Hook: options.Hook, Reason: "not attached"}},
 	}
 }
+
+// The data plane has room for just as many interfaces as a balancer may have: otherwise this
+// does not compile.
+var _ [lb.MaxInterfaces]struct{} = [xdpAgreementMAX_INTERFACES]struct{}{}
 
 // ethernets returns the interfaces if packets can be balanced on all of them.
 func ethernets(names []string) ([]port, error) {
 	if len(names) == 0 {
 		return nil, fmt.Errorf("%w: the configuration names none", ErrNoInterface)
 	}
-	if len(names) > int(xdpAgreementMAX_INTERFACES) {
-		return nil, fmt.Errorf("%d interfaces: %w: there can be %d", len(names), ErrUnsupported, xdpAgreementMAX_INTERFACES)
+	if len(names) > lb.MaxInterfaces {
+		return nil, fmt.Errorf("%d interfaces: %w: there can be %d", len(names), ErrUnsupported, lb.MaxInterfaces)
 	}
 	var ports []port
 	for _, name := range names {
@@ -149,7 +153,7 @@ func ethernets(names []string) ([]port, error) {
 		if err != nil {
 			return nil, fmt.Errorf("interface %q: %w in this network namespace: `ip link` lists those there are", name, ErrNoInterface)
 		}
-		if len(nic.HardwareAddr) != macLength {
+		if len(nic.HardwareAddr) != lb.MACLength {
 			return nil, fmt.Errorf("interface %q has no Ethernet address: %w: packets are taken and sent on in Ethernet frames", name, ErrUnsupported)
 		}
 		// By index, for an interface may have several names.
@@ -174,7 +178,7 @@ func (d *Datapath) Program() *ebpf.Program {
 
 // Attachments returns what is in use on each of Options.Interfaces, in their
 // order; none before the first Apply.
-func (d *Datapath) Attachments() []Attachment {
+func (d *Datapath) Attachments() []lb.Attachment {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return slices.Clone(d.attachments)

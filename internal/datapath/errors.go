@@ -14,8 +14,6 @@ var (
 	ErrBusy = errors.New("another program is attached")
 	// ErrUnsupported: the kernel or the driver lacks what is needed.
 	ErrUnsupported = errors.New("not supported by this kernel or driver")
-	// ErrTooLarge: what is to be made does not fit into the memory that is left.
-	ErrTooLarge = errors.New("not enough memory")
 	// ErrClosed: the datapath was closed.
 	ErrClosed = errors.New("datapath is closed")
 )

@@ -18,7 +18,7 @@ import (
 )
 
 // exceptOf returns allModes with exceptions of the services of mode nat.
-func exceptOf(prefixes ...string) State {
+func exceptOf(prefixes ...string) lb.State {
 	state := allModes()
 	for i := range state.Services {
 		s := &state.Services[i]
@@ -236,7 +236,7 @@ func TestClientsThroughTheBalancer(t *testing.T) {
 				if err != nil {
 					return err
 				}
-				s.Paths[0] = Path{Interface: in.Index, MAC: theirs, Source: ours}
+				s.Paths[0] = lb.Path{Interface: in.Index, MAC: theirs, Source: ours}
 				interfaces := []string{"in"}
 				if hook == lb.HookTC {
 					interfaces = append(interfaces, "front")
@@ -245,7 +245,7 @@ func TestClientsThroughTheBalancer(t *testing.T) {
 					return err
 				}
 				t.Cleanup(func() { d.Close() })
-				return d.Apply(State{Services: []Service{s}})
+				return d.Apply(lb.State{Services: []lb.RoutedService{s}})
 			})
 			reach := func(who string, to netip.AddrPort) {
 				t.Helper()
@@ -258,15 +258,15 @@ func TestClientsThroughTheBalancer(t *testing.T) {
 			}
 			if hook == lb.HookTC {
 				// By XDP the frame would be lost at a veth whose peer has no program.
-				reach("the service", s.at())
+				reach("the service", serviceAt(&s))
 			}
 			s.Untranslated = prefixes("192.0.2.7/32")
-			testenv.In(t, balancer, func() error { return d.Apply(State{Services: []Service{s}}) })
+			testenv.In(t, balancer, func() error { return d.Apply(lb.State{Services: []lb.RoutedService{s}}) })
 			reach("the backend itself", backend)
 			s.Untranslated = prefixes("192.0.2.8/29")
-			testenv.In(t, balancer, func() error { return d.Apply(State{Services: []Service{s}}) })
+			testenv.In(t, balancer, func() error { return d.Apply(lb.State{Services: []lb.RoutedService{s}}) })
 			if hook == lb.HookTC {
-				reach("the service", s.at())
+				reach("the service", serviceAt(&s))
 			}
 			counters, err := d.Counters()
 			if err != nil {

@@ -9,52 +9,16 @@ import (
 	"unsafe"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/jeoul/jeoul/internal/lb"
 )
-
-// Timeouts are how long what is remembered of a flow may be silent, by how far the flow
-// has come. 0 means the default.
-type Timeouts struct {
-	// Opening is for connections of which only a SYN was seen, and for those that came
-	// into the middle of a change of the tables; First for UDP flows of one packet. These
-	// prove nothing: anybody can make them up.
-	Opening, First time.Duration
-	// Established is for connections, UDP for flows of more than one packet.
-	Established, UDP time.Duration
-	// Fin is for connections that one side has ended, Closed for those that both have, or
-	// that were reset or refused.
-	Fin, Closed time.Duration
-}
-
-// DefaultTimeouts are those of RFC 5382 (REQ-5: two hours and four minutes, and four
-// minutes where a connection is not open), of RFC 4787 (REQ-5: two minutes), and of
-// Linux' TIME-WAIT; what may be forged is kept as long as a client sends SYNs again in
-// earnest.
-var DefaultTimeouts = Timeouts{
-	Opening: 30 * time.Second, First: 30 * time.Second,
-	Established: 7440 * time.Second, UDP: 120 * time.Second,
-	Fin: 240 * time.Second, Closed: 60 * time.Second,
-}
 
 // MaxTimeout bounds a timeout: the data plane's clock counts milliseconds in 32 bits,
 // and half of what it counts is the past.
 const MaxTimeout = 20 * 24 * time.Hour
 
-func (t Timeouts) withDefaults() Timeouts {
-	for _, f := range []struct{ have, standard *time.Duration }{
-		{&t.Opening, &DefaultTimeouts.Opening}, {&t.First, &DefaultTimeouts.First},
-		{&t.Established, &DefaultTimeouts.Established}, {&t.UDP, &DefaultTimeouts.UDP},
-		{&t.Fin, &DefaultTimeouts.Fin}, {&t.Closed, &DefaultTimeouts.Closed},
-	} {
-		if *f.have == 0 {
-			*f.have = *f.standard
-		}
-		*f.have = min(*f.have, MaxTimeout)
-	}
-	return t
-}
-
-// byState returns them by enum flow_state, in milliseconds.
-func (t Timeouts) byState() (ms [256]uint32) {
+// timeoutsByState returns timeouts by enum flow_state, in milliseconds.
+func timeoutsByState(t lb.Timeouts) (ms [256]uint32) {
 	for state, timeout := range map[xdpFlowState]time.Duration{
 		xdpFlowStateFLOW_OPENING:      t.Opening,
 		xdpFlowStateFLOW_SEEN:         t.Opening,
@@ -131,9 +95,9 @@ type flowScene struct {
 	turns  []xdpTurn
 }
 
-func newJanitor(timeouts Timeouts) *janitor {
+func newJanitor(timeouts lb.Timeouts) *janitor {
 	return &janitor{
-		rules:     flowRules{timeouts: timeouts.withDefaults().byState()},
+		rules:     flowRules{timeouts: timeoutsByState(timeouts.WithDefaults())},
 		time:      longestStep,
 		flows:     round{lasts: flowsEvery},
 		newcomers: round{lasts: newcomersEvery},

@@ -98,7 +98,7 @@ func TestFilterSwapsInOneStep(t *testing.T) {
 		if d, err = openAsBeforeTCX("lb"); err != nil {
 			return err
 		}
-		return d.Apply(State{Services: []Service{service}})
+		return d.Apply(lb.State{Services: []lb.RoutedService{service}})
 	})
 	defer testenv.In(t, ns, func() error { return d.Close() })
 
@@ -106,7 +106,7 @@ func TestFilterSwapsInOneStep(t *testing.T) {
 	go func() {
 		swapped <- ns.Do(func() (err error) {
 			for i := 0; i < 20 && err == nil; i++ {
-				err = d.Apply(State{Services: []Service{service}})
+				err = d.Apply(lb.State{Services: []lb.RoutedService{service}})
 			}
 			return err
 		})

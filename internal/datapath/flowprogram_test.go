@@ -38,7 +38,7 @@ func TestProgramAndJanitorShareTables(t *testing.T) {
 		const room = 4 * flows
 		d := NewDetached(Options{Hook: hook, TableSize: testTableSize, FlowLimit: room, UnprovenLimit: room}, balancerMAC)
 		t.Cleanup(func() { d.Close() })
-		state := State{Services: []Service{testService(vip4, 80, lb.TCP, lb.RoundRobin, 3),
+		state := lb.State{Services: []lb.RoutedService{testService(vip4, 80, lb.TCP, lb.RoundRobin, 3),
 			testService(vip6, 80, lb.TCP, lb.RoundRobin, 3), testService(vip4, 53, lb.UDP, lb.RoundRobin, 3)}}
 		state.Services[1].Persistence = lb.Persistence{Timeout: time.Hour}
 		if err := d.Apply(state); err != nil {
@@ -119,14 +119,14 @@ func TestProgramAndJanitorShareTables(t *testing.T) {
 				t.Fatalf("flow %d of TCP is among the proven: %v", i, found)
 			}
 		}
-		d.janitor.pass(DefaultTimeouts.Opening - time.Second)
+		d.janitor.pass(lb.DefaultTimeouts.Opening - time.Second)
 		if n := d.janitor.flowsOf(); n[0] != flows/3 || n[1] < flows/3 || n[2] != flows/3 {
 			t.Errorf("flows by service: %v", n)
 		}
 		active(uint32(flows - ended))
-		d.janitor.pass(DefaultTimeouts.Fin)
+		d.janitor.pass(lb.DefaultTimeouts.Fin)
 		active(uint32(len(specs[lb.TCP]) - ended))
-		d.janitor.pass(DefaultTimeouts.Established)
+		d.janitor.pass(lb.DefaultTimeouts.Established)
 		places(newcomers, false)
 		places(proven, false)
 		active(0)
@@ -157,7 +157,7 @@ func TestReturnsAreTakenOut(t *testing.T) {
 	service.Mode = lb.FullNAT
 	d := NewDetached(Options{Hook: lb.HookXDP, TableSize: testTableSize, FlowLimit: 5000, UnprovenLimit: 5000}, balancerMAC)
 	defer d.Close()
-	if err := d.Apply(State{Services: []Service{service}, Pool: Pool{Addresses: []netip.Addr{vip4.Next()}, FirstPort: 20000, LastPort: 59999}}); err != nil {
+	if err := d.Apply(lb.State{Services: []lb.RoutedService{service}, Pool: lb.Pool{Addresses: []netip.Addr{vip4.Next()}, FirstPort: 20000, LastPort: 59999}}); err != nil {
 		t.Fatal(err)
 	}
 	const threads, flows = 3, 1000
@@ -196,7 +196,7 @@ func TestReturnsAreTakenOut(t *testing.T) {
 	for _, stage := range []struct {
 		passes time.Duration
 		want   int
-	}{{DefaultTimeouts.Opening, proven}, {DefaultTimeouts.Established, 0}} {
+	}{{lb.DefaultTimeouts.Opening, proven}, {lb.DefaultTimeouts.Established, 0}} {
 		d.janitor.pass(stage.passes)
 		if led, entries := leading(d), d.shared.fullNAT.entries(); led != stage.want || entries != stage.want {
 			t.Errorf("after %v replies would find %d flows by %d entries, want %d", stage.passes, led, entries, stage.want)
@@ -212,10 +212,10 @@ func TestHouseIsKept(t *testing.T) {
 	var d *Datapath
 	testenv.In(t, balancer, func() (err error) {
 		if d, err = Open(Options{Interfaces: []string{"in"}, Hook: lb.HookXDP, TableSize: testTableSize, FlowLimit: 1000, UnprovenLimit: 1000,
-			Timeouts: Timeouts{Opening: 3 * newcomersEvery}}); err != nil {
+			Timeouts: lb.Timeouts{Opening: 3 * newcomersEvery}}); err != nil {
 			return err
 		}
-		return d.Apply(State{Services: []Service{testService(vip4, 80, lb.TCP, lb.RoundRobin, 3)}})
+		return d.Apply(lb.State{Services: []lb.RoutedService{testService(vip4, 80, lb.TCP, lb.RoundRobin, 3)}})
 	})
 	defer d.Close()
 	start := d.janitor.now()
@@ -249,7 +249,7 @@ func TestProgramAmongTheJanitor(t *testing.T) {
 	defer d.Close()
 	service := testService(vip4, 80, lb.TCP, lb.LeastConnections, 3)
 	service.Persistence = lb.Persistence{Timeout: time.Minute}
-	if err := d.Apply(State{Services: []Service{service}}); err != nil {
+	if err := d.Apply(lb.State{Services: []lb.RoutedService{service}}); err != nil {
 		t.Fatal(err)
 	}
 	expired := uint64(0)
@@ -268,14 +268,14 @@ func TestProgramAmongTheJanitor(t *testing.T) {
 				}
 			})
 		}
-		d.janitor.pass(DefaultTimeouts.Opening / 7)
+		d.janitor.pass(lb.DefaultTimeouts.Opening / 7)
 		group.Wait()
 		expired += d.janitor.newcomers.last.expired
 	}
 	if expired == 0 {
 		t.Error("no flow has expired among the packets")
 	}
-	d.janitor.pass(DefaultTimeouts.Established)
+	d.janitor.pass(lb.DefaultTimeouts.Established)
 	for i, table := range []*flowTable{d.shared.proven, d.shared.unproven} {
 		if n, wrongs := len(table.places()), table.wrongs(); n != 0 || wrongs != "" {
 			t.Errorf("table %d: %d flows are left: %s", i, n, wrongs)
@@ -349,7 +349,7 @@ func memlock(t *testing.T, m *ebpf.Map) (bytes uint64) {
 func TestJanitorIsTold(t *testing.T) {
 	bothHooks(t, func(t *testing.T, hook lb.Hook) {
 		hashed := testService(vip4, 81, lb.TCP, lb.Maglev, 3)
-		r := newRig(t, hook, State{Services: []Service{testService(vip4, 80, lb.TCP, lb.RoundRobin, 3), hashed}})
+		r := newRig(t, hook, lb.State{Services: []lb.RoutedService{testService(vip4, 80, lb.TCP, lb.RoundRobin, 3), hashed}})
 		head := r.datapath.scene().head
 		for _, step := range []struct {
 			name, flags string

@@ -4,46 +4,12 @@ package datapath
 
 import (
 	"sync/atomic"
-	"time"
 
 	"github.com/jeoul/jeoul/internal/lb"
 )
 
-// FlowCounts is how many flows are remembered, as of the last walk over their tables,
-// some seconds ago, and for how many the tables are made. So many find room for certain
-// (but for one in 100,000); under a flood up to 1.6 times as many do.
-type FlowCounts struct {
-	Proven, Unproven           uint64
-	ProvenLimit, UnprovenLimit uint64
-	// Bytes is the kernel memory of their tables, whatever is in them.
-	Bytes uint64
-}
-
-// ServiceCount is what a service has now.
-type ServiceCount struct {
-	// Active is how many remembered flows nobody has ended, where it tracks them.
-	Active uint32
-	// Flows is how many entries are its own, as of the last walk.
-	Flows uint64
-	// Transition is nil where the service's tables are at rest.
-	Transition *Transition
-}
-
-// Transition is a change of a service's tables that is not over: flows of slots that
-// have changed hands are kept where they are.
-type Transition struct {
-	// Since is when it began. Until is when what nobody remembers is no longer sent
-	// where it went before; then the transition waits for the flows that are remembered.
-	Since, Until time.Time
-	// MovedSlots of all Slots lead, or have led since, to another backend than before:
-	// their flows are looked up. Without a backend all of them do, of the last table.
-	MovedSlots, Slots int
-	// Base: Until has not come yet.
-	Base bool
-}
-
 // countFlows adds what is remembered now.
-func (d *Datapath) countFlows(c *Counters) {
+func (d *Datapath) countFlows(c *lb.Counters) {
 	met := d.janitor.met()
 	c.Flows = met.flows
 	c.Flows.ProvenLimit, c.Flows.UnprovenLimit = uint64(d.plan.ProvenLimit), uint64(d.plan.UnprovenLimit)
@@ -55,9 +21,9 @@ func (d *Datapath) countFlows(c *Counters) {
 			c.Backends[key] = count
 		}
 	}
-	c.Services = make(map[lb.ServiceKey]ServiceCount, len(d.register.records))
+	c.Services = make(map[lb.ServiceKey]lb.ServiceCount, len(d.register.records))
 	for _, r := range d.register.records {
-		count := ServiceCount{Transition: r.view.transition()}
+		count := lb.ServiceCount{Transition: r.view.transition()}
 		if int(r.id) < len(met.services) {
 			count.Active, count.Flows = met.services[r.id].active, met.services[r.id].entries
 		}
@@ -66,11 +32,11 @@ func (d *Datapath) countFlows(c *Counters) {
 }
 
 // transition says what of a service's tables is still changing.
-func (v view) transition() *Transition {
+func (v view) transition() *lb.TransitionProgress {
 	if !v.inTransition() {
 		return nil
 	}
-	t := &Transition{Since: v.since, Until: v.until, Slots: len(v.table.slots), Base: v.base != nil}
+	t := &lb.TransitionProgress{Since: v.since, Until: v.until, Slots: len(v.table.slots), Base: v.base != nil}
 	switch {
 	case t.Slots == 0:
 		// There is no backend for new flows: every slot of the last table leads nowhere.
@@ -106,7 +72,7 @@ type present struct {
 
 // presence is all of that, by index and by id.
 type presence struct {
-	flows              FlowCounts
+	flows              lb.FlowCounts
 	backends, services []present
 }
 
@@ -118,7 +84,7 @@ func (j *janitor) met() presence {
 	if j.scene.flows == nil {
 		return p
 	}
-	p.flows = FlowCounts{Proven: j.flows.last.entries, Unproven: j.newcomers.last.entries}
+	p.flows = lb.FlowCounts{Proven: j.flows.last.entries, Unproven: j.newcomers.last.entries}
 	p.backends = make([]present, min(len(j.rules.backends), len(j.rules.loads)))
 	for i := range p.backends {
 		p.backends[i] = present{atomic.LoadUint32(&j.rules.loads[i].Active), entriesOf(j.flows.last.backends, i) + entriesOf(j.newcomers.last.backends, i), j.held(i)}

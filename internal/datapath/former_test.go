@@ -16,7 +16,7 @@ import (
 func TestFormerEndpoints(t *testing.T) {
 	service := testService(vip4, 80, lb.TCP, lb.Maglev, 3)
 	service.Mode = lb.NAT
-	both := State{Services: []Service{service}}
+	both := lb.State{Services: []lb.RoutedService{service}}
 	fewer := service
 	fewer.Backends, fewer.Paths = service.Backends[1:], service.Paths[1:]
 	left := service.Backends[0]
@@ -24,7 +24,7 @@ func TestFormerEndpoints(t *testing.T) {
 
 	r := newRegister()
 	now := time.Now()
-	apply := func(t *testing.T, r *register, state State, now time.Time) {
+	apply := func(t *testing.T, r *register, state lb.State, now time.Time) {
 		t.Helper()
 		c, err := r.plan(state, testTableSize, now)
 		if err != nil {
@@ -38,7 +38,7 @@ func TestFormerEndpoints(t *testing.T) {
 		r := newRegister()
 		apply(t, r, both, now)
 		was := r.places.backends[service.BackendKey(left)]
-		apply(t, r, State{Services: []Service{fewer}}, now)
+		apply(t, r, lb.State{Services: []lb.RoutedService{fewer}}, now)
 		return r, was
 	}
 	apply(t, r, both, now)
@@ -55,7 +55,7 @@ func TestFormerEndpoints(t *testing.T) {
 	}
 	t.Run("its index is not given away", func(t *testing.T) {
 		r, was := afterwards(t)
-		apply(t, r, State{Services: []Service{fewer, testService(vip4, 81, lb.TCP, lb.Maglev, 2)}}, now)
+		apply(t, r, lb.State{Services: []lb.RoutedService{fewer, testService(vip4, 81, lb.TCP, lb.Maglev, 2)}}, now)
 		for key, place := range r.places.backends {
 			if place.index == was.index {
 				t.Errorf("%v has it", key)
@@ -66,7 +66,7 @@ func TestFormerEndpoints(t *testing.T) {
 		r, _ := afterwards(t)
 		other := testService(netip.MustParseAddr("198.18.0.101"), 81, lb.TCP, lb.Maglev, 1)
 		other.Mode, other.Backends[0].Address, other.Backends[0].Port = lb.NAT, left.Address, left.Port
-		apply(t, r, State{Services: []Service{fewer, other}}, now)
+		apply(t, r, lb.State{Services: []lb.RoutedService{fewer, other}}, now)
 		if len(r.places.former) != 0 {
 			t.Errorf("still former: %v", r.places.former)
 		}
@@ -85,7 +85,7 @@ func TestFormerEndpoints(t *testing.T) {
 	t.Run("it is forgotten", func(t *testing.T) {
 		r, was := afterwards(t)
 		former := r.places.generations[was.index]
-		apply(t, r, State{}, now.Add(2*formerTime))
+		apply(t, r, lb.State{}, now.Add(2*formerTime))
 		if len(r.places.former) != 2 {
 			t.Errorf("left are %v; want the two that leave now", r.places.former)
 		}

@@ -161,7 +161,7 @@ func TestFragmentCases(t *testing.T) {
 func TestFragmentsForgetBackends(t *testing.T) {
 	bothHooks(t, func(t *testing.T, hook lb.Hook) {
 		service := modeService(vip4, portNAT, lb.UDP, lb.Maglev)
-		r := newRig(t, hook, State{Services: []Service{service}})
+		r := newRig(t, hook, lb.State{Services: []lb.RoutedService{service}})
 		p := modePacket(vip4, portNAT, true)
 		p.payload = 300
 		parts := threeParts(p.build(t), 5)
@@ -171,17 +171,17 @@ func TestFragmentsForgetBackends(t *testing.T) {
 		down := service
 		down.Paths = slices.Clone(service.Paths)
 		down.Paths[i].MAC = nil
-		r.apply(t, State{Services: []Service{down}})
+		r.apply(t, lb.State{Services: []lb.RoutedService{down}})
 		expectOutcome(t, r, parts[1], "dropped_backend_down")
-		r.apply(t, State{Services: []Service{service}})
+		r.apply(t, lb.State{Services: []lb.RoutedService{service}})
 		expectOutcome(t, r, parts[1], "forwarded")
 
 		fewer := service
 		fewer.Backends, fewer.Paths = slices.Clone(service.Backends), slices.Clone(service.Paths)
 		fewer.Backends, fewer.Paths = slices.Delete(fewer.Backends, i, i+1), slices.Delete(fewer.Paths, i, i+1)
-		r.apply(t, State{Services: []Service{fewer}})
+		r.apply(t, lb.State{Services: []lb.RoutedService{fewer}})
 		expectOutcome(t, r, parts[1], "dropped_fragment")
-		r.apply(t, State{Services: []Service{service}})
+		r.apply(t, lb.State{Services: []lb.RoutedService{service}})
 		expectOutcome(t, r, parts[2], "dropped_fragment")
 		expectOutcome(t, r, parts[0], "forwarded")
 		expectOutcome(t, r, parts[2], "forwarded")

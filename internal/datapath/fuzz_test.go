@@ -35,7 +35,7 @@ const (
 // event is what happens in an epoch: a change of the configuration, some time
 // that passes, or a frame.
 type event struct {
-	state  *State
+	state  *lb.State
 	passed time.Duration
 	frame  []byte
 }
@@ -44,7 +44,7 @@ type event struct {
 type epoch struct {
 	rig       *rig
 	generator *generator
-	state     State
+	state     lb.State
 	events    []event
 	ends      map[string]uint64
 }
@@ -141,7 +141,7 @@ func (e *epoch) strike(t *testing.T) (problem string) {
 	return e.apply(t, next)
 }
 
-func (e *epoch) apply(t *testing.T, next State) (problem string) {
+func (e *epoch) apply(t *testing.T, next lb.State) (problem string) {
 	e.events = append(e.events, event{state: &next})
 	e.rig.apply(t, next)
 	e.state = next

@@ -24,7 +24,7 @@ type generator struct {
 	// sent are the last frames that the balancer made, for errors to tell of.
 	sent [][]byte
 	// first are the services before any change: those that have left, too.
-	first []Service
+	first []lb.RoutedService
 	// under are conversations that go on, and busy the services of most of them.
 	under []*conversation
 	busy  []lb.ServiceKey
@@ -65,7 +65,7 @@ func (g *generator) client(six bool) netip.Addr {
 	return clientOf(subnet, six, number)
 }
 
-func (g *generator) anyService() *Service {
+func (g *generator) anyService() *lb.RoutedService {
 	return &g.model.state.Services[g.IntN(len(g.model.state.Services))]
 }
 
@@ -140,7 +140,7 @@ func (g *generator) reply() packetSpec {
 func (g *generator) aTranslation() *remembered {
 	// Go's order of a map is random, but not by our seed.
 	var found []*remembered
-	note := func(s *Service, client netip.AddrPort) {
+	note := func(s *lb.RoutedService, client netip.AddrPort) {
 		e := g.model.lookUp(g.model.flowOf(s, asker{client: client}))
 		if e != nil && g.model.valid(e) && e.pool.IsValid() {
 			found = append(found, e)

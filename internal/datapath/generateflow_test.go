@@ -57,7 +57,7 @@ func (g *generator) begin() {
 }
 
 // busyService is mostly one of a few, which get enough flows to meet their limits.
-func (g *generator) busyService() *Service {
+func (g *generator) busyService() *lb.RoutedService {
 	if len(g.busy) == 0 || g.IntN(100) == 0 {
 		g.busy = nil
 		for range 4 {
@@ -134,11 +134,11 @@ func (g *generator) answer() (p packetSpec, ok bool) {
 
 // change returns a configuration that differs from another one in its services,
 // their backends and, at times, their modes.
-func (g *generator) change(last State) State {
+func (g *generator) change(last lb.State) lb.State {
 	fresh := allKinds()
-	next := State{Pool: fresh.Pool}
+	next := lb.State{Pool: fresh.Pool}
 	for _, s := range fresh.Services {
-		old := slices.IndexFunc(last.Services, func(o Service) bool { return o.Key() == s.Key() })
+		old := slices.IndexFunc(last.Services, func(o lb.RoutedService) bool { return o.Key() == s.Key() })
 		switch n := g.IntN(10); {
 		case old < 0 && n < 5:
 			continue
@@ -161,16 +161,16 @@ func (g *generator) change(last State) State {
 
 // strike returns a configuration in which something has happened to the backend of a
 // conversation, or to what had happened.
-func (g *generator) strike(last State) (next State, ok bool) {
+func (g *generator) strike(last lb.State) (next lb.State, ok bool) {
 	if len(g.under) == 0 {
 		return last, false
 	}
 	c := g.under[g.IntN(len(g.under))]
-	at := slices.IndexFunc(last.Services, func(s Service) bool { return s.Key() == c.service })
+	at := slices.IndexFunc(last.Services, func(s lb.RoutedService) bool { return s.Key() == c.service })
 	if at < 0 {
 		return last, false
 	}
-	next = State{Services: slices.Clone(last.Services), Pool: last.Pool}
+	next = lb.State{Services: slices.Clone(last.Services), Pool: last.Pool}
 	s := &next.Services[at]
 	s.Backends, s.Paths = slices.Clone(s.Backends), slices.Clone(s.Paths)
 	g.struck = c.service
@@ -201,7 +201,7 @@ func (g *generator) strike(last State) (next State, ok bool) {
 }
 
 // mutate changes something about a service.
-func (g *generator) mutate(s *Service) {
+func (g *generator) mutate(s *lb.RoutedService) {
 	some := g.IntN(len(s.Backends))
 	switch g.IntN(16) {
 	case 0: // one leaves
@@ -233,7 +233,7 @@ func (g *generator) mutate(s *Service) {
 		s.Scheduler = lb.Schedulers[g.IntN(len(lb.Schedulers))]
 	case 9:
 		upper := uint32(g.IntN(8))
-		s.bound(upper, uint32(g.IntN(int(upper)+1)))
+		bound(s, upper, uint32(g.IntN(int(upper)+1)))
 	case 10:
 		s.Limits = lb.Limits{Rate: []uint32{0, 0, 20, 200}[g.IntN(4)], Burst: uint32(g.IntN(3)), Connections: uint32(g.IntN(3) * 10),
 			Refuse: []lb.Refusal{lb.RefuseByDrop, lb.RefuseByReset}[g.IntN(2)]}
@@ -249,9 +249,9 @@ func (g *generator) mutate(s *Service) {
 		case s.Persistence.On():
 			s.Persistence = lb.Persistence{}
 		case g.IntN(2) == 0:
-			s.share()
+			shareAffinity(s)
 		default:
-			s.persist(uint8(20+g.IntN(13)), uint8(100+g.IntN(29)))
+			persist(s, uint8(20+g.IntN(13)), uint8(100+g.IntN(29)))
 		}
 	case 14:
 		s.Transition.Window = []time.Duration{0, 10 * time.Second, time.Minute}[g.IntN(3)]

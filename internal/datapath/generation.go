@@ -13,6 +13,8 @@ import (
 
 	"github.com/cilium/ebpf"
 	"golang.org/x/sys/unix"
+
+	"github.com/jeoul/jeoul/internal/lb"
 )
 
 // generation is a loaded program with the memory of a configuration. It
@@ -27,7 +29,7 @@ type generation struct {
 	tracing *tracing
 	// state and places are those of the register, and words names things where
 	// somebody traces; nil until then.
-	state  State
+	state  lb.State
 	places *places
 	words  *words
 }
@@ -110,7 +112,7 @@ func loadGeneration(program programKind, ports []port, m *memory, shared *shared
 	}
 	made := &generation{ports: ports, memory: m, tracing: tracing}
 	for _, p := range ports {
-		constants.Mac, constants.Interface = [macLength]uint8(p.mac), uint32(p.index)
+		constants.Mac, constants.Interface = [lb.MACLength]uint8(p.mac), uint32(p.index)
 		if err := made.add(program, constants, shared, tracing); err != nil {
 			made.close()
 			return nil, err
@@ -158,7 +160,7 @@ func loadError(err error) error {
 		return fmt.Errorf("%w: %v: see the README for the oldest kernel that was tried", ErrUnsupported, err)
 	}
 	if errors.Is(err, unix.ENOMEM) {
-		return fmt.Errorf("%w: %v: the machine, or the control group of this process, has no more: use smaller flows.limit and flows.unproven, fewer services, or a smaller table_size", ErrTooLarge, err)
+		return fmt.Errorf("%w: %v: the machine, or the control group of this process, has no more: use smaller flows.limit and flows.unproven, fewer services, or a smaller table_size", lb.ErrTooLarge, err)
 	}
 	return fmt.Errorf("loading the eBPF program: %v", err)
 }

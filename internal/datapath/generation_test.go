@@ -12,7 +12,7 @@ import (
 // who owns which count.
 func TestCountersSurviveChanges(t *testing.T) {
 	service := testService(vip4, 80, lb.TCP, lb.Maglev, 3)
-	r := newRig(t, lb.HookXDP, State{Services: []Service{service}})
+	r := newRig(t, lb.HookXDP, lb.State{Services: []lb.RoutedService{service}})
 	send := func(n int) {
 		for i := range n {
 			p := web4()
@@ -27,7 +27,7 @@ func TestCountersSurviveChanges(t *testing.T) {
 
 	fewer := service
 	fewer.Backends, fewer.Paths = service.Backends[1:], service.Paths[1:]
-	r.apply(t, State{Services: []Service{fewer}})
+	r.apply(t, lb.State{Services: []lb.RoutedService{fewer}})
 	if _, ok := r.last.Backends[gone]; ok {
 		t.Error("a backend that was removed is still listed")
 	}
@@ -39,8 +39,8 @@ func TestCountersSurviveChanges(t *testing.T) {
 	}
 	send(30)
 
-	r.apply(t, State{Services: []Service{service}})
-	if got := r.last.Backends[gone]; got != (BackendCount{}) {
+	r.apply(t, lb.State{Services: []lb.RoutedService{service}})
+	if got := r.last.Backends[gone]; got != (lb.BackendCount{}) {
 		t.Errorf("a backend that comes starts with the counts of another: %v", got)
 	}
 	send(30)
@@ -49,14 +49,14 @@ func TestCountersSurviveChanges(t *testing.T) {
 // TestMapsGrow configures more backends than the shared maps were made for.
 func TestMapsGrow(t *testing.T) {
 	small := testService(vip4, 80, lb.TCP, lb.RoundRobin, 3)
-	r := newRig(t, lb.HookXDP, State{Services: []Service{small}})
+	r := newRig(t, lb.HookXDP, lb.State{Services: []lb.RoutedService{small}})
 	for range 10 {
 		r.check(t, web4().build(t))
 	}
 	before := r.last
 	large := testService(vip6, 80, lb.TCP, lb.RoundRobin, 700)
 	large.TableSize = 1021
-	r.apply(t, State{Services: []Service{small, large}})
+	r.apply(t, lb.State{Services: []lb.RoutedService{small, large}})
 	for key, count := range before.Backends {
 		if got := r.last.Backends[key]; got != count {
 			t.Errorf("%v counts %v after the maps grew, %v before", key, got, count)
@@ -77,12 +77,12 @@ func TestMapsGrow(t *testing.T) {
 // another: the flow of the first must not become one of the second.
 func TestFlowsDoNotFollowAnIndex(t *testing.T) {
 	a := testService(vip4, 80, lb.TCP, lb.RoundRobin, 1)
-	r := newRig(t, lb.HookXDP, State{Services: []Service{a}})
+	r := newRig(t, lb.HookXDP, lb.State{Services: []lb.RoutedService{a}})
 	r.check(t, web4().build(t))
 
 	b := testService(vip4, 80, lb.TCP, lb.RoundRobin, 2)
 	b.Backends, b.Paths = b.Backends[1:], b.Paths[1:]
-	r.apply(t, State{Services: []Service{b}})
+	r.apply(t, lb.State{Services: []lb.RoutedService{b}})
 	if got, was := r.datapath.current.places.backends[b.BackendKey(b.Backends[0])].index, uint32(0); got != was {
 		t.Fatalf("the new backend has index %d: the test needs the one that was freed", got)
 	}

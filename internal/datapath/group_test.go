@@ -13,7 +13,7 @@ import (
 
 // sharing are services of one group: SIP over UDP and TCP by two schedulers, and over TLS by
 // NAT, whose backends have other ports and another order, and are one more.
-func sharing(six bool) State {
+func sharing(six bool) lb.State {
 	vip := vip4
 	if six {
 		vip = vip6
@@ -21,18 +21,18 @@ func sharing(six bool) State {
 	udp, tcp := testService(vip, 5060, lb.UDP, lb.RoundRobin, 3), testService(vip, 5060, lb.TCP, lb.LeastConnections, 3)
 	tls := testService(vip, 5061, lb.TCP, lb.RoundRobin, 4)
 	tls.Mode = lb.NAT
-	tls.addBackends(4, 6061, six)
+	addBackends(&tls, 4, 6061, six)
 	slices.Reverse(tls.Backends)
 	slices.Reverse(tls.Paths)
-	state := State{Services: []Service{udp, tcp, tls}}
+	state := lb.State{Services: []lb.RoutedService{udp, tcp, tls}}
 	for i := range state.Services {
-		state.Services[i].share()
+		shareAffinity(&state.Services[i])
 	}
 	return state
 }
 
 // altered copies the state with service i changed.
-func altered(state State, i int, change func(s *Service)) State {
+func altered(state lb.State, i int, change func(s *lb.RoutedService)) lb.State {
 	state.Services = slices.Clone(state.Services)
 	s := &state.Services[i]
 	s.Backends, s.Paths = slices.Clone(s.Backends), slices.Clone(s.Paths)
@@ -159,17 +159,17 @@ func TestGroupMoves(t *testing.T) {
 	eachFamily(t, func(v *visitor) {
 		at, whole := v.start(2), v.r.model.state
 		v.stays(at, "at first")
-		of := func(s *Service) int {
+		of := func(s *lb.RoutedService) int {
 			return slices.IndexFunc(s.Backends, func(b lb.Backend) bool { return b.Address == at })
 		}
-		v.r.apply(v.t, altered(whole, 1, func(s *Service) { s.Backends[of(s)].Draining = true }))
+		v.r.apply(v.t, altered(whole, 1, func(s *lb.RoutedService) { s.Backends[of(s)].Draining = true }))
 		next := v.host(1, true)
 		if next == at {
 			v.t.Errorf("%v goes to %v, which drains", v.from, next)
 		}
 		v.stays(next, "after the drain")
 		at = next
-		v.r.apply(v.t, altered(whole, 0, func(s *Service) {
+		v.r.apply(v.t, altered(whole, 0, func(s *lb.RoutedService) {
 			i := of(s)
 			s.Backends, s.Paths = slices.Delete(s.Backends, i, i+1), slices.Delete(s.Paths, i, i+1)
 		}))
@@ -189,7 +189,7 @@ func TestGroupEnds(t *testing.T) {
 	eachFamily(t, func(v *visitor) {
 		at, whole := v.host(0, true), v.r.model.state
 		v.stays(at, "at first")
-		alone := altered(whole, 1, func(s *Service) { s.Persistence.Group = "" })
+		alone := altered(whole, 1, func(s *lb.RoutedService) { s.Persistence.Group = "" })
 		v.r.apply(v.t, alone)
 		if got := v.host(2, true); got != at {
 			v.t.Errorf("when another service left the group, the client went from %v to %v", at, got)
@@ -198,7 +198,7 @@ func TestGroupEnds(t *testing.T) {
 		v.stays(at, "when it came back")
 		without := whole
 		for i := range whole.Services {
-			without = altered(without, i, func(s *Service) { s.Persistence.Group = "" })
+			without = altered(without, i, func(s *lb.RoutedService) { s.Persistence.Group = "" })
 		}
 		id := v.r.datapath.register.places.groups[whole.Services[0].Persistence.Group].id
 		v.r.apply(v.t, without)
@@ -218,8 +218,8 @@ func TestHosts(t *testing.T) {
 	for _, six := range []bool{false, true} {
 		for _, n := range []int{0, 1, 2, 3, 100, 5000} {
 			s := testService(vip4, 80, lb.TCP, lb.RoundRobin, 1)
-			s.share()
-			s.addBackends(n, 80, six)
+			shareAffinity(&s)
+			addBackends(&s, n, 80, six)
 			r := &record{service: s, group: 7}
 			for i := range n {
 				r.places = append(r.places, place{uint32(1000 + i), uint16(1 + i%7)})

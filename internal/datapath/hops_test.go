@@ -35,7 +35,7 @@ func withHops(frame []byte, hops byte) []byte {
 // TestHopsOfRequests: every mode but l2dsr counts a hop, and answers a client whose packet
 // has none left, from the VIP.
 func TestHopsOfRequests(t *testing.T) {
-	eachMode(t, func(t *testing.T, r *rig, s *Service) {
+	eachMode(t, func(t *testing.T, r *rig, s *lb.RoutedService) {
 		base := modePacket(s.VIP, s.Port, s.Protocol == lb.UDP)
 		for backend := range s.Backends {
 			base.sport = sportOf(t, r.model, s, base.from, backend)
@@ -178,8 +178,8 @@ func TestHopsOfLoop(t *testing.T) {
 }
 
 // mirrored has for each mode and family two services that are each other's backends.
-func mirrored(modes []lb.Mode) State {
-	state := State{Pool: allModes().Pool}
+func mirrored(modes []lb.Mode) lb.State {
+	state := lb.State{Pool: allModes().Pool}
 	for i, mode := range modes {
 		for _, vip := range vips {
 			for _, ends := range [][2]netip.Addr{{vip, vip.Next()}, {vip.Next(), vip}} {

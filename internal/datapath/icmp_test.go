@@ -31,7 +31,7 @@ func quoteSizes(six bool) []int {
 // TestErrorsReachBackends sends errors about what backends sent to clients, for
 // every mode.
 func TestErrorsReachBackends(t *testing.T) {
-	eachMode(t, func(t *testing.T, r *rig, s *Service) {
+	eachMode(t, func(t *testing.T, r *rig, s *lb.RoutedService) {
 		six := s.VIP.Is6()
 		p := modePacket(s.VIP, s.Port, s.Protocol == lb.UDP)
 		r.check(t, p.build(t))

@@ -151,7 +151,7 @@ func (r *resettling) keep(is, was *record) (stays []bool) {
 		return nil
 	}
 	stays = make([]bool, len(was.service.Backends))
-	for i, before := range renumbered(is.service.endpoints(), was.service.endpoints()) {
+	for i, before := range renumbered(endpointsOf(&is.service), endpointsOf(&was.service)) {
 		if before != nobody {
 			is.places[i], stays[before] = was.places[before], true
 		}

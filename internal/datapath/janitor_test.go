@@ -9,6 +9,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/jeoul/jeoul/internal/lb"
 )
 
 // testHouse is a janitor, and memory as the data plane has it.
@@ -21,7 +23,7 @@ type testHouse struct {
 // newTestHouse has tables for so many flows. Backend b is of service b % 3; service 0
 // and 1 are tracked, 1 is persistent, 2 is stateless, 3 is gone.
 func newTestHouse(limit uint32) *testHouse {
-	h := &testHouse{janitor: newJanitor(Timeouts{})}
+	h := &testHouse{janitor: newJanitor(lb.Timeouts{})}
 	h.scene = flowScene{head: &h.head, flows: testTable(limit), newcomers: testTable(limit / 4),
 		services: []flowService{{present: true, tracked: true}, {present: true, tracked: true, affinity: 90_000}, {present: true}, {}},
 		loads:    make([]xdpBackendLoad, 6), turns: make([]xdpTurn, 4)}
@@ -60,7 +62,7 @@ func (h *testHouse) active(backend, service uint32) [2]uint32 {
 // TestJanitorExpires: an entry goes when it has been silent for as long as its state
 // allows, and is counted off once.
 func TestJanitorExpires(t *testing.T) {
-	d := DefaultTimeouts
+	d := lb.DefaultTimeouts
 	cases := []struct {
 		name    string
 		state   xdpFlowState
@@ -141,7 +143,7 @@ func TestJanitorCountsHeldPorts(t *testing.T) {
 		if got := h.met().backends; got[4].held != want || got[1].held != 0 {
 			t.Errorf("with a client of no flow: %+v, want %d of backend 4", got, want)
 		}
-		h.pass(DefaultTimeouts.Established)
+		h.pass(lb.DefaultTimeouts.Established)
 		if got := h.met().backends[4].held; got != 0 {
 			t.Errorf("%d ports are held after all flows have been forgotten", got)
 		}
@@ -235,7 +237,7 @@ func TestJanitorCountsAnew(t *testing.T) {
 		}
 	}
 	h.scene = next
-	h.pass(DefaultTimeouts.Established)
+	h.pass(lb.DefaultTimeouts.Established)
 	for backend := range h.scene.loads {
 		if got := h.scene.loads[backend].Active; got != 0 {
 			t.Errorf("backend %d has %d active flows when all have gone", backend, got)
@@ -303,7 +305,7 @@ func TestJanitorRests(t *testing.T) {
 	if rounds(2); h.flowsOf()[2] != 2 || h.head.Remembered != 0 {
 		t.Errorf("%d flows were met, want 2", h.flowsOf()[2])
 	}
-	h.pass(DefaultTimeouts.Established)
+	h.pass(lb.DefaultTimeouts.Established)
 	if n := len(h.scene.flows.places()) + len(h.scene.newcomers.places()); n != 0 {
 		t.Errorf("%d flows are left", n)
 	}
@@ -367,7 +369,7 @@ func TestJanitorAmongPackets(t *testing.T) {
 				}
 			})
 		}
-		h.pass(DefaultTimeouts.Opening / 7)
+		h.pass(lb.DefaultTimeouts.Opening / 7)
 		group.Wait()
 		expired += int(h.newcomers.last.expired)
 	}
@@ -377,7 +379,7 @@ func TestJanitorAmongPackets(t *testing.T) {
 	if n := h.drift.corrected; n != 0 {
 		t.Errorf("%d counts were wrong in between", n)
 	}
-	h.pass(DefaultTimeouts.Established)
+	h.pass(lb.DefaultTimeouts.Established)
 	for _, table := range []*flowTable{h.scene.flows, h.scene.newcomers} {
 		if n, wrongs := len(table.places()), table.wrongs(); n != 0 || wrongs != "" {
 			t.Errorf("%d flows are left: %s", n, wrongs)

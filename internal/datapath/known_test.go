@@ -151,17 +151,17 @@ func TestKnownFlowsStay(t *testing.T) {
 					at[port] = y.to(port, "S")
 					y.to(port, "A")
 				}
-				for name, how := range map[string]func(*Service){
-					"draining":          func(s *Service) { s.Backends[1].Draining = true },
-					"weight 0":          func(s *Service) { s.Backends[2].Weight = 0 },
-					"another scheduler": func(s *Service) { s.Scheduler = lb.Failover; s.bound(1000, 0) },
-					"other bounds":      func(s *Service) { s.bound(1, 1) },
-					"a cap":             func(s *Service) { s.Limits.Connections = 1 },
-					"another mode":      func(s *Service) { s.Mode, s.DSCP = lb.DSCP, 5 },
+				for name, how := range map[string]func(*lb.RoutedService){
+					"draining":          func(s *lb.RoutedService) { s.Backends[1].Draining = true },
+					"weight 0":          func(s *lb.RoutedService) { s.Backends[2].Weight = 0 },
+					"another scheduler": func(s *lb.RoutedService) { s.Scheduler = lb.Failover; bound(s, 1000, 0) },
+					"other bounds":      func(s *lb.RoutedService) { bound(s, 1, 1) },
+					"a cap":             func(s *lb.RoutedService) { s.Limits.Connections = 1 },
+					"another mode":      func(s *lb.RoutedService) { s.Mode, s.DSCP = lb.DSCP, 5 },
 				} {
 					y.change(how)
 					for port, backend := range at {
-						if v := y.expect(port, "PA", "forwarded"); y.s.indexOf(v.backend) != backend || v.opens {
+						if v := y.expect(port, "PA", "forwarded"); indexOfBackend(&y.s, v.backend) != backend || v.opens {
 							y.t.Fatalf("%s: the flow of port %d goes to %v, and began with backend %d", name, port, v.backend, backend)
 						}
 					}
@@ -196,11 +196,11 @@ func TestFlowsOfABackendThatLeft(t *testing.T) {
 		y.play(2, "S A")
 		left := y.entry(1).backend
 		before := y.s
-		y.change(func(s *Service) { *s = s.without(s.indexOf(left)) })
+		y.change(func(s *lb.RoutedService) { *s = withoutBackend(*s, indexOfBackend(s, left)) })
 		if v := y.expect(1, "S", "forwarded"); !v.opens || v.backend == left {
 			y.t.Errorf("a SYN: opens: %v, to %v", v.opens, v.backend)
 		}
-		y.change(func(s *Service) { *s = before })
+		y.change(func(s *lb.RoutedService) { *s = before })
 		y.to(1, "A")
 		y.to(2, "A")
 		y.to(3, "A")
@@ -214,14 +214,14 @@ func TestFloodOfSYNs(t *testing.T) {
 	tiny := func(_ lb.Hook, o *Options) { o.FlowLimit, o.UnprovenLimit = 50, 50 }
 	for _, test := range []struct {
 		name string
-		with func(*Service)
+		with func(*lb.RoutedService)
 		// known says that a flow is remembered in any case.
 		known bool
 	}{
-		{"rr", func(*Service) {}, false},
-		{"rr with a cap", func(s *Service) { s.Limits.Connections = 1 << 20 }, true},
-		{"rr with bounds", func(s *Service) { s.bound(1<<20, 0) }, true},
-		{"rr persistent", func(s *Service) { s.persist(32, 128) }, false},
+		{"rr", func(*lb.RoutedService) {}, false},
+		{"rr with a cap", func(s *lb.RoutedService) { s.Limits.Connections = 1 << 20 }, true},
+		{"rr with bounds", func(s *lb.RoutedService) { bound(s, 1<<20, 0) }, true},
+		{"rr persistent", func(s *lb.RoutedService) { persist(s, 32, 128) }, false},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			s := testService(vip4, 80, lb.TCP, lb.RoundRobin, 3)
@@ -323,7 +323,7 @@ func TestServicesThatBeginToRemember(t *testing.T) {
 				}
 			}
 		}
-		y.change(func(s *Service) { s.Scheduler = lb.Maglev })
+		y.change(func(s *lb.RoutedService) { s.Scheduler = lb.Maglev })
 		expect("without memory")
 		if y.active(0) != 0 {
 			y.t.Errorf("%d flows are counted that nobody counts off", y.active(0))
@@ -332,7 +332,7 @@ func TestServicesThatBeginToRemember(t *testing.T) {
 		if y.entry(100) != nil {
 			y.t.Error("a flow of a steady table is remembered")
 		}
-		y.change(func(s *Service) { s.Scheduler = lb.LeastConnections })
+		y.change(func(s *lb.RoutedService) { s.Scheduler = lb.LeastConnections })
 		expect("with memory again")
 		if y.active(0) != 10 {
 			y.t.Errorf("%d flows are counted, want 10", y.active(0))

@@ -10,14 +10,14 @@ import (
 )
 
 // without returns the service without its backend i.
-func (s Service) without(i int) Service {
+func withoutBackend(s lb.RoutedService, i int) lb.RoutedService {
 	s.Backends, s.Paths = slices.Clone(s.Backends), slices.Clone(s.Paths)
 	s.Backends, s.Paths = slices.Delete(s.Backends, i, i+1), slices.Delete(s.Paths, i, i+1)
 	return s
 }
 
 // in returns the service in another mode.
-func (s Service) in(mode lb.Mode) Service {
+func inMode(s lb.RoutedService, mode lb.Mode) lb.RoutedService {
 	s.Mode, s.DSCP = mode, 7
 	return s
 }
@@ -30,22 +30,22 @@ func TestRepliesOfThoseThatLeft(t *testing.T) {
 	left := service.Backends[0]
 	for _, test := range []struct {
 		name  string
-		after []Service
+		after []lb.RoutedService
 		// counted: somebody who is there has the packets.
 		counted bool
 	}{
-		{"a backend", []Service{service.without(0), other}, false},
-		{"a service", []Service{other}, false},
+		{"a backend", []lb.RoutedService{withoutBackend(service, 0), other}, false},
+		{"a service", []lb.RoutedService{other}, false},
 		{"all services", nil, false},
-		{"the service's mode", []Service{service.in(lb.DSCP), other}, true},
+		{"the service's mode", []lb.RoutedService{inMode(service, lb.DSCP), other}, true},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			bothHooks(t, func(t *testing.T, hook lb.Hook) {
-				r := newRig(t, hook, State{Services: []Service{service, other}})
+				r := newRig(t, hook, lb.State{Services: []lb.RoutedService{service, other}})
 				reply := packetSpec{from: left.Address, sport: left.Port, at: client4, dport: 9, udp: true, payload: 200}
 				before := threeParts(reply.build(t), 3)
 				expectOutcome(t, r, before[0], "returned")
-				r.apply(t, State{Services: test.after})
+				r.apply(t, lb.State{Services: test.after})
 
 				v := expectOutcome(t, r, reply.build(t), "returned")
 				if (v.backend != lb.BackendKey{}) != test.counted {
@@ -74,22 +74,22 @@ func TestEndpointsOfThoseThatLeftAreClaimed(t *testing.T) {
 		other.Port, other.MSS = 9999, 0
 		left := service.Backends[0]
 		reply := packetSpec{from: left.Address, sport: left.Port, at: client4, dport: 9, udp: true, payload: 200}
-		r := newRig(t, hook, State{Services: []Service{service}})
-		r.apply(t, State{})
+		r := newRig(t, hook, lb.State{Services: []lb.RoutedService{service}})
+		r.apply(t, lb.State{})
 		first := threeParts(reply.build(t), 3)
 		expectOutcome(t, r, first[0], "returned")
-		r.apply(t, State{Services: []Service{other}})
+		r.apply(t, lb.State{Services: []lb.RoutedService{other}})
 		if v := expectOutcome(t, r, reply.build(t), "returned"); v.backend != other.BackendKey(left) {
 			t.Errorf("counted for %v", v.backend)
 		}
 		expectOutcome(t, r, first[1], "dropped_fragment")
-		r.apply(t, State{})
+		r.apply(t, lb.State{})
 		expectOutcome(t, r, first[1], "dropped_fragment")
 		if v := expectOutcome(t, r, reply.build(t), "returned"); v.backend != (lb.BackendKey{}) {
 			t.Errorf("counted for %v", v.backend)
 		}
 		// It comes back: what it sends now is its own again.
-		r.apply(t, State{Services: []Service{service}})
+		r.apply(t, lb.State{Services: []lb.RoutedService{service}})
 		if v := expectOutcome(t, r, reply.build(t), "returned"); v.backend != service.BackendKey(left) {
 			t.Errorf("counted for %v", v.backend)
 		}
@@ -103,15 +103,15 @@ func TestFlowsOfThoseThatLeftAreOver(t *testing.T) {
 		service := modeService(vip4, portNAT, lb.UDP, lb.RoundRobin)
 		frame := modePacket(vip4, portNAT, true).build(t)
 		for _, modes := range [][]lb.Mode{{lb.NAT, lb.NAT}, {lb.L2DSR, lb.L2DSR}} {
-			r := newRig(t, hook, State{Services: []Service{service}})
+			r := newRig(t, hook, lb.State{Services: []lb.RoutedService{service}})
 			v := expectOutcome(t, r, frame, "forwarded")
 			i := slices.IndexFunc(service.Backends, func(b lb.Backend) bool { return service.BackendKey(b) == v.backend })
-			r.apply(t, State{Services: []Service{service.in(modes[0])}})
-			r.apply(t, State{Services: []Service{service.in(modes[1]).without(i)}})
+			r.apply(t, lb.State{Services: []lb.RoutedService{inMode(service, modes[0])}})
+			r.apply(t, lb.State{Services: []lb.RoutedService{withoutBackend(inMode(service, modes[1]), i)}})
 			if v := expectOutcome(t, r, frame, "forwarded"); !v.opens {
 				t.Errorf("by %s: the flow of a backend that left goes on", modes)
 			}
-			r.apply(t, State{Services: []Service{service.in(modes[1])}})
+			r.apply(t, lb.State{Services: []lb.RoutedService{inMode(service, modes[1])}})
 			if v := expectOutcome(t, r, frame, "forwarded"); v.opens {
 				t.Errorf("by %s: its new flow does not go on", modes)
 			}

@@ -5,11 +5,12 @@ package datapath
 import (
 	"fmt"
 	"net/netip"
-	"slices"
 	"sync"
 	"sync/atomic"
 
 	"github.com/cilium/ebpf"
+
+	"github.com/jeoul/jeoul/internal/lb"
 )
 
 // memory is the one value of the map `generation`: all that packets go by. It is
@@ -25,7 +26,7 @@ type memory struct {
 	rows                *rows
 	// What stands for an address as a whole is there for as long as somebody needs it.
 	vips, backendAddresses map[netip.Addr]int
-	pool                   Pool
+	pool                   lb.Pool
 	later                  *grace
 }
 
@@ -189,18 +190,12 @@ func family(address netip.Addr) int {
 }
 
 // pool returns what full NAT sends from, nothing where no service has that mode.
-func (c *revision) pool() Pool {
+func (c *revision) pool() lb.Pool {
 	if c.neededModes()&(1<<xdpModeMODE_FULLNAT) == 0 {
-		return Pool{}
+		return lb.Pool{}
 	}
 	return c.state.Pool
 }
-
-func (p Pool) same(o Pool) bool {
-	return p.FirstPort == o.FirstPort && p.LastPort == o.LastPort && slices.Equal(p.Addresses, o.Addresses)
-}
-
-func (p Pool) has(address netip.Addr) bool { return slices.Contains(p.Addresses, address) }
 
 // serviceKeys lists what is in the directories of services after a change, by family.
 func (c *revision) serviceKeys() (keys [2][]slotKey) {

@@ -39,8 +39,8 @@ type model struct {
 	// instead: only the program knows when its ports or its table are used up.
 	mayExhaust []string
 
-	state    State
-	services map[lb.ServiceKey]*Service
+	state    lb.State
+	services map[lb.ServiceKey]*lb.RoutedService
 	vips     map[netip.Addr]bool
 	// endpoints are those of the backends of NAT, and of those that have left of late.
 	endpoints map[endpoint]origin
@@ -175,10 +175,10 @@ var modelEpoch = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 
 // apply changes the configuration; flows, turns and fragments stay, but for those
 // of what leaves.
-func (m *model) apply(state State) error {
+func (m *model) apply(state lb.State) error {
 	m.state = state
 	former, before := m.services, m.endpoints
-	m.services, m.vips = map[lb.ServiceKey]*Service{}, map[netip.Addr]bool{}
+	m.services, m.vips = map[lb.ServiceKey]*lb.RoutedService{}, map[netip.Addr]bool{}
 	m.endpoints, m.hosts = map[endpoint]origin{}, map[netip.Addr]bool{}
 	lives, standings := m.lives, m.standings
 	var recounted []*standing
@@ -190,14 +190,14 @@ func (m *model) apply(state State) error {
 			m.keepLife(service.BackendKey(backend), lives)
 			if service.Mode == lb.NAT {
 				at := endpoint{netip.AddrPortFrom(backend.Address, backend.Port), byte(service.Protocol)}
-				m.endpoints[at] = origin{at: service.at(), mss: service.MSS, untranslated: service.Untranslated, backend: service.BackendKey(backend)}
+				m.endpoints[at] = origin{at: serviceAt(service), mss: service.MSS, untranslated: service.Untranslated, backend: service.BackendKey(backend)}
 			}
 		}
 		at := standings[service.Key()]
-		if at != nil && at.tracked != service.tracked() {
+		if at != nil && at.tracked != isTracked(service) {
 			recounted = append(recounted, at)
 		}
-		if at != nil && service.sameAs(former[service.Key()]) {
+		if at != nil && sameService(service, former[service.Key()]) {
 			m.standings[service.Key()] = at
 			continue
 		}
@@ -214,9 +214,9 @@ func (m *model) apply(state State) error {
 	return nil
 }
 
-// sameAs says that nothing about a service has changed, without a look at its backends where
+// sameService says that nothing about a service has changed, without a look at its backends where
 // it shares them with the former one: a long run has more changes than there is time for looks.
-func (s *Service) sameAs(former *Service) bool {
+func sameService(s, former *lb.RoutedService) bool {
 	if former == nil || unsafe.SliceData(s.Backends) != unsafe.SliceData(former.Backends) || len(s.Backends) != len(former.Backends) ||
 		unsafe.SliceData(s.Paths) != unsafe.SliceData(former.Paths) || len(s.Paths) != len(former.Paths) {
 		return false
@@ -241,28 +241,28 @@ func (m *model) keepLife(key lb.BackendKey, lives map[lb.BackendKey]*modelLife) 
 }
 
 // applyService gives a service its table. at is nil where it is new.
-func (m *model) applyService(s *Service, at *standing) error {
+func (m *model) applyService(s *lb.RoutedService, at *standing) error {
 	owners, err := m.ownersOf(s)
 	if err != nil {
 		return err
 	}
 	if at == nil {
-		at = &standing{id: m.serviceID(s.Key()), tracked: s.tracked(), bySource: s.BySource()}
+		at = &standing{id: m.serviceID(s.Key()), tracked: isTracked(s), bySource: s.BySource()}
 	}
 	m.standings[s.Key()], m.numbered[at.id] = at, at
 	if at.bySource != s.BySource() {
 		at.rehash(owners, m.recipeFor(s))
 	} else {
-		at.change(owners, m.recipeFor(s), m.now, s.settles())
+		at.change(owners, m.recipeFor(s), m.now, settlesAfter(s))
 	}
-	if at.sequence = s.takers(); s.Scheduler == lb.WeightedRoundRobin && len(owners) > 0 {
+	if at.sequence = takersOf(s); s.Scheduler == lb.WeightedRoundRobin && len(owners) > 0 {
 		at.sequence = m.sequenceOf(s.Key())
 	}
-	if at.tracked && !s.tracked() {
+	if at.tracked && !isTracked(s) {
 		at.moved = make([]bool, max(1, len(owners)))
 		at.markAll()
 	}
-	at.tracked, at.bySource = s.tracked(), s.BySource()
+	at.tracked, at.bySource = isTracked(s), s.BySource()
 	return nil
 }
 
@@ -384,11 +384,11 @@ func (m *model) place(p *packet, seen seen) verdict {
 }
 
 // at is the service's address and port.
-func (s *Service) at() netip.AddrPort { return netip.AddrPortFrom(s.VIP, s.Port) }
+func serviceAt(s *lb.RoutedService) netip.AddrPort { return netip.AddrPortFrom(s.VIP, s.Port) }
 
 // find returns a backend's service and its index there; the service is nil where
 // it is not configured.
-func (m *model) find(key lb.BackendKey) (*Service, int) {
+func (m *model) find(key lb.BackendKey) (*lb.RoutedService, int) {
 	s := m.services[key.Service]
 	if s == nil {
 		return nil, 0
@@ -415,19 +415,19 @@ type asker struct {
 func (a asker) opens() bool { return a.protocol == protoTCP && a.flags&(flagSYN|flagACK) == flagSYN }
 
 // toBackend sends a client's packet on.
-func (m *model) toBackend(p *packet, s *Service, seen seen) verdict {
+func (m *model) toBackend(p *packet, s *lb.RoutedService, seen seen) verdict {
 	if !p.complete() {
 		return p.untouched(malformed)
 	}
 	a := asker{client: netip.AddrPortFrom(p.source, p.sport), protocol: p.protocol, flags: p.flags, seq: p.seq}
 	c := choice{}
 	if outcome := m.choose(&c, s, a, seen); outcome != "" {
-		v := m.refused(p, s.answers(), outcome)
+		v := m.refused(p, answersRefused(s), outcome)
 		v.complaint = c.complaint
 		return v
 	}
 	backend := s.Backends[c.backend]
-	t := s.treatment(backend, flowHash(a.client))
+	t := treatmentOf(s, backend, flowHash(a.client))
 	change := change{mss: s.MSS}
 	t.pool, change.source = c.pool.Addr(), c.pool
 	switch s.Mode {
@@ -456,15 +456,15 @@ func (m *model) refused(p *packet, answers bool, outcome string) verdict {
 }
 
 // answers says that the service answers what it cannot send on.
-func (s *Service) answers() bool { return s.Limits.Refuse == lb.RefuseByReset }
+func answersRefused(s *lb.RoutedService) bool { return s.Limits.Refuse == lb.RefuseByReset }
 
 // poolAnswers says that backends are answered, too: a service of full NAT does that.
 func (m *model) poolAnswers() bool {
-	return slices.ContainsFunc(m.state.Services, func(s Service) bool { return s.Mode == lb.FullNAT && s.answers() })
+	return slices.ContainsFunc(m.state.Services, func(s lb.RoutedService) bool { return s.Mode == lb.FullNAT && answersRefused(&s) })
 }
 
 // mtu is the largest IP packet on the way to backend i.
-func (s *Service) mtu(i int) int {
+func mtuTo(s *lb.RoutedService, i int) int {
 	if mtu := int(s.Paths[i].MTU); mtu != 0 {
 		return mtu
 	}
@@ -472,7 +472,7 @@ func (s *Service) mtu(i int) int {
 }
 
 // treatment is what a packet gets that goes to a backend.
-func (s *Service) treatment(backend lb.Backend, hash uint32) treatment {
+func treatmentOf(s *lb.RoutedService, backend lb.Backend, hash uint32) treatment {
 	return treatment{backend: s.BackendKey(backend), mode: s.Mode, dscp: s.DSCP, hash: hash}
 }
 
@@ -480,7 +480,7 @@ func (s *Service) treatment(backend lb.Backend, hash uint32) treatment {
 func (m *model) forward(p *packet, c change, t treatment) verdict {
 	s, i := m.find(t.backend)
 	backend, path := s.Backends[i], s.Paths[i]
-	most := s.mtu(i) - overhead(t.mode, backend.Address)
+	most := mtuTo(s, i) - overhead(t.mode, backend.Address)
 	if c.hop = t.mode != lb.L2DSR; c.hop && p.hops <= 1 {
 		return m.expired(p, p.destination)
 	}
@@ -517,7 +517,7 @@ func (m *model) translatedBack(p *packet) verdict {
 		m.tell(e, p.flags)
 	}
 	s, _ := m.find(e.backend)
-	return m.back(p, e.backend, change{source: s.at(), destination: e.end(), mss: s.MSS}, treatment{vip: s.VIP, client: e.client})
+	return m.back(p, e.backend, change{source: serviceAt(s), destination: e.end(), mss: s.MSS}, treatment{vip: s.VIP, client: e.client})
 }
 
 // flowBehind finds the flow of full NAT that a reply belongs to, if its backend is
@@ -627,7 +627,7 @@ func (m *model) icmp(p *packet) verdict {
 			return p.untouched(unserved)
 		}
 		s, _ := m.find(e.backend)
-		return m.back(p, e.backend, change{quoted: &q, quotedSource: e.end(), quotedDestination: s.at(),
+		return m.back(p, e.backend, change{quoted: &q, quotedSource: e.end(), quotedDestination: serviceAt(s),
 			source: netip.AddrPortFrom(s.VIP, 0), destination: netip.AddrPortFrom(e.client, 0)}, treatment{})
 	}
 	if o, ok := m.endpoints[endpoint{to, q.protocol}]; ok && p.destination == q.source {
@@ -645,7 +645,7 @@ func (m *model) icmp(p *packet) verdict {
 
 // errorToBackend sends an ICMP error on that tells of a backend's packet to a
 // client.
-func (m *model) errorToBackend(p *packet, q *quote, s *Service) verdict {
+func (m *model) errorToBackend(p *packet, q *quote, s *lb.RoutedService) verdict {
 	a := asker{client: netip.AddrPortFrom(q.destination, q.dport), protocol: protoTCP, flags: flagACK, quiet: true}
 	c := choice{}
 	if outcome := m.choose(&c, s, a, seen{}); outcome != "" {
@@ -667,7 +667,7 @@ func (m *model) errorToBackend(p *packet, q *quote, s *Service) verdict {
 	if c.pool.IsValid() {
 		change.source, change.quotedDestination = netip.AddrPortFrom(c.pool.Addr(), 0), c.pool
 	}
-	return m.forward(p, change, s.treatment(backend, flowHash(a.client)))
+	return m.forward(p, change, treatmentOf(s, backend, flowHash(a.client)))
 }
 
 // laterFragment places a packet without ports by what its datagram's first
@@ -691,7 +691,7 @@ func (m *model) laterFragment(p *packet) verdict {
 		return m.back(p, t.backend, change{source: bare(t.vip), destination: bare(t.client)}, t)
 	}
 	s, i := m.find(t.backend)
-	if !s.up(i) {
+	if !s.Up(i) {
 		return p.untouched("dropped_backend_down")
 	}
 	c := change{}

@@ -327,7 +327,7 @@ func (m *model) refresh(e *remembered) {
 }
 
 // note keeps what a client's packet says of a known flow, which contests another or none.
-func (m *model) note(s *Service, e, contested *remembered, a asker) {
+func (m *model) note(s *lb.RoutedService, e, contested *remembered, a asker) {
 	m.refresh(e)
 	before := e.state
 	if before == stateContested && a.flags&flagRST != 0 {
@@ -376,7 +376,7 @@ func (m *model) prove(e *remembered) {
 // noteReply keeps what a backend's packet says of a flow.
 func (m *model) noteReply(p *packet, backend lb.BackendKey) {
 	s, _ := m.find(backend)
-	if p.protocol != protoTCP || p.flags&(flagFIN|flagRST) == 0 || s == nil || s.Mode != lb.NAT || !s.tracked() {
+	if p.protocol != protoTCP || p.flags&(flagFIN|flagRST) == 0 || s == nil || s.Mode != lb.NAT || !isTracked(s) {
 		return
 	}
 	name := flowName{client: p.destination, port: p.dport, service: m.standings[s.Key()].id}
@@ -406,18 +406,18 @@ func (m *model) tell(e *remembered, flags byte) {
 }
 
 // flowOf names the flow of a packet.
-func (m *model) flowOf(s *Service, a asker) flowName {
+func (m *model) flowOf(s *lb.RoutedService, a asker) flowName {
 	return flowName{client: a.client.Addr(), port: a.client.Port(), service: m.standings[s.Key()].id}
 }
 
 // sharesNow says that nothing keeps a service from what its group knows: without a table, it
 // does not know its group.
-func (m *model) sharesNow(s *Service) bool {
+func (m *model) sharesNow(s *lb.RoutedService) bool {
 	return s.Persistence.Group == "" || len(m.standings[s.Key()].owners) > 0
 }
 
 // affinityOf names what is remembered of a packet's client.
-func (m *model) affinityOf(s *Service, a asker) flowName {
+func (m *model) affinityOf(s *lb.RoutedService, a asker) flowName {
 	length := int(s.Persistence.Prefix)
 	if length == 0 {
 		length = a.client.Addr().BitLen()
@@ -614,7 +614,7 @@ func (m *model) present(e *remembered) bool {
 }
 
 // memberOf returns a service of a group, by the group's number; nil if there is none.
-func (m *model) memberOf(group uint32) *Service {
+func (m *model) memberOf(group uint32) *lb.RoutedService {
 	for i := range m.state.Services {
 		s := &m.state.Services[i]
 		if name := s.Persistence.Group; name != "" && m.groupID(name) == group {

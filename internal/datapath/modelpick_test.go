@@ -42,7 +42,7 @@ const (
 var answerable = []string{noBackend, backendDown, noFlow, noPort, noRoomForFlow, overRate, overConnections}
 
 // selectionHash picks the slots of a packet.
-func (s *Service) selectionHash(a asker) uint32 {
+func selectionHash(s *lb.RoutedService, a asker) uint32 {
 	if s.BySource() {
 		return flowHash(netip.AddrPortFrom(a.client.Addr(), 0))
 	}
@@ -50,24 +50,24 @@ func (s *Service) selectionHash(a asker) uint32 {
 }
 
 // choose picks the backend of a service, or names the outcome if there is none.
-func (m *model) choose(c *choice, s *Service, a asker, seen seen) (outcome string) {
-	c.hash = s.selectionHash(a)
-	if outcome = m.schedule(c, s, a, seen); outcome == "" && !s.up(c.backend) {
+func (m *model) choose(c *choice, s *lb.RoutedService, a asker, seen seen) (outcome string) {
+	c.hash = selectionHash(s, a)
+	if outcome = m.schedule(c, s, a, seen); outcome == "" && !s.Up(c.backend) {
 		return backendDown
 	}
 	return outcome
 }
 
 // schedule chooses by what is remembered, or makes a new choice.
-func (m *model) schedule(c *choice, s *Service, a asker, seen seen) (outcome string) {
+func (m *model) schedule(c *choice, s *lb.RoutedService, a asker, seen seen) (outcome string) {
 	at := m.standings[s.Key()]
-	if s.tracked() || at.isMoved(c.hash) {
+	if isTracked(s) || at.isMoved(c.hash) {
 		if known, outcome := m.follow(c, s, a, seen); known {
 			return outcome
 		}
 	}
 	switch {
-	case !s.tracked():
+	case !isTracked(s):
 		return m.byTable(c, s, a, seen)
 	case s.Mode == lb.FullNAT && (a.quiet || !a.opens() && a.protocol != protoUDP):
 		return noFlow
@@ -78,7 +78,7 @@ func (m *model) schedule(c *choice, s *Service, a asker, seen seen) (outcome str
 }
 
 // follow sends a packet where its flow goes, if that is known.
-func (m *model) follow(c *choice, s *Service, a asker, seen seen) (known bool, outcome string) {
+func (m *model) follow(c *choice, s *lb.RoutedService, a asker, seen seen) (known bool, outcome string) {
 	if a.quiet {
 		return m.followQuietly(c, s, a)
 	}
@@ -101,7 +101,7 @@ func (m *model) follow(c *choice, s *Service, a asker, seen seen) (known bool, o
 		return false, ""
 	}
 	_, c.backend = m.find(e.backend)
-	if !s.up(c.backend) {
+	if !s.Up(c.backend) {
 		if a.flags&(flagFIN|flagRST) != 0 {
 			m.met["ended while its backend is down"]++
 			m.note(s, e, nil, a)
@@ -109,7 +109,7 @@ func (m *model) follow(c *choice, s *Service, a asker, seen seen) (known bool, o
 		return true, backendDown
 	}
 	c.pool = e.pool
-	m.met["known, tracked: "+strconv.FormatBool(s.tracked())]++
+	m.met["known, tracked: "+strconv.FormatBool(isTracked(s))]++
 	if a.opens() && e.isn != a.isn(s) {
 		e.isn = a.seq
 		e.at.touched[e.bucket] = true
@@ -120,7 +120,7 @@ func (m *model) follow(c *choice, s *Service, a asker, seen seen) (known bool, o
 
 // followQuietly is follow for what only tells of a flow: of two with the same ends, the
 // second counts where the first one's backend cannot be reached.
-func (m *model) followQuietly(c *choice, s *Service, a asker) (known bool, outcome string) {
+func (m *model) followQuietly(c *choice, s *lb.RoutedService, a asker) (known bool, outcome string) {
 	for _, table := range []*modelFlows{m.flows, m.newcomers} {
 		e := table.known[m.flowOf(s, a)]
 		if e == nil {
@@ -131,7 +131,7 @@ func (m *model) followQuietly(c *choice, s *Service, a asker) (known bool, outco
 		}
 		_, c.backend = m.find(e.backend)
 		c.pool = e.pool
-		if s.up(c.backend) {
+		if s.Up(c.backend) {
 			break
 		}
 		outcome = backendDown
@@ -174,7 +174,7 @@ const (
 )
 
 // isn is what is remembered of a packet that opens a connection.
-func (a asker) isn(s *Service) uint32 {
+func (a asker) isn(s *lb.RoutedService) uint32 {
 	if !a.opens() || s.Mode == lb.FullNAT {
 		return 0
 	}
@@ -182,13 +182,13 @@ func (a asker) isn(s *Service) uint32 {
 }
 
 // begins says what a packet begins, and counts why.
-func (m *model) begins(s *Service, e *remembered, a asker) beginning {
+func (m *model) begins(s *lb.RoutedService, e *remembered, a asker) beginning {
 	if !m.valid(e) {
 		m.met["forgotten: of a backend that left"]++
 		return another
 	}
 	_, backend := m.find(e.backend)
-	up := s.up(backend)
+	up := s.Up(backend)
 	if !a.opens() {
 		if a.protocol == protoUDP && !up {
 			m.met["forgotten: UDP of a backend that is down"]++
@@ -205,12 +205,12 @@ func (m *model) begins(s *Service, e *remembered, a asker) beginning {
 		m.met["forgotten: reused"]++
 		return another
 	}
-	return m.beginsBeside(s, e, up, again, s.takes(backend))
+	return m.beginsBeside(s, e, up, again, takesFlows(s, backend))
 }
 
 // beginsBeside is begins for a SYN and a flow that has not ended. takes: its backend takes
 // new ones, if it is not full.
-func (m *model) beginsBeside(s *Service, e *remembered, up, again, takes bool) beginning {
+func (m *model) beginsBeside(s *lb.RoutedService, e *remembered, up, again, takes bool) beginning {
 	_, backend := m.find(e.backend)
 	full := !again && takes && !(up && s.Mode == lb.FullNAT) && m.full(s, backend)
 	why := map[bool]string{true: "drained", false: "down"}[up]
@@ -241,22 +241,22 @@ func (m *model) beginsBeside(s *Service, e *remembered, up, again, takes bool) b
 }
 
 // staysWith is the choice where a flow is contested, and nothing more can be remembered.
-func (m *model) staysWith(c *choice, s *Service) (outcome string) {
+func (m *model) staysWith(c *choice, s *lb.RoutedService) (outcome string) {
 	m.met["contested: no room"]++
 	c.opens = false
-	if _, c.backend = m.find(c.contested.backend); !s.up(c.backend) {
+	if _, c.backend = m.find(c.contested.backend); !s.Up(c.backend) {
 		return backendDown
 	}
 	return ""
 }
 
 // reopens says whether a packet begins a flow of full NAT again that has ended.
-func (m *model) reopens(s *Service, e *remembered, a asker) bool {
+func (m *model) reopens(s *lb.RoutedService, e *remembered, a asker) bool {
 	if s.Mode != lb.FullNAT || a.quiet || !a.opens() || !m.valid(e) || !e.state.over() || e.state == stateRefused {
 		return false
 	}
 	_, backend := m.find(e.backend)
-	if !s.takes(backend) || m.full(s, backend) {
+	if !takesFlows(s, backend) || m.full(s, backend) {
 		return false
 	}
 	other, ok := m.attached(s, a)
@@ -264,7 +264,7 @@ func (m *model) reopens(s *Service, e *remembered, a asker) bool {
 }
 
 // reopen begins it: with its backend and its source in the pool.
-func (m *model) reopen(c *choice, s *Service, e *remembered, a asker, seen seen) (outcome string) {
+func (m *model) reopen(c *choice, s *lb.RoutedService, e *remembered, a asker, seen seen) (outcome string) {
 	if outcome := m.overLimit(c, s, seen); outcome != "" {
 		return outcome
 	}
@@ -280,7 +280,7 @@ func (m *model) reopen(c *choice, s *Service, e *remembered, a asker, seen seen)
 }
 
 // byTable chooses for a service that remembers only what a change moves.
-func (m *model) byTable(c *choice, s *Service, a asker, seen seen) (outcome string) {
+func (m *model) byTable(c *choice, s *lb.RoutedService, a asker, seen seen) (outcome string) {
 	at := m.standings[s.Key()]
 	if a.opens() && s.Limits.Rate != 0 && m.overRate(c, s, seen) {
 		return overRate
@@ -293,7 +293,7 @@ func (m *model) byTable(c *choice, s *Service, a asker, seen seen) (outcome stri
 	c.backend = now
 	switch {
 	case c.contested != nil:
-		if !m.remember(m.flowOf(s, a), s.keyOf(now), stateOpening, a.isn(s)) {
+		if !m.remember(m.flowOf(s, a), backendKeyOf(s, now), stateOpening, a.isn(s)) {
 			return m.staysWith(c, s)
 		}
 		m.become(c.contested, stateContested)
@@ -303,20 +303,20 @@ func (m *model) byTable(c *choice, s *Service, a asker, seen seen) (outcome stri
 		}
 	case m.orphaned(s, c.hash) && (a.opens() || a.protocol == protoUDP):
 		m.met["moved: orphaned"]++
-		m.remember(m.flowOf(s, a), s.keyOf(now), a.firstState(), a.isn(s))
+		m.remember(m.flowOf(s, a), backendKeyOf(s, now), a.firstState(), a.isn(s))
 	case !apart:
 	case a.opens():
 		m.met["moved: opens"]++
-		if !m.remember(m.flowOf(s, a), s.keyOf(now), stateOpening, a.isn(s)) {
+		if !m.remember(m.flowOf(s, a), backendKeyOf(s, now), stateOpening, a.isn(s)) {
 			c.backend = before
 		}
 	default:
 		m.met["moved: goes on"]++
 		c.backend = before
 		if a.protocol == protoUDP {
-			m.remember(m.flowOf(s, a), s.keyOf(before), stateFirst, 0)
+			m.remember(m.flowOf(s, a), backendKeyOf(s, before), stateFirst, 0)
 		} else if a.flags&flagRST == 0 {
-			m.remember(m.flowOf(s, a), s.keyOf(before), stateSeen, 0)
+			m.remember(m.flowOf(s, a), backendKeyOf(s, before), stateSeen, 0)
 		}
 	}
 	return ""
@@ -332,7 +332,7 @@ func (a asker) firstState() flowState {
 
 // unremembered chooses for a packet of a flow that a tracked service does not
 // know and does not get to know.
-func (m *model) unremembered(c *choice, s *Service, a asker) (outcome string) {
+func (m *model) unremembered(c *choice, s *lb.RoutedService, a asker) (outcome string) {
 	if len(m.standings[s.Key()].owners) == 0 {
 		return m.withoutTable(c, s, a)
 	}
@@ -345,7 +345,7 @@ func (m *model) unremembered(c *choice, s *Service, a asker) (outcome string) {
 }
 
 // withoutTable chooses where no backend takes new flows.
-func (m *model) withoutTable(c *choice, s *Service, a asker) (outcome string) {
+func (m *model) withoutTable(c *choice, s *lb.RoutedService, a asker) (outcome string) {
 	before, usable := m.standings[s.Key()].baseOf(m, c.hash)
 	if !usable || a.opens() {
 		return noBackend
@@ -357,23 +357,23 @@ func (m *model) withoutTable(c *choice, s *Service, a asker) (outcome string) {
 
 // candidates are the backend that the table names, and the one that it named before
 // the changes of late; apart says that they differ and both can be used.
-func (m *model) candidates(s *Service, hash uint32) (now, before int, apart bool) {
+func (m *model) candidates(s *lb.RoutedService, hash uint32) (now, before int, apart bool) {
 	at := m.standings[s.Key()]
-	now = s.indexOf(at.owners[scale(hash, len(at.owners))])
+	now = indexOfBackend(s, at.owners[scale(hash, len(at.owners))])
 	before, usable := at.baseOf(m, hash)
 	return now, before, at.isMoved(hash) && usable && before != now
 }
 
 // orphaned says that a hash's slot was that of a backend that nothing can be sent to now:
 // it may move again, and whoever begins there must be remembered.
-func (m *model) orphaned(s *Service, hash uint32) bool {
+func (m *model) orphaned(s *lb.RoutedService, hash uint32) bool {
 	at := m.standings[s.Key()]
 	_, usable := at.baseOf(m, hash)
 	return at.base != nil && at.isMoved(hash) && !usable
 }
 
 // overLimit names the limit of a service that a new flow is over.
-func (m *model) overLimit(c *choice, s *Service, seen seen) (outcome string) {
+func (m *model) overLimit(c *choice, s *lb.RoutedService, seen seen) (outcome string) {
 	if s.Limits.Rate != 0 && m.overRate(c, s, seen) {
 		return overRate
 	}
@@ -384,7 +384,7 @@ func (m *model) overLimit(c *choice, s *Service, seen seen) (outcome string) {
 }
 
 // begin chooses for a new flow of a tracked service, and remembers it.
-func (m *model) begin(c *choice, s *Service, a asker, seen seen) (outcome string) {
+func (m *model) begin(c *choice, s *lb.RoutedService, a asker, seen seen) (outcome string) {
 	at := m.standings[s.Key()]
 	if outcome := m.overLimit(c, s, seen); outcome != "" {
 		return outcome
@@ -402,9 +402,9 @@ func (m *model) begin(c *choice, s *Service, a asker, seen seen) (outcome string
 			return overConnections
 		}
 	}
-	name, must := m.flowOf(s, a), s.limited() || s.Mode == lb.FullNAT
-	if !m.remember(name, s.keyOf(c.backend), a.firstState(), a.isn(s)) &&
-		!(must && m.makeRoom(name) && m.remember(name, s.keyOf(c.backend), a.firstState(), a.isn(s))) {
+	name, must := m.flowOf(s, a), isLimited(s) || s.Mode == lb.FullNAT
+	if !m.remember(name, backendKeyOf(s, c.backend), a.firstState(), a.isn(s)) &&
+		!(must && m.makeRoom(name) && m.remember(name, backendKeyOf(s, c.backend), a.firstState(), a.isn(s))) {
 		switch {
 		case must:
 			return noRoomForFlow
@@ -424,13 +424,13 @@ func (m *model) begin(c *choice, s *Service, a asker, seen seen) (outcome string
 	}
 	c.opens = true
 	if s.Persistence.On() {
-		m.attach(m.affinityOf(s, a), s.keyOf(c.backend))
+		m.attach(m.affinityOf(s, a), backendKeyOf(s, c.backend))
 	}
 	return ""
 }
 
 // attached is the backend that the client's flows go to.
-func (m *model) attached(s *Service, a asker) (backend int, ok bool) {
+func (m *model) attached(s *lb.RoutedService, a asker) (backend int, ok bool) {
 	if !s.Persistence.On() {
 		return 0, false
 	}
@@ -445,19 +445,19 @@ func (m *model) attached(s *Service, a asker) (backend int, ok bool) {
 			return 0, false
 		}
 	}
-	ok = s.takes(backend) && !m.full(s, backend)
+	ok = takesFlows(s, backend) && !m.full(s, backend)
 	m.met["attached: "+strconv.FormatBool(ok)]++
 	return backend, ok
 }
 
 // limited says that the service may refuse flows for their number.
-func (s *Service) limited() bool {
+func isLimited(s *lb.RoutedService) bool {
 	return s.Limits.Connections != 0 || slices.ContainsFunc(s.Backends, func(b lb.Backend) bool { return b.Upper != 0 })
 }
 
 // full says that the backend has as many flows as it may, or had and has not yet
 // few enough.
-func (m *model) full(s *Service, backend int) bool {
+func (m *model) full(s *lb.RoutedService, backend int) bool {
 	b := s.Backends[backend]
 	load := m.lives[s.BackendKey(b)].load
 	if b.Upper == 0 {
@@ -483,10 +483,10 @@ func (m *model) full(s *Service, backend int) bool {
 const window, widerWindow = 32, 64
 
 // pick chooses a member for a new flow by the service's scheduler.
-func (m *model) pick(s *Service, hash uint32) (backend int, ok bool) {
+func (m *model) pick(s *lb.RoutedService, hash uint32) (backend int, ok bool) {
 	at := m.standings[s.Key()]
-	members := s.takers()
-	bySlot := func(hash uint32) int { return s.indexOf(at.owners[scale(hash, len(at.owners))]) }
+	members := takersOf(s)
+	bySlot := func(hash uint32) int { return indexOfBackend(s, at.owners[scale(hash, len(at.owners))]) }
 	n := int(at.turn)
 	at.turn++
 	switch s.Scheduler {
@@ -522,7 +522,7 @@ func (m *model) pick(s *Service, hash uint32) (backend int, ok bool) {
 
 // least picks, among so many from start on, the one with the fewest flows for its
 // weight that is not full.
-func (m *model) least(s *Service, among []int, start, most int) (best int, ok bool) {
+func (m *model) least(s *lb.RoutedService, among []int, start, most int) (best int, ok bool) {
 	for i := range min(most, len(among)) {
 		candidate := among[(start+i)%len(among)]
 		if m.full(s, candidate) {
@@ -536,17 +536,19 @@ func (m *model) least(s *Service, among []int, start, most int) (best int, ok bo
 }
 
 // burden is how many flows a backend would have with one more.
-func (m *model) burden(s *Service, backend int) uint64 {
-	load := m.lives[s.keyOf(backend)].load
+func (m *model) burden(s *lb.RoutedService, backend int) uint64 {
+	load := m.lives[backendKeyOf(s, backend)].load
 	return uint64(load.active) + load.penalty + 1
 }
 
-func (m *model) share(s *Service, backend int) uint64 { return uint64(s.weightOf(backend)) }
+func (m *model) share(s *lb.RoutedService, backend int) uint64 {
+	return uint64(modelWeight(s, backend))
+}
 
 // overRate says that the service has had too many new connections of late. The
 // program has a clock of its own: the model takes its word for what lies between the
 // times before and after.
-func (m *model) overRate(c *choice, s *Service, seen seen) bool {
+func (m *model) overRate(c *choice, s *lb.RoutedService, seen seen) bool {
 	at := m.standings[s.Key()]
 	interval := 1_000_000_000 / uint64(s.Limits.Rate)
 	burst := interval * uint64(s.Limits.Burst)

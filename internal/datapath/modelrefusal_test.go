@@ -2,6 +2,8 @@
 
 package datapath
 
+import "github.com/jeoul/jeoul/internal/lb"
+
 // What refused connections weigh on a backend: docs/schedulers.md has the rules.
 
 // refusalLasts are the seconds for which a backend that has refused is not taken for idler
@@ -9,8 +11,8 @@ package datapath
 const refusalLasts, refusalMost = 60, 1 << 30
 
 // penalise: the backend has refused a connection.
-func (m *model) penalise(s *Service, backend int) {
-	load := m.lives[s.keyOf(backend)].load
+func (m *model) penalise(s *lb.RoutedService, backend int) {
+	load := m.lives[backendKeyOf(s, backend)].load
 	weight := uint64(0)
 	if b := s.Backends[backend]; b.Weight > 0 && !b.Draining {
 		weight = m.share(s, backend)
@@ -42,8 +44,8 @@ func (m *model) relieve() {
 	}
 	levels := map[*modelLoad]uint64{}
 	for _, s := range m.services {
-		for _, i := range s.takers() {
-			if load := m.lives[s.keyOf(i)].load; load.penalty != 0 {
+		for _, i := range takersOf(s) {
+			if load := m.lives[backendKeyOf(s, i)].load; load.penalty != 0 {
 				levels[load] = m.level(s, i)
 			}
 		}
@@ -62,11 +64,11 @@ func (m *model) relieve() {
 
 // level is the penalty with which a backend has no fewer flows for its weight than the idlest
 // of those of its service without a penalty.
-func (m *model) level(s *Service, backend int) (penalty uint64) {
-	own := m.lives[s.keyOf(backend)].load
+func (m *model) level(s *lb.RoutedService, backend int) (penalty uint64) {
+	own := m.lives[backendKeyOf(s, backend)].load
 	best := -1
-	for _, i := range s.takers() {
-		if m.lives[s.keyOf(i)].load.penalty == 0 && (best < 0 || m.burden(s, i)*m.share(s, best) < m.burden(s, best)*m.share(s, i)) {
+	for _, i := range takersOf(s) {
+		if m.lives[backendKeyOf(s, i)].load.penalty == 0 && (best < 0 || m.burden(s, i)*m.share(s, best) < m.burden(s, best)*m.share(s, i)) {
 			best = i
 		}
 	}

@@ -54,7 +54,7 @@ func (at *standing) baseOf(m *model, hash uint32) (backend int, usable bool) {
 		return 0, false
 	}
 	s, i := m.find(at.base[scale(hash, len(at.base))])
-	return i, s != nil && s.up(i)
+	return i, s != nil && s.Up(i)
 }
 
 // change gives the service a table. One that leads nowhere else than the last prolongs
@@ -92,17 +92,17 @@ func (at *standing) rehash(owners []lb.BackendKey, recipe string) {
 }
 
 // recipeFor says what a table is made of.
-func (m *model) recipeFor(s *Service) string {
+func (m *model) recipeFor(s *lb.RoutedService) string {
 	recipe := fmt.Sprint(s.Scheduler, m.tableSize(s))
-	for _, i := range s.takers() {
-		recipe += fmt.Sprint(" ", s.tableName(i), s.Backends[i].Address, s.Backends[i].Port, s.weightOf(i))
+	for _, i := range takersOf(s) {
+		recipe += fmt.Sprint(" ", tableName(s, i), s.Backends[i].Address, s.Backends[i].Port, modelWeight(s, i))
 	}
 	return recipe
 }
 
 // tableName is what decides on a backend's slots: its address and port; where the hash is of
 // the client's address alone, its address alone, unless two backends share it.
-func (s *Service) tableName(i int) string {
+func tableName(s *lb.RoutedService, i int) string {
 	b := s.Backends[i]
 	sharers := 0
 	for _, other := range s.Backends {
@@ -117,7 +117,7 @@ func (s *Service) tableName(i int) string {
 }
 
 // tracked says that the service's flows are remembered.
-func (s *Service) tracked() bool { return s.Tracked() || s.Mode == lb.FullNAT }
+func isTracked(s *lb.RoutedService) bool { return s.Tracked() || s.Mode == lb.FullNAT }
 
 // mark notes which slots have changed hands since the base.
 func (at *standing) mark() {
@@ -143,7 +143,7 @@ func (at *standing) markAll() {
 // Without another word, a change has settled after so long.
 const settledTCP, settledUDP = 15 * time.Minute, 30 * time.Second
 
-func (s *Service) settles() time.Duration {
+func settlesAfter(s *lb.RoutedService) time.Duration {
 	switch {
 	case s.Transition.Window != 0:
 		return s.Transition.Window
@@ -154,14 +154,14 @@ func (s *Service) settles() time.Duration {
 }
 
 // takes says whether a backend takes new flows.
-func (s *Service) takes(i int) bool {
-	return s.up(i) && s.Backends[i].Weight > 0 && !s.Backends[i].Draining
+func takesFlows(s *lb.RoutedService, i int) bool {
+	return s.Up(i) && s.Backends[i].Weight > 0 && !s.Backends[i].Draining
 }
 
 // takers are the backends that do, in the configuration's order.
-func (s *Service) takers() (all []int) {
+func takersOf(s *lb.RoutedService) (all []int) {
 	for i := range s.Backends {
-		if s.takes(i) {
+		if takesFlows(s, i) {
 			all = append(all, i)
 		}
 	}
@@ -169,7 +169,7 @@ func (s *Service) takers() (all []int) {
 }
 
 // weightOf is a backend's share of new flows.
-func (s *Service) weightOf(i int) uint32 {
+func modelWeight(s *lb.RoutedService, i int) uint32 {
 	switch s.Scheduler {
 	case lb.RoundRobin, lb.LeastConnections, lb.Failover:
 		return 1
@@ -177,31 +177,31 @@ func (s *Service) weightOf(i int) uint32 {
 	return uint32(s.Backends[i].Weight)
 }
 
-func (s *Service) keyOf(i int) lb.BackendKey { return s.BackendKey(s.Backends[i]) }
+func backendKeyOf(s *lb.RoutedService, i int) lb.BackendKey { return s.BackendKey(s.Backends[i]) }
 
 // indexOf finds a backend that is configured.
-func (s *Service) indexOf(key lb.BackendKey) int {
+func indexOfBackend(s *lb.RoutedService, key lb.BackendKey) int {
 	return slices.IndexFunc(s.Backends, func(b lb.Backend) bool { return s.BackendKey(b) == key })
 }
 
 // ownersOf fills a table's slots; without backends that take new flows it has none.
-func (m *model) ownersOf(s *Service) (owners []lb.BackendKey, err error) {
-	takers := s.takers()
+func (m *model) ownersOf(s *lb.RoutedService) (owners []lb.BackendKey, err error) {
+	takers := takersOf(s)
 	if len(takers) == 0 {
 		return nil, nil
 	}
 	if s.Scheduler == lb.Failover {
-		return []lb.BackendKey{s.keyOf(takers[0])}, nil
+		return []lb.BackendKey{backendKeyOf(s, takers[0])}, nil
 	}
 	var weights []uint32
 	var names []string
 	for _, i := range takers {
-		weights = append(weights, s.weightOf(i))
-		names = append(names, s.tableName(i))
+		weights = append(weights, modelWeight(s, i))
+		names = append(names, tableName(s, i))
 	}
 	slots, err := m.slotsFor(weights, names, m.tableSize(s))
 	for _, taker := range slots {
-		owners = append(owners, s.keyOf(takers[taker]))
+		owners = append(owners, backendKeyOf(s, takers[taker]))
 	}
 	return owners, err
 }
@@ -227,7 +227,7 @@ func (m *model) slotsFor(weights []uint32, names []string, size uint32) ([]uint1
 const keptTables = 4096
 
 // tableSize is how many slots a service has.
-func (m *model) tableSize(s *Service) uint32 {
+func (m *model) tableSize(s *lb.RoutedService) uint32 {
 	switch n := len(s.Backends); {
 	case s.Scheduler == lb.Failover:
 		return 1

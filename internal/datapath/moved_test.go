@@ -56,7 +56,7 @@ func TestMovedSlots(t *testing.T) {
 				port := y.portsTo(old, 1)[0]
 				y.drain(old)
 				v := y.play(port, test.script)
-				if got := y.s.indexOf(v.backend); v.outcome != "forwarded" || got == old != test.before {
+				if got := indexOfBackend(&y.s, v.backend); v.outcome != "forwarded" || got == old != test.before {
 					y.t.Errorf("%s to backend %d, and backend %d drains", v.outcome, got, old)
 				}
 				y.expectEntry(port, test.state, test.proven)
@@ -108,13 +108,13 @@ func TestMovedSlotsOfABackendThatLeft(t *testing.T) {
 	tell(t, testService(vip4, 80, lb.TCP, lb.Maglev, 5), func(y *story) {
 		ports := y.portsTo(1, 20)
 		before := y.s
-		y.change(func(s *Service) { *s = s.without(1) })
+		y.change(func(s *lb.RoutedService) { *s = withoutBackend(*s, 1) })
 		for _, port := range ports[:10] {
 			y.play(port, "A")
 		}
 		y.expectNothing()
 		// It comes back: its slots are those that it had before.
-		y.change(func(s *Service) { *s = before })
+		y.change(func(s *lb.RoutedService) { *s = before })
 		for _, port := range ports {
 			if got := y.to(port, "A"); got != 1 {
 				y.t.Errorf("port %d goes to backend %d after backend 1 came back", port, got)
@@ -126,10 +126,14 @@ func TestMovedSlotsOfABackendThatLeft(t *testing.T) {
 // TestBeginnersInAnOrphanedSlot: whoever begins in the slot of a backend that is away
 // stays where he began, when the slot moves again.
 func TestBeginnersInAnOrphanedSlot(t *testing.T) {
-	for name, away := range map[string]struct{ goes, comes func(*story, Service) }{
-		"out of sight": {func(y *story, _ Service) { y.lose(1) }, func(y *story, _ Service) { y.find(1) }},
-		"left": {func(y *story, s Service) { y.change(func(now *Service) { *now = s.without(1) }) },
-			func(y *story, s Service) { y.change(func(now *Service) { *now = s }) }},
+	for name, away := range map[string]struct {
+		goes, comes func(*story, lb.RoutedService)
+	}{
+		"out of sight": {func(y *story, _ lb.RoutedService) { y.lose(1) }, func(y *story, _ lb.RoutedService) { y.find(1) }},
+		"left": {func(y *story, s lb.RoutedService) {
+			y.change(func(now *lb.RoutedService) { *now = withoutBackend(s, 1) })
+		},
+			func(y *story, s lb.RoutedService) { y.change(func(now *lb.RoutedService) { *now = s }) }},
 	} {
 		for _, protocol := range []lb.Protocol{lb.TCP, lb.UDP} {
 			t.Run(name+", "+protocol.String(), func(t *testing.T) {
@@ -152,7 +156,7 @@ func TestBeginnersInAnOrphanedSlot(t *testing.T) {
 					}
 					expect("at first")
 					// The slots move again, for another backend drains.
-					y.drain(y.s.indexOf(before.keyOf(3)))
+					y.drain(indexOfBackend(&y.s, backendKeyOf(&before, 3)))
 					expect("after another change")
 					away.comes(y, before)
 					expect("after it came back")
@@ -202,7 +206,7 @@ func TestWindowsAreAsLongAsToldTo(t *testing.T) {
 	told := testService(vip4, 80, lb.TCP, lb.Maglev, 5)
 	told.Transition.Window = 40 * time.Second
 	for _, test := range []struct {
-		s     Service
+		s     lb.RoutedService
 		lasts time.Duration
 	}{{told, 40 * time.Second}, {testService(vip4, 53, lb.UDP, lb.Maglev, 5), 30 * time.Second}} {
 		tell(t, test.s, func(y *story) {
@@ -275,7 +279,7 @@ func TestLastBackendDrains(t *testing.T) {
 					y.t.Errorf("%s: the flow of port %d goes to backend %d, and began with %d", scheduler, port, got, backend)
 				}
 			}
-			y.change(func(s *Service) { s.Backends[0].Draining = false })
+			y.change(func(s *lb.RoutedService) { s.Backends[0].Draining = false })
 			if got := y.to(31, "S"); got != 0 {
 				y.t.Errorf("%s: a new flow goes to backend %d, and only 0 takes them", scheduler, got)
 			}
@@ -321,7 +325,7 @@ func TestAnotherTableSize(t *testing.T) {
 		for port := 1; port < 40; port++ {
 			at[port] = y.to(port, "S")
 		}
-		y.change(func(s *Service) { s.TableSize = 509 })
+		y.change(func(s *lb.RoutedService) { s.TableSize = 509 })
 		for port, backend := range at {
 			if got := y.to(port, "A"); got != backend {
 				y.t.Errorf("the flow of port %d goes to backend %d, and began with %d", port, got, backend)
@@ -338,7 +342,7 @@ func TestWeightsMoveSlots(t *testing.T) {
 		for port := 1; port < 60; port++ {
 			at[port] = y.to(port, "S")
 		}
-		y.change(func(s *Service) { s.weigh(1, 1, 1, 20) })
+		y.change(func(s *lb.RoutedService) { weigh(s, 1, 1, 1, 20) })
 		for port, backend := range at {
 			if got := y.to(port, "A"); got != backend {
 				y.t.Errorf("the flow of port %d goes to backend %d, and began with %d", port, got, backend)

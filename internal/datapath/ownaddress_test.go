@@ -28,7 +28,7 @@ func TestOwnConnectionsToBackends(t *testing.T) {
 			}
 			testenv.Veth(t, testenv.End{Namespace: balancer, Name: "in", Addresses: ours},
 				testenv.End{Namespace: host, Name: "out", Addresses: theirs})
-			var state State
+			var state lb.State
 			testenv.In(t, host, func() error {
 				for _, vip := range vips {
 					s := modeService(vip, portNAT, lb.TCP, scheduler)

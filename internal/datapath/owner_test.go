@@ -26,10 +26,10 @@ type plight struct {
 var plights = []plight{
 	{"drained", func(y *story, backend int) { y.drain(backend) }, false},
 	{"of weight 0", func(y *story, backend int) {
-		y.change(func(s *Service) { s.Backends[backend].Weight = 0 })
+		y.change(func(s *lb.RoutedService) { s.Backends[backend].Weight = 0 })
 	}, false},
 	{"full", func(y *story, backend int) {
-		y.change(func(s *Service) { s.Backends[backend].Upper = 1 })
+		y.change(func(s *lb.RoutedService) { s.Backends[backend].Upper = 1 })
 	}, false},
 	{"down", func(y *story, backend int) { y.lose(backend) }, true},
 }
@@ -76,7 +76,7 @@ func TestSYNs(t *testing.T) {
 					before := y.s
 					y.play(port, row.script)
 					y.expectEntry(port, row.state, row.state != stateOpening)
-					owner := y.s.indexOf(y.entry(port).backend)
+					owner := indexOfBackend(&y.s, y.entry(port).backend)
 					// Its turn comes to another, so that a new choice is seen.
 					for strike == nil && want == toAnother && y.r.model.standings[y.s.Key()].turn%uint64(len(y.s.Backends)) == uint64(owner) {
 						y.to(port+500, "S+")
@@ -85,7 +85,7 @@ func TestSYNs(t *testing.T) {
 						strike(y, owner)
 					}
 					y.expectSYN(what, port, flags, owner, want)
-					y.change(func(s *Service) { *s = before })
+					y.change(func(s *lb.RoutedService) { *s = before })
 				}
 				try("the same SYN", "S", nil, row.again)
 				try("another SYN", "S+", nil, row.another)
@@ -107,7 +107,7 @@ func (y *story) expectSYN(what string, port int, flags string, owner int, want w
 	y.t.Helper()
 	old := *y.entry(port)
 	v := y.expect(port, flags, "forwarded")
-	m, got := y.r.model, y.s.indexOf(v.backend)
+	m, got := y.r.model, indexOfBackend(&y.s, v.backend)
 	proven, unproven := m.flows.known[old.flowName], m.newcomers.known[old.flowName]
 	switch want {
 	case toOwner:
@@ -150,18 +150,18 @@ func (y *story) contests(plight plight) {
 		if v.outcome != "forwarded" {
 			return -1
 		}
-		return y.s.indexOf(v.backend)
+		return indexOfBackend(&y.s, v.backend)
 	}
 	begin := func(port int) (owner int) {
 		y.t.Helper()
 		before := y.s
-		y.change(func(s *Service) { s.Backends = slices.Clone(before.Backends) })
+		y.change(func(s *lb.RoutedService) { s.Backends = slices.Clone(before.Backends) })
 		owner = at(port, "S", old)
 		at(port, "A", old)
 		return owner
 	}
 	undo := y.s
-	defer y.change(func(s *Service) { *s = undo })
+	defer y.change(func(s *lb.RoutedService) { *s = undo })
 	owner := begin(1)
 	plight.strike(y, owner)
 	alive := owner
@@ -187,13 +187,13 @@ func (y *story) contests(plight plight) {
 	}
 	// The client's own has an acknowledgement, and the next number: it is the one.
 	expect("the first segment of the second connection", at(1, "A", other), next)
-	if e := y.entry(1); e.state != stateEstablished || y.s.indexOf(e.backend) != next || y.active(owner) != 0 && owner != next {
+	if e := y.entry(1); e.state != stateEstablished || indexOfBackend(&y.s, e.backend) != next || y.active(owner) != 0 && owner != next {
 		y.t.Errorf("the second connection is in state %d at %s, %d are active at the first's", e.state, e.backend.Address, y.active(owner))
 	}
 	expect("what comes later", at(1, "PA", other+1<<30), next)
 
 	// A flow that has been contested in vain is as it was.
-	y.change(func(s *Service) { *s = undo })
+	y.change(func(s *lb.RoutedService) { *s = undo })
 	owner = begin(2)
 	plight.strike(y, owner)
 	at(2, "S", other)
@@ -230,7 +230,7 @@ func (y *story) dies() {
 	for port := 1; port <= ports; port++ {
 		y.play(port, "S A")
 	}
-	dead := y.s.indexOf(y.expect(1, "A", "forwarded").backend)
+	dead := indexOfBackend(&y.s, y.expect(1, "A", "forwarded").backend)
 	// It has flapped, and its flows are remembered since.
 	y.lose(dead)
 	y.find(dead)
@@ -267,7 +267,7 @@ func TestMovedFlowsBeginAnew(t *testing.T) {
 						port = y.portsOf(drained, port)
 					}
 					y.play(port, script)
-					if e := y.entry(port); e == nil || y.s.indexOf(e.backend) != drained {
+					if e := y.entry(port); e == nil || indexOfBackend(&y.s, e.backend) != drained {
 						y.t.Fatalf("port %d is not remembered at the drained backend", port)
 					}
 					if got := y.to(port, "S+"); got == drained {
@@ -289,7 +289,7 @@ func (y *story) portsOf(backend, n int) int {
 	at := y.r.model.standings[y.s.Key()]
 	for port := 2; port < 1<<16; port++ {
 		a := asker{client: netip.AddrPortFrom(y.from, uint16(port))}
-		if base, usable := at.baseOf(y.r.model, y.s.selectionHash(a)); usable && base == backend {
+		if base, usable := at.baseOf(y.r.model, selectionHash(&y.s, a)); usable && base == backend {
 			if n--; n == 0 {
 				return port
 			}

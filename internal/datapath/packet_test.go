@@ -135,11 +135,11 @@ func modePacket(vip netip.Addr, port uint16, udp bool) packetSpec {
 
 // sportOf finds a client's port from which packets to a service go to the
 // backend with that number.
-func sportOf(tb testing.TB, m *model, s *Service, client netip.Addr, backend int) uint16 {
+func sportOf(tb testing.TB, m *model, s *lb.RoutedService, client netip.Addr, backend int) uint16 {
 	tb.Helper()
 	for sport := uint16(1); sport != 0; sport++ {
 		a := asker{client: netip.AddrPortFrom(client, sport)}
-		if now, _, _ := m.candidates(s, s.selectionHash(a)); now == backend {
+		if now, _, _ := m.candidates(s, selectionHash(s, a)); now == backend {
 			return sport
 		}
 	}
@@ -148,7 +148,7 @@ func sportOf(tb testing.TB, m *model, s *Service, client netip.Addr, backend int
 }
 
 // eachMode runs a test in both hooks for each service of each mode.
-func eachMode(t *testing.T, test func(t *testing.T, r *rig, s *Service)) {
+func eachMode(t *testing.T, test func(t *testing.T, r *rig, s *lb.RoutedService)) {
 	bothHooks(t, func(t *testing.T, hook lb.Hook) {
 		r := commonRig(t, hook)
 		for i := range r.model.state.Services {
@@ -167,7 +167,7 @@ func eachMode(t *testing.T, test func(t *testing.T, r *rig, s *Service)) {
 // TestModes sends packets of each shape to each service of each mode, to all
 // of its backends: their paths differ in interface and MTU.
 func TestModes(t *testing.T) {
-	eachMode(t, func(t *testing.T, r *rig, s *Service) {
+	eachMode(t, func(t *testing.T, r *rig, s *lb.RoutedService) {
 		base := modePacket(s.VIP, s.Port, s.Protocol == lb.UDP)
 		for backend := range s.Backends {
 			base.sport = sportOf(t, r.model, s, base.from, backend)
@@ -359,7 +359,7 @@ func TestMaglevSpreadsFlows(t *testing.T) {
 // TestEveryServiceIsFound fills the hash tables of services: each must be
 // found, within the probes that the program makes.
 func TestEveryServiceIsFound(t *testing.T) {
-	var state State
+	var state lb.State
 	for i := range 3000 {
 		vip := netip.AddrFrom4([4]byte{198, 19, byte(i >> 4), byte(i)})
 		if i%2 == 1 {

@@ -13,9 +13,9 @@ import (
 // How schedulers share new flows, and what limits refuse.
 
 // scheduled is a service of backends with these weights.
-func scheduled(scheduler lb.Scheduler, weights ...uint16) Service {
+func scheduled(scheduler lb.Scheduler, weights ...uint16) lb.RoutedService {
 	s := testService(vip4, 80, lb.TCP, scheduler, len(weights))
-	s.weigh(weights...)
+	weigh(&s, weights...)
 	return s
 }
 
@@ -65,12 +65,12 @@ func TestPortUsedAgainTakesATurn(t *testing.T) {
 	tell(t, scheduled(lb.RoundRobin, 1, 1, 1), func(y *story) {
 		first := y.to(1000, "S")
 		for _, flags := range []string{"S", "A", "S", "PA"} {
-			if v := y.expect(1000, flags, "forwarded"); v.opens || y.s.indexOf(v.backend) != first {
+			if v := y.expect(1000, flags, "forwarded"); v.opens || indexOfBackend(&y.s, v.backend) != first {
 				y.t.Errorf("%s: to %v, opens: %v; want backend %d", flags, v.backend, v.opens, first)
 			}
 		}
 		y.to(1000, "FA")
-		if v := y.expect(1000, "S+", "forwarded"); !v.opens || y.s.indexOf(v.backend) != (first+1)%3 {
+		if v := y.expect(1000, "S+", "forwarded"); !v.opens || indexOfBackend(&y.s, v.backend) != (first+1)%3 {
 			y.t.Errorf("after FIN: to %v, opens: %v; want the backend after %d", v.backend, v.opens, first)
 		}
 	})
@@ -100,7 +100,7 @@ func TestFewestFlows(t *testing.T) {
 		}
 		// Six flows of the second end: the next six are its.
 		for port, ended := 1, 0; ended < 6; port++ {
-			if e := y.entry(port); e.backend == y.s.keyOf(1) {
+			if e := y.entry(port); e.backend == backendKeyOf(&y.s, 1) {
 				y.play(port, "A FA")
 				ended++
 			}
@@ -130,18 +130,18 @@ func TestFewestFlowsAgain(t *testing.T) {
 	for name, fewer := range map[string]func(y *story) (backend int){
 		"flows forgotten": func(y *story) int {
 			for port, left := 201, silent; port <= 200+flows; port++ {
-				if y.entry(port).backend == y.s.keyOf(1) && left > 0 {
+				if y.entry(port).backend == backendKeyOf(&y.s, 1) && left > 0 {
 					left--
 				} else {
 					y.to(port, "A")
 				}
 			}
-			y.pass(DefaultTimeouts.Opening + time.Second)
+			y.pass(lb.DefaultTimeouts.Opening + time.Second)
 			return 1
 		},
 		"connections closed": func(y *story) int {
 			for port, left := 201, silent; left > 0; port++ {
-				if y.entry(port).backend == y.s.keyOf(2) {
+				if y.entry(port).backend == backendKeyOf(&y.s, 2) {
 					y.play(port, "A FA")
 					left--
 				}
@@ -155,7 +155,7 @@ func TestFewestFlowsAgain(t *testing.T) {
 			return 3
 		},
 		"new": func(y *story) int {
-			y.change(func(s *Service) {
+			y.change(func(s *lb.RoutedService) {
 				more := testService(vip4, 80, lb.TCP, lb.LeastConnections, 5)
 				s.Backends, s.Paths = more.Backends, more.Paths
 			})
@@ -192,7 +192,7 @@ func TestTwoChoicesLevel(t *testing.T) {
 func TestBySource(t *testing.T) {
 	hashed := scheduled(lb.Maglev, 1, 1, 1, 1)
 	hashed.Hash = lb.HashSource
-	for _, s := range []Service{scheduled(lb.SourceHash, 1, 1, 1, 1), hashed} {
+	for _, s := range []lb.RoutedService{scheduled(lb.SourceHash, 1, 1, 1, 1), hashed} {
 		tell(t, s, func(y *story) {
 			met := map[int]bool{}
 			for number := range byte(neighbours) {
@@ -224,7 +224,7 @@ func TestFailover(t *testing.T) {
 		y.spreadTo(0, 61, 80)
 	})
 	bounded := scheduled(lb.Failover, 1, 1, 1)
-	bounded.bound(5, 0)
+	bound(&bounded, 5, 0)
 	tell(t, bounded, func(y *story) {
 		y.spreadTo(0, 1, 5)
 		y.spreadTo(1, 6, 10)
@@ -259,7 +259,7 @@ func TestThresholds(t *testing.T) {
 		}
 	})
 	all := scheduled(lb.Maglev, 1, 1)
-	all.bound(3, 0)
+	bound(&all, 3, 0)
 	all.Limits.Refuse = lb.RefuseByReset
 	tell(t, all, func(y *story) {
 		if got := y.spread(1, 6); !slices.Equal(got, []int{3, 3}) {
@@ -269,7 +269,7 @@ func TestThresholds(t *testing.T) {
 		y.expect(1, "PA", "forwarded")
 		y.end(0, 1)
 		y.spreadTo(0, 8, 8)
-		y.change(func(s *Service) { s.bound(0, 0) })
+		y.change(func(s *lb.RoutedService) { bound(s, 0, 0) })
 		y.spread(10, 30)
 	})
 }
@@ -278,7 +278,7 @@ func TestThresholds(t *testing.T) {
 func (y *story) end(backend, n int) {
 	y.t.Helper()
 	for port := 1; port < 1000 && n > 0; port++ {
-		if e := y.entry(port); e != nil && e.backend == y.s.keyOf(backend) && e.state.live() {
+		if e := y.entry(port); e != nil && e.backend == backendKeyOf(&y.s, backend) && e.state.live() {
 			y.to(port, "R")
 			n--
 		}
@@ -335,7 +335,7 @@ func TestRate(t *testing.T) {
 // TestPersistence: a client's next flow goes where its last one went.
 func TestPersistence(t *testing.T) {
 	s := scheduled(lb.RoundRobin, 1, 1, 1)
-	s.persist(24, 0)
+	persist(&s, 24, 0)
 	tell(t, s, func(y *story) {
 		backend := y.to(1, "S")
 		y.to(1, "A")
@@ -369,7 +369,7 @@ func TestPersistence(t *testing.T) {
 // among the proven.
 func TestPersistenceOutlivesItsProof(t *testing.T) {
 	s := scheduled(lb.RoundRobin, 1, 1, 1)
-	s.persist(32, 128)
+	persist(&s, 32, 128)
 	tell(t, s, func(y *story) {
 		affinity := func() *remembered {
 			m := y.r.model

@@ -5,71 +5,15 @@ package datapath
 import (
 	"fmt"
 	"os"
-	"strings"
 	"unsafe"
 
 	"github.com/cilium/ebpf"
+
+	"github.com/jeoul/jeoul/internal/lb"
 )
 
-// DefaultPinLimit is how many proven flows can be remembered where nobody says and no
-// service tracks its flows: those of slots that change hands.
-const DefaultPinLimit = 1 << 17
-
-// MemoryPlan is what kernel memory a configuration takes, in bytes. It is taken when the
-// configuration is applied: none is taken or given back as flows come and go.
-type MemoryPlan struct {
-	// ProvenLimit and UnprovenLimit are how many flows can be remembered.
-	ProvenLimit, UnprovenLimit uint32
-	// Proven and Unproven are for the tables of flows, Returns for the one that finds
-	// full NAT's by their replies.
-	Proven, Unproven, Returns uint64
-	// Configuration is for services, their tables and backends, with room for changes.
-	Configuration uint64
-	// Counters is for what services and backends are counted by, Ways for those of
-	// replies, if there are any, and Fragments for the datagrams that come in pieces.
-	Counters, Ways, Fragments uint64
-}
-
-// Total is all of it.
-func (p MemoryPlan) Total() uint64 {
-	return p.Proven + p.Unproven + p.Returns + p.Configuration + p.Counters + p.Ways + p.Fragments
-}
-
-// String says it to a person, on one line.
-func (p MemoryPlan) String() string {
-	return fmt.Sprintf("%s of kernel memory: %s", mebibytes(p.Total()), p.parts())
-}
-
-// parts lists what takes some of it.
-func (p MemoryPlan) parts() string {
-	returns := p.Returns
-	if !p.hasReturns() {
-		returns = 0
-	}
-	var parts []string
-	for _, part := range []struct {
-		name  string
-		bytes uint64
-	}{
-		{fmt.Sprintf("%d proven flows", p.ProvenLimit), p.Proven},
-		{fmt.Sprintf("%d unproven flows", p.UnprovenLimit), p.Unproven},
-		{"full NAT's replies", returns},
-		{"configuration", p.Configuration}, {"counters", p.Counters}, {"ways of replies", p.Ways}, {"fragments", p.Fragments},
-	} {
-		if part.bytes > 0 {
-			parts = append(parts, part.name+" "+mebibytes(part.bytes))
-		}
-	}
-	return strings.Join(parts, ", ")
-}
-
-// mebibytes writes an amount with one digit after the point.
-func mebibytes(bytes uint64) string {
-	return fmt.Sprintf("%.1f MiB", float64(bytes)/(1<<20))
-}
-
 // Memory returns what kernel memory is in use; the zero value before the first Apply.
-func (d *Datapath) Memory() MemoryPlan {
+func (d *Datapath) Memory() lb.MemoryPlan {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.plan
@@ -81,9 +25,9 @@ func (d *Datapath) flowLimit(c *revision) uint32 {
 	case d.options.FlowLimit != 0:
 		return d.options.FlowLimit
 	case c.remembers:
-		return DefaultFlowLimit
+		return lb.DefaultFlowLimit
 	}
-	return DefaultPinLimit
+	return lb.DefaultPinLimit
 }
 
 const (
@@ -94,37 +38,39 @@ const (
 )
 
 // planFor says what maps of these sizes take, with so many bytes of configuration.
-func planFor(want sizes, configuration uint64) (MemoryPlan, error) {
+func planFor(want sizes, configuration uint64) (lb.MemoryPlan, error) {
 	cpus, err := ebpf.PossibleCPU()
 	if err != nil {
-		return MemoryPlan{}, fmt.Errorf("counting the CPUs: %v", err)
+		return lb.MemoryPlan{}, fmt.Errorf("counting the CPUs: %v", err)
 	}
 	spec, err := xdpProgram.load()
 	if err != nil {
-		return MemoryPlan{}, fmt.Errorf("reading the embedded eBPF program: %v", err)
+		return lb.MemoryPlan{}, fmt.Errorf("reading the embedded eBPF program: %v", err)
 	}
 	backend := 8 + uint64(cpus)*uint64(unsafe.Sizeof(xdpBackendCount{})) + uint64(unsafe.Sizeof(xdpBackendLoad{}))
 	fragments := spec.Maps[xdpMapFragments]
-	plan := MemoryPlan{
+	plan := lb.MemoryPlan{
 		ProvenLimit:   want.flows * bucketFlows,
 		UnprovenLimit: want.newcomers * bucketFlows,
 		Proven:        uint64(want.flows) * uint64(bucketSize),
 		Unproven:      uint64(want.newcomers) * uint64(bucketSize),
-		Returns:       uint64(want.returns) * uint64(returnBucketSize),
 		Configuration: configuration,
 		Counters:      uint64(want.backends)*backend + uint64(want.services)*uint64(unsafe.Sizeof(xdpTurn{})),
 		Fragments: uint64(fragments.MaxEntries)*uint64(hashElement+(fragments.KeySize+7)&^7+(fragments.ValueSize+7)&^7) +
 			uint64(powerOfTwo(int(fragments.MaxEntries)))*hashBucket,
 	}
-	// Where no replies come through us, that map has one element.
+	// Where a mode needs no such map, it has one element.
+	if want.returns > 1 {
+		plan.Returns = uint64(want.returns) * uint64(returnBucketSize)
+	}
 	if want.ways > 1 {
 		plan.Ways = uint64(want.ways) * (8 + uint64(cpus)*uint64(unsafe.Sizeof(xdpKnownWay{})))
 	}
 	return plan, nil
 }
 
-// without leaves out the maps that are there already and stay.
-func (p MemoryPlan) without(want sizes, have *shared) MemoryPlan {
+// planWithout leaves out the maps that are there already and stay.
+func planWithout(p lb.MemoryPlan, want sizes, have *shared) lb.MemoryPlan {
 	if have == nil {
 		return p
 	}
@@ -161,7 +107,7 @@ func (d *Datapath) planMemory(c *revision) error {
 		return err
 	}
 	d.putFlowLimits(&plan, want, c)
-	return plan.without(want, d.shared).fit(readMemoryLeft(os.DirFS("/")))
+	return fitPlan(planWithout(plan, want, d.shared), readMemoryLeft(os.DirFS("/")))
 }
 
 // noteMemory keeps what was taken.
@@ -177,7 +123,7 @@ func (d *Datapath) noteMemory(c *revision) {
 
 // putFlowLimits says how many flows were asked for, where the tables are made for just
 // those: they are of whole buckets, and of as many as ever were needed.
-func (d *Datapath) putFlowLimits(plan *MemoryPlan, of sizes, c *revision) {
+func (d *Datapath) putFlowLimits(plan *lb.MemoryPlan, of sizes, c *revision) {
 	if limit := d.flowLimit(c); bucketsFor(limit) == of.flows {
 		plan.ProvenLimit = limit
 	}
@@ -198,39 +144,36 @@ func (m memoryLeft) room() uint64 {
 	return m.bytes - min(max(m.bytes/memoryMargin, leastMemoryMargin), m.bytes)
 }
 
-// fit says why what is to be made does not fit, and what would.
-func (p MemoryPlan) fit(left memoryLeft) error {
+// fitPlan says why what is to be made does not fit, and what would.
+func fitPlan(p lb.MemoryPlan, left memoryLeft) error {
 	room := left.room()
 	if !left.known || p.Total() <= room {
 		return nil
 	}
 	return fmt.Errorf("%w: %s are needed (%s), and of %s that are available (%s) %s may be taken: %s",
-		ErrTooLarge, mebibytes(p.Total()), p.parts(), mebibytes(left.bytes), left.source, mebibytes(room), p.advice(room))
+		lb.ErrTooLarge, lb.Mebibytes(p.Total()), p.Parts(), lb.Mebibytes(left.bytes), left.source, lb.Mebibytes(room), adviceFor(p, room))
 }
 
-// advice says what of it would fit, with the rest as it is.
-func (p MemoryPlan) advice(room uint64) string {
+// adviceFor says what of it would fit, with the rest as it is.
+func adviceFor(p lb.MemoryPlan, room uint64) string {
 	largest, name := p.Proven, "flows.limit"
 	if p.Unproven > largest {
 		largest, name = p.Unproven, "flows.unproven"
 	}
 	// The table of replies grows with the flows: see returnBucketsFor.
 	flow, rest := uint64(bucketSize)*15/bucketFlows, p.Total()-largest
-	if p.hasReturns() && largest > 0 {
+	if p.Returns > 0 && largest > 0 {
 		flow += 4 * uint64(returnBucketSize)
 		rest -= p.Returns * largest / (p.Proven + p.Unproven)
 	}
 	switch {
 	case p.Configuration > largest:
-		return "use fewer services, or a smaller table_size: " + mebibytes(room-min(p.Total()-p.Configuration, room)) + " of configuration would fit"
+		return "use fewer services, or a smaller table_size: " + lb.Mebibytes(room-min(p.Total()-p.Configuration, room)) + " of configuration would fit"
 	case largest == 0 || rest+flow > room:
 		return "use fewer services, a smaller table_size, or smaller flows.limit and flows.unproven"
 	}
 	return fmt.Sprintf("%s: %d would fit", name, roundDown((room-rest)*15/flow))
 }
-
-// hasReturns says whether there is full NAT: otherwise that map has one element.
-func (p MemoryPlan) hasReturns() bool { return p.Returns > uint64(returnBucketSize) }
 
 // roundDown leaves a twentieth out, for what is available differs a little each time,
 // and all but three digits of the rest.
@@ -276,5 +219,5 @@ func checkTables(recipes []recipe, look func() memoryLeft) error {
 	}
 	// In the kernel they take twice their slots, and four times the largest: see planArena.
 	return fmt.Errorf("%w: to make the tables of %d services takes %s, and %s are available (%s): use fewer services, or a smaller table_size: %d slots each would fit",
-		ErrTooLarge, tables, mebibytes(need), mebibytes(left.bytes), left.source, roundDown(left.room()*4/(slotBytes*(13*tables+32))))
+		lb.ErrTooLarge, tables, lb.Mebibytes(need), lb.Mebibytes(left.bytes), left.source, roundDown(left.room()*4/(slotBytes*(13*tables+32))))
 }

@@ -23,20 +23,20 @@ func TestMemoryPlan(t *testing.T) {
 	for _, c := range []struct {
 		name     string
 		options  Options
-		services []Service
+		services []lb.RoutedService
 		proven   uint32
 	}{
-		{"nothing tracked", Options{}, []Service{testService(vip4, 80, lb.TCP, lb.Maglev, 3)}, DefaultPinLimit},
-		{"tracked", Options{}, []Service{tracked}, DefaultFlowLimit},
-		{"full NAT", Options{}, []Service{fullNAT}, DefaultFlowLimit},
-		{"configured", Options{FlowLimit: 123456, UnprovenLimit: 7}, []Service{tracked, fullNAT}, 123456},
+		{"nothing tracked", Options{}, []lb.RoutedService{testService(vip4, 80, lb.TCP, lb.Maglev, 3)}, lb.DefaultPinLimit},
+		{"tracked", Options{}, []lb.RoutedService{tracked}, lb.DefaultFlowLimit},
+		{"full NAT", Options{}, []lb.RoutedService{fullNAT}, lb.DefaultFlowLimit},
+		{"configured", Options{FlowLimit: 123456, UnprovenLimit: 7}, []lb.RoutedService{tracked, fullNAT}, 123456},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			enterGround(t)
 			c.options.Hook, c.options.TableSize = lb.HookXDP, testTableSize
 			d := NewDetached(c.options, balancerMAC)
 			defer d.Close()
-			if err := d.Apply(State{Services: c.services, Pool: Pool{FirstPort: 20000, LastPort: 40000}}); err != nil {
+			if err := d.Apply(lb.State{Services: c.services, Pool: lb.Pool{FirstPort: 20000, LastPort: 40000}}); err != nil {
 				t.Fatal(err)
 			}
 			plan := d.Memory()
@@ -74,8 +74,8 @@ func TestTooLarge(t *testing.T) {
 	enterGround(t)
 	d := NewDetached(Options{Hook: lb.HookXDP, TableSize: testTableSize, FlowLimit: 1 << 31}, balancerMAC)
 	defer d.Close()
-	err := d.Apply(State{Services: []Service{testService(vip4, 80, lb.TCP, lb.RoundRobin, 3)}})
-	if !errors.Is(err, ErrTooLarge) || !strings.Contains(err.Error(), "flows.limit: ") || d.shared != nil || d.current != nil {
+	err := d.Apply(lb.State{Services: []lb.RoutedService{testService(vip4, 80, lb.TCP, lb.RoundRobin, 3)}})
+	if !errors.Is(err, lb.ErrTooLarge) || !strings.Contains(err.Error(), "flows.limit: ") || d.shared != nil || d.current != nil {
 		t.Errorf("a table of 128 GiB: %v", err)
 	}
 }
@@ -85,7 +85,7 @@ func TestTooLarge(t *testing.T) {
 func TestWhatWouldFit(t *testing.T) {
 	left := memoryLeft{1 << 30, "a test", true}
 	for _, full := range []uint32{0, 1} {
-		plan := func(flows uint32) MemoryPlan {
+		plan := func(flows uint32) lb.MemoryPlan {
 			want := sizes{backends: 256, services: 256, flows: bucketsFor(flows), newcomers: bucketsFor(1 << 18), returns: 1}
 			if full == 1 {
 				want.returns = returnBucketsFor(uint64(flows) + 1<<18)
@@ -98,11 +98,11 @@ func TestWhatWouldFit(t *testing.T) {
 		}
 		room := left.bytes - left.bytes/memoryMargin
 		p := plan(1 << 26)
-		if err := p.fit(left); !errors.Is(err, ErrTooLarge) {
+		if err := fitPlan(p, left); !errors.Is(err, lb.ErrTooLarge) {
 			t.Fatalf("%v fits: %v", p, err)
 		}
 		var flows uint32
-		for digits := range strings.FieldsSeq(p.advice(room)) {
+		for digits := range strings.FieldsSeq(adviceFor(p, room)) {
 			if n := 0; strings.Trim(digits, "0123456789") == "" {
 				for _, digit := range digits {
 					n = n*10 + int(digit-'0')
@@ -110,25 +110,25 @@ func TestWhatWouldFit(t *testing.T) {
 				flows = uint32(n)
 			}
 		}
-		if err := plan(flows).fit(memoryLeft{left.bytes - left.bytes/30, "a little later", true}); err != nil {
-			t.Errorf("%q: %v", p.advice(room), err)
+		if err := fitPlan(plan(flows), memoryLeft{left.bytes - left.bytes/30, "a little later", true}); err != nil {
+			t.Errorf("%q: %v", adviceFor(p, room), err)
 		}
-		if err := plan(flows + flows/10).fit(left); err == nil {
-			t.Errorf("%q: a tenth more would fit too", p.advice(room))
+		if err := fitPlan(plan(flows+flows/10), left); err == nil {
+			t.Errorf("%q: a tenth more would fit too", adviceFor(p, room))
 		}
 	}
 	small := memoryLeft{80 << 20, "a test", true}
-	if p := (MemoryPlan{Proven: 1 << 30, Unproven: 1 << 29}); !strings.Contains(p.fit(small).Error(), "smaller flows.limit and flows.unproven") {
-		t.Errorf("%v", p.fit(small))
+	if p := (lb.MemoryPlan{Proven: 1 << 30, Unproven: 1 << 29}); !strings.Contains(fitPlan(p, small).Error(), "smaller flows.limit and flows.unproven") {
+		t.Errorf("%v", fitPlan(p, small))
 	}
-	if p := (MemoryPlan{Proven: 5 << 20, Configuration: 70 << 20}); !strings.HasSuffix(p.fit(small).Error(),
+	if p := (lb.MemoryPlan{Proven: 5 << 20, Configuration: 70 << 20}); !strings.HasSuffix(fitPlan(p, small).Error(),
 		"75.0 MiB are needed (0 proven flows 5.0 MiB, configuration 70.0 MiB), and of 80.0 MiB that are available (a test) 16.0 MiB may be taken: use fewer services, or a smaller table_size: 11.0 MiB of configuration would fit") {
-		t.Errorf("%v", p.fit(small))
+		t.Errorf("%v", fitPlan(p, small))
 	}
-	if p := (MemoryPlan{Returns: 20 << 20}); !strings.Contains(p.fit(small).Error(), "16.0 MiB may be taken: use fewer services") {
-		t.Errorf("%v", p.fit(small)) // flows are remembered already, and full NAT comes
+	if p := (lb.MemoryPlan{Returns: 20 << 20}); !strings.Contains(fitPlan(p, small).Error(), "16.0 MiB may be taken: use fewer services") {
+		t.Errorf("%v", fitPlan(p, small)) // flows are remembered already, and full NAT comes
 	}
-	if err := (MemoryPlan{Proven: 1 << 60}).fit(memoryLeft{}); err != nil {
+	if err := fitPlan((lb.MemoryPlan{Proven: 1 << 60}), memoryLeft{}); err != nil {
 		t.Errorf("refused where nobody knows what there is: %v", err)
 	}
 }
@@ -141,7 +141,7 @@ func TestTablesTooLargeToMake(t *testing.T) {
 	left := memoryLeft{100 << 20, "a test", true}
 	look := func() memoryLeft { return left }
 	err := checkTables(recipes(16777213), look)
-	if want := "not enough memory: to make the tables of 7 services takes 408.0 MiB, and 100.0 MiB are available (a test): use fewer services, or a smaller table_size: 583000 slots each would fit"; !errors.Is(err, ErrTooLarge) || err.Error() != want {
+	if want := "not enough memory: to make the tables of 7 services takes 408.0 MiB, and 100.0 MiB are available (a test): use fewer services, or a smaller table_size: 583000 slots each would fit"; !errors.Is(err, lb.ErrTooLarge) || err.Error() != want {
 		t.Errorf("%v, want %s", err, want)
 	}
 	if err := checkTables(recipes(583000), look); err != nil {
@@ -199,7 +199,7 @@ func TestTablesGrowUnderFlows(t *testing.T) {
 	d := NewDetached(Options{Hook: lb.HookXDP, TableSize: testTableSize}, balancerMAC)
 	defer d.Close()
 	udp := testService(vip4, 53, lb.UDP, lb.Maglev, 4)
-	state := State{Services: []Service{udp}}
+	state := lb.State{Services: []lb.RoutedService{udp}}
 	apply := func() {
 		t.Helper()
 		if err := d.Apply(state); err != nil {
@@ -223,7 +223,7 @@ func TestTablesGrowUnderFlows(t *testing.T) {
 	// One leaves, and two come: slots change hands, and flows that are met then are
 	// remembered.
 	udp = testService(vip4, 53, lb.UDP, lb.Maglev, 6)
-	state.Services = []Service{udp}
+	state.Services = []lb.RoutedService{udp}
 	apply()
 	for range 2 {
 		for i := range before {
@@ -235,7 +235,7 @@ func TestTablesGrowUnderFlows(t *testing.T) {
 	table, remembered := d.shared.proven, len(d.shared.proven.places())
 	state.Services = append(state.Services, testService(vip4, 80, lb.TCP, lb.RoundRobin, 2))
 	apply()
-	if d.shared.proven == table || len(d.shared.proven.buckets) != int(bucketsFor(DefaultFlowLimit)) {
+	if d.shared.proven == table || len(d.shared.proven.buckets) != int(bucketsFor(lb.DefaultFlowLimit)) {
 		t.Fatalf("the table was not made larger: %d buckets", len(d.shared.proven.buckets))
 	}
 	if n := len(d.shared.proven.places()); n != remembered || n == 0 {

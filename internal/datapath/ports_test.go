@@ -23,9 +23,9 @@ func TestPortsHeld(t *testing.T) {
 	if held := d.PortsHeld(keys); !slices.Equal(held, []uint32{0, 0, 0}) {
 		t.Errorf("before the first Apply %v are held", held)
 	}
-	apply := func(services ...Service) {
+	apply := func(services ...lb.RoutedService) {
 		t.Helper()
-		if err := d.Apply(State{Services: services, Pool: Pool{Addresses: []netip.Addr{vip4.Next()}, FirstPort: 20000, LastPort: 59999}}); err != nil {
+		if err := d.Apply(lb.State{Services: services, Pool: lb.Pool{Addresses: []netip.Addr{vip4.Next()}, FirstPort: 20000, LastPort: 59999}}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -76,7 +76,7 @@ func TestPortsHeld(t *testing.T) {
 	default:
 		t.Error("a count is not told")
 	}
-	d.janitor.pass(DefaultTimeouts.Established)
+	d.janitor.pass(lb.DefaultTimeouts.Established)
 	if held := d.PortsHeld(keys); !slices.Equal(held, []uint32{0, 0, 0}) {
 		t.Errorf("after all flows have gone %v are held", held)
 	}

@@ -203,7 +203,7 @@ func (p *publication) prepareAddresses() bool {
 	m, ok := p.memory, true
 	seen := map[netip.Addr]bool{}
 	for _, s := range p.revision.services {
-		if vip := s.is.key.VIP; s.was == nil && m.vips[vip] == 0 && !seen[vip] && !m.pool.has(vip) {
+		if vip := s.is.key.VIP; s.was == nil && m.vips[vip] == 0 && !seen[vip] && !m.pool.Has(vip) {
 			seen[vip] = true
 			ok = ok && reserveAddress(&p.vips, m.services[family(vip)], vip)
 		}
@@ -347,7 +347,7 @@ func (m *memory) remove(was *record) {
 	m.retire(&was.lies)
 	if m.vips[was.key.VIP]--; m.vips[was.key.VIP] == 0 {
 		delete(m.vips, was.key.VIP)
-		if !m.pool.has(was.key.VIP) {
+		if !m.pool.Has(was.key.VIP) {
 			directory.remove(vipKey(was.key.VIP), m.later)
 		}
 	}

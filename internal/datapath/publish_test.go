@@ -28,7 +28,7 @@ type plane struct {
 
 func newPlane() *plane { return &plane{register: newRegister(), now: time.Unix(1000, 0)} }
 
-func (p *plane) apply(t *testing.T, state State) {
+func (p *plane) apply(t *testing.T, state lb.State) {
 	t.Helper()
 	c, err := p.plan(state, 0, p.now)
 	if err != nil {
@@ -43,7 +43,7 @@ func (p *plane) apply(t *testing.T, state State) {
 // publish changes the memory that is there, if it is enough.
 func (p *plane) publish(c *revision) bool {
 	m := p.memory
-	if m == nil || c.places.indices > m.constants.BackendsIndices || !m.pool.same(c.pool()) {
+	if m == nil || c.places.indices > m.constants.BackendsIndices || !m.pool.Equal(c.pool()) {
 		return false
 	}
 	made := m.prepare(c)
@@ -154,8 +154,8 @@ func (m *memory) memberAt(at uint32) xdpBackend {
 }
 
 // randomState has some of the services that follow, with some of their backends.
-func randomState(rng *rand.Rand) State {
-	var state State
+func randomState(rng *rand.Rand) lb.State {
+	var state lb.State
 	for i := range 12 {
 		if rng.IntN(5) == 0 {
 			continue
@@ -213,7 +213,7 @@ func (p *plane) expect(t *testing.T, step int) {
 }
 
 // expectService looks at a service by as many hashes as meet each of its slots.
-func (p *plane) expectService(t *testing.T, step int, s *Service) {
+func (p *plane) expectService(t *testing.T, step int, s *lb.RoutedService) {
 	t.Helper()
 	r := p.byKey[s.Key()]
 	recipe := recipeOf(s, 0)
@@ -339,7 +339,7 @@ func (p *plane) expectNoLeak(t *testing.T) {
 		}
 	}
 	expectWhole(t, p.memory.arena, held)
-	p.apply(t, State{})
+	p.apply(t, lb.State{})
 	p.memory.later.wait()
 	if free := p.memory.arena.free; len(free) != 1 || free[0].size != p.memory.arena.size {
 		t.Errorf("with no service, the arena's free pieces are %v", free)
@@ -359,7 +359,7 @@ func TestPublishedMeanwhile(t *testing.T) {
 	for i := range s.Backends {
 		s.Backends[i].Port = uint16(1000 + i)
 	}
-	p.apply(t, State{Services: []Service{s}})
+	p.apply(t, lb.State{Services: []lb.RoutedService{s}})
 	var readers sync.RWMutex
 	later := p.memory.later
 	later.synchronize = func() {
@@ -409,7 +409,7 @@ func TestPublishedMeanwhile(t *testing.T) {
 			next.Paths = nil
 		}
 		p.now = p.now.Add(time.Minute)
-		p.apply(t, State{Services: []Service{next}})
+		p.apply(t, lb.State{Services: []lb.RoutedService{next}})
 		if rng.IntN(2) == 0 {
 			p.settle(nil)
 		}
@@ -452,13 +452,13 @@ func backendAddress(i int) netip.Addr {
 func TestIDsComeBackLate(t *testing.T) {
 	p := newPlane()
 	a, b := testService(vip4, 80, lb.TCP, lb.RoundRobin, 1), testService(vip4, 81, lb.TCP, lb.RoundRobin, 1)
-	p.apply(t, State{Services: []Service{a}})
+	p.apply(t, lb.State{Services: []lb.RoutedService{a}})
 	id := p.places.services[a.Key()]
-	p.apply(t, State{})
+	p.apply(t, lb.State{})
 	other := func() uint32 {
-		p.apply(t, State{Services: []Service{b}})
+		p.apply(t, lb.State{Services: []lb.RoutedService{b}})
 		got := p.places.services[b.Key()]
-		p.apply(t, State{})
+		p.apply(t, lb.State{})
 		delete(p.places.quarantine, got)
 		return got
 	}
@@ -478,7 +478,7 @@ func TestIDsComeBackLate(t *testing.T) {
 func TestBadStatesChangeNothing(t *testing.T) {
 	p := newPlane()
 	s := testService(vip4, 80, lb.TCP, lb.Maglev, 4)
-	p.apply(t, State{Services: []Service{s}})
+	p.apply(t, lb.State{Services: []lb.RoutedService{s}})
 	before := slices.Clone(p.memory.storage)
 	many := testService(vip4, 81, lb.TCP, lb.Maglev, maxMembers+1)
 	twice := testService(vip4, 81, lb.TCP, lb.Maglev, 2)
@@ -488,8 +488,8 @@ func TestBadStatesChangeNothing(t *testing.T) {
 	changed := s
 	changed.Backends = s.Backends[1:]
 	changed.Paths = s.Paths[1:]
-	for name, bad := range map[string]Service{"too many": many, "twice": twice, "small": small} {
-		if _, err := p.plan(State{Services: []Service{changed, bad}}, 0, p.now); err == nil {
+	for name, bad := range map[string]lb.RoutedService{"too many": many, "twice": twice, "small": small} {
+		if _, err := p.plan(lb.State{Services: []lb.RoutedService{changed, bad}}, 0, p.now); err == nil {
 			t.Errorf("%s: no error", name)
 		}
 	}
@@ -550,11 +550,11 @@ func TestInPlaceOrder(t *testing.T) {
 // fullnat, where it would lack a port, and where its own would be taken for something else.
 func TestModeFullNATHasItsOwnFlows(t *testing.T) {
 	p, key := newPlane(), testService(vip4, 80, lb.TCP, lb.RoundRobin, 2).Key()
-	pool := Pool{Addresses: []netip.Addr{netip.MustParseAddr("198.18.0.9")}, FirstPort: 20000, LastPort: 20099}
+	pool := lb.Pool{Addresses: []netip.Addr{netip.MustParseAddr("198.18.0.9")}, FirstPort: 20000, LastPort: 20099}
 	id := func(mode lb.Mode) uint32 {
 		s := testService(vip4, 80, lb.TCP, lb.RoundRobin, 2)
 		s.Mode = mode
-		p.apply(t, State{Services: []Service{s}, Pool: pool})
+		p.apply(t, lb.State{Services: []lb.RoutedService{s}, Pool: pool})
 		seen, found := p.memory.look(key, 0)
 		got := p.places.services[key]
 		if !found || seen.service.Id != got {

@@ -3,7 +3,6 @@
 package datapath
 
 import (
-	"bytes"
 	"net/netip"
 	"slices"
 	"time"
@@ -15,7 +14,7 @@ import (
 // another.
 type record struct {
 	key     lb.ServiceKey
-	service Service
+	service lb.RoutedService
 	id      uint32
 	// group is the id of the group whose persistence it shares, if there is one.
 	group uint32
@@ -31,36 +30,12 @@ type record struct {
 }
 
 // endpoints lists the addresses of the backends.
-func (s *Service) endpoints() []netip.AddrPort {
+func endpointsOf(s *lb.RoutedService) []netip.AddrPort {
 	list := make([]netip.AddrPort, len(s.Backends))
 	for i, b := range s.Backends {
 		list[i] = netip.AddrPortFrom(b.Address, b.Port)
 	}
 	return list
-}
-
-// same says whether two services are the same in all that the data plane knows of
-// them. Slices that are the same memory are the same: see State.
-func (s *Service) same(o *Service) bool {
-	a, b := &s.Service, &o.Service
-	return a.Name == b.Name && a.VIP == b.VIP && a.Port == b.Port && a.Protocol == b.Protocol &&
-		a.Mode == b.Mode && a.Scheduler == b.Scheduler && a.Hash == b.Hash && a.TableSize == b.TableSize &&
-		a.Persistence == b.Persistence && a.Limits == b.Limits && a.Transition == b.Transition &&
-		a.DSCP == b.DSCP && a.MSS == b.MSS && slices.Equal(a.Untranslated, b.Untranslated) &&
-		sameSlice(a.Backends, b.Backends, func(x, y lb.Backend) bool { return x == y }) &&
-		sameSlice(s.Paths, o.Paths, Path.same)
-}
-
-func sameSlice[T any](a, b []T, same func(T, T) bool) bool {
-	if len(a) != len(b) {
-		return false
-	}
-	return len(a) == 0 || &a[0] == &b[0] || slices.EqualFunc(a, b, same)
-}
-
-func (p Path) same(o Path) bool {
-	return p.Interface == o.Interface && p.MTU == o.MTU && p.Local == o.Local &&
-		bytes.Equal(p.MAC, o.MAC) && bytes.Equal(p.Source, o.Source)
 }
 
 // row is backend i as the data plane reads it.
@@ -77,19 +52,19 @@ func (r *record) row(i int) xdpBackend {
 	if backend.Address.Is6() {
 		value.Ipv6 = 1
 	}
-	if s.up(i) {
-		s.Paths[i].put(&value)
+	if s.Up(i) {
+		putPath(&s.Paths[i], &value)
 	}
 	return value
 }
 
 // put makes a backend reachable.
-func (p *Path) put(b *xdpBackend) {
+func putPath(p *lb.Path, b *xdpBackend) {
 	b.Up = 1
-	b.Destination = [macLength]uint8(p.MAC)
-	b.Source = [macLength]uint8(p.Source)
+	b.Destination = [lb.MACLength]uint8(p.MAC)
+	b.Source = [lb.MACLength]uint8(p.Source)
 	b.Interface = uint32(p.Interface)
-	b.Mtu = p.mtu()
+	b.Mtu = p.LargestPacket()
 	if p.Local.IsValid() {
 		b.Local = addressWords(p.Local)
 	}
@@ -108,7 +83,7 @@ func (r *record) rows() []xdpBackend {
 func (r *record) members(rows []xdpBackend) []xdpBackend {
 	members := make([]xdpBackend, 0, len(r.view.table.owners))
 	for i := range rows {
-		if r.service.member(i) {
+		if r.service.TakesFlows(i) {
 			members = append(members, rows[i])
 		}
 	}
@@ -119,7 +94,7 @@ func (r *record) members(rows []xdpBackend) []xdpBackend {
 // configured any more is down.
 func (r *record) baseMembers(rows []xdpBackend) []xdpBackend {
 	members := make([]xdpBackend, len(r.view.base.owners))
-	for member, i := range renumbered(r.view.base.owners, r.service.endpoints()) {
+	for member, i := range renumbered(r.view.base.owners, endpointsOf(&r.service)) {
 		if i != nobody {
 			members[member] = rows[i]
 		}

@@ -14,7 +14,7 @@ import (
 var modesThatSee = []lb.Mode{lb.NAT, lb.FullNAT}
 
 // seenService is a service of three backends in such a mode.
-func seenService(mode lb.Mode, scheduler lb.Scheduler, weights ...uint16) Service {
+func seenService(mode lb.Mode, scheduler lb.Scheduler, weights ...uint16) lb.RoutedService {
 	s := scheduled(scheduler, weights...)
 	s.Mode = mode
 	return s
@@ -132,7 +132,7 @@ func TestRefusalsPass(t *testing.T) {
 func TestRefusedTakesNoPlace(t *testing.T) {
 	for _, mode := range modesThatSee {
 		bounded := seenService(mode, lb.LeastConnections, 1, 1)
-		bounded.bound(3, 0)
+		bound(&bounded, 3, 0)
 		bounded.Limits = lb.Limits{Connections: 4}
 		tell(t, bounded, func(y *story) {
 			// The first is idle again and again, for it refuses.
@@ -169,9 +169,9 @@ func TestRefusalsOfOneThatLeft(t *testing.T) {
 	tell(t, seenService(lb.NAT, lb.LeastConnections, 1, 1, 1), func(y *story) {
 		y.holdAndRefuse(0, 20, 100)
 		all := y.s
-		y.change(func(s *Service) { s.Backends, s.Paths = s.Backends[1:], s.Paths[1:] })
+		y.change(func(s *lb.RoutedService) { s.Backends, s.Paths = s.Backends[1:], s.Paths[1:] })
 		y.pass(time.Second)
-		y.change(func(s *Service) { s.Backends, s.Paths = all.Backends, all.Paths })
+		y.change(func(s *lb.RoutedService) { s.Backends, s.Paths = all.Backends, all.Paths })
 		y.spreadTo(0, 1001, 1010)
 	})
 }
@@ -188,7 +188,7 @@ func TestOthersResets(t *testing.T) {
 				y.play(port, "<SA R")
 			}
 			for i := range 3 {
-				if p := y.r.model.lives[y.s.keyOf(i)].load.penalty; p != 0 {
+				if p := y.r.model.lives[backendKeyOf(&y.s, i)].load.penalty; p != 0 {
 					y.t.Errorf("backend %d bears a penalty of %d for connections that it took", i, p)
 				}
 			}

@@ -21,7 +21,7 @@ import (
 // What cannot be sent on: dropped, or answered as its service says.
 
 // answering makes services answer what they cannot send on.
-func answering(state State) State {
+func answering(state lb.State) lb.State {
 	state.Services = slices.Clone(state.Services)
 	for i := range state.Services {
 		state.Services[i].Limits.Refuse = lb.RefuseByReset
@@ -30,7 +30,7 @@ func answering(state State) State {
 }
 
 // without takes the ways to all backends away.
-func without(state State) State {
+func without(state lb.State) lb.State {
 	state.Services = slices.Clone(state.Services)
 	for i := range state.Services {
 		state.Services[i].Paths = nil
@@ -52,7 +52,7 @@ func answered(outcome string, udp bool) string {
 func TestNoBackendIsAnswered(t *testing.T) {
 	bothHooks(t, func(t *testing.T, hook lb.Hook) {
 		r := newRig(t, hook, without(answering(allModes())))
-		try := func(s *Service, want func(flags string) string) {
+		try := func(s *lb.RoutedService, want func(flags string) string) {
 			base := modePacket(s.VIP, s.Port, s.Protocol == lb.UDP)
 			for _, flags := range []string{"S", "A", "PA", "FA", "F", "SA", "SF", "", "R", "RA"} {
 				base.flags = flags
@@ -154,7 +154,7 @@ func TestUnreachableRate(t *testing.T) {
 func TestFlowThatCannotGoOnIsAnswered(t *testing.T) {
 	for _, mode := range []uint16{portIPIP, portNAT, portFullNAT} {
 		bothHooks(t, func(t *testing.T, hook lb.Hook) {
-			state := answering(State{Services: []Service{modeService(vip4, mode, lb.TCP, lb.RoundRobin)}, Pool: allModes().Pool})
+			state := answering(lb.State{Services: []lb.RoutedService{modeService(vip4, mode, lb.TCP, lb.RoundRobin)}, Pool: allModes().Pool})
 			r := newRig(t, hook, state)
 			p := modePacket(vip4, mode, false)
 			r.check(t, p.build(t))
@@ -175,7 +175,7 @@ func TestIdleFullNATIsAnswered(t *testing.T) {
 	for _, vip := range vips {
 		bothHooks(t, func(t *testing.T, hook lb.Hook) {
 			silent := modeService(vip, portFullNATAlike, lb.TCP, lb.Maglev)
-			state := State{Services: []Service{silent, modeService(vip, portFullNAT, lb.TCP, lb.RoundRobin)}, Pool: allModes().Pool}
+			state := lb.State{Services: []lb.RoutedService{silent, modeService(vip, portFullNAT, lb.TCP, lb.RoundRobin)}, Pool: allModes().Pool}
 			r := newRig(t, hook, state)
 			f := openFlow(t, r, modePacket(vip, portFullNAT, false))
 			f.send(t, "A")
@@ -194,7 +194,7 @@ func TestIdleFullNATIsAnswered(t *testing.T) {
 					t.Errorf("a backend's reset: %s", v.outcome)
 				}
 				// By a reload, without a new program.
-				r.apply(t, State{Services: []Service{silent, answering(state).Services[1]}, Pool: state.Pool})
+				r.apply(t, lb.State{Services: []lb.RoutedService{silent, answering(state).Services[1]}, Pool: state.Pool})
 			}
 			if v := r.check(t, with(f.reply(""), func(p *packetSpec) { p.udp = true }).build(t)); v.outcome != "unreachable_no_flow" {
 				t.Errorf("a datagram to the pool: %s", v.outcome)
@@ -211,8 +211,8 @@ func TestUsedUpIsAnswered(t *testing.T) {
 	for _, protocol := range []lb.Protocol{lb.TCP, lb.UDP} {
 		bothHooks(t, func(t *testing.T, hook lb.Hook) {
 			s := modeService(vip4, portFullNAT, protocol, lb.Maglev)
-			s.addBackends(1, portFullNAT+natPortOffset, false)
-			state := answering(State{Services: []Service{s}, Pool: Pool{Addresses: []netip.Addr{pool4}, FirstPort: 20000, LastPort: 20000}})
+			addBackends(&s, 1, portFullNAT+natPortOffset, false)
+			state := answering(lb.State{Services: []lb.RoutedService{s}, Pool: lb.Pool{Addresses: []netip.Addr{pool4}, FirstPort: 20000, LastPort: 20000}})
 			r := newRig(t, hook, state)
 			p := modePacket(vip4, portFullNAT, protocol == lb.UDP)
 			openFlow(t, r, p)
@@ -255,7 +255,7 @@ func TestRefusalReachesItsClient(t *testing.T) {
 				return err
 			}
 			t.Cleanup(func() { d.Close() })
-			var state State
+			var state lb.State
 			for _, vip := range vips {
 				state.Services = append(state.Services, testService(vip, 80, lb.TCP, lb.Maglev, 2), testService(vip, 53, lb.UDP, lb.RoundRobin, 2))
 			}

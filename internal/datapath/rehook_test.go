@@ -41,7 +41,7 @@ func openOn(hook lb.Hook, changes *hostnet.Changes, ways func(lb.Hook, []port) [
 }
 
 // hooked returns the state of the tests for a hook.
-func hooked(hook lb.Hook) State {
+func hooked(hook lb.Hook) lb.State {
 	state := testState()
 	state.Hook = hook
 	return state
@@ -235,7 +235,7 @@ func TestRehookRefused(t *testing.T) {
 					t.Errorf("of what hides tags, %v are on, were %v", on, features)
 				}
 				// It goes on changing as it was, and once it is mended moves.
-				if err := errors.Join(d.Apply(State{Services: testState().Services[:1]}), mend(), d.Apply(hooked(test.to))); err != nil {
+				if err := errors.Join(d.Apply(lb.State{Services: testState().Services[:1]}), mend(), d.Apply(hooked(test.to))); err != nil {
 					return err
 				}
 				if got := d.Attachments()[1]; got.Hook != test.to {
@@ -301,7 +301,7 @@ func TestPacketsWhileTheHookChanges(t *testing.T) {
 				}
 				t.Cleanup(func() { d.Close() })
 				d.ways = ways
-				return d.Apply(State{Services: []Service{service}})
+				return d.Apply(lb.State{Services: []lb.RoutedService{service}})
 			})
 			p := web4()
 			_, ip := p.lower(layers.IPProtocolTCP)
@@ -321,7 +321,7 @@ func TestPacketsWhileTheHookChanges(t *testing.T) {
 				}
 			}()
 			move := func(hook lb.Hook) {
-				testenv.In(t, w.balancer, func() error { return d.Apply(State{Services: []Service{service}, Hook: hook}) })
+				testenv.In(t, w.balancer, func() error { return d.Apply(lb.State{Services: []lb.RoutedService{service}, Hook: hook}) })
 			}
 			for range 2 {
 				move(lb.HookXDP)

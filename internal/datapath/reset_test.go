@@ -23,12 +23,12 @@ import (
 )
 
 // refusing is a service that resets every connection: it has as many as it may.
-func refusing(tb testing.TB, d *Datapath, services ...Service) {
+func refusing(tb testing.TB, d *Datapath, services ...lb.RoutedService) {
 	tb.Helper()
 	for i := range services {
 		services[i].Limits = lb.Limits{Connections: 1, Refuse: lb.RefuseByReset}
 	}
-	if err := d.Apply(State{Services: services}); err != nil {
+	if err := d.Apply(lb.State{Services: services}); err != nil {
 		tb.Fatal(err)
 	}
 	for i := range services {

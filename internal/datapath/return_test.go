@@ -79,7 +79,7 @@ func TestReturnsOfNAT(t *testing.T) {
 }
 
 // service returns the service of the model with that key.
-func (m *model) service(vip netip.Addr, port uint16, udp bool) *Service {
+func (m *model) service(vip netip.Addr, port uint16, udp bool) *lb.RoutedService {
 	protocol := lb.TCP
 	if udp {
 		protocol = lb.UDP
@@ -88,11 +88,11 @@ func (m *model) service(vip netip.Addr, port uint16, udp bool) *Service {
 }
 
 // modelOf returns a model that no program stands beside.
-func modelOf(tb testing.TB, state State) *model {
+func modelOf(tb testing.TB, state lb.State) *model {
 	tb.Helper()
 	m := newModel(balancerMAC, testOptions(lb.HookXDP))
 	m.serviceID = func(key lb.ServiceKey) uint32 {
-		return uint32(slices.IndexFunc(state.Services, func(s Service) bool { return s.Key() == key }))
+		return uint32(slices.IndexFunc(state.Services, func(s lb.RoutedService) bool { return s.Key() == key }))
 	}
 	m.backendIndex = func(lb.BackendKey) uint32 { return 0 }
 	m.sequenceOf = func(lb.ServiceKey) []int { return nil }
@@ -300,15 +300,15 @@ func TestFullNATPoolIsShared(t *testing.T) {
 // TestFullNATForgetsBackends takes a flow's backend away and brings it back.
 func TestFullNATForgetsBackends(t *testing.T) {
 	bothHooks(t, func(t *testing.T, hook lb.Hook) {
-		state := State{Services: []Service{modeService(vip4, portFullNAT, lb.TCP, lb.Maglev)}, Pool: allModes().Pool}
+		state := lb.State{Services: []lb.RoutedService{modeService(vip4, portFullNAT, lb.TCP, lb.Maglev)}, Pool: allModes().Pool}
 		r := newRig(t, hook, state)
 		f := openFlow(t, r, modePacket(vip4, portFullNAT, false))
-		gone, kept := State{Pool: state.Pool}, state
+		gone, kept := lb.State{Pool: state.Pool}, state
 		s := state.Services[0]
 		s.Backends, s.Paths = slices.Clone(s.Backends), slices.Clone(s.Paths)
 		i := slices.IndexFunc(s.Backends, func(b lb.Backend) bool { return s.BackendKey(b) == f.backend })
 		s.Backends, s.Paths = slices.Delete(s.Backends, i, i+1), slices.Delete(s.Paths, i, i+1)
-		gone.Services = []Service{s}
+		gone.Services = []lb.RoutedService{s}
 		r.apply(t, gone)
 		if v := f.send(t, "A"); v.outcome != "dropped_no_flow" {
 			t.Errorf("a flow whose backend left: %s", v.outcome)
@@ -327,14 +327,14 @@ func TestFullNATForgetsBackends(t *testing.T) {
 // TestFullNATBackendDown takes the path of a flow's backend away.
 func TestFullNATBackendDown(t *testing.T) {
 	bothHooks(t, func(t *testing.T, hook lb.Hook) {
-		state := State{Services: []Service{modeService(vip6, portFullNAT, lb.TCP, lb.Maglev)}, Pool: allModes().Pool}
+		state := lb.State{Services: []lb.RoutedService{modeService(vip6, portFullNAT, lb.TCP, lb.Maglev)}, Pool: allModes().Pool}
 		r := newRig(t, hook, state)
 		f := openFlow(t, r, modePacket(vip6, portFullNAT, false))
 		s := state.Services[0]
 		s.Paths = slices.Clone(s.Paths)
 		i := slices.IndexFunc(s.Backends, func(b lb.Backend) bool { return s.BackendKey(b) == f.backend })
 		s.Paths[i].MAC = nil
-		r.apply(t, State{Services: []Service{s}, Pool: state.Pool})
+		r.apply(t, lb.State{Services: []lb.RoutedService{s}, Pool: state.Pool})
 		if v := f.send(t, "A"); v.outcome != "dropped_backend_down" {
 			t.Errorf("a flow whose backend is down: %s", v.outcome)
 		}
@@ -352,7 +352,7 @@ func TestFullNATBackendDown(t *testing.T) {
 // ones, it begins at another.
 func TestFullNATComesAgain(t *testing.T) {
 	bothHooks(t, func(t *testing.T, hook lb.Hook) {
-		state := State{Services: []Service{modeService(vip4, portFullNAT, lb.TCP, lb.RoundRobin)}, Pool: allModes().Pool}
+		state := lb.State{Services: []lb.RoutedService{modeService(vip4, portFullNAT, lb.TCP, lb.RoundRobin)}, Pool: allModes().Pool}
 		r := newRig(t, hook, state)
 		f := openFlow(t, r, modePacket(vip4, portFullNAT, false))
 		for range 3 {
@@ -372,7 +372,7 @@ func TestFullNATComesAgain(t *testing.T) {
 		s.Backends = slices.Clone(s.Backends)
 		i := slices.IndexFunc(s.Backends, func(b lb.Backend) bool { return s.BackendKey(b) == f.backend })
 		s.Backends[i].Weight = 0
-		r.apply(t, State{Services: []Service{s}, Pool: state.Pool})
+		r.apply(t, lb.State{Services: []lb.RoutedService{s}, Pool: state.Pool})
 		if again := openFlow(t, r, f.client); again.backend == f.backend {
 			t.Errorf("a new flow goes to %v, which takes none", again.backend)
 		}
@@ -384,9 +384,9 @@ func TestFullNATComesAgain(t *testing.T) {
 func TestFullNATPoolExhausted(t *testing.T) {
 	bothHooks(t, func(t *testing.T, hook lb.Hook) {
 		s := modeService(vip4, portFullNAT, lb.UDP, lb.Maglev)
-		s.addBackends(1, portFullNAT+natPortOffset, false)
-		r := newRig(t, hook, State{Services: []Service{s},
-			Pool: Pool{Addresses: []netip.Addr{pool4, pool4.Prev()}, FirstPort: 20000, LastPort: 20001}})
+		addBackends(&s, 1, portFullNAT+natPortOffset, false)
+		r := newRig(t, hook, lb.State{Services: []lb.RoutedService{s},
+			Pool: lb.Pool{Addresses: []netip.Addr{pool4, pool4.Prev()}, FirstPort: 20000, LastPort: 20001}})
 		outcomes := openMany(t, r, modePacket(vip4, portFullNAT, true), 300)
 		if outcomes["forwarded"] != 300 || r.model.met["taken over"] != 296 {
 			t.Errorf("300 flows to one backend with a pool of 4: %v, %d taken over", outcomes, r.model.met["taken over"])
@@ -422,8 +422,8 @@ func expectKnown(t *testing.T, r *rig) {
 func TestFullNATTakesOver(t *testing.T) {
 	bothHooks(t, func(t *testing.T, hook lb.Hook) {
 		s := modeService(vip4, portFullNAT, lb.TCP, lb.Maglev)
-		s.addBackends(1, portFullNAT+natPortOffset, false)
-		r := newRig(t, hook, State{Services: []Service{s}, Pool: Pool{Addresses: []netip.Addr{pool4}, FirstPort: 20000, LastPort: 20005}})
+		addBackends(&s, 1, portFullNAT+natPortOffset, false)
+		r := newRig(t, hook, lb.State{Services: []lb.RoutedService{s}, Pool: lb.Pool{Addresses: []netip.Addr{pool4}, FirstPort: 20000, LastPort: 20005}})
 		var flows []*flow
 		for i := range 60 {
 			p := modePacket(vip4, portFullNAT, false)
@@ -461,7 +461,7 @@ func TestFullNATTableFull(t *testing.T) {
 	bothHooks(t, func(t *testing.T, hook lb.Hook) {
 		options := testOptions(hook)
 		options.UnprovenLimit = 64
-		r := newRigWith(t, options, State{Services: []Service{modeService(vip4, portFullNAT, lb.UDP, lb.Maglev)}, Pool: allModes().Pool})
+		r := newRigWith(t, options, lb.State{Services: []lb.RoutedService{modeService(vip4, portFullNAT, lb.UDP, lb.Maglev)}, Pool: allModes().Pool})
 		outcomes := openMany(t, r, modePacket(vip4, portFullNAT, true), 500)
 		if n := len(r.model.returns); n < 64 || n > 104 || outcomes["forwarded"] != 500 || r.model.met["evicted"] != uint64(500-n) {
 			t.Errorf("500 flows into a table of 13 buckets: %v, %d are known, %d evicted", outcomes, n, r.model.met["evicted"])
@@ -473,8 +473,8 @@ func TestFullNATTableFull(t *testing.T) {
 // TestPoolWithoutTheFamily has IPv4 addresses only for a service of IPv6.
 func TestPoolWithoutTheFamily(t *testing.T) {
 	bothHooks(t, func(t *testing.T, hook lb.Hook) {
-		r := newRig(t, hook, State{Services: []Service{modeService(vip6, portFullNAT, lb.UDP, lb.Maglev)},
-			Pool: Pool{Addresses: []netip.Addr{pool4}, FirstPort: 20000, LastPort: 20100}})
+		r := newRig(t, hook, lb.State{Services: []lb.RoutedService{modeService(vip6, portFullNAT, lb.UDP, lb.Maglev)},
+			Pool: lb.Pool{Addresses: []netip.Addr{pool4}, FirstPort: 20000, LastPort: 20100}})
 		r.model.mayExhaust = []string{"dropped_no_port"}
 		if v := r.check(t, modePacket(vip6, portFullNAT, true).build(t)); v.outcome != "dropped_no_port" {
 			t.Errorf("the model says %s", v.outcome)
@@ -514,8 +514,8 @@ func TestFullNATTakesPortsOfEnded(t *testing.T) {
 		t.Run(ending, func(t *testing.T) {
 			bothHooks(t, func(t *testing.T, hook lb.Hook) {
 				s := modeService(vip4, portFullNAT, lb.TCP, lb.Maglev)
-				s.addBackends(1, portFullNAT+natPortOffset, false)
-				r := newRig(t, hook, State{Services: []Service{s}, Pool: Pool{Addresses: []netip.Addr{pool4}, FirstPort: 20000, LastPort: 20009}})
+				addBackends(&s, 1, portFullNAT+natPortOffset, false)
+				r := newRig(t, hook, lb.State{Services: []lb.RoutedService{s}, Pool: lb.Pool{Addresses: []netip.Addr{pool4}, FirstPort: 20000, LastPort: 20009}})
 				var open []*flow
 				for i := range 100 {
 					p := modePacket(vip4, portFullNAT, false)
@@ -569,8 +569,8 @@ func (f *flow) end(t *testing.T, how string) {
 func TestFullNATPrefersPortsWithoutTimeWait(t *testing.T) {
 	bothHooks(t, func(t *testing.T, hook lb.Hook) {
 		s := modeService(vip4, portFullNAT, lb.TCP, lb.Maglev)
-		s.addBackends(1, portFullNAT+natPortOffset, false)
-		r := newRig(t, hook, State{Services: []Service{s}, Pool: Pool{Addresses: []netip.Addr{pool4}, FirstPort: 20000, LastPort: 20001}})
+		addBackends(&s, 1, portFullNAT+natPortOffset, false)
+		r := newRig(t, hook, lb.State{Services: []lb.RoutedService{s}, Pool: lb.Pool{Addresses: []netip.Addr{pool4}, FirstPort: 20000, LastPort: 20001}})
 		open := func(sport int) *flow {
 			p := modePacket(vip4, portFullNAT, false)
 			p.sport = uint16(sport)

@@ -14,7 +14,7 @@ import (
 // register is what the control plane knows of what the data plane has. It changes
 // only when the data plane has.
 type register struct {
-	state State
+	state lb.State
 	// records are in the order of the state.
 	records []*record
 	byKey   map[lb.ServiceKey]*record
@@ -31,7 +31,7 @@ func newRegister() *register {
 // revision is what is to become of the data plane: put together first, and made as a
 // whole or not at all.
 type revision struct {
-	state   State
+	state   lb.State
 	records []*record
 	// services are those that are new or differ, in the order of the state, and left
 	// those that are no more.
@@ -62,7 +62,7 @@ func (s *summary) summarize(r *record) {
 type served struct{ was, is *record }
 
 // plan says what is to change for a state. Errors are of what cannot be.
-func (r *register) plan(state State, tableSize uint32, now time.Time) (*revision, error) {
+func (r *register) plan(state lb.State, tableSize uint32, now time.Time) (*revision, error) {
 	c := &revision{state: state, records: make([]*record, len(state.Services)), places: r.places.resettle(now)}
 	stay := 0
 	for i := range state.Services {
@@ -71,7 +71,7 @@ func (r *register) plan(state State, tableSize uint32, now time.Time) (*revision
 		if was != nil {
 			stay++
 		}
-		if was != nil && was.service.same(service) {
+		if was != nil && was.service.Same(service) {
 			c.records[i] = was
 			c.summarize(was)
 			continue

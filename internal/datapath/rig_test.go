@@ -34,7 +34,7 @@ type rig struct {
 	// context makes what the program is told beside the frame; nil is nothing.
 	context func(length int) []byte
 	// want is what the counters must say; last what they said.
-	want, last Counters
+	want, last lb.Counters
 	out        []byte
 	// owners are the backends by their places.
 	owners map[place]lb.BackendKey
@@ -45,12 +45,12 @@ func testOptions(hook lb.Hook) Options {
 	return Options{Hook: hook, TableSize: testTableSize, FlowLimit: 10000, UnprovenLimit: 5000, Timeouts: testTimeouts, TooBigRate: 1 << 30}
 }
 
-func newRig(tb testing.TB, hook lb.Hook, state State) *rig {
+func newRig(tb testing.TB, hook lb.Hook, state lb.State) *rig {
 	tb.Helper()
 	return newRigWith(tb, testOptions(hook), state)
 }
 
-func newRigWith(tb testing.TB, options Options, state State) *rig {
+func newRigWith(tb testing.TB, options Options, state lb.State) *rig {
 	tb.Helper()
 	enterGround(tb)
 	r := makeRig(tb, options, state)
@@ -59,7 +59,7 @@ func newRigWith(tb testing.TB, options Options, state State) *rig {
 }
 
 // makeRig makes a rig that the caller closes.
-func makeRig(tb testing.TB, options Options, state State) *rig {
+func makeRig(tb testing.TB, options Options, state lb.State) *rig {
 	tb.Helper()
 	r := &rig{hook: options.Hook, datapath: NewDetached(options, balancerMAC), out: make([]byte, 1<<15)}
 	// The same packets are to meet the same places in each run.
@@ -73,12 +73,12 @@ func makeRig(tb testing.TB, options Options, state State) *rig {
 	r.model.tags = options.Hook == lb.HookXDP
 	r.bring(tb, state)
 	r.last = r.counters(tb)
-	r.want = r.last.clone()
+	r.want = cloneCounters(r.last)
 	return r
 }
 
 // bring gives program and model a configuration.
-func (r *rig) bring(tb testing.TB, state State) {
+func (r *rig) bring(tb testing.TB, state lb.State) {
 	tb.Helper()
 	if err := r.datapath.Apply(state); err != nil {
 		tb.Fatalf("%s: %v", r.hook, err)
@@ -121,14 +121,14 @@ func commonRig(t *testing.T, hook lb.Hook) *rig {
 	return r
 }
 
-func (r *rig) counters(tb testing.TB) Counters {
+func (r *rig) counters(tb testing.TB) lb.Counters {
 	tb.Helper()
 	counters, err := r.datapath.Counters()
 	if err != nil {
 		tb.Fatal(err)
 	}
 	// What is remembered is compared by itself.
-	counters.Flows, counters.Services = FlowCounts{}, nil
+	counters.Flows, counters.Services = lb.FlowCounts{}, nil
 	for key, count := range counters.Backends {
 		count.Active, count.Flows, count.PortsHeld = 0, 0, 0
 		counters.Backends[key] = count
@@ -138,10 +138,10 @@ func (r *rig) counters(tb testing.TB) Counters {
 
 // apply changes the configuration of the program and of the model. What backends
 // counted that stay, and what outcomes counted, must stay too.
-func (r *rig) apply(tb testing.TB, state State) {
+func (r *rig) apply(tb testing.TB, state lb.State) {
 	tb.Helper()
 	r.bring(tb, state)
-	backends := map[lb.BackendKey]BackendCount{}
+	backends := map[lb.BackendKey]lb.BackendCount{}
 	for _, s := range state.Services {
 		for _, b := range s.Backends {
 			backends[s.BackendKey(b)] = r.want.Backends[s.BackendKey(b)]
@@ -183,7 +183,7 @@ func (r *rig) check(tb testing.TB, frame []byte) verdict {
 	want, problem := r.feed(tb, frame)
 	if counters := r.settle(tb); counters != "" {
 		problem += counters
-		r.want = r.last.clone()
+		r.want = cloneCounters(r.last)
 	}
 	problem += r.compareAll(tb)
 	if problem != "" {
@@ -217,7 +217,7 @@ func (r *rig) feed(tb testing.TB, frame []byte) (want verdict, problem string) {
 		seen.dropped = r.movedOutcome(tb)
 	}
 	want = r.model.decide(frame, seen)
-	r.want.count(want)
+	countVerdict(&r.want, want)
 	return want, r.compare(want, action, out) + r.compareTouched(tb)
 }
 
@@ -291,7 +291,7 @@ func (r *rig) action(v verdict) uint32 {
 func (r *rig) settle(tb testing.TB) string {
 	tb.Helper()
 	r.last = r.counters(tb)
-	if r.want.equal(r.last) {
+	if equalCounters(r.want, r.last) {
 		return ""
 	}
 	return "counters (-want +got):\n" + cmp.Diff(r.want, r.last)
@@ -310,7 +310,7 @@ func (r *rig) movedOutcome(tb testing.TB) string {
 
 // count moves the counters that a verdict moves: that of the outcome, and those
 // of the backend, if it is still there.
-func (c *Counters) count(v verdict) {
+func countVerdict(c *lb.Counters, v verdict) {
 	for i := range c.Outcomes {
 		if c.Outcomes[i].Name == v.outcome {
 			c.Outcomes[i].Packets++
@@ -336,11 +336,11 @@ func (c *Counters) count(v verdict) {
 	c.Backends[v.backend] = count
 }
 
-func (c Counters) clone() Counters {
-	return Counters{Outcomes: slices.Clone(c.Outcomes), Backends: maps.Clone(c.Backends)}
+func cloneCounters(c lb.Counters) lb.Counters {
+	return lb.Counters{Outcomes: slices.Clone(c.Outcomes), Backends: maps.Clone(c.Backends)}
 }
 
-func (c Counters) equal(o Counters) bool {
+func equalCounters(c lb.Counters, o lb.Counters) bool {
 	return slices.Equal(c.Outcomes, o.Outcomes) && maps.Equal(c.Backends, o.Backends)
 }
 

@@ -19,7 +19,7 @@ import (
 // What program and model remember, side by side.
 
 // testTimeouts differ, so that each is told from the others.
-var testTimeouts = Timeouts{Opening: 30 * time.Second, First: 20 * time.Second, Established: 30 * time.Minute,
+var testTimeouts = lb.Timeouts{Opening: 30 * time.Second, First: 20 * time.Second, Established: 30 * time.Minute,
 	UDP: 2 * time.Minute, Fin: 4 * time.Minute, Closed: time.Minute}
 
 // pass lets time pass for program and model; the janitor walks all tables then.
@@ -277,7 +277,7 @@ func (r *rig) insight() insight {
 func (r *rig) sequenceOf(key lb.ServiceKey) (sequence []int) {
 	record := r.datapath.register.byKey[key]
 	s := &record.service
-	takers := s.takers()
+	takers := takersOf(s)
 	for _, member := range record.view.table.sequence {
 		sequence = append(sequence, takers[member])
 	}

@@ -50,7 +50,7 @@ func (r *register) noteFlows(c *revision) {
 
 // weight is the share of new flows that backend i takes as it is now.
 func (r *record) weight(i int) uint16 {
-	if !r.service.member(i) {
+	if !r.service.TakesFlows(i) {
 		return 0
 	}
 	return weightOf(&r.service, i)

@@ -10,17 +10,6 @@ import (
 	"github.com/cilium/ebpf"
 )
 
-// DefaultFlowLimit and DefaultUnprovenLimit are how many flows can be remembered, 64
-// bytes of kernel memory each: those that are proven, and those that are not yet.
-const (
-	DefaultFlowLimit     = 1_000_000
-	DefaultUnprovenLimit = 1 << 18
-)
-
-// DefaultTooBigRate is how many senders a CPU tells in a second that their packet
-// was too big.
-const DefaultTooBigRate = 1000
-
 // shared holds the maps that outlive a generation: counters and flows.
 type shared struct {
 	counts, outcomes *ebpf.Map

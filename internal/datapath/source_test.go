@@ -18,9 +18,9 @@ type meeting struct {
 
 // bySource is the state of allModes with every service going by the client's address, by
 // one name or the other, with weights, and with and without memory of flows.
-func bySource() State {
+func bySource() lb.State {
 	state := allModes()
-	state.Services = slices.DeleteFunc(state.Services, func(s Service) bool { return s.Port < portIPIP || s.Port > portFullNATAlike })
+	state.Services = slices.DeleteFunc(state.Services, func(s lb.RoutedService) bool { return s.Port < portIPIP || s.Port > portFullNATAlike })
 	for i := range state.Services {
 		s := &state.Services[i]
 		s.Scheduler, s.MSS = lb.SourceHash, 0
@@ -71,7 +71,7 @@ func TestSourceMeets(t *testing.T) {
 }
 
 // sourceService is a service of five hosts, weights 1 to 5, that goes by the source.
-func sourceService(port, backendPort uint16) Service {
+func sourceService(port, backendPort uint16) lb.RoutedService {
 	s := testService(vip4, port, lb.TCP, lb.SourceHash, 5)
 	for i := range s.Backends {
 		s.Backends[i].Port, s.Backends[i].Weight = backendPort, uint16(i+1)
@@ -80,7 +80,7 @@ func sourceService(port, backendPort uint16) Service {
 }
 
 // hostsOf returns whom each slot of a service's table leads to, by address.
-func hostsOf(t *testing.T, s Service) []netip.Addr {
+func hostsOf(t *testing.T, s lb.RoutedService) []netip.Addr {
 	t.Helper()
 	var hosts []netip.Addr
 	for _, owner := range buildAfter(t, &s, nil).ownersOf() {
@@ -131,9 +131,9 @@ func TestSourceTablesOfSharedHosts(t *testing.T) {
 	if again := buildAfter(t, &one, nil); again.all[0] != table.all[0] {
 		t.Errorf("with the other one down, it is known by %v instead of %v", again.all[0], table.all[0])
 	}
-	alone, flow := other.identities(), other
+	alone, flow := identitiesOf(&other), other
 	flow.Scheduler = lb.Maglev
-	for i, b := range flow.identities() {
+	for i, b := range identitiesOf(&flow) {
 		if b.Port() != 8081 || alone[i].Port() != 0 {
 			t.Errorf("by flow %v, by source %v", b, alone[i])
 		}

@@ -29,18 +29,18 @@ var (
 )
 
 // testService returns a service of n backends whose MAC addresses are known.
-func testService(vip netip.Addr, port uint16, protocol lb.Protocol, scheduler lb.Scheduler, n int) Service {
-	s := Service{Service: lb.Service{
+func testService(vip netip.Addr, port uint16, protocol lb.Protocol, scheduler lb.Scheduler, n int) lb.RoutedService {
+	s := lb.RoutedService{Service: lb.Service{
 		Name: fmt.Sprintf("%s-%s-%d", scheduler, protocol, port), VIP: vip, Port: port,
 		Protocol: protocol, Mode: lb.L2DSR, Scheduler: scheduler,
 	}}
-	s.addBackends(n, port, vip.Is6())
+	addBackends(&s, n, port, vip.Is6())
 	return s
 }
 
 // addBackends gives a service n backends in place of those that it has. Their
 // paths differ in interface and MTU.
-func (s *Service) addBackends(n int, port uint16, six bool) {
+func addBackends(s *lb.RoutedService, n int, port uint16, six bool) {
 	s.Backends, s.Paths = nil, nil
 	address, local, least := netip.MustParseAddr("198.18.2.1"), local4, uint16(700)
 	if six {
@@ -49,7 +49,7 @@ func (s *Service) addBackends(n int, port uint16, six bool) {
 	for i := range n {
 		s.Backends = append(s.Backends, lb.Backend{
 			Name: fmt.Sprintf("web%02d", i+1), Address: address, Port: port, Weight: 1})
-		path := Path{MAC: net.HardwareAddr{2, byte(port >> 8), 0, byte(port), byte(i >> 8), byte(i + 1)},
+		path := lb.Path{MAC: net.HardwareAddr{2, byte(port >> 8), 0, byte(port), byte(i >> 8), byte(i + 1)},
 			Source: balancerMAC, MTU: []uint16{0, 1400, least}[i%3], Local: local}
 		if i%2 == 1 {
 			path.Interface, path.Source = farLink.index, farLink.mac
@@ -61,13 +61,13 @@ func (s *Service) addBackends(n int, port uint16, six bool) {
 
 // testState has an L2DSR service of each kind, one without a usable backend,
 // and one of whose backends is down.
-func testState() State {
+func testState() lb.State {
 	empty := testService(vip4, 81, lb.TCP, lb.Maglev, 2)
 	empty.Paths = nil
 	partly := testService(vip4, 82, lb.TCP, lb.Maglev, 3)
 	partly.Paths[1].MAC = nil
 	partly.Backends[2].Weight = 0
-	return State{Services: []Service{
+	return lb.State{Services: []lb.RoutedService{
 		testService(vip4, 80, lb.TCP, lb.Maglev, 5),
 		testService(vip4, 53, lb.UDP, lb.Maglev, 5),
 		testService(vip6, 80, lb.TCP, lb.Maglev, 5),
@@ -99,9 +99,9 @@ const natPortOffset = 1000
 
 // allModes is testState and a service for each mode, family and protocol, by one
 // scheduler or the other.
-func allModes() State {
+func allModes() lb.State {
 	state := testState()
-	state.Pool = Pool{Addresses: []netip.Addr{pool4, pool4.Prev(), pool6, pool6.Prev()}, FirstPort: 20000, LastPort: 23999}
+	state.Pool = lb.Pool{Addresses: []netip.Addr{pool4, pool4.Prev(), pool6, pool6.Prev()}, FirstPort: 20000, LastPort: 23999}
 	turn := 0
 	for _, vip := range []netip.Addr{vip4, vip6} {
 		for _, protocol := range []lb.Protocol{lb.TCP, lb.UDP} {
@@ -115,7 +115,7 @@ func allModes() State {
 }
 
 // modeService makes the service of allModes that has the port.
-func modeService(vip netip.Addr, port uint16, protocol lb.Protocol, scheduler lb.Scheduler) Service {
+func modeService(vip netip.Addr, port uint16, protocol lb.Protocol, scheduler lb.Scheduler) lb.RoutedService {
 	s := testService(vip, port, protocol, scheduler, 4)
 	six := vip.Is6()
 	switch port {
@@ -139,11 +139,11 @@ func modeService(vip netip.Addr, port uint16, protocol lb.Protocol, scheduler lb
 	}
 	switch s.Mode {
 	case lb.NAT:
-		s.addBackends(4, port+natPortOffset, six)
+		addBackends(&s, 4, port+natPortOffset, six)
 	case lb.FullNAT:
-		s.addBackends(4, portFullNAT+natPortOffset, six)
+		addBackends(&s, 4, portFullNAT+natPortOffset, six)
 	default:
-		s.addBackends(4, port, six)
+		addBackends(&s, 4, port, six)
 	}
 	s.Name = fmt.Sprintf("%s-%s", s.Mode, s.Name)
 	return s

@@ -18,30 +18,30 @@ type story struct {
 	t *testing.T
 	r *rig
 	// s is the service as it is now, and from where its client's packets come.
-	s    Service
+	s    lb.RoutedService
 	from netip.Addr
 	// others are further services.
-	others []Service
+	others []lb.RoutedService
 	// isns are the sequence numbers of the connections from each port.
 	isns map[int]uint32
 }
 
 // tell runs a test in both hooks, with a service of which nothing is known yet.
-func tell(t *testing.T, s Service, test func(*story)) {
+func tell(t *testing.T, s lb.RoutedService, test func(*story)) {
 	t.Helper()
 	bothHooks(t, func(t *testing.T, hook lb.Hook) {
 		beside := beside(s)
-		test(&story{t: t, s: s, from: clientOf(0, s.VIP.Is6(), 7), others: []Service{beside}, isns: map[int]uint32{}, r: storyRig(t, hook, s, beside)})
+		test(&story{t: t, s: s, from: clientOf(0, s.VIP.Is6(), 7), others: []lb.RoutedService{beside}, isns: map[int]uint32{}, r: storyRig(t, hook, s, beside)})
 	})
 }
 
 // tellWith is tell with other options.
-func tellWith(t *testing.T, change func(lb.Hook, *Options), s Service, test func(*story)) {
+func tellWith(t *testing.T, change func(lb.Hook, *Options), s lb.RoutedService, test func(*story)) {
 	t.Helper()
 	bothHooks(t, func(t *testing.T, hook lb.Hook) {
 		options := testOptions(hook)
 		change(hook, &options)
-		r := newRigWith(t, options, State{Services: []Service{s}})
+		r := newRigWith(t, options, lb.State{Services: []lb.RoutedService{s}})
 		test(&story{t: t, s: s, from: clientOf(0, s.VIP.Is6(), 7), r: r, isns: map[int]uint32{}})
 	})
 }
@@ -52,23 +52,23 @@ var storyRigs = map[string]*rig{}
 
 // beside is a service that stays when the story's leaves: as long as it has the same
 // mode, the program stays too.
-func beside(s Service) Service {
+func beside(s lb.RoutedService) lb.RoutedService {
 	other := testService(vip6, 9, lb.TCP, lb.Maglev, 1)
 	other.Mode, other.DSCP = s.Mode, s.DSCP
 	return other
 }
 
 // storyRig returns one that has forgotten the stories before.
-func storyRig(t *testing.T, hook lb.Hook, s, beside Service) *rig {
+func storyRig(t *testing.T, hook lb.Hook, s, beside lb.RoutedService) *rig {
 	t.Helper()
 	enterGround(t)
 	name := string(hook) + " " + string(s.Mode)
 	r := storyRigs[name]
-	if state := (State{Services: []Service{s, beside}, Pool: storyPool(s)}); r == nil {
+	if state := (lb.State{Services: []lb.RoutedService{s, beside}, Pool: storyPool(s)}); r == nil {
 		r = makeRig(t, testOptions(hook), state)
 		storyRigs[name] = r
 	} else {
-		r.apply(t, State{Services: []Service{beside}, Pool: storyPool(s)})
+		r.apply(t, lb.State{Services: []lb.RoutedService{beside}, Pool: storyPool(s)})
 		r.pass(t, 25*time.Hour)
 		r.apply(t, state)
 	}
@@ -82,9 +82,9 @@ func storyRig(t *testing.T, hook lb.Hook, s, beside Service) *rig {
 }
 
 // storyPool is what a story's service of full NAT sends from; of others nothing.
-func storyPool(s Service) (pool Pool) {
+func storyPool(s lb.RoutedService) (pool lb.Pool) {
 	if s.Mode == lb.FullNAT {
-		pool = Pool{Addresses: []netip.Addr{pool4, pool6}, FirstPort: 20000, LastPort: 23999}
+		pool = lb.Pool{Addresses: []netip.Addr{pool4, pool6}, FirstPort: 20000, LastPort: 23999}
 	}
 	return pool
 }
@@ -128,7 +128,7 @@ func (y *story) expect(port int, flags, outcome string) verdict {
 // to sends a packet and returns the number of the backend that got it.
 func (y *story) to(port int, flags string) int {
 	y.t.Helper()
-	return y.s.indexOf(y.expect(port, flags, "forwarded").backend)
+	return indexOfBackend(&y.s, y.expect(port, flags, "forwarded").backend)
 }
 
 // reply has the flow's backend send a packet to the client.
@@ -169,34 +169,34 @@ func (y *story) entry(port int) *remembered {
 
 // active is how many flows a backend has that have not ended.
 func (y *story) active(backend int) uint32 {
-	return y.r.model.lives[y.s.keyOf(backend)].load.active
+	return y.r.model.lives[backendKeyOf(&y.s, backend)].load.active
 }
 
 // change changes the service.
-func (y *story) change(how func(*Service)) {
+func (y *story) change(how func(*lb.RoutedService)) {
 	y.t.Helper()
 	s := y.s
 	s.Backends, s.Paths = slices.Clone(s.Backends), slices.Clone(s.Paths)
 	how(&s)
 	y.s = s
-	y.r.apply(y.t, State{Services: append([]Service{s}, y.others...), Pool: storyPool(s)})
+	y.r.apply(y.t, lb.State{Services: append([]lb.RoutedService{s}, y.others...), Pool: storyPool(s)})
 }
 
 // drain lets a backend take no new flows.
 func (y *story) drain(backend int) {
 	y.t.Helper()
-	y.change(func(s *Service) { s.Backends[backend].Draining = true })
+	y.change(func(s *lb.RoutedService) { s.Backends[backend].Draining = true })
 }
 
 // lose lets the way to a backend be unknown; find makes it known again.
 func (y *story) lose(backend int) {
 	y.t.Helper()
-	y.change(func(s *Service) { s.Paths[backend].MAC = nil })
+	y.change(func(s *lb.RoutedService) { s.Paths[backend].MAC = nil })
 }
 
 func (y *story) find(backend int) {
 	y.t.Helper()
-	y.change(func(s *Service) { s.Paths[backend].MAC = []byte{2, 1, 1, 1, 1, byte(backend)} })
+	y.change(func(s *lb.RoutedService) { s.Paths[backend].MAC = []byte{2, 1, 1, 1, 1, byte(backend)} })
 }
 
 // pass lets time pass.
@@ -213,7 +213,7 @@ func (y *story) portsTo(backend, n int) (ports []int) {
 	y.t.Helper()
 	for port := 1; port < 1<<16 && len(ports) < n; port++ {
 		a := asker{client: netip.AddrPortFrom(y.from, uint16(port))}
-		if now, _, _ := y.r.model.candidates(&y.s, y.s.selectionHash(a)); now == backend {
+		if now, _, _ := y.r.model.candidates(&y.s, selectionHash(&y.s, a)); now == backend {
 			ports = append(ports, port)
 		}
 	}

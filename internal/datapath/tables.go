@@ -57,17 +57,17 @@ type table struct {
 
 // recipeOf says of what a service's table is to be made. Size is that of services
 // that do not say, 0 for one by the number of backends.
-func recipeOf(s *Service, size uint32) recipe {
+func recipeOf(s *lb.RoutedService, size uint32) recipe {
 	n := len(s.Backends)
 	r := recipe{scheduler: s.Scheduler, absent: make([]bool, n), owners: make([]netip.AddrPort, 0, n), weights: make([]uint32, 0, n)}
 	for i, b := range s.Backends {
-		if r.absent[i] = !s.member(i); !r.absent[i] {
+		if r.absent[i] = !s.TakesFlows(i); !r.absent[i] {
 			r.owners = append(r.owners, netip.AddrPortFrom(b.Address, b.Port))
 			r.weights = append(r.weights, uint32(weightOf(s, i)))
 		}
 	}
 	r.size = sizeOf(s, size)
-	all := s.identities()
+	all := identitiesOf(s)
 	if r.size > quickTable && len(s.Backends) <= maxMembers {
 		r.all, r.shares = all, fullShares(s)
 		return r
@@ -88,8 +88,8 @@ func recipeOf(s *Service, size uint32) recipe {
 // only one backend has: then services with the same hosts have the same table whatever
 // their ports, and a client gets the same host from all of them, as SIP over UDP and TLS,
 // FTP's control and data connections, or 80 and 443 need it.
-func (s *Service) identities() []netip.AddrPort {
-	all := s.endpoints()
+func identitiesOf(s *lb.RoutedService) []netip.AddrPort {
+	all := endpointsOf(s)
 	if !s.BySource() {
 		return all
 	}
@@ -108,7 +108,7 @@ func (s *Service) identities() []netip.AddrPort {
 // fullShares returns the weights of all backends in the table of all. One of weight 0 has
 // the heaviest's there: where weights are equal, as they mostly are, it has the same when
 // it takes flows.
-func fullShares(s *Service) []uint32 {
+func fullShares(s *lb.RoutedService) []uint32 {
 	shares, heaviest := make([]uint32, len(s.Backends)), uint32(1)
 	for i, b := range s.Backends {
 		shares[i] = 1
@@ -127,7 +127,7 @@ func fullShares(s *Service) []uint32 {
 
 // sizeOf returns how many slots a service's table has. Backends that take no flows
 // count too: when one goes down, the others keep their slots.
-func sizeOf(s *Service, size uint32) uint32 {
+func sizeOf(s *lb.RoutedService, size uint32) uint32 {
 	switch {
 	case s.Scheduler == lb.Failover:
 		return 1
@@ -140,7 +140,7 @@ func sizeOf(s *Service, size uint32) uint32 {
 }
 
 // weightOf returns backend i's share of new flows.
-func weightOf(s *Service, i int) uint16 {
+func weightOf(s *lb.RoutedService, i int) uint16 {
 	switch b := s.Backends[i]; {
 	case !b.TakesFlows():
 		return 0

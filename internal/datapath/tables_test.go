@@ -24,7 +24,7 @@ func (t *table) ownersOf() []netip.AddrPort {
 }
 
 // buildAfter builds a service's table after that of an earlier state of it.
-func buildAfter(t *testing.T, s *Service, was *table) *table {
+func buildAfter(t *testing.T, s *lb.RoutedService, was *table) *table {
 	t.Helper()
 	r := recipeOf(s, 0)
 	r.full = view{table: was}.findFull(&r.fullRecipe)
@@ -38,10 +38,10 @@ func buildAfter(t *testing.T, s *Service, was *table) *table {
 // TestLargeTables takes backends of a large table out and in again: only their slots move, to
 // others, and what has happened before does not matter.
 func TestLargeTables(t *testing.T) {
-	away := map[string]func(s *Service, i int){
-		"down":     func(s *Service, i int) { s.Paths[i].MAC = nil },
-		"drained":  func(s *Service, i int) { s.Backends[i].Draining = true },
-		"weight 0": func(s *Service, i int) { s.Backends[i].Weight = 0 },
+	away := map[string]func(s *lb.RoutedService, i int){
+		"down":     func(s *lb.RoutedService, i int) { s.Paths[i].MAC = nil },
+		"drained":  func(s *lb.RoutedService, i int) { s.Backends[i].Draining = true },
+		"weight 0": func(s *lb.RoutedService, i int) { s.Backends[i].Weight = 0 },
 	}
 	for name, leave := range away {
 		for _, scheduler := range []lb.Scheduler{lb.Maglev, lb.RoundRobin, lb.WeightedLeastConnections} {

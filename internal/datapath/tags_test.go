@@ -76,7 +76,7 @@ func TestTagsFromOutside(t *testing.T) {
 					return err
 				}
 				t.Cleanup(func() { d.Close() })
-				return d.Apply(State{Services: []Service{service}})
+				return d.Apply(lb.State{Services: []lb.RoutedService{service}})
 			})
 			testenv.In(t, w.outside, func() error {
 				return errors.Join(tagger(t, "outin"), setFeatures("outin", beside, "tx-vlan-hw-insert"))

@@ -14,11 +14,11 @@ import (
 // TestTooBig sends packets of sizes around what the way to each backend of each
 // service takes.
 func TestTooBig(t *testing.T) {
-	eachMode(t, func(t *testing.T, r *rig, s *Service) {
+	eachMode(t, func(t *testing.T, r *rig, s *lb.RoutedService) {
 		base := modePacket(s.VIP, s.Port, s.Protocol == lb.UDP)
 		for backend := range s.Backends {
 			base.sport = sportOf(t, r.model, s, base.from, backend)
-			room := s.mtu(backend) - overhead(s.Mode, s.Backends[backend].Address) - headersOf(base)
+			room := mtuTo(s, backend) - overhead(s.Mode, s.Backends[backend].Address) - headersOf(base)
 			for _, more := range []int{-1, 0, 1, 50} {
 				want := "forwarded"
 				if more > 0 {
@@ -107,7 +107,7 @@ func TestTooBigRate(t *testing.T) {
 			} else if action != actions[hook].drop {
 				t.Fatalf("action %d", action)
 			}
-			r.want.count(verdict{outcome: want})
+			countVerdict(&r.want, verdict{outcome: want})
 		}
 		if problem := r.settle(t); problem != "" {
 			t.Error(problem)

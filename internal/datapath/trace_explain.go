@@ -66,9 +66,9 @@ func portNamed(ports []port, name string) (int, error) {
 const mostServices = 20
 
 // noService says which services there are, those of the same address first.
-func noService(question trace.Question, state State) error {
+func noService(question trace.Question, state lb.State) error {
 	services := slices.Clone(state.Services)
-	slices.SortStableFunc(services, func(a, b Service) int {
+	slices.SortStableFunc(services, func(a, b lb.RoutedService) int {
 		return compareBool(b.VIP == question.Destination, a.VIP == question.Destination)
 	})
 	var list []string

@@ -22,7 +22,7 @@ type words struct {
 	names []string
 	ports []port
 	// services by id, and backends by index.
-	services map[uint32]*Service
+	services map[uint32]*lb.RoutedService
 	backends map[uint32]member
 	// slots are how many each service's table has, by id.
 	slots map[uint32]int
@@ -30,7 +30,7 @@ type words struct {
 
 // member is a backend of a service, and which owner of its index it is.
 type member struct {
-	service    *Service
+	service    *lb.RoutedService
 	at         int
 	generation uint16
 }
@@ -45,7 +45,7 @@ func (d *Datapath) words() *words {
 	}
 	w := &words{
 		hook: d.attachments[0].Hook, ports: d.current.ports, slots: map[uint32]int{},
-		services: map[uint32]*Service{}, backends: map[uint32]member{},
+		services: map[uint32]*lb.RoutedService{}, backends: map[uint32]member{},
 	}
 	// The same information was read when the counters were made.
 	w.names, _ = outcomeNames()
@@ -100,11 +100,11 @@ func (w *words) addBackend(p *trace.Packet, r *tracedXdpTraceRecord) {
 		s := m.service
 		p.Service = &trace.Service{Name: s.Name, VIP: s.VIP, Port: s.Port, Protocol: s.Protocol, Mode: s.Mode, Scheduler: s.Scheduler, BySource: s.BySource()}
 	}
-	if p.Has(trace.Reply) || p.Has(trace.FromBackend) || !m.service.up(m.at) {
+	if p.Has(trace.Reply) || p.Has(trace.FromBackend) || !m.service.Up(m.at) {
 		return
 	}
 	path := m.service.Paths[m.at]
-	p.Path = &trace.Path{NextHop: path.MAC.String(), Source: path.Source.String(), MTU: path.mtu()}
+	p.Path = &trace.Path{NextHop: path.MAC.String(), Source: path.Source.String(), MTU: path.LargestPacket()}
 	if path.Interface != 0 {
 		p.Path.Interface = w.port(uint32(path.Interface))
 	}

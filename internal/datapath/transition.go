@@ -11,23 +11,16 @@ import (
 	"github.com/jeoul/jeoul/internal/lb"
 )
 
-// How long after the last change packets of flows that nobody remembers are still
-// sent where they went before, where the service does not say. A TCP connection that
-// says nothing for longer than that is rare; UDP has no connections to break.
-const (
-	windowTCP = 15 * time.Minute
-	windowUDP = 30 * time.Second
-)
-
-// windowOf returns that of a service.
-func windowOf(s *Service) time.Duration {
+// windowOf returns how long after the last change of a service's backends packets of flows that
+// are not remembered are sent where they went before.
+func windowOf(s *lb.RoutedService) time.Duration {
 	switch {
 	case s.Transition.Window > 0:
 		return s.Transition.Window
 	case s.Protocol == lb.UDP:
-		return windowUDP
+		return lb.DefaultUDPWindow
 	}
-	return windowTCP
+	return lb.DefaultTCPWindow
 }
 
 // view is the tables of a service that packets see: the one that new flows go by and,

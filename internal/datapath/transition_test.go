@@ -174,7 +174,7 @@ func expectFigures(t *testing.T, step int, v view, now time.Time) {
 }
 
 // randomService has some of eight backends, some of them not usable.
-func randomService(rng *rand.Rand) Service {
+func randomService(rng *rand.Rand) lb.RoutedService {
 	s := testService(vip4, 80, lb.TCP, []lb.Scheduler{lb.Maglev, lb.Maglev, lb.Maglev, lb.Failover}[rng.IntN(4)], 8)
 	s.TableSize = []uint32{251, 251, 251, 127}[rng.IntN(4)]
 	for i := range s.Backends {
@@ -279,7 +279,7 @@ func TestTransitionFigures(t *testing.T) {
 	for _, scheduler := range lb.Schedulers {
 		s := testService(vip4, 80, lb.TCP, scheduler, 2)
 		v, slots, now := view{}, 251, time.Unix(1000, 0)
-		change := func(what string, do func()) Transition {
+		change := func(what string, do func()) lb.TransitionProgress {
 			t.Helper()
 			do()
 			r := recipeOf(&s, 251)

@@ -60,8 +60,8 @@ func TestKnownWays(t *testing.T) {
 			tcp, udp := natReply(r.model, vip, false, client).build(t), natReply(r.model, vip, true, client).build(t)
 			expect := func(what string, frame []byte, mac net.HardwareAddr) {
 				t.Helper()
-				if action, out := r.run(t, frame); action != actions[hook].redirect || !bytes.Equal(out[:macLength], mac) {
-					t.Errorf("%s: %s: action %d, to %v, want %d and %v", client, what, action, net.HardwareAddr(out[:macLength]), actions[hook].redirect, mac)
+				if action, out := r.run(t, frame); action != actions[hook].redirect || !bytes.Equal(out[:lb.MACLength], mac) {
+					t.Errorf("%s: %s: action %d, to %v, want %d and %v", client, what, action, net.HardwareAddr(out[:lb.MACLength]), actions[hook].redirect, mac)
 				}
 			}
 			t.Cleanup(func() { teach(t, client, was) })

@@ -62,8 +62,8 @@ func newWires(t *testing.T) *wires {
 }
 
 // path leads to the backend behind a wire.
-func (w *wires) path(wire int) Path {
-	return Path{Interface: w.index[wire], MAC: net.HardwareAddr{2, 0, 0, 0, 7, byte(wire)}, Source: w.mac[wire], Local: local4}
+func (w *wires) path(wire int) lb.Path {
+	return lb.Path{Interface: w.index[wire], MAC: net.HardwareAddr{2, 0, 0, 0, 7, byte(wire)}, Source: w.mac[wire], Local: local4}
 }
 
 // listen opens a packet socket on an interface of the calling thread's namespace.
@@ -93,7 +93,7 @@ func TestFramesLeaveByTheirPath(t *testing.T) {
 			service.Paths[i] = w.path(i)
 		}
 		tunnel := modeService(vip6, portGUE, lb.UDP, lb.Maglev)
-		tunnel.addBackends(1, portGUE, true)
+		addBackends(&tunnel, 1, portGUE, true)
 		tunnel.Paths[0] = w.path(1)
 		tunnel.Paths[0].Local = local6
 		testenv.In(t, w.balancer, func() error {
@@ -102,7 +102,7 @@ func TestFramesLeaveByTheirPath(t *testing.T) {
 				return err
 			}
 			t.Cleanup(func() { d.Close() })
-			return d.Apply(State{Services: []Service{service, tunnel}})
+			return d.Apply(lb.State{Services: []lb.RoutedService{service, tunnel}})
 		})
 		send := func(p packetSpec, kind layers.EthernetType, between ...gopacket.SerializableLayer) {
 			protocol := layers.IPProtocolTCP
@@ -152,7 +152,7 @@ func TestRepliesLeaveByTheirWay(t *testing.T) {
 				return err
 			}
 			t.Cleanup(func() { d.Close() })
-			return d.Apply(State{Services: []Service{service}})
+			return d.Apply(lb.State{Services: []lb.RoutedService{service}})
 		})
 		backend := service.Backends[0]
 		reply := packetSpec{from: backend.Address, at: client, sport: backend.Port, dport: 40000, flags: "A"}

@@ -24,7 +24,7 @@ import (
 	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
 
-	"github.com/jeoul/jeoul/internal/datapath"
+	"github.com/jeoul/jeoul/internal/lb"
 	"github.com/jeoul/jeoul/internal/namespace"
 	"github.com/jeoul/jeoul/internal/neigh"
 )
@@ -49,11 +49,11 @@ type Entry struct {
 }
 
 // Path returns the entry for the data plane; without a MAC the zero Path.
-func (e Entry) Path() datapath.Path {
+func (e Entry) Path() lb.Path {
 	if e.MAC == nil {
-		return datapath.Path{}
+		return lb.Path{}
 	}
-	return datapath.Path{Interface: e.Index, MAC: e.MAC, Source: e.Source, MTU: uint16(min(e.MTU, 1<<16-1)), Local: e.Local}
+	return lb.Path{Interface: e.Index, MAC: e.MAC, Source: e.Source, MTU: uint16(min(e.MTU, 1<<16-1)), Local: e.Local}
 }
 
 // port is an interface that packets may leave by.

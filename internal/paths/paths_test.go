@@ -17,7 +17,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
-	"github.com/jeoul/jeoul/internal/datapath"
+	"github.com/jeoul/jeoul/internal/lb"
 	"github.com/jeoul/jeoul/internal/namespace"
 	"github.com/jeoul/jeoul/internal/neigh"
 	"github.com/jeoul/jeoul/internal/testenv"
@@ -144,7 +144,7 @@ func TestPaths(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		want := datapath.Path{Interface: nic, MAC: b.far[test.port], Source: b.own[test.port], MTU: uint16(test.mtu), Local: addr(test.local)}
+		want := lb.Path{Interface: nic, MAC: b.far[test.port], Source: b.own[test.port], MTU: uint16(test.mtu), Local: addr(test.local)}
 		if diff := cmp.Diff(want, e.Path(), compareAddrs); diff != "" {
 			t.Errorf("path to %s (-want +got):\n%s", test.to, diff)
 		}

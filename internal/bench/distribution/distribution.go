@@ -156,7 +156,7 @@ const (
 )
 
 // service is that of a case.
-func (c counted) service() datapath.Service {
+func (c counted) service() lb.RoutedService {
 	return harness.Service(lb.Service{VIP: vip.Addr(), Port: vip.Port(), Protocol: lb.TCP, Mode: lb.L2DSR,
 		Scheduler: c.scheduler, TableSize: lb.DefaultTableSize(c.backends)}, firstBackend, c.backends, c.weights.turns...)
 }
@@ -169,7 +169,7 @@ func (c counted) count(h *harness.Harness, flows uint32, round int) (results.Tri
 	balancer := harness.NewBalancer(hook, harness.Room{Flows: flows, Unproven: 2 * flows})
 	defer balancer.Close()
 	service := c.service()
-	if err := balancer.Apply(datapath.State{Services: []datapath.Service{service}}); err != nil {
+	if err := balancer.Apply(lb.State{Services: []lb.RoutedService{service}}); err != nil {
 		return trial, err
 	}
 	if err := c.open(h, balancer, flows, uint32(round-1)*flows); err != nil {
@@ -255,7 +255,7 @@ func (c counted) openAndEnd(h *harness.Harness, balancer *datapath.Datapath,
 }
 
 // metrics holds counts against what the backends should have.
-func (c counted) metrics(service datapath.Service, counts []uint64) (map[string]float64, error) {
+func (c counted) metrics(service lb.RoutedService, counts []uint64) (map[string]float64, error) {
 	f := fitOf(counts, c.shares())
 	metrics := map[string]float64{
 		results.ChiSquared:          f.chiSquared,
@@ -302,7 +302,7 @@ func (c counted) shares() []float64 {
 
 // slotsOf returns how many slots of a service's table each backend has. Tables know
 // backends by address and port.
-func slotsOf(service datapath.Service) ([]uint64, error) {
+func slotsOf(service lb.RoutedService) ([]uint64, error) {
 	var names []string
 	var weights []uint32
 	for _, backend := range service.Backends {

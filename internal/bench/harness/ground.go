@@ -8,7 +8,6 @@ import (
 	"net"
 	"net/netip"
 
-	"github.com/jeoul/jeoul/internal/datapath"
 	"github.com/jeoul/jeoul/internal/lb"
 )
 
@@ -42,8 +41,8 @@ func Addresses(first netip.Addr, n int) []netip.Addr {
 
 // Service is one with so many backends, from an address on, that are all up. Of n
 // weights, those of the backends are the weights in turn; none means that all are 1.
-func Service(s lb.Service, first netip.Addr, backends int, weights ...uint16) datapath.Service {
-	made := datapath.Service{Service: s}
+func Service(s lb.Service, first netip.Addr, backends int, weights ...uint16) lb.RoutedService {
+	made := lb.RoutedService{Service: s}
 	if made.Name == "" {
 		made.Name = fmt.Sprintf("%s-%s-%s", s.Mode, s.Scheduler, s.Key())
 	}
@@ -61,9 +60,9 @@ func Service(s lb.Service, first netip.Addr, backends int, weights ...uint16) da
 
 // PathTo leads to an address on the link, whose MAC address ends in a number: it is
 // that of Seen.To.
-func PathTo(address netip.Addr, number uint32) datapath.Path {
+func PathTo(address netip.Addr, number uint32) lb.Path {
 	mac := binary.BigEndian.AppendUint32(net.HardwareAddr{2, 1}, number)
-	path := datapath.Path{MAC: mac, Source: OwnMAC, Local: Local4}
+	path := lb.Path{MAC: mac, Source: OwnMAC, Local: Local4}
 	if address.Is6() {
 		path.Local = Local6
 	}

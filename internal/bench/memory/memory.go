@@ -157,7 +157,7 @@ func (s stored) measure(ctx context.Context, h *harness.Harness) (map[string]flo
 	_, vip, backend := s.addresses()
 	service := harness.Service(lb.Service{VIP: vip.Addr(), Port: vip.Port(), Protocol: lb.TCP,
 		Mode: lb.L2DSR, Scheduler: s.scheduler}, backend, backends)
-	if err := balancer.Apply(datapath.State{Services: []datapath.Service{service}}); err != nil {
+	if err := balancer.Apply(lb.State{Services: []lb.RoutedService{service}}); err != nil {
 		return nil, err
 	}
 	before, err := take(balancer)

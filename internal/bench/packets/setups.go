@@ -7,7 +7,6 @@ import (
 	"slices"
 
 	"github.com/jeoul/jeoul/internal/bench/harness"
-	"github.com/jeoul/jeoul/internal/datapath"
 	"github.com/jeoul/jeoul/internal/lb"
 )
 
@@ -90,7 +89,7 @@ func of(scheduler lb.Scheduler) netip.AddrPort {
 }
 
 // state is what a balancer forwards with a setup.
-func (s setup) state() datapath.State {
+func (s setup) state() lb.State {
 	b := &builder{}
 	switch s {
 	case oneService:
@@ -121,7 +120,7 @@ func (s setup) state() datapath.State {
 }
 
 // before is what it forwarded a moment ago.
-func (s setup) before() datapath.State {
+func (s setup) before() lb.State {
 	b := &builder{}
 	b.add(lb.L2DSR, web4, lb.TCP, backend4, fewerBackends)
 	return b.State
@@ -131,7 +130,7 @@ func (s setup) before() datapath.State {
 func (s setup) changed() bool { return s == pinning || s == pinned }
 
 // builder collects services.
-type builder struct{ datapath.State }
+type builder struct{ lb.State }
 
 // add adds a service of Maglev.
 func (b *builder) add(mode lb.Mode, vip netip.AddrPort, protocol lb.Protocol, first netip.Addr, backends int) {
@@ -178,7 +177,7 @@ func (b *builder) onlyMode(mode lb.Mode) {
 }
 
 func (b *builder) pool() {
-	b.Pool = datapath.Pool{
+	b.Pool = lb.Pool{
 		Addresses: append(harness.Addresses(pooled4, pooledCount), harness.Addresses(pooled6, pooledCount)...),
 		FirstPort: firstPort, LastPort: 65535,
 	}

@@ -21,19 +21,19 @@ import (
 // update is a kind of change of one backend, away from new flows and back.
 type update struct {
 	name       string
-	away, back func(s *datapath.Service, backend int, mac net.HardwareAddr)
+	away, back func(s *lb.RoutedService, backend int, mac net.HardwareAddr)
 }
 
 var updates = []update{
 	{"down and up",
-		func(s *datapath.Service, j int, _ net.HardwareAddr) { s.Paths[j].MAC = nil },
-		func(s *datapath.Service, j int, mac net.HardwareAddr) { s.Paths[j].MAC = mac }},
+		func(s *lb.RoutedService, j int, _ net.HardwareAddr) { s.Paths[j].MAC = nil },
+		func(s *lb.RoutedService, j int, mac net.HardwareAddr) { s.Paths[j].MAC = mac }},
 	{"weight 0 and 1",
-		func(s *datapath.Service, j int, _ net.HardwareAddr) { s.Backends[j].Weight = 0 },
-		func(s *datapath.Service, j int, _ net.HardwareAddr) { s.Backends[j].Weight = 1 }},
+		func(s *lb.RoutedService, j int, _ net.HardwareAddr) { s.Backends[j].Weight = 0 },
+		func(s *lb.RoutedService, j int, _ net.HardwareAddr) { s.Backends[j].Weight = 1 }},
 	{"drained and enabled",
-		func(s *datapath.Service, j int, _ net.HardwareAddr) { s.Backends[j].Draining = true },
-		func(s *datapath.Service, j int, _ net.HardwareAddr) { s.Backends[j].Draining = false }},
+		func(s *lb.RoutedService, j int, _ net.HardwareAddr) { s.Backends[j].Draining = true },
+		func(s *lb.RoutedService, j int, _ net.HardwareAddr) { s.Backends[j].Draining = false }},
 }
 
 // changes measures how long it takes until the change of one backend is in the data
@@ -65,7 +65,7 @@ type changer struct {
 	*bench
 	shape    shape
 	balancer *datapath.Datapath
-	state    datapath.State
+	state    lb.State
 	random   *rand.Rand
 	// flows of a service, by the backend that they go to, as long as they have not been
 	// used.
@@ -86,8 +86,8 @@ func (c *changer) run(ctx context.Context, kind update) error {
 		}
 		number := c.shape.number(service, backend)
 		mac := c.state.Services[service].Paths[backend].MAC
-		for i, step := range []func(*datapath.Service, int, net.HardwareAddr){kind.away, kind.back} {
-			duration, err := c.apply(service, func(s *datapath.Service) { step(s, backend, mac) })
+		for i, step := range []func(*lb.RoutedService, int, net.HardwareAddr){kind.away, kind.back} {
+			duration, err := c.apply(service, func(s *lb.RoutedService) { step(s, backend, mac) })
 			if err != nil {
 				return err
 			}
@@ -122,8 +122,8 @@ func percentile(sorted []time.Duration, percent int) time.Duration {
 // apply changes a service and gives the data plane the whole state, as the control
 // plane does; it says how long the data plane took to return. Nothing that it has been
 // given before is touched.
-func (c *changer) apply(service int, change func(*datapath.Service)) (time.Duration, error) {
-	next := datapath.State{Services: slices.Clone(c.state.Services)}
+func (c *changer) apply(service int, change func(*lb.RoutedService)) (time.Duration, error) {
+	next := lb.State{Services: slices.Clone(c.state.Services)}
 	s := &next.Services[service]
 	s.Backends, s.Paths = slices.Clone(s.Backends), slices.Clone(s.Paths)
 	change(s)

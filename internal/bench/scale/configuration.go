@@ -71,10 +71,10 @@ func (s shape) parse() (*config.Config, time.Duration, error) {
 }
 
 // state is what the data plane gets of a configuration, where all backends are up.
-func (s shape) state(cfg *config.Config) datapath.State {
-	var state datapath.State
+func (s shape) state(cfg *config.Config) lb.State {
+	var state lb.State
 	for i, service := range cfg.Services {
-		made := datapath.Service{Service: service, Paths: make([]datapath.Path, len(service.Backends))}
+		made := lb.RoutedService{Service: service, Paths: make([]lb.Path, len(service.Backends))}
 		for j, backend := range service.Backends {
 			made.Paths[j] = harness.PathTo(backend.Address, s.number(i, j))
 		}

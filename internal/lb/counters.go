@@ -1,0 +1,175 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package lb
+
+import (
+	"fmt"
+	"strings"
+	"time"
+)
+
+// Attachment is what is really in use on an interface.
+type Attachment struct {
+	Interface string `json:"interface"`
+	Hook      Hook   `json:"hook"`
+	// Generic says that XDP runs after the driver made a socket buffer.
+	Generic bool   `json:"generic"`
+	Driver  string `json:"driver"`
+	// Reason says why this hook, where the configuration left room.
+	Reason string `json:"reason"`
+	// Warning says what may be lost by it; empty if nothing is known.
+	Warning string `json:"warning,omitempty"`
+}
+
+// String returns "xdp (native)", "xdp (generic)" or "tc".
+func (a Attachment) String() string {
+	switch {
+	case a.Hook != HookXDP:
+		return string(a.Hook)
+	case a.Generic:
+		return "xdp (generic)"
+	}
+	return "xdp (native)"
+}
+
+// Counters is what happened to packets since the data plane was opened.
+type Counters struct {
+	// Outcomes lists every outcome, those of no packet too. Each packet is in
+	// exactly one.
+	Outcomes []OutcomeCount
+	Backends map[BackendKey]BackendCount
+	// Flows are those that are remembered.
+	Flows    FlowCounts
+	Services map[ServiceKey]ServiceCount
+}
+
+// OutcomeCount is how many packets ended in one way.
+type OutcomeCount struct {
+	Name, Help string
+	Packets    uint64
+}
+
+// BackendCount is what was sent on to a backend.
+type BackendCount struct {
+	// Packets as on the wire: the segments of a GSO packet count one each.
+	Packets uint64
+	// Bytes of IP packets, without the Ethernet frame.
+	Bytes uint64
+	// Connections are new flows where flows are tracked; otherwise SYNs that
+	// were sent on, retransmitted ones included.
+	Connections uint64
+	// What came back through the balancer, where the mode brings it there.
+	ReturnedPackets, ReturnedBytes uint64
+	// Active is how many remembered flows that have not ended it has now, where its
+	// service tracks flows.
+	Active uint32
+	// Flows is how many entries name it, those that have ended too, as of the last
+	// walk over the tables, some seconds ago.
+	Flows uint64
+	// PortsHeld is how many ports of full NAT's pool its flows keep, as of that walk: those
+	// of proven flows that are not over. Others give theirs up to a new flow.
+	PortsHeld uint32
+}
+
+// Plus returns the sum of what was counted by both. What a backend has now is no sum, and stays
+// that of c.
+func (c BackendCount) Plus(o BackendCount) BackendCount {
+	c.Packets += o.Packets
+	c.Bytes += o.Bytes
+	c.Connections += o.Connections
+	c.ReturnedPackets += o.ReturnedPackets
+	c.ReturnedBytes += o.ReturnedBytes
+	return c
+}
+
+// Minus likewise returns what c counted beyond o.
+func (c BackendCount) Minus(o BackendCount) BackendCount {
+	c.Packets -= o.Packets
+	c.Bytes -= o.Bytes
+	c.Connections -= o.Connections
+	c.ReturnedPackets -= o.ReturnedPackets
+	c.ReturnedBytes -= o.ReturnedBytes
+	return c
+}
+
+// FlowCounts is how many flows are remembered, as of the last walk over their tables,
+// some seconds ago, and for how many the tables are made. So many find room for certain
+// (but for one in 100,000); under a flood up to 1.6 times as many do.
+type FlowCounts struct {
+	Proven, Unproven           uint64
+	ProvenLimit, UnprovenLimit uint64
+	// Bytes is the kernel memory of their tables, whatever is in them.
+	Bytes uint64
+}
+
+// ServiceCount is what a service has now.
+type ServiceCount struct {
+	// Active is how many remembered flows have not ended, where it tracks them.
+	Active uint32
+	// Flows is how many entries are its own, as of the last walk.
+	Flows uint64
+	// Transition is nil where the service's tables are at rest.
+	Transition *TransitionProgress
+}
+
+// TransitionProgress is a change of a service's tables that is not over: flows of slots that
+// have changed hands are kept where they are.
+type TransitionProgress struct {
+	// Since is when it began. Until is when flows that are not remembered are no longer
+	// sent where they went before; then the transition waits for the flows that are remembered.
+	Since, Until time.Time
+	// MovedSlots of all Slots lead, or have led since, to another backend than before:
+	// their flows are looked up. Without a backend all of them do, of the last table.
+	MovedSlots, Slots int
+	// Base: Until has not come yet.
+	Base bool
+}
+
+// MemoryPlan is what kernel memory a configuration takes, in bytes. It is taken when the
+// configuration is applied: none is taken or given back as flows come and go.
+type MemoryPlan struct {
+	// ProvenLimit and UnprovenLimit are how many flows can be remembered.
+	ProvenLimit, UnprovenLimit uint32
+	// Proven and Unproven are for the tables of flows, Returns for the one that finds
+	// full NAT's by their replies, if there are any.
+	Proven, Unproven, Returns uint64
+	// Configuration is for services, their tables and backends, with room for changes.
+	Configuration uint64
+	// Counters is for what services and backends are counted by, Ways for those of
+	// replies, if there are any, and Fragments for the datagrams that come in pieces.
+	Counters, Ways, Fragments uint64
+}
+
+// Total is all of it.
+func (p MemoryPlan) Total() uint64 {
+	return p.Proven + p.Unproven + p.Returns + p.Configuration + p.Counters + p.Ways + p.Fragments
+}
+
+// String says it to a person, on one line.
+func (p MemoryPlan) String() string {
+	return fmt.Sprintf("%s of kernel memory: %s", Mebibytes(p.Total()), p.Parts())
+}
+
+// Parts lists what takes some of it.
+func (p MemoryPlan) Parts() string {
+	var parts []string
+	for _, part := range []struct {
+		name  string
+		bytes uint64
+	}{
+		{fmt.Sprintf("%d proven flows", p.ProvenLimit), p.Proven},
+		{fmt.Sprintf("%d unproven flows", p.UnprovenLimit), p.Unproven},
+		{"full NAT's replies", p.Returns},
+		{"configuration", p.Configuration}, {"counters", p.Counters}, {"ways of replies", p.Ways}, {"fragments", p.Fragments},
+	} {
+		if part.bytes > 0 {
+			parts = append(parts, part.name+" "+Mebibytes(part.bytes))
+		}
+	}
+	return strings.Join(parts, ", ")
+}
+
+// Mebibytes writes an amount of bytes with one digit after the point.
+func Mebibytes(bytes uint64) string {
+	return fmt.Sprintf("%.1f MiB", float64(bytes)/(1<<20))
+}

@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package lb
+
+import "time"
+
+// What a balancer does where neither a file nor a caller says.
+const (
+	// DefaultFlowLimit and DefaultUnprovenLimit are how many flows can be remembered: those
+	// that are proven, and those that are not yet. Each takes 64 bytes of kernel memory.
+	DefaultFlowLimit     = 1_000_000
+	DefaultUnprovenLimit = 1 << 18
+	// DefaultPinLimit is how many proven flows can be remembered where no service
+	// tracks its flows: those of slots that change hands.
+	DefaultPinLimit = 1 << 17
+	// DefaultTCPWindow and DefaultUDPWindow are how long after the last change of backends
+	// packets of flows that are not remembered are still sent where they went before. A
+	// TCP connection that is silent for longer than that is rare; UDP has no connections to
+	// break.
+	DefaultTCPWindow = 15 * time.Minute
+	DefaultUDPWindow = 30 * time.Second
+	// DefaultTooBigRate is how many senders a CPU tells in a second that their packet
+	// was too big.
+	DefaultTooBigRate = 1000
+	// DefaultMTU is that of Ethernet, in bytes.
+	DefaultMTU = 1500
+)
+
+// MaxInterfaces is how many interfaces a balancer takes packets on: as many as the data plane
+// has room for (MAX_INTERFACES in bpf/types.h: internal/datapath does not compile where the two
+// differ).
+const MaxInterfaces = 16
+
+// Timeouts are how long what is remembered of a flow may be silent, by how far the flow
+// has come. 0 means the default.
+type Timeouts struct {
+	// Opening is for connections of which only a SYN was seen, and for those that came
+	// into the middle of a change of the tables; First for UDP flows of one packet. These
+	// prove nothing: anyone can make them up.
+	Opening, First time.Duration
+	// Established is for connections, UDP for flows of more than one packet.
+	Established, UDP time.Duration
+	// Fin is for connections that one side has ended, Closed for those that both have, or
+	// that were reset or refused.
+	Fin, Closed time.Duration
+}
+
+// DefaultTimeouts are those of RFC 5382 (REQ-5: two hours and four minutes, and four
+// minutes where a connection is not open), of RFC 4787 (REQ-5: two minutes), and of
+// Linux' TIME-WAIT; what may be forged is kept as long as a client sends SYNs again in
+// earnest.
+var DefaultTimeouts = Timeouts{
+	Opening: 30 * time.Second, First: 30 * time.Second,
+	Established: 7440 * time.Second, UDP: 2 * time.Minute,
+	Fin: 4 * time.Minute, Closed: time.Minute,
+}
+
+// WithDefaults returns the timeouts with the default for each that is 0.
+func (t Timeouts) WithDefaults() Timeouts {
+	for _, f := range []struct{ have, standard *time.Duration }{
+		{&t.Opening, &DefaultTimeouts.Opening}, {&t.First, &DefaultTimeouts.First},
+		{&t.Established, &DefaultTimeouts.Established}, {&t.UDP, &DefaultTimeouts.UDP},
+		{&t.Fin, &DefaultTimeouts.Fin}, {&t.Closed, &DefaultTimeouts.Closed},
+	} {
+		if *f.have == 0 {
+			*f.have = *f.standard
+		}
+	}
+	return t
+}

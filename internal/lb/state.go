@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package lb
+
+import (
+	"bytes"
+	"errors"
+	"net"
+	"net/netip"
+	"slices"
+)
+
+// ErrTooLarge is what a data plane returns for a State that does not fit into the memory
+// that is left.
+var ErrTooLarge = errors.New("not enough memory")
+
+// State is everything that a data plane must know. Its slices must not be changed after the
+// data plane has had it: services that share them with the state before are taken for
+// unchanged there, without another look.
+type State struct {
+	Services []RoutedService
+	// Pool is where full NAT takes source addresses and ports from.
+	Pool Pool
+	// Hook is where packets are to be taken; "" means where they are, and at first where
+	// the data plane was told to when it was opened.
+	Hook Hook
+}
+
+// Pool is a set of source addresses and ports. The addresses belong to the
+// balancer, and so do TCP and UDP ports FirstPort..LastPort of each: packets to
+// them that belong to no flow are dropped.
+type Pool struct {
+	Addresses           []netip.Addr
+	FirstPort, LastPort uint16
+}
+
+// Equal says whether two pools have the same addresses, in the same order, and ports.
+func (p Pool) Equal(o Pool) bool {
+	return p.FirstPort == o.FirstPort && p.LastPort == o.LastPort && slices.Equal(p.Addresses, o.Addresses)
+}
+
+// Has says whether the address is one of the pool's.
+func (p Pool) Has(address netip.Addr) bool { return slices.Contains(p.Addresses, address) }
+
+// RoutedService is a service, and how its backends are reached.
+type RoutedService struct {
+	Service
+	// Paths[i] leads to Backends[i]. A backend without a usable path gets no
+	// traffic.
+	Paths []Path
+}
+
+// Up says whether packets may be sent to backend i.
+func (s RoutedService) Up(i int) bool { return i < len(s.Paths) && s.Paths[i].Usable() }
+
+// TakesFlows says whether backend i takes new flows.
+func (s RoutedService) TakesFlows(i int) bool { return s.Up(i) && s.Backends[i].TakesFlows() }
+
+// Same says whether two services are the same in all that a data plane knows of
+// them. Slices that are the same memory are the same: see State.
+func (s *RoutedService) Same(o *RoutedService) bool {
+	a, b := &s.Service, &o.Service
+	return a.Name == b.Name && a.VIP == b.VIP && a.Port == b.Port && a.Protocol == b.Protocol &&
+		a.Mode == b.Mode && a.Scheduler == b.Scheduler && a.Hash == b.Hash && a.TableSize == b.TableSize &&
+		a.Persistence == b.Persistence && a.Limits == b.Limits && a.Transition == b.Transition &&
+		a.DSCP == b.DSCP && a.MSS == b.MSS && slices.Equal(a.Untranslated, b.Untranslated) &&
+		sameSlice(a.Backends, b.Backends, func(x, y Backend) bool { return x == y }) &&
+		sameSlice(s.Paths, o.Paths, Path.Equal)
+}
+
+func sameSlice[T any](a, b []T, same func(T, T) bool) bool {
+	if len(a) != len(b) {
+		return false
+	}
+	return len(a) == 0 || &a[0] == &b[0] || slices.EqualFunc(a, b, same)
+}
+
+// Path is how packets reach an address.
+type Path struct {
+	// Interface is the index of the interface that they leave by; 0 means the one
+	// that they came in on.
+	Interface int
+	// MAC is the next hop's, 6 bytes; nil while it is unknown: nothing is sent.
+	MAC net.HardwareAddr
+	// Source is the MAC address of that interface, 6 bytes.
+	Source net.HardwareAddr
+	// MTU is the size of the largest IP packet, in bytes; 0 means DefaultMTU.
+	MTU uint16
+	// Local is the address that the host itself would send from: the source of
+	// tunnel packets, of the backend's family.
+	Local netip.Addr
+}
+
+// MACLength is the length of an Ethernet address in bytes.
+const MACLength = 6
+
+// Usable says whether packets can be sent along the path.
+func (p Path) Usable() bool { return len(p.MAC) == MACLength }
+
+// LargestPacket is the size of the largest IP packet that fits, in bytes.
+func (p Path) LargestPacket() uint16 {
+	if p.MTU == 0 {
+		return DefaultMTU
+	}
+	return p.MTU
+}
+
+// Equal says whether two paths are the same.
+func (p Path) Equal(o Path) bool {
+	return p.Interface == o.Interface && p.MTU == o.MTU && p.Local == o.Local &&
+		bytes.Equal(p.MAC, o.MAC) && bytes.Equal(p.Source, o.Source)
+}
