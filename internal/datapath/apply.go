@@ -97,6 +97,7 @@ func (d *Datapath) publish(c *revision) bool {
 	p.publish()
 	m.head().store(c)
 	d.settled(c, d.shared)
+	d.publishPicture()
 	return true
 }
 
@@ -140,6 +141,8 @@ func (d *Datapath) replace(c *revision, ports []port) error {
 	flows.finish()
 	d.settled(c, old)
 	d.noteMemory(c)
+	d.publishPicture()
+	d.awaitReaders()
 	old.closeUnless(next)
 	if last != nil {
 		last.close()

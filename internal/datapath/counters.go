@@ -5,6 +5,7 @@ package datapath
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"sync"
 
 	"github.com/cilium/ebpf"
@@ -66,7 +67,8 @@ var outcomeNames = sync.OnceValues(func() ([]string, error) {
 })
 
 // ledger corrects what the maps say: an index that changes its owner starts
-// from 0, and a map that was replaced is not forgotten.
+// from 0, and a map that was replaced is not forgotten. Its maps are never changed, for a
+// picture has them: each change makes others.
 type ledger struct {
 	// before[i] is what index i had counted when its present owner came.
 	before map[uint32]lb.BackendCount
@@ -77,47 +79,65 @@ type ledger struct {
 // settle takes note of a change from one generation to the next, after the
 // swap. Reading fails only for maps that are gone; then there is nothing to carry.
 func (l *ledger) settle(old, next *shared, change *resettling) {
-	if l.before == nil {
-		l.before, l.carried = map[uint32]lb.BackendCount{}, map[uint32]lb.BackendCount{}
-	}
 	if old != nil && old.counts != next.counts {
+		carried := map[uint32]lb.BackendCount{}
 		for index := range uint32(len(change.places.generations)) {
 			if count, err := readBackend(old.counts, index); err == nil {
-				l.carried[index] = l.carried[index].Plus(count)
+				carried[index] = l.carried[index].Plus(count)
 			}
 		}
+		l.carried = carried
 	}
+	before := map[uint32]lb.BackendCount{}
 	for _, a := range change.arrived {
 		index := a.of.places[a.at].index
 		if int(index) >= len(change.places.generations) {
-			continue // nobody has had it
+			continue // it is the first owner
 		}
 		count, err := readBackend(next.counts, index)
 		if err == nil {
-			l.before[index] = count.Plus(l.carried[index])
+			before[index] = count.Plus(l.carried[index])
 		}
+	}
+	if len(before) > 0 {
+		all := maps.Clone(l.before)
+		if all == nil {
+			all = map[uint32]lb.BackendCount{}
+		}
+		maps.Copy(all, before)
+		l.before = all
 	}
 }
 
-// Counters reads everything. It does not stop the packets: figures of
-// different backends may be a few packets apart in time.
-func (d *Datapath) Counters() (lb.Counters, error) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if d.current == nil {
-		return lb.Counters{}, nil
-	}
-	outcomes, err := readOutcomes(d.shared.outcomes)
+// Counters reads everything. It stops neither the packets, so that figures of
+// different backends may be a few packets apart in time, nor a change under way, nor
+// does it wait for that.
+func (d *Datapath) Counters() (counters lb.Counters, err error) {
+	err = d.read(func(p *picture) error {
+		if p.shared == nil {
+			return nil
+		}
+		counters, err = p.counters()
+		if err == nil {
+			p.countFlows(&counters, d.janitor.met())
+		}
+		return err
+	})
+	return counters, err
+}
+
+// counters reads what was counted of packets.
+func (p *picture) counters() (lb.Counters, error) {
+	outcomes, err := readOutcomes(p.shared.outcomes)
 	if err != nil {
 		return lb.Counters{}, err
 	}
-	at := d.current.places
-	counts, err := readBackends(d.shared.counts, len(at.generations))
+	counts, err := readBackends(p.shared.counts, p.indices)
 	if err != nil {
 		return lb.Counters{}, err
 	}
 	for index := range counts {
-		if carried, ok := d.ledger.carried[uint32(index)]; ok {
+		if carried, ok := p.ledger.carried[uint32(index)]; ok {
 			counts[index] = counts[index].Plus(carried)
 		}
 		// The data plane counts a packet that was sent on once, for its backend;
@@ -125,13 +145,11 @@ func (d *Datapath) Counters() (lb.Counters, error) {
 		outcomes[xdpOutcomeOUTCOME_FORWARDED].Packets += counts[index].Packets
 		outcomes[xdpOutcomeOUTCOME_RETURNED].Packets += counts[index].ReturnedPackets
 	}
-	backends := make(map[lb.BackendKey]lb.BackendCount, len(at.backends))
-	for key, place := range at.backends {
-		backends[key] = counts[place.index].Minus(d.ledger.before[place.index])
-	}
-	counters := lb.Counters{Outcomes: outcomes, Backends: backends}
-	d.countFlows(&counters)
-	return counters, nil
+	backends := map[lb.BackendKey]lb.BackendCount{}
+	p.eachBackend(func(key lb.BackendKey, index uint32) {
+		backends[key] = counts[index].Minus(p.ledger.before[index])
+	})
+	return lb.Counters{Outcomes: outcomes, Backends: backends}, nil
 }
 
 func readOutcomes(m *ebpf.Map) ([]lb.OutcomeCount, error) {
@@ -153,8 +171,8 @@ func readOutcomes(m *ebpf.Map) ([]lb.OutcomeCount, error) {
 	return counts, nil
 }
 
-// readBatch is how many backends' counters are read by one system call. While they are
-// read a change of the configuration waits, and there may be 100,000 of them.
+// readBatch is how many backends' counters are read by one system call: there may be
+// 100,000 of them.
 const readBatch = 2048
 
 // readBackends reads the counters of the first n indices.

@@ -10,6 +10,7 @@ import (
 	"os"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/cilium/ebpf"
@@ -91,6 +92,9 @@ type Datapath struct {
 	way  way
 	// shown are the features that are switched off so that XDP sees VLAN tags.
 	shown []feature
+	// picture is what is in use, for readers, and readers is held by those that read its maps.
+	picture atomic.Pointer[picture]
+	readers sync.RWMutex
 	// tracing is what programs are loaded with while somebody traces.
 	tracing *tracing
 	closed  bool
@@ -112,8 +116,10 @@ func Open(options Options) (*Datapath, error) {
 	// Kernels before 5.11 charge maps to a limit that is small by default;
 	// where raising it is refused, loading says so itself.
 	_ = rlimit.RemoveMemlock()
-	return &Datapath{options: options, findPorts: find, ways: attempts, stop: make(chan struct{}), counted: make(chan struct{}, 1),
-		now: time.Now, secret: rand.Uint64(), register: newRegister(), janitor: newJanitor(options.Timeouts)}, nil
+	d := &Datapath{options: options, findPorts: find, ways: attempts, stop: make(chan struct{}), counted: make(chan struct{}, 1),
+		now: time.Now, secret: rand.Uint64(), register: newRegister(), janitor: newJanitor(options.Timeouts)}
+	d.publishPicture()
+	return d, nil
 }
 
 // NewDetached returns a datapath for one interface that does not exist, with
@@ -121,7 +127,7 @@ func Open(options Options) (*Datapath, error) {
 // tests and measurements that run it through BPF_PROG_TEST_RUN.
 // Options.Interfaces is ignored; the hook is XDP or TC.
 func NewDetached(options Options, mac net.HardwareAddr) *Datapath {
-	return &Datapath{
+	d := &Datapath{
 		options:     options.withDefaults(),
 		findPorts:   func() ([]port, error) { return []port{{mac: mac}}, nil },
 		detached:    true,
@@ -133,6 +139,8 @@ func NewDetached(options Options, mac net.HardwareAddr) *Datapath {
 		janitor:     newJanitor(options.Timeouts),
 		attachments: []lb.Attachment{{Hook: options.Hook, Reason: "not attached"}},
 	}
+	d.publishPicture()
+	return d
 }
 
 // The data plane has room for just as many interfaces as a balancer may have: otherwise this
@@ -176,14 +184,6 @@ func (d *Datapath) Program() *ebpf.Program {
 	return d.current.programs[0]
 }
 
-// Attachments returns what is in use on each of Options.Interfaces, in their
-// order; none before the first Apply.
-func (d *Datapath) Attachments() []lb.Attachment {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return slices.Clone(d.attachments)
-}
-
 // Close detaches and frees everything. Flows and counters are gone.
 func (d *Datapath) Close() error {
 	d.mu.Lock()
@@ -195,6 +195,8 @@ func (d *Datapath) Close() error {
 	close(d.stop)
 	d.janitor.leave()
 	err := d.detach()
+	d.publishPicture()
+	d.awaitReaders()
 	d.current.close()
 	if d.current != nil {
 		d.current.memory.close()

@@ -8,21 +8,31 @@ import (
 	"github.com/jeoul/jeoul/internal/lb"
 )
 
-// countFlows adds what is remembered now.
-func (d *Datapath) countFlows(c *lb.Counters) {
-	met := d.janitor.met()
+// eachBackend calls do for each backend, with the index of its counters.
+func (p *picture) eachBackend(do func(key lb.BackendKey, index uint32)) {
+	for _, r := range p.records {
+		for i, b := range r.service.Backends {
+			do(r.service.BackendKey(b), r.places[i].index)
+		}
+	}
+}
+
+// countFlows adds what is remembered now. What was met may be that of the moment before or
+// after the picture: where an index changes hands in between, its flows are those of the other
+// owner, once.
+func (p *picture) countFlows(c *lb.Counters, met presence) {
 	c.Flows = met.flows
-	c.Flows.ProvenLimit, c.Flows.UnprovenLimit = uint64(d.plan.ProvenLimit), uint64(d.plan.UnprovenLimit)
-	c.Flows.Bytes = d.plan.Proven + d.plan.Unproven + d.plan.Returns
-	for key, count := range c.Backends {
-		index := d.current.places.backends[key].index
+	c.Flows.ProvenLimit, c.Flows.UnprovenLimit = uint64(p.plan.ProvenLimit), uint64(p.plan.UnprovenLimit)
+	c.Flows.Bytes = p.plan.Proven + p.plan.Unproven + p.plan.Returns
+	p.eachBackend(func(key lb.BackendKey, index uint32) {
 		if int(index) < len(met.backends) {
+			count := c.Backends[key]
 			count.Active, count.Flows, count.PortsHeld = met.backends[index].active, met.backends[index].entries, met.backends[index].held
 			c.Backends[key] = count
 		}
-	}
-	c.Services = make(map[lb.ServiceKey]lb.ServiceCount, len(d.register.records))
-	for _, r := range d.register.records {
+	})
+	c.Services = make(map[lb.ServiceKey]lb.ServiceCount, len(p.records))
+	for _, r := range p.records {
 		count := lb.ServiceCount{Transition: r.view.transition()}
 		if int(r.id) < len(met.services) {
 			count.Active, count.Flows = met.services[r.id].active, met.services[r.id].entries

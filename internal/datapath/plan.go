@@ -12,13 +12,6 @@ import (
 	"github.com/jeoul/jeoul/internal/lb"
 )
 
-// Memory returns what kernel memory is in use; the zero value before the first Apply.
-func (d *Datapath) Memory() lb.MemoryPlan {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return d.plan
-}
-
 // flowLimit returns how many proven flows there is to be room for.
 func (d *Datapath) flowLimit(c *revision) uint32 {
 	switch {

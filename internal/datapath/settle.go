@@ -27,6 +27,7 @@ func (d *Datapath) settleTransitions(now time.Time, flowsOf map[uint32]uint64) {
 	}
 	p.publish()
 	d.register.commit(c)
+	d.publishPicture()
 }
 
 // settle returns the change that ends transitions, nil where there is nothing to do.
