@@ -36,6 +36,7 @@ needs() {
 		sshd                                openssh-server  the machines in tests
 		ansible-playbook                    ansible-core    checks deploy/ansible in tests
 		ping                                iputils-ping    reaches hosts in tests
+		prometheus                          prometheus      scrapes a balancer in tests
 		tcpdump                             tcpdump         shows the laboratory's packets
 		ps                                  procps          ps and sysctl
 	END

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"net"
 	"os"
 	"os/signal"
 	"strings"
@@ -25,6 +26,7 @@ import (
 	"github.com/jeoul/jeoul/internal/hostnet"
 	"github.com/jeoul/jeoul/internal/iface"
 	"github.com/jeoul/jeoul/internal/lb"
+	"github.com/jeoul/jeoul/internal/metrics"
 	"github.com/jeoul/jeoul/internal/neigh"
 	backendpaths "github.com/jeoul/jeoul/internal/paths"
 )
@@ -103,6 +105,13 @@ func (c *runCmd) balance(ctx context.Context, cfg *config.Config, log *slog.Logg
 		return err
 	}
 	defer listener.Close()
+	scrapes, err := listenForScrapes(ctx, cfg)
+	if err != nil {
+		return err
+	}
+	if scrapes != nil {
+		defer scrapes.Close()
+	}
 	var p parts
 	defer func() { err = errors.Join(err, p.close(log)) }()
 	if err := p.open(ctx, cfg, c.StateDir, log); err != nil {
@@ -120,14 +129,32 @@ func (c *runCmd) balance(ctx context.Context, cfg *config.Config, log *slog.Logg
 	if err != nil {
 		return err
 	}
+	shown := metrics.New(controller.Status, int(cfg.Metrics.Backends))
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return controller.Run(ctx) })
+	if scrapes != nil {
+		log.Info(fmt.Sprintf("answering scrapes at http://%s%s", scrapes.Addr(), metrics.Path))
+		group.Go(func() error { return shown.Serve(ctx, scrapes) })
+	}
 	group.Go(func() error {
 		return api.Serve(ctx, listener, api.Balancer{Status: controller.Status, Operate: controller.Operate, Operations: controller.Operations,
-			Explain: p.datapath.Explain, Trace: loggedTrace(p.datapath, log)})
+			Explain: p.datapath.Explain, Trace: loggedTrace(p.datapath, log), Metrics: shown.Handler()})
 	})
-	group.Go(func() error { reloadAt(ctx, hangup, controller, c.Config, log); return nil })
+	group.Go(func() error { reloadAt(ctx, hangup, controller, shown, c.Config, log); return nil })
 	return group.Wait()
+}
+
+// listenForScrapes opens the address that Prometheus asks at; nil where the configuration has
+// none.
+func listenForScrapes(ctx context.Context, cfg *config.Config) (net.Listener, error) {
+	if !cfg.Metrics.Listen.IsValid() {
+		return nil, nil
+	}
+	listener, err := metrics.Listen(ctx, cfg.Metrics.Listen.String())
+	if err != nil {
+		return nil, cfg.At("metrics.listen", "%v", err)
+	}
+	return listener, nil
 }
 
 // open opens the parts; what is open after an error is for close.
@@ -199,7 +226,7 @@ func journalName(link string) string {
 
 // reloadAt reads the configuration again at each signal, until the context
 // ends. Failures are logged; the balancer goes on as it was.
-func reloadAt(ctx context.Context, hangup <-chan os.Signal, controller *control.Controller, path string, log *slog.Logger) {
+func reloadAt(ctx context.Context, hangup <-chan os.Signal, controller *control.Controller, shown *metrics.Metrics, path string, log *slog.Logger) {
 	for {
 		select {
 		case <-ctx.Done():
@@ -208,6 +235,9 @@ func reloadAt(ctx context.Context, hangup <-chan os.Signal, controller *control.
 		}
 		log.Info("reading " + path + " again")
 		err := controller.Reload(ctx, func() (*config.Config, error) { return config.Load(path) })
+		if !errors.Is(err, control.ErrStopped) {
+			shown.Reloaded(err)
+		}
 		if err == nil {
 			log.Info("reloaded " + path)
 			continue

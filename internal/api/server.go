@@ -48,6 +48,8 @@ type Balancer struct {
 	Operate func(context.Context, Order) (Operation, error)
 	// Operations are those in force, and those that can be taken back.
 	Operations func() (Operations, error)
+	// Metrics answers scrapes; nil where there are none.
+	Metrics http.Handler
 }
 
 // farewell is how long requests in hand have when the server ends. A trace takes its
@@ -133,6 +135,9 @@ func Serve(ctx context.Context, listener net.Listener, b Balancer) error {
 	mux.HandleFunc("POST "+explainPath, b.serveExplain)
 	mux.HandleFunc("POST "+tracePath, b.serveTrace)
 	b.handleOperations(mux)
+	if b.Metrics != nil {
+		mux.Handle("GET /metrics", b.Metrics)
+	}
 	server := &http.Server{
 		Handler: mux,
 		// A trace goes on until its client hangs up: it must end with us.

@@ -39,6 +39,7 @@ type Config struct {
 	// do not say; 0: by the number of each one's backends. Each service's own field
 	// says what holds for it.
 	TableSize  uint32
+	Metrics    Metrics
 	Flows      Flows
 	Transition Transition
 	// FullNAT has no addresses where no service has that mode.
@@ -49,6 +50,18 @@ type Config struct {
 
 	file *yamlfile.File
 }
+
+// Metrics is how the balancer shows itself to Prometheus.
+type Metrics struct {
+	// Listen is the TCP address of scrapes; invalid: they are answered on the unix socket only.
+	Listen netip.AddrPort
+	// Backends is up to how many backends, of all services, each has series of its own.
+	Backends uint32
+}
+
+// DefaultMetricsBackends is Metrics.Backends of a file that does not say: with ten series each,
+// a page of some five megabytes.
+const DefaultMetricsBackends = 5000
 
 // FullNAT is where full NAT takes the source of a flow from.
 type FullNAT struct {

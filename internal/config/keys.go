@@ -25,6 +25,10 @@ const (
 	maxMSS = 65495
 )
 
+// maxMetricsBackends bounds the backends with series of their own: beyond it, a scrape is
+// hundreds of megabytes.
+const maxMetricsBackends = 1_000_000
+
 // maxUntranslated bounds the networks that a service can leave untranslated.
 const maxUntranslated = 64
 
@@ -46,6 +50,9 @@ var rootKeys = keytable.Table[Config]{
 	{Name: "socket",
 		What:  "The unix socket on which the daemon answers `jeoul status` and the other commands.",
 		Value: keytable.Field(func(c *Config) *string { return &c.Socket }, socketPath, DefaultSocket)},
+	{Name: "metrics",
+		What:  "What Prometheus can scrape: [metrics](../metrics.md).",
+		Value: keytable.Mapping(func(c *Config) *Metrics { return &c.Metrics }, metricsKeys)},
 	{Name: "table_size",
 		What:  "Slots of the hash table of each service that does not have its own `table_size`.",
 		Value: keytable.Optional(func(c *Config) *uint32 { return &c.TableSize }, tableSize, "by the number of backends: 1021, 8191, 65537 or 1048573")},
@@ -64,6 +71,15 @@ var rootKeys = keytable.Table[Config]{
 		Refused: "Two services with the same VIP, port and protocol, or the same name.",
 		Value: keytable.Mappings(func(c *Config) *[]lb.Service { return &c.Services }, serviceKeys,
 			keytable.Length{Max: MaxServices, Empty: "add at least one service", TooMany: "that a balancer can hold; split them between two"})},
+}
+
+var metricsKeys = keytable.Table[Metrics]{
+	{Name: "listen",
+		What:  "Where scrapes are answered over TCP, under `/metrics`. They bear no credentials: choose an address that only the management network reaches.",
+		Value: keytable.Optional(func(m *Metrics) *netip.AddrPort { return &m.Listen }, listenAddress, "on the unix socket only")},
+	{Name: "backends",
+		What:  "Up to how many backends, of all services, each has series of its own.",
+		Value: keytable.Field(func(m *Metrics) *uint32 { return &m.Backends }, keytable.Number[uint32](0, maxMetricsBackends), DefaultMetricsBackends)},
 }
 
 var flowKeys = keytable.Table[Flows]{

@@ -104,6 +104,20 @@ var hostAddress = keytable.Scalar[netip.Addr]{
 	Schema: map[string]any{"type": "string", "anyOf": []any{map[string]any{"format": "ipv4"}, map[string]any{"format": "ipv6"}}},
 }
 
+// listenAddress is a TCP address to listen on.
+var listenAddress = keytable.Scalar[netip.AddrPort]{
+	Parse: func(text string) (netip.AddrPort, string) {
+		at, err := netip.ParseAddrPort(text)
+		if err != nil || at.Port() == 0 || at.Addr().Is4In6() {
+			return netip.AddrPort{}, yamlfile.Quote(text) + " is not an IP address and a port; write one such as 192.0.2.10:9533, [2001:db8::10]:9533, or 0.0.0.0:9533 for every address"
+		}
+		return at, ""
+	},
+	Show:   netip.AddrPort.String,
+	Kind:   "an IP address and a port, as ADDRESS:PORT",
+	Schema: map[string]any{"type": "string", "pattern": `^(\[[0-9A-Fa-f.:%a-z]+\]|[0-9.]+):[0-9]{1,5}$`},
+}
+
 // network is a prefix of addresses.
 var network = keytable.Scalar[netip.Prefix]{
 	Parse: func(text string) (netip.Prefix, string) {

@@ -162,6 +162,14 @@ func (c *Controller) hostHas(addr netip.Addr) bool {
 	})
 }
 
+// orNone shows an address that may be absent.
+func orNone(at netip.AddrPort) string {
+	if !at.IsValid() {
+		return "none"
+	}
+	return at.String()
+}
+
 // checkReload reports what only a restart can change.
 func checkReload(before, after *config.Config) yamlfile.Problems {
 	var problems yamlfile.Problems
@@ -172,6 +180,8 @@ func checkReload(before, after *config.Config) yamlfile.Problems {
 	}{
 		{after.InterfaceField(), strings.Join(before.Interfaces, ", "), strings.Join(after.Interfaces, ", ")},
 		{"socket", before.Socket, after.Socket},
+		{"metrics.listen", orNone(before.Metrics.Listen), orNone(after.Metrics.Listen)},
+		{"metrics.backends", before.Metrics.Backends, after.Metrics.Backends},
 		{"flows.limit", before.Flows.Limit, after.Flows.Limit},
 		{"flows.unproven", before.Flows.Unproven, after.Flows.Unproven},
 		{"flows.timeouts.opening", was.Opening, is.Opening},

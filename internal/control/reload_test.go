@@ -134,6 +134,7 @@ func TestReloadRefused(t *testing.T) {
 		"not YAML":  {nil, "interface: [", "f:1: not YAML: did not find expected node content", nil},
 		"interface": {nil, strings.ReplaceAll(web, "\ninterface: eth9", "interface: eth0"), restart("interface", "eth9", "eth0"), nil},
 		"socket":    {nil, "socket: /tmp/s" + web, restart("socket", "/run/jeoul/jeoul.sock", "/tmp/s"), nil},
+		"metrics":   {nil, "metrics: {listen: '192.0.2.9:9533'}" + web, restart("metrics.listen", "none", "192.0.2.9:9533"), nil},
 		"own address": {func(w *world) {
 			w.routed("192.0.2.254", paths.Route{Fault: paths.OwnAddress, Reason: "is ours", Advice: "use another"})
 		}, strings.ReplaceAll(web, "192.0.2.2}", "192.0.2.254}"),

@@ -1,0 +1,191 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package metrics
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/prometheus/client_golang/prometheus"
+	dto "github.com/prometheus/client_model/go"
+
+	"github.com/jeoul/jeoul/internal/api"
+)
+
+// family is a metric: the series of one name.
+type family struct {
+	name, help string
+	kind       dto.MetricType
+	labels     []string
+}
+
+func (f family) options() prometheus.Opts { return prometheus.Opts{Name: f.name, Help: f.help} }
+
+// of is a family with what its series are made of: one for each T of a status.
+type of[T any] struct {
+	family
+	// value returns a series' value; false leaves the series out.
+	value func(T) (float64, bool)
+}
+
+const (
+	gauge   = dto.MetricType_GAUGE
+	counter = dto.MetricType_COUNTER
+)
+
+func always[T any](value func(T) float64) func(T) (float64, bool) {
+	return func(from T) (float64, bool) { return value(from), true }
+}
+
+func truth(b bool) float64 {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+// What counts reloads is kept by itself: a status says nothing of it.
+var (
+	reloadsTotal         = family{"jeoul_reloads_total", "Reloads of the configuration, by what became of them.", counter, []string{"result"}}
+	lastReloadSuccessful = family{"jeoul_last_reload_successful", "1 where the last reload was applied, or there was none; 0 where it was refused and the balancer went on as it was.", gauge, nil}
+	lastReloadSuccess    = family{"jeoul_last_reload_success_timestamp_seconds", "When the configuration in force was applied.", gauge, nil}
+)
+
+var balancerFamilies = []of[*api.Status]{
+	{family{"jeoul_build_info", "1, with the version of the program.", gauge, []string{"version"}},
+		always(func(*api.Status) float64 { return 1 })},
+	{family{"jeoul_configuration_generation", "Counts the states that the data plane was given since the start.", gauge, nil},
+		always(func(s *api.Status) float64 { return float64(s.Generation) })},
+	{family{"jeoul_problems", "What a person should look at now: the lines under “problems” in the status.", gauge, nil},
+		always(func(s *api.Status) float64 { return float64(len(s.Problems)) })},
+	{family{"jeoul_operations_in_force", "Backends that an operation has drained or given another weight than the configuration's.", gauge, nil},
+		always(func(s *api.Status) float64 { return float64(len(s.Operations.InForce)) })},
+}
+
+// packetsTotal has a series for each outcome, those of no packet too.
+var packetsTotal = of[api.Outcome]{
+	family{"jeoul_packets_total", "Packets by what became of them; each is in exactly one outcome.", counter, []string{"outcome"}},
+	always(func(o api.Outcome) float64 { return float64(o.Packets) })}
+
+var interfaceFamilies = []of[*api.Interface]{
+	{family{"jeoul_interface_info", "1, with the hook that takes an interface's packets, and whether that is generic XDP.", gauge, []string{"interface", "hook", "generic", "driver"}},
+		always(func(*api.Interface) float64 { return 1 })},
+	{family{"jeoul_interface_up", "1 where an interface is switched on and has a carrier.", gauge, []string{"interface"}},
+		always(func(i *api.Interface) float64 { return truth(i.Up) })},
+	{family{"jeoul_interface_xdp_lost_frames_total", "Frames that were counted as sent on, and that the driver lost then, as far as it counts them.", counter, []string{"interface"}},
+		always(func(i *api.Interface) float64 { return float64(i.XDPLost) })},
+}
+
+// part is a part of something, by its name.
+type part struct {
+	name  string
+	value uint64
+}
+
+var (
+	flowsNow    = of[part]{family{"jeoul_flows", "Flows that are remembered: proven ones, whose client has shown that it is there, and others.", gauge, []string{"table"}}, partValue}
+	flowsLimit  = of[part]{family{"jeoul_flows_limit", "Flows that there is room for.", gauge, []string{"table"}}, partValue}
+	memoryBytes = of[part]{family{"jeoul_memory_bytes", "Kernel memory of the data plane, by what it is for.", gauge, []string{"part"}}, partValue}
+	// backendsWithoutSeries says that the series of each backend are left out.
+	backendsWithoutSeries = of[part]{family{"jeoul_backends_without_series", "Backends that have no series of their own, for there are more than metrics.backends; 0 where all have.", gauge, nil}, partValue}
+)
+
+var partValue = always(func(p part) float64 { return float64(p.value) })
+
+var serviceFamilies = []of[*api.Service]{
+	{family{"jeoul_service_info", "1, with what a service is.", gauge, []string{"service", "vip", "port", "protocol", "mode", "scheduler"}},
+		always(func(*api.Service) float64 { return 1 })},
+	{family{"jeoul_service_backends", "Backends that are configured.", gauge, []string{"service"}},
+		always(func(s *api.Service) float64 { return float64(len(s.Backends)) })},
+	{family{"jeoul_service_backends_up", "Backends that take new flows.", gauge, []string{"service"}},
+		always(func(s *api.Service) float64 { return float64(backendsUp(s)) })},
+	{family{"jeoul_service_active_flows", "Flows that have not ended, of a service that remembers every flow.", gauge, []string{"service"}},
+		func(s *api.Service) (float64, bool) { return float64(s.Active), s.Tracked }},
+	{family{"jeoul_service_remembered_flows", "Flows that are remembered, those that have ended until they are forgotten.", gauge, []string{"service"}},
+		always(func(s *api.Service) float64 { return float64(s.Flows) })},
+	{family{"jeoul_service_transition_moved_slots", "Slots of the hash table that lead to another backend than before a change whose transition is under way; 0 where there is none.", gauge, []string{"service"}},
+		always(func(s *api.Service) float64 {
+			if s.Transition == nil {
+				return 0
+			}
+			return float64(s.Transition.MovedSlots)
+		})},
+}
+
+func backendsUp(s *api.Service) (up int) {
+	for i := range s.Backends {
+		if s.Backends[i].State == api.Up {
+			up++
+		}
+	}
+	return up
+}
+
+// states are a backend's, by their numbers: one gauge, and not a series for each state.
+var states = []api.State{api.Up, api.Draining, api.WeightZero, api.NoMAC, api.NoRoute, api.Out}
+
+func stateNumber(s api.State) float64 { return float64(slices.Index(states, s)) }
+
+func stateNumbers() string {
+	var words []string
+	for i, s := range states {
+		words = append(words, fmt.Sprintf("%d %s", i, s))
+	}
+	return strings.Join(words, ", ")
+}
+
+var backendLabels = []string{"service", "backend"}
+
+var backendFamilies = []of[member]{
+	{family{"jeoul_backend_state", "A backend's state: " + stateNumbers() + ".", gauge, backendLabels},
+		always(func(b member) float64 { return stateNumber(b.State) })},
+	{family{"jeoul_backend_weight", "The weight in force.", gauge, backendLabels},
+		always(func(b member) float64 { return float64(b.Weight) })},
+	{family{"jeoul_backend_packets_total", "Packets that were sent on to a backend.", counter, backendLabels},
+		always(func(b member) float64 { return float64(b.Packets) })},
+	{family{"jeoul_backend_bytes_total", "Bytes of those IP packets as they came, without the Ethernet frame.", counter, backendLabels},
+		always(func(b member) float64 { return float64(b.Bytes) })},
+	{family{"jeoul_backend_connections_total", "New flows; of a service that does not remember every flow, SYNs that were sent on.", counter, backendLabels},
+		always(func(b member) float64 { return float64(b.Connections) })},
+	{family{"jeoul_backend_returned_packets_total", "Replies that came back through the balancer, in the modes nat and fullnat.", counter, backendLabels},
+		always(func(b member) float64 { return float64(b.ReturnedPackets) })},
+	{family{"jeoul_backend_returned_bytes_total", "Bytes of those replies' IP packets.", counter, backendLabels},
+		always(func(b member) float64 { return float64(b.ReturnedBytes) })},
+	{family{"jeoul_backend_active_flows", "Flows that have not ended, of a service that remembers every flow.", gauge, backendLabels},
+		func(b member) (float64, bool) { return float64(b.Active), b.of.Tracked }},
+	{family{"jeoul_backend_remembered_flows", "Flows that are remembered, those that have ended until they are forgotten.", gauge, backendLabels},
+		always(func(b member) float64 { return float64(b.Flows) })},
+	{family{"jeoul_backend_pool_ports_held", "Ports of full NAT's pool that a backend's open flows hold; services with the same endpoint show the sum.", gauge, backendLabels},
+		func(b member) (float64, bool) {
+			if b.Ports == nil {
+				return 0, false
+			}
+			return float64(b.Ports.Held), true
+		}},
+	{family{"jeoul_backend_pool_ports_limit", "Ports of full NAT's pool that there are for a backend.", gauge, backendLabels},
+		func(b member) (float64, bool) {
+			if b.Ports == nil {
+				return 0, false
+			}
+			return float64(b.Ports.Limit), true
+		}},
+}
+
+// families lists every metric of the package, in the order of the reference page.
+func families() (all []family) {
+	all = append(all, only(balancerFamilies)...)
+	all = append(all, reloadsTotal, lastReloadSuccessful, lastReloadSuccess, packetsTotal.family)
+	all = append(all, only(interfaceFamilies)...)
+	all = append(all, flowsNow.family, flowsLimit.family, memoryBytes.family)
+	all = append(all, only(serviceFamilies)...)
+	all = append(all, backendsWithoutSeries.family)
+	return append(all, only(backendFamilies)...)
+}
+
+func only[T any](these []of[T]) (all []family) {
+	for _, f := range these {
+		all = append(all, f.family)
+	}
+	return all
+}

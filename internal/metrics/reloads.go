@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package metrics
+
+import (
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// reloads counts what became of reloads.
+type reloads struct {
+	total      *prometheus.CounterVec
+	successful prometheus.Gauge
+	applied    prometheus.Gauge
+}
+
+// The results of a reload.
+const (
+	reloadApplied = "applied"
+	reloadRefused = "refused"
+)
+
+func newReloads() *reloads {
+	r := &reloads{
+		total:      prometheus.NewCounterVec(prometheus.CounterOpts(reloadsTotal.options()), reloadsTotal.labels),
+		successful: prometheus.NewGauge(prometheus.GaugeOpts(lastReloadSuccessful.options())),
+		applied:    prometheus.NewGauge(prometheus.GaugeOpts(lastReloadSuccess.options())),
+	}
+	// What is not there yet cannot be alerted on: a first refusal would be no increase.
+	for _, result := range []string{reloadApplied, reloadRefused} {
+		r.total.WithLabelValues(result)
+	}
+	// The start has read the configuration.
+	r.successful.Set(1)
+	r.applied.Set(seconds(time.Now()))
+	return r
+}
+
+func (r *reloads) register(registry prometheus.Registerer) {
+	registry.MustRegister(r.total, r.successful, r.applied)
+}
+
+func (r *reloads) ended(err error, now time.Time) {
+	if err != nil {
+		r.total.WithLabelValues(reloadRefused).Inc()
+		r.successful.Set(0)
+		return
+	}
+	r.total.WithLabelValues(reloadApplied).Inc()
+	r.successful.Set(1)
+	r.applied.Set(seconds(now))
+}
+
+// seconds is a moment as Prometheus has it: seconds since 1970.
+func seconds(t time.Time) float64 { return float64(t.UnixNano()) / 1e9 }
