@@ -14,6 +14,7 @@ import (
 	"github.com/jedib0t/go-pretty/v6/table"
 
 	"github.com/jeoul/jeoul/internal/api"
+	"github.com/jeoul/jeoul/internal/ops"
 )
 
 // backendCmd changes backends of a running balancer. What it does is laid over the
@@ -50,8 +51,8 @@ type targetArgument struct {
 	AllServices bool   `name:"all-services" help:"The backends of its address in every service."`
 }
 
-func (t targetArgument) order(verb api.Verb) api.Order {
-	return api.Order{Verb: verb, Service: t.Target.service, Backend: t.Target.backend, AllServices: t.AllServices}
+func (t targetArgument) order(verb ops.Verb) ops.Order {
+	return ops.Order{Verb: verb, Service: t.Target.service, Backend: t.Target.backend, AllServices: t.AllServices}
 }
 
 type drainCmd struct {
@@ -71,7 +72,7 @@ func (c *drainCmd) Validate() error {
 
 // Run drains, and waits if it is to.
 func (c *drainCmd) Run(ctx context.Context) error {
-	order := c.order(api.Drain)
+	order := c.order(ops.Drain)
 	order.Deadline = c.Deadline
 	client := api.NewClient(c.Socket)
 	done, err := client.Operate(ctx, order)
@@ -92,7 +93,7 @@ type enableCmd struct {
 
 // Run enables.
 func (c *enableCmd) Run(ctx context.Context) error {
-	return operate(ctx, c.Socket, c.order(api.Enable))
+	return operate(ctx, c.Socket, c.order(ops.Enable))
 }
 
 type weightCmd struct {
@@ -111,7 +112,7 @@ func (c *weightCmd) Validate() error {
 
 // Run sets the weight.
 func (c *weightCmd) Run(ctx context.Context) error {
-	order := c.order(api.Weight)
+	order := c.order(ops.Weight)
 	order.Weight = c.Weight
 	return operate(ctx, c.Socket, order)
 }
@@ -122,10 +123,10 @@ type undoCmd struct {
 
 // Run takes back.
 func (c *undoCmd) Run(ctx context.Context) error {
-	return operate(ctx, c.Socket, api.Order{Verb: api.Undo})
+	return operate(ctx, c.Socket, ops.Order{Verb: ops.Undo})
 }
 
-func operate(ctx context.Context, socket string, order api.Order) error {
+func operate(ctx context.Context, socket string, order ops.Order) error {
 	done, err := api.NewClient(socket).Operate(ctx, order)
 	if err == nil {
 		writeOperation(os.Stdout, done)
@@ -157,7 +158,7 @@ func (c *listCmd) Run(ctx context.Context) error {
 const mostNamed = 5
 
 // namesOf lists an operation's backends.
-func namesOf(targets []api.Target) string {
+func namesOf(targets []ops.Target) string {
 	var names []string
 	for i, t := range targets {
 		if i == mostNamed {
@@ -169,7 +170,7 @@ func namesOf(targets []api.Target) string {
 }
 
 // operationText names an operation, as in "drain web/web01".
-func operationText(o *api.Operation) string {
+func operationText(o *ops.Operation) string {
 	text := fmt.Sprintf("%s %s", o.Verb, namesOf(o.Targets))
 	if o.Weight != nil {
 		text += fmt.Sprintf(" %d", *o.Weight)
@@ -178,26 +179,26 @@ func operationText(o *api.Operation) string {
 }
 
 // writeOperation says what was done.
-func writeOperation(w io.Writer, o *api.Operation) {
+func writeOperation(w io.Writer, o *ops.Operation) {
 	names := namesOf(o.Targets)
 	switch o.Verb {
-	case api.Drain:
+	case ops.Drain:
 		fmt.Fprintf(w, "%s: no new flows", names)
 		if !o.Deadline.IsZero() {
 			fmt.Fprintf(w, "; out at %s, with what is left then", o.Deadline.Local().Format(time.DateTime))
 		}
 		fmt.Fprintln(w)
-	case api.Enable:
+	case ops.Enable:
 		fmt.Fprintf(w, "%s: takes new flows\n", names)
-	case api.Weight:
+	case ops.Weight:
 		fmt.Fprintf(w, "%s: weight %d\n", names, *o.Weight)
-	case api.Undo:
+	case ops.Undo:
 		fmt.Fprintf(w, "%s: taken back: %s\n", names, operationText(o.Undone))
 	}
 }
 
 // writeOperations prints what operations have changed.
-func writeOperations(w io.Writer, operations *api.Operations, now time.Time) {
+func writeOperations(w io.Writer, operations *ops.Operations, now time.Time) {
 	if len(operations.InForce) == 0 {
 		fmt.Fprintln(w, "everything is as the configuration has it")
 	} else {
@@ -208,7 +209,7 @@ func writeOperations(w io.Writer, operations *api.Operations, now time.Time) {
 }
 
 // writeInForce prints what differs from the configuration.
-func writeInForce(w io.Writer, overlays []api.Overlay, now time.Time) {
+func writeInForce(w io.Writer, overlays []ops.Overlay, now time.Time) {
 	t := newTable(w, "backend", "operation", "by", "since", "deadline", "left")
 	for _, o := range overlays {
 		if d := o.Drain; d != nil {
@@ -223,7 +224,7 @@ func writeInForce(w io.Writer, overlays []api.Overlay, now time.Time) {
 }
 
 // writeHistory says what can be taken back, the next first.
-func writeHistory(w io.Writer, history []api.Operation) {
+func writeHistory(w io.Writer, history []ops.Operation) {
 	for i, o := range history {
 		if i == 0 {
 			fmt.Fprintln(w, "\nundo takes back, one at a time:")
@@ -236,7 +237,7 @@ func writeHistory(w io.Writer, history []api.Operation) {
 	}
 }
 
-func drainText(d *api.Drained) string {
+func drainText(d *ops.Drained) string {
 	switch {
 	case d.Out:
 		return "out"
@@ -246,7 +247,7 @@ func drainText(d *api.Drained) string {
 	return "enable"
 }
 
-func deadlineText(d *api.Drained, now time.Time) string {
+func deadlineText(d *ops.Drained, now time.Time) string {
 	switch {
 	case d.Deadline.IsZero():
 		return "-"
@@ -257,7 +258,7 @@ func deadlineText(d *api.Drained, now time.Time) string {
 }
 
 // leftText says what a drained backend has left, or had at its deadline.
-func leftText(d *api.Drained, left api.Left) string {
+func leftText(d *ops.Drained, left ops.Left) string {
 	switch {
 	case !d.On:
 		return "-"
@@ -270,7 +271,7 @@ func leftText(d *api.Drained, left api.Left) string {
 }
 
 // flowsText counts what is known to be left.
-func flowsText(left api.Left) string {
+func flowsText(left ops.Left) string {
 	if left.Tracked {
 		// The flows are counted now and then only.
 		return fmt.Sprintf("%s active, %s remembered", count(uint64(left.Active)), count(max(left.Flows, uint64(left.Active))))

@@ -17,7 +17,7 @@ import (
 	"github.com/alecthomas/kong"
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/jeoul/jeoul/internal/api"
+	"github.com/jeoul/jeoul/internal/ops"
 )
 
 // wantGolden compares with a file of testdata, or rewrites it.
@@ -38,26 +38,26 @@ func wantGolden(t *testing.T, name string, got []byte) {
 	}
 }
 
-func backendOf(service, backend string, last byte) api.Target {
-	return api.Target{Service: service, Backend: backend, Address: netip.AddrFrom4([4]byte{192, 0, 2, last}), Port: 80}
+func backendOf(service, backend string, last byte) ops.Target {
+	return ops.Target{Service: service, Backend: backend, Address: netip.AddrFrom4([4]byte{192, 0, 2, last}), Port: 80}
 }
 
 // changed are operations of every kind.
-func changed(at time.Time) *api.Operations {
+func changed(at time.Time) *ops.Operations {
 	weight := uint16(20)
 	web01, web02, db01 := backendOf("web", "web01", 1), backendOf("web", "web02", 2), backendOf("db", "db01", 3)
-	return &api.Operations{
-		InForce: []api.Overlay{
-			{Target: web01, Drain: &api.Drained{On: true, By: "kim", At: at, Deadline: at.Add(10 * time.Minute)},
-				Weight: &api.Weighted{Value: 20, Configured: 5, By: "root", At: at.Add(-time.Hour)}, Left: api.Left{Flows: 1234}},
-			{Target: web02, Drain: &api.Drained{On: true, By: "uid 1000", At: at, Deadline: at.Add(30 * time.Second), Out: true,
-				AtDeadline: &api.Left{Tracked: true, Active: 3, Flows: 7}}},
-			{Target: db01, Drain: &api.Drained{On: true, By: "root", At: at}, Left: api.Left{Tracked: true, Active: 1000, Flows: 1001}},
-			{Target: backendOf("db", "db02", 4), Drain: &api.Drained{On: false, By: "root", At: at}},
+	return &ops.Operations{
+		InForce: []ops.Overlay{
+			{Target: web01, Drain: &ops.Drained{On: true, By: "kim", At: at, Deadline: at.Add(10 * time.Minute)},
+				Weight: &ops.Weighted{Value: 20, Configured: 5, By: "root", At: at.Add(-time.Hour)}, Left: ops.Left{Flows: 1234}},
+			{Target: web02, Drain: &ops.Drained{On: true, By: "uid 1000", At: at, Deadline: at.Add(30 * time.Second), Out: true,
+				AtDeadline: &ops.Left{Tracked: true, Active: 3, Flows: 7}}},
+			{Target: db01, Drain: &ops.Drained{On: true, By: "root", At: at}, Left: ops.Left{Tracked: true, Active: 1000, Flows: 1001}},
+			{Target: backendOf("db", "db02", 4), Drain: &ops.Drained{On: false, By: "root", At: at}},
 		},
-		History: []api.Operation{
-			{Verb: api.Drain, Targets: []api.Target{web01, db01}, By: "kim", At: at},
-			{Verb: api.Weight, Targets: []api.Target{web01}, Weight: &weight, By: "root", At: at.Add(-time.Hour), Lost: "the reload of 12:00 changed its weight to 3"},
+		History: []ops.Operation{
+			{Verb: ops.Drain, Targets: []ops.Target{web01, db01}, By: "kim", At: at},
+			{Verb: ops.Weight, Targets: []ops.Target{web01}, Weight: &weight, By: "root", At: at.Add(-time.Hour), Lost: "the reload of 12:00 changed its weight to 3"},
 		},
 	}
 }
@@ -68,7 +68,7 @@ func TestWriteOperations(t *testing.T) {
 	writeOperations(&got, changed(at), at.Add(time.Minute))
 	wantGolden(t, "backend-list", got.Bytes())
 	got.Reset()
-	writeOperations(&got, &api.Operations{}, at)
+	writeOperations(&got, &ops.Operations{}, at)
 	if got, want := got.String(), "everything is as the configuration has it\n"; got != want {
 		t.Errorf("%q, want %q", got, want)
 	}
@@ -76,20 +76,20 @@ func TestWriteOperations(t *testing.T) {
 
 func TestWriteOperation(t *testing.T) {
 	at := time.Date(2026, 1, 2, 3, 4, 5, 0, time.Local)
-	weight, web01 := uint16(20), []api.Target{backendOf("web", "web01", 1)}
-	var many []api.Target
+	weight, web01 := uint16(20), []ops.Target{backendOf("web", "web01", 1)}
+	var many []ops.Target
 	for _, name := range strings.Fields("a b c d e f g") {
 		many = append(many, backendOf(name, "x", 1))
 	}
 	for _, test := range []struct {
-		done api.Operation
+		done ops.Operation
 		want string
 	}{
-		{api.Operation{Verb: api.Drain, Targets: web01}, "web/web01: no new flows\n"},
-		{api.Operation{Verb: api.Drain, Targets: web01, Deadline: at}, "web/web01: no new flows; out at 2026-01-02 03:04:05, with what is left then\n"},
-		{api.Operation{Verb: api.Enable, Targets: many}, "a/x, b/x, c/x, d/x, e/x and 2 more: takes new flows\n"},
-		{api.Operation{Verb: api.Weight, Targets: web01, Weight: &weight}, "web/web01: weight 20\n"},
-		{api.Operation{Verb: api.Undo, Targets: web01, Undone: &api.Operation{Verb: api.Weight, Targets: web01, Weight: &weight}},
+		{ops.Operation{Verb: ops.Drain, Targets: web01}, "web/web01: no new flows\n"},
+		{ops.Operation{Verb: ops.Drain, Targets: web01, Deadline: at}, "web/web01: no new flows; out at 2026-01-02 03:04:05, with what is left then\n"},
+		{ops.Operation{Verb: ops.Enable, Targets: many}, "a/x, b/x, c/x, d/x, e/x and 2 more: takes new flows\n"},
+		{ops.Operation{Verb: ops.Weight, Targets: web01, Weight: &weight}, "web/web01: weight 20\n"},
+		{ops.Operation{Verb: ops.Undo, Targets: web01, Undone: &ops.Operation{Verb: ops.Weight, Targets: web01, Weight: &weight}},
 			"web/web01: taken back: weight web/web01 20\n"},
 	} {
 		var got bytes.Buffer
@@ -102,37 +102,37 @@ func TestWriteOperation(t *testing.T) {
 
 // TestAwaitDrain: each script is what is left second by second; its last line stays.
 func TestAwaitDrain(t *testing.T) {
-	tracked := func(active uint32, packets uint64) api.Left {
-		return api.Left{Tracked: true, Active: active, Flows: uint64(active) + 2, Packets: packets}
+	tracked := func(active uint32, packets uint64) ops.Left {
+		return ops.Left{Tracked: true, Active: active, Flows: uint64(active) + 2, Packets: packets}
 	}
 	tests := map[string]struct {
-		left     []api.Left
+		left     []ops.Left
 		deadline time.Duration
 		// atDeadline is what the daemon counts then.
-		atDeadline *api.Left
+		atDeadline *ops.Left
 		person     bool
 		want       string
 		err        string
 		status     int
 		after      time.Duration
 	}{
-		"tracked": {left: []api.Left{tracked(3, 100), tracked(3, 600), tracked(1, 700), tracked(0, 700)},
+		"tracked": {left: []ops.Left{tracked(3, 100), tracked(3, 600), tracked(1, 700), tracked(0, 700)},
 			want: "web/web01: 3 active, 5 remembered, 0 packets/s\nweb/web01: nothing is left after 5s\n", after: 5 * time.Second},
-		"for a person": {left: []api.Left{tracked(3, 100), tracked(3, 600), tracked(0, 600)}, person: true, deadline: time.Hour,
+		"for a person": {left: []ops.Left{tracked(3, 100), tracked(3, 600), tracked(0, 600)}, person: true, deadline: time.Hour,
 			want: "\r\x1b[Kweb/web01: 3 active, 5 remembered, 0 packets/s; 1h0m0s to the deadline" +
 				"\r\x1b[Kweb/web01: 3 active, 5 remembered, 500 packets/s; 59m59s to the deadline" +
 				"\r\x1b[Kweb/web01: 0 active, 2 remembered, 0 packets/s; 59m58s to the deadline" +
 				"\r\x1b[Kweb/web01: 0 active, 2 remembered, 0 packets/s; 59m57s to the deadline" +
 				"\nweb/web01: nothing is left after 4s\n", after: 4 * time.Second},
-		"not tracked": {left: []api.Left{{Packets: 5}, {Packets: 7}, {Flows: 2, Packets: 7}, {Packets: 7, Until: time.Date(2000, 1, 1, 0, 15, 0, 0, time.Local)}},
+		"not tracked": {left: []ops.Left{{Packets: 5}, {Packets: 7}, {Flows: 2, Packets: 7}, {Packets: 7, Until: time.Date(2000, 1, 1, 0, 15, 0, 0, time.Local)}},
 			want: "web/web01: 0 remembered, 0 packets/s\nweb/web01: 0 remembered, 0 packets/s\nweb/web01: nothing is left after 16s that has sent anything; " +
 				"connections that are silent are not known, and still find it if they speak before 2000-01-01 00:15:00\n", after: 16 * time.Second},
-		"deadline": {left: []api.Left{tracked(3, 100)}, deadline: 12 * time.Second, atDeadline: &api.Left{Tracked: true, Active: 3, Flows: 4},
+		"deadline": {left: []ops.Left{tracked(3, 100)}, deadline: 12 * time.Second, atDeadline: &ops.Left{Tracked: true, Active: 3, Flows: 4},
 			want: "web/web01: 3 active, 5 remembered, 0 packets/s; 12s to the deadline\nweb/web01: 3 active, 5 remembered, 0 packets/s; 2s to the deadline\n",
 			err:  "web/web01: out at its deadline, and with it what was left: 3 active, 4 remembered", status: exitLeft, after: 12 * time.Second},
-		"nothing left at the deadline": {left: []api.Left{tracked(3, 100)}, deadline: time.Second, atDeadline: &api.Left{Tracked: true, Flows: 4},
+		"nothing left at the deadline": {left: []ops.Left{tracked(3, 100)}, deadline: time.Second, atDeadline: &ops.Left{Tracked: true, Flows: 4},
 			want: "web/web01: 3 active, 5 remembered, 0 packets/s; 1s to the deadline\nweb/web01: nothing was left at its deadline\n", after: time.Second},
-		"not counted at the deadline": {left: []api.Left{tracked(3, 100)}, deadline: time.Second,
+		"not counted at the deadline": {left: []ops.Left{tracked(3, 100)}, deadline: time.Second,
 			want: "web/web01: 3 active, 5 remembered, 0 packets/s; 1s to the deadline\n",
 			err:  "web/web01: out at its deadline; what was left could not be counted", status: exitLeft, after: time.Second},
 	}
@@ -140,17 +140,17 @@ func TestAwaitDrain(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				began, target := time.Now(), backendOf("web", "web01", 1)
-				drain := &api.Operation{Verb: api.Drain, Targets: []api.Target{target}}
+				drain := &ops.Operation{Verb: ops.Drain, Targets: []ops.Target{target}}
 				if test.deadline > 0 {
 					drain.Deadline = began.Add(test.deadline)
 				}
-				ask := func(context.Context) (*api.Operations, error) {
+				ask := func(context.Context) (*ops.Operations, error) {
 					second := int(time.Since(began) / time.Second)
-					drained := &api.Drained{On: true, Deadline: drain.Deadline}
+					drained := &ops.Drained{On: true, Deadline: drain.Deadline}
 					if test.deadline > 0 && time.Since(began) >= test.deadline {
 						drained.Out, drained.AtDeadline = true, test.atDeadline
 					}
-					return &api.Operations{InForce: []api.Overlay{{Target: target, Drain: drained, Left: test.left[min(second, len(test.left)-1)]}}}, nil
+					return &ops.Operations{InForce: []ops.Overlay{{Target: target, Drain: drained, Left: test.left[min(second, len(test.left)-1)]}}}, nil
 				}
 				var got bytes.Buffer
 				err := awaitDrain(t.Context(), &got, ask, drain, test.person)
@@ -179,19 +179,19 @@ func checkLeft(t *testing.T, err error, says string, status int) {
 
 func TestAwaitDrainEndsEarly(t *testing.T) {
 	target := backendOf("web", "web01", 1)
-	drain := &api.Operation{Verb: api.Drain, Targets: []api.Target{target}}
-	stays := &api.Operations{InForce: []api.Overlay{{Target: target, Drain: &api.Drained{On: true}, Left: api.Left{Flows: 1}}}}
+	drain := &ops.Operation{Verb: ops.Drain, Targets: []ops.Target{target}}
+	stays := &ops.Operations{InForce: []ops.Overlay{{Target: target, Drain: &ops.Drained{On: true}, Left: ops.Left{Flows: 1}}}}
 	synctest.Test(t, func(t *testing.T) {
-		err := awaitDrain(t.Context(), &bytes.Buffer{}, func(context.Context) (*api.Operations, error) { return &api.Operations{}, nil }, drain, false)
+		err := awaitDrain(t.Context(), &bytes.Buffer{}, func(context.Context) (*ops.Operations, error) { return &ops.Operations{}, nil }, drain, false)
 		wantError(t, err, "web/web01 is not drained any more")
 		gone := errors.New("gone")
-		err = awaitDrain(t.Context(), &bytes.Buffer{}, func(context.Context) (*api.Operations, error) { return nil, gone }, drain, false)
+		err = awaitDrain(t.Context(), &bytes.Buffer{}, func(context.Context) (*ops.Operations, error) { return nil, gone }, drain, false)
 		if !errors.Is(err, gone) {
 			t.Errorf("error = %v, want that of who is asked", err)
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), 90*time.Second)
 		defer cancel()
-		err = awaitDrain(ctx, &bytes.Buffer{}, func(context.Context) (*api.Operations, error) { return stays, nil }, drain, false)
+		err = awaitDrain(ctx, &bytes.Buffer{}, func(context.Context) (*ops.Operations, error) { return stays, nil }, drain, false)
 		wantError(t, err, "interrupted; web/web01 stays drained")
 	})
 }

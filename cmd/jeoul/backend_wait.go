@@ -10,7 +10,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/jeoul/jeoul/internal/api"
+	"github.com/jeoul/jeoul/internal/ops"
 )
 
 // How a drain is waited for.
@@ -37,8 +37,8 @@ func (leftError) ExitCode() int   { return exitLeft }
 
 // drainWait follows one backend.
 type drainWait struct {
-	target  api.Target
-	overlay *api.Overlay // as it was when it was looked at last
+	target  ops.Target
+	overlay *ops.Overlay // as it was when it was looked at last
 	looked  time.Time
 	rate    float64   // packets a second since then
 	quiet   time.Time // no packet since
@@ -46,7 +46,7 @@ type drainWait struct {
 
 // awaitDrain says what is left on drained backends until nothing is, or until their
 // deadline has passed, which is a leftError if something was left.
-func awaitDrain(ctx context.Context, w io.Writer, ask func(context.Context) (*api.Operations, error), drain *api.Operation, person bool) error {
+func awaitDrain(ctx context.Context, w io.Writer, ask func(context.Context) (*ops.Operations, error), drain *ops.Operation, person bool) error {
 	began := time.Now()
 	waits := make([]*drainWait, len(drain.Targets))
 	for i, t := range drain.Targets {
@@ -84,8 +84,8 @@ func awaitDrain(ctx context.Context, w io.Writer, ask func(context.Context) (*ap
 }
 
 // look takes up what operations say about the backend.
-func (d *drainWait) look(operations *api.Operations, now time.Time) error {
-	var found *api.Overlay
+func (d *drainWait) look(operations *ops.Operations, now time.Time) error {
+	var found *ops.Overlay
 	for i, o := range operations.InForce {
 		if o.Service == d.target.Service && o.Address == d.target.Address && o.Port == d.target.Port && o.Drain != nil && o.Drain.On {
 			found = &operations.InForce[i]
@@ -120,7 +120,7 @@ func (d *drainWait) over(now time.Time) bool {
 
 // leftLine is what is left on all of them.
 func leftLine(waits []*drainWait, deadline, now time.Time) string {
-	var all api.Left
+	var all ops.Left
 	var rate float64
 	for _, d := range waits {
 		left := d.overlay.Left
@@ -160,7 +160,7 @@ func conclude(w io.Writer, waits []*drainWait, after time.Duration) error {
 }
 
 // silentText says what cannot be known of a service that tracks no flows.
-func silentText(left api.Left) string {
+func silentText(left ops.Left) string {
 	if left.Tracked || left.Until.IsZero() {
 		return ""
 	}

@@ -19,6 +19,7 @@ import (
 	"github.com/jeoul/jeoul/internal/e2e"
 	"github.com/jeoul/jeoul/internal/lab"
 	"github.com/jeoul/jeoul/internal/lb"
+	"github.com/jeoul/jeoul/internal/ops"
 	"github.com/jeoul/jeoul/internal/testenv"
 )
 
@@ -133,10 +134,10 @@ func (b *balancer) start(t *testing.T) {
 }
 
 // allUp says whether every backend of every service takes part.
-func allUp(status *api.Status) bool {
+func allUp(status *ops.Status) bool {
 	for _, service := range status.Services {
 		for _, backend := range service.Backends {
-			if backend.State != api.Up {
+			if backend.State != lb.Up {
 				return false
 			}
 		}
@@ -174,7 +175,7 @@ func kill(t *testing.T, process *lab.Process) {
 
 // eventually waits for the daemon's status to be as it should. That the daemon
 // has ended meanwhile fails the test at once.
-func (b *balancer) eventually(t *testing.T, what string, ok func(*api.Status) bool) {
+func (b *balancer) eventually(t *testing.T, what string, ok func(*ops.Status) bool) {
 	t.Helper()
 	testenv.Eventually(t, e2e.Patience, what, func() bool {
 		select {
@@ -188,7 +189,7 @@ func (b *balancer) eventually(t *testing.T, what string, ok func(*api.Status) bo
 }
 
 // status returns the daemon's status.
-func (b *balancer) status(t *testing.T) *api.Status {
+func (b *balancer) status(t *testing.T) *ops.Status {
 	t.Helper()
 	// Not the test's context, which ends before its cleanup.
 	status, err := api.NewClient(b.socket).Status(context.WithoutCancel(t.Context()))

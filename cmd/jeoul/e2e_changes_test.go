@@ -10,10 +10,10 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/jeoul/jeoul/internal/api"
 	"github.com/jeoul/jeoul/internal/e2e"
 	"github.com/jeoul/jeoul/internal/lab"
 	"github.com/jeoul/jeoul/internal/lb"
+	"github.com/jeoul/jeoul/internal/ops"
 )
 
 // TestLeaksAroundChanges looks at every packet that reaches a client while backends
@@ -37,8 +37,8 @@ func (s *stage) takeAway(t *testing.T) {
 			s.Servers = servers
 			s.configure(t, s.hook, s.configuration())
 			s.hangUp(t)
-			s.eventually(t, fmt.Sprintf("%d backends are up", len(servers)), func(status *api.Status) bool {
-				return allUp(status) && !slices.ContainsFunc(status.Services, func(service api.Service) bool { return len(service.Backends) != len(servers) })
+			s.eventually(t, fmt.Sprintf("%d backends are up", len(servers)), func(status *ops.Status) bool {
+				return allUp(status) && !slices.ContainsFunc(status.Services, func(service ops.Service) bool { return len(service.Backends) != len(servers) })
 			})
 			s.awaitAgain(t, w, func() error { return nil })
 		}

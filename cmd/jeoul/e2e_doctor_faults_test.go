@@ -18,11 +18,11 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
-	"github.com/jeoul/jeoul/internal/api"
 	"github.com/jeoul/jeoul/internal/doctor"
 	"github.com/jeoul/jeoul/internal/e2e"
 	"github.com/jeoul/jeoul/internal/flood"
 	"github.com/jeoul/jeoul/internal/lab"
+	"github.com/jeoul/jeoul/internal/ops"
 	"github.com/jeoul/jeoul/internal/testenv"
 )
 
@@ -185,7 +185,7 @@ func failingNeighbour(t *testing.T, w *ward) {
 	within(t, web, func() error { return linkUp(web.Interface, false) })
 	t.Cleanup(func() { w.complete(t) })
 	within(t, w.Lab.Balancer, func() error { return forget(w.Lab.Balancer, web.IPv4) })
-	w.eventually(t, "the balancer misses the backend", func(s *api.Status) bool { return !allUp(s) })
+	w.eventually(t, "the balancer misses the backend", func(s *ops.Status) bool { return !allUp(s) })
 	mend(t, web, func() error { return linkUp(web.Interface, true) })
 	w.first(t, w.Lab.Balancer, "neighbour-failed", web.IPv4.String())
 }

@@ -19,10 +19,10 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"github.com/jeoul/jeoul/internal/api"
 	"github.com/jeoul/jeoul/internal/e2e"
 	"github.com/jeoul/jeoul/internal/lab"
 	"github.com/jeoul/jeoul/internal/lb"
+	"github.com/jeoul/jeoul/internal/ops"
 )
 
 // How much traffic the drains meet.
@@ -78,7 +78,7 @@ func (c *drainCell) begin(t *testing.T, server *lab.Host, arguments ...string) {
 	t.Helper()
 	c.held = c.hold(t, c.path, c.port)
 	c.drain = c.command(t, append([]string{"backend", "drain", c.target(server), "--wait"}, arguments...)...)
-	c.eventually(t, c.target(server)+" is drained", func(status *api.Status) bool { return stateNow(status, c.target(server)) == api.Draining })
+	c.eventually(t, c.target(server)+" is drained", func(status *ops.Status) bool { return stateNow(status, c.target(server)) == lb.Draining })
 	c.checkNew(t, c.path, c.port, func(name string) bool { return name != server.Name })
 	c.held.read(t, heldStep)
 }
@@ -134,17 +134,17 @@ func drainByDeadline(t *testing.T, cells []*drainCell) {
 			t.Errorf("the drain ended with %v, want status %d:\n%s", err, exitLeft, c.drain.output)
 		}
 		c.held.close()
-		if state := stateNow(c.status(t), c.target(server)); state != api.Out {
-			t.Errorf("the state of %s is %s, want %s", c.target(server), state, api.Out)
+		if state := stateNow(c.status(t), c.target(server)); state != lb.Out {
+			t.Errorf("the state of %s is %s, want %s", c.target(server), state, lb.Out)
 		}
 		c.checkNew(t, c.path, c.port, func(name string) bool { return name != server.Name })
 		c.run(t, "backend", "enable", c.target(server))
-		c.eventually(t, c.target(server)+" is up", func(status *api.Status) bool { return stateNow(status, c.target(server)) == api.Up })
+		c.eventually(t, c.target(server)+" is up", func(status *ops.Status) bool { return stateNow(status, c.target(server)) == lb.Up })
 	}
 }
 
 // stateNow returns the state of SERVICE/BACKEND.
-func stateNow(status *api.Status, target string) api.State {
+func stateNow(status *ops.Status, target string) lb.BackendState {
 	for _, s := range status.Services {
 		for _, b := range s.Backends {
 			if s.Name+"/"+b.Name == target {

@@ -10,9 +10,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/jeoul/jeoul/internal/api"
 	"github.com/jeoul/jeoul/internal/lab"
 	"github.com/jeoul/jeoul/internal/lb"
+	"github.com/jeoul/jeoul/internal/ops"
 )
 
 // loop is two balancers that are each other's backends.
@@ -71,7 +71,7 @@ func (p *loop) counted(t *testing.T, names ...string) (packets uint64) {
 func TestLoopEnds(t *testing.T) {
 	p := newLoop(t, lb.NAT)
 	p.knock(t.Context(), 200*time.Millisecond)
-	p.here.eventually(t, "a SYN has ended", func(*api.Status) bool {
+	p.here.eventually(t, "a SYN has ended", func(*ops.Status) bool {
 		return p.counted(t, "answered_time_exceeded", "dropped_time_exceeded") > 0
 	})
 	forwarded, ended := p.counted(t, "forwarded"), p.counted(t, "answered_time_exceeded", "dropped_time_exceeded")
@@ -84,7 +84,7 @@ func TestLoopEnds(t *testing.T) {
 func TestLoopIsFound(t *testing.T) {
 	p := newLoop(t, lb.L2DSR)
 	repeat(t, 300*time.Millisecond, func(ctx context.Context) { p.knock(ctx, 200*time.Millisecond) })
-	p.here.eventually(t, "packets go round", func(*api.Status) bool { return p.counted(t, "forwarded") > 1000 })
+	p.here.eventually(t, "packets go round", func(*ops.Status) bool { return p.counted(t, "forwarded") > 1000 })
 	w := &ward{Lab: p.Lab, balancer: p.here}
 	report := w.examine(t, p.here.host)
 	// Before anything else, for it takes the machine's time.

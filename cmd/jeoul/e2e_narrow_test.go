@@ -15,10 +15,10 @@ import (
 
 	"github.com/vishvananda/netlink"
 
-	"github.com/jeoul/jeoul/internal/api"
 	"github.com/jeoul/jeoul/internal/e2e"
 	"github.com/jeoul/jeoul/internal/lab"
 	"github.com/jeoul/jeoul/internal/lb"
+	"github.com/jeoul/jeoul/internal/ops"
 	"github.com/jeoul/jeoul/internal/testenv"
 )
 
@@ -58,7 +58,7 @@ func TestNarrowRouter(t *testing.T) {
 			if err := l.Clients[0].Do(func() error { return upload(netip.AddrPortFrom(l.VIP4, uint16(8001+i))) }); err != nil {
 				t.Error(err)
 			}
-			b.eventually(t, "the way is known to be narrow", func(s *api.Status) bool { return s.Services[i].Backends[0].MTU == narrowWay })
+			b.eventually(t, "the way is known to be narrow", func(s *ops.Status) bool { return s.Services[i].Backends[0].MTU == narrowWay })
 		})
 	}
 }

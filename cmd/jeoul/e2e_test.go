@@ -18,10 +18,10 @@ import (
 	"github.com/vishvananda/netlink"
 
 	"github.com/jeoul/jeoul/internal/agent"
-	"github.com/jeoul/jeoul/internal/api"
 	"github.com/jeoul/jeoul/internal/e2e"
 	"github.com/jeoul/jeoul/internal/lab"
 	"github.com/jeoul/jeoul/internal/lb"
+	"github.com/jeoul/jeoul/internal/ops"
 )
 
 // The ports of the test's services: one is scheduled by hash, one by turns.
@@ -304,7 +304,7 @@ func TestHookChangesUnderConnections(t *testing.T) {
 	for _, hook := range []lb.Hook{lb.HookXDP, lb.HookTC, lb.HookXDP, lb.HookTC} {
 		s.configureTurns(t, hook, s.Servers)
 		s.hangUp(t)
-		s.eventually(t, "packets are taken in "+string(hook), func(status *api.Status) bool { return status.Hook.Name == hook && allUp(status) })
+		s.eventually(t, "packets are taken in "+string(hook), func(status *ops.Status) bool { return status.Hook.Name == hook && allUp(status) })
 		for connection, server := range open {
 			if got, _, err := ask(connection); err != nil || got != server {
 				t.Errorf("in %s, a connection to %s was answered by %q: %v", hook, server, got, err)
@@ -347,11 +347,11 @@ func (s *segment) askUntil(t *testing.T, stop <-chan struct{}, asked chan<- int,
 func (s *segment) reload(t *testing.T, backends int) {
 	t.Helper()
 	s.hangUp(t)
-	s.eventually(t, fmt.Sprintf("%d backends are up", backends), func(status *api.Status) bool {
+	s.eventually(t, fmt.Sprintf("%d backends are up", backends), func(status *ops.Status) bool {
 		for _, service := range status.Services {
 			up := 0
 			for _, backend := range service.Backends {
-				if backend.State == api.Up {
+				if backend.State == lb.Up {
 					up++
 				}
 			}
@@ -369,12 +369,12 @@ func TestBackendWithoutMAC(t *testing.T) {
 	s := newSegment(t, lb.HookTC)
 	lost := s.Servers[1]
 	s.setLink(t, lost, false)
-	s.eventually(t, lost.Name+" has no MAC", func(status *api.Status) bool { return stateOf(status, lost) == api.NoMAC })
+	s.eventually(t, lost.Name+" has no MAC", func(status *ops.Status) bool { return stateOf(status, lost) == lb.NoMAC })
 	if counts := s.askMany(t, "tcp", netip.AddrPortFrom(s.VIP4, hashPort), 10); counts[lost.Name] > 0 || len(counts) != 2 {
 		t.Errorf("with %s away, answers came from %v", lost.Name, counts)
 	}
 	s.setLink(t, lost, true)
-	s.eventually(t, lost.Name+" is back", func(status *api.Status) bool { return stateOf(status, lost) == api.Up })
+	s.eventually(t, lost.Name+" is back", func(status *ops.Status) bool { return stateOf(status, lost) == lb.Up })
 }
 
 // setLink cuts a host off at its switch port, or joins it again. Its own end
@@ -398,7 +398,7 @@ func (s *segment) setLink(t *testing.T, host *lab.Host, up bool) {
 
 // stateOf returns the one state that a host has as a backend of all services,
 // or "" while they differ.
-func stateOf(status *api.Status, host *lab.Host) (state api.State) {
+func stateOf(status *ops.Status, host *lab.Host) (state lb.BackendState) {
 	for _, service := range status.Services {
 		for _, backend := range service.Backends {
 			switch {

@@ -20,6 +20,7 @@ import (
 
 	"github.com/jeoul/jeoul/internal/api"
 	"github.com/jeoul/jeoul/internal/lb"
+	"github.com/jeoul/jeoul/internal/ops"
 )
 
 type statusCmd struct {
@@ -44,7 +45,7 @@ func (c *statusCmd) Run(ctx context.Context) error {
 }
 
 // writeStatus prints a status for a person.
-func writeStatus(w io.Writer, status *api.Status, verbose bool, now time.Time) {
+func writeStatus(w io.Writer, status *ops.Status, verbose bool, now time.Time) {
 	fmt.Fprintf(w, "%s on %s: %s\n", hookName(status.Hook), interfaceNames(status), status.Hook.Reason)
 	fmt.Fprintf(w, "%s, up %s, process %d, jeoul %s\n",
 		status.Config, now.Sub(status.Started).Truncate(time.Second), status.PID, status.Version)
@@ -63,7 +64,7 @@ func writeStatus(w io.Writer, status *api.Status, verbose bool, now time.Time) {
 }
 
 // writeTables says what is remembered, and in which generation.
-func writeTables(w io.Writer, status *api.Status) {
+func writeTables(w io.Writer, status *ops.Status) {
 	fmt.Fprintln(w)
 	if f := status.Flows; f != nil {
 		fmt.Fprintf(w, "flows       %s proven of %s, %s unproven of %s\n",
@@ -77,7 +78,7 @@ func writeTables(w io.Writer, status *api.Status) {
 }
 
 // waysOf says what the ways of replies take, where there are any.
-func waysOf(m *api.Memory) string {
+func waysOf(m *ops.Memory) string {
 	if m.Ways == 0 {
 		return ""
 	}
@@ -87,7 +88,7 @@ func waysOf(m *api.Memory) string {
 // kibibytes rounds up: little is not nothing.
 func kibibytes(bytes uint64) string { return count((bytes + 1023) / 1024) }
 
-func hookName(h api.Hook) string {
+func hookName(h ops.Hook) string {
 	switch {
 	case h.Name != lb.HookXDP:
 		return string(h.Name)
@@ -97,7 +98,7 @@ func hookName(h api.Hook) string {
 	return "xdp (native)"
 }
 
-func interfaceNames(status *api.Status) string {
+func interfaceNames(status *ops.Status) string {
 	if len(status.Interfaces) == 0 {
 		return status.Interface
 	}
@@ -110,7 +111,7 @@ func interfaceNames(status *api.Status) string {
 
 // writeService prints a service. Columns that could hold one thing only, in this
 // mode or on one interface, are left out.
-func writeService(w io.Writer, s api.Service, several bool, now time.Time) {
+func writeService(w io.Writer, s ops.Service, several bool, now time.Time) {
 	key := lb.ServiceKey{VIP: s.VIP, Port: s.Port, Protocol: s.Protocol}
 	fmt.Fprintf(w, "\n%s  %s  %s", s.Name, key, s.Mode)
 	if s.DSCP != 0 {
@@ -150,7 +151,7 @@ func writeService(w io.Writer, s api.Service, several bool, now time.Time) {
 }
 
 // memoryText says what a service remembers, and what it refuses.
-func memoryText(s api.Service) string {
+func memoryText(s ops.Service) string {
 	text := "stateless"
 	if s.Tracked {
 		text = fmt.Sprintf("tracked: %s active", count(uint64(s.Active)))
@@ -175,7 +176,7 @@ func memoryText(s api.Service) string {
 }
 
 // transitionText says what a change of backends has left to do.
-func transitionText(t *api.Transition, flows uint64, now time.Time) string {
+func transitionText(t *ops.Transition, flows uint64, now time.Time) string {
 	text := fmt.Sprintf("transition since %s: %s of %s slots moved, %s flows remembered",
 		t.Since.Local().Format(time.DateTime), count(uint64(t.MovedSlots)), count(uint64(t.Slots)), count(flows))
 	if t.Base {
@@ -185,9 +186,9 @@ func transitionText(t *api.Transition, flows uint64, now time.Time) string {
 }
 
 // writeReasons says why backends that should get packets do not.
-func writeReasons(w io.Writer, s api.Service) {
+func writeReasons(w io.Writer, s ops.Service) {
 	for _, b := range s.Backends {
-		if b.Reason != "" && b.State != api.Up && b.State != api.WeightZero && b.State != api.Out {
+		if b.Reason != "" && b.State != lb.Up && b.State != lb.WeightZero && b.State != lb.Out {
 			fmt.Fprintf(w, "  %s %s%s\n", b.Name, b.Reason, sinceText(b.Since))
 		}
 	}
@@ -204,21 +205,21 @@ func sinceText(since time.Time) string {
 type column struct {
 	name  string
 	right bool
-	value func(api.Backend) any
+	value func(ops.Backend) any
 }
 
 // columnsOf returns what is worth showing of a service's backends.
-func columnsOf(s api.Service, several bool) []column {
+func columnsOf(s ops.Service, several bool) []column {
 	columns := []column{
-		{"backend", false, func(b api.Backend) any { return b.Name }},
-		{"address", false, func(b api.Backend) any { return endpointOf(s, b) }},
-		{"weight", true, func(b api.Backend) any { return b.Weight }},
-		{"state", false, func(b api.Backend) any { return b.State }},
-		{"neighbour", false, func(b api.Backend) any { return b.Neighbour }},
-		{"mac", false, func(b api.Backend) any { return orDash(b.MAC) }},
+		{"backend", false, func(b ops.Backend) any { return b.Name }},
+		{"address", false, func(b ops.Backend) any { return endpointOf(s, b) }},
+		{"weight", true, func(b ops.Backend) any { return b.Weight }},
+		{"state", false, func(b ops.Backend) any { return b.State }},
+		{"neighbour", false, func(b ops.Backend) any { return b.Neighbour }},
+		{"mac", false, func(b ops.Backend) any { return orDash(b.MAC) }},
 	}
 	if slices.ContainsFunc(s.Backends, routed) {
-		columns = append(columns, column{"via", false, func(b api.Backend) any {
+		columns = append(columns, column{"via", false, func(b ops.Backend) any {
 			if !routed(b) {
 				return "-"
 			}
@@ -226,34 +227,34 @@ func columnsOf(s api.Service, several bool) []column {
 		}})
 	}
 	if several {
-		columns = append(columns, column{"interface", false, func(b api.Backend) any { return orDash(b.Interface) }})
+		columns = append(columns, column{"interface", false, func(b ops.Backend) any { return orDash(b.Interface) }})
 	}
 	if s.Mode != lb.L2DSR {
-		columns = append(columns, column{"mtu", true, func(b api.Backend) any { return b.MTU }})
+		columns = append(columns, column{"mtu", true, func(b ops.Backend) any { return b.MTU }})
 	}
 	if s.Tracked {
 		columns = append(columns, column{"active", true, activeText})
 	}
-	if s.Tracked || slices.ContainsFunc(s.Backends, func(b api.Backend) bool { return b.Flows > 0 }) {
-		columns = append(columns, column{"flows", true, func(b api.Backend) any { return count(b.Flows) }})
+	if s.Tracked || slices.ContainsFunc(s.Backends, func(b ops.Backend) bool { return b.Flows > 0 }) {
+		columns = append(columns, column{"flows", true, func(b ops.Backend) any { return count(b.Flows) }})
 	}
 	if s.Mode == lb.FullNAT {
 		columns = append(columns, column{"ports", true, portsText})
 	}
 	columns = append(columns,
-		column{"connections", true, func(b api.Backend) any { return count(b.Connections) }},
-		column{"packets", true, func(b api.Backend) any { return count(b.Packets) }},
-		column{"bytes", true, func(b api.Backend) any { return count(b.Bytes) }})
+		column{"connections", true, func(b ops.Backend) any { return count(b.Connections) }},
+		column{"packets", true, func(b ops.Backend) any { return count(b.Packets) }},
+		column{"bytes", true, func(b ops.Backend) any { return count(b.Bytes) }})
 	if s.Mode.Translates() {
 		columns = append(columns,
-			column{"returned", true, func(b api.Backend) any { return count(b.ReturnedPackets) }},
-			column{"bytes returned", true, func(b api.Backend) any { return count(b.ReturnedBytes) }})
+			column{"returned", true, func(b ops.Backend) any { return count(b.ReturnedPackets) }},
+			column{"bytes returned", true, func(b ops.Backend) any { return count(b.ReturnedBytes) }})
 	}
 	return columns
 }
 
 // activeText counts the flows that have not ended, against what is the most.
-func activeText(b api.Backend) any {
+func activeText(b ops.Backend) any {
 	if b.Upper == 0 {
 		return count(uint64(b.Active))
 	}
@@ -261,7 +262,7 @@ func activeText(b api.Backend) any {
 }
 
 // portsText counts the ports of full NAT's pool that are held, against how many there are.
-func portsText(b api.Backend) any {
+func portsText(b ops.Backend) any {
 	if b.Ports == nil {
 		return "-"
 	}
@@ -269,7 +270,7 @@ func portsText(b api.Backend) any {
 }
 
 // endpointOf returns the address, with the port where it is another than the service's.
-func endpointOf(s api.Service, b api.Backend) string {
+func endpointOf(s ops.Service, b ops.Backend) string {
 	if b.Port == s.Port {
 		return b.Address.String()
 	}
@@ -277,9 +278,9 @@ func endpointOf(s api.Service, b api.Backend) string {
 }
 
 // routed says whether packets to a backend go to a router.
-func routed(b api.Backend) bool { return b.NextHop.IsValid() && b.NextHop != b.Address }
+func routed(b ops.Backend) bool { return b.NextHop.IsValid() && b.NextHop != b.Address }
 
-func writeOutcomes(w io.Writer, outcomes []api.Outcome, verbose bool) {
+func writeOutcomes(w io.Writer, outcomes []ops.Outcome, verbose bool) {
 	t := newTable(w, "outcome", "packets", "meaning")
 	rightAlign(t, "packets")
 	shown := 0

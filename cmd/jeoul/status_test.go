@@ -8,29 +8,29 @@ import (
 	"testing"
 	"time"
 
-	"github.com/jeoul/jeoul/internal/api"
 	"github.com/jeoul/jeoul/internal/lb"
+	"github.com/jeoul/jeoul/internal/ops"
 )
 
 // sample is a balancer with something of everything.
-func sample() *api.Status {
+func sample() *ops.Status {
 	started := time.Date(2026, 1, 2, 3, 4, 5, 600, time.Local)
-	return &api.Status{
+	return &ops.Status{
 		Version: "v1.2.3", PID: 42, Started: started, Config: "/etc/jeoul/web.yaml", Interface: "eth0",
-		Hook:     api.Hook{Name: lb.HookXDP, Generic: true, Driver: "dummy", Reason: "the driver has no native XDP"},
+		Hook:     ops.Hook{Name: lb.HookXDP, Generic: true, Driver: "dummy", Reason: "the driver has no native XDP"},
 		Problems: []string{"interface eth0 is down: no packets until it is up", "service web6 has no backend that can take packets: all to it are dropped"},
-		Services: []api.Service{
-			{Name: "web", VIP: netip.MustParseAddr("192.0.2.100"), Port: 80, Protocol: lb.TCP, Mode: lb.L2DSR, Scheduler: lb.Maglev, Backends: []api.Backend{
-				{Name: "web01", Address: netip.MustParseAddr("192.0.2.1"), Port: 80, Weight: 1, State: api.Up, Neighbour: "reachable",
+		Services: []ops.Service{
+			{Name: "web", VIP: netip.MustParseAddr("192.0.2.100"), Port: 80, Protocol: lb.TCP, Mode: lb.L2DSR, Scheduler: lb.Maglev, Backends: []ops.Backend{
+				{Name: "web01", Address: netip.MustParseAddr("192.0.2.1"), Port: 80, Weight: 1, State: lb.Up, Neighbour: "reachable",
 					MAC: "02:00:00:00:00:01", Packets: 1234567, Bytes: 9876543210, Connections: 12345},
-				{Name: "저울02", Address: netip.MustParseAddr("192.0.2.12"), Port: 80, Weight: 65535, State: api.NoMAC, Neighbour: "failed", Reason: "does not answer ARP requests"},
-				{Name: "web03", Address: netip.MustParseAddr("192.0.2.13"), Port: 80, State: api.WeightZero, Neighbour: "stale", MAC: "02:00:00:00:00:03"},
+				{Name: "저울02", Address: netip.MustParseAddr("192.0.2.12"), Port: 80, Weight: 65535, State: lb.NoMAC, Neighbour: "failed", Reason: "does not answer ARP requests"},
+				{Name: "web03", Address: netip.MustParseAddr("192.0.2.13"), Port: 80, State: lb.WeightZero, Neighbour: "stale", MAC: "02:00:00:00:00:03"},
 			}},
-			{Name: "web6", VIP: netip.MustParseAddr("2001:db8::100"), Port: 443, Protocol: lb.UDP, Mode: lb.L2DSR, Scheduler: lb.RoundRobin, Tracked: true, Backends: []api.Backend{
-				{Name: "web01", Address: netip.MustParseAddr("2001:db8::1"), Port: 443, Weight: 1, State: api.NoMAC, Neighbour: "probing"},
+			{Name: "web6", VIP: netip.MustParseAddr("2001:db8::100"), Port: 443, Protocol: lb.UDP, Mode: lb.L2DSR, Scheduler: lb.RoundRobin, Tracked: true, Backends: []ops.Backend{
+				{Name: "web01", Address: netip.MustParseAddr("2001:db8::1"), Port: 443, Weight: 1, State: lb.NoMAC, Neighbour: "probing"},
 			}},
 		},
-		Outcomes: []api.Outcome{
+		Outcomes: []ops.Outcome{
 			{Name: "forwarded", Packets: 1234567, Help: "sent on to a backend"},
 			{Name: "dropped_fragment", Help: "dropped: a fragment for a VIP"},
 			{Name: "passed_not_ip", Packets: 8, Help: "left to the kernel"},
@@ -39,57 +39,57 @@ func sample() *api.Status {
 }
 
 // modes is a balancer with what the other modes and several interfaces show.
-func modes() *api.Status {
+func modes() *ops.Status {
 	status := sample()
-	hook := api.Hook{Name: lb.HookTC, Driver: "ixgbe", Reason: "as configured"}
+	hook := ops.Hook{Name: lb.HookTC, Driver: "ixgbe", Reason: "as configured"}
 	status.Hook, status.Problems, status.Outcomes = hook, nil, nil
-	status.Interfaces = []api.Interface{{Name: "eth0", Up: true, Hook: hook}, {Name: "eth1", Up: true, Hook: hook}}
+	status.Interfaces = []ops.Interface{{Name: "eth0", Up: true, Hook: hook}, {Name: "eth1", Up: true, Hook: hook}}
 	near, far, router := netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("198.51.100.2"), netip.MustParseAddr("192.0.2.254")
-	status.Services = []api.Service{
-		{Name: "dsr", VIP: netip.MustParseAddr("192.0.2.100"), Port: 80, Protocol: lb.TCP, Mode: lb.DSCP, DSCP: 5, Scheduler: lb.Maglev, Backends: []api.Backend{
-			{Name: "near", Address: near, Port: 80, Weight: 1, State: api.Up, Neighbour: "reachable", Interface: "eth0", NextHop: near, MAC: "02:00:00:00:00:01", MTU: 1500},
-			{Name: "far", Address: far, Port: 80, Weight: 1, State: api.NoMAC, Neighbour: "failed", Interface: "eth1", NextHop: router, MTU: 1400,
+	status.Services = []ops.Service{
+		{Name: "dsr", VIP: netip.MustParseAddr("192.0.2.100"), Port: 80, Protocol: lb.TCP, Mode: lb.DSCP, DSCP: 5, Scheduler: lb.Maglev, Backends: []ops.Backend{
+			{Name: "near", Address: near, Port: 80, Weight: 1, State: lb.Up, Neighbour: "reachable", Interface: "eth0", NextHop: near, MAC: "02:00:00:00:00:01", MTU: 1500},
+			{Name: "far", Address: far, Port: 80, Weight: 1, State: lb.NoMAC, Neighbour: "failed", Interface: "eth1", NextHop: router, MTU: 1400,
 				Reason: "is behind the router 192.0.2.254, which does not answer ARP requests"},
-			{Name: "lost", Address: netip.MustParseAddr("203.0.113.1"), Port: 80, Weight: 1, State: api.NoRoute, Neighbour: "unknown", Reason: "has no route",
+			{Name: "lost", Address: netip.MustParseAddr("203.0.113.1"), Port: 80, Weight: 1, State: lb.NoRoute, Neighbour: "unknown", Reason: "has no route",
 				Since: status.Started.Add(time.Hour)},
 		}},
-		{Name: "nat", VIP: netip.MustParseAddr("192.0.2.101"), Port: 80, Protocol: lb.TCP, Mode: lb.NAT, MSS: 1400, Scheduler: lb.Maglev, Backends: []api.Backend{
-			{Name: "near", Address: near, Port: 8080, Weight: 1, State: api.Up, Neighbour: "reachable", Interface: "eth0", NextHop: near, MAC: "02:00:00:00:00:01", MTU: 1500,
+		{Name: "nat", VIP: netip.MustParseAddr("192.0.2.101"), Port: 80, Protocol: lb.TCP, Mode: lb.NAT, MSS: 1400, Scheduler: lb.Maglev, Backends: []ops.Backend{
+			{Name: "near", Address: near, Port: 8080, Weight: 1, State: lb.Up, Neighbour: "reachable", Interface: "eth0", NextHop: near, MAC: "02:00:00:00:00:01", MTU: 1500,
 				Packets: 1000, Bytes: 64000, Connections: 10, ReturnedPackets: 2000, ReturnedBytes: 3000000},
 		}},
-		{Name: "full", VIP: netip.MustParseAddr("192.0.2.102"), Port: 80, Protocol: lb.TCP, Mode: lb.FullNAT, Scheduler: lb.Maglev, Tracked: true, Active: 33000, Flows: 34000, Backends: []api.Backend{
-			{Name: "near", Address: near, Port: 80, Weight: 1, State: api.Up, Neighbour: "reachable", Interface: "eth0", NextHop: near, MAC: "02:00:00:00:00:01", MTU: 1500,
-				Active: 33000, Flows: 34000, Ports: &api.Ports{Held: 32500, Limit: 40000, Scarce: true}},
+		{Name: "full", VIP: netip.MustParseAddr("192.0.2.102"), Port: 80, Protocol: lb.TCP, Mode: lb.FullNAT, Scheduler: lb.Maglev, Tracked: true, Active: 33000, Flows: 34000, Backends: []ops.Backend{
+			{Name: "near", Address: near, Port: 80, Weight: 1, State: lb.Up, Neighbour: "reachable", Interface: "eth0", NextHop: near, MAC: "02:00:00:00:00:01", MTU: 1500,
+				Active: 33000, Flows: 34000, Ports: &ops.Ports{Held: 32500, Limit: 40000, Scarce: true}},
 		}},
 	}
 	return status
 }
 
 // tracking is a balancer that remembers, refuses and changes.
-func tracking() *api.Status {
+func tracking() *ops.Status {
 	status := sample()
 	at := status.Started.Add(36 * time.Hour)
 	status.Problems, status.Outcomes, status.Generation = nil, nil, 7
-	status.Flows = &api.Flows{Proven: 1234, ProvenLimit: 1000000, Unproven: 56, UnprovenLimit: 262144, Bytes: 80777216}
-	status.Memory = &api.Memory{Total: 90000001, Proven: 64000000, Unproven: 16777216, Returns: 1, Configuration: 1234567, Counters: 65536, Fragments: 1000}
+	status.Flows = &ops.Flows{Proven: 1234, ProvenLimit: 1000000, Unproven: 56, UnprovenLimit: 262144, Bytes: 80777216}
+	status.Memory = &ops.Memory{Total: 90000001, Proven: 64000000, Unproven: 16777216, Returns: 1, Configuration: 1234567, Counters: 65536, Fragments: 1000}
 	status.Operations = *changed(at.Add(-time.Minute))
-	backend := func(name string, last byte) api.Backend {
+	backend := func(name string, last byte) ops.Backend {
 		address := netip.AddrFrom4([4]byte{192, 0, 2, last})
-		return api.Backend{Name: name, Address: address, Port: 80, Weight: 1, State: api.Up, Neighbour: "reachable", NextHop: address, MAC: "02:00:00:00:00:01"}
+		return ops.Backend{Name: name, Address: address, Port: 80, Weight: 1, State: lb.Up, Neighbour: "reachable", NextHop: address, MAC: "02:00:00:00:00:01"}
 	}
 	web01, web02, web03, db01 := backend("web01", 1), backend("web02", 2), backend("web03", 3), backend("db01", 4)
-	web01.State, web01.Flows, web01.Reason, web02.State = api.Draining, 1234, "does not answer ARP requests", api.Out
+	web01.State, web01.Flows, web01.Reason, web02.State = lb.Draining, 1234, "does not answer ARP requests", lb.Out
 	db01.Active, db01.Upper, db01.Flows = 1000, 2000, 1001
-	status.Services = []api.Service{
+	status.Services = []ops.Service{
 		{Name: "web", VIP: netip.MustParseAddr("192.0.2.100"), Port: 80, Protocol: lb.TCP, Mode: lb.L2DSR, Scheduler: lb.Maglev, Hash: lb.HashSource,
-			Limits: &api.Limits{Rate: 1000, Burst: 100, Refuse: lb.RefuseByReset}, Flows: 1234,
-			Transition: &api.Transition{Since: at.Add(-time.Minute), Until: at.Add(14 * time.Minute), MovedSlots: 340, Slots: 1021, Base: true},
-			Backends:   []api.Backend{web01, web02, web03}},
+			Limits: &ops.Limits{Rate: 1000, Burst: 100, Refuse: lb.RefuseByReset}, Flows: 1234,
+			Transition: &ops.Transition{Since: at.Add(-time.Minute), Until: at.Add(14 * time.Minute), MovedSlots: 340, Slots: 1021, Base: true},
+			Backends:   []ops.Backend{web01, web02, web03}},
 		{Name: "old", VIP: netip.MustParseAddr("192.0.2.100"), Port: 81, Protocol: lb.TCP, Mode: lb.L2DSR, Scheduler: lb.SourceHash, Hash: lb.HashSource,
-			Transition: &api.Transition{Since: at.Add(-time.Hour), MovedSlots: 10, Slots: 1021}, Backends: []api.Backend{web03}},
+			Transition: &ops.Transition{Since: at.Add(-time.Hour), MovedSlots: 10, Slots: 1021}, Backends: []ops.Backend{web03}},
 		{Name: "db", VIP: netip.MustParseAddr("192.0.2.101"), Port: 80, Protocol: lb.TCP, Mode: lb.L2DSR, Scheduler: lb.WeightedLeastConnections, Hash: lb.HashFlow,
-			Tracked: true, Active: 1000, Flows: 1001, Persistence: &api.Persistence{TimeoutSeconds: 300, Prefix: 24, Group: "shop"},
-			Limits: &api.Limits{Connections: 50000, Refuse: lb.RefuseByDrop}, Backends: []api.Backend{db01, web03}},
+			Tracked: true, Active: 1000, Flows: 1001, Persistence: &ops.Persistence{TimeoutSeconds: 300, Prefix: 24, Group: "shop"},
+			Limits: &ops.Limits{Connections: 50000, Refuse: lb.RefuseByDrop}, Backends: []ops.Backend{db01, web03}},
 	}
 	return status
 }
@@ -98,7 +98,7 @@ func TestWriteStatus(t *testing.T) {
 	idle := sample()
 	idle.Problems, idle.Services, idle.Outcomes = nil, nil, idle.Outcomes[1:2]
 	tests := map[string]struct {
-		status  *api.Status
+		status  *ops.Status
 		verbose bool
 	}{
 		"status":         {sample(), false},

@@ -20,11 +20,12 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/jeoul/jeoul/internal/lb"
+	"github.com/jeoul/jeoul/internal/ops"
 )
 
 // serve runs a server on a fresh socket and returns its path; stop ends it and
 // waits for it.
-func serve(t *testing.T, status func() (Status, error)) (path string, stop func()) {
+func serve(t *testing.T, status func() (ops.Status, error)) (path string, stop func()) {
 	t.Helper()
 	return serveAll(t, Balancer{Status: status})
 }
@@ -49,17 +50,17 @@ func serveAll(t *testing.T, b Balancer) (path string, stop func()) {
 }
 
 func TestStatus(t *testing.T) {
-	want := &Status{
+	want := &ops.Status{
 		Version: "v1", PID: 7, Started: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC), Config: "/etc/x.yaml",
-		Interface: "eth0", Hook: Hook{Name: lb.HookXDP, Driver: "veth", Reason: "why"}, Generation: 3,
+		Interface: "eth0", Hook: ops.Hook{Name: lb.HookXDP, Driver: "veth", Reason: "why"}, Generation: 3,
 		Problems: []string{"the interface is down"},
-		Services: []Service{{Name: "web", VIP: netip.MustParseAddr("192.0.2.9"), Port: 80, Protocol: lb.TCP,
-			Mode: lb.L2DSR, Scheduler: lb.Maglev, Hash: lb.HashFlow, Backends: []Backend{{Name: "web01",
-				Address: netip.MustParseAddr("192.0.2.1"), Port: 80, Weight: 2, State: Up, Neighbour: "reachable",
+		Services: []ops.Service{{Name: "web", VIP: netip.MustParseAddr("192.0.2.9"), Port: 80, Protocol: lb.TCP,
+			Mode: lb.L2DSR, Scheduler: lb.Maglev, Hash: lb.HashFlow, Backends: []ops.Backend{{Name: "web01",
+				Address: netip.MustParseAddr("192.0.2.1"), Port: 80, Weight: 2, State: lb.Up, Neighbour: "reachable",
 				MAC: "02:00:00:00:00:01", Packets: 1, Bytes: 2, Connections: 3}}}},
-		Outcomes: []Outcome{{Name: "forwarded", Packets: 4, Help: "sent on"}},
+		Outcomes: []ops.Outcome{{Name: "forwarded", Packets: 4, Help: "sent on"}},
 	}
-	path, stop := serve(t, func() (Status, error) { return *want, nil })
+	path, stop := serve(t, func() (ops.Status, error) { return *want, nil })
 	defer stop()
 	got, err := NewClient(path).Status(t.Context())
 	if err != nil {
@@ -71,7 +72,7 @@ func TestStatus(t *testing.T) {
 }
 
 func TestStatusFails(t *testing.T) {
-	path, stop := serve(t, func() (Status, error) { return Status{}, errors.New("no counters") })
+	path, stop := serve(t, func() (ops.Status, error) { return ops.Status{}, errors.New("no counters") })
 	defer stop()
 	_, err := NewClient(path).Status(t.Context())
 	if err == nil || !strings.HasSuffix(err.Error(), ": no counters") {
@@ -80,7 +81,7 @@ func TestStatusFails(t *testing.T) {
 }
 
 func TestUnknownPathAndMethod(t *testing.T) {
-	path, stop := serve(t, func() (Status, error) { return Status{}, nil })
+	path, stop := serve(t, func() (ops.Status, error) { return ops.Status{}, nil })
 	defer stop()
 	client := NewClient(path).http
 	for target, want := range map[string]int{"/": http.StatusNotFound, statusPath: http.StatusMethodNotAllowed} {
@@ -97,7 +98,7 @@ func TestUnknownPathAndMethod(t *testing.T) {
 }
 
 func TestSocketMode(t *testing.T) {
-	path, stop := serve(t, func() (Status, error) { return Status{}, nil })
+	path, stop := serve(t, func() (ops.Status, error) { return ops.Status{}, nil })
 	defer stop()
 	info, err := os.Stat(path)
 	if err != nil {
@@ -109,7 +110,7 @@ func TestSocketMode(t *testing.T) {
 }
 
 func TestSocketGoesWithTheServer(t *testing.T) {
-	path, stop := serve(t, func() (Status, error) { return Status{}, nil })
+	path, stop := serve(t, func() (ops.Status, error) { return ops.Status{}, nil })
 	stop()
 	if _, err := os.Lstat(path); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("the socket is still there: %v", err)
@@ -117,7 +118,9 @@ func TestSocketGoesWithTheServer(t *testing.T) {
 }
 
 func TestLiveSocketIsNotStolen(t *testing.T) {
-	path, stop := serve(t, func() (Status, error) { return Status{PID: 1, Hook: Hook{Name: lb.HookTC}}, nil })
+	path, stop := serve(t, func() (ops.Status, error) {
+		return ops.Status{PID: 1, Hook: ops.Hook{Name: lb.HookTC}}, nil
+	})
 	defer stop()
 	if _, err := Listen(t.Context(), path); !errors.Is(err, ErrInUse) {
 		t.Errorf("error = %v, want ErrInUse", err)

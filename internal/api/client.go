@@ -15,6 +15,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/jeoul/jeoul/internal/ops"
 	"github.com/jeoul/jeoul/internal/trace"
 )
 
@@ -43,8 +44,8 @@ func NewClient(path string) *Client {
 
 // Status asks for the balancer's status. Errors: ErrNotRunning, ErrNoRights, or
 // what the daemon said.
-func (c *Client) Status(ctx context.Context) (*Status, error) {
-	status := &Status{}
+func (c *Client) Status(ctx context.Context) (*ops.Status, error) {
+	status := &ops.Status{}
 	return status, c.ask(ctx, http.MethodGet, statusPath, nil, status)
 }
 

@@ -16,20 +16,24 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/jeoul/jeoul/internal/ops"
 )
 
 var sameAddresses = cmp.Comparer(func(a, b netip.Addr) bool { return a == b })
 
 // serveOperations runs a server that gives this answer, and notes what it was asked.
-func serveOperations(t *testing.T, done Operation, err error) (path string, asked *Order, stop func()) {
+func serveOperations(t *testing.T, done ops.Operation, err error) (path string, asked *ops.Order, stop func()) {
 	t.Helper()
-	asked = &Order{}
+	asked = &ops.Order{}
 	path, stop = serveAll(t, Balancer{
-		Operate: func(_ context.Context, order Order) (Operation, error) {
+		Operate: func(_ context.Context, order ops.Order) (ops.Operation, error) {
 			*asked = order
 			return done, err
 		},
-		Operations: func() (Operations, error) { return Operations{History: []Operation{done}}, err },
+		Operations: func() (ops.Operations, error) {
+			return ops.Operations{History: []ops.Operation{done}}, err
+		},
 	})
 	return path, asked, stop
 }
@@ -42,17 +46,17 @@ func TestOperate(t *testing.T) {
 		t.Fatal(err)
 	}
 	weight, at := uint16(7), time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
-	want := Operation{Verb: Weight, Targets: []Target{{"web", "web01", netip.MustParseAddr("192.0.2.1"), 80}}, By: "kim", At: at,
-		Deadline: at, Weight: &weight, Lost: "why", Undone: &Operation{Verb: Drain}}
+	want := ops.Operation{Verb: ops.Weight, Targets: []ops.Target{{Service: "web", Backend: "web01", Address: netip.MustParseAddr("192.0.2.1"), Port: 80}}, By: "kim", At: at,
+		Deadline: at, Weight: &weight, Lost: "why", Undone: &ops.Operation{Verb: ops.Drain}}
 	path, asked, stop := serveOperations(t, want, nil)
 	defer stop()
-	for _, order := range []Order{
-		{Verb: Drain, Service: "web", Backend: "web01", Deadline: 90 * time.Second},
-		{Verb: Drain, Service: "저울:_-.", Backend: "a%2F?#b"},
-		{Verb: Enable, Service: "web", Backend: "web01", AllServices: true},
-		{Verb: Weight, Service: "web", Backend: "web01", Weight: 0},
-		{Verb: Weight, Service: "web", Backend: "web01", Weight: 70000, AllServices: true}, // the balancer says what is right
-		{Verb: Undo},
+	for _, order := range []ops.Order{
+		{Verb: ops.Drain, Service: "web", Backend: "web01", Deadline: 90 * time.Second},
+		{Verb: ops.Drain, Service: "저울:_-.", Backend: "a%2F?#b"},
+		{Verb: ops.Enable, Service: "web", Backend: "web01", AllServices: true},
+		{Verb: ops.Weight, Service: "web", Backend: "web01", Weight: 0},
+		{Verb: ops.Weight, Service: "web", Backend: "web01", Weight: 70000, AllServices: true}, // the balancer says what is right
+		{Verb: ops.Undo},
 	} {
 		got, err := NewClient(path).Operate(t.Context(), order)
 		if err != nil {
@@ -71,7 +75,7 @@ func TestOperate(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff(&Operations{History: []Operation{want}}, list, sameAddresses); diff != "" {
+	if diff := cmp.Diff(&ops.Operations{History: []ops.Operation{want}}, list, sameAddresses); diff != "" {
 		t.Errorf("operations (-want +got):\n%s", diff)
 	}
 }
@@ -79,13 +83,13 @@ func TestOperate(t *testing.T) {
 // TestOperateFails: the kind of an error is in the status code, its text in the body.
 func TestOperateFails(t *testing.T) {
 	tests := map[error]int{
-		ErrBadRequest: http.StatusBadRequest, ErrNotFound: http.StatusNotFound, ErrRefused: http.StatusConflict,
-		ErrStopping: http.StatusServiceUnavailable, errors.New("no memory"): http.StatusInternalServerError,
+		ops.ErrBadRequest: http.StatusBadRequest, ops.ErrNotFound: http.StatusNotFound, ops.ErrRefused: http.StatusConflict,
+		ops.ErrStopping: http.StatusServiceUnavailable, errors.New("no memory"): http.StatusInternalServerError,
 	}
 	for kind, code := range tests {
-		path, _, stop := serveOperations(t, Operation{}, fmt.Errorf("drain web/web01: %w: why", kind))
+		path, _, stop := serveOperations(t, ops.Operation{}, fmt.Errorf("drain web/web01: %w: why", kind))
 		client := NewClient(path)
-		_, err := client.Operate(t.Context(), Order{Verb: Drain, Service: "web", Backend: "web01"})
+		_, err := client.Operate(t.Context(), ops.Order{Verb: ops.Drain, Service: "web", Backend: "web01"})
 		if want := fmt.Sprintf("ask the daemon on %s: drain web/web01: %v: why", path, kind); err == nil || err.Error() != want {
 			t.Errorf("error = %v, want %s", err, want)
 		}
@@ -113,7 +117,7 @@ func post(t *testing.T, client *Client, target, body string, code int, says stri
 
 // TestBodies: what a program may write by itself.
 func TestBodies(t *testing.T) {
-	path, asked, stop := serveOperations(t, Operation{Verb: Drain}, nil)
+	path, asked, stop := serveOperations(t, ops.Operation{Verb: ops.Drain}, nil)
 	defer stop()
 	client := NewClient(path)
 	const backend = "/v1/services/web/backends/web01/"
@@ -121,7 +125,7 @@ func TestBodies(t *testing.T) {
 	if asked.Deadline != 500*time.Millisecond {
 		t.Errorf("deadline %v, want half a second", asked.Deadline)
 	}
-	*asked = Order{}
+	*asked = ops.Order{}
 	for _, test := range []struct{ path, body, says string }{
 		{backend + "drain", `{"deadline_seconds": -1}`, "a deadline of -1 seconds"},
 		{backend + "drain", `{"deadline_seconds": 1e30}`, "a deadline of 1e+30 seconds"},
@@ -136,7 +140,7 @@ func TestBodies(t *testing.T) {
 	} {
 		post(t, client, test.path, test.body, http.StatusBadRequest, test.says)
 	}
-	if *asked != (Order{}) {
+	if *asked != (ops.Order{}) {
 		t.Errorf("the balancer was asked for %+v", *asked)
 	}
 }

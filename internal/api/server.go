@@ -1,5 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 
+// Package api is how other processes look at a running balancer: HTTP over a
+// unix socket. GET /v1/status answers with a ops.Status as JSON, POST /v1/explain with
+// what would become of a packet, and POST /v1/trace with real packets, a line each.
+//
+// POST /v1/services/SERVICE/backends/BACKEND/drain, …/enable and …/weight change a
+// backend, POST /v1/operations/undo takes the latest change back, and GET
+// /v1/operations lists them. What is asked for wrongly is answered with 400, what
+// there is not with 404, and what would do harm with 409.
 package api
 
 import (
@@ -15,6 +23,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/jeoul/jeoul/internal/ops"
 	"github.com/jeoul/jeoul/internal/trace"
 )
 
@@ -36,7 +45,7 @@ const (
 
 // Balancer is what the API shows of a running balancer.
 type Balancer struct {
-	Status func() (Status, error)
+	Status func() (ops.Status, error)
 	// Explain says what would become of a packet. Errors: trace.ErrBadQuestion,
 	// trace.ErrNoService.
 	Explain func(trace.Question) (*trace.Packet, error)
@@ -45,9 +54,9 @@ type Balancer struct {
 	Trace func(ctx context.Context, filter trace.Filter, tell func(trace.Event) error) error
 	// Operate changes a backend. Errors: ErrNotFound, ErrRefused, ErrBadRequest,
 	// ErrStopping.
-	Operate func(context.Context, Order) (Operation, error)
+	Operate func(context.Context, ops.Order) (ops.Operation, error)
 	// Operations are those in force, and those that can be taken back.
-	Operations func() (Operations, error)
+	Operations func() (ops.Operations, error)
 	// Metrics answers scrapes; nil where there are none.
 	Metrics http.Handler
 }
@@ -177,13 +186,13 @@ type failure struct {
 func fail(w http.ResponseWriter, err error) {
 	code := http.StatusInternalServerError
 	switch {
-	case errors.Is(err, trace.ErrBadQuestion), errors.Is(err, ErrBadRequest):
+	case errors.Is(err, trace.ErrBadQuestion), errors.Is(err, ops.ErrBadRequest):
 		code = http.StatusBadRequest
-	case errors.Is(err, trace.ErrNoService), errors.Is(err, ErrNotFound):
+	case errors.Is(err, trace.ErrNoService), errors.Is(err, ops.ErrNotFound):
 		code = http.StatusNotFound
-	case errors.Is(err, trace.ErrBusy), errors.Is(err, ErrRefused):
+	case errors.Is(err, trace.ErrBusy), errors.Is(err, ops.ErrRefused):
 		code = http.StatusConflict
-	case errors.Is(err, ErrStopping):
+	case errors.Is(err, ops.ErrStopping):
 		code = http.StatusServiceUnavailable
 	}
 	reply(w, code, failure{Error: err.Error()})

@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/jeoul/jeoul/internal/ops"
 	"github.com/jeoul/jeoul/internal/trace"
 )
 
@@ -33,7 +34,7 @@ func read(w http.ResponseWriter, r *http.Request, into any) bool {
 	body := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxQuestion))
 	body.DisallowUnknownFields()
 	if err := body.Decode(into); err != nil {
-		fail(w, fmt.Errorf("%w: the request cannot be understood (is it from another version?): %v", ErrBadRequest, err))
+		fail(w, fmt.Errorf("%w: the request cannot be understood (is it from another version?): %v", ops.ErrBadRequest, err))
 		return false
 	}
 	return true

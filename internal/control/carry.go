@@ -8,9 +8,9 @@ import (
 	"slices"
 	"time"
 
-	"github.com/jeoul/jeoul/internal/api"
 	"github.com/jeoul/jeoul/internal/config"
 	"github.com/jeoul/jeoul/internal/lb"
+	"github.com/jeoul/jeoul/internal/ops"
 	"github.com/jeoul/jeoul/internal/yamlfile"
 )
 
@@ -66,14 +66,14 @@ func (c *Controller) carryHistory(l *layout) []operation {
 
 // lostBy says why a change of a backend's part cannot be taken back where the
 // backend was one thing in the configuration and is another; empty if it can.
-func lostBy(verb api.Verb, was, is *found) string {
+func lostBy(verb ops.Verb, was, is *found) string {
 	when := time.Now().Format(time.DateTime)
 	switch {
 	case is == nil:
 		return fmt.Sprintf("the reload of %s took the backend out of the configuration", when)
-	case verb == api.Weight && was.backend.Weight != is.backend.Weight:
+	case verb == ops.Weight && was.backend.Weight != is.backend.Weight:
 		return fmt.Sprintf("the reload of %s changed its weight to %d", when, is.backend.Weight)
-	case verb != api.Weight && was.backend.Draining != is.backend.Draining:
+	case verb != ops.Weight && was.backend.Draining != is.backend.Draining:
 		return fmt.Sprintf("the reload of %s changed its `drain` to %t", when, is.backend.Draining)
 	}
 	return ""
@@ -139,14 +139,14 @@ func (c *Controller) expire() error {
 }
 
 // takenOut returns a drain whose deadline has passed.
-func takenOut(d *api.Drained, left *api.Left) *api.Drained {
+func takenOut(d *ops.Drained, left *ops.Left) *ops.Drained {
 	out := *d
 	out.Out, out.AtDeadline = true, left
 	return &out
 }
 
 // endText says what ends with a backend that is taken out.
-func endText(left *api.Left) string {
+func endText(left *ops.Left) string {
 	switch {
 	case left == nil:
 		return "the flows that it still had end"

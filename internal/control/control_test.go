@@ -14,10 +14,10 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/jeoul/jeoul/internal/api"
 	"github.com/jeoul/jeoul/internal/config"
 	"github.com/jeoul/jeoul/internal/iface"
 	"github.com/jeoul/jeoul/internal/lb"
+	"github.com/jeoul/jeoul/internal/ops"
 	"github.com/jeoul/jeoul/internal/paths"
 )
 
@@ -256,7 +256,7 @@ func TestMemoryIsSaid(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		want := &api.Memory{Total: 96000 + 1<<20, Proven: 64000, Unproven: 32000, Configuration: 1 << 20}
+		want := &ops.Memory{Total: 96000 + 1<<20, Proven: 64000, Unproven: 32000, Configuration: 1 << 20}
 		if diff := cmp.Diff(want, status.Memory); diff != "" {
 			t.Errorf("memory (-want +got):\n%s", diff)
 		}
@@ -368,29 +368,29 @@ func TestStatus(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		hook := api.Hook{Name: lb.HookTC, Driver: "veth", Reason: "the configuration asks for it"}
-		want := api.Status{
+		hook := ops.Hook{Name: lb.HookTC, Driver: "veth", Reason: "the configuration asks for it"}
+		want := ops.Status{
 			Version: "v0", Started: got.Started, PID: got.PID, Config: "f", Interface: "eth9", Generation: 1,
-			Hook: hook, Interfaces: []api.Interface{{Name: "eth9", Up: true, MAC: "02:00:00:00:00:ff", Hook: hook}},
+			Hook: hook, Interfaces: []ops.Interface{{Name: "eth9", Up: true, MAC: "02:00:00:00:00:ff", Hook: hook}},
 			Problems: []string{"service dns has no backend that can take packets: all to it are dropped"},
-			Services: []api.Service{
+			Services: []ops.Service{
 				{Name: "web", VIP: vip, Port: 80, Protocol: lb.TCP, Mode: lb.L2DSR, Scheduler: lb.Maglev, Hash: lb.HashFlow, TableSize: 1021,
-					Active: 5, Flows: 6, Transition: &api.Transition{Since: since, Until: since.Add(time.Minute), MovedSlots: 7, Slots: 1021, Base: true}, Backends: []api.Backend{
-						{Name: "web01", Address: backend, Port: 80, Weight: 1, State: api.Up, Neighbour: "reachable",
+					Active: 5, Flows: 6, Transition: &ops.Transition{Since: since, Until: since.Add(time.Minute), MovedSlots: 7, Slots: 1021, Base: true}, Backends: []ops.Backend{
+						{Name: "web01", Address: backend, Port: 80, Weight: 1, State: lb.Up, Neighbour: "reachable",
 							Interface: "eth9", NextHop: backend, MTU: 1500,
 							MAC: "02:00:00:00:00:01", Packets: 7, Bytes: 420, Connections: 2, Active: 3, Flows: 4},
-						{Name: "web02", Address: netip.MustParseAddr("192.0.2.2"), Port: 80, Weight: 1, State: api.NoMAC,
+						{Name: "web02", Address: netip.MustParseAddr("192.0.2.2"), Port: 80, Weight: 1, State: lb.NoMAC,
 							Interface: "eth9", NextHop: netip.MustParseAddr("192.0.2.2"), MTU: 1500,
 							Neighbour: "failed", Reason: "does not answer", Since: since},
-						{Name: "web03", Address: netip.MustParseAddr("192.0.2.3"), Port: 80, State: api.WeightZero, Neighbour: "unknown", Reason: "was not asked yet", Since: since},
+						{Name: "web03", Address: netip.MustParseAddr("192.0.2.3"), Port: 80, State: lb.WeightZero, Neighbour: "unknown", Reason: "was not asked yet", Since: since},
 					}},
-				{Name: "dns", VIP: netip.MustParseAddr("2001:db8::53"), Port: 53, Protocol: lb.UDP, Mode: lb.L2DSR, Scheduler: lb.Maglev, Hash: lb.HashFlow, TableSize: 1021, Backends: []api.Backend{
-					{Name: "dns01", Address: netip.MustParseAddr("2001:db8::1"), Port: 53, Weight: 1, State: api.NoMAC, Neighbour: "unknown", Reason: "was not asked yet", Since: since},
+				{Name: "dns", VIP: netip.MustParseAddr("2001:db8::53"), Port: 53, Protocol: lb.UDP, Mode: lb.L2DSR, Scheduler: lb.Maglev, Hash: lb.HashFlow, TableSize: 1021, Backends: []ops.Backend{
+					{Name: "dns01", Address: netip.MustParseAddr("2001:db8::1"), Port: 53, Weight: 1, State: lb.NoMAC, Neighbour: "unknown", Reason: "was not asked yet", Since: since},
 				}},
 			},
-			Outcomes:   []api.Outcome{{Name: "forwarded", Packets: 9, Help: "sent on"}, {Name: "dropped", Help: "lost"}},
-			Flows:      &api.Flows{Proven: 1, ProvenLimit: 10, Unproven: 2, UnprovenLimit: 20, Bytes: 1920},
-			Operations: api.Operations{InForce: []api.Overlay{}, History: []api.Operation{}},
+			Outcomes:   []ops.Outcome{{Name: "forwarded", Packets: 9, Help: "sent on"}, {Name: "dropped", Help: "lost"}},
+			Flows:      &ops.Flows{Proven: 1, ProvenLimit: 10, Unproven: 2, UnprovenLimit: 20, Bytes: 1920},
+			Operations: ops.Operations{InForce: []ops.Overlay{}, History: []ops.Operation{}},
 		}
 		if diff := cmp.Diff(want, got, cmp.Comparer(func(a, b netip.Addr) bool { return a == b })); diff != "" {
 			t.Errorf("status (-want +got):\n%s", diff)

@@ -14,9 +14,9 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/jeoul/jeoul/internal/api"
 	"github.com/jeoul/jeoul/internal/iface"
 	"github.com/jeoul/jeoul/internal/lb"
+	"github.com/jeoul/jeoul/internal/ops"
 	"github.com/jeoul/jeoul/internal/paths"
 )
 
@@ -163,7 +163,7 @@ func TestVIPBecomesTheAsker(t *testing.T) {
 			t.Fatal(err)
 		}
 		const why = "does not answer ARP requests from the VIP 192.0.2.100, which this host asks from on eth9 and the backend has itself in l2dsr"
-		if b := status.Services[0].Backends[0]; b.State != api.NoRoute || b.Reason != why {
+		if b := status.Services[0].Backends[0]; b.State != lb.NoRoute || b.Reason != why {
 			t.Errorf("%s: %q, want %q", b.State, b.Reason, why)
 		}
 		if err := finished(t, w.reload(c, web)); err == nil || !strings.HasPrefix(err.Error(), "f:5: services[0].vip: 192.0.2.100 is the address from which") {
@@ -201,8 +201,8 @@ func TestRouteComesLater(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, b := range []api.Backend{status.Services[0].Backends[1], status.Services[1].Backends[0]} {
-			if b.State != api.NoRoute || b.Reason != "has no route" || !b.Since.Equal(began) {
+		for _, b := range []ops.Backend{status.Services[0].Backends[1], status.Services[1].Backends[0]} {
+			if b.State != lb.NoRoute || b.Reason != "has no route" || !b.Since.Equal(began) {
 				t.Errorf("%s is %s, %q since %s; want a missing route since %s", b.Name, b.State, b.Reason, b.Since, began)
 			}
 		}
@@ -224,8 +224,8 @@ func TestRouteComesLater(t *testing.T) {
 		if status, err = c.Status(); err != nil {
 			t.Fatal(err)
 		}
-		if b := status.Services[0].Backends[1]; b.State != api.NoRoute || !b.Since.Equal(lost) {
-			t.Errorf("%s since %s, want %s since %s", b.State, b.Since, api.NoRoute, lost)
+		if b := status.Services[0].Backends[1]; b.State != lb.NoRoute || !b.Since.Equal(lost) {
+			t.Errorf("%s since %s, want %s since %s", b.State, b.Since, lb.NoRoute, lost)
 		}
 		if len(status.Problems) != 0 {
 			t.Errorf("problems %q", status.Problems)
@@ -304,7 +304,7 @@ func TestRoutesComeWithTheLink(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if b := status.Services[0].Backends[0]; b.State != api.NoRoute || b.Reason != "has no route" {
+		if b := status.Services[0].Backends[0]; b.State != lb.NoRoute || b.Reason != "has no route" {
 			t.Errorf("backend %+v", b)
 		}
 		stop()
@@ -422,7 +422,7 @@ func TestSecondLink(t *testing.T) {
 			t.Fatal(err)
 		}
 		b := status.Services[0].Backends[1]
-		if b.Interface != "eth8" || b.NextHop != netip.MustParseAddr("198.51.100.7") || b.MTU != 1400 || b.State != api.Up {
+		if b.Interface != "eth8" || b.NextHop != netip.MustParseAddr("198.51.100.7") || b.MTU != 1400 || b.State != lb.Up {
 			t.Errorf("backend %+v", b)
 		}
 		if len(status.Interfaces) != 2 || status.Interfaces[1].Name != "eth8" || status.Interface != "eth9" {
@@ -468,7 +468,7 @@ func TestRouteMoves(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if one, two := status.Services[0].Backends[0], status.Services[1].Backends[0]; one.State != api.NoRoute || one.Reason == "" || two.State != api.Up || two.Reason != "" {
+		if one, two := status.Services[0].Backends[0], status.Services[1].Backends[0]; one.State != lb.NoRoute || one.Reason == "" || two.State != lb.Up || two.Reason != "" {
 			t.Errorf("backends %+v and %+v", one, two)
 		}
 

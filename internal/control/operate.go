@@ -11,8 +11,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/jeoul/jeoul/internal/api"
 	"github.com/jeoul/jeoul/internal/lb"
+	"github.com/jeoul/jeoul/internal/ops"
 )
 
 // mostUndone is how many operations can be taken back.
@@ -20,7 +20,7 @@ const mostUndone = 32
 
 // operation is one that was done, and how to take it back.
 type operation struct {
-	verb     api.Verb
+	verb     ops.Verb
 	by       string
 	at       time.Time
 	deadline time.Time
@@ -32,7 +32,7 @@ type operation struct {
 // is about counts: drain or weight.
 type change struct {
 	key    lb.BackendKey
-	target api.Target // as it was called then
+	target ops.Target // as it was called then
 	before overlay
 	// lost says why it cannot be taken back; empty if it can.
 	lost string
@@ -51,8 +51,8 @@ func (o operation) String() string {
 }
 
 // shown returns the operation for others to read.
-func (o operation) shown() api.Operation {
-	shown := api.Operation{Verb: o.verb, By: o.by, At: o.at, Deadline: o.deadline, Weight: o.weight}
+func (o operation) shown() ops.Operation {
+	shown := ops.Operation{Verb: o.verb, By: o.by, At: o.at, Deadline: o.deadline, Weight: o.weight}
 	for _, change := range o.changes {
 		shown.Targets = append(shown.Targets, change.target)
 	}
@@ -73,9 +73,9 @@ func (o operation) lost() string {
 // Operate does what is asked for, or nothing. It reaches the data plane before it
 // returns. Errors: api.ErrNotFound, api.ErrRefused, api.ErrBadRequest,
 // api.ErrStopping, the context's (then it may still be done), those of the data plane.
-func (c *Controller) Operate(ctx context.Context, order api.Order) (api.Operation, error) {
+func (c *Controller) Operate(ctx context.Context, order ops.Order) (ops.Operation, error) {
 	type answer struct {
-		done api.Operation
+		done ops.Operation
 		err  error
 	}
 	answers := make(chan answer, 1)
@@ -86,21 +86,21 @@ func (c *Controller) Operate(ctx context.Context, order api.Order) (api.Operatio
 	select {
 	case c.calls <- call:
 	case <-c.stopped:
-		return api.Operation{}, api.ErrStopping
+		return ops.Operation{}, ops.ErrStopping
 	case <-ctx.Done():
-		return api.Operation{}, ctx.Err()
+		return ops.Operation{}, ctx.Err()
 	}
 	select {
 	case a := <-answers:
 		return a.done, a.err
 	case <-ctx.Done():
-		return api.Operation{}, ctx.Err()
+		return ops.Operation{}, ctx.Err()
 	}
 }
 
 // operate is in the loop.
-func (c *Controller) operate(order api.Order) (api.Operation, error) {
-	if order.Verb == api.Undo {
+func (c *Controller) operate(order ops.Order) (ops.Operation, error) {
+	if order.Verb == ops.Undo {
 		done, err := c.undo(order)
 		if err != nil {
 			return done, fmt.Errorf("undo: %w", err)
@@ -115,19 +115,19 @@ func (c *Controller) operate(order api.Order) (api.Operation, error) {
 }
 
 // change does anything but Undo.
-func (c *Controller) change(order api.Order) (api.Operation, error) {
-	if order.Verb == api.Weight && (order.Weight < 0 || order.Weight > 1<<16-1) {
-		return api.Operation{}, fmt.Errorf("%w: the weight %d is out of range: 0 to 65535", api.ErrBadRequest, order.Weight)
+func (c *Controller) change(order ops.Order) (ops.Operation, error) {
+	if order.Verb == ops.Weight && (order.Weight < 0 || order.Weight > 1<<16-1) {
+		return ops.Operation{}, fmt.Errorf("%w: the weight %d is out of range: 0 to 65535", ops.ErrBadRequest, order.Weight)
 	}
 	targets, err := c.view.targets(order)
 	if err != nil {
-		return api.Operation{}, err
+		return ops.Operation{}, err
 	}
 	op := operation{verb: order.Verb, by: order.By, at: time.Now()}
 	if order.Deadline > 0 {
 		op.deadline = op.at.Add(order.Deadline)
 	}
-	if order.Verb == api.Weight {
+	if order.Verb == ops.Weight {
 		weight := uint16(order.Weight)
 		op.weight = &weight
 	}
@@ -144,16 +144,16 @@ func (c *Controller) change(order api.Order) (api.Operation, error) {
 			continue // it is about those services where there is something to do
 		}
 		if err != nil {
-			return api.Operation{}, err
+			return ops.Operation{}, err
 		}
 		lay(overlays, key, after)
 		op.changes = append(op.changes, change{key: key, target: targetOf(s, b), before: before})
 	}
 	if len(op.changes) == 0 {
-		return api.Operation{}, fmt.Errorf("%w: in no service is there anything to change", api.ErrRefused)
+		return ops.Operation{}, fmt.Errorf("%w: in no service is there anything to change", ops.ErrRefused)
 	}
 	if err := c.lay(overlays, op.changes); err != nil {
-		return api.Operation{}, err
+		return ops.Operation{}, err
 	}
 	c.remember(op)
 	c.opt.Log.Info(fmt.Sprintf("%s, by %s%s", op, op.by, untilText(op.deadline)))
@@ -167,41 +167,41 @@ func untilText(deadline time.Time) string {
 	return ", until " + deadline.Format(time.DateTime)
 }
 
-func targetOf(s lb.Service, b lb.Backend) api.Target {
-	return api.Target{Service: s.Name, Backend: b.Name, Address: b.Address, Port: b.Port}
+func targetOf(s lb.Service, b lb.Backend) ops.Target {
+	return ops.Target{Service: s.Name, Backend: b.Name, Address: b.Address, Port: b.Port}
 }
 
 // errNothing is for an operation that has nothing to change on a backend.
-var errNothing = fmt.Errorf("%w", api.ErrRefused)
+var errNothing = fmt.Errorf("%w", ops.ErrRefused)
 
 // laidOver returns what the operation makes of the overlay of a backend of the
 // configuration.
 func (o operation) laidOver(s lb.Service, b lb.Backend, before overlay) (overlay, error) {
 	after, now := before, before.over(b)
 	switch o.verb {
-	case api.Drain:
+	case ops.Drain:
 		switch {
 		case before.out():
 			return after, fmt.Errorf("%w: %s was drained already, and taken out of %s at its deadline", errNothing, b.Name, s.Name)
 		case now.Draining && o.deadline.IsZero() && (before.drain == nil || before.drain.Deadline.IsZero()):
 			return after, fmt.Errorf("%w: %s is drained already%s", errNothing, b.Name, drainedBy(before))
 		}
-		after.drain = &api.Drained{On: true, By: o.by, At: o.at, Deadline: o.deadline}
-	case api.Enable:
+		after.drain = &ops.Drained{On: true, By: o.by, At: o.at, Deadline: o.deadline}
+	case ops.Enable:
 		if !now.Draining && !before.out() {
 			return after, fmt.Errorf("%w: %s is not drained%s", errNothing, b.Name, weightHint(now, before))
 		}
 		after.drain = nil
 		if b.Draining {
-			after.drain = &api.Drained{On: false, By: o.by, At: o.at}
+			after.drain = &ops.Drained{On: false, By: o.by, At: o.at}
 		}
-	case api.Weight:
+	case ops.Weight:
 		if now.Weight == *o.weight {
 			return after, fmt.Errorf("%w: %s has the weight %d already", errNothing, b.Name, now.Weight)
 		}
 		after.weight = nil
 		if b.Weight != *o.weight {
-			after.weight = &api.Weighted{Value: *o.weight, Configured: b.Weight, By: o.by, At: o.at}
+			after.weight = &ops.Weighted{Value: *o.weight, Configured: b.Weight, By: o.by, At: o.at}
 		}
 	}
 	return after, nil
@@ -255,20 +255,20 @@ func (c *Controller) remember(op operation) {
 }
 
 // undo takes back the latest operation.
-func (c *Controller) undo(order api.Order) (api.Operation, error) {
+func (c *Controller) undo(order ops.Order) (ops.Operation, error) {
 	if len(c.history) == 0 {
-		return api.Operation{}, fmt.Errorf("%w: there is no operation to take back", api.ErrRefused)
+		return ops.Operation{}, fmt.Errorf("%w: there is no operation to take back", ops.ErrRefused)
 	}
 	op := c.history[len(c.history)-1]
 	if lost := op.lost(); lost != "" {
 		c.forget()
-		return api.Operation{}, fmt.Errorf("%w: %s cannot be taken back: %s%s", api.ErrRefused, op, lost, c.nextUndo())
+		return ops.Operation{}, fmt.Errorf("%w: %s cannot be taken back: %s%s", ops.ErrRefused, op, lost, c.nextUndo())
 	}
 	overlays := maps.Clone(c.view.overlays)
 	if overlays == nil {
 		overlays = map[lb.BackendKey]overlay{}
 	}
-	done := operation{verb: api.Undo, by: order.By, at: time.Now()}
+	done := operation{verb: ops.Undo, by: order.By, at: time.Now()}
 	for _, change := range op.changes {
 		if change.lost == "" {
 			lay(overlays, change.key, change.restore(op.verb, overlays[change.key], done.at))
@@ -276,7 +276,7 @@ func (c *Controller) undo(order api.Order) (api.Operation, error) {
 		}
 	}
 	if err := c.lay(overlays, done.changes); err != nil {
-		return api.Operation{}, err
+		return ops.Operation{}, err
 	}
 	c.forget()
 	c.opt.Log.Info(fmt.Sprintf("%s, by %s at %s, is taken back by %s", op, op.by, op.at.Format(time.DateTime), order.By))
@@ -287,8 +287,8 @@ func (c *Controller) undo(order api.Order) (api.Operation, error) {
 
 // restore returns an overlay with the part that an operation changed as it was. A
 // deadline may have passed meanwhile.
-func (ch change) restore(verb api.Verb, now overlay, at time.Time) overlay {
-	if verb == api.Weight {
+func (ch change) restore(verb ops.Verb, now overlay, at time.Time) overlay {
+	if verb == ops.Weight {
 		now.weight = ch.before.weight
 		return now
 	}
@@ -315,10 +315,10 @@ func (c *Controller) nextUndo() string {
 }
 
 // targets returns the backends that an order is about.
-func (v *view) targets(order api.Order) ([]use, error) {
+func (v *view) targets(order ops.Order) ([]use, error) {
 	i, ok := v.named[order.Service]
 	if !ok {
-		return nil, fmt.Errorf("%w: there is no service %s; %s", api.ErrNotFound, order.Service,
+		return nil, fmt.Errorf("%w: there is no service %s; %s", ops.ErrNotFound, order.Service,
 			near(order.Service, slices.Collect(maps.Keys(v.named))))
 	}
 	s := v.cfg.Services[i]
@@ -328,7 +328,7 @@ func (v *view) targets(order api.Order) ([]use, error) {
 		for _, b := range s.Backends {
 			names = append(names, b.Name)
 		}
-		return nil, fmt.Errorf("%w: %s has no backend %s; %s", api.ErrNotFound, s.Name, order.Backend, near(order.Backend, names))
+		return nil, fmt.Errorf("%w: %s has no backend %s; %s", ops.ErrNotFound, s.Name, order.Backend, near(order.Backend, names))
 	}
 	if order.AllServices {
 		return v.uses[v.at[i][j]], nil
@@ -346,7 +346,7 @@ func (v *view) leaves(before *view, i int) error {
 	}
 	s := v.cfg.Services[i]
 	return fmt.Errorf("%w: %s would have no backend left that takes new flows%s; give it another first",
-		api.ErrRefused, s.Name, v.others(i))
+		ops.ErrRefused, s.Name, v.others(i))
 }
 
 // mostOthers is how many backends are listed in an error.

@@ -13,7 +13,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/jeoul/jeoul/internal/api"
+	"github.com/jeoul/jeoul/internal/lb"
+	"github.com/jeoul/jeoul/internal/ops"
 )
 
 // shop is a service that shares the backend 192.0.2.1 with web.
@@ -40,10 +41,10 @@ func running(t *testing.T, more string) (*world, *Controller, func() error) {
 }
 
 // do does "drain web/web01" and the like, all of them by kim.
-func do(t *testing.T, c *Controller, line string) (api.Operation, error) {
+func do(t *testing.T, c *Controller, line string) (ops.Operation, error) {
 	t.Helper()
 	words := strings.Fields(line)
-	order := api.Order{Verb: api.Verb(words[0]), By: "kim"}
+	order := ops.Order{Verb: ops.Verb(words[0]), By: "kim"}
 	if len(words) > 1 {
 		order.Service, order.Backend, _ = strings.Cut(words[1], "/")
 	}
@@ -52,7 +53,7 @@ func do(t *testing.T, c *Controller, line string) (api.Operation, error) {
 		switch {
 		case word == "all":
 			order.AllServices = true
-		case order.Verb == api.Weight:
+		case order.Verb == ops.Weight:
 			_, err = fmt.Sscan(word, &order.Weight)
 		default:
 			order.Deadline, err = time.ParseDuration(word)
@@ -171,24 +172,24 @@ func TestOperationsRefused(t *testing.T) {
 		kind   error
 		want   string
 	}{
-		{nil, "drain wbe/web01", api.ErrNotFound, "drain wbe/web01: not found: there is no service wbe; did you mean web?"},
-		{nil, "drain nothing/web01", api.ErrNotFound, "there is no service nothing; there is shop, web"},
-		{nil, "weight web/web1 7", api.ErrNotFound, "weight web/web1: not found: web has no backend web1; did you mean web01 or web02?"},
-		{nil, "weight web/web01 65536", api.ErrBadRequest, "weight web/web01: not possible: the weight 65536 is out of range: 0 to 65535"},
-		{nil, "weight web/web01 -1", api.ErrBadRequest, "the weight -1 is out of range"},
-		{nil, "weight web/web01 1", api.ErrRefused, "weight web/web01: refused: web01 has the weight 1 already"},
-		{nil, "enable web/web01", api.ErrRefused, "enable web/web01: refused: web01 is not drained"},
-		{[]string{"weight web/web01 0"}, "enable web/web01", api.ErrRefused, "web01 is not drained; it takes no new flow because its weight was set to 0"},
-		{nil, "enable web/web01 all", api.ErrRefused, "in no service is there anything to change"},
-		{nil, "undo", api.ErrRefused, "undo: refused: there is no operation to take back"},
-		{[]string{"drain web/web01"}, "drain web/web01", api.ErrRefused, "web01 is drained already, by kim since "},
-		{[]string{"drain web/web01"}, "drain web/web02", api.ErrRefused,
+		{nil, "drain wbe/web01", ops.ErrNotFound, "drain wbe/web01: not found: there is no service wbe; did you mean web?"},
+		{nil, "drain nothing/web01", ops.ErrNotFound, "there is no service nothing; there is shop, web"},
+		{nil, "weight web/web1 7", ops.ErrNotFound, "weight web/web1: not found: web has no backend web1; did you mean web01 or web02?"},
+		{nil, "weight web/web01 65536", ops.ErrBadRequest, "weight web/web01: not possible: the weight 65536 is out of range: 0 to 65535"},
+		{nil, "weight web/web01 -1", ops.ErrBadRequest, "the weight -1 is out of range"},
+		{nil, "weight web/web01 1", ops.ErrRefused, "weight web/web01: refused: web01 has the weight 1 already"},
+		{nil, "enable web/web01", ops.ErrRefused, "enable web/web01: refused: web01 is not drained"},
+		{[]string{"weight web/web01 0"}, "enable web/web01", ops.ErrRefused, "web01 is not drained; it takes no new flow because its weight was set to 0"},
+		{nil, "enable web/web01 all", ops.ErrRefused, "in no service is there anything to change"},
+		{nil, "undo", ops.ErrRefused, "undo: refused: there is no operation to take back"},
+		{[]string{"drain web/web01"}, "drain web/web01", ops.ErrRefused, "web01 is drained already, by kim since "},
+		{[]string{"drain web/web01"}, "drain web/web02", ops.ErrRefused,
 			"drain web/web02: refused: web would have no backend left that takes new flows (then: web01 drained, web02 drained); give it another first"},
-		{[]string{"drain web/web01"}, "weight web/web02 0", api.ErrRefused, "(then: web01 drained, web02 of weight 0)"},
-		{[]string{"weight web/web02 0"}, "drain shop/s1 all", api.ErrRefused, "web would have no backend left that takes new flows (then: web01 drained, web02 of weight 0)"},
-		{[]string{down}, "drain web/web01", api.ErrRefused, "(then: web01 drained, web02 does not answer)"},
-		{[]string{"drain web/web01", "enable web/web01", "drain web/web02"}, "drain web/web01 1h", api.ErrRefused, "no backend left"},
-		{[]string{"drain web/web01", "enable web/web01", down}, "undo", api.ErrRefused, "undo: refused: web would have no backend left that takes new flows (then: web01 drained, web02 does not answer)"},
+		{[]string{"drain web/web01"}, "weight web/web02 0", ops.ErrRefused, "(then: web01 drained, web02 of weight 0)"},
+		{[]string{"weight web/web02 0"}, "drain shop/s1 all", ops.ErrRefused, "web would have no backend left that takes new flows (then: web01 drained, web02 of weight 0)"},
+		{[]string{down}, "drain web/web01", ops.ErrRefused, "(then: web01 drained, web02 does not answer)"},
+		{[]string{"drain web/web01", "enable web/web01", "drain web/web02"}, "drain web/web01 1h", ops.ErrRefused, "no backend left"},
+		{[]string{"drain web/web01", "enable web/web01", down}, "undo", ops.ErrRefused, "undo: refused: web would have no backend left that takes new flows (then: web01 drained, web02 does not answer)"},
 	}
 	for _, test := range tests {
 		t.Run(test.do, func(t *testing.T) {
@@ -227,7 +228,7 @@ func TestDrainOfWhatIsDown(t *testing.T) {
 		w.expect("apply web: web01=- web02=-")
 		must(t, c, "drain web/web01")
 		w.expect("apply web: web01=-~ web02=-")
-		if _, err := do(t, c, "drain web/web02"); !errors.Is(err, api.ErrRefused) {
+		if _, err := do(t, c, "drain web/web02"); !errors.Is(err, ops.ErrRefused) {
 			t.Errorf("error = %v: when they are up again, none would take flows", err)
 		}
 		stop()
@@ -249,10 +250,10 @@ func TestDeadline(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if web01, s1 := status.Services[0].Backends[0], status.Services[1].Backends[0]; web01.State != api.Out || s1.State != api.Draining || s1.Drain.By != "kim" {
+		if web01, s1 := status.Services[0].Backends[0], status.Services[1].Backends[0]; web01.State != lb.Out || s1.State != lb.Draining || s1.Drain.By != "kim" {
 			t.Errorf("states %s and %s, want out and draining", web01.State, s1.State)
 		}
-		if _, err := do(t, c, "drain web/web01"); !errors.Is(err, api.ErrRefused) {
+		if _, err := do(t, c, "drain web/web01"); !errors.Is(err, ops.ErrRefused) {
 			t.Errorf("error = %v, want a refusal", err)
 		}
 		must(t, c, "enable web/web01") // before the other's deadline, which stays
@@ -315,7 +316,7 @@ func TestOperationFails(t *testing.T) {
 		time.Sleep(settle)
 		w.expect("fail to apply web: web01=1~ web02=2", "apply web: web01=1 web02=7")
 		stop()
-		if _, err := do(t, c, "drain web/web01"); !errors.Is(err, api.ErrStopping) {
+		if _, err := do(t, c, "drain web/web01"); !errors.Is(err, ops.ErrStopping) {
 			t.Errorf("error = %v, want ErrStopping", err)
 		}
 	})
@@ -325,7 +326,7 @@ func TestOperationFails(t *testing.T) {
 func TestOperationsOfTheConfiguration(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, c, stop := running(t, strings.ReplaceAll(shop, "weight: 5", "drain: true"))
-		if _, err := do(t, c, "drain shop/s9"); !errors.Is(err, api.ErrRefused) || !strings.Contains(err.Error(), "by the configuration") {
+		if _, err := do(t, c, "drain shop/s9"); !errors.Is(err, ops.ErrRefused) || !strings.Contains(err.Error(), "by the configuration") {
 			t.Errorf("error = %v", err)
 		}
 		must(t, c, "enable shop/s9")
@@ -352,7 +353,7 @@ func TestUndoIsBounded(t *testing.T) {
 		for range mostUndone {
 			must(t, c, "undo")
 		}
-		if _, err := do(t, c, "undo"); !errors.Is(err, api.ErrRefused) {
+		if _, err := do(t, c, "undo"); !errors.Is(err, ops.ErrRefused) {
 			t.Errorf("error = %v, want a refusal", err)
 		}
 		wantOperations(t, c, "web/web01 weight=14 by kim")
@@ -436,7 +437,7 @@ func TestUndoOfWhatIsLost(t *testing.T) {
 		_, err := do(t, c, "undo")
 		want := "drain shop/s9 cannot be taken back: the reload of " + time.Now().Format(time.DateTime) +
 			" took the backend out of the configuration; another undo takes back drain web/web01"
-		if !errors.Is(err, api.ErrRefused) || !strings.Contains(err.Error(), want) {
+		if !errors.Is(err, ops.ErrRefused) || !strings.Contains(err.Error(), want) {
 			t.Errorf("error = %v, want %q", err, want)
 		}
 		w.quiet()
@@ -489,7 +490,7 @@ func TestOperationGivenUp(t *testing.T) {
 	c := w.controller(web)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, err := c.Operate(ctx, api.Order{Verb: api.Undo}); !errors.Is(err, context.Canceled) {
+	if _, err := c.Operate(ctx, ops.Order{Verb: ops.Undo}); !errors.Is(err, context.Canceled) {
 		t.Errorf("error = %v, want context.Canceled: nobody runs it", err)
 	}
 }

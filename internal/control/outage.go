@@ -8,8 +8,8 @@ import (
 	"sync"
 	"time"
 
-	"github.com/jeoul/jeoul/internal/api"
 	"github.com/jeoul/jeoul/internal/lb"
+	"github.com/jeoul/jeoul/internal/ops"
 	"github.com/jeoul/jeoul/internal/paths"
 	"github.com/jeoul/jeoul/internal/yamlfile"
 )
@@ -66,7 +66,7 @@ func (o *outages) keep(l *layout) {
 }
 
 // date fills in since when the backends of a status get no packets.
-func (o *outages) date(s *api.Service) {
+func (o *outages) date(s *ops.Service) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	for j, b := range s.Backends {

@@ -5,15 +5,15 @@ package control
 import (
 	"time"
 
-	"github.com/jeoul/jeoul/internal/api"
 	"github.com/jeoul/jeoul/internal/lb"
+	"github.com/jeoul/jeoul/internal/ops"
 )
 
 // overlay is what operations have laid over a backend of the configuration. What
 // its parts point to is never changed, for earlier overlays share it.
 type overlay struct {
-	drain  *api.Drained  // nil: as the file says
-	weight *api.Weighted // nil: likewise
+	drain  *ops.Drained  // nil: as the file says
+	weight *ops.Weighted // nil: likewise
 }
 
 func (o overlay) empty() bool { return o.drain == nil && o.weight == nil }

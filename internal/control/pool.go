@@ -8,8 +8,8 @@ import (
 	"net/netip"
 	"sync"
 
-	"github.com/jeoul/jeoul/internal/api"
 	"github.com/jeoul/jeoul/internal/lb"
+	"github.com/jeoul/jeoul/internal/ops"
 )
 
 // Ports of full NAT's pool are scarce for a backend from scarceFrom per cent in use on, until
@@ -157,7 +157,7 @@ func (l *layout) heldOf(p pooled, counters lb.Counters) (held uint64) {
 }
 
 // show fills in the ports of the backends of service i.
-func (s *scarcity) show(l *layout, i int, counters lb.Counters, status *api.Service) {
+func (s *scarcity) show(l *layout, i int, counters lb.Counters, status *ops.Service) {
 	if status.Mode != lb.FullNAT {
 		return
 	}
@@ -165,7 +165,7 @@ func (s *scarcity) show(l *layout, i int, counters lb.Counters, status *api.Serv
 	defer s.mu.Unlock()
 	for j, b := range l.cfg.Services[i].Backends {
 		p := l.pooled[l.pooledAt[endpointOf(l.cfg.Services[i], b)]]
-		status.Backends[j].Ports = &api.Ports{Held: l.heldOf(p, counters), Limit: l.portsFor(p.address), Scarce: s.of[p.endpoint]}
+		status.Backends[j].Ports = &ops.Ports{Held: l.heldOf(p, counters), Limit: l.portsFor(p.address), Scarce: s.of[p.endpoint]}
 	}
 }
 

@@ -10,8 +10,8 @@ import (
 	"testing"
 	"testing/synctest"
 
-	"github.com/jeoul/jeoul/internal/api"
 	"github.com/jeoul/jeoul/internal/lb"
+	"github.com/jeoul/jeoul/internal/ops"
 )
 
 // pooling is a configuration with services of full NAT: web and shop share web01, tcp6 and dns
@@ -74,7 +74,7 @@ func (w *world) shortages(c *Controller) (lines, problems []string) {
 }
 
 // portsOf returns what the status says of a backend's ports.
-func portsOf(t *testing.T, c *Controller, service, backend int) *api.Ports {
+func portsOf(t *testing.T, c *Controller, service, backend int) *ops.Ports {
 	t.Helper()
 	status, err := c.Status()
 	if err != nil {
@@ -137,11 +137,11 @@ func TestScarcePortsOfSeveral(t *testing.T) {
 		shared := "backend web01 (192.0.2.1) of web (and of one more service): open flows hold 800 of"
 		w.counts(c, map[lb.BackendKey]uint32{webOne: 400, shopOne: 400, webTwo: 799, dnsOne: 799, sixOne: 799}, []string{shared}, []string{shared})
 		for _, at := range [][2]int{{0, 0}, {1, 0}} {
-			if got := portsOf(t, c, at[0], at[1]); got == nil || *got != (api.Ports{Held: 800, Limit: 1000, Scarce: true}) {
+			if got := portsOf(t, c, at[0], at[1]); got == nil || *got != (ops.Ports{Held: 800, Limit: 1000, Scarce: true}) {
 				t.Errorf("service %d says %+v", at[0], got)
 			}
 		}
-		if got := portsOf(t, c, 0, 1); got == nil || *got != (api.Ports{Held: 799, Limit: 1000}) {
+		if got := portsOf(t, c, 0, 1); got == nil || *got != (ops.Ports{Held: 799, Limit: 1000}) {
 			t.Errorf("web02 has %+v", got)
 		}
 		if got := portsOf(t, c, 4, 0); got != nil {

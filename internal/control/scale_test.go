@@ -10,11 +10,11 @@ import (
 	"net/netip"
 	"testing"
 
-	"github.com/jeoul/jeoul/internal/api"
 	"github.com/jeoul/jeoul/internal/config"
 	"github.com/jeoul/jeoul/internal/iface"
 	"github.com/jeoul/jeoul/internal/lb"
 	"github.com/jeoul/jeoul/internal/neigh"
+	"github.com/jeoul/jeoul/internal/ops"
 	"github.com/jeoul/jeoul/internal/paths"
 )
 
@@ -95,7 +95,7 @@ func BenchmarkChange(b *testing.B) {
 		name := fmt.Sprintf("%dx%d", size.services, size.backends)
 		b.Run(name+"/weight", func(b *testing.B) {
 			for i := range b.N {
-				if _, err := c.operate(api.Order{Verb: api.Weight, Service: last.Name, Backend: last.Backends[0].Name, Weight: int64(2 + (i+b.N)%2)}); err != nil {
+				if _, err := c.operate(ops.Order{Verb: ops.Weight, Service: last.Name, Backend: last.Backends[0].Name, Weight: int64(2 + (i+b.N)%2)}); err != nil {
 					b.Fatal(err)
 				}
 			}

@@ -10,19 +10,19 @@ import (
 	"slices"
 	"time"
 
-	"github.com/jeoul/jeoul/internal/api"
 	"github.com/jeoul/jeoul/internal/iface"
 	"github.com/jeoul/jeoul/internal/lb"
 	"github.com/jeoul/jeoul/internal/neigh"
+	"github.com/jeoul/jeoul/internal/ops"
 	"github.com/jeoul/jeoul/internal/paths"
 )
 
 // Status returns the balancer as it is now. It may be called from any
 // goroutine, after Start.
-func (c *Controller) Status() (api.Status, error) {
+func (c *Controller) Status() (ops.Status, error) {
 	counters, err := c.opt.DataPlane.Counters()
 	if err != nil {
-		return api.Status{}, fmt.Errorf("read the counters: %w", err)
+		return ops.Status{}, fmt.Errorf("read the counters: %w", err)
 	}
 	attachments, entries := c.opt.DataPlane.Attachments(), c.opt.Paths.Entries()
 	// The view does not change any more: nobody waits for us to be done.
@@ -35,7 +35,7 @@ func (c *Controller) Status() (api.Status, error) {
 			problems = append(problems, message)
 		}
 	}
-	status := api.Status{
+	status := ops.Status{
 		Version:    c.opt.Version,
 		PID:        os.Getpid(),
 		Started:    c.started,
@@ -46,8 +46,8 @@ func (c *Controller) Status() (api.Status, error) {
 		TableSize:  v.cfg.TableSize,
 		Generation: generation,
 		Problems:   append(problems, v.problems()...),
-		Services:   []api.Service{},
-		Outcomes:   []api.Outcome{},
+		Services:   []ops.Service{},
+		Outcomes:   []ops.Outcome{},
 		Operations: v.operations(history, counters),
 	}
 	for i := range v.cfg.Services {
@@ -58,16 +58,16 @@ func (c *Controller) Status() (api.Status, error) {
 	}
 	status.Problems = append(status.Problems, c.scarcity.problems(v.layout, counters)...)
 	for _, o := range counters.Outcomes {
-		status.Outcomes = append(status.Outcomes, api.Outcome{Name: o.Name, Packets: o.Packets, Help: o.Help})
+		status.Outcomes = append(status.Outcomes, ops.Outcome{Name: o.Name, Packets: o.Packets, Help: o.Help})
 	}
 	if flows := counters.Flows; flows.ProvenLimit > 0 {
-		status.Flows = &api.Flows{Proven: flows.Proven, ProvenLimit: flows.ProvenLimit,
+		status.Flows = &ops.Flows{Proven: flows.Proven, ProvenLimit: flows.ProvenLimit,
 			Unproven: flows.Unproven, UnprovenLimit: flows.UnprovenLimit, Bytes: flows.Bytes}
 		status.Problems = append(status.Problems, nearlyFull(*status.Flows)...)
 	}
 	if plane, ok := c.opt.DataPlane.(planner); ok {
 		plan := plane.Memory()
-		status.Memory = &api.Memory{Total: plan.Total(), Proven: plan.Proven, Unproven: plan.Unproven, Returns: plan.Returns,
+		status.Memory = &ops.Memory{Total: plan.Total(), Proven: plan.Proven, Unproven: plan.Unproven, Returns: plan.Returns,
 			Configuration: plan.Configuration, Counters: plan.Counters, Ways: plan.Ways, Fragments: plan.Fragments}
 	}
 	return status, nil
@@ -75,10 +75,10 @@ func (c *Controller) Status() (api.Status, error) {
 
 // Operations returns what operations have changed, and which can be taken back. It
 // may be called from any goroutine, after Start.
-func (c *Controller) Operations() (api.Operations, error) {
+func (c *Controller) Operations() (ops.Operations, error) {
 	counters, err := c.opt.DataPlane.Counters()
 	if err != nil {
-		return api.Operations{}, fmt.Errorf("read the counters: %w", err)
+		return ops.Operations{}, fmt.Errorf("read the counters: %w", err)
 	}
 	c.mu.Lock()
 	v, history := c.view, c.history
@@ -87,7 +87,7 @@ func (c *Controller) Operations() (api.Operations, error) {
 }
 
 // nearlyFull warns when nine tenths of a table of flows are taken.
-func nearlyFull(f api.Flows) (problems []string) {
+func nearlyFull(f ops.Flows) (problems []string) {
 	if f.Proven*10 >= f.ProvenLimit*9 {
 		problems = append(problems, fmt.Sprintf("%d flows are remembered of at most %d, and new ones are not when the table is full: raise flows.limit",
 			f.Proven, f.ProvenLimit))
@@ -99,15 +99,15 @@ func nearlyFull(f api.Flows) (problems []string) {
 	return problems
 }
 
-func hookOf(a lb.Attachment) api.Hook {
-	return api.Hook{Name: a.Hook, Generic: a.Generic, Driver: a.Driver, Reason: a.Reason, Warning: a.Warning}
+func hookOf(a lb.Attachment) ops.Hook {
+	return ops.Hook{Name: a.Hook, Generic: a.Generic, Driver: a.Driver, Reason: a.Reason, Warning: a.Warning}
 }
 
 // interfaceStatus puts together what is known of each interface.
-func interfaceStatus(links []iface.State, attachments []lb.Attachment, lost []uint64) []api.Interface {
-	list := make([]api.Interface, len(links))
+func interfaceStatus(links []iface.State, attachments []lb.Attachment, lost []uint64) []ops.Interface {
+	list := make([]ops.Interface, len(links))
 	for i, link := range links {
-		list[i] = api.Interface{Name: link.Name, Up: link.Up, MAC: link.MAC.String()}
+		list[i] = ops.Interface{Name: link.Name, Up: link.Up, MAC: link.MAC.String()}
 		if i < len(attachments) {
 			list[i].Hook = hookOf(attachments[i])
 			if attachments[i].Hook == lb.HookXDP {
@@ -151,43 +151,32 @@ func (v *view) problems() []string {
 	return list
 }
 
-// stateOfBackend judges by what the data plane has.
-func stateOfBackend(s lb.Service, b lb.Backend, o overlay, e *paths.Entry) api.State {
-	switch {
-	case o.out():
-		return api.Out
-	case b.Draining:
-		return api.Draining
-	case b.Weight == 0:
-		return api.WeightZero
-	case e.Fault != paths.None || misfit(s, b.Address, e.Route) != "":
-		return api.NoRoute
-	case e.MAC == nil:
-		return api.NoMAC
-	}
-	return api.Up
+// condition judges a backend, as operations have it, by what the data plane has.
+func condition(s lb.Service, b lb.Backend, o overlay, e *paths.Entry) lb.Condition {
+	return lb.ConditionOf(b, o.out(), lb.Reach{NoRoute: e.Fault != paths.None || misfit(s, e.Address, e.Route) != "",
+		NoMAC: e.MAC == nil, Reason: reason(s, e)})
 }
 
 // serviceStatus joins what the data plane has (the view), what is known now, and
 // what was counted.
-func (v *view) serviceStatus(i int, now map[netip.Addr]paths.Entry, counters lb.Counters) api.Service {
+func (v *view) serviceStatus(i int, now map[netip.Addr]paths.Entry, counters lb.Counters) ops.Service {
 	s := v.cfg.Services[i]
-	status := api.Service{Name: s.Name, VIP: s.VIP, Port: s.Port, Protocol: s.Protocol, Mode: s.Mode,
+	status := ops.Service{Name: s.Name, VIP: s.VIP, Port: s.Port, Protocol: s.Protocol, Mode: s.Mode,
 		DSCP: s.DSCP, MSS: s.MSS, Scheduler: s.Scheduler, Hash: lb.HashFlow, Tracked: s.Tracked()}
 	if s.BySource() {
 		status.Hash = lb.HashSource
 	}
 	if s.Persistence.On() {
-		status.Persistence = &api.Persistence{TimeoutSeconds: s.Persistence.Timeout.Seconds(), Prefix: s.Persistence.Prefix, Group: s.Persistence.Group}
+		status.Persistence = &ops.Persistence{TimeoutSeconds: s.Persistence.Timeout.Seconds(), Prefix: s.Persistence.Prefix, Group: s.Persistence.Group}
 	}
 	if limits := s.Limits; limits.Rate > 0 || limits.Connections > 0 || limits.Refuse == lb.RefuseByReset {
-		status.Limits = &api.Limits{Rate: limits.Rate, Burst: limits.Burst, Connections: limits.Connections, Refuse: limits.Refuse}
+		status.Limits = &ops.Limits{Rate: limits.Rate, Burst: limits.Burst, Connections: limits.Connections, Refuse: limits.Refuse}
 	}
 	status.TableSize = tableSize(s)
 	count := counters.Services[s.Key()]
 	status.Active, status.Flows = count.Active, count.Flows
 	if t := count.Transition; t != nil {
-		status.Transition = &api.Transition{Since: t.Since, MovedSlots: t.MovedSlots, Slots: t.Slots, Base: t.Base}
+		status.Transition = &ops.Transition{Since: t.Since, MovedSlots: t.MovedSlots, Slots: t.Slots, Base: t.Base}
 		if t.Base {
 			status.Transition.Until = t.Until
 		}
@@ -207,15 +196,15 @@ func tableSize(s lb.Service) uint32 {
 	return cmp.Or(s.TableSize, lb.DefaultTableSize(len(s.Backends)))
 }
 
-func (v *view) backendStatus(at use, now *paths.Entry, count lb.BackendCount) api.Backend {
+func (v *view) backendStatus(at use, now *paths.Entry, count lb.BackendCount) ops.Backend {
 	s, configured, e := v.service(at), v.backend(at), v.known[v.at[at.i][at.j]]
 	o := v.overlays[s.BackendKey(configured)]
 	b := o.over(configured)
-	status := api.Backend{
+	status := ops.Backend{
 		Name: b.Name, Address: b.Address, Port: b.Port, Weight: b.Weight,
-		State: stateOfBackend(s, b, o, e), Drain: o.drain,
+		State: condition(s, b, o, e).State, Drain: o.drain,
 		Neighbour: neighbourState(now),
-		Reason:    reason(s, now),
+		Reason:    condition(s, b, o, now).Reason,
 		Interface: e.Interface, NextHop: nextHop(e), MAC: e.MAC.String(), MTU: e.MTU, Narrow: e.Told,
 		Packets: count.Packets, Bytes: count.Bytes, Connections: count.Connections,
 		ReturnedPackets: count.ReturnedPackets, ReturnedBytes: count.ReturnedBytes,
@@ -229,8 +218,8 @@ func (v *view) backendStatus(at use, now *paths.Entry, count lb.BackendCount) ap
 
 // operations lists what is in force, in the configuration's order, and what can be
 // taken back.
-func (v *view) operations(history []operation, counters lb.Counters) api.Operations {
-	list := api.Operations{InForce: []api.Overlay{}, History: []api.Operation{}}
+func (v *view) operations(history []operation, counters lb.Counters) ops.Operations {
+	list := ops.Operations{InForce: []ops.Overlay{}, History: []ops.Operation{}}
 	var laid []*found
 	for key := range v.overlays {
 		laid = append(laid, v.find(key))
@@ -239,7 +228,7 @@ func (v *view) operations(history []operation, counters lb.Counters) api.Operati
 	for _, f := range laid {
 		key := f.service.BackendKey(f.backend)
 		o := v.overlays[key]
-		list.InForce = append(list.InForce, api.Overlay{Target: targetOf(f.service, f.backend), Drain: o.drain, Weight: o.weight,
+		list.InForce = append(list.InForce, ops.Overlay{Target: targetOf(f.service, f.backend), Drain: o.drain, Weight: o.weight,
 			Left: *leftOf(f.service, key, counters)})
 	}
 	for _, op := range slices.Backward(history) {
@@ -249,9 +238,9 @@ func (v *view) operations(history []operation, counters lb.Counters) api.Operati
 }
 
 // leftOf returns what a backend still has to do.
-func leftOf(s lb.Service, key lb.BackendKey, counters lb.Counters) *api.Left {
+func leftOf(s lb.Service, key lb.BackendKey, counters lb.Counters) *ops.Left {
 	count := counters.Backends[key]
-	left := &api.Left{Flows: count.Flows, Tracked: s.Tracked(), Active: count.Active, Packets: count.Packets}
+	left := &ops.Left{Flows: count.Flows, Tracked: s.Tracked(), Active: count.Active, Packets: count.Packets}
 	if t := counters.Services[key.Service].Transition; t != nil && t.Base && !left.Tracked {
 		left.Until = t.Until
 	}
@@ -259,13 +248,13 @@ func leftOf(s lb.Service, key lb.BackendKey, counters lb.Counters) *api.Left {
 }
 
 // leftOf returns what the backends still have to do, as far as that can be told.
-func (c *Controller) leftOf(keys []lb.BackendKey) map[lb.BackendKey]*api.Left {
+func (c *Controller) leftOf(keys []lb.BackendKey) map[lb.BackendKey]*ops.Left {
 	counters, err := c.opt.DataPlane.Counters()
 	if err != nil {
 		c.opt.Log.Warn(fmt.Sprintf("what is left of drained backends cannot be told: %v", err))
 		return nil
 	}
-	left := map[lb.BackendKey]*api.Left{}
+	left := map[lb.BackendKey]*ops.Left{}
 	for _, key := range keys {
 		left[key] = leftOf(c.view.find(key).service, key, counters)
 	}

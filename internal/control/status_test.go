@@ -10,8 +10,8 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/jeoul/jeoul/internal/api"
 	"github.com/jeoul/jeoul/internal/lb"
+	"github.com/jeoul/jeoul/internal/ops"
 )
 
 func TestNearlyFull(t *testing.T) {
@@ -22,7 +22,7 @@ func TestNearlyFull(t *testing.T) {
 		{0, 0, nil}, {89, 179, nil}, {90, 0, []string{"raise flows.limit"}}, {0, 180, []string{"SYN flood"}},
 		{100, 200, []string{"100 flows are remembered of at most 100", "200 unproven flows are remembered of at most 200"}},
 	} {
-		got := nearlyFull(api.Flows{Proven: test.proven, ProvenLimit: 100, Unproven: test.unproven, UnprovenLimit: 200})
+		got := nearlyFull(ops.Flows{Proven: test.proven, ProvenLimit: 100, Unproven: test.unproven, UnprovenLimit: 200})
 		if len(got) != len(test.want) || !slices.EqualFunc(got, test.want, strings.Contains) {
 			t.Errorf("%d and %d: %q, want %q", test.proven, test.unproven, got, test.want)
 		}

@@ -39,9 +39,10 @@ func buildAfter(t *testing.T, s *lb.RoutedService, was *table) *table {
 // others, and what has happened before does not matter.
 func TestLargeTables(t *testing.T) {
 	away := map[string]func(s *lb.RoutedService, i int){
-		"down":     func(s *lb.RoutedService, i int) { s.Paths[i].MAC = nil },
-		"drained":  func(s *lb.RoutedService, i int) { s.Backends[i].Draining = true },
-		"weight 0": func(s *lb.RoutedService, i int) { s.Backends[i].Weight = 0 },
+		"down":      func(s *lb.RoutedService, i int) { s.Paths[i].MAC = nil },
+		"unhealthy": func(s *lb.RoutedService, i int) { s.Backends[i].Unhealthy = "answers 503" },
+		"drained":   func(s *lb.RoutedService, i int) { s.Backends[i].Draining = true },
+		"weight 0":  func(s *lb.RoutedService, i int) { s.Backends[i].Weight = 0 },
 	}
 	for name, leave := range away {
 		for _, scheduler := range []lb.Scheduler{lb.Maglev, lb.RoundRobin, lb.WeightedLeastConnections} {

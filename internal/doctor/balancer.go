@@ -7,8 +7,8 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/jeoul/jeoul/internal/api"
 	"github.com/jeoul/jeoul/internal/lb"
+	"github.com/jeoul/jeoul/internal/ops"
 )
 
 // judgeBalancer takes the counters and the states of our own balancer.
@@ -23,7 +23,7 @@ func judgeBalancer(e *Evidence) (findings []Finding) {
 	}
 	findings = judgeHops(after, was)
 	var drops []Figure
-	worst := api.Outcome{}
+	worst := ops.Outcome{}
 	for _, o := range after.Outcomes {
 		n := less(o.Packets, was[o.Name])
 		if n < fewPackets || !strings.HasPrefix(o.Name, "dropped_") && !strings.HasPrefix(o.Name, "reset_") {
@@ -31,7 +31,7 @@ func judgeBalancer(e *Evidence) (findings []Finding) {
 		}
 		drops = append(drops, Figure{Name: o.Name, Value: float64(n), Unit: "packets", Note: o.Help})
 		if n > worst.Packets {
-			worst = api.Outcome{Name: o.Name, Packets: n, Help: o.Help}
+			worst = ops.Outcome{Name: o.Name, Packets: n, Help: o.Help}
 		}
 	}
 	if len(drops) > 0 {
@@ -43,7 +43,7 @@ func judgeBalancer(e *Evidence) (findings []Finding) {
 // judgeNarrow tells of ways that routers have said to be narrower than they look. It goes by
 // what the balancer knows: a ping of the doctor's own would teach the kernel, and change what
 // is looked at.
-func judgeNarrow(s *api.Status) []Finding {
+func judgeNarrow(s *ops.Status) []Finding {
 	var figures []Figure
 	for _, service := range s.Services {
 		for _, b := range service.Backends {
@@ -62,7 +62,7 @@ func judgeNarrow(s *api.Status) []Finding {
 const manyExpired = 20
 
 // judgeHops concludes from packets that come in with their hops used up.
-func judgeHops(after *api.Status, was map[string]uint64) []Finding {
+func judgeHops(after *ops.Status, was map[string]uint64) []Finding {
 	var figures []Figure
 	total := uint64(0)
 	for _, o := range after.Outcomes {
@@ -79,12 +79,12 @@ func judgeHops(after *api.Status, was map[string]uint64) []Finding {
 
 // judgeStates tells of backends that get no packets though the configuration wants
 // them to.
-func judgeStates(s *api.Status) (findings []Finding) {
+func judgeStates(s *ops.Status) (findings []Finding) {
 	var figures []Figure
 	var means consequences
 	for _, service := range s.Services {
 		for j, b := range service.Backends {
-			if b.State == api.NoMAC || b.State == api.NoRoute {
+			if b.State == lb.NoMAC || b.State == lb.NoRoute {
 				figures = append(figures, Figure{Name: "state " + string(b.State), On: service.Name + "/" + b.Name, Value: 1, Unit: "backend", Note: b.Reason})
 				means.add(service.Name, withoutBackend(service, j))
 			}
@@ -116,8 +116,8 @@ const (
 )
 
 // withoutBackend says what becomes of the packets that backend j of a service would get.
-func withoutBackend(s api.Service, j int) string {
-	up := func(b api.Backend) bool { return b.State == api.Up }
+func withoutBackend(s ops.Service, j int) string {
+	up := func(b ops.Backend) bool { return b.State == lb.Up }
 	first := slices.IndexFunc(s.Backends, up)
 	switch {
 	case first < 0:

@@ -6,8 +6,8 @@ import (
 	"net/netip"
 	"slices"
 
-	"github.com/jeoul/jeoul/internal/api"
 	"github.com/jeoul/jeoul/internal/drops"
+	"github.com/jeoul/jeoul/internal/ops"
 )
 
 // Evidence is all that was seen: two readings of counters, and what was listened to
@@ -40,7 +40,7 @@ type Reading struct {
 	TableFulls uint64      `json:"neighbour_table_fulls,omitempty"`
 	Conntrack  *Conntrack  `json:"conntrack,omitempty"`
 	Sockets    *Sockets    `json:"sockets,omitempty"`
-	Balancer   *api.Status `json:"balancer,omitempty"`
+	Balancer   *ops.Status `json:"balancer,omitempty"`
 }
 
 // grew returns by how much a counter of /proc/net grew.

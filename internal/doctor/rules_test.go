@@ -13,8 +13,9 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/jeoul/jeoul/internal/api"
 	"github.com/jeoul/jeoul/internal/drops"
+	"github.com/jeoul/jeoul/internal/lb"
+	"github.com/jeoul/jeoul/internal/ops"
 	"github.com/jeoul/jeoul/internal/tune"
 )
 
@@ -97,7 +98,7 @@ func counters(after map[string]uint64) *Evidence {
 
 // narrowed is evidence of a way that takes 1300 bytes, as a router said or as is configured.
 func narrowed(told bool) *Evidence {
-	status := &api.Status{PID: 1, Services: []api.Service{{Name: "web", Backends: []api.Backend{{Name: "web01", State: api.Up, MTU: 1300, Narrow: told}}}}}
+	status := &ops.Status{PID: 1, Services: []ops.Service{{Name: "web", Backends: []ops.Backend{{Name: "web01", State: lb.Up, MTU: 1300, Narrow: told}}}}}
 	return &Evidence{Seconds: 3, Before: Reading{Balancer: status}, After: Reading{Balancer: status}}
 }
 
@@ -131,8 +132,8 @@ func TestRules(t *testing.T) {
 		return &Evidence{Seconds: 10, After: Reading{Sockets: &Sockets{Ports: PortRange{First: 1000, Last: 1099, Reuse: reuse}, Destinations: []Destination{d}}}}
 	}
 	balanced := func(outcome string, packets uint64) *Evidence {
-		return &Evidence{Seconds: 10, Before: Reading{Balancer: &api.Status{PID: 1}},
-			After: Reading{Balancer: &api.Status{PID: 1, Outcomes: []api.Outcome{{Name: outcome, Packets: packets, Help: "h"}}}}}
+		return &Evidence{Seconds: 10, Before: Reading{Balancer: &ops.Status{PID: 1}},
+			After: Reading{Balancer: &ops.Status{PID: 1, Outcomes: []ops.Outcome{{Name: outcome, Packets: packets, Help: "h"}}}}}
 	}
 	for _, c := range []struct {
 		name     string

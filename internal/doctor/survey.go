@@ -12,8 +12,8 @@ import (
 	"slices"
 	"time"
 
-	"github.com/jeoul/jeoul/internal/api"
 	"github.com/jeoul/jeoul/internal/lb"
+	"github.com/jeoul/jeoul/internal/ops"
 )
 
 // Bounds of what is asked: more would be a load of its own.
@@ -114,7 +114,7 @@ func (r *Reading) worthAsking(n Neighbour) bool {
 
 // planPings asks each backend of mode l2dsr, at its MAC address, for itself and for
 // the VIP. In the other modes the VIP comes in a tunnel or not at all.
-func (s *survey) planPings(e *ear, status *api.Status, name string, from4, from6 netip.Addr) {
+func (s *survey) planPings(e *ear, status *ops.Status, name string, from4, from6 netip.Addr) {
 	for _, service := range status.Services {
 		if service.Mode != lb.L2DSR {
 			continue

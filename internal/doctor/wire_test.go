@@ -13,9 +13,9 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/vishvananda/netlink"
 
-	"github.com/jeoul/jeoul/internal/api"
 	"github.com/jeoul/jeoul/internal/lb"
 	"github.com/jeoul/jeoul/internal/namespace"
+	"github.com/jeoul/jeoul/internal/ops"
 	"github.com/jeoul/jeoul/internal/testenv"
 )
 
@@ -147,9 +147,9 @@ func TestSurvey(t *testing.T) {
 		if err != nil {
 			return err
 		}
-		backend := api.Backend{Name: "there", Address: there4, NextHop: there4, MAC: p.thereMAC.String(), Interface: "here"}
-		r := &Reading{Links: links, Balancer: &api.Status{Interface: "here",
-			Services: []api.Service{{Name: "web", VIP: vip4, Mode: lb.L2DSR, Backends: []api.Backend{backend}}}}}
+		backend := ops.Backend{Name: "there", Address: there4, NextHop: there4, MAC: p.thereMAC.String(), Interface: "here"}
+		r := &Reading{Links: links, Balancer: &ops.Status{Interface: "here",
+			Services: []ops.Service{{Name: "web", VIP: vip4, Mode: lb.L2DSR, Backends: []ops.Backend{backend}}}}}
 		index := slices.IndexFunc(links, func(l Link) bool { return l.Name == "here" })
 		r.Neighbours = []Neighbour{{Address: there4, Interface: links[index].Index, State: "PERMANENT", MAC: "02:00:00:00:00:99"}}
 		s, err = newSurvey(r, []netip.Addr{vip4}, false)

@@ -135,10 +135,14 @@ type Backend struct {
 	// Draining takes no new flow, and keeps the old ones, like weight 0; the weight
 	// stays for when it ends.
 	Draining bool `json:"draining,omitempty"`
+	// Unhealthy says why health checks want it to take no new flow, of the backend, as in
+	// "answers with status 503"; empty: it is healthy, or not checked. It keeps its old
+	// flows, like one that drains.
+	Unhealthy string `json:"unhealthy,omitempty"`
 }
 
 // TakesFlows says whether the backend takes new flows while it is up.
-func (b Backend) TakesFlows() bool { return b.Weight > 0 && !b.Draining }
+func (b Backend) TakesFlows() bool { return b.Weight > 0 && !b.Draining && b.Unhealthy == "" }
 
 // ServiceKey is what makes a service unique: no two services share it.
 type ServiceKey struct {

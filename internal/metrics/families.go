@@ -10,7 +10,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	dto "github.com/prometheus/client_model/go"
 
-	"github.com/jeoul/jeoul/internal/api"
+	"github.com/jeoul/jeoul/internal/lb"
+	"github.com/jeoul/jeoul/internal/ops"
 )
 
 // family is a metric: the series of one name.
@@ -52,29 +53,29 @@ var (
 	lastReloadSuccess    = family{"jeoul_last_reload_success_timestamp_seconds", "When the configuration in force was applied.", gauge, nil}
 )
 
-var balancerFamilies = []of[*api.Status]{
+var balancerFamilies = []of[*ops.Status]{
 	{family{"jeoul_build_info", "1, with the version of the program.", gauge, []string{"version"}},
-		always(func(*api.Status) float64 { return 1 })},
+		always(func(*ops.Status) float64 { return 1 })},
 	{family{"jeoul_configuration_generation", "Counts the states that the data plane was given since the start.", gauge, nil},
-		always(func(s *api.Status) float64 { return float64(s.Generation) })},
+		always(func(s *ops.Status) float64 { return float64(s.Generation) })},
 	{family{"jeoul_problems", "What a person should look at now: the lines under “problems” in the status.", gauge, nil},
-		always(func(s *api.Status) float64 { return float64(len(s.Problems)) })},
+		always(func(s *ops.Status) float64 { return float64(len(s.Problems)) })},
 	{family{"jeoul_operations_in_force", "Backends that an operation has drained or given another weight than the configuration's.", gauge, nil},
-		always(func(s *api.Status) float64 { return float64(len(s.Operations.InForce)) })},
+		always(func(s *ops.Status) float64 { return float64(len(s.Operations.InForce)) })},
 }
 
 // packetsTotal has a series for each outcome, those of no packet too.
-var packetsTotal = of[api.Outcome]{
+var packetsTotal = of[ops.Outcome]{
 	family{"jeoul_packets_total", "Packets by what became of them; each is in exactly one outcome.", counter, []string{"outcome"}},
-	always(func(o api.Outcome) float64 { return float64(o.Packets) })}
+	always(func(o ops.Outcome) float64 { return float64(o.Packets) })}
 
-var interfaceFamilies = []of[*api.Interface]{
+var interfaceFamilies = []of[*ops.Interface]{
 	{family{"jeoul_interface_info", "1, with the hook that takes an interface's packets, and whether that is generic XDP.", gauge, []string{"interface", "hook", "generic", "driver"}},
-		always(func(*api.Interface) float64 { return 1 })},
+		always(func(*ops.Interface) float64 { return 1 })},
 	{family{"jeoul_interface_up", "1 where an interface is switched on and has a carrier.", gauge, []string{"interface"}},
-		always(func(i *api.Interface) float64 { return truth(i.Up) })},
+		always(func(i *ops.Interface) float64 { return truth(i.Up) })},
 	{family{"jeoul_interface_xdp_lost_frames_total", "Frames that were counted as sent on, and that the driver lost then, as far as it counts them.", counter, []string{"interface"}},
-		always(func(i *api.Interface) float64 { return float64(i.XDPLost) })},
+		always(func(i *ops.Interface) float64 { return float64(i.XDPLost) })},
 }
 
 // part is a part of something, by its name.
@@ -93,19 +94,19 @@ var (
 
 var partValue = always(func(p part) float64 { return float64(p.value) })
 
-var serviceFamilies = []of[*api.Service]{
+var serviceFamilies = []of[*ops.Service]{
 	{family{"jeoul_service_info", "1, with what a service is.", gauge, []string{"service", "vip", "port", "protocol", "mode", "scheduler"}},
-		always(func(*api.Service) float64 { return 1 })},
+		always(func(*ops.Service) float64 { return 1 })},
 	{family{"jeoul_service_backends", "Backends that are configured.", gauge, []string{"service"}},
-		always(func(s *api.Service) float64 { return float64(len(s.Backends)) })},
+		always(func(s *ops.Service) float64 { return float64(len(s.Backends)) })},
 	{family{"jeoul_service_backends_up", "Backends that take new flows.", gauge, []string{"service"}},
-		always(func(s *api.Service) float64 { return float64(backendsUp(s)) })},
+		always(func(s *ops.Service) float64 { return float64(backendsUp(s)) })},
 	{family{"jeoul_service_active_flows", "Flows that have not ended, of a service that remembers every flow.", gauge, []string{"service"}},
-		func(s *api.Service) (float64, bool) { return float64(s.Active), s.Tracked }},
+		func(s *ops.Service) (float64, bool) { return float64(s.Active), s.Tracked }},
 	{family{"jeoul_service_remembered_flows", "Flows that are remembered, those that have ended until they are forgotten.", gauge, []string{"service"}},
-		always(func(s *api.Service) float64 { return float64(s.Flows) })},
+		always(func(s *ops.Service) float64 { return float64(s.Flows) })},
 	{family{"jeoul_service_transition_moved_slots", "Slots of the hash table that lead to another backend than before a change whose transition is under way; 0 where there is none.", gauge, []string{"service"}},
-		always(func(s *api.Service) float64 {
+		always(func(s *ops.Service) float64 {
 			if s.Transition == nil {
 				return 0
 			}
@@ -113,9 +114,9 @@ var serviceFamilies = []of[*api.Service]{
 		})},
 }
 
-func backendsUp(s *api.Service) (up int) {
+func backendsUp(s *ops.Service) (up int) {
 	for i := range s.Backends {
-		if s.Backends[i].State == api.Up {
+		if s.Backends[i].State == lb.Up {
 			up++
 		}
 	}
@@ -123,9 +124,9 @@ func backendsUp(s *api.Service) (up int) {
 }
 
 // states are a backend's, by their numbers: one gauge, and not a series for each state.
-var states = []api.State{api.Up, api.Draining, api.WeightZero, api.NoMAC, api.NoRoute, api.Out}
+var states = []lb.BackendState{lb.Up, lb.Draining, lb.WeightZero, lb.NoMAC, lb.NoRoute, lb.Out, lb.Unhealthy}
 
-func stateNumber(s api.State) float64 { return float64(slices.Index(states, s)) }
+func stateNumber(s lb.BackendState) float64 { return float64(slices.Index(states, s)) }
 
 func stateNumbers() string {
 	var words []string

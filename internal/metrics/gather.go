@@ -9,14 +9,14 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	dto "github.com/prometheus/client_model/go"
 
-	"github.com/jeoul/jeoul/internal/api"
+	"github.com/jeoul/jeoul/internal/ops"
 )
 
 // gatherer makes the metric families of a balancer's status. It is a prometheus.Gatherer and
 // not a Collector: a registry hashes and compares every series of every scrape, which for
 // 10,000 services takes longer than all the rest. Tests do that comparison instead.
 type gatherer struct {
-	status func() (api.Status, error)
+	status func() (ops.Status, error)
 	// backends is up to how many of them have series.
 	backends int
 	// others are gathered beside.
@@ -31,9 +31,9 @@ func (g *gatherer) Gather() ([]*dto.MetricFamily, error) {
 		return nil, fmt.Errorf("read the balancer's status: %w", err)
 	}
 	var all []*dto.MetricFamily
-	all = append(all, series(balancerFamilies, []*api.Status{&status}, func(s *api.Status) []string { return []string{s.Version} })...)
-	all = append(all, series([]of[api.Outcome]{packetsTotal}, status.Outcomes, func(o api.Outcome) []string { return []string{o.Name} })...)
-	all = append(all, series(interfaceFamilies, pointers(status.Interfaces), func(i *api.Interface) []string {
+	all = append(all, series(balancerFamilies, []*ops.Status{&status}, func(s *ops.Status) []string { return []string{s.Version} })...)
+	all = append(all, series([]of[ops.Outcome]{packetsTotal}, status.Outcomes, func(o ops.Outcome) []string { return []string{o.Name} })...)
+	all = append(all, series(interfaceFamilies, pointers(status.Interfaces), func(i *ops.Interface) []string {
 		return []string{i.Name, string(i.Hook.Name), strconv.FormatBool(i.Hook.Generic), i.Hook.Driver}
 	})...)
 	all = append(all, room(&status)...)
@@ -45,7 +45,7 @@ func (g *gatherer) Gather() ([]*dto.MetricFamily, error) {
 func partName(p part) []string { return []string{p.name} }
 
 // room makes the families of what there is room for, and what of it is in use.
-func room(status *api.Status) (all []*dto.MetricFamily) {
+func room(status *ops.Status) (all []*dto.MetricFamily) {
 	if f := status.Flows; f != nil {
 		all = append(all, series([]of[part]{flowsNow}, []part{{"proven", f.Proven}, {"unproven", f.Unproven}}, partName)...)
 		all = append(all, series([]of[part]{flowsLimit}, []part{{"proven", f.ProvenLimit}, {"unproven", f.UnprovenLimit}}, partName)...)
@@ -59,8 +59,8 @@ func room(status *api.Status) (all []*dto.MetricFamily) {
 
 // services makes the families of the services, and those of the backends if there are not too
 // many.
-func (g *gatherer) services(services []api.Service) []*dto.MetricFamily {
-	all := series(serviceFamilies, pointers(services), func(s *api.Service) []string {
+func (g *gatherer) services(services []ops.Service) []*dto.MetricFamily {
+	all := series(serviceFamilies, pointers(services), func(s *ops.Service) []string {
 		return []string{s.Name, s.VIP.String(), strconv.Itoa(int(s.Port)), s.Protocol.String(), string(s.Mode), string(s.Scheduler)}
 	})
 	n := 0
@@ -86,8 +86,8 @@ func (g *gatherer) services(services []api.Service) []*dto.MetricFamily {
 
 // member is a backend, and whose.
 type member struct {
-	of *api.Service
-	*api.Backend
+	of *ops.Service
+	*ops.Backend
 }
 
 func pointers[T any](of []T) []*T {

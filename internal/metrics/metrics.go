@@ -17,7 +17,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
-	"github.com/jeoul/jeoul/internal/api"
+	"github.com/jeoul/jeoul/internal/ops"
 )
 
 // Path is where the metrics are.
@@ -31,7 +31,7 @@ type Metrics struct {
 
 // New returns the metrics of a balancer, asked by status at each scrape. Backends have series
 // of their own where there are at most so many of them in all.
-func New(status func() (api.Status, error), backends int) *Metrics {
+func New(status func() (ops.Status, error), backends int) *Metrics {
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), collectors.NewGoCollector())
 	m := &Metrics{gatherer: &gatherer{status: status, backends: backends, others: registry}, reloads: newReloads()}

@@ -20,41 +20,41 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
-	"github.com/jeoul/jeoul/internal/api"
 	"github.com/jeoul/jeoul/internal/lb"
+	"github.com/jeoul/jeoul/internal/ops"
 )
 
 var update = flag.Bool("update", false, "write the generated files anew")
 
 // sample is a status in which every metric has a series.
-func sample() api.Status {
+func sample() ops.Status {
 	addr := netip.MustParseAddr
-	return api.Status{
+	return ops.Status{
 		Version: "1.2.3", Generation: 7, Problems: []string{"interface eth1 is down"},
-		Interfaces: []api.Interface{
-			{Name: "eth0", Up: true, Hook: api.Hook{Name: lb.HookXDP, Driver: "virtio_net"}, XDPLost: 3},
-			{Name: "eth1", Hook: api.Hook{Name: lb.HookXDP, Generic: true, Driver: "r8169"}},
+		Interfaces: []ops.Interface{
+			{Name: "eth0", Up: true, Hook: ops.Hook{Name: lb.HookXDP, Driver: "virtio_net"}, XDPLost: 3},
+			{Name: "eth1", Hook: ops.Hook{Name: lb.HookXDP, Generic: true, Driver: "r8169"}},
 		},
-		Outcomes:   []api.Outcome{{Name: "forwarded", Packets: 100}, {Name: "dropped_no_backend"}},
-		Flows:      &api.Flows{Proven: 10, ProvenLimit: 1000, Unproven: 2, UnprovenLimit: 250, Bytes: 80000},
-		Memory:     &api.Memory{Total: 28, Proven: 1, Unproven: 2, Returns: 3, Configuration: 4, Counters: 5, Ways: 6, Fragments: 7},
-		Operations: api.Operations{InForce: []api.Overlay{{}}},
-		Services: []api.Service{
+		Outcomes:   []ops.Outcome{{Name: "forwarded", Packets: 100}, {Name: "dropped_no_backend"}},
+		Flows:      &ops.Flows{Proven: 10, ProvenLimit: 1000, Unproven: 2, UnprovenLimit: 250, Bytes: 80000},
+		Memory:     &ops.Memory{Total: 28, Proven: 1, Unproven: 2, Returns: 3, Configuration: 4, Counters: 5, Ways: 6, Fragments: 7},
+		Operations: ops.Operations{InForce: []ops.Overlay{{}}},
+		Services: []ops.Service{
 			{Name: "web", VIP: addr("192.0.2.100"), Port: 80, Protocol: lb.TCP, Mode: lb.FullNAT, Scheduler: lb.RoundRobin, Tracked: true,
-				Active: 9, Flows: 11, Transition: &api.Transition{MovedSlots: 12, Slots: 1021},
-				Backends: []api.Backend{
-					{Name: "web01", State: api.Up, Weight: 3, Packets: 60, Bytes: 6000, Connections: 6, ReturnedPackets: 50, ReturnedBytes: 5000,
-						Active: 9, Flows: 11, Ports: &api.Ports{Held: 8, Limit: 40000}},
-					{Name: "web02", State: api.NoMAC, Weight: 1, Ports: &api.Ports{Limit: 40000}},
+				Active: 9, Flows: 11, Transition: &ops.Transition{MovedSlots: 12, Slots: 1021},
+				Backends: []ops.Backend{
+					{Name: "web01", State: lb.Up, Weight: 3, Packets: 60, Bytes: 6000, Connections: 6, ReturnedPackets: 50, ReturnedBytes: 5000,
+						Active: 9, Flows: 11, Ports: &ops.Ports{Held: 8, Limit: 40000}},
+					{Name: "web02", State: lb.NoMAC, Weight: 1, Ports: &ops.Ports{Limit: 40000}},
 				}},
 			{Name: "dns", VIP: addr("2001:db8::53"), Port: 53, Protocol: lb.UDP, Mode: lb.L2DSR, Scheduler: lb.Maglev,
-				Backends: []api.Backend{{Name: "ns1", State: api.Draining, Packets: 40}}},
+				Backends: []ops.Backend{{Name: "ns1", State: lb.Draining, Packets: 40}}},
 		},
 	}
 }
 
-func statusOf(s api.Status) func() (api.Status, error) {
-	return func() (api.Status, error) { return s, nil }
+func statusOf(s ops.Status) func() (ops.Status, error) {
+	return func() (ops.Status, error) { return s, nil }
 }
 
 func TestSeries(t *testing.T) {
@@ -158,7 +158,7 @@ func TestManyBackendsHaveNoSeries(t *testing.T) {
 
 // TestUnreadableBalancer: counters that are left out would read as a balancer without traffic.
 func TestUnreadableBalancer(t *testing.T) {
-	m := New(func() (api.Status, error) { return api.Status{}, errors.New("the map is gone") }, 3)
+	m := New(func() (ops.Status, error) { return ops.Status{}, errors.New("the map is gone") }, 3)
 	answer := httptest.NewRecorder()
 	m.Handler().ServeHTTP(answer, httptest.NewRequestWithContext(t.Context(), "GET", Path, nil))
 	if answer.Code != 500 || !strings.Contains(answer.Body.String(), "the map is gone") {
@@ -187,7 +187,7 @@ func TestReloads(t *testing.T) {
 
 // TestStatesHaveNumbers: a state without a number would be shown as -1.
 func TestStatesHaveNumbers(t *testing.T) {
-	for _, s := range []api.State{api.Up, api.NoMAC, api.NoRoute, api.WeightZero, api.Draining, api.Out} {
+	for _, s := range []lb.BackendState{lb.Up, lb.NoMAC, lb.NoRoute, lb.WeightZero, lb.Draining, lb.Out} {
 		if stateNumber(s) < 0 {
 			t.Errorf("state %s has no number", s)
 		}

@@ -11,10 +11,10 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/jeoul/jeoul/internal/api"
 	"github.com/jeoul/jeoul/internal/config"
 	"github.com/jeoul/jeoul/internal/lab"
 	"github.com/jeoul/jeoul/internal/lb"
+	"github.com/jeoul/jeoul/internal/ops"
 )
 
 // changedPaper is a laboratory on paper with a server that drains and one that
@@ -121,7 +121,7 @@ func TestWeightsLeadFromOneToAnother(t *testing.T) {
 		var got []string
 		for _, order := range weightOrders(tc.was, tc.weight) {
 			got = append(got, string(order.Verb))
-			if order.Verb == api.Weight {
+			if order.Verb == ops.Weight {
 				got = append(got, fmt.Sprint(order.Weight))
 			}
 		}
@@ -133,20 +133,20 @@ func TestWeightsLeadFromOneToAnother(t *testing.T) {
 
 func TestReaches(t *testing.T) {
 	server := &lab.Host{Name: "web01", IPv4: netip.MustParseAddr("198.18.2.1")}
-	of := func(address string, state api.State, mac string) api.Service {
-		return api.Service{Backends: []api.Backend{{Address: netip.MustParseAddr(address), State: state, MAC: mac}}}
+	of := func(address string, state lb.BackendState, mac string) ops.Service {
+		return ops.Service{Backends: []ops.Backend{{Address: netip.MustParseAddr(address), State: state, MAC: mac}}}
 	}
-	up, down := of("198.18.2.1", api.Up, "02:00:00:00:00:01"), of("198.18.2.1", api.NoMAC, "")
-	other := of("198.18.2.2", api.NoMAC, "")
+	up, down := of("198.18.2.1", lb.Up, "02:00:00:00:00:01"), of("198.18.2.1", lb.NoMAC, "")
+	other := of("198.18.2.2", lb.NoMAC, "")
 	for name, tc := range map[string]struct {
-		services    []api.Service
+		services    []ops.Service
 		reached, ok bool
 	}{
-		"up":                 {[]api.Service{up, up, other}, true, true},
-		"down":               {[]api.Service{down, down}, false, true},
-		"up without a MAC":   {[]api.Service{of("198.18.2.1", api.Up, "")}, false, true},
-		"down in one of two": {[]api.Service{up, down}, false, false},
-		"in none":            {[]api.Service{other}, false, false},
+		"up":                 {[]ops.Service{up, up, other}, true, true},
+		"down":               {[]ops.Service{down, down}, false, true},
+		"up without a MAC":   {[]ops.Service{of("198.18.2.1", lb.Up, "")}, false, true},
+		"down in one of two": {[]ops.Service{up, down}, false, false},
+		"in none":            {[]ops.Service{other}, false, false},
 	} {
 		got, err := reaches(tc.services, server)
 		if got != tc.reached || (err == nil) != tc.ok {

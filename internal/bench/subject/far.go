@@ -14,6 +14,7 @@ import (
 	"github.com/jeoul/jeoul/internal/bench/probe"
 	"github.com/jeoul/jeoul/internal/lab"
 	"github.com/jeoul/jeoul/internal/lb"
+	"github.com/jeoul/jeoul/internal/ops"
 )
 
 // OnMachines says why a subject cannot be weighed in a laboratory of machines; empty
@@ -64,7 +65,7 @@ var streamModuleTask = lab.NewTask("nginx-stream-module", func(ctx context.Conte
 })
 
 // statusTask asks jeoul's daemon on a host at its socket.
-var statusTask = lab.NewTask("jeoul-status", func(ctx context.Context, _ *lab.Host, socket string) (*api.Status, error) {
+var statusTask = lab.NewTask("jeoul-status", func(ctx context.Context, _ *lab.Host, socket string) (*ops.Status, error) {
 	return api.NewClient(socket).Status(ctx)
 })
 

@@ -15,6 +15,7 @@ import (
 	"github.com/jeoul/jeoul/internal/bench/probe"
 	"github.com/jeoul/jeoul/internal/config"
 	"github.com/jeoul/jeoul/internal/lb"
+	"github.com/jeoul/jeoul/internal/ops"
 )
 
 // jeoul is our own balancer as a user runs it: the daemon on the balancer, and
@@ -133,7 +134,7 @@ func (r *runningJeoul) configure(setup Setup) error {
 }
 
 // status asks the daemon, wherever it is.
-func (r *runningJeoul) status(ctx context.Context) (*api.Status, error) {
+func (r *runningJeoul) status(ctx context.Context) (*ops.Status, error) {
 	return statusTask.On(ctx, r.setup.Lab.Balancer, r.socket())
 }
 
@@ -161,7 +162,7 @@ func (s jeoul) prepare(running *runningJeoul) (err error) {
 
 // ready returns nil if status shows the hook that was asked for and every
 // backend of every service up, with a MAC address.
-func (s jeoul) ready(status *api.Status, services []Service) error {
+func (s jeoul) ready(status *ops.Status, services []Service) error {
 	if status.Hook.Name != s.hook {
 		return fmt.Errorf("its hook is %q, not %q", status.Hook.Name, s.hook)
 	}
@@ -184,7 +185,7 @@ func (s jeoul) ready(status *api.Status, services []Service) error {
 
 // allUp returns nil if every backend that a service shall have is there and can
 // be reached.
-func allUp(service api.Service, want Service) error {
+func allUp(service ops.Service, want Service) error {
 	if len(service.Backends) != len(want.Servers) {
 		return fmt.Errorf("it shows %d backends of %s, not %d", len(service.Backends), service.Name, len(want.Servers))
 	}
@@ -192,7 +193,7 @@ func allUp(service api.Service, want Service) error {
 		if drains := want.Weight(want.Servers[i]) == 0; drains {
 			continue
 		}
-		if backend.State != api.Up || backend.MAC == "" {
+		if backend.State != lb.Up || backend.MAC == "" {
 			return fmt.Errorf("backend %s is %s", backend.Name, backend.State)
 		}
 	}
@@ -207,7 +208,7 @@ type runningJeoul struct {
 	vips    vipHolders
 	undo    undo
 	client  *api.Client
-	hook    api.Hook
+	hook    ops.Hook
 	told    reloads
 	// weights are those that the file began with.
 	weights map[string]int
@@ -237,7 +238,7 @@ const statusBound = time.Second
 
 // outcomeNote says what became of the packets that were for the services, and
 // leaves out what the balancer let the kernel have (ARP and the like).
-func outcomeNote(outcomes []api.Outcome) string {
+func outcomeNote(outcomes []ops.Outcome) string {
 	var words []string
 	for _, outcome := range outcomes {
 		others := strings.HasPrefix(outcome.Name, "passed_") && outcome.Name != "passed_to_route"

@@ -11,9 +11,9 @@ import (
 	"sync"
 	"syscall"
 
-	"github.com/jeoul/jeoul/internal/api"
 	"github.com/jeoul/jeoul/internal/lab"
 	"github.com/jeoul/jeoul/internal/lb"
+	"github.com/jeoul/jeoul/internal/ops"
 )
 
 // Change writes the configuration anew and has the daemon read it where servers
@@ -91,16 +91,16 @@ func (*runningJeoul) Ways() string {
 
 // weightOrders lead from one weight to another, of a server that the file gives
 // the weight 1 and that was weighed or drained, but not both.
-func weightOrders(was, weight int) []api.Order {
-	var orders []api.Order
+func weightOrders(was, weight int) []ops.Order {
+	var orders []ops.Order
 	if was == 0 {
-		orders, was = append(orders, api.Order{Verb: api.Enable}), 1
+		orders, was = append(orders, ops.Order{Verb: ops.Enable}), 1
 	}
 	switch {
 	case weight == 0:
-		orders = append(orders, api.Order{Verb: api.Drain})
+		orders = append(orders, ops.Order{Verb: ops.Drain})
 	case weight != was:
-		orders = append(orders, api.Order{Verb: api.Weight, Weight: int64(weight)})
+		orders = append(orders, ops.Order{Verb: ops.Weight, Weight: int64(weight)})
 	}
 	return orders
 }
@@ -184,13 +184,13 @@ func (r *runningJeoul) Reaches(ctx context.Context, server *lab.Host) (bool, err
 
 // reaches says whether every service has the server up, with a MAC address; an error where
 // some have it and others have not, or none has it at all: then it is to be asked again.
-func reaches(services []api.Service, server *lab.Host) (bool, error) {
+func reaches(services []ops.Service, server *lab.Host) (bool, error) {
 	up, down := 0, 0
 	for _, service := range services {
 		for _, backend := range service.Backends {
 			switch {
 			case backend.Address != server.IPv4:
-			case backend.State == api.Up && backend.MAC != "":
+			case backend.State == lb.Up && backend.MAC != "":
 				up++
 			default:
 				down++

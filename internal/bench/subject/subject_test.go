@@ -21,10 +21,10 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 	"github.com/vishvananda/netlink"
 
-	"github.com/jeoul/jeoul/internal/api"
 	"github.com/jeoul/jeoul/internal/config"
 	"github.com/jeoul/jeoul/internal/lab"
 	"github.com/jeoul/jeoul/internal/lb"
+	"github.com/jeoul/jeoul/internal/ops"
 	"github.com/jeoul/jeoul/internal/testenv"
 )
 
@@ -355,28 +355,28 @@ func TestJeoulAcceptsTheConfigOfItsModes(t *testing.T) {
 }
 
 func TestJeoulIsReadyWhenEveryBackendIsUp(t *testing.T) {
-	status := func(hook lb.Hook, states ...api.State) *api.Status {
-		service := api.Service{}
+	status := func(hook lb.Hook, states ...lb.BackendState) *ops.Status {
+		service := ops.Service{}
 		for i, state := range states {
 			mac := "02:00:12:02:00:01"
-			if state == api.NoMAC {
+			if state == lb.NoMAC {
 				mac = ""
 			}
-			service.Backends = append(service.Backends, api.Backend{Name: "web0" + string(rune('1'+i)), State: state, MAC: mac})
+			service.Backends = append(service.Backends, ops.Backend{Name: "web0" + string(rune('1'+i)), State: state, MAC: mac})
 		}
-		return &api.Status{Hook: api.Hook{Name: hook}, Services: []api.Service{service}}
+		return &ops.Status{Hook: ops.Hook{Name: hook}, Services: []ops.Service{service}}
 	}
 	s := jeoul{lb.L2DSR, lb.HookXDP}
 	for _, tc := range []struct {
 		name   string
-		status *api.Status
+		status *ops.Status
 		says   string
 	}{
-		{"up", status(lb.HookXDP, api.Up, api.Up), ""},
-		{"another hook", status(lb.HookTC, api.Up, api.Up), `"tc", not "xdp"`},
-		{"no MAC", status(lb.HookXDP, api.Up, api.NoMAC), "web02 is no-mac"},
-		{"one backend of two", status(lb.HookXDP, api.Up), "1 backends of , not 2"},
-		{"nothing", &api.Status{Hook: api.Hook{Name: lb.HookXDP}}, "0 services, not 1"},
+		{"up", status(lb.HookXDP, lb.Up, lb.Up), ""},
+		{"another hook", status(lb.HookTC, lb.Up, lb.Up), `"tc", not "xdp"`},
+		{"no MAC", status(lb.HookXDP, lb.Up, lb.NoMAC), "web02 is no-mac"},
+		{"one backend of two", status(lb.HookXDP, lb.Up), "1 backends of , not 2"},
+		{"nothing", &ops.Status{Hook: ops.Hook{Name: lb.HookXDP}}, "0 services, not 1"},
 	} {
 		err := s.ready(tc.status, paper().Services)
 		if (err == nil) != (tc.says == "") || err != nil && !strings.Contains(err.Error(), tc.says) {
@@ -386,7 +386,7 @@ func TestJeoulIsReadyWhenEveryBackendIsUp(t *testing.T) {
 }
 
 func TestJeoulNotesWhatBecameOfItsPackets(t *testing.T) {
-	got := outcomeNote([]api.Outcome{{Name: "forwarded", Packets: 7}, {Name: "returned", Packets: 5}, {Name: "passed_not_ip", Packets: 3},
+	got := outcomeNote([]ops.Outcome{{Name: "forwarded", Packets: 7}, {Name: "returned", Packets: 5}, {Name: "passed_not_ip", Packets: 3},
 		{Name: "passed_to_route", Packets: 2}, {Name: "dropped_no_flow", Packets: 1}, {Name: "dropped_malformed"}})
 	want := "its packets, trial transfers included: forwarded 7, returned 5, passed_to_route 2, dropped_no_flow 1"
 	if got != want {

@@ -1,14 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package api is how other processes look at a running balancer: HTTP over a
-// unix socket. GET /v1/status answers with a Status as JSON, POST /v1/explain with
-// what would become of a packet, and POST /v1/trace with real packets, a line each.
-//
-// POST /v1/services/SERVICE/backends/BACKEND/drain, …/enable and …/weight change a
-// backend, POST /v1/operations/undo takes the latest change back, and GET
-// /v1/operations lists them. What is asked for wrongly is answered with 400, what
-// there is not with 404, and what would do harm with 409.
-package api
+// Package ops is what an operator sees of a running balancer, and can ask of it:
+// the control plane fills and does it, the API carries it as JSON, and the command line,
+// the doctor and the bench read it.
+package ops
 
 import (
 	"net/netip"
@@ -174,9 +169,9 @@ type Backend struct {
 	Port    uint16     `json:"port"`
 	// Weight is the one in force; ConfiguredWeight is there where the configuration
 	// has another.
-	Weight           uint16  `json:"weight"`
-	ConfiguredWeight *uint16 `json:"configured_weight,omitempty"`
-	State            State   `json:"state"`
+	Weight           uint16          `json:"weight"`
+	ConfiguredWeight *uint16         `json:"configured_weight,omitempty"`
+	State            lb.BackendState `json:"state"`
 	// Drain says who drained it and until when, where it was an operation.
 	Drain *Drained `json:"drain,omitempty"`
 	// Neighbour is the state of the next hop's neighbour entry (ARP, NDP).
@@ -231,25 +226,6 @@ type Ports struct {
 	// Scarce says that Held has reached 80 % of Limit, and has not been below 70 % since.
 	Scarce bool `json:"scarce"`
 }
-
-// State says whether a backend takes part.
-type State string
-
-// The states of a backend.
-const (
-	// Up: it takes new flows.
-	Up State = "up"
-	// NoMAC: it, or the router to it, does not answer ARP or NDP; it gets no packet.
-	NoMAC State = "no-mac"
-	// NoRoute: there is no way to it that its mode could use; it gets no packet.
-	NoRoute State = "no-route"
-	// WeightZero: it is configured to take no new flow.
-	WeightZero State = "weight-0"
-	// Draining: it takes no new flow and keeps those that it has.
-	Draining State = "draining"
-	// Out: the deadline of its drain has passed; it gets no packet.
-	Out State = "out"
-)
 
 // Outcome is how many packets ended in one way.
 type Outcome struct {

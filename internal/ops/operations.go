@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package ops
+
+import (
+	"errors"
+	"net/netip"
+	"time"
+)
+
+// Errors of operations that callers may test for. Nothing was changed then.
+var (
+	// ErrNotFound: no service or backend has that name.
+	ErrNotFound = errors.New("not found")
+	// ErrRefused: it would do harm, or nothing.
+	ErrRefused = errors.New("refused")
+	// ErrBadRequest: it cannot be meant, whatever the balancer's state is.
+	ErrBadRequest = errors.New("not possible")
+	// ErrStopping: the balancer ends, and its operations with it.
+	ErrStopping = errors.New("the balancer is stopping")
+)
+
+// Verb is what an operation does.
+type Verb string
+
+// The operations.
+const (
+	// Drain lets a backend finish the flows that it has, and gives it no new one.
+	Drain Verb = "drain"
+	// Enable gives a drained backend new flows again.
+	Enable Verb = "enable"
+	// Weight gives a backend another share of new flows.
+	Weight Verb = "weight"
+	// Undo takes the latest operation back that was not taken back yet.
+	Undo Verb = "undo"
+)
+
+// Order asks for an operation.
+type Order struct {
+	Verb Verb
+	// Service and Backend are names; Undo has none.
+	Service, Backend string
+	// AllServices means the backends of that address in every service.
+	AllServices bool
+	// Deadline of Drain: a backend that is still drained after this time is taken
+	// out of its service; 0 means never.
+	Deadline time.Duration
+	// Weight of Weight, 0..65535.
+	Weight int64
+	// By is who asks, for others to read.
+	By string
+}
+
+// Target is a backend of a service.
+type Target struct {
+	Service string     `json:"service"`
+	Backend string     `json:"backend"`
+	Address netip.Addr `json:"address"`
+	Port    uint16     `json:"port"`
+}
+
+// String returns "web/web01", as the command line has it.
+func (t Target) String() string { return t.Service + "/" + t.Backend }
+
+// Operation is one that was done.
+type Operation struct {
+	Verb    Verb      `json:"verb"`
+	Targets []Target  `json:"targets"`
+	By      string    `json:"by"`
+	At      time.Time `json:"at"`
+	// Deadline of Drain; zero: none.
+	Deadline time.Time `json:"deadline,omitzero"`
+	// Weight of Weight.
+	Weight *uint16 `json:"weight,omitempty"`
+	// Lost says why it cannot be taken back any more; empty if it can.
+	Lost string `json:"lost,omitempty"`
+	// Undone is what Undo took back.
+	Undone *Operation `json:"undone,omitempty"`
+}
+
+// Operations are what was changed beside the configuration, for as long as the
+// process lives.
+type Operations struct {
+	// InForce are the backends that differ from the configuration, in its order.
+	InForce []Overlay `json:"in_force"`
+	// History are operations that can be taken back, the latest first.
+	History []Operation `json:"history"`
+}
+
+// Overlay is what operations have made of one backend.
+type Overlay struct {
+	Target
+	Drain  *Drained  `json:"drain,omitempty"`
+	Weight *Weighted `json:"weight,omitempty"`
+	// Left is what the backend still has.
+	Left Left `json:"left"`
+}
+
+// Drained is a backend that operations have drained or, where the configuration
+// drains it, enabled.
+type Drained struct {
+	// On is false where the configuration drains the backend and operations do not.
+	On bool      `json:"on"`
+	By string    `json:"by"`
+	At time.Time `json:"at"`
+	// Deadline is when it is taken out of the service; zero: never.
+	Deadline time.Time `json:"deadline,omitzero"`
+	// Out says that it was; then AtDeadline is what was left, if that could be read.
+	Out        bool  `json:"out"`
+	AtDeadline *Left `json:"at_deadline,omitempty"`
+}
+
+// Weighted is a weight that operations have set.
+type Weighted struct {
+	Value uint16 `json:"value"`
+	// Configured is the weight in the configuration.
+	Configured uint16    `json:"configured"`
+	By         string    `json:"by"`
+	At         time.Time `json:"at"`
+}
+
+// Left is what a backend still has to do.
+type Left struct {
+	// Flows are those remembered that name it, ended ones included until they are
+	// forgotten; looked through some seconds ago at most.
+	Flows uint64 `json:"flows"`
+	// Tracked says that the service remembers every flow: then Active are those
+	// that have not ended.
+	Tracked bool   `json:"tracked"`
+	Active  uint32 `json:"active"`
+	// Packets were sent to it so far.
+	Packets uint64 `json:"packets"`
+	// Until is, where flows are not tracked, when the transition ends: silent flows
+	// are remembered from their next packet on, if it comes before. Zero: it is over.
+	Until time.Time `json:"until,omitzero"`
+}
