@@ -29,7 +29,7 @@ type backendCmd struct {
 
 // socketFlag is where to find the daemon.
 type socketFlag struct {
-	Socket string `name:"socket" default:"/run/jeoul/jeoul.sock" type:"path" placeholder:"PATH" help:"Unix socket of the daemon (${default})."`
+	Socket string `name:"socket" default:"${socket}" type:"path" placeholder:"PATH" help:"Unix socket of the daemon (${default})."`
 }
 
 // target is a backend as a person names it.
@@ -47,7 +47,7 @@ func (t *target) UnmarshalText(text []byte) error {
 
 // targetArgument is the backend of a command.
 type targetArgument struct {
-	Target      target `arg:"" name:"service/backend" help:"The backend, such as web/web01."`
+	Target      target `arg:"" name:"service/backend" predictor:"backend" help:"The backend, such as web/web01."`
 	AllServices bool   `name:"all-services" help:"The backends of its address in every service."`
 }
 

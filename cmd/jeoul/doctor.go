@@ -25,7 +25,7 @@ type doctorCmd struct {
 	For       time.Duration `name:"for" default:"10s" placeholder:"10s" help:"How long to watch (${default})."`
 	VIP       []netip.Addr  `name:"vip" placeholder:"ADDRESS" help:"Ask the segment who answers for this address, besides the VIPs that are known here; may be repeated."`
 	Passive   bool          `name:"passive" help:"Send nothing and follow no packets: read counters and listen."`
-	Socket    string        `name:"socket" default:"/run/jeoul/jeoul.sock" type:"path" placeholder:"PATH" help:"Unix socket of the daemon, if one runs (${default})."`
+	Socket    string        `name:"socket" default:"${socket}" type:"path" placeholder:"PATH" help:"Unix socket of the daemon, if one runs (${default})."`
 	Output    string        `name:"output" short:"o" enum:"text,json" default:"text" placeholder:"text|json" help:"For a person or for a program (${default})."`
 	Evidence  bool          `name:"evidence" help:"With -o json: add all readings, as a report of a wrong finding needs them."`
 	Verbose   bool          `name:"verbose" short:"v" help:"Show everything that the kernel dropped, harmless or not."`

@@ -17,23 +17,25 @@ import (
 
 	"github.com/alecthomas/kong"
 
+	"github.com/jeoul/jeoul/internal/config"
 	"github.com/jeoul/jeoul/internal/tune"
 )
 
 // commands are what jeoul can do.
 type commands struct {
-	Run     runCmd     `cmd:"" help:"Balance the services of a configuration file, until SIGINT or SIGTERM; SIGHUP reads the file again."`
-	Agent   agentCmd   `cmd:"" help:"Prepare this host as a backend: accept packets for a VIP without answering ARP or NDP for it."`
-	Backend backendCmd `cmd:"" help:"Drain backends of a running balancer, enable or weigh them, and undo that; until the daemon ends."`
-	Status  statusCmd  `cmd:"" help:"Show services, backends and counters of a running balancer."`
-	Trace   traceCmd   `cmd:"" help:"Ask a running balancer why a packet goes where it goes, or follow real ones."`
-	Config  configCmd  `cmd:"" help:"Explain the keys of a configuration, and write one anew."`
-	Doctor  doctorCmd  `cmd:"" help:"Look at this host while traffic runs, and say where packets are lost, why, and what cures it."`
-	Bench   benchCmd   `cmd:"" help:"Weigh load balancers."`
-	Wire    wireCmd    `cmd:"" help:"Test a balancer at packet level: millions of packets and connections without sockets."`
-	Report  reportCmd  `cmd:"" help:"Make tables, charts and a page from the results of a run."`
-	Tune    tuneCmd    `cmd:"" help:"Hold this host's settings against a profile, change them, and take everything back."`
-	Version versionCmd `cmd:"" help:"Show the version of jeoul and of what it runs on."`
+	Run        runCmd        `cmd:"" help:"Balance the services of a configuration file, until SIGINT or SIGTERM; SIGHUP reads the file again."`
+	Agent      agentCmd      `cmd:"" help:"Prepare this host as a backend: accept packets for a VIP without answering ARP or NDP for it."`
+	Backend    backendCmd    `cmd:"" help:"Drain backends of a running balancer, enable or weigh them, and undo that; until the daemon ends."`
+	Status     statusCmd     `cmd:"" help:"Show services, backends and counters of a running balancer."`
+	Trace      traceCmd      `cmd:"" help:"Ask a running balancer why a packet goes where it goes, or follow real ones."`
+	Config     configCmd     `cmd:"" help:"Explain the keys of a configuration, and write one anew."`
+	Doctor     doctorCmd     `cmd:"" help:"Look at this host while traffic runs, and say where packets are lost, why, and what cures it."`
+	Bench      benchCmd      `cmd:"" help:"Weigh load balancers."`
+	Wire       wireCmd       `cmd:"" help:"Test a balancer at packet level: millions of packets and connections without sockets."`
+	Report     reportCmd     `cmd:"" help:"Make tables, charts and a page from the results of a run."`
+	Tune       tuneCmd       `cmd:"" help:"Hold this host's settings against a profile, change them, and take everything back."`
+	Completion completionCmd `cmd:"" help:"Print what a shell needs to complete command lines of jeoul."`
+	Version    versionCmd    `cmd:"" help:"Show the version of jeoul and of what it runs on."`
 }
 
 // The exit statuses.
@@ -59,7 +61,7 @@ func execute(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 		kong.Name("jeoul"),
 		kong.Description("Jeoul balances services by direct server return in eBPF, and weighs load balancers."),
 		kong.Writers(stdout, stderr),
-		kong.Vars{"tuneState": tune.StateDir},
+		kong.Vars{"tuneState": tune.StateDir, "socket": config.DefaultSocket},
 		kong.BindTo(ctx, (*context.Context)(nil)),
 		kong.ConfigureHelp(kong.HelpOptions{Compact: true}),
 		// --help calls this and expects not to come back.
@@ -67,6 +69,9 @@ func execute(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	)
 	if err != nil {
 		return fail(stderr, err, exitError)
+	}
+	if completeLine(parser); exited {
+		return code
 	}
 	if len(args) == 0 {
 		args = []string{"--help"}

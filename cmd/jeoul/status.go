@@ -24,7 +24,7 @@ import (
 )
 
 type statusCmd struct {
-	Socket  string `name:"socket" default:"/run/jeoul/jeoul.sock" type:"path" placeholder:"PATH" help:"Unix socket of the daemon (${default})."`
+	Socket  string `name:"socket" default:"${socket}" type:"path" placeholder:"PATH" help:"Unix socket of the daemon (${default})."`
 	Output  string `name:"output" short:"o" enum:"table,json" default:"table" placeholder:"table|json" help:"For a person or for a program (${default})."`
 	Verbose bool   `name:"verbose" short:"v" help:"Show outcomes that no packet had, too."`
 }

@@ -23,7 +23,7 @@ import (
 )
 
 type traceCmd struct {
-	Socket string `name:"socket" default:"/run/jeoul/jeoul.sock" type:"path" placeholder:"PATH" help:"Unix socket of the daemon (${default})."`
+	Socket string `name:"socket" default:"${socket}" type:"path" placeholder:"PATH" help:"Unix socket of the daemon (${default})."`
 	Output string `name:"output" short:"o" enum:"text,json" default:"text" placeholder:"text|json" help:"For a person or for a program (${default})."`
 	Live   bool   `name:"live" help:"Follow real packets, rather than ask about one."`
 
