@@ -53,6 +53,7 @@ func TestAttach(t *testing.T) {
 				if err != nil {
 					return err
 				}
+				d.programs = bystander
 				defer d.Close()
 				if err := d.Apply(testState()); err != nil {
 					return err
@@ -63,9 +64,16 @@ func TestAttach(t *testing.T) {
 				if attached, err := attachedTo(test.nic); err != nil || !attached {
 					t.Errorf("the kernel says that nothing is attached (%v)", err)
 				}
-				// A change swaps the program and leaves the link.
-				if err := d.Apply(lb.State{Services: testState().Services[:1]}); err != nil {
+				// A change of the modes swaps the program and leaves the link.
+				before := d.Program()
+				if err := d.Apply(swapping(testState(), 1)); err != nil {
 					return err
+				}
+				if d.Program() == before {
+					t.Error("nothing was swapped")
+				}
+				if err := runsOn(test.nic, d.Program()); err != nil {
+					t.Error(err)
 				}
 				if err := d.Close(); err != nil {
 					return err
@@ -107,6 +115,7 @@ func TestAttachSeveral(t *testing.T) {
 				if err != nil {
 					return err
 				}
+				d.programs = bystander
 				defer d.Close()
 				if err := d.Apply(testState()); err != nil {
 					return err
@@ -145,6 +154,21 @@ func eachAttached(names []string, want bool) error {
 	return nil
 }
 
+// bystander is a program that passes everything, beside the maps of the real one: which
+// program it is makes no difference to attaching, and this one is verified at once.
+func bystander(hook lb.Hook) programKind {
+	kind := programOf(hook)
+	load := kind.load
+	kind.load = func() (*ebpf.CollectionSpec, error) {
+		spec, err := load()
+		if err == nil {
+			spec.Programs[kind.name].Instructions = asm.Instructions{asm.Mov.Imm(asm.R0, int32(actions[hook].pass)), asm.Return()}
+		}
+		return spec, err
+	}
+	return kind
+}
+
 // TestAttachAllOrNone lets the second of two interfaces refuse.
 func TestAttachAllOrNone(t *testing.T) {
 	testenv.Root(t)
@@ -158,6 +182,7 @@ func TestAttachAllOrNone(t *testing.T) {
 		if err != nil {
 			return err
 		}
+		d.programs = bystander
 		defer d.Close()
 		if err := d.Apply(testState()); !errors.Is(err, ErrBusy) || !strings.Contains(err.Error(), "veth1") {
 			t.Errorf("the second interface has another XDP program: %v", err)
@@ -177,6 +202,7 @@ func TestSwapAllOrNone(t *testing.T) {
 				if err != nil {
 					return err
 				}
+				d.programs = bystander
 				defer d.Close()
 				if err := d.Apply(testState()); err != nil {
 					return err

@@ -68,6 +68,8 @@ type Datapath struct {
 	findPorts func() ([]port, error)
 	// ways lists the ways to attach; tests have others than attempts.
 	ways func(lb.Hook, []port) []attempt
+	// programs says what is loaded for a hook; tests that only attach load a short program.
+	programs func(lb.Hook) programKind
 	// detached: programs are loaded and never attached.
 	detached bool
 	// now is the time that windows go by; tests have another than time.Now.
@@ -116,7 +118,7 @@ func Open(options Options) (*Datapath, error) {
 	// Kernels before 5.11 charge maps to a limit that is small by default;
 	// where raising it is refused, loading says so itself.
 	_ = rlimit.RemoveMemlock()
-	d := &Datapath{options: options, findPorts: find, ways: attempts, stop: make(chan struct{}), counted: make(chan struct{}, 1),
+	d := &Datapath{options: options, findPorts: find, ways: attempts, programs: programOf, stop: make(chan struct{}), counted: make(chan struct{}, 1),
 		now: time.Now, secret: rand.Uint64(), register: newRegister(), janitor: newJanitor(options.Timeouts)}
 	d.publishPicture()
 	return d, nil
@@ -130,6 +132,7 @@ func NewDetached(options Options, mac net.HardwareAddr) *Datapath {
 	d := &Datapath{
 		options:     options.withDefaults(),
 		findPorts:   func() ([]port, error) { return []port{{mac: mac}}, nil },
+		programs:    programOf,
 		detached:    true,
 		stop:        make(chan struct{}),
 		counted:     make(chan struct{}, 1),

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"slices"
 	"strings"
 	"testing"
 
@@ -23,14 +24,25 @@ import (
 	"github.com/jeoul/jeoul/internal/testenv"
 )
 
-// openAsBeforeTCX opens a datapath that attaches as on a kernel without TCX.
+// openAsBeforeTCX opens a datapath that attaches bystanders as on a kernel without TCX.
 func openAsBeforeTCX(nics ...string) (*Datapath, error) {
 	d, err := Open(Options{Interfaces: nics, Hook: lb.HookTC, TableSize: testTableSize})
 	if err != nil {
 		return nil, err
 	}
 	d.ways = func(lb.Hook, []port) []attempt { return []attempt{{way: tcFilter, reason: "as in the test"}} }
+	d.programs = bystander
 	return d, nil
+}
+
+// swapping adds a service to each second state, whose mode needs another program.
+func swapping(state lb.State, i int) lb.State {
+	if i%2 != 0 {
+		dscp := testService(vip6, 90, lb.TCP, lb.Maglev, 1)
+		dscp.Mode, dscp.DSCP = lb.DSCP, 10
+		state.Services = append(slices.Clip(state.Services), dscp)
+	}
+	return state
 }
 
 // TestFilter attaches, swaps and detaches, on two interfaces.
@@ -42,9 +54,13 @@ func TestFilter(t *testing.T) {
 			return err
 		}
 		defer d.Close()
-		for range 3 {
-			if err := d.Apply(testState()); err != nil {
+		for i := range 3 {
+			before := d.Program()
+			if err := d.Apply(swapping(testState(), i)); err != nil {
 				return err
+			}
+			if d.Program() == before {
+				t.Error("nothing was swapped")
 			}
 			if err := runsOn("veth0", d.Program()); err != nil {
 				t.Error(err)
@@ -98,6 +114,7 @@ func TestFilterSwapsInOneStep(t *testing.T) {
 		if d, err = openAsBeforeTCX("lb"); err != nil {
 			return err
 		}
+		d.programs = programOf
 		return d.Apply(lb.State{Services: []lb.RoutedService{service}})
 	})
 	defer testenv.In(t, ns, func() error { return d.Close() })
@@ -105,8 +122,12 @@ func TestFilterSwapsInOneStep(t *testing.T) {
 	swapped := make(chan error, 1)
 	go func() {
 		swapped <- ns.Do(func() (err error) {
-			for i := 0; i < 20 && err == nil; i++ {
-				err = d.Apply(lb.State{Services: []lb.RoutedService{service}})
+			for i := 1; i <= 4 && err == nil; i++ {
+				before := d.Program()
+				err = d.Apply(swapping(lb.State{Services: []lb.RoutedService{service}}, i))
+				if err == nil && d.Program() == before {
+					err = errors.New("nothing was swapped")
+				}
 			}
 			return err
 		})
@@ -261,7 +282,11 @@ func TestFilterOfAKilledBalancer(t *testing.T) {
 	}{
 		{"by a filter", func() (*Datapath, error) { return openAsBeforeTCX("veth0") }, true},
 		{"by XDP", func() (*Datapath, error) {
-			return Open(Options{Interfaces: []string{"veth0"}, Hook: lb.HookXDP, TableSize: testTableSize})
+			d, err := Open(Options{Interfaces: []string{"veth0"}, Hook: lb.HookXDP, TableSize: testTableSize})
+			if err == nil {
+				d.programs = bystander
+			}
+			return d, err
 		}, true},
 		{"by one that fails", func() (*Datapath, error) {
 			return Open(Options{Interfaces: []string{"veth0"}, Hook: lb.HookTC, TableSize: 100})

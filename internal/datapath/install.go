@@ -23,7 +23,7 @@ func (d *Datapath) install(ports []port, wish lb.Hook, load loader) (*generation
 	case wish != d.hook:
 		return d.rehook(ports, wish, load)
 	}
-	made, err := load(programOf(d.attachments[0].Hook))
+	made, err := load(d.programs(d.attachments[0].Hook))
 	if err != nil || d.detached {
 		return made, err
 	}
@@ -58,7 +58,7 @@ func (d *Datapath) attachFirst(ports []port, wish lb.Hook, load loader) (*genera
 	var lacks []string
 	var last error
 	for _, a := range d.ways(wish, ports) {
-		made, err := load(programOf(a.way.hook))
+		made, err := load(d.programs(a.way.hook))
 		if err != nil {
 			return nil, way{}, err
 		}

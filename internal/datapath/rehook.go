@@ -37,7 +37,7 @@ func (d *Datapath) rehook(ports []port, wish lb.Hook, load loader) (*generation,
 			lacks = append(lacks, a.way.lack(ports[0]))
 			continue
 		}
-		made, err := load(programOf(a.way.hook))
+		made, err := load(d.programs(a.way.hook))
 		if err != nil {
 			return nil, err
 		}

@@ -33,7 +33,7 @@ func openOn(hook lb.Hook, changes *hostnet.Changes, ways func(lb.Hook, []port) [
 	if err != nil {
 		return nil, err
 	}
-	d.ways = ways
+	d.ways, d.programs = ways, bystander
 	if err := d.Apply(testState()); err != nil {
 		return nil, errors.Join(err, d.Close())
 	}

@@ -125,6 +125,7 @@ func TestShowTags(t *testing.T) {
 			if err != nil {
 				return err
 			}
+			d.programs = bystander
 			defer d.Close()
 			if err := d.Apply(testState()); err != nil {
 				return err
@@ -161,6 +162,7 @@ func TestTagsThatStayHidden(t *testing.T) {
 			if err != nil {
 				return err
 			}
+			d.programs = bystander
 			defer d.Close()
 			if auto {
 				d.ways = func(lb.Hook, []port) []attempt { return append([]attempt{{way: nativeXDP}}, throughTC("")...) }
