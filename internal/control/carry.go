@@ -126,7 +126,7 @@ func (c *Controller) expire() error {
 		overlays[key] = o
 		services = append(services, c.view.keyed[key.Service])
 	}
-	if err := c.install(c.view.withOverlays(overlays, services)); err != nil {
+	if err := c.become(c.view.withOverlays(overlays, services)); err != nil {
 		return fmt.Errorf("take drained backends out of their services, whose deadline has passed: %w", err)
 	}
 	c.armDeadline()
@@ -169,8 +169,8 @@ func (c *Controller) armDeadline() {
 		}
 	}
 	if next.IsZero() {
-		c.timers.deadline.Stop()
+		c.tasks.deadline.off()
 		return
 	}
-	c.timers.deadline.Reset(time.Until(next))
+	c.tasks.deadline.in(time.Until(next))
 }

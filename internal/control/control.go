@@ -91,7 +91,9 @@ type Options struct {
 	Links     Links
 	// Announce tells the segment that VIPs are here.
 	Announce func(link string, vips ...netip.Addr) error
-	Log      *slog.Logger
+	// Role says whether the VIPs are this balancer's to hold; nil: they are.
+	Role Role
+	Log  *slog.Logger
 	// Version is shown in the status.
 	Version string
 }
@@ -122,12 +124,13 @@ const (
 
 // Controller runs one balancer.
 type Controller struct {
-	opt      Options
-	requests chan *reload
-	calls    chan func() // what others want done in the loop
-	started  time.Time
-	reloads  sync.Mutex // held by the one Reload under way
-	stopped  chan struct{}
+	opt     Options
+	calls   chan func() // what others want done in the loop
+	started time.Time
+	reloads sync.Mutex // held by the one Reload under way
+	stopped chan struct{}
+	// heard has something to receive after an event was given.
+	heard chan struct{}
 
 	// What follows is written by Start and Run only, and read by Status too.
 	mu         sync.Mutex
@@ -142,52 +145,79 @@ type Controller struct {
 	refusedAt  time.Time
 
 	// What follows is the loop's own.
+	sources   []*source
+	paths     *source // one of them
+	events    []*event
+	actuators []actuator // in the order in which they bring in what is new
+	vips      *vips      // one of them
+	agenda    *agenda
+	tasks     tasks
 	pending   *reload
-	stale     bool // the data plane needs its state again, even if it is the same
-	due       bool // the settle timer runs
-	relink    bool // the interfaces may have changed
-	relearn   bool // the paths may have changed, whatever Changed says
-	retry     time.Duration
-	announce  int                    // rounds of announcements still to make
-	announced int                    // of this round
-	memory    lb.MemoryPlan          // as it was said last
-	bare      map[lb.ServiceKey]bool // services of which it was said that they have no backend
-	lost      map[string]uint64      // frames of XDP, by interface, as it was said last
-	timers    timers
-	// ports and counted are nil where the data plane does not count ports.
-	ports   portCounter
-	counted <-chan struct{}
+	passive   bool                   // others hold the VIPs
+	news      map[int]*paths.Entry   // what was read of the paths, and is not in the view
+	stale     bool                   // the data plane needs its state again, even if it is the same
+	relearn   bool                   // the paths may have changed, whatever Changed says
+	wait      time.Duration          // until what failed is tried again
+	memory    lb.MemoryPlan          // as it was logged last
+	bare      map[lb.ServiceKey]bool // services of which it was logged that they have no backend
+	lost      map[string]uint64      // frames of XDP, by interface, as it was logged last
+	// ports is nil where the data plane does not count them.
+	ports portCounter
 }
 
-// timers are all stopped until something arms them.
-type timers struct{ settle, pending, announce, retry, silence, deadline, losses *time.Timer }
-
-func newTimers() timers {
-	stopped := func() *time.Timer {
-		t := time.NewTimer(time.Hour)
-		t.Stop()
-		return t
-	}
-	return timers{stopped(), stopped(), stopped(), stopped(), stopped(), stopped(), stopped()}
-}
+// tasks are what the loop does at a time.
+type tasks struct{ reconcile, deadline, pending, retry, silence, losses *task }
 
 // New returns a controller for a configuration. Nothing happens before Start.
 func New(opt Options, cfg *config.Config) *Controller {
 	c := &Controller{
-		opt:      opt,
-		view:     &view{layout: newLayout(cfg)},
-		requests: make(chan *reload),
-		calls:    make(chan func()),
-		stopped:  make(chan struct{}),
-		started:  time.Now(),
-		timers:   newTimers(),
-		bare:     map[lb.ServiceKey]bool{},
-		lost:     map[string]uint64{},
+		opt:     opt,
+		view:    &view{layout: newLayout(cfg)},
+		calls:   make(chan func()),
+		stopped: make(chan struct{}),
+		heard:   make(chan struct{}, 1),
+		started: time.Now(),
+		agenda:  newAgenda(),
+		bare:    map[lb.ServiceKey]bool{},
+		lost:    map[string]uint64{},
+	}
+	c.plan()
+	c.vips = &vips{host: opt.Host, tell: opt.Announce, log: opt.Log, changed: c.logHost, turn: c.agenda.add(quietly(func() { c.vips.announceSome() }))}
+	c.actuators = []actuator{settings{c}, c.vips, plane{c}}
+	c.addSource("the interfaces", opt.Links.Changes(), c.takeLinks)
+	c.paths = c.addSource("the paths", opt.Paths.Changes(), c.takePaths)
+	if opt.Role != nil {
+		c.addSource("the role", opt.Role.Changes(), c.takeRole)
 	}
 	if plane, ok := opt.DataPlane.(portCounter); ok {
-		c.ports, c.counted = plane, plane.Counted()
+		c.ports = plane
+		c.on(plane.Counted(), c.watchPool)
 	}
 	return c
+}
+
+// plan fills in the tasks.
+func (c *Controller) plan() {
+	c.tasks = tasks{
+		reconcile: c.agenda.add(c.reconcile),
+		deadline: c.agenda.add(quietly(func() {
+			if err := c.expire(); err != nil {
+				c.settleFailure(err)
+			}
+		})),
+		pending: c.agenda.add(quietly(c.commit)),
+		retry:   c.agenda.add(quietly(c.distrust)),
+		silence: c.agenda.add(quietly(c.reportSilent)),
+		losses:  c.agenda.add(quietly(c.tellLosses)),
+	}
+}
+
+// quietly is a task that cannot end the balancer.
+func quietly(do func()) func() error {
+	return func() error {
+		do()
+		return nil
+	}
 }
 
 // Start checks the configuration against the machine, attaches the data plane
@@ -196,11 +226,14 @@ func New(opt Options, cfg *config.Config) *Controller {
 // under a name of its own. After an error,
 // close the parts in order to take back what was done.
 func (c *Controller) Start() error {
-	states, err := c.opt.Links.States()
-	if err != nil {
-		return err
+	for _, s := range c.sources {
+		// Of the paths nothing is known before they are watched.
+		if s.stale = s != c.paths; s.stale {
+			if err := s.refresh(); err != nil {
+				return err
+			}
+		}
 	}
-	c.setLinks(states)
 	l := c.view.layout
 	warnings, err := c.check(l)
 	if err != nil {
@@ -209,20 +242,32 @@ func (c *Controller) Start() error {
 	if err := c.opt.Paths.Watch(l.backends); err != nil {
 		return err
 	}
-	// The data plane comes before the VIPs: a packet of a connection that has
-	// outlived our last run would otherwise reach the kernel, which knows the
-	// VIP and no such connection, and resets it. Forwarding comes last: until then
-	// the kernel drops the replies that nobody rewrites.
-	if err := c.install(newView(l, nil, c.known(l, nil), nil)); err != nil {
-		return tooLarge(l.cfg, err)
-	}
-	if err := c.addAddresses(l.addresses); err != nil {
-		return err
-	}
-	if err := c.forward(l.cfg); err != nil {
+	first := newView(l, nil, c.known(l, nil), nil)
+	first.passive = c.passive
+	if err := c.begin(first); err != nil {
 		return err
 	}
 	c.welcome(warnings)
+	return nil
+}
+
+// begin puts the first desired state in force. What was done before an error is taken back when
+// the parts are closed.
+//
+// The data plane comes before the VIPs: a packet of a connection that has
+// outlived our last run would otherwise reach the kernel, which knows the
+// VIP and no such connection, and resets it. Forwarding comes last: until then
+// the kernel drops the replies that are not rewritten yet.
+func (c *Controller) begin(first *view) error {
+	nothing := &view{layout: newLayout(&config.Config{})}
+	for _, a := range slices.Backward(c.actuators) {
+		bring, _ := a.change(nothing, first)
+		for _, s := range bring {
+			if err := s.do(); err != nil {
+				return err
+			}
+		}
+	}
 	return nil
 }
 
@@ -238,10 +283,11 @@ func (c *Controller) welcome(warnings yamlfile.Problems) {
 			c.opt.Log.Warn(downMessage(link.Name))
 		}
 	}
-	c.announceAll()
-	c.timers.losses.Reset(lossEvery)
-	c.timers.silence.Reset(silence)
-	c.soon() // paths may have been found meanwhile
+	c.vips.announceAll()
+	c.tasks.losses.in(lossEvery)
+	c.tasks.silence.in(silence)
+	c.paths.stale = true // some may have been found meanwhile
+	c.soon()
 }
 
 // tellAttachments says where packets are taken now, and what may be lost by it, unless that
@@ -277,43 +323,24 @@ func (c *Controller) tellMemory() {
 // iface.ErrGone when the interface is deleted. Call it once, after Start.
 func (c *Controller) Run(ctx context.Context) error {
 	defer close(c.stopped)
+	defer c.finish()
+	hearing, stop := context.WithCancel(ctx)
+	var ears sync.WaitGroup
+	c.hear(hearing, &ears)
+	defer ears.Wait()
+	defer stop()
 	for {
 		select {
 		case <-ctx.Done():
-			c.finish()
 			return nil
-		case <-c.opt.Paths.Changes():
-			c.soon()
-		case <-c.opt.Links.Changes():
-			c.relink = true
-			c.soon()
-		case <-c.timers.settle.C:
-			c.due = false
-			if err := c.reconcile(); err != nil {
-				c.finish()
-				return err
-			}
-		case <-c.timers.retry.C:
-			c.relink = true
-			c.soon()
-		case r := <-c.requests:
-			c.begin(r)
+		case <-c.heard:
+			c.answerEvents()
 		case call := <-c.calls:
 			call()
-		case <-c.timers.deadline.C:
-			if err := c.expire(); err != nil {
-				c.settleFailure(err)
+		case <-c.agenda.timer.C:
+			if err := c.agenda.work(); err != nil {
+				return err
 			}
-		case <-c.timers.pending.C:
-			c.commit()
-		case <-c.timers.announce.C:
-			c.announceSome()
-		case <-c.timers.silence.C:
-			c.reportSilent()
-		case <-c.timers.losses.C:
-			c.tellLosses()
-		case <-c.counted:
-			c.watchPool()
 		}
 	}
 }
@@ -321,20 +348,20 @@ func (c *Controller) Run(ctx context.Context) error {
 // soon arms a reconcile. Later changes do not put it off: a backend that
 // flaps must not keep the others' from being applied.
 func (c *Controller) soon() {
-	if !c.due {
-		c.due = true
-		c.timers.settle.Reset(settle)
+	if !c.tasks.reconcile.on {
+		c.tasks.reconcile.in(settle)
 	}
 }
 
-// reconcile brings the interfaces and the data plane in order. Its error is one
-// that ends the balancer; others are said, and tried again later.
+// reconcile reads the sources that may have changed, and puts the desired state in force that
+// follows. Its error is one that ends the balancer; others are logged, and tried again later.
 func (c *Controller) reconcile() error {
-	err := c.followInterfaces()
-	if errors.Is(err, iface.ErrGone) {
-		return fmt.Errorf("%w; start again when it is back, or without it", err)
+	c.news = nil
+	err, gone := c.refresh()
+	if gone != nil {
+		return gone
 	}
-	c.settleFailure(errors.Join(err, c.followPaths(), c.expire()))
+	c.settleFailure(errors.Join(err, c.vips.mend(), c.converge(), c.expire()))
 	if c.pending != nil && c.resolved(c.pending) {
 		c.commit()
 	}
@@ -349,8 +376,8 @@ func (c *Controller) settleFailure(err error) {
 	c.failed = err
 	c.mu.Unlock()
 	if err == nil {
-		c.retry = 0
-		c.timers.retry.Stop()
+		c.wait = 0
+		c.tasks.retry.off()
 		if before != nil {
 			c.opt.Log.Info("in order again")
 		}
@@ -359,44 +386,22 @@ func (c *Controller) settleFailure(err error) {
 	if before == nil || before.Error() != err.Error() {
 		c.opt.Log.Error(oneLine(err))
 	}
-	c.retry = min(max(2*c.retry, retryFirst), retryMost)
-	c.timers.retry.Reset(c.retry)
+	c.wait = min(max(2*c.wait, retryFirst), retryMost)
+	c.tasks.retry.in(c.wait)
 }
 
-// followInterfaces asks for the interfaces' states where they may have changed:
-// with many VIPs that takes longer than all else.
-func (c *Controller) followInterfaces() error {
-	if !c.relink {
-		return nil
-	}
+// takeLinks reads the interfaces' states.
+func (c *Controller) takeLinks() error {
 	states, err := c.opt.Links.States()
-	if err == nil {
-		err = c.followLinks(states)
-	}
-	c.relink = err != nil
-	return err
-}
-
-// followLinks takes up new states of the interfaces.
-func (c *Controller) followLinks(states []iface.State) error {
-	before := c.links
-	c.setLinks(states)
-	for i, state := range states {
-		c.followLink(before[i], state)
-	}
-	first, was := states[0], before[0]
-	if !first.Up {
-		// Switching an interface off takes its IPv6 addresses away; they could
-		// be put back now, but not announced.
-		return nil
-	}
-	lost := missing(first, c.view.addresses)
-	if err := c.addAddresses(lost); err != nil {
+	if err != nil {
 		return err
 	}
-	if !was.Up || moved(was, first) || len(lost) > 0 {
-		c.announceAll()
+	before := c.links
+	c.setLinks(states)
+	for i := range before {
+		c.followLink(before[i], states[i])
 	}
+	c.vips.follow(states[0])
 	return nil
 }
 
@@ -407,7 +412,7 @@ func (c *Controller) followLink(before, now iface.State) {
 		c.opt.Log.Warn(downMessage(now.Name))
 	case !before.Up && now.Up:
 		c.opt.Log.Info(fmt.Sprintf("interface %s is up", now.Name))
-		c.timers.silence.Reset(silence) // who is silent now has no excuse
+		c.tasks.silence.in(silence) // a backend that is silent now has no excuse
 	}
 	if moved(before, now) {
 		c.opt.Log.Info(fmt.Sprintf("interface %s has a new MAC address: %s → %s", now.Name, before.MAC, now.MAC))
@@ -440,84 +445,35 @@ func linkNames(links []iface.State) []string {
 	return names
 }
 
-// followPaths gives the data plane the paths that are known now, if they are
-// others than it has.
-func (c *Controller) followPaths() error {
-	before := c.view
+// takePaths reads what is new about the paths to the backends of the view.
+func (c *Controller) takePaths() error {
 	entries, all := c.opt.Paths.Changed()
 	if all || c.relearn {
 		entries = c.opt.Paths.Entries()
 	}
-	news := before.news(entries, all || c.relearn)
-	if !c.stale && len(news) == 0 {
-		return nil
-	}
-	c.relearn = true // unless it goes well, what is new will not be told again
-	if err := c.install(before.withPaths(news)); err != nil {
-		return err
-	}
-	c.relearn = false
-	numbers := slices.Sorted(maps.Keys(news))
-	c.tellMoves(before, slices.Values(numbers))
-	c.tellServices(before, numbers)
+	c.news = c.view.news(entries, all || c.relearn)
 	return nil
 }
 
-// announceAll tells the segment where our addresses are, a few times.
-func (c *Controller) announceAll() {
-	c.announce, c.announced = announceTimes, 0
-	c.timers.announce.Reset(0)
-}
-
-// announceSome makes the next announcements of a round: not all at once, for what
-// else there is to do would wait.
-func (c *Controller) announceSome() {
-	link := c.links[0]
-	if c.announce <= 0 || !link.Up {
-		return
-	}
-	addrs := c.view.addresses
-	end := min(c.announced+announceAtOnce, len(addrs))
-	if some := addrs[min(c.announced, end):end]; len(some) > 0 {
-		if err := c.opt.Announce(link.Name, some...); err != nil {
-			c.opt.Log.Warn(oneLine(err))
-		}
-	}
-	if c.announced = end; end < len(addrs) {
-		c.timers.announce.Reset(announcePause)
-		return
-	}
-	c.announced = 0
-	if c.announce--; c.announce > 0 {
-		c.timers.announce.Reset(announceEvery)
-	}
-}
-
-// addAddresses puts addresses on the first interface, all of them or none.
-func (c *Controller) addAddresses(addrs []netip.Addr) error {
-	if len(addrs) == 0 {
+// converge puts the desired state in force that follows from what the sources say, if it is
+// another than the one that is.
+func (c *Controller) converge() error {
+	before := c.view
+	if !c.stale && len(c.news) == 0 && before.passive == c.passive {
 		return nil
 	}
-	// A VIP is never the source of what the host itself sends: a backend
-	// that was probed from it would answer to itself. Nor is it looked for
-	// elsewhere first: the backends have it too, and keep quiet about it. An
-	// address of full NAT is not the host's to send from either, for its
-	// ports are given away.
-	err := c.opt.Host.AddAddresses(c.links[0].Name, addrs, hostnet.AddressOptions{ScopeHost: true, Deprecated: true, NoDAD: true})
-	c.logHost()
-	return err
-}
-
-// removeAddresses takes addresses off the first interface. One that stays is
-// said here and removed at the end with the rest.
-func (c *Controller) removeAddresses(addrs []netip.Addr) {
-	if len(addrs) == 0 {
-		return
+	next := before.withPaths(c.news)
+	next.passive = c.passive
+	if err := c.become(next); err != nil {
+		// What is new will not be told again.
+		c.relearn, c.paths.stale = true, true
+		return err
 	}
-	if err := c.opt.Host.RemoveAddresses(c.links[0].Name, addrs); err != nil {
-		c.opt.Log.Warn(oneLine(err))
-	}
-	c.logHost()
+	c.relearn = false
+	numbers := slices.Sorted(maps.Keys(c.news))
+	c.tellMoves(before, slices.Values(numbers))
+	c.tellServices(before, numbers)
+	return nil
 }
 
 // forward makes the host forward what the configurations' services need, and

@@ -63,5 +63,5 @@ func (c *Controller) tellLosses() {
 			c.opt.Log.Warn(messages[i])
 		}
 	}
-	c.timers.losses.Reset(lossEvery)
+	c.tasks.losses.in(lossEvery)
 }

@@ -239,7 +239,7 @@ func (c *Controller) lay(overlays map[lb.BackendKey]overlay, changes []change) e
 			return err
 		}
 	}
-	if err := c.install(next); err != nil {
+	if err := c.become(next); err != nil {
 		return fmt.Errorf("the data plane did not take it, and nothing was changed: %w", err)
 	}
 	c.armDeadline()

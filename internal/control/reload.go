@@ -49,7 +49,7 @@ func (c *Controller) Reload(ctx context.Context, load func() (*config.Config, er
 func (c *Controller) hand(ctx context.Context, cfg *config.Config) error {
 	r := &reload{new: newLayout(cfg), done: make(chan error, 1)}
 	select {
-	case c.requests <- r:
+	case c.calls <- func() { c.prepare(r) }:
 	case <-c.stopped:
 		return ErrStopped
 	case <-ctx.Done():
@@ -63,8 +63,8 @@ func (c *Controller) hand(ctx context.Context, cfg *config.Config) error {
 	}
 }
 
-// begin checks a configuration and starts to look for its backends.
-func (c *Controller) begin(r *reload) {
+// prepare checks a configuration and starts to look for its backends.
+func (c *Controller) prepare(r *reload) {
 	var err error
 	r.warnings, err = c.check(r.new)
 	var problems yamlfile.Problems
@@ -85,7 +85,7 @@ func (c *Controller) begin(r *reload) {
 		c.commit()
 		return
 	}
-	c.timers.pending.Reset(resolveBound)
+	c.tasks.pending.in(resolveBound)
 }
 
 // resolved says that nothing more is to be learned, for now, about the backends
@@ -107,7 +107,7 @@ func (c *Controller) resolved(r *reload) bool {
 func (c *Controller) commit() {
 	r := c.pending
 	c.pending = nil
-	c.timers.pending.Stop()
+	c.tasks.pending.off()
 	r.done <- c.replace(r.new, r.warnings)
 }
 
@@ -117,19 +117,16 @@ func (c *Controller) replace(l *layout, warnings yamlfile.Problems) error {
 	before, attached := c.view, c.opt.DataPlane.Attachments()
 	carried := c.carry(l)
 	next := newView(l, carried.overlays, c.known(l, before), before)
+	next.passive = c.passive
 	err := next.checkTakers()
 	if err == nil {
-		err = c.put(next, without(l.addresses, before.addresses))
+		err = c.become(next)
 	}
 	if err != nil {
 		c.watch(before.layout)
 		return err
 	}
 	c.settleOperations(carried)
-	c.removeAddresses(without(before.addresses, l.addresses))
-	if err := c.forward(l.cfg); err != nil {
-		c.opt.Log.Warn(err.Error())
-	}
 	c.watch(l)
 	c.tellAttachments(attached)
 	c.describe(before, warnings)
@@ -139,27 +136,9 @@ func (c *Controller) replace(l *layout, warnings yamlfile.Problems) error {
 	maps.DeleteFunc(c.bare, func(key lb.ServiceKey, _ bool) bool { _, there := l.keyed[key]; return !there })
 	c.tellMoves(before, l.all())
 	c.warned()
-	c.announceAll()
-	c.timers.silence.Reset(0) // who has not answered by now was waited for
+	c.vips.announceAll()
+	c.tasks.silence.in(0) // what has not answered by now was waited for
 	return nil
-}
-
-// put brings in what is new in a view, all of it or nothing. The data plane comes
-// last: what is before it may fail, and then it was not touched. Nobody knows yet
-// that the new addresses are here.
-func (c *Controller) put(next *view, added []netip.Addr) error {
-	before := c.view.cfg
-	if err := c.forward(before, next.cfg); err != nil {
-		return err
-	}
-	err := c.addAddresses(added)
-	if err == nil {
-		if err = c.install(next); err == nil {
-			return nil
-		}
-		c.removeAddresses(added)
-	}
-	return errors.Join(tooLarge(next.cfg, err), c.forward(before))
 }
 
 // tooLarge names the file where there is not enough memory for what it says.

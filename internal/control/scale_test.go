@@ -103,6 +103,7 @@ func BenchmarkChange(b *testing.B) {
 		b.Run(name+"/neighbour", func(b *testing.B) {
 			for i := range b.N {
 				world.answer(last.Backends[0].Address, byte(i))
+				c.paths.stale = true
 				if err := c.reconcile(); err != nil {
 					b.Fatal(err)
 				}
@@ -116,7 +117,7 @@ func BenchmarkChange(b *testing.B) {
 				s.Backends = append([]lb.Backend{}, s.Backends...)
 				s.Backends[0].Weight = uint16(i%2 + 1)
 				r := &reload{new: newLayout(&cfg), done: make(chan error, 1)}
-				c.begin(r)
+				c.prepare(r)
 				if err := <-r.done; err != nil {
 					b.Fatal(err)
 				}

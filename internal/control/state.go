@@ -16,8 +16,8 @@ import (
 	"github.com/jeoul/jeoul/internal/yamlfile"
 )
 
-// vips returns the VIPs of a configuration, each once, in its order.
-func vips(cfg *config.Config) []netip.Addr {
+// vipsOf returns the VIPs of a configuration, each once, in its order.
+func vipsOf(cfg *config.Config) []netip.Addr {
 	var all []netip.Addr
 	for _, s := range cfg.Services {
 		all = append(all, s.VIP)
@@ -28,7 +28,7 @@ func vips(cfg *config.Config) []netip.Addr {
 // addresses returns what a configuration has on the first interface: its VIPs
 // and the addresses of full NAT.
 func addresses(cfg *config.Config) []netip.Addr {
-	return distinct(append(vips(cfg), cfg.FullNAT.Addresses...))
+	return distinct(append(vipsOf(cfg), cfg.FullNAT.Addresses...))
 }
 
 // backendAddresses returns the backends of a configuration, each once, in its
@@ -137,6 +137,13 @@ func (c *Controller) install(v *view) error {
 	c.view = v
 	c.generation++
 	return nil
+}
+
+// show puts a view in force for which the data plane has what it needs.
+func (c *Controller) show(v *view) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.view = v
 }
 
 // mostTold is how many lines of one kind are said one by one.

@@ -99,6 +99,8 @@ func (l *layout) backend(at use) lb.Backend { return l.cfg.Services[at.i].Backen
 type view struct {
 	*layout
 	overlays map[lb.BackendKey]overlay
+	// passive: another balancer holds the VIPs.
+	passive bool
 	// laid counts the overlays of each service.
 	laid map[lb.ServiceKey]int
 	// known[n] is what is known of the path to the backend address of number n.
@@ -125,6 +127,12 @@ func newView(l *layout, overlays map[lb.BackendKey]overlay, known []*paths.Entry
 		v.state.Pool = lb.Pool{Addresses: pool.Addresses, FirstPort: pool.FirstPort, LastPort: pool.LastPort}
 	}
 	return v
+}
+
+// sharesState says whether the data plane has nothing to do to get from a view to this one.
+func (v *view) sharesState(before *view) bool {
+	a, b := v.state.Services, before.state.Services
+	return v.layout == before.layout && len(a) == len(b) && (len(a) == 0 || &a[0] == &b[0])
 }
 
 func countOverlays(overlays map[lb.BackendKey]overlay) map[lb.ServiceKey]int {
@@ -259,6 +267,9 @@ func (v *view) withOverlays(overlays map[lb.BackendKey]overlay, services []int) 
 // withPaths returns the view with other paths to the addresses of these numbers.
 func (v *view) withPaths(news map[int]*paths.Entry) *view {
 	next := *v
+	if len(news) == 0 {
+		return &next
+	}
 	next.known, next.state.Services = slices.Clone(v.known), slices.Clone(v.state.Services)
 	for n, entry := range news {
 		next.known[n] = entry
