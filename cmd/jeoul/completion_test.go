@@ -11,6 +11,7 @@ import (
 
 	"github.com/jeoul/jeoul/internal/api"
 	"github.com/jeoul/jeoul/internal/lb"
+	"github.com/jeoul/jeoul/internal/ops"
 )
 
 // TestLiveBackends: a shell is told the backends of the balancer that the command line names,
@@ -26,10 +27,10 @@ func TestLiveBackends(t *testing.T) {
 	}
 	served := make(chan error, 1)
 	go func() {
-		served <- api.Serve(t.Context(), listener, api.Balancer{Status: func() (api.Status, error) {
-			return api.Status{Hook: api.Hook{Name: lb.HookTC}, Services: []api.Service{
-				{Name: "web", Protocol: lb.TCP, Mode: lb.NAT, Scheduler: lb.Maglev, Hash: lb.HashFlow, Backends: []api.Backend{{Name: "web01", State: api.Up}, {Name: "web02"}}},
-				{Name: "dns", Protocol: lb.UDP, Mode: lb.NAT, Scheduler: lb.Maglev, Hash: lb.HashFlow, Backends: []api.Backend{{Name: "ns1"}}}}}, nil
+		served <- api.Serve(t.Context(), listener, api.Balancer{Status: func() (ops.Status, error) {
+			return ops.Status{Hook: ops.Hook{Name: lb.HookTC}, Services: []ops.Service{
+				{Name: "web", Protocol: lb.TCP, Mode: lb.NAT, Scheduler: lb.Maglev, Hash: lb.HashFlow, Backends: []ops.Backend{{Name: "web01", State: lb.Up}, {Name: "web02"}}},
+				{Name: "dns", Protocol: lb.UDP, Mode: lb.NAT, Scheduler: lb.Maglev, Hash: lb.HashFlow, Backends: []ops.Backend{{Name: "ns1"}}}}}, nil
 		}})
 	}()
 	t.Cleanup(func() {
@@ -39,7 +40,7 @@ func TestLiveBackends(t *testing.T) {
 	})
 	want := []string{"web/web01", "web/web02", "dns/ns1"}
 	for _, words := range [][]string{{"drain", "--socket", socket}, {"drain", "--socket=" + socket, "web"}} {
-	if names := liveBackends(complete.Args{All: words}); !slices.Equal(names, want) {
+		if names := liveBackends(complete.Args{All: words}); !slices.Equal(names, want) {
 			t.Errorf("%q: %q, want %q", words, names, want)
 		}
 	}
