@@ -15,42 +15,23 @@
 #include "send/returns.h"
 #include "../lib/parse.h"
 
-/* choose_off_road makes the choice for the packet in the scratch memory before anything
- * else is done: from further down it would not fit the stack. */
-__noinline int choose_off_road(ctx_t *ctx, const struct service *service)
+/* choose_off_road chooses for a packet before anything else is done with it: from further
+ * down it would not fit the stack. Scratch: takes packet; leaves tracking.source. */
+__noinline __u64 choose_off_road(ctx_t *ctx, const struct service *service)
 {
 	struct scratch *scratch = get_scratch();
 
 	if (!service || !scratch)
-		return OUTCOME_DROPPED_NO_BACKEND;
+		return fail_with(OUTCOME_DROPPED_NO_BACKEND);
 	if (!whole(ctx, &scratch->packet))
-		return OUTCOME_DROPPED_MALFORMED;
+		return fail_with(OUTCOME_DROPPED_MALFORMED);
 	scratch->tracking.sequence = sequence_of(ctx, &scratch->packet);
-	scratch->tracking.choice = recall_or_choose(service, scratch,
-						     service_hash(service, &scratch->packet));
-	return OUTCOME_NONE;
+	return recall_or_choose(service, scratch, service_hash(service, &scratch->packet));
 }
 
-static __always_inline __u64 get_choice(void)
-{
-	struct scratch *scratch = get_scratch();
-
-	return scratch ? scratch->tracking.choice : fail_with(OUTCOME_DROPPED_NO_BACKEND);
-}
-
-/* choose takes the choice that was made for a packet. What full NAT makes its source is
- * in *to. */
-static __always_inline enum outcome choose(void *generation, const struct packet *packet,
-					   struct decision *decision, struct translation *to)
-{
-	if (has_mode(MODE_FULLNAT) && decision->mode == MODE_FULLNAT)
-		return select_flow(generation, packet, decision, to);
-	return take_choice(generation, decision, get_choice());
-}
-
-/* serve_service takes a packet for a service to a backend. */
+/* serve_service takes a packet for a service to the backend that was chosen. */
 static __always_inline enum outcome serve_service(ctx_t *ctx, void *generation,
-						  const struct packet *packet,
+						  const struct packet *packet, __u64 choice,
 						  struct decision *decision,
 						  struct translation *to)
 {
@@ -58,7 +39,7 @@ static __always_inline enum outcome serve_service(ctx_t *ctx, void *generation,
 
 	decide_by(decision->service, packet, decision);
 	unchanged(packet, to);
-	outcome = choose(generation, packet, decision, to);
+	outcome = apply_choice(generation, packet, choice, decision, to);
 	if (outcome != OUTCOME_NONE)
 		return outcome;
 	/* Verifiers of Linux 6.1 do not see that there is one. */
@@ -98,8 +79,8 @@ static __always_inline enum outcome serve_reply(ctx_t *ctx, void *generation,
 }
 
 /* balance_service is the way of packets for a service that does more to them than to
- * readdress the frame, and of first fragments. */
-__noinline int balance_service(ctx_t *ctx, struct service *service, __u32 *egress)
+ * readdress the frame, and of first fragments. Scratch: takes packet and tracking.source. */
+__noinline int balance_service(ctx_t *ctx, struct service *service, __u64 choice, __u32 *egress)
 {
 	void *generation = current_generation();
 	struct scratch *scratch = get_scratch();
@@ -109,7 +90,7 @@ __noinline int balance_service(ctx_t *ctx, struct service *service, __u32 *egres
 	if (!service || !egress || !scratch)
 		return OUTCOME_DROPPED_NO_BACKEND;
 	decision.service = service;
-	outcome = serve_service(ctx, generation, &scratch->packet, &decision, &scratch->to);
+	outcome = serve_service(ctx, generation, &scratch->packet, choice, &decision, &scratch->to);
 	*egress = decision.egress;
 	if (scratch->packet.fragment && outcome == OUTCOME_FORWARDED)
 		remember_first(&scratch->packet, &decision, &scratch->to, outcome);
@@ -146,7 +127,8 @@ __noinline int note_ending(ctx_t *ctx)
 	return 0;
 }
 
-/* balance_reply is the way of packets with ports that are for no service. */
+/* balance_reply is the way of packets with ports that are for no service. Scratch: takes
+ * packet. */
 __noinline int balance_reply(ctx_t *ctx, __u32 *egress)
 {
 	void *generation = current_generation();
@@ -167,8 +149,8 @@ __noinline int balance_reply(ctx_t *ctx, __u32 *egress)
 	return outcome;
 }
 
-/* balance_other is the way of later fragments, of ICMP, and of what cannot be
- * read. */
+/* balance_other is the way of later fragments, of ICMP, and of what cannot be read. Scratch:
+ * takes packet. */
 __noinline int balance_other(ctx_t *ctx, __u32 *egress)
 {
 	void *generation = current_generation();
@@ -217,21 +199,6 @@ static __always_inline enum outcome send_l2dsr(ctx_t *ctx, const struct packet *
 	return OUTCOME_FORWARDED;
 }
 
-/* road is the way of a packet that leaves the common one. */
-enum road {
-	ROAD_REPLY,
-	/* A reply that would end its flow. */
-	ROAD_ENDING,
-	/* For a service, and the choice is made: a backend, or none. */
-	ROAD_CHOSEN,
-	ROAD_OTHER,
-};
-
-static __always_inline enum road reply_road(const struct packet *packet)
-{
-	return packet->tcp_flags & (TCP_FIN | TCP_RST) ? ROAD_ENDING : ROAD_REPLY;
-}
-
 /* fits says whether a packet can be sent on by the common way: its own link, and
  * nobody to be told that it is too big. */
 static __always_inline bool fits(ctx_t *ctx, const struct packet *packet,
@@ -272,9 +239,9 @@ static __always_inline bool is_common(const struct service *service)
 	       (has_mode(MODE_NAT) && service->mode == MODE_NAT);
 }
 
-/* leave_the_road keeps what is known of a packet for the other ways: the choice, if it
- * is made, and the flow, if it is remembered. */
-static __always_inline enum outcome leave_the_road(const struct packet *packet, __u64 choice,
+/* leave_the_road keeps what is known of a packet for the other ways, and of its flow, if it is
+ * remembered. Scratch: leaves packet, and tracking.source. */
+static __always_inline enum outcome leave_the_road(const struct packet *packet,
 						   const struct flow *flow)
 {
 	struct scratch *scratch = get_scratch();
@@ -282,11 +249,8 @@ static __always_inline enum outcome leave_the_road(const struct packet *packet, 
 	if (!scratch)
 		return OUTCOME_DROPPED_NO_BACKEND;
 	scratch->packet = *packet;
-	scratch->tracking.choice = choice;
-	if (has_mode(MODE_FULLNAT) && flow) {
-		scratch->tracking.nat_port = flow->nat_port;
-		scratch->tracking.nat_address = flow->nat_address;
-	}
+	if (has_mode(MODE_FULLNAT) && flow)
+		scratch->tracking.source = flow->source;
 	return OUTCOME_NONE;
 }
 
@@ -331,11 +295,11 @@ static __always_inline bool decide_on_road(ctx_t *ctx, void *generation,
 /* balance_ip takes a plain packet of one family from its IP header to its outcome, or
  * to OUTCOME_NONE where it leaves the common way. Inlined for each family, so
  * that neither pays for the other, and written for the packet that is common:
- * whole, of TCP or UDP, and for a service that at most readdresses it. What is
- * known of another is then in the scratch memory. */
+ * whole, of TCP or UDP, and for a service that at most readdresses it. Of another, *service
+ * is then known. Scratch: leaves what leave_the_road() does. */
 static __always_inline enum outcome balance_ip(ctx_t *ctx, void *generation, bool ipv6,
 					       __u32 network, struct service **service,
-					       enum road *road, __u32 *egress)
+					       __u32 *egress)
 {
 	void *data = ctx_data(ctx), *data_end = ctx_data_end(ctx);
 	struct packet packet = {
@@ -351,22 +315,22 @@ static __always_inline enum outcome balance_ip(ctx_t *ctx, void *generation, boo
 	if (outcome != OUTCOME_NONE)
 		return outcome;
 	if (has_ports(&packet)) {
-		*road = reply_road(&packet);
 		*service = find_service(generation, &packet, packet.destination_port,
 					packet.protocol);
 		if (!*service && !packet.fragment && !has_mode(MODE_NAT) && !has_mode(MODE_FULLNAT))
 			return OUTCOME_PASSED_NO_SERVICE;
 	}
 	if (!*service || packet.fragment)
-		return leave_the_road(&packet, CHOICE_OPEN, NULL);
+		return leave_the_road(&packet, NULL);
 	if (!whole(ctx, &packet))
 		return OUTCOME_DROPPED_MALFORMED;
 	decide_by(*service, &packet, &decision);
 	if (!decide_on_road(ctx, generation, &packet, &decision, ipv6, &flow))
-		return leave_the_road(&packet, CHOICE_OPEN, NULL);
-	*road = ROAD_CHOSEN;
-	if (!decision.backend)
-		return leave_the_road(&packet, fail_with(OUTCOME_DROPPED_NO_BACKEND), NULL);
+		return leave_the_road(&packet, NULL);
+	if (!decision.backend) {
+		leave_the_road(&packet, NULL);
+		return OUTCOME_DROPPED_NO_BACKEND;
+	}
 	trace_backend(decision.backend->index, decision.backend->generation);
 	if (is_common(*service)) {
 		if (decision.mode == MODE_L2DSR)
@@ -378,10 +342,12 @@ static __always_inline enum outcome balance_ip(ctx_t *ctx, void *generation, boo
 		if (has_hops(data + network, ipv6) && fits(ctx, &packet, &decision))
 			return send_translated(ctx, &packet, &decision, ipv6);
 	}
-	return leave_the_road(&packet, choice_of(decision.backend->index, decision.opens), flow);
+	leave_the_road(&packet, flow);
+	return balance_service(ctx, *service, choice_of(decision.backend->index, decision.opens),
+			       egress);
 }
 
-/* read_packet reads a packet that is not plain into the scratch memory. */
+/* read_packet reads a packet that is not plain. Scratch: leaves packet. */
 __noinline int read_packet(ctx_t *ctx, __u32 network, __u32 ipv6)
 {
 	void *data_end = ctx_data_end(ctx), *header = ctx_data(ctx) + (network & 0xff);
@@ -392,17 +358,15 @@ __noinline int read_packet(ctx_t *ctx, __u32 network, __u32 ipv6)
 		return OUTCOME_DROPPED_NO_BACKEND;
 	__builtin_memset(&scratch->packet, 0, sizeof(scratch->packet));
 	scratch->packet.network = network;
-	scratch->tracking.choice = CHOICE_OPEN;
 	outcome = ipv6 ? parse_ipv6(&scratch->packet, header, data_end, PART_ALL) :
 			 parse_ipv4(&scratch->packet, header, data_end, PART_ALL);
 	trace_read(&scratch->packet);
 	return outcome;
 }
 
-/* balance_unusual finds the way of a packet that is not plain. */
+/* balance_unusual finds the way of a packet that is not plain. Scratch: leaves packet. */
 static __always_inline enum outcome balance_unusual(ctx_t *ctx, void *generation, __u32 network,
-						    bool ipv6, struct service **service,
-						    enum road *road)
+						    bool ipv6, struct service **service)
 {
 	enum outcome outcome = read_packet(ctx, network, ipv6);
 	struct scratch *scratch = get_scratch();
@@ -413,10 +377,26 @@ static __always_inline enum outcome balance_unusual(ctx_t *ctx, void *generation
 		return outcome;
 	if (!has_ports(&scratch->packet))
 		return OUTCOME_NONE;
-	*road = reply_road(&scratch->packet);
 	*service = search_service(generation, &scratch->packet,
 				  scratch->packet.destination_port, scratch->packet.protocol);
 	return OUTCOME_NONE;
+}
+
+/* balance_off_road takes a packet that has left the common way, its backend not chosen, to its
+ * outcome. Scratch: takes packet. */
+static __always_inline enum outcome balance_off_road(ctx_t *ctx, struct service *service,
+						     __u32 *egress)
+{
+	struct scratch *scratch;
+
+	if (service)
+		return balance_service(ctx, service, choose_off_road(ctx, service), egress);
+	scratch = get_scratch();
+	if (!scratch || !has_ports(&scratch->packet))
+		return balance_other(ctx, egress);
+	if (has_mode(MODE_NAT) && (scratch->packet.tcp_flags & (TCP_FIN | TCP_RST)))
+		note_ending(ctx);
+	return balance_reply(ctx, egress);
 }
 
 /* balance decides, rewrites and counts; it returns how the packet ended, and the
@@ -426,7 +406,6 @@ static __always_inline enum outcome balance(ctx_t *ctx, void *generation, __u32 
 	struct service *service = NULL;
 	enum outcome outcome;
 	__u32 tag, network;
-	enum road road = ROAD_OTHER;
 	void *header;
 	__be16 type;
 	bool ipv6;
@@ -441,25 +420,13 @@ static __always_inline enum outcome balance(ctx_t *ctx, void *generation, __u32 
 	header = ctx_data(ctx) + network;
 	ipv6 = type == bpf_htons(ETH_P_IPV6);
 	if (ipv6 && is_plain6(header, ctx_data_end(ctx)))
-		outcome = balance_ip(ctx, generation, true, network, &service, &road, egress);
+		outcome = balance_ip(ctx, generation, true, network, &service, egress);
 	else if (!ipv6 && is_plain4(header, ctx_data_end(ctx)))
-		outcome = balance_ip(ctx, generation, false, network, &service, &road, egress);
+		outcome = balance_ip(ctx, generation, false, network, &service, egress);
 	else
-		outcome = balance_unusual(ctx, generation, network, ipv6, &service, &road);
-	if (outcome != OUTCOME_NONE)
-		return outcome;
-	if (service && road != ROAD_CHOSEN)
-		outcome = choose_off_road(ctx, service);
-	if (outcome != OUTCOME_NONE)
-		return outcome;
-	if (has_mode(MODE_NAT) && road == ROAD_ENDING && !service)
-		note_ending(ctx);
-	if (service)
-		outcome = balance_service(ctx, service, egress);
-	else if (road != ROAD_OTHER)
-		outcome = balance_reply(ctx, egress);
-	else
-		outcome = balance_other(ctx, egress);
+		outcome = balance_unusual(ctx, generation, network, ipv6, &service);
+	if (outcome == OUTCOME_NONE)
+		outcome = balance_off_road(ctx, service, egress);
 	if (outcome == OUTCOME_TOO_BIG)
 		return answer_too_big(ctx);
 	if (outcome == OUTCOME_TIME_EXCEEDED)

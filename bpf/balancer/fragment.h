@@ -19,7 +19,8 @@ static __always_inline void fragment_key(const struct packet *packet, struct fra
 	key->protocol = packet->ipv6 ? 0 : packet->protocol;
 }
 
-/* remember_first notes what became of a first fragment. */
+/* remember_first notes what became of a first fragment. Scratch: fragment and its key are its
+ * own. */
 static __noinline int remember_first(const struct packet *packet, const struct decision *decision,
 				     const struct translation *to, enum outcome outcome)
 {
@@ -64,7 +65,7 @@ static __always_inline bool recall(void *generation, const struct fragment *entr
 	return true;
 }
 
-/* follow_first does with a later fragment what was done with the first. */
+/* follow_first does with a later fragment what was done with the first. Scratch: takes to. */
 static __always_inline enum outcome follow_first(ctx_t *ctx, void *generation,
 						 const struct packet *packet,
 						 struct decision *decision,

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /* Memory for one packet at a time, for what would not fit the stack: 512 bytes for
- * all functions on the way down. */
+ * all functions on the way down. Who takes something from it, or leaves something there
+ * for others, says so in the last line before the function. */
 #pragma once
 
 #include "maps.h"
@@ -55,11 +56,8 @@ struct tracking {
 	__u16 moved;
 	/* The one whose slot it was is another, and cannot take packets. */
 	__u16 orphaned;
-	/* Full NAT: flow.nat_port and flow.nat_address. */
-	__be16 nat_port;
-	__u16 nat_address;
-	/* What was decided: see CHOICE_OPENS. */
-	__u64 choice;
+	/* Full NAT: flow.source of the flow that was chosen. */
+	struct pool_end source;
 };
 
 /* elder is, of the flows that have what a new flow of full NAT has tried and may be
@@ -71,8 +69,7 @@ struct elder {
 	__u32 cost;
 	/* In milliseconds. */
 	__u32 silence;
-	__u16 nat_address;
-	__be16 nat_port;
+	struct pool_end source;
 };
 
 struct scratch {
@@ -88,6 +85,8 @@ struct scratch {
 	struct translation flow;
 	struct translation quote;
 	struct tracking tracking;
+	/* Full NAT: the ends of what replies to a flow that begins or moves bear. */
+	struct packet replies;
 	struct elder elder;
 	/* The last new flow of full NAT on this CPU found no port that was free. */
 	__u32 crowded;

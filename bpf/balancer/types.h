@@ -431,6 +431,14 @@ enum flow_state {
 	FLOW_STATES,
 };
 
+/* pool_end is an address and port of the pool: what full NAT makes the source of a flow's
+ * packets. */
+struct pool_end {
+	__be16 port;
+	/* The address' number in the pool. */
+	__u16 address;
+};
+
 /* flow is a flow's key and what was decided for it. An IPv4 address is in the first
  * word, the other three are 0. Network byte order. */
 struct flow {
@@ -441,11 +449,13 @@ struct flow {
 	__u32 backend;
 	__be16 port;
 	__u16 generation;
-	/* Full NAT: the port of the pool, and its address' number there. In the other modes
-	 * these two are one word, the sequence number of the last SYN that was sent to the
-	 * backend (RFC 9293 section 3.4.1), or 0 where none was: see opened_with(). */
-	__be16 nat_port;
-	__u16 nat_address;
+	union {
+		/* Full NAT. Go knows this one alone. */
+		struct pool_end source;
+		/* The other modes: the sequence number of the last SYN that was sent to the
+		 * backend (RFC 9293 section 3.4.1), or 0 where none was. */
+		__be32 syn;
+	};
 };
 
 /* flow_table holds numbers of the tables of flows. */

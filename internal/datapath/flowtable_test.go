@@ -58,7 +58,7 @@ func (t *flowTable) wrongs() string {
 			fmt.Fprintf(&wrongs, "%+v is in neither of its buckets\n", flow)
 		}
 		key := flow
-		key.Backend, key.Generation, key.NatPort, key.NatAddress = 0, 0, 0, 0
+		key.Backend, key.Generation, key.Source.Port, key.Source.Address = 0, 0, 0, 0
 		if seen[key] {
 			fmt.Fprintf(&wrongs, "%+v is there twice\n", flow)
 		}

@@ -47,7 +47,7 @@ func TestFullNATOnSeveralCPUs(t *testing.T) {
 		for _, place := range placesIn(&d.shared.unproven.buckets[i]) {
 			flow := place.flow()
 			there++
-			ports[xdpFlow{Backend: flow.Backend, NatPort: flow.NatPort, NatAddress: flow.NatAddress}] = true
+			ports[xdpFlow{Backend: flow.Backend, Source: flow.Source}] = true
 		}
 	}
 	if there != flows || len(ports) != flows {

@@ -145,7 +145,7 @@ func (r *rig) describe(b *xdpFlowBucket, place int) placeContents {
 		if s := r.model.services[key.Service]; s != nil && s.Mode == lb.FullNAT {
 			contents.pool = r.poolIn(flow, key)
 		} else {
-			contents.isn = bits.ReverseBytes32(uint32(flow.NatPort) | uint32(flow.NatAddress)<<16)
+			contents.isn = bits.ReverseBytes32(uint32(flow.Source.Port) | uint32(flow.Source.Address)<<16)
 		}
 	}
 	return contents
@@ -172,10 +172,10 @@ func (r *rig) poolOf(e *remembered) netip.AddrPort {
 // poolIn reads it from an entry, zero where there is none.
 func (r *rig) poolIn(flow *xdpFlow, backend lb.BackendKey) netip.AddrPort {
 	pool := r.model.poolOf(backend.Service.VIP)
-	if int(flow.NatAddress) >= len(pool) || flow.NatPort == 0 {
+	if int(flow.Source.Address) >= len(pool) || flow.Source.Port == 0 {
 		return netip.AddrPort{}
 	}
-	return netip.AddrPortFrom(pool[flow.NatAddress], networkOrder(flow.NatPort))
+	return netip.AddrPortFrom(pool[flow.Source.Address], networkOrder(flow.Source.Port))
 }
 
 // describe says what a place should hold.

@@ -198,10 +198,10 @@ static __always_inline bool answer_as(ctx_t *ctx, const struct packet *packet,
 	return true;
 }
 
-/* answer_icmp makes the packet in the scratch memory an ICMP error to its sender, from the
- * address that it was for, out of the interface that it came in on. False where it must not
- * be answered, where there have been enough answers in this second, or where there is no
- * room; the packet is then to be dropped. `kind` and `rest`: see struct error. */
+/* answer_icmp makes a packet an ICMP error to its sender, from the address that it was for, out
+ * of the interface that it came in on. False where it must not be answered, where there have
+ * been enough answers in this second, or where there is no room; the packet is then to be
+ * dropped. `kind` and `rest`: see struct error. Scratch: takes packet. */
 __noinline int answer_icmp(ctx_t *ctx, __u32 kind, __u32 rest)
 {
 	struct error error = { .kind = kind, .rest = rest };

@@ -43,7 +43,7 @@ static __always_inline void count_hop(ctx_t *ctx, const struct packet *packet)
 
 /* time_exceeded_from asks for the ICMP error that says so (RFC 792, RFC 4443 section 3.3), to
  * be sent from an address of ours: answer_icmp() answers from what the packet was for, and a
- * reply is for its client. */
+ * reply is for its client. Scratch: takes packet; leaves the address as its destination. */
 static __always_inline enum outcome time_exceeded_from(const __be32 *address)
 {
 	struct scratch *scratch = get_scratch();
@@ -55,7 +55,8 @@ static __always_inline enum outcome time_exceeded_from(const __be32 *address)
 	return OUTCOME_TIME_EXCEEDED;
 }
 
-/* answer_time_exceeded makes that answer when nothing else is left to do. */
+/* answer_time_exceeded makes that answer when nothing else is left to do. Scratch: takes
+ * packet. */
 static __always_inline enum outcome answer_time_exceeded(ctx_t *ctx)
 {
 	struct scratch *scratch = get_scratch();

@@ -172,13 +172,14 @@ static __always_inline void reversed(const struct packet *quoted, struct packet 
 }
 
 /* quoted_backend finds the backend that sent the quoted packet, and what packets of
- * its flow become. */
+ * its flow become. Scratch: takes quoted; leaves its opposite and flow. */
 static __noinline enum outcome quoted_backend(void *generation, struct scratch *scratch,
 					      struct decision *decision)
 {
 	const struct packet *quoted = &scratch->quoted;
 	struct packet *client = &scratch->opposite;
 	struct service *service;
+	__u64 choice;
 
 	reversed(quoted, client);
 	service = search_service(generation, client, client->destination_port, quoted->protocol);
@@ -187,10 +188,8 @@ static __noinline enum outcome quoted_backend(void *generation, struct scratch *
 	decide_by(service, client, decision);
 	decision->mss = 0;
 	unchanged(client, &scratch->flow);
-	scratch->tracking.choice = peek_choice(service, client, service_hash(service, client));
-	if (is_fullnat(service))
-		return select_flow(generation, client, decision, &scratch->flow);
-	return take_choice(generation, decision, scratch->tracking.choice);
+	choice = peek_choice(service, client, service_hash(service, client));
+	return apply_choice(generation, client, choice, decision, &scratch->flow);
 }
 
 /* quote_to_backend says what the quote of an error for a backend becomes: the

@@ -27,8 +27,8 @@ static __always_inline bool is_refusal(enum outcome outcome)
 	return outcome >= OUTCOME_DROPPED_NO_BACKEND && outcome < OUTCOME_COUNT;
 }
 
-/* answer_unreachable tells the sender of the packet in the scratch memory that nothing
- * serves the port (RFC 1122 section 3.2.2.1, RFC 4443 section 3.1). */
+/* answer_unreachable tells a packet's sender that nothing serves the port (RFC 1122 section
+ * 3.2.2.1, RFC 4443 section 3.1). Scratch: takes packet. */
 static __always_inline bool answer_unreachable(ctx_t *ctx, const struct packet *packet)
 {
 	return answer_icmp(ctx,
@@ -46,9 +46,9 @@ static __always_inline bool answers(const struct service *service)
 	return service ? service->flags & SERVICE_ANSWERS : head->pool_answers;
 }
 
-/* refuse answers the packet in the scratch memory, if that is wanted and possible, and
- * returns the outcome: `refusal` where it is dropped. Fragments are not answered, for the
- * length of their segment is unknown; ICMP errors must not be (RFC 1122 section 3.2.2). */
+/* refuse answers a packet, if that is wanted and possible, and returns the outcome: `refusal`
+ * where it is dropped. Fragments are not answered, for the length of their segment is unknown;
+ * ICMP errors must not be (RFC 1122 section 3.2.2). Scratch: takes packet. */
 __noinline int refuse(ctx_t *ctx, const struct service *service, __u32 refusal)
 {
 	struct scratch *scratch = get_scratch();

@@ -146,9 +146,9 @@ static __always_inline bool reset_as(ctx_t *ctx, const struct packet *packet, bo
 			   false);
 }
 
-/* answer_reset makes the packet in the scratch memory a reset to its sender, from the
- * address that it was for, out of the interface that it came in on; false where that cannot
- * be done. A reset is not answered. */
+/* answer_reset makes a packet a reset to its sender, from the address that it was for, out of
+ * the interface that it came in on; false where that cannot be done. A reset is not answered.
+ * Scratch: takes packet. */
 __noinline int answer_reset(ctx_t *ctx)
 {
 	struct scratch *scratch = get_scratch();

@@ -5,8 +5,8 @@
 
 #include "answer.h"
 
-/* answer_too_big tells the sender of the packet in the scratch memory how long packets may
- * be. */
+/* answer_too_big tells a packet's sender how long packets may be. Scratch: takes packet and
+ * mtu. */
 static __always_inline enum outcome answer_too_big(ctx_t *ctx)
 {
 	struct scratch *scratch = get_scratch();
@@ -22,7 +22,8 @@ static __always_inline enum outcome answer_too_big(ctx_t *ctx)
 	return answer_icmp(ctx, kind, rest) ? OUTCOME_ANSWERED_TOO_BIG : OUTCOME_DROPPED_TOO_BIG;
 }
 
-/* too_big_for asks for that answer; it is made when nothing else is left to do. */
+/* too_big_for asks for that answer; it is made when nothing else is left to do. Scratch: leaves
+ * mtu. */
 static __always_inline enum outcome too_big_for(__u32 mtu)
 {
 	struct scratch *scratch = get_scratch();

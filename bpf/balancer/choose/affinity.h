@@ -64,7 +64,8 @@ static __always_inline bool takes_new(const struct backend *owner)
 }
 
 /* find_affinity says where a client's flows go: the backend's index, or PICK_NONE where
- * that is not known, or may take no new flow. */
+ * that is not known, or may take no new flow. Scratch: takes tracking.flow; leaves the
+ * affinity's key in tracking.client, and tracking.client_hash. */
 __noinline __u64 find_affinity(const struct service *service)
 {
 	void *generation = current_generation();
@@ -85,8 +86,8 @@ __noinline __u64 find_affinity(const struct service *service)
 	return owner && takes_new(owner) ? owner->index : PICK_NONE;
 }
 
-/* aim_affinity writes into the affinity of struct tracking where its flow went; false where
- * there is none to keep. */
+/* aim_affinity writes into tracking.client where tracking.flow went; false where there is
+ * nothing to keep. */
 static __always_inline bool aim_affinity(void *generation, struct tracking *tracking)
 {
 	struct flow *client = &tracking->client;
@@ -108,8 +109,8 @@ static __always_inline bool aim_affinity(void *generation, struct tracking *trac
 	return true;
 }
 
-/* keep_affinity remembers where the flow of struct tracking went, for its client's
- * next. */
+/* keep_affinity remembers where a flow went, for its client's next. Scratch: takes
+ * tracking.flow, and what find_affinity() leaves. */
 __noinline int keep_affinity(void)
 {
 	void *generation = current_generation();
@@ -136,7 +137,8 @@ __noinline int keep_affinity(void)
 			   clock_of(generation));
 }
 
-/* prove_client: so has with it where its client goes. */
+/* prove_client: a flow has proven itself, and with it where its client goes. Scratch: takes
+ * tracking.flow; leaves what find_affinity() does. */
 __noinline int prove_client(const struct service *service)
 {
 	struct scratch *scratch = get_scratch();

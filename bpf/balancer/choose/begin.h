@@ -72,7 +72,7 @@ static __always_inline bool note_opening(ctx_t *ctx, __u32 who, struct flow *flo
 
 	if ((void *)(tcp + 1) > ctx_data_end(ctx))
 		return false;
-	open_with(flow, tcp->seq);
+	flow->syn = tcp->seq;
 	return true;
 }
 

@@ -147,8 +147,8 @@ static __always_inline void prove(const struct service *service, const struct pa
 	prove_flow(service, is_fullnat(service), packet->protocol);
 }
 
-/* recall_or_choose chooses for the packet in the scratch memory: by what is remembered of its
- * flow, or else anew. */
+/* recall_or_choose chooses for a packet: by what is remembered of its flow, or else anew.
+ * Scratch: takes packet and tracking.sequence; leaves tracking.source. */
 static __always_inline __u64 recall_or_choose(const struct service *service,
 					      struct scratch *scratch, __u32 hash)
 {
@@ -170,7 +170,8 @@ static __always_inline __u64 recall_or_choose(const struct service *service,
 			 follow_moved_slot(service, &scratch->packet, &scratch->tracking);
 }
 
-/* peek_choice chooses for a packet that only tells of a flow, and keeps nothing. */
+/* peek_choice chooses for a packet that only tells of a flow, and keeps nothing. Scratch: leaves
+ * what look_slot_up() does, the key in tracking.flow, and tracking.source. */
 __noinline __u64 peek_choice(const struct service *service, const struct packet *packet,
 			     __u32 hash)
 {

@@ -26,7 +26,8 @@ static __always_inline bool takes_again(const struct service *service, const str
 /* reopen_flow begins a flow of full NAT that has ended where it was, with its backend and
  * its port of the pool; CHOICE_OPEN where that cannot be. The backend holds the connection
  * in TIME-WAIT: it takes a SYN of the same client for the next one (RFC 6191), and would
- * take that of another, who got the port meanwhile, for a stray. */
+ * take that of another, who got the port meanwhile, for a stray. Scratch: takes what
+ * recall_flow() leaves; leaves tracking.source. */
 __noinline __u64 reopen_flow(const struct service *service, __u32 place, __u32 proven)
 {
 	void *generation = current_generation();
@@ -48,8 +49,7 @@ __noinline __u64 reopen_flow(const struct service *service, __u32 place, __u32 p
 	if (outcome != OUTCOME_NONE)
 		return fail_with(outcome);
 	trace_because(TRACE_KNOWN_FLOW);
-	tracking->nat_port = bucket->flows[at].nat_port;
-	tracking->nat_address = bucket->flows[at].nat_address;
+	tracking->source = bucket->flows[at].source;
 	if (dry_run())
 		return owner->index | CHOICE_OPENS;
 	if (!set_state(bucket, at, state, FLOW_OPENING))
@@ -102,7 +102,7 @@ static __always_inline enum beginning beginning_of(const struct service *service
 								       BEGINS_NOTHING;
 	/* Sent once more, or late. */
 	again = owner->up && !is_fullnat(service) &&
-		opened_with(&found->bucket->flows[found->at]) == tracking->sequence;
+		found->bucket->flows[found->at].syn == tracking->sequence;
 	if (!is_ended(state))
 		return beginning_of_live(service, found, state, owner, again);
 	return again && (state == FLOW_CLIENT_FIN || state == FLOW_BACKEND_FIN) ? BEGINS_NOTHING :
@@ -126,7 +126,7 @@ static __always_inline void find_rival(void *generation, const struct service *s
 	if (!owner_of(generation, &found->bucket->flows[found->at]))
 		end_flow(service, found, tracking->flow_hash);
 	else if (opens_connection(packet) ||
-		 follows(tracking->sequence, opened_with(&rival.bucket->flows[rival.at])))
+		 follows(tracking->sequence, rival.bucket->flows[rival.at].syn))
 		tracking->contested = found->place;
 	else
 		return;
@@ -146,14 +146,13 @@ static __always_inline void end_contested(const struct service *service,
 			    service->flags & SERVICE_TRACKED);
 }
 
-/* begin_key writes the key of the packet's flow into the scratch memory, and what is to be
- * remembered of its SYN. */
+/* begin_key writes the key of the packet's flow, and what is to be remembered of its SYN. */
 static __always_inline void begin_key(struct tracking *tracking, const struct packet *packet,
 				      const struct service *service)
 {
 	flow_of(&tracking->flow, packet, service->id);
 	if (opens_connection(packet) && !is_fullnat(service))
-		open_with(&tracking->flow, tracking->sequence);
+		tracking->flow.syn = tracking->sequence;
 	tracking->flow_hash = hash_of(&tracking->flow);
 }
 
@@ -162,13 +161,16 @@ static __always_inline void note_syn(const struct service *service, const struct
 				     const struct tracking *tracking, struct flow *flow)
 {
 	if (opens_connection(packet) && !is_fullnat(service) && !dry_run())
-		open_with(flow, tracking->sequence);
+		flow->syn = tracking->sequence;
 }
 
 /* recall_flow chooses for a packet of a remembered flow; CHOICE_OPEN where there is none,
  * or it has ended, or its backend has left, or cannot take what the packet may begin:
- * tracking->contested is then the flow that stays meanwhile. With CHOICE_OPENS, the client's
- * affinity is yet to be kept: from further down it would not fit the stack. */
+ * tracking.contested is then the flow that stays meanwhile. With CHOICE_OPENS, the client's
+ * affinity is yet to be kept, and with CHOICE_PROVEN the flow's proof: from further down it
+ * would not fit the stack. Scratch: takes tracking.sequence, and tracking.contested as 0; leaves
+ * that, the key in tracking.flow, tracking.flow_hash, tracking.source, and with CHOICE_PROVEN
+ * tracking.place. */
 __noinline __u64 recall_flow(const struct service *service, const struct packet *packet)
 {
 	void *generation = current_generation();
@@ -211,8 +213,7 @@ __noinline __u64 recall_flow(const struct service *service, const struct packet 
 		return fail_with(OUTCOME_DROPPED_BACKEND_DOWN);
 	}
 	trace_because(TRACE_KNOWN_FLOW);
-	tracking->nat_port = found.bucket->flows[found.at].nat_port;
-	tracking->nat_address = found.bucket->flows[found.at].nat_address;
+	tracking->source = found.bucket->flows[found.at].source;
 	note_syn(service, packet, tracking, &found.bucket->flows[found.at]);
 	if (!note_packet(generation, service, packet, &found, tracking->flow_hash))
 		return owner->index;
@@ -223,7 +224,7 @@ __noinline __u64 recall_flow(const struct service *service, const struct packet 
 }
 
 /* choice_at chooses for a flow that was found, and notes nothing; CHOICE_OPEN where its
- * backend has left. */
+ * backend has left. Scratch: leaves tracking.source. */
 __noinline __u64 choice_at(__u32 place, __u32 proven)
 {
 	void *generation = current_generation();
@@ -239,7 +240,6 @@ __noinline __u64 choice_at(__u32 place, __u32 proven)
 	owner = owner_of(generation, &bucket->flows[within(place)]);
 	if (!owner)
 		return CHOICE_OPEN;
-	scratch->tracking.nat_port = bucket->flows[within(place)].nat_port;
-	scratch->tracking.nat_address = bucket->flows[within(place)].nat_address;
+	scratch->tracking.source = bucket->flows[within(place)].source;
 	return owner->up ? owner->index : fail_with(OUTCOME_DROPPED_BACKEND_DOWN);
 }

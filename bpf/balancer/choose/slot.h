@@ -31,7 +31,8 @@ static __always_inline void look_before(void *generation, const struct service *
 		tracking->orphaned = true;
 }
 
-/* look_slot_up looks a packet's slot up: tracking->now, before, orphaned and moved. */
+/* look_slot_up looks a packet's slot up. Scratch: leaves tracking.now, before, orphaned and
+ * moved. */
 __noinline int look_slot_up(const struct service *service, __u32 hash)
 {
 	void *generation = current_generation();

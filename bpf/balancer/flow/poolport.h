@@ -27,13 +27,13 @@ static __always_inline bool reply_ends(void *generation, const struct flow *flow
 
 	if (!backend)
 		return false;
-	pool = pool_at(generation, backend->ipv6, flow->nat_address);
+	pool = pool_at(generation, backend->ipv6, flow->source.address);
 	if (!pool)
 		return false;
 	__builtin_memcpy(ends->source, backend->address, sizeof(ends->source));
 	__builtin_memcpy(ends->destination, pool, sizeof(ends->destination));
 	ends->source_port = backend->port;
-	ends->destination_port = flow->nat_port;
+	ends->destination_port = flow->source.port;
 	ends->protocol = protocol;
 	ends->ipv6 = backend->ipv6;
 	return true;
@@ -46,8 +46,8 @@ static __always_inline bool nat_candidate(bool ipv6, __u32 hash, struct flow *fl
 	__u32 count = ipv6 ? loaded.pool6_count : loaded.pool4_count;
 	__u32 ports = loaded.last_port - loaded.first_port + 1;
 
-	flow->nat_address = hash_scale(hash * 0x85ebca6b, count);
-	flow->nat_port = bpf_htons(loaded.first_port + hash_scale(hash, ports));
+	flow->source.address = hash_scale(hash * 0x85ebca6b, count);
+	flow->source.port = bpf_htons(loaded.first_port + hash_scale(hash, ports));
 	return count;
 }
 
@@ -84,12 +84,12 @@ static __always_inline void note_elder(struct scratch *scratch, __u32 holder)
 	elder->place = holder;
 	elder->cost = cost;
 	elder->silence = silence;
-	elder->nat_address = scratch->tracking.flow.nat_address;
-	elder->nat_port = scratch->tracking.flow.nat_port;
+	elder->source = scratch->tracking.flow.source;
 }
 
 /* nat_try finds out whether the candidate is free, and takes it: OUTCOME_NONE if so,
- * OUTCOME_DROPPED_NO_PORT if not. */
+ * OUTCOME_DROPPED_NO_PORT if not. Scratch: takes the candidate in tracking.flow,
+ * tracking.flow_hash and tracking.place; leaves elder. */
 __noinline int nat_try(__u32 protocol)
 {
 	void *generation = current_generation();
@@ -104,7 +104,7 @@ __noinline int nat_try(__u32 protocol)
 	if (!scratch)
 		return OUTCOME_DROPPED_NO_FLOW;
 	tracking = &scratch->tracking;
-	ends = &scratch->opposite;
+	ends = &scratch->replies;
 	if (!reply_ends(generation, &tracking->flow, protocol, ends))
 		return OUTCOME_DROPPED_NO_PORT;
 	hash = hash_return(ends);
@@ -119,8 +119,7 @@ __noinline int nat_try(__u32 protocol)
 	if (!bucket)
 		return OUTCOME_DROPPED_NO_FLOW;
 	flow = &bucket->flows[within(tracking->place)];
-	flow->nat_address = tracking->flow.nat_address;
-	flow->nat_port = tracking->flow.nat_port;
+	flow->source = tracking->flow.source;
 	if (!insert_return(hash, tracking->place, tracking->flow_hash))
 		return OUTCOME_DROPPED_FLOW_TABLE_FULL;
 	/* Another CPU may have taken the same for another flow, at the same time. */
@@ -130,15 +129,14 @@ __noinline int nat_try(__u32 protocol)
 	return OUTCOME_DROPPED_NO_PORT;
 }
 
-/* nat_take_over gives the new flow what the elder has. */
+/* nat_take_over gives the new flow what the elder has. Scratch: takes elder; as nat_try(). */
 static __always_inline int nat_take_over(struct scratch *scratch, __u32 protocol)
 {
 	struct flow *flow = &scratch->tracking.flow;
 
 	if (!scratch->elder.place)
 		return OUTCOME_DROPPED_NO_PORT;
-	flow->nat_address = scratch->elder.nat_address;
-	flow->nat_port = scratch->elder.nat_port;
+	flow->source = scratch->elder.source;
 	if (dry_run())
 		return OUTCOME_NONE;
 	if (!evict(scratch->elder.place & ~RETURN_PROVEN, scratch->elder.place & RETURN_PROVEN))
@@ -155,7 +153,8 @@ static __always_inline bool tried_enough(const struct scratch *scratch, __u32 tr
 }
 
 /* nat_claim gives the new flow of struct tracking an address and port that no other flow
- * to the same backend has. */
+ * to the same backend has. Scratch: takes what remember() leaves; leaves them in
+ * tracking.flow.source. */
 __noinline int nat_claim(__u32 ipv6, __u32 protocol, __u32 hash)
 {
 	struct scratch *scratch = get_scratch();
@@ -200,7 +199,8 @@ static __always_inline bool nat_alone(struct tracking *tracking, __u32 state, __
 }
 
 /* nat_begin completes a flow that was just remembered: a choice that failed where there
- * is no port for it. */
+ * is no port for it. Scratch: takes packet, and what remember() leaves; leaves
+ * tracking.source. */
 __noinline int nat_begin(const struct service *service, __u32 hash)
 {
 	struct scratch *scratch = get_scratch();
@@ -215,21 +215,21 @@ __noinline int nat_begin(const struct service *service, __u32 hash)
 	if (!dry_run() && !nat_alone(tracking, first_state(&scratch->packet), clock_of(generation)))
 		return OUTCOME_DROPPED_NO_FLOW;
 	outcome = nat_claim(scratch->packet.ipv6, scratch->packet.protocol, hash);
-	tracking->nat_port = tracking->flow.nat_port;
-	tracking->nat_address = tracking->flow.nat_address;
+	tracking->source = tracking->flow.source;
 	if (outcome != OUTCOME_NONE && !dry_run())
 		forget_place(tracking->place, tracking->flow_hash);
 	return outcome;
 }
 
-/* nat_moved: the flow of struct tracking has moved to the proven, to this place. */
+/* nat_moved: a flow has moved to the proven, to this place. Scratch: takes it in
+ * tracking.moving. */
 __noinline int nat_moved(__u32 from, __u32 to, __u32 protocol)
 {
 	void *generation = current_generation();
 	struct scratch *scratch = get_scratch();
 
 	if (!scratch ||
-	    !reply_ends(generation, &scratch->tracking.moving, protocol, &scratch->opposite))
+	    !reply_ends(generation, &scratch->tracking.moving, protocol, &scratch->replies))
 		return 0;
-	return move_return(hash_return(&scratch->opposite), from, to | RETURN_PROVEN);
+	return move_return(hash_return(&scratch->replies), from, to | RETURN_PROVEN);
 }

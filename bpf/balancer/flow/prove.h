@@ -63,7 +63,8 @@ static __always_inline void end_copy(const struct service *service, __u32 from, 
 	}
 }
 
-/* prove_flow: the flow of struct tracking has proven itself. */
+/* prove_flow: a flow has proven itself. Scratch: takes tracking.place and tracking.flow_hash;
+ * leaves the flow in tracking.moving. */
 __noinline int prove_flow(const struct service *service, __u32 nat, __u32 protocol)
 {
 	__u32 state = protocol == IPPROTO_UDP ? FLOW_UDP : FLOW_ESTABLISHED;

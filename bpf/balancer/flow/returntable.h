@@ -55,13 +55,13 @@ static __always_inline bool is_reply_to(void *generation, const struct flow *flo
 	struct turn *turn;
 	__be32 *pool;
 
-	if (flow->nat_port != reply->destination_port)
+	if (flow->source.port != reply->destination_port)
 		return false;
 	backend = backend_at(generation, flow->backend);
 	if (!backend || backend->generation != flow->generation ||
 	    backend->port != reply->source_port || !same_address(backend->address, reply->source))
 		return false;
-	pool = pool_at(generation, reply->ipv6, flow->nat_address);
+	pool = pool_at(generation, reply->ipv6, flow->source.address);
 	if (!pool || !same_address(pool, reply->destination))
 		return false;
 	turn = turn_of(flow->service);

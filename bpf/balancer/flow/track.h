@@ -63,23 +63,6 @@ static __always_inline bool is_reset(__u32 state, const struct packet *packet)
 	return state == FLOW_CONTESTED && (packet->tcp_flags & TCP_RST);
 }
 
-/* Where a flow of another mode than full NAT has the sequence number of its SYN. */
-#define FLOW_SEQUENCE offsetof(struct flow, nat_port)
-
-/* opened_with is the sequence number of the SYN that was last sent to a flow's backend. */
-static __always_inline __be32 opened_with(const struct flow *flow)
-{
-	__be32 sequence;
-
-	__builtin_memcpy(&sequence, (const void *)flow + FLOW_SEQUENCE, sizeof(sequence));
-	return sequence;
-}
-
-static __always_inline void open_with(struct flow *flow, __be32 sequence)
-{
-	__builtin_memcpy((void *)flow + FLOW_SEQUENCE, &sequence, sizeof(sequence));
-}
-
 /* The bytes after a SYN among which the next segment of its connection begins: more than
  * a SYN can bear, and so many that some may be lost. */
 #define SEQUENCE_WINDOW 65536
@@ -90,7 +73,7 @@ static __always_inline bool follows(__be32 sequence, __be32 syn)
 	return bpf_ntohl(sequence) - bpf_ntohl(syn) - 1 < SEQUENCE_WINDOW;
 }
 
-/* flow_of writes the key of a packet's flow into the scratch memory. */
+/* flow_of writes the key of a packet's flow. */
 static __always_inline void flow_of(struct flow *flow, const struct packet *packet, __u32 service)
 {
 	__builtin_memset(flow, 0, sizeof(*flow));
@@ -283,7 +266,9 @@ static __always_inline void forget_place(__u32 place, __u64 hash)
 		remove_flow(place, hash, false);
 }
 
-/* remember makes an entry of the flow of struct tracking, among the unproven. */
+/* remember makes an entry of a new flow, among the unproven. Scratch: takes the key in
+ * tracking.flow, and tracking.flow_hash; leaves tracking.place, and the backend in
+ * tracking.flow. */
 __noinline int remember(__u32 index, __u32 state)
 {
 	void *generation = current_generation();

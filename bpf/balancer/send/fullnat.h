@@ -5,33 +5,33 @@
 #include "../choose/choice.h"
 #include "translate.h"
 
-/* nat_source writes what the source of a flow's packets becomes. */
-static __always_inline bool nat_source(void *generation, bool ipv6, const struct tracking *tracking,
-				       struct translation *to)
-{
-	__be32 *address = pool_at(generation, ipv6, tracking->nat_address);
-
-	if (!address)
-		return false;
-	__builtin_memcpy(to->source, address, sizeof(to->source));
-	to->source_port = tracking->nat_port;
-	return true;
-}
-
-/* select_flow takes the flow that was found or begun for the packet. */
-static __always_inline enum outcome select_flow(void *generation, const struct packet *packet,
-						struct decision *decision,
-						struct translation *to)
+/* from_pool makes the source of a packet what its flow has of the pool. Scratch: takes
+ * tracking.source. */
+static __always_inline enum outcome from_pool(void *generation, const struct packet *packet,
+					      struct translation *to)
 {
 	struct scratch *scratch = get_scratch();
-	enum outcome outcome;
+	__be32 *address;
 
 	if (!scratch)
 		return OUTCOME_DROPPED_NO_FLOW;
-	outcome = take_choice(generation, decision, scratch->tracking.choice);
-	if (outcome != OUTCOME_NONE)
+	address = pool_at(generation, packet->ipv6, scratch->tracking.source.address);
+	if (!address)
+		return OUTCOME_DROPPED_NO_FLOW;
+	__builtin_memcpy(to->source, address, sizeof(to->source));
+	to->source_port = scratch->tracking.source.port;
+	return OUTCOME_NONE;
+}
+
+/* apply_choice puts a packet's choice into the decision, and in mode fullnat the packet's new
+ * source into *to; or it says why there is no choice. Scratch: takes tracking.source. */
+static __always_inline enum outcome apply_choice(void *generation, const struct packet *packet,
+						 __u64 choice, struct decision *decision,
+						 struct translation *to)
+{
+	enum outcome outcome = take_choice(generation, decision, choice);
+
+	if (outcome != OUTCOME_NONE || !has_mode(MODE_FULLNAT) || decision->mode != MODE_FULLNAT)
 		return outcome;
-	return nat_source(generation, packet->ipv6, &scratch->tracking, to) ?
-		       OUTCOME_NONE :
-		       OUTCOME_DROPPED_NO_FLOW;
+	return from_pool(generation, packet, to);
 }
