@@ -59,6 +59,11 @@ must_not_reach 'paths control' '^(github.com/(cilium/ebpf|jeoul/jeoul/internal/(
 # What a laboratory is made of serves the bench and others, and must not know the bench.
 must_not_reach 'lab remote vm' '^github.com/jeoul/jeoul/internal/bench'
 
+mapfile -t flow_headers < <(sources 'bpf/balancer/flow/*.h')
+finding "what is remembered knows nothing of what chooses, sends and answers" "$(
+	grep -nE '#include "\.\./(choose|send|answer)/' "${flow_headers[@]}" || true
+)"
+
 "$go" vet ./... || failed=yes
 "$go" run "$STATICCHECK" ./... || failed=yes
 if command -v shellcheck >/dev/null; then
