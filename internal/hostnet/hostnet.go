@@ -61,7 +61,7 @@ type Changes struct {
 	mu      sync.Mutex
 	ns      *namespace.Namespace
 	netlink *netlink.Handle
-	journal *journal
+	journal *lockedJournal
 	events  []Event
 	closed  bool
 	// forwarding4 and forwarding6 are the sysctls that Forward has set, in order.

@@ -3,28 +3,23 @@
 package hostnet
 
 import (
-	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"net/netip"
 	"os"
 	"slices"
 	"strings"
-	"syscall"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/jeoul/jeoul/internal/journal"
 	"github.com/jeoul/jeoul/internal/namespace"
 )
 
 const (
 	journalFormat  = "jeoul-network-changes"
 	journalVersion = 1
-	// maxJournal bounds what is read of a file that may not be a journal at
-	// all, in bytes; a change takes about 150.
-	maxJournal = 16 << 20
 )
 
 const (
@@ -47,13 +42,9 @@ type contents struct {
 type identity struct {
 	Format  string `json:"format"`
 	Version int    `json:"version"`
-	Boot    string `json:"boot"`
-	// Namespace is the inode number; Cookie tells apart two namespaces that
-	// had the same one, one after the other (0: the kernel has no cookies).
-	Namespace uint64 `json:"namespace"`
-	Cookie    uint64 `json:"cookie"`
-	Name      string `json:"name"`
-	PID       int    `json:"pid"`
+	journal.Place
+	Name string `json:"name"`
+	PID  int    `json:"pid"`
 }
 
 // change is one change to the host, with what undoing it needs. Two that are
@@ -110,15 +101,11 @@ func identify(ns *namespace.Namespace, name string) (identity, error) {
 	if err != nil {
 		return identity{}, fmt.Errorf("find out which boot this is: %w", err)
 	}
-	cookie, err := ns.Cookie()
+	place, err := journal.Place{Boot: strings.TrimSpace(string(boot))}.In(ns)
 	if err != nil {
 		return identity{}, err
 	}
-	return identity{
-		Format: journalFormat, Version: journalVersion,
-		Boot: strings.TrimSpace(string(boot)), Namespace: ns.Inode(), Cookie: cookie,
-		Name: name, PID: os.Getpid(),
-	}, nil
+	return identity{Format: journalFormat, Version: journalVersion, Place: place, Name: name, PID: os.Getpid()}, nil
 }
 
 // decodeJournal reads a journal file. Any error is ErrCorrupt.
@@ -127,13 +114,8 @@ func decodeJournal(data []byte) (contents, error) {
 		return contents{}, fmt.Errorf("%w: %w", ErrCorrupt, err)
 	}
 	var c contents
-	decoder := json.NewDecoder(bytes.NewReader(data))
-	decoder.DisallowUnknownFields()
-	if err := decoder.Decode(&c); err != nil {
+	if err := journal.Decode(data, &c); err != nil {
 		return fail(err)
-	}
-	if _, err := decoder.Token(); err != io.EOF {
-		return fail(errors.New("something follows it"))
 	}
 	if c.Format != journalFormat {
 		return fail(fmt.Errorf("format is %q, not %q", c.Format, journalFormat))
@@ -154,9 +136,9 @@ func encodeJournal(c contents) ([]byte, error) {
 	return append(data, '\n'), err
 }
 
-// journal is the file of changes that are made, or about to be, and the lock
+// lockedJournal is the file of changes that are made, or about to be, and the lock
 // that says that its owner lives.
-type journal struct {
+type lockedJournal struct {
 	path string
 	id   identity
 	lock *os.File
@@ -165,10 +147,10 @@ type journal struct {
 }
 
 // The lock is on a file of its own, since the journal's is replaced at each change.
-const lockSuffix, newSuffix = ".lock", ".new"
+const lockSuffix = ".lock"
 
 // lockJournal takes the lock that belongs to path. Errors: ErrBusy, ErrNoRights.
-func lockJournal(path string, id identity) (*journal, error) {
+func lockJournal(path string, id identity) (*lockedJournal, error) {
 	// An owner that closes removes the lock file, perhaps between our opening
 	// it and our locking it: then the lock is on a file nobody else will find.
 	for range 100 {
@@ -176,7 +158,7 @@ func lockJournal(path string, id identity) (*journal, error) {
 		if err != nil {
 			return nil, fmt.Errorf("lock the journal of network changes: %w: %s", rights(err), elsewhere)
 		}
-		j := &journal{path: path, id: id, lock: file}
+		j := &lockedJournal{path: path, id: id, lock: file}
 		found, err := j.take()
 		if found && err == nil {
 			return j, nil
@@ -190,7 +172,7 @@ func lockJournal(path string, id identity) (*journal, error) {
 }
 
 // take locks the open lock file and reports whether it is still the one at its path.
-func (j *journal) take() (bool, error) {
+func (j *lockedJournal) take() (bool, error) {
 	if err := unix.Flock(int(j.lock.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
 		if errors.Is(err, unix.EWOULDBLOCK) {
 			return false, fmt.Errorf("%w%s", ErrBusy, j.owner())
@@ -209,7 +191,7 @@ func (j *journal) take() (bool, error) {
 }
 
 // owner returns " (process N)" for the journal's owner, or nothing.
-func (j *journal) owner() string {
+func (j *lockedJournal) owner() string {
 	c, err := j.read()
 	if err != nil || c.PID == 0 {
 		return ""
@@ -219,7 +201,7 @@ func (j *journal) owner() string {
 
 // load takes over the changes that the last owner has not taken back; or none,
 // and why they do not matter any more.
-func (j *journal) load() (why string, err error) {
+func (j *lockedJournal) load() (why string, err error) {
 	c, err := j.read()
 	if errors.Is(err, os.ErrNotExist) {
 		return "", nil
@@ -237,27 +219,10 @@ func (j *journal) load() (why string, err error) {
 	return "", nil
 }
 
-func (j *journal) read() (contents, error) {
-	file, err := os.OpenFile(j.path, os.O_RDONLY|unix.O_NOFOLLOW, 0)
+func (j *lockedJournal) read() (contents, error) {
+	data, err := journal.Read(j.path, ErrCorrupt)
 	if err != nil {
 		return contents{}, rights(err)
-	}
-	defer file.Close()
-	info, err := file.Stat()
-	if err != nil {
-		return contents{}, err
-	}
-	// What it says is done with our rights: nobody else may have written it.
-	stat, ok := info.Sys().(*syscall.Stat_t)
-	if !ok || !info.Mode().IsRegular() || (stat.Uid != 0 && int(stat.Uid) != os.Geteuid()) || info.Mode().Perm()&0o022 != 0 {
-		return contents{}, fmt.Errorf("%w: others than its owner could have written it: look at it, and remove it", ErrCorrupt)
-	}
-	data, err := io.ReadAll(io.LimitReader(file, maxJournal+1))
-	if err != nil {
-		return contents{}, err
-	}
-	if len(data) > maxJournal {
-		return contents{}, fmt.Errorf("%w: it is longer than %d bytes", ErrCorrupt, maxJournal)
 	}
 	c, err := decodeJournal(data)
 	if err != nil {
@@ -267,7 +232,7 @@ func (j *journal) read() (contents, error) {
 }
 
 // add writes changes down; only then may they be made.
-func (j *journal) add(changes ...change) error {
+func (j *lockedJournal) add(changes ...change) error {
 	if len(changes) == 0 {
 		return nil
 	}
@@ -275,7 +240,7 @@ func (j *journal) add(changes ...change) error {
 }
 
 // forget strikes out changes: of those that are equal, the last.
-func (j *journal) forget(changes ...change) error {
+func (j *lockedJournal) forget(changes ...change) error {
 	gone := make(map[change]int, len(changes))
 	for _, ch := range changes {
 		gone[ch]++
@@ -296,16 +261,13 @@ func (j *journal) forget(changes ...change) error {
 }
 
 // replace puts changes into the file, whole or not at all.
-func (j *journal) replace(changes []change) error {
+func (j *lockedJournal) replace(changes []change) error {
 	data, err := encodeJournal(contents{j.id, changes})
-	if err == nil && len(data) > maxJournal {
+	if err == nil && len(data) > journal.Most {
 		return fmt.Errorf("write the journal of network changes: %d changes are more than it holds", len(changes))
 	}
 	if err == nil {
-		err = writeFile(j.path+newSuffix, data)
-	}
-	if err == nil {
-		err = os.Rename(j.path+newSuffix, j.path)
+		err = journal.Replace(j.path, data, 0o600)
 	}
 	if err != nil {
 		return fmt.Errorf("write the journal of network changes: %w: %s", rights(err), elsewhere)
@@ -314,21 +276,10 @@ func (j *journal) replace(changes []change) error {
 	return nil
 }
 
-// writeFile follows no link that somebody may have put into a directory that
-// others can write to.
-func writeFile(path string, data []byte) error {
-	file, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_TRUNC|unix.O_NOFOLLOW, 0o600)
-	if err != nil {
-		return err
-	}
-	_, err = file.Write(data)
-	return errors.Join(err, file.Close())
-}
-
 // remove deletes the journal and its lock, while the lock is still held.
-func (j *journal) remove() error {
+func (j *lockedJournal) remove() error {
 	var failed error
-	for _, path := range []string{j.path, j.path + newSuffix, j.path + lockSuffix} {
+	for _, path := range []string{j.path, j.path + journal.NewSuffix, j.path + lockSuffix} {
 		if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
 			failed = errors.Join(failed, err)
 		}
@@ -339,4 +290,4 @@ func (j *journal) remove() error {
 	return nil
 }
 
-func (j *journal) close() { j.lock.Close() }
+func (j *lockedJournal) close() { j.lock.Close() }

@@ -14,6 +14,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 
+	"github.com/jeoul/jeoul/internal/journal"
 	"github.com/jeoul/jeoul/internal/sysctl"
 	"github.com/jeoul/jeoul/internal/testenv"
 )
@@ -22,7 +23,7 @@ var equal = cmp.Options{cmp.AllowUnexported(contents{}), cmpopts.EquateComparabl
 
 func example() contents {
 	return contents{
-		identity{Format: journalFormat, Version: journalVersion, Boot: "b", Namespace: 1, Cookie: 2, Name: "agent", PID: 3},
+		identity{Format: journalFormat, Version: journalVersion, Place: journal.Place{Boot: "b", Namespace: 1, Cookie: 2}, Name: "agent", PID: 3},
 		[]change{
 			{Kind: kindSysctl, Sysctl: "net.ipv4.conf.all.arp_ignore", Old: "0", New: "1"},
 			{Kind: kindAddress, Link: "lo", Index: 1, Address: netip.MustParseAddr("198.18.0.100")},
@@ -222,5 +223,47 @@ func TestOnlyNamesUnderNet(t *testing.T) {
 		if err := checkName(name); (err == nil) != good {
 			t.Errorf("checkName(%q) = %v", name, err)
 		}
+	}
+}
+
+// TestJournalOfEarlierVersions pins the format: a journal that the last version left
+// must be read, and written the same.
+func TestJournalOfEarlierVersions(t *testing.T) {
+	const text = `{
+ "format": "jeoul-network-changes",
+ "version": 1,
+ "boot": "b",
+ "namespace": 1,
+ "cookie": 2,
+ "name": "agent",
+ "pid": 3,
+ "changes": [
+  {
+   "kind": "sysctl",
+   "sysctl": "net.ipv4.conf.all.arp_ignore",
+   "old": "0",
+   "new": "1"
+  },
+  {
+   "kind": "address",
+   "link": "lo",
+   "index": 1,
+   "address": "198.18.0.100"
+  },
+  {
+   "kind": "address",
+   "link": "lo",
+   "index": 1,
+   "address": "2001:2::100"
+  }
+ ]
+}
+`
+	got, err := decodeJournal([]byte(text))
+	if diff := cmp.Diff(example(), got, equal); err != nil || diff != "" {
+		t.Errorf("%v, -want +got:\n%s", err, diff)
+	}
+	if diff := cmp.Diff(text, encoded(t, example())); diff != "" {
+		t.Errorf("-want +got:\n%s", diff)
 	}
 }

@@ -140,7 +140,7 @@ func (t *Tuner) keepQueues(w *writer) error {
 // writer makes changes that are in a journal before they are made.
 type writer struct {
 	access  *access
-	journal *journal
+	journal *changeLog
 	// step is called between what must survive a kill; nil but in tests.
 	step func()
 }

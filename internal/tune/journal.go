@@ -13,20 +13,17 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/jeoul/jeoul/internal/journal"
 	"github.com/jeoul/jeoul/internal/namespace"
 )
 
 const (
 	journalFormat  = "jeoul-tune-journal"
 	journalVersion = 1
-	// maxJournal bounds what is read of a file that may be no journal at all, in
-	// bytes; a change takes about 150.
-	maxJournal = 16 << 20
 )
 
 // StateDir is where journals are, if nothing else is said.
@@ -36,15 +33,11 @@ const StateDir = "/var/lib/jeoul/tune"
 type header struct {
 	Format  string `json:"format"`
 	Version int    `json:"version"`
-	// Machine is /etc/machine-id, Boot the kernel's boot_id.
+	// Machine is /etc/machine-id.
 	Machine string `json:"machine"`
-	Boot    string `json:"boot"`
-	// Namespace is the network namespace's inode, Cookie its number (0 if the kernel
-	// has none).
-	Namespace uint64    `json:"namespace"`
-	Cookie    uint64    `json:"cookie"`
-	Role      Role      `json:"role"`
-	Started   time.Time `json:"started"`
+	journal.Place
+	Role    Role      `json:"role"`
+	Started time.Time `json:"started"`
 }
 
 // What a line of a journal says.
@@ -115,7 +108,7 @@ func decodeJournal(data []byte) (header, []record, error) {
 			break
 		}
 		if number == 0 {
-			if err := strict(line, &h); err != nil {
+			if err := journal.Decode(line, &h); err != nil {
 				return fail(0, err)
 			}
 			if h.Format != journalFormat || h.Version != journalVersion {
@@ -124,7 +117,7 @@ func decodeJournal(data []byte) (header, []record, error) {
 			continue
 		}
 		var r record
-		if err := errors.Join(strict(line, &r), r.check()); err != nil {
+		if err := errors.Join(journal.Decode(line, &r), r.check()); err != nil {
 			return fail(number, err)
 		}
 		if r.Op == opUndone && (r.Line < 1 || r.Line > len(records)) {
@@ -138,18 +131,6 @@ func decodeJournal(data []byte) (header, []record, error) {
 		records = append(records, r)
 	}
 	return h, records, nil
-}
-
-func strict(line []byte, into any) error {
-	decoder := json.NewDecoder(bytes.NewReader(line))
-	decoder.DisallowUnknownFields()
-	if err := decoder.Decode(into); err != nil {
-		return err
-	}
-	if _, err := decoder.Token(); err != io.EOF {
-		return errors.New("something follows on the line")
-	}
-	return nil
 }
 
 // live are the records that still hold, oldest first.
@@ -169,8 +150,8 @@ func live(records []record) []record {
 	return rest
 }
 
-// journal is the open journal of this machine and namespace, locked.
-type journal struct {
+// changeLog is the open journal of this machine and namespace, locked.
+type changeLog struct {
 	path    string
 	dir     *os.File // locked
 	header  header
@@ -183,8 +164,8 @@ type journal struct {
 
 // openJournal locks the directory and reads the journal. Errors: ErrBusy,
 // ErrJournal, ErrElsewhere.
-func openJournal(t tree, state string, role Role, f *Facts) (*journal, error) {
-	j := &journal{header: header{Format: journalFormat, Version: journalVersion, Machine: f.machine, Boot: f.boot, Role: role, Started: time.Now().UTC()}}
+func openJournal(t tree, state string, role Role, f *Facts) (*changeLog, error) {
+	j := &changeLog{header: header{Format: journalFormat, Version: journalVersion, Machine: f.machine, Place: journal.Place{Boot: f.boot}, Role: role, Started: time.Now().UTC()}}
 	name := "host.jsonl"
 	if t.root == "" {
 		ns, err := namespace.Current()
@@ -192,10 +173,9 @@ func openJournal(t tree, state string, role Role, f *Facts) (*journal, error) {
 			return nil, err
 		}
 		defer ns.Close()
-		if j.header.Cookie, err = ns.Cookie(); err != nil {
+		if j.header.Place, err = j.header.In(ns); err != nil {
 			return nil, err
 		}
-		j.header.Namespace = ns.Inode()
 	}
 	if f.Namespace {
 		name = fmt.Sprintf("netns-%d.jsonl", j.header.Namespace)
@@ -216,7 +196,7 @@ func openJournal(t tree, state string, role Role, f *Facts) (*journal, error) {
 }
 
 // lock locks the directory: the lock goes with the process, and leaves no file.
-func (j *journal) lock(dir string) (err error) {
+func (j *changeLog) lock(dir string) (err error) {
 	if j.dir, err = os.Open(dir); err != nil {
 		return fmt.Errorf("open the journal's directory: %w", err)
 	}
@@ -231,8 +211,8 @@ func (j *journal) lock(dir string) (err error) {
 }
 
 // load reads what is there, and drops what does not hold any more.
-func (j *journal) load() error {
-	data, err := readOwn(j.path)
+func (j *changeLog) load() error {
+	data, err := journal.Read(j.path, ErrJournal)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
@@ -266,36 +246,13 @@ func (j *journal) load() error {
 	return j.rewrite(j.records)
 }
 
-func (j *journal) note(format string, args ...any) {
+func (j *changeLog) note(format string, args ...any) {
 	j.Notes = append(j.Notes, fmt.Sprintf(format, args...))
-}
-
-// readOwn reads a file that nobody else may have written: what it says is done with
-// our rights.
-func readOwn(path string) ([]byte, error) {
-	file, err := os.OpenFile(path, os.O_RDONLY|unix.O_NOFOLLOW, 0)
-	if err != nil {
-		return nil, err
-	}
-	defer file.Close()
-	info, err := file.Stat()
-	if err != nil {
-		return nil, err
-	}
-	stat, ok := info.Sys().(*syscall.Stat_t)
-	if !ok || !info.Mode().IsRegular() || (stat.Uid != 0 && int(stat.Uid) != os.Geteuid()) || info.Mode().Perm()&0o022 != 0 {
-		return nil, fmt.Errorf("%w: others than its owner could have written it: look at it, and remove it", ErrJournal)
-	}
-	data, err := io.ReadAll(io.LimitReader(file, maxJournal+1))
-	if err == nil && len(data) > maxJournal {
-		err = fmt.Errorf("%w: it is longer than %d bytes", ErrJournal, maxJournal)
-	}
-	return data, err
 }
 
 // add writes a record to disk; only then may what it says be done. It returns the
 // record's line.
-func (j *journal) add(r record) (line int, err error) {
+func (j *changeLog) add(r record) (line int, err error) {
 	if _, err := os.Stat(j.path); errors.Is(err, fs.ErrNotExist) || j.torn || len(j.records) == 0 {
 		// The first line and the first change are one file from the start.
 		if err := j.rewrite(append(slices.Clone(j.records), r)); err != nil {
@@ -322,7 +279,7 @@ func (j *journal) add(r record) (line int, err error) {
 
 // rewrite replaces the journal by one with the records, or removes it if there is
 // none.
-func (j *journal) rewrite(records []record) error {
+func (j *changeLog) rewrite(records []record) error {
 	if len(records) == 0 {
 		j.records = nil
 		err := os.Remove(j.path)
@@ -338,7 +295,7 @@ func (j *journal) rewrite(records []record) error {
 		err = errors.Join(err, encoder.Encode(r))
 	}
 	if err == nil {
-		err = replaceFile(j.path, text.Bytes(), 0o600)
+		err = journal.ReplaceOnDisk(j.path, text.Bytes(), 0o600)
 	}
 	if err != nil {
 		return fmt.Errorf("write the journal %s: %w", j.path, err)
@@ -349,7 +306,7 @@ func (j *journal) rewrite(records []record) error {
 
 // close unlocks the journal. Directories that were made for one that is not there
 // go too.
-func (j *journal) close() {
+func (j *changeLog) close() {
 	if len(j.records) == 0 {
 		removeDirs(filepath.Dir(j.path))
 	}
@@ -365,30 +322,4 @@ func removeDirs(dir string) {
 		}
 		dir = filepath.Dir(dir)
 	}
-}
-
-// replaceFile writes a file whole or not at all, and has it on disk before it
-// returns.
-func replaceFile(path string, data []byte, mode fs.FileMode) error {
-	fresh := path + ".new"
-	file, err := os.OpenFile(fresh, os.O_WRONLY|os.O_CREATE|os.O_TRUNC|unix.O_NOFOLLOW, mode)
-	if err != nil {
-		return err
-	}
-	_, err = file.Write(data)
-	if err := errors.Join(err, file.Sync(), file.Close(), os.Chmod(fresh, mode)); err != nil {
-		return errors.Join(err, os.Remove(fresh))
-	}
-	if err := os.Rename(fresh, path); err != nil {
-		return errors.Join(err, os.Remove(fresh))
-	}
-	return syncDir(filepath.Dir(path))
-}
-
-func syncDir(dir string) error {
-	file, err := os.Open(dir)
-	if err != nil {
-		return err
-	}
-	return errors.Join(file.Sync(), file.Close())
 }

@@ -3,13 +3,17 @@
 package tune
 
 import (
+	"encoding/json"
 	"errors"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/jeoul/jeoul/internal/journal"
 )
 
 // few is a profile of some items of every kind that a fake tree has.
@@ -269,4 +273,18 @@ func FuzzJournal(f *testing.F) {
 			}
 		}
 	})
+}
+
+// TestJournalOfEarlierVersions pins the first line, which says whose the journal is.
+func TestJournalOfEarlierVersions(t *testing.T) {
+	const line = `{"format":"jeoul-tune-journal","version":1,"machine":"m","boot":"b","namespace":1,"cookie":2,"role":"web","started":"2026-01-01T00:00:00Z"}`
+	want := header{Format: journalFormat, Version: journalVersion, Machine: "m",
+		Place: journal.Place{Boot: "b", Namespace: 1, Cookie: 2}, Role: RoleWeb, Started: time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)}
+	got, records, err := decodeJournal([]byte(line + "\n"))
+	if err != nil || len(records) != 0 || got != want {
+		t.Errorf("read %+v, %v (%v), want %+v", got, records, err, want)
+	}
+	if text, err := json.Marshal(want); err != nil || string(text) != line {
+		t.Errorf("wrote %s (%v), want %s", text, err, line)
+	}
 }

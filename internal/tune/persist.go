@@ -14,6 +14,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/jeoul/jeoul/internal/journal"
 	"github.com/jeoul/jeoul/internal/tune/untracked"
 )
 
@@ -256,7 +257,7 @@ func readEntry(at string) (text string, existed bool, err error) {
 // writeEntry writes a file, or makes a link.
 func writeEntry(at, path, text string) error {
 	if !isLink(path) {
-		return replaceFile(at, []byte(text), 0o644)
+		return journal.ReplaceOnDisk(at, []byte(text), 0o644)
 	}
 	fresh := at + ".new"
 	if err := os.Remove(fresh); err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -265,5 +266,5 @@ func writeEntry(at, path, text string) error {
 	if err := os.Symlink(text, fresh); err != nil {
 		return err
 	}
-	return errors.Join(os.Rename(fresh, at), syncDir(filepath.Dir(at)))
+	return errors.Join(os.Rename(fresh, at), journal.SyncDir(filepath.Dir(at)))
 }

@@ -84,7 +84,7 @@ type undoer struct {
 }
 
 // all takes records back, and leaves those in the journal that could not be.
-func (u *undoer) all(j *journal, records []record) ([]Event, error) {
+func (u *undoer) all(j *changeLog, records []record) ([]Event, error) {
 	var rest []record
 	var errs []error
 	for _, r := range slices.Backward(records) {
