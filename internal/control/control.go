@@ -379,7 +379,7 @@ func (c *Controller) settleFailure(err error) {
 		c.wait = 0
 		c.tasks.retry.off()
 		if before != nil {
-			c.opt.Log.Info("in order again")
+			c.opt.Log.Info("recovered: what had failed is done")
 		}
 		return
 	}

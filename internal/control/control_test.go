@@ -201,7 +201,7 @@ func TestApplyIsTriedAgain(t *testing.T) {
 		w.failApply(nil)
 		time.Sleep(4*retryFirst + settle)
 		w.expect("apply web: web01=1 web02=-")
-		w.expectLog("in order again")
+		w.expectLog("recovered: what had failed is done")
 		if got := problems(t, c); len(got) != 0 {
 			t.Errorf("problems %q", got)
 		}

@@ -55,7 +55,11 @@ type anyHost struct{ host }
 // large is a configuration of this many services with this many backends each, and
 // a world in which all of them answer; each service has backends of its own.
 func large(b *testing.B, services, backends int) (*Controller, still) {
-	cfg := &config.Config{File: "f", Interfaces: []string{"eth9"}}
+	cfg, err := config.Parse("f", []byte(web))
+	if err != nil {
+		b.Fatal(err)
+	}
+	cfg.Services = nil
 	world := still{newWorld(nil), map[netip.Addr]paths.Entry{}, map[netip.Addr]paths.Entry{}, make(chan struct{}, 1)}
 	next := netip.MustParseAddr("10.0.0.1")
 	for i := range services {
@@ -93,9 +97,11 @@ func BenchmarkChange(b *testing.B) {
 		c, world := large(b, size.services, size.backends)
 		last := c.view.cfg.Services[size.services-1]
 		name := fmt.Sprintf("%dx%d", size.services, size.backends)
+		weight := int64(2)
 		b.Run(name+"/weight", func(b *testing.B) {
-			for i := range b.N {
-				if _, err := c.operate(ops.Order{Verb: ops.Weight, Service: last.Name, Backend: last.Backends[0].Name, Weight: int64(2 + (i+b.N)%2)}); err != nil {
+			for range b.N {
+				weight = 5 - weight
+				if _, err := c.operate(ops.Order{Verb: ops.Weight, Service: last.Name, Backend: last.Backends[0].Name, Weight: weight}); err != nil {
 					b.Fatal(err)
 				}
 			}
