@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/jeoul/jeoul/internal/lb"
+	"github.com/jeoul/jeoul/internal/testpacket"
 )
 
 // model is what the program must do, said a second time and without its means:
@@ -338,7 +339,7 @@ func mutate(r *rand.Rand, f []byte) []byte {
 // taken says whether the program and the model can be compared on the frame: a
 // VLAN tag is taken off before a test's packet reaches the program.
 func taken(f []byte) bool {
-	return testable(f) && binary.BigEndian.Uint16(f[12:]) != 0x8100 && binary.BigEndian.Uint16(f[12:]) != 0x88a8
+	return testpacket.FitsSocketBuffer(f) && binary.BigEndian.Uint16(f[12:]) != 0x8100 && binary.BigEndian.Uint16(f[12:]) != 0x88a8
 }
 
 func everyMode(tb testing.TB) (*rig, model) {

@@ -8,6 +8,8 @@ import (
 
 	"github.com/gopacket/gopacket"
 	"github.com/gopacket/gopacket/layers"
+
+	"github.com/jeoul/jeoul/internal/testpacket"
 )
 
 // option returns a TCP option; an MSS has its value in two bytes.
@@ -37,7 +39,7 @@ func answering(tb testing.TB, from netip.Addr, syn bool, options ...layers.TCPOp
 	if err := segment.SetNetworkLayerForChecksum(forSum); err != nil {
 		tb.Fatal(err)
 	}
-	return frame(serialize(tb, header, segment, gopacket.Payload(pattern(3))))
+	return frame(testpacket.Serialize(tb, header, segment, gopacket.Payload(pattern(3))))
 }
 
 func TestClamp(t *testing.T) {

@@ -12,6 +12,7 @@ import (
 	"github.com/gopacket/gopacket/layers"
 
 	"github.com/jeoul/jeoul/internal/lb"
+	"github.com/jeoul/jeoul/internal/testpacket"
 )
 
 // families calls a test with each pair of an outer and an inner family.
@@ -132,7 +133,7 @@ func TestRestoreICMP(t *testing.T) {
 	r := newRig(t, []lb.Mode{lb.DSCP}, testMarks)
 	icmp4 := func(to netip.Addr, ds uint8, kind uint8) []byte {
 		header, _ := network(testClient4, to, layers.IPProtocolICMPv4, ds)
-		return frame(serialize(t, header, &layers.ICMPv4{TypeCode: layers.CreateICMPv4TypeCode(kind, 4)}, gopacket.Payload(tcp(t, testClient4, 0, 8))))
+		return frame(testpacket.Serialize(t, header, &layers.ICMPv4{TypeCode: layers.CreateICMPv4TypeCode(kind, 4)}, gopacket.Payload(tcp(t, testClient4, 0, 8))))
 	}
 	icmp6 := func(to netip.Addr, ds uint8, kind uint8) []byte {
 		header, forSum := network(testClient6, to, layers.IPProtocolICMPv6, ds)
@@ -140,7 +141,7 @@ func TestRestoreICMP(t *testing.T) {
 		if err := message.SetNetworkLayerForChecksum(forSum); err != nil {
 			t.Fatal(err)
 		}
-		return frame(serialize(t, header, message, gopacket.Payload(append(make([]byte, 4), tcp(t, testClient6, 0, 8)...))))
+		return frame(testpacket.Serialize(t, header, message, gopacket.Payload(append(make([]byte, 4), tcp(t, testClient6, 0, 8)...))))
 	}
 	for kind := range 256 {
 		k := uint8(kind)

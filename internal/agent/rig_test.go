@@ -4,7 +4,6 @@ package agent
 
 import (
 	"encoding/binary"
-	"fmt"
 	"net"
 	"net/netip"
 	"strings"
@@ -17,6 +16,7 @@ import (
 
 	"github.com/jeoul/jeoul/internal/lb"
 	"github.com/jeoul/jeoul/internal/testenv"
+	"github.com/jeoul/jeoul/internal/testpacket"
 )
 
 // What the program returns: TC_ACT_SHOT, TC_ACT_UNSPEC.
@@ -129,15 +129,15 @@ func (r *rig) checkProgram(tb testing.TB, program *ebpf.Program, frame []byte, w
 	}
 	action, err := program.Run(options)
 	if err != nil {
-		tb.Fatalf("running %s: %v", dump(frame), err)
+		tb.Fatalf("running %s: %v", testpacket.Dump(frame), err)
 	}
 	if action != want.action() {
-		tb.Errorf("action %d, want %d (%s)\n%s", action, want.action(), want.outcome, dump(frame))
+		tb.Errorf("action %d, want %d (%s)\n%s", action, want.action(), want.outcome, testpacket.Dump(frame))
 	}
 	// What is dropped may be half changed; nobody sees it.
 	if want.action() == actionPass {
 		if diff := cmp.Diff(want.frame, options.DataOut); diff != "" {
-			tb.Errorf("%s %s: bytes (-want +got):\n%s\nof %s", want.mode, want.outcome, diff, dump(frame))
+			tb.Errorf("%s %s: bytes (-want +got):\n%s\nof %s", want.mode, want.outcome, diff, testpacket.Dump(frame))
 		}
 	}
 	got := counts(tb, r.program)
@@ -147,28 +147,9 @@ func (r *rig) checkProgram(tb testing.TB, program *ebpf.Program, frame []byte, w
 		}
 	}
 	if !cmp.Equal(r.last, got) {
-		tb.Errorf("%s %s: counters (-want +got):\n%s\nof %s", want.mode, want.outcome, cmp.Diff(r.last, got), dump(frame))
+		tb.Errorf("%s %s: counters (-want +got):\n%s\nof %s", want.mode, want.outcome, cmp.Diff(r.last, got), testpacket.Dump(frame))
 	}
 	r.last = got
-}
-
-func dump(frame []byte) string {
-	return fmt.Sprintf("%d bytes: %x", len(frame), frame[:min(len(frame), 160)])
-}
-
-// testable says whether BPF_PROG_TEST_RUN takes the frame: linear in a page,
-// with the IP header that its type announces.
-func testable(frame []byte) bool {
-	least := 15
-	if len(frame) >= 14 {
-		switch binary.BigEndian.Uint16(frame[12:]) {
-		case 0x0800:
-			least = 34
-		case 0x86dd:
-			least = 54
-		}
-	}
-	return len(frame) >= least && len(frame) < 3000
 }
 
 // The kernel's test device is lo, whose MAC address is all zeros: a frame for
@@ -177,16 +158,6 @@ var (
 	hostMAC  = make(net.HardwareAddr, 6)
 	otherMAC = net.HardwareAddr{2, 0, 0, 0, 0, 9}
 )
-
-func serialize(tb testing.TB, parts ...gopacket.SerializableLayer) []byte {
-	tb.Helper()
-	buffer := gopacket.NewSerializeBuffer()
-	options := gopacket.SerializeOptions{FixLengths: true, ComputeChecksums: true}
-	if err := gopacket.SerializeLayers(buffer, options, parts...); err != nil {
-		tb.Fatal(err)
-	}
-	return append([]byte(nil), buffer.Bytes()...)
-}
 
 // frame puts an Ethernet header before an IP packet.
 func frame(packet []byte) []byte {
@@ -214,7 +185,7 @@ func network(from, to netip.Addr, protocol layers.IPProtocol, ds uint8) (gopacke
 func ip(tb testing.TB, from, to netip.Addr, protocol layers.IPProtocol, ds uint8, payload []byte) []byte {
 	tb.Helper()
 	header, _ := network(from, to, protocol, ds)
-	return serialize(tb, header, gopacket.Payload(payload))
+	return testpacket.Serialize(tb, header, gopacket.Payload(payload))
 }
 
 func clientOf(to netip.Addr) netip.Addr {
@@ -231,7 +202,7 @@ func tcp(tb testing.TB, to netip.Addr, ds uint8, payload int) []byte {
 	if err := segment.SetNetworkLayerForChecksum(forSum); err != nil {
 		tb.Fatal(err)
 	}
-	return serialize(tb, header, segment, gopacket.Payload(pattern(payload)))
+	return testpacket.Serialize(tb, header, segment, gopacket.Payload(pattern(payload)))
 }
 
 func udp(tb testing.TB, to netip.Addr, ds uint8, payload int) []byte {
@@ -241,7 +212,7 @@ func udp(tb testing.TB, to netip.Addr, ds uint8, payload int) []byte {
 	if err := datagram.SetNetworkLayerForChecksum(forSum); err != nil {
 		tb.Fatal(err)
 	}
-	return serialize(tb, header, datagram, gopacket.Payload(pattern(payload)))
+	return testpacket.Serialize(tb, header, datagram, gopacket.Payload(pattern(payload)))
 }
 
 func pattern(n int) []byte {

@@ -11,6 +11,8 @@ import (
 
 	"github.com/gopacket/gopacket"
 	"github.com/gopacket/gopacket/layers"
+
+	"github.com/jeoul/jeoul/internal/testpacket"
 )
 
 // packetSpec describes a packet with ports.
@@ -50,7 +52,7 @@ func (p packetSpec) build(tb testing.TB) []byte {
 	for i := range payload {
 		payload[i] = byte(i * 7)
 	}
-	return serialize(tb, eth, ip, p.transport(tb, ip), gopacket.Payload(payload))
+	return testpacket.Serialize(tb, eth, ip, p.transport(tb, ip), gopacket.Payload(payload))
 }
 
 // lower makes the Ethernet and the IP header.
@@ -70,16 +72,6 @@ func (p packetSpec) lower(protocol layers.IPProtocol) (*layers.Ethernet, ipLayer
 	eth.EthernetType = layers.EthernetTypeIPv6
 	return eth, &layers.IPv6{Version: 6, HopLimit: 64, TrafficClass: p.tos, NextHeader: protocol,
 		SrcIP: p.from.AsSlice(), DstIP: p.at.AsSlice()}
-}
-
-func serialize(tb testing.TB, parts ...gopacket.SerializableLayer) []byte {
-	tb.Helper()
-	buffer := gopacket.NewSerializeBuffer()
-	err := gopacket.SerializeLayers(buffer, gopacket.SerializeOptions{FixLengths: true, ComputeChecksums: true}, parts...)
-	if err != nil {
-		tb.Fatal(err)
-	}
-	return buffer.Bytes()
 }
 
 func (p packetSpec) transport(tb testing.TB, ip gopacket.NetworkLayer) gopacket.SerializableLayer {
@@ -216,14 +208,14 @@ func (p packetSpec) icmp(tb testing.TB, kind, code byte, body ...byte) []byte {
 	tb.Helper()
 	if p.at.Is4() {
 		eth, ip := p.lower(layers.IPProtocolICMPv4)
-		return serialize(tb, eth, ip, &layers.ICMPv4{TypeCode: layers.CreateICMPv4TypeCode(kind, code)}, gopacket.Payload(body))
+		return testpacket.Serialize(tb, eth, ip, &layers.ICMPv4{TypeCode: layers.CreateICMPv4TypeCode(kind, code)}, gopacket.Payload(body))
 	}
 	eth, ip := p.lower(layers.IPProtocolICMPv6)
 	icmp := &layers.ICMPv6{TypeCode: layers.CreateICMPv6TypeCode(kind, code)}
 	if err := icmp.SetNetworkLayerForChecksum(ip); err != nil {
 		tb.Fatal(err)
 	}
-	return serialize(tb, eth, ip, icmp, gopacket.Payload(append([]byte{0, 0, 0, 0}, body...)))
+	return testpacket.Serialize(tb, eth, ip, icmp, gopacket.Payload(append([]byte{0, 0, 0, 0}, body...)))
 }
 
 // icmpError is an error that a host sends about a packet to where that came from.

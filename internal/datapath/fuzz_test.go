@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/jeoul/jeoul/internal/lb"
+	"github.com/jeoul/jeoul/internal/testpacket"
 )
 
 // A random run is cut into epochs. Each has a new program and a new model, so
@@ -89,7 +90,7 @@ func (e *epoch) run(t *testing.T, packets uint64) (n uint64, problem string) {
 			problem = e.rig.settle(t) + e.rig.compareAll(t)
 		}
 		if problem != "" {
-			return n, problem + e.rig.settle(t) + e.rig.compareAll(t) + dump(frame)
+			return n, problem + e.rig.settle(t) + e.rig.compareAll(t) + testpacket.Dump(frame)
 		}
 		e.ends[v.outcome]++
 		if s := e.rig.model.services[v.backend.Service]; s != nil {
@@ -257,7 +258,7 @@ func report(t *testing.T, hook lb.Hook, events []event, problem string) string {
 		case e.passed != 0:
 			fmt.Fprintf(&text, "%v passes\n", e.passed)
 		default:
-			fmt.Fprintln(&text, dump(e.frame))
+			fmt.Fprintln(&text, testpacket.Dump(e.frame))
 		}
 	}
 	return text.String()

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/jeoul/jeoul/internal/lb"
+	"github.com/jeoul/jeoul/internal/testpacket"
 )
 
 // hostOnTheWay sends ICMP errors from between the balancer and a client.
@@ -71,7 +72,7 @@ func TestErrorsAboutForwarded(t *testing.T) {
 					p := modePacket(vip, port, udp)
 					v := r.check(t, p.build(t))
 					if v.outcome != "forwarded" {
-						t.Fatalf("the model says %s of %s", v.outcome, dump(p.build(t)))
+						t.Fatalf("the model says %s of %s", v.outcome, testpacket.Dump(p.build(t)))
 					}
 					sent := slices.Clone(v.frame)
 					for _, from := range []netip.Addr{v.backend.Address, hostOnTheWay(vip.Is6())} {

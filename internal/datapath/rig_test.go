@@ -16,6 +16,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/jeoul/jeoul/internal/lb"
+	"github.com/jeoul/jeoul/internal/testpacket"
 )
 
 // What a program returns for an outcome, by hook: XDP_DROP, XDP_PASS, XDP_TX,
@@ -153,27 +154,12 @@ func (r *rig) apply(tb testing.TB, state lb.State) {
 	}
 }
 
-// testable says whether BPF_PROG_TEST_RUN takes the frame: as a socket buffer
-// it must be linear in a page, and hold the IP header that its type announces.
+// testable says whether BPF_PROG_TEST_RUN takes the frame.
 func testable(hook lb.Hook, frame []byte) bool {
 	if hook != lb.HookTC {
 		return len(frame) >= 14
 	}
-	least := 14
-	if len(frame) >= least {
-		switch binary.BigEndian.Uint16(frame[12:]) {
-		case 0x0800:
-			least += 20
-		case 0x86dd:
-			least += 40
-		}
-	}
-	return len(frame) > 14 && len(frame) >= least && len(frame) < 3000
-}
-
-// dump prints as much of a frame as a person can use.
-func dump(frame []byte) string {
-	return fmt.Sprintf("%d bytes: %x", len(frame), frame[:min(len(frame), 300)])
+	return testpacket.FitsSocketBuffer(frame)
 }
 
 // check runs a frame through the program and compares verdict, bytes and all
@@ -187,7 +173,7 @@ func (r *rig) check(tb testing.TB, frame []byte) verdict {
 	}
 	problem += r.compareAll(tb)
 	if problem != "" {
-		tb.Errorf("%s: %s\n%s", r.hook, problem, dump(frame))
+		tb.Errorf("%s: %s\n%s", r.hook, problem, testpacket.Dump(frame))
 	}
 	return want
 }
@@ -231,7 +217,7 @@ func (r *rig) run(tb testing.TB, frame []byte) (action uint32, out []byte) {
 	}
 	action, err := r.datapath.Program().Run(&options)
 	if err != nil {
-		tb.Fatalf("%s: running %s: %v", r.hook, dump(frame), err)
+		tb.Fatalf("%s: running %s: %v", r.hook, testpacket.Dump(frame), err)
 	}
 	return action, options.DataOut
 }

@@ -20,6 +20,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/jeoul/jeoul/internal/lb"
+	"github.com/jeoul/jeoul/internal/testpacket"
 	"github.com/jeoul/jeoul/internal/trace"
 )
 
@@ -188,7 +189,7 @@ func TestExplainAgrees(t *testing.T) {
 				problem = "bytes (-sent +explained):\n" + cmp.Diff(sent.out, explained)
 			}
 			if problem != "" {
-				t.Errorf("packet %d: %s\n%s\n%s", n, problem, jsonOf(packet), dump(frame))
+				t.Errorf("packet %d: %s\n%s\n%s", n, problem, jsonOf(packet), testpacket.Dump(frame))
 			}
 			ends[sent.outcome]++
 			if sent.outcome == "forwarded" && n%8 == 0 {

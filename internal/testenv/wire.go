@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/jeoul/jeoul/internal/namespace"
+	"github.com/jeoul/jeoul/internal/testpacket"
 )
 
 // Wire sends and receives whole Ethernet frames on an interface.
@@ -48,12 +49,8 @@ func htons(v uint16) uint16 { return v<<8 | v>>8 }
 // Send puts a frame on the wire, with lengths and checksums filled in.
 func (w *Wire) Send(parts ...gopacket.SerializableLayer) {
 	w.tb.Helper()
-	buffer := gopacket.NewSerializeBuffer()
-	options := gopacket.SerializeOptions{FixLengths: true, ComputeChecksums: true}
-	if err := gopacket.SerializeLayers(buffer, options, parts...); err != nil {
-		w.tb.Fatal(err)
-	}
-	if err := unix.Sendto(w.fd, buffer.Bytes(), 0, &unix.SockaddrLinklayer{Ifindex: w.index}); err != nil {
+	frame := testpacket.Serialize(w.tb, parts...)
+	if err := unix.Sendto(w.fd, frame, 0, &unix.SockaddrLinklayer{Ifindex: w.index}); err != nil {
 		w.tb.Fatalf("send a frame: %v", err)
 	}
 }

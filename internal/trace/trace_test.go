@@ -14,6 +14,7 @@ import (
 	"github.com/gopacket/gopacket/layers"
 
 	"github.com/jeoul/jeoul/internal/lb"
+	"github.com/jeoul/jeoul/internal/testpacket"
 )
 
 var (
@@ -30,26 +31,6 @@ func question6() Question {
 	q := question()
 	q.Source, q.Destination = netip.MustParseAddr("2001:db8::7"), netip.MustParseAddr("2001:db8::100")
 	return q
-}
-
-// build serializes layers with lengths and checksums.
-func build(t *testing.T, parts ...gopacket.SerializableLayer) []byte {
-	t.Helper()
-	for i, part := range parts[1:] {
-		ip, ok := parts[i].(gopacket.NetworkLayer)
-		if l, needs := part.(interface {
-			SetNetworkLayerForChecksum(gopacket.NetworkLayer) error
-		}); ok && needs {
-			if err := l.SetNetworkLayerForChecksum(ip); err != nil {
-				t.Fatal(err)
-			}
-		}
-	}
-	buffer := gopacket.NewSerializeBuffer()
-	if err := gopacket.SerializeLayers(buffer, gopacket.SerializeOptions{FixLengths: true, ComputeChecksums: true}, parts...); err != nil {
-		t.Fatal(err)
-	}
-	return buffer.Bytes()
 }
 
 // frame builds a question's packet.
@@ -148,11 +129,11 @@ func TestCompare(t *testing.T) {
 	}
 	outer := &layers.IPv6{Version: 6, HopLimit: 64, NextHeader: layers.IPProtocolUDP, FlowLabel: 0xabcde,
 		SrcIP: net.ParseIP("2001:db8::1"), DstIP: net.ParseIP("2001:db8::9")}
-	gue := build(t, eth(layers.EthernetTypeIPv6), outer, &layers.UDP{SrcPort: 50000, DstPort: guePort}, gopacket.Payload(came[14:58]))
+	gue := testpacket.Build(t, eth(layers.EthernetTypeIPv6), outer, &layers.UDP{SrcPort: 50000, DstPort: guePort}, gopacket.Payload(came[14:58]))
 	translated := question()
 	translated.Destination, translated.DestinationPort = netip.MustParseAddr("192.0.2.9"), 8080
 	tagged := append(append(append([]byte(nil), came[:12]...), 0x81, 0, 0, 5), came[12:]...)
-	answer := build(t, eth(layers.EthernetTypeIPv4),
+	answer := testpacket.Build(t, eth(layers.EthernetTypeIPv4),
 		&layers.IPv4{Version: 4, TTL: 64, Protocol: layers.IPProtocolICMPv4, SrcIP: net.IP{192, 0, 2, 100}, DstIP: net.IP{192, 0, 2, 7}},
 		&layers.ICMPv4{TypeCode: layers.CreateICMPv4TypeCode(3, 4), Seq: 1480}, gopacket.Payload(came[14:58]))
 

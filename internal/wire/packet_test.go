@@ -12,6 +12,8 @@ import (
 	"github.com/gopacket/gopacket"
 	"github.com/gopacket/gopacket/layers"
 	"github.com/miekg/dns"
+
+	"github.com/jeoul/jeoul/internal/testpacket"
 )
 
 // established has a connection opened and accepted by the first server port, and returns
@@ -247,10 +249,10 @@ func tunnel(t *testing.T, frame []byte, to netip.Addr, gue bool) []byte {
 	outer := &layers.IPv4{Version: 4, IHL: 5, TTL: 64, Protocol: layers.IPProtocolIPv4, SrcIP: net.IP{198, 18, 0, 1}, DstIP: to.AsSlice()}
 	ethernet := &layers.Ethernet{SrcMAC: balancerMAC, DstMAC: serverMACs[0], EthernetType: layers.EthernetTypeIPv4}
 	if !gue {
-		return serialize(t, ethernet, outer, gopacket.Payload(inner))
+		return testpacket.Build(t, ethernet, outer, gopacket.Payload(inner))
 	}
 	outer.Protocol = layers.IPProtocolUDP
-	return serialize(t, ethernet, outer, &layers.UDP{SrcPort: 50000, DstPort: 6080}, gopacket.Payload(inner))
+	return testpacket.Build(t, ethernet, outer, &layers.UDP{SrcPort: 50000, DstPort: 6080}, gopacket.Payload(inner))
 }
 
 // TestDNS has another library read a query and its answer.
@@ -303,7 +305,7 @@ func datagram(t *testing.T, m *dns.Msg, port uint16) []byte {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return serialize(t, &layers.Ethernet{SrcMAC: balancerMAC, DstMAC: clientMAC, EthernetType: layers.EthernetTypeIPv4},
+	return testpacket.Build(t, &layers.Ethernet{SrcMAC: balancerMAC, DstMAC: clientMAC, EthernetType: layers.EthernetTypeIPv4},
 		&layers.IPv4{Version: 4, IHL: 5, TTL: 64, Protocol: layers.IPProtocolUDP, SrcIP: vip.Addr().AsSlice(), DstIP: net.IP{198, 19, 1, 2}},
 		&layers.UDP{SrcPort: 80, DstPort: layers.UDPPort(port)}, gopacket.Payload(payload))
 }
@@ -312,7 +314,7 @@ func datagram(t *testing.T, m *dns.Msg, port uint16) []byte {
 func TestARP(t *testing.T) {
 	k := newTalk(t, Load{Kind: Setup}, nil)
 	ask := func(address net.IP) []byte {
-		return serialize(t, &layers.Ethernet{SrcMAC: balancerMAC, DstMAC: layers.EthernetBroadcast, EthernetType: layers.EthernetTypeARP},
+		return testpacket.Build(t, &layers.Ethernet{SrcMAC: balancerMAC, DstMAC: layers.EthernetBroadcast, EthernetType: layers.EthernetTypeARP},
 			&layers.ARP{AddrType: layers.LinkTypeEthernet, Protocol: layers.EthernetTypeIPv4, HwAddressSize: 6, ProtAddressSize: 4,
 				Operation: layers.ARPRequest, SourceHwAddress: balancerMAC, SourceProtAddress: net.IP{198, 18, 0, 1},
 				DstHwAddress: make([]byte, 6), DstProtAddress: address.To4()})

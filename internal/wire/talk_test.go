@@ -14,6 +14,7 @@ import (
 	"github.com/gopacket/gopacket/layers"
 
 	"github.com/jeoul/jeoul/internal/testenv"
+	"github.com/jeoul/jeoul/internal/testpacket"
 )
 
 // The verdicts of XDP programs, linux/bpf.h.
@@ -243,27 +244,7 @@ func (k *talk) change(frame []byte, do func(*layers.Ethernet, *layers.IPv4, *lay
 	k.Helper()
 	s := k.read(frame)
 	do(s.ethernet, s.ip, s.TCP)
-	return serialize(k.T, s.ethernet, s.ip, s.TCP, gopacket.Payload(s.Payload))
-}
-
-func serialize(t *testing.T, parts ...gopacket.SerializableLayer) []byte {
-	t.Helper()
-	var network gopacket.NetworkLayer
-	for _, p := range parts {
-		switch l := p.(type) {
-		case *layers.IPv4:
-			network = l
-		case *layers.TCP:
-			l.SetNetworkLayerForChecksum(network)
-		case *layers.UDP:
-			l.SetNetworkLayerForChecksum(network)
-		}
-	}
-	buffer := gopacket.NewSerializeBuffer()
-	if err := gopacket.SerializeLayers(buffer, gopacket.SerializeOptions{FixLengths: true, ComputeChecksums: true}, parts...); err != nil {
-		t.Fatal(err)
-	}
-	return buffer.Bytes()
+	return testpacket.Build(k.T, s.ethernet, s.ip, s.TCP, gopacket.Payload(s.Payload))
 }
 
 // total is what all ports have counted.

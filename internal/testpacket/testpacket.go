@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package testpacket builds the frames that tests feed to programs, and shows them.
+package testpacket
+
+import (
+	"encoding/binary"
+	"fmt"
+	"testing"
+
+	"github.com/gopacket/gopacket"
+)
+
+// Serialize returns layers as bytes, outermost first, with lengths and checksums
+// filled in. A transport layer must know its network layer: see Build.
+func Serialize(tb testing.TB, parts ...gopacket.SerializableLayer) []byte {
+	tb.Helper()
+	buffer := gopacket.NewSerializeBuffer()
+	options := gopacket.SerializeOptions{FixLengths: true, ComputeChecksums: true}
+	if err := gopacket.SerializeLayers(buffer, options, parts...); err != nil {
+		tb.Fatal(err)
+	}
+	return buffer.Bytes()
+}
+
+// Build is Serialize for a transport layer that does not know its network layer yet:
+// it is the one before it.
+func Build(tb testing.TB, parts ...gopacket.SerializableLayer) []byte {
+	tb.Helper()
+	var network gopacket.NetworkLayer
+	for _, part := range parts {
+		transport, ok := part.(interface {
+			SetNetworkLayerForChecksum(gopacket.NetworkLayer) error
+		})
+		if ok && network != nil {
+			if err := transport.SetNetworkLayerForChecksum(network); err != nil {
+				tb.Fatal(err)
+			}
+		}
+		if layer, ok := part.(gopacket.NetworkLayer); ok {
+			network = layer
+		}
+	}
+	return Serialize(tb, parts...)
+}
+
+// Dump shows the first 300 bytes of a frame in hexadecimal.
+func Dump(frame []byte) string {
+	return fmt.Sprintf("%d bytes: %x", len(frame), frame[:min(len(frame), 300)])
+}
+
+// FitsSocketBuffer says whether BPF_PROG_TEST_RUN takes a frame as a socket buffer: it
+// must be linear in a page, and hold the IP header that its type announces.
+func FitsSocketBuffer(frame []byte) bool {
+	least := 15
+	if len(frame) >= 14 {
+		switch binary.BigEndian.Uint16(frame[12:]) {
+		case 0x0800:
+			least = 14 + 20
+		case 0x86dd:
+			least = 14 + 40
+		}
+	}
+	return len(frame) >= least && len(frame) < 3000
+}
