@@ -505,7 +505,10 @@ struct head {
 	/* Not 0 where a packet from a backend to the pool of full NAT that no flow is known of
 	 * is to be answered: a service of that mode has SERVICE_ANSWERS. */
 	__u32 pool_answers;
-	__u32 pad[12];
+	/* The number of the control plane's snapshot that says what is here: of two files that a
+	 * killed control plane has left, its successor takes this one. */
+	__u64 snapshot;
+	__u32 pad[10];
 };
 
 /* return_bucket is the element of the table that finds a full-NAT flow by what its

@@ -44,8 +44,8 @@ func (d *Datapath) change(state lb.State, ports []port) error {
 		if err := d.shared.untranslated.add(c.services); err != nil {
 			return err
 		}
-		if d.publish(c) {
-			return nil
+		if done, err := d.publish(c); done || err != nil {
+			return err
 		}
 	}
 	return d.replace(c, ports)
@@ -62,7 +62,7 @@ func (d *Datapath) giveUp(ports []port) error {
 
 // fits says whether the program that is loaded would do for what is to be.
 func (d *Datapath) fits(c *revision, ports []port) bool {
-	if d.current == nil || d.current.tracing != d.tracing || !d.detached && d.wish(c.state) != d.hook || !slices.EqualFunc(ports, d.current.ports, port.same) {
+	if d.current == nil || d.current.adopted || d.current.tracing != d.tracing || !d.detached && d.wish(c.state) != d.hook || !slices.EqualFunc(ports, d.current.ports, port.same) {
 		return false
 	}
 	m := d.current.memory
@@ -81,24 +81,30 @@ func (p port) same(o port) bool {
 
 // publish changes what differs in the memory that packets go by. It returns false,
 // and has changed nothing, where there is no room.
-func (d *Datapath) publish(c *revision) bool {
+func (d *Datapath) publish(c *revision) (bool, error) {
 	m := d.current.memory
 	p := m.prepare(c)
 	if p == nil && m.later.wait() {
 		p = m.prepare(c)
 	}
 	if p == nil {
-		return false
+		return false, nil
+	}
+	if err := d.writeAhead(c); err != nil {
+		p.cancel()
+		return false, err
 	}
 	d.putLimits(c)
 	// Until it knows who has come, the janitor would take their flows for those of somebody
 	// who has left.
 	d.janitor.freeze(true)
+	d.keeper.show(m)
 	p.publish()
 	m.head().store(c)
 	d.settled(c, d.shared)
 	d.publishPicture()
-	return true
+	d.keeper.settle(d.current)
+	return true, nil
 }
 
 // replace loads a generation of its own, and swaps the programs for its.
@@ -112,15 +118,17 @@ func (d *Datapath) replace(c *revision, ports []port) error {
 	}
 	memory, lies, err := d.makeMemory(c, next)
 	if err == nil {
-		err = next.untranslated.add(c.services)
+		err = errors.Join(next.untranslated.add(c.services), d.writeAhead(c))
+		d.keeper.show(memory)
 	}
 	if err != nil {
+		memory.close()
 		next.closeUnless(d.shared)
 		return err
 	}
 	flows := move{janitor: d.janitor, from: d.shared, to: next}
 	made, err := d.install(ports, d.wish(c.state), func(kind programKind) (*generation, error) {
-		made, err := loadGeneration(kind, ports, memory, next, d.tracing)
+		made, err := d.load(kind, ports, memory, next)
 		if err == nil {
 			flows.begin()
 		}
@@ -128,6 +136,7 @@ func (d *Datapath) replace(c *revision, ports []port) error {
 	})
 	if err != nil {
 		flows.cancel()
+		d.keeper.giveUp(d.current)
 		memory.close()
 		next.closeUnless(d.shared)
 		return err
@@ -143,6 +152,7 @@ func (d *Datapath) replace(c *revision, ports []port) error {
 	d.noteMemory(c)
 	d.publishPicture()
 	d.awaitReaders()
+	d.settleKept(old)
 	old.closeUnless(next)
 	if last != nil {
 		last.close()
@@ -154,6 +164,19 @@ func (d *Datapath) replace(c *revision, ports []port) error {
 		go d.keepHouse()
 	}
 	return nil
+}
+
+// load loads a generation, and pins it.
+func (d *Datapath) load(kind programKind, ports []port, memory *memory, shared *shared) (*generation, error) {
+	made, err := loadGeneration(kind, ports, memory, shared, d.tracing)
+	if err != nil {
+		return nil, err
+	}
+	if err := d.keeper.pin(made, shared); err != nil {
+		made.close()
+		return nil, err
+	}
+	return made, nil
 }
 
 // settled takes note of a change that was made. Old are the shared maps of before.

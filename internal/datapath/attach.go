@@ -23,6 +23,9 @@ type programKind struct {
 	load func() (*ebpf.CollectionSpec, error)
 	// traced returns the same program, compiled to tell of packets.
 	traced func() (*ebpf.CollectionSpec, error)
+	// unspecific loads it without an attach type. A link takes only programs of the type that
+	// the first had, and the library has not always given one.
+	unspecific bool
 }
 
 var (
@@ -156,10 +159,10 @@ type hold interface {
 
 // attachAll hooks programs[i] onto ports[i], all of them or none. On an error
 // it returns the port that refused too.
-func attachAll(programs []*ebpf.Program, ports []port, w way) ([]hold, port, error) {
+func (d *Datapath) attachAll(programs []*ebpf.Program, ports []port, w way) ([]hold, port, error) {
 	var holds []hold
 	for i, p := range ports {
-		h, err := attach(programs[i], p, w)
+		h, err := d.attach(programs[i], ports, i, w)
 		if err != nil {
 			return nil, p, errors.Join(err, closeAll(holds))
 		}
@@ -174,6 +177,15 @@ func closeAll(holds []hold) (err error) {
 		err = errors.Join(err, h.Close())
 	}
 	return err
+}
+
+// attach hooks a program onto the i-th interface, and keeps it there.
+func (d *Datapath) attach(program *ebpf.Program, ports []port, i int, w way) (hold, error) {
+	h, err := attach(program, ports[i], w)
+	if err != nil {
+		return nil, err
+	}
+	return d.keeper.hold(h, w, i)
 }
 
 // attach hooks a program onto an interface.

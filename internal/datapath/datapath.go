@@ -43,6 +43,9 @@ type Options struct {
 	// the balancer ends or SwitchBack takes that back: those by which a device hides VLAN
 	// tags from XDP. Nil where nothing is to be changed on the host.
 	SwitchOff, SwitchBack func(name, feature, why string) error
+	// Keep has the data plane outlive its process, and takes over one that has; nil: it
+	// ends with the process. Open's caller closes the store if Open fails.
+	Keep *Keep
 }
 
 func (o Options) withDefaults() Options {
@@ -100,6 +103,14 @@ type Datapath struct {
 	// tracing is what programs are loaded with while somebody traces.
 	tracing *tracing
 	closed  bool
+	// unspecific: the links take programs without an attach type.
+	unspecific bool
+	// keeper is nil where nothing outlives the process.
+	keeper *keeper
+	// leftovers keep programs on the interfaces that a killed process was about to take off.
+	leftovers []hold
+	// notes are what there is to say of what was found.
+	notes []string
 	// counted tells that flows of full NAT have been counted anew.
 	counted chan struct{}
 	// stop ends what goes on beside; expiring says that something does.
@@ -107,7 +118,8 @@ type Datapath struct {
 	expiring bool
 }
 
-// Open checks rights and the interfaces. It loads and attaches nothing yet.
+// Open checks rights and the interfaces. It loads and attaches nothing yet. A data plane that
+// was kept it takes over, and changes nothing of it before the first Apply: see Adopted.
 func Open(options Options) (*Datapath, error) {
 	options = options.withDefaults()
 	options.Interfaces = slices.Clone(options.Interfaces)
@@ -119,7 +131,10 @@ func Open(options Options) (*Datapath, error) {
 	// where raising it is refused, loading says so itself.
 	_ = rlimit.RemoveMemlock()
 	d := &Datapath{options: options, findPorts: find, ways: attempts, programs: programOf, stop: make(chan struct{}), counted: make(chan struct{}, 1),
-		now: time.Now, secret: rand.Uint64(), register: newRegister(), janitor: newJanitor(options.Timeouts)}
+		now: time.Now, secret: rand.Uint64(), register: newRegister(), janitor: newJanitor(options.Timeouts), keeper: newKeeper(options.Keep)}
+	if err := d.takeOver(); err != nil {
+		return nil, err
+	}
 	d.publishPicture()
 	return d, nil
 }
@@ -189,6 +204,31 @@ func (d *Datapath) Program() *ebpf.Program {
 
 // Close detaches and frees everything. Flows and counters are gone.
 func (d *Datapath) Close() error {
+	return d.end(func() error {
+		err := errors.Join(d.detach(), closeAll(d.leftovers))
+		return errors.Join(err, d.keeper.forget())
+	})
+}
+
+// Leave ends the process's part: what is kept goes on, and the next process takes it over. A
+// datapath that keeps nothing is closed.
+func (d *Datapath) Leave() error {
+	if d.keeper == nil {
+		return d.Close()
+	}
+	return d.end(func() (err error) {
+		for _, h := range slices.Concat(d.holds, d.leftovers) {
+			if l, is := h.(leaver); is {
+				err = errors.Join(err, l.Leave())
+			}
+		}
+		d.keeper.Store.Close()
+		return err
+	})
+}
+
+// end closes the datapath: release lets go of what is attached.
+func (d *Datapath) end(release func() error) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.closed {
@@ -197,7 +237,7 @@ func (d *Datapath) Close() error {
 	d.closed = true
 	close(d.stop)
 	d.janitor.leave()
-	err := d.detach()
+	err := release()
 	d.publishPicture()
 	d.awaitReaders()
 	d.current.close()

@@ -100,6 +100,12 @@ func (f *filter) Close() error {
 	return f.remove()
 }
 
+// Leave lets go of the filter, which goes on.
+func (f *filter) Leave() error {
+	f.netlink.Close()
+	return nil
+}
+
 // remove removes what is there of ours; it need not have been made by this f.
 func (f *filter) remove() error {
 	ours, _, err := f.list(netlink.HANDLE_MIN_INGRESS)
@@ -135,6 +141,12 @@ func (f *filter) removeClsact() error {
 		return fmt.Errorf("removing the clsact qdisc: %w", err)
 	}
 	return nil
+}
+
+// ours returns our filters on what comes in.
+func (f *filter) ours() ([]*netlink.BpfFilter, error) {
+	ours, _, err := f.list(netlink.HANDLE_MIN_INGRESS)
+	return ours, err
 }
 
 // list returns the filters of one direction: ours, by their name, and the others.

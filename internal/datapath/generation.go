@@ -27,6 +27,10 @@ type generation struct {
 	memory   *memory
 	// tracing is what the programs were loaded with.
 	tracing *tracing
+	// set is the number of its pins, if it is kept. adopted: another process has loaded it,
+	// and nothing in its memory can be changed.
+	set     uint64
+	adopted bool
 	// state and places are those of the register, and words names things where
 	// somebody traces; nil until then.
 	state  lb.State
@@ -132,6 +136,9 @@ func (g *generation) add(program programKind, constants xdpSettings, shared *sha
 	replacements[generationSection] = g.memory.m
 	if err := tracing.put(spec, &constants, replacements); err != nil {
 		return err
+	}
+	if program.unspecific {
+		spec.Programs[program.name].AttachType = ebpf.AttachNone
 	}
 	if err := spec.Variables[xdpVarLoaded].Set(constants); err != nil {
 		return fmt.Errorf("setting the program's constants: %v", err)

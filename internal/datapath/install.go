@@ -5,6 +5,7 @@ package datapath
 import (
 	"errors"
 	"fmt"
+	"syscall"
 
 	"github.com/cilium/ebpf"
 
@@ -23,14 +24,36 @@ func (d *Datapath) install(ports []port, wish lb.Hook, load loader) (*generation
 	case wish != d.hook:
 		return d.rehook(ports, wish, load)
 	}
-	made, err := load(d.programs(d.attachments[0].Hook))
+	kind := d.programs(d.attachments[0].Hook)
+	kind.unspecific = d.unspecific
+	made, err := load(kind)
 	if err != nil || d.detached {
 		return made, err
+	}
+	err = d.swap(ports, made)
+	if err != nil && d.current.adopted && errors.Is(err, syscall.EINVAL) {
+		made.close()
+		return d.installOther(ports, kind, load)
+	}
+	if err != nil {
+		made.close()
+		return nil, err
+	}
+	return made, nil
+}
+
+// installOther swaps in the program of the other attach type: see programKind.
+func (d *Datapath) installOther(ports []port, kind programKind, load loader) (*generation, error) {
+	kind.unspecific = !kind.unspecific
+	made, err := load(kind)
+	if err != nil {
+		return nil, err
 	}
 	if err := d.swap(ports, made); err != nil {
 		made.close()
 		return nil, err
 	}
+	d.unspecific = kind.unspecific
 	return made, nil
 }
 
@@ -62,7 +85,7 @@ func (d *Datapath) attachFirst(ports []port, wish lb.Hook, load loader) (*genera
 		if err != nil {
 			return nil, way{}, err
 		}
-		holds, refused, err := attachAll(made.programs, ports, a.way)
+		holds, refused, err := d.attachAll(made.programs, ports, a.way)
 		if err == nil {
 			if err = d.showTags(ports, a.way); err == nil {
 				d.holds, d.attachments = holds, attachments(ports, a.way, a.because(lacks))

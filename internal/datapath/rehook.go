@@ -78,7 +78,7 @@ func (d *Datapath) moveTo(ports []port, made *generation, w way) (lack string, e
 	if err != nil {
 		return h.lack, errors.Join(err, h.undo())
 	}
-	d.holds = h.holds
+	d.holds, d.unspecific = h.holds, false
 	return h.lack, nil
 }
 
@@ -162,7 +162,7 @@ func (h *handover) toTC() error {
 
 // attach hooks programs onto the interfaces by the new way.
 func (h *handover) attach(programs []*ebpf.Program) error {
-	holds, refused, err := attachAll(programs, h.ports, h.way)
+	holds, refused, err := h.d.attachAll(programs, h.ports, h.way)
 	if err != nil {
 		if unsupported(err) {
 			h.lack = h.way.lack(refused)
@@ -194,7 +194,7 @@ func (h *handover) release(programs []*ebpf.Program) error {
 		err = fmt.Errorf("detaching from %s in %s (it goes on there): %w", h.ports[i].name, h.d.way.name, err)
 		// The last one, too: it is not ours to exchange any more.
 		for back := range i + 1 {
-			again, failed := attach(programs[back], h.ports[back], h.d.way)
+			again, failed := h.d.attach(programs[back], h.ports, back, h.d.way)
 			if failed != nil {
 				err = errors.Join(err, attachError(failed, h.ports[back], h.d.way))
 				continue

@@ -25,9 +25,15 @@ func (d *Datapath) settleTransitions(now time.Time, flowsOf map[uint32]uint64) {
 	if p == nil {
 		return
 	}
+	if d.writeAhead(c) != nil {
+		p.cancel() // the next round tries again
+		return
+	}
+	d.keeper.show(d.current.memory)
 	p.publish()
 	d.register.commit(c)
 	d.publishPicture()
+	d.keeper.settle(d.current)
 }
 
 // settle returns the change that ends transitions, nil where there is nothing to do.

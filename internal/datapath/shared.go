@@ -73,34 +73,24 @@ func newShared(spec *ebpf.CollectionSpec, want sizes, old *shared, secret uint64
 	if old != nil {
 		*next = *old
 	}
-	for _, m := range []struct {
-		name    string
-		at      **ebpf.Map
-		entries uint32
-	}{
-		{xdpMapBackendCounts, &next.counts, want.backends},
-		{xdpMapOutcomes, &next.outcomes, uint32(xdpOutcomeOUTCOME_COUNT)},
-		{xdpMapTurns, &next.turns.Map, want.services},
-		{xdpMapLoads, &next.loads.Map, want.backends},
-		{xdpMapFlows, &next.flows, want.flows},
-		{xdpMapNewcomers, &next.newcomers, want.newcomers},
-		{xdpMapReturns, &next.returns, want.returns},
-		{xdpMapWays, &next.ways, want.ways},
-		{xdpMapFragments, &next.fragments, spec.Maps[xdpMapFragments].MaxEntries},
-		{xdpMapAllowances, &next.allowances, 1},
-		{xdpMapUntranslated, &next.untranslated.Map, spec.Maps[xdpMapUntranslated].MaxEntries},
-	} {
-		if *m.at != nil && (*m.at).MaxEntries() >= m.entries {
+	entries := map[string]uint32{
+		xdpMapBackendCounts: want.backends, xdpMapOutcomes: uint32(xdpOutcomeOUTCOME_COUNT), xdpMapTurns: want.services,
+		xdpMapLoads: want.backends, xdpMapFlows: want.flows, xdpMapNewcomers: want.newcomers, xdpMapReturns: want.returns,
+		xdpMapWays: want.ways, xdpMapFragments: spec.Maps[xdpMapFragments].MaxEntries, xdpMapAllowances: 1,
+		xdpMapUntranslated: spec.Maps[xdpMapUntranslated].MaxEntries,
+	}
+	for _, at := range next.places() {
+		if *at.of != nil && (*at.of).MaxEntries() >= entries[at.name] {
 			continue
 		}
-		mapSpec := spec.Maps[m.name].Copy()
-		mapSpec.MaxEntries = m.entries
+		mapSpec := spec.Maps[at.name].Copy()
+		mapSpec.MaxEntries = entries[at.name]
 		made, err := ebpf.NewMap(mapSpec)
 		if err != nil {
 			next.closeUnless(old)
-			return nil, fmt.Errorf("making the map %s with %d entries: %w", m.name, m.entries, err)
+			return nil, fmt.Errorf("making the map %s with %d entries: %w", at.name, mapSpec.MaxEntries, err)
 		}
-		*m.at = made
+		*at.of = made
 		next.forget(made)
 	}
 	if err := errors.Join(next.mapVectors(old), next.mapFlows(old)); err != nil {
@@ -173,20 +163,35 @@ func (s *shared) mapFlows(old *shared) (err error) {
 	return err
 }
 
-func (s *shared) maps() map[string]*ebpf.Map {
-	return map[string]*ebpf.Map{
-		xdpMapBackendCounts: s.counts,
-		xdpMapOutcomes:      s.outcomes,
-		xdpMapTurns:         s.turns.Map,
-		xdpMapLoads:         s.loads.Map,
-		xdpMapFlows:         s.flows,
-		xdpMapNewcomers:     s.newcomers,
-		xdpMapReturns:       s.returns,
-		xdpMapWays:          s.ways,
-		xdpMapFragments:     s.fragments,
-		xdpMapAllowances:    s.allowances,
-		xdpMapUntranslated:  s.untranslated.Map,
+// mapPlace is where one of the maps is to be.
+type mapPlace struct {
+	name string
+	of   **ebpf.Map
+}
+
+// places lists the maps by their names in the program.
+func (s *shared) places() []mapPlace {
+	return []mapPlace{
+		{xdpMapBackendCounts, &s.counts},
+		{xdpMapOutcomes, &s.outcomes},
+		{xdpMapTurns, &s.turns.Map},
+		{xdpMapLoads, &s.loads.Map},
+		{xdpMapFlows, &s.flows},
+		{xdpMapNewcomers, &s.newcomers},
+		{xdpMapReturns, &s.returns},
+		{xdpMapWays, &s.ways},
+		{xdpMapFragments, &s.fragments},
+		{xdpMapAllowances, &s.allowances},
+		{xdpMapUntranslated, &s.untranslated.Map},
 	}
+}
+
+func (s *shared) maps() map[string]*ebpf.Map {
+	maps := map[string]*ebpf.Map{}
+	for _, at := range s.places() {
+		maps[at.name] = *at.of
+	}
+	return maps
 }
 
 // put gives the spec the sizes of the maps that will replace its own, or the

@@ -154,13 +154,14 @@ func maskWords(p netip.Prefix) [4]uint32 {
 func (d *Datapath) reload() error {
 	last := d.current
 	made, err := d.install(last.ports, d.hook, func(kind programKind) (*generation, error) {
-		return loadGeneration(kind, last.ports, last.memory, d.shared, d.tracing)
+		return d.load(kind, last.ports, last.memory, d.shared)
 	})
 	if err != nil {
 		return err
 	}
 	made.state, made.places = last.state, last.places
 	d.current = made
+	d.keeper.settle(made)
 	last.close()
 	return nil
 }

@@ -1,0 +1,496 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package datapath
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/link"
+
+	"github.com/jeoul/jeoul/internal/datapath/pins"
+	"github.com/jeoul/jeoul/internal/datapath/snapshot"
+)
+
+// A process that finds a data plane which was kept goes on with its shared maps, its links and
+// what the snapshot says. Its generation is replaced by one of our own with the first change:
+// whether the same program or another has made it, that is the same way, and until the links
+// have the new programs the old ones forward.
+
+// cure ends an error of what was found and is of no use.
+const cure = "the data plane that is attached goes on as it is: start the jeoul that it is of, or take it away with `jeoul detach`, with which its connections end"
+
+// found is a data plane that was kept.
+type found struct {
+	store *pins.Store
+	ports []port
+	// set is the number of the newest pins that are attached, way how, and holds what keeps
+	// them there; others keep other programs.
+	set           uint64
+	way           way
+	holds, others []hold
+	programs      []*ebpf.Program
+	memory        *memory
+	snapshot      *snapshot.Snapshot
+	shared        *shared
+}
+
+// takeOver looks for a data plane that was kept, and takes it over. One that cannot be, since
+// it is of other interfaces or of none that there are, it takes away.
+func (d *Datapath) takeOver() error {
+	k := d.keeper
+	if k == nil {
+		return nil
+	}
+	sets, err := k.Store.Sets()
+	if err != nil || len(sets) == 0 {
+		return errors.Join(err, d.startAfresh(""))
+	}
+	k.set = sets[len(sets)-1]
+	ports, err := d.findPorts()
+	if err != nil {
+		return err
+	}
+	f := &found{store: k.Store, ports: ports}
+	err = f.find(k, sets)
+	if because := (*unusable)(nil); errors.As(err, &because) {
+		f.close()
+		return d.startAfresh(because.Error())
+	}
+	if err == nil {
+		err = d.adopt(f)
+	}
+	if err != nil {
+		f.close()
+		return fmt.Errorf("taking over the data plane that is kept in %s: %w: %s", k.Store.Dir(), err, cure)
+	}
+	return nil
+}
+
+// unusable is why what was kept is of no use to any process.
+type unusable struct{ reason string }
+
+func (u *unusable) Error() string { return u.reason }
+
+// startAfresh removes what is kept, and with it what it has attached.
+func (d *Datapath) startAfresh(because string) error {
+	k := d.keeper
+	if because != "" {
+		d.notes = append(d.notes, fmt.Sprintf("the data plane that is kept in %s is taken away, and what it remembered of connections ends: %s", k.Store.Dir(), because))
+	}
+	err := k.Store.Clear()
+	k.sweep(0)
+	return err
+}
+
+// Adopted says whether the datapath goes on with a data plane that another process has left:
+// it forwards already.
+func (d *Datapath) Adopted() bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.current != nil && d.current.adopted
+}
+
+// Notes returns what there is to say of what Open found, a line each.
+func (d *Datapath) Notes() []string { return d.notes }
+
+// find opens what was kept.
+func (f *found) find(k *keeper, sets []uint64) error {
+	if err := f.findAttached(sets); err != nil {
+		return err
+	}
+	if err := f.openMemory(); err != nil {
+		return err
+	}
+	number := f.memory.head().Snapshot
+	data, err := os.ReadFile(k.file(number))
+	if errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("its snapshot %s is missing", k.file(number))
+	}
+	if err != nil {
+		return fmt.Errorf("reading its snapshot: %w", err)
+	}
+	if f.snapshot, err = snapshot.Decode(data); err != nil {
+		return fmt.Errorf("%s: %w", k.file(number), err)
+	}
+	if err := f.check(k, number); err != nil {
+		return err
+	}
+	if f.shared, err = f.openShared(f.set); err != nil {
+		return err
+	}
+	return f.catchUp(sets)
+}
+
+// catchUp carries over what is remembered in tables that a process was about to replace when
+// it was killed: packets may have gone by them last.
+func (f *found) catchUp(sets []uint64) error {
+	for _, set := range sets {
+		if set >= f.set {
+			continue
+		}
+		for name, to := range map[string]struct {
+			of    *ebpf.Map
+			table *flowTable
+		}{xdpMapFlows: {f.shared.flows, f.shared.proven}, xdpMapNewcomers: {f.shared.newcomers, f.shared.unproven}} {
+			if err := f.carry(f.store.Path(pins.Set(set), name), to.of, to.table); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// carry takes the flows of a pinned map into a table, unless that is the map's own.
+func (f *found) carry(path string, of *ebpf.Map, to *flowTable) error {
+	m, err := ebpf.LoadPinnedMap(path, nil)
+	if err != nil {
+		return fmt.Errorf("%s is no map of ours: %w", path, err)
+	}
+	defer m.Close()
+	if m.Type() != of.Type() || m.ValueSize() != of.ValueSize() || sameMap(m, of) {
+		return nil
+	}
+	from, err := mapFlowTable(m, f.snapshot.Secret)
+	if err != nil {
+		return err
+	}
+	defer from.close()
+	to.adopt(from)
+	return nil
+}
+
+// sameMap says whether two handles are of one map.
+func sameMap(a, b *ebpf.Map) bool {
+	one, errA := a.Info()
+	two, errB := b.Info()
+	if errA != nil || errB != nil {
+		return false
+	}
+	idA, _ := one.ID()
+	idB, _ := two.ID()
+	return idA == idB
+}
+
+// check compares the snapshot with what there is.
+func (f *found) check(k *keeper, number uint64) error {
+	s := f.snapshot
+	if s.Number != number {
+		return fmt.Errorf("%w: its number is %d, and it is in the place of %d", snapshot.ErrDamaged, s.Number, number)
+	}
+	if s.Cookie != k.Cookie {
+		return &unusable{"it is of a network namespace that is gone"}
+	}
+	if len(s.Interfaces) != len(f.ports) || !slices.EqualFunc(s.Interfaces, f.ports, func(i snapshot.Interface, p port) bool { return i.Index == p.index }) {
+		return &unusable{fmt.Sprintf("it takes packets on %s, and these are other interfaces now", interfaceNames(s.Interfaces))}
+	}
+	layout, err := sharedLayout()
+	if err != nil {
+		return err
+	}
+	if s.Layout != layout {
+		return fmt.Errorf("%w: its maps have another layout (%s, and this jeoul's is %s)", snapshot.ErrVersion, s.Layout, layout)
+	}
+	return nil
+}
+
+func interfaceNames(all []snapshot.Interface) (names string) {
+	for i, one := range all {
+		if i > 0 {
+			names += ", "
+		}
+		names += one.Name
+	}
+	return names
+}
+
+// keptWays are those that can outlive a process.
+var keptWays = []way{nativeXDP, genericXDP, tcx, tcFilter}
+
+// attachedBy is what is attached by one way: holds[i] keeps the program with programs[i] as
+// its number on the i-th interface; a nil hold: nothing is.
+type attachedBy struct {
+	way      way
+	holds    []hold
+	programs []ebpf.ProgramID
+}
+
+// findAttached finds the newest set of which a program is attached.
+func (f *found) findAttached(sets []uint64) error {
+	var all []attachedBy
+	for _, w := range keptWays {
+		a, err := f.attachedBy(w)
+		if err != nil {
+			closeHolds(all)
+			return err
+		}
+		all = append(all, a)
+	}
+	for _, set := range slices.Backward(sets) {
+		programs, ids, err := f.openPrograms(set)
+		if err != nil {
+			closeHolds(all)
+			return err
+		}
+		at := slices.IndexFunc(all, func(a attachedBy) bool { return a.has(ids) })
+		if at < 0 {
+			closePrograms(programs)
+			continue
+		}
+		f.set, f.way, f.holds, f.programs = set, all[at].way, all[at].holds, programs
+		for i, a := range all {
+			if i != at {
+				f.others = append(f.others, a.there()...)
+			}
+		}
+		if len(f.holds) != len(f.ports) || slices.Contains(f.holds, nil) || len(programs) != len(f.ports) {
+			f.holds = all[at].there()
+			return &unusable{"it is not attached to all of the interfaces"}
+		}
+		return nil
+	}
+	closeHolds(all)
+	return &unusable{"none of its programs is attached to the interfaces"}
+}
+
+// has says whether the program with one of these numbers is attached to its interface.
+func (a attachedBy) has(ids []ebpf.ProgramID) bool {
+	for i, h := range a.holds {
+		if h != nil && i < len(ids) && a.programs[i] == ids[i] {
+			return true
+		}
+	}
+	return false
+}
+
+// there returns the holds without gaps.
+func (a attachedBy) there() []hold {
+	return slices.DeleteFunc(slices.Clone(a.holds), func(h hold) bool { return h == nil })
+}
+
+func closeHolds(all []attachedBy) {
+	for _, a := range all {
+		leaveAll(a.there())
+	}
+}
+
+// leaveAll lets go of what goes on.
+func leaveAll(holds []hold) {
+	for _, h := range holds {
+		if l, is := h.(leaver); is {
+			_ = l.Leave()
+		}
+	}
+}
+
+func closePrograms(programs []*ebpf.Program) {
+	for _, p := range programs {
+		p.Close()
+	}
+}
+
+// attachedBy looks for what is attached by a way.
+func (f *found) attachedBy(w way) (attachedBy, error) {
+	a := attachedBy{way: w, holds: make([]hold, len(f.ports)), programs: make([]ebpf.ProgramID, len(f.ports))}
+	for i, p := range f.ports {
+		var err error
+		if w == tcFilter {
+			a.holds[i], a.programs[i], err = filterOn(p)
+		} else {
+			a.holds[i], a.programs[i], err = linkAt(f.store.Path("", w.linkPin(i)))
+		}
+		if err != nil {
+			leaveAll(a.there())
+			return a, err
+		}
+	}
+	return a, nil
+}
+
+// linkAt opens a pinned link, if there is one; the hold is nil otherwise.
+func linkAt(path string) (hold, ebpf.ProgramID, error) {
+	l, err := link.LoadPinnedLink(path, nil)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, 0, nil
+	}
+	if err != nil {
+		return nil, 0, fmt.Errorf("%s is no link of ours: %w", path, err)
+	}
+	info, err := l.Info()
+	if err != nil {
+		return nil, 0, errors.Join(fmt.Errorf("asking for the program of %s: %w", path, err), l.Close())
+	}
+	return pinnedLink{l}, info.Program, nil
+}
+
+// filterOn returns our filter on an interface; the hold is nil where there is none.
+func filterOn(p port) (hold, ebpf.ProgramID, error) {
+	f, err := openFilter(p)
+	if err != nil {
+		return nil, 0, err
+	}
+	ours, err := f.ours()
+	if err != nil || len(ours) == 0 {
+		return nil, 0, errors.Join(err, f.Leave())
+	}
+	f.name = ours[0].Name
+	return f, ebpf.ProgramID(ours[0].Id), nil
+}
+
+// openPrograms opens the programs of a set, and returns their numbers.
+func (f *found) openPrograms(set uint64) (programs []*ebpf.Program, ids []ebpf.ProgramID, err error) {
+	for i := range f.ports {
+		path := f.store.Path(pins.Set(set), programPin(i))
+		p, err := ebpf.LoadPinnedProgram(path, nil)
+		if errors.Is(err, fs.ErrNotExist) {
+			break
+		}
+		if err != nil {
+			closePrograms(programs)
+			return nil, nil, fmt.Errorf("%s is no program of ours: %w", path, err)
+		}
+		programs = append(programs, p)
+		info, err := p.Info()
+		if err != nil {
+			closePrograms(programs)
+			return nil, nil, fmt.Errorf("asking for the number of %s: %w", path, err)
+		}
+		id, _ := info.ID()
+		ids = append(ids, id)
+	}
+	return programs, ids, nil
+}
+
+// openMemory opens the memory of the generation that is attached.
+func (f *found) openMemory() error {
+	path := f.store.Path(pins.Set(f.set), generationPin)
+	m, err := ebpf.LoadPinnedMap(path, nil)
+	if err != nil {
+		return fmt.Errorf("%s is no memory of a generation: %w", path, err)
+	}
+	if m.Type() != ebpf.Array || m.ValueSize() < cacheLine {
+		return errors.Join(fmt.Errorf("%s is no memory of a generation, but %s", path, m), m.Close())
+	}
+	all, err := mapped(m)
+	if err != nil {
+		return errors.Join(err, m.Close())
+	}
+	f.memory = &memory{m: m, storage: all}
+	return nil
+}
+
+// openShared opens the shared maps of a set.
+func (f *found) openShared(set uint64) (*shared, error) {
+	spec, err := xdpProgram.load()
+	if err != nil {
+		return nil, fmt.Errorf("reading the embedded eBPF program: %v", err)
+	}
+	s := &shared{secret: f.snapshot.Secret}
+	for _, at := range s.places() {
+		path, like := f.store.Path(pins.Set(set), at.name), spec.Maps[at.name]
+		m, err := ebpf.LoadPinnedMap(path, nil)
+		if err != nil {
+			s.closeUnless(nil)
+			return nil, fmt.Errorf("%s is no map of ours: %w", path, err)
+		}
+		*at.of = m
+		if m.Type() != like.Type || m.KeySize() != like.KeySize || m.ValueSize() != like.ValueSize {
+			s.closeUnless(nil)
+			return nil, fmt.Errorf("%s is no map of ours: it is %s with keys of %d bytes and values of %d, and not %s with %d and %d",
+				path, m.Type(), m.KeySize(), m.ValueSize(), like.Type, like.KeySize, like.ValueSize)
+		}
+	}
+	if err := errors.Join(s.mapVectors(nil), s.mapFlows(nil), s.untranslated.restoreLists()); err != nil {
+		s.closeUnless(nil)
+		return nil, err
+	}
+	return s, nil
+}
+
+// close lets go of what was found, which goes on.
+func (f *found) close() {
+	leaveAll(f.holds)
+	leaveAll(f.others)
+	closePrograms(f.programs)
+	if f.memory != nil {
+		f.memory.storage.unmap()
+		f.memory.m.Close()
+	}
+	f.shared.closeUnless(nil)
+}
+
+// adopt goes on with what was found.
+func (d *Datapath) adopt(f *found) error {
+	s := f.snapshot
+	if s.IDs > f.shared.turns.MaxEntries() || len(s.Generations) > int(f.shared.counts.MaxEntries()) || len(s.Generations) > int(f.shared.loads.MaxEntries()) {
+		return fmt.Errorf("%w: its maps are for fewer services or backends than it says", snapshot.ErrDamaged)
+	}
+	r, err := restore(s)
+	if err != nil {
+		return err
+	}
+	f.memory.later = newGrace(&d.mu)
+	d.register, d.secret, d.shared, d.ledger = r, s.Secret, f.shared, restoreLedger(&s.Head)
+	d.holds, d.leftovers, d.way, d.hook = f.holds, f.others, f.way, s.Hook
+	d.attachments = attachments(f.ports, f.way, "as the process before has left it")
+	for _, one := range s.Shown {
+		d.noteShown(one.Link, one.Name)
+	}
+	programs := map[string]*ebpf.Program{}
+	for i, p := range f.programs {
+		programs[programPin(i)] = p
+	}
+	d.current = &generation{adopted: true, set: f.set, ports: f.ports, programs: f.programs, memory: f.memory,
+		collections: []*ebpf.Collection{{Programs: programs}}, state: r.state, places: r.places}
+	d.keeper.number = d.keeper.latest(s.Number)
+	d.janitor.begin(atomic.LoadUint32(&f.memory.head().Clock))
+	d.notes = append(d.notes, fmt.Sprintf("going on with the data plane that is attached (%s): services: %d, its configuration was last changed at %s",
+		d.attachments[0], len(s.Services), s.Written.Format(time.DateTime)))
+	return nil
+}
+
+// latest returns the greatest number of a snapshot that there is, at least the one given: one
+// of a change that was not made is not written over.
+func (k *keeper) latest(number uint64) uint64 {
+	numbers, _ := k.snapshots()
+	return max(number, slices.Max(append(numbers, number)))
+}
+
+// begin has the clock go on from where it stood.
+func (j *janitor) begin(clock uint32) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.time = max(j.time, time.Duration(clock)*time.Millisecond)
+}
+
+// settleKept does what is left to do once a generation of ours has taken the place of one
+// before. Old are the shared maps of before.
+func (d *Datapath) settleKept(old *shared) {
+	if d.keeper == nil {
+		return
+	}
+	if old != nil && old.counts != d.shared.counts {
+		d.noteLedger()
+	}
+	for _, h := range d.leftovers {
+		_ = h.Close()
+	}
+	d.leftovers = nil
+	d.keeper.settle(d.current)
+}
+
+// noteLedger writes down what maps of counters had counted that were replaced: until the last
+// packet had gone by them, that was not known. Without it, a snapshot is less exact.
+func (d *Datapath) noteLedger() {
+	c := &revision{state: d.register.state, records: d.register.records, places: d.register.places.resettle(d.now())}
+	c.places.free = d.register.places.free
+	if d.writeAhead(c) == nil {
+		d.keeper.show(d.current.memory)
+	}
+}

@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package pins
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"golang.org/x/sys/unix"
+)
+
+// mountName is the directory in the state directory that a bpf file system is mounted on
+// where the host has none.
+const mountName = "bpf"
+
+func mountPoint(stateDir string) string { return filepath.Join(stateDir, mountName) }
+
+// isBPF says whether a directory is on a bpf file system.
+func isBPF(dir string) bool {
+	var stat unix.Statfs_t
+	return unix.Statfs(dir, &stat) == nil && int64(stat.Type) == unix.BPF_FS_MAGIC
+}
+
+// writable returns a directory on a bpf file system for balancers' directories.
+func writable(stateDir string) (string, error) {
+	root := filepath.Join(system, ours)
+	var refused error
+	if isBPF(system) {
+		if refused = makeRoot(root); refused == nil {
+			return root, nil
+		}
+	}
+	// A bpf file system comes with files of its own.
+	root = filepath.Join(mountPoint(stateDir), ours)
+	err := mount(mountPoint(stateDir))
+	if err == nil {
+		err = makeRoot(root)
+	}
+	if err != nil {
+		return "", fmt.Errorf("%w: %v", ErrUnavailable, errors.Join(refused, err))
+	}
+	return root, nil
+}
+
+// makeRoot makes a directory that can be written to, or says why not.
+func makeRoot(dir string) error {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return err
+	}
+	if err := unix.Access(dir, unix.W_OK); err != nil {
+		return fmt.Errorf("%s cannot be written to: %w", dir, err)
+	}
+	return nil
+}
+
+// mount mounts a bpf file system, unless there is one. It is unmounted by the last store that
+// is removed; a reboot takes it away.
+func mount(dir string) error {
+	if isBPF(dir) {
+		return nil
+	}
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return err
+	}
+	if err := unix.Mount("bpf", dir, "bpf", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, "mode=0700"); err != nil {
+		return errors.Join(fmt.Errorf("mounting a bpf file system on %s: %w", dir, err), os.Remove(dir))
+	}
+	return nil
+}
+
+func unmount(dir string) error {
+	if !isBPF(dir) {
+		return nil
+	}
+	if err := unix.Unmount(dir, 0); err != nil {
+		return fmt.Errorf("unmounting %s: %w", dir, err)
+	}
+	return os.Remove(dir)
+}

@@ -1,0 +1,266 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package pins keeps eBPF objects where they outlive the process that made them: as pins on
+// a bpf file system, in a directory of their own for each balancer. It knows nothing of what
+// the objects are.
+//
+// A set of objects that belong together is a directory, which is filled under another name
+// and then renamed: it is there as a whole or not at all. Links stay for as long as something
+// is attached, and are beside the sets. An advisory lock on the balancer's directory, which
+// the kernel drops with the process, keeps two processes apart.
+package pins
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// Errors that a caller may test for.
+var (
+	// ErrBusy: another process has the balancer's directory.
+	ErrBusy = errors.New("another process keeps this data plane")
+	// ErrUnavailable: there is no bpf file system that can be written to.
+	ErrUnavailable = errors.New("no bpf file system that can be written to")
+	// ErrNothing: nothing is pinned for this balancer.
+	ErrNothing = errors.New("nothing is pinned")
+)
+
+// system is where hosts have a bpf file system: systemd mounts it there.
+const system = "/sys/fs/bpf"
+
+// ours is the directory in it.
+const ours = "jeoul"
+
+// Store is a balancer's directory, and the lock on it.
+type Store struct {
+	dir  string
+	lock *os.File
+}
+
+// Pinner is an object that can be pinned: it is pinned as a copy of its handle, for the
+// library moves a pin where an object is pinned again.
+type Pinner interface {
+	// PinCopy pins the object under a path, in addition to pins that it has.
+	PinCopy(path string) error
+}
+
+// Open takes the lock of an instance and makes its directory, on the host's bpf file system
+// or, where there is none that can be written to, on one that it mounts in stateDir. Errors:
+// ErrBusy, ErrUnavailable.
+func Open(stateDir, instance string) (*Store, error) {
+	s, err := Find(stateDir, instance)
+	if !errors.Is(err, ErrNothing) {
+		return s, err
+	}
+	root, err := writable(stateDir)
+	if err != nil {
+		return nil, err
+	}
+	return lock(filepath.Join(root, name(instance)), true)
+}
+
+// Find is Open for what is there already. Errors: ErrNothing, ErrBusy.
+func Find(stateDir, instance string) (*Store, error) {
+	for _, root := range []string{filepath.Join(system, ours), filepath.Join(mountPoint(stateDir), ours)} {
+		if !isBPF(root) {
+			continue
+		}
+		s, err := lock(filepath.Join(root, name(instance)), false)
+		if !errors.Is(err, ErrNothing) {
+			return s, err
+		}
+	}
+	return nil, ErrNothing
+}
+
+// name writes a name so that a bpf file system takes it, which has no dots in names.
+func name(instance string) string { return strings.ReplaceAll(instance, ".", "@") }
+
+// lock locks a directory, which it makes where that is asked for.
+func lock(dir string, create bool) (*Store, error) {
+	// Who closes a store removes its directory, perhaps between our opening it and our
+	// locking it.
+	for range 100 {
+		if create {
+			if err := os.MkdirAll(dir, 0o700); err != nil {
+				return nil, fmt.Errorf("making %s: %w: %v", dir, ErrUnavailable, err)
+			}
+		}
+		file, err := os.OpenFile(dir, os.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
+		if errors.Is(err, fs.ErrNotExist) && create {
+			continue
+		}
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil, ErrNothing
+		}
+		if err != nil {
+			return nil, fmt.Errorf("opening %s: %w", dir, err)
+		}
+		found, err := take(file)
+		if found && err == nil {
+			return &Store{dir: dir, lock: file}, nil
+		}
+		file.Close()
+		if err != nil {
+			return nil, err
+		}
+	}
+	return nil, fmt.Errorf("locking %s: other processes keep replacing it", dir)
+}
+
+// take locks an open directory and reports whether it is still the one at its path.
+func take(file *os.File) (bool, error) {
+	err := unix.Flock(int(file.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+	if errors.Is(err, unix.EWOULDBLOCK) {
+		return false, fmt.Errorf("%s: %w: stop it first", file.Name(), ErrBusy)
+	}
+	if err != nil {
+		return false, fmt.Errorf("locking %s: %w", file.Name(), err)
+	}
+	mine, err := file.Stat()
+	if err != nil {
+		return false, err
+	}
+	now, err := os.Lstat(file.Name())
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+	return err == nil && os.SameFile(mine, now), err
+}
+
+// Dir is where the pins are.
+func (s *Store) Dir() string { return s.dir }
+
+// Path returns that of an object in a set, or, with no name of a set, of a link.
+func (s *Store) Path(set, object string) string { return filepath.Join(s.dir, set, object) }
+
+// beingMade ends the name of a set that is not whole yet.
+const beingMade = "-new"
+
+// setPrefix begins the name of a set.
+const setPrefix = "set-"
+
+// Put pins a set of objects under a number, whole or not at all.
+func (s *Store) Put(number uint64, objects map[string]Pinner) error {
+	set := Set(number)
+	made := filepath.Join(s.dir, set+beingMade)
+	err := errors.Join(removeTree(made), os.Mkdir(made, 0o700))
+	for object, pinner := range objects {
+		if err != nil {
+			break
+		}
+		err = pinner.PinCopy(filepath.Join(made, object))
+	}
+	if err == nil {
+		err = os.Rename(made, filepath.Join(s.dir, set))
+	}
+	if err != nil {
+		return errors.Join(fmt.Errorf("pinning the data plane in %s: %w", s.dir, err), removeTree(made))
+	}
+	return nil
+}
+
+// Set returns the name of the set with a number.
+func Set(number uint64) string { return setPrefix + strconv.FormatUint(number, 10) }
+
+// Sets lists the numbers of the whole sets, the least first.
+func (s *Store) Sets() ([]uint64, error) {
+	names, err := s.names()
+	var numbers []uint64
+	for _, n := range names {
+		digits, is := strings.CutPrefix(n, setPrefix)
+		if number, err := strconv.ParseUint(digits, 10, 64); is && err == nil {
+			numbers = append(numbers, number)
+		}
+	}
+	slices.Sort(numbers)
+	return numbers, err
+}
+
+// Links lists the names of what is pinned beside the sets.
+func (s *Store) Links() ([]string, error) {
+	names, err := s.names()
+	return slices.DeleteFunc(names, func(n string) bool { return strings.HasPrefix(n, setPrefix) }), err
+}
+
+func (s *Store) names() ([]string, error) {
+	entries, err := os.ReadDir(s.dir)
+	if err != nil {
+		return nil, fmt.Errorf("reading %s: %w", s.dir, err)
+	}
+	names := make([]string, len(entries))
+	for i, e := range entries {
+		names[i] = e.Name()
+	}
+	return names, nil
+}
+
+// Keep removes all sets but one, and what was left of sets that were being made.
+func (s *Store) Keep(number uint64) error {
+	names, err := s.names()
+	for _, n := range names {
+		if strings.HasPrefix(n, setPrefix) && n != Set(number) {
+			err = errors.Join(err, removeTree(filepath.Join(s.dir, n)))
+		}
+	}
+	return err
+}
+
+// Remove removes everything that is pinned, gives the lock back, and unmounts the file
+// system if it was mounted for this and has nothing left.
+func (s *Store) Remove() error {
+	err := removeTree(s.dir)
+	s.Close()
+	// Where others are left, it stays.
+	root := filepath.Dir(s.dir)
+	if on := filepath.Dir(root); os.Remove(root) == nil && on != system {
+		err = errors.Join(err, unmount(on))
+	}
+	if err != nil {
+		return fmt.Errorf("removing what is pinned in %s: %w", s.dir, err)
+	}
+	return nil
+}
+
+// Clear removes everything that is pinned, with what it has attached, and keeps the lock.
+func (s *Store) Clear() error {
+	names, err := s.names()
+	for _, n := range names {
+		path := filepath.Join(s.dir, n)
+		if strings.HasPrefix(n, setPrefix) {
+			err = errors.Join(err, removeTree(path))
+		} else {
+			err = errors.Join(err, os.Remove(path))
+		}
+	}
+	return err
+}
+
+// Close gives the lock back, and leaves everything as it is.
+func (s *Store) Close() { s.lock.Close() }
+
+// removeTree removes a directory with pins, if it is there: os.RemoveAll opens what it
+// removes, which a pin does not allow.
+func removeTree(dir string) error {
+	entries, err := os.ReadDir(dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	for _, e := range entries {
+		path := filepath.Join(dir, e.Name())
+		if e.IsDir() {
+			err = errors.Join(err, removeTree(path))
+		} else {
+			err = errors.Join(err, os.Remove(path))
+		}
+	}
+	return errors.Join(err, os.Remove(dir))
+}

@@ -1,0 +1,193 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package snapshot
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"hash/crc32"
+	"io"
+	"slices"
+)
+
+// A snapshot is a line of JSON for the head, one for each service, and one with the checksum
+// of those before: of 10,000 services of which one has changed, only that one is encoded anew.
+
+// castagnoli is what processors compute in hardware.
+var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+
+// tail ends a snapshot.
+type tail struct {
+	// Checksum is the CRC-32C of all before its line.
+	Checksum uint32 `json:"crc32c"`
+}
+
+// Line returns the line of a service.
+func (s *Service) Line() ([]byte, error) { return line(s) }
+
+func line(v any) ([]byte, error) {
+	data, err := json.Marshal(v)
+	if err != nil {
+		return nil, fmt.Errorf("encoding the snapshot of the data plane: %w", err)
+	}
+	return append(data, '\n'), nil
+}
+
+// Encode returns a snapshot with a head and the lines of its services.
+func Encode(h Head, services [][]byte) ([]byte, error) {
+	h.Format, h.Version, h.Lines = format, Version, len(services)
+	data, err := line(h)
+	if err != nil {
+		return nil, err
+	}
+	for _, s := range services {
+		data = append(data, s...)
+	}
+	end, err := line(tail{crc32.Checksum(data, castagnoli)})
+	return append(data, end...), err
+}
+
+// Decode reads a snapshot. Errors: ErrDamaged, ErrVersion.
+func Decode(data []byte) (*Snapshot, error) {
+	damaged := func(format string, a ...any) (*Snapshot, error) {
+		return nil, fmt.Errorf("%w: %s", ErrDamaged, fmt.Sprintf(format, a...))
+	}
+	head, rest, _ := bytes.Cut(data, []byte{'\n'})
+	// A newer version may have other fields: its number counts before these do.
+	var version struct {
+		Format  string `json:"format"`
+		Version int    `json:"version"`
+	}
+	if err := json.Unmarshal(head, &version); err != nil {
+		return damaged("its head: %v", err)
+	}
+	switch {
+	case version.Format != format:
+		return damaged("its format is %q, not %q", version.Format, format)
+	case version.Version != Version:
+		return nil, fmt.Errorf("%w: its version is %d, and this jeoul reads %d", ErrVersion, version.Version, Version)
+	}
+	s := &Snapshot{}
+	if err := strictly(head, &s.Head); err != nil {
+		return damaged("its head: %v", err)
+	}
+	if s.Lines < 0 || s.Lines > bytes.Count(rest, []byte{'\n'}) {
+		return damaged("it ends early: of %d services it has %d lines", s.Lines, bytes.Count(rest, []byte{'\n'}))
+	}
+	s.Services = make([]Service, s.Lines)
+	for i := range s.Services {
+		var text []byte
+		text, rest, _ = bytes.Cut(rest, []byte{'\n'})
+		if err := strictly(text, &s.Services[i]); err != nil {
+			return damaged("service %d: %v", i, err)
+		}
+	}
+	var end tail
+	if err := strictly(rest, &end); err != nil {
+		return damaged("its end: %v", err)
+	}
+	if sum := crc32.Checksum(data[:len(data)-len(rest)], castagnoli); sum != end.Checksum {
+		return damaged("its checksum is %08x, and it says %08x", sum, end.Checksum)
+	}
+	if err := s.check(); err != nil {
+		return damaged("%v", err)
+	}
+	return s, nil
+}
+
+// strictly decodes one value that has no fields but known ones, and nothing after it.
+func strictly(data []byte, into any) error {
+	decoder := json.NewDecoder(bytes.NewReader(data))
+	decoder.DisallowUnknownFields()
+	if err := decoder.Decode(into); err != nil {
+		return err
+	}
+	if _, err := decoder.Token(); err != io.EOF {
+		return fmt.Errorf("something follows it")
+	}
+	return nil
+}
+
+// check finds what cannot be: what is read goes on as indices.
+func (s *Snapshot) check() error {
+	indices := len(s.Generations)
+	// A former endpoint's index may be that of a backend which stayed without it.
+	held, owned := make([]bool, indices), make([]bool, indices)
+	for _, e := range s.Former {
+		if int(e.Index) >= indices || !e.Address.IsValid() || !e.VIP.IsValid() {
+			return fmt.Errorf("the former endpoint %s has the index %d of %d", e.Address, e.Index, indices)
+		}
+		held[e.Index] = true
+	}
+	ids := map[uint32]bool{}
+	for i := range s.Services {
+		service := &s.Services[i]
+		if err := service.check(s.Generations, owned); err != nil {
+			return fmt.Errorf("service %s: %w", service.Name, err)
+		}
+		if service.ID >= s.IDs || ids[service.ID] {
+			return fmt.Errorf("service %s has the id %d, which is another's or none", service.Name, service.ID)
+		}
+		ids[service.ID] = true
+	}
+	for _, index := range s.Free {
+		if int(index) >= indices || held[index] || owned[index] {
+			return fmt.Errorf("index %d is free, and is not", index)
+		}
+		held[index] = true
+	}
+	for _, id := range slices.Concat(s.FreeIDs, s.Quarantine) {
+		if id >= s.IDs || ids[id] {
+			return fmt.Errorf("service id %d is free, and is not", id)
+		}
+		ids[id] = true
+	}
+	for _, c := range slices.Concat(s.Before, s.Carried) {
+		if int(c.Index) >= indices {
+			return fmt.Errorf("counters of index %d of %d", c.Index, indices)
+		}
+	}
+	return nil
+}
+
+// check notes which indices the service's backends own.
+func (s *Service) check(generations []uint16, owned []bool) error {
+	if !s.VIP.IsValid() || len(s.Places) != len(s.Backends) {
+		return fmt.Errorf("it has %d backends, and places for %d", len(s.Backends), len(s.Places))
+	}
+	for i, p := range s.Places {
+		switch {
+		case int(p.Index) >= len(generations), owned[p.Index]:
+			return fmt.Errorf("backend %d has the index %d, which is another's or none", i, p.Index)
+		case p.Generation == 0 || p.Generation != generations[p.Index]:
+			return fmt.Errorf("backend %d has the generation %d of index %d, which has %d", i, p.Generation, p.Index, generations[p.Index])
+		}
+		owned[p.Index] = true
+	}
+	for _, r := range []*Recipe{&s.Table, s.Base, s.Last} {
+		if err := r.check(); err != nil {
+			return err
+		}
+	}
+	if m := s.Moved; m != nil && len(m.Bits) != (int(m.Size)+63)/64 {
+		return fmt.Errorf("of %d slots, %d words say which have moved", m.Size, len(m.Bits))
+	}
+	return nil
+}
+
+func (r *Recipe) check() error {
+	if r == nil {
+		return nil
+	}
+	if len(r.All) != len(r.Shares) || len(r.Owners) != len(r.Weights) || len(r.Owners)+len(r.Absent) != len(r.All) && len(r.All) > 0 {
+		return fmt.Errorf("a table is of %d backends, %d shares, %d members, %d weights, and without %d",
+			len(r.All), len(r.Shares), len(r.Owners), len(r.Weights), len(r.Absent))
+	}
+	for _, at := range r.Absent {
+		if at < 0 || at >= len(r.All) {
+			return fmt.Errorf("a table is without backend %d of %d", at, len(r.All))
+		}
+	}
+	return nil
+}
