@@ -214,6 +214,27 @@ func (c *Changes) RemoveAddresses(link string, addrs []netip.Addr) error {
 	return errors.Join(append(failed, c.journal.forget(gone...))...)
 }
 
+// KeepAddresses takes off a link what AddAddresses has put there and is not among addrs, as
+// much as it can.
+func (c *Changes) KeepAddresses(link string, addrs []netip.Addr) error {
+	c.mu.Lock()
+	stays := make(map[netip.Addr]bool, len(addrs))
+	for _, addr := range addrs {
+		stays[addr.Unmap()] = true
+	}
+	var leave []netip.Addr
+	for _, ch := range c.journal.changes {
+		if ch.Kind == kindAddress && ch.Link == link && !stays[ch.Address] {
+			leave = append(leave, ch.Address)
+		}
+	}
+	c.mu.Unlock()
+	if len(leave) == 0 {
+		return nil
+	}
+	return c.RemoveAddresses(link, leave)
+}
+
 // address takes an address away if it is still there.
 func (u *undoing) address(ch change) error {
 	there, err := u.there()

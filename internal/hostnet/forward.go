@@ -36,31 +36,42 @@ func (c *Changes) Forward(links []string, four, six bool) error {
 	if _, err = c.forwardFamily(&c.forwarding6, six, func() ([]setting, error) { return c.forward6(links) }); err != nil {
 		err = fmt.Errorf("make the host forward IPv6: %w", err)
 		if made4 {
-			err = errors.Join(err, c.restoreAll(&c.forwarding4))
+			err = errors.Join(err, c.restoreAll(&c.forwarding4.sysctls))
 		}
 	}
 	return err
 }
 
+// forwarding is what was set so that the host forwards one family, in order.
+type forwarding struct {
+	sysctls []string
+	// inherited: another process has set them, perhaps not all that it wanted.
+	inherited bool
+}
+
 // forwardFamily sets what a family wants, or takes it back. It reports whether
 // it has set something.
-func (c *Changes) forwardFamily(done *[]string, want bool, settings func() ([]setting, error)) (made bool, err error) {
+func (c *Changes) forwardFamily(done *forwarding, want bool, settings func() ([]setting, error)) (made bool, err error) {
 	switch {
 	case !want:
-		return false, c.restoreAll(done)
-	case len(*done) > 0:
+		return false, c.restoreAll(&done.sysctls)
+	case len(done.sysctls) > 0 && !done.inherited:
 		return false, nil
 	}
 	list, err := settings()
 	if err != nil {
 		return false, err
 	}
+	var set []string
 	for _, s := range list {
 		if err := c.setSysctl(s.name, s.value); err != nil {
-			return false, errors.Join(err, c.restoreAll(done))
+			return false, errors.Join(err, c.restoreAll(&set))
 		}
-		*done = append(*done, s.name)
+		if !slices.Contains(done.sysctls, s.name) {
+			set = append(set, s.name)
+		}
 	}
+	done.sysctls, done.inherited = append(done.sysctls, set...), false
 	return true, nil
 }
 

@@ -64,8 +64,8 @@ type Changes struct {
 	journal *lockedJournal
 	events  []Event
 	closed  bool
-	// forwarding4 and forwarding6 are the sysctls that Forward has set, in order.
-	forwarding4, forwarding6 []string
+	// forwarding4 and forwarding6 are what Forward has set.
+	forwarding4, forwarding6 forwarding
 }
 
 var namePattern = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$`)
@@ -75,6 +75,17 @@ var namePattern = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$`)
 // so in Events. dir is made if it is missing; "" means DefaultDir. Errors:
 // ErrBusy, ErrNoRights, ErrCorrupt, or that dir cannot be written to.
 func Open(dir, name string) (*Changes, error) {
+	return open(dir, name, (*Changes).recover)
+}
+
+// Inherit is Open for what goes on with the work of the process that left: its
+// changes stay, as if this process had made them. What of them is not wanted any
+// more its user takes back: see KeepAddresses and Forward.
+func Inherit(dir, name string) (*Changes, error) {
+	return open(dir, name, (*Changes).inherit)
+}
+
+func open(dir, name string, begin func(*Changes) error) (*Changes, error) {
 	if dir == "" {
 		dir = DefaultDir
 	}
@@ -89,7 +100,7 @@ func Open(dir, name string) (*Changes, error) {
 		return nil, err
 	}
 	c := &Changes{ns: ns}
-	if err := c.open(dir, name); err != nil {
+	if err := c.open(dir, name, begin); err != nil {
 		c.release()
 		return nil, err
 	}
@@ -103,7 +114,7 @@ func makeDir(dir string) error {
 	return nil
 }
 
-func (c *Changes) open(dir, name string) error {
+func (c *Changes) open(dir, name string, begin func(*Changes) error) error {
 	id, err := identify(c.ns, name)
 	if err != nil {
 		return err
@@ -117,22 +128,54 @@ func (c *Changes) open(dir, name string) error {
 	if err != nil {
 		return err
 	}
-	if err := c.recover(); err != nil {
-		return fmt.Errorf("take back the network changes of a process that died, from %s: %w", path, err)
-	}
-	return c.journal.replace(nil)
+	return begin(c)
 }
 
 // recover takes back what the journal's last owner left.
 func (c *Changes) recover() error {
-	why, err := c.journal.load()
-	if err != nil {
-		return err
+	err := c.load()
+	if err == nil {
+		err = c.undoAll("left by a process that died")
 	}
+	if err != nil {
+		return fmt.Errorf("take back the network changes of a process that died, from %s: %w", c.journal.path, err)
+	}
+	return c.journal.replace(nil)
+}
+
+// inherit goes on with what the journal's last owner left.
+func (c *Changes) inherit() error {
+	if err := c.load(); err != nil {
+		return fmt.Errorf("take over the network changes of the process before, from %s: %w", c.journal.path, err)
+	}
+	for _, ch := range c.journal.changes {
+		switch {
+		case ch.Kind != kindSysctl:
+		case strings.HasPrefix(ch.Sysctl, "net.ipv4."):
+			c.forwarding4.inherit(ch.Sysctl)
+		case strings.HasPrefix(ch.Sysctl, "net.ipv6."):
+			c.forwarding6.inherit(ch.Sysctl)
+		}
+	}
+	// It names the owner.
+	return c.journal.replace(c.journal.changes)
+}
+
+// inherit notes a sysctl that another process has set.
+func (f *forwarding) inherit(name string) {
+	if !slices.Contains(f.sysctls, name) {
+		f.sysctls = append(f.sysctls, name)
+	}
+	f.inherited = true
+}
+
+// load reads what the journal's last owner left.
+func (c *Changes) load() error {
+	why, err := c.journal.load()
 	if why != "" {
 		c.note(Event{Subject: c.journal.path, Reason: why})
 	}
-	return c.undoAll("left by a process that died")
+	return err
 }
 
 // undoing is what is known while changes are taken back.
@@ -219,6 +262,17 @@ func (c *Changes) Close() error {
 	}
 	c.release()
 	return err
+}
+
+// Leave lets go of the lock and leaves all changes as they are: the journal has
+// them, for Inherit or the next Open. After it, as after Close, nothing more is done.
+func (c *Changes) Leave() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !c.closed {
+		c.closed = true
+		c.release()
+	}
 }
 
 // release lets go of everything that is open, and so of the lock.

@@ -20,7 +20,7 @@ func example() (Head, []Service) {
 	service := Service{
 		Service: lb.Service{Name: "web", VIP: netip.MustParseAddr("192.0.2.1"), Port: 80, Protocol: lb.TCP, Mode: lb.NAT, Scheduler: lb.Maglev,
 			Untranslated: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")},
-			Backends: []lb.Backend{{Name: "a", Address: backends[0].Addr(), Port: 80, Weight: 1}, {Name: "b", Address: backends[1].Addr(), Port: 80, Draining: true}}},
+			Backends:     []lb.Backend{{Name: "a", Address: backends[0].Addr(), Port: 80, Weight: 1}, {Name: "b", Address: backends[1].Addr(), Port: 80, Draining: true}}},
 		ID: 3, Exceptions: 1, Places: []Place{{2, 1}, {0, 5}}, Table: table, Base: &table,
 		Moved: &Slots{Size: 7, Bits: []uint64{5}}, Since: time.Unix(1000, 0).UTC(), Until: time.Unix(2000, 0).UTC()}
 	head := Head{Number: 9, Written: time.Unix(1500, 7).UTC(), Cookie: 1 << 40, Layout: "abc", Interfaces: []Interface{{"eth0", 2}},
