@@ -297,13 +297,19 @@ func (s *stage) makeBulk(t *testing.T, p path) {
 // connect opens a connection; with a local port given, from there.
 func (s *stage) connect(t *testing.T, p path, localPort uint16) net.Conn {
 	t.Helper()
+	return s.connectTo(t, p, webPort, localPort)
+}
+
+// connectTo opens a connection to a port of the VIP.
+func (s *stage) connectTo(t *testing.T, p path, port, localPort uint16) net.Conn {
+	t.Helper()
 	dialer := net.Dialer{Timeout: e2e.Patience, Control: reuse}
 	if localPort != 0 {
 		dialer.LocalAddr = net.TCPAddrFromAddrPort(netip.AddrPortFrom(p.own(s.Clients[0]), localPort))
 	}
 	var connection net.Conn
 	err := s.Clients[0].Do(func() (err error) {
-		connection, err = dialer.Dial("tcp", netip.AddrPortFrom(p.vip, webPort).String())
+		connection, err = dialer.Dial("tcp", netip.AddrPortFrom(p.vip, port).String())
 		return err
 	})
 	if err == nil {

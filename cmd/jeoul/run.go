@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"net"
 	"os"
@@ -23,6 +22,7 @@ import (
 	"github.com/jeoul/jeoul/internal/config"
 	"github.com/jeoul/jeoul/internal/control"
 	"github.com/jeoul/jeoul/internal/datapath"
+	"github.com/jeoul/jeoul/internal/datapath/pins"
 	"github.com/jeoul/jeoul/internal/hostnet"
 	"github.com/jeoul/jeoul/internal/iface"
 	"github.com/jeoul/jeoul/internal/lb"
@@ -34,7 +34,7 @@ import (
 type runCmd struct {
 	Config   string `name:"config" short:"c" required:"" type:"path" placeholder:"FILE" help:"Configuration in YAML."`
 	Check    bool   `name:"check" help:"Check the file and exit; needs no rights and changes nothing."`
-	StateDir string `name:"state-dir" default:"/run/jeoul" type:"path" placeholder:"DIR" help:"Where changes to the network settings are noted, so that the next start takes back what a killed balancer has left (${default})."`
+	StateDir string `name:"state-dir" default:"/run/jeoul" type:"path" placeholder:"DIR" help:"Where changes to the network settings are noted, and what another process needs to go on with the data plane of one that was killed (${default})."`
 }
 
 // Run balances until the context ends.
@@ -86,6 +86,13 @@ func terminal(file *os.File) bool {
 
 // parts are what a balancer is made of, in the order in which they are opened.
 type parts struct {
+	instance instance
+	// takesOver: another process has left the data plane and the network changes.
+	takesOver bool
+	// started: what was taken over is this process's to take back.
+	started bool
+	// store is nil where nothing outlives the process.
+	store    *pins.Store
 	datapath *datapath.Datapath
 	changes  *hostnet.Changes
 	links    *iface.Interfaces
@@ -112,25 +119,27 @@ func (c *runCmd) balance(ctx context.Context, cfg *config.Config, log *slog.Logg
 	if scrapes != nil {
 		defer scrapes.Close()
 	}
+	running, leaving := untilLeaving(ctx)
 	var p parts
-	defer func() { err = errors.Join(err, p.close(log)) }()
-	if err := p.open(ctx, cfg, c.StateDir, log); err != nil {
+	defer func() { err = errors.Join(err, p.close(log, leaving())) }()
+	if err := p.open(running, cfg, c.StateDir, log); err != nil {
 		return err
 	}
 	version, _ := build()
 	controller := control.New(control.Options{
 		DataPlane: p.datapath, Paths: p.paths, Host: p.changes, Links: p.links,
-		Announce: neigh.Announce, Log: log, Version: version,
+		Announce: neigh.Announce, Log: log, Version: version, TakesOver: p.takesOver, Memory: p.memory(),
 	}, cfg)
 	err = controller.Start()
 	if errors.Is(err, datapath.ErrBusy) {
-		return cfg.At("hook", "%v", err)
+		err = cfg.At("hook", "%v", err)
 	}
 	if err != nil {
-		return err
+		return p.goesOn(err)
 	}
 	shown := metrics.New(controller.Status, int(cfg.Metrics.Backends))
-	group, ctx := errgroup.WithContext(ctx)
+	p.started = true
+	group, ctx := errgroup.WithContext(running)
 	group.Go(func() error { return controller.Run(ctx) })
 	if scrapes != nil {
 		log.Info(fmt.Sprintf("answering scrapes at http://%s%s", scrapes.Addr(), metrics.Path))
@@ -157,9 +166,60 @@ func listenForScrapes(ctx context.Context, cfg *config.Config) (net.Listener, er
 	return listener, nil
 }
 
+// untilLeaving returns a context that ends with the other or by the signal by which another
+// process is to go on (SIGUSR2), and what says, once it has ended or is no more needed, whether
+// that signal has come. Of two signals it counts: a service manager sends its own besides.
+func untilLeaving(ctx context.Context) (running context.Context, leaving func() bool) {
+	leave := make(chan os.Signal, 1)
+	signal.Notify(leave, syscall.SIGUSR2)
+	running, cancel := context.WithCancelCause(ctx)
+	decided := make(chan bool, 1)
+	go func() {
+		select {
+		case <-leave:
+			cancel(control.ErrLeaving)
+			decided <- true
+		case <-running.Done():
+			decided <- false
+		}
+	}()
+	return running, func() bool {
+		signal.Stop(leave)
+		cancel(nil)
+		return <-decided || len(leave) > 0
+	}
+}
+
+// goesOn adds to the error of a start what is left as it was.
+func (p *parts) goesOn(err error) error {
+	if !p.takesOver {
+		return err
+	}
+	return fmt.Errorf("%w\nthe data plane of the process before goes on; `jeoul detach` takes it away", err)
+}
+
+// memory returns what keeps operations, nil where they end with the process.
+func (p *parts) memory() control.Memory {
+	if p.store == nil {
+		return nil
+	}
+	return noted(p.instance.file("operations"))
+}
+
 // open opens the parts; what is open after an error is for close.
 func (p *parts) open(ctx context.Context, cfg *config.Config, stateDir string, log *slog.Logger) (err error) {
+	if p.instance, err = instanceOn(cfg.Interfaces[0], stateDir); err != nil {
+		return err
+	}
+	if p.store, err = p.instance.open(cfg, log); err != nil {
+		return err
+	}
+	var keep *datapath.Keep
+	if p.store != nil {
+		keep = p.instance.keep(p.store)
+	}
 	p.datapath, err = datapath.Open(datapath.Options{
+		Keep:       keep,
 		Interfaces: cfg.Interfaces, Hook: cfg.Hook,
 		SwitchOff:  func(link, feature, why string) error { return p.changes.SwitchOff(link, feature, why) },
 		SwitchBack: func(link, feature, why string) error { return p.changes.SwitchBack(link, feature, why) },
@@ -171,7 +231,14 @@ func (p *parts) open(ctx context.Context, cfg *config.Config, stateDir string, l
 	if err != nil {
 		return err
 	}
-	if p.changes, err = hostnet.Open(stateDir, journalName(cfg.Interfaces[0])); err != nil {
+	openChanges := hostnet.Open
+	if p.takesOver = p.datapath.Adopted(); p.takesOver {
+		openChanges = hostnet.Inherit
+	}
+	for _, note := range p.datapath.Notes() {
+		log.Info(note)
+	}
+	if p.changes, err = openChanges(stateDir, p.instance.journal); err != nil {
 		return fmt.Errorf("balance on %s: %w", cfg.Interfaces[0], err)
 	}
 	for _, event := range p.changes.Events() {
@@ -184,23 +251,18 @@ func (p *parts) open(ctx context.Context, cfg *config.Config, stateDir string, l
 	return err
 }
 
-// close takes everything back. The VIPs go before the data plane: a packet that
-// came in between would reach a kernel that knows its VIP and not its
+// close takes everything back, or leaves it for another process. The VIPs go before the data
+// plane: a packet that came in between would reach a kernel that knows its VIP and not its
 // connection, and be answered with a reset.
-func (p *parts) close(log *slog.Logger) error {
-	var closers []io.Closer
-	if p.changes != nil {
-		closers = append(closers, p.changes)
-	}
-	if p.datapath != nil {
-		closers = append(closers, p.datapath)
+func (p *parts) close(log *slog.Logger, leave bool) error {
+	var errs []error
+	if leave || p.takesOver && !p.started {
+		errs = append(errs, p.leave())
+	} else {
+		errs = append(errs, p.takeBack())
 	}
 	if p.paths != nil {
-		closers = append(closers, p.paths)
-	}
-	var errs []error
-	for _, part := range closers {
-		errs = append(errs, part.Close())
+		errs = append(errs, p.paths.Close())
 	}
 	if p.changes != nil {
 		for _, event := range p.changes.Events() {
@@ -209,6 +271,42 @@ func (p *parts) close(log *slog.Logger) error {
 	}
 	if p.links != nil {
 		p.links.Close()
+	}
+	return errors.Join(errs...)
+}
+
+// leave lets go of everything that another process is to go on with. Where nothing outlives
+// the process, it takes everything back.
+func (p *parts) leave() error {
+	if p.store == nil {
+		return p.takeBack()
+	}
+	if p.changes != nil {
+		p.changes.Leave()
+	}
+	if p.datapath == nil {
+		p.store.Close()
+		return nil
+	}
+	return p.datapath.Leave()
+}
+
+// takeBack takes everything back.
+func (p *parts) takeBack() error {
+	var errs []error
+	if p.changes != nil {
+		errs = append(errs, p.changes.Close())
+	}
+	switch {
+	case p.datapath != nil:
+		errs = append(errs, p.datapath.Close())
+	case p.store != nil:
+		// What is there could not be taken over, and goes on.
+		p.store.Close()
+		return nil
+	}
+	if p.store != nil {
+		errs = append(errs, noted(p.instance.file("operations")).forget())
 	}
 	return errors.Join(errs...)
 }

@@ -5,6 +5,7 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net/netip"
@@ -24,14 +25,20 @@ import (
 )
 
 type statusCmd struct {
-	Socket  string `name:"socket" default:"${socket}" type:"path" placeholder:"PATH" help:"Unix socket of the daemon (${default})."`
-	Output  string `name:"output" short:"o" enum:"table,json" default:"table" placeholder:"table|json" help:"For a person or for a program (${default})."`
-	Verbose bool   `name:"verbose" short:"v" help:"Show outcomes that no packet had, too."`
+	Socket   string `name:"socket" default:"${socket}" type:"path" placeholder:"PATH" help:"Unix socket of the daemon (${default})."`
+	StateDir string `name:"state-dir" default:"/run/jeoul" type:"path" placeholder:"DIR" help:"Where a daemon that ended has left what is known of its data plane (${default})."`
+	Output   string `name:"output" short:"o" enum:"table,json" default:"table" placeholder:"table|json" help:"For a person or for a program (${default})."`
+	Verbose  bool   `name:"verbose" short:"v" help:"Show outcomes that no packet had, too."`
 }
 
 // Run asks the daemon and prints what it says.
 func (c *statusCmd) Run(ctx context.Context) error {
 	status, err := api.NewClient(c.Socket).Status(ctx)
+	if errors.Is(err, api.ErrNotRunning) {
+		for _, line := range kept(c.StateDir) {
+			err = fmt.Errorf("%w\n%s", err, line)
+		}
+	}
 	if err != nil {
 		return err
 	}

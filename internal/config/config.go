@@ -35,6 +35,8 @@ type Config struct {
 	Hook       lb.Hook
 	// Socket is the absolute path of the unix socket of the API.
 	Socket string
+	// Survive says whether the data plane outlives the daemon's process.
+	Survive Survive
 	// TableSize is the number of slots, a prime, of the hash tables of services that
 	// do not say; 0: by the number of each one's backends. Each service's own field
 	// says what holds for it.
@@ -62,6 +64,26 @@ type Metrics struct {
 // DefaultMetricsBackends is Metrics.Backends of a file that does not say: with ten series each,
 // a page of some five megabytes.
 const DefaultMetricsBackends = 5000
+
+// Survive says whether the data plane outlives the daemon's process.
+type Survive string
+
+// SurviveAuto is where that can be, SurviveAlways that nothing starts where it cannot.
+const (
+	SurviveAuto   Survive = "auto"
+	SurviveAlways Survive = "always"
+	SurviveNever  Survive = "never"
+)
+
+// UnmarshalText accepts "auto", "always" and "never".
+func (s *Survive) UnmarshalText(text []byte) error {
+	switch word := Survive(text); word {
+	case SurviveAuto, SurviveAlways, SurviveNever:
+		*s = word
+		return nil
+	}
+	return fmt.Errorf("unknown word %q: use auto, always or never", text)
+}
 
 // FullNAT is where full NAT takes the source of a flow from.
 type FullNAT struct {

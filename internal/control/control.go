@@ -30,6 +30,10 @@ import (
 // ErrStopped is what Reload returns when the controller does not run.
 var ErrStopped = errors.New("the balancer is not running")
 
+// ErrLeaving is the cause of a context that ends Run where another process is to go on with
+// what this one has made.
+var ErrLeaving = errors.New("the process ends, and its work goes on")
+
 // DataPlane forwards packets.
 type DataPlane interface {
 	// Apply puts a state in place of the one before, whole or not at all.
@@ -68,6 +72,8 @@ type Host interface {
 	AddAddresses(link string, addrs []netip.Addr, opt hostnet.AddressOptions) error
 	// RemoveAddresses takes them off a link, as many as it can.
 	RemoveAddresses(link string, addrs []netip.Addr) error
+	// KeepAddresses takes all of ours off a link but these.
+	KeepAddresses(link string, addrs []netip.Addr) error
 	// Forward makes the host a router on links for the families that are true.
 	Forward(links []string, four, six bool) error
 	Sysctl(name string) (string, error)
@@ -94,6 +100,10 @@ type Options struct {
 	// Role says whether the VIPs are this balancer's to hold; nil: they are.
 	Role Role
 	Log  *slog.Logger
+	// TakesOver: the data plane forwards already, as a process before has left it.
+	TakesOver bool
+	// Memory keeps what operations have changed; nil: it ends with the process.
+	Memory Memory
 	// Version is shown in the status.
 	Version string
 }
@@ -242,11 +252,18 @@ func (c *Controller) Start() error {
 	if err := c.opt.Paths.Watch(l.backends); err != nil {
 		return err
 	}
-	first := newView(l, nil, c.known(l, nil), nil)
+	c.awaitPaths(l)
+	overlays, err := c.recall(l)
+	if err != nil {
+		return err
+	}
+	first := newView(l, overlays, c.known(l, nil), nil)
 	first.passive = c.passive
 	if err := c.begin(first); err != nil {
 		return err
 	}
+	c.dropAddresses(first)
+	c.armDeadline()
 	c.welcome(warnings)
 	return nil
 }
@@ -323,7 +340,7 @@ func (c *Controller) tellMemory() {
 // iface.ErrGone when the interface is deleted. Call it once, after Start.
 func (c *Controller) Run(ctx context.Context) error {
 	defer close(c.stopped)
-	defer c.finish()
+	defer c.finish(ctx)
 	hearing, stop := context.WithCancel(ctx)
 	var ears sync.WaitGroup
 	c.hear(hearing, &ears)

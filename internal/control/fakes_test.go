@@ -317,6 +317,19 @@ func (h host) RemoveAddresses(link string, addrs []netip.Addr) error {
 	return nil
 }
 
+// KeepAddresses takes what is on the link for addresses of ours.
+func (h host) KeepAddresses(link string, addrs []netip.Addr) error {
+	h.mu.Lock()
+	var have []netip.Addr
+	for _, p := range h.links[0].Addresses {
+		if p.IsSingleIP() {
+			have = append(have, p.Addr())
+		}
+	}
+	h.mu.Unlock()
+	return h.RemoveAddresses(link, without(have, addrs))
+}
+
 // Events are one for each address that was put there.
 func (h host) Events() []hostnet.Event {
 	h.mu.Lock()

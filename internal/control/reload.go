@@ -157,9 +157,10 @@ func (c *Controller) watch(l *layout) {
 }
 
 // finish answers the reload that the end of the loop cut short, and says what ends
-// with it.
-func (c *Controller) finish() {
-	if n := len(c.view.overlays); n > 0 {
+// with it, unless another process is to go on.
+func (c *Controller) finish(ctx context.Context) {
+	leaving := errors.Is(context.Cause(ctx), ErrLeaving)
+	if n := len(c.view.overlays); n > 0 && !leaving {
 		c.opt.Log.Warn(fmt.Sprintf("what operations have changed ends now: the next start has the weights and drains of the configuration; backends: %d", n))
 	}
 	if c.pending != nil {

@@ -131,6 +131,7 @@ func (c *Controller) install(v *view) error {
 	if err := c.opt.DataPlane.Apply(v.state); err != nil {
 		return err
 	}
+	c.remind(v)
 	c.stale = false
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -141,6 +142,7 @@ func (c *Controller) install(v *view) error {
 
 // show puts a view in force for which the data plane has what it needs.
 func (c *Controller) show(v *view) {
+	c.remind(v)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.view = v

@@ -69,7 +69,7 @@ func Open(stateDir, instance string) (*Store, error) {
 
 // Find is Open for what is there already. Errors: ErrNothing, ErrBusy.
 func Find(stateDir, instance string) (*Store, error) {
-	for _, root := range []string{filepath.Join(system, ours), filepath.Join(mountPoint(stateDir), ours)} {
+	for _, root := range roots(stateDir) {
 		if !isBPF(root) {
 			continue
 		}
@@ -79,6 +79,24 @@ func Find(stateDir, instance string) (*Store, error) {
 		}
 	}
 	return nil, ErrNothing
+}
+
+// Instances lists those that have something pinned, with a process or without one.
+func Instances(stateDir string) (names []string) {
+	for _, root := range roots(stateDir) {
+		entries, _ := os.ReadDir(root)
+		for _, e := range entries {
+			if e.IsDir() && isBPF(root) {
+				names = append(names, strings.ReplaceAll(e.Name(), "@", "."))
+			}
+		}
+	}
+	return names
+}
+
+// roots are the directories that balancers' directories may be in.
+func roots(stateDir string) []string {
+	return []string{filepath.Join(system, ours), filepath.Join(mountPoint(stateDir), ours)}
 }
 
 // name writes a name so that a bpf file system takes it, which has no dots in names.

@@ -1,0 +1,186 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/jeoul/jeoul/internal/api"
+	"github.com/jeoul/jeoul/internal/e2e"
+	"github.com/jeoul/jeoul/internal/lab"
+	"github.com/jeoul/jeoul/internal/lb"
+	"github.com/jeoul/jeoul/internal/ops"
+)
+
+// leave ends the daemon so that another process goes on with its work.
+func leave(t *testing.T, process *lab.Process) {
+	t.Helper()
+	// A service manager sends its own signal besides.
+	for _, signal := range []syscall.Signal{syscall.SIGUSR2, syscall.SIGTERM} {
+		if err := process.Signal(signal); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := process.Wait(); err != nil {
+		t.Fatalf("it did not end well: %v", err)
+	}
+}
+
+// TestConnectionsOutliveTheProcess ends the daemon by a kill and on purpose and starts another
+// one, while clients have connections in every mode, by hash and by turns: each goes on with
+// its server, without a process and after. A stop leaves nothing.
+func TestConnectionsOutliveTheProcess(t *testing.T) {
+	forEachHook(t, func(t *testing.T, hook lb.Hook) {
+		s := buildStage(t, hook, 1, kilo)
+		for _, server := range s.Servers {
+			s.startAgent(t, server)
+			s.startServers(t, server)
+		}
+		before := e2e.ReadSettings(t, s.Balancer)
+		s.start(t)
+		s.operate(t, ops.Order{Verb: ops.Weight, Weight: 3, Service: s.status(t).Services[0].Name, Backend: s.Servers[0].Name, By: "the test"})
+		all := s.openEverywhere(t)
+		for i, end := range []func(*testing.T, *lab.Process){kill, leave, kill} {
+			counts, pinned, balancing := s.outcomes(t), s.pinned(t), e2e.ReadSettings(t, s.Balancer)
+			end(t, s.daemon)
+			all.ask(t, "without a process")
+			for _, line := range e2e.ReadSettings(t, s.Balancer).Difference(balancing) {
+				t.Errorf("after end %d of the process: %s", i, line)
+			}
+			s.start(t)
+			all.ask(t, "with another process")
+			for name, packets := range s.outcomes(t) {
+				if packets < counts[name] {
+					t.Errorf("the counter %s went from %d to %d", name, counts[name], packets)
+				}
+			}
+			if now := s.pinned(t); now != pinned {
+				t.Errorf("pins: %d, and before: %d", now, pinned)
+			}
+			if n := len(s.status(t).Operations.InForce); n != 1 {
+				t.Errorf("operations in force: %d, want the weight", n)
+			}
+			all = append(all, s.openEverywhere(t)...)
+		}
+		stop(t, s.daemon)
+		if n := s.pinned(t); n != 0 {
+			t.Errorf("after a stop, pins: %d", n)
+		}
+		for _, line := range e2e.ReadSettings(t, s.Balancer).Difference(before) {
+			t.Errorf("after a stop: %s", line)
+		}
+		left, err := os.ReadDir(filepath.Join(s.Balancer.Dir, "state"))
+		if err != nil || len(left) != 0 {
+			t.Errorf("after a stop, there is left: %v, %v", left, err)
+		}
+	})
+}
+
+// TestDetach takes away what a killed daemon has left.
+func TestDetach(t *testing.T) {
+	s := buildStage(t, lb.HookTC, 1, kilo)
+	before := e2e.ReadSettings(t, s.Balancer)
+	for _, server := range s.Servers {
+		s.startAgent(t, server)
+	}
+	s.start(t)
+	run := func(arguments ...string) string {
+		t.Helper()
+		var said syncBuffer
+		process := jeoul(t, s.Balancer, &said, append(arguments, "--state-dir", filepath.Join(s.Balancer.Dir, "state"))...)
+		<-process.Done()
+		return said.String()
+	}
+	if said := run("detach", "-c", s.config); !strings.Contains(said, "another process keeps this data plane") {
+		t.Errorf("detach beside a daemon says %q", said)
+	}
+	kill(t, s.daemon)
+	if said := run("status", "--socket", s.socket); !strings.Contains(said, "a data plane without a process is on "+s.Balancer.Interface+": services: 48") {
+		t.Errorf("status without a daemon says %q", said)
+	}
+	for _, want := range []string{"detached: /sys/fs/bpf/jeoul/run-", "no data plane was left"} {
+		if said := run("detach", "--interface", s.Balancer.Interface); !strings.Contains(said, want) {
+			t.Errorf("detach says %q, want %q", said, want)
+		}
+	}
+	if n := s.pinned(t); n != 0 {
+		t.Errorf("pins that are left: %d", n)
+	}
+	for _, line := range e2e.ReadSettings(t, s.Balancer).Difference(before) {
+		t.Errorf("there is left: %s", line)
+	}
+}
+
+// pinned counts what is pinned on the balancer.
+func (s *stage) pinned(t *testing.T) (n int) {
+	t.Helper()
+	err := s.Balancer.Do(func() error {
+		return filepath.WalkDir("/sys/fs/bpf", func(path string, _ os.DirEntry, err error) error {
+			if strings.HasPrefix(path, "/sys/fs/bpf/jeoul") {
+				n++
+			}
+			return err
+		})
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+func (s *stage) operate(t *testing.T, order ops.Order) {
+	t.Helper()
+	if _, err := api.NewClient(s.socket).Operate(t.Context(), order); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// living are connections on which requests are made again and again, by the server that they
+// are with.
+type living []struct {
+	net.Conn
+	path   path
+	server string
+}
+
+// openEverywhere opens some connections on each path, by hash and by turns.
+func (s *stage) openEverywhere(t *testing.T) (all living) {
+	t.Helper()
+	for _, p := range paths() {
+		for _, port := range []uint16{webPort, otherWebPort} {
+			for range 4 {
+				connection := s.connectTo(t, p, port, 0)
+				server, err := whoOn(connection)
+				if err != nil {
+					t.Fatalf("%s, port %d: %v", p, port, err)
+				}
+				all = append(all, living{{connection, p, server}}...)
+			}
+		}
+	}
+	return all
+}
+
+// ask makes a request on each connection.
+func (l living) ask(t *testing.T, when string) {
+	t.Helper()
+	broken := map[string]int{}
+	for _, connection := range l {
+		if err := connection.SetDeadline(time.Now().Add(e2e.Patience)); err != nil {
+			t.Fatal(err)
+		}
+		if server, err := whoOn(connection); err != nil || server != connection.server {
+			broken[connection.path.String()]++
+			t.Logf("%s, %s: a connection to %s was answered by %q: %v", connection.path, when, connection.server, server, err)
+		}
+	}
+	for path, n := range broken {
+		t.Errorf("%s: broken on %s: %d of %d in all", when, path, n, len(l))
+	}
+}

@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+
+	"github.com/jeoul/jeoul/internal/config"
+	"github.com/jeoul/jeoul/internal/datapath"
+	"github.com/jeoul/jeoul/internal/datapath/pins"
+	"github.com/jeoul/jeoul/internal/namespace"
+)
+
+// instance is a balancer's name among those of a host, and where it keeps what is to outlive
+// its process.
+type instance struct {
+	stateDir string
+	// journal is the name of its network changes, and name of everything else: of the
+	// interface that carries its VIPs, and of its network namespace.
+	journal, name string
+	cookie        uint64
+}
+
+// instanceOn returns the one whose first interface that is.
+func instanceOn(link, stateDir string) (instance, error) {
+	ns, err := namespace.Current()
+	if err != nil {
+		return instance{}, err
+	}
+	defer ns.Close()
+	cookie, err := ns.Cookie()
+	if err != nil {
+		return instance{}, err
+	}
+	journal := journalName(link)
+	return instance{stateDir: stateDir, journal: journal, name: fmt.Sprintf("%s-%d", journal, ns.Inode()), cookie: cookie}, nil
+}
+
+func (i instance) file(kind string) string { return filepath.Join(i.stateDir, i.name+"."+kind) }
+
+// keep says where the data plane is kept in a store.
+func (i instance) keep(store *pins.Store) *datapath.Keep {
+	return &datapath.Keep{Store: store, Snapshot: i.file("snapshot"), Cookie: i.cookie}
+}
+
+// open opens the store; nil where there is none, and the configuration does not demand it.
+func (i instance) open(cfg *config.Config, log *slog.Logger) (*pins.Store, error) {
+	if cfg.Survive == config.SurviveNever {
+		return nil, i.refuseLeft()
+	}
+	store, err := pins.Open(i.stateDir, i.name)
+	if errors.Is(err, pins.ErrUnavailable) {
+		err = fmt.Errorf("%w: mount one on /sys/fs/bpf (`mount -t bpf bpf /sys/fs/bpf`)", err)
+		if cfg.Survive != config.SurviveAlways {
+			log.Warn(fmt.Sprintf("connections end with this process, however it ends: %v", err))
+			return nil, nil
+		}
+		return nil, cfg.At("survive", "%v", err)
+	}
+	return store, err
+}
+
+// refuseLeft says that there is a data plane that outlived its process, where none is to.
+func (i instance) refuseLeft() error {
+	store, err := pins.Find(i.stateDir, i.name)
+	if errors.Is(err, pins.ErrNothing) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer store.Close()
+	return fmt.Errorf("a data plane is kept in %s, which the configuration (survive: %s) does not go on with: take it away with `jeoul detach`", store.Dir(), config.SurviveNever)
+}
+
+// noted is a file that keeps what operations have changed.
+type noted string
+
+func (n noted) Load() ([]byte, error) {
+	data, err := os.ReadFile(string(n))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	return data, err
+}
+
+func (n noted) Save(data []byte) error {
+	made := string(n) + ".new"
+	err := os.WriteFile(made, data, 0o600)
+	if err == nil {
+		err = os.Rename(made, string(n))
+	}
+	if err != nil {
+		return fmt.Errorf("saving what operations have changed of backends (it ends with this process): %w", err)
+	}
+	return nil
+}
+
+// forget removes the file.
+func (n noted) forget() error {
+	if err := os.Remove(string(n)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return nil
+}

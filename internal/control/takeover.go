@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package control
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"time"
+
+	"github.com/jeoul/jeoul/internal/lb"
+	"github.com/jeoul/jeoul/internal/ops"
+)
+
+// Memory keeps what operations have changed for the process that follows this one.
+type Memory interface {
+	// Load returns what was saved last; nothing where nothing was.
+	Load() ([]byte, error)
+	Save([]byte) error
+}
+
+// savedOverlay is an overlay as it is saved.
+type savedOverlay struct {
+	Backend lb.BackendKey `json:"backend"`
+	Drain   *ops.Drained  `json:"drain,omitempty"`
+	Weight  *ops.Weighted `json:"weight,omitempty"`
+}
+
+// awaitPaths waits, within a bound, until the backends of a configuration are looked for:
+// where a data plane forwards already, it goes on with what it knows until then.
+func (c *Controller) awaitPaths(l *layout) {
+	if !c.opt.TakesOver {
+		return
+	}
+	all := &reload{wanted: l.backends}
+	bound := time.NewTimer(resolveBound)
+	defer bound.Stop()
+	for !c.resolved(all) {
+		select {
+		case <-c.opt.Paths.Changes():
+		case <-bound.C:
+			return
+		}
+	}
+}
+
+// recall returns what operations had changed when the process before ended, as far as the
+// configuration has the backends.
+func (c *Controller) recall(l *layout) (map[lb.BackendKey]overlay, error) {
+	if !c.opt.TakesOver || c.opt.Memory == nil {
+		return nil, nil
+	}
+	data, err := c.opt.Memory.Load()
+	if err != nil || len(data) == 0 {
+		return nil, err
+	}
+	var saved []savedOverlay
+	if err := json.Unmarshal(data, &saved); err != nil {
+		return nil, fmt.Errorf("read what operations had changed of backends: %w", err)
+	}
+	overlays := map[lb.BackendKey]overlay{}
+	for _, s := range saved {
+		if l.find(s.Backend) != nil {
+			lay(overlays, s.Backend, overlay{drain: s.Drain, weight: s.Weight})
+		}
+	}
+	return overlays, nil
+}
+
+// remind saves what operations have changed, where a view has other operations than the last.
+// Where it cannot be saved, it is in force all the same.
+func (c *Controller) remind(now *view) {
+	if c.opt.Memory == nil || maps.Equal(c.view.overlays, now.overlays) {
+		return
+	}
+	saved := make([]savedOverlay, 0, len(now.overlays))
+	for key, o := range now.overlays {
+		saved = append(saved, savedOverlay{key, o.drain, o.weight})
+	}
+	data, err := json.Marshal(saved)
+	if err == nil {
+		err = c.opt.Memory.Save(data)
+	}
+	if err != nil {
+		c.opt.Log.Warn(oneLine(err))
+	}
+}
+
+// dropAddresses takes off the first interface what the process before had put there and the
+// balancer is to hold no more.
+func (c *Controller) dropAddresses(first *view) {
+	if !c.opt.TakesOver {
+		return
+	}
+	if err := c.opt.Host.KeepAddresses(c.links[0].Name, first.addressesHeld()); err != nil {
+		c.opt.Log.Warn(oneLine(err))
+	}
+	c.logHost()
+}

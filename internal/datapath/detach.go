@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package datapath
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"time"
+
+	"github.com/jeoul/jeoul/internal/datapath/snapshot"
+)
+
+// Kept is what is known of a data plane without its process.
+type Kept struct {
+	// Dir is where its pins are.
+	Dir string
+	// Interfaces are those that it takes packets on; Changed is when its configuration last
+	// changed.
+	Interfaces []string
+	Services   int
+	Changed    time.Time
+}
+
+// ReadKept says what is kept, without touching it. What it cannot tell is an error, and Dir
+// is known all the same.
+func ReadKept(keep *Keep) (Kept, error) {
+	k, kept := newKeeper(keep), Kept{Dir: keep.Store.Dir()}
+	numbers, err := k.snapshots()
+	if err != nil || len(numbers) == 0 {
+		return kept, errors.Join(fmt.Errorf("its snapshot %s is missing", keep.Snapshot), err)
+	}
+	data, err := os.ReadFile(k.file(k.latest(0)))
+	if err != nil {
+		return kept, err
+	}
+	s, err := snapshot.Decode(data)
+	if err != nil {
+		return kept, err
+	}
+	for _, i := range s.Interfaces {
+		kept.Interfaces = append(kept.Interfaces, i.Name)
+	}
+	kept.Services, kept.Changed = len(s.Services), s.Written
+	return kept, nil
+}
+
+// Detach takes what is kept off the interfaces, and removes it, whoever has made it and whether
+// it can be read or not. The interfaces are those that it may be attached to besides those that
+// it says itself. Call it in their network namespace.
+func Detach(keep *Keep, interfaces []string) error {
+	kept, _ := ReadKept(keep)
+	var ports []port
+	for _, name := range append(kept.Interfaces, interfaces...) {
+		if nic, err := net.InterfaceByName(name); err == nil {
+			ports = append(ports, port{name: name, index: nic.Index})
+		}
+	}
+	return errors.Join(removeFilters(ports), newKeeper(keep).forget())
+}
