@@ -203,7 +203,7 @@ func writeOperations(w io.Writer, operations *ops.Operations, now time.Time) {
 		fmt.Fprintln(w, "everything is as the configuration has it")
 	} else {
 		writeInForce(w, operations.InForce, now)
-		fmt.Fprintln(w, "\nthis ends with the daemon; to keep it, write it into the configuration")
+		fmt.Fprintln(w, "\nthis ends when the daemon is stopped; to keep it, write it into the configuration")
 	}
 	writeHistory(w, operations.History)
 }

@@ -2,7 +2,10 @@
 
 package subject
 
-import "context"
+import (
+	"context"
+	"syscall"
+)
 
 // Restarting is a running subject whose process can end and begin again while connections go
 // through it. What it has set up besides (addresses, rules) stays meanwhile.
@@ -55,10 +58,16 @@ func (r *runningProxy) Begin(ctx context.Context) (err error) {
 	return r.listens(ctx)
 }
 
-// Restart stops the daemon (SIGTERM) and starts another one, as `systemctl restart` does.
+// Restart ends the daemon by the signal that leaves its work to the next (SIGUSR2), and starts
+// that, as `systemctl restart` does with the unit of docs/restart.md.
 func (r *runningJeoul) Restart(ctx context.Context) error {
-	if err := r.process.stop(ctx); err != nil {
+	if err := r.process.process.Signal(syscall.SIGUSR2); err != nil {
 		return err
+	}
+	select {
+	case <-r.process.process.Done():
+	case <-ctx.Done():
+		return ctx.Err()
 	}
 	return r.Begin(ctx)
 }
