@@ -23,8 +23,9 @@ const (
 	// an ICMP error quotes.
 	captureBytes = 512
 	// captureBuffer is what may wait to be looked at, in bytes of the kernel's
-	// memory: more than a test moves at a time, so that nothing is missed.
-	captureBuffer = 256 << 20
+	// memory: more than a test moves at a time, so that nothing is missed where
+	// the reader gets little of a busy CPU. Only what waits is taken.
+	captureBuffer = 1 << 30
 )
 
 // Capture looks at every packet that comes in on an interface.
