@@ -69,7 +69,7 @@ static __always_inline enum outcome serve_reply(ctx_t *ctx, void *generation,
 		return outcome;
 	trace_backend(decision->backend->index, decision->backend->generation);
 	if (is_whole)
-		outcome = send_back_inline(ctx, packet, decision, to);
+		outcome = send_back_inline(ctx, packet, decision, to, true);
 	else
 		outcome = OUTCOME_DROPPED_MALFORMED;
 	trace_because(came_as(outcome));
@@ -108,7 +108,7 @@ static __noinline int pass_first(void *generation, const struct packet *packet,
 }
 
 /* note_ending tells the flow of a backend's FIN or RST in the scratch memory that it has
- * ended. */
+ * ended. Scratch: takes packet, leaves ends. */
 __noinline int note_ending(ctx_t *ctx)
 {
 	void *generation = current_generation();
@@ -119,11 +119,12 @@ __noinline int note_ending(ctx_t *ctx)
 	if (!scratch)
 		return 0;
 	packet = &scratch->packet;
+	scratch->ends = false;
 	if (is_pool(generation, packet) || !whole(ctx, packet))
 		return 0;
 	endpoint = endpoint_of(generation, packet, packet->source_port, packet->protocol);
-	if (endpoint && endpoint->service != NO_SERVICE)
-		note_reply(packet, endpoint->service, endpoint->backend);
+	scratch->ends = endpoint && endpoint->service != NO_SERVICE &&
+			note_reply(packet, endpoint->service, endpoint->backend);
 	return 0;
 }
 

@@ -21,6 +21,9 @@ struct translation {
 	__u8 hops;
 	/* endpoint.exceptions, where the packet comes from an endpoint. */
 	__u32 exceptions;
+	/* One more than the backend's index, where the packet comes from an endpoint whose flows
+	 * are remembered, and may be part of none: is_reply() is to be asked. 0 elsewhere. */
+	__u32 asked_of;
 };
 
 /* route is a way. */
@@ -88,6 +91,8 @@ struct scratch {
 	/* Full NAT: the ends of what replies to a flow that begins or moves bear. */
 	struct packet replies;
 	struct elder elder;
+	/* The packet, a FIN or RST of mode nat, ends a flow, which it may not be found by now. */
+	__u32 ends;
 	/* The last new flow of full NAT on this CPU found no port that was free. */
 	__u32 crowded;
 	/* A struct bpf_fib_lookup: the question for the way of a reply, and the answer.

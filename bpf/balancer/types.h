@@ -43,6 +43,9 @@ enum outcome {
 	/* From a backend's endpoint of mode nat, and to a destination that the configuration
 	 * says is no client of the service: as it was. */
 	OUTCOME_PASSED_UNTRANSLATED,
+	/* From a backend's endpoint of mode nat, whose service remembers every flow, and part of
+	 * none: as it was. */
+	OUTCOME_PASSED_NO_FLOW,
 	/* A reply, rewritten, whose way the kernel must find. */
 	OUTCOME_PASSED_TO_ROUTE,
 	/* Lost, for the reason in the name. */
@@ -376,8 +379,12 @@ struct turn {
 	 * true of the one table need not be of the next. */
 	__u32 fewest;
 	__u32 fewest_table;
+	/* When the service, of mode nat, had a flow last that it should remember and does not, in
+	 * milliseconds of the clock of struct head, with the lowest bit set. 0 where that is too
+	 * long ago to count, as the control plane finds. See is_reply(). */
+	__u32 unremembered;
 	/* Keeps two services from sharing a cache line. */
-	__u64 rest[7];
+	__u32 rest[13];
 };
 
 /* backend_count is kept per CPU and per backend. */
@@ -537,7 +544,10 @@ enum return_table {
  * and neighbours said. An IPv4 address is in the first word, and the others are anything.
  * A cache line long. */
 struct known_way {
-	__be32 source[4];
+	/* See way_owner(). */
+	__u64 owner;
+	/* The last two words of an IPv6 reply's source. */
+	__be32 rest[2];
 	__be32 destination[4];
 	/* When it was asked for, by the clock of struct head. */
 	__u32 asked;

@@ -126,6 +126,8 @@ func (d *Datapath) replace(c *revision, ports []port) error {
 		next.closeUnless(d.shared)
 		return err
 	}
+	// Packets find the programs before the limits are written.
+	c.noteUnremembered(next, d.janitor.now())
 	flows := move{janitor: d.janitor, from: d.shared, to: next}
 	made, err := d.install(ports, d.wish(c.state), func(kind programKind) (*generation, error) {
 		made, err := d.load(kind, ports, memory, next)
@@ -206,6 +208,7 @@ func (d *Datapath) putLimits(c *revision) {
 			s.is.putLoad(d.shared.load(s.is.places[i].index), i)
 		}
 	}
+	c.noteUnremembered(d.shared, d.janitor.now())
 }
 
 // growShared returns shared maps that hold at least what is to be.

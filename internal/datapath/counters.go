@@ -39,6 +39,7 @@ var outcomeHelp = map[xdpOutcome]string{
 	xdpOutcomeOUTCOME_PASSED_NO_SERVICE:            "left to the kernel: no service has this address, port and protocol",
 	xdpOutcomeOUTCOME_PASSED_NOT_FORWARDED:         "left to the kernel, not translated: from a backend's port, and to this host itself or to where no route leads",
 	xdpOutcomeOUTCOME_PASSED_UNTRANSLATED:          "left to the kernel, not translated: from a backend's port, and to a destination that its service has under untranslated",
+	xdpOutcomeOUTCOME_PASSED_NO_FLOW:               "left to the kernel, not translated: from a backend's port, and part of no flow of its service, which remembers them",
 	xdpOutcomeOUTCOME_PASSED_TO_ROUTE:              "a backend's reply, rewritten and left to the kernel to route: its next hop is not known yet",
 	xdpOutcomeOUTCOME_DROPPED_MALFORMED:            "dropped: the headers contradict the packet",
 	xdpOutcomeOUTCOME_DROPPED_FRAGMENT:             "dropped: a fragment whose first one, which bears the port, was not seen",

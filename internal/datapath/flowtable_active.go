@@ -54,6 +54,7 @@ func (j *janitor) settle() {
 		c := counter{&j.rules.turns[id].Active, metOf(j.flows.last.services, id) + metOf(j.newcomers.last.services, id)}
 		j.drift.check(c, &j.drift.services[id], most)
 	}
+	j.settleUnremembered()
 }
 
 func (j *janitor) tracked(id uint32) bool {

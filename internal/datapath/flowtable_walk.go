@@ -44,6 +44,10 @@ type flowService struct {
 	// affinity is how long a client without flows is remembered, in milliseconds; 0
 	// where clients are not.
 	affinity uint32
+	// nat: the service is of mode NAT.
+	nat bool
+	// window is that of its transitions, in milliseconds.
+	window uint32
 }
 
 // isLive says whether a flow in that state counts among those that nobody has ended.
@@ -218,6 +222,7 @@ func (r *flowRules) expire(t *flowTable, place flowPlace, tag uint64, clock uint
 	})
 	if released {
 		r.countOff(&flow, state)
+		r.noteForgotten(&flow, state, clock)
 	}
 	return released
 }

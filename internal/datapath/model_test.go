@@ -61,6 +61,10 @@ type model struct {
 	returns   map[returnKey]*remembered
 	fragments map[fragmentKey]treatment
 
+	// stale: what a CPU knows of the way of replies may hold no more, for the flow that they
+	// were of is another, or none; it may believe it until the clock moves.
+	stale bool
+
 	// met counts what has happened, for tests to know what they have reached.
 	met map[string]uint64
 }
@@ -176,7 +180,7 @@ var modelEpoch = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 // apply changes the configuration; flows, turns and fragments stay, but for those
 // of what leaves.
 func (m *model) apply(state lb.State) error {
-	m.state = state
+	m.state, m.stale = state, true
 	former, before := m.services, m.endpoints
 	m.services, m.vips = map[lb.ServiceKey]*lb.RoutedService{}, map[netip.Addr]bool{}
 	m.endpoints, m.hosts = map[endpoint]origin{}, map[netip.Addr]bool{}
@@ -201,8 +205,12 @@ func (m *model) apply(state lb.State) error {
 			m.standings[service.Key()] = at
 			continue
 		}
+		anew := at == nil || !at.tracked || m.returned(service, before)
 		if err := m.applyService(service, at); err != nil {
 			return err
+		}
+		if anew {
+			m.noteUnremembered(service)
 		}
 	}
 	m.keepFormer(before)
@@ -344,6 +352,9 @@ const notForwarded = "passed_not_forwarded"
 // untranslated is the outcome of what goes to a destination that is no client of the service.
 const untranslated = "passed_untranslated"
 
+// unknown is the outcome of what is part of no flow of the service, which remembers them.
+const unknown = "passed_no_flow"
+
 // excepts says whether packets of an endpoint to a destination are no replies.
 func (o origin) excepts(destination netip.Addr) bool {
 	return slices.ContainsFunc(o.untranslated, func(p netip.Prefix) bool { return p.Contains(destination) })
@@ -373,14 +384,47 @@ func (m *model) place(p *packet, seen seen) verdict {
 	from := endpoint{netip.AddrPortFrom(p.source, p.sport), p.protocol}
 	if o, ok := m.endpoints[from]; ok {
 		if p.complete() {
-			m.noteReply(p, o.backend)
-			if o.excepts(p.destination) {
+			ends := m.noteReply(p, o.backend)
+			switch {
+			case o.excepts(p.destination):
 				return p.untouched(untranslated)
+			case !m.isReply(o, netip.AddrPortFrom(p.destination, p.dport), true) && !ends:
+				return p.untouched(unknown)
 			}
 		}
 		return m.back(p, o.backend, change{source: o.at, mss: o.mss}, treatment{vip: o.at.Addr(), from: from})
 	}
 	return p.untouched(unserved)
+}
+
+// isReply says whether what comes from an endpoint and goes to a client is part of a flow of
+// the service, as far as that can be known. alive: it shows that the flow lives.
+func (m *model) isReply(o origin, client netip.AddrPort, alive bool) bool {
+	s, i := m.find(o.backend)
+	if s == nil || s.Mode != lb.NAT || !isTracked(s) || !o.until.IsZero() {
+		return true
+	}
+	name := m.flowOf(s, asker{client: client})
+	for _, table := range []*modelFlows{m.flows, m.newcomers} {
+		if e := table.known[name]; e != nil && m.valid(e) && e.backend == o.backend {
+			if alive && e.state != stateOpening {
+				m.refresh(e)
+			}
+			m.met["reply: of a known flow"]++
+			return true
+		}
+	}
+	at, hash := m.standings[s.Key()], selectionHash(s, asker{client: client})
+	switch {
+	case at.unremembered == 0:
+	case len(at.owners) > 0 && indexOfBackend(s, at.owners[scale(hash, len(at.owners))]) == i:
+		m.met["reply: by the hash"]++
+		return true
+	case at.base != nil && at.base[scale(hash, len(at.base))] == o.backend:
+		m.met["reply: by the base's hash"]++
+		return true
+	}
+	return false
 }
 
 // at is the service's address and port.
@@ -631,7 +675,10 @@ func (m *model) icmp(p *packet) verdict {
 			source: netip.AddrPortFrom(s.VIP, 0), destination: netip.AddrPortFrom(e.client, 0)}, treatment{})
 	}
 	if o, ok := m.endpoints[endpoint{to, q.protocol}]; ok && p.destination == q.source {
-		if p.complete() && o.excepts(p.destination) {
+		switch {
+		case p.complete() && !m.isReply(o, from, false):
+			return p.untouched(unknown)
+		case p.complete() && o.excepts(p.destination):
 			return p.untouched(untranslated)
 		}
 		c := change{quoted: &q, quotedDestination: o.at}
@@ -717,7 +764,7 @@ func (m *model) rememberFragment(p *packet, v *verdict) {
 	switch {
 	case v.treatment != nil:
 		m.fragments[p.fragmentKey()] = *v.treatment
-	case slices.Contains([]string{unserved, notForwarded, untranslated}, v.outcome) && m.ours(p):
+	case slices.Contains([]string{unserved, notForwarded, untranslated, unknown}, v.outcome) && m.ours(p):
 		m.fragments[p.fragmentKey()] = treatment{pass: true}
 	}
 }

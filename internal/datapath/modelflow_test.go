@@ -297,6 +297,7 @@ func (m *model) count(e *remembered, n int) {
 
 // free forgets an entry.
 func (m *model) free(e *remembered) {
+	m.stale = true
 	m.count(e, -1)
 	e.at.remove(e)
 	if key := e.returnKey(); m.returns[key] == e {
@@ -309,6 +310,8 @@ func (m *model) become(e *remembered, state flowState) {
 	if state == e.state {
 		return
 	}
+	// A reply keeps it from being forgotten now.
+	m.stale = m.stale || e.state == stateOpening
 	m.count(e, -1)
 	e.state = state
 	m.count(e, 1)
@@ -373,11 +376,11 @@ func (m *model) prove(e *remembered) {
 	}
 }
 
-// noteReply keeps what a backend's packet says of a flow.
-func (m *model) noteReply(p *packet, backend lb.BackendKey) {
+// noteReply keeps what a backend's packet says of a flow, and whether it ends one.
+func (m *model) noteReply(p *packet, backend lb.BackendKey) (ends bool) {
 	s, _ := m.find(backend)
 	if p.protocol != protoTCP || p.flags&(flagFIN|flagRST) == 0 || s == nil || s.Mode != lb.NAT || !isTracked(s) {
-		return
+		return false
 	}
 	name := flowName{client: p.destination, port: p.dport, service: m.standings[s.Key()].id}
 	e := m.lookUp(name)
@@ -386,13 +389,16 @@ func (m *model) noteReply(p *packet, backend lb.BackendKey) {
 	}
 	switch {
 	case e == nil || !m.valid(e) || e.backend != backend:
+		return false
 	case e.state == stateContested && p.flags&flagRST != 0:
 		m.met["contested: reset by the backend"]++
 		m.free(e)
 	default:
 		m.met["told by a reply"]++
+		m.refresh(e)
 		m.tell(e, p.flags)
 	}
+	return true
 }
 
 // tell keeps what a backend's packet says of a flow: that it ends, or is refused.
@@ -598,9 +604,18 @@ func (m *model) sweep() {
 	for _, table := range []*modelFlows{m.flows, m.newcomers} {
 		for _, e := range slices.Collect(maps.Values(table.known)) {
 			if !m.present(e) || !m.valid(e) || m.clock-e.seen >= m.timeout(e) {
+				m.noteForgotten(e)
 				m.free(e)
 			}
 		}
+	}
+}
+
+// noteForgotten notes that a connection is forgotten which was silent for too long.
+func (m *model) noteForgotten(e *remembered) {
+	if (e.state == stateEstablished || e.state == stateContested) && m.present(e) && m.valid(e) {
+		s, _ := m.find(e.backend)
+		m.noteUnremembered(s)
 	}
 }
 

@@ -72,6 +72,7 @@ func (m *model) schedule(c *choice, s *lb.RoutedService, a asker, seen seen) (ou
 	case s.Mode == lb.FullNAT && (a.quiet || !a.opens() && a.protocol != protoUDP):
 		return noFlow
 	case a.quiet || !a.opens() && a.protocol != protoUDP:
+		m.noteGoing(s, a)
 		return m.unremembered(c, s, a)
 	}
 	return m.begin(c, s, a, seen)
@@ -330,6 +331,13 @@ func (a asker) firstState() flowState {
 	return stateOpening
 }
 
+// noteGoing notes that a packet goes by the hash that its backend may answer.
+func (m *model) noteGoing(s *lb.RoutedService, a asker) {
+	if !a.quiet && a.flags&flagRST == 0 {
+		m.noteUnremembered(s)
+	}
+}
+
 // unremembered chooses for a packet of a flow that a tracked service does not
 // know and does not get to know.
 func (m *model) unremembered(c *choice, s *lb.RoutedService, a asker) (outcome string) {
@@ -394,6 +402,9 @@ func (m *model) begin(c *choice, s *lb.RoutedService, a asker, seen seen) (outco
 	case s.Mode == lb.FullNAT:
 		return noBackend
 	default:
+		if c.contested == nil {
+			m.noteGoing(s, a)
+		}
 		return m.withoutTable(c, s, a)
 	}
 	var ok bool
@@ -412,6 +423,7 @@ func (m *model) begin(c *choice, s *lb.RoutedService, a asker, seen seen) (outco
 			return m.staysWith(c, s)
 		}
 		c.opens = a.opens()
+		m.noteGoing(s, a)
 		return m.unremembered(c, s, a)
 	}
 	if s.Mode == lb.FullNAT {

@@ -38,6 +38,36 @@ type standing struct {
 	turn   uint64
 	due    uint64
 	active uint32
+	// unremembered is when there was a sign last of a flow that is not remembered though the
+	// service remembers all, in milliseconds; 0 where that is too long ago.
+	unremembered uint32
+}
+
+// noteUnremembered notes that there may be such a flow of a service of NAT.
+func (m *model) noteUnremembered(s *lb.RoutedService) {
+	if s.Mode == lb.NAT && isTracked(s) {
+		m.standings[s.Key()].unremembered = m.clock | 1
+	}
+}
+
+// settleUnremembered forgets what was noted too long ago.
+func (m *model) settleUnremembered() {
+	for i := range m.state.Services {
+		s := &m.state.Services[i]
+		at := m.standings[s.Key()]
+		if int32(m.clock-at.unremembered) >= int32(settlesAfter(s).Milliseconds()) {
+			at.unremembered = 0
+		}
+	}
+}
+
+// returned says whether a service has a backend that left of late, by the endpoints of
+// before, and is there again.
+func (m *model) returned(s *lb.RoutedService, before map[endpoint]origin) bool {
+	return slices.ContainsFunc(s.Backends, func(b lb.Backend) bool {
+		o := before[endpoint{netip.AddrPortFrom(b.Address, b.Port), byte(s.Protocol)}]
+		return !o.until.IsZero() && !m.now.After(o.until)
+	})
 }
 
 // isMoved says that a flow of that hash may be remembered. Without slots, any may.

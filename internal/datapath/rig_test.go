@@ -196,6 +196,10 @@ func expectOutcome(t *testing.T, r *rig, frame []byte, want string) verdict {
 // differ; the counters are left to settle.
 func (r *rig) feed(tb testing.TB, frame []byte) (want verdict, problem string) {
 	tb.Helper()
+	if r.model.stale {
+		r.forgetWays(tb)
+		r.model.stale = false
+	}
 	from := uint64(monotonic())
 	action, out := r.run(tb, frame)
 	seen := seen{pool: r.poolOf, due: r.dueOf, from: from, until: uint64(monotonic())}
@@ -205,6 +209,24 @@ func (r *rig) feed(tb testing.TB, frame []byte) (want verdict, problem string) {
 	want = r.model.decide(frame, seen)
 	countVerdict(&r.want, want)
 	return want, r.compare(want, action, out) + r.compareTouched(tb)
+}
+
+// forgetWays makes the program ask for the way of each reply again, as it does after the next
+// tick of the clock.
+func (r *rig) forgetWays(tb testing.TB) {
+	tb.Helper()
+	ways := r.datapath.shared.ways
+	keys := make([]uint32, ways.MaxEntries())
+	for i := range keys {
+		keys[i] = uint32(i)
+	}
+	cpus, err := ebpf.PossibleCPU()
+	if err != nil {
+		tb.Fatal(err)
+	}
+	if _, err := ways.BatchUpdate(keys, make([]xdpKnownWay, len(keys)*cpus), nil); err != nil {
+		tb.Fatal(err)
+	}
 }
 
 // run runs a frame through the program. What comes out is overwritten by the

@@ -34,6 +34,7 @@ func (r *rig) pass(tb testing.TB, d time.Duration) {
 		r.model.relieve()
 	}
 	r.model.sweep()
+	r.model.settleUnremembered()
 	r.datapath.janitor.pass(d)
 	r.datapath.settleTransitions(r.model.now, r.datapath.janitor.flowsOf())
 }
@@ -224,9 +225,9 @@ func (m *model) nameOf(e *remembered) string {
 // compareTurn says in what the program's memory of a service differs.
 func (r *rig) compareTurn(key lb.ServiceKey, at *standing) string {
 	turn := r.turnOf(key)
-	if turn.Next != at.turn || turn.Active != at.active || turn.Due != at.due {
-		return fmt.Sprintf("%s: turn %d, %d active, next due at %d; want turn %d, %d active, next due at %d\n",
-			key, turn.Next, turn.Active, turn.Due, at.turn, at.active, at.due)
+	if turn.Next != at.turn || turn.Active != at.active || turn.Due != at.due || turn.Unremembered != at.unremembered {
+		return fmt.Sprintf("%s: turn %d, %d active, next due at %d, unremembered at %d; want turn %d, %d active, next due at %d, unremembered at %d\n",
+			key, turn.Next, turn.Active, turn.Due, turn.Unremembered, at.turn, at.active, at.due, at.unremembered)
 	}
 	return ""
 }

@@ -2,7 +2,11 @@
 
 package datapath
 
-import "slices"
+import (
+	"slices"
+
+	"github.com/jeoul/jeoul/internal/lb"
+)
 
 // scene is what the janitor is to know after a change.
 func (d *Datapath) scene() flowScene {
@@ -59,7 +63,7 @@ func (r *record) weight(i int) uint16 {
 // flows is the service as the janitor sees it.
 func (r *record) flows() flowService {
 	s := &r.service
-	f := flowService{present: true, tracked: r.remembers}
+	f := flowService{present: true, tracked: r.remembers, nat: s.Mode == lb.NAT, window: milliseconds(windowOf(s))}
 	if s.Persistence.On() {
 		f.affinity = milliseconds(s.Persistence.Timeout)
 	}

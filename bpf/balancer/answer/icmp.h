@@ -254,6 +254,8 @@ static __noinline enum outcome error_to_client(ctx_t *ctx, const struct packet *
 
 	if (ctx_length(ctx) < packet->network + packet->length)
 		return OUTCOME_DROPPED_MALFORMED;
+	if (decision->mode == MODE_NAT && !is_reply(&scratch->opposite, false))
+		return OUTCOME_PASSED_NO_FLOW;
 	way = find_route(ctx, packet, to, route);
 	if (way == WAY_NONE)
 		return OUTCOME_DROPPED_NO_ROUTE;
@@ -305,6 +307,7 @@ static __always_inline bool quoted_nat(void *generation, const struct packet *pa
 	struct endpoint *endpoint;
 
 	reversed(quoted, &scratch->opposite);
+	scratch->opposite.protocol = quoted->protocol;
 	endpoint = endpoint_of(generation, &scratch->opposite, scratch->opposite.source_port,
 			       quoted->protocol);
 	if (!endpoint || !same_address(packet->destination, quoted->source))
@@ -315,6 +318,7 @@ static __always_inline bool quoted_nat(void *generation, const struct packet *pa
 			 sizeof(scratch->quote.destination));
 	scratch->quote.destination_port = endpoint->port;
 	scratch->to.exceptions = endpoint->exceptions;
+	decision->mode = MODE_NAT;
 	decision->backend = backend_at(generation, endpoint->backend);
 	return decision->backend;
 }

@@ -72,10 +72,27 @@ static __always_inline __u64 begin_flow(const struct service *service,
 	return choice | CHOICE_OPENS;
 }
 
+/* note_unremembered keeps that a packet of a service's that remembers its flows goes to a
+ * backend by the hash: what the backend answers is part of no flow that is remembered. */
+static __always_inline void note_unremembered(const struct service *service,
+					      const struct packet *packet)
+{
+	__u32 now = clock_of(current_generation()) | 1;
+	struct turn *turn;
+
+	/* A reset is not answered. */
+	if (service->mode != MODE_NAT || (packet->tcp_flags & TCP_RST) || dry_run())
+		return;
+	turn = turn_of(service->id);
+	if (turn && turn->unremembered != now)
+		turn->unremembered = now;
+}
+
 /* by_slot is the choice for a packet whose flow is not, and will not be, remembered. */
 static __always_inline __u64 by_slot(const struct service *service, const struct packet *packet,
 				     __u32 hash, const struct tracking *tracking)
 {
+	note_unremembered(service, packet);
 	look_slot_up(service, hash);
 	return by_hash(tracking, packet);
 }

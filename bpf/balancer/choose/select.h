@@ -45,28 +45,36 @@ static __always_inline struct service *find_service6(void *generation,
 	return NULL;
 }
 
-/* find_service looks the destination up. With port 0 and PROTOCOL_ANY it tells
- * whether the address is a VIP at all. */
-static __always_inline struct service *find_service(void *generation, const struct packet *packet,
-						    __be16 port, __u8 protocol)
+/* find_service_at looks a VIP up. */
+static __always_inline struct service *find_service_at(void *generation, bool ipv6,
+						       const __be32 *address, __be16 port,
+						       __u8 protocol)
 {
-	if (packet->ipv6) {
+	if (ipv6) {
 		struct service_key6 key = {
 			.port = port,
 			.protocol = protocol,
 		};
 
-		__builtin_memcpy(key.address, packet->destination, sizeof(key.address));
+		__builtin_memcpy(key.address, address, sizeof(key.address));
 		return find_service6(generation, &key);
 	} else {
 		struct service_key4 key = {
-			.address = packet->destination[0],
+			.address = address[0],
 			.port = port,
 			.protocol = protocol,
 		};
 
 		return find_service4(generation, &key);
 	}
+}
+
+/* find_service looks the destination up. With port 0 and PROTOCOL_ANY it tells
+ * whether the address is a VIP at all. */
+static __always_inline struct service *find_service(void *generation, const struct packet *packet,
+						    __be16 port, __u8 protocol)
+{
+	return find_service_at(generation, packet->ipv6, packet->destination, port, protocol);
 }
 
 /* search_service is for packets off the common way: what it needs is not on the

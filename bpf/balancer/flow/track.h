@@ -219,7 +219,7 @@ static __always_inline void note_end(struct flow_bucket *bucket, __u32 at,
 }
 
 /* note_reply keeps that a backend has ended a flow (mode nat): `packet` is its FIN or
- * RST on the way to the client. */
+ * RST on the way to the client. It says whether there is such a flow. */
 __noinline int note_reply(const struct packet *packet, __u32 service, __u32 backend)
 {
 	struct scratch *scratch = get_scratch();
@@ -227,13 +227,13 @@ __noinline int note_reply(const struct packet *packet, __u32 service, __u32 back
 	struct flow *key;
 
 	if (!packet || !scratch || dry_run())
-		return 0;
+		return false;
 	key = &scratch->tracking.flow;
 	flow_of(key, packet, service);
 	__builtin_memcpy(key->address, packet->destination, sizeof(key->address));
 	key->port = packet->destination_port;
 	if (!find_flow(key, hash_of(key), &found))
-		return 0;
+		return false;
 	if (found.bucket->flows[found.at].backend != backend) {
 		/* Of one that contests it, perhaps. */
 		found.proven = false;
@@ -241,14 +241,15 @@ __noinline int note_reply(const struct packet *packet, __u32 service, __u32 back
 				      search_place(key, hash_of(key), false) :
 				      0;
 		if (!see_flow(&found) || found.bucket->flows[found.at].backend != backend)
-			return 0;
+			return false;
 	}
 	if (is_reset(state_of(found.bucket, found.at), packet)) {
 		forget_flow(&found, hash_of(key), FLOW_CONTESTED, true);
-		return 0;
+		return true;
 	}
+	note_seen(found.bucket, found.at, clock_of(current_generation()));
 	note_end(found.bucket, found.at, packet);
-	return 0;
+	return true;
 }
 
 /* first_state is that of a flow of which this is the first packet. */

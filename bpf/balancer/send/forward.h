@@ -117,13 +117,15 @@ static __always_inline const __be32 *answerer_of(const struct packet *packet,
 }
 
 /* no_reply says what becomes of a packet from a backend's endpoint that is no reply to a
- * client: OUTCOME_NONE where it is one. Of mode nat all that is known is where it comes from;
- * what the kernel would not forward answers this host's own connection to the backend. A flow
- * of full NAT is known. */
+ * client: OUTCOME_NONE where it is one. Of mode nat and a service that remembers nothing all
+ * that is known is where it comes from; what the kernel would not forward answers this host's
+ * own connection to the backend. A flow of full NAT is known. */
 static __always_inline enum outcome no_reply(enum way way, const struct decision *decision)
 {
 	if (way == WAY_UNTRANSLATED)
 		return OUTCOME_PASSED_UNTRANSLATED;
+	if (way == WAY_NO_FLOW)
+		return OUTCOME_PASSED_NO_FLOW;
 	return way == WAY_NOT_FORWARDED && decision->mode != MODE_FULLNAT ?
 		       OUTCOME_PASSED_NOT_FORWARDED : OUTCOME_NONE;
 }
@@ -131,7 +133,8 @@ static __always_inline enum outcome no_reply(enum way way, const struct decision
 /* is_left_alone says whether an outcome is one of no_reply(). */
 static __always_inline bool is_left_alone(enum outcome outcome)
 {
-	return outcome == OUTCOME_PASSED_NOT_FORWARDED || outcome == OUTCOME_PASSED_UNTRANSLATED;
+	return outcome == OUTCOME_PASSED_NOT_FORWARDED ||
+	       outcome == OUTCOME_PASSED_UNTRANSLATED || outcome == OUTCOME_PASSED_NO_FLOW;
 }
 
 /* came_as is what a trace says of a packet from a backend. */
@@ -140,14 +143,15 @@ static __always_inline enum trace_reason came_as(enum outcome outcome)
 	return is_left_alone(outcome) ? TRACE_FROM_BACKEND : TRACE_REPLY;
 }
 
-/* send_back_inline sends a reply to its client, whose address and ours are in *to. */
+/* send_back_inline sends a reply to its client, whose address and ours are in *to. `doubts`:
+ * it may be none. */
 static __always_inline enum outcome send_back_inline(ctx_t *ctx, const struct packet *packet,
 						     struct decision *decision,
-						     struct translation *to)
+						     struct translation *to, bool doubts)
 {
 	struct route route = {};
 	enum outcome outcome;
-	enum way way = find_route_inline(ctx, packet, to, &route);
+	enum way way = find_route_inline(ctx, packet, to, &route, doubts);
 
 	if (way == WAY_NONE)
 		return OUTCOME_DROPPED_NO_ROUTE;
@@ -167,9 +171,9 @@ static __always_inline enum outcome send_back_inline(ctx_t *ctx, const struct pa
 	return leave_by(ctx, packet, decision, way, &route);
 }
 
-/* send_back is the same off the common ways. */
+/* send_back is the same off the common ways, for what is known to be a reply. */
 static __noinline enum outcome send_back(ctx_t *ctx, const struct packet *packet,
 					 struct decision *decision, struct translation *to)
 {
-	return send_back_inline(ctx, packet, decision, to);
+	return send_back_inline(ctx, packet, decision, to, false);
 }

@@ -14,6 +14,7 @@ static __always_inline void from_vip(const struct endpoint *endpoint, struct tra
 	__builtin_memcpy(to->source, endpoint->vip, sizeof(to->source));
 	to->source_port = endpoint->port;
 	to->exceptions = endpoint->exceptions;
+	to->asked_of = endpoint->service == NO_SERVICE ? 0 : endpoint->backend + 1;
 }
 
 /* return_nat: the source was looked for among the backends' endpoints, and becomes

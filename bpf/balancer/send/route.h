@@ -3,6 +3,7 @@
  * asked. */
 #pragma once
 
+#include "replies.h"
 #include "../../lib/hash.h"
 #include "../../lib/link.h"
 #include "../trace.h"
@@ -21,6 +22,8 @@ enum way {
 	WAY_NOT_FORWARDED,
 	/* The destination is one of the endpoint's exceptions. */
 	WAY_UNTRANSLATED,
+	/* It is part of no flow of the endpoint's. */
+	WAY_NO_FLOW,
 	WAY_TOO_BIG,
 	WAY_NONE,
 };
@@ -62,13 +65,22 @@ static __always_inline bool takes(__u32 interface)
 	return false;
 }
 
+/* way_owner tells ways to the same client apart: by the address that the packet's source
+ * becomes; or, where each flow has to be looked up, by the backend and the client's port. */
+static __always_inline __u64 way_owner(const struct packet *packet, const struct translation *to)
+{
+	if (to->asked_of)
+		return (__u64)to->destination_port << 32 | to->asked_of;
+	return packet->ipv6 ? (__u64)to->source[1] << 32 | to->source[0] : to->source[0];
+}
+
 /* way_of returns the place where the way of packets with these ends is, if it is known; or
  * NULL. It does not say where an answer to a mere question would be. */
 static __always_inline struct known_way *way_of(const struct packet *packet,
 						const struct translation *to)
 {
 	__u64 h = to->destination[0] * HASH_MULTIPLIER +
-		  (to->source[0] + to->exceptions) * HASH_MULTIPLIER2;
+		  (way_owner(packet, to) + to->exceptions) * HASH_MULTIPLIER2;
 	__u32 at;
 
 	if (dry_run())
@@ -80,11 +92,11 @@ static __always_inline struct known_way *way_of(const struct packet *packet,
 	return bpf_map_lookup_elem(&ways, &at);
 }
 
-/* way_kind tells ways with the same ends apart: by family, and by the exceptions that the
- * destination is none of. */
+/* way_kind tells ways with the same ends apart: by family, by what their owner is, and by the
+ * exceptions that the destination is none of. */
 static __always_inline __u32 way_kind(const struct packet *packet, const struct translation *to)
 {
-	return to->exceptions << 8 | packet->ipv6;
+	return to->exceptions << 8 | !!to->asked_of << 1 | packet->ipv6;
 }
 
 /* knows says whether a way is that of a packet, still counts, and is wide enough. One that
@@ -95,15 +107,15 @@ static __always_inline bool knows(ctx_t *ctx, const struct known_way *known,
 				  const struct packet *packet, const struct translation *to,
 				  __u32 now)
 {
-	if (known->destination[0] != to->destination[0] || known->source[0] != to->source[0] ||
+	if (known->destination[0] != to->destination[0] || known->owner != way_owner(packet, to) ||
 	    known->asked != now || known->protocol != packet->protocol || !known->left ||
 	    known->kind != way_kind(packet, to) || known->ingress != ctx_interface(ctx))
 		return false;
 	if (packet->ipv6 &&
 	    (known->destination[1] != to->destination[1] ||
 	     known->destination[2] != to->destination[2] ||
-	     known->destination[3] != to->destination[3] || known->source[1] != to->source[1] ||
-	     known->source[2] != to->source[2] || known->source[3] != to->source[3]))
+	     known->destination[3] != to->destination[3] || known->rest[0] != to->source[2] ||
+	     known->rest[1] != to->source[3]))
 		return false;
 	return packet->length <= known->mtu ||
 	       ctx_segment(ctx, packet->length, packet->transport + sizeof(struct tcphdr)) <=
@@ -118,7 +130,8 @@ static __always_inline void learn(ctx_t *ctx, struct known_way *known,
 {
 	if (ctx_packets(ctx) > 1)
 		return;
-	__builtin_memcpy(known->source, to->source, sizeof(known->source));
+	known->owner = way_owner(packet, to);
+	__builtin_memcpy(known->rest, to->source + 2, sizeof(known->rest));
 	__builtin_memcpy(known->destination, to->destination, sizeof(known->destination));
 	known->asked = now;
 	known->ingress = ctx_interface(ctx);
@@ -143,10 +156,11 @@ static __always_inline bool is_exception(const struct translation *to, struct sc
 	return bpf_map_lookup_elem(&untranslated, key);
 }
 
-/* ask_route asks the kernel, and keeps what it says in `known` if that is not NULL. */
+/* ask_route asks the kernel, and keeps what it says in `known` if that is not NULL. With
+ * `doubts` it first asks is_reply(), where there is something to ask. */
 static __always_inline enum way ask_route(ctx_t *ctx, const struct packet *packet,
 					  const struct translation *to, struct known_way *known,
-					  __u32 now, struct route *route)
+					  __u32 now, struct route *route, bool doubts)
 {
 	struct scratch *scratch = get_scratch();
 	struct bpf_fib_lookup *fib;
@@ -155,6 +169,8 @@ static __always_inline enum way ask_route(ctx_t *ctx, const struct packet *packe
 		return WAY_NONE;
 	if (is_exception(to, scratch))
 		return WAY_UNTRANSLATED;
+	if (doubts && has_mode(MODE_NAT) && to->asked_of && !is_reply(packet, true))
+		return WAY_NO_FLOW;
 	fib = (void *)scratch->fib;
 	switch (ask(ctx, packet, to->source, to->destination, fib)) {
 	case BPF_FIB_LKUP_RET_SUCCESS:
@@ -183,7 +199,7 @@ static __always_inline enum way ask_route(ctx_t *ctx, const struct packet *packe
  * ask which takes several times as long as all the rest. */
 static __always_inline enum way find_route_inline(ctx_t *ctx, const struct packet *packet,
 						  const struct translation *to,
-						  struct route *route)
+						  struct route *route, bool doubts)
 {
 	void *generation = current_generation();
 	struct known_way *known = way_of(packet, to);
@@ -191,18 +207,18 @@ static __always_inline enum way find_route_inline(ctx_t *ctx, const struct packe
 
 	now = clock_of(generation);
 	if (!known || !knows(ctx, known, packet, to, now))
-		return ask_route(ctx, packet, to, known, now, route);
+		return ask_route(ctx, packet, to, known, now, route, doubts);
 	known->left--;
 	__builtin_memcpy(route->macs, known->macs, MACS_LENGTH);
 	route->interface = known->egress;
 	return WAY_FOUND;
 }
 
-/* find_route is the same off the common ways. */
+/* find_route is the same off the common ways, for what is known to be a reply. */
 __noinline int find_route(ctx_t *ctx, const struct packet *packet, const struct translation *to,
 			  struct route *route)
 {
 	if (!packet || !to || !route)
 		return WAY_NONE;
-	return find_route_inline(ctx, packet, to, route);
+	return find_route_inline(ctx, packet, to, route, false);
 }

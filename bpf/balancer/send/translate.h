@@ -15,6 +15,7 @@ static __always_inline void unchanged(const struct packet *packet, struct transl
 	to->tos = packet->tos;
 	to->hops = 1;
 	to->exceptions = 0;
+	to->asked_of = 0;
 }
 
 static __always_inline __u64 address_changes(const struct packet *packet,

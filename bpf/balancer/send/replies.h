@@ -1,0 +1,112 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/* Which packets from a backend's endpoint (mode nat) are part of a flow of its service, where
+ * the service remembers them. A backend may send others from the same port: to a client that
+ * reached it by its own address, or to a server that it asks. */
+#pragma once
+
+#include "../choose/select.h"
+#include "../choose/slot.h"
+
+/* has_flow says whether an entry of the key's is the backend's, in one of the tables. With
+ * `notes` it is kept from being forgotten, unless it is half open: that one's time is the
+ * client's to use. */
+static __always_inline bool has_flow(const struct flow *key, __u64 hash, bool proven,
+				     const struct backend *owner, bool notes)
+{
+	place_t place = search_place(key, hash, proven);
+	struct flow_bucket *bucket;
+	struct flow *flow;
+	__u32 at, state;
+
+	if (!place)
+		return false;
+	at = within(place);
+	bucket = bucket_of(proven, place);
+	if (!bucket)
+		return false;
+	flow = &bucket->flows[at];
+	state = state_of(bucket, at);
+	if (state == FLOW_FREE || flow->backend != owner->index ||
+	    flow->generation != owner->generation)
+		return false;
+	if (notes && state != FLOW_OPENING)
+		note_seen(bucket, at, clock_of(current_generation()));
+	return true;
+}
+
+/* names says whether a slot of a table is a backend's. */
+static __always_inline bool names(void *generation, __u64 block, __u32 slot,
+				  const struct backend *owner)
+{
+	const struct backend *member = member_of(generation, block, slot);
+
+	return member && member->index == owner->index && member->generation == owner->generation;
+}
+
+/* is_named says whether a client's packets go, or went before the last changes, to a backend
+ * by the hash alone. */
+static __always_inline bool is_named(void *generation, const struct service *service,
+				     const struct flow *client, bool ipv6,
+				     const struct backend *owner)
+{
+	__be16 port = service->flags & SERVICE_BY_SOURCE ? 0 : client->port;
+	__u32 hash = hash_client(ipv6 ? (__u64)client->address[1] << 32 | client->address[0] :
+					client->address[0],
+				 (__u64)client->address[3] << 32 | client->address[2], port, ipv6);
+
+	if (service->table_size && names(generation, pair(&service->current),
+					 hash_scale(hash, service->table_size), owner))
+		return true;
+	return (service->flags & SERVICE_BASE) &&
+	       names(generation, pair(&service->base), hash_scale(hash, service->base_size), owner);
+}
+
+/* may_be_forgotten says whether a packet may be part of a flow of its endpoint's that is not
+ * remembered, though all are to be: of before the service remembered, or that found no room,
+ * or was silent for too long. Such flows go by the hash. */
+static __always_inline bool may_be_forgotten(void *generation, const struct packet *reply,
+					     const struct endpoint *endpoint,
+					     const struct flow *client,
+					     const struct backend *owner)
+{
+	struct turn *turn = turn_of(endpoint->service);
+	struct service *service;
+
+	if (!turn || !turn->unremembered)
+		return false;
+	service = find_service_at(generation, reply->ipv6, endpoint->vip, endpoint->port,
+				  reply->protocol);
+	return service && is_named(generation, service, client, reply->ipv6, owner);
+}
+
+/* is_reply says whether a packet from an endpoint is part of a flow of the endpoint's service;
+ * of one that remembers nothing, each is taken for that. `notes`: the packet shows that the
+ * flow lives. Scratch: takes ends; tracking.flow is its own. */
+__noinline int is_reply(const struct packet *reply, __u32 notes)
+{
+	void *generation = current_generation();
+	struct scratch *scratch = get_scratch();
+	struct endpoint *endpoint;
+	struct backend *owner;
+	struct flow *key;
+	__u64 hash;
+
+	if (!reply || !scratch)
+		return true;
+	endpoint = endpoint_of(generation, reply, reply->source_port, reply->protocol);
+	if (!endpoint || endpoint->service == NO_SERVICE)
+		return true;
+	owner = backend_at(generation, endpoint->backend);
+	if (!owner)
+		return true;
+	key = &scratch->tracking.flow;
+	flow_of(key, reply, endpoint->service);
+	__builtin_memcpy(key->address, reply->destination, sizeof(key->address));
+	key->port = reply->destination_port;
+	hash = hash_of(key);
+	/* Between the first look and the second, another CPU may have moved it. */
+	return has_flow(key, hash, true, owner, notes) || has_flow(key, hash, false, owner, notes) ||
+	       has_flow(key, hash, true, owner, notes) ||
+	       (notes && (reply->tcp_flags & (TCP_FIN | TCP_RST)) && scratch->ends) ||
+	       may_be_forgotten(generation, reply, endpoint, key, owner);
+}
