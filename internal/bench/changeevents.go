@@ -88,6 +88,7 @@ var changeEvents = []changeEvent{
 	}},
 	{name: "restart", only: canRestart, change: restart},
 	{name: "kill", only: canRestart, change: killAndBegin},
+	{name: "stop", only: canRestart, change: stopAndBegin},
 	{name: "silent", leaves: []int{serverSilent}, change: fallSilent},
 	{name: "reset", leaves: []int{serverDrained}, change: drainAndReset, after: undrain},
 	{name: "share", leaves: []int{serverRemoved}, only: choosesByHash, prepare: tryFlows,

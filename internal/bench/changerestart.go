@@ -39,6 +39,15 @@ func restart(ctx context.Context, c *changeTrial) error {
 	return nil
 }
 
+// stopAndBegin stops the subject's process for good, and starts another one.
+func stopAndBegin(ctx context.Context, c *changeTrial) error {
+	r, err := c.restarting()
+	if err != nil {
+		return err
+	}
+	return c.timed(func() error { return errors.Join(r.End(ctx), r.Begin(ctx)) })
+}
+
 // killAndBegin kills the subject's process again and again, and starts another one each time
 // when there was none for a while. What is timed is the start.
 func killAndBegin(ctx context.Context, c *changeTrial) error {

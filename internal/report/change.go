@@ -27,6 +27,7 @@ const (
 	// Those in which the balancer's process ends.
 	eventRestart = "restart"
 	eventKill    = "kill"
+	eventStop    = "stop"
 	// eventShare is the one in which flows are asked which backend they have.
 	eventShare = "share"
 )
@@ -39,7 +40,7 @@ const movedTarget = 2
 var eventTitles = map[string]string{
 	"add": "Added", "remove": "Removed", "drain": "Drained", "reweigh": "Weighed anew",
 	eventFlap: "Flapped", eventReload: "Reloaded", "undo": "Undone",
-	eventRestart: "Restarted", eventKill: "Killed",
+	eventRestart: "Restarted", eventKill: "Killed", eventStop: "Stopped and started",
 	eventSilent: "Fell silent", eventReset: "Drained and reset", eventShare: "One of all removed",
 }
 
@@ -66,7 +67,7 @@ var changeReading = []paragraph{
 	{"Broken", "A connection that was reset, ended, silent for several retransmissions, or answered by somebody else, while its backend stayed where it was. Every such connection is a user who was cut off by an operator's change."},
 	{"Ended", "Connections of a backend that was taken out. A balancer that forwards packets stops sending to it, so they end: that is what removing means, and what draining is for. Proxies and connection tracking go on with what they have for as long as the backend lives, which here it does; where it dies, theirs end too."},
 	{"Flapping", "The backend is taken out and put back again and again by each balancer's own way, so that all meet the same. Its own connections end at each turn and count as ended."},
-	{"Restarted, killed", "The balancer's process is ended by its service manager and started again, or killed and started again a while later. What is in the kernel may go on without it; what the process itself carries ends with it."},
+	{"Restarted, killed, stopped", "The balancer's process is replaced by another one, killed and replaced a while later, or stopped for good and started anew. What is in the kernel may go on without the process; what the process itself carries ends with it, and stopping takes everything away."},
 	{"Fell silent", "A backend's host is taken off the segment while it holds connections, and comes back without them. Until a balancer has noticed, it sends a share of the connections there, and their SYNs are lost. A balancer that notices by itself needs no health check for that; one that does not goes on until it is told, and all that is lost counts as before its notice."},
 	{"Ports that are used again", "Clients that open one connection after the other from the same few local ports, as crawlers, proxies and resolvers do. A balancer that remembers flows finds an entry of the connection before. A SYN counts as lost if the client's kernel had to send another, a second later, or if none was answered."},
 	{"What a reload leaves", "A proxy's old processes live until their last connection ends. After many reloads with long connections there are many of them, each with its memory, and each balances by the configuration that it was started with."},

@@ -5,7 +5,8 @@ package report
 // koreanSilence are about hosts that fall silent, and clients that use their ports again.
 var koreanSilence = []phrase{
 	{"Restarted", "재시작"}, {"restarted", "재시작"}, {"restarted {n}", "재시작 {1}"}, {"Killed", "강제 종료"}, {"killed", "강제 종료"}, {"killed {n}", "강제 종료 {1}"},
-	{"Restarted, killed", "재시작, 강제 종료"}, {"The balancer's process is ended by its service manager and started again, or killed and started again a while later. What is in the kernel may go on without it; what the process itself carries ends with it.", "밸런서의 프로세스를 서비스 관리자가 끝내고 다시 시작하거나, 강제 종료하고 잠시 뒤 다시 시작합니다. 커널에 있는 것은 프로세스 없이도 이어질 수 있고, 프로세스가 직접 나르던 것은 함께 끝납니다."},
+	{"Stopped and started", "중지 후 시작"}, {"stopped and started", "중지 후 시작"}, {"stopped and started {n}", "중지 후 시작 {1}"},
+	{"Restarted, killed, stopped", "재시작, 강제 종료, 중지"}, {"The balancer's process is replaced by another one, killed and replaced a while later, or stopped for good and started anew. What is in the kernel may go on without the process; what the process itself carries ends with it, and stopping takes everything away.", "밸런서의 프로세스를 다른 것으로 바꾸거나, 강제 종료하고 잠시 뒤 바꾸거나, 완전히 중지한 뒤 새로 시작합니다. 커널에 있는 것은 프로세스 없이도 이어질 수 있고, 프로세스가 직접 나르던 것은 함께 끝나며, 중지하면 모두 거둡니다."},
 	{"a process that is killed gets SIGKILL, and another one is started after the time that the suite says; addresses and rules that the laboratory has set up for it stay", "강제 종료하는 프로세스에는 SIGKILL을 보내고, 스위트가 정한 시간이 지난 뒤 다른 프로세스를 시작함; 실험실이 마련한 주소와 규칙은 그대로 둠"},
 	{"Fell silent", "응답 끊김"}, {"fell silent", "응답 끊김"}, {"fell silent {n}", "응답 끊김 {1}"},
 	{"Drained and reset", "드레인 후 리셋"}, {"drained and reset", "드레인 후 리셋"}, {"drained and reset {n}", "드레인 후 리셋 {1}"},

@@ -4,6 +4,7 @@ package subject
 
 import (
 	"context"
+	"fmt"
 	"syscall"
 )
 
@@ -14,9 +15,12 @@ type Restarting interface {
 	// Restart ends the process as a service manager does that restarts it, starts another
 	// one, and returns when that serves.
 	Restart(ctx context.Context) error
+	// End ends the process for good, as a service manager does that stops it, and returns when
+	// it is gone.
+	End(ctx context.Context) error
 	// Kill ends the process as a crash does (SIGKILL), and returns when it is gone.
 	Kill(ctx context.Context) error
-	// Begin starts a process after Kill, and returns when it serves.
+	// Begin starts a process after End or Kill, and returns when it serves.
 	Begin(ctx context.Context) error
 }
 
@@ -31,11 +35,14 @@ func CanRestart(s Subject) bool {
 
 // Restart stops the proxy (SIGTERM) and starts another one, by the configuration as it is.
 func (r *runningProxy) Restart(ctx context.Context) error {
-	if err := r.Quiesce(ctx); err != nil {
+	if err := r.End(ctx); err != nil {
 		return err
 	}
 	return r.Begin(ctx)
 }
+
+// End ends the proxy's processes (SIGTERM).
+func (r *runningProxy) End(ctx context.Context) error { return r.Quiesce(ctx) }
 
 // Kill ends the proxy's processes, those included that only carry on with connections from
 // before a reload.
@@ -62,7 +69,7 @@ func (r *runningProxy) Begin(ctx context.Context) (err error) {
 // that, as `systemctl restart` does with the unit of docs/restart.md.
 func (r *runningJeoul) Restart(ctx context.Context) error {
 	if err := r.process.process.Signal(syscall.SIGUSR2); err != nil {
-		return err
+		return fmt.Errorf("restarting jeoul: %w", err)
 	}
 	select {
 	case <-r.process.process.Done():
@@ -71,6 +78,9 @@ func (r *runningJeoul) Restart(ctx context.Context) error {
 	}
 	return r.Begin(ctx)
 }
+
+// End ends the daemon, which takes everything back (SIGTERM).
+func (r *runningJeoul) End(ctx context.Context) error { return r.process.stop(ctx) }
 
 // Kill ends the daemon.
 func (r *runningJeoul) Kill(ctx context.Context) error { return r.process.process.Kill(ctx) }
