@@ -161,21 +161,21 @@ func (e *epoch) collect(ends map[string]uint64) {
 
 // TestRandomPackets compares the programs with the model on many packets, while
 // the configuration changes. JEOUL_FUZZ_PACKETS sets how many, for long runs;
-// JEOUL_FUZZ_SEED repeats one.
+// JEOUL_FUZZ_SEED repeats one, and JEOUL_FUZZ_EPOCH begins later in it.
 func TestRandomPackets(t *testing.T) {
 	packets, seed := number(t, "JEOUL_FUZZ_PACKETS", 20000), number(t, "JEOUL_FUZZ_SEED", 1)
 	bothHooks(t, func(t *testing.T, hook lb.Hook) {
 		ends := map[string]uint64{}
 		began := time.Now()
 		done := uint64(0)
-		for epochs := uint64(0); done < packets && !t.Failed(); epochs++ {
+		for epochs := number(t, "JEOUL_FUZZ_EPOCH", 0); done < packets && !t.Failed(); epochs++ {
 			t.Run(fmt.Sprint(epochs), func(t *testing.T) {
 				e := newEpoch(t, hook, seed, epochs)
 				n, problem := e.run(t, min(packets-done, epochPackets))
 				done += n
 				e.collect(ends)
 				if problem != "" {
-					t.Errorf("%s, packet %d of epoch %d with JEOUL_FUZZ_SEED=%d: %s", hook, n, epochs, seed, problem)
+					t.Errorf("%s, packet %d with JEOUL_FUZZ_SEED=%d JEOUL_FUZZ_EPOCH=%d: %s", hook, n, seed, epochs, problem)
 					t.Log(report(t, hook, e.events, problem))
 				}
 			})

@@ -95,9 +95,12 @@ func TestErrorsToClientsOfEachKind(t *testing.T) {
 		for _, vip := range vips {
 			for subnet := range clientSubnets {
 				for _, port := range []uint16{portNAT, portFullNAT} {
-					for _, number := range []byte{3, 200} {
+					for i, number := range []byte{3, 200, 200} {
 						p := modePacket(vip, port, true)
 						p.from, p.sport = clientOf(subnet, vip.Is6(), number), uint16(subnet)+1
+						if i == 2 {
+							p.sport = 0 // a client of UDP may have it
+						}
 						if v := r.check(t, p.build(t)); v.outcome == "forwarded" {
 							r.check(t, icmpError(t, v.backend.Address, slices.Clone(v.frame), 100))
 						}

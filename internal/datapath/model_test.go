@@ -561,7 +561,7 @@ func (m *model) translatedBack(p *packet) verdict {
 		m.tell(e, p.flags)
 	}
 	s, _ := m.find(e.backend)
-	return m.back(p, e.backend, change{source: serviceAt(s), destination: e.end(), mss: s.MSS}, treatment{vip: s.VIP, client: e.client})
+	return m.back(p, e.backend, change{source: serviceAt(s), destination: e.end(), bothPorts: true, mss: s.MSS}, treatment{vip: s.VIP, client: e.client})
 }
 
 // flowBehind finds the flow of full NAT that a reply belongs to, if its backend is

@@ -18,8 +18,10 @@ import (
 type change struct {
 	// A port of 0 stays.
 	source, destination netip.AddrPort
-	dscp                uint8
-	mss                 uint16
+	// bothPorts: a port of 0 is written too.
+	bothPorts bool
+	dscp      uint8
+	mss       uint16
 	// hop: the packet is a hop farther.
 	hop bool
 	// The same in the packet that an ICMP error quotes.
@@ -138,7 +140,7 @@ func (r *rewritten) edit(p *packet, c *change) {
 	ip := r.frame[p.ip:]
 	putAddresses(ip, p.six, c.source.Addr(), c.destination.Addr())
 	if p.ports {
-		putPorts(ip[p.transport:], c.source.Port(), c.destination.Port())
+		putPorts(ip[p.transport:], c.source, c.destination, c.bothPorts)
 	}
 	if c.dscp != 0 {
 		tos := c.dscp<<2 | p.tos&3
@@ -157,7 +159,7 @@ func (r *rewritten) edit(p *packet, c *change) {
 	if q := c.quoted; q != nil {
 		b := r.frame[q.at:]
 		putAddresses(b, q.six, c.quotedSource.Addr(), c.quotedDestination.Addr())
-		putPorts(b[q.transport:], c.quotedSource.Port(), c.quotedDestination.Port())
+		putPorts(b[q.transport:], c.quotedSource, c.quotedDestination, true)
 	}
 }
 
@@ -174,12 +176,14 @@ func putAddresses(ip []byte, six bool, source, destination netip.Addr) {
 	}
 }
 
-func putPorts(transport []byte, source, destination uint16) {
-	if source != 0 {
-		binary.BigEndian.PutUint16(transport, source)
+// putPorts writes the ports of ends that are there; port 0 stays what it was, unless all is true:
+// a client of UDP may have it (RFC 768).
+func putPorts(transport []byte, source, destination netip.AddrPort, all bool) {
+	if source.Port() != 0 || all && source.IsValid() {
+		binary.BigEndian.PutUint16(transport, source.Port())
 	}
-	if destination != 0 {
-		binary.BigEndian.PutUint16(transport[2:], destination)
+	if destination.Port() != 0 || all && destination.IsValid() {
+		binary.BigEndian.PutUint16(transport[2:], destination.Port())
 	}
 }
 

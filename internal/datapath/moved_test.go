@@ -201,6 +201,52 @@ func TestChangesSettle(t *testing.T) {
 	})
 }
 
+// TestFlowsOfTheSchedulerBefore: a service that remembers every flow becomes one that goes by
+// the hash, while all of its backends drain. Its flows stay where they are, after the window
+// and when the backends take flows again, too.
+func TestFlowsOfTheSchedulerBefore(t *testing.T) {
+	for _, scheduler := range []lb.Scheduler{lb.Maglev, lb.Failover} {
+		t.Run(string(scheduler), func(t *testing.T) {
+			service := testService(vip4, 80, lb.TCP, lb.RoundRobin, 4)
+			service.Transition.Window = time.Minute
+			tell(t, service, func(y *story) {
+				at := map[int]int{}
+				for port := 1; port <= 12; port++ {
+					v := y.play(port, "S A A")
+					at[port] = indexOfBackend(&y.s, v.backend)
+				}
+				stay := func(when string) {
+					y.t.Helper()
+					for port, backend := range at {
+						if got := y.to(port, "A"); got != backend {
+							y.t.Errorf("%s, port %d goes to backend %d, and was at backend %d", when, port, got, backend)
+						}
+					}
+				}
+				y.change(func(s *lb.RoutedService) {
+					for i := range s.Backends {
+						s.Backends[i].Draining = true
+					}
+				})
+				y.change(func(s *lb.RoutedService) { s.Scheduler = scheduler })
+				stay("while all drain")
+				for range 4 {
+					y.pass(2 * time.Minute)
+				}
+				stay("after the window")
+				y.change(func(s *lb.RoutedService) {
+					for i := range s.Backends {
+						s.Backends[i].Draining = false
+					}
+				})
+				stay("with all back")
+				y.pass(5 * time.Minute)
+				stay("after another window")
+			})
+		})
+	}
+}
+
 // TestWindowsAreAsLongAsToldTo: of UDP, and of a service that says so.
 func TestWindowsAreAsLongAsToldTo(t *testing.T) {
 	told := testService(vip4, 80, lb.TCP, lb.Maglev, 5)

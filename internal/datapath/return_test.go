@@ -206,6 +206,19 @@ func TestReturnsOfFullNAT(t *testing.T) {
 	})
 }
 
+// TestFullNATClientOfPortZero: a client of UDP that wants no answer may send from port 0 (RFC
+// 768); what is sent back to it bears that, and not the pool's.
+func TestFullNATClientOfPortZero(t *testing.T) {
+	bothHooks(t, func(t *testing.T, hook lb.Hook) {
+		r := commonRig(t, hook)
+		for _, vip := range vips {
+			p := modePacket(vip, portFullNAT, true)
+			p.sport = 0
+			expectOutcome(t, r, openFlow(t, r, p).reply("").build(t), "returned")
+		}
+	})
+}
+
 // TestFullNATFlows follows flows from SYN to the next SYN.
 func TestFullNATFlows(t *testing.T) {
 	expect := func(t *testing.T, v verdict, want string) {

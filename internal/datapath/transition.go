@@ -111,16 +111,29 @@ func (v view) with(next *table, now time.Time, window time.Duration, u upheaval)
 	} else if next != v.table && before != nil {
 		after.change(before, now, window)
 	}
-	if u.lookUp && len(next.slots) > 0 {
+	if u.lookUp {
 		if !v.inTransition() && after.base == nil {
 			after.since = now
 		}
-		after.moved, after.quiet = allSlots(uint32(len(next.slots))), 0
+		after.moved, after.quiet = allSlots(slotsOf(next, before)), 0
 	}
 	if len(next.slots) > 0 {
 		after.moved = after.moved.onto(next)
 	}
 	return after
+}
+
+// slotsOf returns how many slots a table has; of one without members, for the time when it has
+// some again, as many as the one before, and one where there was none: flows that are remembered
+// must be looked up meanwhile, too.
+func slotsOf(t, before *table) uint32 {
+	switch {
+	case len(t.slots) > 0:
+		return uint32(len(t.slots))
+	case before != nil:
+		return uint32(len(before.slots))
+	}
+	return 1
 }
 
 // change begins a transition from the table of before, or goes on with the one that
