@@ -383,8 +383,11 @@ struct turn {
 	 * milliseconds of the clock of struct head, with the lowest bit set. 0 where that is too
 	 * long ago to count, as the control plane finds. See is_reply(). */
 	__u32 unremembered;
+	/* The same of a backend of the service's that came back soon after it had left: what it still
+	 * sends of flows from before is of flows that nothing remembers. */
+	__u32 came_back;
 	/* Keeps two services from sharing a cache line. */
-	__u32 rest[13];
+	__u32 rest[12];
 };
 
 /* backend_count is kept per CPU and per backend. */

@@ -198,7 +198,7 @@ var metByRandom = []string{"proven", "told by a reply", "affinity replaced", "at
 	"SYN: contests, down", "forgotten: UDP of a backend that is down", "ended while its backend is down", "contested: the rival", "contested: goes on",
 	"contested: replaced", "contested: no more", "contested: reset",
 	"forgotten: of a backend that left", "known, tracked: true", "known, tracked: false", "moved: opens", "moved: goes on", "moved: orphaned",
-	"refused", "forgiven", "reply: of a known flow", "reply: by the hash", "reply: by the base's hash", "unremembered: by the base", "without a table: by the base", "full", "full: another is looked for"}
+	"refused", "forgiven", "reply: of a known flow", "reply: by the hash", "reply: by the base's hash", "reply: of a backend that came back", "unremembered: by the base", "without a table: by the base", "full", "full: another is looked for"}
 
 // seldom are the outcomes for which more than one thing must come together.
 var seldom = []string{"reset_rate_limit", "reset_connection_limit", "dropped_rate_limit", "dropped_connection_limit",

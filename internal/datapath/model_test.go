@@ -205,12 +205,15 @@ func (m *model) apply(state lb.State) error {
 			m.standings[service.Key()] = at
 			continue
 		}
-		anew := at == nil || !at.tracked || m.returned(service, before)
+		anew, cameBack := at == nil || !at.tracked, m.returned(service, before)
 		if err := m.applyService(service, at); err != nil {
 			return err
 		}
 		if anew {
 			m.noteUnremembered(service)
+		}
+		if cameBack && service.Mode == lb.NAT && isTracked(service) {
+			m.standings[service.Key()].cameBack = m.clock | 1
 		}
 	}
 	m.keepFormer(before)
@@ -416,6 +419,9 @@ func (m *model) isReply(o origin, client netip.AddrPort, alive bool) bool {
 	}
 	at, hash := m.standings[s.Key()], selectionHash(s, asker{client: client})
 	switch {
+	case at.cameBack != 0:
+		m.met["reply: of a backend that came back"]++
+		return true
 	case at.unremembered == 0:
 	case len(at.owners) > 0 && indexOfBackend(s, at.owners[scale(hash, len(at.owners))]) == i:
 		m.met["reply: by the hash"]++

@@ -41,6 +41,8 @@ type standing struct {
 	// unremembered is when there was a sign last of a flow that is not remembered though the
 	// service remembers all, in milliseconds; 0 where that is too long ago.
 	unremembered uint32
+	// cameBack is the same of a backend that left of late and is there again.
+	cameBack uint32
 }
 
 // noteUnremembered notes that there may be such a flow of a service of NAT.
@@ -57,6 +59,9 @@ func (m *model) settleUnremembered() {
 		at := m.standings[s.Key()]
 		if int32(m.clock-at.unremembered) >= int32(settlesAfter(s).Milliseconds()) {
 			at.unremembered = 0
+		}
+		if int32(m.clock-at.cameBack) >= int32(settlesAfter(s).Milliseconds()) {
+			at.cameBack = 0
 		}
 	}
 }

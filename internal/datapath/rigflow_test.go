@@ -225,9 +225,9 @@ func (m *model) nameOf(e *remembered) string {
 // compareTurn says in what the program's memory of a service differs.
 func (r *rig) compareTurn(key lb.ServiceKey, at *standing) string {
 	turn := r.turnOf(key)
-	if turn.Next != at.turn || turn.Active != at.active || turn.Due != at.due || turn.Unremembered != at.unremembered {
-		return fmt.Sprintf("%s: turn %d, %d active, next due at %d, unremembered at %d; want turn %d, %d active, next due at %d, unremembered at %d\n",
-			key, turn.Next, turn.Active, turn.Due, turn.Unremembered, at.turn, at.active, at.due, at.unremembered)
+	if turn.Next != at.turn || turn.Active != at.active || turn.Due != at.due || turn.Unremembered != at.unremembered || turn.CameBack != at.cameBack {
+		return fmt.Sprintf("%s: turn %d, %d active, next due at %d, unremembered at %d, came back at %d; want turn %d, %d active, next due at %d, unremembered at %d, came back at %d\n",
+			key, turn.Next, turn.Active, turn.Due, turn.Unremembered, turn.CameBack, at.turn, at.active, at.due, at.unremembered, at.cameBack)
 	}
 	return ""
 }

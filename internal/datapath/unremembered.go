@@ -10,22 +10,27 @@ import (
 
 // Of a service of mode NAT that remembers every flow, a packet from a backend's port is a reply
 // where a flow is remembered that it is part of. There may be flows that should be remembered and
-// are not: of before the service remembered, or the balancer was started; of a backend that left
-// and came back; that found no room; that were silent for too long. They go by the hash. So for
-// the window of a transition after the last sign of such a flow, what the hash allows is a reply,
-// too (is_reply in bpf/replies.h).
+// are not: of before the service remembered, or the balancer was started; that found no room; that
+// were silent for too long. They go by the hash. So for the window of a transition after the last
+// sign of such a flow, what the hash allows is a reply, too; and everything is, for as long after a
+// backend has come back that had left of late (is_reply in bpf/balancer/send/replies.h).
 
 // noteUnremembered notes at a time of the data plane's clock that such a flow may be.
 func (t *xdpTurn) noteUnremembered(clock uint32) { atomic.StoreUint32(&t.Unremembered, clock|1) }
 
+// noteCameBack notes at such a time that a backend is there again.
+func (t *xdpTurn) noteCameBack(clock uint32) { atomic.StoreUint32(&t.CameBack, clock|1) }
+
 // settleUnremembered ends the windows that are over.
 func (j *janitor) settleUnremembered() {
 	for id := range min(len(j.rules.services), len(j.rules.turns)) {
-		at := &j.rules.turns[id].Unremembered
-		noted := atomic.LoadUint32(at)
-		if noted != 0 && int32(j.clock()-noted) >= int32(j.rules.services[id].window) {
-			// Not where a packet has just noted another.
-			atomic.CompareAndSwapUint32(at, noted, 0)
+		turn := &j.rules.turns[id]
+		for _, at := range []*uint32{&turn.Unremembered, &turn.CameBack} {
+			noted := atomic.LoadUint32(at)
+			if noted != 0 && int32(j.clock()-noted) >= int32(j.rules.services[id].window) {
+				// Not where a packet has just noted another.
+				atomic.CompareAndSwapUint32(at, noted, 0)
+			}
 		}
 	}
 }
@@ -46,8 +51,15 @@ func (r *flowRules) noteForgotten(flow *xdpFlow, state xdpFlowState, clock uint3
 // before packets find the change.
 func (c *revision) noteUnremembered(in *shared, clock uint32) {
 	for _, s := range c.services {
-		if s.is.service.Mode == lb.NAT && s.is.remembers && (!s.was.keepsFlows(s.is) || !s.was.remembers || c.places.returns(s.is)) {
-			elements[xdpTurn](in.turn(s.is.id))[0].noteUnremembered(clock)
+		if s.is.service.Mode != lb.NAT || !s.is.remembers {
+			continue
+		}
+		turn := &elements[xdpTurn](in.turn(s.is.id))[0]
+		if !s.was.keepsFlows(s.is) || !s.was.remembers {
+			turn.noteUnremembered(clock)
+		}
+		if c.places.returns(s.is) {
+			turn.noteCameBack(clock)
 		}
 	}
 }
