@@ -6,13 +6,13 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"log/slog"
 	"os"
 	"path/filepath"
 
 	"github.com/jeoul/jeoul/internal/config"
 	"github.com/jeoul/jeoul/internal/datapath"
 	"github.com/jeoul/jeoul/internal/datapath/pins"
+	"github.com/jeoul/jeoul/internal/hostnet"
 	"github.com/jeoul/jeoul/internal/namespace"
 )
 
@@ -48,21 +48,24 @@ func (i instance) keep(store *pins.Store) *datapath.Keep {
 	return &datapath.Keep{Store: store, Snapshot: i.file("snapshot"), Cookie: i.cookie}
 }
 
-// open opens the store; nil where there is none, and the configuration does not demand it.
-func (i instance) open(cfg *config.Config, log *slog.Logger) (*pins.Store, error) {
+// open opens the store; nil where there is none and the configuration does not demand it, with
+// a warning then.
+func (i instance) open(cfg *config.Config) (store *pins.Store, warning string, err error) {
 	if cfg.Survive == config.SurviveNever {
-		return nil, i.refuseLeft()
+		return nil, "", i.refuseLeft()
 	}
-	store, err := pins.Open(i.stateDir, i.name)
+	store, err = pins.Open(i.stateDir, i.name)
+	if errors.Is(err, pins.ErrBusy) {
+		return nil, "", fmt.Errorf("balance on %s: %v: stop the balancer that runs on it first", cfg.Interfaces[0], hostnet.ErrBusy)
+	}
 	if errors.Is(err, pins.ErrUnavailable) {
 		err = fmt.Errorf("%w: mount one on /sys/fs/bpf (`mount -t bpf bpf /sys/fs/bpf`)", err)
 		if cfg.Survive != config.SurviveAlways {
-			log.Warn(fmt.Sprintf("connections end with this process, however it ends: %v", err))
-			return nil, nil
+			return nil, fmt.Sprintf("connections end with this process, however it ends: %v", err), nil
 		}
-		return nil, cfg.At("survive", "%v", err)
+		return nil, "", cfg.At("survive", "%v", err)
 	}
-	return store, err
+	return store, "", err
 }
 
 // refuseLeft says that there is a data plane that outlived its process, where none is to.

@@ -92,7 +92,9 @@ type parts struct {
 	// started: what was taken over is this process's to take back.
 	started bool
 	// store is nil where nothing outlives the process.
-	store    *pins.Store
+	store *pins.Store
+	// warning says what of that is not to be had; it is logged when the balancer has started.
+	warning  string
 	datapath *datapath.Datapath
 	changes  *hostnet.Changes
 	links    *iface.Interfaces
@@ -139,6 +141,9 @@ func (c *runCmd) balance(ctx context.Context, cfg *config.Config, log *slog.Logg
 	}
 	shown := metrics.New(controller.Status, int(cfg.Metrics.Backends))
 	p.started = true
+	if p.warning != "" {
+		log.Warn(p.warning)
+	}
 	group, ctx := errgroup.WithContext(running)
 	group.Go(func() error { return controller.Run(ctx) })
 	if scrapes != nil {
@@ -211,7 +216,7 @@ func (p *parts) open(ctx context.Context, cfg *config.Config, stateDir string, l
 	if p.instance, err = instanceOn(cfg.Interfaces[0], stateDir); err != nil {
 		return err
 	}
-	if p.store, err = p.instance.open(cfg, log); err != nil {
+	if p.store, p.warning, err = p.instance.open(cfg); err != nil {
 		return err
 	}
 	var keep *datapath.Keep
@@ -285,8 +290,7 @@ func (p *parts) leave() error {
 		p.changes.Leave()
 	}
 	if p.datapath == nil {
-		p.store.Close()
-		return nil
+		return p.store.Abandon()
 	}
 	return p.datapath.Leave()
 }
@@ -302,8 +306,7 @@ func (p *parts) takeBack() error {
 		errs = append(errs, p.datapath.Close())
 	case p.store != nil:
 		// What is there could not be taken over, and goes on.
-		p.store.Close()
-		return nil
+		return errors.Join(append(errs, p.store.Abandon())...)
 	}
 	if p.store != nil {
 		errs = append(errs, noted(p.instance.file("operations")).forget())

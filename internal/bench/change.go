@@ -113,7 +113,11 @@ func (c Changes) checkValues(at path, fail failFunc) {
 			fail(at.to("changes", "events", i), "unknown event %q: use some of %s", name, strings.Join(eventNames(), ", "))
 		}
 	}
-	needed := func(event string) bool { return event == "" || len(c.Events) == 0 || slices.Contains(c.Events, event) }
+	happen := c.Events
+	if len(happen) == 0 {
+		happen = eventNames()
+	}
+	needed := func(event string) bool { return event == "" || slices.Contains(happen, event) }
 	for _, v := range []struct {
 		name, event string
 		value, most int

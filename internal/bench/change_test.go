@@ -23,6 +23,9 @@ import (
 	"github.com/jeoul/jeoul/internal/testenv"
 )
 
+// smallEvents are those of a suite of the small experiment.
+const smallEvents = "events: [add, remove, drain, reweigh, flap, reload, undo, silent, reset, share], "
+
 const smallChange = `name: small
 lab: {clients: 2, servers: 6}
 repeats: 1
@@ -33,7 +36,7 @@ subjects:
 loads:
   - kind: change
     concurrency: [40]
-    changes: {events: [add, remove, drain, reweigh, flap, reload, undo, silent, reset, share], flaps: 2, reloads: 2, new_per_second: 20, queries_per_second: 20, ports: 50, reused: 20, lap: 200ms, silence: 1s}
+    changes: {` + smallEvents + `flaps: 2, reloads: 2, new_per_second: 20, queries_per_second: 20, ports: 50, reused: 20, lap: 200ms, silence: 1s}
 `
 
 func TestChangeSuiteErrors(t *testing.T) {
@@ -369,7 +372,7 @@ func TestChangeSeesWhatBreaks(t *testing.T) {
 		had = uint64(sockets.Established)
 		return server.DestroySockets()
 	}}}
-	run, err := startChange(t, "iptables-nth").run(t.Context())
+	run, err := startChangeOf(t, strings.Replace(smallChange, smallEvents, "", 1), "iptables-nth").run(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -387,7 +390,7 @@ func TestChangeSeesWhatBreaks(t *testing.T) {
 // backends have stayed.
 func TestRestartsAreCounted(t *testing.T) {
 	testenv.Program(t, "haproxy")
-	text := strings.NewReplacer("[add, remove, drain, reweigh, flap, reload, undo, silent, reset, share]", "[restart, kill]",
+	text := strings.NewReplacer(smallEvents, "events: [restart, kill], ",
 		"silence: 1s", "silence: 1s, restarts: 1, kills: 1, dead: 200ms",
 		"name: iptables-nth", "name: haproxy-tcp\n    params: {threads: [1], splice: [\"off\"]}").Replace(smallChange)
 	r := startChangeOf(t, text, "haproxy-tcp")
@@ -410,10 +413,8 @@ func TestRestartsAreCounted(t *testing.T) {
 // again with the entry of the connection before, whose end it has not seen (direct server
 // return).
 func TestReusedPortsFindALivingBackend(t *testing.T) {
-	all := changeEvents
-	t.Cleanup(func() { changeEvents = all })
-	changeEvents = slices.DeleteFunc(slices.Clone(all), func(e changeEvent) bool { return e.name != "silent" && e.name != "reset" })
-	r := startChangeOf(t, strings.Replace(smallChange, "[maglev]", "[rr]", 1), "jeoul-l2dsr-xdp")
+	text := strings.NewReplacer("[maglev]", "[rr]", smallEvents, "events: [silent, reset], ").Replace(smallChange)
+	r := startChangeOf(t, text, "jeoul-l2dsr-xdp")
 	run, err := r.run(t.Context())
 	if err != nil {
 		t.Fatal(err)

@@ -262,6 +262,17 @@ func (s *Store) Clear() error {
 	return err
 }
 
+// Abandon is Close for who may have pinned nothing: where nothing is pinned, it removes what Open
+// has made.
+func (s *Store) Abandon() error {
+	names, err := s.names()
+	if err == nil && len(names) == 0 {
+		return s.Remove()
+	}
+	s.Close()
+	return err
+}
+
 // Close gives the lock back, and leaves everything as it is.
 func (s *Store) Close() { s.lock.Close() }
 
