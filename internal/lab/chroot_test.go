@@ -64,9 +64,12 @@ func TestChroot(t *testing.T) {
 // labInChroot builds a lab in a chroot, looks at it from within, and closes it.
 func labInChroot(arg string) error {
 	how, dir, _ := strings.Cut(arg, ":")
-	// Shared, as on most machines: what a lab lets out would be seen.
-	if err := unix.Mount("", "/", "", unix.MS_SHARED|unix.MS_REC, ""); err != nil {
-		return err
+	// Shared, as on most machines: what a lab lets out would be seen. But not with the machine's
+	// own: what others mount there would be taken for the lab's.
+	for _, propagation := range []uintptr{unix.MS_PRIVATE, unix.MS_SHARED} {
+		if err := unix.Mount("", "/", "", propagation|unix.MS_REC, ""); err != nil {
+			return err
+		}
 	}
 	if how == "mounted" {
 		if err := unix.Mount(dir, dir, "", unix.MS_BIND, ""); err != nil {
