@@ -78,8 +78,8 @@ static __always_inline enum outcome serve_reply(ctx_t *ctx, void *generation,
 	return outcome;
 }
 
-/* balance_service is the way of packets for a service that does more to them than to
- * readdress the frame, and of first fragments. Scratch: takes packet and tracking.source. */
+/* balance_service handles packets whose service does more to them than to readdress the
+ * frame, and first fragments. Scratch: takes packet and tracking.source. */
 __noinline int balance_service(ctx_t *ctx, struct service *service, __u64 choice, __u32 *egress)
 {
 	void *generation = current_generation();
@@ -128,7 +128,7 @@ __noinline int note_ending(ctx_t *ctx)
 	return 0;
 }
 
-/* balance_reply is the way of packets with ports that are for no service. Scratch: takes
+/* balance_reply handles packets with ports whose destination is no service. Scratch: takes
  * packet. */
 __noinline int balance_reply(ctx_t *ctx, __u32 *egress)
 {
@@ -150,7 +150,7 @@ __noinline int balance_reply(ctx_t *ctx, __u32 *egress)
 	return outcome;
 }
 
-/* balance_other is the way of later fragments, of ICMP, and of what cannot be read. Scratch:
+/* balance_other handles later fragments, ICMP, and packets that cannot be parsed. Scratch:
  * takes packet. */
 __noinline int balance_other(ctx_t *ctx, __u32 *egress)
 {
@@ -365,7 +365,7 @@ __noinline int read_packet(ctx_t *ctx, __u32 network, __u32 ipv6)
 	return outcome;
 }
 
-/* balance_unusual finds the way of a packet that is not plain. Scratch: leaves packet. */
+/* balance_unusual dispatches a packet that is not plain. Scratch: leaves packet. */
 static __always_inline enum outcome balance_unusual(ctx_t *ctx, void *generation, __u32 network,
 						    bool ipv6, struct service **service)
 {

@@ -23,6 +23,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/jeoul/jeoul/internal/httpserve"
 	"github.com/jeoul/jeoul/internal/ops"
 	"github.com/jeoul/jeoul/internal/trace"
 )
@@ -158,23 +159,10 @@ func Serve(ctx context.Context, listener net.Listener, b Balancer) error {
 		IdleTimeout:       time.Minute,
 		MaxHeaderBytes:    16 << 10,
 	}
-	closed := make(chan struct{})
-	stop := context.AfterFunc(ctx, func() {
-		defer close(closed)
-		bound, cancel := context.WithTimeout(context.WithoutCancel(ctx), farewell)
-		defer cancel()
-		if server.Shutdown(bound) != nil {
-			server.Close()
-		}
-	})
-	err := server.Serve(listener)
-	if !stop() {
-		<-closed
+	if err := httpserve.Until(ctx, server, listener, farewell); err != nil {
+		return fmt.Errorf("serve the API on %s: %w", listener.Addr(), err)
 	}
-	if errors.Is(err, http.ErrServerClosed) {
-		return nil
-	}
-	return fmt.Errorf("serve the API on %s: %w", listener.Addr(), err)
+	return nil
 }
 
 // failure is the body of an answer that is not a success.

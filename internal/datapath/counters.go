@@ -146,7 +146,7 @@ func (p *picture) counters() (lb.Counters, error) {
 		outcomes[xdpOutcomeOUTCOME_FORWARDED].Packets += counts[index].Packets
 		outcomes[xdpOutcomeOUTCOME_RETURNED].Packets += counts[index].ReturnedPackets
 	}
-	backends := map[lb.BackendKey]lb.BackendCount{}
+	backends := make(map[lb.BackendKey]lb.BackendCount, p.indices)
 	p.eachBackend(func(key lb.BackendKey, index uint32) {
 		backends[key] = counts[index].Minus(p.ledger.before[index])
 	})

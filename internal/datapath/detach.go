@@ -46,8 +46,8 @@ func ReadKept(keep *Keep) (Kept, error) {
 	return kept, nil
 }
 
-// Detach takes what is kept off the interfaces, and removes it, whoever has made it and whether
-// it can be read or not. The interfaces are those that it may be attached to besides those that
+// Detach takes what is kept off the interfaces, and removes it, also where another build
+// has made it or it cannot be read. The interfaces are those that it may be attached to besides those that
 // it says itself. Call it in their network namespace.
 func Detach(keep *Keep, interfaces []string) error {
 	kept, _ := ReadKept(keep)

@@ -155,6 +155,22 @@ func TestKeptAfterKill(t *testing.T) {
 		s.Services = append(s.Services, testService(netip.MustParseAddr("192.0.2.99"), 99, lb.TCP, lb.RoundRobin, 40))
 		return s
 	}
+	// pinNext makes the next generation, up to its pins.
+	pinNext := func(d *Datapath) (*generation, error) {
+		c, err := d.register.plan(more(), testTableSize, d.now())
+		if err != nil {
+			return nil, err
+		}
+		memory, _, err := d.makeMemory(c, d.shared)
+		if err == nil {
+			err = d.writeAhead(c)
+		}
+		if err != nil {
+			return nil, err
+		}
+		d.keeper.show(memory)
+		return d.load(tcProgram, d.current.ports, memory, d.shared)
+	}
 	for name, dies := range map[string]func(d *Datapath) error{
 		"before the snapshot": func(*Datapath) error { return nil },
 		"after the snapshot, before a change in place": func(d *Datapath) error {
@@ -181,35 +197,11 @@ func TestKeptAfterKill(t *testing.T) {
 			return nil
 		},
 		"with a generation that is pinned and not attached": func(d *Datapath) error {
-			c, err := d.register.plan(more(), testTableSize, d.now())
-			if err != nil {
-				return err
-			}
-			memory, _, err := d.makeMemory(c, d.shared)
-			if err == nil {
-				err = d.writeAhead(c)
-			}
-			if err != nil {
-				return err
-			}
-			d.keeper.show(memory)
-			_, err = d.load(tcProgram, d.current.ports, memory, d.shared)
+			_, err := pinNext(d)
 			return err
 		},
 		"with a generation that is attached and not noted": func(d *Datapath) error {
-			c, err := d.register.plan(more(), testTableSize, d.now())
-			if err != nil {
-				return err
-			}
-			memory, _, err := d.makeMemory(c, d.shared)
-			if err == nil {
-				err = d.writeAhead(c)
-			}
-			if err != nil {
-				return err
-			}
-			d.keeper.show(memory)
-			made, err := d.load(tcProgram, d.current.ports, memory, d.shared)
+			made, err := pinNext(d)
 			if err != nil {
 				return err
 			}

@@ -7,7 +7,6 @@ package metrics
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net"
 	"net/http"
@@ -17,6 +16,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
+	"github.com/jeoul/jeoul/internal/httpserve"
 	"github.com/jeoul/jeoul/internal/ops"
 )
 
@@ -83,21 +83,8 @@ func (m *Metrics) Serve(ctx context.Context, listener net.Listener) error {
 		IdleTimeout:       2 * time.Minute,
 		MaxHeaderBytes:    16 << 10,
 	}
-	closed := make(chan struct{})
-	stop := context.AfterFunc(ctx, func() {
-		defer close(closed)
-		bound, cancel := context.WithTimeout(context.WithoutCancel(ctx), farewell)
-		defer cancel()
-		if server.Shutdown(bound) != nil {
-			server.Close()
-		}
-	})
-	err := server.Serve(listener)
-	if !stop() {
-		<-closed
+	if err := httpserve.Until(ctx, server, listener, farewell); err != nil {
+		return fmt.Errorf("serve metrics on %s: %w", listener.Addr(), err)
 	}
-	if errors.Is(err, http.ErrServerClosed) {
-		return nil
-	}
-	return fmt.Errorf("serve metrics on %s: %w", listener.Addr(), err)
+	return nil
 }

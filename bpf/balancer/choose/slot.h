@@ -81,8 +81,8 @@ static __always_inline __u64 by_hash(const struct tracking *tracking, const stru
 /* between_owners decides where a slot has changed hands and its flow is not remembered: an
  * opening packet begins with the new owner, and what was there before stays with the
  * former. Both are remembered, for the base table will go. Where the former has left,
- * whoever begins is remembered too, or the next change of the slot would take him for
- * one of the former's. */
+ * a new flow is remembered too, or the next change of the slot would take it for one of the
+ * former's. */
 static __always_inline __u64 between_owners(const struct packet *packet,
 					    const struct tracking *tracking)
 {
