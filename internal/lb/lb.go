@@ -19,6 +19,8 @@ var (
 	ErrUnknownHash      = errors.New("unknown hash")
 	ErrUnknownRefusal   = errors.New("unknown refusal")
 	ErrUnknownHook      = errors.New("unknown hook")
+	ErrUnknownCheck     = errors.New("unknown check")
+	ErrUnknownVia       = errors.New("unknown way of a check")
 )
 
 // Protocol is the transport protocol of a service, by its IANA number.
