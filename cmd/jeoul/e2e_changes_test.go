@@ -10,7 +10,7 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/jeoul/jeoul/internal/e2e"
+	"github.com/jeoul/jeoul/cmd/jeoul/e2e"
 	"github.com/jeoul/jeoul/internal/lab"
 	"github.com/jeoul/jeoul/internal/lb"
 	"github.com/jeoul/jeoul/internal/ops"

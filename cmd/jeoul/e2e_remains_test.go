@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/jeoul/jeoul/internal/e2e"
+	"github.com/jeoul/jeoul/cmd/jeoul/e2e"
 	"github.com/jeoul/jeoul/internal/lab"
 	"github.com/jeoul/jeoul/internal/lb"
 )
