@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package lb
+
+import "time"
+
+// Checking is a backend of a service, and what is to be asked of it.
+type Checking struct {
+	Backend BackendKey
+	// Checks are asked side by side. All of them must pass, or one where Any is set.
+	Checks []Check
+	Any    bool
+}
+
+// Health is what health checks say of a backend in a word.
+type Health string
+
+// The words.
+const (
+	// HealthUnknown: there are not yet enough answers for a verdict.
+	HealthUnknown Health = "unknown"
+	Healthy       Health = "healthy"
+	Failing       Health = "failing"
+)
+
+// Verdict is what the checks of a backend say of it.
+type Verdict struct {
+	State Health
+	// Reason says of the backend why it fails, or why it may soon, as in "answers GET /healthz
+	// with status 503, not 200..399"; empty: nothing speaks against it.
+	Reason string
+	// Since is when the state began.
+	Since time.Time
+	// Weight is what share of its weight the backend asks for, in per cent (checks of type
+	// agent); 100 without one.
+	Weight uint16
+	// Drain: the backend asks for no new flow (checks of type agent).
+	Drain bool
+	// Checks has what each check says, in the order of Checking.Checks.
+	Checks []CheckResult
+}
+
+// CheckResult is what one check of an endpoint says.
+type CheckResult struct {
+	State Health
+	// Passed and Failed count the answers of that kind in a row; one of them is 0.
+	Passed, Failed uint32
+	// Last is when the last check ended, Took how long it took, and Answer what came of it, as
+	// in "status 503" or "connection refused".
+	Last   time.Time
+	Took   time.Duration
+	Answer string
+	// Next is when the endpoint is asked again.
+	Next time.Time
+}
