@@ -11,6 +11,7 @@ type (
 	State   = lb.Health
 	Verdict = lb.Verdict
 	Result  = lb.CheckResult
+	Step    = lb.CheckStep
 )
 
 // The states.

@@ -7,17 +7,23 @@ package health
 
 import (
 	"context"
+	"errors"
 	"net"
 
 	"github.com/jeoul/jeoul/internal/lb"
 )
+
+// ErrNoWay says that a check could not be sent, and that this is not the backend's doing. It is
+// no evidence against the backend.
+var ErrNoWay = errors.New("there is no way to the backend")
 
 // Way opens connections to one backend by the VIP of a service, as packets of the service are
 // sent to it (lb.ViaVIP).
 type Way interface {
 	// Dial opens a connection to port of the VIP on the backend: network is "tcp" or "udp". A
 	// UDP connection is connected: it gives ICMP errors as errors of Read and Write. Errors are
-	// those of net.Dialer, or say why there is no way to the backend at the moment.
+	// those of net.Dialer, or say why there is no way to the backend at the moment: ErrNoWay where
+	// that is not the backend's doing.
 	Dial(ctx context.Context, network string, backend lb.BackendKey, port uint16) (net.Conn, error)
 	// Ping sends an echo request to the VIP on the backend, and waits for its reply until the
 	// context ends.

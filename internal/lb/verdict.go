@@ -7,6 +7,9 @@ import "time"
 // Checking is a backend of a service, and what is to be asked of it.
 type Checking struct {
 	Backend BackendKey
+	// Mode is how the service's packets reach the backend. Services of one VIP share the checks
+	// by way of it (ViaVIP) where they have the same mode; empty: they share none.
+	Mode Mode
 	// Checks are asked side by side. All of them must pass, or one where Any is set.
 	Checks []Check
 	Any    bool
@@ -50,6 +53,22 @@ type CheckResult struct {
 	Last   time.Time
 	Took   time.Duration
 	Answer string
-	// Next is when the endpoint is asked again.
+	// Reason says of the backend why the check fails, or what may soon be wrong; empty: nothing.
+	Reason string
+	// Next is when the endpoint is asked again; zero while it is asked.
 	Next time.Time
+}
+
+// CheckStep is a part of a check that is made now, for a person who looks.
+type CheckStep struct {
+	// Check is the place of the check in Checking.Checks.
+	Check int
+	// Name is what was done: connect, tls, request, answer, run.
+	Name string
+	// At is when the step ended, counted from the start of the check, and Took its own time.
+	At, Took time.Duration
+	// Text is what came of it.
+	Text string
+	// Failed says that the check ends here.
+	Failed bool
 }

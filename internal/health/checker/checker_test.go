@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package checker
+
+import (
+	"context"
+	"net"
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/jeoul/jeoul/internal/health"
+	"github.com/jeoul/jeoul/internal/lb"
+)
+
+// patiently is a timeout for checks whose answer must come: on a busy machine, too.
+const patiently = 20 * time.Second
+
+// check makes one check of an address.
+func check(t *testing.T, to netip.AddrPort, c lb.Check) health.Answer {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), c.Timeout)
+	defer cancel()
+	return New(nil).Check(ctx, health.Endpoint{Via: lb.ViaAddress, Address: to.Addr(), Port: to.Port()}, &c, nil)
+}
+
+// expect fails unless the answer has that outcome, and its reason (or text, where it passed) the words.
+func expect(t *testing.T, got health.Answer, outcome health.Outcome, words string) {
+	t.Helper()
+	text := got.Reason
+	if outcome == health.Passed {
+		text = got.Text
+	}
+	if got.Outcome != outcome || !strings.Contains(text, words) {
+		t.Errorf("%+v, expected outcome %d with %q", got, outcome, words)
+	}
+}
+
+// serve runs a TCP server on loopback whose connections are handled by handle.
+func serve(t *testing.T, address string, handle func(net.Conn)) netip.AddrPort {
+	t.Helper()
+	l, err := net.Listen("tcp", address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { l.Close() })
+	go func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			go func() {
+				defer c.Close()
+				handle(c)
+			}()
+		}
+	}()
+	return l.Addr().(*net.TCPAddr).AddrPort()
+}

@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package checker
+
+import (
+	"errors"
+	"net"
+	"os"
+	"syscall"
+)
+
+// patience is a connection that, when the deadline has passed, looks once more without waiting.
+type patience struct {
+	net.Conn
+	raw rawConn
+}
+
+func patient(c net.Conn) net.Conn {
+	if s, ok := c.(syscall.Conn); ok {
+		if raw, err := s.SyscallConn(); err == nil {
+			return patience{Conn: c, raw: raw}
+		}
+	}
+	return c
+}
+
+func (p patience) Read(b []byte) (int, error) {
+	n, err := p.Conn.Read(b)
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		return readNow(p.raw, b, err)
+	}
+	return n, err
+}
+
+// CloseWrite ends the stream to the peer.
+func (p patience) CloseWrite() error { return closeWrite(p.Conn) }
+
+// closeWrite ends the stream to the peer where the connection can.
+func closeWrite(c net.Conn) error {
+	if w, ok := c.(interface{ CloseWrite() error }); ok {
+		return w.CloseWrite()
+	}
+	return nil
+}

@@ -1,0 +1,259 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package health
+
+import (
+	"container/heap"
+	"context"
+	"log/slog"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/jeoul/jeoul/internal/lb"
+	"github.com/jeoul/jeoul/internal/openfiles"
+)
+
+// Options are what an engine is made of.
+type Options struct {
+	// Checker asks. It must not be nil.
+	Checker Checker
+	// Log is told of this host's own trouble, and of when it is over; nil: slog.Default. What
+	// becomes of backends is for those to log who know the services' names: see Changed.
+	Log *slog.Logger
+	// Running is how many checks may run at a time; 0: half as many as the process may have open
+	// files, and at most 16,384.
+	Running int
+}
+
+// Engine asks endpoints on a schedule of its own, and keeps a verdict for each backend. Its
+// methods may be called from any goroutine.
+type Engine struct {
+	checker Checker
+	log     *slog.Logger
+	limit   int
+	began   time.Time
+	pulse   pulse
+	wake    chan struct{} // what Run waits for is another
+	changes chan struct{}
+	wait    sync.WaitGroup // checks that run
+
+	mu       sync.Mutex
+	ctx      context.Context // Run's; nil: it does not run
+	targets  map[targetKey]*target
+	watches  map[lb.BackendKey]*watch
+	call     uint64 // of Watch
+	queue    queue
+	asleep   time.Duration // until when Run sleeps
+	bucket   bucket
+	running  int
+	changed  map[lb.BackendKey]struct{}
+	former   map[uint64]memory
+	troubles troubles
+}
+
+// New returns an engine that watches nothing yet.
+func New(opt Options) *Engine {
+	e := &Engine{
+		checker: opt.Checker, log: opt.Log, limit: opt.Running,
+		began: time.Now(), wake: make(chan struct{}, 1), changes: make(chan struct{}, 1),
+		targets: map[targetKey]*target{}, watches: map[lb.BackendKey]*watch{},
+		changed: map[lb.BackendKey]struct{}{}, former: map[uint64]memory{}, troubles: troubles{},
+	}
+	if e.log == nil {
+		e.log = slog.Default()
+	}
+	if e.limit == 0 {
+		e.limit = 1 << 14
+		if most, err := openfiles.Most(); err == nil {
+			e.limit = int(min(uint64(e.limit), max(1, most/2)))
+		}
+	}
+	e.pulse.start = e.began
+	return e
+}
+
+// now is the time since the engine's start, by a clock that stands while the machine is suspended.
+func (e *Engine) now() time.Duration { return time.Since(e.began) }
+
+// Run asks what is wanted until the context ends, and returns when the last check has.
+func (e *Engine) Run(ctx context.Context) error {
+	e.mu.Lock()
+	e.ctx = ctx
+	e.bucket.filled = e.now()
+	for _, t := range e.queue { // whatever was due before
+		t.due = t.slot(max(t.due, e.now()))
+		t.next = t.due
+	}
+	heap.Init(&e.queue)
+	e.mu.Unlock()
+	e.wait.Go(func() { e.pulse.run(ctx) })
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			e.mu.Lock()
+			e.ctx = nil
+			e.mu.Unlock()
+			e.wait.Wait()
+			return ctx.Err()
+		case <-timer.C:
+		case <-e.wake:
+		}
+		e.mu.Lock()
+		now := e.now()
+		pause := e.dispatch(now)
+		e.asleep = now + pause
+		e.mu.Unlock()
+		timer.Reset(pause)
+	}
+}
+
+// start begins a check of the target. e.mu is held.
+func (e *Engine) start(t *target) {
+	e.running++
+	ctx, began := e.ctx, e.now()
+	e.wait.Go(func() { e.ask(ctx, t, began) })
+}
+
+// ask checks the target once.
+func (e *Engine) ask(run context.Context, t *target, began time.Duration) {
+	check := &t.key.spec.check
+	ctx, cancel := context.WithTimeout(run, check.Timeout)
+	late := e.pulse.lateness()
+	answer := e.checker.Check(ctx, t.endpoint, check, nil)
+	cancel()
+	if late = e.pulse.lateness() - late; answer.Outcome == Failed && answer.Silent && late > check.Timeout/4 {
+		answer = Trouble("this host was busy", "this host was busy: it was late by "+late.Round(time.Millisecond).String())
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.running--; e.running == e.limit-1 {
+		e.rouse()
+	}
+	if t.gone || run.Err() != nil {
+		return
+	}
+	e.note(t, answer, began)
+	e.await(t, began)
+}
+
+// note takes an answer into the target's state and its watches' verdicts. e.mu is held.
+func (e *Engine) note(t *target, answer Answer, began time.Duration) {
+	t.last = time.Now()
+	t.took = e.now() - began
+	t.text = answer.Text
+	if answer.Outcome == NoEvidence {
+		e.troubles.note(e.log, answer, t)
+		if t.state == Unknown {
+			t.reason = answer.Reason
+		}
+		return
+	}
+	passed := answer.Outcome == Passed
+	other := t.machine.note(passed, answer.Final, t.rise(), t.fall())
+	if other {
+		t.since = t.last
+	}
+	if !passed || t.state != Failing {
+		t.reason = answer.Reason
+	}
+	if answer.Weighs && (t.weight != answer.Weight || t.drain != answer.Drain) {
+		t.weight, t.drain, other = answer.Weight, answer.Drain, true
+	}
+	if other {
+		for _, w := range t.watches {
+			e.judge(w)
+		}
+	}
+}
+
+// Watch replaces what is asked. What stays keeps its verdict and its times; a check that differs
+// from a former one only in its times keeps the verdict too. It takes some microseconds for
+// each backend.
+func (e *Engine) Watch(wanted []Wanted) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.call++
+	specs := map[*spec]struct{}{}
+	for key, t := range e.targets {
+		specs[key.spec] = struct{}{}
+		t.watches = t.watches[:0]
+	}
+	in := newInterner(specs)
+	var fresh []*target
+	watches := make(map[lb.BackendKey]*watch, len(wanted))
+	for _, one := range wanted {
+		w := e.watches[one.Backend]
+		if w == nil {
+			w = &watch{backend: one.Backend, since: time.Now(), weight: 100}
+			e.changed[one.Backend] = struct{}{}
+		}
+		w.any, w.targets = one.Any, make([]*target, 0, len(one.Checks))
+		watches[one.Backend] = w
+		for _, check := range one.Checks {
+			t, isNew := e.target(one, in.spec(check))
+			if isNew {
+				fresh = append(fresh, t)
+			}
+			w.targets = append(w.targets, t)
+			if !slices.Contains(t.watches, w) {
+				t.watches = append(t.watches, w)
+			}
+		}
+	}
+	e.watches = watches
+	e.retire(len(fresh) > 0)
+	for _, t := range fresh {
+		e.recall(t)
+		e.bucket.weigh(t, true)
+	}
+	for _, w := range e.watches {
+		e.judge(w)
+	}
+	if len(e.changed) > 0 {
+		e.signal()
+	}
+	heap.Init(&e.queue)
+	e.rouse()
+}
+
+// target returns the target of a check, and whether it is a new one. e.mu is held.
+func (e *Engine) target(wanted Wanted, s *spec) (*target, bool) {
+	key, endpoint := newTarget(wanted, s)
+	t, known := e.targets[key], true
+	if t == nil {
+		known = false
+		t = &target{key: key, id: key.identify(), machine: machine{state: Unknown}, weight: 100}
+		t.due = t.slot(e.now() + s.check.Delay)
+		t.next, t.place = t.due, len(e.queue)
+		e.targets[key] = t
+		e.queue = append(e.queue, t)
+	}
+	t.endpoint, t.seen = endpoint, e.call
+	return t, !known
+}
+
+// retire forgets the targets that the last call of Watch did not want; with keep, others may go
+// on with their verdicts. e.mu is held.
+func (e *Engine) retire(keep bool) {
+	for key, t := range e.targets {
+		if t.seen == e.call {
+			continue
+		}
+		if keep && t.state != Unknown {
+			e.former[t.id] = t.memory()
+		}
+		t.gone = true
+		e.bucket.weigh(t, false)
+		delete(e.targets, key)
+	}
+	e.queue = slices.DeleteFunc(e.queue, func(t *target) bool { return t.gone })
+	for i, t := range e.queue {
+		t.place = i
+	}
+	if len(e.targets) == 0 {
+		e.bucket.rate = 0 // what rounding has left
+	}
+}

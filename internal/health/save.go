@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package health
+
+import (
+	"encoding/json"
+	"fmt"
+	"time"
+)
+
+// stale is how old the last answer may be of a verdict that is taken over. Older, it says less
+// than nothing: a backend is better taken for unknown.
+const stale = time.Hour
+
+// memory is what is kept of a target that is no longer asked, or over a restart.
+type memory struct {
+	State  State     `json:"state"`
+	Since  time.Time `json:"since"`
+	Last   time.Time `json:"last"`
+	Text   string    `json:"answer,omitempty"`
+	Reason string    `json:"reason,omitempty"`
+	Weight uint16    `json:"weight"`
+	Drain  bool      `json:"drain,omitempty"`
+}
+
+// saved is the form of Save.
+type saved struct {
+	Version int               `json:"version"`
+	Targets map[uint64]memory `json:"targets"`
+}
+
+const version = 1
+
+func (t *target) memory() memory {
+	return memory{State: t.state, Since: t.since, Last: t.last, Text: t.text, Reason: t.reason, Weight: t.weight, Drain: t.drain}
+}
+
+// Save returns the verdicts for a later process's Restore: those of endpoints, whatever services
+// have them.
+func (e *Engine) Save() []byte {
+	e.mu.Lock()
+	s := saved{Version: version, Targets: make(map[uint64]memory, len(e.targets))}
+	for _, t := range e.targets {
+		if t.state != Unknown {
+			s.Targets[t.id] = t.memory()
+		}
+	}
+	e.mu.Unlock()
+	text, err := json.Marshal(s)
+	if err != nil { // cannot be: these are strings, numbers and times of this century
+		panic(err)
+	}
+	return text
+}
+
+// Restore takes over what Save returned, for targets that Watch names later. They keep those
+// verdicts until their own answers say otherwise, if these are not an hour old.
+func (e *Engine) Restore(text []byte) error {
+	var s saved
+	if err := json.Unmarshal(text, &s); err != nil {
+		return fmt.Errorf("reading saved verdicts of health checks: %w", err)
+	}
+	if s.Version != version {
+		return fmt.Errorf("reading saved verdicts of health checks: they have version %d, not %d", s.Version, version)
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for id, m := range s.Targets {
+		if m.State == Healthy || m.State == Failing {
+			e.former[id] = m
+		}
+	}
+	return nil
+}
+
+// recall gives a new target what is remembered of a former one that asked the same. e.mu is held.
+func (e *Engine) recall(t *target) {
+	m, ok := e.former[t.id]
+	if !ok {
+		return
+	}
+	delete(e.former, t.id)
+	if time.Since(m.Last) > stale {
+		return
+	}
+	t.state, t.since, t.last, t.text, t.reason, t.weight, t.drain = m.State, m.Since, m.Last, m.Text, m.Reason, m.Weight, m.Drain
+}
