@@ -4,8 +4,8 @@
 
 #include "count.h"
 #include "fragment.h"
-#include "hasten.h"
 #include "maps.h"
+#include "readable.h"
 #include "trace.h"
 #include "answer/icmp.h"
 #include "answer/refuse.h"
@@ -13,6 +13,7 @@
 #include "choose/select.h"
 #include "send/forward.h"
 #include "send/returns.h"
+#include "../lib/link.h"
 #include "../lib/parse.h"
 
 /* choose_off_road chooses for a packet before anything else is done with it: from further
@@ -433,31 +434,4 @@ static __always_inline enum outcome balance(ctx_t *ctx, void *generation, __u32 
 	if (outcome == OUTCOME_TIME_EXCEEDED)
 		return answer_time_exceeded(ctx);
 	return is_refusal(outcome) ? refuse(ctx, service, outcome) : outcome;
-}
-
-/* verdict tells the kernel what the outcome means. */
-static __always_inline int verdict(const ctx_t *ctx, enum outcome outcome, __u32 egress)
-{
-	if (sent_on(outcome))
-		return ctx_send(ctx, egress, !leaves(egress));
-	if (outcome >= OUTCOME_ANSWERED_TOO_BIG && outcome <= OUTCOME_UNREACHABLE_CONNECTION_LIMIT)
-		return ctx_send(ctx, 0, true);
-	return outcome <= OUTCOME_PASSED_TO_ROUTE ? CTX_PASS : CTX_DROP;
-}
-
-/* run is what both programs do. */
-static __always_inline int run(ctx_t *ctx)
-{
-	void *generation = current_generation();
-	__u32 egress = 0;
-	enum outcome outcome;
-
-	outcome = hastened(ctx, generation, &egress);
-	if (sent_on(outcome))
-		return ctx_send(ctx, egress, !leaves(egress));
-	if (outcome == OUTCOME_NONE)
-		outcome = balance(ctx, generation, &egress);
-	trace_end(ctx, outcome);
-	count_outcome(outcome, ctx_packets(ctx));
-	return verdict(ctx, outcome, egress);
 }

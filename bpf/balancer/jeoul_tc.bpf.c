@@ -2,7 +2,7 @@
 /* The balancer in TC. */
 #include "../lib/ctx_tc.h"
 
-#include "balance.h"
+#include "run.h"
 
 SEC(CTX_SECTION)
 int jeoul_tc(ctx_t *ctx)

@@ -2,7 +2,7 @@
 /* The balancer in XDP. */
 #include "../lib/ctx_xdp.h"
 
-#include "balance.h"
+#include "run.h"
 
 SEC(CTX_SECTION)
 int jeoul_xdp(ctx_t *ctx)

@@ -8,7 +8,7 @@
 #include <linux/bpf.h>
 #include <bpf/bpf_helpers.h>
 
-#include "types.h"
+#include "generation.h"
 
 /* Fixed at load: the verifier sees it as constants. */
 volatile const struct settings loaded = {};
@@ -36,23 +36,6 @@ const struct service_slot4 *unused_service_slot4 __attribute__((unused));
 const struct service_slot6 *unused_service_slot6 __attribute__((unused));
 const struct endpoint_slot4 *unused_endpoint_slot4 __attribute__((unused));
 const struct endpoint_slot6 *unused_endpoint_slot6 __attribute__((unused));
-
-/* generation is the whole configuration in one piece of memory: a head, the services'
- * hash tables, their slots, and the backends, one vector after the other. Where each
- * begins and how long it is stand in `loaded`, which the verifier knows when it bounds
- * an index. It is a section of its own, so that its address stands in the program: a
- * packet looks nothing up that is the same for all; a map for each vector would cost a
- * call each, and with it the registers. The control plane puts memory of the right size
- * in its place when it loads the program. It changes it while packets read: it writes
- * what is new into memory that nobody reads, and then one word that leads there. */
-extern char generation[];
-/* To the compiler it has no end, which an array of a size would. */
-asm(".pushsection .data.generation, \"aw\", @progbits\n\t"
-    ".type generation, @object\n\t.globl generation\n\t.hidden generation\n\t"
-    ".size generation, 8\n"
-    "generation:\n\t.zero 8\n\t.popsection");
-
-static __always_inline void *current_generation(void) { return generation; }
 
 /* These wrap around at the end of their tables. */
 static __always_inline struct service_slot4 *service4_at(void *generation, __u32 at)
@@ -140,7 +123,7 @@ static __always_inline struct backend *backend_at(void *generation, __u64 index)
 
 static __always_inline __u32 clock_of(void *generation)
 {
-	return ((struct head *)generation)->clock;
+	return head_of(generation)->clock;
 }
 
 /* pool_at picks an address that full NAT sends from. */

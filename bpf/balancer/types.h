@@ -46,6 +46,9 @@ enum outcome {
 	/* From a backend's endpoint of mode nat, whose service remembers every flow, and part of
 	 * none: as it was. */
 	OUTCOME_PASSED_NO_FLOW,
+	/* For a VIP, while the control plane has been away for longer than it may be: struct
+	 * head, `aside`. */
+	OUTCOME_PASSED_ORPHANED,
 	/* A reply, rewritten, whose way the kernel must find. */
 	OUTCOME_PASSED_TO_ROUTE,
 	/* Lost, for the reason in the name. */
@@ -518,7 +521,15 @@ struct head {
 	/* The number of the control plane's snapshot that says what is here: of two files that a
 	 * killed control plane has left, its successor takes this one. */
 	__u64 snapshot;
-	__u32 pad[10];
+	/* When the clock was last seen to move, in nanoseconds of the monotonic clock; 0 where
+	 * it is not watched (orphan.bpf.c). */
+	__u64 moved;
+	/* How long it may stand, in milliseconds, until packets for the VIPs are left to the
+	 * kernel; 0 is for ever. */
+	__u32 patience;
+	/* Not 0 while it has stood for longer. */
+	__u32 aside;
+	__u32 pad[6];
 };
 
 /* return_bucket is the element of the table that finds a full-NAT flow by what its

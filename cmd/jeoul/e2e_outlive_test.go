@@ -5,6 +5,7 @@ package main
 import (
 	"errors"
 	"net"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"strings"
@@ -17,6 +18,7 @@ import (
 	"github.com/jeoul/jeoul/internal/lab"
 	"github.com/jeoul/jeoul/internal/lb"
 	"github.com/jeoul/jeoul/internal/ops"
+	"github.com/jeoul/jeoul/internal/testenv"
 )
 
 // leave ends the daemon so that another process goes on with its work.
@@ -117,6 +119,51 @@ func TestDetach(t *testing.T) {
 	for _, line := range e2e.ReadSettings(t, s.Balancer).Difference(before) {
 		t.Errorf("there is left: %s", line)
 	}
+}
+
+// TestOrphanStepsAside kills the daemon and waits for longer than its data plane may go on: clients
+// are refused at once then, until the next start.
+func TestOrphanStepsAside(t *testing.T) {
+	forEachHook(t, func(t *testing.T, hook lb.Hook) {
+		s := buildStage(t, hook, 1, kilo)
+		for _, server := range s.Servers {
+			s.startAgent(t, server)
+			s.startServers(t, server)
+		}
+		configuration := s.configuration()
+		configuration["orphan"] = "5s"
+		s.configure(t, hook, configuration)
+		s.start(t)
+		all := s.openEverywhere(t)
+		kill(t, s.daemon)
+		all.ask(t, "without a process")
+		says := func(want string) bool {
+			var said syncBuffer
+			process := jeoul(t, s.Balancer, &said, "status", "--socket", s.socket, "--state-dir", filepath.Join(s.Balancer.Dir, "state"))
+			<-process.Done()
+			return strings.Contains(said.String(), want)
+		}
+		testenv.Eventually(t, e2e.Patience, "jeoul status says that it has stepped aside", func() bool {
+			return says("it has left packets for its VIPs to the kernel since")
+		})
+		for _, p := range paths() {
+			err := s.Clients[0].Do(func() error {
+				connection, err := (&net.Dialer{Timeout: e2e.Patience}).Dial("tcp", netip.AddrPortFrom(p.vip, webPort).String())
+				if err == nil {
+					connection.Close()
+				}
+				return err
+			})
+			if !errors.Is(err, syscall.ECONNREFUSED) {
+				t.Errorf("%s: a client was not refused: %v", p, err)
+			}
+		}
+		s.start(t)
+		s.openEverywhere(t)
+		if n := s.outcomes(t)["passed_orphaned"]; n < uint64(len(paths())) {
+			t.Errorf("packets that are counted as passed_orphaned: %d", n)
+		}
+	})
 }
 
 // pinned counts what is pinned on the balancer.

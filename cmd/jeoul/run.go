@@ -224,7 +224,7 @@ func (p *parts) open(ctx context.Context, cfg *config.Config, stateDir string, l
 		keep = p.instance.keep(p.store)
 	}
 	p.datapath, err = datapath.Open(datapath.Options{
-		Keep:       keep,
+		Keep: keep, Orphan: cfg.Orphan,
 		Interfaces: cfg.Interfaces, Hook: cfg.Hook,
 		SwitchOff:  func(link, feature, why string) error { return p.changes.SwitchOff(link, feature, why) },
 		SwitchBack: func(link, feature, why string) error { return p.changes.SwitchBack(link, feature, why) },

@@ -12,6 +12,7 @@ import (
 	"io"
 	"net/netip"
 	"os"
+	"time"
 
 	"github.com/jeoul/jeoul/internal/lb"
 	"github.com/jeoul/jeoul/internal/yamlfile"
@@ -37,6 +38,8 @@ type Config struct {
 	Socket string
 	// Survive says whether the data plane outlives the daemon's process.
 	Survive Survive
+	// Orphan is how long the data plane forwards without a process; 0 is for ever.
+	Orphan time.Duration
 	// TableSize is the number of slots, a prime, of the hash tables of services that
 	// do not say; 0: by the number of each one's backends. Each service's own field
 	// says what holds for it.
@@ -64,6 +67,13 @@ type Metrics struct {
 // DefaultMetricsBackends is Metrics.Backends of a file that does not say: with ten series each,
 // a page of some five megabytes.
 const DefaultMetricsBackends = 5000
+
+// DefaultOrphan is long enough for a person to be called and to start the daemon again. Until then
+// only what goes to backends that die meanwhile is lost; after it, everything is.
+const DefaultOrphan = time.Hour
+
+// shortestOrphan is longer than a busy machine holds a daemon up.
+const shortestOrphan = 5 * time.Second
 
 // Survive says whether the data plane outlives the daemon's process.
 type Survive string

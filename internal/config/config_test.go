@@ -53,7 +53,7 @@ services:
 		t.Fatal(err)
 	}
 	want := &Config{
-		File: "web.yaml", Interfaces: []string{"eth1"}, Hook: lb.HookTC, Socket: "/tmp/x/jeoul.sock", Survive: SurviveAuto, TableSize: 4099, Metrics: Metrics{Backends: 5000},
+		File: "web.yaml", Interfaces: []string{"eth1"}, Hook: lb.HookTC, Socket: "/tmp/x/jeoul.sock", Survive: SurviveAuto, Orphan: time.Hour, TableSize: 4099, Metrics: Metrics{Backends: 5000},
 		Flows: Flows{Unproven: 262144, Timeouts: lb.Timeouts{Opening: 30 * time.Second, First: 30 * time.Second,
 			Established: 124 * time.Minute, UDP: 2 * time.Minute, Fin: 4 * time.Minute, Closed: time.Minute}},
 		Transition: Transition{TCP: 15 * time.Minute, UDP: 30 * time.Second},
@@ -120,7 +120,7 @@ func TestProblems(t *testing.T) {
 		"tab":         {"interface: eth0\n\tservices: x\n", []string{"f:2: not YAML: found a tab character that violates indentation"}},
 		"control":     {"a: \x01", []string{"f: not YAML: control characters are not allowed"}},
 		"large":       {strings.Repeat("#", MaxBytes+1), []string{"f: larger than 32 MiB; this is hardly a configuration"}},
-		"no such key": {"x: 1\n" + with(good), []string{"f:1: x: unknown key; use one of interface, interfaces, hook, socket, metrics, survive, table_size, flows, transition, fullnat, services"}},
+		"no such key": {"x: 1\n" + with(good), []string{"f:1: x: unknown key; use one of interface, interfaces, hook, socket, metrics, survive, orphan, table_size, flows, transition, fullnat, services"}},
 
 		// Keys.
 		"missing": {"hook: xdp", []string{
@@ -134,8 +134,8 @@ func TestProblems(t *testing.T) {
 		"duplicate key": {with(good, "port: 81"), []string{
 			"f:8: services[0].port: written twice, first at line 5; keep one"}},
 		"no value":   {"interface:\n" + service(good...)[len("interface: eth0\n"):], []string{"f:1: interface: has no value; give it one or remove the key"}},
-		"key a list": {"? [a]\n: b\n" + with(good), []string{"f:1: a key must be a word; use one of interface, interfaces, hook, socket, metrics, survive, table_size, flows, transition, fullnat, services"}},
-		"odd key":    {"\"a\\nb\": 1\n" + with(good), []string{`f:1: "a\nb": unknown key; use one of interface, interfaces, hook, socket, metrics, survive, table_size, flows, transition, fullnat, services`}},
+		"key a list": {"? [a]\n: b\n" + with(good), []string{"f:1: a key must be a word; use one of interface, interfaces, hook, socket, metrics, survive, orphan, table_size, flows, transition, fullnat, services"}},
+		"odd key":    {"\"a\\nb\": 1\n" + with(good), []string{`f:1: "a\nb": unknown key; use one of interface, interfaces, hook, socket, metrics, survive, orphan, table_size, flows, transition, fullnat, services`}},
 		"alias": {"interface: &a eth0\nsocket: *a\n" + service(good...)[len("interface: eth0\n"):], []string{
 			"f:2: socket: anchors, aliases and merge keys are not supported; write the values out"}},
 		"merge": {with(append(good[:4:4], "  - &b {name: web01, address: 192.0.2.1}", "  - <<: *b", "    name: web02")), []string{

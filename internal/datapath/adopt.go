@@ -104,7 +104,8 @@ func (f *found) find(k *keeper, sets []uint64) error {
 	if err := f.findAttached(sets); err != nil {
 		return err
 	}
-	if err := f.openMemory(); err != nil {
+	var err error
+	if f.memory, err = openMemory(f.store.Path(pins.Set(f.set), generationPin)); err != nil {
 		return err
 	}
 	number := f.memory.head().Snapshot

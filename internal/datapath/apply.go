@@ -174,7 +174,10 @@ func (d *Datapath) load(kind programKind, ports []port, memory *memory, shared *
 	if err != nil {
 		return nil, err
 	}
-	if err := d.keeper.pin(made, shared); err != nil {
+	if d.keeper != nil && d.options.Orphan > 0 {
+		made.watch, err = watchClock(memory.m)
+	}
+	if err = errors.Join(err, d.keeper.pin(made, shared)); err != nil {
 		made.close()
 		return nil, err
 	}

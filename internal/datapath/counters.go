@@ -40,6 +40,7 @@ var outcomeHelp = map[xdpOutcome]string{
 	xdpOutcomeOUTCOME_PASSED_NOT_FORWARDED:         "left to the kernel, not translated: from a backend's port, and to this host itself or to where no route leads",
 	xdpOutcomeOUTCOME_PASSED_UNTRANSLATED:          "left to the kernel, not translated: from a backend's port, and to a destination that its service has under untranslated",
 	xdpOutcomeOUTCOME_PASSED_NO_FLOW:               "left to the kernel, not translated: from a backend's port, and part of no flow of its service, which remembers them",
+	xdpOutcomeOUTCOME_PASSED_ORPHANED:              "left to the kernel, as without a balancer: the daemon has been away for longer than orphan; start it",
 	xdpOutcomeOUTCOME_PASSED_TO_ROUTE:              "a backend's reply, rewritten and left to the kernel to route: its next hop is not known yet",
 	xdpOutcomeOUTCOME_DROPPED_MALFORMED:            "dropped: the headers contradict the packet",
 	xdpOutcomeOUTCOME_DROPPED_FRAGMENT:             "dropped: a fragment whose first one, which bears the port, was not seen",

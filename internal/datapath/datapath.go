@@ -46,6 +46,9 @@ type Options struct {
 	// Keep has the data plane outlive its process, and takes over one that has; nil: it
 	// ends with the process. Open's caller closes the store if Open fails.
 	Keep *Keep
+	// Orphan is how long what is kept forwards without a process; 0 is for ever. After it,
+	// packets for the VIPs are left to the kernel.
+	Orphan time.Duration
 }
 
 func (o Options) withDefaults() Options {
@@ -132,6 +135,7 @@ func Open(options Options) (*Datapath, error) {
 	_ = rlimit.RemoveMemlock()
 	d := &Datapath{options: options, findPorts: find, ways: attempts, programs: programOf, stop: make(chan struct{}), counted: make(chan struct{}, 1),
 		now: time.Now, secret: rand.Uint64(), register: newRegister(), janitor: newJanitor(options.Timeouts), keeper: newKeeper(options.Keep)}
+	d.tryWatch()
 	if err := d.takeOver(); err != nil {
 		return nil, err
 	}

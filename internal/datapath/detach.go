@@ -7,8 +7,10 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"sync/atomic"
 	"time"
 
+	"github.com/jeoul/jeoul/internal/datapath/pins"
 	"github.com/jeoul/jeoul/internal/datapath/snapshot"
 )
 
@@ -21,6 +23,9 @@ type Kept struct {
 	Interfaces []string
 	Services   int
 	Changed    time.Time
+	// Aside is when packets for the VIPs begin or began to be left to the kernel; zero where
+	// that never comes, or cannot be told.
+	Aside time.Time
 }
 
 // ReadKept says what is kept, without touching it. What it cannot tell is an error, and Dir
@@ -43,7 +48,28 @@ func ReadKept(keep *Keep) (Kept, error) {
 		kept.Interfaces = append(kept.Interfaces, i.Name)
 	}
 	kept.Services, kept.Changed = len(s.Services), s.Written
-	return kept, nil
+	kept.Aside, err = k.aside()
+	return kept, err
+}
+
+// aside returns when what is kept steps aside; zero: never.
+func (k *keeper) aside() (time.Time, error) {
+	sets, err := k.Store.Sets()
+	if err != nil || len(sets) == 0 {
+		return time.Time{}, err
+	}
+	m, err := openMemory(k.Store.Path(pins.Set(sets[len(sets)-1]), generationPin))
+	if err != nil {
+		return time.Time{}, err
+	}
+	defer m.m.Close()
+	defer m.storage.unmap()
+	head := m.head()
+	moved, patience := atomic.LoadUint64(&head.Moved), atomic.LoadUint32(&head.Patience)
+	if moved == 0 || patience == 0 {
+		return time.Time{}, nil
+	}
+	return monotonicZero().Add(time.Duration(moved) + time.Duration(patience)*time.Millisecond), nil
 }
 
 // Detach takes what is kept off the interfaces, and removes it, also where another build

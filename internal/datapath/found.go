@@ -171,22 +171,20 @@ func (f *found) openPrograms(set uint64) (programs []*ebpf.Program, ids []ebpf.P
 	return programs, ids, nil
 }
 
-// openMemory opens the memory of the generation that is attached.
-func (f *found) openMemory() error {
-	path := f.store.Path(pins.Set(f.set), generationPin)
+// openMemory opens the pinned memory of a generation. The caller unmaps and closes it.
+func openMemory(path string) (*memory, error) {
 	m, err := ebpf.LoadPinnedMap(path, nil)
 	if err != nil {
-		return fmt.Errorf("%s is no memory of a generation: %w", path, err)
+		return nil, fmt.Errorf("%s is no memory of a generation: %w", path, err)
 	}
 	if m.Type() != ebpf.Array || m.ValueSize() < cacheLine {
-		return errors.Join(fmt.Errorf("%s is no memory of a generation, but %s", path, m), m.Close())
+		return nil, errors.Join(fmt.Errorf("%s is no memory of a generation, but %s", path, m), m.Close())
 	}
 	all, err := mapped(m)
 	if err != nil {
-		return errors.Join(err, m.Close())
+		return nil, errors.Join(err, m.Close())
 	}
-	f.memory = &memory{m: m, storage: all}
-	return nil
+	return &memory{m: m, storage: all}, nil
 }
 
 // openShared opens the shared maps of a set.

@@ -11,3 +11,7 @@ package datapath
 //
 //go:generate ../../scripts/bpf2go.sh -cflags -DTRACED -no-global-types -type trace_record -type trace_filter -type trace_notes -type trace_reason tracedXdp ../../bpf/balancer/jeoul_xdp.bpf.c
 //go:generate ../../scripts/bpf2go.sh -cflags -DTRACED -no-global-types tracedTc ../../bpf/balancer/jeoul_tc.bpf.c
+
+// What watches the control plane.
+//
+//go:generate ../../scripts/bpf2go.sh -no-global-types orphan ../../bpf/balancer/orphan.bpf.c

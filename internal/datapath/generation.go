@@ -31,6 +31,8 @@ type generation struct {
 	// and nothing in its memory can be changed.
 	set     uint64
 	adopted bool
+	// watch is what notices that the process is gone; nil where nothing does.
+	watch *ebpf.Collection
 	// state and places are those of the register, and words names things where
 	// somebody traces; nil until then.
 	state  lb.State
@@ -58,6 +60,9 @@ func (g *generation) close() {
 	}
 	for _, collection := range g.collections {
 		collection.Close()
+	}
+	if g.watch != nil {
+		g.watch.Close()
 	}
 }
 
@@ -95,6 +100,7 @@ func (d *Datapath) makeMemory(c *revision, shared *shared) (*memory, []residence
 	}
 	m.head().Clock = d.janitor.now()
 	m.head().store(c)
+	m.head().Patience = milliseconds(d.options.Orphan)
 	m.constants.TooBigRate = d.options.TooBigRate
 	m.constants.FlowBuckets = shared.flows.MaxEntries()
 	m.constants.NewcomerBuckets = shared.newcomers.MaxEntries()

@@ -86,6 +86,9 @@ func (k *keeper) pin(g *generation, shared *shared) error {
 	for i, p := range g.programs {
 		objects[programPin(i)] = programPinner{p}
 	}
+	if g.watch != nil {
+		objects[orphanMapWatches] = mapPin{g.watch.Maps[orphanMapWatches]}
+	}
 	g.set = k.set
 	return k.Store.Put(k.set, objects)
 }

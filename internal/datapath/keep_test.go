@@ -27,6 +27,8 @@ type kept struct {
 	hook  lb.Hook
 	ways  func(lb.Hook, []port) []attempt
 	limit uint32
+	// orphan is Options.Orphan.
+	orphan time.Duration
 }
 
 func newKept(t *testing.T) *kept {
@@ -43,13 +45,17 @@ func newKept(t *testing.T) *kept {
 
 func (k *kept) store() (*pins.Store, error) { return pins.Open(k.dir, "test") }
 
+func (k *kept) keep(store *pins.Store) *Keep {
+	return &Keep{Store: store, Snapshot: filepath.Join(k.dir, "snapshot"), Cookie: 7}
+}
+
 func (k *kept) open() (*Datapath, error) {
 	store, err := k.store()
 	if err != nil {
 		return nil, err
 	}
 	d, err := Open(Options{Interfaces: []string{"veth0"}, Hook: k.hook, TableSize: testTableSize, FlowLimit: k.limit,
-		Keep: &Keep{Store: store, Snapshot: filepath.Join(k.dir, "snapshot"), Cookie: 7}})
+		Keep: k.keep(store), Orphan: k.orphan})
 	if err != nil {
 		store.Close()
 		return nil, err

@@ -64,6 +64,8 @@ type model struct {
 	// stale: what a CPU knows of the way of replies may hold no more, for the flow that they
 	// were of is another, or none; it may believe it until the clock moves.
 	stale bool
+	// aside: the control plane has been away for too long.
+	aside bool
 
 	// met counts what has happened, for tests to know what they have reached.
 	met map[string]uint64
@@ -333,6 +335,9 @@ func (m *model) decide(frame []byte, seen seen) verdict {
 	p, outcome := readFrame(frame, m.mac, m.tags)
 	if outcome != "" {
 		return p.untouched(outcome)
+	}
+	if m.aside && m.vips[p.destination] {
+		return p.untouched("passed_orphaned")
 	}
 	v := m.place(&p, seen)
 	v.ipLength = uint64(p.length)

@@ -154,6 +154,28 @@ func Duration(shortest, longest time.Duration) Scalar[time.Duration] {
 	}
 }
 
+// OrNever is a scalar that may be `never` as well, which is the zero value.
+func OrNever[V comparable](s Scalar[V]) Scalar[V] {
+	const never = "never"
+	var none V
+	parse, show := s.Parse, s.Show
+	s.Parse = func(text string) (V, string) {
+		if text == never {
+			return none, ""
+		}
+		return parse(text)
+	}
+	s.Show = func(value V) string {
+		if value == none {
+			return never
+		}
+		return show(value)
+	}
+	s.Kind += ", or `" + never + "`"
+	s.Schema = map[string]any{"anyOf": []any{map[string]any{"const": never}, s.Schema}}
+	return s
+}
+
 // ShowDuration writes a length of time as a person does: 2h4m, not 2h4m0s.
 func ShowDuration(d time.Duration) string {
 	text := d.String()

@@ -1,0 +1,33 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/* What becomes of packets when the control plane has been away for too long: nobody looks
+ * after the backends, and to send to those that have died for ever would be worse than not to
+ * balance. Who decides that is orphan.bpf.c. Include after one of the ctx_*.h headers. */
+#pragma once
+
+#include "balance.h"
+
+/* stands_aside costs each packet a load from a cache line that is written a few times a
+ * second, and a branch. */
+static __always_inline bool stands_aside(void *generation)
+{
+	return __builtin_expect(head_of(generation)->aside != 0, 0);
+}
+
+/* set_aside leaves a packet for a VIP to the kernel, as if there were no program: its sender is
+ * refused at once, and looks elsewhere. Backends' replies still get their VIP, or clients would
+ * see where they come from: OUTCOME_NONE. Scratch: leaves packet. */
+__noinline int set_aside(ctx_t *ctx)
+{
+	struct scratch *scratch = get_scratch();
+	__u32 tag;
+	__be16 type;
+
+	if (!scratch || (!readable(ctx) && ctx_linear(ctx, HEADERS_MAX)))
+		return OUTCOME_NONE;
+	if (parse_ethernet(ctx_data(ctx), ctx_data_end(ctx), loaded.mac, CTX_TAGS, &type, &tag) !=
+	    OUTCOME_NONE)
+		return OUTCOME_NONE;
+	if (read_packet(ctx, network_at(tag), type == bpf_htons(ETH_P_IPV6)) != OUTCOME_NONE)
+		return OUTCOME_NONE;
+	return kind_of(&scratch->packet) == KIND_VIP ? OUTCOME_PASSED_ORPHANED : OUTCOME_NONE;
+}
