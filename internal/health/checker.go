@@ -55,10 +55,11 @@ type Answer struct {
 	// Reason says of the backend why the check failed, as in "refuses connections"; of a check
 	// that passed, what may soon be wrong.
 	Reason string
-	// Weight is the share of its weight that the backend asks for in per cent, and Drain
-	// that it asks for no new flow. They hold where Weighs is set; else what was last said holds.
+	// Weight is the share of its weight that the backend asks for in per cent, where Weighs is
+	// set, and Drain that it asks for no new flow, where Drains is. Else what it said last holds.
 	Weighs bool
 	Weight uint16
+	Drains bool
 	Drain  bool
 }
 

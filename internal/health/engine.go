@@ -159,8 +159,11 @@ func (e *Engine) note(t *target, answer Answer, began time.Duration) {
 	if !passed || t.state != Failing {
 		t.reason = answer.Reason
 	}
-	if answer.Weighs && (t.weight != answer.Weight || t.drain != answer.Drain) {
-		t.weight, t.drain, other = answer.Weight, answer.Drain, true
+	if answer.Weighs && t.weight != answer.Weight {
+		t.weight, other = answer.Weight, true
+	}
+	if answer.Drains && t.drain != answer.Drain {
+		t.drain, other = answer.Drain, true
 	}
 	if other {
 		for _, w := range t.watches {
@@ -187,7 +190,7 @@ func (e *Engine) Watch(wanted []Wanted) {
 	for _, one := range wanted {
 		w := e.watches[one.Backend]
 		if w == nil {
-			w = &watch{backend: one.Backend, since: time.Now(), weight: 100}
+			w = &watch{backend: one.Backend, since: time.Now(), weight: everything}
 			e.changed[one.Backend] = struct{}{}
 		}
 		w.any, w.targets = one.Any, make([]*target, 0, len(one.Checks))
@@ -225,7 +228,7 @@ func (e *Engine) target(wanted Wanted, s *spec) (*target, bool) {
 	t, known := e.targets[key], true
 	if t == nil {
 		known = false
-		t = &target{key: key, id: key.identify(), machine: machine{state: Unknown}, weight: 100}
+		t = &target{key: key, id: key.identify(), machine: machine{state: Unknown}, weight: everything}
 		t.due = t.slot(e.now() + s.check.Delay)
 		t.next, t.place = t.due, len(e.queue)
 		e.targets[key] = t

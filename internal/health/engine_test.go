@@ -66,7 +66,9 @@ func (f *fake) says(address netip.Addr, answer Answer) {
 
 var refused = Fail("connection refused", "refuses connections")
 
-func backend(i int) netip.Addr { return netip.AddrFrom4([4]byte{10, byte(i >> 16), byte(i >> 8), byte(i)}) }
+func backend(i int) netip.Addr {
+	return netip.AddrFrom4([4]byte{10, byte(i >> 16), byte(i >> 8), byte(i)})
+}
 
 // backendOf returns what is wanted of backend i of the service with that port.
 func backendOf(port uint16, i int, checks ...lb.Check) Wanted {
@@ -293,7 +295,7 @@ func TestCombine(t *testing.T) {
 		w := &watch{any: c.any}
 		for _, s := range c.states {
 			state := map[rune]State{'h': Healthy, 'f': Failing, 'u': Unknown}[s]
-			w.targets = append(w.targets, &target{machine: machine{state: state}, weight: 100})
+			w.targets = append(w.targets, &target{machine: machine{state: state}, weight: everything})
 		}
 		if got, _, _ := w.combine(); got != c.want {
 			t.Errorf("%q, any %t: %s, expected %s", c.states, c.any, got, c.want)

@@ -8,6 +8,9 @@ import (
 	"github.com/jeoul/jeoul/internal/lb"
 )
 
+// everything is all of a backend's weight, in per cent.
+const everything = 100
+
 // watch is a backend that is watched, and the verdict that was given last.
 type watch struct {
 	backend lb.BackendKey
@@ -89,10 +92,12 @@ func (e *Engine) judge(w *watch) {
 // combine returns what the targets say together: all must be healthy, or, with any, one.
 func (w *watch) combine() (state State, weight uint16, drain bool) {
 	count := map[State]int{}
-	weight = 100
+	weight = everything
 	for _, t := range w.targets {
 		count[t.state]++
-		weight = min(weight, t.weight)
+		if t.weight != everything && (weight == everything || t.weight < weight) {
+			weight = t.weight
+		}
 		drain = drain || t.drain
 	}
 	switch {

@@ -34,7 +34,8 @@ type ask struct {
 
 // protocols has what makes a check of each type.
 var protocols = map[lb.CheckType]func(*ask) health.Answer{
-	lb.CheckTCP: (*ask).tcp,
+	lb.CheckTCP: (*ask).tcp, lb.CheckTLS: (*ask).tls, lb.CheckHTTP: (*ask).http, lb.CheckDNS: (*ask).dns, lb.CheckUDP: (*ask).udp,
+	lb.CheckICMP: (*ask).icmp, lb.CheckGRPC: (*ask).grpc, lb.CheckExec: (*ask).exec, lb.CheckAgent: (*ask).agent,
 }
 
 // Check makes one check: see health.Checker.

@@ -18,6 +18,9 @@ import (
 	"github.com/jeoul/jeoul/internal/lb"
 )
 
+// errNoDataPlane says that New was given no way.
+var errNoDataPlane = fmt.Errorf("checks by way of the VIP need a data plane: %w", health.ErrNoWay)
+
 // dial opens a connection to the endpoint by its way. It has the check's deadline.
 func (a *ask) dial(network string) (net.Conn, error) {
 	if a.endpoint.Via == lb.ViaVIP {
@@ -32,7 +35,7 @@ func (a *ask) dial(network string) (net.Conn, error) {
 
 func (a *ask) dialVIP(network string) (net.Conn, error) {
 	if a.way == nil {
-		return nil, fmt.Errorf("checks by way of the VIP need a data plane: %w", health.ErrNoWay)
+		return nil, errNoDataPlane
 	}
 	conn, err := a.way.Dial(a.ctx, network, a.endpoint.Backend, a.endpoint.Port)
 	if err != nil {
@@ -92,14 +95,19 @@ func connect(ctx context.Context, network string, from netip.Addr, to netip.Addr
 }
 
 func socket(network string, from netip.Addr, to netip.AddrPort) (int, error) {
-	family, kind := unix.AF_INET6, unix.SOCK_STREAM
+	family, kind, protocol := unix.AF_INET6, unix.SOCK_STREAM, 0
 	if to.Addr().Unmap().Is4() {
 		family = unix.AF_INET
 	}
-	if network == "udp" {
+	switch network {
+	case "udp":
 		kind = unix.SOCK_DGRAM
+	case "ping": // the kernel gives each socket the replies to its own requests
+		kind, protocol = unix.SOCK_DGRAM, echoProtocol(to)
+	case "raw":
+		kind, protocol = unix.SOCK_RAW, echoProtocol(to)
 	}
-	fd, err := unix.Socket(family, kind|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0)
+	fd, err := unix.Socket(family, kind|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, protocol)
 	if err != nil {
 		return 0, own{os.NewSyscallError("socket", err)}
 	}
@@ -144,7 +152,7 @@ type rawConn interface {
 
 // connected waits until the socket is, and returns why it is not.
 func (c *conn) connected() error {
-	asked, done := false, false
+	done := false
 	var result error
 	look := func(fd uintptr) {
 		poll := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLOUT}}
@@ -159,10 +167,7 @@ func (c *conn) connected() error {
 		result = err
 	}
 	err := c.raw.Write(func(fd uintptr) bool {
-		if asked { // else it was not waited yet
-			look(fd)
-		}
-		asked = true
+		look(fd) // before the first wait, too: the event that is waited for may have been before
 		return done
 	})
 	if err != nil {
@@ -181,7 +186,10 @@ func (c *conn) connected() error {
 func (c *conn) Read(b []byte) (int, error) {
 	n, err := c.File.Read(b)
 	if errors.Is(err, os.ErrDeadlineExceeded) {
-		return readNow(c.raw, b, err)
+		n, err = readNow(c.raw, b, err)
+	}
+	if err == io.EOF && c.network != "tcp" {
+		return 0, nil // a datagram may be empty
 	}
 	return n, bare(err)
 }
@@ -212,8 +220,8 @@ func (c *conn) RemoteAddr() net.Addr {
 	return net.TCPAddrFromAddrPort(c.to)
 }
 
-// LocalAddr is asked for by none of the protocols.
-func (c *conn) LocalAddr() net.Addr { return nil }
+// LocalAddr is of no consequence to any of the protocols.
+func (c *conn) LocalAddr() net.Addr { return &net.TCPAddr{} }
 
 // bare takes the path off an error of a file's.
 func bare(err error) error {

@@ -5,6 +5,7 @@ package checker
 import (
 	"context"
 	"errors"
+	"io"
 	"net"
 	"os"
 	"strings"
@@ -45,6 +46,9 @@ func (a *ask) judge(err error) health.Answer {
 	var timeout net.Error
 	if errors.Is(err, os.ErrDeadlineExceeded) || errors.Is(err, context.DeadlineExceeded) || errors.As(err, &timeout) && timeout.Timeout() {
 		return health.Silence(a.check.Timeout)
+	}
+	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
+		return errnos[unix.EPIPE]
 	}
 	var errno unix.Errno
 	if errors.As(err, &errno) {

@@ -4,6 +4,7 @@ package checker
 
 import (
 	"errors"
+	"io"
 	"net"
 	"os"
 	"syscall"
@@ -27,7 +28,10 @@ func patient(c net.Conn) net.Conn {
 func (p patience) Read(b []byte) (int, error) {
 	n, err := p.Conn.Read(b)
 	if errors.Is(err, os.ErrDeadlineExceeded) {
-		return readNow(p.raw, b, err)
+		n, err = readNow(p.raw, b, err)
+		if _, datagram := p.Conn.(net.PacketConn); datagram && err == io.EOF {
+			return 0, nil
+		}
 	}
 	return n, err
 }

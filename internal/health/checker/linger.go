@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package checker
+
+import (
+	"io"
+	"net"
+	"time"
+)
+
+// What is waited for when a connection ends: this much may still come, and for so long.
+const (
+	lingerBytes = 64 << 10
+	lingerTime  = 200 * time.Millisecond
+)
+
+// finish ends a connection without a reset, which a backend would log: whatever is still to come
+// is read until the peer ends it too, beside whatever comes next, and within bounds.
+func finish(c net.Conn) {
+	if err := closeWrite(c); err != nil {
+		c.Close()
+		return
+	}
+	go func() {
+		defer c.Close()
+		if c.SetDeadline(time.Now().Add(lingerTime)) == nil {
+			io.Copy(io.Discard, io.LimitReader(c, lingerBytes))
+		}
+	}()
+}
