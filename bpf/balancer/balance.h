@@ -5,6 +5,7 @@
 #include "count.h"
 #include "fragment.h"
 #include "maps.h"
+#include "read.h"
 #include "readable.h"
 #include "trace.h"
 #include "answer/icmp.h"
@@ -347,23 +348,6 @@ static __always_inline enum outcome balance_ip(ctx_t *ctx, void *generation, boo
 	leave_the_road(&packet, flow);
 	return balance_service(ctx, *service, choice_of(decision.backend->index, decision.opens),
 			       egress);
-}
-
-/* read_packet reads a packet that is not plain. Scratch: leaves packet. */
-__noinline int read_packet(ctx_t *ctx, __u32 network, __u32 ipv6)
-{
-	void *data_end = ctx_data_end(ctx), *header = ctx_data(ctx) + (network & 0xff);
-	struct scratch *scratch = get_scratch();
-	enum outcome outcome;
-
-	if (!scratch)
-		return OUTCOME_DROPPED_NO_BACKEND;
-	__builtin_memset(&scratch->packet, 0, sizeof(scratch->packet));
-	scratch->packet.network = network;
-	outcome = ipv6 ? parse_ipv6(&scratch->packet, header, data_end, PART_ALL) :
-			 parse_ipv4(&scratch->packet, header, data_end, PART_ALL);
-	trace_read(&scratch->packet);
-	return outcome;
 }
 
 /* balance_unusual dispatches a packet that is not plain. Scratch: leaves packet. */

@@ -6,6 +6,7 @@
 #include "aside.h"
 #include "balance.h"
 #include "hasten.h"
+#include "check/turn.h"
 
 /* verdict tells the kernel what the outcome means. */
 static __always_inline int verdict(const ctx_t *ctx, enum outcome outcome, __u32 egress)
@@ -15,6 +16,17 @@ static __always_inline int verdict(const ctx_t *ctx, enum outcome outcome, __u32
 	if (outcome >= OUTCOME_ANSWERED_TOO_BIG && outcome <= OUTCOME_UNREACHABLE_CONNECTION_LIMIT)
 		return ctx_send(ctx, 0, true);
 	return outcome <= OUTCOME_PASSED_TO_ROUTE ? CTX_PASS : CTX_DROP;
+}
+
+/* leave_alone ends what is for no service, where it may answer a health check. It is a call
+ * of its own, for what it would keep on the stack of its caller is not there. */
+__noinline int leave_alone(ctx_t *ctx, __u32 outcome)
+{
+	__u32 check = turn_answer(ctx);
+
+	trace_end(ctx, outcome);
+	count_outcome(outcome, ctx_packets(ctx));
+	return check ? ctx_send(ctx, check, false) : CTX_PASS;
 }
 
 /* run is what both programs do. */
@@ -32,6 +44,8 @@ static __always_inline int run(ctx_t *ctx)
 		return ctx_send(ctx, egress, !leaves(egress));
 	if (outcome == OUTCOME_NONE)
 		outcome = balance(ctx, generation, &egress);
+	if (loaded.checks && may_answer(outcome))
+		return leave_alone(ctx, outcome);
 	trace_end(ctx, outcome);
 	count_outcome(outcome, ctx_packets(ctx));
 	return verdict(ctx, outcome, egress);

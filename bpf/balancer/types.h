@@ -655,7 +655,8 @@ struct settings {
 	__u16 last_port;
 	/* 1 makes a traced program decide and rewrite, and keep nothing. */
 	__u8 dry_run;
-	__u8 pad;
+	/* 1 where answers to health checks may come. */
+	__u8 checks;
 	/* The interface that the program is attached to. */
 	__u32 interface;
 	/* All that have such a program; none of them counts where all do. */

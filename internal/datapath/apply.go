@@ -62,7 +62,7 @@ func (d *Datapath) giveUp(ports []port) error {
 
 // fits says whether the program that is loaded would do for what is to be.
 func (d *Datapath) fits(c *revision, ports []port) bool {
-	if d.current == nil || d.current.adopted || d.current.tracing != d.tracing || !d.detached && d.wish(c.state) != d.hook || !slices.EqualFunc(ports, d.current.ports, port.same) {
+	if d.current == nil || d.current.adopted || d.current.tracing != d.tracing || d.current.answers != d.answering() || !d.detached && d.wish(c.state) != d.hook || !slices.EqualFunc(ports, d.current.ports, port.same) {
 		return false
 	}
 	m := d.current.memory
@@ -170,7 +170,7 @@ func (d *Datapath) replace(c *revision, ports []port) error {
 
 // load loads a generation, and pins it.
 func (d *Datapath) load(kind programKind, ports []port, memory *memory, shared *shared) (*generation, error) {
-	made, err := loadGeneration(kind, ports, memory, shared, d.tracing)
+	made, err := loadGeneration(kind, ports, memory, shared, d.tracing, d.answering())
 	if err != nil {
 		return nil, err
 	}

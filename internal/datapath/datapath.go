@@ -105,7 +105,9 @@ type Datapath struct {
 	readers sync.RWMutex
 	// tracing is what programs are loaded with while somebody traces.
 	tracing *tracing
-	closed  bool
+	// checks is the way of health checks, if it is open.
+	checks *Checks
+	closed bool
 	// unspecific: the links take programs without an attach type.
 	unspecific bool
 	// keeper is nil where nothing outlives the process.
@@ -241,7 +243,7 @@ func (d *Datapath) end(release func() error) error {
 	d.closed = true
 	close(d.stop)
 	d.janitor.leave()
-	err := release()
+	err := errors.Join(release(), d.checks.close())
 	d.publishPicture()
 	d.awaitReaders()
 	d.current.close()

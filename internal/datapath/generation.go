@@ -25,8 +25,9 @@ type generation struct {
 	programs []*ebpf.Program
 	ports    []port
 	memory   *memory
-	// tracing is what the programs were loaded with.
+	// tracing is what the programs were loaded with, and answers those of health checks.
 	tracing *tracing
+	answers *ebpf.Map
 	// set is the number of its pins, if it is kept. adopted: another process has loaded it,
 	// and nothing in its memory can be changed.
 	set     uint64
@@ -111,7 +112,7 @@ func (d *Datapath) makeMemory(c *revision, shared *shared) (*memory, []residence
 
 // loadGeneration loads the programs for a memory. Nothing that is in use changes. With
 // tracing, the program is the one that tells of packets.
-func loadGeneration(program programKind, ports []port, m *memory, shared *shared, tracing *tracing) (*generation, error) {
+func loadGeneration(program programKind, ports []port, m *memory, shared *shared, tracing *tracing, answers *ebpf.Map) (*generation, error) {
 	constants := m.constants
 	for _, p := range ports {
 		// A detached program has no interface, and may send to any.
@@ -120,7 +121,7 @@ func loadGeneration(program programKind, ports []port, m *memory, shared *shared
 			constants.InterfacesCount++
 		}
 	}
-	made := &generation{ports: ports, memory: m, tracing: tracing}
+	made := &generation{ports: ports, memory: m, tracing: tracing, answers: answers}
 	for _, p := range ports {
 		constants.Mac, constants.Interface = [lb.MACLength]uint8(p.mac), uint32(p.index)
 		if err := made.add(program, constants, shared, tracing); err != nil {
@@ -140,6 +141,7 @@ func (g *generation) add(program programKind, constants xdpSettings, shared *sha
 	spec.Maps[generationSection].ValueSize = g.memory.m.ValueSize()
 	replacements := shared.maps()
 	replacements[generationSection] = g.memory.m
+	putAnswers(spec, g.answers, &constants, replacements)
 	if err := tracing.put(spec, &constants, replacements); err != nil {
 		return err
 	}

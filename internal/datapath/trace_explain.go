@@ -109,7 +109,7 @@ func (d *Datapath) newExplainer() (*explainer, error) {
 		return nil, err
 	}
 	hook := d.attachments[0].Hook
-	copied, err := loadGeneration(programOf(hook), d.current.ports, d.current.memory, d.shared, t)
+	copied, err := loadGeneration(programOf(hook), d.current.ports, d.current.memory, d.shared, t, nil)
 	if err != nil {
 		t.close()
 		return nil, err

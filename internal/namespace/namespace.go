@@ -122,6 +122,23 @@ func (n *Namespace) Do(f func() error) error {
 	})
 }
 
+// Visit runs f on the calling thread in the namespace, and brings the thread back home, which is
+// the namespace that it is in. It costs two system calls, where Do costs a thread. Should the
+// thread not come back, it stays the goroutine's, and ends with it.
+func (n *Namespace) Visit(home *Namespace, f func() error) error {
+	runtime.LockOSThread()
+	if err := netns.Set(n.handle); err != nil {
+		runtime.UnlockOSThread()
+		return fmt.Errorf("enter the network namespace: %w", os.NewSyscallError("setns", err))
+	}
+	err := f()
+	if back := netns.Set(home.handle); back != nil {
+		return errors.Join(err, fmt.Errorf("return to the network namespace: %w", os.NewSyscallError("setns", back)))
+	}
+	runtime.UnlockOSThread()
+	return err
+}
+
 func (n *Namespace) enter() error {
 	var stat unix.Stat_t
 	if err := unix.Stat("/proc/thread-self/ns/net", &stat); err == nil && stat.Ino == n.inode {

@@ -1,0 +1,49 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/* Packets of health checks. Sockets of the control plane, in a network namespace of their own,
+ * connect to the VIP of a service, each to be heard by one backend. A veth pair joins that
+ * namespace to the balancer's: jeoul_mark writes into a frame that leaves the sockets' end
+ * which backend it is for, and jeoul_check sends it on from the other end as the service's
+ * packets are sent. What answers becomes is noted there, and done where packets arrive that are
+ * for no service (answer.h). */
+#pragma once
+
+#include "../types.h"
+
+/* check_agreement holds numbers of checks on which data plane and control plane must agree. */
+enum check_agreement {
+	/* Sockets of checks have a source port from here on: what has a lower destination port
+	 * is no answer (RFC 6335 section 6, the dynamic ports). */
+	CHECK_FIRST_PORT = 49152,
+	/* Where in a frame, in bytes, jeoul_mark writes the socket's mark. */
+	CHECK_MARK_AT = 2,
+};
+
+/* check_target is a backend that is checked, by the mark of the sockets that check it. */
+struct check_target {
+	struct backend backend;
+	/* What the source of its packets becomes: this host's, of the VIP's family. */
+	__be32 source[4];
+	/* service.mode and service.tos */
+	__u8 mode;
+	__u8 tos;
+	__u8 pad[6];
+};
+
+/* check_key is what an answer bears. */
+struct check_key {
+	__be32 source[4];
+	__be32 destination[4];
+	__be16 source_port;
+	__be16 destination_port;
+	__u8 protocol;
+	__u8 pad[3];
+};
+
+/* check_answer is what it becomes, and where it goes: to a socket. */
+struct check_answer {
+	__be32 source[4];
+	__be32 destination[4];
+	__u32 interface;
+	/* See copy_macs. */
+	__u8 macs[12];
+};

@@ -1,0 +1,155 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package datapath
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/netip"
+	"sync"
+	"sync/atomic"
+
+	"github.com/cilium/ebpf"
+
+	"github.com/jeoul/jeoul/internal/checknet"
+	"github.com/jeoul/jeoul/internal/lb"
+)
+
+// Checks connect to one backend of a service by its VIP, as packets of the service are sent to
+// it. Their sockets are in a namespace of their own (internal/checknet). A program marks what
+// leaves it, by the socket, with the backend; another sends that on by the functions of the data
+// path; and answers are found where packets arrive that are for no service.
+//
+// A backend's row is put beside the program when a check of it begins, as the data plane has it
+// then: so the program is not exchanged with a generation's, and does not wait for a change.
+type Checks struct {
+	d   *Datapath
+	net *checknet.Net
+	// port stands for the interface that packets come in on.
+	port port
+	// targets are by their mark; answers are shared with the programs that take packets in.
+	targets, answers *ebpf.Map
+	closers          []io.Closer
+	found            atomic.Pointer[foundServices]
+
+	mu    sync.Mutex
+	known map[lb.BackendKey]*checked
+}
+
+// checked is a backend whose row is beside the program.
+type checked struct {
+	mark   uint32
+	target xdpCheckTarget
+}
+
+// foundServices are those of a picture, by their keys.
+type foundServices struct {
+	of    *picture
+	byKey map[lb.ServiceKey]*record
+}
+
+// ErrNoWay: packets of a service cannot be sent to a backend, or answers cannot come back.
+var ErrNoWay = errors.New("no way to the backend")
+
+// Dial opens a connection to a port of the VIP on a backend: network is "tcp" or "udp". In the
+// modes that translate, that is the port of the backend's own address. A UDP connection is
+// connected. Errors are those of net.Dialer, ErrNoWay and ErrClosed.
+func (c *Checks) Dial(ctx context.Context, network string, backend lb.BackendKey, port uint16) (net.Conn, error) {
+	t, err := c.target(backend, port)
+	if err != nil {
+		return nil, err
+	}
+	return c.net.Dial(ctx, network, t)
+}
+
+// target finds a backend, and puts its row beside the program.
+func (c *Checks) target(key lb.BackendKey, port uint16) (checknet.Target, error) {
+	vip := key.Service.VIP
+	t := checknet.Target{Remote: netip.AddrPortFrom(vip, port), Answers: netip.AddrPortFrom(vip, port)}
+	r, i, err := c.find(key)
+	if err != nil {
+		return t, err
+	}
+	row, err := c.row(r, i)
+	if err != nil {
+		return t, err
+	}
+	if r.service.Mode.Translates() {
+		t.Answers = netip.AddrPortFrom(key.Address, port)
+	}
+	t.Mark, err = c.put(key, row)
+	return t, err
+}
+
+// find looks for a backend in what the data plane has now.
+func (c *Checks) find(key lb.BackendKey) (*record, int, error) {
+	p := c.d.picture.Load()
+	if p.err != nil {
+		return nil, 0, p.err
+	}
+	found := c.found.Load()
+	if found == nil || found.of != p {
+		found = &foundServices{of: p, byKey: make(map[lb.ServiceKey]*record, len(p.records))}
+		for _, r := range p.records {
+			found.byKey[r.key] = r
+		}
+		c.found.Store(found)
+	}
+	r := found.byKey[key.Service]
+	if r == nil {
+		return nil, 0, fmt.Errorf("%w: the data plane does not have the service", ErrNoWay)
+	}
+	for i, b := range r.service.Backends {
+		if b.Address == key.Address && b.Port == key.Port {
+			return r, i, nil
+		}
+	}
+	return nil, 0, fmt.Errorf("%w: the data plane does not have it", ErrNoWay)
+}
+
+// row says how packets of checks reach backend i of a service.
+func (c *Checks) row(r *record, i int) (xdpCheckTarget, error) {
+	s := &r.service
+	if !s.Up(i) {
+		return xdpCheckTarget{}, fmt.Errorf("%w: the MAC address of the next hop is unknown", ErrNoWay)
+	}
+	t := xdpCheckTarget{Backend: r.row(i), Mode: uint8(modeNumbers[s.Mode]), Tos: s.DSCP << 2}
+	// Packets come in on no interface of the balancer's.
+	if t.Backend.Interface == 0 {
+		t.Backend.Interface = uint32(c.port.index)
+	}
+	source := s.Paths[i].Local
+	if source.Is4() != r.key.VIP.Is4() {
+		var err error
+		if source, err = c.hostAddress(int(t.Backend.Interface), r.key.VIP.Is4()); err != nil {
+			return t, err
+		}
+	}
+	if !source.IsValid() {
+		return t, fmt.Errorf("%w: this host has no address that answers could be sent to", ErrNoWay)
+	}
+	t.Source = addressWords(source)
+	return t, nil
+}
+
+// put puts a target beside the program, and returns its mark.
+func (c *Checks) put(key lb.BackendKey, target xdpCheckTarget) (uint32, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	was := c.known[key]
+	if was != nil && was.target == target {
+		return was.mark, nil
+	}
+	now := &checked{mark: uint32(len(c.known)) + 1, target: target}
+	if was != nil {
+		now.mark = was.mark
+	}
+	if err := c.targets.Put(now.mark, &target); err != nil {
+		return 0, fmt.Errorf("telling the program of health checks of a backend: %v", err)
+	}
+	c.known[key] = now
+	return now.mark, nil
+}

@@ -1,0 +1,268 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package datapath
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/netip"
+	"testing"
+	"time"
+
+	"github.com/safchain/ethtool"
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"github.com/jeoul/jeoul/internal/agent"
+	"github.com/jeoul/jeoul/internal/lb"
+	"github.com/jeoul/jeoul/internal/namespace"
+	"github.com/jeoul/jeoul/internal/testenv"
+)
+
+// checkStage is a balancer and a backend that serves on every VIP, on one link.
+type checkStage struct {
+	balancer, backend *namespace.Namespace
+	datapath          *Datapath
+	checks            *Checks
+	state             lb.State
+}
+
+// The ports of the stage's backend: for the modes that leave the port, and for those that do not.
+const checkPort, checkTranslatedPort = 80, 8080
+
+// checkHost returns a host's address on the stage's link.
+func checkHost(vip netip.Addr, number byte) netip.Addr {
+	if vip.Is4() {
+		return netip.AddrFrom4([4]byte{198, 18, 0, number})
+	}
+	return netip.AddrFrom16([16]byte{0x20, 1, 0, 2, 15: number})
+}
+
+// checkVIPs has one of each family for each mode.
+func checkVIPs() (all []netip.Addr) {
+	for i := range lb.Modes {
+		all = append(all, checkHost(vip4, byte(100+i)), checkHost(vip6, byte(100+i)))
+	}
+	return all
+}
+
+// newCheckStage builds it.
+func newCheckStage(t *testing.T, hook lb.Hook) *checkStage {
+	t.Helper()
+	s := &checkStage{balancer: testenv.Namespace(t), backend: testenv.Namespace(t)}
+	end := func(ns *namespace.Namespace, number byte) testenv.End {
+		return testenv.End{Namespace: ns, Name: "eth0", Addresses: []netip.Prefix{
+			netip.PrefixFrom(checkHost(vip4, number), 24), netip.PrefixFrom(checkHost(vip6, number), 64)}}
+	}
+	ours, theirs := testenv.Veth(t, end(s.balancer, 1), end(s.backend, 2))
+	testenv.In(t, s.balancer, func() error { return errors.Join(holdVIPs(), wholeChecksums(), beStrict()) })
+	testenv.In(t, s.backend, wholeChecksums)
+	s.serve(t)
+	testenv.In(t, s.balancer, func() error {
+		nic, err := net.InterfaceByName("eth0")
+		if err != nil {
+			return err
+		}
+		s.state = checkState(nic.Index, ours, theirs)
+		if s.datapath, err = Open(Options{Interfaces: []string{"eth0"}, Hook: hook, TableSize: testTableSize}); err != nil {
+			return err
+		}
+		t.Cleanup(func() { testenv.In(t, s.balancer, s.datapath.Close) })
+		if err := s.datapath.Apply(s.state); err != nil {
+			return err
+		}
+		s.checks, err = s.datapath.OpenChecks()
+		return err
+	})
+	return s
+}
+
+// checkState has a service in each mode and family, with the backend behind it.
+func checkState(index int, ours, theirs net.HardwareAddr) lb.State {
+	state := lb.State{Pool: lb.Pool{Addresses: []netip.Addr{checkHost(vip4, 99), checkHost(vip6, 99)}, FirstPort: 20000, LastPort: 20999}}
+	for i, mode := range lb.Modes {
+		for _, family := range []netip.Addr{vip4, vip6} {
+			for _, protocol := range []lb.Protocol{lb.TCP, lb.UDP} {
+				service := lb.Service{Name: string(mode), VIP: checkHost(family, byte(100+i)), Port: checkPort, Protocol: protocol, Mode: mode, Scheduler: lb.Maglev,
+					Backends: []lb.Backend{{Name: "web", Address: checkHost(family, 2), Port: checkPort, Weight: 1}}}
+				if mode == lb.DSCP {
+					service.DSCP = 10
+				}
+				if mode.Translates() {
+					service.Backends[0].Port = checkTranslatedPort + uint16(i)
+				}
+				state.Services = append(state.Services, lb.RoutedService{Service: service,
+					Paths: []lb.Path{{Interface: index, MAC: theirs, Source: ours, MTU: 1500, Local: checkHost(family, 1)}}})
+			}
+		}
+	}
+	return state
+}
+
+// holdVIPs gives the calling thread's host the VIPs, as a balancer has them.
+func holdVIPs() error {
+	nic, err := netlink.LinkByName("eth0")
+	if err != nil {
+		return err
+	}
+	for _, vip := range checkVIPs() {
+		bits := vip.BitLen()
+		addr := &netlink.Addr{IPNet: &net.IPNet{IP: vip.AsSlice(), Mask: net.CIDRMask(bits, bits)}}
+		if vip.Is6() {
+			addr.Flags = unix.IFA_F_NODAD
+		}
+		if err := netlink.AddrAdd(nic, addr); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// beStrict has the calling thread's host forward, as mode nat needs, and take nothing in from where
+// it would not send to.
+func beStrict() error {
+	return errors.Join(testenv.WriteSysctl("net/ipv4/ip_forward", "1"), testenv.WriteSysctl("net/ipv6/conf/all/forwarding", "1"),
+		testenv.WriteSysctl("net/ipv4/conf/all/rp_filter", "1"), testenv.WriteSysctl("net/ipv4/conf/eth0/rp_filter", "1"))
+}
+
+// wholeChecksums has the calling thread's host fill checksums in, which XDP cannot leave to others.
+func wholeChecksums() error {
+	handle, err := ethtool.NewEthtool()
+	if err != nil {
+		return err
+	}
+	defer handle.Close()
+	return handle.Change("eth0", map[string]bool{"tx-checksum-ip-generic": false})
+}
+
+// serve starts the backend: an agent for the VIPs, and servers that say which address was asked.
+func (s *checkStage) serve(t *testing.T) {
+	t.Helper()
+	var vips []netip.Addr
+	var marks []agent.Mark
+	for i, mode := range lb.Modes {
+		four, six := checkHost(vip4, byte(100+i)), checkHost(vip6, byte(100+i))
+		switch {
+		case mode == lb.DSCP:
+			marks = append(marks, agent.Mark{VIP: four, Point: 10}, agent.Mark{VIP: six, Point: 10})
+		case !mode.Translates():
+			vips = append(vips, four, six)
+		}
+	}
+	options := agent.Options{VIPs: vips, Marks: marks, Modes: []lb.Mode{lb.L2DSR, lb.IPIP, lb.GUE, lb.DSCP}, Interfaces: []string{"eth0"}, Dir: t.TempDir()}
+	testenv.In(t, s.backend, func() error {
+		a, err := agent.Start(options)
+		if err != nil {
+			return err
+		}
+		t.Cleanup(func() { testenv.In(t, s.backend, a.Close) })
+		for _, port := range []uint16{checkPort, checkTranslatedPort + 4, checkTranslatedPort + 5} {
+			if err := s.listen(t, port); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// listen serves TCP and UDP on a port.
+func (s *checkStage) listen(t *testing.T, port uint16) error {
+	listener, err := net.Listen("tcp", fmt.Sprintf(":%d", port))
+	if err != nil {
+		return err
+	}
+	t.Cleanup(func() { listener.Close() })
+	go func() {
+		for {
+			c, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			fmt.Fprintf(c, "%s", c.LocalAddr())
+			c.Close()
+		}
+	}()
+	for _, vip := range append(checkVIPs(), checkHost(vip4, 2), checkHost(vip6, 2)) {
+		socket, err := net.ListenPacket("udp", netip.AddrPortFrom(vip, port).String())
+		if errors.Is(err, unix.EADDRNOTAVAIL) {
+			continue // an address that the backend does not have
+		}
+		if err != nil {
+			return err
+		}
+		t.Cleanup(func() { socket.Close() })
+		go func() {
+			buffer := make([]byte, 2048)
+			for {
+				_, from, err := socket.ReadFrom(buffer)
+				if err != nil {
+					return
+				}
+				_, _ = socket.WriteTo([]byte(socket.LocalAddr().String()), from)
+			}
+		}()
+	}
+	return nil
+}
+
+// ask asks a service's backend, and returns the address by which it says it was asked.
+func (s *checkStage) ask(t *testing.T, service *lb.RoutedService, bound time.Duration) (answer string, err error) {
+	t.Helper()
+	port := service.Port
+	if service.Mode.Translates() {
+		port = service.Backends[0].Port
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), bound)
+	defer cancel()
+	err = s.balancer.Do(func() error {
+		c, err := s.checks.Dial(ctx, service.Protocol.String(), service.BackendKey(service.Backends[0]), port)
+		if err != nil {
+			return err
+		}
+		defer c.Close()
+		deadline, _ := ctx.Deadline()
+		if err := c.SetDeadline(deadline); err != nil {
+			return err
+		}
+		if service.Protocol == lb.UDP {
+			if _, err := c.Write([]byte("?")); err != nil {
+				return err
+			}
+			buffer := make([]byte, 2048)
+			n, err := c.Read(buffer)
+			answer = string(buffer[:n])
+			return err
+		}
+		text, err := io.ReadAll(c)
+		answer = string(text)
+		return err
+	})
+	return answer, err
+}
+
+// TestChecksReachBackends asks the backend by every mode and family, with the host strict about
+// where packets come from.
+func TestChecksReachBackends(t *testing.T) {
+	testenv.Root(t)
+	for _, hook := range []lb.Hook{lb.HookTC, lb.HookXDP} {
+		t.Run(string(hook), func(t *testing.T) {
+			s := newCheckStage(t, hook)
+			for i := range s.state.Services {
+				service := &s.state.Services[i]
+				t.Run(fmt.Sprintf("%s/%s/%s", service.Mode, service.Protocol, service.VIP), func(t *testing.T) {
+					want := netip.AddrPortFrom(service.VIP, service.Port)
+					if service.Mode.Translates() {
+						want = netip.AddrPortFrom(service.Backends[0].Address, service.Backends[0].Port)
+					}
+					answer, err := s.ask(t, service, 20*time.Second)
+					if err != nil || answer != want.String() {
+						t.Errorf("the backend answers %q (%v), and was to be asked as %s", answer, err, want)
+					}
+				})
+			}
+		})
+	}
+}
