@@ -4,7 +4,6 @@ package datapath
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -15,6 +14,7 @@ import (
 	"github.com/cilium/ebpf"
 
 	"github.com/jeoul/jeoul/internal/checknet"
+	"github.com/jeoul/jeoul/internal/health"
 	"github.com/jeoul/jeoul/internal/lb"
 )
 
@@ -51,12 +51,10 @@ type foundServices struct {
 	byKey map[lb.ServiceKey]*record
 }
 
-// ErrNoWay: packets of a service cannot be sent to a backend, or answers cannot come back.
-var ErrNoWay = errors.New("no way to the backend")
-
 // Dial opens a connection to a port of the VIP on a backend: network is "tcp" or "udp". In the
 // modes that translate, that is the port of the backend's own address. A UDP connection is
-// connected. Errors are those of net.Dialer, ErrNoWay and ErrClosed.
+// connected. Errors are those of net.Dialer, health.ErrNoWay and
+// ErrClosed.
 func (c *Checks) Dial(ctx context.Context, network string, backend lb.BackendKey, port uint16) (net.Conn, error) {
 	t, err := c.target(backend, port)
 	if err != nil {
@@ -100,21 +98,21 @@ func (c *Checks) find(key lb.BackendKey) (*record, int, error) {
 	}
 	r := found.byKey[key.Service]
 	if r == nil {
-		return nil, 0, fmt.Errorf("%w: the data plane does not have the service", ErrNoWay)
+		return nil, 0, fmt.Errorf("%w: the data plane does not have the service", health.ErrNoWay)
 	}
 	for i, b := range r.service.Backends {
 		if b.Address == key.Address && b.Port == key.Port {
 			return r, i, nil
 		}
 	}
-	return nil, 0, fmt.Errorf("%w: the data plane does not have it", ErrNoWay)
+	return nil, 0, fmt.Errorf("%w: the data plane does not have it", health.ErrNoWay)
 }
 
 // row says how packets of checks reach backend i of a service.
 func (c *Checks) row(r *record, i int) (xdpCheckTarget, error) {
 	s := &r.service
 	if !s.Up(i) {
-		return xdpCheckTarget{}, fmt.Errorf("%w: the MAC address of the next hop is unknown", ErrNoWay)
+		return xdpCheckTarget{}, fmt.Errorf("%w: the MAC address of the next hop is unknown", health.ErrNoWay)
 	}
 	t := xdpCheckTarget{Backend: r.row(i), Mode: uint8(modeNumbers[s.Mode]), Tos: s.DSCP << 2}
 	// Packets come in on no interface of the balancer's.
@@ -129,7 +127,7 @@ func (c *Checks) row(r *record, i int) (xdpCheckTarget, error) {
 		}
 	}
 	if !source.IsValid() {
-		return t, fmt.Errorf("%w: this host has no address that answers could be sent to", ErrNoWay)
+		return t, fmt.Errorf("%w: this host has no address that answers could be sent to", health.ErrNoWay)
 	}
 	t.Source = addressWords(source)
 	return t, nil
