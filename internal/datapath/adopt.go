@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"slices"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -38,6 +39,10 @@ type found struct {
 	memory        *memory
 	snapshot      *snapshot.Snapshot
 	shared        *shared
+	// differ lists the shared maps that are made anew, and former is the map of outcomes
+	// before, if that is one of them.
+	differ []string
+	former *formerOutcomes
 }
 
 // takeOver looks for a data plane that was kept, and takes it over. One that cannot be, since
@@ -190,12 +195,13 @@ func (f *found) check(k *keeper, number uint64) error {
 	if len(s.Interfaces) != len(f.ports) || !slices.EqualFunc(s.Interfaces, f.ports, func(i snapshot.Interface, p port) bool { return i.Index == p.index }) {
 		return &unusable{fmt.Sprintf("it takes packets on %s, and these are other interfaces now", interfaceNames(s.Interfaces))}
 	}
-	layout, err := sharedLayout()
-	if err != nil {
+	var needed []string
+	var err error
+	if f.differ, needed, err = otherLayouts(s.Layouts); err != nil {
 		return err
 	}
-	if s.Layout != layout {
-		return fmt.Errorf("%w: its maps have another layout (%s, and this jeoul's is %s)", snapshot.ErrVersion, s.Layout, layout)
+	if len(needed) > 0 {
+		return fmt.Errorf("%w: its maps %s are laid out differently", snapshot.ErrVersion, strings.Join(needed, ", "))
 	}
 	return nil
 }
@@ -222,6 +228,12 @@ func (d *Datapath) adopt(f *found) error {
 	}
 	f.memory.later = newGrace(&d.mu)
 	d.register, d.secret, d.shared, d.ledger = r, s.Secret, f.shared, restoreLedger(&s.Head)
+	d.ledger.former = f.former
+	if len(f.differ) > 0 {
+		f.writeAnew(r)
+		d.janitor.uncounted = true
+		d.notes = append(d.notes, "of the data plane that is attached, maps are laid out differently and are made anew; flows and counters stay: "+strings.Join(f.differ, ", "))
+	}
 	d.holds, d.leftovers, d.way, d.hook = f.holds, f.others, f.way, s.Hook
 	d.attachments = attachments(f.ports, f.way, "as the process before has left it")
 	for _, one := range s.Shown {
@@ -260,7 +272,13 @@ func (d *Datapath) settleKept(old *shared) {
 	if d.keeper == nil {
 		return
 	}
-	if old != nil && old.counts != d.shared.counts {
+	former := d.ledger.endFormer()
+	if former != nil {
+		d.publishPicture()
+		d.awaitReaders()
+		former.close()
+	}
+	if former != nil || old != nil && old.counts != d.shared.counts {
 		d.noteLedger()
 	}
 	for _, h := range d.leftovers {

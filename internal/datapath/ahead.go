@@ -34,9 +34,13 @@ func (d *Datapath) writeAhead(c *revision) error {
 	head.Secret, head.Cookie, head.Hook = d.secret, k.Cookie, d.wish(c.state)
 	head.Before, head.Carried = savedCounts(d.countedBefore(c.places)), savedCounts(d.ledger.carried)
 	var err error
-	if head.Layout, err = sharedLayout(); err != nil {
+	if head.Layouts, err = sharedLayouts(); err != nil {
 		return err
 	}
+	if head.Outcomes, err = outcomeNames(); err != nil {
+		return err
+	}
+	head.CountedOutcomes = d.ledger.outcomes
 	ports, err := d.findPorts()
 	if err != nil {
 		return err

@@ -76,6 +76,10 @@ type ledger struct {
 	before map[uint32]lb.BackendCount
 	// carried[i] is what index i counted in maps that were replaced.
 	carried map[uint32]lb.BackendCount
+	// outcomes is what was counted by outcome in maps that were replaced, and former the one that
+	// packets still count in, nil where there is none.
+	outcomes map[string]uint64
+	former   *formerOutcomes
 }
 
 // settle takes note of a change from one generation to the next, after the
@@ -131,6 +135,9 @@ func (d *Datapath) Counters() (counters lb.Counters, err error) {
 // counters reads what was counted of packets.
 func (p *picture) counters() (lb.Counters, error) {
 	outcomes, err := readOutcomes(p.shared.outcomes)
+	if err == nil {
+		err = p.ledger.addOutcomes(outcomes)
+	}
 	if err != nil {
 		return lb.Counters{}, err
 	}

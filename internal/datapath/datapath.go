@@ -246,6 +246,7 @@ func (d *Datapath) end(release func() error) error {
 	err := errors.Join(release(), d.checks.close())
 	d.publishPicture()
 	d.awaitReaders()
+	d.ledger.former.close()
 	d.current.close()
 	if d.current != nil {
 		d.current.memory.close()

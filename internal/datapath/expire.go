@@ -75,6 +75,8 @@ type janitor struct {
 	frozen bool
 	// penalised: backends have refused connections, and it weighs on them.
 	penalised bool
+	// uncounted: what is active has been counted in other memory; the next scene counts it anew.
+	uncounted bool
 	// relieved is when their penalties were last made less.
 	relieved time.Duration
 }
@@ -129,6 +131,7 @@ func (j *janitor) use(scene flowScene) {
 	if len(anew) > 0 {
 		j.recount(anew)
 	}
+	j.uncounted = false
 }
 
 // compare returns the services whose active flows are to be counted anew in the next
@@ -139,8 +142,11 @@ func (j *janitor) compare(next flowScene) map[uint32]bool {
 		unsafe.SliceData(next.loads) != unsafe.SliceData(j.scene.loads) ||
 		unsafe.SliceData(next.turns) != unsafe.SliceData(j.scene.turns)
 	for id := range next.services {
+		if j.uncounted && next.services[id].tracked {
+			anew[uint32(id)] = true
+		}
 		if id >= len(j.rules.services) {
-			break
+			continue
 		}
 		was, is := j.rules.services[id], &next.services[id]
 		switch {

@@ -201,6 +201,13 @@ func (f *found) openShared(set uint64) (*shared, error) {
 			s.closeUnless(nil)
 			return nil, fmt.Errorf("%s is no map of ours: %w", path, err)
 		}
+		if slices.Contains(f.differ, at.name) {
+			if *at.of, err = f.remake(at.name, m, like); err != nil {
+				s.closeUnless(nil)
+				return nil, err
+			}
+			continue
+		}
 		*at.of = m
 		if m.Type() != like.Type || m.KeySize() != like.KeySize || m.ValueSize() != like.ValueSize {
 			s.closeUnless(nil)
@@ -225,4 +232,5 @@ func (f *found) close() {
 		f.memory.m.Close()
 	}
 	f.shared.closeUnless(nil)
+	f.former.close()
 }

@@ -287,10 +287,13 @@ func TestKeptIsRefused(t *testing.T) {
 		spoil func(*Datapath) error
 		want  string
 	}{
-		"no snapshot":       {func(d *Datapath) error { return os.Remove(snapshotOf(d)) }, "is missing"},
-		"half a snapshot":   {edit(func(b []byte) []byte { return b[:len(b)/2] }), "damaged"},
-		"another checksum":  {edit(func(b []byte) []byte { return bytes.Replace(b, []byte("198.18.2"), []byte("198.18.3"), 1) }), "checksum"},
-		"a newer snapshot":  {edit(func(b []byte) []byte { return bytes.Replace(b, []byte(`"version":1`), []byte(`"version":2`), 1) }), "another version"},
+		"no snapshot":      {func(d *Datapath) error { return os.Remove(snapshotOf(d)) }, "is missing"},
+		"half a snapshot":  {edit(func(b []byte) []byte { return b[:len(b)/2] }), "damaged"},
+		"another checksum": {edit(func(b []byte) []byte { return bytes.Replace(b, []byte("198.18.2"), []byte("198.18.3"), 1) }), "checksum"},
+		"a newer snapshot": {edit(func(b []byte) []byte { return bytes.Replace(b, []byte(`"version":2`), []byte(`"version":3`), 1) }), "another version"},
+		"flows laid out differently": {func(d *Datapath) error {
+			return asAnotherBuild(d, []string{xdpMapFlows, xdpMapOutcomes}, func([]string) {})
+		}, "its maps flows are laid out differently"},
 		"a foreign map":     {foreign(xdpMapFlows), "is no map of ours"},
 		"a foreign program": {foreign(programPin(0)), "is no program of ours"},
 		"a foreign memory":  {foreign(generationPin), "is no memory"},

@@ -6,49 +6,72 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
-	"maps"
 	"slices"
 	"sync"
 
 	"github.com/cilium/ebpf/btf"
 )
 
-// sharedLayout identifies what the shared maps are and what their elements look like, by the
-// program's own type information. Another program can go on with them if it has the same.
-var sharedLayout = sync.OnceValues(func() (string, error) {
+// numbersIn lists the enums whose numbers the elements of a shared map hold.
+var numbersIn = map[string][]string{
+	xdpMapOutcomes:  {"outcome"},
+	xdpMapFragments: {"outcome", "mode"},
+	xdpMapFlows:     {"flow_state", "flow_table"},
+	xdpMapNewcomers: {"flow_state", "flow_table"},
+	xdpMapReturns:   {"return_table"},
+}
+
+// remade are the shared maps that a start makes anew where another build has laid them out
+// differently. What they hold is asked for again (ways), counted or written again (turns, loads),
+// carried by its name (outcomes), or forgotten within a second (allowances) or half a minute (fragments).
+var remade = []string{xdpMapOutcomes, xdpMapTurns, xdpMapLoads, xdpMapWays, xdpMapFragments, xdpMapAllowances}
+
+// sharedLayouts identifies, by its name, what each shared map is and what its elements look like, by the
+// program's own type information. Another program can go on with a map that has the same.
+var sharedLayouts = sync.OnceValues(func() (map[string]string, error) {
 	spec, err := xdpProgram.load()
 	if err != nil {
-		return "", fmt.Errorf("reading the embedded eBPF program: %v", err)
+		return nil, fmt.Errorf("reading the embedded eBPF program: %v", err)
 	}
-	hash, format := sha256.New(), btf.GoFormatter{}
-	declare := func(name string, of btf.Type) error {
-		if of == nil {
-			return nil
+	layouts, format := map[string]string{}, btf.GoFormatter{}
+	for name := range (&shared{}).maps() {
+		hash, m := sha256.New(), spec.Maps[name]
+		fmt.Fprintln(hash, m.Type, m.KeySize, m.ValueSize, m.Flags)
+		if m.Value != nil {
+			text, err := format.TypeDeclaration("value", m.Value)
+			if err != nil {
+				return nil, fmt.Errorf("describing the elements of %s of the embedded eBPF program: %v", name, err)
+			}
+			fmt.Fprintln(hash, text)
 		}
-		text, err := format.TypeDeclaration(name, of)
-		if err != nil {
-			return fmt.Errorf("describing %s of the embedded eBPF program: %v", name, err)
+		for _, enum := range numbersIn[name] {
+			var of *btf.Enum
+			if err := spec.Types.TypeByName(enum, &of); err != nil {
+				return nil, fmt.Errorf("looking for the type %s of the embedded eBPF program: %v", enum, err)
+			}
+			for _, v := range of.Values {
+				fmt.Fprintln(hash, v.Name, v.Value)
+			}
 		}
-		fmt.Fprintln(hash, text)
-		return nil
+		layouts[name] = hex.EncodeToString(hash.Sum(nil)[:8])
 	}
-	names := (&shared{}).maps()
-	for _, name := range slices.Sorted(maps.Keys(names)) {
-		m := spec.Maps[name]
-		fmt.Fprintln(hash, name, m.Type, m.KeySize, m.ValueSize, m.Flags)
-		if err := declare("value", m.Value); err != nil {
-			return "", err
-		}
-	}
-	// What the elements hold are numbers of these.
-	for _, name := range []string{"outcome", "flow_state", "flow_table", "return_table"} {
-		var of *btf.Enum
-		if err := spec.Types.TypeByName(name, &of); err != nil {
-			return "", fmt.Errorf("looking for the type %s of the embedded eBPF program: %v", name, err)
-		}
-		for _, v := range of.Values {
-			fmt.Fprintln(hash, v.Name, v.Value)
-		}
-	}
-	return hex.EncodeToString(hash.Sum(nil)[:16]), nil
+	return layouts, nil
 })
+
+// otherLayouts lists the shared maps whose layout is another than here, or that are not there, and
+// those of them without which nothing can go on.
+func otherLayouts(there map[string]string) (all, needed []string, err error) {
+	ours, err := sharedLayouts()
+	for name, layout := range ours {
+		if there[name] == layout {
+			continue
+		}
+		all = append(all, name)
+		if !slices.Contains(remade, name) {
+			needed = append(needed, name)
+		}
+	}
+	slices.Sort(all)
+	slices.Sort(needed)
+	return all, needed, err
+}

@@ -148,5 +148,5 @@ func restoreLedger(h *snapshot.Head) ledger {
 		}
 		return counts
 	}
-	return ledger{before: counts(h.Before), carried: counts(h.Carried)}
+	return ledger{before: counts(h.Before), carried: counts(h.Carried), outcomes: h.CountedOutcomes}
 }

@@ -24,7 +24,7 @@ var (
 const (
 	format = "jeoul-data-plane"
 	// Version is that of this format.
-	Version = 1
+	Version = 2
 )
 
 // Snapshot is a data plane at one time.
@@ -42,8 +42,12 @@ type Head struct {
 	Written time.Time `json:"written"`
 	// Cookie is the network namespace's: its directory may have the name of one that is gone.
 	Cookie uint64 `json:"cookie"`
-	// Layout identifies what the elements of the shared maps look like.
-	Layout string `json:"layout"`
+	// Layouts identify, by the name of a shared map, what its elements look like.
+	Layouts map[string]string `json:"layouts"`
+	// Outcomes are the names of the counters of outcomes, in their order, and CountedOutcomes what
+	// was counted in maps that were replaced.
+	Outcomes        []string          `json:"outcomes,omitempty"`
+	CountedOutcomes map[string]uint64 `json:"counted_outcomes,omitempty"`
 	// Interfaces are those that packets are taken on, in their order.
 	Interfaces []Interface `json:"interfaces"`
 	// Hook is what was asked for.

@@ -23,7 +23,7 @@ func example() (Head, []Service) {
 			Backends:     []lb.Backend{{Name: "a", Address: backends[0].Addr(), Port: 80, Weight: 1}, {Name: "b", Address: backends[1].Addr(), Port: 80, Draining: true}}},
 		ID: 3, Exceptions: 1, Places: []Place{{2, 1}, {0, 5}}, Table: table, Base: &table,
 		Moved: &Slots{Size: 7, Bits: []uint64{5}}, Since: time.Unix(1000, 0).UTC(), Until: time.Unix(2000, 0).UTC()}
-	head := Head{Number: 9, Written: time.Unix(1500, 7).UTC(), Cookie: 1 << 40, Layout: "abc", Interfaces: []Interface{{"eth0", 2}},
+	head := Head{Number: 9, Written: time.Unix(1500, 7).UTC(), Cookie: 1 << 40, Layouts: map[string]string{"flows": "abc"}, Outcomes: []string{"forwarded"}, CountedOutcomes: map[string]uint64{"forwarded": 3}, Interfaces: []Interface{{"eth0", 2}},
 		Hook: lb.HookTC, Secret: 1<<64 - 1, Generations: []uint16{5, 7, 1, 2}, Free: []uint32{1}, IDs: 6, FreeIDs: []uint32{0, 5}, Quarantine: []uint32{4},
 		Former: []Endpoint{{Address: netip.MustParseAddrPort("198.18.0.3:80"), Protocol: lb.TCP, VIP: netip.MustParseAddrPort("192.0.2.1:80"), Index: 3, Until: time.Unix(3000, 0).UTC()}},
 		Before: []Count{{Index: 2, Packets: 4}}, Shown: []Feature{{"eth0", "rx-vlan-hw-parse"}}}
@@ -95,7 +95,7 @@ func TestDecodeRefuses(t *testing.T) {
 		}
 	}
 	head, services := example()
-	newer := bytes.Replace(encode(t, head, services), []byte(`"version":1`), []byte(`"version":2,"more":3`), 1)
+	newer := bytes.Replace(encode(t, head, services), []byte(`"version":2`), []byte(`"version":3,"more":3`), 1)
 	if _, err := Decode(newer); !errors.Is(err, ErrVersion) {
 		t.Errorf("a newer version: %v", err)
 	}
