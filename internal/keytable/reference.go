@@ -36,7 +36,7 @@ func (p *page) section(path, title string, keys []entry) {
 		p.printf("| `%s` | %s | %s | %s |\n", k.name, cell(k.kindIn(path)), cell(k.fallbackWords()), cell(k.explanation()))
 	}
 	for _, k := range keys {
-		if k.value.keys != nil {
+		if k.value.keys != nil && k.value.see == "" {
 			below := k.path(path)
 			p.section(below, "`"+below+"`", k.value.keys)
 		}
@@ -61,6 +61,9 @@ func (e entry) kindIn(in string) string {
 		return e.value.kind
 	}
 	path := e.path(in)
+	if e.value.see != "" {
+		path = entry{name: e.value.see, value: description{list: true}}.path(in)
+	}
 	return fmt.Sprintf("%s: [`%s`](#%s)", e.value.kind, path, anchor(path))
 }
 

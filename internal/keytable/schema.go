@@ -48,9 +48,9 @@ func (e entry) schema() map[string]any {
 	schema := maps.Clone(e.value.schema)
 	switch {
 	case e.value.list:
-		schema["items"] = object(e.value.keys)
+		schema["items"] = orWord(object(e.value.keys), e.value.word)
 	case e.value.keys != nil:
-		schema = object(e.value.keys)
+		schema = orWord(object(e.value.keys), e.value.word)
 	}
 	text := e.explanation()
 	if e.value.fallback != "" {
@@ -58,4 +58,12 @@ func (e entry) schema() map[string]any {
 	}
 	schema["description"] = strings.ReplaceAll(text, "`", "")
 	return schema
+}
+
+// orWord is the schema of a mapping that a single value may stand for, unless word is nil.
+func orWord(mapping, word map[string]any) map[string]any {
+	if word == nil {
+		return mapping
+	}
+	return map[string]any{"anyOf": []any{word, mapping}}
 }

@@ -59,6 +59,12 @@ type description struct {
 	// list: the value is a list of what keys describe. keys is nil for scalars.
 	list bool
 	keys []entry
+	// word is the JSON schema of the single value that may stand for a mapping; nil where none
+	// may.
+	word map[string]any
+	// see is the key of the same mapping whose section explains these keys; empty: they have
+	// their own.
+	see string
 }
 
 // entry is a key without its type.

@@ -194,6 +194,10 @@ type items[T any, V comparable] struct {
 	keep bool
 	// lone: a list of one is written by another key.
 	lone bool
+	// bare: a list of one is written as its element.
+	bare bool
+	// again: an element may come again.
+	again bool
 }
 
 // Items is a list of single values, each once, read into a field of T; noun is one of
@@ -209,14 +213,31 @@ func Several[T any, V comparable](at func(*T) *[]V, scalar Scalar[V], noun strin
 	return items[T, V]{at: at, scalar: scalar, noun: noun, length: length, lone: true}
 }
 
+// OneOrItems is Items, where a single element may be written as it is, without a list.
+func OneOrItems[T any, V comparable](at func(*T) *[]V, scalar Scalar[V], noun string, length Length) Value[T] {
+	return items[T, V]{at: at, scalar: scalar, noun: noun, length: length, keep: true, bare: true}
+}
+
+// Sequence is a list of single values in which one may come again, as the arguments of a
+// program.
+func Sequence[T any, V comparable](at func(*T) *[]V, scalar Scalar[V], length Length) Value[T] {
+	return items[T, V]{at: at, scalar: scalar, length: length, keep: true, again: true}
+}
+
 func (v items[T, V]) reset(*T) {}
 
 func (v items[T, V]) read(f *yamlfile.File, node *yaml.Node, at string, to *T) {
 	list, seen := v.at(to), map[V]string{}
 	*list = nil
+	if v.bare && node.Kind == yaml.ScalarNode {
+		if value, ok := v.scalar.read(f, node, at); ok {
+			*list = []V{value}
+		}
+		return
+	}
 	f.Sequence(node, at, func(_ int, item *yaml.Node, at string) {
 		value, ok := v.scalar.read(f, item, at)
-		if first, again := seen[value]; ok && again {
+		if first, again := seen[value]; ok && again && !v.again {
 			f.Fail(at, "%s is already %s; name each %s once", v.scalar.Show(value), f.Place(first), v.noun)
 			ok = v.keep
 		} else if ok {
@@ -238,11 +259,19 @@ func (v items[T, V]) write(from *T) *yaml.Node {
 	for _, value := range list {
 		sequence.Content = append(sequence.Content, v.scalar.node(value))
 	}
+	if v.bare && len(list) == 1 {
+		return sequence.Content[0]
+	}
 	return sequence
 }
 
 func (v items[T, V]) describe() description {
 	schema := v.length.schema()
-	schema["items"], schema["uniqueItems"] = v.scalar.Schema, true
-	return description{kind: fmt.Sprintf("a list of up to %d, each %s", v.length.Max, v.scalar.Kind), fallback: v.length.Absent, schema: schema}
+	schema["items"], schema["uniqueItems"] = v.scalar.Schema, !v.again
+	kind := fmt.Sprintf("a list of up to %d, each %s", v.length.Max, v.scalar.Kind)
+	if v.bare {
+		kind = v.scalar.Kind + ", or " + kind
+		schema = map[string]any{"anyOf": []any{v.scalar.Schema, schema}}
+	}
+	return description{kind: kind, fallback: v.length.Absent, schema: schema}
 }
