@@ -126,7 +126,7 @@ func TestProblems(t *testing.T) {
 		"missing": {"hook: xdp", []string{
 			"f:1: interface: missing; add it", "f:1: services: missing; add it"}},
 		"missing in a service": {service("hook: xdp"), []string{
-			"f:3: services[0].hook: unknown key; use one of name, vip, port, protocol, mode, dscp, mss, untranslated, scheduler, hash, table_size, persistence, limits, backends",
+			"f:3: services[0].hook: unknown key; use one of name, vip, port, protocol, mode, dscp, mss, untranslated, scheduler, hash, table_size, persistence, limits, check, checks, require, panic, backends",
 			"f:3: services[0].name: missing; add it", "f:3: services[0].vip: missing; add it",
 			"f:3: services[0].port: missing; add it", "f:3: services[0].backends: missing; add it"}},
 		"near key": {with(good, "sheduler: rr"), []string{"f:8: services[0].sheduler: unknown key; did you mean scheduler?"}},
@@ -326,6 +326,7 @@ func FuzzParse(f *testing.F) {
 	for _, seed := range []string{
 		with(good), "a: &a [*a]", "? {}\n: x", "<<: {a: b}", "services: [{backends: [null, {}, [], x]}]", "\xef\xbb\xbfinterface: x",
 		"table_size: 7\nhook: tc\nsocket: /x\n" + with(good, "scheduler: rr", "mode: l2dsr", "protocol: udp"), "--- a\n--- b", "!!binary x: y",
+		checked(`checks: [tcp, {type: http, status: [200, 301-302], body: ok, tls: {verify: true}}, {type: udp, port: 9, send: '\x00'}]`, "require: any", "panic: 0%"),
 		sixModes, manyVIPs(64), everything, backends("scheduler: lc, limits: {connections: 5}", "upper: 10, lower: 5", "drain: true", "weight: 0"), services(line("a", "192.0.2.100", 80, "mode: dscp, dscp: 7"), line("b", "192.0.2.100", 81, "mode: dscp, dscp: 8")),
 	} {
 		f.Add([]byte(seed))

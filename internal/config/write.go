@@ -32,7 +32,7 @@ func withoutDerived(c *Config) *Config {
 	short.Services = slices.Clone(c.Services)
 	for i := range short.Services {
 		s := &short.Services[i]
-		s.Backends = slices.Clone(s.Backends)
+		s.Backends, s.Checks.List = slices.Clone(s.Backends), slices.Clone(s.Checks.List)
 		for j := range s.Backends {
 			if s.Backends[j].Port == s.Port {
 				s.Backends[j].Port = 0

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"strconv"
 	"time"
 )
 
@@ -57,7 +58,45 @@ const (
 	DefaultCheckTimeout  = time.Second
 	DefaultCheckFall     = 3
 	DefaultCheckRise     = 2
+	// The request is one that every server of HTTP answers, and the query one that every
+	// name server answers.
+	DefaultCheckMethod = "GET"
+	DefaultCheckPath   = "/"
+	DefaultCheckRecord = "A"
+	DefaultCheckCode   = "NOERROR"
+	// DefaultPanic has all of up to 100 backends used when none is healthy: then it is more
+	// likely that the checks fail than that all backends do at once, and where all have failed
+	// clients lose nothing by it. Higher thresholds would send clients to backends that are
+	// known to fail while others serve, which is for who plans the capacity to decide.
+	DefaultPanic = 1
 )
+
+// Checks are how a service finds which of its backends serve.
+type Checks struct {
+	// List is what is asked of each backend; empty: nothing is, and all are taken for healthy.
+	List []Check `json:"list,omitempty"`
+	// Any: a backend is healthy when one check passes; otherwise all must.
+	Any bool `json:"any,omitempty"`
+	// Panic is below which share of healthy backends, in per cent, all are used; 0: none,
+	// and where no backend is healthy the service has none for new flows.
+	Panic uint8 `json:"panic,omitempty"`
+}
+
+// On says whether anything is asked.
+func (c Checks) On() bool { return len(c.List) > 0 }
+
+// ViaIn is the way that the check takes in a service of a mode.
+func (c Check) ViaIn(m Mode) Via {
+	switch {
+	case c.Type == CheckExec:
+		return ViaAddress // the program goes its own way
+	case c.Via != "":
+		return c.Via
+	case c.Type == CheckAgent:
+		return ViaAddress // it is a program beside the service
+	}
+	return m.UsualVia()
+}
 
 // Check is a health check of a service's backends.
 type Check struct {
@@ -119,6 +158,14 @@ type Header struct {
 type StatusRange struct {
 	First uint16 `json:"first"`
 	Last  uint16 `json:"last"`
+}
+
+// String returns "200" or "200-299".
+func (r StatusRange) String() string {
+	if r.First == r.Last {
+		return strconv.Itoa(int(r.First))
+	}
+	return fmt.Sprintf("%d-%d", r.First, r.Last)
 }
 
 // TLSCheck is how a handshake is made.

@@ -20,6 +20,9 @@ const (
 	NoMAC BackendState = "no-mac"
 	// Unhealthy: its health checks fail. It takes no new flow and keeps those that it has.
 	Unhealthy BackendState = "unhealthy"
+	// Standby: it is a backup, and others serve. It takes no new flow and keeps those that it
+	// has.
+	Standby BackendState = "standby"
 	// Up: it takes new flows.
 	Up BackendState = "up"
 )
@@ -64,6 +67,8 @@ func ConditionOf(b Backend, out bool, reach Reach) Condition {
 		c.State = NoMAC
 	case b.Unhealthy != "":
 		c.State = Unhealthy
+	case b.Standby:
+		c.State = Standby
 	}
 	return c
 }

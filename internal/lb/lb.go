@@ -141,10 +141,16 @@ type Backend struct {
 	// "answers with status 503"; empty: it is healthy, or not checked. It keeps its old
 	// flows, like one that drains.
 	Unhealthy string `json:"unhealthy,omitempty"`
+	// Backup: it is to take new flows only while no backend does that is none. Standby says
+	// that one does: then it takes none, and keeps its old flows.
+	Backup  bool `json:"backup,omitempty"`
+	Standby bool `json:"standby,omitempty"`
 }
 
 // TakesFlows says whether the backend takes new flows while it is up.
-func (b Backend) TakesFlows() bool { return b.Weight > 0 && !b.Draining && b.Unhealthy == "" }
+func (b Backend) TakesFlows() bool {
+	return b.Weight > 0 && !b.Draining && b.Unhealthy == "" && !b.Standby
+}
 
 // ServiceKey is what makes a service unique: no two services share it.
 type ServiceKey struct {
@@ -181,6 +187,7 @@ type Service struct {
 	// Untranslated are, in mode NAT, destinations whose packets from the backends' ports
 	// are no replies to clients of the service. They are of the VIP's family, and masked.
 	Untranslated []netip.Prefix `json:"untranslated,omitempty"`
+	Checks       Checks         `json:"checks,omitzero"`
 	Backends     []Backend      `json:"backends"`
 }
 

@@ -124,7 +124,7 @@ func backendsUp(s *ops.Service) (up int) {
 }
 
 // states are a backend's, by their numbers: one gauge, and not a series for each state.
-var states = []lb.BackendState{lb.Up, lb.Draining, lb.WeightZero, lb.NoMAC, lb.NoRoute, lb.Out, lb.Unhealthy}
+var states = []lb.BackendState{lb.Up, lb.Draining, lb.WeightZero, lb.NoMAC, lb.NoRoute, lb.Out, lb.Unhealthy, lb.Standby}
 
 func stateNumber(s lb.BackendState) float64 { return float64(slices.Index(states, s)) }
 
