@@ -98,7 +98,7 @@ func (v *view) checkTakers() error {
 		if v.laid[s.Key()] == 0 {
 			continue
 		}
-		if may, _ := v.takers(i); may == 0 && slices.ContainsFunc(s.Backends, lb.Backend.TakesFlows) {
+		if !v.lets(i) && slices.ContainsFunc(s.Backends, lb.Backend.TakesFlows) {
 			problems = append(problems, v.cfg.At(config.ServiceField(i, "backends"),
 				"with what operations have changed, none would take new flows%s; enable one (`jeoul backend list`), or keep another", v.others(i)))
 		}

@@ -26,6 +26,7 @@ func (c *Controller) check(l *layout) (warnings yamlfile.Problems, err error) {
 		return nil, err
 	}
 	mistakes, unreached := checkRoutes(cfg, c.links, routes)
+	mistakes = append(mistakes, c.checkChecks(l)...)
 	if err := mistakes.Err(); err != nil {
 		return nil, err
 	}

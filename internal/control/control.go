@@ -97,6 +97,9 @@ type Options struct {
 	Links     Links
 	// Announce tells the segment that VIPs are here.
 	Announce func(link string, vips ...netip.Addr) error
+	// Checks ask the backends whether they serve; nil: a configuration that has checks is
+	// refused.
+	Checks Checks
 	// Role says whether the VIPs are this balancer's to hold; nil: they are.
 	Role Role
 	Log  *slog.Logger
@@ -157,29 +160,36 @@ type Controller struct {
 	// What follows is the loop's own.
 	sources   []*source
 	paths     *source // one of them
+	checks    *source // likewise
 	events    []*event
 	actuators []actuator // in the order in which they bring in what is new
 	vips      *vips      // one of them
 	agenda    *agenda
 	tasks     tasks
 	pending   *reload
-	passive   bool                   // others hold the VIPs
-	news      map[int]*paths.Entry   // what was read of the paths, and is not in the view
-	stale     bool                   // the data plane needs its state again, even if it is the same
-	relearn   bool                   // the paths may have changed, whatever Changed says
-	wait      time.Duration          // until what failed is tried again
-	memory    lb.MemoryPlan          // as it was logged last
-	bare      map[lb.ServiceKey]bool // services of which it was logged that they have no backend
-	lost      map[string]uint64      // frames of XDP, by interface, as it was logged last
+	passive   bool                         // others hold the VIPs
+	news      map[int]*paths.Entry         // what was read of the paths, and is not in the view
+	verdicts  map[lb.BackendKey]lb.Verdict // likewise of the health checks
+	recheck   bool                         // the verdicts may be others, whatever Checks.Changed says
+	ill       illnesses                    // what was logged of the backends' health
+	stale     bool                         // the data plane needs its state again, even if it is the same
+	relearn   bool                         // the paths may have changed, whatever Changed says
+	wait      time.Duration                // until what failed is tried again
+	memory    lb.MemoryPlan                // as it was logged last
+	bare      map[lb.ServiceKey]bool       // services of which it was logged that they have no backend
+	lost      map[string]uint64            // frames of XDP, by interface, as it was logged last
 	// ports is nil where the data plane does not count them.
 	ports portCounter
 }
 
 // tasks are what the loop does at a time.
-type tasks struct{ reconcile, deadline, pending, retry, silence, losses *task }
+type tasks struct{ reconcile, deadline, pending, retry, silence, losses, illness *task }
 
 // New returns a controller for a configuration. Nothing happens before Start.
 func New(opt Options, cfg *config.Config) *Controller {
+	if opt.Checks == nil {
+		opt.Checks = noChecks{}
+	}
 	c := &Controller{
 		opt:     opt,
 		view:    &view{layout: newLayout(cfg)},
@@ -196,6 +206,7 @@ func New(opt Options, cfg *config.Config) *Controller {
 	c.actuators = []actuator{settings{c}, c.vips, plane{c}}
 	c.addSource("the interfaces", opt.Links.Changes(), c.takeLinks)
 	c.paths = c.addSource("the paths", opt.Paths.Changes(), c.takePaths)
+	c.checks = c.addSource("the health checks", opt.Checks.Changes(), c.takeVerdicts)
 	if opt.Role != nil {
 		c.addSource("the role", opt.Role.Changes(), c.takeRole)
 	}
@@ -219,6 +230,7 @@ func (c *Controller) plan() {
 		retry:   c.agenda.add(quietly(c.distrust)),
 		silence: c.agenda.add(quietly(c.reportSilent)),
 		losses:  c.agenda.add(quietly(c.tellLosses)),
+		illness: c.agenda.add(quietly(c.tellUntold)),
 	}
 }
 
@@ -237,8 +249,8 @@ func quietly(do func()) func() error {
 // close the parts in order to take back what was done.
 func (c *Controller) Start() error {
 	for _, s := range c.sources {
-		// Of the paths nothing is known before they are watched.
-		if s.stale = s != c.paths; s.stale {
+		// Of the paths and the backends' health nothing is known before they are watched.
+		if s.stale = s != c.paths && s != c.checks; s.stale {
 			if err := s.refresh(); err != nil {
 				return err
 			}
@@ -252,12 +264,13 @@ func (c *Controller) Start() error {
 	if err := c.opt.Paths.Watch(l.backends); err != nil {
 		return err
 	}
+	c.opt.Checks.Watch(l.checking())
 	c.awaitPaths(l)
 	overlays, err := c.recall(l)
 	if err != nil {
 		return err
 	}
-	first := newView(l, overlays, c.known(l, nil), nil)
+	first := newView(l, overlays, c.known(l, nil), c.verdictsFor(l), nil)
 	first.passive = c.passive
 	if err := c.begin(first); err != nil {
 		return err
@@ -295,6 +308,8 @@ func (c *Controller) welcome(warnings yamlfile.Problems) {
 	c.tellMemory()
 	c.tellMoves(nil, c.view.all())
 	c.warned()
+	c.tellHealth(&view{verdicts: make([][]verdict, len(c.view.verdicts))}, c.view.failing())
+	c.tellAllServing()
 	for _, link := range c.links {
 		if !link.Up {
 			c.opt.Log.Warn(downMessage(link.Name))
@@ -373,7 +388,7 @@ func (c *Controller) soon() {
 // reconcile reads the sources that may have changed, and puts the desired state in force that
 // follows. Its error is one that ends the balancer; others are logged, and tried again later.
 func (c *Controller) reconcile() error {
-	c.news = nil
+	c.news, c.verdicts = nil, nil
 	err, gone := c.refresh()
 	if gone != nil {
 		return gone
@@ -476,20 +491,27 @@ func (c *Controller) takePaths() error {
 // another than the one that is.
 func (c *Controller) converge() error {
 	before := c.view
-	if !c.stale && len(c.news) == 0 && before.passive == c.passive {
+	next, judged := before.withVerdicts(c.verdicts)
+	if !c.stale && len(c.news)+len(judged) == 0 && before.passive == c.passive {
+		c.recheck = false
 		return nil
 	}
-	next := before.withPaths(c.news)
+	next = next.withPaths(c.news)
 	next.passive = c.passive
 	if err := c.become(next); err != nil {
 		// What is new will not be told again.
 		c.relearn, c.paths.stale = true, true
+		c.recheck, c.checks.stale = true, true
 		return err
 	}
-	c.relearn = false
+	c.relearn, c.recheck = false, false
+	c.tellHealth(before, judged)
 	numbers := slices.Sorted(maps.Keys(c.news))
 	c.tellMoves(before, slices.Values(numbers))
 	c.tellServices(before, numbers)
+	for i := range c.view.touched(numbers) {
+		c.tellServing(i)
+	}
 	return nil
 }
 

@@ -147,7 +147,8 @@ func (w *world) Write(p []byte) (int, error) {
 }
 
 // Apply notes the state as "apply web: web01=1 web02=-", with "~" after a backend
-// that is draining and "*20" after one of weight 20.
+// that is draining, "!" after one that is unhealthy, "^" after one on standby and "*20" after
+// one of weight 20.
 func (w *world) Apply(state lb.State) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -162,6 +163,12 @@ func (w *world) Apply(state lb.State) error {
 			fmt.Fprintf(&b, " %s=%s", backend.Name, mac)
 			if backend.Draining {
 				b.WriteString("~")
+			}
+			if backend.Unhealthy != "" {
+				b.WriteString("!")
+			}
+			if backend.Standby {
+				b.WriteString("^")
 			}
 			if backend.Weight != 1 {
 				fmt.Fprintf(&b, "*%d", backend.Weight)

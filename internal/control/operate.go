@@ -157,7 +157,28 @@ func (c *Controller) change(order ops.Order) (ops.Operation, error) {
 	}
 	c.remember(op)
 	c.opt.Log.Info(fmt.Sprintf("%s, by %s%s", op, op.by, untilText(op.deadline)))
-	return op.shown(), nil
+	shown := op.shown()
+	shown.Notes = c.view.notes(op)
+	return shown, nil
+}
+
+// notes says of an operation what health checks make of it: a drain outranks them, and what
+// fails takes no new flow however it is enabled.
+func (v *view) notes(op operation) (notes []string) {
+	for _, change := range op.changes {
+		at := v.find(change.key)
+		if at == nil || !at.service.Checks.On() {
+			continue
+		}
+		now := v.verdict(at.use)
+		switch {
+		case op.verb == ops.Drain:
+			notes = append(notes, fmt.Sprintf("%s stays drained until it is enabled, whatever its health checks say", at))
+		case now.state == lb.Failing && v.selected[at.i].serving != panicked:
+			notes = append(notes, fmt.Sprintf("%s %s: it takes no new flow until its health checks pass", at, reasonOf(now)))
+		}
+	}
+	return notes
 }
 
 func untilText(deadline time.Time) string {
@@ -243,6 +264,9 @@ func (c *Controller) lay(overlays map[lb.BackendKey]overlay, changes []change) e
 		return fmt.Errorf("the data plane did not take it, and nothing was changed: %w", err)
 	}
 	c.armDeadline()
+	for _, i := range services {
+		c.tellServing(i)
+	}
 	return nil
 }
 
@@ -369,6 +393,8 @@ func (v *view) others(i int) string {
 			list = append(list, b.Name+" drained")
 		case b.Weight == 0:
 			list = append(list, b.Name+" of weight 0")
+		case v.verdict(use{i, j}).state == lb.Failing:
+			list = append(list, b.Name+" unhealthy")
 		default:
 			list = append(list, b.Name+" "+reason(s, v.known[v.at[i][j]]))
 		}

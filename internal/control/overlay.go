@@ -3,6 +3,7 @@
 package control
 
 import (
+	"slices"
 	"time"
 
 	"github.com/jeoul/jeoul/internal/lb"
@@ -47,7 +48,7 @@ func lay(overlays map[lb.BackendKey]overlay, key lb.BackendKey, o overlay) {
 }
 
 // takers counts the backends of service i that may take new flows, and those of
-// them that are up.
+// them that are up; where failing ones are used for want of others, they are not.
 func (v *view) takers(i int) (may, up int) {
 	s := v.state.Services[i]
 	for j, b := range s.Backends {
@@ -58,5 +59,17 @@ func (v *view) takers(i int) (may, up int) {
 			}
 		}
 	}
+	if v.selected[i].serving == panicked {
+		up = v.selected[i].healthy
+	}
 	return may, up
+}
+
+// lets says whether the operations let a backend of service i take new flows.
+func (v *view) lets(i int) bool {
+	s := v.cfg.Services[i]
+	return slices.ContainsFunc(s.Backends, func(b lb.Backend) bool {
+		o := v.overlays[s.BackendKey(b)]
+		return !o.out() && o.over(b).TakesFlows()
+	})
 }

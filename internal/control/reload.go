@@ -116,7 +116,8 @@ func (c *Controller) commit() {
 func (c *Controller) replace(l *layout, warnings yamlfile.Problems) error {
 	before, attached := c.view, c.opt.DataPlane.Attachments()
 	carried := c.carry(l)
-	next := newView(l, carried.overlays, c.known(l, before), before)
+	c.opt.Checks.Watch(l.checking())
+	next := newView(l, carried.overlays, c.known(l, before), c.verdictsFor(l), before)
 	next.passive = c.passive
 	err := next.checkTakers()
 	if err == nil {
@@ -124,6 +125,7 @@ func (c *Controller) replace(l *layout, warnings yamlfile.Problems) error {
 	}
 	if err != nil {
 		c.watch(before.layout)
+		c.opt.Checks.Watch(before.checking())
 		return err
 	}
 	c.settleOperations(carried)
@@ -136,6 +138,7 @@ func (c *Controller) replace(l *layout, warnings yamlfile.Problems) error {
 	maps.DeleteFunc(c.bare, func(key lb.ServiceKey, _ bool) bool { _, there := l.keyed[key]; return !there })
 	c.tellMoves(before, l.all())
 	c.warned()
+	c.tellAllServing()
 	c.vips.announceAll()
 	c.tasks.silence.in(0) // what has not answered by now was waited for
 	return nil

@@ -75,7 +75,7 @@ func large(b *testing.B, services, backends int) (*Controller, still) {
 	}
 	c := New(Options{DataPlane: world, Paths: world, Host: anyHost{host{world.world}}, Links: manyLinks{links{world.world}},
 		Announce: func(string, ...netip.Addr) error { return nil }, Log: slog.New(slog.DiscardHandler), Version: "v0"}, cfg)
-	if err := c.install(newView(c.view.layout, nil, c.known(c.view.layout, nil), nil)); err != nil {
+	if err := c.install(newView(c.view.layout, nil, c.known(c.view.layout, nil), c.verdictsFor(c.view.layout), nil)); err != nil {
 		b.Fatal(err)
 	}
 	clear(world.changed)

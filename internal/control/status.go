@@ -54,6 +54,7 @@ func (c *Controller) Status() (ops.Status, error) {
 		service := v.serviceStatus(i, entries, counters)
 		c.outages.date(&service)
 		c.scarcity.show(v.layout, i, counters, &service)
+		c.addHealth(v, i, &service)
 		status.Services = append(status.Services, service)
 	}
 	status.Problems = append(status.Problems, c.scarcity.problems(v.layout, counters)...)
@@ -141,6 +142,8 @@ func (v *view) problems() []string {
 	var list []string
 	for i, s := range v.state.Services {
 		switch _, up := v.takers(i); {
+		case v.selected[i].serving != primaries:
+			list = append(list, fmt.Sprintf("service %s: %s", s.Name, v.selected[i].text(s.Service)))
 		case up > 0:
 		case slices.ContainsFunc(s.Paths, func(p lb.Path) bool { return p.MAC != nil }):
 			list = append(list, fmt.Sprintf("service %s has no backend that takes new flows: they are dropped", s.Name))
@@ -181,9 +184,9 @@ func (v *view) serviceStatus(i int, now map[netip.Addr]paths.Entry, counters lb.
 			status.Transition.Until = t.Until
 		}
 	}
-	for j, b := range s.Backends {
+	for j, b := range v.applied(i) {
 		entry := now[b.Address]
-		status.Backends = append(status.Backends, v.backendStatus(use{i, j}, &entry, counters.Backends[s.BackendKey(b)]))
+		status.Backends = append(status.Backends, v.backendStatus(use{i, j}, b, &entry, counters.Backends[s.BackendKey(b)]))
 	}
 	return status
 }
@@ -196,10 +199,10 @@ func tableSize(s lb.Service) uint32 {
 	return cmp.Or(s.TableSize, lb.DefaultTableSize(len(s.Backends)))
 }
 
-func (v *view) backendStatus(at use, now *paths.Entry, count lb.BackendCount) ops.Backend {
+// backendStatus is of a backend that is b as the data plane has it.
+func (v *view) backendStatus(at use, b lb.Backend, now *paths.Entry, count lb.BackendCount) ops.Backend {
 	s, configured, e := v.service(at), v.backend(at), v.known[v.at[at.i][at.j]]
 	o := v.overlays[s.BackendKey(configured)]
-	b := o.over(configured)
 	status := ops.Backend{
 		Name: b.Name, Address: b.Address, Port: b.Port, Weight: b.Weight,
 		State: condition(s, b, o, e).State, Drain: o.drain,
@@ -208,7 +211,7 @@ func (v *view) backendStatus(at use, now *paths.Entry, count lb.BackendCount) op
 		Interface: e.Interface, NextHop: nextHop(e), MAC: e.MAC.String(), MTU: e.MTU, Narrow: e.Told,
 		Packets: count.Packets, Bytes: count.Bytes, Connections: count.Connections,
 		ReturnedPackets: count.ReturnedPackets, ReturnedBytes: count.ReturnedBytes,
-		Active: count.Active, Upper: b.Upper, Lower: b.Lower, Flows: count.Flows,
+		Active: count.Active, Upper: b.Upper, Lower: b.Lower, Flows: count.Flows, Backup: b.Backup,
 	}
 	if b.Weight != configured.Weight {
 		status.ConfiguredWeight = &configured.Weight

@@ -36,6 +36,9 @@ type layout struct {
 	// pooledAt says where each is.
 	pooled   []pooled
 	pooledAt map[endpoint]int
+	// plain[i]: the backends of service i are the configuration's, unless operations change
+	// them.
+	plain []bool
 }
 
 // use is backend j of service i.
@@ -57,6 +60,7 @@ func newLayout(cfg *config.Config) *layout {
 		}
 	}
 	l.findPooled()
+	l.plain = usually(cfg.Services)
 	return l
 }
 
@@ -105,15 +109,20 @@ type view struct {
 	laid map[lb.ServiceKey]int
 	// known[n] is what is known of the path to the backend address of number n.
 	known []*paths.Entry
+	// verdicts[i][j] is that on backend j of service i; nil for a service that asks nothing.
+	verdicts [][]verdict
+	// selected[i] says which backends of service i take new flows; zero where it is plain.
+	selected []selection
 	// state.Services[i] is service i. Slices of backends and paths that a change
 	// does not touch are those of the view before: the data plane compares by them.
 	state lb.State
 }
 
-// newView puts a configuration, operations and paths together. What is as in the
+// newView puts a configuration, operations, paths and verdicts together. What is as in the
 // former view, which may be nil, is taken from there.
-func newView(l *layout, overlays map[lb.BackendKey]overlay, known []*paths.Entry, former *view) *view {
+func newView(l *layout, overlays map[lb.BackendKey]overlay, known []*paths.Entry, verdicts [][]verdict, former *view) *view {
 	v := &view{layout: l, overlays: overlays, laid: countOverlays(overlays), known: known,
+		verdicts: verdicts, selected: make([]selection, len(l.cfg.Services)),
 		state: lb.State{Services: make([]lb.RoutedService, len(l.cfg.Services)), Hook: l.cfg.Hook}}
 	for i, s := range l.cfg.Services {
 		if old := former.same(v, i); old != nil {
@@ -187,10 +196,13 @@ func (v *view) holds(s lb.Service) bool {
 func (v *view) same(next *view, i int) *lb.RoutedService {
 	s := next.cfg.Services[i]
 	old := v.byKey(s.Key())
-	if old == nil || old.Mode != s.Mode || v.laid[s.Key()]+next.laid[s.Key()] > 0 {
+	if old == nil || old.Mode != s.Mode {
 		return nil
 	}
 	former := v.keyed[s.Key()]
+	if !v.isPlain(former) || !next.isPlain(i) {
+		return nil
+	}
 	if !slices.Equal(v.cfg.Services[former].Backends, s.Backends) {
 		return nil
 	}
@@ -202,23 +214,16 @@ func (v *view) same(next *view, i int) *lb.RoutedService {
 	return old
 }
 
-// join puts service i together: its backends as the operations have them, and the
-// paths to them.
-func (v *view) join(i int) lb.RoutedService {
-	s := v.cfg.Services[i]
-	made := lb.RoutedService{Service: s, Paths: make([]lb.Path, 0, len(s.Backends))}
-	overlaid := v.laid[s.Key()] > 0
-	if overlaid {
-		made.Backends = make([]lb.Backend, 0, len(s.Backends))
+// join puts service i together, and notes which backends of it take new flows.
+func (v *view) join(i int) (made lb.RoutedService) {
+	if !v.isPlain(i) {
+		made, v.selected[i] = v.judge(i)
+		return made
 	}
-	for j, b := range s.Backends {
-		if overlaid {
-			o := v.overlays[s.BackendKey(b)]
-			if o.out() {
-				continue
-			}
-			made.Backends = append(made.Backends, o.over(b))
-		}
+	s := v.cfg.Services[i]
+	v.selected[i] = selection{}
+	made = lb.RoutedService{Service: s, Paths: make([]lb.Path, 0, len(s.Backends))}
+	for j := range s.Backends {
 		made.Paths = append(made.Paths, pathOf(s, v.known[v.at[i][j]]))
 	}
 	return made
@@ -257,7 +262,7 @@ func equalPaths(a, b lb.Path) bool {
 func (v *view) withOverlays(overlays map[lb.BackendKey]overlay, services []int) *view {
 	next := *v
 	next.overlays, next.laid = overlays, countOverlays(overlays)
-	next.state.Services = slices.Clone(v.state.Services)
+	next.state.Services, next.selected = slices.Clone(v.state.Services), slices.Clone(v.selected)
 	for _, i := range services {
 		next.state.Services[i] = sharing(next.join(i), &v.state.Services[i])
 	}
@@ -270,7 +275,7 @@ func (v *view) withPaths(news map[int]*paths.Entry) *view {
 	if len(news) == 0 {
 		return &next
 	}
-	next.known, next.state.Services = slices.Clone(v.known), slices.Clone(v.state.Services)
+	next.known, next.state.Services, next.selected = slices.Clone(v.known), slices.Clone(v.state.Services), slices.Clone(v.selected)
 	for n, entry := range news {
 		next.known[n] = entry
 	}
@@ -280,14 +285,14 @@ func (v *view) withPaths(news map[int]*paths.Entry) *view {
 			s := v.service(at)
 			switch {
 			case copied[at.i]:
-			case v.laid[s.Key()] > 0: // indices may be others
+			case !v.isPlain(at.i): // indices may be others, and what one does changes others
 				next.state.Services[at.i] = sharing(next.join(at.i), &v.state.Services[at.i])
 				copied[at.i] = true
 			default:
 				next.state.Services[at.i].Paths = slices.Clone(v.state.Services[at.i].Paths)
 				copied[at.i] = true
 			}
-			if v.laid[s.Key()] == 0 {
+			if v.isPlain(at.i) {
 				next.state.Services[at.i].Paths[at.j] = pathOf(s, entry)
 			}
 		}

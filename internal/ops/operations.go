@@ -72,6 +72,8 @@ type Operation struct {
 	Deadline time.Time `json:"deadline,omitzero"`
 	// Weight of Weight.
 	Weight *uint16 `json:"weight,omitempty"`
+	// Notes are what else there is to know about what was done, a line each.
+	Notes []string `json:"notes,omitempty"`
 	// Lost says why it cannot be taken back any more; empty if it can.
 	Lost string `json:"lost,omitempty"`
 	// Undone is what Undo took back.

@@ -122,6 +122,12 @@ type Service struct {
 	// all that are remembered, ended ones until they are forgotten.
 	Active uint32 `json:"active"`
 	Flows  uint64 `json:"flows"`
+	// Serving says which backends take new flows.
+	Serving Serving `json:"serving"`
+	// Checks are what each backend is asked, and Require what of several must pass; absent
+	// where nothing is asked.
+	Checks  []Check `json:"checks,omitempty"`
+	Require string  `json:"require,omitempty"`
 	// Transition is the one under way, if there is one.
 	Transition *Transition `json:"transition,omitempty"`
 	Backends   []Backend   `json:"backends"`
@@ -212,6 +218,10 @@ type Backend struct {
 	Flows uint64 `json:"flows"`
 	// Ports is how far full NAT's pool is used up for this backend; absent in other modes.
 	Ports *Ports `json:"ports,omitempty"`
+	// Backup: it is to take new flows only while no other does.
+	Backup bool `json:"backup,omitempty"`
+	// Health is what the checks say; absent where nothing is asked.
+	Health *Health `json:"health,omitempty"`
 }
 
 // Ports are a backend's source ports in full NAT's pool. Each open flow holds one; services
