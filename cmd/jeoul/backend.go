@@ -23,6 +23,7 @@ type backendCmd struct {
 	Drain  drainCmd  `cmd:"" help:"Give a backend no new flow, and let it finish those that it has."`
 	Enable enableCmd `cmd:"" help:"Give a drained backend new flows again."`
 	Weight weightCmd `cmd:"" help:"Give a backend another share of new flows."`
+	Check  checkCmd  `cmd:"" help:"Ask a backend now whether it serves, as its health checks do, and show every step."`
 	Undo   undoCmd   `cmd:"" help:"Take back the latest of these operations; up to 32, one at a time."`
 	List   listCmd   `cmd:"" help:"List what operations have changed, what is left on drained backends, and what can be undone."`
 }
@@ -194,6 +195,13 @@ func writeOperation(w io.Writer, o *ops.Operation) {
 		fmt.Fprintf(w, "%s: weight %d\n", names, *o.Weight)
 	case ops.Undo:
 		fmt.Fprintf(w, "%s: taken back: %s\n", names, operationText(o.Undone))
+	}
+	for i, note := range o.Notes {
+		if i == mostNamed {
+			fmt.Fprintf(w, "  and %d more\n", len(o.Notes)-i)
+			break
+		}
+		fmt.Fprintf(w, "  %s\n", note)
 	}
 }
 

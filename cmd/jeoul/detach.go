@@ -53,7 +53,7 @@ func (c *detachCmd) Run() error {
 		return err
 	}
 	dir := store.Dir()
-	err = errors.Join(err, datapath.Detach(at.keep(store), links), noted(at.file("operations")).forget())
+	err = errors.Join(err, datapath.Detach(at.keep(store), links), noted(at.file("operations")).forget(), noted(at.file("health")).forget())
 	if err == nil {
 		fmt.Printf("detached: %s\n", dir)
 	}

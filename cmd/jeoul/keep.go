@@ -81,7 +81,7 @@ func (i instance) refuseLeft() error {
 	return fmt.Errorf("a data plane is kept in %s, which the configuration (survive: %s) does not go on with: take it away with `jeoul detach`", store.Dir(), config.SurviveNever)
 }
 
-// noted is a file that keeps what operations have changed.
+// noted is a file that keeps what operations have changed, or what health checks have found.
 type noted string
 
 func (n noted) Load() ([]byte, error) {
@@ -93,15 +93,19 @@ func (n noted) Load() ([]byte, error) {
 }
 
 func (n noted) Save(data []byte) error {
-	made := string(n) + ".new"
-	err := os.WriteFile(made, data, 0o600)
-	if err == nil {
-		err = os.Rename(made, string(n))
-	}
-	if err != nil {
+	if err := n.replace(data); err != nil {
 		return fmt.Errorf("saving what operations have changed of backends (it ends with this process): %w", err)
 	}
 	return nil
+}
+
+// replace puts other content into the file, whole or not at all.
+func (n noted) replace(data []byte) error {
+	made := string(n) + ".new"
+	if err := os.WriteFile(made, data, 0o600); err != nil {
+		return err
+	}
+	return os.Rename(made, string(n))
 }
 
 // forget removes the file.

@@ -128,8 +128,9 @@ func (c *runCmd) balance(ctx context.Context, cfg *config.Config, log *slog.Logg
 		return err
 	}
 	version, _ := build()
+	checks := p.checks(log)
 	controller := control.New(control.Options{
-		DataPlane: p.datapath, Paths: p.paths, Host: p.changes, Links: p.links,
+		DataPlane: p.datapath, Paths: p.paths, Host: p.changes, Links: p.links, Checks: checks,
 		Announce: neigh.Announce, Log: log, Version: version, TakesOver: p.takesOver, Memory: p.memory(),
 	}, cfg)
 	err = controller.Start()
@@ -146,12 +147,13 @@ func (c *runCmd) balance(ctx context.Context, cfg *config.Config, log *slog.Logg
 	}
 	group, ctx := errgroup.WithContext(running)
 	group.Go(func() error { return controller.Run(ctx) })
+	group.Go(func() error { return checks.run(ctx) })
 	if scrapes != nil {
 		log.Info(fmt.Sprintf("answering scrapes at http://%s%s", scrapes.Addr(), metrics.Path))
 		group.Go(func() error { return shown.Serve(ctx, scrapes) })
 	}
 	group.Go(func() error {
-		return api.Serve(ctx, listener, api.Balancer{Status: controller.Status, Operate: controller.Operate, Operations: controller.Operations,
+		return api.Serve(ctx, listener, api.Balancer{Status: controller.Status, Operate: controller.Operate, Operations: controller.Operations, Check: controller.Check,
 			Explain: p.datapath.Explain, Trace: loggedTrace(p.datapath, log), Metrics: shown.Handler()})
 	})
 	group.Go(func() error { reloadAt(ctx, hangup, controller, shown, c.Config, log); return nil })
@@ -309,7 +311,7 @@ func (p *parts) takeBack() error {
 		return errors.Join(append(errs, p.store.Abandon())...)
 	}
 	if p.store != nil {
-		errs = append(errs, noted(p.instance.file("operations")).forget())
+		errs = append(errs, noted(p.instance.file("operations")).forget(), noted(p.instance.file("health")).forget())
 	}
 	return errors.Join(errs...)
 }

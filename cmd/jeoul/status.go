@@ -135,6 +135,7 @@ func writeService(w io.Writer, s ops.Service, several bool, now time.Time) {
 	if t := s.Transition; t != nil {
 		fmt.Fprintf(w, "  %s\n", transitionText(t, s.Flows, now))
 	}
+	writeChecks(w, s)
 	columns := columnsOf(s, several)
 	var head []any
 	var right []string
@@ -195,7 +196,9 @@ func transitionText(t *ops.Transition, flows uint64, now time.Time) string {
 // writeReasons says why backends that should get packets do not.
 func writeReasons(w io.Writer, s ops.Service) {
 	for _, b := range s.Backends {
-		if b.Reason != "" && b.State != lb.Up && b.State != lb.WeightZero && b.State != lb.Out {
+		if b.Health != nil && (b.Health.State == lb.Failing || b.Health.Reason != "") {
+			writeIllness(w, s, b)
+		} else if b.Reason != "" && b.State != lb.Up && b.State != lb.WeightZero && b.State != lb.Out {
 			fmt.Fprintf(w, "  %s %s%s\n", b.Name, b.Reason, sinceText(b.Since))
 		}
 	}
@@ -224,6 +227,9 @@ func columnsOf(s ops.Service, several bool) []column {
 		{"state", false, func(b ops.Backend) any { return b.State }},
 		{"neighbour", false, func(b ops.Backend) any { return b.Neighbour }},
 		{"mac", false, func(b ops.Backend) any { return orDash(b.MAC) }},
+	}
+	if len(s.Checks) > 0 {
+		columns = slices.Insert(columns, 4, column{"health", false, healthText})
 	}
 	if slices.ContainsFunc(s.Backends, routed) {
 		columns = append(columns, column{"via", false, func(b ops.Backend) any {

@@ -5,6 +5,8 @@ package main
 import (
 	"bytes"
 	"net/netip"
+	"regexp"
+	"strings"
 	"testing"
 	"time"
 
@@ -113,5 +115,50 @@ func TestWriteStatus(t *testing.T) {
 			writeStatus(&got, test.status, test.verbose, test.status.Started.Add(36*time.Hour+time.Millisecond))
 			wantGolden(t, name, got.Bytes())
 		})
+	}
+}
+
+// TestStatusHealth: what is asked, who is healthy, and of a backend that is not, why.
+func TestStatusHealth(t *testing.T) {
+	at := time.Date(2026, 1, 2, 3, 4, 5, 0, time.Local)
+	backend := func(name string, state lb.BackendState, h *ops.Health) ops.Backend {
+		return ops.Backend{Name: name, Address: netip.MustParseAddr("192.0.2.1"), Port: 80, Weight: 1, State: state, Neighbour: "reachable", MAC: "02:00:00:00:00:01", Health: h}
+	}
+	web01 := backend("web01", lb.Unhealthy, &ops.Health{State: lb.Failing, Since: at, Reason: "answers with status 503", WeightPercent: 100,
+		Checks: []ops.CheckResult{{State: lb.Failing, Failed: 4, Last: at.Add(time.Minute), TookSeconds: 0.0015, Answer: "status 503"}}})
+	web01.Reason = "answers with status 503"
+	service := ops.Service{Name: "web", VIP: netip.MustParseAddr("192.0.2.100"), Port: 80, Protocol: lb.TCP, Mode: lb.NAT, Scheduler: lb.Maglev, Serving: ops.ServingHealthy,
+		Checks: []ops.Check{{Check: "http GET /", Expected: "status 200-399", Via: lb.ViaAddress, IntervalSeconds: 2, TimeoutSeconds: 1, Rise: 2, Fall: 3}},
+		Backends: []ops.Backend{web01,
+			backend("web02", lb.Up, &ops.Health{State: lb.Healthy, Since: at, WeightPercent: 50}),
+			backend("web03", lb.Draining, &ops.Health{State: lb.Healthy, Since: at, WeightPercent: 100, Drain: true}),
+			backend("web04", lb.Standby, &ops.Health{State: lb.HealthUnknown, WeightPercent: 100})}}
+	var out bytes.Buffer
+	writeService(&out, service, false, at)
+	for _, want := range []string{
+		"  check http GET / via address every 2s, within 1s, rise 2, fall 3: status 200-399\n",
+		"  web01 answers with status 503 (since 2026-01-02 03:04:05)\n    http GET /: 4 failed in a row, the last at 03:05:05 after 1.5ms: status 503; expected: status 200-399\n",
+		"  unhealthy  failing  ", "  up         healthy, 50%  ", "  draining   healthy, drain  ", "  standby    unknown  ",
+	} {
+		if got := regexp.MustCompile(" {2,}").ReplaceAllString(out.String(), "  "); !strings.Contains(got, regexp.MustCompile(" {2,}").ReplaceAllString(want, "  ")) {
+			t.Errorf("%q is not in\n%s", want, out.String())
+		}
+	}
+}
+
+// TestWriteChecked: what came of checks that were asked for, with every step.
+func TestWriteChecked(t *testing.T) {
+	checked := &ops.Checked{Target: ops.Target{Service: "web", Backend: "web01"},
+		Checks: []ops.Check{{Check: "tcp", Via: lb.ViaAddress, Expected: "a connection"}, {Check: "http GET /", Via: lb.ViaAddress, Expected: "status 200-399"}},
+		Results: []ops.CheckResult{{State: lb.Healthy, Answer: "connected", TookSeconds: 0.0002},
+			{State: lb.Failing, Reason: "answers GET / with status 503, not 200-399", TookSeconds: 0.0123}},
+		Steps: []ops.CheckStep{{Check: 0, Name: "connect", TookSeconds: 0.0002, Text: "192.0.2.1:80"}, {Check: 1, Name: "answer", AtSeconds: 0.0123, TookSeconds: 0.01, Text: "status 503", Failed: true}}}
+	var out bytes.Buffer
+	writeChecked(&out, checked, true)
+	for _, want := range []string{"web/web01  tcp via address: passed (connected), 200µs\n",
+		"web/web01  http GET / via address: failed: the backend answers GET / with status 503, not 200-399; expected: status 200-399, 12.3ms\n", "answer", "status 503"} {
+		if !strings.Contains(out.String(), want) {
+			t.Errorf("%q is not in\n%s", want, out.String())
+		}
 	}
 }

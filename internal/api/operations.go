@@ -60,6 +60,7 @@ func (b Balancer) handleOperations(mux *http.ServeMux) {
 		}
 		reply(w, http.StatusOK, operations)
 	})
+	mux.HandleFunc("POST "+backendPath+checkPath, b.serveCheck)
 	mux.HandleFunc("POST "+undoPath, b.serveOrder(ops.Undo))
 	for _, verb := range []ops.Verb{ops.Drain, ops.Enable, ops.Weight} {
 		mux.HandleFunc("POST "+backendPath+"/"+string(verb), b.serveOrder(verb))
@@ -96,11 +97,16 @@ func (c *Client) Operations(ctx context.Context) (*ops.Operations, error) {
 func (c *Client) Operate(ctx context.Context, o ops.Order) (*ops.Operation, error) {
 	path, body := undoPath, orderBody{DeadlineSeconds: o.Deadline.Seconds(), AllServices: o.AllServices}
 	if o.Verb != ops.Undo {
-		path = "/v1/services/" + url.PathEscape(o.Service) + "/backends/" + url.PathEscape(o.Backend) + "/" + string(o.Verb)
+		path = pathOf(o.Service, o.Backend) + "/" + string(o.Verb)
 	}
 	if o.Verb == ops.Weight {
 		body.Weight = &o.Weight
 	}
 	done := &ops.Operation{}
 	return done, c.ask(ctx, http.MethodPost, path, body, done)
+}
+
+// pathOf is that of a backend.
+func pathOf(service, backend string) string {
+	return "/v1/services/" + url.PathEscape(service) + "/backends/" + url.PathEscape(backend)
 }

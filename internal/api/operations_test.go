@@ -144,3 +144,30 @@ func TestBodies(t *testing.T) {
 		t.Errorf("the balancer was asked for %+v", *asked)
 	}
 }
+
+// TestCheck: a check that is asked for arrives, and what came of it comes back; an error keeps its
+// words.
+func TestCheck(t *testing.T) {
+	want := ops.Checked{Target: ops.Target{Service: "web", Backend: "web 01", Address: netip.MustParseAddr("192.0.2.1"), Port: 80},
+		Checks:  []ops.Check{{Check: "tcp", Via: "address", Expected: "a connection"}},
+		Results: []ops.CheckResult{{State: "failing", Failed: 1, Answer: "connection refused"}},
+		Steps:   []ops.CheckStep{{Name: "connect", TookSeconds: 0.5, Failed: true}}, State: "unhealthy"}
+	var asked string
+	path, stop := serveAll(t, Balancer{Check: func(_ context.Context, service, backend string) (ops.Checked, error) {
+		if asked = service + "/" + backend; backend == "gone" {
+			return ops.Checked{}, fmt.Errorf("%w: there is no gone", ops.ErrNotFound)
+		}
+		return want, nil
+	}})
+	defer stop()
+	got, err := NewClient(path).Check(t.Context(), "web", "web 01")
+	if err != nil || asked != "web/web 01" {
+		t.Fatalf("asked %q, %v", asked, err)
+	}
+	if diff := cmp.Diff(&want, got, sameAddresses); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	if _, err := NewClient(path).Check(t.Context(), "web", "gone"); err == nil || !strings.Contains(err.Error(), "there is no gone") {
+		t.Errorf("error %v", err)
+	}
+}

@@ -6,7 +6,8 @@
 //
 // POST /v1/services/SERVICE/backends/BACKEND/drain, …/enable and …/weight change a
 // backend, POST /v1/operations/undo takes the latest change back, and GET
-// /v1/operations lists them. What is asked for wrongly is answered with 400, what
+// /v1/operations lists them. POST /v1/services/SERVICE/backends/BACKEND/check asks a backend now
+// whether it serves, and tells every step. What is asked for wrongly is answered with 400, what
 // there is not with 404, and what would do harm with 409.
 package api
 
@@ -58,6 +59,9 @@ type Balancer struct {
 	Operate func(context.Context, ops.Order) (ops.Operation, error)
 	// Operations are those in force, and those that can be taken back.
 	Operations func() (ops.Operations, error)
+	// Check asks a backend now, by the names of its service and its own. Errors: ErrNotFound,
+	// ErrRefused, the context's.
+	Check func(ctx context.Context, service, backend string) (ops.Checked, error)
 	// Metrics answers scrapes; nil where there are none.
 	Metrics http.Handler
 }

@@ -101,6 +101,10 @@ var serviceFamilies = []of[*ops.Service]{
 		always(func(s *ops.Service) float64 { return float64(len(s.Backends)) })},
 	{family{"jeoul_service_backends_up", "Backends that take new flows.", gauge, []string{"service"}},
 		always(func(s *ops.Service) float64 { return float64(backendsUp(s)) })},
+	{family{"jeoul_service_backends_healthy", "Backends that do not fail their health checks, of a service that has any.", gauge, []string{"service"}},
+		func(s *ops.Service) (float64, bool) { return float64(backendsHealthy(s)), len(s.Checks) > 0 }},
+	{family{"jeoul_service_panic", "1 where fewer backends are healthy than the service's panic threshold asks for, and new flows go to all of them.", gauge, []string{"service"}},
+		func(s *ops.Service) (float64, bool) { return truth(s.Serving == ops.ServingAll), len(s.Checks) > 0 }},
 	{family{"jeoul_service_active_flows", "Flows that have not ended, of a service that remembers every flow.", gauge, []string{"service"}},
 		func(s *ops.Service) (float64, bool) { return float64(s.Active), s.Tracked }},
 	{family{"jeoul_service_remembered_flows", "Flows that are remembered, those that have ended until they are forgotten.", gauge, []string{"service"}},
@@ -123,6 +127,26 @@ func backendsUp(s *ops.Service) (up int) {
 	return up
 }
 
+func backendsHealthy(s *ops.Service) (healthy int) {
+	for i := range s.Backends {
+		if h := s.Backends[i].Health; h != nil && h.State != lb.Failing {
+			healthy++
+		}
+	}
+	return healthy
+}
+
+// healths are what health checks say, by their numbers.
+var healths = []lb.Health{lb.Failing, lb.Healthy, lb.HealthUnknown}
+
+// slowest is the time that the slowest of a backend's last checks took.
+func slowest(h *ops.Health) (seconds float64) {
+	for _, r := range h.Checks {
+		seconds = max(seconds, r.TookSeconds)
+	}
+	return seconds
+}
+
 // states are a backend's, by their numbers: one gauge, and not a series for each state.
 var states = []lb.BackendState{lb.Up, lb.Draining, lb.WeightZero, lb.NoMAC, lb.NoRoute, lb.Out, lb.Unhealthy, lb.Standby}
 
@@ -136,11 +160,31 @@ func stateNumbers() string {
 	return strings.Join(words, ", ")
 }
 
+// ofHealth is a value of backends that have health checks.
+func ofHealth(value func(*ops.Health) float64) func(member) (float64, bool) {
+	return func(b member) (float64, bool) {
+		if b.Health == nil {
+			return 0, false
+		}
+		return value(b.Health), true
+	}
+}
+
 var backendLabels = []string{"service", "backend"}
 
 var backendFamilies = []of[member]{
 	{family{"jeoul_backend_state", "A backend's state: " + stateNumbers() + ".", gauge, backendLabels},
 		always(func(b member) float64 { return stateNumber(b.State) })},
+	{family{"jeoul_backend_health", "What a backend's health checks say: 0 failing, 1 healthy, 2 unknown.", gauge, backendLabels},
+		ofHealth(func(h *ops.Health) float64 { return float64(slices.Index(healths, h.State)) })},
+	{family{"jeoul_backend_health_since_timestamp_seconds", "Since when they say that.", gauge, backendLabels},
+		func(b member) (float64, bool) {
+			if b.Health == nil || b.Health.Since.IsZero() {
+				return 0, false
+			}
+			return float64(b.Health.Since.UnixMilli()) / 1000, true
+		}},
+	{family{"jeoul_backend_check_duration_seconds", "How long the last health check took; of several, the longest.", gauge, backendLabels}, ofHealth(slowest)},
 	{family{"jeoul_backend_weight", "The weight in force.", gauge, backendLabels},
 		always(func(b member) float64 { return float64(b.Weight) })},
 	{family{"jeoul_backend_packets_total", "Packets that were sent on to a backend.", counter, backendLabels},

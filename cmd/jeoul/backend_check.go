@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"time"
+
+	"github.com/jeoul/jeoul/internal/api"
+	"github.com/jeoul/jeoul/internal/lb"
+	"github.com/jeoul/jeoul/internal/ops"
+)
+
+// exitFailing is the exit status where a check did not pass.
+const exitFailing = 4
+
+// failingError says that a backend did not pass.
+type failingError struct{ text string }
+
+func (e failingError) Error() string { return e.text }
+func (failingError) ExitCode() int   { return exitFailing }
+
+// checkCmd asks a backend now. It changes nothing of what the balancer thinks of it.
+type checkCmd struct {
+	socketFlag
+	Target  target `arg:"" name:"service/backend" predictor:"backend" help:"The backend, such as web/web01."`
+	Verbose bool   `name:"verbose" short:"v" help:"Show every step, and how long it took."`
+	Output  string `name:"output" short:"o" enum:"table,json" default:"table" placeholder:"table|json" help:"For a person or for a program (${default})."`
+}
+
+// Run asks, and fails where the backend does.
+func (c *checkCmd) Run(ctx context.Context) error {
+	checked, err := api.NewClient(c.Socket).Check(ctx, c.Target.service, c.Target.backend)
+	if err != nil {
+		return err
+	}
+	if c.Output == "json" {
+		encoder := json.NewEncoder(os.Stdout)
+		encoder.SetIndent("", "  ")
+		if err := encoder.Encode(checked); err != nil {
+			return err
+		}
+	} else {
+		writeChecked(os.Stdout, checked, c.Verbose)
+	}
+	failed := 0
+	for _, r := range checked.Results {
+		if r.State != lb.Healthy {
+			failed++
+		}
+	}
+	if failed > 0 {
+		return failingError{fmt.Sprintf("%s: %d of %d checks did not pass; this changes nothing of the balancer, to which it is %s",
+			checked.Target, failed, len(checked.Results), checked.State)}
+	}
+	return nil
+}
+
+// writeChecked prints what came of each check.
+func writeChecked(w io.Writer, c *ops.Checked, verbose bool) {
+	for i, r := range c.Results {
+		fmt.Fprintf(w, "%s  %s via %s: %s, %s\n", c.Target, c.Checks[i].Check, c.Checks[i].Via, resultText(r, c.Checks[i]), took(r.TookSeconds))
+		if !verbose {
+			continue
+		}
+		t := newTable(w, "at", "took", "step", "what came of it")
+		rightAlign(t, "at", "took")
+		for _, step := range c.Steps {
+			if step.Check == i {
+				t.AppendRow([]any{took(step.AtSeconds), took(step.TookSeconds), step.Name, step.Text})
+			}
+		}
+		t.Render()
+	}
+}
+
+// resultText says what came of a check.
+func resultText(r ops.CheckResult, c ops.Check) string {
+	switch r.State {
+	case lb.Healthy:
+		return fmt.Sprintf("passed (%s)", orDash(r.Answer))
+	case lb.Failing:
+		return fmt.Sprintf("failed: the backend %s; expected: %s", r.Reason, c.Expected)
+	}
+	return fmt.Sprintf("not made: %s", orDash(r.Reason))
+}
+
+// took shows a time of a check.
+func took(seconds float64) string {
+	d := time.Duration(seconds * float64(time.Second))
+	if d < time.Millisecond {
+		return d.Round(time.Microsecond).String()
+	}
+	return d.Round(10 * time.Microsecond).String()
+}

@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"sync/atomic"
+	"time"
+
+	"github.com/jeoul/jeoul/internal/health"
+	"github.com/jeoul/jeoul/internal/health/checker"
+	"github.com/jeoul/jeoul/internal/lb"
+)
+
+// How often verdicts are saved for the process that follows: soon after one has changed, and now
+// and then, for those that are old are not taken over.
+const (
+	saveChanges = 5 * time.Second
+	saveAnyhow  = 10 * time.Minute
+)
+
+// healthChecks are the health checks of a balancer: control's Checks.
+type healthChecks struct {
+	*health.Engine
+	checker *checker.Checker
+	log     *slog.Logger
+	// file keeps the verdicts; empty: they end with the process.
+	file noted
+	// unsaved: verdicts have changed since they were saved.
+	unsaved atomic.Bool
+}
+
+// checks returns the health checks, with the verdicts that the process before has left.
+func (p *parts) checks(log *slog.Logger) *healthChecks {
+	c := &healthChecks{checker: checker.New(nil), log: log}
+	c.Engine = health.New(health.Options{Checker: c.checker, Log: log})
+	if p.store == nil {
+		return c
+	}
+	c.file = noted(p.instance.file("health"))
+	saved, err := c.file.Load()
+	if err == nil && len(saved) > 0 {
+		err = c.Restore(saved)
+	}
+	if err != nil {
+		log.Warn(fmt.Sprintf("all backends are taken for healthy until their checks say otherwise: %v", err))
+	}
+	return c
+}
+
+// Unfit says why a check cannot be made here.
+func (c *healthChecks) Unfit(check lb.Check) string { return c.checker.Unfit(check) }
+
+// Changed passes on what has changed, which is then to be saved.
+func (c *healthChecks) Changed() map[lb.BackendKey]lb.Verdict {
+	c.unsaved.Store(true)
+	return c.Engine.Changed()
+}
+
+// run asks until the context ends, and saves what comes of it.
+func (c *healthChecks) run(ctx context.Context) error {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		c.keep(ctx)
+	}()
+	err := c.Run(ctx)
+	<-done
+	if ctx.Err() != nil {
+		return nil
+	}
+	return err
+}
+
+// keep saves the verdicts until the context ends, and then for the last time.
+func (c *healthChecks) keep(ctx context.Context) {
+	if c.file == "" {
+		return
+	}
+	tick := time.NewTicker(saveChanges)
+	defer tick.Stop()
+	saved := time.Now()
+	for {
+		select {
+		case <-ctx.Done():
+			c.save()
+			return
+		case <-tick.C:
+		}
+		if c.unsaved.Swap(false) || time.Since(saved) > saveAnyhow {
+			c.save()
+			saved = time.Now()
+		}
+	}
+}
+
+func (c *healthChecks) save() {
+	if err := c.file.replace(c.Save()); err != nil {
+		c.log.Warn(fmt.Sprintf("saving what health checks have found (a process that follows begins without it): %v", err))
+	}
+}

@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/jeoul/jeoul/internal/lb"
+	"github.com/jeoul/jeoul/internal/ops"
+)
+
+// writeChecks says what the backends of a service are asked.
+func writeChecks(w io.Writer, s ops.Service) {
+	for _, c := range s.Checks {
+		fmt.Fprintf(w, "  check %s via %s every %s, within %s, rise %d, fall %d: %s\n", c.Check, c.Via,
+			secondsText(c.IntervalSeconds), secondsText(c.TimeoutSeconds), c.Rise, c.Fall, c.Expected)
+	}
+	if s.Require != "" {
+		fmt.Fprintf(w, "  %s of them must pass\n", s.Require)
+	}
+}
+
+func secondsText(seconds float64) string {
+	return time.Duration(seconds * float64(time.Second)).String()
+}
+
+// healthText is what the checks say of a backend, in a word or two.
+func healthText(b ops.Backend) any {
+	switch h := b.Health; {
+	case h == nil:
+		return "-"
+	case h.Drain:
+		return string(h.State) + ", drain"
+	case h.WeightPercent != 100:
+		return fmt.Sprintf("%s, %d%%", h.State, h.WeightPercent)
+	default:
+		return string(h.State)
+	}
+}
+
+// writeIllness says why a backend fails its checks, or may soon: since when, what came last and
+// what was expected.
+func writeIllness(w io.Writer, s ops.Service, b ops.Backend) {
+	reason := b.Health.Reason
+	if reason == "" {
+		reason = "fails its health checks"
+	}
+	since := ""
+	if b.Health.State == lb.Failing {
+		since = sinceText(b.Health.Since)
+	}
+	fmt.Fprintf(w, "  %s %s%s\n", b.Name, reason, since)
+	for i, r := range b.Health.Checks {
+		if r.Failed == 0 || i >= len(s.Checks) {
+			continue
+		}
+		fmt.Fprintf(w, "    %s: %d failed in a row, the last at %s after %s: %s; expected: %s\n", s.Checks[i].Check, r.Failed,
+			r.Last.Local().Format(time.TimeOnly), took(r.TookSeconds), orDash(r.Answer), s.Checks[i].Expected)
+	}
+	if b.Reason != "" && b.Reason != b.Health.Reason && b.State != lb.Unhealthy && b.State != lb.Up {
+		fmt.Fprintf(w, "    besides, it %s\n", b.Reason)
+	}
+}

@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package api
+
+import (
+	"context"
+	"net/http"
+	"time"
+
+	"github.com/jeoul/jeoul/internal/ops"
+)
+
+// checkPath follows that of a backend.
+const checkPath = "/check"
+
+// checkBound is how long a request for a check may take: several checks are made one after the
+// other, and each takes its timeout at most. It is less than the server takes to write an answer.
+const checkBound = 25 * time.Second
+
+// serveCheck asks a backend now.
+func (b Balancer) serveCheck(w http.ResponseWriter, r *http.Request) {
+	ctx, cancel := context.WithTimeout(r.Context(), checkBound)
+	defer cancel()
+	checked, err := b.Check(ctx, r.PathValue("service"), r.PathValue("backend"))
+	if err != nil {
+		fail(w, err)
+		return
+	}
+	reply(w, http.StatusOK, checked)
+}
+
+// Check asks a backend now, without consequence for its verdict. Errors: ErrNotRunning,
+// ErrNoRights, or what the daemon said.
+func (c *Client) Check(ctx context.Context, service, backend string) (*ops.Checked, error) {
+	checked := &ops.Checked{}
+	return checked, c.ask(ctx, http.MethodPost, pathOf(service, backend)+checkPath, nil, checked)
+}
