@@ -13,7 +13,6 @@ import (
 	"net"
 	"os"
 	"strings"
-	"syscall"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
@@ -162,11 +161,22 @@ func (n *Net) raiseOuter() error {
 // quiet is for what is better done, and not needed.
 func quiet(error) {}
 
-// socket opens a socket among the others; it does not block.
-func (n *Net) socket(family, kind int) (fd int, err error) {
+// socket opens a socket among the others, whose packets go to a target; it does not block.
+func (n *Net) socket(t Target, kind, protocol int) (fd int, err error) {
+	family := unix.AF_INET
+	if t.Remote.Addr().Is6() {
+		family = unix.AF_INET6
+	}
 	err = n.inside.Visit(n.host, func() (err error) {
-		fd, err = syscall.Socket(family, kind|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0)
+		fd, err = unix.Socket(family, kind|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, protocol)
 		return os.NewSyscallError("socket", err)
 	})
-	return fd, err
+	if err != nil {
+		return 0, err
+	}
+	if err := unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_MARK, int(t.Mark)); err != nil {
+		unix.Close(fd)
+		return 0, os.NewSyscallError("setsockopt", err)
+	}
+	return fd, nil
 }

@@ -34,16 +34,12 @@ var errNoPort = errors.New("no source port for a check is free")
 // Dial connects to a target: network is "tcp" or "udp". Errors are those of net.Dialer. Call it
 // on a thread of the namespace that Open was called in.
 func (n *Net) Dial(ctx context.Context, network string, t Target) (net.Conn, error) {
-	var datagram bool
-	switch network {
-	case "tcp":
-	case "udp":
-		datagram = true
-	default:
+	protocol, known := map[string]int{"tcp": unix.IPPROTO_TCP, "udp": unix.IPPROTO_UDP}[network]
+	if !known {
 		return nil, dialError(network, t, net.UnknownNetworkError(network))
 	}
 	for range attempts {
-		key, ok := n.ports.take(t, datagram)
+		key, ok := n.ports.take(t, protocol)
 		if !ok {
 			break
 		}
@@ -96,27 +92,21 @@ func (n *Net) dialFrom(ctx context.Context, key portKey, t Target) (net.Conn, er
 
 // begin opens a socket that is connected, or about to be.
 func (n *Net) begin(key portKey, t Target) (fd int, err error) {
-	family, kind := unix.AF_INET, unix.SOCK_STREAM
-	if t.Remote.Addr().Is6() {
-		family = unix.AF_INET6
-	}
-	if key.datagram {
+	kind := unix.SOCK_STREAM
+	if key.protocol == unix.IPPROTO_UDP {
 		kind = unix.SOCK_DGRAM
 	}
-	if fd, err = n.socket(family, kind); err != nil {
+	if fd, err = n.socket(t, kind, 0); err != nil {
 		return 0, err
 	}
 	if err := connect(fd, key.port, t); err != nil {
-		syscall.Close(fd)
+		unix.Close(fd)
 		return 0, err
 	}
 	return fd, nil
 }
 
 func connect(fd int, port uint16, t Target) error {
-	if err := unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_MARK, int(t.Mark)); err != nil {
-		return os.NewSyscallError("setsockopt", err)
-	}
 	// The port may have been another backend's.
 	if err := unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_REUSEADDR, 1); err != nil {
 		return os.NewSyscallError("setsockopt", err)

@@ -20,7 +20,7 @@ const (
 // portKey is what an answer bears: two checks at a time must differ in it.
 type portKey struct {
 	from     netip.AddrPort
-	datagram bool
+	protocol int
 	port     uint16
 }
 
@@ -32,7 +32,7 @@ type ports struct {
 }
 
 // take takes a port for a check of the target, the next after the last; false if none is free.
-func (p *ports) take(t Target, datagram bool) (portKey, bool) {
+func (p *ports) take(t Target, protocol int) (portKey, bool) {
 	first := FirstPort
 	if t.Answers != t.Remote {
 		first = firstTranslated
@@ -42,7 +42,7 @@ func (p *ports) take(t Target, datagram bool) (portKey, bool) {
 	defer p.mu.Unlock()
 	for range count {
 		p.next++
-		key := portKey{t.Answers, datagram, uint16(first + int(p.next)%count)}
+		key := portKey{t.Answers, protocol, uint16(first + int(p.next)%count)}
 		if !p.taken[key] {
 			p.taken[key] = true
 			return key, true

@@ -63,6 +63,25 @@ func (c *Checks) Dial(ctx context.Context, network string, backend lb.BackendKey
 	return c.net.Dial(ctx, network, t)
 }
 
+// Ping sends an echo request to the VIP on a backend, and waits for its reply until the context
+// ends. Mode dscp takes no ICMP to a VIP: health.ErrNoWay.
+func (c *Checks) Ping(ctx context.Context, backend lb.BackendKey) error {
+	r, _, err := c.find(backend)
+	if err != nil {
+		return err
+	}
+	if r.service.Mode == lb.DSCP {
+		return fmt.Errorf("%w: mode dscp takes TCP and UDP to the VIP, and no ICMP: set via: address, or check by TCP or UDP", health.ErrNoWay)
+	}
+	t, err := c.target(backend, 0)
+	if err != nil {
+		return err
+	}
+	return c.net.Ping(ctx, t)
+}
+
+var _ health.Way = (*Checks)(nil)
+
 // target finds a backend, and puts its row beside the program.
 func (c *Checks) target(key lb.BackendKey, port uint16) (checknet.Target, error) {
 	vip := key.Service.VIP

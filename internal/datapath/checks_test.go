@@ -9,6 +9,7 @@ import (
 	"io"
 	"net"
 	"net/netip"
+	"os"
 	"testing"
 	"time"
 
@@ -17,6 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/jeoul/jeoul/internal/agent"
+	"github.com/jeoul/jeoul/internal/health"
 	"github.com/jeoul/jeoul/internal/lb"
 	"github.com/jeoul/jeoul/internal/namespace"
 	"github.com/jeoul/jeoul/internal/testenv"
@@ -27,6 +29,7 @@ type checkStage struct {
 	balancer, backend *namespace.Namespace
 	datapath          *Datapath
 	checks            *Checks
+	agent             *agent.Agent
 	state             lb.State
 }
 
@@ -154,11 +157,11 @@ func (s *checkStage) serve(t *testing.T) {
 	}
 	options := agent.Options{VIPs: vips, Marks: marks, Modes: []lb.Mode{lb.L2DSR, lb.IPIP, lb.GUE, lb.DSCP}, Interfaces: []string{"eth0"}, Dir: t.TempDir()}
 	testenv.In(t, s.backend, func() error {
-		a, err := agent.Start(options)
-		if err != nil {
+		var err error
+		if s.agent, err = agent.Start(options); err != nil {
 			return err
 		}
-		t.Cleanup(func() { testenv.In(t, s.backend, a.Close) })
+		t.Cleanup(func() { testenv.In(t, s.backend, s.agent.Close) })
 		for _, port := range []uint16{checkPort, checkTranslatedPort + 4, checkTranslatedPort + 5} {
 			if err := s.listen(t, port); err != nil {
 				return err
@@ -215,6 +218,12 @@ func (s *checkStage) ask(t *testing.T, service *lb.RoutedService, bound time.Dur
 	if service.Mode.Translates() {
 		port = service.Backends[0].Port
 	}
+	return s.askPort(t, service, port, bound)
+}
+
+// askPort asks it on another port.
+func (s *checkStage) askPort(t *testing.T, service *lb.RoutedService, port uint16, bound time.Duration) (answer string, err error) {
+	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), bound)
 	defer cancel()
 	err = s.balancer.Do(func() error {
@@ -243,6 +252,48 @@ func (s *checkStage) ask(t *testing.T, service *lb.RoutedService, bound time.Dur
 	return answer, err
 }
 
+// ping sends an echo request to it.
+func (s *checkStage) ping(t *testing.T, service *lb.RoutedService, bound time.Duration) error {
+	ctx, cancel := context.WithTimeout(t.Context(), bound)
+	defer cancel()
+	return s.balancer.Do(func() error { return s.checks.Ping(ctx, service.BackendKey(service.Backends[0])) })
+}
+
+// each runs a test for each of the services.
+func (s *checkStage) each(t *testing.T, test func(*testing.T, *lb.RoutedService)) {
+	for i := range s.state.Services {
+		service := &s.state.Services[i]
+		t.Run(fmt.Sprintf("%s/%s/%s", service.Mode, service.Protocol, service.VIP), func(t *testing.T) { test(t, service) })
+	}
+}
+
+// reach fails unless the backend answers by a service's mode.
+func (s *checkStage) reach(t *testing.T, service *lb.RoutedService) {
+	t.Helper()
+	want := netip.AddrPortFrom(service.VIP, service.Port)
+	if service.Mode.Translates() {
+		want = netip.AddrPortFrom(service.Backends[0].Address, service.Backends[0].Port)
+	}
+	answer, err := s.ask(t, service, 20*time.Second)
+	if err != nil || answer != want.String() {
+		t.Errorf("the backend answers %q (%v), and was to be asked as %s", answer, err, want)
+	}
+}
+
+// uncounted fails if a service knows of the checks.
+func (s *checkStage) uncounted(t *testing.T) {
+	t.Helper()
+	counters, err := s.datapath.Counters()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for key, count := range counters.Backends {
+		if count.Packets != 0 || count.ReturnedPackets != 0 || count.Flows != 0 {
+			t.Errorf("%v counts packets of checks: %+v", key, count)
+		}
+	}
+}
+
 // TestChecksReachBackends asks the backend by every mode and family, with the host strict about
 // where packets come from.
 func TestChecksReachBackends(t *testing.T) {
@@ -250,19 +301,95 @@ func TestChecksReachBackends(t *testing.T) {
 	for _, hook := range []lb.Hook{lb.HookTC, lb.HookXDP} {
 		t.Run(string(hook), func(t *testing.T) {
 			s := newCheckStage(t, hook)
-			for i := range s.state.Services {
-				service := &s.state.Services[i]
-				t.Run(fmt.Sprintf("%s/%s/%s", service.Mode, service.Protocol, service.VIP), func(t *testing.T) {
-					want := netip.AddrPortFrom(service.VIP, service.Port)
-					if service.Mode.Translates() {
-						want = netip.AddrPortFrom(service.Backends[0].Address, service.Backends[0].Port)
-					}
-					answer, err := s.ask(t, service, 20*time.Second)
-					if err != nil || answer != want.String() {
-						t.Errorf("the backend answers %q (%v), and was to be asked as %s", answer, err, want)
-					}
-				})
-			}
+			s.each(t, func(t *testing.T, service *lb.RoutedService) {
+				s.reach(t, service)
+				err := s.ping(t, service, 20*time.Second)
+				if service.Mode == lb.DSCP && errors.Is(err, health.ErrNoWay) {
+					return
+				}
+				if err != nil {
+					t.Errorf("an echo request is not answered: %v", err)
+				}
+			})
+			s.uncounted(t)
 		})
 	}
+}
+
+// TestChecksSeeFaults has the backend refuse, and then lose what makes it take packets for a VIP,
+// while it answers by its own address.
+func TestChecksSeeFaults(t *testing.T) {
+	testenv.Root(t)
+	for _, hook := range []lb.Hook{lb.HookTC, lb.HookXDP} {
+		t.Run(string(hook), func(t *testing.T) {
+			s := newCheckStage(t, hook)
+			t.Run("no server", func(t *testing.T) {
+				s.each(t, func(t *testing.T, service *lb.RoutedService) {
+					if _, err := s.askPort(t, service, 9, 20*time.Second); !errors.Is(err, unix.ECONNREFUSED) {
+						t.Errorf("a port without a server says %v, not that it refuses", err)
+					}
+				})
+			})
+			testenv.In(t, s.backend, s.agent.Close)
+			t.Run("no VIP", func(t *testing.T) {
+				s.each(t, func(t *testing.T, service *lb.RoutedService) {
+					if service.Mode.Translates() {
+						s.reach(t, service)
+						return
+					}
+					if answer, err := s.ask(t, service, 200*time.Millisecond); !errors.Is(err, os.ErrDeadlineExceeded) {
+						t.Errorf("the backend answers %q (%v), and takes no packet for the VIP", answer, err)
+					}
+				})
+			})
+			testenv.In(t, s.balancer, func() error {
+				c, err := net.DialTimeout("tcp", netip.AddrPortFrom(checkHost(vip4, 2), checkTranslatedPort+4).String(), 20*time.Second)
+				if err == nil {
+					err = c.Close()
+				}
+				return err
+			})
+		})
+	}
+}
+
+// TestChecksOutliveChanges has the programs replaced under the checks, and nothing left at the end.
+func TestChecksOutliveChanges(t *testing.T) {
+	testenv.Root(t)
+	s := newCheckStage(t, lb.HookTC)
+	all := s.state
+	apply := func(state lb.State) {
+		t.Helper()
+		s.state = state
+		testenv.In(t, s.balancer, func() error { return s.datapath.Apply(state) })
+	}
+	// Fewer modes make another program, and the backends another number.
+	fewer := all
+	fewer.Services = all.Services[8:12]
+	apply(fewer)
+	s.each(t, s.reach)
+	other := all
+	other.Hook = lb.HookXDP
+	apply(other)
+	s.each(t, s.reach)
+
+	gone := &all.Services[0]
+	fewer.Hook = lb.HookXDP
+	apply(fewer)
+	if _, err := s.ask(t, gone, 20*time.Second); !errors.Is(err, health.ErrNoWay) {
+		t.Errorf("a service that is gone is asked: %v", err)
+	}
+	testenv.In(t, s.balancer, s.datapath.Close)
+	if _, err := s.ask(t, &fewer.Services[0], 20*time.Second); !errors.Is(err, ErrClosed) {
+		t.Errorf("a data plane that is closed says %v", err)
+	}
+	testenv.In(t, s.balancer, func() error {
+		links, err := netlink.LinkList()
+		for _, l := range links {
+			if name := l.Attrs().Name; name != "lo" && name != "eth0" {
+				t.Errorf("the interface %s is left", name)
+			}
+		}
+		return err
+	})
 }

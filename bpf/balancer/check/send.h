@@ -35,7 +35,9 @@ static __always_inline struct check_target *read_check(ctx_t *ctx, struct check_
 	__builtin_memcpy(answer->macs, frame + ETH_ALEN, ETH_ALEN);
 	answer->interface = ctx_interface(ctx);
 	if (read_packet(ctx, sizeof(struct ethhdr), type == bpf_htons(ETH_P_IPV6)) != OUTCOME_NONE ||
-	    !has_ports(&scratch->packet) || scratch->packet.fragment)
+	    scratch->packet.fragment ||
+	    (!has_ports(&scratch->packet) &&
+	     !take_id(ctx, &scratch->packet, ECHO_REQUEST4, ECHO_REQUEST6)))
 		return NULL;
 	return bpf_map_lookup_elem(&check_targets, &mark);
 }

@@ -6,6 +6,7 @@
 
 #include "answers.h"
 #include "../read.h"
+#include "../answer/icmp.h"
 #include "../send/forward.h"
 
 /* may_answer says whether a packet may answer a check, by what it would end as otherwise: it
@@ -15,13 +16,69 @@ static __always_inline bool may_answer(enum outcome outcome)
 	return outcome == OUTCOME_PASSED_NO_SERVICE || is_left_alone(outcome);
 }
 
+/* find_answer looks for what is waited for, by the ends that a packet bears. */
+static __always_inline struct check_answer *find_answer(const __be32 *source,
+							const __be32 *destination,
+							__be16 source_port,
+							__be16 destination_port, __u8 protocol)
+{
+	struct check_key key = {
+		.source_port = source_port,
+		.destination_port = destination_port,
+		.protocol = protocol,
+	};
+
+	if (bpf_ntohs(destination_port) < CHECK_FIRST_PORT)
+		return NULL;
+	__builtin_memcpy(key.source, source, sizeof(key.source));
+	__builtin_memcpy(key.destination, destination, sizeof(key.destination));
+	return bpf_map_lookup_elem(&check_answers, &key);
+}
+
+/* turn_error likewise finds the check whose packet an ICMP error quotes, and makes the quote
+ * what the check has sent. Scratch: takes packet; leaves quoted, quote and to. */
+static __noinline struct check_answer *turn_error(ctx_t *ctx, struct scratch *scratch)
+{
+	struct packet *packet = &scratch->packet, *quoted = &scratch->quoted;
+	struct check_answer *answer;
+
+	if (!parse_quoted(ctx, packet, quoted))
+		return NULL;
+	answer = find_answer(quoted->destination, quoted->source, quoted->destination_port,
+			     quoted->source_port, quoted->protocol);
+	if (!answer || !same_address(packet->destination, quoted->source))
+		return NULL;
+	unchanged(quoted, &scratch->quote);
+	__builtin_memcpy(scratch->quote.source, answer->destination, sizeof(answer->destination));
+	__builtin_memcpy(scratch->quote.destination, answer->source, sizeof(answer->source));
+	/* A router between us and the backend speaks for itself. */
+	if (same_address(packet->source, quoted->destination))
+		__builtin_memcpy(scratch->to.source, answer->source, sizeof(answer->source));
+	return rewrite_quote(ctx, packet, quoted, &scratch->quote) ? answer : NULL;
+}
+
+/* turn_reply finds the check that a packet with ports, or an echo reply, is for. Scratch: takes
+ * packet and to; leaves to. */
+static __noinline struct check_answer *turn_reply(ctx_t *ctx, struct scratch *scratch)
+{
+	struct packet *packet = &scratch->packet;
+	struct check_answer *answer;
+
+	if (!has_ports(packet) && !take_id(ctx, packet, ECHO_REPLY4, ECHO_REPLY6))
+		return NULL;
+	answer = find_answer(packet->source, packet->destination, packet->source_port,
+			     packet->destination_port, packet->protocol);
+	if (answer)
+		__builtin_memcpy(scratch->to.source, answer->source, sizeof(answer->source));
+	return answer;
+}
+
 /* turn_answer makes an answer to a check one that its socket takes: the interface that leads
  * there, or 0 where the packet is none. Scratch: leaves packet and to. */
 __noinline int turn_answer(ctx_t *ctx)
 {
 	struct scratch *scratch = get_scratch();
 	struct check_answer *answer;
-	struct check_key key = {};
 	struct packet *packet;
 	__be16 type;
 	__u32 tag;
@@ -31,21 +88,14 @@ __noinline int turn_answer(ctx_t *ctx)
 		return 0;
 	packet = &scratch->packet;
 	if (read_packet(ctx, network_at(tag), type == bpf_htons(ETH_P_IPV6)) != OUTCOME_NONE ||
-	    !has_ports(packet) || packet->fragment ||
-	    bpf_ntohs(packet->destination_port) < CHECK_FIRST_PORT)
-		return 0;
-	__builtin_memcpy(key.source, packet->source, sizeof(key.source));
-	__builtin_memcpy(key.destination, packet->destination, sizeof(key.destination));
-	key.source_port = packet->source_port;
-	key.destination_port = packet->destination_port;
-	key.protocol = packet->protocol;
-	answer = bpf_map_lookup_elem(&check_answers, &key);
-	if (!answer)
+	    packet->fragment)
 		return 0;
 	unchanged(packet, &scratch->to);
-	__builtin_memcpy(scratch->to.source, answer->source, sizeof(answer->source));
-	__builtin_memcpy(scratch->to.destination, answer->destination, sizeof(answer->destination));
 	scratch->to.hops = 0;
+	answer = is_error(ctx, packet) ? turn_error(ctx, scratch) : turn_reply(ctx, scratch);
+	if (!answer)
+		return 0;
+	__builtin_memcpy(scratch->to.destination, answer->destination, sizeof(answer->destination));
 	if (translate(ctx, packet, &scratch->to) != OUTCOME_NONE ||
 	    readdress(ctx, packet, answer->macs, answer->interface))
 		return 0;
