@@ -113,16 +113,16 @@ func (e *Engine) Run(ctx context.Context) error {
 // start begins a check of the target. e.mu is held.
 func (e *Engine) start(t *target) {
 	e.running++
-	ctx, began := e.ctx, e.now()
-	e.wait.Go(func() { e.ask(ctx, t, began) })
+	ctx, began, endpoint := e.ctx, e.now(), t.endpoint()
+	e.wait.Go(func() { e.ask(ctx, t, endpoint, began) })
 }
 
 // ask checks the target once.
-func (e *Engine) ask(run context.Context, t *target, began time.Duration) {
+func (e *Engine) ask(run context.Context, t *target, endpoint Endpoint, began time.Duration) {
 	check := &t.key.spec.check
 	ctx, cancel := context.WithTimeout(run, check.Timeout)
 	late := e.pulse.lateness()
-	answer := e.checker.Check(ctx, t.endpoint, check, nil)
+	answer := e.checker.Check(ctx, endpoint, check, nil)
 	cancel()
 	if late = e.pulse.lateness() - late; answer.Outcome == Failed && answer.Silent && late > check.Timeout/4 {
 		answer = Trouble("this host was busy", "this host was busy: it was late by "+late.Round(time.Millisecond).String())
@@ -179,12 +179,10 @@ func (e *Engine) Watch(wanted []Wanted) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.call++
-	specs := map[*spec]struct{}{}
-	for key, t := range e.targets {
-		specs[key.spec] = struct{}{}
+	in := newInterner(e.targets)
+	for _, t := range e.targets {
 		t.watches = t.watches[:0]
 	}
-	in := newInterner(specs)
 	var fresh []*target
 	watches := make(map[lb.BackendKey]*watch, len(wanted))
 	for _, one := range wanted {
@@ -196,7 +194,7 @@ func (e *Engine) Watch(wanted []Wanted) {
 		w.any, w.targets = one.Any, make([]*target, 0, len(one.Checks))
 		watches[one.Backend] = w
 		for _, check := range one.Checks {
-			t, isNew := e.target(one, in.spec(check))
+			t, isNew := e.target(in.key(one, check))
 			if isNew {
 				fresh = append(fresh, t)
 			}
@@ -222,19 +220,18 @@ func (e *Engine) Watch(wanted []Wanted) {
 	e.rouse()
 }
 
-// target returns the target of a check, and whether it is a new one. e.mu is held.
-func (e *Engine) target(wanted Wanted, s *spec) (*target, bool) {
-	key, endpoint := newTarget(wanted, s)
+// target returns the target of that key, and whether it is a new one. e.mu is held.
+func (e *Engine) target(key targetKey) (*target, bool) {
 	t, known := e.targets[key], true
 	if t == nil {
 		known = false
 		t = &target{key: key, id: key.identify(), machine: machine{state: Unknown}, weight: everything}
-		t.due = t.slot(e.now() + s.check.Delay)
+		t.due = t.slot(e.now() + key.spec.check.Delay)
 		t.next, t.place = t.due, len(e.queue)
 		e.targets[key] = t
 		e.queue = append(e.queue, t)
 	}
-	t.endpoint, t.seen = endpoint, e.call
+	t.seen = e.call
 	return t, !known
 }
 

@@ -83,7 +83,17 @@ func everySecond() lb.Check {
 // run runs an engine for a test inside a synctest bubble.
 func run(t *testing.T, f *fake) *Engine {
 	t.Helper()
-	e := New(Options{Checker: f, Log: slog.New(slog.DiscardHandler), Running: 10_000})
+	return runWith(t, f, slog.New(slog.DiscardHandler))
+}
+
+func runWith(t *testing.T, c Checker, log *slog.Logger) *Engine {
+	t.Helper()
+	return runOptions(t, Options{Checker: c, Log: log, Running: 10_000})
+}
+
+func runOptions(t *testing.T, opt Options) *Engine {
+	t.Helper()
+	e := New(opt)
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan struct{})
 	go func() {

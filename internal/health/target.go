@@ -19,19 +19,37 @@ type spec struct {
 	ask uint64
 }
 
-// interner finds the spec of a check. Services usually share the parts that pointers of a check
-// lead to: these are written out once.
+// interner finds the spec of a check, and the way. Services usually share the parts that pointers
+// of a check lead to: these are written out once.
 type interner struct {
 	seen map[lb.Check]*spec
 	all  map[string]*spec
+	ways map[way]*way
 }
 
-func newInterner(old map[*spec]struct{}) *interner {
-	in := &interner{seen: map[lb.Check]*spec{}, all: map[string]*spec{}}
-	for s := range old {
-		in.all[write(s.check)] = s
+// newInterner returns one that knows what the targets have.
+func newInterner(targets map[targetKey]*target) *interner {
+	in := &interner{seen: map[lb.Check]*spec{}, all: map[string]*spec{}, ways: map[way]*way{}}
+	known := map[*spec]struct{}{}
+	for key := range targets {
+		if _, ok := known[key.spec]; !ok {
+			known[key.spec] = struct{}{}
+			in.all[write(key.spec.check)] = key.spec
+		}
+		if key.by != nil {
+			in.ways[*key.by] = key.by
+		}
 	}
 	return in
+}
+
+func (in *interner) way(w way) *way {
+	known := in.ways[w]
+	if known == nil {
+		known = &w
+		in.ways[w] = known
+	}
+	return known
 }
 
 func (in *interner) spec(check lb.Check) *spec {
@@ -64,8 +82,8 @@ type targetKey struct {
 	spec    *spec
 	backend netip.Addr
 	port    uint16
-	// by says which way is taken with lb.ViaVIP, and is empty with lb.ViaAddress.
-	by way
+	// by says which way is taken with lb.ViaVIP, and is nil with lb.ViaAddress. Equal ones are one.
+	by *way
 }
 
 // way is the way to a backend by the VIP: that of a mode, or, where it is not known, of a service.
@@ -76,11 +94,10 @@ type way struct {
 
 // target is an endpoint that is asked, and what it answered.
 type target struct {
-	key      targetKey
-	endpoint Endpoint
-	watches  []*watch
-	id       uint64 // equal after a restart, and whatever the schedule
-	seen     uint64 // the last call of Watch that wanted it
+	key     targetKey
+	watches []*watch
+	id      uint64 // equal after a restart, and whatever the schedule
+	seen    uint64 // the last call of Watch that wanted it
 
 	// due is when its turn is, counted from the engine's start, and next that with the jitter;
 	// place is its place in the queue, -1 while it is asked.
@@ -100,27 +117,43 @@ type target struct {
 	drain  bool
 }
 
-// newTarget returns the key and the endpoint of a check of a backend.
-func newTarget(wanted Wanted, s *spec) (targetKey, Endpoint) {
-	key := targetKey{spec: s, backend: wanted.Backend.Address, port: s.check.Port}
+// key returns that of a check of a backend.
+func (in *interner) key(wanted Wanted, check lb.Check) targetKey {
+	key := targetKey{spec: in.spec(check), backend: wanted.Backend.Address, port: check.Port}
 	if key.port == 0 {
 		key.port = wanted.Backend.Port
 	}
 	if key.port == 0 {
 		key.port = wanted.Backend.Service.Port
 	}
-	if s.check.Via != lb.ViaVIP {
-		return key, Endpoint{Via: lb.ViaAddress, Address: wanted.Backend.Address, Port: key.port}
+	switch {
+	case check.Via != lb.ViaVIP:
+	case wanted.Mode != "":
+		key.by = in.way(way{service: lb.ServiceKey{VIP: wanted.Backend.Service.VIP}, mode: wanted.Mode})
+	default:
+		key.by = in.way(way{service: wanted.Backend.Service})
 	}
-	if key.by.service = wanted.Backend.Service; wanted.Mode != "" {
-		key.by = way{service: lb.ServiceKey{VIP: wanted.Backend.Service.VIP}, mode: wanted.Mode}
-	}
-	return key, Endpoint{Via: lb.ViaVIP, Backend: wanted.Backend, Address: wanted.Backend.Service.VIP, Port: key.port}
+	return key
 }
+
+// endpoint returns what is asked; by the VIP, backend is one of those that share it.
+func (k targetKey) endpoint(backend lb.BackendKey) Endpoint {
+	if k.by == nil {
+		return Endpoint{Via: lb.ViaAddress, Address: k.backend, Port: k.port}
+	}
+	return Endpoint{Via: lb.ViaVIP, Backend: backend, Address: backend.Service.VIP, Port: k.port}
+}
+
+// endpoint returns what is asked. Of the backends that share the target one is as good as any.
+func (t *target) endpoint() Endpoint { return t.key.endpoint(t.watches[0].backend) }
 
 // identify returns what names the target over restarts and changes of its schedule.
 func (k targetKey) identify() uint64 {
-	return hash(fmt.Sprintf("%x %s %d %s %s", k.spec.ask, k.backend, k.port, k.by.service, k.by.mode))
+	text := fmt.Sprintf("%x %s %d", k.spec.ask, k.backend, k.port)
+	if k.by != nil {
+		text += fmt.Sprintf(" %s %s", k.by.service, k.by.mode)
+	}
+	return hash(text)
 }
 
 // slot returns the first time not before from at which the target is due: all of these are the

@@ -26,6 +26,6 @@ func (n troubles) note(log *slog.Logger, answer Answer, t *target) {
 	n[answer.Text] = t.last
 	if !known || t.last.Sub(last) > quiet {
 		log.Warn("a health check could not be made, which is left out of the count, as are those that follow",
-			"endpoint", t.endpoint.String(), "why", answer.Reason)
+			"endpoint", t.endpoint().String(), "why", answer.Reason)
 	}
 }

@@ -20,6 +20,10 @@ import (
 // strays is how many datagrams that answer another question are passed over.
 const strays = 16
 
+// responseBytes is what a response over UDP may have: 512 without EDNS (RFC 1035 section 4.2.1), which
+// servers are known to exceed.
+const responseBytes = 4096
+
 // dns sends a query, and judges the response.
 func (a *ask) dns() health.Answer {
 	want := a.check.DNS
@@ -69,7 +73,7 @@ func (a *ask) queryUDP(conn net.Conn, packed []byte, query *dns.Msg) (*dns.Msg, 
 		return nil, err
 	}
 	a.step("request", query.Question[0].String(), false)
-	buffer := make([]byte, dns.MaxMsgSize)
+	buffer := make([]byte, responseBytes)
 	for range strays {
 		n, err := conn.Read(buffer)
 		if err != nil {

@@ -10,8 +10,9 @@ import (
 	"github.com/jeoul/jeoul/internal/lb"
 )
 
-// datagramBytes is what is looked at of a datagram.
-const datagramBytes = 64 << 10
+// datagramBytes is what is looked at of a datagram, beyond what is expected. A buffer is held by
+// each check that waits, which can be ten thousand.
+const datagramBytes = 512
 
 // udp sends a datagram, and judges the answer; without an expected one, only ICMP errors.
 func (a *ask) udp() health.Answer {
@@ -28,7 +29,7 @@ func (a *ask) udp() health.Answer {
 		return a.judgeUDP(err)
 	}
 	a.step("request", fmt.Sprintf("sent %d bytes", len(want.Send)), false)
-	answer := make([]byte, datagramBytes)
+	answer := make([]byte, len(want.Expect)+datagramBytes)
 	n, err := conn.Read(answer)
 	if err != nil {
 		failed := a.judgeUDP(err)

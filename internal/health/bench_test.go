@@ -1,0 +1,260 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package health_test
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/netip"
+	"os"
+	"os/exec"
+	"runtime"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/jeoul/jeoul/internal/health"
+	"github.com/jeoul/jeoul/internal/health/checker"
+	"github.com/jeoul/jeoul/internal/lb"
+	"github.com/jeoul/jeoul/internal/testenv"
+)
+
+// asServer says to the test's own program, started anew, that it is to serve.
+const asServer = "JEOUL_TEST_SERVE"
+
+func TestMain(m *testing.M) {
+	if os.Getenv(asServer) != "" {
+		serve()
+		return
+	}
+	os.Exit(m.Run())
+}
+
+// serve accepts connections on all addresses of the loopback interface, prints the port, and ends
+// with its input.
+func serve() {
+	onLoopback := func(_, _ string, c syscall.RawConn) (err error) {
+		c.Control(func(fd uintptr) { err = unix.BindToDevice(int(fd), "lo") })
+		return err
+	}
+	l, err := (&net.ListenConfig{Control: onLoopback}).Listen(context.Background(), "tcp4", "0.0.0.0:0")
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	fmt.Println(l.Addr().(*net.TCPAddr).Port)
+	go func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			c.Close()
+		}
+	}()
+	os.Stdin.Read(make([]byte, 1))
+}
+
+// server starts a process that accepts connections on 127.0.0.0/8, and returns its port.
+func server(b *testing.B) uint16 {
+	b.Helper()
+	command := exec.Command(os.Args[0])
+	command.Env = append(os.Environ(), asServer+"=1")
+	in, err := command.StdinPipe()
+	if err != nil {
+		b.Fatal(err)
+	}
+	out, err := command.StdoutPipe()
+	if err != nil {
+		b.Fatal(err)
+	}
+	if err := command.Start(); err != nil {
+		b.Fatal(err)
+	}
+	b.Cleanup(func() {
+		in.Close()
+		command.Wait()
+	})
+	var port uint16
+	if _, err := fmt.Fscan(out, &port); err != nil {
+		b.Fatal("starting the server: ", err)
+	}
+	return port
+}
+
+// observer notes when checks start, and counts how they end.
+type observer struct {
+	health.Checker
+	starts           []start
+	next             atomic.Int64
+	passed, open, no atomic.Int64
+}
+
+type start struct {
+	address netip.Addr
+	at      time.Time
+}
+
+func (o *observer) Check(ctx context.Context, e health.Endpoint, c *lb.Check, report func(health.Step)) health.Answer {
+	if i := o.next.Add(1) - 1; i < int64(len(o.starts)) {
+		o.starts[i] = start{e.Address, time.Now()}
+	}
+	answer := o.Checker.Check(ctx, e, c, report)
+	switch answer.Outcome {
+	case health.Passed:
+		o.passed.Add(1)
+	case health.Failed:
+		o.no.Add(1)
+	default:
+		o.open.Add(1)
+	}
+	return answer
+}
+
+// BenchmarkEngine runs checks of type tcp over loopback for some intervals, against a server in
+// another process: what a core does for them (the kernel's part of both ends' packets included, for
+// loopback delivers in the sender's time), memory, lateness, and the busiest 100 ms.
+func BenchmarkEngine(b *testing.B) {
+	testenv.Root(b)
+	for _, c := range []struct {
+		endpoints, services int
+		interval, lasts     time.Duration
+		hangs               bool
+	}{
+		{5_000, 1, time.Second, 20 * time.Second, false},
+		{5_000, 2, time.Second, 20 * time.Second, false},
+		{100_000, 1, 10 * time.Second, 30 * time.Second, false},
+		{100_000, 1, 10 * time.Second, 30 * time.Second, true},
+	} {
+		name := fmt.Sprintf("%dx%v", c.endpoints, c.interval)
+		if c.services > 1 {
+			name += fmt.Sprintf("/services=%d", c.services)
+		}
+		if c.hangs {
+			name += "/hang"
+		}
+		b.Run(name, func(b *testing.B) {
+			port := server(b)
+			for range b.N {
+				measure(b, c.endpoints, c.services, c.interval, c.lasts, port, c.hangs)
+			}
+		})
+	}
+}
+
+// BenchmarkDialer is what to hold the engine's figures against: net.Dialer's connections to the same
+// server, one after the other, by the same machine in the same hour.
+func BenchmarkDialer(b *testing.B) {
+	testenv.Root(b)
+	to := net.JoinHostPort("127.0.0.1", fmt.Sprint(server(b)))
+	cpu := used(b)
+	for b.Loop() {
+		c, err := (&net.Dialer{Timeout: time.Second}).Dial("tcp", to)
+		if err != nil {
+			b.Fatal(err)
+		}
+		c.Close()
+	}
+	b.ReportMetric(float64((used(b)-cpu).Microseconds())/float64(b.N), "us/check")
+}
+
+// silentPort has a server that reads nothing.
+func silentPort(b *testing.B) uint16 {
+	b.Helper()
+	l, err := net.ListenPacket("udp4", "127.0.0.1:0")
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.Cleanup(func() { l.Close() })
+	return uint16(l.LocalAddr().(*net.UDPAddr).Port)
+}
+
+func measure(b *testing.B, endpoints, services int, interval, lasts time.Duration, port uint16, hangs bool) {
+	check := lb.Check{Type: lb.CheckTCP, Via: lb.ViaAddress, Port: port, Interval: interval, Timeout: time.Second, Rise: 2, Fall: 3}
+	address := func(i int) netip.Addr { return netip.AddrFrom4([4]byte{127, byte(1 + i>>16), byte(i >> 8), byte(i)}) }
+	if hangs {
+		// A datagram that nothing answers.
+		check.Type, check.UDP, check.Port = lb.CheckUDP, &lb.UDPCheck{Send: []byte("?"), Expect: []byte("!")}, silentPort(b)
+		address = func(i int) netip.Addr { return netip.AddrFrom4([4]byte{127, 0, 0, 1}) }
+	}
+	var wanted []health.Wanted
+	for s := range services {
+		service := lb.ServiceKey{VIP: netip.MustParseAddr("192.0.2.1"), Port: uint16(1 + s), Protocol: lb.TCP}
+		for i := range endpoints {
+			c := check
+			if hangs { // one server plays them all: their sources are apart
+				c.Source = netip.AddrFrom4([4]byte{127, byte(1 + i>>16), byte(i >> 8), byte(i)})
+			}
+			wanted = append(wanted, health.Wanted{Backend: lb.BackendKey{Service: service, Address: address(i), Port: uint16(1 + i%60000)}, Checks: []lb.Check{c}})
+			if hangs {
+				wanted[len(wanted)-1].Backend.Address = c.Source
+			}
+		}
+	}
+	var before runtime.MemStats
+	runtime.GC()
+	runtime.ReadMemStats(&before)
+	o := &observer{Checker: checker.New(nil), starts: make([]start, 2*int(float64(endpoints)*lasts.Seconds()/interval.Seconds()))}
+	e := health.New(health.Options{Checker: o, Log: slog.New(slog.DiscardHandler)})
+	began := time.Now()
+	e.Watch(wanted)
+	b.ReportMetric(float64(time.Since(began).Milliseconds()), "ms/Watch")
+	ctx, cancel := context.WithTimeout(b.Context(), lasts)
+	defer cancel()
+	cpu, start := used(b), time.Now()
+	var most uint64
+	go func() {
+		for tick := time.Tick(100 * time.Millisecond); ctx.Err() == nil; <-tick {
+			var now runtime.MemStats
+			runtime.ReadMemStats(&now)
+			most = max(most, now.HeapInuse+now.StackInuse)
+		}
+	}()
+	e.Run(ctx)
+	cpu = used(b) - cpu
+	took := time.Since(start)
+	report(b, o, e, interval, took, cpu)
+	b.ReportMetric(float64(most-before.HeapInuse-before.StackInuse-uint64(len(o.starts)*48))/(1<<20), "MiB-most")
+	runtime.KeepAlive(wanted)
+}
+
+// used returns the CPU time of this process.
+func used(b *testing.B) time.Duration {
+	var u unix.Rusage
+	if err := unix.Getrusage(unix.RUSAGE_SELF, &u); err != nil {
+		b.Fatal(err)
+	}
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+}
+
+func report(b *testing.B, o *observer, e *health.Engine, interval, took, cpu time.Duration) {
+	starts := o.starts[:min(len(o.starts), int(o.next.Load()))]
+	const window = 100 * time.Millisecond
+	perWindow := make([]int, int(took/window)+2)
+	phases := e.Phases()
+	var late []time.Duration
+	for _, s := range starts {
+		at := s.at.Sub(e.Began())
+		perWindow[min(int(at/window), len(perWindow)-1)]++
+		if phase, ok := phases[s.address]; ok {
+			late = append(late, (at-phase)%interval)
+		}
+	}
+	slices.Sort(late)
+	b.ReportMetric(cpu.Seconds()/took.Seconds(), "cores")
+	b.ReportMetric(float64(cpu.Microseconds())/float64(len(starts)), "us/check")
+	b.ReportMetric(float64(len(starts))/took.Seconds(), "checks/s")
+	b.ReportMetric(float64(slices.Max(perWindow))/(float64(len(starts))/took.Seconds()*window.Seconds()), "busiest/mean")
+	if len(late) > 0 && !strings.Contains(b.Name(), "hang") {
+		b.ReportMetric(float64(late[len(late)*99/100].Microseconds())/1000, "ms-late-p99")
+	}
+	b.ReportMetric(float64(o.no.Load()), "failed")
+	b.ReportMetric(float64(o.open.Load()), "left-open")
+}
