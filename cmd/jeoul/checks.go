@@ -34,7 +34,7 @@ type healthChecks struct {
 
 // checks returns the health checks, with the verdicts that the process before has left.
 func (p *parts) checks(log *slog.Logger) *healthChecks {
-	c := &healthChecks{checker: checker.New(nil), log: log}
+	c := &healthChecks{checker: checker.New(&wayByVIP{open: p.datapath.OpenChecks, log: log}), log: log}
 	c.Engine = health.New(health.Options{Checker: c.checker, Log: log})
 	if p.store == nil {
 		return c
