@@ -294,6 +294,18 @@ func TestKeptIsRefused(t *testing.T) {
 		"flows laid out differently": {func(d *Datapath) error {
 			return asAnotherBuild(d, []string{xdpMapFlows, xdpMapOutcomes}, func([]string) {})
 		}, "its maps flows are laid out differently"},
+		"turns for fewer services": {func(d *Datapath) error {
+			path := d.keeper.Store.Path(pins.Set(d.current.set), xdpMapTurns)
+			spec, err := xdpProgram.load()
+			if err != nil {
+				return err
+			}
+			m, err := ebpf.NewMap(spec.Maps[xdpMapTurns])
+			if err != nil {
+				return err
+			}
+			return errors.Join(os.Remove(path), m.Pin(path), m.Close())
+		}, "for fewer services"},
 		"a foreign map":     {foreign(xdpMapFlows), "is no map of ours"},
 		"a foreign program": {foreign(programPin(0)), "is no program of ours"},
 		"a foreign memory":  {foreign(generationPin), "is no memory"},
