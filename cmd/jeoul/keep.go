@@ -51,6 +51,7 @@ func (i instance) keep(store *pins.Store) *datapath.Keep {
 // open opens the store; nil where there is none and the configuration does not demand it, with
 // a warning then.
 func (i instance) open(cfg *config.Config) (store *pins.Store, warning string, err error) {
+	i.sweep()
 	if cfg.Survive == config.SurviveNever {
 		return nil, "", i.refuseLeft()
 	}
@@ -66,6 +67,26 @@ func (i instance) open(cfg *config.Config) (store *pins.Store, warning string, e
 		return nil, "", cfg.At("survive", "%v", err)
 	}
 	return store, "", err
+}
+
+// sweep removes what killed balancers have left whose interfaces, or network namespaces, are gone. What
+// cannot be removed is tried again with the next start; it costs memory, and harms nothing.
+func (i instance) sweep() {
+	for _, name := range pins.Instances(i.stateDir) {
+		if name == i.name {
+			continue
+		}
+		store, err := pins.Find(i.stateDir, name)
+		if err != nil {
+			continue // it has a process
+		}
+		other := instance{stateDir: i.stateDir, name: name}
+		if swept, _ := datapath.Sweep(other.keep(store)); swept {
+			_ = noted(other.file("operations")).forget()
+		} else {
+			store.Close()
+		}
+	}
 }
 
 // refuseLeft says that there is a data plane that outlived its process, where none is to.

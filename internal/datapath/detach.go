@@ -10,6 +10,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/cilium/ebpf/link"
+
 	"github.com/jeoul/jeoul/internal/datapath/pins"
 	"github.com/jeoul/jeoul/internal/datapath/snapshot"
 )
@@ -84,4 +86,41 @@ func Detach(keep *Keep, interfaces []string) error {
 		}
 	}
 	return errors.Join(removeFilters(ports), newKeeper(keep).forget())
+}
+
+// Sweep removes what is kept where it was attached by links, and none of them is on an interface
+// any more: those, or their network namespace, are gone. It says whether it has.
+func Sweep(keep *Keep) (swept bool, err error) {
+	names, err := keep.Store.Links()
+	if err != nil || len(names) == 0 {
+		return false, err // a filter may be attached, which shows by nothing here
+	}
+	for _, name := range names {
+		on, err := interfaceOf(keep.Store.Path("", name))
+		if err != nil || on != 0 {
+			return false, err
+		}
+	}
+	return true, newKeeper(keep).forget()
+}
+
+// interfaceOf returns the index of the interface that a pinned link is on; 0: it is gone. The index is
+// one of the link's own network namespace.
+func interfaceOf(path string) (uint32, error) {
+	l, err := link.LoadPinnedLink(path, nil)
+	if err != nil {
+		return 0, fmt.Errorf("%s is no link of ours: %w", path, err)
+	}
+	defer l.Close()
+	info, err := l.Info()
+	if err != nil {
+		return 0, fmt.Errorf("asking for the interface of %s: %w", path, err)
+	}
+	if xdp := info.XDP(); xdp != nil {
+		return xdp.Ifindex, nil
+	}
+	if tcx := info.TCX(); tcx != nil {
+		return tcx.Ifindex, nil
+	}
+	return 0, fmt.Errorf("%s is a link of another kind: %v", path, info.Type)
 }

@@ -4,6 +4,7 @@ package datapath
 
 import (
 	"net"
+	"os"
 	"strings"
 	"testing"
 
@@ -125,6 +126,50 @@ func TestKeptOnChangedInterfaces(t *testing.T) {
 					t.Errorf("sets of pins: %v, %v", sets, err)
 				}
 				return runsOn("veth0", again.Program())
+			})
+		})
+	}
+}
+
+// TestSweep removes what is kept only once its interface is gone.
+func TestSweep(t *testing.T) {
+	testenv.Root(t)
+	for _, w := range []way{nativeXDP, genericXDP, tcx} {
+		t.Run(w.name, func(t *testing.T) {
+			testenv.In(t, nics(t), func() error {
+				k := newKept(t)
+				k.hook, k.ways = w.hook, func(lb.Hook, []port) []attempt { return []attempt{{way: w, reason: "as in the test"}} }
+				d, err := k.open()
+				if err != nil {
+					return err
+				}
+				if err := d.Apply(testState()); err != nil {
+					return err
+				}
+				if err := d.Leave(); err != nil {
+					return err
+				}
+				for _, gone := range []bool{false, true} {
+					store, err := k.store()
+					if err != nil {
+						return err
+					}
+					if swept, err := Sweep(k.keep(store)); err != nil || swept != gone {
+						t.Errorf("the interface is gone: %v, and it was removed: %v, %v", gone, swept, err)
+					}
+					store.Close()
+					link, err := netlink.LinkByName("veth0")
+					if err == nil {
+						err = netlink.LinkDel(link)
+					}
+					if !gone && err != nil {
+						return err
+					}
+				}
+				if left, err := os.ReadDir(k.dir); err != nil || len(left) != 0 {
+					t.Errorf("there is left: %v, %v", left, err)
+				}
+				return nil
 			})
 		})
 	}
