@@ -10,9 +10,10 @@
 #include "trace.h"
 #include "answer/icmp.h"
 #include "answer/refuse.h"
-#include "choose/begin.h"
+#include "choose/road.h"
 #include "choose/select.h"
 #include "send/forward.h"
+#include "send/plain.h"
 #include "send/returns.h"
 #include "../lib/link.h"
 #include "../lib/parse.h"
@@ -188,60 +189,6 @@ __noinline int balance_other(ctx_t *ctx, __u32 *egress)
 	return outcome;
 }
 
-/* send_l2dsr sends the frame to its backend as it is, but for its addresses. */
-static __always_inline enum outcome send_l2dsr(ctx_t *ctx, const struct packet *packet,
-					       const struct decision *decision, void *frame,
-					       __u32 *egress)
-{
-	*egress = decision->backend->interface;
-	if (!leaves(*egress))
-		copy_macs(frame, decision->backend);
-	else if (readdress(ctx, packet, decision->backend, *egress))
-		return OUTCOME_DROPPED_NO_ROOM;
-	count_backend(packet, decision, ctx_packets(ctx));
-	return OUTCOME_FORWARDED;
-}
-
-/* fits says whether a packet can be sent on by the common way: its own link, and
- * nobody to be told that it is too big. */
-static __always_inline bool fits(ctx_t *ctx, const struct packet *packet,
-				 const struct decision *decision)
-{
-	return !leaves(decision->backend->interface) && !too_big(ctx, packet, decision, 0);
-}
-
-/* send_translated sends an IPv4 packet on under its backend's address. */
-static __always_inline enum outcome send_translated(ctx_t *ctx, const struct packet *packet,
-						    const struct decision *decision, bool ipv6)
-{
-	struct translation to;
-	enum outcome outcome;
-	void *frame;
-
-	unchanged(packet, &to);
-	aim(decision, &to);
-	outcome = translate_as(ctx, packet, &to, ipv6);
-	if (outcome != OUTCOME_NONE)
-		return outcome;
-	frame = ctx_data(ctx);
-	if (frame + sizeof(struct ethhdr) > ctx_data_end(ctx))
-		return OUTCOME_DROPPED_MALFORMED;
-	copy_macs(frame, decision->backend);
-	count_backend(packet, decision, ctx_packets(ctx));
-	return OUTCOME_FORWARDED;
-}
-
-/* is_common says whether a service's packets need nothing but the address of a
- * backend, and no room. */
-static __always_inline bool is_common(const struct service *service)
-{
-	if (service->mss)
-		return false;
-	return service->mode == MODE_L2DSR ||
-	       (has_mode(MODE_DSCP) && service->mode == MODE_DSCP) ||
-	       (has_mode(MODE_NAT) && service->mode == MODE_NAT);
-}
-
 /* leave_the_road keeps what is known of a packet for the other ways, and of its flow, if it is
  * remembered. Scratch: leaves packet, and tracking.source. */
 static __always_inline enum outcome leave_the_road(const struct packet *packet,
@@ -255,44 +202,6 @@ static __always_inline enum outcome leave_the_road(const struct packet *packet,
 	if (has_mode(MODE_FULLNAT) && flow)
 		scratch->tracking.source = flow->source;
 	return OUTCOME_NONE;
-}
-
-/* changes_flow says whether a packet may begin or end a flow. */
-static __always_inline bool changes_flow(const struct packet *packet)
-{
-	return packet->tcp_flags & (TCP_SYN | TCP_FIN | TCP_RST);
-}
-
-/* decide_on_road chooses on the common way: by the hash, or because the flow is known
- * and goes on, or because it is new and nothing bounds it. False where that is not enough. */
-static __always_inline bool decide_on_road(ctx_t *ctx, void *generation,
-					   const struct packet *packet,
-					   struct decision *decision, bool ipv6,
-					   const struct flow **flow)
-{
-	const struct service *service = decision->service;
-
-	if (!(service->flags & SERVICE_ASKS)) {
-		if (!service->table_size)
-			return true;
-		/* A change may have come between the flags and the slot. */
-		return choose_by_hash(generation, packet, decision);
-	}
-	if (!(service->flags & SERVICE_TRACKED)) {
-		if ((service->flags & SERVICE_RATE) && opens_connection(packet))
-			return false;
-		if (service->table_size && choose_by_hash(generation, packet, decision))
-			return true;
-	}
-	if (!changes_flow(packet)) {
-		decision->opens = false;
-		decision->backend = proven_owner(generation, service, packet, ipv6, flow);
-		if (decision->backend)
-			return true;
-	}
-	decision->opens = true;
-	decision->backend = begin_on_road(ctx, generation, service, packet, ipv6);
-	return decision->backend;
 }
 
 /* balance_ip takes a plain packet of one family from its IP header to its outcome, or
@@ -335,15 +244,14 @@ static __always_inline enum outcome balance_ip(ctx_t *ctx, void *generation, boo
 		return OUTCOME_DROPPED_NO_BACKEND;
 	}
 	trace_backend(decision.backend->index, decision.backend->generation);
-	if (is_common(*service)) {
-		if (decision.mode == MODE_L2DSR)
-			return send_l2dsr(ctx, &packet, &decision, data, egress);
 #ifdef TRACED
-		/* The notes leave too little of the stack for IPv6. */
-		if (!ipv6)
+	/* The notes leave too little of the stack for another IPv6. */
+	if (!ipv6 || decision.mode == MODE_L2DSR)
 #endif
-		if (has_hops(data + network, ipv6) && fits(ctx, &packet, &decision))
-			return send_translated(ctx, &packet, &decision, ipv6);
+	if (sends_plainly(*service)) {
+		outcome = send_plainly(ctx, &packet, &decision, data, ipv6, egress);
+		if (outcome != OUTCOME_NONE)
+			return outcome;
 	}
 	leave_the_road(&packet, flow);
 	return balance_service(ctx, *service, choice_of(decision.backend->index, decision.opens),

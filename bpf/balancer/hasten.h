@@ -4,54 +4,16 @@
 #pragma once
 
 #include "count.h"
-#include "send/forward.h"
-#include "../lib/link.h"
 #include "readable.h"
+#include "choose/road.h"
+#include "send/plain.h"
 #include "send/returns.h"
-#include "choose/select.h"
+#include "../lib/link.h"
 
 #if CTX_HASTENS
 
 /* The modes whose packets can take it. */
 #define HASTENED_MODES (1U << MODE_L2DSR | 1U << MODE_NAT)
-
-/* hasten_nat makes the backend the destination of a packet. Half written, it is nobody's
- * packet. */
-static __always_inline enum outcome hasten_nat(ctx_t *ctx, const struct packet *packet,
-					       bool ipv6, const struct decision *decision,
-					       void *frame)
-{
-	struct translation to;
-
-	if (!has_mode(MODE_NAT) || !has_hops(frame + sizeof(struct ethhdr), ipv6) ||
-	    too_big(ctx, packet, decision, 0))
-		return OUTCOME_NONE;
-	copy_macs(frame, decision->backend);
-	unchanged(packet, &to);
-	aim(decision, &to);
-	return translate_as(ctx, packet, &to, ipv6) == OUTCOME_NONE ? OUTCOME_FORWARDED :
-								      OUTCOME_DROPPED_MALFORMED;
-}
-
-/* hasten_request sends a packet of a service on, in the modes l2dsr and nat. */
-static __always_inline enum outcome hasten_request(ctx_t *ctx, const struct packet *packet,
-						   bool ipv6, struct decision *decision)
-{
-	const struct backend *backend = decision->backend;
-	enum outcome outcome = OUTCOME_FORWARDED;
-	void *frame = ctx_data(ctx);
-
-	if (!backend || leaves(backend->interface) ||
-	    frame + sizeof(struct ethhdr) + sizeof(struct iphdr) > ctx_data_end(ctx))
-		return OUTCOME_NONE;
-	if (decision->mode == MODE_NAT)
-		outcome = hasten_nat(ctx, packet, ipv6, decision, frame);
-	else
-		copy_macs(frame, backend);
-	if (outcome == OUTCOME_FORWARDED)
-		count_backend(packet, decision, ctx_packets(ctx));
-	return outcome;
-}
 
 /* hasten_reply sends a backend's reply to its client (mode nat), by a way that is known. */
 static __always_inline enum outcome hasten_reply(ctx_t *ctx, void *generation,
@@ -89,10 +51,34 @@ static __always_inline enum outcome hasten_reply(ctx_t *ctx, void *generation,
 	return OUTCOME_RETURNED;
 }
 
+/* hasten_by sends a packet to the backend that was chosen, if there is one. */
+static __always_inline enum outcome hasten_by(ctx_t *ctx, const struct packet *packet, bool ipv6,
+					      const struct decision *decision, void *frame)
+{
+	if (!decision->backend || leaves(decision->backend->interface))
+		return OUTCOME_NONE;
+	return send_here(ctx, packet, decision, frame, ipv6, false);
+}
+
+/* hasten_known sends a packet of a flow that is proven and goes on. */
+static __always_inline enum outcome hasten_known(ctx_t *ctx, void *generation,
+						 const struct packet *packet, bool ipv6,
+						 struct decision *decision, void *frame)
+{
+	const struct flow *flow;
+
+	if (!(decision->service->flags & SERVICE_TRACKED) || changes_flow(packet))
+		return OUTCOME_NONE;
+	decision->backend = proven_owner(generation, decision->service, packet, ipv6, &flow);
+	return hasten_by(ctx, packet, ipv6, decision, frame);
+}
+
 /* hasten sends a packet on by a way that is so short that the compiler has registers for
- * all of it: plain, of a flow that nobody remembers, and for a service that readdresses it
- * and nothing else, or such a service's reply. What it cannot tell at a glance it leaves as
- * it is, for balance(), which also knows why: OUTCOME_NONE. */
+ * all of it: plain, of a flow that is not remembered, or is proven and goes on, and for a
+ * service that readdresses it and nothing else, or such a service's reply. Both choices have
+ * a copy of what sends: one for both would keep each in registers beside the other. What it
+ * cannot tell at a glance it leaves as it is, for balance(), which also knows why:
+ * OUTCOME_NONE. */
 static __always_inline enum outcome hasten(ctx_t *ctx, void *generation, bool ipv6,
 					   __u32 *egress)
 {
@@ -115,13 +101,16 @@ static __always_inline enum outcome hasten(ctx_t *ctx, void *generation, bool ip
 	if (!service)
 		return has_mode(MODE_NAT) ? hasten_reply(ctx, generation, &packet, ipv6, egress) :
 					    OUTCOME_NONE;
-	if ((service->mode != MODE_L2DSR && service->mode != MODE_NAT) || service->mss ||
-	    (service->flags & SERVICE_ASKS) || !service->table_size)
+	if ((service->mode != MODE_L2DSR && (!has_mode(MODE_NAT) || service->mode != MODE_NAT)) ||
+	    service->mss || !service->table_size)
 		return OUTCOME_NONE;
 	decide_by(service, &packet, &decision);
+	/* Registers go to what follows: a lookup of the flow needs many anyhow. */
+	if (__builtin_expect(service->flags & SERVICE_ASKS, 0))
+		return hasten_known(ctx, generation, &packet, ipv6, &decision, data);
 	if (!choose_by_hash(generation, &packet, &decision))
 		return OUTCOME_NONE;
-	return hasten_request(ctx, &packet, ipv6, &decision);
+	return hasten_by(ctx, &packet, ipv6, &decision, data);
 }
 
 #endif

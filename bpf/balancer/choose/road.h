@@ -1,0 +1,46 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/* What the common roads decide by: the slot, a flow that is known and goes on, or one that is
+ * new and that nothing bounds. */
+#pragma once
+
+#include "begin.h"
+#include "choose.h"
+#include "select.h"
+
+/* changes_flow says whether a packet may begin or end a flow. */
+static __always_inline bool changes_flow(const struct packet *packet)
+{
+	return packet->tcp_flags & (TCP_SYN | TCP_FIN | TCP_RST);
+}
+
+/* decide_on_road chooses on the common way: by the hash, or because the flow is known
+ * and goes on, or because it is new and nothing bounds it. False where that is not enough. */
+static __always_inline bool decide_on_road(ctx_t *ctx, void *generation,
+					   const struct packet *packet,
+					   struct decision *decision, bool ipv6,
+					   const struct flow **flow)
+{
+	const struct service *service = decision->service;
+
+	if (!(service->flags & SERVICE_ASKS)) {
+		if (!service->table_size)
+			return true;
+		/* A change may have come between the flags and the slot. */
+		return choose_by_hash(generation, packet, decision);
+	}
+	if (!(service->flags & SERVICE_TRACKED)) {
+		if ((service->flags & SERVICE_RATE) && opens_connection(packet))
+			return false;
+		if (service->table_size && choose_by_hash(generation, packet, decision))
+			return true;
+	}
+	if (!changes_flow(packet)) {
+		decision->opens = false;
+		decision->backend = proven_owner(generation, service, packet, ipv6, flow);
+		if (decision->backend)
+			return true;
+	}
+	decision->opens = true;
+	decision->backend = begin_on_road(ctx, generation, service, packet, ipv6);
+	return decision->backend;
+}
