@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* ICMP errors are for whoever sent the packet that they quote: a backend, if it
+/* ICMP errors are for the sender of the packet that they quote: a backend, if it
  * was sent from a VIP; a client, if it was sent to a backend. What they quote is
  * rewritten as the packet itself was, the other way round (RFC 5508). */
 #pragma once
@@ -193,7 +193,8 @@ static __noinline enum outcome quoted_backend(void *generation, struct scratch *
 }
 
 /* quote_to_backend says what the quote of an error for a backend becomes: the
- * packet that the backend has sent, against the direction of the flow. */
+ * packet that the backend has sent, against the direction of the flow. Scratch: takes quoted
+ * and flow; leaves quote. */
 static __always_inline void quote_to_backend(struct scratch *scratch,
 					     const struct decision *decision)
 {
@@ -206,7 +207,8 @@ static __always_inline void quote_to_backend(struct scratch *scratch,
 	quote->destination_port = scratch->flow.source_port;
 }
 
-/* error_to_backend: the quoted packet came from a VIP. */
+/* error_to_backend: the quoted packet came from a VIP. Scratch: takes quoted, and to as what
+ * leaves the packet as it is; leaves what quoted_backend() does. */
 static __always_inline enum outcome error_to_backend(ctx_t *ctx, void *generation,
 						const struct packet *packet,
 						struct scratch *scratch,
@@ -242,7 +244,8 @@ static __always_inline enum outcome error_to_backend(ctx_t *ctx, void *generatio
 }
 
 /* error_to_client: the quoted packet was on its way to a backend, and a client had
- * sent it to the VIP. */
+ * sent it to the VIP. Scratch: takes quoted, quote, to, and in mode nat opposite; route is its
+ * own. */
 static __noinline enum outcome error_to_client(ctx_t *ctx, const struct packet *packet,
 					       struct scratch *scratch,
 					       struct decision *decision)
@@ -276,7 +279,8 @@ static __noinline enum outcome error_to_client(ctx_t *ctx, const struct packet *
 }
 
 /* quoted_fullnat: the quoted packet bears the pool's address and port of a flow.
- * What its reply would become tells what the error does. */
+ * What its reply would become tells what the error does. Scratch: takes quoted; leaves opposite,
+ * flow, and the new ends in to and quote. */
 static __always_inline bool quoted_fullnat(void *generation, struct scratch *scratch,
 					   struct decision *decision)
 {
@@ -299,7 +303,8 @@ static __always_inline bool quoted_fullnat(void *generation, struct scratch *scr
 	return true;
 }
 
-/* quoted_nat: the quoted packet was for a backend's endpoint. */
+/* quoted_nat: the quoted packet was for a backend's endpoint. Scratch: takes quoted; leaves
+ * opposite, and the new ends in to and quote. */
 static __always_inline bool quoted_nat(void *generation, const struct packet *packet,
 				       struct scratch *scratch, struct decision *decision)
 {
@@ -323,7 +328,8 @@ static __always_inline bool quoted_nat(void *generation, const struct packet *pa
 	return decision->backend;
 }
 
-/* relay_error sends an ICMP error where the packet that it quotes came from. */
+/* relay_error sends an ICMP error where the packet that it quotes came from. Scratch: leaves
+ * quoted, and what becomes of the packet and of its quote in to and quote. */
 static __noinline enum outcome relay_error(ctx_t *ctx, void *generation,
 					   const struct packet *packet,
 					   struct decision *decision)

@@ -219,7 +219,8 @@ static __always_inline void note_end(struct flow_bucket *bucket, __u32 at,
 }
 
 /* note_reply keeps that a backend has ended a flow (mode nat): `packet` is its FIN or
- * RST on the way to the client. It says whether there is such a flow. */
+ * RST on the way to the client. It says whether there is such a flow. Scratch: tracking.flow is
+ * its own. */
 __noinline int note_reply(const struct packet *packet, __u32 service, __u32 backend)
 {
 	struct scratch *scratch = get_scratch();

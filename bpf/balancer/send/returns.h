@@ -97,7 +97,7 @@ static __always_inline enum outcome select_return(void *generation, const struct
 		at = find_return(packet, hash_return(packet), 0);
 		if (!at || !return_fullnat(generation, at, decision, to))
 			return OUTCOME_DROPPED_NO_FLOW;
-		/* What is dropped because it lies must not end a flow. */
+		/* What is dropped because it is cut short must not end a flow. */
 		if (whole)
 			note_fullnat(generation, at, packet);
 		return OUTCOME_NONE;

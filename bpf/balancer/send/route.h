@@ -143,7 +143,8 @@ static __always_inline void learn(ctx_t *ctx, struct known_way *known,
 	__builtin_memcpy(known->macs, route->macs, MACS_LENGTH);
 }
 
-/* is_exception says whether a packet's destination is one of its endpoint's exceptions. */
+/* is_exception says whether a packet's destination is one of its endpoint's exceptions. Scratch:
+ * exception_key is its own. */
 static __always_inline bool is_exception(const struct translation *to, struct scratch *scratch)
 {
 	struct exception_key *key = &scratch->exception_key;
@@ -157,7 +158,8 @@ static __always_inline bool is_exception(const struct translation *to, struct sc
 }
 
 /* ask_route asks the kernel, and keeps what it says in `known` if that is not NULL. With
- * `doubts` it first asks is_reply(), where there is something to ask. */
+ * `doubts` it first asks is_reply(), where there is something to ask. Scratch: takes what
+ * is_reply() does; fib is its own. */
 static __always_inline enum way ask_route(ctx_t *ctx, const struct packet *packet,
 					  const struct translation *to, struct known_way *known,
 					  __u32 now, struct route *route, bool doubts)
@@ -196,7 +198,7 @@ static __always_inline enum way ask_route(ctx_t *ctx, const struct packet *packe
 }
 
 /* find_route_inline finds the way of a packet, by what is known or else from the kernel, to
- * ask which takes several times as long as all the rest. */
+ * ask which takes several times as long as all the rest. Scratch: as ask_route(). */
 static __always_inline enum way find_route_inline(ctx_t *ctx, const struct packet *packet,
 						  const struct translation *to,
 						  struct route *route, bool doubts)
@@ -214,7 +216,8 @@ static __always_inline enum way find_route_inline(ctx_t *ctx, const struct packe
 	return WAY_FOUND;
 }
 
-/* find_route is the same off the common ways, for what is known to be a reply. */
+/* find_route is the same off the common ways, for what is known to be a reply. Scratch: fib and
+ * exception_key are its own. */
 __noinline int find_route(ctx_t *ctx, const struct packet *packet, const struct translation *to,
 			  struct route *route)
 {
