@@ -192,7 +192,9 @@ func TestRandomPackets(t *testing.T) {
 var unreached = []string{"dropped_no_port", "dropped_flow_table_full", "dropped_no_room",
 	"reset_no_port", "reset_flow_table_full", "unreachable_no_port", "unreachable_flow_table_full",
 	// A datagram whose backend is down begins a new flow, where one can.
-	"unreachable_backend_down"}
+	"unreachable_backend_down",
+	// Of a data plane whose process is gone for too long.
+	"passed_orphaned"}
 
 // metByRandom are the things of the model that random packets must reach.
 var metByRandom = []string{"proven", "told by a reply", "affinity replaced", "attached: true", "attached: false", "forgotten: reused", "reopened",
