@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/jeoul/jeoul/internal/health"
 )
 
 // Target is whom a check asks.
@@ -29,10 +31,13 @@ type Target struct {
 const attempts = 32
 
 // errNoPort: as many checks ask one address and port as there are source ports.
-var errNoPort = errors.New("no source port for a check is free")
+var errNoPort = fmt.Errorf("%w: no source port for a check is free", health.ErrNoWay)
 
-// Dial connects to a target: network is "tcp" or "udp". Errors are those of net.Dialer. Call it
-// on a thread of the namespace that Open was called in.
+// own is an error of this host's, which is no evidence against a backend.
+func own(err error) error { return fmt.Errorf("%w: %w", health.ErrNoWay, err) }
+
+// Dial connects to a target: network is "tcp" or "udp". Errors are those of net.Dialer, and
+// health.ErrNoWay where no packet could be sent. Call it on a thread of the namespace that Open was called in.
 func (n *Net) Dial(ctx context.Context, network string, t Target) (net.Conn, error) {
 	protocol, known := map[string]int{"tcp": unix.IPPROTO_TCP, "udp": unix.IPPROTO_UDP}[network]
 	if !known {
@@ -76,7 +81,7 @@ func (n *Net) dialFrom(ctx context.Context, key portKey, t Target) (net.Conn, er
 	defer file.Close()
 	c, err := net.FileConn(file) // has a descriptor of its own
 	if err != nil {
-		return nil, err
+		return nil, own(err)
 	}
 	release := sync.OnceFunc(func() { n.ports.give(key) })
 	if udp, is := c.(*net.UDPConn); is {
@@ -97,7 +102,7 @@ func (n *Net) begin(key portKey, t Target) (fd int, err error) {
 		kind = unix.SOCK_DGRAM
 	}
 	if fd, err = n.socket(t, kind, 0); err != nil {
-		return 0, err
+		return 0, own(err)
 	}
 	if err := connect(fd, key.port, t); err != nil {
 		unix.Close(fd)

@@ -30,7 +30,7 @@ func (n *Net) Ping(ctx context.Context, t Target) error {
 	defer n.ports.give(id)
 	c, err := n.openPing(t, protocol)
 	if err != nil {
-		return dialError("icmp", t, err)
+		return dialError("icmp", t, own(err))
 	}
 	defer c.Close()
 	if deadline, is := ctx.Deadline(); is {

@@ -165,7 +165,7 @@ func (c *Checks) put(key lb.BackendKey, target xdpCheckTarget) (uint32, error) {
 		now.mark = was.mark
 	}
 	if err := c.targets.Put(now.mark, &target); err != nil {
-		return 0, fmt.Errorf("telling the program of health checks of a backend: %v", err)
+		return 0, fmt.Errorf("%w: telling the program of health checks of it: %v", health.ErrNoWay, err)
 	}
 	c.known[key] = now
 	return now.mark, nil
