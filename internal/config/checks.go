@@ -212,6 +212,9 @@ func (p *parser) checkWay(s lb.Service, c lb.Check, field string) {
 		p.Fail(at("via"), "in the mode %s the backends do not have the VIP, and what is sent to it reaches them under their own addresses; remove the line", s.Mode)
 		return
 	}
+	if c.Type == lb.CheckICMP && via == lb.ViaVIP && s.Mode == lb.DSCP {
+		p.Fail(at("via"), "the mode %s takes TCP and UDP to the VIP, and no ICMP; write via: %s, or another type", s.Mode, lb.ViaAddress)
+	}
 	if c.Source.IsValid() && via == lb.ViaVIP {
 		p.Fail(at("source"), "a check via the VIP is sent from an address that leads its answer back; remove the line, or write via: %s", lb.ViaAddress)
 	}

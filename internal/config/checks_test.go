@@ -82,6 +82,7 @@ func TestCheckRefused(t *testing.T) {
 		"check: {type: icmp, port: 7}":                                        "f:6: services[0].check.port: a check of type icmp has no port",
 		"check: {type: exec, via: vip, command: [/bin/true]}":                 "f:6: services[0].check.via: a check of type exec has no via",
 		"mode: nat\n    check: {type: tcp, via: vip}":                         "f:7: services[0].check.via: in the mode nat the backends do not have the VIP",
+		"mode: dscp\n    check: icmp":                                         "f:7: services[0].check.via: the mode dscp takes TCP and UDP to the VIP, and no ICMP",
 		"check: {type: tcp, source: 192.0.2.9}":                               "f:6: services[0].check.source: a check via the VIP is sent from",
 		"mode: nat\n    check: {type: tcp, source: '2001:db8::9'}":            "f:7: services[0].check.source: 2001:db8::9 is IPv6, and a is IPv4",
 		"protocol: udp\n    check: tcp":                                       "f:7: services[0].check.port: missing: the service is UDP",

@@ -199,7 +199,7 @@ var checkKeys = keytable.Table[lb.Check]{
 	{Name: "type", Required: true, What: "The protocol that is spoken: [types of checks](../health.md#types).",
 		Value: keytable.Optional(func(c *lb.Check) *lb.CheckType { return &c.Type }, keytable.Word(lb.CheckTypes...), "")},
 	{Name: "via", What: "Whether the check goes to the VIP as the service's packets go to the backend (`vip`), or to the backend's own `address`.",
-		Refused: "`vip` in the modes `nat` and `fullnat`.",
+		Refused: "`vip` in the modes `nat` and `fullnat`, and for `icmp` in `dscp`.",
 		Value:   keytable.Optional(func(c *lb.Check) *lb.Via { return &c.Via }, keytable.Word(lb.ViaVIP, lb.ViaAddress), "`vip`; `address` in the modes `nat` and `fullnat`, and for `agent`")},
 	{Name: "port", What: "The port that is asked.",
 		Value: keytable.Optional(func(c *lb.Check) *uint16 { return &c.Port }, keytable.Number[uint16](1, 65535), "the backend's")},
