@@ -49,7 +49,7 @@ func (e *Engine) Changed() map[lb.BackendKey]Verdict {
 	return verdicts
 }
 
-// Verdicts returns all verdicts: for someone who looks, not for each change.
+// Verdicts returns all verdicts: to be shown, not for each change.
 func (e *Engine) Verdicts() map[lb.BackendKey]Verdict {
 	e.mu.Lock()
 	defer e.mu.Unlock()

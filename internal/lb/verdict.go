@@ -59,7 +59,7 @@ type CheckResult struct {
 	Next time.Time
 }
 
-// CheckStep is a part of a check that is made now, for a person who looks.
+// CheckStep is a part of a check that is made now, to be shown.
 type CheckStep struct {
 	// Check is the place of the check in Checking.Checks.
 	Check int

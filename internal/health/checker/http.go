@@ -4,6 +4,7 @@ package checker
 
 import (
 	"bufio"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -13,8 +14,6 @@ import (
 	"regexp"
 	"strings"
 	"sync"
-
-	"golang.org/x/net/http2"
 
 	"github.com/jeoul/jeoul/internal/health"
 	"github.com/jeoul/jeoul/internal/lb"
@@ -160,11 +159,25 @@ func (a *ask) exchange(conn net.Conn, request *http.Request, h2 bool) (response 
 	return nil, nil, errTooLong
 }
 
-// transport2 speaks HTTP/2 on connections that it is given.
-var transport2 = &http2.Transport{AllowHTTP: true, DisableCompression: true, MaxHeaderListSize: headBytes, StrictMaxConcurrentStreams: true}
+// transport2 speaks HTTP/2 on connections that it is given. Whether there is TLS below is none of its
+// business.
+var transport2 = newTransport2()
+
+func newTransport2() *http.Transport {
+	t := &http.Transport{
+		Protocols: new(http.Protocols), DisableCompression: true, MaxResponseHeaderBytes: headBytes,
+		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) { return ctx.Value(given{}).(net.Conn), nil },
+	}
+	t.Protocols.SetUnencryptedHTTP2(true)
+	return t
+}
+
+// given is the key of the connection in the context of transport2.
+type given struct{}
 
 func (a *ask) exchange2(conn net.Conn, request *http.Request) (*http.Response, func(), error) {
-	client, err := transport2.NewClientConn(conn)
+	ctx := context.WithValue(a.ctx, given{}, conn)
+	client, err := transport2.NewClientConn(ctx, "http", a.endpoint.String())
 	if err != nil {
 		return nil, nil, err
 	}
@@ -173,11 +186,8 @@ func (a *ask) exchange2(conn net.Conn, request *http.Request) (*http.Response, f
 		client.Close()
 		return nil, nil, err
 	}
-	return response, func() {
-		response.Body.Close()
-		// Says GOAWAY; all streams have ended.
-		client.Shutdown(a.ctx)
-	}, nil
+	// The client ends with the connection, which the caller ends.
+	return response, func() { response.Body.Close() }, nil
 }
 
 // judgeResponse judges status and body.
