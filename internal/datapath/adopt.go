@@ -21,7 +21,8 @@ import (
 // A process that finds a data plane which was kept goes on with its shared maps, its links and
 // what the snapshot says. Its generation is replaced by one of our own with the first change:
 // whether the same program or another has made it, that is the same way, and until the links
-// have the new programs the old ones forward.
+// have the new programs the old ones forward. Its interfaces may be others than those of our
+// configuration: the first change moves to these, as a reload would.
 
 // cure ends an error of what was found and is of no use.
 const cure = "the data plane that is attached goes on as it is: start the jeoul that it is of, or take it away with `jeoul detach`, with which its connections end"
@@ -29,24 +30,30 @@ const cure = "the data plane that is attached goes on as it is: start the jeoul 
 // found is a data plane that was kept.
 type found struct {
 	store *pins.Store
-	ports []port
-	// set is the number of the newest pins that are attached, way how, and holds what keeps
-	// them there; others keep other programs.
-	set           uint64
-	way           way
-	holds, others []hold
-	programs      []*ebpf.Program
-	memory        *memory
-	snapshot      *snapshot.Snapshot
-	shared        *shared
+	// set is the number of the newest pins that are attached, way how, and attached what is on
+	// the interfaces, whatever has put it there.
+	set      uint64
+	way      way
+	attached []attached
+	// pinned are the programs of the set, by the index of their interface.
+	pinned   map[int]*ebpf.Program
+	memory   *memory
+	snapshot *snapshot.Snapshot
+	shared   *shared
 	// differ lists the shared maps that are made anew, and former is the map of outcomes
 	// before, if that is one of them.
 	differ []string
 	former *formerOutcomes
+	// ports are the interfaces of the snapshot, and holds[i] keeps programs[i] on ports[i].
+	ports    []port
+	holds    []hold
+	programs []*ebpf.Program
+	// others keep other programs.
+	others []leftover
 }
 
 // takeOver looks for a data plane that was kept, and takes it over. One that cannot be, since
-// it is of other interfaces or of none that there are, it takes away.
+// its interfaces are gone, it takes away.
 func (d *Datapath) takeOver() error {
 	k := d.keeper
 	if k == nil {
@@ -57,11 +64,7 @@ func (d *Datapath) takeOver() error {
 		return errors.Join(err, d.startAfresh(""))
 	}
 	k.set = sets[len(sets)-1]
-	ports, err := d.findPorts()
-	if err != nil {
-		return err
-	}
-	f := &found{store: k.Store, ports: ports}
+	f := &found{store: k.Store}
 	err = f.find(k, sets)
 	if because := (*unusable)(nil); errors.As(err, &because) {
 		f.close()
@@ -88,7 +91,13 @@ func (d *Datapath) startAfresh(because string) error {
 	if because != "" {
 		d.notes = append(d.notes, fmt.Sprintf("the data plane that is kept in %s is taken away, and what it remembered of connections ends: %s", k.Store.Dir(), because))
 	}
-	err := k.Store.Clear()
+	ports, err := d.findPorts(d.options.Interfaces)
+	if err != nil {
+		return err
+	}
+	// Of filters, those on our interfaces serve until ours take their place.
+	gone := slices.DeleteFunc(k.interfaces(), func(p port) bool { return slices.ContainsFunc(ports, p.sameInterface) })
+	err = errors.Join(removeFilters(gone), k.Store.Clear())
 	k.sweep(0)
 	return err
 }
@@ -106,7 +115,7 @@ func (d *Datapath) Notes() []string { return d.notes }
 
 // find opens what was kept.
 func (f *found) find(k *keeper, sets []uint64) error {
-	if err := f.findAttached(sets); err != nil {
+	if err := f.findAttached(sets, k.interfaces()); err != nil {
 		return err
 	}
 	var err error
@@ -125,6 +134,9 @@ func (f *found) find(k *keeper, sets []uint64) error {
 		return fmt.Errorf("%s: %w", k.file(number), err)
 	}
 	if err := f.check(k, number); err != nil {
+		return err
+	}
+	if err := f.choose(); err != nil {
 		return err
 	}
 	if f.shared, err = f.openShared(f.set); err != nil {
@@ -192,9 +204,6 @@ func (f *found) check(k *keeper, number uint64) error {
 	if s.Cookie != k.Cookie {
 		return &unusable{"it is of a network namespace that is gone"}
 	}
-	if len(s.Interfaces) != len(f.ports) || !slices.EqualFunc(s.Interfaces, f.ports, func(i snapshot.Interface, p port) bool { return i.Index == p.index }) {
-		return &unusable{fmt.Sprintf("it takes packets on %s, and these are other interfaces now", interfaceNames(s.Interfaces))}
-	}
 	var needed []string
 	var err error
 	if f.differ, needed, err = otherLayouts(s.Layouts); err != nil {
@@ -204,16 +213,6 @@ func (f *found) check(k *keeper, number uint64) error {
 		return fmt.Errorf("%w: its maps %s are laid out differently", snapshot.ErrVersion, strings.Join(needed, ", "))
 	}
 	return nil
-}
-
-func interfaceNames(all []snapshot.Interface) (names string) {
-	for i, one := range all {
-		if i > 0 {
-			names += ", "
-		}
-		names += one.Name
-	}
-	return names
 }
 
 // adopt goes on with what was found.
@@ -241,7 +240,7 @@ func (d *Datapath) adopt(f *found) error {
 	}
 	programs := map[string]*ebpf.Program{}
 	for i, p := range f.programs {
-		programs[programPin(i)] = p
+		programs[programPin(f.ports[i].index)] = p
 	}
 	d.current = &generation{adopted: true, set: f.set, ports: f.ports, programs: f.programs, memory: f.memory,
 		collections: []*ebpf.Collection{{Programs: programs}}, state: r.state, places: r.places}
@@ -281,8 +280,8 @@ func (d *Datapath) settleKept(old *shared) {
 	if former != nil || old != nil && old.counts != d.shared.counts {
 		d.noteLedger()
 	}
-	for _, h := range d.leftovers {
-		_ = h.Close()
+	for _, l := range d.leftovers {
+		_ = l.hold.Close()
 	}
 	d.leftovers = nil
 	d.keeper.settle(d.current)
@@ -293,7 +292,7 @@ func (d *Datapath) settleKept(old *shared) {
 func (d *Datapath) noteLedger() {
 	c := &revision{state: d.register.state, records: d.register.records, places: d.register.places.resettle(d.now())}
 	c.places.free = d.register.places.free
-	if d.writeAhead(c) == nil {
+	if d.writeAhead(c, d.current.ports) == nil {
 		d.keeper.show(d.current.memory)
 	}
 }

@@ -12,8 +12,8 @@ import (
 )
 
 // writeAhead writes down what will be known after a change. It comes before the first word
-// that packets read of it.
-func (d *Datapath) writeAhead(c *revision) error {
+// that packets read of it. The ports are those of then.
+func (d *Datapath) writeAhead(c *revision, ports []port) error {
 	k := d.keeper
 	if k == nil {
 		return nil
@@ -41,13 +41,7 @@ func (d *Datapath) writeAhead(c *revision) error {
 		return err
 	}
 	head.CountedOutcomes = d.ledger.outcomes
-	ports, err := d.findPorts()
-	if err != nil {
-		return err
-	}
-	for _, p := range ports {
-		head.Interfaces = append(head.Interfaces, snapshot.Interface{Name: p.name, Index: p.index})
-	}
+	head.Interfaces, head.Leaving = savedPorts(ports), savedPorts(d.leaving(ports))
 	for _, f := range d.shown {
 		head.Shown = append(head.Shown, snapshot.Feature{Link: f.link, Name: f.name})
 	}
@@ -77,6 +71,13 @@ func (d *Datapath) countedBefore(change *resettling) map[uint32]lb.BackendCount 
 		}
 	}
 	return before
+}
+
+func savedPorts(ports []port) (saved []snapshot.Interface) {
+	for _, p := range ports {
+		saved = append(saved, snapshot.Interface{Name: p.name, Index: p.index})
+	}
+	return saved
 }
 
 func savedCounts(counts map[uint32]lb.BackendCount) []snapshot.Count {

@@ -16,21 +16,26 @@ import (
 // call attaches; later ones change what differs in the memory that packets go by, each
 // service in one step. Where that is not enough (there is no room, or the program
 // itself must be another), a new generation is loaded aside, and the program of each
-// interface is swapped in one step; for another hook it is attached there before the old
-// one is detached. On an error, what was in use goes on.
+// interface is swapped in one step; for another hook and on other interfaces it is attached
+// there before the old one is detached. On an error, what was in use goes on.
 func (d *Datapath) Apply(state lb.State) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.closed {
 		return ErrClosed
 	}
-	ports, err := d.findPorts()
+	names := d.options.Interfaces
+	if len(state.Interfaces) > 0 {
+		names = slices.Clone(state.Interfaces)
+	}
+	ports, err := d.findPorts(names)
 	if err != nil {
 		return err
 	}
 	if err := d.change(state, ports); err != nil {
 		return errors.Join(err, d.giveUp(ports))
 	}
+	d.options.Interfaces = names
 	return nil
 }
 
@@ -90,7 +95,7 @@ func (d *Datapath) publish(c *revision) (bool, error) {
 	if p == nil {
 		return false, nil
 	}
-	if err := d.writeAhead(c); err != nil {
+	if err := d.writeAhead(c, d.current.ports); err != nil {
 		p.cancel()
 		return false, err
 	}
@@ -118,7 +123,7 @@ func (d *Datapath) replace(c *revision, ports []port) error {
 	}
 	memory, lies, err := d.makeMemory(c, next)
 	if err == nil {
-		err = errors.Join(next.untranslated.add(c.services), d.writeAhead(c))
+		err = errors.Join(next.untranslated.add(c.services), d.writeAhead(c, ports))
 		d.keeper.show(memory)
 	}
 	if err != nil {
@@ -152,6 +157,7 @@ func (d *Datapath) replace(c *revision, ports []port) error {
 	flows.finish()
 	d.settled(c, old)
 	d.noteMemory(c)
+	d.checks.use(ports)
 	d.publishPicture()
 	d.awaitReaders()
 	d.settleKept(old)

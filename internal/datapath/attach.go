@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"slices"
 	"strings"
 	"syscall"
 
@@ -162,7 +163,7 @@ type hold interface {
 func (d *Datapath) attachAll(programs []*ebpf.Program, ports []port, w way) ([]hold, port, error) {
 	var holds []hold
 	for i, p := range ports {
-		h, err := d.attach(programs[i], ports, i, w)
+		h, err := d.attach(programs[i], p, w)
 		if err != nil {
 			return nil, p, errors.Join(err, closeAll(holds))
 		}
@@ -179,13 +180,39 @@ func closeAll(holds []hold) (err error) {
 	return err
 }
 
-// attach hooks a program onto the i-th interface, and keeps it there.
-func (d *Datapath) attach(program *ebpf.Program, ports []port, i int, w way) (hold, error) {
-	h, err := attach(program, ports[i], w)
+// leftover keeps a program on an interface that another process has put there.
+type leftover struct {
+	hold hold
+	way  way
+	// index is the interface's.
+	index int
+}
+
+func holdsOf(leftovers []leftover) (holds []hold) {
+	for _, l := range leftovers {
+		holds = append(holds, l.hold)
+	}
+	return holds
+}
+
+// attach hooks a program onto an interface, and keeps it there. It takes the place of what
+// another process has left there.
+func (d *Datapath) attach(program *ebpf.Program, p port, w way) (hold, error) {
+	if i := slices.IndexFunc(d.leftovers, func(l leftover) bool { return l.way == w && l.index == p.index }); i >= 0 {
+		left := d.leftovers[i].hold
+		d.leftovers = slices.Delete(d.leftovers, i, i+1)
+		if left.Update(program) == nil {
+			return left, nil
+		}
+		if err := left.Close(); err != nil {
+			return nil, err
+		}
+	}
+	h, err := attach(program, p, w)
 	if err != nil {
 		return nil, err
 	}
-	return d.keeper.hold(h, w, i)
+	return d.keeper.hold(h, w, p)
 }
 
 // attach hooks a program onto an interface.

@@ -28,8 +28,8 @@ import (
 type Checks struct {
 	d   *Datapath
 	net *checknet.Net
-	// port stands for the interface that packets come in on.
-	port port
+	// first is the index of the interface that stands for the one that packets come in on.
+	first atomic.Int64
 	// targets are by their mark; answers are shared with the programs that take packets in.
 	targets, answers *ebpf.Map
 	closers          []io.Closer
@@ -101,6 +101,13 @@ func (c *Checks) target(key lb.BackendKey, port uint16) (checknet.Target, error)
 	return t, err
 }
 
+// use follows a change of the interfaces.
+func (c *Checks) use(ports []port) {
+	if c != nil {
+		c.first.Store(int64(ports[0].index))
+	}
+}
+
 // find looks for a backend in what the data plane has now.
 func (c *Checks) find(key lb.BackendKey) (*record, int, error) {
 	p := c.d.picture.Load()
@@ -136,7 +143,7 @@ func (c *Checks) row(r *record, i int) (xdpCheckTarget, error) {
 	t := xdpCheckTarget{Backend: r.row(i), Mode: uint8(modeNumbers[s.Mode]), Tos: s.DSCP << 2}
 	// Packets come in on no interface of the balancer's.
 	if t.Backend.Interface == 0 {
-		t.Backend.Interface = uint32(c.port.index)
+		t.Backend.Interface = uint32(c.first.Load())
 	}
 	source := s.Paths[i].Local
 	if source.Is4() != r.key.VIP.Is4() {

@@ -31,11 +31,12 @@ func (d *Datapath) OpenChecks() (*Checks, error) {
 	if d.checks != nil {
 		return d.checks, nil
 	}
-	ports, err := d.findPorts()
+	ports, err := d.findPorts(d.options.Interfaces)
 	if err != nil {
 		return nil, err
 	}
-	c := &Checks{d: d, port: ports[0], known: map[lb.BackendKey]*checked{}}
+	c := &Checks{d: d, known: map[lb.BackendKey]*checked{}}
+	c.use(ports)
 	if err := c.open(); err != nil {
 		return nil, errors.Join(fmt.Errorf("making the way for health checks through the data plane: %w", err), c.close())
 	}

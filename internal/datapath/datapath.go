@@ -21,8 +21,8 @@ import (
 
 // Options say where and how to forward.
 type Options struct {
-	// Interfaces are names in the caller's network namespace, at least one.
-	// Packets for a VIP are taken on each of them, all by the same hook.
+	// Interfaces are names in the caller's network namespace, at least one: those to attach
+	// to until a State says. Packets for a VIP are taken on each of them, all by the same hook.
 	Interfaces []string
 	// Hook is what to attach to until a State says.
 	Hook lb.Hook
@@ -71,7 +71,7 @@ func (o Options) withDefaults() Options {
 type Datapath struct {
 	options Options
 	// findPorts looks the interfaces up anew: a MAC address may have changed.
-	findPorts func() ([]port, error)
+	findPorts func(names []string) ([]port, error)
 	// ways lists the ways to attach; tests have others than attempts.
 	ways func(lb.Hook, []port) []attempt
 	// programs says what is loaded for a hook; tests that only attach load a short program.
@@ -113,7 +113,7 @@ type Datapath struct {
 	// keeper is nil where nothing outlives the process.
 	keeper *keeper
 	// leftovers keep programs on the interfaces that a killed process was about to take off.
-	leftovers []hold
+	leftovers []leftover
 	// notes are what there is to say of what was found.
 	notes []string
 	// counted tells that flows of full NAT have been counted anew.
@@ -128,14 +128,13 @@ type Datapath struct {
 func Open(options Options) (*Datapath, error) {
 	options = options.withDefaults()
 	options.Interfaces = slices.Clone(options.Interfaces)
-	find := func() ([]port, error) { return ethernets(options.Interfaces) }
-	if _, err := find(); err != nil {
+	if _, err := ethernets(options.Interfaces); err != nil {
 		return nil, err
 	}
 	// Kernels before 5.11 charge maps to a limit that is small by default;
 	// where raising it is refused, loading says so itself.
 	_ = rlimit.RemoveMemlock()
-	d := &Datapath{options: options, findPorts: find, ways: attempts, programs: programOf, stop: make(chan struct{}), counted: make(chan struct{}, 1),
+	d := &Datapath{options: options, findPorts: ethernets, ways: attempts, programs: programOf, stop: make(chan struct{}), counted: make(chan struct{}, 1),
 		now: time.Now, secret: rand.Uint64(), register: newRegister(), janitor: newJanitor(options.Timeouts), keeper: newKeeper(options.Keep)}
 	d.tryWatch()
 	if err := d.takeOver(); err != nil {
@@ -152,7 +151,7 @@ func Open(options Options) (*Datapath, error) {
 func NewDetached(options Options, mac net.HardwareAddr) *Datapath {
 	d := &Datapath{
 		options:     options.withDefaults(),
-		findPorts:   func() ([]port, error) { return []port{{mac: mac}}, nil },
+		findPorts:   func([]string) ([]port, error) { return []port{{mac: mac}}, nil },
 		programs:    programOf,
 		detached:    true,
 		stop:        make(chan struct{}),
@@ -211,7 +210,7 @@ func (d *Datapath) Program() *ebpf.Program {
 // Close detaches and frees everything. Flows and counters are gone.
 func (d *Datapath) Close() error {
 	return d.end(func() error {
-		err := errors.Join(d.detach(), closeAll(d.leftovers))
+		err := errors.Join(d.detach(), closeAll(holdsOf(d.leftovers)))
 		return errors.Join(err, d.keeper.forget())
 	})
 }
@@ -223,7 +222,7 @@ func (d *Datapath) Leave() error {
 		return d.Close()
 	}
 	return d.end(func() (err error) {
-		for _, h := range slices.Concat(d.holds, d.leftovers) {
+		for _, h := range slices.Concat(d.holds, holdsOf(d.leftovers)) {
 			if l, is := h.(leaver); is {
 				err = errors.Join(err, l.Leave())
 			}
@@ -260,7 +259,7 @@ func (d *Datapath) detach() error {
 	var errs []error
 	for i, h := range d.holds {
 		if err := h.Close(); err != nil && !os.IsNotExist(err) {
-			errs = append(errs, fmt.Errorf("detaching from %s: %v", d.options.Interfaces[i], err))
+			errs = append(errs, fmt.Errorf("detaching from %s: %v", d.attachments[i].Interface, err))
 		}
 	}
 	d.holds, d.attachments = nil, nil

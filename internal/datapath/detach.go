@@ -78,14 +78,14 @@ func (k *keeper) aside() (time.Time, error) {
 // has made it or it cannot be read. The interfaces are those that it may be attached to besides those that
 // it says itself. Call it in their network namespace.
 func Detach(keep *Keep, interfaces []string) error {
-	kept, _ := ReadKept(keep)
-	var ports []port
-	for _, name := range append(kept.Interfaces, interfaces...) {
+	k := newKeeper(keep)
+	ports := k.interfaces()
+	for _, name := range interfaces {
 		if nic, err := net.InterfaceByName(name); err == nil {
 			ports = append(ports, port{name: name, index: nic.Index})
 		}
 	}
-	return errors.Join(removeFilters(ports), newKeeper(keep).forget())
+	return errors.Join(removeFilters(ports), k.forget())
 }
 
 // Sweep removes what is kept where it was attached by links, and none of them is on an interface

@@ -5,124 +5,164 @@ package datapath
 import (
 	"errors"
 	"fmt"
-	"io/fs"
+	"net"
+	"os"
 	"slices"
+	"strconv"
+	"strings"
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/link"
+	"golang.org/x/sys/unix"
 
 	"github.com/jeoul/jeoul/internal/datapath/pins"
+	"github.com/jeoul/jeoul/internal/datapath/snapshot"
 )
 
 // keptWays are those that can outlive a process.
 var keptWays = []way{nativeXDP, genericXDP, tcx, tcFilter}
 
-// attachedBy is what is attached by one way: holds[i] keeps the program with programs[i] as
-// its number on the i-th interface; a nil hold: nothing is.
-type attachedBy struct {
-	way      way
-	holds    []hold
-	programs []ebpf.ProgramID
+// attached is a program on an interface, and what keeps it there.
+type attached struct {
+	leftover
+	program ebpf.ProgramID
 }
 
-// findAttached finds the newest set of which a program is attached.
-func (f *found) findAttached(sets []uint64) error {
-	var all []attachedBy
-	for _, w := range keptWays {
-		a, err := f.attachedBy(w)
+// interfaces are those that programs may be on, by what the snapshots say.
+func (k *keeper) interfaces() (ports []port) {
+	numbers, _ := k.snapshots()
+	for _, number := range numbers {
+		data, err := os.ReadFile(k.file(number))
 		if err != nil {
-			closeHolds(all)
-			return err
+			continue
 		}
-		all = append(all, a)
+		s, err := snapshot.Decode(data)
+		if err != nil {
+			continue // it matters only if it is the one that holds
+		}
+		for _, i := range slices.Concat(s.Interfaces, s.Leaving) {
+			if p := (port{name: i.Name, index: i.Index}); !slices.ContainsFunc(ports, p.sameInterface) {
+				ports = append(ports, p)
+			}
+		}
 	}
+	return ports
+}
+
+// findAttached finds the newest set whose programs are attached: one of them at least, and to
+// each of its interfaces ours by the same way, which is what a process leaves that is killed
+// while it swaps one by one. Ports are where filters are looked for.
+func (f *found) findAttached(sets []uint64, ports []port) error {
+	if err := f.listAttached(ports); err != nil {
+		return err
+	}
+	some := false
 	for _, set := range slices.Backward(sets) {
 		programs, ids, err := f.openPrograms(set)
 		if err != nil {
-			closeHolds(all)
 			return err
 		}
-		at := slices.IndexFunc(all, func(a attachedBy) bool { return a.has(ids) })
-		if at < 0 {
-			closePrograms(programs)
-			continue
-		}
-		f.set, f.way, f.holds, f.programs = set, all[at].way, all[at].holds, programs
-		for i, a := range all {
-			if i != at {
-				f.others = append(f.others, a.there()...)
+		for _, w := range keptWays {
+			runs, whole := f.runs(w, ids)
+			if some = some || runs; runs && whole {
+				f.set, f.way, f.pinned = set, w, programs
+				return nil
 			}
 		}
-		if len(f.holds) != len(f.ports) || slices.Contains(f.holds, nil) || len(programs) != len(f.ports) {
-			f.holds = all[at].there()
-			return &unusable{"it is not attached to all of the interfaces"}
-		}
-		return nil
+		closePrograms(programs)
 	}
-	closeHolds(all)
-	return &unusable{"none of its programs is attached to the interfaces"}
-}
-
-// has says whether the program with one of these numbers is attached to its interface.
-func (a attachedBy) has(ids []ebpf.ProgramID) bool {
-	for i, h := range a.holds {
-		if h != nil && i < len(ids) && a.programs[i] == ids[i] {
-			return true
-		}
+	if some {
+		return &unusable{"it is not attached to all of its interfaces"}
 	}
-	return false
+	return &unusable{"none of its programs is attached to an interface"}
 }
 
-// there returns the holds without gaps.
-func (a attachedBy) there() []hold {
-	return slices.DeleteFunc(slices.Clone(a.holds), func(h hold) bool { return h == nil })
-}
-
-func closeHolds(all []attachedBy) {
-	for _, a := range all {
-		leaveAll(a.there())
-	}
-}
-
-// leaveAll lets go of what goes on.
-func leaveAll(holds []hold) {
-	for _, h := range holds {
-		if l, is := h.(leaver); is {
-			_ = l.Leave()
+// runs says whether one of these programs, by the index of their interface, is attached by a
+// way, and whether something of ours is on each of the interfaces.
+func (f *found) runs(w way, ids map[int]ebpf.ProgramID) (one, whole bool) {
+	there := map[int]ebpf.ProgramID{}
+	for _, a := range f.attached {
+		if a.way == w {
+			there[a.index] = a.program
 		}
 	}
+	whole = len(ids) > 0
+	for index, id := range ids {
+		program, is := there[index]
+		one, whole = one || is && program == id, whole && is
+	}
+	return one, whole
 }
 
-func closePrograms(programs []*ebpf.Program) {
+// choose tells the interfaces of the snapshot from what is attached besides.
+func (f *found) choose() error {
+	f.ports = make([]port, len(f.snapshot.Interfaces))
+	f.holds, f.programs = make([]hold, len(f.ports)), make([]*ebpf.Program, len(f.ports))
+	for i, of := range f.snapshot.Interfaces {
+		nic, err := net.InterfaceByIndex(of.Index)
+		if err != nil {
+			return &unusable{fmt.Sprintf("its interface %s is gone", of.Name)}
+		}
+		if f.programs[i] = f.pinned[of.Index]; f.programs[i] == nil || len(f.pinned) != len(f.ports) {
+			return fmt.Errorf("%w: its programs are for other interfaces than it says", snapshot.ErrDamaged)
+		}
+		f.ports[i] = port{name: nic.Name, index: of.Index, mac: nic.HardwareAddr}
+		if again, err := net.InterfaceByName(of.Name); err == nil && again.Index == of.Index {
+			f.ports[i].name = of.Name // it may have several
+		}
+	}
+	for _, a := range f.attached {
+		i := slices.IndexFunc(f.ports, func(p port) bool { return p.index == a.index })
+		if a.way == f.way && i >= 0 {
+			f.holds[i] = a.hold
+		} else {
+			f.others = append(f.others, a.leftover)
+		}
+	}
+	return nil
+}
+
+func closePrograms(programs map[int]*ebpf.Program) {
 	for _, p := range programs {
 		p.Close()
 	}
 }
 
-// attachedBy looks for what is attached by a way.
-func (f *found) attachedBy(w way) (attachedBy, error) {
-	a := attachedBy{way: w, holds: make([]hold, len(f.ports)), programs: make([]ebpf.ProgramID, len(f.ports))}
-	for i, p := range f.ports {
-		var err error
-		if w == tcFilter {
-			a.holds[i], a.programs[i], err = filterOn(p)
-		} else {
-			a.holds[i], a.programs[i], err = linkAt(f.store.Path("", w.linkPin(i)))
-		}
-		if err != nil {
-			leaveAll(a.there())
-			return a, err
+// listAttached looks for what is attached, by links that are pinned and by filters.
+func (f *found) listAttached(ports []port) error {
+	names, err := f.store.Links()
+	if err != nil {
+		return err
+	}
+	for _, name := range names {
+		for _, w := range keptWays {
+			digits, is := strings.CutPrefix(name, w.linkPrefix())
+			index, err := strconv.Atoi(digits)
+			if !is || err != nil {
+				continue
+			}
+			h, program, err := linkAt(f.store.Path("", name))
+			if err != nil {
+				return err
+			}
+			f.attached = append(f.attached, attached{leftover{h, w, index}, program})
 		}
 	}
-	return a, nil
+	for _, p := range ports {
+		h, program, err := filterOn(p)
+		if err != nil {
+			return err
+		}
+		if h != nil {
+			f.attached = append(f.attached, attached{leftover{h, tcFilter, p.index}, program})
+		}
+	}
+	return nil
 }
 
-// linkAt opens a pinned link, if there is one; the hold is nil otherwise.
+// linkAt opens a pinned link.
 func linkAt(path string) (hold, ebpf.ProgramID, error) {
 	l, err := link.LoadPinnedLink(path, nil)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, 0, nil
-	}
 	if err != nil {
 		return nil, 0, fmt.Errorf("%s is no link of ours: %w", path, err)
 	}
@@ -140,6 +180,9 @@ func filterOn(p port) (hold, ebpf.ProgramID, error) {
 		return nil, 0, err
 	}
 	ours, err := f.ours()
+	if errors.Is(err, unix.ENODEV) {
+		err = nil // it went with its interface
+	}
 	if err != nil || len(ours) == 0 {
 		return nil, 0, errors.Join(err, f.Leave())
 	}
@@ -147,26 +190,33 @@ func filterOn(p port) (hold, ebpf.ProgramID, error) {
 	return f, ebpf.ProgramID(ours[0].Id), nil
 }
 
-// openPrograms opens the programs of a set, and returns their numbers.
-func (f *found) openPrograms(set uint64) (programs []*ebpf.Program, ids []ebpf.ProgramID, err error) {
-	for i := range f.ports {
-		path := f.store.Path(pins.Set(set), programPin(i))
-		p, err := ebpf.LoadPinnedProgram(path, nil)
-		if errors.Is(err, fs.ErrNotExist) {
-			break
+// openPrograms opens the programs of a set, and returns their numbers, by the index of their
+// interface.
+func (f *found) openPrograms(set uint64) (map[int]*ebpf.Program, map[int]ebpf.ProgramID, error) {
+	names, err := f.store.Objects(set)
+	if err != nil {
+		return nil, nil, err
+	}
+	programs, ids := map[int]*ebpf.Program{}, map[int]ebpf.ProgramID{}
+	for _, name := range names {
+		digits, is := strings.CutPrefix(name, programPrefix)
+		index, err := strconv.Atoi(digits)
+		if !is || err != nil {
+			continue
 		}
+		path := f.store.Path(pins.Set(set), name)
+		p, err := ebpf.LoadPinnedProgram(path, nil)
 		if err != nil {
 			closePrograms(programs)
 			return nil, nil, fmt.Errorf("%s is no program of ours: %w", path, err)
 		}
-		programs = append(programs, p)
+		programs[index] = p
 		info, err := p.Info()
 		if err != nil {
 			closePrograms(programs)
 			return nil, nil, fmt.Errorf("asking for the number of %s: %w", path, err)
 		}
-		id, _ := info.ID()
-		ids = append(ids, id)
+		ids[index], _ = info.ID()
 	}
 	return programs, ids, nil
 }
@@ -224,9 +274,12 @@ func (f *found) openShared(set uint64) (*shared, error) {
 
 // close lets go of what was found, which goes on.
 func (f *found) close() {
-	leaveAll(f.holds)
-	leaveAll(f.others)
-	closePrograms(f.programs)
+	for _, a := range f.attached {
+		if l, is := a.hold.(leaver); is {
+			_ = l.Leave()
+		}
+	}
+	closePrograms(f.pinned)
 	if f.memory != nil {
 		f.memory.storage.unmap()
 		f.memory.m.Close()

@@ -5,6 +5,7 @@ package datapath
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"syscall"
 
 	"github.com/cilium/ebpf"
@@ -19,42 +20,45 @@ type loader func(programKind) (*generation, error)
 func (d *Datapath) install(ports []port, wish lb.Hook, load loader) (*generation, error) {
 	switch {
 	case d.detached:
+		return load(d.programs(d.attachments[0].Hook))
 	case d.holds == nil:
 		return d.installFirst(ports, wish, load)
-	case wish != d.hook:
+	case wish != d.hook || !slices.EqualFunc(ports, d.current.ports, port.sameInterface):
 		return d.rehook(ports, wish, load)
 	}
-	kind := d.programs(d.attachments[0].Hook)
-	kind.unspecific = d.unspecific
-	made, err := load(kind)
-	if err != nil || d.detached {
-		return made, err
-	}
-	err = d.swap(ports, made)
-	if err != nil && d.current.adopted && errors.Is(err, syscall.EINVAL) {
-		made.close()
-		return d.installOther(ports, kind, load)
-	}
-	if err != nil {
-		made.close()
-		return nil, err
-	}
-	return made, nil
+	made, _, err := d.renew(ports, load)
+	return made, err
 }
 
-// installOther swaps in the program of the other attach type: see programKind.
-func (d *Datapath) installOther(ports []port, kind programKind, load loader) (*generation, error) {
+// renew loads a generation and puts it to work by the way that is in use. The lack that it
+// returns with an error says why another way may do.
+func (d *Datapath) renew(ports []port, load loader) (made *generation, lack string, err error) {
+	kind := d.programs(d.way.hook)
+	kind.unspecific = d.unspecific
+	made, lack, err = d.loadAndReach(kind, ports, load)
+	if err == nil || !d.current.adopted || !errors.Is(err, syscall.EINVAL) {
+		return made, lack, err
+	}
+	// The links take the program of the other attach type: see programKind.
 	kind.unspecific = !kind.unspecific
+	made, lack, err = d.loadAndReach(kind, ports, load)
+	if err == nil {
+		d.unspecific = kind.unspecific
+	}
+	return made, lack, err
+}
+
+func (d *Datapath) loadAndReach(kind programKind, ports []port, load loader) (*generation, string, error) {
 	made, err := load(kind)
 	if err != nil {
-		return nil, err
+		return nil, "", err
 	}
-	if err := d.swap(ports, made); err != nil {
+	lack, err := d.reach(ports, made)
+	if err != nil {
 		made.close()
-		return nil, err
+		return nil, lack, err
 	}
-	d.unspecific = kind.unspecific
-	return made, nil
+	return made, "", nil
 }
 
 // installFirst attaches, and removes what a killed balancer left, unless its
@@ -93,7 +97,7 @@ func (d *Datapath) attachFirst(ports []port, wish lb.Hook, load loader) (*genera
 				return made, a.way, nil
 			}
 			made.close()
-			last = errors.Join(err, closeAll(holds), d.hideTags())
+			last = errors.Join(err, closeAll(holds), d.hideTags(nil))
 			lacks = append(lacks, err.Error())
 			continue
 		}
@@ -105,11 +109,6 @@ func (d *Datapath) attachFirst(ports []port, wish lb.Hook, load loader) (*genera
 		lacks = append(lacks, a.way.lack(refused))
 	}
 	return nil, way{}, last
-}
-
-// swap puts the programs of a new generation in the place of the old ones.
-func (d *Datapath) swap(ports []port, made *generation) error {
-	return swapAll(d.holds, ports, made.programs, d.current.programs)
 }
 
 // swapAll puts programs in the place of those before. If one interface refuses, those

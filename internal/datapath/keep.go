@@ -84,7 +84,7 @@ func (k *keeper) pin(g *generation, shared *shared) error {
 		objects[name] = mapPin{m}
 	}
 	for i, p := range g.programs {
-		objects[programPin(i)] = programPinner{p}
+		objects[programPin(g.ports[i].index)] = programPinner{p}
 	}
 	if g.watch != nil {
 		objects[orphanMapWatches] = mapPin{g.watch.Maps[orphanMapWatches]}
@@ -96,8 +96,11 @@ func (k *keeper) pin(g *generation, shared *shared) error {
 // generationPin names the pin of a generation's memory.
 const generationPin = "generation"
 
-// programPin names the pin of the program on the i-th interface.
-func programPin(i int) string { return "program-" + strconv.Itoa(i) }
+// programPin names the pin of the program on the interface of an index. Neither it nor a link
+// goes by the order of the interfaces, which a change of them changes.
+func programPin(index int) string { return programPrefix + strconv.Itoa(index) }
+
+const programPrefix = "program-"
 
 // mapPin and programPinner pin a copy of the handle.
 type (
@@ -199,18 +202,21 @@ func (p pinnedLink) Close() error {
 	return errors.Join(err, p.Link.Close())
 }
 
-// linkPin names the pin of the link to the i-th interface.
-func (w way) linkPin(i int) string {
-	return strings.ReplaceAll(strings.ToLower(w.name), " ", "-") + "-" + strconv.Itoa(i)
+// linkPin names the pin of the link to the interface of an index.
+func (w way) linkPin(index int) string { return w.linkPrefix() + strconv.Itoa(index) }
+
+// linkPrefix begins the names of the pins of a way's links.
+func (w way) linkPrefix() string {
+	return strings.ReplaceAll(strings.ToLower(w.name), " ", "-") + "-"
 }
 
-// hold pins what keeps a program on the i-th interface. On an error it is closed.
-func (k *keeper) hold(h hold, w way, i int) (hold, error) {
+// hold pins what keeps a program on an interface. On an error it is closed.
+func (k *keeper) hold(h hold, w way, p port) (hold, error) {
 	l, is := h.(link.Link)
 	if k == nil || !is {
 		return h, nil // a filter outlives us by itself
 	}
-	if err := l.Pin(k.Store.Path("", w.linkPin(i))); err != nil {
+	if err := l.Pin(k.Store.Path("", w.linkPin(p.index))); err != nil {
 		return nil, errors.Join(fmt.Errorf("pinning the link of %s: %w", w.name, err), h.Close())
 	}
 	return pinnedLink{l}, nil

@@ -169,7 +169,7 @@ func TestKeptAfterKill(t *testing.T) {
 		}
 		memory, _, err := d.makeMemory(c, d.shared)
 		if err == nil {
-			err = d.writeAhead(c)
+			err = d.writeAhead(c, d.current.ports)
 		}
 		if err != nil {
 			return nil, err
@@ -184,7 +184,7 @@ func TestKeptAfterKill(t *testing.T) {
 			if err != nil {
 				return err
 			}
-			return d.writeAhead(c)
+			return d.writeAhead(c, d.current.ports)
 		},
 		"in the middle of a change in place": func(d *Datapath) error {
 			c, err := d.register.plan(more(), testTableSize, d.now())
@@ -195,7 +195,7 @@ func TestKeptAfterKill(t *testing.T) {
 			if p == nil {
 				return errors.New("no room")
 			}
-			if err := d.writeAhead(c); err != nil {
+			if err := d.writeAhead(c, d.current.ports); err != nil {
 				return err
 			}
 			d.keeper.show(d.current.memory)
@@ -211,7 +211,8 @@ func TestKeptAfterKill(t *testing.T) {
 			if err != nil {
 				return err
 			}
-			return d.swap(d.current.ports, made)
+			_, err = d.reach(d.current.ports, made)
+			return err
 		},
 		"with pins that are half made": func(d *Datapath) error {
 			return os.Mkdir(d.keeper.Store.Path("", pins.Set(9)+"-new"), 0o700)
@@ -270,9 +271,9 @@ func TestKeptIsRefused(t *testing.T) {
 			return os.WriteFile(snapshotOf(d), change(data), 0o600)
 		}
 	}
-	foreign := func(object string) func(d *Datapath) error {
+	foreign := func(object func(*Datapath) string) func(d *Datapath) error {
 		return func(d *Datapath) error {
-			path := d.keeper.Store.Path(pins.Set(d.current.set), object)
+			path := d.keeper.Store.Path(pins.Set(d.current.set), object(d))
 			if err := os.Remove(path); err != nil {
 				return err
 			}
@@ -306,9 +307,9 @@ func TestKeptIsRefused(t *testing.T) {
 			}
 			return errors.Join(os.Remove(path), m.Pin(path), m.Close())
 		}, "for fewer services"},
-		"a foreign map":     {foreign(xdpMapFlows), "is no map of ours"},
-		"a foreign program": {foreign(programPin(0)), "is no program of ours"},
-		"a foreign memory":  {foreign(generationPin), "is no memory"},
+		"a foreign map":     {foreign(func(*Datapath) string { return xdpMapFlows }), "is no map of ours"},
+		"a foreign program": {foreign(func(d *Datapath) string { return programPin(d.current.ports[0].index) }), "is no program of ours"},
+		"a foreign memory":  {foreign(func(*Datapath) string { return generationPin }), "is no memory"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			testenv.In(t, nics(t), func() error {

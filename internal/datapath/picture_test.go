@@ -28,10 +28,10 @@ func TestReadDuringApply(t *testing.T) {
 	}
 	before := d.Memory()
 	find, held, release := d.findPorts, make(chan struct{}), make(chan struct{})
-	d.findPorts = func() ([]port, error) {
+	d.findPorts = func(names []string) ([]port, error) {
 		close(held)
 		<-release
-		return find()
+		return find(names)
 	}
 	applied := make(chan error, 1)
 	go func() { applied <- d.Apply(two) }()

@@ -26,22 +26,19 @@ import (
 // another CPU (RPS) or waiting to be merged (GRO).
 const queued = 50 * time.Millisecond
 
-// rehook attaches the programs of a new generation as a wish wants it, and then takes the
-// current ones off. On an error these go on.
+// rehook attaches the programs of a new generation as a wish wants it, on interfaces that may
+// be others than before, and then takes the current ones off. On an error these go on.
 func (d *Datapath) rehook(ports []port, wish lb.Hook, load loader) (*generation, error) {
 	last := fmt.Errorf("hook: %s: %w on these interfaces", wish, ErrUnsupported)
 	var lacks []string
 	for _, a := range d.ways(wish, ports) {
 		if a.way != d.way && a.way.hook == d.way.hook {
-			// It was tried before the way that is in use.
-			lacks = append(lacks, a.way.lack(ports[0]))
+			// An interface has one program of a hook at a time, so there is no step from
+			// one of its ways to the other.
+			lacks = append(lacks, d.passedOver(a.way, ports))
 			continue
 		}
-		made, err := load(d.programs(a.way.hook))
-		if err != nil {
-			return nil, err
-		}
-		lack, err := d.moveTo(ports, made, a.way)
+		made, lack, err := d.take(ports, a.way, load)
 		if lack != "" {
 			lacks = append(lacks, lack)
 		}
@@ -49,7 +46,6 @@ func (d *Datapath) rehook(ports []port, wish lb.Hook, load loader) (*generation,
 			d.hook, d.way, d.attachments = wish, a.way, attachments(ports, a.way, a.because(lacks))
 			return made, nil
 		}
-		made.close()
 		if last = err; lack == "" {
 			break
 		}
@@ -57,19 +53,39 @@ func (d *Datapath) rehook(ports []port, wish lb.Hook, load loader) (*generation,
 	return nil, last
 }
 
-// moveTo puts the programs of a new generation to work by a way, which may be the one in use.
-// The lack that it returns with an error says why another way may do; without one, what is
-// not as it should be.
-func (d *Datapath) moveTo(ports []port, made *generation, w way) (lack string, err error) {
-	if w == d.way {
-		return "", d.swap(ports, made)
+// passedOver says why a way of the hook in use is not taken.
+func (d *Datapath) passedOver(w way, ports []port) string {
+	if w == tcx || w == tcFilter || slices.EqualFunc(ports, d.current.ports, port.sameInterface) {
+		return w.lack(ports[0]) // it was tried before the one that is in use
 	}
+	return fmt.Sprintf("the other interfaces were in %s already (a restart tries %s)", d.way.name, w.name)
+}
+
+// take loads a generation and puts it to work by a way, which may be the one in use. The lack
+// that it returns with an error says why another way may do; without one, what is not as it
+// should be.
+func (d *Datapath) take(ports []port, w way, load loader) (made *generation, lack string, err error) {
+	if w == d.way {
+		return d.renew(ports, load)
+	}
+	if made, err = load(d.programs(w.hook)); err != nil {
+		return nil, "", err
+	}
+	if lack, err = d.moveTo(ports, made, w); err != nil {
+		made.close()
+		return nil, lack, err
+	}
+	return made, lack, nil
+}
+
+// moveTo puts the programs of a new generation to work by another hook.
+func (d *Datapath) moveTo(ports []port, made *generation, w way) (lack string, err error) {
 	pass, err := passing()
 	if err != nil {
 		return "", err
 	}
 	defer pass.Close()
-	h := &handover{d: d, ports: ports, made: made, way: w, pass: slices.Repeat([]*ebpf.Program{pass}, len(ports))}
+	h := &handover{d: d, before: d.current.ports, ports: ports, made: made, way: w, pass: pass}
 	if w.hook == lb.HookXDP {
 		err = h.toXDP()
 	} else {
@@ -99,14 +115,15 @@ func passing() (*ebpf.Program, error) {
 	return made, nil
 }
 
-// handover is a change of the hook under way.
+// handover is a change of the hook or the interfaces under way.
 type handover struct {
-	d     *Datapath
-	ports []port
-	made  *generation
-	way   way
-	// pass[i] stands in for our program in XDP.
-	pass []*ebpf.Program
+	d *Datapath
+	// before are the interfaces that packets are taken on so far, and ports those to come.
+	before, ports []port
+	made          *generation
+	way           way
+	// pass stands in for our programs in XDP.
+	pass *ebpf.Program
 	// holds keep the new programs.
 	holds []hold
 	lack  string
@@ -124,21 +141,22 @@ func (h *handover) undo() (err error) {
 
 // toXDP moves from TC to XDP.
 func (h *handover) toXDP() error {
-	if err := h.attach(h.pass); err != nil {
+	pass := slices.Repeat([]*ebpf.Program{h.pass}, len(h.ports))
+	if err := h.attach(pass); err != nil {
 		return err
 	}
-	h.done = append(h.done, h.d.hideTags)
+	h.done = append(h.done, func() error { return h.d.hideTags(nil) })
 	if err := h.d.showTags(h.ports, h.way); err != nil {
 		h.lack = err.Error()
 		return err
 	}
-	if err := h.exchange(h.holds, h.made.programs, h.pass); err != nil {
+	if err := h.exchange(h.holds, h.ports, h.made.programs, pass); err != nil {
 		return err
 	}
 	// What was passed before is decided on in TC.
 	waitForReaders()
 	<-time.After(queued)
-	return h.release(h.d.current.programs)
+	return h.release(h.before, h.d.current.programs)
 }
 
 // toTC moves from XDP to TC.
@@ -146,15 +164,16 @@ func (h *handover) toTC() error {
 	if err := h.attach(h.made.programs); err != nil {
 		return err
 	}
-	if err := h.exchange(h.d.holds, h.pass, h.d.current.programs); err != nil {
+	pass := slices.Repeat([]*ebpf.Program{h.pass}, len(h.before))
+	if err := h.exchange(h.d.holds, h.before, pass, h.d.current.programs); err != nil {
 		return err
 	}
 	// Frames may be on their way to be sent by an interface that is about to lose XDP.
 	waitForReaders()
-	if err := h.release(h.pass); err != nil {
+	if err := h.release(h.before, pass); err != nil {
 		return err
 	}
-	if err := h.d.hideTags(); err != nil {
+	if err := h.d.hideTags(nil); err != nil {
 		h.lack = err.Error() // harmless: TC sees tags wherever they are
 	}
 	return nil
@@ -175,28 +194,30 @@ func (h *handover) attach(programs []*ebpf.Program) error {
 }
 
 // exchange puts programs in the place of others.
-func (h *handover) exchange(holds []hold, to, from []*ebpf.Program) error {
-	if err := swapAll(holds, h.ports, to, from); err != nil {
+func (h *handover) exchange(holds []hold, ports []port, to, from []*ebpf.Program) error {
+	if err := swapAll(holds, ports, to, from); err != nil {
 		return err
 	}
-	h.done = append(h.done, func() error { return swapAll(holds, h.ports, from, to) })
+	h.done = append(h.done, func() error { return swapAll(holds, ports, from, to) })
 	return nil
 }
 
-// release takes the programs off the interfaces by which packets came so far. If one cannot
-// be taken off, all are put back.
-func (h *handover) release(programs []*ebpf.Program) error {
-	for i, old := range h.d.holds {
-		err := old.Close()
+// release takes the programs off interfaces by which packets came so far. If one cannot be
+// taken off, all are put back: programs[i] is that of the i-th interface before.
+func (h *handover) release(leaving []port, programs []*ebpf.Program) error {
+	for at, p := range leaving {
+		i := h.d.current.portAt(p)
+		err := h.d.holds[i].Close()
 		if err == nil {
 			continue
 		}
-		err = fmt.Errorf("detaching from %s in %s (it goes on there): %w", h.ports[i].name, h.d.way.name, err)
+		err = fmt.Errorf("detaching from %s in %s (it goes on there): %w", p.name, h.d.way.name, err)
 		// The last one, too: it is not ours to exchange any more.
-		for back := range i + 1 {
-			again, failed := h.d.attach(programs[back], h.ports, back, h.d.way)
+		for _, p := range leaving[:at+1] {
+			back := h.d.current.portAt(p)
+			again, failed := h.d.attach(programs[back], p, h.d.way)
 			if failed != nil {
-				err = errors.Join(err, attachError(failed, h.ports[back], h.d.way))
+				err = errors.Join(err, attachError(failed, p, h.d.way))
 				continue
 			}
 			h.d.holds[back] = again

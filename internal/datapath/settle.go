@@ -25,7 +25,7 @@ func (d *Datapath) settleTransitions(now time.Time, flowsOf map[uint32]uint64) {
 	if p == nil {
 		return
 	}
-	if d.writeAhead(c) != nil {
+	if d.writeAhead(c, d.current.ports) != nil {
 		p.cancel() // the next round tries again
 		return
 	}

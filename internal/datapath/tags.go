@@ -88,12 +88,18 @@ func (d *Datapath) noteShown(link, name string) {
 // whyHidden is why they are switched on again, for a person.
 const whyHidden = "packets are taken in TC, which sees VLAN tags wherever they are"
 
-// hideTags switches on what showTags has switched off. What stays off is tried again by the
-// next call.
-func (d *Datapath) hideTags() error {
+// hideTags switches on what showTags has switched off, but on these interfaces. What stays off
+// is tried again by the next call.
+func (d *Datapath) hideTags(but []port) error {
 	var failed []error
+	var stay []string
+	for _, p := range but {
+		names, err := devicesOf(p)
+		failed = append(failed, err)
+		stay = append(stay, names...)
+	}
 	d.shown = slices.DeleteFunc(d.shown, func(f feature) bool {
-		if d.options.SwitchBack == nil {
+		if d.options.SwitchBack == nil || slices.Contains(stay, f.link) {
 			return false
 		}
 		err := d.options.SwitchBack(f.link, f.name, whyHidden)

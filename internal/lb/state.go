@@ -21,6 +21,9 @@ type State struct {
 	Services []RoutedService
 	// Pool is where full NAT takes source addresses and ports from.
 	Pool Pool
+	// Interfaces are the names of those that packets are to be taken on, each once; none
+	// means where they are, and at first where the data plane was told to when it was opened.
+	Interfaces []string
 	// Hook is where packets are to be taken; "" means where they are, and at first where
 	// the data plane was told to when it was opened.
 	Hook Hook

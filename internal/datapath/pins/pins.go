@@ -203,6 +203,18 @@ func (s *Store) Sets() ([]uint64, error) {
 	return numbers, err
 }
 
+// Objects lists the names of what a set has.
+func (s *Store) Objects(number uint64) (names []string, err error) {
+	entries, err := os.ReadDir(filepath.Join(s.dir, Set(number)))
+	if err != nil {
+		return nil, fmt.Errorf("reading the pins of the data plane: %w", err)
+	}
+	for _, e := range entries {
+		names = append(names, e.Name())
+	}
+	return names, nil
+}
+
 // Links lists the names of what is pinned beside the sets.
 func (s *Store) Links() ([]string, error) {
 	names, err := s.names()

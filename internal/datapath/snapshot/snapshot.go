@@ -50,6 +50,8 @@ type Head struct {
 	CountedOutcomes map[string]uint64 `json:"counted_outcomes,omitempty"`
 	// Interfaces are those that packets are taken on, in their order.
 	Interfaces []Interface `json:"interfaces"`
+	// Leaving are those that packets were taken on before.
+	Leaving []Interface `json:"leaving,omitempty"`
 	// Hook is what was asked for.
 	Hook lb.Hook `json:"hook"`
 	// Secret places flows in their tables.
