@@ -197,12 +197,17 @@ func (c *Changes) RemoveAddresses(link string, addrs []netip.Addr) error {
 	for _, addr := range addrs {
 		leave[addr.Unmap()] = true
 	}
+	// One address more than once, if the link was removed and made anew in between.
+	return c.removeAddresses(func(ch change) bool { return ch.Link == link && leave[ch.Address] })
+}
+
+// removeAddresses takes those away that were put there and are chosen.
+func (c *Changes) removeAddresses(chosen func(change) bool) error {
 	undoing := c.undoing("")
 	var failed []error
 	var gone []change
-	// One address more than once, if the link was removed and made anew in between.
 	for _, ch := range c.journal.changes {
-		if ch.Kind != kindAddress || ch.Link != link || !leave[ch.Address] {
+		if ch.Kind != kindAddress || !chosen(ch) {
 			continue
 		}
 		if err := undoing.address(ch); err != nil {
@@ -214,25 +219,19 @@ func (c *Changes) RemoveAddresses(link string, addrs []netip.Addr) error {
 	return errors.Join(append(failed, c.journal.forget(gone...))...)
 }
 
-// KeepAddresses takes off a link what AddAddresses has put there and is not among addrs, as
+// KeepAddresses takes away what AddAddresses has put on any link, but addrs on this one, as
 // much as it can.
 func (c *Changes) KeepAddresses(link string, addrs []netip.Addr) error {
 	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.closed {
+		return fmt.Errorf("take addresses off all links but %s: %w", link, errClosed)
+	}
 	stays := make(map[netip.Addr]bool, len(addrs))
 	for _, addr := range addrs {
 		stays[addr.Unmap()] = true
 	}
-	var leave []netip.Addr
-	for _, ch := range c.journal.changes {
-		if ch.Kind == kindAddress && ch.Link == link && !stays[ch.Address] {
-			leave = append(leave, ch.Address)
-		}
-	}
-	c.mu.Unlock()
-	if len(leave) == 0 {
-		return nil
-	}
-	return c.RemoveAddresses(link, leave)
+	return c.removeAddresses(func(ch change) bool { return ch.Link != link || !stays[ch.Address] })
 }
 
 // address takes an address away if it is still there.

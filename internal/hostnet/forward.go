@@ -15,9 +15,9 @@ import (
 type setting struct{ name, value string }
 
 // Forward makes the host a router on links, for each family or for none: what
-// was set for a family that is no longer wanted is taken back. The first of the
+// was set for a family, or a link, that is no longer wanted is taken back. The first of the
 // links has the addresses that packets are translated to. On an error all is as
-// it was before.
+// it was before, but for links that were left.
 //
 // A balancer that translates addresses sends replies on by itself, as long as it
 // may: the kernel's lookup refuses to find a route for it on an interface that
@@ -29,15 +29,12 @@ func (c *Changes) Forward(links []string, four, six bool) error {
 	if c.closed {
 		return fmt.Errorf("make the host forward: %w", errClosed)
 	}
-	made4, err := c.forwardFamily(&c.forwarding4, four, func() ([]setting, error) { return c.forward4(links) })
+	made4, err := c.forwardFamily(&c.forwarding4, four, links, c.forward4)
 	if err != nil {
 		return fmt.Errorf("make the host forward IPv4: %w", err)
 	}
-	if _, err = c.forwardFamily(&c.forwarding6, six, func() ([]setting, error) { return c.forward6(links) }); err != nil {
-		err = fmt.Errorf("make the host forward IPv6: %w", err)
-		if made4 {
-			err = errors.Join(err, c.restoreAll(&c.forwarding4.sysctls))
-		}
+	if _, err = c.forwardFamily(&c.forwarding6, six, links, c.forward6); err != nil {
+		err = errors.Join(fmt.Errorf("make the host forward IPv6: %w", err), c.forwarding4.takeBack(c, made4))
 	}
 	return err
 }
@@ -45,34 +42,71 @@ func (c *Changes) Forward(links []string, four, six bool) error {
 // forwarding is what was set so that the host forwards one family, in order.
 type forwarding struct {
 	sysctls []string
+	// links are those on which the host forwards.
+	links []string
 	// inherited: another process has set them, perhaps not all that it wanted.
 	inherited bool
 }
 
-// forwardFamily sets what a family wants, or takes it back. It reports whether
-// it has set something.
-func (c *Changes) forwardFamily(done *forwarding, want bool, settings func() ([]setting, error)) (made bool, err error) {
+// forwardFamily sets what a family wants, or takes it back. It returns what it has set.
+func (c *Changes) forwardFamily(done *forwarding, want bool, links []string, settings func([]string) ([]setting, error)) (made []string, err error) {
 	switch {
 	case !want:
-		return false, c.restoreAll(&done.sysctls)
-	case len(done.sysctls) > 0 && !done.inherited:
-		return false, nil
+		done.links = nil
+		return nil, c.restoreAll(&done.sysctls)
+	case len(done.sysctls) > 0 && !done.inherited && slices.Equal(done.links, links):
+		return nil, nil
 	}
-	list, err := settings()
+	list, err := settings(links)
 	if err != nil {
-		return false, err
+		return nil, err
 	}
-	var set []string
 	for _, s := range list {
+		if slices.Contains(done.sysctls, s.name) && !done.inherited {
+			continue // of a link that stays
+		}
 		if err := c.setSysctl(s.name, s.value); err != nil {
-			return false, errors.Join(err, c.restoreAll(&set))
+			return nil, errors.Join(err, c.restoreAll(&made))
 		}
 		if !slices.Contains(done.sysctls, s.name) {
-			set = append(set, s.name)
+			made = append(made, s.name)
 		}
 	}
-	done.sysctls, done.inherited = append(done.sysctls, set...), false
-	return true, nil
+	done.sysctls, done.links, done.inherited = append(done.sysctls, made...), slices.Clone(links), false
+	return made, c.leaveLinks(done)
+}
+
+// takeBack takes back sysctls that forwardFamily has set.
+func (f *forwarding) takeBack(c *Changes, made []string) error {
+	f.sysctls = slices.DeleteFunc(f.sysctls, func(name string) bool { return slices.Contains(made, name) })
+	err := c.restoreAll(&made)
+	f.sysctls = append(f.sysctls, made...)
+	f.inherited = true // what is set is not all that is wanted
+	return err
+}
+
+// linkSettings are the names of the settings that forwarding takes of a link for itself. What
+// keeps the routes of other links (keepRouters) is not among them.
+var linkSettings = []string{"send_redirects", "accept_local", "rp_filter", "forwarding", "force_forwarding"}
+
+// leaveLinks takes back what was set of links on which the host is not to forward any more,
+// and of the first what is only for the others.
+func (c *Changes) leaveLinks(done *forwarding) error {
+	stays := []string{conf4("all", "send_redirects"), conf6("all", "forwarding")}
+	for i, link := range done.links {
+		for _, name := range linkSettings {
+			if i > 0 || name != "rp_filter" {
+				stays = append(stays, conf4(link, name), conf6(link, name))
+			}
+		}
+	}
+	leave := slices.DeleteFunc(slices.Clone(done.sysctls), func(name string) bool {
+		return slices.Contains(stays, name) || !slices.Contains(linkSettings, name[strings.LastIndexByte(name, '.')+1:])
+	})
+	done.sysctls = slices.DeleteFunc(done.sysctls, func(name string) bool { return slices.Contains(leave, name) })
+	err := c.restoreAll(&leave)
+	done.sysctls = append(done.sysctls, leave...)
+	return err
 }
 
 // restoreAll takes sysctls back, the last one first. Those that it could not stay

@@ -18,6 +18,7 @@ import (
 	"github.com/gopacket/gopacket/layers"
 	"github.com/vishvananda/netlink"
 
+	"github.com/jeoul/jeoul/internal/hostnet"
 	"github.com/jeoul/jeoul/internal/namespace"
 	"github.com/jeoul/jeoul/internal/testenv"
 )
@@ -247,4 +248,55 @@ func TestForwardRefused(t *testing.T) {
 	if diff := cmp.Diff(map[string]string{}, r.changed(before)); diff != "" {
 		t.Errorf("changed all the same:\n%s", diff)
 	}
+}
+
+// TestForwardElsewhere changes the links on which a host forwards: what is set follows, and
+// with it what is only for those that are not the first.
+func TestForwardElsewhere(t *testing.T) {
+	r := newRouter(t)
+	r.set("ipv4/conf/all/rp_filter", "1")
+	before := r.sysctls()
+	testenv.In(t, r.host, func() error {
+		// What each list of links comes to, when it is the first that is asked for.
+		want := map[string]map[string]string{}
+		lists := [][]string{{"eth0.5"}, {"eth0.5", "eth1"}, {"eth1", "eth0.5"}, {"eth1"}}
+		for _, links := range lists {
+			c, err := hostnet.Open(t.TempDir(), "test")
+			if err != nil {
+				return err
+			}
+			if err := c.Forward(links, true, true); err != nil {
+				return err
+			}
+			want[fmt.Sprint(links)] = r.changed(before)
+			if err := c.Close(); err != nil {
+				return err
+			}
+		}
+		dir := t.TempDir()
+		c, err := hostnet.Open(dir, "test")
+		if err != nil {
+			return err
+		}
+		for _, links := range append(lists, lists[0], lists[3], lists[1], lists[0]) {
+			if err := c.Forward(links, true, true); err != nil {
+				return err
+			}
+			same(t, fmt.Sprint(links), want[fmt.Sprint(links)], r.changed(before))
+		}
+		// Another process goes on, elsewhere.
+		c.Leave()
+		if c, err = hostnet.Inherit(dir, "test"); err != nil {
+			return err
+		}
+		if err := c.Forward(lists[3], true, true); err != nil {
+			return err
+		}
+		same(t, "by another process", want[fmt.Sprint(lists[3])], r.changed(before))
+		if err := c.Close(); err != nil {
+			return err
+		}
+		same(t, "taken back", map[string]string{}, r.changed(before))
+		return nil
+	})
 }

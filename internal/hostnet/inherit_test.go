@@ -78,3 +78,34 @@ func TestInheritForwarding(t *testing.T) {
 		return c.Close()
 	})
 }
+
+// TestKeepAddressesOfOneLink takes away what was put on other links, as a process left it that
+// was killed while it moved its addresses.
+func TestKeepAddressesOfOneLink(t *testing.T) {
+	r := newRouter(t)
+	testenv.In(t, r.host, func() error {
+		c, err := hostnet.Open(t.TempDir(), "test")
+		if err != nil {
+			return err
+		}
+		defer c.Close()
+		for _, link := range []string{"eth0.5", "eth1"} {
+			if err := c.AddAddresses(link, []netip.Addr{vip4, vip6}, vip); err != nil {
+				return err
+			}
+		}
+		c.Events()
+		if err := c.KeepAddresses("eth1", []netip.Addr{vip4}); err != nil {
+			return err
+		}
+		same(t, "what was not wanted any more", []string{"198.18.0.100/32 on eth0.5: present → absent",
+			"2001:2::100/128 on eth0.5: present → absent", "2001:2::100/128 on eth1: present → absent"}, texts(c.Events()))
+		for _, vip := range []netip.Addr{vip4, vip6} {
+			links, err := c.Links(vip)
+			if err != nil || len(links) != 1-vip.BitLen()/128 {
+				t.Errorf("%s is on %q, %v", vip, links, err)
+			}
+		}
+		return nil
+	})
+}

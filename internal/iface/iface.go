@@ -11,6 +11,7 @@ import (
 	"net"
 	"net/netip"
 	"slices"
+	"sync"
 
 	"github.com/safchain/ethtool"
 	"github.com/vishvananda/netlink"
@@ -29,7 +30,8 @@ var (
 
 // State is an interface at one moment.
 type State struct {
-	Name string
+	Name  string
+	Index int
 	// Up says that packets can pass: it is switched on and has a carrier.
 	Up  bool
 	MAC net.HardwareAddr
@@ -43,6 +45,7 @@ type State struct {
 // Interfaces are watched interfaces. Its methods work in the namespace that the
 // thread calling Watch was in.
 type Interfaces struct {
+	mu      sync.Mutex // held to read and replace watched
 	watched []watched
 	handle  *netlink.Handle
 	events  *nl.NetlinkSocket
@@ -63,7 +66,7 @@ func Watch(names ...string) (*Interfaces, error) {
 		return nil, fmt.Errorf("open a netlink socket: %w", err)
 	}
 	i := &Interfaces{handle: handle, changes: make(chan struct{}, 1)}
-	if err := i.find(names); err != nil {
+	if i.watched, err = i.find(names); err != nil {
 		handle.Close()
 		return nil, err
 	}
@@ -77,18 +80,56 @@ func Watch(names ...string) (*Interfaces, error) {
 	return i, nil
 }
 
-func (i *Interfaces) find(names []string) error {
+func (i *Interfaces) find(names []string) (found []watched, err error) {
 	for _, name := range names {
 		link, err := i.handle.LinkByName(name)
 		if _, missing := err.(netlink.LinkNotFoundError); missing {
-			return fmt.Errorf("interface %q: %w in this network namespace: `ip link` lists those there are", name, ErrNotFound)
+			return nil, fmt.Errorf("interface %q: %w in this network namespace: `ip link` lists those there are", name, ErrNotFound)
 		}
 		if err != nil {
-			return fmt.Errorf("look for the interface %q: %w", name, err)
+			return nil, fmt.Errorf("look for the interface %q: %w", name, err)
 		}
-		i.watched = append(i.watched, watched{name: name, index: link.Attrs().Index})
+		found = append(found, watched{name: name, index: link.Attrs().Index})
 	}
+	return found, nil
+}
+
+// Follow watches the interfaces of these names from now on, and no others; what was lost on
+// those that stay is counted on. On an error it goes on with those of before.
+func (i *Interfaces) Follow(names []string) error {
+	next, err := i.find(names)
+	if err != nil {
+		return err
+	}
+	for at := range next {
+		before := i.all()
+		if was := slices.IndexFunc(before, func(w watched) bool { return w.index == next[at].index }); was >= 0 {
+			next[at].lost = before[was].lost
+		} else {
+			next[at].lost = i.countXDPLost(next[at])
+		}
+	}
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	i.watched = next
 	return nil
+}
+
+// Look returns the states of interfaces, in the order of their names, whether they are watched
+// or not. Errors: ErrNotFound, ErrGone.
+func (i *Interfaces) Look(names []string) ([]State, error) {
+	found, err := i.find(names)
+	if err != nil {
+		return nil, err
+	}
+	return i.states(found)
+}
+
+// all returns what is watched. It is replaced as a whole.
+func (i *Interfaces) all() []watched {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	return i.watched
 }
 
 // Changes is signalled after States may have changed; signals that nobody has
@@ -125,7 +166,7 @@ func (i *Interfaces) listen() {
 }
 
 func (i *Interfaces) has(index int) bool {
-	return slices.ContainsFunc(i.watched, func(w watched) bool { return w.index == index })
+	return slices.ContainsFunc(i.all(), func(w watched) bool { return w.index == index })
 }
 
 // indexOf reads the interface's index, which both struct ifinfomsg and struct
@@ -145,9 +186,11 @@ func (i *Interfaces) signal() {
 }
 
 // States asks the kernel; they are in the order of the names. Errors: ErrGone.
-func (i *Interfaces) States() ([]State, error) {
-	states := make([]State, len(i.watched))
-	for at, w := range i.watched {
+func (i *Interfaces) States() ([]State, error) { return i.states(i.all()) }
+
+func (i *Interfaces) states(of []watched) ([]State, error) {
+	states := make([]State, len(of))
+	for at, w := range of {
 		var err error
 		if states[at], err = i.state(w); err != nil {
 			return nil, err
@@ -166,9 +209,10 @@ func (i *Interfaces) state(w watched) (State, error) {
 	}
 	attrs := link.Attrs()
 	state := State{
-		Name: attrs.Name,
-		Up:   attrs.Flags&net.FlagUp != 0 && attrs.RawFlags&unix.IFF_LOWER_UP != 0,
-		MAC:  attrs.HardwareAddr,
+		Name:  attrs.Name,
+		Index: attrs.Index,
+		Up:    attrs.Flags&net.FlagUp != 0 && attrs.RawFlags&unix.IFF_LOWER_UP != 0,
+		MAC:   attrs.HardwareAddr,
 	}
 	if state.Addresses, err = i.addresses(link); err != nil {
 		return State{}, fmt.Errorf("list the addresses of %s: %w", attrs.Name, err)

@@ -169,6 +169,35 @@ func TestSeveral(t *testing.T) {
 	}
 }
 
+// TestFollow exchanges what is watched: the states and the signals are those of the others, and
+// a name that is none changes nothing.
+func TestFollow(t *testing.T) {
+	l := newLab(t)
+	l.ip("link add ctl2 address 02:00:00:00:00:03 type veth peer name ctl3")
+	l.ip("link set ctl3 up")
+	i := l.watch("ctl0")
+	if err := i.Follow([]string{"ctl2", "ctl9"}); !errors.Is(err, ErrNotFound) || !strings.Contains(err.Error(), "ctl9") {
+		t.Errorf("error %v, want ErrNotFound that names ctl9", err)
+	}
+	if s, err := first(i); err != nil || s.Name != "ctl0" {
+		t.Errorf("after a refusal: %+v, %v", s, err)
+	}
+	states, err := i.Look([]string{"ctl2", "ctl0"})
+	if err != nil || len(states) != 2 || states[0].Name != "ctl2" || states[0].Index == states[1].Index {
+		t.Errorf("looked at %+v, %v", states, err)
+	}
+	if err := i.Follow([]string{"ctl2"}); err != nil {
+		t.Fatal(err)
+	}
+	l.ip("link del ctl0")
+	await(t, i, "down at first", func(s State, err error) bool { return err == nil && s.Name == "ctl2" && !s.Up })
+	l.ip("link set ctl2 up")
+	await(t, i, "up", func(s State, err error) bool { return err == nil && s.Up })
+	if n := len(i.XDPLost()); n != 1 {
+		t.Errorf("losses are counted of %d interfaces", n)
+	}
+}
+
 func TestNoSuchInterface(t *testing.T) {
 	if _, err := Watch("ctl-none0"); !errors.Is(err, ErrNotFound) {
 		t.Errorf("error = %v, want ErrNotFound", err)

@@ -20,8 +20,9 @@ func CountsXDPLoss(counter string) bool { return xdpLosses.MatchString(counter) 
 // programs sent were lost on it since Watch, as far as its driver counts them. The
 // programs have counted them as sent.
 func (i *Interfaces) XDPLost() []uint64 {
-	lost := make([]uint64, len(i.watched))
-	for at, w := range i.watched {
+	all := i.all()
+	lost := make([]uint64, len(all))
+	for at, w := range all {
 		if now := i.countXDPLost(w); now > w.lost {
 			lost[at] = now - w.lost
 		}

@@ -17,6 +17,7 @@ import (
 	"net"
 	"net/netip"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -63,6 +64,7 @@ type port struct {
 	resolver *neigh.Resolver
 	hops     []netip.Addr // what the resolver looks for
 	err      error        // why it does not look for all of them
+	stop     func()       // ends the passing on of its signals
 }
 
 // Paths keeps the paths to a set of addresses. It is safe for concurrent use.
@@ -71,9 +73,10 @@ type Paths struct {
 	netlink *netlink.Handle
 	ears    []int // what routers say of packets that are too big
 	events  *nl.NetlinkSocket
-	ports   []*port
+	ports   []*port // replaced as a whole, by who has looking and mu
 	changes chan struct{}
-	stirred chan struct{} // routing may have changed
+	stirred chan struct{}   // routing may have changed
+	ctx     context.Context // until Close
 	cancel  context.CancelFunc
 	running sync.WaitGroup
 
@@ -103,21 +106,18 @@ type hop struct {
 // neigh.ErrNoRights.
 func New(ctx context.Context, interfaces []string) (*Paths, error) {
 	p := &Paths{narrow: map[netip.Addr]narrow{}, changes: make(chan struct{}, 1), stirred: make(chan struct{}, 1)}
-	ctx, p.cancel = context.WithCancel(ctx)
-	if err := p.open(ctx, interfaces); err != nil {
+	p.ctx, p.cancel = context.WithCancel(ctx)
+	if err := p.open(interfaces); err != nil {
 		p.cancel()
 		p.release()
 		return nil, err
 	}
-	for _, port := range p.ports {
-		p.running.Go(func() { p.pass(ctx, port.resolver.Changes()) })
-	}
 	p.running.Go(p.listen)
-	p.running.Go(func() { p.follow(ctx) })
+	p.running.Go(func() { p.follow(p.ctx) })
 	return p, nil
 }
 
-func (p *Paths) open(ctx context.Context, interfaces []string) (err error) {
+func (p *Paths) open(interfaces []string) (err error) {
 	if p.ns, err = namespace.Current(); err != nil {
 		return err
 	}
@@ -128,15 +128,11 @@ func (p *Paths) open(ctx context.Context, interfaces []string) (err error) {
 		return err
 	}
 	for _, name := range interfaces {
-		resolver, err := neigh.New(ctx, name)
+		port, err := p.openPort(name)
 		if err != nil {
 			return err
 		}
-		nic, err := net.InterfaceByName(name)
-		if err != nil {
-			return errors.Join(fmt.Errorf("look for the interface %s: %w", name, err), resolver.Close())
-		}
-		p.ports = append(p.ports, &port{name: name, index: nic.Index, resolver: resolver})
+		p.ports = append(p.ports, port)
 	}
 	p.events, err = nl.Subscribe(unix.NETLINK_ROUTE,
 		unix.RTNLGRP_LINK, unix.RTNLGRP_IPV6_IFINFO, unix.RTNLGRP_IPV4_IFADDR, unix.RTNLGRP_IPV6_IFADDR,
@@ -145,6 +141,78 @@ func (p *Paths) open(ctx context.Context, interfaces []string) (err error) {
 	if err != nil {
 		return fmt.Errorf("listen to changes of routing: %w", err)
 	}
+	return nil
+}
+
+// openPort opens an interface of the calling thread's namespace.
+func (p *Paths) openPort(name string) (*port, error) {
+	resolver, err := neigh.New(p.ctx, name)
+	if err != nil {
+		return nil, err
+	}
+	nic, err := net.InterfaceByName(name)
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("look for the interface %s: %w", name, err), resolver.Close())
+	}
+	ctx, stop := context.WithCancel(p.ctx)
+	p.running.Go(func() { p.pass(ctx, resolver.Changes()) })
+	return &port{name: name, index: nic.Index, resolver: resolver, stop: stop}, nil
+}
+
+// close ends what looks for neighbours.
+func (o *port) close() {
+	o.stop()
+	// It has nothing to say at the end.
+	_ = o.resolver.Close()
+}
+
+// Use has paths leave by the interfaces of these names from now on; those that stay keep what
+// is known of their neighbours. On an error nothing has changed. Errors: neigh.ErrNoLink,
+// neigh.ErrNoRights.
+func (p *Paths) Use(interfaces []string) error {
+	p.looking.Lock()
+	defer p.looking.Unlock()
+	if p.closed() {
+		return fmt.Errorf("find paths by %s: %w", strings.Join(interfaces, ", "), errClosed)
+	}
+	var next, made []*port
+	err := p.ns.Do(func() error {
+		for _, name := range interfaces {
+			nic, err := net.InterfaceByName(name)
+			if err != nil {
+				return fmt.Errorf("look for the interface %s: %w", name, err)
+			}
+			there := p.portOf(nic.Index)
+			if there == nil {
+				if there, err = p.openPort(name); err != nil {
+					return err
+				}
+				made = append(made, there)
+			}
+			next = append(next, there)
+		}
+		return nil
+	})
+	if err != nil {
+		for _, port := range made {
+			port.close()
+		}
+		return err
+	}
+	p.mu.Lock()
+	before := p.ports
+	p.ports, p.all = next, true
+	p.mu.Unlock()
+	for _, port := range before {
+		if !slices.Contains(next, port) {
+			port.close()
+		}
+	}
+	// What cannot be looked up now is looked up again later.
+	if _, err := p.refresh(p.watched); err != nil {
+		signal(p.stirred)
+	}
+	signal(p.changes)
 	return nil
 }
 
@@ -343,8 +411,7 @@ func (p *Paths) Close() error {
 
 func (p *Paths) release() {
 	for _, port := range p.ports {
-		// It has nothing to say at the end.
-		_ = port.resolver.Close()
+		port.close()
 	}
 	for _, ear := range p.ears {
 		unix.Close(ear)

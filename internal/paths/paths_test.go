@@ -338,6 +338,32 @@ func TestWatchNarrows(t *testing.T) {
 	}
 }
 
+// TestUse exchanges the interfaces that paths leave by: neighbours on one that stays are known
+// all the time, those on one that comes are found, and one that goes leads nowhere.
+func TestUse(t *testing.T) {
+	b := newBench(t, "eth0")
+	b.watch("198.18.0.2", "198.18.1.2")
+	b.until("198.18.0.2", "found", func(e Entry) bool { return e.MAC != nil })
+	b.until("198.18.1.2", "elsewhere", func(e Entry) bool { return e.Fault == OtherInterface })
+	if err := b.paths.Use([]string{"eth1", "eth9"}); err == nil || !strings.Contains(err.Error(), "eth9") {
+		t.Errorf("error %v, want one that names eth9", err)
+	}
+	if err := b.paths.Use([]string{"eth1", "eth0"}); err != nil {
+		t.Fatal(err)
+	}
+	if e := b.paths.Entries()[addr("198.18.0.2")]; e.MAC == nil {
+		t.Errorf("a neighbour on an interface that stays was forgotten: %+v", e)
+	}
+	b.until("198.18.1.2", "found", func(e Entry) bool { return e.MAC.String() == b.far[1].String() && e.Interface == "eth1" })
+	if err := b.paths.Use([]string{"eth1"}); err != nil {
+		t.Fatal(err)
+	}
+	b.until("198.18.0.2", "elsewhere", func(e Entry) bool {
+		return e.Fault == OtherInterface && e.MAC == nil && strings.Contains(e.Reason, "(eth1)")
+	})
+	b.until("198.18.1.2", "known", func(e Entry) bool { return e.MAC != nil })
+}
+
 func TestNoSuchInterface(t *testing.T) {
 	ns := testenv.Namespace(t)
 	err := ns.Do(func() error {

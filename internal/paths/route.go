@@ -246,13 +246,18 @@ func (p *Paths) elsewhere(d device) Route {
 	for i, port := range p.ports {
 		names[i] = port.name
 	}
-	r := Route{Fault: OtherInterface, Interface: d.name,
-		Reason: fmt.Sprintf("is reached by %s, which is not among this configuration's interfaces (%s)", d.name, strings.Join(names, ", ")),
-		Advice: fmt.Sprintf("add %s to interfaces, or correct the route", d.name)}
+	r := Elsewhere(d.name, names)
 	if d.vlanOn != "" {
 		r.Advice = fmt.Sprintf("%s is a VLAN of %s: add it to interfaces, and set hook: tc, for XDP sees only the frames of %s", d.name, d.vlanOn, d.vlanOn)
 	}
 	return r
+}
+
+// Elsewhere is a route by an interface that is none of ours, which have these names.
+func Elsewhere(by string, ours []string) Route {
+	return Route{Fault: OtherInterface, Interface: by,
+		Reason: fmt.Sprintf("is reached by %s, which is not among this configuration's interfaces (%s)", by, strings.Join(ours, ", ")),
+		Advice: fmt.Sprintf("add %s to interfaces, or correct the route", by)}
 }
 
 // gatewayOf returns the router of a route, of either family.
