@@ -19,18 +19,21 @@ import (
 // if something in the file cannot be used on this host; the warnings are what works
 // but is hardly meant, and backends that get no packets for now: those that can serve
 // do, and Run brings the others in when routes and addresses allow it.
-func (c *Controller) check(l *layout) (warnings yamlfile.Problems, err error) {
+func (c *Controller) check(l *layout, links []iface.State) (warnings yamlfile.Problems, err error) {
 	cfg := l.cfg
 	routes, err := c.opt.Paths.Routes(l.backends)
 	if err != nil {
 		return nil, err
 	}
-	mistakes, unreached := checkRoutes(cfg, c.links, routes)
+	for addr, r := range routes {
+		routes[addr] = within(links, r)
+	}
+	mistakes, unreached := checkRoutes(cfg, links, routes)
 	mistakes = append(mistakes, c.checkChecks(l)...)
 	if err := mistakes.Err(); err != nil {
 		return nil, err
 	}
-	return slices.Concat(unreached, checkMTUs(cfg, routes), c.checkPorts(cfg)), nil
+	return slices.Concat(unreached, checkMTUs(cfg, routes), c.checkPorts(cfg, links)), nil
 }
 
 // checkRoutes finds backends that the services' modes do not reach: mistakes that only
@@ -132,12 +135,12 @@ const portRange = "net.ipv4.ip_local_port_range"
 
 // checkPorts warns where an address of full NAT is one that the host sends from,
 // and may use the same ports: replies to it would be dropped.
-func (c *Controller) checkPorts(cfg *config.Config) yamlfile.Problems {
+func (c *Controller) checkPorts(cfg *config.Config, links []iface.State) yamlfile.Problems {
 	var warnings yamlfile.Problems
 	pool := cfg.FullNAT
 	for i, addr := range pool.Addresses {
 		ours := slices.Contains(c.view.addresses, addr) && c.generation > 0
-		if ours || !c.hostHas(addr) {
+		if ours || !hostHas(links, addr) {
 			continue
 		}
 		value, err := c.opt.Host.Sysctl(portRange)
@@ -157,8 +160,8 @@ func (c *Controller) checkPorts(cfg *config.Config) yamlfile.Problems {
 	return warnings
 }
 
-func (c *Controller) hostHas(addr netip.Addr) bool {
-	return slices.ContainsFunc(c.links, func(link iface.State) bool {
+func hostHas(links []iface.State, addr netip.Addr) bool {
+	return slices.ContainsFunc(links, func(link iface.State) bool {
 		return slices.ContainsFunc(link.Addresses, func(p netip.Prefix) bool { return p.Addr() == addr })
 	})
 }
@@ -179,7 +182,6 @@ func checkReload(before, after *config.Config) yamlfile.Problems {
 		name          string
 		before, after any
 	}{
-		{after.InterfaceField(), strings.Join(before.Interfaces, ", "), strings.Join(after.Interfaces, ", ")},
 		{"socket", before.Socket, after.Socket},
 		{"metrics.listen", orNone(before.Metrics.Listen), orNone(after.Metrics.Listen)},
 		{"metrics.backends", before.Metrics.Backends, after.Metrics.Backends},

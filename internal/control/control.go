@@ -56,6 +56,8 @@ type portCounter interface {
 type Paths interface {
 	// Watch replaces the set of addresses that are looked for.
 	Watch([]netip.Addr) error
+	// Use has paths lead by the interfaces of these names, and no others.
+	Use([]string) error
 	// Routes looks addresses up without watching them.
 	Routes([]netip.Addr) (map[netip.Addr]paths.Route, error)
 	Entries() map[netip.Addr]paths.Entry
@@ -72,7 +74,7 @@ type Host interface {
 	AddAddresses(link string, addrs []netip.Addr, opt hostnet.AddressOptions) error
 	// RemoveAddresses takes them off a link, as many as it can.
 	RemoveAddresses(link string, addrs []netip.Addr) error
-	// KeepAddresses takes all of ours off a link but these.
+	// KeepAddresses takes all of ours off all links, but these on this one.
 	KeepAddresses(link string, addrs []netip.Addr) error
 	// Forward makes the host a router on links for the families that are true.
 	Forward(links []string, four, six bool) error
@@ -85,6 +87,10 @@ type Host interface {
 type Links interface {
 	// States are in the configuration's order; the first carries the VIPs.
 	States() ([]iface.State, error)
+	// Look returns the states of interfaces that may be followed or not.
+	Look(names []string) ([]iface.State, error)
+	// Follow replaces the interfaces.
+	Follow(names []string) error
 	Changes() <-chan struct{}
 }
 
@@ -103,6 +109,8 @@ type Options struct {
 	// Role says whether the VIPs are this balancer's to hold; nil: they are.
 	Role Role
 	Log  *slog.Logger
+	// Identity is told of another first interface; nil: nothing goes by it.
+	Identity Identity
 	// TakesOver: the data plane forwards already, as a process before has left it.
 	TakesOver bool
 	// Memory keeps what operations have changed; nil: it ends with the process.
@@ -203,7 +211,7 @@ func New(opt Options, cfg *config.Config) *Controller {
 	}
 	c.plan()
 	c.vips = &vips{host: opt.Host, tell: opt.Announce, log: opt.Log, changed: c.logHost, turn: c.agenda.add(quietly(func() { c.vips.announceSome() }))}
-	c.actuators = []actuator{settings{c}, c.vips, plane{c}}
+	c.actuators = []actuator{interfaces{c}, settings{c}, c.vips, plane{c}}
 	c.addSource("the interfaces", opt.Links.Changes(), c.takeLinks)
 	c.paths = c.addSource("the paths", opt.Paths.Changes(), c.takePaths)
 	c.checks = c.addSource("the health checks", opt.Checks.Changes(), c.takeVerdicts)
@@ -257,7 +265,7 @@ func (c *Controller) Start() error {
 		}
 	}
 	l := c.view.layout
-	warnings, err := c.check(l)
+	warnings, err := c.check(l, c.links)
 	if err != nil {
 		return err
 	}
@@ -270,7 +278,8 @@ func (c *Controller) Start() error {
 	if err != nil {
 		return err
 	}
-	first := newView(l, overlays, c.known(l, nil), c.verdictsFor(l), nil)
+	first := newView(l, overlays, c.known(l, c.links, nil), c.verdictsFor(l), nil)
+	first.links = c.links
 	first.passive = c.passive
 	if err := c.begin(first); err != nil {
 		return err
@@ -310,11 +319,7 @@ func (c *Controller) welcome(warnings yamlfile.Problems) {
 	c.warned()
 	c.tellHealth(&view{verdicts: make([][]verdict, len(c.view.verdicts))}, c.view.failing())
 	c.tellAllServing()
-	for _, link := range c.links {
-		if !link.Up {
-			c.opt.Log.Warn(downMessage(link.Name))
-		}
-	}
+	c.tellDown(nil)
 	c.vips.announceAll()
 	c.tasks.losses.in(lossEvery)
 	c.tasks.silence.in(silence)
@@ -430,8 +435,10 @@ func (c *Controller) takeLinks() error {
 	}
 	before := c.links
 	c.setLinks(states)
-	for i := range before {
-		c.followLink(before[i], states[i])
+	for _, now := range states {
+		if at := slices.IndexFunc(before, func(o iface.State) bool { return sameLink(o, now) }); at >= 0 {
+			c.followLink(before[at], now)
+		}
 	}
 	c.vips.follow(states[0])
 	return nil
@@ -452,7 +459,19 @@ func (c *Controller) followLink(before, now iface.State) {
 	}
 }
 
+// sameLink says whether two states are of one interface.
+func sameLink(a, b iface.State) bool { return a.Index == b.Index }
+
 func moved(before, now iface.State) bool { return before.MAC.String() != now.MAC.String() }
+
+// tellDown says which interfaces are down that were not there before.
+func (c *Controller) tellDown(before []iface.State) {
+	for _, link := range c.links {
+		if !link.Up && !slices.ContainsFunc(before, func(o iface.State) bool { return sameLink(o, link) }) {
+			c.opt.Log.Warn(downMessage(link.Name))
+		}
+	}
+}
 
 func downMessage(name string) string {
 	return fmt.Sprintf("interface %s is down: no packets until it is up", name)
@@ -515,17 +534,23 @@ func (c *Controller) converge() error {
 	return nil
 }
 
-// forward makes the host forward what the configurations' services need, and
-// nothing else.
-func (c *Controller) forward(cfgs ...*config.Config) error {
+// forward makes the host forward what the views' services need, on their interfaces, and
+// nothing else. The VIPs are on the first one's first.
+func (c *Controller) forward(views ...*view) error {
 	var four, six bool
-	for _, cfg := range cfgs {
-		for _, s := range cfg.Services {
+	var names []string
+	for _, v := range views {
+		for _, name := range linkNames(v.links) {
+			if !slices.Contains(names, name) {
+				names = append(names, name)
+			}
+		}
+		for _, s := range v.cfg.Services {
 			four = four || s.Mode.Translates() && s.VIP.Is4()
 			six = six || s.Mode.Translates() && s.VIP.Is6()
 		}
 	}
-	err := c.opt.Host.Forward(linkNames(c.links), four, six)
+	err := c.opt.Host.Forward(names, four, six)
 	c.logHost()
 	return err
 }

@@ -40,6 +40,7 @@ type world struct {
 	addErr     map[netip.Addr]error
 	watchErr   error
 	forwardErr error
+	followErr  map[string]error // by the first interface
 
 	// routes are those that are not on the link of eth9.
 	routes      map[netip.Addr]paths.Route
@@ -49,14 +50,17 @@ type world struct {
 
 	// links has eth9, and after it what a test adds.
 	links       []iface.State
+	others      []iface.State // that are not followed
 	linkErr     error
 	linkChanges chan struct{}
 
 	events []hostnet.Event // that nobody has asked for
 	// forwards is what the host forwards: "IPv4", "IPv6", both or nothing.
-	forwards string
-	pool     lb.Pool // of the last state
-	state    lb.State
+	forwards   string
+	forwarding []string // the interfaces
+	attached   []string
+	pool       lb.Pool // of the last state
+	state      lb.State
 
 	counters lb.Counters
 	// attachment is another than that of eth9 in TC, and xdpLost what its driver counts.
@@ -78,7 +82,7 @@ func newWorld(t *testing.T) *world {
 		linkChanges: make(chan struct{}, 1),
 		counted:     make(chan struct{}, 1),
 		links: []iface.State{{
-			Name: "eth9", Up: true, MAC: net.HardwareAddr{2, 0, 0, 0, 0, 0xff},
+			Name: "eth9", Index: 9, Up: true, MAC: net.HardwareAddr{2, 0, 0, 0, 0, 0xff},
 			Addresses: []netip.Prefix{netip.MustParsePrefix("192.0.2.254/24")},
 			Subnets:   []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24"), netip.MustParsePrefix("2001:db8::/64")},
 		}},
@@ -181,6 +185,7 @@ func (w *world) Apply(state lb.State) error {
 		return w.applyErr
 	}
 	w.note("apply%s", b.String())
+	w.attached = state.Interfaces
 	if moved, ok := w.moves[state.Hook]; ok {
 		w.attachment = &moved
 	}
@@ -192,6 +197,13 @@ func (w *world) Attachments() []lb.Attachment {
 	defer w.mu.Unlock()
 	if w.attachment != nil {
 		return []lb.Attachment{*w.attachment}
+	}
+	if len(w.attached) > 1 || len(w.attached) == 1 && w.attached[0] != "eth9" {
+		var all []lb.Attachment
+		for _, name := range w.attached {
+			all = append(all, lb.Attachment{Interface: name, Hook: lb.HookTC, Driver: "veth", Reason: "the configuration asks for it"})
+		}
+		return all
 	}
 	return []lb.Attachment{{Interface: "eth9", Hook: lb.HookTC, Driver: "veth", Reason: "the configuration asks for it"}}
 }
@@ -235,6 +247,13 @@ func (n ways) Watch(addrs []netip.Addr) error {
 	return n.watchErr
 }
 
+func (n ways) Use(names []string) error {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.note("use %s", strings.Join(names, " "))
+	return nil
+}
+
 func (n ways) Routes(addrs []netip.Addr) (map[netip.Addr]paths.Route, error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -272,12 +291,22 @@ func (h host) AddAddresses(link string, addrs []netip.Addr, opt hostnet.AddressO
 			h.drop(addrs[:i]...)
 			return err
 		}
-		h.note("add %s", addr)
+		h.note("add %s%s", addr, on(link))
 		h.events = append(h.events, hostnet.Event{Subject: addr.String(), Old: "absent", New: "present"})
 		h.links = slices.Clone(h.links)
-		h.links[0].Addresses = append(slices.Clone(h.links[0].Addresses), netip.PrefixFrom(addr, addr.BitLen()))
+		if at := slices.IndexFunc(h.links, func(s iface.State) bool { return s.Name == link }); at >= 0 {
+			h.links[at].Addresses = append(slices.Clone(h.links[at].Addresses), netip.PrefixFrom(addr, addr.BitLen()))
+		}
 	}
 	return nil
+}
+
+// on names an interface, unless it is the usual one.
+func on(link string) string {
+	if link == "eth9" {
+		return ""
+	}
+	return " on " + link
 }
 
 // Forward notes changes only, as the host makes them only.
@@ -292,8 +321,12 @@ func (h host) Forward(links []string, four, six bool) error {
 		families = append(families, "IPv6")
 	}
 	want := strings.Join(families, " and ")
+	moved := want != "" && !slices.Equal(links, h.forwarding)
+	if h.forwarding = links; len(links) == 0 {
+		h.forwarding = nil
+	}
 	switch {
-	case want == h.forwards:
+	case want == h.forwards && !moved:
 		return nil
 	case h.forwardErr != nil && want != "":
 		h.note("fail to forward %s", want)
@@ -318,7 +351,7 @@ func (h host) RemoveAddresses(link string, addrs []netip.Addr) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for _, addr := range addrs {
-		h.note("remove %s", addr)
+		h.note("remove %s%s", addr, on(link))
 	}
 	h.drop(addrs...)
 	return nil
@@ -352,6 +385,36 @@ func (l links) States() ([]iface.State, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return slices.Clone(l.links), l.linkErr
+}
+
+func (l links) Look(names []string) (states []iface.State, err error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, name := range names {
+		at := slices.IndexFunc(slices.Concat(l.links, l.others), func(s iface.State) bool { return s.Name == name })
+		if at < 0 {
+			return nil, fmt.Errorf("interface %q: %w: `ip link` lists those there are", name, iface.ErrNotFound)
+		}
+		states = append(states, slices.Concat(l.links, l.others)[at])
+	}
+	return states, nil
+}
+
+func (l links) Follow(names []string) error {
+	l.mu.Lock()
+	if err := l.followErr[names[0]]; err != nil {
+		l.note("fail to follow %s", strings.Join(names, " "))
+		l.mu.Unlock()
+		return err
+	}
+	l.note("follow %s", strings.Join(names, " "))
+	l.mu.Unlock()
+	states, err := l.Look(names)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.others = slices.DeleteFunc(slices.Concat(l.links, l.others), func(s iface.State) bool { return slices.Contains(names, s.Name) })
+	l.links = states
+	return err
 }
 
 func (l links) Changes() <-chan struct{} { return l.linkChanges }

@@ -27,7 +27,7 @@ func mode(m lb.Mode) string {
 
 // twoLinks is a file for eth9 and eth8, and gives the world the latter.
 func (w *world) twoLinks(file string) string {
-	w.links = append(w.links, iface.State{Name: "eth8", Up: true, MAC: net.HardwareAddr{2, 0, 0, 0, 0, 0xee},
+	w.links = append(w.links, iface.State{Name: "eth8", Index: 8, Up: true, MAC: net.HardwareAddr{2, 0, 0, 0, 0, 0xee},
 		Subnets: []netip.Prefix{netip.MustParsePrefix("198.51.100.0/24")}})
 	return strings.Replace(file, "interface: eth9", "interfaces: [eth9, eth8]", 1)
 }

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/jeoul/jeoul/internal/config"
+	"github.com/jeoul/jeoul/internal/iface"
 	"github.com/jeoul/jeoul/internal/lb"
 	"github.com/jeoul/jeoul/internal/neigh"
 	"github.com/jeoul/jeoul/internal/paths"
@@ -21,6 +22,8 @@ import (
 // reload is a configuration on its way into the loop.
 type reload struct {
 	new      *layout
+	links    []iface.State // of its interfaces
+	looks    bool          // paths are looked for by these, too
 	warnings yamlfile.Problems
 	wanted   []netip.Addr // backends that are not known yet
 	done     chan error   // buffered: the loop never waits for who asked
@@ -65,19 +68,12 @@ func (c *Controller) hand(ctx context.Context, cfg *config.Config) error {
 
 // prepare checks a configuration and starts to look for its backends.
 func (c *Controller) prepare(r *reload) {
-	var err error
-	r.warnings, err = c.check(r.new)
-	var problems yamlfile.Problems
-	if errors.As(err, &problems) || err == nil {
-		err = append(checkReload(c.view.cfg, r.new.cfg), problems...).Err()
+	if c.pending != nil { // nobody waits for it any more
+		c.lookBack(c.pending)
 	}
-	if err != nil {
+	if err := c.weigh(r); err != nil {
+		c.lookBack(r)
 		r.done <- err
-		return
-	}
-	r.wanted = without(r.new.backends, c.view.backends)
-	if err := c.opt.Paths.Watch(slices.Concat(c.view.backends, r.wanted)); err != nil {
-		r.done <- fmt.Errorf("look for the backends: %w", err)
 		return
 	}
 	c.pending = r
@@ -86,6 +82,29 @@ func (c *Controller) prepare(r *reload) {
 		return
 	}
 	c.tasks.pending.in(resolveBound)
+}
+
+// weigh checks a configuration, and has its backends looked for.
+func (c *Controller) weigh(r *reload) error {
+	err := c.look(r)
+	if err == nil {
+		r.warnings, err = c.check(r.new, r.links)
+	}
+	var problems yamlfile.Problems
+	if errors.As(err, &problems) || err == nil {
+		err = append(checkReload(c.view.cfg, r.new.cfg), problems...).Err()
+	}
+	if err != nil {
+		return err
+	}
+	r.wanted = without(r.new.backends, c.view.backends)
+	if !slices.Equal(r.new.cfg.Interfaces, c.view.cfg.Interfaces) {
+		r.wanted = r.new.backends // some may be reached in another way
+	}
+	if err := c.opt.Paths.Watch(distinct(slices.Concat(c.view.backends, r.wanted))); err != nil {
+		return fmt.Errorf("look for the backends: %w", err)
+	}
+	return nil
 }
 
 // resolved says that nothing more is to be learned, for now, about the backends
@@ -108,17 +127,17 @@ func (c *Controller) commit() {
 	r := c.pending
 	c.pending = nil
 	c.tasks.pending.off()
-	r.done <- c.replace(r.new, r.warnings)
+	r.done <- c.replace(r)
 }
 
 // replace puts a configuration in the place of the current one, or leaves all
 // as it was.
-func (c *Controller) replace(l *layout, warnings yamlfile.Problems) error {
-	before, attached := c.view, c.opt.DataPlane.Attachments()
+func (c *Controller) replace(r *reload) error {
+	l, before, attached := r.new, c.view, c.opt.DataPlane.Attachments()
 	carried := c.carry(l)
 	c.opt.Checks.Watch(l.checking())
-	next := newView(l, carried.overlays, c.known(l, before), c.verdictsFor(l), before)
-	next.passive = c.passive
+	next := newView(l, carried.overlays, c.known(l, r.links, before), c.verdictsFor(l), before)
+	next.passive, next.links = c.passive, r.links
 	err := next.checkTakers()
 	if err == nil {
 		err = c.become(next)
@@ -126,15 +145,18 @@ func (c *Controller) replace(l *layout, warnings yamlfile.Problems) error {
 	if err != nil {
 		c.watch(before.layout)
 		c.opt.Checks.Watch(before.checking())
-		return err
+		c.lookBack(r)
+		return interfaceError(before, next, err)
 	}
 	c.settleOperations(carried)
 	c.watch(l)
 	c.tellAttachments(attached)
-	c.describe(before, warnings)
+	c.tellDown(before.links)
+	c.describe(before, r.warnings)
 	c.tellMemory()
 	c.outages.keep(l)
 	c.scarcity.keep(l)
+	maps.DeleteFunc(c.lost, func(name string, _ uint64) bool { return !slices.Contains(l.cfg.Interfaces, name) })
 	maps.DeleteFunc(c.bare, func(key lb.ServiceKey, _ bool) bool { _, there := l.keyed[key]; return !there })
 	c.tellMoves(before, l.all())
 	c.warned()
@@ -142,6 +164,15 @@ func (c *Controller) replace(l *layout, warnings yamlfile.Problems) error {
 	c.vips.announceAll()
 	c.tasks.silence.in(0) // what has not answered by now was waited for
 	return nil
+}
+
+// interfaceError names the place in the file where the interfaces were to change.
+func interfaceError(before, next *view, err error) error {
+	var problems yamlfile.Problems
+	if errors.As(err, &problems) || slices.Equal(before.cfg.Interfaces, next.cfg.Interfaces) {
+		return err
+	}
+	return next.cfg.At(next.cfg.InterfaceField(), "%v; %s goes on serving", err, listLinks(before.links))
 }
 
 // tooLarge names the file where there is not enough memory for what it says.

@@ -132,7 +132,7 @@ func TestReloadRefused(t *testing.T) {
 	}{
 		"flows":     {nil, "flows: {unproven: 5000}" + web, restart("flows.unproven", "262144", "5000"), nil},
 		"not YAML":  {nil, "interface: [", "f:1: not YAML: did not find expected node content", nil},
-		"interface": {nil, strings.ReplaceAll(web, "\ninterface: eth9", "interface: eth0"), restart("interface", "eth9", "eth0"), nil},
+		"interface": {nil, strings.ReplaceAll(web, "\ninterface: eth9", "interface: eth0"), "f:1: interface: interface \"eth0\": no such interface: `ip link` lists those there are", nil},
 		"socket":    {nil, "socket: /tmp/s" + web, restart("socket", "/run/jeoul/jeoul.sock", "/tmp/s"), nil},
 		"metrics":   {nil, "metrics: {listen: '192.0.2.9:9533'}" + web, restart("metrics.listen", "none", "192.0.2.9:9533"), nil},
 		"own address": {func(w *world) {

@@ -34,6 +34,7 @@ func (s still) Changed() (map[netip.Addr]paths.Entry, bool) {
 
 func (s still) Apply(lb.State) error                 { return nil }
 func (s still) Attachments() []lb.Attachment         { return []lb.Attachment{{Interface: "eth9"}} }
+func (still) Use([]string) error                     { return nil }
 func (s still) Watch([]netip.Addr) error             { return nil }
 func (s still) Entries() map[netip.Addr]paths.Entry  { return s.entries }
 func (s still) Changes() <-chan struct{}             { return s.changes }
@@ -75,7 +76,9 @@ func large(b *testing.B, services, backends int) (*Controller, still) {
 	}
 	c := New(Options{DataPlane: world, Paths: world, Host: anyHost{host{world.world}}, Links: manyLinks{links{world.world}},
 		Announce: func(string, ...netip.Addr) error { return nil }, Log: slog.New(slog.DiscardHandler), Version: "v0"}, cfg)
-	if err := c.install(newView(c.view.layout, nil, c.known(c.view.layout, nil), c.verdictsFor(c.view.layout), nil)); err != nil {
+	v := newView(c.view.layout, nil, c.known(c.view.layout, world.links, nil), c.verdictsFor(c.view.layout), nil)
+	v.links = world.links
+	if err := c.install(v); err != nil {
 		b.Fatal(err)
 	}
 	clear(world.changed)

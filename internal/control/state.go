@@ -72,10 +72,10 @@ func missing(link iface.State, addrs []netip.Addr) []netip.Addr {
 
 // known returns what is known of the paths to a configuration's backends, by their
 // numbers. Entries that say nothing new are the former ones.
-func (c *Controller) known(l *layout, former *view) []*paths.Entry {
+func (c *Controller) known(l *layout, links []iface.State, former *view) []*paths.Entry {
 	entries, known := c.opt.Paths.Entries(), make([]*paths.Entry, len(l.backends))
 	for n, addr := range l.backends {
-		entry := entries[addr]
+		entry := entryWithin(links, entries[addr])
 		if known[n] = former.entry(addr); known[n] == nil || !sameEntry(&entry, known[n]) {
 			known[n] = kept(entry)
 		}
@@ -135,6 +135,9 @@ func (c *Controller) install(v *view) error {
 	c.stale = false
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if !slices.EqualFunc(c.view.links, v.links, sameLink) {
+		c.links = v.links
+	}
 	c.view = v
 	c.generation++
 	return nil

@@ -41,7 +41,7 @@ func (c *Controller) Status() (ops.Status, error) {
 		Started:    c.started,
 		Config:     v.cfg.File,
 		Interface:  links[0].Name,
-		Interfaces: interfaceStatus(links, attachments, lost),
+		Interfaces: interfaceStatus(v.cfg.Interfaces, links, attachments, lost),
 		Hook:       hookOf(attachments[0]), // one way for all interfaces
 		TableSize:  v.cfg.TableSize,
 		Generation: generation,
@@ -104,14 +104,16 @@ func hookOf(a lb.Attachment) ops.Hook {
 	return ops.Hook{Name: a.Hook, Generic: a.Generic, Driver: a.Driver, Reason: a.Reason, Warning: a.Warning}
 }
 
-// interfaceStatus puts together what is known of each interface.
-func interfaceStatus(links []iface.State, attachments []lb.Attachment, lost []uint64) []ops.Interface {
+// interfaceStatus puts together what is known of each interface, which the configuration calls
+// by these names: while they change, the attachments may be those of before or after.
+func interfaceStatus(names []string, links []iface.State, attachments []lb.Attachment, lost []uint64) []ops.Interface {
 	list := make([]ops.Interface, len(links))
 	for i, link := range links {
 		list[i] = ops.Interface{Name: link.Name, Up: link.Up, MAC: link.MAC.String()}
-		if i < len(attachments) {
-			list[i].Hook = hookOf(attachments[i])
-			if attachments[i].Hook == lb.HookXDP {
+		at := slices.IndexFunc(attachments, func(a lb.Attachment) bool { return i < len(names) && a.Interface == names[i] })
+		if at >= 0 {
+			list[i].Hook = hookOf(attachments[at])
+			if attachments[at].Hook == lb.HookXDP {
 				list[i].XDPLost = lossOf(lost, i)
 			}
 		}

@@ -68,10 +68,10 @@ func (h settings) change(before, next *view) (bring, retire []step) {
 		return nil, nil
 	}
 	return []step{{
-			do:   func() error { return h.c.forward(before.cfg, next.cfg) },
-			undo: func() error { return h.c.forward(before.cfg) },
+			do:   func() error { return h.c.forward(before, next) },
+			undo: func() error { return h.c.forward(before) },
 		}}, []step{{
-			do: func() error { return h.c.forward(next.cfg) },
+			do: func() error { return h.c.forward(next) },
 		}}
 }
 

@@ -86,8 +86,8 @@ func (c *Controller) remind(now *view) {
 	}
 }
 
-// dropAddresses takes off the first interface what the process before had put there and the
-// balancer is to hold no more.
+// dropAddresses takes away what the process before had put on its first interface and the
+// balancer is to hold no more, or on another one.
 func (c *Controller) dropAddresses(first *view) {
 	if !c.opt.TakesOver {
 		return

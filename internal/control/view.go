@@ -10,6 +10,7 @@ import (
 	"slices"
 
 	"github.com/jeoul/jeoul/internal/config"
+	"github.com/jeoul/jeoul/internal/iface"
 	"github.com/jeoul/jeoul/internal/lb"
 	"github.com/jeoul/jeoul/internal/paths"
 )
@@ -103,6 +104,8 @@ func (l *layout) backend(at use) lb.Backend { return l.cfg.Services[at.i].Backen
 type view struct {
 	*layout
 	overlays map[lb.BackendKey]overlay
+	// links are the configuration's interfaces, as they were when it was checked.
+	links []iface.State
 	// passive: another balancer holds the VIPs.
 	passive bool
 	// laid counts the overlays of each service.
@@ -123,7 +126,7 @@ type view struct {
 func newView(l *layout, overlays map[lb.BackendKey]overlay, known []*paths.Entry, verdicts [][]verdict, former *view) *view {
 	v := &view{layout: l, overlays: overlays, laid: countOverlays(overlays), known: known,
 		verdicts: verdicts, selected: make([]selection, len(l.cfg.Services)),
-		state: lb.State{Services: make([]lb.RoutedService, len(l.cfg.Services)), Hook: l.cfg.Hook}}
+		state: lb.State{Services: make([]lb.RoutedService, len(l.cfg.Services)), Hook: l.cfg.Hook, Interfaces: l.cfg.Interfaces}}
 	for i, s := range l.cfg.Services {
 		if old := former.same(v, i); old != nil {
 			s.Backends = old.Backends
@@ -305,6 +308,7 @@ func (v *view) withPaths(news map[int]*paths.Entry) *view {
 func (v *view) news(entries map[netip.Addr]paths.Entry, all bool) map[int]*paths.Entry {
 	news := map[int]*paths.Entry{}
 	take := func(n int, entry paths.Entry) {
+		entry = entryWithin(v.links, entry)
 		if !samePath(&entry, v.known[n]) {
 			news[n] = kept(entry)
 		}

@@ -55,24 +55,29 @@ func (h *vips) change(before, next *view) (bring, retire []step) {
 	}
 	was, is := before.addressesHeld(), next.addressesHeld()
 	added, removed := without(is, was), without(was, is)
+	old, now := h.link, h.link
+	if moves := len(before.links) > 0 && !sameLink(before.links[0], next.links[0]); moves {
+		// To the new first interface, and only then off the old one.
+		added, removed, now = is, was, next.links[0]
+	}
 	bring = []step{{
 		// It is not announced yet that the new addresses are here.
 		do: func() error {
-			if err := h.add(added); err != nil {
+			if err := h.add(now.Name, added); err != nil {
 				return err
 			}
 			// What was read of the interface is older than that.
-			h.held, h.looked = is, true
+			h.link, h.held, h.looked = now, is, true
 			return nil
 		},
 		undo: func() error {
-			h.held = was
-			h.remove(added)
+			h.link, h.held = old, was
+			h.remove(now.Name, added)
 			return nil
 		},
 	}}
 	retire = []step{{do: func() error {
-		h.remove(removed)
+		h.remove(old.Name, removed)
 		if len(added) > 0 {
 			h.announceAll()
 		}
@@ -98,7 +103,7 @@ func (h *vips) mend() error {
 		return nil
 	}
 	lost := missing(h.link, h.held)
-	if err := h.add(lost); err != nil {
+	if err := h.add(h.link.Name, lost); err != nil {
 		return err
 	}
 	h.looked = true
@@ -108,8 +113,8 @@ func (h *vips) mend() error {
 	return nil
 }
 
-// add puts addresses on the first interface, all of them or none.
-func (h *vips) add(addrs []netip.Addr) error {
+// add puts addresses on an interface, all of them or none.
+func (h *vips) add(link string, addrs []netip.Addr) error {
 	if len(addrs) == 0 {
 		return nil
 	}
@@ -118,18 +123,18 @@ func (h *vips) add(addrs []netip.Addr) error {
 	// elsewhere first: the backends have it too, and keep quiet about it. An
 	// address of full NAT is not the host's to send from either, for its
 	// ports are given away.
-	err := h.host.AddAddresses(h.link.Name, addrs, hostnet.AddressOptions{ScopeHost: true, Deprecated: true, NoDAD: true})
+	err := h.host.AddAddresses(link, addrs, hostnet.AddressOptions{ScopeHost: true, Deprecated: true, NoDAD: true})
 	h.changed()
 	return err
 }
 
-// remove takes addresses off the first interface. One that stays is logged, and removed at the
+// remove takes addresses off an interface. One that stays is logged, and removed at the
 // end with the rest.
-func (h *vips) remove(addrs []netip.Addr) {
+func (h *vips) remove(link string, addrs []netip.Addr) {
 	if len(addrs) == 0 {
 		return
 	}
-	if err := h.host.RemoveAddresses(h.link.Name, addrs); err != nil {
+	if err := h.host.RemoveAddresses(link, addrs); err != nil {
 		h.log.Warn(oneLine(err))
 	}
 	h.changed()
