@@ -48,6 +48,7 @@ func (c *detachCmd) Run() error {
 	for _, event := range append(events, changes.Events()...) {
 		fmt.Println(event)
 	}
+	err = errors.Join(err, at.forgetAliases(""))
 	if store == nil {
 		fmt.Printf("no data plane was left on %s\n", links[0])
 		return err

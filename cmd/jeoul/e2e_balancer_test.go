@@ -12,6 +12,7 @@ import (
 	"sync"
 	"syscall"
 	"testing"
+	"time"
 
 	"go.yaml.in/yaml/v3"
 
@@ -177,7 +178,13 @@ func kill(t *testing.T, process *lab.Process) {
 // has ended meanwhile fails the test at once.
 func (b *balancer) eventually(t *testing.T, what string, ok func(*ops.Status) bool) {
 	t.Helper()
-	testenv.Eventually(t, e2e.Patience, what, func() bool {
+	b.within(t, e2e.Patience, what, ok)
+}
+
+// within is eventually with another bound.
+func (b *balancer) within(t *testing.T, bound time.Duration, what string, ok func(*ops.Status) bool) {
+	t.Helper()
+	testenv.Eventually(t, bound, what, func() bool {
 		select {
 		case <-b.daemon.Done():
 			t.Fatalf("while waiting until %s, the balancer ended: %v", what, b.daemon.Wait())

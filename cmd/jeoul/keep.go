@@ -3,6 +3,7 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -21,12 +22,13 @@ import (
 type instance struct {
 	stateDir string
 	// journal is the name of its network changes, and name of everything else: of the
-	// interface that carries its VIPs, and of its network namespace.
+	// interface that carried its VIPs when it was first started, and of its network namespace.
 	journal, name string
-	cookie        uint64
+	cookie, inode uint64
 }
 
-// instanceOn returns the one whose first interface that is.
+// instanceOn returns the one whose first interface that is: by the name of another interface,
+// if it was started on that and a reload has changed it.
 func instanceOn(link, stateDir string) (instance, error) {
 	ns, err := namespace.Current()
 	if err != nil {
@@ -37,8 +39,18 @@ func instanceOn(link, stateDir string) (instance, error) {
 	if err != nil {
 		return instance{}, err
 	}
-	journal := journalName(link)
-	return instance{stateDir: stateDir, journal: journal, name: fmt.Sprintf("%s-%d", journal, ns.Inode()), cookie: cookie}, nil
+	i := instance{stateDir: stateDir, cookie: cookie, inode: ns.Inode()}
+	journal, err := i.alias(link).read()
+	if err != nil {
+		return instance{}, err
+	}
+	return i.named(cmp.Or(journal, journalName(link))), nil
+}
+
+// named returns the instance of a name in the same network namespace.
+func (i instance) named(journal string) instance {
+	i.journal, i.name = journal, fmt.Sprintf("%s-%d", journal, i.inode)
+	return i
 }
 
 func (i instance) file(kind string) string { return filepath.Join(i.stateDir, i.name+"."+kind) }

@@ -132,6 +132,7 @@ func (c *runCmd) balance(ctx context.Context, cfg *config.Config, log *slog.Logg
 	controller := control.New(control.Options{
 		DataPlane: p.datapath, Paths: p.paths, Host: p.changes, Links: p.links, Checks: checks,
 		Announce: neigh.Announce, Log: log, Version: version, TakesOver: p.takesOver, Memory: p.memory(),
+		Identity: identity{p.instance},
 	}, cfg)
 	err = controller.Start()
 	if errors.Is(err, datapath.ErrBusy) {
@@ -142,6 +143,9 @@ func (c *runCmd) balance(ctx context.Context, cfg *config.Config, log *slog.Logg
 	}
 	shown := metrics.New(controller.Status, int(cfg.Metrics.Backends))
 	p.started = true
+	if err := p.instance.forgetAliases(cfg.Interfaces[0]); err != nil {
+		log.Warn(err.Error())
+	}
 	if p.warning != "" {
 		log.Warn(p.warning)
 	}
@@ -245,7 +249,10 @@ func (p *parts) open(ctx context.Context, cfg *config.Config, stateDir string, l
 	for _, note := range p.datapath.Notes() {
 		log.Info(note)
 	}
-	if p.changes, err = openChanges(stateDir, p.instance.journal); err != nil {
+	if p.changes, err = openChanges(stateDir, p.instance.journal); err == nil {
+		err = p.instance.recheck(cfg.Interfaces[0])
+	}
+	if err != nil {
 		return fmt.Errorf("balance on %s: %w", cfg.Interfaces[0], err)
 	}
 	for _, event := range p.changes.Events() {
@@ -313,13 +320,18 @@ func (p *parts) takeBack() error {
 	if p.store != nil {
 		errs = append(errs, noted(p.instance.file("operations")).forget(), noted(p.instance.file("health")).forget())
 	}
+	if p.changes != nil {
+		errs = append(errs, p.instance.forgetAliases(""))
+	}
 	return errors.Join(errs...)
 }
+
+const journalPrefix = "run-"
 
 // journalName is the name under which a balancer's changes are noted: that of the
 // interface that carries its VIPs, of the characters that such a name may have.
 func journalName(link string) string {
-	return "run-" + strings.Map(func(r rune) rune {
+	return journalPrefix + strings.Map(func(r rune) rune {
 		if r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("._-", r) {
 			return r
 		}

@@ -36,12 +36,12 @@ const maxUntranslated = 64
 // name, type, range, default and explanation.
 var rootKeys = keytable.Table[Config]{
 	{Name: "interface", Required: true, Unless: "interfaces",
-		What: "The network interface that packets arrive on. It carries the VIPs.",
+		What: "The network interface that packets arrive on. It carries the VIPs. A reload can [change it](../operations.md#change-the-interfaces).",
 		Value: keytable.Computed(
 			func(c *Config) (string, bool) { return c.Interfaces[0], len(c.Interfaces) == 1 },
 			func(c *Config, name string) { c.Interfaces = []string{name} }, interfaceName, "", "")},
 	{Name: "interfaces",
-		What: "The network interfaces that packets arrive on, where there are several. The first carries the VIPs. Stands in place of `interface`.",
+		What: "The network interfaces that packets arrive on, where there are several. The first carries the VIPs. Stands in place of `interface`. A reload can [change them](../operations.md#change-the-interfaces).",
 		Value: keytable.Several(func(c *Config) *[]string { return &c.Interfaces }, interfaceName, "interface",
 			keytable.Length{Max: lb.MaxInterfaces, Empty: "name at least one interface", TooMany: "that a balancer can have; split the services between two"})},
 	{Name: "hook",

@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/jeoul/jeoul/internal/datapath/pins"
+	"github.com/jeoul/jeoul/internal/hostnet"
+)
+
+// A balancer's files go by the interface that carried its VIPs when it was started. Where a
+// reload has changed that, a file with the name of the new one leads the next process, and
+// `jeoul detach`, to the files of the old.
+
+// alias is such a file.
+type alias struct {
+	path   string
+	cookie uint64
+}
+
+const aliasSuffix = ".alias"
+
+func (i instance) alias(link string) alias {
+	return alias{filepath.Join(i.stateDir, fmt.Sprintf("%s-%d%s", journalName(link), i.inode, aliasSuffix)), i.cookie}
+}
+
+// read returns the name that an interface stands for; "" if it has none but its own. What is
+// left of a network namespace that is gone counts for nothing.
+func (a alias) read() (journal string, err error) {
+	data, err := os.ReadFile(a.path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return "", nil
+	}
+	if err != nil {
+		return "", fmt.Errorf("finding out which balancer has the interface: %w", err)
+	}
+	var cookie uint64
+	if _, err := fmt.Sscan(string(data), &journal, &cookie); err != nil {
+		return "", fmt.Errorf("%s does not say which balancer has the interface (%v): remove it", a.path, err)
+	}
+	if cookie != a.cookie {
+		return "", nil
+	}
+	return journal, nil
+}
+
+// write says which name the interface stands for.
+func (a alias) write(journal string) error {
+	err := os.WriteFile(a.path+".new", fmt.Appendf(nil, "%s %d\n", journal, a.cookie), 0o600)
+	if err == nil {
+		err = os.Rename(a.path+".new", a.path)
+	}
+	if err != nil {
+		return fmt.Errorf("noting which balancer has the interface: %w", err)
+	}
+	return nil
+}
+
+// forget removes the files of all interfaces that stand for the instance, but one.
+func (i instance) forgetAliases(but string) (err error) {
+	paths, _ := filepath.Glob(filepath.Join(i.stateDir, fmt.Sprintf("*-%d%s", i.inode, aliasSuffix)))
+	for _, path := range paths {
+		journal, failed := (alias{path, i.cookie}).read()
+		if failed == nil && journal == i.journal && (but == "" || path != i.alias(but).path) {
+			err = errors.Join(err, os.Remove(path))
+		}
+	}
+	return err
+}
+
+// identity is what a running balancer is known by: see control.Identity.
+type identity struct{ instance instance }
+
+// Take has the balancer known by an interface that no other one has.
+func (n identity) Take(link string) error {
+	own := n.instance.named(journalName(link))
+	if own.journal == n.instance.journal {
+		return nil
+	}
+	journal, err := n.instance.alias(link).read()
+	if err != nil {
+		return err
+	}
+	if journal != "" && journal != n.instance.journal {
+		return fmt.Errorf("%s carries the VIPs of another balancer, which was started on %s: stop it, or take it away with `jeoul detach --interface %s`",
+			link, strings.TrimPrefix(journal, journalPrefix), link)
+	}
+	store, err := pins.Find(own.stateDir, own.name)
+	if err == nil {
+		store.Close()
+		return fmt.Errorf("a data plane without a process is kept for %s: take it away with `jeoul detach --interface %s`", link, link)
+	}
+	if !errors.Is(err, pins.ErrNothing) {
+		return fmt.Errorf("%s carries the VIPs of another balancer: %w", link, err)
+	}
+	// Its lock is held until the name is known: see instance.recheck.
+	claim, err := hostnet.Open(own.stateDir, own.journal)
+	if err != nil {
+		return fmt.Errorf("%s carries the VIPs of another balancer: %w", link, err)
+	}
+	return errors.Join(n.instance.alias(link).write(n.instance.journal), claim.Close())
+}
+
+// Release has the balancer not known by an interface any more.
+func (n identity) Release(link string) error {
+	if journalName(link) == n.instance.journal {
+		return nil // its files have that name
+	}
+	if err := os.Remove(n.instance.alias(link).path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return nil
+}
+
+// recheck says, once the instance's locks are held, that another balancer has taken its
+// interface meanwhile.
+func (i instance) recheck(link string) error {
+	now, err := instanceOn(link, i.stateDir)
+	if err == nil && now.journal != i.journal {
+		err = hostnet.ErrBusy
+	}
+	return err
+}

@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"errors"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/jeoul/jeoul/internal/hostnet"
+	"github.com/jeoul/jeoul/internal/testenv"
+)
+
+// TestIdentity takes another first interface, which leads to the files of the old one then,
+// and gives it back; one of another balancer it does not take.
+func TestIdentity(t *testing.T) {
+	testenv.Root(t)
+	dir := t.TempDir()
+	testenv.In(t, testenv.Namespace(t), func() error {
+		own, err := instanceOn("eth0", dir)
+		if err != nil {
+			return err
+		}
+		is := func(link, journal string) {
+			t.Helper()
+			if i, err := instanceOn(link, dir); err != nil || i.journal != journal || !strings.HasPrefix(i.name, journal+"-") {
+				t.Errorf("the balancer on %s is %+v (%v), want %s", link, i, err, journal)
+			}
+		}
+		n := identity{own}
+		if err := errors.Join(n.Take("eth0"), n.Take("eth1"), n.Take("eth2"), n.Release("eth0")); err != nil {
+			return err
+		}
+		is("eth0", "run-eth0")
+		is("eth1", "run-eth0")
+		is("eth2", "run-eth0")
+		if err := (identity{own.named("run-eth5")}).Take("eth1"); err == nil || !strings.Contains(err.Error(), "was started on eth0") {
+			t.Errorf("another balancer's interface: %v", err)
+		}
+		if err := own.named("run-eth1").recheck("eth1"); !errors.Is(err, hostnet.ErrBusy) {
+			t.Errorf("an interface that was taken meanwhile: %v", err)
+		}
+		other, err := hostnet.Open(dir, "run-eth3")
+		if err != nil {
+			return err
+		}
+		if err := n.Take("eth3"); !errors.Is(err, hostnet.ErrBusy) {
+			t.Errorf("an interface that a balancer runs on: %v", err)
+		}
+		is("eth3", "run-eth3")
+		gone := own
+		gone.cookie++
+		if err := errors.Join(other.Close(), gone.alias("eth4").write("run-eth0"), n.Release("eth1"), own.forgetAliases("eth2")); err != nil {
+			return err
+		}
+		is("eth1", "run-eth1")
+		is("eth2", "run-eth0")
+		is("eth4", "run-eth4") // it was of a namespace that is gone
+		if err := errors.Join(own.forgetAliases(""), os.Remove(own.alias("eth4").path)); err != nil {
+			return err
+		}
+		left, err := os.ReadDir(dir)
+		if len(left) > 0 {
+			t.Errorf("there is left: %v", left)
+		}
+		return err
+	})
+}
