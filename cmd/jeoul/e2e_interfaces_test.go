@@ -145,21 +145,27 @@ func (x *crossing) taken(t *testing.T, names ...string) {
 		}
 		return slices.Equal(on, names) && allUp(status)
 	})
-	var have []string
-	err := x.host.Do(func() error {
+	// It is taken off the old one when the new one serves.
+	testenv.Eventually(t, e2e.Patience, "the VIP is on "+names[0]+" only", func() bool {
+		have, err := x.carriers()
+		return err == nil && slices.Equal(have, names[:1])
+	})
+}
+
+// carriers names the interfaces that have the VIP.
+func (x *crossing) carriers() (names []string, err error) {
+	err = x.host.Do(func() error {
 		links, err := netlink.LinkList()
 		for _, link := range links {
 			addrs, failed := netlink.AddrList(link, netlink.FAMILY_V4)
 			err = errors.Join(err, failed)
 			if slices.ContainsFunc(addrs, func(a netlink.Addr) bool { return a.IP.Equal(crossingVIP.AsSlice()) }) {
-				have = append(have, link.Attrs().Name)
+				names = append(names, link.Attrs().Name)
 			}
 		}
 		return err
 	})
-	if err != nil || !slices.Equal(have, names[:1]) {
-		t.Errorf("the VIP is on %v (%v), want %s", have, err, names[0])
-	}
+	return names, err
 }
 
 // line is a connection on which lines are answered.
