@@ -64,6 +64,10 @@ finding "what is remembered knows nothing of what chooses, sends and answers" "$
 	grep -nE '#include "\.\./(choose|send|answer)/' "${flow_headers[@]}" || true
 )"
 
+finding "what programs share knows none of them" "$(
+	grep -nE '#include "\.\./' bpf/lib/*.h || true
+)"
+
 "$go" vet ./... || failed=yes
 "$go" run "$STATICCHECK" ./... || failed=yes
 if command -v shellcheck >/dev/null; then

@@ -15,8 +15,8 @@
 #include "send/forward.h"
 #include "send/plain.h"
 #include "send/returns.h"
-#include "../lib/link.h"
-#include "../lib/parse.h"
+#include "link.h"
+#include "parse.h"
 
 /* choose_off_road chooses for a packet before anything else is done with it: from further
  * down it would not fit the stack. Scratch: takes packet; leaves tracking.source. */

@@ -4,7 +4,7 @@
 
 #include "trace.h"
 #include "types.h"
-#include "../lib/hash.h"
+#include "hash.h"
 
 /* decision is what is to be done with a packet. */
 struct decision {

@@ -8,7 +8,7 @@
 #include "choose/road.h"
 #include "send/plain.h"
 #include "send/returns.h"
-#include "../lib/link.h"
+#include "link.h"
 
 #if CTX_HASTENS
 

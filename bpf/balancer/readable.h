@@ -2,7 +2,7 @@
 /* What of a packet is there to be read. Include after one of the ctx_*.h headers. */
 #pragma once
 
-#include "../lib/parse.h"
+#include "parse.h"
 
 /* Enough for Ethernet, IP with options or a few extension headers, and the
  * transport header. */

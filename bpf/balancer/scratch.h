@@ -5,7 +5,7 @@
 #pragma once
 
 #include "maps.h"
-#include "../lib/parse.h"
+#include "parse.h"
 
 /* translation is what the ends of a packet become. Network byte order; an IPv4
  * address is in the first word. */

@@ -14,7 +14,7 @@
 #include <stdbool.h>
 
 #include "maps.h"
-#include "../lib/parse.h"
+#include "parse.h"
 
 /* trace_reason is what decided besides the configuration. */
 enum trace_reason {

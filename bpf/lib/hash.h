@@ -3,7 +3,9 @@
  * on it. */
 #pragma once
 
-#include "parse.h"
+#include <stdbool.h>
+#include <linux/types.h>
+#include <bpf/bpf_helpers.h>
 
 /* 2^64 divided by the golden ratio (Knuth, TAOCP 3, section 6.4). */
 #define HASH_MULTIPLIER 0x9e3779b97f4a7c15ULL
@@ -26,21 +28,6 @@ static __always_inline __u64 hash_mix(__u64 h)
 	return h * 0xc4ceb9fe1a85ec53ULL;
 }
 
-/* hash_service4 and hash_service6 say where the search for a service begins, by
- * their high bits. The control plane computes the same. */
-static __always_inline __u32 hash_service4(const struct service_key4 *key)
-{
-	return (*(__u64 *)key * HASH_MULTIPLIER) >> 32;
-}
-
-static __always_inline __u32 hash_service6(const struct service_key6 *key)
-{
-	const __u64 *words = (const __u64 *)key;
-
-	return (words[0] * HASH_MULTIPLIER + words[1] * HASH_MULTIPLIER2 +
-		words[2] * HASH_MULTIPLIER3) >> 32;
-}
-
 /* hash_client spreads flows over 32 bits by the client's address, in its first and its
  * last 8 bytes, and a port. A service's VIP, port and protocol need not go in: its table
  * has only flows of its own. */
@@ -53,21 +40,6 @@ static __always_inline __u32 hash_client(__u64 first, __u64 last, __be16 port, b
 	else
 		h |= first;
 	return hash_mix(h) >> 32;
-}
-
-/* hash_ends is that of a packet's client and a port. */
-static __always_inline __u32 hash_ends(const struct packet *packet, __be16 port)
-{
-	if (!packet->ipv6)
-		return hash_client(packet->source[0], 0, port, false);
-	return hash_client((__u64)packet->source[1] << 32 | packet->source[0],
-			   (__u64)packet->source[3] << 32 | packet->source[2], port, true);
-}
-
-/* hash_flow is that of a packet's 5-tuple. */
-static __always_inline __u32 hash_flow(const struct packet *packet)
-{
-	return hash_ends(packet, packet->source_port);
 }
 
 /* hash_scale maps a hash onto 0..size-1 without a division (D. Lemire, "Fast

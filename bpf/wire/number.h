@@ -6,6 +6,7 @@
 #include <bpf/bpf_endian.h>
 
 #include "../lib/hash.h"
+#include "../lib/headers.h"
 #include "maps.h"
 
 /* wire_mix is the finalizer of SplitMix64 (G. Steele, D. Lea and C. Flood, 2014). */

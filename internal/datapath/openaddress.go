@@ -32,7 +32,7 @@ func keyOf(address netip.Addr, port uint16, protocol uint8) slotKey {
 		uint64(networkOrder(port)) | uint64(protocol)<<16}
 }
 
-// hashOf is hash_service4 of bpf/lib/hash.h, and hash_service6, which for a key with
+// hashOf is hash_service4 of bpf/balancer/hash.h, and hash_service6, which for a key with
 // one word is the same.
 func hashOf(k slotKey) uint32 {
 	return uint32((k[0]*hashMultiplier + k[1]*hashMultiplier2 + k[2]*hashMultiplier3) >> 32)

@@ -3,7 +3,7 @@
  * (RFC 4443). */
 #pragma once
 
-#include "../../lib/link.h"
+#include "../link.h"
 #include "../scratch.h"
 
 /* How much of the packet is quoted at most: with it, the answer has 576 bytes

@@ -5,7 +5,7 @@
 #pragma once
 
 #include "answer.h"
-#include "../../lib/link.h"
+#include "../link.h"
 
 /* has_hops says whether the packet behind an IP header, of which 20 bytes can be read, may
  * travel farther. */

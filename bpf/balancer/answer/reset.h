@@ -4,7 +4,7 @@
  * nothing by it. */
 #pragma once
 
-#include "../../lib/link.h"
+#include "../link.h"
 #include "../scratch.h"
 #include "answer.h"
 

@@ -5,7 +5,7 @@
 #include <bpf/bpf_helpers.h>
 
 #include "types.h"
-#include "../../lib/parse.h"
+#include "../parse.h"
 
 /* RFC 792 and RFC 4443; the kernel's header <linux/icmp.h> is not for eBPF. */
 #define ECHO_REQUEST4 8

@@ -4,7 +4,7 @@
  * host's number, which follows from its address. */
 #pragma once
 
-#include "../../lib/hash.h"
+#include "../hash.h"
 #include "../maps.h"
 #include "schedule.h"
 

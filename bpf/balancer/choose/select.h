@@ -6,8 +6,8 @@
 #include "schedule.h"
 #include "../maps.h"
 #include "../trace.h"
-#include "../../lib/hash.h"
-#include "../../lib/parse.h"
+#include "../hash.h"
+#include "../parse.h"
 
 static __always_inline struct service *find_service4(void *generation,
 						     const struct service_key4 *key)

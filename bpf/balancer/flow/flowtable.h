@@ -7,7 +7,7 @@
  * so that CPUs and the control plane need no lock. */
 #pragma once
 
-#include "../../lib/hash.h"
+#include "../hash.h"
 #include "../maps.h"
 #include "../trace.h"
 

@@ -6,7 +6,7 @@
 #include "evict.h"
 #include "returntable.h"
 #include "track.h"
-#include "../../lib/hash.h"
+#include "../hash.h"
 
 /* Ports of the pool that a new flow tries before it takes another's. Of a pool that
  * is nine tenths full, one flow in thirty finds none. Where the one before it has found

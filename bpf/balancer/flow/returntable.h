@@ -5,7 +5,7 @@
 #pragma once
 
 #include "flowtable.h"
-#include "../../lib/parse.h"
+#include "../parse.h"
 
 /* How often a place is tried for that another CPU takes at the same time. Each costs the
  * verifier as much as all the rest of this file. */

@@ -7,7 +7,7 @@
 #include "../maps.h"
 #include "../scratch.h"
 #include "../trace.h"
-#include "../../lib/parse.h"
+#include "../parse.h"
 
 /* is_live says whether a flow counts among those that nobody has ended. */
 static __always_inline bool is_live(__u32 state)

@@ -4,7 +4,7 @@
 
 #include "fullnat.h"
 #include "../answer/hops.h"
-#include "../../lib/link.h"
+#include "../link.h"
 #include "mss.h"
 #include "route.h"
 #include "../answer/toobig.h"

@@ -2,7 +2,7 @@
 /* The maximum segment size that a SYN announces (RFC 9293 section 3.7.1). */
 #pragma once
 
-#include "../../lib/parse.h"
+#include "../parse.h"
 
 #define TCP_OPTION_END 0
 #define TCP_OPTION_NOP 1

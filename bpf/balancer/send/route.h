@@ -4,8 +4,8 @@
 #pragma once
 
 #include "replies.h"
-#include "../../lib/hash.h"
-#include "../../lib/link.h"
+#include "../hash.h"
+#include "../link.h"
 #include "../trace.h"
 #include "translate.h"
 

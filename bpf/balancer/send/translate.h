@@ -2,7 +2,7 @@
 /* Addresses and ports that become others, and the checksums that go with them. */
 #pragma once
 
-#include "../../lib/link.h"
+#include "../link.h"
 #include "../scratch.h"
 
 /* unchanged is the translation that leaves a packet as it is. */

@@ -3,8 +3,8 @@
  * variant 1 of GUE (draft-ietf-intarea-gue section 4). */
 #pragma once
 
-#include "../../lib/hash.h"
-#include "../../lib/link.h"
+#include "../hash.h"
+#include "../link.h"
 
 #define GUE_PORT 6080
 /* The sources of GUE datagrams: the dynamic ports, RFC 6335 section 6. */

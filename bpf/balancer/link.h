@@ -2,7 +2,7 @@
 /* The link header of a frame on its way out. Include after a ctx_*.h header. */
 #pragma once
 
-#include "../balancer/maps.h"
+#include "maps.h"
 #include "parse.h"
 
 /* A link header begins with the destination's MAC address and the source's. */

@@ -3,40 +3,15 @@
  * not a context, and work the same in every hook. */
 #pragma once
 
-#include <stdbool.h>
-#include <stddef.h>
-#include <linux/if_ether.h>
-#include <linux/in.h>
-#include <linux/ip.h>
-#include <linux/ipv6.h>
-#include <linux/tcp.h>
-#include <linux/udp.h>
-#include <bpf/bpf_endian.h>
+#include "types.h"
+#include "../lib/headers.h"
 
-#include "../balancer/types.h"
-
-/* Bits of the IPv4 fragment field: more fragments, and the offset. */
-#define IP_FRAGMENT_BITS 0x3fff
-#define IP_OFFSET_BITS 0x1fff
-#define IP_DONT_FRAGMENT 0x4000
-/* The first byte of an IPv4 header without options. */
-#define IPV4_PLAIN 0x45
 /* Extension headers before the transport header that are walked. Real
  * packets have none or one; the bound keeps a chain from costing more. */
 #define IPV6_MAX_EXTENSIONS 4
-#define IPV6_FRAGMENT_BITS 0xfff9
-#define IPV6_OFFSET_BITS 0xfff8
 /* Offsets in a frame that was understood are below this, and the verifier has to
  * be told: four extension headers are at most 8192 bytes. */
 #define OFFSET_MASK 0x3fff
-/* A frame's tag, IEEE 802.1Q. */
-#define VLAN_LENGTH 4
-
-/* The flag byte of a TCP header, RFC 9293 section 3.1. */
-#define TCP_FIN 0x01
-#define TCP_SYN 0x02
-#define TCP_RST 0x04
-#define TCP_ACK 0x10
 
 /* packet is a frame, understood. Addresses and ports are in network byte
  * order. */

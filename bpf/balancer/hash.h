@@ -1,0 +1,37 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/* What of a service and of a packet is hashed. */
+#pragma once
+
+#include "parse.h"
+#include "types.h"
+#include "../lib/hash.h"
+
+/* hash_service4 and hash_service6 say where the search for a service begins, by
+ * their high bits. The control plane computes the same. */
+static __always_inline __u32 hash_service4(const struct service_key4 *key)
+{
+	return (*(__u64 *)key * HASH_MULTIPLIER) >> 32;
+}
+
+static __always_inline __u32 hash_service6(const struct service_key6 *key)
+{
+	const __u64 *words = (const __u64 *)key;
+
+	return (words[0] * HASH_MULTIPLIER + words[1] * HASH_MULTIPLIER2 +
+		words[2] * HASH_MULTIPLIER3) >> 32;
+}
+
+/* hash_ends is that of a packet's client and a port. */
+static __always_inline __u32 hash_ends(const struct packet *packet, __be16 port)
+{
+	if (!packet->ipv6)
+		return hash_client(packet->source[0], 0, port, false);
+	return hash_client((__u64)packet->source[1] << 32 | packet->source[0],
+			   (__u64)packet->source[3] << 32 | packet->source[2], port, true);
+}
+
+/* hash_flow is that of a packet's 5-tuple. */
+static __always_inline __u32 hash_flow(const struct packet *packet)
+{
+	return hash_ends(packet, packet->source_port);
+}
