@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* What becomes of packets when the control plane has been away for too long: nobody looks
- * after the backends, and to send to those that have died for ever would be worse than not to
- * balance. Who decides that is orphan.bpf.c. Include after one of the ctx_*.h headers. */
+/* What becomes of packets when the control plane has been away for too long: it no longer
+ * looks after the backends, and to send to dead ones for ever would be worse than not to
+ * balance. orphan.bpf.c decides when that is so. Include after one of the ctx_*.h headers. */
 #pragma once
 
 #include "balance.h"

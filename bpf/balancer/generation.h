@@ -14,7 +14,7 @@
  * packet looks nothing up that is the same for all; a map for each vector would cost a
  * call each, and with it the registers. The control plane puts memory of the right size
  * in its place when it loads the program. It changes it while packets read: it writes
- * what is new into memory that nobody reads, and then one word that leads there. */
+ * what is new into memory that no packet reads, and then one word that leads there. */
 extern char generation[];
 /* To the compiler it has no end, which an array of a size would. */
 asm(".pushsection .data.generation, \"aw\", @progbits\n\t"

@@ -24,7 +24,7 @@ struct {
 	__type(value, struct watch);
 } watches SEC(".maps");
 
-/* look compares the clock with what it said the last time. A control plane that was only held
+/* look compares the clock with its last reading. A control plane that was only held
  * up ends what its absence began. */
 static int look(void *map, __u32 *key, struct watch *watch)
 {

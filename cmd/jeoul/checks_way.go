@@ -18,7 +18,7 @@ import (
 // reopenAfter is how long a way that could not be made is not tried again.
 const reopenAfter = time.Minute
 
-// wayByVIP is the way of health checks through the data plane. It is made when the first check
+// wayByVIP takes health checks through the data plane. It is made when the first check
 // asks for it, since the programs are then loaded anew, and until it is there checks are no
 // evidence.
 type wayByVIP struct {

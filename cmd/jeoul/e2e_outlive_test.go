@@ -96,21 +96,21 @@ func TestDetach(t *testing.T) {
 	s.start(t)
 	run := func(arguments ...string) string {
 		t.Helper()
-		var said syncBuffer
-		process := jeoul(t, s.Balancer, &said, append(arguments, "--state-dir", filepath.Join(s.Balancer.Dir, "state"))...)
+		var output syncBuffer
+		process := jeoul(t, s.Balancer, &output, append(arguments, "--state-dir", filepath.Join(s.Balancer.Dir, "state"))...)
 		<-process.Done()
-		return said.String()
+		return output.String()
 	}
-	if said := run("detach", "-c", s.config); !strings.Contains(said, "another process keeps this data plane") {
-		t.Errorf("detach beside a daemon says %q", said)
+	if output := run("detach", "-c", s.config); !strings.Contains(output, "another process keeps this data plane") {
+		t.Errorf("detach beside a daemon says %q", output)
 	}
 	kill(t, s.daemon)
-	if said := run("status", "--socket", s.socket); !strings.Contains(said, "a data plane without a process is on "+s.Balancer.Interface+": services: 48") {
-		t.Errorf("status without a daemon says %q", said)
+	if output := run("status", "--socket", s.socket); !strings.Contains(output, "a data plane without a process is on "+s.Balancer.Interface+": services: 48") {
+		t.Errorf("status without a daemon says %q", output)
 	}
 	for _, want := range []string{"detached: /sys/fs/bpf/jeoul/run-", "no data plane was left"} {
-		if said := run("detach", "--interface", s.Balancer.Interface); !strings.Contains(said, want) {
-			t.Errorf("detach says %q, want %q", said, want)
+		if output := run("detach", "--interface", s.Balancer.Interface); !strings.Contains(output, want) {
+			t.Errorf("detach says %q, want %q", output, want)
 		}
 	}
 	if n := s.pinned(t); n != 0 {
@@ -138,10 +138,10 @@ func TestOrphanStepsAside(t *testing.T) {
 		kill(t, s.daemon)
 		all.ask(t, "without a process")
 		says := func(want string) bool {
-			var said syncBuffer
-			process := jeoul(t, s.Balancer, &said, "status", "--socket", s.socket, "--state-dir", filepath.Join(s.Balancer.Dir, "state"))
+			var output syncBuffer
+			process := jeoul(t, s.Balancer, &output, "status", "--socket", s.socket, "--state-dir", filepath.Join(s.Balancer.Dir, "state"))
 			<-process.Done()
-			return strings.Contains(said.String(), want)
+			return strings.Contains(output.String(), want)
 		}
 		testenv.Eventually(t, e2e.Patience, "jeoul status says that it has stepped aside", func() bool {
 			return says("it has left packets for its VIPs to the kernel since")

@@ -186,7 +186,7 @@ func TestVerdicts(t *testing.T) {
 	})
 }
 
-// TestPanic: where too few are healthy, all are used, and that is said once; with 0%, none is.
+// TestPanic: where too few are healthy, all are used, and the log has that once; with 0%, none is.
 func TestPanic(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
@@ -256,7 +256,7 @@ func TestBackups(t *testing.T) {
 }
 
 // TestOperationsOutrankChecks: a drained backend stays drained, whatever its health is; one that
-// is enabled while it fails takes no flow, which is said.
+// is enabled while it fails takes no flow, and the answer has a note of it.
 func TestOperationsOutrankChecks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
@@ -385,7 +385,7 @@ func TestVerdictsAreRetried(t *testing.T) {
 }
 
 // TestManyVerdicts: the log is bounded, however many backends change their health, and what was
-// not said is counted; one backend of many services is one line.
+// not logged is counted; one backend of many services is one line.
 func TestManyVerdicts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)

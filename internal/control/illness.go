@@ -35,7 +35,7 @@ func (c *Controller) sayHealth(log func(string, ...any), format string, args ...
 	log(fmt.Sprintf(format, args...))
 }
 
-// tellUntold says how much was not said.
+// tellUntold logs how much was not logged.
 func (c *Controller) tellUntold() {
 	if c.ill.untold > 0 {
 		c.opt.Log.Warn(fmt.Sprintf("%d more changes of the backends' health in the last %s: `jeoul status` shows what is", c.ill.untold, illnessEvery))
@@ -43,7 +43,7 @@ func (c *Controller) tellUntold() {
 	c.ill.told, c.ill.untold = 0, 0
 }
 
-// diagnosis is what is said of a backend, once for all services that say the same of it.
+// diagnosis is what is logged of a backend, once for all services for which it is the same.
 type diagnosis struct {
 	endpoint
 	now verdict
@@ -109,7 +109,7 @@ func reasonOf(v verdict) string {
 	return v.reason
 }
 
-// tellAllServing says of which services other backends take new flows than it was said.
+// tellAllServing logs of which services other backends take new flows than the log has it.
 func (c *Controller) tellAllServing() {
 	for i := range c.view.selected {
 		c.tellServing(i)

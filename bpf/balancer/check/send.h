@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* The way of a health check's packet to its backend. Include after ctx_tc.h. */
+/* How a health check's packet gets to its backend. Include after ctx_tc.h. */
 #pragma once
 
 #include "answers.h"
