@@ -1,10 +1,11 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 #
-# test-kernels.sh [SUITE...]: boots the cloud kernel of each Debian suite in QEMU
-# and runs in it, as root, the tests that load eBPF programs and feed them
-# packets. Without arguments: the oldest kernel that is looked after, and the
-# newest that Debian has. docs/kernels.md says more.
+# test-kernels.sh [SUITE[/cards]...]: boots the cloud kernel of each Debian suite
+# in QEMU and runs in it, as root, the tests that load eBPF programs and feed them
+# packets; with /cards the kernel that has drivers of physical cards, and the test
+# that needs them. Without arguments: the oldest kernel that is looked after, and the
+# newest that Debian has, and the oldest one's with cards. docs/kernels.md says more.
 #
 # Kernels are downloaded and unpacked under bin/kernels, never installed.
 # JEOUL_RUN=REGEXP chooses tests, JEOUL_LIMIT=DURATION bounds each machine.
@@ -15,26 +16,46 @@ go=${GO:-$TREE/scripts/go.sh}
 cache=$TREE/bin/kernels
 limit=${JEOUL_LIMIT:-15m}
 suites=("$@")
-[ $# != 0 ] || suites=(bookworm trixie-backports)
+[ $# != 0 ] || suites=(bookworm trixie-backports bookworm/cards)
 packages=(internal/datapath internal/agent internal/drops internal/bench/subject)
 # What tests use of a kernel that has them as modules.
-modules=(virtio_pci virtio_net veth bridge dummy 8021q sch_ingress cls_bpf ipip ip6_tunnel sit fou fou6 vxlan ip_vs ip_vs_rr)
+modules=(virtio_pci virtio_net e1000 e1000e veth bridge dummy 8021q sch_ingress cls_bpf ipip ip6_tunnel sit fou fou6 vxlan ip_vs ip_vs_rr)
 
-# Two cards and a cable between them, for TestTagsOfCards. Nothing else is on it.
-cards=(-netdev hubport,id=one,hubid=1 -device virtio-net-pci,netdev=one,mac=02:00:00:00:aa:01
-	-netdev hubport,id=two,hubid=1 -device virtio-net-pci,netdev=two,mac=02:00:00:00:aa:02)
+# cards_of SUITE: prints the names that QEMU and the kernel have for the cards of the
+# suite's machine, one kind a line. The cloud kernel has drivers of virtual ones only.
+cards_of() {
+	case $1 in
+	*/cards) printf '%s\n' 'e1000 e1000' 'e1000e e1000e' ;;
+	*) printf '%s\n' 'virtio-net-pci virtio_net' ;;
+	esac
+}
 
-# chosen PACKAGE: the tests to run of it. To verify a program takes seconds where
+# cabled SUITE: prints QEMU's arguments for two cards of each kind and a cable between
+# them, for TestTagsOfCards. Nothing else is on it.
+cabled() {
+	local kind number=0 card
+	while read -r kind _; do
+		number=$((number + 1))
+		for card in 1 2; do
+			printf '%s\n' -netdev "hubport,id=card$number$card,hubid=$number" \
+				-device "$kind,netdev=card$number$card,mac=02:00:00:00:a$number:0$card"
+		done
+	done < <(cards_of "$1")
+}
+
+# chosen SUITE PACKAGE: the tests to run of it. To verify a program takes seconds where
 # QEMU translates, so of the data plane's tests it is those that load few: every
 # way to attach, and packets of every kind.
 chosen() {
 	if [ -n "${JEOUL_RUN:-}" ]; then
 		printf '%s\n' "$JEOUL_RUN"
-	elif [ "$1" = internal/datapath ]; then
+	elif [[ $1 == */cards ]]; then
+		printf '^TestTagsOfCards$\n'
+	elif [ "$2" = internal/datapath ]; then
 		printf '^Test(%s)$\n' "Attach|SwapAllOrNone|Filter|FilterSwapsInOneStep|FilterOfAKilledBalancer|\
 Frames|Headers|Modes|MSS|ChecksumsAreRightOnTheWire|FullNATPoolExhausted|FragmentCases|ICMP|ReturnsOfNAT|ReturnsOfFullNAT|TooBig|GSO|\
 OnlyTheTracedProgramHasTheRing|TagsOfCards"
-	elif [ "$1" = internal/bench/subject ]; then
+	elif [ "$2" = internal/bench/subject ]; then
 		# IPVS, which the kernel that this is written on may not have.
 		printf '^Test(SubjectsCarry|IPVSOnAMachine)$/^(direct|ipvs-.*|taken away|the run dies|it is somebody.*)$\n'
 	else
@@ -87,14 +108,15 @@ depends() {
 		awk -v name="^linux-($3)-[0-9]" '$1 == "Depends:" && $2 ~ name { print $2 }'
 }
 
-# fetch_kernel SUITE: prints the directory of the suite's newest cloud kernel,
-# unpacked; what is there already is not fetched again.
+# fetch_kernel SUITE: prints the directory of the suite's newest kernel, unpacked; what
+# is there already is not fetched again.
 fetch_kernel() {
-	local suite=$1 image parts version dir package
+	local suite=${1%/cards} flavour=cloud-amd64 image parts version dir package
+	[ "$1" = "$suite" ] || flavour=amd64
 	apt_of "$suite" apt-get -q update >&2 ||
 		printf 'apt-get update failed for %s; going on with the lists that are here.\n' "$suite" >&2
-	image=$(depends "$suite" linux-image-cloud-amd64 image)
-	[ -n "$image" ] || die "$suite has no linux-image-cloud-amd64"
+	image=$(depends "$suite" "linux-image-$flavour" image)
+	[ -n "$image" ] || die "$suite has no linux-image-$flavour"
 	# Newer packages leave the kernel and its modules to others.
 	mapfile -t parts < <(depends "$suite" "$image" 'binary|modules')
 	version=$(apt_of "$suite" apt-cache show --no-all-versions "$image" | awk '$1 == "Version:" { print $2; exit }')
@@ -122,17 +144,18 @@ build_tests() {
 	done
 }
 
-# make_initramfs KERNEL TESTS ROOT: what the machine has is all in memory.
+# make_initramfs SUITE KERNEL TESTS ROOT: what the machine has is all in memory.
 make_initramfs() {
-	local root=$3 tool package
+	local root=$4 tool package drivers
+	drivers=$(cards_of "$1" | cut -d ' ' -f 2 | xargs)
 	mkdir -p "$root"/{bin,sbin,dev,proc,sys,tmp,run,etc,lib/modules,tests}
 	cp "$(command -v busybox)" "$root/bin/busybox"
 	for tool in sh mount modprobe ip poweroff; do
 		ln -s /bin/busybox "$root/bin/$tool"
 	done
 	ln -s /bin/busybox "$root/sbin/modprobe"
-	copy_modules "$1" "$root"
-	cp -r "$2"/. "$root/tests"
+	copy_modules "$2" "$root"
+	cp -r "$3"/. "$root/tests"
 	{
 		cat <<-END
 			#!/bin/sh
@@ -143,12 +166,12 @@ make_initramfs() {
 			mount -t tmpfs tmp /tmp
 			for module in ${modules[*]}; do modprobe -q \$module; done
 			ip link set lo up
-			export JEOUL_TEST_ROOT=1 JEOUL_TEST_CARDS=1 HOME=/tmp
+			export JEOUL_TEST_ROOT=1 JEOUL_TEST_CARDS='$drivers' HOME=/tmp
 			status=0
 		END
 		for package in "${packages[@]}"; do
 			printf 'cd /tests/%s && echo "== %s"\n' "$package" "$package"
-			printf './run -test.short -test.timeout=%s -test.run='"'%s'"' || status=1\n' "$limit" "$(chosen "$package")"
+			printf './run -test.short -test.timeout=%s -test.run='"'%s'"' || status=1\n' "$limit" "$(chosen "$1" "$package")"
 		done
 		printf 'echo "tests ended with %s"\npoweroff -f\n' "\$status"
 	} >"$root/init"
@@ -203,21 +226,23 @@ prepare() {
 	mkdir -p "$2"
 	ln -s "$kernel" "$2/unpacked"
 	ln -s "$(find "$kernel" -type f -name 'vmlinuz*')" "$2/kernel"
-	make_initramfs "$kernel" "$tests" "$2/root"
+	make_initramfs "$1" "$kernel" "$tests" "$2/root"
 	(cd "$2/root" && find . | busybox cpio -o -H newc 2>/dev/null | gzip -1) >"$2/initramfs"
 	rm -r "$2/root"
 }
 
-# try DIR: runs the tests in a machine; fails if any failed, or did not end.
+# try SUITE DIR: runs the tests in a machine; fails if any failed, or did not end.
 try() {
-	printf '== %s (%s)\n' "$(basename "$(readlink "$1/unpacked")")" "$accelerator"
-	mkfifo "$1/console"
-	sed -u 's|\r||' <"$1/console" | tee "$1/log" &
-	local reader=$!
-	machine "$limit" "$1/kernel" -accel "$accelerator" -cpu max -initrd "$1/initramfs" "${cards[@]}" >"$1/console" || true
+	local cards reader
+	printf '== %s (%s)\n' "$(basename "$(readlink "$2/unpacked")")" "$accelerator"
+	mapfile -t cards < <(cabled "$1")
+	mkfifo "$2/console"
+	sed -u 's|\r||' <"$2/console" | tee "$2/log" &
+	reader=$!
+	machine "$limit" "$2/kernel" -accel "$accelerator" -cpu max -initrd "$2/initramfs" "${cards[@]}" >"$2/console" || true
 	wait "$reader"
-	grep -q '^tests ended with' "$1/log" || printf 'The machine did not come to its end within %s.\n' "$limit" >&2
-	grep -q '^tests ended with 0$' "$1/log"
+	grep -q '^tests ended with' "$2/log" || printf 'The machine did not come to its end within %s.\n' "$limit" >&2
+	grep -q '^tests ended with 0$' "$2/log"
 }
 
 [ "$(uname -m)" = x86_64 ] || die "only amd64 kernels can be tried, and this machine is $(uname -m)"
@@ -234,6 +259,6 @@ done
 accelerator=$(accelerator "$work/${suites[0]}/kernel")
 failed=()
 for suite in "${suites[@]}"; do
-	try "$work/$suite" || failed+=("$suite")
+	try "$suite" "$work/$suite" || failed+=("$suite")
 done
 [ ${#failed[@]} = 0 ] || die "tests failed on the kernel of: ${failed[*]}" "see above"

@@ -6,7 +6,9 @@ import (
 	"errors"
 	"net"
 	"os"
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/gopacket/gopacket"
 	"github.com/gopacket/gopacket/layers"
@@ -18,25 +20,30 @@ import (
 	"github.com/jeoul/jeoul/internal/testenv"
 )
 
-// virtualCards are the cards of a virtual machine of scripts/test-kernels.sh that have this
-// driver; a cable joins them. Elsewhere there are none: cards of other machines are in use.
-func virtualCards(t *testing.T, driver string) (cards []string) {
+// virtualCards are the cards of a virtual machine of scripts/test-kernels.sh by their driver, as
+// JEOUL_TEST_CARDS names it; a cable joins the two of each. Elsewhere there are none: cards of
+// other machines are in use.
+func virtualCards(t *testing.T) map[string][]string {
 	t.Helper()
-	if os.Getenv("JEOUL_TEST_CARDS") == "" {
-		t.Skip("JEOUL_TEST_CARDS is not set: this is for a virtual machine, make test-kernels")
+	drivers := strings.Fields(os.Getenv("JEOUL_TEST_CARDS"))
+	if len(drivers) == 0 {
+		t.Skip("JEOUL_TEST_CARDS names no driver: this is for a virtual machine, make test-kernels")
 	}
 	testenv.Root(t)
 	nics, err := net.Interfaces()
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, nic := range nics {
-		if driverOf(nic.Name) == driver {
-			cards = append(cards, nic.Name)
+	cards := map[string][]string{}
+	for _, driver := range drivers {
+		for _, nic := range nics {
+			if driverOf(nic.Name) == driver {
+				cards[driver] = append(cards[driver], nic.Name)
+			}
 		}
-	}
-	if len(cards) != 2 {
-		t.Fatalf("the machine has the cards %q of %s, want two", cards, driver)
+		if len(cards[driver]) != 2 {
+			t.Fatalf("the machine has the cards %q of %s, want two", cards[driver], driver)
+		}
 	}
 	return cards
 }
@@ -78,50 +85,115 @@ func cabled(t *testing.T, cards []string) *wires {
 	return w
 }
 
-// TestTagsOfCards: a tagged frame keeps its tag on its way through native XDP on virtio_net,
-// which is set up as a balancer's host is; and so it does through TC.
+// TestTagsOfCards: a tagged frame keeps its tag on its way through XDP and TC on each driver of
+// which the machine has cards, set up as a balancer's host is; one with two tags goes nowhere.
 func TestTagsOfCards(t *testing.T) {
-	w := cabled(t, virtualCards(t, "virtio_net"))
-	service := testService(vip4, 80, lb.TCP, lb.RoundRobin, 1)
-	service.Paths[0] = w.path(0)
-	for _, hook := range []lb.Hook{lb.HookXDP, lb.HookTC} {
-		t.Run(string(hook), func(t *testing.T) {
-			testenv.In(t, w.balancer, func() error {
-				name := nameOf(t, w.index[0])
-				t.Logf("%s: of the offloads of tags, %q are on", name, hiding(t, name))
-				changes, err := hostnet.Open(t.TempDir(), "test")
-				if err != nil {
-					return err
-				}
-				t.Cleanup(func() { changes.Close() })
-				d, err := Open(Options{Interfaces: []string{name}, Hook: hook, TableSize: testTableSize, SwitchOff: changes.SwitchOff})
-				if err != nil {
-					return err
-				}
-				t.Cleanup(func() { d.Close() })
-				if err := d.Apply(lb.State{Services: []lb.RoutedService{service}}); err != nil {
-					return err
-				}
-				if a := d.Attachments()[0]; a.Hook != hook || a.Generic {
-					t.Errorf("attached as %s", a)
-				}
-				return nil
-			})
-			for _, tagged := range []bool{true, false} {
-				p := web4()
-				_, ip := p.lower(layers.IPProtocolTCP)
-				link := &layers.Ethernet{SrcMAC: routerMAC, DstMAC: w.mac[0], EthernetType: layers.EthernetTypeIPv4}
-				frame := []gopacket.SerializableLayer{link, ip, p.transport(t, ip), gopacket.Payload(make([]byte, 100))}
-				if tagged {
-					link.EthernetType = layers.EthernetTypeDot1Q
-					frame = append([]gopacket.SerializableLayer{link, &layers.Dot1Q{VLANIdentifier: 7, Type: layers.EthernetTypeIPv4}}, frame[1:]...)
-				}
-				w.wire[0].Send(frame...)
-				// The receiving kernel takes the tag out of the frame, and says so.
-				w.expect(t, 0, "frame", arrival{0, 14 + 40 + 100, tagged})
+	for driver, cards := range virtualCards(t) {
+		t.Run(driver, func(t *testing.T) {
+			w := cabled(t, cards)
+			service := testService(vip4, 80, lb.TCP, lb.RoundRobin, 1)
+			service.Paths[0] = w.path(0)
+			for _, hook := range []lb.Hook{lb.HookXDP, lb.HookTC} {
+				t.Run(string(hook), func(t *testing.T) {
+					balanceOn(t, w, hook, service)
+					// The receiving kernel takes the outer tag out of the frame, and says so.
+					for _, tags := range [][]layers.EthernetType{{layers.EthernetTypeDot1Q}, nil} {
+						sendUntil(t, w, arrival{0, 14 + 40 + 100, len(tags) == 1}, taggedFrame(t, w, 100, tags...))
+					}
+					for _, outer := range []layers.EthernetType{layers.EthernetTypeDot1Q, layers.EthernetTypeQinQ} {
+						w.wire[0].Send(taggedFrame(t, w, 200, outer, layers.EthernetTypeDot1Q)...)
+						w.wire[0].Send(taggedFrame(t, w, 100)...)
+						expectAlone(t, w, arrival{0, 14 + 40 + 100, false})
+					}
+				})
 			}
 		})
 	}
+}
+
+// sendUntil sends a frame until one comes that is as wanted: a card that was reset, which some
+// are by a change of their features, loses frames until it has negotiated with its peer.
+func sendUntil(t *testing.T, w *wires, want arrival, frame []gopacket.SerializableLayer) {
+	t.Helper()
+	var seen []arrival
+	for deadline := time.Now().Add(30 * time.Second); time.Now().Before(deadline); {
+		w.wire[0].Send(frame...)
+		for {
+			got, ok := w.receive(t, 0)
+			if ok && got == want {
+				w.drain(t, 0)
+				return
+			}
+			if !ok {
+				break
+			}
+			seen = append(seen, got)
+		}
+	}
+	t.Fatalf("no frame came within 30 seconds as %+v, but %+v", want, seen)
+}
+
+// expectAlone fails the test unless the frame comes, and no longer one before it.
+func expectAlone(t *testing.T, w *wires, want arrival) {
+	t.Helper()
+	for deadline := time.Now().Add(5 * time.Second); time.Now().Before(deadline); {
+		got, ok := w.receive(t, 0)
+		if ok && got == want {
+			return
+		}
+		if ok && got.length > want.length {
+			t.Errorf("a frame was sent on that is not to be: %+v", got)
+		}
+	}
+	t.Fatalf("the frame %+v did not come within 5 seconds", want)
+}
+
+// balanceOn serves a service on the balancer's card until the test ends.
+func balanceOn(t *testing.T, w *wires, hook lb.Hook, service lb.RoutedService) {
+	t.Helper()
+	testenv.In(t, w.balancer, func() error {
+		name := nameOf(t, w.index[0])
+		before := hiding(t, name)
+		changes, err := hostnet.Open(t.TempDir(), "test")
+		if err != nil {
+			return err
+		}
+		t.Cleanup(func() { changes.Close() })
+		d, err := Open(Options{Interfaces: []string{name}, Hook: hook, TableSize: testTableSize, SwitchOff: changes.SwitchOff})
+		if err != nil {
+			return err
+		}
+		t.Cleanup(func() { d.Close() })
+		if err := d.Apply(lb.State{Services: []lb.RoutedService{service}}); err != nil {
+			return err
+		}
+		a := d.Attachments()[0]
+		t.Logf("%s: attached as %s; of the offloads of tags, %q were on, and %q are", name, a, before, hiding(t, name))
+		if a.Hook != hook {
+			t.Errorf("attached as %s", a)
+		}
+		// A driver with native XDP is to have it.
+		if driverOf(name) == "virtio_net" && a.Generic {
+			t.Errorf("attached as %s", a)
+		}
+		return nil
+	})
+}
+
+// taggedFrame is a packet of the service with tags of VLAN 7, the outer one first.
+func taggedFrame(t *testing.T, w *wires, payload int, tags ...layers.EthernetType) []gopacket.SerializableLayer {
+	t.Helper()
+	p := web4()
+	_, ip := p.lower(layers.IPProtocolTCP)
+	link := &layers.Ethernet{SrcMAC: routerMAC, DstMAC: w.mac[0], EthernetType: layers.EthernetTypeIPv4}
+	frame := []gopacket.SerializableLayer{link}
+	next := &link.EthernetType
+	for _, tag := range tags {
+		layer := &layers.Dot1Q{VLANIdentifier: 7, Type: layers.EthernetTypeIPv4}
+		*next, next = tag, &layer.Type
+		frame = append(frame, layer)
+	}
+	return append(frame, ip, p.transport(t, ip), gopacket.Payload(make([]byte, payload)))
 }
 
 // nameOf names an interface of the calling thread's namespace.
