@@ -245,6 +245,9 @@ static __always_inline enum outcome balance_ip(ctx_t *ctx, void *generation, boo
 	}
 	trace_backend(decision.backend->index, decision.backend->generation);
 #ifdef TRACED
+	/* The packet was lent to a function, which to the compiler may have changed this, so
+	 * that the verifier would no longer know that the header can be read. */
+	packet.network = network;
 	/* The notes leave too little of the stack for another IPv6. */
 	if (!ipv6 || decision.mode == MODE_L2DSR)
 #endif

@@ -19,6 +19,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -52,10 +53,26 @@ type Pinner interface {
 	PinCopy(path string) error
 }
 
+// patience is how long Open waits for a lock: `jeoul status`, or a start in another network
+// namespace, holds it for the moment in which it looks whether there is a process.
+const (
+	patience = 2 * time.Second
+	pause    = 20 * time.Millisecond
+)
+
 // Open takes the lock of an instance and makes its directory, on the host's bpf file system
 // or, where there is none that can be written to, on one that it mounts in stateDir. Errors:
 // ErrBusy, ErrUnavailable.
 func Open(stateDir, instance string) (*Store, error) {
+	for start := time.Now(); ; time.Sleep(pause) {
+		s, err := open(stateDir, instance)
+		if !errors.Is(err, ErrBusy) || time.Since(start) > patience {
+			return s, err
+		}
+	}
+}
+
+func open(stateDir, instance string) (*Store, error) {
 	s, err := Find(stateDir, instance)
 	if !errors.Is(err, ErrNothing) {
 		return s, err
@@ -67,7 +84,7 @@ func Open(stateDir, instance string) (*Store, error) {
 	return lock(filepath.Join(root, name(instance)), true)
 }
 
-// Find is Open for what is there already. Errors: ErrNothing, ErrBusy.
+// Find takes the lock of what is there already, and does not wait for it. Errors: ErrNothing, ErrBusy.
 func Find(stateDir, instance string) (*Store, error) {
 	for _, root := range roots(stateDir) {
 		if !isBPF(root) {

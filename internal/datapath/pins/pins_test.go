@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/cilium/ebpf"
 
@@ -41,7 +42,7 @@ func newMap(t *testing.T) *ebpf.Map {
 	return m
 }
 
-func open(t *testing.T, dir string) *Store {
+func opened(t *testing.T, dir string) *Store {
 	t.Helper()
 	s, err := Open(dir, "run-eth0.1-7")
 	if err != nil {
@@ -56,7 +57,7 @@ func TestStore(t *testing.T) {
 	if _, err := Find(dir, "run-eth0.1-7"); !errors.Is(err, ErrNothing) {
 		t.Errorf("where there is nothing: %v", err)
 	}
-	s := open(t, dir)
+	s := opened(t, dir)
 	defer func() { _ = s.Remove() }()
 	if _, err := Open(dir, "run-eth0.1-7"); !errors.Is(err, ErrBusy) {
 		t.Errorf("a second time: %v", err)
@@ -121,5 +122,30 @@ func TestStoreWithoutPlace(t *testing.T) {
 	}
 	if _, err := Open(file, "run-eth0-7"); !errors.Is(err, ErrUnavailable) {
 		t.Errorf("in a file: %v", err)
+	}
+}
+
+// TestOpenAmongReaders: a start takes the lock from between those that only look.
+func TestOpenAmongReaders(t *testing.T) {
+	testenv.Root(t)
+	dir := t.TempDir()
+	// Something is pinned, and has no process.
+	s := opened(t, dir)
+	if err := s.Put(1, map[string]Pinner{"map": pinnedMap{Map: newMap(t)}}); err != nil {
+		t.Fatal(err)
+	}
+	s.Close()
+	reader, err := Find(dir, "run-eth0.1-7")
+	if err != nil {
+		t.Fatal(err)
+	}
+	// The start tries in vain at first.
+	time.AfterFunc(3*pause, reader.Close)
+	s, err = Open(dir, "run-eth0.1-7")
+	if err != nil {
+		t.Fatalf("a start beside one that looks: %v", err)
+	}
+	if err := s.Remove(); err != nil {
+		t.Error(err)
 	}
 }
