@@ -497,7 +497,7 @@ func TestTraceLosesUnderAName(t *testing.T) {
 	}
 }
 
-// TestTraceEndsWithItsListener ends when nobody can be told any more.
+// TestTraceEndsWithItsListener ends when its listener takes no more.
 func TestTraceEndsWithItsListener(t *testing.T) {
 	r := newRig(t, lb.HookTC, testState())
 	gone := errors.New("gone")
@@ -511,7 +511,11 @@ func TestTraceEndsWithItsListener(t *testing.T) {
 			return gone
 		})
 	}()
-	<-started
+	select {
+	case <-started:
+	case err := <-result:
+		t.Fatal(err)
+	}
 	r.run(t, web4().build(t))
 	if err := <-result; !errors.Is(err, gone) {
 		t.Errorf("error %v, want the listener's", err)
