@@ -35,7 +35,7 @@ func (ab) Obstacle(share Share, limits probe.Limits) string {
 	if share.Concurrency > abMaxConcurrency {
 		return fmt.Sprintf("%d connections per client: ab can hold %d", share.Concurrency, abMaxConcurrency)
 	}
-	return obstacle("ab", share, limits)
+	return Obstacle("ab", share, limits)
 }
 
 func (ab) percentiles(share Share) string { return filepath.Join(share.Dir, "percentiles.csv") }

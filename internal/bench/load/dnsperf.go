@@ -38,7 +38,7 @@ func (DNSPerf) Bulk() bool          { return false }
 
 // Obstacle counts a socket for each of dnsperf's clients.
 func (DNSPerf) Obstacle(share Share, limits probe.Limits) string {
-	return obstacle("dnsperf", share, limits)
+	return Obstacle("dnsperf", share, limits)
 }
 
 // Prepare writes the file of questions, which dnsperf asks over and over.

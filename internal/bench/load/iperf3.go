@@ -38,7 +38,7 @@ func (IPerf3) Obstacle(share Share, limits probe.Limits) string {
 		return fmt.Sprintf("%d streams per client: iperf3 can have %d", share.Concurrency, iperf3MaxStreams)
 	}
 	share.Concurrency++
-	return obstacle("iperf3", share, limits)
+	return Obstacle("iperf3", share, limits)
 }
 
 // Server returns the command line of a server for one client at a time, at whatever

@@ -171,9 +171,9 @@ func kindOf(name string, settings []byte) (Kind, error) {
 // streams, an epoll instance, libraries' files.
 const spareFiles = 32
 
-// obstacle is what the machine has against share for any program that holds
+// Obstacle is what the machine has against share for any program that holds
 // one socket a connection.
-func obstacle(program string, share Share, limits probe.Limits) string {
+func Obstacle(program string, share Share, limits probe.Limits) string {
 	files := uint64(share.Concurrency) + spareFiles
 	switch {
 	case files > limits.OpenFiles:

@@ -124,13 +124,8 @@ func (r *SteadyReport) Phase(name string) PhaseReport {
 	return r.Phases[i]
 }
 
-// maxWhy is how many reasons are kept of a phase.
-const maxWhy = 5
-
 func (p *PhaseReport) because(format string, args ...any) {
-	if text := fmt.Sprintf(format, args...); len(p.Why) < maxWhy && !slices.Contains(p.Why, text) {
-		p.Why = append(p.Why, text)
-	}
+	p.Why = withReason(p.Why, fmt.Sprintf(format, args...))
 }
 
 // ParseSteady reads what a steady client printed: a line when its connections were

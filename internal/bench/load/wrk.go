@@ -31,7 +31,7 @@ func (wrk) Timed() bool         { return true }
 func (wrk) Counted() bool       { return false }
 func (wrk) Bulk() bool          { return false }
 
-func (wrk) Obstacle(share Share, limits probe.Limits) string { return obstacle("wrk", share, limits) }
+func (wrk) Obstacle(share Share, limits probe.Limits) string { return Obstacle("wrk", share, limits) }
 
 func (wrk) Prepare(share Share) ([]string, error) {
 	script := filepath.Join(share.Dir, "wrk.lua")

@@ -64,7 +64,7 @@ const (
 // or, where there is none that can be written to, on one that it mounts in stateDir. Errors:
 // ErrBusy, ErrUnavailable.
 func Open(stateDir, instance string) (*Store, error) {
-	for start := time.Now(); ; time.Sleep(pause) {
+	for start := time.Now(); ; <-time.After(pause) {
 		s, err := open(stateDir, instance)
 		if !errors.Is(err, ErrBusy) || time.Since(start) > patience {
 			return s, err

@@ -205,3 +205,18 @@ func Error(fd int) error {
 	}
 	return err
 }
+
+// ErrEarly says that the other side closed the connection before it answered.
+var ErrEarly = errors.New("the connection was closed before the answer")
+
+// Opened says of events of a socket that connects whether it is connected now, or why it will
+// not be.
+func Opened(fd int, events uint32) (bool, error) {
+	if events&(unix.EPOLLERR|unix.EPOLLHUP) == 0 {
+		return events&unix.EPOLLOUT != 0, nil
+	}
+	if err := Error(fd); err != nil {
+		return false, err
+	}
+	return false, ErrEarly
+}

@@ -17,7 +17,6 @@ import (
 // Errors of a request.
 var (
 	errSilent = fmt.Errorf("no answer within %v of when it was due", patience)
-	errEarly  = errors.New("the connection was closed before the answer")
 	errGaveUp = errors.New("not asked for any more, for the bound could not be kept")
 )
 
@@ -135,7 +134,7 @@ func (c *client) ask(now time.Duration) {
 		if now-due > patience {
 			// The connections are all taken by what is no faster.
 			c.next++
-			c.report.fail(errSilent)
+			c.report.Fail(errSilent)
 			continue
 		}
 		if !c.free() {
@@ -166,7 +165,7 @@ func (c *client) give(one *conn, due, now time.Duration) {
 func (c *client) connect(due, now time.Duration) {
 	fd, err := epoll.Socket(c.family, unix.SOCK_NONBLOCK)
 	if err != nil {
-		c.report.fail(err)
+		c.report.Fail(err)
 		return
 	}
 	one := &conn{fd: fd}
@@ -193,15 +192,11 @@ func (c *client) handle(fd int, events uint32) {
 		return // it was closed by an event before this one
 	}
 	if !one.connected {
-		if events&(unix.EPOLLERR|unix.EPOLLHUP) != 0 {
-			err := epoll.Error(fd)
-			if err == nil {
-				err = errEarly
-			}
+		open, err := epoll.Opened(fd, events)
+		if err != nil {
 			c.lose(one, err)
-			return
 		}
-		if events&unix.EPOLLOUT == 0 {
+		if !open {
 			return
 		}
 		one.connected = true
@@ -230,7 +225,7 @@ func (c *client) read(one *conn) {
 		case err != nil:
 			c.lose(one, err)
 		case n == 0 && one.asked:
-			c.lose(one, errEarly)
+			c.lose(one, epoll.ErrEarly)
 		case n == 0:
 			c.forget(one)
 		default:
@@ -251,7 +246,7 @@ func (c *client) answered(one *conn) {
 	took := now - one.due
 	// Some seconds at most: it cannot be out of range.
 	if err := c.report.Latency.Record(float64(took.Nanoseconds())/1e3, 1); err != nil {
-		c.report.fail(err)
+		c.report.Fail(err)
 	} else {
 		c.report.Answered++
 	}
@@ -269,7 +264,7 @@ func (c *client) answered(one *conn) {
 // lose counts a connection that broke, with what it carried.
 func (c *client) lose(one *conn, why error) {
 	if one.asked {
-		c.report.fail(why)
+		c.report.Fail(why)
 	}
 	c.forget(one)
 }
@@ -312,7 +307,7 @@ func (c *client) hopeless(now time.Duration) bool {
 func (c *client) giveUp() {
 	c.report.GaveUp = true
 	for !c.done() {
-		c.report.fail(errGaveUp)
+		c.report.Fail(errGaveUp)
 	}
 	c.report.Seconds = time.Since(c.began).Seconds()
 }

@@ -3,11 +3,9 @@
 package paced
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net/netip"
-	"slices"
 	"time"
 
 	"github.com/jeoul/jeoul/internal/bench/load"
@@ -89,7 +87,7 @@ type Report struct {
 	// file, and Failed all others.
 	Due      uint64 `json:"due"`
 	Answered uint64 `json:"answered"`
-	Failed   uint64 `json:"failed"`
+	load.Failures
 	// Waited are those that found all connections in use.
 	Waited uint64 `json:"waited"`
 	// Seconds is the time until the last answer.
@@ -99,34 +97,19 @@ type Report struct {
 	GaveUp bool `json:"gave_up,omitempty"`
 	// Latency is that of the answered requests, each from when it was due.
 	Latency *load.Latency `json:"latency"`
-	// Why says for some of what failed why it did.
-	Why []string `json:"why,omitempty"`
-}
-
-// maxWhy is how many reasons are kept.
-const maxWhy = 5
-
-func (r *Report) fail(err error) {
-	r.Failed++
-	if text := err.Error(); len(r.Why) < maxWhy && !slices.Contains(r.Why, text) {
-		r.Why = append(r.Why, text)
-	}
 }
 
 // Parse reads a Report that was written as JSON. Its error wraps load.ErrOutput.
 func Parse(text []byte) (*Report, error) {
-	var r Report
-	if err := json.Unmarshal(text, &r); err != nil {
-		return nil, fmt.Errorf("%w: %w", load.ErrOutput, err)
+	r, err := load.ReadReport(text, func(r *Report) *load.Latency { return r.Latency }, func(r *Report) uint64 { return r.Answered })
+	if err != nil {
+		return nil, err
 	}
 	switch {
-	case r.Latency == nil:
-		return nil, fmt.Errorf("%w: it has no latencies", load.ErrOutput)
-	case uint64(r.Latency.Count()) != r.Answered || r.Answered > r.Due || r.Failed != r.Due-r.Answered:
-		return nil, fmt.Errorf("%w: of %d requests %d were answered and %d failed, with %d latencies",
-			load.ErrOutput, r.Due, r.Answered, r.Failed, r.Latency.Count())
+	case r.Answered > r.Due || r.Failed != r.Due-r.Answered:
+		return nil, fmt.Errorf("%w: of %d requests %d were answered and %d failed", load.ErrOutput, r.Due, r.Answered, r.Failed)
 	case !(r.Seconds >= 0 && r.Seconds <= 2*maxDuration.Seconds()):
 		return nil, fmt.Errorf("%w: it took %g s", load.ErrOutput, r.Seconds)
 	}
-	return &r, nil
+	return r, nil
 }

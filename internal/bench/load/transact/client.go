@@ -17,7 +17,6 @@ import (
 // Errors of a transaction.
 var (
 	errSilent = fmt.Errorf("no answer within %v", patience)
-	errEarly  = errors.New("the connection was closed before the answer")
 	errMore   = errors.New("more than the answer came")
 )
 
@@ -66,11 +65,11 @@ func (o Options) runOne(ctx context.Context) (*Report, error) {
 		case err == nil:
 			report.ended(now.Sub(at))
 		case o.Test == RR:
-			report.fail(err)
+			report.Fail(err)
 			report.Seconds = now.Sub(began).Seconds()
 			return report, nil // the one connection is gone
 		default:
-			report.fail(err)
+			report.Fail(err)
 		}
 		at = now
 	}
@@ -131,7 +130,7 @@ func (c *one) ask(fd int) error {
 	}
 	n, err := c.read(fd)
 	if err == nil && n == 0 {
-		err = errEarly
+		err = epoll.ErrEarly
 	}
 	return err
 }

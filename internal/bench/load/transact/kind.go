@@ -23,20 +23,10 @@ func (Kind) Timed() bool         { return true }
 func (Kind) Counted() bool       { return false }
 func (Kind) Bulk() bool          { return false }
 
-// spareFiles is what a client opens besides its connections.
-const spareFiles = 32
-
 // Obstacle counts open files, and for TCP_RR ports: those of TCP_CRR are free again
 // as soon as a transaction has ended.
-func (k Kind) Obstacle(share load.Share, limits probe.Limits) string {
-	if need := uint64(share.Concurrency) + spareFiles; need > limits.OpenFiles {
-		return fmt.Sprintf("%d connections per client: the client needs %d open files, and a process may have %d here",
-			share.Concurrency, need, limits.OpenFiles)
-	}
-	if share.Concurrency > limits.LocalPorts {
-		return fmt.Sprintf("%d connections per client: a client has %d local ports here", share.Concurrency, limits.LocalPorts)
-	}
-	return ""
+func (Kind) Obstacle(share load.Share, limits probe.Limits) string {
+	return load.Obstacle("the client", share, limits)
 }
 
 // Prepare needs no files.

@@ -153,15 +153,11 @@ func (m *many) handle(fd int, events uint32) {
 		return // it was closed by an event before this one
 	}
 	if s.step == connecting {
-		if events&(unix.EPOLLERR|unix.EPOLLHUP) != 0 {
-			err := epoll.Error(fd)
-			if err == nil {
-				err = errEarly
-			}
+		open, err := epoll.Opened(fd, events)
+		if err != nil {
 			m.fail(s, err)
-			return
 		}
-		if events&unix.EPOLLOUT == 0 {
+		if !open {
 			return
 		}
 		s.step = answering
@@ -202,7 +198,7 @@ func (m *many) read(s *stream) {
 			m.ended(s)
 			return
 		case n == 0:
-			m.fail(s, errEarly)
+			m.fail(s, epoll.ErrEarly)
 			return
 		case n > 1 || s.step == closing:
 			m.fail(s, errMore)
@@ -239,7 +235,7 @@ func (m *many) connect(s *stream) {
 	s.at, s.step = time.Now(), connecting
 	var err error
 	if s.fd, err = epoll.Socket(m.family, unix.SOCK_NONBLOCK); err != nil {
-		m.report.fail(err)
+		m.report.Fail(err)
 		return
 	}
 	err = unix.Connect(s.fd, m.address)
@@ -248,14 +244,14 @@ func (m *many) connect(s *stream) {
 	}
 	if err != nil {
 		unix.Close(s.fd)
-		m.report.fail(err)
+		m.report.Fail(err)
 	}
 }
 
 // fail counts a failed transaction. What it was in gets no other: a server that
 // refuses would be asked without end.
 func (m *many) fail(s *stream, err error) {
-	m.report.fail(err)
+	m.report.Fail(err)
 	m.forget(s)
 }
 

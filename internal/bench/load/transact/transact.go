@@ -3,11 +3,9 @@
 package transact
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net/netip"
-	"slices"
 	"time"
 
 	"github.com/jeoul/jeoul/internal/bench/load"
@@ -60,30 +58,18 @@ func (o Options) Check() error {
 // Report is what a client saw.
 type Report struct {
 	// Transactions were ended within Seconds; Failed were not, whenever.
-	Transactions uint64  `json:"transactions"`
-	Failed       uint64  `json:"failed"`
-	Seconds      float64 `json:"seconds"`
+	Transactions uint64 `json:"transactions"`
+	load.Failures
+	Seconds float64 `json:"seconds"`
 	// Latency is that of the ended ones, from the call that connects or sends to the
 	// last that reads or closes.
 	Latency *load.Latency `json:"latency"`
-	// Why says for some of what failed why it did.
-	Why []string `json:"why,omitempty"`
-}
-
-// maxWhy is how many reasons are kept.
-const maxWhy = 5
-
-func (r *Report) fail(err error) {
-	r.Failed++
-	if text := err.Error(); len(r.Why) < maxWhy && !slices.Contains(r.Why, text) {
-		r.Why = append(r.Why, text)
-	}
 }
 
 func (r *Report) ended(took time.Duration) {
 	// An hour at most: it cannot be out of range.
 	if err := r.Latency.Record(float64(took.Nanoseconds())/1e3, 1); err != nil {
-		r.fail(err)
+		r.Fail(err)
 		return
 	}
 	r.Transactions++
@@ -91,17 +77,12 @@ func (r *Report) ended(took time.Duration) {
 
 // Parse reads a Report that was written as JSON. Its error wraps load.ErrOutput.
 func Parse(text []byte) (*Report, error) {
-	var r Report
-	if err := json.Unmarshal(text, &r); err != nil {
-		return nil, fmt.Errorf("%w: %w", load.ErrOutput, err)
+	r, err := load.ReadReport(text, func(r *Report) *load.Latency { return r.Latency }, func(r *Report) uint64 { return r.Transactions })
+	if err != nil {
+		return nil, err
 	}
-	switch {
-	case r.Latency == nil:
-		return nil, fmt.Errorf("%w: it has no latencies", load.ErrOutput)
-	case uint64(r.Latency.Count()) != r.Transactions:
-		return nil, fmt.Errorf("%w: latencies of %d transactions, and %d transactions", load.ErrOutput, r.Latency.Count(), r.Transactions)
-	case !(r.Seconds > 0 && r.Seconds <= 2*maxDuration.Seconds()):
+	if !(r.Seconds > 0 && r.Seconds <= 2*maxDuration.Seconds()) {
 		return nil, fmt.Errorf("%w: it took %g s", load.ErrOutput, r.Seconds)
 	}
-	return &r, nil
+	return r, nil
 }

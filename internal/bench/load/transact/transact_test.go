@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/jeoul/jeoul/internal/bench/load"
+	"github.com/jeoul/jeoul/internal/bench/load/epoll"
 	"github.com/jeoul/jeoul/internal/bench/probe"
 )
 
@@ -127,9 +128,9 @@ func TestServerMisbehaves(t *testing.T) {
 		answer string
 		says   string
 	}{
-		"closes early":      {CRR, "", errEarly.Error()},
+		"closes early":      {CRR, "", epoll.ErrEarly.Error()},
 		"says too much":     {CRR, "??", errMore.Error()},
-		"closes a kept one": {RR, "?", errEarly.Error()},
+		"closes a kept one": {RR, "?", epoll.ErrEarly.Error()},
 	} {
 		for _, connections := range []int{1, 3} {
 			listener, err := net.Listen("tcp", "127.0.0.1:0")
