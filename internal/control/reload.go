@@ -68,7 +68,7 @@ func (c *Controller) hand(ctx context.Context, cfg *config.Config) error {
 
 // prepare checks a configuration and starts to look for its backends.
 func (c *Controller) prepare(r *reload) {
-	if c.pending != nil { // nobody waits for it any more
+	if c.pending != nil { // its caller waits for it no more
 		c.lookBack(c.pending)
 	}
 	if err := c.weigh(r); err != nil {

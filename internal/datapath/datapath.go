@@ -103,9 +103,9 @@ type Datapath struct {
 	// picture is what is in use, for readers, and readers is held by those that read its maps.
 	picture atomic.Pointer[picture]
 	readers sync.RWMutex
-	// tracing is what programs are loaded with while somebody traces.
+	// tracing is what programs are loaded with while packets are traced.
 	tracing *tracing
-	// checks is the way of health checks, if it is open.
+	// checks sends health checks, if that is open.
 	checks *Checks
 	closed bool
 	// unspecific: the links take programs without an attach type.

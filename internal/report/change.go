@@ -64,7 +64,7 @@ func changeKind() *loadKind {
 }
 
 var changeReading = []paragraph{
-	{"Broken", "A connection that was reset, ended, silent for several retransmissions, or answered by somebody else, while its backend stayed where it was. Every such connection is a user who was cut off by an operator's change."},
+	{"Broken", "A connection that was reset, ended, silent for several retransmissions, or answered by another host, while its backend stayed where it was. Every such connection is a user who was cut off by an operator's change."},
 	{"Ended", "Connections of a backend that was taken out. A balancer that forwards packets stops sending to it, so they end: that is what removing means, and what draining is for. Proxies and connection tracking go on with what they have for as long as the backend lives, which here it does; where it dies, theirs end too."},
 	{"Flapping", "The backend is taken out and put back again and again by each balancer's own way, so that all meet the same. Its own connections end at each turn and count as ended."},
 	{"Restarted, killed, stopped", "The balancer's process is replaced by another one, killed and replaced a while later, or stopped for good and started anew. What is in the kernel may go on without the process; what the process itself carries ends with it, and stopping takes everything away."},

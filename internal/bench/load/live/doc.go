@@ -2,7 +2,7 @@
 
 // Package live holds many connections open through a balancer, asks over each of
 // them again and again, and tells what became of them while the balancer was
-// changed: which broke and how, which were answered by somebody else, and how
+// changed: which broke and how, which were answered by another host, and how
 // connections and UDP queries fared that were new.
 //
 // It has three parts: Serve is what each backend runs, Hold what each client
