@@ -166,26 +166,27 @@ type Controller struct {
 	refusedAt  time.Time
 
 	// What follows is the loop's own.
-	sources   []*source
-	paths     *source // one of them
-	checks    *source // likewise
-	events    []*event
-	actuators []actuator // in the order in which they bring in what is new
-	vips      *vips      // one of them
-	agenda    *agenda
-	tasks     tasks
-	pending   *reload
-	passive   bool                         // others hold the VIPs
-	news      map[int]*paths.Entry         // what was read of the paths, and is not in the view
-	verdicts  map[lb.BackendKey]lb.Verdict // likewise of the health checks
-	recheck   bool                         // the verdicts may be others, whatever Checks.Changed says
-	ill       illnesses                    // what was logged of the backends' health
-	stale     bool                         // the data plane needs its state again, even if it is the same
-	relearn   bool                         // the paths may have changed, whatever Changed says
-	wait      time.Duration                // until what failed is tried again
-	memory    lb.MemoryPlan                // as it was logged last
-	bare      map[lb.ServiceKey]bool       // services of which it was logged that they have no backend
-	lost      map[string]uint64            // frames of XDP, by interface, as it was logged last
+	sources    []*source
+	interfaces *source // one of them
+	paths      *source // likewise
+	checks     *source // likewise
+	events     []*event
+	actuators  []actuator // in the order in which they bring in what is new
+	vips       *vips      // one of them
+	agenda     *agenda
+	tasks      tasks
+	pending    *reload
+	passive    bool                         // others hold the VIPs
+	news       map[int]*paths.Entry         // what was read of the paths, and is not in the view
+	verdicts   map[lb.BackendKey]lb.Verdict // likewise of the health checks
+	recheck    bool                         // the verdicts may be others, whatever Checks.Changed says
+	ill        illnesses                    // what was logged of the backends' health
+	stale      bool                         // the data plane needs its state again, even if it is the same
+	relearn    bool                         // the paths may have changed, whatever Changed says
+	wait       time.Duration                // until what failed is tried again
+	memory     lb.MemoryPlan                // as it was logged last
+	bare       map[lb.ServiceKey]bool       // services of which it was logged that they have no backend
+	lost       map[string]uint64            // frames of XDP, by interface, as it was logged last
 	// ports is nil where the data plane does not count them.
 	ports portCounter
 }
@@ -212,7 +213,7 @@ func New(opt Options, cfg *config.Config) *Controller {
 	c.plan()
 	c.vips = &vips{host: opt.Host, tell: opt.Announce, log: opt.Log, changed: c.logHost, turn: c.agenda.add(quietly(func() { c.vips.announceSome() }))}
 	c.actuators = []actuator{interfaces{c}, settings{c}, c.vips, plane{c}}
-	c.addSource("the interfaces", opt.Links.Changes(), c.takeLinks)
+	c.interfaces = c.addSource("the interfaces", opt.Links.Changes(), c.takeLinks)
 	c.paths = c.addSource("the paths", opt.Paths.Changes(), c.takePaths)
 	c.checks = c.addSource("the health checks", opt.Checks.Changes(), c.takeVerdicts)
 	if opt.Role != nil {

@@ -224,10 +224,7 @@ func (p selection) admit(m *member) {
 	m.Standby = m.Backup && !p.onBackups
 	m.Draining = m.Draining || m.drain
 	if m.state == lb.Failing && (p.serving != panicked || m.Backup != p.onBackups) {
-		m.Unhealthy = m.reason
-		if m.Unhealthy == "" {
-			m.Unhealthy = "fails its health checks"
-		}
+		m.Unhealthy = reasonOf(m.verdict)
 	}
 }
 

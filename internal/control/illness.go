@@ -128,11 +128,9 @@ func (c *Controller) tellServing(i int) {
 		c.ill.selected = map[lb.ServiceKey]serving{}
 	}
 	c.ill.selected[s.Key()] = now.serving
-	if now.serving == primaries {
-		delete(c.ill.selected, s.Key())
-	}
 	log := c.opt.Log.Warn
 	if now.serving == primaries {
+		delete(c.ill.selected, s.Key())
 		log = c.opt.Log.Info
 	}
 	c.sayHealth(log, "service %s: %s", s.Name, now.text(s))

@@ -40,6 +40,7 @@ type Engine struct {
 
 	mu       sync.Mutex
 	ctx      context.Context // Run's; nil: it does not run
+	beats    bool            // the pulse runs, for there was a check
 	targets  map[targetKey]*target
 	watches  map[lb.BackendKey]*watch
 	call     uint64 // of Watch
@@ -79,7 +80,7 @@ func (e *Engine) now() time.Duration { return time.Since(e.began) }
 // Run asks what is wanted until the context ends, and returns when the last check has.
 func (e *Engine) Run(ctx context.Context) error {
 	e.mu.Lock()
-	e.ctx = ctx
+	e.ctx, e.beats = ctx, false
 	e.bucket.filled = e.now()
 	for _, t := range e.queue { // whatever was due before
 		t.due = t.slot(max(t.due, e.now()))
@@ -87,7 +88,6 @@ func (e *Engine) Run(ctx context.Context) error {
 	}
 	heap.Init(&e.queue)
 	e.mu.Unlock()
-	e.wait.Go(func() { e.pulse.run(ctx) })
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for {
@@ -114,6 +114,12 @@ func (e *Engine) Run(ctx context.Context) error {
 func (e *Engine) start(t *target) {
 	e.running++
 	ctx, began, endpoint := e.ctx, e.now(), t.endpoint()
+	if !e.beats {
+		// An engine without checks needs no pulse, which wakes the process fifty times a second.
+		e.beats = true
+		e.pulse.begin()
+		e.wait.Go(func() { e.pulse.run(ctx) })
+	}
 	e.wait.Go(func() { e.ask(ctx, t, endpoint, began) })
 }
 

@@ -23,10 +23,12 @@ type pulse struct {
 	last  atomic.Int64 // nanoseconds after start
 }
 
+// begin has the beats counted from now on, and run makes them until the context ends.
+func (p *pulse) begin() { p.last.Store(int64(time.Since(p.start))) }
+
 func (p *pulse) run(ctx context.Context) {
 	ticker := time.NewTicker(beat)
 	defer ticker.Stop()
-	p.last.Store(int64(time.Since(p.start)))
 	for {
 		select {
 		case <-ctx.Done():
