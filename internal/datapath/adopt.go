@@ -44,6 +44,10 @@ type found struct {
 	// before, if that is one of them.
 	differ []string
 	former *formerOutcomes
+	// flows are tables of flows that are not among the shared maps; reading is how those of the
+	// snapshot are read where these are laid out differently.
+	flows   *formerFlows
+	reading *flowReading
 	// ports are the interfaces of the snapshot, and holds[i] keeps programs[i] on ports[i].
 	ports    []port
 	holds    []hold
@@ -142,21 +146,28 @@ func (f *found) find(k *keeper, sets []uint64) error {
 	if f.shared, err = f.openShared(f.set); err != nil {
 		return err
 	}
-	return f.catchUp(sets)
+	return f.catchUp(k, sets)
 }
 
-// catchUp carries over what is remembered in tables that a process was about to replace when
-// it was killed: packets may have gone by them last.
-func (f *found) catchUp(sets []uint64) error {
+// catchUp notes tables that a process was about to replace when it was killed: packets may have
+// gone by them last. Of a set whose snapshot is gone, the process had finished.
+func (f *found) catchUp(k *keeper, sets []uint64) error {
 	for _, set := range sets {
 		if set >= f.set {
 			continue
 		}
-		for name, to := range map[string]struct {
-			of    *ebpf.Map
-			table *flowTable
-		}{xdpMapFlows: {f.shared.flows, f.shared.proven}, xdpMapNewcomers: {f.shared.newcomers, f.shared.unproven}} {
-			if err := f.carry(f.store.Path(pins.Set(set), name), to.of, to.table); err != nil {
+		before, err := f.snapshotOf(k, set)
+		if err != nil {
+			return err
+		}
+		if before == nil {
+			continue
+		}
+		for name, table := range map[string]struct {
+			of *ebpf.Map
+			to *[]formerTable
+		}{xdpMapFlows: {f.shared.flows, &f.flows.proven}, xdpMapNewcomers: {f.shared.newcomers, &f.flows.unproven}} {
+			if err := f.noteTable(f.store.Path(pins.Set(set), name), before, table.of, table.to); err != nil {
 				return err
 			}
 		}
@@ -164,22 +175,48 @@ func (f *found) catchUp(sets []uint64) error {
 	return nil
 }
 
-// carry takes the flows of a pinned map into a table, unless that is the map's own.
-func (f *found) carry(path string, of *ebpf.Map, to *flowTable) error {
+// snapshotOf reads the snapshot of a set; nil where it is gone, or was not whole.
+func (f *found) snapshotOf(k *keeper, set uint64) (*snapshot.Snapshot, error) {
+	m, err := openMemory(f.store.Path(pins.Set(set), generationPin))
+	if err != nil {
+		return nil, err
+	}
+	number := m.head().Snapshot
+	m.storage.unmap()
+	m.m.Close()
+	data, err := os.ReadFile(k.file(number))
+	if err != nil {
+		return nil, nil
+	}
+	s, err := snapshot.Decode(data)
+	if err != nil {
+		return nil, nil
+	}
+	return s, nil
+}
+
+// noteTable notes a pinned table of flows to take over, unless it is one of the shared maps.
+func (f *found) noteTable(path string, of *snapshot.Snapshot, is *ebpf.Map, to *[]formerTable) error {
 	m, err := ebpf.LoadPinnedMap(path, nil)
 	if err != nil {
 		return fmt.Errorf("%s is no map of ours: %w", path, err)
 	}
-	defer m.Close()
-	if m.Type() != of.Type() || m.ValueSize() != of.ValueSize() || sameMap(m, of) {
-		return nil
+	if sameMap(m, is) || slices.ContainsFunc(*to, func(t formerTable) bool { return t.isOf(m) }) {
+		return m.Close()
 	}
-	from, err := mapFlowTable(m, f.snapshot.Secret)
+	theirs := of.Flows
+	if ours, err := sharedLayouts(); err == nil && of.Layouts[xdpMapFlows] == ours[xdpMapFlows] {
+		theirs, _ = flowLayout()
+	}
+	reading, err := readingOf(theirs)
 	if err != nil {
-		return err
+		return errors.Join(fmt.Errorf("%s: %w", path, err), m.Close())
 	}
-	defer from.close()
-	to.adopt(from)
+	table, err := openForeign(m, reading)
+	if err != nil {
+		return errors.Join(err, m.Close())
+	}
+	*to = append(*to, table)
 	return nil
 }
 
@@ -212,6 +249,13 @@ func (f *found) check(k *keeper, number uint64) error {
 	if len(needed) > 0 {
 		return fmt.Errorf("%w: its maps %s are laid out differently", snapshot.ErrVersion, strings.Join(needed, ", "))
 	}
+	f.flows = &formerFlows{}
+	if !slices.Contains(f.differ, xdpMapFlows) {
+		return nil
+	}
+	if f.reading, err = readingOf(s.Flows); err != nil {
+		return fmt.Errorf("%w: its maps %s are laid out differently, and %v", snapshot.ErrVersion, strings.Join(flowMaps, ", "), err)
+	}
 	return nil
 }
 
@@ -232,6 +276,9 @@ func (d *Datapath) adopt(f *found) error {
 		f.writeAnew(r)
 		d.janitor.uncounted = true
 		d.notes = append(d.notes, "of the data plane that is attached, maps are laid out differently and are made anew; flows and counters stay: "+strings.Join(f.differ, ", "))
+	}
+	if d.former = f.flows; d.former.bytes > 0 {
+		d.notes = append(d.notes, fmt.Sprintf("flows are copied into tables of another layout; until the programs are exchanged, the old tables take %d MiB besides", d.former.bytes>>20))
 	}
 	d.holds, d.leftovers, d.way, d.hook = f.holds, f.others, f.way, s.Hook
 	d.attachments = attachments(f.ports, f.way, "as the process before has left it")

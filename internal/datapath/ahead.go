@@ -37,6 +37,9 @@ func (d *Datapath) writeAhead(c *revision, ports []port) error {
 	if head.Layouts, err = sharedLayouts(); err != nil {
 		return err
 	}
+	if head.Flows, err = flowLayout(); err != nil {
+		return err
+	}
 	if head.Outcomes, err = outcomeNames(); err != nil {
 		return err
 	}

@@ -89,6 +89,8 @@ type Datapath struct {
 	register *register
 	ledger   ledger
 	janitor  *janitor
+	// former are tables of flows that were found besides, until the first change.
+	former *formerFlows
 	// plan is what memory is in use.
 	plan lb.MemoryPlan
 	// holds[i] keeps the program on the i-th interface; none before the first
@@ -246,6 +248,7 @@ func (d *Datapath) end(release func() error) error {
 	d.publishPicture()
 	d.awaitReaders()
 	d.ledger.former.close()
+	d.former.close()
 	d.current.close()
 	if d.current != nil {
 		d.current.memory.close()

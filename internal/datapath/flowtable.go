@@ -99,11 +99,15 @@ func scaled(hash uint32, size int) uint32 { return uint32(uint64(hash) * uint64(
 
 // homes returns the two buckets in which a flow of that hash may be, and its tag.
 func (t *flowTable) homes(hash uint64) (home, second uint32, tag uint64) {
+	return homesAmong(hash, len(t.buckets))
+}
+
+func homesAmong(hash uint64, buckets int) (home, second uint32, tag uint64) {
 	tag = hash & 0xffff
 	if tag < 2 {
 		tag += 2
 	}
-	return scaled(uint32(hash>>32), len(t.buckets)), scaled(uint32(hash>>16)*0x9e3779b1, len(t.buckets)), tag
+	return scaled(uint32(hash>>32), buckets), scaled(uint32(hash>>16)*0x9e3779b1, buckets), tag
 }
 
 // flowPlace is one of the flows of a bucket.
@@ -279,38 +283,82 @@ func settleIn(bucket *xdpFlowBucket, flow xdpFlow, hash, tag uint64, state xdpFl
 	return true
 }
 
-// adopt copies the flows of a table into one of another size that does not have them
-// yet, ends there those that have ended here since, and returns for how many there is
-// no room. Once before packets use the new table and once after they have left the old
-// one, it loses no flow that begins in between. Places change: what leads to them
-// (struct return_bucket) does not follow.
-func (t *flowTable) adopt(old *flowTable) (lost int) {
-	for i := range old.buckets {
+// flowSource is a table of flows that another table takes over.
+type flowSource interface {
+	// each calls visit with every flow that is whole, its state and when it was last seen.
+	each(visit func(flow *xdpFlow, state xdpFlowState, seen uint32))
+}
+
+func (t *flowTable) each(visit func(flow *xdpFlow, state xdpFlowState, seen uint32)) {
+	for i := range t.buckets {
+		if atomic.LoadUint64(&t.buckets[i].Tags[0])|atomic.LoadUint64(&t.buckets[i].Tags[1]) == 0 {
+			continue
+		}
 		for at := range flowsPerBucket {
-			place := flowPlace{&old.buckets[i], at}
+			place := flowPlace{&t.buckets[i], at}
 			tag := place.tag()
 			if tag <= busyTag {
 				continue
 			}
 			flow, state, seen := place.flow(), place.state(), place.seen()
-			if place.tag() != tag || state == xdpFlowStateFLOW_FREE {
-				continue
-			}
-			if copied, there := t.find(&flow); there {
-				copied.follow(state)
-			} else if !t.insert(flow, state, seen) {
-				lost++
+			if place.tag() == tag && state != xdpFlowStateFLOW_FREE {
+				visit(&flow, state, seen)
 			}
 		}
 	}
+}
+
+// adopt copies the flows of a table into one of another size or layout that does not have them
+// yet, and has those follow there that have changed here since. It calls arrived for each that it
+// copies, unless that is nil, and returns for how many there is no room. Once before packets use the
+// new table and once after they have left the old one, it loses no flow that begins in between. Places
+// change: what leads to them (struct return_bucket) does not follow.
+func (t *flowTable) adopt(old flowSource, arrived func(flow *xdpFlow)) (lost int) {
+	old.each(func(flow *xdpFlow, state xdpFlowState, seen uint32) {
+		switch place, there := t.find(flow); {
+		case there:
+			place.follow(flow, state, seen)
+		case !t.insert(*flow, state, seen):
+			lost++
+		case arrived != nil:
+			arrived(flow)
+		}
+	})
 	return lost
 }
 
-// follow ends the flow of a place, if it has not ended yet and the original has.
-func (p flowPlace) follow(state xdpFlowState) {
-	if have := p.state(); isLive(have) && !isLive(state) {
-		p.change(have, state)
+// follow has the flow of a place go on as the original does: where another connection has begun
+// under its key since, as that one, and where it has ended, as ended.
+func (p flowPlace) follow(flow *xdpFlow, state xdpFlowState, seen uint32) {
+	have := p.flow()
+	another := have.Backend != flow.Backend || have.Generation != flow.Generation || have.Source != flow.Source
+	newer := int32(seen-p.seen()) > 0 || another && isLive(state) && !isLive(p.state())
+	if newer && another && p.takeAnother(flow, state, seen) {
+		return
 	}
+	if newer {
+		atomic.StoreUint32(&p.bucket.Seen[p.at], seen)
+	}
+	if was := p.state(); isLive(was) && !isLive(state) {
+		p.change(was, state)
+	}
+}
+
+// takeAnother writes another flow of the same key into a place.
+func (p flowPlace) takeAnother(flow *xdpFlow, state xdpFlowState, seen uint32) bool {
+	tag := p.tag()
+	if tag <= busyTag || !p.claim(tag) {
+		return false
+	}
+	there := p.flow()
+	same := there.Address == flow.Address && there.Port == flow.Port && there.Service == flow.Service
+	if same {
+		storeFlow(&p.bucket.Flows[p.at], *flow)
+		atomic.StoreUint32(&p.bucket.Seen[p.at], seen)
+		p.exchangeState(state)
+	}
+	p.publish(tag)
+	return same
 }
 
 // change is set_state of bpf/balancer/flow/flowtable.h: it moves a flow from one state to another, once.

@@ -2,15 +2,50 @@
 
 package datapath
 
-// move brings what is remembered from one set of tables to another, of other sizes,
-// while packets go on: once when the programs that use the new ones are ready, and once
-// more when those that use the old ones have gone. The full-NAT flows have not begun
-// then: see adopt.
+import "github.com/cilium/ebpf"
+
+// move brings what is remembered from one set of tables to another, of other sizes or of
+// another layout, while packets go on: once when the programs that use the new ones are ready,
+// and once more when those that use the old ones have gone.
 type move struct {
 	janitor  *janitor
 	from, to *shared
-	begun    bool
+	// former are tables that a process before has left besides.
+	former *formerFlows
+	// returns makes the entries anew that lead to the flows of full NAT.
+	returns returnsOf
+	begun   bool
 }
+
+// formerFlows are tables that packets go by, or went by last, and that are not among the shared
+// maps: they are laid out differently, or were about to be replaced when a process was killed.
+type formerFlows struct {
+	proven, unproven []formerTable
+	// bytes is what those take that another layout has.
+	bytes uint64
+}
+
+// formerTable is one of them.
+type formerTable interface {
+	flowSource
+	// isOf says whether it is that map.
+	isOf(*ebpf.Map) bool
+	close()
+}
+
+func (f *formerFlows) close() {
+	if f == nil {
+		return
+	}
+	for _, tables := range [][]formerTable{f.proven, f.unproven} {
+		for _, t := range tables {
+			t.close()
+		}
+	}
+	f.proven, f.unproven = nil, nil
+}
+
+func (f *formerFlows) any() bool { return f != nil && len(f.proven)+len(f.unproven) > 0 }
 
 // begin copies what there is. From then on until the janitor is told of the new tables,
 // nothing is forgotten: it would be in one and not in the other.
@@ -20,19 +55,20 @@ func (m *move) begin() {
 	}
 	m.begun = true
 	m.janitor.freeze(true)
-	m.copy()
+	m.copy(nil)
 }
 
 func (m *move) needed() bool {
-	return m.from.proven != m.to.proven || m.from.unproven != m.to.unproven
+	return m.from.proven != m.to.proven || m.from.unproven != m.to.unproven || m.former.any()
 }
 
 // finish copies what packets have begun and ended since.
 func (m *move) finish() {
-	if m.begun {
-		waitForReaders()
-		m.copy()
+	if !m.begun {
+		return
 	}
+	waitForReaders()
+	m.copy(m.leaveUnproven)
 }
 
 // cancel leaves it at the old tables.
@@ -42,11 +78,32 @@ func (m *move) cancel() {
 	}
 }
 
-func (m *move) copy() {
+func (m *move) copy(proven func(*xdpFlow)) {
+	if m.former.any() {
+		for _, t := range m.former.proven {
+			m.to.proven.adopt(t, proven)
+		}
+		for _, t := range m.former.unproven {
+			m.to.unproven.adopt(t, nil)
+		}
+	}
 	if m.from.proven != m.to.proven {
-		m.to.proven.adopt(m.from.proven)
+		m.to.proven.adopt(m.from.proven, proven)
 	}
 	if m.from.unproven != m.to.unproven {
-		m.to.unproven.adopt(m.from.unproven)
+		m.to.unproven.adopt(m.from.unproven, nil)
 	}
+	m.returns.lead(m.to)
+}
+
+// leaveUnproven takes a flow out of the new table of unproven ones that has been proven since it
+// was copied there.
+func (m *move) leaveUnproven(flow *xdpFlow) {
+	place, there := m.to.unproven.find(flow)
+	if !there {
+		return
+	}
+	m.to.unproven.release(place, place.tag(), func(is *xdpFlow, state xdpFlowState, _ uint32) bool {
+		return isLive(state) && is.Backend == flow.Backend && is.Generation == flow.Generation && is.Source == flow.Source
+	})
 }

@@ -4,8 +4,11 @@ package datapath
 
 import (
 	"sync/atomic"
+	"unsafe"
 
 	"github.com/cilium/ebpf"
+
+	"github.com/jeoul/jeoul/internal/lb"
 )
 
 // returnTable finds full-NAT flows by what their replies bear: the control plane's part
@@ -89,4 +92,149 @@ func (s *flowScene) takeOut(bucket *xdpReturnBucket, at int, word *uint64, shift
 	// A flow that is proven leaves its old place after its entry leads to the new one.
 	return atomic.LoadUint32(&bucket.Places[at]) == place && atomic.LoadUint32(&bucket.Owners[at]) == owner &&
 		atomic.CompareAndSwapUint64(word, was, was&^(0xffff<<shift))
+}
+
+// number returns that of a place of the table, from 1.
+func (t *flowTable) number(p flowPlace) uint32 {
+	bucket := (uintptr(unsafe.Pointer(p.bucket)) - uintptr(unsafe.Pointer(unsafe.SliceData(t.buckets)))) / uintptr(bucketSize)
+	return uint32(bucket)*uint32(flowsPerBucket) + uint32(p.at) + 1
+}
+
+// returnsOf knows what replies bear to flows of full NAT, once a change is made.
+type returnsOf struct {
+	secret uint64
+	// pool are its addresses of each family, by their numbers.
+	pool [2][]addressWord
+	// protocols are those of services of full NAT, by id, and ends those of their backends, by index.
+	protocols map[uint32]uint8
+	ends      map[uint32]backendEnd
+}
+
+type addressWord = [4]uint32
+
+// backendEnd is where the replies of a backend come from.
+type backendEnd struct {
+	generation uint16
+	address    addressWord
+	port       uint16
+	family     int
+}
+
+// returnsOf returns what is known after the change.
+func (c *revision) returnsOf(secret uint64) returnsOf {
+	r := returnsOf{secret: secret, protocols: map[uint32]uint8{}, ends: map[uint32]backendEnd{}}
+	for _, address := range c.pool().Addresses {
+		r.pool[family(address)] = append(r.pool[family(address)], addressWords(address))
+	}
+	for _, is := range c.records {
+		if is.service.Mode != lb.FullNAT {
+			continue
+		}
+		r.protocols[is.id] = uint8(is.key.Protocol)
+		for i, p := range is.places {
+			b := &is.service.Backends[i]
+			r.ends[p.index] = backendEnd{p.generation, addressWords(b.Address), networkOrder(b.Port), family(b.Address)}
+		}
+	}
+	return r
+}
+
+// lead makes an entry for each flow of full NAT that none leads to.
+func (r *returnsOf) lead(to *shared) {
+	if to.fullNAT == nil || len(r.protocols) == 0 {
+		return
+	}
+	for _, table := range []struct {
+		of   *flowTable
+		mark uint32
+	}{{to.proven, returnProven}, {to.unproven, 0}} {
+		for i := range table.of.buckets {
+			bucket := &table.of.buckets[i]
+			if atomic.LoadUint64(&bucket.Tags[0])|atomic.LoadUint64(&bucket.Tags[1]) == 0 {
+				continue
+			}
+			for at := range flowsPerBucket {
+				place := flowPlace{bucket, at}
+				if place.tag() <= busyTag || place.state() == xdpFlowStateFLOW_FREE {
+					continue
+				}
+				flow := place.flow()
+				if hash, is := r.hash(&flow); is {
+					to.fullNAT.put(hash, table.of.number(place)|table.mark, uint32(table.of.hashKey(&flow)))
+				}
+			}
+		}
+	}
+}
+
+const (
+	hashMultiplier4 = 0x27d4eb2f165667c5
+	hashMultiplier5 = 0x85ebca77c2b2ae63
+)
+
+// hash is hash_return of bpf/balancer/flow/returntable.h, of the replies to a flow; false where it is
+// none of full NAT.
+func (r *returnsOf) hash(flow *xdpFlow) (uint64, bool) {
+	protocol, is := r.protocols[flow.Service]
+	end, known := r.ends[flow.Backend]
+	if !is || !known || end.generation != flow.Generation || int(flow.Source.Address) >= len(r.pool[end.family]) || flow.Source.Port == 0 {
+		return 0, false
+	}
+	word := func(of addressWord, at int) uint64 { return uint64(of[at+1])<<32 | uint64(of[at]) }
+	pool := r.pool[end.family][flow.Source.Address]
+	h := r.secret + (uint64(end.port)<<48|uint64(flow.Source.Port)<<32|uint64(protocol))*hashMultiplier3
+	h += word(end.address, 0)*hashMultiplier + word(pool, 0)*hashMultiplier4
+	if end.family == 1 {
+		h += word(end.address, 2)*hashMultiplier2 + word(pool, 2)*hashMultiplier5
+	}
+	return hashMix(h), true
+}
+
+// put makes an entry for a place, unless there is one: insert_return of bpf/balancer/flow/returntable.h,
+// into places that are free. False where there is none.
+func (t *returnTable) put(hash uint64, place, owner uint32) bool {
+	home, second, tag := homesAmong(hash, len(t.buckets))
+	first, other := &t.buckets[home], &t.buckets[second]
+	if leadsTo(first, tag, place, owner) || leadsTo(other, tag, place, owner) {
+		return true
+	}
+	if returnsIn(other) < returnsIn(first) {
+		first, other = other, first
+	}
+	return putReturn(first, tag, place, owner) || putReturn(other, tag, place, owner)
+}
+
+func leadsTo(bucket *xdpReturnBucket, tag uint64, place, owner uint32) bool {
+	for at := range returnsPerBucket {
+		if atomic.LoadUint64(&bucket.Tags[at/4])>>(at%4*16)&0xffff == tag &&
+			atomic.LoadUint32(&bucket.Places[at]) == place && atomic.LoadUint32(&bucket.Owners[at]) == owner {
+			return true
+		}
+	}
+	return false
+}
+
+func returnsIn(bucket *xdpReturnBucket) (n int) {
+	for at := range returnsPerBucket {
+		if atomic.LoadUint64(&bucket.Tags[at/4])>>(at%4*16)&0xffff != 0 {
+			n++
+		}
+	}
+	return n
+}
+
+func putReturn(bucket *xdpReturnBucket, tag uint64, place, owner uint32) bool {
+	for at := range returnsPerBucket {
+		word, shift := &bucket.Tags[at/4], at%4*16
+		for was := atomic.LoadUint64(word); was>>shift&0xffff == 0; was = atomic.LoadUint64(word) {
+			if !atomic.CompareAndSwapUint64(word, was, was|busyTag<<shift) {
+				continue
+			}
+			atomic.StoreUint32(&bucket.Places[at], place)
+			atomic.StoreUint32(&bucket.Owners[at], owner)
+			atomic.AddUint64(word, (tag-busyTag)<<shift)
+			return true
+		}
+	}
+	return false
 }

@@ -219,17 +219,17 @@ func TestAdopt(t *testing.T) {
 	}
 	fill(0, 500)
 	larger, smaller := testTable(5000), testTable(100)
-	larger.adopt(old)
-	smaller.adopt(old)
+	larger.adopt(old, nil)
+	smaller.adopt(old, nil)
 	fill(500, 600)
 	// Of those that were copied, one ends before packets see the copy.
 	ended := testFlow(7)
 	place, _ := old.find(&ended)
 	place.change(xdpFlowStateFLOW_ESTABLISHED, xdpFlowStateFLOW_CLIENT_FIN)
-	if lost := larger.adopt(old); lost != 0 {
+	if lost := larger.adopt(old, nil); lost != 0 {
 		t.Errorf("%d flows found no room in a larger table", lost)
 	}
-	lost := smaller.adopt(old)
+	lost := smaller.adopt(old, nil)
 	for _, table := range []*flowTable{larger, smaller} {
 		if wrongs := table.wrongs(); wrongs != "" {
 			t.Error(wrongs)

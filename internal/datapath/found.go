@@ -286,4 +286,5 @@ func (f *found) close() {
 	}
 	f.shared.closeUnless(nil)
 	f.former.close()
+	f.flows.close()
 }

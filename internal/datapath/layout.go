@@ -58,8 +58,12 @@ var sharedLayouts = sync.OnceValues(func() (map[string]string, error) {
 	return layouts, nil
 })
 
+// flowMaps are those that flows are in. Where one of them is laid out differently, all are made anew, and
+// the flows are carried over: an entry of the returns leads to the place of a flow.
+var flowMaps = []string{xdpMapFlows, xdpMapNewcomers, xdpMapReturns}
+
 // otherLayouts lists the shared maps whose layout is another than here, or that are not there, and
-// those of them without which nothing can go on.
+// those of them without which nothing can go on: flowMaps are not among these.
 func otherLayouts(there map[string]string) (all, needed []string, err error) {
 	ours, err := sharedLayouts()
 	for name, layout := range ours {
@@ -67,11 +71,15 @@ func otherLayouts(there map[string]string) (all, needed []string, err error) {
 			continue
 		}
 		all = append(all, name)
-		if !slices.Contains(remade, name) {
+		if !slices.Contains(remade, name) && !slices.Contains(flowMaps, name) {
 			needed = append(needed, name)
 		}
 	}
+	if slices.ContainsFunc(all, func(name string) bool { return slices.Contains(flowMaps, name) }) {
+		all = append(all, flowMaps...)
+	}
 	slices.Sort(all)
+	all = slices.Compact(all)
 	slices.Sort(needed)
 	return all, needed, err
 }

@@ -3,6 +3,7 @@
 package datapath
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"sync/atomic"
@@ -20,12 +21,19 @@ import (
 // for its counters.
 func (f *found) remake(name string, old *ebpf.Map, like *ebpf.MapSpec) (*ebpf.Map, error) {
 	spec := like.Copy()
-	if name == xdpMapOutcomes {
+	switch name {
+	case xdpMapFlows, xdpMapNewcomers:
+		entries, err := f.leaveFlows(name, old)
+		if err != nil {
+			return nil, errors.Join(err, old.Close())
+		}
+		spec.MaxEntries = entries
+	case xdpMapOutcomes:
 		f.former = &formerOutcomes{m: old, names: f.snapshot.Outcomes}
 		if old.Type() != like.Type || old.ValueSize() != like.ValueSize || int(old.MaxEntries()) != len(f.former.names) {
 			return nil, fmt.Errorf("%w: %s does not hold the %d counters that it says", snapshot.ErrDamaged, old, len(f.former.names))
 		}
-	} else {
+	default:
 		if name != xdpMapFragments {
 			spec.MaxEntries = old.MaxEntries()
 		}
@@ -36,6 +44,22 @@ func (f *found) remake(name string, old *ebpf.Map, like *ebpf.MapSpec) (*ebpf.Ma
 		return nil, fmt.Errorf("making the map %s with %d entries: %w", name, spec.MaxEntries, err)
 	}
 	return made, nil
+}
+
+// leaveFlows keeps a table of another layout to take its flows over, and says how many buckets the new one
+// has.
+func (f *found) leaveFlows(name string, old *ebpf.Map) (entries uint32, err error) {
+	table, err := openForeign(old, f.reading)
+	if err != nil {
+		return 0, err
+	}
+	to := &f.flows.proven
+	if name == xdpMapNewcomers {
+		to = &f.flows.unproven
+	}
+	*to = append(*to, table)
+	f.flows.bytes += table.size()
+	return table.room(), nil
 }
 
 // writeAnew writes what packets need of turns and loads that were made anew. What is active is

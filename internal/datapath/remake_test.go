@@ -19,6 +19,16 @@ import (
 // asAnotherBuild rewrites the snapshot of a data plane as a build would have written it to which the
 // maps are laid out differently, and whose outcomes have another order.
 func asAnotherBuild(d *Datapath, maps []string, reorder func([]string)) error {
+	return rewriteSnapshot(d, func(s *snapshot.Snapshot) {
+		for _, name := range maps {
+			s.Layouts[name] = "another"
+		}
+		reorder(s.Outcomes)
+	})
+}
+
+// rewriteSnapshot changes the snapshot of a data plane.
+func rewriteSnapshot(d *Datapath, change func(*snapshot.Snapshot)) error {
 	path := d.keeper.file(d.keeper.number)
 	data, err := os.ReadFile(path)
 	if err != nil {
@@ -28,10 +38,7 @@ func asAnotherBuild(d *Datapath, maps []string, reorder func([]string)) error {
 	if err != nil {
 		return err
 	}
-	for _, name := range maps {
-		s.Layouts[name] = "another"
-	}
-	reorder(s.Outcomes)
+	change(s)
 	var lines [][]byte
 	for i := range s.Services {
 		line, err := s.Services[i].Line()

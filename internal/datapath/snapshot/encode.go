@@ -65,8 +65,8 @@ func Decode(data []byte) (*Snapshot, error) {
 	switch {
 	case version.Format != format:
 		return damaged("its format is %q, not %q", version.Format, format)
-	case version.Version != Version:
-		return nil, fmt.Errorf("%w: its version is %d, and this jeoul reads %d", ErrVersion, version.Version, Version)
+	case version.Version < oldest || version.Version > Version:
+		return nil, fmt.Errorf("%w: its version is %d, and this jeoul reads %d to %d", ErrVersion, version.Version, oldest, Version)
 	}
 	s := &Snapshot{}
 	if err := strictly(head, &s.Head); err != nil {

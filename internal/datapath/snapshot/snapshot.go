@@ -23,8 +23,9 @@ var (
 
 const (
 	format = "jeoul-data-plane"
-	// Version is that of this format.
-	Version = 2
+	// Version is that of this format, and oldest the first one that can be read: since 3, Flows is there.
+	Version = 3
+	oldest  = 2
 )
 
 // Snapshot is a data plane at one time.
@@ -44,6 +45,8 @@ type Head struct {
 	Cookie uint64 `json:"cookie"`
 	// Layouts identify, by the name of a shared map, what its elements look like.
 	Layouts map[string]string `json:"layouts"`
+	// Flows is the layout of the tables of flows, by which another build reads them.
+	Flows *FlowLayout `json:"flow_layout,omitempty"`
 	// Outcomes are the names of the counters of outcomes, in their order, and CountedOutcomes what
 	// was counted in maps that were replaced.
 	Outcomes        []string          `json:"outcomes,omitempty"`
@@ -78,6 +81,24 @@ type Head struct {
 	Shown []Feature `json:"shown,omitempty"`
 	// Lines is how many services follow.
 	Lines int `json:"services"`
+}
+
+// FlowLayout says where the fields of a table of flows are.
+type FlowLayout struct {
+	// Bucket is the size of an element of the table in bytes, and Flow that of a flow in it.
+	Bucket int `json:"bucket"`
+	Flow   int `json:"flow"`
+	// Fields are those of a bucket, and after "flows." those of a flow.
+	Fields map[string]Field `json:"fields"`
+	// States are the numbers of the states of a flow, Numbers those that the table itself goes by.
+	States  map[string]uint64 `json:"states"`
+	Numbers map[string]uint64 `json:"numbers"`
+}
+
+// Field is where a field is, in bytes.
+type Field struct {
+	Offset int `json:"offset"`
+	Size   int `json:"size"`
 }
 
 // Interface is one that packets are taken on.
