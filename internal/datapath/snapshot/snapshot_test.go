@@ -5,6 +5,7 @@ package snapshot
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"net/netip"
 	"reflect"
 	"strings"
@@ -95,9 +96,13 @@ func TestDecodeRefuses(t *testing.T) {
 		}
 	}
 	head, services := example()
-	newer := bytes.Replace(encode(t, head, services), []byte(`"version":2`), []byte(`"version":3,"more":3`), 1)
-	if _, err := Decode(newer); !errors.Is(err, ErrVersion) {
-		t.Errorf("a newer version: %v", err)
+	of := func(version string) []byte {
+		return bytes.Replace(encode(t, head, services), fmt.Appendf(nil, `"version":%d`, Version), []byte(`"version":`+version), 1)
+	}
+	for name, data := range map[string][]byte{"a newer version": of(fmt.Sprint(Version+1, `,"more":3`)), "one that is too old": of(fmt.Sprint(oldest - 1))} {
+		if _, err := Decode(data); !errors.Is(err, ErrVersion) {
+			t.Errorf("%s: %v", name, err)
+		}
 	}
 }
 
