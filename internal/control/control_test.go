@@ -14,7 +14,6 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/jeoul/jeoul/internal/config"
 	"github.com/jeoul/jeoul/internal/iface"
 	"github.com/jeoul/jeoul/internal/lb"
 	"github.com/jeoul/jeoul/internal/ops"
@@ -49,13 +48,6 @@ var started = []string{
 	"apply web: web01=- web02=-",
 	"add 192.0.2.100",
 	"announce 192.0.2.100 on eth9",
-}
-
-// quiet lets the announcements and the timers of the start pass.
-func (w *world) quiet() {
-	time.Sleep(time.Minute)
-	synctest.Wait()
-	w.done()
 }
 
 func TestStart(t *testing.T) {
@@ -131,9 +123,7 @@ func TestPathsKnownAtStart(t *testing.T) {
 
 func TestPathsCome(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
-		stop := w.run(w.controller(web))
-		w.quiet()
+		w, _, stop := running(t, web)
 		w.found("192.0.2.1", 1)
 		w.found("192.0.2.2", 2)
 		time.Sleep(settle)
@@ -161,9 +151,7 @@ func TestPathsCome(t *testing.T) {
 // known of another.
 func TestFlapping(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
-		stop := w.run(w.controller(web))
-		w.quiet()
+		w, _, stop := running(t, web)
 		w.found("192.0.2.1", 1)
 		for last := range byte(10) {
 			w.found("192.0.2.2", last+1)
@@ -179,10 +167,7 @@ func TestFlapping(t *testing.T) {
 
 func TestApplyIsTriedAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
-		c := w.controller(web)
-		stop := w.run(c)
-		w.quiet()
+		w, c, stop := running(t, web)
 		w.failApply(errors.New("no memory"))
 		w.found("192.0.2.1", 1)
 		time.Sleep(settle)
@@ -202,20 +187,14 @@ func TestApplyIsTriedAgain(t *testing.T) {
 		time.Sleep(4*retryFirst + settle)
 		w.expect("apply web: web01=1 web02=-")
 		w.expectLog("recovered: what had failed is done")
-		if got := problems(t, c); len(got) != 0 {
-			t.Errorf("problems %q", got)
-		}
+		expectProblems(t, c)
 		stop()
 	})
 }
 
 func TestLinkDownAndUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
-		c := w.controller(web)
-		stop := w.run(c)
-		w.found("192.0.2.1", 1)
-		w.quiet()
+		w, c, stop := running(t, web, "192.0.2.1")
 		w.changeLink(func() {
 			w.links[0].Up = false
 			w.drop(netip.MustParseAddr("192.0.2.100"))
@@ -223,9 +202,7 @@ func TestLinkDownAndUp(t *testing.T) {
 		time.Sleep(settle)
 		w.expect() // nothing can be done
 		w.expectLog("WARN", "interface eth9 is down")
-		if got := problems(t, c); len(got) != 1 || !strings.Contains(got[0], "eth9 is down") {
-			t.Errorf("problems %q", got)
-		}
+		expectProblems(t, c, "eth9 is down")
 		w.changeLink(func() { w.links[0].Up = true })
 		time.Sleep(settle)
 		w.expect("add 192.0.2.100", "announce 192.0.2.100 on eth9")
@@ -262,9 +239,7 @@ func TestMemoryIsSaid(t *testing.T) {
 		}
 		for _, bytes := range []uint64{1 << 20, 1 << 22} {
 			plan.Configuration = bytes
-			if err := finished(t, w.reload(c, web)); err != nil {
-				t.Fatal(err)
-			}
+			w.mustReload(c, web)
 		}
 		if n := strings.Count(w.log.String(), "of kernel memory"); n != 2 {
 			t.Errorf("the memory was said %d times, want at the start and when it changed:\n%s", n, w.log.String())
@@ -288,9 +263,7 @@ func TestStartWithLinkDown(t *testing.T) {
 // TestVIPTakenAway: somebody flushes the interface's addresses.
 func TestVIPTakenAway(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
-		stop := w.run(w.controller(web))
-		w.quiet()
+		w, _, stop := running(t, web)
 		w.changeLink(func() { w.drop(netip.MustParseAddr("192.0.2.100")) })
 		time.Sleep(settle)
 		w.expect("add 192.0.2.100", "announce 192.0.2.100 on eth9")
@@ -300,10 +273,7 @@ func TestVIPTakenAway(t *testing.T) {
 
 func TestLinkMACChanges(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
-		stop := w.run(w.controller(web))
-		w.found("192.0.2.1", 1)
-		w.quiet()
+		w, _, stop := running(t, web, "192.0.2.1")
 		w.failApply(errors.New("busy"))
 		w.changeLink(func() { w.links[0].MAC = net.HardwareAddr{2, 0, 0, 0, 0, 0xfe} })
 		time.Sleep(settle)
@@ -334,15 +304,6 @@ func TestLinkGone(t *testing.T) {
 			t.Errorf("Run: %v, want ErrGone that names eth9", err)
 		}
 	})
-}
-
-func problems(t *testing.T, c *Controller) []string {
-	t.Helper()
-	status, err := c.Status()
-	if err != nil {
-		t.Fatal(err)
-	}
-	return status.Problems
 }
 
 func TestStatus(t *testing.T) {
@@ -397,15 +358,6 @@ func TestStatus(t *testing.T) {
 		}
 		stop()
 	})
-}
-
-// reload hands a file's content to the controller, in the background.
-func (w *world) reload(c *Controller, file string) <-chan error {
-	result := make(chan error, 1)
-	go func() {
-		result <- c.Reload(w.t.Context(), func() (*config.Config, error) { return config.Parse("f", []byte(file)) })
-	}()
-	return result
 }
 
 // Of thousands of addresses some are named, and the others counted.

@@ -4,10 +4,8 @@ package control
 
 import (
 	"bytes"
-	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"maps"
 	"net"
 	"net/netip"
@@ -507,35 +505,4 @@ func parse(t *testing.T, file string) *config.Config {
 		t.Fatal(err)
 	}
 	return cfg
-}
-
-// controller returns one that acts on the world.
-func (w *world) controller(file string) *Controller {
-	return New(Options{
-		DataPlane: w, Paths: ways{w}, Host: host{w}, Links: links{w},
-		Announce: func(link string, vips ...netip.Addr) error {
-			w.mu.Lock()
-			defer w.mu.Unlock()
-			for _, vip := range vips {
-				w.note("announce %s on %s", vip, link)
-			}
-			return nil
-		},
-		Log: slog.New(slog.NewTextHandler(w, nil)), Version: "v0",
-	}, parse(w.t, file))
-}
-
-// run starts a controller and runs it; stop ends it and returns Run's error.
-func (w *world) run(c *Controller) (stop func() error) {
-	w.t.Helper()
-	if err := c.Start(); err != nil {
-		w.t.Fatal(err)
-	}
-	ctx, cancel := context.WithCancel(w.t.Context())
-	result := make(chan error, 1)
-	go func() { result <- c.Run(ctx) }()
-	return func() error {
-		cancel()
-		return <-result
-	}
 }

@@ -111,12 +111,20 @@ func healthy() lb.Verdict { return lb.Verdict{State: lb.Healthy, Since: time.Now
 
 // watched is a controller whose backends all answer ARP, with checks.
 func watched(w *world, file string) (*Controller, *checks) {
-	for last := byte(1); last < 5; last++ {
-		w.found(fmt.Sprintf("192.0.2.%d", last), last)
-	}
+	w.answer("192.0.2.1", "192.0.2.2", "192.0.2.3", "192.0.2.4")
 	opt, c := w.controller(web).opt, newChecks()
 	opt.Checks = c
 	return New(opt, parse(w.t, file)), c
+}
+
+// runningChecked is running, with checks and backends that all answer ARP.
+func runningChecked(t *testing.T, file string) (w *world, c *Controller, asked *checks, stop func() error) {
+	t.Helper()
+	w = newWorld(t)
+	c, asked = watched(w, file)
+	stop = w.run(c)
+	w.quiet()
+	return w, c, asked, stop
 }
 
 const checkedWeb = `
@@ -154,10 +162,7 @@ func stateOf(t *testing.T, c *Controller, service, backend string) ops.Backend {
 // together, and one that passes again does.
 func TestVerdicts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
-		c, asked := watched(w, checkedWeb)
-		stop := w.run(c)
-		w.quiet()
+		w, c, asked, stop := runningChecked(t, checkedWeb)
 		since := time.Now()
 		asked.say(t, c, failing("refuses connections"), "web01")
 		time.Sleep(settle)
@@ -189,18 +194,13 @@ func TestVerdicts(t *testing.T) {
 // TestPanic: where too few are healthy, all are used, and the log has that once; with 0%, none is.
 func TestPanic(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
-		c, asked := watched(w, checkedWeb)
-		stop := w.run(c)
-		w.quiet()
+		w, c, asked, stop := runningChecked(t, checkedWeb)
 		asked.say(t, c, failing("does not answer within 1s"), "web01", "web02")
 		time.Sleep(settle)
 		w.expect("apply web: web01=1 web02=2") // nothing changes for packets
 		w.expectLog("WARN", "service web: 0 of 2 backends are healthy, which is less than panic, 1%: new flows go to all of them")
 		synctest.Wait()
-		if got := problems(t, c); len(got) != 1 || !strings.Contains(got[0], "less than panic") {
-			t.Errorf("problems %q", got)
-		}
+		expectProblems(t, c, "less than panic")
 		if b := stateOf(t, c, "web", "web01"); b.State != lb.Up || b.Health.State != lb.Failing {
 			t.Errorf("status %+v", b)
 		}
@@ -209,17 +209,13 @@ func TestPanic(t *testing.T) {
 		w.expect("apply web: web01=1! web02=2")
 		w.expectLog("INFO", "service web: new flows go to healthy backends only again: 1 of 2")
 		never := strings.Replace(checkedWeb, "    check:", "    panic: 0%\n    check:", 1)
-		if err := finished(t, w.reload(c, never)); err != nil {
-			t.Fatal(err)
-		}
+		w.mustReload(c, never)
 		w.done()
 		asked.say(t, c, failing("refuses connections"), "web02")
 		time.Sleep(settle)
 		w.expect("apply web: web01=1! web02=2!")
 		synctest.Wait()
-		if got := problems(t, c); len(got) != 1 || !strings.Contains(got[0], "no backend that takes new flows") {
-			t.Errorf("problems %q", got)
-		}
+		expectProblems(t, c, "no backend that takes new flows")
 		// A reload is not refused for what health checks say.
 		if err := finished(t, w.reload(c, never)); err != nil {
 			t.Error(err)
@@ -231,10 +227,7 @@ func TestPanic(t *testing.T) {
 // TestBackups: a backup serves while no other backend does, whether checks or ARP say so.
 func TestBackups(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
-		c, asked := watched(w, checkedWeb+"      - {name: web03, address: 192.0.2.3, backup: true}\n")
-		stop := w.run(c)
-		w.quiet()
+		w, c, asked, stop := runningChecked(t, checkedWeb+"      - {name: web03, address: 192.0.2.3, backup: true}\n")
 		if b := stateOf(t, c, "web", "web03"); b.State != lb.Standby || !b.Backup {
 			t.Errorf("status %+v", b)
 		}
@@ -259,10 +252,7 @@ func TestBackups(t *testing.T) {
 // is enabled while it fails takes no flow, and the answer has a note of it.
 func TestOperationsOutrankChecks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
-		c, asked := watched(w, checkedWeb+"      - {name: web03, address: 192.0.2.3}\n")
-		stop := w.run(c)
-		w.quiet()
+		_, c, asked, stop := runningChecked(t, checkedWeb+"      - {name: web03, address: 192.0.2.3}\n")
 		drain := ops.Order{Verb: ops.Drain, Service: "web", Backend: "web01", By: "uid 0"}
 		done, err := c.Operate(t.Context(), drain)
 		if err != nil || len(done.Notes) != 1 || !strings.Contains(done.Notes[0], "whatever its health checks say") {
@@ -293,10 +283,7 @@ func TestOperationsOutrankChecks(t *testing.T) {
 // TestAgent: an agent's share scales weights, and its drain drains.
 func TestAgent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
-		c, asked := watched(w, strings.Replace(checkedWeb, "{type: tcp, via: address}", "{type: agent, port: 9000}", 1))
-		stop := w.run(c)
-		w.quiet()
+		w, c, asked, stop := runningChecked(t, strings.Replace(checkedWeb, "{type: tcp, via: address}", "{type: agent, port: 9000}", 1))
 		half := healthy()
 		half.Weight = 50
 		asked.say(t, c, half, "web01")
@@ -320,16 +307,11 @@ func TestAgent(t *testing.T) {
 // TestChecksOverReload: verdicts go on over a reload, and what is asked follows the configuration.
 func TestChecksOverReload(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
-		c, asked := watched(w, checkedWeb)
-		stop := w.run(c)
-		w.quiet()
+		w, c, asked, stop := runningChecked(t, checkedWeb)
 		asked.say(t, c, failing("refuses connections"), "web01")
 		time.Sleep(settle)
 		w.expect("apply web: web01=1! web02=2")
-		if err := finished(t, w.reload(c, checkedWeb+"      - {name: web03, address: 192.0.2.3}\n")); err != nil {
-			t.Fatal(err)
-		}
+		w.mustReload(c, checkedWeb+"      - {name: web03, address: 192.0.2.3}\n")
 		w.expect("watch 192.0.2.1 192.0.2.2 192.0.2.3", "apply web: web01=1! web02=2 web03=3", "watch 192.0.2.1 192.0.2.2 192.0.2.3", "announce 192.0.2.100 on eth9")
 		if len(asked.wanted) != 3 {
 			t.Errorf("%d backends are watched", len(asked.wanted))
@@ -340,9 +322,7 @@ func TestChecksOverReload(t *testing.T) {
 			t.Errorf("error %v, watched %d", err, len(asked.wanted))
 		}
 		asked.unfit = ""
-		if err := finished(t, w.reload(c, web)); err != nil {
-			t.Fatal(err)
-		}
+		w.mustReload(c, web)
 		if b := stateOf(t, c, "web", "web01"); b.State != lb.Up || b.Health != nil || len(asked.wanted) != 0 {
 			t.Errorf("status %+v, watched %d", b, len(asked.wanted))
 		}
@@ -368,10 +348,7 @@ func TestVerdictsOfTheStart(t *testing.T) {
 // TestVerdictsAreRetried: what the data plane did not take is tried again.
 func TestVerdictsAreRetried(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
-		c, asked := watched(w, checkedWeb)
-		stop := w.run(c)
-		w.quiet()
+		w, c, asked, stop := runningChecked(t, checkedWeb)
 		w.failApply(errors.New("no room"))
 		asked.say(t, c, failing("refuses connections"), "web01")
 		time.Sleep(settle)
@@ -388,16 +365,13 @@ func TestVerdictsAreRetried(t *testing.T) {
 // not logged is counted; one backend of many services is one line.
 func TestManyVerdicts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
 		file, names := "interface: eth9\nservices:\n", []string{}
 		for i := range 150 {
 			name := fmt.Sprintf("b%d", i)
 			names = append(names, name)
 			file += fmt.Sprintf("  - name: s%d\n    vip: 192.0.2.100\n    port: %d\n    check: {type: tcp, via: address}\n    panic: 0%%\n    backends:\n      - {name: shared, address: 192.0.2.1}\n      - {name: %s, address: 192.0.2.2}\n", i, i+1, name)
 		}
-		c, asked := watched(w, file)
-		stop := w.run(c)
-		w.quiet()
+		w, c, asked, stop := runningChecked(t, file)
 		asked.say(t, c, failing("refuses connections"), names...)
 		time.Sleep(settle + illnessEvery)
 		synctest.Wait()
@@ -414,10 +388,7 @@ func TestManyVerdicts(t *testing.T) {
 
 func TestCheckNow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
-		c, _ := watched(w, checkedWeb+dns)
-		stop := w.run(c)
-		w.quiet()
+		_, c, _, stop := runningChecked(t, checkedWeb+dns)
 		got, err := c.Check(t.Context(), "web", "web02")
 		if err != nil {
 			t.Fatal(err)

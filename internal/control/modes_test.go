@@ -147,12 +147,7 @@ func TestVIPThatTheHostAsksFrom(t *testing.T) {
 // TestVIPBecomesTheAsker: at run time it is a condition, and a reload is refused.
 func TestVIPBecomesTheAsker(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
-		w.found("192.0.2.1", 1)
-		w.found("192.0.2.2", 2)
-		c := w.controller(web)
-		stop := w.run(c)
-		w.quiet()
+		w, c, stop := running(t, web, "192.0.2.1", "192.0.2.2")
 		r := paths.Route{Interface: "eth9", Index: 9, MTU: 1500, Local: netip.MustParseAddr("192.0.2.100"), Asks: netip.MustParseAddr("192.0.2.100")}
 		w.routed("192.0.2.1", r)
 		w.found("192.0.2.1", 1)
@@ -238,12 +233,7 @@ func TestRouteComesLater(t *testing.T) {
 // else it brings, nor an outage of another from reloads.
 func TestReloadWithoutARoute(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
-		w.found("192.0.2.1", 1)
-		w.found("192.0.2.2", 2)
-		c := w.controller(web)
-		stop := w.run(c)
-		w.quiet()
+		w, c, stop := running(t, web, "192.0.2.1", "192.0.2.2")
 		none := paths.Route{Fault: paths.NoRoute, Reason: "has no route", Advice: "add one"}
 		for _, addr := range []string{"192.0.2.2", "198.51.100.3"} {
 			w.routed(addr, none)
@@ -253,9 +243,7 @@ func TestReloadWithoutARoute(t *testing.T) {
 		time.Sleep(settle)
 		w.expect("apply web: web01=1 web02=-")
 		file := web + "      - {name: web03, address: 198.51.100.3}\n" + dns
-		if err := finished(t, w.reload(c, file)); err != nil {
-			t.Fatal(err)
-		}
+		w.mustReload(c, file)
 		w.expectLog("WARN", "f:9: services[0].backends[1].address: 192.0.2.2 is in no subnet")
 		w.expectLog("WARN", "f:10: services[0].backends[2].address: 198.51.100.3 is in no subnet")
 		if did := w.done(); !slices.Contains(did, "apply web: web01=1 web02=- web03=- dns: dns01=4") {
@@ -267,14 +255,10 @@ func TestReloadWithoutARoute(t *testing.T) {
 		time.Sleep(settle)
 		w.expect("apply web: web01=1 web02=- web03=3 dns: dns01=4")
 		// What has left is not out any more: it begins anew if it comes again.
-		if err := finished(t, w.reload(c, strings.Replace(web, "      - {name: web02, address: 192.0.2.2}\n", "", 1))); err != nil {
-			t.Fatal(err)
-		}
+		w.mustReload(c, strings.Replace(web, "      - {name: web02, address: 192.0.2.2}\n", "", 1))
 		time.Sleep(time.Hour)
 		again := time.Now()
-		if err := finished(t, w.reload(c, web)); err != nil {
-			t.Fatal(err)
-		}
+		w.mustReload(c, web)
 		status, err := c.Status()
 		if err != nil {
 			t.Fatal(err)
@@ -357,9 +341,7 @@ func TestForwarding(t *testing.T) {
 			test.fail(nil)
 		}
 		// Without the mode, and in one step.
-		if err := finished(t, w.reload(c, strings.Replace(mode(lb.GUE), "interface: eth9", "interfaces: [eth9, eth8]", 1))); err != nil {
-			t.Fatal(err)
-		}
+		w.mustReload(c, strings.Replace(mode(lb.GUE), "interface: eth9", "interfaces: [eth9, eth8]", 1))
 		w.expect("watch 192.0.2.1 192.0.2.2", "apply web: web01=1 web02=2", "forward nothing", "watch 192.0.2.1 192.0.2.2", "announce 192.0.2.100 on eth9")
 		stop()
 	})
@@ -387,16 +369,12 @@ func TestPool(t *testing.T) {
 		w.log.Reset()
 		w.mu.Unlock()
 		w.quiet()
-		if err := finished(t, w.reload(c, "fullnat: {addresses: [192.0.2.9, 192.0.2.254], ports: 30000-40000}"+mode(lb.FullNAT))); err != nil {
-			t.Fatal(err)
-		}
+		w.mustReload(c, "fullnat: {addresses: [192.0.2.9, 192.0.2.254], ports: 30000-40000}"+mode(lb.FullNAT))
 		if w.logged("is an address of this host already") || w.pool.LastPort != 40000 {
 			t.Errorf("pool %+v, log:\n%s", w.pool, w.log.String())
 		}
 		w.quiet()
-		if err := finished(t, w.reload(c, mode(lb.NAT))); err != nil {
-			t.Fatal(err)
-		}
+		w.mustReload(c, mode(lb.NAT))
 		w.expect("watch 192.0.2.1 192.0.2.2", "apply web: web01=- web02=-", "remove 192.0.2.9", "remove 192.0.2.254", "watch 192.0.2.1 192.0.2.2", "announce 192.0.2.100 on eth9")
 		if len(w.pool.Addresses) > 0 {
 			t.Errorf("pool %+v", w.pool)
@@ -439,9 +417,7 @@ func TestSecondLink(t *testing.T) {
 		time.Sleep(settle)
 		w.expect()
 		w.expectLog("WARN", "interface eth8 is down")
-		if got := problems(t, c); len(got) != 1 || !strings.Contains(got[0], "eth8 is down") {
-			t.Errorf("problems %q", got)
-		}
+		expectProblems(t, c, "eth8 is down")
 		stop()
 	})
 }

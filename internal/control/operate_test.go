@@ -27,17 +27,10 @@ const shop = `
       - {name: s9, address: 192.0.2.9, weight: 5}
 `
 
-// running is a controller of web and more whose backends are all up.
-func running(t *testing.T, more string) (*world, *Controller, func() error) {
+// allUp is running, with web and more, whose backends are all up.
+func allUp(t *testing.T, more string) (*world, *Controller, func() error) {
 	t.Helper()
-	w := newWorld(t)
-	for _, n := range []byte{1, 2, 3, 9} {
-		w.found(fmt.Sprintf("192.0.2.%d", n), n)
-	}
-	c := w.controller(web + more)
-	stop := w.run(c)
-	w.quiet()
-	return w, c, stop
+	return running(t, web+more, "192.0.2.1", "192.0.2.2", "192.0.2.3", "192.0.2.9")
 }
 
 // do does "drain web/web01" and the like, all of them by kim.
@@ -119,7 +112,7 @@ func wantOperations(t *testing.T, c *Controller, want ...string) {
 
 func TestOperations(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w, c, stop := running(t, shop)
+		w, c, stop := allUp(t, shop)
 		began := time.Now()
 		steps := []struct {
 			do, want string
@@ -194,7 +187,7 @@ func TestOperationsRefused(t *testing.T) {
 	for _, test := range tests {
 		t.Run(test.do, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				w, c, stop := running(t, shop)
+				w, c, stop := allUp(t, shop)
 				for _, line := range test.before {
 					if line == down {
 						w.found("192.0.2.2", 0)
@@ -221,7 +214,7 @@ func TestOperationsRefused(t *testing.T) {
 // TestDrainOfWhatIsDown: it takes nothing away.
 func TestDrainOfWhatIsDown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w, c, stop := running(t, "")
+		w, c, stop := allUp(t, "")
 		w.found("192.0.2.1", 0)
 		w.found("192.0.2.2", 0)
 		time.Sleep(settle)
@@ -237,7 +230,7 @@ func TestDrainOfWhatIsDown(t *testing.T) {
 
 func TestDeadline(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w, c, stop := running(t, shop)
+		w, c, stop := allUp(t, shop)
 		must(t, c, "drain web/web01 10m", "drain shop/s1 20m")
 		w.done()
 		time.Sleep(10*time.Minute - time.Second)
@@ -273,7 +266,7 @@ func TestDeadline(t *testing.T) {
 // TestDeadlineMoves: the last word counts.
 func TestDeadlineMoves(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w, c, stop := running(t, "")
+		w, c, stop := allUp(t, "")
 		must(t, c, "drain web/web01 10m", "drain web/web01 1h", "drain web/web01 30m")
 		w.done()
 		time.Sleep(30*time.Minute - time.Second)
@@ -288,7 +281,7 @@ func TestDeadlineMoves(t *testing.T) {
 // TestDeadlineIsTriedAgain: a data plane that refuses is asked again.
 func TestDeadlineIsTriedAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w, c, stop := running(t, "")
+		w, c, stop := allUp(t, "")
 		must(t, c, "drain web/web01 10m")
 		w.done()
 		w.failApply(errors.New("no memory"))
@@ -304,7 +297,7 @@ func TestDeadlineIsTriedAgain(t *testing.T) {
 
 func TestOperationFails(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w, c, stop := running(t, "")
+		w, c, stop := allUp(t, "")
 		w.failApply(errors.New("no memory"))
 		_, err := do(t, c, "drain web/web01")
 		if err == nil || err.Error() != "drain web/web01: the data plane did not take it, and nothing was changed: no memory" {
@@ -325,7 +318,7 @@ func TestOperationFails(t *testing.T) {
 // TestOperationsOfTheConfiguration: what the file drains can be enabled.
 func TestOperationsOfTheConfiguration(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w, c, stop := running(t, strings.ReplaceAll(shop, "weight: 5", "drain: true"))
+		w, c, stop := allUp(t, strings.ReplaceAll(shop, "weight: 5", "drain: true"))
 		if _, err := do(t, c, "drain shop/s9"); !errors.Is(err, ops.ErrRefused) || !strings.Contains(err.Error(), "by the configuration") {
 			t.Errorf("error = %v", err)
 		}
@@ -346,7 +339,7 @@ func TestOperationsOfTheConfiguration(t *testing.T) {
 
 func TestUndoIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		_, c, stop := running(t, "")
+		_, c, stop := allUp(t, "")
 		for i := range mostUndone + 5 {
 			must(t, c, fmt.Sprintf("weight web/web01 %d", i+10))
 		}
@@ -365,7 +358,7 @@ func TestUndoIsBounded(t *testing.T) {
 // is out.
 func TestPathsOfOverlaidServices(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w, c, stop := running(t, shop)
+		w, c, stop := allUp(t, shop)
 		must(t, c, "drain web/web01 1m")
 		time.Sleep(time.Minute)
 		synctest.Wait()
@@ -407,12 +400,10 @@ func TestOperationsOverReloads(t *testing.T) {
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				w, c, stop := running(t, test.from)
+				w, c, stop := allUp(t, test.from)
 				must(t, c, test.before...)
 				w.done()
-				if err := finished(t, w.reload(c, test.file)); err != nil {
-					t.Fatal(err)
-				}
+				w.mustReload(c, test.file)
 				if did := strings.Join(w.done(), "\n"); !strings.Contains(did+"\n", test.want+"\n") {
 					t.Errorf("done:\n%s\nwant in it: %s", did, test.want)
 				}
@@ -429,11 +420,9 @@ func TestOperationsOverReloads(t *testing.T) {
 // TestUndoOfWhatIsLost is refused once, and then the one before is next.
 func TestUndoOfWhatIsLost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w, c, stop := running(t, shop)
+		w, c, stop := allUp(t, shop)
 		must(t, c, "drain web/web01", "drain shop/s9")
-		if err := finished(t, w.reload(c, web)); err != nil {
-			t.Fatal(err)
-		}
+		w.mustReload(c, web)
 		_, err := do(t, c, "undo")
 		want := "drain shop/s9 cannot be taken back: the reload of " + time.Now().Format(time.DateTime) +
 			" took the backend out of the configuration; another undo takes back drain web/web01"
@@ -450,7 +439,7 @@ func TestUndoOfWhatIsLost(t *testing.T) {
 // TestReloadThatLeavesOnlyDrained is refused, whole.
 func TestReloadThatLeavesOnlyDrained(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w, c, stop := running(t, "")
+		w, c, stop := allUp(t, "")
 		must(t, c, "drain web/web01")
 		w.done()
 		err := finished(t, w.reload(c, strings.ReplaceAll(web, "      - {name: web02, address: 192.0.2.2}\n", "")))
@@ -468,7 +457,7 @@ func TestReloadThatLeavesOnlyDrained(t *testing.T) {
 // over.
 func TestOperationWhileReloading(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w, c, stop := running(t, "")
+		w, c, stop := allUp(t, "")
 		result := w.reload(c, web+dns) // waits for dns01
 		synctest.Wait()
 		must(t, c, "drain web/web01")
@@ -498,7 +487,7 @@ func TestOperationGivenUp(t *testing.T) {
 // TestUnchangedSlicesAreShared: the data plane compares by them.
 func TestUnchangedSlicesAreShared(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w, c, stop := running(t, shop+dns)
+		w, c, stop := allUp(t, shop+dns)
 		steps := map[string]struct {
 			do func()
 			// backends and paths say which services got new slices.
@@ -511,9 +500,7 @@ func TestUnchangedSlicesAreShared(t *testing.T) {
 				time.Sleep(settle)
 			}, "", "shop"},
 			"reload": {func() {
-				if err := finished(t, w.reload(c, web+strings.ReplaceAll(shop, "s9, address: 192.0.2.9", "s9, address: 192.0.2.3")+dns)); err != nil {
-					t.Fatal(err)
-				}
+				w.mustReload(c, web+strings.ReplaceAll(shop, "s9, address: 192.0.2.9", "s9, address: 192.0.2.3")+dns)
 			}, "shop", "shop"},
 		}
 		for _, name := range []string{"drain", "weight", "path", "reload"} {

@@ -167,9 +167,7 @@ func TestScarcePortsOfAReload(t *testing.T) {
 		load := func(file string) {
 			t.Helper()
 			w.quiet()
-			if err := finished(t, w.reload(c, file)); err != nil {
-				t.Fatal(err)
-			}
+			w.mustReload(c, file)
 		}
 		busy := map[lb.BackendKey]uint32{webTwo: 900, sixOne: 900}
 		two, six := "backend web02 (192.0.2.2) of web: open flows hold 900 of", "of tcp6: open flows hold 900 of the 1000"

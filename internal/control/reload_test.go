@@ -19,27 +19,9 @@ import (
 	"github.com/jeoul/jeoul/internal/paths"
 )
 
-// finished returns a reload's error, which must be there by now.
-func finished(t *testing.T, result <-chan error) error {
-	t.Helper()
-	synctest.Wait()
-	select {
-	case err := <-result:
-		return err
-	default:
-		t.Fatal("the reload has not ended")
-		return nil
-	}
-}
-
 func TestReload(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
-		c := w.controller(web)
-		stop := w.run(c)
-		w.found("192.0.2.1", 1)
-		w.found("192.0.2.2", 2)
-		w.quiet()
+		w, c, stop := running(t, web, "192.0.2.1", "192.0.2.2")
 		w.found("192.0.2.3", 3)
 		w.found("2001:db8::1", 4)
 		time.Sleep(settle)
@@ -68,12 +50,7 @@ func TestReload(t *testing.T) {
 // TestReloadWaits: the old backends serve until the new ones are found.
 func TestReloadWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
-		c := w.controller(web)
-		stop := w.run(c)
-		w.found("192.0.2.1", 1)
-		w.found("192.0.2.2", 2)
-		w.quiet()
+		w, c, stop := running(t, web, "192.0.2.1", "192.0.2.2")
 		result := w.reload(c, strings.NewReplacer("192.0.2.1}", "192.0.2.11}", "192.0.2.2}", "192.0.2.12}").Replace(web))
 		w.expect("watch 192.0.2.1 192.0.2.2 192.0.2.11 192.0.2.12")
 		w.found("192.0.2.11", 11)
@@ -102,10 +79,7 @@ func TestReloadWaitsNoLonger(t *testing.T) {
 	for name, wait := range tests {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				w := newWorld(t)
-				c := w.controller(web)
-				stop := w.run(c)
-				w.quiet()
+				w, c, stop := running(t, web)
 				result := w.reload(c, strings.ReplaceAll(web, "192.0.2.1}", "192.0.2.11}"))
 				wait(w)
 				if err := finished(t, result); err != nil {
@@ -186,20 +160,12 @@ func TestReloadRefused(t *testing.T) {
 
 func TestReloadMendsARefusedOne(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
-		w.found("192.0.2.1", 1)
-		c := w.controller(web)
-		stop := w.run(c)
-		w.quiet()
+		w, c, stop := running(t, web, "192.0.2.1")
 		if err := finished(t, w.reload(c, "x")); err == nil {
 			t.Fatal("no error")
 		}
-		if err := finished(t, w.reload(c, web)); err != nil {
-			t.Fatal(err)
-		}
-		if got := problems(t, c); len(got) != 0 {
-			t.Errorf("problems %q", got)
-		}
+		w.mustReload(c, web)
+		expectProblems(t, c)
 		stop()
 	})
 }
@@ -251,14 +217,9 @@ func TestReloadGivenUp(t *testing.T) {
 // logged. Where it refuses, all is as before.
 func TestReloadHook(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
-		c := w.controller(web)
-		stop := w.run(c)
-		w.quiet()
+		w, c, stop := running(t, web)
 		w.moves = map[lb.Hook]lb.Attachment{lb.HookXDP: {Interface: "eth9", Hook: lb.HookXDP, Reason: "as asked", Warning: "eth9 may lose frames"}}
-		if err := finished(t, w.reload(c, "hook: xdp"+web)); err != nil {
-			t.Fatal(err)
-		}
+		w.mustReload(c, "hook: xdp"+web)
 		if w.state.Hook != lb.HookXDP {
 			t.Errorf("the data plane was asked for the hook %q", w.state.Hook)
 		}
@@ -283,13 +244,8 @@ func TestReloadHook(t *testing.T) {
 // TestReloadTableSize: tables of another size take no restart.
 func TestReloadTableSize(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
-		c := w.controller(web)
-		stop := w.run(c)
-		w.quiet()
-		if err := finished(t, w.reload(c, "table_size: 4099"+web)); err != nil {
-			t.Fatal(err)
-		}
+		w, c, stop := running(t, web)
+		w.mustReload(c, "table_size: 4099"+web)
 		if size := w.state.Services[0].TableSize; size != 4099 {
 			t.Errorf("the table has %d slots, want 4099", size)
 		}
