@@ -178,17 +178,19 @@ make_initramfs() {
 	chmod 755 "$root/init"
 }
 
-# copy_modules KERNEL ROOT: the kernel's network modules, unpacked for busybox.
+# copy_modules KERNEL ROOT: the kernel's network modules and those that they need, such as
+# the checksum of libcrc32c (IPVS) in crypto, unpacked for busybox.
 copy_modules() {
-	local from to
+	local from to part
 	from=$(find "$1" -type d -path '*/lib/modules/*/kernel' -prune)
 	from=${from%/kernel}
 	to=$2/lib/modules/${from##*/}
-	mkdir -p "$to/kernel/drivers"
-	cp -r "$from"/kernel/{net,lib} "$to/kernel"
-	cp -r "$from/kernel/drivers/net" "$to/kernel/drivers"
-	# Where it is not built into the kernel.
-	[ ! -d "$from/kernel/drivers/virtio" ] || cp -r "$from/kernel/drivers/virtio" "$to/kernel/drivers"
+	for part in net lib drivers/net crypto arch/x86/crypto drivers/virtio; do
+		# What is built into the kernel has no modules.
+		[ -d "$from/kernel/$part" ] || continue
+		mkdir -p "$to/kernel/$(dirname "$part")"
+		cp -r "$from/kernel/$part" "$to/kernel/$part"
+	done
 	find "$to" -name '*.ko.xz' -exec xz -d {} +
 	busybox depmod -b "$2" "${from##*/}"
 }
