@@ -13,11 +13,13 @@ import (
 type benchLiveServerCmd struct {
 	Name string `required:"" help:"What it answers with."`
 	Port uint16 `required:"" help:"The TCP and UDP port."`
+	// Health is 0 for none.
+	Health uint16 `help:"The TCP port for health checks over HTTP."`
 }
 
 // Run serves until it is told to stop.
 func (c *benchLiveServerCmd) Run(ctx context.Context) error {
-	return live.Serve(ctx, c.Name, c.Port)
+	return live.Serve(ctx, c.Name, c.Port, c.Health)
 }
 
 // benchLiveClientCmd is what `bench run` starts on clients that hold connections.

@@ -45,6 +45,10 @@ type Changes struct {
 	Lap    time.Duration `yaml:"lap"`
 	// Silence is how long a backend's host is silent behind a subject that does not notice.
 	Silence time.Duration `yaml:"silence"`
+	// Check is how subjects with health checks ask, and Fault how long a backend's service is
+	// gone, or hangs.
+	Check ChangeCheck   `yaml:"check"`
+	Fault time.Duration `yaml:"fault"`
 	// Restarts and Kills are how often the subject's process is restarted, and killed, and
 	// Dead how long there is none after a kill.
 	Restarts int           `yaml:"restarts"`
@@ -55,6 +59,8 @@ type Changes struct {
 // The load's other settings.
 const (
 	changePort = 7000
+	// checkPort is where the same servers answer health checks.
+	checkPort = 7001
 	// changePace is how often each connection is asked over.
 	changePace = time.Second
 	// changePatience is how long an answer may take before a connection counts as
@@ -134,10 +140,13 @@ func (c Changes) checkValues(at path, fail failFunc) {
 	for _, v := range []struct {
 		name, event string
 		value       time.Duration
-	}{{"lap", "", c.Lap}, {"silence", "silent", c.Silence}, {"dead", "kill", c.Dead}} {
+	}{{"lap", "", c.Lap}, {"silence", "silent", c.Silence}, {"dead", "kill", c.Dead}, {"fault", "dies", c.Fault}, {"fault", "hangs", c.Fault}} {
 		if needed(v.event) && (v.value < leastTime || v.value > mostTime) {
 			fail(at.to("changes", v.name), "%v is not possible; use %v to %v", v.value, leastTime, mostTime)
 		}
+	}
+	if c.Check.on() || needed("dies") || needed("hangs") {
+		c.Check.checkValues(at.to("changes", "check"), fail)
 	}
 }
 
@@ -187,8 +196,8 @@ func (changeExperiment) params(p Point) map[string]any {
 func (changeExperiment) programs() programs   { return programs{} }
 func (e changeExperiment) onMachines() string { return conducted(e) }
 
-func (changeExperiment) notes(Form) []string {
-	return []string{
+func (changeExperiment) notes(f Form) []string {
+	notes := []string{
 		fmt.Sprintf("each connection is held open and asked over every %v; it must be answered within %v by the same server over the same connection, or it is broken, and another is opened in its place",
 			changePace, changePatience),
 		fmt.Sprintf("an event is over when every connection was answered since its last change, or broke; %d UDP sockets a client are kept and ask every %v, other queries have a socket of their own, and an answer may take %v",
@@ -198,11 +207,15 @@ func (changeExperiment) notes(Form) []string {
 		"a process that is killed gets SIGKILL, and another one is started after the time that the suite says; addresses and rules that the laboratory has set up for it stay",
 		"a host that falls silent has its link taken down at the switch, and none of its connections when it is back, as after a crash",
 	}
+	for _, l := range f.Loads {
+		notes = append(notes, l.Changes.Check.notes()...)
+	}
+	return notes
 }
 
 // prepare starts the servers, and waits until each answers.
-func (changeExperiment) prepare(ctx context.Context, r *runner) error {
-	if err := live.StartServers(ctx, r.lab, r.options.Executable, changePort); err != nil {
+func (changeExperiment) prepare(ctx context.Context, r *runner) (err error) {
+	if r.live, err = live.StartServers(ctx, r.lab, r.options.Executable, changePort, checkPort); err != nil {
 		return err
 	}
 	group, ctx := errgroup.WithContext(ctx)
@@ -217,8 +230,8 @@ func (changeExperiment) prepare(ctx context.Context, r *runner) error {
 }
 
 // services is one, of all servers but the last, which is the one to come.
-func (changeExperiment) services(l *lab.Lab, _ Point) []subject.Service {
-	return []subject.Service{{Port: changePort, UDP: true, Servers: slices.Clone(l.Servers[:len(l.Servers)-1])}}
+func (changeExperiment) services(l *lab.Lab, p Point) []subject.Service {
+	return []subject.Service{{Port: changePort, UDP: true, Servers: slices.Clone(l.Servers[:len(l.Servers)-1]), Check: p.By.Changes.Check.subject()}}
 }
 
 func (changeExperiment) line(got []results.Trial) string {
@@ -232,6 +245,9 @@ func (changeExperiment) line(got []results.Trial) string {
 			word += "not valid"
 		case ok:
 			word += fmt.Sprintf("%.2f %%", beyond)
+		case t.Metrics[results.FaultSeconds] > 0:
+			word += fmt.Sprintf("%.0f (%.0f new ones failed)", t.Metrics[results.Broken],
+				t.Metrics[results.InFlight]+t.Metrics[results.NewFailedBefore]+t.Metrics[results.NewFailedAfter])
 		case t.Metrics[results.LostSYNs] > 0:
 			word += fmt.Sprintf("%.0f (%.0f SYNs lost)", t.Metrics[results.Broken], t.Metrics[results.LostSYNs])
 		default:

@@ -56,6 +56,10 @@ func TestChangeSuiteErrors(t *testing.T) {
 		"a duration":                {"concurrency: [40]", "concurrency: [40]\n    duration: 1s", "change ends when its events are over"},
 		"no connections":            {"[40]", "[]", "loads[0].concurrency: empty"},
 		"no balancer":               {"name: iptables-nth", "name: direct", "direct has no backends that could change"},
+		"no fault":                  {"share], ", "share, dies], check: {interval: 1s, timeout: 1s, fall: 3, rise: 2}, ", "loads[0].changes.fault: 0s is not possible"},
+		"no check":                  {"share], ", "share, hangs], fault: 1s, ", "loads[0].changes.check.interval: 0s is not possible"},
+		"a slow check":              {"share], ", "share], check: {interval: 1s, timeout: 2s, fall: 3, rise: 2}, ", "loads[0].changes.check.timeout: 2s is longer than the interval"},
+		"a check that never fails":  {"share], ", "share], check: {interval: 1s, timeout: 1s, rise: 2}, ", "loads[0].changes.check.fall: 0 is not possible"},
 		"HTTP only":                 {"name: iptables-nth", "name: haproxy-http\n    params: {threads: [1]}", "haproxy-http speaks HTTP only"},
 	} {
 		_, err := ParseSuite("s.yaml", []byte(strings.Replace(smallChange, tc.from, tc.to, 1)))
@@ -218,6 +222,37 @@ func TestSilenceIsSplitAtItsNotice(t *testing.T) {
 		}
 		got := map[string]float64{}
 		s.write(counts, true, got)
+		if diff := cmp.Diff(tc.want, got); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", name, diff)
+		}
+	}
+}
+
+// TestFaultIsSplitAtItsNotice: what had begun before the fault, until the subject knew, and later
+// are three things.
+func TestFaultIsSplitAtItsNotice(t *testing.T) {
+	at := func(seconds int) time.Time { return time.Unix(int64(seconds), 0) }
+	moments := func(seconds ...int) (m live.Moments) {
+		for _, s := range seconds {
+			m = append(m, at(s).UnixMicro())
+		}
+		return m
+	}
+	counts := live.Counts{LostNew: moments(9, 11, 14), LostLaps: moments(8, 12, 15), LostQueries: moments(11, 13)}
+	for name, tc := range map[string]struct {
+		fault fault
+		want  map[string]float64
+	}{
+		"noticed": {fault{began: at(10), noticed: at(13), over: at(20), back: at(22)}, map[string]float64{
+			results.FaultSeconds: 10, results.NoticedSeconds: 3, results.BackSeconds: 2,
+			results.InFlight: 2, results.NewFailedBefore: 2, results.NewFailedAfter: 2, results.LastFailedSeconds: 5,
+			results.UDPUnansweredBefore: 1, results.UDPUnansweredAfter: 1}},
+		"never": {fault{began: at(10), over: at(20)}, map[string]float64{
+			results.FaultSeconds: 10, results.InFlight: 2, results.NewFailedBefore: 4, results.NewFailedAfter: 0, results.LastFailedSeconds: 5,
+			results.UDPUnansweredBefore: 2, results.UDPUnansweredAfter: 0}},
+	} {
+		got := map[string]float64{}
+		tc.fault.write(counts, true, got)
 		if diff := cmp.Diff(tc.want, got); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", name, diff)
 		}
@@ -404,6 +439,36 @@ func TestRestartsAreCounted(t *testing.T) {
 		}
 		if m := run.Trials[i].Metrics; m[results.Broken] < 40 || m[results.Applied] != 1 {
 			t.Errorf("%s: %g connections broke by %g changes; want each of 40, by 1", event, m[results.Broken], m[results.Applied])
+		}
+	}
+	nothingLeft(t, r)
+}
+
+// TestFaultsAreNoticed: a backend whose service dies or hangs is noticed by health checks, and once
+// it was, no new connection is sent there.
+func TestFaultsAreNoticed(t *testing.T) {
+	text := strings.NewReplacer(smallEvents, "events: [dies, hangs], fault: 10s, check: {interval: 300ms, timeout: 300ms, fall: 2, rise: 1}, ").Replace(smallChange)
+	r := startChangeOf(t, text, "jeoul-l2dsr-xdp")
+	run, err := r.run(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(run.Trials) != 2 {
+		t.Fatalf("%d trials, want 2", len(run.Trials))
+	}
+	for i, event := range []string{"dies", "hangs"} {
+		trial := run.Trials[i]
+		m := trial.Metrics
+		if trial.Params[paramEvent] != event || !trial.Valid {
+			t.Errorf("%v: %q", trial.Params, trial.Notes)
+			continue
+		}
+		if _, noticed := m[results.NoticedSeconds]; !noticed {
+			t.Errorf("%s: it was not noticed within %g s", event, m[results.FaultSeconds])
+		}
+		if m[results.Broken] != 0 || m[results.NewFailedAfter] != 0 || m[results.Ended] == 0 || m[results.InFlight]+m[results.NewFailedBefore] == 0 {
+			t.Errorf("%s: %g connections broke, %g ended, new ones failed: %g in flight, %g until it was noticed, %g later", event,
+				m[results.Broken], m[results.Ended], m[results.InFlight], m[results.NewFailedBefore], m[results.NewFailedAfter])
 		}
 	}
 	nothingLeft(t, r)

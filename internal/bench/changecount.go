@@ -34,7 +34,7 @@ func (c *changeTrial) event(ctx context.Context, e changeEvent) (results.Trial, 
 			return c.judged(got, err)
 		}
 	}
-	c.took, c.silence, c.came = nil, nil, nil
+	c.took, c.silence, c.fault, c.came = nil, nil, nil, nil
 	err := c.count(ctx, e, &got)
 	if err == nil && e.after != nil {
 		err = e.after(ctx, c, got.Metrics)

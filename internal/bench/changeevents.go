@@ -28,6 +28,10 @@ const (
 	serverReweighed
 	serverFlapping
 	serverSilent
+	// The services of these two die and hang: one each, for new connections leave both alone
+	// meanwhile.
+	serverDying   = serverFlapping
+	serverHanging = serverSilent
 )
 
 // newWeight is the weight of the server that shall weigh more; the others' is 1.
@@ -90,6 +94,8 @@ var changeEvents = []changeEvent{
 	{name: "kill", only: canRestart, change: killAndBegin},
 	{name: "stop", only: canRestart, change: stopAndBegin},
 	{name: "silent", leaves: []int{serverSilent}, change: fallSilent},
+	{name: "dies", leaves: []int{serverDying}, prepare: settleChecks, change: die},
+	{name: "hangs", leaves: []int{serverHanging}, prepare: settleChecks, change: hang},
 	{name: "reset", leaves: []int{serverDrained}, change: drainAndReset, after: undrain},
 	{name: "share", leaves: []int{serverRemoved}, only: choosesByHash, prepare: tryFlows,
 		change: func(ctx context.Context, c *changeTrial) error { return c.apply(ctx, c.without(serverRemoved)) },
@@ -211,8 +217,9 @@ type changeTrial struct {
 	took []time.Duration
 	// flows are those of tryFlows.
 	flows map[live.Flow]string
-	// silence is that of the event, came what came again in it; nil: it has none.
+	// silence and fault are those of the event, came what came again in it; nil: it has none.
 	silence *silence
+	fault   *fault
 	came    *cameAgain
 }
 

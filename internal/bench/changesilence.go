@@ -54,7 +54,7 @@ func fallSilent(ctx context.Context, c *changeTrial) error {
 	}
 	s.heard = time.Now()
 	if noticing, ok := c.changing.(subject.Noticing); ok {
-		back, err := waitUntil(ctx, noticing, server, true)
+		back, err := waitFor(ctx, noticing.Reaches, server, true)
 		s.back = back
 		return err
 	}
@@ -67,7 +67,7 @@ func (c *changeTrial) staySilent(ctx context.Context, server *lab.Host) error {
 	if !ok {
 		return pause(ctx, c.trial.By.Changes.Silence)
 	}
-	noticed, err := waitUntil(ctx, noticing, server, false)
+	noticed, err := waitFor(ctx, noticing.Reaches, server, false)
 	if err != nil {
 		return err
 	}
@@ -86,17 +86,17 @@ func (c *changeTrial) bringBack(server *lab.Host) error {
 	return errors.Join(destroyed, server.Silence(false), server.Greet(c.runner.lab.Balancer))
 }
 
-// waitUntil returns when a subject was first seen to reach a server, or not to.
-func waitUntil(ctx context.Context, noticing subject.Noticing, server *lab.Host, reached bool) (time.Time, error) {
+// waitFor returns when a subject was first seen to reach a server, or not to, by what it shows.
+func waitFor(ctx context.Context, shows func(context.Context, *lab.Host) (bool, error), server *lab.Host, reached bool) (time.Time, error) {
 	ctx, cancel := context.WithTimeout(ctx, noticeBound)
 	defer cancel()
 	for {
-		now, err := noticing.Reaches(ctx, server)
+		now, err := shows(ctx, server)
 		if err == nil && now == reached {
 			return time.Now(), nil
 		}
 		if waited := pause(ctx, noticeEvery); waited != nil {
-			what := "was not noticed to be silent"
+			what := "was not noticed to be gone"
 			if reached {
 				what = "was not noticed to be back"
 			}
@@ -212,6 +212,9 @@ func (c *changeTrial) writeReused(counts live.Counts, got *results.Trial) {
 	m[results.ReusedTaken], m[results.LostSYNs] = float64(counts.Taken), float64(len(counts.LostSYNs))
 	if c.silence != nil {
 		c.silence.write(counts, subject.CarriesUDP(c.trial.Subject), m)
+	}
+	if c.fault != nil {
+		c.fault.write(counts, subject.CarriesUDP(c.trial.Subject), m)
 	}
 	if c.came != nil {
 		c.came.write(counts, c.runner.lab.Servers[serverDrained].Name, m)

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/jeoul/jeoul/internal/bench/load"
+	"github.com/jeoul/jeoul/internal/bench/load/live"
 	"github.com/jeoul/jeoul/internal/bench/probe"
 	"github.com/jeoul/jeoul/internal/bench/subject"
 	"github.com/jeoul/jeoul/internal/lab"
@@ -144,6 +145,8 @@ type runner struct {
 	// tuned is how the hosts are tuned now.
 	tuned tuning
 	names []*nameServer
+	// live are the servers of change experiments; nil where there is none.
+	live *live.Servers
 	// unsaved says that saving has failed, and so would again.
 	unsaved bool
 	// certificate is what TLS servers show; nil where no load is over TLS.

@@ -41,7 +41,7 @@ var eventTitles = map[string]string{
 	"add": "Added", "remove": "Removed", "drain": "Drained", "reweigh": "Weighed anew",
 	eventFlap: "Flapped", eventReload: "Reloaded", "undo": "Undone",
 	eventRestart: "Restarted", eventKill: "Killed", eventStop: "Stopped and started",
-	eventSilent: "Fell silent", eventReset: "Drained and reset", eventShare: "One of all removed",
+	eventSilent: "Fell silent", "dies": "Died", "hangs": "Hung", eventReset: "Drained and reset", eventShare: "One of all removed",
 }
 
 // eventText names an event in a sentence.
@@ -69,6 +69,7 @@ var changeReading = []paragraph{
 	{"Flapping", "The backend is taken out and put back again and again by each balancer's own way, so that all meet the same. Its own connections end at each turn and count as ended."},
 	{"Restarted, killed, stopped", "The balancer's process is replaced by another one, killed and replaced a while later, or stopped for good and started anew. What is in the kernel may go on without the process; what the process itself carries ends with it, and stopping takes everything away."},
 	{"Fell silent", "A backend's host is taken off the segment while it holds connections, and comes back without them. Until a balancer has noticed, it sends a share of the connections there, and their SYNs are lost. A balancer that notices by itself needs no health check for that; one that does not goes on until it is told, and all that is lost counts as before its notice."},
+	{"Died, hung", "A backend's service is killed, or stopped so that its kernel goes on accepting connections and none is answered; its host answers throughout. All that have health checks ask alike. Until they have found it, a share of the new connections goes there and fails; what fails later is a balancer's own fault."},
 	{"Ports that are used again", "Clients that open one connection after the other from the same few local ports, as crawlers, proxies and resolvers do. A balancer that remembers flows finds an entry of the connection before. A SYN counts as lost if the client's kernel had to send another, a second later, or if none was answered."},
 	{"What a reload leaves", "A proxy's old processes live until their last connection ends. After many reloads with long connections there are many of them, each with its memory, and each balances by the configuration that it was started with."},
 }
@@ -198,6 +199,7 @@ func changeSheets(s *section) []sheet {
 		shareSheet(s),
 		s.pivot(sheet{Title: "SYNs that were lost", Lead: "Of clients that use their ports again and again: their kernel had to send another, or none was answered."}, countCell(results.LostSYNs)),
 		silenceSheet(s),
+		faultSheet(s),
 		againSheet(s),
 		s.pivot(sheet{Title: "How long a change took", Lead: "Milliseconds until the balancer said, or showed, that it was done: the mean of the event's, and the longest."}, tookCell),
 		s.pivot(sheet{Title: "Flows that the balancer remembers",
@@ -302,29 +304,34 @@ func (sh *sheet) withoutBaseline() {
 func changeVerdict(s *section) []string {
 	rows, _ := s.changeRows()
 	var sentences []string
-	for _, what := range []struct{ metric, none, some, but string }{
-		{results.Broken, "Not one connection to a backend that stayed broke in any event through", "broke connections to backends that stayed", ""},
-		{results.NewFailed, "Every new connection was answered through", "failed new connections", eventSilent},
-		{results.NewToLeft, "No new connection went to a backend that takes none through", "sent new connections to backends that take none", ""},
-		{results.LostSYNs, "No SYN was lost of clients that use their ports again through", "lost SYNs of clients that use their ports again", eventSilent},
-		{results.UDPUnanswered, "Every UDP query was answered through", "left UDP queries without an answer", eventSilent},
-		{results.UDPMoved, "No UDP flow moved whose backend stayed through", "moved UDP flows whose backend stayed", ""},
+	// What fails in these until a balancer has noticed is told apart.
+	noticed := append([]string{eventSilent}, faultEvents...)
+	for _, what := range []struct {
+		metric, none, some string
+		but                []string
+	}{
+		{results.Broken, "Not one connection to a backend that stayed broke in any event through", "broke connections to backends that stayed", nil},
+		{results.NewFailed, "Every new connection was answered through", "failed new connections", noticed},
+		{results.NewToLeft, "No new connection went to a backend that takes none through", "sent new connections to backends that take none", nil},
+		{results.LostSYNs, "No SYN was lost of clients that use their ports again through", "lost SYNs of clients that use their ports again", noticed},
+		{results.UDPUnanswered, "Every UDP query was answered through", "left UDP queries without an answer", noticed},
+		{results.UDPMoved, "No UDP flow moved whose backend stayed through", "moved UDP flows whose backend stayed", nil},
 	} {
 		sentences = append(sentences, whoHas(rows, what.metric, what.none, what.some, what.but)...)
 	}
-	return slices.Concat(sentences, silenceVerdict(rows), againVerdict(rows), shareVerdict(s))
+	return slices.Concat(sentences, silenceVerdict(rows), faultVerdict(rows), againVerdict(rows), shareVerdict(s))
 }
 
 // whoHas says which rows have none of what a metric counts, and how many of it
-// the others have; but one event is left out.
-func whoHas(rows []*changeRow, metric, none, some, but string) []string {
+// the others have; but for some events, which are left out.
+func whoHas(rows []*changeRow, metric, none, some string, but []string) []string {
 	var clear, sentences []string
 	for _, r := range rows {
 		total, counted := 0.0, false
 		var parts []string
 		for _, event := range append(slices.Sorted(maps.Keys(r.at)), "") {
 			p := r.at[event]
-			if p == nil || !p.has(metric) || event == but {
+			if p == nil || !p.has(metric) || slices.Contains(but, event) {
 				continue
 			}
 			counted = true

@@ -52,6 +52,16 @@ const (
 	ReusedFailedAfter   = "reused_failed_after"
 	UDPUnansweredBefore = "udp_unanswered_before"
 	UDPUnansweredAfter  = "udp_unanswered_after"
+	// FaultSeconds is how long a backend's service was gone, or hung; NoticedSeconds and
+	// BackSeconds are then of that. InFlight are new connections that failed and had begun
+	// before it, NewFailedBefore those begun until the balancer showed that it knew, and
+	// NewFailedAfter those begun later; LastFailedSeconds is from the fault to the beginning of
+	// the last, missing where none failed.
+	FaultSeconds      = "fault_seconds"
+	InFlight          = "in_flight_failed"
+	NewFailedBefore   = "new_failed_before"
+	NewFailedAfter    = "new_failed_after"
+	LastFailedSeconds = "last_failed_seconds"
 	// ResetByDrained are connections that a drained backend reset, CameAgain those that
 	// came again from the same port and were answered, AgainToDrained those of them that
 	// the drained backend answered.

@@ -62,6 +62,12 @@ func (s Setup) with(services []Service) Setup {
 	return s
 }
 
+// Checking is a running subject that shows what its health checks have found.
+type Checking interface {
+	// Serves says whether the server gets new connections, as far as health checks decide it.
+	Serves(ctx context.Context, server *lab.Host) (bool, error)
+}
+
 // Noticing is a running subject that can tell whether it knows that a server cannot be
 // reached. One that is not Noticing sends on to a host that is gone.
 type Noticing interface {

@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -35,6 +36,54 @@ func TestChangedConfigs(t *testing.T) {
 		"nginx-stream-changed.conf": {nginxStreamConfig,
 			nginxStreamValues{Dir: "/tmp", Threads: 2, OpenFiles: 20_000, WorkerConnections: 19_800, Services: proxyServices(setup)}},
 	})
+}
+
+// checkedPaper is a laboratory on paper whose servers are checked.
+func checkedPaper() Setup {
+	setup := changedPaper()
+	setup.Services[0].Check = &Check{Port: 7001, Interval: time.Second, Timeout: 500 * time.Millisecond, Fall: 3, Rise: 2}
+	return setup
+}
+
+func TestCheckedConfigs(t *testing.T) {
+	haproxy := haproxyValuesOf(checkedPaper(), 2, 9750, 2)
+	haproxy.Socket = "/tmp/haproxy.sock"
+	checkConfigs(t, map[string]filled{"haproxytcp-checked.cfg": {haproxyTCPConfig, haproxy}})
+	for _, mode := range lb.Modes {
+		text, err := config.Write(jeoul{mode, lb.HookTC}.config(checkedPaper(), Params{paramScheduler: "rr"}, "/tmp/jeoul.sock"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		parsed, err := config.Parse("jeoul.yaml", text)
+		if err != nil {
+			t.Errorf("%s: jeoul does not accept its configuration: %v", mode, err)
+			continue
+		}
+		for _, service := range parsed.Services {
+			if len(service.Checks.List) != 1 {
+				t.Errorf("%s: %s has %d checks", mode, service.Name, len(service.Checks.List))
+				continue
+			}
+			check := service.Checks.List[0]
+			if check.Type != lb.CheckHTTP || check.Port != 7001 || check.Interval != time.Second || check.Timeout != 500*time.Millisecond || check.Fall != 3 || check.Rise != 2 {
+				t.Errorf("%s: the check is %+v", mode, check)
+			}
+		}
+	}
+}
+
+// TestHAProxyShowsWhoRuns reads what HAProxy 2.6 shows of its servers.
+func TestHAProxyShowsWhoRuns(t *testing.T) {
+	said := "1\n# be_id be_name srv_id srv_name srv_addr srv_op_state srv_admin_state srv_uweight\n" +
+		"2 service0 1 web01 198.18.2.1 2 0 1\n2 service0 2 web02 198.18.2.2 0 0 1\n" +
+		"3 service1 1 web01 198.18.2.1 2 0 1\n3 service1 2 web02 198.18.2.2 0 0 1\n3 service1 3 web03 198.18.2.3 2 0 1\n2 service0 3 web03 198.18.2.3 0 0 1\n"
+	for server, want := range map[string]struct{ runs, fails bool }{
+		"web01": {true, false}, "web02": {false, false}, "web03": {false, true}, "web04": {false, true},
+	} {
+		if got, err := haproxyRuns(said, server); got != want.runs || (err != nil) != want.fails {
+			t.Errorf("%s: runs %t, %v", server, got, err)
+		}
+	}
 }
 
 func TestJeoulChangesWeights(t *testing.T) {

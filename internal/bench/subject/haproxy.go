@@ -113,6 +113,8 @@ type proxyService struct {
 	VIP     netip.AddrPort
 	UDP     bool
 	Servers []proxyServer
+	// Check is nil where the servers are not checked.
+	Check *Check
 }
 
 // TwiceServers is how many idle connections nginx shall keep.
@@ -146,7 +148,7 @@ func endedServices(setup Setup) []proxyService {
 func proxyServices(setup Setup) []proxyService {
 	var services []proxyService
 	for i, of := range setup.Services {
-		service := proxyService{VIP: setup.vip(i), UDP: of.UDP}
+		service := proxyService{VIP: setup.vip(i), UDP: of.UDP, Check: of.Check}
 		for _, server := range of.Servers {
 			service.Servers = append(service.Servers, proxyServer{server.Name, netip.AddrPortFrom(server.IPv4, of.Port), of.Weight(server)})
 		}

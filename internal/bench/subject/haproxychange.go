@@ -13,6 +13,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/jeoul/jeoul/internal/lab"
 )
 
 // changingHAProxy is HAProxy in TCP mode, whose servers change.
@@ -93,6 +95,39 @@ func (r *changingHAProxy) serves(ctx context.Context, pid int) error {
 		return errors.New("the old process still answers")
 	}
 	return nil
+}
+
+// Serves asks the Runtime API for the servers' state (management guide, section 9.3: show
+// servers state); without checks it knows none.
+func (r *changingHAProxy) Serves(ctx context.Context, server *lab.Host) (bool, error) {
+	said, err := r.ask(ctx, "show servers state")
+	if err != nil {
+		return false, err
+	}
+	return haproxyRuns(said, server.Name)
+}
+
+// haproxyRunning is a server's operational state (srv_op_state) that takes traffic.
+const haproxyRunning = "2"
+
+// haproxyRuns reads a server's operational state, the sixth field of its lines, and says whether
+// it runs everywhere; an error where it runs in some services only, or is in none.
+func haproxyRuns(said, server string) (bool, error) {
+	runs, not := 0, 0
+	for line := range strings.Lines(said) {
+		fields := strings.Fields(line)
+		switch {
+		case len(fields) < 6 || fields[3] != server:
+		case fields[5] == haproxyRunning:
+			runs++
+		default:
+			not++
+		}
+	}
+	if (runs == 0) == (not == 0) {
+		return false, fmt.Errorf("%s runs in %d services of HAProxy's and does not in %d", server, runs, not)
+	}
+	return runs > 0, nil
 }
 
 // runtimeBound is how long HAProxy may take to answer a command.

@@ -62,7 +62,7 @@ func (s jeoul) config(setup Setup, params Params, socket string) *config.Config 
 	for i, of := range setup.Services {
 		for _, protocol := range of.protocols() {
 			service := lb.Service{Name: serviceName(i, protocol), VIP: setup.Lab.VIP4, Port: of.Port, Protocol: protocol,
-				Mode: s.mode, Scheduler: scheduler}
+				Mode: s.mode, Scheduler: scheduler, Checks: of.Check.jeoul()}
 			if s.mode == lb.DSCP {
 				service.DSCP = dscpPoint
 			}
@@ -74,6 +74,17 @@ func (s jeoul) config(setup Setup, params Params, socket string) *config.Config 
 		}
 	}
 	return file
+}
+
+// jeoul is the check as our own balancer makes it: by the way that is usual in the mode.
+func (c *Check) jeoul() lb.Checks {
+	if c == nil {
+		return lb.Checks{}
+	}
+	return lb.Checks{Panic: lb.DefaultPanic, List: []lb.Check{{
+		Type: lb.CheckHTTP, Port: c.Port, Interval: c.Interval, Timeout: c.Timeout, Fall: uint16(c.Fall), Rise: uint16(c.Rise),
+		HTTP: &lb.HTTPCheck{Method: lb.DefaultCheckMethod, Path: lb.DefaultCheckPath},
+	}}}
 }
 
 // serviceName is the name of service number i (from 0) for a protocol.

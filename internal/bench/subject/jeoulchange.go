@@ -182,6 +182,11 @@ func (r *runningJeoul) Reaches(ctx context.Context, server *lab.Host) (bool, err
 	return reaches(status.Services, server)
 }
 
+// Serves is the same: a server that fails its checks is not up.
+func (r *runningJeoul) Serves(ctx context.Context, server *lab.Host) (bool, error) {
+	return r.Reaches(ctx, server)
+}
+
 // reaches says whether every service has the server up, with a MAC address; an error where
 // some have it and others have not, or none has it at all: then it is to be asked again.
 func reaches(services []ops.Service, server *lab.Host) (bool, error) {

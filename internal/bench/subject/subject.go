@@ -86,6 +86,17 @@ type Service struct {
 	// is none, and 0 for a server that drains: it takes no new connection and keeps
 	// those that it has.
 	Weights map[string]int
+	// Check is how the servers are checked, by subjects that do; nil for not at all.
+	Check *Check
+}
+
+// Check is a health check of servers: GET / over HTTP at a port, every Interval, answered within
+// Timeout with status 200. A server is down after Fall failed ones in a row, and up after Rise
+// passed ones.
+type Check struct {
+	Port              uint16
+	Interval, Timeout time.Duration
+	Fall, Rise        int
 }
 
 // Weight returns a server's share of new connections.

@@ -8,6 +8,7 @@ import (
 	"io"
 	"net"
 	"net/netip"
+	"slices"
 	"sync"
 	"time"
 
@@ -73,7 +74,9 @@ type Counts struct {
 	// server.
 	Opened uint64
 	Failed map[Cause]uint64
-	Late   map[string]uint64
+	// LostNew is when those of Failed began.
+	LostNew Moments `json:",omitempty"`
+	Late    map[string]uint64
 	// Queries are those by UDP, Unanswered those to which no answer came. Turned
 	// are answers to a UDP flow by another server than the one before, by the one
 	// before.
@@ -113,6 +116,14 @@ func (m Moments) Before(at time.Time) (n int) {
 		}
 	}
 	return n
+}
+
+// Last is the latest; false if there are none.
+func (m Moments) Last() (time.Time, bool) {
+	if len(m) == 0 {
+		return time.Time{}, false
+	}
+	return time.UnixMicro(slices.Max(m)), true
 }
 
 // Break is a connection that broke.
@@ -156,6 +167,7 @@ func (c *Counts) Add(other Counts) {
 	c.LostQueries = append(c.LostQueries, other.LostQueries...)
 	c.Lapped += other.Lapped
 	c.Taken += other.Taken
+	c.LostNew = append(c.LostNew, other.LostNew...)
 	c.LostLaps = append(c.LostLaps, other.LostLaps...)
 	c.LostSYNs = append(c.LostSYNs, other.LostSYNs...)
 	if len(other.Again) > 0 {

@@ -30,19 +30,38 @@ const (
 // startBound is how long a part may take to come up.
 const startBound = 10 * time.Second
 
-// StartServers starts a server on every server of a laboratory, at a port, under
-// the host's name. They are stopped with the laboratory; whether they answer is
+// Servers are the servers' processes of a laboratory, by the host's name.
+type Servers struct {
+	executable   string
+	port, health uint16
+	processes    map[string]*lab.Process
+}
+
+// StartServers starts a server on every server of a laboratory, at a port and one for health
+// checks, under the host's name. They are stopped with the laboratory; whether they answer is
 // for the caller to try.
-func StartServers(ctx context.Context, l *lab.Lab, executable string, port uint16) error {
+func StartServers(ctx context.Context, l *lab.Lab, executable string, port, health uint16) (*Servers, error) {
+	s := &Servers{executable: executable, port: port, health: health, processes: map[string]*lab.Process{}}
 	for _, host := range l.Servers {
-		_, err := host.Start(context.WithoutCancel(ctx), lab.Command{Path: executable,
-			Args: []string{"bench", ServeCommand, "--name", host.Name, "--port", strconv.Itoa(int(port))}})
-		if err != nil {
-			return err
+		if err := s.Start(ctx, host); err != nil {
+			return nil, err
 		}
 	}
-	return nil
+	return s, nil
 }
+
+// Start starts the server of a host, on which none runs.
+func (s *Servers) Start(ctx context.Context, host *lab.Host) error {
+	process, err := host.Start(context.WithoutCancel(ctx), lab.Command{Path: s.executable,
+		Args: []string{"bench", ServeCommand, "--name", host.Name, "--port", strconv.Itoa(int(s.port)), "--health", strconv.Itoa(int(s.health))}})
+	if err == nil {
+		s.processes[host.Name] = process
+	}
+	return err
+}
+
+// Of returns the process of a host's server.
+func (s *Servers) Of(host *lab.Host) *lab.Process { return s.processes[host.Name] }
 
 // Crew are the clients of a laboratory.
 type Crew struct{ clients []*client }

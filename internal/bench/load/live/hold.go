@@ -234,7 +234,7 @@ const reopenAfter = 200 * time.Millisecond
 // reopen opens a connection in a place where one broke; nil if the client ends.
 func (h *holder) reopen(place *held) *line {
 	for h.ctx.Err() == nil {
-		mark := h.mark.Load()
+		mark, began := h.mark.Load(), time.Now()
 		l, err := h.dial(h.ctx, rand.Uint64())
 		if err == nil {
 			h.opened(l.peer.Server, mark)
@@ -242,7 +242,7 @@ func (h *holder) reopen(place *held) *line {
 			place.since.Store(mark + 1)
 			return l
 		}
-		h.failed(err)
+		h.failed(began, err)
 		h.sleep(reopenAfter)
 	}
 	return nil
@@ -251,9 +251,10 @@ func (h *holder) reopen(place *held) *line {
 // openOne opens a connection, asks over it once and closes it.
 func (h *holder) openOne() {
 	h.during(func(mark uint64) {
+		began := time.Now()
 		l, err := h.dial(h.ctx, rand.Uint64())
 		if err != nil {
-			h.failed(err)
+			h.failed(began, err)
 			return
 		}
 		l.conn.Close()
@@ -297,9 +298,13 @@ func (h *holder) opened(server string, mark uint64) {
 	})
 }
 
-func (h *holder) failed(err error) {
+// failed counts a new connection that began at a time.
+func (h *holder) failed(began time.Time, err error) {
 	if h.ctx.Err() == nil {
-		h.counter.change(func() { h.counter.counts.Failed[causeOf(err)]++ })
+		h.counter.change(func() {
+			h.counter.counts.Failed[causeOf(err)]++
+			h.counter.counts.LostNew.add(began)
+		})
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"io"
 	"net"
+	"net/http"
 	"net/netip"
 	"strings"
 	"sync"
@@ -34,7 +35,7 @@ func serve(t *testing.T, name string) netip.AddrPort {
 	at := netip.AddrPortFrom(netip.MustParseAddr("127.0.0.1"), freePort(t))
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
-	go func() { done <- Serve(ctx, name, at.Port()) }()
+	go func() { done <- Serve(ctx, name, at.Port(), 0) }()
 	t.Cleanup(func() {
 		cancel()
 		if err := <-done; err != nil {
@@ -373,5 +374,21 @@ func TestCountsAddUp(t *testing.T) {
 	}
 	if one.Broken["a"][Reset] != 2 {
 		t.Error("adding changed what was added")
+	}
+}
+
+// TestServerAnswersHealthChecks: at a port of its own, over HTTP.
+func TestServerAnswersHealthChecks(t *testing.T) {
+	at := netip.AddrPortFrom(netip.MustParseAddr("127.0.0.1"), freePort(t))
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- Serve(ctx, "web01", freePort(t), at.Port()) }()
+	testenv.Eventually(t, bound, "a status", func() bool {
+		response, err := http.Get("http://" + at.String() + "/")
+		return err == nil && response.Body.Close() == nil && response.StatusCode == http.StatusOK
+	})
+	cancel()
+	if err := <-done; err != nil {
+		t.Error(err)
 	}
 }

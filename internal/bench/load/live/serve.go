@@ -8,16 +8,21 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"net/http"
 	"strconv"
 	"sync/atomic"
+	"time"
 
 	"golang.org/x/net/ipv4"
 	"golang.org/x/sync/errgroup"
+
+	"github.com/jeoul/jeoul/internal/httpserve"
 )
 
 // Serve answers requests under a name, at a TCP and a UDP port of all IPv4
-// addresses that its host has, until ctx ends.
-func Serve(ctx context.Context, name string, port uint16) error {
+// addresses that its host has, until ctx ends. At another TCP port, unless that is 0, it
+// answers health checks over HTTP: what stops one stops the other, for both are one process.
+func Serve(ctx context.Context, name string, port, health uint16) error {
 	a, err := newAnswerer(name)
 	if err != nil {
 		return err
@@ -36,10 +41,25 @@ func Serve(ctx context.Context, name string, port uint16) error {
 	}
 	defer packets.Close()
 	group, ctx := errgroup.WithContext(ctx)
+	if health != 0 {
+		checks, err := config.Listen(ctx, "tcp4", ":"+strconv.Itoa(int(health)))
+		if err != nil {
+			return fmt.Errorf("serving health checks: %w", err)
+		}
+		group.Go(func() error { return serveChecks(ctx, checks) })
+	}
 	context.AfterFunc(ctx, func() { listener.Close(); packets.Close() })
 	group.Go(func() error { return a.serveTCP(ctx, listener) })
 	group.Go(func() error { return a.serveUDP(ctx, packets) })
 	return group.Wait()
+}
+
+// serveChecks answers every request over HTTP with status 200, and ends each connection after it,
+// as a server does that keeps none for checks.
+func serveChecks(ctx context.Context, listener net.Listener) error {
+	server := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusOK) })}
+	server.SetKeepAlivesEnabled(false)
+	return httpserve.Until(ctx, server, listener, time.Second)
 }
 
 func (a answerer) serveTCP(ctx context.Context, listener net.Listener) error {
