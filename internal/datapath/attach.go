@@ -30,8 +30,8 @@ type programKind struct {
 }
 
 var (
-	xdpProgram = programKind{name: xdpProgJeoulXdp, load: loadXdp, traced: loadTracedXdp}
-	tcProgram  = programKind{name: tcProgJeoulTc, load: loadTc, traced: loadTracedTc}
+	xdpProgram = programKind{name: xdpProgJeoulXdp, load: embeddedXDP.spec, traced: embeddedTracedXDP.spec}
+	tcProgram  = programKind{name: tcProgJeoulTc, load: embeddedTC.spec, traced: embeddedTracedTC.spec}
 )
 
 // programOf returns the program for a hook.

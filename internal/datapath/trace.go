@@ -33,7 +33,7 @@ type tracing struct {
 
 // newTracing makes the ring, of a power of two of bytes.
 func newTracing(filter trace.Filter, dryRun bool, size int) (*tracing, error) {
-	spec, err := loadTracedXdp()
+	spec, err := xdpProgram.traced()
 	if err != nil {
 		return nil, fmt.Errorf("reading the embedded eBPF program: %v", err)
 	}
