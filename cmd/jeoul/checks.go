@@ -97,7 +97,12 @@ func (c *healthChecks) keep(ctx context.Context) {
 }
 
 func (c *healthChecks) save() {
-	if err := c.file.replace(c.Save()); err != nil {
+	keep := c.file.forget
+	if verdicts := c.Save(); verdicts != nil {
+		keep = func() error { return c.file.replace(verdicts) }
+	}
+	err := keep()
+	if err != nil {
 		c.log.Warn(fmt.Sprintf("saving what health checks have found (a process that follows begins without it): %v", err))
 	}
 }

@@ -197,6 +197,9 @@ func (e *Engine) Watch(wanted []Wanted) {
 			w = &watch{backend: one.Backend, since: time.Now(), weight: everything}
 			e.changed[one.Backend] = struct{}{}
 		}
+		if w.state == Failing {
+			w.former = w.reason()
+		}
 		w.any, w.targets = one.Any, make([]*target, 0, len(one.Checks))
 		watches[one.Backend] = w
 		for _, check := range one.Checks {

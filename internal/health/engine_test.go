@@ -249,10 +249,27 @@ func TestWatchKeepsVerdicts(t *testing.T) {
 		other := backendOf(81, 2, slower)
 		e.Watch([]Wanted{down, up, other})
 		expect(t, e, other, Failing, "refuses connections")
-		// Another question has no answer yet.
+		// Another question has no answer yet, and overturns nothing until it has enough of them.
+		down.Checks = []lb.Check{everySecond()}
 		down.Checks[0].Port = 81
+		e.Changed()
 		e.Watch([]Wanted{down})
-		expect(t, e, down, Unknown, "")
+		expect(t, e, down, Failing, "refuses connections")
+		if changed := e.Changed(); len(changed) > 0 {
+			t.Errorf("another question changed %v", changed)
+		}
+		f.says(backend(2), Pass("connected"))
+		time.Sleep(time.Second)
+		expect(t, e, down, Failing, "refuses connections")
+		time.Sleep(time.Second)
+		expect(t, e, down, Healthy, "")
+		down.Checks = []lb.Check{everySecond()}
+		down.Checks[0].Port = 82
+		e.Watch([]Wanted{down})
+		expect(t, e, down, Healthy, "")
+		f.says(backend(2), refused)
+		time.Sleep(3 * time.Second)
+		expect(t, e, down, Failing, "refuses connections")
 		if _, ok := e.Verdict(up.Backend); ok {
 			t.Errorf("%v is still watched", up.Backend)
 		}

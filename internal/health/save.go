@@ -36,9 +36,13 @@ func (t *target) memory() memory {
 }
 
 // Save returns the verdicts for a later process's Restore: those of endpoints, whatever services
-// have them.
+// have them. It returns nil where nothing is watched.
 func (e *Engine) Save() []byte {
 	e.mu.Lock()
+	if len(e.targets) == 0 {
+		e.mu.Unlock()
+		return nil
+	}
 	s := saved{Version: version, Targets: make(map[uint64]memory, len(e.targets))}
 	for _, t := range e.targets {
 		if t.state != Unknown {

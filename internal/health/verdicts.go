@@ -21,6 +21,9 @@ type watch struct {
 	since  time.Time
 	weight uint16
 	drain  bool
+	// former is the reason for the state when Watch asked for other checks: it stands for as long
+	// as the state does and none of these gives it one.
+	former string
 }
 
 // Changes signals when a verdict has another state, weight or drain: see Changed. A signal that
@@ -71,15 +74,20 @@ func (e *Engine) Verdict(backend lb.BackendKey) (Verdict, bool) {
 	return e.verdict(w), true
 }
 
-// judge makes the backend's verdict of what its targets say, and signals if it is another.
-// e.mu is held.
+// judge makes the backend's verdict of what its targets say, and signals if it is another. Targets
+// that are new, for the configuration has another check, overturn no verdict before they have
+// answers enough for one: a dead backend would get traffic by a reload. e.mu is held.
 func (e *Engine) judge(w *watch) {
 	state, weight, drain := w.combine()
+	if state == Unknown && (w.state == Healthy || w.state == Failing) {
+		return
+	}
 	if state == w.state && weight == w.weight && drain == w.drain {
 		return
 	}
 	if state != w.state {
 		w.since = time.Now()
+		w.former = ""
 		if len(w.targets) == 1 && w.state == "" && !w.targets[0].since.IsZero() {
 			w.since = w.targets[0].since
 		}
@@ -121,7 +129,7 @@ func (e *Engine) verdict(w *watch) Verdict {
 // reason returns that of the target that counts most against the backend: one of the verdict's
 // own state, else any that has something to say.
 func (w *watch) reason() string {
-	reason := ""
+	reason := w.former
 	for _, t := range w.targets {
 		switch {
 		case t.reason == "":
