@@ -181,6 +181,7 @@ type Controller struct {
 	verdicts   map[lb.BackendKey]lb.Verdict // likewise of the health checks
 	recheck    bool                         // the verdicts may be others, whatever Checks.Changed says
 	ill        illnesses                    // what was logged of the backends' health
+	reconciled time.Time                    // when a reconcile ended last
 	stale      bool                         // the data plane needs its state again, even if it is the same
 	relearn    bool                         // the paths may have changed, whatever Changed says
 	wait       time.Duration                // until what failed is tried again
@@ -213,11 +214,11 @@ func New(opt Options, cfg *config.Config) *Controller {
 	c.plan()
 	c.vips = &vips{host: opt.Host, tell: opt.Announce, log: opt.Log, changed: c.logHost, turn: c.agenda.add(quietly(func() { c.vips.announceSome() }))}
 	c.actuators = []actuator{interfaces{c}, settings{c}, c.vips, plane{c}}
-	c.interfaces = c.addSource("the interfaces", opt.Links.Changes(), c.takeLinks)
-	c.paths = c.addSource("the paths", opt.Paths.Changes(), c.takePaths)
-	c.checks = c.addSource("the health checks", opt.Checks.Changes(), c.takeVerdicts)
+	c.interfaces = c.addSource("the interfaces", opt.Links.Changes(), c.takeLinks, c.soon)
+	c.paths = c.addSource("the paths", opt.Paths.Changes(), c.takePaths, c.soon)
+	c.checks = c.addSource("the health checks", opt.Checks.Changes(), c.takeVerdicts, c.promptly)
 	if opt.Role != nil {
-		c.addSource("the role", opt.Role.Changes(), c.takeRole)
+		c.addSource("the role", opt.Role.Changes(), c.takeRole, c.soon)
 	}
 	if plane, ok := opt.DataPlane.(portCounter); ok {
 		c.ports = plane
@@ -391,6 +392,15 @@ func (c *Controller) soon() {
 	}
 }
 
+// promptly arms a reconcile at once, or as late as lets what comes within settle of the last one
+// be applied together. It is for what is whole as it comes: a verdict is, and each millisecond
+// sends new flows to a backend that fails; the kernel tells of a route in pieces.
+func (c *Controller) promptly() {
+	if at := c.reconciled.Add(settle); !c.tasks.reconcile.on || c.tasks.reconcile.at.After(at) {
+		c.tasks.reconcile.in(max(0, time.Until(at)))
+	}
+}
+
 // reconcile reads the sources that may have changed, and puts the desired state in force that
 // follows. Its error is one that ends the balancer; others are logged, and tried again later.
 func (c *Controller) reconcile() error {
@@ -403,6 +413,7 @@ func (c *Controller) reconcile() error {
 	if c.pending != nil && c.resolved(c.pending) {
 		c.commit()
 	}
+	c.reconciled = time.Now()
 	return nil
 }
 

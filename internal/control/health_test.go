@@ -191,6 +191,34 @@ func TestVerdicts(t *testing.T) {
 	})
 }
 
+// TestVerdictsActAtOnce: a verdict that comes alone changes the data plane without delay, and those
+// that come soon after it change it together.
+func TestVerdictsActAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, c, asked, stop := runningChecked(t, checkedWeb)
+		time.Sleep(time.Second)
+		w.done()
+		asked.say(t, c, failing("refuses connections"), "web01")
+		synctest.Wait()
+		if did := w.done(); !slices.Equal(did, []string{"apply web: web01=1! web02=2"}) {
+			t.Errorf("at once it did %q", did)
+		}
+		time.Sleep(settle / 4)
+		asked.say(t, c, healthy(), "web01")
+		synctest.Wait()
+		asked.say(t, c, failing("refuses connections"), "web02")
+		synctest.Wait()
+		if did := w.done(); len(did) != 0 {
+			t.Errorf("within the time that changes have to come together it did %q", did)
+		}
+		time.Sleep(settle)
+		if did := w.done(); !slices.Equal(did, []string{"apply web: web01=1 web02=2!"}) {
+			t.Errorf("after that time it did %q", did)
+		}
+		stop()
+	})
+}
+
 // TestPanic: where too few are healthy, all are used, and the log has that once; with 0%, none is.
 func TestPanic(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -57,13 +57,13 @@ func (c *Controller) on(from <-chan struct{}, do func()) {
 	c.events = append(c.events, &event{from: from, do: do})
 }
 
-// addSource has the desired state follow a source.
-func (c *Controller) addSource(name string, changes <-chan struct{}, take func() error) *source {
+// addSource has the desired state follow a source; arm is soon or promptly.
+func (c *Controller) addSource(name string, changes <-chan struct{}, take func() error, arm func()) *source {
 	s := &source{name: name, take: take}
 	c.sources = append(c.sources, s)
 	c.on(changes, func() {
 		s.stale = true
-		c.soon()
+		arm()
 	})
 	return s
 }
