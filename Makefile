@@ -83,6 +83,14 @@ bench: rights-bench deps build ## measure the data plane and the Go code into re
 	$(GO) test -run='^$$' -bench=. -benchmem ./... | tee $(RESULTS)/bench/go.txt
 	@$(GIVE_BACK) $(RESULTS)
 
+.PHONY: bench-health
+bench-health: rights-bench-health deps build ## measure health checks into results/health: ten minutes of them on saturated cores; needs root
+	@mkdir -p $(RESULTS)/health
+	@trap '$(AS_ROOT) $(GIVE_BACK) $(RESULTS)' EXIT; \
+	JEOUL_TEST_ROOT=1 JEOUL_MEASURE='$(abspath $(RESULTS)/health)' \
+		$(GO) test -count=1 -timeout=30m -exec="'$(CURDIR)/$(AS_ROOT)'" -run='^TestMeasure' $(TESTFLAGS) ./cmd/jeoul
+	@cat $(RESULTS)/health/*.txt
+
 .PHONY: bench-instructions
 bench-instructions: deps-vm build ## count instructions per connection in an emulated machine
 	@mkdir -p $(RESULTS)
