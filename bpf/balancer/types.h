@@ -147,6 +147,8 @@ enum service_flag {
 	/* With SERVICE_PERSISTENT: the service shares its clients' affinities with others,
 	 * and its hosts follow its slots: struct host. */
 	SERVICE_GROUPED = 256,
+	/* A flow whose backend is down is ended, and its packets are answered by a reset. */
+	SERVICE_RESETS = 512,
 };
 
 /* slot_bits: a slot is a member of its service, counted from 0, and whether the slot
@@ -297,7 +299,7 @@ struct backend {
 	/* Its share of new flows; 0 takes none. 1 where the scheduler knows no
 	 * weights. */
 	__u16 weight;
-	/* 1 while the MAC is known and packets may be sent. */
+	/* 1 while the MAC is known and packets of flows may be sent. */
 	__u8 up;
 	/* 1 where the address is IPv6. */
 	__u8 ipv6;

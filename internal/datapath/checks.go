@@ -137,10 +137,12 @@ func (c *Checks) find(key lb.BackendKey) (*record, int, error) {
 // row says how packets of checks reach backend i of a service.
 func (c *Checks) row(r *record, i int) (xdpCheckTarget, error) {
 	s := &r.service
-	if !s.Up(i) {
+	if !s.Reachable(i) {
 		return xdpCheckTarget{}, fmt.Errorf("%w: the MAC address of the next hop is unknown", health.ErrNoWay)
 	}
 	t := xdpCheckTarget{Backend: r.row(i), Mode: uint8(modeNumbers[s.Mode]), Tos: s.DSCP << 2}
+	// A backend that is down for its flows is still asked.
+	putPath(&s.Paths[i], &t.Backend)
 	// Packets come in on no interface of the balancer's.
 	if t.Backend.Interface == 0 {
 		t.Backend.Interface = uint32(c.first.Load())

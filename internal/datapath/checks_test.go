@@ -10,6 +10,7 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"slices"
 	"testing"
 	"time"
 
@@ -312,8 +313,30 @@ func TestChecksReachBackends(t *testing.T) {
 				}
 			})
 			s.uncounted(t)
+			t.Run("down", func(t *testing.T) {
+				s.failAll(t)
+				s.each(t, s.reach)
+			})
 		})
 	}
+}
+
+// failAll has all backends fail, in services that do not leave their flows with such: a backend
+// that is not asked any more would never be found healthy.
+func (s *checkStage) failAll(t *testing.T) {
+	t.Helper()
+	state := s.state
+	state.Services = slices.Clone(state.Services)
+	for i := range state.Services {
+		service := &state.Services[i]
+		service.Backends = slices.Clone(service.Backends)
+		service.Backends[0].Unhealthy = "refuses connections"
+		service.Checks.OnDown = lb.ResetFlows
+		if service.Protocol == lb.UDP {
+			service.Checks.OnDown = lb.MoveFlows
+		}
+	}
+	testenv.In(t, s.balancer, func() error { return s.datapath.Apply(state) })
 }
 
 // TestChecksSeeFaults has the backend refuse, and then lose what makes it take packets for a VIP,

@@ -199,7 +199,7 @@ var unreached = []string{"dropped_no_port", "dropped_flow_table_full", "dropped_
 // metByRandom are the things of the model that random packets must reach.
 var metByRandom = []string{"proven", "told by a reply", "affinity replaced", "attached: true", "attached: false", "forgotten: reused", "reopened",
 	"SYN: again", "SYN: again, drained", "SYN: late", "SYN: another, to the same", "SYN: anew, drained", "SYN: anew, down", "SYN: contests, drained",
-	"SYN: contests, down", "forgotten: UDP of a backend that is down", "ended while its backend is down", "contested: the rival", "contested: goes on",
+	"SYN: contests, down", "forgotten: UDP of a backend that is down", "ended while its backend is down", "reset for its backend is down", "contested: the rival", "contested: goes on",
 	"contested: replaced", "contested: no more", "contested: reset",
 	"forgotten: of a backend that left", "known, tracked: true", "known, tracked: false", "moved: opens", "moved: goes on", "moved: orphaned",
 	"refused", "forgiven", "reply: of a known flow", "reply: by the hash", "reply: by the base's hash", "reply: of a backend that came back", "unremembered: by the base", "without a table: by the base", "full", "full: another is looked for"}

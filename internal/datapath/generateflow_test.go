@@ -178,11 +178,14 @@ func (g *generator) strike(last lb.State) (next lb.State, ok bool) {
 	if e := g.model.lookUp(g.model.flowOf(s, asker{client: c.client})); e != nil && g.model.valid(e) {
 		_, backend = g.model.find(e.backend)
 	}
-	switch g.IntN(8) {
+	switch g.IntN(10) {
 	case 0, 1:
 		if backend < len(s.Paths) {
 			s.Paths[backend].MAC = nil
 		}
+	case 8, 9:
+		s.Backends[backend].Unhealthy = "refuses connections"
+		s.Checks.OnDown = []lb.OnDown{lb.KeepFlows, lb.ResetFlows, lb.MoveFlows}[g.IntN(3)]
 	case 2, 3:
 		s.Backends[backend].Draining = true
 	case 4:
@@ -192,6 +195,7 @@ func (g *generator) strike(last lb.State) (next lb.State, ok bool) {
 	default:
 		for i := range s.Backends {
 			s.Backends[i].Draining, s.Backends[i].Weight, s.Backends[i].Upper, s.Backends[i].Lower = false, max(1, s.Backends[i].Weight), 0, 0
+			s.Backends[i].Unhealthy = ""
 			if i < len(s.Paths) && s.Paths[i].MAC == nil {
 				s.Paths[i].MAC = []byte{2, 6, 6, 6, byte(g.Uint32()), byte(i)}
 			}
@@ -203,7 +207,7 @@ func (g *generator) strike(last lb.State) (next lb.State, ok bool) {
 // mutate changes something about a service.
 func (g *generator) mutate(s *lb.RoutedService) {
 	some := g.IntN(len(s.Backends))
-	switch g.IntN(16) {
+	switch g.IntN(17) {
 	case 0: // one leaves
 		if len(s.Backends) > 1 {
 			s.Backends, s.Paths = slices.Delete(s.Backends, some, some+1), slices.Delete(s.Paths, min(some, len(s.Paths)), min(some+1, len(s.Paths)))
@@ -255,6 +259,8 @@ func (g *generator) mutate(s *lb.RoutedService) {
 		}
 	case 14:
 		s.Transition.Window = []time.Duration{0, 10 * time.Second, time.Minute}[g.IntN(3)]
+	case 16:
+		s.Backends[some].Unhealthy = []string{"", "refuses connections"}[g.IntN(2)]
 	case 15:
 		s.TableSize = []uint32{0, 127, 251}[g.IntN(3)]
 	}

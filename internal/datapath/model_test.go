@@ -477,7 +477,7 @@ func (m *model) toBackend(p *packet, s *lb.RoutedService, seen seen) verdict {
 	a := asker{client: netip.AddrPortFrom(p.source, p.sport), protocol: p.protocol, flags: p.flags, seq: p.seq}
 	c := choice{}
 	if outcome := m.choose(&c, s, a, seen); outcome != "" {
-		v := m.refused(p, answersRefused(s), outcome)
+		v := m.refused(p, answersRefused(s, outcome), outcome)
 		v.complaint = c.complaint
 		return v
 	}
@@ -510,12 +510,14 @@ func (m *model) refused(p *packet, answers bool, outcome string) verdict {
 	return verdict{outcome: "unreachable_" + reason, rewritten: p.unreachableAnswer()}
 }
 
-// answers says that the service answers what it cannot send on.
-func answersRefused(s *lb.RoutedService) bool { return s.Limits.Refuse == lb.RefuseByReset }
+// answersRefused says that the service answers what it cannot send on for this reason.
+func answersRefused(s *lb.RoutedService, outcome string) bool {
+	return s.Limits.Refuse == lb.RefuseByReset || outcome == backendDown && s.Checks.OnDown == lb.ResetFlows
+}
 
 // poolAnswers says that backends are answered, too: a service of full NAT does that.
 func (m *model) poolAnswers() bool {
-	return slices.ContainsFunc(m.state.Services, func(s lb.RoutedService) bool { return s.Mode == lb.FullNAT && answersRefused(&s) })
+	return slices.ContainsFunc(m.state.Services, func(s lb.RoutedService) bool { return s.Mode == lb.FullNAT && s.Limits.Refuse == lb.RefuseByReset })
 }
 
 // mtu is the largest IP packet on the way to backend i.

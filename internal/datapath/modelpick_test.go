@@ -103,9 +103,13 @@ func (m *model) follow(c *choice, s *lb.RoutedService, a asker, seen seen) (know
 	}
 	_, c.backend = m.find(e.backend)
 	if !s.Up(c.backend) {
-		if a.flags&(flagFIN|flagRST) != 0 {
+		switch {
+		case a.flags&(flagFIN|flagRST) != 0:
 			m.met["ended while its backend is down"]++
 			m.note(s, e, nil, a)
+		case s.Checks.OnDown == lb.ResetFlows && e.state.live() && e.state != stateContested:
+			m.met["reset for its backend is down"]++
+			m.become(e, stateClosed)
 		}
 		return true, backendDown
 	}

@@ -144,6 +144,7 @@ func (r *record) flags() uint16 {
 		{xdpServiceFlagSERVICE_RATE, s.Limits.Rate > 0},
 		{xdpServiceFlagSERVICE_LIMITED, s.Limits.Connections > 0 || slices.ContainsFunc(s.Backends, func(b lb.Backend) bool { return b.Upper > 0 })},
 		{xdpServiceFlagSERVICE_ANSWERS, s.Limits.Refuse == lb.RefuseByReset},
+		{xdpServiceFlagSERVICE_RESETS, s.Checks.OnDown == lb.ResetFlows},
 		{xdpServiceFlagSERVICE_GROUPED, s.Persistence.On() && s.Persistence.Group != ""},
 	} {
 		if f.on {

@@ -80,6 +80,8 @@ type Checks struct {
 	// Panic is below which share of healthy backends, in per cent, all are used; 0: none,
 	// and where no backend is healthy the service has none for new flows.
 	Panic uint8 `json:"panic,omitempty"`
+	// OnDown is what becomes of the flows of a backend that fails; empty stands for KeepFlows.
+	OnDown OnDown `json:"on_down,omitempty"`
 }
 
 // On says whether anything is asked.

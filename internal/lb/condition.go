@@ -18,7 +18,8 @@ const (
 	NoRoute BackendState = "no-route"
 	// NoMAC: it, or the router to it, does not answer ARP or NDP; it gets no packet.
 	NoMAC BackendState = "no-mac"
-	// Unhealthy: its health checks fail. It takes no new flow and keeps those that it has.
+	// Unhealthy: its health checks fail. It takes no new flow; what becomes of those that it
+	// has, Checks.OnDown says.
 	Unhealthy BackendState = "unhealthy"
 	// Standby: it is a backup, and others serve. It takes no new flow and keeps those that it
 	// has.

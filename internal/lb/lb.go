@@ -21,6 +21,7 @@ var (
 	ErrUnknownHook      = errors.New("unknown hook")
 	ErrUnknownCheck     = errors.New("unknown check")
 	ErrUnknownVia       = errors.New("unknown way of a check")
+	ErrUnknownOnDown    = errors.New("unknown fate of flows")
 )
 
 // Protocol is the transport protocol of a service, by its IANA number.
@@ -138,8 +139,8 @@ type Backend struct {
 	// stays for when it ends.
 	Draining bool `json:"draining,omitempty"`
 	// Unhealthy says why health checks want it to take no new flow, of the backend, as in
-	// "answers with status 503"; empty: it is healthy, or not checked. It keeps its old
-	// flows, like one that drains.
+	// "answers with status 503"; empty: it is healthy, or not checked. What becomes of its old
+	// flows, Checks.OnDown says.
 	Unhealthy string `json:"unhealthy,omitempty"`
 	// Backup: it is to take new flows only while no backend does that is none. Standby says
 	// that one does: then it takes none, and keeps its old flows.

@@ -53,8 +53,14 @@ type RoutedService struct {
 	Paths []Path
 }
 
-// Up says whether packets may be sent to backend i.
-func (s RoutedService) Up(i int) bool { return i < len(s.Paths) && s.Paths[i].Usable() }
+// Reachable says whether packets can be sent to backend i.
+func (s RoutedService) Reachable(i int) bool { return i < len(s.Paths) && s.Paths[i].Usable() }
+
+// Up says whether packets of the service's flows may be sent to backend i: it is reachable, and
+// goes on with its flows if it is unhealthy.
+func (s RoutedService) Up(i int) bool {
+	return s.Reachable(i) && (s.Backends[i].Unhealthy == "" || s.Checks.OnDown.Keeps())
+}
 
 // TakesFlows says whether backend i takes new flows.
 func (s RoutedService) TakesFlows(i int) bool { return s.Up(i) && s.Backends[i].TakesFlows() }
@@ -66,7 +72,7 @@ func (s *RoutedService) Same(o *RoutedService) bool {
 	return a.Name == b.Name && a.VIP == b.VIP && a.Port == b.Port && a.Protocol == b.Protocol &&
 		a.Mode == b.Mode && a.Scheduler == b.Scheduler && a.Hash == b.Hash && a.TableSize == b.TableSize &&
 		a.Persistence == b.Persistence && a.Limits == b.Limits && a.Transition == b.Transition &&
-		a.DSCP == b.DSCP && a.MSS == b.MSS && slices.Equal(a.Untranslated, b.Untranslated) &&
+		a.DSCP == b.DSCP && a.MSS == b.MSS && a.Checks.OnDown == b.Checks.OnDown && slices.Equal(a.Untranslated, b.Untranslated) &&
 		sameSlice(a.Backends, b.Backends, func(x, y Backend) bool { return x == y }) &&
 		sameSlice(s.Paths, o.Paths, Path.Equal)
 }

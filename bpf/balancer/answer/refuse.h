@@ -39,11 +39,14 @@ static __always_inline bool answer_unreachable(ctx_t *ctx, const struct packet *
 
 /* answers says whether what cannot be sent on is answered: as the service says, or, where a
  * backend sent it to the pool of full NAT, as the services of that mode do. */
-static __always_inline bool answers(const struct service *service)
+static __always_inline bool answers(const struct service *service, __u32 refusal)
 {
 	const struct head *head = current_generation();
 
-	return service ? service->flags & SERVICE_ANSWERS : head->pool_answers;
+	if (!service)
+		return head->pool_answers;
+	return (service->flags & SERVICE_ANSWERS) ||
+	       ((service->flags & SERVICE_RESETS) && refusal == OUTCOME_DROPPED_BACKEND_DOWN);
 }
 
 /* refuse answers a packet, if that is wanted and possible, and returns the outcome: `refusal`
@@ -60,7 +63,8 @@ __noinline int refuse(ctx_t *ctx, const struct service *service, __u32 refusal)
 	packet = &scratch->packet;
 	if (reason >= OUTCOME_COUNT - OUTCOME_DROPPED_NO_BACKEND)
 		return OUTCOME_DROPPED_NO_BACKEND;
-	if (packet->fragment || !has_ports(packet) || !whole(ctx, packet) || !answers(service))
+	if (packet->fragment || !has_ports(packet) || !whole(ctx, packet) ||
+	    !answers(service, refusal))
 		return refusal;
 	if (packet->protocol == IPPROTO_TCP)
 		return answer_reset(ctx) ? OUTCOME_RESET_NO_BACKEND + reason : refusal;

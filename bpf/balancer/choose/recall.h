@@ -164,6 +164,22 @@ static __always_inline void note_syn(const struct service *service, const struct
 		flow->syn = tracking->sequence;
 }
 
+/* note_down notes a packet of a flow whose backend is down: one by which the client ends the
+ * flow, and where such flows are reset any other. */
+static __always_inline void note_down(void *generation, const struct service *service,
+				      const struct packet *packet, const struct found *found,
+				      __u64 hash)
+{
+	__u32 state = state_of(found->bucket, found->at);
+
+	if (packet->tcp_flags & (TCP_FIN | TCP_RST))
+		note_packet(generation, service, packet, found, hash);
+	else if ((service->flags & SERVICE_RESETS) && is_live(state) && state != FLOW_CONTESTED &&
+		 !dry_run())
+		enter_state(found->bucket, found->at, state, FLOW_CLOSED,
+			    service->flags & SERVICE_TRACKED);
+}
+
 /* recall_flow chooses for a packet of a remembered flow; CHOICE_OPEN where there is none,
  * or it has ended, or its backend has left, or cannot take what the packet may begin:
  * tracking.contested is then the flow that stays meanwhile. With CHOICE_OPENS, the client's
@@ -208,8 +224,7 @@ __noinline __u64 recall_flow(const struct service *service, const struct packet 
 	if (beginning != BEGINS_NOTHING || !owner)
 		return CHOICE_OPEN;
 	if (!owner->up) {
-		if (packet->tcp_flags & (TCP_FIN | TCP_RST))
-			note_packet(generation, service, packet, &found, tracking->flow_hash);
+		note_down(generation, service, packet, &found, tracking->flow_hash);
 		return fail_with(OUTCOME_DROPPED_BACKEND_DOWN);
 	}
 	trace_because(TRACE_KNOWN_FLOW);

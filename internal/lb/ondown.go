@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package lb
+
+import "fmt"
+
+// OnDown is what becomes of the flows of a backend whose health checks fail.
+type OnDown string
+
+// What can become of them.
+const (
+	// KeepFlows leaves them where they are: their packets are sent to the backend as before.
+	KeepFlows OnDown = "keep"
+	// ResetFlows ends them: their next packet is answered by a reset (RFC 9293 section
+	// 3.10.7.1), so that the client connects again, to another backend. TCP only.
+	ResetFlows OnDown = "reset"
+	// MoveFlows gives them to other backends, like new flows. UDP only.
+	MoveFlows OnDown = "move"
+)
+
+// UsualOnDown returns what is done where the configuration does not say: a connection may
+// outlive what a check has met, and what a datagram asks any backend can answer.
+func UsualOnDown(p Protocol) OnDown {
+	if p == UDP {
+		return MoveFlows
+	}
+	return KeepFlows
+}
+
+// UnmarshalText accepts "keep", "reset" and "move"; anything else is ErrUnknownOnDown.
+func (d *OnDown) UnmarshalText(text []byte) error {
+	switch OnDown(text) {
+	case KeepFlows, ResetFlows, MoveFlows:
+		*d = OnDown(text)
+		return nil
+	}
+	return fmt.Errorf("%w %q: use %s, %s or %s", ErrUnknownOnDown, text, KeepFlows, ResetFlows, MoveFlows)
+}
+
+// Keeps says whether a backend whose checks fail goes on with the flows that it has. Empty
+// stands for KeepFlows.
+func (d OnDown) Keeps() bool { return d == "" || d == KeepFlows }
