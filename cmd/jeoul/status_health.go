@@ -20,6 +20,12 @@ func writeChecks(w io.Writer, s ops.Service) {
 	if s.Require != "" {
 		fmt.Fprintf(w, "  %s of them must pass\n", s.Require)
 	}
+	switch s.OnDown {
+	case lb.ResetFlows:
+		fmt.Fprintln(w, "  flows of a backend that fails are reset")
+	case lb.MoveFlows:
+		fmt.Fprintln(w, "  flows of a backend that fails move to others")
+	}
 }
 
 func secondsText(seconds float64) string {

@@ -113,10 +113,31 @@ func (p *parser) checkChecks(i int) {
 	case !s.Checks.On() && !p.Bad(ServiceField(i, "checks")):
 		p.Fail(field, "says what to do when backends are not healthy, and no check says whether they are; add check, or remove the line")
 	}
+	p.checkOnDown(i)
 	for k := range s.Checks.List {
 		p.checkCheck(i, k)
 	}
 	p.checkBackups(i)
+}
+
+// checkOnDown looks at what becomes of the flows of a backend that fails.
+func (p *parser) checkOnDown(i int) {
+	s, field := &p.cfg.Services[i], ServiceField(i, "on_down")
+	switch {
+	case p.Bad(field) || p.Bad(ServiceField(i, "protocol")):
+	case !p.Written(field):
+		if s.Checks.On() {
+			s.Checks.OnDown = lb.UsualOnDown(s.Protocol)
+		}
+	case !s.Checks.On():
+		if !p.Bad(ServiceField(i, "checks")) && !p.Bad(ServiceField(i, "check")) {
+			p.Fail(field, "says what becomes of the flows of a backend whose checks fail, and there is no check; add check, or remove the line")
+		}
+	case s.Protocol == lb.TCP && s.Checks.OnDown == lb.MoveFlows:
+		p.Fail(field, "a connection cannot be moved: another backend does not know it, and would reset it; write %s, which does that at once, or %s", lb.ResetFlows, lb.KeepFlows)
+	case s.Protocol == lb.UDP && s.Checks.OnDown == lb.ResetFlows:
+		p.Fail(field, "UDP has no connections to reset; write %s or %s", lb.MoveFlows, lb.KeepFlows)
+	}
 }
 
 // checkCheck looks at check k of service i, and drops what its type does not have.

@@ -23,7 +23,7 @@ func TestCheck(t *testing.T) {
 	with := func(change func(*lb.Check)) lb.Checks {
 		c := usual
 		change(&c)
-		return lb.Checks{List: []lb.Check{c}, Panic: lb.DefaultPanic}
+		return lb.Checks{List: []lb.Check{c}, Panic: lb.DefaultPanic, OnDown: lb.KeepFlows}
 	}
 	for line, want := range map[string]lb.Checks{
 		"check: tcp":         with(func(*lb.Check) {}),
@@ -35,6 +35,8 @@ func TestCheck(t *testing.T) {
 			c.Type, c.TLS = lb.CheckHTTP, &lb.TLSCheck{}
 			c.HTTP = &lb.HTTPCheck{Method: "GET", Path: "/", Status: []lb.StatusRange{{First: 200, Last: 200}}}
 		}),
+		"protocol: udp\n    check: icmp":      {List: with(func(c *lb.Check) { c.Type = lb.CheckICMP }).List, Panic: lb.DefaultPanic, OnDown: lb.MoveFlows},
+		"check: tcp\n    on_down: reset":      {List: []lb.Check{usual}, Panic: lb.DefaultPanic, OnDown: lb.ResetFlows},
 		"check: {type: tcp, interval: 500ms}": with(func(c *lb.Check) { c.Interval, c.Timeout = 500*time.Millisecond, 500*time.Millisecond }),
 		"check: {type: tcp, interval: 5s, fast: 300ms}": with(func(c *lb.Check) {
 			c.Interval, c.Fast, c.Timeout = 5*time.Second, 300*time.Millisecond, 300*time.Millisecond
@@ -42,7 +44,7 @@ func TestCheck(t *testing.T) {
 		"check: {type: grpc, service: a.B, jitter: 50%}": with(func(c *lb.Check) {
 			c.Type, c.GRPC, c.Jitter = lb.CheckGRPC, &lb.GRPCCheck{Service: "a.B"}, 50
 		}),
-		"checks: [tcp, icmp]\n    require: any\n    panic: 0%": {Any: true, List: []lb.Check{usual, with(func(c *lb.Check) { c.Type = lb.CheckICMP }).List[0]}},
+		"checks: [tcp, icmp]\n    require: any\n    panic: 0%": {Any: true, OnDown: lb.KeepFlows, List: []lb.Check{usual, with(func(c *lb.Check) { c.Type = lb.CheckICMP }).List[0]}},
 	} {
 		cfg, err := Parse("f", []byte(checked(line)))
 		if err != nil {
@@ -71,6 +73,10 @@ func TestCheckRefused(t *testing.T) {
 		"panic: 50%":                                                          "f:6: services[0].panic: says what to do when backends are not healthy",
 		"check: tcp\n    panic: 50":                                           `f:7: services[0].panic: "50" is not a share in per cent`,
 		"check: tcp\n    panic: 101%":                                         `f:7: services[0].panic: "101%" is not a share`,
+		"on_down: keep":                                                       "f:6: services[0].on_down: says what becomes of the flows",
+		"check: tcp\n    on_down: move":                                       "f:7: services[0].on_down: a connection cannot be moved",
+		"check: tcp\n    on_down: drop":                                       `f:7: services[0].on_down: unknown fate of flows "drop": use keep, reset or move`,
+		"protocol: udp\n    check: icmp\n    on_down: reset":                  "f:8: services[0].on_down: UDP has no connections to reset",
 		"check: {type: tcp, interval: 2}":                                     `f:6: services[0].check.interval: "2" has no unit`,
 		"check: {type: tcp, interval: 50ms}":                                  "not from 100ms to 1h",
 		"check: {type: tcp, timeout: 3s}":                                     "f:6: services[0].check.timeout: 3s is longer than interval, 2s",

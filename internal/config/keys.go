@@ -188,6 +188,13 @@ var serviceKeys = keytable.Table[lb.Service]{
 			return s.Checks.Panic, s.Checks.On() && s.Checks.Panic != lb.DefaultPanic
 		},
 			func(s *lb.Service, n uint8) { s.Checks.Panic = n }, percent(100), 0, fmt.Sprintf("`%d%%`: with up to 100 backends, when none is healthy", lb.DefaultPanic))},
+	{Name: "on_down", What: "What becomes of the flows of a backend whose checks fail: it goes on with them (`keep`), they end (`reset`), or other backends get them (`move`): [flows of a failing backend](../health.md#flows-of-a-failing-backend).",
+		Refused: "No check; `move` where the protocol is `tcp`, for another backend does not know the connection, and `reset` where it is `udp`, which has none.",
+		Value: keytable.Computed(func(s *lb.Service) (lb.OnDown, bool) {
+			return s.Checks.OnDown, s.Checks.On() && s.Checks.OnDown != lb.UsualOnDown(s.Protocol)
+		},
+			func(s *lb.Service, d lb.OnDown) { s.Checks.OnDown = d }, keytable.Word(lb.KeepFlows, lb.ResetFlows, lb.MoveFlows), "",
+			fmt.Sprintf("`%s`; where the protocol is `udp`, `%s`", lb.KeepFlows, lb.MoveFlows))},
 	{Name: "backends", Required: true, What: "The real servers.",
 		Refused: "Backends that are all drained or of weight 0; two with the same address (in the modes `nat` and `fullnat`: address and port), or the same name; one of another family than the VIP, but in the modes `ipip` and `gue`.",
 		Value: keytable.Mappings(func(s *lb.Service) *[]lb.Backend { return &s.Backends }, backendKeys,

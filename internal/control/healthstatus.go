@@ -60,6 +60,7 @@ func (c *Controller) addHealth(v *view, i int, status *ops.Service) {
 	if !s.Checks.On() {
 		return
 	}
+	status.OnDown = s.Checks.OnDown
 	for j, b := range s.Backends {
 		shown := &status.Backends[j]
 		shown.Health = healthOf(c.opt.Checks.Verdict(s.BackendKey(b)))

@@ -128,6 +128,8 @@ type Service struct {
 	// where nothing is asked.
 	Checks  []Check `json:"checks,omitempty"`
 	Require string  `json:"require,omitempty"`
+	// OnDown is what becomes of the flows of a backend that fails; absent where nothing is asked.
+	OnDown lb.OnDown `json:"on_down,omitempty"`
 	// Transition is the one under way, if there is one.
 	Transition *Transition `json:"transition,omitempty"`
 	Backends   []Backend   `json:"backends"`
