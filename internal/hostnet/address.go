@@ -29,7 +29,7 @@ type AddressOptions struct {
 }
 
 // AddAddress puts addr on link as a /32 or /128. If the link has the address
-// already and not from here, it is somebody else's: it is kept, an Event says
+// already and not from here, it is not ours: it is kept, an Event says
 // so, and it will not be removed. Errors: ErrNoLink, ErrNoRights.
 func (c *Changes) AddAddress(link string, addr netip.Addr, opt AddressOptions) error {
 	return c.AddAddresses(link, []netip.Addr{addr}, opt)
@@ -47,7 +47,7 @@ func (c *Changes) AddAddresses(link string, addrs []netip.Addr, opt AddressOptio
 	}
 	ours := c.ours()
 	fresh := slices.DeleteFunc(slices.Clone(lacking), func(ch change) bool {
-		// Somebody has removed it since; it is in the journal already.
+		// It was removed since; it is in the journal already.
 		return ours[ch.place()]
 	})
 	if err := c.journal.add(fresh...); err != nil {
@@ -60,7 +60,7 @@ func (c *Changes) AddAddresses(link string, addrs []netip.Addr, opt AddressOptio
 		case added:
 			made = append(made, ch)
 		case err == nil:
-			// Strike it out at once: it is rare, and somebody else's.
+			// Strike it out at once: it is rare, and not ours.
 			err = c.journal.forget(ch)
 		}
 		if err != nil {
@@ -79,7 +79,7 @@ func putting(link string, addrs ...netip.Addr) string {
 }
 
 // lacking returns those of addrs, each once, that the link does not have, and
-// notes those that somebody else has put there.
+// notes those that were there already.
 func (c *Changes) lacking(name string, addrs []netip.Addr) ([]change, error) {
 	if c.closed {
 		return nil, errClosed
@@ -144,7 +144,7 @@ func (c *Changes) addAddress(ch change, opt AddressOptions) (bool, error) {
 	err := c.netlink.AddrAdd(nil, addr)
 	switch {
 	case errors.Is(err, unix.EEXIST):
-		// Somebody was faster than we between looking and adding.
+		// Another program was faster between looking and adding.
 		c.noteKept(ch.Link, ch.Address)
 		return false, nil
 	case errors.Is(err, unix.EACCES) && ch.Address.Is6() && c.ipv6Off(ch.Link):
@@ -176,7 +176,7 @@ func subject(ch change) string {
 
 func (c *Changes) noteKept(link string, addr netip.Addr) {
 	c.note(Event{Subject: subject(change{Link: link, Address: addr}), Old: present, New: present,
-		Reason: "somebody else put it there: it stays, also afterwards"})
+		Reason: "jeoul did not put it there: it stays, also afterwards"})
 }
 
 // RemoveAddress takes addr off link again if AddAddress put it there; anything
@@ -250,7 +250,7 @@ func (c *Changes) deleteAddress(ch change, reason string) error {
 	err := c.netlink.AddrDel(nil, kernelAddress(ch))
 	switch {
 	case errors.Is(err, unix.EADDRNOTAVAIL) || errors.Is(err, unix.ENODEV):
-		// Removed by somebody else in between, alone or with its link.
+		// Removed by another program in between, alone or with its link.
 		return nil
 	case err != nil:
 		return fmt.Errorf("take address %s off %s: %w", ch.Address, ch.Link, rights(err))

@@ -68,7 +68,7 @@ func manyOf(tb testing.TB, ns *namespace.Namespace) int {
 	return n
 }
 
-// put is somebody else who puts an address on lo, to stay as it is from the start.
+// put is another program that puts an address on lo, to stay as it is from the start.
 func put(addr netip.Addr) error {
 	lo, err := netlink.LinkByName("lo")
 	if err != nil {
@@ -172,13 +172,13 @@ func TestAddressesAllOrNone(t *testing.T) {
 	same(t, "after", before, look(t, ns))
 	const why = " (not all could be put there)"
 	same(t, "events", []string{
-		"198.18.0.102/32 on lo: present, unchanged (somebody else put it there: it stays, also afterwards)",
+		"198.18.0.102/32 on lo: present, unchanged (jeoul did not put it there: it stays, also afterwards)",
 		"198.18.0.100/32 on lo: absent → present",
 		"198.18.0.101/32 on lo: absent → present",
 		"198.18.0.101/32 on lo: present → absent" + why,
 		"198.18.0.100/32 on lo: present → absent" + why,
 	}, texts(c.Events()))
-	// What comes now is somebody else's, although it was in the batch.
+	// What comes now is not ours, although it was in the batch.
 	testenv.In(t, ns, func() error { return put(vip4) })
 	with := look(t, ns)
 	if err := errors.Join(c.RemoveAddresses("lo", batch), c.Close()); err != nil {
@@ -227,7 +227,7 @@ func killWithinBatch(t *testing.T, ns *namespace.Namespace, dir string) {
 	defer func() {
 		close(done)
 		go func() {
-			for range updates { // nobody else takes what is on its way
+			for range updates { // nothing else takes what is on its way
 			}
 		}()
 	}()

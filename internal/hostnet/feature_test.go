@@ -79,12 +79,12 @@ func TestSwitchOff(t *testing.T) {
 		if on := featuresOf(t, "veth0"); len(on) > 0 {
 			t.Errorf("%v are on", on)
 		}
-		var said []string
+		var notes []string
 		for _, event := range c.Events() {
-			said = append(said, event.String())
+			notes = append(notes, event.String())
 		}
-		if want := []string{"feature " + parse + " of veth0: on → off (for a test)", "feature " + stagParse + " of veth0: off, unchanged (is off already)"}; !slices.Equal(said, want) {
-			t.Errorf("it says %q, want %q", said, want)
+		if want := []string{"feature " + parse + " of veth0: on → off (for a test)", "feature " + stagParse + " of veth0: off, unchanged (is off already)"}; !slices.Equal(notes, want) {
+			t.Errorf("it says %q, want %q", notes, want)
 		}
 		link, err := netlink.LinkByName("veth0")
 		if err != nil {

@@ -114,7 +114,7 @@ func (c *Changes) undoFilter(ch change, reason string) error {
 	return nil
 }
 
-// undoClsact takes the queueing discipline away unless somebody else has
+// undoClsact takes the queueing discipline away unless another program has
 // attached something to it.
 func (c *Changes) undoClsact(ch change, reason string) error {
 	for _, egress := range []bool{false, true} {
@@ -125,7 +125,7 @@ func (c *Changes) undoClsact(ch change, reason string) error {
 			return fmt.Errorf("take %s off %s: %w", clsact, ch.Link, err)
 		}
 		if len(filters) > 0 {
-			c.note(Event{Subject: subject(ch), Old: present, New: present, Reason: "somebody else uses it: it stays"})
+			c.note(Event{Subject: subject(ch), Old: present, New: present, Reason: "another program uses it: it stays"})
 			return nil
 		}
 	}
@@ -169,7 +169,7 @@ func (c *Changes) filters(ch change) ([]netlink.Filter, error) {
 	return filters, rights(err)
 }
 
-// gone reports whether an error means that somebody else has removed it, alone
+// gone reports whether an error means that another program has removed it, alone
 // or with its link. The kernel says EINVAL where the queueing discipline is
 // missing.
 func gone(err error) bool {

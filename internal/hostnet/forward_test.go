@@ -63,7 +63,7 @@ func (r *router) forwards(server string) bool {
 	testenv.In(r.t, r.client, func() error {
 		conn, err := net.DialTimeout("tcp", net.JoinHostPort(server, "9"), 300*time.Millisecond)
 		if err == nil {
-			return errors.Join(conn.Close(), errors.New("somebody listens on port 9"))
+			return errors.Join(conn.Close(), errors.New("a program listens on port 9"))
 		}
 		answered = strings.Contains(err.Error(), "connection refused")
 		return nil

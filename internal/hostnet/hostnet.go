@@ -11,7 +11,7 @@
 // what a crash of the whole machine loses from the journal, the same crash has
 // lost from the network settings.
 //
-// What somebody else did stays theirs: an address that was there before is kept
+// What others did stays theirs: an address that was there before is kept
 // and never removed, and a value that was edited by hand since is left as it is.
 package hostnet
 
@@ -182,7 +182,7 @@ func (c *Changes) load() error {
 type undoing struct {
 	*Changes
 	reason string // for the Events
-	// foreign names the sysctls that somebody else has changed: an earlier change
+	// foreign names the sysctls that another program has changed: an earlier change
 	// of ours must not be restored over theirs.
 	foreign map[string]bool
 	// there is where addresses were when the first was asked about: there may be

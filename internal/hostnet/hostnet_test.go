@@ -220,7 +220,7 @@ func TestKilledOwnersChangesAreTakenBack(t *testing.T) {
 	empty(t, dir)
 }
 
-// kill starts a child that changes things in ns, checks that nobody else can
+// kill starts a child that changes things in ns, checks that no other process can
 // then do so under its name, and kills it.
 func kill(t *testing.T, ns *namespace.Namespace, dir string) {
 	t.Helper()
@@ -274,7 +274,7 @@ func TestOthersWorkIsLeftAlone(t *testing.T) {
 		"net.ipv4.conf.all.arp_ignore: 0 → 1",
 		"net.ipv4.conf.all.arp_ignore: 1 → 2",
 		"net.ipv4.conf.all.arp_announce: 2, unchanged (has that value already)",
-		"198.18.0.100/32 on lo: present, unchanged (somebody else put it there: it stays, also afterwards)",
+		"198.18.0.100/32 on lo: present, unchanged (jeoul did not put it there: it stays, also afterwards)",
 		"2001:2::100/128 on lo: absent → present",
 	}, texts(c.Events()))
 	if err := c.RemoveAddress("lo", vip4); err != nil {
@@ -295,7 +295,7 @@ func TestOthersWorkIsLeftAlone(t *testing.T) {
 		t.Fatal(err)
 	}
 	same(t, "events of Close", []string{
-		"net.ipv4.conf.all.arp_ignore: 8, unchanged (changed by somebody else since it was set from 1 to 2)",
+		"net.ipv4.conf.all.arp_ignore: 8, unchanged (changed since jeoul set it from 1 to 2)",
 	}, texts(c.Events()))
 	same(t, "after", settings{Ignore: "8", Announce: "2", Addresses: []string{
 		"127.0.0.1/8 scope 254", "198.18.0.100/24 scope 0", "::1/128 scope 254",
@@ -324,7 +324,7 @@ func TestRemoveAddress(t *testing.T) {
 	same(t, "after", untouched, look(t, ns))
 }
 
-// An address that is put back after somebody has removed it, or on a link that
+// An address that is put back after it was removed, or on a link that
 // was made anew, is one address still.
 func TestAddressAgain(t *testing.T) {
 	ns := testenv.Namespace(t)
@@ -354,7 +354,7 @@ func TestAddressAgain(t *testing.T) {
 	if links, err := c.Links(vip4); err != nil || links != nil {
 		t.Errorf("after RemoveAddress: Links = %q, %v", links, err)
 	}
-	// What is now there is somebody else's.
+	// What is now there is not ours.
 	testenv.In(t, ns, func() error {
 		eth0, err := netlink.LinkByName("eth0")
 		if err != nil {
@@ -373,7 +373,7 @@ func TestAddressAgain(t *testing.T) {
 		found = found || strings.HasPrefix(a, vip4.String())
 	}
 	if !found {
-		t.Error("somebody else's address was removed")
+		t.Error("an address that is not ours was removed")
 	}
 }
 

@@ -152,7 +152,7 @@ const lockSuffix = ".lock"
 // lockJournal takes the lock that belongs to path. Errors: ErrBusy, ErrNoRights.
 func lockJournal(path string, id identity) (*lockedJournal, error) {
 	// An owner that closes removes the lock file, perhaps between our opening
-	// it and our locking it: then the lock is on a file nobody else will find.
+	// it and our locking it: then the lock is on a file that no other process will find.
 	for range 100 {
 		file, err := os.OpenFile(path+lockSuffix, os.O_RDWR|os.O_CREATE|unix.O_NOFOLLOW, 0o600)
 		if err != nil {

@@ -107,7 +107,7 @@ func (c *Changes) undoSysctl(ch change, reason string, foreign map[string]bool) 
 		case now != ch.New:
 			foreign[ch.Sysctl] = true
 			c.note(Event{Subject: ch.Sysctl, Old: now, New: now,
-				Reason: fmt.Sprintf("changed by somebody else since it was set from %s to %s", ch.Old, ch.New)})
+				Reason: fmt.Sprintf("changed since jeoul set it from %s to %s", ch.Old, ch.New)})
 			return nil
 		}
 		if err := writeSysctl(ch.Sysctl, ch.Old); err != nil {

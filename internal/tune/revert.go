@@ -14,9 +14,9 @@ import (
 type RevertOptions struct {
 	// State is the journal's directory; empty is StateDir. Root is as in Options.
 	State, Root string
-	// Force puts back also what somebody has changed since.
+	// Force also puts back what was changed since by other means.
 	Force bool
-	// Forget leaves what somebody has changed since, for good.
+	// Forget leaves what was changed since by other means, for good.
 	Forget bool
 	// DryRun changes nothing: the events say what would be done.
 	DryRun bool
@@ -35,7 +35,7 @@ type Event struct {
 	Command string `json:"command,omitempty"`
 }
 
-// Revert takes back what Apply changed, the last change first. What somebody has
+// Revert takes back what Apply changed, the last change first. What another program has
 // changed since is left, and stays in the journal: the error is ErrLeft then.
 // Errors besides: ErrNothing, and those of the journal.
 func Revert(opt RevertOptions) (events []Event, err error) { return revert(opt, nil) }
@@ -78,7 +78,7 @@ type undoer struct {
 	opt    RevertOptions
 	access *access
 	events []Event
-	// foreign are settings that somebody has changed since.
+	// foreign are settings that were changed since by other means.
 	foreign map[string]bool
 	step    func()
 }
@@ -133,7 +133,7 @@ func (u *undoer) one(r record) (left bool, err error) {
 	case r.Op == opSet && !r.Key.same(now, r.New) && !u.opt.Force:
 		u.foreign[name] = true
 		u.say(Event{What: name, From: now, To: now, Left: !u.opt.Forget,
-			Note: fmt.Sprintf("changed by somebody else since it was set from %s to %s", r.Old, r.New)})
+			Note: fmt.Sprintf("changed since jeoul set it from %s to %s", r.Old, r.New)})
 		return !u.opt.Forget, nil
 	}
 	u.say(Event{What: name, From: now, To: r.Old, Command: r.Key.command(r.Old)})
@@ -157,7 +157,7 @@ func (u *undoer) file(r record) (left bool, err error) {
 		u.removeMade(r)
 		return false, nil
 	case !exists:
-		u.say(Event{What: r.Path, Note: "somebody has removed it"})
+		u.say(Event{What: r.Path, Note: "it was removed already"})
 		u.removeMade(r)
 		return false, nil
 	case now != r.New && !u.opt.Force:
@@ -191,7 +191,7 @@ func (u *undoer) removeMade(r record) {
 	}
 	for _, dir := range r.Made {
 		if os.Remove(u.access.path(dir)) != nil {
-			return // somebody else uses it by now
+			return // another program uses it by now
 		}
 	}
 }
