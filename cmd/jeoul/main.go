@@ -26,6 +26,7 @@ type commands struct {
 	Run        runCmd        `cmd:"" help:"Balance the services of a configuration file, until SIGINT or SIGTERM; SIGHUP reads the file again, and SIGUSR2 ends the process and leaves its work to the next."`
 	Agent      agentCmd      `cmd:"" help:"Prepare this host as a backend: accept packets for a VIP without answering ARP or NDP for it."`
 	Backend    backendCmd    `cmd:"" help:"Drain backends of a running balancer, enable or weigh them, and undo that; until the daemon is stopped."`
+	Reload     reloadCmd     `cmd:"" help:"Have a running balancer read its configuration file again, and say whether that is in force."`
 	Detach     detachCmd     `cmd:"" help:"Take away the data plane and the network changes of a process that has left them."`
 	Status     statusCmd     `cmd:"" help:"Show services, backends and counters of a running balancer."`
 	Trace      traceCmd      `cmd:"" help:"Ask a running balancer why a packet goes where it goes, or follow real ones."`

@@ -18,6 +18,8 @@ import (
 	"golang.org/x/sync/errgroup"
 	"golang.org/x/sys/unix"
 
+	"github.com/coreos/go-systemd/v22/daemon"
+
 	"github.com/jeoul/jeoul/internal/api"
 	"github.com/jeoul/jeoul/internal/config"
 	"github.com/jeoul/jeoul/internal/control"
@@ -28,6 +30,7 @@ import (
 	"github.com/jeoul/jeoul/internal/lb"
 	"github.com/jeoul/jeoul/internal/metrics"
 	"github.com/jeoul/jeoul/internal/neigh"
+	"github.com/jeoul/jeoul/internal/ops"
 	backendpaths "github.com/jeoul/jeoul/internal/paths"
 )
 
@@ -123,7 +126,10 @@ func (c *runCmd) balance(ctx context.Context, cfg *config.Config, log *slog.Logg
 	}
 	running, leaving := untilLeaving(ctx)
 	var p parts
-	defer func() { err = errors.Join(err, p.close(log, leaving())) }()
+	defer func() {
+		notify(log, daemon.SdNotifyStopping)
+		err = errors.Join(err, p.close(log, leaving()))
+	}()
 	if err := p.open(running, cfg, c.StateDir, log); err != nil {
 		return err
 	}
@@ -149,6 +155,9 @@ func (c *runCmd) balance(ctx context.Context, cfg *config.Config, log *slog.Logg
 	if p.warning != "" {
 		log.Warn(p.warning)
 	}
+	service := newServiceManager(log)
+	reloads := &reloader{controller, shown, service, c.Config, log}
+	service.ready()
 	group, ctx := errgroup.WithContext(running)
 	group.Go(func() error { return controller.Run(ctx) })
 	group.Go(func() error { return checks.run(ctx) })
@@ -158,9 +167,10 @@ func (c *runCmd) balance(ctx context.Context, cfg *config.Config, log *slog.Logg
 	}
 	group.Go(func() error {
 		return api.Serve(ctx, listener, api.Balancer{Status: controller.Status, Operate: controller.Operate, Operations: controller.Operations, Check: controller.Check,
-			Explain: p.datapath.Explain, Trace: loggedTrace(p.datapath, log), Metrics: shown.Handler()})
+			Reload: func() (ops.Reloaded, error) { return reloads.reload(ctx) }, Explain: p.datapath.Explain, Trace: loggedTrace(p.datapath, log), Metrics: shown.Handler()})
 	})
-	group.Go(func() error { reloadAt(ctx, hangup, controller, shown, c.Config, log); return nil })
+	group.Go(func() error { reloads.onSignal(ctx, hangup); return nil })
+	group.Go(func() error { return service.attend(ctx, controller.Responds) })
 	return group.Wait()
 }
 
@@ -337,32 +347,4 @@ func journalName(link string) string {
 		}
 		return '_'
 	}, link)
-}
-
-// reloadAt reads the configuration again at each signal, until the context
-// ends. Failures are logged; the balancer goes on as it was.
-func reloadAt(ctx context.Context, hangup <-chan os.Signal, controller *control.Controller, shown *metrics.Metrics, path string, log *slog.Logger) {
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-hangup:
-		}
-		log.Info("reading " + path + " again")
-		err := controller.Reload(ctx, func() (*config.Config, error) { return config.Load(path) })
-		if !errors.Is(err, control.ErrStopped) {
-			shown.Reloaded(err)
-		}
-		if err == nil {
-			log.Info("reloaded " + path)
-			continue
-		}
-		if errors.Is(err, control.ErrStopped) || ctx.Err() != nil {
-			return
-		}
-		for line := range strings.Lines(err.Error()) {
-			log.Error(strings.TrimRight(line, "\n"))
-		}
-		log.Error("not reloaded; the balancer goes on as it was")
-	}
 }

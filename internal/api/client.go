@@ -26,8 +26,8 @@ const maxAnswer = 256 << 20
 type Client struct {
 	path string
 	http *http.Client
-	// stream is for answers that take their time.
-	stream *http.Client
+	// stream is for answers that take their time, and patient for those that begin late, too.
+	stream, patient *http.Client
 }
 
 // NewClient returns a client for the unix socket at path. It connects at each
@@ -37,7 +37,9 @@ func NewClient(path string) *Client {
 		return new(net.Dialer).DialContext(ctx, "unix", path)
 	}
 	transport := &http.Transport{DialContext: dial, DisableKeepAlives: true, ResponseHeaderTimeout: 30 * time.Second}
-	return &Client{path: path,
+	patient := transport.Clone()
+	patient.ResponseHeaderTimeout = 0
+	return &Client{path: path, patient: &http.Client{Transport: patient},
 		http:   &http.Client{Transport: transport, Timeout: 30 * time.Second},
 		stream: &http.Client{Transport: transport}}
 }

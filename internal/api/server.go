@@ -7,7 +7,7 @@
 // POST /v1/services/SERVICE/backends/BACKEND/drain, …/enable and …/weight change a
 // backend, POST /v1/operations/undo takes the latest change back, and GET
 // /v1/operations lists them. POST /v1/services/SERVICE/backends/BACKEND/check asks a backend now
-// whether it serves, and tells every step. What is asked for wrongly is answered with 400, what
+// whether it serves, and tells every step. POST /v1/reload has the daemon read its file again. What is asked for wrongly is answered with 400, what
 // there is not with 404, and what would do harm with 409.
 package api
 
@@ -43,6 +43,7 @@ const (
 	statusPath  = "/v1/status"
 	explainPath = "/v1/explain"
 	tracePath   = "/v1/trace"
+	reloadPath  = "/v1/reload"
 )
 
 // Balancer is what the API shows of a running balancer.
@@ -62,6 +63,9 @@ type Balancer struct {
 	// Check asks a backend now, by the names of its service and its own. Errors: ErrNotFound,
 	// ErrRefused, the context's.
 	Check func(ctx context.Context, service, backend string) (ops.Checked, error)
+	// Reload has the daemon read its configuration file again, and returns when the file is in
+	// force or refused. Errors: ErrNotReloaded, ErrStopping, the context's.
+	Reload func() (ops.Reloaded, error)
 	// Metrics answers scrapes; nil where there are none.
 	Metrics http.Handler
 }
@@ -148,6 +152,7 @@ func Serve(ctx context.Context, listener net.Listener, b Balancer) error {
 	})
 	mux.HandleFunc("POST "+explainPath, b.serveExplain)
 	mux.HandleFunc("POST "+tracePath, b.serveTrace)
+	mux.HandleFunc("POST "+reloadPath, b.serveReload)
 	b.handleOperations(mux)
 	if b.Metrics != nil {
 		mux.Handle("GET /metrics", b.Metrics)
@@ -182,7 +187,7 @@ func fail(w http.ResponseWriter, err error) {
 		code = http.StatusBadRequest
 	case errors.Is(err, trace.ErrNoService), errors.Is(err, ops.ErrNotFound):
 		code = http.StatusNotFound
-	case errors.Is(err, trace.ErrBusy), errors.Is(err, ops.ErrRefused):
+	case errors.Is(err, trace.ErrBusy), errors.Is(err, ops.ErrRefused), errors.Is(err, ops.ErrNotReloaded):
 		code = http.StatusConflict
 	case errors.Is(err, ops.ErrStopping):
 		code = http.StatusServiceUnavailable

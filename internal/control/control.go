@@ -384,6 +384,19 @@ func (c *Controller) Run(ctx context.Context) error {
 	}
 }
 
+// Responds returns when the loop has come by: what hangs in it stops every change. Errors:
+// ErrStopped, the context's.
+func (c *Controller) Responds(ctx context.Context) error {
+	select {
+	case c.calls <- func() {}:
+		return nil
+	case <-c.stopped:
+		return ErrStopped
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
 // soon arms a reconcile. Later changes do not put it off: a backend that
 // flaps must not keep the others' from being applied.
 func (c *Controller) soon() {

@@ -18,7 +18,14 @@ var (
 	ErrBadRequest = errors.New("not possible")
 	// ErrStopping: the balancer ends, and its operations with it.
 	ErrStopping = errors.New("the balancer is stopping")
+	// ErrNotReloaded: the configuration file could not be put in force.
+	ErrNotReloaded = errors.New("not reloaded; the balancer goes on as it was")
 )
+
+// Reloaded is a reload that was put in force.
+type Reloaded struct {
+	File string `json:"file"`
+}
 
 // Verb is what an operation does.
 type Verb string

@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"strings"
+
+	"github.com/jeoul/jeoul/internal/api"
+	"github.com/jeoul/jeoul/internal/config"
+	"github.com/jeoul/jeoul/internal/control"
+	"github.com/jeoul/jeoul/internal/metrics"
+	"github.com/jeoul/jeoul/internal/ops"
+)
+
+// reloadCmd has a running balancer read its file again.
+type reloadCmd struct {
+	socketFlag
+}
+
+// Run returns when the file is in force, or with the reason why it is not.
+func (c *reloadCmd) Run(ctx context.Context) error {
+	done, err := api.NewClient(c.Socket).Reload(ctx)
+	if err == nil {
+		fmt.Println("reloaded " + done.File)
+	}
+	return err
+}
+
+// reloader reads the daemon's configuration file again, for a signal and for the API alike.
+type reloader struct {
+	controller *control.Controller
+	shown      *metrics.Metrics
+	service    *serviceManager
+	path       string
+	log        *slog.Logger
+}
+
+// reload logs and counts what comes of it, too. Errors: ops.ErrNotReloaded, ops.ErrStopping, the
+// context's.
+func (r *reloader) reload(ctx context.Context) (ops.Reloaded, error) {
+	r.log.Info("reading " + r.path + " again")
+	r.service.reloading()
+	defer r.service.ready()
+	err := r.controller.Reload(ctx, func() (*config.Config, error) { return config.Load(r.path) })
+	if errors.Is(err, control.ErrStopped) {
+		return ops.Reloaded{}, ops.ErrStopping
+	}
+	r.shown.Reloaded(err)
+	if err == nil {
+		r.log.Info("reloaded " + r.path)
+		return ops.Reloaded{File: r.path}, nil
+	}
+	if ctx.Err() != nil {
+		return ops.Reloaded{}, ctx.Err()
+	}
+	for line := range strings.Lines(err.Error()) {
+		r.log.Error(strings.TrimRight(line, "\n"))
+	}
+	r.log.Error(ops.ErrNotReloaded.Error())
+	return ops.Reloaded{}, fmt.Errorf("%v\n%w", err, ops.ErrNotReloaded)
+}
+
+// onSignal reloads at each signal until the context ends.
+func (r *reloader) onSignal(ctx context.Context, hangup <-chan os.Signal) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-hangup:
+		}
+		r.reload(ctx)
+	}
+}

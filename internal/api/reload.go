@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package api
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"time"
+
+	"github.com/jeoul/jeoul/internal/ops"
+)
+
+// serveReload answers when the configuration is in force or refused. A client that hangs up
+// meanwhile ends nothing: half a reload there is not.
+func (b Balancer) serveReload(w http.ResponseWriter, _ *http.Request) {
+	// As long as it takes: programs are verified, and backends that are new are looked for.
+	_ = http.NewResponseController(w).SetWriteDeadline(time.Time{})
+	done, err := b.Reload()
+	if err != nil {
+		fail(w, err)
+		return
+	}
+	reply(w, http.StatusOK, done)
+}
+
+// Reload has the daemon read its configuration file again, and returns when the file is in force.
+// Errors: ErrNotRunning, ErrNoRights, the context's (then it may still be put in force), or why the
+// daemon has refused it: then nothing was changed.
+func (c *Client) Reload(ctx context.Context) (*ops.Reloaded, error) {
+	body, err := c.open(ctx, c.patient, http.MethodPost, reloadPath, nil)
+	if err != nil {
+		return nil, err
+	}
+	defer body.Close()
+	done := &ops.Reloaded{}
+	if err := json.NewDecoder(io.LimitReader(body, maxAnswer)).Decode(done); err != nil {
+		return nil, fmt.Errorf("reload: the daemon on %s broke off: %w", c.path, err)
+	}
+	return done, nil
+}
