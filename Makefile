@@ -37,6 +37,11 @@ build: generate ## build bin/jeoul (the default)
 	@$(GO) build -buildvcs=auto -o $(BIN) ./cmd/jeoul
 	@$(GIVE_BACK) bin internal
 
+.PHONY: other
+other: generate ## build bin/jeoul-other, with another map layout: see docs/restart.md
+	@GO='$(GO)' scripts/other-build.sh $(BIN)-other
+	@$(GIVE_BACK) bin
+
 .PHONY: help
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)

@@ -494,6 +494,10 @@ enum flow_table {
  * hash, 0 where there is none; a place is taken by exchanging the word of its tag for
  * one with FLOW_BUSY there, and is free again as soon as its tag is 0. */
 struct flow_bucket {
+#ifdef OTHER_LAYOUT
+	/* For tests of upgrades: all else is elsewhere (scripts/other-build.sh). */
+	__u64 other[8];
+#endif
 	/* Four tags each, the first in the low bits. */
 	__u64 tags[2];
 	/* When each was last seen, in milliseconds of the clock of struct head. */

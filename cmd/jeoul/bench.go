@@ -51,6 +51,7 @@ type benchRunCmd struct {
 	Dir       string   `name:"output" short:"o" type:"path" xor:"place" placeholder:"DIR" help:"Where results and reports go; by default results/SUITE-TIME."`
 	Inventory string   `name:"inventory" short:"i" type:"path" placeholder:"FILE" help:"Run on the machines of this Ansible inventory (INI, or YAML by its name) instead of namespaces."`
 	Resume    string   `name:"resume" type:"path" xor:"place" placeholder:"DIR" help:"Go on with the run whose results are in this directory, where it was interrupted or failed: same suite, same machine."`
+	Other     string   `type:"existingfile" placeholder:"FILE" help:"Another build of jeoul, for what is upgraded to it and back: make other."`
 	benchVM
 }
 
@@ -118,7 +119,7 @@ func (c *benchRunCmd) weigh(ctx context.Context, suite *bench.Suite, dir, execut
 	version, commit := build()
 	return bench.Run(ctx, bench.Options{
 		Suite: suite, Quick: c.Quick, Only: c.Only, Loads: c.Loads, Repeats: c.Repeats, Dir: dir, Resume: c.Resume != "", Inventory: inventory,
-		Command: strings.Join(os.Args, " "), Version: version, Commit: commit, Executable: executable, Virtual: c.virtual(),
+		Command: strings.Join(os.Args, " "), Version: version, Commit: commit, Executable: executable, Other: c.Other, Virtual: c.virtual(),
 		Progress: os.Stderr, Live: terminal(os.Stderr), Columns: func() int { return columns(os.Stderr) },
 	})
 }

@@ -51,7 +51,9 @@ type Changes struct {
 	Fault time.Duration `yaml:"fault"`
 	// Restarts and Kills are how often the subject's process is restarted, and killed, and
 	// Dead how long there is none after a kill.
-	Restarts int           `yaml:"restarts"`
+	Restarts int `yaml:"restarts"`
+	// Upgrades is how often one of two builds takes over from the other, by turns.
+	Upgrades int           `yaml:"upgrades"`
 	Kills    int           `yaml:"kills"`
 	Dead     time.Duration `yaml:"dead"`
 }
@@ -131,7 +133,7 @@ func (c Changes) checkValues(at path, fail failFunc) {
 		{"flaps", "flap", c.Flaps, 10_000}, {"reloads", "reload", c.Reloads, 10_000},
 		{"new_per_second", "", c.NewPerSecond, 10_000}, {"queries_per_second", "", c.QueriesPerSecond, 10_000},
 		{"ports", "share", c.Ports, maxPorts}, {"reused", "", c.Reused, maxReused},
-		{"restarts", "restart", c.Restarts, 1000}, {"kills", "kill", c.Kills, 1000},
+		{"restarts", "restart", c.Restarts, 1000}, {"upgrades", "upgrade", c.Upgrades, 1000}, {"kills", "kill", c.Kills, 1000},
 	} {
 		if needed(v.event) && (v.value < 1 || v.value > v.most) {
 			fail(at.to("changes", v.name), "%d is not possible; use 1 to %d", v.value, v.most)

@@ -50,6 +50,7 @@ func TestChangeSuiteErrors(t *testing.T) {
 		"no dead":                   {"share], ", "share, kill], kills: 1, ", "loads[0].changes.dead: 0s is not possible"},
 		"an unknown event":          {"[add, remove,", "[add, explode,", `loads[0].changes.events[1]: unknown event "explode": use some of add, remove`},
 		"only what its events need": {"share], flaps: 2, ", "share], restarts: 0, flaps: 2, ", ""},
+		"no upgrades":               {"share], ", "share, upgrade], ", "loads[0].changes.upgrades: 0 is not possible"},
 		"no kills":                  {"share], ", "share, kill], dead: 1s, ", "loads[0].changes.kills: 0 is not possible"},
 		"no silence":                {", silence: 1s", "", "loads[0].changes.silence: 0s is not possible"},
 		"an unknown key":            {"flaps: 2", "flops: 2", "s.yaml:11: loads[0].changes: unknown key flops"},

@@ -91,6 +91,7 @@ var changeEvents = []changeEvent{
 		return c.apply(ctx, func(s *subject.Service) { s.Servers, s.Weights = slices.Clone(c.runner.lab.Servers), nil })
 	}},
 	{name: "restart", only: canRestart, change: restart},
+	{name: "upgrade", only: canUpgrade, change: upgrade},
 	{name: "kill", only: canRestart, change: killAndBegin},
 	{name: "stop", only: canRestart, change: stopAndBegin},
 	{name: "silent", leaves: []int{serverSilent}, change: fallSilent},

@@ -39,6 +39,26 @@ func restart(ctx context.Context, c *changeTrial) error {
 	return nil
 }
 
+// canUpgrade says whether another build can take over from the subject.
+func canUpgrade(t Trial) bool { return subject.CanUpgrade(t.Subject) }
+
+// upgrade has two builds of the subject take over from each other again and again.
+func upgrade(ctx context.Context, c *changeTrial) error {
+	u, ok := c.changing.(subject.Upgrading)
+	if !ok {
+		return fmt.Errorf("%w: there is no other build of %s", subject.ErrCannot, c.trial.Subject.Name())
+	}
+	for range c.trial.By.Changes.Upgrades {
+		if err := c.timed(func() error { return u.Upgrade(ctx) }); err != nil {
+			return err
+		}
+		if err := pause(ctx, reloadPause); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // stopAndBegin stops the subject's process for good, and starts another one.
 func stopAndBegin(ctx context.Context, c *changeTrial) error {
 	r, err := c.restarting()

@@ -48,6 +48,8 @@ type Options struct {
 	Command string
 	// Version and Commit are those of jeoul, Executable the path of its binary.
 	Version, Commit, Executable string
+	// Other is the path of another build of jeoul, for what is upgraded to it; it may be empty.
+	Other string
 	// Virtual is the virtual machine that this process is in; nil if it is in none.
 	Virtual *results.Virtual
 	// Progress is told how far the run is; Live says that it is a terminal, of so
@@ -441,7 +443,7 @@ func blank(t Trial) results.Trial {
 
 // setup is where a trial's subject is started.
 func (r *runner) setup(t Trial) subject.Setup {
-	setup := subject.Setup{Lab: r.lab, Services: webServices(r.lab), Executable: r.options.Executable}
+	setup := subject.Setup{Lab: r.lab, Services: webServices(r.lab), Executable: r.options.Executable, Other: r.options.Other}
 	switch {
 	case t.Experiment != nil:
 		setup.Services = t.Experiment.services(r.lab, t.Point)

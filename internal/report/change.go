@@ -26,6 +26,7 @@ const (
 	eventReset = "reset"
 	// Those in which the balancer's process ends.
 	eventRestart = "restart"
+	eventUpgrade = "upgrade"
 	eventKill    = "kill"
 	eventStop    = "stop"
 	// eventShare is the one in which flows are asked which backend they have.
@@ -40,7 +41,7 @@ const movedTarget = 2
 var eventTitles = map[string]string{
 	"add": "Added", "remove": "Removed", "drain": "Drained", "reweigh": "Weighed anew",
 	eventFlap: "Flapped", eventReload: "Reloaded", "undo": "Undone",
-	eventRestart: "Restarted", eventKill: "Killed", eventStop: "Stopped and started",
+	eventRestart: "Restarted", eventUpgrade: "Upgraded", eventKill: "Killed", eventStop: "Stopped and started",
 	eventSilent: "Fell silent", "dies": "Died", "hangs": "Hung", eventReset: "Drained and reset", eventShare: "One of all removed",
 }
 
@@ -68,6 +69,7 @@ var changeReading = []paragraph{
 	{"Ended", "Connections of a backend that was taken out. A balancer that forwards packets stops sending to it, so they end: that is what removing means, and what draining is for. Proxies and connection tracking go on with what they have for as long as the backend lives, which here it does; where it dies, theirs end too."},
 	{"Flapping", "The backend is taken out and put back again and again by each balancer's own way, so that all meet the same. Its own connections end at each turn and count as ended."},
 	{"Restarted, killed, stopped", "The balancer's process is replaced by another one, killed and replaced a while later, or stopped for good and started anew. What is in the kernel may go on without the process; what the process itself carries ends with it, and stopping takes everything away."},
+	{"Upgraded", "Another build of the balancer, which lays out its tables of flows differently, takes over from the one that runs, and that one from it: an upgrade and a downgrade by turns."},
 	{"Fell silent", "A backend's host is taken off the segment while it holds connections, and comes back without them. Until a balancer has noticed, it sends a share of the connections there, and their SYNs are lost. A balancer that notices by itself needs no health check for that; one that does not goes on until it is told, and all that is lost counts as before its notice."},
 	{"Died, hung", "A backend's service is killed, or stopped so that its kernel goes on accepting connections and none is answered; its host answers throughout. All that have health checks ask alike. Until they have found it, a share of the new connections goes there and fails; what fails later is a balancer's own fault."},
 	{"Ports that are used again", "Clients that open one connection after the other from the same few local ports, as crawlers, proxies and resolvers do. A balancer that remembers flows finds an entry of the connection before. A SYN counts as lost if the client's kernel had to send another, a second later, or if none was answered."},

@@ -5,11 +5,13 @@ package report
 // koreanSilence are about hosts that fall silent, and clients that use their ports again.
 var koreanSilence = []phrase{
 	{"What the end of the process does to live connections", "프로세스의 종료가 살아 있는 연결에 미치는 영향"},
-	{"Restarted {n}×", "재시작 {1}회"}, {"Killed {n}×", "강제 종료 {1}회"}, {"as the process before has left it", "이전 프로세스가 남긴 대로"},
+	{"Restarted {n}×", "재시작 {1}회"}, {"Upgraded {n}×", "업그레이드 {1}회"}, {"Killed {n}×", "강제 종료 {1}회"}, {"as the process before has left it", "이전 프로세스가 남긴 대로"},
 	{"the hook in use was {} on driver {} the driver runs XDP natively; {} is a veth: VLAN tags of devices on its peer are lost unless `ethtool -K PEER txvlan off tx-vlan-stag-hw-insert off` is set there", "사용한 훅은 {1}, 드라이버 {2}, 드라이버가 XDP를 네이티브로 실행; {3}은(는) veth: 상대편에 `ethtool -K PEER txvlan off tx-vlan-stag-hw-insert off`을 설정하지 않으면 그쪽 장치의 VLAN 태그가 유실됨"},
 	{"among what broke: {}", "끊긴 연결 중: {1}"}, {"{} of {}, reset when it was {} old", "{1} ({2}), 생긴 지 {3} 뒤 리셋"},
 	{"{} of {}, closed when it was {} old", "{1} ({2}), 생긴 지 {3} 뒤 닫힘"}, {"{} of {}, silent when it was {} old", "{1} ({2}), 생긴 지 {3} 뒤 무응답"},
 	{"Restarted", "재시작"}, {"restarted", "재시작"}, {"restarted {n}", "재시작 {1}"}, {"Killed", "강제 종료"}, {"killed", "강제 종료"}, {"killed {n}", "강제 종료 {1}"},
+	{"Upgraded", "업그레이드"}, {"upgraded", "업그레이드"}, {"upgraded {n}", "업그레이드 {1}"},
+	{"Another build of the balancer, which lays out its tables of flows differently, takes over from the one that runs, and that one from it: an upgrade and a downgrade by turns.", "플로 테이블의 배치가 다른 또 하나의 밸런서 빌드가 실행 중인 것을 이어받고, 다시 그 반대로 이어받습니다. 업그레이드와 다운그레이드가 번갈아 일어납니다."},
 	{"Stopped and started", "중지 후 시작"}, {"stopped and started", "중지 후 시작"}, {"stopped and started {n}", "중지 후 시작 {1}"},
 	{"Restarted, killed, stopped", "재시작, 강제 종료, 중지"}, {"The balancer's process is replaced by another one, killed and replaced a while later, or stopped for good and started anew. What is in the kernel may go on without the process; what the process itself carries ends with it, and stopping takes everything away.", "밸런서의 프로세스를 다른 것으로 바꾸거나, 강제 종료하고 잠시 뒤 바꾸거나, 완전히 중지한 뒤 새로 시작합니다. 커널에 있는 것은 프로세스 없이도 이어질 수 있고, 프로세스가 직접 나르던 것은 함께 끝나며, 중지하면 모두 거둡니다."},
 	{"a process that is killed gets SIGKILL, and another one is started after the time that the suite says; addresses and rules that the laboratory has set up for it stay", "강제 종료하는 프로세스에는 SIGKILL을 보내고, 스위트가 정한 시간이 지난 뒤 다른 프로세스를 시작함; 실험실이 마련한 주소와 규칙은 그대로 둠"},

@@ -74,7 +74,7 @@ var known = []paramInfo{
 	{Name: paramWeights, Title: "Weights", Text: func(v string) string { return "weights " + v }, Order: []string{"equal"}},
 	{Name: paramEnded, Title: "Ended", Text: endedText, Order: []string{"none", "half"}},
 	{Name: paramStage, Title: "Stage", Text: plain, Order: []string{"proven", "unproven"}},
-	{Name: paramEvent, Title: "Event", Text: eventText, Order: []string{"add", "remove", "drain", "reweigh", eventFlap, eventReload, "undo", eventRestart, eventKill, eventStop, eventSilent, eventReset, eventShare}},
+	{Name: paramEvent, Title: "Event", Text: eventText, Order: []string{"add", "remove", "drain", "reweigh", eventFlap, eventReload, "undo", eventRestart, eventUpgrade, eventKill, eventStop, eventSilent, eventReset, eventShare}},
 	{Name: paramOf, Title: "What", Text: plain, Order: []string{"load"}},
 	{Name: paramFlood, Title: "Flood", Text: func(v string) string { return "a flood of " + strings.ToUpper(v) }, Order: []string{"syn", "syn-ack", "udp"}},
 	{Name: "beyond", Title: "Beyond", Text: beyondText},

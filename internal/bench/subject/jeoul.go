@@ -116,7 +116,7 @@ func (s jeoul) start(ctx context.Context, running *runningJeoul) error {
 // begin starts the daemon, and returns when it is ready.
 func (s jeoul) begin(ctx context.Context, running *runningJeoul) (err error) {
 	balancer := running.setup.Lab.Balancer
-	running.process, err = startHeard(ctx, balancer, running.told.line, balancer.Executable(running.setup.Executable), "run", "-c", running.path(),
+	running.process, err = startHeard(ctx, balancer, running.told.line, running.executable(), "run", "-c", running.path(),
 		"--state-dir", filepath.Join(balancer.Dir, "state"))
 	if err != nil {
 		return err
@@ -221,6 +221,8 @@ type runningJeoul struct {
 	client  *api.Client
 	hook    ops.Hook
 	told    reloads
+	// upgraded: the other build runs, or is to.
+	upgraded bool
 	// weights are those that the file began with.
 	weights map[string]int
 }

@@ -24,6 +24,19 @@ type Restarting interface {
 	Begin(ctx context.Context) error
 }
 
+// Upgrading is a running subject that another build of it can take over from.
+type Upgrading interface {
+	Restarting
+	// Upgrade restarts the process as the other one of two builds. ErrCannot: there is no other.
+	Upgrade(ctx context.Context) error
+}
+
+// CanUpgrade says whether what s starts is Upgrading.
+func CanUpgrade(s Subject) bool {
+	_, is := s.(jeoul)
+	return is
+}
+
 // CanRestart says whether what s starts is Restarting.
 func CanRestart(s Subject) bool {
 	switch s.(type) {
@@ -77,6 +90,23 @@ func (r *runningJeoul) Restart(ctx context.Context) error {
 		return ctx.Err()
 	}
 	return r.Begin(ctx)
+}
+
+// Upgrade restarts the daemon as the other build, or, where that runs, as the first one.
+func (r *runningJeoul) Upgrade(ctx context.Context) error {
+	if r.setup.Other == "" || r.setup.Lab.Balancer.Far() {
+		return fmt.Errorf("%w: upgrades need another build here: `make other`, and `--other bin/jeoul-other`", ErrCannot)
+	}
+	r.upgraded = !r.upgraded
+	return r.Restart(ctx)
+}
+
+// executable is the file of the build that is to run.
+func (r *runningJeoul) executable() string {
+	if r.upgraded {
+		return r.setup.Other
+	}
+	return r.setup.Lab.Balancer.Executable(r.setup.Executable)
 }
 
 // End ends the daemon, which takes everything back (SIGTERM).

@@ -65,8 +65,9 @@ type Setup struct {
 	// Certificate is the path of a certificate with its key (PEM), for a subject that
 	// ends TLS; empty where the services have none.
 	Certificate string
-	// Executable is the path of the jeoul binary.
-	Executable string
+	// Executable is the path of the jeoul binary, and Other, if it is not empty, that of another
+	// build, with which it changes places.
+	Executable, Other string
 	// Flows is how many flows a subject must have room for that remembers each of them
 	// in a table whose size can be chosen; 0 leaves it to the subject.
 	Flows int

@@ -1,0 +1,24 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+#
+# other-build.sh OUT: builds jeoul of the same sources as another build that lays out its tables of flows
+# differently, for tests of upgrades: bpf/ compiled with OTHER_LAYOUT. The tree stays as it is.
+set -euo pipefail
+
+[ $# = 1 ] || { printf 'usage: %s OUT\n' "$0" >&2; exit 2; }
+root=$(cd "$(dirname "$0")/.." && pwd)
+out=$(realpath -m "$1")
+copy=$(mktemp -d)
+trap 'rm -rf "$copy"' EXIT
+
+# The programs are compiled in the copy; all else is built where it is, as it is.
+cp -r "$root"/{bpf,scripts,go.mod,go.sum} "$copy"
+mkdir -p "$copy/internal"
+cp -r "$root/internal/datapath" "$copy/internal"
+go=${GO:-scripts/go.sh}
+cd "$copy"
+JEOUL_BPF_FLAGS=-DOTHER_LAYOUT "$go" generate -run 'bpf/balancer/jeoul_' ./internal/datapath
+cd "$root"
+overlay=$(for file in internal/datapath/*_bpfel.{go,o}; do printf ',"%s":"%s"' "$root/$file" "$copy/$file"; done)
+printf '{"Replace":{%s}}\n' "${overlay#,}" >"$copy/overlay.json"
+"$go" build -buildvcs=false -overlay "$copy/overlay.json" -o "$out" ./cmd/jeoul
