@@ -177,7 +177,7 @@ func (s *Store) Dir() string { return s.dir }
 // Path returns that of an object in a set, or, with no name of a set, of a link.
 func (s *Store) Path(set, object string) string { return filepath.Join(s.dir, set, object) }
 
-// beingMade ends the name of a set that is not whole yet.
+// beingMade ends the name of a set that is not whole yet, or not any more.
 const beingMade = "-new"
 
 // setPrefix begins the name of a set.
@@ -255,10 +255,23 @@ func (s *Store) Keep(number uint64) error {
 	names, err := s.names()
 	for _, n := range names {
 		if strings.HasPrefix(n, setPrefix) && n != Set(number) {
-			err = errors.Join(err, removeTree(filepath.Join(s.dir, n)))
+			err = errors.Join(err, removeSet(filepath.Join(s.dir, n)))
 		}
 	}
 	return err
+}
+
+// removeSet removes a set, or what was left of one. A set that has its name is whole, also for who
+// comes after a process that was killed meanwhile.
+func removeSet(dir string) error {
+	if strings.HasSuffix(dir, beingMade) {
+		return removeTree(dir)
+	}
+	away := dir + beingMade
+	if err := errors.Join(removeTree(away), os.Rename(dir, away)); err != nil {
+		return err
+	}
+	return removeTree(away)
 }
 
 // Remove removes everything that is pinned, gives the lock back, and unmounts the file
@@ -283,7 +296,7 @@ func (s *Store) Clear() error {
 	for _, n := range names {
 		path := filepath.Join(s.dir, n)
 		if strings.HasPrefix(n, setPrefix) {
-			err = errors.Join(err, removeTree(path))
+			err = errors.Join(err, removeSet(path))
 		} else {
 			err = errors.Join(err, os.Remove(path))
 		}

@@ -110,6 +110,33 @@ func TestStore(t *testing.T) {
 	}
 }
 
+// TestKeepOfAKilled removes what a process was about to remove that was killed meanwhile: no set with a
+// name is half there.
+func TestKeepOfAKilled(t *testing.T) {
+	testenv.Root(t)
+	m := newMap(t)
+	s := opened(t, t.TempDir())
+	defer func() { _ = s.Remove() }()
+	for _, number := range []uint64{2, 3, 4} {
+		if err := s.Put(number, map[string]Pinner{"one": pinnedMap{Map: m}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	// What is left of set 2 is in the way of removing another with its name.
+	if err := os.Rename(s.Path("", Set(2)), s.Path("", Set(3)+beingMade)); err != nil {
+		t.Fatal(err)
+	}
+	if sets, err := s.Sets(); err != nil || !slices.Equal(sets, []uint64{3, 4}) {
+		t.Errorf("sets: %v, %v", sets, err)
+	}
+	if err := s.Keep(4); err != nil {
+		t.Error(err)
+	}
+	if left, err := os.ReadDir(s.Dir()); err != nil || len(left) != 1 {
+		t.Errorf("there is left: %v, %v", left, err)
+	}
+}
+
 // TestStoreWithoutPlace has a state directory in which nothing can be mounted.
 func TestStoreWithoutPlace(t *testing.T) {
 	testenv.Root(t)
