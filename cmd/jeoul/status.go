@@ -196,6 +196,9 @@ func transitionText(t *ops.Transition, flows uint64, now time.Time) string {
 // writeReasons says why backends that should get packets do not.
 func writeReasons(w io.Writer, s ops.Service) {
 	for _, b := range s.Backends {
+		if b.SlowStart != nil {
+			fmt.Fprintf(w, "  %s is in slow start: %d%% of its weight, all of it at %s\n", b.Name, b.SlowStart.Percent, b.SlowStart.Until.Local().Format(time.TimeOnly))
+		}
 		if b.Health != nil && (b.Health.State == lb.Failing || b.Health.Reason != "") {
 			writeIllness(w, s, b)
 		} else if b.Reason != "" && b.State != lb.Up && b.State != lb.WeightZero && b.State != lb.Out {

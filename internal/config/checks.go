@@ -114,6 +114,7 @@ func (p *parser) checkChecks(i int) {
 		p.Fail(field, "says what to do when backends are not healthy, and no check says whether they are; add check, or remove the line")
 	}
 	p.checkOnDown(i)
+	p.checkSlowStart(i)
 	for k := range s.Checks.List {
 		p.checkCheck(i, k)
 	}
@@ -138,6 +139,23 @@ func (p *parser) checkOnDown(i int) {
 	case s.Protocol == lb.UDP && s.Checks.OnDown == lb.ResetFlows:
 		p.Fail(field, "UDP has no connections to reset; write %s or %s", lb.MoveFlows, lb.KeepFlows)
 	}
+}
+
+// The shortest slow start has steps as short as changes that come together can be, and the longest
+// is that of an interval of checks.
+const (
+	shortestSlowStart = time.Second
+	longestSlowStart  = time.Hour
+)
+
+// checkSlowStart refuses it where shares have no meaning.
+func (p *parser) checkSlowStart(i int) {
+	s, field := p.cfg.Services[i], ServiceField(i, "slow_start")
+	if s.SlowStart == 0 || p.Bad(field) || p.Bad(ServiceField(i, "scheduler")) || s.Scheduler.Weighted() {
+		return
+	}
+	p.Fail(field, "a share that grows is a weight, and the scheduler %s heeds none; write another scheduler, such as %s, or remove the line", s.Scheduler,
+		map[lb.Scheduler]lb.Scheduler{lb.RoundRobin: lb.WeightedRoundRobin, lb.LeastConnections: lb.WeightedLeastConnections, lb.Failover: lb.Maglev}[s.Scheduler])
 }
 
 // checkCheck looks at check k of service i, and drops what its type does not have.

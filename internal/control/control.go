@@ -193,7 +193,7 @@ type Controller struct {
 }
 
 // tasks are what the loop does at a time.
-type tasks struct{ reconcile, deadline, pending, retry, silence, losses, illness *task }
+type tasks struct{ reconcile, deadline, pending, retry, silence, losses, illness, steps *task }
 
 // New returns a controller for a configuration. Nothing happens before Start.
 func New(opt Options, cfg *config.Config) *Controller {
@@ -241,6 +241,11 @@ func (c *Controller) plan() {
 		silence: c.agenda.add(quietly(c.reportSilent)),
 		losses:  c.agenda.add(quietly(c.tellLosses)),
 		illness: c.agenda.add(quietly(c.tellUntold)),
+		steps: c.agenda.add(quietly(func() {
+			if err := c.advance(); err != nil {
+				c.settleFailure(err)
+			}
+		})),
 	}
 }
 
@@ -422,7 +427,7 @@ func (c *Controller) reconcile() error {
 	if gone != nil {
 		return gone
 	}
-	c.settleFailure(errors.Join(err, c.vips.mend(), c.converge(), c.expire()))
+	c.settleFailure(errors.Join(err, c.vips.mend(), c.converge(), c.expire(), c.advance()))
 	if c.pending != nil && c.resolved(c.pending) {
 		c.commit()
 	}

@@ -128,6 +128,7 @@ func (v *view) withVerdicts(news map[lb.BackendKey]lb.Verdict) (*view, []use) {
 		if len(changed) == 0 {
 			next.verdicts, next.selected = slices.Clone(v.verdicts), slices.Clone(v.selected)
 			next.state.Services = slices.Clone(v.state.Services)
+			next.starts, next.now = slices.Clone(v.starts), time.Now()
 		}
 		if !services[at.i] {
 			next.verdicts[at.i] = slices.Clone(v.verdicts[at.i])
@@ -178,6 +179,8 @@ type member struct {
 	lb.Backend
 	verdict
 	path lb.Path
+	// slow is what slow start leaves of its weight, in per cent.
+	slow uint16
 }
 
 // serves says whether the backend could take new flows, and would be right to.
@@ -228,9 +231,9 @@ func (p selection) admit(m *member) {
 	}
 }
 
-// agentScale is by how much weights are multiplied where agents ask for shares of them: a
-// weight of 1 has none.
-const agentScale = 100
+// shareScale is by how much weights are multiplied where backends get shares of them, by slow
+// start or as agents ask for it: a weight of 1 has none.
+const shareScale = 100
 
 // scaled returns the weight of a backend of which a share is asked for, beside others of at
 // most this weight.
@@ -238,7 +241,7 @@ func scaled(weight, share, most uint16) uint16 {
 	if weight == 0 || share == 0 {
 		return 0
 	}
-	scale := min(agentScale, 65535/max(uint32(most), 1))
+	scale := min(shareScale, 65535/max(uint32(most), 1))
 	return uint16(max(1, uint32(weight)*scale*min(uint32(share), 100)/100))
 }
 
@@ -251,30 +254,40 @@ func asksShares(s lb.Service) bool {
 // them, and the paths to them.
 func (v *view) judge(i int) (lb.RoutedService, selection) {
 	s := v.cfg.Services[i]
-	members := make([]member, 0, len(s.Backends))
-	most := uint16(0)
-	for j, b := range s.Backends {
-		o := v.overlays[s.BackendKey(b)]
-		if o.out() {
-			continue
-		}
-		m := member{Backend: o.over(b), path: pathOf(s, v.known[v.at[i][j]])}
-		m.verdict = v.verdict(use{i, j})
-		most = max(most, m.Weight)
-		members = append(members, m)
-	}
+	members, most := v.members(i)
 	p := elect(s, members)
 	made := lb.RoutedService{Service: s, Paths: make([]lb.Path, len(members))}
 	made.Backends = make([]lb.Backend, len(members))
 	for k := range members {
 		m := &members[k]
 		p.admit(m)
-		if asksShares(s) {
-			m.Weight = scaled(m.Weight, m.share(), most)
+		if asksShares(s) || s.SlowStart > 0 {
+			m.Weight = scaled(m.Weight, m.share()*m.slow/100, most)
 		}
 		made.Backends[k], made.Paths[k] = m.Backend, m.path
 	}
 	return made, p
+}
+
+// members are the backends of service i that are not taken out, and the largest weight among
+// them. It notes which of them begin to serve.
+func (v *view) members(i int) (members []member, most uint16) {
+	s := v.cfg.Services[i]
+	starts := slices.Clone(v.starts[i])
+	for j, b := range s.Backends {
+		o := v.overlays[s.BackendKey(b)]
+		m := member{Backend: o.over(b), path: pathOf(s, v.known[v.at[i][j]]), verdict: v.verdict(use{i, j}), slow: 100}
+		if starts != nil {
+			starts[j] = starts[j].begin(&m, o.out(), s.SlowStart, v.now)
+			m.slow = starts[j].share
+		}
+		if !o.out() {
+			most = max(most, m.Weight)
+			members = append(members, m)
+		}
+	}
+	v.starts[i] = starts
+	return members, most
 }
 
 // share is what the backend asks for of its weight, in per cent.
@@ -286,7 +299,7 @@ func (m *member) share() uint16 {
 }
 
 // isPlain says whether the backends of a service are those of the configuration: without
-// checks, backups or operations.
+// checks, backups, slow start or operations.
 func (v *view) isPlain(i int) bool { return v.plain[i] && v.laid[v.cfg.Services[i].Key()] == 0 }
 
 // usually finds the services whose backends are the configuration's unless operations change
@@ -294,7 +307,7 @@ func (v *view) isPlain(i int) bool { return v.plain[i] && v.laid[v.cfg.Services[
 func usually(services []lb.Service) []bool {
 	plain := make([]bool, len(services))
 	for i, s := range services {
-		plain[i] = !s.Checks.On() && !slices.ContainsFunc(s.Backends, func(b lb.Backend) bool { return b.Backup })
+		plain[i] = !s.Checks.On() && s.SlowStart == 0 && !slices.ContainsFunc(s.Backends, func(b lb.Backend) bool { return b.Backup })
 	}
 	return plain
 }

@@ -132,6 +132,7 @@ func (c *Controller) install(v *view) error {
 		return err
 	}
 	c.remind(v)
+	c.armSteps(c.view, v)
 	c.stale = false
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -146,6 +147,7 @@ func (c *Controller) install(v *view) error {
 // show puts a view in force for which the data plane has what it needs.
 func (c *Controller) show(v *view) {
 	c.remind(v)
+	c.armSteps(c.view, v)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.view = v

@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"reflect"
 	"slices"
+	"time"
 
 	"github.com/jeoul/jeoul/internal/config"
 	"github.com/jeoul/jeoul/internal/iface"
@@ -116,6 +117,10 @@ type view struct {
 	verdicts [][]verdict
 	// selected[i] says which backends of service i take new flows; zero where it is plain.
 	selected []selection
+	// starts[i][j] is how far backend j of service i has come; nil for a service without slow
+	// start. now is when the view was made, by which that goes.
+	starts [][]start
+	now    time.Time
 	// state.Services[i] is service i. Slices of backends and paths that a change
 	// does not touch are those of the view before: the data plane compares by them.
 	state lb.State
@@ -125,8 +130,9 @@ type view struct {
 // former view, which may be nil, is taken from there.
 func newView(l *layout, overlays map[lb.BackendKey]overlay, known []*paths.Entry, verdicts [][]verdict, former *view) *view {
 	v := &view{layout: l, overlays: overlays, laid: countOverlays(overlays), known: known,
-		verdicts: verdicts, selected: make([]selection, len(l.cfg.Services)),
+		verdicts: verdicts, selected: make([]selection, len(l.cfg.Services)), now: time.Now(),
 		state: lb.State{Services: make([]lb.RoutedService, len(l.cfg.Services)), Hook: l.cfg.Hook, Interfaces: l.cfg.Interfaces}}
+	v.findStarts(former)
 	for i, s := range l.cfg.Services {
 		if old := former.same(v, i); old != nil {
 			s.Backends = old.Backends
@@ -266,6 +272,7 @@ func (v *view) withOverlays(overlays map[lb.BackendKey]overlay, services []int) 
 	next := *v
 	next.overlays, next.laid = overlays, countOverlays(overlays)
 	next.state.Services, next.selected = slices.Clone(v.state.Services), slices.Clone(v.selected)
+	next.starts, next.now = slices.Clone(v.starts), time.Now()
 	for _, i := range services {
 		next.state.Services[i] = sharing(next.join(i), &v.state.Services[i])
 	}
@@ -279,6 +286,7 @@ func (v *view) withPaths(news map[int]*paths.Entry) *view {
 		return &next
 	}
 	next.known, next.state.Services, next.selected = slices.Clone(v.known), slices.Clone(v.state.Services), slices.Clone(v.selected)
+	next.starts, next.now = slices.Clone(v.starts), time.Now()
 	for n, entry := range news {
 		next.known[n] = entry
 	}

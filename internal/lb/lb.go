@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"time"
 )
 
 // Errors that a parser of these types may return.
@@ -189,7 +190,10 @@ type Service struct {
 	// are no replies to clients of the service. They are of the VIP's family, and masked.
 	Untranslated []netip.Prefix `json:"untranslated,omitempty"`
 	Checks       Checks         `json:"checks,omitzero"`
-	Backends     []Backend      `json:"backends"`
+	// SlowStart is how long the share of new flows of a backend grows that begins to serve; 0: it
+	// has all of its weight at once.
+	SlowStart time.Duration `json:"slow_start_ns,omitempty"`
+	Backends  []Backend     `json:"backends"`
 }
 
 // Tracked says whether every flow of the service is remembered: because of its

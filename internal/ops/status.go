@@ -130,9 +130,19 @@ type Service struct {
 	Require string  `json:"require,omitempty"`
 	// OnDown is what becomes of the flows of a backend that fails; absent where nothing is asked.
 	OnDown lb.OnDown `json:"on_down,omitempty"`
+	// SlowStartSeconds is how long a backend's share grows that begins to serve; 0: it does not.
+	SlowStartSeconds float64 `json:"slow_start_seconds,omitempty"`
 	// Transition is the one under way, if there is one.
 	Transition *Transition `json:"transition,omitempty"`
 	Backends   []Backend   `json:"backends"`
+}
+
+// SlowStart is how far a backend has come that began to serve a while ago.
+type SlowStart struct {
+	// Percent is what it gets of its weight now.
+	Percent uint16 `json:"percent"`
+	// Until is when it gets all of it.
+	Until time.Time `json:"until"`
 }
 
 // Persistence keeps a client on one backend.
@@ -222,6 +232,8 @@ type Backend struct {
 	Ports *Ports `json:"ports,omitempty"`
 	// Backup: it is to take new flows only while no other does.
 	Backup bool `json:"backup,omitempty"`
+	// SlowStart is absent where the backend has all of its weight.
+	SlowStart *SlowStart `json:"slow_start,omitempty"`
 	// Health is what the checks say; absent where nothing is asked.
 	Health *Health `json:"health,omitempty"`
 }
