@@ -5,6 +5,7 @@ package datapath
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"maps"
 	"net/netip"
 	"os"
@@ -66,6 +67,43 @@ func (k *kept) open() (*Datapath, error) {
 	return d, nil
 }
 
+// openWith opens a datapath and applies a state.
+func (k *kept) openWith(state lb.State) (*Datapath, error) {
+	d, err := k.open()
+	if err != nil {
+		return nil, err
+	}
+	if err := d.Apply(state); err != nil {
+		return nil, errors.Join(err, d.Close())
+	}
+	return d, nil
+}
+
+// adopt opens a datapath that must take over what another has left.
+func (k *kept) adopt() (*Datapath, error) {
+	d, err := k.open()
+	if err == nil && !d.Adopted() {
+		return nil, errors.Join(fmt.Errorf("it was not taken over: %q", d.Notes()), d.Close())
+	}
+	return d, err
+}
+
+// onlyBy has programs attached by one way, whatever hook is asked for.
+func onlyBy(w way) func(lb.Hook, []port) []attempt {
+	return func(lb.Hook, []port) []attempt { return []attempt{{way: w, reason: "as in the test"}} }
+}
+
+// rememberFlow puts an established flow of the first service into a datapath's table.
+func rememberFlow(t *testing.T, d *Datapath) xdpFlow {
+	t.Helper()
+	is := d.register.records[0]
+	flow := xdpFlow{Port: 7, Service: is.id, Backend: is.places[0].index, Generation: is.places[0].generation}
+	if !d.shared.proven.insert(flow, xdpFlowStateFLOW_ESTABLISHED, d.janitor.now()) {
+		t.Fatal("no room for a flow")
+	}
+	return flow
+}
+
 // TestKept lets a datapath go and takes it over, by every way to attach: nothing is detached
 // meanwhile, identities, flows and counters stay, and what is closed leaves nothing.
 func TestKept(t *testing.T) {
@@ -74,7 +112,7 @@ func TestKept(t *testing.T) {
 		t.Run(w.name, func(t *testing.T) {
 			testenv.In(t, nics(t), func() error {
 				k := newKept(t)
-				k.hook, k.ways = w.hook, func(lb.Hook, []port) []attempt { return []attempt{{way: w, reason: "as in the test"}} }
+				k.hook, k.ways = w.hook, onlyBy(w)
 				first, err := k.open()
 				if err != nil {
 					return err
@@ -83,11 +121,7 @@ func TestKept(t *testing.T) {
 				if err := first.Apply(state); err != nil {
 					return err
 				}
-				flow := xdpFlow{Port: 7, Service: first.register.records[0].id, Backend: first.register.records[0].places[0].index,
-					Generation: first.register.records[0].places[0].generation}
-				if !first.shared.proven.insert(flow, xdpFlowStateFLOW_ESTABLISHED, first.janitor.now()) {
-					t.Fatal("no room for a flow")
-				}
+				flow := rememberFlow(t, first)
 				program, backends, clock := first.Program(), maps.Clone(first.register.places.backends), first.janitor.now()
 				before, err := program.Info()
 				if err != nil {
@@ -98,12 +132,9 @@ func TestKept(t *testing.T) {
 					return err
 				}
 
-				again, err := k.open()
+				again, err := k.adopt()
 				if err != nil {
 					return err
-				}
-				if !again.Adopted() {
-					t.Fatalf("it was not taken over: %q", again.Notes())
 				}
 				info, err := again.Program().Info()
 				if err != nil {
@@ -221,11 +252,8 @@ func TestKeptAfterKill(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			testenv.In(t, nics(t), func() error {
 				k := newKept(t)
-				first, err := k.open()
+				first, err := k.openWith(testState())
 				if err != nil {
-					return err
-				}
-				if err := first.Apply(testState()); err != nil {
 					return err
 				}
 				backends := maps.Clone(first.register.places.backends)
@@ -235,14 +263,11 @@ func TestKeptAfterKill(t *testing.T) {
 				if err := first.Leave(); err != nil {
 					return err
 				}
-				again, err := k.open()
+				again, err := k.adopt()
 				if err != nil {
 					return err
 				}
 				defer again.Close()
-				if !again.Adopted() {
-					t.Fatalf("it was not taken over: %q", again.Notes())
-				}
 				if err := again.Apply(more()); err != nil {
 					return err
 				}
@@ -314,11 +339,8 @@ func TestKeptIsRefused(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			testenv.In(t, nics(t), func() error {
 				k := newKept(t)
-				first, err := k.open()
+				first, err := k.openWith(testState())
 				if err != nil {
-					return err
-				}
-				if err := first.Apply(testState()); err != nil {
 					return err
 				}
 				program, err := first.Program().Clone()

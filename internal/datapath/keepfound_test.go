@@ -87,11 +87,8 @@ func TestKeptOnChangedInterfaces(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			testenv.In(t, nics(t), func() error {
 				k := newKept(t)
-				first, err := k.open()
+				first, err := k.openWith(testState())
 				if err != nil {
-					return err
-				}
-				if err := first.Apply(testState()); err != nil {
 					return err
 				}
 				if err := first.Leave(); err != nil {
@@ -138,12 +135,9 @@ func TestSweep(t *testing.T) {
 		t.Run(w.name, func(t *testing.T) {
 			testenv.In(t, nics(t), func() error {
 				k := newKept(t)
-				k.hook, k.ways = w.hook, func(lb.Hook, []port) []attempt { return []attempt{{way: w, reason: "as in the test"}} }
-				d, err := k.open()
+				k.hook, k.ways = w.hook, onlyBy(w)
+				d, err := k.openWith(testState())
 				if err != nil {
-					return err
-				}
-				if err := d.Apply(testState()); err != nil {
 					return err
 				}
 				if err := d.Leave(); err != nil {

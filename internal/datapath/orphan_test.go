@@ -117,11 +117,8 @@ func TestWatchEnds(t *testing.T) {
 	testenv.In(t, nics(t), func() error {
 		k := newKept(t)
 		k.orphan = time.Minute
-		d, err := k.open()
+		d, err := k.openWith(testState())
 		if err != nil {
-			return err
-		}
-		if err := d.Apply(testState()); err != nil {
 			return err
 		}
 		watches, err := d.current.watch.Maps[orphanMapWatches].Info()

@@ -11,7 +11,6 @@ import (
 
 	"github.com/cilium/ebpf"
 
-	"github.com/jeoul/jeoul/internal/hostnet"
 	"github.com/jeoul/jeoul/internal/lb"
 	"github.com/jeoul/jeoul/internal/testenv"
 )
@@ -64,17 +63,7 @@ func TestReach(t *testing.T) {
 			[]string{"xdp (native)", "tc", "xdp (native)"}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			testenv.In(t, nics(t), func() error {
-				changes, err := hostnet.Open(t.TempDir(), "test")
-				if err != nil {
-					return err
-				}
-				defer changes.Close()
-				d, err := openOn(firstHook(test.steps[0].Hook), changes, test.ways, "veth0")
-				if err != nil {
-					return err
-				}
-				defer d.Close()
+			onNICs(t, firstHook(test.steps[0].Hook), test.ways, []string{"veth0"}, func(d *Datapath) error {
 				shared := d.shared
 				for i, state := range test.steps {
 					if err := d.Apply(state); err != nil {
@@ -100,10 +89,7 @@ func TestReach(t *testing.T) {
 						}
 					}
 				}
-				if err := errors.Join(d.Close(), eachAttached(all, false)); err != nil {
-					return err
-				}
-				return changes.Close()
+				return errors.Join(d.Close(), eachAttached(all, false))
 			})
 		})
 	}
@@ -124,44 +110,18 @@ func TestReachRefused(t *testing.T) {
 	all := []string{"veth0", "veth1", "bridge0"}
 	before := []string{"veth0", "bridge0"}
 	for name, test := range map[string]struct {
-		hook lb.Hook
-		ways func(lb.Hook, []port) []attempt
-		from []string
-		to   []string
-		// spoil makes the change fail; it returns the programs of others, and what mends it.
-		spoil func(t *testing.T, d *Datapath) ([]ebpf.ProgramID, func() error, error)
+		hook  lb.Hook
+		ways  func(lb.Hook, []port) []attempt
+		from  []string
+		to    []string
+		spoil spoiling
 		says  []string
 		is    error
 	}{
-		"another XDP program": {lb.HookXDP, attempts, []string{"veth0"}, []string{"veth1", "veth0"}, func(t *testing.T, d *Datapath) ([]ebpf.ProgramID, func() error, error) {
-			other, err := occupy("veth1")
-			if err != nil {
-				return nil, nil, err
-			}
-			info, err := other.Info()
-			if err != nil {
-				return nil, nil, err
-			}
-			return []ebpf.ProgramID{info.Program}, other.Close, nil
-		}, []string{"veth1", "occupant", "stop its owner"}, ErrBusy},
-		"another filter": {lb.HookTC, throughFilters, before, []string{"veth0", "veth1"}, func(t *testing.T, d *Datapath) ([]ebpf.ProgramID, func() error, error) {
-			other, mend, err := occupyFilter("veth1")
-			return []ebpf.ProgramID{other}, mend, err
-		}, []string{"veth1", "the priority"}, ErrBusy},
-		"tags that stay hidden": {lb.HookXDP, attempts, []string{"veth0"}, []string{"veth0", "veth1"}, func(t *testing.T, d *Datapath) ([]ebpf.ProgramID, func() error, error) {
-			off := d.options.SwitchOff
-			d.options.SwitchOff = func(name, feature, why string) error {
-				if name == "veth1" {
-					return errors.New("its driver leaves it as it is")
-				}
-				return off(name, feature, why)
-			}
-			return nil, func() error { d.options.SwitchOff = off; return nil }, nil
-		}, []string{"veth1 takes VLAN tags out", "use hook: tc"}, ErrUnsupported},
-		"one that cannot be left": {lb.HookTC, attempts, before, []string{"veth1", "veth0"}, func(t *testing.T, d *Datapath) ([]ebpf.ProgramID, func() error, error) {
-			d.holds[1] = stuck{d.holds[1]}
-			return nil, func() error { return nil }, nil
-		}, []string{"detaching from bridge0 in TCX", "stuck"}, nil},
+		"another XDP program":     {lb.HookXDP, attempts, []string{"veth0"}, []string{"veth1", "veth0"}, anotherXDP, []string{"veth1", "occupant", "stop its owner"}, ErrBusy},
+		"another filter":          {lb.HookTC, throughFilters, before, []string{"veth0", "veth1"}, anotherFilter, []string{"veth1", "the priority"}, ErrBusy},
+		"tags that stay hidden":   {lb.HookXDP, attempts, []string{"veth0"}, []string{"veth0", "veth1"}, tagsStayHidden, []string{"veth1 takes VLAN tags out", "use hook: tc"}, ErrUnsupported},
+		"one that cannot be left": {lb.HookTC, attempts, before, []string{"veth1", "veth0"}, secondIsStuck, []string{"detaching from bridge0 in TCX", "stuck"}, nil},
 		"one that does not take the new program": {lb.HookTC, attempts, before, []string{"veth1", "veth0"}, func(t *testing.T, d *Datapath) ([]ebpf.ProgramID, func() error, error) {
 			last := d.holds[0]
 			d.holds[0] = stubborn{last}
@@ -185,17 +145,7 @@ func TestReachRefused(t *testing.T) {
 		}, []string{"refused"}, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
-			testenv.In(t, nics(t), func() error {
-				changes, err := hostnet.Open(t.TempDir(), "test")
-				if err != nil {
-					return err
-				}
-				defer changes.Close()
-				d, err := openOn(test.hook, changes, test.ways, test.from...)
-				if err != nil {
-					return err
-				}
-				defer d.Close()
+			onNICs(t, test.hook, test.ways, test.from, func(d *Datapath) error {
 				program, attached, features := d.Program(), d.Attachments(), len(hiding(t, "veth1"))
 				others, mend, err := test.spoil(t, d)
 				if err != nil {
@@ -321,7 +271,7 @@ func TestKeptReaches(t *testing.T) {
 				t.Run(name+", "+w.name+", "+what, func(t *testing.T) {
 					testenv.In(t, nics(t), func() error {
 						k := newKept(t)
-						k.ways = func(lb.Hook, []port) []attempt { return []attempt{{way: w, reason: "as in the test"}} }
+						k.ways = onlyBy(w)
 						open := func() (*Datapath, error) {
 							d, err := k.open()
 							if err == nil {
@@ -336,11 +286,7 @@ func TestKeptReaches(t *testing.T) {
 						if err := first.Apply(on("", before...)); err != nil {
 							return err
 						}
-						flow := xdpFlow{Port: 7, Service: first.register.records[0].id, Backend: first.register.records[0].places[0].index,
-							Generation: first.register.records[0].places[0].generation}
-						if !first.shared.proven.insert(flow, xdpFlowStateFLOW_ESTABLISHED, first.janitor.now()) {
-							t.Fatal("no room for a flow")
-						}
+						flow := rememberFlow(t, first)
 						if err := errors.Join(dies(first), first.Leave()); err != nil {
 							return err
 						}

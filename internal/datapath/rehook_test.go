@@ -40,6 +40,28 @@ func openOn(hook lb.Hook, changes *hostnet.Changes, ways func(lb.Hook, []port) [
 	return d, nil
 }
 
+// onNICs runs a test with a datapath on interfaces of nics. What it has changed of them is taken
+// back when the test has closed it.
+func onNICs(t *testing.T, hook lb.Hook, ways func(lb.Hook, []port) []attempt, names []string, test func(*Datapath) error) {
+	t.Helper()
+	testenv.In(t, nics(t), func() error {
+		changes, err := hostnet.Open(t.TempDir(), "test")
+		if err != nil {
+			return err
+		}
+		defer changes.Close()
+		d, err := openOn(hook, changes, ways, names...)
+		if err != nil {
+			return err
+		}
+		defer d.Close()
+		if err := test(d); err != nil {
+			return err
+		}
+		return changes.Close()
+	})
+}
+
 // hooked returns the state of the tests for a hook.
 func hooked(hook lb.Hook) lb.State {
 	state := testState()
@@ -84,17 +106,7 @@ func TestRehook(t *testing.T) {
 		{"native XDP and a filter", []string{"veth0", "veth1"}, throughFilters, "xdp (native)", len(tagOffloads)},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			testenv.In(t, nics(t), func() error {
-				changes, err := hostnet.Open(t.TempDir(), "test")
-				if err != nil {
-					return err
-				}
-				defer changes.Close()
-				d, err := openOn(lb.HookTC, changes, test.ways, test.nics...)
-				if err != nil {
-					return err
-				}
-				defer d.Close()
+			onNICs(t, lb.HookTC, test.ways, test.nics, func(d *Datapath) error {
 				shared := d.shared
 				for _, step := range []struct {
 					hook lb.Hook
@@ -122,13 +134,51 @@ func TestRehook(t *testing.T) {
 						t.Errorf("hook %q: of what hides tags, %v are on, want %d", step.hook, on, hidden)
 					}
 				}
-				if err := errors.Join(d.Close(), eachAttached(test.nics, false)); err != nil {
-					return err
-				}
-				return changes.Close()
+				return errors.Join(d.Close(), eachAttached(test.nics, false))
 			})
 		})
 	}
+}
+
+// spoiling makes the next change of hook or interfaces fail; it returns the programs of
+// others, and what mends it.
+type spoiling func(t *testing.T, d *Datapath) ([]ebpf.ProgramID, func() error, error)
+
+// anotherXDP takes the place of XDP on veth1.
+func anotherXDP(*testing.T, *Datapath) ([]ebpf.ProgramID, func() error, error) {
+	other, err := occupy("veth1")
+	if err != nil {
+		return nil, nil, err
+	}
+	info, err := other.Info()
+	if err != nil {
+		return nil, nil, err
+	}
+	return []ebpf.ProgramID{info.Program}, other.Close, nil
+}
+
+// anotherFilter takes the place of our filter on veth1.
+func anotherFilter(*testing.T, *Datapath) ([]ebpf.ProgramID, func() error, error) {
+	other, mend, err := occupyFilter("veth1")
+	return []ebpf.ProgramID{other}, mend, err
+}
+
+// tagsStayHidden has the driver of veth1 refuse to leave VLAN tags in frames.
+func tagsStayHidden(_ *testing.T, d *Datapath) ([]ebpf.ProgramID, func() error, error) {
+	off := d.options.SwitchOff
+	d.options.SwitchOff = func(name, feature, why string) error {
+		if name == "veth1" {
+			return errors.New("its driver leaves it as it is")
+		}
+		return off(name, feature, why)
+	}
+	return nil, func() error { d.options.SwitchOff = off; return nil }, nil
+}
+
+// secondIsStuck has the second interface fail to be left, once.
+func secondIsStuck(_ *testing.T, d *Datapath) ([]ebpf.ProgramID, func() error, error) {
+	d.holds[1] = stuck{d.holds[1]}
+	return nil, func() error { return nil }, nil
 }
 
 // stuck is a hold that cannot be closed well.
@@ -151,66 +201,24 @@ func TestRehookRefused(t *testing.T) {
 		name     string
 		from, to lb.Hook
 		ways     func(lb.Hook, []port) []attempt
-		// spoil makes the change fail; it returns the programs of others, and what mends it.
-		spoil func(t *testing.T, d *Datapath) ([]ebpf.ProgramID, func() error, error)
-		says  []string
-		is    error
+		spoil    spoiling
+		says     []string
+		is       error
 	}{
-		{"another XDP program", lb.HookTC, lb.HookXDP, attempts, func(t *testing.T, d *Datapath) ([]ebpf.ProgramID, func() error, error) {
-			other, err := occupy("veth1")
-			if err != nil {
-				return nil, nil, err
-			}
-			info, err := other.Info()
-			if err != nil {
-				return nil, nil, err
-			}
-			return []ebpf.ProgramID{info.Program}, other.Close, nil
-		}, []string{"veth1", "occupant"}, ErrBusy},
-		{"tags that stay hidden", lb.HookTC, lb.HookXDP, attempts, func(t *testing.T, d *Datapath) ([]ebpf.ProgramID, func() error, error) {
-			off := d.options.SwitchOff
-			d.options.SwitchOff = func(name, feature, why string) error {
-				if name == "veth1" {
-					return errors.New("its driver leaves it as it is")
-				}
-				return off(name, feature, why)
-			}
-			return nil, func() error { d.options.SwitchOff = off; return nil }, nil
-		}, []string{"veth1 takes VLAN tags out"}, ErrUnsupported},
-		{"TC cannot be left", lb.HookTC, lb.HookXDP, attempts, func(t *testing.T, d *Datapath) ([]ebpf.ProgramID, func() error, error) {
-			d.holds[1] = stuck{d.holds[1]}
-			return nil, func() error { return nil }, nil
-		}, []string{"detaching from veth1 in TCX", "stuck"}, nil},
-		{"a filter of TC cannot be left", lb.HookTC, lb.HookXDP, throughFilters, func(t *testing.T, d *Datapath) ([]ebpf.ProgramID, func() error, error) {
-			d.holds[1] = stuck{d.holds[1]}
-			return nil, func() error { return nil }, nil
-		}, []string{"detaching from veth1 in a TC filter", "stuck"}, nil},
-		{"XDP cannot be left", lb.HookXDP, lb.HookTC, attempts, func(t *testing.T, d *Datapath) ([]ebpf.ProgramID, func() error, error) {
-			d.holds[1] = stuck{d.holds[1]}
-			return nil, func() error { return nil }, nil
-		}, []string{"detaching from veth1 in native XDP", "stuck"}, nil},
-		{"another filter in our place", lb.HookXDP, lb.HookTC, onlyXDP, func(t *testing.T, d *Datapath) ([]ebpf.ProgramID, func() error, error) {
-			other, mend, err := occupyFilter("veth1")
-			return []ebpf.ProgramID{other}, mend, err
-		}, []string{"veth1", "the priority"}, ErrBusy},
+		{"another XDP program", lb.HookTC, lb.HookXDP, attempts, anotherXDP, []string{"veth1", "occupant"}, ErrBusy},
+		{"tags that stay hidden", lb.HookTC, lb.HookXDP, attempts, tagsStayHidden, []string{"veth1 takes VLAN tags out"}, ErrUnsupported},
+		{"TC cannot be left", lb.HookTC, lb.HookXDP, attempts, secondIsStuck, []string{"detaching from veth1 in TCX", "stuck"}, nil},
+		{"a filter of TC cannot be left", lb.HookTC, lb.HookXDP, throughFilters, secondIsStuck, []string{"detaching from veth1 in a TC filter", "stuck"}, nil},
+		{"XDP cannot be left", lb.HookXDP, lb.HookTC, attempts, secondIsStuck, []string{"detaching from veth1 in native XDP", "stuck"}, nil},
+		{"another filter in our place", lb.HookXDP, lb.HookTC, onlyXDP, anotherFilter, []string{"veth1", "the priority"}, ErrBusy},
 		{"no way", lb.HookXDP, lb.HookTC, attempts, func(t *testing.T, d *Datapath) ([]ebpf.ProgramID, func() error, error) {
 			d.ways = func(lb.Hook, []port) []attempt { return []attempt{{way: genericXDP}} }
 			return nil, func() error { d.ways = onlyFilters; return nil }, nil
 		}, []string{"hook: tc"}, ErrUnsupported},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			testenv.In(t, nics(t), func() error {
-				changes, err := hostnet.Open(t.TempDir(), "test")
-				if err != nil {
-					return err
-				}
-				defer changes.Close()
-				both := []string{"veth0", "veth1"}
-				d, err := openOn(test.from, changes, test.ways, both...)
-				if err != nil {
-					return err
-				}
-				defer d.Close()
+			both := []string{"veth0", "veth1"}
+			onNICs(t, test.from, test.ways, both, func(d *Datapath) error {
 				program, attached, features := d.Program(), d.Attachments(), hiding(t, "veth0")
 				others, mend, err := test.spoil(t, d)
 				if err != nil {
