@@ -44,10 +44,15 @@ func (o benchOutput) run(run *results.Run, measure func() ([]results.Trial, erro
 	if len(run.Trials) == 0 {
 		return err
 	}
+	return errors.Join(err, o.print(run))
+}
+
+// print prints what was measured.
+func (o benchOutput) print(run *results.Run) error {
 	if o.JSON {
-		return errors.Join(err, run.Write(os.Stdout))
+		return run.Write(os.Stdout)
 	}
-	return errors.Join(err, report.Terminal(os.Stdout, run))
+	return report.Terminal(os.Stdout, run)
 }
 
 // tell tells on a terminal what is being done; nil elsewhere.

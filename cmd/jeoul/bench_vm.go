@@ -25,11 +25,16 @@ const (
 	labCounting = "vm-icount"
 )
 
-// benchVM are the flags of a run in a virtual machine.
-type benchVM struct {
+// benchLab are the flags that say where a laboratory is.
+type benchLab struct {
 	Lab    string        `enum:"here,vm,vm-icount" default:"here" help:"Where the laboratory is: here; in a virtual machine with Debian's kernel (vm); or in an emulated one whose clock counts instructions (vm-icount)."`
 	Kernel string        `placeholder:"RELEASE" default:"trixie" help:"The Debian release whose kernel a virtual machine has (${default})."`
 	Limit  time.Duration `default:"6h" help:"How long a virtual machine may run (${default}); what it measured until then is kept."`
+}
+
+// benchVM are the flags of a suite's run that may be in a virtual machine.
+type benchVM struct {
+	benchLab
 	// Guest is how the run outside tells the one inside about the machine.
 	Guest *guestFlag `hidden:"" placeholder:"JSON"`
 }
@@ -49,8 +54,8 @@ func (v benchVM) virtual() *results.Virtual {
 }
 
 // Validate refuses what cannot be.
-func (v benchVM) Validate() error {
-	if v.Limit <= 0 {
+func (l benchLab) Validate() error {
+	if l.Limit <= 0 {
 		return errors.New("--limit must be more than 0")
 	}
 	return nil
@@ -74,16 +79,22 @@ func (c *benchRunCmd) inVM(ctx context.Context, suite *bench.Suite, dir, executa
 	if _, err := form.Only(c.Only, c.Loads); err != nil {
 		return nil, err
 	}
-	v := &vmRun{command: c, dir: dir, started: time.Now()}
+	v := &vmRun{vmLab: vmLab{benchLab: c.benchLab, started: time.Now()}, command: c, dir: dir}
 	return v.weigh(ctx, executable)
 }
 
-// vmRun is a run in a virtual machine, seen from outside.
-type vmRun struct {
-	command *benchRunCmd
-	dir     string
+// vmLab is a virtual machine in which something is measured, seen from outside.
+type vmLab struct {
+	benchLab
 	started time.Time
 	machine results.Virtual
+}
+
+// vmRun is a suite's run in a virtual machine, seen from outside.
+type vmRun struct {
+	vmLab
+	command *benchRunCmd
+	dir     string
 	// run is what came of it, as of the last trial.
 	run *results.Run
 }
@@ -105,7 +116,7 @@ func (v *vmRun) weigh(ctx context.Context, executable string) (*results.Run, err
 	}
 	end, err := vm.Run(ctx, vm.Machine{
 		Kernel: kernel, Accelerator: accelerator, Executable: executable,
-		Job: job, Files: files, Limit: v.command.Limit,
+		Job: job, Files: files, Limit: v.Limit,
 		Hello:  v.hello,
 		Line:   func(line string) { fmt.Fprintln(os.Stderr, line) },
 		Result: v.result,
@@ -114,7 +125,7 @@ func (v *vmRun) weigh(ctx context.Context, executable string) (*results.Run, err
 }
 
 // prepare finds a kernel and chooses how to run it.
-func (v *vmRun) prepare(ctx context.Context) (*vm.Kernel, vm.Accelerator, error) {
+func (l *vmLab) prepare(ctx context.Context) (*vm.Kernel, vm.Accelerator, error) {
 	emulator, err := vm.Version(ctx)
 	if err != nil {
 		return nil, "", err
@@ -124,19 +135,19 @@ func (v *vmRun) prepare(ctx context.Context) (*vm.Kernel, vm.Accelerator, error)
 		return nil, "", err
 	}
 	say := func(what string) { fmt.Fprintln(os.Stderr, what) }
-	kernel, err := vm.Fetch(ctx, cache, v.command.Kernel, say)
+	kernel, err := vm.Fetch(ctx, cache, l.Kernel, say)
 	if err != nil {
 		return nil, "", err
 	}
 	accelerator, reason := vm.Counting, ""
-	if v.command.Lab == labVM {
+	if l.Lab == labVM {
 		accelerator, reason = vm.Choose(ctx, kernel)
 	}
 	host, err := bench.Machine(build())
 	if err != nil {
 		return nil, "", err
 	}
-	v.machine = results.Virtual{
+	l.machine = results.Virtual{
 		Emulator: "QEMU " + emulator, Accelerator: string(accelerator), Reason: reason, Instructions: accelerator == vm.Counting,
 		Package: kernel.Package, HostKernel: host.Kernel, HostCPU: host.CPU, HostCores: host.Cores,
 	}
@@ -200,28 +211,37 @@ func (v *vmRun) job() (vm.Job, error) {
 	return vm.Job{Args: args, Result: filepath.Join(left, bench.ResultsFile)}, nil
 }
 
-func (v *vmRun) hello(h vm.Hello) {
-	v.machine.Clock = h.Clock
+func (l *vmLab) hello(h vm.Hello) {
+	l.machine.Clock = h.Clock
 	if len(h.Missing) > 0 {
 		fmt.Fprintf(os.Stderr, "the virtual machine's kernel has no %s\n", strings.Join(h.Missing, ", "))
 	}
 }
 
-// result takes the results as they are after a trial. Times are those of this machine: the
+// read reads results that came from the machine. Times are those of this machine: the
 // other's clock may count something else.
-func (v *vmRun) result(text []byte) error {
+func (l *vmLab) read(text []byte) (*results.Run, error) {
 	run, err := results.Decode(text)
 	if err != nil {
-		return fmt.Errorf("what the virtual machine measured: %w", err)
+		return nil, fmt.Errorf("what the virtual machine measured: %w", err)
 	}
-	run.Command, run.Started = strings.Join(os.Args, " "), v.started
+	run.Command, run.Started = strings.Join(os.Args, " "), l.started
 	if !run.Ended.IsZero() {
 		run.Ended = time.Now()
 	}
 	if run.Environment.Virtual == nil {
-		run.Environment.Virtual = &v.machine
+		run.Environment.Virtual = &l.machine
 	}
-	run.Environment.Virtual.Clock = v.machine.Clock
+	run.Environment.Virtual.Clock = l.machine.Clock
+	return run, nil
+}
+
+// result takes the results as they are after a trial.
+func (v *vmRun) result(text []byte) error {
+	run, err := v.read(text)
+	if err != nil {
+		return err
+	}
 	v.run = run
 	return run.Save(filepath.Join(v.dir, bench.ResultsFile))
 }

@@ -150,6 +150,8 @@ func compared(before, after *section) comparedLoad {
 	metric, title, noun := after.rate()
 	if s := after; s.isPackets() {
 		metric, title, noun = results.NsNetOfEmpty, "ns a packet, net", "ns"
+	} else if s.countsPackets() {
+		metric, title, noun = results.InstructionsNetOfEmpty, "instructions a packet, net", "instructions"
 	}
 	c := comparedLoad{metric: metric, title: title, noun: noun, baseline: after.Baseline}
 	for _, g := range after.Groups {

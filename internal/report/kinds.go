@@ -30,6 +30,9 @@ func (s *section) kind() *loadKind {
 	if s.isWire() {
 		return wireKind(s)
 	}
+	if s.countsPackets() {
+		return packetInstructionsKind()
+	}
 	if s.countsInstructions() {
 		return instructionsKind()
 	}

@@ -219,4 +219,10 @@ const (
 	// InstructionsPerRequest is of a virtual machine whose clock counts them: all
 	// that was done for a request, by clients, balancer, servers and kernel.
 	InstructionsPerRequest = "instructions_per_request"
+	// InstructionsPerPacket and the two after it are those of such a machine, too: of a
+	// packet in the data plane, and net of what the empty program took under the same
+	// packets; InstructionsEmpty is of samples only.
+	InstructionsPerPacket  = "instructions_per_packet"
+	InstructionsNetOfEmpty = "instructions_net_of_empty"
+	InstructionsEmpty      = "instructions_empty"
 )

@@ -176,9 +176,17 @@ func do(p *teller, port io.Reader) (status int, err error) {
 	if err != nil {
 		return 0, err
 	}
-	// Not exec.Cmd: this process reaps everybody's children, which would disturb it.
-	child, err := os.StartProcess(jeoulPath, append([]string{jeoulPath}, job.Args...),
-		&os.ProcAttr{Dir: "/root", Files: []*os.File{nothing, out, out}})
+	printed := out
+	if job.Prints {
+		if printed, err = os.Create(job.Result + unfinished); err != nil {
+			return 0, fmt.Errorf("making the file of the job's output: %w", err)
+		}
+		defer printed.Close()
+	}
+	program := worker()
+	// Not exec.Cmd: this process reaps all children, which would disturb it.
+	child, err := os.StartProcess(program, append([]string{program}, job.Args...),
+		&os.ProcAttr{Dir: "/root", Files: []*os.File{nothing, printed, out}})
 	if err != nil {
 		return 0, fmt.Errorf("starting the job: %w", err)
 	}
@@ -188,9 +196,23 @@ func do(p *teller, port io.Reader) (status int, err error) {
 	results := &file{path: job.Result}
 	go func() { told <- tellLines(p, lines, results) }()
 	status, err = reapUntil(child.Pid)
+	if job.Prints {
+		err = errors.Join(err, os.Rename(printed.Name(), job.Result))
+	}
 	// What the job left behind may hold the pipe open.
 	err = errors.Join(err, lines.SetReadDeadline(time.Now().Add(time.Second)))
 	return status, errors.Join(err, <-told, results.tell(p))
+}
+
+// unfinished ends the name of a job's output while the job runs.
+const unfinished = ".unfinished"
+
+// worker is the path of the program that does the job.
+func worker() string {
+	if _, err := os.Stat(workerPath); err == nil {
+		return workerPath
+	}
+	return jeoulPath
 }
 
 // obey interrupts the job when the outside says so.

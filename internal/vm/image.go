@@ -20,9 +20,10 @@ import (
 
 // Where things are in the machine.
 const (
-	jeoulPath = "/usr/bin/jeoul"
-	jobDir    = "/job"
-	jobPath   = jobDir + "/job.json"
+	jeoulPath  = "/usr/bin/jeoul"
+	workerPath = "/usr/bin/jeoul-worker"
+	jobDir     = "/job"
+	jobPath    = jobDir + "/job.json"
 )
 
 // merged are directories of the root that are links into /usr, as in today's

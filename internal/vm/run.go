@@ -24,7 +24,10 @@ type Machine struct {
 	Accelerator Accelerator
 	// Executable is the path of the jeoul binary.
 	Executable string
-	Job        Job
+	// Worker is the path of another one that does the job, such as one of another
+	// commit; where it is empty, Executable does.
+	Worker string
+	Job    Job
 	// Files are put into the machine, by their paths below [Job.Path].
 	Files map[string][]byte
 	// Limit is how long the machine may run; 0 is for ever.
@@ -44,6 +47,9 @@ type Job struct {
 	// Result is the path of the file that is sent out whenever the job prints a line and
 	// at its end, if it has changed.
 	Result string `json:"result"`
+	// Prints says that the file is what the job prints on standard output; it is there,
+	// and sent, at the job's end.
+	Prints bool `json:"prints,omitempty"`
 }
 
 // JobPath is where the machine has a file of Machine.Files.
@@ -123,6 +129,11 @@ func (m Machine) writeImage(path string) error {
 	im, err := newImage(m.Executable, m.Kernel)
 	if err != nil {
 		return fmt.Errorf("making the virtual machine's file system: %w", err)
+	}
+	if m.Worker != "" {
+		if err := im.fileAs(m.Worker, workerPath); err != nil {
+			return fmt.Errorf("putting another jeoul into the virtual machine: %w", err)
+		}
 	}
 	job, err := json.Marshal(m.Job)
 	if err != nil {

@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -56,6 +57,45 @@ func TestMachine(t *testing.T) {
 	}
 	if result != "brought back" {
 		t.Errorf("what it left is %q", result)
+	}
+
+	// What a worker prints is what is left, whole, and no line.
+	lines, result = nil, ""
+	machine.Worker, machine.Job = jeoul, Job{Args: []string{"version"}, Result: "/tmp/printed", Prints: true}
+	end, err = Run(t.Context(), machine)
+	if err != nil || end.Status != 0 {
+		t.Fatalf("it ended with %+v, %v", end, err)
+	}
+	if !strings.Contains(result, "kernel  "+kernel.Version) || len(lines) > 0 {
+		t.Errorf("what it printed is %q, and the lines are %q", result, lines)
+	}
+}
+
+// TestWorkerIsInTheMachine: the jeoul that does the job is in the file system beside the one
+// that starts it.
+func TestWorkerIsInTheMachine(t *testing.T) {
+	if _, err := find(busyboxProgram); err != nil {
+		t.Skip(err)
+	}
+	dir := t.TempDir()
+	worker, image := filepath.Join(dir, "another"), filepath.Join(dir, "image")
+	write(t, worker, "the other jeoul")
+	write(t, filepath.Join(dir, "modules", "modules.dep"), "")
+	machine := Machine{Kernel: &Kernel{Dir: dir, Version: "1", Modules: filepath.Join(dir, "modules")}, Executable: os.Args[0], Worker: worker}
+	if err := machine.writeImage(image); err != nil {
+		t.Fatal(err)
+	}
+	content, err := os.ReadFile(image)
+	if err != nil {
+		t.Fatal(err)
+	}
+	// A record is a name that ends in zeroes, and then the content.
+	if !regexp.MustCompile(strings.TrimPrefix(workerPath, "/") + `\x00+the other jeoul`).Match(content) {
+		t.Errorf("the image has no %s with the worker's content", workerPath)
+	}
+	machine.Worker = filepath.Join(dir, "none")
+	if err := machine.writeImage(image); err == nil || !strings.Contains(err.Error(), "another jeoul") {
+		t.Errorf("without a worker's file: %v", err)
 	}
 }
 

@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/jeoul/jeoul/internal/bench/packets"
+	"github.com/jeoul/jeoul/internal/results"
+	"github.com/jeoul/jeoul/internal/vm"
+)
+
+// packetsVM is a measurement of packets in a virtual machine, seen from outside.
+type packetsVM struct {
+	vmLab
+	command *benchPacketsCmd
+	// run is what came of it, once the machine has told.
+	run *results.Run
+}
+
+// inVM measures in a virtual machine, and prints what it measured.
+func (c *benchPacketsCmd) inVM(ctx context.Context) error {
+	executable, err := os.Executable()
+	if err != nil {
+		return fmt.Errorf("finding this program's own file: %w", err)
+	}
+	v := &packetsVM{vmLab: vmLab{benchLab: c.benchLab, started: time.Now()}, command: c}
+	kernel, accelerator, err := v.prepare(ctx)
+	if err != nil {
+		return err
+	}
+	end, err := vm.Run(ctx, vm.Machine{
+		Kernel: kernel, Accelerator: accelerator, Executable: executable, Worker: c.Build,
+		Job: v.job(), Limit: c.Limit,
+		Hello:  v.hello,
+		Line:   func(line string) { fmt.Fprintln(os.Stderr, line) },
+		Result: v.result,
+	})
+	err = v.outcome(end, err)
+	if v.run == nil || len(v.run.Trials) == 0 {
+		return err
+	}
+	return errors.Join(err, c.print(v.run))
+}
+
+// job is the measurement that the machine does.
+func (v *packetsVM) job() vm.Job {
+	c := v.command
+	hooks := make([]string, len(c.Hook))
+	for i, hook := range c.Hook {
+		hooks[i] = string(hook)
+	}
+	args := []string{
+		"bench", "packets", "--json", "--hook", strings.Join(hooks, ","),
+		"--repeats", strconv.Itoa(c.Repeats), "--rounds", strconv.Itoa(c.Rounds), "--packets", strconv.FormatUint(uint64(c.Packets), 10),
+	}
+	if c.Only != "" {
+		args = append(args, "--only", c.Only)
+	}
+	return vm.Job{Args: args, Result: vmResults, Prints: true}
+}
+
+// result takes what the machine has measured: nothing, where it could not.
+func (v *packetsVM) result(text []byte) error {
+	if len(text) == 0 {
+		return nil
+	}
+	run, err := v.read(text)
+	if err != nil {
+		return err
+	}
+	run.Environment.Notes = packetsNotes()
+	if v.machine.Instructions {
+		packets.CountInstructions(run)
+	}
+	v.run = run
+	return nil
+}
+
+// outcome turns the machine's end into that of a measurement.
+func (v *packetsVM) outcome(end vm.End, err error) error {
+	switch {
+	case errors.Is(err, context.Canceled), errors.Is(err, vm.ErrLimit):
+		return errInterrupted{fmt.Errorf("interrupted before the last round had ended: %w", err)}
+	case err != nil:
+		return err
+	case end.Status != 0:
+		return fmt.Errorf("measuring in the virtual machine ended with status %d; it said why above", end.Status)
+	}
+	return nil
+}

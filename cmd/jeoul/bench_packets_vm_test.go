@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/jeoul/jeoul/internal/lb"
+	"github.com/jeoul/jeoul/internal/results"
+	"github.com/jeoul/jeoul/internal/vm"
+)
+
+// TestPacketsInAMachine checks what a virtual machine is asked to measure, and what is made of
+// what it tells, without one.
+func TestPacketsInAMachine(t *testing.T) {
+	command := &benchPacketsCmd{Repeats: 2, Rounds: 1, Packets: 20_000, Hook: []lb.Hook{lb.HookXDP, lb.HookTC}, Only: "l2dsr.*=rr$"}
+	v := &packetsVM{command: command, vmLab: vmLab{started: time.Unix(1, 0), machine: results.Virtual{Instructions: true, Emulator: "QEMU 9", Clock: "tsc"}}}
+	job := v.job()
+	want := []string{"bench", "packets", "--json", "--hook", "xdp,tc", "--repeats", "2", "--rounds", "1", "--packets", "20000", "--only", "l2dsr.*=rr$"}
+	if !slices.Equal(job.Args, want) || !job.Prints {
+		t.Errorf("the job is %q, want %q, printed", job.Args, want)
+	}
+	inside := &results.Run{Schema: results.Schema, Suite: "packets", Started: time.Unix(8, 0), Ended: time.Unix(9, 0), Environment: results.Environment{Commit: "1cb2b35", Notes: []string{"of another build"}},
+		Trials: []results.Trial{{Subject: "empty", Load: "packets", Valid: true, Repeat: 1, Saturated: results.SaturatedNone,
+			Params: map[string]any{"hook": "tc"}, Metrics: map[string]float64{results.NsPerPacket: 238}}}}
+	var told bytes.Buffer
+	if err := inside.Write(&told); err != nil {
+		t.Fatal(err)
+	}
+	if err := v.result(told.Bytes()); err != nil {
+		t.Fatal(err)
+	}
+	env := v.run.Environment
+	if env.Commit != "1cb2b35" || env.Virtual == nil || env.Virtual.Emulator != "QEMU 9" || slices.Contains(env.Notes, "of another build") {
+		t.Errorf("environment %+v", env)
+	}
+	if got := v.run.Trials[0].Metrics[results.InstructionsPerPacket]; got != 238 || v.run.Suite != "packets-instructions" || !v.run.Started.Equal(v.started) {
+		t.Errorf("%g instructions in suite %q of %v", got, v.run.Suite, v.run.Started)
+	}
+
+	// A machine that could measure nothing leaves nothing.
+	silent := &packetsVM{command: command}
+	if err := silent.result(nil); err != nil || silent.run != nil {
+		t.Errorf("of nothing: %v, %+v", err, silent.run)
+	}
+	if err := silent.result([]byte("{")); err == nil {
+		t.Error("half a file was taken")
+	}
+}
+
+// TestPacketsInAMachineEnd checks how its end is told.
+func TestPacketsInAMachineEnd(t *testing.T) {
+	v := &packetsVM{}
+	if err := v.outcome(vm.End{}, nil); err != nil {
+		t.Error(err)
+	}
+	if err := v.outcome(vm.End{Status: 1}, nil); err == nil || !strings.Contains(err.Error(), "status 1") {
+		t.Errorf("status 1: %v", err)
+	}
+	for _, why := range []error{context.Canceled, fmt.Errorf("%w: 5m", vm.ErrLimit)} {
+		var interrupted errInterrupted
+		if err := v.outcome(vm.End{Status: 130}, why); !errors.As(err, &interrupted) || !errors.Is(err, why) && !strings.Contains(err.Error(), why.Error()) {
+			t.Errorf("%v: %v", why, err)
+		}
+	}
+	if err := v.outcome(vm.End{}, vm.ErrMachine); !errors.Is(err, vm.ErrMachine) {
+		t.Errorf("a machine that failed: %v", err)
+	}
+}
