@@ -38,7 +38,7 @@ struct drop_key {
 	__u64 location;
 	/* enum skb_drop_reason of the running kernel, or drops_xdp. */
 	__u32 reason;
-	/* The network namespace's inode number; 0 if the packet belonged to nobody
+	/* The network namespace's inode number; 0 if the packet belonged to none
 	 * any more. */
 	__u32 netns;
 	/* The device in it; 0 if none. */

@@ -16,7 +16,7 @@
 //
 //   - arp_ignore=1: answer only for addresses of the interface that the request
 //     came in on. Otherwise backends would answer for the VIP in competition
-//     with the balancer, and clients stick to whoever was fastest.
+//     with the balancer, and clients stick to the fastest.
 //   - arp_announce=2: ask with the best address of the interface as the sender.
 //     Otherwise an answer that leaves from the VIP and needs its next hop
 //     resolved first makes an ARP request with the VIP as its sender, and
@@ -29,7 +29,7 @@
 //
 // The VIP goes on lo as a /128 and needs no sysctl. The kernel looks a
 // neighbour solicitation's target up among the addresses of the interface that
-// it came in on (and proxy entries, which nobody makes here), joins the
+// it came in on (and proxy entries, which the agent does not make), joins the
 // solicited-node group only on the interface of an address, and solicits only
 // with source addresses of the outgoing interface: an address of lo takes part
 // in none of this. It is put there without duplicate address detection (every

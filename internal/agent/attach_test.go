@@ -142,7 +142,7 @@ func TestKilledWithProgram(t *testing.T) {
 	}
 }
 
-// What somebody else has attached stays, and sees what has come out of a tunnel.
+// What another program has attached stays, and sees what has come out of a tunnel.
 func TestOthersFilterStays(t *testing.T) {
 	s := newSegment(t)
 	other := func() error {

@@ -212,7 +212,7 @@ func (s *stage) mark() {
 	s.store(ethernet, stackWord, 2)
 }
 
-// passAll leaves every packet to whoever comes next.
+// passAll leaves every packet to the next filter.
 var passAll = asm.Instructions{asm.Mov.Imm(asm.R0, -1), asm.Return()}
 
 func complement(data []byte) []byte {

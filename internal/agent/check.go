@@ -26,7 +26,7 @@ const (
 	Doable State = "will do"
 	// Note is for a person to know or to judge.
 	Note State = "note"
-	// Missing is what somebody has to do first; the text says how.
+	// Missing is what the operator has to do first; the text says how.
 	Missing State = "missing"
 )
 

@@ -14,7 +14,7 @@ import (
 	"github.com/jeoul/jeoul/internal/testpacket"
 )
 
-// model is what the program must do, said a second time and without its means:
+// model is what the program must do, written a second time and without its means:
 // it has the whole frame and computes every checksum anew.
 type model struct {
 	modes map[lb.Mode]bool
@@ -287,7 +287,7 @@ func restored(h header4or6, p []byte, vip netip.Addr, sum int) []byte {
 }
 
 // randomFrame makes a frame that something can be undone of, and in a third of
-// the cases something about it lies.
+// the cases one of its fields is false.
 func randomFrame(tb testing.TB, r *rand.Rand) []byte {
 	vip := []netip.Addr{testVIP4, testVIP6, testVIP4, testVIP6, testOwn4, testClient6}[r.IntN(6)]
 	build := []func(testing.TB, netip.Addr, uint8, int) []byte{tcp, udp}[r.IntN(2)]

@@ -110,7 +110,7 @@ func TestRestore(t *testing.T) {
 		}
 		r.check(t, bare(f.own, ds), end{lb.DSCP, "accepted", bare(f.vip, 0)})
 		// What is not for an address of this host, or for the VIP itself, or of
-		// a protocol that nobody balances, is none of ours.
+		// a protocol that no service balances, is none of ours.
 		for _, other := range [][]byte{
 			frame(tcp(t, f.vip, ds, 1)), frame(tcp(t, clientOf(f.vip), ds, 1)), frame(tcp(t, f.own, 12<<2, 1)), frame(tcp(t, f.own, 0, 1)),
 			frame(ip(t, clientOf(f.own), f.own, layers.IPProtocolIPv4, ds, tcp(t, testVIP4, 0, 1))),

@@ -134,7 +134,7 @@ func (r *rig) checkProgram(tb testing.TB, program *ebpf.Program, frame []byte, w
 	if action != want.action() {
 		tb.Errorf("action %d, want %d (%s)\n%s", action, want.action(), want.outcome, testpacket.Dump(frame))
 	}
-	// What is dropped may be half changed; nobody sees it.
+	// What is dropped may be half changed; no receiver sees it.
 	if want.action() == actionPass {
 		if diff := cmp.Diff(want.frame, options.DataOut); diff != "" {
 			tb.Errorf("%s %s: bytes (-want +got):\n%s\nof %s", want.mode, want.outcome, diff, testpacket.Dump(frame))

@@ -27,7 +27,7 @@ type segment struct {
 	wire             *testenv.Wire // the peer's view
 	backend4, peer4  netip.Addr
 	backend6, peer6  netip.Addr
-	nobody4, nobody6 netip.Addr // on the link by their prefix, and no host
+	vacant4, vacant6 netip.Addr // on the link by their prefix, and no host
 }
 
 func newSegment(tb testing.TB) *segment {
@@ -35,7 +35,7 @@ func newSegment(tb testing.TB) *segment {
 		tb: tb, backend: testenv.Namespace(tb), peer: testenv.Namespace(tb),
 		backend4: netip.MustParseAddr("198.18.2.1"), backend6: netip.MustParseAddr("2001:2::2:1"),
 		peer4: netip.MustParseAddr("198.18.1.1"), peer6: netip.MustParseAddr("2001:2::1:1"),
-		nobody4: netip.MustParseAddr("198.18.9.9"), nobody6: netip.MustParseAddr("2001:2::9:9"),
+		vacant4: netip.MustParseAddr("198.18.9.9"), vacant6: netip.MustParseAddr("2001:2::9:9"),
 	}
 	s.backendMAC, s.peerMAC = testenv.Veth(tb,
 		testenv.End{Namespace: s.backend, Name: "eth0", Addresses: []netip.Prefix{netip.PrefixFrom(s.backend4, 16), netip.PrefixFrom(s.backend6, 64)}},
@@ -171,7 +171,7 @@ func TestWithoutAgent(t *testing.T) {
 	if !s.answersARP(vip4) {
 		t.Error("the kernel does not answer ARP requests for an address of lo")
 	}
-	if got := s.asksAs(vip4, s.nobody4); got != vip4 {
+	if got := s.asksAs(vip4, s.vacant4); got != vip4 {
 		t.Errorf("the kernel asks with %s, not with the VIP", got)
 	}
 }
@@ -190,10 +190,10 @@ func TestSilence(t *testing.T) {
 			t.Errorf("the backend answers neighbour solicitations for the VIP (unicast: %v)", unicast)
 		}
 	}
-	if got := s.asksAs(vip4, s.nobody4); got != s.backend4 {
+	if got := s.asksAs(vip4, s.vacant4); got != s.backend4 {
 		t.Errorf("ARP requests have the sender %s, not %s", got, s.backend4)
 	}
-	if got := s.asksAs(vip6, s.nobody6); got == vip6 {
+	if got := s.asksAs(vip6, s.vacant6); got == vip6 {
 		t.Errorf("neighbour solicitations come from the VIP %s", got)
 	}
 	if err := a.Close(); err != nil {

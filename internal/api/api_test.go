@@ -76,7 +76,7 @@ func TestStatusFails(t *testing.T) {
 	defer stop()
 	_, err := NewClient(path).Status(t.Context())
 	if err == nil || !strings.HasSuffix(err.Error(), ": no counters") {
-		t.Errorf("error = %v, want what the server said", err)
+		t.Errorf("error = %v, want the server's", err)
 	}
 }
 

@@ -16,7 +16,7 @@ import (
 type callerKey struct{}
 
 // withCaller notes whom the kernel says to be at the other end (unix(7),
-// SO_PEERCRED): nobody can claim to be somebody else.
+// SO_PEERCRED): no client can claim to be another.
 func withCaller(ctx context.Context, c net.Conn) context.Context {
 	socket, ok := c.(*net.UnixConn)
 	if !ok {

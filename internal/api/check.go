@@ -30,7 +30,7 @@ func (b Balancer) serveCheck(w http.ResponseWriter, r *http.Request) {
 }
 
 // Check asks a backend now, without consequence for its verdict. Errors: ErrNotRunning,
-// ErrNoRights, or what the daemon said.
+// ErrNoRights, or the daemon's.
 func (c *Client) Check(ctx context.Context, service, backend string) (*ops.Checked, error) {
 	checked := &ops.Checked{}
 	return checked, c.ask(ctx, http.MethodPost, pathOf(service, backend)+checkPath, nil, checked)

@@ -45,14 +45,14 @@ func NewClient(path string) *Client {
 }
 
 // Status asks for the balancer's status. Errors: ErrNotRunning, ErrNoRights, or
-// what the daemon said.
+// the daemon's.
 func (c *Client) Status(ctx context.Context) (*ops.Status, error) {
 	status := &ops.Status{}
 	return status, c.ask(ctx, http.MethodGet, statusPath, nil, status)
 }
 
 // Explain asks what would become of a packet. Errors: ErrNotRunning,
-// ErrNoRights, or what the daemon said.
+// ErrNoRights, or the daemon's.
 func (c *Client) Explain(ctx context.Context, question trace.Question) (*trace.Packet, error) {
 	packet := &trace.Packet{}
 	return packet, c.ask(ctx, http.MethodPost, explainPath, question, packet)
@@ -60,7 +60,7 @@ func (c *Client) Explain(ctx context.Context, question trace.Question) (*trace.P
 
 // Trace follows real packets, and calls tell for each event, until the request's
 // time is up, the context ends (both no error) or tell returns an error, which
-// it returns. Errors: ErrNotRunning, ErrNoRights, or what the daemon said.
+// it returns. Errors: ErrNotRunning, ErrNoRights, or the daemon's.
 func (c *Client) Trace(ctx context.Context, request TraceRequest, tell func(trace.Event) error) error {
 	body, err := c.open(ctx, c.stream, http.MethodPost, tracePath, request)
 	if err != nil {
@@ -119,11 +119,11 @@ func (c *Client) open(ctx context.Context, client *http.Client, method, path str
 		return response.Body, nil
 	}
 	defer response.Body.Close()
-	var said failure
-	if json.NewDecoder(io.LimitReader(response.Body, maxAnswer)).Decode(&said) != nil || said.Error == "" {
-		said.Error = response.Status
+	var refusal failure
+	if json.NewDecoder(io.LimitReader(response.Body, maxAnswer)).Decode(&refusal) != nil || refusal.Error == "" {
+		refusal.Error = response.Status
 	}
-	return nil, errors.New(said.Error)
+	return nil, errors.New(refusal.Error)
 }
 
 // explain turns a failure to connect into what a person can do about it.

@@ -86,14 +86,14 @@ func (b Balancer) serveOrder(verb ops.Verb) http.HandlerFunc {
 }
 
 // Operations asks what operations have changed. Errors: ErrNotRunning,
-// ErrNoRights, or what the daemon said.
+// ErrNoRights, or the daemon's.
 func (c *Client) Operations(ctx context.Context) (*ops.Operations, error) {
 	operations := &ops.Operations{}
 	return operations, c.ask(ctx, http.MethodGet, operationsPath, nil, operations)
 }
 
 // Operate asks for an operation; who asks is what the socket says. Errors:
-// ErrNotRunning, ErrNoRights, or what the daemon said: then nothing was changed.
+// ErrNotRunning, ErrNoRights, or the daemon's: then nothing was changed.
 func (c *Client) Operate(ctx context.Context, o ops.Order) (*ops.Operation, error) {
 	path, body := undoPath, orderBody{DeadlineSeconds: o.Deadline.Seconds(), AllServices: o.AllServices}
 	if o.Verb != ops.Undo {

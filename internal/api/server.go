@@ -33,7 +33,7 @@ import (
 var (
 	// ErrInUse: another process answers on the socket.
 	ErrInUse = errors.New("another process answers there")
-	// ErrNotRunning: nobody answers on the socket.
+	// ErrNotRunning: no process answers on the socket.
 	ErrNotRunning = errors.New("no daemon answers there")
 	// ErrNoRights: the caller may not make the socket, or not use it.
 	ErrNoRights = errors.New("permission denied")
@@ -78,7 +78,7 @@ const farewell = 5 * time.Second
 const socketMode fs.FileMode = 0o660
 
 // Listen opens the unix socket at path. What a dead process left there is
-// removed; a socket on which somebody answers (ErrInUse), and a file that is
+// removed; a socket on which a process answers (ErrInUse), and a file that is
 // not a socket, are left alone. Closing the listener removes the socket. Errors:
 // ErrInUse, ErrNoRights.
 func Listen(ctx context.Context, path string) (net.Listener, error) {
@@ -95,7 +95,7 @@ func Listen(ctx context.Context, path string) (net.Listener, error) {
 		return nil, doing(err)
 	}
 	// bind takes the mode of the file from the descriptor: with a chmod
-	// afterwards alone, anybody could connect in between.
+	// afterwards alone, any process could connect in between.
 	listen := net.ListenConfig{Control: func(_, _ string, c syscall.RawConn) error {
 		var err error
 		if controlErr := c.Control(func(fd uintptr) { err = syscall.Fchmod(int(fd), uint32(socketMode)) }); controlErr != nil {
@@ -115,7 +115,7 @@ func Listen(ctx context.Context, path string) (net.Listener, error) {
 	return listener, nil
 }
 
-// removeDead removes a socket on which nobody answers.
+// removeDead removes a socket on which no process answers.
 func removeDead(ctx context.Context, path string) error {
 	info, err := os.Lstat(path)
 	if errors.Is(err, fs.ErrNotExist) {

@@ -58,7 +58,7 @@ func TestExplainRefusals(t *testing.T) {
 	} {
 		refusal = err
 		if _, got := NewClient(path).Explain(t.Context(), trace.Question{Protocol: lb.UDP}); got == nil || !strings.HasSuffix(got.Error(), refusal.Error()) {
-			t.Errorf("error %v, want what the server said (%v)", got, refusal)
+			t.Errorf("error %v, want the server's (%v)", got, refusal)
 		}
 		response, err := NewClient(path).http.Post("http://jeoul"+explainPath, "application/json", strings.NewReader("{}"))
 		if err != nil {

@@ -15,7 +15,7 @@ import (
 var yamlBlock = regexp.MustCompile("(?s)```yaml\n(.*?)```")
 
 // TestDocs: the configurations that pages show are correct, whole, and without a
-// warning; and those that are said to be the defaults are.
+// warning; and those that are called defaults are.
 func TestDocs(t *testing.T) {
 	for _, page := range []string{"schedulers.md", "limits.md"} {
 		text, err := os.ReadFile("../../docs/" + page)
@@ -52,7 +52,7 @@ func checkBlock(t *testing.T, text string) {
 	}
 }
 
-// TestDocumentedProblem: what a page says of a wrong file is what is said of it.
+// TestDocumentedProblem: what a page shows of a wrong file is what Parse reports.
 func TestDocumentedProblem(t *testing.T) {
 	page, err := os.ReadFile("../../docs/limits.md")
 	if err != nil {

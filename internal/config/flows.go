@@ -23,7 +23,7 @@ type Flows struct {
 }
 
 // Transition is how long, after the last change of a service's backends, flows
-// that nobody remembers are sent where they went before.
+// that are not remembered are sent where they went before.
 type Transition struct{ TCP, UDP time.Duration }
 
 // Bounds of what is remembered. The longest time leaves room in a clock of 32

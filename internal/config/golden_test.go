@@ -13,7 +13,7 @@ import (
 
 var update = flag.Bool("update", false, "write the golden files anew")
 
-// TestGolden: everything that is wrong with a file is said at once, in the order of
+// TestGolden: every mistake in a file is reported at once, in the order of
 // the lines.
 func TestGolden(t *testing.T) {
 	data, err := os.ReadFile(filepath.Join("testdata", "wrong.yaml"))

@@ -54,7 +54,7 @@ func (p *parser) checkHash(i int) {
 	}
 }
 
-// checkTakers refuses a service that nobody takes new flows of.
+// checkTakers refuses a service of which no backend takes new flows.
 func (p *parser) checkTakers(i int) {
 	drained, idle := 0, 0
 	for j, b := range p.cfg.Services[i].Backends {

@@ -46,7 +46,7 @@ func (e *ear) ask(address, from netip.Addr) error {
 			Options: layers.ICMPv6Options{{Type: layers.ICMPv6OptSourceAddress, Data: e.nic.HardwareAddr}}})
 }
 
-// ping sends a ping for an address to a MAC address, whoever has the address.
+// ping sends a ping for an address to a MAC address, whichever host has the address.
 func (e *ear) ping(mac net.HardwareAddr, from, to netip.Addr, sequence uint16) error {
 	ethernet := &layers.Ethernet{SrcMAC: e.nic.HardwareAddr, DstMAC: mac, EthernetType: layers.EthernetTypeIPv4}
 	payload := gopacket.Payload("jeoul doctor")

@@ -40,7 +40,7 @@ func judgeBalancer(e *Evidence) (findings []Finding) {
 	return append(findings, append(judgeStates(after), judgeNarrow(after)...)...)
 }
 
-// judgeNarrow tells of ways that routers have said to be narrower than they look. It goes by
+// judgeNarrow tells of paths that routers have reported to be narrower than they look. It goes by
 // what the balancer knows: a ping of the doctor's own would teach the kernel, and change what
 // is looked at.
 func judgeNarrow(s *ops.Status) []Finding {
@@ -48,7 +48,7 @@ func judgeNarrow(s *ops.Status) []Finding {
 	for _, service := range s.Services {
 		for _, b := range service.Backends {
 			if b.Narrow {
-				figures = append(figures, Figure{Name: "path MTU", On: service.Name + "/" + b.Name, Value: float64(b.MTU), Unit: "bytes", Note: "as a router on the way said"})
+				figures = append(figures, Figure{Name: "path MTU", On: service.Name + "/" + b.Name, Value: float64(b.MTU), Unit: "bytes", Note: "reported by a router on the path"})
 			}
 		}
 	}

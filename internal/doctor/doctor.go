@@ -6,7 +6,7 @@
 // It reads counters twice, with an interval in between in which it listens to what the
 // kernel drops, asks the segment questions that do no harm, and follows packets through
 // a balancer of ours. All of that is [Evidence]; findings follow from it by pure rules,
-// a file for each source. What could not be read is said in [Report.Unread].
+// a file for each source. What could not be read is in [Report.Unread].
 package doctor
 
 import (
@@ -221,7 +221,7 @@ func (x *examination) countDrops(tracer *drops.Tracer) {
 	})
 }
 
-// vips are the addresses that nobody but a balancer may answer for.
+// vips are the addresses that only a balancer may answer for.
 func (x *examination) vips() []netip.Addr {
 	vips := slices.Clone(x.options.VIPs)
 	add := func(a netip.Addr) {

@@ -17,7 +17,7 @@ var told = []string{
 	"IP_CSUM", "NEIGH_FAILED", "NEIGH_QUEUEFULL", "NEIGH_CREATEFAIL", "CPU_BACKLOG", "TCP_LISTEN_OVERFLOW",
 }
 
-// harmless are reasons that a healthy host has at any time: packets that nobody waits
+// harmless are reasons that a healthy host has at any time: packets that no socket waits
 // for, duplicates, ends of connections, and what filters were told to drop.
 var harmless = []string{
 	"NOT_SPECIFIED", "NO_SOCKET", "OTHERHOST", "UNHANDLED_PROTO", "PACKET_SOCK_ERROR", "SOCKET_FILTER", "NETFILTER_DROP", "BPF_CGROUP_EGRESS",

@@ -103,7 +103,7 @@ var kinds = []kind{
 			{"rp-filter-all", "Switch the strict filter off (0), or set it to loose (2), for all and for the interface: the larger of the two counts."},
 			{"", "Or route the clients' network by the interface that their packets come in on."}}},
 	{mtuBlackHole, Outage, false,
-		"Connections are set up and then hang: small packets arrive, large ones vanish, and nobody tells the sender.",
+		"Connections are set up and then hang: small packets arrive, large ones vanish, and no router tells the sender.",
 		[]Cure{
 			{"", "Let ICMP \"fragmentation needed\" (type 3, code 4) and ICMPv6 \"packet too big\" (type 2) through every filter on the way."},
 			{"", "Make the MTU the same on the whole segment; with tunnels, larger by what the mode adds."},

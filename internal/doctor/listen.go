@@ -155,7 +155,7 @@ func (e *ear) note(frame []byte, outgoing bool) {
 	if arp, ok := packet.Layer(layers.LayerTypeARP).(*layers.ARP); ok {
 		address, ok := netip.AddrFromSlice(arp.SourceProtAddress)
 		if ok && address.Is4() && !address.IsUnspecified() && len(arp.SourceHwAddress) == 6 {
-			// Our own question for somebody is no claim; our answer is.
+			// Our own request for an address is no claim; our answer is.
 			e.claim(address, arp.SourceHwAddress, outgoing, outgoing && arp.Operation != layers.ARPReply)
 		}
 	}

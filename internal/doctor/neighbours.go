@@ -88,7 +88,7 @@ func readTableFulls() (uint64, error) {
 
 // resolving is how long the kernel asks for a neighbour until it gives up, in
 // seconds: an entry that failed no longer ago than that, and the time of the look,
-// is one that somebody wants.
+// is one that a sender waits for.
 const resolving = 4
 
 func judgeNeighbours(e *Evidence) (findings []Finding) {
@@ -118,7 +118,7 @@ func judgeNeighbours(e *Evidence) (findings []Finding) {
 	return findings
 }
 
-// wanted says whether anybody misses a neighbour: something that was tried long ago is
+// wanted says whether a sender misses a neighbour: something that was tried long ago is
 // no fault.
 func (e *Evidence) wanted(n Neighbour, dropped uint64) bool {
 	if slices.ContainsFunc(e.After.hops(), func(h hop) bool { return h.address == n.Address }) {

@@ -16,7 +16,7 @@ type Path struct {
 	// Small and Large say whether a small one and one of that size were answered.
 	Small bool `json:"small_answered"`
 	Large bool `json:"large_answered"`
-	// Told says that somebody said that it is too big (path MTU discovery works).
+	// Told says that a router reported it too big (path MTU discovery works).
 	Told bool `json:"told,omitempty"`
 	// Passes is the largest of the sizes tried that was answered.
 	Passes int `json:"passes,omitempty"`
@@ -42,7 +42,7 @@ func judgePaths(e *Evidence) (findings []Finding) {
 			figures = append(figures, Figure{Name: "hanging connections", On: p.Address.String(), Value: float64(n), Unit: "connections"})
 		}
 		findings = append(findings, finding(mtuBlackHole,
-			fmt.Sprintf("Packets of %d bytes to %s vanish, and nobody says so; %d bytes pass", p.Size, e.After.nameOf(p.Address), p.Passes), figures...))
+			fmt.Sprintf("Packets of %d bytes to %s vanish without an ICMP error; %d bytes pass", p.Size, e.After.nameOf(p.Address), p.Passes), figures...))
 	}
 	if len(findings) > 0 {
 		return findings

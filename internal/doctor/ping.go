@@ -225,7 +225,7 @@ func (p *pinger) note(protocol int, text []byte) {
 	}
 }
 
-// tell notes that somebody found a packet too big: its destination is in what is
+// tell notes that a router found a packet too big: its destination is in what is
 // quoted of it. p is locked.
 func (p *pinger) tell(quoted []byte, at, length int) {
 	if len(quoted) < at+length {

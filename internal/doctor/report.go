@@ -46,7 +46,7 @@ const (
 	Loss Harm = "loss"
 	// Slow: answers are late without loss.
 	Slow Harm = "slow"
-	// Risk: nobody is hurt yet.
+	// Risk: no traffic is hurt yet.
 	Risk Harm = "risk"
 )
 

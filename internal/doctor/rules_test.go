@@ -96,7 +96,7 @@ func counters(after map[string]uint64) *Evidence {
 	return &Evidence{Seconds: 10, Traced: true, Machine: true, After: Reading{Protocols: after}}
 }
 
-// narrowed is evidence of a way that takes 1300 bytes, as a router said or as is configured.
+// narrowed is evidence of a path that takes 1300 bytes, as a router reported or as is configured.
 func narrowed(told bool) *Evidence {
 	status := &ops.Status{PID: 1, Services: []ops.Service{{Name: "web", Backends: []ops.Backend{{Name: "web01", State: lb.Up, MTU: 1300, Narrow: told}}}}}
 	return &Evidence{Seconds: 3, Before: Reading{Balancer: status}, After: Reading{Balancer: status}}
@@ -168,7 +168,7 @@ func TestRules(t *testing.T) {
 		}), nil},
 		{"XDP by the kernel", &Evidence{Seconds: 10, Drops: []drops.Drop{{Source: drops.XDPTransmit, Reason: "ENXIO", Packets: 3, Interface: 2}}}, []string{xdpFailures}},
 		{"backlog", cores(true, CPU{Dropped: 3}), []string{softnetBacklog}},
-		{"somebody else's backlog", cores(false, CPU{Dropped: 3}), nil},
+		{"another container's backlog", cores(false, CPU{Dropped: 3}), nil},
 		{"squeezed", cores(true, CPU{Squeezed: 5000}), []string{softnetSqueezed}},
 		{"one core", cores(true, CPU{Softirq: 9.8}), []string{busyCore}},
 		{"tracked twice", table(Conntrack{Limit: 100}, Conntrack{Limit: 100, Entries: 5, InsertFailed: 7}), []string{conntrackInsert}},
@@ -187,7 +187,7 @@ func TestRules(t *testing.T) {
 		{"a narrow link", narrowed(false), nil},
 		{"passed", balanced("passed_no_service", 100), nil},
 		{"no room for neighbours", &Evidence{Seconds: 10, Machine: true, After: Reading{TableFulls: 3}}, []string{neighbourTable}},
-		{"a ping to nobody, long ago", &Evidence{Seconds: 10, Traced: true, After: Reading{Neighbours: []Neighbour{{State: "FAILED", Since: 900}}}}, nil},
+		{"a ping to no host, long ago", &Evidence{Seconds: 10, Traced: true, After: Reading{Neighbours: []Neighbour{{State: "FAILED", Since: 900}}}}, nil},
 		{"hanging", &Evidence{Seconds: 10, After: Reading{Sockets: &Sockets{Ports: PortRange{First: 1, Last: 9}, Established: 4,
 			Hanging: []Hanging{{Timeouts: 3, MSS: 1448}, {Timeouts: 3, MSS: 1448}, {Timeouts: 3, MSS: 1448, Acknowledged: 99999}}}}}, []string{connectionsHang}},
 	} {

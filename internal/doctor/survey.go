@@ -104,7 +104,7 @@ func (l *Link) sender(six bool) netip.Addr {
 }
 
 // worthAsking are neighbours whose MAC address matters and that may be wrong: those
-// that somebody has configured, those of backends, and routers.
+// that are configured by hand, those of backends, and routers.
 func (r *Reading) worthAsking(n Neighbour) bool {
 	if n.MAC == "" || n.Address.IsLinkLocalUnicast() || n.State == "FAILED" || n.State == "INCOMPLETE" {
 		return false

@@ -10,7 +10,7 @@ import (
 )
 
 // Wire is what was heard on the segment: answers to questions that do no harm, and
-// what others said unasked.
+// what others announced unasked.
 type Wire struct {
 	// Claims are the MAC addresses that an address was claimed for, by ARP or NDP.
 	Claims []Claim `json:"claims,omitempty"`
@@ -29,7 +29,7 @@ type Claim struct {
 	VIP bool `json:"vip,omitempty"`
 	// Known is what the neighbour table has; empty if nothing that is used.
 	Known string `json:"known,omitempty"`
-	// MACs are those of others that said it is theirs, and Ours says that this host did.
+	// MACs are those of others that claimed it, and Ours says that this host did.
 	MACs []string `json:"macs,omitempty"`
 	Ours bool     `json:"ours,omitempty"`
 }
@@ -72,7 +72,7 @@ func judgeWire(e *Evidence) (findings []Finding) {
 	return append(findings, judgeEchoes(e)...)
 }
 
-// rightful is how many others may claim a VIP: nobody where this host has it on an
+// rightful is how many others may claim a VIP: none where this host has it on an
 // interface of its own, else the balancer.
 func (e *Evidence) rightful(vip netip.Addr) int {
 	if e.After.own(vip) && !e.onLoopback(vip) {
@@ -102,7 +102,7 @@ func (e *Evidence) onLoopback(a netip.Addr) bool {
 func vipTitle(e *Evidence, c Claim) string {
 	who := c.MACs[0] + e.hostOf(c.MACs[0])
 	if e.rightful(c.Address) == 0 {
-		return fmt.Sprintf("Somebody else answers for the VIP %s: %s", c.Address, who)
+		return fmt.Sprintf("Another host answers for the VIP %s: %s", c.Address, who)
 	}
 	return fmt.Sprintf("%d hosts answer for the VIP %s", len(c.MACs), c.Address)
 }

@@ -74,13 +74,13 @@ func (p pair) hear(t *testing.T) (e *ear) {
 func TestQuestions(t *testing.T) {
 	p := newPair(t, true)
 	e := p.hear(t)
-	nobody4 := netip.MustParseAddr("198.18.0.77")
+	vacant4 := netip.MustParseAddr("198.18.0.77")
 	ask := func(address netip.Addr) {
 		if err := e.ask(address, sameFamily(address, here4, here6)); err != nil {
 			t.Fatal(err)
 		}
 	}
-	ask(nobody4)
+	ask(vacant4)
 	heard := func(a netip.Addr) []string {
 		e.mu.Lock()
 		defer e.mu.Unlock()
@@ -97,8 +97,8 @@ func TestQuestions(t *testing.T) {
 		})
 	}
 	e.close()
-	if macs := heard(nobody4); macs != nil {
-		t.Errorf("%s, which nobody has, was claimed by %v", nobody4, macs)
+	if macs := heard(vacant4); macs != nil {
+		t.Errorf("%s, which no host has, was claimed by %v", vacant4, macs)
 	}
 }
 
@@ -120,7 +120,7 @@ func TestPingsByMAC(t *testing.T) {
 			defer e.mu.Unlock()
 			return e.echoes[echoKey{pings[i].to, uint16(i)}] > 0
 		}
-		// Those that nobody is to answer first: when others are answered, these had time.
+		// Those that no host is to answer first: when others are answered, these had time.
 		for i := range pings {
 			answered(len(pings) - 1 - i)
 		}

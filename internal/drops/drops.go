@@ -58,7 +58,7 @@ type Drop struct {
 	// Function is the one that gave the packets up; empty for XDP.
 	Function string `json:"function,omitempty"`
 	// Namespace is the inode number of the network namespace; 0 for packets that
-	// belonged to nobody any more.
+	// belonged to none any more.
 	Namespace uint32 `json:"-"`
 	// Interface is the index of the device in it; 0 if none is known.
 	Interface int `json:"interface,omitempty"`

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package flood floods a service of a laboratory with packets that open
-// connections, from random sources that nobody has, as fast as one core sends;
+// connections, from random sources that no host has, as fast as one core sends;
 // and counts what becomes of them.
 //
 // Frames are made and sent inside the kernel, by a program that BPF_PROG_TEST_RUN

@@ -45,7 +45,7 @@ func TestImpossibleFloods(t *testing.T) {
 		"no sources":    func(o *Options) { o.Sources = netip.Prefix{} },
 		"two families":  func(o *Options) { o.Target = target6 },
 		"short prefix":  func(o *Options) { o.Target, o.Sources = target6, netip.MustParsePrefix("2001:2::/48") },
-		"nobody":        func(o *Options) { o.To = nil },
+		"no receiver":   func(o *Options) { o.To = nil },
 		"no such MAC":   func(o *Options) { o.To = []net.HardwareAddr{{1, 2}} },
 		"no sender":     func(o *Options) { o.From = nil },
 		"no device":     func(o *Options) { o.Interface = 0 },

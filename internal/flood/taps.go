@@ -9,8 +9,8 @@ import (
 	"github.com/cilium/ebpf"
 )
 
-// Taps are the programs that count a flood on its way, native XDP each. Whoever
-// attaches one takes it off again.
+// Taps are the programs that count a flood on its way, native XDP each. The caller
+// that attaches one takes it off again.
 type Taps struct {
 	// Port is for the switch's port to the attacker. It sends frames on to the
 	// port that Connect has given their MAC address, or drops them.

@@ -132,7 +132,7 @@ func (i *Interfaces) all() []watched {
 	return i.watched
 }
 
-// Changes is signalled after States may have changed; signals that nobody has
+// Changes is signalled after States may have changed; signals that are not
 // taken yet are one.
 func (i *Interfaces) Changes() <-chan struct{} { return i.changes }
 

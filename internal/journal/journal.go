@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package journal has what every journal of changes to a host needs: a change is
-// written down before it is made, so that whoever comes after a death can take it
+// written down before it is made, so that the next process after a crash can take it
 // back. It reads and replaces the file, and knows where its changes hold; what a
 // change is, its owner knows: hostnet and tune have formats of their own.
 package journal

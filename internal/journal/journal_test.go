@@ -35,7 +35,7 @@ func TestReplaceAndRead(t *testing.T) {
 			if entries, err := os.ReadDir(dir); err != nil || len(entries) != 2 {
 				t.Errorf("left %v (%v)", entries, err)
 			}
-			// A link in the way of the new file is not followed.
+			// A link in the new file's place is not followed.
 			other := filepath.Join(dir, "other")
 			if err := os.Symlink(other, path+NewSuffix); err != nil {
 				t.Fatal(err)

@@ -23,7 +23,7 @@ type short[T, V any] struct {
 }
 
 // Short is a list of mappings with one element, read into a field of T: the mapping alone is
-// written or, where its key word is all that is to be said, that key's value. The table's
+// written or, where its key word is all that is set, that key's value. The table's
 // key word is required. The key several, beside this one, has Shorts, and explains the keys.
 func Short[T, V any](at func(*T) *[]V, table Table[V], word, several string) Value[T] {
 	return short[T, V]{mappings[T, V]{at: at, table: table}, word, true, several}

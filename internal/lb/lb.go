@@ -215,7 +215,7 @@ func (s Service) BySource() bool { return s.Scheduler == SourceHash || s.Hash ==
 var tableSizes = []uint32{1021, 8191, 65537, 1048573}
 
 // DefaultTableSize returns how many slots the hash table of a service with this
-// many backends (those that take no new flow included) has where nobody says: a
+// many backends (those that take no new flow included) has if it is not configured: a
 // prime, with at least 100 for each of up to 10,485 backends.
 func DefaultTableSize(backends int) uint32 {
 	for _, size := range tableSizes {

@@ -65,7 +65,7 @@ type Limits struct {
 
 // Transition is how flows are carried over a change of backends.
 type Transition struct {
-	// Window is how long, after the last change, packets of flows that nobody
-	// remembers are sent where they went before; 0 leaves it to the data plane.
+	// Window is how long, after the last change, packets of flows that are
+	// not remembered are sent where they went before; 0 leaves it to the data plane.
 	Window time.Duration `json:"window_ns,omitempty"`
 }

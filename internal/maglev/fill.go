@@ -28,7 +28,7 @@ type filling struct {
 // turn is that of a candidate, by its number.
 type turn = uint32
 
-// newFilling is of a table of which nobody has a slot.
+// newFilling is of a table whose slots are all free.
 func newFilling(candidates []candidate, size uint32) *filling {
 	f := &filling{size: size, left: size, table: make([]uint16, size), taken: make([]uint64, (size+63)/64)}
 	f.begin(candidates)
@@ -185,7 +185,7 @@ func (f *filling) turn(n uint32) turn {
 func (f *filling) walk(p *path) uint32 {
 	slot, skip, size, taken := p.next, p.skip, f.size, f.taken
 	for {
-		// Without a branch, which nobody could predict: all are far below 2^31, so the
+		// Without a branch, which no CPU could predict: all are far below 2^31, so the
 		// sign says whether a size too many was taken off.
 		next := slot + skip - size
 		next += size & uint32(int32(next)>>31)

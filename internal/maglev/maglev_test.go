@@ -197,7 +197,7 @@ func moved(before, after []uint16, gone uint16) int {
 	return n
 }
 
-// TestWithout takes backends out of a table: nobody gets one of their slots less, all of
+// TestWithout takes backends out of a table: no other backend loses a slot, all of
 // theirs go to others, and the shares are what Without documents.
 func TestWithout(t *testing.T) {
 	random := rand.New(rand.NewPCG(7, 8))
@@ -286,10 +286,10 @@ func TestWithoutErrors(t *testing.T) {
 		t.Errorf("all are absent: %v", err)
 	}
 	if _, err := full.Without([]bool{true}); !errors.Is(err, ErrMismatch) {
-		t.Errorf("too few are said: %v", err)
+		t.Errorf("too few flags: %v", err)
 	}
 	if slots, err := full.Without([]bool{false, false, true}); err != nil || &slots[0] != &full.Slots()[0] {
-		t.Errorf("nobody with a slot is absent: %v", err)
+		t.Errorf("no backend with a slot is absent: %v", err)
 	}
 }
 

@@ -102,7 +102,7 @@ func judge(before Entry, n netlink.Neigh) (string, net.HardwareAddr) {
 }
 
 // usable reports whether a MAC address can be that of one host. A peer that
-// answers with another would have us flood the link, or send to nobody.
+// answers with another would have us flood the link, or send to no host.
 func usable(mac net.HardwareAddr) bool {
 	return len(mac) == 6 && mac[0]&1 == 0 && !bytes.Equal(mac, make([]byte, 6))
 }

@@ -65,7 +65,7 @@ func TestUpdate(t *testing.T) {
 			{0, nil, Probing, macA, false},
 			{netlink.NUD_REACHABLE, macA, Reachable, macA, true},
 		},
-		"lies": {
+		"has an unusable address": {
 			{netlink.NUD_REACHABLE, broadcast, Failed, nil, true},
 			{netlink.NUD_REACHABLE, make(net.HardwareAddr, 6), Failed, nil, false},
 			{netlink.NUD_REACHABLE, macA, Reachable, macA, true},

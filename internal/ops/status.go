@@ -208,7 +208,7 @@ type Backend struct {
 	// MTU is the size of the largest IP packet on the way there, in bytes, headers
 	// that the mode adds included; 0 without a route.
 	MTU int `json:"mtu,omitempty"`
-	// Narrow says that MTU is what a router on the way said of the balancer's own
+	// Narrow says that MTU is what a router on the path reported of the balancer's own
 	// tunnel packets.
 	Narrow  bool   `json:"narrow,omitempty"`
 	Packets uint64 `json:"packets"`

@@ -23,7 +23,7 @@ type sender struct {
 }
 
 // senders are those addresses in the kernel's order, and the neighbours that the host
-// does not ask for, since the administrator has said where they are.
+// does not ask for, since the administrator has configured where they are.
 type senders struct {
 	list  []sender
 	known map[hop]bool

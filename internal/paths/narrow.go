@@ -34,7 +34,7 @@ const (
 	guePort, gueFirstSource = 6080, 0xc000
 )
 
-// narrow is what a router said of the way to an address.
+// narrow is the MTU that a router reported of the path to an address.
 type narrow struct {
 	mtu   int
 	until time.Time
@@ -134,7 +134,7 @@ func (p *Paths) narrowed(q quoted, now time.Time) bool {
 	return true
 }
 
-// bound applies what routers said to a route.
+// bound applies what routers reported to a route.
 func (p *Paths) bound(addr netip.Addr, r *Route, now time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -44,7 +44,7 @@ type Entry struct {
 	// Neighbour is the state of the next hop, one of those of package neigh;
 	// neigh.Unknown where there is no route.
 	Neighbour string
-	// Reason says why there is no MAC: what can be said of the address, as in
+	// Reason says why there is no MAC, as in
 	// "does not answer ARP requests"; "" if there is one.
 	Reason string
 }

@@ -83,7 +83,7 @@ func (b *bench) watch(addrs ...string) {
 	}
 }
 
-// follow returns the entries as somebody has them who asks for changes only.
+// follow returns the entries as a caller has them that asks for changes only.
 func (b *bench) follow() map[netip.Addr]Entry {
 	changed, all := b.paths.Changed()
 	if all {

@@ -55,7 +55,7 @@ type Route struct {
 	Asks netip.Addr
 	// MTU is that of the route or of the interface, in bytes, whichever is less.
 	MTU int
-	// Told says that MTU is what a router on the way said of our tunnel packets.
+	// Told says that MTU is what a router on the path reported of our tunnel packets.
 	Told  bool
 	Fault Fault
 	// Reason says what is wrong, of the address: "has no route"; Advice what to

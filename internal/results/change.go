@@ -9,7 +9,7 @@ const (
 	Connections = "connections"
 	// Broken are those to backends that stayed which broke, in whatever way; the
 	// others say how: by a TCP reset, by an orderly end, without any answer for the
-	// client's patience, or because somebody else answered, or wrongly.
+	// client's patience, or because another server answered, or wrongly.
 	Broken       = "broken"
 	BrokenReset  = "broken_reset"
 	BrokenClosed = "broken_closed"
@@ -72,7 +72,7 @@ const (
 	// did not know the connection, or a client had given one up.
 	BackendResets = "backend_resets"
 	// Applied is how many changes the event consists of, and the times how long one took
-	// until the subject said, or showed, that it was done.
+	// until the subject reported, or showed, that it was done.
 	Applied       = "applied_changes"
 	AppliedMsMean = "applied_ms_mean"
 	AppliedMsMax  = "applied_ms_max"

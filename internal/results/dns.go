@@ -6,7 +6,7 @@ package results
 // answers with an error; the main one is QueriesPerSecond. What is per request is per query there.
 const (
 	Queries = "queries"
-	// Lost are queries that nobody answered in time.
+	// Lost are queries that were not answered in time.
 	Lost        = "lost"
 	LostPercent = "lost_percent"
 	// NameServerCPUPercent is what the name servers' processes used, the mean of

@@ -44,7 +44,7 @@ const (
 	QuietBalancerCPUCores = "quiet_balancer_cpu_cores"
 	FloodBalancerCPUCores = "flood_balancer_cpu_cores"
 	// QuietCoreIdle and FloodCoreIdle are how much of the core that has the connections
-	// nobody used, in cores: near 0 something else disturbed them.
+	// no process used, in cores: near 0 something else disturbed them.
 	QuietCoreIdle = "quiet_core_idle"
 	FloodCoreIdle = "flood_core_idle"
 	// RememberedX is how much the balancer kept for flows: before the flood, at its

@@ -133,11 +133,11 @@ type Backend struct {
 type Published struct {
 	Source  string `json:"source"`
 	Machine string `json:"machine"`
-	// Columns and Rows are as the document prints them.
+	// Columns and Rows are as the publication prints them.
 	Columns []string   `json:"columns"`
 	Rows    [][]string `json:"rows"`
 	Notes   []string   `json:"notes,omitempty"`
-	// Beside says which of the run's figures stand beside the document's.
+	// Beside says which of the run's figures stand beside the published ones.
 	Beside []Beside `json:"beside,omitempty" yaml:"beside"`
 }
 
@@ -161,12 +161,12 @@ func (p *Published) Strangers(b Beside) []string {
 
 // Beside puts figures of the run beside those in a column of a document.
 type Beside struct {
-	// Figure is the title of the document's column.
+	// Figure is the title of the publication's column.
 	Figure string `json:"figure" yaml:"figure"`
 	// Load and Metric name the run's figures.
 	Load   string `json:"load" yaml:"load"`
 	Metric string `json:"metric" yaml:"metric"`
-	// Params maps titles of the document's columns to parameters of ours that must
+	// Params maps titles of the publication's columns to parameters of ours that must
 	// have the row's value, where a subject has the parameter at all.
 	Params map[string]string `json:"params,omitempty" yaml:"params"`
 	// Column is the title of the column that says what a row is of, and Subjects

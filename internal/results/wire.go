@@ -29,7 +29,7 @@ const (
 	// FailedPercent is Failed by WireBegun.
 	FailedPercent = "failed_percent"
 	// Retransmitted are packets that the tester sent again; the others are packets that
-	// are in no result: late, twice, of or for nobody, broken.
+	// are in no result: late, twice, of or for no known connection, broken.
 	Retransmitted     = "retransmitted"
 	StrangeLate       = "strange_late"
 	StrangeDuplicate  = "strange_duplicate"

@@ -4,7 +4,7 @@
 // device. Packets that arrive are worked on in a softirq, on top of whatever
 // process the core was running, and the kernel bills that process. A [Meter]
 // says how much of it was done for each device, and how much the processes of
-// each network namespace were billed for devices of anybody.
+// each network namespace were billed for devices of any namespace.
 package softirq
 
 import (
@@ -71,7 +71,7 @@ func NewMeter() (*Meter, error) {
 
 // Packets has the meter tell packets in a core's own queue apart, or not, as a new
 // one does. There is the work for devices that have no NAPI instance, as a veth
-// without GRO or whose peer has TSO: without it, that work is nobody's. It takes
+// without GRO or whose peer has TSO: without it, that work is no device's. It takes
 // some fifty nanoseconds more for each packet. Error: ErrUnsupported.
 func (m *Meter) Packets(on bool) error {
 	if on == (m.packets != nil) {

@@ -17,7 +17,7 @@ import (
 )
 
 // TestDatagramsAreCharged sends datagrams from one namespace to another: the
-// work of receiving them is the receiving device's, and nobody else's, whether they
+// work of receiving them is the receiving device's, and no other's, whether they
 // are in a queue of that device or in the core's own.
 func TestDatagramsAreCharged(t *testing.T) {
 	testenv.Root(t)
@@ -45,7 +45,7 @@ func TestDatagramsAreCharged(t *testing.T) {
 	}
 }
 
-// TestCoresOwnQueue: what is in a core's own queue is nobody's, unless packets are told
+// TestCoresOwnQueue: what is in a core's own queue is no device's, unless packets are told
 // apart.
 func TestCoresOwnQueue(t *testing.T) {
 	testenv.Root(t)
@@ -100,7 +100,7 @@ func TestPlacesAreShared(t *testing.T) {
 // charged is what processes were billed.
 func allIsBilled(t *testing.T, meter *Meter) {
 	t.Helper()
-	testenv.Eventually(t, 10*time.Second, "all work was billed to somebody", func() bool {
+	testenv.Eventually(t, 10*time.Second, "all work was billed to a device", func() bool {
 		reading := read(t, meter)
 		return total(reading.Devices) == total(reading.Billed)
 	})
@@ -184,7 +184,7 @@ func write(t *testing.T, from *namespace.Namespace, connection net.Conn, datagra
 	t.Helper()
 	testenv.In(t, from, func() error {
 		for range datagrams {
-			// Nobody listens: an answer that says so is an error of the next write.
+			// No socket listens: an answer that says so is an error of the next write.
 			_, _ = connection.Write([]byte("x"))
 		}
 		return nil

@@ -34,7 +34,7 @@ func FlagNames(bits uint8) []string {
 	return names
 }
 
-// Question is about a packet that nobody has sent.
+// Question is about a made-up packet.
 type Question struct {
 	Source          netip.Addr  `json:"source"`
 	SourcePort      uint16      `json:"source_port"`

@@ -7,8 +7,8 @@
 // why. A Tuner reads the host's facts once, turns items into settings with wanted
 // values, and compares. Apply writes each change into a journal, which is on disk
 // before the change is made, makes it, and reads it back; Revert takes changes back
-// in reverse, also after a kill. A changed value that somebody else has changed
-// since is theirs: it is said, and left.
+// in reverse, also after a kill. A value that was changed since by other
+// means is left, and reported.
 //
 // Everything happens on the calling thread: settings of the network are those of
 // its network namespace, and /sys must be mounted there.

@@ -26,7 +26,7 @@ const (
 	journalVersion = 1
 )
 
-// StateDir is where journals are, if nothing else is said.
+// StateDir is where journals are by default.
 const StateDir = "/var/lib/jeoul/tune"
 
 // header is a journal's first line: whose it is.

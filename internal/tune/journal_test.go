@@ -129,7 +129,7 @@ func TestOtherMachineAndBoot(t *testing.T) {
 			write(t, root, path, text+"\n")
 		}
 	}
-	write(t, root, "proc/sys/vm/swappiness", "10\n") // by somebody, at boot
+	write(t, root, "proc/sys/vm/swappiness", "10\n") // by sysctl.conf, at boot
 	write(t, root, "proc/sys/kernel/random/boot_id", "another\n")
 	events, err := Revert(RevertOptions{Root: root})
 	if err != nil || len(events) == 0 || !strings.Contains(events[0].Note, "an earlier boot") {

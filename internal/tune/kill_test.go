@@ -260,7 +260,7 @@ func readAll(dir string, into map[string]string) error {
 }
 
 // TestNamespaceLeavesTheMachineAlone looks at a host of a laboratory: what is the
-// machine's is said to be, and nothing else is.
+// machine's is reported as such, and nothing else is.
 func TestNamespaceLeavesTheMachineAlone(t *testing.T) {
 	testenv.Root(t)
 	l, err := lab.New(t.Context(), lab.Spec{Clients: 1, Servers: 1})

@@ -23,9 +23,9 @@ func TestBuiltInProfile(t *testing.T) {
 			t.Errorf("%s does not say what it costs", it.ID)
 		}
 		if it.Document != nil && it.Document.Why == "" && it.Document.Value == "" && len(it.Document.Values) == 0 {
-			t.Errorf("%s: the document has neither a value nor a word", it.ID)
+			t.Errorf("%s: document has neither a value nor a reason", it.ID)
 		}
-		// Where the document has another value, it is said why ours is.
+		// Where experiment 1 has another value, the profile says why ours is.
 		if it.Document != nil && it.Document.Why == "" && it.Compare == "" && it.Document.Value != it.Value.String() {
 			t.Errorf("%s: nothing says why %q and not %q", it.ID, it.Value, it.Document.Value)
 		}

@@ -25,8 +25,8 @@ const (
 	// unitWanted starts the unit at boot, as `systemctl enable` does it; its
 	// content is where it points to.
 	unitWanted = "/etc/systemd/system/multi-user.target.wants/jeoul-tune.service"
-	// grubFile is read after /etc/default/grub by Debian's grub-mkconfig: nobody
-	// else's file is edited.
+	// grubFile is read after /etc/default/grub by Debian's grub-mkconfig: no
+	// other package's file is edited.
 	grubFile = "/etc/default/grub.d/90-jeoul-tune.cfg"
 )
 
@@ -179,7 +179,7 @@ func (w *writer) files(texts map[string]string) error {
 	return nil
 }
 
-// file writes one file of ours. One that somebody has changed since it was written
+// file writes one file of ours. One that was edited since it was written
 // stays.
 func (w *writer) file(path, text string) error {
 	at := w.access.path(path)

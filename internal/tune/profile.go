@@ -104,7 +104,7 @@ type Needs struct {
 	Kernel string `yaml:"kernel,omitempty" json:"kernel,omitempty"`
 }
 
-// Document is what the document of experiment 1 sets.
+// Document is what experiment 1 sets.
 type Document struct {
 	Value  string          `yaml:"value,omitempty" json:"value,omitempty"`
 	Values map[Role]string `yaml:"values,omitempty" json:"values,omitempty"`
@@ -112,7 +112,7 @@ type Document struct {
 	Why string `yaml:"why,omitempty" json:"why,omitempty"`
 }
 
-// For returns the document's value for a role; empty if it has none.
+// For returns experiment 1's value for a role; empty if it has none.
 func (d *Document) For(role Role) string {
 	if d == nil {
 		return ""

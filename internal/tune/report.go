@@ -53,7 +53,7 @@ type Finding struct {
 	Source string `json:"source"`
 	// Note says why it does not apply, could not be read, or failed.
 	Note string `json:"note,omitempty"`
-	// Document is the document's value where it is another, DocumentWhy why ours is.
+	// Document is experiment 1's value where it is another, DocumentWhy why ours is.
 	Document    string `json:"document,omitempty"`
 	DocumentWhy string `json:"document_why,omitempty"`
 	// Settings are all that the item is about here.

@@ -181,7 +181,7 @@ func TestInterfaceThatIsDown(t *testing.T) {
 	before := snapshot(t, root)
 	tuner := open(t, Options{Role: RoleWeb, Interfaces: []string{"eth0"}, Root: root})
 	if r := tuner.Check(); !strings.Contains(strings.Join(r.Notes, "\n"), "eth0 is down") {
-		t.Errorf("not said: %q", r.Notes)
+		t.Errorf("not reported: %q", r.Notes)
 	}
 	if _, err := tuner.Apply(ApplyOptions{}); !errors.Is(err, ErrInterface) {
 		t.Error(err)
@@ -197,7 +197,7 @@ func TestVirtualInterface(t *testing.T) {
 	root := fake(t, spec)
 	r := open(t, Options{Role: RoleBalancer, Interfaces: []string{"eth0"}, Root: root}).Check()
 	if !strings.Contains(strings.Join(r.Notes, "\n"), "eth0 is virtual") {
-		t.Errorf("not said: %q", r.Notes)
+		t.Errorf("not reported: %q", r.Notes)
 	}
 	for _, f := range r.Findings {
 		if strings.HasPrefix(f.Setting, "ethtool") && f.State != Absent {

@@ -35,7 +35,7 @@ func (p *Profile) Document(role Role) *Profile {
 		it.Roles, it.Modes, it.Needs = []Role{role}, nil, Needs{Card: it.Needs.Card}
 		it.Value = Value{parts: []part{{text: value}}}
 		it.Compare, it.Accept = CompareEqual, nil
-		it.Why, it.Cost = "the document sets it", ""
+		it.Why, it.Cost = "experiment 1 sets it", ""
 		items = append(items, it)
 	}
 	return &Profile{items}

@@ -133,7 +133,7 @@ func (im *image) file(path string) error {
 // maxLinks is the kernel's own bound on a chain of links (MAXSYMLINKS).
 const maxLinks = 40
 
-// inUsr is where a file of this machine lies in the machine, whose root has links
+// inUsr is where a file of this machine is in the virtual machine, whose root has links
 // into /usr only.
 func inUsr(path string) string {
 	first, _, _ := strings.Cut(strings.TrimPrefix(path, "/"), "/")

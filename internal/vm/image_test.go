@@ -136,7 +136,7 @@ func TestWhereFilesLie(t *testing.T) {
 		"/libexec/x":                      "/libexec/x",
 	} {
 		if got := inUsr(path); got != want {
-			t.Errorf("%s lies at %s, want %s", path, got, want)
+			t.Errorf("%s is at %s, want %s", path, got, want)
 		}
 	}
 }

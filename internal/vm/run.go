@@ -99,7 +99,7 @@ func (m Machine) run(ctx context.Context, dir string) (End, error) {
 	if err := m.writeImage(initramfs); err != nil {
 		return End{}, err
 	}
-	// QEMU connects to it, so that nobody has to wait for QEMU.
+	// QEMU connects to it, so that we need not wait for QEMU.
 	port, err := net.Listen("unix", filepath.Join(dir, "port"))
 	if err != nil {
 		return End{}, fmt.Errorf("making the virtual machine's port: %w", err)
@@ -291,7 +291,7 @@ func (s *session) ended(err error) error {
 	return s.failed("it ended in the middle of its job")
 }
 
-// failedToBoot says why a machine that was started said nothing.
+// failedToBoot says why a machine that was started printed nothing.
 func (s *session) failedToBoot(ctx context.Context, inTime bool) error {
 	switch {
 	case ctx.Err() != nil:
@@ -310,7 +310,7 @@ func (s *session) failed(what string) error {
 	if words == "" {
 		words = "nothing"
 	}
-	return fmt.Errorf("%w: %s (%v); the last that its console said: %s", ErrMachine, what, s.err, words)
+	return fmt.Errorf("%w: %s (%v); the last lines of its console: %s", ErrMachine, what, s.err, words)
 }
 
 // off waits until the machine has switched itself off, or makes an end of it.
@@ -328,7 +328,7 @@ func (s *session) off(byItself bool) {
 	<-s.gone
 }
 
-// console keeps the end of what a machine's console said.
+// console keeps the end of what a machine's console printed.
 type console struct {
 	mu   sync.Mutex
 	kept []byte

@@ -99,7 +99,7 @@ func TestWorkerIsInTheMachine(t *testing.T) {
 	}
 }
 
-// TestMachineThatCannotStart: a kernel that is none ends with what QEMU said.
+// TestMachineThatCannotStart: a kernel that is none ends with QEMU's message.
 func TestMachineThatCannotStart(t *testing.T) {
 	if _, err := find(qemuProgram); err != nil {
 		t.Skip(err)

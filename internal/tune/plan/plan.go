@@ -66,7 +66,7 @@ func (t Topology) withSiblings(set cpuset.CPUSet) cpuset.CPUSet {
 // Card is the network card whose packets are to be taken.
 type Card struct {
 	Name string
-	// Node is its NUMA node; -1 if it is not said.
+	// Node is its NUMA node; -1 if it is not known.
 	Node int
 	// MaxQueues is how many combined queues it can have, Queues how many it has.
 	MaxQueues, Queues int

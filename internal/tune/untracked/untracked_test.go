@@ -60,7 +60,7 @@ var (
 	six  = lb.ServiceKey{VIP: netip.MustParseAddr("2001:db8::1"), Port: 80, Protocol: lb.TCP}
 )
 
-// hosts are a server that has both services, and a firewall of somebody's that has
+// hosts are a server that has both services, and an administrator's firewall that has
 // connections tracked, and a client.
 type hosts struct{ web, client *namespace.Namespace }
 
