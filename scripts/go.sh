@@ -9,7 +9,7 @@ set -euo pipefail
 go=$(find_go) || die "no Go that can build this (go.mod asks for $(least_go)): run \`make deps\`"
 
 # Git refuses a tree of another owner, and then `go build` and `go list` fail
-# over the version stamp. Whoever runs make in a tree runs that tree's code
+# over the version stamp. A user who runs make in a tree runs that tree's code
 # anyway, so for these commands the tree is trusted.
 if [ "$(stat -c %u "$TREE")" != "$(id -u)" ]; then
 	n=${GIT_CONFIG_COUNT:-0}

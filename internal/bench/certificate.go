@@ -39,7 +39,7 @@ const (
 
 // newCertificate makes one for the VIP and the servers' own addresses, and puts it
 // where it is shown: on the balancer and on servers, in their own directories, with
-// which it goes. Nobody but root can read its key there.
+// which it goes. Only root can read its key there.
 func newCertificate(l *lab.Lab) (*certificate, error) {
 	made, err := makeCertificate(l)
 	if err == nil {

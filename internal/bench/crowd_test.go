@@ -81,7 +81,7 @@ func TestPatientServersKeepTheirSockets(t *testing.T) {
 }
 
 // socketKept gets the file from the first server, over a connection that it leaves
-// open, and says whether the server's end belongs to a process when it has said
+// open, and says whether the server's end belongs to a process when it has sent
 // all.
 func (m *measurement) socketKept(t *testing.T) (kept bool) {
 	t.Helper()

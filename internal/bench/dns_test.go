@@ -163,7 +163,7 @@ func TestStopwatch(t *testing.T) {
 		t.Errorf("%g %%, %v; want the mean of the two that did something", percent, ok)
 	}
 	if _, ok := (stopwatch{}).busyPercent(time.Second); ok {
-		t.Error("nobody was busy")
+		t.Error("no process was busy")
 	}
 }
 

@@ -40,7 +40,7 @@ type experiment interface {
 	// point's names filled in. What goes wrong with the point makes results
 	// invalid; an error means that the trial as a whole is not valid.
 	conduct(ctx context.Context, r *runner, t Trial, running subject.Running, blank results.Trial) ([]results.Trial, error)
-	// line sums a trial's results up in a few words, for whoever waits.
+	// line sums a trial's results up in a few words, for the live view.
 	line(got []results.Trial) string
 }
 

@@ -24,7 +24,7 @@ type Flood struct {
 	// Rate is how many packets are sent a second; 0: as many as one core can.
 	Rate int `yaml:"rate"`
 	// Beyond says what becomes of what the balancer sends: "drop" drops the flood
-	// behind it, so that nobody but the balancer is weighed; with "pass" the servers
+	// behind it, so that only the balancer is weighed; with "pass" the servers
 	// answer it.
 	Beyond string `yaml:"beyond"`
 	// Every is how often each of the open connections asks.

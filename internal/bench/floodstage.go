@@ -159,7 +159,7 @@ func (s *floodStage) pin(Trial) error {
 	return nil
 }
 
-// start begins the flood, which ends by itself if nobody ends it.
+// start begins the flood, which ends by itself if it is not stopped.
 func (s *floodStage) start(ctx context.Context, most time.Duration) {
 	ctx, s.end = context.WithTimeout(ctx, most)
 	s.ended = make(chan error, 1)

@@ -26,7 +26,7 @@ import (
 	"github.com/jeoul/jeoul/internal/lab"
 )
 
-// What is asked, as in the document.
+// What is asked, as in the DNS experiment of 2016.
 const (
 	nameServerProgram = "named"
 	dnsPort           = 53
@@ -35,7 +35,7 @@ const (
 	dnsQuestion = dnsName + " A"
 )
 
-// dnsAnswer is the one address of the zone; nobody has it.
+// dnsAnswer is the one address of the zone; no host has it.
 var dnsAnswer = netip.MustParseAddr("198.18.0.53")
 
 // nameZone is the zone, whose one record is asked for.

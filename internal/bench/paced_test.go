@@ -101,7 +101,7 @@ func checkPaced(t *testing.T, trial results.Trial) {
 	if trial.Load == "arrivals" && trial.Params["arrivals"] != offered {
 		t.Errorf("%s: %v requests/s offered, parameters %v", trial.Subject, offered, trial.Params)
 	}
-	// Both clients ask, and nobody more often than was to be.
+	// Both clients ask, and neither more often than was to be.
 	if want := offered * trial.Params["duration_seconds"].(float64); m[results.Requests] < want-2 || m[results.Requests] > want+2 {
 		t.Errorf("%s, %s: %v requests, want about %v", trial.Subject, trial.Load, m[results.Requests], want)
 	}

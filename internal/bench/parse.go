@@ -102,13 +102,13 @@ func (p *suiteParser) check(suite *Suite, hasQuick bool) {
 // checkBeside checks which of our figures stand beside a document's.
 func (p *suiteParser) checkBeside(suite *Suite, b results.Beside, at path) {
 	if strangers := suite.Published.Strangers(b); len(strangers) > 0 {
-		p.fail(at, "%q is no column of the document, or no row of it has that word", strangers)
+		p.fail(at, "%q is no column of `published`, or no row of it has that word", strangers)
 	}
 	if !slices.ContainsFunc(suite.Long.Loads, func(l Load) bool { return l.Name == b.Load }) {
 		p.fail(at.to("load"), "the suite has no load %q", b.Load)
 	}
 	if b.Metric == "" {
-		p.fail(at.to("metric"), "missing; name the metric that is the document's figure")
+		p.fail(at.to("metric"), "missing; name the metric that is the published figure")
 	}
 	for _, word := range slices.Sorted(maps.Keys(b.Subjects)) {
 		for i, name := range b.Subjects[word] {

@@ -69,7 +69,7 @@ func differences(before, now *results.Run) []string {
 	}
 	maps.Copy(names, here.Versions)
 	for _, name := range slices.Sorted(maps.Keys(names)) {
-		if name != "kernel" { // said above
+		if name != "kernel" { // listed above
 			say("version of "+name, orNone(then.Versions[name]), orNone(here.Versions[name]))
 		}
 	}

@@ -29,12 +29,12 @@ const settleNote = "between trials the run waits, up to 5 s, until no client has
 // The subject is down even if there is an error.
 //
 // Connections end before the subject does, or their last packets would find
-// nobody and be sent again and again.
+// no host and be sent again and again.
 func settle(ctx context.Context, l *lab.Lab, running subject.Running) (notes []string, err error) {
 	notes, err = closeConnections(ctx, l, running)
 	err = errors.Join(err, running.Stop(context.WithoutCancel(ctx)))
 	if err != nil {
-		// What could not be taken down would be in the way of all that follow.
+		// What could not be taken down would hinder all that follow.
 		return notes, err
 	}
 	switch err := lab.Each(l.Hosts(), (*lab.Host).DestroySockets); {

@@ -70,7 +70,7 @@ func (f Form) checkTuning(at path, fail failFunc) {
 	}
 }
 
-// tunings are what the form's points are tuned by: nothing to be said of in most
+// tunings are what the form's points are tuned by: none in most
 // suites.
 func (f Form) tunings() []string {
 	if len(f.Tune) == 0 {

@@ -68,7 +68,7 @@ func (m *measurement) writeInstructions(result *load.Result, reading probe.Readi
 const (
 	quietBound = 60 * time.Second
 	quietFor   = time.Second
-	// quietEnough is how much of a core a balancer may use while nobody asks it.
+	// quietEnough is how much of a core a balancer may use while no client asks it.
 	quietEnough = 0.005
 )
 

@@ -21,7 +21,7 @@ import (
 // The service that is weighed.
 const (
 	servicePort = 80
-	// fileName is what the document calls it.
+	// fileName is its name in experiment 1.
 	fileName = "dummy_file"
 )
 

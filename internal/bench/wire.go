@@ -80,7 +80,7 @@ type WireFlood struct {
 
 // Where the connections of a packet-level load come from: client number i (from 0) has
 // the prefix i+1 of the half of the range for benchmarking that no host is in, and a
-// flood's sources are of its upper half, which nobody is in.
+// flood's sources are of its upper half, which no host is in.
 const (
 	wireSourceBits = 24
 	wireAddresses  = 254

@@ -294,8 +294,8 @@ func TestFastestBurst(t *testing.T) {
 	}
 }
 
-// TestWireResume: of a ladder that was ended early its whole steps are kept, and whoever
-// goes on with the run climbs it anew.
+// TestWireResume: of a ladder that was ended early its whole steps are kept, and a run
+// that goes on climbs it anew.
 func TestWireResume(t *testing.T) {
 	suite, err := ParseSuite("w", []byte(wireSuite))
 	if err != nil {

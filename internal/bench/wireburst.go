@@ -23,7 +23,7 @@ func (w *wireTrial) bursts(ctx context.Context) error {
 	return nil
 }
 
-// burst is the burst of this number, after the pause that lies between two. What the
+// burst is the burst of this number, after the pause between two. What the
 // balancer did in the pause is not counted.
 func (w *wireTrial) burst(ctx context.Context, number int) (err error) {
 	if number > 0 && w.trial.By.Wire.Pause > 0 {

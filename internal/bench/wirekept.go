@@ -139,7 +139,7 @@ func (w *wireTrial) filled(steps []wire.Step) string {
 // of.
 const nearlyAll = 0.98
 
-// available is how much memory the machine has for whoever wants some.
+// available is how much memory the machine has to give.
 func available() (bytes uint64, err error) {
 	proc, err := procfs.NewDefaultFS()
 	if err != nil {

@@ -16,7 +16,7 @@ import (
 
 // Of a step.
 const (
-	// wireLoss is the share of failures from which somebody was the limit.
+	// wireLoss is the share of failures from which a part was the limit.
 	wireLoss = 0.001
 	// wireAtCeiling is how much of the tester's ceiling a rate is at least that the
 	// tester, and not the balancer, has set.

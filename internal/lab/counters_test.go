@@ -17,7 +17,7 @@ func TestSockets(t *testing.T) {
 	client, server := l.Clients[0], l.Servers[0]
 	for _, addr := range []netip.Addr{server.IPv4, server.IPv6} {
 		listener := listen(t, server, addr)
-		// Whoever closes first keeps the socket in TIME-WAIT.
+		// The end that closes first keeps the socket in TIME-WAIT.
 		c := dial(t, client, listener.Addr())
 		s := accept(t, listener)
 		c.Close()

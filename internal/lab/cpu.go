@@ -111,7 +111,7 @@ type usage struct {
 type hostUsage struct {
 	ended   time.Duration
 	threads map[string]time.Duration
-	// loose are the tasks that nobody of the lab waits for, as last seen; their
+	// loose are the tasks that no process of the lab waits for, as last seen; their
 	// time would be lost at their end.
 	loose map[taskKey]task
 }
@@ -235,7 +235,7 @@ func (u *usage) processTimes(hosts []*Host) (map[string]CPU, error) {
 }
 
 // withSoftirqs adds the work that was done for a host's devices, and takes off
-// what its processes were billed for devices of anybody. Work that is spread over
+// what its processes were billed for devices of any host. Work that is spread over
 // cores is no thread's.
 func (c CPU) withSoftirqs(netns uint64, reading softirq.Reading, spread bool) CPU {
 	for device, work := range reading.Devices {

@@ -17,7 +17,7 @@ func (h *Host) WriteFile(path string, data []byte) error {
 	return err
 }
 
-// WriteSecret writes a file on the host that nobody but root may read. It goes with
+// WriteSecret writes a file on the host that only root may read. It goes with
 // the host's directory, which it should be in.
 func (h *Host) WriteSecret(path string, data []byte) error {
 	_, err := briefly(writeFileTask, h, fileContent{path, data, 0o600})

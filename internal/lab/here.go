@@ -35,7 +35,7 @@ type Here struct {
 // journalName is that of a worker's changes to its machine's network.
 const journalName = "bench"
 
-// NewHere takes hold of this machine: nobody else can while it lives, and what a
+// NewHere takes hold of this machine: no other run can while it lives, and what a
 // worker that was killed has left is taken back. dir is the host's directory, which
 // exists. Errors: hostnet.ErrBusy and what else is wrong with the machine.
 func NewHere(name, dir string, where Whereabouts) (*Here, error) {

@@ -102,7 +102,7 @@ func (l *Lab) setDevice(name string, offloads offloads) error {
 // to 895 frames in 40,000 requests, and with one none), with one the sender is held
 // back (Linux 6.17 and later).
 //
-// With TSO frames go to the core's own queue, which holds nobody back. A discipline
+// With TSO frames go to the core's own queue, which holds no sender back. A discipline
 // is only harmful there: the core that finds it busy leaves its frames to the other
 // one, which puts a flow's frames on two cores and out of order.
 func setQueueing(name string, queued bool) error {

@@ -27,7 +27,7 @@ type lock struct {
 	file *os.File
 }
 
-// record is what a lock file says, for whoever cleans up after its owner.
+// record is what a lock file says, for the process that cleans up after its owner.
 type record struct {
 	PID int `json:"pid"`
 	// Dir is the work directory to be removed with the lab; empty if it is the

@@ -13,7 +13,7 @@ import (
 // neighbourRoom is for how many neighbours the kernel has room without throwing others
 // away: one table of a family for all namespaces of a machine, by default of up to 1,024,
 // from 512 on swept each five seconds (net.ipv4.neigh.default.gc_thresh3 and gc_thresh2,
-// which are the machine's own to set). Where it is full, a packet to somebody new is lost.
+// which are the machine's own to set). Where it is full, a packet to a new host is lost.
 const neighbourRoom = 512
 
 // presetNeighbours tells clients and servers each other's MAC addresses, where there would

@@ -33,7 +33,7 @@ func permanent(t *testing.T, h *Host) (n int) {
 }
 
 // TestNeighbours: in a large lab clients and servers know each other, and none knows the
-// balancer; in a small one nobody knows anybody.
+// balancer; in a small one no host knows another.
 func TestNeighbours(t *testing.T) {
 	testenv.Root(t)
 	for _, test := range []struct{ clients, servers int }{{16, 16}, {16, 17}} {
@@ -55,8 +55,8 @@ func TestNeighbours(t *testing.T) {
 				t.Errorf("%d clients, %d servers: %s was told %d neighbours, want %d", test.clients, test.servers, h.Name, got, want)
 			}
 		}
-		if said := strings.Contains(strings.Join(l.Notes, "\n"), "know each other's MAC addresses"); said != large {
-			t.Errorf("%d clients, %d servers: said: %t", test.clients, test.servers, said)
+		if noted := strings.Contains(strings.Join(l.Notes, "\n"), "know each other's MAC addresses"); noted != large {
+			t.Errorf("%d clients, %d servers: noted: %t", test.clients, test.servers, noted)
 		}
 		if err := l.Close(); err != nil {
 			t.Error(err)

@@ -80,7 +80,7 @@ func portMAC(r role, n int) net.HardwareAddr {
 func bcd(n int) byte { return byte(n/10<<4 | n%10) }
 
 // deviceName and portName are the two ends of a host's link. They carry the
-// lab's ID, so that whoever sees one outside of its namespace knows whose it is.
+// lab's ID, so that one that is seen outside of its namespace shows whose it is.
 func deviceName(host, id string) string { return host + "-" + id }
 func portName(host, id string) string   { return "p-" + host + "-" + id }
 

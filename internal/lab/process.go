@@ -55,7 +55,7 @@ type Process struct {
 	mu sync.Mutex
 	// stopping says that the rest of the group goes with its leader.
 	stopping bool
-	// reaped says that the PID may belong to somebody else by now.
+	// reaped says that the PID may belong to another process by now.
 	reaped bool
 }
 
@@ -129,7 +129,7 @@ func startPinned(cmd *exec.Cmd, cpus []int) error {
 }
 
 // await charges the process's CPU time to its host when it ends, then reaps it.
-// Between the end and the reaping its PID and group cannot be anybody else's.
+// Between the end and the reaping its PID and group cannot be another's.
 func (p *Process) await() {
 	defer close(p.done)
 	usage := awaitExit(p.PID())

@@ -155,7 +155,7 @@ func childPID(t *testing.T, dir string) (pid int) {
 	return pid
 }
 
-// running tells a process from a zombie, which nobody in a container may reap.
+// running tells a process from a zombie, which no process in a container may reap.
 func running(pid int) bool {
 	_, err := netnsOf(pid)
 	return err == nil

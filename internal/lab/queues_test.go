@@ -75,7 +75,7 @@ func sendFrom(t *testing.T, h *Host, cpu int, to netip.AddrPort, datagrams int) 
 		}
 		defer conn.Close()
 		for sent := 0; sent < datagrams; {
-			// Nobody listens: an ICMP error may be told instead of sending.
+			// No socket listens: an ICMP error may be told instead of sending.
 			_, err := conn.Write([]byte("x"))
 			switch {
 			case err == nil:
@@ -156,23 +156,23 @@ func TestPin(t *testing.T) {
 	}
 }
 
-// TestAttackersWays checks the routes to addresses that nobody has, and that taps
+// TestAttackersWays checks the routes to addresses that no host has, and that taps
 // come and go.
 func TestAttackersWays(t *testing.T) {
 	l := newFloodLab(t)
 	nowhere := netip.MustParsePrefix("198.19.0.0/16")
-	somebody := netip.MustParseAddr("198.19.3.4")
+	stranger := netip.MustParseAddr("198.19.3.4")
 	server := l.Servers[0]
-	if _, err := server.NextHop(somebody); err == nil {
-		t.Errorf("%s has a way to %v before it was given one", server.Name, somebody)
+	if _, err := server.NextHop(stranger); err == nil {
+		t.Errorf("%s has a way to %v before it was given one", server.Name, stranger)
 	}
 	for _, on := range []bool{true, true, false, false} {
 		if err := server.RouteThrough(l.Attacker, nowhere, on); err != nil {
 			t.Fatal(err)
 		}
-		next, err := server.NextHop(somebody)
+		next, err := server.NextHop(stranger)
 		if on && (err != nil || next != l.Attacker.IPv4) || !on && err == nil {
-			t.Errorf("route %v: the next hop to %v is %v, error %v", on, somebody, next, err)
+			t.Errorf("route %v: the next hop to %v is %v, error %v", on, stranger, next, err)
 		}
 	}
 	pass, err := ebpf.NewProgram(&ebpf.ProgramSpec{Type: ebpf.XDP, License: "GPL",

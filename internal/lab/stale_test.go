@@ -112,7 +112,7 @@ func TestCleanStale(t *testing.T) {
 	live := newLab(t)
 	owner, told := startOwner(t)
 
-	// While the owner lives, its lab is nobody's to remove.
+	// While the owner lives, its lab must not be removed.
 	removed, err := CleanStale(t.Context())
 	if err != nil {
 		t.Fatal(err)

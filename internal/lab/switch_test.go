@@ -87,7 +87,7 @@ func TestSpread(t *testing.T) {
 		case name := <-accepted:
 			counts[name]++
 		case <-time.After(5 * time.Second):
-			t.Fatal("a connection was made and nobody accepted it")
+			t.Fatal("a connection was made and the server did not accept it")
 		}
 	}
 	// By chance alone, one server gets fewer than 5 of 40 once in ten million runs.

@@ -181,7 +181,7 @@ func series(first, last, step string) ([]string, error) {
 	default:
 		return nil, fmt.Errorf("%s to %s is no range", first, last)
 	}
-	const longest = 9 // digits: nobody numbers hosts by more
+	const longest = 9 // digits: no inventory numbers hosts by more
 	if len(first) > longest || len(last) > longest || to < from || (to-from)/by >= maxHosts {
 		return nil, fmt.Errorf("%s to %s is no range of 1 to %d hosts", first, last, maxHosts)
 	}

@@ -122,7 +122,7 @@ type mention struct {
 	line int
 }
 
-// hostVars are what is said of a host itself.
+// hostVars are the variables of a host itself.
 type hostVars struct {
 	line int
 	vars map[string]value
@@ -149,7 +149,7 @@ func (p *parser) addHosts(in *group, pattern string, line int, vars map[string]v
 		return
 	}
 	if len(p.hosts) > maxHosts {
-		return // said already
+		return // reported already
 	}
 	for _, name := range names {
 		if p.hosts[name] == nil && len(p.hosts) == maxHosts {

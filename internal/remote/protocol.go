@@ -49,7 +49,7 @@ type StartArgs struct {
 // StartReply names a process that was started.
 type StartReply struct{ ID, PID int }
 
-// ReadReply is what a process has said since the last time, and its end.
+// ReadReply is what a process has written since the last time, and its end.
 type ReadReply struct {
 	Out, Err []byte
 	Ended    bool

@@ -21,11 +21,11 @@ var ErrLost = errors.New("the connection to the machine is lost")
 
 // session is a worker on a machine, from the bench's side. It is a lab.Machine.
 type session struct {
-	host Host
-	dir  string
-	ssh  *exec.Cmd
-	rpc  *rpc.Client
-	said capped
+	host  Host
+	dir   string
+	ssh   *exec.Cmd
+	rpc   *rpc.Client
+	heard capped
 	// ended is closed when ssh has; stop ends the pings.
 	ended chan struct{}
 	stop  context.CancelFunc
@@ -38,7 +38,7 @@ func open(h Host, dir string) (*session, error) {
 	s := &session{host: h, dir: dir, ssh: exec.Command(line[0], line[1:]...), ended: make(chan struct{})}
 	// Ctrl-C at a terminal is for the bench alone: workers end in order.
 	s.ssh.SysProcAttr = ownGroup
-	s.ssh.Stderr = &s.said
+	s.ssh.Stderr = &s.heard
 	in, err := s.ssh.StdinPipe()
 	if err != nil {
 		return nil, err
@@ -52,7 +52,7 @@ func open(h Host, dir string) (*session, error) {
 	}
 	go func() {
 		defer close(s.ended)
-		_ = s.ssh.Wait() // what it said tells more
+		_ = s.ssh.Wait() // its output tells more
 	}()
 	s.rpc = rpc.NewClient(pipe{out, in, in.Close})
 	ctx, cancel := context.WithCancel(context.Background())
@@ -73,7 +73,7 @@ func (s *session) ping(ctx context.Context) {
 			return
 		case <-tick.C:
 			if s.call(ctx, "Ping", None{}, &None{}) != nil {
-				return // whoever needs the machine will hear of it
+				return // the next call to the machine fails
 			}
 		}
 	}
@@ -99,7 +99,7 @@ func (s *session) call(ctx context.Context, method string, args, reply any) erro
 	case <-s.ended:
 	case <-time.After(time.Second):
 	}
-	return fmt.Errorf("%w%s", ErrLost, behind(": ", lastWords(s.said.String())))
+	return fmt.Errorf("%w%s", ErrLost, behind(": ", lastWords(s.heard.String())))
 }
 
 // Call implements lab.Machine.
@@ -139,7 +139,7 @@ func (s *session) close() error {
 		return fmt.Errorf("%s: its worker did not end within %v; it will when it notices that it is alone", s.host.Name, endBound)
 	}
 	if code := s.ssh.ProcessState.ExitCode(); code != 0 {
-		return fmt.Errorf("%s: its worker ended badly%s", s.host.Name, behind(": ", lastWords(s.said.String())))
+		return fmt.Errorf("%s: its worker ended badly%s", s.host.Name, behind(": ", lastWords(s.heard.String())))
 	}
 	return nil
 }
@@ -156,20 +156,20 @@ type farProcess struct {
 func (p *farProcess) follow(c lab.Command) {
 	defer close(p.done)
 	for {
-		var said ReadReply
-		if err := p.session.call(context.Background(), "Read", p.id, &said); err != nil {
+		var reply ReadReply
+		if err := p.session.call(context.Background(), "Read", p.id, &reply); err != nil {
 			p.err = err
 			return
 		}
 		if c.Stdout != nil {
-			_, _ = c.Stdout.Write(said.Out) // a caller's buffer
+			_, _ = c.Stdout.Write(reply.Out) // a caller's buffer
 		}
 		if c.Stderr != nil {
-			_, _ = c.Stderr.Write(said.Err)
+			_, _ = c.Stderr.Write(reply.Err)
 		}
-		if said.Ended {
-			if said.Failed != "" {
-				p.err = errors.New(said.Failed)
+		if reply.Ended {
+			if reply.Failed != "" {
+				p.err = errors.New(reply.Failed)
 			}
 			return
 		}
@@ -189,7 +189,7 @@ func (p *farProcess) Signal(number int) error {
 }
 
 // Stop does not end with ctx before the far end has tried: what is left there would
-// be in the way of the next.
+// hinder the next.
 func (p *farProcess) Stop(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), endBound)
 	defer cancel()

@@ -88,22 +88,22 @@ func runSSH(ctx context.Context, h Host, command string, stdin *os.File) error {
 	if stdin != nil {
 		cmd.Stdin = stdin
 	}
-	var said bytes.Buffer
-	cmd.Stderr = &said
+	var output bytes.Buffer
+	cmd.Stderr = &output
 	cmd.WaitDelay = time.Second
 	err := cmd.Run()
-	return sshError(ctx, err, said.String())
+	return sshError(ctx, err, output.String())
 }
 
 // sshError says why ssh, or what it ran, has failed.
-func sshError(ctx context.Context, err error, said string) error {
-	words := lastWords(said)
+func sshError(ctx context.Context, err error, output string) error {
+	words := lastWords(output)
 	var exit *exec.ExitError
 	switch {
 	case err == nil:
 		return nil
 	case errors.Is(ctx.Err(), context.DeadlineExceeded):
-		return fmt.Errorf("it took too long, and was given up%s", behind("; ssh said: ", words))
+		return fmt.Errorf("it took too long, and was given up%s", behind("; ssh reports: ", words))
 	case ctx.Err() != nil:
 		return ctx.Err()
 	case errors.Is(err, exec.ErrNotFound):
@@ -133,10 +133,10 @@ func advice(words string) string {
 	return ""
 }
 
-// lastWords returns the last lines of what a program said, as one.
-func lastWords(said string) string {
+// lastWords returns the last lines of a program's output, as one.
+func lastWords(output string) string {
 	const most = 400
-	words := strings.Join(strings.Fields(strings.ToValidUTF8(said, "")), " ")
+	words := strings.Join(strings.Fields(strings.ToValidUTF8(output, "")), " ")
 	if len(words) > most {
 		words = "…" + strings.ToValidUTF8(words[len(words)-most:], "")
 	}

@@ -56,7 +56,7 @@ func removeStale(dir string) {
 	}
 	lock, err := lockFile(filepath.Join(dir, lockName))
 	if err != nil {
-		return // somebody lives there
+		return // a worker lives there
 	}
 	defer lock.Close()
 	_ = os.RemoveAll(dir)

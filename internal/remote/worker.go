@@ -38,7 +38,7 @@ type process struct {
 }
 
 // Serve is a worker's life: it answers on a connection until that is closed, ctx
-// ends, or nobody has spoken for a minute. Then it ends what it started, takes back
+// ends, or the run was silent for a minute. Then it ends what it started, takes back
 // what it changed, and removes dir, which is its own. build is that of this jeoul.
 func Serve(ctx context.Context, dir, build string, in io.Reader, out io.WriteCloser) error {
 	ctx, cancel := context.WithCancel(ctx)
@@ -94,7 +94,7 @@ func (w *Worker) wait(ctx context.Context, ended <-chan struct{}) {
 	}
 }
 
-// hear notes that somebody has spoken.
+// hear notes that the run has spoken.
 func (w *Worker) hear() {
 	select {
 	case w.heard <- struct{}{}:
@@ -210,7 +210,7 @@ func (w *Worker) process(id int) (*process, error) {
 	return nil, fmt.Errorf("the worker has no process %d", id)
 }
 
-// Read waits until a process has said something, or ended, and returns that. After
+// Read waits until a process has written something, or ended, and returns that. After
 // its end the worker forgets it.
 func (w *Worker) Read(id int, reply *ReadReply) error {
 	p, err := w.process(id)
@@ -254,7 +254,7 @@ func (w *Worker) Stop(id int, _ *None) error {
 	return p.Process.Stop(w.ctx)
 }
 
-// unread is what a process has said and nobody has read yet.
+// unread is what a process has written and was not read yet.
 type unread struct {
 	mu      sync.Mutex
 	kept    []byte

@@ -80,12 +80,12 @@ func TestWorkerTakesEverythingBack(t *testing.T) {
 	if begun.Interface != l.Balancer.Interface || begun.Prefix.String() != "198.18.0.1/16" {
 		t.Errorf("it is %+v", begun)
 	}
-	// A process that says something, and whose end nobody waits for.
-	var said strings.Builder
+	// A process that says something, and whose end is not waited for.
+	var output strings.Builder
 	heard := make(chan struct{})
 	p, err := s.Start(t.Context(), lab.Command{Path: "/bin/sh", Args: []string{"-c", "echo here I am; exec sleep 600"},
 		Stdout: writer(func(text []byte) {
-			if said.Write(text); strings.Contains(said.String(), "here I am") {
+			if output.Write(text); strings.Contains(output.String(), "here I am") {
 				close(heard)
 			}
 		})})

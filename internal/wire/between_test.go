@@ -49,7 +49,7 @@ func sendTo(index int) asm.Instructions {
 	return asm.Instructions{asm.Mov.Imm(asm.R1, int32(index)), asm.Mov.Imm(asm.R2, 0), asm.FnRedirect.Call(), asm.Return()}
 }
 
-// withFlags puts the TCP flags of a frame into R3, before what is said; a frame that has
+// withFlags puts the TCP flags of a frame into R3, before what follows; a frame that has
 // none goes on at "else" of what follows.
 func withFlags(then asm.Instructions) asm.Instructions {
 	return append(asm.Instructions{

@@ -95,15 +95,15 @@ func startNginx(t *testing.T, k *kernel, size int) {
 			t.Fatal(err)
 		}
 	}
-	var said bytes.Buffer
+	var output bytes.Buffer
 	cmd := exec.Command(program, "-e", "stderr", "-g", "user root;", "-c", filepath.Join(dir, "conf"))
-	cmd.Stderr = &said
+	cmd.Stderr = &output
 	testenv.In(t, k.ns, cmd.Start)
 	t.Cleanup(func() {
 		_ = cmd.Process.Kill()
 		_ = cmd.Wait()
 		if t.Failed() {
-			t.Logf("nginx: %s", said.String())
+			t.Logf("nginx: %s", output.String())
 		}
 	})
 	testenv.Eventually(t, 20*time.Second, "nginx listens", func() bool {
@@ -150,7 +150,7 @@ func TestAgainstKernel(t *testing.T) {
 			}
 		})
 	}
-	t.Run("nobody listens", func(t *testing.T) {
+	t.Run("no server listens", func(t *testing.T) {
 		r.spec.Target = netip.MustParseAddrPort("198.18.0.100:81")
 		if err := tester.Close(); err != nil {
 			t.Fatal(err)

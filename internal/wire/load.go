@@ -23,7 +23,7 @@ const (
 	UDP Kind = "udp"
 	// DNS: queries of one A record, with their answers.
 	DNS Kind = "dns"
-	// SYNFlood: SYNs from random sources, which nobody acknowledges.
+	// SYNFlood: SYNs from random sources, which are never acknowledged.
 	SYNFlood Kind = "flood"
 	// Mix: sessions whose responses have sizes of a distribution.
 	Mix Kind = "mix"

@@ -79,7 +79,7 @@ func (l Load) withDefaults() (Load, error) {
 	return l, l.check()
 }
 
-// Validate says what cannot be about a load, whoever is to run it.
+// Validate says what cannot be about a load, whichever tester runs it.
 func (l Load) Validate() error {
 	_, err := l.withDefaults()
 	return err

@@ -94,7 +94,7 @@ func TestWrongBackend(t *testing.T) {
 	client, server := k.total()
 	k.counted(client, map[bpfWireCount]uint64{bpfWireCountWIRE_COUNT_FAILED_WRONG_BACKEND: 1, bpfWireCountWIRE_COUNT_BROKEN: 1})
 	k.counted(server, map[bpfWireCount]uint64{bpfWireCountWIRE_COUNT_WRONG_BACKEND: 1, bpfWireCountWIRE_COUNT_ESTABLISHED: 0})
-	// What acknowledges a number that nobody gave out is of nobody's connection.
+	// What acknowledges a number that no server gave out is of no connection.
 	for _, ack := range []uint32{synack.Seq + 1 + 5<<26, synack.Seq, 12345} {
 		odd := k.change(k.open(), func(_ *layers.Ethernet, ip *layers.IPv4, tcp *layers.TCP) {
 			ip.SrcIP, tcp.SrcPort = syn.ip.SrcIP, syn.SrcPort
@@ -119,7 +119,7 @@ func TestNothingStrangeCounts(t *testing.T) {
 	for name, frame := range map[string][]byte{
 		"of another source":  tcp(func(ip *layers.IPv4, _ *layers.TCP) { ip.SrcIP = net.IP{198, 18, 0, 101} }),
 		"of another port":    tcp(func(_ *layers.IPv4, tcp *layers.TCP) { tcp.SrcPort = 81 }),
-		"to nobody's port":   tcp(func(_ *layers.IPv4, tcp *layers.TCP) { tcp.DstPort = 1023 }),
+		"to an unused port":  tcp(func(_ *layers.IPv4, tcp *layers.TCP) { tcp.DstPort = 1023 }),
 		"for an old SYN":     tcp(func(_ *layers.IPv4, tcp *layers.TCP) { tcp.Ack += 7 }),
 		"for none yet":       tcp(func(_ *layers.IPv4, tcp *layers.TCP) { tcp.DstPort = 5000 }),
 		"an old reset":       tcp(func(_ *layers.IPv4, tcp *layers.TCP) { tcp.RST, tcp.SYN, tcp.Ack = true, false, tcp.Ack+99 }),
@@ -186,7 +186,7 @@ func TestRetransmission(t *testing.T) {
 	k.expect(again(), "ACK", syn.Seq+11, synack.Seq+1+1460, 0)
 	// A second copy of the first part changes nothing.
 	k.expect(k.answer(k.client, part), "ACK", syn.Seq+11, synack.Seq+1+1460, 0)
-	// Then nobody answers any more.
+	// Then no server answers any more.
 	for end := time.Now().Add(10 * time.Second); k.state(0) != bpfWireStateWIRE_FAILED && time.Now().Before(end); {
 		k.send()
 	}

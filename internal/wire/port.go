@@ -65,7 +65,7 @@ func (d *device) attach(program *ebpf.Program) error {
 	case err == nil:
 		return nil
 	case errors.Is(err, unix.EBUSY), errors.Is(err, unix.EEXIST):
-		return fmt.Errorf("%w %s: another XDP program is on it: take it off (`ip link set dev %s xdp off`, or end whoever has attached it)",
+		return fmt.Errorf("%w %s: another XDP program is on it: take it off (`ip link set dev %s xdp off`, or end the process that has attached it)",
 			ErrPort, d.port, d.port.Interface)
 	case errors.Is(err, unix.EOPNOTSUPP):
 		return fmt.Errorf("%w %s: its driver has no native XDP, and the generic one is no measure: use another interface", ErrPort, d.port)

@@ -220,7 +220,7 @@ func (r *running) poll(atMost time.Duration, interrupted bool, ok func() (bool, 
 		}
 		select {
 		case err := <-r.sender.done:
-			// For whoever stops it.
+			// For the caller that stops it.
 			r.sender.done <- err
 			return false, fmt.Errorf("the sender has ended: %w", err)
 		default:
@@ -419,7 +419,7 @@ func (r *running) prove(s *Step, before totals) error {
 	})
 }
 
-// cleanUp resets what a step has left open, so that whoever is in between forgets it.
+// cleanUp resets what a step has left open, so that a balancer in between forgets it.
 func (r *running) cleanUp(s *Step, first uint64) error {
 	if r.load.Kind == UDP || r.load.Kind == DNS || (s.Kind == Session || s.Kind == Mix) && s.Failed.Total() == 0 {
 		return nil

@@ -44,7 +44,7 @@ func (s *sender) ready(ctx context.Context, progress *bpfWireProgress, was uint3
 		case <-ctx.Done():
 			return ErrInterrupted
 		case err := <-s.done:
-			// For whoever stops it.
+			// For the caller that stops it.
 			s.done <- err
 			return err
 		case <-ticker.C:

@@ -117,7 +117,7 @@ func sizes(mix []Size) (places [256]uint32) {
 // begin has connections begun up to a number, from a moment on.
 func (t *Tester) begin(to, first uint64, rate float64, start uint64) {
 	c := t.control
-	// While nobody waits, all that were begun are answered.
+	// While no client waits, all that were begun are answered.
 	p := t.where()
 	atomic.StoreUint64(&t.shared.Answered, p.Opened-p.NoAnswer-p.Checksum)
 	atomic.StoreUint64(&t.progress.Behind, 0)

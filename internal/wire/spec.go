@@ -55,7 +55,7 @@ const (
 // Spec is the arrangement of a tester.
 type Spec struct {
 	// Clients and Servers are the ports, at most MaxPorts of each. Without servers
-	// whoever is behind Next answers.
+	// the host behind Next answers.
 	Clients, Servers []Port
 	// Target is the VIP, where clients send to.
 	Target netip.AddrPort

@@ -48,7 +48,7 @@ type Step struct {
 	KeptUp bool
 	Behind time.Duration
 	// LeftOpen are connections that could not be reset after the step in half a minute and
-	// more: whoever is in between still knows them.
+	// more: a balancer in between still knows them.
 	LeftOpen uint64
 	// Interrupted says that the step was ended early.
 	Interrupted bool
@@ -88,7 +88,7 @@ type Strange struct {
 	Malformed uint64
 	// WrongBackend: packets that server ports got of connections of another.
 	WrongBackend uint64
-	// Unacknowledgeable: packets at server ports whose numbers nobody has given out.
+	// Unacknowledgeable: packets at server ports whose numbers no server has given out.
 	Unacknowledgeable uint64
 }
 

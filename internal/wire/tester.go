@@ -97,7 +97,7 @@ func (t *Tester) load() error {
 		if err := t.loadPort(spec, programClient, d, i, i); err != nil {
 			return err
 		}
-		// The map takes indexes of the namespace of whoever writes it.
+		// The map takes indexes of the namespace of the process that writes it.
 		err := d.port.in(func() error { return t.maps[mapDevices].Put(uint32(i), uint32(d.index)) })
 		if err != nil {
 			return fmt.Errorf("%w %s: it cannot be sent by: %v", ErrPort, d.port, err)
@@ -201,7 +201,7 @@ func (t *Tester) Close() error {
 }
 
 // Serve has server ports answer in a load's way (its Kind, its Response, its Question)
-// whoever asks, from now on and without a Run.
+// all that ask, from now on and without a Run.
 func (t *Tester) Serve(load Load) error {
 	load, err := load.withDefaults()
 	if err != nil {

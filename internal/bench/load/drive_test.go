@@ -108,7 +108,7 @@ func TestDriveAddsUpItsClients(t *testing.T) {
 	near(t, "mean", result.Latency.MeanMs(), 150)
 }
 
-func TestDriveReleasesNobodyBeforeAllAreReady(t *testing.T) {
+func TestDriveReleasesNoneBeforeAllAreReady(t *testing.T) {
 	d := drive(t, "echo x >$0/ran; echo 1 1", "echo x >$0/ran; echo 1 1")
 	d.Before = func() error {
 		for _, client := range d.Clients {

@@ -105,7 +105,7 @@ func (IPerf3) Parse(share Share, stdout []byte) (*Outcome, error) {
 	return outcome, nil
 }
 
-// behindColon returns what is to be said further, if anything.
+// behindColon returns ": " and the text, or nothing if it is empty.
 func behindColon(text string) string {
 	if text == "" {
 		return ""

@@ -107,7 +107,7 @@ const maxSamples = 20_000
 
 // fromQuantiles spreads count requests over the distribution that points
 // describe, evenly between two neighbours. A percentile of the result is thus
-// exact where points has it and lies between the two neighbours elsewhere.
+// exact where points has it and is between the two neighbours elsewhere.
 func fromQuantiles(points []quantile, count int64) (*Latency, error) {
 	if err := checkQuantiles(points); err != nil {
 		return nil, err

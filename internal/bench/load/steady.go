@@ -38,7 +38,7 @@ type Steady struct {
 
 // Phase is a time of which the requests are counted together.
 type Phase struct {
-	// Name is empty where nobody asks for it by name.
+	// Name is empty where it is not asked for by name.
 	Name string
 	// Time is how long it lasts, or about, where the client is told.
 	Time time.Duration

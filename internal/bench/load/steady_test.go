@@ -194,11 +194,11 @@ func TestSteadyCannotBegin(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	nobody := s
-	nobody.Target = netip.MustParseAddrPort(listener.Addr().String())
+	unserved := s
+	unserved.Target = netip.MustParseAddrPort(listener.Addr().String())
 	listener.Close()
-	if _, err := nobody.Run(t.Context(), &bytes.Buffer{}, nil); !errors.Is(err, ErrSteady) {
-		t.Errorf("nobody listens: got %v, want ErrSteady", err)
+	if _, err := unserved.Run(t.Context(), &bytes.Buffer{}, nil); !errors.Is(err, ErrSteady) {
+		t.Errorf("no server listens: got %v, want ErrSteady", err)
 	}
 	wrong := s
 	wrong.FileBytes++

@@ -15,7 +15,7 @@ import (
 
 // wrk keeps its connections open and sends the next request on each as soon as
 // the last one is answered (https://github.com/wg/wrk). It opens one connection
-// more than it was asked for, to see at the start whether anybody answers.
+// more than it was asked for, to see at the start whether the server answers.
 type wrk struct{}
 
 //go:embed wrk.lua
@@ -56,7 +56,7 @@ func (wrk) Parse(share Share, stdout []byte) (*Outcome, error) {
 	}
 	outcome := &Outcome{
 		Failed: report.failed(),
-		// An answer that came too late or said no is among wrk's requests.
+		// An answer that came too late or was an error is among wrk's requests.
 		Requests: report.Requests - min(report.Requests, report.Errors.Status+report.Errors.Timeout),
 		Taken:    time.Duration(report.DurationUs) * time.Microsecond,
 		Latency:  latency,

@@ -3,7 +3,7 @@
 -- What wrk runs after the load: it prints what wrk counted as one line of
 -- JSON, with the latencies in microseconds. wrk's own methods walk its whole
 -- table for every value they return, which takes minutes for a wide spread, so
--- the table is read where it lies (stats.h of wrk 4.0 to 4.2) and believed only
+-- the table is read in place (stats.h of wrk 4.0 to 4.2) and believed only
 -- if it agrees with what wrk says of itself.
 
 local function distribution(latency)

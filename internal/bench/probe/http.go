@@ -36,7 +36,7 @@ func Dial(ctx context.Context, from *lab.Host, to netip.AddrPort) (conn net.Conn
 	return conn, err
 }
 
-// Listening returns nil if somebody accepts connections at to on the host.
+// Listening returns nil if a server accepts connections at to on the host.
 func Listening(ctx context.Context, on *lab.Host, to netip.AddrPort) error {
 	_, err := listeningTask.On(ctx, on, to)
 	return err

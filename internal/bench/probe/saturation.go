@@ -51,7 +51,7 @@ const (
 //  1. a part whose busiest thread used at least 95 % of a core, or which used at
 //     least 95 % of the cores it may use: that part (the one nearest to its
 //     limit, if several did);
-//  2. 15 % or more of the machine idled: none, for whoever had work could run;
+//  2. 15 % or more of the machine idled: none, for each process that had work could run;
 //  3. the machine was full and one part used at least 1.25 times as much of it
 //     as any other: that part;
 //  4. else: unknown.

@@ -18,9 +18,9 @@ import (
 // Apply returns, and that packets are forwarded, is checked by Measure itself.
 func TestMeasure(t *testing.T) {
 	testenv.Root(t)
-	said := 0
+	lines := 0
 	trials, err := Measure(t.Context(), Options{Hook: lb.HookTC, Rounds: 1, Changes: 4, Packets: 1000,
-		Progress: func(string) { said++ }, shapes: []shape{{20, 3}, {2, 30}}, flows: 1 << 10})
+		Progress: func(string) { lines++ }, shapes: []shape{{20, 3}, {2, 30}}, flows: 1 << 10})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -48,8 +48,8 @@ func TestMeasure(t *testing.T) {
 			t.Errorf("%d trials of %q, want %d", counts[of], of, n)
 		}
 	}
-	if said == 0 {
-		t.Error("nothing was said of the progress")
+	if lines == 0 {
+		t.Error("no progress was reported")
 	}
 }
 

@@ -20,7 +20,7 @@ import (
 )
 
 // bare is what no balancer at its hook can beat: a program that gives a packet the MAC
-// address of a server and sends it back out, and does nothing else. The way of its
+// address of a server and sends it back out, and does nothing else. The path of its
 // packets is that of direct server return by MAC, hop by hop.
 type bare struct{ hook lb.Hook }
 

@@ -74,13 +74,13 @@ func TestCheckedConfigs(t *testing.T) {
 
 // TestHAProxyShowsWhoRuns reads what HAProxy 2.6 shows of its servers.
 func TestHAProxyShowsWhoRuns(t *testing.T) {
-	said := "1\n# be_id be_name srv_id srv_name srv_addr srv_op_state srv_admin_state srv_uweight\n" +
+	servers := "1\n# be_id be_name srv_id srv_name srv_addr srv_op_state srv_admin_state srv_uweight\n" +
 		"2 service0 1 web01 198.18.2.1 2 0 1\n2 service0 2 web02 198.18.2.2 0 0 1\n" +
 		"3 service1 1 web01 198.18.2.1 2 0 1\n3 service1 2 web02 198.18.2.2 0 0 1\n3 service1 3 web03 198.18.2.3 2 0 1\n2 service0 3 web03 198.18.2.3 0 0 1\n"
 	for server, want := range map[string]struct{ runs, fails bool }{
 		"web01": {true, false}, "web02": {false, false}, "web03": {false, true}, "web04": {false, true},
 	} {
-		if got, err := haproxyRuns(said, server); got != want.runs || (err != nil) != want.fails {
+		if got, err := haproxyRuns(servers, server); got != want.runs || (err != nil) != want.fails {
 			t.Errorf("%s: runs %t, %v", server, got, err)
 		}
 	}
@@ -136,7 +136,7 @@ func TestSetupsShareNothing(t *testing.T) {
 }
 
 func TestReloadsAreHeard(t *testing.T) {
-	for name, tc := range map[string]struct{ said, refusal string }{
+	for name, tc := range map[string]struct{ log, refusal string }{
 		"nothing yet": {"2026-01-01 00:00:00 INF reading /etc/jeoul.yaml again\n", "still"},
 		"in halves":   {"INF relo", "still"},
 		"done":        {"INF reading a again\nINF reloaded a\n", ""},
@@ -145,7 +145,7 @@ func TestReloadsAreHeard(t *testing.T) {
 	} {
 		var told reloads
 		heard := tail{hear: told.line}
-		for half := range strings.SplitAfterSeq(tc.said, "re") {
+		for half := range strings.SplitAfterSeq(tc.log, "re") {
 			if _, err := heard.Write([]byte(half)); err != nil {
 				t.Fatal(err)
 			}

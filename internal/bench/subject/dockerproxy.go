@@ -35,8 +35,8 @@ const (
 	relayFiles = 6
 	// relaySpareFiles is what a relay opens besides connections.
 	relaySpareFiles = 50
-	// relayPort is the first of the relays' ports; the document has 1053, 1153, …
-	// A service's relays lie together, TCP and UDP at the same port.
+	// relayPort is the first of the relays' ports; the DNS experiment has 1053, 1153, …
+	// A service's relays are together, TCP and UDP at the same port.
 	relayPort = 10_000
 )
 
@@ -122,7 +122,7 @@ func (r *runningRelays) startRelays(ctx context.Context) error {
 }
 
 // relayScript runs the command with its file descriptor 3 on the file $0, where
-// docker-proxy tells whoever started it how that went (and which it closes: it
+// docker-proxy tells the process that started it how that went (and which it closes: it
 // would be another file's).
 const relayScript = `exec "$@" 3>"$0"`
 
@@ -151,7 +151,7 @@ func relayStarted(told string) error {
 	}
 	status, reason, _ := bytes.Cut(text, []byte("\n"))
 	if string(status) != "0" {
-		return fmt.Errorf("it has not told that it listens; it said %q", strings.TrimSpace(string(reason)))
+		return fmt.Errorf("it has not told that it listens, but %q", strings.TrimSpace(string(reason)))
 	}
 	return nil
 }

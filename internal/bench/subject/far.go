@@ -121,7 +121,7 @@ func (v vipHolders) stopPrograms() []error {
 	return errs
 }
 
-// farRules are rules that a machine's worker takes back if nobody else does.
+// farRules are rules that a machine's worker takes back if the run does not.
 type farRules struct {
 	// Program reads them behind Args. On says whether they are set now, or were taken
 	// back.
@@ -158,7 +158,7 @@ func (r iptablesRules) deleting(setup Setup) []byte {
 	return []byte(strings.ReplaceAll(string(r.text(setup, iptablesFirst)), "-A PREROUTING", "-D PREROUTING"))
 }
 
-// clearFar takes the very rules back that were set, and the chain if nobody else has
+// clearFar takes the very rules back that were set, and the chain if no other program has
 // any in it: on a machine they may be others'.
 func (r iptablesRules) clearFar(ctx context.Context, setup Setup) error {
 	err := restoreIPTables(ctx, setup.Lab.Balancer, r.deleting(setup))

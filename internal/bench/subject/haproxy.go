@@ -26,7 +26,7 @@ const (
 	// haproxySpareFiles is what it opens besides connections: listeners, a health
 	// check per server, event polls and wake-up pipes of every thread.
 	haproxySpareFiles = 500
-	// haproxyDocumentMaxConn is what the document allows a frontend.
+	// haproxyDocumentMaxConn is what experiment 1 allows a frontend.
 	haproxyDocumentMaxConn = 10_000
 )
 

@@ -60,13 +60,13 @@ func (r *changingHAProxy) setWeight(ctx context.Context, server string, weight i
 		commands = []string{"set server " + server + " state ready", fmt.Sprintf("set server %s weight %d", server, weight)}
 	}
 	for _, command := range commands {
-		said, err := r.ask(ctx, command)
+		reply, err := r.ask(ctx, command)
 		if err != nil {
 			return err
 		}
 		// It answers such a command with an empty line, or with what is wrong.
-		if said = strings.TrimSpace(said); said != "" {
-			return fmt.Errorf("HAProxy refused %q: %s", command, said)
+		if reply = strings.TrimSpace(reply); reply != "" {
+			return fmt.Errorf("HAProxy refused %q: %s", command, reply)
 		}
 	}
 	return nil
@@ -87,11 +87,11 @@ func (r *changingHAProxy) Reload(ctx context.Context) error {
 
 // serves returns nil if the process that answers at the socket is pid.
 func (r *changingHAProxy) serves(ctx context.Context, pid int) error {
-	said, err := r.ask(ctx, "show info")
+	reply, err := r.ask(ctx, "show info")
 	if err != nil {
 		return err
 	}
-	if !strings.Contains(said, fmt.Sprintf("\nPid: %d\n", pid)) {
+	if !strings.Contains(reply, fmt.Sprintf("\nPid: %d\n", pid)) {
 		return errors.New("the old process still answers")
 	}
 	return nil
@@ -100,11 +100,11 @@ func (r *changingHAProxy) serves(ctx context.Context, pid int) error {
 // Serves asks the Runtime API for the servers' state (management guide, section 9.3: show
 // servers state); without checks it knows none.
 func (r *changingHAProxy) Serves(ctx context.Context, server *lab.Host) (bool, error) {
-	said, err := r.ask(ctx, "show servers state")
+	reply, err := r.ask(ctx, "show servers state")
 	if err != nil {
 		return false, err
 	}
-	return haproxyRuns(said, server.Name)
+	return haproxyRuns(reply, server.Name)
 }
 
 // haproxyRunning is a server's operational state (srv_op_state) that takes traffic.
@@ -112,9 +112,9 @@ const haproxyRunning = "2"
 
 // haproxyRuns reads a server's operational state, the sixth field of its lines, and says whether
 // it runs everywhere; an error where it runs in some services only, or is in none.
-func haproxyRuns(said, server string) (bool, error) {
+func haproxyRuns(reply, server string) (bool, error) {
 	runs, not := 0, 0
-	for line := range strings.Lines(said) {
+	for line := range strings.Lines(reply) {
 		fields := strings.Fields(line)
 		switch {
 		case len(fields) < 6 || fields[3] != server:
@@ -150,11 +150,11 @@ func (r *changingHAProxy) ask(ctx context.Context, command string) (string, erro
 	if err != nil {
 		return "", fmt.Errorf("asking HAProxy %q: %w", command, err)
 	}
-	said, err := io.ReadAll(bufio.NewReader(conn))
+	reply, err := io.ReadAll(bufio.NewReader(conn))
 	if err != nil {
 		return "", fmt.Errorf("asking HAProxy %q: %w", command, err)
 	}
-	return string(said), nil
+	return string(reply), nil
 }
 
 func (*changingHAProxy) Ways() string {

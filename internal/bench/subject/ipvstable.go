@@ -91,7 +91,7 @@ const ipvsGuard = "ipvs"
 // set makes the services on the balancer, or takes them away.
 func (t *ipvsTable) set(l *lab.Lab, on bool) error {
 	if !on && t.Forgot == "" {
-		return nil // nothing was made; what is there is somebody else's
+		return nil // nothing was made; what is there is another program's
 	}
 	forgot, err := ipvsTask.On(context.Background(), l.Balancer, ipvsChange{*t, on})
 	if err != nil {

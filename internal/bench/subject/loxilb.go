@@ -281,8 +281,8 @@ func (r *runningLoxiLB) ask(ctx context.Context, method, path string, body, answ
 	}
 	defer response.Body.Close()
 	if response.StatusCode/100 != 2 {
-		said, _ := io.ReadAll(io.LimitReader(response.Body, tailBytes)) // what cannot be read is not told
-		return fmt.Errorf("%s %s: %s %q", method, path, response.Status, said)
+		body, _ := io.ReadAll(io.LimitReader(response.Body, tailBytes)) // what cannot be read is not told
+		return fmt.Errorf("%s %s: %s %q", method, path, response.Status, body)
 	}
 	if answer == nil {
 		return nil

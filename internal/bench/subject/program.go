@@ -16,7 +16,7 @@ import (
 	"github.com/jeoul/jeoul/internal/lab"
 )
 
-// program is a subject's process, and what it said.
+// program is a subject's process, and its output.
 type program struct {
 	name    string
 	process *lab.Process
@@ -45,7 +45,7 @@ func startHeard(ctx context.Context, host *lab.Host, hear func(line string), pat
 const upBound = 10 * time.Second
 
 // waitUntil polls ready until it returns nil, the program ends, or upBound is
-// over. The error wraps ErrNotUp and has what the program said.
+// over. The error wraps ErrNotUp and has the program's output.
 func (p *program) waitUntil(ctx context.Context, ready func() error) error {
 	bounded, cancel := context.WithTimeout(ctx, upBound)
 	defer cancel()

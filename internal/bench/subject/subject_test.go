@@ -30,7 +30,7 @@ import (
 
 var update = flag.Bool("update", false, "write the golden files")
 
-// paper is a laboratory on paper: the plan of one, that nobody built.
+// paper is a laboratory on paper: the plan of one, never built.
 func paper() Setup {
 	l := &lab.Lab{
 		FullNAT:  netip.MustParseAddr("198.18.0.99"),
@@ -314,7 +314,7 @@ func TestJeoulConfig(t *testing.T) {
 	}
 }
 
-// TestJeoulHasRoomForFlows: whoever remembers flows gets room for as many as asked for.
+// TestJeoulHasRoomForFlows: a balancer that remembers flows gets room for as many as asked for.
 func TestJeoulHasRoomForFlows(t *testing.T) {
 	setup := paper()
 	setup.Flows = 5_000_000

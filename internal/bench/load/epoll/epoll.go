@@ -95,7 +95,7 @@ func (l *Loop) After(wait time.Duration) error {
 
 // Wake ends the waiting, from whatever thread.
 func (l *Loop) Wake() {
-	unix.Write(l.wake, binary.NativeEndian.AppendUint64(nil, 1)) // it is full only if nobody waits any more
+	unix.Write(l.wake, binary.NativeEndian.AppendUint64(nil, 1)) // it is full only if the loop waits no more
 }
 
 // WakeAtEnd calls Wake when ctx ends; stop is to be called before Close.
@@ -161,7 +161,7 @@ const backlog = 1 << 16
 
 // Accept takes a connection, whose calls block; -1 and EAGAIN if there is none, which
 // a listener that blocks says after its SO_RCVTIMEO. The runtime is not told, as with
-// Receive. (Accept4 of package unix makes an address for each, which nobody wants here.)
+// Receive. (Accept4 of package unix makes an address for each, which is not needed here.)
 func Accept(listener int) (int, error) {
 	fd, _, errno := unix.RawSyscall6(unix.SYS_ACCEPT4, uintptr(listener), 0, 0, unix.SOCK_CLOEXEC, 0, 0)
 	if errno != 0 {

@@ -27,7 +27,7 @@ const (
 	Closed Cause = "closed"
 	// Silent: no answer came within the client's patience.
 	Silent Cause = "silent"
-	// Moved: somebody else answered, another server or the same over another
+	// Moved: another end answered: another server or the same over another
 	// connection.
 	Moved Cause = "moved"
 	// Wrong: what came was no answer to what was asked.
@@ -212,7 +212,7 @@ func (c *counter) begin() {
 	})
 }
 
-// change runs f while nobody else counts.
+// change runs f while no other goroutine counts.
 func (c *counter) change(f func()) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

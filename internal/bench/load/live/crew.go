@@ -303,9 +303,9 @@ func (w *words) Write(data []byte) (int, error) {
 func (w *words) last() string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	said := strings.Join(strings.Fields(strings.ToValidUTF8(string(w.kept), "")), " ")
-	if said == "" {
+	words := strings.Join(strings.Fields(strings.ToValidUTF8(string(w.kept), "")), " ")
+	if words == "" {
 		return ""
 	}
-	return fmt.Sprintf("; its last words: %q", said)
+	return fmt.Sprintf("; its last words: %q", words)
 }

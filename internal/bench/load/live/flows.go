@@ -12,7 +12,7 @@ import (
 
 // flows opens a connection from each of a range of local ports, asks over it, and
 // resets it, so that the port is free again; it returns which server answered at
-// which port. Ports that somebody else has are left out.
+// which port. Ports that another socket has are left out.
 func (h *holder) flows(ctx context.Context, first, count int) (map[int]string, error) {
 	servers := make([]string, count)
 	group, ctx := errgroup.WithContext(ctx)

@@ -285,8 +285,8 @@ func TestUDPFlowsThatTurnAreCounted(t *testing.T) {
 	awaited(t, h, "silence", func(c Counts) bool { return c.Unanswered > 0 })
 }
 
-// relayQueries passes on one query at a time, and drops it where there is nobody
-// to ask.
+// relayQueries passes on one query at a time, and drops it where there is no
+// server to ask.
 func relayQueries(front net.PacketConn, to *atomic.Value) {
 	buffer := make([]byte, 1024)
 	for {

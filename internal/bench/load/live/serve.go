@@ -28,7 +28,7 @@ func Serve(ctx context.Context, name string, port, health uint16) error {
 		return err
 	}
 	at := ":" + strconv.Itoa(int(port))
-	// Without keep-alives, whose packets would be answered by whoever gets them.
+	// Without keep-alives, whose packets would be answered by whichever server gets them.
 	config := net.ListenConfig{KeepAlive: -1}
 	listener, err := config.Listen(ctx, "tcp4", at)
 	if err != nil {

@@ -30,7 +30,7 @@ type client struct {
 	request []byte
 	report  *Report
 	began   time.Time
-	// next is the first request that nobody has been given.
+	// next is the first request that no connection has been given.
 	next int
 	// waiting is the first that was not yet counted as one that waits.
 	waiting int

@@ -93,7 +93,7 @@ type Report struct {
 	// Seconds is the time until the last answer.
 	Seconds float64 `json:"seconds"`
 	// GaveUp says that the bound could not be kept any more, and the client ended
-	// early; Failed are then those that nobody asked for as well.
+	// early; Failed are then also those that were never sent.
 	GaveUp bool `json:"gave_up,omitempty"`
 	// Latency is that of the answered requests, each from when it was due.
 	Latency *load.Latency `json:"latency"`

@@ -129,7 +129,7 @@ func (r *server) alone() (busy bool, err error) {
 			}
 			fd, err := epoll.Accept(r.closing)
 			if err != nil {
-				return false, nil // nobody came: the loop tells when somebody does
+				return false, nil // no client came: the loop tells when one does
 			}
 			r.add(fd, true)
 		}

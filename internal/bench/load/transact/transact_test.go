@@ -18,7 +18,7 @@ import (
 	"github.com/jeoul/jeoul/internal/bench/probe"
 )
 
-// freePort is a port of the loopback address that nobody has.
+// freePort is a port of the loopback address that no socket has.
 func freePort(t *testing.T) netip.AddrPort {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
@@ -165,13 +165,13 @@ func TestServerMisbehaves(t *testing.T) {
 	}
 }
 
-func TestNobodyListens(t *testing.T) {
+func TestNoServerListens(t *testing.T) {
 	for _, test := range []Test{CRR, RR} {
 		for _, connections := range []int{1, 3} {
 			report, err := Options{Test: test, Target: freePort(t), Connections: connections, Duration: 10 * time.Millisecond}.Run(t.Context())
 			if test == RR {
 				if err == nil {
-					t.Errorf("%s began although nobody listens", test)
+					t.Errorf("%s began although no server listens", test)
 				}
 				continue
 			}
