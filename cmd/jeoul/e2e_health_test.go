@@ -9,11 +9,14 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
+	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
 
 	"github.com/jeoul/jeoul/cmd/jeoul/e2e"
 	"github.com/jeoul/jeoul/internal/api"
@@ -22,8 +25,8 @@ import (
 	"github.com/jeoul/jeoul/internal/ops"
 )
 
-// patient is a web server that can fall ill: its port closed, without an answer, or with status
-// 503.
+// patient is a web server that can fall ill: its port closed, without an answer, with one that comes
+// late or with status 503, or with a full accept queue.
 type patient struct {
 	host  *lab.Host
 	ports []uint16
@@ -33,6 +36,10 @@ type patient struct {
 	status int
 	// held is open while requests wait in vain; nil: they do not.
 	held chan struct{}
+	// late is how long an answer takes.
+	late time.Duration
+	// full are the sockets of ports with a full accept queue: the listeners', and what fills them.
+	full []int
 }
 
 // admit starts a server on ports of all addresses of a host.
@@ -48,8 +55,17 @@ func admit(t *testing.T, host *lab.Host, ports ...uint16) *patient {
 
 func (p *patient) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	p.mu.Lock()
-	status, held := p.status, p.held
+	status, held, late := p.status, p.held, p.late
 	p.mu.Unlock()
+	if late > 0 {
+		timer := time.NewTimer(late)
+		defer timer.Stop()
+		select {
+		case <-timer.C:
+		case <-r.Context().Done():
+			return
+		}
+	}
 	if held != nil {
 		select {
 		case <-held:
@@ -105,6 +121,56 @@ func (p *patient) answer(t *testing.T, status int) {
 	}
 }
 
+// linger has it answer so late; 0: at once.
+func (p *patient) linger(late time.Duration) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.late = late
+}
+
+// acceptNone has its ports listen with accept queues that are full, so that the kernel drops SYNs,
+// or has it serve again.
+func (p *patient) acceptNone(t *testing.T, on bool) {
+	t.Helper()
+	for _, socket := range p.full {
+		unix.Close(socket)
+	}
+	p.full = nil
+	if !on {
+		p.open(t)
+		return
+	}
+	p.close(t)
+	for _, port := range p.ports {
+		if err := p.host.Do(func() error { return p.fill(int(port)) }); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// fill listens on a port without room for a connection (one fits all the same), and opens more
+// than fit. It runs inside of the host.
+func (p *patient) fill(port int) error {
+	listener, err := unix.Socket(unix.AF_INET6, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return err
+	}
+	p.full = append(p.full, listener)
+	err = errors.Join(unix.SetsockoptInt(listener, unix.SOL_SOCKET, unix.SO_REUSEADDR, 1),
+		unix.Bind(listener, &unix.SockaddrInet6{Port: port}), unix.Listen(listener, 0))
+	for range 3 {
+		socket, opening := unix.Socket(unix.AF_INET6, unix.SOCK_STREAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
+		if opening != nil {
+			return opening
+		}
+		p.full = append(p.full, socket)
+		if connecting := unix.Connect(socket, &unix.SockaddrInet6{Port: port, Addr: netip.IPv6Loopback().As16()}); connecting != unix.EINPROGRESS {
+			err = errors.Join(err, connecting)
+		}
+	}
+	return err
+}
+
 // cut takes a host's cable out at the switch, or puts it in.
 func (s *stage) cut(t *testing.T, host *lab.Host, out bool) {
 	t.Helper()
@@ -123,10 +189,13 @@ func (s *stage) cut(t *testing.T, host *lab.Host, out bool) {
 	}
 }
 
+// checkTimeout is that of the checks of a stage.
+const checkTimeout = 200 * time.Millisecond
+
 // checksOf are what the services of the stage ask on each of its two web ports.
 var checksOf = map[uint16]entry{
-	webPort:      {"type": "tcp", "via": "address", "interval": "300ms", "timeout": "200ms"},
-	otherWebPort: {"type": "http", "via": "address", "path": "/healthz", "interval": "300ms", "timeout": "200ms"},
+	webPort:      {"type": "tcp", "via": "address", "interval": "300ms", "timeout": checkTimeout.String()},
+	otherWebPort: {"type": "http", "via": "address", "path": "/healthz", "interval": "300ms", "timeout": checkTimeout.String()},
 }
 
 // TestHealthChecks: a backend that falls ill in any way gets no new connection once its checks have
@@ -172,6 +241,8 @@ func TestHealthChecks(t *testing.T) {
 		{"killed", func() { patient.close(t) }, func() { patient.open(t) }, "refuses connections", "refuses connections"},
 		{"hangs", func() { patient.answer(t, 0) }, func() { patient.answer(t, http.StatusOK) }, "", "does not answer within 200ms"},
 		{"answers 503", func() { patient.answer(t, http.StatusServiceUnavailable) }, func() { patient.answer(t, http.StatusOK) }, "", "503"},
+		{"slow", func() { patient.linger(10 * checkTimeout) }, func() { patient.linger(0) }, "", "does not answer within 200ms"},
+		{"accept queue full", func() { patient.acceptNone(t, true) }, func() { patient.acceptNone(t, false) }, "200ms", "200ms"},
 		{"cable out", func() { s.cut(t, ill, true) }, func() { s.cut(t, ill, false) }, "200ms", "200ms"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -202,6 +273,36 @@ func TestHealthChecks(t *testing.T) {
 		})
 	}
 	t.Run("asked now", func(t *testing.T) { s.askNow(t, patient) })
+	t.Run("restart", func(t *testing.T) {
+		patient.close(t)
+		defer patient.open(t)
+		s.eventually(t, ill.Name+" is found ill", func(status *ops.Status) bool {
+			return everyBackend(status, func(_ ops.Service, b ops.Backend) bool { return (b.Health.State == lb.Failing) == (b.Name == ill.Name) })
+		})
+		s.goOn(t, ill, translating)
+	})
+}
+
+// goOn has another process go on with the work: a backend that failed gets no new flow from its start on.
+func (s *stage) goOn(t *testing.T, ill *lab.Host, translating []path) {
+	leave(t, s.daemon)
+	s.daemon = jeoul(t, s.host, &s.log, "run", "-c", s.config, "--state-dir", filepath.Join(s.host.Dir, "state"))
+	// The first status that the new process shows: before any check of it can have failed three times.
+	var first *ops.Status
+	s.eventually(t, "another process answers", func(status *ops.Status) bool {
+		first = status
+		return true
+	})
+	if !everyBackend(first, func(_ ops.Service, b ops.Backend) bool {
+		return (b.Health.State == lb.Failing) == (b.Name == ill.Name) && (b.State == lb.Up) == (b.Name != ill.Name)
+	}) {
+		t.Errorf("the new process did not begin with the verdicts of the one before: %+v", first.Services)
+	}
+	for _, p := range translating {
+		for port := range checksOf {
+			s.spares(t, netip.AddrPortFrom(p.vip, port), ill)
+		}
+	}
 }
 
 // everyBackend says whether something holds for every backend of every service.

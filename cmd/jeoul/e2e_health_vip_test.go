@@ -3,15 +3,19 @@
 package main
 
 import (
+	"net/http"
+	"path/filepath"
+	"strings"
 	"testing"
 
+	"github.com/jeoul/jeoul/internal/lab"
 	"github.com/jeoul/jeoul/internal/lb"
 	"github.com/jeoul/jeoul/internal/ops"
 )
 
-// TestHealthChecksByVIP: a backend that no longer takes packets for the VIPs, though its servers
-// answer by its own address, is found ill in the modes that leave the VIP in the packet, and
-// healthy when it has the VIPs again.
+// TestHealthChecksByVIP: in the modes that leave the VIP in the packet, a backend that falls ill in
+// any way is found so, under the right reason, and healthy when it is cured: also one that no longer
+// takes packets for the VIPs, though its servers answer by its own address.
 func TestHealthChecksByVIP(t *testing.T) {
 	s := buildStage(t, lb.HookTC, 1)
 	var services []entry
@@ -20,32 +24,104 @@ func TestHealthChecksByVIP(t *testing.T) {
 			continue
 		}
 		service := s.service(p, webPort)
-		service["check"] = entry{"type": "tcp", "interval": "500ms", "timeout": "400ms"}
+		service["check"] = entry{"type": "http", "path": "/healthz", "interval": "500ms", "timeout": "400ms"}
 		services = append(services, service)
 	}
 	configuration := s.configuration()
 	configuration["services"] = services
 	s.configure(t, lb.HookTC, configuration)
+	patients := map[string]*patient{}
 	for _, server := range s.Servers {
 		s.startAgent(t, server)
-		s.startServers(t, server)
+		patients[server.Name] = admit(t, server, webPort)
 	}
 	s.start(t)
 	ill := s.Servers[1]
-	everyOne := func(what string, state lb.Health) {
+	patient := patients[ill.Name]
+	everyOne := func(what string, state lb.Health, reason string) {
 		t.Helper()
 		s.eventually(t, what, func(status *ops.Status) bool {
 			return everyBackend(status, func(_ ops.Service, b ops.Backend) bool {
 				if b.Name == ill.Name {
-					return b.Health.State == state
+					return b.Health.State == state && strings.Contains(b.Health.Reason, reason)
 				}
 				return b.Health.State == lb.Healthy
 			})
 		})
 	}
-	everyOne("every backend is found healthy", lb.Healthy)
+	everyOne("every backend is found healthy", lb.Healthy, "")
+	for _, test := range []struct {
+		name       string
+		hurt, heal func()
+		reason     string
+	}{
+		{"killed", func() { patient.close(t) }, func() { patient.open(t) }, "refuses connections"},
+		{"hangs", func() { patient.answer(t, 0) }, func() { patient.answer(t, http.StatusOK) }, "does not answer within 400ms"},
+		{"answers 503", func() { patient.answer(t, http.StatusServiceUnavailable) }, func() { patient.answer(t, http.StatusOK) }, "503"},
+		{"accept queue full", func() { patient.acceptNone(t, true) }, func() { patient.acceptNone(t, false) }, "400ms"},
+		{"without VIPs and decapsulation", func() { stop(t, s.agents[ill.Name]) }, func() { s.startAgent(t, ill) }, ""},
+		{"cable out", func() { s.cut(t, ill, true) }, func() { s.cut(t, ill, false) }, "400ms"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			test.hurt()
+			everyOne(ill.Name+" is found ill, and no other", lb.Failing, test.reason)
+			test.heal()
+			everyOne(ill.Name+" is found healthy", lb.Healthy, "")
+		})
+	}
+	t.Run("without decapsulation", func(t *testing.T) { s.wrapOnly(t, ill) })
+	t.Run("all at once", func(t *testing.T) { s.hangAll(t, patients) })
+}
+
+// wrapOnly has a backend keep the VIPs and take nothing out of what is wrapped or marked: only the
+// mode that sends it packets as they are goes on.
+func (s *stage) wrapOnly(t *testing.T, ill *lab.Host) {
 	stop(t, s.agents[ill.Name])
-	everyOne(ill.Name+" is found ill, and no other", lb.Failing)
+	arguments := []string{"agent", "--state-dir", filepath.Join(ill.Dir, "state"), "--mode", string(lb.L2DSR)}
+	for _, p := range paths() {
+		if !p.mode.Translates() {
+			arguments = append(arguments, "--vip", p.vip.String())
+		}
+	}
+	plain := jeoul(t, ill, &syncBuffer{}, arguments...)
+	s.eventually(t, ill.Name+" is found ill in all modes but l2dsr", func(status *ops.Status) bool {
+		return everyBackend(status, func(service ops.Service, b ops.Backend) bool {
+			return (b.Health.State == lb.Failing) == (b.Name == ill.Name && service.Mode != lb.L2DSR)
+		})
+	})
+	stop(t, plain)
 	s.startAgent(t, ill)
-	everyOne(ill.Name+" is found healthy", lb.Healthy)
+	s.eventually(t, ill.Name+" is found healthy", func(status *ops.Status) bool {
+		return everyBackend(status, func(_ ops.Service, b ops.Backend) bool { return b.Health.State == lb.Healthy })
+	})
+}
+
+// hangAll has all backends hang at once: new flows go to all of them, and the log has a line for
+// each host and one for each service.
+func (s *stage) hangAll(t *testing.T, patients map[string]*patient) {
+	before := strings.Count(s.log.String(), "\n")
+	every := func(h func(*patient)) {
+		for _, p := range patients {
+			h(p)
+		}
+	}
+	every(func(p *patient) { p.answer(t, 0) })
+	s.eventually(t, "new flows go to all backends, of which each fails", func(status *ops.Status) bool {
+		for _, service := range status.Services {
+			if service.Serving != ops.ServingAll {
+				return false
+			}
+		}
+		return everyBackend(status, func(_ ops.Service, b ops.Backend) bool { return b.Health.State == lb.Failing && b.State == lb.Up })
+	})
+	every(func(p *patient) { p.answer(t, http.StatusOK) })
+	s.eventually(t, "every backend is found healthy", func(status *ops.Status) bool {
+		return everyBackend(status, func(_ ops.Service, b ops.Backend) bool { return b.Health.State == lb.Healthy })
+	})
+	// Each backend of each service fails and is healthy again, and each service tells who serves: those
+	// that come together share a line.
+	services := len(s.status(t).Services)
+	if lines := strings.Count(s.log.String(), "\n") - before; lines > 2*services*(len(patients)+1) {
+		t.Errorf("the log has %d more lines of %d services with %d backends", lines, services, len(patients))
+	}
 }
