@@ -23,7 +23,7 @@ import (
 
 type agentCmd struct {
 	VIP       []netip.Addr `name:"vip" placeholder:"ADDRESS" help:"VIP to accept on this host, IPv4 or IPv6; may be repeated."`
-	Mode      []lb.Mode    `name:"mode" placeholder:"MODE" help:"How the balancer sends packets here: l2dsr (if nothing is said), ipip, gue or dscp; may be repeated."`
+	Mode      []lb.Mode    `name:"mode" placeholder:"MODE" help:"How the balancer sends packets here: l2dsr (default), ipip, gue or dscp; may be repeated."`
 	DSCP      []agent.Mark `name:"dscp" placeholder:"N=ADDRESS" help:"Mode dscp: the code point that stands for a VIP; may be repeated."`
 	Interface []string     `name:"interface" placeholder:"NAME" help:"Where packets arrive and leave; may be repeated (all Ethernet interfaces that are up). Modes ipip, gue and dscp, and --mss."`
 	MSS       uint16       `name:"mss" placeholder:"BYTES" help:"Make the MSS that SYN-ACKs from a VIP offer no larger than this, so that clients' segments fit into a tunnel."`

@@ -22,7 +22,7 @@ const (
 	// is remembered from its next packet on, and counted some seconds later.
 	quietTracked   = 3 * time.Second
 	quietUntracked = 15 * time.Second
-	// tellEvery is how often it is said what is left where no person sees a line change.
+	// tellEvery is how often what is left is written where no person sees a line change.
 	tellEvery = 10 * time.Second
 )
 
@@ -92,7 +92,7 @@ func (d *drainWait) look(operations *ops.Operations, now time.Time) error {
 		}
 	}
 	if found == nil {
-		return fmt.Errorf("%s is not drained any more: somebody has enabled it, or the configuration has changed", d.target)
+		return fmt.Errorf("%s is not drained any more: an operation has enabled it, or the configuration has changed", d.target)
 	}
 	if d.overlay != nil && !found.Drain.Out {
 		packets := found.Left.Packets - min(found.Left.Packets, d.overlay.Left.Packets)

@@ -72,7 +72,7 @@ type errInterrupted struct{ error }
 // ExitCode is 128 and the number of SIGINT, as shells have it.
 func (errInterrupted) ExitCode() int { return 128 + int(unix.SIGINT) }
 
-// Run runs the suite, reports what it measured, and says where that lies.
+// Run runs the suite, reports what it measured, and says where that is.
 func (c *benchRunCmd) Run(ctx context.Context) error {
 	suite, err := bench.LoadSuite(c.Suite)
 	if err != nil {

@@ -15,7 +15,7 @@ import (
 type benchInitCmd struct{}
 
 // Run does the machine's job and switches it off: were this process to end, the kernel
-// would say so at length on the console, and nobody would see why.
+// would say so at length on the console, and no reader would see why.
 func (c *benchInitCmd) Run(context.Context) error {
 	err := vm.Init()
 	if errors.Is(err, vm.ErrNotInit) {

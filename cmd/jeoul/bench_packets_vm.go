@@ -91,7 +91,7 @@ func (v *packetsVM) outcome(end vm.End, err error) error {
 	case err != nil:
 		return err
 	case end.Status != 0:
-		return fmt.Errorf("measuring in the virtual machine ended with status %d; it said why above", end.Status)
+		return fmt.Errorf("measuring in the virtual machine ended with status %d; the reason is above", end.Status)
 	}
 	return nil
 }

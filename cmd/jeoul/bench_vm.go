@@ -251,7 +251,7 @@ func (v *vmRun) outcome(ctx context.Context, end vm.End, err error) error {
 	switch {
 	case ctx.Err() != nil, errors.Is(err, vm.ErrLimit):
 		if err == ctx.Err() {
-			err = nil // that it was interrupted is said already
+			err = nil // that it was interrupted is reported already
 		}
 		if v.run == nil {
 			return errors.Join(fmt.Errorf("%w before the first trial had ended; nothing is kept", bench.ErrInterrupted), err)
@@ -264,7 +264,7 @@ func (v *vmRun) outcome(ctx context.Context, end vm.End, err error) error {
 	case err != nil:
 		return err
 	case end.Status != 0:
-		return fmt.Errorf("the run in the virtual machine ended with status %d; it said why above", end.Status)
+		return fmt.Errorf("the run in the virtual machine ended with status %d; the reason is above", end.Status)
 	}
 	return nil
 }

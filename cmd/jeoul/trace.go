@@ -31,7 +31,7 @@ type traceCmd struct {
 	Sport    uint16 `name:"sport" placeholder:"PORT" help:"The client's port."`
 	VIP      string `name:"vip" placeholder:"ADDRESS" help:"The destination; with --live also a prefix."`
 	Port     uint16 `name:"port" placeholder:"PORT" help:"The destination's port."`
-	Protocol string `name:"protocol" enum:",tcp,udp" default:"" placeholder:"tcp|udp" help:"tcp if nothing is said; with --live both."`
+	Protocol string `name:"protocol" enum:",tcp,udp" default:"" placeholder:"tcp|udp" help:"Default: tcp; with --live both."`
 
 	Flags     []string `name:"flags" placeholder:"syn,ack" help:"TCP flags of the packet that is asked about (syn)."`
 	Length    int      `name:"length" placeholder:"BYTES" help:"Length of the IP packet that is asked about (without payload)."`

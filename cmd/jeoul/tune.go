@@ -172,8 +172,8 @@ type tuneRevertCmd struct {
 	tuneOutput
 	tuneState
 	Root   string `type:"existingdir" placeholder:"DIR" help:"As of apply."`
-	Force  bool   `xor:"foreign" help:"Put back also what somebody has changed since."`
-	Forget bool   `xor:"foreign" help:"Keep what somebody has changed since, and forget what was before."`
+	Force  bool   `xor:"foreign" help:"Put back also what was changed since by other means."`
+	Forget bool   `xor:"foreign" help:"Keep what was changed since by other means, and forget what was before."`
 	DryRun bool   `help:"Change nothing; print the commands that an engineer would type."`
 }
 

@@ -47,7 +47,7 @@ func tuneTable(w io.Writer, columns ...any) table.Writer {
 	return t
 }
 
-// order is that in which states are shown: what needs somebody first.
+// order is that in which states are shown: what needs the operator first.
 var order = []tune.State{tune.Failed, tune.Differs, tune.Changed, tune.Advised, tune.Unread, tune.Good, tune.Left, tune.Machines, tune.Absent}
 
 // writeTune prints what check found: the plan, what differs, and how much is well.

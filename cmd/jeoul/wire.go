@@ -89,7 +89,7 @@ func (c *wireSendCmd) Validate() error {
 var wireNotes = []string{
 	"clients and servers are eBPF programs without sockets: packets are answered where they arrive, in native XDP",
 	"direct is the tester's own ceiling: the same load on plain wires in namespaces, with nothing between",
-	"offered is the rate that was asked for, begun what the tester did; what came late, twice or from nobody is counted apart and in no result",
+	"offered is the rate that was asked for, begun what the tester did; what came late, twice or from no known server is counted apart and in no result",
 	"what is lost between ports is what one side has sent and the other has not received; what a balancer adds or takes away shows there, too",
 }
 

@@ -37,7 +37,7 @@ func wireLine(subject string, s wire.Step) string {
 // wireNoun is what a load's main metric counts.
 func wireNoun(k wire.Kind) string { return strings.ReplaceAll(k.Metric(), "_per_second", "/s") }
 
-// wireLoss is the share of failures from which somebody was the limit.
+// wireLoss is the share of failures from which a part was the limit.
 const wireLoss = 0.001
 
 // wireTrials are the steps as results. Of a search it is the rate that it found.

@@ -155,9 +155,9 @@ func endText(left *ops.Left) string {
 	case left.Tracked:
 		return fmt.Sprintf("the flows that it still had end: %d", left.Active)
 	case left.Flows == 0:
-		return "no flow was remembered of it; those that nobody saw end"
+		return "no flow was remembered of it; flows that are not remembered end"
 	}
-	return fmt.Sprintf("the flows that are remembered of it end: %d, and those that nobody saw", left.Flows)
+	return fmt.Sprintf("the flows that are remembered of it end: %d, and those that are not", left.Flows)
 }
 
 // armDeadline arms the timer for the next deadline.

@@ -134,7 +134,7 @@ func (e *explainer) explain(at int, frame []byte) (*trace.Packet, error) {
 	return packet, nil
 }
 
-// run feeds the program a frame, and returns what it said, and the frame after.
+// run feeds the program a frame, and returns what it recorded, and the frame after.
 func (e *explainer) run(at int, frame []byte) (*trace.Packet, []byte, error) {
 	// Room for a tunnel's headers, or an answer's.
 	options := ebpf.RunOptions{Data: frame, DataOut: make([]byte, len(frame)+1024), Repeat: 1}
@@ -148,7 +148,7 @@ func (e *explainer) run(at int, frame []byte) (*trace.Packet, []byte, error) {
 	e.tracing.reader.SetDeadline(time.Now())
 	record, err := e.tracing.next()
 	if err != nil {
-		return nil, nil, fmt.Errorf("the program said nothing of the packet: %v", err)
+		return nil, nil, fmt.Errorf("the program recorded nothing of the packet: %v", err)
 	}
 	return e.words.packet(record), options.DataOut, nil
 }
