@@ -47,8 +47,8 @@ func (f *formerFlows) close() {
 
 func (f *formerFlows) any() bool { return f != nil && len(f.proven)+len(f.unproven) > 0 }
 
-// begin copies what there is. From then on until the janitor is told of the new tables,
-// nothing is forgotten: it would be in one and not in the other.
+// begin copies what there is, and again what has changed while that took. From then on until the
+// janitor is told of the new tables, nothing is forgotten: it would be in one and not in the other.
 func (m *move) begin() {
 	if m.from == nil || m.begun || !m.needed() {
 		return
@@ -56,17 +56,20 @@ func (m *move) begin() {
 	m.begun = true
 	m.janitor.freeze(true)
 	m.copy(nil)
+	m.copy(m.leaveUnproven)
 }
 
 func (m *move) needed() bool {
 	return m.from.proven != m.to.proven || m.from.unproven != m.to.unproven || m.former.any()
 }
 
-// finish copies what packets have begun and ended since.
+// finish copies what packets have begun and ended since: at once, for until then the new programs do not
+// know it, and once more when no old program runs any more.
 func (m *move) finish() {
 	if !m.begun {
 		return
 	}
+	m.copy(m.leaveUnproven)
 	waitForReaders()
 	m.copy(m.leaveUnproven)
 }
