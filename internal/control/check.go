@@ -53,7 +53,7 @@ func checkRoutes(cfg *config.Config, links []iface.State, routes map[netip.Addr]
 				continue
 			}
 			if down && r.Fault.Passes() {
-				continue // routes come with the interface, of which it is said that it is down
+				continue // routes come with the interface, which is reported to be down
 			}
 			reason, advice := unreachable(s, b.Address, links, r)
 			if reason == "" {

@@ -127,7 +127,7 @@ const (
 	// new in it; without that, one that replaces them all would leave
 	// the service without any for a moment.
 	resolveBound = 3 * time.Second
-	// silence is how long a backend may stay without a path before that is said.
+	// silence is how long a backend may stay without a path before that is logged.
 	silence = 3 * time.Second
 	// Announcements may be lost, so each is made a few times.
 	announceTimes = 3

@@ -52,7 +52,7 @@ func (c *Controller) xdpLost() []uint64 {
 	return nil
 }
 
-// tellLosses says what is lost, where that is ten times what was said, and looks again
+// tellLosses logs what is lost, where that is ten times what was logged, and looks again
 // later.
 func (c *Controller) tellLosses() {
 	attachments, lost := c.opt.DataPlane.Attachments(), c.xdpLost()

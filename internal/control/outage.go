@@ -17,7 +17,7 @@ import (
 // outage is a time in which a backend gets no packets.
 type outage struct {
 	since time.Time
-	said  bool // in the log
+	told  bool // in the log
 }
 
 // outages are those under way. The loop writes them, and Status reads them.
@@ -42,15 +42,15 @@ func (o *outages) note(t told, out bool) {
 	}
 }
 
-// say reports whether an outage is still to be said, and takes note that it is.
+// say reports whether an outage is still to be logged, and takes note that it is.
 func (o *outages) say(t told) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	now, out := o.of[t]
-	if !out || now.said {
+	if !out || now.told {
 		return false
 	}
-	now.said = true
+	now.told = true
 	o.of[t] = now
 	return true
 }
@@ -77,7 +77,7 @@ func (o *outages) date(s *ops.Service) {
 }
 
 // warned takes note of the backends whose routes do not do, which the warnings of a
-// configuration have named: their outages need not be said again.
+// configuration have named: their outages need not be logged again.
 func (c *Controller) warned() {
 	c.view.eachBackend(c.view.all(), func(t told, n int, s lb.Service, _ lb.Backend) {
 		if e := c.view.known[n]; (e.Fault != paths.None || misfit(s, e.Address, e.Route) != "") && !c.excused(e) {

@@ -183,7 +183,7 @@ func tooLarge(cfg *config.Config, err error) error {
 	return err
 }
 
-// watch narrows what is looked for; a failure costs probes that nobody needs.
+// watch narrows what is looked for; a failure costs needless probes.
 func (c *Controller) watch(l *layout) {
 	if err := c.opt.Paths.Watch(l.backends); err != nil {
 		c.opt.Log.Warn(fmt.Sprintf("looking for the backends: %v", err))

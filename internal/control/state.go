@@ -84,7 +84,7 @@ func (c *Controller) known(l *layout, links []iface.State, former *view) []*path
 }
 
 // reason says why a service's packets cannot take the path to a backend, and ""
-// if they can. It is said of the backend, as in "does not answer ARP requests".
+// if they can. It is worded of the backend, as in "does not answer ARP requests".
 func reason(s lb.Service, e *paths.Entry) string {
 	switch wrong := misfit(s, e.Address, e.Route); {
 	case e.Fault != paths.None:
@@ -153,7 +153,7 @@ func (c *Controller) show(v *view) {
 	c.view = v
 }
 
-// mostTold is how many lines of one kind are said one by one.
+// mostTold is how many lines of one kind are logged one by one.
 const mostTold = 100
 
 // tale says things of one kind line by line, and counts those that are too many.
@@ -197,7 +197,7 @@ func (c *Controller) describe(former *view, warnings yamlfile.Problems) {
 	c.tellWarnings(slices.Concat(cfg.Warnings, warnings))
 }
 
-// told is a backend of which something is said once: another mode may reach the
+// told is a backend of which something is logged once: another mode may reach the
 // same address, or not.
 type told struct {
 	address netip.Addr
@@ -303,7 +303,7 @@ func (c *Controller) reportSilent() {
 	c.tellServices(nil, slices.Collect(c.view.all()))
 }
 
-// excused says whether an interface that is down, which was said, is the reason
+// excused says whether an interface that is down, which was reported, is the reason
 // for what is missing.
 func (c *Controller) excused(e *paths.Entry) bool {
 	return slices.ContainsFunc(c.links, func(link iface.State) bool {

@@ -25,7 +25,7 @@ func (c *Controller) Status() (ops.Status, error) {
 		return ops.Status{}, fmt.Errorf("read the counters: %w", err)
 	}
 	attachments, entries := c.opt.DataPlane.Attachments(), c.opt.Paths.Entries()
-	// The view does not change any more: nobody waits for us to be done.
+	// The view does not change any more: no caller waits for us to be done.
 	c.mu.Lock()
 	v, links, generation, history, problems := c.view, c.links, c.generation, c.history, c.problems()
 	c.mu.Unlock()

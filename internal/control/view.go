@@ -101,7 +101,7 @@ func (l *layout) backend(at use) lb.Backend { return l.cfg.Services[at.i].Backen
 
 // view is what the data plane was given last, and what that was made of. It is
 // never changed: a change makes another, which shares what stays, and Status reads
-// the one that it found without holding anybody up.
+// the one that it found without holding a caller up.
 type view struct {
 	*layout
 	overlays map[lb.BackendKey]overlay

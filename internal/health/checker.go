@@ -48,7 +48,7 @@ type Answer struct {
 	// Silent says of a failed check that it only waited in vain: a host that was too busy to
 	// hear the answer would have seen the same.
 	Silent bool
-	// Final ends the count of rise and fall: the endpoint has said itself what it is.
+	// Final ends the count of rise and fall: the endpoint has stated itself what it is.
 	Final bool
 	// Text is what came, in a few words, as in "status 503".
 	Text string
@@ -56,7 +56,7 @@ type Answer struct {
 	// that passed, what may soon be wrong.
 	Reason string
 	// Weight is the share of its weight that the backend asks for in per cent, where Weighs is
-	// set, and Drain that it asks for no new flow, where Drains is. Else what it said last holds.
+	// set, and Drain that it asks for no new flow, where Drains is. Else its last statement holds.
 	Weighs bool
 	Weight uint16
 	Drains bool
