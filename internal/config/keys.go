@@ -3,6 +3,7 @@
 package config
 
 import (
+	"cmp"
 	"fmt"
 	"net/netip"
 	"time"
@@ -191,7 +192,8 @@ var serviceKeys = keytable.Table[lb.Service]{
 	{Name: "on_down", What: "What becomes of the flows of a backend whose checks fail: it goes on with them (`keep`), they end (`reset`), or other backends get them (`move`): [flows of a failing backend](../health.md#flows-of-a-failing-backend).",
 		Refused: "No check; `move` where the protocol is `tcp`, for another backend does not know the connection, and `reset` where it is `udp`, which has none.",
 		Value: keytable.Computed(func(s *lb.Service) (lb.OnDown, bool) {
-			return s.Checks.OnDown, s.Checks.On() && s.Checks.OnDown != lb.UsualOnDown(s.Protocol)
+			does := cmp.Or(s.Checks.OnDown, lb.KeepFlows)
+			return does, s.Checks.On() && does != lb.UsualOnDown(s.Protocol)
 		},
 			func(s *lb.Service, d lb.OnDown) { s.Checks.OnDown = d }, keytable.Word(lb.KeepFlows, lb.ResetFlows, lb.MoveFlows), "",
 			fmt.Sprintf("`%s`; where the protocol is `udp`, `%s`", lb.KeepFlows, lb.MoveFlows))},
