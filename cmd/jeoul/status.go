@@ -135,6 +135,9 @@ func writeService(w io.Writer, s ops.Service, several bool, now time.Time) {
 	if t := s.Transition; t != nil {
 		fmt.Fprintf(w, "  %s\n", transitionText(t, s.Flows, now))
 	}
+	if s.Withdrawn {
+		fmt.Fprintf(w, "  %s is withdrawn, for no backend serves\n", s.VIP)
+	}
 	writeChecks(w, s)
 	columns := columnsOf(s, several)
 	var head []any

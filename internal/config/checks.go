@@ -108,10 +108,13 @@ func (p *parser) checkChecks(i int) {
 	switch field := ServiceField(i, "panic"); {
 	case !p.Written(field):
 		if s.Checks.On() {
-			s.Checks.Panic = lb.DefaultPanic
+			s.Checks.Panic = lb.UsualPanic(s.OnEmpty)
 		}
 	case !s.Checks.On() && !p.Bad(ServiceField(i, "checks")):
 		p.Fail(field, "says what to do when backends are not healthy, and no check says whether they are; add check, or remove the line")
+	}
+	if field := ServiceField(i, "panic"); s.OnEmpty == lb.WithdrawVIP && s.Checks.Panic > 0 && !p.Bad(field) {
+		p.Fail(field, "uses all backends where none is healthy, and on_empty withdraws the VIP then; write 0%%, or remove one of the lines")
 	}
 	p.checkOnDown(i)
 	p.checkSlowStart(i)

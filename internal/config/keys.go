@@ -184,11 +184,11 @@ var serviceKeys = keytable.Table[lb.Service]{
 		Value: keytable.Computed(func(s *lb.Service) (string, bool) { return requireAny, s.Checks.Any },
 			func(s *lb.Service, word string) { s.Checks.Any = word == requireAny }, oneOf(requireAll, requireAny), "", "`all`")},
 	{Name: "panic", What: "Below which share of healthy backends all are used, failing ones too; `0%`: never.",
-		Refused: "No check.",
+		Refused: "No check; more than 0% beside `on_empty: withdraw`.",
 		Value: keytable.Computed(func(s *lb.Service) (uint8, bool) {
-			return s.Checks.Panic, s.Checks.On() && s.Checks.Panic != lb.DefaultPanic
+			return s.Checks.Panic, s.Checks.On() && s.Checks.Panic != lb.UsualPanic(s.OnEmpty)
 		},
-			func(s *lb.Service, n uint8) { s.Checks.Panic = n }, percent(100), 0, fmt.Sprintf("`%d%%`: with up to 100 backends, when none is healthy", lb.DefaultPanic))},
+			func(s *lb.Service, n uint8) { s.Checks.Panic = n }, percent(100), 0, fmt.Sprintf("`%d%%`: with up to 100 backends, when none is healthy; `%d%%` beside `on_empty: withdraw`", lb.DefaultPanic, lb.UsualPanic(lb.WithdrawVIP)))},
 	{Name: "on_down", What: "What becomes of the flows of a backend whose checks fail: it goes on with them (`keep`), they end (`reset`), or other backends get them (`move`): [flows of a failing backend](../health.md#flows-of-a-failing-backend).",
 		Refused: "No check; `move` where the protocol is `tcp`, for another backend does not know the connection, and `reset` where it is `udp`, which has none.",
 		Value: keytable.Computed(func(s *lb.Service) (lb.OnDown, bool) {
@@ -200,6 +200,12 @@ var serviceKeys = keytable.Table[lb.Service]{
 	{Name: "slow_start", What: "How long the share of new flows of a backend that begins to serve grows to its weight: [slow start](../health.md#slow-start).",
 		Refused: "The schedulers `rr`, `lc` and `fo`, which heed no weights.",
 		Value:   keytable.Optional(func(s *lb.Service) *time.Duration { return &s.SlowStart }, keytable.Duration(shortestSlowStart, longestSlowStart), "the whole share at once")},
+	{Name: "on_empty", What: "What becomes of the VIP while no backend serves: it stays, and packets are refused (`keep`), or it is taken off the interface (`withdraw`), where all services of the VIP say so: [when no backend serves](../health.md#when-no-backend-serves).",
+		Value: keytable.Computed(func(s *lb.Service) (lb.OnEmpty, bool) {
+			does := cmp.Or(s.OnEmpty, lb.KeepVIP)
+			return does, does != lb.KeepVIP
+		},
+			func(s *lb.Service, e lb.OnEmpty) { s.OnEmpty = e }, keytable.Word(lb.KeepVIP, lb.WithdrawVIP), "", fmt.Sprintf("`%s`", lb.KeepVIP))},
 	{Name: "backends", Required: true, What: "The real servers.",
 		Refused: "Backends that are all drained or of weight 0; two with the same address (in the modes `nat` and `fullnat`: address and port), or the same name; one of another family than the VIP, but in the modes `ipip` and `gue`.",
 		Value: keytable.Mappings(func(s *lb.Service) *[]lb.Backend { return &s.Backends }, backendKeys,

@@ -326,6 +326,7 @@ func (c *Controller) welcome(warnings yamlfile.Problems) {
 	c.warned()
 	c.tellHealth(&view{verdicts: make([][]verdict, len(c.view.verdicts))}, c.view.failing())
 	c.tellAllServing()
+	tellWithdrawn(c.opt.Log, &view{layout: newLayout(&config.Config{})}, c.view)
 	c.tellDown(nil)
 	c.vips.announceAll()
 	c.tasks.losses.in(lossEvery)

@@ -57,6 +57,7 @@ func (c *Controller) addHealth(v *view, i int, status *ops.Service) {
 	s := v.cfg.Services[i]
 	status.Checks, status.Require = checksStatus(s)
 	status.Serving = servingOf(v.selected[i])
+	status.Withdrawn = v.withdrawn(s.VIP)
 	v.showStarts(i, status)
 	if !s.Checks.On() {
 		return

@@ -41,6 +41,9 @@ type layout struct {
 	// plain[i]: the backends of service i are the configuration's, unless operations change
 	// them.
 	plain []bool
+	// yielding are the VIPs that are withdrawn while none of their services, which these are,
+	// has a backend that serves; nil where there is none.
+	yielding map[netip.Addr][]int
 }
 
 // use is backend j of service i.
@@ -63,6 +66,7 @@ func newLayout(cfg *config.Config) *layout {
 	}
 	l.findPooled()
 	l.plain = usually(cfg.Services)
+	l.findYielding()
 	return l
 }
 

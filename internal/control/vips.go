@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/netip"
+	"slices"
 
 	"github.com/jeoul/jeoul/internal/hostnet"
 	"github.com/jeoul/jeoul/internal/iface"
@@ -41,19 +42,26 @@ type vips struct {
 }
 
 // addressesHeld are those that are to be on the first interface: none where another balancer
-// has them.
+// has them, and no VIP that is withdrawn.
 func (v *view) addressesHeld() []netip.Addr {
 	if v.passive {
 		return nil
 	}
-	return v.addresses
+	if len(v.yielding) == 0 {
+		return v.addresses
+	}
+	return slices.DeleteFunc(slices.Clone(v.addresses), v.withdrawn)
 }
 
 func (h *vips) change(before, next *view) (bring, retire []step) {
-	if before.layout == next.layout && before.passive == next.passive {
+	same := before.layout == next.layout && before.passive == next.passive
+	if same && len(next.yielding) == 0 {
 		return nil, nil
 	}
 	was, is := before.addressesHeld(), next.addressesHeld()
+	if same && slices.Equal(was, is) {
+		return nil, nil
+	}
 	added, removed := without(is, was), without(was, is)
 	old, now := h.link, h.link
 	if moves := len(before.links) > 0 && !sameLink(before.links[0], next.links[0]); moves {
@@ -77,6 +85,7 @@ func (h *vips) change(before, next *view) (bring, retire []step) {
 		},
 	}}
 	retire = []step{{do: func() error {
+		tellWithdrawn(h.log, before, next)
 		h.remove(old.Name, removed)
 		if len(added) > 0 {
 			h.announceAll()

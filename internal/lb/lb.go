@@ -23,6 +23,7 @@ var (
 	ErrUnknownCheck     = errors.New("unknown check")
 	ErrUnknownVia       = errors.New("unknown way of a check")
 	ErrUnknownOnDown    = errors.New("unknown fate of flows")
+	ErrUnknownOnEmpty   = errors.New("unknown fate of a VIP")
 )
 
 // Protocol is the transport protocol of a service, by its IANA number.
@@ -193,7 +194,9 @@ type Service struct {
 	// SlowStart is how long the share of new flows of a backend grows that begins to serve; 0: it
 	// has all of its weight at once.
 	SlowStart time.Duration `json:"slow_start_ns,omitempty"`
-	Backends  []Backend     `json:"backends"`
+	// OnEmpty is what becomes of the VIP while no backend serves; empty stands for KeepVIP.
+	OnEmpty  OnEmpty   `json:"on_empty,omitempty"`
+	Backends []Backend `json:"backends"`
 }
 
 // Tracked says whether every flow of the service is remembered: because of its

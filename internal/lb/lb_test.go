@@ -23,6 +23,7 @@ func TestWords(t *testing.T) {
 		{new(Scheduler), []string{"rr", "wrr", "lc", "wlc", "sh", "maglev", "random2", "fo"}, ErrUnknownScheduler},
 		{new(Hash), []string{"flow", "source"}, ErrUnknownHash},
 		{new(Refusal), []string{"drop", "reset"}, ErrUnknownRefusal},
+		{new(OnEmpty), []string{"keep", "withdraw"}, ErrUnknownOnEmpty},
 		{new(OnDown), []string{"keep", "reset", "move"}, ErrUnknownOnDown},
 		{new(CheckType), []string{"tcp", "tls", "http", "dns", "udp", "icmp", "grpc", "exec", "agent"}, ErrUnknownCheck},
 		{new(Via), []string{"vip", "address"}, ErrUnknownVia},

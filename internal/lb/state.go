@@ -62,6 +62,17 @@ func (s RoutedService) Up(i int) bool {
 	return s.Reachable(i) && (s.Backends[i].Unhealthy == "" || s.Checks.OnDown.Keeps())
 }
 
+// Serves says whether a backend of the service can be reached and is healthy. One that takes no new
+// flow serves those that it has.
+func (s RoutedService) Serves() bool {
+	for i, b := range s.Backends {
+		if b.Unhealthy == "" && s.Reachable(i) {
+			return true
+		}
+	}
+	return false
+}
+
 // TakesFlows says whether backend i takes new flows.
 func (s RoutedService) TakesFlows(i int) bool { return s.Up(i) && s.Backends[i].TakesFlows() }
 

@@ -132,6 +132,8 @@ type Service struct {
 	OnDown lb.OnDown `json:"on_down,omitempty"`
 	// SlowStartSeconds is how long a backend's share grows that begins to serve; 0: it does not.
 	SlowStartSeconds float64 `json:"slow_start_seconds,omitempty"`
+	// Withdrawn: the VIP is not on the interface, for no backend of its services serves.
+	Withdrawn bool `json:"withdrawn,omitempty"`
 	// Transition is the one under way, if there is one.
 	Transition *Transition `json:"transition,omitempty"`
 	Backends   []Backend   `json:"backends"`
