@@ -76,7 +76,7 @@ func TestCheckRefused(t *testing.T) {
 		"scheduler: rr\n    slow_start: 10s":                                  "f:7: services[0].slow_start: a share that grows is a weight, and the scheduler rr heeds none; write another scheduler, such as wrr",
 		"slow_start: 10ms":                                                    "not from 1s to 1h",
 		"on_empty: drop":                                                      `f:6: services[0].on_empty: unknown fate of a VIP "drop": use keep or withdraw`,
-		"check: tcp\n    on_empty: withdraw\n    panic: 50%":                   "f:8: services[0].panic: uses all backends where none is healthy",
+		"check: tcp\n    on_empty: withdraw\n    panic: 50%":                  "f:8: services[0].panic: uses all backends where none is healthy",
 		"on_down: keep":                                                       "f:6: services[0].on_down: says what becomes of the flows",
 		"check: tcp\n    on_down: move":                                       "f:7: services[0].on_down: a connection cannot be moved",
 		"check: tcp\n    on_down: drop":                                       `f:7: services[0].on_down: unknown fate of flows "drop": use keep, reset or move`,

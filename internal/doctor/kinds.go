@@ -15,39 +15,40 @@ type kind struct {
 
 // The names of the faults.
 const (
-	portsExhausted  = "ports-exhausted"
-	conntrackFull   = "conntrack-full"
-	forwardingLoop  = "forwarding-loop"
-	wrongMAC        = "wrong-mac"
-	vipAnswered     = "vip-answered"
-	vipMissing      = "vip-missing"
-	neighbourFailed = "neighbour-failed"
-	reversePath     = "rp-filter"
-	mtuBlackHole    = "mtu-black-hole"
-	listenQueueFull = "listen-queue-full"
-	noRoute         = "no-route"
-	backendDown     = "backend-down"
-	backendSilent   = "backend-silent"
-	balancerDrops   = "balancer-drops"
-	tcpMemory       = "tcp-memory"
-	softnetBacklog  = "softnet-backlog"
-	conntrackInsert = "conntrack-insert-failed"
-	nicDrops        = "nic-drops"
-	xdpFailures     = "xdp-failures"
-	qdiscDrops      = "qdisc-drops"
-	socketBuffer    = "socket-buffer"
-	checksums       = "bad-checksums"
-	backendSlow     = "backend-slow"
-	narrowPath      = "narrow-path"
-	busyCore        = "busy-core"
-	softnetSqueezed = "softnet-squeezed"
-	synCookies      = "syn-cookies"
-	timeWaitFull    = "time-wait-full"
-	unevenQueues    = "uneven-queues"
-	neighbourTable  = "neighbour-table-full"
-	otherDrops      = "kernel-drops"
-	connectionsHang = "connections-hang"
-	retransmits     = "retransmits"
+	portsExhausted   = "ports-exhausted"
+	conntrackFull    = "conntrack-full"
+	forwardingLoop   = "forwarding-loop"
+	wrongMAC         = "wrong-mac"
+	vipAnswered      = "vip-answered"
+	vipMissing       = "vip-missing"
+	neighbourFailed  = "neighbour-failed"
+	reversePath      = "rp-filter"
+	mtuBlackHole     = "mtu-black-hole"
+	listenQueueFull  = "listen-queue-full"
+	noRoute          = "no-route"
+	backendDown      = "backend-down"
+	backendUnhealthy = "backend-unhealthy"
+	backendSilent    = "backend-silent"
+	balancerDrops    = "balancer-drops"
+	tcpMemory        = "tcp-memory"
+	softnetBacklog   = "softnet-backlog"
+	conntrackInsert  = "conntrack-insert-failed"
+	nicDrops         = "nic-drops"
+	xdpFailures      = "xdp-failures"
+	qdiscDrops       = "qdisc-drops"
+	socketBuffer     = "socket-buffer"
+	checksums        = "bad-checksums"
+	backendSlow      = "backend-slow"
+	narrowPath       = "narrow-path"
+	busyCore         = "busy-core"
+	softnetSqueezed  = "softnet-squeezed"
+	synCookies       = "syn-cookies"
+	timeWaitFull     = "time-wait-full"
+	unevenQueues     = "uneven-queues"
+	neighbourTable   = "neighbour-table-full"
+	otherDrops       = "kernel-drops"
+	connectionsHang  = "connections-hang"
+	retransmits      = "retransmits"
 )
 
 // Kinds lists the names of the faults, the worst first.
@@ -119,6 +120,9 @@ var kinds = []kind{
 	{backendDown, Outage, false,
 		"The balancer gives this backend no packets.", // judgeStates says what becomes of its share
 		[]Cure{{"", "`jeoul status` says why; bring the backend back, or take it out of the configuration."}}},
+	{backendUnhealthy, Outage, false,
+		"The balancer's health checks say that this backend does not serve.", // judgeHealth says what becomes of its flows
+		[]Cure{{"", "`jeoul backend check SERVICE/BACKEND -v` asks it now, and shows every step; look at the program on the backend, and at what filters packets on the path."}}},
 	{backendSilent, Outage, false,
 		"Connections that are given to this backend are not set up: nothing shows that it ever answered.",
 		[]Cure{{"", "Run `jeoul doctor` on the backend: is the VIP there, does the program listen, does a filter drop (nftables, rp_filter)?"}}},

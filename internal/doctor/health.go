@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package doctor
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+
+	"github.com/jeoul/jeoul/internal/lb"
+	"github.com/jeoul/jeoul/internal/ops"
+)
+
+// What follows for a service one of whose backends fails its checks, by where new flows go.
+const (
+	allUsed     = "So few backends are healthy that all get new flows, failing ones too (`panic`): rather than all backends at once, the checks may be at fault, or the network between."
+	backupsUsed = "New flows go to the backups, for no other backend is healthy."
+	noneHealthy = "No backend is healthy, and new flows are refused."
+	vipGone     = "No backend of the VIP's services serves, and the VIP is withdrawn from the interface."
+	othersUsed  = "New flows go to the other backends."
+)
+
+// What becomes of the flows of such a backend.
+const (
+	flowsStay  = "Those that it has stay with it, and hang if it does."
+	flowsReset = "Those that it has are reset."
+	flowsMove  = "Those that it has move to the others."
+)
+
+// judgeHealth tells of backends whose health checks fail.
+func judgeHealth(s *ops.Status) []Finding {
+	var figures []Figure
+	var means consequences
+	for _, service := range s.Services {
+		for _, b := range service.Backends {
+			if b.Health == nil || b.Health.State != lb.Failing {
+				continue
+			}
+			reason := cmp.Or(b.Health.Reason, "fails its health checks")
+			figures = append(figures, Figure{Name: "state " + string(b.State), On: service.Name + "/" + b.Name, Value: 1, Unit: "backend", Note: reason})
+			means.add(service.Name, withoutHealth(service))
+		}
+	}
+	if len(figures) == 0 {
+		return nil
+	}
+	title := fmt.Sprintf("The health checks of backend %s fail: it %s", figures[0].On, figures[0].Note)
+	if len(figures) > 1 {
+		title = fmt.Sprintf("The health checks of %d backends fail, such as those of %s: it %s", len(figures), figures[0].On, figures[0].Note)
+	}
+	found := finding(backendUnhealthy, title, bounded(figures)...)
+	found.Means = means.String()
+	return []Finding{found}
+}
+
+// withoutHealth says what becomes of the packets of a service's backends that fail their checks.
+func withoutHealth(s ops.Service) string {
+	takes := func(b ops.Backend) bool { return b.State == lb.Up && b.Weight > 0 }
+	switch {
+	case s.Withdrawn:
+		return vipGone
+	case s.Serving == ops.ServingAll:
+		return allUsed
+	case !slices.ContainsFunc(s.Backends, takes):
+		return noneHealthy + " " + flowsOf(s)
+	case s.Serving == ops.ServingBackups:
+		return backupsUsed + " " + flowsOf(s)
+	}
+	return othersUsed + " " + flowsOf(s)
+}
+
+func flowsOf(s ops.Service) string {
+	switch s.OnDown {
+	case lb.ResetFlows:
+		return flowsReset
+	case lb.MoveFlows:
+		return flowsMove
+	}
+	return flowsStay
+}
