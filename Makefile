@@ -64,9 +64,10 @@ demo: rights-demo deps build ## weigh L2DSR against a proxy, in the short form; 
 .PHONY: test
 test: rights-test deps build ## run every test; needs root
 	$(GO) vet ./...
-	@# Vetted above, by all of its checks. The two packages that take longest begin first, or
-	@# one of them would be left at the end with a core to itself.
-	JEOUL_TEST_ROOT=1 $(GO) test -vet=off -count=1 -timeout=30m -exec="'$(CURDIR)/$(AS_ROOT)'" $(TESTFLAGS) ./internal/datapath ./cmd/jeoul ./...
+	@# Vetted above, by all of its checks. The packages that take longest begin first, or one of
+	@# them would be left at the end with a core to itself; tests wait for a quarter of their time,
+	@# so there is one more at a time than there are cores.
+	JEOUL_TEST_ROOT=1 $(GO) test -vet=off -count=1 -timeout=30m -p=$$(($$(nproc) + 1)) -exec="'$(CURDIR)/$(AS_ROOT)'" $(TESTFLAGS) ./internal/datapath ./cmd/jeoul ./internal/bench ./...
 
 .PHONY: test-unit
 test-unit: generate ## run the tests that need no root; the others skip
