@@ -194,7 +194,7 @@ func TestMeasureFalseDowns(t *testing.T) {
 	fmt.Fprintf(file, "%d endpoints (mode nat, hook tc), check http, interval 1s, timeout 1s, fall 3, rise 2\n", len(backends))
 	fmt.Fprintf(file, "for %s: %d SYNs sent, %d a second; the machine's cores were busy %.2f of %.2f, %.2f of it in softirqs\n", took.Round(time.Second), sent,
 		uint64(float64(sent)/took.Seconds()), busy/took.Seconds(), float64(coresOf(t)), (after.SoftIRQ-before.SoftIRQ)/took.Seconds())
-	fmt.Fprintf(file, "backends found to fail: %d; checks passed in a row at the end, all backends together: %d; times that checks were said to be left out of the count: %d\n", downs, passed, open)
+	fmt.Fprintf(file, "backends found to fail: %d; checks passed in a row at the end, all backends together: %d; log lines that left checks out of the count: %d\n", downs, passed, open)
 	fmt.Fprintf(file, "packets ended before:%s\npackets ended after:%s\n", ended(forwarded), ended(s.outcomes(t)))
 	if downs > 0 {
 		t.Errorf("%d backends were found to fail though they serve", downs)

@@ -22,7 +22,7 @@ type foreignTable struct {
 // openForeign maps a table of another layout; close lets go of it. The map is then the table's.
 func openForeign(m *ebpf.Map, reading *flowReading) (*foreignTable, error) {
 	if m.Type() != ebpf.Array || int(m.ValueSize()) != reading.bucket {
-		return nil, fmt.Errorf("%w: %s has values of %d bytes, and its buckets are said to have %d", snapshot.ErrDamaged, m, m.ValueSize(), reading.bucket)
+		return nil, fmt.Errorf("%w: %s has values of %d bytes, and its buckets %d by the snapshot", snapshot.ErrDamaged, m, m.ValueSize(), reading.bucket)
 	}
 	memory, err := mapped(m)
 	if err != nil {

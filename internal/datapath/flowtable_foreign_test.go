@@ -350,8 +350,8 @@ func takeOverOtherFlows(t *testing.T, change func(*snapshot.FlowLayout)) error {
 		return err
 	}
 	defer second.Close()
-	if said := strings.Join(second.Notes(), " "); !second.Adopted() || !strings.Contains(said, "tables of another layout") {
-		t.Fatalf("it was not taken over: %q", said)
+	if notes := strings.Join(second.Notes(), " "); !second.Adopted() || !strings.Contains(notes, "tables of another layout") {
+		t.Fatalf("it was not taken over: %q", notes)
 	}
 	// The old program goes on until the first change.
 	proven.put(flow(8), xdpFlowStateFLOW_ESTABLISHED, second.janitor.now(), false)

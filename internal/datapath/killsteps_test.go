@@ -361,7 +361,7 @@ func remember(d *Datapath) error {
 func (w *walk) nothingLeft() error {
 	err := eachAttached([]string{"veth0", "veth1"}, false)
 	for _, name := range []string{"veth0", "veth1"} {
-		// A process that was killed between clsact and the first filter has said of no clsact that it is
+		// A process that was killed between clsact and the first filter has recorded of no clsact that it is
 		// ours: it stays, and nothing is in it.
 		none := ingressQdisc(name, "")
 		if none != nil && (w.way != tcFilter || ingressQdisc(name, "clsact") != nil) {
@@ -387,18 +387,18 @@ func (w *walk) start(t *testing.T) *testkill.Victim {
 	}
 	command := exec.Command(program, "-test.run=^TestKillVictim$", "-test.timeout=10m")
 	command.Env = append(os.Environ(), fmt.Sprintf("%s=%s|%s|%t|%s", killStory, w.way.name, w.name, w.balances, w.dir))
-	var said strings.Builder
-	command.Stdout, command.Stderr = &said, &said
+	var output strings.Builder
+	command.Stdout, command.Stderr = &output, &output
 	var victim *testkill.Victim
 	testenv.In(t, w.ns, func() error { // in the namespace of the thread that starts it
 		if victim, err = testkill.Start(command); err != nil {
-			return fmt.Errorf("%w\n%s", err, said.String())
+			return fmt.Errorf("%w\n%s", err, output.String())
 		}
 		return nil
 	})
 	t.Cleanup(func() {
 		if t.Failed() {
-			t.Logf("the process said\n%s", said.String())
+			t.Logf("the process wrote\n%s", output.String())
 		}
 	})
 	return victim

@@ -21,7 +21,7 @@ import (
 	"github.com/jeoul/jeoul/internal/lab"
 )
 
-// SYNs sends the first packets of connections that nobody goes on with.
+// SYNs sends the first packets of connections that are never completed.
 type SYNs struct {
 	sent  atomic.Uint64
 	ended chan struct{}
