@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"net"
 	"os"
 	"path/filepath"
 
@@ -64,6 +65,9 @@ func (i instance) keep(store *pins.Store) *datapath.Keep {
 // a warning then.
 func (i instance) open(cfg *config.Config) (store *pins.Store, warning string, err error) {
 	i.sweep()
+	if err := i.renamed(cfg.Interfaces[0]); err != nil {
+		return nil, "", err
+	}
 	if cfg.Survive == config.SurviveNever {
 		return nil, "", i.refuseLeft()
 	}
@@ -99,6 +103,26 @@ func (i instance) sweep() {
 			store.Close()
 		}
 	}
+}
+
+// renamed says that the first interface is that of another balancer of this network namespace, with a
+// process or without one, and had another name then: two of them would take the same packets.
+func (i instance) renamed(link string) error {
+	nic, err := net.InterfaceByName(link)
+	if err != nil {
+		return nil // which is said where it is needed
+	}
+	for _, name := range pins.Instances(i.stateDir) {
+		if name == i.name {
+			continue
+		}
+		other := instance{stateDir: i.stateDir, name: name, cookie: i.cookie}
+		// What cannot be read is not of this network namespace, or of no use to anyone.
+		if index, former, err := datapath.FirstInterface(other.keep(nil)); err == nil && index == nic.Index && former != link {
+			return fmt.Errorf("%s had the name %s when the balancer was started whose data plane is attached to it: rename it back, or stop that one, or take it away with `jeoul detach --interface %s`, with which its connections end", link, former, former)
+		}
+	}
+	return nil
 }
 
 // refuseLeft says that there is a data plane that outlived its process, where none is to.

@@ -54,6 +54,28 @@ func ReadKept(keep *Keep) (Kept, error) {
 	return kept, err
 }
 
+// FirstInterface returns the interface that carries the VIPs of what a process keeps, or has left:
+// its index, and the name that it had. It asks for no lock.
+func FirstInterface(keep *Keep) (index int, name string, err error) {
+	k := newKeeper(keep)
+	numbers, err := k.snapshots()
+	if err != nil || len(numbers) == 0 {
+		return 0, "", errors.Join(fmt.Errorf("its snapshot %s is missing", keep.Snapshot), err)
+	}
+	data, err := os.ReadFile(k.file(k.latest(0)))
+	if err != nil {
+		return 0, "", err
+	}
+	s, err := snapshot.Decode(data)
+	if err != nil {
+		return 0, "", err
+	}
+	if s.Cookie != keep.Cookie || len(s.Interfaces) == 0 {
+		return 0, "", fmt.Errorf("it is of another network namespace: %w", ErrNoInterface)
+	}
+	return s.Interfaces[0].Index, s.Interfaces[0].Name, nil
+}
+
 // aside returns when what is kept steps aside; zero: never.
 func (k *keeper) aside() (time.Time, error) {
 	sets, err := k.Store.Sets()
