@@ -108,6 +108,8 @@ func TestAwaitDrain(t *testing.T) {
 	tests := map[string]struct {
 		left     []ops.Left
 		deadline time.Duration
+		// late is how long it takes to take the backend out.
+		late time.Duration
 		// atDeadline is what the daemon counts then.
 		atDeadline *ops.Left
 		person     bool
@@ -130,6 +132,9 @@ func TestAwaitDrain(t *testing.T) {
 		"deadline": {left: []ops.Left{tracked(3, 100)}, deadline: 12 * time.Second, atDeadline: &ops.Left{Tracked: true, Active: 3, Flows: 4},
 			want: "web/web01: 3 active, 5 remembered, 0 packets/s; 12s to the deadline\nweb/web01: 3 active, 5 remembered, 0 packets/s; 2s to the deadline\n",
 			err:  "web/web01: out at its deadline, and with it what was left: 3 active, 4 remembered", status: exitLeft, after: 12 * time.Second},
+		"taken out late": {left: []ops.Left{tracked(3, 100), tracked(3, 100), tracked(3, 100), tracked(3, 100), tracked(3, 100), tracked(0, 100)}, deadline: 5 * time.Second, late: 2 * time.Second, atDeadline: &ops.Left{Tracked: true, Active: 3, Flows: 4},
+			want: "web/web01: 3 active, 5 remembered, 0 packets/s; 5s to the deadline\n",
+			err:  "web/web01: out at its deadline, and with it what was left: 3 active, 4 remembered", status: exitLeft, after: 7 * time.Second},
 		"nothing left at the deadline": {left: []ops.Left{tracked(3, 100)}, deadline: time.Second, atDeadline: &ops.Left{Tracked: true, Flows: 4},
 			want: "web/web01: 3 active, 5 remembered, 0 packets/s; 1s to the deadline\nweb/web01: nothing was left at its deadline\n", after: time.Second},
 		"not counted at the deadline": {left: []ops.Left{tracked(3, 100)}, deadline: time.Second,
@@ -147,7 +152,7 @@ func TestAwaitDrain(t *testing.T) {
 				ask := func(context.Context) (*ops.Operations, error) {
 					second := int(time.Since(began) / time.Second)
 					drained := &ops.Drained{On: true, Deadline: drain.Deadline}
-					if test.deadline > 0 && time.Since(began) >= test.deadline {
+					if test.deadline > 0 && time.Since(began) >= test.deadline+test.late {
 						drained.Out, drained.AtDeadline = true, test.atDeadline
 					}
 					return &ops.Operations{InForce: []ops.Overlay{{Target: target, Drain: drained, Left: test.left[min(second, len(test.left)-1)]}}}, nil

@@ -107,10 +107,14 @@ func (d *drainWait) look(operations *ops.Operations, now time.Time) error {
 
 // over says whether there is nothing to wait for any more.
 func (d *drainWait) over(now time.Time) bool {
-	left := d.overlay.Left
+	left, deadline := d.overlay.Left, d.overlay.Drain.Deadline
 	switch quiet := now.Sub(d.quiet); {
 	case d.overlay.Drain.Out:
 		return true
+	case !deadline.IsZero() && !now.Before(deadline):
+		// It is being taken out: that nothing is left then is the daemon's doing. What was left
+		// the daemon says when that is done.
+		return false
 	case left.Tracked:
 		return left.Active == 0 && quiet >= quietTracked
 	default:
