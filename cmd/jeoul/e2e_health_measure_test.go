@@ -173,11 +173,11 @@ func TestMeasureFalseDowns(t *testing.T) {
 	for _, client := range s.Clients {
 		senders = append(senders, e2e.SendSYNs(t, ctx, client, netip.AddrPortFrom(p.vip, webPort), 0))
 	}
-	before, forwarded := processors(t), s.outcomes(t)
+	before, forwarded := machine(t).CPUTotal, s.outcomes(t)
 	began := time.Now()
 	<-ctx.Done()
 	took := time.Since(began)
-	after := processors(t)
+	after := machine(t).CPUTotal
 	var sent uint64
 	for _, sender := range senders {
 		sender.Wait()
@@ -193,7 +193,7 @@ func TestMeasureFalseDowns(t *testing.T) {
 	busy := (after.User + after.System + after.SoftIRQ + after.IRQ + after.Nice) - (before.User + before.System + before.SoftIRQ + before.IRQ + before.Nice)
 	fmt.Fprintf(file, "%d endpoints (mode nat, hook tc), check http, interval 1s, timeout 1s, fall 3, rise 2\n", len(backends))
 	fmt.Fprintf(file, "for %s: %d SYNs sent, %d a second; the machine's cores were busy %.2f of %.2f, %.2f of it in softirqs\n", took.Round(time.Second), sent,
-		uint64(float64(sent)/took.Seconds()), busy/took.Seconds(), float64(coresOf(t)), (after.SoftIRQ-before.SoftIRQ)/took.Seconds())
+		uint64(float64(sent)/took.Seconds()), busy/took.Seconds(), float64(len(machine(t).CPU)), (after.SoftIRQ-before.SoftIRQ)/took.Seconds())
 	fmt.Fprintf(file, "backends found to fail: %d; checks passed in a row at the end, all backends together: %d; log lines that left checks out of the count: %d\n", downs, passed, open)
 	fmt.Fprintf(file, "packets ended before:%s\npackets ended after:%s\n", ended(forwarded), ended(s.outcomes(t)))
 	if downs > 0 {
@@ -201,8 +201,8 @@ func TestMeasureFalseDowns(t *testing.T) {
 	}
 }
 
-// processors returns what the machine's processors have done together.
-func processors(t *testing.T) procfs.CPUStat {
+// machine returns what the machine's processors have done, each and together.
+func machine(t *testing.T) procfs.Stat {
 	t.Helper()
 	proc, err := procfs.NewDefaultFS()
 	if err != nil {
@@ -212,21 +212,7 @@ func processors(t *testing.T) procfs.CPUStat {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return stat.CPUTotal
-}
-
-// coresOf returns how many processors the machine has.
-func coresOf(t *testing.T) int {
-	t.Helper()
-	proc, err := procfs.NewDefaultFS()
-	if err != nil {
-		t.Fatal(err)
-	}
-	stat, err := proc.Stat()
-	if err != nil {
-		t.Fatal(err)
-	}
-	return len(stat.CPU)
+	return stat
 }
 
 // addAddress gives a host one more address.

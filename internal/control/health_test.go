@@ -142,12 +142,7 @@ services:
 // stateOf returns what the status shows of a backend.
 func stateOf(t *testing.T, c *Controller, service, backend string) ops.Backend {
 	t.Helper()
-	synctest.Wait()
-	status, err := c.Status()
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, s := range status.Services {
+	for _, s := range statusOf(t, c).Services {
 		for _, b := range s.Backends {
 			if s.Name == service && b.Name == backend {
 				return b

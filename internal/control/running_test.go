@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/jeoul/jeoul/internal/config"
+	"github.com/jeoul/jeoul/internal/ops"
 )
 
 // controller returns one that acts on the world.
@@ -102,13 +103,20 @@ func finished(t *testing.T, result <-chan error) error {
 	}
 }
 
-func problems(t *testing.T, c *Controller) []string {
+// statusOf returns the status once nothing more happens now.
+func statusOf(t *testing.T, c *Controller) ops.Status {
 	t.Helper()
+	synctest.Wait()
 	status, err := c.Status()
 	if err != nil {
 		t.Fatal(err)
 	}
-	return status.Problems
+	return status
+}
+
+func problems(t *testing.T, c *Controller) []string {
+	t.Helper()
+	return statusOf(t, c).Problems
 }
 
 // expectProblems compares the status' problems: one for each part, which it contains.

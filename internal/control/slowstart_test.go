@@ -52,10 +52,7 @@ func TestSlowShare(t *testing.T) {
 // beside an agent's share and an operator's weight.
 func TestSlowStart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
-		c, asked := watched(w, slowWeb)
-		stop := w.run(c)
-		w.quiet()
+		w, c, asked, stop := runningChecked(t, slowWeb)
 		if got := w.weights(2); got != "100 100" {
 			t.Errorf("at the start: weights %s", got)
 		}
@@ -98,10 +95,7 @@ func TestSlowStart(t *testing.T) {
 // that falls and rises begins anew.
 func TestSlowStartBeside(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
-		c, asked := watched(w, slowWeb)
-		stop := w.run(c)
-		w.quiet()
+		w, c, asked, stop := runningChecked(t, slowWeb)
 		asked.say(t, c, failing("refuses connections"), "web02")
 		time.Sleep(time.Second)
 		asked.say(t, c, healthy(), "web02")
@@ -245,10 +239,7 @@ func TestSlowStartOverRestart(t *testing.T) {
 // TestSlowStartIsRetried: a step that the data plane did not take is tried again.
 func TestSlowStartIsRetried(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
-		c, asked := watched(w, slowWeb)
-		stop := w.run(c)
-		w.quiet()
+		w, c, asked, stop := runningChecked(t, slowWeb)
 		asked.say(t, c, failing("refuses connections"), "web02")
 		time.Sleep(settle)
 		asked.say(t, c, healthy(), "web02")

@@ -40,12 +40,7 @@ services:
 // withdrawnServices are those that the status shows as such.
 func withdrawnServices(t *testing.T, c *Controller) (names string) {
 	t.Helper()
-	synctest.Wait()
-	status, err := c.Status()
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, s := range status.Services {
+	for _, s := range statusOf(t, c).Services {
 		if s.Withdrawn {
 			names += s.Name + " "
 		}
