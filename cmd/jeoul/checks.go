@@ -97,11 +97,12 @@ func (c *healthChecks) keep(ctx context.Context) {
 }
 
 func (c *healthChecks) save() {
-	keep := c.file.forget
+	var err error
 	if verdicts := c.Save(); verdicts != nil {
-		keep = func() error { return c.file.replace(verdicts) }
+		err = c.file.replace(verdicts)
+	} else {
+		err = c.file.forget()
 	}
-	err := keep()
 	if err != nil {
 		c.log.Warn(fmt.Sprintf("saving what health checks have found (a process that follows begins without it): %v", err))
 	}

@@ -34,15 +34,7 @@ type Kept struct {
 // is known all the same.
 func ReadKept(keep *Keep) (Kept, error) {
 	k, kept := newKeeper(keep), Kept{Dir: keep.Store.Dir()}
-	numbers, err := k.snapshots()
-	if err != nil || len(numbers) == 0 {
-		return kept, errors.Join(fmt.Errorf("its snapshot %s is missing", keep.Snapshot), err)
-	}
-	data, err := os.ReadFile(k.file(k.latest(0)))
-	if err != nil {
-		return kept, err
-	}
-	s, err := snapshot.Decode(data)
+	s, err := k.read()
 	if err != nil {
 		return kept, err
 	}
@@ -57,16 +49,7 @@ func ReadKept(keep *Keep) (Kept, error) {
 // FirstInterface returns the interface that carries the VIPs of what a process keeps, or has left:
 // its index, and the name that it had. It asks for no lock.
 func FirstInterface(keep *Keep) (index int, name string, err error) {
-	k := newKeeper(keep)
-	numbers, err := k.snapshots()
-	if err != nil || len(numbers) == 0 {
-		return 0, "", errors.Join(fmt.Errorf("its snapshot %s is missing", keep.Snapshot), err)
-	}
-	data, err := os.ReadFile(k.file(k.latest(0)))
-	if err != nil {
-		return 0, "", err
-	}
-	s, err := snapshot.Decode(data)
+	s, err := newKeeper(keep).read()
 	if err != nil {
 		return 0, "", err
 	}
@@ -74,6 +57,19 @@ func FirstInterface(keep *Keep) (index int, name string, err error) {
 		return 0, "", fmt.Errorf("it is of another network namespace: %w", ErrNoInterface)
 	}
 	return s.Interfaces[0].Index, s.Interfaces[0].Name, nil
+}
+
+// read returns the newest snapshot.
+func (k *keeper) read() (*snapshot.Snapshot, error) {
+	numbers, err := k.snapshots()
+	if err != nil || len(numbers) == 0 {
+		return nil, errors.Join(fmt.Errorf("its snapshot %s is missing", k.Snapshot), err)
+	}
+	data, err := os.ReadFile(k.file(k.latest(0)))
+	if err != nil {
+		return nil, err
+	}
+	return snapshot.Decode(data)
 }
 
 // aside returns when what is kept steps aside; zero: never.

@@ -79,7 +79,7 @@ func judgeHops(after *ops.Status, was map[string]uint64) []Finding {
 
 // judgeStates tells of backends that get no packets though the configuration wants
 // them to.
-func judgeStates(s *ops.Status) (findings []Finding) {
+func judgeStates(s *ops.Status) []Finding {
 	var figures []Figure
 	var means consequences
 	for _, service := range s.Services {
@@ -90,16 +90,22 @@ func judgeStates(s *ops.Status) (findings []Finding) {
 			}
 		}
 	}
-	if len(figures) > 0 {
-		title := fmt.Sprintf("Backend %s gets no packets: it %s", figures[0].On, figures[0].Note)
-		if len(figures) > 1 {
-			title = fmt.Sprintf("%d backends get no packets, such as %s: it %s", len(figures), figures[0].On, figures[0].Note)
-		}
-		found := finding(backendDown, title, bounded(figures)...)
-		found.Means = means.String()
-		findings = append(findings, found)
+	return aboutBackends(backendDown, figures, means, "Backend %s gets no packets", "%d backends get no packets, such as %s")
+}
+
+// aboutBackends tells of the backends that figures are on, each with its reason as the note: one is
+// the title's beginning for one, and several for more, which counts them and names the first.
+func aboutBackends(kind string, figures []Figure, means consequences, one, several string) []Finding {
+	if len(figures) == 0 {
+		return nil
 	}
-	return findings
+	title := fmt.Sprintf(one, figures[0].On)
+	if len(figures) > 1 {
+		title = fmt.Sprintf(several, len(figures), figures[0].On)
+	}
+	found := finding(kind, title+": it "+figures[0].Note, bounded(figures)...)
+	found.Means = means.String()
+	return []Finding{found}
 }
 
 // What becomes of the packets of a backend that is down, by what the service goes by.

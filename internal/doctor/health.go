@@ -4,7 +4,6 @@ package doctor
 
 import (
 	"cmp"
-	"fmt"
 	"slices"
 
 	"github.com/jeoul/jeoul/internal/lb"
@@ -41,16 +40,7 @@ func judgeHealth(s *ops.Status) []Finding {
 			means.add(service.Name, withoutHealth(service))
 		}
 	}
-	if len(figures) == 0 {
-		return nil
-	}
-	title := fmt.Sprintf("The health checks of backend %s fail: it %s", figures[0].On, figures[0].Note)
-	if len(figures) > 1 {
-		title = fmt.Sprintf("The health checks of %d backends fail, such as those of %s: it %s", len(figures), figures[0].On, figures[0].Note)
-	}
-	found := finding(backendUnhealthy, title, bounded(figures)...)
-	found.Means = means.String()
-	return []Finding{found}
+	return aboutBackends(backendUnhealthy, figures, means, "The health checks of backend %s fail", "The health checks of %d backends fail, such as those of %s")
 }
 
 // withoutHealth says what becomes of the packets of a service's backends that fail their checks.

@@ -122,7 +122,7 @@ func TestKeepOfAKilled(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	// What is left of set 2 is in the way of removing another with its name.
+	// A killed process left this directory under the name that set 3 is renamed to for its removal.
 	if err := os.Rename(s.Path("", Set(2)), s.Path("", Set(3)+beingMade)); err != nil {
 		t.Fatal(err)
 	}
