@@ -37,6 +37,7 @@ type commands struct {
 	Report     reportCmd     `cmd:"" help:"Make tables, charts and a page from the results of a run."`
 	Tune       tuneCmd       `cmd:"" help:"Hold this host's settings against a profile, change them, and take everything back."`
 	Completion completionCmd `cmd:"" help:"Print what a shell needs to complete command lines of jeoul."`
+	Man        manCmd        `cmd:"" help:"Write the manual pages of jeoul into a directory, a file for each command."`
 	Version    versionCmd    `cmd:"" help:"Show the version of jeoul and of what it runs on."`
 }
 
@@ -59,16 +60,8 @@ func main() {
 // execute runs one command line and returns the exit status.
 func execute(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	exited, code := false, exitOK
-	parser, err := kong.New(&commands{},
-		kong.Name("jeoul"),
-		kong.Description("Jeoul balances services by direct server return in eBPF, and weighs load balancers."),
-		kong.Writers(stdout, stderr),
-		kong.Vars{"tuneState": tune.StateDir, "socket": config.DefaultSocket},
-		kong.BindTo(ctx, (*context.Context)(nil)),
-		kong.ConfigureHelp(kong.HelpOptions{Compact: true}),
-		// --help calls this and expects not to come back.
-		kong.Exit(func(c int) { exited, code = true, c }),
-	)
+	// --help calls this and expects not to come back.
+	parser, err := newParser(ctx, stdout, stderr, kong.Exit(func(c int) { exited, code = true, c }))
 	if err != nil {
 		return fail(stderr, err, exitError)
 	}
@@ -95,6 +88,18 @@ func execute(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 		return fail(stderr, err, code)
 	}
 	return exitOK
+}
+
+// newParser returns what parses command lines.
+func newParser(ctx context.Context, stdout, stderr io.Writer, options ...kong.Option) (*kong.Kong, error) {
+	return kong.New(&commands{}, append(options,
+		kong.Name("jeoul"),
+		kong.Description("Jeoul balances services by direct server return in eBPF, and weighs load balancers."),
+		kong.Writers(stdout, stderr),
+		kong.Vars{"tuneState": tune.StateDir, "socket": config.DefaultSocket},
+		kong.BindTo(ctx, (*context.Context)(nil)),
+		kong.ConfigureHelp(kong.HelpOptions{Compact: true}),
+	)...)
 }
 
 // usageError adds where the command line is explained.

@@ -24,5 +24,13 @@ func Reference(w io.Writer) error {
 	return rootKeys.Reference(w, "The file")
 }
 
+// Manual writes the reference of the keys for a manual page, in Markdown.
+func Manual(w io.Writer) error {
+	if _, err := io.WriteString(w, referenceHead); err != nil {
+		return err
+	}
+	return rootKeys.Manual(w, "The file")
+}
+
 // Schema returns the JSON schema (draft 2020-12) of the file.
 func Schema() ([]byte, error) { return rootKeys.Schema("Jeoul's configuration") }

@@ -11,8 +11,15 @@ import (
 // Reference writes the part of a page in Markdown that explains the keys: a section for
 // each mapping, the outermost under the given title.
 func (t Table[T]) Reference(w io.Writer, title string) error {
-	page := &page{w: w}
-	page.section("", title, t.entries())
+	page := &page{w: w, section: (*page).table}
+	page.sections("", title, t.entries())
+	return page.err
+}
+
+// Manual writes the same with lists in place of tables, which a terminal is too narrow for.
+func (t Table[T]) Manual(w io.Writer, title string) error {
+	page := &page{w: w, section: (*page).list}
+	page.sections("", title, t.entries())
 	return page.err
 }
 
@@ -20,6 +27,8 @@ func (t Table[T]) Reference(w io.Writer, title string) error {
 type page struct {
 	w   io.Writer
 	err error
+	// section writes the keys of one mapping.
+	section func(p *page, path string, keys []entry)
 }
 
 func (p *page) printf(format string, args ...any) {
@@ -28,18 +37,37 @@ func (p *page) printf(format string, args ...any) {
 	}
 }
 
-// section writes the table of a mapping's keys, and the sections of those that are
-// mappings themselves; path is the mapping's own.
-func (p *page) section(path, title string, keys []entry) {
-	p.printf("\n## %s\n\n| key | value | default | what it does |\n|---|---|---|---|\n", title)
-	for _, k := range keys {
-		p.printf("| `%s` | %s | %s | %s |\n", k.name, cell(k.kindIn(path)), cell(k.fallbackWords()), cell(k.explanation()))
-	}
+// sections writes the section of a mapping, and those of its keys that are mappings
+// themselves; path is the mapping's own.
+func (p *page) sections(path, title string, keys []entry) {
+	p.printf("\n## %s\n\n", title)
+	p.section(p, path, keys)
 	for _, k := range keys {
 		if k.value.keys != nil && k.value.see == "" {
 			below := k.path(path)
-			p.section(below, "`"+below+"`", k.value.keys)
+			p.sections(below, "`"+below+"`", k.value.keys)
 		}
+	}
+}
+
+// table writes the keys of a mapping as a table.
+func (p *page) table(path string, keys []entry) {
+	p.printf("| key | value | default | what it does |\n|---|---|---|---|\n")
+	for _, k := range keys {
+		p.printf("| `%s` | %s | %s | %s |\n", k.name, cell(k.kindIn(path)), cell(k.fallbackWords()), cell(k.explanation()))
+	}
+}
+
+// list writes the keys of a mapping as terms, with what they take and do.
+func (p *page) list(path string, keys []entry) {
+	for _, k := range keys {
+		takes := k.kindIn(path)
+		if k.required {
+			takes += "; " + k.fallbackWords()
+		} else if fallback := k.fallbackWords(); fallback != "" {
+			takes += "; default: " + fallback
+		}
+		p.printf("`%s`\n:   (%s) %s\n\n", k.name, takes, k.explanation())
 	}
 }
 
