@@ -510,8 +510,21 @@ func downMessage(name string) string {
 
 func (c *Controller) setLinks(states []iface.State) {
 	c.mu.Lock()
-	defer c.mu.Unlock()
 	c.links = states
+	c.mu.Unlock()
+	c.opt.Checks.CutOff(cutOff(states))
+}
+
+// cutOff says why no backend can be reached, or "". While one interface of several is up, it leads
+// to some backends, and which of them the checks would reach is the routes' to say.
+func cutOff(links []iface.State) string {
+	switch {
+	case len(links) == 0 || slices.ContainsFunc(links, func(l iface.State) bool { return l.Up }):
+		return ""
+	case len(links) == 1:
+		return fmt.Sprintf("interface %s is down", links[0].Name)
+	}
+	return fmt.Sprintf("interfaces %s are down", listLinks(links))
 }
 
 // listLinks names the interfaces.

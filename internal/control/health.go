@@ -18,6 +18,9 @@ type Checks interface {
 	Unfit(lb.Check) string
 	// Watch replaces what is asked. What stays keeps its verdict.
 	Watch([]lb.Checking)
+	// CutOff says why this host reaches no backend, or with "" that it does. Until then no check that
+	// fails is evidence.
+	CutOff(why string)
 	// Changes is signalled when Changed has something.
 	Changes() <-chan struct{}
 	// Changed returns the verdicts that say something else than at the last call.
@@ -37,6 +40,7 @@ func (noChecks) Unfit(lb.Check) string {
 	return "this program makes no health checks; remove the check"
 }
 func (noChecks) Watch([]lb.Checking)                      {}
+func (noChecks) CutOff(string)                            {}
 func (noChecks) Changes() <-chan struct{}                 { return nil }
 func (noChecks) Changed() map[lb.BackendKey]lb.Verdict    { return nil }
 func (noChecks) Verdicts() map[lb.BackendKey]lb.Verdict   { return nil }

@@ -16,6 +16,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/jeoul/jeoul/internal/iface"
 	"github.com/jeoul/jeoul/internal/lb"
 	"github.com/jeoul/jeoul/internal/ops"
 )
@@ -28,6 +29,7 @@ type checks struct {
 	changed  map[lb.BackendKey]bool
 	changes  chan struct{}
 	unfit    string
+	cutOff   string
 }
 
 func newChecks() *checks {
@@ -47,6 +49,12 @@ func (c *checks) Watch(wanted []lb.Checking) {
 		}
 	}
 	maps.DeleteFunc(c.verdicts, func(key lb.BackendKey, _ lb.Verdict) bool { _, there := c.wanted[key]; return !there })
+}
+
+func (c *checks) CutOff(why string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.cutOff = why
 }
 
 func (c *checks) Changes() <-chan struct{} { return c.changes }
@@ -475,5 +483,32 @@ func TestElect(t *testing.T) {
 		if diff := cmp.Diff(test.takes, takes); diff != "" || got.serving != test.want {
 			t.Errorf("%s at %d%%: takes %s, %d; want %s, %d", test.words, test.panic, takes, got.serving, test.takes, test.want)
 		}
+	}
+}
+
+// TestChecksKnowWhenNoInterfaceIsUp: while all interfaces are down, no check that fails is evidence.
+func TestChecksKnowWhenNoInterfaceIsUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, _, asked, stop := runningChecked(t, checkedWeb)
+		for _, up := range []bool{false, true, false, true} {
+			w.changeLink(func() { w.links[0].Up = up })
+			time.Sleep(2 * settle)
+			synctest.Wait()
+			asked.mu.Lock()
+			why := asked.cutOff
+			asked.mu.Unlock()
+			if want := map[bool]string{false: "interface eth9 is down"}[up]; why != want {
+				t.Errorf("up %t: the checks are told %q, expected %q", up, why, want)
+			}
+		}
+		stop()
+	})
+	eth8, eth9 := iface.State{Name: "eth8"}, iface.State{Name: "eth9"}
+	if why := cutOff([]iface.State{eth8, eth9}); why != "interfaces eth8, eth9 are down" {
+		t.Error(why)
+	}
+	eth9.Up = true
+	if why := cutOff([]iface.State{eth8, eth9}); why != "" {
+		t.Error(why)
 	}
 }

@@ -134,11 +134,11 @@ func (c *Controller) install(v *view) error {
 	c.remind(v)
 	c.armSteps(c.view, v)
 	c.stale = false
+	if !slices.EqualFunc(c.view.links, v.links, sameLink) {
+		c.setLinks(v.links)
+	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if !slices.EqualFunc(c.view.links, v.links, sameLink) {
-		c.links = v.links
-	}
 	c.view = v
 	c.generation++
 	return nil

@@ -3,6 +3,7 @@
 package health
 
 import (
+	"cmp"
 	"container/heap"
 	"context"
 	"log/slog"
@@ -51,6 +52,7 @@ type Engine struct {
 	changed  map[lb.BackendKey]struct{}
 	former   map[uint64]memory
 	troubles troubles
+	cutOff   string // why this host reaches no backend; "": it does
 }
 
 // New returns an engine that watches nothing yet.
@@ -113,18 +115,26 @@ func (e *Engine) Run(ctx context.Context) error {
 // start begins a check of the target. e.mu is held.
 func (e *Engine) start(t *target) {
 	e.running++
-	ctx, began, endpoint := e.ctx, e.now(), t.endpoint()
+	ctx, began, endpoint, cutOff := e.ctx, e.now(), t.endpoint(), e.cutOff
 	if !e.beats {
 		// An engine without checks needs no pulse, which wakes the process fifty times a second.
 		e.beats = true
 		e.pulse.begin()
 		e.wait.Go(func() { e.pulse.run(ctx) })
 	}
-	e.wait.Go(func() { e.ask(ctx, t, endpoint, began) })
+	e.wait.Go(func() { e.ask(ctx, t, endpoint, began, cutOff) })
 }
 
-// ask checks the target once.
-func (e *Engine) ask(run context.Context, t *target, endpoint Endpoint, began time.Duration) {
+// CutOff says why this host reaches no backend, or with "" that it does. A check that fails is no
+// evidence if it began or ended before that.
+func (e *Engine) CutOff(why string) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.cutOff = why
+}
+
+// ask checks the target once; cutOff is what held when it began.
+func (e *Engine) ask(run context.Context, t *target, endpoint Endpoint, began time.Duration, cutOff string) {
 	check := &t.key.spec.check
 	ctx, cancel := context.WithTimeout(run, check.Timeout)
 	late := e.pulse.lateness()
@@ -140,6 +150,9 @@ func (e *Engine) ask(run context.Context, t *target, endpoint Endpoint, began ti
 	}
 	if t.gone || run.Err() != nil {
 		return
+	}
+	if why := cmp.Or(e.cutOff, cutOff); why != "" && answer.Outcome == Failed {
+		answer = Trouble(why, why)
 	}
 	e.note(t, answer, began)
 	e.await(t, began)

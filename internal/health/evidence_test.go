@@ -127,6 +127,64 @@ func TestOwnTroubleIsNoEvidence(t *testing.T) {
 	})
 }
 
+// What fails while this host reaches no backend is no evidence; nor is what began or ended meanwhile,
+// and what passes is.
+func TestCutOff(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFake()
+		f.takes = 400 * time.Millisecond
+		e := run(t, f)
+		w, well := backendOf(80, 1, everySecond()), backendOf(80, 2, everySecond())
+		e.Watch([]Wanted{w, well})
+		time.Sleep(5 * time.Second)
+		expect(t, e, w, Healthy, "")
+		e.CutOff("interface eth9 is down")
+		f.says(backend(1), refused)
+		time.Sleep(time.Minute)
+		expect(t, e, w, Healthy, "")
+		if v, _ := e.Verdict(well.Backend); v.State != Healthy || v.Checks[0].Passed < 60 {
+			t.Errorf("of one that goes on to answer: %+v", v)
+		}
+		if v, _ := e.Verdict(w.Backend); v.Checks[0].Answer != "interface eth9 is down" || v.Checks[0].Failed != 0 {
+			t.Errorf("of one that cannot be reached: %+v", v)
+		}
+		e.CutOff("")
+		time.Sleep(4 * time.Second)
+		expect(t, e, w, Failing, "refuses connections")
+	})
+}
+
+// TestCutOffMeanwhile: of a check during which this host is cut off, or reaches its backends again,
+// a failure is no evidence.
+func TestCutOffMeanwhile(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFake()
+		f.takes = 400 * time.Millisecond
+		f.says(backend(1), refused)
+		e := run(t, f)
+		w := backendOf(80, 1, everySecond())
+		e.Watch([]Wanted{w})
+		asked := func() int {
+			synctest.Wait()
+			f.mu.Lock()
+			defer f.mu.Unlock()
+			return f.now
+		}
+		for _, why := range []string{"interface eth9 is down", "", "interface eth9 is down", ""} {
+			for asked() == 0 {
+				time.Sleep(10 * time.Millisecond)
+			}
+			e.CutOff(why)
+			for asked() > 0 {
+				time.Sleep(10 * time.Millisecond)
+			}
+		}
+		if v, _ := e.Verdict(w.Backend); v.Checks[0].Failed != 0 {
+			t.Errorf("%+v", v)
+		}
+	})
+}
+
 // A suspended process does not start at once whatever was due meanwhile.
 func TestSuspended(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
