@@ -200,8 +200,19 @@ var checksOf = map[uint16]entry{
 
 // TestHealthChecks: a backend that falls ill in any way gets no new connection once its checks have
 // found that, under the right reason, and serves again when it is cured.
-func TestHealthChecks(t *testing.T) {
-	s := buildStage(t, lb.HookTC, 1)
+func TestHealthChecks(t *testing.T) { onHooksAtOnce(t, checkByAddress) }
+
+// onHooksAtOnce runs a test with each hook, both at the same time: what it does is mostly to wait.
+func onHooksAtOnce(t *testing.T, test func(t *testing.T, hook lb.Hook)) {
+	t.Parallel()
+	forEachHook(t, func(t *testing.T, hook lb.Hook) {
+		t.Parallel()
+		test(t, hook)
+	})
+}
+
+func checkByAddress(t *testing.T, hook lb.Hook) {
+	s := buildStage(t, hook, 1)
 	var translating []path
 	var ports []uint16
 	var services []entry
@@ -225,7 +236,7 @@ func TestHealthChecks(t *testing.T) {
 	}
 	configuration := s.configuration()
 	configuration["services"] = services
-	s.configure(t, lb.HookTC, configuration)
+	s.configure(t, hook, configuration)
 	s.start(t)
 	s.eventually(t, "every backend is found healthy", func(status *ops.Status) bool {
 		return everyBackend(status, func(_ ops.Service, b ops.Backend) bool { return b.Health.State == lb.Healthy })

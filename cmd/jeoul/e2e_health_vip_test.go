@@ -16,8 +16,10 @@ import (
 // TestHealthChecksByVIP: in the modes that leave the VIP in the packet, a backend that falls ill in
 // any way is found so, under the right reason, and healthy when it is cured: also one that no longer
 // takes packets for the VIPs, though its servers answer by its own address.
-func TestHealthChecksByVIP(t *testing.T) {
-	s := buildStage(t, lb.HookTC, 1)
+func TestHealthChecksByVIP(t *testing.T) { onHooksAtOnce(t, checkByVIP) }
+
+func checkByVIP(t *testing.T, hook lb.Hook) {
+	s := buildStage(t, hook, 1)
 	var services []entry
 	for _, p := range paths() {
 		if p.mode.Translates() {
@@ -29,7 +31,7 @@ func TestHealthChecksByVIP(t *testing.T) {
 	}
 	configuration := s.configuration()
 	configuration["services"] = services
-	s.configure(t, lb.HookTC, configuration)
+	s.configure(t, hook, configuration)
 	patients := map[string]*patient{}
 	for _, server := range s.Servers {
 		s.startAgent(t, server)
