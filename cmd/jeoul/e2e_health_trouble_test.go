@@ -1,0 +1,237 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"net/netip"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/jeoul/jeoul/cmd/jeoul/e2e"
+	"github.com/jeoul/jeoul/internal/lb"
+	"github.com/jeoul/jeoul/internal/ops"
+	"github.com/jeoul/jeoul/internal/testenv"
+)
+
+// troubled is a stage whose balancer has trouble of its own, while its backends are well.
+type troubled struct {
+	*stage
+	// byVIP and byAddress are the services, by the way of their checks.
+	byVIP, byAddress []path
+}
+
+// TestTroubleOfTheChecker: what is wrong with the balancer or with its way to all backends at once is
+// not taken for their deaths, or new flows go to all of them; the log is short, and all is as before
+// when it is over.
+func TestTroubleOfTheChecker(t *testing.T) {
+	t.Parallel()
+	s := &troubled{stage: buildStage(t, lb.HookTC, 1)}
+	var services []entry
+	for _, p := range paths() {
+		switch p.mode {
+		case lb.L2DSR:
+			s.byVIP = append(s.byVIP, p)
+		case lb.NAT:
+			s.byAddress = append(s.byAddress, p)
+		default:
+			continue
+		}
+		service := s.service(p, otherWebPort)
+		service["check"] = entry{"type": "http", "path": "/healthz", "interval": "500ms", "timeout": "500ms"}
+		services = append(services, service)
+	}
+	configuration := s.configuration()
+	configuration["services"] = services
+	s.configure(t, lb.HookTC, configuration)
+	for _, server := range s.Servers {
+		s.startAgent(t, server)
+		admit(t, server, otherWebPort+portShift[lb.L2DSR], otherWebPort+portShift[lb.NAT])
+	}
+	s.start(t)
+	s.areWell(t)
+	t.Run("suspended", s.suspend)
+	t.Run("no file descriptors", s.exhaust)
+	t.Run("firewall", s.fence)
+	t.Run("own cable out", s.cutOff)
+	t.Run("all backends' cables out", s.partition)
+}
+
+// areWell waits until each backend is healthy and gets new flows, and clients are answered by all.
+func (s *troubled) areWell(t *testing.T) {
+	t.Helper()
+	s.eventually(t, "every backend is found healthy and is up", func(status *ops.Status) bool {
+		return everyBackend(status, func(service ops.Service, b ops.Backend) bool {
+			return b.Health.State == lb.Healthy && b.State == lb.Up && service.Serving == ops.ServingHealthy
+		})
+	})
+	s.answerAll(t, append(s.byVIP, s.byAddress...))
+}
+
+// answerAll asks services so often that each backend must have a turn (rr).
+func (s *troubled) answerAll(t *testing.T, services []path) {
+	t.Helper()
+	browser := e2e.NewBrowser(s.Clients[0])
+	for _, p := range services {
+		names := map[string]bool{}
+		for range 2 * len(s.Servers) {
+			seen, err := browser.Who(bounded(t), netip.AddrPortFrom(p.vip, otherWebPort))
+			if err != nil {
+				t.Errorf("%s: %v", p, err)
+			}
+			names[seen.Server] = true
+		}
+		if len(names) != len(s.Servers) {
+			t.Errorf("%s: answered by %v, not by each of %d backends", p, names, len(s.Servers))
+		}
+	}
+}
+
+// logged returns what the daemon has logged since it had logged so many bytes.
+func (s *troubled) logged(since int) string { return s.log.String()[since:] }
+
+// accuses fails the test where the log has said since then that a backend is unhealthy.
+func (s *troubled) accuses(t *testing.T, since int) {
+	t.Helper()
+	if said := s.logged(since); strings.Contains(said, "is unhealthy") {
+		t.Errorf("a backend that serves was found to fail:\n%s", said)
+	}
+}
+
+// askedAgain waits until each check has passed some times after this moment.
+func (s *troubled) askedAgain(t *testing.T) {
+	t.Helper()
+	from := time.Now()
+	s.eventually(t, "every backend has been asked again, and answered", func(status *ops.Status) bool {
+		return everyBackend(status, func(_ ops.Service, b ops.Backend) bool {
+			return b.Health.State == lb.Healthy && b.Health.Checks[0].Last.After(from) && b.Health.Checks[0].Passed > 0
+		})
+	})
+}
+
+// passes waits for a time in which checks would have failed often enough: that it passes is what is
+// waited for, for nothing else may happen.
+func passes(t *testing.T, lasts time.Duration) {
+	t.Helper()
+	until := time.Now().Add(lasts)
+	testenv.Eventually(t, e2e.Patience, "the time has passed", func() bool { return time.Now().After(until) })
+}
+
+// suspend stops the daemon for longer than it takes to find a backend ill, and for less, so that
+// answers wait for it.
+func (s *troubled) suspend(t *testing.T) {
+	since := len(s.log.String())
+	for _, lasts := range []time.Duration{600, 600, 600, 2500} {
+		if err := s.daemon.Signal(syscall.SIGSTOP); err != nil {
+			t.Fatal(err)
+		}
+		passes(t, lasts*time.Millisecond)
+		if err := s.daemon.Signal(syscall.SIGCONT); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s.askedAgain(t)
+	s.accuses(t, since)
+	s.areWell(t)
+}
+
+// exhaust leaves the daemon no file descriptor more than it has.
+func (s *troubled) exhaust(t *testing.T) {
+	since := len(s.log.String())
+	pid := s.daemon.PID()
+	var before unix.Rlimit
+	if err := unix.Prlimit(pid, unix.RLIMIT_NOFILE, nil, &before); err != nil {
+		t.Fatal(err)
+	}
+	limit := func(limit unix.Rlimit) {
+		t.Helper()
+		if err := unix.Prlimit(pid, unix.RLIMIT_NOFILE, &limit, nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	// Descriptors below the limit that are free would do for some checks; what the daemon has open
+	// below it does not matter to a limit of none.
+	limit(unix.Rlimit{Cur: 0, Max: before.Max})
+	testenv.Eventually(t, e2e.Patience, "the daemon says that it cannot ask", func() bool {
+		return strings.Contains(s.logged(since), "too many open files")
+	})
+	passes(t, 3*time.Second)
+	limit(before)
+	s.askedAgain(t)
+	s.accuses(t, since)
+	if said := s.logged(since); strings.Count(said, "too many open files") > 3 {
+		t.Errorf("the log is long:\n%s", said)
+	}
+	s.areWell(t)
+}
+
+// fence has a firewall of the balancer's host drop what the host itself sends to the backends. What
+// clients send goes on, and so do checks by the VIP, which take the way of that.
+func (s *troubled) fence(t *testing.T) {
+	since := len(s.log.String())
+	rules := "table inet fence { chain out { type filter hook output priority 0; " +
+		"tcp dport " + strconv.Itoa(int(otherWebPort+portShift[lb.NAT])) + " drop; }; }"
+	runOn(t, s.Balancer, rules, "nft", "-f", "-")
+	s.eventually(t, "all backends that are checked by address fail and get new flows all the same", func(status *ops.Status) bool {
+		return everyBackend(status, func(service ops.Service, b ops.Backend) bool {
+			if service.Mode == lb.L2DSR {
+				return b.Health.State == lb.Healthy && b.State == lb.Up
+			}
+			return b.Health.State == lb.Failing && b.State == lb.Up && service.Serving == ops.ServingAll
+		})
+	})
+	s.answerAll(t, append(s.byVIP, s.byAddress...))
+	runOn(t, s.Balancer, "", "nft", "delete", "table", "inet", "fence")
+	s.areWell(t)
+	s.isShort(t, since)
+}
+
+// cutOff takes the balancer's own cable out for longer than it takes to find a backend ill: no backend
+// is accused, for the interface says what is wrong.
+func (s *troubled) cutOff(t *testing.T) {
+	since := len(s.log.String())
+	s.cut(t, s.Balancer, true)
+	s.eventually(t, "the balancer says that its interface is down", func(status *ops.Status) bool {
+		return strings.Contains(strings.Join(status.Problems, " "), "is down")
+	})
+	passes(t, 3*time.Second)
+	s.cut(t, s.Balancer, false)
+	s.areWell(t)
+	s.accuses(t, since)
+	if said := s.logged(since); strings.Count(said, "could not be made") > 1 {
+		t.Errorf("the log is long:\n%s", said)
+	}
+}
+
+// partition takes the cables of all backends out until each fails its checks, and puts them in.
+func (s *troubled) partition(t *testing.T) {
+	since := len(s.log.String())
+	for _, server := range s.Servers {
+		s.cut(t, server, true)
+	}
+	s.eventually(t, "no check passes, and new flows go to all backends that have a path", func(status *ops.Status) bool {
+		return everyBackend(status, func(service ops.Service, b ops.Backend) bool {
+			return b.State == lb.NoMAC || b.Health.State == lb.Failing && b.State == lb.Up && service.Serving == ops.ServingAll
+		})
+	})
+	for _, server := range s.Servers {
+		s.cut(t, server, false)
+	}
+	s.areWell(t)
+	s.isShort(t, since)
+}
+
+// isShort fails the test where the log has more lines than one for each backend's host and each
+// service, of what began and of what ended.
+func (s *troubled) isShort(t *testing.T, since int) {
+	t.Helper()
+	services := len(s.byVIP) + len(s.byAddress)
+	said := s.logged(since)
+	if lines := strings.Count(said, "\n"); lines > 2*services*(len(s.Servers)+1) {
+		t.Errorf("the log has %d more lines of %d services with %d backends:\n%s", lines, services, len(s.Servers), said)
+	}
+}
