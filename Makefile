@@ -74,8 +74,8 @@ test-unit: generate ## run the tests that need no root; the others skip
 	$(GO) test $(TESTFLAGS) ./...
 
 .PHONY: test-kills
-test-kills: rights-test deps build ## kill a process at every step of what it does to a data plane, not only at some
-	JEOUL_TEST_ROOT=1 JEOUL_TEST_EVERY_STEP=1 $(GO) test -count=1 -timeout=6h -exec="'$(CURDIR)/$(AS_ROOT)'" -run='TestKilledAtEachStep|TestConnectionsGoOnAfterAKill' ./internal/datapath
+test-kills: rights-test deps build ## kill a process at every step of what it does to a data plane and to a host, not only at some
+	JEOUL_TEST_ROOT=1 JEOUL_TEST_EVERY_STEP=1 $(GO) test -count=1 -timeout=6h -exec="'$(CURDIR)/$(AS_ROOT)'" -run='TestKilledAtEachStep|TestConnectionsGoOnAfterAKill' ./internal/datapath ./internal/hostnet
 
 .PHONY: test-kernels
 test-kernels: generate ## run the tests of the eBPF programs on Debian's oldest and newest kernel, in QEMU

@@ -244,6 +244,7 @@ func (p *parts) open(ctx context.Context, cfg *config.Config, stateDir string, l
 		Interfaces: cfg.Interfaces, Hook: cfg.Hook,
 		SwitchOff:  func(link, feature, why string) error { return p.changes.SwitchOff(link, feature, why) },
 		SwitchBack: func(link, feature, why string) error { return p.changes.SwitchBack(link, feature, why) },
+		Clsact:     func(link string, attach func(ours bool) error) error { return p.changes.GiveClsact(link, attach) },
 		FlowLimit:  cfg.Flows.Limit, UnprovenLimit: cfg.Flows.Unproven, Timeouts: cfg.Flows.Timeouts,
 	})
 	if errors.Is(err, datapath.ErrNoInterface) || errors.Is(err, datapath.ErrUnsupported) {

@@ -208,7 +208,7 @@ func (d *Datapath) attach(program *ebpf.Program, p port, w way) (hold, error) {
 			return nil, err
 		}
 	}
-	h, err := attach(program, p, w)
+	h, err := attach(program, p, w, d.options.Clsact)
 	if err != nil {
 		return nil, err
 	}
@@ -216,14 +216,14 @@ func (d *Datapath) attach(program *ebpf.Program, p port, w way) (hold, error) {
 }
 
 // attach hooks a program onto an interface.
-func attach(program *ebpf.Program, p port, w way) (hold, error) {
+func attach(program *ebpf.Program, p port, w way, clsact giveClsact) (hold, error) {
 	switch w {
 	case tcx:
 		// First in line: a packet for a service is not for those behind us.
 		return link.AttachTCX(link.TCXOptions{Interface: p.index, Program: program,
 			Attach: ebpf.AttachTCXIngress, Anchor: link.Head()})
 	case tcFilter:
-		return attachFilter(program, p)
+		return attachFilter(program, p, clsact)
 	case genericXDP:
 		return link.AttachXDP(link.XDPOptions{Interface: p.index, Program: program, Flags: link.XDPGenericMode})
 	}

@@ -43,6 +43,10 @@ type Options struct {
 	// the balancer ends or SwitchBack takes that back: those by which a device hides VLAN
 	// tags from XDP. Nil where nothing is to be changed on the host.
 	SwitchOff, SwitchBack func(name, feature, why string) error
+	// Clsact gives an interface the queueing discipline clsact if it has none, and calls attach, which is
+	// told whether the balancer brought it and attaches a filter that says so. Until attach has returned
+	// it is noted outside of this process that clsact is the balancer's. Nil: it is not noted.
+	Clsact func(name string, attach func(ours bool) error) error
 	// Keep has the data plane outlive its process, and takes over one that has; nil: it
 	// ends with the process. Open's caller closes the store if Open fails.
 	Keep *Keep

@@ -44,21 +44,28 @@ func openFilter(p port) (*filter, error) {
 	return &filter{netlink: handle, port: p, name: filterName}, nil
 }
 
+// giveClsact gives an interface clsact if it has none, and calls attach, which is told whether we
+// brought it: see Options.
+type giveClsact func(name string, attach func(ours bool) error) error
+
 // attachFilter puts a program into our place, or in one step into that of a
 // killed balancer's.
-func attachFilter(program *ebpf.Program, p port) (hold, error) {
+func attachFilter(program *ebpf.Program, p port, give giveClsact) (hold, error) {
 	f, err := openFilter(p)
 	if err != nil {
 		return nil, err
 	}
-	if err := f.attach(program); err != nil {
+	if give == nil {
+		give = f.giveClsact
+	}
+	if err := f.attach(program, give); err != nil {
 		f.netlink.Close()
 		return nil, err
 	}
 	return f, nil
 }
 
-func (f *filter) attach(program *ebpf.Program) error {
+func (f *filter) attach(program *ebpf.Program, give giveClsact) error {
 	left, others, err := f.list(netlink.HANDLE_MIN_INGRESS)
 	if err != nil {
 		return err
@@ -72,14 +79,22 @@ func (f *filter) attach(program *ebpf.Program) error {
 		f.name = left[0].Name
 		return f.Update(program)
 	}
-	switch err := f.netlink.QdiscAdd(f.clsact()); {
-	case err == nil:
-		f.name = filterNameOnClsact
-	case !errors.Is(err, unix.EEXIST): // one, or its forerunner ingress, is there
+	return give(f.port.name, func(ours bool) error {
+		if ours {
+			f.name = filterNameOnClsact
+		}
+		return f.Update(program)
+	})
+}
+
+// giveClsact does it without a note on the host.
+func (f *filter) giveClsact(_ string, attach func(ours bool) error) error {
+	err := f.netlink.QdiscAdd(f.clsact())
+	if err != nil && !errors.Is(err, unix.EEXIST) { // one, or its forerunner ingress, is there
 		return fmt.Errorf("adding the clsact qdisc: %w", err)
 	}
-	if err := f.Update(program); err != nil {
-		return errors.Join(err, f.removeClsact())
+	if err := attach(err == nil); err != nil {
+		return errors.Join(err, f.remove())
 	}
 	return nil
 }
@@ -117,24 +132,38 @@ func (f *filter) remove() error {
 	}
 	for _, left := range ours {
 		f.name = left.Name
+	}
+	if f.name == filterNameOnClsact {
+		alone, err := f.alone()
+		if err != nil {
+			return err
+		}
+		if alone {
+			return f.removeClsact()
+		}
+	}
+	for _, left := range ours {
 		if err := f.netlink.FilterDel(left); err != nil && !errors.Is(err, unix.ENOENT) {
 			return fmt.Errorf("removing the TC filter %q: %w", left.Name, err)
 		}
 	}
-	return f.removeClsact()
+	return nil
 }
 
-// removeClsact removes the qdisc if it is ours and has no filter.
-func (f *filter) removeClsact() error {
-	if f.name != filterNameOnClsact {
-		return nil
-	}
+// alone says whether clsact has no filters but ours.
+func (f *filter) alone() (bool, error) {
 	for _, parent := range []uint32{netlink.HANDLE_MIN_INGRESS, netlink.HANDLE_MIN_EGRESS} {
-		ours, others, err := f.list(parent)
-		if err != nil || len(ours)+len(others) > 0 {
-			return err
+		_, others, err := f.list(parent)
+		if err != nil || len(others) > 0 {
+			return false, err
 		}
 	}
+	return true, nil
+}
+
+// removeClsact removes the qdisc and our filter in one step: a process that is killed between two
+// would leave a clsact that nothing tells from another program's.
+func (f *filter) removeClsact() error {
 	err := f.netlink.QdiscDel(f.clsact())
 	// Somebody else may have removed it, and our filter with it.
 	if err != nil && !errors.Is(err, unix.ENOENT) && !errors.Is(err, unix.EINVAL) {

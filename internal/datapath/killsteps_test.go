@@ -42,7 +42,7 @@ func TestConnectionsGoOnAfterAKill(t *testing.T) {
 	testenv.Root(t)
 	random := seeded(t)
 	ways := []way{nativeXDP, tcx}
-	if !everyStep() {
+	if !testkill.EveryStep() {
 		ways = ways[random.IntN(2):][:1]
 	}
 	for _, w := range ways {
@@ -53,9 +53,6 @@ func TestConnectionsGoOnAfterAKill(t *testing.T) {
 	}
 }
 
-// everyStep says whether all is to be taken.
-func everyStep() bool { return os.Getenv("JEOUL_TEST_EVERY_STEP") != "" }
-
 // seeded returns what a test chooses by.
 func seeded(t *testing.T) *rand.Rand {
 	t.Helper()
@@ -65,7 +62,7 @@ func seeded(t *testing.T) *rand.Rand {
 }
 
 func someOf(random *rand.Rand, all []deadly, some int) []deadly {
-	if everyStep() {
+	if testkill.EveryStep() {
 		return all
 	}
 	random.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
@@ -80,11 +77,7 @@ func (w *walk) all(t *testing.T, random *rand.Rand) {
 	if len(steps) == 0 {
 		t.Fatal("it has no step")
 	}
-	taken := random.Perm(len(steps))
-	if !everyStep() {
-		taken = taken[:1]
-	}
-	for _, n := range slices.Sorted(slices.Values(taken)) {
+	for _, n := range testkill.Some(random, len(steps), 1) {
 		if w.kill(t, n); t.Failed() {
 			t.Fatalf("killed after these of %d steps:\n%s", len(steps), strings.Join(steps[:n], "\n"))
 		}
@@ -226,7 +219,8 @@ func (w *walk) open(limit uint32) (*Datapath, *hostnet.Changes, error) {
 	var changes *hostnet.Changes
 	d, err := Open(Options{Interfaces: names, Hook: k.hook, TableSize: testTableSize, FlowLimit: k.limit, Keep: k.keep(store),
 		SwitchOff:  func(link, feature, why string) error { return changes.SwitchOff(link, feature, why) },
-		SwitchBack: func(link, feature, why string) error { return changes.SwitchBack(link, feature, why) }})
+		SwitchBack: func(link, feature, why string) error { return changes.SwitchBack(link, feature, why) },
+		Clsact:     func(link string, attach func(ours bool) error) error { return changes.GiveClsact(link, attach) }})
 	if err != nil {
 		store.Close()
 		return nil, nil, err
@@ -361,12 +355,7 @@ func remember(d *Datapath) error {
 func (w *walk) nothingLeft() error {
 	err := eachAttached([]string{"veth0", "veth1"}, false)
 	for _, name := range []string{"veth0", "veth1"} {
-		// A process that was killed between clsact and the first filter has recorded of no clsact that it is
-		// ours: it stays, and nothing is in it.
-		none := ingressQdisc(name, "")
-		if none != nil && (w.way != tcFilter || ingressQdisc(name, "clsact") != nil) {
-			err = errors.Join(err, none)
-		}
+		err = errors.Join(err, ingressQdisc(name, ""))
 	}
 	left, failed := os.ReadDir(w.dir)
 	if failed != nil || len(left) != 0 {

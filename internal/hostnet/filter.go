@@ -5,6 +5,7 @@ package hostnet
 import (
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
@@ -81,6 +82,57 @@ func (c *Changes) addClsact(link netlink.Link) error {
 	})
 }
 
+// GiveClsact gives a link the queueing discipline if it has none, and calls attach, which is told whether
+// it was brought here and is to attach a filter by which a later owner knows. Until attach has returned
+// the journal says it: a process that is killed before leaves none. Errors: ErrNoLink, ErrNoRights;
+// attach's.
+func (c *Changes) GiveClsact(name string, attach func(ours bool) error) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	doing := fmt.Sprintf("add the queueing discipline %s to %s", clsact, name)
+	if c.closed {
+		return fmt.Errorf("%s: %w", doing, errClosed)
+	}
+	link, err := c.link(name)
+	if err != nil {
+		return fmt.Errorf("%s: %w", doing, err)
+	}
+	ch := change{Kind: kindClsact, Link: name, Index: link.Attrs().Index}
+	err = c.make(ch, func() (bool, error) {
+		err := c.netlink.QdiscAdd(clsactOf(ch))
+		if errors.Is(err, unix.EEXIST) { // one, or its forerunner ingress, is there
+			return false, nil
+		}
+		return err == nil, rights(err)
+	})
+	if err != nil {
+		return fmt.Errorf("%s: %w", doing, err)
+	}
+	// Of a process that was killed here, too.
+	ours := slices.ContainsFunc(c.journal.changes, func(it change) bool { return it.Kind == kindClsact && it.Index == ch.Index })
+	err = attach(ours)
+	if !ours {
+		return err
+	}
+	if err != nil {
+		if undone := c.undoClsact(ch, "nothing could be attached to it"); undone != nil {
+			return errors.Join(err, undone) // it stays in the journal, for the next owner
+		}
+	}
+	return errors.Join(err, c.forgetClsact(ch.Index))
+}
+
+// forgetClsact strikes out that a link's queueing discipline is ours.
+func (c *Changes) forgetClsact(index int) error {
+	var gone []change
+	for _, ch := range c.journal.changes {
+		if ch.Kind == kindClsact && ch.Index == index {
+			gone = append(gone, ch)
+		}
+	}
+	return c.journal.forget(gone...)
+}
+
 func clsactOf(ch change) netlink.Qdisc {
 	return &netlink.GenericQdisc{
 		QdiscAttrs: netlink.QdiscAttrs{LinkIndex: ch.Index, Handle: netlink.MakeHandle(0xffff, 0), Parent: netlink.HANDLE_CLSACT},
@@ -125,7 +177,7 @@ func (c *Changes) undoClsact(ch change, reason string) error {
 			return fmt.Errorf("take %s off %s: %w", clsact, ch.Link, err)
 		}
 		if len(filters) > 0 {
-			c.note(Event{Subject: subject(ch), Old: present, New: present, Reason: "another program uses it: it stays"})
+			c.note(Event{Subject: subject(ch), Old: present, New: present, Reason: "it has filters: it stays"})
 			return nil
 		}
 	}

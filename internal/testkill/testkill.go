@@ -10,9 +10,11 @@ package testkill
 import (
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"net"
 	"os"
 	"os/exec"
+	"slices"
 	"sync/atomic"
 	"unsafe"
 
@@ -149,4 +151,17 @@ func ioctl(fd int, request uintptr, argument unsafe.Pointer) error {
 			return errno
 		}
 	}
+}
+
+// EveryStep says whether a test is to walk through all steps, and not only through some.
+func EveryStep() bool { return os.Getenv("JEOUL_TEST_EVERY_STEP") != "" }
+
+// Some returns the numbers of the steps to kill before: all, or as many as said, at random.
+func Some(random *rand.Rand, steps, some int) []int {
+	taken := random.Perm(steps)
+	if !EveryStep() && some < steps {
+		taken = taken[:some]
+	}
+	slices.Sort(taken)
+	return taken
 }
