@@ -56,6 +56,10 @@ func (i instance) named(journal string) instance {
 
 func (i instance) file(kind string) string { return filepath.Join(i.stateDir, i.name+"."+kind) }
 
+// sources is the directory of the configuration that is not in the file. A network namespace's number is
+// given again to another one, its cookie is not.
+func (i instance) sources() string { return i.file(fmt.Sprintf("%d.sources", i.cookie)) }
+
 // keep says where the data plane is kept in a store.
 func (i instance) keep(store *pins.Store) *datapath.Keep {
 	return &datapath.Keep{Store: store, Snapshot: i.file("snapshot"), Cookie: i.cookie}

@@ -11,10 +11,10 @@ import (
 	"strings"
 
 	"github.com/jeoul/jeoul/internal/api"
-	"github.com/jeoul/jeoul/internal/config"
 	"github.com/jeoul/jeoul/internal/control"
 	"github.com/jeoul/jeoul/internal/metrics"
 	"github.com/jeoul/jeoul/internal/ops"
+	"github.com/jeoul/jeoul/internal/sources"
 )
 
 // reloadCmd has a running balancer read its file again.
@@ -33,27 +33,27 @@ func (c *reloadCmd) Run(ctx context.Context) error {
 
 // reloader reads the daemon's configuration file again, for a signal and for the API alike.
 type reloader struct {
-	controller *control.Controller
-	shown      *metrics.Metrics
-	service    *serviceManager
-	path       string
-	log        *slog.Logger
+	sources *sources.Sources
+	shown   *metrics.Metrics
+	service *serviceManager
+	log     *slog.Logger
 }
 
 // reload logs and counts what comes of it, too. Errors: ops.ErrNotReloaded, ops.ErrStopping, the
 // context's.
 func (r *reloader) reload(ctx context.Context) (ops.Reloaded, error) {
-	r.log.Info("reading " + r.path + " again")
+	path := r.sources.Path()
+	r.log.Info("reading " + path + " again")
 	r.service.reloading()
 	defer r.service.ready()
-	err := r.controller.Reload(ctx, func() (*config.Config, error) { return config.Load(r.path) })
+	err := r.sources.Reload(ctx)
 	if errors.Is(err, control.ErrStopped) {
 		return ops.Reloaded{}, ops.ErrStopping
 	}
 	r.shown.Reloaded(err)
 	if err == nil {
-		r.log.Info("reloaded " + r.path)
-		return ops.Reloaded{File: r.path}, nil
+		r.log.Info("reloaded " + path)
+		return ops.Reloaded{File: path}, nil
 	}
 	if ctx.Err() != nil {
 		return ops.Reloaded{}, ctx.Err()

@@ -32,6 +32,7 @@ import (
 	"github.com/jeoul/jeoul/internal/neigh"
 	"github.com/jeoul/jeoul/internal/ops"
 	backendpaths "github.com/jeoul/jeoul/internal/paths"
+	"github.com/jeoul/jeoul/internal/sources"
 )
 
 type runCmd struct {
@@ -111,6 +112,11 @@ func (c *runCmd) balance(ctx context.Context, cfg *config.Config, log *slog.Logg
 	signal.Notify(hangup, syscall.SIGHUP)
 	defer signal.Stop(hangup)
 
+	configured, err := c.sources(cfg)
+	if err != nil {
+		return err
+	}
+	cfg = configured.Config()
 	// First, for it says at once whether another balancer runs.
 	listener, err := api.Listen(ctx, cfg.Socket)
 	if err != nil {
@@ -147,6 +153,7 @@ func (c *runCmd) balance(ctx context.Context, cfg *config.Config, log *slog.Logg
 	if err != nil {
 		return p.goesOn(err)
 	}
+	configured.Use(controller.Reload, controller.Replace)
 	shown := metrics.New(controller.Status, int(cfg.Metrics.Backends))
 	p.started = true
 	if err := p.instance.forgetAliases(cfg.Interfaces[0]); err != nil {
@@ -156,7 +163,7 @@ func (c *runCmd) balance(ctx context.Context, cfg *config.Config, log *slog.Logg
 		log.Warn(p.warning)
 	}
 	service := newServiceManager(log)
-	reloads := &reloader{controller, shown, service, c.Config, log}
+	reloads := &reloader{configured, shown, service, log}
 	service.ready()
 	group, ctx := errgroup.WithContext(running)
 	group.Go(func() error { return controller.Run(ctx) })
@@ -172,6 +179,15 @@ func (c *runCmd) balance(ctx context.Context, cfg *config.Config, log *slog.Logg
 	group.Go(func() error { reloads.onSignal(ctx, hangup); return nil })
 	group.Go(func() error { return service.attend(ctx, controller.Responds) })
 	return group.Wait()
+}
+
+// sources are the file and what the API and other programs have configured before.
+func (c *runCmd) sources(cfg *config.Config) (*sources.Sources, error) {
+	instance, err := instanceOn(cfg.Interfaces[0], c.StateDir)
+	if err != nil {
+		return nil, err
+	}
+	return sources.Open(c.Config, instance.sources())
 }
 
 // listenForScrapes opens the address that Prometheus asks at; nil where the configuration has

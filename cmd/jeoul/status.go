@@ -20,6 +20,7 @@ import (
 	"golang.org/x/text/message"
 
 	"github.com/jeoul/jeoul/internal/api"
+	"github.com/jeoul/jeoul/internal/config"
 	"github.com/jeoul/jeoul/internal/lb"
 	"github.com/jeoul/jeoul/internal/ops"
 )
@@ -131,7 +132,7 @@ func writeService(w io.Writer, s ops.Service, several bool, now time.Time) {
 	if s.MSS != 0 {
 		fmt.Fprintf(w, "  mss %d", s.MSS)
 	}
-	fmt.Fprintf(w, "  %s\n", memoryText(s))
+	fmt.Fprintf(w, "  %s%s\n", memoryText(s), ownerText(s))
 	if t := s.Transition; t != nil {
 		fmt.Fprintf(w, "  %s\n", transitionText(t, s.Flows, now))
 	}
@@ -159,6 +160,14 @@ func writeService(w io.Writer, s ops.Service, several bool, now time.Time) {
 	}
 	t.Render()
 	writeReasons(w, s)
+}
+
+// ownerText names the source of a service that is not of the configuration file.
+func ownerText(s ops.Service) string {
+	if s.Owner == "" || s.Owner == config.FileOwner {
+		return ""
+	}
+	return "  of " + s.Owner
 }
 
 // memoryText says what a service remembers, and what it refuses.

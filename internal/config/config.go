@@ -54,6 +54,8 @@ type Config struct {
 	Warnings yamlfile.Problems
 
 	file *yamlfile.File
+	// fragments are in the order of their services, which follow those of the file.
+	fragments []fragment
 }
 
 // Metrics is how the balancer shows itself to Prometheus.
@@ -163,20 +165,7 @@ func Load(path string) (*Config, error) {
 
 // Parse checks the content of a file; name stands for the file in messages. The
 // error is a yamlfile.Problems with everything that is wrong, not only the first.
-func Parse(name string, data []byte) (*Config, error) {
-	p := &parser{File: yamlfile.NewFile(name), cfg: New()}
-	p.cfg.File, p.cfg.file = name, p.File
-	if root := p.Document(data, fileKind); root != nil {
-		rootKeys.Read(p.File, root, "", p.cfg)
-		p.check()
-	}
-	if err := p.Problems.Err(); err != nil {
-		p.Problems.SortByLine()
-		return nil, err
-	}
-	p.cfg.Warnings.SortByLine()
-	return p.cfg, nil
-}
+func Parse(name string, data []byte) (*Config, error) { return Merge(Source{name, data}) }
 
 // fileKind is what a configuration is, to messages about a file as a whole.
 var fileKind = yamlfile.Kind{Noun: "a configuration", Needs: "at least interface and services", MaxBytes: MaxBytes}

@@ -335,7 +335,7 @@ func TestStatus(t *testing.T) {
 			Hook: hook, Interfaces: []ops.Interface{{Name: "eth9", Up: true, MAC: "02:00:00:00:00:ff", Hook: hook}},
 			Problems: []string{"service dns has no backend that can take packets: all to it are dropped"},
 			Services: []ops.Service{
-				{Name: "web", VIP: vip, Port: 80, Protocol: lb.TCP, Mode: lb.L2DSR, Scheduler: lb.Maglev, Hash: lb.HashFlow, TableSize: 1021,
+				{Name: "web", Owner: "file", VIP: vip, Port: 80, Protocol: lb.TCP, Mode: lb.L2DSR, Scheduler: lb.Maglev, Hash: lb.HashFlow, TableSize: 1021,
 					Active: 5, Flows: 6, Serving: ops.ServingHealthy, Transition: &ops.Transition{Since: since, Until: since.Add(time.Minute), MovedSlots: 7, Slots: 1021, Base: true}, Backends: []ops.Backend{
 						{Name: "web01", Address: backend, Port: 80, Weight: 1, State: lb.Up, Neighbour: "reachable",
 							Interface: "eth9", NextHop: backend, MTU: 1500,
@@ -345,7 +345,7 @@ func TestStatus(t *testing.T) {
 							Neighbour: "failed", Reason: "does not answer", Since: since},
 						{Name: "web03", Address: netip.MustParseAddr("192.0.2.3"), Port: 80, State: lb.WeightZero, Neighbour: "unknown", Reason: "was not asked yet", Since: since},
 					}},
-				{Name: "dns", VIP: netip.MustParseAddr("2001:db8::53"), Port: 53, Protocol: lb.UDP, Mode: lb.L2DSR, Scheduler: lb.Maglev, Hash: lb.HashFlow, TableSize: 1021, Serving: ops.ServingHealthy, Backends: []ops.Backend{
+				{Name: "dns", Owner: "file", VIP: netip.MustParseAddr("2001:db8::53"), Port: 53, Protocol: lb.UDP, Mode: lb.L2DSR, Scheduler: lb.Maglev, Hash: lb.HashFlow, TableSize: 1021, Serving: ops.ServingHealthy, Backends: []ops.Backend{
 					{Name: "dns01", Address: netip.MustParseAddr("2001:db8::1"), Port: 53, Weight: 1, State: lb.NoMAC, Neighbour: "unknown", Reason: "was not asked yet", Since: since},
 				}},
 			},

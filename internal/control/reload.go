@@ -36,16 +36,23 @@ type reload struct {
 // the status until the next Reload. Errors: yamlfile.Problems, ErrStopped, the
 // context's (then it may still be applied), those of the parts.
 func (c *Controller) Reload(ctx context.Context, load func() (*config.Config, error)) error {
-	c.reloads.Lock()
-	defer c.reloads.Unlock()
-	cfg, err := load()
-	if err == nil {
-		err = c.hand(ctx, cfg)
-	}
+	err := c.Replace(ctx, load)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.refused, c.refusedAt = err, time.Now()
 	return err
+}
+
+// Replace is Reload for what is not the configuration file: a refusal concerns only who asked, and
+// is not shown in the status.
+func (c *Controller) Replace(ctx context.Context, load func() (*config.Config, error)) error {
+	c.reloads.Lock()
+	defer c.reloads.Unlock()
+	cfg, err := load()
+	if err != nil {
+		return err
+	}
+	return c.hand(ctx, cfg)
 }
 
 // hand gives a configuration to the loop and waits for its answer.

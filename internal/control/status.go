@@ -166,7 +166,7 @@ func condition(s lb.Service, b lb.Backend, o overlay, e *paths.Entry) lb.Conditi
 // what was counted.
 func (v *view) serviceStatus(i int, now map[netip.Addr]paths.Entry, counters lb.Counters) ops.Service {
 	s := v.cfg.Services[i]
-	status := ops.Service{Name: s.Name, VIP: s.VIP, Port: s.Port, Protocol: s.Protocol, Mode: s.Mode,
+	status := ops.Service{Name: s.Name, Owner: v.cfg.Owner(i), VIP: s.VIP, Port: s.Port, Protocol: s.Protocol, Mode: s.Mode,
 		DSCP: s.DSCP, MSS: s.MSS, Scheduler: s.Scheduler, Hash: lb.HashFlow, Tracked: s.Tracked()}
 	if s.BySource() {
 		status.Hash = lb.HashSource

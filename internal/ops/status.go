@@ -98,7 +98,9 @@ type Hook struct {
 
 // Service is a service and its backends.
 type Service struct {
-	Name     string      `json:"name"`
+	Name string `json:"name"`
+	// Owner is the source of configuration that has the service: "file", or the name of a fragment.
+	Owner    string      `json:"owner"`
 	VIP      netip.Addr  `json:"vip"`
 	Port     uint16      `json:"port"`
 	Protocol lb.Protocol `json:"protocol"`

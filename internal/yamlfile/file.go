@@ -19,6 +19,8 @@ type File struct {
 	// bad are the fields that a problem was reported for; checks across fields
 	// leave them out, for one mistake deserves one message.
 	bad map[string]bool
+	// parts are the texts that were appended, in their order.
+	parts []part
 }
 
 // NewFile returns a file of which nothing is known but its name.
@@ -27,16 +29,22 @@ func NewFile(name string) *File { return &File{Name: name, lines: map[string]int
 // At returns a problem at a field; the line is that of the field or, where the file
 // leaves it out, of what it would stand in.
 func (f *File) At(field, format string, args ...any) Problem {
-	return Problem{File: f.Name, Line: f.Line(field), Field: field, Message: fmt.Sprintf(format, args...)}
+	name, spelt := f.own(field)
+	return Problem{File: name, Line: f.Line(field), Field: spelt, Message: fmt.Sprintf(format, args...)}
 }
 
 // Fail reports a problem at a field.
 func (f *File) Fail(field, format string, args ...any) {
+	f.mark(field)
+	f.Problems = append(f.Problems, f.At(field, format, args...))
+}
+
+// mark notes that a problem was reported for a field.
+func (f *File) mark(field string) {
 	if f.bad == nil {
 		f.bad = map[string]bool{}
 	}
 	f.bad[field] = true
-	f.Problems = append(f.Problems, f.At(field, format, args...))
 }
 
 // Bad says whether a problem was reported for a field.
@@ -64,11 +72,6 @@ func (f *File) Line(field string) int {
 		}
 		field = field[:max(strings.LastIndexAny(field, ".["), 0)]
 	}
-}
-
-// Place names a field and its line, for a message about another field.
-func (f *File) Place(field string) string {
-	return fmt.Sprintf("%s (line %d)", field, f.Line(field))
 }
 
 // Element returns the path of element i (from 0) of a list.

@@ -60,8 +60,10 @@ func (ps Problems) Err() error {
 	return ps
 }
 
-// SortByLine puts the problems into the order of their lines; those of one line keep
+// SortByLine puts the problems into the order of their files and lines; those of one line keep
 // the order in which they were found.
 func (ps Problems) SortByLine() {
-	slices.SortStableFunc(ps, func(a, b Problem) int { return cmp.Compare(a.Line, b.Line) })
+	slices.SortStableFunc(ps, func(a, b Problem) int {
+		return cmp.Or(cmp.Compare(a.File, b.File), cmp.Compare(a.Line, b.Line))
+	})
 }
