@@ -15,7 +15,7 @@ func (e *Engine) Ask(ctx context.Context, wanted Wanted, report func(Step)) ([]R
 	in := newInterner(nil)
 	results := make([]Result, 0, len(wanted.Checks))
 	for i, check := range wanted.Checks {
-		endpoint := in.key(wanted, check).endpoint(wanted.Backend)
+		endpoint := in.key(&wanted, in.spec(check)).endpoint(wanted.Backend)
 		var each func(Step)
 		if report != nil {
 			each = func(s Step) {

@@ -7,7 +7,6 @@ import (
 	"container/heap"
 	"context"
 	"log/slog"
-	"slices"
 	"sync"
 	"time"
 
@@ -39,12 +38,16 @@ type Engine struct {
 	changes chan struct{}
 	wait    sync.WaitGroup // checks that run
 
+	// watching is held by Watch, which alone writes targets and watches, with mu held too: it reads
+	// them without mu.
+	watching sync.Mutex
+	call     uint64 // of Watch
+
 	mu       sync.Mutex
 	ctx      context.Context // Run's; nil: it does not run
 	beats    bool            // the pulse runs, for there was a check
 	targets  map[targetKey]*target
 	watches  map[lb.BackendKey]*watch
-	call     uint64 // of Watch
 	queue    queue
 	asleep   time.Duration // until when Run sleeps
 	bucket   bucket
@@ -188,94 +191,5 @@ func (e *Engine) note(t *target, answer Answer, began time.Duration) {
 		for _, w := range t.watches {
 			e.judge(w)
 		}
-	}
-}
-
-// Watch replaces what is asked. What stays keeps its verdict and its times; a check that differs
-// from a former one only in its times keeps the verdict too. It takes some microseconds for
-// each backend.
-func (e *Engine) Watch(wanted []Wanted) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	e.call++
-	in := newInterner(e.targets)
-	for _, t := range e.targets {
-		t.watches = t.watches[:0]
-	}
-	var fresh []*target
-	watches := make(map[lb.BackendKey]*watch, len(wanted))
-	for _, one := range wanted {
-		w := e.watches[one.Backend]
-		if w == nil {
-			w = &watch{backend: one.Backend, since: time.Now(), weight: everything}
-			e.changed[one.Backend] = struct{}{}
-		}
-		if w.state == Failing {
-			w.former = w.reason()
-		}
-		w.any, w.targets = one.Any, make([]*target, 0, len(one.Checks))
-		watches[one.Backend] = w
-		for _, check := range one.Checks {
-			t, isNew := e.target(in.key(one, check))
-			if isNew {
-				fresh = append(fresh, t)
-			}
-			w.targets = append(w.targets, t)
-			if !slices.Contains(t.watches, w) {
-				t.watches = append(t.watches, w)
-			}
-		}
-	}
-	e.watches = watches
-	e.retire(len(fresh) > 0)
-	for _, t := range fresh {
-		e.recall(t)
-		e.bucket.weigh(t, true)
-	}
-	for _, w := range e.watches {
-		e.judge(w)
-	}
-	if len(e.changed) > 0 {
-		e.signal()
-	}
-	heap.Init(&e.queue)
-	e.rouse()
-}
-
-// target returns the target of that key, and whether it is a new one. e.mu is held.
-func (e *Engine) target(key targetKey) (*target, bool) {
-	t, known := e.targets[key], true
-	if t == nil {
-		known = false
-		t = &target{key: key, id: key.identify(), machine: machine{state: Unknown}, weight: everything}
-		t.due = t.slot(e.now() + key.spec.check.Delay)
-		t.next, t.place = t.due, len(e.queue)
-		e.targets[key] = t
-		e.queue = append(e.queue, t)
-	}
-	t.seen = e.call
-	return t, !known
-}
-
-// retire forgets the targets that the last call of Watch did not want; with keep, others may go
-// on with their verdicts. e.mu is held.
-func (e *Engine) retire(keep bool) {
-	for key, t := range e.targets {
-		if t.seen == e.call {
-			continue
-		}
-		if keep && t.state != Unknown {
-			e.former[t.id] = t.memory()
-		}
-		t.gone = true
-		e.bucket.weigh(t, false)
-		delete(e.targets, key)
-	}
-	e.queue = slices.DeleteFunc(e.queue, func(t *target) bool { return t.gone })
-	for i, t := range e.queue {
-		t.place = i
-	}
-	if len(e.targets) == 0 {
-		e.bucket.rate = 0 // what rounding has left
 	}
 }

@@ -20,8 +20,11 @@ type spec struct {
 }
 
 // interner finds the spec of a check, and the way. Services usually share the parts that pointers
-// of a check lead to: these are written out once.
+// of a check lead to: these are written out once. Backends of a service usually have the same list
+// of checks: its specs are looked for once.
 type interner struct {
+	list []lb.Check
+	its  []*spec
 	seen map[lb.Check]*spec
 	all  map[string]*spec
 	ways map[way]*way
@@ -50,6 +53,21 @@ func (in *interner) way(w way) *way {
 		in.ways[w] = known
 	}
 	return known
+}
+
+// specs returns those of a list of checks.
+func (in *interner) specs(list []lb.Check) []*spec {
+	if len(list) == 0 {
+		return nil
+	}
+	if len(in.list) == len(list) && &in.list[0] == &list[0] {
+		return in.its
+	}
+	in.list, in.its = list, make([]*spec, len(list))
+	for i, check := range list {
+		in.its[i] = in.spec(check)
+	}
+	return in.its
 }
 
 func (in *interner) spec(check lb.Check) *spec {
@@ -118,8 +136,8 @@ type target struct {
 }
 
 // key returns that of a check of a backend.
-func (in *interner) key(wanted Wanted, check lb.Check) targetKey {
-	key := targetKey{spec: in.spec(check), backend: wanted.Backend.Address, port: check.Port}
+func (in *interner) key(wanted *Wanted, check *spec) targetKey {
+	key := targetKey{spec: check, backend: wanted.Backend.Address, port: check.check.Port}
 	if key.port == 0 {
 		key.port = wanted.Backend.Port
 	}
@@ -127,7 +145,7 @@ func (in *interner) key(wanted Wanted, check lb.Check) targetKey {
 		key.port = wanted.Backend.Service.Port
 	}
 	switch {
-	case check.Via != lb.ViaVIP:
+	case check.check.Via != lb.ViaVIP:
 	case wanted.Mode != "":
 		key.by = in.way(way{service: lb.ServiceKey{VIP: wanted.Backend.Service.VIP}, mode: wanted.Mode})
 	default:

@@ -16,6 +16,7 @@ type watch struct {
 	backend lb.BackendKey
 	targets []*target
 	any     bool
+	seen    uint64 // the last call of Watch that wanted it
 
 	state  State
 	since  time.Time

@@ -1,0 +1,200 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package health
+
+import (
+	"container/heap"
+	"slices"
+	"time"
+)
+
+// batch is how many backends Watch changes at a time: between two batches answers are noted,
+// checks start, and verdicts are read.
+const batch = 256
+
+// Watch replaces what is asked. What stays keeps its verdict and its times; a check that differs
+// from a former one only in its times keeps the verdict too. What differs is found aside, and changed
+// batch by batch, so that of 100,000 backends no answer and no reader of a verdict waits for all.
+func (e *Engine) Watch(wanted []Wanted) {
+	e.watching.Lock()
+	defer e.watching.Unlock()
+	e.call++
+	c := e.compare(wanted)
+	for some := range slices.Chunk(c.others, batch) {
+		e.inTurn(func() {
+			for i := range some {
+				e.put(&some[i], c)
+			}
+		})
+	}
+	for some := range slices.Chunk(c.gone, batch) {
+		e.inTurn(func() {
+			for _, w := range some {
+				delete(e.watches, w.backend)
+				delete(e.changed, w.backend)
+			}
+		})
+	}
+	for some := range slices.Chunk(c.left, batch) {
+		e.inTurn(func() {
+			for _, t := range some {
+				e.leave(t, c)
+			}
+		})
+	}
+	e.inTurn(func() {
+		if len(e.targets) == 0 {
+			e.bucket.rate = 0 // what rounding has left
+		}
+	})
+	e.rouse()
+}
+
+// inTurn does something with e.mu held.
+func (e *Engine) inTurn(do func()) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	do()
+}
+
+// changes is what a call of Watch changes.
+type changes struct {
+	// others are backends that are new, or of which something else is asked.
+	others []other
+	gone   []*watch
+	// fresh are the targets to be made; former, by their id, those that no backend wants any more,
+	// whose verdicts fresh ones go on with.
+	fresh  map[targetKey]*target
+	former map[uint64]*target
+	// left are targets that some backend no longer has.
+	left []*target
+}
+
+// other is a backend, and what is to be asked of it.
+type other struct {
+	w       *watch
+	targets []*target
+	any     bool
+}
+
+// compare finds what differs between what is asked and what is wanted. e.watching is held, and
+// e.mu is not.
+func (e *Engine) compare(wanted []Wanted) *changes {
+	c := &changes{fresh: map[targetKey]*target{}, former: map[uint64]*target{}}
+	in := newInterner(e.targets)
+	now, targets := time.Now(), []*target(nil)
+	for i := range wanted {
+		one := &wanted[i]
+		targets = targets[:0]
+		for _, check := range in.specs(one.Checks) {
+			targets = append(targets, e.find(c, in.key(one, check)))
+		}
+		w := e.watches[one.Backend]
+		if w != nil && w.any == one.Any && slices.Equal(w.targets, targets) {
+			w.seen = e.call
+			continue
+		}
+		if w == nil {
+			w = &watch{backend: one.Backend, since: now, weight: everything}
+		}
+		w.seen = e.call
+		c.others = append(c.others, other{w, slices.Clone(targets), one.Any})
+	}
+	e.compareFormer(c)
+	return c
+}
+
+// find returns the target of that key, or one that is to be made.
+func (e *Engine) find(c *changes, key targetKey) *target {
+	t := e.targets[key]
+	if t == nil {
+		t = c.fresh[key]
+	}
+	if t == nil {
+		t = &target{key: key, id: key.identify(), machine: machine{state: Unknown}, weight: everything, place: -1}
+		c.fresh[key] = t
+	}
+	t.seen = e.call
+	return t
+}
+
+// compareFormer finds what is no longer wanted.
+func (e *Engine) compareFormer(c *changes) {
+	left := map[*target]struct{}{}
+	for _, o := range c.others {
+		for _, t := range o.w.targets {
+			left[t] = struct{}{}
+		}
+	}
+	for _, w := range e.watches {
+		if w.seen == e.call {
+			continue
+		}
+		c.gone = append(c.gone, w)
+		for _, t := range w.targets {
+			left[t] = struct{}{}
+		}
+	}
+	for t := range left {
+		c.left = append(c.left, t)
+		if t.seen != e.call {
+			c.former[t.id] = t
+		}
+	}
+}
+
+// put has something else asked of a backend. e.mu is held.
+func (e *Engine) put(o *other, c *changes) {
+	w := o.w
+	if e.watches[w.backend] != w {
+		e.watches[w.backend] = w
+		e.changed[w.backend] = struct{}{}
+		e.signal()
+	}
+	if w.state == Failing {
+		w.former = w.reason()
+	}
+	was := w.targets
+	w.any, w.targets = o.any, o.targets
+	for i, t := range o.targets {
+		if e.targets[t.key] == nil {
+			e.begin(t, c)
+		}
+		if !slices.Contains(was, t) && !slices.Contains(o.targets[:i], t) {
+			t.watches = append(t.watches, w)
+		}
+	}
+	e.judge(w)
+}
+
+// begin puts a new target among those that are asked. e.mu is held.
+func (e *Engine) begin(t *target, c *changes) {
+	if former := c.former[t.id]; former != nil && former.state != Unknown {
+		e.former[t.id] = former.memory()
+	}
+	e.recall(t)
+	t.due = t.slot(e.now() + t.key.spec.check.Delay)
+	t.next = t.due
+	e.targets[t.key] = t
+	e.bucket.weigh(t, true)
+	heap.Push(&e.queue, t)
+}
+
+// leave takes the backends off a target that have others now, and forgets it when none has it.
+// Where other checks came at the same time, what it knows is kept for them to be taken back:
+// that is how a refused reload ends. e.mu is held.
+func (e *Engine) leave(t *target, c *changes) {
+	t.watches = slices.DeleteFunc(t.watches, func(w *watch) bool { return w.seen != e.call || !slices.Contains(w.targets, t) })
+	if len(t.watches) > 0 {
+		return
+	}
+	if len(c.fresh) > 0 && t.state != Unknown {
+		e.former[t.id] = t.memory()
+	}
+	t.gone = true
+	e.bucket.weigh(t, false)
+	delete(e.targets, t.key)
+	if t.place >= 0 {
+		heap.Remove(&e.queue, t.place)
+	}
+}
