@@ -80,17 +80,20 @@ func writeTables(w io.Writer, status *ops.Status) {
 	}
 	if m := status.Memory; m != nil {
 		fmt.Fprintf(w, "memory      %s KiB: flows %s, configuration %s, counters %s, fragments %s%s\n",
-			kibibytes(m.Total), kibibytes(m.Proven+m.Unproven+m.Returns), kibibytes(m.Configuration), kibibytes(m.Counters), kibibytes(m.Fragments), waysOf(m))
+			kibibytes(m.Total), kibibytes(m.Proven+m.Unproven+m.Returns), kibibytes(m.Configuration), kibibytes(m.Counters), kibibytes(m.Fragments), furtherMemory(m))
 	}
 	fmt.Fprintf(w, "generation  %d\n", status.Generation)
 }
 
-// waysOf says what the ways of replies take, where there are any.
-func waysOf(m *ops.Memory) string {
-	if m.Ways == 0 {
-		return ""
+// furtherMemory says what is taken only where it is used.
+func furtherMemory(m *ops.Memory) (text string) {
+	if m.Ways > 0 {
+		text += ", ways of replies " + kibibytes(m.Ways)
 	}
-	return ", ways of replies " + kibibytes(m.Ways)
+	if m.Checks > 0 {
+		text += ", health checks " + kibibytes(m.Checks)
+	}
+	return text
 }
 
 // kibibytes rounds up: little is not nothing.

@@ -69,7 +69,8 @@ func (c *Controller) Status() (ops.Status, error) {
 	if plane, ok := c.opt.DataPlane.(planner); ok {
 		plan := plane.Memory()
 		status.Memory = &ops.Memory{Total: plan.Total(), Proven: plan.Proven, Unproven: plan.Unproven, Returns: plan.Returns,
-			Configuration: plan.Configuration, Counters: plan.Counters, Ways: plan.Ways, Fragments: plan.Fragments}
+			Configuration: plan.Configuration, Counters: plan.Counters, Ways: plan.Ways, Fragments: plan.Fragments,
+			Checks: plan.Checks}
 	}
 	return status, nil
 }

@@ -32,8 +32,10 @@ type Checks struct {
 	first atomic.Int64
 	// targets are by their mark; answers are shared with the programs that take packets in.
 	targets, answers *ebpf.Map
-	closers          []io.Closer
-	found            atomic.Pointer[foundServices]
+	// plan is what the two take.
+	plan    lb.MemoryPlan
+	closers []io.Closer
+	found   atomic.Pointer[foundServices]
 
 	mu    sync.Mutex
 	known map[lb.BackendKey]*checked

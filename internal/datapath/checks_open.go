@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/link"
@@ -21,7 +22,8 @@ var _ [checknet.FirstPort]struct{} = [xdpCheckAgreementCHECK_FIRST_PORT]struct{}
 
 // OpenChecks makes the way for health checks, which lasts as long as the datapath; nothing of it
 // outlives the process. Where packets are balanced already, the programs that take them are
-// loaded anew, to know answers to checks. Errors: checknet.ErrNoRights, ErrUnsupported, ErrClosed.
+// loaded anew, to know answers to checks. Errors: checknet.ErrNoRights, ErrUnsupported, ErrClosed,
+// lb.ErrTooLarge.
 func (d *Datapath) OpenChecks() (*Checks, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -49,6 +51,8 @@ func (d *Datapath) OpenChecks() (*Checks, error) {
 		d.checks = nil
 		return nil, errors.Join(fmt.Errorf("loading the programs that know answers to health checks: %w", err), c.close())
 	}
+	d.plan.Checks = c.plan.Checks
+	d.publishPicture()
 	return c, nil
 }
 
@@ -81,6 +85,10 @@ func (c *Checks) openSender() error {
 	spec, err := loadCheck()
 	if err != nil {
 		return fmt.Errorf("reading the embedded eBPF program: %v", err)
+	}
+	c.plan = planChecks(spec)
+	if err := fitPlan(c.plan, readMemoryLeft(os.DirFS("/"))); err != nil {
+		return err
 	}
 	if c.answers, err = ebpf.NewMap(spec.Maps[checkMapCheckAnswers]); err != nil {
 		return loadError(fmt.Errorf("making the map of answers to health checks: %w", err))

@@ -11,6 +11,7 @@ import (
 	"net/netip"
 	"os"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -318,6 +319,28 @@ func TestChecksReachBackends(t *testing.T) {
 				s.each(t, s.reach)
 			})
 		})
+	}
+}
+
+// TestChecksMemory: what is planned of the way for checks is what the kernel says that its maps take,
+// and is part of what the data plane shows.
+func TestChecksMemory(t *testing.T) {
+	testenv.Root(t)
+	s := newCheckStage(t, lb.HookTC)
+	taken := memlock(t, s.checks.answers) + memlock(t, s.checks.targets)
+	plan := s.datapath.Memory()
+	if plan.Checks > taken || taken > plan.Checks+plan.Checks/10+3*8192 {
+		t.Errorf("%d bytes are planned, the kernel took %d", plan.Checks, taken)
+	}
+	testenv.In(t, s.balancer, func() error { return s.datapath.Apply(lb.State{}) })
+	if later := s.datapath.Memory(); later.Checks != plan.Checks {
+		t.Errorf("after a change: %v, before: %v", later, plan)
+	}
+	if err := fitPlan(s.checks.plan, memoryLeft{88 << 20, "a test", true}); err != nil {
+		t.Errorf("refused with 88 MiB left: %v", err)
+	}
+	if err := fitPlan(s.checks.plan, memoryLeft{80 << 20, "a test", true}); !errors.Is(err, lb.ErrTooLarge) || !strings.HasSuffix(err.Error(), "(via: address)") {
+		t.Errorf("with 80 MiB left: %v", err)
 	}
 }
 

@@ -41,7 +41,6 @@ func planFor(want sizes, configuration uint64) (lb.MemoryPlan, error) {
 		return lb.MemoryPlan{}, fmt.Errorf("reading the embedded eBPF program: %v", err)
 	}
 	backend := 8 + uint64(cpus)*uint64(unsafe.Sizeof(xdpBackendCount{})) + uint64(unsafe.Sizeof(xdpBackendLoad{}))
-	fragments := spec.Maps[xdpMapFragments]
 	plan := lb.MemoryPlan{
 		ProvenLimit:   want.flows * bucketFlows,
 		UnprovenLimit: want.newcomers * bucketFlows,
@@ -49,8 +48,7 @@ func planFor(want sizes, configuration uint64) (lb.MemoryPlan, error) {
 		Unproven:      uint64(want.newcomers) * uint64(bucketSize),
 		Configuration: configuration,
 		Counters:      uint64(want.backends)*backend + uint64(want.services)*uint64(unsafe.Sizeof(xdpTurn{})),
-		Fragments: uint64(fragments.MaxEntries)*uint64(hashElement+(fragments.KeySize+7)&^7+(fragments.ValueSize+7)&^7) +
-			uint64(powerOfTwo(int(fragments.MaxEntries)))*hashBucket,
+		Fragments:     evictingBytes(spec.Maps[xdpMapFragments]),
 	}
 	// Where a mode needs no such map, it has one element.
 	if want.returns > 1 {
@@ -60,6 +58,22 @@ func planFor(want sizes, configuration uint64) (lb.MemoryPlan, error) {
 		plan.Ways = uint64(want.ways) * (8 + uint64(cpus)*uint64(unsafe.Sizeof(xdpKnownWay{})))
 	}
 	return plan, nil
+}
+
+// evictingBytes is what a hash map takes that evicts.
+func evictingBytes(m *ebpf.MapSpec) uint64 {
+	return uint64(m.MaxEntries)*uint64(hashElement+(m.KeySize+7)&^7+(m.ValueSize+7)&^7) + directoryBytes(m)
+}
+
+// directoryBytes is what a hash map takes without its elements.
+func directoryBytes(m *ebpf.MapSpec) uint64 {
+	return uint64(powerOfTwo(int(m.MaxEntries))) * hashBucket
+}
+
+// planChecks says what the way for health checks takes, however many there are: what backends add
+// that are asked is some hundred bytes each.
+func planChecks(spec *ebpf.CollectionSpec) lb.MemoryPlan {
+	return lb.MemoryPlan{Checks: evictingBytes(spec.Maps[checkMapCheckAnswers]) + directoryBytes(spec.Maps[checkMapCheckTargets])}
 }
 
 // planWithout leaves out the maps that are there already and stay.
@@ -111,6 +125,9 @@ func (d *Datapath) noteMemory(c *revision) {
 		return // planMemory would have met it
 	}
 	d.putFlowLimits(&plan, have, c)
+	if d.checks != nil {
+		plan.Checks = d.checks.plan.Checks
+	}
 	d.plan = plan
 }
 
@@ -160,6 +177,8 @@ func adviceFor(p lb.MemoryPlan, room uint64) string {
 		rest -= p.Returns * largest / (p.Proven + p.Unproven)
 	}
 	switch {
+	case p.Checks == p.Total():
+		return "check backends by their own addresses (via: address)"
 	case p.Configuration > largest:
 		return "use fewer services, or a smaller table_size: " + lb.Mebibytes(room-min(p.Total()-p.Configuration, room)) + " of configuration would fit"
 	case largest == 0 || rest+flow > room:

@@ -138,11 +138,14 @@ type MemoryPlan struct {
 	// Counters is for what services and backends are counted by, Ways for those of
 	// replies, if there are any, and Fragments for the datagrams that come in pieces.
 	Counters, Ways, Fragments uint64
+	// Checks is for health checks by the VIP, if there are any: the answers that they may have, and
+	// the directory of the backends that can be asked. The rows of those that are asked come as they are.
+	Checks uint64
 }
 
 // Total is all of it.
 func (p MemoryPlan) Total() uint64 {
-	return p.Proven + p.Unproven + p.Returns + p.Configuration + p.Counters + p.Ways + p.Fragments
+	return p.Proven + p.Unproven + p.Returns + p.Configuration + p.Counters + p.Ways + p.Fragments + p.Checks
 }
 
 // String says it to a person, on one line.
@@ -161,6 +164,7 @@ func (p MemoryPlan) Parts() string {
 		{fmt.Sprintf("%d unproven flows", p.UnprovenLimit), p.Unproven},
 		{"full NAT's replies", p.Returns},
 		{"configuration", p.Configuration}, {"counters", p.Counters}, {"ways of replies", p.Ways}, {"fragments", p.Fragments},
+		{"health checks", p.Checks},
 	} {
 		if part.bytes > 0 {
 			parts = append(parts, part.name+" "+Mebibytes(part.bytes))

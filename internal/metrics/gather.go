@@ -52,7 +52,8 @@ func room(status *ops.Status) (all []*dto.MetricFamily) {
 	}
 	if m := status.Memory; m != nil {
 		all = append(all, series([]of[part]{memoryBytes}, []part{{"proven", m.Proven}, {"unproven", m.Unproven}, {"returns", m.Returns},
-			{"configuration", m.Configuration}, {"counters", m.Counters}, {"ways", m.Ways}, {"fragments", m.Fragments}}, partName)...)
+			{"configuration", m.Configuration}, {"counters", m.Counters}, {"ways", m.Ways}, {"fragments", m.Fragments},
+			{"checks", m.Checks}}, partName)...)
 	}
 	return all
 }

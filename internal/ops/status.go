@@ -70,6 +70,8 @@ type Memory struct {
 	Ways uint64 `json:"ways"`
 	// Fragments are datagrams that come in pieces.
 	Fragments uint64 `json:"fragments"`
+	// Checks is for health checks by the VIP.
+	Checks uint64 `json:"checks,omitempty"`
 }
 
 // Interface is one that packets arrive on and leave by.
