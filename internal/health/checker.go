@@ -18,6 +18,15 @@ type Checker interface {
 	Check(ctx context.Context, endpoint Endpoint, check *lb.Check, report func(Step)) Answer
 }
 
+// Starter is a Checker that makes some checks without a goroutine for each, which cost less so.
+type Starter interface {
+	Checker
+	// Start begins a check, or says by false that it is one for Check. done is called once with the
+	// answer, by any goroutine and maybe before Start returns. When the context ends, so does the
+	// check, whatever its answer; the context is that of the engine's run, the same for all checks.
+	Start(ctx context.Context, endpoint Endpoint, check *lb.Check, done func(Answer)) bool
+}
+
 // Endpoint is what a check is sent to.
 type Endpoint struct {
 	Via lb.Via

@@ -30,6 +30,7 @@ type Options struct {
 // methods may be called from any goroutine.
 type Engine struct {
 	checker Checker
+	starter Starter // the same; nil: it is none
 	log     *slog.Logger
 	limit   int
 	began   time.Time
@@ -50,6 +51,7 @@ type Engine struct {
 	watches  map[lb.BackendKey]*watch
 	queue    queue
 	asleep   time.Duration // until when Run sleeps
+	starting []asking      // what Run is to hand to the starter
 	bucket   bucket
 	running  int
 	changed  map[lb.BackendKey]struct{}
@@ -66,6 +68,7 @@ func New(opt Options) *Engine {
 		targets: map[targetKey]*target{}, watches: map[lb.BackendKey]*watch{},
 		changed: map[lb.BackendKey]struct{}{}, former: map[uint64]memory{}, troubles: troubles{},
 	}
+	e.starter, _ = opt.Checker.(Starter)
 	if e.log == nil {
 		e.log = slog.Default()
 	}
@@ -86,7 +89,7 @@ func (e *Engine) now() time.Duration { return time.Since(e.began) }
 func (e *Engine) Run(ctx context.Context) error {
 	e.mu.Lock()
 	e.ctx, e.beats = ctx, false
-	e.bucket.filled = e.now()
+	e.bucket.filled, e.bucket.tokens = e.now(), few
 	for _, t := range e.queue { // whatever was due before
 		t.due = t.slot(max(t.due, e.now()))
 		t.next = t.due
@@ -110,22 +113,64 @@ func (e *Engine) Run(ctx context.Context) error {
 		now := e.now()
 		pause := e.dispatch(now)
 		e.asleep = now + pause
+		starting := e.starting
+		e.starting = nil
 		e.mu.Unlock()
 		timer.Reset(pause)
+		e.launch(ctx, starting)
 	}
+}
+
+// asking is a check that is made.
+type asking struct {
+	target   *target
+	endpoint Endpoint
+	began    time.Duration
+	late     time.Duration // of the pulse, when it began
+	cutOff   string        // what held when it began
 }
 
 // start begins a check of the target. e.mu is held.
 func (e *Engine) start(t *target) {
 	e.running++
-	ctx, began, endpoint, cutOff := e.ctx, e.now(), t.endpoint(), e.cutOff
-	if !e.beats {
+	if ctx := e.ctx; !e.beats {
 		// An engine without checks needs no pulse, which wakes the process fifty times a second.
 		e.beats = true
 		e.pulse.begin()
 		e.wait.Go(func() { e.pulse.run(ctx) })
 	}
-	e.wait.Go(func() { e.ask(ctx, t, endpoint, began, cutOff) })
+	a := asking{t, t.endpoint(), e.now(), e.pulse.lateness(), e.cutOff}
+	if e.starter != nil {
+		e.starting = append(e.starting, a) // not while e.mu is held: it is the kernel's time
+		return
+	}
+	e.askAside(e.ctx, a)
+}
+
+// launch hands checks to the starter, or makes those itself that are none for it.
+func (e *Engine) launch(ctx context.Context, starting []asking) {
+	for _, a := range starting {
+		e.wait.Add(1)
+		begun := e.starter.Start(ctx, a.endpoint, &a.target.key.spec.check, func(answer Answer) {
+			defer e.wait.Done()
+			e.end(ctx, a, answer)
+		})
+		if !begun {
+			e.askAside(ctx, a)
+			e.wait.Done()
+		}
+	}
+}
+
+// askAside makes a check in a goroutine of its own.
+func (e *Engine) askAside(run context.Context, a asking) {
+	e.wait.Go(func() {
+		check := &a.target.key.spec.check
+		ctx, cancel := context.WithTimeout(run, check.Timeout)
+		answer := e.checker.Check(ctx, a.endpoint, check, nil)
+		cancel()
+		e.end(run, a, answer)
+	})
 }
 
 // CutOff says why this host reaches no backend, or with "" that it does. A check that fails is no
@@ -136,14 +181,10 @@ func (e *Engine) CutOff(why string) {
 	e.cutOff = why
 }
 
-// ask checks the target once; cutOff is what held when it began.
-func (e *Engine) ask(run context.Context, t *target, endpoint Endpoint, began time.Duration, cutOff string) {
-	check := &t.key.spec.check
-	ctx, cancel := context.WithTimeout(run, check.Timeout)
-	late := e.pulse.lateness()
-	answer := e.checker.Check(ctx, endpoint, check, nil)
-	cancel()
-	if late = e.pulse.lateness() - late; answer.Outcome == Failed && answer.Silent && late > check.Timeout/4 {
+// end takes the answer of a check, unless it is no evidence.
+func (e *Engine) end(run context.Context, a asking, answer Answer) {
+	t := a.target
+	if late := e.pulse.lateness() - a.late; answer.Outcome == Failed && answer.Silent && late > t.key.spec.check.Timeout/4 {
 		answer = Trouble("this host was busy", "this host was busy: it was late by "+late.Round(time.Millisecond).String())
 	}
 	e.mu.Lock()
@@ -154,11 +195,11 @@ func (e *Engine) ask(run context.Context, t *target, endpoint Endpoint, began ti
 	if t.gone || run.Err() != nil {
 		return
 	}
-	if why := cmp.Or(e.cutOff, cutOff); why != "" && answer.Outcome == Failed {
+	if why := cmp.Or(e.cutOff, a.cutOff); why != "" && answer.Outcome == Failed {
 		answer = Trouble(why, why)
 	}
-	e.note(t, answer, began)
-	e.await(t, began)
+	e.note(t, answer, a.began)
+	e.await(t, a.began)
 }
 
 // note takes an answer into the target's state and its watches' verdicts. e.mu is held.

@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net/netip"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -340,5 +341,69 @@ func TestAsk(t *testing.T) {
 	})
 	if err != nil || len(results) != 2 || results[1].State != Failing || results[1].Reason != refused.Reason || fmt.Sprint(steps) != "[0connect 1connect]" {
 		t.Errorf("%+v, %v, %v", results, steps, err)
+	}
+}
+
+// starter is a fake that answers checks of TCP when they start, or a while after, and starts no others.
+type starter struct {
+	*fake
+	after   time.Duration
+	started atomic.Int32
+}
+
+func (s *starter) Start(ctx context.Context, e Endpoint, c *lb.Check, done func(Answer)) bool {
+	if c.Type != lb.CheckTCP {
+		return false
+	}
+	s.started.Add(1)
+	if s.after == 0 {
+		done(s.Check(ctx, e, c, nil))
+		return true
+	}
+	go func() {
+		select {
+		case <-ctx.Done():
+		case <-time.After(s.after):
+		}
+		done(s.Check(ctx, e, c, nil))
+	}()
+	return true
+}
+
+// TestStarter: checks that are started give the verdicts that they would give if they were asked, those
+// that are not started are asked, and Run ends when all of them have.
+func TestStarter(t *testing.T) {
+	for _, after := range []time.Duration{0, 100 * time.Millisecond, time.Hour} {
+		synctest.Test(t, func(t *testing.T) {
+			s := &starter{fake: newFake(), after: after}
+			e := New(Options{Checker: s, Log: slog.New(slog.DiscardHandler)})
+			ctx, cancel := context.WithCancel(t.Context())
+			ended := make(chan struct{})
+			go func() {
+				e.Run(ctx)
+				close(ended)
+			}()
+			asked := everySecond()
+			asked.Type = lb.CheckICMP
+			one, other := backendOf(80, 1, everySecond()), backendOf(80, 2, asked)
+			e.Watch([]Wanted{one, other})
+			time.Sleep(3 * time.Second)
+			if after < time.Hour {
+				expect(t, e, one, Healthy, "")
+			}
+			expect(t, e, other, Healthy, "")
+			s.says(backend(1), refused)
+			s.says(backend(2), refused)
+			time.Sleep(4 * time.Second)
+			if after < time.Hour {
+				expect(t, e, one, Failing, "refuses connections")
+			}
+			expect(t, e, other, Failing, "refuses connections")
+			if n := s.started.Load(); n == 0 || n > 8 {
+				t.Errorf("%d checks were started in 7 s", n)
+			}
+			cancel()
+			<-ended
+		})
 	}
 }

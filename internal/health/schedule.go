@@ -10,7 +10,7 @@ import (
 
 // granule is what the schedule waits at least: of thousands of checks a second, those due within
 // it start together, for a wake-up costs as much as a check.
-const granule = time.Millisecond
+const granule = 4 * time.Millisecond
 
 // queue has the targets that wait, the next one first (container/heap).
 type queue []*target
@@ -35,19 +35,26 @@ func (q *queue) Pop() any {
 	return t
 }
 
-// bucket bounds how fast checks start: at twice the mean rate, whatever was kept waiting.
+// bucket bounds how fast checks start, whatever was kept waiting: in 100 ms, less than twice the mean
+// rate, with what depth lets start at once.
 type bucket struct {
 	rate   float64 // the mean, in checks a second
 	tokens float64
 	filled time.Duration
 }
 
-// depth is how many checks may start at once: those of 20 ms, and always a few.
-func (b *bucket) depth() float64 { return max(16, b.rate/50) }
+// catchUp is how much faster than at the mean rate checks start that were kept waiting.
+const catchUp = 1.5
+
+// depth is how many checks may start at once: those of 40 ms, and always a few.
+func (b *bucket) depth() float64 { return max(few, b.rate/25) }
+
+// few is how many checks may always start at once: of a slow schedule, too, none is to wait for others.
+const few = 16
 
 // take says whether a check may start now.
 func (b *bucket) take(now time.Duration) bool {
-	b.tokens = min(b.depth(), b.tokens+2*b.rate*(now-b.filled).Seconds())
+	b.tokens = min(b.depth(), b.tokens+catchUp*b.rate*(now-b.filled).Seconds())
 	b.filled = now
 	if b.tokens < 1 {
 		return false
@@ -61,7 +68,7 @@ func (b *bucket) wait() time.Duration {
 	if b.rate <= 0 {
 		return granule
 	}
-	return time.Duration((1 - b.tokens) / (2 * b.rate) * float64(time.Second))
+	return time.Duration((1 - b.tokens) / (catchUp * b.rate) * float64(time.Second))
 }
 
 // weigh takes a target's share of the mean rate out of the bucket, and with present the share it

@@ -7,6 +7,7 @@ package checker
 
 import (
 	"context"
+	"sync"
 	"time"
 
 	"github.com/jeoul/jeoul/internal/health"
@@ -16,6 +17,9 @@ import (
 // Checker is the health.Checker of all protocols.
 type Checker struct {
 	way health.Way
+
+	mu        sync.Mutex
+	connector *connector // of the last run
 }
 
 // New returns a checker. Without a way (nil), checks by the VIP cannot be made.

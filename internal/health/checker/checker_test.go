@@ -17,12 +17,21 @@ import (
 // patiently is a timeout for checks whose answer must come: on a busy machine, too.
 const patiently = 20 * time.Second
 
-// check makes one check of an address.
+// check makes one check of an address; where that can be done without a goroutine, too, both must
+// find the same.
 func check(t *testing.T, to netip.AddrPort, c lb.Check) health.Answer {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), c.Timeout)
 	defer cancel()
-	return New(nil).Check(ctx, health.Endpoint{Via: lb.ViaAddress, Address: to.Addr(), Port: to.Port()}, &c, nil)
+	endpoint := health.Endpoint{Via: lb.ViaAddress, Address: to.Addr(), Port: to.Port()}
+	answer := New(nil).Check(ctx, endpoint, &c, nil)
+	answers := make(chan health.Answer, 2)
+	if New(nil).Start(t.Context(), endpoint, &c, func(a health.Answer) { answers <- a }) {
+		if started := <-answers; started != answer {
+			t.Errorf("started without a goroutine: %+v, asked with one: %+v", started, answer)
+		}
+	}
+	return answer
 }
 
 // expect fails unless the answer has that outcome, and its reason (or text, where it passed) the words.

@@ -66,7 +66,8 @@ func connect(ctx context.Context, network string, from netip.Addr, to netip.Addr
 	if err != nil {
 		return nil, err
 	}
-	err = unix.Connect(fd, sockaddr(to))
+	peer := sockaddr(to)
+	err = unix.Connect(fd, peer)
 	file := os.NewFile(uintptr(fd), network)
 	raw, rawErr := file.SyscallConn()
 	deadline, _ := ctx.Deadline()
@@ -77,7 +78,7 @@ func connect(ctx context.Context, network string, from netip.Addr, to netip.Addr
 		file.Close()
 		return nil, own{os.NewSyscallError("poll", rawErr)}
 	}
-	c := &conn{File: file, raw: raw, network: network, to: to}
+	c := &conn{File: file, raw: raw, network: network, to: to, peer: peer}
 	// Where Run ends, so do all its checks.
 	c.stop = context.AfterFunc(ctx, func() { file.SetDeadline(time.Unix(1, 0)) })
 	switch {
@@ -140,6 +141,7 @@ type conn struct {
 	raw     rawConn
 	network string
 	to      netip.AddrPort
+	peer    unix.Sockaddr // the same, to the kernel
 	stop    func() bool
 }
 
@@ -154,18 +156,7 @@ type rawConn interface {
 func (c *conn) connected() error {
 	done := false
 	var result error
-	look := func(fd uintptr) {
-		poll := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLOUT}}
-		if n, _ := unix.Poll(poll, 0); n == 0 {
-			return
-		}
-		done = true
-		code, err := unix.GetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_ERROR)
-		if err == nil && code != 0 {
-			err = unix.Errno(code)
-		}
-		result = err
-	}
+	look := func(fd uintptr) { done, result = connectAgain(int(fd), c.peer) }
 	err := c.raw.Write(func(fd uintptr) bool {
 		look(fd) // before the first wait, too: the event that is waited for may have been before
 		return done
@@ -176,10 +167,7 @@ func (c *conn) connected() error {
 			return err
 		}
 	}
-	if result != nil {
-		return os.NewSyscallError("connect", result)
-	}
-	return nil
+	return result
 }
 
 // Read reads, and when the deadline has passed it looks once more, without waiting.

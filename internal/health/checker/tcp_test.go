@@ -50,7 +50,7 @@ func TestTCPRefused(t *testing.T) {
 
 // A server whose accept queue is full does not answer.
 func TestTCPSilent(t *testing.T) {
-	to := full(t)
+	to, _ := full(t)
 	c := tcpCheck(100 * time.Millisecond)
 	got := check(t, to, c)
 	expect(t, got, health.Failed, "does not answer within 100ms")
@@ -59,8 +59,8 @@ func TestTCPSilent(t *testing.T) {
 	}
 }
 
-// full returns a port whose accept queue is full.
-func full(t *testing.T) netip.AddrPort {
+// full returns a port whose accept queue is full, and its socket.
+func full(t *testing.T) (netip.AddrPort, int) {
 	t.Helper()
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -83,7 +83,7 @@ func full(t *testing.T) netip.AddrPort {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { c.Close() })
-	return to
+	return to, fd
 }
 
 // What this host cannot send is no evidence.
