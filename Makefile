@@ -94,11 +94,11 @@ bench: rights-bench deps build ## measure the data plane and the Go code into re
 	@$(GIVE_BACK) $(RESULTS)
 
 .PHONY: bench-health
-bench-health: rights-bench-health deps build ## measure health checks into results/health: ten minutes of them on saturated cores; needs root
+bench-health: rights-bench-health deps build ## measure health checks into results/health: what they cost, and ten minutes of them on saturated cores; needs root
 	@mkdir -p $(RESULTS)/health
 	@trap '$(AS_ROOT) $(GIVE_BACK) $(RESULTS)' EXIT; \
 	JEOUL_TEST_ROOT=1 JEOUL_MEASURE='$(abspath $(RESULTS)/health)' \
-		$(GO) test -count=1 -timeout=30m -exec="'$(CURDIR)/$(AS_ROOT)'" -run='^TestMeasure' $(TESTFLAGS) ./cmd/jeoul
+		$(GO) test -p=1 -count=1 -timeout=30m -exec="'$(CURDIR)/$(AS_ROOT)'" -run='^TestMeasure' $(TESTFLAGS) ./internal/health ./cmd/jeoul
 	@cat $(RESULTS)/health/*.txt
 
 .PHONY: bench-instructions

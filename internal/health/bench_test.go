@@ -22,6 +22,7 @@ import (
 	"github.com/jeoul/jeoul/internal/health"
 	"github.com/jeoul/jeoul/internal/health/checker"
 	"github.com/jeoul/jeoul/internal/lb"
+	"github.com/jeoul/jeoul/internal/namespace"
 	"github.com/jeoul/jeoul/internal/testenv"
 )
 
@@ -31,6 +32,10 @@ const asServer = "JEOUL_TEST_SERVE"
 func TestMain(m *testing.M) {
 	if os.Getenv(asServer) != "" {
 		serve()
+		return
+	}
+	if text := os.Getenv(asEngine); text != "" {
+		runEngine(text)
 		return
 	}
 	os.Exit(m.Run())
@@ -64,7 +69,13 @@ func serve() {
 }
 
 // server starts a process that accepts connections on 127.0.0.0/8, and returns its port.
-func server(b *testing.B) uint16 {
+func server(b testing.TB) uint16 {
+	b.Helper()
+	return serverIn(b, nil)
+}
+
+// serverIn is server in a network namespace; nil: in this one.
+func serverIn(b testing.TB, ns *namespace.Namespace) uint16 {
 	b.Helper()
 	command := exec.Command(os.Args[0])
 	command.Env = append(os.Environ(), asServer+"=1")
@@ -76,7 +87,11 @@ func server(b *testing.B) uint16 {
 	if err != nil {
 		b.Fatal(err)
 	}
-	if err := command.Start(); err != nil {
+	start := command.Start
+	if ns != nil {
+		start = func() error { return ns.Do(command.Start) }
+	}
+	if err := start(); err != nil {
 		b.Fatal(err)
 	}
 	b.Cleanup(func() {
@@ -198,7 +213,6 @@ func silentPort(b *testing.B) uint16 {
 
 func measure(b *testing.B, endpoints, services int, interval, lasts time.Duration, port uint16, hangs bool) {
 	check := lb.Check{Type: lb.CheckTCP, Via: lb.ViaAddress, Port: port, Interval: interval, Timeout: time.Second, Rise: 2, Fall: 3}
-	address := func(i int) netip.Addr { return netip.AddrFrom4([4]byte{127, byte(1 + i>>16), byte(i >> 8), byte(i)}) }
 	if hangs {
 		// A datagram that nothing answers.
 		check.Type, check.UDP, check.Port = lb.CheckUDP, &lb.UDPCheck{Send: []byte("?"), Expect: []byte("!")}, silentPort(b)
@@ -207,7 +221,7 @@ func measure(b *testing.B, endpoints, services int, interval, lasts time.Duratio
 	for s := range services {
 		service := lb.ServiceKey{VIP: netip.MustParseAddr("192.0.2.1"), Port: uint16(1 + s), Protocol: lb.TCP}
 		for i := range endpoints {
-			key := lb.BackendKey{Service: service, Address: address(i), Port: port}
+			key := lb.BackendKey{Service: service, Address: loopbackAddress(i), Port: port}
 			wanted = append(wanted, health.Wanted{Backend: key, Checks: []lb.Check{check}})
 		}
 	}
