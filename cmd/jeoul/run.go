@@ -174,7 +174,10 @@ func (c *runCmd) balance(ctx context.Context, cfg *config.Config, log *slog.Logg
 	}
 	group.Go(func() error {
 		return api.Serve(ctx, listener, api.Balancer{Status: controller.Status, Operate: controller.Operate, Operations: controller.Operations, Check: controller.Check,
-			Reload: func() (ops.Reloaded, error) { return reloads.reload(ctx) }, Explain: p.datapath.Explain, Trace: loggedTrace(p.datapath, log), Metrics: shown.Handler()})
+			Reload: func() (ops.Reloaded, error) { return reloads.reload(ctx) }, Explain: p.datapath.Explain, Trace: loggedTrace(p.datapath, log), Metrics: shown.Handler(),
+			Sources: configured, Configured: func(change sources.Change, by string) {
+				log.Info("configured", "source", change.Source, "generation", change.Generation, "by", by)
+			}, Version: version})
 	})
 	group.Go(func() error { reloads.onSignal(ctx, hangup); return nil })
 	group.Go(func() error { return service.attend(ctx, controller.Responds) })

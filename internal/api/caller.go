@@ -18,6 +18,9 @@ type callerKey struct{}
 // withCaller notes whom the kernel says to be at the other end (unix(7),
 // SO_PEERCRED): no client can claim to be another.
 func withCaller(ctx context.Context, c net.Conn) context.Context {
+	if held, ok := c.(*slot); ok {
+		c = held.Conn
+	}
 	socket, ok := c.(*net.UnixConn)
 	if !ok {
 		return ctx

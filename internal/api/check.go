@@ -17,16 +17,11 @@ const checkPath = "/check"
 // other, and each takes its timeout at most. It is less than the server takes to write an answer.
 const checkBound = 25 * time.Second
 
-// serveCheck asks a backend now.
-func (b Balancer) serveCheck(w http.ResponseWriter, r *http.Request) {
-	ctx, cancel := context.WithTimeout(r.Context(), checkBound)
+// check asks a backend now.
+func (b Balancer) check(ctx context.Context, at OfBackend) (ops.Checked, error) {
+	ctx, cancel := context.WithTimeout(ctx, checkBound)
 	defer cancel()
-	checked, err := b.Check(ctx, r.PathValue("service"), r.PathValue("backend"))
-	if err != nil {
-		fail(w, err)
-		return
-	}
-	reply(w, http.StatusOK, checked)
+	return b.Check(ctx, at.Service, at.Backend)
 }
 
 // Check asks a backend now, without consequence for its verdict. Errors: ErrNotRunning,

@@ -36,7 +36,7 @@ func NewClient(path string) *Client {
 	dial := func(ctx context.Context, _, _ string) (net.Conn, error) {
 		return new(net.Dialer).DialContext(ctx, "unix", path)
 	}
-	transport := &http.Transport{DialContext: dial, DisableKeepAlives: true, ResponseHeaderTimeout: 30 * time.Second}
+	transport := &http.Transport{DialContext: dial, DisableKeepAlives: true, ResponseHeaderTimeout: 30 * time.Second, ExpectContinueTimeout: 10 * time.Second}
 	patient := transport.Clone()
 	patient.ResponseHeaderTimeout = 0
 	return &Client{path: path, patient: &http.Client{Transport: patient},
@@ -119,11 +119,11 @@ func (c *Client) open(ctx context.Context, client *http.Client, method, path str
 		return response.Body, nil
 	}
 	defer response.Body.Close()
-	var refusal failure
-	if json.NewDecoder(io.LimitReader(response.Body, maxAnswer)).Decode(&refusal) != nil || refusal.Error == "" {
-		refusal.Error = response.Status
+	refusal := &Problem{}
+	if json.NewDecoder(io.LimitReader(response.Body, maxAnswer)).Decode(refusal) != nil || refusal.Detail == "" {
+		refusal = &Problem{Status: response.StatusCode, Title: response.Status, Detail: response.Status}
 	}
-	return nil, errors.New(refusal.Error)
+	return nil, refusal
 }
 
 // explain turns a failure to connect into what a person can do about it.

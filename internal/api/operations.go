@@ -9,6 +9,8 @@ import (
 	"net/url"
 	"time"
 
+	"github.com/danielgtaylor/huma/v2"
+
 	"github.com/jeoul/jeoul/internal/ops"
 )
 
@@ -29,8 +31,8 @@ type orderBody struct {
 const maxDeadline = 366 * 24 * time.Hour
 
 // order puts a request's path and body together.
-func (b orderBody) order(verb ops.Verb, r *http.Request) (ops.Order, error) {
-	o := ops.Order{Verb: verb, Service: r.PathValue("service"), Backend: r.PathValue("backend"), AllServices: b.AllServices, By: callerOf(r.Context())}
+func (b orderBody) order(verb ops.Verb, at OfBackend, by string) (ops.Order, error) {
+	o := ops.Order{Verb: verb, Service: at.Service, Backend: at.Backend, AllServices: b.AllServices, By: by}
 	switch {
 	case verb != ops.Drain && b.DeadlineSeconds != 0:
 		return o, fmt.Errorf("%w: deadline_seconds goes with drain only", ops.ErrBadRequest)
@@ -50,39 +52,54 @@ func (b orderBody) order(verb ops.Verb, r *http.Request) (ops.Order, error) {
 	return o, nil
 }
 
-// handleOperations adds what changes a balancer.
-func (b Balancer) handleOperations(mux *http.ServeMux) {
-	mux.HandleFunc("GET "+operationsPath, func(w http.ResponseWriter, _ *http.Request) {
-		operations, err := b.Operations()
-		if err != nil {
-			fail(w, err)
-			return
-		}
-		reply(w, http.StatusOK, operations)
-	})
-	mux.HandleFunc("POST "+backendPath+checkPath, b.serveCheck)
-	mux.HandleFunc("POST "+undoPath, b.serveOrder(ops.Undo))
-	for _, verb := range []ops.Verb{ops.Drain, ops.Enable, ops.Weight} {
-		mux.HandleFunc("POST "+backendPath+"/"+string(verb), b.serveOrder(verb))
+// OfBackend is the backend that an order is about; exported, for huma to find it where it is embedded.
+type OfBackend struct {
+	Service string `path:"service"`
+	Backend string `path:"backend"`
+}
+
+// handleOperations adds what changes a balancer beside its configuration.
+func (b Balancer) handleOperations(a huma.API) {
+	add(a, endpoint{method: http.MethodGet, path: operationsPath, id: "list-operations", summary: "What operations have changed, and which can be taken back"},
+		func(context.Context, *none) (*answer[ops.Operations], error) {
+			operations, err := b.Operations()
+			return &answer[ops.Operations]{operations}, err
+		})
+	add(a, endpoint{method: http.MethodPost, path: backendPath + checkPath, id: "check", summary: "Ask a backend now whether it serves, without consequence for its verdict"},
+		func(ctx context.Context, in *OfBackend) (*answer[ops.Checked], error) {
+			checked, err := b.check(ctx, *in)
+			return &answer[ops.Checked]{checked}, err
+		})
+	add(a, endpoint{method: http.MethodPost, path: undoPath, id: "undo", summary: "Take the latest operation back", body: schemaOf[orderBody](a), slow: true},
+		func(ctx context.Context, in *Sent) (*answer[ops.Operation], error) {
+			return b.operate(ctx, ops.Undo, OfBackend{}, in.RawBody)
+		})
+	for verb, summary := range map[ops.Verb]string{ops.Drain: "Let a backend finish its flows, and give it no new one",
+		ops.Enable: "Give a drained backend new flows again", ops.Weight: "Give a backend another share of new flows"} {
+		add(a, endpoint{method: http.MethodPost, path: backendPath + "/" + string(verb), id: string(verb), summary: summary, body: schemaOf[orderBody](a), slow: true},
+			func(ctx context.Context, in *struct {
+				OfBackend
+				Sent
+			}) (*answer[ops.Operation], error) {
+				return b.operate(ctx, verb, in.OfBackend, in.RawBody)
+			})
 	}
 }
 
-func (b Balancer) serveOrder(verb ops.Verb) http.HandlerFunc {
-	return func(w http.ResponseWriter, r *http.Request) {
-		var body orderBody
-		if r.ContentLength != 0 && !read(w, r, &body) {
-			return
+// operate reads what is asked for, and does it.
+func (b Balancer) operate(ctx context.Context, verb ops.Verb, at OfBackend, text []byte) (*answer[ops.Operation], error) {
+	var body orderBody
+	if len(text) > 0 {
+		if err := read(text, &body); err != nil {
+			return nil, err
 		}
-		order, err := body.order(verb, r)
-		if err == nil {
-			var done ops.Operation
-			if done, err = b.Operate(r.Context(), order); err == nil {
-				reply(w, http.StatusOK, done)
-				return
-			}
-		}
-		fail(w, err)
 	}
+	order, err := body.order(verb, at, callerOf(ctx))
+	if err != nil {
+		return nil, err
+	}
+	done, err := b.Operate(ctx, order)
+	return &answer[ops.Operation]{done}, err
 }
 
 // Operations asks what operations have changed. Errors: ErrNotRunning,

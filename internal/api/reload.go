@@ -8,23 +8,9 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"time"
 
 	"github.com/jeoul/jeoul/internal/ops"
 )
-
-// serveReload answers when the configuration is in force or refused. A client that hangs up
-// meanwhile ends nothing: half a reload there is not.
-func (b Balancer) serveReload(w http.ResponseWriter, _ *http.Request) {
-	// As long as it takes: programs are verified, and backends that are new are looked for.
-	_ = http.NewResponseController(w).SetWriteDeadline(time.Time{})
-	done, err := b.Reload()
-	if err != nil {
-		fail(w, err)
-		return
-	}
-	reply(w, http.StatusOK, done)
-}
 
 // Reload has the daemon read its configuration file again, and returns when the file is in force.
 // Errors: ErrNotRunning, ErrNoRights, the context's (then it may still be put in force), or why the

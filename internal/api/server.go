@@ -7,13 +7,13 @@
 // POST /v1/services/SERVICE/backends/BACKEND/drain, …/enable and …/weight change a
 // backend, POST /v1/operations/undo takes the latest change back, and GET
 // /v1/operations lists them. POST /v1/services/SERVICE/backends/BACKEND/check asks a backend now
-// whether it serves, and tells every step. POST /v1/reload has the daemon read its file again. What is asked for wrongly is answered with 400, what
-// there is not with 404, and what would do harm with 409.
+// whether it serves, and tells every step. POST /v1/reload has the daemon read its file again.
+// /v1/config has the configuration, whole, by source, by service and by backend, and changes it.
+// /openapi.json describes all of it. Errors are problems (RFC 9457).
 package api
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -26,6 +26,7 @@ import (
 
 	"github.com/jeoul/jeoul/internal/httpserve"
 	"github.com/jeoul/jeoul/internal/ops"
+	"github.com/jeoul/jeoul/internal/sources"
 	"github.com/jeoul/jeoul/internal/trace"
 )
 
@@ -66,6 +67,13 @@ type Balancer struct {
 	// Reload has the daemon read its configuration file again, and returns when the file is in
 	// force or refused. Errors: ErrNotReloaded, ErrStopping, the context's.
 	Reload func() (ops.Reloaded, error)
+	// Sources are those of the configuration.
+	Sources *sources.Sources
+	// Configured is told of each change of the configuration that was made, and who asked for it;
+	// nil: none is.
+	Configured func(change sources.Change, by string)
+	// Version is that of the program.
+	Version string
 	// Metrics answers scrapes; nil where there are none.
 	Metrics http.Handler
 }
@@ -141,63 +149,20 @@ func removeDead(ctx context.Context, path string) error {
 // Serve answers requests on the listener until the context ends; then it lets
 // the requests in hand finish, within a bound, and closes the listener.
 func Serve(ctx context.Context, listener net.Listener, b Balancer) error {
-	mux := http.NewServeMux()
-	mux.HandleFunc("GET "+statusPath, func(w http.ResponseWriter, r *http.Request) {
-		s, err := b.Status()
-		if err != nil {
-			fail(w, err)
-			return
-		}
-		reply(w, http.StatusOK, s)
-	})
-	mux.HandleFunc("POST "+explainPath, b.serveExplain)
-	mux.HandleFunc("POST "+tracePath, b.serveTrace)
-	mux.HandleFunc("POST "+reloadPath, b.serveReload)
-	b.handleOperations(mux)
-	if b.Metrics != nil {
-		mux.Handle("GET /metrics", b.Metrics)
-	}
+	router, _ := newRouter(b)
 	server := &http.Server{
-		Handler: mux,
+		Handler: router,
 		// A trace goes on until its client hangs up: it must end with us.
 		BaseContext:       func(net.Listener) context.Context { return ctx },
 		ConnContext:       withCaller,
 		ReadHeaderTimeout: 5 * time.Second,
 		ReadTimeout:       10 * time.Second,
 		WriteTimeout:      30 * time.Second,
-		IdleTimeout:       time.Minute,
+		IdleTimeout:       10 * time.Second,
 		MaxHeaderBytes:    16 << 10,
 	}
-	if err := httpserve.Until(ctx, server, listener, farewell); err != nil {
+	if err := httpserve.Until(ctx, server, limit(listener, maxConnections), farewell); err != nil {
 		return fmt.Errorf("serve the API on %s: %w", listener.Addr(), err)
 	}
 	return nil
-}
-
-// failure is the body of an answer that is not a success.
-type failure struct {
-	Error string `json:"error"`
-}
-
-// fail answers with an error; its kind is in the status code.
-func fail(w http.ResponseWriter, err error) {
-	code := http.StatusInternalServerError
-	switch {
-	case errors.Is(err, trace.ErrBadQuestion), errors.Is(err, ops.ErrBadRequest):
-		code = http.StatusBadRequest
-	case errors.Is(err, trace.ErrNoService), errors.Is(err, ops.ErrNotFound):
-		code = http.StatusNotFound
-	case errors.Is(err, trace.ErrBusy), errors.Is(err, ops.ErrRefused), errors.Is(err, ops.ErrNotReloaded):
-		code = http.StatusConflict
-	case errors.Is(err, ops.ErrStopping):
-		code = http.StatusServiceUnavailable
-	}
-	reply(w, code, failure{Error: err.Error()})
-}
-
-// reply writes a JSON body. A client that hangs up is no error of ours.
-func reply(w http.ResponseWriter, code int, body any) {
-	w.Header().Set("Content-Type", "application/json")
-	w.WriteHeader(code)
-	_ = json.NewEncoder(w).Encode(body)
 }

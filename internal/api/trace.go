@@ -5,11 +5,12 @@ package api
 import (
 	"context"
 	"encoding/json"
-	"fmt"
 	"net/http"
 	"time"
 
-	"github.com/jeoul/jeoul/internal/ops"
+	"github.com/danielgtaylor/huma/v2"
+	"github.com/danielgtaylor/huma/v2/adapters/humago"
+
 	"github.com/jeoul/jeoul/internal/trace"
 )
 
@@ -29,37 +30,31 @@ const (
 	patience = 10 * time.Second
 )
 
-// read takes a request's body. It answers itself if that is not what it should be.
-func read(w http.ResponseWriter, r *http.Request, into any) bool {
-	body := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxQuestion))
-	body.DisallowUnknownFields()
-	if err := body.Decode(into); err != nil {
-		fail(w, fmt.Errorf("%w: the request cannot be understood (is it from another version?): %v", ops.ErrBadRequest, err))
-		return false
-	}
-	return true
+// handleTraces adds what explains packets.
+func (b Balancer) handleTraces(a huma.API) {
+	add(a, endpoint{method: http.MethodPost, path: explainPath, id: "explain", summary: "What would become of a packet", body: schemaOf[trace.Question](a), required: true, slow: true},
+		func(_ context.Context, in *Sent) (*answer[*trace.Packet], error) {
+			var question trace.Question
+			if err := read(in.RawBody, &question); err != nil {
+				return nil, err
+			}
+			packet, err := b.Explain(question)
+			return &answer[*trace.Packet]{packet}, err
+		})
+	add(a, endpoint{method: http.MethodPost, path: tracePath, id: "trace", summary: "Real packets, a line of JSON each", body: schemaOf[TraceRequest](a), required: true, kind: traceType, answer: schemaOf[trace.Event](a)},
+		func(_ context.Context, in *Sent) (*huma.StreamResponse, error) {
+			var request TraceRequest
+			if err := read(in.RawBody, &request); err != nil {
+				return nil, err
+			}
+			return &huma.StreamResponse{Body: func(ctx huma.Context) { b.streamTrace(ctx, request) }}, nil
+		})
 }
 
-func (b Balancer) serveExplain(w http.ResponseWriter, r *http.Request) {
-	var question trace.Question
-	if !read(w, r, &question) {
-		return
-	}
-	packet, err := b.Explain(question)
-	if err != nil {
-		fail(w, err)
-		return
-	}
-	reply(w, http.StatusOK, packet)
-}
-
-// serveTrace streams events, a line of JSON each, until the client hangs up, its
+// streamTrace sends events, a line of JSON each, until the client hangs up, its
 // time is over, or the server stops.
-func (b Balancer) serveTrace(w http.ResponseWriter, r *http.Request) {
-	var request TraceRequest
-	if !read(w, r, &request) {
-		return
-	}
+func (b Balancer) streamTrace(stream huma.Context, request TraceRequest) {
+	r, w := humago.Unwrap(stream)
 	// The server's bounds are for those who say nothing; here they are ours.
 	control := http.NewResponseController(w)
 	_ = control.SetReadDeadline(time.Time{})
@@ -72,7 +67,7 @@ func (b Balancer) serveTrace(w http.ResponseWriter, r *http.Request) {
 	started := false
 	tell := func(event trace.Event) error {
 		if !started {
-			w.Header().Set("Content-Type", "application/x-ndjson")
+			w.Header().Set("Content-Type", traceType)
 			started = true
 		}
 		_ = control.SetWriteDeadline(time.Now().Add(patience))
@@ -84,8 +79,11 @@ func (b Balancer) serveTrace(w http.ResponseWriter, r *http.Request) {
 	err := b.Trace(ctx, request.Filter, tell)
 	switch {
 	case err != nil && !started:
-		fail(w, err)
+		problemOf(err).write(w)
 	case err != nil && r.Context().Err() == nil:
 		_ = tell(trace.Event{Error: err.Error()})
 	}
 }
+
+// traceType is that of lines of JSON.
+const traceType = "application/x-ndjson"

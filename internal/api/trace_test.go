@@ -69,13 +69,13 @@ func TestExplainRefusals(t *testing.T) {
 			t.Errorf("%v: status %d, want %d", refusal, response.StatusCode, code)
 		}
 	}
-	for _, body := range []string{"", "{", `{"souce": "192.0.2.7"}`, `{"source": "` + strings.Repeat("1", maxQuestion) + `"}`} {
+	for body, want := range map[string]int{"": http.StatusBadRequest, "{": http.StatusBadRequest, "{} {}": http.StatusBadRequest, `{"souce": "192.0.2.7"}`: http.StatusBadRequest, `{"source": "` + strings.Repeat("1", maxQuestion) + `"}`: http.StatusRequestEntityTooLarge} {
 		response, err := NewClient(path).http.Post("http://jeoul"+explainPath, "application/json", strings.NewReader(body))
 		if err != nil {
 			t.Fatal(err)
 		}
 		response.Body.Close()
-		if response.StatusCode != http.StatusBadRequest {
+		if response.StatusCode != want {
 			t.Errorf("a body of %d bytes that is no question: status %d", len(body), response.StatusCode)
 		}
 	}

@@ -160,7 +160,9 @@ func (at Place) find(services *yaml.Node) (list *yaml.Node, i int) {
 // Ask changes a place, as Change does a source. Errors: those of Change and of If, ErrNotFound, ErrOwned,
 // ErrMalformed.
 func (s *Sources) Ask(ctx context.Context, r Request) (Change, error) {
-	r.At = s.resolve(r.At)
+	if r.At = s.resolve(r.At); r.At.Source == config.FileOwner {
+		return Change{}, fmt.Errorf("%w: %s is of the file %s: change it there, and reload", ErrOwned, r.At, s.path)
+	}
 	return s.Change(ctx, r.At.Source, r.By, r.Dry, func(before Fragment) ([]byte, bool, error) {
 		if err := s.owned(r.At); err != nil {
 			return nil, false, err

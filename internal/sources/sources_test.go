@@ -125,7 +125,7 @@ func TestAsk(t *testing.T) {
 		{Put, Place{Service: "none", Backend: "b1"}, "address: 192.0.2.3", "api:shop b2*1 b3*1", ErrNotFound},
 		{Put, Place{Source: "kube"}, "services:\n  - " + strings.ReplaceAll(service("mail", 102, 9), "\n", "\n    "), "api:shop b2*1 b3*1, kube:mail b9*1", nil},
 		{Put, Place{Source: "api", Service: "mail"}, service("mail", 103, 9), "api:shop b2*1 b3*1, kube:mail b9*1", ErrOwned},
-		{Delete, Place{Service: "web"}, "", "api:shop b2*1 b3*1, kube:mail b9*1", ErrMalformed},
+		{Delete, Place{Service: "web"}, "", "api:shop b2*1 b3*1, kube:mail b9*1", ErrOwned},
 		{Put, Place{Source: "api", Service: "web"}, service("web", 103, 9), "api:shop b2*1 b3*1, kube:mail b9*1", ErrOwned},
 		{Patch, Place{Service: "shop"}, "{scheduler: rr, backends: [{name: b5, address: 192.0.2.5}]}", "api:shop b5*1, kube:mail b9*1", nil},
 		{Delete, Place{Source: "kube"}, "", "api:shop b5*1", nil},
