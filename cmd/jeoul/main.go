@@ -27,6 +27,7 @@ type commands struct {
 	Agent      agentCmd      `cmd:"" help:"Prepare this host as a backend: accept packets for a VIP without answering ARP or NDP for it."`
 	Backend    backendCmd    `cmd:"" help:"Drain backends of a running balancer, enable or weigh them, and undo that; until the daemon is stopped."`
 	Reload     reloadCmd     `cmd:"" help:"Have a running balancer read its configuration file again, and say whether that is in force."`
+	Apply      applyCmd      `cmd:"" help:"Configure services of a running balancer beside its file; answers when the data plane has them."`
 	Detach     detachCmd     `cmd:"" help:"Take away the data plane and the network changes of a process that has left them."`
 	Status     statusCmd     `cmd:"" help:"Show services, backends and counters of a running balancer."`
 	Trace      traceCmd      `cmd:"" help:"Ask a running balancer why a packet goes where it goes, or follow real ones."`

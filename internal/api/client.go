@@ -12,6 +12,7 @@ import (
 	"io/fs"
 	"net"
 	"net/http"
+	"net/url"
 	"syscall"
 	"time"
 
@@ -100,7 +101,11 @@ func (c *Client) ask(ctx context.Context, method, path string, question, into an
 // open sends a request and returns the body of an answer that is a success.
 func (c *Client) open(ctx context.Context, client *http.Client, method, path string, question any) (io.ReadCloser, error) {
 	var content io.Reader
-	if question != nil {
+	written, isYAML := question.(yamlText)
+	switch {
+	case isYAML:
+		content = bytes.NewReader(written)
+	case question != nil:
 		text, err := json.Marshal(question)
 		if err != nil {
 			return nil, err
@@ -110,6 +115,9 @@ func (c *Client) open(ctx context.Context, client *http.Client, method, path str
 	request, err := http.NewRequestWithContext(ctx, method, "http://jeoul"+path, content)
 	if err != nil {
 		return nil, err
+	}
+	if isYAML {
+		request.Header.Set("Content-Type", "application/yaml")
 	}
 	response, err := client.Do(request)
 	if err != nil {
@@ -135,4 +143,27 @@ func explain(err error) error {
 		return fmt.Errorf("%w; run as root or as a member of the socket's group", ErrNoRights)
 	}
 	return err
+}
+
+// yamlText is the body of a request that is sent as it is.
+type yamlText []byte
+
+// Apply makes a text in YAML all that a source says, and returns when that is in force and stored;
+// with dry, it only says what would be different. Errors: ErrNotRunning, ErrNoRights, or a Problem: then
+// nothing was changed.
+func (c *Client) Apply(ctx context.Context, source string, text []byte, dry bool) (*Change, error) {
+	path := sourcesPath + "/" + url.PathEscape(source)
+	if dry {
+		path += "?dry_run=true"
+	}
+	body, err := c.open(ctx, c.patient, http.MethodPut, path, yamlText(text))
+	if err != nil {
+		return nil, err
+	}
+	defer body.Close()
+	change := &Change{}
+	if err := json.NewDecoder(io.LimitReader(body, maxAnswer)).Decode(change); err != nil {
+		return nil, fmt.Errorf("apply: the daemon on %s broke off: %w", c.path, err)
+	}
+	return change, nil
 }

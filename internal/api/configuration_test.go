@@ -144,6 +144,24 @@ func TestConfiguration(t *testing.T) {
 	}
 }
 
+// TestApply: what a client applies is all that its source says.
+func TestApply(t *testing.T) {
+	client, s := serveConfiguration(t, new(error))
+	const text = "services:\n  - name: shop\n    vip: 192.0.2.101\n    port: 80\n    backends:\n      - {name: b1, address: 192.0.2.1}\n"
+	for _, dry := range []bool{true, false, false} {
+		change, err := client.Apply(t.Context(), "kube", []byte(text), dry)
+		if err != nil || change.Generation != 1 || change.DryRun != dry {
+			t.Fatalf("%+v, %v", change, err)
+		}
+		if owner := s.Owner("shop"); (owner == "kube") == dry {
+			t.Errorf("dry %t: shop is of %q", dry, owner)
+		}
+	}
+	if _, err := client.Apply(t.Context(), "kube", []byte("hook: tc\n"+text), false); err == nil || err.Error() != "kube:1: hook: is the configuration file's to say; here stand services only: remove it" {
+		t.Errorf("error %v", err)
+	}
+}
+
 // TestLargeBody: a body beyond its bound is refused, and only so many large ones are read at a time.
 func TestLargeBody(t *testing.T) {
 	client, _ := serveConfiguration(t, new(error))

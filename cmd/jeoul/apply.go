@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+
+	"github.com/jeoul/jeoul/internal/api"
+)
+
+// applyCmd configures a running balancer.
+type applyCmd struct {
+	socketFlag
+	File   string `name:"file" short:"f" required:"" type:"existingfile" placeholder:"FILE" help:"Services in YAML, as in a configuration."`
+	Source string `name:"source" default:"api" placeholder:"NAME" help:"The source of configuration that these services become, all of it (${default})."`
+	DryRun bool   `name:"dry-run" help:"Change nothing: check the file, and print what would be different."`
+}
+
+// Run returns when the services are in force, or with the reason why they are not.
+func (c *applyCmd) Run(ctx context.Context) error {
+	text, err := os.ReadFile(c.File)
+	if err != nil {
+		return err
+	}
+	change, err := api.NewClient(c.Socket).Apply(ctx, c.Source, text, c.DryRun)
+	switch {
+	case err != nil:
+		return err
+	case !change.Changed:
+		fmt.Printf("nothing to change in source %s, generation %d\n", change.Source, change.Generation)
+	case c.DryRun:
+		fmt.Print(change.Difference)
+	default:
+		fmt.Printf("applied source %s, generation %d\n", change.Source, change.Generation)
+	}
+	return nil
+}
