@@ -59,6 +59,8 @@ enum outcome {
 	OUTCOME_DROPPED_TIME_EXCEEDED,
 	OUTCOME_DROPPED_NO_ROUTE,
 	OUTCOME_DROPPED_NO_ROOM,
+	/* Its flow is not known, or has ended, while flows are moved: struct head, `moving`. */
+	OUTCOME_DROPPED_FLOWS_MOVING,
 	/* From here on, what a service may have answered instead. */
 	OUTCOME_DROPPED_NO_BACKEND,
 	OUTCOME_DROPPED_BACKEND_DOWN,
@@ -535,7 +537,11 @@ struct head {
 	__u32 patience;
 	/* Not 0 while it has stood for longer. */
 	__u32 aside;
-	__u32 pad[6];
+	/* While flows are moved from other tables into those that packets go by: until when, in
+	 * nanoseconds of the monotonic clock, should the control plane be killed meanwhile; 0
+	 * otherwise. See flows_move(). */
+	__u64 moving;
+	__u32 pad[4];
 };
 
 /* return_bucket is the element of the table that finds a full-NAT flow by what its

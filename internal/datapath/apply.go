@@ -133,7 +133,8 @@ func (d *Datapath) replace(c *revision, ports []port) error {
 	}
 	// Packets find the programs before the limits are written.
 	c.noteUnremembered(next, d.janitor.now())
-	flows := move{janitor: d.janitor, from: d.shared, to: next, former: d.former, returns: c.returnsOf(d.secret)}
+	flows := move{janitor: d.janitor, from: d.shared, to: next, former: d.former, memory: memory,
+		returns: c.returnsOf(d.secret)}
 	made, err := d.install(ports, d.wish(c.state), func(kind programKind) (*generation, error) {
 		made, err := d.load(kind, ports, memory, next)
 		if err == nil {

@@ -214,9 +214,11 @@ func TestFlowsChangeWhileTheyMove(t *testing.T) {
 	begins := proven.put(flow(2, 1), xdpFlowStateFLOW_CLOSED, 1000, false)
 	stays := proven.put(flow(3, 1), xdpFlowStateFLOW_ESTABLISHED, 1000, false)
 	proves := unproven.put(flow(4, 1), xdpFlowStateFLOW_OPENING, 1000, false)
+	over := proven.put(flow(6, 1), xdpFlowStateFLOW_CLIENT_FIN, 1000, false)
 	proven.write(90, flow(9, 1), xdpFlowStateFLOW_ESTABLISHED, 1000, false, 3) // busy: half of it is written
 	m := move{janitor: newJanitor(lb.Timeouts{}), from: to, to: to,
-		former: &formerFlows{proven: []formerTable{proven.table}, unproven: []formerTable{unproven.table}}}
+		former: &formerFlows{proven: []formerTable{proven.table}, unproven: []formerTable{unproven.table}},
+		memory: &memory{storage: make(storage, cacheLine/8)}}
 	m.begin()
 	expect := func(table *flowTable, n int, backend uint32, state xdpFlowState, seen uint32) {
 		t.Helper()
@@ -227,8 +229,11 @@ func TestFlowsChangeWhileTheyMove(t *testing.T) {
 		}
 	}
 	expect(to.unproven, 4, 1, xdpFlowStateFLOW_OPENING, 1000)
-	if n := len(to.proven.places()); n != 3 {
-		t.Errorf("%d flows were copied, want 3", n)
+	if n := len(to.proven.places()); n != 4 {
+		t.Errorf("%d flows were copied, want 4", n)
+	}
+	if m.memory.head().Moving == 0 {
+		t.Error("the new programs are not told that flows move")
 	}
 
 	proven.write(ends, flow(1, 1), xdpFlowStateFLOW_CLIENT_FIN, 1000, false, 0x4711)
@@ -237,14 +242,24 @@ func TestFlowsChangeWhileTheyMove(t *testing.T) {
 	unproven.write(proves, flow(4, 1), xdpFlowStateFLOW_FREE, 0, false, 0)
 	proven.put(flow(4, 1), xdpFlowStateFLOW_ESTABLISHED, 1000, false)
 	proven.put(flow(5, 1), xdpFlowStateFLOW_ESTABLISHED, 2000, false)
+	proven.write(over, flow(6, 1), xdpFlowStateFLOW_FREE, 0, false, 0)
+	unproven.put(flow(6, 2), xdpFlowStateFLOW_OPENING, 2000, false)
 	m.finish()
 	expect(to.proven, 1, 1, xdpFlowStateFLOW_CLIENT_FIN, 1000)
 	expect(to.proven, 2, 2, xdpFlowStateFLOW_ESTABLISHED, 1000)
 	expect(to.proven, 3, 1, xdpFlowStateFLOW_ESTABLISHED, 2000)
 	expect(to.proven, 4, 1, xdpFlowStateFLOW_ESTABLISHED, 1000)
 	expect(to.proven, 5, 1, xdpFlowStateFLOW_ESTABLISHED, 2000)
-	if left := to.unproven.places(); len(left) != 0 {
-		t.Errorf("of flows that were proven, %d are unproven too", len(left))
+	expect(to.unproven, 6, 2, xdpFlowStateFLOW_OPENING, 2000)
+	if left := to.unproven.places(); len(left) != 1 {
+		t.Errorf("of flows that were proven, %d are unproven too", len(left)-1)
+	}
+	six := flow(6, 1)
+	if _, there := to.proven.find(&six); there {
+		t.Error("a flow that is over stands before the one that has begun in its place")
+	}
+	if m.memory.head().Moving != 0 {
+		t.Error("the new programs are told that flows still move")
 	}
 	for _, table := range []*flowTable{to.proven, to.unproven} {
 		if wrongs := table.wrongs(); wrongs != "" {

@@ -2,7 +2,12 @@
 
 package datapath
 
-import "github.com/cilium/ebpf"
+import (
+	"sync/atomic"
+	"time"
+
+	"github.com/cilium/ebpf"
+)
 
 // move brings what is remembered from one set of tables to another, of other sizes or of
 // another layout, while packets go on: once when the programs that use the new ones are ready,
@@ -14,8 +19,14 @@ type move struct {
 	former *formerFlows
 	// returns makes the entries anew that lead to the flows of full NAT.
 	returns returnsOf
-	begun   bool
+	// memory is that of the programs that use the new tables.
+	memory *memory
+	begun  bool
 }
+
+// moveBound is how long packets of flows that are not known wait at most for the end of a move: beyond
+// the time that copies take, for a process may be killed in the middle of one.
+const moveBound = 10 * time.Second
 
 // formerFlows are tables that packets go by, or went by last, and that are not among the shared
 // maps: they are laid out differently, or were about to be replaced when a process was killed.
@@ -57,6 +68,7 @@ func (m *move) begin() {
 	m.janitor.freeze(true)
 	m.copy(nil)
 	m.copy(m.leaveUnproven)
+	atomic.StoreUint64(&m.memory.head().Moving, uint64(monotonic()+moveBound))
 }
 
 func (m *move) needed() bool {
@@ -64,7 +76,8 @@ func (m *move) needed() bool {
 }
 
 // finish copies what packets have begun and ended since: at once, for until then the new programs do not
-// know it, and once more when no old program runs any more.
+// know it, and once more when no old program runs any more. Until then these hold back what may be of such
+// a flow (flows_move() in bpf/balancer/flow/track.h).
 func (m *move) finish() {
 	if !m.begun {
 		return
@@ -72,6 +85,7 @@ func (m *move) finish() {
 	m.copy(m.leaveUnproven)
 	waitForReaders()
 	m.copy(m.leaveUnproven)
+	atomic.StoreUint64(&m.memory.head().Moving, 0)
 }
 
 // cancel leaves it at the old tables.
@@ -87,14 +101,14 @@ func (m *move) copy(proven func(*xdpFlow)) {
 			m.to.proven.adopt(t, proven)
 		}
 		for _, t := range m.former.unproven {
-			m.to.unproven.adopt(t, nil)
+			m.to.unproven.adopt(t, m.leaveEnded)
 		}
 	}
 	if m.from.proven != m.to.proven {
 		m.to.proven.adopt(m.from.proven, proven)
 	}
 	if m.from.unproven != m.to.unproven {
-		m.to.unproven.adopt(m.from.unproven, nil)
+		m.to.unproven.adopt(m.from.unproven, m.leaveEnded)
 	}
 	m.returns.lead(m.to)
 }
@@ -108,5 +122,17 @@ func (m *move) leaveUnproven(flow *xdpFlow) {
 	}
 	m.to.unproven.release(place, place.tag(), func(is *xdpFlow, state xdpFlowState, _ uint32) bool {
 		return isLive(state) && is.Backend == flow.Backend && is.Generation == flow.Generation && is.Source == flow.Source
+	})
+}
+
+// leaveEnded takes a flow out of the new table of proven ones that was over when it was copied, and in
+// whose place a packet has begun this unproven one: it would be found first.
+func (m *move) leaveEnded(flow *xdpFlow) {
+	place, there := m.to.proven.find(flow)
+	if !there {
+		return
+	}
+	m.to.proven.release(place, place.tag(), func(_ *xdpFlow, state xdpFlowState, _ uint32) bool {
+		return !isLive(state) && state < xdpFlowStateFLOW_AFFINITY_NEW
 	})
 }

@@ -194,7 +194,9 @@ var unreached = []string{"dropped_no_port", "dropped_flow_table_full", "dropped_
 	// A datagram whose backend is down begins a new flow, where one can.
 	"unreachable_backend_down",
 	// Of a data plane whose process is gone for too long.
-	"passed_orphaned"}
+	"passed_orphaned",
+	// Of flows that are being moved into other tables.
+	"dropped_flows_moving"}
 
 // metByRandom are the things of the model that random packets must reach.
 var metByRandom = []string{"proven", "told by a reply", "affinity replaced", "attached: true", "attached: false", "forgotten: reused", "reopened",

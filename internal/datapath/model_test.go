@@ -66,6 +66,8 @@ type model struct {
 	stale bool
 	// aside: the control plane has been away for too long.
 	aside bool
+	// moving: flows are being moved into other tables.
+	moving bool
 
 	// met counts what has happened, for tests to know what they have reached.
 	met map[string]uint64
@@ -427,6 +429,9 @@ func (m *model) isReply(o origin, client netip.AddrPort, alive bool) bool {
 	case at.cameBack != 0:
 		m.met["reply: of a backend that came back"]++
 		return true
+	case m.moving:
+		m.met["reply: while flows move"]++
+		return true
 	case at.unremembered == 0:
 	case len(at.owners) > 0 && indexOfBackend(s, at.owners[scale(hash, len(at.owners))]) == i:
 		m.met["reply: by the hash"]++
@@ -468,6 +473,9 @@ type asker struct {
 }
 
 func (a asker) opens() bool { return a.protocol == protoTCP && a.flags&(flagSYN|flagACK) == flagSYN }
+
+// goesOn says whether the packet is one in the middle of a TCP connection.
+func (a asker) goesOn() bool { return a.protocol == protoTCP && !a.opens() && !a.quiet }
 
 // toBackend sends a client's packet on.
 func (m *model) toBackend(p *packet, s *lb.RoutedService, seen seen) verdict {
@@ -566,7 +574,10 @@ func (v *verdict) leave(p *packet, ingress, egress int, to, from net.HardwareAdd
 // translatedBack is the way back of full NAT.
 func (m *model) translatedBack(p *packet) verdict {
 	e := m.flowBehind(returnKey{netip.AddrPortFrom(p.source, p.sport), netip.AddrPortFrom(p.destination, p.dport), p.protocol})
-	if e == nil {
+	switch {
+	case e == nil && m.moving:
+		return p.untouched(flowsMoving)
+	case e == nil:
 		return m.refused(p, m.poolAnswers(), noFlow)
 	}
 	if p.complete() {

@@ -34,6 +34,7 @@ const (
 	noFlow        = "dropped_no_flow"
 	noRoomForFlow = "dropped_flow_table_full"
 	noPort        = "dropped_no_port"
+	flowsMoving   = "dropped_flows_moving"
 	// The ends of what a limit refuses.
 	overRate, overConnections = "dropped_rate_limit", "dropped_connection_limit"
 )
@@ -64,6 +65,9 @@ func (m *model) schedule(c *choice, s *lb.RoutedService, a asker, seen seen) (ou
 	if isTracked(s) || at.isMoved(c.hash) {
 		if known, outcome := m.follow(c, s, a, seen); known {
 			return outcome
+		}
+		if m.moving && a.goesOn() {
+			return flowsMoving
 		}
 	}
 	switch {
@@ -100,6 +104,9 @@ func (m *model) follow(c *choice, s *lb.RoutedService, a asker, seen seen) (know
 	case rival:
 		c.contested = e
 		return false, ""
+	}
+	if m.moving && a.goesOn() && e.state.over() {
+		return true, flowsMoving
 	}
 	_, c.backend = m.find(e.backend)
 	if !s.Up(c.backend) {

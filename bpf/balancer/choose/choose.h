@@ -183,6 +183,9 @@ static __always_inline __u64 recall_or_choose(const struct service *service,
 		keep_affinity();
 	if (choice != CHOICE_OPEN)
 		return choice & ~CHOICE_PROVEN;
+	if ((tracked || scratch->tracking.moved) && goes_on(&scratch->packet) &&
+	    flows_move(current_generation()))
+		return fail_with(OUTCOME_DROPPED_FLOWS_MOVING);
 	return tracked ? begin_or_follow_slot(service, &scratch->packet, hash, &scratch->tracking) :
 			 follow_moved_slot(service, &scratch->packet, &scratch->tracking);
 }

@@ -223,6 +223,8 @@ __noinline __u64 recall_flow(const struct service *service, const struct packet 
 		end_flow(service, &found, tracking->flow_hash);
 	if (beginning != BEGINS_NOTHING || !owner)
 		return CHOICE_OPEN;
+	if (is_ended(state_of(found.bucket, found.at)) && goes_on(packet) && flows_move(generation))
+		return fail_with(OUTCOME_DROPPED_FLOWS_MOVING);
 	if (!owner->up) {
 		note_down(generation, service, packet, &found, tracking->flow_hash);
 		return fail_with(OUTCOME_DROPPED_BACKEND_DOWN);

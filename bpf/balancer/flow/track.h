@@ -20,6 +20,23 @@ static __always_inline bool is_ended(__u32 state)
 	return state >= FLOW_CLIENT_FIN && state <= FLOW_TIME_WAIT;
 }
 
+/* flows_move says whether flows are moved into the tables that packets have just begun to go by.
+ * A flow that began in the old tables since the last copy is not known yet, and under its key may
+ * stand one that has ended: to send its packets on meanwhile, another backend would reset it. */
+static __always_inline bool flows_move(void *generation)
+{
+	__u64 until = head_of(generation)->moving;
+
+	return __builtin_expect(until != 0, 0) && bpf_ktime_get_ns() < until;
+}
+
+/* goes_on says whether a packet is one in the middle of a TCP connection: its sender sends it
+ * again. */
+static __always_inline bool goes_on(const struct packet *packet)
+{
+	return packet->protocol != IPPROTO_UDP && !opens_connection(packet);
+}
+
 /* after_packet is the state after a packet from the client (RFC 9293 section 3.3.2, as
  * far as one direction shows it). */
 static __always_inline __u32 after_packet(__u32 state, const struct packet *packet)

@@ -64,8 +64,8 @@ static __always_inline bool is_named(void *generation, const struct service *ser
 /* may_be_forgotten says whether a packet may be part of a flow of its endpoint's that is not
  * remembered, though all are to be: of before the service remembered, or that found no room,
  * or was silent for too long. Such flows go by the hash; but not those of before their backend
- * left and came back, of which nothing is known. A reply of theirs that reached its client as it
- * is would be answered by a reset. */
+ * left and came back, or that are being moved, of which nothing is known. A reply of theirs that
+ * reached its client as it is would be answered by a reset. */
 static __always_inline bool may_be_forgotten(void *generation, const struct packet *reply,
 					     const struct endpoint *endpoint,
 					     const struct flow *client,
@@ -76,7 +76,7 @@ static __always_inline bool may_be_forgotten(void *generation, const struct pack
 
 	if (!turn)
 		return false;
-	if (turn->came_back)
+	if (turn->came_back || flows_move(generation))
 		return true;
 	if (!turn->unremembered)
 		return false;

@@ -96,7 +96,8 @@ static __always_inline enum outcome select_return(void *generation, const struct
 	if (is_pool(generation, packet)) {
 		at = find_return(packet, hash_return(packet), 0);
 		if (!at || !return_fullnat(generation, at, decision, to))
-			return OUTCOME_DROPPED_NO_FLOW;
+			return flows_move(generation) ? OUTCOME_DROPPED_FLOWS_MOVING :
+							OUTCOME_DROPPED_NO_FLOW;
 		/* What is dropped because it is cut short must not end a flow. */
 		if (whole)
 			note_fullnat(generation, at, packet);

@@ -1,0 +1,144 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package datapath
+
+import (
+	"math/rand/v2"
+	"net/netip"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/jeoul/jeoul/internal/datapath/snapshot"
+	"github.com/jeoul/jeoul/internal/lb"
+	"github.com/jeoul/jeoul/internal/testpacket"
+)
+
+// movesFlows tells the program of a rig, and its model, that flows are being moved; not any more where the
+// time that it may take is over.
+func (r *rig) movesFlows(until time.Duration) {
+	r.model.moving = until > monotonic()
+	atomic.StoreUint64(&r.datapath.current.memory.head().Moving, uint64(until))
+}
+
+// TestFlowsMoving compares program and model while flows are being moved, before and after, and when the
+// process was killed meanwhile.
+func TestFlowsMoving(t *testing.T) {
+	bothHooks(t, func(t *testing.T, hook lb.Hook) {
+		state := allKinds()
+		r := newRig(t, hook, state)
+		g := &generator{Rand: rand.New(rand.NewPCG(3, 4)), tb: t, model: r.model, ids: 1, first: state.Services}
+		ends := map[bool]map[string]int{false: {}, true: {}}
+		for n := range 6000 {
+			switch n / 500 % 3 {
+			case 0:
+				r.movesFlows(0)
+			case 1:
+				r.movesFlows(monotonic() + time.Hour)
+			case 2:
+				r.movesFlows(monotonic() - time.Second)
+			}
+			frame := g.next()
+			if !testable(hook, frame) {
+				continue
+			}
+			v, problem := r.feed(t, frame)
+			if problem != "" {
+				t.Fatalf("packet %d: %s%s", n, problem, testpacket.Dump(frame))
+			}
+			ends[r.model.moving][v.outcome]++
+		}
+		if problem := r.settle(t) + r.compareAll(t); problem != "" {
+			t.Error(problem)
+		}
+		if ends[true]["dropped_flows_moving"] == 0 || ends[true]["forwarded"] == 0 || ends[false]["dropped_flows_moving"] != 0 {
+			t.Errorf("packets ended so while no flows were moved: %v, and so while they were: %v", ends[false], ends[true])
+		}
+	})
+}
+
+// TestFlowsBeginAtTheExchange has flows begin in tables of another layout between the last copy and the
+// exchange of the programs: what comes of them until the next copy is not sent to another backend nor to
+// the client by another name, and then they go on.
+func TestFlowsBeginAtTheExchange(t *testing.T) {
+	bothHooks(t, func(t *testing.T, hook lb.Hook) {
+		r := freshRig(t, hook)
+		var begun []packetSpec
+		var backends []lb.BackendKey
+		for _, vip := range vips {
+			for port := uint16(portIPIP); port <= portFullNATAlike; port++ {
+				service := r.model.service(vip, port, false)
+				if !isTracked(service) {
+					continue
+				}
+				p := modePacket(vip, port, false)
+				expectOutcome(t, r, p.build(t), "forwarded")
+				begun = append(begun, p)
+				backends = append(backends, r.model.lookUp(r.model.flowOf(service, asker{client: netip.AddrPortFrom(p.from, p.sport)})).backend)
+			}
+		}
+		if len(begun) < 4 {
+			t.Fatalf("flows that are remembered: %d", len(begun))
+		}
+		moving := r.missLastCopy(t, anotherLayout(t))
+		for i, p := range begun {
+			for _, flags := range []string{"A", "PA", "FA"} {
+				if got := r.outcome(t, with(p, func(p *packetSpec) { p.flags = flags }).build(t)); got != flowsMoving {
+					t.Errorf("%s to %s, port %d, while its flow is in the old tables: %s", flags, p.at, p.dport, got)
+				}
+			}
+			service := r.model.service(p.at, p.dport, false)
+			if service.Mode != lb.NAT {
+				continue
+			}
+			reply := packetSpec{from: backends[i].Address, sport: backends[i].Port, at: p.from, dport: p.sport, flags: "SA"}
+			if got := r.outcome(t, reply.build(t)); got != "returned" && got != "passed_to_route" {
+				t.Errorf("the answer of %s meanwhile: %s", backends[i].Address, got)
+			}
+		}
+		moving.finish()
+		for _, p := range begun {
+			expectOutcome(t, r, with(p, func(p *packetSpec) { p.flags = "A" }).build(t), "forwarded")
+		}
+	})
+}
+
+// missLastCopy puts all flows of a rig into tables of another layout, as if the programs had just been
+// exchanged and nothing were copied yet.
+func (r *rig) missLastCopy(t *testing.T, layout *snapshot.FlowLayout) *move {
+	t.Helper()
+	d := r.datapath
+	c, err := d.register.plan(allModes(), testTableSize, d.now())
+	if err != nil {
+		t.Fatal(err)
+	}
+	// The program that runs goes on with its own tables, and finds nothing in them.
+	own := *d.shared
+	proven, unproven, _ := asFound(t, d, layout)
+	made := *d.shared
+	*d.shared = own
+	made.closeUnless(d.shared)
+	for _, table := range []*flowTable{own.proven, own.unproven} {
+		clear(table.buckets)
+	}
+	clear(own.fullNAT.buckets)
+	for _, table := range []formerTable{proven.table, unproven.table} {
+		t.Cleanup(table.close)
+	}
+	d.current.adopted = false
+	former := d.former
+	d.former = nil
+	m := &move{janitor: d.janitor, from: d.shared, to: d.shared, former: former, returns: c.returnsOf(d.secret),
+		memory: d.current.memory, begun: true}
+	atomic.StoreUint64(&d.current.memory.head().Moving, uint64(monotonic()+time.Hour))
+	return m
+}
+
+// outcome runs a frame through the program alone, and says how it ended.
+func (r *rig) outcome(t *testing.T, frame []byte) string {
+	t.Helper()
+	r.run(t, frame)
+	ended := r.movedOutcome(t)
+	r.want = r.counters(t)
+	return ended
+}
