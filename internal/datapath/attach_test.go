@@ -22,7 +22,7 @@ import (
 
 // nics returns a namespace with two veths, which have native XDP, and two
 // bridges, which have none.
-func nics(t *testing.T) *namespace.Namespace {
+func nics(t testing.TB) *namespace.Namespace {
 	t.Helper()
 	ns, peer := testenv.Namespace(t), testenv.Namespace(t)
 	for _, number := range []string{"0", "1"} {

@@ -36,7 +36,7 @@ func (k *keeper) interfaces() (ports []port) {
 		if err != nil {
 			continue
 		}
-		s, err := snapshot.Decode(data)
+		s, err := snapshot.DecodeHead(data)
 		if err != nil {
 			continue // it matters only if it is the one that holds
 		}

@@ -32,7 +32,7 @@ type kept struct {
 	orphan time.Duration
 }
 
-func newKept(t *testing.T) *kept {
+func newKept(t testing.TB) *kept {
 	t.Helper()
 	dir := t.TempDir()
 	t.Cleanup(func() {

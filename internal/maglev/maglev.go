@@ -14,6 +14,7 @@ import (
 	"fmt"
 	"math/big"
 	"slices"
+	"sync/atomic"
 )
 
 // DefaultSize is the paper's small table: a prime well above a hundred times
@@ -61,8 +62,21 @@ func nextPrime(n uint32) uint32 {
 	return n
 }
 
+// lastPrime is the prime that was asked for last: thousands of tables have one size, and to ask
+// takes longer than to fill a small one.
+var lastPrime atomic.Uint32
+
 // isPrime is exact: ProbablyPrime has no false answer below 2^64.
-func isPrime(n uint32) bool { return new(big.Int).SetUint64(uint64(n)).ProbablyPrime(0) }
+func isPrime(n uint32) bool {
+	if n != 0 && n == lastPrime.Load() {
+		return true
+	}
+	is := new(big.Int).SetUint64(uint64(n)).ProbablyPrime(0)
+	if is {
+		lastPrime.Store(n)
+	}
+	return is
+}
 
 // candidate is a backend that takes part in the filling of a table.
 type candidate struct {

@@ -5,10 +5,14 @@ package snapshot
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"hash/crc32"
 	"io"
+	"runtime"
 	"slices"
+
+	"golang.org/x/sync/errgroup"
 )
 
 // A snapshot is a line of JSON for the head, one for each service, and one with the checksum
@@ -50,61 +54,121 @@ func Encode(h Head, services [][]byte) ([]byte, error) {
 
 // Decode reads a snapshot. Errors: ErrDamaged, ErrVersion.
 func Decode(data []byte) (*Snapshot, error) {
-	damaged := func(format string, a ...any) (*Snapshot, error) {
-		return nil, fmt.Errorf("%w: %s", ErrDamaged, fmt.Sprintf(format, a...))
+	head, rest, err := decodeHead(data)
+	if err != nil {
+		return nil, err
 	}
-	head, rest, _ := bytes.Cut(data, []byte{'\n'})
+	s := &Snapshot{Head: *head}
+	if s.Lines < 0 || s.Lines > bytes.Count(rest, []byte{'\n'}) {
+		return nil, damaged("it ends early: of %d services it has %d lines", s.Lines, bytes.Count(rest, []byte{'\n'}))
+	}
+	s.Services = make([]Service, s.Lines)
+	if rest, err = decodeServices(rest, s.Services); err != nil {
+		return nil, damaged("%v", err)
+	}
+	var end tail
+	if err := strictly(rest, &end); err != nil {
+		return nil, damaged("its end: %v", err)
+	}
+	if sum := crc32.Checksum(data[:len(data)-len(rest)], castagnoli); sum != end.Checksum {
+		return nil, damaged("its checksum is %08x, and it says %08x", sum, end.Checksum)
+	}
+	if err := s.check(); err != nil {
+		return nil, damaged("%v", err)
+	}
+	return s, nil
+}
+
+// DecodeHead reads what is in a snapshot but services, and does not say whether these are whole. Errors:
+// ErrDamaged, ErrVersion.
+func DecodeHead(data []byte) (*Head, error) {
+	head, _, err := decodeHead(data)
+	return head, err
+}
+
+// decodeHead reads the head of a snapshot, and returns what follows.
+func decodeHead(data []byte) (*Head, []byte, error) {
+	text, rest, _ := bytes.Cut(data, []byte{'\n'})
 	// A newer version may have other fields: its number counts before these do.
 	var version struct {
 		Format  string `json:"format"`
 		Version int    `json:"version"`
 	}
-	if err := json.Unmarshal(head, &version); err != nil {
-		return damaged("its head: %v", err)
+	if err := json.Unmarshal(text, &version); err != nil {
+		return nil, nil, damaged("its head: %v", err)
 	}
 	switch {
 	case version.Format != format:
-		return damaged("its format is %q, not %q", version.Format, format)
+		return nil, nil, damaged("its format is %q, not %q", version.Format, format)
 	case version.Version < oldest || version.Version > Version:
-		return nil, fmt.Errorf("%w: its version is %d, and this jeoul reads %d to %d", ErrVersion, version.Version, oldest, Version)
+		return nil, nil, fmt.Errorf("%w: its version is %d, and this jeoul reads %d to %d", ErrVersion, version.Version, oldest, Version)
 	}
-	s := &Snapshot{}
-	if err := strictly(head, &s.Head); err != nil {
-		return damaged("its head: %v", err)
+	head := &Head{}
+	if err := strictly(text, head); err != nil {
+		return nil, nil, damaged("its head: %v", err)
 	}
-	if s.Lines < 0 || s.Lines > bytes.Count(rest, []byte{'\n'}) {
-		return damaged("it ends early: of %d services it has %d lines", s.Lines, bytes.Count(rest, []byte{'\n'}))
+	return head, rest, nil
+}
+
+// damaged is ErrDamaged, with what is wrong.
+func damaged(format string, a ...any) error {
+	return fmt.Errorf("%w: %s", ErrDamaged, fmt.Sprintf(format, a...))
+}
+
+// decodeServices reads as many lines of services, on all processors, and returns what follows.
+func decodeServices(text []byte, into []Service) (rest []byte, err error) {
+	const fewest = 64 // services for which another processor is worth it
+	parts := max(min(runtime.GOMAXPROCS(0), len(into)/fewest), 1)
+	var reading errgroup.Group
+	for part := range parts {
+		from, to := part*len(into)/parts, (part+1)*len(into)/parts
+		lines := firstLines(text, to-from)
+		text = text[len(lines):]
+		reading.Go(func() error { return decodeLines(lines, into[from:to], from) })
 	}
-	s.Services = make([]Service, s.Lines)
-	for i := range s.Services {
-		var text []byte
-		text, rest, _ = bytes.Cut(rest, []byte{'\n'})
-		if err := strictly(text, &s.Services[i]); err != nil {
-			return damaged("service %d: %v", i, err)
+	return text, reading.Wait()
+}
+
+// firstLines returns so many lines, of which there are at least that many.
+func firstLines(text []byte, lines int) []byte {
+	end := 0
+	for range lines {
+		end += bytes.IndexByte(text[end:], '\n') + 1
+	}
+	return text[:end]
+}
+
+// decodeLines reads services, a line each; the first is the service of that number.
+func decodeLines(lines []byte, into []Service, first int) error {
+	decoder := strict(lines)
+	for i := range into {
+		if err := decoder.Decode(&into[i]); err != nil {
+			return fmt.Errorf("service %d: %w", first+i, err)
 		}
 	}
-	var end tail
-	if err := strictly(rest, &end); err != nil {
-		return damaged("its end: %v", err)
-	}
-	if sum := crc32.Checksum(data[:len(data)-len(rest)], castagnoli); sum != end.Checksum {
-		return damaged("its checksum is %08x, and it says %08x", sum, end.Checksum)
-	}
-	if err := s.check(); err != nil {
-		return damaged("%v", err)
-	}
-	return s, nil
+	return atEnd(decoder)
 }
 
 // strictly decodes one value that has no fields but known ones, and nothing after it.
 func strictly(data []byte, into any) error {
-	decoder := json.NewDecoder(bytes.NewReader(data))
-	decoder.DisallowUnknownFields()
+	decoder := strict(data)
 	if err := decoder.Decode(into); err != nil {
 		return err
 	}
+	return atEnd(decoder)
+}
+
+// strict decodes values that have no fields but known ones.
+func strict(data []byte) *json.Decoder {
+	decoder := json.NewDecoder(bytes.NewReader(data))
+	decoder.DisallowUnknownFields()
+	return decoder
+}
+
+// atEnd returns an error where anything is left to decode.
+func atEnd(decoder *json.Decoder) error {
 	if _, err := decoder.Token(); err != io.EOF {
-		return fmt.Errorf("something follows it")
+		return errors.New("something follows it")
 	}
 	return nil
 }
