@@ -25,6 +25,10 @@ INSTRUCTIONS ?=
 # What `make bench` measures with `jeoul bench`.
 MEASURED ?= packets distribution memory scale
 STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
+# The newest whose dependencies the Go module proxy has.
+NFPM := github.com/goreleaser/nfpm/v2/cmd/nfpm@v2.43.4
+# Where packages go.
+DIST ?= dist
 
 # A static binary, which needs no C compiler; `make CGO_ENABLED=1 TESTFLAGS=-race test-unit` does.
 export CGO_ENABLED ?= 0
@@ -77,11 +81,23 @@ test-unit: generate ## run the tests that need no root; the others skip
 test-kills: rights-test deps build ## kill a process at every step of what it does to a data plane and to a host, not only at some
 	JEOUL_TEST_ROOT=1 JEOUL_TEST_EVERY_STEP=1 $(GO) test -count=1 -timeout=6h -exec="'$(CURDIR)/$(AS_ROOT)'" -run='TestKilledAtEachStep|TestConnectionsGoOnAfterAKill' ./internal/datapath ./internal/hostnet
 
+.PHONY: test-packages
+test-packages: rights-test-packages deb ## install, use, upgrade and purge the Debian package under systemd, in a container
+	@$(AS_ROOT) scripts/test-packages.sh "$$(ls -t $(DIST)/*.deb | head -n 1)"
+
 .PHONY: test-kernels
 test-kernels: generate ## run the tests of the eBPF programs on Debian's oldest and newest kernel, in QEMU
 	@GO='$(GO)' scripts/test-kernels.sh
 	@scripts/deps.sh vm
 	JEOUL_TEST_VM=1 $(GO) test -count=1 -run=TestMachine ./internal/vm
+
+.PHONY: deb
+deb: build ## make a Debian package into dist
+	@GO='$(GO)' NFPM='$(NFPM)' scripts/package.sh deb $(BIN) $(DIST)
+
+.PHONY: tarball
+tarball: build ## make an archive of the static program and its files into dist
+	@GO='$(GO)' scripts/package.sh tarball $(BIN) $(DIST)
 
 .PHONY: bench
 bench: rights-bench deps build ## measure the data plane and the Go code into results/bench; needs root

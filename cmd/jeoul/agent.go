@@ -14,6 +14,7 @@ import (
 	"strings"
 	"syscall"
 
+	"github.com/coreos/go-systemd/v22/daemon"
 	"github.com/jedib0t/go-pretty/v6/table"
 
 	"github.com/jeoul/jeoul/internal/agent"
@@ -58,7 +59,10 @@ func (c *agentCmd) Run(ctx context.Context) error {
 		fmt.Printf("at work on %s; SIGUSR1 prints the counters\n", joined(at))
 	}
 	fmt.Println("ready; Ctrl-C or SIGTERM takes it all back")
+	log := newLogger(os.Stderr)
+	notify(log, daemon.SdNotifyReady)
 	err = c.serve(ctx, a, asked)
+	notify(log, daemon.SdNotifyStopping)
 	err = errors.Join(err, a.Close())
 	printEvents(a.Events())
 	if counts, countErr := a.Counts(); countErr == nil {

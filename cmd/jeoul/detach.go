@@ -5,6 +5,8 @@ package main
 import (
 	"errors"
 	"fmt"
+	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -18,11 +20,15 @@ import (
 type detachCmd struct {
 	Config    string `name:"config" short:"c" type:"path" placeholder:"FILE" xor:"which" required:"" help:"The balancer's configuration."`
 	Interface string `name:"interface" placeholder:"NAME" xor:"which" required:"" help:"Its first interface, where the configuration cannot be read."`
+	All       bool   `name:"all" xor:"which" required:"" help:"All balancers of this network namespace that have no process."`
 	StateDir  string `name:"state-dir" default:"/run/jeoul" type:"path" placeholder:"DIR" help:"As for jeoul run (${default})."`
 }
 
-// Run takes away what a process has left. The VIPs go before the data plane, as in a stop.
+// Run takes away what processes have left.
 func (c *detachCmd) Run() error {
+	if c.All {
+		return c.detachAll()
+	}
 	links := []string{c.Interface}
 	if c.Config != "" {
 		cfg, err := config.Load(c.Config)
@@ -35,11 +41,57 @@ func (c *detachCmd) Run() error {
 	if err != nil {
 		return err
 	}
-	store, err := pins.Find(at.stateDir, at.name)
+	return at.detach(links)
+}
+
+// detachAll takes away what any process of this network namespace has left.
+func (c *detachCmd) detachAll() error {
+	all, err := leftBehind(c.StateDir)
+	if err == nil && len(all) == 0 {
+		fmt.Println("no data plane was left")
+	}
+	for _, at := range all {
+		// What an interface was called is in its journal's name, but for characters that no
+		// usual name has.
+		err = errors.Join(err, at.detach([]string{strings.TrimPrefix(at.journal, journalPrefix)}))
+	}
+	return err
+}
+
+// leftBehind lists the instances of this network namespace that have something pinned, or
+// changes of the network noted.
+func leftBehind(stateDir string) (all []instance, err error) {
+	ns, err := namespace.Current()
+	if err != nil {
+		return nil, err
+	}
+	defer ns.Close()
+	cookie, err := ns.Cookie()
+	if err != nil {
+		return nil, err
+	}
+	names := pins.Instances(stateDir)
+	journals, _ := filepath.Glob(filepath.Join(stateDir, journalPrefix+"*"+hostnet.JournalSuffix))
+	for _, path := range journals {
+		names = append(names, strings.TrimSuffix(filepath.Base(path), hostnet.JournalSuffix))
+	}
+	slices.Sort(names)
+	for _, name := range slices.Compact(names) {
+		if journal, of := strings.CutSuffix(name, fmt.Sprintf("-%d", ns.Inode())); of {
+			all = append(all, instance{stateDir: stateDir, cookie: cookie, inode: ns.Inode()}.named(journal))
+		}
+	}
+	return all, nil
+}
+
+// detach takes away what an instance's process has left on these interfaces. The VIPs go before
+// the data plane, as in a stop.
+func (i instance) detach(links []string) error {
+	store, err := pins.Find(i.stateDir, i.name)
 	if err != nil && !errors.Is(err, pins.ErrNothing) {
 		return err
 	}
-	changes, err := hostnet.Open(at.stateDir, at.journal)
+	changes, err := hostnet.Open(i.stateDir, i.journal)
 	if err != nil {
 		return err
 	}
@@ -48,13 +100,13 @@ func (c *detachCmd) Run() error {
 	for _, event := range append(events, changes.Events()...) {
 		fmt.Println(event)
 	}
-	err = errors.Join(err, at.forgetAliases(""))
+	err = errors.Join(err, i.forgetAliases(""))
 	if store == nil {
 		fmt.Printf("no data plane was left on %s\n", links[0])
 		return err
 	}
 	dir := store.Dir()
-	err = errors.Join(err, datapath.Detach(at.keep(store), links), noted(at.file("operations")).forget(), noted(at.file("health")).forget())
+	err = errors.Join(err, datapath.Detach(i.keep(store), links), noted(i.file("operations")).forget(), noted(i.file("health")).forget())
 	if err == nil {
 		fmt.Printf("detached: %s\n", dir)
 	}

@@ -70,6 +70,10 @@ type Changes struct {
 
 var namePattern = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$`)
 
+// JournalSuffix ends the name of a journal's file, NAME-NETNS.journal: NETNS is the inode of the
+// network namespace.
+const JournalSuffix = ".journal"
+
 // Open takes the lock for name in the calling thread's network namespace. If a
 // dead process left changes under that name it takes them back first, and says
 // so in Events. dir is made if it is missing; "" means DefaultDir. Errors:
@@ -123,7 +127,7 @@ func (c *Changes) open(dir, name string, begin func(*Changes) error) error {
 	if err != nil {
 		return fmt.Errorf("open a netlink socket: %w", rights(err))
 	}
-	path := filepath.Join(dir, fmt.Sprintf("%s-%d.journal", name, c.ns.Inode()))
+	path := filepath.Join(dir, fmt.Sprintf("%s-%d%s", name, c.ns.Inode(), JournalSuffix))
 	c.journal, err = lockJournal(path, id)
 	if err != nil {
 		return err

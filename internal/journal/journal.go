@@ -60,7 +60,7 @@ func Read(path string, damaged error) ([]byte, error) {
 		return nil, err
 	}
 	stat, ok := info.Sys().(*syscall.Stat_t)
-	if !ok || !info.Mode().IsRegular() || (stat.Uid != 0 && int(stat.Uid) != os.Geteuid()) || info.Mode().Perm()&0o022 != 0 {
+	if !ok || !info.Mode().IsRegular() || !trusted(stat.Uid, filepath.Dir(path)) || info.Mode().Perm()&0o022 != 0 {
 		return nil, fmt.Errorf("%w: others than its owner could have written it: look at it, and remove it", damaged)
 	}
 	data, err := io.ReadAll(io.LimitReader(file, Most+1))
@@ -68,6 +68,17 @@ func Read(path string, damaged error) ([]byte, error) {
 		err = fmt.Errorf("%w: it is longer than %d bytes", damaged, Most)
 	}
 	return data, err
+}
+
+// trusted says whether a user may say what is done with our rights: root, ourselves, and, where
+// an administrator cleans up behind a service, the user that the directory was given to and who
+// alone can write to it.
+func trusted(uid uint32, dir string) bool {
+	if uid == 0 || int(uid) == os.Geteuid() {
+		return true
+	}
+	var stat unix.Stat_t
+	return unix.Stat(dir, &stat) == nil && stat.Uid == uid && stat.Mode&0o022 == 0
 }
 
 // Decode decodes one JSON value whose every field is known, and which nothing follows.

@@ -1,0 +1,85 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+#
+# package.sh deb|tarball JEOUL DIR: makes a Debian package, or an archive with a directory,
+# of that program and what belongs to it: units, manual pages, completion, examples.
+# Prints the file's path and size.
+set -euo pipefail
+. "$(dirname "$0")/lib.sh"
+
+go=${GO:-$TREE/scripts/go.sh}
+kind=$1 jeoul=$(realpath "$2") to=$3
+mkdir -p "$to"
+to=$(cd "$to" && pwd)
+cd "$TREE"
+
+git=(git -c "safe.directory=$TREE")
+# version: the tag that is built, or the time and the commit, which sort before every tag.
+version() {
+	local tag
+	if tag=$("${git[@]}" describe --exact-match --match 'v[0-9]*' 2>/dev/null); then
+		printf '%s\n' "${tag#v}"
+	else
+		TZ=UTC "${git[@]}" log -1 --date=format-local:%Y%m%d%H%M%S --format='0~%cd.%h'
+	fi
+}
+
+export VERSION=${VERSION:-$(version)} STAGE
+# The same commit makes the same package.
+SOURCE_DATE_EPOCH=$("${git[@]}" log -1 --format=%ct)
+export SOURCE_DATE_EPOCH
+STAGE=$(mktemp -d)
+trap 'rm -rf "$STAGE"' EXIT
+
+# stage ROOT: the files as an installation has them below ROOT.
+stage() {
+	local page
+	install -Dm755 "$jeoul" "$1/usr/bin/jeoul"
+	install -Dm644 -t "$1/usr/lib/systemd/system" deploy/package/*.service
+	install -Dm640 deploy/package/jeoul.yaml "$1/etc/jeoul/jeoul.yaml"
+	install -Dm644 deploy/package/jeoul-agent.default "$1/etc/default/jeoul-agent"
+	install -Dm644 -t "$1/usr/share/doc/jeoul" CHANGELOG.md README.md deploy/package/checks-by-vip.conf
+	install -Dm644 LICENSE "$1/usr/share/doc/jeoul/copyright"
+	install -Dm644 -t "$1/usr/share/doc/jeoul/LICENSES" LICENSES/*
+	install -Dm644 -t "$1/usr/share/doc/jeoul/examples" examples/*.yaml
+	install -Dm644 -t "$1/usr/share/jeoul/suites" suites/*.yaml
+	mkdir -p "$1/usr/share/bash-completion/completions" "$1/usr/share/zsh/vendor-completions" "$1/usr/share/fish/vendor_completions.d"
+	# A shell of Debian's loads these by the name of the command.
+	completion bash >"$1/usr/share/bash-completion/completions/jeoul"
+	{ printf '#compdef jeoul\n' && completion zsh; } >"$1/usr/share/zsh/vendor-completions/_jeoul"
+	completion fish >"$1/usr/share/fish/vendor_completions.d/jeoul.fish"
+	"$jeoul" man "$STAGE/man"
+	for page in "$STAGE"/man/*; do
+		install -Dm644 -t "$1/usr/share/man/man${page##*.}" "$page"
+	done
+	find "$1/usr/share/man" -type f -exec gzip -9n {} +
+	rm -r "$STAGE/man"
+}
+
+# completion SHELL: calls the program by its installed path.
+completion() {
+	"$jeoul" completion "$1" | sed "s|$jeoul|/usr/bin/jeoul|g"
+}
+
+# deb: prints the path of the package.
+deb() {
+	local file=$to/jeoul_${VERSION}_amd64.deb
+	stage "$STAGE"
+	"$go" run "$NFPM" package --config deploy/package/nfpm.yaml --packager deb --target "$file" >&2
+	printf '%s\n' "$file"
+}
+
+# tarball: prints the path of the archive.
+tarball() {
+	local name=jeoul-$VERSION-linux-amd64
+	stage "$STAGE/$name"
+	tar --create --xz --file "$to/$name.tar.xz" --directory "$STAGE" --sort=name --mtime="@$SOURCE_DATE_EPOCH" \
+		--owner=0 --group=0 --numeric-owner "$name"
+	printf '%s\n' "$to/$name.tar.xz"
+}
+
+case $kind in
+deb | tarball) file=$("$kind") ;;
+*) die "package.sh makes a deb or a tarball, and no $kind" ;;
+esac
+printf '%s: %s KiB\n' "$file" "$(($(stat -c %s "$file") / 1024))"

@@ -1,0 +1,192 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+#
+# Runs as root in the container of test-packages.sh, once systemd has booted it: installs the
+# packages in /packages (the first, then the second as its upgrade), has traffic go through
+# the balancer, and says of each step whether it did what it should.
+set -u
+
+failed=0
+vip=198.18.1.100
+
+# step NAME COMMAND...: the command must succeed.
+step() {
+	local name=$1
+	shift
+	# In this shell, and no subshell: a connection must stay open for the steps that follow.
+	if "$@" >/run/step 2>&1; then
+		printf 'passed: %s\n' "$name"
+	else
+		failed=1
+		printf 'FAILED: %s\n' "$name"
+		cat /run/step
+		journalctl --no-pager -o cat -n 25 -u jeoul -u jeoul-agent
+	fi
+}
+
+# within SECONDS COMMAND...: the command must succeed within that time.
+within() {
+	local end=$((SECONDS + $1))
+	shift
+	until "$@"; do
+		[ "$SECONDS" -lt "$end" ] || return 1
+		read -rt 0.2 <> <(:) || true
+	done
+}
+
+not() { ! "$@"; }
+
+# network: a client and a server, each in a namespace of its own, with this machine between.
+network() {
+	local name number=0
+	for name in server client; do
+		ip netns add "$name"
+		ip link add "$name" type veth peer name eth0 netns "$name"
+		ip address add "198.18.$number.1/24" dev "$name"
+		ip link set "$name" up
+		ip -n "$name" address add "198.18.$number.2/24" dev eth0
+		ip -n "$name" link set lo up
+		ip -n "$name" link set eth0 up
+		ip -n "$name" route add default via "198.18.$number.1"
+		number=$((number + 1))
+	done
+	mkdir -p /srv/web
+	echo served >/srv/web/index.html
+	ip netns exec server busybox httpd -p 80 -h /srv/web
+	ip netns exec server busybox nc -ll -p 7777 -e /bin/cat &
+}
+
+# configure WEIGHT: writes the balancer's configuration.
+configure() {
+	cat >/etc/jeoul/jeoul.yaml <<-END
+		interfaces: [client, server]
+		services:
+		  - {name: web, vip: $vip, port: 80, mode: nat, backends: [{name: web01, address: 198.18.0.2, weight: $1}]}
+		  - {name: echo, vip: $vip, port: 7777, mode: nat, scheduler: rr, backends: [{name: echo01, address: 198.18.0.2}]}
+	END
+}
+
+served() { [ "$(ip netns exec client curl -s --max-time 5 http://$vip/)" = served ]; }
+
+# hold: opens a connection through the balancer, which later steps ask for an echo.
+hold() {
+	coproc held { exec ip netns exec client busybox nc $vip 7777; } 2>/dev/null
+	echoes
+}
+
+echoes() {
+	local word="$RANDOM-$RANDOM" answer
+	echo "$word" >&"${held[1]}" && read -rt 10 answer <&"${held[0]}" && [ "$answer" = "$word" ]
+}
+
+pid() { systemctl show -P MainPID jeoul; }
+active() { [ "$(systemctl is-active "$1")" = active ]; }
+nothing_failed() { [ -z "$(systemctl --failed --no-legend)" ]; }
+# again OLD: another process than that is at work.
+again() { active jeoul && [ "$(pid)" != "$1" ] && [ "$(pid)" != 0 ]; }
+
+installed_idle() {
+	[ "$(systemctl is-active jeoul)" = inactive ] && [ "$(systemctl is-active jeoul-agent)" = inactive ] && nothing_failed &&
+		[ "$(systemctl is-enabled jeoul)" = enabled ]
+}
+
+# settings: the addresses and network settings of this machine, which a stop puts back.
+settings() {
+	ip -o address show | awk '{ print $2, $4 }'
+	sysctl -a --pattern '^net\.(ipv4|ipv6)\.conf\.(all|client|server)\.' 2>/dev/null
+}
+
+nothing_left() {
+	[ -z "$(ls -A /sys/fs/bpf/jeoul 2>/dev/null)" ] && [ -z "$(ls -A /run/jeoul 2>/dev/null)" ] && diff <(printf '%s\n' "$before") <(settings)
+}
+
+unprivileged() {
+	[ "$(ps -o user= -p "$(pid)")" = jeoul ] && grep CapEff "/proc/$(pid)/status"
+}
+
+bad_reload() {
+	local output
+	configure no-number
+	output=$(systemctl reload jeoul 2>&1) && return 1
+	journalctl --no-pager -o cat -n 20 -u jeoul | grep -q 'jeoul.yaml:3: .*no-number'
+}
+
+restart_keeps() {
+	local old
+	old=$(pid)
+	systemctl restart jeoul && again "$old"
+}
+
+# killed SIGNAL: systemd starts another process for one that dies, or hangs.
+killed() {
+	local old
+	old=$(pid)
+	kill "-$1" "$old" && within 60 again "$old"
+}
+
+watchdog_of() {
+	mkdir -p /run/systemd/system/jeoul.service.d
+	printf '[Service]\nWatchdogSec=%s\n%s\n' "$1" "${2:-}" >/run/systemd/system/jeoul.service.d/test.conf
+	systemctl daemon-reload && systemctl restart jeoul
+}
+
+upgrade() {
+	local old
+	old=$(pid)
+	dpkg -i /packages/second.deb && again "$old"
+}
+
+agent() {
+	echo 'ARGUMENTS="--mode ipip --vip 198.18.9.9 --interface server"' >/etc/default/jeoul-agent
+	systemctl restart jeoul-agent && active jeoul-agent && ip address show lo | grep -q 198.18.9.9 &&
+		systemctl stop jeoul-agent && not grep -q 198.18.9.9 <(ip address show lo) && nothing_failed
+}
+
+hardened() {
+	systemd-analyze security jeoul.service --no-pager --threshold=29 >/dev/null &&
+		systemd-analyze security jeoul-agent.service --no-pager --threshold=29 >/dev/null
+}
+
+# orphaned: a daemon is killed, and systemd does not start another one.
+orphaned() {
+	watchdog_of 30 Restart=no && kill -KILL "$(pid)" && within 20 not active jeoul && served &&
+		jeoul status 2>&1 | grep -q 'data plane without a process'
+}
+
+purged() {
+	dpkg --purge jeoul && not test -e /etc/jeoul && not test -e /run/jeoul && not test -e /usr/bin/jeoul && not test -e /sys/fs/bpf/jeoul &&
+		not getent passwd jeoul && not test -e /etc/systemd/system/multi-user.target.wants/jeoul.service && nothing_left
+}
+
+printf '%s, %s, %s\n' "$(. /etc/os-release && echo "$PRETTY_NAME")" "$(systemctl --version | head -n 1)" "$(uname -r)"
+network
+before=$(settings)
+step "install: nothing is configured, nothing runs, nothing fails" eval 'dpkg -i /packages/first.deb && installed_idle'
+configure 1
+step "start" systemctl start jeoul
+step "its user is jeoul" unprivileged
+step "traffic" within 10 served
+step "jeoul status" eval 'jeoul status | grep -q web01'
+step "security is below 3" hardened
+step "a connection is opened" hold
+configure 2
+step "reload" systemctl reload jeoul
+step "a reload of a wrong file fails, and says why" bad_reload
+configure 2
+step "the connection goes on" echoes
+step "restart" restart_keeps
+step "the connection goes on after the restart" echoes
+step "kill -9: systemd starts it again" killed KILL
+step "the connection goes on after the kill" echoes
+step "another watchdog time" watchdog_of 5
+step "a hang: the watchdog starts it again" killed STOP
+step "the connection goes on after the hang" echoes
+step "upgrade" upgrade
+step "the connection goes on after the upgrade" echoes
+step "stop" systemctl stop jeoul
+step "nothing is left after the stop" nothing_left
+step "agent" agent
+step "start again" systemctl start jeoul
+step "without a process the data plane goes on" orphaned
+step "purge leaves nothing" purged
+printf 'packages ended with %s\n' "$failed"

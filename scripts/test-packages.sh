@@ -1,0 +1,97 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+#
+# test-packages.sh DEB [SUITE...]: installs the package in a tree of each of these releases of
+# Debian (bookworm), which its own systemd has booted in a container on this machine's
+# kernel, and uses it there: packages/guest.sh has the steps. A tree's files come through apt, and
+# stay in the cache. The container has a network of its own.
+set -euo pipefail
+. "$(dirname "$0")/lib.sh"
+
+deb=$(realpath "$1")
+shift
+suites=("$@")
+[ $# -gt 0 ] || suites=(bookworm)
+cache=${XDG_CACHE_HOME:-$HOME/.cache}/jeoul/trees
+limit=${JEOUL_LIMIT:-10m}
+
+[ "$(id -u)" = 0 ] || die "a container is run as root" "sudo make test-packages"
+command -v mmdebstrap systemd-nspawn >/dev/null || "$TREE/scripts/apt-install.sh" mmdebstrap systemd-container
+mkdir -p "$cache"
+work=$(mktemp -d)
+container=
+trap '[ -z "$container" ] || stop; rm -rf "$work"' EXIT
+trap 'exit 1' INT TERM HUP
+
+# tree SUITE: makes the suite's tree, unless it is there.
+tree() {
+	[ ! -e "$cache/$1.tar" ] || return 0
+	mmdebstrap --quiet --variant=minbase --aptopt='Acquire::Languages "none"' \
+		--include=systemd-sysv,dbus,udev,iproute2,curl,procps,busybox-static,kmod,init "$1" "$cache/$1.tar.new" >&2
+	mv "$cache/$1.tar.new" "$cache/$1.tar"
+}
+
+# prepare SUITE: a tree with the package, and the same one with a later version.
+prepare() {
+	mkdir "$work/root"
+	tar --extract --file "$cache/$1.tar" --directory "$work/root" --exclude='./dev/*'
+	mkdir "$work/root/packages"
+	cp "$deb" "$work/root/packages/first.deb"
+	dpkg-deb -R "$deb" "$work/later"
+	sed -i 's/^Version: .*/&+upgrade/' "$work/later/DEBIAN/control"
+	dpkg-deb -Zgzip -z1 -b "$work/later" "$work/root/packages/second.deb" >/dev/null
+	install -m755 "$TREE/scripts/packages/guest.sh" "$work/root/usr/local/sbin/try-packages"
+}
+
+# start boots the tree, and waits until systemd has.
+start() {
+	local shell end=$((SECONDS + 120))
+	SYSTEMD_NSPAWN_API_VFS_WRITABLE=1 systemd-nspawn --directory="$work/root" --boot --register=no --keep-unit \
+		--private-network --capability=all --system-call-filter='bpf perf_event_open' \
+		--machine="jeoul-test-$$" --console=pipe </dev/null >"$work/console" 2>&1 &
+	container=$!
+	until inside=$(leader) && nsenter --target "$inside" --all systemctl is-system-running 2>/dev/null | grep -qE 'running|degraded'; do
+		[ "$SECONDS" -lt "$end" ] && kill -0 "$container" 2>/dev/null || return 1
+		read -rt 1 <> <(:) || true
+	done
+	# A container has no bpf file system of its own, and another boot_id than services see with a
+	# /proc of theirs: of another boot, a journal counts for nothing.
+	nsenter --target "$inside" --all sh -c 'mkdir -p /sys/fs/bpf && mount -t bpf -o mode=700 bpf /sys/fs/bpf
+		while umount /proc/sys/kernel/random/boot_id 2>/dev/null; do :; done'
+}
+
+# leader prints the process id of the container's systemd.
+leader() {
+	local monitor
+	monitor=$(pgrep -P "$container" -f systemd-nspawn | head -n 1)
+	pgrep -P "${monitor:-$container}" -x systemd
+}
+
+# stop ends the container: what nspawn does with a signal is to ask its systemd first.
+stop() {
+	kill "$container" 2>/dev/null || true
+	wait "$container" || true
+	container=
+}
+
+# try SUITE: fails if a step did, or the container did not come to its end.
+try() {
+	prepare "$1"
+	if start; then
+		timeout "$limit" nsenter --target "$inside" --all /usr/local/sbin/try-packages 2>&1 | tee "$work/log" || true
+	else
+		cat "$work/console"
+	fi
+	stop
+	[ -e "$work/log" ] || return 1
+	rm -rf "$work/root" "$work/later"
+	grep -q '^packages ended with 0' "$work/log"
+}
+
+failed=()
+for suite in "${suites[@]}"; do
+	printf '== %s, %s KiB, on %s\n' "$(basename "$deb")" "$(($(stat -c %s "$deb") / 1024))" "$suite"
+	tree "$suite"
+	try "$suite" || failed+=("$suite")
+done
+[ ${#failed[@]} = 0 ] || die "the package failed on: ${failed[*]}" "see above"
