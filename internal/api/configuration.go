@@ -44,8 +44,8 @@ type Change struct {
 	Difference string `json:"difference" doc:"What is different, as a unified diff of YAML"`
 }
 
-// OfSource, OfService and OfPart are what a request for a part of the configuration is about, and
-// Conditions when it is to be changed; exported, for huma to find them where they are embedded.
+// OfSource is the source that a request is about. It, OfService, OfPart and Conditions are
+// exported for huma to find them where they are embedded.
 type OfSource struct {
 	Source string `path:"source" doc:"The name of the source; \"file\" is the configuration file, which can only be read"`
 }
@@ -82,16 +82,19 @@ func (o OfPart) place() sources.Place {
 type (
 	changing interface {
 		placed
-		terms() Conditions
+		Terms() Conditions
 	}
 	bringing interface {
 		changing
-		sent() Sent
+		Content() Sent
 	}
 )
 
-func (c Conditions) terms() Conditions { return c }
-func (s Sent) sent() Sent              { return s }
+// Terms returns the conditions of a request that embeds them.
+func (c Conditions) Terms() Conditions { return c }
+
+// Content returns the body of a request that embeds it.
+func (s Sent) Content() Sent { return s }
 
 // check refuses a change of a part that is not as it is expected to be.
 func (c Conditions) check(part sources.Part) error {
@@ -198,7 +201,7 @@ func handlePart[P placed, D changing, W bringing](b Balancer, a huma.API, path, 
 		})
 	add(a, endpoint{method: http.MethodDelete, path: path, id: "delete-" + noun, summary: "Take a " + noun + " out of the configuration; answers when the data plane has it", slow: true},
 		func(ctx context.Context, in *D) (*answer[Change], error) {
-			terms := (*in).terms()
+			terms := (*in).Terms()
 			return b.change(ctx, sources.Request{At: (*in).place(), Verb: sources.Delete, If: terms.check, Dry: terms.DryRun})
 		})
 	for method, verb := range map[string]sources.Verb{http.MethodPut: sources.Put, http.MethodPatch: sources.Patch} {
@@ -208,7 +211,7 @@ func handlePart[P placed, D changing, W bringing](b Balancer, a huma.API, path, 
 			e.id, e.summary, e.body = "patch-"+noun, "Change a "+noun+" by a JSON merge patch (RFC 7396); answers when the data plane has it", &huma.Schema{Type: huma.TypeObject}
 		}
 		add(a, e, func(ctx context.Context, in *W) (*answer[Change], error) {
-			terms, sent := (*in).terms(), (*in).sent()
+			terms, sent := (*in).Terms(), (*in).Content()
 			r, err := value(sent.ContentType, sent.RawBody)
 			if err != nil {
 				return nil, err

@@ -110,15 +110,6 @@ func indexOf(mapping *yaml.Node, key string) int {
 	return -1
 }
 
-// set gives a key of a mapping a value.
-func set(mapping *yaml.Node, key string, value *yaml.Node) {
-	if i := indexOf(mapping, key); i >= 0 {
-		mapping.Content[i+1] = value
-		return
-	}
-	mapping.Content = append(mapping.Content, word(key), value)
-}
-
 // named returns where the mapping of a name stands in a list; -1 if there is none.
 func named(list *yaml.Node, name string) int {
 	for i, item := range list.Content {
