@@ -79,7 +79,7 @@ test-unit: generate ## run the tests that need no root; the others skip
 
 .PHONY: test-kills
 test-kills: rights-test deps build ## kill a process at every step of what it does to a data plane and to a host, not only at some
-	JEOUL_TEST_ROOT=1 JEOUL_TEST_EVERY_STEP=1 $(GO) test -count=1 -timeout=6h -exec="'$(CURDIR)/$(AS_ROOT)'" -run='TestKilledAtEachStep|TestConnectionsGoOnAfterAKill' ./internal/datapath ./internal/hostnet
+	JEOUL_TEST_ROOT=1 JEOUL_TEST_EVERY_STEP=1 $(GO) test -count=1 -timeout=6h -exec="'$(CURDIR)/$(AS_ROOT)'" -run='TestKilledAtEachStep|TestConnectionsGoOnAfterAKill' ./internal/datapath ./internal/hostnet ./cmd/jeoul
 
 .PHONY: test-packages
 test-packages: rights-test-packages deb ## install, use, upgrade and purge the Debian package under systemd, in a container

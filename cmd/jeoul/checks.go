@@ -39,7 +39,7 @@ func (p *parts) checks(log *slog.Logger) *healthChecks {
 	if p.store == nil {
 		return c
 	}
-	c.file = noted(p.instance.file("health"))
+	c.file = noted(p.instance.file(kindHealth))
 	saved, err := c.file.Load()
 	if err == nil && len(saved) > 0 {
 		err = c.Restore(saved)

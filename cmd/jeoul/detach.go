@@ -100,15 +100,14 @@ func (i instance) detach(links []string) error {
 	for _, event := range append(events, changes.Events()...) {
 		fmt.Println(event)
 	}
-	err = errors.Join(err, i.forgetAliases(""))
-	if store == nil {
-		fmt.Printf("no data plane was left on %s\n", links[0])
-		return err
+	done := "no data plane was left on " + links[0]
+	if store != nil {
+		done = "detached: " + store.Dir()
+		err = errors.Join(err, datapath.Detach(i.keep(store), links))
 	}
-	dir := store.Dir()
-	err = errors.Join(err, datapath.Detach(i.keep(store), links), noted(i.file("operations")).forget(), noted(i.file("health")).forget())
-	if err == nil {
-		fmt.Printf("detached: %s\n", dir)
+	// Last: until then they lead the next start, or `jeoul detach`, to what is left.
+	if err = errors.Join(err, i.forgetFiles(), i.forgetAliases("")); err == nil {
+		fmt.Println(done)
 	}
 	return err
 }

@@ -165,9 +165,9 @@ func TestOrphanStepsAside(t *testing.T) {
 }
 
 // pinned counts what is pinned on the balancer.
-func (s *stage) pinned(t *testing.T) (n int) {
+func (b *balancer) pinned(t *testing.T) (n int) {
 	t.Helper()
-	err := s.Balancer.Do(func() error {
+	err := b.host.Do(func() error {
 		return filepath.WalkDir("/sys/fs/bpf", func(path string, _ os.DirEntry, err error) error {
 			if strings.HasPrefix(path, "/sys/fs/bpf/jeoul") {
 				n++

@@ -24,7 +24,8 @@ type alias struct {
 	cookie uint64
 }
 
-const aliasSuffix = ".alias"
+// aliasUnwritten ends the name of one that is being written.
+const aliasSuffix, aliasUnwritten = ".alias", ".alias.new"
 
 func (i instance) alias(link string) alias {
 	return alias{filepath.Join(i.stateDir, fmt.Sprintf("%s-%d%s", journalName(link), i.inode, aliasSuffix)), i.cookie}
@@ -64,11 +65,13 @@ func (a alias) write(journal string) error {
 
 // forget removes the files of all interfaces that stand for the instance, but one.
 func (i instance) forgetAliases(but string) (err error) {
-	paths, _ := filepath.Glob(filepath.Join(i.stateDir, fmt.Sprintf("*-%d%s", i.inode, aliasSuffix)))
+	paths, _ := filepath.Glob(filepath.Join(i.stateDir, fmt.Sprintf("*-%d%s*", i.inode, aliasSuffix)))
 	for _, path := range paths {
 		journal, failed := (alias{path, i.cookie}).read()
-		if failed == nil && journal == i.journal && (but == "" || path != i.alias(but).path) {
-			err = errors.Join(err, os.Remove(path))
+		// A process may have been killed while it wrote one.
+		unwritten := failed != nil && strings.HasSuffix(path, aliasUnwritten)
+		if unwritten || failed == nil && journal == i.journal && (but == "" || path != i.alias(but).path) {
+			err = errors.Join(err, noted(path).forget())
 		}
 	}
 	return err

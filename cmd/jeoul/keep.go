@@ -10,6 +10,8 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 
 	"github.com/jeoul/jeoul/internal/config"
 	"github.com/jeoul/jeoul/internal/datapath"
@@ -60,9 +62,29 @@ func (i instance) file(kind string) string { return filepath.Join(i.stateDir, i.
 // given again to another one, its cookie is not.
 func (i instance) sources() string { return i.file(fmt.Sprintf("%d.sources", i.cookie)) }
 
+// The kinds of an instance's files, besides the journal of network changes; there are several snapshots.
+const kindSnapshot, kindOperations, kindHealth = "snapshot", "operations", "health"
+
+// forgetFiles removes those files, also what a process has left of them that was killed while it wrote
+// one, and those of another boot.
+func (i instance) forgetFiles() error {
+	entries, err := os.ReadDir(i.stateDir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	for _, e := range entries {
+		kind, ours := strings.CutPrefix(e.Name(), i.name+".")
+		kind, _, _ = strings.Cut(kind, ".")
+		if ours && slices.Contains([]string{kindSnapshot, kindOperations, kindHealth}, kind) {
+			err = errors.Join(err, noted(filepath.Join(i.stateDir, e.Name())).forget())
+		}
+	}
+	return err
+}
+
 // keep says where the data plane is kept in a store.
 func (i instance) keep(store *pins.Store) *datapath.Keep {
-	return &datapath.Keep{Store: store, Snapshot: i.file("snapshot"), Cookie: i.cookie}
+	return &datapath.Keep{Store: store, Snapshot: i.file(kindSnapshot), Cookie: i.cookie}
 }
 
 // open opens the store; nil where there is none and the configuration does not demand it, with
@@ -102,7 +124,7 @@ func (i instance) sweep() {
 		}
 		other := instance{stateDir: i.stateDir, name: name}
 		if swept, _ := datapath.Sweep(other.keep(store)); swept {
-			_ = noted(other.file("operations")).forget()
+			_ = other.forgetFiles()
 		} else {
 			store.Close()
 		}

@@ -243,7 +243,7 @@ func (p *parts) memory() control.Memory {
 	if p.store == nil {
 		return nil
 	}
-	return noted(p.instance.file("operations"))
+	return noted(p.instance.file(kindOperations))
 }
 
 // open opens the parts; what is open after an error is for close.
@@ -347,11 +347,8 @@ func (p *parts) takeBack() error {
 		// What is there could not be taken over, and goes on.
 		return errors.Join(append(errs, p.store.Abandon())...)
 	}
-	if p.store != nil {
-		errs = append(errs, noted(p.instance.file("operations")).forget(), noted(p.instance.file("health")).forget())
-	}
 	if p.changes != nil {
-		errs = append(errs, p.instance.forgetAliases(""))
+		errs = append(errs, p.instance.forgetFiles(), p.instance.forgetAliases(""))
 	}
 	return errors.Join(errs...)
 }

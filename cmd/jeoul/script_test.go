@@ -3,6 +3,7 @@
 package main
 
 import (
+	"errors"
 	"flag"
 	"os"
 	"testing"
@@ -10,6 +11,7 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 
 	"github.com/jeoul/jeoul/internal/testenv"
+	"github.com/jeoul/jeoul/internal/testkill"
 )
 
 var update = flag.Bool("update", false, "rewrite what the scripts compare with")
@@ -21,6 +23,11 @@ const actAsJeoul = "JEOUL_TEST_ACT_AS_JEOUL"
 // TestMain makes this test binary the program `jeoul` of the scripts.
 func TestMain(m *testing.M) {
 	if os.Getenv(actAsJeoul) != "" {
+		if testkill.Told() {
+			if err := errors.Join(testkill.Report(), testkill.Begin()); err != nil {
+				panic(err)
+			}
+		}
 		main()
 		return
 	}

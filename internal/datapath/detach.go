@@ -103,7 +103,8 @@ func Detach(keep *Keep, interfaces []string) error {
 			ports = append(ports, port{name: name, index: nic.Index})
 		}
 	}
-	return errors.Join(removeFilters(ports), k.forget())
+	// A start that finds something attached needs its snapshot: that goes after what is attached.
+	return errors.Join(removeFilters(ports), k.Store.Clear(), k.forget())
 }
 
 // Sweep removes what is kept where it was attached by links, and none of them is on an interface
