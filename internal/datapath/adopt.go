@@ -101,7 +101,7 @@ func (d *Datapath) startAfresh(because string) error {
 	}
 	// Of filters, those on our interfaces serve until ours take their place.
 	gone := slices.DeleteFunc(k.interfaces(), func(p port) bool { return slices.ContainsFunc(ports, p.sameInterface) })
-	err = errors.Join(removeFilters(gone), k.Store.Clear())
+	err = errors.Join(removeFilters(gone), k.clear())
 	k.sweep(0)
 	return err
 }

@@ -104,7 +104,7 @@ func Detach(keep *Keep, interfaces []string) error {
 		}
 	}
 	// A start that finds something attached needs its snapshot: that goes after what is attached.
-	return errors.Join(removeFilters(ports), k.Store.Clear(), k.forget())
+	return errors.Join(removeFilters(ports), k.clear(), k.forget())
 }
 
 // Sweep removes what is kept where it was attached by links, and none of them is on an interface

@@ -176,6 +176,18 @@ func (k *keeper) forget() error {
 	return errors.Join(err, k.Store.Remove())
 }
 
+// clear takes off what is attached by links and removes all pins. The links are closed here: where only a
+// pin is removed, the kernel takes the program off a moment later, and the interface has it until then.
+func (k *keeper) clear() error {
+	names, err := k.Store.Links()
+	for _, name := range names {
+		if l, _, failed := linkAt(k.Store.Path("", name)); failed == nil {
+			err = errors.Join(err, l.Close())
+		}
+	}
+	return errors.Join(err, k.Store.Clear())
+}
+
 // remove removes a file if it is there.
 func remove(path string) error {
 	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
