@@ -10,6 +10,7 @@
 #include "trace.h"
 #include "answer/icmp.h"
 #include "answer/refuse.h"
+#include "choose/clients.h"
 #include "choose/road.h"
 #include "choose/select.h"
 #include "send/forward.h"
@@ -28,6 +29,8 @@ __noinline __u64 choose_off_road(ctx_t *ctx, const struct service *service)
 		return fail_with(OUTCOME_DROPPED_NO_BACKEND);
 	if (!whole(ctx, &scratch->packet))
 		return fail_with(OUTCOME_DROPPED_MALFORMED);
+	if (is_denied(service, &scratch->packet, scratch->packet.ipv6))
+		return fail_with(OUTCOME_DROPPED_DENIED);
 	scratch->tracking.sequence = sequence_of(ctx, &scratch->packet);
 	return recall_or_choose(service, scratch, service_hash(service, &scratch->packet));
 }
@@ -236,6 +239,8 @@ static __always_inline enum outcome balance_ip(ctx_t *ctx, void *generation, boo
 		return leave_the_road(&packet, NULL);
 	if (!whole(ctx, &packet))
 		return OUTCOME_DROPPED_MALFORMED;
+	if (is_denied(*service, &packet, ipv6))
+		return OUTCOME_DROPPED_DENIED;
 	decide_by(*service, &packet, &decision);
 	if (!decide_on_road(ctx, generation, &packet, &decision, ipv6, &flow))
 		return leave_the_road(&packet, NULL);

@@ -28,6 +28,7 @@ const enum flow_state *unused_flow_state __attribute__((unused));
 const enum return_table *unused_return_table __attribute__((unused));
 const enum way_table *unused_way_table __attribute__((unused));
 const enum flow_table *unused_flow_table __attribute__((unused));
+const enum prefix_verdict *unused_prefix_verdict __attribute__((unused));
 const enum host_table *unused_host_table __attribute__((unused));
 const struct host *unused_host __attribute__((unused));
 const struct head *unused_head __attribute__((unused));
@@ -220,15 +221,15 @@ struct {
 	__type(value, struct known_way);
 } ways SEC(".maps");
 
-/* untranslated has the prefixes whose packets from a service's backends are no replies to its
- * clients (mode nat). Each element takes its memory when it comes. */
+/* prefixes has lists of prefixes, with an enum prefix_verdict each. Each element takes its memory
+ * when it comes. */
 struct {
 	__uint(type, BPF_MAP_TYPE_LPM_TRIE);
 	__uint(max_entries, 1 << 23);
 	__uint(map_flags, BPF_F_NO_PREALLOC);
-	__type(key, struct exception_key);
+	__type(key, struct prefix_key);
 	__type(value, __u32);
-} untranslated SEC(".maps");
+} prefixes SEC(".maps");
 
 /* fragments remembers datagrams that come in pieces, for some seconds. */
 struct {

@@ -98,7 +98,7 @@ struct scratch {
 	/* A struct bpf_fib_lookup: the question for the way of a reply, and the answer.
 	 * Go cannot be told its unions. */
 	__u64 fib[8];
-	struct exception_key exception_key;
+	struct prefix_key prefix_key;
 	/* Where an ICMP error goes. */
 	struct route route;
 	/* A fragment. */

@@ -61,6 +61,8 @@ enum outcome {
 	OUTCOME_DROPPED_NO_ROOM,
 	/* Its flow is not known, or has ended, while flows are moved: struct head, `moving`. */
 	OUTCOME_DROPPED_FLOWS_MOVING,
+	/* From a client that its service's lists deny. */
+	OUTCOME_DROPPED_DENIED,
 	/* From here on, what a service may have answered instead. */
 	OUTCOME_DROPPED_NO_BACKEND,
 	OUTCOME_DROPPED_BACKEND_DOWN,
@@ -151,6 +153,8 @@ enum service_flag {
 	SERVICE_GROUPED = 256,
 	/* A flow whose backend is down is ended, and its packets are answered by a reset. */
 	SERVICE_RESETS = 512,
+	/* The service does not serve every client: service.clients. */
+	SERVICE_LISTED = 1024,
 };
 
 /* slot_bits: a slot is a member of its service, counted from 0, and whether the slot
@@ -219,7 +223,10 @@ struct service {
 	__u8 kind;
 	/* With SERVICE_PERSISTENT: the bits of a client's address that count. */
 	__u8 prefix;
-	__u8 pad[3];
+	/* With SERVICE_LISTED: the number, its lowest byte first, of the list in `prefixes` of the
+	 * clients that it serves, and does not. One prefix is of length 0, so that each address is
+	 * in one of them. */
+	__u8 clients[3];
 };
 
 /* service_slot4 and service_slot6 are the elements of a hash table with open
@@ -252,7 +259,8 @@ struct endpoint {
 	__u32 backend;
 	/* service.id where its flows are remembered, or NO_SERVICE. */
 	__u32 service;
-	/* Which prefixes in `untranslated` are its service's; 0: none. Below 2^24. */
+	/* Which prefixes in `prefixes` are of hosts that are no clients of its service; 0: none.
+	 * Below 2^24. */
 	__u32 exceptions;
 };
 
@@ -593,13 +601,20 @@ struct known_way {
 	__u32 kind;
 };
 
-/* exception_key finds, of an endpoint's exceptions, the one that a destination is in. */
-struct exception_key {
+/* prefix_key finds, of a list of prefixes, the longest that an address is in. */
+struct prefix_key {
 	/* Leading bits of the rest that count. */
 	__u32 bits;
-	/* endpoint.exceptions */
-	__u32 exceptions;
-	__be32 destination[4];
+	/* endpoint.exceptions, or service.clients. */
+	__u32 list;
+	__be32 address[4];
+};
+
+/* prefix_verdict is what a list says of the addresses in a prefix. */
+enum prefix_verdict {
+	PREFIX_UNTRANSLATED = 1,
+	PREFIX_ALLOWED,
+	PREFIX_DENIED,
 };
 
 /* way_table holds numbers of the table of such ways. */
@@ -669,6 +684,8 @@ struct settings {
 	__u8 dry_run;
 	/* 1 where answers to health checks may come. */
 	__u8 checks;
+	/* 1 where a service has SERVICE_LISTED. */
+	__u8 lists;
 	/* The interface that the program is attached to. */
 	__u32 interface;
 	/* All that have such a program; none of them counts where all do. */

@@ -38,6 +38,7 @@ func (p *parser) check() {
 		p.checkLimits(i)
 		p.checkMSS(i)
 		p.checkUntranslated(i)
+		p.checkClients(i)
 		p.checkChecks(i)
 	}
 	p.checkGroups()

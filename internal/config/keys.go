@@ -30,8 +30,17 @@ const (
 // hundreds of megabytes.
 const maxMetricsBackends = 1_000_000
 
+// maxClients bounds the networks that a service can allow, and those that it can deny.
+const maxClients = 65_536
+
 // maxUntranslated bounds the networks that a service can leave untranslated.
 const maxUntranslated = 64
+
+// clientNetworks is a list of networks of clients; absent says which stand for none.
+func clientNetworks(at func(*lb.Service) *[]netip.Prefix, absent string) keytable.Value[lb.Service] {
+	return keytable.Items(at, network, "network", keytable.Length{Max: maxClients, Empty: "name a network, or remove the line",
+		TooMany: "that a service can have; join neighbouring ones into a shorter prefix", Absent: absent})
+}
 
 // rootKeys are the keys of the file. This table and those below are where a key has its
 // name, type, range, default and explanation.
@@ -161,6 +170,12 @@ var serviceKeys = keytable.Table[lb.Service]{
 		Refused: "Another mode than `nat`, and another family than the VIP's.",
 		Value: keytable.Items(func(s *lb.Service) *[]netip.Prefix { return &s.Untranslated }, network, "network",
 			keytable.Length{Max: maxUntranslated, Empty: "name a network, or remove the line", TooMany: "that a service can have; join neighbouring ones into a shorter prefix", Absent: "none"})},
+	{Name: "allow", What: "Networks whose hosts the service serves, and no others: [limits](../limits.md#serve-some-clients-only).",
+		Refused: "Another family than the VIP's, and a network that is denied too.",
+		Value:   clientNetworks(func(s *lb.Service) *[]netip.Prefix { return &s.Allow }, "all clients")},
+	{Name: "deny", What: "Networks whose hosts the service does not serve: their packets are dropped. Of two networks that a client is in, allowed or denied, the smaller one counts.",
+		Refused: "Another family than the VIP's, and a network that is allowed too.",
+		Value:   clientNetworks(func(s *lb.Service) *[]netip.Prefix { return &s.Deny }, "none")},
 	{Name: "scheduler", What: "The rule by which a new flow gets its backend: [schedulers](../schedulers.md).",
 		Value: keytable.Field(func(s *lb.Service) *lb.Scheduler { return &s.Scheduler }, keytable.Word(lb.Schedulers...), lb.Maglev)},
 	{Name: "hash", What: "What `maglev` hashes: the client's address and port (`flow`), or its address alone (`source`).",

@@ -110,10 +110,32 @@ func (p *parser) checkUntranslated(i int) {
 		p.Fail(field, "only the mode %s takes whatever its backends send from their ports for replies, and this service has %s; remove the line", lb.NAT, s.Mode)
 		return
 	}
-	for j, prefix := range s.Untranslated {
-		if prefix.IsValid() && s.VIP.IsValid() && prefix.Addr().Is4() != s.VIP.Is4() {
+	p.checkFamilies(field, s.VIP, s.Untranslated)
+}
+
+// checkFamilies refuses networks of another family than the VIP's under a field of its service.
+func (p *parser) checkFamilies(field string, vip netip.Addr, networks []netip.Prefix) {
+	for j, prefix := range networks {
+		if prefix.IsValid() && vip.IsValid() && prefix.Addr().Is4() != vip.Is4() {
 			p.Fail(fmt.Sprintf("%s[%d]", field, j), "%s is %s, and the VIP %s is %s: name it under the service of that family",
-				prefix, family(prefix.Addr()), s.VIP, family(s.VIP))
+				prefix, family(prefix.Addr()), vip, family(vip))
+		}
+	}
+}
+
+// checkClients refuses networks of the other family, and those that are both allowed and denied.
+func (p *parser) checkClients(i int) {
+	s := p.cfg.Services[i]
+	p.checkFamilies(ServiceField(i, "allow"), s.VIP, s.Allow)
+	p.checkFamilies(ServiceField(i, "deny"), s.VIP, s.Deny)
+	allowed := make(map[netip.Prefix]int, len(s.Allow))
+	for j, prefix := range s.Allow {
+		allowed[prefix] = j
+	}
+	for j, prefix := range s.Deny {
+		if at, both := allowed[prefix]; both && prefix.IsValid() {
+			p.Fail(fmt.Sprintf("%s[%d]", ServiceField(i, "deny"), j), "%s is allowed too, by %s; remove one of the two lines",
+				prefix, p.Place(fmt.Sprintf("%s[%d]", ServiceField(i, "allow"), at)))
 		}
 	}
 }

@@ -176,6 +176,17 @@ func TestModeProblems(t *testing.T) {
 		"untranslated nothing": {services(line("a", "192.0.2.100", 80, "mode: nat, untranslated: []")), []string{
 			"f:3: services[0].untranslated: empty; name a network, or remove the line"}},
 
+		// Clients.
+		"clients of the other family": {services(line("a", "192.0.2.100", 80, "allow: [\"2001:db8::/32\"], deny: [\"2001:db8:1::/48\"]")), []string{
+			"f:3: services[0].allow[0]: 2001:db8::/32 is IPv6, and the VIP 192.0.2.100 is IPv4: name it under the service of that family",
+			"f:3: services[0].deny[0]: 2001:db8:1::/48 is IPv6, and the VIP 192.0.2.100 is IPv4: name it under the service of that family"}},
+		"clients allowed and denied": {services(line("a", "192.0.2.100", 80, "allow: [10.0.0.0/8, 10.1.0.0/16], deny: [10.2.0.0/16, 10.1.0.0/16]")), []string{
+			"f:3: services[0].deny[1]: 10.1.0.0/16 is allowed too, by services[0].allow[1] (line 3); remove one of the two lines"}},
+		"a client denied twice": {services(line("a", "192.0.2.100", 80, "deny: [10.2.0.0/16, 10.2.0.0/16]")), []string{
+			"f:3: services[0].deny[1]: 10.2.0.0/16 is already services[0].deny[0] (line 3); name each network once"}},
+		"no client allowed": {services(line("a", "192.0.2.100", 80, "allow: []")), []string{
+			"f:3: services[0].allow: empty; name a network, or remove the line"}},
+
 		// Full NAT.
 		"no pool": {services(line("a", "192.0.2.100", 80, "mode: fullnat"), line("b", "2001:db8::100", 80, "mode: fullnat"), line("c", "192.0.2.101", 80, "mode: fullnat")), []string{
 			"f:3: services[0].mode: fullnat needs an IPv4 address to send from; add `fullnat: {addresses: [ADDRESS]}` to the file, with one of the balancer's own",

@@ -97,7 +97,7 @@ func savedCounts(counts map[uint32]lb.BackendCount) []snapshot.Count {
 func (r *resettling) saved() snapshot.Head {
 	p := r.places
 	head := snapshot.Head{IDs: r.ids, FreeIDs: r.freeIDs, Free: r.free, GroupIDs: p.groupIDs + uint32(len(r.newGroups)),
-		LastExceptions: p.lastExceptions, Generations: make([]uint16, r.indices)}
+		LastList: p.lastList, Generations: make([]uint16, r.indices)}
 	copy(head.Generations, p.generations)
 	for index, generation := range r.generations {
 		head.Generations[index] = generation
@@ -123,7 +123,7 @@ func (r *resettling) saved() snapshot.Head {
 
 // saved returns a service as it is written down.
 func (r *record) saved() *snapshot.Service {
-	s := &snapshot.Service{Service: r.service.Service, ID: r.id, GroupID: r.group, Exceptions: r.exceptions,
+	s := &snapshot.Service{Service: r.service.Service, ID: r.id, GroupID: r.group, Exceptions: r.exceptions, Clients: r.clients,
 		Places: make([]snapshot.Place, len(r.places)), Table: *r.view.table.saved(), Base: r.view.base.saved(), Last: r.view.last.saved(),
 		Since: r.view.since, Until: r.view.until}
 	for i, p := range r.places {

@@ -46,7 +46,7 @@ func (d *Datapath) change(state lb.State, ports []port) error {
 		return err
 	}
 	if d.fits(c, ports) {
-		if err := d.shared.untranslated.add(c.services); err != nil {
+		if err := d.shared.prefixes.add(c.services); err != nil {
 			return err
 		}
 		if done, err := d.publish(c); done || err != nil {
@@ -71,7 +71,7 @@ func (d *Datapath) fits(c *revision, ports []port) bool {
 		return false
 	}
 	m := d.current.memory
-	return m.constants.Modes == c.neededModes() && m.pool.Equal(c.pool()) &&
+	return m.constants.Modes == c.neededModes() && (m.constants.Lists != 0) == c.lists && m.pool.Equal(c.pool()) &&
 		c.places.indices <= m.constants.BackendsIndices && d.sizesFor(c).within(d.shared)
 }
 
@@ -123,7 +123,7 @@ func (d *Datapath) replace(c *revision, ports []port) error {
 	}
 	memory, lies, err := d.makeMemory(c, next)
 	if err == nil {
-		err = errors.Join(next.untranslated.add(c.services), d.writeAhead(c, ports))
+		err = errors.Join(next.prefixes.add(c.services), d.writeAhead(c, ports))
 		d.keeper.show(memory)
 	}
 	if err != nil {
@@ -197,7 +197,7 @@ func (d *Datapath) load(kind programKind, ports []port, memory *memory, shared *
 func (d *Datapath) settled(c *revision, old *shared) {
 	d.ledger.settle(old, d.shared, c.places)
 	d.register.commit(c)
-	d.shared.untranslated.sweep(d.register)
+	d.shared.prefixes.sweep(d.register)
 	d.current.state, d.current.places, d.current.words = d.register.state, d.register.places, nil
 	d.janitor.use(d.scene())
 }

@@ -55,6 +55,7 @@ var outcomeHelp = map[xdpOutcome]string{
 	xdpOutcomeOUTCOME_DROPPED_NO_ROUTE:             "dropped: a backend's reply, and no route leads to its client",
 	xdpOutcomeOUTCOME_DROPPED_NO_ROOM:              "dropped: the driver leaves no room before the packet for a tunnel's header",
 	xdpOutcomeOUTCOME_DROPPED_FLOWS_MOVING:         "dropped: of a flow that is not known yet, while flows move into other tables for an upgrade or a change; its sender sends it again",
+	xdpOutcomeOUTCOME_DROPPED_DENIED:               "dropped: from a client that the service's allow and deny lists do not let in",
 	xdpOutcomeOUTCOME_DROPPED_RATE_LIMIT:           "dropped: the service takes no more new connections in a second",
 	xdpOutcomeOUTCOME_DROPPED_CONNECTION_LIMIT:     "dropped: the service, or all of its backends, have as many connections as they may",
 }

@@ -15,6 +15,9 @@ var errNoRoom = errors.New("the configuration has no room in the memory that was
 func (m *memory) fill(c *revision, plan *capacity) ([]residence, error) {
 	f := filling{m, plan}
 	m.constants.Modes = c.neededModes()
+	if c.lists {
+		m.constants.Lists = 1
+	}
 	m.pool = c.pool()
 	m.constants.FirstPort, m.constants.LastPort = m.pool.FirstPort, m.pool.LastPort
 	lies := make([]residence, len(c.records))

@@ -265,7 +265,7 @@ func (f *found) openShared(set uint64) (*shared, error) {
 				path, m.Type(), m.KeySize(), m.ValueSize(), like.Type, like.KeySize, like.ValueSize)
 		}
 	}
-	if err := errors.Join(s.mapVectors(nil), s.mapFlows(nil), s.untranslated.restoreLists()); err != nil {
+	if err := errors.Join(s.mapVectors(nil), s.mapFlows(nil), s.prefixes.restoreLists()); err != nil {
 		s.closeUnless(nil)
 		return nil, err
 	}

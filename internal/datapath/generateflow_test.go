@@ -152,8 +152,9 @@ func (g *generator) change(last lb.State) lb.State {
 			continue
 		}
 		if s.Mode == lb.NAT && g.IntN(6) == 0 {
-			s.Untranslated = g.exceptions(s.VIP.Is6())
+			s.Untranslated = g.networks(s.VIP.Is6())
 		}
+		g.setClients(&s)
 		next.Services = append(next.Services, s)
 	}
 	return next
@@ -266,8 +267,19 @@ func (g *generator) mutate(s *lb.RoutedService) {
 	}
 }
 
-// exceptions are some of the clients.
-func (g *generator) exceptions(six bool) (list []netip.Prefix) {
+// setClients has a service allow or deny some clients, now and then, and mostly all again.
+func (g *generator) setClients(s *lb.RoutedService) {
+	switch g.IntN(40) {
+	case 0:
+		s.Allow, s.Deny = g.networks(s.VIP.Is6()), g.networks(s.VIP.Is6())
+		s.Deny = slices.DeleteFunc(s.Deny, func(p netip.Prefix) bool { return slices.Contains(s.Allow, p) })
+	case 1, 2, 3, 4, 5, 6:
+		s.Allow, s.Deny = nil, nil
+	}
+}
+
+// networks are of some of the clients.
+func (g *generator) networks(six bool) (list []netip.Prefix) {
 	for range g.IntN(4) {
 		client := g.client(six)
 		bits := client.BitLen() - []int{0, 1, 8, 16, client.BitLen()}[g.IntN(5)]

@@ -42,8 +42,8 @@ type places struct {
 	// endpoints are those of the backends of mode NAT, and former those of
 	// backends that have left lately.
 	endpoints, former map[endpointKey]natEndpoint
-	// lastExceptions is the number that a list of exceptions got last.
-	lastExceptions uint32
+	// lastList is the number that a list of prefixes got last.
+	lastList uint32
 }
 
 func newPlaces() *places {
@@ -124,7 +124,7 @@ func (r *resettling) service(is, was *record) {
 			r.leftServices = append(r.leftServices, was.key)
 		}
 	}
-	is.exceptions = r.places.exceptionsOf(is, was)
+	r.places.numberLists(is, was)
 	is.group = r.groupOf(is.service.Persistence.Group)
 	stays := r.keep(is, was)
 	for i, backend := range is.service.Backends {

@@ -365,6 +365,24 @@ const untranslated = "passed_untranslated"
 // unknown is the outcome of what is part of no flow of the service, which remembers them.
 const unknown = "passed_no_flow"
 
+// denied is the outcome of what comes from a client that its service does not serve.
+const denied = "dropped_denied"
+
+// denies says whether a service does not serve a client.
+func denies(s *lb.RoutedService, client netip.Addr) bool {
+	longest := func(list []netip.Prefix) int {
+		bits := -1
+		for _, p := range list {
+			if p.Contains(client) {
+				bits = max(bits, p.Bits())
+			}
+		}
+		return bits
+	}
+	allowed, denied := longest(s.Allow), longest(s.Deny)
+	return denied > allowed || allowed < 0 && len(s.Allow) > 0
+}
+
 // excepts says whether packets of an endpoint to a destination are no replies.
 func (o origin) excepts(destination netip.Addr) bool {
 	return slices.ContainsFunc(o.untranslated, func(p netip.Prefix) bool { return p.Contains(destination) })
@@ -481,6 +499,9 @@ func (a asker) goesOn() bool { return a.protocol == protoTCP && !a.opens() && !a
 func (m *model) toBackend(p *packet, s *lb.RoutedService, seen seen) verdict {
 	if !p.complete() {
 		return p.untouched(malformed)
+	}
+	if denies(s, p.source) {
+		return p.untouched(denied)
 	}
 	a := asker{client: netip.AddrPortFrom(p.source, p.sport), protocol: p.protocol, flags: p.flags, seq: p.seq}
 	c := choice{}

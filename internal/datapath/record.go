@@ -20,6 +20,8 @@ type record struct {
 	group uint32
 	// exceptions is the number of its list of exceptions, 0 if it has none.
 	exceptions uint32
+	// clients is the number of the list of the clients that it serves, 0 if it serves all.
+	clients uint32
 	// places[i] is that of Backends[i].
 	places []place
 	// remembers: every flow of the service is remembered.
@@ -114,6 +116,7 @@ func (r *record) value() xdpService {
 		Mss:       s.MSS,
 		Tos:       s.DSCP << 2,
 		Kind:      uint8(xdpServiceKindKIND_SERVICE),
+		Clients:   [3]uint8{uint8(r.clients), uint8(r.clients >> 8), uint8(r.clients >> 16)},
 	}
 	if r.view.base != nil {
 		value.BaseSize = uint32(len(r.view.base.slots))
@@ -145,6 +148,7 @@ func (r *record) flags() uint16 {
 		{xdpServiceFlagSERVICE_LIMITED, s.Limits.Connections > 0 || slices.ContainsFunc(s.Backends, func(b lb.Backend) bool { return b.Upper > 0 })},
 		{xdpServiceFlagSERVICE_ANSWERS, s.Limits.Refuse == lb.RefuseByReset},
 		{xdpServiceFlagSERVICE_RESETS, s.Checks.OnDown == lb.ResetFlows},
+		{xdpServiceFlagSERVICE_LISTED, s.Listed()},
 		{xdpServiceFlagSERVICE_GROUPED, s.Persistence.On() && s.Persistence.Group != ""},
 	} {
 		if f.on {

@@ -3,9 +3,7 @@
 package datapath
 
 import (
-	"encoding/binary"
 	"fmt"
-	"net/netip"
 
 	"github.com/jeoul/jeoul/internal/datapath/snapshot"
 	"github.com/jeoul/jeoul/internal/lb"
@@ -43,7 +41,7 @@ func restorePlaces(h *snapshot.Head) *places {
 	for _, id := range h.Quarantine {
 		p.quarantine[id] = 0
 	}
-	p.groupIDs, p.lastExceptions = h.GroupIDs, h.LastExceptions
+	p.groupIDs, p.lastList = h.GroupIDs, h.LastList
 	return p
 }
 
@@ -80,7 +78,7 @@ func restoreRecipe(saved *snapshot.Recipe) recipe {
 }
 
 func restoreRecord(s *snapshot.Service, tables map[*snapshot.Recipe]*table) *record {
-	r := &record{key: s.Key(), service: lb.RoutedService{Service: s.Service}, id: s.ID, group: s.GroupID, exceptions: s.Exceptions,
+	r := &record{key: s.Key(), service: lb.RoutedService{Service: s.Service}, id: s.ID, group: s.GroupID, exceptions: s.Exceptions, clients: s.Clients,
 		places: make([]place, len(s.Places)), remembers: s.Tracked(),
 		view: view{table: tables[&s.Table], base: tables[s.Base], last: tables[s.Last], since: s.Since, until: s.Until}}
 	for i, p := range s.Places {
@@ -108,34 +106,6 @@ func (r *register) take(is *record, groupID uint32) {
 		g := p.groups[name]
 		p.groups[name] = group{id: groupID, members: g.members + 1, timeout: milliseconds(s.Persistence.Timeout)}
 	}
-}
-
-// restoreLists finds out what lists of exceptions the map has: the process before knew.
-func (m *exceptionMap) restoreLists() error {
-	m.lists = map[uint32][]netip.Prefix{}
-	var key xdpExceptionKey
-	var value uint32
-	all := m.Iterate()
-	for all.Next(&key, &value) {
-		m.lists[key.Exceptions] = append(m.lists[key.Exceptions], key.prefix())
-	}
-	if err := all.Err(); err != nil {
-		return fmt.Errorf("reading the destinations that stay untranslated: %w", err)
-	}
-	return nil
-}
-
-// prefix returns one that has this key: of IPv4, unless only IPv6 can be.
-func (k xdpExceptionKey) prefix() netip.Prefix {
-	bits := int(k.Bits) - 32
-	var address [16]byte
-	for i, word := range k.Destination {
-		binary.NativeEndian.PutUint32(address[4*i:], word)
-	}
-	if bits <= 32 && [12]byte(address[4:]) == [12]byte{} {
-		return netip.PrefixFrom(netip.AddrFrom4([4]byte(address[:4])), bits)
-	}
-	return netip.PrefixFrom(netip.AddrFrom16(address), bits)
 }
 
 // restoreLedger returns the ledger of a snapshot.

@@ -47,6 +47,8 @@ type summary struct {
 	modes uint32
 	// remembers: the flows of some service are remembered, all of them.
 	remembers bool
+	// lists: some service does not serve every client.
+	lists bool
 	// poolAnswers: some service of full NAT answers what it cannot send on.
 	poolAnswers bool
 }
@@ -55,6 +57,7 @@ type summary struct {
 func (s *summary) summarize(r *record) {
 	s.modes |= 1 << modeNumbers[r.service.Mode]
 	s.remembers = s.remembers || r.remembers
+	s.lists = s.lists || r.service.Listed()
 	s.poolAnswers = s.poolAnswers || r.service.Mode == lb.FullNAT && r.service.Limits.Refuse == lb.RefuseByReset
 }
 

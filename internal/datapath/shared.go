@@ -5,7 +5,6 @@ package datapath
 import (
 	"errors"
 	"fmt"
-	"net/netip"
 
 	"github.com/cilium/ebpf"
 )
@@ -18,8 +17,8 @@ type shared struct {
 	ways             *ebpf.Map
 	fragments        *ebpf.Map
 	allowances       *ebpf.Map
-	// untranslated is shared by all that were made one from another, as are its lists.
-	untranslated exceptionMap
+	// prefixes is shared by all that were made one from another, as are its lists.
+	prefixes prefixMap
 	// What schedulers and limits remember, by the service's id, and how many flows a
 	// backend has, by its index. We write some of it.
 	turns, loads array
@@ -77,7 +76,7 @@ func newShared(spec *ebpf.CollectionSpec, want sizes, old *shared, secret uint64
 		xdpMapBackendCounts: want.backends, xdpMapOutcomes: uint32(xdpOutcomeOUTCOME_COUNT), xdpMapTurns: want.services,
 		xdpMapLoads: want.backends, xdpMapFlows: want.flows, xdpMapNewcomers: want.newcomers, xdpMapReturns: want.returns,
 		xdpMapWays: want.ways, xdpMapFragments: spec.Maps[xdpMapFragments].MaxEntries, xdpMapAllowances: 1,
-		xdpMapUntranslated: spec.Maps[xdpMapUntranslated].MaxEntries,
+		xdpMapPrefixes: spec.Maps[xdpMapPrefixes].MaxEntries,
 	}
 	for _, at := range next.places() {
 		if *at.of != nil && (*at.of).MaxEntries() >= entries[at.name] {
@@ -114,8 +113,8 @@ func (s *shared) forget(made *ebpf.Map) {
 		s.unproven = nil
 	case s.returns:
 		s.fullNAT = nil
-	case s.untranslated.Map:
-		s.untranslated.lists = map[uint32][]netip.Prefix{}
+	case s.prefixes.Map:
+		s.prefixes.lists = map[uint32][]xdpPrefixKey{}
 	}
 }
 
@@ -182,7 +181,7 @@ func (s *shared) places() []mapPlace {
 		{xdpMapWays, &s.ways},
 		{xdpMapFragments, &s.fragments},
 		{xdpMapAllowances, &s.allowances},
-		{xdpMapUntranslated, &s.untranslated.Map},
+		{xdpMapPrefixes, &s.prefixes.Map},
 	}
 }
 

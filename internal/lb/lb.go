@@ -190,7 +190,12 @@ type Service struct {
 	// Untranslated are, in mode NAT, destinations whose packets from the backends' ports
 	// are no replies to clients of the service. They are of the VIP's family, and masked.
 	Untranslated []netip.Prefix `json:"untranslated,omitempty"`
-	Checks       Checks         `json:"checks,omitzero"`
+	// Allow and Deny are the clients that are served, and those that are not. Of two prefixes that
+	// an address is in the longer one counts; one that is in none is served if Allow is empty. They
+	// are of the VIP's family, and masked, and no prefix is in both.
+	Allow  []netip.Prefix `json:"allow,omitempty"`
+	Deny   []netip.Prefix `json:"deny,omitempty"`
+	Checks Checks         `json:"checks,omitzero"`
 	// SlowStart is how long the share of new flows of a backend grows that begins to serve; 0: it
 	// has all of its weight at once.
 	SlowStart time.Duration `json:"slow_start_ns,omitempty"`
@@ -211,6 +216,14 @@ func (s Service) Tracked() bool {
 
 // BySource says whether the service's hash is of the client's address alone.
 func (s Service) BySource() bool { return s.Scheduler == SourceHash || s.Hash == HashSource }
+
+// Listed says whether it matters who a client is: the service allows some, or denies some.
+func (s Service) Listed() bool { return len(s.Allow) > 0 || len(s.Deny) > 0 }
+
+// SameClients says whether two services allow and deny the same clients.
+func (s *Service) SameClients(o *Service) bool {
+	return slices.Equal(s.Allow, o.Allow) && slices.Equal(s.Deny, o.Deny)
+}
 
 // tableSizes are primes for 100 slots per backend and more, which keeps shares
 // even to a per cent ("M > 100 x N", NSDI 2016, section 3.4); small tables stay in

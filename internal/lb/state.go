@@ -83,7 +83,7 @@ func (s *RoutedService) Same(o *RoutedService) bool {
 	return a.Name == b.Name && a.VIP == b.VIP && a.Port == b.Port && a.Protocol == b.Protocol &&
 		a.Mode == b.Mode && a.Scheduler == b.Scheduler && a.Hash == b.Hash && a.TableSize == b.TableSize &&
 		a.Persistence == b.Persistence && a.Limits == b.Limits && a.Transition == b.Transition &&
-		a.DSCP == b.DSCP && a.MSS == b.MSS && a.Checks.OnDown == b.Checks.OnDown && slices.Equal(a.Untranslated, b.Untranslated) &&
+		a.DSCP == b.DSCP && a.MSS == b.MSS && a.Checks.OnDown == b.Checks.OnDown && slices.Equal(a.Untranslated, b.Untranslated) && a.SameClients(b) &&
 		sameSlice(a.Backends, b.Backends, func(x, y Backend) bool { return x == y }) &&
 		sameSlice(s.Paths, o.Paths, Path.Equal)
 }

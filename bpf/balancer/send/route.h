@@ -144,17 +144,17 @@ static __always_inline void learn(ctx_t *ctx, struct known_way *known,
 }
 
 /* is_exception says whether a packet's destination is one of its endpoint's exceptions. Scratch:
- * exception_key is its own. */
+ * prefix_key is its own. */
 static __always_inline bool is_exception(const struct translation *to, struct scratch *scratch)
 {
-	struct exception_key *key = &scratch->exception_key;
+	struct prefix_key *key = &scratch->prefix_key;
 
 	if (!to->exceptions)
 		return false;
 	key->bits = 8 * (sizeof(*key) - sizeof(key->bits));
-	key->exceptions = to->exceptions;
-	__builtin_memcpy(key->destination, to->destination, sizeof(key->destination));
-	return bpf_map_lookup_elem(&untranslated, key);
+	key->list = to->exceptions;
+	__builtin_memcpy(key->address, to->destination, sizeof(key->address));
+	return bpf_map_lookup_elem(&prefixes, key);
 }
 
 /* ask_route asks the kernel, and keeps what it says in `known` if that is not NULL. With
@@ -217,7 +217,7 @@ static __always_inline enum way find_route_inline(ctx_t *ctx, const struct packe
 }
 
 /* find_route is the same off the common ways, for what is known to be a reply. Scratch: fib and
- * exception_key are its own. */
+ * prefix_key are its own. */
 __noinline int find_route(ctx_t *ctx, const struct packet *packet, const struct translation *to,
 			  struct route *route)
 {

@@ -70,9 +70,9 @@ type Head struct {
 	Quarantine []uint32 `json:"quarantine,omitempty"`
 	// GroupIDs is the first id that no group has had.
 	GroupIDs uint32 `json:"group_ids,omitempty"`
-	// LastExceptions is the number that a list of exceptions got last.
-	LastExceptions uint32     `json:"last_exceptions,omitempty"`
-	Former         []Endpoint `json:"former,omitempty"`
+	// LastList is the number that a list of prefixes got last.
+	LastList uint32     `json:"last_list,omitempty"`
+	Former   []Endpoint `json:"former,omitempty"`
 	// Before[i] is what backend index i had counted when its owner came, Carried[i] what it
 	// counted in maps that were replaced.
 	Before  []Count `json:"before,omitempty"`
@@ -140,6 +140,8 @@ type Service struct {
 	ID         uint32 `json:"id"`
 	GroupID    uint32 `json:"group_id,omitempty"`
 	Exceptions uint32 `json:"exceptions,omitempty"`
+	// Clients is the number of the list of the clients that it serves.
+	Clients uint32 `json:"clients,omitempty"`
 	// Places[i] is that of Backends[i].
 	Places []Place `json:"places"`
 	// Table is what new flows go by; Base is the table before the first change of a
