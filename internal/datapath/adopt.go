@@ -40,10 +40,11 @@ type found struct {
 	memory   *memory
 	snapshot *snapshot.Snapshot
 	shared   *shared
-	// differ lists the shared maps that are made anew, and former is the map of outcomes
-	// before, if that is one of them.
-	differ []string
-	former *formerOutcomes
+	// differ lists the shared maps that are made anew; former and backends are the counters of
+	// before, of those that are among them.
+	differ   []string
+	former   *formerOutcomes
+	backends *foreignElements
 	// flows are tables of flows that are not among the shared maps; reading is how those of the
 	// snapshot are read where these are laid out differently.
 	flows   *formerFlows
@@ -241,13 +242,9 @@ func (f *found) check(k *keeper, number uint64) error {
 	if s.Cookie != k.Cookie {
 		return &unusable{"it is of a network namespace that is gone"}
 	}
-	var needed []string
 	var err error
-	if f.differ, needed, err = otherLayouts(s.Layouts); err != nil {
+	if f.differ, err = otherLayouts(s.Layouts, s.Elements); err != nil {
 		return err
-	}
-	if len(needed) > 0 {
-		return fmt.Errorf("%w: its maps %s are laid out differently", snapshot.ErrVersion, strings.Join(needed, ", "))
 	}
 	f.flows = &formerFlows{}
 	if !slices.Contains(f.differ, xdpMapFlows) {
@@ -271,7 +268,7 @@ func (d *Datapath) adopt(f *found) error {
 	}
 	f.memory.later = newGrace(&d.mu)
 	d.register, d.secret, d.shared, d.ledger = r, s.Secret, f.shared, restoreLedger(&s.Head)
-	d.ledger.former = f.former
+	d.ledger.former, d.ledger.backends = f.former, f.backends
 	if len(f.differ) > 0 {
 		f.writeAnew(r)
 		d.janitor.uncounted = true
@@ -318,13 +315,15 @@ func (d *Datapath) settleKept(old *shared) {
 	if d.keeper == nil {
 		return
 	}
-	former := d.ledger.endFormer()
-	if former != nil {
+	ended := d.ledger.endFormer()
+	if len(ended) > 0 {
 		d.publishPicture()
 		d.awaitReaders()
-		former.close()
+		for _, end := range ended {
+			end()
+		}
 	}
-	if former != nil || old != nil && old.counts != d.shared.counts {
+	if len(ended) > 0 || old != nil && old.counts != d.shared.counts {
 		d.noteLedger()
 	}
 	for _, l := range d.leftovers {

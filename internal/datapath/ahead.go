@@ -32,18 +32,25 @@ func (d *Datapath) writeAhead(c *revision, ports []port) error {
 	head := c.places.saved()
 	head.Number, head.Written = k.number+1, time.Now()
 	head.Secret, head.Cookie, head.Hook = d.secret, k.Cookie, d.wish(c.state)
-	head.Before, head.Carried = savedCounts(d.countedBefore(c.places)), savedCounts(d.ledger.carried)
-	var err error
+	// Of maps that the change replaces, this is what they have counted so far: the rest is written down after
+	// it (noteLedger).
+	carried, outcomes, err := d.ledger.counted()
+	if err != nil {
+		return err
+	}
+	head.Before, head.Carried, head.CountedOutcomes = savedCounts(d.countedBefore(c.places)), savedCounts(carried), outcomes
 	if head.Layouts, err = sharedLayouts(); err != nil {
 		return err
 	}
 	if head.Flows, err = flowLayout(); err != nil {
 		return err
 	}
+	if head.Elements, err = elementLayouts(); err != nil {
+		return err
+	}
 	if head.Outcomes, err = outcomeNames(); err != nil {
 		return err
 	}
-	head.CountedOutcomes = d.ledger.outcomes
 	head.Interfaces, head.Leaving = savedPorts(ports), savedPorts(d.leaving(ports))
 	for _, f := range d.shown {
 		head.Shown = append(head.Shown, snapshot.Feature{Link: f.link, Name: f.name})
@@ -70,7 +77,7 @@ func (d *Datapath) countedBefore(change *resettling) map[uint32]lb.BackendCount 
 			continue // no backend has had it
 		}
 		if count, err := readBackend(d.shared.counts, index); err == nil {
-			before[index] = count.Plus(d.ledger.carried[index])
+			before[index] = count.Plus(d.ledger.elsewhere(index))
 		}
 	}
 	return before

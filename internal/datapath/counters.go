@@ -82,6 +82,21 @@ type ledger struct {
 	// packets still count in, nil where there is none.
 	outcomes map[string]uint64
 	former   *formerOutcomes
+	// backends is the map of backends' counters that packets still count in beside our own; nil where there
+	// is none.
+	backends *foreignElements
+}
+
+// elsewhere is what an index has counted in other maps than ours.
+func (l *ledger) elsewhere(index uint32) lb.BackendCount {
+	counted := l.carried[index]
+	if l.backends != nil {
+		// Reading fails only for an index that it has not.
+		if before, err := l.backends.backend(index); err == nil {
+			counted = counted.Plus(before)
+		}
+	}
+	return counted
 }
 
 // settle takes note of a change from one generation to the next, after the
@@ -104,7 +119,7 @@ func (l *ledger) settle(old, next *shared, change *resettling) {
 		}
 		count, err := readBackend(next.counts, index)
 		if err == nil {
-			before[index] = count.Plus(l.carried[index])
+			before[index] = count.Plus(l.elsewhere(index))
 		}
 	}
 	if len(before) > 0 {
@@ -148,9 +163,7 @@ func (p *picture) counters() (lb.Counters, error) {
 		return lb.Counters{}, err
 	}
 	for index := range counts {
-		if carried, ok := p.ledger.carried[uint32(index)]; ok {
-			counts[index] = counts[index].Plus(carried)
-		}
+		counts[index] = counts[index].Plus(p.ledger.elsewhere(uint32(index)))
 		// The data plane counts a packet that was sent on once, for its backend;
 		// former owners of an index are in the sum.
 		outcomes[xdpOutcomeOUTCOME_FORWARDED].Packets += counts[index].Packets

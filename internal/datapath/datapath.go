@@ -252,6 +252,7 @@ func (d *Datapath) end(release func() error) error {
 	d.publishPicture()
 	d.awaitReaders()
 	d.ledger.former.close()
+	d.ledger.backends.close()
 	d.former.close()
 	d.current.close()
 	if d.current != nil {

@@ -286,5 +286,6 @@ func (f *found) close() {
 	}
 	f.shared.closeUnless(nil)
 	f.former.close()
+	f.backends.close()
 	f.flows.close()
 }

@@ -316,10 +316,19 @@ func TestKeptIsRefused(t *testing.T) {
 		"no snapshot":      {func(d *Datapath) error { return os.Remove(snapshotOf(d)) }, "is missing"},
 		"half a snapshot":  {edit(func(b []byte) []byte { return b[:len(b)/2] }), "damaged"},
 		"another checksum": {edit(func(b []byte) []byte { return bytes.Replace(b, []byte("198.18.2"), []byte("198.18.3"), 1) }), "checksum"},
-		"a newer snapshot": {edit(func(b []byte) []byte { return bytes.Replace(b, []byte(`"version":3`), []byte(`"version":4`), 1) }), "another version"},
+		"a newer snapshot": {edit(func(b []byte) []byte { return bytes.Replace(b, []byte(`"version":4`), []byte(`"version":5`), 1) }), "another version"},
 		"counters of backends laid out differently": {func(d *Datapath) error {
-			return asAnotherBuild(d, []string{xdpMapBackendCounts, xdpMapOutcomes}, func([]string) {})
-		}, "its maps backend_counts are laid out differently"},
+			return rewriteSnapshot(d, func(s *snapshot.Snapshot) {
+				s.Layouts[xdpMapBackendCounts] = "another"
+				delete(s.Elements, xdpMapBackendCounts)
+			})
+		}, "its map backend_counts is laid out differently, and it does not say where"},
+		"counters of backends without a field": {func(d *Datapath) error {
+			return rewriteSnapshot(d, func(s *snapshot.Snapshot) {
+				s.Layouts[xdpMapBackendCounts] = "another"
+				delete(s.Elements[xdpMapBackendCounts].Fields, "bytes")
+			})
+		}, `have no field "bytes"`},
 		"turns for fewer services": {func(d *Datapath) error {
 			path := d.keeper.Store.Path(pins.Set(d.current.set), xdpMapTurns)
 			spec, err := xdpProgram.load()

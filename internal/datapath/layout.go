@@ -10,6 +10,8 @@ import (
 	"sync"
 
 	"github.com/cilium/ebpf/btf"
+
+	"github.com/jeoul/jeoul/internal/datapath/snapshot"
 )
 
 // numbersIn lists the enums whose numbers the elements of a shared map hold.
@@ -21,13 +23,14 @@ var numbersIn = map[string][]string{
 	xdpMapReturns:   {"return_table"},
 }
 
-// remade are the shared maps that a start makes anew where another build has laid them out
-// differently. What they hold is asked for again (ways), counted or written again (turns, loads),
-// carried by its name (outcomes), or forgotten within a second (allowances) or half a minute (fragments).
-var remade = []string{xdpMapOutcomes, xdpMapTurns, xdpMapLoads, xdpMapWays, xdpMapFragments, xdpMapAllowances}
+// Shared maps that another build has laid out differently a start makes anew. What they hold is asked for
+// again (ways), counted or written again (turns, loads), carried by its name (outcomes), read field by field
+// (flows, counters of backends, prefixes), or forgotten within a second (allowances) or half a minute
+// (fragments).
 
 // sharedLayouts identifies, by its name, what each shared map is and what its elements look like, by the
-// program's own type information. Another program can go on with a map that has the same.
+// program's own type information. Another program can go on with a map that has the same. Keys are not
+// in it; see elementLayouts.
 var sharedLayouts = sync.OnceValues(func() (map[string]string, error) {
 	spec, err := xdpProgram.load()
 	if err != nil {
@@ -62,24 +65,25 @@ var sharedLayouts = sync.OnceValues(func() (map[string]string, error) {
 // the flows are carried over: an entry of the returns leads to the place of a flow.
 var flowMaps = []string{xdpMapFlows, xdpMapNewcomers, xdpMapReturns}
 
-// otherLayouts lists the shared maps whose layout is another than here, or that are not there, and
-// those of them without which nothing can go on: flowMaps are not among these.
-func otherLayouts(there map[string]string) (all, needed []string, err error) {
+// otherLayouts lists the shared maps whose layout is another than here, or that are not there.
+func otherLayouts(there map[string]string, elements map[string]snapshot.ElementLayout) (all []string, err error) {
 	ours, err := sharedLayouts()
+	if err != nil {
+		return nil, err
+	}
+	fields, err := elementLayouts()
+	if err != nil {
+		return nil, err
+	}
 	for name, layout := range ours {
-		if there[name] == layout {
-			continue
-		}
-		all = append(all, name)
-		if !slices.Contains(remade, name) && !slices.Contains(flowMaps, name) {
-			needed = append(needed, name)
+		of, described := elements[name]
+		if there[name] != layout || described && !of.Equal(fields[name]) {
+			all = append(all, name)
 		}
 	}
 	if slices.ContainsFunc(all, func(name string) bool { return slices.Contains(flowMaps, name) }) {
 		all = append(all, flowMaps...)
 	}
 	slices.Sort(all)
-	all = slices.Compact(all)
-	slices.Sort(needed)
-	return all, needed, err
+	return slices.Compact(all), nil
 }

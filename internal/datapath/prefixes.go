@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
-	"unsafe"
 
 	"github.com/cilium/ebpf"
 
@@ -94,9 +93,12 @@ type prefixMap struct {
 	lists map[uint32][]xdpPrefixKey
 }
 
+// listBits are those of the number, which is before the address in a key.
+const listBits = 32
+
 // prefixKey is a prefix as the data plane finds it.
 func prefixKey(number uint32, prefix netip.Prefix) xdpPrefixKey {
-	return xdpPrefixKey{Bits: 8*uint32(unsafe.Sizeof(number)) + uint32(prefix.Bits()), List: number, Address: addressWords(prefix.Addr())}
+	return xdpPrefixKey{Bits: listBits + uint32(prefix.Bits()), List: number, Address: addressWords(prefix.Addr())}
 }
 
 // add puts the lists of services that are new or have changed beside the others, which is

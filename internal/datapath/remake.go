@@ -33,17 +33,59 @@ func (f *found) remake(name string, old *ebpf.Map, like *ebpf.MapSpec) (*ebpf.Ma
 		if old.Type() != like.Type || old.ValueSize() != like.ValueSize || int(old.MaxEntries()) != len(f.former.names) {
 			return nil, fmt.Errorf("%w: %s does not hold the %d counters that it says", snapshot.ErrDamaged, old, len(f.former.names))
 		}
+	case xdpMapBackendCounts:
+		spec.MaxEntries = old.MaxEntries()
+		var err error
+		if f.backends, err = f.elements(name, old, old.ValueSize(), like, countFields); err != nil {
+			return nil, errors.Join(err, old.Close())
+		}
+	case xdpMapPrefixes:
+		return f.remakePrefixes(old, spec)
 	default:
 		if name != xdpMapFragments {
 			spec.MaxEntries = old.MaxEntries()
 		}
 		old.Close()
 	}
+	return makeLike(name, spec)
+}
+
+func makeLike(name string, spec *ebpf.MapSpec) (*ebpf.Map, error) {
 	made, err := ebpf.NewMap(spec)
 	if err != nil {
 		return nil, fmt.Errorf("making the map %s with %d entries: %w", name, spec.MaxEntries, err)
 	}
 	return made, nil
+}
+
+// remakePrefixes makes that map anew: its numbers go on to be those that services and endpoints bear, also of
+// backends that have left.
+func (f *found) remakePrefixes(old *ebpf.Map, spec *ebpf.MapSpec) (*ebpf.Map, error) {
+	defer old.Close()
+	elements, err := f.elements(xdpMapPrefixes, old, old.KeySize(), spec, prefixFields)
+	if err != nil {
+		return nil, err
+	}
+	made, err := makeLike(xdpMapPrefixes, spec)
+	if err != nil {
+		return nil, err
+	}
+	if err := elements.prefixesInto(made); err != nil {
+		return nil, errors.Join(err, made.Close())
+	}
+	return made, nil
+}
+
+// elements opens a map by what the snapshot says of its elements, which have a size.
+func (f *found) elements(name string, old *ebpf.Map, size uint32, like *ebpf.MapSpec, needed []string) (*foreignElements, error) {
+	layout, described := f.snapshot.Elements[name]
+	if !described {
+		return nil, fmt.Errorf("%w: its map %s is laid out differently, and it does not say where the fields are", snapshot.ErrVersion, name)
+	}
+	if old.Type() != like.Type {
+		return nil, fmt.Errorf("%w: %s is not %s", snapshot.ErrDamaged, old, like.Type)
+	}
+	return openElements(old, size, layout, needed)
 }
 
 // leaveFlows keeps a table of another layout to take its flows over, and says how many buckets the new one
@@ -125,21 +167,40 @@ func (l *ledger) addOutcomes(to []lb.OutcomeCount) error {
 	return nil
 }
 
-// endFormer takes what the map before has counted, once no packet counts there, and returns it: readers
-// may still have it. Nil where there is none.
-func (l *ledger) endFormer() *formerOutcomes {
-	former := l.former
-	if former == nil {
+// counted is what was counted in all maps but ours.
+func (l *ledger) counted() (backends map[uint32]lb.BackendCount, outcomes map[string]uint64, err error) {
+	backends, outcomes = l.carried, l.outcomes
+	if l.former != nil {
+		if outcomes, err = l.former.counts(); err != nil {
+			return nil, nil, err
+		}
+		for name, n := range l.outcomes {
+			outcomes[name] += n
+		}
+	}
+	if l.backends != nil {
+		backends = map[uint32]lb.BackendCount{}
+		for index := range l.backends.m.MaxEntries() {
+			if n := l.elsewhere(index); n != (lb.BackendCount{}) {
+				backends[index] = n
+			}
+		}
+	}
+	return backends, outcomes, nil
+}
+
+// endFormer takes what the maps before have counted, once no packet counts there, and returns what closes
+// them: readers may still have them. It returns nothing where there are none.
+func (l *ledger) endFormer() (ended []func()) {
+	if l.former == nil && l.backends == nil {
 		return nil
 	}
 	waitForReaders()
-	counts, err := former.counts()
+	backends, outcomes, err := l.counted()
 	if err != nil {
-		return nil // it goes on to be read
+		return nil // they go on to be read
 	}
-	for name, n := range l.outcomes {
-		counts[name] += n
-	}
-	l.outcomes, l.former = counts, nil
-	return former
+	ended = []func(){l.former.close, l.backends.close}
+	l.carried, l.outcomes, l.former, l.backends = backends, outcomes, nil, nil
+	return ended
 }

@@ -3,6 +3,9 @@
 package datapath
 
 import (
+	"encoding/binary"
+	"errors"
+	"net/netip"
 	"os"
 	"slices"
 	"strings"
@@ -10,7 +13,9 @@ import (
 	"testing"
 
 	"github.com/cilium/ebpf"
+	"golang.org/x/sys/unix"
 
+	"github.com/jeoul/jeoul/internal/datapath/pins"
 	"github.com/jeoul/jeoul/internal/datapath/snapshot"
 	"github.com/jeoul/jeoul/internal/lb"
 	"github.com/jeoul/jeoul/internal/testenv"
@@ -101,7 +106,7 @@ func TestKeptByAnotherBuild(t *testing.T) {
 		}
 		count(first.shared.outcomes, one, 5)
 		count(first.shared.outcomes, other, 7)
-		if err := asAnotherBuild(first, remade, func(names []string) { names[one], names[other] = names[other], names[one] }); err != nil {
+		if err := asAnotherBuild(first, []string{xdpMapOutcomes, xdpMapTurns, xdpMapLoads, xdpMapWays, xdpMapFragments, xdpMapAllowances}, func(names []string) { names[one], names[other] = names[other], names[one] }); err != nil {
 			return err
 		}
 		if err := first.Leave(); err != nil {
@@ -142,5 +147,140 @@ func TestKeptByAnotherBuild(t *testing.T) {
 		defer third.Close()
 		expect(third, "after the next restart", 107, 6)
 		return nil
+	})
+}
+
+// pinInPlaceOf pins another map in the place of one of the data plane's.
+func pinInPlaceOf(d *Datapath, name string, spec *ebpf.MapSpec) (*ebpf.Map, error) {
+	m, err := ebpf.NewMap(spec)
+	if err != nil {
+		return nil, err
+	}
+	path := d.keeper.Store.Path(pins.Set(d.current.set), name)
+	if err := errors.Join(os.Remove(path), (mapPin{m}).PinCopy(path)); err != nil {
+		return nil, errors.Join(err, m.Close())
+	}
+	return m, nil
+}
+
+// TestKeptCountersOfAnotherLayout takes over counters of backends, and destinations that stay untranslated,
+// that another build has laid out differently: both stay, before the programs are exchanged, after, and
+// over a kill right after that.
+func TestKeptCountersOfAnotherLayout(t *testing.T) {
+	testenv.Root(t)
+	testenv.In(t, nics(t), func() error {
+		k := newKept(t)
+		first, err := k.open()
+		if err != nil {
+			return err
+		}
+		nat := testService(netip.MustParseAddr("192.0.2.77"), 77, lb.TCP, lb.Maglev, 3)
+		nat.Mode = lb.NAT
+		nat.Untranslated = []netip.Prefix{netip.MustParsePrefix("10.9.0.0/16"), netip.MustParsePrefix("2001:2:9::/48")}
+		state := lb.State{Services: []lb.RoutedService{nat}}
+		if err := first.Apply(state); err != nil {
+			return err
+		}
+		is := first.register.records[0]
+		index, number := is.places[0].index, is.exceptions
+		cpus, err := ebpf.PossibleCPU()
+		if err != nil {
+			return err
+		}
+		// Longer elements, and their fields elsewhere.
+		field := func(at, size int) snapshot.Field { return snapshot.Field{Offset: at, Size: size} }
+		counts := snapshot.ElementLayout{Size: 88, Fields: map[string]snapshot.Field{"bytes": field(0, 8), "packets": field(24, 8),
+			"connections": field(40, 8), "returned_packets": field(64, 8), "returned_bytes": field(80, 8)}}
+		keys := snapshot.ElementLayout{Size: 28, Fields: map[string]snapshot.Field{"bits": field(0, 4), "list": field(8, 4), "address": field(12, 16)}}
+		theirs, err := pinInPlaceOf(first, xdpMapBackendCounts, &ebpf.MapSpec{Type: ebpf.PerCPUArray, KeySize: 4, ValueSize: 88, MaxEntries: first.shared.counts.MaxEntries()})
+		if err != nil {
+			return err
+		}
+		defer theirs.Close()
+		lists, err := pinInPlaceOf(first, xdpMapPrefixes, &ebpf.MapSpec{Type: ebpf.LPMTrie, KeySize: 28, ValueSize: 4, MaxEntries: 100, Flags: unix.BPF_F_NO_PREALLOC})
+		if err != nil {
+			return err
+		}
+		defer lists.Close()
+		for _, prefix := range nat.Untranslated {
+			key := make([]byte, 28)
+			binary.NativeEndian.PutUint32(key, uint32(64+prefix.Bits()))
+			binary.NativeEndian.PutUint32(key[8:], number)
+			copy(key[12:], prefix.Addr().AsSlice())
+			if err := lists.Put(key, uint32(1)); err != nil {
+				return err
+			}
+		}
+		count := func(n uint64) {
+			t.Helper()
+			perCPU := make([][]byte, cpus)
+			for cpu := range perCPU {
+				perCPU[cpu] = make([]byte, 88)
+			}
+			for i, at := range []int{24, 0, 40, 64, 80} {
+				binary.NativeEndian.PutUint64(perCPU[0][at:], n+uint64(i))
+				binary.NativeEndian.PutUint64(perCPU[cpus-1][at:], n+uint64(i))
+			}
+			if err := theirs.Put(index, perCPU); err != nil {
+				t.Fatal(err)
+			}
+		}
+		expect := func(d *Datapath, when string, n uint64) {
+			t.Helper()
+			counters, err := d.Counters()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if cpus > 1 {
+				n *= 2
+			}
+			plus := min(uint64(cpus), 2)
+			want := lb.BackendCount{Packets: n, Bytes: n + plus, Connections: n + 2*plus, ReturnedPackets: n + 3*plus, ReturnedBytes: n + 4*plus}
+			if is := counters.Backends[nat.BackendKey(nat.Backends[0])]; is != want {
+				t.Errorf("%s, the backend has counted %+v, want %+v", when, is, want)
+			}
+			for _, prefix := range nat.Untranslated {
+				var there uint32
+				if err := d.shared.prefixes.Lookup(prefixKey(number, prefix), &there); err != nil {
+					t.Errorf("%s, %s is not untranslated: %v", when, prefix, err)
+				}
+			}
+		}
+		err = rewriteSnapshot(first, func(s *snapshot.Snapshot) {
+			s.Layouts[xdpMapBackendCounts], s.Layouts[xdpMapPrefixes] = "another", "another"
+			s.Elements = map[string]snapshot.ElementLayout{xdpMapBackendCounts: counts, xdpMapPrefixes: keys}
+		})
+		count(100)
+		if err := errors.Join(err, first.Leave()); err != nil {
+			return err
+		}
+
+		second, err := k.adopt()
+		if err != nil {
+			return err
+		}
+		expect(second, "before the programs are exchanged", 100)
+		// The old program goes on counting until then.
+		count(1000)
+		ahead, _, err := second.ledger.counted()
+		if err != nil || ahead[index].Packets == 0 {
+			t.Errorf("what the next snapshot would have is %v, %v", ahead, err)
+		}
+		if err := second.Apply(state); err != nil {
+			return err
+		}
+		expect(second, "after the programs were exchanged", 1000)
+		if now := second.register.records[0].exceptions; now != number {
+			t.Errorf("the number of its destinations was %d, and is %d", number, now)
+		}
+		if err := second.Leave(); err != nil {
+			return err
+		}
+		third, err := k.adopt()
+		if err != nil {
+			return err
+		}
+		expect(third, "after the next restart", 1000)
+		return third.Close()
 	})
 }

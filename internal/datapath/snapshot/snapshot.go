@@ -7,6 +7,7 @@ package snapshot
 
 import (
 	"errors"
+	"maps"
 	"net/netip"
 	"time"
 
@@ -23,8 +24,9 @@ var (
 
 const (
 	format = "jeoul-data-plane"
-	// Version is that of this format, and oldest the first one that can be read: since 3, Flows is there.
-	Version = 3
+	// Version is that of this format, and oldest the first one that can be read: since 3, Flows is there,
+	// and since 4, Elements.
+	Version = 4
 	oldest  = 2
 )
 
@@ -47,6 +49,8 @@ type Head struct {
 	Layouts map[string]string `json:"layouts"`
 	// Flows is the layout of the tables of flows, by which another build reads them.
 	Flows *FlowLayout `json:"flow_layout,omitempty"`
+	// Elements are the layouts of other maps that another build reads, by their names.
+	Elements map[string]ElementLayout `json:"element_layouts,omitempty"`
 	// Outcomes are the names of the counters of outcomes, in their order, and CountedOutcomes what
 	// was counted in maps that were replaced.
 	Outcomes        []string          `json:"outcomes,omitempty"`
@@ -93,6 +97,17 @@ type FlowLayout struct {
 	// States are the numbers of the states of a flow, Numbers those that the table itself goes by.
 	States  map[string]uint64 `json:"states"`
 	Numbers map[string]uint64 `json:"numbers"`
+}
+
+// ElementLayout says where the fields of an element of a map are, and its size in bytes.
+type ElementLayout struct {
+	Size   int              `json:"size"`
+	Fields map[string]Field `json:"fields"`
+}
+
+// Equal says whether two are the same.
+func (l ElementLayout) Equal(o ElementLayout) bool {
+	return l.Size == o.Size && maps.Equal(l.Fields, o.Fields)
 }
 
 // Field is where a field is, in bytes.
