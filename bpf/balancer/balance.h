@@ -59,6 +59,17 @@ static __always_inline enum outcome serve_service(ctx_t *ctx, void *generation,
 	return outcome;
 }
 
+/* note_answer_of counts what the reply in the scratch memory says of its backend, if it answers
+ * a SYN. Scratch: takes packet. */
+__noinline int note_answer_of(ctx_t *ctx, __u32 backend)
+{
+	struct scratch *scratch = get_scratch();
+
+	if (scratch)
+		count_answer(&scratch->packet, sequence_of(ctx, &scratch->packet), &backend);
+	return 0;
+}
+
 /* serve_reply takes a packet that is for no service to the client that it is a
  * reply for, if it is one. */
 static __always_inline enum outcome serve_reply(ctx_t *ctx, void *generation,
@@ -81,6 +92,10 @@ static __always_inline enum outcome serve_reply(ctx_t *ctx, void *generation,
 	trace_because(came_as(outcome));
 	if (outcome == OUTCOME_RETURNED)
 		count_returned(packet, decision, ctx_packets(ctx));
+	/* The kernel may still have to find the way to a client that has just come. */
+	if ((packet->tcp_flags & (TCP_SYN | TCP_RST)) &&
+	    (outcome == OUTCOME_RETURNED || outcome == OUTCOME_PASSED_TO_ROUTE))
+		note_answer_of(ctx, decision->backend->index);
 	return outcome;
 }
 

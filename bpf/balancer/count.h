@@ -53,6 +53,42 @@ static __always_inline void count_reply(const struct packet *packet, const __u32
 	count->returned_bytes += packet->length;
 }
 
+/* answers_syn says whether a reply is the answer to a SYN that lets a connection come about. */
+static __always_inline bool answers_syn(const struct packet *reply)
+{
+	return (reply->tcp_flags & (TCP_SYN | TCP_ACK)) == (TCP_SYN | TCP_ACK);
+}
+
+/* refuses_syn says whether a reply is the answer to a SYN that refuses it: unlike a RST of a
+ * connection it has the sequence number 0, for there is none (RFC 9293 section 3.10.7.1). */
+static __always_inline bool refuses_syn(const struct packet *reply, __be32 sequence)
+{
+	return (reply->tcp_flags & (TCP_RST | TCP_ACK)) == (TCP_RST | TCP_ACK) && !sequence;
+}
+
+/* count_answer counts what a backend has answered to a SYN. */
+static __always_inline void count_answer(const struct packet *reply, __be32 sequence,
+					 const __u32 *index)
+{
+	struct backend_count *count = count_of(index);
+
+	if (!count)
+		return;
+	if (answers_syn(reply))
+		count->answered++;
+	else if (refuses_syn(reply, sequence))
+		count->refused++;
+}
+
+/* count_unreachable counts an ICMP error of a backend's own. */
+static __always_inline void count_unreachable(const __u32 *index)
+{
+	struct backend_count *count = count_of(index);
+
+	if (count)
+		count->unreachable++;
+}
+
 static __always_inline void count_returned(const struct packet *packet,
 					   const struct decision *decision, __u64 packets)
 {

@@ -16,7 +16,8 @@
 /* The modes whose packets can take it. */
 #define HASTENED_MODES (1U << MODE_L2DSR | 1U << MODE_NAT)
 
-/* hasten_reply sends a backend's reply to its client (mode nat), by a way that is known. */
+/* hasten_reply sends a backend's reply to its client (mode nat), by a way that is known. Of what
+ * begins a connection it is not known yet as a rule, and that is counted, and its MSS lowered. */
 static __always_inline enum outcome hasten_reply(ctx_t *ctx, void *generation,
 						 const struct packet *packet, bool ipv6,
 						 __u32 *egress)
@@ -32,8 +33,8 @@ static __always_inline enum outcome hasten_reply(ctx_t *ctx, void *generation,
 	endpoint = endpoint_at(generation, packet,
 			       search_endpoint(generation, packet, packet->source_port,
 					       packet->protocol));
-	if (!endpoint || ((packet->tcp_flags & TCP_SYN) && endpoint->mss) ||
-	    ((packet->tcp_flags & (TCP_FIN | TCP_RST)) && endpoint->service != NO_SERVICE))
+	if (!endpoint || (packet->tcp_flags & (TCP_SYN | TCP_RST)) ||
+	    ((packet->tcp_flags & TCP_FIN) && endpoint->service != NO_SERVICE))
 		return OUTCOME_NONE;
 	unchanged(packet, &to);
 	from_vip(endpoint, &to);

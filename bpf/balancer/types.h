@@ -405,7 +405,7 @@ struct turn {
 	__u32 rest[12];
 };
 
-/* backend_count is kept per CPU and per backend. */
+/* backend_count is kept per CPU and per backend: a cache line. */
 struct backend_count {
 	__u64 packets;
 	/* IP packet length as received: headers and payload, without the Ethernet
@@ -417,8 +417,13 @@ struct backend_count {
 	/* The same of what came back through us (NAT). */
 	__u64 returned_packets;
 	__u64 returned_bytes;
-	/* Keeps an element from straddling two cache lines. */
-	__u64 pad[3];
+	/* What tells without a question whether it serves, where its packets are seen (NAT).
+	 * SYNs that it has answered by SYN and ACK, repeated ones included. */
+	__u64 answered;
+	/* SYNs that it has answered by RST: no program listens, or a firewall rejects. */
+	__u64 refused;
+	/* ICMP errors "destination unreachable" of its own, for packets of clients. */
+	__u64 unreachable;
 };
 
 /* flow_state is how far a remembered flow has come; it decides how long it may be

@@ -279,7 +279,24 @@ func columnsOf(s ops.Service, several bool) []column {
 	if s.Mode.Translates() {
 		columns = append(columns,
 			column{"returned", true, func(b ops.Backend) any { return count(b.ReturnedPackets) }},
-			column{"bytes returned", true, func(b ops.Backend) any { return count(b.ReturnedBytes) }})
+			column{"bytes returned", true, func(b ops.Backend) any { return count(b.ReturnedBytes) }},
+			column{"answered", true, func(b ops.Backend) any { return count(b.Answered) }})
+	}
+	return append(columns, refusalColumns(s)...)
+}
+
+// refusalColumns count what backends have refused, where they have.
+func refusalColumns(s ops.Service) (columns []column) {
+	for _, c := range []struct {
+		name string
+		of   func(ops.Backend) uint64
+	}{
+		{"refused", func(b ops.Backend) uint64 { return b.Refused }},
+		{"unreachable", func(b ops.Backend) uint64 { return b.Unreachable }},
+	} {
+		if slices.ContainsFunc(s.Backends, func(b ops.Backend) bool { return c.of(b) > 0 }) {
+			columns = append(columns, column{c.name, true, func(b ops.Backend) any { return count(c.of(b)) }})
+		}
 	}
 	return columns
 }

@@ -57,7 +57,7 @@ func modes() *ops.Status {
 		}},
 		{Name: "nat", VIP: netip.MustParseAddr("192.0.2.101"), Port: 80, Protocol: lb.TCP, Mode: lb.NAT, MSS: 1400, Scheduler: lb.Maglev, Backends: []ops.Backend{
 			{Name: "near", Address: near, Port: 8080, Weight: 1, State: lb.Up, Neighbour: "reachable", Interface: "eth0", NextHop: near, MAC: "02:00:00:00:00:01", MTU: 1500,
-				Packets: 1000, Bytes: 64000, Connections: 10, ReturnedPackets: 2000, ReturnedBytes: 3000000},
+				Packets: 1000, Bytes: 64000, Connections: 10, ReturnedPackets: 2000, ReturnedBytes: 3000000, Answered: 9, Refused: 1},
 		}},
 		{Name: "full", VIP: netip.MustParseAddr("192.0.2.102"), Port: 80, Protocol: lb.TCP, Mode: lb.FullNAT, Scheduler: lb.Maglev, Tracked: true, Active: 33000, Flows: 34000, Backends: []ops.Backend{
 			{Name: "near", Address: near, Port: 80, Weight: 1, State: lb.Up, Neighbour: "reachable", Interface: "eth0", NextHop: near, MAC: "02:00:00:00:00:01", MTU: 1500,

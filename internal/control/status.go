@@ -214,6 +214,7 @@ func (v *view) backendStatus(at use, b lb.Backend, now *paths.Entry, count lb.Ba
 		Interface: e.Interface, NextHop: nextHop(e), MAC: e.MAC.String(), MTU: e.MTU, Narrow: e.Told,
 		Packets: count.Packets, Bytes: count.Bytes, Connections: count.Connections,
 		ReturnedPackets: count.ReturnedPackets, ReturnedBytes: count.ReturnedBytes,
+		Answered: count.Answered, Refused: count.Refused, Unreachable: count.Unreachable,
 		Active: count.Active, Upper: b.Upper, Lower: b.Lower, Flows: count.Flows, Backup: b.Backup,
 	}
 	if b.Weight != configured.Weight {

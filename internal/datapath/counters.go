@@ -236,7 +236,8 @@ func readBackend(m *ebpf.Map, index uint32) (lb.BackendCount, error) {
 func sumOf(perCPU []xdpBackendCount) (sum lb.BackendCount) {
 	for _, c := range perCPU {
 		sum = sum.Plus(lb.BackendCount{Packets: c.Packets, Bytes: c.Bytes, Connections: c.Connections,
-			ReturnedPackets: c.ReturnedPackets, ReturnedBytes: c.ReturnedBytes})
+			ReturnedPackets: c.ReturnedPackets, ReturnedBytes: c.ReturnedBytes,
+			Answered: c.Answered, Refused: c.Refused, Unreachable: c.Unreachable})
 	}
 	return sum
 }

@@ -95,7 +95,8 @@ func (e *foreignElements) backend(index uint32) (sum lb.BackendCount, err error)
 	}
 	for _, c := range perCPU {
 		sum = sum.Plus(lb.BackendCount{Packets: e.number(c, "packets"), Bytes: e.number(c, "bytes"), Connections: e.number(c, "connections"),
-			ReturnedPackets: e.number(c, "returned_packets"), ReturnedBytes: e.number(c, "returned_bytes")})
+			ReturnedPackets: e.number(c, "returned_packets"), ReturnedBytes: e.number(c, "returned_bytes"),
+			Answered: e.number(c, "answered"), Refused: e.number(c, "refused"), Unreachable: e.number(c, "unreachable")})
 	}
 	return sum, nil
 }

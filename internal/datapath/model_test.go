@@ -133,6 +133,9 @@ type verdict struct {
 	// has left; so is opens.
 	backend lb.BackendKey
 	opens   bool
+	// sign is what the packet says of its backend, if it answers a SYN, or says that the backend
+	// cannot be reached.
+	sign sign
 	// ipLength is the length of the IP packet in bytes.
 	ipLength uint64
 	// complaint says what is wrong with the choice that the program made, where
@@ -635,7 +638,7 @@ func (m *model) back(p *packet, backend lb.BackendKey, c change, t treatment) ve
 	if staysOnLink(source) {
 		hop = noHop
 	}
-	v := verdict{outcome: "passed_to_route", treatment: &t, backend: backend}
+	v := verdict{outcome: "passed_to_route", treatment: &t, backend: backend, sign: p.signOf(c.quoted)}
 	switch hop.kind {
 	case 0, unix.RTN_LOCAL:
 		// What full NAT sends back has another destination then.
@@ -667,6 +670,33 @@ func (m *model) back(p *packet, backend lb.BackendKey, c change, t treatment) ve
 		v.leave(p, m.ingress, hop.link.index, hop.mac, hop.link.mac)
 	}
 	return v
+}
+
+// sign is what a backend's packet says about whether it serves.
+type sign int
+
+const (
+	noSign sign = iota
+	answeredSign
+	refusedSign
+	unreachableSign
+)
+
+// signOf reads it, of an ICMP error with what that quotes.
+func (p *packet) signOf(q *quote) sign {
+	switch {
+	case q != nil:
+		kind, code := p.frame[p.ip+p.transport], p.frame[p.ip+p.transport+1]
+		if p.source == q.destination && (p.six && kind == 1 || !p.six && kind == 3 && code != 4) {
+			return unreachableSign
+		}
+	case !p.ports || p.protocol != protoTCP:
+	case p.flags&flagSYN != 0 && p.flags&flagACK != 0:
+		return answeredSign
+	case p.flags&flagRST != 0 && p.flags&flagACK != 0 && p.seq == 0:
+		return refusedSign
+	}
+	return noSign
 }
 
 // noHop is where the kernel's own stack has the say.

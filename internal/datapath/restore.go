@@ -114,7 +114,8 @@ func restoreLedger(h *snapshot.Head) ledger {
 		counts := make(map[uint32]lb.BackendCount, len(saved))
 		for _, c := range saved {
 			counts[c.Index] = lb.BackendCount{Packets: c.Packets, Bytes: c.Bytes, Connections: c.Connections,
-				ReturnedPackets: c.ReturnedPackets, ReturnedBytes: c.ReturnedBytes}
+				ReturnedPackets: c.ReturnedPackets, ReturnedBytes: c.ReturnedBytes,
+				Answered: c.Answered, Refused: c.Refused, Unreachable: c.Unreachable}
 		}
 		return counts
 	}

@@ -329,6 +329,15 @@ func countVerdict(c *lb.Counters, v verdict) {
 	if !listed {
 		return
 	}
+	switch v.sign {
+	case answeredSign:
+		count.Answered++
+	case refusedSign:
+		count.Refused++
+	case unreachableSign:
+		count.Unreachable++
+	}
+	c.Backends[v.backend] = count
 	switch v.outcome {
 	case "forwarded":
 		count.Packets++

@@ -60,6 +60,10 @@ type BackendCount struct {
 	Connections uint64
 	// What came back through the balancer, where the mode brings it there.
 	ReturnedPackets, ReturnedBytes uint64
+	// Answered are the SYNs that it has answered by SYN and ACK, Refused those by RST, and
+	// Unreachable the ICMP errors "destination unreachable" of its own, where the mode brings them
+	// through the balancer. Repeated ones are among them.
+	Answered, Refused, Unreachable uint64
 	// Active is how many remembered flows that have not ended it has now, where its
 	// service tracks flows.
 	Active uint32
@@ -79,6 +83,9 @@ func (c BackendCount) Plus(o BackendCount) BackendCount {
 	c.Connections += o.Connections
 	c.ReturnedPackets += o.ReturnedPackets
 	c.ReturnedBytes += o.ReturnedBytes
+	c.Answered += o.Answered
+	c.Refused += o.Refused
+	c.Unreachable += o.Unreachable
 	return c
 }
 
@@ -89,6 +96,9 @@ func (c BackendCount) Minus(o BackendCount) BackendCount {
 	c.Connections -= o.Connections
 	c.ReturnedPackets -= o.ReturnedPackets
 	c.ReturnedBytes -= o.ReturnedBytes
+	c.Answered -= o.Answered
+	c.Refused -= o.Refused
+	c.Unreachable -= o.Unreachable
 	return c
 }
 

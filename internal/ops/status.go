@@ -224,6 +224,11 @@ type Backend struct {
 	// through the balancer, in the modes nat and fullnat.
 	ReturnedPackets uint64 `json:"returned_packets,omitempty"`
 	ReturnedBytes   uint64 `json:"returned_bytes,omitempty"`
+	// Answered are the SYNs that it has answered by SYN and ACK, Refused those by RST, and
+	// Unreachable the ICMP errors "destination unreachable" of its own, in those modes.
+	Answered    uint64 `json:"answered,omitempty"`
+	Refused     uint64 `json:"refused,omitempty"`
+	Unreachable uint64 `json:"unreachable,omitempty"`
 	// Connections are new flows; where no flows are tracked, SYNs sent on.
 	Connections uint64 `json:"connections"`
 	// Active are flows that have not ended, where they are tracked; Upper is at how

@@ -4,6 +4,7 @@
  * rewritten as the packet itself was, the other way round (RFC 5508). */
 #pragma once
 
+#include "../count.h"
 #include "../choose/choose.h"
 #include "../send/forward.h"
 #include "../send/returns.h"
@@ -328,6 +329,21 @@ static __always_inline bool quoted_nat(void *generation, const struct packet *pa
 	return decision->backend;
 }
 
+/* says_unreachable says whether an error is of the quoted packet's destination itself, which
+ * cannot be reached: by a port that nothing listens on, or by its firewall. */
+static __always_inline bool says_unreachable(ctx_t *ctx, const struct packet *packet,
+					     const struct packet *quoted)
+{
+	__u32 at = (packet->network & 0xff) + (packet->transport & OFFSET_MASK);
+	__u8 *icmp = ctx_data(ctx) + at;
+
+	if ((void *)(icmp + ICMP_HEADER) > ctx_data_end(ctx) ||
+	    !same_address(packet->source, quoted->destination))
+		return false;
+	return packet->ipv6 ? icmp[0] == ICMPV6_DEST_UNREACH :
+			      icmp[0] == ICMP_DEST_UNREACH && icmp[1] != ICMP_FRAG_NEEDED;
+}
+
 /* relay_error sends an ICMP error where the packet that it quotes came from. Scratch: leaves
  * quoted, and what becomes of the packet and of its quote in to and quote. */
 static __noinline enum outcome relay_error(ctx_t *ctx, void *generation,
@@ -336,6 +352,7 @@ static __noinline enum outcome relay_error(ctx_t *ctx, void *generation,
 {
 	struct scratch *scratch = get_scratch();
 	enum outcome outcome;
+	bool unreachable;
 	__u32 kind;
 
 	if (!scratch || !parse_quoted(ctx, packet, &scratch->quoted))
@@ -356,7 +373,10 @@ static __noinline enum outcome relay_error(ctx_t *ctx, void *generation,
 	}
 	trace_because(TRACE_QUOTED);
 	trace_backend(decision->backend->index, decision->backend->generation);
+	unreachable = says_unreachable(ctx, packet, &scratch->quoted);
 	outcome = error_to_client(ctx, packet, scratch, decision);
 	trace_because(came_as(outcome));
+	if (unreachable && (outcome == OUTCOME_RETURNED || outcome == OUTCOME_PASSED_TO_ROUTE))
+		count_unreachable(&decision->backend->index);
 	return outcome;
 }

@@ -147,6 +147,9 @@ type Count struct {
 	Connections     uint64 `json:"connections"`
 	ReturnedPackets uint64 `json:"returned_packets"`
 	ReturnedBytes   uint64 `json:"returned_bytes"`
+	Answered        uint64 `json:"answered,omitempty"`
+	Refused         uint64 `json:"refused,omitempty"`
+	Unreachable     uint64 `json:"unreachable,omitempty"`
 }
 
 // Service is one, with what its flows and its packets go by.
