@@ -56,8 +56,8 @@ func (d *Datapath) change(state lb.State, ports []port) error {
 	return d.replace(c, ports)
 }
 
-// giveUp removes what a killed balancer left, where the first change has failed: nobody
-// takes its place.
+// giveUp removes what a killed balancer left, where the first change has failed: no
+// process takes its place.
 func (d *Datapath) giveUp(ports []port) error {
 	if d.current != nil || d.detached {
 		return nil
@@ -100,8 +100,8 @@ func (d *Datapath) publish(c *revision) (bool, error) {
 		return false, err
 	}
 	d.putLimits(c)
-	// Until it knows who has come, the janitor would take their flows for those of somebody
-	// who has left.
+	// Until the janitor knows which backends are new, it would take their flows for those of
+	// backends that have left.
 	d.janitor.freeze(true)
 	d.keeper.show(m)
 	p.publish()
@@ -121,7 +121,7 @@ func (d *Datapath) replace(c *revision, ports []port) error {
 	if err != nil {
 		return err
 	}
-	memory, lies, err := d.makeMemory(c, next)
+	memory, homes, err := d.makeMemory(c, next)
 	if err == nil {
 		err = errors.Join(next.prefixes.add(c.services), d.writeAhead(c, ports))
 		d.keeper.show(memory)
@@ -150,7 +150,7 @@ func (d *Datapath) replace(c *revision, ports []port) error {
 		return err
 	}
 	for i, r := range c.records {
-		r.lies = lies[i]
+		r.home = homes[i]
 	}
 	old, last := d.shared, d.current
 	d.shared, d.current = next, made

@@ -22,7 +22,7 @@ type extent struct {
 // readers: what is given back must have none.
 type arena struct {
 	size uint32
-	// free are the pieces that nobody has, by where they begin. No two touch.
+	// free are the pieces that are not allocated, by where they begin. No two touch.
 	free []piece
 }
 

@@ -182,7 +182,8 @@ func partial(frame []byte) (virtioHeader, []byte) {
 	return virtioHeader{Flags: unix.VIRTIO_NET_HDR_F_NEEDS_CSUM, Start: uint16(p.at), Offset: uint16(p.check)}, frame
 }
 
-// openSender opens a packet socket by which frames leave the namespace as said of them.
+// openSender opens a packet socket that sends frames from the namespace, each as its header
+// describes it.
 func openSender(t *testing.T, ns *namespace.Namespace, name string) func(virtioHeader, []byte) {
 	t.Helper()
 	var fd int

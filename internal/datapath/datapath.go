@@ -84,7 +84,7 @@ type Datapath struct {
 	detached bool
 	// now is the time that windows go by; tests have another than time.Now.
 	now func() time.Time
-	// secret places flows in their tables: nobody can aim at one bucket.
+	// secret places flows in their tables: no sender can aim its flows at one bucket.
 	secret uint64
 
 	mu       sync.Mutex

@@ -6,7 +6,7 @@
 //
 // A configuration becomes a generation: programs, and the memory that they go by. A
 // change is written into that memory while packets read it, each service in one step:
-// what is new lies ready before a packet can find it, and what was there stays until no
+// what is new is ready before a packet can find it, and what was there stays until no
 // packet can have it in hand. Only where that is not enough (another mode, another
 // interface, no room) a new generation is built aside, verified by the kernel, and swapped
 // for the old one in one step. Either way a packet sees a service as it was or as it is,

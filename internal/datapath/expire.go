@@ -106,10 +106,10 @@ func newJanitor(timeouts lb.Timeouts) *janitor {
 	}
 }
 
-// use tells the janitor of a change. When it returns, nobody reads or writes the memory
-// of before any more, but packets. What is active is counted anew where it was counted
-// by other rules, or in other memory: of services that begin or cease to be tracked,
-// and of all where something was copied while packets went on.
+// use tells the janitor of a change. When it returns, only packets still read or write
+// the memory of before. What is active is counted anew where it was counted by other
+// rules, or in other memory: of services that begin or cease to be tracked, and of all
+// where something was copied while packets went on.
 func (j *janitor) use(scene flowScene) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -262,9 +262,9 @@ type round struct {
 	woken bool
 }
 
-// emptyRounds are those after which nobody walks any more until something is put into the
-// table. One would do, were there not programs that have just been replaced, and tell
-// whoever does not listen any more of the flow that they are putting in.
+// emptyRounds are those after which the janitor does not walk a table until something is put
+// into it. One would do, were there not programs that have just been replaced: they note the
+// flow that they are putting in where the janitor does not look any more.
 const emptyRounds = 2
 
 func (w *round) idle() bool { return w.empty >= emptyRounds }

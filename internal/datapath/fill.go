@@ -20,22 +20,22 @@ func (m *memory) fill(c *revision, plan *capacity) ([]residence, error) {
 	}
 	m.pool = c.pool()
 	m.constants.FirstPort, m.constants.LastPort = m.pool.FirstPort, m.pool.LastPort
-	lies := make([]residence, len(c.records))
+	homes := make([]residence, len(c.records))
 	for i, r := range c.records {
 		var ok bool
 		rows := r.rows()
-		if lies[i], ok = m.house(r, nil, rows); !ok {
+		if homes[i], ok = m.house(r, nil, rows); !ok {
 			return nil, errNoRoom
 		}
 		for at := range rows {
 			m.rows.set(r.places[at].index, &rows[at], m.later)
 		}
-		f.put(f.capacity.services, f.memory.services, r.key.VIP, r.slotKey(), wordsOf(&lies[i].value))
+		f.put(f.capacity.services, f.memory.services, r.key.VIP, r.slotKey(), wordsOf(&homes[i].value))
 		m.vips[r.key.VIP]++
 	}
 	f.addVIPs()
 	f.addEndpoints(c)
-	return lies, nil
+	return homes, nil
 }
 
 // filling is the work of fill.
@@ -65,7 +65,7 @@ func (f *filling) addVIPs() {
 }
 
 // addEndpoints makes endpoints known, those of backends that have left, too: what
-// still comes from them is counted under their index, which nobody has.
+// still comes from them is counted under their index, which no present backend has.
 func (f *filling) addEndpoints(c *revision) {
 	for key, e := range c.allEndpoints() {
 		address, value := key.address.Addr(), e.value()

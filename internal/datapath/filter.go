@@ -109,7 +109,7 @@ func (f *filter) Update(program *ebpf.Program) error {
 	return nil
 }
 
-// Close removes the filter, and clsact if it came with it and nobody else uses it.
+// Close removes the filter, and clsact if it came with it and no other program uses it.
 func (f *filter) Close() error {
 	defer f.netlink.Close()
 	return f.remove()
@@ -165,7 +165,7 @@ func (f *filter) alone() (bool, error) {
 // would leave a clsact that nothing tells from another program's.
 func (f *filter) removeClsact() error {
 	err := f.netlink.QdiscDel(f.clsact())
-	// Somebody else may have removed it, and our filter with it.
+	// Another process may have removed it, and our filter with it.
 	if err != nil && !errors.Is(err, unix.ENOENT) && !errors.Is(err, unix.EINVAL) {
 		return fmt.Errorf("removing the clsact qdisc: %w", err)
 	}

@@ -197,7 +197,7 @@ func TestFilterLeavesOthersAlone(t *testing.T) {
 	}
 }
 
-// TestFilterPlaceTaken finds somebody else's filter in our place.
+// TestFilterPlaceTaken finds another program's filter in our place.
 func TestFilterPlaceTaken(t *testing.T) {
 	testenv.Root(t)
 	testenv.In(t, nics(t), func() error {

@@ -164,8 +164,8 @@ func (p flowPlace) publish(tag uint64) {
 }
 
 // release forgets the flow of a place if it still has that tag, and if `over` says so
-// of what is there when nobody else can take the place. It returns the flow and the state
-// that it had: that is told once, to whoever ends a flow.
+// of what is there when no other writer can take the place. It returns the flow and the
+// state that it had: once for a flow, to the caller that ends it.
 func (t *flowTable) release(p flowPlace, tag uint64, over func(flow *xdpFlow, state xdpFlowState, seen uint32) bool) (flow xdpFlow, state xdpFlowState, released bool) {
 	if tag <= busyTag || !p.claim(tag) {
 		return flow, 0, false

@@ -124,7 +124,7 @@ func (j *janitor) survey() *flowTally {
 func (j *janitor) countersOf(ids map[uint32]bool, tally *flowTally) (counters []counter) {
 	for index := range min(len(j.rules.backends), len(j.rules.loads)) {
 		// Of every backend: flows of one that left may have been counted by the rules of
-		// before, and whoever has its index next inherits what it counts.
+		// before, and the next backend with its index inherits what it counts.
 		counters = append(counters, counter{&j.rules.loads[index].Active, metOf(tally.backends, index)})
 	}
 	for id := range j.rules.services {

@@ -13,7 +13,7 @@ import (
 
 // returnTable finds full-NAT flows by what their replies bear: the control plane's part
 // of bpf/balancer/flow/returntable.h. Packets leave entries of flows that have ended where they are:
-// such an entry leads nowhere. They are only in the way of new ones, so that there is no
+// such an entry leads nowhere. They only take up room that new ones need, so that there is no
 // hurry to take them out; each is looked at together with the place that it leads to,
 // which is where no cache helps.
 type returnTable struct {

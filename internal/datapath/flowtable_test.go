@@ -37,8 +37,8 @@ func (t *flowTable) places() (list []flowPlace) {
 	return list
 }
 
-// wrongs says what in a table that is at rest must not be: a place that somebody is
-// still writing, a flow that is not found or is there twice, and a bucket that does not
+// wrongs says what in a table that is at rest must not be: a place that is still
+// being written, a flow that is not found or is there twice, and a bucket that does not
 // know how many flows are in their second bucket instead of it.
 func (t *flowTable) wrongs() string {
 	var wrongs strings.Builder

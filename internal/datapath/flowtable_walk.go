@@ -26,7 +26,7 @@ type flowRules struct {
 
 // flowBackend is who has an index.
 type flowBackend struct {
-	// generation is that of its flows; 0 where nobody has the index.
+	// generation is that of its flows; 0 where no backend has the index.
 	generation uint16
 	// service is the id of its service.
 	service uint32
@@ -38,7 +38,7 @@ type flowBackend struct {
 type flowService struct {
 	// present: its entries are good.
 	present bool
-	// tracked: those that nobody has ended are counted as active. Of a service that is
+	// tracked: flows that neither side has ended are counted as active. Of a service that is
 	// gone: they were.
 	tracked bool
 	// affinity is how long a client without flows is remembered, in milliseconds; 0
@@ -50,7 +50,7 @@ type flowService struct {
 	window uint32
 }
 
-// isLive says whether a flow in that state counts among those that nobody has ended.
+// isLive says whether a flow in that state counts among those that neither side has ended.
 func isLive(state xdpFlowState) bool {
 	return state-xdpFlowStateFLOW_OPENING <= xdpFlowStateFLOW_UDP-xdpFlowStateFLOW_OPENING
 }

@@ -10,8 +10,8 @@ import (
 )
 
 // formerTime is for how long the replies of a backend that has left (mode NAT) are
-// still given the address of its VIP: as long as Linux goes on sending again what
-// nobody acknowledges (net.ipv4.tcp_retries2, about 15 minutes). Before that they
+// still given the address of its VIP: as long as Linux retransmits what is not
+// acknowledged (net.ipv4.tcp_retries2, about 15 minutes). Before that they
 // would reach clients from an address that these have never sent to.
 const formerTime = 15 * time.Minute
 
@@ -71,8 +71,8 @@ func (r *resettling) goneEndpoints(was *record) {
 	})
 }
 
-// claimEndpoints notes whose endpoints are somebody's. All that are gone are known;
-// the places of those that come need not be.
+// claimEndpoints notes the endpoints that a service's backends have. All that are gone are
+// known; the places of those that come need not be.
 func (r *resettling) claimEndpoints(is *record) {
 	is.endpointsOf(func(key endpointKey, _ natEndpoint) {
 		delete(r.gone, key)
@@ -91,7 +91,7 @@ func (r *resettling) newEndpoints(is *record) {
 	})
 }
 
-// forgetFormer lets go of former endpoints that somebody has now, and of those that
+// forgetFormer lets go of former endpoints that a backend has now, and of those that
 // left too long ago.
 func (r *resettling) forgetFormer() {
 	for key, e := range r.places.former {

@@ -62,7 +62,7 @@ func TestFormerEndpoints(t *testing.T) {
 			}
 		}
 	})
-	t.Run("whoever has the endpoint now has its replies", func(t *testing.T) {
+	t.Run("the backend that has the endpoint now has its replies", func(t *testing.T) {
 		r, _ := afterwards(t)
 		other := testService(netip.MustParseAddr("198.18.0.101"), 81, lb.TCP, lb.Maglev, 1)
 		other.Mode, other.Backends[0].Address, other.Backends[0].Port = lb.NAT, left.Address, left.Port

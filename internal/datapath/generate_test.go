@@ -13,7 +13,7 @@ import (
 )
 
 // generator makes packets that are near enough to good ones to get past the
-// first check, and in a part of the cases something about them lies. It looks
+// first check, and in a part of the cases something in them is false. It looks
 // into the model for flows to continue.
 type generator struct {
 	*rand.Rand

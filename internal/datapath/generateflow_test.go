@@ -16,8 +16,8 @@ import (
 type conversation struct {
 	service lb.ServiceKey
 	client  netip.AddrPort
-	// said is how many packets there were since it began.
-	said int
+	// sent is how many packets there were since it began.
+	sent int
 	// isn is the sequence number of the SYN that it began with.
 	isn uint32
 }
@@ -47,7 +47,7 @@ func (g *generator) begin() {
 	s := g.busyService()
 	c := &conversation{service: s.Key(), client: netip.AddrPortFrom(g.client(s.VIP.Is6()), uint16(100+g.IntN(400)))}
 	if g.IntN(6) == 0 { // a stranger in the middle of a flow
-		c.said = 1 + g.IntN(4)
+		c.sent = 1 + g.IntN(4)
 	}
 	if len(g.under) < conversations {
 		g.under = append(g.under, c)
@@ -72,26 +72,26 @@ func (g *generator) busyService() *lb.RoutedService {
 
 // flags are those of a conversation's next packet.
 func (c *conversation) flags(g *generator) string {
-	c.said++
+	c.sent++
 	switch {
-	case c.said == 1:
+	case c.sent == 1:
 		if g.IntN(8) > 0 {
 			c.isn = g.Uint32()
 		}
 		return "S"
-	case c.said > 2 && g.IntN(25) == 0:
+	case c.sent > 2 && g.IntN(25) == 0:
 		// The port is used again, and what ended the last connection was not seen.
-		c.said, c.isn = 1, g.Uint32()
+		c.sent, c.isn = 1, g.Uint32()
 		return "S"
-	case c.said == 2:
+	case c.sent == 2:
 		return []string{"A", "A", "A", "S", "FA", "R"}[g.IntN(6)]
-	case c.said < 5:
+	case c.sent < 5:
 		return []string{"A", "PA"}[g.IntN(2)]
 	case g.IntN(6) == 0:
 		// The last but a few; the port is used again.
-		c.said = -g.IntN(3)
+		c.sent = -g.IntN(3)
 		return []string{"FA", "FA", "R", "FPA", "RA"}[g.IntN(5)]
-	case c.said < 1 || g.IntN(30) == 0:
+	case c.sent < 1 || g.IntN(30) == 0:
 		return g.flags()
 	}
 	return []string{"A", "PA", "A", "PA", "SA"}[g.IntN(5)]
@@ -110,7 +110,7 @@ func (c *conversation) sequence(g *generator, flags string) uint32 {
 	return c.isn + 1
 }
 
-// answer is a reply in a conversation by NAT, by whoever has it or by another.
+// answer is a reply in a conversation by NAT, by the backend that has it or by another.
 func (g *generator) answer() (p packetSpec, ok bool) {
 	if len(g.under) == 0 || g.IntN(3) == 0 {
 		return p, false

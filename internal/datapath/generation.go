@@ -34,8 +34,8 @@ type generation struct {
 	adopted bool
 	// watch is what notices that the process is gone; nil where nothing does.
 	watch *ebpf.Collection
-	// state and places are those of the register, and words names things where
-	// somebody traces; nil until then.
+	// state and places are those of the register, and words names things while a
+	// trace runs; nil until then.
 	state  lb.State
 	places *places
 	words  *words
@@ -94,7 +94,7 @@ func (d *Datapath) makeMemory(c *revision, shared *shared) (*memory, []residence
 	}
 	m := newMemory(&plan, all, &d.mu)
 	m.m = made
-	lies, err := m.fill(c, &plan)
+	homes, err := m.fill(c, &plan)
 	if err != nil {
 		m.close()
 		return nil, nil, err
@@ -107,7 +107,7 @@ func (d *Datapath) makeMemory(c *revision, shared *shared) (*memory, []residence
 	m.constants.NewcomerBuckets = shared.newcomers.MaxEntries()
 	m.constants.ReturnBuckets = shared.returns.MaxEntries()
 	m.constants.FlowSecret = d.secret
-	return m, lies, nil
+	return m, homes, nil
 }
 
 // loadGeneration loads the programs for a memory. Nothing that is in use changes. With

@@ -13,7 +13,7 @@ import (
 // reader: once a grace period has passed, none that began before can be left, and
 // what could not be found any more when it began is ours again.
 
-// graceAge is for how long memory lies idle before we wait for a grace period: what
+// graceAge is for how long memory is idle before we wait for a grace period: what
 // several changes set free then waits once. graceBlind is for how long it does where
 // the kernel cannot tell us of grace periods; no packet takes as long.
 const (
@@ -28,7 +28,7 @@ type grace struct {
 	waiting []idle
 	// done counts those that have waited; the first that waits is number done.
 	done uint64
-	// running says that somebody is waiting in the background.
+	// running says that a goroutine is waiting in the background.
 	running bool
 	// synchronize waits for a grace period.
 	synchronize func()
@@ -96,7 +96,7 @@ func (g *grace) due(now time.Time) uint64 {
 	return g.done + uint64(n)
 }
 
-// finish frees those before that number, unless somebody else has since.
+// finish frees those before that number, unless another caller has since.
 func (g *grace) finish(before uint64) {
 	for g.done < before && len(g.waiting) > 0 {
 		free := g.waiting[0].free

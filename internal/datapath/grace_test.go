@@ -33,15 +33,15 @@ func TestGraceInTheBackground(t *testing.T) {
 	}
 	mu.Unlock()
 	pass <- struct{}{}
-	testenv.Eventually(t, 10*time.Second, "the second is freed and nobody waits any more", func() bool {
+	testenv.Eventually(t, 10*time.Second, "the second is freed and no goroutine waits any more", func() bool {
 		mu.Lock()
 		defer mu.Unlock()
 		return len(freed) == 2 && !g.running
 	})
 }
 
-// TestGraceWaitedFor frees at once what somebody cannot do without, while another
-// waits in the background for the same: that one must not free what came since.
+// TestGraceWaitedFor frees at once what a caller cannot do without, while a goroutine
+// waits in the background for the same: it must not free what came since.
 func TestGraceWaitedFor(t *testing.T) {
 	var mu sync.Mutex
 	g := newGrace(&mu)
@@ -70,7 +70,7 @@ func TestGraceWaitedFor(t *testing.T) {
 	g.close()
 	mu.Unlock()
 	pass <- struct{}{}
-	testenv.Eventually(t, 10*time.Second, "nobody waits any more", func() bool {
+	testenv.Eventually(t, 10*time.Second, "no goroutine waits any more", func() bool {
 		mu.Lock()
 		defer mu.Unlock()
 		return !g.running

@@ -28,7 +28,7 @@ type places struct {
 	holders []uint8
 	// free are the indices without a holder, the one that has been for longest first.
 	free []uint32
-	// ids is the first id of a service that nobody has had. freeIDs may be given
+	// ids is the first id that no service has had. freeIDs may be given
 	// again; those in quarantine may be, too, once the janitor has found no flow of
 	// theirs in some rounds, which are counted: a flow's key holds an id, and there is
 	// no generation to tell its owners apart.
@@ -53,7 +53,7 @@ func newPlaces() *places {
 	}
 }
 
-// nextGeneration returns the one after g: of an owner, or of nobody.
+// nextGeneration returns the one after g: of an owner, or of none.
 func nextGeneration(g uint16) uint16 {
 	if g == 1<<16-1 {
 		return 1
@@ -76,9 +76,9 @@ type resettling struct {
 	// endpoints are to be set, gone to be taken for those of backends that have left.
 	endpoints map[endpointKey]natEndpoint
 	gone      map[endpointKey]natEndpoint
-	// claimed are former endpoints that are somebody's now.
+	// claimed are former endpoints that a backend has now.
 	claimed map[endpointKey]bool
-	// forgotten are former endpoints that are no more: too long ago, or somebody's.
+	// forgotten are former endpoints that are no more: too long ago, or a backend has them.
 	forgotten []endpointKey
 	// vacated are the indices that the endpoints of backends which left were the last
 	// to hold.
@@ -152,7 +152,7 @@ func (r *resettling) keep(is, was *record) (stays []bool) {
 	}
 	stays = make([]bool, len(was.service.Backends))
 	for i, before := range renumbered(endpointsOf(&is.service), endpointsOf(&was.service)) {
-		if before != nobody {
+		if before != noMember {
 			is.places[i], stays[before] = was.places[before], true
 		}
 	}

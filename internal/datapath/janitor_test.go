@@ -224,7 +224,7 @@ func TestJanitorCountsAnew(t *testing.T) {
 	h.scene.turns[2].Fewest = 1
 	h.use(next)
 	if got := h.scene.turns[2].Fewest; got != 0 {
-		t.Errorf("counted anew, nobody is said to have fewer flows than %d", got)
+		t.Errorf("counted anew, the fewest flows of a backend are %d, want 0", got)
 	}
 	for backend, want := range []uint32{0, 5, 5, 0, 5, 5} {
 		if got := h.scene.loads[backend].Active; got != want {
@@ -275,11 +275,11 @@ func TestJanitorPutsCountsRight(t *testing.T) {
 		t.Errorf("%v are active, want 10", got)
 	}
 	if got := h.scene.turns[0].Fewest; got > 10 {
-		t.Errorf("a backend has 10 flows, and nobody is said to have fewer than %d", got)
+		t.Errorf("a backend has 10 flows, and the fewest flows of a backend are %d", got)
 	}
 }
 
-// TestJanitorRests: nobody walks over tables that are empty, until a packet has put
+// TestJanitorRests: the janitor does not walk over empty tables until a packet has put
 // something in; rounds go on, for others count by them.
 func TestJanitorRests(t *testing.T) {
 	h := newTestHouse(10000)
@@ -299,7 +299,7 @@ func TestJanitorRests(t *testing.T) {
 	// What only a packet can do, here without telling.
 	h.scene.flows.insert(houseFlow(1, 2, 2), xdpFlowStateFLOW_ESTABLISHED, h.head.Clock)
 	if got := rounds(2); got != 2 || h.flowsOf()[2] != 0 {
-		t.Errorf("%d rounds of 2, and %d flows were met: somebody has walked", got, h.flowsOf()[2])
+		t.Errorf("%d rounds of 2, and %d flows were met: the janitor has walked", got, h.flowsOf()[2])
 	}
 	h.open(h.scene.newcomers, houseFlow(2, 2, 2), xdpFlowStateFLOW_OPENING)
 	if rounds(2); h.flowsOf()[2] != 2 || h.head.Remembered != 0 {

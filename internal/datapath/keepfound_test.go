@@ -106,8 +106,8 @@ func TestKeptOnChangedInterfaces(t *testing.T) {
 					return err
 				}
 				defer again.Close()
-				if said := strings.Join(again.Notes(), " "); again.Adopted() != test.adopts || !strings.Contains(said, test.says) {
-					t.Errorf("taken over: %v, and it says %q", again.Adopted(), said)
+				if notes := strings.Join(again.Notes(), " "); again.Adopted() != test.adopts || !strings.Contains(notes, test.says) {
+					t.Errorf("taken over: %v, and it says %q", again.Adopted(), notes)
 				}
 				if err := again.Apply(testState()); err != nil {
 					return err

@@ -44,9 +44,9 @@ func TestStatesOfFlows(t *testing.T) {
 		{"a port that is used again after RST", "S A R S+", stateOpening, unproven, 1},
 		{"and once more", "S A R S+ A FA <FA S+ A", stateEstablished, proven, 1},
 		{"a SYN with FIN", "SF", stateOpening, unproven, 1},
-		{"the middle of a flow that nobody knows", "A", stateFree, unproven, 0},
+		{"the middle of an unknown flow", "A", stateFree, unproven, 0},
 		{"a handshake's answer to nothing", "SA", stateFree, unproven, 0},
-		{"the end of a flow that nobody knows", "FA R", stateFree, unproven, 0},
+		{"the end of an unknown flow", "FA R", stateFree, unproven, 0},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			tell(t, modeService(vip4, portNAT, lb.TCP, lb.RoundRobin), func(y *story) {
@@ -327,7 +327,7 @@ func TestServicesThatBeginToRemember(t *testing.T) {
 		y.change(func(s *lb.RoutedService) { s.Scheduler = lb.Maglev })
 		expect("without memory")
 		if y.active(0) != 0 {
-			y.t.Errorf("%d flows are counted that nobody counts off", y.active(0))
+			y.t.Errorf("%d flows are counted that will never be counted off", y.active(0))
 		}
 		y.play(100, "S A")
 		if y.entry(100) != nil {

@@ -31,7 +31,7 @@ func TestRepliesOfThoseThatLeft(t *testing.T) {
 	for _, test := range []struct {
 		name  string
 		after []lb.RoutedService
-		// counted: somebody who is there has the packets.
+		// counted: the packets count for a backend that is there.
 		counted bool
 	}{
 		{"a backend", []lb.RoutedService{withoutBackend(service, 0), other}, false},

@@ -24,7 +24,7 @@ type memory struct {
 	// By family: 4, then 6.
 	services, endpoints [2]*directory
 	rows                *rows
-	// What stands for an address as a whole is there for as long as somebody needs it.
+	// The entry for a whole address is there for as long as a service or an endpoint needs it.
 	vips, backendAddresses map[netip.Addr]int
 	pool                   lb.Pool
 	later                  *grace

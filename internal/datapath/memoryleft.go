@@ -15,7 +15,7 @@ import (
 type memoryLeft struct {
 	bytes  uint64
 	source string
-	// known is false where nobody says.
+	// known is false where no source tells.
 	known bool
 }
 

@@ -61,7 +61,7 @@ type model struct {
 	returns   map[returnKey]*remembered
 	fragments map[fragmentKey]treatment
 
-	// stale: what a CPU knows of the way of replies may hold no more, for the flow that they
+	// stale: the next hop that a CPU knows for replies may hold no more, for the flow that they
 	// were of is another, or none; it may believe it until the clock moves.
 	stale bool
 	// aside: the control plane has been away for too long.
@@ -87,7 +87,7 @@ type origin struct {
 	untranslated []netip.Prefix
 	// backend is zero where the endpoint is that of a backend that has left.
 	backend lb.BackendKey
-	// until is when an endpoint is forgotten that nobody has any more.
+	// until is when an endpoint that no backend has any more is forgotten.
 	until time.Time
 }
 
@@ -288,7 +288,7 @@ func (m *model) applyService(s *lb.RoutedService, at *standing) error {
 const formerFor = 15 * time.Minute
 
 // keepFormer keeps the endpoints that a state does not have any more. Their packets
-// count for nobody, unless only the mode of the backend's service has changed.
+// count for no backend, unless only the mode of the backend's service has changed.
 func (m *model) keepFormer(before map[endpoint]origin) {
 	for at, origin := range before {
 		if _, claimed := m.endpoints[at]; claimed {
@@ -314,7 +314,7 @@ func (m *model) forget() {
 	}
 }
 
-// stays says that whoever a datagram is for or from is still known.
+// stays says that the backend that a datagram is for or from is still known.
 func (m *model) stays(t *treatment) bool {
 	if t.pass || t.backend != (lb.BackendKey{}) {
 		return t.pass || m.lives[t.backend] != nil
@@ -565,7 +565,7 @@ func treatmentOf(s *lb.RoutedService, backend lb.Backend, hash uint32) treatment
 	return treatment{backend: s.BackendKey(backend), mode: s.Mode, dscp: s.DSCP, hash: hash}
 }
 
-// forward sends a packet to the backend by the way of its service's mode.
+// forward sends a packet to the backend in the mode of its service.
 func (m *model) forward(p *packet, c change, t treatment) verdict {
 	s, i := m.find(t.backend)
 	backend, path := s.Backends[i], s.Paths[i]
@@ -724,7 +724,7 @@ func (m *model) expired(p *packet, from netip.Addr) verdict {
 	return verdict{outcome: "answered_time_exceeded", rewritten: p.expiredAnswer(from)}
 }
 
-// isHost says that there may be somebody to answer.
+// isHost says that there may be a host to answer.
 func isHost(a netip.Addr) bool {
 	return !a.IsMulticast() && !a.IsUnspecified() && !a.IsLoopback() && a != netip.AddrFrom4([4]byte{255, 255, 255, 255})
 }

@@ -49,7 +49,7 @@ const (
 	stateAffinity
 )
 
-// live says that nobody has ended the flow: it counts for its backend.
+// live says that neither side has ended the flow: it counts for its backend.
 func (s flowState) live() bool { return s >= stateOpening && s <= stateUDP }
 
 // over says that a SYN of the same client begins another flow.
@@ -138,7 +138,7 @@ type modelLoad struct {
 type modelFlows struct {
 	buckets []modelBucket
 	known   map[flowName]*remembered
-	// touched are the buckets that have changed since somebody looked.
+	// touched are the buckets that have changed since they were last compared.
 	touched map[uint32]bool
 }
 
@@ -285,7 +285,7 @@ func (m *model) remember(name flowName, backend lb.BackendKey, state flowState, 
 }
 
 // count adds an entry to what its service and its backend bear, or takes it off, if
-// it is a flow that nobody has ended and of a service that counts them.
+// it is a flow that neither side has ended and of a service that counts them.
 func (m *model) count(e *remembered, n int) {
 	at := m.numbered[e.service]
 	if at == nil || !at.tracked || e.affinity || !e.state.live() {
@@ -487,7 +487,7 @@ func (m *model) poolOf(other netip.Addr) (pool []netip.Addr) {
 // triedBy says what a new flow of full NAT may get of the pool: what is free, of the 32
 // that it tries in turn; and whom it may take it from instead: the one that has been silent
 // for longest of those before it stops looking. After four it may do that, or eight if
-// nobody has been silent at all, if the program's last one found nothing, which the model
+// none of them has been silent at all, if the program's last one found nothing, which the model
 // does not know.
 func (m *model) triedBy(e *remembered) (free netip.AddrPort, elders []*remembered) {
 	pool := m.poolOf(e.client)
@@ -599,7 +599,7 @@ func (m *model) recount(services []*standing) {
 	}
 }
 
-// sweep forgets what has been silent for too long, or is of somebody who has left.
+// sweep forgets what has been silent for too long, or is of a service or backend that has left.
 func (m *model) sweep() {
 	for _, table := range []*modelFlows{m.flows, m.newcomers} {
 		for _, e := range slices.Collect(maps.Values(table.known)) {

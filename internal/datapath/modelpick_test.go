@@ -384,7 +384,7 @@ func (m *model) candidates(s *lb.RoutedService, hash uint32) (now, before int, a
 }
 
 // orphaned says that a hash's slot was that of a backend that nothing can be sent to now:
-// it may move again, and whoever begins there must be remembered.
+// it may move again, and a flow that begins there must be remembered.
 func (m *model) orphaned(s *lb.RoutedService, hash uint32) bool {
 	at := m.standings[s.Key()]
 	_, usable := at.baseOf(m, hash)
@@ -569,7 +569,7 @@ func (m *model) share(s *lb.RoutedService, backend int) uint64 {
 }
 
 // overRate says that the service has had too many new connections of late. The
-// program has a clock of its own: the model takes its word for what lies between the
+// program has a clock of its own: the model takes its word for what is between the
 // times before and after.
 func (m *model) overRate(c *choice, s *lb.RoutedService, seen seen) bool {
 	at := m.standings[s.Key()]

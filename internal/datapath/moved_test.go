@@ -103,7 +103,7 @@ func (y *story) expectUncounted() {
 	}
 }
 
-// TestMovedSlotsOfABackendThatLeft: nobody can have its flows but the new one.
+// TestMovedSlotsOfABackendThatLeft: only the new backend can have its flows.
 func TestMovedSlotsOfABackendThatLeft(t *testing.T) {
 	tell(t, testService(vip4, 80, lb.TCP, lb.Maglev, 5), func(y *story) {
 		ports := y.portsTo(1, 20)
@@ -123,8 +123,8 @@ func TestMovedSlotsOfABackendThatLeft(t *testing.T) {
 	})
 }
 
-// TestBeginnersInAnOrphanedSlot: whoever begins in the slot of a backend that is away
-// stays where he began, when the slot moves again.
+// TestBeginnersInAnOrphanedSlot: a flow that begins in the slot of a backend that is away
+// stays where it began, when the slot moves again.
 func TestBeginnersInAnOrphanedSlot(t *testing.T) {
 	for name, away := range map[string]struct {
 		goes, comes func(*story, lb.RoutedService)
@@ -183,7 +183,7 @@ func TestChangesSettle(t *testing.T) {
 			y.t.Errorf("the remembered flow goes to backend %d now", got)
 		}
 		if got := y.to(ports[2], "A"); got == 1 {
-			y.t.Error("a flow that said nothing for a quarter of an hour goes to the old backend still")
+			y.t.Error("a flow that was silent for a quarter of an hour still goes to the old backend")
 		}
 		if y.entry(ports[2]) != nil {
 			y.t.Error("a settled slot remembers a new flow")
@@ -338,8 +338,8 @@ func TestLastBackendDrains(t *testing.T) {
 	}
 }
 
-// TestNoRoomInATransition: whoever cannot be remembered goes to the old backend,
-// where packets of the flow go that nobody remembers either.
+// TestNoRoomInATransition: a flow that cannot be remembered begins with the old backend,
+// where packets in the middle of an unknown flow go, too.
 func TestNoRoomInATransition(t *testing.T) {
 	tiny := func(_ lb.Hook, o *Options) { o.FlowLimit, o.UnprovenLimit = 5, 5 }
 	tellWith(t, tiny, testService(vip4, 80, lb.TCP, lb.Maglev, 3), func(y *story) {

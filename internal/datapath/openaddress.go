@@ -96,7 +96,7 @@ func placeAll(keys []slotKey, size uint32) (placement, bool) {
 type slotUse uint8
 
 const (
-	// slotFree: nobody reads beyond its key, which is of zeros or of ones.
+	// slotFree: no search reads beyond its key, which is of zeros or of ones.
 	slotFree slotUse = iota
 	// slotTaken: it is some key's, or will be.
 	slotTaken
@@ -121,7 +121,7 @@ type directory struct {
 // slotWords is the size of an element: a cache line.
 const slotWords = cacheLine / 8
 
-// fill puts a value under a key, in a directory that nobody searches yet.
+// fill puts a value under a key, in a directory that no packet searches yet.
 func (d *directory) fill(key slotKey, slot uint32, value storage) {
 	d.use[slot], d.at[key] = slotTaken, slot
 	copy(d.element(slot), key[:d.keyWords()])
@@ -249,7 +249,7 @@ func (d *directory) showing(key slotKey) []step {
 	return []step{{0, key[0]}}
 }
 
-// hiding says how an element becomes one that nobody finds, and that searches go on
+// hiding says how an element becomes one that no search finds, and that searches go on
 // after: in place of its key is none. (IPv4: the address 255.255.255.255, which no packet
 // for us has, with port and protocol 0.)
 func (d *directory) hiding() []step {

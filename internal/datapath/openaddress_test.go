@@ -168,7 +168,7 @@ func TestDirectoryChanges(t *testing.T) {
 }
 
 // TestDirectorySearchedMeanwhile replaces values under keys that are there all the
-// time, while somebody searches: each search must find one of the values that the key
+// time, while another goroutine searches: each search must find one of the values that the key
 // has had, whole.
 func TestDirectorySearchedMeanwhile(t *testing.T) {
 	const size, keys = 32, 6

@@ -76,8 +76,8 @@ func TestPortUsedAgainTakesATurn(t *testing.T) {
 	})
 }
 
-// TestStrangersTakeNoTurn: what is in the middle of a flow that nobody knows goes
-// by its hash and leaves nothing.
+// TestStrangersTakeNoTurn: a packet in the middle of an unknown flow goes by its hash
+// and leaves nothing.
 func TestStrangersTakeNoTurn(t *testing.T) {
 	tell(t, scheduled(lb.RoundRobin, 1, 1, 1), func(y *story) {
 		first := y.to(1, "S")
@@ -125,7 +125,7 @@ func TestFewestFlows(t *testing.T) {
 // has fewer from now on: because flows were forgotten that came to nothing, because it has
 // come back, or because it is new.
 func TestFewestFlowsAgain(t *testing.T) {
-	// One more than makes all even: by then it is known that nobody has fewer than those.
+	// One more than makes all even: by then it is known that no backend has fewer than those.
 	const flows, silent = 41, 6
 	for name, fewer := range map[string]func(y *story) (backend int){
 		"flows forgotten": func(y *story) int {
@@ -285,7 +285,7 @@ func (y *story) end(backend, n int) {
 	}
 }
 
-// TestCap: a service has so many flows at most, whoever has them.
+// TestCap: a service has so many flows at most, whichever backends have them.
 func TestCap(t *testing.T) {
 	for _, udp := range []bool{false, true} {
 		for _, refuse := range []lb.Refusal{lb.RefuseByDrop, lb.RefuseByReset} {

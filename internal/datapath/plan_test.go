@@ -129,7 +129,7 @@ func TestWhatWouldFit(t *testing.T) {
 		t.Errorf("%v", fitPlan(p, small)) // flows are remembered already, and full NAT comes
 	}
 	if err := fitPlan((lb.MemoryPlan{Proven: 1 << 60}), memoryLeft{}); err != nil {
-		t.Errorf("refused where nobody knows what there is: %v", err)
+		t.Errorf("refused where it is unknown what there is: %v", err)
 	}
 }
 
@@ -152,7 +152,7 @@ func TestTablesTooLargeToMake(t *testing.T) {
 	}
 	left.known = false
 	if err := checkTables(recipes(16777213), look); err != nil {
-		t.Errorf("refused where nobody knows what there is: %v", err)
+		t.Errorf("refused where it is unknown what there is: %v", err)
 	}
 }
 

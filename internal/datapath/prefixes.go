@@ -53,8 +53,8 @@ func (p *places) nextList() uint32 {
 	return p.lastList
 }
 
-// clientList is what a service's lists say of clients: of all that are in neither, the opposite
-// of what is said of those in the only one, and that they are not served where there are both.
+// clientList is what a service's lists say of clients. Those that are in neither get the
+// opposite of what the only list gives, and are not served where there are both.
 func clientList(s *lb.Service) []listed {
 	rest := xdpPrefixVerdictPREFIX_ALLOWED
 	if len(s.Allow) > 0 {

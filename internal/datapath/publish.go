@@ -9,7 +9,7 @@ import (
 )
 
 // A change of a configuration that packets go by has two parts. The first finds room for
-// all that is new and writes it where nobody reads; it may fail, and leaves nothing
+// all that is new and writes it where no packet reads; it may fail, and leaves nothing
 // behind then. The second shows it: word by word, in an order in which a packet never
 // finds what is not there, service by service. It cannot fail.
 
@@ -30,7 +30,7 @@ type publication struct {
 // entry is a service that is to be shown.
 type entry struct {
 	served
-	lies residence
+	home residence
 	// slot is where it goes in its directory, unless it stays where it is.
 	slot    uint32
 	inPlace bool
@@ -66,7 +66,7 @@ func (m *memory) prepare(c *revision) *publication {
 func (p *publication) cancel() {
 	for i := range p.services {
 		e := &p.services[i]
-		p.memory.release(&e.lies, p.memory.arena.give)
+		p.memory.release(&e.home, p.memory.arena.give)
 		if !e.inPlace {
 			p.memory.services[family(e.is.key.VIP)].cancel(e.slot)
 		}
@@ -87,15 +87,15 @@ func (p *publication) cancel() {
 func (p *publication) house() bool {
 	for _, s := range p.revision.services {
 		rows := s.is.rows()
-		lies, ok := p.memory.house(s.is, s.was, rows)
+		home, ok := p.memory.house(s.is, s.was, rows)
 		if !ok {
 			return false
 		}
-		e := entry{served: s, lies: lies}
-		e.inPlace = s.was != nil && s.was.lies.canBecome(&e.lies)
+		e := entry{served: s, home: home}
+		e.inPlace = s.was != nil && s.was.home.canBecome(&e.home)
 		if !e.inPlace {
 			if e.slot, ok = p.memory.services[family(s.is.key.VIP)].reserve(s.is.slotKey()); !ok {
-				p.memory.release(&lies, p.memory.arena.give)
+				p.memory.release(&home, p.memory.arena.give)
 				return false
 			}
 		}
@@ -138,7 +138,7 @@ func (p *publication) note(to *[]row, r row) {
 	*to = append(*to, r)
 }
 
-// noteLeaving keeps the rows of indices that nobody has any more. It says whether there
+// noteLeaving keeps the rows of indices that no backend has any more. It says whether there
 // is room for all rows.
 func (p *publication) noteLeaving() bool {
 	c := p.revision.places
@@ -158,7 +158,7 @@ func (p *publication) noteLeaving() bool {
 	return p.spares <= len(p.memory.rows.spare)
 }
 
-// prepareEndpoints finds slots for endpoints that are new or are somebody else's.
+// prepareEndpoints finds slots for endpoints that are new or are another backend's now.
 func (p *publication) prepareEndpoints() bool {
 	r := p.revision.places
 	for _, endpoints := range []map[endpointKey]natEndpoint{r.endpoints, r.gone} {
@@ -287,15 +287,15 @@ func (p *publication) showAddresses() {
 // show makes a service what packets find under its key.
 func (m *memory) show(e *entry) {
 	directory, key := m.services[family(e.is.key.VIP)], e.is.slotKey()
-	e.is.lies = e.lies
+	e.is.home = e.home
 	if e.inPlace {
-		directory.value(key).follow(inPlace(&e.was.lies.value, &e.is.lies.value))
+		directory.value(key).follow(inPlace(&e.was.home.value, &e.is.home.value))
 		m.noteBase(e)
 	} else {
-		directory.publish(key, e.slot, wordsOf(&e.is.lies.value), m.later)
+		directory.publish(key, e.slot, wordsOf(&e.is.home.value), m.later)
 	}
 	if e.was != nil {
-		m.retire(&e.was.lies)
+		m.retire(&e.was.home)
 	}
 }
 
@@ -324,10 +324,10 @@ func inPlace(before, after *xdpService) []step {
 // noteBase keeps whether the words of the base may be written, for another base: not
 // while packets may be reading of the last.
 func (m *memory) noteBase(e *entry) {
-	e.is.lies.baseIdle = e.was.lies.baseIdle
-	if e.was.lies.hasBase() && !e.is.lies.hasBase() {
+	e.is.home.baseIdle = e.was.home.baseIdle
+	if e.was.home.hasBase() && !e.is.home.hasBase() {
 		idle := new(bool)
-		e.is.lies.baseIdle = idle
+		e.is.home.baseIdle = idle
 		m.later.later(func() { *idle = true })
 	}
 }
@@ -335,16 +335,16 @@ func (m *memory) noteBase(e *entry) {
 // hasBase says whether packets are told of a base.
 func (l *residence) hasBase() bool { return l.value.Flags&uint16(xdpServiceFlagSERVICE_BASE) != 0 }
 
-// retire lets go of what a service had, once nobody reads it.
-func (m *memory) retire(lies *residence) {
-	m.release(lies, func(e *extent) { m.later.later(func() { m.arena.give(e) }) })
+// retire lets go of what a service had, once no packet reads it.
+func (m *memory) retire(home *residence) {
+	m.release(home, func(e *extent) { m.later.later(func() { m.arena.give(e) }) })
 }
 
 // remove takes a service out.
 func (m *memory) remove(was *record) {
 	directory := m.services[family(was.key.VIP)]
 	directory.remove(was.slotKey(), m.later)
-	m.retire(&was.lies)
+	m.retire(&was.home)
 	if m.vips[was.key.VIP]--; m.vips[was.key.VIP] == 0 {
 		delete(m.vips, was.key.VIP)
 		if !m.pool.Has(was.key.VIP) {
@@ -353,7 +353,7 @@ func (m *memory) remove(was *record) {
 	}
 }
 
-// forget takes former endpoints out that nobody has taken over.
+// forget takes out former endpoints that no backend has taken over.
 func (m *memory) forget(c *revision) {
 	for _, key := range c.places.forgotten {
 		if _, claimed := c.places.endpoints[key]; claimed {

@@ -67,12 +67,12 @@ func (p *plane) fill(t *testing.T, c *revision) {
 	_, size := plan.layout()
 	m := newMemory(&plan, make(storage, size/8), &p.mu)
 	m.later = manualGrace()
-	lies, err := m.fill(c, &plan)
+	homes, err := m.fill(c, &plan)
 	if err != nil {
 		t.Fatal(err)
 	}
 	for i, r := range c.records {
-		r.lies = lies[i]
+		r.home = homes[i]
 	}
 	p.memory, p.filled = m, p.filled+1
 }
@@ -325,14 +325,14 @@ func TestPublishedMemory(t *testing.T) {
 	}
 }
 
-// expectNoLeak sees that the arena holds what the services have, once nobody reads
+// expectNoLeak sees that the arena holds what the services have, once no packet reads
 // what they had, and nothing else.
 func (p *plane) expectNoLeak(t *testing.T) {
 	t.Helper()
 	p.memory.later.wait()
 	var held []*extent
 	for _, r := range p.records {
-		for _, e := range r.lies.pieces() {
+		for _, e := range r.home.pieces() {
 			if !slices.Contains(held, e) {
 				held = append(held, e)
 			}
@@ -417,7 +417,7 @@ func TestPublishedMeanwhile(t *testing.T) {
 	close(stop)
 	group.Wait()
 	if p.filled != filled {
-		t.Error("the memory was made anew: nobody read that")
+		t.Error("the memory was made anew: the readers did not read that")
 	}
 }
 

@@ -13,7 +13,7 @@ import (
 
 // TestFullNATOnSeveralCPUs opens the same flows from several threads at once, as
 // SYNs that were sent twice arrive on two queues of a network card. Each flow must
-// have one port in the end, and no port may be left without its flow: nobody would
+// have one port in the end, and no port may be left without its flow: nothing would
 // give it back.
 func TestFullNATOnSeveralCPUs(t *testing.T) {
 	testenv.Root(t)

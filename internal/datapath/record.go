@@ -27,8 +27,8 @@ type record struct {
 	// remembers: every flow of the service is remembered.
 	remembers bool
 	view      view
-	// lies is where it is in the memory of the generation.
-	lies residence
+	// home is where it is in the memory of the generation.
+	home residence
 }
 
 // endpoints lists the addresses of the backends.
@@ -97,7 +97,7 @@ func (r *record) members(rows []xdpBackend) []xdpBackend {
 func (r *record) baseMembers(rows []xdpBackend) []xdpBackend {
 	members := make([]xdpBackend, len(r.view.base.owners))
 	for member, i := range renumbered(r.view.base.owners, endpointsOf(&r.service)) {
-		if i != nobody {
+		if i != noMember {
 			members[member] = rows[i]
 		}
 	}

@@ -97,8 +97,8 @@ func TestNoBackendIsAnswered(t *testing.T) {
 	})
 }
 
-// TestRefusalsThatAreNotAnswered: nothing is said to groups and to no host, nor about
-// fragments, ICMP errors, and what is not whole.
+// TestRefusalsThatAreNotAnswered: no answer goes to groups or to an address that is no
+// host's, nor about fragments, ICMP errors, and what is not whole.
 func TestRefusalsThatAreNotAnswered(t *testing.T) {
 	four, datagram, six := modePacket(vip4, portIPIP, false), modePacket(vip4, portIPIP, true), modePacket(vip6, portGUE, true)
 	from := func(p packetSpec, text string) []byte {

@@ -122,7 +122,7 @@ func TestReset(t *testing.T) {
 			with(web6(), func(p *packetSpec) { p.flags, p.from = "S", netip.MustParseAddr("ff02::1") }).build(t),
 		} {
 			if action, _ := run(frame); action != actions[hook].drop {
-				t.Errorf("action %d: a reset for nobody", action)
+				t.Errorf("action %d: a reset for an address that is no host's", action)
 			}
 		}
 		counters, err := d.Counters()

@@ -55,7 +55,7 @@ func (v view) need() uint32 {
 	return n
 }
 
-// write puts a table into memory that nobody reads.
+// write puts a table into memory that no packet reads.
 func (t *table) write(memory []byte, moved *slotSet) {
 	slots := memory[t.before():]
 	binary.NativeEndian.PutUint32(memory[t.before()-countBytes:],
@@ -75,23 +75,23 @@ func (t *table) write(memory []byte, moved *slotSet) {
 func (m *memory) house(is, was *record, rows []xdpBackend) (residence, bool) {
 	h := housing{memory: m}
 	if was != nil {
-		h.old, h.view = was.lies, was.view
+		h.old, h.view = was.home, was.view
 	}
 	v := is.view
-	lies := residence{value: is.value()}
-	lies.table = h.table(v.table, v.moved, is.hosts())
-	lies.members = h.members(is.members(rows))
+	home := residence{value: is.value()}
+	home.table = h.table(v.table, v.moved, is.hosts())
+	home.members = h.members(is.members(rows))
 	if v.base != nil {
-		lies.baseTable = h.baseTable(v.base)
-		lies.baseMembers = h.members(is.baseMembers(rows))
+		home.baseTable = h.baseTable(v.base)
+		home.baseMembers = h.members(is.baseMembers(rows))
 	}
 	if h.full {
-		m.release(&lies, m.arena.give)
+		m.release(&home, m.arena.give)
 		return residence{}, false
 	}
-	lies.value.Current = block(v.table, lies.table, lies.members)
-	lies.value.Base = block(v.base, lies.baseTable, lies.baseMembers)
-	return lies, true
+	home.value.Current = block(v.table, home.table, home.members)
+	home.value.Base = block(v.base, home.baseTable, home.baseMembers)
+	return home, true
 }
 
 // block says where a table and its members are.
@@ -102,9 +102,9 @@ func block(t *table, slots, members *extent) xdpBlock {
 	return xdpBlock{Table: (slots.at*cacheLine + uint32(t.before())) / 2, Members: members.at}
 }
 
-// release lets go of what a service has; give gets what nobody holds any more.
-func (m *memory) release(lies *residence, give func(*extent)) {
-	for _, e := range lies.pieces() {
+// release lets go of what a service has; give gets what no service holds any more.
+func (m *memory) release(home *residence, give func(*extent)) {
+	for _, e := range home.pieces() {
 		if e.holders--; e.holders == 0 {
 			give(e)
 		}

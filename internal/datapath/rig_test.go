@@ -34,7 +34,7 @@ type rig struct {
 	model    *model
 	// context makes what the program is told beside the frame; nil is nothing.
 	context func(length int) []byte
-	// want is what the counters must say; last what they said.
+	// want is what the counters must be; last is what they were.
 	want, last lb.Counters
 	out        []byte
 	// owners are the backends by their places.
@@ -211,8 +211,8 @@ func (r *rig) feed(tb testing.TB, frame []byte) (want verdict, problem string) {
 	return want, r.compare(want, action, out) + r.compareTouched(tb)
 }
 
-// forgetWays makes the program ask for the way of each reply again, as it does after the next
-// tick of the clock.
+// forgetWays makes the program look up the next hop of each reply again, as it does after the
+// next tick of the clock.
 func (r *rig) forgetWays(tb testing.TB) {
 	tb.Helper()
 	ways := r.datapath.shared.ways

@@ -136,7 +136,7 @@ func (y *story) reply(port int, flags string) {
 	y.t.Helper()
 	e := y.entry(port)
 	if e == nil {
-		y.t.Fatalf("nobody knows the flow of port %d", port)
+		y.t.Fatalf("the flow of port %d is unknown", port)
 	}
 	p := packetSpec{from: e.backend.Address, at: y.from, sport: e.backend.Port, dport: uint16(port), udp: y.s.Protocol == lb.UDP, flags: flags}
 	if e.pool.IsValid() {

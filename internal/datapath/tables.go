@@ -205,8 +205,8 @@ func (t *table) fillSlots() error {
 }
 
 // numbered returns slots that say which of all backends they lead to, as slots that say
-// which member: the same ones, changed, which are not the full table's where somebody is
-// absent.
+// which member: the same ones, changed, which are not the full table's where a backend
+// is absent.
 func (t *table) numbered(slots []uint16) []uint16 {
 	if len(t.owners) == len(t.all) {
 		return slots

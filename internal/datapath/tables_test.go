@@ -88,7 +88,7 @@ func TestSmallTables(t *testing.T) {
 	}
 }
 
-// TestLargeTableIsMaglevs: where nobody is absent, and where weights differ.
+// TestLargeTableIsMaglevs: where no backend is absent, and where weights differ.
 func TestLargeTableIsMaglevs(t *testing.T) {
 	s := testService(vip4, 80, lb.TCP, lb.Maglev, 5)
 	s.TableSize = largeTable

@@ -59,7 +59,7 @@ func bigPacket(vip netip.Addr) packetSpec {
 	return p
 }
 
-// TestTooBigIsNotAnswered sends packets that are too big and have nobody to tell.
+// TestTooBigIsNotAnswered sends packets that are too big and whose sender cannot be told.
 func TestTooBigIsNotAnswered(t *testing.T) {
 	from := func(text string) []byte {
 		a := netip.MustParseAddr(text)

@@ -25,7 +25,7 @@ import (
 )
 
 // TestPlainProgramCannotTrace looks for what tracing needs in the program that
-// forwards when nobody traces.
+// forwards when no trace runs.
 func TestPlainProgramCannotTrace(t *testing.T) {
 	for _, kind := range []programKind{xdpProgram, tcProgram} {
 		for name, load := range map[string]func() (*ebpf.CollectionSpec, error){"plain": kind.load, "traced": kind.traced} {
@@ -356,7 +356,7 @@ func TestTrace(t *testing.T) {
 	bothHooks(t, func(t *testing.T, hook lb.Hook) {
 		r := newRig(t, hook, allModes())
 		if r.traces(t) {
-			t.Fatal("a program traces that nobody asked to")
+			t.Fatal("a program traces before a trace was started")
 		}
 		l := startLive(t, r, trace.Filter{})
 		if _, err := r.datapath.startTrace(trace.Filter{}); !errors.Is(err, trace.ErrBusy) {
@@ -424,7 +424,7 @@ func TestTraceFilter(t *testing.T) {
 		"any IPv6":              {trace.Filter{Source: prefix("::/0")}, 1},
 		"a VIP's port":          {trace.Filter{Destination: prefix("198.18.0.100/32"), DestinationPort: portNAT}, 3}, // nat, its reply, the ICMP error
 		"a client's port":       {trace.Filter{Source: prefix("198.18.1.7/32"), SourcePort: 40000}, 4},
-		"nobody's port":         {trace.Filter{Source: prefix("198.18.1.7/32"), SourcePort: 40001}, 0},
+		"an unused port":        {trace.Filter{Source: prefix("198.18.1.7/32"), SourcePort: 40001}, 0},
 		"UDP":                   {trace.Filter{Protocol: lb.UDP}, 1},
 		"TCP":                   {trace.Filter{Protocol: lb.TCP}, 5},
 		"one in very many":      {trace.Filter{Sample: 1 << 31}, 0},

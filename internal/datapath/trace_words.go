@@ -158,7 +158,7 @@ func protocolName(number uint8) string {
 	return lb.Protocol(number).String()
 }
 
-// reasonNames puts the bits into words, in the order in which they are said.
+// reasonNames puts the bits into words, in the order in which a trace gives them.
 var reasonNames = []struct {
 	bit  tracedXdpTraceReason
 	name trace.Reason

@@ -176,8 +176,8 @@ func (s *slotSet) onto(t *table) *slotSet {
 	return allSlots(uint32(len(t.slots)))
 }
 
-// and returns the slots of both sets. Of one of another size nobody knows which
-// slots they are now: they could be any.
+// and returns the slots of both sets. Of one of another size it is unknown which slots
+// they are now: they could be any.
 func (s *slotSet) and(o *slotSet) *slotSet {
 	switch {
 	case o.empty():
@@ -225,11 +225,11 @@ func differences(now []int32, before, after []uint16) uint64 {
 	return word
 }
 
-// nobody is no member's number.
-const nobody = -1
+// noMember is no member's number.
+const noMember = -1
 
 // renumbered returns the number that each of the old owners has among the new ones,
-// or nobody.
+// or noMember.
 func renumbered(old, new []netip.AddrPort) []int32 {
 	numbers := make([]int32, len(old))
 	var at map[netip.AddrPort]int32
@@ -249,7 +249,7 @@ func renumbered(old, new []netip.AddrPort) []int32 {
 		}
 		number, there := at[owner]
 		if !there {
-			numbers[i] = nobody
+			numbers[i] = noMember
 			continue
 		}
 		numbers[i], next = number, int(number)+1

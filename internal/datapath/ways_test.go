@@ -48,7 +48,7 @@ func teach(tb testing.TB, client netip.Addr, mac net.HardwareAddr) {
 	}
 }
 
-// TestKnownWays: replies go by the way that the kernel said for those before, but not for
+// TestKnownWays: replies go by the way that the kernel gave for those before, but not for
 // longer than a tick of the clock, nor for more of them than so many.
 func TestKnownWays(t *testing.T) {
 	bothHooks(t, func(t *testing.T, hook lb.Hook) {
@@ -100,8 +100,8 @@ func TestKnownWaysAreAsWide(t *testing.T) {
 	})
 }
 
-// TestQuestionsKnowNoWays: what would become of a packet is asked of the kernel, and the
-// answer is kept from nobody and for nobody.
+// TestQuestionsKnowNoWays: a question about a packet asks the kernel for the way; it neither
+// uses the ways that are known nor adds to them.
 func TestQuestionsKnowNoWays(t *testing.T) {
 	bothHooks(t, func(t *testing.T, hook lb.Hook) {
 		r := freshRig(t, hook)
