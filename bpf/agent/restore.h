@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /* Puts the VIP back that the balancer has replaced by this host's address, and
- * said by the code point. */
+ * named by the code point. */
 #pragma once
 
 #include <linux/tcp.h>

@@ -90,8 +90,8 @@ static __always_inline long agent_take_off(ctx_t *ctx, __u32 at, bool from6, boo
 			return -1;
 		length += to6 ? 20 : -20;
 	}
-	/* Segments stay as long as they were made: the room that the header
-	 * leaves is nobody's. */
+	/* Segments stay as long as they were made: none of them takes the room
+	 * that the header leaves. */
 	if (bpf_skb_adjust_room(ctx, -length, BPF_ADJ_ROOM_MAC, BPF_F_ADJ_ROOM_FIXED_GSO))
 		return -1;
 	if (from6 == to6)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* The way of a packet. Include after one of the ctx_*.h headers. */
+/* A packet's path. Include after one of the ctx_*.h headers. */
 #pragma once
 
 #include "count.h"

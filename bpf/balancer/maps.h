@@ -185,8 +185,8 @@ struct {
 	__type(value, struct backend_load);
 } loads SEC(".maps");
 
-/* flows are those that have proven themselves, and newcomers those that anybody may
- * have made up. What fills the one takes no place in the other. */
+/* flows are those that have proven themselves, and newcomers those that any sender
+ * may have made up. What fills the one takes no place in the other. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, 1);
@@ -212,8 +212,8 @@ struct {
 	__type(value, struct return_bucket);
 } returns SEC(".maps");
 
-/* ways has those that replies go by, by a hash of their ends; whoever comes last has the
- * place. */
+/* ways has those that replies go by, by a hash of their ends; the last reply to come
+ * takes the place. */
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
 	__uint(max_entries, 1);

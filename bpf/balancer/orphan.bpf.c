@@ -12,7 +12,7 @@
 
 struct watch {
 	struct bpf_timer timer;
-	/* What the clock said when it was last seen to move. */
+	/* The clock's value when it was last seen to move. */
 	__u32 clock;
 	__u32 pad;
 };

@@ -80,7 +80,7 @@ enum part {
 
 /* parse_transport reads ports and, of TCP, flags. Protocols without ports
  * leave them 0: no service has port 0. `offset` is where the header begins in
- * the IP packet: what lies beyond the packet's own length is padding, and
+ * the IP packet: what is beyond the packet's own length is padding, and
  * must not be taken for a header. */
 static __always_inline enum outcome parse_transport(struct packet *packet, void *header,
 						    __u32 offset, void *data_end, enum part part)

@@ -95,7 +95,7 @@ struct scratch {
 	__u32 ends;
 	/* The last new flow of full NAT on this CPU found no port that was free. */
 	__u32 crowded;
-	/* A struct bpf_fib_lookup: the question for the way of a reply, and the answer.
+	/* A struct bpf_fib_lookup: the question for a reply's route, and the answer.
 	 * Go cannot be told its unions. */
 	__u64 fib[8];
 	struct prefix_key prefix_key;

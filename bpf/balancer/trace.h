@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* What the program says about each packet where somebody asks. For that it is
- * compiled a second time, with TRACED: in the program that forwards when nobody
- * asks, these functions are empty. A constant fixed at load would not do: it keeps
+/* What the program tells a trace about each packet. For that it is compiled a
+ * second time, with TRACED: in the program that forwards while no trace runs,
+ * these functions are empty. A constant fixed at load would not do: it keeps
  * the branches out of the loaded program, and not the loads of the constant, nor
  * the registers that the compiler keeps free for the calls.
  *
@@ -62,7 +62,7 @@ static __always_inline void trace_end(ctx_t *ctx, enum outcome outcome) {}
 struct trace_record {
 	/* When it ended, in nanoseconds of the monotonic clock. */
 	__u64 time;
-	/* What the packet said as it came in. All 0 where it could not be read. */
+	/* What the packet had as it came in. All 0 where it could not be read. */
 	__be32 source[4];
 	__be32 destination[4];
 	__be16 source_port;
@@ -334,7 +334,7 @@ static __always_inline void trace_complete(ctx_t *ctx, struct trace_record *reco
 		trace_leaving(record, ETH_HLEN);
 }
 
-/* trace_send tells of the packet if somebody asks for it, and clears the notes for
+/* trace_send tells of the packet if a trace asks for it, and clears the notes for
  * the next. */
 static __noinline int trace_send(ctx_t *ctx, enum outcome outcome)
 {

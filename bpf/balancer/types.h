@@ -377,7 +377,7 @@ struct turn {
 	__u64 due;
 	__u64 interval;
 	__u64 burst;
-	/* Remembered flows that nobody has ended; and how many there may be, 0 for
+	/* Remembered flows that neither end has closed; and how many there may be, 0 for
 	 * any number. */
 	__u32 active;
 	__u32 cap;
@@ -492,7 +492,7 @@ struct flow {
 enum flow_table {
 	/* Flows in a bucket. */
 	FLOW_BUCKET = 8,
-	/* In place of a tag: somebody is writing the flow. */
+	/* In place of a tag: a program, or the daemon, is writing the flow. */
 	FLOW_BUSY = 1,
 	/* Bits of flow.service. With FLOW_KEY_GROUP, an affinity is that of a group of
 	 * services: the rest is the group's id, and flow.backend and flow.generation are the
@@ -579,8 +579,8 @@ enum return_table {
 	RETURN_PROVEN = 0x80000000,
 };
 
-/* known_way is the way that replies with these ends had of late, as the kernel's routes
- * and neighbours said. An IPv4 address is in the first word, and the others are anything.
+/* known_way is the way that replies with these ends had of late, from the kernel's
+ * routes and neighbours. An IPv4 address is in the first word, and the others are anything.
  * A cache line long. */
 struct known_way {
 	/* See way_owner(). */
@@ -667,7 +667,7 @@ struct allowance {
 	__u64 used;
 };
 
-/* vector is where one of the generation's hash tables lies. */
+/* vector is where one of the generation's hash tables is. */
 struct vector {
 	/* Where it begins, in bytes. */
 	__u32 at;

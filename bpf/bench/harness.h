@@ -10,7 +10,7 @@
  *   long move_start(ctx, by, type)  takes so many bytes from the front of a
  *                                   packet that shall have this EtherType then,
  *                                   or adds them where `by` is negative
- *   bool prepare(ctx, tag)          sets what lies beside the packet's bytes */
+ *   bool prepare(ctx, tag)          sets what is beside the packet's bytes */
 #pragma once
 
 #include <stdbool.h>
@@ -240,8 +240,8 @@ struct {
 __u64 read;
 
 /* read_line reads a line somewhere, another for each flow. Where it is depends on what the
- * one before has said: so it takes as long as the memory does, for nothing else can be done
- * meanwhile. Whoever remembers flows waits for one such line, at the least. */
+ * one before held: so it takes as long as the memory does, for nothing else can be done
+ * meanwhile. A program that remembers flows waits for one such line, at the least. */
 static __always_inline bool read_line(void)
 {
 	__u64 flow = (((harness.next - 1) * harness.stride) & harness.mask) + read;

@@ -5,7 +5,7 @@
  * index, and what is answered ends in a tap.
  *
  * The sender is run by BPF_PROG_TEST_RUN with live frames. Frame n of a flood is
- * a function of its seed and n, so that whoever receives it can check it.
+ * a function of its seed and n, so that its receiver can check it.
  * Recycled frames still hold what was last in them: all of it is written anew. */
 #include <stdbool.h>
 #include <linux/bpf.h>
@@ -44,7 +44,7 @@
 
 /* MARK is the window of every TCP segment of a flood, and the payload of every
  * datagram (in network byte order): what a balancer has sent on is known by it even
- * where both addresses were rewritten. Nobody else in a laboratory uses it. */
+ * where both addresses were rewritten. No other program in a laboratory uses it. */
 #define MARK 0x4a65
 
 struct settings {

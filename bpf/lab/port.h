@@ -16,7 +16,7 @@
 volatile const __u64 common_bits, common_values;
 
 /* lab_place returns the place of a frame's port, or LAB_PORTS where the frame is for
- * nobody whose address is numbered. */
+ * no port whose address is numbered. */
 static __always_inline __u32 lab_place(const void *data, const void *data_end)
 {
 	__u64 mac;

@@ -184,7 +184,7 @@ int napi_poll(__u64 *ctx)
 	else if (round->device)
 		settle(round, round->key);
 	else
-		/* The core's own queue, and nobody says whose packets were in it. */
+		/* The core's own queue: the kernel does not say whose packets were in it. */
 		round->since = bpf_ktime_get_ns();
 	round->device = 0;
 	return 0;

@@ -20,7 +20,7 @@ struct wire_visit {
 
 static __always_inline __u32 wire_ticks(__u64 ns) { return ns >> WIRE_TICK; }
 
-/* wire_become changes a connection's state, if nobody else has. */
+/* wire_become changes a connection's state, if no other program has. */
 static __always_inline bool wire_become(struct wire_visit *v, enum wire_state state)
 {
 	__u32 next = wire_word(wire_epoch_of(v->word), 1, state);

@@ -40,8 +40,8 @@ struct wire_ends {
 	__be16 port;
 };
 
-/* Neighbouring numbers are of neighbouring client ports, then addresses: whoever
- * hashes or queues by one of them sees many. */
+/* Neighbouring numbers are of neighbouring client ports, then addresses: a
+ * balancer that hashes or queues by one of them sees many. */
 static __always_inline struct wire_ends wire_ends(__u32 slot)
 {
 	/* Remainders by hand: to ask for one is another division. */

@@ -179,7 +179,7 @@ static __always_inline struct wire_connection *wire_again(__u64 n, __u32 *slot, 
 	return c && wire_epoch_of(c->word) == (epoch & 0xffff) ? c : NULL;
 }
 
-/* wire_move changes a connection's state, if nobody else has. */
+/* wire_move changes a connection's state, if no other program has. */
 static __always_inline bool wire_move(const struct wire_turn *t, struct wire_connection *c, __u32 word, __u32 tries,
 				      enum wire_state state)
 {
@@ -375,7 +375,7 @@ static __always_inline int wire_retry(struct xdp_md *ctx, const struct wire_turn
 	if (sender->retried >= sender->pass_end) {
 		if ((__s64)(t->now - sender->pass_at) < 0 && !t->control->give_up)
 			return -1;
-		/* The pass that ended has seen from where on anybody waits. */
+		/* The pass that ended has seen from where on connections wait. */
 		sender->oldest = sender->pass_low;
 		if (sender->opened > capacity && sender->oldest < sender->opened - capacity)
 			sender->oldest = sender->opened - capacity;

@@ -64,8 +64,8 @@ static __always_inline struct wire_connection *wire_known(const struct wire_seen
 	return slot < settings.capacity ? wire_connection(slot) : NULL;
 }
 
-/* wire_first_of_stranger is wire_first_time for whoever is no client of ours. Where two
- * of them fall into one place, one may be taken for new again. */
+/* wire_first_of_stranger is wire_first_time for a sender that is no client of ours. Where
+ * two of them fall into one place, one may be taken for new again. */
 static __always_inline bool wire_first_of_stranger(const struct wire_seen *seen, __u32 number)
 {
 	__u64 hash = wire_mix((__u64)seen->source << 16 | seen->source_port), told = hash << 32 | number;

@@ -94,7 +94,7 @@ struct wire_settings {
 	__u32 direct;
 };
 
-/* wire_port is the port that a program is on; of the sender: nobody's. */
+/* wire_port is the port that a program is on; the sender has none. */
 struct wire_port {
 	__u64 mac;
 	__be32 address;
@@ -149,7 +149,7 @@ struct wire_control {
 	__u32 keep;
 	/* Responses have the sizes of the mix. */
 	__u32 mixed;
-	/* Whoever waits now has waited enough. */
+	/* Connections that wait now have waited enough. */
 	__u32 give_up;
 	__u32 stopped;
 	/* Sources of the flood, the bits that differ, and the client port that it
@@ -163,7 +163,7 @@ struct wire_control {
 	__u32 sizes[WIRE_SIZES];
 };
 
-/* wire_progress is where the sender is; nobody else writes it. */
+/* wire_progress is where the sender is; no other program writes it. */
 struct wire_progress {
 	/* Numbers of the next connection to begin, to follow and to look at again, and of
 	 * the next frame of a flood. */
@@ -192,7 +192,7 @@ struct wire_shared {
 	__u64 answered;
 };
 
-/* wire_count is what each port counts, in packets but where it is said. */
+/* wire_count is what each port counts, in packets but where a comment has another unit. */
 enum wire_count {
 	WIRE_COUNT_RECEIVED,
 	WIRE_COUNT_SENT,

@@ -143,7 +143,7 @@ func (w *ward) fill(t *testing.T, web *lab.Host) {
 	})
 }
 
-// flood sends datagrams from the second client to a backend's port that nobody reads.
+// flood sends datagrams from the second client to a backend's port that no process reads.
 func (w *ward) flood(t *testing.T, web *lab.Host, sources string, options flood.Options) {
 	t.Helper()
 	client := w.Clients[1]
@@ -162,7 +162,7 @@ func (w *ward) flood(t *testing.T, web *lab.Host, sources string, options flood.
 	})
 }
 
-// discardPort is one that nobody listens on.
+// discardPort is one that no process listens on.
 const discardPort = 9
 
 func tableFull() (bool, error) {

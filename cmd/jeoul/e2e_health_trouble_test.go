@@ -21,7 +21,7 @@ import (
 // troubled is a stage whose balancer has trouble of its own, while its backends are well.
 type troubled struct {
 	*stage
-	// byVIP and byAddress are the services, by the way of their checks.
+	// byVIP and byAddress are the services, by the path that their checks take.
 	byVIP, byAddress []path
 }
 
@@ -94,11 +94,11 @@ func (s *troubled) answerAll(t *testing.T, services []path) {
 // logged returns what the daemon has logged since it had logged so many bytes.
 func (s *troubled) logged(since int) string { return s.log.String()[since:] }
 
-// accuses fails the test where the log has said since then that a backend is unhealthy.
+// accuses fails the test where the daemon has logged since then that a backend is unhealthy.
 func (s *troubled) accuses(t *testing.T, since int) {
 	t.Helper()
-	if said := s.logged(since); strings.Contains(said, "is unhealthy") {
-		t.Errorf("a backend that serves was found to fail:\n%s", said)
+	if log := s.logged(since); strings.Contains(log, "is unhealthy") {
+		t.Errorf("a backend that serves was found to fail:\n%s", log)
 	}
 }
 
@@ -163,14 +163,14 @@ func (s *troubled) exhaust(t *testing.T) {
 	limit(before)
 	s.askedAgain(t)
 	s.accuses(t, since)
-	if said := s.logged(since); strings.Count(said, "too many open files") > 3 {
-		t.Errorf("the log is long:\n%s", said)
+	if log := s.logged(since); strings.Count(log, "too many open files") > 3 {
+		t.Errorf("the log is long:\n%s", log)
 	}
 	s.areWell(t)
 }
 
 // fence has a firewall of the balancer's host drop what the host itself sends to the backends. What
-// clients send goes on, and so do checks by the VIP, which take the way of that.
+// clients send goes on, and so do checks by the VIP, which take the same path.
 func (s *troubled) fence(t *testing.T) {
 	since := len(s.log.String())
 	rules := "table inet fence { chain out { type filter hook output priority 0; " +
@@ -202,8 +202,8 @@ func (s *troubled) cutOff(t *testing.T) {
 	s.cut(t, s.Balancer, false)
 	s.areWell(t)
 	s.accuses(t, since)
-	if said := s.logged(since); strings.Count(said, "could not be made") > 1 {
-		t.Errorf("the log is long:\n%s", said)
+	if log := s.logged(since); strings.Count(log, "could not be made") > 1 {
+		t.Errorf("the log is long:\n%s", log)
 	}
 }
 
@@ -230,8 +230,8 @@ func (s *troubled) partition(t *testing.T) {
 func (s *troubled) isShort(t *testing.T, since int) {
 	t.Helper()
 	services := len(s.byVIP) + len(s.byAddress)
-	said := s.logged(since)
-	if lines := strings.Count(said, "\n"); lines > 2*services*(len(s.Servers)+1) {
-		t.Errorf("the log has %d more lines of %d services with %d backends:\n%s", lines, services, len(s.Servers), said)
+	log := s.logged(since)
+	if lines := strings.Count(log, "\n"); lines > 2*services*(len(s.Servers)+1) {
+		t.Errorf("the log has %d more lines of %d services with %d backends:\n%s", lines, services, len(s.Servers), log)
 	}
 }

@@ -360,7 +360,7 @@ func (s *stage) abort(t *testing.T, p path) {
 	t.Helper()
 	const port = 18000 // below those that the kernel of a client gives out itself
 	for range aborted {
-		// With bytes that nobody has read, closing sends a reset.
+		// With bytes that the client has not read, closing sends a reset.
 		s.fetch(t, p, fmt.Sprintf("/%d", bulk), port).Close()
 	}
 }
@@ -453,7 +453,7 @@ func (s *stage) awaitAgain(t *testing.T, w *watcher, do func() error) {
 	if err := do(); err != nil {
 		t.Fatal(err)
 	}
-	testenv.Eventually(t, e2e.Patience, "the server sends again what nobody acknowledges", func() bool {
+	testenv.Eventually(t, e2e.Patience, "the server sends again what the client does not acknowledge", func() bool {
 		return w.retransmitted() >= before+retransmissions
 	})
 }

@@ -92,14 +92,14 @@ func (s *station) bench(ctx context.Context, t *testing.T, args ...string) (stri
 	if err != nil {
 		t.Fatal(err)
 	}
-	var said bytes.Buffer
+	var output bytes.Buffer
 	p, err := s.lab.Attacker.Start(ctx, lab.Command{Path: program, Args: append([]string{"bench", "run"}, args...),
-		Env: append(os.Environ(), actAsJeoul+"=1"), Stdout: &said, Stderr: &said})
+		Env: append(os.Environ(), actAsJeoul+"=1"), Stdout: &output, Stderr: &output})
 	if err != nil {
 		t.Fatal(err)
 	}
 	err = p.Wait()
-	return said.String(), err
+	return output.String(), err
 }
 
 // suite writes the suite of machines, and returns its path.
@@ -160,13 +160,13 @@ func (s *station) nothingLeft(t *testing.T) {
 			"sysctl net.ipv4.conf.all.arp_ignore": "= 1",
 			"nft list tables":                     "jeoul",
 		} {
-			var said bytes.Buffer
-			p, err := host.Start(t.Context(), lab.Command{Path: "/bin/sh", Args: []string{"-c", command + " 2>&1"}, Stdout: &said})
+			var output bytes.Buffer
+			p, err := host.Start(t.Context(), lab.Command{Path: "/bin/sh", Args: []string{"-c", command + " 2>&1"}, Stdout: &output})
 			if err != nil {
 				t.Fatal(err)
 			}
-			if _ = p.Wait(); strings.Contains(said.String(), unwanted) {
-				t.Errorf("%s: %s says\n%s", host.Name, command, said.String())
+			if _ = p.Wait(); strings.Contains(output.String(), unwanted) {
+				t.Errorf("%s: %s says\n%s", host.Name, command, output.String())
 			}
 		}
 	}
@@ -178,8 +178,8 @@ func TestMachinesGiveTheSameTable(t *testing.T) {
 	far, near := filepath.Join(s.dir, "far"), filepath.Join(s.dir, "near")
 	keys := watchKeys(t)
 	for _, form := range []string{"--quick=false", "--quick"} {
-		if said, err := s.bench(t.Context(), t, suite, form, "--inventory", inventory, "-o", far+form); err != nil {
-			t.Fatalf("%v\n%s", err, said)
+		if output, err := s.bench(t.Context(), t, suite, form, "--inventory", inventory, "-o", far+form); err != nil {
+			t.Fatalf("%v\n%s", err, output)
 		}
 		s.nothingLeft(t)
 	}
@@ -188,8 +188,8 @@ func TestMachinesGiveTheSameTable(t *testing.T) {
 			t.Errorf("%s was %v", path, mode)
 		}
 	}
-	if said, err := s.bench(t.Context(), t, suite, "-o", near); err != nil {
-		t.Fatalf("%v\n%s", err, said)
+	if output, err := s.bench(t.Context(), t, suite, "-o", near); err != nil {
+		t.Fatalf("%v\n%s", err, output)
 	}
 	if diff := cmp.Diff(points(t, near), points(t, far+"--quick=false")); diff != "" {
 		t.Errorf("the table of machines differs (-namespaces +machines):\n%s", diff)
@@ -206,13 +206,13 @@ func TestMachinesGiveTheSameTable(t *testing.T) {
 func (s *station) refused(t *testing.T, inventory string, words ...string) {
 	t.Helper()
 	out := filepath.Join(t.TempDir(), "out")
-	said, err := s.bench(t.Context(), t, s.write(t, programsSuite), "--inventory", inventory, "-o", out)
+	output, err := s.bench(t.Context(), t, s.write(t, programsSuite), "--inventory", inventory, "-o", out)
 	if err == nil {
-		t.Errorf("it is not refused: %s", said)
+		t.Errorf("it is not refused: %s", output)
 	}
 	for _, want := range words {
-		if !strings.Contains(said, want) {
-			t.Errorf("it does not say %q: %s", want, said)
+		if !strings.Contains(output, want) {
+			t.Errorf("it does not say %q: %s", want, output)
 		}
 	}
 	s.nothingLeft(t)
@@ -245,8 +245,8 @@ func TestMachinesThatCannotBeHadAreNamed(t *testing.T) {
 		"jeoul_vip: 192.0.2.1 is not of the machines' segment 198.18.0.0/16")
 	for host, lacks := range map[*lab.Host][]string{s.lab.Clients[0]: {"dnsperf"}, s.lab.Servers[1]: {"iperf3", "named"}} {
 		for _, program := range lacks {
-			if said, err := ssh(s, host, "mount --bind /dev/null "+testenv.Program(t, program)); err != nil {
-				t.Fatalf("%v: %s", err, said)
+			if output, err := ssh(s, host, "mount --bind /dev/null "+testenv.Program(t, program)); err != nil {
+				t.Fatalf("%v: %s", err, output)
 			}
 		}
 	}
@@ -256,13 +256,13 @@ func TestMachinesThatCannotBeHadAreNamed(t *testing.T) {
 
 // ssh runs a command in a host's own mounts, as a session there would.
 func ssh(s *station, host *lab.Host, command string) (string, error) {
-	var said bytes.Buffer
-	p, err := host.Start(context.Background(), lab.Command{Path: "/bin/sh", Args: []string{"-c", command}, Stdout: &said, Stderr: &said})
+	var output bytes.Buffer
+	p, err := host.Start(context.Background(), lab.Command{Path: "/bin/sh", Args: []string{"-c", command}, Stdout: &output, Stderr: &output})
 	if err != nil {
 		return "", err
 	}
 	err = p.Wait()
-	return said.String(), err
+	return output.String(), err
 }
 
 func TestMachinesAreLeftCleanWhenTheBenchIsKilled(t *testing.T) {
@@ -271,10 +271,10 @@ func TestMachinesAreLeftCleanWhenTheBenchIsKilled(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var said bytes.Buffer
+	var output bytes.Buffer
 	p, err := s.lab.Attacker.Start(t.Context(), lab.Command{Path: program,
 		Args: []string{"bench", "run", s.suite(t), "--only", "iptables-nth", "--inventory", s.ssh.Inventory(t, s.lab, ""), "-o", filepath.Join(s.dir, "out")},
-		Env:  append(os.Environ(), actAsJeoul+"=1"), Stdout: &said, Stderr: &said})
+		Env:  append(os.Environ(), actAsJeoul+"=1"), Stdout: &output, Stderr: &output})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -303,7 +303,7 @@ func TestAnsiblePlaybookIsRight(t *testing.T) {
 	}
 	cmd := exec.Command(playbook, "--syntax-check", "-i", inventory, "../../deploy/ansible/site.yml")
 	cmd.Env = append(os.Environ(), "LC_ALL=C.UTF-8", "ANSIBLE_LOCAL_TEMP="+t.TempDir())
-	if said, err := cmd.CombinedOutput(); err != nil {
-		t.Errorf("%v: %s", err, said)
+	if output, err := cmd.CombinedOutput(); err != nil {
+		t.Errorf("%v: %s", err, output)
 	}
 }

@@ -191,8 +191,8 @@ func (s *stage) checkOutcomes(t *testing.T) {
 	}
 }
 
-// noCells are the cells that cannot exist, with a part of what the configuration
-// says to whoever asks for one.
+// noCells are the cells that cannot exist, with a part of the message with
+// which the configuration refuses them.
 var noCells = []struct {
 	modes  []lb.Mode
 	why    string

@@ -136,7 +136,7 @@ func (i instance) sweep() {
 func (i instance) renamed(link string) error {
 	nic, err := net.InterfaceByName(link)
 	if err != nil {
-		return nil // which is said where it is needed
+		return nil // the code that needs the interface reports it
 	}
 	for _, name := range pins.Instances(i.stateDir) {
 		if name == i.name {

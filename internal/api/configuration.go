@@ -39,7 +39,7 @@ type Source struct {
 type Change struct {
 	Source     string `json:"source" doc:"The source that was changed"`
 	Generation uint64 `json:"generation" doc:"Its generation now"`
-	Changed    bool   `json:"changed" doc:"False where the source said so already"`
+	Changed    bool   `json:"changed" doc:"False where the source had that already"`
 	DryRun     bool   `json:"dry_run" doc:"True where nothing was changed, for that was asked"`
 	Difference string `json:"difference" doc:"What is different, as a unified diff of YAML"`
 }
@@ -143,7 +143,7 @@ func (b Balancer) change(ctx context.Context, r sources.Request) (*answer[Change
 	return &answer[Change]{Change{done.Source, done.Generation, done.Changed, r.Dry, done.Difference}}, nil
 }
 
-// value reads the body of a request as YAML, if it is said to be, or else as JSON.
+// value reads the body of a request as YAML, if its content type is that, or else as JSON.
 func value(contentType string, body []byte) (sources.Request, error) {
 	kind, _, _ := mime.ParseMediaType(contentType)
 	if kind == "application/yaml" || kind == "application/x-yaml" || kind == "text/yaml" {

@@ -242,7 +242,7 @@ func TestMemoryIsSaid(t *testing.T) {
 			w.mustReload(c, web)
 		}
 		if n := strings.Count(w.log.String(), "of kernel memory"); n != 2 {
-			t.Errorf("the memory was said %d times, want at the start and when it changed:\n%s", n, w.log.String())
+			t.Errorf("the memory was logged %d times, want at the start and when it changed:\n%s", n, w.log.String())
 		}
 		stop()
 	})
@@ -260,7 +260,7 @@ func TestStartWithLinkDown(t *testing.T) {
 	})
 }
 
-// TestVIPTakenAway: somebody flushes the interface's addresses.
+// TestVIPTakenAway: another program flushes the interface's addresses.
 func TestVIPTakenAway(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, _, stop := running(t, web)

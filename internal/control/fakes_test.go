@@ -43,7 +43,7 @@ type world struct {
 	// routes are those that are not on the link of eth9.
 	routes      map[netip.Addr]paths.Route
 	entries     map[netip.Addr]paths.Entry
-	changed     map[netip.Addr]paths.Entry // since somebody asked
+	changed     map[netip.Addr]paths.Entry // since the controller asked
 	pathChanges chan struct{}
 
 	// links has eth9, and after it what a test adds.
@@ -52,7 +52,7 @@ type world struct {
 	linkErr     error
 	linkChanges chan struct{}
 
-	events []hostnet.Event // that nobody has asked for
+	events []hostnet.Event // that the controller has not asked for
 	// forwards is what the host forwards: "IPv4", "IPv6", both or nothing.
 	forwards   string
 	forwarding []string // the interfaces

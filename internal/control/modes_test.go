@@ -190,7 +190,7 @@ func TestRouteComesLater(t *testing.T) {
 		w.quiet()
 		w.expectLog("WARN", "service dns has no backend that can take packets until that changes")
 		if w.logged("WARN", "service web") || w.logged("backend web02 (192.0.2.2)") {
-			t.Errorf("what serves, or what was said, is said to be missing:\n%s", w.log.String())
+			t.Errorf("the log has as missing what serves, or what it has named before:\n%s", w.log.String())
 		}
 		status, err := c.Status()
 		if err != nil {

@@ -480,7 +480,7 @@ func TestOperationGivenUp(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	if _, err := c.Operate(ctx, ops.Order{Verb: ops.Undo}); !errors.Is(err, context.Canceled) {
-		t.Errorf("error = %v, want context.Canceled: nobody runs it", err)
+		t.Errorf("error = %v, want context.Canceled: the controller does not run", err)
 	}
 }
 

@@ -154,7 +154,7 @@ func TestScarcePortsOfSeveral(t *testing.T) {
 }
 
 // TestScarcePortsOfAReload: a larger pool ends a shortage with the next count, for its own
-// family, and a smaller one begins it; a backend that has left is not said anything of.
+// family, and a smaller one begins it; the log does not name a backend that has left.
 func TestScarcePortsOfAReload(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)

@@ -145,7 +145,7 @@ func TestReloadRefused(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				if said := strings.Join(after.Problems, "\n"); !strings.Contains(said, "was refused, and nothing of it applied: "+test.want) {
+				if problems := strings.Join(after.Problems, "\n"); !strings.Contains(problems, "was refused, and nothing of it applied: "+test.want) {
 					t.Errorf("problems %q", after.Problems)
 				}
 				after.Problems = before.Problems

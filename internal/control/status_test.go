@@ -29,8 +29,8 @@ func TestNearlyFull(t *testing.T) {
 	}
 }
 
-// TestLossesOfXDP: what may be lost is said, what is lost is counted, and the log tells
-// of it when it is ten times as much.
+// TestLossesOfXDP: the status warns of what may be lost and counts what is lost, and the
+// log tells of it when it is ten times as much.
 func TestLossesOfXDP(t *testing.T) {
 	const warning = "eth9 is a veth"
 	for _, test := range []struct {
@@ -73,9 +73,9 @@ func TestLossesOfXDP(t *testing.T) {
 				w.lose(more)
 				time.Sleep(lossEvery)
 				synctest.Wait()
-				said := w.logged("WARN", fmt.Sprintf("%d frames that XDP sent", more))
-				if want := test.want != "" && test.lost > 0 && more == 10*test.lost; said != want {
-					t.Errorf("%d lost after %d: said %t, want %t", more, test.lost, said, want)
+				logged := w.logged("WARN", fmt.Sprintf("%d frames that XDP sent", more))
+				if want := test.want != "" && test.lost > 0 && more == 10*test.lost; logged != want {
+					t.Errorf("%d lost after %d: logged %t, want %t", more, test.lost, logged, want)
 				}
 			}
 			stop()

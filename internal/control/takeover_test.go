@@ -99,8 +99,8 @@ func TestLeaving(t *testing.T) {
 			if err := <-ended; err != nil {
 				t.Fatal(err)
 			}
-			if said := w.logged("what operations have changed ends now"); said != (cause != ErrLeaving) {
-				t.Errorf("%v: said that operations end: %v", cause, said)
+			if logged := w.logged("what operations have changed ends now"); logged != (cause != ErrLeaving) {
+				t.Errorf("%v: logged that operations end: %v", cause, logged)
 			}
 		}
 	})

@@ -138,12 +138,12 @@ func haproxyFile(t *testing.T, endpoints, seconds int, port uint16) string {
 // costs runs a program until it has made checks of a tenth of the endpoints, and writes what it takes from then on.
 func costs(t *testing.T, file io.Writer, ns *namespace.Namespace, name string, endpoints, seconds int, command *exec.Cmd) {
 	t.Helper()
-	var said strings.Builder
+	var output strings.Builder
 	in, err := command.StdinPipe()
 	if err != nil {
 		t.Fatal(err)
 	}
-	command.Stdout, command.Stderr = &said, &said
+	command.Stdout, command.Stderr = &output, &output
 	testenv.In(t, ns, command.Start)
 	defer func() {
 		in.Close()
@@ -157,7 +157,7 @@ func costs(t *testing.T, file io.Writer, ns *namespace.Namespace, name string, e
 		}
 		snmp, err := p.Snmp()
 		if err != nil || snmp.PassiveOpens == nil || snmp.OutRsts == nil {
-			t.Fatalf("%s: reading counters: %v\n%s", name, err, said.String())
+			t.Fatalf("%s: reading counters: %v\n%s", name, err, output.String())
 		}
 		return *snmp.PassiveOpens, *snmp.OutRsts
 	}

@@ -154,7 +154,7 @@ func TestOneCheckOfAnEndpoint(t *testing.T) {
 	}{
 		{"by its address", everySecond(), []lb.Mode{lb.NAT, lb.NAT, lb.L2DSR}, 1},
 		{"by the VIP", byVIP, []lb.Mode{lb.L2DSR, lb.L2DSR, lb.IPIP}, 2},
-		{"by the VIP in a mode that is not said", byVIP, []lb.Mode{"", "", ""}, 3},
+		{"by the VIP in a mode that is not set", byVIP, []lb.Mode{"", "", ""}, 3},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

@@ -21,7 +21,7 @@ func TestGiveClsact(t *testing.T) {
 		there  string
 		err    error
 		events string
-		// ours: it is said to be brought; left is what is there after Close, without the filter.
+		// ours: GiveClsact says that it brought it; left is what is there after Close, without the filter.
 		ours bool
 		left string
 	}{

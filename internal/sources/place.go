@@ -267,11 +267,11 @@ func (at Place) titled(value *yaml.Node) (*yaml.Node, error) {
 	if value.Kind != yaml.MappingNode {
 		return nil, fmt.Errorf("%w: a %s must be a mapping of keys", ErrMalformed, what)
 	}
-	switch said := get(value, "name"); {
-	case said == nil:
+	switch given := get(value, "name"); {
+	case given == nil:
 		value.Content = append([]*yaml.Node{word("name"), word(name)}, value.Content...)
-	case said.Value != name:
-		return nil, fmt.Errorf("%w: name is %s, and the request is for %s; write the same, or leave it out", ErrMalformed, strconv.Quote(said.Value), name)
+	case given.Value != name:
+		return nil, fmt.Errorf("%w: name is %s, and the request is for %s; write the same, or leave it out", ErrMalformed, strconv.Quote(given.Value), name)
 	}
 	return value, nil
 }

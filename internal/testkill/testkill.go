@@ -156,7 +156,7 @@ func ioctl(fd int, request uintptr, argument unsafe.Pointer) error {
 // EveryStep says whether a test is to walk through all steps, and not only through some.
 func EveryStep() bool { return os.Getenv("JEOUL_TEST_EVERY_STEP") != "" }
 
-// Some returns the numbers of the steps to kill before: all, or as many as said, at random.
+// Some returns the numbers of the steps to kill before: all, or as many as the caller asks for, at random.
 func Some(random *rand.Rand, steps, some int) []int {
 	taken := random.Perm(steps)
 	if !EveryStep() && some < steps {

@@ -56,7 +56,7 @@ __noinline int parse_quoted(ctx_t *ctx, const struct packet *packet, struct pack
 	if (outcome != OUTCOME_NONE || quoted->later || quoted->unwalked ||
 	    (quoted->protocol != IPPROTO_TCP && quoted->protocol != IPPROTO_UDP))
 		return false;
-	/* What lies beyond the outer packet is padding. */
+	/* What is beyond the outer packet is padding. */
 	if (at - packet->network + quoted->transport + QUOTED_TRANSPORT > packet->length)
 		return false;
 	ports = header + (quoted->transport & OFFSET_MASK);

@@ -46,7 +46,7 @@ struct best {
 	__u64 member;
 };
 
-/* Before anybody was looked at: of no weight, so that whoever comes is better. */
+/* Before any member was looked at: of no weight, so that any member is better. */
 #define NO_BEST { .flows = 1, .member = NO_MEMBER }
 
 /* weigh compares a member with the best one: (flows + 1) / weight, multiplied out. Without a
@@ -159,7 +159,7 @@ static __always_inline bool standing(void *generation, const struct pick *pick, 
 	return true;
 }
 
-/* lesser is the lesser of two standings, without a branch that nobody could guess. */
+/* lesser is the lesser of two standings, without a branch that no processor could guess. */
 static __always_inline __u64 lesser(__u64 a, __u64 b)
 {
 	__s64 less = a - b, mask = less >> 63;
@@ -175,19 +175,19 @@ static __always_inline __u64 few_enough(const struct turn *turn, const struct pi
 }
 
 /* note_fewest keeps how many flows the least loaded of all members has. New flows do not
- * make it less, and whoever ends one says so: see count_flow(). Of two CPUs that note it
- * at the same time one may be late. Then some flows go to whom the turn comes to, of those
- * with so few, and not to the very fewest. */
+ * make it less, and the CPU that ends one notes it: see count_flow(). Of two CPUs that note
+ * it at the same time one may be late. Then some flows go to the member whose turn it is, of
+ * those with so few, and not to the very fewest. */
 static __always_inline void note_fewest(struct turn *turn, const struct pick *pick, __u64 standing)
 {
 	if (turn && pick->count <= LEAST_WINDOW && !dry_run())
 		*(volatile __u64 *)&turn->fewest = (__u64)pick->table << 32 | standing >> 8;
 }
 
-/* pick_fewest is pick_least where nobody has a weight or a bound. Two at a time, for one
- * comparison waits for the one before it. Who is looked at twice so, where they are odd,
- * loses to himself. Nobody else is looked at if the first is known to have the fewest: while
- * flows begin and none ends, he nearly always has. To ask that of each would take verifiers
+/* pick_fewest is pick_least where no member has a weight or a bound. Two at a time, for one
+ * comparison waits for the one before it. A member that is looked at twice so, where they are
+ * odd, loses to itself. No other is looked at if the first is known to have the fewest: while
+ * flows begin and none ends, it nearly always has. To ask that of each would take verifiers
  * half as long again for the whole program. */
 static __always_inline __u32 pick_fewest(void *generation, const struct service *service,
 					 const struct pick *pick)
@@ -301,7 +301,7 @@ static __always_inline __u64 pick_spare(void *generation, const struct pick *pic
 				     member_index(generation, pick->members, member, false);
 }
 
-/* begin_pick fills the question in; false where there is nobody to pick. */
+/* begin_pick fills the question in; false where there is no member to pick. */
 static __always_inline bool begin_pick(void *generation, const struct service *service,
 				       __u32 hash, struct pick *pick)
 {

@@ -32,8 +32,8 @@ static __always_inline __u32 bucket_count(bool proven)
 	return proven ? loaded.flow_buckets : loaded.newcomer_buckets;
 }
 
-/* hash_key places a flow. Unlike hash_flow() it has a secret: which flows share a
- * bucket is nobody's business. */
+/* hash_key places a flow. Unlike hash_flow() it has a secret: no sender
+ * shall know which flows share a bucket. */
 static __always_inline __u64 hash_key(const __be32 *address, __be16 port, __u32 service,
 				      bool ipv6)
 {
@@ -71,8 +71,8 @@ static __always_inline __u64 elsewhere_bit(__u64 hash)
 	return 1ULL << 32 << (tag_of(hash) & 31);
 }
 
-/* favourite_of is the place of a bucket that a flow takes if it is free: who knows it can
- * have its memory brought near before the bucket has said which places are. */
+/* favourite_of is the place of a bucket that a flow takes if it is free: a caller can
+ * have its memory brought near before it reads from the bucket which places are. */
 static __always_inline __u32 favourite_of(__u64 hash)
 {
 	return hash >> 24 & (FLOW_BUCKET - 1);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /* The table that finds a full-NAT flow by what its replies bear. An entry says where the
  * flow is, and the flow whether it is the one: so an entry whose flow has ended does no
- * harm, and nobody has to take it out in time. */
+ * harm, and no program has to take it out in time. */
 #pragma once
 
 #include "flowtable.h"

@@ -9,7 +9,7 @@
 #include "../trace.h"
 #include "../parse.h"
 
-/* is_live says whether a flow counts among those that nobody has ended. */
+/* is_live says whether a flow counts among those that neither end has closed. */
 static __always_inline bool is_live(__u32 state)
 {
 	return state >= FLOW_OPENING && state <= FLOW_UDP;
@@ -118,7 +118,7 @@ static __always_inline bool see_flow(struct found *found)
 		return false;
 	found->at = within(found->place);
 	found->bucket = bucket_of(found->proven, found->place);
-	/* Somebody may be forgetting it just now. */
+	/* Another program, or the daemon, may be forgetting it just now. */
 	return found->bucket && state_of(found->bucket, found->at) != FLOW_FREE;
 }
 

@@ -31,7 +31,7 @@ enum way {
 _Static_assert(sizeof(struct bpf_fib_lookup) == sizeof(((struct scratch *)0)->fib),
 	       "a question for a route has another size");
 
-/* ask asks for the way of a packet with these ends. */
+/* ask asks for the route of a packet with these ends. */
 static __always_inline long ask(ctx_t *ctx, const struct packet *packet, const __be32 *source,
 				const __be32 *destination, struct bpf_fib_lookup *fib)
 {
@@ -74,7 +74,7 @@ static __always_inline __u64 way_owner(const struct packet *packet, const struct
 	return packet->ipv6 ? (__u64)to->source[1] << 32 | to->source[0] : to->source[0];
 }
 
-/* way_of returns the place where the way of packets with these ends is, if it is known; or
+/* way_of returns the place of the route that packets with these ends take, if it is known; or
  * NULL. It does not say where an answer to a mere question would be. */
 static __always_inline struct known_way *way_of(const struct packet *packet,
 						const struct translation *to)
@@ -197,7 +197,7 @@ static __always_inline enum way ask_route(ctx_t *ctx, const struct packet *packe
 	return WAY_KERNEL;
 }
 
-/* find_route_inline finds the way of a packet, by what is known or else from the kernel, to
+/* find_route_inline finds a packet's route, by what is known or else from the kernel, to
  * ask which takes several times as long as all the rest. Scratch: as ask_route(). */
 static __always_inline enum way find_route_inline(ctx_t *ctx, const struct packet *packet,
 						  const struct translation *to,

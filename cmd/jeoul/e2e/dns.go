@@ -163,7 +163,7 @@ func (d *DNS) Seen(query *dns.Msg) (Seen, error) {
 // queries numbers the queries of this process.
 var queries atomic.Uint64
 
-// NewQuery returns a query for a name that nobody has asked for yet, with padding
+// NewQuery returns a query for a name that no query has asked for yet, with padding
 // (RFC 7830) of so many bytes.
 func NewQuery(kind Answer, padding int) *dns.Msg {
 	query := new(dns.Msg).SetQuestion(fmt.Sprintf("q%d.%s.%s", queries.Add(1), kind, dnsZone), dns.TypeTXT)

@@ -102,8 +102,8 @@ func narrow(name string) error {
 	return netlink.LinkSetMTU(link, narrowMTU)
 }
 
-// forward makes a router of the calling thread's namespace, which tells nobody of
-// shorter ways.
+// forward makes a router of the calling thread's namespace, which tells no host of
+// shorter routes.
 func forward() error {
 	return errors.Join(
 		testenv.WriteSysctl("net/ipv4/ip_forward", "1"),

@@ -36,8 +36,8 @@ func NewSSH(tb testing.TB) *SSH {
 	testenv.Program(tb, "ssh")
 	keygen := testenv.Program(tb, "ssh-keygen")
 	for _, name := range []string{"host", "root", "wrong"} {
-		if said, err := exec.Command(keygen, "-q", "-t", "ed25519", "-N", "", "-C", name, "-f", s.path(name)).CombinedOutput(); err != nil {
-			tb.Fatalf("making a key: %v: %s", err, said)
+		if output, err := exec.Command(keygen, "-q", "-t", "ed25519", "-N", "", "-C", name, "-f", s.path(name)).CombinedOutput(); err != nil {
+			tb.Fatalf("making a key: %v: %s", err, output)
 		}
 	}
 	err := os.Mkdir(privilegeDir, 0o755)

@@ -38,7 +38,7 @@ const (
 	Other Cause = "other"
 )
 
-var errMoved = errors.New("somebody else answered")
+var errMoved = errors.New("another backend answered")
 
 // causeOf sorts an error of a connection.
 func causeOf(err error) Cause {
