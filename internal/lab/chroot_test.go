@@ -84,7 +84,7 @@ func labInChroot(arg string) error {
 		return err
 	}
 	defer mounts.Close()
-	before, err := readAgain(mounts)
+	before, err := mountsOf(mounts, dir)
 	if err != nil {
 		return err
 	}
@@ -98,8 +98,8 @@ func labInChroot(arg string) error {
 		return err
 	}
 	err = errors.Join(lookAround(ctx, l.Servers[0]), l.Close())
-	after, again := readAgain(mounts)
-	if err = errors.Join(err, again); err == nil && !bytes.Equal(before, after) {
+	after, again := mountsOf(mounts, dir)
+	if err = errors.Join(err, again); err == nil && before != after {
 		return fmt.Errorf("the mounts of outside were\n%s\nand are\n%s", before, after)
 	}
 	return err
@@ -130,13 +130,23 @@ func furnish(dir string) error {
 		os.WriteFile(filepath.Join(dir, "marker"), nil, 0o644))
 }
 
-func readAgain(file *os.File) ([]byte, error) {
+// mountsOf reads the mounts again, but for those of other programs: a mount goes in every namespace
+// when its program removes the directory that it is on.
+func mountsOf(file *os.File, dir string) (string, error) {
 	text := make([]byte, 1<<20)
 	n, err := file.ReadAt(text, 0)
-	if n > 0 {
-		err = nil
+	if n == 0 {
+		return "", err
 	}
-	return text[:n], err
+	var ours strings.Builder
+	for line := range strings.Lines(string(text[:n])) {
+		// The fifth field is the mount point (proc_pid_mountinfo(5)).
+		at := strings.Fields(line)[4]
+		if strings.HasPrefix(at, dir) || !strings.HasPrefix(at, os.TempDir()+"/") && !strings.HasPrefix(at, "/run/") {
+			ours.WriteString(line)
+		}
+	}
+	return ours.String(), nil
 }
 
 // lookAround checks that what runs on a host has the chroot for its root, and the host's
