@@ -315,17 +315,35 @@ func tinyBacklog(t *testing.T, w *ward) {
 	steering := "/sys/class/net/" + web.Interface + "/queues/rx-0/rps_cpus"
 	within(t, web, func() error { return os.WriteFile(steering, []byte("2"), 0) })
 	mend(t, web, func() error { return os.WriteFile(steering, []byte("0"), 0) })
+	// Beside others that want the processors, the flood may be no more than the core takes for as long
+	// as the doctor looks: then there is nothing to find.
+	for until := time.Now().Add(4 * e2e.Patience); ; {
+		r := w.examineInFlood(t, web)
+		if found(r, "softnet-backlog") || time.Now().After(until) {
+			judge(t, web, r, "softnet-backlog", "backlog")
+			return
+		}
+	}
+}
+
+// examineInFlood runs the doctor on a backend while floods come, one after the other.
+func (w *ward) examineInFlood(t *testing.T, web *lab.Host) *doctor.Report {
+	t.Helper()
 	ended := make(chan *doctor.Report)
 	go func() { ended <- w.examine(t, web) }()
 	for seed := uint64(1); ; seed++ {
 		select {
 		case r := <-ended:
-			judge(t, web, r, "softnet-backlog", "backlog")
-			return
+			return r
 		default:
 			w.flood(t, web, "198.18.77.0/24", flood.Options{Limit: 20_000, Rate: 200_000, Seed: seed})
 		}
 	}
+}
+
+// found says whether the first finding is of a kind.
+func found(r *doctor.Report, kind string) bool {
+	return len(r.Findings) > 0 && r.Findings[0].Kind == kind
 }
 
 // exhaustedPorts leaves a client few ports, and holds connections open.

@@ -215,7 +215,7 @@ func (w *ward) first(t *testing.T, host *lab.Host, kind, names string, arguments
 func judge(t *testing.T, host *lab.Host, r *doctor.Report, kind, names string) {
 	t.Helper()
 	switch {
-	case len(r.Findings) == 0 || r.Findings[0].Kind != kind:
+	case !found(r, kind):
 		t.Errorf("the first finding should be %s; %s", kind, diagnosis(host, r))
 	case !strings.Contains(r.Findings[0].Title, names):
 		t.Errorf("the finding should name %s; %s", names, diagnosis(host, r))
