@@ -11,7 +11,6 @@ import (
 
 	"github.com/jeoul/jeoul/internal/datapath/snapshot"
 	"github.com/jeoul/jeoul/internal/lb"
-	"github.com/jeoul/jeoul/internal/testpacket"
 )
 
 // movesFlows tells the program of a rig, and its model, that flows are being moved; not any more where the
@@ -28,9 +27,8 @@ func TestFlowsMoving(t *testing.T) {
 		state := allKinds()
 		r := newRig(t, hook, state)
 		g := &generator{Rand: rand.New(rand.NewPCG(3, 4)), tb: t, model: r.model, ids: 1, first: state.Services}
-		ends := map[bool]map[string]int{false: {}, true: {}}
-		for n := range 6000 {
-			switch n / 500 % 3 {
+		ends := r.feedRandom(t, hook, g, func(part int) {
+			switch part % 3 {
 			case 0:
 				r.movesFlows(0)
 			case 1:
@@ -38,19 +36,7 @@ func TestFlowsMoving(t *testing.T) {
 			case 2:
 				r.movesFlows(monotonic() - time.Second)
 			}
-			frame := g.next()
-			if !testable(hook, frame) {
-				continue
-			}
-			v, problem := r.feed(t, frame)
-			if problem != "" {
-				t.Fatalf("packet %d: %s%s", n, problem, testpacket.Dump(frame))
-			}
-			ends[r.model.moving][v.outcome]++
-		}
-		if problem := r.settle(t) + r.compareAll(t); problem != "" {
-			t.Error(problem)
-		}
+		}, func() bool { return r.model.moving })
 		if ends[true]["dropped_flows_moving"] == 0 || ends[true]["forwarded"] == 0 || ends[false]["dropped_flows_moving"] != 0 {
 			t.Errorf("packets ended so while no flows were moved: %v, and so while they were: %v", ends[false], ends[true])
 		}

@@ -13,7 +13,6 @@ import (
 	"github.com/jeoul/jeoul/internal/datapath/pins"
 	"github.com/jeoul/jeoul/internal/lb"
 	"github.com/jeoul/jeoul/internal/testenv"
-	"github.com/jeoul/jeoul/internal/testpacket"
 )
 
 // TestStandsAside compares program and model while the program stands aside, and before and after:
@@ -23,27 +22,14 @@ func TestStandsAside(t *testing.T) {
 		state := allKinds()
 		r := newRig(t, hook, state)
 		g := &generator{Rand: rand.New(rand.NewPCG(1, 2)), tb: t, model: r.model, ids: 1, first: state.Services}
-		ends := map[bool]map[string]int{false: {}, true: {}}
-		for n := range 6000 {
-			r.model.aside = n/500%2 == 1
+		ends := r.feedRandom(t, hook, g, func(part int) {
+			r.model.aside = part%2 == 1
 			var aside uint32
 			if r.model.aside {
 				aside = 1
 			}
 			atomic.StoreUint32(&r.datapath.current.memory.head().Aside, aside)
-			frame := g.next()
-			if !testable(hook, frame) {
-				continue
-			}
-			v, problem := r.feed(t, frame)
-			if problem != "" {
-				t.Fatalf("packet %d: %s%s", n, problem, testpacket.Dump(frame))
-			}
-			ends[r.model.aside][v.outcome]++
-		}
-		if problem := r.settle(t) + r.compareAll(t); problem != "" {
-			t.Error(problem)
-		}
+		}, func() bool { return r.model.aside })
 		if ends[true]["passed_orphaned"] == 0 || ends[true]["returned"] == 0 || ends[false]["forwarded"] == 0 ||
 			ends[true]["forwarded"] != 0 || ends[false]["passed_orphaned"] != 0 {
 			t.Errorf("packets ended so while it did not stand aside: %v, and so while it did: %v", ends[false], ends[true])

@@ -22,7 +22,7 @@ import (
 // lastList is the greatest such number; 0 is that of none. See way_kind in the program.
 const lastList = 1<<24 - 1
 
-// verdict is what a list says of the addresses in a prefix.
+// listed is a prefix, and what its list says of the addresses in it.
 type listed struct {
 	netip.Prefix
 	verdict xdpPrefixVerdict

@@ -384,3 +384,26 @@ func bothHooks(t *testing.T, test func(t *testing.T, hook lb.Hook)) {
 		t.Run(string(hook), func(t *testing.T) { test(t, hook) })
 	}
 }
+
+// feedRandom feeds a generator's packets in twelve parts of 500, with what changes before each packet
+// set by its part. It returns how packets ended, by whether something was so at the time.
+func (r *rig) feedRandom(t *testing.T, hook lb.Hook, g *generator, set func(part int), is func() bool) map[bool]map[string]int {
+	t.Helper()
+	ends := map[bool]map[string]int{false: {}, true: {}}
+	for n := range 6000 {
+		set(n / 500)
+		frame := g.next()
+		if !testable(hook, frame) {
+			continue
+		}
+		v, problem := r.feed(t, frame)
+		if problem != "" {
+			t.Fatalf("packet %d: %s%s", n, problem, testpacket.Dump(frame))
+		}
+		ends[is()][v.outcome]++
+	}
+	if problem := r.settle(t) + r.compareAll(t); problem != "" {
+		t.Error(problem)
+	}
+	return ends
+}
