@@ -177,13 +177,6 @@ var backendFamilies = []of[member]{
 		always(func(b member) float64 { return stateNumber(b.State) })},
 	{family{"jeoul_backend_health", "What a backend's health checks say: 0 failing, 1 healthy, 2 unknown.", gauge, backendLabels},
 		ofHealth(func(h *ops.Health) float64 { return float64(slices.Index(healths, h.State)) })},
-	{family{"jeoul_backend_health_since_timestamp_seconds", "Since when they say that.", gauge, backendLabels},
-		func(b member) (float64, bool) {
-			if b.Health == nil || b.Health.Since.IsZero() {
-				return 0, false
-			}
-			return float64(b.Health.Since.UnixMilli()) / 1000, true
-		}},
 	{family{"jeoul_backend_check_duration_seconds", "How long the last health check took; of several, the longest.", gauge, backendLabels}, ofHealth(slowest)},
 	{family{"jeoul_backend_weight", "The weight in force.", gauge, backendLabels},
 		always(func(b member) float64 { return float64(b.Weight) })},
@@ -197,10 +190,16 @@ var backendFamilies = []of[member]{
 		always(func(b member) float64 { return float64(b.ReturnedPackets) })},
 	{family{"jeoul_backend_returned_bytes_total", "Bytes of those replies' IP packets.", counter, backendLabels},
 		always(func(b member) float64 { return float64(b.ReturnedBytes) })},
+	{family{"jeoul_backend_answered_total", "SYNs that a backend has answered by SYN and ACK, repeated ones included, in the modes nat and fullnat.", counter, backendLabels},
+		func(b member) (float64, bool) {
+			return float64(b.Answered), b.of.Mode.Translates() && b.of.Protocol == lb.TCP
+		}},
+	{family{"jeoul_backend_refused_total", "SYNs that a backend has answered by RST, and ICMP errors “destination unreachable” of its own, in those modes.", counter, backendLabels},
+		func(b member) (float64, bool) {
+			return float64(b.Refused + b.Unreachable), b.of.Mode.Translates()
+		}},
 	{family{"jeoul_backend_active_flows", "Flows that have not ended, of a service that remembers every flow.", gauge, backendLabels},
 		func(b member) (float64, bool) { return float64(b.Active), b.of.Tracked }},
-	{family{"jeoul_backend_remembered_flows", "Flows that are remembered, those that have ended until they are forgotten.", gauge, backendLabels},
-		always(func(b member) float64 { return float64(b.Flows) })},
 	{family{"jeoul_backend_pool_ports_held", "Ports of full NAT's pool that a backend's open flows hold; services with the same endpoint show the sum.", gauge, backendLabels},
 		func(b member) (float64, bool) {
 			if b.Ports == nil {

@@ -45,6 +45,7 @@ func sample() ops.Status {
 				Active: 9, Flows: 11, Transition: &ops.Transition{MovedSlots: 12, Slots: 1021},
 				Backends: []ops.Backend{
 					{Name: "web01", State: lb.Up, Weight: 3, Packets: 60, Bytes: 6000, Connections: 6, ReturnedPackets: 50, ReturnedBytes: 5000,
+						Answered: 4, Refused: 2, Unreachable: 1,
 						Health: &ops.Health{State: lb.Healthy, Since: time.Unix(1500000000, 250e6), Checks: []ops.CheckResult{{TookSeconds: 0.25}, {TookSeconds: 0.5}}},
 						Active: 9, Flows: 11, Ports: &ops.Ports{Held: 8, Limit: 40000}},
 					{Name: "web02", State: lb.NoMAC, Weight: 1, Health: &ops.Health{State: lb.Failing}, Ports: &ops.Ports{Limit: 40000}},
