@@ -130,9 +130,17 @@ func wantError(t *testing.T, err error, says string) {
 // start runs the daemon and waits until every backend is up.
 func (b *balancer) start(t *testing.T) {
 	t.Helper()
-	b.daemon = jeoul(t, b.host, &b.log, "run", "-c", b.config, "--state-dir", filepath.Join(b.host.Dir, "state"))
+	b.daemon = jeoul(t, b.host, &b.log, b.arguments()...)
 	b.eventually(t, "every backend is up", allUp)
 }
+
+// arguments are those of the daemon.
+func (b *balancer) arguments() []string {
+	return []string{"run", "-c", b.config, "--state-dir", filepath.Join(b.host.Dir, "state"), "--store-dir", b.store()}
+}
+
+// store is where the daemon keeps what the API has configured.
+func (b *balancer) store() string { return filepath.Join(b.host.Dir, "store") }
 
 // allUp says whether every backend of every service takes part.
 func allUp(status *ops.Status) bool {

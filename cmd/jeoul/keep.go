@@ -58,9 +58,9 @@ func (i instance) named(journal string) instance {
 
 func (i instance) file(kind string) string { return filepath.Join(i.stateDir, i.name+"."+kind) }
 
-// sources is the directory of the configuration that is not in the file. A network namespace's number is
-// given again to another one, its cookie is not.
-func (i instance) sources() string { return i.file(fmt.Sprintf("%d.sources", i.cookie)) }
+// formerSources is where earlier versions kept the configuration that is not in the file: a
+// reboot took it away.
+func (i instance) formerSources() string { return i.file(fmt.Sprintf("%d.sources", i.cookie)) }
 
 // The kinds of an instance's files, besides the journal of network changes; there are several snapshots.
 const kindSnapshot, kindOperations, kindHealth = "snapshot", "operations", "health"

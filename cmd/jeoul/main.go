@@ -18,6 +18,7 @@ import (
 	"github.com/alecthomas/kong"
 
 	"github.com/jeoul/jeoul/internal/config"
+	"github.com/jeoul/jeoul/internal/sources"
 	"github.com/jeoul/jeoul/internal/tune"
 )
 
@@ -97,7 +98,7 @@ func newParser(ctx context.Context, stdout, stderr io.Writer, options ...kong.Op
 		kong.Name("jeoul"),
 		kong.Description("Jeoul balances services by direct server return in eBPF, and weighs load balancers."),
 		kong.Writers(stdout, stderr),
-		kong.Vars{"tuneState": tune.StateDir, "socket": config.DefaultSocket},
+		kong.Vars{"tuneState": tune.StateDir, "socket": config.DefaultSocket, "storeDir": sources.DefaultDir},
 		kong.BindTo(ctx, (*context.Context)(nil)),
 		kong.ConfigureHelp(kong.HelpOptions{Compact: true}),
 	)...)

@@ -39,6 +39,7 @@ type runCmd struct {
 	Config   string `name:"config" short:"c" required:"" type:"path" placeholder:"FILE" help:"Configuration in YAML."`
 	Check    bool   `name:"check" help:"Check the file and exit; needs no rights and changes nothing."`
 	StateDir string `name:"state-dir" default:"/run/jeoul" type:"path" placeholder:"DIR" help:"Where changes to the network settings are noted, and what another process needs to go on with the data plane of one that was killed (${default})."`
+	StoreDir string `name:"store-dir" default:"${storeDir}" type:"path" placeholder:"DIR" help:"Where what the API has configured is kept, in a directory for each configuration file; it outlives a reboot (${default})."`
 }
 
 // Run balances until the context ends.
@@ -112,7 +113,7 @@ func (c *runCmd) balance(ctx context.Context, cfg *config.Config, log *slog.Logg
 	signal.Notify(hangup, syscall.SIGHUP)
 	defer signal.Stop(hangup)
 
-	configured, err := c.sources(cfg)
+	configured, err := c.sources(cfg, log)
 	if err != nil {
 		return err
 	}
@@ -185,12 +186,23 @@ func (c *runCmd) balance(ctx context.Context, cfg *config.Config, log *slog.Logg
 }
 
 // sources are the file and what the API and other programs have configured before.
-func (c *runCmd) sources(cfg *config.Config) (*sources.Sources, error) {
+func (c *runCmd) sources(cfg *config.Config, log *slog.Logger) (*sources.Sources, error) {
 	instance, err := instanceOn(cfg.Interfaces[0], c.StateDir)
 	if err != nil {
 		return nil, err
 	}
-	return sources.Open(c.Config, instance.sources())
+	dir, err := sources.DirectoryOf(c.StoreDir, c.Config)
+	if err != nil {
+		return nil, err
+	}
+	moved, err := sources.Move(instance.formerSources(), dir)
+	if err != nil {
+		return nil, err
+	}
+	if len(moved) > 0 {
+		log.Info("moved what the API has configured to where it outlives a reboot", "sources", strings.Join(moved, ", "), "from", instance.formerSources(), "to", dir)
+	}
+	return sources.Open(c.Config, dir)
 }
 
 // listenForScrapes opens the address that Prometheus asks at; nil where the configuration has

@@ -4,7 +4,10 @@ package sources
 
 import (
 	"errors"
+	"io/fs"
 	"slices"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/jeoul/jeoul/internal/yamlfile"
 )
@@ -23,4 +26,15 @@ func where(err error, composed bool, name string) error {
 		}
 	}
 	return problems
+}
+
+// cureOf says what helps against an error of the file system; empty where the error says it itself.
+func cureOf(err error) string {
+	switch {
+	case errors.Is(err, unix.ENOSPC), errors.Is(err, unix.EDQUOT):
+		return ": make room there, and ask again"
+	case errors.Is(err, fs.ErrPermission), errors.Is(err, unix.EROFS), errors.Is(err, unix.ENAMETOOLONG):
+		return ": start the balancer with a --store-dir that it may write to"
+	}
+	return ""
 }

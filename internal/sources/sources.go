@@ -78,7 +78,7 @@ type Sources struct {
 // there. Config returns what they say together, and Use has to be called before a change. The error
 // is a yamlfile.Problems where the contents are at fault.
 func Open(path, dir string) (*Sources, error) {
-	s := &Sources{path: path, store: store(dir), turn: make(chan struct{}, 1)}
+	s := &Sources{path: path, store: store{dir: dir}, turn: make(chan struct{}, 1)}
 	fragments, err := s.store.load()
 	if err != nil {
 		return nil, err
@@ -267,7 +267,7 @@ func (p *picture) with(made Fragment) []Fragment {
 func (s *Sources) put(ctx context.Context, now, next *picture, made Fragment) error {
 	pending, err := s.store.write(made)
 	if err != nil {
-		return fmt.Errorf("%w: %w; nothing was changed: make room there, and ask again", ErrNotStored, err)
+		return fmt.Errorf("%w: %w; nothing was changed%s", ErrNotStored, err, cureOf(err))
 	}
 	if err := s.force(ctx, next); err != nil {
 		pending.discard()

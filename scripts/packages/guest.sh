@@ -66,7 +66,8 @@ configure() {
 	END
 }
 
-served() { [ "$(ip netns exec client curl -s --max-time 5 http://$vip/)" = served ]; }
+# served [PORT]: the client gets the page through the balancer.
+served() { [ "$(ip netns exec client curl -s --max-time 5 "http://$vip:${1:-80}/")" = served ]; }
 
 # hold: opens a connection through the balancer, which later steps ask for an echo.
 hold() {
@@ -147,6 +148,13 @@ hardened() {
 		systemd-analyze security jeoul-agent.service --no-pager --threshold=29 >/dev/null
 }
 
+# applied: the API configures a service, which is there when all of /run has gone, as by a reboot.
+applied() {
+	printf 'services: [{name: shop, vip: %s, port: 81, mode: nat, backends: [{name: shop01, address: 198.18.0.2, port: 80}]}]\n' "$vip" >/tmp/shop.yaml
+	jeoul apply -f /tmp/shop.yaml && [ "$(stat -c %U:%a /var/lib/jeoul /var/lib/jeoul/sources | xargs)" = "root:755 jeoul:700" ] &&
+		systemctl stop jeoul && rm -rf /run/jeoul && systemctl start jeoul && within 10 served 81
+}
+
 # orphaned: a daemon is killed, and systemd does not start another one.
 orphaned() {
 	watchdog_of 30 Restart=no && kill -KILL "$(pid)" && within 20 not active jeoul && served &&
@@ -154,7 +162,7 @@ orphaned() {
 }
 
 purged() {
-	dpkg --purge jeoul && not test -e /etc/jeoul && not test -e /run/jeoul && not test -e /usr/bin/jeoul && not test -e /sys/fs/bpf/jeoul &&
+	dpkg --purge jeoul && not test -e /etc/jeoul && not test -e /run/jeoul && not test -e /var/lib/jeoul && not test -e /usr/bin/jeoul && not test -e /sys/fs/bpf/jeoul &&
 		not getent passwd jeoul && not test -e /etc/systemd/system/multi-user.target.wants/jeoul.service && nothing_left
 }
 
@@ -187,6 +195,7 @@ step "stop" systemctl stop jeoul
 step "nothing is left after the stop" nothing_left
 step "agent" agent
 step "start again" systemctl start jeoul
+step "what the API has configured outlives a reboot" applied
 step "without a process the data plane goes on" orphaned
 step "purge leaves nothing" purged
 printf 'packages ended with %s\n' "$failed"

@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package sources
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+)
+
+// Move takes fragments along that are kept in another directory, where an earlier version kept them,
+// and removes that. A fragment that is in both counts as it is there where it was changed more often.
+// It returns the names of those that were moved. After an error, each is in at least one of them.
+func Move(from, to string) (moved []string, err error) {
+	if _, err := os.Stat(from); errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	former, target := store{dir: from}, store{dir: to}
+	defer target.release()
+	left, err := former.load()
+	if err != nil {
+		return nil, err
+	}
+	there, err := target.load()
+	if err != nil {
+		return nil, err
+	}
+	for _, f := range left {
+		newer := func(other Fragment) bool { return other.Name == f.Name && other.Generation >= f.Generation }
+		if slices.ContainsFunc(there, newer) {
+			continue
+		}
+		if err := target.put(f); err != nil {
+			return moved, fmt.Errorf("move what the API has configured from %s to %s: %w%s", from, to, err, cureOf(err))
+		}
+		moved = append(moved, f.Name)
+	}
+	for _, f := range left {
+		err = errors.Join(err, os.Remove(filepath.Join(from, f.Name+stored)))
+	}
+	return moved, errors.Join(err, os.Remove(from))
+}
+
+// put stores a fragment.
+func (s *store) put(f Fragment) error {
+	w, err := s.write(f)
+	if err != nil {
+		return err
+	}
+	return w.commit()
+}
+
+// release lets another process write there.
+func (s *store) release() {
+	if s.claim != nil {
+		s.claim.Close()
+		s.claim = nil
+	}
+}
