@@ -75,7 +75,7 @@ func (c *drainCmd) Validate() error {
 func (c *drainCmd) Run(ctx context.Context) error {
 	order := c.order(ops.Drain)
 	order.Deadline = c.Deadline
-	client := api.NewClient(c.Socket)
+	client, began := api.NewClient(c.Socket), time.Now()
 	done, err := client.Operate(ctx, order)
 	if err != nil {
 		return err
@@ -84,7 +84,7 @@ func (c *drainCmd) Run(ctx context.Context) error {
 	if !c.Wait {
 		return nil
 	}
-	return awaitDrain(ctx, os.Stdout, client.Operations, done, terminal(os.Stdout))
+	return awaitDrain(ctx, os.Stdout, client.Operations, done, began, terminal(os.Stdout))
 }
 
 type enableCmd struct {

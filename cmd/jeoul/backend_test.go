@@ -110,6 +110,8 @@ func TestAwaitDrain(t *testing.T) {
 		deadline time.Duration
 		// late is how long it takes to take the backend out.
 		late time.Duration
+		// set is by how much the daemon's wall clock differs.
+		set time.Duration
 		// atDeadline is what the daemon counts then.
 		atDeadline *ops.Left
 		person     bool
@@ -135,6 +137,11 @@ func TestAwaitDrain(t *testing.T) {
 		"taken out late": {left: []ops.Left{tracked(3, 100), tracked(3, 100), tracked(3, 100), tracked(3, 100), tracked(3, 100), tracked(0, 100)}, deadline: 5 * time.Second, late: 2 * time.Second, atDeadline: &ops.Left{Tracked: true, Active: 3, Flows: 4},
 			want: "web/web01: 3 active, 5 remembered, 0 packets/s; 5s to the deadline\n",
 			err:  "web/web01: out at its deadline, and with it what was left: 3 active, 4 remembered", status: exitLeft, after: 7 * time.Second},
+		"wall clock set forward": {left: []ops.Left{tracked(3, 100), tracked(0, 100)}, deadline: time.Hour, set: -2 * time.Hour,
+			want: "web/web01: 3 active, 5 remembered, 0 packets/s; 1h0m0s to the deadline\nweb/web01: nothing is left after 3s\n", after: 3 * time.Second},
+		"wall clock set back": {left: []ops.Left{tracked(3, 100), tracked(3, 100), tracked(3, 100), tracked(3, 100), tracked(3, 100), tracked(0, 100)}, deadline: 5 * time.Second, late: 2 * time.Second, set: 2 * time.Hour, atDeadline: &ops.Left{Tracked: true, Active: 3, Flows: 4},
+			want: "web/web01: 3 active, 5 remembered, 0 packets/s; 5s to the deadline\n",
+			err:  "web/web01: out at its deadline, and with it what was left: 3 active, 4 remembered", status: exitLeft, after: 7 * time.Second},
 		"nothing left at the deadline": {left: []ops.Left{tracked(3, 100)}, deadline: time.Second, atDeadline: &ops.Left{Tracked: true, Flows: 4},
 			want: "web/web01: 3 active, 5 remembered, 0 packets/s; 1s to the deadline\nweb/web01: nothing was left at its deadline\n", after: time.Second},
 		"not counted at the deadline": {left: []ops.Left{tracked(3, 100)}, deadline: time.Second,
@@ -145,20 +152,20 @@ func TestAwaitDrain(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				began, target := time.Now(), backendOf("web", "web01", 1)
-				drain := &ops.Operation{Verb: ops.Drain, Targets: []ops.Target{target}}
+				drain := &ops.Operation{Verb: ops.Drain, Targets: []ops.Target{target}, At: began.Add(test.set)}
 				if test.deadline > 0 {
-					drain.Deadline = began.Add(test.deadline)
+					drain.Deadline = drain.At.Add(test.deadline)
 				}
 				ask := func(context.Context) (*ops.Operations, error) {
 					second := int(time.Since(began) / time.Second)
-					drained := &ops.Drained{On: true, Deadline: drain.Deadline}
+					drained := &ops.Drained{On: true, At: drain.At, Deadline: drain.Deadline}
 					if test.deadline > 0 && time.Since(began) >= test.deadline+test.late {
 						drained.Out, drained.AtDeadline = true, test.atDeadline
 					}
 					return &ops.Operations{InForce: []ops.Overlay{{Target: target, Drain: drained, Left: test.left[min(second, len(test.left)-1)]}}}, nil
 				}
 				var got bytes.Buffer
-				err := awaitDrain(t.Context(), &got, ask, drain, test.person)
+				err := awaitDrain(t.Context(), &got, ask, drain, began, test.person)
 				if diff := cmp.Diff(test.want, got.String()); diff != "" {
 					t.Errorf("(-want +got):\n%s", diff)
 				}
@@ -187,16 +194,16 @@ func TestAwaitDrainEndsEarly(t *testing.T) {
 	drain := &ops.Operation{Verb: ops.Drain, Targets: []ops.Target{target}}
 	stays := &ops.Operations{InForce: []ops.Overlay{{Target: target, Drain: &ops.Drained{On: true}, Left: ops.Left{Flows: 1}}}}
 	synctest.Test(t, func(t *testing.T) {
-		err := awaitDrain(t.Context(), &bytes.Buffer{}, func(context.Context) (*ops.Operations, error) { return &ops.Operations{}, nil }, drain, false)
+		err := awaitDrain(t.Context(), &bytes.Buffer{}, func(context.Context) (*ops.Operations, error) { return &ops.Operations{}, nil }, drain, time.Now(), false)
 		wantError(t, err, "web/web01 is not drained any more")
 		gone := errors.New("gone")
-		err = awaitDrain(t.Context(), &bytes.Buffer{}, func(context.Context) (*ops.Operations, error) { return nil, gone }, drain, false)
+		err = awaitDrain(t.Context(), &bytes.Buffer{}, func(context.Context) (*ops.Operations, error) { return nil, gone }, drain, time.Now(), false)
 		if !errors.Is(err, gone) {
 			t.Errorf("error = %v, want that of who is asked", err)
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), 90*time.Second)
 		defer cancel()
-		err = awaitDrain(ctx, &bytes.Buffer{}, func(context.Context) (*ops.Operations, error) { return stays, nil }, drain, false)
+		err = awaitDrain(ctx, &bytes.Buffer{}, func(context.Context) (*ops.Operations, error) { return stays, nil }, drain, time.Now(), false)
 		wantError(t, err, "interrupted; web/web01 stays drained")
 	})
 }

@@ -42,15 +42,16 @@ type drainWait struct {
 	looked  time.Time
 	rate    float64   // packets a second since then
 	quiet   time.Time // no packet since
+	// deadline is that of the drain by this process's clock, or a little earlier; zero: none.
+	deadline time.Time
 }
 
-// awaitDrain says what is left on drained backends until nothing is, or until their
-// deadline has passed, which is a leftError if something was left.
-func awaitDrain(ctx context.Context, w io.Writer, ask func(context.Context) (*ops.Operations, error), drain *ops.Operation, person bool) error {
-	began := time.Now()
+// awaitDrain says what is left on backends that were drained after began, until nothing is, or until
+// their deadline has passed, which is a leftError if something was left.
+func awaitDrain(ctx context.Context, w io.Writer, ask func(context.Context) (*ops.Operations, error), drain *ops.Operation, began time.Time, person bool) error {
 	waits := make([]*drainWait, len(drain.Targets))
 	for i, t := range drain.Targets {
-		waits[i] = &drainWait{target: t, quiet: began}
+		waits[i] = &drainWait{target: t, quiet: began, looked: began}
 	}
 	report := reporter{w: w, person: person}
 	defer report.close()
@@ -75,7 +76,7 @@ func awaitDrain(ctx context.Context, w io.Writer, ask func(context.Context) (*op
 			report.close()
 			return conclude(w, waits, now.Sub(began))
 		}
-		report.tell(leftLine(waits, drain.Deadline, now), now)
+		report.tell(leftLine(waits, untilFrom(drain.At, drain.Deadline, began), now), now)
 		select {
 		case <-ctx.Done():
 		case <-ticks.C:
@@ -94,6 +95,9 @@ func (d *drainWait) look(operations *ops.Operations, now time.Time) error {
 	if found == nil {
 		return fmt.Errorf("%s is not drained any more: an operation has enabled it, or the configuration has changed", d.target)
 	}
+	if d.overlay == nil || !found.Drain.At.Equal(d.overlay.Drain.At) {
+		d.deadline = untilFrom(found.Drain.At, found.Drain.Deadline, d.looked)
+	}
 	if d.overlay != nil && !found.Drain.Out {
 		packets := found.Left.Packets - min(found.Left.Packets, d.overlay.Left.Packets)
 		d.rate = float64(packets) / now.Sub(d.looked).Seconds()
@@ -105,13 +109,22 @@ func (d *drainWait) look(operations *ops.Operations, now time.Time) error {
 	return nil
 }
 
+// untilFrom returns a deadline of the daemon's, who set it at that time, as if it had been set at began. The
+// daemon's times are those of the wall clock, which may be set meanwhile; its deadline stays.
+func untilFrom(at, deadline, began time.Time) time.Time {
+	if deadline.IsZero() {
+		return deadline
+	}
+	return began.Add(deadline.Sub(at))
+}
+
 // over says whether there is nothing to wait for any more.
 func (d *drainWait) over(now time.Time) bool {
-	left, deadline := d.overlay.Left, d.overlay.Drain.Deadline
+	left := d.overlay.Left
 	switch quiet := now.Sub(d.quiet); {
 	case d.overlay.Drain.Out:
 		return true
-	case !deadline.IsZero() && !now.Before(deadline):
+	case !d.deadline.IsZero() && !now.Before(d.deadline):
 		// It is being taken out: that nothing is left then is the daemon's doing. What was left
 		// the daemon says when that is done.
 		return false

@@ -19,6 +19,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/jeoul/jeoul/internal/clock"
 	"github.com/jeoul/jeoul/internal/config"
 	"github.com/jeoul/jeoul/internal/hostnet"
 	"github.com/jeoul/jeoul/internal/iface"
@@ -115,6 +116,8 @@ type Options struct {
 	TakesOver bool
 	// Memory keeps what operations have changed; nil: it ends with the process.
 	Memory Memory
+	// Clock reads the machine's clocks, by which what is in Memory is timed; nil: clock.Read.
+	Clock func() clock.Reading
 	// Version is shown in the status.
 	Version string
 }
@@ -197,6 +200,9 @@ type tasks struct{ reconcile, deadline, pending, retry, silence, losses, illness
 
 // New returns a controller for a configuration. Nothing happens before Start.
 func New(opt Options, cfg *config.Config) *Controller {
+	if opt.Clock == nil {
+		opt.Clock = clock.Read
+	}
 	if opt.Checks == nil {
 		opt.Checks = noChecks{}
 	}

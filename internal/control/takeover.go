@@ -8,6 +8,7 @@ import (
 	"maps"
 	"time"
 
+	"github.com/jeoul/jeoul/internal/clock"
 	"github.com/jeoul/jeoul/internal/lb"
 	"github.com/jeoul/jeoul/internal/ops"
 )
@@ -19,11 +20,27 @@ type Memory interface {
 	Save([]byte) error
 }
 
-// savedOverlay is an overlay as it is saved.
+// savedOverlay is an overlay as it is saved. Its times are those of the wall clock of Clock.
 type savedOverlay struct {
 	Backend lb.BackendKey `json:"backend"`
 	Drain   *ops.Drained  `json:"drain,omitempty"`
 	Weight  *ops.Weighted `json:"weight,omitempty"`
+	Clock   clock.Reading `json:"clock,omitzero"`
+}
+
+// at returns the overlay with other times: those of a file, or those of this process.
+func (o overlay) at(other func(time.Time) time.Time) overlay {
+	if o.drain != nil {
+		drain := *o.drain
+		drain.At, drain.Deadline = other(drain.At), other(drain.Deadline)
+		o.drain = &drain
+	}
+	if o.weight != nil {
+		weight := *o.weight
+		weight.At = other(weight.At)
+		o.weight = &weight
+	}
+	return o
 }
 
 // awaitPaths waits, within a bound, until the backends of a configuration are looked for:
@@ -58,10 +75,10 @@ func (c *Controller) recall(l *layout) (map[lb.BackendKey]overlay, error) {
 	if err := json.Unmarshal(data, &saved); err != nil {
 		return nil, fmt.Errorf("read what operations had changed of backends: %w", err)
 	}
-	overlays := map[lb.BackendKey]overlay{}
+	overlays, now := map[lb.BackendKey]overlay{}, c.opt.Clock()
 	for _, s := range saved {
 		if l.find(s.Backend) != nil {
-			lay(overlays, s.Backend, overlay{drain: s.Drain, weight: s.Weight})
+			lay(overlays, s.Backend, overlay{drain: s.Drain, weight: s.Weight}.at(func(t time.Time) time.Time { return s.Clock.Told(t, now) }))
 		}
 	}
 	return overlays, nil
@@ -73,9 +90,10 @@ func (c *Controller) remind(now *view) {
 	if c.opt.Memory == nil || maps.Equal(c.view.overlays, now.overlays) {
 		return
 	}
-	saved := make([]savedOverlay, 0, len(now.overlays))
+	saved, clock := make([]savedOverlay, 0, len(now.overlays)), c.opt.Clock()
 	for key, o := range now.overlays {
-		saved = append(saved, savedOverlay{key, o.drain, o.weight})
+		o = o.at(clock.Written)
+		saved = append(saved, savedOverlay{key, o.drain, o.weight, clock})
 	}
 	data, err := json.Marshal(saved)
 	if err == nil {

@@ -9,6 +9,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/jeoul/jeoul/internal/clock"
 )
 
 // noted keeps operations as a file does.
@@ -63,6 +65,53 @@ func TestTakeOver(t *testing.T) {
 			t.Fatal(err)
 		}
 	})
+}
+
+// TestDeadlineOverRestart: a drain's deadline passes when it is due after a restart, too, however the
+// wall clock was set between the processes.
+func TestDeadlineOverRestart(t *testing.T) {
+	for _, set := range []time.Duration{0, time.Hour, -time.Hour} {
+		t.Run(set.String(), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				memory, boot := &noted{}, time.Now()
+				clocks := func(behind time.Duration) func() clock.Reading {
+					return func() clock.Reading {
+						r := clock.At(time.Now(), "boot", time.Since(boot))
+						r.Wall = r.Wall.Add(-behind)
+						return r
+					}
+				}
+				w := newWorld(t)
+				w.found("192.0.2.1", 1)
+				w.found("192.0.2.2", 2)
+				first := w.controller(web)
+				first.opt.Memory, first.opt.Clock = memory, clocks(set)
+				stop := w.run(first)
+				must(t, first, "drain web/web01 30m")
+				if err := stop(); err != nil {
+					t.Fatal(err)
+				}
+				time.Sleep(10 * time.Minute)
+				next := w.follows(web, memory)
+				next.opt.Clock = clocks(0)
+				stop = w.run(next)
+				for _, step := range []struct {
+					after time.Duration
+					out   bool
+				}{{19 * time.Minute, false}, {2 * time.Minute, true}} {
+					time.Sleep(step.after)
+					synctest.Wait()
+					all, err := next.Operations()
+					if err != nil || len(all.InForce) != 1 || all.InForce[0].Drain.Out != step.out {
+						t.Errorf("%v later: %+v, %v; want out %t", step.after, all, err, step.out)
+					}
+				}
+				if err := stop(); err != nil {
+					t.Fatal(err)
+				}
+			})
+		})
+	}
 }
 
 // TestTakeOverWaitsForSomeTime: a backend that is not found holds nothing up for longer than a

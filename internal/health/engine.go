@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/jeoul/jeoul/internal/clock"
 	"github.com/jeoul/jeoul/internal/lb"
 	"github.com/jeoul/jeoul/internal/openfiles"
 )
@@ -24,6 +25,8 @@ type Options struct {
 	// Running is how many checks may run at a time; 0: half as many as the process may have open
 	// files, and at most 16,384.
 	Running int
+	// Clock reads the machine's clocks, by which verdicts are kept over restarts; nil: clock.Read.
+	Clock func() clock.Reading
 }
 
 // Engine asks endpoints on a schedule of its own, and keeps a verdict for each backend. Its
@@ -33,6 +36,7 @@ type Engine struct {
 	starter Starter // the same; nil: it is none
 	log     *slog.Logger
 	limit   int
+	clock   func() clock.Reading
 	began   time.Time
 	pulse   pulse
 	wake    chan struct{} // what Run waits for is another
@@ -63,7 +67,7 @@ type Engine struct {
 // New returns an engine that watches nothing yet.
 func New(opt Options) *Engine {
 	e := &Engine{
-		checker: opt.Checker, log: opt.Log, limit: opt.Running,
+		checker: opt.Checker, log: opt.Log, limit: opt.Running, clock: opt.Clock,
 		began: time.Now(), wake: make(chan struct{}, 1), changes: make(chan struct{}, 1),
 		targets: map[targetKey]*target{}, watches: map[lb.BackendKey]*watch{},
 		changed: map[lb.BackendKey]struct{}{}, former: map[uint64]memory{}, troubles: troubles{},
@@ -71,6 +75,9 @@ func New(opt Options) *Engine {
 	e.starter, _ = opt.Checker.(Starter)
 	if e.log == nil {
 		e.log = slog.Default()
+	}
+	if e.clock == nil {
+		e.clock = clock.Read
 	}
 	if e.limit == 0 {
 		e.limit = 1 << 14

@@ -13,6 +13,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/jeoul/jeoul/internal/clock"
 	"github.com/jeoul/jeoul/internal/lb"
 )
 
@@ -277,38 +278,60 @@ func TestWatchKeepsVerdicts(t *testing.T) {
 	})
 }
 
+// clocks reads the clocks of a machine that was booted now, in the bubble's time.
+func clocks() func() clock.Reading {
+	boot := time.Now()
+	return func() clock.Reading { return clock.At(time.Now(), "boot", time.Since(boot)) }
+}
+
+// TestSaveAndRestore: a verdict goes on over a restart unless it is old, and by how much the wall clock
+// was set between the processes does not make it older, or younger.
 func TestSaveAndRestore(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := newFake()
-		e := run(t, f)
-		w := backendOf(80, 1, everySecond())
-		f.says(backend(1), refused)
-		e.Watch([]Wanted{w})
-		time.Sleep(3 * time.Second)
-		expect(t, e, w, Failing, "refuses connections")
-		before, _ := e.Verdict(w.Backend)
-		text := e.Save()
-		for _, c := range []struct {
-			later time.Duration
-			state State
-		}{{10 * time.Minute, Failing}, {2 * time.Hour, Unknown}} {
-			time.Sleep(c.later)
-			later := New(Options{Checker: f, Log: slog.New(slog.DiscardHandler)})
-			if err := later.Restore(text); err != nil {
-				t.Fatal(err)
-			}
-			later.Watch([]Wanted{w})
-			v, _ := later.Verdict(w.Backend)
-			if v.State != c.state || c.state == Failing && !v.Since.Equal(before.Since) {
-				t.Errorf("after %v: %+v, expected %s since %v", c.later, v, c.state, before.Since)
-			}
+	for _, set := range []time.Duration{0, 90 * time.Minute, -90 * time.Minute} {
+		t.Run(set.String(), func(t *testing.T) { synctest.Test(t, func(t *testing.T) { saveAndRestore(t, set) }) })
+	}
+}
+
+func saveAndRestore(t *testing.T, set time.Duration) {
+	f := newFake()
+	now := clocks()
+	e := New(Options{Checker: f, Log: slog.New(slog.DiscardHandler), Clock: func() clock.Reading {
+		r := now()
+		r.Wall = r.Wall.Add(-set)
+		return r
+	}})
+	ctx, end := context.WithCancel(t.Context())
+	ended := make(chan error)
+	go func() { ended <- e.Run(ctx) }()
+	w := backendOf(80, 1, everySecond())
+	f.says(backend(1), refused)
+	e.Watch([]Wanted{w})
+	time.Sleep(3 * time.Second)
+	expect(t, e, w, Failing, "refuses connections")
+	before, _ := e.Verdict(w.Backend)
+	text := e.Save()
+	end()
+	<-ended
+	for _, c := range []struct {
+		later time.Duration
+		state State
+	}{{10 * time.Minute, Failing}, {2 * time.Hour, Unknown}} {
+		time.Sleep(c.later)
+		later := New(Options{Checker: f, Log: slog.New(slog.DiscardHandler), Clock: now})
+		if err := later.Restore(text); err != nil {
+			t.Fatal(err)
 		}
-		for _, bad := range []string{"", "{", `{"version":99}`, `[]`} {
-			if err := New(Options{Checker: f}).Restore([]byte(bad)); err == nil {
-				t.Errorf("Restore(%q): no error", bad)
-			}
+		later.Watch([]Wanted{w})
+		v, _ := later.Verdict(w.Backend)
+		if v.State != c.state || c.state == Failing && !v.Since.Equal(before.Since) {
+			t.Errorf("after %v: %+v, expected %s since %v", c.later, v, c.state, before.Since)
 		}
-	})
+	}
+	for _, bad := range []string{"", "{", `{"version":99}`, `[]`} {
+		if err := New(Options{Checker: f}).Restore([]byte(bad)); err == nil {
+			t.Errorf("Restore(%q): no error", bad)
+		}
+	}
 }
 
 func TestCombine(t *testing.T) {

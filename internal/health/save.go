@@ -6,6 +6,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"time"
+
+	"github.com/jeoul/jeoul/internal/clock"
 )
 
 // stale is how old the last answer may be of a verdict that is taken over. Older, it says less
@@ -23,9 +25,10 @@ type memory struct {
 	Drain  bool      `json:"drain,omitempty"`
 }
 
-// saved is the form of Save.
+// saved is the form of Save. Its times are those of the wall clock of Clock.
 type saved struct {
 	Version int               `json:"version"`
+	Clock   clock.Reading     `json:"clock,omitzero"`
 	Targets map[uint64]memory `json:"targets"`
 }
 
@@ -43,10 +46,12 @@ func (e *Engine) Save() []byte {
 		e.mu.Unlock()
 		return nil
 	}
-	s := saved{Version: version, Targets: make(map[uint64]memory, len(e.targets))}
+	s := saved{Version: version, Clock: e.clock(), Targets: make(map[uint64]memory, len(e.targets))}
 	for _, t := range e.targets {
 		if t.state != Unknown {
-			s.Targets[t.id] = t.memory()
+			m := t.memory()
+			m.Since, m.Last = s.Clock.Written(m.Since), s.Clock.Written(m.Last)
+			s.Targets[t.id] = m
 		}
 	}
 	e.mu.Unlock()
@@ -67,9 +72,11 @@ func (e *Engine) Restore(text []byte) error {
 	if s.Version != version {
 		return fmt.Errorf("reading saved verdicts of health checks: they have version %d, not %d", s.Version, version)
 	}
+	now := e.clock()
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	for id, m := range s.Targets {
+		m.Since, m.Last = s.Clock.Told(m.Since, now), s.Clock.Told(m.Last, now)
 		if m.State == Healthy || m.State == Failing {
 			e.former[id] = m
 		}

@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package clock keeps times over the end of a process. Within one, Go's times have a reading of the
+// monotonic clock beside that of the wall clock, so that it does not matter when the wall clock is
+// set (by NTP's first answer after a boot, say). A file has the wall clock's alone: of a process
+// that follows, a deadline would pass, or a verdict be out of date, by as much as the clock was set
+// meanwhile. Beside such times stands a [Reading], by which they are told again.
+package clock
+
+import (
+	"os"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// Reading is what the machine's clocks showed at a moment. The zero one knows nothing.
+type Reading struct {
+	Wall time.Time `json:"wall"`
+	// Boot is the kernel's boot_id, and Up the time since that boot, the machine's sleep included
+	// (CLOCK_BOOTTIME): the wall clock's settings do not change it.
+	Boot string        `json:"boot"`
+	Up   time.Duration `json:"up_ns"`
+	// now is the moment as a time of this process.
+	now time.Time
+}
+
+// Read reads the clocks.
+func Read() Reading {
+	var up unix.Timespec
+	if err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &up); err != nil { // cannot be, since Linux 2.6.39
+		panic(err)
+	}
+	return At(time.Now(), boot(), time.Duration(up.Nano()))
+}
+
+// At returns the reading of a moment of this process.
+func At(now time.Time, boot string, up time.Duration) Reading {
+	return Reading{Wall: now.Round(0), Boot: boot, Up: up, now: now}
+}
+
+var boot = sync.OnceValue(func() string {
+	id, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	if err != nil {
+		return "" // the wall clock alone is there
+	}
+	return strings.TrimSpace(string(id))
+})
+
+// Written returns a time of this process as the wall clock of the reading would have shown it: for a
+// file that has the reading, too.
+func (r Reading) Written(t time.Time) time.Time {
+	if t.IsZero() {
+		return t
+	}
+	return r.Wall.Add(t.Sub(r.now))
+}
+
+// Told returns a time of a file as one of this process, where r is the reading in the file and now
+// the present one. Of another boot, the wall clock is all there is to go by.
+func (r Reading) Told(t time.Time, now Reading) time.Time {
+	if t.IsZero() || r.Boot == "" || r.Boot != now.Boot {
+		return t
+	}
+	return now.now.Add(r.Up - now.Up).Add(t.Sub(r.Wall))
+}
