@@ -219,6 +219,9 @@ func (d *Datapath) attach(program *ebpf.Program, p port, w way) (hold, error) {
 func attach(program *ebpf.Program, p port, w way, clsact giveClsact) (hold, error) {
 	switch w {
 	case tcx:
+		if _, is := secondOf(p); is {
+			return nil, syscall.EBUSY
+		}
 		// First in line: a packet for a service is not for those behind us.
 		return link.AttachTCX(link.TCXOptions{Interface: p.index, Program: program,
 			Attach: ebpf.AttachTCXIngress, Anchor: link.Head()})
@@ -244,8 +247,7 @@ func attachError(err error, p port, w way) error {
 	case w == tcFilter && errors.Is(err, syscall.EBUSY):
 		return fmt.Errorf("attaching to %s in TC: %w (%v): see `tc filter show dev %s ingress`, and remove or move it", p.name, ErrBusy, err, p.name)
 	case errors.Is(err, syscall.EBUSY), w.hook == lb.HookXDP && errors.Is(err, syscall.EEXIST):
-		return fmt.Errorf("attaching to %s: %w%s: stop its owner, or remove it with `ip link set dev %s xdp off`",
-			p.name, ErrBusy, occupant(p.name), p.name)
+		return fmt.Errorf("attaching to %s: %w%s", p.name, ErrBusy, holderOf(p, w))
 	case w.hook == lb.HookTC && (unsupported(err) || errors.Is(err, syscall.ENOENT)):
 		return fmt.Errorf("attaching to %s in TC: %w (%v): it needs Linux 6.6 or newer, or the kernel modules sch_ingress and cls_bpf; hook: xdp may work",
 			p.name, ErrUnsupported, err)
@@ -253,23 +255,4 @@ func attachError(err error, p port, w way) error {
 		return fmt.Errorf("attaching to %s in XDP: %w (%v): hook: tc may work", p.name, ErrUnsupported, err)
 	}
 	return fmt.Errorf("attaching to %s in %s: %v", p.name, w.name, err)
-}
-
-// occupant names the XDP program that is in the way, where that can be seen.
-func occupant(name string) string {
-	nl, err := netlink.LinkByName(name)
-	if err != nil || nl.Attrs().Xdp == nil || nl.Attrs().Xdp.ProgId == 0 {
-		return ""
-	}
-	id := nl.Attrs().Xdp.ProgId
-	program, err := ebpf.NewProgramFromID(ebpf.ProgramID(id))
-	if err != nil {
-		return fmt.Sprintf(" (program id %d)", id)
-	}
-	defer program.Close()
-	info, err := program.Info()
-	if err != nil {
-		return fmt.Sprintf(" (program id %d)", id)
-	}
-	return fmt.Sprintf(" (program %q, id %d)", info.Name, id)
 }

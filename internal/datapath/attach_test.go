@@ -261,8 +261,8 @@ func programsOn(name string) ([]ebpf.ProgramID, error) {
 		}
 	}
 	result, err := link.QueryPrograms(link.QueryOptions{Target: nic.Attrs().Index, Attach: ebpf.AttachTCXIngress})
-	if errors.Is(err, unix.EINVAL) {
-		return ids, nil // a kernel without TCX
+	if lacksTCX(err) {
+		return ids, nil
 	}
 	if err != nil {
 		return nil, err
@@ -303,7 +303,7 @@ func TestAttachRefusals(t *testing.T) {
 		}
 		defer d.Close()
 		err = d.Apply(testState())
-		if !errors.Is(err, ErrBusy) || !strings.Contains(err.Error(), `"occupant"`) || !strings.Contains(err.Error(), "xdp off") {
+		if !errors.Is(err, ErrBusy) || !strings.Contains(err.Error(), `"occupant"`) || !strings.Contains(err.Error(), "stop its owner") {
 			t.Errorf("an interface with another XDP program: %v", err)
 		}
 		// Once it is free, the same datapath attaches.
@@ -327,4 +327,16 @@ func occupy(name string) (link.Link, error) {
 	}
 	defer program.Close()
 	return link.AttachXDP(link.XDPOptions{Program: program, Interface: nic.Attrs().Index})
+}
+
+// lacksTCX says whether the error of a query is that of a kernel without TCX.
+func lacksTCX(err error) bool { return errors.Is(err, unix.EINVAL) }
+
+// ofThisKernel drops TCX from the ways to attach where the kernel has none.
+func ofThisKernel(ways ...way) []way {
+	const loopback = 1 // of every network namespace
+	if _, err := link.QueryPrograms(link.QueryOptions{Target: loopback, Attach: ebpf.AttachTCXIngress}); lacksTCX(err) {
+		ways = slices.DeleteFunc(slices.Clone(ways), func(w way) bool { return w == tcx })
+	}
+	return ways
 }
