@@ -4,6 +4,7 @@ package datapath
 
 import (
 	"math/rand/v2"
+	"net"
 	"net/netip"
 	"sync/atomic"
 	"testing"
@@ -66,7 +67,7 @@ func TestFlowsBeginAtTheExchange(t *testing.T) {
 		if len(begun) < 4 {
 			t.Fatalf("flows that are remembered: %d", len(begun))
 		}
-		moving := r.missLastCopy(t, anotherLayout(t))
+		moving := r.missLastCopy(t, allModes(), anotherLayout(t))
 		for i, p := range begun {
 			for _, flags := range []string{"A", "PA", "FA"} {
 				if got := r.outcome(t, with(p, func(p *packetSpec) { p.flags = flags }).build(t)); got != flowsMoving {
@@ -89,12 +90,79 @@ func TestFlowsBeginAtTheExchange(t *testing.T) {
 	})
 }
 
-// missLastCopy puts all flows of a rig into tables of another layout, as if the programs had just been
-// exchanged and nothing were copied yet.
-func (r *rig) missLastCopy(t *testing.T, layout *snapshot.FlowLayout) *move {
+// TestDatagramsBeginAtTheExchange does the same with UDP, of which nothing is held back: nothing tells the first
+// packet of a flow from the next. By a hash, a flow goes on with its backend in any case. Where what is
+// remembered decides, it does so too if its next packet comes after the copies; if that comes before, it goes on
+// with the backend of that packet, as does its client where those are remembered: it moves once at most.
+func TestDatagramsBeginAtTheExchange(t *testing.T) {
+	const byHash, byTurns, byClient = 5001, 5002, 5003
+	bothHooks(t, func(t *testing.T, hook lb.Hook) {
+		clients := testService(vip4, byClient, lb.UDP, lb.RoundRobin, 3)
+		clients.Persistence.Timeout = time.Hour
+		state := lb.State{Services: []lb.RoutedService{testService(vip4, byHash, lb.UDP, lb.Maglev, 3),
+			testService(vip4, byTurns, lb.UDP, lb.RoundRobin, 3), clients}}
+		r := newRig(t, hook, state)
+		backendOf := func(host byte, sport, dport uint16) string {
+			t.Helper()
+			frame := packetSpec{from: netip.AddrFrom4([4]byte{203, 0, 113, host}), at: vip4, sport: sport, dport: dport, udp: true, payload: 20}.build(t)
+			action, out := r.run(t, frame)
+			if action == actions[hook].drop || action == actions[hook].pass {
+				t.Errorf("a datagram to port %d ended with action %d", dport, action)
+			}
+			return net.HardwareAddr(out[:6]).String()
+		}
+		ports := []uint16{byHash, byTurns, byClient}
+		const goesOn, first, later = 2, 1000, 1001
+		waiting := []byte{1, 3}
+		begun := map[byte]map[uint16]string{}
+		for _, waits := range waiting {
+			begun[waits] = map[uint16]string{}
+			for _, port := range ports {
+				begun[waits][port] = backendOf(waits, first, port)
+			}
+		}
+		hashed := backendOf(goesOn, first, byHash)
+		for _, port := range ports[1:] {
+			backendOf(goesOn, first, port)
+		}
+		moving := r.missLastCopy(t, state, anotherLayout(t))
+		meanwhile := map[uint16]string{}
+		for _, port := range ports {
+			meanwhile[port] = backendOf(goesOn, first, port)
+		}
+		if meanwhile[byHash] != hashed {
+			t.Errorf("by a hash, a flow went from %s to %s", hashed, meanwhile[byHash])
+		}
+		moving.finish()
+		for range 3 {
+			for _, waits := range waiting {
+				for _, port := range ports {
+					if is := backendOf(waits, first, port); is != begun[waits][port] {
+						t.Errorf("port %d: a flow without a packet meanwhile went from %s to %s", port, begun[waits][port], is)
+					}
+				}
+				if is := backendOf(waits, later, byClient); is != begun[waits][byClient] {
+					t.Errorf("a client without a packet meanwhile went from %s to %s", begun[waits][byClient], is)
+				}
+			}
+			for _, port := range ports {
+				if is := backendOf(goesOn, first, port); is != meanwhile[port] {
+					t.Errorf("port %d: a flow with a packet meanwhile went once more, from %s to %s", port, meanwhile[port], is)
+				}
+			}
+			if is := backendOf(goesOn, later, byClient); is != meanwhile[byClient] {
+				t.Errorf("a client with a packet meanwhile went once more, from %s to %s", meanwhile[byClient], is)
+			}
+		}
+	})
+}
+
+// missLastCopy puts all flows of a rig with a state into tables of another layout, as if the programs had just
+// been exchanged and nothing were copied yet.
+func (r *rig) missLastCopy(t *testing.T, state lb.State, layout *snapshot.FlowLayout) *move {
 	t.Helper()
 	d := r.datapath
-	c, err := d.register.plan(allModes(), testTableSize, d.now())
+	c, err := d.register.plan(state, testTableSize, d.now())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -107,7 +175,9 @@ func (r *rig) missLastCopy(t *testing.T, layout *snapshot.FlowLayout) *move {
 	for _, table := range []*flowTable{own.proven, own.unproven} {
 		clear(table.buckets)
 	}
-	clear(own.fullNAT.buckets)
+	if own.fullNAT != nil {
+		clear(own.fullNAT.buckets)
+	}
 	for _, table := range []formerTable{proven.table, unproven.table} {
 		t.Cleanup(table.close)
 	}
