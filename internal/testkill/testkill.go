@@ -51,7 +51,13 @@ func Start(command *exec.Cmd) (*Victim, error) {
 	theirs.Close()
 	v := &Victim{command: command, socket: ours, listener: -1, served: make(chan error, 1)}
 	if v.listener, err = receive(ours); err == nil {
-		go func() { v.served <- v.serve() }()
+		go func() {
+			err := v.serve()
+			if err != nil {
+				_ = v.command.Process.Kill() // nothing lets it go on
+			}
+			v.served <- err
+		}()
 		_, err = ours.Read(make([]byte, 1))
 	} else {
 		v.served <- nil
@@ -73,8 +79,9 @@ func (v *Victim) End(last int) (steps []string, killed bool, err error) {
 	if v.listener < 0 {
 		_ = v.command.Process.Kill()
 	}
-	err = <-v.served
-	if ended := v.command.Wait(); !v.killed {
+	// Before Linux 6.11 a process that has ended keeps its filter, and serve its listener, until it is waited for.
+	ended := v.command.Wait()
+	if err = <-v.served; !v.killed {
 		err = errors.Join(err, ended)
 	}
 	err = errors.Join(err, v.socket.Close())
