@@ -17,6 +17,7 @@ import (
 	"github.com/jeoul/jeoul/internal/bench/probe"
 	"github.com/jeoul/jeoul/internal/bench/subject"
 	"github.com/jeoul/jeoul/internal/lab"
+	"github.com/jeoul/jeoul/internal/numbered"
 	"github.com/jeoul/jeoul/internal/results"
 )
 
@@ -56,6 +57,10 @@ type Changes struct {
 	Upgrades int           `yaml:"upgrades"`
 	Kills    int           `yaml:"kills"`
 	Dead     time.Duration `yaml:"dead"`
+	// Quiet is how long nothing is changed, and NumberedPerSecond how many numbered datagrams
+	// are sent besides; 0: none.
+	Quiet             time.Duration `yaml:"quiet"`
+	NumberedPerSecond int           `yaml:"numbered_per_second"`
 }
 
 // The load's other settings.
@@ -139,10 +144,13 @@ func (c Changes) checkValues(at path, fail failFunc) {
 			fail(at.to("changes", v.name), "%d is not possible; use 1 to %d", v.value, v.most)
 		}
 	}
+	if c.NumberedPerSecond < 0 || c.NumberedPerSecond > numbered.MaxRate {
+		fail(at.to("changes", "numbered_per_second"), "%d is not possible; use 0 to %d", c.NumberedPerSecond, numbered.MaxRate)
+	}
 	for _, v := range []struct {
 		name, event string
 		value       time.Duration
-	}{{"lap", "", c.Lap}, {"silence", "silent", c.Silence}, {"dead", "kill", c.Dead}, {"fault", "dies", c.Fault}, {"fault", "hangs", c.Fault}} {
+	}{{"lap", "", c.Lap}, {"quiet", "quiet", c.Quiet}, {"silence", "silent", c.Silence}, {"dead", "kill", c.Dead}, {"fault", "dies", c.Fault}, {"fault", "hangs", c.Fault}} {
 		if needed(v.event) && (v.value < leastTime || v.value > mostTime) {
 			fail(at.to("changes", v.name), "%v is not possible; use %v to %v", v.value, leastTime, mostTime)
 		}
@@ -211,6 +219,9 @@ func (changeExperiment) notes(f Form) []string {
 	}
 	for _, l := range f.Loads {
 		notes = append(notes, l.Changes.Check.notes()...)
+		if l.Changes.NumberedPerSecond > 0 {
+			notes = append(notes, fmt.Sprintf("numbered packets are UDP datagrams of the first client, from %d ports; each server's device counts them by their numbers where they come in (TC ingress), and drops them; their sender has the CPU first (nice -20), and leaves out what it could not send for 50 ms", numberedFlows))
+		}
 	}
 	return notes
 }
@@ -277,6 +288,9 @@ func (changeExperiment) conduct(ctx context.Context, r *runner, t Trial, running
 		service: changeExperiment{}.services(r.lab, t.Point)[0], left: map[string]bool{}, away: map[string]time.Time{}}
 	defer func() { err = errors.Join(err, c.close(context.WithoutCancel(ctx))) }()
 	if err := c.open(ctx); err != nil {
+		return nil, err
+	}
+	if err := c.startNumbered(ctx); err != nil {
 		return nil, err
 	}
 	for _, e := range changeEvents {

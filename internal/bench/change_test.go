@@ -52,6 +52,8 @@ func TestChangeSuiteErrors(t *testing.T) {
 		"only what its events need": {"share], flaps: 2, ", "share], restarts: 0, flaps: 2, ", ""},
 		"no upgrades":               {"share], ", "share, upgrade], ", "loads[0].changes.upgrades: 0 is not possible"},
 		"no kills":                  {"share], ", "share, kill], dead: 1s, ", "loads[0].changes.kills: 0 is not possible"},
+		"no quiet":                  {"share], ", "share, quiet], ", "loads[0].changes.quiet: 0s is not possible"},
+		"too many numbers":          {"share], ", "share], numbered_per_second: 2000000, ", "loads[0].changes.numbered_per_second: 2000000 is not possible"},
 		"no silence":                {", silence: 1s", "", "loads[0].changes.silence: 0s is not possible"},
 		"an unknown key":            {"flaps: 2", "flops: 2", "s.yaml:11: loads[0].changes: unknown key flops"},
 		"a duration":                {"concurrency: [40]", "concurrency: [40]\n    duration: 1s", "change ends when its events are over"},
@@ -441,6 +443,32 @@ func TestRestartsAreCounted(t *testing.T) {
 		if m := run.Trials[i].Metrics; m[results.Broken] < 40 || m[results.Applied] != 1 {
 			t.Errorf("%s: %g connections broke by %g changes; want each of 40, by 1", event, m[results.Broken], m[results.Applied])
 		}
+	}
+	nothingLeft(t, r)
+}
+
+// TestNumberedPacketsAreCounted: of a stream of numbered packets none is missing while nothing
+// happens, and some are while no balancer is there.
+func TestNumberedPacketsAreCounted(t *testing.T) {
+	text := strings.NewReplacer(smallEvents, "events: [quiet, stop], quiet: 500ms, numbered_per_second: 2000, ").Replace(smallChange)
+	r := startChangeOf(t, text, "jeoul-l2dsr-xdp")
+	run, err := r.run(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(run.Trials) != 2 || !run.Trials[0].Valid || !run.Trials[1].Valid {
+		t.Fatalf("the trials are %+v; want quiet and stop", run.Trials)
+	}
+	quiet, stop := run.Trials[0].Metrics, run.Trials[1].Metrics
+	if quiet[results.NumberedSent] == 0 || quiet[results.NumberedMissing] != 0 || quiet[results.NumberedTwice] != 0 {
+		t.Errorf("undisturbed, of %g numbered packets %g are missing, and %g came twice; notes %q",
+			quiet[results.NumberedSent], quiet[results.NumberedMissing], quiet[results.NumberedTwice], run.Trials[0].Notes)
+	}
+	says := func(note string) bool {
+		return strings.HasPrefix(note, "missing in ") && strings.Contains(note, "after change 1 began")
+	}
+	if stop[results.NumberedMissing] == 0 || stop[results.NumberedMissing] >= stop[results.NumberedSent] || !slices.ContainsFunc(run.Trials[1].Notes, says) {
+		t.Errorf("without a balancer, of %g numbered packets %g are missing; notes %q", stop[results.NumberedSent], stop[results.NumberedMissing], run.Trials[1].Notes)
 	}
 	nothingLeft(t, r)
 }

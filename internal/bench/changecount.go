@@ -34,7 +34,7 @@ func (c *changeTrial) event(ctx context.Context, e changeEvent) (results.Trial, 
 			return c.judged(got, err)
 		}
 	}
-	c.took, c.silence, c.fault, c.came = nil, nil, nil, nil
+	c.began, c.took, c.silence, c.fault, c.came = nil, nil, nil, nil, nil
 	err := c.count(ctx, e, &got)
 	if err == nil && e.after != nil {
 		err = e.after(ctx, c, got.Metrics)
@@ -89,6 +89,9 @@ func (c *changeTrial) count(ctx context.Context, e changeEvent, got *results.Tri
 	watched.write(got.Metrics)
 	c.writeChanges(got.Metrics)
 	c.writeProcesses(got.Metrics)
+	if err := c.numbered.write(ctx, c, got); err != nil {
+		return err
+	}
 	got.Notes = append(got.Notes, c.changing.Notes()...)
 	return nil
 }

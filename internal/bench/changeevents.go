@@ -90,6 +90,7 @@ var changeEvents = []changeEvent{
 	{name: "undo", change: func(ctx context.Context, c *changeTrial) error {
 		return c.apply(ctx, func(s *subject.Service) { s.Servers, s.Weights = slices.Clone(c.runner.lab.Servers), nil })
 	}},
+	{name: "quiet", change: quiet},
 	{name: "restart", only: canRestart, change: restart},
 	{name: "upgrade", only: canUpgrade, change: upgrade},
 	{name: "kill", only: canRestart, change: killAndBegin},
@@ -214,8 +215,11 @@ type changeTrial struct {
 	left map[string]bool
 	// away is when each server that has been taken out was away the last time.
 	away map[string]time.Time
-	// took is how long each change of the event took.
-	took []time.Duration
+	// began is when each change of the event began, and took how long it took.
+	began []time.Time
+	took  []time.Duration
+	// numbered is the stream of numbered datagrams; nil: there is none.
+	numbered *numberedStream
 	// flows are those of tryFlows.
 	flows map[live.Flow]string
 	// silence and fault are those of the event, came what came again in it; nil: it has none.
@@ -270,7 +274,7 @@ func (c *changeTrial) apply(ctx context.Context, change func(*subject.Service)) 
 func (c *changeTrial) timed(f func() error) error {
 	began := time.Now()
 	err := f()
-	c.took = append(c.took, time.Since(began))
+	c.began, c.took = append(c.began, began), append(c.took, time.Since(began))
 	return err
 }
 
@@ -308,7 +312,7 @@ const closeBound = 2 * time.Second
 // close ends the connections. Those whose servers have left cannot end in order,
 // so what is left of them is destroyed.
 func (c *changeTrial) close(ctx context.Context) error {
-	errs := []error{c.crew.Close(ctx)}
+	errs := []error{c.numbered.close(), c.crew.Close(ctx)}
 	ended := poll(ctx, closeBound, func() error {
 		left, err := openSockets(c.runner.lab.Clients)
 		if err != nil {

@@ -185,10 +185,11 @@ func TestSettings(t *testing.T) {
 		want := map[string]bool{featureGRO: true, featureTxChecksum: txChecksum}
 		for name, on := range features {
 			_, wanted := want[name]
-			if tso := strings.HasPrefix(name, featureTSO); tso || wanted {
+			segments := strings.HasPrefix(name, featureTSO) || name == featureUSO
+			if segments || wanted {
 				got[name] = on
 			}
-			if strings.HasPrefix(name, featureTSO) {
+			if segments {
 				want[name] = false
 			}
 		}

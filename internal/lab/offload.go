@@ -14,13 +14,15 @@ import (
 const (
 	featureTxChecksum = "tx-checksum-ip-generic"
 	featureGRO        = "rx-gro"
-	// featureTSO begins the name of each kind of TSO.
+	// featureTSO begins the name of each kind of TSO; featureUSO is the same of UDP.
 	featureTSO = "tx-tcp"
+	featureUSO = "tx-udp-segmentation"
 )
 
 // offloads are what a device leaves to its peer.
 type offloads struct {
-	// segments: TCP is not cut into frames (TSO).
+	// segments: TCP, and what a UDP socket writes as several datagrams, is not cut into frames
+	// (TSO, USO).
 	segments bool
 	// checksums: a checksum is still to be made when the frame is sent.
 	checksums bool
@@ -47,7 +49,7 @@ func (o offloads) set(name string) error {
 	}
 	features := map[string]bool{featureGRO: true, featureTxChecksum: o.checksums}
 	for feature := range known {
-		if strings.HasPrefix(feature, featureTSO) {
+		if strings.HasPrefix(feature, featureTSO) || feature == featureUSO {
 			features[feature] = o.segments
 		}
 	}

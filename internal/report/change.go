@@ -29,6 +29,8 @@ const (
 	eventUpgrade = "upgrade"
 	eventKill    = "kill"
 	eventStop    = "stop"
+	// eventQuiet is the one in which nothing happens.
+	eventQuiet = "quiet"
 	// eventShare is the one in which flows are asked which backend they have.
 	eventShare = "share"
 )
@@ -41,7 +43,7 @@ const movedTarget = 2
 var eventTitles = map[string]string{
 	"add": "Added", "remove": "Removed", "drain": "Drained", "reweigh": "Weighed anew",
 	eventFlap: "Flapped", eventReload: "Reloaded", "undo": "Undone",
-	eventRestart: "Restarted", eventUpgrade: "Upgraded", eventKill: "Killed", eventStop: "Stopped and started",
+	eventQuiet: "Undisturbed", eventRestart: "Restarted", eventUpgrade: "Upgraded", eventKill: "Killed", eventStop: "Stopped and started",
 	eventSilent: "Fell silent", "dies": "Died", "hangs": "Hung", eventReset: "Drained and reset", eventShare: "One of all removed",
 }
 
@@ -197,6 +199,8 @@ func changeSheets(s *section) []sheet {
 		s.pivot(sheet{Title: "New connections to a backend that takes none",
 			Lead: "Begun after the change was done, and answered by a backend that was taken out or drains."}, countCell(results.NewToLeft)),
 		s.pivot(sheet{Title: "UDP queries without an answer"}, countCell(results.UDPUnanswered)),
+		s.pivot(sheet{Title: "Numbered packets that were lost", Lead: "Of datagrams that are numbered when they are sent, and counted by number where servers receive them: how many are missing, of how many, and at how many a second they were sent."}, numberedCell),
+		s.pivot(sheet{Title: "Numbered packets that came twice"}, countCell(results.NumberedTwice)),
 		s.pivot(sheet{Title: "UDP flows that moved", Lead: "Answers by another backend than before, although that one had stayed."}, countCell(results.UDPMoved)),
 		shareSheet(s),
 		s.pivot(sheet{Title: "SYNs that were lost", Lead: "Of clients that use their ports again and again: their kernel had to send another, or none was answered."}, countCell(results.LostSYNs)),
@@ -228,6 +232,16 @@ func tookCell(p *point) string {
 		return decimal(mean, 1)
 	}
 	return decimal(mean, 1) + ", " + decimal(most, 1)
+}
+
+// numberedCell shows how many numbered packets were lost, the worst of the repeats, of how many,
+// and at what rate they were sent.
+func numberedCell(p *point) string {
+	if !p.has(results.NumberedSent) {
+		return missing
+	}
+	return strings.Join([]string{decimal(p.Stats[results.NumberedMissing].Max, 0), decimal(p.Stats[results.NumberedSent].Median, 0),
+		decimal(p.Stats[results.NumberedPerSecond].Median, 0)}, ", ")
 }
 
 func processCell(p *point) string {
@@ -317,6 +331,7 @@ func changeVerdict(s *section) []string {
 		{results.NewToLeft, "No new connection went to a backend that takes none through", "sent new connections to backends that take none", nil},
 		{results.LostSYNs, "No SYN was lost of clients that use their ports again through", "lost SYNs of clients that use their ports again", noticed},
 		{results.UDPUnanswered, "Every UDP query was answered through", "left UDP queries without an answer", noticed},
+		{results.NumberedMissing, "Not one numbered packet was lost through", "lost numbered packets", nil},
 		{results.UDPMoved, "No UDP flow moved whose backend stayed through", "moved UDP flows whose backend stayed", nil},
 	} {
 		sentences = append(sentences, whoHas(rows, what.metric, what.none, what.some, what.but)...)

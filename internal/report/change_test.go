@@ -26,7 +26,8 @@ func TestChangeReport(t *testing.T) {
 	cannot := changed("iptables-nth", "reweigh", nil)
 	cannot.Valid, cannot.Metrics, cannot.Notes = false, map[string]float64{}, []string{"it has no weights"}
 	run := runOf(
-		changed("jeoul-nat-xdp", "remove", map[string]float64{results.Ended: 80, results.UDPUnanswered: 2, results.UDPMoved: 0}),
+		changed("jeoul-nat-xdp", "remove", map[string]float64{results.Ended: 80, results.UDPUnanswered: 2, results.UDPMoved: 0,
+			results.NumberedSent: 1_000_000, results.NumberedMissing: 3, results.NumberedTwice: 0, results.NumberedPerSecond: 200_000}),
 		changed("jeoul-nat-xdp", "reweigh", nil),
 		changed("jeoul-nat-xdp", "flap", map[string]float64{results.Applied: 20, results.Broken: 7, results.BrokenReset: 5, results.BrokenSilent: 2}),
 		changed("jeoul-nat-xdp", "share", map[string]float64{results.FlowsTried: 5000, results.FlowsMovedPercent: 4.5,
@@ -40,6 +41,8 @@ func TestChangeReport(t *testing.T) {
 		"Not one connection to a backend that stayed broke in any event through iptables-nth.",
 		"jeoul-nat-xdp · maglev broke connections to backends that stayed: 7 (flapped 7).",
 		"jeoul-nat-xdp · maglev left UDP queries without an answer: 2 (removed 2).",
+		"jeoul-nat-xdp · maglev lost numbered packets: 3 (removed 3).",
+		"jeoul-nat-xdp · maglev 3, 1,000,000, 200,000",
 		"No UDP flow moved whose backend stayed through jeoul-nat-xdp · maglev.",
 		"Targets that hold: jeoul-nat-xdp · maglev, flows that moved beyond those of the backend that left ≤ 2 % (0.50 %).",
 		"iptables-nth 0 not possible 0", "jeoul-nat-xdp · maglev 0 0 7", // the table of what broke

@@ -68,6 +68,12 @@ const (
 	ResetByDrained = "reset_by_drained"
 	CameAgain      = "came_again"
 	AgainToDrained = "again_to_drained"
+	// NumberedSent are numbered datagrams that were sent meanwhile, NumberedMissing those whose
+	// number came to no server, NumberedTwice those whose number came again.
+	NumberedSent      = "numbered_sent"
+	NumberedMissing   = "numbered_missing"
+	NumberedTwice     = "numbered_twice"
+	NumberedPerSecond = "numbered_per_second"
 	// BackendResets are TCP resets that backends sent: packets came to one that
 	// did not know the connection, or a client had given one up.
 	BackendResets = "backend_resets"

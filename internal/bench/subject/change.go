@@ -51,6 +51,16 @@ func CarriesUDP(s Subject) bool {
 	return false
 }
 
+// ForwardsPackets says whether s sends each packet on by itself, rather than carry connections
+// and sessions as a proxy does.
+func ForwardsPackets(s Subject) bool {
+	switch s.(type) {
+	case routed, bare, iptablesNth, nftables, ipvs, loxilb, jeoul:
+		return true
+	}
+	return false
+}
+
 // with returns the set-up with other services, which are copied: what the caller
 // does with its own does not reach them.
 func (s Setup) with(services []Service) Setup {
