@@ -19,6 +19,7 @@ import (
 	"github.com/jeoul/jeoul/cmd/jeoul/e2e"
 	"github.com/jeoul/jeoul/internal/lab"
 	"github.com/jeoul/jeoul/internal/lb"
+	"github.com/jeoul/jeoul/internal/metrics/dashboard"
 	"github.com/jeoul/jeoul/internal/testenv"
 )
 
@@ -29,7 +30,7 @@ const (
 )
 
 // TestPrometheusCounts: a real Prometheus scrapes the daemon, and what it has then is what a
-// client has sent, to the packet, and what the status says.
+// client has sent, to the packet, and what the status says. Each expression of the dashboard has data.
 func TestPrometheusCounts(t *testing.T) {
 	program := testenv.Program(t, "prometheus")
 	l := newLab(t, lab.Spec{Clients: 1, Servers: 2})
@@ -41,9 +42,11 @@ func TestPrometheusCounts(t *testing.T) {
 		backends = append(backends, entry{"name": server.Name, "address": server.IPv4.String(), "port": 5300})
 	}
 	b.configure(t, lb.HookTC, entry{
-		"metrics":  entry{"listen": "127.0.0.1:9533"},
-		"services": []entry{{"name": "echo", "vip": vip.Addr().String(), "port": vip.Port(), "protocol": "udp", "mode": "fullnat", "scheduler": "rr", "backends": backends}},
-		"fullnat":  entry{"addresses": []string{"198.18.0.99"}}})
+		"metrics": entry{"listen": "127.0.0.1:9533"},
+		"services": []entry{{"name": "echo", "vip": vip.Addr().String(), "port": vip.Port(), "protocol": "udp", "mode": "fullnat", "scheduler": "rr",
+			// Checks are not the service's packets, and its counters know nothing of them.
+			"check": entry{"type": "udp", "send": "are you there", "expect": "are you there", "interval": "200ms"}, "backends": backends}},
+		"fullnat": entry{"addresses": []string{"198.18.0.99"}}})
 	b.start(t)
 	for range scrapedPackets {
 		if err := l.Clients[0].Do(func() error { return exchange(vip) }); err != nil {
@@ -64,6 +67,9 @@ func TestPrometheusCounts(t *testing.T) {
 		`up{job="jeoul"}`: 1,
 	} {
 		p.eventually(t, query, want)
+	}
+	for _, expression := range dashboard.Expressions("5s") {
+		p.knows(t, expression)
 	}
 	sum := uint64(0)
 	for _, backend := range b.status(t).Services[0].Backends {
@@ -170,6 +176,15 @@ func (p *prometheus) eventually(t *testing.T, query string, want float64) {
 			t.Logf("%s: %v, %v", query, values, err)
 		}
 		return err == nil && len(values) == 1 && values[0] == want
+	})
+}
+
+// knows waits until an expression has an answer.
+func (p *prometheus) knows(t *testing.T, query string) {
+	t.Helper()
+	testenv.Eventually(t, e2e.Patience, "Prometheus has data for "+query, func() bool {
+		values, err := p.present(t, query)
+		return err == nil && len(values) > 0
 	})
 }
 

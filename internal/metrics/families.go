@@ -150,6 +150,10 @@ func slowest(h *ops.Health) (seconds float64) {
 // states are a backend's, by their numbers: one gauge, and not a series for each state.
 var states = []lb.BackendState{lb.Up, lb.Draining, lb.WeightZero, lb.NoMAC, lb.NoRoute, lb.Out, lb.Unhealthy, lb.Standby}
 
+// BackendStates returns the states of a backend, each at the index that is its number in
+// jeoul_backend_state.
+func BackendStates() []lb.BackendState { return slices.Clone(states) }
+
 func stateNumber(s lb.BackendState) float64 { return float64(slices.Index(states, s)) }
 
 func stateNumbers() string {
