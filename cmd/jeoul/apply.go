@@ -6,13 +6,11 @@ import (
 	"context"
 	"fmt"
 	"os"
-
-	"github.com/jeoul/jeoul/internal/api"
 )
 
 // applyCmd configures a running balancer.
 type applyCmd struct {
-	socketFlag
+	daemonFlags
 	File   string `name:"file" short:"f" required:"" type:"existingfile" placeholder:"FILE" help:"Services in YAML, as in a configuration."`
 	Source string `name:"source" default:"api" placeholder:"NAME" help:"The source of configuration that these services become, all of it (${default})."`
 	DryRun bool   `name:"dry-run" help:"Change nothing: check the file, and print what would be different."`
@@ -24,7 +22,11 @@ func (c *applyCmd) Run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	change, err := api.NewClient(c.Socket).Apply(ctx, c.Source, text, c.DryRun)
+	client, err := c.client()
+	if err != nil {
+		return err
+	}
+	change, err := client.Apply(ctx, c.Source, text, c.DryRun)
 	switch {
 	case err != nil:
 		return err

@@ -13,7 +13,6 @@ import (
 
 	"github.com/jedib0t/go-pretty/v6/table"
 
-	"github.com/jeoul/jeoul/internal/api"
 	"github.com/jeoul/jeoul/internal/ops"
 )
 
@@ -26,11 +25,6 @@ type backendCmd struct {
 	Check  checkCmd  `cmd:"" help:"Ask a backend now whether it serves, as its health checks do, and show every step."`
 	Undo   undoCmd   `cmd:"" help:"Take back the latest of these operations; up to 32, one at a time."`
 	List   listCmd   `cmd:"" help:"List what operations have changed, what is left on drained backends, and what can be undone."`
-}
-
-// socketFlag is where to find the daemon.
-type socketFlag struct {
-	Socket string `name:"socket" default:"${socket}" type:"path" placeholder:"PATH" help:"Unix socket of the daemon (${default})."`
 }
 
 // target is a backend as a person names it.
@@ -57,7 +51,7 @@ func (t targetArgument) order(verb ops.Verb) ops.Order {
 }
 
 type drainCmd struct {
-	socketFlag
+	daemonFlags
 	targetArgument
 	Deadline time.Duration `name:"deadline" placeholder:"10m" help:"Take it out of the service if it is still drained after this time; the flows that are left then end. Without it, it is drained until it is enabled."`
 	Wait     bool          `name:"wait" help:"Show what is left, and return when nothing is (status 0) or at the deadline (status 3)."`
@@ -75,7 +69,11 @@ func (c *drainCmd) Validate() error {
 func (c *drainCmd) Run(ctx context.Context) error {
 	order := c.order(ops.Drain)
 	order.Deadline = c.Deadline
-	client, began := api.NewClient(c.Socket), time.Now()
+	began := time.Now()
+	client, err := c.client()
+	if err != nil {
+		return err
+	}
 	done, err := client.Operate(ctx, order)
 	if err != nil {
 		return err
@@ -88,17 +86,17 @@ func (c *drainCmd) Run(ctx context.Context) error {
 }
 
 type enableCmd struct {
-	socketFlag
+	daemonFlags
 	targetArgument
 }
 
 // Run enables.
 func (c *enableCmd) Run(ctx context.Context) error {
-	return operate(ctx, c.Socket, c.order(ops.Enable))
+	return operate(ctx, c.daemonFlags, c.order(ops.Enable))
 }
 
 type weightCmd struct {
-	socketFlag
+	daemonFlags
 	targetArgument
 	Weight int64 `arg:"" name:"weight" help:"0 to 65535; 0 takes no new flow."`
 }
@@ -115,20 +113,24 @@ func (c *weightCmd) Validate() error {
 func (c *weightCmd) Run(ctx context.Context) error {
 	order := c.order(ops.Weight)
 	order.Weight = c.Weight
-	return operate(ctx, c.Socket, order)
+	return operate(ctx, c.daemonFlags, order)
 }
 
 type undoCmd struct {
-	socketFlag
+	daemonFlags
 }
 
 // Run takes back.
 func (c *undoCmd) Run(ctx context.Context) error {
-	return operate(ctx, c.Socket, ops.Order{Verb: ops.Undo})
+	return operate(ctx, c.daemonFlags, ops.Order{Verb: ops.Undo})
 }
 
-func operate(ctx context.Context, socket string, order ops.Order) error {
-	done, err := api.NewClient(socket).Operate(ctx, order)
+func operate(ctx context.Context, at daemonFlags, order ops.Order) error {
+	client, err := at.client()
+	if err != nil {
+		return err
+	}
+	done, err := client.Operate(ctx, order)
 	if err == nil {
 		writeOperation(os.Stdout, done)
 	}
@@ -136,13 +138,17 @@ func operate(ctx context.Context, socket string, order ops.Order) error {
 }
 
 type listCmd struct {
-	socketFlag
+	daemonFlags
 	Output string `name:"output" short:"o" enum:"table,json" default:"table" placeholder:"table|json" help:"For a person or for a program (${default})."`
 }
 
 // Run lists.
 func (c *listCmd) Run(ctx context.Context) error {
-	operations, err := api.NewClient(c.Socket).Operations(ctx)
+	client, err := c.client()
+	if err != nil {
+		return err
+	}
+	operations, err := client.Operations(ctx)
 	if err != nil {
 		return err
 	}

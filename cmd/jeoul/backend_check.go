@@ -10,7 +10,6 @@ import (
 	"os"
 	"time"
 
-	"github.com/jeoul/jeoul/internal/api"
 	"github.com/jeoul/jeoul/internal/lb"
 	"github.com/jeoul/jeoul/internal/ops"
 )
@@ -26,7 +25,7 @@ func (failingError) ExitCode() int   { return exitFailing }
 
 // checkCmd asks a backend now. It changes nothing of what the balancer thinks of it.
 type checkCmd struct {
-	socketFlag
+	daemonFlags
 	Target  target `arg:"" name:"service/backend" predictor:"backend" help:"The backend, such as web/web01."`
 	Verbose bool   `name:"verbose" short:"v" help:"Show every step, and how long it took."`
 	Output  string `name:"output" short:"o" enum:"table,json" default:"table" placeholder:"table|json" help:"For a person or for a program (${default})."`
@@ -34,7 +33,11 @@ type checkCmd struct {
 
 // Run asks, and fails where the backend does.
 func (c *checkCmd) Run(ctx context.Context) error {
-	checked, err := api.NewClient(c.Socket).Check(ctx, c.Target.service, c.Target.backend)
+	client, err := c.client()
+	if err != nil {
+		return err
+	}
+	checked, err := client.Check(ctx, c.Target.service, c.Target.backend)
 	if err != nil {
 		return err
 	}

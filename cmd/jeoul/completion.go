@@ -4,15 +4,13 @@ package main
 
 import (
 	"context"
+	"os"
 	"strings"
 	"time"
 
 	"github.com/alecthomas/kong"
 	kongcompletion "github.com/jotaen/kong-completion"
 	"github.com/posener/complete"
-
-	"github.com/jeoul/jeoul/internal/api"
-	"github.com/jeoul/jeoul/internal/config"
 )
 
 // completionCmd prints what a shell needs to complete command lines of jeoul.
@@ -51,7 +49,11 @@ func completeLine(parser *kong.Kong) {
 func liveBackends(line complete.Args) (names []string) {
 	ctx, cancel := context.WithTimeout(context.Background(), completionBound)
 	defer cancel()
-	status, err := api.NewClient(socketOf(line.All)).Status(ctx)
+	client, err := daemonOf(line.All).client()
+	if err != nil {
+		return nil
+	}
+	status, err := client.Status(ctx)
 	if err != nil {
 		return nil
 	}
@@ -63,16 +65,23 @@ func liveBackends(line complete.Args) (names []string) {
 	return names
 }
 
-// socketOf returns the daemon's socket, as a command line names it.
-func socketOf(words []string) string {
-	const flag = "--socket"
-	for i, word := range words {
-		if value, is := strings.CutPrefix(word, flag+"="); is {
-			return value
-		}
-		if word == flag && i+1 < len(words) {
-			return words[i+1]
+// daemonOf returns where the daemon is, as a command line and the environment name it.
+func daemonOf(words []string) (at daemonFlags) {
+	for _, flag := range []struct {
+		name, variable string
+		to             *string
+	}{
+		{"--socket", "", &at.Socket}, {"--server", "JEOUL_SERVER", &at.Server}, {"--token-file", "JEOUL_TOKEN_FILE", &at.TokenFile},
+		{"--ca", "JEOUL_CA", &at.CA}, {"--certificate", "JEOUL_CERTIFICATE", &at.Certificate}, {"--key", "JEOUL_KEY", &at.Key},
+	} {
+		*flag.to = os.Getenv(flag.variable)
+		for i, word := range words {
+			if value, is := strings.CutPrefix(word, flag.name+"="); is {
+				*flag.to = value
+			} else if word == flag.name && i+1 < len(words) {
+				*flag.to = words[i+1]
+			}
 		}
 	}
-	return config.DefaultSocket
+	return at
 }

@@ -31,6 +31,7 @@ type commands struct {
 	Apply      applyCmd      `cmd:"" help:"Configure services of a running balancer beside its file; answers when the data plane has them."`
 	Detach     detachCmd     `cmd:"" help:"Take away the data plane and the network changes of a process that has left them."`
 	Status     statusCmd     `cmd:"" help:"Show services, backends and counters of a running balancer."`
+	Token      tokenCmd      `cmd:"" help:"Make a token for the API of a balancer over TCP."`
 	Trace      traceCmd      `cmd:"" help:"Ask a running balancer why a packet goes where it goes, or follow real ones."`
 	Config     configCmd     `cmd:"" help:"Explain the keys of a configuration, and write one anew."`
 	Doctor     doctorCmd     `cmd:"" help:"Look at this host while traffic runs, and say where packets are lost, why, and what cures it."`

@@ -10,7 +10,6 @@ import (
 	"os"
 	"strings"
 
-	"github.com/jeoul/jeoul/internal/api"
 	"github.com/jeoul/jeoul/internal/control"
 	"github.com/jeoul/jeoul/internal/metrics"
 	"github.com/jeoul/jeoul/internal/ops"
@@ -19,12 +18,16 @@ import (
 
 // reloadCmd has a running balancer read its file again.
 type reloadCmd struct {
-	socketFlag
+	daemonFlags
 }
 
 // Run returns when the file is in force, or with the reason why it is not.
 func (c *reloadCmd) Run(ctx context.Context) error {
-	done, err := api.NewClient(c.Socket).Reload(ctx)
+	client, err := c.client()
+	if err != nil {
+		return err
+	}
+	done, err := client.Reload(ctx)
 	if err == nil {
 		fmt.Println("reloaded " + done.File)
 	}
@@ -39,11 +42,11 @@ type reloader struct {
 	log     *slog.Logger
 }
 
-// reload logs and counts what comes of it, too. Errors: ops.ErrNotReloaded, ops.ErrStopping, the
+// reload logs and counts what comes of it, too, and who has asked for it. Errors: ops.ErrNotReloaded, ops.ErrStopping, the
 // context's.
-func (r *reloader) reload(ctx context.Context) (ops.Reloaded, error) {
+func (r *reloader) reload(ctx context.Context, by string) (ops.Reloaded, error) {
 	path := r.sources.Path()
-	r.log.Info("reading " + path + " again")
+	r.log.Info("reading "+path+" again", "by", by)
 	r.service.reloading()
 	defer r.service.ready()
 	err := r.sources.Reload(ctx)
@@ -73,6 +76,6 @@ func (r *reloader) onSignal(ctx context.Context, hangup <-chan os.Signal) {
 			return
 		case <-hangup:
 		}
-		r.reload(ctx)
+		r.reload(ctx, "SIGHUP")
 	}
 }

@@ -131,6 +131,11 @@ func (c *runCmd) balance(ctx context.Context, cfg *config.Config, log *slog.Logg
 	if scrapes != nil {
 		defer scrapes.Close()
 	}
+	remote, err := listenOverTCP(ctx, cfg, log)
+	if err != nil {
+		return err
+	}
+	defer remote.close()
 	running, leaving := untilLeaving(ctx)
 	var p parts
 	defer func() {
@@ -154,7 +159,7 @@ func (c *runCmd) balance(ctx context.Context, cfg *config.Config, log *slog.Logg
 	if err != nil {
 		return p.goesOn(err)
 	}
-	configured.Use(controller.Reload, controller.Replace)
+	configured.Use(remote.reloading(controller.Reload), controller.Replace)
 	shown := metrics.New(controller.Status, int(cfg.Metrics.Backends))
 	p.started = true
 	if err := p.instance.forgetAliases(cfg.Interfaces[0]); err != nil {
@@ -173,13 +178,16 @@ func (c *runCmd) balance(ctx context.Context, cfg *config.Config, log *slog.Logg
 		log.Info(fmt.Sprintf("answering scrapes at http://%s%s", scrapes.Addr(), metrics.Path))
 		group.Go(func() error { return shown.Serve(ctx, scrapes) })
 	}
-	group.Go(func() error {
-		return api.Serve(ctx, listener, api.Balancer{Status: controller.Status, Operate: controller.Operate, Operations: controller.Operations, Check: controller.Check,
-			Reload: func() (ops.Reloaded, error) { return reloads.reload(ctx) }, Explain: p.datapath.Explain, Trace: loggedTrace(p.datapath, log), Metrics: shown.Handler(),
-			Sources: configured, Configured: func(change sources.Change, by string) {
-				log.Info("configured", "source", change.Source, "generation", change.Generation, "by", by)
-			}, Version: version})
-	})
+	balancer := api.Balancer{Status: remote.status(controller.Status), Operate: controller.Operate, Operations: controller.Operations, Check: controller.Check,
+		Reload: func(by string) (ops.Reloaded, error) { return reloads.reload(ctx, by) }, Explain: p.datapath.Explain, Trace: loggedTrace(p.datapath, log), Metrics: shown.Handler(),
+		Sources: configured, Configured: func(change sources.Change, by string) {
+			log.Info("configured", "source", change.Source, "generation", change.Generation, "by", by)
+		}, Version: version}
+	group.Go(func() error { return api.Serve(ctx, listener, balancer) })
+	if remote != nil {
+		log.Info(fmt.Sprintf("answering the API at https://%s", remote.listener.Addr()))
+		group.Go(func() error { return remote.serve(ctx, balancer) })
+	}
 	group.Go(func() error { reloads.onSignal(ctx, hangup); return nil })
 	group.Go(func() error { return service.attend(ctx, controller.Responds) })
 	return group.Wait()

@@ -3,13 +3,17 @@
 package main
 
 import (
+	"crypto/x509/pkix"
 	"errors"
 	"flag"
 	"os"
+	"path/filepath"
 	"testing"
+	"time"
 
 	"github.com/rogpeppe/go-internal/testscript"
 
+	"github.com/jeoul/jeoul/internal/testcert"
 	"github.com/jeoul/jeoul/internal/testenv"
 	"github.com/jeoul/jeoul/internal/testkill"
 )
@@ -54,7 +58,19 @@ func TestRootScripts(t *testing.T) {
 		UpdateScripts: *update,
 		Setup: func(env *testscript.Env) error {
 			env.Vars = append(env.Vars, "PATH="+os.Getenv("PATH"))
+			writeCertificates(t, env.WorkDir)
 			return nil
 		},
 	})
+}
+
+// writeCertificates writes those of a server at 127.0.0.1 and of a client, their keys, and their authority.
+func writeCertificates(t *testing.T, dir string) {
+	t.Helper()
+	ca := testcert.NewAuthority(t)
+	ca.Write(t, pkix.Name{CommonName: "lb1"}, 90*24*time.Hour, filepath.Join(dir, "lb.crt"), filepath.Join(dir, "lb.key"))
+	ca.Write(t, pkix.Name{CommonName: "kim", OrganizationalUnit: []string{"operators"}}, time.Hour, filepath.Join(dir, "kim.crt"), filepath.Join(dir, "kim.key"))
+	if err := os.Rename(ca.File, filepath.Join(dir, "ca.pem")); err != nil {
+		t.Fatal(err)
+	}
 }

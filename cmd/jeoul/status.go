@@ -26,7 +26,7 @@ import (
 )
 
 type statusCmd struct {
-	Socket   string `name:"socket" default:"${socket}" type:"path" placeholder:"PATH" help:"Unix socket of the daemon (${default})."`
+	daemonFlags
 	StateDir string `name:"state-dir" default:"/run/jeoul" type:"path" placeholder:"DIR" help:"Where a daemon that ended has left what is known of its data plane (${default})."`
 	Output   string `name:"output" short:"o" enum:"table,json" default:"table" placeholder:"table|json" help:"For a person or for a program (${default})."`
 	Verbose  bool   `name:"verbose" short:"v" help:"Show outcomes that no packet had, too."`
@@ -34,8 +34,12 @@ type statusCmd struct {
 
 // Run asks the daemon and prints what it says.
 func (c *statusCmd) Run(ctx context.Context) error {
-	status, err := api.NewClient(c.Socket).Status(ctx)
-	if errors.Is(err, api.ErrNotRunning) {
+	client, err := c.client()
+	if err != nil {
+		return err
+	}
+	status, err := client.Status(ctx)
+	if errors.Is(err, api.ErrNotRunning) && !c.remote() {
 		for _, line := range kept(c.StateDir) {
 			err = fmt.Errorf("%w\n%s", err, line)
 		}

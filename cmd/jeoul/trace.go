@@ -23,7 +23,7 @@ import (
 )
 
 type traceCmd struct {
-	Socket string `name:"socket" default:"${socket}" type:"path" placeholder:"PATH" help:"Unix socket of the daemon (${default})."`
+	daemonFlags
 	Output string `name:"output" short:"o" enum:"text,json" default:"text" placeholder:"text|json" help:"For a person or for a program (${default})."`
 	Live   bool   `name:"live" help:"Follow real packets, rather than ask about one."`
 
@@ -76,7 +76,11 @@ func (c *traceCmd) Run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	packet, err := api.NewClient(c.Socket).Explain(ctx, question)
+	client, err := c.client()
+	if err != nil {
+		return err
+	}
+	packet, err := client.Explain(ctx, question)
 	if err != nil {
 		return err
 	}
@@ -120,8 +124,12 @@ func (c *traceCmd) follow(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	client, err := c.client()
+	if err != nil {
+		return err
+	}
 	told := 0
-	err = api.NewClient(c.Socket).Trace(ctx, request, func(event trace.Event) error {
+	err = client.Trace(ctx, request, func(event trace.Event) error {
 		if err := c.tell(event); err != nil {
 			return err
 		}
@@ -137,7 +145,7 @@ func (c *traceCmd) follow(ctx context.Context) error {
 	case errors.Is(err, errEnough):
 		return nil
 	case err == nil && ctx.Err() == nil && c.For == 0:
-		return fmt.Errorf("the daemon on %s ended the trace: it stops", c.Socket)
+		return fmt.Errorf("the daemon on %s ended the trace: it stops", client.At())
 	}
 	return err
 }

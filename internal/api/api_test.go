@@ -193,7 +193,7 @@ func TestClientErrors(t *testing.T) {
 			}
 		})
 	}
-	if err := explain(&net.OpError{Err: os.NewSyscallError("connect", syscall.EACCES)}); !errors.Is(err, ErrNoRights) {
+	if err := NewClient("x").explain(&net.OpError{Err: os.NewSyscallError("connect", syscall.EACCES)}); !errors.Is(err, ErrNoRights) {
 		t.Errorf("EACCES gives %v, want ErrNoRights", err)
 	}
 }

@@ -3,15 +3,21 @@
 package api
 
 import (
+	"container/list"
+	"crypto/tls"
+	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"sync"
 	"time"
+
+	"github.com/jeoul/jeoul/internal/config"
 )
 
 // How much of clients there can be at a time.
 const (
-	// maxConnections bounds connections; others wait until one ends.
+	// maxConnections bounds connections, of each listener.
 	maxConnections = 512
 	// largeBody is the size in bytes from which a body is large, and maxLarge how many requests with
 	// one are read at a time: each is a configuration with a hundred thousand backends.
@@ -31,6 +37,10 @@ func bounded(next http.Handler) http.Handler {
 			next.ServeHTTP(w, r)
 			return
 		}
+		if r.ContentLength > config.MaxBytes {
+			tooLarge(w, r)
+			return
+		}
 		select {
 		case slots <- struct{}{}:
 			defer func() { <-slots }()
@@ -38,39 +48,107 @@ func bounded(next http.Handler) http.Handler {
 		default:
 			w.Header().Set("Retry-After", retryAfter)
 			w.Header().Set("Connection", "close")
-			(&Problem{Title: http.StatusText(http.StatusServiceUnavailable), Status: http.StatusServiceUnavailable,
-				Detail: "other requests with a large body are being read; try again in " + retryAfter + " s"}).write(w)
+			newProblem(http.StatusServiceUnavailable, "other requests with a large body are being read; try again in "+retryAfter+" s").write(w)
 		}
 	})
 }
 
-// limited is a listener with a bound on its connections.
+// tooLarge answers to a body that is beyond every bound. The answer goes first; what the client sends nevertheless is thrown
+// away, for many clients read no answer before they have sent everything.
+func tooLarge(w http.ResponseWriter, r *http.Request) {
+	control := http.NewResponseController(w)
+	_ = control.EnableFullDuplex()
+	_ = control.SetReadDeadline(time.Now().Add(bodyBound))
+	w.Header().Set("Connection", "close")
+	newProblem(http.StatusRequestEntityTooLarge, fmt.Sprintf("a body of %d bytes; a configuration has up to %d", r.ContentLength, config.MaxBytes)).write(w)
+	if control.Flush() == nil && r.Header.Get("Expect") == "" {
+		_, _ = io.Copy(io.Discard, r.Body)
+	}
+}
+
+// limited is a listener with a bound on its connections. Where that is reached, the connection that has
+// been without a request for longest makes room for a new one.
 type limited struct {
 	net.Listener
-	slots chan struct{}
+	most int
+	// freed has an entry when a connection has ended since it was looked at.
+	freed chan struct{}
 	// done is closed with the listener.
 	done  chan struct{}
 	close sync.Once
+
+	mu   sync.Mutex
+	open int
+	// idle are *slot without a request in hand, the longest first.
+	idle *list.List
 }
 
-// limit bounds the connections of a listener.
+// limit bounds the connections of a listener; its note is to be the server's ConnState.
 func limit(listener net.Listener, most int) *limited {
-	return &limited{Listener: listener, slots: make(chan struct{}, most), done: make(chan struct{})}
+	return &limited{Listener: listener, most: most, freed: make(chan struct{}, 1), done: make(chan struct{}), idle: list.New()}
 }
 
-// Accept waits for a connection, and before that until there may be one more.
+// Accept waits for a connection, and for room for it where all others have a request in hand.
 func (l *limited) Accept() (net.Conn, error) {
-	select {
-	case l.slots <- struct{}{}:
-	case <-l.done:
-		return nil, net.ErrClosed
-	}
 	conn, err := l.Listener.Accept()
 	if err != nil {
-		<-l.slots
 		return nil, err
 	}
-	return &slot{Conn: conn, release: sync.OnceFunc(func() { <-l.slots })}, nil
+	for !l.enter() {
+		select {
+		case <-l.freed:
+		case <-l.done:
+			conn.Close()
+			return nil, net.ErrClosed
+		}
+	}
+	return &slot{Conn: conn, of: l}, nil
+}
+
+// enter counts one more connection, if there is room or can be made.
+func (l *limited) enter() bool {
+	l.mu.Lock()
+	full, longest := l.open >= l.most, l.idle.Front()
+	if !full || longest != nil {
+		l.open++
+	}
+	l.mu.Unlock()
+	if !full {
+		return true
+	}
+	if longest == nil {
+		return false
+	}
+	longest.Value.(*slot).Close()
+	return true
+}
+
+// note keeps account of what connections do.
+func (l *limited) note(conn net.Conn, state http.ConnState) {
+	if secured, ok := conn.(*tls.Conn); ok {
+		conn = secured.NetConn()
+	}
+	s, ok := conn.(*slot)
+	if !ok {
+		return
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	idle := (state == http.StateNew || state == http.StateIdle) && !s.closed
+	switch {
+	case idle && s.place == nil:
+		s.place = l.idle.PushBack(s)
+	case !idle:
+		l.forget(s)
+	}
+}
+
+// forget takes a connection out of those without a request.
+func (l *limited) forget(s *slot) {
+	if s.place != nil {
+		l.idle.Remove(s.place)
+		s.place = nil
+	}
 }
 
 // Close ends Accept, too.
@@ -82,10 +160,26 @@ func (l *limited) Close() error {
 // slot is a connection that gives its place back when it is closed.
 type slot struct {
 	net.Conn
-	release func()
+	of *limited
+	// place is that among the idle ones; nil: it has a request in hand, or is closed.
+	place  *list.Element
+	closed bool
 }
 
 func (s *slot) Close() error {
-	defer s.release()
+	s.of.mu.Lock()
+	first := !s.closed
+	s.closed = true
+	if first {
+		s.of.open--
+		s.of.forget(s)
+	}
+	s.of.mu.Unlock()
+	if first {
+		select {
+		case s.of.freed <- struct{}{}:
+		default:
+		}
+	}
 	return s.Conn.Close()
 }

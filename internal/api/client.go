@@ -23,10 +23,14 @@ import (
 // maxAnswer bounds what a client reads, in bytes.
 const maxAnswer = 256 << 20
 
-// Client talks to the daemon on one socket.
+// Client talks to one daemon.
 type Client struct {
-	path string
-	http *http.Client
+	// at is the path of its socket, or its URL.
+	at   string
+	base string
+	// token is sent with each request; empty: none is.
+	token string
+	http  *http.Client
 	// stream is for answers that take their time, and patient for those that begin late, too.
 	stream, patient *http.Client
 }
@@ -37,10 +41,18 @@ func NewClient(path string) *Client {
 	dial := func(ctx context.Context, _, _ string) (net.Conn, error) {
 		return new(net.Dialer).DialContext(ctx, "unix", path)
 	}
-	transport := &http.Transport{DialContext: dial, DisableKeepAlives: true, ResponseHeaderTimeout: 30 * time.Second, ExpectContinueTimeout: 10 * time.Second}
+	return newClient(path, "http://jeoul", &http.Transport{DialContext: dial})
+}
+
+// At returns where the daemon is: the path of its socket, or its URL.
+func (c *Client) At() string { return c.at }
+
+// newClient returns a client that connects by a transport. It connects at each call.
+func newClient(at, base string, transport *http.Transport) *Client {
+	transport.DisableKeepAlives, transport.ResponseHeaderTimeout, transport.ExpectContinueTimeout = true, 30*time.Second, 10*time.Second
 	patient := transport.Clone()
 	patient.ResponseHeaderTimeout = 0
-	return &Client{path: path, patient: &http.Client{Transport: patient},
+	return &Client{at: at, base: base, patient: &http.Client{Transport: patient},
 		http:   &http.Client{Transport: transport, Timeout: 30 * time.Second},
 		stream: &http.Client{Transport: transport}}
 }
@@ -65,7 +77,7 @@ func (c *Client) Explain(ctx context.Context, question trace.Question) (*trace.P
 func (c *Client) Trace(ctx context.Context, request TraceRequest, tell func(trace.Event) error) error {
 	body, err := c.open(ctx, c.stream, http.MethodPost, tracePath, request)
 	if err != nil {
-		return fmt.Errorf("ask the daemon on %s: %w", c.path, err)
+		return fmt.Errorf("ask the daemon on %s: %w", c.at, err)
 	}
 	defer body.Close()
 	for lines := json.NewDecoder(body); ; {
@@ -75,9 +87,9 @@ func (c *Client) Trace(ctx context.Context, request TraceRequest, tell func(trac
 		case errors.Is(err, io.EOF), ctx.Err() != nil:
 			return nil
 		case err != nil:
-			return fmt.Errorf("the daemon on %s broke off: %w", c.path, err)
+			return fmt.Errorf("the daemon on %s broke off: %w", c.at, err)
 		case event.Error != "":
-			return fmt.Errorf("the daemon on %s: %s", c.path, event.Error)
+			return fmt.Errorf("the daemon on %s: %s", c.at, event.Error)
 		}
 		if err := tell(event); err != nil {
 			return err
@@ -89,11 +101,11 @@ func (c *Client) Trace(ctx context.Context, request TraceRequest, tell func(trac
 func (c *Client) ask(ctx context.Context, method, path string, question, into any) error {
 	body, err := c.open(ctx, c.http, method, path, question)
 	if err != nil {
-		return fmt.Errorf("ask the daemon on %s: %w", c.path, err)
+		return fmt.Errorf("ask the daemon on %s: %w", c.at, err)
 	}
 	defer body.Close()
 	if err := json.NewDecoder(io.LimitReader(body, maxAnswer)).Decode(into); err != nil {
-		return fmt.Errorf("ask the daemon on %s: the answer cannot be understood (is it another program, or another version?): %w", c.path, err)
+		return fmt.Errorf("ask the daemon on %s: the answer cannot be understood (is it another program, or another version?): %w", c.at, err)
 	}
 	return nil
 }
@@ -112,16 +124,22 @@ func (c *Client) open(ctx context.Context, client *http.Client, method, path str
 		}
 		content = bytes.NewReader(text)
 	}
-	request, err := http.NewRequestWithContext(ctx, method, "http://jeoul"+path, content)
+	request, err := http.NewRequestWithContext(ctx, method, c.base+path, content)
 	if err != nil {
 		return nil, err
+	}
+	if c.token != "" {
+		request.Header.Set("Authorization", "Bearer "+c.token)
+	}
+	if request.ContentLength > largeBody {
+		request.Header.Set("Expect", "100-continue") // a refusal comes before the body then
 	}
 	if isYAML {
 		request.Header.Set("Content-Type", "application/yaml")
 	}
 	response, err := client.Do(request)
 	if err != nil {
-		return nil, explain(err)
+		return nil, c.explain(err)
 	}
 	if response.StatusCode == http.StatusOK {
 		return response.Body, nil
@@ -135,7 +153,10 @@ func (c *Client) open(ctx context.Context, client *http.Client, method, path str
 }
 
 // explain turns a failure to connect into what a person can do about it.
-func explain(err error) error {
+func (c *Client) explain(err error) error {
+	if c.base == c.at {
+		return explainRemote(err)
+	}
 	switch {
 	case errors.Is(err, fs.ErrNotExist), errors.Is(err, syscall.ECONNREFUSED):
 		return fmt.Errorf("%w; start it with `jeoul run -c FILE`, or name its socket with --socket", ErrNotRunning)
@@ -163,7 +184,7 @@ func (c *Client) Apply(ctx context.Context, source string, text []byte, dry bool
 	defer body.Close()
 	change := &Change{}
 	if err := json.NewDecoder(io.LimitReader(body, maxAnswer)).Decode(change); err != nil {
-		return nil, fmt.Errorf("apply: the daemon on %s broke off: %w", c.path, err)
+		return nil, fmt.Errorf("apply: the daemon on %s broke off: %w", c.at, err)
 	}
 	return change, nil
 }

@@ -167,7 +167,7 @@ func TestLargeBody(t *testing.T) {
 	client, _ := serveConfiguration(t, new(error))
 	var waiting []io.WriteCloser
 	for range maxLarge {
-		conn, err := net.Dial("unix", client.path)
+		conn, err := net.Dial("unix", client.at)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -205,7 +205,8 @@ func TestLargeBody(t *testing.T) {
 	}
 }
 
-// TestLimit: connections beyond the bound wait until one ends.
+// TestLimit: connections beyond the bound wait while all others have a request in hand; else the one
+// without a request for longest makes room.
 func TestLimit(t *testing.T) {
 	inner, err := net.Listen("unix", filepath.Join(t.TempDir(), "s"))
 	if err != nil {
@@ -236,12 +237,26 @@ func TestLimit(t *testing.T) {
 		t.Error("there are two connections where one may be")
 	default:
 	}
-	if n := len(listener.slots); n != 1 {
-		t.Errorf("%d places are taken", n)
+	if listener.mu.Lock(); listener.open != 1 {
+		t.Errorf("%d places are taken", listener.open)
 	}
+	listener.mu.Unlock()
 	first.Close()
 	first.Close()
 	second := <-accepted
+	listener.note(second, http.StateNew)
+	third, err := net.Dial("unix", inner.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer third.Close()
+	listener.note(<-accepted, http.StateNew)
+	if _, err := second.Write([]byte("x")); !errors.Is(err, net.ErrClosed) {
+		t.Errorf("writing to the connection that was to make room: %v", err)
+	}
+	if listener.open != 1 || listener.idle.Len() != 1 {
+		t.Errorf("%d places are taken, %d idle", listener.open, listener.idle.Len())
+	}
 	listener.Close()
 	if _, more := <-accepted; more {
 		t.Error("the listener is closed, and goes on")

@@ -65,18 +65,18 @@ func (b Balancer) handleOperations(a huma.API) {
 			operations, err := b.Operations()
 			return &answer[ops.Operations]{operations}, err
 		})
-	add(a, endpoint{method: http.MethodPost, path: backendPath + checkPath, id: "check", summary: "Ask a backend now whether it serves, without consequence for its verdict"},
+	add(a, endpoint{method: http.MethodPost, path: backendPath + checkPath, id: "check", summary: "Ask a backend now whether it serves, without consequence for its verdict", role: ops.RoleOperate},
 		func(ctx context.Context, in *OfBackend) (*answer[ops.Checked], error) {
 			checked, err := b.check(ctx, *in)
 			return &answer[ops.Checked]{checked}, err
 		})
-	add(a, endpoint{method: http.MethodPost, path: undoPath, id: "undo", summary: "Take the latest operation back", body: schemaOf[orderBody](a), slow: true},
+	add(a, endpoint{method: http.MethodPost, path: undoPath, id: "undo", summary: "Take the latest operation back", body: schemaOf[orderBody](a), role: ops.RoleOperate, slow: true},
 		func(ctx context.Context, in *Sent) (*answer[ops.Operation], error) {
 			return b.operate(ctx, ops.Undo, OfBackend{}, in.RawBody)
 		})
 	for verb, summary := range map[ops.Verb]string{ops.Drain: "Let a backend finish its flows, and give it no new one",
 		ops.Enable: "Give a drained backend new flows again", ops.Weight: "Give a backend another share of new flows"} {
-		add(a, endpoint{method: http.MethodPost, path: backendPath + "/" + string(verb), id: string(verb), summary: summary, body: schemaOf[orderBody](a), slow: true},
+		add(a, endpoint{method: http.MethodPost, path: backendPath + "/" + string(verb), id: string(verb), summary: summary, body: schemaOf[orderBody](a), role: ops.RoleOperate, slow: true},
 			func(ctx context.Context, in *struct {
 				OfBackend
 				Sent
@@ -94,7 +94,7 @@ func (b Balancer) operate(ctx context.Context, verb ops.Verb, at OfBackend, text
 			return nil, err
 		}
 	}
-	order, err := body.order(verb, at, callerOf(ctx))
+	order, err := body.order(verb, at, callerOf(ctx).name())
 	if err != nil {
 		return nil, err
 	}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/danielgtaylor/huma/v2"
 
+	"github.com/jeoul/jeoul/internal/api/access"
 	"github.com/jeoul/jeoul/internal/ops"
 	"github.com/jeoul/jeoul/internal/sources"
 	"github.com/jeoul/jeoul/internal/trace"
@@ -41,12 +42,17 @@ func (p *Problem) GetStatus() int { return p.Status }
 // ContentType is that of problems.
 func (p *Problem) ContentType(string) string { return problemType }
 
+// newProblem returns one of a kind.
+func newProblem(code int, detail string) *Problem {
+	return &Problem{Title: http.StatusText(code), Status: code, Detail: detail}
+}
+
 const problemType = "application/problem+json"
 
 // The router's own refusals have the same form as the API's.
 func init() {
 	huma.NewError = func(status int, message string, errs ...error) huma.StatusError {
-		p := &Problem{Title: http.StatusText(status), Status: status, Detail: message}
+		p := newProblem(status, message)
 		for _, err := range errs {
 			if err == nil {
 				continue
@@ -65,8 +71,7 @@ func init() {
 
 // problemOf returns an error as an answer; its kind is in the status code.
 func problemOf(err error) *Problem {
-	p := &Problem{Status: codeOf(err), Detail: err.Error()}
-	p.Title = http.StatusText(p.Status)
+	p := newProblem(codeOf(err), err.Error())
 	var faults yamlfile.Problems
 	var fault yamlfile.Problem
 	if errors.As(err, &fault) {
@@ -84,6 +89,8 @@ var codes = []struct {
 	kind error
 	code int
 }{
+	{access.ErrUnknown, http.StatusUnauthorized},
+	{access.ErrNoRole, http.StatusForbidden},
 	{trace.ErrBadQuestion, http.StatusBadRequest},
 	{ops.ErrBadRequest, http.StatusBadRequest},
 	{sources.ErrMalformed, http.StatusBadRequest},
@@ -138,7 +145,7 @@ func withProblems(mux *http.ServeMux) http.Handler {
 			detail = r.Method + " is not for " + r.URL.Path + "; use " + w.Header().Get("Allow")
 		}
 		w.Header().Del("X-Content-Type-Options")
-		(&Problem{Title: http.StatusText(answer.code), Status: answer.code, Detail: detail}).write(w)
+		newProblem(answer.code, detail).write(w)
 	})
 }
 

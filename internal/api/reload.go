@@ -23,7 +23,7 @@ func (c *Client) Reload(ctx context.Context) (*ops.Reloaded, error) {
 	defer body.Close()
 	done := &ops.Reloaded{}
 	if err := json.NewDecoder(io.LimitReader(body, maxAnswer)).Decode(done); err != nil {
-		return nil, fmt.Errorf("reload: the daemon on %s broke off: %w", c.path, err)
+		return nil, fmt.Errorf("reload: the daemon on %s broke off: %w", c.at, err)
 	}
 	return done, nil
 }

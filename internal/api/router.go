@@ -35,6 +35,8 @@ type endpoint struct {
 	answer *huma.Schema
 	// kind is the media type of the answer; empty: JSON.
 	kind string
+	// role is what the client needs; empty: RoleRead.
+	role ops.Role
 	// slow: the answer takes as long as the change that was asked for.
 	slow bool
 }
@@ -59,14 +61,15 @@ const changeBound = 5 * time.Minute
 func add[I, O any](a huma.API, e endpoint, answer func(context.Context, *I) (*O, error)) {
 	op := huma.Operation{Method: e.method, Path: e.path, OperationID: e.id, Summary: e.summary,
 		SkipValidateBody: true, MaxBodyBytes: max(e.maxBody, maxQuestion) + 1, BodyReadTimeout: bodyBound,
-		Errors: []int{http.StatusBadRequest, http.StatusNotFound, http.StatusConflict, http.StatusRequestTimeout, http.StatusPreconditionFailed,
+		Security: credentials, Middlewares: huma.Middlewares{needs(cmp.Or(e.role, ops.RoleRead))},
+		Errors: []int{http.StatusBadRequest, http.StatusUnauthorized, http.StatusForbidden, http.StatusNotFound, http.StatusConflict, http.StatusRequestTimeout, http.StatusPreconditionFailed,
 			http.StatusRequestEntityTooLarge, http.StatusUnprocessableEntity, http.StatusInternalServerError, http.StatusServiceUnavailable, http.StatusInsufficientStorage}}
 	if e.slow {
-		op.Middlewares = huma.Middlewares{func(ctx huma.Context, next func(huma.Context)) {
+		op.Middlewares = append(op.Middlewares, func(ctx huma.Context, next func(huma.Context)) {
 			_, w := humago.Unwrap(ctx)
 			_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(changeBound))
 			next(ctx)
-		}}
+		})
 	}
 	huma.Register(a, op, func(ctx context.Context, in *I) (*O, error) {
 		out, err := answer(ctx, in)
@@ -83,6 +86,7 @@ func add[I, O any](a huma.API, e endpoint, answer func(context.Context, *I) (*O,
 func (e endpoint) describe(a huma.API) {
 	item := a.OpenAPI().Paths[e.path]
 	op := map[string]*huma.Operation{http.MethodGet: item.Get, http.MethodPut: item.Put, http.MethodPost: item.Post, http.MethodPatch: item.Patch, http.MethodDelete: item.Delete}[e.method]
+	op.Description = fmt.Sprintf("Over TCP it needs the role %s.", cmp.Or(e.role, ops.RoleRead))
 	if op.RequestBody != nil {
 		op.RequestBody.Required = e.required
 		op.RequestBody.Content = map[string]*huma.MediaType{"application/json": {Schema: e.body}}
@@ -105,6 +109,7 @@ func newRouter(b Balancer) (http.Handler, huma.API) {
 	described.Info.Description = "The API of a running balancer."
 	described.OpenAPIPath, described.DocsPath, described.SchemasPath = documentPath, "", ""
 	described.Components.Schemas = huma.NewMapRegistry("#/components/schemas/", nameOf)
+	described.Components.SecuritySchemes = securitySchemes
 	described.CreateHooks = nil // links to schemas that are not served
 	a := humago.New(mux, described)
 	b.showStatus(a)
@@ -156,9 +161,9 @@ func (b Balancer) showStatus(a huma.API) {
 		func(context.Context, *none) (*answer[version], error) {
 			return &answer[version]{version{b.Version, "v1"}}, nil
 		})
-	add(a, endpoint{method: http.MethodPost, path: reloadPath, id: "reload", summary: "Read the configuration file again; answers when it is in force or refused", slow: true},
-		func(context.Context, *none) (*answer[ops.Reloaded], error) {
-			done, err := b.Reload()
+	add(a, endpoint{method: http.MethodPost, path: reloadPath, id: "reload", summary: "Read the configuration file again; answers when it is in force or refused", role: ops.RoleConfigure, slow: true},
+		func(ctx context.Context, _ *none) (*answer[ops.Reloaded], error) {
+			done, err := b.Reload(callerOf(ctx).name())
 			return &answer[ops.Reloaded]{done}, err
 		})
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package api is how other processes look at a running balancer: HTTP over a
-// unix socket. GET /v1/status answers with a ops.Status as JSON, POST /v1/explain with
+// unix socket and, with TLS and credentials, over TCP. GET /v1/status answers with a ops.Status as JSON, POST /v1/explain with
 // what would become of a packet, and POST /v1/trace with real packets, a line each.
 //
 // POST /v1/services/SERVICE/backends/BACKEND/drain, …/enable and …/weight change a
@@ -13,10 +13,14 @@
 package api
 
 import (
+	"bytes"
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
+	"log"
 	"net"
 	"net/http"
 	"os"
@@ -24,6 +28,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/jeoul/jeoul/internal/api/access"
 	"github.com/jeoul/jeoul/internal/httpserve"
 	"github.com/jeoul/jeoul/internal/ops"
 	"github.com/jeoul/jeoul/internal/sources"
@@ -64,9 +69,9 @@ type Balancer struct {
 	// Check asks a backend now, by the names of its service and its own. Errors: ErrNotFound,
 	// ErrRefused, the context's.
 	Check func(ctx context.Context, service, backend string) (ops.Checked, error)
-	// Reload has the daemon read its configuration file again, and returns when the file is in
-	// force or refused. Errors: ErrNotReloaded, ErrStopping, the context's.
-	Reload func() (ops.Reloaded, error)
+	// Reload has the daemon read its configuration file again, as by asks, and returns when the
+	// file is in force or refused. Errors: ErrNotReloaded, ErrStopping, the context's.
+	Reload func(by string) (ops.Reloaded, error)
 	// Sources are those of the configuration.
 	Sources *sources.Sources
 	// Configured is told of each change of the configuration that was made, and who asked for it;
@@ -146,23 +151,49 @@ func removeDead(ctx context.Context, path string) error {
 	return os.Remove(path)
 }
 
-// Serve answers requests on the listener until the context ends; then it lets
+// Serve answers requests on the unix socket until the context ends; then it lets
 // the requests in hand finish, within a bound, and closes the listener.
 func Serve(ctx context.Context, listener net.Listener, b Balancer) error {
 	router, _ := newRouter(b)
+	limited := limit(listener, maxConnections)
+	return answerOn(ctx, limited, limited, router)
+}
+
+// ServeTLS is Serve over TCP, for clients that the guard knows.
+func ServeTLS(ctx context.Context, listener net.Listener, b Balancer, guard *access.Guard) error {
+	router, _ := newRouter(b)
+	limited := limit(listener, maxConnections)
+	return answerOn(ctx, limited, tls.NewListener(limited, guard.TLS()), guarded(router, guard))
+}
+
+// answerOn answers requests on a listener, whose connections are bounded.
+func answerOn(ctx context.Context, limited *limited, listener net.Listener, handler http.Handler) error {
 	server := &http.Server{
-		Handler: router,
+		Handler: handler,
 		// A trace goes on until its client hangs up: it must end with us.
 		BaseContext:       func(net.Listener) context.Context { return ctx },
 		ConnContext:       withCaller,
-		ReadHeaderTimeout: 5 * time.Second,
+		ConnState:         limited.note,
+		ReadHeaderTimeout: 5 * time.Second, // that of a TLS handshake, too
 		ReadTimeout:       10 * time.Second,
 		WriteTimeout:      30 * time.Second,
 		IdleTimeout:       10 * time.Second,
 		MaxHeaderBytes:    16 << 10,
+		ErrorLog:          log.New(panics{os.Stderr}, "", 0),
 	}
-	if err := httpserve.Until(ctx, server, limit(listener, maxConnections), farewell); err != nil {
+	if err := httpserve.Until(ctx, server, listener, farewell); err != nil {
 		return fmt.Errorf("serve the API on %s: %w", listener.Addr(), err)
 	}
 	return nil
+}
+
+// panics passes on what a server logs of faults of ours, and nothing of clients that hang up in a handshake, or
+// speak something else.
+type panics struct{ to io.Writer }
+
+func (p panics) Write(line []byte) (int, error) {
+	if bytes.HasPrefix(line, []byte("http: panic")) {
+		return p.to.Write(line)
+	}
+	return len(line), nil
 }

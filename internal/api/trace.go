@@ -11,6 +11,7 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 	"github.com/danielgtaylor/huma/v2/adapters/humago"
 
+	"github.com/jeoul/jeoul/internal/ops"
 	"github.com/jeoul/jeoul/internal/trace"
 )
 
@@ -41,7 +42,7 @@ func (b Balancer) handleTraces(a huma.API) {
 			packet, err := b.Explain(question)
 			return &answer[*trace.Packet]{packet}, err
 		})
-	add(a, endpoint{method: http.MethodPost, path: tracePath, id: "trace", summary: "Real packets, a line of JSON each", body: schemaOf[TraceRequest](a), required: true, kind: traceType, answer: schemaOf[trace.Event](a)},
+	add(a, endpoint{method: http.MethodPost, path: tracePath, id: "trace", summary: "Real packets, a line of JSON each", body: schemaOf[TraceRequest](a), required: true, role: ops.RoleOperate, kind: traceType, answer: schemaOf[trace.Event](a)},
 		func(_ context.Context, in *Sent) (*huma.StreamResponse, error) {
 			var request TraceRequest
 			if err := read(in.RawBody, &request); err != nil {

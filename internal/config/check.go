@@ -12,6 +12,7 @@ import (
 // refused before are zero by now, and left out.
 func (p *parser) check() {
 	p.fillPorts()
+	p.checkAPI()
 	names, keys, vips := map[string]string{}, map[lb.ServiceKey]string{}, map[netip.Addr]string{}
 	for i, s := range p.cfg.Services {
 		field := ServiceField(i, "name")

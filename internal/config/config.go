@@ -45,6 +45,7 @@ type Config struct {
 	// says what holds for it.
 	TableSize  uint32
 	Metrics    Metrics
+	API        API
 	Flows      Flows
 	Transition Transition
 	// FullNAT has no addresses where no service has that mode.

@@ -104,6 +104,9 @@ func with(base []string, more ...string) string {
 	return service(append(base[:len(base):len(base)], more...)...)
 }
 
+// apiOver are the keys that api needs.
+const apiOver = "listen: '127.0.0.1:9540', certificate: /c, key: /k"
+
 func TestProblems(t *testing.T) {
 	tests := map[string]struct {
 		file string
@@ -120,7 +123,13 @@ func TestProblems(t *testing.T) {
 		"tab":         {"interface: eth0\n\tservices: x\n", []string{"f:2: not YAML: found a tab character that violates indentation"}},
 		"control":     {"a: \x01", []string{"f: not YAML: control characters are not allowed"}},
 		"large":       {strings.Repeat("#", MaxBytes+1), []string{"f: larger than 32 MiB; this is hardly a configuration"}},
-		"no such key": {"x: 1\n" + with(good), []string{"f:1: x: unknown key; use one of interface, interfaces, hook, socket, metrics, survive, orphan, table_size, flows, transition, fullnat, services"}},
+		"no such key": {"x: 1\n" + with(good), []string{"f:1: x: unknown key; use one of interface, interfaces, hook, socket, metrics, api, survive, orphan, table_size, flows, transition, fullnat, services"}},
+
+		// The API over TCP.
+		"api alone":            {with(good) + "api: {}\n", []string{"f:8: api.listen: missing; add it", "f:8: api.certificate: missing; add it", "f:8: api.key: missing; add it", "f:8: api: no client could use it: add tokens, or client_ca and clients"}},
+		"api without clients":  {with(good) + "api: {" + apiOver + ", client_ca: /ca}\n", []string{"f:8: api.client_ca: vouches for clients, and without clients none of them may do anything; add clients, such as {subject: OU=operators, role: operate}"}},
+		"api without ca":       {with(good) + "api: {" + apiOver + ", tokens: /t, clients: [{subject: CN=a, role: read}]}\n", []string{"f:8: api.clients: says what clients with a certificate may do, and without client_ca none is accepted; add client_ca or remove clients"}},
+		"api, role, attribute": {with(good) + "api: {" + apiOver + ", client_ca: /ca, clients: [{subject: O=a, role: root}]}\n", []string{`f:8: api.clients[0].subject: "O=a" is not one attribute of a subject; write its common name as CN=ci, or an organizational unit as OU=operators`, `f:8: api.clients[0].role: unknown role "root": use read, operate or configure`}},
 
 		// Keys.
 		"missing": {"hook: xdp", []string{
@@ -134,8 +143,8 @@ func TestProblems(t *testing.T) {
 		"duplicate key": {with(good, "port: 81"), []string{
 			"f:8: services[0].port: written twice, first at line 5; keep one"}},
 		"no value":   {"interface:\n" + service(good...)[len("interface: eth0\n"):], []string{"f:1: interface: has no value; give it one or remove the key"}},
-		"key a list": {"? [a]\n: b\n" + with(good), []string{"f:1: a key must be a word; use one of interface, interfaces, hook, socket, metrics, survive, orphan, table_size, flows, transition, fullnat, services"}},
-		"odd key":    {"\"a\\nb\": 1\n" + with(good), []string{`f:1: "a\nb": unknown key; use one of interface, interfaces, hook, socket, metrics, survive, orphan, table_size, flows, transition, fullnat, services`}},
+		"key a list": {"? [a]\n: b\n" + with(good), []string{"f:1: a key must be a word; use one of interface, interfaces, hook, socket, metrics, api, survive, orphan, table_size, flows, transition, fullnat, services"}},
+		"odd key":    {"\"wa\\nb\": 1\n" + with(good), []string{`f:1: "wa\nb": unknown key; use one of interface, interfaces, hook, socket, metrics, api, survive, orphan, table_size, flows, transition, fullnat, services`}},
 		"alias": {"interface: &a eth0\nsocket: *a\n" + service(good...)[len("interface: eth0\n"):], []string{
 			"f:2: socket: anchors, aliases and merge keys are not supported; write the values out"}},
 		"merge": {with(append(good[:4:4], "  - &b {name: web01, address: 192.0.2.1}", "  - <<: *b", "    name: web02")), []string{

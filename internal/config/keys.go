@@ -10,6 +10,7 @@ import (
 
 	"github.com/jeoul/jeoul/internal/keytable"
 	"github.com/jeoul/jeoul/internal/lb"
+	"github.com/jeoul/jeoul/internal/ops"
 )
 
 // MaxServices is how many services a configuration can have, and MaxBackends how
@@ -63,6 +64,10 @@ var rootKeys = keytable.Table[Config]{
 	{Name: "metrics",
 		What:  "What Prometheus can scrape: [metrics](../metrics.md).",
 		Value: keytable.Mapping(func(c *Config) *Metrics { return &c.Metrics }, metricsKeys)},
+	{Name: "api",
+		What:    "How the API is answered over TCP as well: [over TCP](../api.md#over-tcp).",
+		Refused: "Neither `tokens` nor `client_ca`.",
+		Value:   keytable.Mapping(func(c *Config) *API { return &c.API }, apiKeys)},
 	{Name: "survive",
 		What:  "Whether the data plane outlives the daemon's process, for the next one to go on with: `auto` where there is a bpf file system, `always` or the start fails, `never`.",
 		Value: keytable.Field(func(c *Config) *Survive { return &c.Survive }, keytable.Word(SurviveAuto, SurviveAlways, SurviveNever), SurviveAuto)},
@@ -96,6 +101,39 @@ var metricsKeys = keytable.Table[Metrics]{
 	{Name: "backends",
 		What:  "Up to how many backends, of all services, each has series of its own.",
 		Value: keytable.Field(func(m *Metrics) *uint32 { return &m.Backends }, keytable.Number[uint32](0, maxMetricsBackends), DefaultMetricsBackends)},
+}
+
+var apiKeys = keytable.Table[API]{
+	{Name: "listen", Required: true,
+		What:  "Where the API is answered over TCP, with TLS and credentials only.",
+		Value: keytable.Optional(func(a *API) *netip.AddrPort { return &a.Listen }, listenAddress, "")},
+	{Name: "certificate", Required: true,
+		What:  "The file of the server's certificate, and of those between it and its authority (PEM). It is read again when it changes.",
+		Value: keytable.Optional(func(a *API) *string { return &a.Certificate }, absolutePath, "")},
+	{Name: "key", Required: true,
+		What:    "The file of the certificate's private key (PEM).",
+		Refused: "A file that others than its owner and group can read.",
+		Value:   keytable.Optional(func(a *API) *string { return &a.Key }, absolutePath, "")},
+	{Name: "tokens",
+		What:    "The file of [tokens](../api.md#tokens): names, roles and hashes. It is read again when it changes.",
+		Refused: "A file that others than its owner and group can read.",
+		Value:   keytable.Optional(func(a *API) *string { return &a.Tokens }, absolutePath, "no token is accepted")},
+	{Name: "client_ca",
+		What:    "The file of the authorities that vouch for client certificates (PEM). It is read again when it changes.",
+		Refused: "No `clients` beside it.",
+		Value:   keytable.Optional(func(a *API) *string { return &a.ClientCA }, absolutePath, "no client certificate is accepted")},
+	{Name: "clients",
+		What:    "What clients with a certificate may do; the first subject that fits counts.",
+		Refused: "No `client_ca` beside it.",
+		Value: keytable.Mappings(func(a *API) *[]APIClient { return &a.Clients }, apiClientKeys,
+			keytable.Length{Max: maxAPIClients, Empty: "name a subject, or remove the line", TooMany: "that there can be; give them an organizational unit", Absent: "none"})},
+}
+
+var apiClientKeys = keytable.Table[APIClient]{
+	{Name: "subject", Required: true, What: "The certificate's common name or one of its organizational units.",
+		Value: keytable.Optional(func(c *APIClient) *Subject { return &c.Subject }, subject, "")},
+	{Name: "role", Required: true, What: "What the client may do: [roles](../api.md#roles).",
+		Value: keytable.Optional(func(c *APIClient) *ops.Role { return &c.Role }, keytable.Word(ops.Roles...), "")},
 }
 
 var flowKeys = keytable.Table[Flows]{

@@ -17,6 +17,7 @@ import (
 
 	"github.com/jeoul/jeoul/internal/health"
 	"github.com/jeoul/jeoul/internal/lb"
+	"github.com/jeoul/jeoul/internal/testcert"
 )
 
 func httpCheck(want lb.HTTPCheck) lb.Check {
@@ -49,7 +50,7 @@ func website(w http.ResponseWriter, r *http.Request) {
 }
 
 // web serves the website on loopback; with certificate (nil: none) over TLS. Both speak HTTP/1 and HTTP/2.
-func web(t *testing.T, address string, secure *authority) netip.AddrPort {
+func web(t *testing.T, address string, secure *testcert.Authority) netip.AddrPort {
 	t.Helper()
 	l, err := net.Listen("tcp", address)
 	if err != nil {
@@ -61,7 +62,7 @@ func web(t *testing.T, address string, secure *authority) netip.AddrPort {
 	s.Protocols.SetUnencryptedHTTP2(true)
 	t.Cleanup(func() { s.Close() })
 	if secure != nil {
-		s.TLSConfig = secure.config(t, "www.example.com", time.Hour*24*90)
+		s.TLSConfig = secure.Config(t, "www.example.com", time.Hour*24*90)
 		go s.ServeTLS(l, "", "")
 	} else {
 		go s.Serve(l)

@@ -3,85 +3,18 @@
 package checker
 
 import (
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/tls"
-	"crypto/x509"
-	"crypto/x509/pkix"
-	"encoding/pem"
 	"errors"
 	"io"
-	"math/big"
 	"net"
 	"net/netip"
-	"os"
-	"path/filepath"
 	"testing"
 	"time"
 
 	"github.com/jeoul/jeoul/internal/health"
 	"github.com/jeoul/jeoul/internal/lb"
+	"github.com/jeoul/jeoul/internal/testcert"
 )
-
-// authority signs certificates for tests; file has its own.
-type authority struct {
-	cert *x509.Certificate
-	key  *ecdsa.PrivateKey
-	file string
-}
-
-func newAuthority(t *testing.T) *authority {
-	t.Helper()
-	a := &authority{file: filepath.Join(t.TempDir(), "ca.pem")}
-	a.key = newKey(t)
-	der := a.sign(t, &x509.Certificate{
-		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "tests"}, IsCA: true, BasicConstraintsValid: true,
-		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(1000 * time.Hour), KeyUsage: x509.KeyUsageCertSign,
-	}, &a.key.PublicKey)
-	var err error
-	if a.cert, err = x509.ParseCertificate(der); err != nil {
-		t.Fatal(err)
-	}
-	text := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
-	if err := os.WriteFile(a.file, text, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	return a
-}
-
-func newKey(t *testing.T) *ecdsa.PrivateKey {
-	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return key
-}
-
-func (a *authority) sign(t *testing.T, c *x509.Certificate, key *ecdsa.PublicKey) []byte {
-	t.Helper()
-	parent := a.cert
-	if parent == nil {
-		parent = c
-	}
-	der, err := x509.CreateCertificate(rand.Reader, c, parent, key, a.key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return der
-}
-
-// config is a server's, with a certificate for name and 127.0.0.1 that expires after left.
-func (a *authority) config(t *testing.T, name string, left time.Duration) *tls.Config {
-	t.Helper()
-	key := newKey(t)
-	der := a.sign(t, &x509.Certificate{
-		SerialNumber: big.NewInt(2), DNSNames: []string{name}, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
-		NotBefore: time.Now().Add(-1000 * time.Hour), NotAfter: time.Now().Add(left),
-	}, &key.PublicKey)
-	return &tls.Config{Certificates: []tls.Certificate{{Certificate: [][]byte{der}, PrivateKey: key}}}
-}
 
 // serveTLS runs a server that completes handshakes and waits for the client's end.
 func serveTLS(t *testing.T, config *tls.Config, ended chan<- error) netip.AddrPort {
@@ -97,7 +30,7 @@ func serveTLS(t *testing.T, config *tls.Config, ended chan<- error) netip.AddrPo
 }
 
 func TestTLS(t *testing.T) {
-	ca, other := newAuthority(t), newAuthority(t)
+	ca, other := testcert.NewAuthority(t), testcert.NewAuthority(t)
 	const day = 24 * time.Hour
 	for _, c := range []struct {
 		name    string
@@ -107,23 +40,23 @@ func TestTLS(t *testing.T) {
 		words   string
 	}{
 		{"not verified", 90 * day, lb.TLSCheck{}, health.Passed, "TLS 1.3"},
-		{"verified", 90 * day, lb.TLSCheck{Verify: true, CA: ca.file, ServerName: "www.example.com"}, health.Passed, "TLS 1.3"},
-		{"verified by its address", 90 * day, lb.TLSCheck{Verify: true, CA: ca.file}, health.Passed, "TLS 1.3"},
-		{"another name", 90 * day, lb.TLSCheck{Verify: true, CA: ca.file, ServerName: "api.example.com"}, health.Failed, "has a certificate that is not for api.example.com but for www.example.com, 127.0.0.1"},
-		{"another authority", 90 * day, lb.TLSCheck{Verify: true, CA: other.file}, health.Failed, "whose authority is not known"},
+		{"verified", 90 * day, lb.TLSCheck{Verify: true, CA: ca.File, ServerName: "www.example.com"}, health.Passed, "TLS 1.3"},
+		{"verified by its address", 90 * day, lb.TLSCheck{Verify: true, CA: ca.File}, health.Passed, "TLS 1.3"},
+		{"another name", 90 * day, lb.TLSCheck{Verify: true, CA: ca.File, ServerName: "api.example.com"}, health.Failed, "has a certificate that is not for api.example.com but for www.example.com, 127.0.0.1"},
+		{"another authority", 90 * day, lb.TLSCheck{Verify: true, CA: other.File}, health.Failed, "whose authority is not known"},
 		{"the host's authorities", 90 * day, lb.TLSCheck{Verify: true}, health.Failed, "whose authority is not known"},
-		{"expired", -day, lb.TLSCheck{Verify: true, CA: ca.file}, health.Failed, "has a certificate that expired on "},
+		{"expired", -day, lb.TLSCheck{Verify: true, CA: ca.File}, health.Failed, "has a certificate that expired on "},
 		{"no authorities", 90 * day, lb.TLSCheck{Verify: true, CA: "/nonexistent"}, health.NoEvidence, "reading certificate authorities"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			to := serveTLS(t, ca.config(t, "www.example.com", c.left), nil)
+			to := serveTLS(t, ca.Config(t, "www.example.com", c.left), nil)
 			expect(t, check(t, to, lb.Check{Type: lb.CheckTLS, Timeout: patiently, TLS: &c.want}), c.outcome, c.words)
 		})
 	}
 }
 
 func TestTLSWarnsOfExpiry(t *testing.T) {
-	ca := newAuthority(t)
+	ca := testcert.NewAuthority(t)
 	const day = 24 * time.Hour
 	for _, c := range []struct {
 		left  time.Duration
@@ -132,7 +65,7 @@ func TestTLSWarnsOfExpiry(t *testing.T) {
 		{90 * day, ""}, {6*day + time.Hour, "has a certificate that expires on " + time.Now().Add(6*day+time.Hour).UTC().Format(time.DateOnly) + ", in 6 days"},
 		{day + time.Hour, "in 1 day"}, {-time.Hour, "has a certificate that expired on "},
 	} {
-		to := serveTLS(t, ca.config(t, "www.example.com", c.left), nil)
+		to := serveTLS(t, ca.Config(t, "www.example.com", c.left), nil)
 		got := check(t, to, lb.Check{Type: lb.CheckTLS, Timeout: patiently, TLS: &lb.TLSCheck{Expiry: 14 * day}})
 		if got.Outcome != health.Passed || (got.Reason == "") != (c.words == "") {
 			t.Errorf("%v left: %+v", c.left, got)
@@ -149,13 +82,13 @@ func TestTLSBadServers(t *testing.T) {
 	expect(t, check(t, to, lb.Check{Type: lb.CheckTLS, Timeout: 200 * time.Millisecond}), health.Failed, "does not answer within 200ms")
 	to = serve(t, "127.0.0.1:0", func(c net.Conn) { c.Read(make([]byte, 4096)) })
 	expect(t, check(t, to, lb.Check{Type: lb.CheckTLS, Timeout: patiently}), health.Failed, "closes the connection before it answers")
-	to = serveTLS(t, &tls.Config{MaxVersion: tls.VersionTLS11, MinVersion: tls.VersionTLS10, Certificates: newAuthority(t).config(t, "x", time.Hour).Certificates}, nil)
+	to = serveTLS(t, &tls.Config{MaxVersion: tls.VersionTLS11, MinVersion: tls.VersionTLS10, Certificates: testcert.NewAuthority(t).Config(t, "x", time.Hour).Certificates}, nil)
 	expect(t, check(t, to, lb.Check{Type: lb.CheckTLS, Timeout: patiently}), health.Failed, "TLS handshake")
 }
 
 func TestTLSEndsWithoutReset(t *testing.T) {
 	ended := make(chan error, 1)
-	to := serveTLS(t, newAuthority(t).config(t, "www.example.com", time.Hour), ended)
+	to := serveTLS(t, testcert.NewAuthority(t).Config(t, "www.example.com", time.Hour), ended)
 	expect(t, check(t, to, lb.Check{Type: lb.CheckTLS, Timeout: patiently}), health.Passed, "TLS 1.3")
 	if err := <-ended; !errors.Is(err, io.EOF) {
 		t.Errorf("the server read %v, expected the end of the stream", err)
@@ -163,11 +96,11 @@ func TestTLSEndsWithoutReset(t *testing.T) {
 }
 
 func TestHTTPS(t *testing.T) {
-	ca := newAuthority(t)
+	ca := testcert.NewAuthority(t)
 	secure := web(t, "127.0.0.1:0", ca)
 	for _, h2 := range []bool{false, true} {
 		want := httpCheck(lb.HTTPCheck{Path: "/healthz", Host: "www.example.com", HTTP2: h2, Body: "GET www.example.com HTTP/"})
-		want.TLS = &lb.TLSCheck{Verify: true, CA: ca.file, Expiry: 24 * time.Hour * 365}
+		want.TLS = &lb.TLSCheck{Verify: true, CA: ca.File, Expiry: 24 * time.Hour * 365}
 		got := check(t, secure, want)
 		expect(t, got, health.Passed, "status 200")
 		got.Text = got.Reason
@@ -177,7 +110,7 @@ func TestHTTPS(t *testing.T) {
 		want.TLS = nil
 		expect(t, check(t, secure, want), health.Failed, "")
 	}
-	h1 := serve(t, "127.0.0.1:0", func(c net.Conn) { tls.Server(c, ca.config(t, "x", time.Hour)).Handshake() })
+	h1 := serve(t, "127.0.0.1:0", func(c net.Conn) { tls.Server(c, ca.Config(t, "x", time.Hour)).Handshake() })
 	want := httpCheck(lb.HTTPCheck{HTTP2: true})
 	want.TLS = &lb.TLSCheck{}
 	expect(t, check(t, h1, want), health.Failed, "does not offer HTTP/2")

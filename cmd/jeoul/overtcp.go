@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"log/slog"
+	"net"
+
+	"github.com/jeoul/jeoul/internal/api"
+	"github.com/jeoul/jeoul/internal/api/access"
+	"github.com/jeoul/jeoul/internal/config"
+	"github.com/jeoul/jeoul/internal/ops"
+	"github.com/jeoul/jeoul/internal/sources"
+)
+
+// overTCP is how the API is answered over TCP; nil where the configuration does not have that.
+type overTCP struct {
+	listener net.Listener
+	guard    *access.Guard
+}
+
+// listenOverTCP opens the address of the API, and reads what its clients are known by.
+func listenOverTCP(ctx context.Context, cfg *config.Config, log *slog.Logger) (*overTCP, error) {
+	if !cfg.API.Listen.IsValid() {
+		return nil, nil
+	}
+	guard, err := access.New(cfg, log)
+	if err != nil {
+		return nil, err
+	}
+	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", cfg.API.Listen.String())
+	if err != nil {
+		return nil, cfg.At("api.listen", "%v", err)
+	}
+	return &overTCP{listener, guard}, nil
+}
+
+// close closes the address.
+func (o *overTCP) close() {
+	if o != nil {
+		o.listener.Close()
+	}
+}
+
+// serve answers requests until the context ends.
+func (o *overTCP) serve(ctx context.Context, b api.Balancer) error {
+	return api.ServeTLS(ctx, o.listener, b, o.guard)
+}
+
+// reloading has a reload read the files of the API again, too: one that cannot be used refuses it.
+func (o *overTCP) reloading(reload sources.Apply) sources.Apply {
+	if o == nil {
+		return reload
+	}
+	return func(ctx context.Context, load func() (*config.Config, error)) error {
+		var use func()
+		err := reload(ctx, func() (cfg *config.Config, err error) {
+			if cfg, err = load(); err == nil && cfg.API.Listen.IsValid() {
+				use, err = o.guard.Prepare(cfg)
+			}
+			return cfg, err
+		})
+		if err == nil {
+			use()
+		}
+		return err
+	}
+}
+
+// status adds what a person should look at.
+func (o *overTCP) status(status func() (ops.Status, error)) func() (ops.Status, error) {
+	if o == nil {
+		return status
+	}
+	return func() (ops.Status, error) {
+		s, err := status()
+		if err == nil {
+			s.Problems = append(s.Problems[:len(s.Problems):len(s.Problems)], o.guard.Problems()...)
+		}
+		return s, err
+	}
+}

@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package api
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"net/url"
+	"os"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// Remote is a daemon that is reached over TCP.
+type Remote struct {
+	// Server is its URL, as in https://lb1.example.com:9540.
+	Server string
+	// Token is what it knows the client by; empty: there is none.
+	Token string
+	// CA is the path of the authorities that vouch for it, as PEM; empty: those of this host.
+	CA string
+	// Certificate and Key are paths of the client's own, as PEM; empty: there is none.
+	Certificate, Key string
+}
+
+// NewRemoteClient returns a client for a daemon over TCP. It connects at each call. Errors: what cannot
+// be used of the remote's description.
+func NewRemoteClient(r Remote) (*Client, error) {
+	at, err := url.Parse(r.Server)
+	if err != nil || at.Scheme != "https" || at.Host == "" || strings.Trim(at.Path, "/") != "" || at.RawQuery != "" || at.User != nil {
+		return nil, fmt.Errorf("the server %q is not https://HOST:PORT, such as https://lb1.example.com:9540", r.Server)
+	}
+	secured := &tls.Config{MinVersion: tls.VersionTLS12}
+	if r.CA != "" {
+		text, err := os.ReadFile(r.CA)
+		if err != nil {
+			return nil, fmt.Errorf("read the authorities of %s: %w", r.Server, err)
+		}
+		if secured.RootCAs = x509.NewCertPool(); !secured.RootCAs.AppendCertsFromPEM(text) {
+			return nil, fmt.Errorf("%s has no certificate; it needs those of the authorities of %s, as PEM", r.CA, r.Server)
+		}
+	}
+	if r.Certificate != "" {
+		own, err := tls.LoadX509KeyPair(r.Certificate, r.Key)
+		if err != nil {
+			return nil, fmt.Errorf("read the client certificate %s and its key: %w", r.Certificate, err)
+		}
+		secured.Certificates = []tls.Certificate{own}
+	}
+	base := "https://" + at.Host
+	dialer := &net.Dialer{Timeout: 10 * time.Second}
+	client := newClient(base, base, &http.Transport{DialContext: dialer.DialContext, TLSClientConfig: secured,
+		TLSHandshakeTimeout: 10 * time.Second, Proxy: http.ProxyFromEnvironment})
+	client.token = r.Token
+	return client, nil
+}
+
+// explainRemote turns a failure to reach a daemon over TCP into what a person can do about it.
+func explainRemote(err error) error {
+	var authority x509.UnknownAuthorityError
+	var invalid x509.CertificateInvalidError
+	var alert tls.AlertError
+	switch {
+	case errors.Is(err, syscall.ECONNREFUSED):
+		return fmt.Errorf("%w; is api.listen in its configuration, with this port?", ErrNotRunning)
+	case errors.As(err, &authority):
+		return fmt.Errorf("%w; name the file of its authority with --ca", err)
+	case errors.As(err, &invalid) && invalid.Reason == x509.Expired:
+		return fmt.Errorf("%w; renew the certificate of the balancer", err)
+	case errors.As(err, &alert):
+		return fmt.Errorf("%w; the balancer refuses the client certificate: is it one of an authority in api.client_ca, and still valid?", err)
+	}
+	return err
+}

@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package ops
+
+import (
+	"fmt"
+	"slices"
+)
+
+// Role is what a client of the API may do.
+type Role string
+
+// The roles; each may do what those before it may.
+const (
+	// RoleRead sees everything, the configuration included, and changes nothing.
+	RoleRead Role = "read"
+	// RoleOperate drains, enables, weighs and checks backends, and traces packets.
+	RoleOperate Role = "operate"
+	// RoleConfigure changes the configuration, and has the file read again.
+	RoleConfigure Role = "configure"
+)
+
+// Roles are all of them, from the least to the most.
+var Roles = []Role{RoleRead, RoleOperate, RoleConfigure}
+
+// May says whether the role includes another.
+func (r Role) May(needed Role) bool {
+	return slices.Contains(Roles, r) && slices.Index(Roles, r) >= slices.Index(Roles, needed)
+}
+
+// UnmarshalText accepts "read", "operate" and "configure".
+func (r *Role) UnmarshalText(text []byte) error {
+	if !slices.Contains(Roles, Role(text)) {
+		return fmt.Errorf("unknown role %q: use read, operate or configure", text)
+	}
+	*r = Role(text)
+	return nil
+}
