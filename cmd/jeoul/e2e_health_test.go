@@ -243,21 +243,12 @@ func checkByAddress(t *testing.T, hook lb.Hook) {
 	})
 	ill := s.Servers[1]
 	patient := patients[ill.Name]
-	for _, test := range []struct {
-		name       string
-		hurt, heal func()
-		// reasons are what the checks of TCP and of HTTP say; empty: they find nothing.
-		tcp, http string
-	}{
-		{"killed", func() { patient.close(t) }, func() { patient.open(t) }, "refuses connections", "refuses connections"},
-		{"hangs", func() { patient.answer(t, 0) }, func() { patient.answer(t, http.StatusOK) }, "", "does not answer within 200ms"},
-		{"answers 503", func() { patient.answer(t, http.StatusServiceUnavailable) }, func() { patient.answer(t, http.StatusOK) }, "", "503"},
-		{"slow", func() { patient.linger(10 * checkTimeout) }, func() { patient.linger(0) }, "", "does not answer within 200ms"},
-		{"accept queue full", func() { patient.acceptNone(t, true) }, func() { patient.acceptNone(t, false) }, "200ms", "200ms"},
-		{"cable out", func() { s.cut(t, ill, true) }, func() { s.cut(t, ill, false) }, "200ms", "200ms"},
-	} {
+	for _, test := range s.illnesses(t, patient, checkTimeout) {
 		t.Run(test.name, func(t *testing.T) {
 			reasons := map[uint16]string{webPort: test.tcp, otherWebPort: test.http}
+			if test.prepare != nil {
+				test.prepare()
+			}
 			test.hurt()
 			s.eventually(t, ill.Name+" is found ill", func(status *ops.Status) bool {
 				return everyBackend(status, func(service ops.Service, b ops.Backend) bool {

@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/jeoul/jeoul/internal/lab"
 	"github.com/jeoul/jeoul/internal/lb"
@@ -55,21 +56,13 @@ func checkByVIP(t *testing.T, hook lb.Hook) {
 		})
 	}
 	everyOne("every backend is found healthy", lb.Healthy, "")
-	for _, test := range []struct {
-		name       string
-		hurt, heal func()
-		reason     string
-	}{
-		{"killed", func() { patient.close(t) }, func() { patient.open(t) }, "refuses connections"},
-		{"hangs", func() { patient.answer(t, 0) }, func() { patient.answer(t, http.StatusOK) }, "does not answer within 400ms"},
-		{"answers 503", func() { patient.answer(t, http.StatusServiceUnavailable) }, func() { patient.answer(t, http.StatusOK) }, "503"},
-		{"accept queue full", func() { patient.acceptNone(t, true) }, func() { patient.acceptNone(t, false) }, "400ms"},
-		{"without VIPs and decapsulation", func() { stop(t, s.agents[ill.Name]) }, func() { s.startAgent(t, ill) }, ""},
-		{"cable out", func() { s.cut(t, ill, true) }, func() { s.cut(t, ill, false) }, "400ms"},
-	} {
+	for _, test := range append(s.illnesses(t, patient, 400*time.Millisecond), s.unwilling(t, ill, 400*time.Millisecond)...) {
 		t.Run(test.name, func(t *testing.T) {
+			if test.prepare != nil {
+				test.prepare()
+			}
 			test.hurt()
-			everyOne(ill.Name+" is found ill, and no other", lb.Failing, test.reason)
+			everyOne(ill.Name+" is found ill, and no other", lb.Failing, test.http)
 			test.heal()
 			everyOne(ill.Name+" is found healthy", lb.Healthy, "")
 		})
@@ -78,9 +71,9 @@ func checkByVIP(t *testing.T, hook lb.Hook) {
 	t.Run("all at once", func(t *testing.T) { s.hangAll(t, patients) })
 }
 
-// wrapOnly has a backend keep the VIPs and take nothing out of what is wrapped or marked: only the
-// mode that sends it packets as they are goes on.
-func (s *stage) wrapOnly(t *testing.T, ill *lab.Host) {
+// takeAsIs has a backend keep the VIPs and take nothing out of what is wrapped or marked: only the
+// mode that sends it packets as they are goes on. It returns the agent that does so.
+func (s *stage) takeAsIs(t *testing.T, ill *lab.Host) *lab.Process {
 	stop(t, s.agents[ill.Name])
 	arguments := []string{"agent", "--state-dir", filepath.Join(ill.Dir, "state"), "--mode", string(lb.L2DSR)}
 	for _, p := range paths() {
@@ -88,7 +81,12 @@ func (s *stage) wrapOnly(t *testing.T, ill *lab.Host) {
 			arguments = append(arguments, "--vip", p.vip.String())
 		}
 	}
-	plain := jeoul(t, ill, &syncBuffer{}, arguments...)
+	return jeoul(t, ill, &syncBuffer{}, arguments...)
+}
+
+// wrapOnly has a backend do without decapsulation.
+func (s *stage) wrapOnly(t *testing.T, ill *lab.Host) {
+	plain := s.takeAsIs(t, ill)
 	s.eventually(t, ill.Name+" is found ill in all modes but l2dsr", func(status *ops.Status) bool {
 		return everyBackend(status, func(service ops.Service, b ops.Backend) bool {
 			return (b.Health.State == lb.Failing) == (b.Name == ill.Name && service.Mode != lb.L2DSR)

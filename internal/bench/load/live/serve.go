@@ -42,7 +42,7 @@ func Serve(ctx context.Context, name string, port, health uint16) error {
 	defer packets.Close()
 	group, ctx := errgroup.WithContext(ctx)
 	if health != 0 {
-		checks, err := config.Listen(ctx, "tcp4", ":"+strconv.Itoa(int(health)))
+		checks, err := config.Listen(ctx, "tcp", ":"+strconv.Itoa(int(health)))
 		if err != nil {
 			return fmt.Errorf("serving health checks: %w", err)
 		}

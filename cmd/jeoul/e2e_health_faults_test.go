@@ -1,0 +1,237 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/netip"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/vishvananda/netlink"
+
+	"github.com/jeoul/jeoul/cmd/jeoul/e2e"
+	"github.com/jeoul/jeoul/internal/lab"
+	"github.com/jeoul/jeoul/internal/lb"
+	"github.com/jeoul/jeoul/internal/ops"
+	"github.com/jeoul/jeoul/internal/testenv"
+)
+
+// illness is a way in which a backend stops serving.
+type illness struct {
+	name string
+	// prepare comes before, and changes nothing; nil: nothing is to prepare.
+	prepare, hurt, heal func()
+	// tcp and http are what checks of these types say of it, in part; none: they find nothing.
+	tcp, http string
+}
+
+// none is where a check finds nothing.
+const none = ""
+
+// illnesses are those of a backend with this server, asked by checks with this timeout.
+func (s *stage) illnesses(t *testing.T, p *patient, timeout time.Duration) []illness {
+	silent, unopened := "does not answer within "+timeout.String(), timeout.String()
+	var aside process
+	stepAside := func() {
+		if aside == nil {
+			aside = p.stepAside(t)
+		}
+	}
+	return []illness{
+		// The kernel goes on opening connections to a process that is stopped.
+		{"stopped", stepAside, func() { aside.signal(t, syscall.SIGSTOP) }, func() { aside.signal(t, syscall.SIGCONT) }, none, silent},
+		{"killed", stepAside, func() { aside.kill(t) }, func() { p.open(t) }, "refuses connections", "refuses connections"},
+		{"hangs", nil, func() { p.answer(t, 0) }, func() { p.answer(t, http.StatusOK) }, none, silent},
+		{"answers 503", nil, func() { p.answer(t, http.StatusServiceUnavailable) }, func() { p.answer(t, http.StatusOK) }, none, "503"},
+		{"slow", nil, func() { p.linger(10 * timeout) }, func() { p.linger(0) }, none, silent},
+		{"accept queue full", nil, func() { p.acceptNone(t, true) }, func() { p.acceptNone(t, false) }, unopened, unopened},
+		{"cable out", nil, func() { s.cut(t, p.host, true) }, func() { s.cut(t, p.host, false) }, unopened, unopened},
+	}
+}
+
+// unwilling are the illnesses of a backend that serves at its own address, and takes nothing for the VIPs.
+func (s *stage) unwilling(t *testing.T, ill *lab.Host, timeout time.Duration) []illness {
+	return []illness{
+		{"VIPs dropped", nil, func() { s.holdVIPs(t, ill, false) }, func() { s.holdVIPs(t, ill, true) }, timeout.String(), timeout.String()},
+		{"without VIPs and decapsulation", nil, func() { stop(t, s.agents[ill.Name]) }, func() { s.startAgent(t, ill) }, none, none},
+	}
+}
+
+// holdVIPs puts the VIPs on a backend's lo, where the agent had put them, or takes them off.
+func (s *stage) holdVIPs(t *testing.T, host *lab.Host, on bool) {
+	t.Helper()
+	err := host.Do(func() error {
+		lo, err := netlink.LinkByName("lo")
+		if err != nil {
+			return err
+		}
+		var errs []error
+		for _, p := range paths() {
+			switch address := (&netlink.Addr{IPNet: hostNet(p.vip)}); {
+			case p.mode.Translates():
+			case on:
+				errs = append(errs, netlink.AddrAdd(lo, address))
+			default:
+				errs = append(errs, netlink.AddrDel(lo, address))
+			}
+		}
+		return errors.Join(errs...)
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// process is a server in processes of its own, one for each port, which can be stopped and killed.
+type process []*lab.Process
+
+// stepAside has processes listen on the server's ports in its place, and returns when they do.
+func (p *patient) stepAside(t *testing.T) process {
+	t.Helper()
+	p.close(t)
+	var all process
+	for i, port := range p.ports {
+		all = append(all, jeoul(t, p.host, &syncBuffer{}, "bench", "live-server", "--name", p.host.Name,
+			"--port", fmt.Sprint(7000+i), "--health", fmt.Sprint(port)))
+	}
+	t.Cleanup(func() { all.kill(t) })
+	browser := e2e.NewBrowser(p.host)
+	for _, port := range p.ports {
+		at := netip.AddrPortFrom(p.host.IPv4, port).String()
+		testenv.Eventually(t, e2e.Patience, "a process answers at "+at, func() bool {
+			response, err := browser.Get("http://" + at)
+			if err == nil {
+				response.Body.Close()
+			}
+			return err == nil
+		})
+	}
+	return all
+}
+
+func (p process) signal(t *testing.T, signal syscall.Signal) {
+	t.Helper()
+	for _, one := range p {
+		if err := one.Signal(signal); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// kill ends the processes; those that have ended stay so.
+func (p process) kill(t *testing.T) {
+	t.Helper()
+	for _, one := range p {
+		if err := one.Kill(context.WithoutCancel(t.Context())); err != nil && !errors.Is(err, lab.ErrClosed) {
+			t.Error(err)
+		}
+	}
+}
+
+// faultCheck is what the matrix of faults asks by: a fault is to be found within faultFound.
+const (
+	faultInterval, faultTimeout = 500 * time.Millisecond, 400 * time.Millisecond
+	faultFall, faultRise        = 3, 2
+	faultFound                  = faultInterval*faultFall + faultTimeout
+)
+
+// TestMeasureFaults measures, for each mode and family by each hook, how long it takes until a fault is
+// found, and until it is found that it is over.
+func TestMeasureFaults(t *testing.T) {
+	file := measured(t, "health-faults.txt")
+	fmt.Fprintf(file, "# Seconds from a fault to the verdict (\"since\" of jeoul status -o json), and from its end to the other verdict.\n"+
+		"# Check http, interval %v, timeout %v, fall %d, rise %d: a fault is to be found within %v.\n", faultInterval, faultTimeout, faultFall, faultRise, faultFound)
+	forEachHook(t, func(t *testing.T, hook lb.Hook) {
+		s := buildStage(t, hook, 1)
+		var services []entry
+		for _, p := range paths() {
+			service := s.service(p, webPort)
+			service["check"] = entry{"type": "http", "path": "/healthz", "interval": faultInterval.String(), "timeout": faultTimeout.String(), "fall": faultFall, "rise": faultRise}
+			services = append(services, service)
+		}
+		configuration := s.configuration()
+		configuration["services"] = services
+		s.configure(t, hook, configuration)
+		patients := map[string]*patient{}
+		for _, server := range s.Servers {
+			s.startAgent(t, server)
+			patients[server.Name] = admit(t, server, webPort, webPort+portShift[lb.NAT], webPort+portShift[lb.FullNAT])
+		}
+		s.start(t)
+		s.turnedTo(t, s.Servers[1], lb.Healthy, func(lb.Mode) bool { return true })
+		ill := s.Servers[1]
+		every := func(lb.Mode) bool { return true }
+		byVIP := func(mode lb.Mode) bool { return !mode.Translates() }
+		for _, fault := range s.illnesses(t, patients[ill.Name], faultTimeout) {
+			s.measureFault(t, file, ill, fault, every)
+		}
+		for _, fault := range s.unwilling(t, ill, faultTimeout) {
+			s.measureFault(t, file, ill, fault, byVIP)
+		}
+		var plain *lab.Process
+		s.measureFault(t, file, ill, illness{name: "without decapsulation",
+			hurt: func() { plain = s.takeAsIs(t, ill) }, heal: func() { stop(t, plain); s.startAgent(t, ill) }},
+			func(mode lb.Mode) bool { return byVIP(mode) && mode != lb.L2DSR })
+	})
+}
+
+// measureFault measures one fault, which the checks of some modes find.
+func (s *stage) measureFault(t *testing.T, file io.Writer, ill *lab.Host, fault illness, finds func(lb.Mode) bool) {
+	t.Run(fault.name, func(t *testing.T) {
+		if fault.prepare != nil {
+			fault.prepare()
+		}
+		began := time.Now()
+		fault.hurt()
+		hurt := time.Now()
+		found := s.turnedTo(t, ill, lb.Failing, finds)
+		healing := time.Now()
+		fault.heal()
+		back := s.turnedTo(t, ill, lb.Healthy, finds)
+		fmt.Fprintf(file, "%s, %s:", s.hook, fault.name)
+		for _, p := range paths() {
+			if !finds(p.mode) {
+				continue
+			}
+			name := fmt.Sprintf("%s-%s-%d", p.mode, familyName(p.vip), webPort)
+			fmt.Fprintf(file, " %s %.2f/%.2f", p, found[name].since.Sub(began).Seconds(), back[name].since.Sub(healing).Seconds())
+			if reason := found[name].reason; !strings.Contains(reason, fault.http) {
+				t.Errorf("%s: the reason is %q, and should say %q", p, reason, fault.http)
+			}
+			if late := found[name].since.Sub(hurt); late > faultFound {
+				t.Errorf("%s: found after %v", p, late)
+			}
+		}
+		fmt.Fprintln(file)
+	})
+}
+
+// turned is when, and why, the checks of a service began to say what they say of a backend.
+type turned struct {
+	since  time.Time
+	reason string
+}
+
+// turnedTo waits until the checks of these modes say this of a backend, and those of others that it is
+// healthy. It returns since when, by services' names.
+func (s *stage) turnedTo(t *testing.T, host *lab.Host, state lb.Health, of func(lb.Mode) bool) map[string]turned {
+	t.Helper()
+	all := map[string]turned{}
+	s.eventually(t, fmt.Sprintf("%s is %s", host.Name, state), func(status *ops.Status) bool {
+		return everyBackend(status, func(service ops.Service, b ops.Backend) bool {
+			if b.Name != host.Name || !of(service.Mode) {
+				return b.Health.State == lb.Healthy
+			}
+			all[service.Name] = turned{b.Health.Since, b.Health.Reason}
+			return b.Health.State == state
+		})
+	})
+	return all
+}
