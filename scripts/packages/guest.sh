@@ -53,6 +53,7 @@ network() {
 	mkdir -p /srv/web
 	echo served >/srv/web/index.html
 	ip netns exec server busybox httpd -p 80 -h /srv/web
+	ip netns exec server busybox httpd -p 81 -h /srv/web
 	ip netns exec server busybox nc -ll -p 7777 -e /bin/cat &
 }
 
@@ -150,7 +151,7 @@ hardened() {
 
 # applied: the API configures a service, which is there when all of /run has gone, as by a reboot.
 applied() {
-	printf 'services: [{name: shop, vip: %s, port: 81, mode: nat, backends: [{name: shop01, address: 198.18.0.2, port: 80}]}]\n' "$vip" >/tmp/shop.yaml
+	printf 'services: [{name: shop, vip: %s, port: 81, mode: nat, backends: [{name: shop01, address: 198.18.0.2}]}]\n' "$vip" >/tmp/shop.yaml
 	jeoul apply -f /tmp/shop.yaml && [ "$(stat -c %U:%a /var/lib/jeoul /var/lib/jeoul/sources | xargs)" = "root:755 jeoul:700" ] &&
 		systemctl stop jeoul && rm -rf /run/jeoul && systemctl start jeoul && within 10 served 81
 }
