@@ -20,6 +20,8 @@ FUZZTIME ?= 20s
 FUZZPACKETS ?= 1000000
 # More flags for `go test`, such as -v or -run=NAME.
 TESTFLAGS ?=
+# More flags for `make try`, such as --demo.
+TRY ?=
 # More flags for `make bench-instructions`, such as --quick or --only=direct,jeoul-l2dsr-tc.
 INSTRUCTIONS ?=
 # What `make bench` measures with `jeoul bench`.
@@ -57,6 +59,10 @@ deps: ## install what is missing: Debian packages, and Go if it is too old
 .PHONY: deps-vm
 deps-vm: ## install what a laboratory in a virtual machine needs as well
 	@scripts/deps.sh vm
+
+.PHONY: try
+try: rights-try deps build ## try a balancer with three web servers and a client on this machine (TRY=--demo: by itself); needs root
+	@$(AS_ROOT) $(BIN) try $(TRY)
 
 .PHONY: demo
 demo: rights-demo deps build ## weigh L2DSR against a proxy, in the short form; needs root

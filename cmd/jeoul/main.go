@@ -35,6 +35,7 @@ type commands struct {
 	Trace      traceCmd      `cmd:"" help:"Ask a running balancer why a packet goes where it goes, or follow real ones."`
 	Config     configCmd     `cmd:"" help:"Explain the keys of a configuration, and write one anew."`
 	Doctor     doctorCmd     `cmd:"" help:"Look at this host while traffic runs, and say where packets are lost, why, and what cures it."`
+	Try        tryCmd        `cmd:"" help:"Try a balancer on this machine: with three web servers and a client, in network namespaces, and nothing stays behind."`
 	Bench      benchCmd      `cmd:"" help:"Weigh load balancers."`
 	Wire       wireCmd       `cmd:"" help:"Test a balancer at packet level: millions of packets and connections without sockets."`
 	Report     reportCmd     `cmd:"" help:"Make tables, charts and a page from the results of a run."`
@@ -42,6 +43,9 @@ type commands struct {
 	Completion completionCmd `cmd:"" help:"Print what a shell needs to complete command lines of jeoul."`
 	Man        manCmd        `cmd:"" help:"Write the manual pages of jeoul into a directory, a file for each command."`
 	Version    versionCmd    `cmd:"" help:"Show the version of jeoul and of what it runs on."`
+
+	// What runs inside of jeoul try.
+	Sandbox sandboxCmd `cmd:"" hidden:""`
 }
 
 // The exit statuses.

@@ -34,6 +34,9 @@ type Command struct {
 	Env []string
 	// Dir is the working directory; empty is the host's Dir.
 	Dir string
+	// Stdin is given to the process itself; of a terminal, its group becomes the foreground, and the
+	// caller takes that back when it has ended. nil: no input. Of namespaces of this machine only.
+	Stdin *os.File
 	// Stdout and Stderr receive the output; nil discards it. An *os.File is
 	// given to the process itself.
 	Stdout, Stderr io.Writer
@@ -83,6 +86,12 @@ func (h *Host) Start(ctx context.Context, c Command) (*Process, error) {
 	}
 	cmd.WaitDelay = outputDelay
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: h.lab.deathSignal()}
+	if c.Stdin != nil {
+		cmd.Stdin = c.Stdin
+		if _, err := unix.IoctlGetTermios(int(c.Stdin.Fd()), unix.TCGETS); err == nil {
+			cmd.SysProcAttr.Foreground, cmd.SysProcAttr.Ctty = true, int(c.Stdin.Fd())
+		}
+	}
 	p := &Process{host: h, name: c.Path, cmd: cmd, done: make(chan struct{})}
 	err := h.lab.usage.started(p, func() error {
 		return h.onKeeper(func() error { return startPinned(cmd, c.CPUs) })

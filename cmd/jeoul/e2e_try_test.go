@@ -1,0 +1,252 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/jeoul/jeoul/internal/testenv"
+)
+
+// tryPatience is how long a sandbox may take to come or to go.
+const tryPatience = 2 * time.Minute
+
+// asJeoul is a command that runs this program.
+func asJeoul(t *testing.T, arguments ...string) *exec.Cmd {
+	t.Helper()
+	executable, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	command := exec.Command(executable, arguments...)
+	command.Env = append(os.Environ(), actAsJeoul+"=1")
+	return command
+}
+
+// sandboxID finds the laboratory of a sandbox in what it says.
+func sandboxID(t *testing.T, text string) string {
+	t.Helper()
+	match := regexp.MustCompile(`/jeoul-lab-([0-9a-f]{4})\b`).FindStringSubmatch(text)
+	if match == nil {
+		t.Fatalf("no sandbox is named in:\n%s", text)
+	}
+	return match[1]
+}
+
+// remains are what there is of a laboratory: names of namespaces, directory and lock.
+func remains(id string) (left []string) {
+	for _, pattern := range []string{"/run/netns/jeoul-" + id + "-*", filepath.Join(os.TempDir(), "jeoul-lab-"+id), "/run/jeoul/labs/" + id + ".lock"} {
+		found, _ := filepath.Glob(pattern)
+		left = append(left, found...)
+	}
+	return left
+}
+
+func wantNoRemains(t *testing.T, id string) {
+	t.Helper()
+	if left := remains(id); len(left) > 0 {
+		t.Errorf("there is left: %v", left)
+	}
+}
+
+// TestTryDemo: each step of the demonstration brings what it says, and nothing stays behind.
+func TestTryDemo(t *testing.T) {
+	testenv.Root(t)
+	output, err := asJeoul(t, "try", "--demo").CombinedOutput()
+	if err != nil {
+		t.Fatalf("%v\n%s", err, output)
+	}
+	wantNoRemains(t, sandboxID(t, string(output)))
+}
+
+// TestTryCommand: a command in the client's place has the client's addresses and the sandbox's commands, and
+// jeoul ends as it does.
+func TestTryCommand(t *testing.T) {
+	testenv.Root(t)
+	command := asJeoul(t, "try")
+	command.Stdin = strings.NewReader("echo in $JEOUL_SANDBOX; crash web07; ask 3; ask 3; exit 7\n")
+	output, err := command.CombinedOutput()
+	if err != nil {
+		t.Errorf("a shell that ends with a status: %v\n%s", err, output)
+	}
+	for _, says := range []string{"ask 12", `no web server "web07"; there are web01 to web03`, "web01        1 #", "leaving the sandbox"} {
+		if !strings.Contains(string(output), says) {
+			t.Errorf("it does not say %q:\n%s", says, output)
+		}
+	}
+	wantNoRemains(t, sandboxID(t, string(output)))
+	output, err = asJeoul(t, "try", "sh", "-c", "echo $JEOUL_SANDBOX; exit 7").CombinedOutput()
+	if code := exitCode(err); code != 7 {
+		t.Errorf("a command that ends with 7: %v\n%s", err, output)
+	}
+	wantNoRemains(t, sandboxID(t, string(output)))
+	if output, err := asJeoul(t, "sandbox", "ask").CombinedOutput(); err == nil || !strings.Contains(string(output), "start `jeoul try`") {
+		t.Errorf("outside of a sandbox: %v, %s", err, output)
+	}
+}
+
+func exitCode(err error) int {
+	if exit, is := err.(*exec.ExitError); is {
+		return exit.ExitCode()
+	}
+	return 0
+}
+
+// TestTryEnds: however a sandbox ends, it is removed; after kill -9 by the next one.
+func TestTryEnds(t *testing.T) {
+	testenv.Root(t)
+	const stay = "echo in $JEOUL_SANDBOX; exec sleep 1000"
+	for _, end := range []struct {
+		name   string
+		signal syscall.Signal
+		// child: the signal is for the process that has started jeoul.
+		child bool
+	}{
+		{"Ctrl-C", unix.SIGINT, false}, {"parent killed", unix.SIGKILL, true}, {"killed", unix.SIGKILL, false},
+	} {
+		t.Run(end.name, func(t *testing.T) {
+			command := asJeoul(t, "try", "sh", "-c", stay)
+			if end.child {
+				command.Args = []string{"sh", "-c", `"$0" try sh -c '` + stay + `' & wait`, command.Path}
+				command.Path = "/bin/sh"
+			}
+			reader, writer, err := os.Pipe()
+			if err != nil {
+				t.Fatal(err)
+			}
+			command.Stdout, command.Stderr = writer, writer
+			if err := command.Start(); err != nil {
+				t.Fatal(err)
+			}
+			writer.Close()
+			text := bufio.NewReader(reader)
+			line, err := text.ReadString('\n')
+			for err == nil && !strings.HasPrefix(line, "in ") {
+				line, err = text.ReadString('\n')
+			}
+			id := sandboxID(t, line)
+			if len(remains(id)) == 0 {
+				t.Error("nothing of the sandbox is found while it is there")
+			}
+			if err := command.Process.Signal(end.signal); err != nil {
+				t.Fatal(err)
+			}
+			_ = command.Wait()
+			// Its processes hold the pipe until they are gone.
+			if _, err := io.Copy(io.Discard, text); err != nil {
+				t.Error(err)
+			}
+			if end.signal == unix.SIGKILL && !end.child {
+				if output, err := asJeoul(t, "try", "true").CombinedOutput(); err != nil {
+					t.Errorf("the next sandbox: %v\n%s", err, output)
+				}
+			}
+			wantNoRemains(t, id)
+		})
+	}
+}
+
+// TestTryTerminal: at a terminal the shell is in the foreground, with job control: Ctrl-C is for what runs in
+// it. Where the terminal goes, so does the sandbox.
+func TestTryTerminal(t *testing.T) {
+	testenv.Root(t)
+	for _, end := range []string{"exit", "hangup"} {
+		t.Run(end, func(t *testing.T) {
+			master, slave := openTerminal(t)
+			command := asJeoul(t, "try")
+			command.Stdin, command.Stdout, command.Stderr = slave, slave, slave
+			command.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
+			if err := command.Start(); err != nil {
+				t.Fatal(err)
+			}
+			slave.Close()
+			screen := &terminalReader{from: master}
+			screen.until(t, "stays behind")
+			fmt.Fprint(master, "echo in $JEOUL_SANDBOX, status $?\n")
+			screen.until(t, ", status 0")
+			id := sandboxID(t, screen.text.String())
+			fmt.Fprint(master, "sleep 1000\n")
+			screen.until(t, "sleep 1000")
+			// The shell may not have begun to sleep yet. What is typed is shown too, so not as echo says it.
+			testenv.Eventually(t, tryPatience, "Ctrl-C ends the sleep", func() bool {
+				fmt.Fprint(master, "\x03echo aw''ake\n")
+				return screen.sees("awake")
+			})
+			if strings.Contains(screen.text.String(), "job control") {
+				t.Errorf("the shell complains:\n%s", screen.text.String())
+			}
+			if end == "exit" {
+				fmt.Fprint(master, "\nexit\n")
+				screen.until(t, "leaving the sandbox")
+			} else {
+				master.Close()
+			}
+			if err := command.Wait(); err != nil && end == "exit" {
+				t.Error(err)
+			}
+			wantNoRemains(t, id)
+		})
+	}
+}
+
+// openTerminal makes a pseudo-terminal.
+func openTerminal(t *testing.T) (master, slave *os.File) {
+	t.Helper()
+	master, err := os.OpenFile("/dev/ptmx", os.O_RDWR|unix.O_NOCTTY|unix.O_NONBLOCK, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { master.Close() })
+	number, err := unix.IoctlGetInt(int(master.Fd()), unix.TIOCGPTN)
+	if err == nil {
+		err = unix.IoctlSetPointerInt(int(master.Fd()), unix.TIOCSPTLCK, 0)
+	}
+	if err == nil {
+		slave, err = os.OpenFile("/dev/pts/"+strconv.Itoa(number), os.O_RDWR|unix.O_NOCTTY, 0)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return master, slave
+}
+
+// terminalReader reads what a terminal shows.
+type terminalReader struct {
+	from *os.File
+	text bytes.Buffer
+	// seen is how much of it a wait has passed.
+	seen int
+}
+
+// until waits until there is a text, behind what was waited for before.
+func (r *terminalReader) until(t *testing.T, says string) {
+	t.Helper()
+	testenv.Eventually(t, tryPatience, fmt.Sprintf("%q is shown", says), func() bool { return r.sees(says) })
+}
+
+func (r *terminalReader) sees(says string) bool {
+	buffer := make([]byte, 4096)
+	_ = r.from.SetReadDeadline(time.Now().Add(50 * time.Millisecond))
+	if n, err := r.from.Read(buffer); err == nil || n > 0 {
+		r.text.Write(buffer[:n])
+	}
+	at := bytes.Index(r.text.Bytes()[r.seen:], []byte(says))
+	if at >= 0 {
+		r.seen += at + len(says)
+	}
+	return at >= 0
+}

@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"errors"
+	"os"
+	"os/exec"
+	"os/signal"
+	"syscall"
+
+	"github.com/jeoul/jeoul/internal/sandbox"
+)
+
+// tryCmd shows a newcomer what there is.
+type tryCmd struct {
+	Demo    bool     `name:"demo" help:"Show each step by itself, and leave: ask, kill a web server, drain one, change a weight, trace a packet."`
+	Command []string `arg:"" optional:"" passthrough:"" help:"A command to be run in the client's place (a shell)."`
+}
+
+// Help says what a sandbox is.
+func (tryCmd) Help() string {
+	return `A balancer, three web servers behind it and a client are built in network namespaces of this machine, and a shell in the
+client's place says what can be done. Nothing outside is touched; with the shell, all of it goes. Needs root.
+
+    sudo jeoul try
+    sudo jeoul try --demo
+    sudo jeoul try curl http://198.18.0.100/`
+}
+
+// Run builds the sandbox, and removes it however this ends.
+func (c *tryCmd) Run(ctx context.Context) (err error) {
+	ctx, stop := signal.NotifyContext(ctx, syscall.SIGHUP)
+	defer stop()
+	// Who reads the output may go first; there is still all to be removed.
+	signal.Ignore(syscall.SIGPIPE)
+	ctx, release := sandbox.WithParent(ctx)
+	defer release()
+	s, err := sandbox.Open(ctx, os.Stderr)
+	if err != nil {
+		return err
+	}
+	defer func() { err = exitOf(errors.Join(err, s.Close())) }()
+	streams := sandbox.Streams{In: os.Stdin, Out: os.Stdout, Err: os.Stderr}
+	switch {
+	case c.Demo:
+		return s.Demo(ctx, os.Stdout)
+	case len(c.Command) > 0:
+		return s.Run(ctx, streams, c.Command[0], c.Command[1:]...)
+	}
+	return s.Shell(ctx, streams)
+}
+
+// Validate refuses two things at once.
+func (c *tryCmd) Validate() error {
+	if c.Demo && len(c.Command) > 0 {
+		return errors.New("--demo shows its own steps: leave the command out")
+	}
+	return nil
+}
+
+// commandFailed is a command in the client's place that has said itself what is wrong.
+type commandFailed struct {
+	error
+	code int
+}
+
+func (e commandFailed) ExitCode() int { return e.code }
+
+// exitOf has jeoul end as a command did.
+func exitOf(err error) error {
+	var exit *exec.ExitError
+	if errors.As(err, &exit) && exit.Exited() {
+		return commandFailed{err, exit.ExitCode()}
+	}
+	return err
+}

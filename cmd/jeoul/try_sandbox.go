@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+
+	"github.com/jeoul/jeoul/internal/sandbox"
+)
+
+// sandboxCmd has what runs inside of `jeoul try`: its web servers, and commands in the client's place,
+// which find them by shorter names.
+type sandboxCmd struct {
+	Serve   sandboxServeCmd   `cmd:"" help:"Answer with a name."`
+	Ask     sandboxAskCmd     `cmd:"" help:"Ask through the balancer, each time on a new connection, and count who answers."`
+	Crash   sandboxCrashCmd   `cmd:"" help:"Kill a web server."`
+	Revive  sandboxReviveCmd  `cmd:"" help:"Start a web server again."`
+	Metrics sandboxMetricsCmd `cmd:"" help:"Show what Prometheus would read."`
+	Guide   sandboxGuideCmd   `cmd:"" help:"Say what can be done."`
+}
+
+type sandboxServeCmd struct {
+	Name string `arg:"" help:"What it answers with."`
+}
+
+// Run serves until it is told to stop.
+func (c *sandboxServeCmd) Run(ctx context.Context) error { return sandbox.Serve(ctx, c.Name) }
+
+type sandboxAskCmd struct {
+	Times int `arg:"" optional:"" default:"1" help:"How often (${default})."`
+}
+
+// Run asks.
+func (c *sandboxAskCmd) Run(ctx context.Context) error {
+	if _, err := sandboxDir(); err != nil {
+		return err
+	}
+	return sandbox.Ask(ctx, os.Stdout, sandbox.VIP, c.Times)
+}
+
+type sandboxCrashCmd struct {
+	Name string `arg:"" help:"Which: web01, web02 or web03."`
+}
+
+// Run kills it.
+func (c *sandboxCrashCmd) Run(ctx context.Context) error { return tellSandbox(ctx, "crash", c.Name) }
+
+type sandboxReviveCmd struct {
+	Name string `arg:"" help:"Which: web01, web02 or web03."`
+}
+
+// Run starts it.
+func (c *sandboxReviveCmd) Run(ctx context.Context) error { return tellSandbox(ctx, "revive", c.Name) }
+
+func tellSandbox(ctx context.Context, verb, name string) error {
+	dir, err := sandboxDir()
+	if err != nil {
+		return err
+	}
+	return sandbox.Tell(ctx, dir, verb, name)
+}
+
+type sandboxMetricsCmd struct {
+	Prefix string `arg:"" optional:"" help:"Only those whose names begin so."`
+}
+
+// Run shows them.
+func (c *sandboxMetricsCmd) Run(ctx context.Context) error {
+	if _, err := sandboxDir(); err != nil {
+		return err
+	}
+	return sandbox.Metrics(ctx, os.Stdout, c.Prefix)
+}
+
+type sandboxGuideCmd struct{}
+
+// Run prints the guide.
+func (sandboxGuideCmd) Run() error {
+	fmt.Print(sandbox.Guide())
+	return nil
+}
+
+// sandboxDir returns the directory of the sandbox that this command runs in.
+func sandboxDir() (string, error) {
+	dir := os.Getenv(sandbox.Directory)
+	if dir == "" {
+		return "", errors.New("this is a command of a sandbox: start `jeoul try`, and enter it there")
+	}
+	return dir, nil
+}
