@@ -52,7 +52,7 @@ func (c *agentCmd) Run(ctx context.Context) error {
 	defer signal.Stop(asked)
 	a, err := agent.Start(opt)
 	if err != nil {
-		return err
+		return withCapabilities(err, agentCapabilities)
 	}
 	printEvents(a.Events())
 	if at := a.Attachments(); len(at) > 0 {

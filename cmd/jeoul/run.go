@@ -143,7 +143,7 @@ func (c *runCmd) balance(ctx context.Context, cfg *config.Config, log *slog.Logg
 		err = errors.Join(err, p.close(log, leaving()))
 	}()
 	if err := p.open(running, cfg, c.StateDir, log); err != nil {
-		return err
+		return withCapabilities(err, balancerCapabilities)
 	}
 	version, _ := build()
 	checks := p.checks(log)
@@ -157,7 +157,7 @@ func (c *runCmd) balance(ctx context.Context, cfg *config.Config, log *slog.Logg
 		err = cfg.At("hook", "%v", err)
 	}
 	if err != nil {
-		return p.goesOn(err)
+		return withCapabilities(p.goesOn(err), balancerCapabilities)
 	}
 	configured.Use(remote.reloading(controller.Reload), controller.Replace)
 	shown := metrics.New(controller.Status, int(cfg.Metrics.Backends))
