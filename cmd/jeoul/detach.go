@@ -100,11 +100,11 @@ func (i instance) detach(links []string) error {
 	for _, event := range append(events, changes.Events()...) {
 		fmt.Println(event)
 	}
-	done := "no data plane was left on " + links[0]
+	done := "no data plane was left pinned on " + links[0]
 	if store != nil {
 		done = "detached: " + store.Dir()
-		err = errors.Join(err, datapath.Detach(i.keep(store), links))
 	}
+	err = errors.Join(err, datapath.Detach(i.keep(store), links))
 	// Last: until then they lead the next start, or `jeoul detach`, to what is left.
 	if err = errors.Join(err, i.forgetFiles(), i.forgetAliases("")); err == nil {
 		fmt.Println(done)
@@ -120,11 +120,14 @@ func kept(stateDir string) (lines []string) {
 		return nil
 	}
 	defer ns.Close()
-	for _, name := range pins.Instances(stateDir) {
-		if !strings.HasSuffix(name, fmt.Sprintf("-%d", ns.Inode())) {
+	here := fmt.Sprintf("-%d", ns.Inode())
+	for _, name := range withFiles(stateDir, here) {
+		store, err := pins.Find(stateDir, name)
+		if errors.Is(err, pins.ErrNothing) {
+			link := strings.TrimPrefix(strings.TrimSuffix(name, here), journalPrefix)
+			lines = append(lines, fmt.Sprintf("of a data plane that a process has left on %s nothing is pinned any more: start the daemon, or take away what else was left with `jeoul detach --interface %s`", link, link))
 			continue
 		}
-		store, err := pins.Find(stateDir, name)
 		if err != nil {
 			continue // it has a process
 		}
@@ -133,6 +136,18 @@ func kept(stateDir string) (lines []string) {
 		store.Close()
 	}
 	return lines
+}
+
+// withFiles lists the instances whose names end so and that have something pinned or a snapshot.
+func withFiles(stateDir, end string) []string {
+	names := pins.Instances(stateDir)
+	files, _ := filepath.Glob(filepath.Join(stateDir, journalPrefix+"*"+end+"."+kindSnapshot+".*"))
+	for _, path := range files {
+		name, _, _ := strings.Cut(filepath.Base(path), "."+kindSnapshot+".")
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	return slices.DeleteFunc(slices.Compact(names), func(name string) bool { return !strings.HasSuffix(name, end) })
 }
 
 func describeKept(keep *datapath.Keep) string {

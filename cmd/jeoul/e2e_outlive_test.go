@@ -119,6 +119,64 @@ func TestDetach(t *testing.T) {
 	}
 }
 
+// TestPinsAreGone kills the daemon and takes the bpf file system away: `jeoul status` says so, and
+// `jeoul detach` takes away what needs no pins. Taken away from a daemon that runs, it is no loss.
+func TestPinsAreGone(t *testing.T) {
+	s := buildStage(t, lb.HookTC, 1, kilo)
+	before := e2e.ReadSettings(t, s.Balancer)
+	for _, server := range s.Servers {
+		s.startAgent(t, server)
+	}
+	run := func(path string, arguments ...string) string {
+		t.Helper()
+		var output syncBuffer
+		process, err := s.Balancer.Start(t.Context(), lab.Command{Path: path, Args: arguments, Stdout: &output, Stderr: &output})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := process.Wait(); err != nil {
+			t.Fatalf("%s %q: %v: %s", path, arguments, err, output.String())
+		}
+		return output.String()
+	}
+	remount := func() {
+		t.Helper()
+		run("umount", "-l", "/sys/fs/bpf")
+		run("mount", "-t", "bpf", "bpf", "/sys/fs/bpf")
+	}
+	s.start(t)
+	pinned := s.pinned(t)
+	remount()
+	testenv.Eventually(t, 2*time.Minute, "it says that all is pinned anew", func() bool { return strings.Contains(s.log.String(), "it is pinned in") })
+	kill(t, s.daemon)
+	s.start(t)
+	if now := s.pinned(t); now != pinned {
+		t.Errorf("pins: %d, and before: %d", now, pinned)
+	}
+	kill(t, s.daemon)
+	remount()
+	ask := func(arguments ...string) string {
+		t.Helper()
+		var output syncBuffer
+		process := jeoul(t, s.Balancer, &output, append(arguments, "--state-dir", filepath.Join(s.Balancer.Dir, "state"))...)
+		<-process.Done()
+		return output.String()
+	}
+	link := s.Balancer.Interface
+	if output := ask("status", "--socket", s.socket); !strings.Contains(output, "on "+link+" nothing is pinned any more") {
+		t.Errorf("status says %q", output)
+	}
+	if output := ask("detach", "--interface", link); !strings.Contains(output, "no data plane was left pinned on "+link) {
+		t.Errorf("detach says %q", output)
+	}
+	for _, line := range e2e.ReadSettings(t, s.Balancer).Difference(before) {
+		t.Errorf("there is left: %s", line)
+	}
+	if left, err := os.ReadDir(filepath.Join(s.Balancer.Dir, "state")); err != nil || len(left) != 0 {
+		t.Errorf("there is left: %v, %v", left, err)
+	}
+}
+
 // TestOrphanStepsAside kills the daemon and waits for longer than its data plane may go on: clients
 // are refused at once then, until the next start.
 func TestOrphanStepsAside(t *testing.T) {

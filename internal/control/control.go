@@ -191,12 +191,13 @@ type Controller struct {
 	memory     lb.MemoryPlan                // as it was logged last
 	bare       map[lb.ServiceKey]bool       // services of which it was logged that they have no backend
 	lost       map[string]uint64            // frames of XDP, by interface, as it was logged last
+	notKept    string                       // why the data plane does not outlive the process, as it was logged last
 	// ports is nil where the data plane does not count them.
 	ports portCounter
 }
 
 // tasks are what the loop does at a time.
-type tasks struct{ reconcile, deadline, pending, retry, silence, losses, illness, steps *task }
+type tasks struct{ reconcile, deadline, pending, retry, silence, losses, keep, illness, steps *task }
 
 // New returns a controller for a configuration. Nothing happens before Start.
 func New(opt Options, cfg *config.Config) *Controller {
@@ -246,6 +247,7 @@ func (c *Controller) plan() {
 		retry:   c.agenda.add(quietly(c.distrust)),
 		silence: c.agenda.add(quietly(c.reportSilent)),
 		losses:  c.agenda.add(quietly(c.tellLosses)),
+		keep:    c.agenda.add(quietly(c.keepAgain)),
 		illness: c.agenda.add(quietly(c.tellUntold)),
 		steps: c.agenda.add(quietly(func() {
 			if err := c.advance(); err != nil {
@@ -336,6 +338,7 @@ func (c *Controller) welcome(warnings yamlfile.Problems) {
 	c.tellDown(nil)
 	c.vips.announceAll()
 	c.tasks.losses.in(lossEvery)
+	c.tasks.keep.in(keepEvery)
 	c.tasks.silence.in(silence)
 	c.paths.stale = true // some may have been found meanwhile
 	c.soon()

@@ -65,8 +65,15 @@ func (d *Datapath) takeOver() error {
 		return nil
 	}
 	sets, err := k.Store.Sets()
-	if err != nil || len(sets) == 0 {
-		return errors.Join(err, d.startAfresh(""))
+	if err == nil && len(sets) == 0 {
+		because, err := k.unpinned()
+		if err != nil {
+			return err
+		}
+		return d.startAfresh(because)
+	}
+	if err != nil {
+		return err
 	}
 	k.set = sets[len(sets)-1]
 	f := &found{store: k.Store}
@@ -89,6 +96,21 @@ func (d *Datapath) takeOver() error {
 type unusable struct{ reason string }
 
 func (u *unusable) Error() string { return u.reason }
+
+// unpinned says that a process has left a snapshot, and nothing is pinned of what it describes; empty where
+// there is none. Where its program is attached all the same, its pins cannot be seen, and that is an error.
+func (k *keeper) unpinned() (because string, err error) {
+	s, err := k.read()
+	if err != nil || s.Cookie != k.Cookie {
+		return "", nil
+	}
+	for _, i := range s.Interfaces {
+		if id, there := oursOn(port{name: i.Name, index: i.Index}); there {
+			return "", fmt.Errorf("nothing is pinned in %s of the data plane whose program (id %d) is on %s: if a bpf file system was mounted over the one with its pins, unmount it (`findmnt /sys/fs/bpf`); if it is of another balancer, stop that", k.Store.Dir(), id, i.Name)
+		}
+	}
+	return "nothing of it is pinned any more: its bpf file system was unmounted or mounted anew, or the machine was started anew", nil
+}
 
 // startAfresh removes what is kept, and with it what it has attached.
 func (d *Datapath) startAfresh(because string) error {

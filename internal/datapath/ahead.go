@@ -18,6 +18,9 @@ func (d *Datapath) writeAhead(c *revision, ports []port) error {
 	if k == nil {
 		return nil
 	}
+	if err := d.keepAgain(); err != nil {
+		return err
+	}
 	lines, encoded := make(map[*record][]byte, len(c.records)), make([][]byte, len(c.records))
 	for i, r := range c.records {
 		line, known := k.lines[r]

@@ -93,7 +93,8 @@ func (k *keeper) aside() (time.Time, error) {
 }
 
 // Detach takes what is kept off the interfaces, and removes it, also where another build
-// has made it or it cannot be read. The interfaces are those that it may be attached to besides those that
+// has made it or it cannot be read. Without a store, since nothing is pinned, it removes filters, which need no
+// pin. The interfaces are those that it may be attached to besides those that
 // it says itself. Call it in their network namespace.
 func Detach(keep *Keep, interfaces []string) error {
 	k := newKeeper(keep)
@@ -102,6 +103,9 @@ func Detach(keep *Keep, interfaces []string) error {
 		if nic, err := net.InterfaceByName(name); err == nil {
 			ports = append(ports, port{name: name, index: nic.Index})
 		}
+	}
+	if k.Store == nil {
+		return removeFilters(ports)
 	}
 	// A start that finds something attached needs its snapshot: that goes after what is attached.
 	return errors.Join(removeFilters(ports), k.clear(), k.forget())

@@ -39,8 +39,8 @@ func holderOf(p port, w way) fmt.Stringer {
 	h := holder{port: p}
 	if w.hook == lb.HookTC {
 		h.id, _ = secondOf(p)
-	} else if nl, err := netlink.LinkByIndex(p.index); err == nil && nl.Attrs().Xdp != nil {
-		h.id = ebpf.ProgramID(nl.Attrs().Xdp.ProgId)
+	} else {
+		h.id = xdpOn(p)
 	}
 	if h.id != 0 {
 		h.name, _ = programName(h.id)
@@ -61,6 +61,25 @@ func secondOf(p port) (ebpf.ProgramID, bool) {
 		}
 	}
 	return 0, false
+}
+
+// oursOn returns a program of Jeoul's that a link or netlink has put on an interface.
+func oursOn(p port) (ebpf.ProgramID, bool) {
+	if id := xdpOn(p); id != 0 {
+		if name, _ := programName(id); name == xdpProgram.name {
+			return id, true
+		}
+	}
+	return secondOf(p)
+}
+
+// xdpOn returns the XDP program on an interface; 0: none.
+func xdpOn(p port) ebpf.ProgramID {
+	nl, err := netlink.LinkByIndex(p.index)
+	if err != nil || nl.Attrs().Xdp == nil {
+		return 0
+	}
+	return ebpf.ProgramID(nl.Attrs().Xdp.ProgId)
 }
 
 // programName returns the name and the type of a loaded program; an empty name where it cannot be read.

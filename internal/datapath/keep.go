@@ -37,6 +37,10 @@ type keeper struct {
 	Keep
 	// number is that of the last snapshot that was written, and set of the last pins.
 	number, set uint64
+	// lost: the directory that was locked is not at its path any more, and what is kept is not pinned in the
+	// one in its place yet. note says that it was, until it is read.
+	lost bool
+	note string
 	// lines are the encoded services of the last snapshot.
 	lines map[*record][]byte
 }
@@ -205,13 +209,14 @@ type pinnedLink struct{ link.Link }
 // Leave lets go of the link, which goes on.
 func (p pinnedLink) Leave() error { return p.Link.Close() }
 
-// Close takes the program off the interface.
+// Close takes the program off the interface, also where a pin that cannot be reached keeps the link, under
+// a mount for one. The pin goes first: a link that is detached is of no use to a next process.
 func (p pinnedLink) Close() error {
 	err := p.Unpin()
 	if errors.Is(err, fs.ErrNotExist) {
 		err = nil
 	}
-	return errors.Join(err, p.Link.Close())
+	return errors.Join(err, p.Detach(), p.Link.Close())
 }
 
 // linkPin names the pin of the link to the interface of an index.

@@ -24,10 +24,12 @@ import (
 
 // kept opens datapaths that outlive each other, on one interface.
 type kept struct {
-	dir   string
-	hook  lb.Hook
-	ways  func(lb.Hook, []port) []attempt
-	limit uint32
+	dir  string
+	hook lb.Hook
+	ways func(lb.Hook, []port) []attempt
+	// programs are what is loaded, where that is not what is embedded.
+	programs func(lb.Hook) programKind
+	limit    uint32
 	// orphan is Options.Orphan.
 	orphan time.Duration
 }
@@ -63,6 +65,9 @@ func (k *kept) open() (*Datapath, error) {
 	}
 	if k.ways != nil {
 		d.ways = k.ways
+	}
+	if k.programs != nil {
+		d.programs = k.programs
 	}
 	return d, nil
 }
@@ -108,7 +113,7 @@ func rememberFlow(t *testing.T, d *Datapath) xdpFlow {
 // meanwhile, identities, flows and counters stay, and what is closed leaves nothing.
 func TestKept(t *testing.T) {
 	testenv.Root(t)
-	for _, w := range keptWays {
+	for _, w := range ofThisKernel(keptWays...) {
 		t.Run(w.name, func(t *testing.T) {
 			testenv.In(t, nics(t), func() error {
 				k := newKept(t)

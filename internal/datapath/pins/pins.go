@@ -42,8 +42,10 @@ const ours = "jeoul"
 
 // Store is a balancer's directory, and the lock on it.
 type Store struct {
-	dir  string
-	lock *os.File
+	// stateDir and instance are those of Open.
+	stateDir, instance string
+	dir                string
+	lock               *os.File
 }
 
 // Pinner is an object that can be pinned: it is pinned as a copy of its handle, for the
@@ -66,10 +68,36 @@ const (
 func Open(stateDir, instance string) (*Store, error) {
 	for start := time.Now(); ; <-time.After(pause) {
 		s, err := open(stateDir, instance)
+		if err == nil {
+			s.stateDir, s.instance = stateDir, instance
+		}
 		if !errors.Is(err, ErrBusy) || time.Since(start) > patience {
 			return s, err
 		}
 	}
+}
+
+// Renew opens the store anew where its directory is not at its path any more: its bpf file system was unmounted,
+// or another one mounted over it. Then it is empty, and true is returned. Only of a store that Open has
+// opened. Errors are those of Open; after one the store is as it was.
+func (s *Store) Renew() (bool, error) {
+	if now, err := os.Lstat(s.dir); err == nil {
+		if mine, err := s.lock.Stat(); err == nil && os.SameFile(mine, now) {
+			return false, nil
+		}
+	}
+	again, err := Open(s.stateDir, s.instance)
+	if err != nil {
+		return false, err
+	}
+	// What a mount before has had there is of no use to anyone.
+	if err := again.Clear(); err != nil {
+		again.Close()
+		return false, err
+	}
+	s.lock.Close()
+	*s = *again
+	return true, nil
 }
 
 func open(stateDir, instance string) (*Store, error) {

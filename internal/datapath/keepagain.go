@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package datapath
+
+import "fmt"
+
+// KeepAgain looks whether what is kept is still where the next process looks for it: it is not once a bpf file
+// system was unmounted, or another one mounted over it. Then it is pinned anew, without a packet noticing, and the
+// note says so. After an error the data plane ends with this process unless a later call succeeds, which
+// every change begins with.
+func (d *Datapath) KeepAgain() (note string, err error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.closed || d.keeper == nil {
+		return "", nil
+	}
+	err = d.keepAgain()
+	note, d.keeper.note = d.keeper.note, ""
+	return note, err
+}
+
+func (d *Datapath) keepAgain() error {
+	k := d.keeper
+	before := k.Store.Dir()
+	renewed, err := k.Store.Renew()
+	if renewed {
+		k.lost = true
+	}
+	if err == nil && k.lost {
+		err = d.pinAgain()
+	}
+	if err != nil {
+		return fmt.Errorf("what is kept in %s is not there any more, and cannot be pinned anew: %w: mount a bpf file system (`mount -t bpf bpf /sys/fs/bpf`)", before, err)
+	}
+	if k.lost {
+		k.note = fmt.Sprintf("what is kept of the data plane was not in %s any more, where a bpf file system was unmounted or mounted anew: it is pinned in %s now",
+			before, k.Store.Dir())
+	}
+	k.lost = false
+	return nil
+}
+
+// pinAgain pins what is attached in a directory that has nothing. What a process before has loaded only
+// its links keep: the change that comes at once pins what takes its place.
+func (d *Datapath) pinAgain() error {
+	for i, h := range d.holds {
+		l, is := h.(pinnedLink)
+		if !is {
+			continue
+		}
+		if err := l.Unpin(); err != nil {
+			return fmt.Errorf("forgetting where a link was pinned: %w", err)
+		}
+		if err := l.Pin(d.keeper.Store.Path("", d.way.linkPin(d.current.ports[i].index))); err != nil {
+			return fmt.Errorf("pinning the link of %s: %w", d.way.name, err)
+		}
+	}
+	if d.current == nil || d.current.adopted {
+		return nil
+	}
+	return d.keeper.pin(d.current, d.shared)
+}
