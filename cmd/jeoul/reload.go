@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"github.com/jeoul/jeoul/internal/control"
+	"github.com/jeoul/jeoul/internal/events"
 	"github.com/jeoul/jeoul/internal/metrics"
 	"github.com/jeoul/jeoul/internal/ops"
 	"github.com/jeoul/jeoul/internal/sources"
@@ -45,8 +46,8 @@ type reloader struct {
 // reload logs and counts what comes of it, too, and who has asked for it. Errors: ops.ErrNotReloaded, ops.ErrStopping, the
 // context's.
 func (r *reloader) reload(ctx context.Context, by string) (ops.Reloaded, error) {
-	path := r.sources.Path()
-	r.log.Info("reading "+path+" again", "by", by)
+	path, about := r.sources.Path(), events.About{Kind: events.KindReload, By: by}.Attr()
+	r.log.Info("reading "+path+" again", "by", by, about)
 	r.service.reloading()
 	defer r.service.ready()
 	err := r.sources.Reload(ctx)
@@ -55,16 +56,16 @@ func (r *reloader) reload(ctx context.Context, by string) (ops.Reloaded, error) 
 	}
 	r.shown.Reloaded(err)
 	if err == nil {
-		r.log.Info("reloaded " + path)
+		r.log.Info("reloaded "+path, about)
 		return ops.Reloaded{File: path}, nil
 	}
 	if ctx.Err() != nil {
 		return ops.Reloaded{}, ctx.Err()
 	}
 	for line := range strings.Lines(err.Error()) {
-		r.log.Error(strings.TrimRight(line, "\n"))
+		r.log.Error(strings.TrimRight(line, "\n"), about)
 	}
-	r.log.Error(ops.ErrNotReloaded.Error())
+	r.log.Error(ops.ErrNotReloaded.Error(), about)
 	return ops.Reloaded{}, fmt.Errorf("%v\n%w", err, ops.ErrNotReloaded)
 }
 

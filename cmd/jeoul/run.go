@@ -25,6 +25,7 @@ import (
 	"github.com/jeoul/jeoul/internal/control"
 	"github.com/jeoul/jeoul/internal/datapath"
 	"github.com/jeoul/jeoul/internal/datapath/pins"
+	"github.com/jeoul/jeoul/internal/events"
 	"github.com/jeoul/jeoul/internal/hostnet"
 	"github.com/jeoul/jeoul/internal/iface"
 	"github.com/jeoul/jeoul/internal/lb"
@@ -52,7 +53,8 @@ func (c *runCmd) Run(ctx context.Context) error {
 		describe(cfg)
 		return nil
 	}
-	return c.balance(ctx, cfg, newLogger(os.Stderr))
+	happened := events.NewLog(events.Kept, time.Now())
+	return c.balance(ctx, cfg, slog.New(happened.Handler(newLogger(os.Stderr).Handler())), happened)
 }
 
 // warn prints a checked file's warnings.
@@ -107,7 +109,7 @@ type parts struct {
 }
 
 // balance runs the daemon.
-func (c *runCmd) balance(ctx context.Context, cfg *config.Config, log *slog.Logger) (err error) {
+func (c *runCmd) balance(ctx context.Context, cfg *config.Config, log *slog.Logger, happened *events.Log) (err error) {
 	// From here on: before that, nothing could be read again.
 	hangup := make(chan os.Signal, 1)
 	signal.Notify(hangup, syscall.SIGHUP)
@@ -179,9 +181,9 @@ func (c *runCmd) balance(ctx context.Context, cfg *config.Config, log *slog.Logg
 		group.Go(func() error { return shown.Serve(ctx, scrapes) })
 	}
 	balancer := api.Balancer{Status: remote.status(controller.Status), Operate: controller.Operate, Operations: controller.Operations, Check: controller.Check,
-		Reload: func(by string) (ops.Reloaded, error) { return reloads.reload(ctx, by) }, Explain: p.datapath.Explain, Trace: loggedTrace(p.datapath, log), Metrics: shown.Handler(),
+		Reload: func(by string) (ops.Reloaded, error) { return reloads.reload(ctx, by) }, Explain: p.datapath.Explain, Trace: loggedTrace(p.datapath, log), Metrics: shown.Handler(), Events: happened,
 		Sources: configured, Configured: func(change sources.Change, by string) {
-			log.Info("configured", "source", change.Source, "generation", change.Generation, "by", by)
+			log.Info("configured", "source", change.Source, "generation", change.Generation, "by", by, events.About{Kind: events.KindConfiguration, By: by}.Attr())
 		}, Version: version}
 	group.Go(func() error { return api.Serve(ctx, listener, balancer) })
 	if remote != nil {

@@ -112,6 +112,11 @@ func (c *Client) ask(ctx context.Context, method, path string, question, into an
 
 // open sends a request and returns the body of an answer that is a success.
 func (c *Client) open(ctx context.Context, client *http.Client, method, path string, question any) (io.ReadCloser, error) {
+	return c.openWith(ctx, client, method, path, question, http.Header{})
+}
+
+// openWith is open with a header of its own.
+func (c *Client) openWith(ctx context.Context, client *http.Client, method, path string, question any, header http.Header) (io.ReadCloser, error) {
 	var content io.Reader
 	written, isYAML := question.(yamlText)
 	switch {
@@ -128,6 +133,7 @@ func (c *Client) open(ctx context.Context, client *http.Client, method, path str
 	if err != nil {
 		return nil, err
 	}
+	request.Header = header
 	if c.token != "" {
 		request.Header.Set("Authorization", "Bearer "+c.token)
 	}

@@ -103,6 +103,7 @@ var codes = []struct {
 	{sources.ErrOwned, http.StatusConflict},
 	{sources.ErrChanged, http.StatusPreconditionFailed},
 	{sources.ErrNotStored, http.StatusInsufficientStorage},
+	{errStreams, http.StatusServiceUnavailable},
 	{ops.ErrStopping, http.StatusServiceUnavailable},
 	{context.Canceled, http.StatusServiceUnavailable},
 	{context.DeadlineExceeded, http.StatusServiceUnavailable},

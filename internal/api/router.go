@@ -116,6 +116,7 @@ func newRouter(b Balancer) (http.Handler, huma.API) {
 	b.handleOperations(a)
 	b.handleConfiguration(a)
 	b.handleTraces(a)
+	b.handleEvents(a)
 	if b.Metrics != nil {
 		mux.Handle("GET /metrics", b.Metrics)
 	}

@@ -29,6 +29,7 @@ import (
 	"time"
 
 	"github.com/jeoul/jeoul/internal/api/access"
+	"github.com/jeoul/jeoul/internal/events"
 	"github.com/jeoul/jeoul/internal/httpserve"
 	"github.com/jeoul/jeoul/internal/ops"
 	"github.com/jeoul/jeoul/internal/sources"
@@ -72,6 +73,8 @@ type Balancer struct {
 	// Reload has the daemon read its configuration file again, as by asks, and returns when the
 	// file is in force or refused. Errors: ErrNotReloaded, ErrStopping, the context's.
 	Reload func(by string) (ops.Reloaded, error)
+	// Events are what has become of the balancer lately.
+	Events *events.Log
 	// Sources are those of the configuration.
 	Sources *sources.Sources
 	// Configured is told of each change of the configuration that was made, and who asked for it;

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/jeoul/jeoul/internal/config"
+	"github.com/jeoul/jeoul/internal/events"
 	"github.com/jeoul/jeoul/internal/lb"
 	"github.com/jeoul/jeoul/internal/ops"
 	"github.com/jeoul/jeoul/internal/yamlfile"
@@ -132,7 +133,7 @@ func (c *Controller) expire() error {
 	c.armDeadline()
 	lines := tale{log: c.opt.Log.Warn}
 	for _, key := range due {
-		lines.say("the deadline of the drain of %s has passed: it is taken out until it is enabled, and %s", c.view.find(key), endText(left[key]))
+		lines.say(events.About{Kind: events.KindOperation}, "the deadline of the drain of %s has passed: it is taken out until it is enabled, and %s", c.view.find(key), endText(left[key]))
 	}
 	lines.end("%d more backends are taken out, whose deadline has passed: `jeoul backend list` shows them")
 	return nil

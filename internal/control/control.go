@@ -21,6 +21,7 @@ import (
 
 	"github.com/jeoul/jeoul/internal/clock"
 	"github.com/jeoul/jeoul/internal/config"
+	"github.com/jeoul/jeoul/internal/events"
 	"github.com/jeoul/jeoul/internal/hostnet"
 	"github.com/jeoul/jeoul/internal/iface"
 	"github.com/jeoul/jeoul/internal/lb"
@@ -611,7 +612,7 @@ func (c *Controller) forward(views ...*view) error {
 func (c *Controller) logHost() {
 	changes := tale{log: c.opt.Log.Info}
 	for _, event := range c.opt.Host.Events() {
-		changes.say("%s", event)
+		changes.say(events.About{}, "%s", event)
 	}
 	changes.end("%d more changes to the host's network settings")
 }

@@ -7,6 +7,7 @@ import (
 	"maps"
 	"time"
 
+	"github.com/jeoul/jeoul/internal/events"
 	"github.com/jeoul/jeoul/internal/lb"
 )
 
@@ -22,17 +23,18 @@ type illnesses struct {
 	selected map[lb.ServiceKey]serving
 }
 
-// sayHealth logs a line, or counts it where there were too many of late.
-func (c *Controller) sayHealth(log func(string, ...any), format string, args ...any) {
+// sayHealth logs a line, or counts it where there were too many of late; it is an event all the same.
+func (c *Controller) sayHealth(log func(string, ...any), about events.About, format string, args ...any) {
 	if !c.tasks.illness.on {
 		c.tasks.illness.in(illnessEvery)
 	}
 	if c.ill.told == mostTold {
 		c.ill.untold++
-		return
+		about.Unlogged = true
+	} else {
+		c.ill.told++
 	}
-	c.ill.told++
-	log(fmt.Sprintf(format, args...))
+	log(fmt.Sprintf(format, args...), about.Attr())
 }
 
 // tellUntold logs how much was not logged.
@@ -77,7 +79,7 @@ func (c *Controller) tellHealth(before *view, judged []use) {
 func (c *Controller) tellVerdict(before *view, uses []use) {
 	at := uses[0]
 	was, now := before.verdict(at), c.view.verdict(at)
-	whose := who(c.view.service(at), c.view.backend(at))
+	whose, about := who(c.view.service(at), c.view.backend(at)), aboutBackend(events.KindHealth, c.view.service(at), c.view.backend(at))
 	switch more := len(uses) - 1; {
 	case more == 1:
 		whose += " (and of one more service)"
@@ -86,19 +88,24 @@ func (c *Controller) tellVerdict(before *view, uses []use) {
 	}
 	switch {
 	case now.state == lb.Failing && was.state != lb.Failing:
-		c.sayHealth(c.opt.Log.Warn, "%s is unhealthy: it %s", whose, reasonOf(now))
+		c.sayHealth(c.opt.Log.Warn, about, "%s is unhealthy: it %s", whose, reasonOf(now))
 	case now.state == lb.Healthy && was.state == lb.Failing:
-		c.sayHealth(c.opt.Log.Info, "%s is healthy again, after %s", whose, now.since.Sub(was.since).Round(100*time.Millisecond))
+		c.sayHealth(c.opt.Log.Info, about, "%s is healthy again, after %s", whose, now.since.Sub(was.since).Round(100*time.Millisecond))
 	}
 	switch {
 	case now.drain && !was.drain:
-		c.sayHealth(c.opt.Log.Info, "%s asks for no new flow, by its agent", whose)
+		c.sayHealth(c.opt.Log.Info, about, "%s asks for no new flow, by its agent", whose)
 	case was.drain && !now.drain:
-		c.sayHealth(c.opt.Log.Info, "%s asks for new flows again, by its agent", whose)
+		c.sayHealth(c.opt.Log.Info, about, "%s asks for new flows again, by its agent", whose)
 	}
 	if was.state != "" && was.weight != now.weight {
-		c.sayHealth(c.opt.Log.Info, "%s asks for %d%% of its weight, by its agent", whose, now.weight)
+		c.sayHealth(c.opt.Log.Info, about, "%s asks for %d%% of its weight, by its agent", whose, now.weight)
 	}
+}
+
+// aboutBackend is what an event of a backend is about.
+func aboutBackend(kind events.Kind, s lb.Service, b lb.Backend) events.About {
+	return events.About{Kind: kind, Service: s.Name, Backend: b.Name}
 }
 
 // reasonOf says of a backend that fails why it does.
@@ -133,7 +140,7 @@ func (c *Controller) tellServing(i int) {
 		delete(c.ill.selected, s.Key())
 		log = c.opt.Log.Info
 	}
-	c.sayHealth(log, "service %s: %s", s.Name, now.text(s))
+	c.sayHealth(log, events.About{Kind: events.KindHealth, Service: s.Name}, "service %s: %s", s.Name, now.text(s))
 }
 
 // text says which backends of a service take new flows.

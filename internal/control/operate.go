@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/jeoul/jeoul/internal/events"
 	"github.com/jeoul/jeoul/internal/lb"
 	"github.com/jeoul/jeoul/internal/ops"
 )
@@ -26,6 +27,15 @@ type operation struct {
 	deadline time.Time
 	weight   *uint16
 	changes  []change
+}
+
+// about is what an event of the operation is about, which by has asked for.
+func (op operation) about(by string) events.About {
+	about := events.About{Kind: events.KindOperation, By: by}
+	if len(op.changes) == 1 {
+		about.Service, about.Backend = op.changes[0].target.Service, op.changes[0].target.Backend
+	}
+	return about
 }
 
 // change is what an operation did to one backend. Only the part that the operation
@@ -156,7 +166,7 @@ func (c *Controller) change(order ops.Order) (ops.Operation, error) {
 		return ops.Operation{}, err
 	}
 	c.remember(op)
-	c.opt.Log.Info(fmt.Sprintf("%s, by %s%s", op, op.by, untilText(op.deadline)))
+	c.opt.Log.Info(fmt.Sprintf("%s, by %s%s", op, op.by, untilText(op.deadline)), op.about(op.by).Attr())
 	shown := op.shown()
 	shown.Notes = c.view.notes(op)
 	return shown, nil
@@ -303,7 +313,7 @@ func (c *Controller) undo(order ops.Order) (ops.Operation, error) {
 		return ops.Operation{}, err
 	}
 	c.forget()
-	c.opt.Log.Info(fmt.Sprintf("%s, by %s at %s, is taken back by %s", op, op.by, op.at.Format(time.DateTime), order.By))
+	c.opt.Log.Info(fmt.Sprintf("%s, by %s at %s, is taken back by %s", op, op.by, op.at.Format(time.DateTime), order.By), op.about(order.By).Attr())
 	shown, undone := done.shown(), op.shown()
 	shown.Undone = &undone
 	return shown, nil

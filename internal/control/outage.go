@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/jeoul/jeoul/internal/events"
 	"github.com/jeoul/jeoul/internal/lb"
 	"github.com/jeoul/jeoul/internal/ops"
 	"github.com/jeoul/jeoul/internal/paths"
@@ -90,7 +91,7 @@ func (c *Controller) warned() {
 func (c *Controller) tellWarnings(warnings yamlfile.Problems) {
 	lines := tale{log: c.opt.Log.Warn}
 	for _, warning := range warnings {
-		lines.say("%s", warning)
+		lines.say(events.About{Kind: events.KindConfiguration}, "%s", warning)
 	}
 	lines.end("%d more warnings of this kind: `jeoul status` shows the backends that get no packets, and why")
 }
@@ -111,10 +112,10 @@ func (c *Controller) tellServices(before *view, numbers []int) {
 			switch key, bare := s.Key(), c.view.bare(at.i); {
 			case !bare && c.bare[key]:
 				delete(c.bare, key)
-				back.say("service %s has a backend again that can take packets", s.Name)
+				back.say(events.About{Kind: events.KindPath, Service: s.Name}, "service %s has a backend again that can take packets", s.Name)
 			case bare && !c.bare[key] && (before == nil || !before.bare(at.i)) && !c.allExcused(at.i):
 				c.bare[key] = true
-				lost.say("service %s has no backend that can take packets until that changes", s.Name)
+				lost.say(events.About{Kind: events.KindPath, Service: s.Name}, "service %s has no backend that can take packets until that changes", s.Name)
 			}
 		}
 	}

@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"sync"
 
+	"github.com/jeoul/jeoul/internal/events"
 	"github.com/jeoul/jeoul/internal/lb"
 	"github.com/jeoul/jeoul/internal/ops"
 )
@@ -139,9 +140,9 @@ func (c *Controller) watchPool() {
 		limit := l.portsFor(p.address)
 		switch begins, ends := c.scarcity.judge(p.endpoint, held, limit); {
 		case begins:
-			scarce.say("%s", l.scarceText(p, held))
+			scarce.say(events.About{}, "%s", l.scarceText(p, held))
 		case ends:
-			enough.say("%s: full NAT has ports enough for it again, with %d of %d held", l.whose(p), held, limit)
+			enough.say(events.About{}, "%s: full NAT has ports enough for it again, with %d of %d held", l.whose(p), held, limit)
 		}
 	}
 	enough.end("full NAT has ports enough for %d more backends again")

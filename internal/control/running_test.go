@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/jeoul/jeoul/internal/config"
+	"github.com/jeoul/jeoul/internal/events"
 	"github.com/jeoul/jeoul/internal/ops"
 )
 
@@ -27,7 +28,7 @@ func (w *world) controller(file string) *Controller {
 			}
 			return nil
 		},
-		Log: slog.New(slog.NewTextHandler(w, nil)), Version: "v0",
+		Log: slog.New(events.NewLog(events.Kept, time.Now()).Handler(slog.NewTextHandler(w, nil))), Version: "v0",
 	}, parse(w.t, file))
 }
 

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/jeoul/jeoul/internal/events"
 	"github.com/jeoul/jeoul/internal/lb"
 	"github.com/jeoul/jeoul/internal/ops"
 )
@@ -161,7 +162,7 @@ func (c *Controller) tellStarts(before, now *view) {
 		s := now.cfg.Services[i]
 		for j, is := range now.starts[i] {
 			if is.slowing() && before.startOf(now.keyOf(use{i, j})).began != is.began {
-				c.sayHealth(c.opt.Log.Info, "%s begins with %d%% of its weight, and has all of it in %s", who(s, s.Backends[j]), is.share,
+				c.sayHealth(c.opt.Log.Info, aboutBackend(events.KindHealth, s, s.Backends[j]), "%s begins with %d%% of its weight, and has all of it in %s", who(s, s.Backends[j]), is.share,
 					(s.SlowStart - now.now.Sub(is.began)).Round(time.Millisecond))
 			}
 		}

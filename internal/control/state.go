@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/jeoul/jeoul/internal/config"
+	"github.com/jeoul/jeoul/internal/events"
 	"github.com/jeoul/jeoul/internal/iface"
 	"github.com/jeoul/jeoul/internal/lb"
 	"github.com/jeoul/jeoul/internal/paths"
@@ -163,13 +164,15 @@ type tale struct {
 	untold int
 }
 
-func (t *tale) say(format string, args ...any) {
+// say logs a line, or counts it; it is an event all the same.
+func (t *tale) say(about events.About, format string, args ...any) {
 	if t.told == mostTold {
 		t.untold++
-		return
+		about.Unlogged = true
+	} else {
+		t.told++
 	}
-	t.told++
-	t.log(fmt.Sprintf(format, args...))
+	t.log(fmt.Sprintf(format, args...), about.Attr())
 }
 
 // end says how many more there were, of what.
@@ -191,7 +194,7 @@ func (c *Controller) describe(former *view, warnings yamlfile.Problems) {
 		if s.DSCP != 0 {
 			mode = fmt.Sprintf("%s %d", s.Mode, s.DSCP)
 		}
-		services.say("service %s: %s, %s, %s, backends: %d", s.Name, s.Key(), mode, s.Scheduler, len(s.Backends))
+		services.say(events.About{Kind: events.KindConfiguration, Service: s.Name}, "service %s: %s, %s, %s, backends: %d", s.Name, s.Key(), mode, s.Scheduler, len(s.Backends))
 	}
 	services.end("%d more services: `jeoul status` shows them")
 	c.tellWarnings(slices.Concat(cfg.Warnings, warnings))
@@ -266,12 +269,12 @@ func (c *Controller) tellMoves(before *view, numbers iter.Seq[int]) {
 		switch {
 		case was == is:
 		case was == "":
-			found.say("%s is at %s", who(s, b), is)
+			found.say(aboutBackend(events.KindPath, s, b), "%s is at %s", who(s, b), is)
 		case is == "":
 			c.outages.say(t)
 			c.tellLost(&lost, s, b, now)
 		default:
-			found.say("%s has moved from %s to %s", who(s, b), was, is)
+			found.say(aboutBackend(events.KindPath, s, b), "%s has moved from %s to %s", who(s, b), was, is)
 		}
 	})
 	found.end("%d more backends were found or have moved: `jeoul status` shows them")
@@ -285,7 +288,7 @@ func who(s lb.Service, b lb.Backend) string {
 const moreLost = "%d more backends get no packets: `jeoul status` says why"
 
 func (c *Controller) tellLost(lost *tale, s lb.Service, b lb.Backend, e *paths.Entry) {
-	lost.say("%s %s: no packets until that changes", who(s, b), reason(s, e))
+	lost.say(aboutBackend(events.KindPath, s, b), "%s %s: no packets until that changes", who(s, b), reason(s, e))
 }
 
 // reportSilent says, once each, which backends have not been found in a while, and

@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"time"
+
+	"github.com/jeoul/jeoul/internal/events"
+)
+
+// eventsCmd shows what has become of a balancer.
+type eventsCmd struct {
+	daemonFlags
+	Follow bool   `name:"follow" short:"f" help:"Go on with events as they come, until Ctrl-C."`
+	After  string `name:"after" placeholder:"ID" help:"Only events after that of this id, which -o json shows."`
+	Output string `name:"output" short:"o" enum:"text,json" default:"text" placeholder:"text|json" help:"For a person, or a line of JSON for each event (${default})."`
+}
+
+// Run prints the events that are kept, and those that come.
+func (c *eventsCmd) Run(ctx context.Context) error {
+	client, err := c.client()
+	if err != nil {
+		return err
+	}
+	return client.Events(ctx, c.After, c.Follow, func(event *events.Event, lost *events.Lost) error {
+		if c.Output == "json" {
+			if event == nil {
+				return json.NewEncoder(os.Stdout).Encode(map[string]*events.Lost{"lost": lost})
+			}
+			return json.NewEncoder(os.Stdout).Encode(event)
+		}
+		return writeEvent(os.Stdout, event, lost)
+	})
+}
+
+// writeEvent prints an event for a person.
+func writeEvent(w io.Writer, event *events.Event, lost *events.Lost) (err error) {
+	switch {
+	case event != nil:
+		_, err = fmt.Fprintf(w, "%s  %-7s  %-13s  %s\n", event.At.Local().Format(time.DateTime), event.Level, event.Kind, event.Message)
+	case lost.Events > 0:
+		_, err = fmt.Fprintf(w, "! %d events are lost: %s\n", lost.Events, lost.Why)
+	default:
+		_, err = fmt.Fprintf(w, "! events are lost: %s\n", lost.Why)
+	}
+	return err
+}

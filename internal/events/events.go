@@ -1,0 +1,161 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package events keeps what has become of a balancer lately: every line of its log from level info on is
+// an event, with an id, so that what is logged and what programs are told never differ. It knows no HTTP.
+package events
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+)
+
+// Kept is how many events are kept, the latest; each takes some 300 bytes.
+const Kept = 4096
+
+// maxMessage bounds the text of an event, in bytes.
+const maxMessage = 4096
+
+// Kind says what an event is about.
+type Kind string
+
+// The kinds.
+const (
+	// KindHealth: a backend's health checks, or its agent, say something else.
+	KindHealth Kind = "health"
+	// KindPath: a backend was found on the network, has moved, or was lost.
+	KindPath Kind = "path"
+	// KindOperation: a backend was drained, enabled or weighed, or that was taken back.
+	KindOperation Kind = "operation"
+	// KindReload: the configuration file was read again, and is in force or refused.
+	KindReload Kind = "reload"
+	// KindConfiguration: a source of configuration beside the file was changed.
+	KindConfiguration Kind = "configuration"
+	// KindNotice: anything else that is logged.
+	KindNotice Kind = "notice"
+)
+
+// Event is one thing that has happened.
+type Event struct {
+	// ID is unique among the events of all starts of the daemon, and of those of one start its
+	// number decides the order.
+	ID    string    `json:"id"`
+	At    time.Time `json:"at"`
+	Level string    `json:"level" enum:"info,warning,error"`
+	Kind  Kind      `json:"kind" enum:"health,path,operation,reload,configuration,notice"`
+	// Service and Backend are the names of what it is about; empty: of nothing alone.
+	Service string `json:"service,omitempty"`
+	Backend string `json:"backend,omitempty"`
+	// By is who asked for it; empty: no client did.
+	By string `json:"by,omitempty"`
+	// Message says what has happened, and why, as the log does.
+	Message string `json:"message"`
+}
+
+// Log keeps the latest events.
+type Log struct {
+	start string
+
+	mu sync.Mutex
+	// ring has event number n (from 1) at (n-1) modulo its length; last is the number of the latest.
+	ring []Event
+	last uint64
+	// more is closed when there is another event.
+	more chan struct{}
+}
+
+// NewLog returns one that keeps so many events; start tells this start of the daemon from others.
+func NewLog(kept int, start time.Time) *Log {
+	return &Log{start: strconv.FormatInt(start.UnixMicro(), 36), ring: make([]Event, 0, kept), more: make(chan struct{})}
+}
+
+// add keeps an event, under the next id.
+func (l *Log) add(e Event) {
+	e.Kind = cmp.Or(e.Kind, KindNotice)
+	if len(e.Message) > maxMessage {
+		e.Message = strings.ToValidUTF8(e.Message[:maxMessage], "") + "…"
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.last++
+	e.ID = l.id(l.last)
+	if len(l.ring) < cap(l.ring) {
+		l.ring = append(l.ring, e)
+	} else {
+		l.ring[(l.last-1)%uint64(len(l.ring))] = e
+	}
+	close(l.more)
+	l.more = make(chan struct{})
+}
+
+func (l *Log) id(n uint64) string { return fmt.Sprintf("%s-%d", l.start, n) }
+
+// Reader reads events in their order.
+type Reader struct {
+	log  *Log
+	next uint64
+	// strange: it was to go on after an event of another start.
+	strange bool
+}
+
+// After returns a reader that goes on after the event of an id; empty: it begins with the
+// oldest that is kept. An id of another start of the daemon counts as lost.
+func (l *Log) After(id string) *Reader {
+	if id == "" {
+		return &Reader{log: l}
+	}
+	start, number, _ := strings.Cut(id, "-")
+	n, err := strconv.ParseUint(number, 10, 64)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if start != l.start || err != nil || n > l.last {
+		return &Reader{log: l, strange: true}
+	}
+	return &Reader{log: l, next: n + 1}
+}
+
+// Lost is what a reader has missed.
+type Lost struct {
+	// Events is how many are not kept any more; 0 where that is not known.
+	Events uint64 `json:"events,omitempty"`
+	// Why they are not there.
+	Why string `json:"why"`
+}
+
+// Read returns the events that there are, up to some hundred, and what was lost before them, if anything.
+func (r *Reader) Read() (events []Event, lost *Lost) {
+	const most = 128
+	l := r.log
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	oldest := l.last - uint64(len(l.ring)) + 1
+	switch {
+	case r.strange:
+		lost = &Lost{Why: "the daemon has started again since; these are the events of this start"}
+	case r.next != 0 && r.next < oldest:
+		lost = &Lost{Events: oldest - r.next, Why: fmt.Sprintf("only the latest %d events are kept", cap(l.ring))}
+	}
+	r.strange, r.next = false, max(r.next, oldest)
+	for ; r.next <= l.last && len(events) < most; r.next++ {
+		events = append(events, l.ring[(r.next-1)%uint64(cap(l.ring))])
+	}
+	return events, lost
+}
+
+// Wait returns when there is more to read, or the context has ended.
+func (r *Reader) Wait(ctx context.Context) {
+	r.log.mu.Lock()
+	more, there := r.log.more, r.next <= r.log.last
+	r.log.mu.Unlock()
+	if there {
+		return
+	}
+	select {
+	case <-more:
+	case <-ctx.Done():
+	}
+}
