@@ -108,7 +108,10 @@ func (i instance) open(cfg *config.Config) (store *pins.Store, warning string, e
 		}
 		return nil, "", cfg.At("survive", "%v", err)
 	}
-	return store, "", err
+	if err == nil && store.Private() {
+		warning = fmt.Sprintf("connections end with this process: %s is in a mount namespace that was made for it alone: enter the network namespace only (`nsenter --net=/run/netns/NAME` in the place of `ip netns exec NAME`)", store.Dir())
+	}
+	return store, warning, err
 }
 
 // sweep removes what killed balancers have left whose interfaces, or network namespaces, are gone. What

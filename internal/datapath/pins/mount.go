@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 
 	"golang.org/x/sys/unix"
 )
@@ -69,6 +70,20 @@ func mount(dir string) error {
 		return errors.Join(fmt.Errorf("mounting a bpf file system on %s: %w", dir, err), os.Remove(dir))
 	}
 	return nil
+}
+
+// Private says whether the store is on a bpf file system that ends with this process, for it is in a
+// mount namespace that the process' parent is not in: `ip netns exec` and `unshare --mount` make one
+// for each command.
+func (s *Store) Private() bool {
+	if strings.HasPrefix(s.dir, filepath.Join(system, ours)+"/") {
+		return false
+	}
+	var own, parents unix.Stat_t
+	if unix.Stat("/proc/thread-self/ns/mnt", &own) != nil || unix.Stat(fmt.Sprintf("/proc/%d/ns/mnt", os.Getppid()), &parents) != nil {
+		return false // it takes rights to ask for that of another user's process
+	}
+	return own.Ino != parents.Ino
 }
 
 func unmount(dir string) error {

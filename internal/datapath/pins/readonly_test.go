@@ -95,3 +95,29 @@ func TestSystemBecomesReadOnly(t *testing.T) {
 		return errors.Join(err, failed)
 	})
 }
+
+// TestPrivate: what is pinned on a file system that was mounted in a mount namespace of our own ends
+// with that, and on the host's it does not.
+func TestPrivate(t *testing.T) {
+	dir := t.TempDir()
+	withSystem(t, func(remount func() error) error {
+		host, err := Open(dir, "run-eth0-7")
+		if err != nil {
+			return err
+		}
+		if host.Private() {
+			t.Errorf("%s is taken for one that only this process sees", host.Dir())
+		}
+		if err := errors.Join(host.Remove(), remount()); err != nil {
+			return err
+		}
+		own, err := Open(dir, "run-eth0-7")
+		if err != nil {
+			return err
+		}
+		if !own.Private() {
+			t.Errorf("%s is taken for one that outlives the mount namespace", own.Dir())
+		}
+		return own.Remove()
+	})
+}
