@@ -31,6 +31,8 @@ STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
 NFPM := github.com/goreleaser/nfpm/v2/cmd/nfpm@v2.43.4
 # Where packages go.
 DIST ?= dist
+# What builds container images: podman, buildah or docker.
+PODMAN ?= podman
 
 # A static binary, which needs no C compiler; `make CGO_ENABLED=1 TESTFLAGS=-race test-unit` does.
 export CGO_ENABLED ?= 0
@@ -104,6 +106,10 @@ deb: build ## make a Debian package into dist
 .PHONY: tarball
 tarball: build ## make an archive of the static program and its files into dist
 	@GO='$(GO)' scripts/package.sh tarball $(BIN) $(DIST)
+
+.PHONY: image
+image: build ## build a container image, localhost/jeoul, by podman or what PODMAN names: see docs/install.md
+	@$(PODMAN) build -t jeoul -f deploy/container/Containerfile $(dir $(BIN))
 
 .PHONY: bench
 bench: rights-bench deps build ## measure the data plane and the Go code into results/bench; needs root
