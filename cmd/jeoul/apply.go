@@ -33,7 +33,7 @@ func (c *applyCmd) Run(ctx context.Context) error {
 	case !change.Changed:
 		fmt.Printf("nothing to change in source %s, generation %d\n", change.Source, change.Generation)
 	case c.DryRun:
-		fmt.Print(change.Difference)
+		writeDifference(os.Stdout, change.Difference, coloured())
 	default:
 		fmt.Printf("applied source %s, generation %d\n", change.Source, change.Generation)
 	}

@@ -29,6 +29,7 @@ type commands struct {
 	Backend    backendCmd    `cmd:"" help:"Drain backends of a running balancer, enable or weigh them, and undo that; until the daemon is stopped."`
 	Reload     reloadCmd     `cmd:"" help:"Have a running balancer read its configuration file again, and say whether that is in force."`
 	Apply      applyCmd      `cmd:"" help:"Configure services of a running balancer beside its file; answers when the data plane has them."`
+	Diff       diffCmd       `cmd:"" help:"Show what applying a file would change in a running balancer, and change nothing."`
 	Detach     detachCmd     `cmd:"" help:"Take away the data plane and the network changes of a process that has left them."`
 	Status     statusCmd     `cmd:"" help:"Show services, backends and counters of a running balancer."`
 	Token      tokenCmd      `cmd:"" help:"Make a token for the API of a balancer over TCP."`
