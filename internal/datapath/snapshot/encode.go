@@ -11,7 +11,9 @@ import (
 	"io"
 	"runtime"
 	"slices"
+	"sync"
 
+	fast "github.com/segmentio/encoding/json"
 	"golang.org/x/sync/errgroup"
 )
 
@@ -21,21 +23,39 @@ import (
 // castagnoli is what processors compute in hardware.
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
+// errFollowed says that a value is not alone in its line.
+var errFollowed = errors.New("something follows it")
+
 // tail ends a snapshot.
 type tail struct {
 	// Checksum is the CRC-32C of all before its line.
 	Checksum uint32 `json:"crc32c"`
 }
 
+// scratches are for lines of a length that is not known before.
+var scratches = sync.Pool{New: func() any { return new(bytes.Buffer) }}
+
 // Line returns the line of a service.
-func (s *Service) Line() ([]byte, error) { return line(s) }
+func (s *Service) Line() ([]byte, error) {
+	scratch := scratches.Get().(*bytes.Buffer)
+	defer scratches.Put(scratch)
+	scratch.Reset()
+	if err := json.NewEncoder(scratch).Encode(s); err != nil {
+		return nil, encodeError(err)
+	}
+	return bytes.Clone(scratch.Bytes()), nil
+}
 
 func line(v any) ([]byte, error) {
 	data, err := json.Marshal(v)
 	if err != nil {
-		return nil, fmt.Errorf("encoding the snapshot of the data plane: %w", err)
+		return nil, encodeError(err)
 	}
 	return append(data, '\n'), nil
+}
+
+func encodeError(err error) error {
+	return fmt.Errorf("encoding the snapshot of the data plane: %w", err)
 }
 
 // Encode returns a snapshot with a head and the lines of its services.
@@ -45,11 +65,17 @@ func Encode(h Head, services [][]byte) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
+	const end = 64 // more bytes than the tail has
+	size := end
+	for _, s := range services {
+		size += len(s)
+	}
+	data = slices.Grow(data, size)
 	for _, s := range services {
 		data = append(data, s...)
 	}
-	end, err := line(tail{crc32.Checksum(data, castagnoli)})
-	return append(data, end...), err
+	last, err := line(tail{crc32.Checksum(data, castagnoli)})
+	return append(data, last...), err
 }
 
 // Decode reads a snapshot. Errors: ErrDamaged, ErrVersion.
@@ -138,15 +164,22 @@ func firstLines(text []byte, lines int) []byte {
 	return text[:end]
 }
 
-// decodeLines reads services, a line each; the first is the service of that number.
+// decodeLines reads services, a line each; the first is the service of that number. It does not use encoding/json,
+// which takes four times as long: half of what an adoption of 10,000 services would. What
+// encodes is encoding/json, for the other library writes durations in another form.
 func decodeLines(lines []byte, into []Service, first int) error {
-	decoder := strict(lines)
 	for i := range into {
-		if err := decoder.Decode(&into[i]); err != nil {
+		text, rest, _ := bytes.Cut(lines, []byte{'\n'})
+		left, err := fast.Parse(text, &into[i], fast.DisallowUnknownFields)
+		if err == nil && len(left) > 0 {
+			err = errFollowed
+		}
+		if err != nil {
 			return fmt.Errorf("service %d: %w", first+i, err)
 		}
+		lines = rest
 	}
-	return atEnd(decoder)
+	return nil
 }
 
 // strictly decodes one value that has no fields but known ones, and nothing after it.
@@ -168,7 +201,7 @@ func strict(data []byte) *json.Decoder {
 // atEnd returns an error where anything is left to decode.
 func atEnd(decoder *json.Decoder) error {
 	if _, err := decoder.Token(); err != io.EOF {
-		return errors.New("something follows it")
+		return errFollowed
 	}
 	return nil
 }

@@ -4,6 +4,7 @@ package snapshot
 
 import (
 	"bytes"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -57,6 +58,32 @@ func TestDecode(t *testing.T) {
 	head.Format, head.Version, head.Lines = format, Version, 1
 	if want := (&Snapshot{head, services}); !reflect.DeepEqual(got, want) {
 		t.Errorf("got %+v\nwant %+v", got, want)
+	}
+}
+
+// TestLinesAreReadAsByTheStandardLibrary, which other builds read them with.
+func TestLinesAreReadAsByTheStandardLibrary(t *testing.T) {
+	_, services := example()
+	full := services[0]
+	full.Name, full.GroupID, full.Clients, full.Last = "<web> & \u2028 저울 \"", 7, 2, full.Base
+	full.Persistence = lb.Persistence{Timeout: time.Hour, Group: "g"}
+	full.SlowStart, full.Transition.Window, full.Limits.Rate = time.Minute, time.Second, 9
+	for name, service := range map[string]Service{"an example": services[0], "all fields": full} {
+		want, err := json.Marshal(&service)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, err := service.Line(); err != nil || string(got) != string(want)+"\n" {
+			t.Errorf("%s: %s, %v\nwant %s", name, got, err, want)
+		}
+		var read [1]Service
+		if err := decodeLines(append(want, '\n'), read[:], 0); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		var like Service
+		if err := json.Unmarshal(want, &like); err != nil || !reflect.DeepEqual(read[0], like) {
+			t.Errorf("%s: read as %+v, %v\nwant %+v", name, read[0], err, like)
+		}
 	}
 }
 
