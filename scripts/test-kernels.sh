@@ -8,16 +8,18 @@
 # newest that Debian has, and the oldest one's with cards. docs/kernels.md says more.
 #
 # Kernels are downloaded and unpacked under bin/kernels, never installed.
-# JEOUL_RUN=REGEXP chooses tests, JEOUL_LIMIT=DURATION bounds each machine.
+# JEOUL_RUN=REGEXP chooses tests, JEOUL_PACKAGES='DIRECTORY...' packages, JEOUL_LIMIT=DURATION
+# bounds each machine, and TESTFLAGS='-test.v' is handed to the tests.
 set -euo pipefail
 . "$(dirname "$0")/lib.sh"
 
 go=${GO:-$TREE/scripts/go.sh}
 cache=$TREE/bin/kernels
-limit=${JEOUL_LIMIT:-15m}
+limit=${JEOUL_LIMIT:-30m}
 suites=("$@")
 [ $# != 0 ] || suites=(bookworm trixie-backports bookworm/cards)
-packages=(internal/datapath internal/agent internal/drops internal/bench/subject)
+packages=(internal/datapath/pins internal/hostnet internal/datapath internal/agent internal/drops internal/bench/subject)
+[ -z "${JEOUL_PACKAGES:-}" ] || read -ra packages <<<"$JEOUL_PACKAGES"
 # What tests use of a kernel that has them as modules.
 modules=(virtio_pci virtio_net e1000 e1000e veth bridge dummy 8021q sch_ingress cls_bpf ipip ip6_tunnel sit fou fou6 vxlan ip_vs ip_vs_rr)
 
@@ -54,7 +56,11 @@ chosen() {
 	elif [ "$2" = internal/datapath ]; then
 		printf '^Test(%s)$\n' "Attach|SwapAllOrNone|Filter|FilterSwapsInOneStep|FilterOfAKilledBalancer|\
 Frames|Headers|Modes|MSS|ChecksumsAreRightOnTheWire|FullNATPoolExhausted|FragmentCases|ICMP|ReturnsOfNAT|ReturnsOfFullNAT|TooBig|GSO|\
-OnlyTheTracedProgramHasTheRing|TagsOfCards"
+OnlyTheTracedProgramHasTheRing|TagsOfCards|Holders|Dispatcher|NeighboursInTC|WhatBackendsAnswer|Clients|FlowsMoving|FlowsBeginAtTheExchange|PacketsOfNoFlow|\
+Kept|KeptByOne|KeptByAnotherBuild|KeptFlowsOfAnotherLayout|KeptOnChangedInterfaces|Sweep|OrphanStepsAside|WatchEnds|KilledAtEachStep"
+	elif [ "$2" = internal/hostnet ]; then
+		# What is left by a kill, and taken back or taken over.
+		printf '^Test(Inherit|InheritForwarding|KilledAtEachStep|GiveClsact)$\n'
 	elif [ "$2" = internal/bench/subject ]; then
 		# IPVS, which the kernel that this is written on may not have.
 		printf '^Test(SubjectsCarry|IPVSOnAMachine)$/^(direct|ipvs-.*|taken away|the run dies|it is somebody.*)$\n'
@@ -69,6 +75,7 @@ install_tools() {
 	command -v qemu-system-x86_64 >/dev/null || missing+=(qemu-system-x86)
 	command -v busybox >/dev/null || missing+=(busybox-static)
 	command -v xz >/dev/null || missing+=(xz-utils)
+	command -v xdp-loader >/dev/null || missing+=(xdp-tools)
 	[ ${#missing[@]} = 0 ] || "$TREE/scripts/as-root.sh" "$TREE/scripts/apt-install.sh" "${missing[@]}"
 	# Not of busybox, which needs a C library.
 	if busybox | head -n 1 >/dev/null && [ -n "$(ldd "$(command -v busybox)" 2>/dev/null | grep '=>' || true)" ]; then
@@ -155,6 +162,7 @@ make_initramfs() {
 	done
 	ln -s /bin/busybox "$root/sbin/modprobe"
 	copy_modules "$2" "$root"
+	copy_libxdp "$root"
 	cp -r "$3"/. "$root/tests"
 	{
 		cat <<-END
@@ -166,12 +174,12 @@ make_initramfs() {
 			mount -t tmpfs tmp /tmp
 			for module in ${modules[*]}; do modprobe -q \$module; done
 			ip link set lo up
-			export JEOUL_TEST_ROOT=1 JEOUL_TEST_CARDS='$drivers' HOME=/tmp
+			export JEOUL_TEST_ROOT=1 JEOUL_TEST_CARDS='$drivers' JEOUL_TEST_LIBXDP=$libxdp HOME=/tmp
 			status=0
 		END
 		for package in "${packages[@]}"; do
 			printf 'cd /tests/%s && echo "== %s"\n' "$package" "$package"
-			printf './run -test.short -test.timeout=%s -test.run='"'%s'"' || status=1\n' "$limit" "$(chosen "$1" "$package")"
+			printf './run -test.short -test.timeout=%s -test.run='"'%s'"' %s || status=1\n' "$limit" "$(chosen "$1" "$package")" "${TESTFLAGS:-}"
 		done
 		printf 'echo "tests ended with %s"\npoweroff -f\n' "\$status"
 	} >"$root/init"
@@ -193,6 +201,20 @@ copy_modules() {
 	done
 	find "$to" -name '*.ko.xz' -exec xz -d {} +
 	busybox depmod -b "$2" "${from##*/}"
+}
+
+# Where Debian has the objects of libxdp: its dispatcher, and programs that are loaded with it.
+libxdp=/usr/lib/x86_64-linux-gnu/bpf
+
+# copy_libxdp ROOT: libxdp's loader, with the libraries and the objects that it needs.
+copy_libxdp() {
+	local loader file
+	loader=$(command -v xdp-loader)
+	cp "$loader" "$1/bin"
+	for file in $(ldd "$loader" | grep -o '/[^ ]*') "$libxdp"/*.o; do
+		mkdir -p "$1${file%/*}"
+		cp "$file" "$1$file"
+	done
 }
 
 # machine LIMIT KERNEL ARGUMENT...: runs a machine until it powers off; what it

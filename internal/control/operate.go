@@ -30,10 +30,10 @@ type operation struct {
 }
 
 // about is what an event of the operation is about, which by has asked for.
-func (op operation) about(by string) events.About {
+func (o operation) about(by string) events.About {
 	about := events.About{Kind: events.KindOperation, By: by}
-	if len(op.changes) == 1 {
-		about.Service, about.Backend = op.changes[0].target.Service, op.changes[0].target.Backend
+	if len(o.changes) == 1 {
+		about.Service, about.Backend = o.changes[0].target.Service, o.changes[0].target.Backend
 	}
 	return about
 }

@@ -131,7 +131,7 @@ func TestKeptOnChangedInterfaces(t *testing.T) {
 // TestSweep removes what is kept only once its interface is gone.
 func TestSweep(t *testing.T) {
 	testenv.Root(t)
-	for _, w := range []way{nativeXDP, genericXDP, tcx} {
+	for _, w := range ofThisKernel(nativeXDP, genericXDP, tcx) {
 		t.Run(w.name, func(t *testing.T) {
 			testenv.In(t, nics(t), func() error {
 				k := newKept(t)

@@ -29,7 +29,7 @@ import (
 func TestKilledAtEachStep(t *testing.T) {
 	testenv.Root(t)
 	random := seeded(t)
-	for _, w := range []way{nativeXDP, tcx, tcFilter} {
+	for _, w := range ofThisKernel(nativeXDP, tcx, tcFilter) {
 		for _, s := range someOf(random, stories(w), 4) {
 			t.Run(w.name+", "+s.name, func(t *testing.T) { newWalk(t, w, s, false).all(t, random) })
 		}
@@ -41,9 +41,9 @@ func TestKilledAtEachStep(t *testing.T) {
 func TestConnectionsGoOnAfterAKill(t *testing.T) {
 	testenv.Root(t)
 	random := seeded(t)
-	ways := []way{nativeXDP, tcx}
+	ways := ofThisKernel(nativeXDP, tcx)
 	if !testkill.EveryStep() {
-		ways = ways[random.IntN(2):][:1]
+		ways = ways[random.IntN(len(ways)):][:1]
 	}
 	for _, w := range ways {
 		balancing := slices.DeleteFunc(stories(w), func(s deadly) bool { return !s.balances })
@@ -240,7 +240,10 @@ func (w *walk) open(limit uint32) (*Datapath, *hostnet.Changes, error) {
 func (w *walk) ways(wish lb.Hook, _ []port) []attempt {
 	take := w.way
 	if wish != w.way.hook {
-		take = map[lb.Hook]way{lb.HookXDP: nativeXDP, lb.HookTC: tcx}[wish]
+		take = nativeXDP
+		if wish == lb.HookTC {
+			take = ofThisKernel(tcx, tcFilter)[0]
+		}
 	}
 	return []attempt{{way: take, reason: "as in the test"}}
 }

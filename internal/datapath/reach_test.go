@@ -266,7 +266,7 @@ func TestKeptReaches(t *testing.T) {
 		},
 		"afterwards": func(d *Datapath) error { return d.Apply(on("", after...)) },
 	} {
-		for _, w := range []way{tcx, tcFilter} {
+		for _, w := range ofThisKernel(tcx, tcFilter) {
 			for what, wanted := range map[string][]string{"the new configuration": after, "the old configuration": before} {
 				t.Run(name+", "+w.name+", "+what, func(t *testing.T) {
 					testenv.In(t, nics(t), func() error {

@@ -96,7 +96,11 @@ func Expressions(over string) (all []string) {
 	return all
 }
 
+// build makes it by the schema that every Grafana imports.
+//
+//lint:ignore SA1019 what is preferred to it, dashboardv2, takes Grafana 12
 func build() (dashboard.Dashboard, error) {
+	//lint:ignore SA1019 see above
 	builder := dashboard.NewDashboardBuilder("Jeoul").Uid(dashboardUID).Tags([]string{"jeoul"}).
 		Description("Balancers that Prometheus scrapes: traffic, what becomes of packets, backends, tables.").
 		Time("now-1h", "now").Refresh(refreshed).Tooltip(dashboard.DashboardCursorSyncCrosshair).
