@@ -94,10 +94,10 @@ test-packages: rights-test-packages deb ## install, use, upgrade and purge the D
 	@$(AS_ROOT) scripts/test-packages.sh "$$(ls -t $(DIST)/*.deb | head -n 1)"
 
 .PHONY: test-kernels
-test-kernels: generate ## run the tests of the eBPF programs on Debian's oldest and newest kernel, in QEMU
+test-kernels: generate ## run the tests of the eBPF programs on Debian's oldest and newest kernel, in QEMU, and those that set a machine's clock
 	@GO='$(GO)' scripts/test-kernels.sh
 	@scripts/deps.sh vm
-	JEOUL_TEST_VM=1 $(GO) test -count=1 -run=TestMachine ./internal/vm
+	JEOUL_TEST_VM=1 $(GO) test -count=1 -run='^(TestMachine|TestClockIsSetInVM)$$' ./internal/vm ./internal/health
 
 .PHONY: deb
 deb: build ## make a Debian package into dist

@@ -30,6 +30,9 @@ import (
 const asServer = "JEOUL_TEST_SERVE"
 
 func TestMain(m *testing.M) {
+	if startsVM() {
+		return
+	}
 	if os.Getenv(asServer) != "" {
 		serve()
 		return
