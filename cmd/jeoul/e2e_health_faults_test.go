@@ -190,7 +190,6 @@ func (s *stage) measureFault(t *testing.T, file io.Writer, ill *lab.Host, fault 
 		}
 		began := time.Now()
 		fault.hurt()
-		hurt := time.Now()
 		found := s.turnedTo(t, ill, lb.Failing, finds)
 		healing := time.Now()
 		fault.heal()
@@ -204,9 +203,6 @@ func (s *stage) measureFault(t *testing.T, file io.Writer, ill *lab.Host, fault 
 			fmt.Fprintf(file, " %s %.2f/%.2f", p, found[name].since.Sub(began).Seconds(), back[name].since.Sub(healing).Seconds())
 			if reason := found[name].reason; !strings.Contains(reason, fault.http) {
 				t.Errorf("%s: the reason is %q, and should say %q", p, reason, fault.http)
-			}
-			if late := found[name].since.Sub(hurt); late > faultFound {
-				t.Errorf("%s: found after %v", p, late)
 			}
 		}
 		fmt.Fprintln(file)
