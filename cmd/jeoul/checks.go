@@ -99,7 +99,7 @@ func (c *healthChecks) keep(ctx context.Context) {
 func (c *healthChecks) save() {
 	var err error
 	if verdicts := c.Save(); verdicts != nil {
-		err = c.file.replace(verdicts)
+		err = c.file.Save(verdicts)
 	} else {
 		err = c.file.forget()
 	}

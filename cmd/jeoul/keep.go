@@ -63,7 +63,7 @@ func (i instance) file(kind string) string { return filepath.Join(i.stateDir, i.
 func (i instance) formerSources() string { return i.file(fmt.Sprintf("%d.sources", i.cookie)) }
 
 // The kinds of an instance's files, besides the journal of network changes; there are several snapshots.
-const kindSnapshot, kindOperations, kindHealth = "snapshot", "operations", "health"
+const kindSnapshot, kindOperations, kindHealth, kindEjections = "snapshot", "operations", "health", "ejections"
 
 // forgetFiles removes those files, also what a process has left of them that was killed while it wrote
 // one, and those of another boot.
@@ -75,7 +75,7 @@ func (i instance) forgetFiles() error {
 	for _, e := range entries {
 		kind, ours := strings.CutPrefix(e.Name(), i.name+".")
 		kind, _, _ = strings.Cut(kind, ".")
-		if ours && slices.Contains([]string{kindSnapshot, kindOperations, kindHealth}, kind) {
+		if ours && slices.Contains([]string{kindSnapshot, kindOperations, kindHealth, kindEjections}, kind) {
 			err = errors.Join(err, noted(filepath.Join(i.stateDir, e.Name())).forget())
 		}
 	}
@@ -167,7 +167,8 @@ func (i instance) refuseLeft() error {
 	return fmt.Errorf("a data plane is kept in %s, which the configuration (survive: %s) does not go on with: take it away with `jeoul detach`", store.Dir(), config.SurviveNever)
 }
 
-// noted is a file that keeps what operations have changed, or what health checks have found.
+// noted is a file that keeps what operations have changed, what health checks have found, or which
+// backends are ejected.
 type noted string
 
 func (n noted) Load() ([]byte, error) {
@@ -178,15 +179,8 @@ func (n noted) Load() ([]byte, error) {
 	return data, err
 }
 
+// Save puts other content into the file, whole or not at all.
 func (n noted) Save(data []byte) error {
-	if err := n.replace(data); err != nil {
-		return fmt.Errorf("saving what operations have changed of backends (it ends with this process): %w", err)
-	}
-	return nil
-}
-
-// replace puts other content into the file, whole or not at all.
-func (n noted) replace(data []byte) error {
 	made := string(n) + ".new"
 	if err := os.WriteFile(made, data, 0o600); err != nil {
 		return err

@@ -151,7 +151,7 @@ func (c *runCmd) balance(ctx context.Context, cfg *config.Config, log *slog.Logg
 	checks := p.checks(log)
 	controller := control.New(control.Options{
 		DataPlane: p.datapath, Paths: p.paths, Host: p.changes, Links: p.links, Checks: checks,
-		Announce: neigh.Announce, Log: log, Version: version, TakesOver: p.takesOver, Memory: p.memory(),
+		Announce: neigh.Announce, Log: log, Version: version, TakesOver: p.takesOver, Memory: p.memory(kindOperations), Ejections: p.memory(kindEjections),
 		Identity: identity{p.instance},
 	}, cfg)
 	err = controller.Start()
@@ -260,12 +260,13 @@ func (p *parts) goesOn(err error) error {
 	return fmt.Errorf("%w\nthe data plane of the process before goes on; `jeoul detach` takes it away", err)
 }
 
-// memory returns what keeps operations, nil where they end with the process.
-func (p *parts) memory() control.Memory {
+// memory returns what keeps operations, or another kind of what is known, nil where that ends with
+// the process.
+func (p *parts) memory(kind string) control.Memory {
 	if p.store == nil {
 		return nil
 	}
-	return noted(p.instance.file(kindOperations))
+	return noted(p.instance.file(kind))
 }
 
 // open opens the parts; what is open after an error is for close.

@@ -218,9 +218,12 @@ func writeReasons(w io.Writer, s ops.Service) {
 		if b.SlowStart != nil {
 			fmt.Fprintf(w, "  %s is in slow start: %d%% of its weight, all of it at %s\n", b.Name, b.SlowStart.Percent, b.SlowStart.Until.Local().Format(time.TimeOnly))
 		}
+		if b.Ejection != nil {
+			fmt.Fprintf(w, "  %s %s\n", b.Name, ejectionText(b.Ejection))
+		}
 		if b.Health != nil && (b.Health.State == lb.Failing || b.Health.Reason != "") {
 			writeIllness(w, s, b)
-		} else if b.Reason != "" && b.State != lb.Up && b.State != lb.WeightZero && b.State != lb.Out {
+		} else if b.Reason != "" && b.State != lb.Ejected && b.State != lb.Up && b.State != lb.WeightZero && b.State != lb.Out {
 			fmt.Fprintf(w, "  %s %s%s\n", b.Name, b.Reason, sinceText(b.Since))
 		}
 	}

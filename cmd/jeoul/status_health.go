@@ -20,12 +20,35 @@ func writeChecks(w io.Writer, s ops.Service) {
 	if s.Require != "" {
 		fmt.Fprintf(w, "  %s of them must pass\n", s.Require)
 	}
+	writeOutliers(w, s.Outliers)
 	switch s.OnDown {
 	case lb.ResetFlows:
 		fmt.Fprintln(w, "  flows of a backend that fails are reset")
 	case lb.MoveFlows:
 		fmt.Fprintln(w, "  flows of a backend that fails move to others")
 	}
+}
+
+// writeOutliers says when the backends of a service are ejected.
+func writeOutliers(w io.Writer, o *ops.Outliers) {
+	if o == nil {
+		return
+	}
+	pause := secondsText(o.PauseSeconds)
+	if o.LongestPauseSeconds > o.PauseSeconds {
+		pause += " to " + secondsText(o.LongestPauseSeconds)
+	}
+	fmt.Fprintf(w, "  a backend is ejected for %s that fails %d%% of what clients send it in %s, of %s or more; at most %d%% of the backends at a time\n",
+		pause, o.FailuresPercent, secondsText(o.IntervalSeconds), count(uint64(o.Connections)), o.EjectedPercent)
+}
+
+// ejectionText says why a backend is ejected, since when and until when.
+func ejectionText(e *ops.Ejection) string {
+	text := fmt.Sprintf("%s: ejected until %s", e.Reason, e.Until.Local().Format(time.TimeOnly))
+	if e.Times > 1 {
+		text += fmt.Sprintf(", %d times of late", e.Times)
+	}
+	return text + sinceText(e.Since)
 }
 
 func secondsText(seconds float64) string {

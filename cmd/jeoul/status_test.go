@@ -146,6 +146,30 @@ func TestStatusHealth(t *testing.T) {
 	}
 }
 
+// TestStatusOutliers: a backend that is ejected is shown with why, since when and until when.
+func TestStatusOutliers(t *testing.T) {
+	at := time.Date(2026, 1, 2, 3, 4, 5, 0, time.Local)
+	const reason = "has answered 0 of 40 new connections in 5s, and refused 40"
+	web01 := ops.Backend{Name: "web01", Address: netip.MustParseAddr("192.0.2.1"), Port: 80, Weight: 1, State: lb.Ejected, Reason: reason, Since: at,
+		Ejection: &ops.Ejection{Since: at, Until: at.Add(time.Minute), Times: 2, Reason: reason}}
+	service := ops.Service{Name: "web", VIP: netip.MustParseAddr("192.0.2.100"), Port: 80, Protocol: lb.TCP, Mode: lb.NAT, Scheduler: lb.Maglev, Serving: ops.ServingHealthy, OnDown: lb.KeepFlows,
+		Outliers: &ops.Outliers{FailuresPercent: 50, Connections: 20, IntervalSeconds: 5, PauseSeconds: 30, LongestPauseSeconds: 300, EjectedPercent: 40}, Backends: []ops.Backend{web01}}
+	var out bytes.Buffer
+	writeService(&out, service, false, at)
+	for _, want := range []string{
+		"  a backend is ejected for 30s to 5m0s that fails 50% of what clients send it in 5s, of 20 or more; at most 40% of the backends at a time\n",
+		"  web01 has answered 0 of 40 new connections in 5s, and refused 40: ejected until 03:05:05, 2 times of late (since 2026-01-02 03:04:05)\n",
+		" ejected ",
+	} {
+		if !strings.Contains(out.String(), want) {
+			t.Errorf("%q is not in\n%s", want, out.String())
+		}
+	}
+	if n := strings.Count(out.String(), reason); n != 1 {
+		t.Errorf("the reason is there %d times:\n%s", n, out.String())
+	}
+}
+
 // TestWriteChecked: what came of checks that were asked for, with every step.
 func TestWriteChecked(t *testing.T) {
 	checked := &ops.Checked{Target: ops.Target{Service: "web", Backend: "web01"},

@@ -102,15 +102,16 @@ func (p *parser) checkChecks(i int) {
 		p.Fail(field, "written beside checks; write one check here, or all of them there")
 		return
 	}
+	p.checkOutliers(i)
 	if field := ServiceField(i, "require"); p.Written(field) && len(s.Checks.List) < 2 && !p.Bad(ServiceField(i, "checks")) {
 		p.Fail(field, "there are no two checks to require all or any of; add another under checks, or remove the line")
 	}
 	switch field := ServiceField(i, "panic"); {
 	case !p.Written(field):
-		if s.Checks.On() {
+		if s.Judged() {
 			s.Checks.Panic = lb.UsualPanic(s.OnEmpty)
 		}
-	case !s.Checks.On() && !p.Bad(ServiceField(i, "checks")):
+	case !s.Judged() && !p.Bad(ServiceField(i, "checks")) && !p.Bad(ServiceField(i, "outliers")):
 		p.Fail(field, "says what to do when backends are not healthy, and no check says whether they are; add check, or remove the line")
 	}
 	if field := ServiceField(i, "panic"); s.OnEmpty == lb.WithdrawVIP && s.Checks.Panic > 0 && !p.Bad(field) {
@@ -124,16 +125,17 @@ func (p *parser) checkChecks(i int) {
 	p.checkBackups(i)
 }
 
-// checkOnDown looks at what becomes of the flows of a backend that fails.
+// checkOnDown looks at what becomes of the flows of a backend that fails. The connections of one that
+// is ejected go on in any case, so that without a check the key says nothing of TCP.
 func (p *parser) checkOnDown(i int) {
 	s, field := &p.cfg.Services[i], ServiceField(i, "on_down")
 	switch {
 	case p.Bad(field) || p.Bad(ServiceField(i, "protocol")):
 	case !p.Written(field):
-		if s.Checks.On() {
+		if s.Judged() {
 			s.Checks.OnDown = lb.UsualOnDown(s.Protocol)
 		}
-	case !s.Checks.On():
+	case !s.Checks.On() && (s.Protocol == lb.TCP || !s.Outliers.On()):
 		if !p.Bad(ServiceField(i, "checks")) && !p.Bad(ServiceField(i, "check")) {
 			p.Fail(field, "says what becomes of the flows of a backend whose checks fail, and there is no check; add check, or remove the line")
 		}

@@ -64,18 +64,21 @@ func oneOf(words ...string) keytable.Scalar[string] {
 }
 
 // percent is a share from 0% to most.
-func percent(most uint64) keytable.Scalar[uint8] {
+func percent(most uint64) keytable.Scalar[uint8] { return share(0, most) }
+
+// share is one in per cent, from least to most.
+func share(least, most uint64) keytable.Scalar[uint8] {
 	return keytable.Scalar[uint8]{
 		Parse: func(text string) (uint8, string) {
 			number, sign := strings.CutSuffix(text, "%")
 			n, ok := keytable.Decimal(number, most)
-			if !ok || !sign {
-				return 0, fmt.Sprintf("%s is not a share in per cent, from 0%% to %d%%; write one such as 10%%", yamlfile.Quote(text), most)
+			if !ok || !sign || n < least {
+				return 0, fmt.Sprintf("%s is not a share in per cent, from %d%% to %d%%; write one such as 10%%", yamlfile.Quote(text), least, most)
 			}
 			return uint8(n), ""
 		},
 		Show:   func(n uint8) string { return strconv.Itoa(int(n)) + "%" },
-		Kind:   fmt.Sprintf("a share from 0%% to %d%%", most),
+		Kind:   fmt.Sprintf("a share from %d%% to %d%%", least, most),
 		Schema: map[string]any{"type": "string", "pattern": "^[0-9]{1,3}%$"},
 	}
 }

@@ -237,19 +237,22 @@ var serviceKeys = keytable.Table[lb.Service]{
 		Value: keytable.Computed(func(s *lb.Service) (string, bool) { return requireAny, s.Checks.Any },
 			func(s *lb.Service, word string) { s.Checks.Any = word == requireAny }, oneOf(requireAll, requireAny), "", "`all`")},
 	{Name: "panic", What: "Below which share of healthy backends all are used, failing ones too; `0%`: never.",
-		Refused: "No check; more than 0% beside `on_empty: withdraw`.",
+		Refused: "No check and no `outliers`; more than 0% beside `on_empty: withdraw`.",
 		Value: keytable.Computed(func(s *lb.Service) (uint8, bool) {
-			return s.Checks.Panic, s.Checks.On() && s.Checks.Panic != lb.UsualPanic(s.OnEmpty)
+			return s.Checks.Panic, s.Judged() && s.Checks.Panic != lb.UsualPanic(s.OnEmpty)
 		},
 			func(s *lb.Service, n uint8) { s.Checks.Panic = n }, percent(100), 0, fmt.Sprintf("`%d%%`: with up to 100 backends, when none is healthy; `%d%%` beside `on_empty: withdraw`", lb.DefaultPanic, lb.UsualPanic(lb.WithdrawVIP)))},
 	{Name: "on_down", What: "What becomes of the flows of a backend whose checks fail: it goes on with them (`keep`), they end (`reset`), or other backends get them (`move`): [flows of a failing backend](../health.md#flows-of-a-failing-backend).",
-		Refused: "No check; `move` where the protocol is `tcp`, for another backend does not know the connection, and `reset` where it is `udp`, which has none.",
+		Refused: "No check, or for `udp` no `outliers` either; `move` where the protocol is `tcp`, for another backend does not know the connection, and `reset` where it is `udp`, which has none.",
 		Value: keytable.Computed(func(s *lb.Service) (lb.OnDown, bool) {
 			does := cmp.Or(s.Checks.OnDown, lb.KeepFlows)
-			return does, s.Checks.On() && does != lb.UsualOnDown(s.Protocol)
+			return does, s.Judged() && does != lb.UsualOnDown(s.Protocol)
 		},
 			func(s *lb.Service, d lb.OnDown) { s.Checks.OnDown = d }, keytable.Word(lb.KeepFlows, lb.ResetFlows, lb.MoveFlows), "",
 			fmt.Sprintf("`%s`; where the protocol is `udp`, `%s`", lb.KeepFlows, lb.MoveFlows))},
+	{Name: "outliers", What: "Ejects backends that fail most of the new flows that clients send them, for a while: [outliers](../health.md#outliers).",
+		Refused: "Another mode than `nat` and `fullnat`: in the others, answers do not come back through the balancer.",
+		Value:   keytable.Where(func(s *lb.Service) bool { return s.Outliers.On() }, keytable.Mapping(func(s *lb.Service) *lb.Outliers { return &s.Outliers }, outlierKeys))},
 	{Name: "slow_start", What: "How long the share of new flows of a backend that begins to serve grows to its weight: [slow start](../health.md#slow-start).",
 		Refused: "The schedulers `rr`, `lc` and `fo`, which heed no weights.",
 		Value:   keytable.Optional(func(s *lb.Service) *time.Duration { return &s.SlowStart }, keytable.Duration(shortestSlowStart, longestSlowStart), "the whole share at once")},
@@ -359,6 +362,26 @@ var persistenceKeys = keytable.Table[lb.Persistence]{
 	{Name: "group", What: "Names a group of services that remember their clients together: a client of one goes to the same host, known by its address, in all of them.",
 		Refused: "Another timeout, prefix or family than the rest of the group has, and two backends of one address.",
 		Value:   keytable.Optional(func(p *lb.Persistence) *string { return &p.Group }, label, "the service remembers its clients alone")},
+}
+
+var outlierKeys = keytable.Table[lb.Outliers]{
+	{Name: "failures", Required: true, What: "The share of failures in an interval that ejects a backend: of TCP, new connections that it does not answer by SYN and ACK; of UDP, ICMP errors among what comes back.",
+		Value: keytable.Optional(func(o *lb.Outliers) *uint8 { return &o.Failures }, share(1, 100), "")},
+	{Name: "connections", What: "How many new connections a backend must have got in an interval, of UDP how many datagrams, to be judged by it.",
+		Value: unlessUsual(func(o *lb.Outliers) *uint32 { return &o.Connections }, keytable.Number[uint32](1, maxConnections), lb.DefaultOutlierConnections)},
+	{Name: "interval", What: "Over how long the share is taken.",
+		Value: unlessUsual(func(o *lb.Outliers) *time.Duration { return &o.Interval }, keytable.Duration(shortest, longestOutlierInterval), lb.DefaultOutlierInterval)},
+	{Name: "pause", What: "How long a backend is ejected. It doubles each time, and halves with each interval that the backend has served well since.",
+		Value: unlessUsual(func(o *lb.Outliers) *time.Duration { return &o.Pause }, keytable.Duration(shortest, longestOutlierPause), lb.DefaultOutlierPause)},
+	{Name: "longest_pause", What: "The pause does not grow beyond this.",
+		Refused: "Less than `pause`.",
+		Value: keytable.Computed(func(o *lb.Outliers) (time.Duration, bool) {
+			return o.LongestPause, o.LongestPause != usualLongestPause(*o)
+		},
+			func(o *lb.Outliers, d time.Duration) { o.LongestPause = d }, keytable.Duration(shortest, longestOutlierPause), 0,
+			fmt.Sprintf("`%s`, or `pause` where that is more", keytable.ShowDuration(lb.DefaultOutlierLongestPause)))},
+	{Name: "ejected", What: "Which share of a service's backends may be ejected at a time. One may be in any case, and the last that serves never.",
+		Value: unlessUsual(func(o *lb.Outliers) *uint8 { return &o.Ejected }, share(1, 100), lb.DefaultOutlierEjected)},
 }
 
 var limitKeys = keytable.Table[lb.Limits]{

@@ -25,6 +25,7 @@ import (
 	"github.com/jeoul/jeoul/internal/hostnet"
 	"github.com/jeoul/jeoul/internal/iface"
 	"github.com/jeoul/jeoul/internal/lb"
+	"github.com/jeoul/jeoul/internal/outliers"
 	"github.com/jeoul/jeoul/internal/paths"
 	"github.com/jeoul/jeoul/internal/yamlfile"
 )
@@ -42,6 +43,8 @@ type DataPlane interface {
 	Apply(lb.State) error
 	Attachments() []lb.Attachment
 	Counters() (lb.Counters, error)
+	// BackendCounts has what Counters has of packets of some services' backends.
+	BackendCounts(services map[lb.ServiceKey]bool) (map[lb.BackendKey]lb.BackendCount, error)
 }
 
 // planner is a DataPlane that knows what memory it has taken.
@@ -117,7 +120,9 @@ type Options struct {
 	TakesOver bool
 	// Memory keeps what operations have changed; nil: it ends with the process.
 	Memory Memory
-	// Clock reads the machine's clocks, by which what is in Memory is timed; nil: clock.Read.
+	// Ejections keeps which backends are ejected; nil: it ends with the process.
+	Ejections Memory
+	// Clock reads the machine's clocks, by which what is in a Memory is timed; nil: clock.Read.
 	Clock func() clock.Reading
 	// Version is shown in the status.
 	Version string
@@ -163,10 +168,11 @@ type Controller struct {
 	history    []operation
 	links      []iface.State
 	generation uint64
-	outages    outages  // has a lock of its own
-	scarcity   scarcity // likewise
-	failed     error    // of the last attempt to bring things in order
-	refused    error    // of the last reload
+	spared     map[lb.BackendKey]string // why backends that fail are not ejected
+	outages    outages                  // has a lock of its own
+	scarcity   scarcity                 // likewise
+	failed     error                    // of the last attempt to bring things in order
+	refused    error                    // of the last reload
 	refusedAt  time.Time
 
 	// What follows is the loop's own.
@@ -194,11 +200,13 @@ type Controller struct {
 	lost       map[string]uint64            // frames of XDP, by interface, as it was logged last
 	notKept    string                       // why the data plane does not outlive the process, as it was logged last
 	// ports is nil where the data plane does not count them.
-	ports portCounter
+	ports    portCounter
+	outliers *outliers.Engine
+	kept     []outliers.Remembered // what was saved of it last
 }
 
 // tasks are what the loop does at a time.
-type tasks struct{ reconcile, deadline, pending, retry, silence, losses, keep, illness, steps *task }
+type tasks struct{ reconcile, deadline, pending, retry, silence, losses, keep, illness, steps, outliers *task }
 
 // New returns a controller for a configuration. Nothing happens before Start.
 func New(opt Options, cfg *config.Config) *Controller {
@@ -218,6 +226,8 @@ func New(opt Options, cfg *config.Config) *Controller {
 		agenda:  newAgenda(),
 		bare:    map[lb.ServiceKey]bool{},
 		lost:    map[string]uint64{},
+
+		outliers: outliers.New(),
 	}
 	c.plan()
 	c.vips = &vips{host: opt.Host, tell: opt.Announce, log: opt.Log, changed: c.logHost, turn: c.agenda.add(quietly(func() { c.vips.announceSome() }))}
@@ -244,12 +254,13 @@ func (c *Controller) plan() {
 				c.settleFailure(err)
 			}
 		})),
-		pending: c.agenda.add(quietly(c.commit)),
-		retry:   c.agenda.add(quietly(c.distrust)),
-		silence: c.agenda.add(quietly(c.reportSilent)),
-		losses:  c.agenda.add(quietly(c.tellLosses)),
-		keep:    c.agenda.add(quietly(c.keepAgain)),
-		illness: c.agenda.add(quietly(c.tellUntold)),
+		pending:  c.agenda.add(quietly(c.commit)),
+		retry:    c.agenda.add(quietly(c.distrust)),
+		silence:  c.agenda.add(quietly(c.reportSilent)),
+		losses:   c.agenda.add(quietly(c.tellLosses)),
+		keep:     c.agenda.add(quietly(c.keepAgain)),
+		illness:  c.agenda.add(quietly(c.tellUntold)),
+		outliers: c.agenda.add(quietly(c.judgeOutliers)),
 		steps: c.agenda.add(quietly(func() {
 			if err := c.advance(); err != nil {
 				c.settleFailure(err)
@@ -294,7 +305,8 @@ func (c *Controller) Start() error {
 	if err != nil {
 		return err
 	}
-	first := newView(l, overlays, c.known(l, c.links, nil), c.verdictsFor(l), nil)
+	c.recallOutliers()
+	first := newView(l, overlays, c.known(l, c.links, nil), c.verdictsFor(l), c.ejectionsOf(l), nil)
 	first.links = c.links
 	first.passive = c.passive
 	if err := c.begin(first); err != nil {
@@ -341,6 +353,7 @@ func (c *Controller) welcome(warnings yamlfile.Problems) {
 	c.tasks.losses.in(lossEvery)
 	c.tasks.keep.in(keepEvery)
 	c.tasks.silence.in(silence)
+	c.armOutliers()
 	c.paths.stale = true // some may have been found meanwhile
 	c.soon()
 }

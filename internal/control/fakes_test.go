@@ -61,6 +61,7 @@ type world struct {
 	state      lb.State
 
 	counters lb.Counters
+	countErr error // of BackendCounts
 	// attachment is another than that of eth9 in TC, and xdpLost what its driver counts.
 	attachment *lb.Attachment
 	// moves are what the attachment becomes when the data plane is asked for a hook.
@@ -149,7 +150,7 @@ func (w *world) Write(p []byte) (int, error) {
 }
 
 // Apply notes the state as "apply web: web01=1 web02=-", with "~" after a backend
-// that is draining, "!" after one that is unhealthy, "^" after one on standby and "*20" after
+// that is draining, "!" after one that is unhealthy, "!e" after one that is ejected, "^" after one on standby and "*20" after
 // one of weight 20.
 func (w *world) Apply(state lb.State) error {
 	w.mu.Lock()
@@ -168,6 +169,9 @@ func (w *world) Apply(state lb.State) error {
 			}
 			if backend.Unhealthy != "" {
 				b.WriteString("!")
+			}
+			if backend.Ejected {
+				b.WriteString("e")
 			}
 			if backend.Standby {
 				b.WriteString("^")
@@ -210,6 +214,18 @@ func (w *world) Counters() (lb.Counters, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.counters, nil
+}
+
+func (w *world) BackendCounts(services map[lb.ServiceKey]bool) (map[lb.BackendKey]lb.BackendCount, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	counts := map[lb.BackendKey]lb.BackendCount{}
+	for key, count := range w.counters.Backends {
+		if services[key.Service] {
+			counts[key] = count
+		}
+	}
+	return counts, w.countErr
 }
 
 func (w *world) Counted() <-chan struct{} { return w.counted }

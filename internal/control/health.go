@@ -183,19 +183,25 @@ type member struct {
 	lb.Backend
 	verdict
 	path lb.Path
+	// ejection says why it is to take no new flow by what it answers to clients; "": it is not
+	// ejected.
+	ejection string
+	// out: a deadline has taken it out of its service.
+	out bool
 	// slow is what slow start leaves of its weight, in per cent.
 	slow uint16
 }
 
+// wanted says whether the backend could take new flows, if it is healthy.
+func (m *member) wanted() bool { return m.TakesFlows() && m.path.MAC != nil && !m.drain }
+
 // serves says whether the backend could take new flows, and would be right to.
 func (m *member) serves() bool {
-	return m.TakesFlows() && m.path.MAC != nil && m.state != lb.Failing && !m.drain
+	return m.wanted() && m.state != lb.Failing && m.ejection == ""
 }
 
-// fails says whether the backend would take new flows but for its checks.
-func (m *member) fails() bool {
-	return m.TakesFlows() && m.path.MAC != nil && m.state == lb.Failing && !m.drain
-}
+// fails says whether the backend would take new flows but for its checks, or its ejection.
+func (m *member) fails() bool { return m.wanted() && !m.serves() }
 
 // elect decides which of a service's backends take new flows.
 func elect(s lb.Service, members []member) selection {
@@ -230,8 +236,14 @@ func elect(s lb.Service, members []member) selection {
 func (p selection) admit(m *member) {
 	m.Standby = m.Backup && !p.onBackups
 	m.Draining = m.Draining || m.drain
-	if m.state == lb.Failing && (p.serving != panicked || m.Backup != p.onBackups) {
+	if p.serving == panicked && m.Backup == p.onBackups {
+		return
+	}
+	switch {
+	case m.state == lb.Failing:
 		m.Unhealthy = reasonOf(m.verdict)
+	case m.ejection != "":
+		m.Unhealthy, m.Ejected = m.ejection, true
 	}
 }
 
@@ -273,25 +285,48 @@ func (v *view) judge(i int) (lb.RoutedService, selection) {
 	return made, p
 }
 
+// member returns a backend with what is known of it.
+func (v *view) member(at use) member {
+	s, b := v.service(at), v.backend(at)
+	key := s.BackendKey(b)
+	o := v.overlays[key]
+	return member{Backend: o.over(b), path: pathOf(s, v.known[v.at[at.i][at.j]]), verdict: v.verdict(at), out: o.out(), slow: 100,
+		ejection: v.ejections[key].Reason}
+}
+
 // members are the backends of service i that are not taken out, and the largest weight among
 // them. It notes which of them begin to serve.
 func (v *view) members(i int) (members []member, most uint16) {
 	s := v.cfg.Services[i]
-	starts := slices.Clone(v.starts[i])
-	for j, b := range s.Backends {
-		o := v.overlays[s.BackendKey(b)]
-		m := member{Backend: o.over(b), path: pathOf(s, v.known[v.at[i][j]]), verdict: v.verdict(use{i, j}), slow: 100}
+	starts, all := slices.Clone(v.starts[i]), make([]member, len(s.Backends))
+	for j := range all {
+		all[j] = v.member(use{i, j})
+	}
+	keepOne(all)
+	for j := range all {
+		m := &all[j]
 		if starts != nil {
-			starts[j] = starts[j].begin(&m, o.out(), s.SlowStart, v.now)
+			starts[j] = starts[j].begin(m, m.out, s.SlowStart, v.now)
 			m.slow = starts[j].share
 		}
-		if !o.out() {
+		if !m.out {
 			most = max(most, m.Weight)
-			members = append(members, m)
+			members = append(members, *m)
 		}
 	}
 	v.starts[i] = starts
 	return members, most
+}
+
+// keepOne lets those that are ejected serve where no other backend does. They are let back with the
+// next look at the counters, and clients need not wait for that.
+func keepOne(all []member) {
+	if slices.ContainsFunc(all, func(m member) bool { return !m.out && m.serves() }) {
+		return
+	}
+	for j := range all {
+		all[j].ejection = ""
+	}
 }
 
 // share is what the backend asks for of its weight, in per cent.
@@ -311,7 +346,7 @@ func (v *view) isPlain(i int) bool { return v.plain[i] && v.laid[v.cfg.Services[
 func usually(services []lb.Service) []bool {
 	plain := make([]bool, len(services))
 	for i, s := range services {
-		plain[i] = !s.Checks.On() && s.SlowStart == 0 && !slices.ContainsFunc(s.Backends, func(b lb.Backend) bool { return b.Backup })
+		plain[i] = !s.Judged() && s.SlowStart == 0 && !slices.ContainsFunc(s.Backends, func(b lb.Backend) bool { return b.Backup })
 	}
 	return plain
 }

@@ -53,12 +53,13 @@ func healthOf(v lb.Verdict, asked bool) *ops.Health {
 
 // addHealth writes into the status of service i what the checks say of its backends, and what
 // follows for them.
-func (c *Controller) addHealth(v *view, i int, status *ops.Service) {
+func (c *Controller) addHealth(v *view, i int, spared map[lb.BackendKey]string, status *ops.Service) {
 	s := v.cfg.Services[i]
 	status.Checks, status.Require = checksStatus(s)
 	status.Serving = servingOf(v.selected[i])
 	status.Withdrawn = v.withdrawn(s.VIP)
 	v.showStarts(i, status)
+	v.showOutliers(i, spared, status)
 	if !s.Checks.On() {
 		return
 	}
@@ -114,7 +115,7 @@ func (v *view) applied(i int) []lb.Backend {
 		if o.out() {
 			continue
 		}
-		all[j].Draining, all[j].Unhealthy, all[j].Standby = left[0].Draining, left[0].Unhealthy, left[0].Standby
+		all[j].Draining, all[j].Unhealthy, all[j].Ejected, all[j].Standby = left[0].Draining, left[0].Unhealthy, left[0].Ejected, left[0].Standby
 		left = left[1:]
 	}
 	return all

@@ -141,6 +141,10 @@ func (c *Controller) change(order ops.Order) (ops.Operation, error) {
 		weight := uint16(order.Weight)
 		op.weight = &weight
 	}
+	var ejected []use
+	if order.Verb == ops.Enable {
+		ejected = c.view.ejected(targets)
+	}
 	overlays := maps.Clone(c.view.overlays)
 	if overlays == nil {
 		overlays = map[lb.BackendKey]overlay{}
@@ -150,7 +154,7 @@ func (c *Controller) change(order ops.Order) (ops.Operation, error) {
 		key := s.BackendKey(b)
 		before := overlays[key]
 		after, err := op.laidOver(s, b, before)
-		if errors.Is(err, errNothing) && order.AllServices {
+		if errors.Is(err, errNothing) && (order.AllServices || slices.Contains(ejected, at)) {
 			continue // it is about those services where there is something to do
 		}
 		if err != nil {
@@ -158,6 +162,9 @@ func (c *Controller) change(order ops.Order) (ops.Operation, error) {
 		}
 		lay(overlays, key, after)
 		op.changes = append(op.changes, change{key: key, target: targetOf(s, b), before: before})
+	}
+	if len(op.changes) == 0 && len(ejected) > 0 {
+		return c.endEjections(op, ejected)
 	}
 	if len(op.changes) == 0 {
 		return ops.Operation{}, fmt.Errorf("%w: in no service is there anything to change", ops.ErrRefused)
@@ -168,8 +175,31 @@ func (c *Controller) change(order ops.Order) (ops.Operation, error) {
 	c.remember(op)
 	c.opt.Log.Info(fmt.Sprintf("%s, by %s%s", op, op.by, untilText(op.deadline)), op.about(op.by).Attr())
 	shown := op.shown()
-	shown.Notes = c.view.notes(op)
+	if len(ejected) > 0 {
+		readmitted, err := c.endEjections(op, ejected)
+		if err != nil {
+			return shown, err
+		}
+		shown.Notes = readmitted.Notes
+	}
+	shown.Notes = append(shown.Notes, c.view.notes(op)...)
 	return shown, nil
+}
+
+// endEjections lets ejected backends back for an operation that enables them. It leaves nothing that
+// could be taken back.
+func (c *Controller) endEjections(op operation, ejected []use) (ops.Operation, error) {
+	ended := ops.Operation{Verb: op.verb, By: op.by, At: op.at}
+	for _, at := range ejected {
+		s, b := c.view.service(at), c.view.backend(at)
+		ended.Targets = append(ended.Targets, targetOf(s, b))
+		ended.Notes = append(ended.Notes, fmt.Sprintf("%s/%s was ejected, and is let back before its time; it is ejected again if it fails again", s.Name, b.Name))
+		c.opt.Log.Info(fmt.Sprintf("%s is let back before its time, by %s", who(s, b), op.by))
+	}
+	if err := c.readmit(ejected); err != nil {
+		return ops.Operation{}, err
+	}
+	return ended, nil
 }
 
 // notes says of an operation what health checks make of it: a drain outranks them, and what
@@ -405,6 +435,8 @@ func (v *view) others(i int) string {
 			list = append(list, b.Name+" of weight 0")
 		case v.verdict(use{i, j}).state == lb.Failing:
 			list = append(list, b.Name+" unhealthy")
+		case v.ejections[s.BackendKey(b)].Reason != "":
+			list = append(list, b.Name+" ejected")
 		default:
 			list = append(list, b.Name+" "+reason(s, v.known[v.at[i][j]]))
 		}

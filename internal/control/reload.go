@@ -143,7 +143,7 @@ func (c *Controller) replace(r *reload) error {
 	l, before, attached := r.new, c.view, c.opt.DataPlane.Attachments()
 	carried := c.carry(l)
 	c.opt.Checks.Watch(l.checking())
-	next := newView(l, carried.overlays, c.known(l, r.links, before), c.verdictsFor(l), before)
+	next := newView(l, carried.overlays, c.known(l, r.links, before), c.verdictsFor(l), c.ejectionsOf(l), before)
 	next.passive, next.links = c.passive, r.links
 	err := next.checkTakers()
 	if err == nil {
@@ -158,6 +158,7 @@ func (c *Controller) replace(r *reload) error {
 	c.settleOperations(carried)
 	c.watch(l)
 	c.tellAttachments(attached)
+	c.armOutliers()
 	c.tellDown(before.links)
 	c.describe(before, r.warnings)
 	c.tellMemory()

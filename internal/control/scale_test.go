@@ -76,7 +76,7 @@ func large(b *testing.B, services, backends int) (*Controller, still) {
 	}
 	c := New(Options{DataPlane: world, Paths: world, Host: anyHost{host{world.world}}, Links: manyLinks{links{world.world}},
 		Announce: func(string, ...netip.Addr) error { return nil }, Log: slog.New(slog.DiscardHandler), Version: "v0"}, cfg)
-	v := newView(c.view.layout, nil, c.known(c.view.layout, world.links, nil), c.verdictsFor(c.view.layout), nil)
+	v := newView(c.view.layout, nil, c.known(c.view.layout, world.links, nil), c.verdictsFor(c.view.layout), nil, nil)
 	v.links = world.links
 	if err := c.install(v); err != nil {
 		b.Fatal(err)

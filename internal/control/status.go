@@ -27,7 +27,7 @@ func (c *Controller) Status() (ops.Status, error) {
 	attachments, entries := c.opt.DataPlane.Attachments(), c.opt.Paths.Entries()
 	// The view does not change any more: no caller waits for us to be done.
 	c.mu.Lock()
-	v, links, generation, history, problems := c.view, c.links, c.generation, c.history, c.problems()
+	v, links, generation, history, spared, problems := c.view, c.links, c.generation, c.history, c.spared, c.problems()
 	c.mu.Unlock()
 	lost := c.xdpLost()
 	for _, message := range lossMessages(attachments, lost) {
@@ -54,10 +54,11 @@ func (c *Controller) Status() (ops.Status, error) {
 		service := v.serviceStatus(i, entries, counters)
 		c.outages.date(&service)
 		c.scarcity.show(v.layout, i, counters, &service)
-		c.addHealth(v, i, &service)
+		c.addHealth(v, i, spared, &service)
 		status.Services = append(status.Services, service)
 	}
 	status.Problems = append(status.Problems, c.scarcity.problems(v.layout, counters)...)
+	status.Problems = append(status.Problems, v.sparedProblems(spared)...)
 	for _, o := range counters.Outcomes {
 		status.Outcomes = append(status.Outcomes, ops.Outcome{Name: o.Name, Packets: o.Packets, Help: o.Help})
 	}

@@ -100,7 +100,7 @@ func (c *Controller) remind(now *view) {
 		err = c.opt.Memory.Save(data)
 	}
 	if err != nil {
-		c.opt.Log.Warn(oneLine(err))
+		c.opt.Log.Warn(fmt.Sprintf("saving what operations have changed of backends (it ends with this process): %s", oneLine(err)))
 	}
 }
 

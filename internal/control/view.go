@@ -13,6 +13,7 @@ import (
 	"github.com/jeoul/jeoul/internal/config"
 	"github.com/jeoul/jeoul/internal/iface"
 	"github.com/jeoul/jeoul/internal/lb"
+	"github.com/jeoul/jeoul/internal/outliers"
 	"github.com/jeoul/jeoul/internal/paths"
 )
 
@@ -41,6 +42,8 @@ type layout struct {
 	// plain[i]: the backends of service i are the configuration's, unless operations change
 	// them.
 	plain []bool
+	// ejecting are the services that eject backends.
+	ejecting []int
 	// yielding are the VIPs that are withdrawn while none of their services, which these are,
 	// has a backend that serves; nil where there is none.
 	yielding map[netip.Addr][]int
@@ -66,6 +69,7 @@ func newLayout(cfg *config.Config) *layout {
 	}
 	l.findPooled()
 	l.plain = usually(cfg.Services)
+	l.ejecting = ejecting(cfg.Services)
 	l.findYielding()
 	return l
 }
@@ -119,6 +123,8 @@ type view struct {
 	known []*paths.Entry
 	// verdicts[i][j] is that on backend j of service i; nil for a service that asks nothing.
 	verdicts [][]verdict
+	// ejections are those in force; the map is never changed.
+	ejections map[lb.BackendKey]outliers.Ejection
 	// selected[i] says which backends of service i take new flows; zero where it is plain.
 	selected []selection
 	// starts[i][j] is how far backend j of service i has come; nil for a service without slow
@@ -130,11 +136,11 @@ type view struct {
 	state lb.State
 }
 
-// newView puts a configuration, operations, paths and verdicts together. What is as in the
+// newView puts a configuration, operations, paths, verdicts and ejections together. What is as in the
 // former view, which may be nil, is taken from there.
-func newView(l *layout, overlays map[lb.BackendKey]overlay, known []*paths.Entry, verdicts [][]verdict, former *view) *view {
+func newView(l *layout, overlays map[lb.BackendKey]overlay, known []*paths.Entry, verdicts [][]verdict, ejections map[lb.BackendKey]outliers.Ejection, former *view) *view {
 	v := &view{layout: l, overlays: overlays, laid: countOverlays(overlays), known: known,
-		verdicts: verdicts, selected: make([]selection, len(l.cfg.Services)), now: time.Now(),
+		verdicts: verdicts, ejections: ejections, selected: make([]selection, len(l.cfg.Services)), now: time.Now(),
 		state: lb.State{Services: make([]lb.RoutedService, len(l.cfg.Services)), Hook: l.cfg.Hook, Interfaces: l.cfg.Interfaces}}
 	v.findStarts(former)
 	for i, s := range l.cfg.Services {

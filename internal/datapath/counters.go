@@ -158,12 +158,11 @@ func (p *picture) counters() (lb.Counters, error) {
 	if err != nil {
 		return lb.Counters{}, err
 	}
-	counts, err := readBackends(p.shared.counts, p.indices)
+	counts, err := p.counted()
 	if err != nil {
 		return lb.Counters{}, err
 	}
 	for index := range counts {
-		counts[index] = counts[index].Plus(p.ledger.elsewhere(uint32(index)))
 		// The data plane counts a packet that was sent on once, for its backend;
 		// former owners of an index are in the sum.
 		outcomes[xdpOutcomeOUTCOME_FORWARDED].Packets += counts[index].Packets
@@ -174,6 +173,41 @@ func (p *picture) counters() (lb.Counters, error) {
 		backends[key] = counts[index].Minus(p.ledger.before[index])
 	})
 	return lb.Counters{Outcomes: outcomes, Backends: backends}, nil
+}
+
+// counted reads what each index has counted, those of its former owners included.
+func (p *picture) counted() ([]lb.BackendCount, error) {
+	counts, err := readBackends(p.shared.counts, p.indices)
+	for index := range counts {
+		counts[index] = counts[index].Plus(p.ledger.elsewhere(uint32(index)))
+	}
+	return counts, err
+}
+
+// BackendCounts returns what was counted of the backends of some services' packets, as Counters has
+// it, but for what they have now: their flows and ports. It costs much less.
+func (d *Datapath) BackendCounts(services map[lb.ServiceKey]bool) (counts map[lb.BackendKey]lb.BackendCount, err error) {
+	counts = map[lb.BackendKey]lb.BackendCount{}
+	err = d.read(func(p *picture) error {
+		if p.shared == nil {
+			return nil
+		}
+		counted, err := p.counted()
+		if err != nil {
+			return err
+		}
+		for _, r := range p.records {
+			if !services[r.service.Key()] {
+				continue
+			}
+			for i, b := range r.service.Backends {
+				index := r.places[i].index
+				counts[r.service.BackendKey(b)] = counted[index].Minus(p.ledger.before[index])
+			}
+		}
+		return nil
+	})
+	return counts, err
 }
 
 func readOutcomes(m *ebpf.Map) ([]lb.OutcomeCount, error) {

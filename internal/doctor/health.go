@@ -26,8 +26,34 @@ const (
 	flowsMove  = "Those that it has move to the others."
 )
 
-// judgeHealth tells of backends whose health checks fail.
-func judgeHealth(s *ops.Status) []Finding {
+// judgeHealth tells of backends whose health checks fail, and of those that fail clients.
+func judgeHealth(s *ops.Status) []Finding { return append(judgeChecks(s), judgeOutliers(s)...) }
+
+// judgeOutliers tells of backends that are ejected, and of those that are not for want of others.
+func judgeOutliers(s *ops.Status) []Finding {
+	var figures []Figure
+	var means consequences
+	for _, service := range s.Services {
+		for _, b := range service.Backends {
+			on := service.Name + "/" + b.Name
+			switch {
+			case b.Ejection != nil:
+				figures = append(figures, Figure{Name: "state " + string(b.State), On: on, Value: 1, Unit: "backend", Note: b.Ejection.Reason})
+				means.add(service.Name, withoutHealth(service))
+			case b.Spared != "":
+				figures = append(figures, Figure{Name: "state " + string(b.State), On: on, Value: 1, Unit: "backend", Note: "is not ejected, for " + b.Spared})
+				means.add(service.Name, sparedServes)
+			}
+		}
+	}
+	return aboutBackends(backendUnhealthy, figures, means, "Backend %s fails what clients send it", "%d backends fail what clients send them, such as %s")
+}
+
+// sparedServes is what follows for a service where one that fails is not ejected.
+const sparedServes = "New flows still go to it, and fail."
+
+// judgeChecks tells of backends whose health checks fail.
+func judgeChecks(s *ops.Status) []Finding {
 	var figures []Figure
 	var means consequences
 	for _, service := range s.Services {

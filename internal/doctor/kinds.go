@@ -121,7 +121,7 @@ var kinds = []kind{
 		"The balancer gives this backend no packets.", // judgeStates says what becomes of its share
 		[]Cure{{"", "`jeoul status` says why; bring the backend back, or take it out of the configuration."}}},
 	{backendUnhealthy, Outage, false,
-		"The balancer's health checks say that this backend does not serve.", // judgeHealth says what becomes of its flows
+		"The balancer's health checks, or what it answers to clients, say that this backend does not serve.", // judgeHealth says what becomes of its flows
 		[]Cure{{"", "`jeoul backend check SERVICE/BACKEND -v` asks it now, and shows every step; look at the program on the backend, and at what filters packets on the path."}}},
 	{backendSilent, Outage, false,
 		"Connections that are given to this backend are not set up: nothing shows that it ever answered.",

@@ -21,6 +21,8 @@ const (
 	// Unhealthy: its health checks fail. It takes no new flow; what becomes of those that it
 	// has, Checks.OnDown says.
 	Unhealthy BackendState = "unhealthy"
+	// Ejected: it fails most of the new flows that it gets. It takes none for a while.
+	Ejected BackendState = "ejected"
 	// Standby: it is a backup, and others serve. It takes no new flow and keeps those that it
 	// has.
 	Standby BackendState = "standby"
@@ -32,8 +34,8 @@ const (
 type Condition struct {
 	// State is Up, or the cause that decides.
 	State BackendState
-	// Reason says of the backend why its packets do not reach it, or else why it is unhealthy,
-	// as in "does not answer ARP requests"; empty if neither is so. It is there under a state that
+	// Reason says of the backend why its packets do not reach it, or else why it is unhealthy or
+	// ejected, as in "does not answer ARP requests"; empty if neither is so. It is there under a state that
 	// comes before NoRoute, too: a drained backend may be unreachable besides.
 	Reason string
 }
@@ -66,6 +68,8 @@ func ConditionOf(b Backend, out bool, reach Reach) Condition {
 		c.State = NoRoute
 	case reach.NoMAC:
 		c.State = NoMAC
+	case b.Ejected:
+		c.State = Ejected
 	case b.Unhealthy != "":
 		c.State = Unhealthy
 	case b.Standby:

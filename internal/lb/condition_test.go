@@ -22,6 +22,7 @@ func TestConditionOf(t *testing.T) {
 		"silent":                 {Backend{Weight: 1}, false, silent, Condition{NoMAC, "does not answer"}, true},
 		"unhealthy":              {Backend{Weight: 1, Unhealthy: "answers 503"}, false, well, Condition{Unhealthy, "answers 503"}, false},
 		"unhealthy and silent":   {Backend{Weight: 1, Unhealthy: "times out"}, false, silent, Condition{NoMAC, "does not answer"}, false},
+		"ejected":                {Backend{Weight: 1, Unhealthy: "answers nothing", Ejected: true}, false, well, Condition{Ejected, "answers nothing"}, false},
 		"unhealthy and draining": {Backend{Weight: 1, Draining: true, Unhealthy: "times out"}, false, well, Condition{Draining, "times out"}, false},
 	}
 	for name, test := range tests {

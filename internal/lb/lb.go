@@ -144,6 +144,9 @@ type Backend struct {
 	// "answers with status 503"; empty: it is healthy, or not checked. What becomes of its old
 	// flows, Checks.OnDown says.
 	Unhealthy string `json:"unhealthy,omitempty"`
+	// Ejected: it is not health checks that say so, but what it answers to clients. Its connections
+	// go on then, whatever Checks.OnDown says: a backend that takes no new ones may serve those.
+	Ejected bool `json:"ejected,omitempty"`
 	// Backup: it is to take new flows only while no backend does that is none. Standby says
 	// that one does: then it takes none, and keeps its old flows.
 	Backup  bool `json:"backup,omitempty"`
@@ -196,6 +199,8 @@ type Service struct {
 	Allow  []netip.Prefix `json:"allow,omitempty"`
 	Deny   []netip.Prefix `json:"deny,omitempty"`
 	Checks Checks         `json:"checks,omitzero"`
+	// Outliers is how backends are judged by what they answer to clients.
+	Outliers Outliers `json:"outliers,omitzero"`
 	// SlowStart is how long the share of new flows of a backend grows that begins to serve; 0: it
 	// has all of its weight at once.
 	SlowStart time.Duration `json:"slow_start_ns,omitempty"`

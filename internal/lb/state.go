@@ -59,7 +59,8 @@ func (s RoutedService) Reachable(i int) bool { return i < len(s.Paths) && s.Path
 // Up says whether packets of the service's flows may be sent to backend i: it is reachable, and
 // goes on with its flows if it is unhealthy.
 func (s RoutedService) Up(i int) bool {
-	return s.Reachable(i) && (s.Backends[i].Unhealthy == "" || s.Checks.OnDown.Keeps())
+	b := s.Backends[i]
+	return s.Reachable(i) && (b.Unhealthy == "" || s.Checks.OnDown.Keeps() || b.Ejected && s.Protocol == TCP)
 }
 
 // Serves says whether a backend of the service can be reached and is healthy. One that takes no new

@@ -103,6 +103,8 @@ var serviceFamilies = []of[*ops.Service]{
 		always(func(s *ops.Service) float64 { return float64(backendsUp(s)) })},
 	{family{"jeoul_service_backends_healthy", "Backends that do not fail their health checks, of a service that has any.", gauge, []string{"service"}},
 		func(s *ops.Service) (float64, bool) { return float64(backendsHealthy(s)), len(s.Checks) > 0 }},
+	{family{"jeoul_service_backends_ejected", "Backends that take no new flow for a while, for they fail what clients send them, of a service with outliers.", gauge, []string{"service"}},
+		func(s *ops.Service) (float64, bool) { return float64(backendsEjected(s)), s.Outliers != nil }},
 	{family{"jeoul_service_panic", "1 where fewer backends are healthy than the service's panic threshold asks for, and new flows go to all of them.", gauge, []string{"service"}},
 		func(s *ops.Service) (float64, bool) { return truth(s.Serving == ops.ServingAll), len(s.Checks) > 0 }},
 	{family{"jeoul_service_active_flows", "Flows that have not ended, of a service that remembers every flow.", gauge, []string{"service"}},
@@ -136,6 +138,15 @@ func backendsHealthy(s *ops.Service) (healthy int) {
 	return healthy
 }
 
+func backendsEjected(s *ops.Service) (ejected int) {
+	for i := range s.Backends {
+		if s.Backends[i].Ejection != nil {
+			ejected++
+		}
+	}
+	return ejected
+}
+
 // healths are what health checks say, by their numbers.
 var healths = []lb.Health{lb.Failing, lb.Healthy, lb.HealthUnknown}
 
@@ -148,7 +159,7 @@ func slowest(h *ops.Health) (seconds float64) {
 }
 
 // states are a backend's, by their numbers: one gauge, and not a series for each state.
-var states = []lb.BackendState{lb.Up, lb.Draining, lb.WeightZero, lb.NoMAC, lb.NoRoute, lb.Out, lb.Unhealthy, lb.Standby}
+var states = []lb.BackendState{lb.Up, lb.Draining, lb.WeightZero, lb.NoMAC, lb.NoRoute, lb.Out, lb.Unhealthy, lb.Standby, lb.Ejected}
 
 // BackendStates returns the states of a backend, each at the index that is its number in
 // jeoul_backend_state.

@@ -41,14 +41,14 @@ func sample() ops.Status {
 		Operations: ops.Operations{InForce: []ops.Overlay{{}}},
 		Services: []ops.Service{
 			{Name: "web", VIP: addr("192.0.2.100"), Port: 80, Protocol: lb.TCP, Mode: lb.FullNAT, Scheduler: lb.RoundRobin, Tracked: true,
-				Serving: ops.ServingAll, Checks: []ops.Check{{}, {}},
+				Serving: ops.ServingAll, Checks: []ops.Check{{}, {}}, Outliers: &ops.Outliers{},
 				Active: 9, Flows: 11, Transition: &ops.Transition{MovedSlots: 12, Slots: 1021},
 				Backends: []ops.Backend{
 					{Name: "web01", State: lb.Up, Weight: 3, Packets: 60, Bytes: 6000, Connections: 6, ReturnedPackets: 50, ReturnedBytes: 5000,
 						Answered: 4, Refused: 2, Unreachable: 1,
 						Health: &ops.Health{State: lb.Healthy, Since: time.Unix(1500000000, 250e6), Checks: []ops.CheckResult{{TookSeconds: 0.25}, {TookSeconds: 0.5}}},
 						Active: 9, Flows: 11, Ports: &ops.Ports{Held: 8, Limit: 40000}},
-					{Name: "web02", State: lb.NoMAC, Weight: 1, Health: &ops.Health{State: lb.Failing}, Ports: &ops.Ports{Limit: 40000}},
+					{Name: "web02", State: lb.NoMAC, Weight: 1, Ejection: &ops.Ejection{}, Health: &ops.Health{State: lb.Failing}, Ports: &ops.Ports{Limit: 40000}},
 				}},
 			{Name: "dns", VIP: addr("2001:db8::53"), Port: 53, Protocol: lb.UDP, Mode: lb.L2DSR, Scheduler: lb.Maglev,
 				Backends: []ops.Backend{{Name: "ns1", State: lb.Draining, Packets: 40}}},

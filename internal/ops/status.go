@@ -134,6 +134,8 @@ type Service struct {
 	Require string  `json:"require,omitempty"`
 	// OnDown is what becomes of the flows of a backend that fails; absent where nothing is asked.
 	OnDown lb.OnDown `json:"on_down,omitempty"`
+	// Outliers is how backends are judged by what they answer to clients; absent where they are not.
+	Outliers *Outliers `json:"outliers,omitempty"`
 	// SlowStartSeconds is how long a backend's share grows that begins to serve; 0: it does not.
 	SlowStartSeconds float64 `json:"slow_start_seconds,omitempty"`
 	// Withdrawn: the VIP is not on the interface, for no backend of its services serves.
@@ -149,6 +151,30 @@ type SlowStart struct {
 	Percent uint16 `json:"percent"`
 	// Until is when it gets all of it.
 	Until time.Time `json:"until"`
+}
+
+// Outliers are the rules by which a service ejects backends.
+type Outliers struct {
+	// FailuresPercent is the share of failures that ejects a backend, of at least Connections new
+	// connections, or datagrams, in an interval.
+	FailuresPercent uint8   `json:"failures_percent"`
+	Connections     uint32  `json:"connections"`
+	IntervalSeconds float64 `json:"interval_seconds"`
+	// PauseSeconds is how long it is ejected at first.
+	PauseSeconds        float64 `json:"pause_seconds"`
+	LongestPauseSeconds float64 `json:"longest_pause_seconds"`
+	// EjectedPercent is which share of the backends may be ejected at a time.
+	EjectedPercent uint8 `json:"ejected_percent"`
+}
+
+// Ejection is a time in which a backend takes no new flow, for what it answers to clients.
+type Ejection struct {
+	Since time.Time `json:"since"`
+	Until time.Time `json:"until"`
+	// Times is how often it was ejected, less one for each interval that it has served well since.
+	Times uint32 `json:"times"`
+	// Reason says why, of the backend.
+	Reason string `json:"reason"`
 }
 
 // Persistence keeps a client on one backend.
@@ -245,6 +271,10 @@ type Backend struct {
 	Backup bool `json:"backup,omitempty"`
 	// SlowStart is absent where the backend has all of its weight.
 	SlowStart *SlowStart `json:"slow_start,omitempty"`
+	// Ejection is absent where the backend is not ejected. Spared is why one that fails is not;
+	// empty: it does not fail.
+	Ejection *Ejection `json:"ejection,omitempty"`
+	Spared   string    `json:"spared,omitempty"`
 	// Health is what the checks say; absent where nothing is asked.
 	Health *Health `json:"health,omitempty"`
 }
