@@ -181,7 +181,7 @@ func (f figure) targets() (targets []*prometheus.DataqueryBuilder) {
 // stateNames says in words and colours what the numbers of jeoul_backend_state mean: green takes
 // new flows, red cannot, and what an operator or the configuration wants is in between.
 func stateNames() dashboard.ValueMapping {
-	colours := map[string]string{"up": "green", "standby": "blue", "draining": "yellow", "weight-0": "yellow", "out": "orange"}
+	colours := map[string]string{"up": "green", "standby": "blue", "draining": "yellow", "weight-0": "yellow", "out": "orange", "ejected": "orange"}
 	names := map[string]dashboard.ValueMappingResult{}
 	for i, state := range metrics.BackendStates() {
 		name, colour := string(state), "red"
