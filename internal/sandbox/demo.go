@@ -105,7 +105,7 @@ func shares(want map[string]int) func(string) error {
 	}
 }
 
-// contains says whether there is a text in what a command said.
+// contains says whether there is a text in what a command has printed.
 func contains(text string) func(string) error {
 	return func(output string) error {
 		if !strings.Contains(output, text) {

@@ -219,8 +219,8 @@ func (s *Sandbox) wait(ctx context.Context, wrong string, try func() error) erro
 		}
 		select {
 		case <-s.balancer.Done():
-			said, _ := os.ReadFile(filepath.Join(s.lab.Balancer.Dir, "balancer.log"))
-			return fmt.Errorf("the balancer ended: %w\n%s", s.balancer.Wait(), strings.TrimSpace(string(said)))
+			text, _ := os.ReadFile(filepath.Join(s.lab.Balancer.Dir, "balancer.log"))
+			return fmt.Errorf("the balancer ended: %w\n%s", s.balancer.Wait(), strings.TrimSpace(string(text)))
 		case <-bound.Done():
 			if ctx.Err() != nil {
 				return ctx.Err()
