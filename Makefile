@@ -93,6 +93,10 @@ test-kills: rights-test deps build ## kill a process at every step of what it do
 test-packages: rights-test-packages deb ## install, use, upgrade and purge the Debian package under systemd, in a container
 	@$(AS_ROOT) scripts/test-packages.sh "$$(ls -t $(DIST)/*.deb | head -n 1)"
 
+.PHONY: test-api
+test-api: rights-test-api build ## ask a live balancer's API whatever its OpenAPI document permits, by schemathesis
+	@$(AS_ROOT) scripts/test-api.sh $(BIN)
+
 .PHONY: test-kernels
 test-kernels: generate ## run the tests of the eBPF programs on Debian's oldest and newest kernel, in QEMU, and those that set a machine's clock
 	@GO='$(GO)' scripts/test-kernels.sh

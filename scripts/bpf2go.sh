@@ -13,7 +13,7 @@ compile=(
 	# The kernel's headers for the machine (asm/), where Debian has them.
 	-idirafter /usr/include/x86_64-linux-gnu
 	-idirafter /usr/include/aarch64-linux-gnu
-	${JEOUL_BPF_FLAGS:-}
 )
+read -ra more <<<"${JEOUL_BPF_FLAGS:-}"
 # go generate puts its own go first in PATH.
-exec go tool bpf2go -tags linux -target bpfel "$@" -- "${compile[@]}"
+exec go tool bpf2go -tags linux -target bpfel "$@" -- "${compile[@]}" "${more[@]}"

@@ -45,7 +45,7 @@ prepare() {
 
 # start boots the tree, and waits until systemd has.
 start() {
-	local shell end=$((SECONDS + 120))
+	local end=$((SECONDS + 120))
 	SYSTEMD_NSPAWN_API_VFS_WRITABLE=1 systemd-nspawn --directory="$work/root" --boot --register=no --keep-unit \
 		--private-network --capability=all --system-call-filter='bpf perf_event_open' \
 		--machine="jeoul-test-$$" --console=pipe </dev/null >"$work/console" 2>&1 &
@@ -67,9 +67,15 @@ leader() {
 	pgrep -P "${monitor:-$container}" -x systemd
 }
 
-# stop ends the container: what nspawn does with a signal is to ask its systemd first.
+# stop ends the container: what nspawn does with a signal is to ask its systemd first, which may take
+# for ever.
 stop() {
+	local end=$((SECONDS + 60))
 	kill "$container" 2>/dev/null || true
+	while kill -0 "$container" 2>/dev/null && [ "$SECONDS" -lt "$end" ]; do
+		read -rt 1 <> <(:) || true
+	done
+	kill -KILL "$inside" "$container" 2>/dev/null || true
 	wait "$container" || true
 	container=
 }

@@ -67,8 +67,10 @@ configure() {
 	END
 }
 
-# served [PORT]: the client gets the page through the balancer.
-served() { [ "$(ip netns exec client curl -s --max-time 5 "http://$vip:${1:-80}/")" = served ]; }
+# served_at PORT: the client gets the page through the balancer.
+served_at() { [ "$(ip netns exec client curl -s --max-time 5 "http://$vip:$1/")" = served ]; }
+
+served() { served_at 80; }
 
 # hold: opens a connection through the balancer, which later steps ask for an echo.
 hold() {
@@ -107,9 +109,8 @@ unprivileged() {
 }
 
 bad_reload() {
-	local output
 	configure no-number
-	output=$(systemctl reload jeoul 2>&1) && return 1
+	systemctl reload jeoul 2>/dev/null && return 1
 	journalctl --no-pager -o cat -n 20 -u jeoul | grep -q 'jeoul.yaml:3: .*no-number'
 }
 
@@ -153,7 +154,7 @@ hardened() {
 applied() {
 	printf 'services: [{name: shop, vip: %s, port: 81, mode: nat, backends: [{name: shop01, address: 198.18.0.2}]}]\n' "$vip" >/tmp/shop.yaml
 	jeoul apply -f /tmp/shop.yaml && [ "$(stat -c %U:%a /var/lib/jeoul /var/lib/jeoul/sources | xargs)" = "root:755 jeoul:700" ] &&
-		systemctl stop jeoul && rm -rf /run/jeoul && systemctl start jeoul && within 10 served 81
+		systemctl stop jeoul && rm -rf /run/jeoul && systemctl start jeoul && within 10 served_at 81
 }
 
 # orphaned: a daemon is killed, and systemd does not start another one.
