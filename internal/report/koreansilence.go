@@ -57,4 +57,8 @@ var koreanSilence = []phrase{
 	{"subjects with health checks ask each server GET / at a port of the same process every {}, within {}; it is down after {n} failed checks in a row, and up after {n} passed ones", "헬스 체크가 있는 대상은 각 서버에 같은 프로세스의 포트로 GET /를 {1}마다 {2} 안에 묻고, 연속 {3}번 실패하면 내리고 {4}번 성공하면 올림"},
 	{"a service that dies is killed by SIGKILL, one that hangs is stopped by SIGSTOP: its kernel goes on accepting connections; the host answers throughout", "죽는 서비스는 SIGKILL로 종료하고 멎는 서비스는 SIGSTOP으로 정지하며, 커널은 연결을 계속 받고 호스트는 내내 응답함"},
 	{"HAProxy in TCP mode, round robin; with health checks (httpchk), and redispatch of connections that a server refuses", "HAProxy TCP 모드, 라운드 로빈; 헬스 체크(httpchk)를 하고, 서버가 거부한 연결은 다른 서버로 보냄"},
+	{"it does not send packets on by themselves, so it has no numbered stream", "패킷을 그대로 넘기지 않으므로 번호 매긴 패킷의 흐름이 없음"},
+	{"numbered packets are UDP datagrams of the first client, from {n} ports; each server's device counts them by their numbers where they come in (TC ingress), and drops them; their sender has the CPU first (nice -20), and leaves out what it could not send for 50 ms", "번호 매긴 패킷은 첫 클라이언트가 포트 {1}개에서 보내는 UDP 데이터그램이며, 각 서버의 장치가 들어오는 곳(TC ingress)에서 번호로 세고 버림; 보내는 쪽은 CPU를 먼저 얻고(nice -20), 50ms 동안 보내지 못한 것은 건너뜀"},
+	{"missing in {n} places: {}", "{1}곳에서 누락: {2}"}, {"{}; {n} numbered packets, {}", "{1}; 번호 매긴 패킷 {2}개, {3}"}, {"{n} numbered packets, {}", "번호 매긴 패킷 {1}개, {2}"},
+	{"sent within {}, {} after change {n} began, which took {}", "{1} 동안 보냄, {4} 걸린 변경 {3}의 시작 {2} 뒤"}, {"sent within {}, before the first change", "{1} 동안 보냄, 첫 변경 전"},
 }
