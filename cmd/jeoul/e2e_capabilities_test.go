@@ -141,14 +141,14 @@ func wantRefusals(t *testing.T, host *lab.Host, capabilities []string, arguments
 	t.Helper()
 	before := e2e.ReadSettings(t, host)
 	for i, name := range capabilities {
-		var said syncBuffer
-		process := unprivileged(t, host, &said, slices.Delete(slices.Clone(capabilities), i, i+1), arguments...)
+		var output syncBuffer
+		process := unprivileged(t, host, &output, slices.Delete(slices.Clone(capabilities), i, i+1), arguments...)
 		select {
 		case <-process.Done():
 		case <-time.After(e2e.Patience):
-			t.Fatalf("without %s it goes on: %s", name, said.String())
+			t.Fatalf("without %s it goes on: %s", name, output.String())
 		}
-		text := said.String()
+		text := output.String()
 		if process.Wait() == nil || !strings.Contains(text, "this process does not have "+name) || !strings.Contains(text, "setcap "+strings.ToLower(strings.Join(capabilities, ","))+"+ep") {
 			t.Errorf("without %s: %v: %s", name, process.Wait(), text)
 		}
@@ -168,9 +168,9 @@ func TestAgentCapabilities(t *testing.T) {
 	all := unitCapabilities(t, "jeoul-agent.service")
 	wantRefusals(t, host, all, arguments...)
 	before := e2e.ReadSettings(t, host)
-	var said syncBuffer
-	process := unprivileged(t, host, &said, all, arguments...)
-	testenv.Eventually(t, e2e.Patience, "the agent is ready", func() bool { return strings.Contains(said.String(), "ready") })
+	var output syncBuffer
+	process := unprivileged(t, host, &output, all, arguments...)
+	testenv.Eventually(t, e2e.Patience, "the agent is ready", func() bool { return strings.Contains(output.String(), "ready") })
 	stop(t, process)
 	for _, line := range e2e.ReadSettings(t, host).Difference(before) {
 		t.Errorf("there is left: %s", line)

@@ -150,36 +150,50 @@ func TestMeasureFaults(t *testing.T) {
 		"# Check http, interval %v, timeout %v, fall %d, rise %d: a fault is to be found within %v.\n", faultInterval, faultTimeout, faultFall, faultRise, faultFound)
 	forEachHook(t, func(t *testing.T, hook lb.Hook) {
 		s := buildStage(t, hook, 1)
-		var services []entry
-		for _, p := range paths() {
-			service := s.service(p, webPort)
-			service["check"] = entry{"type": "http", "path": "/healthz", "interval": faultInterval.String(), "timeout": faultTimeout.String(), "fall": faultFall, "rise": faultRise}
-			services = append(services, service)
-		}
-		configuration := s.configuration()
-		configuration["services"] = services
-		s.configure(t, hook, configuration)
-		patients := map[string]*patient{}
-		for _, server := range s.Servers {
-			s.startAgent(t, server)
-			patients[server.Name] = admit(t, server, webPort, webPort+portShift[lb.NAT], webPort+portShift[lb.FullNAT])
-		}
-		s.start(t)
-		s.turnedTo(t, s.Servers[1], lb.Healthy, func(lb.Mode) bool { return true })
-		ill := s.Servers[1]
+		check := entry{"type": "http", "path": "/healthz", "interval": faultInterval.String(), "timeout": faultTimeout.String(), "fall": faultFall, "rise": faultRise}
 		every := func(lb.Mode) bool { return true }
-		byVIP := func(mode lb.Mode) bool { return !mode.Translates() }
+		patients := s.startChecked(t, hook, every, check, webPort, webPort+portShift[lb.NAT], webPort+portShift[lb.FullNAT])
+		s.turnedTo(t, s.Servers[1], lb.Healthy, every)
+		ill := s.Servers[1]
 		for _, fault := range s.illnesses(t, patients[ill.Name], faultTimeout) {
 			s.measureFault(t, file, ill, fault, every)
 		}
 		for _, fault := range s.unwilling(t, ill, faultTimeout) {
-			s.measureFault(t, file, ill, fault, byVIP)
+			s.measureFault(t, file, ill, fault, keepsVIP)
 		}
 		var plain *lab.Process
 		s.measureFault(t, file, ill, illness{name: "without decapsulation",
 			hurt: func() { plain = s.takeAsIs(t, ill) }, heal: func() { stop(t, plain); s.startAgent(t, ill) }},
-			func(mode lb.Mode) bool { return byVIP(mode) && mode != lb.L2DSR })
+			func(mode lb.Mode) bool { return keepsVIP(mode) && mode != lb.L2DSR })
 	})
+}
+
+// keepsVIP: packets reach backends with the VIP in them.
+func keepsVIP(mode lb.Mode) bool { return !mode.Translates() }
+
+// startChecked starts the balancer with a service of the web port for each wanted mode and family, all
+// with one check, before servers on these ports of each backend, which it returns by their names. Backends have
+// an agent.
+func (s *stage) startChecked(t *testing.T, hook lb.Hook, wanted func(lb.Mode) bool, check entry, ports ...uint16) map[string]*patient {
+	t.Helper()
+	var services []entry
+	for _, p := range paths() {
+		if wanted(p.mode) {
+			service := s.service(p, webPort)
+			service["check"] = check
+			services = append(services, service)
+		}
+	}
+	configuration := s.configuration()
+	configuration["services"] = services
+	s.configure(t, hook, configuration)
+	patients := map[string]*patient{}
+	for _, server := range s.Servers {
+		s.startAgent(t, server)
+		patients[server.Name] = admit(t, server, ports...)
+	}
+	s.start(t)
+	return patients
 }
 
 // measureFault measures one fault, which the checks of some modes find.

@@ -21,24 +21,7 @@ func TestHealthChecksByVIP(t *testing.T) { onHooksAtOnce(t, checkByVIP) }
 
 func checkByVIP(t *testing.T, hook lb.Hook) {
 	s := buildStage(t, hook, 1)
-	var services []entry
-	for _, p := range paths() {
-		if p.mode.Translates() {
-			continue
-		}
-		service := s.service(p, webPort)
-		service["check"] = entry{"type": "http", "path": "/healthz", "interval": "500ms", "timeout": "400ms"}
-		services = append(services, service)
-	}
-	configuration := s.configuration()
-	configuration["services"] = services
-	s.configure(t, hook, configuration)
-	patients := map[string]*patient{}
-	for _, server := range s.Servers {
-		s.startAgent(t, server)
-		patients[server.Name] = admit(t, server, webPort)
-	}
-	s.start(t)
+	patients := s.startChecked(t, hook, keepsVIP, entry{"type": "http", "path": "/healthz", "interval": "500ms", "timeout": "400ms"}, webPort)
 	ill := s.Servers[1]
 	patient := patients[ill.Name]
 	everyOne := func(what string, state lb.Health, reason string) {

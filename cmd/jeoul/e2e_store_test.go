@@ -112,9 +112,9 @@ func TestConfiguredOutlivesReboot(t *testing.T) {
 	if err := os.WriteFile(path, bytes.Replace(text, []byte("port: 7001"), []byte("port: many"), 1), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	var said syncBuffer
-	if err := jeoul(t, s.host, &said, s.arguments()...).Wait(); err == nil || !strings.Contains(said.String(), fmt.Sprintf("api:%d: services[0].port: \"many\"", line)) || !strings.Contains(said.String(), s.stored(t)) {
-		t.Errorf("a start with a spoilt file: %v: %s", err, said.String())
+	var output syncBuffer
+	if err := jeoul(t, s.host, &output, s.arguments()...).Wait(); err == nil || !strings.Contains(output.String(), fmt.Sprintf("api:%d: services[0].port: \"many\"", line)) || !strings.Contains(output.String(), s.stored(t)) {
+		t.Errorf("a start with a spoilt file: %v: %s", err, output.String())
 	}
 }
 

@@ -28,13 +28,13 @@ func (c *eventsCmd) Run(ctx context.Context) error {
 		return err
 	}
 	return client.Events(ctx, c.After, c.Follow, func(event *events.Event, lost *events.Lost) error {
-		if c.Output == "json" {
-			if event == nil {
-				return json.NewEncoder(os.Stdout).Encode(map[string]*events.Lost{"lost": lost})
-			}
-			return json.NewEncoder(os.Stdout).Encode(event)
+		switch {
+		case c.Output != "json":
+			return writeEvent(os.Stdout, event, lost)
+		case event == nil:
+			return json.NewEncoder(os.Stdout).Encode(map[string]*events.Lost{"lost": lost})
 		}
-		return writeEvent(os.Stdout, event, lost)
+		return json.NewEncoder(os.Stdout).Encode(event)
 	})
 }
 

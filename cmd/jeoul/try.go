@@ -60,7 +60,7 @@ func (c *tryCmd) Validate() error {
 	return nil
 }
 
-// commandFailed is a command in the client's place that has said itself what is wrong.
+// commandFailed is a command in the client's place that has printed its own error.
 type commandFailed struct {
 	error
 	code int

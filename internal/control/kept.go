@@ -23,13 +23,13 @@ func (c *Controller) keepAgain() {
 	if note != "" {
 		c.opt.Log.Warn(note)
 	}
-	said := ""
+	problem := ""
 	if err != nil {
-		said = err.Error()
+		problem = err.Error()
 	}
-	if said != "" && said != c.notKept {
-		c.opt.Log.Warn("the data plane ends with this process: " + said)
+	if problem != "" && problem != c.notKept {
+		c.opt.Log.Warn("the data plane ends with this process: " + problem)
 	}
-	c.notKept = said
+	c.notKept = problem
 	c.tasks.keep.in(keepEvery)
 }

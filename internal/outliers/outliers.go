@@ -222,7 +222,7 @@ func (s service) eject(now time.Time) (changes []Change) {
 
 // spares says why backend j, which fails, is not ejected; "" where it is. Where others are judged,
 // and all that have something to do fail as well, the cause is not the backend's: the network on
-// its way, or clients that send what nobody answers.
+// its path, or clients that send requests which no backend accepts.
 func (s service) spares(j int) string {
 	wanted, out := s.count()
 	judged, well := 0, 0
