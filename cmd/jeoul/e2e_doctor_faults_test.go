@@ -310,7 +310,7 @@ func tinyBacklog(t *testing.T, w *ward) {
 	}
 	rules := strings.Repeat(fmt.Sprintf("udp dport %d udp sport 1 drop;", discardPort), 3000)
 	runOn(t, web, "table inet ward { chain slow { "+rules+" }; chain in { type filter hook prerouting priority -300; "+
-		strings.Repeat("jump slow;", 8)+fmt.Sprintf("udp dport %d drop; }; }", discardPort), "nft", "-f", "-")
+		strings.Repeat("jump slow;", 32)+fmt.Sprintf("udp dport %d drop; }; }", discardPort), "nft", "-f", "-")
 	mend(t, web, func() error { return exec.Command("nft", "delete", "table", "inet", "ward").Run() })
 	steering := "/sys/class/net/" + web.Interface + "/queues/rx-0/rps_cpus"
 	within(t, web, func() error { return os.WriteFile(steering, []byte("2"), 0) })

@@ -14,6 +14,7 @@ import (
 	"github.com/jeoul/jeoul/cmd/jeoul/e2e"
 	"github.com/jeoul/jeoul/internal/lab"
 	"github.com/jeoul/jeoul/internal/lb"
+	"github.com/jeoul/jeoul/internal/testenv"
 )
 
 // rename gives the balancer's interface another name.
@@ -31,6 +32,14 @@ func (b *balancer) rename(t *testing.T, from, to string) {
 			return err
 		}
 		return netlink.LinkSetUp(link)
+	})
+	// Its link-local address, and the routes of that, come when no other host was found to have it.
+	testenv.Eventually(t, e2e.Patience, to+" has a link-local address", func() (found bool) {
+		within(t, b.host, func() (err error) {
+			found, err = testenv.HasLinkLocal(to)
+			return err
+		})
+		return found
 	})
 }
 

@@ -76,21 +76,28 @@ func Veth(tb testing.TB, a, b End) (macA, macB net.HardwareAddr) {
 
 func hasLinkLocal(tb testing.TB, e End) (found bool) {
 	tb.Helper()
-	In(tb, e.Namespace, func() error {
-		link, err := netlink.LinkByName(e.Name)
-		if err != nil {
-			return err
-		}
-		addrs, err := netlink.AddrList(link, netlink.FAMILY_V6)
-		if errors.Is(err, netlink.ErrDumpInterrupted) {
-			return nil // it changed meanwhile: the next look will tell
-		}
-		for _, a := range addrs {
-			found = found || (a.IP.IsLinkLocalUnicast() && a.Flags&unix.IFA_F_TENTATIVE == 0)
-		}
+	In(tb, e.Namespace, func() (err error) {
+		found, err = HasLinkLocal(e.Name)
 		return err
 	})
 	return found
+}
+
+// HasLinkLocal says whether a device of the calling thread's network namespace has a link-local
+// address that is in use, after duplicate address detection (RFC 4862, section 5.4).
+func HasLinkLocal(name string) (found bool, err error) {
+	link, err := netlink.LinkByName(name)
+	if err != nil {
+		return false, err
+	}
+	addrs, err := netlink.AddrList(link, netlink.FAMILY_V6)
+	if errors.Is(err, netlink.ErrDumpInterrupted) {
+		return false, nil // it changed meanwhile: the next look will tell
+	}
+	for _, a := range addrs {
+		found = found || (a.IP.IsLinkLocalUnicast() && a.Flags&unix.IFA_F_TENTATIVE == 0)
+	}
+	return found, err
 }
 
 func raise(tb testing.TB, e End) (mac net.HardwareAddr) {
