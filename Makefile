@@ -46,7 +46,7 @@ build: generate ## build bin/jeoul (the default)
 	@$(GIVE_BACK) bin internal
 
 .PHONY: other
-other: generate ## build bin/jeoul-other, with another map layout: see docs/restart.md
+other: generate ## build bin/jeoul-other, with another map layout: see docs/guides/restart.md
 	@GO='$(GO)' scripts/other-build.sh $(BIN)-other
 	@$(GIVE_BACK) bin
 
@@ -112,7 +112,7 @@ tarball: build ## make an archive of the static program and its files into dist
 	@GO='$(GO)' scripts/package.sh tarball $(BIN) $(DIST)
 
 .PHONY: image
-image: build ## build a container image, localhost/jeoul, by podman or what PODMAN names: see docs/install.md
+image: build ## build a container image, localhost/jeoul, by podman or what PODMAN names: see docs/start/install.md
 	@$(PODMAN) build -t jeoul -f deploy/container/Containerfile $(dir $(BIN))
 
 .PHONY: bench

@@ -5,7 +5,7 @@
 # in QEMU and runs in it, as root, the tests that load eBPF programs and feed them
 # packets; with /cards the kernel that has drivers of physical cards, and the test
 # that needs them. Without arguments: the oldest kernel that is looked after, and the
-# newest that Debian has, and the oldest one's with cards. docs/kernels.md says more.
+# newest that Debian has, and the oldest one's with cards. docs/internals/kernels.md says more.
 #
 # Kernels are downloaded and unpacked under bin/kernels, never installed.
 # JEOUL_RUN=REGEXP chooses tests, JEOUL_PACKAGES='DIRECTORY...' packages, JEOUL_LIMIT=DURATION

@@ -26,7 +26,7 @@ type tuneCmd struct {
 type tuneProfile struct {
 	Role    tune.Role `enum:"balancer,web,client" required:"" placeholder:"balancer|web|client" help:"What this host is for."`
 	Mode    string    `default:"l2dsr" placeholder:"MODE" help:"How its service is balanced: one of the modes of services, or proxy for a balancer that ends connections (${default})."`
-	Profile string    `type:"existingfile" placeholder:"FILE" help:"A profile of your own, over the built-in one: docs/tune.md."`
+	Profile string    `type:"existingfile" placeholder:"FILE" help:"A profile of your own, over the built-in one: docs/guides/tune.md."`
 	Item    []string  `placeholder:"ID" help:"Only these items; may be repeated."`
 }
 

@@ -27,7 +27,7 @@ type changeExperiment struct{}
 
 // Changes is what a suite says of a load of kind change, besides what all have.
 type Changes struct {
-	// Events are the names of those that happen, in the order of docs/change.md; empty: all.
+	// Events are the names of those that happen, in the order of docs/weigh/change.md; empty: all.
 	Events []string `yaml:"events"`
 	// Flaps is how often the flapping backend goes and comes, Reloads how often the
 	// configuration is read again without change.

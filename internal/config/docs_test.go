@@ -18,7 +18,7 @@ var yamlBlock = regexp.MustCompile("(?s)```yaml\n(.*?)```")
 // warning; and those that are called defaults are.
 func TestDocs(t *testing.T) {
 	for _, page := range []string{"schedulers.md", "limits.md"} {
-		text, err := os.ReadFile("../../docs/" + page)
+		text, err := os.ReadFile("../../docs/guides/" + page)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -54,7 +54,7 @@ func checkBlock(t *testing.T, text string) {
 
 // TestDocumentedProblem: what a page shows of a wrong file is what Parse reports.
 func TestDocumentedProblem(t *testing.T) {
-	page, err := os.ReadFile("../../docs/limits.md")
+	page, err := os.ReadFile("../../docs/guides/limits.md")
 	if err != nil {
 		t.Fatal(err)
 	}

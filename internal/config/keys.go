@@ -47,12 +47,12 @@ func clientNetworks(at func(*lb.Service) *[]netip.Prefix, absent string) keytabl
 // name, type, range, default and explanation.
 var rootKeys = keytable.Table[Config]{
 	{Name: "interface", Required: true, Unless: "interfaces",
-		What: "The network interface that packets arrive on. It carries the VIPs. A reload can [change it](../operations.md#change-the-interfaces).",
+		What: "The network interface that packets arrive on. It carries the VIPs. A reload can [change it](../guides/operations.md#change-the-interfaces).",
 		Value: keytable.Computed(
 			func(c *Config) (string, bool) { return c.Interfaces[0], len(c.Interfaces) == 1 },
 			func(c *Config, name string) { c.Interfaces = []string{name} }, interfaceName, "", "")},
 	{Name: "interfaces",
-		What: "The network interfaces that packets arrive on, where there are several. The first carries the VIPs. Stands in place of `interface`. A reload can [change them](../operations.md#change-the-interfaces).",
+		What: "The network interfaces that packets arrive on, where there are several. The first carries the VIPs. Stands in place of `interface`. A reload can [change them](../guides/operations.md#change-the-interfaces).",
 		Value: keytable.Several(func(c *Config) *[]string { return &c.Interfaces }, interfaceName, "interface",
 			keytable.Length{Max: lb.MaxInterfaces, Empty: "name at least one interface", TooMany: "that a balancer can have; split the services between two"})},
 	{Name: "hook",
@@ -62,10 +62,10 @@ var rootKeys = keytable.Table[Config]{
 		What:  "The unix socket on which the daemon answers `jeoul status` and the other commands.",
 		Value: keytable.Field(func(c *Config) *string { return &c.Socket }, socketPath, DefaultSocket)},
 	{Name: "metrics",
-		What:  "What Prometheus can scrape: [metrics](../metrics.md).",
+		What:  "What Prometheus can scrape: [metrics](../guides/metrics.md).",
 		Value: keytable.Mapping(func(c *Config) *Metrics { return &c.Metrics }, metricsKeys)},
 	{Name: "api",
-		What:    "How the API is answered over TCP as well: [over TCP](../api.md#over-tcp).",
+		What:    "How the API is answered over TCP as well: [over TCP](../guides/api.md#over-tcp).",
 		Refused: "Neither `tokens` nor `client_ca`.",
 		Value:   keytable.Mapping(func(c *Config) *API { return &c.API }, apiKeys)},
 	{Name: "survive",
@@ -115,7 +115,7 @@ var apiKeys = keytable.Table[API]{
 		Refused: "A file that others than its owner and group can read.",
 		Value:   keytable.Optional(func(a *API) *string { return &a.Key }, absolutePath, "")},
 	{Name: "tokens",
-		What:    "The file of [tokens](../api.md#tokens): names, roles and hashes. It is read again when it changes.",
+		What:    "The file of [tokens](../guides/api.md#tokens): names, roles and hashes. It is read again when it changes.",
 		Refused: "A file that others than its owner and group can read.",
 		Value:   keytable.Optional(func(a *API) *string { return &a.Tokens }, absolutePath, "no token is accepted")},
 	{Name: "client_ca",
@@ -132,7 +132,7 @@ var apiKeys = keytable.Table[API]{
 var apiClientKeys = keytable.Table[APIClient]{
 	{Name: "subject", Required: true, What: "The certificate's common name or one of its organizational units.",
 		Value: keytable.Optional(func(c *APIClient) *Subject { return &c.Subject }, subject, "")},
-	{Name: "role", Required: true, What: "What the client may do: [roles](../api.md#roles).",
+	{Name: "role", Required: true, What: "What the client may do: [roles](../guides/api.md#roles).",
 		Value: keytable.Optional(func(c *APIClient) *ops.Role { return &c.Role }, keytable.Word(ops.Roles...), "")},
 }
 
@@ -196,7 +196,7 @@ var serviceKeys = keytable.Table[lb.Service]{
 		Value: keytable.Optional(func(s *lb.Service) *uint16 { return &s.Port }, keytable.Number[uint16](1, 65535), "")},
 	{Name: "protocol", What: "The transport protocol.",
 		Value: keytable.Field(func(s *lb.Service) *lb.Protocol { return &s.Protocol }, keytable.Word(lb.TCP, lb.UDP), lb.TCP)},
-	{Name: "mode", What: "How packets reach the backends: [modes](../modes.md).",
+	{Name: "mode", What: "How packets reach the backends: [modes](../guides/modes.md).",
 		Value: keytable.Field(func(s *lb.Service) *lb.Mode { return &s.Mode }, keytable.Word(lb.Modes...), lb.L2DSR)},
 	{Name: "dscp", What: "The DSCP value that stands for the VIP in mode `dscp`. All services of a VIP have the same.",
 		Refused: "Another mode than `dscp`, and a value that stands for another VIP.",
@@ -208,13 +208,13 @@ var serviceKeys = keytable.Table[lb.Service]{
 		Refused: "Another mode than `nat`, and another family than the VIP's.",
 		Value: keytable.Items(func(s *lb.Service) *[]netip.Prefix { return &s.Untranslated }, network, "network",
 			keytable.Length{Max: maxUntranslated, Empty: "name a network, or remove the line", TooMany: "that a service can have; join neighbouring ones into a shorter prefix", Absent: "none"})},
-	{Name: "allow", What: "Networks whose hosts the service serves, and no others: [limits](../limits.md#serve-some-clients-only).",
+	{Name: "allow", What: "Networks whose hosts the service serves, and no others: [limits](../guides/limits.md#serve-some-clients-only).",
 		Refused: "Another family than the VIP's, and a network that is denied too.",
 		Value:   clientNetworks(func(s *lb.Service) *[]netip.Prefix { return &s.Allow }, "all clients")},
 	{Name: "deny", What: "Networks whose hosts the service does not serve: their packets are dropped. Of two networks that a client is in, allowed or denied, the smaller one counts.",
 		Refused: "Another family than the VIP's, and a network that is allowed too.",
 		Value:   clientNetworks(func(s *lb.Service) *[]netip.Prefix { return &s.Deny }, "none")},
-	{Name: "scheduler", What: "The rule by which a new flow gets its backend: [schedulers](../schedulers.md).",
+	{Name: "scheduler", What: "The rule by which a new flow gets its backend: [schedulers](../guides/schedulers.md).",
 		Value: keytable.Field(func(s *lb.Service) *lb.Scheduler { return &s.Scheduler }, keytable.Word(lb.Schedulers...), lb.Maglev)},
 	{Name: "hash", What: "What `maglev` hashes: the client's address and port (`flow`), or its address alone (`source`).",
 		Refused: "Another scheduler than `maglev`.",
@@ -224,9 +224,9 @@ var serviceKeys = keytable.Table[lb.Service]{
 		Value:   keytable.Optional(func(s *lb.Service) *uint32 { return &s.TableSize }, tableSize, "as the file's `table_size`")},
 	{Name: "persistence", What: "Sends all flows of a client to the backend of its first one.",
 		Value: keytable.Mapping(func(s *lb.Service) *lb.Persistence { return &s.Persistence }, persistenceKeys)},
-	{Name: "limits", What: "Bounds what the service takes: [limits](../limits.md).",
+	{Name: "limits", What: "Bounds what the service takes: [limits](../guides/limits.md).",
 		Value: keytable.Mapping(func(s *lb.Service) *lb.Limits { return &s.Limits }, limitKeys)},
-	{Name: "check", What: "How the service finds which of its backends serve; one that fails takes no new flow: [health checks](../health.md).",
+	{Name: "check", What: "How the service finds which of its backends serve; one that fails takes no new flow: [health checks](../guides/health.md).",
 		Refused: "`checks` beside it.",
 		Value:   keytable.Short(checksOf, checkKeys, "type", "checks")},
 	{Name: "checks", What: "Several checks of each backend.",
@@ -242,7 +242,7 @@ var serviceKeys = keytable.Table[lb.Service]{
 			return s.Checks.Panic, s.Judged() && s.Checks.Panic != lb.UsualPanic(s.OnEmpty)
 		},
 			func(s *lb.Service, n uint8) { s.Checks.Panic = n }, percent(100), 0, fmt.Sprintf("`%d%%`: with up to 100 backends, when none is healthy; `%d%%` beside `on_empty: withdraw`", lb.DefaultPanic, lb.UsualPanic(lb.WithdrawVIP)))},
-	{Name: "on_down", What: "What becomes of the flows of a backend whose checks fail: it goes on with them (`keep`), they end (`reset`), or other backends get them (`move`): [flows of a failing backend](../health.md#flows-of-a-failing-backend).",
+	{Name: "on_down", What: "What becomes of the flows of a backend whose checks fail: it goes on with them (`keep`), they end (`reset`), or other backends get them (`move`): [flows of a failing backend](../guides/health.md#flows-of-a-failing-backend).",
 		Refused: "No check, or for `udp` no `outliers` either; `move` where the protocol is `tcp`, for another backend does not know the connection, and `reset` where it is `udp`, which has none.",
 		Value: keytable.Computed(func(s *lb.Service) (lb.OnDown, bool) {
 			does := cmp.Or(s.Checks.OnDown, lb.KeepFlows)
@@ -250,13 +250,13 @@ var serviceKeys = keytable.Table[lb.Service]{
 		},
 			func(s *lb.Service, d lb.OnDown) { s.Checks.OnDown = d }, keytable.Word(lb.KeepFlows, lb.ResetFlows, lb.MoveFlows), "",
 			fmt.Sprintf("`%s`; where the protocol is `udp`, `%s`", lb.KeepFlows, lb.MoveFlows))},
-	{Name: "outliers", What: "Ejects backends that fail most of the new flows that clients send them, for a while: [outliers](../health.md#outliers).",
+	{Name: "outliers", What: "Ejects backends that fail most of the new flows that clients send them, for a while: [outliers](../guides/health.md#outliers).",
 		Refused: "Another mode than `nat` and `fullnat`: in the others, answers do not come back through the balancer.",
 		Value:   keytable.Where(func(s *lb.Service) bool { return s.Outliers.On() }, keytable.Mapping(func(s *lb.Service) *lb.Outliers { return &s.Outliers }, outlierKeys))},
-	{Name: "slow_start", What: "How long the share of new flows of a backend that begins to serve grows to its weight: [slow start](../health.md#slow-start).",
+	{Name: "slow_start", What: "How long the share of new flows of a backend that begins to serve grows to its weight: [slow start](../guides/health.md#slow-start).",
 		Refused: "The schedulers `rr`, `lc` and `fo`, which heed no weights.",
 		Value:   keytable.Optional(func(s *lb.Service) *time.Duration { return &s.SlowStart }, keytable.Duration(shortestSlowStart, longestSlowStart), "the whole share at once")},
-	{Name: "on_empty", What: "What becomes of the VIP while no backend serves: it stays, and packets are refused (`keep`), or it is taken off the interface (`withdraw`), where all services of the VIP say so: [when no backend serves](../health.md#when-no-backend-serves).",
+	{Name: "on_empty", What: "What becomes of the VIP while no backend serves: it stays, and packets are refused (`keep`), or it is taken off the interface (`withdraw`), where all services of the VIP say so: [when no backend serves](../guides/health.md#when-no-backend-serves).",
 		Value: keytable.Computed(func(s *lb.Service) (lb.OnEmpty, bool) {
 			does := cmp.Or(s.OnEmpty, lb.KeepVIP)
 			return does, does != lb.KeepVIP
@@ -270,7 +270,7 @@ var serviceKeys = keytable.Table[lb.Service]{
 
 // checkKeys are those of all types of checks; typesOf has which type has which.
 var checkKeys = keytable.Table[lb.Check]{
-	{Name: "type", Required: true, What: "The protocol that is spoken: [types of checks](../health.md#types).",
+	{Name: "type", Required: true, What: "The protocol that is spoken: [types of checks](../guides/health.md#types).",
 		Value: keytable.Optional(func(c *lb.Check) *lb.CheckType { return &c.Type }, keytable.Word(lb.CheckTypes...), "")},
 	{Name: "via", What: "Whether the check goes to the VIP as the service's packets go to the backend (`vip`), or to the backend's own `address`.",
 		Refused: "`vip` in the modes `nat` and `fullnat`, and for `icmp` in `dscp`.",

@@ -173,7 +173,7 @@ func (m *model) rivalOr(c *choice, e *remembered, a asker) *remembered {
 	return e
 }
 
-// beginning is what a packet makes of the entry of its flow: the table of docs/state.md.
+// beginning is what a packet makes of the entry of its flow: the table of docs/internals/state.md.
 type beginning int
 
 const (

@@ -12,7 +12,7 @@ import (
 )
 
 // Flows whose backend cannot take another one, and clients that use a port again: the table
-// of docs/state.md, row by row.
+// of docs/internals/state.md, row by row.
 
 // plight is what has happened to the backend of a flow.
 type plight struct {
@@ -49,7 +49,7 @@ const (
 	besides
 )
 
-// TestSYNs is the table of docs/state.md for a service whose flows are all remembered.
+// TestSYNs is the table of docs/internals/state.md for a service whose flows are all remembered.
 func TestSYNs(t *testing.T) {
 	for _, row := range []struct {
 		// state is what the script leads to.

@@ -65,7 +65,7 @@ func TestTagsFromOutside(t *testing.T) {
 	bothHooks(t, func(t *testing.T, hook lb.Hook) {
 		for _, beside := range []bool{false, true} {
 			if beside && hook == lb.HookXDP {
-				continue // a veth shows XDP no tag that its peer has left to it: docs/modes.md
+				continue // a veth shows XDP no tag that its peer has left to it: docs/guides/modes.md
 			}
 			w := newWires(t)
 			service := testService(vip4, 80, lb.TCP, lb.RoundRobin, 1)

@@ -13,7 +13,7 @@ func Reference() string {
 	page.WriteString(`# Metrics
 
 Generated from the list of metrics in the program (` + "`go test ./internal/metrics -run Reference -update`" + `): do not edit.
-How to scrape them: [metrics](../metrics.md). Beside them are those of the process and of the Go runtime
+How to scrape them: [metrics](../guides/metrics.md). Beside them are those of the process and of the Go runtime
 (` + "`process_*`, `go_*`" + `), by the names that every Go program has.
 
 | metric | type | labels | what it is |

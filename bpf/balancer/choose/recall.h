@@ -62,7 +62,7 @@ __noinline __u64 reopen_flow(const struct service *service, __u32 place, __u32 p
 }
 
 /* beginning is what a packet that may be the first of a flow makes of the entry of its key.
- * docs/state.md has the table, and what a stranger can do by it. */
+ * docs/internals/state.md has the table, and what a stranger can do by it. */
 enum beginning {
 	/* It is the flow's own, or its backend may have the next one too. */
 	BEGINS_NOTHING,

@@ -46,7 +46,7 @@ func (jeoul) Versions(context.Context) (map[string]string, error) { return nil, 
 func (jeoul) Obstacle(Params, int, probe.Limits) string { return "" }
 
 // unprovenShare is how many proven flows there is room for for each that is not: the usual
-// (see docs/state.md).
+// (see docs/internals/state.md).
 const unprovenShare = 4
 
 func (s jeoul) config(setup Setup, params Params, socket string) *config.Config {

@@ -79,7 +79,7 @@ func (r *runningProxy) Begin(ctx context.Context) (err error) {
 }
 
 // Restart ends the daemon by the signal that leaves its work to the next (SIGUSR2), and starts
-// that, as `systemctl restart` does with the unit of docs/restart.md.
+// that, as `systemctl restart` does with the unit of docs/guides/restart.md.
 func (r *runningJeoul) Restart(ctx context.Context) error {
 	if err := r.process.process.Signal(syscall.SIGUSR2); err != nil {
 		return fmt.Errorf("restarting jeoul: %w", err)
