@@ -128,8 +128,8 @@ func (o *observer) Check(ctx context.Context, e health.Endpoint, c *lb.Check, re
 	return answer
 }
 
-func (o *observer) Start(ctx context.Context, e health.Endpoint, c *lb.Check, done func(health.Answer)) bool {
-	begun := o.Checker.(health.Starter).Start(ctx, e, c, func(answer health.Answer) {
+func (o *observer) Start(ctx context.Context, e health.Endpoint, c *lb.Check, within time.Duration, done func(health.Answer)) bool {
+	begun := o.Checker.(health.Starter).Start(ctx, e, c, within, func(answer health.Answer) {
 		o.ends(answer)
 		done(answer)
 	})

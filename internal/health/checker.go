@@ -13,18 +13,19 @@ import (
 // Checker asks endpoints by the protocols of their checks. Package checker has the one of the
 // product; the engine itself knows no protocol.
 type Checker interface {
-	// Check asks once. It returns when the context ends at the latest, and calls report (nil:
-	// none asked for) after each step.
+	// Check asks once. It returns when the context ends at the latest, which may be after the check's
+	// timeout, and calls report (nil: none asked for) after each step.
 	Check(ctx context.Context, endpoint Endpoint, check *lb.Check, report func(Step)) Answer
 }
 
 // Starter is a Checker that makes some checks without a goroutine for each, which cost less so.
 type Starter interface {
 	Checker
-	// Start begins a check, or says by false that it is one for Check. done is called once with the
-	// answer, by any goroutine and maybe before Start returns. When the context ends, so does the
-	// check, whatever its answer; the context is that of the engine's run, the same for all checks.
-	Start(ctx context.Context, endpoint Endpoint, check *lb.Check, done func(Answer)) bool
+	// Start begins a check that may take so long, whatever its timeout, or says by false that it is one
+	// for Check. done is called once with the answer, by any goroutine and maybe before Start returns. When
+	// the context ends, so does the check, whatever its answer; the context is that of the engine's run, the
+	// same for all checks.
+	Start(ctx context.Context, endpoint Endpoint, check *lb.Check, within time.Duration, done func(Answer)) bool
 }
 
 // Endpoint is what a check is sent to.

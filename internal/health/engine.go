@@ -133,6 +133,7 @@ type asking struct {
 	target   *target
 	endpoint Endpoint
 	began    time.Duration
+	within   time.Duration // what it may take
 	late     time.Duration // of the pulse, when it began
 	cutOff   string        // what held when it began
 }
@@ -146,7 +147,7 @@ func (e *Engine) start(t *target) {
 		e.pulse.begin()
 		e.wait.Go(func() { e.pulse.run(ctx) })
 	}
-	a := asking{t, t.endpoint(), e.now(), e.pulse.lateness(), e.cutOff}
+	a := asking{t, t.endpoint(), e.now(), t.key.spec.check.Timeout + t.extra, e.pulse.lateness(), e.cutOff}
 	if e.starter != nil {
 		e.starting = append(e.starting, a) // not while e.mu is held: it is the kernel's time
 		return
@@ -158,7 +159,7 @@ func (e *Engine) start(t *target) {
 func (e *Engine) launch(ctx context.Context, starting []asking) {
 	for _, a := range starting {
 		e.wait.Add(1)
-		begun := e.starter.Start(ctx, a.endpoint, &a.target.key.spec.check, func(answer Answer) {
+		begun := e.starter.Start(ctx, a.endpoint, &a.target.key.spec.check, a.within, func(answer Answer) {
 			defer e.wait.Done()
 			e.end(ctx, a, answer)
 		})
@@ -173,7 +174,7 @@ func (e *Engine) launch(ctx context.Context, starting []asking) {
 func (e *Engine) askAside(run context.Context, a asking) {
 	e.wait.Go(func() {
 		check := &a.target.key.spec.check
-		ctx, cancel := context.WithTimeout(run, check.Timeout)
+		ctx, cancel := context.WithTimeout(run, a.within)
 		answer := e.checker.Check(ctx, a.endpoint, check, nil)
 		cancel()
 		e.end(run, a, answer)
@@ -191,9 +192,7 @@ func (e *Engine) CutOff(why string) {
 // end takes the answer of a check, unless it is no evidence.
 func (e *Engine) end(run context.Context, a asking, answer Answer) {
 	t := a.target
-	if late := e.pulse.lateness() - a.late; answer.Outcome == Failed && answer.Silent && late > t.key.spec.check.Timeout/4 {
-		answer = Trouble("this host was busy", "this host was busy: it was late by "+late.Round(time.Millisecond).String())
-	}
+	late := e.pulse.lateness() - a.late
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.running--; e.running == e.limit-1 {
@@ -201,6 +200,9 @@ func (e *Engine) end(run context.Context, a asking, answer Answer) {
 	}
 	if t.gone || run.Err() != nil {
 		return
+	}
+	if answer.Outcome == Failed && answer.Silent {
+		answer = t.heed(answer, a.within, late)
 	}
 	if why := cmp.Or(e.cutOff, a.cutOff); why != "" && answer.Outcome == Failed {
 		answer = Trouble(why, why)
@@ -222,6 +224,9 @@ func (e *Engine) note(t *target, answer Answer, began time.Duration) {
 		return
 	}
 	passed := answer.Outcome == Passed
+	if passed || !answer.Silent {
+		t.extra = 0
+	}
 	other := t.machine.note(passed, answer.Final, t.rise(), t.fall())
 	if other {
 		t.since = t.last

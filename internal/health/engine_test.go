@@ -374,7 +374,7 @@ type starter struct {
 	started atomic.Int32
 }
 
-func (s *starter) Start(ctx context.Context, e Endpoint, c *lb.Check, done func(Answer)) bool {
+func (s *starter) Start(ctx context.Context, e Endpoint, c *lb.Check, _ time.Duration, done func(Answer)) bool {
 	if c.Type != lb.CheckTCP {
 		return false
 	}

@@ -32,7 +32,7 @@ func (l *lateChecker) Check(ctx context.Context, e Endpoint, c *lb.Check, report
 }
 
 // A check that waited in vain while the process was late by more than a quarter of the timeout
-// shows nothing; an answer does, however late.
+// shows nothing, and the next one waits longer; an answer shows something, however late.
 func TestLateIsNoEvidence(t *testing.T) {
 	silence := Silence(500 * time.Millisecond)
 	for _, c := range []struct {
@@ -44,7 +44,8 @@ func TestLateIsNoEvidence(t *testing.T) {
 	}{
 		{"silence", silence, 0, Failing, "no answer"},
 		{"silence, a little late", silence, 125 * time.Millisecond, Failing, "no answer"},
-		{"silence, late", silence, 126 * time.Millisecond, Unknown, "this host was busy"},
+		{"silence, late", silence, 126 * time.Millisecond, Failing, "no answer"},
+		{"silence, starved", silence, 2 * time.Second, Unknown, "this host was busy"},
 		{"refused, late", refused, time.Second, Failing, "connection refused"},
 		{"passed, late", Pass("connected"), time.Second, Healthy, "connected"},
 	} {
@@ -65,6 +66,90 @@ func TestLateIsNoEvidence(t *testing.T) {
 			})
 		})
 	}
+}
+
+// hung answers no check, and has the process late for a share of the time that each waits.
+type hung struct {
+	engine *Engine
+	share  []float64 // of one check after the other, again and again
+	waited []time.Duration
+}
+
+func (h *hung) Check(ctx context.Context, _ Endpoint, c *lb.Check, _ func(Step)) Answer {
+	began := time.Now()
+	<-ctx.Done()
+	waited := time.Since(began)
+	h.engine.late(time.Duration(h.share[len(h.waited)%len(h.share)] * float64(waited)))
+	h.waited = append(h.waited, waited)
+	return Silence(c.Timeout)
+}
+
+// A backend that hangs is found by a process that is late all the time, too: within two intervals and
+// fall checks of at most four timeouts each, with one more for each time that it is later than ever. One that
+// is hardly ever on time finds nothing, and never waits longer than that.
+func TestHangIsFoundByLateProcess(t *testing.T) {
+	for _, c := range []struct {
+		share []float64
+		// longest is how long the last checks wait, in timeouts; found, of how many checks the verdict is; 0: there is none.
+		longest float64
+		found   int
+	}{
+		{[]float64{0}, 1, 3}, {[]float64{0.25}, 1, 3}, {[]float64{0.3}, 1 / 0.7, 4}, {[]float64{0.5}, 2, 4}, {[]float64{0.75}, 4, 4}, {[]float64{0.8}, 4, 4},
+		{[]float64{0.5, 0}, 2, 4}, {[]float64{0, 0.5, 0.7}, 1 / 0.3, 5}, {[]float64{0.82}, 4, 0}, {[]float64{1}, 4, 0}, {[]float64{3}, 4, 0},
+	} {
+		t.Run(fmt.Sprint(c.share), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				h := &hung{share: c.share}
+				e := runWith(t, h, slog.New(slog.DiscardHandler))
+				h.engine = e
+				check := everySecond()
+				w := backendOf(80, 1, check)
+				e.Watch([]Wanted{w})
+				bound := 2*check.Interval + time.Duration(max(3, c.found-1))*4*check.Timeout
+				time.Sleep(bound)
+				synctest.Wait()
+				v, _ := e.Verdict(w.Backend)
+				if (v.State == Failing) != (c.found > 0) {
+					t.Errorf("after %v: %+v", bound, v)
+				}
+				if c.found > 0 && len(h.waited) < c.found {
+					t.Errorf("found by %d checks, expected %d", len(h.waited), c.found)
+				}
+				time.Sleep(10 * bound)
+				synctest.Wait()
+				longest := h.waited[len(h.waited)-1]
+				if want := time.Duration(c.longest * float64(check.Timeout)); longest < want-time.Millisecond || longest > want+time.Millisecond {
+					t.Errorf("waited for %v, expected %v: %v", longest, want, h.waited)
+				}
+				if v, _ := e.Verdict(w.Backend); (v.State == Failing) != (c.found > 0) {
+					t.Errorf("after %v: %+v", 11*bound, v)
+				}
+			})
+		})
+	}
+}
+
+// What is waited longer ends with the first answer: the process' lateness of then says nothing of now.
+func TestPatienceEnds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := &hung{share: []float64{0.5}}
+		e := runWith(t, h, slog.New(slog.DiscardHandler))
+		h.engine = e
+		w := backendOf(80, 1, everySecond())
+		e.Watch([]Wanted{w})
+		time.Sleep(6 * time.Second)
+		synctest.Wait()
+		target := e.watches[w.Backend].targets[0]
+		if target.extra == 0 {
+			t.Fatal("nothing is waited longer")
+		}
+		e.mu.Lock()
+		e.note(target, Pass("connected"), e.now())
+		e.mu.Unlock()
+		if target.extra != 0 {
+			t.Errorf("after an answer, %v more are waited", target.extra)
+		}
+	})
 }
 
 // The pulse counts beats that come late, the one that has not come yet, and not what timers are

@@ -124,6 +124,8 @@ type target struct {
 	place   int
 	spacing time.Duration
 	gone    bool
+	// extra is what a check may take beyond its timeout: see heed.
+	extra time.Duration
 
 	machine
 	since  time.Time // when the state began

@@ -26,7 +26,7 @@ func check(t *testing.T, to netip.AddrPort, c lb.Check) health.Answer {
 	endpoint := health.Endpoint{Via: lb.ViaAddress, Address: to.Addr(), Port: to.Port()}
 	answer := New(nil).Check(ctx, endpoint, &c, nil)
 	answers := make(chan health.Answer, 2)
-	if New(nil).Start(t.Context(), endpoint, &c, func(a health.Answer) { answers <- a }) {
+	if New(nil).Start(t.Context(), endpoint, &c, time.Second, func(a health.Answer) { answers <- a }) {
 		if started := <-answers; started != answer {
 			t.Errorf("started without a goroutine: %+v, asked with one: %+v", started, answer)
 		}

@@ -46,7 +46,7 @@ type connecting struct {
 
 // Start begins a check of a TCP connection to a backend's own address, and says whether it is one:
 // see health.Starter.
-func (c *Checker) Start(ctx context.Context, endpoint health.Endpoint, check *lb.Check, done func(health.Answer)) bool {
+func (c *Checker) Start(ctx context.Context, endpoint health.Endpoint, check *lb.Check, within time.Duration, done func(health.Answer)) bool {
 	if check.Type != lb.CheckTCP || endpoint.Via == lb.ViaVIP {
 		return false
 	}
@@ -55,7 +55,7 @@ func (c *Checker) Start(ctx context.Context, endpoint health.Endpoint, check *lb
 		done(trouble(own{err}))
 		return true
 	}
-	n.start(netip.AddrPortFrom(endpoint.Address, endpoint.Port), check, done)
+	n.start(netip.AddrPortFrom(endpoint.Address, endpoint.Port), check, within, done)
 	return true
 }
 
@@ -96,8 +96,8 @@ func newConnector(ctx context.Context) (*connector, error) {
 	return n, nil
 }
 
-// start opens a connection.
-func (n *connector) start(to netip.AddrPort, check *lb.Check, done func(health.Answer)) {
+// start opens a connection, which may take so long.
+func (n *connector) start(to netip.AddrPort, check *lb.Check, within time.Duration, done func(health.Answer)) {
 	fd, err := socket("tcp", check.Source, to)
 	if err != nil {
 		done(trouble(err))
@@ -110,7 +110,7 @@ func (n *connector) start(to netip.AddrPort, check *lb.Check, done func(health.A
 			c.end(err)
 			return
 		}
-		c.deadline = time.Now().Add(check.Timeout)
+		c.deadline = time.Now().Add(within)
 		if err := n.await(c); err != nil {
 			c.end(own{err})
 		}

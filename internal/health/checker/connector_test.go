@@ -19,7 +19,7 @@ import (
 func starts(t *testing.T, ctx context.Context, c *Checker, to netip.AddrPort, check lb.Check) <-chan health.Answer {
 	t.Helper()
 	answers := make(chan health.Answer, 2) // one more than may come
-	if !c.Start(ctx, health.Endpoint{Via: lb.ViaAddress, Address: to.Addr(), Port: to.Port()}, &check, func(a health.Answer) { answers <- a }) {
+	if !c.Start(ctx, health.Endpoint{Via: lb.ViaAddress, Address: to.Addr(), Port: to.Port()}, &check, check.Timeout, func(a health.Answer) { answers <- a }) {
 		t.Fatal("the check needs a goroutine")
 	}
 	return answers
@@ -55,6 +55,22 @@ func TestConnectionsThatWait(t *testing.T) {
 	}
 }
 
+// TestLongerThanTheTimeout: a connection is waited for as long as the engine says, whatever the check's timeout, and what
+// is said of it is the timeout.
+func TestLongerThanTheTimeout(t *testing.T) {
+	c := New(nil)
+	never, _ := full(t)
+	for _, timeout := range []time.Duration{time.Hour, time.Nanosecond} {
+		check := tcpCheck(timeout)
+		answers := make(chan health.Answer, 1)
+		began := time.Now()
+		c.Start(t.Context(), health.Endpoint{Address: never.Addr(), Port: never.Port()}, &check, 50*time.Millisecond, func(a health.Answer) { answers <- a })
+		if got := <-answers; got != health.Silence(timeout) || time.Since(began) < 50*time.Millisecond {
+			t.Errorf("after %v: %+v", time.Since(began), got)
+		}
+	}
+}
+
 // TestConnectorEndsWithTheRun: whatever is waited for ends with the context, and another run begins.
 func TestConnectorEndsWithTheRun(t *testing.T) {
 	c := New(nil)
@@ -76,7 +92,7 @@ func TestOnlyConnectionsAreStarted(t *testing.T) {
 	byVIP.Via, asks.Type = lb.ViaVIP, lb.CheckTLS
 	for _, check := range []lb.Check{byVIP, asks} {
 		endpoint := health.Endpoint{Via: check.Via, Address: netip.MustParseAddr("127.0.0.1"), Port: 1}
-		if New(nil).Start(t.Context(), endpoint, &check, func(a health.Answer) { t.Errorf("%+v", a) }) {
+		if New(nil).Start(t.Context(), endpoint, &check, time.Second, func(a health.Answer) { t.Errorf("%+v", a) }) {
 			t.Errorf("%s via %s is started", check.Type, check.Via)
 		}
 	}

@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package health
+
+import "time"
+
+const (
+	// allowance is the part of a timeout by which this process may be late while a silence counts.
+	allowance = 4
+	// longest is how many timeouts a check may take of a process that is late.
+	longest = 4
+)
+
+// heed says what a silence shows that was heard within a time by which the process was late: nothing, where it
+// was on time for less than three quarters of the timeout, for then an answer may be there that it has not read.
+// From then on, until the target answers, it is given longer, so that a process which is late for a share of its
+// time is on time for the whole timeout: else a backend that hangs would never be found on a busy machine.
+func (t *target) heed(silence Answer, within, late time.Duration) Answer {
+	timeout := t.key.spec.check.Timeout
+	onTime := within - late
+	if onTime >= timeout-timeout/allowance {
+		return silence
+	}
+	wait := longest * timeout
+	if onTime > within/longest {
+		wait = time.Duration(float64(timeout) * float64(within) / float64(onTime))
+	}
+	t.extra = max(t.extra, wait-timeout)
+	return Trouble("this host was busy", "this host was busy: it was late by "+late.Round(time.Millisecond).String())
+}
