@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
-/* The receiver of a stream of numbered datagrams, for the laboratory: at the ingress of
- * each server's device it sets a bit for each number that comes, and drops the packet, so
- * that no socket's buffer has a part in what is counted.
+/* What counts a stream of numbered datagrams, for the laboratory: at the ingress of each
+ * server's device a bit is set for each number that comes, and the packet dropped, so that
+ * no socket's buffer has a part in what is counted. At the switch's port to the balancer
+ * two more say which numbers went to it and which it gave back, so that a loss has a place.
  *
  * Number and mark are the last bytes of a packet, where they are found whatever a balancer
  * has put before them. */
 #include <linux/bpf.h>
 #include <linux/pkt_cls.h>
+#include <stdbool.h>
 #include <bpf/bpf_helpers.h>
 
 /* Bytes of the headers of the shortest packet that can have a number: Ethernet, IPv4, UDP. */
@@ -26,32 +28,69 @@ volatile const __u64 mark;
 __u64 twice, uncut;
 
 /* A bit for each number. */
-struct {
+struct numbers {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(map_flags, BPF_F_MMAPABLE);
 	__uint(max_entries, 1);
 	__type(key, __u32);
 	__type(value, __u64);
-} came SEC(".maps");
+};
+
+/* Of those that came to a server, of those that went to the balancer, and of those that it
+ * gave back. */
+struct numbers came SEC(".maps");
+struct numbers entered SEC(".maps");
+struct numbers returned SEC(".maps");
+
+/* Whether a packet is of this stream; reads its tail. */
+static __always_inline bool numbered(struct __sk_buff *skb, struct tail *tail)
+{
+	return skb->len >= HEADERS + sizeof(*tail) && !bpf_skb_load_bytes(skb, skb->len - sizeof(*tail), tail, sizeof(*tail)) &&
+	       tail->mark == mark;
+}
+
+/* Sets the bit of a number, and says whether it was set. */
+static __always_inline bool note(void *numbers, __u64 number)
+{
+	__u32 place = number / 64;
+	__u64 bit = 1ULL << number % 64;
+	__u64 *word = bpf_map_lookup_elem(numbers, &place);
+
+	return word && __sync_fetch_and_or(word, bit) & bit;
+}
 
 SEC("tc")
 int numbered_receive(struct __sk_buff *skb)
 {
 	struct tail tail;
-	__u64 *word, bit;
-	__u32 place;
 
-	if (skb->len < HEADERS + sizeof(tail) || bpf_skb_load_bytes(skb, skb->len - sizeof(tail), &tail, sizeof(tail)) ||
-	    tail.mark != mark)
+	if (!numbered(skb, &tail))
 		return TC_ACT_UNSPEC;
 	if (skb->gso_size)
 		__sync_fetch_and_add(&uncut, 1);
-	place = tail.number / 64;
-	bit = 1ULL << tail.number % 64;
-	word = bpf_map_lookup_elem(&came, &place);
-	if (word && __sync_fetch_and_or(word, bit) & bit)
+	if (note(&came, tail.number))
 		__sync_fetch_and_add(&twice, 1);
 	return TC_ACT_SHOT;
+}
+
+SEC("tc")
+int numbered_enter(struct __sk_buff *skb)
+{
+	struct tail tail;
+
+	if (numbered(skb, &tail))
+		note(&entered, tail.number);
+	return TC_ACT_UNSPEC;
+}
+
+SEC("tc")
+int numbered_return(struct __sk_buff *skb)
+{
+	struct tail tail;
+
+	if (numbered(skb, &tail))
+		note(&returned, tail.number);
+	return TC_ACT_UNSPEC;
 }
 
 char LICENSE[] SEC("license") = "Dual BSD/GPL";

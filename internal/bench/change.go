@@ -220,7 +220,8 @@ func (changeExperiment) notes(f Form) []string {
 	for _, l := range f.Loads {
 		notes = append(notes, l.Changes.Check.notes()...)
 		if l.Changes.NumberedPerSecond > 0 {
-			notes = append(notes, fmt.Sprintf("numbered packets are UDP datagrams of the first client, from %d ports; each server's device counts them by their numbers where they come in (TC ingress), and drops them; their sender has the CPU first (nice -20), and leaves out what it could not send for 50 ms", numberedFlows))
+			notes = append(notes, fmt.Sprintf("numbered packets are UDP datagrams of the first client, from %d ports; each server's device counts them by their numbers where they come in (TC ingress), and drops them; their sender has the CPU first (nice -20), and leaves out what it could not send for 50 ms", numberedFlows),
+				"the switch's port to the balancer counts which numbered packets go to the balancer and come back (TC egress and ingress), so that each that is missing has a place")
 		}
 	}
 	return notes

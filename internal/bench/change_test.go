@@ -465,7 +465,10 @@ func TestNumberedPacketsAreCounted(t *testing.T) {
 			quiet[results.NumberedSent], quiet[results.NumberedMissing], quiet[results.NumberedTwice], run.Trials[0].Notes)
 	}
 	says := func(note string) bool {
-		return strings.HasPrefix(note, "missing in ") && strings.Contains(note, "after change 1 began")
+		return strings.HasPrefix(note, "missing in ") && strings.Contains(note, "lost at the balancer, ") && strings.Contains(note, "after change 1 began")
+	}
+	if stop[results.NumberedBalancer] != stop[results.NumberedMissing] {
+		t.Errorf("of %g missing packets %g are said to be lost at the balancer, which was not there", stop[results.NumberedMissing], stop[results.NumberedBalancer])
 	}
 	if stop[results.NumberedMissing] == 0 || stop[results.NumberedMissing] >= stop[results.NumberedSent] || !slices.ContainsFunc(run.Trials[1].Notes, says) {
 		t.Errorf("without a balancer, of %g numbered packets %g are missing; notes %q", stop[results.NumberedSent], stop[results.NumberedMissing], run.Trials[1].Notes)

@@ -6,11 +6,15 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
+	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/jeoul/jeoul/internal/bench/subject"
+	"github.com/jeoul/jeoul/internal/lab"
 	"github.com/jeoul/jeoul/internal/numbered"
 	"github.com/jeoul/jeoul/internal/results"
 )
@@ -27,8 +31,9 @@ type numberedStream struct {
 	ended chan error
 	// counted are the numbers that belong to events before, and twice those that came twice.
 	counted, twice uint64
-	// last is when the last event's numbers were read.
-	last time.Time
+	// last is when the last event's numbers were read, and drops what devices had dropped then.
+	last  time.Time
+	drops map[string]uint64
 }
 
 // startNumbered starts the stream that the suite asks for, if the subject sends packets on by
@@ -47,14 +52,11 @@ func (c *changeTrial) startNumbered(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	for _, server := range c.runner.lab.Servers {
-		device, _, err := server.Indexes()
-		if err == nil {
-			err = server.Do(func() error { return n.stream.Receive(device) })
-		}
-		if err != nil {
-			return errors.Join(fmt.Errorf("receiving the numbered stream on %s: %w", server.Name, err), n.stream.Close())
-		}
+	if err := n.count(c.runner.lab); err != nil {
+		return errors.Join(err, n.stream.Close())
+	}
+	if n.drops, err = deviceDrops(c.runner.lab); err != nil {
+		return errors.Join(err, n.stream.Close())
 	}
 	ctx, n.cancel = context.WithCancel(context.WithoutCancel(ctx))
 	go func() {
@@ -67,6 +69,27 @@ func (c *changeTrial) startNumbered(ctx context.Context) (err error) {
 		})
 	}()
 	c.numbered = n
+	return nil
+}
+
+// count has the numbers counted at the servers' devices, and at the switch's port to the balancer.
+func (n *numberedStream) count(l *lab.Lab) error {
+	for _, server := range l.Servers {
+		device, _, err := server.Indexes()
+		if err == nil {
+			err = server.Do(func() error { return n.stream.Receive(device) })
+		}
+		if err != nil {
+			return fmt.Errorf("receiving the numbered stream on %s: %w", server.Name, err)
+		}
+	}
+	_, port, err := l.Balancer.Indexes()
+	if err == nil {
+		err = l.Switch.Do(func() error { return n.stream.Watch(port) })
+	}
+	if err != nil {
+		return fmt.Errorf("watching the numbered stream at the balancer: %w", err)
+	}
 	return nil
 }
 
@@ -99,30 +122,54 @@ func (n *numberedStream) write(ctx context.Context, c *changeTrial, got *results
 	if err != nil {
 		return err
 	}
-	var missing uint64
-	for _, g := range gaps {
-		missing += g.Length
+	drops, err := deviceDrops(c.runner.lab)
+	if err != nil {
+		return err
 	}
+	lost := map[numbered.Place]uint64{}
+	for _, g := range gaps {
+		lost[g.Place] += g.Length
+	}
+	before, balancer, behind := lost[numbered.Before], lost[numbered.Balancer], lost[numbered.Behind]
 	got.Metrics[results.NumberedSent] = float64(to - from)
-	got.Metrics[results.NumberedMissing] = float64(missing)
+	got.Metrics[results.NumberedMissing] = float64(before + balancer + behind)
+	got.Metrics[results.NumberedBefore], got.Metrics[results.NumberedBalancer], got.Metrics[results.NumberedBehind] = float64(before), float64(balancer), float64(behind)
 	got.Metrics[results.NumberedTwice] = float64(twice - n.twice)
 	got.Metrics[results.NumberedPerSecond] = float64(to-from) / now.Sub(n.last).Seconds()
-	got.Notes = append(got.Notes, c.gapNotes(gaps)...)
-	n.counted, n.twice, n.last = to, twice, now
+	if len(gaps) > 0 {
+		got.Notes = append(got.Notes, c.gapNote(gaps), dropNote(n.drops, drops))
+	}
+	n.counted, n.twice, n.last, n.drops = to, twice, now, drops
 	return nil
 }
 
-// gapNotes say of the first runs of missing numbers when they were sent.
-func (c *changeTrial) gapNotes(gaps []numbered.Gap) (notes []string) {
-	for i, g := range gaps[:min(len(gaps), maxSamples)] {
-		note := fmt.Sprintf("%d numbered packets, sent within %v, %s", g.Length, g.To.Sub(g.From).Round(time.Millisecond), c.when(g.From))
-		if i == 0 {
-			notes = append(notes, fmt.Sprintf("missing in %d places: %s", len(gaps), note))
-		} else {
-			notes[0] += "; " + note
+// placeTexts say where numbered packets were lost.
+var placeTexts = map[numbered.Place]string{
+	numbered.Before: "before the balancer", numbered.Balancer: "at the balancer", numbered.Behind: "behind the balancer",
+}
+
+// gapNote says of the first runs of missing numbers where they were lost and when they were sent.
+func (c *changeTrial) gapNote(gaps []numbered.Gap) string {
+	var runs []string
+	for _, g := range gaps[:min(len(gaps), maxSamples)] {
+		runs = append(runs, fmt.Sprintf("%d numbered packets, lost %s, sent within %v, %s", g.Length, placeTexts[g.Place],
+			g.To.Sub(g.From).Round(time.Millisecond), c.when(g.From)))
+	}
+	return fmt.Sprintf("missing in %d places: %s", len(gaps), strings.Join(runs, "; "))
+}
+
+// dropNote says which devices dropped frames of whatever kind between two readings.
+func dropNote(before, after map[string]uint64) string {
+	var dropped []string
+	for _, sender := range slices.Sorted(maps.Keys(after)) {
+		if n := after[sender] - before[sender]; n > 0 {
+			dropped = append(dropped, fmt.Sprintf("%s %d", sender, n))
 		}
 	}
-	return notes
+	if len(dropped) == 0 {
+		return "no device or queue of the laboratory dropped a frame meanwhile"
+	}
+	return "frames that devices and queues of the laboratory dropped meanwhile, by sender: " + strings.Join(dropped, ", ")
 }
 
 // when says where a moment is among the changes of the event.

@@ -217,21 +217,23 @@ func (w *wireTrial) read() (reading wireReading, err error) {
 	if reading.cpu, err = l.Balancer.CPUTime(); err != nil {
 		return reading, err
 	}
-	reading.drops = map[string]uint64{}
+	reading.drops, err = deviceDrops(l)
+	return reading, err
+}
+
+// deviceDrops is what was lost on the links of a laboratory since it was built, by what it was
+// sent by.
+func deviceDrops(l *lab.Lab) (map[string]uint64, error) {
+	all := map[string]uint64{}
 	for _, host := range l.Hosts()[1:] {
 		drops, err := host.DeviceDrops()
 		if err != nil {
-			return reading, err
+			return nil, err
 		}
-		addDrops(reading.drops, host, drops)
+		all[host.Name] = max(drops.HostTransmit, drops.PortReceive)
+		all["the switch to "+host.Name] = max(drops.PortTransmit, drops.HostReceive)
 	}
-	return reading, nil
-}
-
-// addDrops adds what was lost at the ends of a host's link, by what it was sent by.
-func addDrops(all map[string]uint64, host *lab.Host, drops lab.Drops) {
-	all[host.Name] = max(drops.HostTransmit, drops.PortReceive)
-	all["the switch to "+host.Name] = max(drops.PortTransmit, drops.HostReceive)
+	return all, nil
 }
 
 // step writes the result of a step that has ended.

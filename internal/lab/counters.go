@@ -8,6 +8,8 @@ import (
 	"os"
 	"strconv"
 	"strings"
+
+	"github.com/vishvananda/netlink"
 )
 
 // NetStat returns counters of the host's network stack since the lab was built,
@@ -100,7 +102,8 @@ func (d Drops) Sub(earlier Drops) Drops {
 }
 
 // DeviceDrops reads the drops of the host's link. A veth counts a frame that
-// finds its peer's ring full as dropped in transmission.
+// finds its peer's ring full as dropped in transmission; what a full queueing
+// discipline drops is counted with it.
 func (h *Host) DeviceDrops() (Drops, error) {
 	var d Drops
 	if h.machine != nil {
@@ -127,9 +130,29 @@ func (h *Host) DeviceDrops() (Drops, error) {
 }
 
 func deviceDrops(name string) (receive, transmit uint64, err error) {
-	s, err := linkStatistics(name)
+	link, err := netlink.LinkByName(name)
 	if err != nil {
-		return 0, 0, err
+		return 0, 0, fmt.Errorf("find %s: %w", name, err)
 	}
-	return s.RxDropped, s.TxDropped, nil
+	queued, err := queueDrops(link)
+	if err != nil {
+		return 0, 0, fmt.Errorf("read the queueing discipline of %s: %w", name, err)
+	}
+	s := link.Attrs().Statistics
+	return s.RxDropped, s.TxDropped + queued, nil
+}
+
+// queueDrops are the frames that did not fit a device's queueing discipline, since it was set;
+// the device does not count them.
+func queueDrops(link netlink.Link) (uint64, error) {
+	disciplines, err := netlink.QdiscList(link)
+	if err != nil {
+		return 0, err
+	}
+	for _, d := range disciplines {
+		if a := d.Attrs(); a.Parent == netlink.HANDLE_ROOT && a.Statistics != nil && a.Statistics.Queue != nil {
+			return uint64(a.Statistics.Queue.Drops), nil
+		}
+	}
+	return 0, nil
 }

@@ -3,6 +3,7 @@
 package lab
 
 import (
+	"errors"
 	"io"
 	"net"
 	"net/netip"
@@ -10,6 +11,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
 )
 
 func TestSockets(t *testing.T) {
@@ -113,6 +116,53 @@ func TestNetStat(t *testing.T) {
 		if err != nil || d.Total() != before[h.Name] {
 			t.Errorf("%s: drops %+v, %v, and %d before; nothing was loaded", h.Name, d, err, before[h.Name])
 		}
+	}
+}
+
+// TestDropsOfAQueueingDiscipline: what does not get through a device's queueing discipline is
+// counted, though the device counts nothing.
+func TestDropsOfAQueueingDiscipline(t *testing.T) {
+	l := newLab(t)
+	client := l.Clients[0]
+	before, err := client.DeviceDrops()
+	if err != nil {
+		t.Fatal(err)
+	}
+	const datagrams = 5
+	err = client.Do(func() error {
+		link, err := netlink.LinkByName(client.Interface)
+		if err != nil {
+			return err
+		}
+		// It drops all.
+		if err := netlink.QdiscReplace(&netlink.GenericQdisc{QdiscType: "blackhole",
+			QdiscAttrs: netlink.QdiscAttrs{LinkIndex: link.Attrs().Index, Parent: netlink.HANDLE_ROOT, Handle: netlink.MakeHandle(2, 0)}}); err != nil {
+			return err
+		}
+		// Else they would wait for the address that is asked for.
+		if err := netlink.NeighSet(&netlink.Neigh{LinkIndex: link.Attrs().Index, State: netlink.NUD_PERMANENT,
+			IP: l.Servers[0].IPv4.AsSlice(), HardwareAddr: l.Servers[0].MAC}); err != nil {
+			return err
+		}
+		conn, err := net.DialUDP("udp", nil, net.UDPAddrFromAddrPort(netip.AddrPortFrom(l.Servers[0].IPv4, 7000)))
+		if err != nil {
+			return err
+		}
+		defer conn.Close()
+		for range datagrams {
+			// That it was dropped may be said to the sender.
+			if _, err := conn.Write([]byte("?")); err != nil && !errors.Is(err, unix.ENOBUFS) {
+				return err
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	// A host's own multicasts are dropped, too.
+	if d, err := client.DeviceDrops(); err != nil || d.Sub(before).HostTransmit < datagrams {
+		t.Errorf("drops %+v since %+v, %v; want those of %d datagrams", d, before, err, datagrams)
 	}
 }
 

@@ -8,12 +8,30 @@ import (
 	"fmt"
 	"sort"
 	"time"
+
+	"github.com/cilium/ebpf"
 )
 
 const wordBits = 64
 
-// Gap is a run of numbers that did not come.
+// Place is where a number was lost.
+type Place int
+
+// The places.
+const (
+	// Unknown: no device at the balancer was watched.
+	Unknown Place = iota
+	// Before: it did not go to the balancer.
+	Before
+	// Balancer: it went to the balancer, and the balancer did not give it back.
+	Balancer
+	// Behind: the balancer gave it back, and no server received it.
+	Behind
+)
+
+// Gap is a run of numbers that did not come and were lost in one place.
 type Gap struct {
+	Place Place
 	// First is the first of them, and Length how many they are.
 	First, Length uint64
 	// From and To are when the first and the last of them were sent, to a millisecond.
@@ -74,7 +92,7 @@ func lost(gaps []Gap) (n uint64) {
 
 // gaps are the numbers that have not come until now.
 func (s *Stream) gaps(from, to uint64) ([]Gap, error) {
-	words, err := s.words(from/wordBits, (to+wordBits-1)/wordBits)
+	came, err := s.bits(from, to)
 	if err != nil {
 		return nil, err
 	}
@@ -86,20 +104,46 @@ func (s *Stream) gaps(from, to uint64) ([]Gap, error) {
 		return nil, fmt.Errorf("%w: %d packets of several datagrams each came, so their numbers cannot be told; "+
 			"switch tx-udp-segmentation off on the sender's device", ErrUncut, uncut)
 	}
-	gaps := runs(words, from/wordBits*wordBits, from, to)
+	gaps, err := came.runs(from, to)
+	if err != nil {
+		return nil, err
+	}
 	for i := range gaps {
 		gaps[i].From, gaps[i].To = s.sentAt(gaps[i].First), s.sentAt(gaps[i].First+gaps[i].Length-1)
 	}
 	return gaps, nil
 }
 
-// words are those of the receiver's bits from one to before another.
-func (s *Stream) words(from, to uint64) ([]uint64, error) {
+// bits are words of what was counted in each place; the first bit is number base.
+type bits struct {
+	base uint64
+	came []uint64
+	// entered and returned are nil where no device at the balancer was watched.
+	entered, returned []uint64
+}
+
+// bits are those that have the numbers from one to before another.
+func (s *Stream) bits(from, to uint64) (b bits, err error) {
+	first, end := from/wordBits, (to+wordBits-1)/wordBits
+	b.base = first * wordBits
+	// Against the packets' way: what has come by now went to the balancer before.
+	if b.came, err = words(s.came, first, end); err != nil || !s.watched {
+		return b, err
+	}
+	if b.returned, err = words(s.returned, first, end); err != nil {
+		return b, err
+	}
+	b.entered, err = words(s.entered, first, end)
+	return b, err
+}
+
+// words are those of a place's bits from one to before another.
+func words(of *ebpf.Memory, from, to uint64) ([]uint64, error) {
 	data := make([]byte, (to-from)*8)
 	if len(data) == 0 {
 		return nil, nil
 	}
-	if _, err := s.came.ReadAt(data, int64(from*8)); err != nil {
+	if _, err := of.ReadAt(data, int64(from*8)); err != nil {
 		return nil, fmt.Errorf("reading which numbered datagrams came: %w", err)
 	}
 	words := make([]uint64, to-from)
@@ -109,25 +153,41 @@ func (s *Stream) words(from, to uint64) ([]uint64, error) {
 	return words, nil
 }
 
-// runs are the runs of bits that are not set, from one to before another, in words whose first
-// bit is number base.
-func runs(words []uint64, base, from, to uint64) (gaps []Gap) {
+// runs are the runs of bits that are not set, from one number to before another.
+func (b bits) runs(from, to uint64) (gaps []Gap, err error) {
 	for number := from; number < to; number++ {
-		word := words[(number-base)/wordBits]
-		if word == ^uint64(0) {
+		word, bit := (number-b.base)/wordBits, uint64(1)<<(number%wordBits)
+		if b.entered != nil && b.came[word]&^(b.entered[word]&b.returned[word]) != 0 {
+			return nil, fmt.Errorf("%w: among %d to %d", ErrUnseen, b.base+word*wordBits, b.base+(word+1)*wordBits-1)
+		}
+		if b.came[word] == ^uint64(0) {
 			number |= wordBits - 1
 			continue
 		}
-		if word>>(number%wordBits)&1 != 0 {
+		if b.came[word]&bit != 0 {
 			continue
 		}
-		if last := len(gaps) - 1; last >= 0 && gaps[last].First+gaps[last].Length == number {
+		place := b.place(word, bit)
+		if last := len(gaps) - 1; last >= 0 && gaps[last].Place == place && gaps[last].First+gaps[last].Length == number {
 			gaps[last].Length++
 		} else {
-			gaps = append(gaps, Gap{First: number, Length: 1})
+			gaps = append(gaps, Gap{Place: place, First: number, Length: 1})
 		}
 	}
-	return gaps
+	return gaps, nil
+}
+
+// place is where a number was lost that did not come.
+func (b bits) place(word, bit uint64) Place {
+	switch {
+	case b.entered == nil:
+		return Unknown
+	case b.entered[word]&bit == 0:
+		return Before
+	case b.returned[word]&bit == 0:
+		return Balancer
+	}
+	return Behind
 }
 
 // sentAt is when a number was sent.

@@ -3,7 +3,8 @@
 // Package numbered sends a stream of numbered UDP datagrams through a balancer of a
 // laboratory and tells which of them came: by their numbers, at the ingress of the servers'
 // devices, so that neither a socket's buffer nor a server that has other work is taken for
-// loss by the balancer.
+// loss by the balancer; and at the switch's port to the balancer, so that what the
+// laboratory loses before or behind it is not taken for that either.
 package numbered
 
 import (
@@ -28,12 +29,15 @@ var (
 	ErrUsedUp = errors.New("the numbered stream has no numbers left")
 	// ErrUncut says that a device on the way takes several datagrams for one packet.
 	ErrUncut = errors.New("numbered datagrams were not sent one by one")
+	// ErrUnseen says that numbers came past the device that is watched.
+	ErrUnseen = errors.New("numbered datagrams came that were not seen at the balancer")
 )
 
 const (
 	// MaxRate is the highest rate, in datagrams a second.
 	MaxRate = 1_000_000
-	// maxNumbers are those of one stream: 22 minutes of 200,000 a second, in 32 MiB.
+	// maxNumbers are those of one stream: 22 minutes of 200,000 a second, in 32 MiB for each
+	// place where they are counted.
 	maxNumbers = 1 << 28
 )
 
@@ -63,10 +67,13 @@ func (o Options) check() error {
 type Stream struct {
 	options Options
 	objects numberedObjects
-	// came has a bit for each number; the receiver sets it.
-	came  *ebpf.Memory
-	links []link.Link
-	mark  uint64
+	// came, entered and returned have a bit for each number: of those that servers
+	// received, that went to the balancer, and that it gave back.
+	came, entered, returned *ebpf.Memory
+	links                   []link.Link
+	mark                    uint64
+	// watched says whether there are devices that count what went to the balancer and came back.
+	watched bool
 
 	sent atomic.Uint64
 	mu   sync.Mutex
@@ -84,15 +91,22 @@ func New(o Options) (*Stream, error) {
 		return nil, fmt.Errorf("reading the receiver of numbered datagrams: %w", err)
 	}
 	s := &Stream{options: o, mark: rand.Uint64()}
-	spec.Maps["came"].MaxEntries = maxNumbers / wordBits
+	for _, m := range []string{numberedMapCame, numberedMapEntered, numberedMapReturned} {
+		spec.Maps[m].MaxEntries = maxNumbers / wordBits
+	}
 	if err := spec.Variables["mark"].Set(s.mark); err != nil {
 		return nil, fmt.Errorf("setting up the receiver of numbered datagrams: %w", err)
 	}
 	if err := spec.LoadAndAssign(&s.objects, nil); err != nil {
 		return nil, fmt.Errorf("loading the receiver of numbered datagrams: %w", err)
 	}
-	if s.came, err = s.objects.Came.Memory(); err != nil {
-		return nil, errors.Join(fmt.Errorf("mapping the numbers that came: %w", err), s.objects.Close())
+	for _, m := range []struct {
+		memory **ebpf.Memory
+		of     *ebpf.Map
+	}{{&s.came, s.objects.Came}, {&s.entered, s.objects.Entered}, {&s.returned, s.objects.Returned}} {
+		if *m.memory, err = m.of.Memory(); err != nil {
+			return nil, errors.Join(fmt.Errorf("mapping the numbers that came: %w", err), s.objects.Close())
+		}
 	}
 	return s, nil
 }
@@ -100,20 +114,32 @@ func New(o Options) (*Stream, error) {
 // Receive counts what comes in by a device, by its index in the calling thread's network
 // namespace, until the stream is closed, and drops it.
 func (s *Stream) Receive(device int) error {
-	l, err := link.AttachTCX(link.TCXOptions{
-		Interface: device, Program: s.objects.NumberedReceive, Attach: ebpf.AttachTCXIngress, Anchor: link.Head(),
-	})
+	return s.attach(device, s.objects.NumberedReceive, ebpf.AttachTCXIngress)
+}
+
+// Watch counts what a device sends to the balancer and what it gets back from it, by the
+// device's index in the calling thread's network namespace, until the stream is closed. All
+// of the stream must go this way.
+func (s *Stream) Watch(device int) error {
+	err := errors.Join(s.attach(device, s.objects.NumberedEnter, ebpf.AttachTCXEgress),
+		s.attach(device, s.objects.NumberedReturn, ebpf.AttachTCXIngress))
+	s.watched = err == nil
+	return err
+}
+
+func (s *Stream) attach(device int, program *ebpf.Program, at ebpf.AttachType) error {
+	l, err := link.AttachTCX(link.TCXOptions{Interface: device, Program: program, Attach: at, Anchor: link.Head()})
 	switch {
 	case errors.Is(err, ebpf.ErrNotSupported):
 		return fmt.Errorf("%w: %v", ErrKernel, err)
 	case err != nil:
-		return fmt.Errorf("attaching the receiver of numbered datagrams: %w", err)
+		return fmt.Errorf("attaching a counter of numbered datagrams: %w", err)
 	}
 	s.links = append(s.links, l)
 	return nil
 }
 
-// Close takes the receiver off its devices. The sender must have returned.
+// Close takes the counters off their devices. The sender must have returned.
 func (s *Stream) Close() error {
 	var errs []error
 	for _, l := range s.links {

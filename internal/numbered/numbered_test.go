@@ -35,19 +35,38 @@ func TestImpossibleStreams(t *testing.T) {
 
 func TestRuns(t *testing.T) {
 	all := ^uint64(0)
-	words := []uint64{all, all &^ (1<<3 | 1<<4 | 1<<63), all &^ 1, 0}
+	came := bits{base: 128, came: []uint64{all, all &^ (1<<3 | 1<<4 | 1<<63), all &^ 1, 0}}
+	watched := came
+	watched.entered = []uint64{all, all &^ (1 << 3), all, all}
+	watched.returned = []uint64{all, all &^ (1<<3 | 1<<4), all, all}
 	for _, tc := range []struct {
+		bits     bits
 		from, to uint64
 		want     []Gap
 	}{
-		{128, 192, nil},
-		{192, 260, []Gap{{First: 195, Length: 2}, {First: 255, Length: 2}}},
-		{196, 256, []Gap{{First: 196, Length: 1}, {First: 255, Length: 1}}},
-		{318, 325, []Gap{{First: 320, Length: 5}}},
-		{320, 320, nil},
+		{came, 128, 192, nil},
+		{came, 192, 260, []Gap{{First: 195, Length: 2}, {First: 255, Length: 2}}},
+		{came, 196, 256, []Gap{{First: 196, Length: 1}, {First: 255, Length: 1}}},
+		{came, 318, 325, []Gap{{First: 320, Length: 5}}},
+		{came, 320, 320, nil},
+		{watched, 128, 260, []Gap{{Place: Before, First: 195, Length: 1}, {Place: Balancer, First: 196, Length: 1}, {Place: Behind, First: 255, Length: 2}}},
 	} {
-		if diff := cmp.Diff(tc.want, runs(words, 128, tc.from, tc.to)); diff != "" {
-			t.Errorf("from %d to %d (-want +got):\n%s", tc.from, tc.to, diff)
+		got, err := tc.bits.runs(tc.from, tc.to)
+		if diff := cmp.Diff(tc.want, got); err != nil || diff != "" {
+			t.Errorf("from %d to %d: %v (-want +got):\n%s", tc.from, tc.to, err, diff)
+		}
+	}
+}
+
+// TestUnseen: that a number came which had not passed the balancer shows that the devices
+// there miss some, and then they say nothing of where others were lost.
+func TestUnseen(t *testing.T) {
+	for name, b := range map[string]bits{
+		"entering":  {came: []uint64{1 << 5}, entered: []uint64{0}, returned: []uint64{1 << 5}},
+		"returning": {came: []uint64{1 << 5}, entered: []uint64{1 << 5}, returned: []uint64{0}},
+	} {
+		if _, err := b.runs(0, 10); !errors.Is(err, ErrUnseen) {
+			t.Errorf("%s unseen: got %v, want ErrUnseen", name, err)
 		}
 	}
 }

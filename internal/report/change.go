@@ -200,6 +200,7 @@ func changeSheets(s *section) []sheet {
 			Lead: "Begun after the change was done, and answered by a backend that was taken out or drains."}, countCell(results.NewToLeft)),
 		s.pivot(sheet{Title: "UDP queries without an answer"}, countCell(results.UDPUnanswered)),
 		s.pivot(sheet{Title: "Numbered packets that were lost", Lead: "Of datagrams that are numbered when they are sent, and counted by number where servers receive them: how many are missing, of how many, and at how many a second they were sent."}, numberedCell),
+		s.pivot(sheet{Title: "Where numbered packets were lost", Lead: "By the laboratory before they came to the balancer, between the switch's port to the balancer and back, and by the laboratory behind it: which numbers passed is counted there, too."}, placesCell),
 		s.pivot(sheet{Title: "Numbered packets that came twice"}, countCell(results.NumberedTwice)),
 		s.pivot(sheet{Title: "UDP flows that moved", Lead: "Answers by another backend than before, although that one had stayed."}, countCell(results.UDPMoved)),
 		shareSheet(s),
@@ -242,6 +243,15 @@ func numberedCell(p *point) string {
 	}
 	return strings.Join([]string{decimal(p.Stats[results.NumberedMissing].Max, 0), decimal(p.Stats[results.NumberedSent].Median, 0),
 		decimal(p.Stats[results.NumberedPerSecond].Median, 0)}, ", ")
+}
+
+// placesCell shows where numbered packets were lost, the worst of the repeats, if any were.
+func placesCell(p *point) string {
+	if p.Stats[results.NumberedMissing].Max == 0 || !p.has(results.NumberedBalancer) {
+		return missing
+	}
+	return strings.Join([]string{decimal(p.Stats[results.NumberedBefore].Max, 0), decimal(p.Stats[results.NumberedBalancer].Max, 0),
+		decimal(p.Stats[results.NumberedBehind].Max, 0)}, ", ")
 }
 
 func processCell(p *point) string {
@@ -332,6 +342,7 @@ func changeVerdict(s *section) []string {
 		{results.LostSYNs, "No SYN was lost of clients that use their ports again through", "lost SYNs of clients that use their ports again", noticed},
 		{results.UDPUnanswered, "Every UDP query was answered through", "left UDP queries without an answer", noticed},
 		{results.NumberedMissing, "Not one numbered packet was lost through", "lost numbered packets", nil},
+		{results.NumberedBalancer, "Not one numbered packet was lost between the switch's port to the balancer and back through", "lost numbered packets between the switch's port to the balancer and back", nil},
 		{results.UDPMoved, "No UDP flow moved whose backend stayed through", "moved UDP flows whose backend stayed", nil},
 	} {
 		sentences = append(sentences, whoHas(rows, what.metric, what.none, what.some, what.but)...)

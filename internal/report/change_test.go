@@ -27,7 +27,7 @@ func TestChangeReport(t *testing.T) {
 	cannot.Valid, cannot.Metrics, cannot.Notes = false, map[string]float64{}, []string{"it has no weights"}
 	run := runOf(
 		changed("jeoul-nat-xdp", "remove", map[string]float64{results.Ended: 80, results.UDPUnanswered: 2, results.UDPMoved: 0,
-			results.NumberedSent: 1_000_000, results.NumberedMissing: 3, results.NumberedTwice: 0, results.NumberedPerSecond: 200_000}),
+			results.NumberedSent: 1_000_000, results.NumberedMissing: 3, results.NumberedBefore: 2, results.NumberedBalancer: 0, results.NumberedBehind: 1, results.NumberedTwice: 0, results.NumberedPerSecond: 200_000}),
 		changed("jeoul-nat-xdp", "reweigh", nil),
 		changed("jeoul-nat-xdp", "flap", map[string]float64{results.Applied: 20, results.Broken: 7, results.BrokenReset: 5, results.BrokenSilent: 2}),
 		changed("jeoul-nat-xdp", "share", map[string]float64{results.FlowsTried: 5000, results.FlowsMovedPercent: 4.5,
@@ -42,7 +42,8 @@ func TestChangeReport(t *testing.T) {
 		"jeoul-nat-xdp · maglev broke connections to backends that stayed: 7 (flapped 7).",
 		"jeoul-nat-xdp · maglev left UDP queries without an answer: 2 (removed 2).",
 		"jeoul-nat-xdp · maglev lost numbered packets: 3 (removed 3).",
-		"jeoul-nat-xdp · maglev 3, 1,000,000, 200,000",
+		"Not one numbered packet was lost between the switch's port to the balancer and back through jeoul-nat-xdp · maglev.",
+		"jeoul-nat-xdp · maglev 3, 1,000,000, 200,000", "jeoul-nat-xdp · maglev 2, 0, 1",
 		"No UDP flow moved whose backend stayed through jeoul-nat-xdp · maglev.",
 		"Targets that hold: jeoul-nat-xdp · maglev, flows that moved beyond those of the backend that left ≤ 2 % (0.50 %).",
 		"iptables-nth 0 not possible 0", "jeoul-nat-xdp · maglev 0 0 7", // the table of what broke

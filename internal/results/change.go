@@ -69,9 +69,15 @@ const (
 	CameAgain      = "came_again"
 	AgainToDrained = "again_to_drained"
 	// NumberedSent are numbered datagrams that were sent meanwhile, NumberedMissing those whose
-	// number came to no server, NumberedTwice those whose number came again.
+	// number came to no server, NumberedTwice those whose number came again. Of those missing,
+	// NumberedBefore did not come to the switch's port to the balancer, NumberedBalancer came to it
+	// and did not come back by it, and NumberedBehind came back: only the second can be the
+	// balancer's loss, or that of its cable.
 	NumberedSent      = "numbered_sent"
 	NumberedMissing   = "numbered_missing"
+	NumberedBefore    = "numbered_missing_before"
+	NumberedBalancer  = "numbered_missing_balancer"
+	NumberedBehind    = "numbered_missing_behind"
 	NumberedTwice     = "numbered_twice"
 	NumberedPerSecond = "numbered_per_second"
 	// BackendResets are TCP resets that backends sent: packets came to one that
