@@ -4,6 +4,7 @@ package main
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"strings"
 	"time"
@@ -41,28 +42,63 @@ const completionBound = 500 * time.Millisecond
 // completeLine answers a shell that asks, by the environment, how a command line may go on; it
 // does nothing otherwise.
 func completeLine(parser *kong.Kong) {
-	kongcompletion.Register(parser, kongcompletion.WithPredictor("backend", complete.PredictFunc(liveBackends)))
+	command, err := kongcompletion.Command(parser,
+		kongcompletion.WithPredictor("backend", liveNames(backendKind)),
+		kongcompletion.WithPredictor("service", liveNames(serviceKind)),
+		kongcompletion.WithPredictor("source", liveNames(sourceKind)),
+		// A service, or one of its backends.
+		kongcompletion.WithPredictor("part", complete.PredictOr(liveNames(serviceKind), liveNames(backendKind))))
+	if err != nil {
+		panic(fmt.Sprintf("a command names a predictor that there is not: %v", err)) // a fault of the program
+	}
+	widen(command, parser.Model.Node)
+	line := complete.New(parser.Model.Name, command)
+	if line.Out = parser.Stdout; line.Complete() {
+		parser.Exit(0)
+	}
 }
 
-// liveBackends names the backends of the running balancer, SERVICE/BACKEND each; none where no
-// daemon answers.
-func liveBackends(line complete.Args) (names []string) {
-	ctx, cancel := context.WithTimeout(context.Background(), completionBound)
-	defer cancel()
-	client, err := daemonOf(line.All).client()
-	if err != nil {
-		return nil
-	}
-	status, err := client.Status(ctx)
-	if err != nil {
-		return nil
-	}
-	for _, service := range status.Services {
-		for _, backend := range service.Backends {
-			names = append(names, service.Name+"/"+backend.Name)
+// mostArguments is up to which of its arguments one that may be repeated is completed.
+const mostArguments = 32
+
+// widen adds what is not made of the model of the command line: other names of commands, and arguments that may be repeated.
+func widen(command complete.Command, node *kong.Node) {
+	for _, child := range node.Children {
+		sub, shown := command.Sub[child.Name]
+		if !shown {
+			continue
+		}
+		widen(sub, child)
+		for _, alias := range child.Aliases {
+			command.Sub[alias] = sub
 		}
 	}
-	return names
+	last := len(node.Positional) - 1
+	if args, ok := command.Args.(*kongcompletion.PositionalPredictor); ok && last >= 0 && node.Positional[last].IsCumulative() {
+		for len(args.Predictors) < mostArguments {
+			args.Predictors = append(args.Predictors, args.Predictors[last])
+		}
+	}
+}
+
+// liveNames lists the things of a kind that the running balancer has; none where no daemon answers.
+func liveNames[T any](k kind[T]) complete.PredictFunc {
+	return func(line complete.Args) (names []string) {
+		ctx, cancel := context.WithTimeout(context.Background(), completionBound)
+		defer cancel()
+		client, err := daemonOf(line.All).client()
+		if err != nil {
+			return nil
+		}
+		found, err := k.list(client, ctx)
+		if err != nil {
+			return nil
+		}
+		for _, one := range found {
+			names = append(names, k.name(one))
+		}
+		return names
+	}
 }
 
 // daemonOf returns where the daemon is, as a command line and the environment name it.

@@ -3,6 +3,7 @@
 package main
 
 import (
+	"bytes"
 	"path/filepath"
 	"slices"
 	"testing"
@@ -18,7 +19,7 @@ import (
 // and none where no daemon answers.
 func TestLiveBackends(t *testing.T) {
 	socket := filepath.Join(t.TempDir(), "jeoul.sock")
-	if names := liveBackends(complete.Args{All: []string{"backend", "drain", "--socket", socket}}); len(names) != 0 {
+	if names := liveNames(backendKind)(complete.Args{All: []string{"backend", "drain", "--socket", socket}}); len(names) != 0 {
 		t.Errorf("without a daemon: %q", names)
 	}
 	listener, err := api.Listen(t.Context(), socket)
@@ -40,8 +41,26 @@ func TestLiveBackends(t *testing.T) {
 	})
 	want := []string{"web/web01", "web/web02", "dns/ns1"}
 	for _, words := range [][]string{{"drain", "--socket", socket}, {"drain", "--socket=" + socket, "web"}} {
-		if names := liveBackends(complete.Args{All: words}); !slices.Equal(names, want) {
+		if names := liveNames(backendKind)(complete.Args{All: words}); !slices.Equal(names, want) {
 			t.Errorf("%q: %q, want %q", words, names, want)
+		}
+	}
+}
+
+// TestRepeatedArguments: each of several names is completed, by whatever name the command is called.
+func TestRepeatedArguments(t *testing.T) {
+	socket := filepath.Join(t.TempDir(), "jeoul.sock")
+	_, stop := serveShown(t, socket, checked())
+	defer stop()
+	for line, want := range map[string]string{
+		"jeoul get services --socket " + socket + " w":                 "web\nweb6\n",
+		"jeoul get backend --socket " + socket + " web/web01 web6/":    "web6/web01\n",
+		"jeoul get events --socket " + socket + " web/web01 web web/w": "web/web01\nweb/web03\n",
+	} {
+		t.Setenv("COMP_LINE", line)
+		var stdout, stderr bytes.Buffer
+		if code := execute(t.Context(), nil, &stdout, &stderr); code != exitOK || stdout.String() != want {
+			t.Errorf("%s: status %d, %q, want %q; %s", line, code, &stdout, want, &stderr)
 		}
 	}
 }

@@ -18,6 +18,8 @@ import (
 	"github.com/alecthomas/kong"
 
 	"github.com/jeoul/jeoul/internal/config"
+	"github.com/jeoul/jeoul/internal/lb"
+	"github.com/jeoul/jeoul/internal/manpage"
 	"github.com/jeoul/jeoul/internal/sources"
 	"github.com/jeoul/jeoul/internal/tune"
 )
@@ -32,6 +34,7 @@ type commands struct {
 	Diff       diffCmd       `cmd:"" help:"Show what applying a file would change in a running balancer, and change nothing."`
 	Detach     detachCmd     `cmd:"" help:"Take away the data plane and the network changes of a process that has left them."`
 	Status     statusCmd     `cmd:"" help:"Show services, backends and counters of a running balancer."`
+	Get        getCmd        `cmd:"" help:"Show services, backends, checks, events or sources of a running balancer, as a table or for a program."`
 	Token      tokenCmd      `cmd:"" help:"Make a token for the API of a balancer over TCP."`
 	Events     eventsCmd     `cmd:"" help:"Show what has become of a running balancer: health, operations, reloads, and who asked for them."`
 	Trace      traceCmd      `cmd:"" help:"Ask a running balancer why a packet goes where it goes, or follow real ones."`
@@ -105,10 +108,19 @@ func newParser(ctx context.Context, stdout, stderr io.Writer, options ...kong.Op
 		kong.Name("jeoul"),
 		kong.Description("Jeoul balances services by direct server return in eBPF, and weighs load balancers."),
 		kong.Writers(stdout, stderr),
-		kong.Vars{"tuneState": tune.StateDir, "socket": config.DefaultSocket, "storeDir": sources.DefaultDir},
+		kong.Vars{"tuneState": tune.StateDir, "socket": config.DefaultSocket, "storeDir": sources.DefaultDir, "backendStates": enumeration(lb.BackendStates)},
 		kong.BindTo(ctx, (*context.Context)(nil)),
 		kong.ConfigureHelp(kong.HelpOptions{Compact: true}),
 	)...)
+}
+
+// enumeration writes words as kong reads an enumeration.
+func enumeration[T ~string](words []T) string {
+	list := make([]string, len(words))
+	for i, word := range words {
+		list[i] = string(word)
+	}
+	return strings.Join(list, ",")
 }
 
 // usageError adds where the command line is explained.
@@ -117,7 +129,7 @@ func usageError(err error) error {
 	var parse *kong.ParseError
 	if errors.As(err, &parse) && parse.Context != nil {
 		if node := parse.Context.Selected(); node != nil {
-			help = "jeoul " + node.Path() + " --help"
+			help = manpage.Command(node) + " --help"
 		}
 	}
 	return fmt.Errorf("%w\nsee `%s`", err, help)

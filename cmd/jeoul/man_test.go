@@ -8,6 +8,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/jeoul/jeoul/internal/manpage"
 )
 
 // TestManIsComplete: every command has a page, and every flag and argument of it is there; so is
@@ -27,7 +29,7 @@ func TestManIsComplete(t *testing.T) {
 		t.Fatalf("%d commands were found", len(leaves))
 	}
 	for _, leaf := range leaves {
-		name := strings.ReplaceAll(leaf.FullPath(), " ", "-") + ".1"
+		name := strings.ReplaceAll(manpage.Command(leaf), " ", "-") + ".1"
 		page := roff(t, dir, name)
 		for _, value := range leaf.Positional {
 			wants(t, name, page, value.Name)

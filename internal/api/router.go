@@ -113,6 +113,7 @@ func newRouter(b Balancer) (http.Handler, huma.API) {
 	described.CreateHooks = nil // links to schemas that are not served
 	a := humago.New(mux, described)
 	b.showStatus(a)
+	b.showResources(a)
 	b.handleOperations(a)
 	b.handleConfiguration(a)
 	b.handleTraces(a)

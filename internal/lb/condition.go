@@ -30,6 +30,9 @@ const (
 	Up BackendState = "up"
 )
 
+// BackendStates are all of them, in the order in which they decide.
+var BackendStates = []BackendState{Out, Draining, WeightZero, NoRoute, NoMAC, Unhealthy, Ejected, Standby, Up}
+
 // Condition is what part a backend takes, and why.
 type Condition struct {
 	// State is Up, or the cause that decides.

@@ -53,14 +53,14 @@ func Commands(app *kong.Application, release, also string) []Page {
 }
 
 // nameOf is the name of a command's page: jeoul-backend-drain.
-func nameOf(node *kong.Node) string { return strings.ReplaceAll(command(node), " ", "-") }
+func nameOf(node *kong.Node) string { return strings.ReplaceAll(Command(node), " ", "-") }
 
-// command is how a command is called, without its arguments: jeoul backend drain.
-func command(node *kong.Node) string {
+// Command is how a command is called, without its arguments: jeoul backend drain.
+func Command(node *kong.Node) string {
 	if node.Parent == nil {
 		return node.Name
 	}
-	return command(node.Parent) + " " + node.Name
+	return Command(node.Parent) + " " + node.Name
 }
 
 // text is what a command's page says after its name.
@@ -96,7 +96,7 @@ func section[T any](b *strings.Builder, title string, items []T, item func(T) (t
 
 // synopsis is a command line of the command.
 func synopsis(node *kong.Node) string {
-	words := []string{"**" + plain(command(node)) + "**"}
+	words := []string{"**" + plain(Command(node)) + "**"}
 	optional := false
 	for _, flag := range flagsOf(node) {
 		if flag.Required {

@@ -1,0 +1,170 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/netip"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/jeoul/jeoul/internal/api"
+	"github.com/jeoul/jeoul/internal/events"
+	"github.com/jeoul/jeoul/internal/lb"
+	"github.com/jeoul/jeoul/internal/ops"
+)
+
+// getCmd shows parts of a running balancer, as the API has them.
+type getCmd struct {
+	Services getServicesCmd `cmd:"" aliases:"service" help:"Show services."`
+	Backends getBackendsCmd `cmd:"" aliases:"backend" help:"Show backends, with their state, health and counters."`
+	Checks   getChecksCmd   `cmd:"" aliases:"check" help:"Show the health checks of backends, and their latest results."`
+	Events   getEventsCmd   `cmd:"" aliases:"event" help:"Show what has become of the balancer lately."`
+	Sources  getSourcesCmd  `cmd:"" aliases:"source" help:"Show the sources of the configuration."`
+}
+
+// getFlags are those of each kind.
+type getFlags struct {
+	daemonFlags
+	Output string `name:"output" short:"o" enum:"table,wide,json,yaml,name" default:"table" placeholder:"FORMAT" help:"table, wide (a table with more columns), json, yaml (both as the API's schemas have it) or name (${default})."`
+}
+
+type getServicesCmd struct {
+	getFlags
+	Names []string `arg:"" optional:"" name:"service" predictor:"service" help:"Services by name or VIP; all where none is named."`
+	Owner string   `name:"owner" placeholder:"SOURCE" help:"Only services of this source of the configuration, such as file or api."`
+}
+
+// Run prints them.
+func (c *getServicesCmd) Run(ctx context.Context) error {
+	return show(ctx, os.Stdout, c.getFlags, serviceKind, query[ops.Service]{c.Names, func(s ops.Service) bool { return c.Owner == "" || s.Owner == c.Owner }})
+}
+
+type getBackendsCmd struct {
+	getFlags
+	Names  []string          `arg:"" optional:"" name:"service/backend" predictor:"part" help:"Backends by name or address, such as web/web01 or web/10.0.0.1, or services for all of theirs; all where none is named."`
+	States []lb.BackendState `name:"state" enum:"${backendStates}" placeholder:"STATE" help:"Only backends in these states, such as draining,unhealthy."`
+}
+
+// Run prints them.
+func (c *getBackendsCmd) Run(ctx context.Context) error {
+	return show(ctx, os.Stdout, c.getFlags, backendKind, query[ops.ServiceBackend]{c.Names, func(b ops.ServiceBackend) bool { return len(c.States) == 0 || slices.Contains(c.States, b.State) }})
+}
+
+type getChecksCmd struct {
+	getFlags
+	Names  []string    `arg:"" optional:"" name:"service/backend" predictor:"part" help:"Backends, such as web/web01, or services for all of theirs; all where none is named."`
+	States []lb.Health `name:"state" enum:"unknown,healthy,failing" placeholder:"STATE" help:"Only checks in these states: ${enum}."`
+}
+
+// Run prints them.
+func (c *getChecksCmd) Run(ctx context.Context) error {
+	return show(ctx, os.Stdout, c.getFlags, checkKind, query[ops.BackendCheck]{c.Names, func(b ops.BackendCheck) bool { return len(c.States) == 0 || slices.Contains(c.States, b.State) }})
+}
+
+type getSourcesCmd struct {
+	getFlags
+	Names []string `arg:"" optional:"" name:"source" predictor:"source" help:"Sources by name; all where none is named."`
+}
+
+// Run prints them.
+func (c *getSourcesCmd) Run(ctx context.Context) error {
+	return show(ctx, os.Stdout, c.getFlags, sourceKind, query[api.Source]{c.Names, func(api.Source) bool { return true }})
+}
+
+type getEventsCmd struct {
+	getFlags
+	Names []string      `arg:"" optional:"" name:"service/backend" predictor:"part" help:"Services or backends that events are about, such as web or web/web01; all where none is named."`
+	Kinds []events.Kind `name:"kind" enum:"health,path,operation,reload,configuration,notice" placeholder:"KIND" help:"Only events of these kinds: ${enum}."`
+}
+
+// Run prints them.
+func (c *getEventsCmd) Run(ctx context.Context) error {
+	return show(ctx, os.Stdout, c.getFlags, eventKind, query[events.Event]{c.Names, func(e events.Event) bool { return len(c.Kinds) == 0 || slices.Contains(c.Kinds, e.Kind) }})
+}
+
+// kind is a kind of thing that the API lists.
+type kind[T any] struct {
+	noun string
+	// list asks for it, of these services or of all.
+	list func(client *api.Client, ctx context.Context, services ...string) ([]T, error)
+	// name is what a person calls one by, and matches says whether an argument means it.
+	name    func(T) string
+	matches func(one T, argument string) bool
+	columns []getColumn[T]
+	// absent: a name that fits none is no mistake.
+	absent bool
+}
+
+// getColumn is one of a table of things.
+type getColumn[T any] struct {
+	name  string
+	value func(T) any
+	// right aligns it, and wide leaves it out of a table that is not wide.
+	right, wide bool
+}
+
+// query says which things of a kind are meant.
+type query[T any] struct {
+	names []string
+	// fits says whether one is shown whose name is right.
+	fits func(T) bool
+}
+
+// choose returns the things that a query means. The error names those that are not there; then the others are
+// returned, too.
+func choose[T any](ctx context.Context, client *api.Client, k kind[T], q query[T]) ([]T, error) {
+	all, err := k.list(client, ctx, servicesIn(q.names)...)
+	if err != nil {
+		return nil, err
+	}
+	met := make([]bool, len(q.names))
+	found := []T{}
+	for _, one := range all {
+		meant := len(q.names) == 0
+		for i, name := range q.names {
+			if k.matches(one, name) {
+				met[i], meant = true, true
+			}
+		}
+		if meant && q.fits(one) {
+			found = append(found, one)
+		}
+	}
+	for i, name := range q.names {
+		if !met[i] && !k.absent {
+			err = errors.Join(err, fmt.Errorf("there is no %s %s; `jeoul get %[1]ss -o name` lists those there are", k.noun, name))
+		}
+	}
+	return found, err
+}
+
+// servicesIn returns the services that arguments name; none where one of them may mean any.
+func servicesIn(arguments []string) (names []string) {
+	for _, argument := range arguments {
+		name, _, _ := strings.Cut(argument, "/")
+		if _, err := netip.ParseAddr(name); err == nil {
+			return nil
+		}
+		names = append(names, name)
+	}
+	return names
+}
+
+// show prints the things that a query means.
+func show[T any](ctx context.Context, to io.Writer, flags getFlags, k kind[T], q query[T]) error {
+	client, err := flags.client()
+	if err != nil {
+		return err
+	}
+	found, missing := choose(ctx, client, k, q)
+	if missing != nil && len(found) == 0 {
+		return missing
+	}
+	out := &getWriter[T]{to: to, kind: k, format: flags.Output}
+	return errors.Join(out.list(found, q.names), missing)
+}

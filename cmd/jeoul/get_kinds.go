@@ -1,0 +1,175 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"strings"
+	"time"
+
+	"github.com/jeoul/jeoul/internal/api"
+	"github.com/jeoul/jeoul/internal/events"
+	"github.com/jeoul/jeoul/internal/lb"
+	"github.com/jeoul/jeoul/internal/ops"
+)
+
+var serviceKind = kind[ops.Service]{
+	noun: "service", list: (*api.Client).Services,
+	name:    func(s ops.Service) string { return s.Name },
+	matches: func(s ops.Service, argument string) bool { return argument == s.Name || argument == s.VIP.String() },
+	columns: []getColumn[ops.Service]{
+		{name: "name", value: func(s ops.Service) any { return s.Name }},
+		{name: "address", value: func(s ops.Service) any {
+			return lb.ServiceKey{VIP: s.VIP, Port: s.Port, Protocol: s.Protocol}
+		}},
+		{name: "mode", value: func(s ops.Service) any { return s.Mode }},
+		{name: "scheduler", value: func(s ops.Service) any { return s.Scheduler }},
+		{name: "up", right: true, value: func(s ops.Service) any { return fmt.Sprintf("%d/%d", upOf(s), len(s.Backends)) }},
+		{name: "serving", value: servingText},
+		{name: "owner", value: func(s ops.Service) any { return s.Owner }},
+		{name: "active", right: true, wide: true, value: func(s ops.Service) any { return count(uint64(s.Active)) }},
+		{name: "flows", right: true, wide: true, value: func(s ops.Service) any { return count(s.Flows) }},
+		{name: "connections", right: true, value: sumOf(func(b ops.Backend) uint64 { return b.Connections })},
+		{name: "packets", right: true, wide: true, value: sumOf(func(b ops.Backend) uint64 { return b.Packets })},
+		{name: "bytes", right: true, wide: true, value: sumOf(func(b ops.Backend) uint64 { return b.Bytes })},
+	},
+}
+
+var backendKind = kind[ops.ServiceBackend]{
+	noun: "backend", list: (*api.Client).Backends, name: nameOf,
+	matches: func(b ops.ServiceBackend, argument string) bool {
+		service, backend, one := strings.Cut(argument, "/")
+		return service == b.Service && (!one || backend == b.Name || backend == b.Address.String() || backend == netip.AddrPortFrom(b.Address, b.Port).String())
+	},
+	columns: []getColumn[ops.ServiceBackend]{
+		{name: "name", value: func(b ops.ServiceBackend) any { return nameOf(b) }},
+		{name: "address", value: func(b ops.ServiceBackend) any { return netip.AddrPortFrom(b.Address, b.Port) }},
+		{name: "weight", right: true, value: func(b ops.ServiceBackend) any { return b.Weight }},
+		{name: "state", value: func(b ops.ServiceBackend) any { return b.State }},
+		{name: "health", value: func(b ops.ServiceBackend) any { return healthText(b.Backend) }},
+		{name: "neighbour", wide: true, value: func(b ops.ServiceBackend) any { return b.Neighbour }},
+		{name: "mac", wide: true, value: func(b ops.ServiceBackend) any { return orDash(b.MAC) }},
+		{name: "interface", wide: true, value: func(b ops.ServiceBackend) any { return orDash(b.Interface) }},
+		{name: "active", right: true, value: func(b ops.ServiceBackend) any { return activeText(b.Backend) }},
+		{name: "flows", right: true, wide: true, value: func(b ops.ServiceBackend) any { return count(b.Flows) }},
+		{name: "connections", right: true, value: func(b ops.ServiceBackend) any { return count(b.Connections) }},
+		{name: "packets", right: true, wide: true, value: func(b ops.ServiceBackend) any { return count(b.Packets) }},
+		{name: "bytes", right: true, wide: true, value: func(b ops.ServiceBackend) any { return count(b.Bytes) }},
+		{name: "reason", wide: true, value: func(b ops.ServiceBackend) any { return orDash(b.Reason) }},
+	},
+}
+
+var checkKind = kind[ops.BackendCheck]{
+	noun: "check", list: (*api.Client).Checks,
+	name: func(c ops.BackendCheck) string { return fmt.Sprintf("%s/%s/%d", c.Service, c.Backend, c.Index) },
+	matches: func(c ops.BackendCheck, argument string) bool {
+		return argument == c.Service || argument == c.Service+"/"+c.Backend || argument == fmt.Sprintf("%s/%s/%d", c.Service, c.Backend, c.Index)
+	},
+	columns: []getColumn[ops.BackendCheck]{
+		{name: "backend", value: func(c ops.BackendCheck) any { return c.Service + "/" + c.Backend }},
+		{name: "check", value: func(c ops.BackendCheck) any { return c.Check.Check }},
+		{name: "state", value: func(c ops.BackendCheck) any { return c.State }},
+		{name: "passed", right: true, value: func(c ops.BackendCheck) any { return c.Passed }},
+		{name: "failed", right: true, value: func(c ops.BackendCheck) any { return c.Failed }},
+		{name: "last", value: func(c ops.BackendCheck) any { return timeText(c.Last) }},
+		{name: "took", right: true, value: func(c ops.BackendCheck) any { return took(c.TookSeconds) }},
+		{name: "via", wide: true, value: func(c ops.BackendCheck) any { return c.Via }},
+		{name: "interval", right: true, wide: true, value: func(c ops.BackendCheck) any { return secondsText(c.IntervalSeconds) }},
+		{name: "next", wide: true, value: func(c ops.BackendCheck) any { return timeText(c.Next) }},
+		{name: "expected", wide: true, value: func(c ops.BackendCheck) any { return c.Expected }},
+		{name: "answer", value: func(c ops.BackendCheck) any { return orDash(c.Answer) }},
+	},
+}
+
+var sourceKind = kind[api.Source]{
+	noun: "source", list: func(client *api.Client, ctx context.Context, _ ...string) ([]api.Source, error) {
+		return client.Sources(ctx)
+	},
+	name:    func(s api.Source) string { return s.Name },
+	matches: func(s api.Source, argument string) bool { return argument == s.Name },
+	columns: []getColumn[api.Source]{
+		{name: "name", value: func(s api.Source) any { return s.Name }},
+		{name: "services", right: true, value: func(s api.Source) any { return s.Services }},
+		{name: "generation", right: true, value: func(s api.Source) any { return s.Generation }},
+		{name: "by", value: func(s api.Source) any { return orDash(s.By) }},
+		{name: "changed", value: func(s api.Source) any { return timeText(s.At) }},
+	},
+}
+
+var eventKind = kind[events.Event]{
+	noun: "event", list: listEvents, absent: true,
+	name: func(e events.Event) string { return e.ID },
+	matches: func(e events.Event, argument string) bool {
+		service, backend, one := strings.Cut(argument, "/")
+		return argument == e.ID || service == e.Service && (!one || backend == e.Backend)
+	},
+	columns: []getColumn[events.Event]{
+		{name: "at", value: func(e events.Event) any { return timeText(e.At) }},
+		{name: "level", value: func(e events.Event) any { return e.Level }},
+		{name: "kind", value: func(e events.Event) any { return e.Kind }},
+		{name: "id", wide: true, value: func(e events.Event) any { return e.ID }},
+		{name: "about", value: func(e events.Event) any { return aboutText(e) }},
+		{name: "by", wide: true, value: func(e events.Event) any { return orDash(e.By) }},
+		{name: "message", value: func(e events.Event) any { return e.Message }},
+	},
+}
+
+// listEvents returns the events that are kept; of all services, for many are about none alone.
+func listEvents(client *api.Client, ctx context.Context, _ ...string) (list []events.Event, err error) {
+	err = client.Events(ctx, "", false, func(event *events.Event, _ *events.Lost) error {
+		if event != nil {
+			list = append(list, *event)
+		}
+		return nil
+	})
+	return list, err
+}
+
+func nameOf(b ops.ServiceBackend) string { return b.Service + "/" + b.Name }
+
+// upOf counts the backends that take part.
+func upOf(s ops.Service) (up int) {
+	for _, b := range s.Backends {
+		if b.State == lb.Up {
+			up++
+		}
+	}
+	return up
+}
+
+// servingText says which backends take new flows.
+func servingText(s ops.Service) any {
+	if s.Withdrawn {
+		return "withdrawn"
+	}
+	return s.Serving
+}
+
+// sumOf adds up what the backends of a service count.
+func sumOf(of func(ops.Backend) uint64) func(ops.Service) any {
+	return func(s ops.Service) any {
+		var sum uint64
+		for _, b := range s.Backends {
+			sum += of(b)
+		}
+		return count(sum)
+	}
+}
+
+// aboutText names what an event is about.
+func aboutText(e events.Event) string {
+	if e.Backend == "" {
+		return orDash(e.Service)
+	}
+	return e.Service + "/" + e.Backend
+}
+
+// timeText is a time for a person; a dash where there is none.
+func timeText(at time.Time) string {
+	if at.IsZero() {
+		return "-"
+	}
+	return at.Local().Format(time.DateTime)
+}
