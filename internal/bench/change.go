@@ -3,6 +3,7 @@
 package bench
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -33,6 +34,8 @@ type Changes struct {
 	// configuration is read again without change.
 	Flaps   int `yaml:"flaps"`
 	Reloads int `yaml:"reloads"`
+	// Pace is how often each connection is asked over; 0: every second.
+	Pace time.Duration `yaml:"pace"`
 	// NewPerSecond are connections that are opened, asked over once and closed all
 	// the while, QueriesPerSecond UDP queries, of all clients together.
 	NewPerSecond     int `yaml:"new_per_second"`
@@ -68,8 +71,8 @@ const (
 	changePort = 7000
 	// checkPort is where the same servers answer health checks.
 	checkPort = 7001
-	// changePace is how often each connection is asked over.
-	changePace = time.Second
+	// usualPace is how often each connection is asked over, where the suite does not say.
+	usualPace = time.Second
 	// changePatience is how long an answer may take before a connection counts as
 	// broken: several retransmissions of TCP.
 	changePatience = 5 * time.Second
@@ -119,6 +122,9 @@ func (changeExperiment) check(l Load, form Form, at path, fail failFunc) {
 	}
 }
 
+// pace is how often each connection is asked over.
+func (c Changes) pace() time.Duration { return cmp.Or(c.Pace, usualPace) }
+
 // checkValues checks what is given for the events that happen, and for what goes on besides.
 func (c Changes) checkValues(at path, fail failFunc) {
 	for i, name := range c.Events {
@@ -154,6 +160,9 @@ func (c Changes) checkValues(at path, fail failFunc) {
 		if needed(v.event) && (v.value < leastTime || v.value > mostTime) {
 			fail(at.to("changes", v.name), "%v is not possible; use %v to %v", v.value, leastTime, mostTime)
 		}
+	}
+	if c.Pace != 0 && (c.Pace < leastTime || c.Pace > mostTime) {
+		fail(at.to("changes", "pace"), "%v is not possible; use %v to %v", c.Pace, leastTime, mostTime)
 	}
 	if c.Check.on() || needed("dies") || needed("hangs") {
 		c.Check.checkValues(at.to("changes", "check"), fail)
@@ -208,8 +217,6 @@ func (e changeExperiment) onMachines() string { return conducted(e) }
 
 func (changeExperiment) notes(f Form) []string {
 	notes := []string{
-		fmt.Sprintf("each connection is held open and asked over every %v; it must be answered within %v by the same server over the same connection, or it is broken, and another is opened in its place",
-			changePace, changePatience),
 		fmt.Sprintf("an event is over when every connection was answered since its last change, or broke; %d UDP sockets a client are kept and ask every %v, other queries have a socket of their own, and an answer may take %v",
 			udpFlowsEach, udpPace, udpPatience),
 		"backends that leave go on running: a balancer that sends them what they are used to get breaks nothing by that",
@@ -218,6 +225,11 @@ func (changeExperiment) notes(f Form) []string {
 		"a host that falls silent has its link taken down at the switch, and none of its connections when it is back, as after a crash",
 	}
 	for _, l := range f.Loads {
+		asked := fmt.Sprintf("each connection is held open and asked over every %v; it must be answered within %v by the same server over the same connection, or it is broken, and another is opened in its place",
+			l.Changes.pace(), changePatience)
+		if !slices.Contains(notes, asked) {
+			notes = append(notes, asked)
+		}
 		notes = append(notes, l.Changes.Check.notes()...)
 		if l.Changes.NumberedPerSecond > 0 {
 			notes = append(notes, fmt.Sprintf("numbered packets are UDP datagrams of the first client, from %d ports; each server's device counts them by their numbers where they come in (TC ingress), and drops them; their sender has the CPU first (nice -20), and leaves out what it could not send for 50 ms", numberedFlows),

@@ -46,6 +46,7 @@ func TestChangeSuiteErrors(t *testing.T) {
 		"no flaps":                  {"flaps: 2, ", "", "s.yaml:11: loads[0].changes.flaps: 0 is not possible"},
 		"many ports":                {"ports: 50", "ports: 50000", "loads[0].changes.ports: 50000 is not possible; use 1 to 40000"},
 		"many reused":               {"reused: 20", "reused: 701", "loads[0].changes.reused: 701 is not possible; use 1 to 700"},
+		"a short pace":              {"share], ", "share], pace: 10ms, ", "loads[0].changes.pace: 10ms is not possible; use 100ms to 1m0s"},
 		"a short lap":               {"lap: 200ms", "lap: 10ms", "loads[0].changes.lap: 10ms is not possible; use 100ms to 1m0s"},
 		"no dead":                   {"share], ", "share, kill], kills: 1, ", "loads[0].changes.dead: 0s is not possible"},
 		"an unknown event":          {"[add, remove,", "[add, explode,", `loads[0].changes.events[1]: unknown event "explode": use some of add, remove`},

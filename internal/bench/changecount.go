@@ -20,7 +20,9 @@ import (
 )
 
 // showBound is how long it may take until what a change did has shown.
-const showBound = 2*changePatience + 2*changePace + 10*time.Second
+func (c *changeTrial) showBound() time.Duration {
+	return 2*changePatience + 2*c.trial.By.Changes.pace() + 10*time.Second
+}
 
 // event lets one event happen and counts what it did. What the subject cannot do
 // makes the result invalid, with the reason; an error ends the trial.
@@ -73,7 +75,7 @@ func (c *changeTrial) count(ctx context.Context, e changeEvent, got *results.Tri
 	if changed != nil {
 		return errors.Join(changed, watched.end(ctx))
 	}
-	counts, settled := c.crew.Settle(ctx, showBound)
+	counts, settled := c.crew.Settle(ctx, c.showBound())
 	if err := errors.Join(probing.End(), watched.end(ctx)); err != nil {
 		return err
 	}

@@ -22,6 +22,11 @@ import (
 // numberedFlows is from how many local ports the numbered stream is sent.
 const numberedFlows = 32
 
+// numbers says whether the form has a load with a numbered stream.
+func (f Form) numbers() bool {
+	return slices.ContainsFunc(f.Loads, func(l Load) bool { return l.Changes.NumberedPerSecond > 0 })
+}
+
 // numberedStream is a stream of numbered datagrams on its way from the first client to the
 // service.
 type numberedStream struct {

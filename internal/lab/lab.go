@@ -31,6 +31,11 @@ type Spec struct {
 	// as network cards have them, and no queueing discipline: what one core sends
 	// stays on it all the way, and waits for nothing that another core does.
 	CoreQueues bool
+	// BackQueues gives the switch's port to the balancer a queue for each core for what the
+	// balancer sends by XDP, for trials in which no frame may be lost. Nothing holds XDP back,
+	// and a queue has 256 frames: where all cores share one, the core that works on it may
+	// be kept from it while another fills it.
+	BackQueues bool
 	// Wire makes a lab for loads of packets: the switch forwards in native XDP, and
 	// devices are as with CoreQueues. Every host's frames have the same way, whatever
 	// balances them; a sender is not held back, and what does not fit a device's queue
@@ -311,6 +316,9 @@ func (l *Lab) setSysctls(r role) error {
 
 // configure sets the host's device and its addresses. It runs inside the host.
 func (h *Host) configure(l *Lab) error {
+	if err := h.useQueues(l); err != nil {
+		return err
+	}
 	if err := l.setDevice(h.Interface, l.hostOffloads()); err != nil {
 		return err
 	}

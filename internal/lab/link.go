@@ -70,13 +70,13 @@ func connect(h *Host) error {
 	attrs.Name = h.Port
 	attrs.HardwareAddr = portMAC(h.role, h.number)
 	attrs.MasterIndex = bridge.Attrs().Index
-	queues := h.lab.queues()
-	attrs.NumTxQueues, attrs.NumRxQueues = queues, queues
+	queues, back := h.lab.queues(), h.lab.backQueues(h)
+	attrs.NumTxQueues, attrs.NumRxQueues = queues, back
 	veth := netlink.NewVeth(attrs)
 	veth.PeerName = h.Interface
 	veth.PeerHardwareAddr = h.MAC
 	veth.PeerNamespace = netlink.NsFd(h.netns.Fd())
-	veth.PeerNumTxQueues, veth.PeerNumRxQueues = uint32(queues), uint32(queues)
+	veth.PeerNumTxQueues, veth.PeerNumRxQueues = uint32(back), uint32(queues)
 	if err := netlink.LinkAdd(veth); err != nil {
 		return fmt.Errorf("link %s to the switch: %w", h.Name, err)
 	}

@@ -5,14 +5,18 @@ package lab
 import (
 	"bytes"
 	"fmt"
+	"runtime"
 	"testing"
 	"time"
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/asm"
 	"github.com/cilium/ebpf/link"
+	"github.com/safchain/ethtool"
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
+
+	"github.com/jeoul/jeoul/internal/testenv"
 )
 
 // The numbers of XDP_PASS's sibling, of the fields of struct xdp_md, and of an
@@ -104,6 +108,63 @@ func TestNativeXDPSendsBack(t *testing.T) {
 		}
 	}
 	t.Run("after it was off and on", sendBack)
+}
+
+// TestBackQueues: what the balancer sends by XDP comes back by a queue of the core that sends,
+// and its stack uses one queue.
+func TestBackQueues(t *testing.T) {
+	testenv.Root(t)
+	l, err := New(t.Context(), Spec{Clients: 1, Servers: 1, BackQueues: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := l.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	for _, end := range []struct {
+		of       *Host
+		device   string
+		receives int
+	}{{l.Balancer, l.Balancer.Interface, 1}, {l.Switch, l.Balancer.Port, runtime.NumCPU()}, {l.Switch, l.Servers[0].Port, 1}} {
+		channels := channelsOf(t, end.of, end.device)
+		if channels.TxCount != 1 || channels.RxCount != uint32(end.receives) {
+			t.Errorf("%s sends by %d queues and receives by %d; want 1 and %d", end.device, channels.TxCount, channels.RxCount, end.receives)
+		}
+	}
+	attachReflector(t, l.Balancer)
+	client := l.Clients[0]
+	for cpu := range runtime.NumCPU() {
+		err := client.Do(func() error {
+			var set unix.CPUSet
+			set.Set(cpu)
+			if err := unix.SchedSetaffinity(0, &set); err != nil {
+				return err
+			}
+			return exchange(client, l.Balancer)
+		})
+		if err != nil {
+			t.Errorf("from CPU %d: %v", cpu, err)
+		}
+	}
+}
+
+func channelsOf(t *testing.T, h *Host, device string) (channels ethtool.Channels) {
+	t.Helper()
+	err := h.Do(func() error {
+		e, err := ethtool.NewEthtool()
+		if err != nil {
+			return err
+		}
+		defer e.Close()
+		channels, err = e.GetChannels(device)
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return channels
 }
 
 func hasXDP(t *testing.T, h *Host, device string) (attached bool) {
