@@ -7,6 +7,7 @@ import (
 	"context"
 	"encoding/json"
 	"log/slog"
+	"os"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -20,6 +21,7 @@ import (
 	"github.com/jeoul/jeoul/internal/events"
 	"github.com/jeoul/jeoul/internal/lb"
 	"github.com/jeoul/jeoul/internal/ops"
+	"github.com/jeoul/jeoul/internal/sources"
 )
 
 // shown is a balancer that answers on a socket of its own; change makes its status another.
@@ -47,10 +49,18 @@ func serveShown(t *testing.T, socket string, status *ops.Status) (s *shown, stop
 	if err != nil {
 		t.Fatal(err)
 	}
+	file := filepath.Join(t.TempDir(), "jeoul.yaml")
+	if err := os.WriteFile(file, []byte("interface: eth0\nservices: [{name: web, vip: 192.0.2.100, port: 80, backends: [{name: web01, address: 192.0.2.1}, {name: web03, address: 192.0.2.13, weight: 0}]}]\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	configuration, err := sources.Open(file, filepath.Join(t.TempDir(), "store"))
+	if err != nil {
+		t.Fatal(err)
+	}
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
 	served := make(chan error, 1)
 	go func() {
-		served <- api.Serve(ctx, listener, api.Balancer{Events: happened, Status: func() (ops.Status, error) {
+		served <- api.Serve(ctx, listener, api.Balancer{Events: happened, Sources: configuration, Operations: func() (ops.Operations, error) { return s.status.Operations, nil }, Status: func() (ops.Status, error) {
 			s.mu.Lock()
 			defer s.mu.Unlock()
 			copied := *s.status

@@ -85,19 +85,19 @@ func (w *getWriter[T]) table(found []T) error {
 
 func cellsOf[T any](columns []getColumn[T], one T) (cells []string) {
 	for _, c := range columns {
-		cells = append(cells, oneLine(text.StripEscape(fmt.Sprint(c.value(one)))))
+		cells = append(cells, oneLine(fmt.Sprint(c.value(one))))
 	}
 	return cells
 }
 
-// oneLine keeps what others have written, such as a backend's answer, in its row.
+// oneLine keeps what others have written, such as a backend's answer, in its row, and from the terminal's controls.
 func oneLine(cell string) string {
 	return strings.Map(func(r rune) rune {
 		if r < ' ' || r == 0x7f {
 			return ' '
 		}
 		return r
-	}, cell)
+	}, text.StripEscape(cell))
 }
 
 // row prints one; the last cell of text is not padded.

@@ -35,6 +35,7 @@ type commands struct {
 	Detach     detachCmd     `cmd:"" help:"Take away the data plane and the network changes of a process that has left them."`
 	Status     statusCmd     `cmd:"" help:"Show services, backends and counters of a running balancer."`
 	Get        getCmd        `cmd:"" help:"Show services, backends, checks, events or sources of a running balancer, as a table or for a program."`
+	Describe   describeCmd   `cmd:"" help:"Tell all about one service or backend of a running balancer."`
 	Token      tokenCmd      `cmd:"" help:"Make a token for the API of a balancer over TCP."`
 	Events     eventsCmd     `cmd:"" help:"Show what has become of a running balancer: health, operations, reloads, and who asked for them."`
 	Trace      traceCmd      `cmd:"" help:"Ask a running balancer why a packet goes where it goes, or follow real ones."`

@@ -86,7 +86,7 @@ func writeIllness(w io.Writer, s ops.Service, b ops.Backend) {
 			continue
 		}
 		fmt.Fprintf(w, "    %s: %d failed in a row, the last at %s after %s: %s; expected: %s\n", s.Checks[i].Check, r.Failed,
-			r.Last.Local().Format(time.TimeOnly), took(r.TookSeconds), orDash(r.Answer), s.Checks[i].Expected)
+			r.Last.Local().Format(time.TimeOnly), took(r.TookSeconds), orDash(oneLine(r.Answer)), s.Checks[i].Expected)
 	}
 	if b.Reason != "" && b.Reason != b.Health.Reason && b.State != lb.Unhealthy && b.State != lb.Up {
 		fmt.Fprintf(w, "    besides, it %s\n", b.Reason)

@@ -117,6 +117,15 @@ func (c *Client) open(ctx context.Context, client *http.Client, method, path str
 
 // openWith is open with a header of its own.
 func (c *Client) openWith(ctx context.Context, client *http.Client, method, path string, question any, header http.Header) (io.ReadCloser, error) {
+	response, err := c.send(ctx, client, method, path, question, header)
+	if err != nil {
+		return nil, err
+	}
+	return response.Body, nil
+}
+
+// send sends a request and returns an answer that is a success.
+func (c *Client) send(ctx context.Context, client *http.Client, method, path string, question any, header http.Header) (*http.Response, error) {
 	var content io.Reader
 	written, isYAML := question.(yamlText)
 	switch {
@@ -148,7 +157,7 @@ func (c *Client) openWith(ctx context.Context, client *http.Client, method, path
 		return nil, c.explain(err)
 	}
 	if response.StatusCode == http.StatusOK {
-		return response.Body, nil
+		return response, nil
 	}
 	defer response.Body.Close()
 	refusal := &Problem{}

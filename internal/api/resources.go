@@ -4,6 +4,9 @@ package api
 
 import (
 	"context"
+	"encoding/json"
+	"fmt"
+	"io"
 	"net/http"
 	"net/url"
 
@@ -98,4 +101,36 @@ func listPath(path string, services []string) string {
 		return path
 	}
 	return path + "?" + url.Values{"service": services}.Encode()
+}
+
+// Service asks for one service. Errors: as those of Services.
+func (c *Client) Service(ctx context.Context, name string) (*ops.Service, error) {
+	service := &ops.Service{}
+	return service, c.ask(ctx, http.MethodGet, servicesPath+"/"+url.PathEscape(name), nil, service)
+}
+
+// Configured is a part of the configuration.
+type Configured struct {
+	// Source is the one that has it, and ETag identifies what it says.
+	Source, ETag string
+	// Value is its JSON.
+	Value json.RawMessage
+}
+
+// Configuration asks for what is configured of a service or, where it is named, a backend of it. Errors: as those of Services.
+func (c *Client) Configuration(ctx context.Context, service, backend string) (*Configured, error) {
+	path := configPath + "/services/" + url.PathEscape(service)
+	if backend != "" {
+		path += "/backends/" + url.PathEscape(backend)
+	}
+	response, err := c.send(ctx, c.http, http.MethodGet, path, nil, http.Header{})
+	if err != nil {
+		return nil, fmt.Errorf("ask the daemon on %s: %w", c.at, err)
+	}
+	defer response.Body.Close()
+	part := &Configured{Source: response.Header.Get("Jeoul-Source"), ETag: response.Header.Get("ETag")}
+	if part.Value, err = io.ReadAll(io.LimitReader(response.Body, maxAnswer)); err != nil {
+		return nil, fmt.Errorf("ask the daemon on %s: %w", c.at, err)
+	}
+	return part, nil
 }
