@@ -31,6 +31,7 @@ type getCmd struct {
 type getFlags struct {
 	daemonFlags
 	Output string `name:"output" short:"o" enum:"table,wide,json,yaml,name" default:"table" placeholder:"FORMAT" help:"table, wide (a table with more columns), json, yaml (both as the API's schemas have it) or name (${default})."`
+	Watch  bool   `name:"watch" short:"w" help:"Go on with what changes, as it changes, until Ctrl-C: rows, JSON as a line for each object, or documents of YAML. Counters alone are no change."`
 }
 
 type getServicesCmd struct {
@@ -84,7 +85,15 @@ type getEventsCmd struct {
 
 // Run prints them.
 func (c *getEventsCmd) Run(ctx context.Context) error {
-	return show(ctx, os.Stdout, c.getFlags, eventKind, query[events.Event]{c.Names, func(e events.Event) bool { return len(c.Kinds) == 0 || slices.Contains(c.Kinds, e.Kind) }})
+	q := query[events.Event]{c.Names, func(e events.Event) bool { return len(c.Kinds) == 0 || slices.Contains(c.Kinds, e.Kind) }}
+	if !c.Watch {
+		return show(ctx, os.Stdout, c.getFlags, eventKind, q)
+	}
+	client, err := c.client()
+	if err != nil {
+		return err
+	}
+	return watchEvents(ctx, client, &getWriter[events.Event]{to: os.Stdout, kind: eventKind, format: c.Output}, q, os.Stderr)
 }
 
 // kind is a kind of thing that the API lists.
@@ -96,6 +105,8 @@ type kind[T any] struct {
 	name    func(T) string
 	matches func(one T, argument string) bool
 	columns []getColumn[T]
+	// settled is a thing without what changes all the time, such as counters: watching prints it again when the rest changes.
+	settled func(T) T
 	// absent: a name that fits none is no mistake.
 	absent bool
 }
@@ -106,6 +117,8 @@ type getColumn[T any] struct {
 	value func(T) any
 	// right aligns it, and wide leaves it out of a table that is not wide.
 	right, wide bool
+	// fate has the word "removed" of a thing that is not there any more.
+	fate bool
 }
 
 // query says which things of a kind are meant.
@@ -115,6 +128,11 @@ type query[T any] struct {
 	fits func(T) bool
 }
 
+// means says whether a thing of a kind is meant.
+func (q query[T]) means(k kind[T], one T) bool {
+	return q.fits(one) && (len(q.names) == 0 || slices.ContainsFunc(q.names, func(name string) bool { return k.matches(one, name) }))
+}
+
 // choose returns the things that a query means. The error names those that are not there; then the others are
 // returned, too.
 func choose[T any](ctx context.Context, client *api.Client, k kind[T], q query[T]) ([]T, error) {
@@ -122,21 +140,14 @@ func choose[T any](ctx context.Context, client *api.Client, k kind[T], q query[T
 	if err != nil {
 		return nil, err
 	}
-	met := make([]bool, len(q.names))
 	found := []T{}
 	for _, one := range all {
-		meant := len(q.names) == 0
-		for i, name := range q.names {
-			if k.matches(one, name) {
-				met[i], meant = true, true
-			}
-		}
-		if meant && q.fits(one) {
+		if q.means(k, one) {
 			found = append(found, one)
 		}
 	}
-	for i, name := range q.names {
-		if !met[i] && !k.absent {
+	for _, name := range q.names {
+		if !k.absent && !slices.ContainsFunc(all, func(one T) bool { return k.matches(one, name) }) {
 			err = errors.Join(err, fmt.Errorf("there is no %s %s; `jeoul get %[1]ss -o name` lists those there are", k.noun, name))
 		}
 	}
@@ -161,10 +172,14 @@ func show[T any](ctx context.Context, to io.Writer, flags getFlags, k kind[T], q
 	if err != nil {
 		return err
 	}
+	out := &getWriter[T]{to: to, kind: k, format: flags.Output}
+	if flags.Watch {
+		w := &follower[T]{client: client, query: q, out: out, says: os.Stderr, retry: watchRetry, again: watchAgain}
+		return w.watch(ctx)
+	}
 	found, missing := choose(ctx, client, k, q)
 	if missing != nil && len(found) == 0 {
 		return missing
 	}
-	out := &getWriter[T]{to: to, kind: k, format: flags.Output}
 	return errors.Join(out.list(found, q.names), missing)
 }

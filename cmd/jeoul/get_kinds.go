@@ -18,6 +18,7 @@ import (
 var serviceKind = kind[ops.Service]{
 	noun: "service", list: (*api.Client).Services,
 	name:    func(s ops.Service) string { return s.Name },
+	settled: settledService,
 	matches: func(s ops.Service, argument string) bool { return argument == s.Name || argument == s.VIP.String() },
 	columns: []getColumn[ops.Service]{
 		{name: "name", value: func(s ops.Service) any { return s.Name }},
@@ -27,7 +28,7 @@ var serviceKind = kind[ops.Service]{
 		{name: "mode", value: func(s ops.Service) any { return s.Mode }},
 		{name: "scheduler", value: func(s ops.Service) any { return s.Scheduler }},
 		{name: "up", right: true, value: func(s ops.Service) any { return fmt.Sprintf("%d/%d", upOf(s), len(s.Backends)) }},
-		{name: "serving", value: servingText},
+		{name: "serving", fate: true, value: servingText},
 		{name: "owner", value: func(s ops.Service) any { return s.Owner }},
 		{name: "active", right: true, wide: true, value: func(s ops.Service) any { return count(uint64(s.Active)) }},
 		{name: "flows", right: true, wide: true, value: func(s ops.Service) any { return count(s.Flows) }},
@@ -39,6 +40,10 @@ var serviceKind = kind[ops.Service]{
 
 var backendKind = kind[ops.ServiceBackend]{
 	noun: "backend", list: (*api.Client).Backends, name: nameOf,
+	settled: func(b ops.ServiceBackend) ops.ServiceBackend {
+		b.Backend = settledBackend(b.Backend)
+		return b
+	},
 	matches: func(b ops.ServiceBackend, argument string) bool {
 		service, backend, one := strings.Cut(argument, "/")
 		return service == b.Service && (!one || backend == b.Name || backend == b.Address.String() || backend == netip.AddrPortFrom(b.Address, b.Port).String())
@@ -47,7 +52,7 @@ var backendKind = kind[ops.ServiceBackend]{
 		{name: "name", value: func(b ops.ServiceBackend) any { return nameOf(b) }},
 		{name: "address", value: func(b ops.ServiceBackend) any { return netip.AddrPortFrom(b.Address, b.Port) }},
 		{name: "weight", right: true, value: func(b ops.ServiceBackend) any { return b.Weight }},
-		{name: "state", value: func(b ops.ServiceBackend) any { return b.State }},
+		{name: "state", fate: true, value: func(b ops.ServiceBackend) any { return b.State }},
 		{name: "health", value: func(b ops.ServiceBackend) any { return healthText(b.Backend) }},
 		{name: "neighbour", wide: true, value: func(b ops.ServiceBackend) any { return b.Neighbour }},
 		{name: "mac", wide: true, value: func(b ops.ServiceBackend) any { return orDash(b.MAC) }},
@@ -64,13 +69,17 @@ var backendKind = kind[ops.ServiceBackend]{
 var checkKind = kind[ops.BackendCheck]{
 	noun: "check", list: (*api.Client).Checks,
 	name: func(c ops.BackendCheck) string { return fmt.Sprintf("%s/%s/%d", c.Service, c.Backend, c.Index) },
+	settled: func(c ops.BackendCheck) ops.BackendCheck {
+		c.CheckResult = settledResult(c.CheckResult)
+		return c
+	},
 	matches: func(c ops.BackendCheck, argument string) bool {
 		return argument == c.Service || argument == c.Service+"/"+c.Backend || argument == fmt.Sprintf("%s/%s/%d", c.Service, c.Backend, c.Index)
 	},
 	columns: []getColumn[ops.BackendCheck]{
 		{name: "backend", value: func(c ops.BackendCheck) any { return c.Service + "/" + c.Backend }},
 		{name: "check", value: func(c ops.BackendCheck) any { return c.Check.Check }},
-		{name: "state", value: func(c ops.BackendCheck) any { return c.State }},
+		{name: "state", fate: true, value: func(c ops.BackendCheck) any { return c.State }},
 		{name: "passed", right: true, value: func(c ops.BackendCheck) any { return c.Passed }},
 		{name: "failed", right: true, value: func(c ops.BackendCheck) any { return c.Failed }},
 		{name: "last", value: func(c ops.BackendCheck) any { return timeText(c.Last) }},
@@ -88,12 +97,13 @@ var sourceKind = kind[api.Source]{
 		return client.Sources(ctx)
 	},
 	name:    func(s api.Source) string { return s.Name },
+	settled: func(s api.Source) api.Source { return s },
 	matches: func(s api.Source, argument string) bool { return argument == s.Name },
 	columns: []getColumn[api.Source]{
 		{name: "name", value: func(s api.Source) any { return s.Name }},
 		{name: "services", right: true, value: func(s api.Source) any { return s.Services }},
 		{name: "generation", right: true, value: func(s api.Source) any { return s.Generation }},
-		{name: "by", value: func(s api.Source) any { return orDash(s.By) }},
+		{name: "by", fate: true, value: func(s api.Source) any { return orDash(s.By) }},
 		{name: "changed", value: func(s api.Source) any { return timeText(s.At) }},
 	},
 }
@@ -114,6 +124,38 @@ var eventKind = kind[events.Event]{
 		{name: "by", wide: true, value: func(e events.Event) any { return orDash(e.By) }},
 		{name: "message", value: func(e events.Event) any { return e.Message }},
 	},
+}
+
+// settledService leaves out what changes with each packet and each check.
+func settledService(s ops.Service) ops.Service {
+	s.Active, s.Flows = 0, 0
+	was := s.Backends
+	s.Backends = make([]ops.Backend, len(was))
+	for i, b := range was {
+		s.Backends[i] = settledBackend(b)
+	}
+	return s
+}
+
+// settledBackend leaves out counters, and the states that a neighbour entry goes through by itself.
+func settledBackend(b ops.Backend) ops.Backend {
+	b.Neighbour, b.Ports = "", nil
+	b.Packets, b.Bytes, b.ReturnedPackets, b.ReturnedBytes, b.Connections, b.Active, b.Flows = 0, 0, 0, 0, 0, 0, 0
+	b.Answered, b.Refused, b.Unreachable = 0, 0, 0
+	if b.Health != nil {
+		health := *b.Health
+		health.Checks = make([]ops.CheckResult, len(b.Health.Checks))
+		for i, result := range b.Health.Checks {
+			health.Checks[i] = settledResult(result)
+		}
+		b.Health = &health
+	}
+	return b
+}
+
+// settledResult leaves out what is another with each check.
+func settledResult(r ops.CheckResult) ops.CheckResult {
+	return ops.CheckResult{State: r.State, Reason: r.Reason}
 }
 
 // listEvents returns the events that are kept; of all services, for many are about none alone.

@@ -19,7 +19,7 @@ type getWriter[T any] struct {
 	to     io.Writer
 	kind   kind[T]
 	format string
-	// widths are those of the columns, as the first rows have made them.
+	// widths are those of the columns, as the rows so far have made them.
 	widths []int
 }
 
@@ -71,9 +71,7 @@ func (w *getWriter[T]) table(found []T) error {
 	}
 	w.widths = make([]int, len(columns))
 	for _, row := range rows {
-		for i, cell := range row {
-			w.widths[i] = max(w.widths[i], text.StringWidthWithoutEscSequences(cell))
-		}
+		w.fit(row)
 	}
 	for _, row := range rows {
 		if err := w.row(columns, row); err != nil {
@@ -100,9 +98,17 @@ func oneLine(cell string) string {
 	}, text.StripEscape(cell))
 }
 
+// fit widens the columns to a row.
+func (w *getWriter[T]) fit(row []string) {
+	for i, cell := range row {
+		w.widths[i] = max(w.widths[i], text.StringWidthWithoutEscSequences(cell))
+	}
+}
+
 // row prints one; the last cell of text is not padded.
 func (w *getWriter[T]) row(columns []getColumn[T], cells []string) error {
 	var line strings.Builder
+	w.fit(cells) // one that came later may be wider
 	for i, cell := range cells {
 		align := text.AlignLeft
 		if columns[i].right {
