@@ -34,8 +34,10 @@ type Changes struct {
 	// configuration is read again without change.
 	Flaps   int `yaml:"flaps"`
 	Reloads int `yaml:"reloads"`
-	// Pace is how often each connection is asked over; 0: every second.
-	Pace time.Duration `yaml:"pace"`
+	// Pace is how often each connection is asked over; 0: every second. Patience is how long an
+	// answer may take before a connection counts as broken; 0: 5 s.
+	Pace     time.Duration `yaml:"pace"`
+	Patience time.Duration `yaml:"patience"`
 	// NewPerSecond are connections that are opened, asked over once and closed all
 	// the while, QueriesPerSecond UDP queries, of all clients together.
 	NewPerSecond     int `yaml:"new_per_second"`
@@ -71,11 +73,11 @@ const (
 	changePort = 7000
 	// checkPort is where the same servers answer health checks.
 	checkPort = 7001
-	// usualPace is how often each connection is asked over, where the suite does not say.
-	usualPace = time.Second
-	// changePatience is how long an answer may take before a connection counts as
-	// broken: several retransmissions of TCP.
-	changePatience = 5 * time.Second
+	// usualPace is how often each connection is asked over, and usualPatience how long an answer may
+	// take before a connection counts as broken, where the suite does not say: several
+	// retransmissions of TCP.
+	usualPace     = time.Second
+	usualPatience = 5 * time.Second
 	// udpFlowsEach are a client's UDP sockets that are kept; each asks every
 	// udpPace, and an answer may take as long as udpPatience.
 	udpFlowsEach = 20
@@ -125,6 +127,9 @@ func (changeExperiment) check(l Load, form Form, at path, fail failFunc) {
 // pace is how often each connection is asked over.
 func (c Changes) pace() time.Duration { return cmp.Or(c.Pace, usualPace) }
 
+// patience is how long an answer may take.
+func (c Changes) patience() time.Duration { return cmp.Or(c.Patience, usualPatience) }
+
 // checkValues checks what is given for the events that happen, and for what goes on besides.
 func (c Changes) checkValues(at path, fail failFunc) {
 	for i, name := range c.Events {
@@ -161,8 +166,10 @@ func (c Changes) checkValues(at path, fail failFunc) {
 			fail(at.to("changes", v.name), "%v is not possible; use %v to %v", v.value, leastTime, mostTime)
 		}
 	}
-	if c.Pace != 0 && (c.Pace < leastTime || c.Pace > mostTime) {
-		fail(at.to("changes", "pace"), "%v is not possible; use %v to %v", c.Pace, leastTime, mostTime)
+	for name, value := range map[string]time.Duration{"pace": c.pace(), "patience": c.patience()} {
+		if value < leastTime || value > mostTime {
+			fail(at.to("changes", name), "%v is not possible; use %v to %v", value, leastTime, mostTime)
+		}
 	}
 	if c.Check.on() || needed("dies") || needed("hangs") {
 		c.Check.checkValues(at.to("changes", "check"), fail)
@@ -220,15 +227,17 @@ func (changeExperiment) notes(f Form) []string {
 		fmt.Sprintf("an event is over when every connection was answered since its last change, or broke; %d UDP sockets a client are kept and ask every %v, other queries have a socket of their own, and an answer may take %v",
 			udpFlowsEach, udpPace, udpPatience),
 		"backends that leave go on running: a balancer that sends them what they are used to get breaks nothing by that",
-		fmt.Sprintf("connections from ports that are used again are ended by the client's reset, the server's reset and FIN in turn; a SYN counts as lost if the kernel had to send another, or none was answered within %v", changePatience),
 		"a process that is killed gets SIGKILL, and another one is started after the time that the suite says; addresses and rules that the laboratory has set up for it stay",
 		"a host that falls silent has its link taken down at the switch, and none of its connections when it is back, as after a crash",
 	}
 	for _, l := range f.Loads {
 		asked := fmt.Sprintf("each connection is held open and asked over every %v; it must be answered within %v by the same server over the same connection, or it is broken, and another is opened in its place",
-			l.Changes.pace(), changePatience)
-		if !slices.Contains(notes, asked) {
-			notes = append(notes, asked)
+			l.Changes.pace(), l.Changes.patience())
+		reused := fmt.Sprintf("connections from ports that are used again are ended by the client's reset, the server's reset and FIN in turn; a SYN counts as lost if the kernel had to send another, or none was answered within %v", l.Changes.patience())
+		for _, note := range []string{asked, reused} {
+			if !slices.Contains(notes, note) {
+				notes = append(notes, note)
+			}
 		}
 		notes = append(notes, l.Changes.Check.notes()...)
 		if l.Changes.NumberedPerSecond > 0 {

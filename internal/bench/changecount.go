@@ -21,7 +21,7 @@ import (
 
 // showBound is how long it may take until what a change did has shown.
 func (c *changeTrial) showBound() time.Duration {
-	return 2*changePatience + 2*c.trial.By.Changes.pace() + 10*time.Second
+	return 2*c.trial.By.Changes.patience() + 2*c.trial.By.Changes.pace() + 10*time.Second
 }
 
 // event lets one event happen and counts what it did. What the subject cannot do

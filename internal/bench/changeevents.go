@@ -287,7 +287,7 @@ func (c *changeTrial) open(ctx context.Context) error {
 	}
 	c.notes = append(c.notes, c.changing.Ways())
 	load := live.Load{
-		Target: c.changing.Target(0), Connections: n, Pace: changes.pace(), Patience: changePatience,
+		Target: c.changing.Target(0), Connections: n, Pace: changes.pace(), Patience: changes.patience(),
 		NewPerSecond: float64(changes.NewPerSecond),
 		Laps:         live.Laps{First: firstReused, Ports: changes.Reused, Pace: changes.Lap},
 	}
