@@ -41,6 +41,15 @@ func TestMain(m *testing.M) {
 		runEngine(text)
 		return
 	}
+	for as, do := range map[string]func(string) error{asListener: listenOnPorts, asOneHost: checkOneHost} {
+		if value := os.Getenv(as); value != "" {
+			if err := do(value); err != nil {
+				fmt.Fprintln(os.Stderr, err)
+				os.Exit(1)
+			}
+			return
+		}
+	}
 	os.Exit(m.Run())
 }
 

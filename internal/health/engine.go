@@ -58,6 +58,7 @@ type Engine struct {
 	starting []asking      // what Run is to hand to the starter
 	bucket   bucket
 	running  int
+	full     time.Duration // when a check last had to wait, for as many ran as may
 	changed  map[lb.BackendKey]struct{}
 	former   map[uint64]memory
 	troubles troubles

@@ -374,12 +374,13 @@ func TestDelayAndJitter(t *testing.T) {
 	})
 }
 
-// No more checks run than may, and those that wait are made when others end.
+// No more checks run than may, and those that wait are made when others end, each in its turn. It is logged.
 func TestRunning(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
+		var log bytes.Buffer
 		f := newFake()
 		f.takes = 100 * time.Millisecond
-		e := runOptions(t, Options{Checker: f, Log: slog.New(slog.DiscardHandler), Running: 3})
+		e := runOptions(t, Options{Checker: f, Log: slog.New(slog.NewTextHandler(&log, nil)), Running: 3})
 		var wanted []Wanted
 		for i := range 100 {
 			wanted = append(wanted, backendOf(80, i, everySecond()))
@@ -392,6 +393,14 @@ func TestRunning(t *testing.T) {
 		}
 		if n := len(f.all); n < 550 || n > 600 {
 			t.Errorf("%d checks in 20 s, expected 30 a second", n)
+		}
+		for i := range 100 {
+			if n := len(f.asked[backend(i)]); n < 5 || n > 7 {
+				t.Errorf("backend %d was asked %d times of %d", i, n, len(f.all))
+			}
+		}
+		if got := log.String(); strings.Count(got, "\n") != 1 || !strings.Contains(got, "as many run as may") {
+			t.Errorf("the log is %q", got)
 		}
 	})
 }

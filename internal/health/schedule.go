@@ -91,14 +91,17 @@ func (e *Engine) dispatch(now time.Duration) time.Duration {
 		if t.next > now {
 			return max(granule, t.next-now)
 		}
-		if now-t.next >= t.key.spec.check.Interval {
-			// The process was suspended, or all was late: what is overdue must not start at once.
+		if now-t.next >= t.key.spec.check.Interval && t.next > e.full {
+			// The process was suspended, or all was late: what is overdue must not start at once. Where
+			// it waited for others to end it keeps its turn, or the same ones would be left out again and again.
 			t.due = t.slot(now)
 			t.next = t.due
 			heap.Fix(&e.queue, 0)
 			continue
 		}
 		if e.running >= e.limit {
+			e.full = now
+			e.troubles.crowd(e.log, e.limit, len(e.targets))
 			return time.Hour // until a check ends
 		}
 		if !e.bucket.take(now) {

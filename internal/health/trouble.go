@@ -18,14 +18,28 @@ const (
 	kinds = 64
 )
 
-func (n troubles) note(log *slog.Logger, answer Answer, t *target) {
-	last, known := n[answer.Text]
+// met notes that a trouble was met, and says whether it is to be logged.
+func (n troubles) met(kind string, now time.Time) bool {
+	last, known := n[kind]
 	if !known && len(n) >= kinds {
-		return
+		return false
 	}
-	n[answer.Text] = t.last
-	if !known || t.last.Sub(last) > quiet {
+	n[kind] = now
+	return !known || now.Sub(last) > quiet
+}
+
+func (n troubles) note(log *slog.Logger, answer Answer, t *target) {
+	if n.met(answer.Text, t.last) {
 		log.Warn("a health check could not be made, which is left out of the count, as are those that follow",
 			"endpoint", t.endpoint().String(), "why", answer.Reason)
+	}
+}
+
+// crowd notes that a check has to wait for others to end.
+func (n troubles) crowd(log *slog.Logger, limit, endpoints int) {
+	if n.met("crowded", time.Now()) {
+		log.Warn("health checks are made less often than configured, for as many run as may at a time, and the others wait: "+
+			"raise the interval, lower the timeout, or let the process open more files, half of which are for checks (16,384 at most)",
+			"running", limit, "endpoints", endpoints)
 	}
 }
