@@ -50,6 +50,18 @@ func TestReport(t *testing.T) {
 	}
 }
 
+// TestReportCompare: two committed runs, held against each other as a page does.
+func TestReportCompare(t *testing.T) {
+	const before, after = "../../docs/results/instructions-1cb2b35.json", "../../docs/results/instructions-b3af6c6.json"
+	compared, err := asJeoul(t, "report", "compare", before, after).Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !strings.Contains(string(compared), "jeoul-l2dsr-tc") {
+		t.Errorf("no subject is compared:\n%s", compared)
+	}
+}
+
 // TestReportErrors checks that whatever is wrong, nothing is written and what
 // was there stays.
 func TestReportErrors(t *testing.T) {

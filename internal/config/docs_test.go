@@ -10,26 +10,65 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/jeoul/jeoul/internal/testdocs"
 )
 
-var yamlBlock = regexp.MustCompile("(?s)```yaml\n(.*?)```")
+// foreign are blocks of YAML that are no configuration of a balancer, by the line that they begin with.
+var foreign = map[string]string{
+	"scrape_configs:": "Prometheus's",
+	"items:":          "a profile of jeoul tune: internal/tune has the test",
+}
 
-// TestDocs: the configurations that pages show are correct, whole, and without a
-// warning; and those that are called defaults are.
+// TestDocs: the configurations that pages show are correct and without a warning, those that show a part only
+// when the rest is added; and those that are called defaults are. Pages about weighing show suites instead.
 func TestDocs(t *testing.T) {
-	for _, page := range []string{"schedulers.md", "limits.md"} {
-		text, err := os.ReadFile("../../docs/guides/" + page)
-		if err != nil {
-			t.Fatal(err)
+	for _, page := range testdocs.Pages(t) {
+		if strings.HasPrefix(page.Path, "docs/weigh/") {
+			continue
 		}
-		blocks := yamlBlock.FindAllStringSubmatch(string(text), -1)
-		if len(blocks) == 0 {
-			t.Fatalf("%s shows no configuration", page)
-		}
-		for i, block := range blocks {
-			t.Run(fmt.Sprintf("%s/%d", page, i), func(t *testing.T) { checkBlock(t, block[1]) })
+		for _, block := range page.Blocks() {
+			first, _, _ := strings.Cut(block.Text, "\n")
+			if block.Language != "yaml" || foreign[first] != "" {
+				continue
+			}
+			t.Run(fmt.Sprintf("%s:%d", page.Path, block.Line), func(t *testing.T) { checkBlock(t, whole(block.Text)) })
 		}
 	}
+}
+
+var topKey = regexp.MustCompile(`(?m)^([a-z_]+):`)
+
+// whole returns a configuration that a page shows a part of: keys of a service, which are indented, or of the
+// whole.
+func whole(text string) string {
+	const (
+		head     = "interface: eth0\n"
+		service  = "services:\n  - name: web\n    vip: 192.0.2.100\n    port: 80\n"
+		backends = "    backends: [{name: web01, address: 192.0.2.11}, {name: web02, address: 192.0.2.12}]\n"
+		pool     = "fullnat: {addresses: [192.0.2.99]}\n"
+	)
+	if strings.HasPrefix(text, " ") {
+		if strings.Contains(text, "mode: fullnat") {
+			text = pool + service + text
+		} else {
+			text = service + text
+		}
+		if !strings.Contains(text, "backends:") {
+			text += backends
+		}
+	}
+	keys := map[string]bool{}
+	for _, match := range topKey.FindAllStringSubmatch(text, -1) {
+		keys[match[1]] = true
+	}
+	if !keys["interface"] && !keys["interfaces"] {
+		text = head + text
+	}
+	if !keys["services"] {
+		text += service + backends
+	}
+	return text
 }
 
 func checkBlock(t *testing.T, text string) {

@@ -1,0 +1,160 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"io"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/alecthomas/kong"
+
+	"github.com/jeoul/jeoul/internal/testdocs"
+)
+
+// How a command that pages show is tried: by a test that runs it, in one of these files, or why by none.
+type trial struct {
+	test   string // a file of the tree, below cmd/jeoul, or from the root, as scripts/…
+	reason string
+}
+
+const (
+	looks    = "looks at a host that has what the page speaks of"
+	notOurs  = "a program of the system's, beside what the page is about"
+	byHand   = "tried by hand: it takes minutes to hours, and a test of the program's parts each"
+	library  = "TestMeasure of its package measures the same, less of it"
+	machines = "needs other machines, or a network card"
+)
+
+// trials has each command that a page shows: this program's by its commands, other programs by name.
+var trials = map[string]trial{
+	"jeoul agent":              {test: "testdata/root/agent.txtar"},
+	"jeoul apply":              {test: "testdata/root/overtcp.txtar"},
+	"jeoul backend check":      {test: "testdata/root/overtcp.txtar"},
+	"jeoul backend drain":      {test: "e2e_drain_test.go"},
+	"jeoul backend enable":     {test: "e2e_drain_test.go"},
+	"jeoul backend list":       {test: "testdata/root/overtcp.txtar"},
+	"jeoul backend undo":       {test: "e2e_drain_test.go"},
+	"jeoul backend weight":     {test: "testdata/root/overtcp.txtar"},
+	"jeoul bench distribution": {reason: library},
+	"jeoul bench memory":       {test: "testdata/root/measure.txtar"},
+	"jeoul bench packets":      {test: "testdata/root/measure.txtar"},
+	"jeoul bench run":          {test: "testdata/root/bench.txtar"},
+	"jeoul bench scale":        {reason: library},
+	"jeoul completion":         {test: "testdata/script/completion.txtar"},
+	"jeoul detach":             {test: "testdata/root/refuse.txtar"},
+	"jeoul diff":               {test: "testdata/root/overtcp.txtar"},
+	"jeoul doctor":             {test: "testdata/script/doctor.txtar"},
+	"jeoul events":             {test: "testdata/root/overtcp.txtar"},
+	"jeoul get backends":       {test: "testdata/root/overtcp.txtar"},
+	"jeoul get checks":         {test: "testdata/root/overtcp.txtar"},
+	"jeoul get events":         {test: "testdata/root/overtcp.txtar"},
+	"jeoul get services":       {test: "testdata/root/overtcp.txtar"},
+	"jeoul man":                {test: "man_test.go"},
+	"jeoul report":             {test: "testdata/root/measure.txtar"},
+	"jeoul report compare":     {test: "report_test.go"},
+	"jeoul run":                {test: "testdata/root/balance.txtar"},
+	"jeoul status":             {test: "testdata/root/balance.txtar"},
+	"jeoul token":              {test: "testdata/root/overtcp.txtar"},
+	"jeoul trace":              {test: "testdata/root/trace.txtar"},
+	"jeoul try":                {test: "e2e_try_test.go"},
+	"jeoul tune apply":         {test: "testdata/root/tune.txtar"},
+	"jeoul tune check":         {test: "testdata/root/tune.txtar"},
+	"jeoul tune revert":        {test: "testdata/root/tune.txtar"},
+	"jeoul tune show":          {test: "testdata/script/tune.txtar"},
+	"jeoul wire":               {test: "testdata/root/wire.txtar"},
+
+	"curl":                    {test: "testdata/root/balance.txtar"},
+	"kill":                    {test: "testdata/root/balance.txtar"},
+	"ip":                      {test: "testdata/root/balance.txtar"},
+	"dpkg":                    {test: "scripts/packages/guest.sh"},
+	"systemctl":               {test: "scripts/packages/guest.sh"},
+	"make":                    {reason: byHand},
+	"scripts/test-kernels.sh": {reason: byHand},
+	"podman":                  {reason: "needs a registry's base image; tried by hand, as the page says"},
+	"ansible-playbook":        {test: "e2e_machines_test.go"},
+	"ethtool":                 {reason: machines},
+	"arping":                  {reason: looks},
+	"ndisc6":                  {reason: looks},
+	"nft":                     {reason: looks},
+	"nstat":                   {reason: looks},
+	"sysctl":                  {reason: looks},
+	"tc":                      {reason: looks},
+	"apt-get":                 {reason: notOurs},
+	"cp":                      {reason: notOurs},
+	"cut":                     {reason: notOurs},
+	"dpkg-deb":                {reason: notOurs},
+	"echo":                    {reason: notOurs},
+	"editor":                  {reason: notOurs},
+	"grep":                    {reason: notOurs},
+	"head":                    {reason: notOurs},
+	"ls":                      {reason: notOurs},
+	"man":                     {reason: notOurs},
+	"mkdir":                   {reason: notOurs},
+	"pidof":                   {reason: notOurs},
+	"source":                  {reason: notOurs},
+}
+
+// TestDocsCommandsAreTried: each command that a page shows is run by a test, or the table says why not.
+func TestDocsCommandsAreTried(t *testing.T) {
+	root := testdocs.Root(t)
+	parser, err := newParser(context.Background(), io.Discard, io.Discard)
+	if err != nil {
+		t.Fatal(err)
+	}
+	met := map[string]bool{}
+	for _, command := range shownCommands(t) {
+		name := verb(parser.Model.Node, command.words)
+		if _, known := trials[name]; !known {
+			t.Errorf("%s: no test that runs %q is in the table, nor why there is none", command.at, name)
+		}
+		met[name] = true
+	}
+	for name, by := range trials {
+		if !met[name] {
+			t.Errorf("no page shows %q any more", name)
+		}
+		if by.test != "" && !runs(t, root, by.test, name) {
+			t.Errorf("%s does not run %q", by.test, name)
+		}
+	}
+}
+
+// verb is a command's name; of this program, with its commands, without arguments.
+func verb(node *kong.Node, words []string) string {
+	if words[0] != "jeoul" {
+		return words[0]
+	}
+	name := words[0]
+	for _, word := range words[1:] {
+		i := slices.IndexFunc(node.Children, func(child *kong.Node) bool { return child.Name == word })
+		if i >= 0 {
+			node = node.Children[i]
+			name += " " + word
+		}
+	}
+	return name
+}
+
+// runs says whether a test's file has the command: as in a shell, or, in Go, as a list of words.
+func runs(t *testing.T, root, file, name string) bool {
+	t.Helper()
+	if !strings.Contains(strings.TrimPrefix(file, "testdata/"), "/") || strings.HasPrefix(file, "testdata/") {
+		file = "cmd/jeoul/" + file
+	}
+	text, err := os.ReadFile(filepath.Join(root, file))
+	if err != nil {
+		t.Fatal(err)
+	}
+	words := strings.Fields(name)
+	pattern := `\b` + regexp.QuoteMeta(name) + `\b`
+	if strings.HasSuffix(file, ".go") {
+		pattern = `"` + regexp.QuoteMeta(words[len(words)-1]) + `"`
+	}
+	return regexp.MustCompile(pattern).Match(text)
+}
