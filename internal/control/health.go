@@ -69,7 +69,7 @@ func (l *layout) checking() (all []lb.Checking) {
 		}
 		list := s.Asked()
 		for _, b := range s.Backends {
-			all = append(all, lb.Checking{Backend: s.BackendKey(b), Checks: list, Any: s.Checks.Any})
+			all = append(all, lb.Checking{Backend: s.BackendKey(b), Mode: s.Mode, Checks: list, Any: s.Checks.Any})
 		}
 	}
 	return all

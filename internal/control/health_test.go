@@ -347,6 +347,11 @@ func TestChecksOverReload(t *testing.T) {
 		if len(asked.wanted) != 3 {
 			t.Errorf("%d backends are watched", len(asked.wanted))
 		}
+		for key, wanted := range asked.wanted {
+			if wanted.Mode != lb.L2DSR { // or services of one VIP would share no check by way of it
+				t.Errorf("%v is asked by the mode %q", key, wanted.Mode)
+			}
+		}
 		asked.unfit = "cannot be made here"
 		err := finished(t, w.reload(c, checkedWeb))
 		if err == nil || !strings.Contains(err.Error(), "f:7: services[0].check: cannot be made here") || len(asked.wanted) != 3 {

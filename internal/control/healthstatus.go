@@ -92,7 +92,7 @@ func (c *Controller) Check(ctx context.Context, service, backend string) (ops.Ch
 	checked.Checks, _ = checksStatus(s)
 	o, e := v.overlays[s.BackendKey(b)], v.known[v.at[at.i][at.j]]
 	checked.State = condition(s, v.applied(at.i)[at.j], o, e).State
-	results, err := c.opt.Checks.Ask(ctx, lb.Checking{Backend: s.BackendKey(b), Checks: s.Asked(), Any: s.Checks.Any},
+	results, err := c.opt.Checks.Ask(ctx, lb.Checking{Backend: s.BackendKey(b), Mode: s.Mode, Checks: s.Asked(), Any: s.Checks.Any},
 		func(step lb.CheckStep) { checked.Steps = append(checked.Steps, ops.StepOf(step)) })
 	for _, r := range results {
 		checked.Results = append(checked.Results, ops.ResultOf(r))
