@@ -156,6 +156,7 @@ func (d *Datapath) replace(c *revision, ports []port) error {
 	d.shared, d.current = next, made
 	d.putLimits(c)
 	flows.finish()
+	d.noteLost(flows.lost)
 	d.former.close()
 	d.former = nil
 	d.settled(c, old)

@@ -22,6 +22,8 @@ type move struct {
 	// memory is that of the programs that use the new tables.
 	memory *memory
 	begun  bool
+	// lost is for how many flows there was no room when they were copied last.
+	lost int
 }
 
 // moveBound is how long packets of flows that are not known wait at most for the end of a move: beyond
@@ -96,19 +98,20 @@ func (m *move) cancel() {
 }
 
 func (m *move) copy(proven func(*xdpFlow)) {
+	m.lost = 0
 	if m.former.any() {
 		for _, t := range m.former.proven {
-			m.to.proven.adopt(t, proven)
+			m.lost += m.to.proven.adopt(t, proven)
 		}
 		for _, t := range m.former.unproven {
-			m.to.unproven.adopt(t, m.leaveEnded)
+			m.lost += m.to.unproven.adopt(t, m.leaveEnded)
 		}
 	}
 	if m.from.proven != m.to.proven {
-		m.to.proven.adopt(m.from.proven, proven)
+		m.lost += m.to.proven.adopt(m.from.proven, proven)
 	}
 	if m.from.unproven != m.to.unproven {
-		m.to.unproven.adopt(m.from.unproven, m.leaveEnded)
+		m.lost += m.to.unproven.adopt(m.from.unproven, m.leaveEnded)
 	}
 	m.returns.lead(m.to)
 }

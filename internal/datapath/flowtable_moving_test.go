@@ -3,9 +3,11 @@
 package datapath
 
 import (
+	"fmt"
 	"math/rand/v2"
 	"net"
 	"net/netip"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -197,4 +199,34 @@ func (r *rig) outcome(t *testing.T, frame []byte) string {
 	ended := r.movedOutcome(t)
 	r.want = r.counters(t)
 	return ended
+}
+
+// TestMoveCountsWhatHasNoRoom moves flows into tables that are too small for them: it is known how many are
+// not there, and said once.
+func TestMoveCountsWhatHasNoRoom(t *testing.T) {
+	from, to := &shared{proven: testTable(100), unproven: testTable(100)}, &shared{proven: testTable(10), unproven: testTable(10)}
+	const proven, unproven = 60, 40
+	for n := range proven + unproven {
+		table, state := from.proven, xdpFlowStateFLOW_ESTABLISHED
+		if n >= proven {
+			table, state = from.unproven, xdpFlowStateFLOW_OPENING
+		}
+		if !table.insert(testFlow(n), state, 1) {
+			t.Fatalf("flow %d has no room", n)
+		}
+	}
+	m := move{janitor: newJanitor(lb.Timeouts{}), from: from, to: to, memory: &memory{storage: make(storage, cacheLine/8)}}
+	m.begin()
+	m.finish()
+	if there := len(to.proven.places()) + len(to.unproven.places()); m.lost == 0 || there+m.lost != proven+unproven {
+		t.Errorf("of %d flows %d are there, and %d had no room", proven+unproven, there, m.lost)
+	}
+	d := &Datapath{keeper: &keeper{}}
+	d.noteLost(0)
+	if d.keeper.note != "" {
+		t.Errorf("without a loss it says %q", d.keeper.note)
+	}
+	if d.noteLost(m.lost); !strings.Contains(d.keeper.note, fmt.Sprintf("%d had no room", m.lost)) {
+		t.Errorf("it says %q, and %d flows had no room", d.keeper.note, m.lost)
+	}
 }

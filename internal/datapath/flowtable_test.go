@@ -250,3 +250,35 @@ func TestAdopt(t *testing.T) {
 		t.Error("a flow that has ended goes on in the other table")
 	}
 }
+
+// TestAdoptMakesRoom copies tables that are as full as they are planned for into others of the same size, to
+// which flows come bucket by bucket: each finds room, though not each does in one of its two buckets as
+// they are.
+func TestAdoptMakesRoom(t *testing.T) {
+	const limit = 200_000
+	moved := 0
+	for secret := range uint64(3) {
+		from, plain, to := testTable(limit), testTable(limit), testTable(limit)
+		from.secret, plain.secret, to.secret = secret, secret, secret
+		flows := 0
+		for n := range limit {
+			if from.insert(testFlow(n), xdpFlowStateFLOW_ESTABLISHED, uint32(n)) {
+				flows++
+			}
+		}
+		from.each(func(flow *xdpFlow, state xdpFlowState, seen uint32) {
+			if !plain.insert(*flow, state, seen) {
+				moved++
+			}
+		})
+		if lost := to.adopt(from, nil); lost != 0 || len(to.places()) != flows {
+			t.Errorf("of %d flows %d have no room, and %d are there", flows, lost, len(to.places()))
+		}
+		if wrongs := to.wrongs(); wrongs != "" {
+			t.Error(wrongs)
+		}
+	}
+	if moved == 0 {
+		t.Error("no flow needed room to be made")
+	}
+}

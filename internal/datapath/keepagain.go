@@ -6,7 +6,7 @@ import "fmt"
 
 // KeepAgain looks whether what is kept is still where the next process looks for it: it is not once a bpf file
 // system was unmounted, or another one mounted over it. Then it is pinned anew, without a packet noticing, and the
-// note says so. After an error the data plane ends with this process unless a later call succeeds, which
+// note says so; or the note says how many flows the last move of flows had no room for. After an error the data plane ends with this process unless a later call succeeds, which
 // every change begins with.
 func (d *Datapath) KeepAgain() (note string, err error) {
 	d.mu.Lock()
@@ -38,6 +38,13 @@ func (d *Datapath) keepAgain() error {
 	}
 	k.lost = false
 	return nil
+}
+
+// noteLost has the next note say for how many flows there was no room in the tables that a change has made.
+func (d *Datapath) noteLost(flows int) {
+	if flows > 0 && d.keeper != nil {
+		d.keeper.note = fmt.Sprintf("of the flows that were moved into other tables, %d had no room: their connections are balanced as new ones; raise flows.limit", flows)
+	}
 }
 
 // pinAgain pins what is attached in a directory that has nothing. What a process before has loaded only
