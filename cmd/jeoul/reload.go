@@ -14,6 +14,7 @@ import (
 	"github.com/jeoul/jeoul/internal/events"
 	"github.com/jeoul/jeoul/internal/metrics"
 	"github.com/jeoul/jeoul/internal/ops"
+	"github.com/jeoul/jeoul/internal/resident"
 	"github.com/jeoul/jeoul/internal/sources"
 )
 
@@ -40,6 +41,7 @@ type reloader struct {
 	sources *sources.Sources
 	shown   *metrics.Metrics
 	service *serviceManager
+	memory  *resident.Keeper
 	log     *slog.Logger
 }
 
@@ -50,6 +52,7 @@ func (r *reloader) reload(ctx context.Context, by string) (ops.Reloaded, error) 
 	r.log.Info("reading "+path+" again", "by", by, about)
 	r.service.reloading()
 	defer r.service.ready()
+	defer r.memory.Changed()
 	err := r.sources.Reload(ctx)
 	if errors.Is(err, control.ErrStopped) {
 		return ops.Reloaded{}, ops.ErrStopping

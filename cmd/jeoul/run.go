@@ -33,6 +33,7 @@ import (
 	"github.com/jeoul/jeoul/internal/neigh"
 	"github.com/jeoul/jeoul/internal/ops"
 	backendpaths "github.com/jeoul/jeoul/internal/paths"
+	"github.com/jeoul/jeoul/internal/resident"
 	"github.com/jeoul/jeoul/internal/sources"
 )
 
@@ -110,6 +111,7 @@ type parts struct {
 
 // balance runs the daemon.
 func (c *runCmd) balance(ctx context.Context, cfg *config.Config, log *slog.Logger, happened *events.Log) (err error) {
+	resident.Daemon()
 	// From here on: before that, nothing could be read again.
 	hangup := make(chan os.Signal, 1)
 	signal.Notify(hangup, syscall.SIGHUP)
@@ -171,9 +173,12 @@ func (c *runCmd) balance(ctx context.Context, cfg *config.Config, log *slog.Logg
 		log.Warn(p.warning)
 	}
 	service := newServiceManager(log)
-	reloads := &reloader{configured, shown, service, log}
+	memory := resident.NewKeeper()
+	reloads := &reloader{configured, shown, service, memory, log}
 	service.ready()
+	memory.Changed()
 	group, ctx := errgroup.WithContext(running)
+	group.Go(func() error { memory.Run(ctx, func(err error) { log.Warn(err.Error()) }); return nil })
 	group.Go(func() error { return controller.Run(ctx) })
 	group.Go(func() error { return checks.run(ctx) })
 	if scrapes != nil {
@@ -183,6 +188,7 @@ func (c *runCmd) balance(ctx context.Context, cfg *config.Config, log *slog.Logg
 	balancer := api.Balancer{Status: remote.status(controller.Status), Operate: controller.Operate, Operations: controller.Operations, Check: controller.Check,
 		Reload: func(by string) (ops.Reloaded, error) { return reloads.reload(ctx, by) }, Explain: p.datapath.Explain, Trace: loggedTrace(p.datapath, log), Metrics: shown.Handler(), Events: happened,
 		Sources: configured, Configured: func(change sources.Change, by string) {
+			memory.Changed()
 			log.Info("configured", "source", change.Source, "generation", change.Generation, "by", by, events.About{Kind: events.KindConfiguration, By: by}.Attr())
 		}, Version: version}
 	group.Go(func() error { return api.Serve(ctx, listener, balancer) })

@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package resident keeps small what a daemon has in memory: garbage is collected at a lower bound, and what only a
+// start or a large change needed is given back to the kernel once it is over.
+package resident
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"runtime/debug"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+const (
+	// garbage is how much garbage may gather before it is collected, in per cent of what is in use. Go's 100 saves a
+	// daemon that allocates little nothing that is worth that memory.
+	garbage = 50
+	// calm is how long there must be no change before memory is given back: a change that follows would take it anew.
+	calm = 2 * time.Second
+)
+
+// Daemon bounds the garbage of this process, unless the environment does by GOGC.
+func Daemon() {
+	if os.Getenv("GOGC") == "" {
+		debug.SetGCPercent(garbage)
+	}
+}
+
+// Keeper gives memory back when changes are over.
+type Keeper struct {
+	changed chan struct{}
+	release func() error
+}
+
+// NewKeeper returns one that gives back this process's memory.
+func NewKeeper() *Keeper { return &Keeper{make(chan struct{}, 1), Release} }
+
+// Changed says that a start or a change has taken memory that is not needed any more. It does not wait.
+func (k *Keeper) Changed() {
+	select {
+	case k.changed <- struct{}{}:
+	default: // said, and not heard yet
+	}
+}
+
+// Run gives memory back after changes, until ctx ends. What fails is handed to failed: nothing is lost but memory.
+func (k *Keeper) Run(ctx context.Context, failed func(error)) {
+	timer := time.NewTimer(calm)
+	timer.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-k.changed:
+			timer.Reset(calm)
+		case <-timer.C:
+			if err := k.release(); err != nil {
+				failed(err)
+			}
+		}
+	}
+}
+
+// Release collects garbage and gives its memory back, and drops the pages of files that this process has mapped and
+// not written to, such as the program's: those that are needed come back from the page cache, and most were for the
+// start only.
+func Release() error {
+	debug.FreeOSMemory()
+	maps, err := os.Open("/proc/self/smaps")
+	if err != nil {
+		return fmt.Errorf("reading which pages of the program are in memory: %v", err)
+	}
+	defer maps.Close()
+	areas, err := unchanged(maps)
+	if err != nil {
+		return fmt.Errorf("reading which pages of the program are in memory: %v", err)
+	}
+	for _, a := range areas {
+		if _, _, number := unix.Syscall(unix.SYS_MADVISE, a.from, a.to-a.from, unix.MADV_DONTNEED); number != 0 {
+			err = errors.Join(err, fmt.Errorf("giving back the pages of the program at %x: %v", a.from, number))
+		}
+	}
+	return err
+}
+
+// area is a range of addresses.
+type area struct{ from, to uintptr }
+
+// unchanged returns where files are mapped privately and read-only, and no page is this process's own, of a list as
+// /proc/PID/smaps has it (proc_pid_smaps(5)). A page of its own holds what is nowhere else: a relocated address, or
+// a debugger's breakpoint.
+func unchanged(smaps io.Reader) (areas []area, err error) {
+	var at area
+	candidate := false
+	lines := bufio.NewScanner(smaps)
+	for lines.Scan() {
+		fields := strings.Fields(lines.Text())
+		switch {
+		case len(fields) >= 5 && strings.Contains(fields[0], "-"):
+			if _, err := fmt.Sscanf(fields[0], "%x-%x", &at.from, &at.to); err != nil {
+				return nil, fmt.Errorf("%q: %v", lines.Text(), err)
+			}
+			candidate = strings.HasPrefix(fields[1], "r-") && strings.HasSuffix(fields[1], "p") && fields[4] != "0"
+		case candidate && len(fields) == 3 && fields[0] == "Anonymous:":
+			if fields[1] == "0" {
+				areas = append(areas, at)
+			}
+			candidate = false
+		}
+	}
+	return areas, lines.Err()
+}
