@@ -8,12 +8,17 @@ import (
 	"os"
 )
 
-// applyCmd configures a running balancer.
-type applyCmd struct {
+// applied says what a file is to become.
+type applied struct {
 	daemonFlags
 	File   string `name:"file" short:"f" required:"" type:"existingfile" placeholder:"FILE" help:"Services in YAML, as in a configuration."`
 	Source string `name:"source" default:"api" placeholder:"NAME" help:"The source of configuration that these services become, all of it (${default})."`
-	DryRun bool   `name:"dry-run" help:"Change nothing: check the file, and print what would be different."`
+}
+
+// applyCmd configures a running balancer.
+type applyCmd struct {
+	applied
+	DryRun bool `name:"dry-run" help:"Change nothing: check the file, and print what would be different."`
 }
 
 // Run returns when the services are in force, or with the reason why they are not.

@@ -13,15 +13,11 @@ import (
 )
 
 // diffCmd shows what applying a file would change.
-type diffCmd struct {
-	daemonFlags
-	File   string `name:"file" short:"f" required:"" type:"existingfile" placeholder:"FILE" help:"Services in YAML, as in a configuration."`
-	Source string `name:"source" default:"api" placeholder:"NAME" help:"The source of configuration that the services are compared with (${default})."`
-}
+type diffCmd struct{ applied }
 
 // Run prints what is different; it changes nothing.
 func (c *diffCmd) Run(ctx context.Context) error {
-	return (&applyCmd{c.daemonFlags, c.File, c.Source, true}).Run(ctx)
+	return (&applyCmd{c.applied, true}).Run(ctx)
 }
 
 // writeDifference prints a unified diff, in colours for a person at a terminal.

@@ -98,10 +98,10 @@ func bearer(r *http.Request) string {
 	return strings.TrimSpace(token)
 }
 
-// needs refuses callers of a lesser role.
-func needs(role ops.Role) func(huma.Context, func(huma.Context)) {
+// needs refuses callers of a lesser role than a request needs.
+func needs(roleFor func(huma.Context) ops.Role) func(huma.Context, func(huma.Context)) {
 	return func(ctx huma.Context, next func(huma.Context)) {
-		who := callerOf(ctx.Context())
+		who, role := callerOf(ctx.Context()), roleFor(ctx)
 		if who.client.Role.May(role) {
 			next(ctx)
 			return

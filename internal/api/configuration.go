@@ -199,14 +199,14 @@ func handlePart[P placed, D changing, W bringing](b Balancer, a huma.API, path, 
 			}
 			return contentOf(part)
 		})
-	add(a, endpoint{method: http.MethodDelete, path: path, id: "delete-" + noun, summary: "Take a " + noun + " out of the configuration; answers when the data plane has it", role: ops.RoleConfigure, slow: true},
+	add(a, endpoint{method: http.MethodDelete, path: path, id: "delete-" + noun, summary: "Take a " + noun + " out of the configuration; answers when the data plane has it", role: ops.RoleConfigure, tries: true, slow: true},
 		func(ctx context.Context, in *D) (*answer[Change], error) {
 			terms := (*in).Terms()
 			return b.change(ctx, sources.Request{At: (*in).place(), Verb: sources.Delete, If: terms.check, Dry: terms.DryRun})
 		})
 	for method, verb := range map[string]sources.Verb{http.MethodPut: sources.Put, http.MethodPatch: sources.Patch} {
 		e := endpoint{method: method, path: path, id: "put-" + noun, summary: "Put a " + noun + " in the place of the one there is, if any; answers when the data plane has it",
-			body: schema, required: true, maxBody: config.MaxBytes, role: ops.RoleConfigure, slow: true}
+			body: schema, required: true, maxBody: config.MaxBytes, role: ops.RoleConfigure, tries: true, slow: true}
 		if verb == sources.Patch {
 			e.id, e.summary, e.body = "patch-"+noun, "Change a "+noun+" by a JSON merge patch (RFC 7396); answers when the data plane has it", &huma.Schema{Type: huma.TypeObject}
 		}

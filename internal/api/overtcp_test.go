@@ -23,6 +23,7 @@ import (
 	"github.com/jeoul/jeoul/internal/config"
 	"github.com/jeoul/jeoul/internal/lb"
 	"github.com/jeoul/jeoul/internal/ops"
+	"github.com/jeoul/jeoul/internal/sources"
 	"github.com/jeoul/jeoul/internal/testcert"
 )
 
@@ -132,6 +133,39 @@ func TestNothingWithoutCredentials(t *testing.T) {
 				}
 			}
 		}
+	}
+}
+
+// TestReaderTries: a reader may ask what a change would make different, and not make it.
+func TestReaderTries(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "jeoul.yaml")
+	if err := os.WriteFile(path, []byte(configured), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	configuration, err := sources.Open(path, t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := serveOverTCP(t, Balancer{Sources: configuration})
+	text := []byte("services: [{name: dns, vip: 192.0.2.53, port: 53, protocol: udp, backends: [{name: ns1, address: 192.0.2.2}]}]\n")
+	for _, role := range []ops.Role{ops.RoleRead, ops.RoleOperate} {
+		client := s.client(t, Remote{Token: s.tokens[role]})
+		change, err := client.Apply(t.Context(), "api", text, true)
+		if err != nil || !change.DryRun || !strings.Contains(change.Difference, "name: dns") {
+			t.Errorf("%s tries: %+v, %v", role, change, err)
+		}
+		var problem *Problem
+		if _, err := client.Apply(t.Context(), "api", text, false); !errors.As(err, &problem) || problem.Status != http.StatusForbidden {
+			t.Errorf("%s applies: %v, want 403", role, err)
+		}
+		for _, query := range []string{"", "?dry_run=false", "?dry_run=false&dry_run=true", "?dry_run=", "?DRY_RUN=true"} {
+			if _, err := client.open(t.Context(), client.http, http.MethodDelete, configPath+"/services/web"+query, nil); !errors.As(err, &problem) || problem.Status != http.StatusForbidden {
+				t.Errorf("%s takes away with %q: %v, want 403", role, query, err)
+			}
+		}
+	}
+	if configuration.Owner("web") == "" || configuration.Owner("dns") != "" {
+		t.Error("something was changed")
 	}
 }
 

@@ -11,6 +11,7 @@ import (
 	"io"
 	"net/http"
 	"reflect"
+	"strconv"
 	"time"
 
 	"github.com/danielgtaylor/huma/v2"
@@ -37,6 +38,8 @@ type endpoint struct {
 	kind string
 	// role is what the client needs; empty: RoleRead.
 	role ops.Role
+	// tries: with dry_run, which changes nothing, RoleRead is enough.
+	tries bool
 	// slow: the answer takes as long as the change that was asked for.
 	slow bool
 }
@@ -61,7 +64,7 @@ const changeBound = 5 * time.Minute
 func add[I, O any](a huma.API, e endpoint, answer func(context.Context, *I) (*O, error)) {
 	op := huma.Operation{Method: e.method, Path: e.path, OperationID: e.id, Summary: e.summary,
 		SkipValidateBody: true, MaxBodyBytes: max(e.maxBody, maxQuestion) + 1, BodyReadTimeout: bodyBound,
-		Security: credentials, Middlewares: huma.Middlewares{needs(cmp.Or(e.role, ops.RoleRead))},
+		Security: credentials, Middlewares: huma.Middlewares{needs(e.roleFor)},
 		Errors: []int{http.StatusBadRequest, http.StatusUnauthorized, http.StatusForbidden, http.StatusNotFound, http.StatusConflict, http.StatusRequestTimeout, http.StatusPreconditionFailed,
 			http.StatusRequestEntityTooLarge, http.StatusUnprocessableEntity, http.StatusInternalServerError, http.StatusServiceUnavailable, http.StatusInsufficientStorage}}
 	if e.slow {
@@ -81,12 +84,26 @@ func add[I, O any](a huma.API, e endpoint, answer func(context.Context, *I) (*O,
 	e.describe(a)
 }
 
+// roleFor is what the client of a request needs.
+func (e endpoint) roleFor(ctx huma.Context) ops.Role {
+	if e.tries {
+		// As huma reads the parameter.
+		if dry, err := strconv.ParseBool(ctx.Query("dry_run")); err == nil && dry {
+			return ops.RoleRead
+		}
+	}
+	return cmp.Or(e.role, ops.RoleRead)
+}
+
 // describe completes what the document says of an endpoint. Bodies are read by the API's own rules,
 // whose messages name the key and the cure.
 func (e endpoint) describe(a huma.API) {
 	item := a.OpenAPI().Paths[e.path]
 	op := map[string]*huma.Operation{http.MethodGet: item.Get, http.MethodPut: item.Put, http.MethodPost: item.Post, http.MethodPatch: item.Patch, http.MethodDelete: item.Delete}[e.method]
 	op.Description = fmt.Sprintf("Over TCP it needs the role %s.", cmp.Or(e.role, ops.RoleRead))
+	if e.tries {
+		op.Description = fmt.Sprintf("Over TCP it needs the role %s; with dry_run, %s.", e.role, ops.RoleRead)
+	}
 	if op.RequestBody != nil {
 		op.RequestBody.Required = e.required
 		op.RequestBody.Content = map[string]*huma.MediaType{"application/json": {Schema: e.body}}
