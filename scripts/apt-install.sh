@@ -7,7 +7,7 @@
 set -euo pipefail
 . "$(dirname "$0")/lib.sh"
 
-services=(nginx haproxy named ssh prometheus)
+services=(nginx haproxy keepalived named ssh prometheus)
 policy=/usr/sbin/policy-rc.d
 mark='Made by make deps of jeoul for the time of one installation'
 ours=

@@ -46,6 +46,7 @@ needs() {
 vm_needs() {
 	cat <<-'END'
 		qemu-system-x86_64                  qemu-system-x86 runs the virtual machine
+		keepalived                          keepalived      health checks for the kernel's IPVS
 		busybox                             busybox-static  loads its kernel's modules
 		xz                                  xz-utils        unpacks its kernel's modules
 		/usr/share/keyrings/debian-archive-keyring.gpg debian-archive-keyring checks its kernel

@@ -256,7 +256,7 @@ func (changeExperiment) prepare(ctx context.Context, r *runner) (err error) {
 	group, ctx := errgroup.WithContext(ctx)
 	for _, server := range r.lab.Servers {
 		group.Go(func() error {
-			return poll(ctx, webBound, func() error {
+			return poll(ctx, r.options.patience()*webBound, func() error {
 				return probe.Listening(ctx, server, netip.AddrPortFrom(server.IPv4, changePort))
 			})
 		})

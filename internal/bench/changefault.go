@@ -111,7 +111,7 @@ func (c *changeTrial) fail(ctx context.Context, host *lab.Host, hurt, heal func(
 	if err := errors.Join(lasted, heal()); err != nil {
 		return err
 	}
-	if err := poll(ctx, webBound, func() error {
+	if err := poll(ctx, c.runner.options.patience()*webBound, func() error {
 		return probe.Listening(ctx, host, netip.AddrPortFrom(host.IPv4, changePort))
 	}); err != nil {
 		return err
@@ -121,7 +121,7 @@ func (c *changeTrial) fail(ctx context.Context, host *lab.Host, hurt, heal func(
 		return nil
 	}
 	checking := c.changing.(subject.Checking)
-	back, err := waitFor(ctx, checking.Serves, host, true)
+	back, err := c.waitFor(ctx, checking.Serves, host, true)
 	f.back = back
 	return err
 }
@@ -134,7 +134,7 @@ func (c *changeTrial) lasts(ctx context.Context, host *lab.Host) error {
 		looking, cancel := context.WithDeadline(ctx, ends)
 		defer cancel()
 		// One that does not notice in time has not noticed, which the result says.
-		c.fault.noticed, _ = waitFor(looking, checking.Serves, host, false)
+		c.fault.noticed, _ = c.waitFor(looking, checking.Serves, host, false)
 	}
 	return pause(ctx, time.Until(ends))
 }

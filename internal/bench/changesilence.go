@@ -19,7 +19,8 @@ const (
 	// noticeBound is how long a subject may take that notices by itself that a host is
 	// silent, and that it is back.
 	noticeBound = 30 * time.Second
-	// noticeEvery is how often it is asked.
+	// noticeEvery is how often it is asked; in a machine that is emulated, where to answer takes it the
+	// processor's time that its checks need, more seldom.
 	noticeEvery = 10 * time.Millisecond
 	// silenceTail is how long the host stays silent after that was noticed: time for a
 	// SYN to be sent again, and for every port to come round.
@@ -54,7 +55,7 @@ func fallSilent(ctx context.Context, c *changeTrial) error {
 	}
 	s.heard = time.Now()
 	if noticing, ok := c.changing.(subject.Noticing); ok {
-		back, err := waitFor(ctx, noticing.Reaches, server, true)
+		back, err := c.waitFor(ctx, noticing.Reaches, server, true)
 		s.back = back
 		return err
 	}
@@ -67,7 +68,7 @@ func (c *changeTrial) staySilent(ctx context.Context, server *lab.Host) error {
 	if !ok {
 		return pause(ctx, c.trial.By.Changes.Silence)
 	}
-	noticed, err := waitFor(ctx, noticing.Reaches, server, false)
+	noticed, err := c.waitFor(ctx, noticing.Reaches, server, false)
 	if err != nil {
 		return err
 	}
@@ -87,7 +88,7 @@ func (c *changeTrial) bringBack(server *lab.Host) error {
 }
 
 // waitFor returns when a subject was first seen to reach a server, or not to, by what it shows.
-func waitFor(ctx context.Context, shows func(context.Context, *lab.Host) (bool, error), server *lab.Host, reached bool) (time.Time, error) {
+func (c *changeTrial) waitFor(ctx context.Context, shows func(context.Context, *lab.Host) (bool, error), server *lab.Host, reached bool) (time.Time, error) {
 	ctx, cancel := context.WithTimeout(ctx, noticeBound)
 	defer cancel()
 	for {
@@ -95,7 +96,7 @@ func waitFor(ctx context.Context, shows func(context.Context, *lab.Host) (bool, 
 		if err == nil && now == reached {
 			return time.Now(), nil
 		}
-		if waited := pause(ctx, noticeEvery); waited != nil {
+		if waited := pause(ctx, c.runner.options.patience()*noticeEvery); waited != nil {
 			what := "was not noticed to be gone"
 			if reached {
 				what = "was not noticed to be back"

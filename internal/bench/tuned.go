@@ -85,7 +85,7 @@ func tuneMode(subject string) string {
 		mode, _, _ := strings.Cut(rest, "-")
 		return mode
 	}
-	for _, kernel := range []string{"direct", "routed", "bare", "iptables", "nftables", "ipvs"} {
+	for _, kernel := range []string{"direct", "routed", "bare", "iptables", "nftables", "ipvs", "keepalived"} {
 		if strings.HasPrefix(subject, kernel) {
 			return "nat"
 		}

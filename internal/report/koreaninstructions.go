@@ -23,6 +23,7 @@ var koreanInstructions = []phrase{
 	{"of some rounds the least counts, less the least of the empty program, which runs right before each figure under the same packets; samples has all rounds", "여러 회차 중 가장 적은 것에서 빈 프로그램의 가장 적은 것을 뺌; 빈 프로그램은 각 수치 직전에 같은 패킷으로 돌며, samples에 모든 회차가 있음"},
 	// The machine.
 	{"Virtual machine", "가상 머신"}, {"Its host", "호스트 기계"}, {"with KVM", "KVM 사용"}, {"emulated (TCG)", "에뮬레이션(TCG)"}, {"one processor whose clock counts instructions", "시계가 명령을 세는 프로세서 하나"}, {"clock source {}", "클럭 소스 {1}"},
+	{"KVM does not work here ({})", "여기서 KVM이 동작하지 않음({1})"}, {"signal: aborted: qemu-system-x86_64: error: failed to set MSR 0x10a to 0x69 qemu-system-x86_64: ../../target/i386/kvm/kvm.c:3183: kvm_buf_set_msrs: Assertion `ret == cpu->kvm_msr_buf->nmsrs' failed.", "QEMU가 MSR 0x10a를 설정하지 못해 중단됨"},
 	{"KVM cannot be used here ({})", "여기서 KVM을 쓸 수 없음({1})"}, {"open /dev/kvm: no such file or directory", "/dev/kvm 없음"}, {"open /dev/kvm: permission denied", "/dev/kvm 권한 없음"}, {"with KVM the kernel did not boot within {}", "KVM으로는 커널이 부팅되지 않음, 기다린 시간 {1}"},
 	// Notes.
 	{"time is a count of instructions: one processor is emulated, whose clock advances by a nanosecond with each instruction, whatever that instruction is, and leaps over idle time to the next timer. Caches, branch prediction, memory bandwidth and other cores are not in it: what a packet costs on real hardware is another question", "시간은 명령 수: 프로세서 하나를 에뮬레이션하며, 시계는 무슨 명령이든 하나마다 1나노초 나아가고 유휴 시간은 다음 타이머까지 건너뜀. 캐시, 분기 예측, 메모리 대역폭, 다른 코어는 들지 않음: 실제 하드웨어에서 패킷의 비용은 다른 문제"},

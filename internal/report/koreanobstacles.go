@@ -10,6 +10,10 @@ var koreanSubjects = []phrase{
 	{"nginx as an HTTP proxy, round robin, a worker a thread, connections to the servers kept open (keepalive, two a server and worker), no access log; else its own defaults", "HTTP 프록시 nginx, 라운드 로빈, 스레드당 워커 하나, 서버 연결을 유지함(keepalive, 서버와 워커당 둘), 접근 로그 없음; 그 밖에는 기본값"},
 	{"LoxiLB in its default mode, round robin; the servers' way to the clients is through the balancer", "기본 모드의 LoxiLB, 라운드 로빈; 서버에서 클라이언트로 가는 길은 밸런서를 지남"},
 	{"IPVS, direct routing, rr; the servers have the VIP and answer clients", "IPVS, 직접 라우팅, rr; 서버가 VIP를 갖고 클라이언트에 응답함"}, {"IPVS, masquerading, rr; the servers' way to the clients is through the balancer", "IPVS, 마스커레이딩, rr; 서버에서 클라이언트로 가는 길은 밸런서를 지남"}, {"IPVS, IPIP tunnels, rr; the servers unwrap (ipip), have the VIP and answer clients", "IPVS, IPIP 터널, rr; 서버가 터널을 풀고(ipip) VIP를 갖고 클라이언트에 응답함"},
+	{"IPVS, direct routing, wrr; the servers have the VIP and answer clients", "IPVS, 직접 라우팅, wrr; 서버가 VIP를 갖고 클라이언트에 응답함"}, {"IPVS, masquerading, wrr; the servers' way to the clients is through the balancer", "IPVS, 마스커레이딩, wrr; 서버에서 클라이언트로 가는 길은 밸런서를 지남"}, {"IPVS, IPIP tunnels, wrr; the servers unwrap (ipip), have the VIP and answer clients", "IPVS, IPIP 터널, wrr; 서버가 터널을 풀고(ipip) VIP를 갖고 클라이언트에 응답함"},
+	{"keepalived fills its table, without health checks", "그 표는 keepalived가 헬스 체크 없이 채움"},
+	{"keepalived fills its table, with health checks (HTTP_GET): a failed one is made again an interval after its end, and one that passes puts a server back", "그 표는 keepalived가 헬스 체크(HTTP_GET)로 채움: 실패한 체크는 끝난 뒤 한 주기 후에 다시 하며, 하나만 통과해도 서버를 되돌림"},
+	{"each change is a new configuration and a reload (SIGHUP); a server that drains has the weight 0; connections of a server that is taken out are forgotten (net.ipv4.vs.expire_nodest_conn)", "변경마다 새 설정을 쓰고 다시 읽음(SIGHUP); 드레인하는 서버의 가중치는 0; 빠진 서버의 연결은 잊음(net.ipv4.vs.expire_nodest_conn)"},
 	{"what became of its packets is not known: {}", "패킷이 어떻게 되었는지 알 수 없음: {1}"},
 	{"congestion control was {}", "혼잡 제어는 {1}"}, {"latencies hold wrk's correction for requests it did not make, and so are too high", "지연에 wrk가 하지 않은 요청에 대한 보정이 들어 있어 너무 높음"},
 }
@@ -18,6 +22,7 @@ var koreanSubjects = []phrase{
 // befell a run.
 var koreanObstacles = []phrase{
 	{"IPVS is not installed: this kernel has no module ip_vs. Run the suite on Debian's kernel with `--lab vm`, or on a kernel that has it", "IPVS가 없음: 이 커널에 ip_vs 모듈이 없음. `--lab vm`으로 Debian의 커널에서, 또는 그 모듈이 있는 커널에서 스위트를 실행할 것"},
+	{"{} is not installed: run `make deps-vm`, or install it from your distribution", "{1}: 설치되지 않음. `make deps-vm`을 실행하거나 배포판에서 설치할 것"},
 	{"{} is not installed: run `make deps`, or install it from your distribution", "{1}: 설치되지 않음. `make deps`를 실행하거나 배포판에서 설치할 것"}, {"{} is not installed: put its binary into a directory of PATH ({})", "{1}: 설치되지 않음. 실행 파일을 PATH의 디렉터리에 둘 것({2})"}, {"no distribution has it: docs.loxilb.io", "배포판에 없음: docs.loxilb.io"}, {"Debian has none: envoyproxy.io", "Debian에 없음: envoyproxy.io"}, {"{} is not installed: install Docker's engine from your distribution (Debian: docker.io)", "{1}: 설치되지 않음. 배포판에서 Docker 엔진을 설치할 것(Debian: docker.io)"}, {"nginx's stream module is not installed: install it from your distribution (Debian: libnginx-mod-stream)", "nginx의 stream 모듈이 설치되지 않음. 배포판에서 설치할 것(Debian: libnginx-mod-stream)"},
 	{"{n} workers: this machine has {n} cores, and nginx's workers are no use beyond them", "워커 {1}개: 이 기계의 코어는 {2}개이며 nginx의 워커는 그 이상 쓸모가 없음"}, {"{n} threads: this machine has {n} cores, and Envoy's workers are no use beyond them", "스레드 {1}개: 이 기계의 코어는 {2}개이며 Envoy의 워커는 그 이상 쓸모가 없음"},
 	{"{n} connections and not {n}, for {}", "연결 {2}개가 아니라 {1}개: {3}"},

@@ -60,7 +60,8 @@ func TestSubjectsCarry(t *testing.T) {
 				t.Fatal(err)
 			}
 			carries(t, l, s)
-			if _, ok := s.(ipvs); ok {
+			switch s.(type) {
+			case ipvs, keepalived:
 				forgets(t, l.Balancer)
 			}
 			if after := balancerState(t, l); !slices.Equal(before, after) {
@@ -74,7 +75,7 @@ func TestSubjectsCarry(t *testing.T) {
 // kernel's module, or a program that Debian does not have or starts as a service.
 func optional(s Subject) bool {
 	switch s.(type) {
-	case ipvs, envoy, dockerProxy, loxilb:
+	case ipvs, keepalived, envoy, dockerProxy, loxilb:
 		return true
 	}
 	return false

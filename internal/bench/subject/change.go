@@ -36,7 +36,7 @@ type Changing interface {
 // CanChange says whether what s starts is Changing.
 func CanChange(s Subject) bool {
 	switch s.(type) {
-	case haproxyTCP, nginxStream, iptablesNth, nftables, jeoul:
+	case haproxyTCP, nginxStream, iptablesNth, nftables, keepalived, jeoul:
 		return true
 	}
 	return false
@@ -45,7 +45,7 @@ func CanChange(s Subject) bool {
 // CarriesUDP says whether s balances the UDP port of a service that has one.
 func CarriesUDP(s Subject) bool {
 	switch s.(type) {
-	case direct, routed, bare, nginxStream, iptablesNth, nftables, ipvs, dockerProxy, envoy, loxilb, jeoul:
+	case direct, routed, bare, nginxStream, iptablesNth, nftables, ipvs, keepalived, dockerProxy, envoy, loxilb, jeoul:
 		return true
 	}
 	return false

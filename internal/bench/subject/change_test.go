@@ -6,6 +6,9 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"os"
+	"os/exec"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -35,6 +38,7 @@ func TestChangedConfigs(t *testing.T) {
 		"haproxytcp-changed.cfg": {haproxyTCPConfig, haproxy},
 		"nginx-stream-changed.conf": {nginxStreamConfig,
 			nginxStreamValues{Dir: "/tmp", Threads: 2, OpenFiles: 20_000, WorkerConnections: 19_800, Services: proxyServices(setup)}},
+		"keepalived-changed.conf": {keepalivedConfig, keepalived{ipvsMasquerade}.services(setup)},
 	})
 }
 
@@ -48,7 +52,10 @@ func checkedPaper() Setup {
 func TestCheckedConfigs(t *testing.T) {
 	haproxy := haproxyValuesOf(checkedPaper(), 2, 9750, 2)
 	haproxy.Socket = "/tmp/haproxy.sock"
-	checkConfigs(t, map[string]filled{"haproxytcp-checked.cfg": {haproxyTCPConfig, haproxy}})
+	checkConfigs(t, map[string]filled{
+		"haproxytcp-checked.cfg":  {haproxyTCPConfig, haproxy},
+		"keepalived-checked.conf": {keepalivedConfig, keepalived{ipvsDirect}.services(checkedPaper())},
+	})
 	for _, mode := range lb.Modes {
 		text, err := config.Write(jeoul{mode, lb.HookTC}.config(checkedPaper(), Params{paramScheduler: "rr"}, "/tmp/jeoul.sock"))
 		if err != nil {
@@ -82,6 +89,35 @@ func TestHAProxyShowsWhoRuns(t *testing.T) {
 	} {
 		if got, err := haproxyRuns(servers, server); got != want.runs || (err != nil) != want.fails {
 			t.Errorf("%s: runs %t, %v", server, got, err)
+		}
+	}
+}
+
+func TestKeepalivedAcceptsItsConfigs(t *testing.T) {
+	if _, err := exec.LookPath(keepalivedProgram); err != nil {
+		t.Skip("keepalived is not installed: `make deps-vm` brings it")
+	}
+	for _, name := range []string{"keepalived-changed.conf", "keepalived-checked.conf"} {
+		log := filepath.Join(t.TempDir(), "log")
+		output, err := exec.CommandContext(t.Context(), keepalivedProgram, "--check", "--config-test="+log, "--use-file", filepath.Join("testdata", name)).CombinedOutput()
+		words, _ := os.ReadFile(log)
+		if err != nil || len(words) > 0 {
+			t.Errorf("%s: %v: %s%s", name, err, output, words)
+		}
+	}
+}
+
+// TestKeepalivedServes tells servers that the kernel has in all services, in some and in none.
+func TestKeepalivedServes(t *testing.T) {
+	table := keepalivedTable{
+		"tcp": {netip.MustParseAddrPort("198.18.2.1:80"): 1, netip.MustParseAddrPort("198.18.2.2:80"): 1},
+		"udp": {netip.MustParseAddrPort("198.18.2.1:80"): 1},
+	}
+	for server, want := range map[string]struct{ in, fails bool }{
+		"198.18.2.1": {true, false}, "198.18.2.2": {false, true}, "198.18.2.3": {false, false},
+	} {
+		if got, err := table.serves(netip.MustParseAddr(server)); got != want.in || (err != nil) != want.fails {
+			t.Errorf("%s: in %t, %v", server, got, err)
 		}
 	}
 }

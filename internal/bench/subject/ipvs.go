@@ -39,12 +39,17 @@ const (
 
 // ipvsWays are the three, with what the kernel calls them.
 var ipvsWays = map[ipvsWay]struct {
-	flags uint32
-	note  string
+	flags       uint32
+	name, needs string
 }{
-	ipvsDirect:     {moby.ConnectionFlagDirectRoute, "IPVS, direct routing, rr; the servers have the VIP and answer clients"},
-	ipvsMasquerade: {moby.ConnectionFlagMasq, "IPVS, masquerading, rr; the servers' way to the clients is through the balancer"},
-	ipvsTunnel:     {moby.ConnectionFlagTunnel, "IPVS, IPIP tunnels, rr; the servers unwrap (ipip), have the VIP and answer clients"},
+	ipvsDirect:     {moby.ConnectionFlagDirectRoute, "direct routing", "the servers have the VIP and answer clients"},
+	ipvsMasquerade: {moby.ConnectionFlagMasq, "masquerading", "the servers' way to the clients is through the balancer"},
+	ipvsTunnel:     {moby.ConnectionFlagTunnel, "IPIP tunnels", "the servers unwrap (ipip), have the VIP and answer clients"},
+}
+
+// note says what is set up, by the kernel's name of the scheduler.
+func (w ipvsWay) note(scheduler string) string {
+	return fmt.Sprintf("IPVS, %s, %s; %s", ipvsWays[w].name, scheduler, ipvsWays[w].needs)
 }
 
 func (s ipvs) Name() string { return "ipvs-" + string(s.way) }
@@ -84,6 +89,15 @@ var ipvsVersion = regexp.MustCompile(`IP Virtual Server version (\S+)`)
 // Versions loads the kernel's module if it has to. Its error wraps
 // probe.ErrNotInstalled where this kernel has none.
 func (ipvs) Versions(ctx context.Context) (map[string]string, error) {
+	version, err := kernelIPVS(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return map[string]string{"ipvs": version}, nil
+}
+
+// kernelIPVS is the version of the kernel's IPVS.
+func kernelIPVS(ctx context.Context) (string, error) {
 	told, err := readIPVS()
 	if errors.Is(err, os.ErrNotExist) {
 		// What went wrong with it shows in the next line.
@@ -91,17 +105,17 @@ func (ipvs) Versions(ctx context.Context) (map[string]string, error) {
 		told, err = readIPVS()
 	}
 	if errors.Is(err, os.ErrNotExist) {
-		return nil, fmt.Errorf("IPVS is %w: this kernel has no module ip_vs. "+
+		return "", fmt.Errorf("IPVS is %w: this kernel has no module ip_vs. "+
 			"Run the suite on Debian's kernel with `--lab vm`, or on a kernel that has it", probe.ErrNotInstalled)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("asking the kernel for its version of IPVS: %w", err)
+		return "", fmt.Errorf("asking the kernel for its version of IPVS: %w", err)
 	}
 	version := ipvsVersion.FindSubmatch(told)
 	if version == nil {
-		return nil, fmt.Errorf("asking the kernel for its version of IPVS: it answered %.60q", told)
+		return "", fmt.Errorf("asking the kernel for its version of IPVS: it answered %.60q", told)
 	}
-	return map[string]string{"ipvs": string(version[1])}, nil
+	return string(version[1]), nil
 }
 
 // readIPVS returns the kernel's table of services, whose first line has the version.
@@ -152,7 +166,7 @@ func (r *runningIPVS) Target(i int) netip.AddrPort { return r.setup.vip(i) }
 
 func (*runningIPVS) Cores() float64                { return 0 }
 func (*runningIPVS) Quiesce(context.Context) error { return nil }
-func (r *runningIPVS) Notes() []string             { return []string{ipvsWays[r.way].note} }
+func (r *runningIPVS) Notes() []string             { return []string{r.way.note(moby.RoundRobin)} }
 
 func (r *runningIPVS) Stop(context.Context) error {
 	return errors.Join(r.undo.all(), r.vips.release())

@@ -37,6 +37,8 @@ type ipvsService struct {
 	At       netip.AddrPort
 	Protocol lb.Protocol
 	Servers  []ipvsServer
+	// Check is how keepalived checks the servers; nil: they are not checked.
+	Check *Check
 }
 
 type ipvsServer struct {
@@ -47,20 +49,24 @@ type ipvsServer struct {
 
 // table is that of a set-up.
 func (s ipvs) table(setup Setup, params Params) *ipvsTable {
-	t := &ipvsTable{
+	return &ipvsTable{
 		Flags: ipvsWays[s.way].flags, Upper: threshold(params, paramUpper), Lower: threshold(params, paramLower),
-		Guarded: setup.Lab.Far(),
+		Guarded: setup.Lab.Far(), Services: ipvsServices(setup),
 	}
+}
+
+// ipvsServices are the ports of a set-up's services, one after another.
+func ipvsServices(setup Setup) (all []ipvsService) {
 	for i, of := range setup.Services {
 		for _, protocol := range of.protocols() {
-			service := ipvsService{At: setup.vip(i), Protocol: protocol}
+			service := ipvsService{At: setup.vip(i), Protocol: protocol, Check: of.Check}
 			for _, server := range of.Servers {
 				service.Servers = append(service.Servers, ipvsServer{server.Name, netip.AddrPortFrom(server.IPv4, of.Port), of.Weight(server)})
 			}
-			t.Services = append(t.Services, service)
+			all = append(all, service)
 		}
 	}
-	return t
+	return all
 }
 
 // ipvsChange sets a table, or takes it away.

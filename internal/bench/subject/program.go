@@ -42,8 +42,9 @@ func startHeard(ctx context.Context, host *lab.Host, hear func(line string), pat
 }
 
 // upBound is how long a subject may take to come up: beside other work the kernel alone takes some ten
-// seconds to verify a program, and only a subject that never comes up waits for all of it.
-const upBound = 30 * time.Second
+// seconds to verify a program, in a machine that is emulated all is ten times slower, and only a subject that
+// never comes up waits for all of it.
+const upBound = time.Minute
 
 // waitUntil polls ready until it returns nil, the program ends, or upBound is
 // over. The error wraps ErrNotUp and has the program's output.

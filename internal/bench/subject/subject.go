@@ -172,6 +172,7 @@ func All() []Subject {
 	all := []Subject{
 		direct{}, routed{}, bare{lb.HookXDP}, bare{lb.HookTC}, haproxyHTTP{}, haproxyTCP{}, nginxHTTP{}, nginxStream{}, envoy{}, dockerProxy{},
 		iptablesNth{}, nftables{}, ipvs{ipvsDirect}, ipvs{ipvsMasquerade}, ipvs{ipvsTunnel},
+		keepalived{ipvsDirect}, keepalived{ipvsMasquerade}, keepalived{ipvsTunnel},
 		loxilb{},
 	}
 	for _, mode := range lb.Modes {
