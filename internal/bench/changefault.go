@@ -72,10 +72,18 @@ type fault struct {
 	over, back time.Time
 }
 
-// settleChecks waits until the checks know the servers well: HAProxy takes one that it has just
-// begun to check for down at its first failed check, and has to see it pass fall times before that
-// takes fall failed ones.
+// settleChecks waits until the checks know the servers well: jeoul makes none by the VIP before the kernel
+// has verified a program for their answers, which takes a minute in a machine that is emulated; HAProxy takes
+// a server that it has just begun to check for down at its first failed check, and has to see it pass fall times
+// before that takes fall failed ones.
 func settleChecks(ctx context.Context, c *changeTrial) error {
+	if shows, ok := c.changing.(subject.ShowingChecks); ok {
+		for _, server := range []int{serverDying, serverHanging} {
+			if _, err := c.waitFor(ctx, shows.Passes, c.runner.lab.Servers[server], true); err != nil {
+				return err
+			}
+		}
+	}
 	check := c.trial.By.Changes.Check
 	return pause(ctx, time.Duration(check.Fall+check.Rise+1)*check.Interval)
 }

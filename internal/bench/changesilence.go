@@ -89,7 +89,8 @@ func (c *changeTrial) bringBack(server *lab.Host) error {
 
 // waitFor returns when a subject was first seen to reach a server, or not to, by what it shows.
 func (c *changeTrial) waitFor(ctx context.Context, shows func(context.Context, *lab.Host) (bool, error), server *lab.Host, reached bool) (time.Time, error) {
-	ctx, cancel := context.WithTimeout(ctx, noticeBound)
+	bound := c.runner.options.patience() * noticeBound
+	ctx, cancel := context.WithTimeout(ctx, bound)
 	defer cancel()
 	for {
 		now, err := shows(ctx, server)
@@ -97,11 +98,11 @@ func (c *changeTrial) waitFor(ctx context.Context, shows func(context.Context, *
 			return time.Now(), nil
 		}
 		if waited := pause(ctx, c.runner.options.patience()*noticeEvery); waited != nil {
-			what := "was not noticed to be gone"
+			what := "to be gone"
 			if reached {
-				what = "was not noticed to be back"
+				what = "to serve"
 			}
-			return time.Time{}, fmt.Errorf("%s %s within %v: %w", server.Name, what, noticeBound, errors.Join(err, waited))
+			return time.Time{}, fmt.Errorf("%s was not shown %s within %v: %w", server.Name, what, bound, errors.Join(err, waited))
 		}
 	}
 }

@@ -78,6 +78,12 @@ type Checking interface {
 	Serves(ctx context.Context, server *lab.Host) (bool, error)
 }
 
+// ShowingChecks is a running subject whose health checks may begin some time after it is up.
+type ShowingChecks interface {
+	// Passes says whether the server has passed its checks in every service.
+	Passes(ctx context.Context, server *lab.Host) (bool, error)
+}
+
 // Noticing is a running subject that can tell whether it knows that a server cannot be
 // reached. One that is not Noticing sends on to a host that is gone.
 type Noticing interface {

@@ -239,3 +239,26 @@ func TestReaches(t *testing.T) {
 		}
 	}
 }
+
+func TestPasses(t *testing.T) {
+	server := &lab.Host{Name: "web01", IPv4: netip.MustParseAddr("198.18.2.1")}
+	of := func(address string, health *ops.Health) ops.Service {
+		return ops.Service{Backends: []ops.Backend{{Address: netip.MustParseAddr(address), Health: health}}}
+	}
+	healthy, unknown := of("198.18.2.1", &ops.Health{State: lb.Healthy}), of("198.18.2.1", &ops.Health{State: lb.HealthUnknown})
+	other := of("198.18.2.2", &ops.Health{State: lb.Healthy})
+	for name, tc := range map[string]struct {
+		services []ops.Service
+		want     bool
+	}{
+		"healthy":                 {[]ops.Service{healthy, healthy, other}, true},
+		"not asked yet":           {[]ops.Service{unknown}, false},
+		"not asked in one of two": {[]ops.Service{healthy, unknown}, false},
+		"without checks":          {[]ops.Service{of("198.18.2.1", nil)}, false},
+		"in none":                 {[]ops.Service{other}, false},
+	} {
+		if got := passes(tc.services, server); got != tc.want {
+			t.Errorf("%s: %t", name, got)
+		}
+	}
+}

@@ -187,6 +187,32 @@ func (r *runningJeoul) Serves(ctx context.Context, server *lab.Host) (bool, erro
 	return r.Reaches(ctx, server)
 }
 
+// Passes asks the daemon whether the server's checks have found it healthy.
+func (r *runningJeoul) Passes(ctx context.Context, server *lab.Host) (bool, error) {
+	status, err := r.client.Status(ctx)
+	if err != nil {
+		return false, err
+	}
+	return passes(status.Services, server), nil
+}
+
+// passes says whether the server is healthy in every service that has it.
+func passes(services []ops.Service, server *lab.Host) bool {
+	healthy := 0
+	for _, service := range services {
+		for _, backend := range service.Backends {
+			switch {
+			case backend.Address != server.IPv4:
+			case backend.Health == nil || backend.Health.State != lb.Healthy:
+				return false
+			default:
+				healthy++
+			}
+		}
+	}
+	return healthy > 0
+}
+
 // reaches says whether every service has the server up, with a MAC address; an error where
 // some have it and others have not, or none has it at all: then it is to be asked again.
 func reaches(services []ops.Service, server *lab.Host) (bool, error) {
