@@ -190,7 +190,7 @@ func (c *runCmd) balance(ctx context.Context, cfg *config.Config, log *slog.Logg
 		Sources: configured, Configured: func(change sources.Change, by string) {
 			memory.Changed()
 			log.Info("configured", "source", change.Source, "generation", change.Generation, "by", by, events.About{Kind: events.KindConfiguration, By: by}.Attr())
-		}, Version: version}
+		}, Denied: (&denials{shown: shown, log: log}).note, Version: version}
 	group.Go(func() error { return api.Serve(ctx, listener, balancer) })
 	if remote != nil {
 		log.Info(fmt.Sprintf("answering the API at https://%s", remote.listener.Addr()))

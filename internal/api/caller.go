@@ -68,8 +68,8 @@ func (c caller) name() string {
 	return fmt.Sprintf("uid %d", c.user.Uid)
 }
 
-// guarded lets in clients that the guard knows, and has what they may do noted.
-func guarded(next http.Handler, guard *access.Guard) http.Handler {
+// guarded lets in clients that the guard knows, and has what they may do noted; denied (nil: nothing) is told of others.
+func guarded(next http.Handler, guard *access.Guard, denied func(from string, why error)) http.Handler {
 	origins := http.NewCrossOriginProtection() // browsers send a client certificate from any page
 	origins.SetDenyHandler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		newProblem(http.StatusForbidden, "the request comes from a page of another site; use a program, not a browser").write(w)
@@ -77,6 +77,10 @@ func guarded(next http.Handler, guard *access.Guard) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		client, err := guard.Client(bearer(r), r.TLS.PeerCertificates)
 		if err != nil {
+			if denied != nil {
+				from, _, _ := net.SplitHostPort(r.RemoteAddr)
+				denied(from, err)
+			}
 			p := problemOf(err)
 			if p.Status == http.StatusUnauthorized {
 				w.Header().Set("WWW-Authenticate", `Bearer realm="jeoul"`)

@@ -172,7 +172,13 @@ func TestReaderTries(t *testing.T) {
 // TestRoles: each role may do what those before it may, and no more; who asks is told on.
 func TestRoles(t *testing.T) {
 	asked := ""
-	s := serveOverTCP(t, Balancer{Status: func() (ops.Status, error) { return running, nil },
+	var denied []error // in the order of the requests, which come one by one
+	s := serveOverTCP(t, Balancer{Denied: func(from string, why error) {
+		if from != "127.0.0.1" {
+			t.Errorf("denied from %q", from)
+		}
+		denied = append(denied, why)
+	}, Status: func() (ops.Status, error) { return running, nil },
 		Operate: func(_ context.Context, o ops.Order) (ops.Operation, error) { asked = o.By; return ops.Operation{}, nil },
 		Reload:  func(by string) (ops.Reloaded, error) { asked = by; return ops.Reloaded{}, nil }})
 	order := ops.Order{Verb: ops.Enable, Service: "web", Backend: "web01"}
@@ -208,6 +214,13 @@ func TestRoles(t *testing.T) {
 	client = s.client(t, s.certificate(t, s.ca, pkix.Name{CommonName: "kim"}))
 	if err := calls[0](client); !errors.As(err, &problem) || problem.Status != http.StatusForbidden {
 		t.Errorf("a certificate without a role: %v, want 403", err)
+	}
+	client = s.client(t, Remote{Token: "wrong"})
+	if err := calls[0](client); err == nil {
+		t.Error("a wrong token lets in")
+	}
+	if len(denied) != 2 || !errors.Is(denied[0], access.ErrNoRole) || !errors.Is(denied[1], access.ErrUnknown) {
+		t.Errorf("denied: %v", denied)
 	}
 	client = s.client(t, s.certificate(t, testcert.NewAuthority(t), pkix.Name{OrganizationalUnit: []string{"operators"}}))
 	if err := calls[0](client); err == nil || errors.As(err, &problem) && problem.Status == http.StatusOK {

@@ -80,6 +80,9 @@ type Balancer struct {
 	// Configured is told of each change of the configuration that was made, and who asked for it;
 	// nil: none is.
 	Configured func(change sources.Change, by string)
+	// Denied is told of each request over TCP whose client is not let in: from which address it came, and
+	// why; nil: none is.
+	Denied func(from string, why error)
 	// Version is that of the program.
 	Version string
 	// Metrics answers scrapes; nil where there are none.
@@ -166,7 +169,7 @@ func Serve(ctx context.Context, listener net.Listener, b Balancer) error {
 func ServeTLS(ctx context.Context, listener net.Listener, b Balancer, guard *access.Guard) error {
 	router, _ := newRouter(b)
 	limited := limit(listener, maxConnections)
-	return answerOn(ctx, limited, tls.NewListener(limited, guard.TLS()), guarded(router, guard))
+	return answerOn(ctx, limited, tls.NewListener(limited, guard.TLS()), guarded(router, guard, b.Denied))
 }
 
 // answerOn answers requests on a listener, whose connections are bounded.

@@ -46,8 +46,9 @@ func truth(b bool) float64 {
 	return 0
 }
 
-// What counts reloads is kept by itself: a status says nothing of it.
+// What counts reloads and requests that were refused is kept by itself: a status says nothing of it.
 var (
+	deniedTotal          = family{"jeoul_api_denied_total", "Requests to the API over TCP that were refused, by what the client lacked: credentials, or a role for its certificate.", counter, []string{"lacking"}}
 	reloadsTotal         = family{"jeoul_reloads_total", "Reloads of the configuration, by what became of them.", counter, []string{"result"}}
 	lastReloadSuccessful = family{"jeoul_last_reload_successful", "1 where the last reload was applied, or there was none; 0 where it was refused and the balancer went on as it was.", gauge, nil}
 	lastReloadSuccess    = family{"jeoul_last_reload_success_timestamp_seconds", "When the configuration in force was applied.", gauge, nil}
@@ -234,7 +235,7 @@ var backendFamilies = []of[member]{
 // families lists every metric of the package, in the order of the reference page.
 func families() (all []family) {
 	all = append(all, only(balancerFamilies)...)
-	all = append(all, reloadsTotal, lastReloadSuccessful, lastReloadSuccess, packetsTotal.family)
+	all = append(all, reloadsTotal, lastReloadSuccessful, lastReloadSuccess, deniedTotal, packetsTotal.family)
 	all = append(all, only(interfaceFamilies)...)
 	all = append(all, flowsNow.family, flowsLimit.family, memoryBytes.family)
 	all = append(all, only(serviceFamilies)...)

@@ -27,6 +27,7 @@ const Path = "/metrics"
 type Metrics struct {
 	gatherer *gatherer
 	reloads  *reloads
+	denials  *prometheus.CounterVec
 }
 
 // New returns the metrics of a balancer, asked by status at each scrape. Backends have series
@@ -34,8 +35,9 @@ type Metrics struct {
 func New(status func() (ops.Status, error), backends int) *Metrics {
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), collectors.NewGoCollector())
-	m := &Metrics{gatherer: &gatherer{status: status, backends: backends, others: registry}, reloads: newReloads()}
+	m := &Metrics{gatherer: &gatherer{status: status, backends: backends, others: registry}, reloads: newReloads(), denials: newDenials()}
 	m.reloads.register(registry)
+	registry.MustRegister(m.denials)
 	return m
 }
 
