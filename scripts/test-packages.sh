@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 #
 # test-packages.sh DEB [SUITE...]: installs the package in a tree of each of these releases of
-# Debian (bookworm), which its own systemd has booted in a container on this machine's
+# Debian (bookworm and trixie), which its own systemd has booted in a container on this machine's
 # kernel, and uses it there: packages/guest.sh has the steps. A tree's files come through apt, and
 # stay in the cache. The container has a network of its own.
 set -euo pipefail
@@ -11,7 +11,7 @@ set -euo pipefail
 deb=$(realpath "$1")
 shift
 suites=("$@")
-[ $# -gt 0 ] || suites=(bookworm)
+[ $# -gt 0 ] || suites=(bookworm trixie)
 cache=${XDG_CACHE_HOME:-$HOME/.cache}/jeoul/trees
 limit=${JEOUL_LIMIT:-10m}
 
@@ -26,7 +26,7 @@ trap 'exit 1' INT TERM HUP
 # tree SUITE: makes the suite's tree, unless it is there.
 tree() {
 	[ ! -e "$cache/$1.tar" ] || return 0
-	mmdebstrap --quiet --variant=minbase --aptopt='Acquire::Languages "none"' \
+	mmdebstrap --quiet --format=tar --variant=minbase --aptopt='Acquire::Languages "none"' \
 		--include=systemd-sysv,dbus,udev,iproute2,curl,procps,busybox-static,kmod,init "$1" "$cache/$1.tar.new" >&2
 	mv "$cache/$1.tar.new" "$cache/$1.tar"
 }

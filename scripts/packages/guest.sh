@@ -54,7 +54,8 @@ network() {
 	echo served >/srv/web/index.html
 	ip netns exec server busybox httpd -p 80 -h /srv/web
 	ip netns exec server busybox httpd -p 81 -h /srv/web
-	ip netns exec server busybox nc -ll -p 7777 -e /bin/cat &
+	# Its output is its own: with this script's, the reader of that would wait for its end, too.
+	ip netns exec server busybox nc -ll -p 7777 -e /bin/cat >/dev/null 2>&1 &
 }
 
 # configure WEIGHT: writes the balancer's configuration.
