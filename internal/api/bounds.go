@@ -108,24 +108,29 @@ func (l *limited) Accept() (net.Conn, error) {
 // enter counts one more connection, if there is room or can be made.
 func (l *limited) enter() bool {
 	l.mu.Lock()
-	full, longest := l.open >= l.most, l.idle.Front()
-	if !full || longest != nil {
+	if l.open < l.most {
 		l.open++
-	}
-	l.mu.Unlock()
-	if !full {
+		l.mu.Unlock()
 		return true
 	}
+	longest := l.idle.Front()
 	if longest == nil {
+		l.mu.Unlock()
 		return false
 	}
-	longest.Value.(*slot).Close()
+	// From here on it reads nothing: no request begins that would get no answer.
+	out := longest.Value.(*slot)
+	out.closed = true
+	l.forget(out)
+	l.mu.Unlock()
+	out.Conn.Close()
 	return true
 }
 
 // note keeps account of what connections do.
 func (l *limited) note(conn net.Conn, state http.ConnState) {
-	if secured, ok := conn.(*tls.Conn); ok {
+	secured, isTLS := conn.(*tls.Conn)
+	if isTLS {
 		conn = secured.NetConn()
 	}
 	s, ok := conn.(*slot)
@@ -134,6 +139,7 @@ func (l *limited) note(conn net.Conn, state http.ConnState) {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	s.greeted = s.greeted || !isTLS || state == http.StateIdle
 	idle := (state == http.StateNew || state == http.StateIdle) && !s.closed
 	switch {
 	case idle && s.place == nil:
@@ -164,6 +170,24 @@ type slot struct {
 	// place is that among the idle ones; nil: it has a request in hand, or is closed.
 	place  *list.Element
 	closed bool
+	// greeted: what it reads is requests. Of TLS, that is so after the first answer: before, it may be a handshake,
+	// which must not keep a place.
+	greeted bool
+}
+
+// Read has a request begin before the server gets to know its first bytes, or not at all: a connection that has made
+// room for another one in between reads nothing.
+func (s *slot) Read(b []byte) (int, error) {
+	n, err := s.Conn.Read(b)
+	s.of.mu.Lock()
+	defer s.of.mu.Unlock()
+	if s.closed {
+		return 0, net.ErrClosed
+	}
+	if n > 0 && s.greeted {
+		s.of.forget(s)
+	}
+	return n, err
 }
 
 func (s *slot) Close() error {

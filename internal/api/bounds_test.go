@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package api
+
+import (
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"testing"
+)
+
+// pipes is a listener whose connections are given to it.
+type pipes chan net.Conn
+
+func (p pipes) Accept() (net.Conn, error) { return <-p, nil }
+func (p pipes) Close() error              { return nil }
+func (p pipes) Addr() net.Addr            { return &net.UnixAddr{} }
+
+// TestRoomIsMadeBetweenRequests: a connection whose request has begun makes no room for another one, also before the server has
+// said so; one that has made room reads no request any more.
+func TestRoomIsMadeBetweenRequests(t *testing.T) {
+	given := make(pipes, 1)
+	l := limit(given, 2)
+	accept := func() (client net.Conn, server *slot) {
+		t.Helper()
+		client, end := net.Pipe()
+		t.Cleanup(func() { client.Close() })
+		given <- end
+		conn, err := l.Accept()
+		if err != nil {
+			t.Fatal(err)
+		}
+		l.note(conn, http.StateNew)
+		return client, conn.(*slot)
+	}
+	asking, began := accept()
+	_, idle := accept()
+	go io.WriteString(asking, "G")
+	if n, err := began.Read(make([]byte, 1)); n != 1 || err != nil {
+		t.Fatalf("a request begins: %d, %v", n, err)
+	}
+	// The longest without a request but for what it has just read, which the server has not yet told of.
+	_, third := accept()
+	if began.closed || !idle.closed || third.closed {
+		t.Errorf("room is made: the asking one %t, the idle one %t, the new one %t", began.closed, idle.closed, third.closed)
+	}
+	if n, err := idle.Read(make([]byte, 1)); n != 0 || !errors.Is(err, net.ErrClosed) {
+		t.Errorf("the one that made room reads %d, %v", n, err)
+	}
+	if l.open != 2 || l.idle.Len() != 1 {
+		t.Errorf("%d are open, %d of them idle", l.open, l.idle.Len())
+	}
+	for _, s := range []*slot{began, idle, third} {
+		s.Close()
+	}
+	if l.open != 0 || l.idle.Len() != 0 {
+		t.Errorf("after all: %d are open, %d of them idle", l.open, l.idle.Len())
+	}
+}
