@@ -212,6 +212,41 @@ func BenchmarkDialer(b *testing.B) {
 	b.ReportMetric(float64((used(b)-cpu).Microseconds())/float64(b.N), "us/check")
 }
 
+// BenchmarkSystemCalls is the floor of what 5,000 checks a second can take: socket, connect and close of as many endpoints
+// at the engine's pace, some every 4 ms, and nothing else.
+func BenchmarkSystemCalls(b *testing.B) {
+	testenv.Root(b)
+	const endpoints, pace, lasts = 5_000, 4 * time.Millisecond, 20 * time.Second
+	port := server(b)
+	for range b.N {
+		made, tick, cpu, start := 0, time.NewTicker(pace), used(b), time.Now()
+		for took := time.Duration(0); took < lasts; took = time.Since(start) {
+			<-tick.C
+			for ; made < int(time.Since(start).Seconds()*endpoints); made++ {
+				openAndClose(b, &unix.SockaddrInet4{Port: int(port), Addr: loopbackAddress(made % endpoints).As4()})
+			}
+		}
+		tick.Stop()
+		took := time.Since(start)
+		cpu = used(b) - cpu
+		b.ReportMetric(cpu.Seconds()/took.Seconds(), "cores")
+		b.ReportMetric(float64(cpu.Microseconds())/float64(made), "us/check")
+		b.ReportMetric(float64(made)/took.Seconds(), "checks/s")
+	}
+}
+
+// openAndClose opens a connection and ends it, in as few system calls as can be.
+func openAndClose(b *testing.B, to unix.Sockaddr) {
+	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		b.Fatal(err)
+	}
+	if err := unix.Connect(fd, to); err != nil && err != unix.EINPROGRESS {
+		b.Fatal(err)
+	}
+	unix.Close(fd)
+}
+
 // silentPort has a server on all addresses of the loopback interface that reads nothing.
 func silentPort(b *testing.B) uint16 {
 	b.Helper()
