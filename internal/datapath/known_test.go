@@ -11,9 +11,11 @@ import (
 
 // Flows that are remembered: how far they come, and when they are forgotten.
 
+// Whether a flow has proven itself, for tables.
+const proven, unproven = true, false
+
 // TestStatesOfFlows plays conversations and looks at what is remembered of them.
 func TestStatesOfFlows(t *testing.T) {
-	const proven, unproven = true, false
 	for _, test := range []struct {
 		name, script string
 		state        flowState
@@ -50,6 +52,34 @@ func TestStatesOfFlows(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			tell(t, modeService(vip4, portNAT, lb.TCP, lb.RoundRobin), func(y *story) {
+				y.play(1000, test.script)
+				y.expectEntry(1000, test.state, test.proven)
+				if got := y.r.model.standings[y.s.Key()].active; got != test.active {
+					y.t.Errorf("%d flows are active, want %d", got, test.active)
+				}
+			})
+		})
+	}
+}
+
+// TestResetBeforeProof: in full NAT a backend may answer the first SYN from a port for its last
+// connection, held in TIME-WAIT, beside the SYN itself. The client resets the one and goes on by
+// the other, and its flow with it.
+func TestResetBeforeProof(t *testing.T) {
+	for _, test := range []struct {
+		name, script string
+		state        flowState
+		proven       bool
+		active       uint32
+	}{
+		{"of what a stray ACK belongs to", "S <A R", stateOpening, unproven, 1},
+		{"and the SYN is answered as well", "S <A R <SA A", stateEstablished, proven, 1},
+		{"and the SYN is sent again", "S <A R S <SA A", stateEstablished, proven, 1},
+		{"of the connection itself, which no one takes up", "S <SA R", stateOpening, unproven, 1},
+		{"of the connection once it is proven", "S <SA A R", stateClosed, proven, 0},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			tell(t, modeService(vip4, portFullNAT, lb.TCP, lb.RoundRobin), func(y *story) {
 				y.play(1000, test.script)
 				y.expectEntry(1000, test.state, test.proven)
 				if got := y.r.model.standings[y.s.Key()].active; got != test.active {

@@ -338,6 +338,10 @@ func (m *model) note(s *lb.RoutedService, e, contested *remembered, a asker) {
 		m.free(e)
 		return
 	}
+	if before == stateOpening && s.Mode == lb.FullNAT && a.flags&flagRST != 0 {
+		m.met["reset before its proof"]++
+		return
+	}
 	m.become(e, before.after(a))
 	if before == stateOpening && e.state == stateEstablished {
 		m.forgive(e)

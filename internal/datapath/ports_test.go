@@ -53,7 +53,7 @@ func TestPortsHeld(t *testing.T) {
 	open(20, "S", "A")       // open
 	open(40, "S", "A", "FA") // half closed
 	open(80, "S", "A", "RA") // over
-	open(160, "S", "R")      // over, and never proven
+	open(160, "S", "R")      // never proven
 	d.janitor.pass(0)
 	const want = (20 + 40) / 2
 	if held := d.PortsHeld(keys); !slices.Equal(held, []uint32{want, 0, want}) {

@@ -253,7 +253,8 @@ func TestFullNATFlows(t *testing.T) {
 			}
 			expect(t, again.answer(t, "SA"), "returned")
 
-			// RST from either side closes.
+			// RST from either side closes, the client's once it has answered.
+			again.send(t, "A")
 			again.send(t, "R")
 			again = openFlow(t, r, p)
 			again.answer(t, "RA")

@@ -51,9 +51,3 @@ static __always_inline enum outcome take_choice(void *generation, struct decisio
 	decision->opens = !!(choice & CHOICE_OPENS);
 	return decision->backend ? OUTCOME_NONE : OUTCOME_DROPPED_NO_BACKEND;
 }
-
-/* is_fullnat says whether a flow must be remembered, or cannot be. */
-static __always_inline bool is_fullnat(const struct service *service)
-{
-	return has_mode(MODE_FULLNAT) && service->mode == MODE_FULLNAT;
-}

@@ -73,6 +73,22 @@ static __always_inline __u32 after_reply(__u32 state, const struct packet *packe
 	return is_live(state) ? FLOW_BACKEND_FIN : state;
 }
 
+/* is_fullnat says whether a service's flows must be remembered, for their replies. */
+static __always_inline bool is_fullnat(const struct service *service)
+{
+	return has_mode(MODE_FULLNAT) && service->mode == MODE_FULLNAT;
+}
+
+/* is_stray_reset says whether a packet is a RST of a client that has not answered its backend yet,
+ * in full NAT. The backend may have acknowledged the last connection of the port there, held in
+ * TIME-WAIT; the client resets that and goes on in SYN-SENT (RFC 9293 section 3.10.7.3). If that
+ * ended the flow, the next one would take the port from a connection that is about to open. */
+static __always_inline bool is_stray_reset(const struct service *service, __u32 state,
+					   const struct packet *packet)
+{
+	return state == FLOW_OPENING && (packet->tcp_flags & TCP_RST) && is_fullnat(service);
+}
+
 /* is_reset says whether a packet ends a flow that another connection contests: it is
  * forgotten then, for an entry that has ended would stand in the other's way. */
 static __always_inline bool is_reset(__u32 state, const struct packet *packet)
@@ -221,6 +237,8 @@ static __always_inline bool note_packet(void *generation, const struct service *
 		return true;
 	if (is_reset(state, packet))
 		end_flow(service, found, hash);
+	if (is_stray_reset(service, state, packet))
+		return false;
 	enter_state(found->bucket, found->at, state, next, service->flags & SERVICE_TRACKED);
 	return false;
 }
