@@ -19,12 +19,13 @@ import (
 // backendCmd changes backends of a running balancer. What it does is laid over the
 // configuration, and ends with the process.
 type backendCmd struct {
-	Drain  drainCmd  `cmd:"" help:"Give a backend no new flow, and let it finish those that it has."`
-	Enable enableCmd `cmd:"" help:"Give a drained backend new flows again."`
-	Weight weightCmd `cmd:"" help:"Give a backend another share of new flows."`
-	Check  checkCmd  `cmd:"" help:"Ask a backend now whether it serves, as its health checks do, and show every step."`
-	Undo   undoCmd   `cmd:"" help:"Take back the latest of these operations; up to 32, one at a time."`
-	List   listCmd   `cmd:"" help:"List what operations have changed, what is left on drained backends, and what can be undone."`
+	Drain   drainCmd   `cmd:"" help:"Give a backend no new flow, and let it finish those that it has."`
+	Disable disableCmd `cmd:"" help:"Take a backend out of its service at once; the flows that it has end."`
+	Enable  enableCmd  `cmd:"" help:"Give a drained or disabled backend new flows again."`
+	Weight  weightCmd  `cmd:"" help:"Give a backend another share of new flows."`
+	Check   checkCmd   `cmd:"" help:"Ask a backend now whether it serves, as its health checks do, and show every step."`
+	Undo    undoCmd    `cmd:"" help:"Take back the latest of these operations; up to 32, one at a time."`
+	List    listCmd    `cmd:"" help:"List what operations have changed, what is left on drained backends, and what can be undone."`
 }
 
 // target is a backend as a person names it.
@@ -85,14 +86,27 @@ func (c *drainCmd) Run(ctx context.Context) error {
 	return awaitDrain(ctx, os.Stdout, client.Operations, done, began, terminal(os.Stdout))
 }
 
-type enableCmd struct {
+type disableCmd struct {
 	daemonFlags
 	targetArgument
 }
 
+// Run disables.
+func (c *disableCmd) Run(ctx context.Context) error {
+	return operate(ctx, c.daemonFlags, c.order(ops.Disable))
+}
+
+type enableCmd struct {
+	daemonFlags
+	targetArgument
+	Force bool `name:"force" help:"Give it new flows even if its health checks fail, until it is enabled without this, drained or disabled."`
+}
+
 // Run enables.
 func (c *enableCmd) Run(ctx context.Context) error {
-	return operate(ctx, c.daemonFlags, c.order(ops.Enable))
+	order := c.order(ops.Enable)
+	order.Force = c.Force
+	return operate(ctx, c.daemonFlags, order)
 }
 
 type weightCmd struct {
@@ -182,6 +196,9 @@ func operationText(o *ops.Operation) string {
 	if o.Weight != nil {
 		text += fmt.Sprintf(" %d", *o.Weight)
 	}
+	if o.Forced {
+		text += " --force"
+	}
 	return text
 }
 
@@ -195,6 +212,8 @@ func writeOperation(w io.Writer, o *ops.Operation) {
 			fmt.Fprintf(w, "; out at %s, with what is left then", o.Deadline.Local().Format(time.DateTime))
 		}
 		fmt.Fprintln(w)
+	case ops.Disable:
+		fmt.Fprintf(w, "%s: out of service\n", names)
 	case ops.Enable:
 		fmt.Fprintf(w, "%s: takes new flows\n", names)
 	case ops.Weight:
@@ -229,6 +248,9 @@ func writeInForce(w io.Writer, overlays []ops.Overlay, now time.Time) {
 		if d := o.Drain; d != nil {
 			t.AppendRow(table.Row{o.Target, drainText(d), d.By, d.At.Local().Format(time.DateTime), deadlineText(d, now), leftText(d, o.Left)})
 		}
+		if f := o.Forced; f != nil {
+			t.AppendRow(table.Row{o.Target, "enable --force", f.By, f.At.Local().Format(time.DateTime), "-", "-"})
+		}
 		if weight := o.Weight; weight != nil {
 			t.AppendRow(table.Row{o.Target, fmt.Sprintf("weight %d (configured: %d)", weight.Value, weight.Configured), weight.By,
 				weight.At.Local().Format(time.DateTime), "-", "-"})
@@ -253,6 +275,8 @@ func writeHistory(w io.Writer, history []ops.Operation) {
 
 func drainText(d *ops.Drained) string {
 	switch {
+	case d.Out && d.Deadline.IsZero():
+		return "disable"
 	case d.Out:
 		return "out"
 	case d.On:

@@ -54,6 +54,8 @@ func changed(at time.Time) *ops.Operations {
 				AtDeadline: &ops.Left{Tracked: true, Active: 3, Flows: 7}}},
 			{Target: db01, Drain: &ops.Drained{On: true, By: "root", At: at}, Left: ops.Left{Tracked: true, Active: 1000, Flows: 1001}},
 			{Target: backendOf("db", "db02", 4), Drain: &ops.Drained{On: false, By: "root", At: at}},
+			{Target: backendOf("db", "db03", 5), Drain: &ops.Drained{On: true, By: "root", At: at, Out: true}},
+			{Target: backendOf("db", "db04", 6), Forced: &ops.Forced{By: "kim", At: at}},
 		},
 		History: []ops.Operation{
 			{Verb: ops.Drain, Targets: []ops.Target{web01, db01}, By: "kim", At: at},
@@ -87,6 +89,9 @@ func TestWriteOperation(t *testing.T) {
 	}{
 		{ops.Operation{Verb: ops.Drain, Targets: web01}, "web/web01: no new flows\n"},
 		{ops.Operation{Verb: ops.Drain, Targets: web01, Deadline: at}, "web/web01: no new flows; out at 2026-01-02 03:04:05, with what is left then\n"},
+		{ops.Operation{Verb: ops.Disable, Targets: web01}, "web/web01: out of service\n"},
+		{ops.Operation{Verb: ops.Undo, Targets: web01, Undone: &ops.Operation{Verb: ops.Enable, Targets: web01, Forced: true}},
+			"web/web01: taken back: enable web/web01 --force\n"},
 		{ops.Operation{Verb: ops.Enable, Targets: many}, "a/x, b/x, c/x, d/x, e/x and 2 more: takes new flows\n"},
 		{ops.Operation{Verb: ops.Weight, Targets: web01, Weight: &weight}, "web/web01: weight 20\n"},
 		{ops.Operation{Verb: ops.Undo, Targets: web01, Undone: &ops.Operation{Verb: ops.Weight, Targets: web01, Weight: &weight}},

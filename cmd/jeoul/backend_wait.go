@@ -163,17 +163,25 @@ func conclude(w io.Writer, waits []*drainWait, after time.Duration) error {
 		case !drain.Out:
 			fmt.Fprintf(w, "%s: nothing is left after %s%s\n", d.target, after.Round(time.Second), silentText(d.overlay.Left))
 		case at == nil:
-			left = append(left, fmt.Sprintf("%s: out at its deadline; what was left could not be counted", d.target))
+			left = append(left, fmt.Sprintf("%s: out%s; what was left could not be counted", d.target, outWhen(drain)))
 		case at.Active == 0 && (at.Tracked || at.Flows == 0):
-			fmt.Fprintf(w, "%s: nothing was left at its deadline\n", d.target)
+			fmt.Fprintf(w, "%s: nothing was left%s\n", d.target, outWhen(drain))
 		default:
-			left = append(left, fmt.Sprintf("%s: out at its deadline, and with it what was left: %s", d.target, flowsText(*at)))
+			left = append(left, fmt.Sprintf("%s: out%s, and with it what was left: %s", d.target, outWhen(drain), flowsText(*at)))
 		}
 	}
 	if len(left) > 0 {
 		return leftError{strings.Join(left, "\n")}
 	}
 	return nil
+}
+
+// outWhen says when a backend was taken out.
+func outWhen(d *ops.Drained) string {
+	if d.Deadline.IsZero() {
+		return " as " + d.By + " disabled it"
+	}
+	return " at its deadline"
 }
 
 // silentText says what cannot be known of a service that tracks no flows.

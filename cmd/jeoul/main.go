@@ -28,7 +28,7 @@ import (
 type commands struct {
 	Run        runCmd        `cmd:"" help:"Balance the services of a configuration file, until SIGINT or SIGTERM; SIGHUP reads the file again, and SIGUSR2 ends the process and leaves its work to the next."`
 	Agent      agentCmd      `cmd:"" help:"Prepare this host as a backend: accept packets for a VIP without answering ARP or NDP for it."`
-	Backend    backendCmd    `cmd:"" help:"Drain backends of a running balancer, enable or weigh them, and undo that; until the daemon is stopped."`
+	Backend    backendCmd    `cmd:"" help:"Drain or disable backends of a running balancer, enable or weigh them, and undo that; until the daemon is stopped."`
 	Reload     reloadCmd     `cmd:"" help:"Have a running balancer read its configuration file again, and say whether that is in force."`
 	Apply      applyCmd      `cmd:"" help:"Configure services of a running balancer beside its file; answers when the data plane has them."`
 	Diff       diffCmd       `cmd:"" help:"Show what applying a file would change in a running balancer, and change nothing."`

@@ -60,6 +60,8 @@ func healthText(b ops.Backend) any {
 	switch h := b.Health; {
 	case h == nil:
 		return "-"
+	case b.Forced != nil:
+		return string(h.State) + ", forced"
 	case h.Drain:
 		return string(h.State) + ", drain"
 	case h.WeightPercent != 100:
@@ -87,6 +89,9 @@ func writeIllness(w io.Writer, s ops.Service, b ops.Backend) {
 		}
 		fmt.Fprintf(w, "    %s: %d failed in a row, the last at %s after %s: %s; expected: %s\n", s.Checks[i].Check, r.Failed,
 			r.Last.Local().Format(time.TimeOnly), took(r.TookSeconds), orDash(oneLine(r.Answer)), s.Checks[i].Expected)
+	}
+	if f := b.Forced; f != nil {
+		fmt.Fprintf(w, "    it takes new flows all the same: %s has enabled it by force%s\n", f.By, sinceText(f.At))
 	}
 	if b.Reason != "" && b.Reason != b.Health.Reason && b.State != lb.Unhealthy && b.State != lb.Up {
 		fmt.Fprintf(w, "    besides, it %s\n", b.Reason)

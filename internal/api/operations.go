@@ -25,6 +25,7 @@ type orderBody struct {
 	DeadlineSeconds float64 `json:"deadline_seconds,omitempty"`
 	Weight          *int64  `json:"weight,omitempty"`
 	AllServices     bool    `json:"all_services,omitempty"`
+	Force           bool    `json:"force,omitempty"`
 }
 
 // maxDeadline bounds a drain: longer ones are no deadline.
@@ -32,7 +33,7 @@ const maxDeadline = 366 * 24 * time.Hour
 
 // order puts a request's path and body together.
 func (b orderBody) order(verb ops.Verb, at OfBackend, by string) (ops.Order, error) {
-	o := ops.Order{Verb: verb, Service: at.Service, Backend: at.Backend, AllServices: b.AllServices, By: by}
+	o := ops.Order{Verb: verb, Service: at.Service, Backend: at.Backend, AllServices: b.AllServices, Force: b.Force, By: by}
 	switch {
 	case verb != ops.Drain && b.DeadlineSeconds != 0:
 		return o, fmt.Errorf("%w: deadline_seconds goes with drain only", ops.ErrBadRequest)
@@ -40,6 +41,8 @@ func (b orderBody) order(verb ops.Verb, at OfBackend, by string) (ops.Order, err
 		return o, fmt.Errorf("%w: weight goes with weight only", ops.ErrBadRequest)
 	case verb == ops.Weight && b.Weight == nil:
 		return o, fmt.Errorf("%w: weight is missing", ops.ErrBadRequest)
+	case verb != ops.Enable && b.Force:
+		return o, fmt.Errorf("%w: force goes with enable only", ops.ErrBadRequest)
 	case verb == ops.Undo && b.AllServices:
 		return o, fmt.Errorf("%w: all_services does not go with undo, which takes back all that the operation did", ops.ErrBadRequest)
 	case b.DeadlineSeconds < 0 || b.DeadlineSeconds > maxDeadline.Seconds():
@@ -75,7 +78,8 @@ func (b Balancer) handleOperations(a huma.API) {
 			return b.operate(ctx, ops.Undo, OfBackend{}, in.RawBody)
 		})
 	for verb, summary := range map[ops.Verb]string{ops.Drain: "Let a backend finish its flows, and give it no new one",
-		ops.Enable: "Give a drained backend new flows again", ops.Weight: "Give a backend another share of new flows"} {
+		ops.Disable: "Take a backend out of its service at once, and end the flows that it has",
+		ops.Enable:  "Give a drained or disabled backend new flows again", ops.Weight: "Give a backend another share of new flows"} {
 		add(a, endpoint{method: http.MethodPost, path: backendPath + "/" + string(verb), id: string(verb), summary: summary, body: schemaOf[orderBody](a), role: ops.RoleOperate, slow: true},
 			func(ctx context.Context, in *struct {
 				OfBackend
@@ -112,7 +116,7 @@ func (c *Client) Operations(ctx context.Context) (*ops.Operations, error) {
 // Operate asks for an operation; who asks is what the socket says. Errors:
 // ErrNotRunning, ErrNoRights, or the daemon's: then nothing was changed.
 func (c *Client) Operate(ctx context.Context, o ops.Order) (*ops.Operation, error) {
-	path, body := undoPath, orderBody{DeadlineSeconds: o.Deadline.Seconds(), AllServices: o.AllServices}
+	path, body := undoPath, orderBody{DeadlineSeconds: o.Deadline.Seconds(), AllServices: o.AllServices, Force: o.Force}
 	if o.Verb != ops.Undo {
 		path = pathOf(o.Service, o.Backend) + "/" + string(o.Verb)
 	}

@@ -42,6 +42,9 @@ func (c *Controller) carry(l *layout) carried {
 			o.weight = nil
 			result.notes = append(result.notes, fmt.Sprintf("the configuration has changed the weight of %s to %d, and counts; the operation on it ends", at, at.backend.Weight))
 		}
+		if o.forced != nil && !at.service.Judged() {
+			o.forced = nil // nothing is left that it could outrank
+		}
 		lay(result.overlays, key, o)
 	}
 	slices.Sort(result.notes)

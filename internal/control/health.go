@@ -290,8 +290,12 @@ func (v *view) member(at use) member {
 	s, b := v.service(at), v.backend(at)
 	key := s.BackendKey(b)
 	o := v.overlays[key]
-	return member{Backend: o.over(b), path: pathOf(s, v.known[v.at[at.i][at.j]]), verdict: v.verdict(at), out: o.out(), slow: 100,
+	m := member{Backend: o.over(b), path: pathOf(s, v.known[v.at[at.i][at.j]]), verdict: v.verdict(at), out: o.out(), slow: 100,
 		ejection: v.ejections[key].Reason}
+	if o.forced != nil {
+		m.verdict, m.ejection = verdict{}, ""
+	}
+	return m
 }
 
 // members are the backends of service i that are not taken out, and the largest weight among

@@ -311,6 +311,65 @@ func TestOperationsOutrankChecks(t *testing.T) {
 	})
 }
 
+// TestEnableByForce: an operator who knows better than the checks has a backend take new flows all the
+// same, until the next word on it, over reloads.
+func TestEnableByForce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, c, asked, stop := runningChecked(t, checkedWeb)
+		enable := ops.Order{Verb: ops.Enable, Service: "web", Backend: "web01", Force: true, By: "kim"}
+		asked.say(t, c, failing("answers 500"), "web01")
+		time.Sleep(settle)
+		w.expect("apply web: web01=1! web02=2")
+		done, err := c.Operate(t.Context(), enable)
+		if err != nil || len(done.Notes) != 1 || !strings.Contains(done.Notes[0], "takes new flows whatever its health checks say, until") {
+			t.Fatalf("%+v, error %v", done, err)
+		}
+		w.expect("apply web: web01=1 web02=2")
+		if b := stateOf(t, c, "web", "web01"); b.State != lb.Up || b.Forced == nil || b.Forced.By != "kim" || b.Health.State != lb.Failing {
+			t.Errorf("status %+v", b)
+		}
+		asked.say(t, c, failing("hangs"), "web01")
+		time.Sleep(settle)
+		w.done()
+		if b := stateOf(t, c, "web", "web01"); b.State != lb.Up {
+			t.Errorf("after another verdict: %+v", b)
+		}
+		if _, err := c.Operate(t.Context(), enable); !errors.Is(err, ops.ErrRefused) || !strings.Contains(err.Error(), "enabled by force already, by kim") {
+			t.Errorf("once more: %v", err)
+		}
+		enable.Force = false
+		if done, err := c.Operate(t.Context(), enable); err != nil || len(done.Notes) != 1 || !strings.Contains(done.Notes[0], "takes no new flow until its health checks pass, or it is enabled with --force") {
+			t.Errorf("%+v, error %v", done, err)
+		}
+		w.expect("apply web: web01=1! web02=2")
+		if _, err := c.Operate(t.Context(), ops.Order{Verb: ops.Undo, By: "kim"}); err != nil {
+			t.Error(err)
+		}
+		w.expect("apply web: web01=1 web02=2")
+		for _, verb := range []ops.Verb{ops.Drain, ops.Disable} {
+			if _, err := c.Operate(t.Context(), ops.Order{Verb: verb, Service: "web", Backend: "web01", By: "kim"}); err != nil {
+				t.Error(err)
+			}
+			if b := stateOf(t, c, "web", "web01"); b.Forced != nil {
+				t.Errorf("after %s: %+v", verb, b)
+			}
+		}
+		stop()
+	})
+}
+
+// TestForceWithoutChecks: there is nothing to outrank.
+func TestForceWithoutChecks(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		_, c, stop := allUp(t, "")
+		_, err := c.Operate(t.Context(), ops.Order{Verb: ops.Enable, Service: "web", Backend: "web01", Force: true, By: "kim"})
+		if !errors.Is(err, ops.ErrRefused) || !strings.Contains(err.Error(), "web has neither health checks nor outliers") {
+			t.Errorf("error = %v", err)
+		}
+		stop()
+	})
+}
+
 // TestAgent: an agent's share scales weights, and its drain drains.
 func TestAgent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

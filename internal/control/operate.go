@@ -26,6 +26,7 @@ type operation struct {
 	at       time.Time
 	deadline time.Time
 	weight   *uint16
+	force    bool
 	changes  []change
 }
 
@@ -54,6 +55,9 @@ func (o operation) String() string {
 	if o.weight != nil {
 		text += fmt.Sprintf(" %d", *o.weight)
 	}
+	if o.force {
+		text += " by force"
+	}
 	if n := len(o.changes) - 1; n > 0 {
 		text += fmt.Sprintf(" and %d more", n)
 	}
@@ -62,7 +66,7 @@ func (o operation) String() string {
 
 // shown returns the operation for others to read.
 func (o operation) shown() ops.Operation {
-	shown := ops.Operation{Verb: o.verb, By: o.by, At: o.at, Deadline: o.deadline, Weight: o.weight}
+	shown := ops.Operation{Verb: o.verb, By: o.by, At: o.at, Deadline: o.deadline, Weight: o.weight, Forced: o.force}
 	for _, change := range o.changes {
 		shown.Targets = append(shown.Targets, change.target)
 	}
@@ -133,7 +137,7 @@ func (c *Controller) change(order ops.Order) (ops.Operation, error) {
 	if err != nil {
 		return ops.Operation{}, err
 	}
-	op := operation{verb: order.Verb, by: order.By, at: time.Now()}
+	op := operation{verb: order.Verb, by: order.By, at: time.Now(), force: order.Force}
 	if order.Deadline > 0 {
 		op.deadline = op.at.Add(order.Deadline)
 	}
@@ -159,6 +163,9 @@ func (c *Controller) change(order ops.Order) (ops.Operation, error) {
 		}
 		if err != nil {
 			return ops.Operation{}, err
+		}
+		if order.Verb == ops.Disable {
+			after.drain = takenOut(after.drain, c.leftOf([]lb.BackendKey{key})[key])
 		}
 		lay(overlays, key, after)
 		op.changes = append(op.changes, change{key: key, target: targetOf(s, b), before: before})
@@ -214,8 +221,12 @@ func (v *view) notes(op operation) (notes []string) {
 		switch {
 		case op.verb == ops.Drain:
 			notes = append(notes, fmt.Sprintf("%s stays drained until it is enabled, whatever its health checks say", at))
+		case op.verb == ops.Disable:
+			notes = append(notes, fmt.Sprintf("%s stays out until it is enabled, whatever its health checks say", at))
+		case op.force:
+			notes = append(notes, fmt.Sprintf("%s takes new flows whatever its health checks say, until it is enabled without --force, drained or disabled", at))
 		case now.state == lb.Failing && v.selected[at.i].serving != panicked:
-			notes = append(notes, fmt.Sprintf("%s %s: it takes no new flow until its health checks pass", at, reasonOf(now)))
+			notes = append(notes, fmt.Sprintf("%s %s: it takes no new flow until its health checks pass, or it is enabled with --force", at, reasonOf(now)))
 		}
 	}
 	return notes
@@ -243,19 +254,18 @@ func (o operation) laidOver(s lb.Service, b lb.Backend, before overlay) (overlay
 	case ops.Drain:
 		switch {
 		case before.out():
-			return after, fmt.Errorf("%w: %s was drained already, and taken out of %s at its deadline", errNothing, b.Name, s.Name)
+			return after, fmt.Errorf("%w: %s is out of %s already; enable it first", errNothing, b.Name, s.Name)
 		case now.Draining && o.deadline.IsZero() && (before.drain == nil || before.drain.Deadline.IsZero()):
 			return after, fmt.Errorf("%w: %s is drained already%s", errNothing, b.Name, drainedBy(before))
 		}
-		after.drain = &ops.Drained{On: true, By: o.by, At: o.at, Deadline: o.deadline}
+		after.drain, after.forced = &ops.Drained{On: true, By: o.by, At: o.at, Deadline: o.deadline}, nil
+	case ops.Disable:
+		if before.out() {
+			return after, fmt.Errorf("%w: %s is out of %s already", errNothing, b.Name, s.Name)
+		}
+		after.drain, after.forced = &ops.Drained{On: true, By: o.by, At: o.at}, nil
 	case ops.Enable:
-		if !now.Draining && !before.out() {
-			return after, fmt.Errorf("%w: %s is not drained%s", errNothing, b.Name, weightHint(now, before))
-		}
-		after.drain = nil
-		if b.Draining {
-			after.drain = &ops.Drained{On: false, By: o.by, At: o.at}
-		}
+		return o.enabled(s, b, before)
 	case ops.Weight:
 		if now.Weight == *o.weight {
 			return after, fmt.Errorf("%w: %s has the weight %d already", errNothing, b.Name, now.Weight)
@@ -264,6 +274,28 @@ func (o operation) laidOver(s lb.Service, b lb.Backend, before overlay) (overlay
 		if b.Weight != *o.weight {
 			after.weight = &ops.Weighted{Value: *o.weight, Configured: b.Weight, By: o.by, At: o.at}
 		}
+	}
+	return after, nil
+}
+
+// enabled returns what Enable makes of an overlay.
+func (o operation) enabled(s lb.Service, b lb.Backend, before overlay) (overlay, error) {
+	after, now := before, before.over(b)
+	held := now.Draining || before.out()
+	switch {
+	case o.force && !s.Judged():
+		return after, fmt.Errorf("%w: %s has neither health checks nor outliers that could be outranked; enable %s without --force", ops.ErrRefused, s.Name, b.Name)
+	case o.force && before.forced != nil && !held:
+		return after, fmt.Errorf("%w: %s is enabled by force already, by %s since %s", errNothing, b.Name, before.forced.By, before.forced.At.Format(time.DateTime))
+	case !o.force && before.forced == nil && !held:
+		return after, fmt.Errorf("%w: %s is neither drained nor disabled%s", errNothing, b.Name, weightHint(now, before))
+	}
+	after.drain, after.forced = nil, nil
+	if b.Draining {
+		after.drain = &ops.Drained{On: false, By: o.by, At: o.at}
+	}
+	if o.force {
+		after.forced = &ops.Forced{By: o.by, At: o.at}
 	}
 	return after, nil
 }
@@ -356,7 +388,7 @@ func (ch change) restore(verb ops.Verb, now overlay, at time.Time) overlay {
 		now.weight = ch.before.weight
 		return now
 	}
-	now.drain = ch.before.drain
+	now.drain, now.forced = ch.before.drain, ch.before.forced
 	if now.due(at) {
 		now.drain = takenOut(now.drain, nil)
 	}

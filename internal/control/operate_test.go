@@ -171,8 +171,8 @@ func TestOperationsRefused(t *testing.T) {
 		{nil, "weight web/web01 65536", ops.ErrBadRequest, "weight web/web01: not possible: the weight 65536 is out of range: 0 to 65535"},
 		{nil, "weight web/web01 -1", ops.ErrBadRequest, "the weight -1 is out of range"},
 		{nil, "weight web/web01 1", ops.ErrRefused, "weight web/web01: refused: web01 has the weight 1 already"},
-		{nil, "enable web/web01", ops.ErrRefused, "enable web/web01: refused: web01 is not drained"},
-		{[]string{"weight web/web01 0"}, "enable web/web01", ops.ErrRefused, "web01 is not drained; it takes no new flow because its weight was set to 0"},
+		{nil, "enable web/web01", ops.ErrRefused, "enable web/web01: refused: web01 is neither drained nor disabled"},
+		{[]string{"weight web/web01 0"}, "enable web/web01", ops.ErrRefused, "web01 is neither drained nor disabled; it takes no new flow because its weight was set to 0"},
 		{nil, "enable web/web01 all", ops.ErrRefused, "in no service is there anything to change"},
 		{nil, "undo", ops.ErrRefused, "undo: refused: there is no operation to take back"},
 		{[]string{"drain web/web01"}, "drain web/web01", ops.ErrRefused, "web01 is drained already, by kim since "},
@@ -259,6 +259,32 @@ func TestDeadline(t *testing.T) {
 		w.expect("apply web: web02=2 shop: s1=1 s9=9*5", "apply web: web01=1 web02=2 shop: s1=1 s9=9*5")
 		time.Sleep(time.Hour)
 		w.expect()
+		stop()
+	})
+}
+
+// TestDisable: a backend is out at once, drained before or not, and comes back when it is enabled, or by
+// undo as it was.
+func TestDisable(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, c, stop := allUp(t, "")
+		must(t, c, "disable web/web01")
+		w.expect("apply web: web02=2")
+		wantOperations(t, c, "web/web01 drain=true by kim out", "undo disable web/web01")
+		if status, err := c.Status(); err != nil || status.Services[0].Backends[0].State != lb.Out {
+			t.Errorf("status %+v, error %v", status, err)
+		}
+		for _, order := range []string{"disable web/web01", "drain web/web01", "disable web/web02"} {
+			if _, err := do(t, c, order); !errors.Is(err, ops.ErrRefused) {
+				t.Errorf("%s: error = %v, want a refusal", order, err)
+			}
+		}
+		must(t, c, "enable web/web01", "drain web/web01 10m", "disable web/web01")
+		w.expect("apply web: web01=1 web02=2", "apply web: web01=1~ web02=2", "apply web: web02=2")
+		must(t, c, "undo")
+		w.expect("apply web: web01=1~ web02=2")
+		time.Sleep(10 * time.Minute) // the deadline of before holds again
+		w.expect("apply web: web02=2")
 		stop()
 	})
 }

@@ -15,11 +15,12 @@ import (
 type overlay struct {
 	drain  *ops.Drained  // nil: as the file says
 	weight *ops.Weighted // nil: likewise
+	forced *ops.Forced   // nil: as health checks say
 }
 
-func (o overlay) empty() bool { return o.drain == nil && o.weight == nil }
+func (o overlay) empty() bool { return o.drain == nil && o.weight == nil && o.forced == nil }
 
-// out says whether the backend's deadline has passed.
+// out says whether the backend is out of its service: disabled, or its deadline has passed.
 func (o overlay) out() bool { return o.drain != nil && o.drain.Out }
 
 // over returns a backend of the configuration as the operations have it.

@@ -209,7 +209,7 @@ func (v *view) backendStatus(at use, b lb.Backend, now *paths.Entry, count lb.Ba
 	o := v.overlays[s.BackendKey(configured)]
 	status := ops.Backend{
 		Name: b.Name, Address: b.Address, Port: b.Port, Weight: b.Weight,
-		State: condition(s, b, o, e).State, Drain: o.drain,
+		State: condition(s, b, o, e).State, Drain: o.drain, Forced: o.forced,
 		Neighbour: neighbourState(now),
 		Reason:    condition(s, b, o, now).Reason,
 		Interface: e.Interface, NextHop: nextHop(e), MAC: e.MAC.String(), MTU: e.MTU, Narrow: e.Told,
@@ -236,7 +236,7 @@ func (v *view) operations(history []operation, counters lb.Counters) ops.Operati
 	for _, f := range laid {
 		key := f.service.BackendKey(f.backend)
 		o := v.overlays[key]
-		list.InForce = append(list.InForce, ops.Overlay{Target: targetOf(f.service, f.backend), Drain: o.drain, Weight: o.weight,
+		list.InForce = append(list.InForce, ops.Overlay{Target: targetOf(f.service, f.backend), Drain: o.drain, Weight: o.weight, Forced: o.forced,
 			Left: *leftOf(f.service, key, counters)})
 	}
 	for _, op := range slices.Backward(history) {

@@ -25,6 +25,7 @@ type savedOverlay struct {
 	Backend lb.BackendKey `json:"backend"`
 	Drain   *ops.Drained  `json:"drain,omitempty"`
 	Weight  *ops.Weighted `json:"weight,omitempty"`
+	Forced  *ops.Forced   `json:"forced,omitempty"`
 	Clock   clock.Reading `json:"clock,omitzero"`
 }
 
@@ -39,6 +40,9 @@ func (o overlay) at(other func(time.Time) time.Time) overlay {
 		weight := *o.weight
 		weight.At = other(weight.At)
 		o.weight = &weight
+	}
+	if o.forced != nil {
+		o.forced = &ops.Forced{By: o.forced.By, At: other(o.forced.At)}
 	}
 	return o
 }
@@ -78,7 +82,7 @@ func (c *Controller) recall(l *layout) (map[lb.BackendKey]overlay, error) {
 	overlays, now := map[lb.BackendKey]overlay{}, c.opt.Clock()
 	for _, s := range saved {
 		if l.find(s.Backend) != nil {
-			lay(overlays, s.Backend, overlay{drain: s.Drain, weight: s.Weight}.at(func(t time.Time) time.Time { return s.Clock.Told(t, now) }))
+			lay(overlays, s.Backend, overlay{drain: s.Drain, weight: s.Weight, forced: s.Forced}.at(func(t time.Time) time.Time { return s.Clock.Told(t, now) }))
 		}
 	}
 	return overlays, nil
@@ -93,7 +97,7 @@ func (c *Controller) remind(now *view) {
 	saved, clock := make([]savedOverlay, 0, len(now.overlays)), c.opt.Clock()
 	for key, o := range now.overlays {
 		o = o.at(clock.Written)
-		saved = append(saved, savedOverlay{key, o.drain, o.weight, clock})
+		saved = append(saved, savedOverlay{key, o.drain, o.weight, o.forced, clock})
 	}
 	data, err := json.Marshal(saved)
 	if err == nil {

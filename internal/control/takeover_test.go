@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/jeoul/jeoul/internal/clock"
+	"github.com/jeoul/jeoul/internal/lb"
+	"github.com/jeoul/jeoul/internal/ops"
 )
 
 // noted keeps operations as a file does.
@@ -151,6 +153,39 @@ func TestLeaving(t *testing.T) {
 			if logged := w.logged("what operations have changed ends now"); logged != (cause != ErrLeaving) {
 				t.Errorf("%v: logged that operations end: %v", cause, logged)
 			}
+		}
+	})
+}
+
+// TestForceOverRestart: a backend that was enabled by force stays so.
+func TestForceOverRestart(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		memory := &noted{}
+		begin := func() (*Controller, func() error) {
+			w := newWorld(t)
+			w.found("192.0.2.1", 1)
+			w.found("192.0.2.2", 2)
+			c, asked := watched(w, checkedWeb)
+			c.opt.TakesOver, c.opt.Memory = true, memory
+			stop := w.run(c)
+			asked.say(t, c, failing("answers 500"), "web01")
+			time.Sleep(settle)
+			synctest.Wait()
+			return c, stop
+		}
+		c, stop := begin()
+		if _, err := c.Operate(t.Context(), ops.Order{Verb: ops.Enable, Service: "web", Backend: "web01", Force: true, By: "kim"}); err != nil {
+			t.Fatal(err)
+		}
+		if err := stop(); err != nil {
+			t.Fatal(err)
+		}
+		c, stop = begin()
+		if b := stateOf(t, c, "web", "web01"); b.State != lb.Up || b.Forced == nil || b.Forced.By != "kim" {
+			t.Errorf("status %+v", b)
+		}
+		if err := stop(); err != nil {
+			t.Fatal(err)
 		}
 	})
 }

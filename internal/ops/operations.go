@@ -34,7 +34,10 @@ type Verb string
 const (
 	// Drain lets a backend finish the flows that it has, and gives it no new one.
 	Drain Verb = "drain"
-	// Enable gives a drained backend new flows again.
+	// Disable takes a backend out of its service at once: the flows that it has end.
+	Disable Verb = "disable"
+	// Enable gives a drained or disabled backend new flows again; by force, also one whose health
+	// checks fail.
 	Enable Verb = "enable"
 	// Weight gives a backend another share of new flows.
 	Weight Verb = "weight"
@@ -54,6 +57,8 @@ type Order struct {
 	Deadline time.Duration
 	// Weight of Weight, 0..65535.
 	Weight int64
+	// Force of Enable: new flows whatever health checks and ejections say.
+	Force bool
 	// By is who asks, for others to read.
 	By string
 }
@@ -79,6 +84,8 @@ type Operation struct {
 	Deadline time.Time `json:"deadline,omitzero"`
 	// Weight of Weight.
 	Weight *uint16 `json:"weight,omitempty"`
+	// Forced: Enable by force.
+	Forced bool `json:"forced,omitempty"`
 	// Notes are what else there is to know about what was done, a line each.
 	Notes []string `json:"notes,omitempty"`
 	// Lost says why it cannot be taken back any more; empty if it can.
@@ -101,6 +108,7 @@ type Overlay struct {
 	Target
 	Drain  *Drained  `json:"drain,omitempty"`
 	Weight *Weighted `json:"weight,omitempty"`
+	Forced *Forced   `json:"forced,omitempty"`
 	// Left is what the backend still has.
 	Left Left `json:"left"`
 }
@@ -114,7 +122,8 @@ type Drained struct {
 	At time.Time `json:"at"`
 	// Deadline is when it is taken out of the service; zero: never.
 	Deadline time.Time `json:"deadline,omitzero"`
-	// Out says that it was; then AtDeadline is what was left, if that could be read.
+	// Out says that it was, at its deadline or, where it has none, because it was disabled; then
+	// AtDeadline is what was left, if that could be read.
 	Out        bool  `json:"out"`
 	AtDeadline *Left `json:"at_deadline,omitempty"`
 }
@@ -126,6 +135,12 @@ type Weighted struct {
 	Configured uint16    `json:"configured"`
 	By         string    `json:"by"`
 	At         time.Time `json:"at"`
+}
+
+// Forced is a backend that takes new flows whatever health checks and ejections say.
+type Forced struct {
+	By string    `json:"by"`
+	At time.Time `json:"at"`
 }
 
 // Left is what a backend still has to do.

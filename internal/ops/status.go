@@ -224,6 +224,8 @@ type Backend struct {
 	State            lb.BackendState `json:"state"`
 	// Drain says who drained it and until when, where it was an operation.
 	Drain *Drained `json:"drain,omitempty"`
+	// Forced says who has it take new flows whatever its health checks and ejections say.
+	Forced *Forced `json:"forced,omitempty"`
 	// Neighbour is the state of the next hop's neighbour entry (ARP, NDP).
 	Neighbour string `json:"neighbour"`
 	// Reason says why it gets no packets, of the backend, as in "does not answer
