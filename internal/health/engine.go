@@ -218,7 +218,9 @@ func (e *Engine) note(t *target, answer Answer, began time.Duration) {
 	t.took = e.now() - began
 	t.text = answer.Text
 	if answer.Outcome == NoEvidence {
-		e.troubles.note(e.log, answer, t)
+		if !answer.Passing {
+			e.troubles.note(e.log, answer, t)
+		}
 		if t.state == Unknown {
 			t.reason = answer.Reason
 		}

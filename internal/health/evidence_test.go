@@ -212,6 +212,31 @@ func TestOwnTroubleIsNoEvidence(t *testing.T) {
 	})
 }
 
+// Of what each start brings nothing is logged, and a trouble of the same kind that follows it is.
+func TestPassingTrouble(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var log bytes.Buffer
+		f := newFake()
+		e := runWith(t, f, slog.New(slog.NewTextHandler(&log, nil)))
+		brief := Trouble("no way", "is not asked: the programs are being loaded")
+		brief.Passing = true
+		f.says(backend(1), brief)
+		w := backendOf(80, 1, everySecond())
+		e.Watch([]Wanted{w})
+		time.Sleep(5 * time.Second)
+		synctest.Wait()
+		if v, _ := e.Verdict(w.Backend); v.State != Unknown || log.Len() > 0 {
+			t.Errorf("%+v, log %q", v, log.String())
+		}
+		f.says(backend(1), Trouble("no way", "is not asked: there is no route"))
+		time.Sleep(5 * time.Second)
+		synctest.Wait()
+		if n := strings.Count(log.String(), "there is no route"); n != 1 {
+			t.Errorf("%d lines of log, expected 1:\n%s", n, log.String())
+		}
+	})
+}
+
 // What fails while this host reaches no backend is no evidence; nor is what began or ended meanwhile,
 // and what passes is.
 func TestCutOff(t *testing.T) {

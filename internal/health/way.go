@@ -8,14 +8,19 @@ package health
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net"
 
 	"github.com/jeoul/jeoul/internal/lb"
 )
 
-// ErrNoWay says that a check could not be sent, and that this is not the backend's doing. It is
-// no evidence against the backend.
-var ErrNoWay = errors.New("there is no way to the backend")
+var (
+	// ErrNoWay says that a check could not be sent, and that this is not the backend's doing. It is
+	// no evidence against the backend.
+	ErrNoWay = errors.New("there is no way to the backend")
+	// ErrNotYet is ErrNoWay while the way is being made, as at each start: no trouble to be told of.
+	ErrNotYet = fmt.Errorf("%w yet", ErrNoWay)
+)
 
 // Way opens connections to one backend by the VIP of a service, as packets of the service are
 // sent to it (lb.ViaVIP).

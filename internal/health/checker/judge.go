@@ -69,7 +69,9 @@ func trouble(err error) health.Answer {
 	} else if errors.Is(err, health.ErrNoWay) {
 		kind = health.ErrNoWay.Error()
 	}
-	return health.Trouble(plain(kind), "is not asked: "+plain(err.Error()))
+	answer := health.Trouble(plain(kind), "is not asked: "+plain(err.Error()))
+	answer.Passing = errors.Is(err, health.ErrNotYet)
+	return answer
 }
 
 // plain returns text of others as one line that is short and can be printed.
