@@ -23,6 +23,7 @@ type getCmd struct {
 	Services getServicesCmd `cmd:"" aliases:"service" help:"Show services."`
 	Backends getBackendsCmd `cmd:"" aliases:"backend" help:"Show backends, with their state, health and counters."`
 	Checks   getChecksCmd   `cmd:"" aliases:"check" help:"Show the health checks of backends, and their latest results."`
+	Flows    getFlowsCmd    `cmd:"" aliases:"flow" help:"Show flows that the data plane remembers."`
 	Events   getEventsCmd   `cmd:"" aliases:"event" help:"Show what has become of the balancer lately."`
 	Sources  getSourcesCmd  `cmd:"" aliases:"source" help:"Show the sources of the configuration."`
 }

@@ -12,6 +12,7 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"strconv"
 	"strings"
 	"syscall"
 
@@ -20,6 +21,7 @@ import (
 	"github.com/jeoul/jeoul/internal/config"
 	"github.com/jeoul/jeoul/internal/lb"
 	"github.com/jeoul/jeoul/internal/manpage"
+	"github.com/jeoul/jeoul/internal/ops"
 	"github.com/jeoul/jeoul/internal/sources"
 	"github.com/jeoul/jeoul/internal/tune"
 )
@@ -109,7 +111,8 @@ func newParser(ctx context.Context, stdout, stderr io.Writer, options ...kong.Op
 		kong.Name("jeoul"),
 		kong.Description("Jeoul balances services by direct server return in eBPF, and weighs load balancers."),
 		kong.Writers(stdout, stderr),
-		kong.Vars{"tuneState": tune.StateDir, "socket": config.DefaultSocket, "storeDir": sources.DefaultDir, "backendStates": enumeration(lb.BackendStates)},
+		kong.Vars{"tuneState": tune.StateDir, "socket": config.DefaultSocket, "storeDir": sources.DefaultDir, "backendStates": enumeration(lb.BackendStates),
+			"flowStates": enumeration(lb.FlowStates), "flowLimit": strconv.Itoa(ops.DefaultFlows), "mostFlows": strconv.Itoa(ops.MaxFlows)},
 		kong.BindTo(ctx, (*context.Context)(nil)),
 		kong.ConfigureHelp(kong.HelpOptions{Compact: true}),
 	)...)

@@ -185,7 +185,7 @@ func (c *runCmd) balance(ctx context.Context, cfg *config.Config, log *slog.Logg
 		log.Info(fmt.Sprintf("answering scrapes at http://%s%s", scrapes.Addr(), metrics.Path))
 		group.Go(func() error { return shown.Serve(ctx, scrapes) })
 	}
-	balancer := api.Balancer{Status: remote.status(controller.Status), Operate: controller.Operate, Operations: controller.Operations, Check: controller.Check,
+	balancer := api.Balancer{Status: remote.status(controller.Status), Operate: controller.Operate, Operations: controller.Operations, Flows: controller.Flows, Check: controller.Check,
 		Reload: func(by string) (ops.Reloaded, error) { return reloads.reload(ctx, by) }, Explain: p.datapath.Explain, Trace: loggedTrace(p.datapath, log), Metrics: shown.Handler(), Events: happened,
 		Sources: configured, Configured: func(change sources.Change, by string) {
 			memory.Changed()

@@ -131,6 +131,7 @@ func newRouter(b Balancer) (http.Handler, huma.API) {
 	a := humago.New(mux, described)
 	b.showStatus(a)
 	b.showResources(a)
+	b.showFlows(a)
 	b.handleOperations(a)
 	b.handleConfiguration(a)
 	b.handleTraces(a)

@@ -67,6 +67,8 @@ type Balancer struct {
 	Operate func(context.Context, ops.Order) (ops.Operation, error)
 	// Operations are those in force, and those that can be taken back.
 	Operations func() (ops.Operations, error)
+	// Flows lists remembered flows. Errors: ErrNotFound, ErrBadRequest.
+	Flows func(ops.FlowQuery) (ops.FlowList, error)
 	// Check asks a backend now, by the names of its service and its own. Errors: ErrNotFound,
 	// ErrRefused, the context's.
 	Check func(ctx context.Context, service, backend string) (ops.Checked, error)

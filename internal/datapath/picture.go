@@ -21,6 +21,8 @@ type picture struct {
 	// indices is how many backends the counters are read of.
 	indices int
 	ledger  ledger
+	// pool is what full NAT sends from.
+	pool lb.Pool
 	// err is why there is nothing to read any more.
 	err error
 }
@@ -32,7 +34,7 @@ func (d *Datapath) publishPicture() {
 	case d.closed:
 		next.err = ErrClosed
 	case d.current != nil:
-		next.shared, next.records, next.indices = d.shared, d.register.records, len(d.register.places.generations)
+		next.shared, next.records, next.indices, next.pool = d.shared, d.register.records, len(d.register.places.generations), d.current.memory.pool
 	}
 	d.picture.Store(next)
 }

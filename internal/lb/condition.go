@@ -8,7 +8,7 @@ type BackendState string
 // The states of a backend. Where several things keep one from its part, the state is the first
 // of them in this order, which is that of what a person did on purpose before what happened.
 const (
-	// Out: the deadline of its drain has passed; it gets no packet.
+	// Out: the deadline of its drain has passed, or it was disabled; it gets no packet.
 	Out BackendState = "out"
 	// Draining: it takes no new flow and keeps those that it has.
 	Draining BackendState = "draining"

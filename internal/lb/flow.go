@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package lb
+
+import (
+	"net/netip"
+	"time"
+)
+
+// FlowState is how far a remembered flow has come, by the packets that pass the balancer.
+type FlowState string
+
+// The states of a flow.
+const (
+	// FlowOpening: only a SYN was seen.
+	FlowOpening FlowState = "opening"
+	// FlowSeen: a packet in the middle of a connection was.
+	FlowSeen FlowState = "seen"
+	// FlowFirst: one datagram was.
+	FlowFirst FlowState = "first"
+	// FlowEstablished: the client has acknowledged something.
+	FlowEstablished FlowState = "established"
+	// FlowContested: so it has, and a SYN of another connection came from the same port.
+	FlowContested FlowState = "contested"
+	// FlowUDP: more than one datagram was seen.
+	FlowUDP FlowState = "udp"
+	// FlowClientFIN and FlowBackendFIN: one end has sent FIN.
+	FlowClientFIN  FlowState = "client-fin"
+	FlowBackendFIN FlowState = "backend-fin"
+	// FlowClosed: both have, or one has sent RST.
+	FlowClosed FlowState = "closed"
+	// FlowRefused: the backend has answered the SYN by RST.
+	FlowRefused FlowState = "refused"
+	// FlowTimeWait: both have sent FIN, the backend first.
+	FlowTimeWait FlowState = "time-wait"
+)
+
+// FlowStates are all of them, in the order in which a flow comes by them.
+var FlowStates = []FlowState{FlowOpening, FlowSeen, FlowFirst, FlowEstablished, FlowContested, FlowUDP, FlowClientFIN, FlowBackendFIN, FlowClosed,
+	FlowRefused, FlowTimeWait}
+
+// Flow is one that the data plane remembers.
+type Flow struct {
+	Backend BackendKey
+	// Client is who has begun it.
+	Client netip.AddrPort
+	// Source is what full NAT sends its packets from; zero in other modes.
+	Source netip.AddrPort
+	State  FlowState
+	// Proven: its client has sent what a forger of source addresses would not.
+	Proven bool
+	// Silent is for how long no packet of it was seen, give or take a second.
+	Silent time.Duration
+}
