@@ -64,7 +64,7 @@ func (w *wayByVIP) way() (*datapath.Checks, error) {
 	case w.err != nil:
 		return nil, fmt.Errorf("%w: %v", health.ErrNoWay, w.err)
 	}
-	return nil, fmt.Errorf("%w: the programs are being loaded that know answers to checks", health.ErrNotYet)
+	return nil, fmt.Errorf("%w: the programs are being loaded that know answers to checks", health.ErrForNow)
 }
 
 // prepare makes it.

@@ -126,14 +126,14 @@ func (c *Checks) find(key lb.BackendKey) (*record, int, error) {
 	}
 	r := found.byKey[key.Service]
 	if r == nil {
-		return nil, 0, fmt.Errorf("%w: the data plane does not have the service", health.ErrNoWay)
+		return nil, 0, fmt.Errorf("%w: the data plane does not have the service", health.ErrForNow)
 	}
 	for i, b := range r.service.Backends {
 		if b.Address == key.Address && b.Port == key.Port {
 			return r, i, nil
 		}
 	}
-	return nil, 0, fmt.Errorf("%w: the data plane does not have it", health.ErrNoWay)
+	return nil, 0, fmt.Errorf("%w: the data plane does not have it", health.ErrForNow)
 }
 
 // row says how packets of checks reach backend i of a service.

@@ -58,7 +58,7 @@ type Answer struct {
 	// Silent says of a failed check that it only waited in vain: a host that was too busy to
 	// hear the answer would have seen the same.
 	Silent bool
-	// Passing says of NoEvidence that it is a start's own, and over by itself.
+	// Passing says of NoEvidence that a start or an operation brings it, and that it is no trouble.
 	Passing bool
 	// Final ends the count of rise and fall: the endpoint has stated itself what it is.
 	Final bool

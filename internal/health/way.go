@@ -18,8 +18,9 @@ var (
 	// ErrNoWay says that a check could not be sent, and that this is not the backend's doing. It is
 	// no evidence against the backend.
 	ErrNoWay = errors.New("there is no way to the backend")
-	// ErrNotYet is ErrNoWay while the way is being made, as at each start: no trouble to be told of.
-	ErrNotYet = fmt.Errorf("%w yet", ErrNoWay)
+	// ErrForNow is ErrNoWay as each start brings it, while the way is being made, or an operation that takes
+	// the backend out: no trouble to be told of.
+	ErrForNow = fmt.Errorf("%w for now", ErrNoWay)
 )
 
 // Way opens connections to one backend by the VIP of a service, as packets of the service are

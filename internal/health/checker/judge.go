@@ -70,7 +70,7 @@ func trouble(err error) health.Answer {
 		kind = health.ErrNoWay.Error()
 	}
 	answer := health.Trouble(plain(kind), "is not asked: "+plain(err.Error()))
-	answer.Passing = errors.Is(err, health.ErrNotYet)
+	answer.Passing = errors.Is(err, health.ErrForNow)
 	return answer
 }
 

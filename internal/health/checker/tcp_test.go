@@ -101,7 +101,7 @@ func TestOwnTrouble(t *testing.T) {
 		expect(t, New(way).Check(t.Context(), endpoint, &c, nil), health.NoEvidence, errno.Error())
 	}
 	expect(t, New(fakeWay{err: fmt.Errorf("no MAC address: %w", health.ErrNoWay)}).Check(t.Context(), endpoint, &c, nil), health.NoEvidence, "no MAC address")
-	if got := New(fakeWay{err: health.ErrNotYet}).Check(t.Context(), endpoint, &c, nil); got.Outcome != health.NoEvidence || !got.Passing {
+	if got := New(fakeWay{err: health.ErrForNow}).Check(t.Context(), endpoint, &c, nil); got.Outcome != health.NoEvidence || !got.Passing {
 		t.Errorf("%+v, want no evidence that passes", got)
 	}
 }
