@@ -146,6 +146,44 @@ func TestNarrowWays(t *testing.T) {
 	b.until(to6[0], "narrow", func(e Entry) bool { return e.Path().MTU == 1400 })
 }
 
+// TestLearned: what the kernel, or a router, makes of the way to an address without telling is found again.
+func TestLearned(t *testing.T) {
+	b := newBench(t, "eth0")
+	b.ip("route add 203.0.113.0/24 via 198.18.0.2")
+	far, near := "203.0.113.1", "198.18.0.2"
+	b.watch(far, near)
+	b.until(far, "resolved", hasMAC(b.far[0]))
+	b.until(near, "resolved", hasMAC(b.far[0]))
+	p := b.paths
+	if p.learned() {
+		t.Error("something is new where nothing has changed")
+	}
+	for _, to := range []string{far, near} {
+		until := func(mtu int, at time.Time) {
+			p.mu.Lock()
+			defer p.mu.Unlock()
+			p.narrow[addr(to)] = narrow{mtu, at}
+		}
+		until(1300, time.Now().Add(time.Hour))
+		if !p.learned() || p.followOnce() != again {
+			t.Errorf("that the way to %s is narrow is not found", to)
+		}
+		if p.learned() {
+			t.Errorf("that the way to %s is narrow is new twice", to)
+		}
+		until(1300, time.Now().Add(-time.Second))
+		if !p.learned() || p.followOnce() != again {
+			t.Errorf("that the way to %s is wide again is not found", to)
+		}
+	}
+	p.mu.Lock()
+	p.narrow[addr("192.0.2.7")] = narrow{1300, time.Now().Add(time.Hour)}
+	p.mu.Unlock()
+	if p.learned() {
+		t.Error("an address is new that is not watched")
+	}
+}
+
 // TestNarrowForAWhile: after ten minutes larger packets are tried again.
 func TestNarrowForAWhile(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

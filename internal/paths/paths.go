@@ -457,8 +457,9 @@ const (
 	// share bounds what following costs where routes change all the time, as on
 	// a router: the time between lookups is this many times what they took.
 	share = 20
-	// again is for what the kernel does not tell: path MTUs that it learned.
-	again = 30 * time.Second
+	// again is for what the kernel does not tell of addresses behind routers: path MTUs that it learned. Of
+	// neighbours there is hardly anything to learn, and there may be thousands.
+	again, allAgain = 30 * time.Second, 5 * time.Minute
 	// retry is for lookups that failed.
 	retry = time.Second
 )
@@ -471,6 +472,7 @@ func (p *Paths) follow(ctx context.Context) {
 	defer hearing.Stop()
 	var earliest time.Time
 	armed := false // for a change, and not only for the next time that it is due
+	whole := time.Now().Add(allAgain)
 	for {
 		select {
 		case <-ctx.Done():
@@ -485,13 +487,44 @@ func (p *Paths) follow(ctx context.Context) {
 				timer.Reset(max(settle, time.Until(earliest)))
 			}
 		case <-timer.C:
+			began, wait := time.Now(), again
+			if armed || !began.Before(whole) || p.learned() {
+				wait = p.followOnce()
+				whole = time.Now().Add(allAgain)
+			}
+			if wait == retry {
+				whole = began
+			}
 			armed = false
-			began := time.Now()
-			wait := p.followOnce()
 			earliest = time.Now().Add(share * time.Since(began))
 			timer.Reset(wait)
 		}
 	}
+}
+
+// learned says whether the way to an address behind a router, or to one that is bounded for a while, is another
+// one than it was, or could not be looked up. To look up all addresses each time would be most of what an idle
+// balancer of many backends does.
+func (p *Paths) learned() bool {
+	p.looking.Lock()
+	defer p.looking.Unlock()
+	p.mu.Lock()
+	known, far := p.routes, slices.Concat(slices.Collect(maps.Values(p.behind))...)
+	far = slices.AppendSeq(far, maps.Keys(p.narrow))
+	p.mu.Unlock()
+	if len(far) == 0 {
+		return false
+	}
+	routes, _, err := p.lookUp(far)
+	if err != nil {
+		return true
+	}
+	for addr, r := range routes {
+		if was, watched := known[addr]; watched && was != r {
+			return true
+		}
+	}
+	return false
 }
 
 // followOnce returns when to look again, if nothing changes before.
