@@ -137,6 +137,14 @@ bench-health: rights-bench-health deps build ## measure health checks into resul
 		$(GO) test -p=1 -count=1 -timeout=30m -exec="'$(CURDIR)/$(AS_ROOT)'" -run='^TestMeasure' $(TESTFLAGS) ./internal/health ./cmd/jeoul
 	@cat $(RESULTS)/health/*.txt
 
+.PHONY: bench-api
+bench-api: rights-bench-api deps build ## measure into results/api what the API's worst clients cost those of the VIP, and the daemon's memory; needs root
+	@mkdir -p $(RESULTS)/api
+	@trap '$(AS_ROOT) $(GIVE_BACK) $(RESULTS)' EXIT; \
+	JEOUL_TEST_ROOT=1 JEOUL_MEASURE='$(abspath $(RESULTS)/api)' \
+		$(GO) test -count=1 -timeout=10m -exec="'$(CURDIR)/$(AS_ROOT)'" -run='^TestBoundsMeasured$$' $(TESTFLAGS) ./cmd/jeoul
+	@cat $(RESULTS)/api/*.txt
+
 .PHONY: bench-instructions
 bench-instructions: deps-vm build ## count instructions per connection in an emulated machine
 	@mkdir -p $(RESULTS)
