@@ -14,15 +14,33 @@ import (
 // Whether a flow has proven itself, for tables.
 const proven, unproven = true, false
 
+// remembrance is what the ends of a flow send, and what is remembered of it then.
+type remembrance struct {
+	name, script string
+	state        flowState
+	proven       bool
+	// active: the flow counts for its backend.
+	active uint32
+}
+
+// follow plays conversations, each with a service by rr in the mode of a port.
+func follow(t *testing.T, port uint16, all []remembrance) {
+	for _, c := range all {
+		t.Run(c.name, func(t *testing.T) {
+			tell(t, modeService(vip4, port, lb.TCP, lb.RoundRobin), func(y *story) {
+				y.play(1000, c.script)
+				y.expectEntry(1000, c.state, c.proven)
+				if got := y.r.model.standings[y.s.Key()].active; got != c.active {
+					y.t.Errorf("%d flows are active, want %d", got, c.active)
+				}
+			})
+		})
+	}
+}
+
 // TestStatesOfFlows plays conversations and looks at what is remembered of them.
 func TestStatesOfFlows(t *testing.T) {
-	for _, test := range []struct {
-		name, script string
-		state        flowState
-		proven       bool
-		// active: the flow counts for its backend.
-		active uint32
-	}{
+	follow(t, portNAT, []remembrance{
 		{"a SYN", "S", stateOpening, unproven, 1},
 		{"a SYN that is sent again", "S S S", stateOpening, unproven, 1},
 		{"a handshake", "S <SA A", stateEstablished, proven, 1},
@@ -49,45 +67,20 @@ func TestStatesOfFlows(t *testing.T) {
 		{"the middle of an unknown flow", "A", stateFree, unproven, 0},
 		{"a handshake's answer to nothing", "SA", stateFree, unproven, 0},
 		{"the end of an unknown flow", "FA R", stateFree, unproven, 0},
-	} {
-		t.Run(test.name, func(t *testing.T) {
-			tell(t, modeService(vip4, portNAT, lb.TCP, lb.RoundRobin), func(y *story) {
-				y.play(1000, test.script)
-				y.expectEntry(1000, test.state, test.proven)
-				if got := y.r.model.standings[y.s.Key()].active; got != test.active {
-					y.t.Errorf("%d flows are active, want %d", got, test.active)
-				}
-			})
-		})
-	}
+	})
 }
 
 // TestResetBeforeProof: in full NAT a backend may answer the first SYN from a port for its last
 // connection, held in TIME-WAIT, beside the SYN itself. The client resets the one and goes on by
 // the other, and its flow with it.
 func TestResetBeforeProof(t *testing.T) {
-	for _, test := range []struct {
-		name, script string
-		state        flowState
-		proven       bool
-		active       uint32
-	}{
+	follow(t, portFullNAT, []remembrance{
 		{"of what a stray ACK belongs to", "S <A R", stateOpening, unproven, 1},
 		{"and the SYN is answered as well", "S <A R <SA A", stateEstablished, proven, 1},
 		{"and the SYN is sent again", "S <A R S <SA A", stateEstablished, proven, 1},
-		{"of the connection itself, which no one takes up", "S <SA R", stateOpening, unproven, 1},
+		{"of the connection itself, before it is proven", "S <SA R", stateOpening, unproven, 1},
 		{"of the connection once it is proven", "S <SA A R", stateClosed, proven, 0},
-	} {
-		t.Run(test.name, func(t *testing.T) {
-			tell(t, modeService(vip4, portFullNAT, lb.TCP, lb.RoundRobin), func(y *story) {
-				y.play(1000, test.script)
-				y.expectEntry(1000, test.state, test.proven)
-				if got := y.r.model.standings[y.s.Key()].active; got != test.active {
-					y.t.Errorf("%d flows are active, want %d", got, test.active)
-				}
-			})
-		})
-	}
+	})
 }
 
 // expectEntry looks at what is remembered of a flow.
