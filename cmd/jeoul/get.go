@@ -28,11 +28,16 @@ type getCmd struct {
 	Sources  getSourcesCmd  `cmd:"" aliases:"source" help:"Show the sources of the configuration."`
 }
 
-// getFlags are those of each kind.
+// getOutput says in which form things are printed.
+type getOutput struct {
+	Output string `name:"output" short:"o" enum:"table,wide,json,yaml,name" default:"table" placeholder:"FORMAT" help:"table, wide (a table with more columns), json, yaml (both as the API's schemas have it) or name (${default})."`
+}
+
+// getFlags are those of each kind that can be watched.
 type getFlags struct {
 	daemonFlags
-	Output string `name:"output" short:"o" enum:"table,wide,json,yaml,name" default:"table" placeholder:"FORMAT" help:"table, wide (a table with more columns), json, yaml (both as the API's schemas have it) or name (${default})."`
-	Watch  bool   `name:"watch" short:"w" help:"Go on with what changes, as it changes, until Ctrl-C: rows, JSON as a line for each object, or documents of YAML. Counters alone are no change."`
+	getOutput
+	Watch bool `name:"watch" short:"w" help:"Go on with what changes, as it changes, until Ctrl-C: rows, JSON as a line for each object, or documents of YAML. Counters alone are no change."`
 }
 
 type getServicesCmd struct {

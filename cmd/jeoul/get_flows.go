@@ -17,7 +17,7 @@ import (
 
 type getFlowsCmd struct {
 	daemonFlags
-	Output string         `name:"output" short:"o" enum:"table,wide,json,yaml,name" default:"table" placeholder:"FORMAT" help:"table, wide (a table with more columns), json, yaml (both as the API's schemas have it) or name (${default})."`
+	getOutput
 	Of     []string       `arg:"" optional:"" name:"service/backend" predictor:"part" help:"Services, such as web, or backends, such as web/web01; all where none is named."`
 	Client clientNetwork  `name:"client" placeholder:"NETWORK" help:"Only flows of clients in this network, such as 192.0.2.0/24, or of this address."`
 	States []lb.FlowState `name:"state" enum:"${flowStates}" placeholder:"STATE" help:"Only flows in these states: ${enum}."`

@@ -100,7 +100,7 @@ func checked() *ops.Status {
 func got[T any](t *testing.T, s *shown, format string, k kind[T], names ...string) (string, error) {
 	t.Helper()
 	var out bytes.Buffer
-	err := show(t.Context(), &out, getFlags{daemonFlags: s.flags, Output: format}, k, query[T]{names, func(T) bool { return true }})
+	err := show(t.Context(), &out, getFlags{daemonFlags: s.flags, getOutput: getOutput{format}}, k, query[T]{names, func(T) bool { return true }})
 	return out.String(), err
 }
 

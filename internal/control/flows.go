@@ -19,7 +19,7 @@ type flowLister interface {
 	Flows(wanted func(*lb.Flow) bool, limit int) (flows []lb.Flow, matching uint64, err error)
 }
 
-// Flows lists remembered flows, by service, backend and client. It holds up no change. Errors: ops.ErrNotFound,
+// Flows lists remembered flows, by service, backend and client. It does not wait for the loop. Errors: ops.ErrNotFound,
 // ops.ErrBadRequest, those of the data plane.
 func (c *Controller) Flows(q ops.FlowQuery) (ops.FlowList, error) {
 	plane, ok := c.opt.DataPlane.(flowLister)

@@ -153,6 +153,10 @@ func (c *Controller) change(order ops.Order) (ops.Operation, error) {
 	if overlays == nil {
 		overlays = map[lb.BackendKey]overlay{}
 	}
+	var left map[lb.BackendKey]*ops.Left
+	if order.Verb == ops.Disable {
+		left = c.leftOf(c.view.keysOf(targets))
+	}
 	for _, at := range targets {
 		s, b := c.view.service(at), c.view.backend(at)
 		key := s.BackendKey(b)
@@ -165,7 +169,7 @@ func (c *Controller) change(order ops.Order) (ops.Operation, error) {
 			return ops.Operation{}, err
 		}
 		if order.Verb == ops.Disable {
-			after.drain = takenOut(after.drain, c.leftOf([]lb.BackendKey{key})[key])
+			after.drain = takenOut(after.drain, left[key])
 		}
 		lay(overlays, key, after)
 		op.changes = append(op.changes, change{key: key, target: targetOf(s, b), before: before})
@@ -191,6 +195,15 @@ func (c *Controller) change(order ops.Order) (ops.Operation, error) {
 	}
 	shown.Notes = append(shown.Notes, c.view.notes(op)...)
 	return shown, nil
+}
+
+// keysOf returns the identities of backends.
+func (v *view) keysOf(uses []use) []lb.BackendKey {
+	keys := make([]lb.BackendKey, len(uses))
+	for i, at := range uses {
+		keys[i] = v.service(at).BackendKey(v.backend(at))
+	}
+	return keys
 }
 
 // endEjections lets ejected backends back for an operation that enables them. It leaves nothing that
