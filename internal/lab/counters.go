@@ -118,7 +118,7 @@ func (h *Host) DeviceDrops() (Drops, error) {
 			d.HostReceive, d.HostTransmit, err = deviceDrops(h.Interface)
 			return err
 		}),
-		h.lab.Switch.Do(func() (err error) {
+		h.portOn.Do(func() (err error) {
 			d.PortReceive, d.PortTransmit, err = deviceDrops(h.Port)
 			return err
 		}),

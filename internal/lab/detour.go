@@ -32,7 +32,11 @@ func (l *Lab) Forward(on bool) error {
 
 // DetourReplies routes what servers send to clients through the balancer, or
 // takes that back. It is what a balancer that rewrites addresses needs of them.
+// Containers answer by their bridge, and so by the balancer, in any case.
 func (l *Lab) DetourReplies(on bool) error {
+	if l.spec.Containers {
+		return nil
+	}
 	return l.detour(l.Servers, l.addressesOf(roleClient), on)
 }
 
@@ -51,7 +55,10 @@ func (l *Lab) DetourVIP(vip netip.Addr, on bool) error {
 // addressesOf are the ranges that hold the IPv4 addresses of all hosts of a role: on
 // machines, whose addresses are their owner's, one for each.
 func (l *Lab) addressesOf(of role) (ranges []netip.Prefix) {
-	if l.far == nil {
+	switch {
+	case l.contained(of):
+		return []netip.Prefix{l.ContainerRange()}
+	case l.far == nil:
 		return []netip.Prefix{roleRange(of)}
 	}
 	for _, h := range l.Hosts() {

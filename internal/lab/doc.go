@@ -64,6 +64,11 @@
 // in native XDP, and its program is on every port, so that frames of XDP arrive whatever
 // host sends them, and have the same way past every subject. [Spec.Attacker] adds a host that floods the others.
 //
+// [Spec.Containers] makes the balancer a container host: servers have a veth into a bridge of
+// its own (br0, 198.19.0.1/16 and 2001:2:0:1::1/64) and their default routes by that, and
+// are 198.19.2.NN and 2001:2:0:1::2:NN. What is started on the balancer runs in a cgroup of
+// its own then, which the lab makes at the root of cgroup v2 and removes.
+//
 // Congestion control is cubic, per route: BBR's pacing makes bulk figures swing.
 // Duplicate address detection, router solicitations and autoconfiguration are
 // off, so nothing waits and nothing chatters. ARP and NDP are real: no neighbour
@@ -76,5 +81,5 @@
 //
 // A lab holds a lock on /run/jeoul/labs/ID.lock. When its owner dies, even by
 // SIGKILL, the lock is free, and the next [New] or [CleanStale] removes the
-// processes, namespaces, mounts and directory that it left.
+// processes, namespaces, mounts, cgroup and directory that it left.
 package lab

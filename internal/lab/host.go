@@ -24,8 +24,15 @@ type Host struct {
 	Name string
 	// Interface is the host's one device; empty for the switch.
 	Interface string
-	// Port is the switch's end of the host's link; empty for the switch.
+	// Port is the other end of the host's link, on the switch or in the bridge that the host
+	// is behind; empty for the switch.
 	Port string
+	// Bridge is the device of the bridge that servers are behind, on a balancer that has
+	// them for containers; empty on all others.
+	Bridge string
+	// Cgroup is the path of the cgroup in which all runs that is started on the host, as its
+	// programs see it; empty where there is none.
+	Cgroup string
 	MAC  net.HardwareAddr
 	IPv4 netip.Addr
 	IPv6 netip.Addr
@@ -37,6 +44,9 @@ type Host struct {
 	lab    *Lab
 	role   role
 	number int
+	// portOn is the host that has Port.
+	portOn *Host
+	cgroup *os.File
 
 	// mu guards the way in: while it is read-locked, the files are open and the
 	// keeper runs.
@@ -222,6 +232,7 @@ func (h *Host) leave() {
 		return
 	}
 	h.keeper.stop()
+	h.cgroup.Close() // of nil an error that means nothing
 	h.netns.Close()
 	h.mntns.Close()
 }

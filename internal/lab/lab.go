@@ -48,6 +48,9 @@ type Spec struct {
 	// KernelSettings leaves hosts the settings that the kernel gives new namespaces,
 	// but for those that keep the laboratory quiet.
 	KernelSettings bool
+	// Containers puts the servers behind a bridge on the balancer, as a container host has
+	// them: clients reach them through the balancer only, and so do their answers.
+	Containers bool
 	// Dir is the work directory. The caller's own is made if it is missing, and
 	// kept; by default it is a fresh one under the directory for temporary
 	// files, and goes with the lab.
@@ -113,6 +116,8 @@ func check(spec Spec) error {
 		return fmt.Errorf("%w: %d clients; use 1 to %d", ErrSpec, spec.Clients, maxPerRole)
 	case spec.Servers < 1 || spec.Servers > maxPerRole:
 		return fmt.Errorf("%w: %d servers; use 1 to %d", ErrSpec, spec.Servers, maxPerRole)
+	case spec.Containers && (spec.Wire || spec.CoreQueues || spec.BackQueues || spec.Attacker):
+		return fmt.Errorf("%w: containers go with none of Wire, CoreQueues, BackQueues and Attacker, which are for servers on the segment", ErrSpec)
 	case os.Geteuid() != 0:
 		return fmt.Errorf("%w: network namespaces need root; use sudo", ErrNoRights)
 	}
@@ -167,7 +172,7 @@ func (l *Lab) build(ctx context.Context) error {
 // plugIn makes the switch forward past its bridge. A lab can do without, but one for
 // loads of packets would measure its bridge.
 func (l *Lab) plugIn() error {
-	hosts := l.Hosts()[1:]
+	hosts := slices.DeleteFunc(l.Hosts()[1:], func(h *Host) bool { return h.portOn != l.Switch })
 	if l.spec.Wire {
 		return l.Switch.Do(func() (err error) {
 			l.wires, err = newWireSwitch(hosts)
@@ -198,6 +203,12 @@ func (l *Lab) addHosts(ctx context.Context) (err error) {
 		return h
 	}
 	l.Balancer = add(roleBalancer, 1)
+	if l.spec.Containers && err == nil {
+		err = l.bridgeContainers()
+		if failed := l.groupBalancer(); failed != nil {
+			l.note(fmt.Sprintf("no cgroup of its own for the balancer's programs: %v", failed))
+		}
+	}
 	for n := 1; n <= l.spec.Clients && err == nil; n++ {
 		l.Clients = append(l.Clients, add(roleClient, n))
 	}
@@ -262,7 +273,7 @@ func (l *Lab) addSwitch() (*Host, error) {
 		if err := l.setSysctls(roleSwitch); err != nil {
 			return err
 		}
-		return buildSwitch()
+		return buildBridge(portMAC(roleSwitch, 0))
 	})
 	if err != nil {
 		return h, fmt.Errorf("set up the switch: %w", err)
@@ -280,17 +291,22 @@ func (l *Lab) addHost(r role, n int) (*Host, error) {
 	h.Interface, h.Port = deviceName(h.Name, l.ID), portName(h.Name, l.ID)
 	h.MAC = hostMAC(r, n)
 	h.IPv4, h.IPv6 = hostAddresses(r, n)
+	h.portOn = l.Switch
+	if l.contained(r) {
+		h.IPv4, h.IPv6 = containerAddresses(n)
+		h.portOn = l.Balancer
+	}
 	if err := h.onKeeper(func() error { return h.prepare(l) }); err != nil {
 		return h, fmt.Errorf("set up host %s: %w", h.Name, err)
 	}
-	if err := l.Switch.onKeeper(func() error { return connect(h) }); err != nil {
+	if err := h.portOn.onKeeper(func() error { return connect(h) }); err != nil {
 		return h, err
 	}
 	if err := h.onKeeper(func() error { return h.configure(l) }); err != nil {
 		return h, fmt.Errorf("set up host %s: %w", h.Name, err)
 	}
-	if err := l.Switch.onKeeper(func() error { return h.configurePort(l) }); err != nil {
-		return h, fmt.Errorf("set up the switch: %w", err)
+	if err := h.portOn.onKeeper(func() error { return h.configurePort(l) }); err != nil {
+		return h, fmt.Errorf("set up the port of %s on %s: %w", h.Name, h.portOn.Name, err)
 	}
 	return h, nil
 }
@@ -326,11 +342,13 @@ func (h *Host) configure(l *Lab) error {
 	if note != "" {
 		l.note(note)
 	}
+	if err == nil && l.contained(h.role) {
+		err = h.routeByBridge()
+	}
 	return err
 }
 
-// configurePort sets the switch's end of the host's link. It runs inside the
-// switch.
+// configurePort sets the far end of the host's link. It runs where that is.
 func (h *Host) configurePort(l *Lab) error {
 	if err := l.setDevice(h.Port, l.portOffloads(h)); err != nil {
 		return err

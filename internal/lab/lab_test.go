@@ -320,6 +320,8 @@ func TestBadSpec(t *testing.T) {
 		{Clients: 1, Servers: 0},
 		{Clients: 100, Servers: 1},
 		{Clients: 1, Servers: -1},
+		{Clients: 1, Servers: 1, Containers: true, Wire: true},
+		{Clients: 1, Servers: 1, Containers: true, Attacker: true},
 	} {
 		l, err := New(t.Context(), spec)
 		if l != nil || !errors.Is(err, ErrSpec) {
@@ -339,6 +341,9 @@ func remains(t *testing.T, id, dir string) (left []string) {
 		if _, err := os.Lstat(path); !errors.Is(err, fs.ErrNotExist) {
 			left = append(left, path)
 		}
+	}
+	if hasCgroup(t, id) {
+		left = append(left, "cgroup "+cgroupName(id))
 	}
 	mounts, err := os.ReadFile("/proc/self/mountinfo")
 	if err != nil {

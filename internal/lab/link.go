@@ -40,13 +40,14 @@ const queueLength = 30000
 // xdpPass is XDP_PASS (include/uapi/linux/bpf.h).
 const xdpPass = 2
 
-// buildSwitch makes the bridge. It runs inside the switch.
-func buildSwitch() error {
+// buildBridge makes a bridge that has a MAC address. It runs inside the host that has it: the
+// switch, or a balancer of containers.
+func buildBridge(mac net.HardwareAddr) error {
 	no := false
 	ageing := bridgeAgeing
 	attrs := netlink.NewLinkAttrs()
 	attrs.Name = bridgeName
-	attrs.HardwareAddr = portMAC(roleSwitch, 0)
+	attrs.HardwareAddr = mac
 	bridge := &netlink.Bridge{LinkAttrs: attrs, MulticastSnooping: &no, AgeingTime: &ageing}
 	if err := netlink.LinkAdd(bridge); err != nil {
 		return fmt.Errorf("make the bridge %s: %w", bridgeName, err)
@@ -60,7 +61,7 @@ func buildSwitch() error {
 }
 
 // connect makes the link of host h: one end in h, the other a port of the
-// switch. It runs inside the switch.
+// switch, or of the bridge that h is behind. It runs where the port is.
 func connect(h *Host) error {
 	bridge, err := netlink.LinkByName(bridgeName)
 	if err != nil {
@@ -78,7 +79,7 @@ func connect(h *Host) error {
 	veth.PeerNamespace = netlink.NsFd(h.netns.Fd())
 	veth.PeerNumTxQueues, veth.PeerNumRxQueues = uint32(back), uint32(queues)
 	if err := netlink.LinkAdd(veth); err != nil {
-		return fmt.Errorf("link %s to the switch: %w", h.Name, err)
+		return fmt.Errorf("link %s to %s: %w", h.Name, h.portOn.Name, err)
 	}
 	return nil
 }
@@ -178,19 +179,22 @@ func up(name string) error {
 // address gives the host's device its addresses and sets the congestion control
 // of the routes that come with them. It runs inside the host. The text returned
 // says why congestion control could not be set.
-func (h *Host) address() (note string, err error) {
-	link, err := netlink.LinkByName(h.Interface)
+func (h *Host) address() (note string, err error) { return addAddresses(h.Interface, h.IPv4, h.IPv6) }
+
+// addAddresses is address for any device of the calling thread's namespace.
+func addAddresses(device string, v4, v6 netip.Addr) (note string, err error) {
+	link, err := netlink.LinkByName(device)
 	if err != nil {
-		return "", fmt.Errorf("find %s: %w", h.Interface, err)
+		return "", fmt.Errorf("find %s: %w", device, err)
 	}
-	prefixes := []netip.Prefix{netip.PrefixFrom(h.IPv4, prefix4), netip.PrefixFrom(h.IPv6, prefix6)}
+	prefixes := []netip.Prefix{netip.PrefixFrom(v4, prefix4), netip.PrefixFrom(v6, prefix6)}
 	for _, p := range prefixes {
 		flags := 0
 		if p.Addr().Is6() {
 			flags = unix.IFA_F_NODAD
 		}
 		if err := netlink.AddrAdd(link, &netlink.Addr{IPNet: ipNet(p), Flags: flags}); err != nil {
-			return "", fmt.Errorf("give %s the address %s: %w", h.Interface, p, err)
+			return "", fmt.Errorf("give %s the address %s: %w", device, p, err)
 		}
 		if err := setCongestionControl(link, p); err != nil {
 			note = fmt.Sprintf("congestion control is the kernel's default, not %s: %v", congestionControl, err)

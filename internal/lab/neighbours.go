@@ -19,9 +19,10 @@ const neighbourRoom = 512
 // presetNeighbours tells clients and servers each other's MAC addresses, where there would
 // be no room to learn them: behind no balancer every client asks for every server, and each
 // server for every client. Entries that are permanent take no room. The balancer
-// learns its neighbours, and they learn it, as on a real network.
+// learns its neighbours, and they learn it, as on a real network. Containers are neighbours of the
+// balancer alone.
 func (l *Lab) presetNeighbours() error {
-	if 2*len(l.Clients)*len(l.Servers) <= neighbourRoom {
+	if l.spec.Containers || 2*len(l.Clients)*len(l.Servers) <= neighbourRoom {
 		return nil
 	}
 	for _, side := range []struct{ hosts, others []*Host }{{l.Clients, l.Servers}, {l.Servers, l.Clients}} {

@@ -100,7 +100,7 @@ func (l *Lab) Offload(on bool) error {
 		if err := h.Do(func() error { return l.apply(h.Interface, l.hostOffloads()) }); err != nil {
 			return err
 		}
-		if err := l.Switch.Do(func() error { return l.apply(h.Port, l.portOffloads(h)) }); err != nil {
+		if err := h.portOn.Do(func() error { return l.apply(h.Port, l.portOffloads(h)) }); err != nil {
 			return err
 		}
 	}

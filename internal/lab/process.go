@@ -86,6 +86,9 @@ func (h *Host) Start(ctx context.Context, c Command) (*Process, error) {
 	}
 	cmd.WaitDelay = outputDelay
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: h.lab.deathSignal()}
+	if h.cgroup != nil {
+		cmd.SysProcAttr.UseCgroupFD, cmd.SysProcAttr.CgroupFD = true, int(h.cgroup.Fd())
+	}
 	if c.Stdin != nil {
 		cmd.Stdin = c.Stdin
 		if _, err := unix.IoctlGetTermios(int(c.Stdin.Fd()), unix.TCGETS); err == nil {

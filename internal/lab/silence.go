@@ -18,7 +18,7 @@ func (h *Host) Silence(on bool) error {
 	if h.machine != nil {
 		return fmt.Errorf("take host %s off the segment: %w", h.Name, ErrFar)
 	}
-	err := h.lab.Switch.Do(func() error {
+	err := h.portOn.Do(func() error {
 		port, err := netlink.LinkByName(h.Port)
 		if err != nil {
 			return err
@@ -29,7 +29,7 @@ func (h *Host) Silence(on bool) error {
 		return netlink.LinkSetUp(port)
 	})
 	if err != nil {
-		return fmt.Errorf("set the switch's port of %s: %w", h.Name, err)
+		return fmt.Errorf("set the port of %s: %w", h.Name, err)
 	}
 	return nil
 }

@@ -45,7 +45,7 @@ func (l *Lab) Spread(from []*Host, vip netip.Addr, servers []*Host, on bool) err
 
 // routeOver makes a route with a way over each server.
 func (h *Host) routeOver(vip netip.Addr, servers []*Host) (*netlink.Route, error) {
-	device, err := netlink.LinkByName(h.Interface)
+	device, err := netlink.LinkByName(h.deviceTo(roleServer))
 	if err != nil {
 		return nil, err
 	}

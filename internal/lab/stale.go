@@ -68,6 +68,7 @@ func removeRemains(ctx context.Context, id string, r record) error {
 	for _, path := range paths {
 		errs = append(errs, removeNamespace(path))
 	}
+	errs = append(errs, removeCgroup(ctx, id))
 	if r.Dir != "" {
 		errs = append(errs, os.RemoveAll(r.Dir))
 	}

@@ -46,7 +46,7 @@ func ownLab() {
 	// A deadline of its own, so that a failed test leaves no process.
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
-	l, err := New(ctx, Spec{Clients: 1, Servers: 1})
+	l, err := New(ctx, Spec{Clients: 1, Servers: 1, Containers: true})
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
@@ -55,7 +55,7 @@ func ownLab() {
 	told := owned{ID: l.ID, Dir: l.Dir}
 	// A master with a worker in its group, as nginx has, and a daemon that left
 	// for a session of its own.
-	p, err := l.Servers[0].Start(ctx, Command{Path: "sh", Args: []string{"-c",
+	p, err := l.Balancer.Start(ctx, Command{Path: "sh", Args: []string{"-c",
 		`sleep 1000 & setsid sleep 1000 & wait`}})
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
