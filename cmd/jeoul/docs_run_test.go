@@ -57,6 +57,7 @@ var trials = map[string]trial{
 	"jeoul get events":         {test: "testdata/root/overtcp.txtar"},
 	"jeoul get flows":          {test: "testdata/root/balance.txtar"},
 	"jeoul get services":       {test: "testdata/root/overtcp.txtar"},
+	"jeoul import":             {test: "testdata/script/import.txtar"},
 	"jeoul man":                {test: "man_test.go"},
 	"jeoul report":             {test: "testdata/root/measure.txtar"},
 	"jeoul report compare":     {test: "report_test.go"},
@@ -72,6 +73,7 @@ var trials = map[string]trial{
 	"jeoul wire":               {test: "testdata/root/wire.txtar"},
 
 	"curl":                    {test: "testdata/root/balance.txtar"},
+	"ipvsadm-save":            {reason: notOurs},
 	"kill":                    {test: "testdata/root/balance.txtar"},
 	"ip":                      {test: "testdata/root/balance.txtar"},
 	"dpkg":                    {test: "scripts/packages/guest.sh"},

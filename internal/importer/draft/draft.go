@@ -1,0 +1,219 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package draft holds a configuration while it is made of another balancer's: the services as far
+// as they are read, and what has become of each line of the input. A reader of a dialect fills it;
+// Finish makes the file of it that Jeoul reads.
+package draft
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"strings"
+	"time"
+
+	"github.com/jeoul/jeoul/internal/lb"
+)
+
+// ErrNothing says that no service of the input can be carried over; the remarks say why.
+var ErrNothing = errors.New("no service could be carried over")
+
+// Options are what the input cannot say.
+type Options struct {
+	// Interfaces take the packets; empty: those that the input names.
+	Interfaces []string
+	// VIPs stand for services that listen on every address, one for each family.
+	VIPs []netip.Addr
+	// Sources are the addresses of the balancer that mode fullnat sends from.
+	Sources []netip.Addr
+	// Mode, unless it is empty, is that of all services.
+	Mode lb.Mode
+	// HTTPAsTCP takes what speaks HTTP, and asks nothing of a proxy but to balance, for TCP.
+	HTTPAsTCP bool
+	// Resolve looks up the addresses of a host; nil: names of hosts are left out.
+	Resolve func(name string) ([]netip.Addr, error)
+	// Include reads the files that a pattern of the input names, in their order; nil: what
+	// another file has is left out.
+	Include func(pattern string) ([]File, error)
+}
+
+// File is a text and the name that it was read under.
+type File struct {
+	Name string
+	Data []byte
+}
+
+// At is a line of an input, from 1.
+type At struct {
+	File string
+	Line int
+}
+
+// String returns "file:line".
+func (a At) String() string { return fmt.Sprintf("%s:%d", a.File, a.Line) }
+
+// Kind is what has become of a line that was not carried over as it stands.
+type Kind string
+
+// The kinds.
+const (
+	// Left is not in the configuration, and what the line does is not done.
+	Left Kind = "left out"
+	// Approximated is in the configuration, and does not do quite the same.
+	Approximated Kind = "approximated"
+	// Needless has no counterpart, and needs none.
+	Needless Kind = "not needed"
+)
+
+// Remark is what a person is told of a line.
+type Remark struct {
+	At   At
+	Kind Kind
+	// Text is the line, shortened.
+	Text string
+	// Why says why, and what to do.
+	Why string
+}
+
+// String returns "file:line: kind: `line`: why".
+func (r Remark) String() string { return fmt.Sprintf("%s: %s: `%s`: %s", r.At, r.Kind, r.Text, r.Why) }
+
+// Service is one that is being read.
+type Service struct {
+	lb.Service
+	// At is where it begins, and Backends[i] stands at BackendAt[i].
+	At        At
+	BackendAt []At
+}
+
+// Add appends a backend that stands at a line.
+func (s *Service) Add(at At, b lb.Backend) {
+	s.Backends, s.BackendAt = append(s.Backends, b), append(s.BackendAt, at)
+}
+
+// Draft is a configuration that is being made.
+type Draft struct {
+	Options
+	// Dialect is what the input is written in, and Input the name of its first file.
+	Dialect, Input string
+	Services       []*Service
+	Timeouts       lb.Timeouts
+	Remarks        []Remark
+
+	// interfaces are those that the input names, and sources the addresses that it sends from.
+	interfaces []string
+	sources    []netip.Addr
+	lines      []Line
+	texts      map[At]string
+	// carried are the lines that readers have taken, and remarked those that have a remark.
+	carried, remarked map[At]bool
+	// dropped are services that were left out after they had been read.
+	dropped []*Service
+}
+
+// New returns an empty draft.
+func New(dialect, input string, options Options) *Draft {
+	return &Draft{Options: options, Dialect: dialect, Input: input, texts: map[At]string{}, carried: map[At]bool{}, remarked: map[At]bool{}}
+}
+
+// NewService adds a service of TCP, which begins at a line.
+func (d *Draft) NewService(at At) *Service {
+	s := &Service{At: at}
+	s.Protocol, s.Scheduler = lb.TCP, lb.Maglev
+	d.Services = append(d.Services, s)
+	d.Carry(at)
+	return s
+}
+
+// Carry notes that lines are in the configuration.
+func (d *Draft) Carry(lines ...At) {
+	for _, at := range lines {
+		d.carried[at] = true
+	}
+}
+
+// Left notes that a line is left out, and why, and what to do.
+func (d *Draft) Left(at At, format string, args ...any) { d.remark(at, Left, format, args...) }
+
+// Approximate notes that what the configuration has of a line is not quite the same.
+func (d *Draft) Approximate(at At, format string, args ...any) {
+	d.remark(at, Approximated, format, args...)
+}
+
+// Needless notes that a line has no counterpart and needs none.
+func (d *Draft) Needless(at At, format string, args ...any) { d.remark(at, Needless, format, args...) }
+
+func (d *Draft) remark(at At, kind Kind, format string, args ...any) {
+	d.remarked[at] = true
+	d.Remarks = append(d.Remarks, Remark{at, kind, d.Text(at), fmt.Sprintf(format, args...)})
+}
+
+// longestText bounds what is shown of a line, in characters.
+const longestText = 100
+
+// Text returns a line of the input, shortened.
+func (d *Draft) Text(at At) string {
+	text := []rune(strings.Join(strings.Fields(d.texts[at]), " "))
+	if len(text) > longestText {
+		return string(text[:longestText-1]) + "…"
+	}
+	return string(text)
+}
+
+// Arrives notes an interface that the input takes packets on.
+func (d *Draft) Arrives(name string) { d.interfaces = appendNew(d.interfaces, name) }
+
+// SendsFrom notes an address of the balancer that the input sends from.
+func (d *Draft) SendsFrom(addr netip.Addr) { d.sources = appendNew(d.sources, addr) }
+
+func appendNew[T comparable](list []T, value T) []T {
+	for _, have := range list {
+		if have == value {
+			return list
+		}
+	}
+	return append(list, value)
+}
+
+// VIP returns the address that stands for every address of a family.
+func (d *Draft) VIP(four bool) (netip.Addr, bool) {
+	for _, addr := range d.VIPs {
+		if addr.Is4() == four {
+			return addr, true
+		}
+	}
+	return netip.Addr{}, false
+}
+
+// NewCheck returns a check of a type with what holds where nothing is written.
+func NewCheck(kind lb.CheckType) lb.Check {
+	c := lb.Check{Type: kind, Interval: lb.DefaultCheckInterval, Timeout: lb.DefaultCheckTimeout, Rise: lb.DefaultCheckRise, Fall: lb.DefaultCheckFall}
+	switch kind {
+	case lb.CheckHTTP:
+		c.HTTP = &lb.HTTPCheck{Method: lb.DefaultCheckMethod, Path: lb.DefaultCheckPath}
+	case lb.CheckTLS:
+		c.TLS = &lb.TLSCheck{}
+	case lb.CheckDNS:
+		c.DNS = &lb.DNSCheck{Type: lb.DefaultCheckRecord, Code: lb.DefaultCheckCode}
+	case lb.CheckUDP:
+		c.UDP = &lb.UDPCheck{}
+	case lb.CheckExec:
+		c.Exec = &lb.ExecCheck{}
+	}
+	return c
+}
+
+// SetTimes sets a check's interval and timeout, 0 for the default, and keeps the timeout within the
+// interval, as Jeoul asks.
+func SetTimes(c *lb.Check, interval, timeout time.Duration) {
+	if interval > 0 {
+		c.Interval = min(max(interval, 100*time.Millisecond), time.Hour)
+	}
+	if timeout > 0 {
+		c.Timeout = min(max(timeout, 10*time.Millisecond), time.Minute)
+	}
+	c.Timeout = min(c.Timeout, c.Interval)
+	if c.Fast > 0 {
+		c.Fast = min(max(c.Fast, c.Timeout, 100*time.Millisecond), c.Interval)
+	}
+}

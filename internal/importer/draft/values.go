@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package draft
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// errNoResolver is the answer to names of hosts where none are to be looked up.
+var errNoResolver = errors.New("is the name of a host; write its address, or give --resolve")
+
+// Address reads an address, or the name of a host where those are looked up. Brackets around an
+// address of IPv6 may stand.
+func (d *Draft) Address(text string) (netip.Addr, error) {
+	if inner, ok := strings.CutPrefix(text, "["); ok {
+		text = strings.TrimSuffix(inner, "]")
+	}
+	if addr, err := netip.ParseAddr(text); err == nil {
+		return addr.Unmap(), nil
+	}
+	switch {
+	case text == "":
+		return netip.Addr{}, errors.New("an address is missing")
+	case strings.ContainsAny(text, "$`"):
+		return netip.Addr{}, fmt.Errorf("%q is a variable; write its value", text)
+	case !hostName(text):
+		return netip.Addr{}, fmt.Errorf("%q is not an address", text)
+	case d.Resolve == nil:
+		return netip.Addr{}, fmt.Errorf("%s %w", text, errNoResolver)
+	}
+	addrs, err := d.Resolve(text)
+	if err != nil {
+		return netip.Addr{}, fmt.Errorf("look up %s: %w", text, err)
+	}
+	if len(addrs) == 0 {
+		return netip.Addr{}, fmt.Errorf("%s has no address", text)
+	}
+	return addrs[0].Unmap(), nil
+}
+
+// hostName says whether a text can be the name of a host.
+func hostName(text string) bool {
+	return !strings.ContainsFunc(text, func(r rune) bool {
+		return r != '-' && r != '.' && r != '_' && (r < '0' || r > '9') && (r < 'a' || r > 'z') && (r < 'A' || r > 'Z')
+	})
+}
+
+// SplitPort splits "HOST:PORT", "[HOST]:PORT", and, with no port, "HOST" and an address of IPv6.
+func SplitPort(text string) (host, port string) {
+	if host, port, err := net.SplitHostPort(text); err == nil {
+		return host, port
+	}
+	return strings.TrimSuffix(strings.TrimPrefix(text, "["), "]"), ""
+}
+
+// Port reads a port by its number or by the name that /etc/services has for it.
+func Port(network, text string) (uint16, error) {
+	port, err := strconv.ParseUint(text, 10, 16)
+	if err == nil && port > 0 {
+		return uint16(port), nil
+	}
+	if text == "" || text[0] >= '0' && text[0] <= '9' || strings.ContainsAny(text, "$`") {
+		return 0, fmt.Errorf("%q is not a port", text)
+	}
+	named, err := net.LookupPort(network, text)
+	if err != nil || named == 0 {
+		return 0, fmt.Errorf("%q is not a port that /etc/services has; write its number", text)
+	}
+	return uint16(named), nil
+}
+
+// Number reads a whole number up to most; a greater one is most, and cut is true.
+func Number(text string, most uint64) (n uint64, cut bool, err error) {
+	n, err = strconv.ParseUint(text, 10, 64)
+	if err != nil {
+		return 0, false, fmt.Errorf("%q is not a whole number", text)
+	}
+	return min(n, most), n > most, nil
+}
+
+// Time reads a length of time with an optional unit (us, ms, s, m, h, d); without one, it is in
+// units of unit.
+func Time(text string, unit time.Duration) (time.Duration, error) {
+	digits := strings.TrimRight(text, "abcdefghijklmnopqrstuvwxyz")
+	switch text[len(digits):] {
+	case "":
+	case "us":
+		unit = time.Microsecond
+	case "ms":
+		unit = time.Millisecond
+	case "s":
+		unit = time.Second
+	case "m":
+		unit = time.Minute
+	case "h":
+		unit = time.Hour
+	case "d":
+		unit = 24 * time.Hour
+	default:
+		return 0, fmt.Errorf("%q is not a length of time", text)
+	}
+	n, err := strconv.ParseFloat(digits, 64)
+	if err != nil || n < 0 || n*float64(unit) > float64(365*24*time.Hour) {
+		return 0, fmt.Errorf("%q is not a length of time", text)
+	}
+	return time.Duration(n * float64(unit)), nil
+}

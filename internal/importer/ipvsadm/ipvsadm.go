@@ -1,0 +1,164 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package ipvsadm reads what configures IPVS: the rules that ipvsadm-save prints, and command lines
+// of ipvsadm(8).
+package ipvsadm
+
+import (
+	"strings"
+
+	"github.com/google/shlex"
+
+	"github.com/jeoul/jeoul/internal/importer/draft"
+)
+
+// reader is one input.
+type reader struct {
+	*draft.Draft
+	services map[string]*service
+	order    []*service
+}
+
+// service is a virtual service of IPVS.
+type service struct {
+	*draft.Service
+	// spec is how the input names it.
+	spec string
+	// scheduler is IPVS's name, and flags are its flags.
+	scheduler, flags string
+	at               draft.At
+	// dropped says that a later command takes it back.
+	dropped bool
+}
+
+// Read fills a draft.
+func Read(d *draft.Draft, file draft.File) error {
+	lines, err := d.Lines(file)
+	if err != nil {
+		return err
+	}
+	if err := d.CheckDialect(lines); err != nil {
+		return err
+	}
+	r := &reader{Draft: d, services: map[string]*service{}}
+	for _, line := range lines {
+		if !line.Blank("#") {
+			r.line(line)
+		}
+	}
+	r.finish()
+	return nil
+}
+
+// line reads a command.
+func (r *reader) line(line draft.Line) {
+	words, err := shlex.Split(line.Text)
+	if err != nil {
+		r.Left(line.At, "a quotation that does not end; look at it by hand")
+		return
+	}
+	words = command(words)
+	if len(words) == 0 {
+		r.Left(line.At, "no command of ipvsadm; look at it by hand")
+		return
+	}
+	o, err := parse(words)
+	if err != nil {
+		r.Left(line.At, "%v; look at it by hand", err)
+		return
+	}
+	r.run(line.At, o)
+}
+
+// command returns the words after the program's name, or nil where they are of another program.
+func command(words []string) []string {
+	for len(words) > 0 && (words[0] == "sudo" || words[0] == "$") {
+		words = words[1:]
+	}
+	if len(words) > 0 && (words[0] == "ipvsadm" || strings.HasSuffix(words[0], "/ipvsadm")) {
+		words = words[1:]
+	}
+	if len(words) == 0 || !strings.HasPrefix(words[0], "-") {
+		return nil
+	}
+	return words
+}
+
+// run does what a command does.
+func (r *reader) run(at draft.At, o options) {
+	switch o.command {
+	case "A", "E":
+		r.setService(at, o)
+	case "a", "e":
+		r.setServer(at, o)
+	case "D":
+		if s := r.of(at, o); s != nil {
+			s.dropped = true
+			delete(r.services, s.spec)
+			r.Carry(at)
+		}
+	case "d":
+		r.deleteServer(at, o)
+	case "C":
+		for _, s := range r.order {
+			s.dropped = true
+		}
+		clear(r.services)
+		r.Carry(at)
+	case "set":
+		r.setTimeouts(at, o)
+	case "start-daemon":
+		r.Left(at, "IPVS tells another balancer of its connections; Jeoul does not: balancers with the same backends choose alike by the scheduler maglev, without a word between them")
+	default:
+		r.Needless(at, "configures nothing")
+	}
+}
+
+// of returns the service that a command names, or leaves the command out.
+func (r *reader) of(at draft.At, o options) *service {
+	s, known := r.services[o.kind+o.service]
+	switch {
+	case known:
+		return s
+	case o.kind == "f":
+		r.Left(at, "of a service by firewall mark, which is left out")
+	case o.kind == "sctp":
+		r.Left(at, "of a service of SCTP, which is left out")
+	default:
+		r.Left(at, "names the service %s, which no line before it adds, or which is left out", o.service)
+	}
+	return nil
+}
+
+// deleteServer takes a backend back.
+func (r *reader) deleteServer(at draft.At, o options) {
+	s := r.of(at, o)
+	if s == nil {
+		return
+	}
+	host, port := draft.SplitPort(o.server)
+	for j, b := range s.Backends {
+		if addr, err := r.Address(host); err == nil && addr == b.Address && (port == "" || b.Port == 0 || r.samePort(s, port, b.Port)) {
+			s.Backends = append(s.Backends[:j], s.Backends[j+1:]...)
+			s.BackendAt = append(s.BackendAt[:j], s.BackendAt[j+1:]...)
+			r.Carry(at)
+			return
+		}
+	}
+	r.Left(at, "names the backend %s, which no line before it adds", o.server)
+}
+
+func (r *reader) samePort(s *service, text string, port uint16) bool {
+	n, err := draft.Port(s.Protocol.String(), text)
+	return err == nil && n == port
+}
+
+// finish hands over the services that the commands have left.
+func (r *reader) finish() {
+	for _, s := range r.order {
+		if !s.dropped {
+			r.schedule(s)
+			r.Services = append(r.Services, s.Service)
+		}
+	}
+}
