@@ -81,7 +81,7 @@ func changePoint(t *testing.T, name string, params subject.Params, connections i
 		t.Fatalf("no subject %s", name)
 	}
 	return Point{Subject: s, Params: params, Concurrency: connections, Experiment: changeExperiment{},
-		By: Load{Changes: Changes{Ports: 1000}}, Form: Form{Lab: Size{5, 25}}}
+		By: Load{Changes: Changes{Ports: 1000}}, Form: Form{Lab: Size{Clients: 5, Servers: 25}}}
 }
 
 func TestChangeHoldsWhatItsSubjectCanCarry(t *testing.T) {

@@ -24,7 +24,7 @@ func TestOneKernelHoldsSoManyConnections(t *testing.T) {
 	// Of a machine of 24 GiB; roomy has no such limits.
 	limits := roomy
 	limits.Orphans, limits.TCPPages = 131_072, 383_868
-	form := Form{Lab: Size{25, 25}, Web: Web{5120}, Repeats: 1, Subjects: []Subject{{Name: "direct"}},
+	form := Form{Lab: Size{Clients: 25, Servers: 25}, Web: Web{5120}, Repeats: 1, Subjects: []Subject{{Name: "direct"}},
 		Loads: []Load{{Name: "ab", Kind: "ab", Concurrency: []int{131_072, 150_000, 191_934, 191_935}, Requests: 200_000}}}
 	tests := map[int]struct {
 		patient  bool

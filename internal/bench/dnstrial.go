@@ -25,6 +25,9 @@ import (
 // trial.
 const dnsMostLost = 1.0
 
+// dnsTry is how long a query may take by which a program on the balancer's host tries a subject.
+const dnsTry = time.Second
+
 // dnsTrial is one trial of the DNS experiment with its subject up.
 type dnsTrial struct {
 	runner  *runner
@@ -58,7 +61,7 @@ func (d *dnsTrial) conduct(ctx context.Context) error {
 		return err
 	}
 	d.writeCounts(result)
-	d.writeReading(result, probing.Reading())
+	d.writeReading(result, d.trial.read(probing))
 	return nil
 }
 
@@ -80,9 +83,17 @@ func (d *dnsTrial) ready(ctx context.Context) error {
 			return server.waitFor(ctx, server.host, netip.AddrPortFrom(d.runner.lab.VIP4, dnsPort))
 		})
 	}
-	for i, client := range d.runner.lab.Clients[:d.trial.By.DNSPerf.Generators[0]] {
+	for i, client := range d.runner.generators(d.trial.Point, d.trial.By.DNSPerf.Generators[0]) {
+		if d.trial.local() && i > 0 {
+			break // the host asks as one
+		}
 		group.Go(func() error {
-			return poll(ctx, nameServerBound, func() error { return askName(ctx, client, d.running.Target(i)) })
+			return poll(ctx, nameServerBound, func() error {
+				if d.trial.local() {
+					return d.runner.tries(ctx, load.DNSPerf{Question: dnsQuestion, Once: true, Timeout: dnsTry}, load.Share{Target: d.running.Target(i), Concurrency: 1})
+				}
+				return askName(ctx, client, d.running.Target(i))
+			})
 		})
 	}
 	return group.Wait()
@@ -104,9 +115,9 @@ var hasTask = lab.NewTask("has-address", func(_ context.Context, h *lab.Host, ad
 func (d *dnsTrial) clients() []load.Client {
 	by := d.trial.By.DNSPerf
 	var clients []load.Client
-	for i, host := range d.runner.lab.Clients[:by.Generators[0]] {
+	for i, host := range d.runner.generators(d.trial.Point, by.Generators[0]) {
 		share := load.Share{Target: d.running.Target(i), Concurrency: by.Clients[0], Duration: d.trial.Duration}
-		clients = append(clients, d.runner.client(host, share))
+		clients = append(clients, d.runner.client(i, host, share))
 	}
 	return clients
 }

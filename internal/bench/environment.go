@@ -90,6 +90,12 @@ func (f Form) notes() []string {
 	if f.has(true) {
 		all = append(all, bulkNotes...)
 	}
+	if f.Lab.Containers {
+		all = append(all, containersNote)
+	}
+	if slices.ContainsFunc(f.Loads, Load.local) {
+		all = append(all, localNote)
+	}
 	all = append(all, f.experimentNotes()...)
 	if len(f.Tune) > 0 {
 		all = append(all, tunedNote)

@@ -49,8 +49,12 @@ func (f Form) notesOnMachines() []string {
 // onMachines takes a form as it runs on the machines of an inventory: with as many
 // clients and servers as there are. The error says why nothing of it can.
 func (f Form) onMachines(inventory *remote.Inventory) (Form, error) {
+	contained := f.Lab.Containers
 	f.Lab = Size{Clients: len(inventory.Clients), Servers: len(inventory.Servers)}
 	f.far = true
+	if contained {
+		return f, fmt.Errorf("%w: its servers are containers of the balancer's host (lab.containers)", ErrMachines)
+	}
 	reasons := f.farAbsent()
 	var all []string
 	for _, l := range f.Loads {

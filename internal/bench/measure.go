@@ -75,19 +75,20 @@ func (m *measurement) ready(ctx context.Context) error {
 
 func (m *measurement) clients() []load.Client {
 	var clients []load.Client
-	for i, host := range m.runner.lab.Clients[:m.trial.participants()] {
+	for i, host := range m.runner.generators(m.trial.Point, m.trial.participants()) {
 		share := m.trial.share(i)
 		share.Target = m.running.Target(i)
 		share.URL = m.url(share.Target)
 		share.CPUs = m.trial.cpus(i)
-		clients = append(clients, m.runner.client(host, share, m.trial.tied()...))
+		clients = append(clients, m.runner.client(i, host, share, m.trial.tied()...))
 	}
 	return clients
 }
 
-// client is a host that takes a share of a load, tied to cpus if there are any.
-func (r *runner) client(host *lab.Host, share load.Share, cpus ...int) load.Client {
-	share.Dir, share.Executable = host.Dir, host.Executable(r.options.Executable)
+// client is generator number i (from 0) of a load, on a host, tied to cpus if there are any.
+// Its directory is that of client number i, wherever it runs.
+func (r *runner) client(i int, host *lab.Host, share load.Share, cpus ...int) load.Client {
+	share.Dir, share.Executable = r.lab.Clients[i].Dir, host.Executable(r.options.Executable)
 	client := load.Client{Name: host.Name, Share: share, Start: load.StartOn(host, cpus...)}
 	if host.Far() {
 		client.Far, client.CPUs = host, cpus
@@ -226,6 +227,7 @@ var cpuMetrics = map[results.Part]struct{ cores, perRequest string }{
 	results.SaturatedBalancer: {results.BalancerCPUCores, results.BalancerCPUUsPerRequest},
 	results.SaturatedClient:   {results.ClientCPUCores, results.ClientCPUUsPerRequest},
 	results.SaturatedBackend:  {results.BackendCPUCores, results.BackendCPUUsPerRequest},
+	probe.PartHost:            {results.BalancerHostCPUCores, results.BalancerHostCPUUsPerRequest},
 	probe.PartSwitch:          {results.SwitchCPUCores, results.SwitchCPUUsPerRequest},
 }
 

@@ -217,6 +217,9 @@ func (p Point) params() map[string]any {
 	if p.Tune != "" {
 		all[paramTuned] = p.Tune
 	}
+	if from := p.from(); from != "" {
+		all[paramFrom] = from
+	}
 	if p.Experiment != nil {
 		maps.Copy(all, p.Experiment.params(p))
 		maps.Copy(all, p.Params)

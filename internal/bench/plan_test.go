@@ -18,7 +18,7 @@ var roomy = probe.Limits{OpenFiles: 1_000_000, Cores: 64, LocalPorts: 60_000}
 
 func TestPlanInterleavesRepeats(t *testing.T) {
 	form := Form{
-		Lab: Size{2, 2}, Web: Web{5120}, Repeats: 2,
+		Lab: Size{Clients: 2, Servers: 2}, Web: Web{5120}, Repeats: 2,
 		Subjects: []Subject{{Name: "direct"}, {Name: "haproxy-http", Params: map[string][]any{"threads": {1, 2}}}},
 		Loads: []Load{
 			{Name: "ab", Kind: "ab", Concurrency: []int{10}, RequestsEach: 3},
@@ -78,7 +78,7 @@ func TestPlanNamesObstacles(t *testing.T) {
 }
 
 func TestClientsAndServersHaveLimitsToo(t *testing.T) {
-	form := Form{Lab: Size{1, 1}, Web: Web{5120}, Repeats: 1, Subjects: []Subject{{Name: "direct"}},
+	form := Form{Lab: Size{Clients: 1, Servers: 1}, Web: Web{5120}, Repeats: 1, Subjects: []Subject{{Name: "direct"}},
 		Loads: []Load{{Name: "ab", Kind: "ab", Concurrency: []int{500, 5000, 15_000, 30_000}, Requests: 30_000}}}
 	want := map[int]string{500: "", 5000: "local ports", 15_000: "open files", 30_000: "ab can hold"}
 	for _, trial := range Plan(form, probe.Limits{OpenFiles: 10_000, Cores: 2, LocalPorts: 4000}, Absent{}) {
@@ -109,7 +109,7 @@ func TestSharesAddUp(t *testing.T) {
 
 // bulkForm is a form of bulk loads.
 func bulkForm(streams ...int) Form {
-	return Form{Lab: Size{2, 2}, Repeats: 1,
+	return Form{Lab: Size{Clients: 2, Servers: 2}, Repeats: 1,
 		Subjects: []Subject{{Name: "routed"}, {Name: "iptables-nth"}, {Name: "haproxy-tcp", Params: map[string][]any{"threads": {1}, "splice": {"off"}}}},
 		Loads:    []Load{{Name: "bulk", Kind: "iperf3", Concurrency: streams, Duration: time.Second, Pinned: true, Offloads: true}}}
 }

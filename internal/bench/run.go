@@ -443,7 +443,7 @@ func blank(t Trial) results.Trial {
 
 // setup is where a trial's subject is started.
 func (r *runner) setup(t Trial) subject.Setup {
-	setup := subject.Setup{Lab: r.lab, Services: webServices(r.lab), Executable: r.options.Executable, Other: r.options.Other}
+	setup := subject.Setup{Lab: r.lab, Services: webServices(r.lab), Executable: r.options.Executable, Other: r.options.Other, Local: t.local()}
 	switch {
 	case t.Experiment != nil:
 		setup.Services = t.Experiment.services(r.lab, t.Point)

@@ -52,6 +52,8 @@ type Form struct {
 type Size struct {
 	Clients int `yaml:"clients"`
 	Servers int `yaml:"servers"`
+	// Containers has the servers behind a bridge on the balancer, as a container host has.
+	Containers bool `yaml:"containers"`
 }
 
 // String says the size in words.
@@ -62,7 +64,11 @@ func (s Size) String() string {
 		}
 		return fmt.Sprintf("%d %s", n, noun)
 	}
-	return counted(s.Clients, "client") + " and " + counted(s.Servers, "server")
+	servers := "server"
+	if s.Containers {
+		servers = "container"
+	}
+	return counted(s.Clients, "client") + " and " + counted(s.Servers, servers)
 }
 
 // Web is what the web servers serve; it is empty where no load asks them.
@@ -115,6 +121,9 @@ type Load struct {
 	Rate   []int   `yaml:"rate"`
 	Search *Search `yaml:"search"`
 	Keep   bool    `yaml:"keep"`
+	// From is where the generators run: clients, which is what an empty one means, or
+	// balancer, beside the balancer on its host.
+	From string `yaml:"from"`
 	// Repeats is how often this load's points are measured; 0 is as the form says.
 	Repeats int `yaml:"repeats"`
 }
@@ -212,6 +221,7 @@ func (f Form) check(at path, fail failFunc) {
 	}
 	between(f.Repeats, 1, MaxRepeats, "repeats")
 	f.checkTuning(at, fail)
+	f.checkContainers(at, fail)
 	if len(f.Subjects) == 0 {
 		fail(at.to("subjects"), "empty; name at least one of %s", strings.Join(subject.Names(), ", "))
 	}

@@ -58,14 +58,14 @@ func TestParseSuite(t *testing.T) {
 	want := &Suite{
 		Name: "small", Title: "A small suite",
 		Long: Form{
-			Lab: Size{2, 2}, Web: Web{5120}, Repeats: 2, Subjects: subjects,
+			Lab: Size{Clients: 2, Servers: 2}, Web: Web{5120}, Repeats: 2, Subjects: subjects,
 			Loads: []Load{
 				{Name: "ab", Kind: "ab", Concurrency: []int{10, 20}, RequestsEach: 3, MinRequests: 50},
 				{Name: "kept", Kind: "wrk", Concurrency: []int{10}, Duration: time.Second, Repeats: 1},
 			},
 		},
 		Quick: Form{
-			Lab: Size{2, 2}, Web: Web{5120}, Repeats: 1, Subjects: subjects,
+			Lab: Size{Clients: 2, Servers: 2}, Web: Web{5120}, Repeats: 1, Subjects: subjects,
 			Loads: []Load{{Name: "ab", Kind: "ab", Concurrency: []int{4}, Duration: time.Second}},
 		},
 		Published: &results.Published{Source: "a document", Machine: "a machine",

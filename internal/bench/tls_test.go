@@ -82,7 +82,7 @@ func (deaf) Obstacle(subject.Params, int, probe.Limits) string { return "" }
 // TestTLSObstacle names a proxy that cannot end TLS.
 func TestTLSObstacle(t *testing.T) {
 	kind, _ := load.Find("ab")
-	form := Form{Lab: Size{1, 1}, Web: Web{FileBytes: 1}}
+	form := Form{Lab: Size{Clients: 1, Servers: 1}, Web: Web{FileBytes: 1}}
 	limits := probe.Limits{OpenFiles: 20_000, Cores: 2, LocalPorts: 60_000}
 	proxy, _ := subject.Find("haproxy-http")
 	for _, tc := range []struct {

@@ -205,17 +205,28 @@ func (x transactions) conduct(ctx context.Context, r *runner, t Trial, running s
 	if err != nil {
 		return nil, err
 	}
-	m.write(result, probing.Reading())
+	m.write(result, t.read(probing))
 	x.name(&blank)
 	return []results.Trial{blank}, nil
 }
 
+// transactTry is for how long a subject is tried by a program on the balancer's host.
+const transactTry = 10 * time.Millisecond
+
 // transactsAll returns nil once every client that takes part has made a transaction.
 func (m *measurement) transactsAll(ctx context.Context) error {
 	group, ctx := errgroup.WithContext(ctx)
-	for i, client := range m.runner.lab.Clients[:m.trial.participants()] {
+	for i, client := range m.runner.generators(m.trial.Point, m.trial.participants()) {
+		if m.trial.local() && i > 0 {
+			break // the host asks as one
+		}
 		group.Go(func() error {
-			return poll(ctx, readyBound, func() error { return transactOnce(ctx, client, m.running.Target(i)) })
+			return poll(ctx, readyBound, func() error {
+				if m.trial.local() {
+					return m.runner.tries(ctx, m.trial.Kind, load.Share{Target: m.running.Target(i), Concurrency: 1, Duration: transactTry})
+				}
+				return transactOnce(ctx, client, m.running.Target(i))
+			})
 		})
 	}
 	return group.Wait()

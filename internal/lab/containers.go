@@ -30,7 +30,7 @@ func containerAddresses(n int) (v4, v6 netip.Addr) {
 }
 
 // Containers says whether the servers are behind a bridge on the balancer.
-func (l *Lab) Containers() bool { return l.spec.Containers }
+func (l *Lab) Containers() bool { return l.Balancer.Bridge != "" }
 
 // ContainerRange is the range that holds the servers' IPv4 addresses and the bridge's,
 // where they are behind one.

@@ -33,9 +33,9 @@ type Host struct {
 	// Cgroup is the path of the cgroup in which all runs that is started on the host, as its
 	// programs see it; empty where there is none.
 	Cgroup string
-	MAC  net.HardwareAddr
-	IPv4 netip.Addr
-	IPv6 netip.Addr
+	MAC    net.HardwareAddr
+	IPv4   netip.Addr
+	IPv6   netip.Addr
 	// Dir is the host's own directory, inside the lab's.
 	Dir string
 	// Namespace is the name that `ip netns exec` takes.

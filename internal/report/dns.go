@@ -195,6 +195,7 @@ func dnsMachine(s *section) sheet {
 		fixed(metricField("Server CPU", "%", results.NameServerCPUPercent), 0),
 		fixed(metricField("Relay CPU", "%", results.RelayCPUPercent), 0),
 		fixed(metricField("Balancer CPU", "µs/query", results.BalancerCPUUsPerRequest), 2),
+		fixed(metricField("Balancer's host CPU", "µs/query", results.BalancerHostCPUUsPerRequest), 2),
 		fixed(metricField("Context switches", "/s", results.ContextSwitchesPerS), 0),
 		fixed(metricField("User", "%", results.HostUserPercent), 0),
 		fixed(metricField("System", "%", results.HostSystemPercent), 0),
@@ -254,6 +255,9 @@ func dnsVerdict(s *section) []string {
 		if mode := strings.Split(strings.TrimPrefix(subject, ownPrefix), "-")[0]; mode == string(lb.NAT) || mode == string(lb.L2DSR) {
 			all = append(all, s.dnsOver(subject, iptablesSubject, dnsOverRules)...)
 			all = append(all, s.dnsOver(subject, relay, dnsOverRelay)...)
+			if s.local() {
+				all = append(all, s.dnsOver(subject, baselineSubject, localOverDirect)...)
+			}
 		}
 		own = append(own, subject)
 	}
@@ -265,6 +269,11 @@ func dnsVerdict(s *section) []string {
 		}
 	}
 	return sentences
+}
+
+// local says whether the section's load generators were on the balancer's host.
+func (s *section) local() bool {
+	return slices.ContainsFunc(s.Groups, func(g *group) bool { return g.is(fromBalancer) })
 }
 
 // dnsBoundedAt says whether generators were told to ask no more than a subject answered.

@@ -138,7 +138,7 @@ func latencyChart(s *section, colours *palette) figure {
 }
 
 // partInks are the inks of cpuParts.
-var partInks = []ink{inkSky, inkBaseline, inkVermillion, inkGreen}
+var partInks = []ink{inkSky, inkBaseline, inkVermillion, inkOrange, inkGreen}
 
 func partChart(s *section) figure {
 	c := &chart{Axis: "µs of CPU per request, all parts", Kind: stackedBars}

@@ -36,6 +36,10 @@ const (
 	// paramConfigured says what the balancer was configured with, where that is
 	// what points are compared by.
 	paramConfigured = "configured"
+	// paramFrom says where the load generators were, where servers are containers of the
+	// balancer's host: beyond that, or fromBalancer, on it.
+	paramFrom    = "from"
+	fromBalancer = "balancer"
 )
 
 // paramInfo says how a parameter is shown.
@@ -68,6 +72,7 @@ var known = []paramInfo{
 	{Name: "requests", Title: "Requests asked", Text: counted("request")},
 	{Name: paramFileBytes, Title: "File size", Text: func(v string) string { return v + " file" }},
 	{Name: "duration_seconds", Title: "Duration", Text: func(v string) string { return v + " s long" }},
+	{Name: paramFrom, Title: "From", Text: fromText},
 	{Name: "clients", Title: "Clients", Text: counted("client")},
 	{Name: paramServices, Title: "Services", Text: counted("service")},
 	{Name: paramBackends, Title: "Backends", Text: counted("backend")},
@@ -113,6 +118,17 @@ var known = []paramInfo{
 		Order: []string{"one service", "all modes", "all schedulers"}},
 	{Name: paramFlows, Title: "Flows", Text: counted("flow")},
 }
+
+// fromText says where the load generators of a group were.
+func fromText(v string) string {
+	if v == fromBalancer {
+		return "from the balancer's host"
+	}
+	return "from beyond the balancer's host"
+}
+
+// is says whether the group's load generators were there; anywhere will do for an empty word.
+func (g *group) is(from string) bool { return from == "" || g.Params[paramFrom].word == from }
 
 // Values of parameters.
 const (

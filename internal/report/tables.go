@@ -43,7 +43,7 @@ var shownMetrics = []string{
 	results.BalancerCPUUsPerRequest, results.ClientCPUUsPerRequest,
 	results.BackendCPUUsPerRequest, results.SwitchCPUUsPerRequest,
 	results.BalancerCPUCores, results.ClientCPUCores, results.BackendCPUCores,
-	results.SwitchCPUCores, results.IdleCPUCores,
+	results.SwitchCPUCores, results.IdleCPUCores, results.BalancerHostCPUCores, results.BalancerHostCPUUsPerRequest,
 	results.NsPerPacket, results.NsNetOfEmpty, results.RatioToEmpty,
 }
 
@@ -294,6 +294,7 @@ var cpuParts = []cpuPart{
 	{"Clients", results.ClientCPUCores, results.ClientCPUUsPerRequest},
 	{"Switch", results.SwitchCPUCores, results.SwitchCPUUsPerRequest},
 	{"Balancer", results.BalancerCPUCores, results.BalancerCPUUsPerRequest},
+	{"Balancer's host", results.BalancerHostCPUCores, results.BalancerHostCPUUsPerRequest},
 	{"Backends", results.BackendCPUCores, results.BackendCPUUsPerRequest},
 }
 

@@ -204,7 +204,11 @@ const (
 	ClientCPUCores   = "client_cpu_cores"
 	BackendCPUCores  = "backend_cpu_cores"
 	SwitchCPUCores   = "switch_cpu_cores"
-	IdleCPUCores     = "idle_cpu_cores"
+	// BalancerHostCPUCores and BalancerHostCPUUsPerRequest are the balancer's and the generators',
+	// where these run on its host.
+	BalancerHostCPUCores        = "balancer_host_cpu_cores"
+	BalancerHostCPUUsPerRequest = "balancer_host_cpu_us_per_request"
+	IdleCPUCores                = "idle_cpu_cores"
 	// SettingsChanged is how many settings of hosts `jeoul tune` had to change.
 	SettingsChanged     = "settings_changed"
 	ListenDrops         = "listen_drops"

@@ -25,6 +25,8 @@ type DNSPerf struct {
 	// Timeout is after how long without an answer a query counts as lost, in whole
 	// seconds; 0 leaves dnsperf's own default, DNSPerfTimeout.
 	Timeout time.Duration
+	// Once asks the question once, and ends.
+	Once bool
 }
 
 // DNSPerfTimeout is dnsperf's own.
@@ -49,7 +51,12 @@ func (k DNSPerf) Prepare(share Share) ([]string, error) {
 	}
 	seconds := func(d time.Duration) string { return strconv.Itoa(int(d.Seconds())) }
 	command := []string{"dnsperf", "-s", share.Target.Addr().String(), "-p", strconv.Itoa(int(share.Target.Port())),
-		"-d", questions, "-l", seconds(share.Duration), "-c", strconv.Itoa(share.Concurrency)}
+		"-d", questions, "-c", strconv.Itoa(share.Concurrency)}
+	if k.Once {
+		command = append(command, "-n", "1")
+	} else {
+		command = append(command, "-l", seconds(share.Duration))
+	}
 	if k.Threads > 0 {
 		command = append(command, "-T", strconv.Itoa(k.Threads))
 	}

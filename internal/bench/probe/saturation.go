@@ -31,6 +31,10 @@ type Usage struct {
 // PartSwitch is the laboratory's own switch.
 const PartSwitch results.Part = "switch"
 
+// PartHost is the balancer's host where load generators run on it, too: it cannot be said which
+// of them a limit is.
+const PartHost results.Part = "the balancer's host"
+
 // The thresholds of Saturated.
 const (
 	// fullThread is the share of a core from which a thread counts as busy all
@@ -57,7 +61,8 @@ const (
 //  4. else: unknown.
 //
 // The switch may win by the rule, but it is a part of the laboratory and not of
-// what is weighed: then the result is unknown, and the note says so.
+// what is weighed: then the result is unknown, and the note says so. So it is with
+// PartHost.
 func Saturated(parts []Usage, idle, cores float64) (results.Part, string) {
 	figures := describe(parts, idle, cores)
 	if full, reason := fullest(parts); full != nil {
@@ -124,7 +129,7 @@ func fullest(parts []Usage) (full *Usage, reason string) {
 
 // known maps a part to what a result may name.
 func known(part results.Part) results.Part {
-	if part == PartSwitch {
+	if part == PartSwitch || part == PartHost {
 		return results.SaturatedUnknown
 	}
 	return part

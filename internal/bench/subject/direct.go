@@ -52,7 +52,7 @@ type runningDirect struct {
 
 // spread routes the clients' connections over the servers, or takes that back.
 func (r *runningDirect) spread(on bool) error {
-	return r.setup.Lab.Spread(r.setup.Lab.Clients, r.setup.Lab.VIP4, r.setup.Services[0].Servers, on)
+	return r.setup.Lab.Spread(r.setup.clients(), r.setup.Lab.VIP4, r.setup.Services[0].Servers, on)
 }
 
 func (r *runningDirect) Target(i int) netip.AddrPort { return r.setup.unbalanced(i) }

@@ -155,7 +155,7 @@ func guardFar(ctx context.Context, rules natRules, setup Setup, on bool) error {
 
 // deleting takes the very rules back that a set-up has.
 func (r iptablesRules) deleting(setup Setup) []byte {
-	return []byte(strings.ReplaceAll(string(r.text(setup, iptablesFirst)), "-A PREROUTING", "-D PREROUTING"))
+	return []byte(strings.ReplaceAll(string(r.text(setup, false)), "-A PREROUTING", "-D PREROUTING"))
 }
 
 // clearFar takes the very rules back that were set, and the chain if no other program has

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"net/netip"
 	"path/filepath"
+	"strings"
 
 	"github.com/jeoul/jeoul/internal/bench/probe"
 	"github.com/jeoul/jeoul/internal/lab"
@@ -54,29 +55,65 @@ func toServer(setup Setup, i, _ int, server *lab.Host) netip.AddrPort {
 	return netip.AddrPortFrom(server.IPv4, setup.Services[i].Port)
 }
 
-// What stands before the rules in the form of iptables-restore(8), which hands a
-// table to the kernel whole, and what takes the one chain back that they are in.
+// The table, in the form of iptables-restore(8), which hands it to the kernel whole, and its
+// chains: of what others send, of what the host itself does, and the last of both.
 const (
-	iptablesFirst = "*nat\n"
-	iptablesAnew  = "*nat\n-F PREROUTING\n"
-	iptablesClear = "*nat\n-F PREROUTING\n-X PREROUTING\nCOMMIT\n"
+	iptablesTable = "*nat\n"
+	prerouting    = "PREROUTING"
+	output        = "OUTPUT"
+	postrouting   = "POSTROUTING"
 )
 
-// text are the rules for a set-up, behind their first lines.
-func (r iptablesRules) text(setup Setup, first string) []byte {
-	text := bytes.NewBufferString(first)
-	for i, service := range setup.Services {
-		for _, protocol := range service.protocols() {
-			r.writeNth(text, setup, i, protocol)
+// chains are those that the rules for a set-up are in. The host's own programs pass OUTPUT and
+// not PREROUTING; a container that asks the VIP and is sent to its neighbour must be answered by
+// way of the host, so that it asks from the host's address.
+func (iptablesRules) chains(setup Setup) []string {
+	chains := []string{prerouting}
+	if setup.Local {
+		chains = append(chains, output)
+	}
+	if setup.Lab.Containers() {
+		chains = append(chains, postrouting)
+	}
+	return chains
+}
+
+// each writes an option before each of the chains: -F empties it, -X gives it up.
+func (r iptablesRules) each(setup Setup, options ...string) string {
+	var text strings.Builder
+	for _, chain := range r.chains(setup) {
+		for _, option := range options {
+			fmt.Fprintf(&text, "%s %s\n", option, chain)
+		}
+	}
+	return text.String()
+}
+
+// text are the rules for a set-up; anew, in place of those that are there.
+func (r iptablesRules) text(setup Setup, anew bool) []byte {
+	text := bytes.NewBufferString(iptablesTable)
+	if anew {
+		text.WriteString(r.each(setup, "-F"))
+	}
+	for _, chain := range r.chains(setup) {
+		if chain == postrouting {
+			within := setup.Lab.ContainerRange()
+			fmt.Fprintf(text, "-A %s -s %s -d %s -m conntrack --ctstate DNAT -j MASQUERADE\n", chain, within, within)
+			continue
+		}
+		for i, service := range setup.Services {
+			for _, protocol := range service.protocols() {
+				r.writeNth(text, setup, i, protocol, chain)
+			}
 		}
 	}
 	text.WriteString("COMMIT\n")
 	return text.Bytes()
 }
 
-// writeNth writes a rule for each server of service number i that takes new
+// writeNth writes into a chain a rule for each server of service number i that takes new
 // connections.
-func (r iptablesRules) writeNth(text *bytes.Buffer, setup Setup, i int, protocol lb.Protocol) {
+func (r iptablesRules) writeNth(text *bytes.Buffer, setup Setup, i int, protocol lb.Protocol, chain string) {
 	service, vip := setup.Services[i], setup.vip(i)
 	var taking []netip.AddrPort
 	for j, server := range service.Servers {
@@ -85,7 +122,7 @@ func (r iptablesRules) writeNth(text *bytes.Buffer, setup Setup, i int, protocol
 		}
 	}
 	for n, to := range taking {
-		fmt.Fprintf(text, "-A PREROUTING -d %s -p %s -m %s --dport %d", vip.Addr(), protocol, protocol, vip.Port())
+		fmt.Fprintf(text, "-A %s -d %s -p %s -m %s --dport %d", chain, vip.Addr(), protocol, protocol, vip.Port())
 		// Of those that the rules before left over, one in so many.
 		if left := len(taking) - n; left > 1 {
 			fmt.Fprintf(text, " -m statistic --mode nth --every %d --packet 0", left)
@@ -95,18 +132,14 @@ func (r iptablesRules) writeNth(text *bytes.Buffer, setup Setup, i int, protocol
 }
 
 func (r iptablesRules) set(ctx context.Context, setup Setup, anew bool) error {
-	first := iptablesFirst
-	if anew {
-		first = iptablesAnew
-	}
-	return restoreIPTables(ctx, setup.Lab.Balancer, r.text(setup, first))
+	return restoreIPTables(ctx, setup.Lab.Balancer, r.text(setup, anew))
 }
 
 func (r iptablesRules) clear(ctx context.Context, setup Setup) error {
 	if setup.Lab.Far() {
 		return r.clearFar(ctx, setup)
 	}
-	return restoreIPTables(ctx, setup.Lab.Balancer, []byte(iptablesClear))
+	return restoreIPTables(ctx, setup.Lab.Balancer, []byte(iptablesTable+r.each(setup, "-F", "-X")+"COMMIT\n"))
 }
 
 // can says that shares other than equal ones cannot be had.

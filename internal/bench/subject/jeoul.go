@@ -52,6 +52,9 @@ const unprovenShare = 4
 func (s jeoul) config(setup Setup, params Params, socket string) *config.Config {
 	file := config.New()
 	file.Interfaces, file.Hook, file.Socket = []string{setup.Lab.Balancer.Interface}, s.hook, socket
+	if setup.Lab.Containers() {
+		file.Interfaces = append(file.Interfaces, setup.Lab.Balancer.Bridge)
+	}
 	if s.mode == lb.FullNAT {
 		file.FullNAT.Addresses = []netip.Addr{setup.Lab.FullNAT}
 	}

@@ -62,6 +62,8 @@ type Setup struct {
 	Lab *lab.Lab
 	// Services are what clients ask for: one for all of them, or one for each.
 	Services []Service
+	// Local says that the clients are programs on the balancer's host.
+	Local bool
 	// Certificate is the path of a certificate with its key (PEM), for a subject that
 	// ends TLS; empty where the services have none.
 	Certificate string

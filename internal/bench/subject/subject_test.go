@@ -126,7 +126,26 @@ func TestIPTablesRules(t *testing.T) {
 -A PREROUTING -d 198.18.0.100 -p tcp -m tcp --dport 5202 -j DNAT --to-destination 198.18.2.2:5202
 COMMIT
 `
-	if diff := cmp.Diff(want, string(iptablesRules{to: toServer}.text(setup, iptablesFirst))); diff != "" {
+	if diff := cmp.Diff(want, string(iptablesRules{to: toServer}.text(setup, false))); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+// TestIPTablesRulesOfContainers has the rules of a host that has its servers and its clients.
+func TestIPTablesRulesOfContainers(t *testing.T) {
+	setup := paper()
+	setup.Lab.Balancer.Bridge, setup.Local = "br0", true
+	setup.Services[0].Servers = setup.Services[0].Servers[:1]
+	want := `*nat
+-F PREROUTING
+-F OUTPUT
+-F POSTROUTING
+-A PREROUTING -d 198.18.0.100 -p tcp -m tcp --dport 80 -j DNAT --to-destination 198.18.2.1:80
+-A OUTPUT -d 198.18.0.100 -p tcp -m tcp --dport 80 -j DNAT --to-destination 198.18.2.1:80
+-A POSTROUTING -s 198.19.0.0/16 -d 198.19.0.0/16 -m conntrack --ctstate DNAT -j MASQUERADE
+COMMIT
+`
+	if diff := cmp.Diff(want, string(iptablesRules{to: toServer}.text(setup, true))); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 }
@@ -233,7 +252,7 @@ func TestRelaysHavePortsOfTheirOwn(t *testing.T) {
 -A PREROUTING -d 198.18.0.100 -p tcp -m tcp --dport 5202 -j DNAT --to-destination 198.18.0.1:10001
 COMMIT
 `
-	if diff := cmp.Diff(want, string(iptablesRules{to: toRelay}.text(setup, iptablesFirst))); diff != "" {
+	if diff := cmp.Diff(want, string(iptablesRules{to: toRelay}.text(setup, false))); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 }
