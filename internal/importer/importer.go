@@ -10,6 +10,7 @@ import (
 	"slices"
 
 	"github.com/jeoul/jeoul/internal/importer/draft"
+	"github.com/jeoul/jeoul/internal/importer/haproxy"
 	"github.com/jeoul/jeoul/internal/importer/ipvsadm"
 )
 
@@ -36,6 +37,7 @@ type dialect struct {
 
 var dialects = []dialect{
 	{"ipvsadm", ipvsadm.Read, "#"},
+	{"haproxy", haproxy.Read, "#"},
 }
 
 // Dialects are the names of the languages that are read.

@@ -228,6 +228,7 @@ func fuzz(f *testing.F, name string) {
 }
 
 func FuzzIPVSAdm(f *testing.F) { fuzz(f, "ipvsadm") }
+func FuzzHAProxy(f *testing.F) { fuzz(f, "haproxy") }
 
 // TestRefused: what cannot be read is refused with its line.
 func TestRefused(t *testing.T) {

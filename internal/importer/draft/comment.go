@@ -12,7 +12,7 @@ import (
 
 // heading is the comment on the file.
 func (d *Draft) heading() string {
-	text := fmt.Sprintf("Made of %s by `jeoul import %s`.", d.Input, d.Dialect)
+	text := fmt.Sprintf("Made of %s by `jeoul import %s`.", printable(d.Input), d.Dialect)
 	if left := d.Count(Left); left > 0 {
 		text += fmt.Sprintf(" Left out, as the command says of each: %d.", left)
 	}
@@ -23,7 +23,7 @@ func (d *Draft) heading() string {
 func (d *Draft) comments() []string {
 	texts := make([]string, len(d.Services))
 	for i, s := range d.Services {
-		texts[i] = fmt.Sprintf("%s, %s: %s", s.At, d.Dialect, d.Text(s.At))
+		texts[i] = fmt.Sprintf("%s, %s: %s", printable(s.At.String()), d.Dialect, d.Text(s.At))
 	}
 	return texts
 }

@@ -9,8 +9,10 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 	"strings"
 	"time"
+	"unicode"
 
 	"github.com/jeoul/jeoul/internal/lb"
 )
@@ -102,18 +104,19 @@ type Draft struct {
 
 	// interfaces are those that the input names, and sources the addresses that it sends from.
 	interfaces []string
-	sources    []netip.Addr
+	sources    []source
 	lines      []Line
 	texts      map[At]string
 	// carried are the lines that readers have taken, and remarked those that have a remark.
 	carried, remarked map[At]bool
+	said              map[Remark]bool
 	// dropped are services that were left out after they had been read.
 	dropped []*Service
 }
 
 // New returns an empty draft.
 func New(dialect, input string, options Options) *Draft {
-	return &Draft{Options: options, Dialect: dialect, Input: input, texts: map[At]string{}, carried: map[At]bool{}, remarked: map[At]bool{}}
+	return &Draft{Options: options, Dialect: dialect, Input: input, texts: map[At]string{}, carried: map[At]bool{}, remarked: map[At]bool{}, said: map[Remark]bool{}}
 }
 
 // NewService adds a service of TCP, which begins at a line.
@@ -145,15 +148,20 @@ func (d *Draft) Needless(at At, format string, args ...any) { d.remark(at, Needl
 
 func (d *Draft) remark(at At, kind Kind, format string, args ...any) {
 	d.remarked[at] = true
-	d.Remarks = append(d.Remarks, Remark{at, kind, d.Text(at), fmt.Sprintf(format, args...)})
+	r := Remark{at, kind, d.Text(at), fmt.Sprintf(format, args...)}
+	if !d.said[r] { // a line may be read for each of several services
+		d.said[r] = true
+		d.Remarks = append(d.Remarks, r)
+	}
 }
 
 // longestText bounds what is shown of a line, in characters.
 const longestText = 100
 
-// Text returns a line of the input, shortened.
+// Text returns a line of the input, shortened, and without what a terminal or a comment would take
+// for something else.
 func (d *Draft) Text(at At) string {
-	text := []rune(strings.Join(strings.Fields(d.texts[at]), " "))
+	text := []rune(printable(strings.Join(strings.Fields(d.texts[at]), " ")))
 	if len(text) > longestText {
 		return string(text[:longestText-1]) + "…"
 	}
@@ -163,8 +171,18 @@ func (d *Draft) Text(at At) string {
 // Arrives notes an interface that the input takes packets on.
 func (d *Draft) Arrives(name string) { d.interfaces = appendNew(d.interfaces, name) }
 
+// source is an address that the input sends from, and where it stands.
+type source struct {
+	addr netip.Addr
+	at   At
+}
+
 // SendsFrom notes an address of the balancer that the input sends from.
-func (d *Draft) SendsFrom(addr netip.Addr) { d.sources = appendNew(d.sources, addr) }
+func (d *Draft) SendsFrom(at At, addr netip.Addr) {
+	if !slices.ContainsFunc(d.sources, func(s source) bool { return s.addr == addr }) {
+		d.sources = append(d.sources, source{addr, at})
+	}
+}
 
 func appendNew[T comparable](list []T, value T) []T {
 	for _, have := range list {
@@ -214,6 +232,19 @@ func SetTimes(c *lb.Check, interval, timeout time.Duration) {
 	}
 	c.Timeout = min(c.Timeout, c.Interval)
 	if c.Fast > 0 {
-		c.Fast = min(max(c.Fast, c.Timeout, 100*time.Millisecond), c.Interval)
+		c.Fast = max(c.Fast, c.Timeout, 100*time.Millisecond)
 	}
+	if c.Fast >= c.Interval {
+		c.Fast = 0
+	}
+}
+
+// printable replaces characters that are not.
+func printable(text string) string {
+	return strings.Map(func(r rune) rune {
+		if unicode.IsPrint(r) {
+			return r
+		}
+		return unicode.ReplacementChar
+	}, text)
 }

@@ -46,13 +46,14 @@ func (d *Draft) write() ([]byte, error) {
 		case err == nil:
 			return comment(text, d.heading(), d.comments())
 		case !errors.As(err, &problems) || !d.drop(problems):
-			return nil, fmt.Errorf("import %s: %w", d.Input, err)
+			return nil, errors.New("import " + withoutPlace(err.Error(), d.Input))
 		}
 	}
 }
 
 // settle gives services what they lack: a name of their own, and addresses to send from.
 func (d *Draft) settle() {
+	d.checkSources()
 	names := map[string]bool{}
 	d.Services = slices.DeleteFunc(d.Services, func(s *Service) bool {
 		if d.Mode != "" {
@@ -173,7 +174,28 @@ func (d *Draft) fullNAT() []netip.Addr {
 	if len(d.Sources) > 0 {
 		return d.Sources
 	}
-	return d.sources
+	var addrs []netip.Addr
+	for _, s := range d.sources {
+		addrs = append(addrs, s.addr)
+	}
+	return addrs
+}
+
+// checkSources leaves out addresses of the input that are those of a service.
+func (d *Draft) checkSources() {
+	taken := map[netip.Addr]bool{}
+	for _, s := range d.Services {
+		taken[s.VIP] = true
+		for _, b := range s.Backends {
+			taken[b.Address] = true
+		}
+	}
+	d.sources = slices.DeleteFunc(d.sources, func(s source) bool {
+		if taken[s.addr] {
+			d.Left(s.at, "%s is a VIP or a backend's address, and mode %s sends from another; name one by --source", s.addr, lb.FullNAT)
+		}
+		return taken[s.addr]
+	})
 }
 
 // config returns the configuration of the services.

@@ -5,6 +5,7 @@ package draft
 import (
 	"errors"
 	"fmt"
+	"math/bits"
 	"net"
 	"net/netip"
 	"strconv"
@@ -110,4 +111,34 @@ func Time(text string, unit time.Duration) (time.Duration, error) {
 		return 0, fmt.Errorf("%q is not a length of time", text)
 	}
 	return time.Duration(n * float64(unit)), nil
+}
+
+// Network reads a network, or an address as the network of it alone.
+func Network(text string) (netip.Prefix, bool) {
+	if addr, err := netip.ParseAddr(text); err == nil && addr.Zone() == "" && !addr.Is4In6() {
+		return netip.PrefixFrom(addr, addr.BitLen()), true
+	}
+	if host, mask, ok := strings.Cut(text, "/"); ok && strings.Contains(mask, ".") {
+		text = host + "/" + strconv.Itoa(leadingOnes(mask))
+	}
+	prefix, err := netip.ParsePrefix(text)
+	if err != nil || prefix.Addr().Is4In6() {
+		return netip.Prefix{}, false
+	}
+	return prefix.Masked(), true
+}
+
+// leadingOnes returns the length of a mask such as 255.255.0.0, or -1.
+func leadingOnes(mask string) int {
+	addr, err := netip.ParseAddr(mask)
+	if err != nil || !addr.Is4() {
+		return -1
+	}
+	b := addr.As4()
+	value := uint32(b[0])<<24 | uint32(b[1])<<16 | uint32(b[2])<<8 | uint32(b[3])
+	ones := bits.LeadingZeros32(^value)
+	if value<<ones != 0 {
+		return -1
+	}
+	return ones
 }

@@ -1,0 +1,303 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package haproxy reads haproxy.cfg, as far as what it says is of layer 4.
+package haproxy
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/jeoul/jeoul/internal/importer/draft"
+)
+
+const needsProxy = "needs mode proxy, which Jeoul does not have yet; keep HAProxy in front of these backends"
+
+// line is a line of a section, in words; no says that it takes something back.
+type line struct {
+	at    draft.At
+	words []string
+	no    bool
+}
+
+// is says whether a line begins with words.
+func (l line) is(words ...string) bool {
+	return len(l.words) >= len(words) && slices.Equal(l.words[:len(words)], words)
+}
+
+// last returns the last word.
+func (l line) last() string { return l.words[len(l.words)-1] }
+
+// section is a part of the file: global, defaults, frontend, backend, listen, or another one.
+type section struct {
+	kind, name string
+	at         draft.At
+	lines      []line
+	defaults   *section // nil: none stands before it
+	// carried says that a service is made of it, or goes by it.
+	carried  bool
+	settings *settings
+	servers  []server // once they are read
+	// why says why none is.
+	why string
+}
+
+// reader is one input.
+type reader struct {
+	*draft.Draft
+	sections []*section
+}
+
+// Read fills a draft.
+func Read(d *draft.Draft, file draft.File) error {
+	lines, err := d.Lines(file)
+	if err != nil {
+		return err
+	}
+	if err := d.CheckDialect(lines); err != nil {
+		return err
+	}
+	r := &reader{Draft: d}
+	r.split(lines)
+	for _, s := range r.sections {
+		if s.listens() {
+			r.decide(s)
+		}
+	}
+	for _, s := range r.sections {
+		r.remark(s)
+	}
+	for _, s := range r.sections {
+		if s.listens() && s.carried {
+			r.serve(s)
+		}
+	}
+	return nil
+}
+
+// others are sections that have nothing of balancing.
+var others = map[string]string{
+	"userlist": needsProxy, "peers": "stick tables are not shared with other balancers; maglev and sh choose alike on each of them, without tables",
+	"resolvers": "names are not looked up while Jeoul runs; write addresses, or configure services by the API", "mailers": "Jeoul sends no mail; watch its events or metrics",
+	"cache": needsProxy, "http-errors": needsProxy, "ring": "is of HAProxy's log", "log-forward": "is of HAProxy's log", "program": "is of HAProxy's process",
+	"fcgi-app": needsProxy, "crt-list": needsProxy, "crt-store": needsProxy, "traces": "is of HAProxy's log", "log-profile": "is of HAProxy's log", "acme": needsProxy,
+}
+
+// split makes sections of lines.
+func (r *reader) split(lines []draft.Line) {
+	var now, defaults *section
+	for _, l := range lines {
+		words, err := split(l.Text)
+		if err != nil {
+			r.Left(l.At, "%v", err)
+			continue
+		}
+		if len(words) == 0 {
+			continue
+		}
+		if slices.Contains([]string{"global", "defaults", "frontend", "backend", "listen"}, words[0]) || others[words[0]] != "" {
+			now = &section{kind: words[0], at: l.At, defaults: defaults, settings: newSettings()}
+			if len(words) > 1 {
+				now.name = words[1]
+			}
+			if at := slices.Index(words, "from"); at > 0 && at+1 < len(words) {
+				now.defaults = r.named("defaults", words[at+1])
+			}
+			if now.kind == "defaults" {
+				defaults = now
+			}
+			r.sections = append(r.sections, now)
+			continue
+		}
+		if now == nil {
+			r.Left(l.At, "stands before the first section; look at it by hand")
+			continue
+		}
+		entry := line{at: l.At, words: words}
+		if words[0] == "no" && len(words) > 1 {
+			entry.words, entry.no = words[1:], true
+		}
+		now.lines = append(now.lines, entry)
+	}
+}
+
+// named returns the section of a kind and name, or nil.
+func (r *reader) named(kind, name string) *section {
+	for _, s := range r.sections {
+		if s.kind == kind && s.name == name {
+			return s
+		}
+	}
+	return nil
+}
+
+// listens says whether clients connect to a section.
+func (s *section) listens() bool { return s.kind == "frontend" || s.kind == "listen" }
+
+// all are the lines of a section after those of its defaults.
+func (s *section) all() []line {
+	if s.defaults == nil {
+		return s.lines
+	}
+	return slices.Concat(s.defaults.all(), s.lines)
+}
+
+// last returns the last line of a section or its defaults that begins with a word, or nil.
+func (s *section) last(word string) *line {
+	lines := s.all()
+	for i := len(lines) - 1; i >= 0; i-- {
+		if lines[i].is(word) {
+			return &lines[i]
+		}
+	}
+	return nil
+}
+
+// http says whether a section is of HTTP.
+func (s *section) http() bool {
+	mode := s.last("mode")
+	return mode != nil && mode.is("mode", "http")
+}
+
+// target returns the section that has the servers of one that listens, or nil.
+func (r *reader) target(s *section) *section {
+	name := ""
+	for _, l := range s.all() {
+		if l.is("default_backend") && len(l.words) > 1 {
+			name = l.words[1]
+		}
+	}
+	for _, l := range s.lines {
+		if l.is("use_backend") && len(l.words) == 2 {
+			name = l.words[1]
+			break
+		}
+	}
+	if name == "" && s.kind == "listen" {
+		return s
+	}
+	if b := r.named("backend", name); b != nil {
+		return b
+	}
+	return r.named("listen", name)
+}
+
+// decide says of a section that listens whether services can be made of it.
+func (r *reader) decide(s *section) {
+	to := r.target(s)
+	s.why = r.whyNot(s, to)
+	if s.why != "" {
+		if to != nil && to != s && to.why == "" {
+			to.why = "of the " + s.kind + " " + s.name + ", which " + s.why
+		}
+		return
+	}
+	for _, used := range []*section{s, to} {
+		for ; used != nil; used = used.defaults {
+			used.carried = true
+		}
+	}
+}
+
+// whyNot says why no service can be made of a section, "" if one can.
+func (r *reader) whyNot(s, to *section) string {
+	for _, l := range slices.Concat(s.lines, linesOf(to)) {
+		switch {
+		case l.is("disabled") && !l.no:
+			return "is disabled"
+		case l.is("use_backend") && (len(l.words) > 2 || strings.Contains(l.last(), "%[")):
+			return "chooses backends by what clients send: " + needsProxy
+		}
+	}
+	switch {
+	case to == nil:
+		return "has no backend"
+	case !s.http() && !to.http():
+		return ""
+	case !r.HTTPAsTCP:
+		return "is of HTTP: " + needsProxy + ", or give --http-as-tcp where balancing connections is enough"
+	}
+	for _, l := range slices.Concat(s.all(), to.all()) {
+		if what := onlyHTTP(l); what != "" {
+			return "has `" + what + "`: " + needsProxy
+		}
+	}
+	return ""
+}
+
+func linesOf(s *section) []line {
+	if s == nil {
+		return nil
+	}
+	return s.lines
+}
+
+// onlyHTTP returns what a line asks of a proxy that a balancer of connections cannot do, or "".
+func onlyHTTP(l line) string {
+	if l.no {
+		return ""
+	}
+	switch l.words[0] {
+	case "http-request", "http-response", "http-after-response", "redirect", "cookie", "compression", "capture", "monitor-uri", "stats", "appsession",
+		"reqadd", "reqrep", "reqirep", "reqdel", "rspadd", "rsprep", "rspdel", "filter", "use-server":
+		return strings.Join(l.words[:min(2, len(l.words))], " ")
+	case "option":
+		if len(l.words) > 1 && slices.Contains([]string{"forwardfor", "originalto", "http_proxy", "httpclose", "forwarded"}, l.words[1]) {
+			return "option " + l.words[1]
+		}
+	case "balance":
+		if len(l.words) > 1 && (l.words[1] == "uri" || l.words[1] == "url_param" || strings.HasPrefix(l.words[1], "hdr") || strings.HasPrefix(l.words[1], "hash")) {
+			return "balance " + l.words[1]
+		}
+	}
+	return ""
+}
+
+// remark reads the lines of a section, or leaves them out.
+func (r *reader) remark(s *section) {
+	switch {
+	case s.kind == "global":
+		r.Needless(s.at, "is of HAProxy's process")
+		for _, l := range s.lines {
+			r.global(l)
+		}
+	case others[s.kind] != "":
+		r.leave(s, others[s.kind])
+	case !s.carried && s.kind == "defaults":
+		r.leave(s, "of sections that are left out")
+	case !s.carried:
+		why := s.why
+		if why == "" {
+			why = "no frontend that is carried over leads to it"
+		}
+		r.leave(s, why)
+	default:
+		r.Carry(s.at)
+		for _, l := range s.lines {
+			if !r.setting(s, l) {
+				r.Left(l.at, "Jeoul has nothing like it; look at it by hand")
+			}
+		}
+	}
+}
+
+// leave leaves out a section.
+func (r *reader) leave(s *section, why string) {
+	r.Left(s.at, "%s", why)
+	for _, l := range s.lines {
+		r.Left(l.at, "of the %s at %s, which is left out", s.kind, s.at)
+	}
+}
+
+// global remarks on a line of HAProxy's process.
+func (r *reader) global(l line) {
+	switch {
+	case l.is("log"), l.is("log-tag"), l.is("log-send-hostname"):
+		r.Left(l.at, "Jeoul logs no connections; it counts them: `jeoul status`, and metrics")
+	case l.is("maxconn"), l.is("maxconnrate"), l.is("maxsessrate"):
+		r.Needless(l.at, "bounds HAProxy's process; what Jeoul remembers is bounded by flows.limit, and a service by limits")
+	case l.is("stats"):
+		r.Needless(l.at, "is HAProxy's socket; Jeoul has one of its own: `jeoul status`, and the API")
+	default:
+		r.Needless(l.at, "is of HAProxy's process")
+	}
+}

@@ -1,0 +1,223 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package haproxy
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/jeoul/jeoul/internal/importer/draft"
+	"github.com/jeoul/jeoul/internal/lb"
+)
+
+// server is a server of a section.
+type server struct {
+	at      draft.At
+	name    string
+	address string
+	backend lb.Backend
+	// check and what follows say how the server is asked; 0: as HAProxy does.
+	check                      bool
+	inter, fast, slowStart     time.Duration
+	rise, fall, checkPort      uint16
+	checkTLS, verify           bool
+	checkSNI, ca               string
+	agent                      lb.Check
+	ssl, proxyProtocol, closes bool
+	// left are parameters that have no counterpart.
+	left []string
+}
+
+// parameters of servers that take a value, and have no counterpart or need none.
+var (
+	ignoredWithValue = []string{"id", "init-addr", "resolvers", "resolve-prefer", "resolve-net", "resolve-opts", "pool-max-conn", "pool-purge-delay", "pool-low-conn",
+		"pool-conn-name", "max-reuse", "log-proto", "log-bufsize", "tcp-ut", "guid", "init-state", "ws", "shard", "hash-key", "crl-file", "ciphers", "ciphersuites", "curves", "ssl-min-ver",
+		"ssl-max-ver", "alpn", "npn", "check-alpn", "verifyhost", "crt", "sni", "proto", "check-proto", "agent-send", "on-marked-up", "on-error", "idle-ping", "ca-sign-file"}
+	leftWithValue = []string{"cookie", "minconn", "maxqueue", "downinter", "track", "observe", "error-limit", "redir", "namespace", "socks4", "source", "addr", "agent-addr", "proxy-v2-options", "set-proxy-v2-tlv-fmt"}
+)
+
+// parse reads the parameters of a server.
+func (s *server) parse(words []string) error {
+	for i := 0; i < len(words); i++ {
+		word, value := words[i], ""
+		if i+1 < len(words) {
+			value = words[i+1]
+		}
+		if s.flag(word) {
+			continue
+		}
+		i++
+		if value == "" && !strings.HasPrefix(word, "no-") && !strings.HasPrefix(word, "force-") {
+			return fmt.Errorf("the parameter %s has no value, or is unknown", word)
+		}
+		known, err := s.value(word, value)
+		if err != nil {
+			return err
+		}
+		if !known {
+			s.left = append(s.left, word)
+			i-- // the next word may be a parameter
+		}
+	}
+	return nil
+}
+
+// flag reads a parameter without a value.
+func (s *server) flag(word string) bool {
+	switch word {
+	case "check":
+		s.check = true
+	case "no-check":
+		s.check = false
+	case "backup":
+		s.backend.Backup = true
+	case "no-backup":
+		s.backend.Backup = false
+	case "disabled":
+		s.backend.Draining = true
+	case "enabled":
+		s.backend.Draining = false
+	case "agent-check":
+		if s.agent.Type == "" {
+			s.agent = draft.NewCheck(lb.CheckAgent)
+		}
+	case "ssl":
+		s.ssl, s.checkTLS, s.verify = true, true, true
+	case "no-ssl":
+		s.ssl, s.checkTLS = false, false
+	case "check-ssl":
+		s.checkTLS, s.verify = true, true
+	case "no-check-ssl":
+		s.checkTLS = false
+	case "send-proxy", "send-proxy-v2", "send-proxy-v2-ssl", "send-proxy-v2-ssl-cn":
+		s.proxyProtocol = true
+	case "no-send-proxy", "no-send-proxy-v2", "check-send-proxy", "stick", "non-stick", "tfo", "no-tfo", "allow-0rtt", "no-agent-check", "check-via-socks4":
+	default:
+		return strings.HasPrefix(word, "no-") || strings.HasPrefix(word, "force-")
+	}
+	return true
+}
+
+// value reads a parameter with a value; known is false where it has none that is known.
+func (s *server) value(word, value string) (known bool, err error) {
+	times := map[string]*time.Duration{"inter": &s.inter, "fastinter": &s.fast, "slowstart": &s.slowStart, "agent-inter": new(time.Duration)}
+	counts := map[string]*uint16{"rise": &s.rise, "fall": &s.fall, "port": &s.checkPort, "weight": &s.backend.Weight, "agent-port": new(uint16)}
+	switch {
+	case times[word] != nil:
+		*times[word], err = draft.Time(value, time.Millisecond)
+		if word == "agent-inter" && err == nil {
+			s.agentCheck()
+			draft.SetTimes(&s.agent, *times[word], 0)
+		}
+	case counts[word] != nil:
+		var n uint64
+		n, _, err = draft.Number(value, 65535)
+		*counts[word] = uint16(n)
+		if word == "agent-port" {
+			s.agentCheck()
+			s.agent.Port = uint16(n)
+		}
+	case word == "maxconn":
+		var n uint64
+		n, _, err = draft.Number(value, 1<<28)
+		s.backend.Upper = uint32(n)
+	case word == "verify":
+		s.verify = value != "none"
+	case word == "ca-file":
+		s.ca = value
+	case word == "check-sni":
+		s.checkSNI = value
+	case word == "on-marked-down":
+		s.closes = value == "shutdown-sessions"
+	case slices.Contains(leftWithValue, word):
+		s.left = append(s.left, word)
+	default:
+		return slices.Contains(ignoredWithValue, word), nil
+	}
+	return true, err
+}
+
+func (s *server) agentCheck() {
+	if s.agent.Type == "" {
+		s.agent = draft.NewCheck(lb.CheckAgent)
+	}
+}
+
+// readServers reads those of a section.
+func (r *reader) readServers(s *section, set settings) []server {
+	var list []server
+	for _, l := range s.lines {
+		switch {
+		case l.is("server-template"):
+			r.Left(l.at, "servers are looked up in DNS while HAProxy runs; write each as a backend, or configure them by the API")
+		case l.is("server") && len(l.words) < 3:
+			r.Left(l.at, "a server has a name and an address")
+		case l.is("server"):
+			one := server{at: l.at, name: l.words[1], address: l.words[2], backend: lb.Backend{Weight: 1}}
+			if err := one.parse(slices.Concat(set.server, l.words[3:])); err != nil {
+				r.Left(l.at, "%v", err)
+				continue
+			}
+			if r.acceptable(&one) {
+				list = append(list, one)
+			}
+		}
+	}
+	return list
+}
+
+// acceptable leaves out a server that asks for what Jeoul cannot do, and remarks on what differs.
+func (r *reader) acceptable(s *server) bool {
+	switch {
+	case s.ssl:
+		r.Left(s.at, "HAProxy speaks TLS to this server: %s", needsProxy)
+		return false
+	case s.proxyProtocol:
+		r.Left(s.at, "this server expects the PROXY protocol: %s; or have it expect none, for in the modes but fullnat it sees the client's address anyway", needsProxy)
+		return false
+	}
+	if len(s.left) > 0 {
+		r.Left(s.at, "of this server's parameters Jeoul has no like of: %s", strings.Join(s.left, ", "))
+	}
+	if s.backend.Upper > 0 {
+		r.Approximate(s.at, "maxconn becomes upper: what is beyond goes to the other backends, and is refused where all are full; in HAProxy it waits")
+	}
+	if s.backend.Draining {
+		r.Approximate(s.at, "disabled becomes drain: checks go on")
+	}
+	return true
+}
+
+// backend is a server as a backend of a service.
+func (r *reader) backend(s server, of *draft.Service) (lb.Backend, error) {
+	b := s.backend
+	b.Name = s.name
+	address := strings.TrimPrefix(strings.TrimPrefix(s.address, "ipv4@"), "ipv6@")
+	if strings.ContainsAny(address, "@/") {
+		return b, fmt.Errorf("%s is no address of IP: %s", s.address, needsProxy)
+	}
+	host, port := draft.SplitPort(address)
+	var err error
+	if b.Address, err = r.Address(host); err != nil {
+		return b, err
+	}
+	switch {
+	case port == "":
+		b.Port = of.Port
+	case port[0] == '+' || port[0] == '-':
+		n, _, err := draft.Number(port[1:], 65535)
+		sum := int(of.Port) + int(n)
+		if port[0] == '-' {
+			sum = int(of.Port) - int(n)
+		}
+		if err != nil || sum < 1 || sum > 65535 {
+			return b, fmt.Errorf("%s is no port", port)
+		}
+		b.Port = uint16(sum)
+	default:
+		b.Port, err = draft.Port("tcp", port)
+	}
+	return b, err
+}

@@ -1,0 +1,258 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package haproxy
+
+import (
+	"net/netip"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/jeoul/jeoul/internal/importer/draft"
+	"github.com/jeoul/jeoul/internal/lb"
+)
+
+// settings are what the lines of a section say.
+type settings struct {
+	balance       *line
+	hashType      string
+	maxconn, rate uint64
+	connect       time.Duration
+	checkTimeout  time.Duration
+	check         *check
+	// server are the words of default-server.
+	server      []string
+	transparent bool
+	persistence time.Duration
+	allBackups  bool
+	acls        map[string][]netip.Prefix
+	allow, deny []netip.Prefix
+}
+
+func newSettings() *settings { return &settings{acls: map[string][]netip.Prefix{}} }
+
+// from gives each value that is not set that of the defaults.
+func (s *section) effective() settings {
+	if s.defaults == nil {
+		return *s.settings
+	}
+	all, own := s.defaults.effective(), *s.settings
+	if own.balance == nil {
+		own.balance = all.balance
+	}
+	if own.check == nil {
+		own.check = all.check
+	}
+	for _, v := range []struct{ own, of *uint64 }{{&own.maxconn, &all.maxconn}, {&own.rate, &all.rate}} {
+		if *v.own == 0 {
+			*v.own = *v.of
+		}
+	}
+	for _, v := range []struct{ own, of *time.Duration }{{&own.connect, &all.connect}, {&own.checkTimeout, &all.checkTimeout}} {
+		if *v.own == 0 {
+			*v.own = *v.of
+		}
+	}
+	if own.hashType == "" {
+		own.hashType = all.hashType
+	}
+	own.server = slices.Concat(all.server, own.server)
+	own.transparent, own.allBackups = own.transparent || all.transparent, own.allBackups || all.allBackups
+	return own
+}
+
+// setting reads a line of a section that is carried over; false: it does not know the line.
+func (r *reader) setting(s *section, l line) bool {
+	if l.no {
+		r.Needless(l.at, "takes back what is not on here")
+		return true
+	}
+	switch l.words[0] {
+	case "bind", "server", "server-template": // by serve
+		return true
+	case "mode", "default_backend", "use_backend":
+		r.Carry(l.at)
+	case "balance":
+		s.settings.balance = &l
+		r.Carry(l.at)
+	case "hash-type":
+		s.settings.hashType = strings.Join(l.words[1:], " ")
+		r.Needless(l.at, "Jeoul's hashes are consistent: few clients move when a backend comes or goes")
+	case "maxconn":
+		r.number(l, 1<<28, &s.settings.maxconn, "what is beyond waits in HAProxy's queue; here new connections of each service are refused, and their clients try again")
+	case "rate-limit":
+		l.words = l.words[1:]
+		r.number(l, 10_000_000, &s.settings.rate, "what is beyond waits in HAProxy's queue; here SYNs are dropped, and clients send them again")
+	case "timeout":
+		r.timeout(s, l)
+	case "default-server":
+		s.settings.server = append(s.settings.server, l.words[1:]...)
+		r.Carry(l.at)
+	case "source":
+		r.source(s, l)
+	case "acl", "tcp-request":
+		r.clients(s, l)
+	case "stick-table", "stick":
+		r.stick(s, l)
+	case "http-check", "tcp-check", "external-check":
+		r.checkLine(s, l)
+	case "option":
+		return r.option(s, l)
+	default:
+		return r.other(l)
+	}
+	return true
+}
+
+// number reads the number of a line.
+func (r *reader) number(l line, most uint64, into *uint64, differs string) {
+	if len(l.words) < 2 {
+		r.Left(l.at, "a number is missing")
+		return
+	}
+	n, _, err := draft.Number(l.words[1], most)
+	if err != nil {
+		r.Left(l.at, "%v", err)
+		return
+	}
+	*into = n
+	r.Approximate(l.at, "%s", differs)
+}
+
+// timeout reads those of checks; others are of HAProxy's own connections.
+func (r *reader) timeout(s *section, l line) {
+	if len(l.words) < 3 {
+		r.Left(l.at, "a length of time is missing")
+		return
+	}
+	d, err := draft.Time(l.words[2], time.Millisecond)
+	switch {
+	case err != nil:
+		r.Left(l.at, "%v", err)
+	case l.words[1] == "check":
+		s.settings.checkTimeout = d
+		r.Carry(l.at)
+	case l.words[1] == "connect":
+		s.settings.connect = d
+		r.Needless(l.at, "bounds HAProxy's own connections; here it bounds checks alone")
+	default:
+		r.Needless(l.at, "bounds connections of HAProxy's; here client and backend end theirs, and flows.timeouts says how long a silent one is remembered")
+	}
+}
+
+// source reads the address that HAProxy sends from.
+func (r *reader) source(s *section, l line) {
+	if slices.Contains(l.words, "usesrc") {
+		s.settings.transparent = true
+		r.Approximate(l.at, "HAProxy sends from the client's address: that is mode nat, in which backends must answer through this host")
+		return
+	}
+	if len(l.words) < 2 {
+		r.Left(l.at, "an address is missing")
+		return
+	}
+	host, _ := draft.SplitPort(l.words[1])
+	addr, err := r.Address(host)
+	if err != nil || addr.IsUnspecified() {
+		r.Left(l.at, "no address to send from; name one by --source")
+		return
+	}
+	r.SendsFrom(l.at, addr)
+	r.Carry(l.at)
+}
+
+// stick reads persistence by the client's address.
+func (r *reader) stick(s *section, l line) {
+	const longest, usual = 24 * time.Hour, 24 * time.Hour
+	switch {
+	case l.is("stick-table", "type", "ip"), l.is("stick-table", "type", "ipv6"):
+		s.settings.persistence = usual
+		if at := slices.Index(l.words, "expire"); at > 0 && at+1 < len(l.words) {
+			if d, err := draft.Time(l.words[at+1], time.Millisecond); err == nil {
+				s.settings.persistence = min(max(d, time.Second), longest)
+			}
+		}
+		r.Approximate(l.at, "becomes persistence where `stick on src` goes by it; what it counts, and its size, are not carried over")
+	case l.is("stick", "on", "src"):
+		r.Carry(l.at)
+	default:
+		r.Left(l.at, "Jeoul knows clients by their addresses alone: "+needsProxy)
+	}
+}
+
+// options that say nothing to a balancer of connections, and those that cannot be had.
+var (
+	needlessOptions = []string{"dontlognull", "dontlog-normal", "log-separate-errors", "log-health-checks", "logasap", "splice-auto", "splice-request",
+		"splice-response", "tcpka", "clitcpka", "srvtcpka", "socket-stats", "tcp-smart-accept", "tcp-smart-connect", "nolinger", "independent-streams",
+		"contstats", "abortonclose", "persist", "http-server-close", "http-keep-alive", "http-pretend-keepalive", "prefer-last-server", "http-no-delay",
+		"idle-close-on-response", "http-buffer-request", "http-use-htx", "accept-invalid-http-request", "accept-invalid-http-response", "h1-case-adjust-bogus-client", "h1-case-adjust-bogus-server", "disable-h2-upgrade", "http-ignore-probes"}
+	checkOptions = []string{"httpchk", "tcp-check", "ssl-hello-chk", "mysql-check", "pgsql-check", "redis-check", "ldap-check", "smtpchk", "spop-check", "external-check"}
+)
+
+func (r *reader) option(s *section, l line) bool {
+	if len(l.words) < 2 {
+		return false
+	}
+	switch name := l.words[1]; {
+	case slices.Contains(checkOptions, name):
+		r.checkOption(s, l)
+	case name == "allbackups":
+		s.settings.allBackups = true
+		r.Carry(l.at)
+	case slices.Contains(needlessOptions, name):
+		r.Needless(l.at, "is of HAProxy's own connections and log")
+	case name == "redispatch":
+		r.Left(l.at, "a connection that a backend does not answer is not sent to another; outliers takes such a backend out for the next ones")
+	case name == "tcplog" || name == "httplog" || name == "httpslog":
+		r.Left(l.at, "Jeoul logs no connections; it counts them: `jeoul status`, and metrics")
+	default:
+		r.Left(l.at, "Jeoul has nothing like it: %s", needsProxy)
+	}
+	return true
+}
+
+// other remarks on what is neither read nor needed.
+func (r *reader) other(l line) bool {
+	switch l.words[0] {
+	case "log", "log-format", "log-format-sd", "log-tag", "error-log-format", "unique-id-format", "unique-id-header":
+		r.Left(l.at, "Jeoul logs no connections; it counts them: `jeoul status`, and metrics")
+	case "retries", "retry-on":
+		r.Left(l.at, "a connection that a backend does not answer is not tried again; its client's SYN is sent again")
+	case "backlog", "fullconn", "description", "id", "bind-process", "enabled", "errorfile", "errorfiles", "errorloc", "load-server-state-from-file", "http-reuse", "clitcpka-idle", "clitcpka-intvl", "clitcpka-cnt", "srvtcpka-idle", "srvtcpka-intvl", "srvtcpka-cnt", "max-keep-alive-queue", "guid":
+		r.Needless(l.at, "is of HAProxy's own connections and process")
+	case "email-alert":
+		r.Left(l.at, "Jeoul sends no mail; watch its events or metrics")
+	case "stats":
+		r.Needless(l.at, "is HAProxy's page; see `jeoul status`, and metrics")
+	default:
+		return false
+	}
+	return true
+}
+
+// balances has what comes closest to each algorithm.
+var balances = map[string]lb.Scheduler{
+	"roundrobin": lb.WeightedRoundRobin, "static-rr": lb.WeightedRoundRobin, "leastconn": lb.WeightedLeastConnections, "first": lb.Failover,
+	"source": lb.SourceHash, "random": lb.TwoChoices,
+}
+
+// schedule gives a service what comes closest to a balance line.
+func (r *reader) schedule(s *draft.Service, balance *line) {
+	s.Scheduler = lb.WeightedRoundRobin // HAProxy's, where no line says
+	if balance == nil || len(balance.words) < 2 {
+		return
+	}
+	name, _, _ := strings.Cut(balance.words[1], "(")
+	if balance.is("balance", "hash", "src") {
+		name = "source"
+	}
+	scheduler, known := balances[name]
+	if !known {
+		scheduler = lb.SourceHash
+		r.Approximate(balance.at, "goes by what clients send, which %s; here clients are spread by their address", needsProxy)
+	}
+	if name == "first" {
+		r.Approximate(balance.at, "first goes on to the next server when one has maxconn connections, which becomes upper")
+	}
+	s.Scheduler = scheduler
+}

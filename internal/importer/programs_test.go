@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package importer
+
+import (
+	"bytes"
+	"crypto/x509/pkix"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/jeoul/jeoul/internal/testcert"
+	"github.com/jeoul/jeoul/internal/testenv"
+)
+
+// TestProgramsTake: the program that a dialect belongs to takes the inputs of these tests, but those
+// that are wrong on purpose.
+func TestProgramsTake(t *testing.T) {
+	takes := map[string]func(*testing.T, testcase){"haproxy": haproxyTakes, "ipvsadm": ipvsadmTakes}
+	for _, c := range cases(t) {
+		if strings.Contains(c.path, "unknown") {
+			continue
+		}
+		t.Run(c.name(), func(t *testing.T) { takes[c.dialect](t, c) })
+	}
+}
+
+// accepts runs a program, which must say yes.
+func accepts(t *testing.T, input, program string, args ...string) {
+	t.Helper()
+	command := exec.CommandContext(t.Context(), program, args...)
+	command.Stdin = strings.NewReader(input)
+	var output bytes.Buffer
+	command.Stdout, command.Stderr = &output, &output
+	if err := command.Run(); err != nil {
+		t.Errorf("%s %s: %v\n%s", program, strings.Join(args, " "), err, output.String())
+	}
+}
+
+var certificate = regexp.MustCompile(`(\scrt )\S+`)
+
+func haproxyTakes(t *testing.T, c testcase) {
+	program, dir := testenv.Program(t, "haproxy"), t.TempDir()
+	text, pem := c.section("in"), filepath.Join(dir, "server.pem")
+	if certificate.MatchString(text) {
+		ca := testcert.NewAuthority(t)
+		ca.Write(t, pkix.Name{CommonName: "test"}, time.Hour, pem, pem+".key")
+		text = certificate.ReplaceAllString(text, "${1}"+pem)
+	}
+	file := filepath.Join(dir, "haproxy.cfg")
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	accepts(t, "", program, "-c", "-f", file)
+}
+
+// command is the program's name before what ipvsadm-restore reads.
+var command = regexp.MustCompile(`(?m)^(sudo )?\S*ipvsadm `)
+
+// ipvsadmTakes loads the rules into the kernel of a namespace: ipvsadm does not judge them without.
+func ipvsadmTakes(t *testing.T, c testcase) {
+	if _, err := exec.LookPath("ipvsadm-restore"); err != nil {
+		t.Skip("ipvsadm is not installed, and nothing else of Jeoul needs it")
+	}
+	if _, err := os.Stat("/proc/net/ip_vs"); err != nil {
+		t.Skip("this kernel has no IPVS, and ipvsadm judges no rule without it")
+	}
+	testenv.Root(t)
+	text := c.section("in")
+	if strings.Contains(text, "example.com") {
+		t.Skip("names hosts that are in no DNS")
+	}
+	accepts(t, command.ReplaceAllString(text, ""), testenv.Program(t, "unshare"), "--net", "ipvsadm-restore")
+}
