@@ -6,6 +6,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/jeoul/jeoul/internal/bench/load/live"
@@ -212,6 +214,9 @@ func (c *changeTrial) writeReused(counts live.Counts, got *results.Trial) {
 	m := got.Metrics
 	m[results.ReusedConnections], m[results.ReusedFailed] = float64(counts.Lapped), float64(len(counts.LostLaps))
 	m[results.ReusedTaken], m[results.LostSYNs] = float64(counts.Taken), float64(len(counts.LostSYNs))
+	for _, cause := range slices.Sorted(maps.Keys(counts.LapsFailed)) {
+		got.Notes = append(got.Notes, fmt.Sprintf("connections from ports that are used again which failed: %d %s", counts.LapsFailed[cause], cause))
+	}
 	if c.silence != nil {
 		c.silence.write(counts, subject.CarriesUDP(c.trial.Subject), m)
 	}

@@ -33,8 +33,8 @@ func TestMain(m *testing.M) {
 	if startsVM() {
 		return
 	}
-	if os.Getenv(asServer) != "" {
-		serve()
+	if to := os.Getenv(asServer); to != "" {
+		serve(to)
 		return
 	}
 	if text := os.Getenv(asEngine); text != "" {
@@ -59,10 +59,19 @@ func onLoopback(_, _ string, c syscall.RawConn) (err error) {
 	return err
 }
 
-// serve accepts connections on all addresses of the loopback interface, prints the port, and ends
-// with its input.
-func serve() {
-	l, err := (&net.ListenConfig{Control: onLoopback}).Listen(context.Background(), "tcp4", "0.0.0.0:0")
+// What a server started with asServer accepts connections on.
+const (
+	toLoopback = "loopback" // all addresses of the loopback interface
+	toAll      = "all"      // all addresses
+)
+
+// serve accepts connections, prints the port, and ends with its input.
+func serve(to string) {
+	config := &net.ListenConfig{}
+	if to != toAll {
+		config.Control = onLoopback
+	}
+	l, err := config.Listen(context.Background(), "tcp4", "0.0.0.0:0")
 	if err != nil {
 		fmt.Println(err)
 		return
@@ -83,14 +92,14 @@ func serve() {
 // server starts a process that accepts connections on 127.0.0.0/8, and returns its port.
 func server(b testing.TB) uint16 {
 	b.Helper()
-	return serverIn(b, nil)
+	return serverIn(b, nil, toLoopback)
 }
 
-// serverIn is server in a network namespace; nil: in this one.
-func serverIn(b testing.TB, ns *namespace.Namespace) uint16 {
+// serverIn is server in a network namespace, nil: in this one, that accepts connections to toLoopback or toAll.
+func serverIn(b testing.TB, ns *namespace.Namespace, to string) uint16 {
 	b.Helper()
 	command := exec.Command(os.Args[0])
-	command.Env = append(os.Environ(), asServer+"=1")
+	command.Env = append(os.Environ(), asServer+"="+to)
 	in, err := command.StdinPipe()
 	if err != nil {
 		b.Fatal(err)

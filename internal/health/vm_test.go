@@ -21,8 +21,8 @@ func startsVM() bool {
 	if os.Getpid() != 1 {
 		return false
 	}
-	for _, name := range []string{"JEOUL_TEST_ROOT", clockIsOurs} {
-		os.Setenv(name, "1")
+	for name, value := range map[string]string{"JEOUL_TEST_ROOT": "1", clockIsOurs: "1", measureInto: "/tmp", fewEndpoints: "100"} {
+		os.Setenv(name, value)
 	}
 	err := vm.Init()
 	if errors.Is(err, vm.ErrNotInit) {
@@ -35,8 +35,8 @@ func startsVM() bool {
 	return true
 }
 
-// inVM runs a test of this package in a virtual machine.
-func inVM(t *testing.T, test string) {
+// inVM runs a test of this package in a virtual machine, and returns what it printed.
+func inVM(t *testing.T, test string) string {
 	t.Helper()
 	cache, err := vm.CacheDir()
 	if err != nil {
@@ -54,12 +54,13 @@ func inVM(t *testing.T, test string) {
 		t.Fatalf("%v: %s", err, output)
 	}
 	accelerator, _ := vm.Choose(t.Context(), kernel)
-	passed := false
+	passed, printed := false, strings.Builder{}
 	end, err := vm.Run(t.Context(), vm.Machine{
 		Kernel: kernel, Accelerator: accelerator, Executable: program, Limit: 9 * time.Minute,
 		Job: vm.Job{Args: []string{"-test.run=^" + test + "$", "-test.v"}, Result: "/tmp/nothing"},
 		Line: func(line string) {
 			t.Log(line)
+			printed.WriteString(line + "\n")
 			passed = passed || strings.HasPrefix(line, "--- PASS: "+test+" ")
 		},
 		Hello:  func(vm.Hello) {},
@@ -68,4 +69,5 @@ func inVM(t *testing.T, test string) {
 	if err != nil || end.Status != 0 || !passed {
 		t.Errorf("it passed: %t; the machine ended with %+v, %v", passed, end, err)
 	}
+	return printed.String()
 }

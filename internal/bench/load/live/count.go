@@ -90,6 +90,8 @@ type Counts struct {
 	// first ones and others, after which the kernel had to send another.
 	Lapped, Taken      uint64  `json:",omitempty"`
 	LostLaps, LostSYNs Moments `json:",omitempty"`
+	// LapsFailed are LostLaps by their cause.
+	LapsFailed map[Cause]uint64 `json:",omitempty"`
 	// Again are connections that came again, from the same port, after their server had
 	// ended the one before in its midst, by the server that answered.
 	Again map[string]uint64 `json:",omitempty"`
@@ -170,6 +172,9 @@ func (c *Counts) Add(other Counts) {
 	c.LostNew = append(c.LostNew, other.LostNew...)
 	c.LostLaps = append(c.LostLaps, other.LostLaps...)
 	c.LostSYNs = append(c.LostSYNs, other.LostSYNs...)
+	if len(other.LapsFailed) > 0 {
+		c.LapsFailed = sum(c.LapsFailed, other.LapsFailed)
+	}
 	if len(other.Again) > 0 {
 		c.Again = sum(c.Again, other.Again)
 	}
@@ -265,6 +270,7 @@ func (c *counter) lapped(l lap, late bool) {
 		}
 		if l.err != nil {
 			c.counts.LostLaps.add(l.began)
+			c.counts.LapsFailed = sum(c.counts.LapsFailed, map[Cause]uint64{causeOf(l.err): 1})
 			return
 		}
 		c.counts.Lapped++

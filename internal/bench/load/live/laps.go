@@ -92,7 +92,7 @@ func (h *holder) lap(port int, number uint64, again bool, mark uint64) net.Conn 
 		h.laps.keep(port, from.Server)
 		return conn
 	case conn == nil:
-	case err != nil || how == endsNot || !h.ended(conn):
+	case err != nil || how == endsNot || !h.ended(conn, how):
 		reset(conn)
 	default:
 		conn.Close()
@@ -114,8 +114,20 @@ func reset(conn net.Conn) {
 	conn.Close()
 }
 
+// let tells the server that its answer has come: it holds its reset back until then.
+func (e ending) let(conn net.Conn) error {
+	if e != endsByReset {
+		return nil
+	}
+	_, err := conn.Write(make([]byte, 1))
+	return err
+}
+
 // ended waits until the server has ended a connection, and says whether it has.
-func (h *holder) ended(conn net.Conn) bool {
+func (h *holder) ended(conn net.Conn, how ending) bool {
+	if err := how.let(conn); err != nil {
+		return causeOf(err) == Reset
+	}
 	if err := conn.SetReadDeadline(time.Now().Add(h.load.Patience)); err != nil {
 		return false
 	}

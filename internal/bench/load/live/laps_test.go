@@ -60,6 +60,9 @@ func TestServersEndConnectionsAsAsked(t *testing.T) {
 		if from, err := l.ask(bound); err != nil || from.Server != "a" {
 			t.Fatalf("ending %d: answered by %v, %v", how, from, err)
 		}
+		if err := how.let(conn); err != nil {
+			t.Fatal(err)
+		}
 		if _, err := conn.Read(make([]byte, 1)); causeOf(err) != want {
 			t.Errorf("ending %d: %v, want it %s", how, err, want)
 		}

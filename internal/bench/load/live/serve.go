@@ -93,6 +93,9 @@ func (a answerer) answerTCP(conn net.Conn, number uint64) {
 		case endsByFIN:
 			return
 		case endsByReset:
+			// Not before the client has the answer: by two queues of a device the reset may overtake it. The
+			// client says so; where it has gone instead, the reset is for that.
+			_, _ = io.ReadFull(conn, request[:1])
 			reset(conn)
 			return
 		}
