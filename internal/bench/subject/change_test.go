@@ -57,7 +57,9 @@ func TestCheckedConfigs(t *testing.T) {
 		"keepalived-checked.conf": {keepalivedConfig, keepalived{ipvsDirect}.services(checkedPaper())},
 	})
 	for _, mode := range lb.Modes {
-		text, err := config.Write(jeoul{mode, lb.HookTC}.config(checkedPaper(), Params{paramScheduler: "rr"}, "/tmp/jeoul.sock"))
+		setup := checkedPaper()
+		setup.Services[0].UDP = true
+		text, err := config.Write(jeoul{mode, lb.HookTC}.config(setup, Params{paramScheduler: "rr"}, "/tmp/jeoul.sock"))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -65,6 +67,9 @@ func TestCheckedConfigs(t *testing.T) {
 		if err != nil {
 			t.Errorf("%s: jeoul does not accept its configuration: %v", mode, err)
 			continue
+		}
+		if len(parsed.Services) != 2*len(setup.Services) {
+			t.Errorf("%s: %d services, want %d", mode, len(parsed.Services), 2*len(setup.Services))
 		}
 		for _, service := range parsed.Services {
 			if len(service.Checks.List) != 1 {
@@ -74,6 +79,9 @@ func TestCheckedConfigs(t *testing.T) {
 			check := service.Checks.List[0]
 			if check.Type != lb.CheckHTTP || check.Port != 7001 || check.Interval != time.Second || check.Timeout != 500*time.Millisecond || check.Fall != 3 || check.Rise != 2 {
 				t.Errorf("%s: the check is %+v", mode, check)
+			}
+			if does := service.Checks.OnDown; does != lb.UsualOnDown(service.Protocol) {
+				t.Errorf("%s: flows of a backend of %s that fails: %q", mode, service.Name, does)
 			}
 		}
 	}

@@ -65,7 +65,7 @@ func (s jeoul) config(setup Setup, params Params, socket string) *config.Config 
 	for i, of := range setup.Services {
 		for _, protocol := range of.protocols() {
 			service := lb.Service{Name: serviceName(i, protocol), VIP: setup.Lab.VIP4, Port: of.Port, Protocol: protocol,
-				Mode: s.mode, Scheduler: scheduler, Checks: of.Check.jeoul()}
+				Mode: s.mode, Scheduler: scheduler, Checks: of.Check.jeoul(protocol)}
 			if s.mode == lb.DSCP {
 				service.DSCP = dscpPoint
 			}
@@ -79,12 +79,13 @@ func (s jeoul) config(setup Setup, params Params, socket string) *config.Config 
 	return file
 }
 
-// jeoul is the check as our own balancer makes it: by the way that is usual in the mode.
-func (c *Check) jeoul() lb.Checks {
+// jeoul is the check as our own balancer makes it: by the way that is usual in the mode, and with the usual fate of
+// a failing backend's flows.
+func (c *Check) jeoul(protocol lb.Protocol) lb.Checks {
 	if c == nil {
 		return lb.Checks{}
 	}
-	return lb.Checks{Panic: lb.DefaultPanic, List: []lb.Check{{
+	return lb.Checks{Panic: lb.DefaultPanic, OnDown: lb.UsualOnDown(protocol), List: []lb.Check{{
 		Type: lb.CheckHTTP, Port: c.Port, Interval: c.Interval, Timeout: c.Timeout, Fall: uint16(c.Fall), Rise: uint16(c.Rise),
 		HTTP: &lb.HTTPCheck{Method: lb.DefaultCheckMethod, Path: lb.DefaultCheckPath},
 	}}}
