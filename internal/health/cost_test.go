@@ -271,7 +271,7 @@ func describe(t *testing.T, file io.Writer, haproxy, keepalived string) {
 	fmt.Fprintf(file, "# CPU time of checks, ms in each second: type tcp, rise 2, fall 3, timeout 1s. On loopback, of the process that checks (user and system,\n"+
 		"# /proc/PID/stat, with its children): the kernel delivers packets in the sender's time, so its work for the server's end is in it. Over a link\n"+
 		"# (veth), of the process, and the kernel's for what arrives at its end, without what it did in the process's time for the server's end.\n"+
-		"# checks: connections that the server's namespace has taken (Tcp PassiveOpens); resets: those of the one that checks (OutRsts)\n"+
+		"# checks: connections that were begun (Tcp ActiveOpens); resets: those that were sent where checks are made (OutRsts)\n"+
 		"# Linux %s, %d processors, %s, %s, load average %s", unix.ByteSliceToString(uname.Release[:]), runtime.NumCPU(), runtime.Version(),
 		versions, load)
 }
@@ -330,12 +330,12 @@ func (s *stand) costs(t *testing.T, name string, endpoints, seconds int, command
 		}
 		command.Wait()
 	}()
-	before, _ := s.taken(t)
+	before, _ := s.begun(t)
 	testenv.Eventually(t, 2*time.Minute, name+" has begun", func() bool {
-		now, _ := s.taken(t)
+		now, _ := s.begun(t)
 		return now-before > float64(endpoints)/10
 	})
-	opens, resets := s.taken(t)
+	opens, resets := s.begun(t)
 	start, last := time.Now(), s.used(t, command.Process.Pid)
 	first := last
 	fmt.Fprintf(s.file, "%s, %s %d x %ds:", s.name, name, endpoints, seconds)
@@ -348,7 +348,7 @@ func (s *stand) costs(t *testing.T, name string, endpoints, seconds int, command
 		last = now
 	}
 	took := time.Since(start).Seconds()
-	afterOpens, afterResets := s.taken(t)
+	afterOpens, afterResets := s.begun(t)
 	checks := afterOpens - opens
 	fmt.Fprintf(s.file, "\n  %.0f checks (%.0f a second), %.3f cores, %.1f us a check; the process %.3f; %.2f resets a check\n", checks, checks/took,
 		(last.own-first.own)/took, (last.own-first.own)*1e6/checks, (last.process-first.process)/took, (afterResets-resets)/checks)
@@ -357,25 +357,23 @@ func (s *stand) costs(t *testing.T, name string, endpoints, seconds int, command
 	}
 }
 
-// taken counts the connections that the server's namespace has taken, and the resets that the one which checks has sent.
-func (s *stand) taken(t *testing.T) (opens, resets float64) {
+// begun counts the connections that were begun where checks are made, and the resets that were sent there. The server
+// does not count one that is reset before it is established, as HAProxy's are.
+func (s *stand) begun(t *testing.T) (opens, resets float64) {
 	t.Helper()
-	read := func(ns *namespace.Namespace) (snmp procfs.ProcSnmp) {
-		testenv.In(t, ns, func() error {
-			p, err := procfs.NewProc(unix.Gettid()) // the thread's, which is in the namespace
-			if err != nil {
-				return err
-			}
-			snmp, err = p.Snmp()
+	var snmp procfs.ProcSnmp
+	testenv.In(t, s.checking, func() error {
+		p, err := procfs.NewProc(unix.Gettid()) // the thread's, which is in the namespace
+		if err != nil {
 			return err
-		})
-		return snmp
-	}
-	served, checked := read(s.server), read(s.checking)
-	if served.PassiveOpens == nil || checked.OutRsts == nil {
+		}
+		snmp, err = p.Snmp()
+		return err
+	})
+	if snmp.ActiveOpens == nil || snmp.OutRsts == nil {
 		t.Fatal("the kernel counts neither connections nor resets")
 	}
-	return *served.PassiveOpens, *checked.OutRsts
+	return *snmp.ActiveOpens, *snmp.OutRsts
 }
 
 // usage is CPU time in seconds: of a process and its children, and of that and the kernel's work for what arrives for
