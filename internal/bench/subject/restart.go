@@ -40,7 +40,7 @@ func CanUpgrade(s Subject) bool {
 // CanRestart says whether what s starts is Restarting.
 func CanRestart(s Subject) bool {
 	switch s.(type) {
-	case haproxyTCP, nginxStream, jeoul:
+	case haproxyTCP, nginxStream, keepalived, jeoul:
 		return true
 	}
 	return false
@@ -117,3 +117,20 @@ func (r *runningJeoul) Kill(ctx context.Context) error { return r.process.proces
 
 // Begin starts the daemon, and returns when it shows every backend up.
 func (r *runningJeoul) Begin(ctx context.Context) error { return r.subject.begin(ctx, r) }
+
+// Restart stops keepalived (SIGTERM), which takes its services out of the kernel's table, and starts another one.
+func (r *runningKeepalived) Restart(ctx context.Context) error {
+	if err := r.End(ctx); err != nil {
+		return err
+	}
+	return r.Begin(ctx)
+}
+
+// End ends keepalived (SIGTERM).
+func (r *runningKeepalived) End(ctx context.Context) error { return r.process.stop(ctx) }
+
+// Kill ends keepalived and its process that checks at once: that would notice else, and take the services out.
+func (r *runningKeepalived) Kill(ctx context.Context) error { return r.process.process.Kill(ctx) }
+
+// Begin starts keepalived, and returns when the kernel has all servers.
+func (r *runningKeepalived) Begin(ctx context.Context) error { return r.begin(ctx) }
