@@ -157,6 +157,10 @@ func (d *description) writeService(w io.Writer, now time.Time) {
 		f.add("Transition", strings.TrimPrefix(transitionText(t, s.Flows, now), "transition "))
 	}
 	f.render()
+	if len(s.Discovered) > 0 {
+		fmt.Fprintln(w, "\nDiscovery:")
+		writeDiscovered(w, s)
+	}
 	if len(s.Checks) > 0 || s.Outliers != nil {
 		fmt.Fprintln(w, "\nHealth:")
 		writeChecks(w, s)
@@ -175,6 +179,9 @@ func (d *description) writeBackend(w io.Writer, now time.Time) {
 	f.add("Backend", b.Name)
 	f.add("Service", fmt.Sprintf("%s, %s, %s", s.Name, lb.ServiceKey{VIP: s.VIP, Port: s.Port, Protocol: s.Protocol}, modeText(s)))
 	f.add("Owner", s.Owner)
+	if b.Origin != "" {
+		f.add("Found by", b.Origin)
+	}
 	f.add("Address", endpointOf(s, b))
 	f.add("State", d.stateText())
 	f.add("Weight", weightText(b))

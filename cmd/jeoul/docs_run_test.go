@@ -100,6 +100,7 @@ var trials = map[string]trial{
 	"ls":                      {reason: notOurs},
 	"man":                     {reason: notOurs},
 	"mkdir":                   {reason: notOurs},
+	"mv":                      {reason: notOurs},
 	"pidof":                   {reason: notOurs},
 	"source":                  {reason: notOurs},
 }

@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"net/netip"
+	"slices"
 	"strings"
 	"time"
 
@@ -54,6 +55,7 @@ var backendKind = kind[ops.ServiceBackend]{
 		{name: "weight", right: true, value: func(b ops.ServiceBackend) any { return b.Weight }},
 		{name: "state", fate: true, value: func(b ops.ServiceBackend) any { return b.State }},
 		{name: "health", value: func(b ops.ServiceBackend) any { return healthText(b.Backend) }},
+		{name: "from", wide: true, value: func(b ops.ServiceBackend) any { return orDash(string(b.Origin)) }},
 		{name: "neighbour", wide: true, value: func(b ops.ServiceBackend) any { return b.Neighbour }},
 		{name: "mac", wide: true, value: func(b ops.ServiceBackend) any { return orDash(b.MAC) }},
 		{name: "interface", wide: true, value: func(b ops.ServiceBackend) any { return orDash(b.Interface) }},
@@ -105,6 +107,8 @@ var sourceKind = kind[api.Source]{
 		{name: "generation", right: true, value: func(s api.Source) any { return s.Generation }},
 		{name: "by", fate: true, value: func(s api.Source) any { return orDash(s.By) }},
 		{name: "changed", value: func(s api.Source) any { return timeText(s.At) }},
+		{name: "backends", right: true, wide: true, value: func(s api.Source) any { return s.Backends }},
+		{name: "problem", wide: true, value: func(s api.Source) any { return orDash(s.Problem) }},
 	},
 }
 
@@ -129,6 +133,10 @@ var eventKind = kind[events.Event]{
 // settledService leaves out what changes with each packet and each check.
 func settledService(s ops.Service) ops.Service {
 	s.Active, s.Flows = 0, 0
+	s.Discovered = slices.Clone(s.Discovered)
+	for i := range s.Discovered {
+		s.Discovered[i].Taken, s.Discovered[i].AgeSeconds = time.Time{}, 0
+	}
 	was := s.Backends
 	s.Backends = make([]ops.Backend, len(was))
 	for i, b := range was {

@@ -65,6 +65,10 @@ func (i instance) formerSources() string { return i.file(fmt.Sprintf("%d.sources
 // The kinds of an instance's files, besides the journal of network changes; there are several snapshots.
 const kindSnapshot, kindOperations, kindHealth, kindEjections = "snapshot", "operations", "health", "ejections"
 
+// kindDiscovered is that of a file which outlives a balancer that has ended, too: the next one serves
+// what was discovered before while the origins are away.
+const kindDiscovered = "discovered"
+
 // forgetFiles removes those files, also what a process has left of them that was killed while it wrote
 // one, and those of another boot.
 func (i instance) forgetFiles() error {
@@ -128,6 +132,7 @@ func (i instance) sweep() {
 		other := instance{stateDir: i.stateDir, name: name}
 		if swept, _ := datapath.Sweep(other.keep(store)); swept {
 			_ = other.forgetFiles()
+			_ = noted(other.file(kindDiscovered)).forget()
 		} else {
 			store.Close()
 		}

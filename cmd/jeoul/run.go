@@ -150,9 +150,9 @@ func (c *runCmd) balance(ctx context.Context, cfg *config.Config, log *slog.Logg
 		return withCapabilities(err, balancerCapabilities)
 	}
 	version, _ := build()
-	checks := p.checks(log)
+	checks, discovery := p.checks(log), p.discovery(log)
 	controller := control.New(control.Options{
-		DataPlane: p.datapath, Paths: p.paths, Host: p.changes, Links: p.links, Checks: checks,
+		DataPlane: p.datapath, Paths: p.paths, Host: p.changes, Links: p.links, Checks: checks, Discovery: discovery,
 		Announce: neigh.Announce, Log: log, Version: version, TakesOver: p.takesOver, Memory: p.memory(kindOperations), Ejections: p.memory(kindEjections),
 		Identity: identity{p.instance},
 	}, cfg)
@@ -181,6 +181,7 @@ func (c *runCmd) balance(ctx context.Context, cfg *config.Config, log *slog.Logg
 	group.Go(func() error { memory.Run(ctx, func(err error) { log.Warn(err.Error()) }); return nil })
 	group.Go(func() error { return controller.Run(ctx) })
 	group.Go(func() error { return checks.run(ctx) })
+	group.Go(func() error { discovery.Run(ctx); return nil })
 	if scrapes != nil {
 		log.Info(fmt.Sprintf("answering scrapes at http://%s%s", scrapes.Addr(), metrics.Path))
 		group.Go(func() error { return shown.Serve(ctx, scrapes) })

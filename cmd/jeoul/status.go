@@ -146,6 +146,7 @@ func writeService(w io.Writer, s ops.Service, several bool, now time.Time) {
 	if s.Withdrawn {
 		fmt.Fprintf(w, "  %s is withdrawn, for no backend serves\n", s.VIP)
 	}
+	writeDiscovered(w, s)
 	writeChecks(w, s)
 	columns := columnsOf(s, several)
 	var head []any
@@ -255,6 +256,9 @@ func columnsOf(s ops.Service, several bool) []column {
 	}
 	if len(s.Checks) > 0 {
 		columns = slices.Insert(columns, 4, column{"health", false, healthText})
+	}
+	if isDiscovered(s) {
+		columns = append(columns, column{"from", false, func(b ops.Backend) any { return orDash(string(b.Origin)) }})
 	}
 	if slices.ContainsFunc(s.Backends, routed) {
 		columns = append(columns, column{"via", false, func(b ops.Backend) any {

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"mime"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -16,6 +17,7 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/jeoul/jeoul/internal/config"
+	"github.com/jeoul/jeoul/internal/lb"
 	"github.com/jeoul/jeoul/internal/ops"
 	"github.com/jeoul/jeoul/internal/sources"
 )
@@ -33,6 +35,10 @@ type Source struct {
 	Services   int       `json:"services"`
 	By         string    `json:"by,omitempty"`
 	At         time.Time `json:"at,omitzero"`
+	// Backends and Problem are of a place where backends of a service are found: how many it has
+	// found, and why it says nothing newer than At. Its name is the service's, a slash and its kind.
+	Backends int    `json:"backends,omitempty"`
+	Problem  string `json:"problem,omitempty"`
 }
 
 // Change is what came of a change of the configuration, or would.
@@ -161,7 +167,8 @@ func (b Balancer) handleConfiguration(a huma.API) {
 		func(context.Context, *none) (*content, error) { return b.inForce() })
 	add(a, endpoint{method: http.MethodGet, path: sourcesPath, id: "list-sources", summary: "The sources of the configuration"},
 		func(context.Context, *none) (*answer[[]Source], error) {
-			return &answer[[]Source]{b.listSources()}, nil
+			list, err := b.listSources()
+			return &answer[[]Source]{list}, err
 		})
 	handlePart[OfSource, struct {
 		OfSource
@@ -235,7 +242,8 @@ func (b Balancer) inForce() (*content, error) {
 	return contentOf(sources.Part{Value: root, Tag: fmt.Sprintf("%x", sha256.Sum256(text))[:24]})
 }
 
-func (b Balancer) listSources() []Source {
+// listSources lists what configures the balancer, and where backends are found.
+func (b Balancer) listSources() ([]Source, error) {
 	cfg := b.Sources.Config()
 	counts := map[string]int{}
 	for i := range cfg.Services {
@@ -243,9 +251,18 @@ func (b Balancer) listSources() []Source {
 	}
 	list := []Source{{Name: config.FileOwner, Services: counts[config.FileOwner]}}
 	for _, f := range b.Sources.Fragments() {
-		list = append(list, Source{f.Name, f.Generation, counts[f.Name], f.By, f.At})
+		list = append(list, Source{Name: f.Name, Generation: f.Generation, Services: counts[f.Name], By: f.By, At: f.At})
 	}
-	return list
+	if !slices.ContainsFunc(cfg.Services, func(s lb.Service) bool { return s.Discovery.On() }) {
+		return list, nil
+	}
+	status, err := b.Status()
+	for _, s := range status.Services {
+		for _, d := range s.Discovered {
+			list = append(list, Source{Name: s.Name + "/" + string(d.Origin), Services: 1, By: d.From, At: d.Taken, Backends: d.Backends, Problem: d.Problem})
+		}
+	}
+	return list, err
 }
 
 // partSchemas are the schemas of parts of a configuration.

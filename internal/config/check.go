@@ -35,6 +35,7 @@ func (p *parser) check() {
 		if !p.Bad(ServiceField(i, "mode")) { // what is right depends on it
 			p.checkBackends(i, vips)
 		}
+		p.checkDiscovery(i)
 		p.checkScheduler(i)
 		p.checkLimits(i)
 		p.checkMSS(i)

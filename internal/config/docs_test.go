@@ -18,6 +18,7 @@ import (
 var foreign = map[string]string{
 	"scrape_configs:": "Prometheus's",
 	"items:":          "a profile of jeoul tune: internal/tune has the test",
+	"backends:":       "a list of discovered backends: TestDocsList has the test",
 }
 
 // TestDocs: the configurations that pages show are correct and without a warning, those that show a part only

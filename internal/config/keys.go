@@ -262,7 +262,9 @@ var serviceKeys = keytable.Table[lb.Service]{
 			return does, does != lb.KeepVIP
 		},
 			func(s *lb.Service, e lb.OnEmpty) { s.OnEmpty = e }, keytable.Word(lb.KeepVIP, lb.WithdrawVIP), "", fmt.Sprintf("`%s`", lb.KeepVIP))},
-	{Name: "backends", Required: true, What: "The real servers.",
+	{Name: "discover", What: "Where further backends are found: in a file that another program writes: [discovery](../guides/discovery.md).",
+		Value: keytable.Where(func(s *lb.Service) bool { return s.Discovery.On() }, keytable.Mapping(func(s *lb.Service) *lb.Discovery { return &s.Discovery }, discoveryKeys))},
+	{Name: "backends", Required: true, Unless: "discover", Beside: true, What: "The real servers. A service that has `discover` needs none here.",
 		Refused: "Backends that are all drained or of weight 0; two with the same address (in the modes `nat` and `fullnat`: address and port), or the same name; one of another family than the VIP, but in the modes `ipip` and `gue`.",
 		Value: keytable.Mappings(func(s *lb.Service) *[]lb.Backend { return &s.Backends }, backendKeys,
 			keytable.Length{Max: MaxBackends, Empty: "add at least one backend", TooMany: "that a service can have; split them between two services"})},
@@ -395,6 +397,26 @@ var limitKeys = keytable.Table[lb.Limits]{
 		Value: keytable.Optional(func(l *lb.Limits) *uint32 { return &l.Connections }, keytable.Bound[uint32](maxConnections), "no bound")},
 	{Name: "refuse", What: "What becomes of packets that a limit refuses, or that cannot be sent on for want of a backend, a flow, a port or room: dropped, or answered (TCP by a reset, UDP by ICMP port unreachable).",
 		Value: keytable.Optional(func(l *lb.Limits) *lb.Refusal { return &l.Refuse }, keytable.Word(lb.RefuseByDrop, lb.RefuseByReset), fmt.Sprintf("`%s`", lb.RefuseByDrop))},
+}
+
+var discoveryKeys = keytable.Table[lb.Discovery]{
+	{Name: "file", What: "A list of backends that another program writes. It is read again when it changes, and taken whole or not at all.",
+		Value: keytable.Where(func(d *lb.Discovery) bool { return d.File.Path != "" }, keytable.Mapping(func(d *lb.Discovery) *lb.FileOrigin { return &d.File }, fileOriginKeys))},
+}
+
+var fileOriginKeys = append(keytable.Table[lb.FileOrigin]{
+	{Name: "path", Required: true, What: "The file: [its form](../guides/discovery.md#a-file).",
+		Value: keytable.Optional(func(f *lb.FileOrigin) *string { return &f.Path }, absolutePath, "")},
+}, keepingKeys(func(f *lb.FileOrigin) *lb.Keeping { return &f.Keeping })...)
+
+// keepingKeys are those that bound what is taken of an origin.
+func keepingKeys[T any](at func(*T) *lb.Keeping) keytable.Table[T] {
+	return keytable.Table[T]{
+		{Name: "stale", What: "How long the last set is used after the origin has failed, or says that there is no backend. A set that ends so goes on where the service had no backend otherwise, unless it is the origin that says so.",
+			Value: unlessEmpty(func(t *T) *time.Duration { return &at(t).Stale }, keytable.Duration(shortest, longestStale), lb.DefaultStale)},
+		{Name: "most", What: "How many backends are taken.",
+			Value: unlessEmpty(func(t *T) *uint32 { return &at(t).Most }, keytable.Number[uint32](1, MaxBackends), lb.DefaultMostFound)},
+	}
 }
 
 var backendKeys = keytable.Table[lb.Backend]{

@@ -56,6 +56,9 @@ func (p *parser) checkHash(i int) {
 
 // checkTakers refuses a service of which no backend takes new flows.
 func (p *parser) checkTakers(i int) {
+	if p.cfg.Services[i].Discovery.On() { // which may find others
+		return
+	}
 	drained, idle := 0, 0
 	for j, b := range p.cfg.Services[i].Backends {
 		switch {

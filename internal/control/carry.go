@@ -31,7 +31,7 @@ func (c *Controller) carry(l *layout) carried {
 	for key, o := range c.view.overlays {
 		was, at := c.view.find(key), l.find(key)
 		if at == nil {
-			result.notes = append(result.notes, fmt.Sprintf("%s is no longer in the configuration, and what operations had changed of it ends", was))
+			result.notes = append(result.notes, fmt.Sprintf("%s is no longer %s, and what operations had changed of it ends", was, whereFrom(was.backend)))
 			continue
 		}
 		if o.drain != nil && was.backend.Draining != at.backend.Draining {
@@ -73,6 +73,8 @@ func (c *Controller) carryHistory(l *layout) []operation {
 func lostBy(verb ops.Verb, was, is *found) string {
 	when := time.Now().Format(time.DateTime)
 	switch {
+	case is == nil && was != nil && was.backend.Origin != "":
+		return fmt.Sprintf("at %s the backend was no longer %s", when, whereFrom(was.backend))
 	case is == nil:
 		return fmt.Sprintf("the reload of %s took the backend out of the configuration", when)
 	case verb == ops.Weight && was.backend.Weight != is.backend.Weight:
@@ -81,6 +83,14 @@ func lostBy(verb ops.Verb, was, is *found) string {
 		return fmt.Sprintf("the reload of %s changed its `drain` to %t", when, is.backend.Draining)
 	}
 	return ""
+}
+
+// whereFrom says where a backend is, or was found.
+func whereFrom(b lb.Backend) string {
+	if b.Origin == "" {
+		return "in the configuration"
+	}
+	return fmt.Sprintf("found (%s)", b.Origin)
 }
 
 // settleOperations is called when what was carried is in force.
@@ -99,7 +109,7 @@ func (c *Controller) settleOperations(by carried) {
 func (v *view) checkTakers() error {
 	var problems yamlfile.Problems
 	for i, s := range v.cfg.Services {
-		if v.laid[s.Key()] == 0 {
+		if v.laid[s.Key()] == 0 || s.Discovery.On() { // others may be found
 			continue
 		}
 		if !v.lets(i) && slices.ContainsFunc(s.Backends, lb.Backend.TakesFlows) {

@@ -111,6 +111,8 @@ type Options struct {
 	// Checks ask the backends whether they serve; nil: a configuration that has checks is
 	// refused.
 	Checks Checks
+	// Discovery finds backends of services that have an origin; nil: none is found.
+	Discovery Discovery
 	// Role says whether the VIPs are this balancer's to hold; nil: they are.
 	Role Role
 	Log  *slog.Logger
@@ -174,31 +176,35 @@ type Controller struct {
 	failed     error                    // of the last attempt to bring things in order
 	refused    error                    // of the last reload
 	refusedAt  time.Time
+	// undiscovered is why what was discovered is not in force.
+	undiscovered error
 
-	// What follows is the loop's own.
-	sources    []*source
-	interfaces *source // one of them
-	paths      *source // likewise
-	checks     *source // likewise
-	events     []*event
-	actuators  []actuator // in the order in which they bring in what is new
-	vips       *vips      // one of them
-	agenda     *agenda
-	tasks      tasks
-	pending    *reload
-	passive    bool                         // others hold the VIPs
-	news       map[int]*paths.Entry         // what was read of the paths, and is not in the view
-	verdicts   map[lb.BackendKey]lb.Verdict // likewise of the health checks
-	recheck    bool                         // the verdicts may be others, whatever Checks.Changed says
-	ill        illnesses                    // what was logged of the backends' health
-	reconciled time.Time                    // when a reconcile ended last
-	stale      bool                         // the data plane needs its state again, even if it is the same
-	relearn    bool                         // the paths may have changed, whatever Changed says
-	wait       time.Duration                // until what failed is tried again
-	memory     lb.MemoryPlan                // as it was logged last
-	bare       map[lb.ServiceKey]bool       // services of which it was logged that they have no backend
-	lost       map[string]uint64            // frames of XDP, by interface, as it was logged last
-	notKept    string                       // why the data plane does not outlive the process, as it was logged last
+	// What follows is the loop's own, but that Status reads the sets and what is refused of them.
+	discovering discovering
+	discovery   *source // one of the sources
+	sources     []*source
+	interfaces  *source // one of them
+	paths       *source // likewise
+	checks      *source // likewise
+	events      []*event
+	actuators   []actuator // in the order in which they bring in what is new
+	vips        *vips      // one of them
+	agenda      *agenda
+	tasks       tasks
+	pending     *reload
+	passive     bool                         // others hold the VIPs
+	news        map[int]*paths.Entry         // what was read of the paths, and is not in the view
+	verdicts    map[lb.BackendKey]lb.Verdict // likewise of the health checks
+	recheck     bool                         // the verdicts may be others, whatever Checks.Changed says
+	ill         illnesses                    // what was logged of the backends' health
+	reconciled  time.Time                    // when a reconcile ended last
+	stale       bool                         // the data plane needs its state again, even if it is the same
+	relearn     bool                         // the paths may have changed, whatever Changed says
+	wait        time.Duration                // until what failed is tried again
+	memory      lb.MemoryPlan                // as it was logged last
+	bare        map[lb.ServiceKey]bool       // services of which it was logged that they have no backend
+	lost        map[string]uint64            // frames of XDP, by interface, as it was logged last
+	notKept     string                       // why the data plane does not outlive the process, as it was logged last
 	// ports is nil where the data plane does not count them.
 	ports    portCounter
 	outliers *outliers.Engine
@@ -206,7 +212,7 @@ type Controller struct {
 }
 
 // tasks are what the loop does at a time.
-type tasks struct{ reconcile, deadline, pending, retry, silence, losses, keep, illness, steps, outliers *task }
+type tasks struct{ reconcile, deadline, pending, retry, silence, losses, keep, illness, steps, outliers, discover *task }
 
 // New returns a controller for a configuration. Nothing happens before Start.
 func New(opt Options, cfg *config.Config) *Controller {
@@ -215,6 +221,9 @@ func New(opt Options, cfg *config.Config) *Controller {
 	}
 	if opt.Checks == nil {
 		opt.Checks = noChecks{}
+	}
+	if opt.Discovery == nil {
+		opt.Discovery = noDiscovery{}
 	}
 	c := &Controller{
 		opt:     opt,
@@ -227,7 +236,8 @@ func New(opt Options, cfg *config.Config) *Controller {
 		bare:    map[lb.ServiceKey]bool{},
 		lost:    map[string]uint64{},
 
-		outliers: outliers.New(),
+		outliers:    outliers.New(),
+		discovering: discovering{wanted: cfg},
 	}
 	c.plan()
 	c.vips = &vips{host: opt.Host, tell: opt.Announce, log: opt.Log, changed: c.logHost, turn: c.agenda.add(quietly(func() { c.vips.announceSome() }))}
@@ -235,6 +245,7 @@ func New(opt Options, cfg *config.Config) *Controller {
 	c.interfaces = c.addSource("the interfaces", opt.Links.Changes(), c.takeLinks, c.soon)
 	c.paths = c.addSource("the paths", opt.Paths.Changes(), c.takePaths, c.soon)
 	c.checks = c.addSource("the health checks", opt.Checks.Changes(), c.takeVerdicts, c.promptly)
+	c.discovery = c.addSource("the discovered backends", opt.Discovery.Changes(), c.takeDiscovered, c.discoverSoon)
 	if opt.Role != nil {
 		c.addSource("the role", opt.Role.Changes(), c.takeRole, c.soon)
 	}
@@ -261,6 +272,7 @@ func (c *Controller) plan() {
 		keep:     c.agenda.add(quietly(c.keepAgain)),
 		illness:  c.agenda.add(quietly(c.tellUntold)),
 		outliers: c.agenda.add(quietly(c.judgeOutliers)),
+		discover: c.agenda.add(quietly(c.discover)),
 		steps: c.agenda.add(quietly(func() {
 			if err := c.advance(); err != nil {
 				c.settleFailure(err)
@@ -291,7 +303,10 @@ func (c *Controller) Start() error {
 			}
 		}
 	}
-	l := c.view.layout
+	l, err := c.layAtStart()
+	if err != nil {
+		return err
+	}
 	warnings, err := c.check(l, c.links)
 	if err != nil {
 		return err
@@ -300,6 +315,7 @@ func (c *Controller) Start() error {
 		return err
 	}
 	c.opt.Checks.Watch(l.checking())
+	c.opt.Discovery.Watch(l.cfg.Services)
 	c.awaitPaths(l)
 	overlays, err := c.recall(l)
 	if err != nil {

@@ -21,12 +21,17 @@ import (
 
 // reload is a configuration on its way into the loop.
 type reload struct {
-	new      *layout
-	links    []iface.State // of its interfaces
-	looks    bool          // paths are looked for by these, too
-	warnings yamlfile.Problems
-	wanted   []netip.Addr // backends that are not known yet
-	done     chan error   // buffered: the loop never waits for who asked
+	new *layout
+	// wanting is the configuration as it was handed in, and refused what was discovered for it and
+	// cannot be. discovered: nothing else is new than what was discovered.
+	wanting    *config.Config
+	refused    []config.Refused
+	discovered bool
+	links      []iface.State // of its interfaces
+	looks      bool          // paths are looked for by these, too
+	warnings   yamlfile.Problems
+	wanted     []netip.Addr // backends that are not known yet
+	done       chan error   // buffered: the loop never waits for who asked
 }
 
 // Reload replaces the configuration by the one that load returns, whole or not
@@ -57,7 +62,7 @@ func (c *Controller) Replace(ctx context.Context, load func() (*config.Config, e
 
 // hand gives a configuration to the loop and waits for its answer.
 func (c *Controller) hand(ctx context.Context, cfg *config.Config) error {
-	r := &reload{new: newLayout(cfg), done: make(chan error, 1)}
+	r := &reload{new: newLayout(cfg), wanting: cfg, done: make(chan error, 1)}
 	select {
 	case c.calls <- func() { c.prepare(r) }:
 	case <-c.stopped:
@@ -78,9 +83,15 @@ func (c *Controller) prepare(r *reload) {
 	if c.pending != nil { // its caller waits for it no more
 		c.lookBack(c.pending)
 	}
-	if err := c.weigh(r); err != nil {
+	err := c.weigh(r)
+	if errors.Is(err, errUnchanged) {
+		c.settleWanted(r)
+		c.answer(r, nil)
+		return
+	}
+	if err != nil {
 		c.lookBack(r)
-		r.done <- err
+		c.answer(r, err)
 		return
 	}
 	c.pending = r
@@ -94,6 +105,12 @@ func (c *Controller) prepare(r *reload) {
 // weigh checks a configuration, and has its backends looked for.
 func (c *Controller) weigh(r *reload) error {
 	err := c.look(r)
+	if err == nil {
+		err = c.layOut(r)
+	}
+	if err == nil && r.discovered && c.view.sameBackends(r.new) {
+		return errUnchanged
+	}
 	if err == nil {
 		r.warnings, err = c.check(r.new, r.links)
 	}
@@ -134,7 +151,15 @@ func (c *Controller) commit() {
 	r := c.pending
 	c.pending = nil
 	c.tasks.pending.off()
-	r.done <- c.replace(r)
+	c.answer(r, c.replace(r))
+}
+
+// answer says what has become of a reload.
+func (c *Controller) answer(r *reload, err error) {
+	r.done <- err
+	if r.discovered {
+		c.settleDiscovery(err)
+	}
 }
 
 // replace puts a configuration in the place of the current one, or leaves all
@@ -145,7 +170,10 @@ func (c *Controller) replace(r *reload) error {
 	c.opt.Checks.Watch(l.checking())
 	next := newView(l, carried.overlays, c.known(l, r.links, before), c.verdictsFor(l), c.ejectionsOf(l), before)
 	next.passive, next.links = c.passive, r.links
-	err := next.checkTakers()
+	var err error
+	if !r.discovered { // what is there, is there, whatever operations have changed
+		err = next.checkTakers()
+	}
 	if err == nil {
 		err = c.become(next)
 	}
@@ -160,7 +188,11 @@ func (c *Controller) replace(r *reload) error {
 	c.tellAttachments(attached)
 	c.armOutliers()
 	c.tellDown(before.links)
-	c.describe(before, r.warnings)
+	if r.discovered {
+		c.tellDiscovered(before)
+	} else {
+		c.describe(before, r.warnings)
+	}
 	c.tellMemory()
 	c.outages.keep(l)
 	c.scarcity.keep(l)
@@ -169,7 +201,12 @@ func (c *Controller) replace(r *reload) error {
 	c.tellMoves(before, l.all())
 	c.warned()
 	c.tellAllServing()
-	c.vips.announceAll()
+	if r.wanting != nil {
+		c.settleWanted(r)
+	}
+	if !r.discovered {
+		c.vips.announceAll()
+	}
 	c.tasks.silence.in(0) // what has not answered by now was waited for
 	return nil
 }

@@ -28,6 +28,7 @@ func (c *Controller) Status() (ops.Status, error) {
 	// The view does not change any more: no caller waits for us to be done.
 	c.mu.Lock()
 	v, links, generation, history, spared, problems := c.view, c.links, c.generation, c.history, c.spared, c.problems()
+	sets, refused := c.discovering.sets, c.discovering.refused
 	c.mu.Unlock()
 	lost := c.xdpLost()
 	for _, message := range lossMessages(attachments, lost) {
@@ -55,10 +56,12 @@ func (c *Controller) Status() (ops.Status, error) {
 		c.outages.date(&service)
 		c.scarcity.show(v.layout, i, counters, &service)
 		c.addHealth(v, i, spared, &service)
+		service.Discovered = v.discovered(i, sets, refused, time.Now())
 		status.Services = append(status.Services, service)
 	}
 	status.Problems = append(status.Problems, c.scarcity.problems(v.layout, counters)...)
 	status.Problems = append(status.Problems, v.sparedProblems(spared)...)
+	status.Problems = append(status.Problems, discoveryProblems(status.Services)...)
 	for _, o := range counters.Outcomes {
 		status.Outcomes = append(status.Outcomes, ops.Outcome{Name: o.Name, Packets: o.Packets, Help: o.Help})
 	}
@@ -133,6 +136,9 @@ func (c *Controller) problems() []string {
 	}
 	if c.failed != nil {
 		list = append(list, oneLine(c.failed))
+	}
+	if c.undiscovered != nil {
+		list = append(list, oneLine(c.undiscovered))
 	}
 	if c.refused != nil {
 		list = append(list, fmt.Sprintf("the reload of %s was refused, and nothing of it applied: %s",
@@ -216,7 +222,7 @@ func (v *view) backendStatus(at use, b lb.Backend, now *paths.Entry, count lb.Ba
 		Packets: count.Packets, Bytes: count.Bytes, Connections: count.Connections,
 		ReturnedPackets: count.ReturnedPackets, ReturnedBytes: count.ReturnedBytes,
 		Answered: count.Answered, Refused: count.Refused, Unreachable: count.Unreachable,
-		Active: count.Active, Upper: b.Upper, Lower: b.Lower, Flows: count.Flows, Backup: b.Backup,
+		Active: count.Active, Upper: b.Upper, Lower: b.Lower, Flows: count.Flows, Backup: b.Backup, Origin: b.Origin,
 	}
 	if b.Weight != configured.Weight {
 		status.ConfiguredWeight = &configured.Weight

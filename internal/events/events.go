@@ -35,6 +35,8 @@ const (
 	KindReload Kind = "reload"
 	// KindConfiguration: a source of configuration beside the file was changed.
 	KindConfiguration Kind = "configuration"
+	// KindDiscovery: backends were found or are no longer, or where they are found fails.
+	KindDiscovery Kind = "discovery"
 	// KindNotice: anything else that is logged.
 	KindNotice Kind = "notice"
 )
@@ -46,7 +48,7 @@ type Event struct {
 	ID    string    `json:"id"`
 	At    time.Time `json:"at"`
 	Level string    `json:"level" enum:"info,warning,error"`
-	Kind  Kind      `json:"kind" enum:"health,path,operation,reload,configuration,notice"`
+	Kind  Kind      `json:"kind" enum:"health,path,operation,reload,configuration,discovery,notice"`
 	// Service and Backend are the names of what it is about; empty: of nothing alone.
 	Service string `json:"service,omitempty"`
 	Backend string `json:"backend,omitempty"`

@@ -26,7 +26,11 @@ func object(keys []entry) map[string]any {
 		properties[k.name] = k.schema()
 		switch {
 		case k.required && k.unless != "":
-			choices = append(choices, map[string]any{"oneOf": []any{needs(k.name), needs(k.unless)}})
+			of := "oneOf"
+			if k.beside {
+				of = "anyOf"
+			}
+			choices = append(choices, map[string]any{of: []any{needs(k.name), needs(k.unless)}})
 		case k.required:
 			required = append(required, k.name)
 		}

@@ -22,8 +22,10 @@ type Key[T any] struct {
 	Name string
 	// Required: a mapping without it has a problem, unless it has Unless.
 	Required bool
-	// Unless names the key that stands in this one's place; both together are a problem.
+	// Unless names the key that stands in this one's place; both together are a problem, but
+	// with Beside.
 	Unless string
+	Beside bool
 	// What says what the key does: Markdown, whole sentences.
 	What string
 	// Refused says what refuses a value that its type permits; empty where nothing does.
@@ -70,7 +72,7 @@ type description struct {
 // entry is a key without its type.
 type entry struct {
 	name, what, refused, since, unless string
-	required                           bool
+	required, beside                   bool
 	value                              description
 }
 
@@ -79,7 +81,7 @@ func (t Table[T]) entries() []entry {
 	var all []entry
 	for _, k := range t {
 		if k.Gone == "" {
-			all = append(all, entry{k.Name, k.What, k.Refused, k.Since, k.Unless, k.Required, k.Value.describe()})
+			all = append(all, entry{k.Name, k.What, k.Refused, k.Since, k.Unless, k.Required, k.Beside, k.Value.describe()})
 		}
 	}
 	return all
@@ -98,24 +100,23 @@ func (t Table[T]) Reset(to *T) {
 // Read takes the mapping of a node, whose path is field, into *to, which was Reset. What
 // is wrong is reported to the file; such values are left as they were.
 func (t Table[T]) Read(f *yamlfile.File, node *yaml.Node, field string, to *T) {
-	f.Mapping(node, field, t.keys(f, node, to))
+	f.Mapping(node, field, t.keys(f, to))
 	for _, k := range t {
-		if k.Unless != "" && yamlfile.HasKey(node, k.Unless) && yamlfile.HasKey(node, k.Name) {
+		if k.Unless != "" && !k.Beside && yamlfile.HasKey(node, k.Unless) && yamlfile.HasKey(node, k.Name) {
 			f.Fail(yamlfile.Join(field, k.Unless), "written beside %s; keep one of the two", k.Name)
 		}
 	}
 }
 
 // keys are the table's as the reader of mappings takes them, into *to.
-func (t Table[T]) keys(f *yamlfile.File, node *yaml.Node, to *T) []yamlfile.Key {
+func (t Table[T]) keys(f *yamlfile.File, to *T) []yamlfile.Key {
 	keys := make([]yamlfile.Key, 0, len(t))
 	for _, k := range t {
 		read := func(node *yaml.Node, field string) { k.Value.read(f, node, field, to) }
 		if k.Gone != "" {
 			read = func(_ *yaml.Node, field string) { f.Fail(field, "%s", k.Gone) }
 		}
-		required := k.Required && (k.Unless == "" || !yamlfile.HasKey(node, k.Unless))
-		keys = append(keys, yamlfile.Key{Name: k.Name, Required: required, Read: read})
+		keys = append(keys, yamlfile.Key{Name: k.Name, Required: k.Required, Unless: k.Unless, Read: read})
 	}
 	return keys
 }

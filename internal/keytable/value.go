@@ -143,7 +143,7 @@ func (v mappings[T, V]) reset(*T) {}
 func (v mappings[T, V]) read(f *yamlfile.File, node *yaml.Node, at string, to *T) {
 	var element V
 	list := v.at(to)
-	keys := v.table.keys(f, &yaml.Node{}, &element)
+	keys := v.table.keys(f, &element)
 	f.Sequence(node, at, func(_ int, item *yaml.Node, at string) {
 		v.table.Reset(&element)
 		f.Mapping(item, at, keys)

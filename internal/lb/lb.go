@@ -151,6 +151,8 @@ type Backend struct {
 	// that one does: then it takes none, and keeps its old flows.
 	Backup  bool `json:"backup,omitempty"`
 	Standby bool `json:"standby,omitempty"`
+	// Origin is where it was found; empty: the configuration names it.
+	Origin Origin `json:"origin,omitempty"`
 }
 
 // TakesFlows says whether the backend takes new flows while it is up.
@@ -205,8 +207,10 @@ type Service struct {
 	// has all of its weight at once.
 	SlowStart time.Duration `json:"slow_start_ns,omitempty"`
 	// OnEmpty is what becomes of the VIP while no backend serves; empty stands for KeepVIP.
-	OnEmpty  OnEmpty   `json:"on_empty,omitempty"`
-	Backends []Backend `json:"backends"`
+	OnEmpty OnEmpty `json:"on_empty,omitempty"`
+	// Discovery is where further backends are found.
+	Discovery Discovery `json:"discovery,omitzero"`
+	Backends  []Backend `json:"backends"`
 }
 
 // Tracked says whether every flow of the service is remembered: because of its

@@ -121,6 +121,24 @@ var serviceFamilies = []of[*ops.Service]{
 		})},
 }
 
+// found is an origin of backends of a service.
+type found struct {
+	of *ops.Service
+	*ops.Discovered
+}
+
+// discoveredFamilies are those of the origins that services have.
+var discoveredFamilies = []of[found]{
+	{family{"jeoul_discovered_backends", "Backends of a service that an origin has found.", gauge, []string{"service", "origin"}},
+		always(func(f found) float64 { return float64(f.Backends) })},
+	{family{"jeoul_discovered_failing", "1 where an origin gives no newer set of backends, and the last one is used.", gauge, []string{"service", "origin"}},
+		always(func(f found) float64 { return truth(f.Problem != "") })},
+	{family{"jeoul_discovered_refused", "Backends that an origin names and that cannot be any.", gauge, []string{"service", "origin"}},
+		always(func(f found) float64 { return float64(len(f.Refused)) })},
+	{family{"jeoul_discovered_timestamp_seconds", "When an origin gave the set of backends that is used.", gauge, []string{"service", "origin"}},
+		func(f found) (float64, bool) { return float64(f.Taken.UnixMilli()) / 1000, !f.Taken.IsZero() }},
+}
+
 func backendsUp(s *ops.Service) (up int) {
 	for i := range s.Backends {
 		if s.Backends[i].State == lb.Up {
@@ -239,6 +257,7 @@ func families() (all []family) {
 	all = append(all, only(interfaceFamilies)...)
 	all = append(all, flowsNow.family, flowsLimit.family, memoryBytes.family)
 	all = append(all, only(serviceFamilies)...)
+	all = append(all, only(discoveredFamilies)...)
 	all = append(all, backendsWithoutSeries.family)
 	return append(all, only(backendFamilies)...)
 }

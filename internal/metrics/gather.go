@@ -64,6 +64,7 @@ func (g *gatherer) services(services []ops.Service) []*dto.MetricFamily {
 	all := series(serviceFamilies, pointers(services), func(s *ops.Service) []string {
 		return []string{s.Name, s.VIP.String(), strconv.Itoa(int(s.Port)), s.Protocol.String(), string(s.Mode), string(s.Scheduler)}
 	})
+	all = append(all, series(discoveredFamilies, foundOf(services), func(f found) []string { return []string{f.of.Name, string(f.Origin)} })...)
 	n := 0
 	for i := range services {
 		n += len(services[i].Backends)
@@ -83,6 +84,16 @@ func (g *gatherer) services(services []ops.Service) []*dto.MetricFamily {
 		}
 	}
 	return append(all, series(backendFamilies, backends, func(m member) []string { return []string{m.of.Name, m.Name} })...)
+}
+
+// foundOf are the origins of services.
+func foundOf(services []ops.Service) (all []found) {
+	for i := range services {
+		for j := range services[i].Discovered {
+			all = append(all, found{&services[i], &services[i].Discovered[j]})
+		}
+	}
+	return all
 }
 
 // member is a backend, and whose.

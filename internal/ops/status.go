@@ -143,6 +143,8 @@ type Service struct {
 	// Transition is the one under way, if there is one.
 	Transition *Transition `json:"transition,omitempty"`
 	Backends   []Backend   `json:"backends"`
+	// Discovered are the origins of backends that the configuration does not name.
+	Discovered []Discovered `json:"discovered,omitempty"`
 }
 
 // SlowStart is how far a backend has come that began to serve a while ago.
@@ -271,6 +273,8 @@ type Backend struct {
 	Ports *Ports `json:"ports,omitempty"`
 	// Backup: it is to take new flows only while no other does.
 	Backup bool `json:"backup,omitempty"`
+	// Origin is where it was found; absent where the configuration names it.
+	Origin lb.Origin `json:"origin,omitempty"`
 	// SlowStart is absent where the backend has all of its weight.
 	SlowStart *SlowStart `json:"slow_start,omitempty"`
 	// Ejection is absent where the backend is not ejected. Spared is why one that fails is not;

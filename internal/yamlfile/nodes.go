@@ -14,8 +14,9 @@ import (
 // Key is a key that a mapping may have, and what takes its value.
 type Key struct {
 	Name string
-	// Required: a mapping without it has a problem.
+	// Required: a mapping without it has a problem, unless it has the key Unless.
 	Required bool
+	Unless   string
 	// Read takes the value, whose path is field.
 	Read func(node *yaml.Node, field string)
 }
@@ -45,7 +46,8 @@ func (f *File) Mapping(node *yaml.Node, field string, keys []Key) {
 		keys[index].Read(value, at)
 	}
 	for i, k := range keys {
-		if k.Required && lines[i] == 0 {
+		instead := slices.IndexFunc(keys, func(o Key) bool { return o.Name == k.Unless })
+		if k.Required && lines[i] == 0 && (instead < 0 || lines[instead] == 0) {
 			f.Fail(Join(field, k.Name), "missing; add it")
 		}
 	}

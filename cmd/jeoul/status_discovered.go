@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"fmt"
+	"io"
+	"slices"
+	"time"
+
+	"github.com/jeoul/jeoul/internal/ops"
+)
+
+// writeDiscovered says where further backends of a service are found, how old that is, and what of it
+// cannot be a backend.
+func writeDiscovered(w io.Writer, s ops.Service) {
+	for _, d := range s.Discovered {
+		fmt.Fprintf(w, "  discovered: %s\n", discoveredText(d))
+		for _, refused := range d.Refused {
+			fmt.Fprintf(w, "    left out: %s\n", refused)
+		}
+	}
+}
+
+// discoveredText says what an origin has found.
+func discoveredText(d ops.Discovered) string {
+	if d.Taken.IsZero() && d.Problem == "" {
+		return d.From + ": not answered yet"
+	}
+	if d.Taken.IsZero() {
+		return fmt.Sprintf("%s: no backend yet: %s%s", d.From, d.Problem, sinceText(d.Since))
+	}
+	text := fmt.Sprintf("%s: backends: %d, of %s ago", d.From, d.Backends, time.Duration(d.AgeSeconds*float64(time.Second)).Truncate(time.Second))
+	switch {
+	case d.Overdue:
+		text += fmt.Sprintf("; out of date: %s%s", d.Problem, sinceText(d.Since))
+	case d.Problem != "":
+		text += fmt.Sprintf("; used until %s: %s%s", timeText(d.Until), d.Problem, sinceText(d.Since))
+	}
+	return text
+}
+
+// isDiscovered says whether any backend of a service was found.
+func isDiscovered(s ops.Service) bool {
+	return slices.ContainsFunc(s.Backends, func(b ops.Backend) bool { return b.Origin != "" })
+}
