@@ -106,6 +106,10 @@ struct scratch {
 	struct fragment fragment;
 };
 
+#ifdef AT_SOCKETS
+#include "local/scratch.h"
+#else
+
 /* A program is not interrupted by itself: a CPU has one packet at a time. */
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
@@ -120,3 +124,5 @@ static __always_inline struct scratch *get_scratch(void)
 
 	return bpf_map_lookup_elem(&scratches, &zero);
 }
+
+#endif

@@ -55,6 +55,8 @@ type found struct {
 	programs []*ebpf.Program
 	// others keep other programs.
 	others []leftover
+	// sockets are the programs at sockets, nil where there are none.
+	sockets *sockets
 }
 
 // takeOver looks for a data plane that was kept, and takes it over. One that cannot be, since
@@ -167,6 +169,9 @@ func (f *found) find(k *keeper, sets []uint64) error {
 		return err
 	}
 	if f.shared, err = f.openShared(f.set); err != nil {
+		return err
+	}
+	if f.sockets, err = f.findSockets(); err != nil {
 		return err
 	}
 	return f.catchUp(k, sets)
@@ -300,6 +305,7 @@ func (d *Datapath) adopt(f *found) error {
 		d.notes = append(d.notes, fmt.Sprintf("flows are copied into tables of another layout; until the programs are exchanged, the old tables take %d MiB besides", d.former.bytes>>20))
 	}
 	d.holds, d.leftovers, d.way, d.hook = f.holds, f.others, f.way, s.Hook
+	d.sockets = f.sockets
 	d.attachments = attachments(f.ports, f.way, "as the process before has left it")
 	for _, one := range s.Shown {
 		d.noteShown(one.Link, one.Name)

@@ -67,7 +67,7 @@ func (d *Datapath) giveUp(ports []port) error {
 
 // fits says whether the program that is loaded would do for what is to be.
 func (d *Datapath) fits(c *revision, ports []port) bool {
-	if d.current == nil || d.current.adopted || d.current.tracing != d.tracing || d.current.answers != d.answering() || !d.detached && d.wish(c.state) != d.hook || !slices.EqualFunc(ports, d.current.ports, port.same) {
+	if d.current == nil || d.current.adopted || d.current.tracing != d.tracing || d.current.answers != d.answering() || d.sockets.cgroupOf() != c.state.Local || !d.detached && d.wish(c.state) != d.hook || !slices.EqualFunc(ports, d.current.ports, port.same) {
 		return false
 	}
 	m := d.current.memory
@@ -135,6 +135,12 @@ func (d *Datapath) replace(c *revision, ports []port) error {
 	c.noteUnremembered(next, d.janitor.now())
 	flows := move{janitor: d.janitor, from: d.shared, to: next, former: d.former, memory: memory,
 		returns: c.returnsOf(d.secret)}
+	sockets, err := d.beginSockets(c.state.Local, memory, next)
+	if err != nil {
+		memory.close()
+		next.closeUnless(d.shared)
+		return err
+	}
 	made, err := d.install(ports, d.wish(c.state), func(kind programKind) (*generation, error) {
 		made, err := d.load(kind, ports, memory, next)
 		if err == nil {
@@ -143,6 +149,7 @@ func (d *Datapath) replace(c *revision, ports []port) error {
 		return made, err
 	})
 	if err != nil {
+		err = errors.Join(err, sockets.undo())
 		flows.cancel()
 		d.keeper.giveUp(d.current)
 		memory.close()
@@ -159,6 +166,7 @@ func (d *Datapath) replace(c *revision, ports []port) error {
 	d.noteLost(flows.lost)
 	d.former.close()
 	d.former = nil
+	d.noteSockets(sockets.finish())
 	d.settled(c, old)
 	d.noteMemory(c)
 	d.checks.use(ports)
@@ -166,6 +174,7 @@ func (d *Datapath) replace(c *revision, ports []port) error {
 	d.awaitReaders()
 	d.settleKept(old)
 	old.closeUnless(next)
+	sockets.release()
 	if last != nil {
 		last.close()
 		last.memory.close()
@@ -187,7 +196,7 @@ func (d *Datapath) load(kind programKind, ports []port, memory *memory, shared *
 	if d.keeper != nil && d.options.Orphan > 0 {
 		made.watch, err = watchClock(memory.m)
 	}
-	if err = errors.Join(err, d.keeper.pin(made, shared)); err != nil {
+	if err = errors.Join(err, d.keeper.pin(made, shared, d.sockets)); err != nil {
 		made.close()
 		return nil, err
 	}

@@ -143,6 +143,7 @@ func (d *Datapath) Counters() (counters lb.Counters, err error) {
 		counters, err = p.counters()
 		if err == nil {
 			p.countFlows(&counters, d.janitor.met())
+			counters.Local, err = p.sockets.counts()
 		}
 		return err
 	})

@@ -113,7 +113,9 @@ type Datapath struct {
 	tracing *tracing
 	// checks sends health checks, if that is open.
 	checks *Checks
-	closed bool
+	// sockets are the programs at sockets of this host; nil where there are none.
+	sockets *sockets
+	closed  bool
 	// unspecific: the links take programs without an attach type.
 	unspecific bool
 	// keeper is nil where nothing outlives the process.
@@ -216,7 +218,7 @@ func (d *Datapath) Program() *ebpf.Program {
 // Close detaches and frees everything. Flows and counters are gone.
 func (d *Datapath) Close() error {
 	return d.end(func() error {
-		err := errors.Join(d.detach(), closeAll(holdsOf(d.leftovers)))
+		err := errors.Join(d.sockets.detach(), d.detach(), closeAll(holdsOf(d.leftovers)))
 		return errors.Join(err, d.keeper.forget())
 	})
 }
@@ -233,6 +235,7 @@ func (d *Datapath) Leave() error {
 				err = errors.Join(err, l.Leave())
 			}
 		}
+		err = errors.Join(err, d.sockets.leave())
 		d.keeper.Store.Close()
 		return err
 	})
@@ -254,6 +257,7 @@ func (d *Datapath) end(release func() error) error {
 	d.ledger.former.close()
 	d.ledger.backends.close()
 	d.former.close()
+	d.sockets.closeUnless(nil)
 	d.current.close()
 	if d.current != nil {
 		d.current.memory.close()

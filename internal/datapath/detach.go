@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"slices"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -115,6 +117,8 @@ func Detach(keep *Keep, interfaces []string) error {
 // any more: those, or their network namespace, are gone. It says whether it has.
 func Sweep(keep *Keep) (swept bool, err error) {
 	names, err := keep.Store.Links()
+	// Programs at sockets are on no interface.
+	names = slices.DeleteFunc(names, func(n string) bool { return strings.HasPrefix(n, socketPrefix) })
 	if err != nil || len(names) == 0 {
 		return false, err // a filter may be attached, which shows by nothing here
 	}

@@ -14,6 +14,8 @@ var (
 	ErrBusy = errors.New("another program is attached")
 	// ErrUnsupported: the kernel or the driver lacks what is needed.
 	ErrUnsupported = errors.New("not supported by this kernel or driver")
+	// ErrSockets: clients on this host cannot be served.
+	ErrSockets = errors.New("clients on this host cannot be served")
 	// ErrClosed: the datapath was closed.
 	ErrClosed = errors.New("datapath is closed")
 )

@@ -8,6 +8,7 @@ import (
 	"time"
 	"unsafe"
 
+	"github.com/cilium/ebpf"
 	"golang.org/x/sys/unix"
 
 	"github.com/jeoul/jeoul/internal/lb"
@@ -95,6 +96,8 @@ type flowScene struct {
 	groups map[uint32]uint32
 	loads  []xdpBackendLoad
 	turns  []xdpTurn
+	// sockets are what sockets of this host have of it; nil where there are none.
+	sockets *ebpf.Map
 }
 
 func newJanitor(timeouts lb.Timeouts) *janitor {

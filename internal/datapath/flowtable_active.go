@@ -37,12 +37,13 @@ func (j *janitor) settle() {
 	most := uint32((len(j.scene.flows.buckets) + len(j.scene.newcomers.buckets)) * flowsPerBucket)
 	grow(&j.drift.backends, len(j.rules.backends))
 	grow(&j.drift.services, len(j.rules.services))
+	at := j.atSockets()
 	for index := range j.rules.backends {
 		id := j.rules.backends[index].service
 		if index >= len(j.rules.loads) || !j.tracked(id) || j.rules.backends[index].generation == 0 {
 			continue
 		}
-		c := counter{&j.rules.loads[index].Active, metOf(j.flows.last.backends, index) + metOf(j.newcomers.last.backends, index)}
+		c := counter{&j.rules.loads[index].Active, metOf(j.flows.last.backends, index) + metOf(j.newcomers.last.backends, index) + at.backends[uint32(index)]}
 		if j.drift.check(c, &j.drift.backends[index], most) && int(id) < len(j.rules.turns) {
 			j.rules.turns[id].hasOneWith(c.met)
 		}
@@ -51,7 +52,7 @@ func (j *janitor) settle() {
 		if id >= len(j.rules.turns) || !j.tracked(uint32(id)) {
 			continue
 		}
-		c := counter{&j.rules.turns[id].Active, metOf(j.flows.last.services, id) + metOf(j.newcomers.last.services, id)}
+		c := counter{&j.rules.turns[id].Active, metOf(j.flows.last.services, id) + metOf(j.newcomers.last.services, id) + at.services[uint32(id)]}
 		j.drift.check(c, &j.drift.services[id], most)
 	}
 	j.settleUnremembered()
@@ -94,13 +95,14 @@ func (j *janitor) recount(ids map[uint32]bool) {
 	if j.scene.flows == nil {
 		return
 	}
+	at := j.atSockets()
 	// What is not good any more goes first: it is counted off by itself.
 	j.survey()
 	var before []uint32
-	for _, c := range j.countersOf(ids, &flowTally{}) {
+	for _, c := range j.countersOf(ids, &flowTally{}, socketTally{}) {
 		before = append(before, atomic.LoadUint32(c.active))
 	}
-	for i, c := range j.countersOf(ids, j.survey()) {
+	for i, c := range j.countersOf(ids, j.survey(), at) {
 		// What packets have added meanwhile stays.
 		atomic.AddUint32(c.active, c.met-before[i])
 	}
@@ -119,17 +121,25 @@ func (j *janitor) survey() *flowTally {
 	return tally
 }
 
-// countersOf lists the counters of services, and of all backends, with what a walk has met
-// of them.
-func (j *janitor) countersOf(ids map[uint32]bool, tally *flowTally) (counters []counter) {
+// atSockets counts what sockets of this host have. What cannot be read is put right by a later round.
+func (j *janitor) atSockets() (t socketTally) {
+	if j.scene.sockets != nil {
+		t, _ = tallySockets(j.scene.sockets)
+	}
+	return t
+}
+
+// countersOf lists the counters of services, and of all backends, with what a walk and a count of
+// sockets have met of them.
+func (j *janitor) countersOf(ids map[uint32]bool, tally *flowTally, at socketTally) (counters []counter) {
 	for index := range min(len(j.rules.backends), len(j.rules.loads)) {
 		// Of every backend: flows of one that left may have been counted by the rules of
 		// before, and the next backend with its index inherits what it counts.
-		counters = append(counters, counter{&j.rules.loads[index].Active, metOf(tally.backends, index)})
+		counters = append(counters, counter{&j.rules.loads[index].Active, metOf(tally.backends, index) + at.backends[uint32(index)]})
 	}
 	for id := range j.rules.services {
 		if ids[uint32(id)] && id < len(j.rules.turns) {
-			counters = append(counters, counter{&j.rules.turns[id].Active, metOf(tally.services, id)})
+			counters = append(counters, counter{&j.rules.turns[id].Active, metOf(tally.services, id) + at.services[uint32(id)]})
 		}
 	}
 	return counters

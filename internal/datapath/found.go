@@ -280,6 +280,8 @@ func (f *found) close() {
 		}
 	}
 	closePrograms(f.pinned)
+	_ = f.sockets.leave()
+	f.sockets.closeUnless(nil)
 	if f.memory != nil {
 		f.memory.storage.unmap()
 		f.memory.m.Close()

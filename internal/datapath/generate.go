@@ -20,3 +20,7 @@ package datapath
 //
 //go:generate ../../scripts/bpf2go.sh -no-global-types check ../../bpf/balancer/jeoul_check.bpf.c
 //go:generate ../../scripts/bpf2go.sh -no-global-types mark ../../bpf/balancer/check/mark.bpf.c
+
+// What sockets of this host meet.
+//
+//go:generate ../../scripts/bpf2go.sh -no-global-types -type local_settings -type local_socket -type local_peer -type local_event -type local_agreement -type peer_state local ../../bpf/balancer/jeoul_local.bpf.c

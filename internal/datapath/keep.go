@@ -78,13 +78,16 @@ func (k *keeper) show(m *memory) {
 }
 
 // pin pins a generation that was loaded.
-func (k *keeper) pin(g *generation, shared *shared) error {
+func (k *keeper) pin(g *generation, shared *shared, sockets *sockets) error {
 	if k == nil {
 		return nil
 	}
 	k.set++
 	objects := map[string]pins.Pinner{generationPin: mapPin{g.memory.m}}
 	for name, m := range shared.maps() {
+		objects[name] = mapPin{m}
+	}
+	for name, m := range sockets.maps() {
 		objects[name] = mapPin{m}
 	}
 	for i, p := range g.programs {

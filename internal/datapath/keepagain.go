@@ -47,6 +47,13 @@ func (d *Datapath) noteLost(flows int) {
 	}
 }
 
+// noteSockets has the next note say why a program is still attached to sockets that should not be.
+func (d *Datapath) noteSockets(err error) {
+	if err != nil && d.keeper != nil {
+		d.keeper.note = err.Error()
+	}
+}
+
 // pinAgain pins what is attached in a directory that has nothing. What a process before has loaded only
 // its links keep: the change that comes at once pins what takes its place.
 func (d *Datapath) pinAgain() error {
@@ -62,8 +69,11 @@ func (d *Datapath) pinAgain() error {
 			return fmt.Errorf("pinning the link of %s: %w", d.way.name, err)
 		}
 	}
+	if err := d.sockets.pinAgain(d.keeper); err != nil {
+		return err
+	}
 	if d.current == nil || d.current.adopted {
 		return nil
 	}
-	return d.keeper.pin(d.current, d.shared)
+	return d.keeper.pin(d.current, d.shared, d.sockets)
 }

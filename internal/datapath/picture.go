@@ -23,6 +23,8 @@ type picture struct {
 	ledger  ledger
 	// pool is what full NAT sends from.
 	pool lb.Pool
+	// sockets are the programs at sockets; nil where there are none.
+	sockets *sockets
 	// err is why there is nothing to read any more.
 	err error
 }
@@ -35,6 +37,7 @@ func (d *Datapath) publishPicture() {
 		next.err = ErrClosed
 	case d.current != nil:
 		next.shared, next.records, next.indices, next.pool = d.shared, d.register.records, len(d.register.places.generations), d.current.memory.pool
+		next.sockets = d.sockets
 	}
 	d.picture.Store(next)
 }

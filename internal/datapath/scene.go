@@ -22,6 +22,7 @@ func (d *Datapath) scene() flowScene {
 		groups:   r.places.groupTimeouts(),
 		loads:    elements[xdpBackendLoad](d.shared.loads.memory),
 		turns:    elements[xdpTurn](d.shared.turns.memory),
+		sockets:  d.sockets.maps()[localMapLocalSockets],
 	}
 }
 

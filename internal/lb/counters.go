@@ -41,6 +41,24 @@ type Counters struct {
 	// Flows are those that are remembered.
 	Flows    FlowCounts
 	Services map[ServiceKey]ServiceCount
+	// Local is what became of this host's own sockets; nil where they get no backends.
+	Local *LocalCounts
+}
+
+// LocalCounts is what became of the sockets of a control group that asked for a VIP.
+type LocalCounts struct {
+	// Cgroup is the directory of the control group.
+	Cgroup string
+	// Sockets are those that have a backend now.
+	Sockets uint64
+	// Events lists all that is counted, those that never were too.
+	Events []EventCount
+}
+
+// EventCount is how often something happened to a socket.
+type EventCount struct {
+	Name, Help string
+	Count      uint64
 }
 
 // OutcomeCount is how many packets ended in one way.

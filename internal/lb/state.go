@@ -27,6 +27,9 @@ type State struct {
 	// Hook is where packets are to be taken; "" means where they are, and at first where
 	// the data plane was told to when it was opened.
 	Hook Hook
+	// Local is the directory of the control group (cgroup v2) whose sockets get their backends when they
+	// connect or send; empty: no sockets do.
+	Local string
 }
 
 // Pool is a set of source addresses and ports. The addresses belong to the

@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+/* Clients on the balancer's own host: their sockets are given a backend when they connect or send,
+ * so that packets cost nothing afterwards. */
+#include <linux/bpf.h>
+#include <bpf/bpf_endian.h>
+#include <bpf/bpf_helpers.h>
+
+typedef struct bpf_sock_addr ctx_t;
+#define AT_SOCKETS
+
+/* What choosing stands on has more to it than sockets need. */
+#pragma clang diagnostic ignored "-Wunused-function"
+
+#include "local/serve.h"
+
+SEC("cgroup/connect4")
+int jeoul_connect4(struct bpf_sock_addr *ctx)
+{
+	return connects(ctx, false);
+}
+
+SEC("cgroup/connect6")
+int jeoul_connect6(struct bpf_sock_addr *ctx)
+{
+	return connects(ctx, true);
+}
+
+SEC("cgroup/sendmsg4")
+int jeoul_sendmsg4(struct bpf_sock_addr *ctx)
+{
+	return sends(ctx, false);
+}
+
+SEC("cgroup/sendmsg6")
+int jeoul_sendmsg6(struct bpf_sock_addr *ctx)
+{
+	return sends(ctx, true);
+}
+
+SEC("cgroup/recvmsg4")
+int jeoul_recvmsg4(struct bpf_sock_addr *ctx)
+{
+	return told(ctx, false, false);
+}
+
+SEC("cgroup/recvmsg6")
+int jeoul_recvmsg6(struct bpf_sock_addr *ctx)
+{
+	return told(ctx, true, false);
+}
+
+SEC("cgroup/getpeername4")
+int jeoul_peername4(struct bpf_sock_addr *ctx)
+{
+	return told(ctx, false, true);
+}
+
+SEC("cgroup/getpeername6")
+int jeoul_peername6(struct bpf_sock_addr *ctx)
+{
+	return told(ctx, true, true);
+}
+
+/* jeoul_release forgets a socket that is closed. */
+SEC("cgroup/sock_release")
+int jeoul_release(struct bpf_sock *ctx)
+{
+	__u64 cookie = bpf_get_socket_cookie(ctx);
+	struct local_socket *socket = socket_of(cookie);
+
+	if (!socket)
+		return PROCEED;
+	for (int i = 0; i < LOCAL_PEERS; i++)
+		uncount(&socket->peers[i]);
+	bpf_map_delete_elem(&local_sockets, &cookie);
+	return PROCEED;
+}
+
+char LICENSE[] SEC("license") = "Dual BSD/GPL";

@@ -1,0 +1,87 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/* The ends of a socket, as its program names and sees them. To the rest of the balancer they are
+ * those of a packet that the socket is about to send. */
+#pragma once
+
+#include "maps.h"
+#include "../choose/select.h"
+#include "../parse.h"
+
+/* An IPv6 socket names an IPv4 address so (RFC 4291 section 2.5.5.2). */
+#define MAPPED bpf_htonl(0xffff)
+
+/* is_ours says whether a socket is one of this network namespace, and of a protocol that services
+ * have. */
+static __always_inline bool is_ours(struct bpf_sock_addr *ctx)
+{
+	if (ctx->protocol != IPPROTO_TCP && ctx->protocol != IPPROTO_UDP)
+		return false;
+	return bpf_get_netns_cookie(ctx) == local.netns;
+}
+
+/* read_end reads the far end that a system call names, or is about to tell, into the packet's
+ * destination. `ipv6` is the family of the socket; the packet has that of the address. */
+static __always_inline void read_end(struct bpf_sock_addr *ctx, bool ipv6, struct packet *packet)
+{
+	__builtin_memset(packet, 0, sizeof(*packet));
+	packet->protocol = ctx->protocol;
+	packet->destination_port = ctx->user_port;
+	if (!ipv6) {
+		packet->destination[0] = ctx->user_ip4;
+		return;
+	}
+	if (!ctx->user_ip6[0] && !ctx->user_ip6[1] && ctx->user_ip6[2] == MAPPED) {
+		packet->destination[0] = ctx->user_ip6[3];
+		return;
+	}
+	packet->ipv6 = true;
+	packet->destination[0] = ctx->user_ip6[0];
+	packet->destination[1] = ctx->user_ip6[1];
+	packet->destination[2] = ctx->user_ip6[2];
+	packet->destination[3] = ctx->user_ip6[3];
+}
+
+/* write_end puts another far end in its place, of the same family. */
+static __always_inline void write_end(struct bpf_sock_addr *ctx, bool ipv6, bool address6,
+				      const __be32 *address, __be16 port)
+{
+	ctx->user_port = port;
+	if (!ipv6) {
+		ctx->user_ip4 = address[0];
+	} else if (!address6) {
+		ctx->user_ip6[3] = address[0];
+	} else {
+		ctx->user_ip6[0] = address[0];
+		ctx->user_ip6[1] = address[1];
+		ctx->user_ip6[2] = address[2];
+		ctx->user_ip6[3] = address[3];
+	}
+}
+
+/* read_own reads what the socket is bound to into the packet's source. An address that it is not
+ * bound to yet is that of the VIP, from which the kernel would send to its own address; a port is
+ * any. False where it is bound to a VIP: it has its own reason to. */
+static __always_inline bool read_own(struct bpf_sock_addr *ctx, struct packet *packet)
+{
+	struct bpf_sock *sk = ctx->sk;
+	struct packet own = {};
+
+	if (!sk)
+		return false;
+	packet->source_port = sk->src_port ? bpf_htons(sk->src_port) : bpf_get_prandom_u32();
+	if (packet->ipv6) {
+		own.ipv6 = true;
+		own.destination[0] = sk->src_ip6[0];
+		own.destination[1] = sk->src_ip6[1];
+		own.destination[2] = sk->src_ip6[2];
+		own.destination[3] = sk->src_ip6[3];
+	} else {
+		own.destination[0] = sk->src_ip4;
+	}
+	if (!(own.destination[0] | own.destination[1] | own.destination[2] | own.destination[3])) {
+		__builtin_memcpy(packet->source, packet->destination, sizeof(packet->source));
+		return true;
+	}
+	__builtin_memcpy(packet->source, own.destination, sizeof(packet->source));
+	return kind_of(&own) != KIND_VIP;
+}

@@ -1,0 +1,41 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/* What has no room on the stack, of programs at sockets. They run in the thread that connects or sends,
+ * and may lose the CPU to another one that does: each thread has memory of its own, for as long as it
+ * asks. Included by scratch.h. */
+#pragma once
+
+#include "types.h"
+
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, LOCAL_THREADS);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, __u64);
+	__type(value, struct scratch);
+} scratches SEC(".maps");
+
+static const struct scratch no_scratch = {};
+
+static __always_inline struct scratch *get_scratch(void)
+{
+	__u64 thread = bpf_get_current_pid_tgid();
+
+	return bpf_map_lookup_elem(&scratches, &thread);
+}
+
+/* lend_scratch brings this thread's, which return_scratch() takes back; NULL where too many threads
+ * have some. */
+static __always_inline struct scratch *lend_scratch(void)
+{
+	__u64 thread = bpf_get_current_pid_tgid();
+
+	bpf_map_update_elem(&scratches, &thread, &no_scratch, BPF_ANY);
+	return bpf_map_lookup_elem(&scratches, &thread);
+}
+
+static __always_inline void return_scratch(void)
+{
+	__u64 thread = bpf_get_current_pid_tgid();
+
+	bpf_map_delete_elem(&scratches, &thread);
+}

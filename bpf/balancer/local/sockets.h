@@ -1,0 +1,180 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/* What is remembered of a socket: which backends it got for which VIPs. Its program may use it on
+ * several CPUs at once. A peer is taken and let go of by exchanging the word of its state; who reads
+ * it looks at that word before and after. */
+#pragma once
+
+#include "maps.h"
+#include "../flow/load.h"
+#include "../parse.h"
+
+static const struct local_socket no_socket = {};
+
+static __always_inline struct local_socket *socket_of(__u64 cookie)
+{
+	return bpf_map_lookup_elem(&local_sockets, &cookie);
+}
+
+/* make_socket brings a socket's entry; NULL where there is no room. */
+static __always_inline struct local_socket *make_socket(__u64 cookie)
+{
+	struct local_socket *socket = socket_of(cookie);
+
+	if (socket)
+		return socket;
+	/* Another thread may have been first. */
+	bpf_map_update_elem(&local_sockets, &cookie, &no_socket, BPF_NOEXIST);
+	return socket_of(cookie);
+}
+
+static __always_inline __u32 peer_state(const struct local_peer *peer)
+{
+	return *(const volatile __u32 *)&peer->state;
+}
+
+static __always_inline bool is_current(__u32 state)
+{
+	return (state & PEER_STATE) == PEER_CONNECTED || (state & PEER_STATE) == PEER_SENT;
+}
+
+/* enter_peer_state exchanges the state that was read for another. */
+static __always_inline bool enter_peer_state(struct local_peer *peer, __u32 was,
+					     enum peer_state next)
+{
+	__u32 word = ((was & ~PEER_STATE) + PEER_CHANGE) | next;
+
+	return __sync_val_compare_and_swap(&peer->state, was, word) == was;
+}
+
+/* uncount takes a peer that has been let go of from the flows of its backend and its service. */
+static __always_inline void uncount(struct local_peer *peer)
+{
+	/* Another thread may take the place as soon as it is not counted. */
+	__u32 service = *(volatile __u32 *)&peer->service;
+	__u32 backend = *(volatile __u32 *)&peer->backend;
+
+	if (__sync_lock_test_and_set(&peer->counted, 0))
+		count_flow(service, backend, -1);
+}
+
+/* retire ends that a socket sends to a peer: what still comes from there is told to come from the
+ * VIP. */
+static __always_inline void retire(struct local_peer *peer, __u32 state)
+{
+	if (is_current(state) && enter_peer_state(peer, state, PEER_FORMER))
+		uncount(peer);
+}
+
+/* retire_connected does so with what a socket is connected to. */
+static __always_inline void retire_connected(struct local_socket *socket)
+{
+	for (int i = 0; i < LOCAL_PEERS; i++) {
+		__u32 state = peer_state(&socket->peers[i]);
+
+		if ((state & PEER_STATE) == PEER_CONNECTED)
+			retire(&socket->peers[i], state);
+	}
+}
+
+/* worth says how much would be lost with a peer, the more the greater: nothing, what comes late, what
+ * the socket has sent to for longest, what it is connected to. */
+static __always_inline __u64 worth(const struct local_peer *peer, __u32 state, __u32 now)
+{
+	switch (state & PEER_STATE) {
+	case PEER_FREE:
+		return 0;
+	case PEER_FORMER:
+		return 1;
+	case PEER_SENT:
+		return 2 + (__u64)(__u32)~(now - peer->seen);
+	}
+	return ~0ULL;
+}
+
+/* claim_peer takes a place for one more peer, if need be of the least worth: PEER_BUSY then. */
+static __always_inline struct local_peer *claim_peer(struct local_socket *socket, __u32 now)
+{
+	__u64 least = ~0ULL;
+	__u32 at = 0, was = 0;
+	struct local_peer *peer;
+
+	for (__u32 i = 0; i < LOCAL_PEERS; i++) {
+		__u32 state = peer_state(&socket->peers[i]);
+		__u64 is = worth(&socket->peers[i], state, now);
+
+		if (is < least) {
+			least = is;
+			at = i;
+			was = state;
+		}
+	}
+	if (least == ~0ULL || at >= LOCAL_PEERS)
+		return NULL;
+	peer = &socket->peers[at];
+	if (!enter_peer_state(peer, was, PEER_BUSY))
+		return NULL;
+	uncount(peer);
+	return peer;
+}
+
+/* is_for says whether a peer is what a socket got for a packet's destination. */
+static __always_inline bool is_for(const struct local_peer *peer, const struct packet *packet)
+{
+	return peer->vip_port == packet->destination_port && peer->ipv6 == packet->ipv6 &&
+	       same_address(peer->vip, packet->destination);
+}
+
+/* find_current looks for the backend that a socket sends a packet's destination to. It returns the
+ * peer, and a copy of what it was at that time; NULL where there is none. */
+static __always_inline struct local_peer *find_current(struct local_socket *socket,
+						       const struct packet *packet,
+						       struct local_peer *copy)
+{
+	for (int i = 0; i < LOCAL_PEERS; i++) {
+		struct local_peer *peer = &socket->peers[i];
+		__u32 state = peer_state(peer);
+
+		if (!is_current(state) || !is_for(peer, packet))
+			continue;
+		__builtin_memcpy(copy, peer, sizeof(*copy));
+		copy->state = state;
+		if (peer_state(peer) == state)
+			return peer;
+	}
+	return NULL;
+}
+
+/* find_vip looks for the VIP for which a socket got what the packet's destination is, and writes it
+ * there; false where it got that for none. */
+static __always_inline bool find_vip(struct local_socket *socket, struct packet *packet,
+				     bool connected)
+{
+	for (int i = 0; i < LOCAL_PEERS; i++) {
+		struct local_peer *peer = &socket->peers[i];
+		__u32 state = peer_state(peer), kind = state & PEER_STATE;
+		__be32 vip[4];
+		__be16 port;
+
+		if (kind < PEER_CONNECTED || (connected && kind != PEER_CONNECTED))
+			continue;
+		if (peer->port != packet->destination_port || peer->ipv6 != packet->ipv6 ||
+		    !same_address(peer->address, packet->destination))
+			continue;
+		__builtin_memcpy(vip, peer->vip, sizeof(vip));
+		port = peer->vip_port;
+		if (peer_state(peer) != state)
+			continue;
+		__builtin_memcpy(packet->destination, vip, sizeof(vip));
+		packet->destination_port = port;
+		return true;
+	}
+	return false;
+}
+
+/* takes_packets says whether a peer's backend is still there and takes packets. */
+static __always_inline bool takes_packets(void *generation, const struct local_peer *peer)
+{
+	struct backend *backend = backend_at(generation, peer->backend);
+
+	return backend && backend->generation == peer->generation && backend->up;
+}

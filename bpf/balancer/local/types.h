@@ -1,0 +1,87 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/* What the programs at this host's sockets remember. */
+#pragma once
+
+#include <linux/types.h>
+
+/* local_agreement holds numbers on which these programs and the control plane must agree. */
+enum local_agreement {
+	/* Sockets of this host that are remembered at a time. */
+	LOCAL_SOCKETS = 65536,
+	/* Backends that are remembered of each: of a socket that sends to several VIPs, or whose
+	 * backend has changed. */
+	LOCAL_PEERS = 4,
+	/* Threads that ask at the same instant what needs a struct scratch. */
+	LOCAL_THREADS = 1024,
+};
+
+/* local_event is what became of a socket that asked for a VIP. */
+enum local_event {
+	/* It got a backend. */
+	LOCAL_SERVED,
+	/* It got another, for the one that it had takes no packets any more. */
+	LOCAL_MOVED,
+	/* It was connected to a backend that takes no packets any more, and was told so. */
+	LOCAL_ENDED,
+	/* It got none, and its program an error. */
+	LOCAL_REFUSED_NO_BACKEND,
+	LOCAL_REFUSED_RATE_LIMIT,
+	LOCAL_REFUSED_CONNECTION_LIMIT,
+	/* Its service bounds its connections, and there was no room to remember one more socket. */
+	LOCAL_REFUSED_NO_ROOM,
+	LOCAL_REFUSED_DENIED,
+	/* It got a backend, and there was no room to remember it: its program sees the backend's
+	 * address. */
+	LOCAL_UNREMEMBERED,
+	LOCAL_EVENTS,
+};
+
+/* peer_state is what a backend is to a socket. The higher bits of the word count changes. */
+enum peer_state {
+	PEER_FREE,
+	/* A program is writing it. */
+	PEER_BUSY,
+	/* The socket is connected to it. */
+	PEER_CONNECTED,
+	/* The socket sends datagrams for the VIP to it. */
+	PEER_SENT,
+	/* It did: what still comes from there comes from the VIP. */
+	PEER_FORMER,
+	PEER_STATE = 0xff,
+	PEER_CHANGE = 0x100,
+};
+
+/* local_peer is a backend that a socket got. Addresses and ports are in network byte order; an
+ * IPv4 address is in the first word. */
+struct local_peer {
+	__be32 vip[4];
+	__be32 address[4];
+	__be16 vip_port;
+	__be16 port;
+	/* service.id, backend.index, and backend.generation at that time. */
+	__u32 service;
+	__u32 backend;
+	__u16 generation;
+	__u8 ipv6;
+	/* An IANA number. */
+	__u8 protocol;
+	/* It is counted among the flows of its backend and its service. */
+	__u32 counted;
+	/* When the socket sent to it last, in milliseconds of the clock of struct head. */
+	__u32 seen;
+	/* enum peer_state */
+	__u32 state;
+};
+
+/* local_socket is what is remembered of a socket, by its cookie. */
+struct local_socket {
+	struct local_peer peers[LOCAL_PEERS];
+};
+
+/* local_settings are fixed when the programs are loaded. */
+struct local_settings {
+	/* The cookie of the network namespace whose sockets these are. */
+	__u64 netns;
+	/* 1 where the kernel lets a program say which error a system call returns. */
+	__u8 errors;
+};
