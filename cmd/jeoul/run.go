@@ -29,6 +29,7 @@ import (
 	"github.com/jeoul/jeoul/internal/hostnet"
 	"github.com/jeoul/jeoul/internal/iface"
 	"github.com/jeoul/jeoul/internal/lb"
+	"github.com/jeoul/jeoul/internal/local"
 	"github.com/jeoul/jeoul/internal/metrics"
 	"github.com/jeoul/jeoul/internal/neigh"
 	"github.com/jeoul/jeoul/internal/ops"
@@ -154,11 +155,14 @@ func (c *runCmd) balance(ctx context.Context, cfg *config.Config, log *slog.Logg
 	controller := control.New(control.Options{
 		DataPlane: p.datapath, Paths: p.paths, Host: p.changes, Links: p.links, Checks: checks, Discovery: discovery,
 		Announce: neigh.Announce, Log: log, Version: version, TakesOver: p.takesOver, Memory: p.memory(kindOperations), Ejections: p.memory(kindEjections),
-		Identity: identity{p.instance},
+		Identity: identity{p.instance}, Cgroup: local.Cgroup,
 	}, cfg)
 	err = controller.Start()
 	if errors.Is(err, datapath.ErrBusy) {
 		err = cfg.At("hook", "%v", err)
+	}
+	if errors.Is(err, datapath.ErrSockets) {
+		err = cfg.At(cfg.Local.Field(), "%v", err)
 	}
 	if err != nil {
 		return withCapabilities(p.goesOn(err), balancerCapabilities)

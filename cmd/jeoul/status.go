@@ -86,7 +86,21 @@ func writeTables(w io.Writer, status *ops.Status) {
 		fmt.Fprintf(w, "memory      %s KiB: flows %s, configuration %s, counters %s, fragments %s%s\n",
 			kibibytes(m.Total), kibibytes(m.Proven+m.Unproven+m.Returns), kibibytes(m.Configuration), kibibytes(m.Counters), kibibytes(m.Fragments), furtherMemory(m))
 	}
+	if l := status.Local; l != nil {
+		fmt.Fprintf(w, "local       %s\n", localText(l))
+	}
 	fmt.Fprintf(w, "generation  %d\n", status.Generation)
+}
+
+// localText says what became of clients on the balancer's own host.
+func localText(l *ops.Local) string {
+	text := fmt.Sprintf("%s, sockets with a backend: %s", l.Cgroup, count(l.Sockets))
+	for _, e := range l.Events {
+		if e.Count > 0 {
+			text += fmt.Sprintf(", %s %s", e.Name, count(e.Count))
+		}
+	}
+	return text
 }
 
 // furtherMemory says what is taken only where it is used.

@@ -47,6 +47,7 @@ func (p *parser) check() {
 	p.checkTables()
 	p.checkEndpoints()
 	p.checkPool(vips)
+	p.checkLocal()
 }
 
 // fillPorts gives backends that do not say the port of their service.
@@ -129,4 +130,22 @@ func family(addr netip.Addr) string {
 // warn reports what works but is hardly meant.
 func (p *parser) warn(field, format string, args ...any) {
 	p.cfg.Warnings = append(p.cfg.Warnings, p.At(field, format, args...))
+}
+
+// checkLocal refuses backends that no socket of this host can be given in the place of the VIP.
+func (p *parser) checkLocal() {
+	if !p.cfg.Local.On {
+		return
+	}
+	for i, s := range p.cfg.Services {
+		if !s.VIP.IsValid() {
+			continue
+		}
+		for j, b := range s.Backends {
+			if b.Address.IsValid() && b.Address.Is4() != s.VIP.Is4() && !p.isBad(i, j, "address") {
+				p.Fail(BackendField(i, j, "address"), "%s is of another family than the VIP %s, and a socket that a client on this host (local) has opened to the one cannot reach the other; use an address of the VIP's family, or remove local",
+					b.Address, s.VIP)
+			}
+		}
+	}
 }

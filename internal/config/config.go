@@ -50,6 +50,7 @@ type Config struct {
 	Transition Transition
 	// FullNAT has no addresses where no service has that mode.
 	FullNAT  FullNAT
+	Local    Local
 	Services []lb.Service
 	// Warnings are what works but is hardly meant.
 	Warnings yamlfile.Problems
@@ -96,6 +97,21 @@ func (s *Survive) UnmarshalText(text []byte) error {
 		return nil
 	}
 	return fmt.Errorf("unknown word %q: use auto, always or never", text)
+}
+
+// Local is how clients on the balancer's own host are served.
+type Local struct {
+	On bool
+	// Cgroup is the directory of the control group whose sockets are; empty: the root's.
+	Cgroup string
+}
+
+// Field is the path of the field that says which control group.
+func (l Local) Field() string {
+	if l.Cgroup != "" {
+		return "local.cgroup"
+	}
+	return "local"
 }
 
 // FullNAT is where full NAT takes the source of a flow from.

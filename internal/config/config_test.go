@@ -123,7 +123,16 @@ func TestProblems(t *testing.T) {
 		"tab":         {"interface: eth0\n\tservices: x\n", []string{"f:2: not YAML: found a tab character that violates indentation"}},
 		"control":     {"a: \x01", []string{"f: not YAML: control characters are not allowed"}},
 		"large":       {strings.Repeat("#", MaxBytes+1), []string{"f: larger than 32 MiB; this is hardly a configuration"}},
-		"no such key": {"x: 1\n" + with(good), []string{"f:1: x: unknown key; use one of interface, interfaces, hook, socket, metrics, api, survive, orphan, table_size, flows, transition, fullnat, services"}},
+		"no such key": {"x: 1\n" + with(good), []string{"f:1: x: unknown key; use one of interface, interfaces, hook, socket, metrics, api, survive, orphan, table_size, flows, transition, fullnat, local, services"}},
+
+		// Clients on the host itself.
+		"local a word":     {with(good) + "local: maybe\n", []string{`f:8: local: "maybe" is neither true nor false`}},
+		"local a list":     {with(good) + "local: [true]\n", []string{"f:8: local: must be a mapping (key: value)"}},
+		"local empty":      {with(good) + "local:\n", []string{"f:8: local: has no value; give it one or remove the key"}},
+		"local relative":   {with(good) + "local: {cgroup: user.slice}\n", []string{`f:8: local.cgroup: "user.slice" is not an absolute path; write one such as /etc/ssl/ca.pem`}},
+		"local of another": {with(good) + "local: {group: /a}\n", []string{"f:8: local.group: unknown key; did you mean cgroup?"}},
+		"local, two families": {"local: true\n" + service("name: web", "vip: 192.0.2.100", "port: 80", "mode: ipip", "backends:", "  - {name: web01, address: '2001:db8::1'}"),
+			[]string{"f:9: services[0].backends[0].address: 2001:db8::1 is of another family than the VIP 192.0.2.100, and a socket that a client on this host (local) has opened to the one cannot reach the other; use an address of the VIP's family, or remove local"}},
 
 		// The API over TCP.
 		"api alone":            {with(good) + "api: {}\n", []string{"f:8: api.listen: missing; add it", "f:8: api.certificate: missing; add it", "f:8: api.key: missing; add it", "f:8: api: no client could use it: add tokens, or client_ca and clients"}},
@@ -143,8 +152,8 @@ func TestProblems(t *testing.T) {
 		"duplicate key": {with(good, "port: 81"), []string{
 			"f:8: services[0].port: written twice, first at line 5; keep one"}},
 		"no value":   {"interface:\n" + service(good...)[len("interface: eth0\n"):], []string{"f:1: interface: has no value; give it one or remove the key"}},
-		"key a list": {"? [a]\n: b\n" + with(good), []string{"f:1: a key must be a word; use one of interface, interfaces, hook, socket, metrics, api, survive, orphan, table_size, flows, transition, fullnat, services"}},
-		"odd key":    {"\"wa\\nb\": 1\n" + with(good), []string{`f:1: "wa\nb": unknown key; use one of interface, interfaces, hook, socket, metrics, api, survive, orphan, table_size, flows, transition, fullnat, services`}},
+		"key a list": {"? [a]\n: b\n" + with(good), []string{"f:1: a key must be a word; use one of interface, interfaces, hook, socket, metrics, api, survive, orphan, table_size, flows, transition, fullnat, local, services"}},
+		"odd key":    {"\"wa\\nb\": 1\n" + with(good), []string{`f:1: "wa\nb": unknown key; use one of interface, interfaces, hook, socket, metrics, api, survive, orphan, table_size, flows, transition, fullnat, local, services`}},
 		"alias": {"interface: &a eth0\nsocket: *a\n" + service(good...)[len("interface: eth0\n"):], []string{
 			"f:2: socket: anchors, aliases and merge keys are not supported; write the values out"}},
 		"merge": {with(append(good[:4:4], "  - &b {name: web01, address: 192.0.2.1}", "  - <<: *b", "    name: web02")), []string{

@@ -87,6 +87,10 @@ var rootKeys = keytable.Table[Config]{
 		What:    "The addresses and ports that mode `fullnat` sends from.",
 		Refused: "A service of mode `fullnat` without an address of its VIP's family.",
 		Value:   keytable.Mapping(func(c *Config) *FullNAT { return &c.FullNAT }, fullNATKeys)},
+	{Name: "local",
+		What:    "Whether clients on the balancer's own host are served: their sockets get a backend when they connect or send. See [clients on the host itself](../guides/local.md).",
+		Refused: "A backend of another family than its service's VIP.",
+		Value:   keytable.Switch(func(c *Config) *Local { return &c.Local }, func(l *Local) *bool { return &l.On }, localKeys)},
 	{Name: "services", Required: true,
 		What:    "The services.",
 		Refused: "Two services with the same VIP, port and protocol, or the same name.",
@@ -127,6 +131,13 @@ var apiKeys = keytable.Table[API]{
 		Refused: "No `client_ca` beside it.",
 		Value: keytable.Mappings(func(a *API) *[]APIClient { return &a.Clients }, apiClientKeys,
 			keytable.Length{Max: maxAPIClients, Empty: "name a subject, or remove the line", TooMany: "that there can be; give them an organizational unit", Absent: "none"})},
+}
+
+var localKeys = keytable.Table[Local]{
+	{Name: "cgroup",
+		What:    "The directory of the control group (cgroup v2) whose processes, and those of the groups below, are served.",
+		Refused: "No directory of a cgroup v2 hierarchy.",
+		Value:   keytable.Optional(func(l *Local) *string { return &l.Cgroup }, absolutePath, "the root of the hierarchy, which all processes are in")},
 }
 
 var apiClientKeys = keytable.Table[APIClient]{

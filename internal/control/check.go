@@ -30,10 +30,27 @@ func (c *Controller) check(l *layout, links []iface.State) (warnings yamlfile.Pr
 	}
 	mistakes, unreached := checkRoutes(cfg, links, routes)
 	mistakes = append(mistakes, c.checkChecks(l)...)
+	mistakes = append(mistakes, c.findCgroup(l)...)
 	if err := mistakes.Err(); err != nil {
 		return nil, err
 	}
 	return slices.Concat(unreached, checkMTUs(cfg, routes), c.checkPorts(cfg, links)), nil
+}
+
+// findCgroup finds the control group whose sockets are to be served.
+func (c *Controller) findCgroup(l *layout) yamlfile.Problems {
+	local := l.cfg.Local
+	if !local.On {
+		return nil
+	}
+	if c.opt.Cgroup == nil {
+		return yamlfile.Problems{l.cfg.At("local", "this program does not serve clients on its own host")}
+	}
+	var err error
+	if l.cgroup, err = c.opt.Cgroup(local.Cgroup); err != nil {
+		return yamlfile.Problems{l.cfg.At(local.Field(), "%v", err)}
+	}
+	return nil
 }
 
 // checkRoutes finds backends that the services' modes do not reach: mistakes that only

@@ -116,6 +116,9 @@ type Options struct {
 	// Role says whether the VIPs are this balancer's to hold; nil: they are.
 	Role Role
 	Log  *slog.Logger
+	// Cgroup checks the directory of a control group, or finds that of the root where its path is
+	// empty; nil: a configuration that serves clients on this host is refused.
+	Cgroup func(path string) (string, error)
 	// Identity is told of another first interface; nil: nothing goes by it.
 	Identity Identity
 	// TakesOver: the data plane forwards already, as a process before has left it.

@@ -109,6 +109,7 @@ func TestReloadRefused(t *testing.T) {
 		"interface": {nil, strings.ReplaceAll(web, "\ninterface: eth9", "interface: eth0"), "f:1: interface: interface \"eth0\": no such interface: `ip link` lists those there are", nil},
 		"socket":    {nil, "socket: /tmp/s" + web, restart("socket", "/run/jeoul/jeoul.sock", "/tmp/s"), nil},
 		"metrics":   {nil, "metrics: {listen: '192.0.2.9:9533'}" + web, restart("metrics.listen", "none", "192.0.2.9:9533"), nil},
+		"cgroup":    {nil, "local: {cgroup: /missing}" + web, "f:1: local.cgroup: /missing: no control group", nil},
 		"own address": {func(w *world) {
 			w.routed("192.0.2.254", paths.Route{Fault: paths.OwnAddress, Reason: "is ours", Advice: "use another"})
 		}, strings.ReplaceAll(web, "192.0.2.2}", "192.0.2.254}"),
@@ -236,6 +237,30 @@ func TestReloadHook(t *testing.T) {
 		synctest.Wait()
 		if w.state.Hook != lb.HookXDP {
 			t.Errorf("after a refused reload the data plane was asked for the hook %q", w.state.Hook)
+		}
+		stop()
+	})
+}
+
+// TestReloadLocal: the control group that the check has found is the data plane's, and none where none is
+// asked for.
+func TestReloadLocal(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, c, stop := running(t, web)
+		for _, local := range []struct{ written, want string }{
+			{"local: true", "/cgroup"}, {"local: {cgroup: /cgroup/a}", "/cgroup/a"}, {"local: {}", "/cgroup"}, {"local: false", ""},
+		} {
+			w.mustReload(c, local.written+web)
+			if w.state.Local != local.want {
+				t.Errorf("%s: the data plane was given the control group %q", local.written, w.state.Local)
+			}
+			// What changes next is for the same sockets.
+			w.found("192.0.2.1", 1+byte(len(local.want)))
+			time.Sleep(settle)
+			synctest.Wait()
+			if w.state.Local != local.want {
+				t.Errorf("%s: after a change the data plane was given the control group %q", local.written, w.state.Local)
+			}
 		}
 		stop()
 	})

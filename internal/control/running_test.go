@@ -3,7 +3,9 @@
 package control
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"log/slog"
 	"net/netip"
 	"strings"
@@ -27,6 +29,12 @@ func (w *world) controller(file string) *Controller {
 				w.note("announce %s on %s", vip, link)
 			}
 			return nil
+		},
+		Cgroup: func(path string) (string, error) {
+			if path == "/missing" {
+				return "", errors.New(path + ": no control group")
+			}
+			return cmp.Or(path, "/cgroup"), nil
 		},
 		Log: slog.New(events.NewLog(events.Kept, time.Now()).Handler(slog.NewTextHandler(w, nil))), Version: "v0",
 	}, parse(w.t, file))

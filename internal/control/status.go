@@ -65,6 +65,7 @@ func (c *Controller) Status() (ops.Status, error) {
 	for _, o := range counters.Outcomes {
 		status.Outcomes = append(status.Outcomes, ops.Outcome{Name: o.Name, Packets: o.Packets, Help: o.Help})
 	}
+	status.Local = localStatus(counters.Local)
 	if flows := counters.Flows; flows.ProvenLimit > 0 {
 		status.Flows = &ops.Flows{Proven: flows.Proven, ProvenLimit: flows.ProvenLimit,
 			Unproven: flows.Unproven, UnprovenLimit: flows.UnprovenLimit, Bytes: flows.Bytes}
@@ -90,6 +91,18 @@ func (c *Controller) Operations() (ops.Operations, error) {
 	v, history := c.view, c.history
 	c.mu.Unlock()
 	return v.operations(history, counters), nil
+}
+
+// localStatus says what became of this host's own sockets; nil where they are not served.
+func localStatus(counts *lb.LocalCounts) *ops.Local {
+	if counts == nil {
+		return nil
+	}
+	status := &ops.Local{Cgroup: counts.Cgroup, Sockets: counts.Sockets, Events: []ops.LocalEvent{}}
+	for _, e := range counts.Events {
+		status.Events = append(status.Events, ops.LocalEvent{Name: e.Name, Count: e.Count, Help: e.Help})
+	}
+	return status
 }
 
 // nearlyFull warns when nine tenths of a table of flows are taken.

@@ -47,6 +47,9 @@ type layout struct {
 	// yielding are the VIPs that are withdrawn while none of their services, which these are,
 	// has a backend that serves; nil where there is none.
 	yielding map[netip.Addr][]int
+	// cgroup is the directory of the control group whose sockets are served, as the check has found it;
+	// empty: none are.
+	cgroup string
 }
 
 // use is backend j of service i.
@@ -141,7 +144,7 @@ type view struct {
 func newView(l *layout, overlays map[lb.BackendKey]overlay, known []*paths.Entry, verdicts [][]verdict, ejections map[lb.BackendKey]outliers.Ejection, former *view) *view {
 	v := &view{layout: l, overlays: overlays, laid: countOverlays(overlays), known: known,
 		verdicts: verdicts, ejections: ejections, selected: make([]selection, len(l.cfg.Services)), now: time.Now(),
-		state: lb.State{Services: make([]lb.RoutedService, len(l.cfg.Services)), Hook: l.cfg.Hook, Interfaces: l.cfg.Interfaces}}
+		state: lb.State{Services: make([]lb.RoutedService, len(l.cfg.Services)), Hook: l.cfg.Hook, Interfaces: l.cfg.Interfaces, Local: l.cgroup}}
 	v.findStarts(former)
 	for i, s := range l.cfg.Services {
 		if old := former.same(v, i); old != nil {

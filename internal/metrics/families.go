@@ -79,6 +79,14 @@ var interfaceFamilies = []of[*ops.Interface]{
 		always(func(i *ops.Interface) float64 { return float64(i.XDPLost) })},
 }
 
+// localSockets and localEvents are there where clients on the balancer's own host are served.
+var (
+	localSockets = of[*ops.Local]{family{"jeoul_local_sockets", "Sockets of clients on the balancer's own host that have a backend.", gauge, nil},
+		always(func(l *ops.Local) float64 { return float64(l.Sockets) })}
+	localEvents = of[ops.LocalEvent]{family{"jeoul_local_events_total", "What became of sockets of clients on the balancer's own host that asked for a VIP.", counter, []string{"event"}},
+		always(func(e ops.LocalEvent) float64 { return float64(e.Count) })}
+)
+
 // part is a part of something, by its name.
 type part struct {
 	name  string
@@ -255,7 +263,7 @@ func families() (all []family) {
 	all = append(all, only(balancerFamilies)...)
 	all = append(all, reloadsTotal, lastReloadSuccessful, lastReloadSuccess, deniedTotal, packetsTotal.family)
 	all = append(all, only(interfaceFamilies)...)
-	all = append(all, flowsNow.family, flowsLimit.family, memoryBytes.family)
+	all = append(all, flowsNow.family, flowsLimit.family, memoryBytes.family, localSockets.family, localEvents.family)
 	all = append(all, only(serviceFamilies)...)
 	all = append(all, only(discoveredFamilies)...)
 	all = append(all, backendsWithoutSeries.family)

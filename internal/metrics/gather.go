@@ -37,6 +37,7 @@ func (g *gatherer) Gather() ([]*dto.MetricFamily, error) {
 		return []string{i.Name, string(i.Hook.Name), strconv.FormatBool(i.Hook.Generic), i.Hook.Driver}
 	})...)
 	all = append(all, room(&status)...)
+	all = append(all, locals(status.Local)...)
 	all = append(all, g.services(status.Services)...)
 	others, err := g.others.Gather()
 	return append(all, others...), err
@@ -56,6 +57,15 @@ func room(status *ops.Status) (all []*dto.MetricFamily) {
 			{"checks", m.Checks}}, partName)...)
 	}
 	return all
+}
+
+// locals makes the families of clients on the balancer's own host.
+func locals(local *ops.Local) []*dto.MetricFamily {
+	if local == nil {
+		return nil
+	}
+	all := series([]of[*ops.Local]{localSockets}, []*ops.Local{local}, func(*ops.Local) []string { return nil })
+	return append(all, series([]of[ops.LocalEvent]{localEvents}, local.Events, func(e ops.LocalEvent) []string { return []string{e.Name} })...)
 }
 
 // services makes the families of the services, and those of the backends if there are not too

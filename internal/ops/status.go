@@ -38,8 +38,28 @@ type Status struct {
 	Flows *Flows `json:"flows,omitempty"`
 	// Memory is the kernel memory that is taken.
 	Memory *Memory `json:"memory,omitempty"`
+	// Local is what became of the sockets of clients on the balancer's own host; absent where they are
+	// not served.
+	Local *Local `json:"local,omitempty"`
 	// Operations are what differs from the configuration.
 	Operations Operations `json:"operations"`
+}
+
+// Local is what became of the sockets of a control group that asked for a VIP.
+type Local struct {
+	// Cgroup is the directory of the control group.
+	Cgroup string `json:"cgroup"`
+	// Sockets have a backend now, until they are closed.
+	Sockets uint64 `json:"sockets"`
+	// Events say what became of them; every event is listed.
+	Events []LocalEvent `json:"events"`
+}
+
+// LocalEvent is how often something happened to a socket.
+type LocalEvent struct {
+	Name  string `json:"name"`
+	Count uint64 `json:"count"`
+	Help  string `json:"help"`
 }
 
 // Flows is the state of the tables of flows.
