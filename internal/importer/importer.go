@@ -11,6 +11,7 @@ import (
 
 	"github.com/jeoul/jeoul/internal/importer/draft"
 	"github.com/jeoul/jeoul/internal/importer/haproxy"
+	"github.com/jeoul/jeoul/internal/importer/iptables"
 	"github.com/jeoul/jeoul/internal/importer/ipvsadm"
 )
 
@@ -38,6 +39,7 @@ type dialect struct {
 var dialects = []dialect{
 	{"ipvsadm", ipvsadm.Read, "#"},
 	{"haproxy", haproxy.Read, "#"},
+	{"iptables", iptables.Read, "#"},
 }
 
 // Dialects are the names of the languages that are read.

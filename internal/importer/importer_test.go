@@ -227,8 +227,31 @@ func fuzz(f *testing.F, name string) {
 	})
 }
 
-func FuzzIPVSAdm(f *testing.F) { fuzz(f, "ipvsadm") }
-func FuzzHAProxy(f *testing.F) { fuzz(f, "haproxy") }
+func FuzzIPVSAdm(f *testing.F)  { fuzz(f, "ipvsadm") }
+func FuzzIPTables(f *testing.F) { fuzz(f, "iptables") }
+func FuzzHAProxy(f *testing.F)  { fuzz(f, "haproxy") }
+
+// TestLarge: the time that a large input takes grows with its size, not with the square of it. A test of
+// that would assert a time; this one takes minutes where it does not hold.
+func TestLarge(t *testing.T) {
+	for name, line := range map[string]string{
+		"ipvsadm":  "-a -t 192.0.2.1:80 -r 10.%d.%d.%d:80 -g -w 1\n",
+		"iptables": "-A PREROUTING -d 10.%d.%d.%d -p tcp --dport 80 -j DNAT --to-destination 192.0.2.2\n",
+		"haproxy":  " server s%d 10.0.%d.%d:80 check\n",
+	} {
+		t.Run(name, func(t *testing.T) {
+			var text strings.Builder
+			text.WriteString(map[string]string{"ipvsadm": "-A -t 192.0.2.1:80 -s rr\n", "iptables": "*nat\n",
+				"haproxy": "listen l\n bind 192.0.2.1:80\n"}[name])
+			for n := 0; text.Len() < 1<<18; n++ {
+				fmt.Fprintf(&text, line, n>>16&255, n>>8&255, n&255)
+			}
+			if _, err := Import(name, draft.File{Name: "in", Data: []byte(text.String())}, draft.Options{Sources: []netip.Addr{netip.MustParseAddr("192.0.2.9")}}); err != nil {
+				t.Log(err)
+			}
+		})
+	}
+}
 
 // TestRefused: what cannot be read is refused with its line.
 func TestRefused(t *testing.T) {

@@ -20,7 +20,7 @@ import (
 // TestProgramsTake: the program that a dialect belongs to takes the inputs of these tests, but those
 // that are wrong on purpose.
 func TestProgramsTake(t *testing.T) {
-	takes := map[string]func(*testing.T, testcase){"haproxy": haproxyTakes, "ipvsadm": ipvsadmTakes}
+	takes := map[string]func(*testing.T, testcase){"haproxy": haproxyTakes, "ipvsadm": ipvsadmTakes, "iptables": iptablesTakes}
 	for _, c := range cases(t) {
 		if strings.Contains(c.path, "unknown") {
 			continue
@@ -76,3 +76,20 @@ func ipvsadmTakes(t *testing.T, c testcase) {
 	}
 	accepts(t, command.ReplaceAllString(text, ""), testenv.Program(t, "unshare"), "--net", "ipvsadm-restore")
 }
+
+// iptablesTakes judges the rules in a namespace of its own; command lines become what iptables-restore
+// reads.
+func iptablesTakes(t *testing.T, c testcase) {
+	testenv.Root(t)
+	text, program := c.section("in"), "iptables-restore"
+	if strings.Contains(text, "ip6tables") {
+		program = "ip6tables-restore"
+	}
+	if iptablesCommand.MatchString(text) {
+		text = "*nat\n" + iptablesCommand.ReplaceAllString(text, "") + "COMMIT\n"
+	}
+	accepts(t, text, testenv.Program(t, "unshare"), "--net", testenv.Program(t, program), "--test")
+}
+
+// iptablesCommand is what stands before a rule of the table nat on a command line.
+var iptablesCommand = regexp.MustCompile(`(?m)^(sudo )?\S*ip6?tables (-w )?-t nat `)

@@ -45,8 +45,10 @@ func (d *Draft) write() ([]byte, error) {
 		switch {
 		case err == nil:
 			return comment(text, d.heading(), d.comments())
-		case !errors.As(err, &problems) || !d.drop(problems):
-			return nil, errors.New("import " + withoutPlace(err.Error(), d.Input))
+		case !errors.As(err, &problems):
+			return nil, err
+		case !d.drop(problems):
+			return nil, errors.New("import " + withoutPlace(problems[0].Error(), d.Input))
 		}
 	}
 }
@@ -54,14 +56,15 @@ func (d *Draft) write() ([]byte, error) {
 // settle gives services what they lack: a name of their own, and addresses to send from.
 func (d *Draft) settle() {
 	d.checkSources()
-	names := map[string]bool{}
+	names := map[string]int{}
 	d.Services = slices.DeleteFunc(d.Services, func(s *Service) bool {
 		if d.Mode != "" {
 			s.Mode = d.Mode
 		}
 		s.Mode = cmp.Or(s.Mode, lb.L2DSR)
+		d.bound(s)
 		d.keepPorts(s)
-		if why := d.cannot(s); why != "" {
+		if why := d.cannot(s, len(names)); why != "" {
 			d.Left(s.At, "%s", why)
 			d.dropped = append(d.dropped, s)
 			return true
@@ -71,6 +74,14 @@ func (d *Draft) settle() {
 		s.usual()
 		return false
 	})
+}
+
+// bound leaves out backends beyond those that a service can have.
+func (d *Draft) bound(s *Service) {
+	for _, at := range s.BackendAt[min(len(s.BackendAt), config.MaxBackends):] {
+		d.Left(at, "a service has up to %d backends", config.MaxBackends)
+	}
+	s.Backends, s.BackendAt = s.Backends[:min(len(s.Backends), config.MaxBackends)], s.BackendAt[:min(len(s.BackendAt), config.MaxBackends)]
 }
 
 // keepPorts gives backends the service's port where the mode leaves ports as they are.
@@ -87,9 +98,11 @@ func (d *Draft) keepPorts(s *Service) {
 	}
 }
 
-// cannot says why a service cannot be, "" if it can.
-func (d *Draft) cannot(s *Service) string {
+// cannot says why a service cannot be, "" if it can; services are those before it.
+func (d *Draft) cannot(s *Service, services int) string {
 	switch {
+	case services >= config.MaxServices:
+		return fmt.Sprintf("a configuration has up to %d services", config.MaxServices)
 	case len(s.Backends) == 0:
 		return "no backend of the service could be carried over; see the remarks on them"
 	case s.Mode == lb.FullNAT && !slices.ContainsFunc(d.fullNAT(), func(a netip.Addr) bool { return a.Is4() == s.VIP.Is4() }):
@@ -141,18 +154,19 @@ func Name(text string) string {
 }
 
 // unique returns a name that was not given before, and gives it.
-func unique(given map[string]bool, name string) string {
+func unique(given map[string]int, name string) string {
 	free := name
-	for n := 2; given[free]; n++ {
-		free = fmt.Sprintf("%s-%d", name, n)
+	for given[free] > 0 {
+		given[name]++
+		free = fmt.Sprintf("%s-%d", name, given[name])
 	}
-	given[free] = true
+	given[free] = 1
 	return free
 }
 
 // nameBackends names those that have no name by their address and, where several share it, port.
 func nameBackends(s *Service) {
-	hosts, names := map[netip.Addr]int{}, map[string]bool{}
+	hosts, names := map[netip.Addr]int{}, map[string]int{}
 	for _, b := range s.Backends {
 		hosts[b.Address]++
 	}

@@ -101,7 +101,7 @@ func anyMatches(lines []Line, pattern *regexp.Regexp) *At {
 // with one of the marks.
 func (d *Draft) Account(marks string) {
 	for _, line := range d.lines {
-		if !d.carried[line.At] && !d.remarked[line.At] && !line.Blank(marks) {
+		if !d.Spoken(line.At) && !line.Blank(marks) {
 			d.Left(line.At, "not understood; look at it by hand")
 		}
 	}
@@ -117,3 +117,6 @@ func (d *Draft) Carried() []At {
 	}
 	return lines
 }
+
+// Spoken says whether a reader has spoken of a line.
+func (d *Draft) Spoken(at At) bool { return d.carried[at] || d.remarked[at] }

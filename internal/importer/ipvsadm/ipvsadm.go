@@ -5,6 +5,8 @@
 package ipvsadm
 
 import (
+	"net/netip"
+	"slices"
 	"strings"
 
 	"github.com/google/shlex"
@@ -27,6 +29,8 @@ type service struct {
 	// scheduler is IPVS's name, and flags are its flags.
 	scheduler, flags string
 	at               draft.At
+	// places has where each backend is in the list.
+	places map[netip.AddrPort]int
 	// dropped says that a later command takes it back.
 	dropped bool
 }
@@ -136,21 +140,21 @@ func (r *reader) deleteServer(at draft.At, o options) {
 	if s == nil {
 		return
 	}
-	host, port := draft.SplitPort(o.server)
-	for j, b := range s.Backends {
-		if addr, err := r.Address(host); err == nil && addr == b.Address && (port == "" || b.Port == 0 || r.samePort(s, port, b.Port)) {
-			s.Backends = append(s.Backends[:j], s.Backends[j+1:]...)
-			s.BackendAt = append(s.BackendAt[:j], s.BackendAt[j+1:]...)
-			r.Carry(at)
-			return
+	b, err := r.server(s, o)
+	place := netip.AddrPortFrom(b.Address, b.Port)
+	j, there := s.places[place]
+	if err != nil || !there {
+		r.Left(at, "names the backend %s, which no line before it adds", o.server)
+		return
+	}
+	s.Backends, s.BackendAt = slices.Delete(s.Backends, j, j+1), slices.Delete(s.BackendAt, j, j+1)
+	delete(s.places, place)
+	for place, k := range s.places {
+		if k > j {
+			s.places[place]--
 		}
 	}
-	r.Left(at, "names the backend %s, which no line before it adds", o.server)
-}
-
-func (r *reader) samePort(s *service, text string, port uint16) bool {
-	n, err := draft.Port(s.Protocol.String(), text)
-	return err == nil && n == port
+	r.Carry(at)
 }
 
 // finish hands over the services that the commands have left.

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"math/bits"
 	"net/netip"
-	"slices"
 	"strconv"
 	"time"
 
@@ -41,7 +40,7 @@ func (r *reader) setService(at draft.At, o options) {
 	}
 	s, known := r.services[o.kind+o.service]
 	if !known {
-		s = &service{Service: &draft.Service{At: at}, spec: o.kind + o.service}
+		s = &service{Service: &draft.Service{At: at}, spec: o.kind + o.service, places: map[netip.AddrPort]int{}}
 		if err := r.place(s, o); err != nil {
 			r.Left(at, "%v", err)
 			return
@@ -155,11 +154,12 @@ func (r *reader) setServer(at draft.At, o options) {
 		return
 	}
 	r.Carry(at)
-	same := func(other lb.Backend) bool { return other.Address == b.Address && other.Port == b.Port }
-	if j := slices.IndexFunc(s.Backends, same); j >= 0 {
+	place := netip.AddrPortFrom(b.Address, b.Port)
+	if j, there := s.places[place]; there {
 		s.Backends[j], s.BackendAt[j] = b, at
 		return
 	}
+	s.places[place] = len(s.Backends)
 	s.Add(at, b)
 }
 

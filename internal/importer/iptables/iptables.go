@@ -1,0 +1,171 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package iptables reads the table nat of iptables-save and ip6tables-save, and command lines of
+// iptables that add to it: destination NAT with a statistic or a range is a balancer.
+package iptables
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/google/shlex"
+
+	"github.com/jeoul/jeoul/internal/importer/draft"
+)
+
+const keep = "keep it in iptables"
+
+// reader is one input.
+type reader struct {
+	*draft.Draft
+	chains map[string][]rule // of the table nat
+	groups []*group
+	byKey  map[string]*group
+	// steps bounds the walk through chains that lead to each other.
+	steps int
+}
+
+// Read fills a draft.
+func Read(d *draft.Draft, file draft.File) error {
+	lines, err := d.Lines(file)
+	if err != nil {
+		return err
+	}
+	if err := d.CheckDialect(lines); err != nil {
+		return err
+	}
+	r := &reader{Draft: d, chains: map[string][]rule{}, byKey: map[string]*group{}}
+	table := ""
+	for _, line := range lines {
+		if !line.Blank("#") {
+			r.line(line, &table)
+		}
+	}
+	r.walk("PREROUTING", match{}, 1, 0)
+	r.serve()
+	r.rest()
+	return nil
+}
+
+// line reads a line; table is the one that the lines are in.
+func (r *reader) line(line draft.Line, table *string) {
+	text := strings.TrimSpace(line.Text)
+	switch {
+	case text[0] == '*':
+		*table = strings.TrimSpace(text[1:])
+		fallthrough
+	case text[0] == ':' || text == "COMMIT":
+		if *table == "nat" {
+			r.Carry(line.At)
+		} else {
+			r.Needless(line.At, "of the table %s, which does not balance", *table)
+		}
+		return
+	}
+	words, err := shlex.Split(text)
+	if err != nil || len(words) == 0 {
+		r.Left(line.At, "a quotation that does not end; look at it by hand")
+		return
+	}
+	if strings.HasPrefix(words[0], "[") { // counters
+		words = words[1:]
+	}
+	own, isCommand := *table, false
+	if words, own, isCommand = command(words, own); words == nil {
+		r.Left(line.At, "no rule of iptables; look at it by hand")
+		return
+	}
+	r.rule(line.At, words, own, isCommand)
+}
+
+// command takes the program's name and the options before the command off a command line.
+func command(words []string, table string) ([]string, string, bool) {
+	isCommand := false
+	for len(words) > 0 && !isCommand {
+		name := words[0][strings.LastIndexByte(words[0], '/')+1:]
+		switch name {
+		case "sudo":
+		case "iptables", "ip6tables", "iptables-legacy", "ip6tables-legacy", "iptables-nft", "ip6tables-nft":
+			isCommand, table = true, "filter"
+		default:
+			if strings.HasPrefix(words[0], "-") {
+				return words, table, false
+			}
+			return nil, table, false
+		}
+		words = words[1:]
+	}
+	if len(words) == 0 {
+		return nil, table, isCommand
+	}
+	for i := 0; i+1 < len(words); i++ {
+		if words[i] == "-t" || words[i] == "--table" {
+			table = words[i+1]
+			words = slices.Concat(words[:i], words[i+2:])
+			break
+		}
+	}
+	words = slices.DeleteFunc(words, func(w string) bool { return w == "-w" || w == "--wait" || w == "-n" })
+	if len(words) == 0 {
+		return nil, table, isCommand
+	}
+	return words, table, isCommand
+}
+
+// rule reads a rule, and puts it where the kernel would.
+func (r *reader) rule(at draft.At, words []string, table string, isCommand bool) {
+	switch words[0] {
+	case "-A", "--append", "-I", "--insert":
+	case "-N", "-P", "-F", "-X", "-Z", "-L", "-S", "--new-chain", "--policy", "--flush", "--delete-chain", "--list":
+		r.Needless(at, "makes, empties or lists chains")
+		return
+	default:
+		r.Left(at, "no rule that is added (-A or -I); look at it by hand")
+		return
+	}
+	if table != "nat" {
+		r.Left(at, "of the table %s: %s; what Jeoul balances does not pass it, so a rule on who may connect becomes allow, deny or limits", table, keep)
+		return
+	}
+	if len(words) < 2 {
+		r.Left(at, "a chain is missing")
+		return
+	}
+	chain, rest := words[1], words[2:]
+	position := len(r.chains[chain])
+	if words[0] == "-I" || words[0] == "--insert" {
+		position = 0
+		if len(rest) > 0 && rest[0] != "" && rest[0][0] >= '1' && rest[0][0] <= '9' {
+			n, _, err := draft.Number(rest[0], uint64(len(r.chains[chain])+1))
+			if err == nil && n > 0 {
+				position = int(n) - 1
+			}
+			rest = rest[1:]
+		}
+	}
+	parsed, err := parse(at, rest)
+	if err != nil {
+		r.Left(at, "%v; look at it by hand", err)
+		return
+	}
+	r.chains[chain] = slices.Insert(r.chains[chain], min(position, len(r.chains[chain])), parsed)
+}
+
+// rest speaks of the rules of the table nat that nothing was made of.
+func (r *reader) rest() {
+	for _, chain := range sortedKeys(r.chains) {
+		for _, rule := range r.chains[chain] {
+			if r.Spoken(rule.at) {
+				continue
+			}
+			switch {
+			case chain == "OUTPUT":
+				r.Left(rule.at, "of what this host's own programs send, which is not carried over")
+			case rule.target == "MASQUERADE" || rule.target == "SNAT":
+				r.Left(rule.at, "not of clients' packets to these backends, but of what is sent otherwise: %s", keep)
+			default:
+				r.Left(rule.at, "leads to no backend that is carried over")
+			}
+		}
+	}
+}
