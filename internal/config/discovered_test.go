@@ -21,6 +21,7 @@ services:
     port: 80
     discover:
       file: {path: /f}
+      dns: {name: web}
     backends:
       - {name: own, address: 192.0.2.1}
   - {name: shop, vip: 192.0.2.101, port: 80, mode: nat, discover: {file: {path: /s}}}
@@ -53,7 +54,6 @@ func TestWithDiscovered(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	cfg.Services[0].Discovery.DNS.Name = "web"
 	full, refused := cfg.WithDiscovered([]lb.Discovered{
 		foundAt("web", lb.FromDNS, "d1=192.0.2.3", "d2=192.0.2.2", "own=192.0.2.4", "vip=192.0.2.101", "six=2001:db8::1", "port=192.0.2.6:8080", "pool=192.0.2.5", "far=198.51.100.1"),
 		foundAt("web", lb.FromFile, "f1=192.0.2.2", "f2=192.0.2.1"),
@@ -114,7 +114,6 @@ func TestOverdue(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	cfg.Services[0].Discovery.DNS.Name = "web"
 	overdue := func(set lb.Discovered) lb.Discovered {
 		set.Overdue = true
 		return set
@@ -128,12 +127,18 @@ func TestOverdue(t *testing.T) {
 // TestDiscoverRefused: mistakes of the key name their places.
 func TestDiscoverRefused(t *testing.T) {
 	for key, want := range map[string]string{
-		"discover: {}":                            "f:6: services[0].discover: names no place to look in; add file",
-		"discover: {file: {}}":                    "f:6: services[0].discover.file.path: missing; add it",
-		"discover: {file: {path: list.yaml}}":     "is not an absolute path",
-		"discover: {file: {path: /f, stale: 0s}}": "stale",
-		"discover: {file: {path: /f, most: 0}}":   "most",
-		"mode: nat":                               "f:3: services[0].backends: missing; add it",
+		"discover: {}":                                         "f:6: services[0].discover: names no place to look in; add file or dns",
+		"discover: {file: {}}":                                 "f:6: services[0].discover.file.path: missing; add it",
+		"discover: {file: {path: list.yaml}}":                  "is not an absolute path",
+		"discover: {dns: {name: 'a b'}}":                       "is not a name of the DNS",
+		"discover: {dns: {name: -a.example}}":                  "is not a name of the DNS",
+		"discover: {dns: {name: a, type: MX}}":                 "unknown word",
+		"discover: {dns: {name: a, type: SRV, port: 80}}":      "f:6: services[0].discover.dns.port: SRV records say the port of each backend; remove the line",
+		"discover: {dns: {name: a, servers: [ns.example]}}":    "is not the address of a name server",
+		"discover: {dns: {name: a, servers: ['192.0.2.1:0']}}": "is not the address of a name server",
+		"discover: {file: {path: /f, stale: 0s}}":              "stale",
+		"discover: {file: {path: /f, most: 0}}":                "most",
+		"mode: nat":                                            "f:3: services[0].backends: missing; add it",
 	} {
 		_, err := Parse("f", []byte("interface: eth0\nservices:\n  - name: web\n    vip: 192.0.2.100\n    port: 80\n    "+key+"\n"))
 		if err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "\n") && key != "discover: {}" {

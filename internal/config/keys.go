@@ -273,7 +273,7 @@ var serviceKeys = keytable.Table[lb.Service]{
 			return does, does != lb.KeepVIP
 		},
 			func(s *lb.Service, e lb.OnEmpty) { s.OnEmpty = e }, keytable.Word(lb.KeepVIP, lb.WithdrawVIP), "", fmt.Sprintf("`%s`", lb.KeepVIP))},
-	{Name: "discover", What: "Where further backends are found: in a file that another program writes: [discovery](../guides/discovery.md).",
+	{Name: "discover", What: "Where further backends are found: in a file that another program writes, in the DNS: [discovery](../guides/discovery.md).",
 		Value: keytable.Where(func(s *lb.Service) bool { return s.Discovery.On() }, keytable.Mapping(func(s *lb.Service) *lb.Discovery { return &s.Discovery }, discoveryKeys))},
 	{Name: "backends", Required: true, Unless: "discover", Beside: true, What: "The real servers. A service that has `discover` needs none here.",
 		Refused: "Backends that are all drained or of weight 0; two with the same address (in the modes `nat` and `fullnat`: address and port), or the same name; one of another family than the VIP, but in the modes `ipip` and `gue`.",
@@ -413,12 +413,27 @@ var limitKeys = keytable.Table[lb.Limits]{
 var discoveryKeys = keytable.Table[lb.Discovery]{
 	{Name: "file", What: "A list of backends that another program writes. It is read again when it changes, and taken whole or not at all.",
 		Value: keytable.Where(func(d *lb.Discovery) bool { return d.File.Path != "" }, keytable.Mapping(func(d *lb.Discovery) *lb.FileOrigin { return &d.File }, fileOriginKeys))},
+	{Name: "dns", What: "A name whose addresses are backends. It is asked for again when the answer's TTL has passed.",
+		Value: keytable.Where(func(d *lb.Discovery) bool { return d.DNS.Name != "" }, keytable.Mapping(func(d *lb.Discovery) *lb.DNSOrigin { return &d.DNS }, dnsOriginKeys))},
 }
 
 var fileOriginKeys = append(keytable.Table[lb.FileOrigin]{
 	{Name: "path", Required: true, What: "The file: [its form](../guides/discovery.md#a-file).",
 		Value: keytable.Optional(func(f *lb.FileOrigin) *string { return &f.Path }, absolutePath, "")},
 }, keepingKeys(func(f *lb.FileOrigin) *lb.Keeping { return &f.Keeping })...)
+
+var dnsOriginKeys = append(keytable.Table[lb.DNSOrigin]{
+	{Name: "name", Required: true, What: "The name that is asked for. One that ends with a dot is asked for as it is; others also with the domains of `/etc/resolv.conf`.",
+		Value: keytable.Optional(func(d *lb.DNSOrigin) *string { return &d.Name }, domainName, "")},
+	{Name: "type", What: "The records: addresses (`A`, `AAAA`, or `both`), or `SRV`, which have ports and weights. Where the type says no family, it is the VIP's, and in the modes `ipip` and `gue` either.",
+		Value: unlessEmpty(func(d *lb.DNSOrigin) *string { return &d.Type }, oneOf("A", "AAAA", "both", "SRV"), lb.DefaultRecords)},
+	{Name: "port", What: "The port that the backends listen on. SRV records say it themselves.",
+		Refused: "The type `SRV`.",
+		Value:   keytable.Optional(func(d *lb.DNSOrigin) *uint16 { return &d.Port }, keytable.Number[uint16](1, 65535), "the service's `port`")},
+	{Name: "servers", What: "The name servers that are asked, in this order.",
+		Value: keytable.Items(func(d *lb.DNSOrigin) *[]netip.AddrPort { return &d.Servers }, nameServer, "server",
+			keytable.Length{Max: maxNameServers, Empty: "name a server, or remove the line", TooMany: "that there can be", Absent: "those of `/etc/resolv.conf`"})},
+}, keepingKeys(func(d *lb.DNSOrigin) *lb.Keeping { return &d.Keeping })...)
 
 // keepingKeys are those that bound what is taken of an origin.
 func keepingKeys[T any](at func(*T) *lb.Keeping) keytable.Table[T] {

@@ -31,6 +31,8 @@ type Answer struct {
 	Found []Found
 	// Err is why there is none; then Found is nil, and the set before stays.
 	Err error
+	// Why says of a set without backends why it has none.
+	Why string
 	// Sure: an empty set is no mistake of who fills the origin, and counts at once.
 	Sure bool
 	// Notes are what the origin names and could not be read, each with its cause. They stand beside
@@ -65,12 +67,21 @@ func nameOf(text string) string {
 }
 
 // key identifies what is asked: services that have the same share the answers.
-func key(d lb.Discovery, of lb.Origin) string {
+func key(s lb.Service, of lb.Origin) string {
+	d, most := s.Discovery, s.Discovery.Keeping(of).Most
 	switch of {
 	case lb.FromFile:
-		return fmt.Sprintf("file %d %s", d.Keeping(of).Most, d.File.Path)
+		return fmt.Sprintf("file %d %s", most, d.File.Path)
 	case lb.FromDNS:
-		return fmt.Sprintf("dns %s %s %v", d.DNS.Name, d.DNS.Type, d.DNS.Servers)
+		return fmt.Sprintf("dns %d %s %s %v %v", most, d.DNS.Name, d.DNS.Type, addressTypes(s), d.DNS.Servers)
 	}
 	return fmt.Sprintf("docker %s %s", d.Docker.Socket, d.Docker.Network)
+}
+
+// Of returns what follows an origin of a service.
+func Of(s lb.Service, of lb.Origin) Provider {
+	if of == lb.FromDNS {
+		return dnsName(s)
+	}
+	return file{s.Discovery.File.Path, int(s.Discovery.Keeping(lb.FromFile).Most)}
 }

@@ -30,7 +30,7 @@ type Memory interface {
 // Options are what an engine works with.
 type Options struct {
 	// Provider returns what follows an origin of a service; nil: [Of].
-	Provider func(lb.Discovery, lb.Origin) Provider
+	Provider func(lb.Service, lb.Origin) Provider
 	// Memory is nil where what is known ends with the process.
 	Memory Memory
 	// Clock reads the machine's clocks; nil: clock.Read.
@@ -113,10 +113,10 @@ func (e *Engine) Watch(services []lb.Service) {
 	wanted := map[string]bool{}
 	for _, s := range e.watched {
 		for _, of := range s.Discovery.Origins() {
-			k := key(s.Discovery, of)
+			k := key(s, of)
 			wanted[k] = true
 			if e.origins[k] == nil {
-				e.add(k, e.opt.Provider(s.Discovery, of))
+				e.add(k, e.opt.Provider(s, of))
 			}
 		}
 	}
@@ -187,8 +187,8 @@ func (e *Engine) take(ctx context.Context, o *origin, a Answer) {
 	switch {
 	case a.Err != nil:
 		o.fail(a.Err.Error(), now)
-	case len(a.Found) == 0 && !a.Sure && len(o.found) > 0:
-		o.fail("names no backend", now)
+	case len(a.Found) == 0 && !a.Sure:
+		o.fail(cmp.Or(a.Why, "names no backend"), now)
 		o.empty, o.notes = true, a.Notes
 	default:
 		o.known = known{found: sorted(a.Found), taken: now, notes: a.Notes}
@@ -233,7 +233,7 @@ func (e *Engine) Sets(services []lb.Service) (sets []lb.Discovered) {
 	for _, s := range services {
 		for _, of := range s.Discovery.Origins() {
 			set := lb.Discovered{Service: s.Name, Origin: of}
-			if k := e.known(key(s.Discovery, of)); k != nil {
+			if k := e.known(key(s, of)); k != nil {
 				k.put(&set, s, of, now)
 			}
 			sets = append(sets, set)
@@ -290,7 +290,7 @@ func (e *Engine) arm() {
 	now := time.Now()
 	for _, s := range e.watched {
 		for _, of := range s.Discovery.Origins() {
-			k := e.known(key(s.Discovery, of))
+			k := e.known(key(s, of))
 			if k == nil || k.since.IsZero() {
 				continue
 			}

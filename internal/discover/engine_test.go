@@ -62,7 +62,7 @@ var staged = []lb.Service{{Name: "web", Discovery: lb.Discovery{DNS: lb.DNSOrigi
 func newStage(t *testing.T, memory *kept) *stage {
 	s := &stage{t: t, origin: make(says), memory: memory}
 	s.Engine = New(Options{
-		Provider: func(lb.Discovery, lb.Origin) Provider { return s.origin }, Memory: memory,
+		Provider: func(lb.Service, lb.Origin) Provider { return s.origin }, Memory: memory,
 		Clock: func() clock.Reading { return clock.At(time.Now(), "boot", time.Since(time.Unix(0, 0))) },
 		Log:   slog.New(slog.NewTextHandler(&s.log, nil)),
 	})

@@ -17,7 +17,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/jeoul/jeoul/internal/config"
-	"github.com/jeoul/jeoul/internal/lb"
 	"github.com/jeoul/jeoul/internal/yamlfile"
 )
 
@@ -234,9 +233,4 @@ func shortened(err error) error {
 		return fmt.Errorf("%w, and %d more", problems[0], len(problems)-1)
 	}
 	return err
-}
-
-// Of returns the provider of an origin.
-func Of(d lb.Discovery, of lb.Origin) Provider {
-	return file{d.File.Path, int(d.Keeping(lb.FromFile).Most)}
 }
