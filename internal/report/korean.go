@@ -8,7 +8,7 @@ import "sync"
 var koreanTexts = sync.OnceValue(func() *translator {
 	return newTranslator(koreanWords, koreanParams, koreanColumns, koreanDocument, koreanRequests, koreanVerdicts,
 		koreanChanges, koreanSilence, koreanFloods, koreanPlane, koreanPackets, koreanWire, koreanWireVerdicts, koreanWireNotes,
-		koreanDNS, koreanTransactions, koreanOpen, koreanTuned, koreanInstructions, koreanFigures, koreanNotes, koreanLaboratory, koreanSubjects, koreanObstacles)
+		koreanDNS, koreanLocal, koreanTransactions, koreanOpen, koreanTuned, koreanInstructions, koreanFigures, koreanNotes, koreanLaboratory, koreanSubjects, koreanObstacles)
 })
 
 // koreanWords are single words, and what joins texts.

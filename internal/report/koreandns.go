@@ -45,3 +45,14 @@ var koreanDNS = []phrase{
 	{"{n} queries, {n} % of all, had no answer within {}", "질의 {1}건(전체의 {2} %)에 {3} 안에 응답이 없음"}, {"{n} datagrams found a full socket (UdpRcvbufErrors)", "데이터그램 {1}개가 가득 찬 소켓을 만남(UdpRcvbufErrors)"}, {"no query reached {}", "질의가 닿지 않은 서버: {1}"}, {"{n} queries were answered with an error: {}", "질의 {1}건에 오류로 응답: {2}"},
 	{"a process docker-proxy for each server, and iptables (statistic, mode nth) before them; the relays ask the servers from the balancer's own address", "서버마다 docker-proxy 프로세스가 있고 그 앞에 iptables(statistic, mode nth)가 있음; 중계는 밸런서 자체의 주소로 서버에 물음"},
 }
+
+// koreanLocal are about clients and containers on the balancer's own host.
+var koreanLocal = []phrase{
+	{"DNS containers on the balancer's host", "밸런서 호스트의 DNS 컨테이너"}, {"Clients on the balancer's own host", "밸런서 호스트 자신의 클라이언트"},
+	{"from the balancer's host", "밸런서 호스트에서"}, {"from beyond the balancer's host", "밸런서 호스트 밖에서"}, {"From", "출발지"},
+	{"Balancer's host", "밸런서 호스트"}, {"Balancer's host CPU", "밸런서 호스트 CPU"}, {"the balancer's host", "밸런서 호스트"}, {"the balancer's host {n}", "밸런서 호스트 {1}"},
+	{"servers are containers of the balancer's host: each has a veth into a bridge there, and its default route by that", "서버는 밸런서 호스트의 컨테이너: 저마다 그 호스트의 브리지에 veth가 있고 기본 경로가 그 브리지를 지남"},
+	{"under a load from the balancer's host, generators and balancer share it: what the balancer costs cannot be told from them. The host's CPU time has both, with the kernel's work for the bridge and the containers' links; what it has beyond that of direct is the balancer's",
+		"밸런서 호스트에서 거는 부하에서는 생성기와 밸런서가 한 호스트를 나누어 씀: 밸런서의 비용을 생성기와 나눌 수 없음. 호스트의 CPU 시간은 둘을 더하고 브리지와 컨테이너 링크에 든 커널 작업을 포함하며, direct보다 더 든 만큼이 밸런서의 것"},
+	{"{n} containers", "컨테이너 {1}대"}, {"{n} client and {n} containers", "클라이언트 {1}대와 컨테이너 {2}대"}, {"{n} clients and {n} containers", "클라이언트 {1}대와 컨테이너 {2}대"},
+}
