@@ -130,3 +130,12 @@ func (p Point) read(probing *probe.Probe) probe.Reading {
 	}
 	return reading
 }
+
+// balancerWork says in a few words what a request cost the balancer, or its host with the
+// generators that run there.
+func balancerWork(metrics map[string]float64) string {
+	if both, ok := metrics[results.BalancerHostCPUUsPerRequest]; ok {
+		return fmt.Sprintf("balancer's host %.1f µs", both)
+	}
+	return fmt.Sprintf("balancer %.1f µs", metrics[results.BalancerCPUUsPerRequest])
+}

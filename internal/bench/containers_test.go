@@ -21,6 +21,8 @@ repeats: 1
 subjects:
   - name: direct
   - name: iptables-nth
+  - name: jeoul-nat-tc
+    params: {scheduler: [rr]}
 loads:
   - {kind: tcp_crr, from: balancer, concurrency: [4], duration: 100ms}
   - {kind: tcp_rr, from: balancer, concurrency: [1], duration: 100ms, offloads: true}
@@ -66,8 +68,8 @@ func TestContainerSuites(t *testing.T) {
 func TestContainerSuiteErrors(t *testing.T) {
 	const crr = "{kind: tcp_crr, from: balancer, concurrency: [4], duration: 100ms}"
 	for name, tc := range map[string]struct{ from, to, says string }{
-		"nowhere":       {"from: balancer", "from: server", `s.yaml:8: loads[0].from: "server" is not possible; use clients or balancer`},
-		"no containers": {", containers: true", "", "s.yaml:8: loads[0].from: clients on the balancer's host need servers behind it: set lab.containers to true"},
+		"nowhere":       {"from: balancer", "from: server", `s.yaml:10: loads[0].from: "server" is not possible; use clients or balancer`},
+		"no containers": {", containers: true", "", "s.yaml:10: loads[0].from: clients on the balancer's host need servers behind it: set lab.containers to true"},
 		"another kind":  {crr, "{kind: synflood, from: balancer, concurrency: [1]}", "loads[0].kind: synflood needs servers on the segment; with lab.containers use tcp_crr, tcp_rr or dnsperf"},
 		"web":           {crr, "{kind: wrk, concurrency: [2], duration: 1s}", "loads[0].kind: wrk needs servers on the segment"},
 		"netperf":       {crr, "{kind: tcp_crr, generator: netperf, from: balancer, concurrency: [1], duration: 1s}", "loads[0].generator: netperf goes with servers on the segment"},
@@ -76,6 +78,7 @@ func TestContainerSuiteErrors(t *testing.T) {
 		"routed":        {"name: direct", "name: routed", "loads[0].from: subjects[0], routed: there is no hop"},
 		"l2dsr":         {"- name: iptables-nth", "- {name: jeoul-l2dsr-tc, params: {scheduler: [rr]}}", "subjects[1], jeoul-l2dsr-tc: its servers have the VIP"},
 		"XDP":           {"- name: iptables-nth", "- {name: jeoul-nat-xdp, params: {scheduler: [rr]}}", "subjects[1], jeoul-nat-xdp: a bridge has no XDP of its own"},
+		"fullnat":       {"- name: iptables-nth", "- {name: jeoul-fullnat-tc, params: {scheduler: [rr]}}", "subjects[1], jeoul-fullnat-tc: to programs on the host"},
 		"not set up":    {"name: iptables-nth", "name: ipvs-dr", "subjects[1], ipvs-dr: it is not set up beside containers"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -99,8 +102,8 @@ func TestRunLocal(t *testing.T) {
 	}
 	r := suiteRunner(t, "s.yaml", localSuite, buildJeoul(t))
 	run := runAndLoad(t, r)
-	if len(run.Trials) != 6 {
-		t.Errorf("%d trials, want 6", len(run.Trials))
+	if len(run.Trials) != 9 {
+		t.Errorf("%d trials, want 9", len(run.Trials))
 	}
 	for _, trial := range run.Trials {
 		m := trial.Metrics

@@ -205,8 +205,8 @@ func (dnsExperiment) line(got []results.Trial) string {
 		return "not valid: " + t.Notes[0]
 	}
 	m := t.Metrics
-	return fmt.Sprintf("%.0f queries/s, %.0f lost, balancer %.1f µs/query, name servers %.0f %%, %.0f context switches/s",
-		m[results.QueriesPerSecond], m[results.Lost], m[results.BalancerCPUUsPerRequest], m[results.NameServerCPUPercent], m[results.ContextSwitchesPerS])
+	return fmt.Sprintf("%.0f queries/s, %.0f lost, %s/query, name servers %.0f %%, %.0f context switches/s",
+		m[results.QueriesPerSecond], m[results.Lost], balancerWork(m), m[results.NameServerCPUPercent], m[results.ContextSwitchesPerS])
 }
 
 func (dnsExperiment) conduct(ctx context.Context, r *runner, t Trial, running subject.Running, blank results.Trial) ([]results.Trial, error) {

@@ -266,6 +266,6 @@ func (x transactions) line(got []results.Trial) string {
 	if x.test == transact.CRR {
 		noun, metric = "connections", results.ConnectionsPerSecond
 	}
-	return fmt.Sprintf("%.0f %s/s, mean %.3f ms, p99 %.3f ms, balancer %.1f µs each", t.Metrics[metric], noun,
-		t.Metrics[results.LatencyMsMean], t.Metrics[results.LatencyMsP99], t.Metrics[results.BalancerCPUUsPerRequest])
+	return fmt.Sprintf("%.0f %s/s, mean %.3f ms, p99 %.3f ms, %s each", t.Metrics[metric], noun,
+		t.Metrics[results.LatencyMsMean], t.Metrics[results.LatencyMsP99], balancerWork(t.Metrics))
 }

@@ -50,6 +50,7 @@ var koreanDNS = []phrase{
 var koreanLocal = []phrase{
 	{"DNS containers on the balancer's host", "밸런서 호스트의 DNS 컨테이너"}, {"Clients on the balancer's own host", "밸런서 호스트 자신의 클라이언트"},
 	{"from the balancer's host", "밸런서 호스트에서"}, {"from beyond the balancer's host", "밸런서 호스트 밖에서"}, {"From", "출발지"},
+	{"its host's sockets, trial transfers included: {}", "시험 전송을 포함한 호스트 소켓: {1}"}, {"served {n}", "응대 {1}"},
 	{"Balancer's host", "밸런서 호스트"}, {"Balancer's host CPU", "밸런서 호스트 CPU"}, {"the balancer's host", "밸런서 호스트"}, {"the balancer's host {n}", "밸런서 호스트 {1}"},
 	{"servers are containers of the balancer's host: each has a veth into a bridge there, and its default route by that", "서버는 밸런서 호스트의 컨테이너: 저마다 그 호스트의 브리지에 veth가 있고 기본 경로가 그 브리지를 지남"},
 	{"under a load from the balancer's host, generators and balancer share it: what the balancer costs cannot be told from them. The host's CPU time has both, with the kernel's work for the bridge and the containers' links; what it has beyond that of direct is the balancer's",

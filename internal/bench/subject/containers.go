@@ -35,8 +35,8 @@ func (s jeoul) besideContainers(local bool) string {
 		return "its servers have the VIP, or undo a tunnel, on the balancer's segment; of ours use nat or fullnat"
 	case s.hook != lb.HookTC:
 		return "a bridge has no XDP of its own; use the hook tc"
-	case local:
-		return "it serves no clients on its own host"
+	case local && s.mode != lb.NAT:
+		return "to programs on the host of a balancer of ours all modes are one; use nat"
 	}
 	return ""
 }

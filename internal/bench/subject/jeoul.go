@@ -3,6 +3,7 @@
 package subject
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -54,6 +55,9 @@ func (s jeoul) config(setup Setup, params Params, socket string) *config.Config 
 	file.Interfaces, file.Hook, file.Socket = []string{setup.Lab.Balancer.Interface}, s.hook, socket
 	if setup.Lab.Containers() {
 		file.Interfaces = append(file.Interfaces, setup.Lab.Balancer.Bridge)
+	}
+	if setup.Local {
+		file.Local = config.Local{On: true, Cgroup: setup.Lab.Balancer.Cgroup}
 	}
 	if s.mode == lb.FullNAT {
 		file.FullNAT.Addresses = []netip.Addr{setup.Lab.FullNAT}
@@ -108,6 +112,9 @@ func (s jeoul) Start(ctx context.Context, setup Setup, params Params) (Running, 
 }
 
 func (s jeoul) start(ctx context.Context, running *runningJeoul) error {
+	if l := running.setup.Lab; running.setup.Local && l.Balancer.Cgroup == "" {
+		return fmt.Errorf("%w: programs on %s are not in a cgroup of their own: %s", ErrNotUp, l.Balancer.Name, strings.Join(l.Notes, "; "))
+	}
 	if err := running.configure(running.setup); err != nil {
 		return err
 	}
@@ -247,7 +254,21 @@ func (r *runningJeoul) Notes() []string {
 	if err != nil {
 		return append(notes, fmt.Sprintf("what became of its packets is not known: %v", err))
 	}
+	if status.Local != nil {
+		notes = append(notes, socketsNote(status.Local.Events))
+	}
 	return append(notes, outcomeNote(status.Outcomes))
+}
+
+// socketsNote says what became of the sockets of programs on the balancer's host.
+func socketsNote(events []ops.LocalEvent) string {
+	words := []string{}
+	for _, event := range events {
+		if event.Count > 0 {
+			words = append(words, fmt.Sprintf("%s %d", event.Name, event.Count))
+		}
+	}
+	return "its host's sockets, trial transfers included: " + cmp.Or(strings.Join(words, ", "), "none")
 }
 
 // statusBound is how long the daemon may take to tell its counters.
@@ -263,7 +284,7 @@ func outcomeNote(outcomes []ops.Outcome) string {
 			words = append(words, fmt.Sprintf("%s %d", outcome.Name, outcome.Packets))
 		}
 	}
-	return "its packets, trial transfers included: " + strings.Join(words, ", ")
+	return "its packets, trial transfers included: " + cmp.Or(strings.Join(words, ", "), "none")
 }
 
 // Quiesce has nothing to end: the connections are between clients and servers,
