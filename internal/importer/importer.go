@@ -13,6 +13,7 @@ import (
 	"github.com/jeoul/jeoul/internal/importer/haproxy"
 	"github.com/jeoul/jeoul/internal/importer/iptables"
 	"github.com/jeoul/jeoul/internal/importer/ipvsadm"
+	"github.com/jeoul/jeoul/internal/importer/keepalived"
 )
 
 // Result is what an input has become.
@@ -40,6 +41,7 @@ var dialects = []dialect{
 	{"ipvsadm", ipvsadm.Read, "#"},
 	{"haproxy", haproxy.Read, "#"},
 	{"iptables", iptables.Read, "#"},
+	{"keepalived", keepalived.Read, "#!"},
 }
 
 // Dialects are the names of the languages that are read.

@@ -227,9 +227,10 @@ func fuzz(f *testing.F, name string) {
 	})
 }
 
-func FuzzIPVSAdm(f *testing.F)  { fuzz(f, "ipvsadm") }
-func FuzzIPTables(f *testing.F) { fuzz(f, "iptables") }
-func FuzzHAProxy(f *testing.F)  { fuzz(f, "haproxy") }
+func FuzzIPVSAdm(f *testing.F)    { fuzz(f, "ipvsadm") }
+func FuzzKeepalived(f *testing.F) { fuzz(f, "keepalived") }
+func FuzzIPTables(f *testing.F)   { fuzz(f, "iptables") }
+func FuzzHAProxy(f *testing.F)    { fuzz(f, "haproxy") }
 
 // TestLarge: the time that a large input takes grows with its size, not with the square of it. A test of
 // that would assert a time; this one takes minutes where it does not hold.
@@ -263,10 +264,14 @@ func TestRefused(t *testing.T) {
 		{"long line", "ipvsadm", ipvs + "# " + strings.Repeat("x", 70000), "in:3: a line of 70002 bytes"},
 		{"too large", "ipvsadm", strings.Repeat("# 3456789012345\n", 1<<20) + ipvs, "the input has"},
 		{"nothing", "ipvsadm", "# empty\n", "nothing in the file is of ipvsadm"},
+		{"a circle of includes", "keepalived", "virtual_server 192.0.2.1 80 {\n}\ninclude other\n", "other:3: includes other, which includes this file"},
+		{"a block that does not end", "keepalived", "virtual_server 192.0.2.1 80 {\n", "in:1: a block that does not end"},
+		{"a brace too much", "keepalived", "virtual_server 192.0.2.1 80 {\n}\n}\n", "in:3: a brace that ends no block"},
 		{"other dialect", "ipvsadm", "\nfrontend www\n  bind :80\n", "in:2: `frontend www` is of haproxy"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			_, err := Import(c.dialect, draft.File{Name: "in", Data: []byte(c.data)}, draft.Options{})
+			_, err := Import(c.dialect, draft.File{Name: "in", Data: []byte(c.data)}, draft.Options{
+				Include: func(name string) ([]draft.File, error) { return []draft.File{{Name: name, Data: []byte(c.data)}}, nil }})
 			if err == nil || !strings.Contains(err.Error(), c.want) {
 				t.Errorf("%v, want %q", err, c.want)
 			}

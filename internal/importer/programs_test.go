@@ -20,7 +20,7 @@ import (
 // TestProgramsTake: the program that a dialect belongs to takes the inputs of these tests, but those
 // that are wrong on purpose.
 func TestProgramsTake(t *testing.T) {
-	takes := map[string]func(*testing.T, testcase){"haproxy": haproxyTakes, "ipvsadm": ipvsadmTakes, "iptables": iptablesTakes}
+	takes := map[string]func(*testing.T, testcase){"haproxy": haproxyTakes, "ipvsadm": ipvsadmTakes, "iptables": iptablesTakes, "keepalived": keepalivedTakes}
 	for _, c := range cases(t) {
 		if strings.Contains(c.path, "unknown") {
 			continue
@@ -93,3 +93,16 @@ func iptablesTakes(t *testing.T, c testcase) {
 
 // iptablesCommand is what stands before a rule of the table nat on a command line.
 var iptablesCommand = regexp.MustCompile(`(?m)^(sudo )?\S*ip6?tables (-w )?-t nat `)
+
+// keepalivedTakes: a script that is not there is no fault of the syntax's.
+func keepalivedTakes(t *testing.T, c testcase) {
+	program, dir := testenv.Program(t, "keepalived"), t.TempDir()
+	for _, f := range c.archive.Files {
+		if err := os.WriteFile(filepath.Join(dir, f.Name), f.Data, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	testenv.Root(t)
+	// VRRP asks for its interface.
+	accepts(t, "", testenv.Program(t, "unshare"), "--net", "sh", "-c", `ip link add eth0 type veth peer name eth1 && exec "$0" "$@"`, program, "-t", "-f", filepath.Join(dir, "in"))
+}

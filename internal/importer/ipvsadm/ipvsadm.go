@@ -161,7 +161,7 @@ func (r *reader) deleteServer(at draft.At, o options) {
 func (r *reader) finish() {
 	for _, s := range r.order {
 		if !s.dropped {
-			r.schedule(s)
+			Schedule(r.Draft, s.Service, s.at, s.scheduler, s.flags)
 			r.Services = append(r.Services, s.Service)
 		}
 	}

@@ -31,26 +31,27 @@ var schedulers = map[string]struct {
 	"lblcr": {lb.SourceHash, "lblcr is for caches, by the destination, which is the VIP for all clients of a service; here clients are spread by their address"},
 }
 
-// schedule gives a service what comes closest to its scheduler.
-func (r *reader) schedule(s *service) {
-	own, known := schedulers[s.scheduler]
+// Schedule gives a service what comes closest to IPVS's scheduler of a name, with flags that say
+// whether ports are hashed, and puts its backends into the order that fo and ovf take. The line is where that stands.
+func Schedule(d *draft.Draft, s *draft.Service, at draft.At, name, flags string) {
+	own, known := schedulers[name]
 	if !known {
-		own.is, own.why = lb.WeightedLeastConnections, "Jeoul has no scheduler "+s.scheduler+"; wlc, the default of IPVS, is in its place"
+		own.is, own.why = lb.WeightedLeastConnections, "Jeoul has no scheduler "+name+"; wlc, the default of IPVS, is in its place"
 	}
 	s.Scheduler = own.is
 	if own.why != "" {
-		r.Approximate(s.at, "%s", own.why)
+		d.Approximate(at, "%s", own.why)
 	}
-	if s.Scheduler == lb.SourceHash && strings.Contains(s.flags, "port") {
+	if s.Scheduler == lb.SourceHash && strings.Contains(flags, "port") {
 		s.Scheduler = lb.Maglev // whose hash is of the flow
 	}
-	if s.scheduler == "ovf" {
+	if name == "ovf" {
 		for j := range s.Backends {
 			s.Backends[j].Upper = uint32(s.Backends[j].Weight)
 		}
 	}
 	if s.Scheduler == lb.Failover {
-		byWeight(s.Service)
+		byWeight(s)
 	}
 }
 

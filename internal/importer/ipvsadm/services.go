@@ -98,7 +98,7 @@ func (r *reader) persist(at draft.At, s *service, o options) {
 		s.Persistence.Timeout = longest
 	}
 	if o.netmask != "" {
-		prefix, err := prefixOf(o.netmask)
+		prefix, err := PrefixOf(o.netmask)
 		if err != nil {
 			r.Left(at, "-M: %v, so each address is a client", err)
 		}
@@ -106,8 +106,8 @@ func (r *reader) persist(at draft.At, s *service, o options) {
 	}
 }
 
-// prefixOf reads a mask: of IPv4 as an address, of IPv6 as a number.
-func prefixOf(text string) (uint8, error) {
+// PrefixOf reads a mask of persistence: of IPv4 as an address, of IPv6 as a number of bits.
+func PrefixOf(text string) (uint8, error) {
 	if n, err := strconv.ParseUint(text, 10, 8); err == nil && n >= 1 && n <= 128 {
 		return uint8(n), nil
 	}
