@@ -100,6 +100,9 @@ func localText(l *ops.Local) string {
 			text += fmt.Sprintf(", %s %s", e.Name, count(e.Count))
 		}
 	}
+	if l.Warning != "" {
+		text += "; " + l.Warning
+	}
 	return text
 }
 

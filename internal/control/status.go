@@ -98,7 +98,7 @@ func localStatus(counts *lb.LocalCounts) *ops.Local {
 	if counts == nil {
 		return nil
 	}
-	status := &ops.Local{Cgroup: counts.Cgroup, Sockets: counts.Sockets, Events: []ops.LocalEvent{}}
+	status := &ops.Local{Cgroup: counts.Cgroup, Sockets: counts.Sockets, Warning: counts.Warning, Events: []ops.LocalEvent{}}
 	for _, e := range counts.Events {
 		status.Events = append(status.Events, ops.LocalEvent{Name: e.Name, Count: e.Count, Help: e.Help})
 	}

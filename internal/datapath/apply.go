@@ -35,6 +35,7 @@ func (d *Datapath) Apply(state lb.State) error {
 	if err := d.change(state, ports); err != nil {
 		return errors.Join(err, d.giveUp(ports))
 	}
+	d.endStranded()
 	d.options.Interfaces = names
 	return nil
 }

@@ -356,6 +356,7 @@ func (d *Datapath) keepOrder(rounds <-chan struct{}) {
 		case <-rounds:
 			d.settleTransitions(d.now(), d.janitor.flowsOf())
 			d.tellCounted()
+			d.keepSockets()
 		}
 	}
 }

@@ -24,3 +24,4 @@ package datapath
 // What sockets of this host meet.
 //
 //go:generate ../../scripts/bpf2go.sh -no-global-types -type local_settings -type local_socket -type local_peer -type local_event -type local_agreement -type peer_state local ../../bpf/balancer/jeoul_local.bpf.c
+//go:generate ../../scripts/bpf2go.sh -no-global-types abort ../../bpf/balancer/local/abort.bpf.c

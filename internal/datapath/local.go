@@ -49,6 +49,11 @@ type sockets struct {
 	programs []*ebpf.Program
 	// known and events are theirs: they stay from generation to generation.
 	known, events *ebpf.Map
+	// ns is the network namespace whose sockets they are, and aborter ends some of them; nil where lack
+	// says why there is none.
+	ns      *namespace.Namespace
+	aborter *ebpf.Program
+	lack    string
 }
 
 // cgroupOf returns the control group in use; empty: none.
@@ -74,6 +79,12 @@ func (s *sockets) closeUnless(other *sockets) {
 	}
 	for _, p := range s.programs {
 		p.Close()
+	}
+	if s.aborter != nil {
+		s.aborter.Close()
+	}
+	if s.ns != nil {
+		s.ns.Close()
 	}
 	for name, m := range s.maps() {
 		if m != nil && other.maps()[name] != m {
@@ -124,8 +135,13 @@ func (d *Datapath) loadSockets(cgroup string, m *memory, shared *shared, before 
 		return nil, fmt.Errorf("%w: %s: %v", ErrSockets, cgroup, err)
 	}
 	made.id = stat.Ino
-	settings, err := socketSettings()
+	var err error
+	if made.ns, err = namespace.Current(); err != nil {
+		return nil, err
+	}
+	settings, err := socketSettings(made.ns)
 	if err != nil {
+		made.ns.Close()
 		return nil, err
 	}
 	spec, err := embeddedLocal.spec()
@@ -133,6 +149,7 @@ func (d *Datapath) loadSockets(cgroup string, m *memory, shared *shared, before 
 		return nil, fmt.Errorf("reading the embedded eBPF program: %v", err)
 	}
 	if err := made.takeMaps(spec, before); err != nil {
+		made.ns.Close()
 		return nil, err
 	}
 	spec.Maps[generationSection].ValueSize = m.m.ValueSize()
@@ -152,6 +169,9 @@ func (d *Datapath) loadSockets(cgroup string, m *memory, shared *shared, before 
 	defer collection.Close()
 	for _, hook := range socketHooks {
 		made.programs = append(made.programs, collection.DetachProgram(hook.program))
+	}
+	if err := made.loadAborter(m, shared); err != nil {
+		made.lack = fmt.Sprintf("a connected UDP socket stays with a backend that is gone (Linux 6.5 brought what ends it): %v", err)
 	}
 	return made, nil
 }
@@ -173,13 +193,7 @@ func (s *sockets) takeMaps(spec *ebpf.CollectionSpec, before *sockets) (err erro
 
 // socketSettings are what the programs must know of this host: they leave sockets of other network
 // namespaces alone, which a container's are though its control group is below the host's.
-func socketSettings() (localLocalSettings, error) {
-	ns, err := namespace.Current()
-	if err != nil {
-		return localLocalSettings{}, err
-	}
-	defer ns.Close()
-	settings := localLocalSettings{}
+func socketSettings(ns *namespace.Namespace) (settings localLocalSettings, err error) {
 	if settings.Netns, err = ns.Cookie(); err != nil {
 		return settings, err
 	}

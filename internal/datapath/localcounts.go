@@ -114,7 +114,7 @@ func (s *sockets) counts() (*lb.LocalCounts, error) {
 	if err != nil {
 		return nil, err
 	}
-	counts := &lb.LocalCounts{Cgroup: s.cgroup, Sockets: t.sockets}
+	counts := &lb.LocalCounts{Cgroup: s.cgroup, Sockets: t.sockets, Warning: s.lack}
 	for i, name := range names {
 		var n uint64
 		if err := s.events.Lookup(uint32(i), &n); err != nil {

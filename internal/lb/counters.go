@@ -51,6 +51,8 @@ type LocalCounts struct {
 	Cgroup string
 	// Sockets are those that have a backend now.
 	Sockets uint64
+	// Warning says what the kernel lacks for some of them; empty: nothing.
+	Warning string
 	// Events lists all that is counted, those that never were too.
 	Events []EventCount
 }

@@ -343,3 +343,48 @@ func TestReconnect(t *testing.T) {
 		t.Errorf("connected to a backend itself: %s, not %s", got, want)
 	}
 }
+
+// TestStranded: a UDP socket that is connected to a backend which is gone is ended, at once: its program
+// gets an error, connects anew, and is served by another. Others stay.
+func TestStranded(t *testing.T) {
+	for _, f := range families {
+		t.Run(f.name, func(t *testing.T) {
+			r := newRig(t)
+			s := service(f.ipv6, lb.UDP, lb.RoundRobin)
+			r.apply(s)
+			on := map[string]*client{}
+			for len(on) < backends {
+				c, word, err := r.opens(f, lb.UDP, true)
+				if err != nil {
+					t.Fatal(err)
+				}
+				on[word] = c
+			}
+			s = without(s, 1)
+			r.apply(s)
+			if word, _, err := on[name(1)].hear(); !errors.Is(err, unix.ECONNABORTED) {
+				t.Errorf("who waits for a backend that is gone hears %q, %v", word, err)
+			}
+			if _, err := unix.Write(on[name(1)].fd, []byte("?")); !errors.Is(err, unix.EDESTADDRREQ) {
+				t.Errorf("it sends to a backend that is gone: %v", err)
+			}
+			if n := r.event("ended"); n != 1 {
+				t.Fatalf("%d were ended; %s", n, r.counters().Local.Warning)
+			}
+			if active := r.counters().Services[s.Key()].Active; active != backends-1 {
+				t.Errorf("%d are active", active)
+			}
+			if err := on[name(1)].connect(port); err != nil {
+				t.Fatal(err)
+			}
+			for word, c := range on {
+				if _, err := unix.Write(c.fd, []byte("?")); err != nil {
+					t.Errorf("the one on %s: %v", word, err)
+				}
+				if got, from, err := c.hear(); err != nil || got == name(1) || word != name(1) && got != word || from.Addr() != f.vip() {
+					t.Errorf("the one on %s hears %q from %s, %v", word, got, from, err)
+				}
+			}
+		})
+	}
+}

@@ -51,6 +51,8 @@ type Local struct {
 	Cgroup string `json:"cgroup"`
 	// Sockets have a backend now, until they are closed.
 	Sockets uint64 `json:"sockets"`
+	// Warning says what the kernel lacks for some of them.
+	Warning string `json:"warning,omitempty"`
 	// Events say what became of them; every event is listed.
 	Events []LocalEvent `json:"events"`
 }

@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package datapath
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/link"
+	"golang.org/x/sys/unix"
+)
+
+// What a connected UDP socket sends meets no program, so it cannot be given another backend when its own
+// goes. It is ended instead (bpf/balancer/local/abort.bpf.c): its program gets ECONNABORTED, and
+// connects anew.
+
+// loadAborter loads what ends sockets. Without it, for the kernel lacks it, the others work.
+func (s *sockets) loadAborter(m *memory, shared *shared) error {
+	spec, err := loadAbort()
+	if err != nil {
+		return fmt.Errorf("reading the embedded eBPF program: %v", err)
+	}
+	spec.Maps[generationSection].ValueSize = m.m.ValueSize()
+	shared.put(spec)
+	replacements := shared.maps()
+	maps.Copy(replacements, s.maps())
+	replacements[generationSection] = m.m
+	if err := spec.Variables[abortVarLoaded].Set(m.constants); err != nil {
+		return fmt.Errorf("setting the program's constants: %v", err)
+	}
+	collection, err := ebpf.NewCollectionWithOptions(spec, ebpf.CollectionOptions{MapReplacements: replacements})
+	if err != nil {
+		return err
+	}
+	defer collection.Close()
+	s.aborter = collection.DetachProgram(abortProgJeoulAbort)
+	return nil
+}
+
+// isConnected says whether a socket is a UDP socket that is connected to a backend.
+func isConnected(s *localLocalSocket) bool {
+	for i := range s.Peers {
+		if p := &s.Peers[i]; p.State&uint32(localPeerStatePEER_STATE) == uint32(localPeerStatePEER_CONNECTED) && p.Protocol == unix.IPPROTO_UDP {
+			return true
+		}
+	}
+	return false
+}
+
+// endStranded ends UDP sockets that are connected to backends which take no packets any more; the caller
+// holds the lock. A socket that is just being connected, and what fails, is left to the next time.
+func (d *Datapath) endStranded() {
+	s := d.sockets
+	if s == nil || s.aborter == nil {
+		return
+	}
+	some := false
+	if err := eachSocket(s.known, func(one *localLocalSocket) { some = some || isConnected(one) }); err != nil || !some {
+		return
+	}
+	_ = s.ns.Do(func() error {
+		it, err := link.AttachIter(link.IterOptions{Program: s.aborter})
+		if err != nil {
+			return err
+		}
+		sockets, err := it.Open()
+		if err != nil {
+			return errors.Join(err, it.Close())
+		}
+		_, err = io.Copy(io.Discard, sockets)
+		return errors.Join(err, sockets.Close(), it.Close())
+	})
+}
+
+// keepSockets is endStranded for who does not hold the lock.
+func (d *Datapath) keepSockets() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if !d.closed {
+		d.endStranded()
+	}
+}
