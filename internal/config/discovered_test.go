@@ -127,7 +127,7 @@ func TestOverdue(t *testing.T) {
 // TestDiscoverRefused: mistakes of the key name their places.
 func TestDiscoverRefused(t *testing.T) {
 	for key, want := range map[string]string{
-		"discover: {}":                                         "f:6: services[0].discover: names no place to look in; add file or dns",
+		"discover: {}":                                         "f:6: services[0].discover: names no place to look in; add file, dns or docker",
 		"discover: {file: {}}":                                 "f:6: services[0].discover.file.path: missing; add it",
 		"discover: {file: {path: list.yaml}}":                  "is not an absolute path",
 		"discover: {dns: {name: 'a b'}}":                       "is not a name of the DNS",
@@ -136,6 +136,7 @@ func TestDiscoverRefused(t *testing.T) {
 		"discover: {dns: {name: a, type: SRV, port: 80}}":      "f:6: services[0].discover.dns.port: SRV records say the port of each backend; remove the line",
 		"discover: {dns: {name: a, servers: [ns.example]}}":    "is not the address of a name server",
 		"discover: {dns: {name: a, servers: ['192.0.2.1:0']}}": "is not the address of a name server",
+		"discover: {docker: {socket: docker.sock}}":            "is not an absolute path",
 		"discover: {file: {path: /f, stale: 0s}}":              "stale",
 		"discover: {file: {path: /f, most: 0}}":                "most",
 		"mode: nat":                                            "f:3: services[0].backends: missing; add it",

@@ -64,12 +64,12 @@ func (p *parser) checkDiscovery(i int) {
 		}
 		return
 	}
-	p.Fail(field, "names no place to look in; add file or dns")
+	p.Fail(field, "names no place to look in; add file, dns or docker")
 }
 
 // anyBadBelow says whether a problem was reported for a mapping, or a key of one of its mappings.
 func (p *parser) anyBadBelow(field string) bool {
-	for _, origin := range []string{"", ".file", ".file.path", ".dns", ".dns.name"} {
+	for _, origin := range []string{"", ".file", ".file.path", ".dns", ".dns.name", ".docker", ".docker.socket"} {
 		if p.Bad(field + origin) {
 			return true
 		}

@@ -273,7 +273,7 @@ var serviceKeys = keytable.Table[lb.Service]{
 			return does, does != lb.KeepVIP
 		},
 			func(s *lb.Service, e lb.OnEmpty) { s.OnEmpty = e }, keytable.Word(lb.KeepVIP, lb.WithdrawVIP), "", fmt.Sprintf("`%s`", lb.KeepVIP))},
-	{Name: "discover", What: "Where further backends are found: in a file that another program writes, in the DNS: [discovery](../guides/discovery.md).",
+	{Name: "discover", What: "Where further backends are found: in a file that another program writes, in the DNS, among containers: [discovery](../guides/discovery.md).",
 		Value: keytable.Where(func(s *lb.Service) bool { return s.Discovery.On() }, keytable.Mapping(func(s *lb.Service) *lb.Discovery { return &s.Discovery }, discoveryKeys))},
 	{Name: "backends", Required: true, Unless: "discover", Beside: true, What: "The real servers. A service that has `discover` needs none here.",
 		Refused: "Backends that are all drained or of weight 0; two with the same address (in the modes `nat` and `fullnat`: address and port), or the same name; one of another family than the VIP, but in the modes `ipip` and `gue`.",
@@ -415,6 +415,8 @@ var discoveryKeys = keytable.Table[lb.Discovery]{
 		Value: keytable.Where(func(d *lb.Discovery) bool { return d.File.Path != "" }, keytable.Mapping(func(d *lb.Discovery) *lb.FileOrigin { return &d.File }, fileOriginKeys))},
 	{Name: "dns", What: "A name whose addresses are backends. It is asked for again when the answer's TTL has passed.",
 		Value: keytable.Where(func(d *lb.Discovery) bool { return d.DNS.Name != "" }, keytable.Mapping(func(d *lb.Discovery) *lb.DNSOrigin { return &d.DNS }, dnsOriginKeys))},
+	{Name: "docker", What: "An engine of containers with Docker's API, such as Docker or Podman: backends are its containers with the label `jeoul.service=NAME` of this service's name: [labels](../guides/discovery.md#containers).",
+		Value: keytable.Where(func(d *lb.Discovery) bool { return d.Docker.Socket != "" }, keytable.Mapping(func(d *lb.Discovery) *lb.DockerOrigin { return &d.Docker }, dockerOriginKeys))},
 }
 
 var fileOriginKeys = append(keytable.Table[lb.FileOrigin]{
@@ -434,6 +436,13 @@ var dnsOriginKeys = append(keytable.Table[lb.DNSOrigin]{
 		Value: keytable.Items(func(d *lb.DNSOrigin) *[]netip.AddrPort { return &d.Servers }, nameServer, "server",
 			keytable.Length{Max: maxNameServers, Empty: "name a server, or remove the line", TooMany: "that there can be", Absent: "those of `/etc/resolv.conf`"})},
 }, keepingKeys(func(d *lb.DNSOrigin) *lb.Keeping { return &d.Keeping })...)
+
+var dockerOriginKeys = append(keytable.Table[lb.DockerOrigin]{
+	{Name: "socket", Required: true, What: "The engine's unix socket, such as `/var/run/docker.sock` or `/run/podman/podman.sock`.",
+		Value: keytable.Optional(func(d *lb.DockerOrigin) *string { return &d.Socket }, socketPath, "")},
+	{Name: "network", What: "The network of the containers whose addresses are taken.",
+		Value: keytable.Optional(func(d *lb.DockerOrigin) *string { return &d.Network }, label, "the only one of each container")},
+}, keepingKeys(func(d *lb.DockerOrigin) *lb.Keeping { return &d.Keeping })...)
 
 // keepingKeys are those that bound what is taken of an origin.
 func keepingKeys[T any](at func(*T) *lb.Keeping) keytable.Table[T] {

@@ -37,7 +37,13 @@ type Answer struct {
 	Sure bool
 	// Notes are what the origin names and could not be read, each with its cause. They stand beside
 	// Found.
-	Notes []string
+	Notes []Note
+}
+
+// Note is about what an origin names.
+type Note struct {
+	// Service is the one that it is for; empty: all that have the origin.
+	Service, Text string
 }
 
 // Found is a backend. Its Port is 0 where the origin says none.
@@ -75,13 +81,16 @@ func key(s lb.Service, of lb.Origin) string {
 	case lb.FromDNS:
 		return fmt.Sprintf("dns %d %s %s %v %v", most, d.DNS.Name, d.DNS.Type, addressTypes(s), d.DNS.Servers)
 	}
-	return fmt.Sprintf("docker %s %s", d.Docker.Socket, d.Docker.Network)
+	return fmt.Sprintf("docker %v %s %s", addressTypes(s), d.Docker.Socket, d.Docker.Network)
 }
 
 // Of returns what follows an origin of a service.
 func Of(s lb.Service, of lb.Origin) Provider {
-	if of == lb.FromDNS {
+	switch of {
+	case lb.FromDNS:
 		return dnsName(s)
+	case lb.FromDocker:
+		return engineOf(s)
 	}
 	return file{s.Discovery.File.Path, int(s.Discovery.Keeping(lb.FromFile).Most)}
 }

@@ -70,7 +70,7 @@ type known struct {
 	// found is the last set that counts, of the time taken; zero: there was none.
 	found []Found
 	taken time.Time
-	notes []string
+	notes []Note
 	// problem is why there is no newer set, since since. awaited: nothing was said since the start
 	// of this process, which is no problem yet.
 	problem string
@@ -253,7 +253,12 @@ func (e *Engine) known(k string) *known {
 // put fills in the set of a service.
 func (k *known) put(set *lb.Discovered, s lb.Service, of lb.Origin, now time.Time) {
 	keeping := s.Discovery.Keeping(of)
-	set.Taken, set.Notes = k.taken, slices.Clone(k.notes)
+	set.Taken = k.taken
+	for _, note := range k.notes {
+		if note.Service == "" || note.Service == s.Name {
+			set.Notes = append(set.Notes, note.Text)
+		}
+	}
 	for _, f := range k.found {
 		if f.Service != "" && f.Service != s.Name {
 			continue
