@@ -11,9 +11,9 @@ import (
 
 	"github.com/jeoul/jeoul/internal/importer/draft"
 	"github.com/jeoul/jeoul/internal/importer/haproxy"
-	"github.com/jeoul/jeoul/internal/importer/iptables"
 	"github.com/jeoul/jeoul/internal/importer/ipvsadm"
 	"github.com/jeoul/jeoul/internal/importer/keepalived"
+	"github.com/jeoul/jeoul/internal/importer/netfilter"
 )
 
 // Result is what an input has become.
@@ -40,7 +40,8 @@ type dialect struct {
 var dialects = []dialect{
 	{"ipvsadm", ipvsadm.Read, "#"},
 	{"haproxy", haproxy.Read, "#"},
-	{"iptables", iptables.Read, "#"},
+	{"iptables", netfilter.ReadIPTables, "#"},
+	{"nftables", netfilter.ReadNFTables, "#"},
 	{"keepalived", keepalived.Read, "#!"},
 }
 

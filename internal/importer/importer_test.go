@@ -229,6 +229,7 @@ func fuzz(f *testing.F, name string) {
 
 func FuzzIPVSAdm(f *testing.F)    { fuzz(f, "ipvsadm") }
 func FuzzKeepalived(f *testing.F) { fuzz(f, "keepalived") }
+func FuzzNFTables(f *testing.F)   { fuzz(f, "nftables") }
 func FuzzIPTables(f *testing.F)   { fuzz(f, "iptables") }
 func FuzzHAProxy(f *testing.F)    { fuzz(f, "haproxy") }
 
@@ -244,7 +245,7 @@ func TestLarge(t *testing.T) {
 			var text strings.Builder
 			text.WriteString(map[string]string{"ipvsadm": "-A -t 192.0.2.1:80 -s rr\n", "iptables": "*nat\n",
 				"haproxy": "listen l\n bind 192.0.2.1:80\n"}[name])
-			for n := 0; text.Len() < 1<<18; n++ {
+			for n := 0; text.Len() < 1<<17; n++ {
 				fmt.Fprintf(&text, line, n>>16&255, n>>8&255, n&255)
 			}
 			if _, err := Import(name, draft.File{Name: "in", Data: []byte(text.String())}, draft.Options{Sources: []netip.Addr{netip.MustParseAddr("192.0.2.9")}}); err != nil {

@@ -20,7 +20,7 @@ import (
 // TestProgramsTake: the program that a dialect belongs to takes the inputs of these tests, but those
 // that are wrong on purpose.
 func TestProgramsTake(t *testing.T) {
-	takes := map[string]func(*testing.T, testcase){"haproxy": haproxyTakes, "ipvsadm": ipvsadmTakes, "iptables": iptablesTakes, "keepalived": keepalivedTakes}
+	takes := map[string]func(*testing.T, testcase){"haproxy": haproxyTakes, "ipvsadm": ipvsadmTakes, "iptables": iptablesTakes, "keepalived": keepalivedTakes, "nftables": nftTakes}
 	for _, c := range cases(t) {
 		if strings.Contains(c.path, "unknown") {
 			continue
@@ -105,4 +105,9 @@ func keepalivedTakes(t *testing.T, c testcase) {
 	testenv.Root(t)
 	// VRRP asks for its interface.
 	accepts(t, "", testenv.Program(t, "unshare"), "--net", "sh", "-c", `ip link add eth0 type veth peer name eth1 && exec "$0" "$@"`, program, "-t", "-f", filepath.Join(dir, "in"))
+}
+
+func nftTakes(t *testing.T, c testcase) {
+	testenv.Root(t)
+	accepts(t, c.section("in"), testenv.Program(t, "unshare"), "--net", testenv.Program(t, "nft"), "-c", "-f", "-")
 }

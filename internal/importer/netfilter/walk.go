@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package iptables
+package netfilter
 
 import (
 	"slices"
@@ -17,10 +17,9 @@ const (
 
 // entry is a destination that new connections get.
 type entry struct {
-	at         draft.At
-	address    string
-	share      float64
-	persistent bool
+	at      draft.At
+	address string
+	share   float64
 }
 
 // group has what packets of one match get.
@@ -28,8 +27,8 @@ type group struct {
 	match
 	at      draft.At
 	entries []entry
-	// turns and random say how the shares are taken.
-	turns, random bool
+	// turns and bySource say how the shares are taken.
+	turns, bySource bool
 	// through are the rules that led there.
 	through []draft.At
 }
@@ -77,13 +76,22 @@ func (r *reader) apply(rule rule, m match, share float64, depth int, through []d
 		r.destine(rule, m, share, through)
 		return share
 	case isChain && !slices.Contains([]string{"PREROUTING", "POSTROUTING", "OUTPUT", "INPUT"}, rule.target):
-		return r.walk(rule.target, m, share, depth+1, append(slices.Clone(through), rule.at)...)
+		outer := r.turns
+		r.turns = outer || rule.turns
+		gone := r.walk(rule.target, m, share, depth+1, append(slices.Clone(through), rule.at)...)
+		r.turns = outer
+		return gone
+	case rule.target == "DROP", rule.target == "REJECT":
+		r.Left(rule.at, "refuses packets that match it; write deny for clients that shall not be served")
+		return share
 	case rule.target == "REDIRECT":
 		r.Left(rule.at, "sends to this host itself: %s", keep)
 		return share
 	case rule.target == "RETURN", rule.target == "ACCEPT":
 		r.Left(rule.at, "keeps packets from being balanced that match it; where they are of clients that shall not be served, write deny")
 		return share
+	case rule.target == "" && m.unknown != "":
+		r.Left(rule.at, "matches by %s, which Jeoul does not know of packets", m.unknown)
 	case rule.target == "":
 		r.Left(rule.at, "does nothing but count")
 	default:
@@ -101,14 +109,17 @@ func (r *reader) destine(rule rule, m match, share float64, through []draft.At) 
 		r.byKey[key] = g
 		r.groups = append(r.groups, g)
 	}
-	g.turns, g.random = g.turns || rule.turns, g.random || rule.partly && !rule.turns
+	g.turns, g.bySource = g.turns || rule.turns || r.turns, g.bySource || rule.bySource
 	g.through = append(g.through, through...)
 	if len(rule.addresses) == 0 {
 		r.Left(rule.at, "no --to-destination")
 		return
 	}
-	each := share / float64(len(rule.addresses))
-	for _, address := range rule.addresses {
-		g.entries = append(g.entries, entry{rule.at, address, each, rule.persistent})
+	for i, address := range rule.addresses {
+		part := 1 / float64(len(rule.addresses))
+		if rule.shares != nil {
+			part = rule.shares[i]
+		}
+		g.entries = append(g.entries, entry{rule.at, address, share * part})
 	}
 }

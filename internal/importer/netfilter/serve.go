@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package iptables
+package netfilter
 
 import (
 	"fmt"
@@ -136,6 +136,8 @@ func (r *reader) service(g *group, vip netip.Addr, port uint16) *draft.Service {
 		s.Scheduler = lb.WeightedRoundRobin
 	case g.turns:
 		s.Scheduler = lb.RoundRobin
+	case g.bySource:
+		s.Scheduler, s.Hash = lb.Maglev, lb.HashSource
 	}
 	if s.Mode == lb.NAT {
 		r.source(s, g)
@@ -162,7 +164,7 @@ func (r *reader) destinations(s *draft.Service, g *group) []float64 {
 		r.Carry(e.at)
 		if len(addrs) > 1 {
 			s.Scheduler = lb.SourceHash
-			r.Approximate(e.at, "iptables spreads a range by the client's address and its own tables; here clients are spread by their address")
+			r.Approximate(e.at, "the kernel spreads a range by the client's address and its own tables; here clients are spread by their address")
 		}
 		each := e.share / float64(len(addrs))
 		for _, addr := range addrs {

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package iptables reads the table nat of iptables-save and ip6tables-save, and command lines of
-// iptables that add to it: destination NAT with a statistic or a range is a balancer.
-package iptables
+// Package netfilter reads rules of the kernel's netfilter, in the languages of iptables and of nft:
+// destination NAT with a statistic, a map or a range is a balancer. Both become the same rules, which
+// walk.go goes through as packets do.
+package netfilter
 
 import (
 	"slices"
@@ -13,7 +14,7 @@ import (
 	"github.com/jeoul/jeoul/internal/importer/draft"
 )
 
-const keep = "keep it in iptables"
+const keep = "keep it as it is"
 
 // reader is one input.
 type reader struct {
@@ -21,12 +22,19 @@ type reader struct {
 	chains map[string][]rule // of the table nat
 	groups []*group
 	byKey  map[string]*group
+	// turns says that the chain which is walked through was chosen in turns.
+	turns bool
 	// steps bounds the walk through chains that lead to each other.
 	steps int
 }
 
-// Read fills a draft.
-func Read(d *draft.Draft, file draft.File) error {
+func newReader(d *draft.Draft) *reader {
+	return &reader{Draft: d, chains: map[string][]rule{}, byKey: map[string]*group{}}
+}
+
+// ReadIPTables fills a draft from what iptables-save prints, or from command lines of iptables that add
+// to its table nat.
+func ReadIPTables(d *draft.Draft, file draft.File) error {
 	lines, err := d.Lines(file)
 	if err != nil {
 		return err
@@ -34,7 +42,7 @@ func Read(d *draft.Draft, file draft.File) error {
 	if err := d.CheckDialect(lines); err != nil {
 		return err
 	}
-	r := &reader{Draft: d, chains: map[string][]rule{}, byKey: map[string]*group{}}
+	r := newReader(d)
 	table := ""
 	for _, line := range lines {
 		if !line.Blank("#") {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package iptables
+package netfilter
 
 import (
 	"fmt"
@@ -40,15 +40,18 @@ type rule struct {
 	partly, turns bool
 	target        string
 	// addresses are those of --to-destination and --to-source.
-	addresses  []string
-	persistent bool
+	addresses []string
+	// shares are those that each of the addresses has; nil: the same.
+	shares []float64
+	// bySource says that addresses are chosen by the client's.
+	bySource bool
 }
 
 // valued are options that take a value and say nothing of who is balanced to whom.
 var valued = []string{"-m", "--match", "--comment", "--tcp-flags", "-c", "--set-counters", "--log-prefix", "--log-level", "--name", "--to-ports", "--nflog-prefix", "--set-xmark", "--set-mark", "--or-mark"}
 
 // bare are options without a value.
-var bare = []string{"--random", "--random-fully", "--syn", "-f"}
+var bare = []string{"--persistent", "--random", "--random-fully", "--syn", "-f"}
 
 // parse reads a rule after its chain.
 func parse(at draft.At, words []string) (rule, error) {
@@ -65,10 +68,6 @@ func parse(at draft.At, words []string) (rule, error) {
 		option := words[0]
 		words = words[1:]
 		if slices.Contains(bare, option) {
-			continue
-		}
-		if option == "--persistent" {
-			r.persistent = true
 			continue
 		}
 		if len(words) == 0 || unknownFlag(option, words[0]) {
