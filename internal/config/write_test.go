@@ -5,6 +5,7 @@ package config
 import (
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -69,6 +70,30 @@ func TestWriteLeavesOut(t *testing.T) {
 		}
 		if diff := cmp.Diff(text, string(got)); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", name, diff)
+		}
+	}
+}
+
+// TestSwitch: what switches something on is written as short as it can be, and means the same when it is
+// read again.
+func TestSwitch(t *testing.T) {
+	for text, want := range map[string]struct {
+		local   Local
+		written string
+	}{
+		"local: true\n":             {Local{On: true}, "local: true\n"},
+		"local: {}\n":               {Local{On: true}, "local: true\n"},
+		"local: {cgroup: /a/./b}\n": {Local{On: true, Cgroup: "/a/b"}, "local: {cgroup: /a/b}\n"},
+		"local: false\n":            {Local{}, ""},
+		"":                          {Local{}, ""},
+	} {
+		cfg, err := Parse("f", []byte(text+with(good)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		written, err := Write(cfg)
+		if err != nil || cfg.Local != want.local || strings.Contains(string(written), "local:") != want.local.On || !strings.Contains(string(written), want.written) {
+			t.Errorf("%q: %+v, written as\n%s%v", text, cfg.Local, written, err)
 		}
 	}
 }

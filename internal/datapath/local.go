@@ -233,7 +233,7 @@ func socketError(err error, cgroup, program string) error {
 	case errors.Is(err, unix.EPERM):
 		return fmt.Errorf("%w: %s: %v: another program is attached there, or to a control group above, that allows no other (`bpftool cgroup tree` shows them), or the rights CAP_BPF and CAP_NET_ADMIN are missing", ErrSockets, at, err)
 	case unsupported(err):
-		return fmt.Errorf("%w: %s: %v: it needs Linux 5.15 or newer with CONFIG_CGROUP_BPF", ErrSockets, at, err)
+		return fmt.Errorf("%w: %s: %v: it needs Linux 5.14 or newer with CONFIG_CGROUP_BPF", ErrSockets, at, err)
 	}
 	return fmt.Errorf("%w: %s: %v", ErrSockets, at, err)
 }

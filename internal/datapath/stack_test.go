@@ -19,14 +19,18 @@ const (
 
 // TestStackOfOldKernels adds up the frames of the deepest calls as the oldest kernels do.
 func TestStackOfOldKernels(t *testing.T) {
-	for _, load := range []func() (*ebpf.CollectionSpec, error){loadXdp, loadTc, loadTracedXdp, loadTracedTc} {
-		spec, err := load()
+	for _, of := range []struct {
+		load func() (*ebpf.CollectionSpec, error)
+		// functions are those that a program has at least.
+		functions int
+	}{{loadXdp, 10}, {loadTc, 10}, {loadTracedXdp, 10}, {loadTracedTc, 10}, {loadLocal, 1}, {loadAbort, 1}} {
+		spec, err := of.load()
 		if err != nil {
 			t.Fatal(err)
 		}
 		for name, program := range spec.Programs {
 			frames := framesOf(program.Instructions)
-			if len(frames) < 10 {
+			if len(frames) < of.functions {
 				t.Fatalf("%s: only %d functions were found", name, len(frames))
 			}
 			depth, way := deepest(frames, name)
