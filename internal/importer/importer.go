@@ -14,6 +14,7 @@ import (
 	"github.com/jeoul/jeoul/internal/importer/ipvsadm"
 	"github.com/jeoul/jeoul/internal/importer/keepalived"
 	"github.com/jeoul/jeoul/internal/importer/netfilter"
+	"github.com/jeoul/jeoul/internal/importer/nginx"
 )
 
 // Result is what an input has become.
@@ -43,6 +44,7 @@ var dialects = []dialect{
 	{"iptables", netfilter.ReadIPTables, "#"},
 	{"nftables", netfilter.ReadNFTables, "#"},
 	{"keepalived", keepalived.Read, "#!"},
+	{"nginx", nginx.Read, "#"},
 }
 
 // Dialects are the names of the languages that are read.

@@ -230,6 +230,7 @@ func fuzz(f *testing.F, name string) {
 func FuzzIPVSAdm(f *testing.F)    { fuzz(f, "ipvsadm") }
 func FuzzKeepalived(f *testing.F) { fuzz(f, "keepalived") }
 func FuzzNFTables(f *testing.F)   { fuzz(f, "nftables") }
+func FuzzNginx(f *testing.F)      { fuzz(f, "nginx") }
 func FuzzIPTables(f *testing.F)   { fuzz(f, "iptables") }
 func FuzzHAProxy(f *testing.F)    { fuzz(f, "haproxy") }
 
@@ -268,6 +269,10 @@ func TestRefused(t *testing.T) {
 		{"a circle of includes", "keepalived", "virtual_server 192.0.2.1 80 {\n}\ninclude other\n", "other:3: includes other, which includes this file"},
 		{"a block that does not end", "keepalived", "virtual_server 192.0.2.1 80 {\n", "in:1: a block that does not end"},
 		{"a brace too much", "keepalived", "virtual_server 192.0.2.1 80 {\n}\n}\n", "in:3: a brace that ends no block"},
+		{"nginx in a circle", "nginx", "stream {\n}\ninclude other;\n", "other:3: includes other, which includes this file"},
+		{"nginx, a block that does not end", "nginx", "stream {\n", "in:1: a block that does not end"},
+		{"nginx, no semicolon", "nginx", "stream {\n}\nuser www\n", "in:3: a directive without a semicolon"},
+		{"nginx, a quotation", "nginx", "stream {\n}\nuser \"www;\n", "in:3: a quotation that does not end"},
 		{"other dialect", "ipvsadm", "\nfrontend www\n  bind :80\n", "in:2: `frontend www` is of haproxy"},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -20,7 +20,7 @@ import (
 // TestProgramsTake: the program that a dialect belongs to takes the inputs of these tests, but those
 // that are wrong on purpose.
 func TestProgramsTake(t *testing.T) {
-	takes := map[string]func(*testing.T, testcase){"haproxy": haproxyTakes, "ipvsadm": ipvsadmTakes, "iptables": iptablesTakes, "keepalived": keepalivedTakes, "nftables": nftTakes}
+	takes := map[string]func(*testing.T, testcase){"haproxy": haproxyTakes, "ipvsadm": ipvsadmTakes, "iptables": iptablesTakes, "keepalived": keepalivedTakes, "nftables": nftTakes, "nginx": nginxTakes}
 	for _, c := range cases(t) {
 		if strings.Contains(c.path, "unknown") {
 			continue
@@ -110,4 +110,25 @@ func keepalivedTakes(t *testing.T, c testcase) {
 func nftTakes(t *testing.T, c testcase) {
 	testenv.Root(t)
 	accepts(t, c.section("in"), testenv.Program(t, "unshare"), "--net", testenv.Program(t, "nft"), "-c", "-f", "-")
+}
+
+// nginxTakes: Debian has the module stream in a file of its own. The logs of an input become a
+// file of the test's.
+func nginxTakes(t *testing.T, c testcase) {
+	testenv.Root(t)
+	program, dir := testenv.Program(t, "nginx"), t.TempDir()
+	const module = "/usr/lib/nginx/modules/ngx_stream_module.so"
+	if _, err := os.Stat(module); err != nil {
+		t.Skip("nginx's module stream is not installed: run `make deps`")
+	}
+	for _, f := range c.archive.Files {
+		text := strings.ReplaceAll(string(f.Data), "/var/log/nginx", dir)
+		if f.Name == "in" {
+			text = "load_module " + module + ";\npid " + dir + "/pid;\n" + text
+		}
+		if err := os.WriteFile(filepath.Join(dir, f.Name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	accepts(t, "", testenv.Program(t, "unshare"), "--net", program, "-t", "-e", dir+"/error.log", "-p", dir, "-c", filepath.Join(dir, "in"))
 }
