@@ -92,6 +92,8 @@ var trials = map[string]trial{
 	"apt-get":                 {reason: notOurs},
 	"cp":                      {reason: notOurs},
 	"cut":                     {reason: notOurs},
+	"dig":                     {reason: notOurs},
+	"docker":                  {reason: notOurs},
 	"dpkg-deb":                {reason: notOurs},
 	"echo":                    {reason: notOurs},
 	"editor":                  {reason: notOurs},
