@@ -8,6 +8,7 @@ import (
 	"math/bits"
 	"net"
 	"net/netip"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -119,7 +120,7 @@ func Network(text string) (netip.Prefix, bool) {
 		return netip.PrefixFrom(addr, addr.BitLen()), true
 	}
 	if host, mask, ok := strings.Cut(text, "/"); ok && strings.Contains(mask, ".") {
-		text = host + "/" + strconv.Itoa(leadingOnes(mask))
+		text = host + "/" + strconv.Itoa(MaskLength(mask))
 	}
 	prefix, err := netip.ParsePrefix(text)
 	if err != nil || prefix.Addr().Is4In6() {
@@ -128,8 +129,8 @@ func Network(text string) (netip.Prefix, bool) {
 	return prefix.Masked(), true
 }
 
-// leadingOnes returns the length of a mask such as 255.255.0.0, or -1.
-func leadingOnes(mask string) int {
+// MaskLength returns the length of a mask such as 255.255.0.0, or -1.
+func MaskLength(mask string) int {
 	addr, err := netip.ParseAddr(mask)
 	if err != nil || !addr.Is4() {
 		return -1
@@ -141,4 +142,15 @@ func leadingOnes(mask string) int {
 		return -1
 	}
 	return ones
+}
+
+// OfFamily returns the networks of an address's family, each once.
+func OfFamily(list []netip.Prefix, addr netip.Addr) []netip.Prefix {
+	var own []netip.Prefix
+	for _, prefix := range list {
+		if prefix.Addr().Is4() == addr.Is4() && !slices.Contains(own, prefix) {
+			own = append(own, prefix)
+		}
+	}
+	return own
 }

@@ -108,7 +108,7 @@ func (r *reader) service(s *section, l line, place netip.AddrPort, front, back s
 	service.Limits.Connections, service.Limits.Rate = uint32(front.maxconn), uint32(front.rate)
 	service.Limits.Burst = (service.Limits.Rate + 9) / 10
 	service.Persistence.Timeout = back.persistenceOf(r.target(s))
-	service.Allow, service.Deny = ofFamily(front.allow, place.Addr()), ofFamily(front.deny, place.Addr())
+	service.Allow, service.Deny = draft.OfFamily(front.allow, place.Addr()), draft.OfFamily(front.deny, place.Addr())
 	if len(front.allow) > 0 && len(service.Allow) == 0 {
 		r.Left(l.at, "allows clients of the other family alone, so that no client is served")
 		service.Backends = nil
@@ -124,17 +124,6 @@ func (set settings) persistenceOf(s *section) (timeout time.Duration) {
 		return set.persistence
 	}
 	return 0
-}
-
-// ofFamily returns the networks of an address's family.
-func ofFamily(list []netip.Prefix, addr netip.Addr) []netip.Prefix {
-	var own []netip.Prefix
-	for _, prefix := range list {
-		if prefix.Addr().Is4() == addr.Is4() && !slices.Contains(own, prefix) {
-			own = append(own, prefix)
-		}
-	}
-	return own
 }
 
 // backends gives a service its servers.

@@ -5,7 +5,6 @@ package ipvsadm
 import (
 	"cmp"
 	"fmt"
-	"math/bits"
 	"net/netip"
 	"strconv"
 	"time"
@@ -111,14 +110,8 @@ func PrefixOf(text string) (uint8, error) {
 	if n, err := strconv.ParseUint(text, 10, 8); err == nil && n >= 1 && n <= 128 {
 		return uint8(n), nil
 	}
-	addr, err := netip.ParseAddr(text)
-	if err != nil || !addr.Is4() {
-		return 0, fmt.Errorf("%q is no mask", text)
-	}
-	b := addr.As4()
-	mask := uint32(b[0])<<24 | uint32(b[1])<<16 | uint32(b[2])<<8 | uint32(b[3])
-	ones := bits.LeadingZeros32(^mask)
-	if ones == 0 || mask<<ones != 0 {
+	ones := draft.MaskLength(text)
+	if ones < 1 {
 		return 0, fmt.Errorf("%q is no mask of leading bits", text)
 	}
 	return uint8(ones), nil

@@ -171,7 +171,7 @@ func (r *reader) listen(c *node, u *upstream, mode lb.Mode, allow, deny []netip.
 	s.VIP, s.Port, s.Protocol, s.Mode = vip, port, protocol, mode
 	s.Scheduler, s.Hash, s.Outliers = u.scheduler, u.hash, u.outliers
 	s.SlowStart = min(u.slowStart, time.Hour)
-	s.Allow, s.Deny = ofFamily(allow, vip), ofFamily(deny, vip)
+	s.Allow, s.Deny = draft.OfFamily(allow, vip), draft.OfFamily(deny, vip)
 	if len(allow) > 0 && len(s.Allow) == 0 {
 		r.Left(c.at, "allows clients of the other family alone, so that no client is served")
 		return
@@ -211,15 +211,4 @@ func (r *reader) listens(text string, protocol lb.Protocol) (netip.Addr, uint16,
 	}
 	addr, err := r.Address(host)
 	return addr, number, err
-}
-
-// ofFamily returns the networks of an address's family.
-func ofFamily(list []netip.Prefix, addr netip.Addr) []netip.Prefix {
-	var own []netip.Prefix
-	for _, prefix := range list {
-		if prefix.Addr().Is4() == addr.Is4() && !slices.Contains(own, prefix) {
-			own = append(own, prefix)
-		}
-	}
-	return own
 }
