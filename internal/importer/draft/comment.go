@@ -13,6 +13,9 @@ import (
 // heading is the comment on the file.
 func (d *Draft) heading() string {
 	text := fmt.Sprintf("Made of %s by `jeoul import %s`.", printable(d.Input), d.Dialect)
+	if len(d.Interfaces)+len(d.interfaces) == 0 {
+		text += " It names no interface: write the one that packets arrive on in place of " + UnknownInterface + "."
+	}
 	if left := d.Count(Left); left > 0 {
 		text += fmt.Sprintf(" Left out, as the command says of each: %d.", left)
 	}

@@ -109,14 +109,14 @@ type Draft struct {
 	texts      map[At]string
 	// carried are the lines that readers have taken, and remarked those that have a remark.
 	carried, remarked map[At]bool
-	said              map[Remark]bool
+	made              map[Remark]bool
 	// dropped are services that were left out after they had been read.
 	dropped []*Service
 }
 
 // New returns an empty draft.
 func New(dialect, input string, options Options) *Draft {
-	return &Draft{Options: options, Dialect: dialect, Input: input, texts: map[At]string{}, carried: map[At]bool{}, remarked: map[At]bool{}, said: map[Remark]bool{}}
+	return &Draft{Options: options, Dialect: dialect, Input: input, texts: map[At]string{}, carried: map[At]bool{}, remarked: map[At]bool{}, made: map[Remark]bool{}}
 }
 
 // NewService adds a service of TCP, which begins at a line.
@@ -149,8 +149,8 @@ func (d *Draft) Needless(at At, format string, args ...any) { d.remark(at, Needl
 func (d *Draft) remark(at At, kind Kind, format string, args ...any) {
 	d.remarked[at] = true
 	r := Remark{at, kind, d.Text(at), fmt.Sprintf(format, args...)}
-	if !d.said[r] { // a line may be read for each of several services
-		d.said[r] = true
+	if !d.made[r] { // a line may be read for each of several services
+		d.made[r] = true
 		d.Remarks = append(d.Remarks, r)
 	}
 }
