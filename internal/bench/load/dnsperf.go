@@ -50,13 +50,12 @@ func (k DNSPerf) Prepare(share Share) ([]string, error) {
 		return nil, err
 	}
 	seconds := func(d time.Duration) string { return strconv.Itoa(int(d.Seconds())) }
-	command := []string{"dnsperf", "-s", share.Target.Addr().String(), "-p", strconv.Itoa(int(share.Target.Port())),
-		"-d", questions, "-c", strconv.Itoa(share.Concurrency)}
+	end := []string{"-l", seconds(share.Duration)}
 	if k.Once {
-		command = append(command, "-n", "1")
-	} else {
-		command = append(command, "-l", seconds(share.Duration))
+		end = []string{"-n", "1"}
 	}
+	command := append([]string{"dnsperf", "-s", share.Target.Addr().String(), "-p", strconv.Itoa(int(share.Target.Port())), "-d", questions}, end...)
+	command = append(command, "-c", strconv.Itoa(share.Concurrency))
 	if k.Threads > 0 {
 		command = append(command, "-T", strconv.Itoa(k.Threads))
 	}

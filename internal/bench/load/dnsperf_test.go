@@ -84,15 +84,16 @@ func TestDNSPerfCommand(t *testing.T) {
 		kind DNSPerf
 		want string
 	}{
-		{DNSPerf{Question: "a.domain.local A", Rate: 100_000}, "-Q 100000"},
-		{DNSPerf{Question: "a.domain.local A", Threads: 16, Timeout: 10 * time.Second}, "-T 16 -t 10"},
+		{DNSPerf{Question: "a.domain.local A", Rate: 100_000}, "-l 30 -c 8 -Q 100000"},
+		{DNSPerf{Question: "a.domain.local A", Threads: 16, Timeout: 10 * time.Second}, "-l 30 -c 8 -T 16 -t 10"},
+		{DNSPerf{Question: "a.domain.local A", Once: true, Timeout: time.Second}, "-n 1 -c 8 -t 1"},
 	} {
 		got, err := tc.kind.Prepare(share)
 		if err != nil {
 			t.Fatal(err)
 		}
 		file := filepath.Join(share.Dir, "dnsperf.questions")
-		if text, want := strings.Join(got, " "), "dnsperf -s 198.18.0.100 -p 53 -d "+file+" -l 30 -c 8 "+tc.want; text != want {
+		if text, want := strings.Join(got, " "), "dnsperf -s 198.18.0.100 -p 53 -d "+file+" "+tc.want; text != want {
 			t.Errorf("got %q, want %q", text, want)
 		}
 		if text, err := os.ReadFile(file); err != nil || string(text) != "a.domain.local A\n" {
