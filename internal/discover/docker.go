@@ -3,6 +3,7 @@
 package discover
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"encoding/json"
@@ -96,7 +97,8 @@ func (c containers) Follow(ctx context.Context, tell func(Answer)) {
 func (c containers) session(ctx context.Context, tell func(Answer)) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	body, err := c.get(ctx, "/events", url.Values{"filters": {filters(map[string][]string{"type": {"container"}, "label": {labelService}})}})
+	// No filter by the label: Podman takes one without a value for that of the empty value, and tells nothing.
+	body, err := c.get(ctx, "/events", url.Values{"filters": {filters(map[string][]string{"type": {"container"}})}})
 	if err != nil {
 		return err
 	}
@@ -126,16 +128,20 @@ func (c containers) session(ctx context.Context, tell func(Answer)) error {
 	}
 }
 
-// listen notes that there were events. What they say is not read: the list has it, whatever was lost.
+// listen notes that there were events of containers with the label, which each has among its attributes.
+// What they say is not read: the list has it, whatever was lost.
 func listen(body io.Reader, told chan<- struct{}, ended chan<- error) {
-	buffer := make([]byte, 4096)
+	buffer, kept := make([]byte, 4096), 0
 	for {
-		n, err := body.Read(buffer)
-		if n > 0 {
+		n, err := body.Read(buffer[kept:])
+		if read := buffer[:kept+n]; bytes.Contains(read, []byte(labelService)) {
+			kept = 0
 			select {
 			case told <- struct{}{}:
 			default:
 			}
+		} else { // the label may have begun
+			kept = copy(buffer, read[max(0, len(read)-len(labelService)+1):])
 		}
 		if err != nil {
 			if errors.Is(err, io.EOF) {

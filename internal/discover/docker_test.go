@@ -5,6 +5,7 @@ package discover
 import (
 	"encoding/json"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -15,6 +16,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/iotest"
 	"time"
 
 	"github.com/jeoul/jeoul/internal/lb"
@@ -58,12 +60,12 @@ func (e *engine) stop() {
 }
 
 func (e *engine) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	if !strings.Contains(r.URL.Query().Get("filters"), labelService) {
-		http.Error(w, "no filter", http.StatusBadRequest)
-		return
-	}
 	if r.URL.Path == "/events" {
 		e.tell(w, r)
+		return
+	}
+	if !strings.Contains(r.URL.Query().Get("filters"), labelService) {
+		http.Error(w, "no filter", http.StatusBadRequest)
 		return
 	}
 	e.mu.Lock()
@@ -104,7 +106,7 @@ func (e *engine) put(list ...map[string]any) {
 		e.list = []map[string]any{}
 	}
 	for _, own := range e.events {
-		own <- `{"Type":"container","Action":"start"}`
+		own <- started
 	}
 }
 
@@ -114,7 +116,24 @@ func (e *engine) answer(with http.HandlerFunc) {
 	defer e.mu.Unlock()
 	e.answers = with
 	for _, own := range e.events {
-		own <- "{}"
+		own <- started
+	}
+}
+
+// started is an event of a container with the label.
+const started = `{"Type":"container","Action":"start","Actor":{"ID":"0123456789abcdef","Attributes":{"jeoul.service":"web"}}}`
+
+// TestEvents: events of containers with the label are noted, however they come in pieces, and those of others are not.
+func TestEvents(t *testing.T) {
+	for text, want := range map[string]bool{started: true, strings.ReplaceAll(started, "jeoul.service", "service"): false,
+		strings.Repeat("x", 10_000) + started: true, strings.Repeat("x", 10_000): false} {
+		for _, reader := range []io.Reader{strings.NewReader(text), iotest.OneByteReader(strings.NewReader(text)), iotest.HalfReader(strings.NewReader(text))} {
+			told, ended := make(chan struct{}, 1), make(chan error, 1)
+			listen(reader, told, ended)
+			if got := len(told) > 0; got != want || len(ended) != 1 {
+				t.Errorf("%q was noted: %t", text[:min(len(text), 20)], got)
+			}
+		}
 	}
 }
 
