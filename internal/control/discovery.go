@@ -324,10 +324,16 @@ func (v *view) discovered(i int, sets []lb.Discovered, refused []config.Refused,
 				shown.Refused = append(shown.Refused, r.Backend+" "+r.Why)
 			}
 		}
+		if n := len(shown.Refused); n > mostRefused {
+			shown.Refused = append(shown.Refused[:mostRefused:mostRefused], fmt.Sprintf("and %d more", n-mostRefused))
+		}
 		all = append(all, shown)
 	}
 	return all
 }
+
+// mostRefused is how many backends that cannot be any are shown of an origin.
+const mostRefused = 20
 
 // discoveryProblems lists the origins that give no newer set, and counts what cannot be a backend.
 func discoveryProblems(services []ops.Service) (list []string) {
