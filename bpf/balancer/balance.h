@@ -11,6 +11,7 @@
 #include "answer/icmp.h"
 #include "answer/refuse.h"
 #include "choose/clients.h"
+#include "choose/hairpin.h"
 #include "choose/road.h"
 #include "choose/select.h"
 #include "send/forward.h"
@@ -45,7 +46,7 @@ static __always_inline enum outcome serve_service(ctx_t *ctx, void *generation,
 
 	decide_by(decision->service, packet, decision);
 	unchanged(packet, to);
-	outcome = apply_choice(generation, packet, choice, decision, to);
+	outcome = apply_choice(generation, choice, decision, to);
 	if (outcome != OUTCOME_NONE)
 		return outcome;
 	/* Verifiers of Linux 6.1 do not see that there is one. */
@@ -254,8 +255,12 @@ static __always_inline enum outcome balance_ip(ctx_t *ctx, void *generation, boo
 		return leave_the_road(&packet, NULL);
 	if (!whole(ctx, &packet))
 		return OUTCOME_DROPPED_MALFORMED;
-	if (is_denied(*service, &packet, ipv6))
-		return OUTCOME_DROPPED_DENIED;
+	if (asks_clients(*service)) {
+		if (is_near(*service, &packet, ipv6))
+			return leave_the_road(&packet, NULL);
+		if (is_denied(*service, &packet, ipv6))
+			return OUTCOME_DROPPED_DENIED;
+	}
 	decide_by(*service, &packet, &decision);
 	if (!decide_on_road(ctx, generation, &packet, &decision, ipv6, &flow))
 		return leave_the_road(&packet, NULL);
@@ -306,9 +311,12 @@ static __always_inline enum outcome balance_off_road(ctx_t *ctx, struct service 
 {
 	struct scratch *scratch;
 
-	if (service)
-		return balance_service(ctx, service, choose_off_road(ctx, service), egress);
 	scratch = get_scratch();
+	if (service && scratch) {
+		service = serving(current_generation(), service, &scratch->packet,
+				  scratch->packet.protocol);
+		return balance_service(ctx, service, choose_off_road(ctx, service), egress);
+	}
 	if (!scratch || !has_ports(&scratch->packet))
 		return balance_other(ctx, egress);
 	if (has_mode(MODE_NAT) && (scratch->packet.tcp_flags & (TCP_FIN | TCP_RST)))

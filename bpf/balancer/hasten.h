@@ -6,6 +6,7 @@
 #include "count.h"
 #include "readable.h"
 #include "choose/clients.h"
+#include "choose/hairpin.h"
 #include "choose/road.h"
 #include "send/plain.h"
 #include "send/returns.h"
@@ -104,7 +105,7 @@ static __always_inline enum outcome hasten(ctx_t *ctx, void *generation, bool ip
 		return has_mode(MODE_NAT) ? hasten_reply(ctx, generation, &packet, ipv6, egress) :
 					    OUTCOME_NONE;
 	if ((service->mode != MODE_L2DSR && (!has_mode(MODE_NAT) || service->mode != MODE_NAT)) ||
-	    service->mss || !service->table_size || has_lists(service))
+	    service->mss || !service->table_size || asks_more(service, &packet, ipv6))
 		return OUTCOME_NONE;
 	decide_by(service, &packet, &decision);
 	/* Registers go to what follows: a lookup of the flow needs many anyhow. */

@@ -138,6 +138,19 @@ static __always_inline __be32 *pool_at(void *generation, bool ipv6, __u64 at)
 	return generation + (ipv6 ? loaded.pool6 : loaded.pool4) + 16 * at;
 }
 
+/* has_hairpins is a constant to the verifier, too. */
+static __always_inline bool has_hairpins(void) { return loaded.hairpins; }
+
+/* source_at picks what a flow of full NAT to a backend is sent from, by its number; NULL where
+ * there is no such address. */
+static __always_inline __be32 *source_at(void *generation, struct backend *backend, __u32 number)
+{
+	if (!has_hairpins() || number != POOL_LOCAL)
+		return pool_at(generation, backend->ipv6, number);
+	return backend->local[0] | backend->local[1] | backend->local[2] | backend->local[3] ?
+		       backend->local : NULL;
+}
+
 /* has_mode is a constant to the verifier: code for modes that no service has is
  * not in the loaded program. */
 static __always_inline bool has_mode(enum mode mode)

@@ -32,6 +32,8 @@ enum trace_reason {
 	TRACE_FORMER = 32,
 	/* From a backend's port, and no reply to a client of its service. */
 	TRACE_FROM_BACKEND = 64,
+	/* The client is near the backends, who would answer it directly. */
+	TRACE_HAIRPIN = 128,
 };
 
 #ifndef TRACED

@@ -23,6 +23,7 @@ enum outcome {
 	OUTCOME_RESET_BACKEND_DOWN,
 	OUTCOME_RESET_NO_FLOW,
 	OUTCOME_RESET_NO_PORT,
+	OUTCOME_RESET_NO_ADDRESS,
 	OUTCOME_RESET_FLOW_TABLE_FULL,
 	OUTCOME_RESET_RATE_LIMIT,
 	OUTCOME_RESET_CONNECTION_LIMIT,
@@ -30,6 +31,7 @@ enum outcome {
 	OUTCOME_UNREACHABLE_BACKEND_DOWN,
 	OUTCOME_UNREACHABLE_NO_FLOW,
 	OUTCOME_UNREACHABLE_NO_PORT,
+	OUTCOME_UNREACHABLE_NO_ADDRESS,
 	OUTCOME_UNREACHABLE_FLOW_TABLE_FULL,
 	OUTCOME_UNREACHABLE_RATE_LIMIT,
 	OUTCOME_UNREACHABLE_CONNECTION_LIMIT,
@@ -68,6 +70,9 @@ enum outcome {
 	OUTCOME_DROPPED_BACKEND_DOWN,
 	OUTCOME_DROPPED_NO_FLOW,
 	OUTCOME_DROPPED_NO_PORT,
+	/* Of a client whose backend would answer it directly, and there is no address of ours
+	 * that the backend could answer instead. */
+	OUTCOME_DROPPED_NO_ADDRESS,
 	OUTCOME_DROPPED_FLOW_TABLE_FULL,
 	/* A new flow that a limit of its service or of all backends refuses. */
 	OUTCOME_DROPPED_RATE_LIMIT,
@@ -91,6 +96,13 @@ enum agreement {
 	SEQUENCE_BITS = 17,
 	/* Reserved by IANA; 0 would make a key of zeros. */
 	PROTOCOL_ANY = 255,
+	/* A bit of the protocol in a service's key: it is the hairpin of the service without
+	 * that, see SERVICE_HAIRPIN. */
+	PROTOCOL_HAIRPIN = 128,
+	/* Prefixes of near clients that an interface can have, in each family. */
+	MAX_NEAR = 16,
+	/* No address of the pool of full NAT has this number; it stands for backend.local. */
+	POOL_LOCAL = 0xffff,
 };
 
 /* service_key4 and service_key6 name a service. Addresses and ports are in
@@ -155,6 +167,13 @@ enum service_flag {
 	SERVICE_RESETS = 512,
 	/* The service does not serve every client: service.clients. */
 	SERVICE_LISTED = 1024,
+	/* Mode nat. Near clients, whose backends would answer them directly, are served by another
+	 * service, the hairpin: with the same backends, by full NAT, under the same key with
+	 * PROTOCOL_HAIRPIN. */
+	SERVICE_HAIRPIN = 2048,
+	/* The service is one. Its flows have the address of ours that their backend knows us by
+	 * (backend.local), with the number POOL_LOCAL, and ports of their own. */
+	SERVICE_IS_HAIRPIN = 4096,
 };
 
 /* slot_bits: a slot is a member of its service, counted from 0, and whether the slot
@@ -465,7 +484,7 @@ enum flow_state {
  * packets. */
 struct pool_end {
 	__be16 port;
-	/* The address' number in the pool. */
+	/* The address' number in the pool, or POOL_LOCAL. */
 	__u16 address;
 };
 
@@ -678,6 +697,17 @@ struct vector {
 	__u32 shift;
 };
 
+/* near4 and near6 are prefixes of near clients: addresses whose bits under the mask are these. */
+struct near4 {
+	__be32 address;
+	__be32 mask;
+};
+
+struct near6 {
+	__be32 address[4];
+	__be32 mask[4];
+};
+
 /* settings are fixed when a program is loaded. */
 struct settings {
 	/* The interface's own MAC address: frames for others are not ours. */
@@ -689,8 +719,14 @@ struct settings {
 	__u8 dry_run;
 	/* 1 where answers to health checks may come. */
 	__u8 checks;
-	/* 1 where a service has SERVICE_LISTED. */
-	__u8 lists;
+	/* 1 where it matters to a service who its clients are: one has SERVICE_LISTED, or
+	 * SERVICE_HAIRPIN and there are near clients. */
+	__u8 clients;
+	/* 1 where a service has SERVICE_IS_HAIRPIN, and what those send from, in host byte order; 0 where
+	 * there are no ports for that. */
+	__u8 hairpins;
+	__u16 hairpin_first_port;
+	__u16 hairpin_last_port;
 	/* The interface that the program is attached to. */
 	__u32 interface;
 	/* All that have such a program; none of them counts where all do. */
@@ -727,4 +763,9 @@ struct settings {
 	__u32 pool6_count;
 	/* Answers that each CPU may make in a second. */
 	__u32 too_big_rate;
+	/* The near clients whose packets come in on the interface. */
+	__u32 near4_count;
+	__u32 near6_count;
+	struct near4 near4[MAX_NEAR];
+	struct near6 near6[MAX_NEAR];
 };

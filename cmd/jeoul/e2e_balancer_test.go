@@ -99,12 +99,19 @@ func newBalancer(t *testing.T, host *lab.Host) *balancer {
 }
 
 // configure writes the configuration, to which the interface, the hook and the
-// socket are added.
+// socket are added. All hosts of a laboratory are on one link; its backends of mode nat are set up to
+// answer clients through the balancer.
 func (b *balancer) configure(t *testing.T, hook lb.Hook, configuration entry) {
 	t.Helper()
 	configuration["interface"] = b.host.Interface
 	configuration["hook"] = string(hook)
 	configuration["socket"] = b.socket
+	services, _ := configuration["services"].([]entry)
+	for _, service := range services {
+		if service["mode"] == string(lb.NAT) {
+			service["hairpin"] = false
+		}
+	}
 	if err := os.WriteFile(b.config, yamlOf(t, configuration), 0o644); err != nil {
 		t.Fatal(err)
 	}

@@ -160,6 +160,9 @@ func writeService(w io.Writer, s ops.Service, several bool, now time.Time) {
 	if t := s.Transition; t != nil {
 		fmt.Fprintf(w, "  %s\n", transitionText(t, s.Flows, now))
 	}
+	if h := s.Hairpin; h != nil {
+		fmt.Fprintf(w, "  %s\n", hairpinText(h))
+	}
 	if s.Withdrawn {
 		fmt.Fprintf(w, "  %s is withdrawn, for no backend serves\n", s.VIP)
 	}
@@ -185,6 +188,18 @@ func writeService(w io.Writer, s ops.Service, several bool, now time.Time) {
 	}
 	t.Render()
 	writeReasons(w, s)
+}
+
+// hairpinText says which clients are served by a hairpin, and from where.
+func hairpinText(h *ops.Hairpin) string {
+	from := joined(h.From)
+	if from == "" {
+		from = "no address"
+	}
+	if h.LastPort == 0 {
+		return fmt.Sprintf("hairpin: clients in %s are refused, for there are no ports", joined(h.Clients))
+	}
+	return fmt.Sprintf("hairpin: clients in %s by full NAT from %s, ports %d-%d, %s active", joined(h.Clients), from, h.FirstPort, h.LastPort, count(uint64(h.Active)))
 }
 
 // ownerText names the source of a service that is not of the configuration file.

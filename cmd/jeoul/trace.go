@@ -269,6 +269,7 @@ func choiceText(p *trace.Packet) string {
 			trace.KnownFragment: "a fragment: it goes where the datagram's first went",
 			trace.KnownFlow:     "the flow is remembered",
 			trace.NewFlow:       "a new flow" + pickText(p.Service),
+			trace.Hairpin:       "hairpin: the backend would answer this client directly, and full NAT brings the answer back",
 			trace.Former:        "the slot has changed hands, and the flow stays where it was",
 		}[r])
 	}

@@ -40,6 +40,7 @@ func (p *parser) check() {
 		p.checkLimits(i)
 		p.checkMSS(i)
 		p.checkUntranslated(i)
+		p.checkHairpin(i)
 		p.checkClients(i)
 		p.checkChecks(i)
 	}

@@ -144,7 +144,7 @@ func TestProblems(t *testing.T) {
 		"missing": {"hook: xdp", []string{
 			"f:1: interface: missing; add it", "f:1: services: missing; add it"}},
 		"missing in a service": {service("hook: xdp"), []string{
-			"f:3: services[0].hook: unknown key; use one of name, vip, port, protocol, mode, dscp, mss, untranslated, allow, deny, scheduler, hash, table_size, persistence, limits, check, checks, require, panic, on_down, outliers, slow_start, on_empty, discover, backends",
+			"f:3: services[0].hook: unknown key; use one of name, vip, port, protocol, mode, dscp, mss, untranslated, hairpin, allow, deny, scheduler, hash, table_size, persistence, limits, check, checks, require, panic, on_down, outliers, slow_start, on_empty, discover, backends",
 			"f:3: services[0].name: missing; add it", "f:3: services[0].vip: missing; add it",
 			"f:3: services[0].port: missing; add it", "f:3: services[0].backends: missing; add it"}},
 		"near key": {with(good, "sheduler: rr"), []string{"f:8: services[0].sheduler: unknown key; did you mean scheduler?"}},

@@ -113,6 +113,15 @@ func (p *parser) checkUntranslated(i int) {
 	p.checkFamilies(field, s.VIP, s.Untranslated)
 }
 
+// checkHairpin refuses to say what becomes of clients whose backends answer them directly in modes
+// in which that is no trouble: the backends have the VIP, or know no client.
+func (p *parser) checkHairpin(i int) {
+	s, field := p.cfg.Services[i], ServiceField(i, "hairpin")
+	if s.Mode != lb.NAT && p.Written(field) && !p.Bad(ServiceField(i, "mode")) && !p.Bad(field) {
+		p.Fail(field, "only the mode %s needs it, and this service has %s; remove the line", lb.NAT, s.Mode)
+	}
+}
+
 // checkFamilies refuses networks of another family than the VIP's under a field of its service.
 func (p *parser) checkFamilies(field string, vip netip.Addr, networks []netip.Prefix) {
 	for j, prefix := range networks {

@@ -163,6 +163,8 @@ func TestModeProblems(t *testing.T) {
 		// Exceptions.
 		"untranslated in another mode": {services(line("a", "192.0.2.100", 80, "mode: gue, untranslated: [198.51.100.0/24]")), []string{
 			"f:3: services[0].untranslated: only the mode nat takes whatever its backends send from their ports for replies, and this service has gue; remove the line"}},
+		"hairpin in another mode": {services(line("a", "192.0.2.100", 80, "mode: l2dsr, hairpin: true")), []string{
+			"f:3: services[0].hairpin: only the mode nat needs it, and this service has l2dsr; remove the line"}},
 		"untranslated of the other family": {services(line("a", "192.0.2.100", 80, "mode: nat, untranslated: [198.51.100.0/24, \"2001:db8::/32\"]")), []string{
 			"f:3: services[0].untranslated[1]: 2001:db8::/32 is IPv6, and the VIP 192.0.2.100 is IPv4: name it under the service of that family"}},
 		"untranslated address": {services(line("a", "192.0.2.100", 80, "mode: nat, untranslated: [198.51.100.7]")), []string{

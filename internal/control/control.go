@@ -530,6 +530,9 @@ func (c *Controller) followLink(before, now iface.State) {
 		c.opt.Log.Info(fmt.Sprintf("interface %s has a new MAC address: %s → %s", now.Name, before.MAC, now.MAC))
 		c.stale = true // the data plane holds the old one
 	}
+	if !slices.Equal(before.Subnets, now.Subnets) {
+		c.stale = true // who is near may be another
+	}
 }
 
 // sameLink says whether two states are of one interface.

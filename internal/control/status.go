@@ -46,7 +46,7 @@ func (c *Controller) Status() (ops.Status, error) {
 		Hook:       hookOf(attachments[0]), // one way for all interfaces
 		TableSize:  v.cfg.TableSize,
 		Generation: generation,
-		Problems:   append(problems, v.problems()...),
+		Problems:   slices.Concat(problems, v.problems(), v.hairpinProblems()),
 		Services:   []ops.Service{},
 		Outcomes:   []ops.Outcome{},
 		Operations: v.operations(history, counters),
@@ -207,6 +207,7 @@ func (v *view) serviceStatus(i int, now map[netip.Addr]paths.Entry, counters lb.
 			status.Transition.Until = t.Until
 		}
 	}
+	status.Hairpin = v.hairpinStatus(i, count.Hairpins)
 	for j, b := range v.applied(i) {
 		entry := now[b.Address]
 		status.Backends = append(status.Backends, v.backendStatus(use{i, j}, b, &entry, counters.Backends[s.BackendKey(b)]))

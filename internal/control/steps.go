@@ -81,6 +81,8 @@ type plane struct{ c *Controller }
 
 func (p plane) change(before, next *view) (bring, retire []step) {
 	return []step{{do: func() error {
+		next.hairpin = p.c.hairpins(next)
+		next.state.Hairpin = next.hairpin.Hairpin
 		if !p.c.stale && next.sharesState(before) {
 			p.c.show(next)
 			return nil

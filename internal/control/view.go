@@ -50,6 +50,8 @@ type layout struct {
 	// cgroup is the directory of the control group whose sockets are served, as the check has found it;
 	// empty: none are.
 	cgroup string
+	// hairpinned are the numbers of backends of services that serve near clients by hairpins.
+	hairpinned []int
 }
 
 // use is backend j of service i.
@@ -74,6 +76,7 @@ func newLayout(cfg *config.Config) *layout {
 	l.plain = usually(cfg.Services)
 	l.ejecting = ejecting(cfg.Services)
 	l.findYielding()
+	l.findHairpins()
 	return l
 }
 
@@ -134,6 +137,8 @@ type view struct {
 	// start. now is when the view was made, by which that goes.
 	starts [][]start
 	now    time.Time
+	// hairpin is of which state.Hairpin is a part.
+	hairpin hairpins
 	// state.Services[i] is service i. Slices of backends and paths that a change
 	// does not touch are those of the view before: the data plane compares by them.
 	state lb.State
@@ -163,7 +168,7 @@ func newView(l *layout, overlays map[lb.BackendKey]overlay, known []*paths.Entry
 // sharesState says whether the data plane has nothing to do to get from a view to this one.
 func (v *view) sharesState(before *view) bool {
 	a, b := v.state.Services, before.state.Services
-	return v.layout == before.layout && len(a) == len(b) && (len(a) == 0 || &a[0] == &b[0])
+	return v.layout == before.layout && v.state.Hairpin.Equal(before.state.Hairpin) && len(a) == len(b) && (len(a) == 0 || &a[0] == &b[0])
 }
 
 func countOverlays(overlays map[lb.BackendKey]overlay) map[lb.ServiceKey]int {

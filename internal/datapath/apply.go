@@ -42,7 +42,7 @@ func (d *Datapath) Apply(state lb.State) error {
 
 // change does it.
 func (d *Datapath) change(state lb.State, ports []port) error {
-	c, err := d.register.plan(state, d.options.TableSize, d.now())
+	c, err := d.register.plan(state.WithHairpins(), d.options.TableSize, d.now())
 	if err != nil {
 		return err
 	}
@@ -72,7 +72,7 @@ func (d *Datapath) fits(c *revision, ports []port) bool {
 		return false
 	}
 	m := d.current.memory
-	return m.constants.Modes == c.neededModes() && (m.constants.Lists != 0) == c.lists && m.pool.Equal(c.pool()) &&
+	return m.constants.Modes == c.neededModes() && m.lists == c.lists && m.pool.Equal(c.pool()) && m.hairpin.Equal(c.hairpin()) &&
 		c.places.indices <= m.constants.BackendsIndices && d.sizesFor(c).within(d.shared)
 }
 

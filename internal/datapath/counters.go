@@ -24,6 +24,7 @@ var outcomeHelp = map[xdpOutcome]string{
 	xdpOutcomeOUTCOME_RESET_BACKEND_DOWN:           "answered by a TCP reset: the flow's backend has no known MAC address, or is unhealthy",
 	xdpOutcomeOUTCOME_RESET_NO_FLOW:                "answered by a TCP reset: full NAT knows no flow that it belongs to",
 	xdpOutcomeOUTCOME_RESET_NO_PORT:                "answered by a TCP reset: full NAT has no free port for a new flow to this backend; give it more addresses",
+	xdpOutcomeOUTCOME_RESET_NO_ADDRESS:             "answered by a TCP reset: the backend would answer this client directly, and this host has no address that the backend could answer instead",
 	xdpOutcomeOUTCOME_RESET_FLOW_TABLE_FULL:        "answered by a TCP reset: a new flow that must be remembered (by full NAT, or for a limit), and there is no room: raise flows.limit or flows.unproven",
 	xdpOutcomeOUTCOME_RESET_RATE_LIMIT:             "answered by a TCP reset: the service takes no more new connections in a second",
 	xdpOutcomeOUTCOME_RESET_CONNECTION_LIMIT:       "answered by a TCP reset: the service, or all of its backends, have as many connections as they may",
@@ -31,6 +32,7 @@ var outcomeHelp = map[xdpOutcome]string{
 	xdpOutcomeOUTCOME_UNREACHABLE_BACKEND_DOWN:     "answered by ICMP \"port unreachable\": the flow's backend has no known MAC address",
 	xdpOutcomeOUTCOME_UNREACHABLE_NO_FLOW:          "answered by ICMP \"port unreachable\": full NAT knows no flow that it belongs to",
 	xdpOutcomeOUTCOME_UNREACHABLE_NO_PORT:          "answered by ICMP \"port unreachable\": full NAT has no free port for a new flow to this backend; give it more addresses",
+	xdpOutcomeOUTCOME_UNREACHABLE_NO_ADDRESS:       "answered by ICMP \"port unreachable\": the backend would answer this client directly, and this host has no address that the backend could answer instead",
 	xdpOutcomeOUTCOME_UNREACHABLE_FLOW_TABLE_FULL:  "answered by ICMP \"port unreachable\": a new flow that must be remembered (by full NAT, or for a limit), and there is no room: raise flows.limit or flows.unproven",
 	xdpOutcomeOUTCOME_UNREACHABLE_RATE_LIMIT:       "answered by ICMP \"port unreachable\": the service takes no more new connections in a second",
 	xdpOutcomeOUTCOME_UNREACHABLE_CONNECTION_LIMIT: "answered by ICMP \"port unreachable\": the service, or all of its backends, have as many connections as they may",
@@ -51,6 +53,7 @@ var outcomeHelp = map[xdpOutcome]string{
 	xdpOutcomeOUTCOME_DROPPED_TIME_EXCEEDED:        "dropped: no hops left (TTL, hop limit), and the sender could not be told (too many were); many of them are a loop",
 	xdpOutcomeOUTCOME_DROPPED_NO_FLOW:              "dropped: full NAT knows no flow that it belongs to",
 	xdpOutcomeOUTCOME_DROPPED_NO_PORT:              "dropped: full NAT has no free port for a new flow to this backend; give it more addresses",
+	xdpOutcomeOUTCOME_DROPPED_NO_ADDRESS:           "dropped: the backend would answer this client directly, and this host has no address that the backend could answer instead",
 	xdpOutcomeOUTCOME_DROPPED_FLOW_TABLE_FULL:      "dropped: a new flow that must be remembered (by full NAT, or for a limit), and there is no room: raise flows.limit or flows.unproven",
 	xdpOutcomeOUTCOME_DROPPED_NO_ROUTE:             "dropped: a backend's reply, and no route leads to its client",
 	xdpOutcomeOUTCOME_DROPPED_NO_ROOM:              "dropped: the driver leaves no room before the packet for a tunnel's header",
@@ -171,7 +174,8 @@ func (p *picture) counters() (lb.Counters, error) {
 	}
 	backends := make(map[lb.BackendKey]lb.BackendCount, p.indices)
 	p.eachBackend(func(key lb.BackendKey, index uint32) {
-		backends[key] = counts[index].Minus(p.ledger.before[index])
+		key = visible(key)
+		backends[key] = backends[key].Plus(counts[index].Minus(p.ledger.before[index]))
 	})
 	return lb.Counters{Outcomes: outcomes, Backends: backends}, nil
 }
@@ -198,12 +202,13 @@ func (d *Datapath) BackendCounts(services map[lb.ServiceKey]bool) (counts map[lb
 			return err
 		}
 		for _, r := range p.records {
-			if !services[r.service.Key()] {
+			if !services[visibleService(r.key)] {
 				continue
 			}
 			for i, b := range r.service.Backends {
 				index := r.places[i].index
-				counts[r.service.BackendKey(b)] = counted[index].Minus(p.ledger.before[index])
+				key := visible(r.service.BackendKey(b))
+				counts[key] = counts[key].Plus(counted[index].Minus(p.ledger.before[index]))
 			}
 		}
 		return nil

@@ -15,10 +15,14 @@ var errNoRoom = errors.New("the configuration has no room in the memory that was
 func (m *memory) fill(c *revision, plan *capacity) ([]residence, error) {
 	f := filling{m, plan}
 	m.constants.Modes = c.neededModes()
-	if c.lists {
-		m.constants.Lists = 1
+	if m.lists = c.lists; c.lists {
+		m.constants.Clients = 1
 	}
-	m.pool = c.pool()
+	m.pool, m.hairpin = c.pool(), c.hairpin()
+	if c.hairpins {
+		m.constants.Hairpins = 1
+	}
+	m.constants.HairpinFirstPort, m.constants.HairpinLastPort = m.hairpin.FirstPort, m.hairpin.LastPort
 	m.constants.FirstPort, m.constants.LastPort = m.pool.FirstPort, m.pool.LastPort
 	homes := make([]residence, len(c.records))
 	for i, r := range c.records {

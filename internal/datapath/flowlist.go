@@ -93,9 +93,11 @@ func (r *flowReader) read(flow *xdpFlow, state xdpFlowState, seen uint32) (one l
 		return one, false
 	}
 	s := &owner.record.service
-	one = lb.Flow{Backend: s.BackendKey(s.Backends[owner.at]), Client: netip.AddrPortFrom(addressOf(flow.Address, [...]uint8{4, 6}[family(s.VIP)]), networkOrder(flow.Port)),
+	one = lb.Flow{Backend: visible(s.BackendKey(s.Backends[owner.at])), Client: netip.AddrPortFrom(addressOf(flow.Address, [...]uint8{4, 6}[family(s.VIP)]), networkOrder(flow.Port)),
 		State: word, Proven: r.proven, Silent: time.Duration(silentFor(r.clock, seen)) * time.Millisecond}
-	if pool := r.pools[family(s.VIP)]; s.Mode == lb.FullNAT && int(flow.Source.Address) < len(pool) {
+	if local := localOf(s, owner.at); s.IsHairpin && local.IsValid() {
+		one.Source = netip.AddrPortFrom(local, networkOrder(flow.Source.Port))
+	} else if pool := r.pools[family(s.VIP)]; s.Mode == lb.FullNAT && int(flow.Source.Address) < len(pool) {
 		one.Source = netip.AddrPortFrom(pool[flow.Source.Address], networkOrder(flow.Source.Port))
 	}
 	return one, true

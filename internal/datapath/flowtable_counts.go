@@ -26,18 +26,31 @@ func (p *picture) countFlows(c *lb.Counters, met presence) {
 	c.Flows.Bytes = p.plan.Proven + p.plan.Unproven + p.plan.Returns
 	p.eachBackend(func(key lb.BackendKey, index uint32) {
 		if int(index) < len(met.backends) {
+			has := met.backends[index]
+			if key.Service.Hairpin {
+				has.held = 0 // of ports that are not the pool's
+			}
+			key = visible(key)
 			count := c.Backends[key]
-			count.Active, count.Flows, count.PortsHeld = met.backends[index].active, met.backends[index].entries, met.backends[index].held
+			count.Active, count.Flows, count.PortsHeld = count.Active+has.active, count.Flows+has.entries, count.PortsHeld+has.held
 			c.Backends[key] = count
 		}
 	})
 	c.Services = make(map[lb.ServiceKey]lb.ServiceCount, len(p.records))
 	for _, r := range p.records {
-		count := lb.ServiceCount{Transition: r.view.transition()}
+		key := visibleService(r.key)
+		count := c.Services[key]
 		if int(r.id) < len(met.services) {
-			count.Active, count.Flows = met.services[r.id].active, met.services[r.id].entries
+			has := met.services[r.id]
+			count.Active, count.Flows = count.Active+has.active, count.Flows+has.entries
+			if r.key.Hairpin {
+				count.Hairpins = has.active
+			}
 		}
-		c.Services[r.key] = count
+		if !r.key.Hairpin {
+			count.Transition = r.view.transition()
+		}
+		c.Services[key] = count
 	}
 }
 

@@ -118,6 +118,8 @@ type backendEnd struct {
 	address    addressWord
 	port       uint16
 	family     int
+	// local is the address that it knows us by, zeros while that is not known.
+	local addressWord
 }
 
 // returnsOf returns what is known after the change.
@@ -133,7 +135,11 @@ func (c *revision) returnsOf(secret uint64) returnsOf {
 		r.protocols[is.id] = uint8(is.key.Protocol)
 		for i, p := range is.places {
 			b := &is.service.Backends[i]
-			r.ends[p.index] = backendEnd{p.generation, addressWords(b.Address), networkOrder(b.Port), family(b.Address)}
+			end := backendEnd{generation: p.generation, address: addressWords(b.Address), port: networkOrder(b.Port), family: family(b.Address)}
+			if local := localOf(&is.service, i); local.IsValid() {
+				end.local = addressWords(local)
+			}
+			r.ends[p.index] = end
 		}
 	}
 	return r
@@ -177,17 +183,31 @@ const (
 func (r *returnsOf) hash(flow *xdpFlow) (uint64, bool) {
 	protocol, is := r.protocols[flow.Service]
 	end, known := r.ends[flow.Backend]
-	if !is || !known || end.generation != flow.Generation || int(flow.Source.Address) >= len(r.pool[end.family]) || flow.Source.Port == 0 {
+	if !is || !known || end.generation != flow.Generation || flow.Source.Port == 0 {
+		return 0, false
+	}
+	pool, has := r.source(flow, &end)
+	if !has {
 		return 0, false
 	}
 	word := func(of addressWord, at int) uint64 { return uint64(of[at+1])<<32 | uint64(of[at]) }
-	pool := r.pool[end.family][flow.Source.Address]
 	h := r.secret + (uint64(end.port)<<48|uint64(flow.Source.Port)<<32|uint64(protocol))*hashMultiplier3
 	h += word(end.address, 0)*hashMultiplier + word(pool, 0)*hashMultiplier4
 	if end.family == 1 {
 		h += word(end.address, 2)*hashMultiplier2 + word(pool, 2)*hashMultiplier5
 	}
 	return hashMix(h), true
+}
+
+// source is the address that a flow to a backend is sent from; false where there is none.
+func (r *returnsOf) source(flow *xdpFlow, end *backendEnd) (addressWord, bool) {
+	if flow.Source.Address == uint16(xdpAgreementPOOL_LOCAL) {
+		return end.local, end.local != addressWord{}
+	}
+	if int(flow.Source.Address) >= len(r.pool[end.family]) {
+		return addressWord{}, false
+	}
+	return r.pool[end.family][flow.Source.Address], true
 }
 
 // put makes an entry for a place, unless there is one: insert_return of bpf/balancer/flow/returntable.h,

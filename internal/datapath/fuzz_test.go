@@ -193,6 +193,8 @@ var unreached = []string{"dropped_no_port", "dropped_flow_table_full", "dropped_
 	"reset_no_port", "reset_flow_table_full", "unreachable_no_port", "unreachable_flow_table_full",
 	// A datagram whose backend is down begins a new flow, where one can.
 	"unreachable_backend_down",
+	// Of near clients, of which the model knows nothing (hairpin_test.go).
+	"reset_no_address", "unreachable_no_address", "dropped_no_address",
 	// Of a data plane whose process is gone for too long.
 	"passed_orphaned",
 	// Of flows that are being moved into other tables.

@@ -124,6 +124,7 @@ func loadGeneration(program programKind, ports []port, m *memory, shared *shared
 	made := &generation{ports: ports, memory: m, tracing: tracing, answers: answers}
 	for _, p := range ports {
 		constants.Mac, constants.Interface = [lb.MACLength]uint8(p.mac), uint32(p.index)
+		putNear(&constants, m.hairpin.At(p.index), m.lists)
 		if err := made.add(program, constants, shared, tracing); err != nil {
 			made.close()
 			return nil, err

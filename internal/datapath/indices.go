@@ -152,7 +152,7 @@ func (r *resettling) keep(is, was *record) (stays []bool) {
 	}
 	stays = make([]bool, len(was.service.Backends))
 	for i, before := range renumbered(endpointsOf(&is.service), endpointsOf(&was.service)) {
-		if before != noMember {
+		if before != noMember && !movesAway(&is.service, &was.service, i, int(before)) {
 			is.places[i], stays[before] = was.places[before], true
 		}
 	}

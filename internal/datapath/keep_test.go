@@ -321,7 +321,9 @@ func TestKeptIsRefused(t *testing.T) {
 		"no snapshot":      {func(d *Datapath) error { return os.Remove(snapshotOf(d)) }, "is missing"},
 		"half a snapshot":  {edit(func(b []byte) []byte { return b[:len(b)/2] }), "damaged"},
 		"another checksum": {edit(func(b []byte) []byte { return bytes.Replace(b, []byte("198.18.2"), []byte("198.18.3"), 1) }), "checksum"},
-		"a newer snapshot": {edit(func(b []byte) []byte { return bytes.Replace(b, []byte(`"version":4`), []byte(`"version":5`), 1) }), "another version"},
+		"a newer snapshot": {edit(func(b []byte) []byte {
+			return bytes.Replace(b, fmt.Appendf(nil, `"version":%d`, snapshot.Version), fmt.Appendf(nil, `"version":%d`, snapshot.Version+1), 1)
+		}), "another version"},
 		"counters of backends laid out differently": {func(d *Datapath) error {
 			return rewriteSnapshot(d, func(s *snapshot.Snapshot) {
 				s.Layouts[xdpMapBackendCounts] = "another"

@@ -27,7 +27,10 @@ type memory struct {
 	// The entry for a whole address is there for as long as a service or an endpoint needs it.
 	vips, backendAddresses map[netip.Addr]int
 	pool                   lb.Pool
-	later                  *grace
+	hairpin                lb.Hairpin
+	// lists: some service does not serve every client.
+	lists bool
+	later *grace
 }
 
 // capacity is what memory is made for.
@@ -197,6 +200,14 @@ func (c *revision) pool() lb.Pool {
 	return c.state.Pool
 }
 
+// hairpin returns who is served by hairpins, nothing where there are none.
+func (c *revision) hairpin() lb.Hairpin {
+	if !c.hairpins {
+		return lb.Hairpin{}
+	}
+	return c.state.Hairpin
+}
+
 // serviceKeys lists what is in the directories of services after a change, by family.
 func (c *revision) serviceKeys() (keys [2][]slotKey) {
 	seen := map[netip.Addr]bool{}
@@ -207,7 +218,7 @@ func (c *revision) serviceKeys() (keys [2][]slotKey) {
 		}
 	}
 	for _, r := range c.records {
-		keys[family(r.key.VIP)] = append(keys[family(r.key.VIP)], keyOf(r.key.VIP, r.key.Port, uint8(r.key.Protocol)))
+		keys[family(r.key.VIP)] = append(keys[family(r.key.VIP)], r.slotKey())
 		add(r.key.VIP)
 	}
 	for _, address := range c.pool().Addresses {

@@ -108,7 +108,13 @@ func (p *publication) house() bool {
 }
 
 // slotKey is what the service is under.
-func (r *record) slotKey() slotKey { return keyOf(r.key.VIP, r.key.Port, uint8(r.key.Protocol)) }
+func (r *record) slotKey() slotKey {
+	protocol := uint8(r.key.Protocol)
+	if r.key.Hairpin {
+		protocol |= uint8(xdpAgreementPROTOCOL_HAIRPIN)
+	}
+	return keyOf(r.key.VIP, r.key.Port, protocol)
+}
 
 // canBecome says whether a service can change without packets finding parts of
 // different times: where all but its blocks, and the flags of a transition, stays.

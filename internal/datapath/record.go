@@ -149,6 +149,8 @@ func (r *record) flags() uint16 {
 		{xdpServiceFlagSERVICE_ANSWERS, s.Limits.Refuse == lb.RefuseByReset},
 		{xdpServiceFlagSERVICE_RESETS, s.Checks.OnDown == lb.ResetFlows},
 		{xdpServiceFlagSERVICE_LISTED, s.Listed()},
+		{xdpServiceFlagSERVICE_HAIRPIN, s.HasHairpin},
+		{xdpServiceFlagSERVICE_IS_HAIRPIN, s.IsHairpin},
 		{xdpServiceFlagSERVICE_GROUPED, s.Persistence.On() && s.Persistence.Group != ""},
 	} {
 		if f.on {

@@ -49,6 +49,8 @@ type summary struct {
 	remembers bool
 	// lists: some service does not serve every client.
 	lists bool
+	// hairpins: some service is a hairpin.
+	hairpins bool
 	// poolAnswers: some service of full NAT answers what it cannot send on.
 	poolAnswers bool
 }
@@ -56,8 +58,13 @@ type summary struct {
 // summarize takes note of a service.
 func (s *summary) summarize(r *record) {
 	s.modes |= 1 << modeNumbers[r.service.Mode]
-	s.remembers = s.remembers || r.remembers
 	s.lists = s.lists || r.service.Listed()
+	if r.service.IsHairpin {
+		// A few clients of the host's own are no reason to make larger tables of flows.
+		s.hairpins = true
+		return
+	}
+	s.remembers = s.remembers || r.remembers
 	s.poolAnswers = s.poolAnswers || r.service.Mode == lb.FullNAT && r.service.Limits.Refuse == lb.RefuseByReset
 }
 

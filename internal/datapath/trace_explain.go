@@ -67,7 +67,7 @@ const mostServices = 20
 
 // noService says which services there are, those of the same address first.
 func noService(question trace.Question, state lb.State) error {
-	services := slices.Clone(state.Services)
+	services := slices.DeleteFunc(slices.Clone(state.Services), func(s lb.RoutedService) bool { return s.IsHairpin })
 	slices.SortStableFunc(services, func(a, b lb.RoutedService) int {
 		return compareBool(b.VIP == question.Destination, a.VIP == question.Destination)
 	})

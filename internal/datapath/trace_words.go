@@ -170,6 +170,7 @@ var reasonNames = []struct {
 	{tracedXdpTraceReasonTRACE_KNOWN_FLOW, trace.KnownFlow},
 	{tracedXdpTraceReasonTRACE_NEW_FLOW, trace.NewFlow},
 	{tracedXdpTraceReasonTRACE_FORMER, trace.Former},
+	{tracedXdpTraceReasonTRACE_HAIRPIN, trace.Hairpin},
 }
 
 func reasonsOf(bits uint8) []trace.Reason {

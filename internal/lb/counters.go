@@ -138,6 +138,8 @@ type ServiceCount struct {
 	Active uint32
 	// Flows is how many entries are its own, as of the last walk.
 	Flows uint64
+	// Hairpins is how many of the active are of near clients; see Hairpin.
+	Hairpins uint32
 	// Transition is nil where the service's tables are at rest.
 	Transition *TransitionProgress
 }

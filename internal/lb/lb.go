@@ -165,11 +165,17 @@ type ServiceKey struct {
 	VIP      netip.Addr
 	Port     uint16
 	Protocol Protocol
+	// Hairpin: the one that serves the near clients of the service without that; see Hairpin.
+	Hairpin bool
 }
 
 // String returns "tcp 192.0.2.1:80" or "udp [2001:db8::1]:53".
 func (k ServiceKey) String() string {
-	return k.Protocol.String() + " " + netip.AddrPortFrom(k.VIP, k.Port).String()
+	text := k.Protocol.String() + " " + netip.AddrPortFrom(k.VIP, k.Port).String()
+	if k.Hairpin {
+		text += " (hairpin)"
+	}
+	return text
 }
 
 // Service is a VIP, port and protocol, and the backends behind it.
@@ -195,6 +201,11 @@ type Service struct {
 	// Untranslated are, in mode NAT, destinations whose packets from the backends' ports
 	// are no replies to clients of the service. They are of the VIP's family, and masked.
 	Untranslated []netip.Prefix `json:"untranslated,omitempty"`
+	// NoHairpin: in mode NAT, clients on the backends' links are served as all others are, for the backends
+	// are set up to answer them through the balancer; see Hairpin.
+	NoHairpin bool `json:"no_hairpin,omitempty"`
+	// IsHairpin: the service serves the near clients of another; see Hairpin. None of a configuration is.
+	IsHairpin bool `json:"is_hairpin,omitempty"`
 	// Allow and Deny are the clients that are served, and those that are not. Of two prefixes that
 	// an address is in the longer one counts; one that is in none is served if Allow is empty. They
 	// are of the VIP's family, and masked, and no prefix is in both.
@@ -253,7 +264,7 @@ func DefaultTableSize(backends int) uint32 {
 
 // Key returns the service's identity.
 func (s Service) Key() ServiceKey {
-	return ServiceKey{VIP: s.VIP, Port: s.Port, Protocol: s.Protocol}
+	return ServiceKey{VIP: s.VIP, Port: s.Port, Protocol: s.Protocol, Hairpin: s.IsHairpin}
 }
 
 // BackendKey identifies a backend within its service across configurations:

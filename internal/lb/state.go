@@ -21,6 +21,8 @@ type State struct {
 	Services []RoutedService
 	// Pool is where full NAT takes source addresses and ports from.
 	Pool Pool
+	// Hairpin is which clients of mode NAT are served through full NAT, and from which ports.
+	Hairpin Hairpin
 	// Interfaces are the names of those that packets are to be taken on, each once; none
 	// means where they are, and at first where the data plane was told to when it was opened.
 	Interfaces []string
@@ -54,6 +56,8 @@ type RoutedService struct {
 	// Paths[i] leads to Backends[i]. A backend without a usable path gets no
 	// traffic.
 	Paths []Path
+	// HasHairpin: another service serves its near clients; see State.WithHairpins.
+	HasHairpin bool
 }
 
 // Reachable says whether packets can be sent to backend i.
@@ -88,6 +92,7 @@ func (s *RoutedService) Same(o *RoutedService) bool {
 		a.Mode == b.Mode && a.Scheduler == b.Scheduler && a.Hash == b.Hash && a.TableSize == b.TableSize &&
 		a.Persistence == b.Persistence && a.Limits == b.Limits && a.Transition == b.Transition &&
 		a.DSCP == b.DSCP && a.MSS == b.MSS && a.Checks.OnDown == b.Checks.OnDown && slices.Equal(a.Untranslated, b.Untranslated) && a.SameClients(b) &&
+		a.IsHairpin == b.IsHairpin && s.HasHairpin == o.HasHairpin &&
 		sameSlice(a.Backends, b.Backends, func(x, y Backend) bool { return x == y }) &&
 		sameSlice(s.Paths, o.Paths, Path.Equal)
 }

@@ -162,11 +162,28 @@ type Service struct {
 	SlowStartSeconds float64 `json:"slow_start_seconds,omitempty"`
 	// Withdrawn: the VIP is not on the interface, for no backend of its services serves.
 	Withdrawn bool `json:"withdrawn,omitempty"`
+	// Hairpin is how clients are served whose backends would answer them directly; absent where there
+	// are none, or they are served as others are.
+	Hairpin *Hairpin `json:"hairpin,omitempty"`
 	// Transition is the one under way, if there is one.
 	Transition *Transition `json:"transition,omitempty"`
 	Backends   []Backend   `json:"backends"`
 	// Discovered are the origins of backends that the configuration does not name.
 	Discovered []Discovered `json:"discovered,omitempty"`
+}
+
+// Hairpin is how clients are served whose backends would answer them directly, since they are on one link,
+// or are one and the same host: through full NAT, so that the answers come back through the balancer.
+type Hairpin struct {
+	// Clients are the networks of such clients.
+	Clients []netip.Prefix `json:"clients"`
+	// From are the addresses that the backends see instead of theirs, and FirstPort to LastPort the
+	// ports; 0 where there are none, and the clients are refused.
+	From      []netip.Addr `json:"from,omitempty"`
+	FirstPort uint16       `json:"first_port"`
+	LastPort  uint16       `json:"last_port"`
+	// Active are their flows that have not ended.
+	Active uint32 `json:"active"`
 }
 
 // SlowStart is how far a backend has come that began to serve a while ago.

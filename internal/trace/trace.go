@@ -170,4 +170,6 @@ const (
 	FromBackend Reason = "from-backend"
 	// Former: the flow's slot has changed hands, and the flow was there before.
 	Former Reason = "former"
+	// Hairpin: the client is near the backends, who would answer it directly: full NAT serves it.
+	Hairpin Reason = "hairpin"
 )

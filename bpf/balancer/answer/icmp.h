@@ -6,6 +6,7 @@
 
 #include "../count.h"
 #include "../choose/choose.h"
+#include "../choose/hairpin.h"
 #include "../send/forward.h"
 #include "../send/returns.h"
 
@@ -186,11 +187,12 @@ static __noinline enum outcome quoted_backend(void *generation, struct scratch *
 	service = search_service(generation, client, client->destination_port, quoted->protocol);
 	if (!service)
 		return OUTCOME_PASSED_NO_SERVICE;
+	service = serving(generation, service, client, quoted->protocol);
 	decide_by(service, client, decision);
 	decision->mss = 0;
 	unchanged(client, &scratch->flow);
 	choice = peek_choice(service, client, service_hash(service, client));
-	return apply_choice(generation, client, choice, decision, &scratch->flow);
+	return apply_choice(generation, choice, decision, &scratch->flow);
 }
 
 /* quote_to_backend says what the quote of an error for a backend becomes: the
@@ -368,7 +370,8 @@ static __noinline enum outcome relay_error(ctx_t *ctx, void *generation,
 	if (kind == KIND_POOL) {
 		if (!has_mode(MODE_FULLNAT) || !quoted_fullnat(generation, scratch, decision))
 			return OUTCOME_PASSED_NO_SERVICE;
-	} else if (!quoted_nat(generation, packet, scratch, decision)) {
+	} else if (!(has_hairpins() && quoted_fullnat(generation, scratch, decision)) &&
+		   !quoted_nat(generation, packet, scratch, decision)) {
 		return OUTCOME_PASSED_NO_SERVICE;
 	}
 	trace_because(TRACE_QUOTED);

@@ -6,10 +6,16 @@
 #include "../parse.h"
 #include "../scratch.h"
 
-/* has_lists says whether a service asks who its clients are. */
+/* asks_clients says whether it matters to a service who a client is. */
+static __always_inline bool asks_clients(const struct service *service)
+{
+	return loaded.clients && (service->flags & (SERVICE_LISTED | SERVICE_HAIRPIN));
+}
+
+/* has_lists says whether a service allows or denies clients. */
 static __always_inline bool has_lists(const struct service *service)
 {
-	return loaded.lists && (service->flags & SERVICE_LISTED);
+	return loaded.clients && (service->flags & SERVICE_LISTED);
 }
 
 /* denies looks a client up, whose address comes by value: a packet that is lent would be kept

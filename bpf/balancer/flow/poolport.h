@@ -27,7 +27,7 @@ static __always_inline bool reply_ends(void *generation, const struct flow *flow
 
 	if (!backend)
 		return false;
-	pool = pool_at(generation, backend->ipv6, flow->source.address);
+	pool = source_at(generation, backend, flow->source.address);
 	if (!pool)
 		return false;
 	__builtin_memcpy(ends->source, backend->address, sizeof(ends->source));
@@ -49,6 +49,24 @@ static __always_inline bool nat_candidate(bool ipv6, __u32 hash, struct flow *fl
 	flow->source.address = hash_scale(hash * 0x85ebca6b, count);
 	flow->source.port = bpf_htons(loaded.first_port + hash_scale(hash, ports));
 	return count;
+}
+
+/* hairpin_candidate likewise makes a port of ours, and the address that the flow's backend knows
+ * us by. */
+static __always_inline bool hairpin_candidate(__u32 hash, struct flow *flow)
+{
+	__u32 ports = loaded.hairpin_last_port - loaded.hairpin_first_port + 1;
+
+	flow->source.address = POOL_LOCAL;
+	flow->source.port = bpf_htons(loaded.hairpin_first_port + hash_scale(hash, ports));
+	return loaded.hairpin_last_port;
+}
+
+/* candidate makes what an attempt of a new flow tries. */
+static __always_inline bool candidate(bool hairpin, bool ipv6, __u32 hash, struct flow *flow)
+{
+	return has_hairpins() && hairpin ? hairpin_candidate(hash, flow) :
+					   nat_candidate(ipv6, hash, flow);
 }
 
 /* cost_of says what it costs to take a port from the flow that has it, the least first: of
@@ -155,7 +173,7 @@ static __always_inline bool tried_enough(const struct scratch *scratch, __u32 tr
 /* nat_claim gives the new flow of struct tracking an address and port that no other flow
  * to the same backend has. Scratch: takes what remember() leaves; leaves them in
  * tracking.flow.source. */
-__noinline int nat_claim(__u32 ipv6, __u32 protocol, __u32 hash)
+__noinline int nat_claim(__u32 hairpin, __u32 ipv6, __u32 protocol, __u32 hash)
 {
 	struct scratch *scratch = get_scratch();
 	int outcome;
@@ -165,7 +183,7 @@ __noinline int nat_claim(__u32 ipv6, __u32 protocol, __u32 hash)
 	scratch->elder.place = 0;
 	for (int i = 0; i < PORT_ATTEMPTS; i++) {
 		if (tried_enough(scratch, i) ||
-		    !nat_candidate(ipv6, hash, &scratch->tracking.flow))
+		    !candidate(hairpin, ipv6, hash, &scratch->tracking.flow))
 			break;
 		outcome = nat_try(protocol);
 		if (outcome != OUTCOME_DROPPED_NO_PORT) {
@@ -198,6 +216,19 @@ static __always_inline bool nat_alone(struct tracking *tracking, __u32 state, __
 	return false;
 }
 
+/* lacks_address says whether no address of ours is known that the backend of a hairpin's new flow
+ * could answer. */
+static __always_inline bool lacks_address(void *generation, const struct service *service,
+					  const struct flow *flow)
+{
+	struct backend *backend;
+
+	if (!has_hairpins() || !(service->flags & SERVICE_IS_HAIRPIN))
+		return false;
+	backend = backend_at(generation, flow->backend);
+	return !backend || !source_at(generation, backend, POOL_LOCAL);
+}
+
 /* nat_begin completes a flow that was just remembered: a choice that failed where there
  * is no port for it. Scratch: takes packet, and what remember() leaves; leaves
  * tracking.source. */
@@ -214,7 +245,10 @@ __noinline int nat_begin(const struct service *service, __u32 hash)
 	generation = current_generation();
 	if (!dry_run() && !nat_alone(tracking, first_state(&scratch->packet), clock_of(generation)))
 		return OUTCOME_DROPPED_NO_FLOW;
-	outcome = nat_claim(scratch->packet.ipv6, scratch->packet.protocol, hash);
+	outcome = lacks_address(generation, service, &tracking->flow) ?
+			  OUTCOME_DROPPED_NO_ADDRESS :
+			  nat_claim(service->flags & SERVICE_IS_HAIRPIN, scratch->packet.ipv6,
+				    scratch->packet.protocol, hash);
 	tracking->source = tracking->flow.source;
 	if (outcome != OUTCOME_NONE && !dry_run())
 		forget_place(tracking->place, tracking->flow_hash);

@@ -61,7 +61,7 @@ static __always_inline bool is_reply_to(void *generation, const struct flow *flo
 	if (!backend || backend->generation != flow->generation ||
 	    backend->port != reply->source_port || !same_address(backend->address, reply->source))
 		return false;
-	pool = pool_at(generation, reply->ipv6, flow->source.address);
+	pool = source_at(generation, backend, flow->source.address);
 	if (!pool || !same_address(pool, reply->destination))
 		return false;
 	turn = turn_of(flow->service);

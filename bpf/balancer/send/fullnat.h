@@ -7,17 +7,18 @@
 
 /* from_pool makes the source of a packet what its flow has of the pool. Scratch: takes
  * tracking.source. */
-static __always_inline enum outcome from_pool(void *generation, const struct packet *packet,
+static __always_inline enum outcome from_pool(void *generation, const struct decision *decision,
 					      struct translation *to)
 {
 	struct scratch *scratch = get_scratch();
 	__be32 *address;
 
-	if (!scratch)
+	if (!scratch || !decision->backend)
 		return OUTCOME_DROPPED_NO_FLOW;
-	address = pool_at(generation, packet->ipv6, scratch->tracking.source.address);
+	address = source_at(generation, decision->backend, scratch->tracking.source.address);
 	if (!address)
-		return OUTCOME_DROPPED_NO_FLOW;
+		return has_hairpins() && scratch->tracking.source.address == POOL_LOCAL ?
+			       OUTCOME_DROPPED_NO_ADDRESS : OUTCOME_DROPPED_NO_FLOW;
 	__builtin_memcpy(to->source, address, sizeof(to->source));
 	to->source_port = scratch->tracking.source.port;
 	return OUTCOME_NONE;
@@ -25,13 +26,13 @@ static __always_inline enum outcome from_pool(void *generation, const struct pac
 
 /* apply_choice puts a packet's choice into the decision, and in mode fullnat the packet's new
  * source into *to; or it says why there is no choice. Scratch: takes tracking.source. */
-static __always_inline enum outcome apply_choice(void *generation, const struct packet *packet,
-						 __u64 choice, struct decision *decision,
+static __always_inline enum outcome apply_choice(void *generation, __u64 choice,
+						 struct decision *decision,
 						 struct translation *to)
 {
 	enum outcome outcome = take_choice(generation, decision, choice);
 
 	if (outcome != OUTCOME_NONE || !has_mode(MODE_FULLNAT) || decision->mode != MODE_FULLNAT)
 		return outcome;
-	return from_pool(generation, packet, to);
+	return from_pool(generation, decision, to);
 }

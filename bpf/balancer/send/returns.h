@@ -86,11 +86,46 @@ static __always_inline bool is_pool(void *generation, const struct packet *packe
 	return found && found->kind == KIND_POOL;
 }
 
+/* is_from_hairpin says whether a packet from a backend's endpoint may be a reply to a flow of a
+ * hairpin: to the address that the backend knows us by, and a port that hairpins send from. */
+static __always_inline bool is_from_hairpin(void *generation, const struct endpoint *endpoint,
+					    const struct packet *packet)
+{
+	__u16 port = bpf_ntohs(packet->destination_port);
+	struct backend *backend;
+
+	if (!endpoint || port < loaded.hairpin_first_port || port > loaded.hairpin_last_port)
+		return false;
+	backend = backend_at(generation, endpoint->backend);
+	return backend && same_address(backend->local, packet->destination);
+}
+
+/* return_hairpin: a flow of a hairpin has both ends. Where none has, the packet is this host's own
+ * business, for the address is its own. */
+static __always_inline bool return_hairpin(void *generation, const struct packet *packet,
+					   const struct endpoint *endpoint,
+					   struct decision *decision, struct translation *to,
+					   bool whole)
+{
+	__u32 at;
+
+	if (!has_hairpins() || !is_from_hairpin(generation, endpoint, packet))
+		return false;
+	at = find_return(packet, hash_return(packet), 0);
+	if (!at || !return_fullnat(generation, at, decision, to))
+		return false;
+	trace_because(TRACE_HAIRPIN);
+	if (whole)
+		note_fullnat(generation, at, packet);
+	return true;
+}
+
 /* select_return says whose reply a packet is: OUTCOME_NONE, and *decision and *to. */
 static __always_inline enum outcome select_return(void *generation, const struct packet *packet,
 						  struct decision *decision,
 						  struct translation *to, bool whole)
 {
+	struct endpoint *endpoint;
 	__u32 at;
 
 	if (is_pool(generation, packet)) {
@@ -106,8 +141,11 @@ static __always_inline enum outcome select_return(void *generation, const struct
 	if (!has_mode(MODE_NAT))
 		return OUTCOME_PASSED_NO_SERVICE;
 	at = search_endpoint(generation, packet, packet->source_port, packet->protocol);
-	return return_nat(generation, endpoint_at(generation, packet, at), decision, to) ?
-		       OUTCOME_NONE : OUTCOME_PASSED_NO_SERVICE;
+	endpoint = endpoint_at(generation, packet, at);
+	if (return_hairpin(generation, packet, endpoint, decision, to, whole) ||
+	    return_nat(generation, endpoint, decision, to))
+		return OUTCOME_NONE;
+	return OUTCOME_PASSED_NO_SERVICE;
 }
 
 /* is_ours says whether a packet's destination is a VIP or the pool's, or its source

@@ -69,7 +69,8 @@ func (s jeoul) config(setup Setup, params Params, socket string) *config.Config 
 	for i, of := range setup.Services {
 		for _, protocol := range of.protocols() {
 			service := lb.Service{Name: serviceName(i, protocol), VIP: setup.Lab.VIP4, Port: of.Port, Protocol: protocol,
-				Mode: s.mode, Scheduler: scheduler, Checks: of.Check.jeoul(protocol)}
+				Mode: s.mode, NoHairpin: s.mode == lb.NAT, // all hosts of a laboratory are on one link
+				Scheduler: scheduler, Checks: of.Check.jeoul(protocol)}
 			if s.mode == lb.DSCP {
 				service.DSCP = dscpPoint
 			}

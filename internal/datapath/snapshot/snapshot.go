@@ -25,8 +25,8 @@ var (
 const (
 	format = "jeoul-data-plane"
 	// Version is that of this format, and oldest the first one that can be read: since 3, Flows is there,
-	// and since 4, Elements.
-	Version = 4
+	// since 4, Elements, and since 5 services may be hairpins.
+	Version = 5
 	oldest  = 2
 )
 

@@ -1,0 +1,71 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/* Clients whose backends would answer them directly, since they are on one link, or are one and
+ * the same host: through full NAT, what they get comes back through us. */
+#pragma once
+
+#include "clients.h"
+#include "select.h"
+
+static __always_inline bool is_near4(const struct packet *packet)
+{
+#pragma unroll
+	for (int i = 0; i < MAX_NEAR; i++) {
+		if (i >= loaded.near4_count)
+			break;
+		if ((packet->source[0] & loaded.near4[i].mask) == loaded.near4[i].address)
+			return true;
+	}
+	return false;
+}
+
+static __always_inline bool is_near6(const struct packet *packet)
+{
+#pragma unroll
+	for (int i = 0; i < MAX_NEAR; i++) {
+		__be32 differs = 0;
+
+		if (i >= loaded.near6_count)
+			break;
+		for (int word = 0; word < 4; word++)
+			differs |= (packet->source[word] & loaded.near6[i].mask[word]) ^
+				   loaded.near6[i].address[word];
+		if (!differs)
+			return true;
+	}
+	return false;
+}
+
+/* is_near says whether a service's packet is from a near client, whom its hairpin serves. */
+static __always_inline bool is_near(const struct service *service, const struct packet *packet,
+				    bool ipv6)
+{
+	if (!has_hairpins() || !(service->flags & SERVICE_HAIRPIN))
+		return false;
+	return ipv6 ? is_near6(packet) : is_near4(packet);
+}
+
+/* asks_more says whether more must be known of a packet's client than the shortest way tells. */
+static __always_inline bool asks_more(const struct service *service, const struct packet *packet,
+				      bool ipv6)
+{
+	return asks_clients(service) &&
+	       ((service->flags & SERVICE_LISTED) || is_near(service, packet, ipv6));
+}
+
+/* serving is the service that serves a packet's client: the one that was found, or its hairpin.
+ * While a configuration changes, a hairpin may not be there yet. The packet is in memory of its
+ * own, and not on the stack. */
+static __always_inline struct service *serving(void *generation, struct service *service,
+					       const struct packet *packet, __u8 protocol)
+{
+	struct service *hairpin;
+
+	if (!loaded.clients || !is_near(service, packet, packet->ipv6))
+		return service;
+	hairpin = search_service(generation, packet, packet->destination_port,
+				 protocol | PROTOCOL_HAIRPIN);
+	if (!hairpin)
+		return service;
+	trace_because(TRACE_HAIRPIN);
+	return hairpin;
+}
