@@ -52,7 +52,7 @@ func sample() ops.Status {
 					{Name: "web02", State: lb.NoMAC, Weight: 1, Ejection: &ops.Ejection{}, Health: &ops.Health{State: lb.Failing}, Ports: &ops.Ports{Limit: 40000}},
 				}},
 			{Name: "dns", VIP: addr("2001:db8::53"), Port: 53, Protocol: lb.UDP, Mode: lb.L2DSR, Scheduler: lb.Maglev,
-				Backends: []ops.Backend{{Name: "ns1", State: lb.Draining, Packets: 40}},
+				Backends:   []ops.Backend{{Name: "ns1", State: lb.Draining, Packets: 40}},
 				Discovered: []ops.Discovered{{Origin: lb.FromFile, Backends: 1, Taken: time.Unix(1500000000, 500e6), Problem: "is away", Refused: []string{"ns2 is a VIP"}}}},
 		},
 	}

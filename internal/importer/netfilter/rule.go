@@ -63,7 +63,7 @@ func parse(at draft.At, words []string) (rule, error) {
 			words = words[1:]
 		}
 		if len(words) == 0 {
-			return r, fmt.Errorf("nothing stands after !")
+			return r, fmt.Errorf("after ! stands nothing")
 		}
 		option := words[0]
 		words = words[1:]

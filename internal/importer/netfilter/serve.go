@@ -57,7 +57,7 @@ func sameBackends(a, b *draft.Service) bool {
 func (r *reader) place(g *group) (netip.Addr, []uint16, error) {
 	var none netip.Addr
 	if g.protocol != "tcp" && g.protocol != "udp" {
-		return none, nil, fmt.Errorf("Jeoul balances TCP and UDP by port, and this is of %s; write a service for each", orAll(g.protocol))
+		return none, nil, fmt.Errorf("by port Jeoul balances TCP and UDP, and this is of %s; write a service for each", orAll(g.protocol))
 	}
 	var vip netip.Addr
 	switch {
@@ -246,18 +246,18 @@ func (r *reader) source(s *draft.Service, g *group) {
 }
 
 // replaces says whether a rule of POSTROUTING is of clients' packets to a service's backends.
-func (p rule) replaces(s *draft.Service, g *group) bool {
-	if p.from.IsValid() && !p.notFrom || p.unknown != "" || p.partly || p.out != "" && p.out == g.in || p.local {
+func (r *rule) replaces(s *draft.Service, g *group) bool {
+	if r.from.IsValid() && !r.notFrom || r.unknown != "" || r.partly || r.out != "" && r.out == g.in || r.local {
 		return false
 	}
-	if p.protocol != "" && p.protocol != "all" && p.protocol != g.protocol {
+	if r.protocol != "" && r.protocol != "all" && r.protocol != g.protocol {
 		return false
 	}
 	return slices.ContainsFunc(s.Backends, func(b lb.Backend) bool {
-		if p.to.IsValid() && !p.to.Contains(b.Address) {
+		if r.to.IsValid() && !r.to.Contains(b.Address) {
 			return false
 		}
-		ports, err := expand(g.protocol, p.ports)
-		return len(p.ports) == 0 || err == nil && slices.Contains(ports, b.Port)
+		ports, err := expand(g.protocol, r.ports)
+		return len(r.ports) == 0 || err == nil && slices.Contains(ports, b.Port)
 	})
 }
