@@ -727,6 +727,9 @@ struct settings {
 	__u8 hairpins;
 	__u16 hairpin_first_port;
 	__u16 hairpin_last_port;
+	/* 1 where programs of this host ask for services: backends answer them at an address of the
+	 * host's own. */
+	__u8 local;
 	/* The interface that the program is attached to. */
 	__u32 interface;
 	/* All that have such a program; none of them counts where all do. */

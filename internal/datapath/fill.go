@@ -22,6 +22,9 @@ func (m *memory) fill(c *revision, plan *capacity) ([]residence, error) {
 	if c.hairpins {
 		m.constants.Hairpins = 1
 	}
+	if c.state.Local != "" {
+		m.constants.Local = 1
+	}
 	m.constants.HairpinFirstPort, m.constants.HairpinLastPort = m.hairpin.FirstPort, m.hairpin.LastPort
 	m.constants.FirstPort, m.constants.LastPort = m.pool.FirstPort, m.pool.LastPort
 	homes := make([]residence, len(c.records))

@@ -86,18 +86,39 @@ static __always_inline bool is_pool(void *generation, const struct packet *packe
 	return found && found->kind == KIND_POOL;
 }
 
+/* has_hairpin_port says whether a port is one that hairpins send from. */
+static __always_inline bool has_hairpin_port(const struct packet *packet)
+{
+	__u16 port = bpf_ntohs(packet->destination_port);
+
+	return port >= loaded.hairpin_first_port && port <= loaded.hairpin_last_port;
+}
+
+/* is_to_us says whether a packet from a backend's endpoint is to the address that the backend
+ * knows us by, which is this host's own. */
+static __always_inline bool is_to_us(void *generation, const struct endpoint *endpoint,
+				     const struct packet *packet)
+{
+	struct backend *backend = backend_at(generation, endpoint->backend);
+
+	return backend && same_address(backend->local, packet->destination);
+}
+
+/* answers_host says whether a packet from a backend's endpoint is for a program of this host's,
+ * which its socket knows what to do with: to look for its flow, or for a way on, would be in
+ * vain. */
+static __always_inline bool answers_host(void *generation, const struct endpoint *endpoint,
+					 const struct packet *packet)
+{
+	return loaded.local && !has_hairpin_port(packet) && is_to_us(generation, endpoint, packet);
+}
+
 /* is_from_hairpin says whether a packet from a backend's endpoint may be a reply to a flow of a
  * hairpin: to the address that the backend knows us by, and a port that hairpins send from. */
 static __always_inline bool is_from_hairpin(void *generation, const struct endpoint *endpoint,
 					    const struct packet *packet)
 {
-	__u16 port = bpf_ntohs(packet->destination_port);
-	struct backend *backend;
-
-	if (!endpoint || port < loaded.hairpin_first_port || port > loaded.hairpin_last_port)
-		return false;
-	backend = backend_at(generation, endpoint->backend);
-	return backend && same_address(backend->local, packet->destination);
+	return endpoint && has_hairpin_port(packet) && is_to_us(generation, endpoint, packet);
 }
 
 /* return_hairpin: a flow of a hairpin has both ends. Where none has, the packet is this host's own
@@ -142,6 +163,10 @@ static __always_inline enum outcome select_return(void *generation, const struct
 		return OUTCOME_PASSED_NO_SERVICE;
 	at = search_endpoint(generation, packet, packet->source_port, packet->protocol);
 	endpoint = endpoint_at(generation, packet, at);
+	if (endpoint && answers_host(generation, endpoint, packet)) {
+		trace_because(TRACE_FROM_BACKEND);
+		return OUTCOME_PASSED_NOT_FORWARDED;
+	}
 	if (return_hairpin(generation, packet, endpoint, decision, to, whole) ||
 	    return_nat(generation, endpoint, decision, to))
 		return OUTCOME_NONE;
