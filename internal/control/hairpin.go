@@ -4,6 +4,7 @@ package control
 
 import (
 	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
 
@@ -24,6 +25,9 @@ const (
 // hairpins is which clients a view's services serve by hairpins, and what keeps others from that.
 type hairpins struct {
 	lb.Hairpin
+	// links and ports are what it was made of, besides the view.
+	links []iface.State
+	ports string
 	// left is how many networks of near clients are beyond what an interface can have.
 	left int
 	// trouble says why all such clients are refused; "" where they are served.
@@ -43,16 +47,20 @@ func (l *layout) findHairpins() {
 func servesNear(s *lb.Service) bool { return s.Mode == lb.NAT && !s.NoHairpin }
 
 // hairpinsOf says it of a view, on links as they are; localPorts is the host's setting portRange.
-func hairpinsOf(v *view, links []iface.State, localPorts string) (h hairpins) {
+func hairpinsOf(v *view, links []iface.State, localPorts string) hairpins {
 	if len(v.hairpinned) == 0 {
 		return hairpins{}
 	}
+	h := hairpins{links: links, ports: localPorts}
 	for _, link := range links {
-		var near []netip.Prefix
+		// Most backends are in the same few subnets: to sort one for each would cost more than all else.
+		all := map[netip.Prefix]bool{}
 		for _, n := range v.hairpinned {
-			near = append(near, nearOf(link, links, v.backends[n], v.known[n])...)
+			for _, p := range nearOf(link, v.backends[n], v.known[n]) {
+				all[p] = true
+			}
 		}
-		near, left := fewest(near)
+		near, left := fewest(slices.Collect(maps.Keys(all)))
 		h.left += left
 		if len(near) > 0 {
 			h.Near = append(h.Near, lb.Near{Interface: link.Index, Prefixes: near})
@@ -72,7 +80,7 @@ func hairpinsOf(v *view, links []iface.State, localPorts string) (h hairpins) {
 
 // nearOf returns the clients that a backend would answer directly by a link, if that leads there: those in
 // the link's subnets that it is in, or where a router stands between, itself.
-func nearOf(link iface.State, links []iface.State, backend netip.Addr, e *paths.Entry) (near []netip.Prefix) {
+func nearOf(link iface.State, backend netip.Addr, e *paths.Entry) (near []netip.Prefix) {
 	for _, subnet := range link.Subnets {
 		if subnet.Contains(backend) {
 			near = append(near, subnet)
@@ -139,7 +147,17 @@ func (c *Controller) hairpins(next *view) hairpins {
 	if err != nil {
 		ports = err.Error()
 	}
+	if c.view.hairpin.isOf(c.view, next, links, ports) {
+		return c.view.hairpin
+	}
 	return hairpinsOf(next, links, ports)
+}
+
+// isOf says whether hairpins of a view before are those of the next one: a change of what backends take, as of a
+// verdict, is not to wait for a look at each of them.
+func (h *hairpins) isOf(before, next *view, links []iface.State, ports string) bool {
+	return before.layout == next.layout && h.ports == ports && slices.Equal(before.known, next.known) &&
+		slices.EqualFunc(h.links, links, func(a, b iface.State) bool { return sameLink(a, b) && slices.Equal(a.Subnets, b.Subnets) })
 }
 
 // hairpinStatus is of service i; nil where it has no near clients.

@@ -173,3 +173,29 @@ func (w *world) expectNear(want []netip.Prefix) {
 		w.t.Errorf("near clients are in %v, want %v", near, want)
 	}
 }
+
+// TestHairpinsAreMadeAnew of another layout, path, link or range of ports, and of nothing else.
+func TestHairpinsAreMadeAnew(t *testing.T) {
+	links := []iface.State{{Name: "eth0", Index: 2, Subnets: prefixes("192.0.2.0/24")}}
+	before := &view{layout: &layout{backends: []netip.Addr{netip.MustParseAddr("192.0.2.1")}, hairpinned: []int{0}}, known: []*paths.Entry{{}}}
+	before.hairpin = hairpinsOf(before, links, usualPorts)
+	for name, test := range map[string]struct {
+		layout *layout
+		known  []*paths.Entry
+		links  []iface.State
+		ports  string
+		want   bool
+	}{
+		"nothing new":    {before.layout, slices.Clone(before.known), slices.Clone(links), usualPorts, true},
+		"another layout": {&layout{}, before.known, links, usualPorts, false},
+		"another path":   {before.layout, []*paths.Entry{{}}, links, usualPorts, false},
+		"another subnet": {before.layout, before.known, []iface.State{{Name: "eth0", Index: 2, Subnets: prefixes("192.0.2.0/25")}}, usualPorts, false},
+		"another link":   {before.layout, before.known, []iface.State{{Name: "eth0", Index: 3, Subnets: prefixes("192.0.2.0/24")}}, usualPorts, false},
+		"other ports":    {before.layout, before.known, links, "1024 65535", false},
+	} {
+		next := &view{layout: test.layout, known: test.known}
+		if got := before.hairpin.isOf(before, next, test.links, test.ports); got != test.want {
+			t.Errorf("%s: %t, want %t", name, got, test.want)
+		}
+	}
+}
