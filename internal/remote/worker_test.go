@@ -12,6 +12,7 @@ import (
 	"os/exec"
 	"os/signal"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -83,10 +84,11 @@ func TestWorkerTakesEverythingBack(t *testing.T) {
 	// A process that says something, and whose end is not waited for.
 	var output strings.Builder
 	heard := make(chan struct{})
+	hear := sync.OnceFunc(func() { close(heard) }) // what a process prints may come in pieces, some of them empty
 	p, err := s.Start(t.Context(), lab.Command{Path: "/bin/sh", Args: []string{"-c", "echo here I am; exec sleep 600"},
 		Stdout: writer(func(text []byte) {
 			if output.Write(text); strings.Contains(output.String(), "here I am") {
-				close(heard)
+				hear()
 			}
 		})})
 	if err != nil {
