@@ -34,8 +34,6 @@ static __always_inline enum outcome hasten_reply(ctx_t *ctx, void *generation,
 	endpoint = endpoint_at(generation, packet,
 			       search_endpoint(generation, packet, packet->source_port,
 					       packet->protocol));
-	if (endpoint && answers_host(generation, endpoint, packet))
-		return OUTCOME_PASSED_NOT_FORWARDED;
 	if (!endpoint || (packet->tcp_flags & (TCP_SYN | TCP_RST)) ||
 	    ((packet->tcp_flags & TCP_FIN) && endpoint->service != NO_SERVICE))
 		return OUTCOME_NONE;
