@@ -18,8 +18,7 @@ import (
 	"github.com/jeoul/jeoul/internal/paths"
 )
 
-// What is discovered enters as the configuration does: a reload of it, of which no one but the loop
-// has asked. Such a change waits for one that is under way, and is never refused for what was found:
+// What is discovered enters as the configuration does, by a reload that the loop itself asks for. Such a change waits for one that is under way, and is never refused for what was found:
 // backends that cannot be are left out, and named.
 
 // Discovery finds backends of services.
