@@ -500,8 +500,9 @@ func TestFaultsAreNoticed(t *testing.T) {
 			t.Errorf("%s: it was not noticed within %g s", event, m[results.FaultSeconds])
 		}
 		if m[results.Broken] != 0 || m[results.NewFailedAfter] != 0 || m[results.Ended] == 0 || m[results.InFlight]+m[results.NewFailedBefore] == 0 {
-			t.Errorf("%s: %g connections broke, %g ended, new ones failed: %g in flight, %g until it was noticed, %g later", event,
-				m[results.Broken], m[results.Ended], m[results.InFlight], m[results.NewFailedBefore], m[results.NewFailedAfter])
+			t.Errorf("%s: %g connections broke, %g ended, new ones failed: %g in flight, %g until it was noticed after %g s, %g later, the last of which began after %g s; notes %q", event,
+				m[results.Broken], m[results.Ended], m[results.InFlight], m[results.NewFailedBefore], m[results.NoticedSeconds],
+				m[results.NewFailedAfter], m[results.LastFailedSeconds], trial.Notes)
 		}
 	}
 	nothingLeft(t, r)

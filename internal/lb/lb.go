@@ -14,16 +14,18 @@ import (
 
 // Errors that a parser of these types may return.
 var (
-	ErrUnknownProtocol  = errors.New("unknown protocol")
-	ErrUnknownMode      = errors.New("unknown mode")
-	ErrUnknownScheduler = errors.New("unknown scheduler")
-	ErrUnknownHash      = errors.New("unknown hash")
-	ErrUnknownRefusal   = errors.New("unknown refusal")
-	ErrUnknownHook      = errors.New("unknown hook")
-	ErrUnknownCheck     = errors.New("unknown check")
-	ErrUnknownVia       = errors.New("unknown way of a check")
-	ErrUnknownOnDown    = errors.New("unknown fate of flows")
-	ErrUnknownOnEmpty   = errors.New("unknown fate of a VIP")
+	ErrUnknownProtocol   = errors.New("unknown protocol")
+	ErrUnknownMode       = errors.New("unknown mode")
+	ErrUnknownScheduler  = errors.New("unknown scheduler")
+	ErrUnknownHash       = errors.New("unknown hash")
+	ErrUnknownRefusal    = errors.New("unknown refusal")
+	ErrUnknownHook       = errors.New("unknown hook")
+	ErrUnknownCheck      = errors.New("unknown check")
+	ErrUnknownVia        = errors.New("unknown way of a check")
+	ErrUnknownOnDown     = errors.New("unknown fate of flows")
+	ErrUnknownOnEmpty    = errors.New("unknown fate of a VIP")
+	ErrUnknownSpeaks     = errors.New("unknown protocol of a proxy")
+	ErrUnknownBackendTLS = errors.New("unknown encryption of backends")
 )
 
 // Protocol is the transport protocol of a service, by its IANA number.
