@@ -86,9 +86,11 @@ const (
 	// FullNAT rewrites the source too, to an address and port of a pool, so that
 	// replies come back without a route.
 	FullNAT Mode = "fullnat"
+	// ModeProxy hands connections to the proxy engine, which ends them and opens its own to backends; see Proxy.
+	ModeProxy Mode = "proxy"
 )
 
-// Modes lists the modes in the order in which they are explained.
+// Modes lists the modes of the data plane in the order in which they are explained.
 var Modes = []Mode{L2DSR, IPIP, GUE, DSCP, NAT, FullNAT}
 
 // UnmarshalText accepts the modes' names; anything else is ErrUnknownMode.
@@ -223,7 +225,9 @@ type Service struct {
 	OnEmpty OnEmpty `json:"on_empty,omitempty"`
 	// Discovery is where further backends are found.
 	Discovery Discovery `json:"discovery,omitzero"`
-	Backends  []Backend `json:"backends"`
+	// Proxy is what the proxy engine does, in ModeProxy; nil stands for the zero value.
+	Proxy    *Proxy    `json:"proxy,omitempty"`
+	Backends []Backend `json:"backends"`
 }
 
 // Tracked says whether every flow of the service is remembered: because of its
