@@ -98,7 +98,35 @@ type ProxyEngine struct {
 const (
 	DefaultHardStop  = 30 * time.Second
 	DefaultProxyUser = "haproxy"
+	// DefaultProxyRetries is how many further tries a connection to a backend gets.
+	DefaultProxyRetries = 3
 )
+
+// DefaultProxyTimeouts are what the engine has where a service does not say. Those of a client and of a server are
+// for SpeaksHTTP, where they bound a silence within a request; with SpeaksTCP, where a silence says nothing, they
+// are DefaultTimeouts.Established.
+var DefaultProxyTimeouts = ProxyTimeouts{
+	Connect: 5 * time.Second, Client: time.Minute, Server: time.Minute,
+	Request: 10 * time.Second, KeepAlive: time.Minute, Tunnel: time.Hour, Queue: 10 * time.Second,
+}
+
+// WithDefaults returns the timeouts with the default for each that is 0.
+func (t ProxyTimeouts) WithDefaults(speaks Speaks) ProxyTimeouts {
+	standard := DefaultProxyTimeouts
+	if speaks != SpeaksHTTP {
+		standard.Client, standard.Server = DefaultTimeouts.Established, DefaultTimeouts.Established
+	}
+	for _, f := range []struct{ have, standard *time.Duration }{
+		{&t.Connect, &standard.Connect}, {&t.Client, &standard.Client}, {&t.Server, &standard.Server},
+		{&t.Request, &standard.Request}, {&t.KeepAlive, &standard.KeepAlive}, {&t.Tunnel, &standard.Tunnel},
+		{&t.Queue, &standard.Queue},
+	} {
+		if *f.have == 0 {
+			*f.have = *f.standard
+		}
+	}
+	return t
+}
 
 // Speaks is a protocol above TCP that the proxy engine understands.
 type Speaks string

@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package proxy
+
+import (
+	"bytes"
+	"crypto"
+	"crypto/sha256"
+	"crypto/x509"
+	"encoding/hex"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"time"
+)
+
+// largestPEM bounds a certificate's file, in bytes.
+const largestPEM = 1 << 20
+
+// certificate is a file with a certificate, its chain and its key.
+type certificate struct {
+	path string
+	// sum is of the file's contents.
+	sum  string
+	pem  []byte
+	leaf *x509.Certificate
+}
+
+// readCertificate reads a PEM file as HAProxy is to serve it, and says clearly what keeps it from that.
+func readCertificate(path string) (*certificate, error) {
+	contents, err := readBounded(path)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %v", ErrCertificate, err)
+	}
+	sum := sha256.Sum256(contents)
+	c := &certificate{path: path, sum: hex.EncodeToString(sum[:])}
+	var key any
+	for rest := contents; ; {
+		var block *pem.Block
+		if block, rest = pem.Decode(rest); block == nil {
+			break
+		}
+		if err := c.take(block, &key); err != nil {
+			return nil, fmt.Errorf("%w: %s: %v", ErrCertificate, path, err)
+		}
+	}
+	switch {
+	case c.leaf == nil && key == nil:
+		err = errors.New("it has neither a certificate nor a key; write both into it, as PEM: the certificate first, its chain, and the key")
+	case c.leaf == nil:
+		err = errors.New("it has a key, but no certificate")
+	case key == nil:
+		err = errors.New("it has no private key; append the key to the certificate and its chain, as PEM")
+	case !matches(c.leaf, key):
+		err = fmt.Errorf("its key does not belong to its first certificate (%s); the server's own certificate must come first, and then its chain", c.leaf.Subject)
+	default:
+		return c, nil
+	}
+	return nil, fmt.Errorf("%w: %s: %v", ErrCertificate, path, err)
+}
+
+func readBounded(path string) ([]byte, error) {
+	file, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer file.Close()
+	contents, err := io.ReadAll(io.LimitReader(file, largestPEM+1))
+	if err == nil && len(contents) > largestPEM {
+		err = fmt.Errorf("%s has more than %d bytes", path, largestPEM)
+	}
+	return contents, err
+}
+
+// take takes a block of the file.
+func (c *certificate) take(block *pem.Block, key *any) (err error) {
+	switch block.Type {
+	case "CERTIFICATE":
+		parsed, err := x509.ParseCertificate(block.Bytes)
+		if err != nil {
+			return fmt.Errorf("reading a certificate: %v", err)
+		}
+		if c.leaf == nil {
+			c.leaf = parsed
+		}
+	case "PRIVATE KEY":
+		*key, err = x509.ParsePKCS8PrivateKey(block.Bytes)
+	case "RSA PRIVATE KEY":
+		*key, err = x509.ParsePKCS1PrivateKey(block.Bytes)
+	case "EC PRIVATE KEY":
+		*key, err = x509.ParseECPrivateKey(block.Bytes)
+	case "ENCRYPTED PRIVATE KEY":
+		return errors.New("its key needs a passphrase, which is asked for by nothing here; store it without one")
+	}
+	if err != nil {
+		return fmt.Errorf("reading the private key: %v", err)
+	}
+	// The runtime socket takes a file until the first empty line: it gets the blocks alone.
+	c.pem = append(c.pem, bytes.TrimSpace(pem.EncodeToMemory(&pem.Block{Type: block.Type, Bytes: block.Bytes}))...)
+	c.pem = append(c.pem, '\n')
+	return nil
+}
+
+// matches says whether a key is the certificate's.
+func matches(leaf *x509.Certificate, key any) bool {
+	signer, ok := key.(crypto.Signer)
+	if !ok {
+		return false
+	}
+	public, ok := signer.Public().(interface{ Equal(crypto.PublicKey) bool })
+	return ok && public.Equal(leaf.PublicKey)
+}
+
+// trouble says what is wrong with the certificate's time; empty: nothing is.
+func (c *certificate) trouble(now time.Time) string {
+	switch {
+	case now.After(c.leaf.NotAfter):
+		return fmt.Sprintf("the certificate %s of %s expired at %s; renew it", c.path, c.leaf.Subject, c.leaf.NotAfter.UTC().Format(time.RFC3339))
+	case now.Before(c.leaf.NotBefore):
+		return fmt.Sprintf("the certificate %s of %s is valid from %s on only; see whether the clock is right", c.path, c.leaf.Subject, c.leaf.NotBefore.UTC().Format(time.RFC3339))
+	}
+	return ""
+}

@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package proxy
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// judgeBound is how long HAProxy may take to judge a configuration: it reads every certificate.
+const judgeBound = time.Minute
+
+// judge has HAProxy check a configuration, which it reads from a directory of its own.
+func judge(ctx context.Context, path string, r *Rendering) error {
+	dir, err := os.MkdirTemp("", "jeoul-proxy-")
+	if err != nil {
+		return fmt.Errorf("making a directory for HAProxy to check a configuration: %v", err)
+	}
+	defer os.RemoveAll(dir)
+	file := r.String()
+	for name, contents := range maps.All(r.Files) {
+		aside := filepath.Join(dir, filepath.Base(name))
+		if err := os.WriteFile(aside, []byte(contents), 0o600); err != nil {
+			return fmt.Errorf("writing what HAProxy is to check: %v", err)
+		}
+		file = strings.ReplaceAll(file, name, aside)
+	}
+	at := filepath.Join(dir, "haproxy.cfg")
+	if err := os.WriteFile(at, []byte(file), 0o600); err != nil {
+		return fmt.Errorf("writing what HAProxy is to check: %v", err)
+	}
+	ctx, cancel := context.WithTimeout(ctx, judgeBound)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, path, "-c", "-q", "-f", at)
+	cmd.Env = environment()
+	output, err := cmd.CombinedOutput()
+	var exit *exec.ExitError
+	switch {
+	case err == nil:
+		return nil
+	case ctx.Err() != nil:
+		return fmt.Errorf("having HAProxy check the configuration: %w", ctx.Err())
+	case !errors.As(err, &exit):
+		return fmt.Errorf("having %s check the configuration: %v", path, err)
+	}
+	return r.refusal(at, string(output))
+}
+
+// environment is what HAProxy gets of this process's: nothing that it would take for its own, or systemd's.
+func environment() []string {
+	return []string{"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "LANG=C"}
+}
+
+// alerts finds an error of HAProxy's, with the line of the file that it is about where it has one:
+// "[ALERT]    (123) : config : parsing [/path:12] : what is wrong".
+var alerts = regexp.MustCompile(`^\[ALERT\]\s+\(\d+\) : (?:config : )?(.*)$`)
+
+// refusal makes an error of what HAProxy has printed about the configuration at a path: the first alert, with the
+// place that its line comes from.
+func (r *Rendering) refusal(path, output string) error {
+	var first string
+	var from place
+	for text := range strings.Lines(output) {
+		found := alerts.FindStringSubmatch(strings.TrimRight(text, "\n"))
+		if found == nil {
+			continue
+		}
+		why, at := found[1], place{}
+		if rest, ok := strings.CutPrefix(why, "parsing ["+path+":"); ok {
+			number, after, _ := strings.Cut(rest, "]")
+			n, _ := strconv.Atoi(number)
+			at, why = r.at(n), strings.TrimLeft(after, " :")
+		} else if p, ok := r.named(why); ok {
+			at = p
+		}
+		if first == "" || from == (place{}) && at != (place{}) {
+			first, from = why, at
+		}
+	}
+	if first == "" {
+		first = strings.TrimSpace(output)
+	}
+	return from.wrap(fmt.Errorf("%w: %s", ErrRefused, tidy(first)))
+}
+
+// sectionNames finds the name of a section in an error that names no line.
+var sectionNames = regexp.MustCompile(`[0-9a-f.:]+_\d+\.(?:clients|all|route\d+)`)
+
+// named returns the place of the section that an error names.
+func (r *Rendering) named(why string) (place, bool) {
+	name := sectionNames.FindString(why)
+	if name == "" {
+		return place{}, false
+	}
+	for i, b := range r.Blocks {
+		for j, text := range b.Lines {
+			if fields := strings.Fields(text); len(fields) == 2 && fields[1] == name && i < len(r.from) {
+				return place{service: r.from[i][j].service}, true
+			}
+		}
+	}
+	return place{}, false
+}
+
+// tidy bounds an error's text, and has it in one line.
+func tidy(text string) string {
+	const most = 600
+	text = strings.Join(strings.Fields(printable(text)), " ")
+	if len(text) > most {
+		text = strings.ToValidUTF8(text[:most], "") + "…"
+	}
+	return text
+}

@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package proxy
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"regexp"
+	"strconv"
+	"time"
+)
+
+// program is an installed HAProxy.
+type program struct {
+	path, version string
+	// changed is when the file was, by which another one is noticed.
+	changed time.Time
+}
+
+// places are where HAProxy is if no path names it.
+var places = []string{"haproxy", "/usr/sbin/haproxy", "/usr/local/sbin/haproxy"}
+
+// install says how to get HAProxy.
+const install = "install HAProxy " + Oldest + " or newer (on Debian 12 and newer: apt-get install haproxy; its own service is not needed: systemctl disable --now haproxy)"
+
+// find returns the program at a path, or where no path is given the one that is installed.
+func find(ctx context.Context, configured string) (program, error) {
+	candidates := places
+	if configured != "" {
+		candidates = []string{configured}
+	}
+	for _, name := range candidates {
+		path, err := exec.LookPath(name)
+		if err != nil {
+			continue
+		}
+		return ask(ctx, path)
+	}
+	if configured != "" {
+		return program{}, fmt.Errorf("%w: no program at %s; correct the path, or %s", ErrNoProgram, configured, install)
+	}
+	return program{}, fmt.Errorf("%w: it is neither in PATH nor in /usr/sbin; %s", ErrNoProgram, install)
+}
+
+// versions finds the version in what "haproxy -v" prints.
+var versions = regexp.MustCompile(`(?i)^HA-?Proxy version (\d+)\.(\d+)(\S*)`)
+
+// ask has the program say its version.
+func ask(ctx context.Context, path string) (program, error) {
+	info, err := os.Stat(path)
+	if err != nil {
+		return program{}, fmt.Errorf("%w: %v", ErrNoProgram, err)
+	}
+	ctx, cancel := context.WithTimeout(ctx, judgeBound)
+	defer cancel()
+	output, err := exec.CommandContext(ctx, path, "-v").Output()
+	if err != nil {
+		return program{}, fmt.Errorf("%w: asking %s for its version: %v", ErrNoProgram, path, err)
+	}
+	version, err := readVersion(output)
+	if err != nil {
+		return program{}, fmt.Errorf("%s: %w", path, err)
+	}
+	return program{path: path, version: version, changed: info.ModTime()}, nil
+}
+
+// readVersion reads the version of what "haproxy -v" prints, and refuses one that is too old.
+func readVersion(output []byte) (string, error) {
+	found := versions.FindSubmatch(bytes.TrimSpace(output))
+	if found == nil {
+		first, _, _ := bytes.Cut(output, []byte("\n"))
+		return "", fmt.Errorf("%w: %q is not what HAProxy answers to -v", ErrNoProgram, first)
+	}
+	version := fmt.Sprintf("%s.%s%s", found[1], found[2], found[3])
+	major, _ := strconv.Atoi(string(found[1]))
+	minor, _ := strconv.Atoi(string(found[2]))
+	if major < 2 || major == 2 && minor < 6 {
+		return "", fmt.Errorf("%w: it is version %s; %s", ErrTooOld, version, install)
+	}
+	return version, nil
+}
+
+// current says whether the program's file is what it was when it was asked.
+func (p program) current() bool {
+	info, err := os.Stat(p.path)
+	return err == nil && p.path != "" && info.ModTime().Equal(p.changed)
+}

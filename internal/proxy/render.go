@@ -1,0 +1,185 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package proxy
+
+import (
+	"cmp"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/jeoul/jeoul/internal/lb"
+)
+
+// Oldest is the oldest HAProxy that can be the engine.
+const Oldest = "2.6"
+
+// Bounds of what reloads leave behind.
+const (
+	// oldWorkers is how many reloads a worker survives whose connections do not end: the next one ends it.
+	oldWorkers = 16
+	// rememberedClients is how many clients a service with persistence remembers; the one that has been silent for
+	// longest makes room.
+	rememberedClients = "1m"
+)
+
+// peer is what workers call themselves when they hand over which client is at which backend.
+const peer = "jeoul"
+
+// Host is what of the host the configuration depends on.
+type Host struct {
+	// Dir is the directory of the instance's files: letters, digits and "._/-" only.
+	Dir string
+	// Root: the engine starts as root, binds addresses that the host does not have yet, and becomes another user.
+	Root bool
+}
+
+// The instance's files, in its directory.
+func (h Host) file() string             { return filepath.Join(h.Dir, "haproxy.cfg") }
+func (h Host) socket() string           { return filepath.Join(h.Dir, "haproxy.sock") }
+func (h Host) master() string           { return filepath.Join(h.Dir, "master.sock") }
+func (h Host) messages() string         { return filepath.Join(h.Dir, "messages") }
+func (h Host) root() string             { return filepath.Join(h.Dir, "root") }
+func (h Host) state() string            { return filepath.Join(h.Dir, "state.json") }
+func (h Host) abstract() string         { return "abns@jeoul" + strings.ReplaceAll(h.Dir, "/", "-") }
+func (h Host) extra(name string) string { return filepath.Join(h.Dir, name) }
+
+// Render makes HAProxy's configuration of what is desired. It reads nothing but its arguments, and the same ones
+// make the same text. Its error names the service and the field: see FieldError.
+func Render(d Desired, h Host) (*Rendering, error) {
+	r := &Rendering{Files: map[string]string{}}
+	services := slices.Clone(d.Services)
+	slices.SortFunc(services, func(a, b Service) int {
+		return cmp.Or(a.VIP.Compare(b.VIP), cmp.Compare(a.Port, b.Port))
+	})
+	if err := renderGlobal(r, d.Engine, h); err != nil {
+		return nil, err
+	}
+	if slices.ContainsFunc(services, func(s Service) bool { return s.Persistence.On() }) {
+		renderPeers(r, h)
+	}
+	for i := range services {
+		if err := renderService(r, &services[i].Service, h); err != nil {
+			return nil, err
+		}
+	}
+	slices.Sort(r.Certificates)
+	r.Certificates = slices.Compact(r.Certificates)
+	return r, nil
+}
+
+func renderGlobal(r *Rendering, e lb.ProxyEngine, h Host) error {
+	t := &text{from: place{engine: true}}
+	t.lines = append(t.lines, line{text: "# Jeoul has made this file and replaces it: change its configuration instead."})
+	t.section("what all services share", "global")
+	t.add("", "stats", "socket", h.socket(), "mode", "600", "level", "admin", "expose-fd", "listeners")
+	t.add("", "localpeer", peer)
+	if h.Root {
+		user := cmp.Or(e.User, lb.DefaultProxyUser)
+		t.add("user", "user", user)
+		t.add("group", "group", cmp.Or(e.Group, user))
+		t.add("", "chroot", h.root())
+	}
+	if e.Threads > 0 {
+		t.add("threads", "nbthread", strconv.Itoa(int(e.Threads)))
+	}
+	for i, m := range e.CPUMap {
+		t.add(fmt.Sprintf("cpu_map[%d]", i), append([]string{"cpu-map"}, strings.Split(m, " ")...)...)
+	}
+	if e.Connections > 0 {
+		t.add("connections", "maxconn", strconv.FormatUint(uint64(e.Connections), 10))
+	}
+	t.add("hard_stop", "hard-stop-after", milliseconds(cmp.Or(e.HardStop, lb.DefaultHardStop)))
+	t.add("", "mworker-max-reloads", strconv.Itoa(oldWorkers))
+	t.add("", "ssl-default-bind-options", "ssl-min-ver", "TLSv1.2")
+	t.add("", "ssl-default-server-options", "ssl-min-ver", "TLSv1.2")
+	t.verbatim("global", e.Global, globalKeys)
+	r.block(t, "", nil, nil)
+	return t.err
+}
+
+// renderPeers has a worker tell the one that replaces it which client is at which backend. The address is abstract,
+// for workers see no files of the host.
+func renderPeers(r *Rendering, h Host) {
+	t := &text{from: place{engine: true}}
+	t.section("a worker hands over its clients' persistence when it is replaced", "peers", peer)
+	t.add("", "bind", h.abstract())
+	t.add("", "server", peer)
+	r.block(t, "", nil, nil)
+}
+
+// renderService makes the sections of one.
+func renderService(r *Rendering, s *lb.Service, h Host) error {
+	p := s.Proxy
+	if p == nil {
+		p = &lb.Proxy{}
+	}
+	c := &service{Service: s, p: p, http: p.Speaks == lb.SpeaksHTTP, name: serviceName(s.Key()), host: h, out: r}
+	if err := c.check(); err != nil {
+		return err
+	}
+	t := &text{from: place{service: s.Key()}}
+	c.clients(t)
+	r.block(t, "", nil, nil)
+	if t.err != nil {
+		return t.err
+	}
+	for i, route := range p.Routes {
+		if err := c.backends(c.routeName(i), fmt.Sprintf("%s, route %d", s.Name, i+1), c.chosen(route)); err != nil {
+			return err
+		}
+	}
+	all := make([]int, len(s.Backends))
+	for i := range all {
+		all[i] = i
+	}
+	return c.backends(c.name+allOf, s.Name, all)
+}
+
+// service is one that is rendered.
+type service struct {
+	*lb.Service
+	p    *lb.Proxy
+	http bool
+	name string
+	host Host
+	out  *Rendering
+}
+
+func (c *service) routeName(i int) string { return c.name + routeOf + strconv.Itoa(i) }
+
+// chosen returns the indices of a route's backends, in the service's order.
+func (c *service) chosen(route lb.Route) (indices []int) {
+	for i, b := range c.Backends {
+		if slices.Contains(route.Backends, b.Name) {
+			indices = append(indices, i)
+		}
+	}
+	return indices
+}
+
+// check refuses what this engine cannot do for a service.
+func (c *service) check() error {
+	for _, f := range []struct {
+		field string
+		bad   bool
+		why   string
+	}{
+		{"protocol", c.Protocol != lb.TCP, "the proxy engine serves TCP only"},
+		{"persistence.group", c.Persistence.Group != "", "the proxy engine does not share persistence between services"},
+		{"proxy.routes", len(c.p.Routes) > 0 && !c.http, "routes need `speaks: http`"},
+		{"proxy.cookie", c.p.Cookie != "" && !c.http, "a cookie needs `speaks: http`"},
+		{"proxy.security_headers", c.p.SecurityHeaders && !c.http, "headers need `speaks: http`"},
+		{"proxy.request_headers", len(c.p.RequestHeaders) > 0 && !c.http, "headers need `speaks: http`"},
+		{"proxy.response_headers", len(c.p.ResponseHeaders) > 0 && !c.http, "headers need `speaks: http`"},
+		{"proxy.redirect_tls", c.p.RedirectTLS && !c.http, "a redirect needs `speaks: http`"},
+		{"proxy.send_proxy", c.p.SendProxy > 2, "the PROXY protocol has versions 1 and 2"},
+	} {
+		if f.bad {
+			return place{service: c.Key(), field: f.field}.wrap(fmt.Errorf("%s", f.why))
+		}
+	}
+	return nil
+}
