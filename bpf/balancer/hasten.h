@@ -17,6 +17,16 @@
 /* The modes whose packets can take it. */
 #define HASTENED_MODES (1U << MODE_L2DSR | 1U << MODE_NAT)
 
+/* leave_to_host ends what a backend's endpoint answers a program of this host: it has no known way.
+ * So that is asked where the shortest way ends for a reply, which then pays nothing for it. */
+static __always_inline enum outcome leave_to_host(void *generation,
+						  const struct endpoint *endpoint,
+						  const struct packet *packet)
+{
+	return answers_host(generation, endpoint, packet) ? OUTCOME_PASSED_NOT_FORWARDED :
+							    OUTCOME_NONE;
+}
+
 /* hasten_reply sends a backend's reply to its client (mode nat), by a way that is known. Of what
  * begins a connection it is not known yet as a rule, and that is counted, and its MSS lowered. */
 static __always_inline enum outcome hasten_reply(ctx_t *ctx, void *generation,
@@ -34,9 +44,11 @@ static __always_inline enum outcome hasten_reply(ctx_t *ctx, void *generation,
 	endpoint = endpoint_at(generation, packet,
 			       search_endpoint(generation, packet, packet->source_port,
 					       packet->protocol));
-	if (!endpoint || (packet->tcp_flags & (TCP_SYN | TCP_RST)) ||
-	    ((packet->tcp_flags & TCP_FIN) && endpoint->service != NO_SERVICE))
+	if (!endpoint)
 		return OUTCOME_NONE;
+	if ((packet->tcp_flags & (TCP_SYN | TCP_RST)) ||
+	    ((packet->tcp_flags & TCP_FIN) && endpoint->service != NO_SERVICE))
+		return leave_to_host(generation, endpoint, packet);
 	unchanged(packet, &to);
 	from_vip(endpoint, &to);
 	known = way_of(packet, &to);
@@ -44,7 +56,7 @@ static __always_inline enum outcome hasten_reply(ctx_t *ctx, void *generation,
 	    (leaves(known->egress) && ctx_tagged(ctx)) ||
 	    frame + sizeof(struct ethhdr) + sizeof(struct iphdr) > ctx_data_end(ctx) ||
 	    !has_hops(frame + sizeof(struct ethhdr), ipv6))
-		return OUTCOME_NONE;
+		return leave_to_host(generation, endpoint, packet);
 	known->left--;
 	*egress = known->egress;
 	copy_macs(frame, known->macs);

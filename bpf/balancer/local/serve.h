@@ -90,22 +90,11 @@ static __always_inline __u64 choose(void *generation, const struct service *serv
 	return choice == CHOICE_OPEN ? fail_with(OUTCOME_DROPPED_NO_BACKEND) : choice;
 }
 
-/* remember_peer keeps which backend a socket got for a packet's destination; false where there is no
- * room. */
-static __always_inline bool remember_peer(struct bpf_sock_addr *ctx, void *generation,
-					  const struct service *service,
-					  const struct backend *backend,
-					  const struct packet *packet, enum peer_state state)
+/* write_peer writes which backend a socket got for a packet's destination, but for its state. */
+static __always_inline void write_peer(struct local_peer *peer, const struct service *service,
+				       const struct backend *backend, const struct packet *packet,
+				       __u32 now)
 {
-	struct local_socket *socket = make_socket(bpf_get_socket_cookie(ctx));
-	__u32 now = clock_of(generation);
-	struct local_peer *peer;
-
-	if (!socket)
-		return false;
-	peer = claim_peer(socket, now);
-	if (!peer)
-		return false;
 	__builtin_memcpy(peer->vip, packet->destination, sizeof(peer->vip));
 	__builtin_memcpy(peer->address, backend->address, sizeof(peer->address));
 	peer->vip_port = packet->destination_port;
@@ -120,14 +109,56 @@ static __always_inline bool remember_peer(struct bpf_sock_addr *ctx, void *gener
 		peer->counted = 1;
 		count_flow(service->id, backend->index, 1);
 	}
+}
+
+/* remember_socket keeps a socket that has no entry, with its first peer; false where there is no room, or
+ * another thread was first. One that connects, asks and closes needs no other. It is a call of its
+ * own, for with what choosing keeps it would not fit the stack. */
+static __noinline bool remember_socket(struct bpf_sock_addr *ctx, const struct service *service,
+				       const struct backend *backend, const struct packet *packet,
+				       __u32 state)
+{
+	struct local_socket socket = {};
+	__u64 cookie = bpf_get_socket_cookie(ctx);
+
+	write_peer(&socket.peers[0], service, backend, packet, clock_of(current_generation()));
+	socket.peers[0].state = PEER_CHANGE | state;
+	if (!bpf_map_update_elem(&local_sockets, &cookie, &socket, BPF_NOEXIST))
+		return true;
+	uncount(&socket.peers[0]);
+	return false;
+}
+
+/* remember_peer keeps which backend a socket, whose entry may be there already, got for a packet's
+ * destination; false where there is no room. */
+static __always_inline bool remember_peer(struct bpf_sock_addr *ctx, void *generation,
+					  struct local_socket *socket,
+					  const struct service *service,
+					  const struct backend *backend,
+					  const struct packet *packet, enum peer_state state)
+{
+	__u32 now = clock_of(generation);
+	struct local_peer *peer;
+
+	if (!socket) {
+		if (remember_socket(ctx, service, backend, packet, state))
+			return true;
+		socket = socket_of(bpf_get_socket_cookie(ctx));
+		if (!socket)
+			return false;
+	}
+	peer = claim_peer(socket, now);
+	if (!peer)
+		return false;
+	write_peer(peer, service, backend, packet, now);
 	enter_peer_state(peer, peer_state(peer), state);
 	return true;
 }
 
 /* serve gives a socket a backend for the packet's destination, which is of a service. */
 static __always_inline int serve(struct bpf_sock_addr *ctx, bool ipv6, void *generation,
-				 const struct service *service, const struct packet *packet,
-				 enum peer_state state)
+				 struct local_socket *socket, const struct service *service,
+				 const struct packet *packet, enum peer_state state)
 {
 	__u64 choice = choose(generation, service, packet);
 	struct backend_count *count;
@@ -140,7 +171,7 @@ static __always_inline int serve(struct bpf_sock_addr *ctx, bool ipv6, void *gen
 	/* A socket does not change its family; control sees to it that it need not. */
 	if (!backend || !backend->ipv6 != !packet->ipv6)
 		return refuse(LOCAL_REFUSED_NO_BACKEND);
-	if (!remember_peer(ctx, generation, service, backend, packet, state)) {
+	if (!remember_peer(ctx, generation, socket, service, backend, packet, state)) {
 		if (service->flags & SERVICE_LIMITED)
 			return refuse(LOCAL_REFUSED_NO_ROOM);
 		count_event(LOCAL_UNREMEMBERED);
@@ -187,7 +218,7 @@ static __always_inline int connects(struct bpf_sock_addr *ctx, bool ipv6)
 		return PROCEED;
 	if (packet.protocol == IPPROTO_TCP)
 		packet.tcp_flags = TCP_SYN;
-	return serve(ctx, ipv6, generation, service, &packet, PEER_CONNECTED);
+	return serve(ctx, ipv6, generation, socket, service, &packet, PEER_CONNECTED);
 }
 
 /* goes_on_to sends a datagram where the socket's last one for the VIP went; false where there was
@@ -227,7 +258,7 @@ static __always_inline int sends(struct bpf_sock_addr *ctx, bool ipv6)
 	socket = socket_of(bpf_get_socket_cookie(ctx));
 	if (socket && goes_on_to(ctx, ipv6, generation, socket, &packet))
 		return PROCEED;
-	return serve(ctx, ipv6, generation, service, &packet, PEER_SENT);
+	return serve(ctx, ipv6, generation, socket, service, &packet, PEER_SENT);
 }
 
 /* told shows a program the VIP where it would see the backend that its socket got for it. */

@@ -8,23 +8,9 @@
 #include "../flow/load.h"
 #include "../parse.h"
 
-static const struct local_socket no_socket = {};
-
 static __always_inline struct local_socket *socket_of(__u64 cookie)
 {
 	return bpf_map_lookup_elem(&local_sockets, &cookie);
-}
-
-/* make_socket brings a socket's entry; NULL where there is no room. */
-static __always_inline struct local_socket *make_socket(__u64 cookie)
-{
-	struct local_socket *socket = socket_of(cookie);
-
-	if (socket)
-		return socket;
-	/* Another thread may have been first. */
-	bpf_map_update_elem(&local_sockets, &cookie, &no_socket, BPF_NOEXIST);
-	return socket_of(cookie);
 }
 
 static __always_inline __u32 peer_state(const struct local_peer *peer)
@@ -53,7 +39,7 @@ static __always_inline void uncount(struct local_peer *peer)
 	__u32 service = *(volatile __u32 *)&peer->service;
 	__u32 backend = *(volatile __u32 *)&peer->backend;
 
-	if (__sync_lock_test_and_set(&peer->counted, 0))
+	if (*(volatile __u32 *)&peer->counted && __sync_lock_test_and_set(&peer->counted, 0))
 		count_flow(service, backend, -1);
 }
 
