@@ -13,7 +13,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"time"
 )
 
 // largestPEM bounds a certificate's file, in bytes.
@@ -111,15 +110,4 @@ func matches(leaf *x509.Certificate, key any) bool {
 	}
 	public, ok := signer.Public().(interface{ Equal(crypto.PublicKey) bool })
 	return ok && public.Equal(leaf.PublicKey)
-}
-
-// trouble says what is wrong with the certificate's time; empty: nothing is.
-func (c *certificate) trouble(now time.Time) string {
-	switch {
-	case now.After(c.leaf.NotAfter):
-		return fmt.Sprintf("the certificate %s of %s expired at %s; renew it", c.path, c.leaf.Subject, c.leaf.NotAfter.UTC().Format(time.RFC3339))
-	case now.Before(c.leaf.NotBefore):
-		return fmt.Sprintf("the certificate %s of %s is valid from %s on only; see whether the clock is right", c.path, c.leaf.Subject, c.leaf.NotBefore.UTC().Format(time.RFC3339))
-	}
-	return ""
 }

@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -20,27 +19,26 @@ import (
 const judgeBound = time.Minute
 
 // judge has HAProxy check a configuration, which it reads from a directory of its own.
-func judge(ctx context.Context, path string, r *Rendering) error {
+func judge(ctx context.Context, d Desired, h Host, c *candidate) error {
 	dir, err := os.MkdirTemp("", "jeoul-proxy-")
 	if err != nil {
 		return fmt.Errorf("making a directory for HAProxy to check a configuration: %v", err)
 	}
 	defer os.RemoveAll(dir)
-	file := r.String()
-	for name, contents := range maps.All(r.Files) {
-		aside := filepath.Join(dir, filepath.Base(name))
-		if err := os.WriteFile(aside, []byte(contents), 0o600); err != nil {
-			return fmt.Errorf("writing what HAProxy is to check: %v", err)
-		}
-		file = strings.ReplaceAll(file, name, aside)
+	aside := *c
+	if aside.rendering, err = Render(d, Host{Dir: dir, Root: h.Root}); err != nil {
+		return err
+	}
+	if err := aside.extras(); err != nil {
+		return err
 	}
 	at := filepath.Join(dir, "haproxy.cfg")
-	if err := os.WriteFile(at, []byte(file), 0o600); err != nil {
+	if err := os.WriteFile(at, []byte(aside.rendering.String()), 0o600); err != nil {
 		return fmt.Errorf("writing what HAProxy is to check: %v", err)
 	}
 	ctx, cancel := context.WithTimeout(ctx, judgeBound)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, path, "-c", "-q", "-f", at)
+	cmd := exec.CommandContext(ctx, c.program.path, "-c", "-f", at)
 	cmd.Env = environment()
 	output, err := cmd.CombinedOutput()
 	var exit *exec.ExitError
@@ -50,9 +48,9 @@ func judge(ctx context.Context, path string, r *Rendering) error {
 	case ctx.Err() != nil:
 		return fmt.Errorf("having HAProxy check the configuration: %w", ctx.Err())
 	case !errors.As(err, &exit):
-		return fmt.Errorf("having %s check the configuration: %v", path, err)
+		return fmt.Errorf("having %s check the configuration: %v", c.program.path, err)
 	}
-	return r.refusal(at, string(output))
+	return aside.rendering.refusal(at, string(output))
 }
 
 // environment is what HAProxy gets of this process's: nothing that it would take for its own, or systemd's.

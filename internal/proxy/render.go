@@ -4,6 +4,8 @@ package proxy
 
 import (
 	"cmp"
+	"crypto/sha256"
+	"encoding/hex"
 	"fmt"
 	"path/filepath"
 	"slices"
@@ -37,19 +39,33 @@ type Host struct {
 }
 
 // The instance's files, in its directory.
-func (h Host) file() string             { return filepath.Join(h.Dir, "haproxy.cfg") }
-func (h Host) socket() string           { return filepath.Join(h.Dir, "haproxy.sock") }
-func (h Host) master() string           { return filepath.Join(h.Dir, "master.sock") }
-func (h Host) messages() string         { return filepath.Join(h.Dir, "messages") }
-func (h Host) root() string             { return filepath.Join(h.Dir, "root") }
-func (h Host) state() string            { return filepath.Join(h.Dir, "state.json") }
-func (h Host) abstract() string         { return "abns@jeoul" + strings.ReplaceAll(h.Dir, "/", "-") }
-func (h Host) extra(name string) string { return filepath.Join(h.Dir, name) }
+func (h Host) file() string     { return filepath.Join(h.Dir, "haproxy.cfg") }
+func (h Host) socket() string   { return filepath.Join(h.Dir, "haproxy.sock") }
+func (h Host) master() string   { return filepath.Join(h.Dir, "master.sock") }
+func (h Host) messages() string { return filepath.Join(h.Dir, "messages") }
+func (h Host) root() string     { return filepath.Join(h.Dir, "root") }
+func (h Host) state() string    { return filepath.Join(h.Dir, "state.json") }
+func (h Host) counts() string   { return filepath.Join(h.Dir, "counts.json") }
+
+// abstract is an address for workers, which see no files of the host.
+func (h Host) abstract() string { return "abns@jeoul" + strings.ReplaceAll(h.Dir, "/", "-") }
+
+// extra is a file beside the configuration, named by what is in it.
+func (h Host) extra(kind, contents string) string { return h.summed(kind, contents) }
+
+// certificate is the engine's own copy of a certificate's file. HAProxy reads certificates at each reload, and when
+// it starts after a crash: a file that is just being replaced, or was by one that is no good, must not keep it from that.
+func (h Host) certificate(path string) string { return h.summed("certificate", path) + ".pem" }
+
+func (h Host) summed(kind, text string) string {
+	sum := sha256.Sum256([]byte(text))
+	return filepath.Join(h.Dir, kind+"-"+hex.EncodeToString(sum[:8]))
+}
 
 // Render makes HAProxy's configuration of what is desired. It reads nothing but its arguments, and the same ones
 // make the same text. Its error names the service and the field: see FieldError.
 func Render(d Desired, h Host) (*Rendering, error) {
-	r := &Rendering{Files: map[string]string{}}
+	r := &Rendering{Files: map[string]string{}, Certificates: map[string]string{}, HardStop: cmp.Or(d.Engine.HardStop, lb.DefaultHardStop)}
 	services := slices.Clone(d.Services)
 	slices.SortFunc(services, func(a, b Service) int {
 		return cmp.Or(a.VIP.Compare(b.VIP), cmp.Compare(a.Port, b.Port))
@@ -61,12 +77,10 @@ func Render(d Desired, h Host) (*Rendering, error) {
 		renderPeers(r, h)
 	}
 	for i := range services {
-		if err := renderService(r, &services[i].Service, h); err != nil {
+		if err := renderService(r, &services[i].Service, h, logs(d.Engine)); err != nil {
 			return nil, err
 		}
 	}
-	slices.Sort(r.Certificates)
-	r.Certificates = slices.Compact(r.Certificates)
 	return r, nil
 }
 
@@ -91,13 +105,23 @@ func renderGlobal(r *Rendering, e lb.ProxyEngine, h Host) error {
 	if e.Connections > 0 {
 		t.add("connections", "maxconn", strconv.FormatUint(uint64(e.Connections), 10))
 	}
-	t.add("hard_stop", "hard-stop-after", milliseconds(cmp.Or(e.HardStop, lb.DefaultHardStop)))
+	t.add("hard_stop", "hard-stop-after", milliseconds(r.HardStop))
 	t.add("", "mworker-max-reloads", strconv.Itoa(oldWorkers))
 	t.add("", "ssl-default-bind-options", "ssl-min-ver", "TLSv1.2")
 	t.add("", "ssl-default-server-options", "ssl-min-ver", "TLSv1.2")
 	t.verbatim("global", e.Global, globalKeys)
 	r.block(t, "", nil, nil)
 	return t.err
+}
+
+// logs says whether the engine's lines name a log.
+func logs(e lb.ProxyEngine) bool {
+	for text := range strings.Lines(e.Global) {
+		if strings.HasPrefix(bare(text), "log ") {
+			return true
+		}
+	}
+	return false
 }
 
 // renderPeers has a worker tell the one that replaces it which client is at which backend. The address is abstract,
@@ -111,12 +135,12 @@ func renderPeers(r *Rendering, h Host) {
 }
 
 // renderService makes the sections of one.
-func renderService(r *Rendering, s *lb.Service, h Host) error {
+func renderService(r *Rendering, s *lb.Service, h Host, logged bool) error {
 	p := s.Proxy
 	if p == nil {
 		p = &lb.Proxy{}
 	}
-	c := &service{Service: s, p: p, http: p.Speaks == lb.SpeaksHTTP, name: serviceName(s.Key()), host: h, out: r}
+	c := &service{Service: s, p: p, http: p.Speaks == lb.SpeaksHTTP, name: serviceName(s.Key()), host: h, out: r, logs: logged}
 	if err := c.check(); err != nil {
 		return err
 	}
@@ -146,6 +170,8 @@ type service struct {
 	name string
 	host Host
 	out  *Rendering
+	// logs: HAProxy has somewhere to log to.
+	logs bool
 }
 
 func (c *service) routeName(i int) string { return c.name + routeOf + strconv.Itoa(i) }

@@ -20,8 +20,10 @@ func (c *service) backends(name, comment string, chosen []int) error {
 	t := &text{from: place{service: c.Key()}}
 	timeouts := c.p.Timeouts.WithDefaults(c.p.Speaks)
 	t.section("backends of "+comment, "backend", name)
-	c.mode(t)
-	t.add("", "log", "global")
+	t.add("proxy.speaks", "mode", c.mode())
+	if c.logs {
+		t.add("", "log", "global")
+	}
 	c.balance(t)
 	t.add("proxy.timeouts.connect", "timeout", "connect", milliseconds(timeouts.Connect))
 	t.add("proxy.timeouts.server", "timeout", "server", milliseconds(timeouts.Server))

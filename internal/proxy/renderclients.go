@@ -3,8 +3,6 @@
 package proxy
 
 import (
-	"crypto/sha256"
-	"encoding/hex"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -19,8 +17,11 @@ func (c *service) clients(t *text) {
 	timeouts := c.p.Timeouts.WithDefaults(c.p.Speaks)
 	t.section("service "+c.Name, "frontend", c.name+clientsOf)
 	c.bind(t)
-	c.mode(t)
-	t.add("", "log", "global")
+	t.add("proxy.speaks", "mode", c.mode())
+	if c.logs {
+		t.add("", "log", "global")
+		t.add("", "option", c.mode()+"log")
+	}
 	t.add("proxy.timeouts.client", "timeout", "client", milliseconds(timeouts.Client))
 	if c.http {
 		t.add("proxy.timeouts.request", "timeout", "http-request", milliseconds(timeouts.Request))
@@ -47,14 +48,12 @@ func (c *service) clients(t *text) {
 	t.add("backends", "default_backend", c.name+allOf)
 }
 
-func (c *service) mode(t *text) {
+// mode is what HAProxy calls what it understands of a connection.
+func (c *service) mode() string {
 	if c.http {
-		t.add("proxy.speaks", "mode", "http")
-		t.add("", "option", "httplog")
-	} else {
-		t.add("proxy.speaks", "mode", "tcp")
-		t.add("", "option", "tcplog")
+		return "http"
 	}
+	return "tcp"
 }
 
 // bind makes the line of the address, and of the certificates: the first of them is shown where SNI fits none.
@@ -77,8 +76,9 @@ func (c *service) bind(t *text) {
 			if !strings.HasPrefix(path, "/") {
 				t.fail(fmt.Sprintf("proxy.certificates[%d]", i), fmt.Errorf("%q: %w by a relative path; write an absolute one", path, ErrCertificate))
 			}
-			words = append(words, "crt", path)
-			c.out.Certificates = append(c.out.Certificates, path)
+			copied := c.host.certificate(path)
+			words = append(words, "crt", copied)
+			c.out.Certificates[copied] = path
 		}
 		if c.http && c.p.NoHTTP2 {
 			words = append(words, "alpn", "http/1.1")
@@ -104,8 +104,7 @@ func (c *service) listed(t *text) {
 	}
 	slices.Sort(list)
 	contents := strings.Join(list, "")
-	sum := sha256.Sum256([]byte(contents))
-	path := c.host.extra("clients-" + hex.EncodeToString(sum[:8]) + ".map")
+	path := c.host.extra("clients", contents)
 	c.out.Files[path] = contents
 	rest := "allow"
 	if len(c.Allow) > 0 {

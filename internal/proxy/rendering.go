@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/jeoul/jeoul/internal/lb"
 )
@@ -19,8 +20,10 @@ type Rendering struct {
 	// Files are what the lines name beside the configuration: contents by path, which says what is in them, so
 	// that an old configuration has its own still.
 	Files map[string]string `json:"files,omitempty"`
-	// Certificates are the paths of those that clients are shown.
-	Certificates []string `json:"certificates,omitempty"`
+	// Certificates are those that clients are shown: the paths in the configuration, by those of the engine's copies.
+	Certificates map[string]string `json:"certificates,omitempty"`
+	// HardStop is how long a process that is replaced keeps its connections.
+	HardStop time.Duration `json:"hard_stop_ns"`
 
 	from [][]place
 }
@@ -114,16 +117,6 @@ func (r *Rendering) block(t *text, pool string, servers []Server, serversFrom []
 		b.Lines, from = append(b.Lines, l.text), append(from, l.from)
 	}
 	r.Blocks, r.from = append(r.Blocks, b), append(r.from, append(from, serversFrom...))
-}
-
-// pool returns a section "backend" by its name.
-func (r *Rendering) pool(name string) *Block {
-	for i := range r.Blocks {
-		if r.Blocks[i].Pool == name && name != "" {
-			return &r.Blocks[i]
-		}
-	}
-	return nil
 }
 
 // endpoint returns the name of an address and port: one that HAProxy takes, and that the counts are told by.

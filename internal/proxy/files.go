@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package proxy
+
+import (
+	"crypto/sha256"
+	"os"
+	"syscall"
+	"time"
+)
+
+// Files remember what files were, and tell which have changed. They are not safe for concurrent use.
+type Files struct {
+	known map[string]fileState
+}
+
+// fileState is a file as it was seen.
+type fileState struct {
+	changed time.Time
+	inode   uint64
+	size    int64
+	sum     [sha256.Size]byte
+}
+
+// Changed returns those of the paths whose contents are others than at the last call that had the path; a path that is
+// new to it has not changed. One that cannot be read has not changed either: it is about to be replaced, or its use says
+// what is wrong. A file is read only where its time, size or inode is another.
+func (f *Files) Changed(paths []string) (changed []string) {
+	known := make(map[string]fileState, len(paths))
+	for _, path := range paths {
+		was, had := f.known[path]
+		now, ok := look(path, was)
+		if !ok {
+			now = was
+		}
+		if ok && had && now.sum != was.sum {
+			changed = append(changed, path)
+		}
+		if ok || had {
+			known[path] = now
+		}
+	}
+	f.known = known
+	return changed
+}
+
+// look returns what a file is, where was is what it was last.
+func look(path string, was fileState) (fileState, bool) {
+	info, err := os.Stat(path)
+	if err != nil || !info.Mode().IsRegular() {
+		return fileState{}, false
+	}
+	now := fileState{changed: info.ModTime(), size: info.Size()}
+	if stat, ok := info.Sys().(*syscall.Stat_t); ok {
+		now.inode = stat.Ino
+	}
+	if now.changed.Equal(was.changed) && now.inode == was.inode && now.size == was.size {
+		return was, true
+	}
+	contents, err := readBounded(path)
+	if err != nil {
+		return fileState{}, false
+	}
+	now.sum = sha256.Sum256(contents)
+	return now, true
+}

@@ -1,0 +1,131 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package proxy
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/jeoul/jeoul/internal/journal"
+	"github.com/jeoul/jeoul/internal/proxy/process"
+)
+
+// kept is what is known of a running HAProxy, and kept for the process that follows this one.
+type kept struct {
+	Master  process.ID `json:"master"`
+	Began   time.Time  `json:"began"`
+	Program string     `json:"program"`
+	Version string     `json:"version"`
+	// Workers are the processes that the master has made: those that it leaves when it is killed must be ended.
+	Workers []process.ID `json:"workers,omitempty"`
+	// Rendering is what HAProxy has, if Whole; where a change was not finished, the next one must not build on it.
+	Rendering *Rendering `json:"rendering"`
+	Whole     bool       `json:"whole"`
+	// Served are the certificates that it has in memory, by the paths in the configuration.
+	Served map[string]served `json:"served,omitempty"`
+	// Left are servers that the rendering has no more, and that have connections still.
+	Left map[string]Server `json:"left,omitempty"`
+}
+
+// served is a certificate that clients are shown.
+type served struct {
+	Sum     string    `json:"sum"`
+	Subject string    `json:"subject"`
+	Before  time.Time `json:"not_before"`
+	After   time.Time `json:"not_after"`
+}
+
+// save keeps what is known.
+func (e *engine) save() error {
+	contents, err := json.Marshal(e.kept)
+	if err != nil {
+		return fmt.Errorf("keeping what HAProxy runs with: %v", err)
+	}
+	if err := journal.Replace(e.host.state(), contents, 0o600); err != nil {
+		return fmt.Errorf("keeping what HAProxy runs with: %v", err)
+	}
+	return nil
+}
+
+// load returns what was kept, or nil if nothing was.
+func (h Host) load() (*kept, error) {
+	contents, err := os.ReadFile(h.state())
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	var k kept
+	if err == nil {
+		err = json.Unmarshal(contents, &k)
+	}
+	if err == nil && k.Rendering == nil {
+		err = errors.New("it has no configuration")
+	}
+	if err != nil {
+		return nil, fmt.Errorf("reading what HAProxy was started with from %s: %v", h.state(), err)
+	}
+	return &k, nil
+}
+
+// write writes the files of a candidate, HAProxy's configuration last.
+func (e *engine) write(c *candidate) error {
+	for _, dir := range []string{e.host.Dir, e.host.root()} {
+		if err := os.MkdirAll(dir, 0o700); err != nil {
+			return fmt.Errorf("making the directory of the proxy engine: %v", err)
+		}
+	}
+	// Workers are another user in this one, and find nothing in it.
+	if err := os.Chmod(e.host.root(), 0o755); err != nil {
+		return fmt.Errorf("making the directory of the proxy engine: %v", err)
+	}
+	if err := c.extras(); err != nil {
+		return err
+	}
+	return e.writeFile(c.rendering)
+}
+
+// writeFile writes HAProxy's configuration.
+func (e *engine) writeFile(r *Rendering) error {
+	if err := journal.Replace(e.host.file(), []byte(r.String()), 0o600); err != nil {
+		return fmt.Errorf("writing HAProxy's configuration: %v", err)
+	}
+	return nil
+}
+
+// extras writes what the configuration names.
+func (c *candidate) extras() error {
+	for path, contents := range c.rendering.Files {
+		if err := journal.Replace(path, []byte(contents), 0o600); err != nil {
+			return fmt.Errorf("writing a file of HAProxy's configuration: %v", err)
+		}
+	}
+	for path, original := range c.rendering.Certificates {
+		if err := journal.Replace(path, c.certificates[original].pem, 0o600); err != nil {
+			return fmt.Errorf("writing HAProxy's copy of the certificate %s: %v", original, err)
+		}
+	}
+	return nil
+}
+
+// tidy removes files that no configuration names any more.
+func (e *engine) tidy() {
+	found, err := os.ReadDir(e.host.Dir)
+	if err != nil {
+		return
+	}
+	for _, f := range found {
+		path := filepath.Join(e.host.Dir, f.Name())
+		extra := slices.ContainsFunc([]string{"clients-", "certificate-"}, func(p string) bool { return strings.HasPrefix(f.Name(), p) })
+		_, file := e.kept.Rendering.Files[path]
+		_, certificate := e.kept.Rendering.Certificates[path]
+		if extra && !file && !certificate {
+			os.Remove(path)
+		}
+	}
+}

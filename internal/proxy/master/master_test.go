@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package master_test
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/jeoul/jeoul/internal/proxy/master"
+)
+
+const processes = `#<PID>          <type>          <reloads>       <uptime>        <version>
+1162            master          5 [failed: 1]   0d00h02m07s     2.6.12-1+deb12u4
+# workers
+1271            worker          1               0d00h00m00s     2.6.12-1+deb12u4
+# old workers
+1233            worker          3               0d00h00m43s     2.6.12-1+deb12u4
+# programs
+1244            foo             0               0d00h00m00s     -
+
+`
+
+func TestParseProcesses(t *testing.T) {
+	t.Parallel()
+	got, err := master.ParseProcesses(processes)
+	want := master.Processes{Master: 1162, Reloads: 5, Failed: 1, Workers: []int{1271}, Old: []int{1233}}
+	if diff := cmp.Diff(want, got); err != nil || diff != "" {
+		t.Errorf("%v (- want, + got):\n%s", err, diff)
+	}
+	for _, bad := range []string{"", "# workers\n1 worker 1", "x master 1", "1 master x", "-1 master 1"} {
+		if _, err := master.ParseProcesses(bad); !errors.Is(err, master.ErrAnswer) {
+			t.Errorf("%q: %v", bad, err)
+		}
+	}
+}
+
+const statistics = "# pxname,svname,qcur,scur,conn_tot,desc,\n" +
+	"a.clients,FRONTEND,,2,7,\"with, a comma\",\na.all,10.0.0.1_80,1,0,,,\n\n"
+
+func TestParseStatistics(t *testing.T) {
+	t.Parallel()
+	got, err := master.ParseStatistics(statistics)
+	want := master.Statistics{
+		{Section: "a.clients", Server: "FRONTEND"}: {"scur": 2, "conn_tot": 7},
+		{Section: "a.all", Server: "10.0.0.1_80"}:  {"qcur": 1, "scur": 0},
+	}
+	if diff := cmp.Diff(want, got); err != nil || diff != "" {
+		t.Errorf("%v (- want, + got):\n%s", err, diff)
+	}
+	for _, bad := range []string{"", "Unknown command", "# ", "# svname,pxname\n"} {
+		if _, err := master.ParseStatistics(bad); !errors.Is(err, master.ErrAnswer) {
+			t.Errorf("%q: %v", bad, err)
+		}
+	}
+}
+
+func FuzzParseProcesses(f *testing.F) {
+	f.Add(processes)
+	f.Fuzz(func(t *testing.T, answer string) {
+		p, err := master.ParseProcesses(answer)
+		if (err == nil) != (p.Master > 0) {
+			t.Errorf("%+v, %v", p, err)
+		}
+	})
+}
+
+func FuzzParseStatistics(f *testing.F) {
+	f.Add(statistics)
+	f.Fuzz(func(t *testing.T, answer string) {
+		if all, err := master.ParseStatistics(answer); (all == nil) != (err != nil) {
+			t.Errorf("%v, %v", all, err)
+		}
+	})
+}
