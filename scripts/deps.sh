@@ -31,6 +31,8 @@ needs() {
 		/usr/lib/nginx/modules/ngx_stream_module.so libnginx-mod-stream nginx as a balancer for TCP
 		iptables                            iptables        the kernel's NAT as a balancer
 		nft                                 nftables        the kernel's NAT by maps as a balancer
+		keepalived                          keepalived      checks for the kernel's IPVS; judges imports and exports in tests
+		ipvsadm                             ipvsadm         judges exports in tests
 		curl                                curl            a client in tests
 		ssh                                 openssh-client  reaches the machines of an inventory
 		sshd                                openssh-server  the machines in tests
@@ -46,7 +48,6 @@ needs() {
 vm_needs() {
 	cat <<-'END'
 		qemu-system-x86_64                  qemu-system-x86 runs the virtual machine
-		keepalived                          keepalived      health checks for the kernel's IPVS
 		busybox                             busybox-static  loads its kernel's modules
 		xz                                  xz-utils        unpacks its kernel's modules
 		/usr/share/keyrings/debian-archive-keyring.gpg debian-archive-keyring checks its kernel

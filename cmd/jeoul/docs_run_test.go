@@ -52,6 +52,7 @@ var trials = map[string]trial{
 	"jeoul diff":               {test: "testdata/root/overtcp.txtar"},
 	"jeoul doctor":             {test: "testdata/script/doctor.txtar"},
 	"jeoul events":             {test: "testdata/root/overtcp.txtar"},
+	"jeoul export":             {test: "testdata/script/export.txtar"},
 	"jeoul get backends":       {test: "testdata/root/overtcp.txtar"},
 	"jeoul get checks":         {test: "testdata/root/overtcp.txtar"},
 	"jeoul get events":         {test: "testdata/root/overtcp.txtar"},
@@ -73,7 +74,10 @@ var trials = map[string]trial{
 	"jeoul wire":               {test: "testdata/root/wire.txtar"},
 
 	"curl":                    {test: "testdata/root/balance.txtar"},
+	"haproxy":                 {test: "internal/exporter/programs_test.go"},
+	"ipvsadm-restore":         {test: "internal/exporter/programs_test.go"},
 	"ipvsadm-save":            {reason: notOurs},
+	"keepalived":              {test: "internal/exporter/programs_test.go"},
 	"kill":                    {test: "testdata/root/balance.txtar"},
 	"ip":                      {test: "testdata/root/balance.txtar"},
 	"dpkg":                    {test: "scripts/packages/guest.sh"},

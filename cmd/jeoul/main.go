@@ -19,6 +19,7 @@ import (
 	"github.com/alecthomas/kong"
 
 	"github.com/jeoul/jeoul/internal/config"
+	"github.com/jeoul/jeoul/internal/exporter"
 	"github.com/jeoul/jeoul/internal/importer"
 	"github.com/jeoul/jeoul/internal/lb"
 	"github.com/jeoul/jeoul/internal/manpage"
@@ -44,6 +45,7 @@ type commands struct {
 	Trace      traceCmd      `cmd:"" help:"Ask a running balancer why a packet goes where it goes, or follow real ones."`
 	Config     configCmd     `cmd:"" help:"Explain the keys of a configuration, and write one anew."`
 	Import     importCmd     `cmd:"" help:"Make a configuration of what another balancer is configured by, and say what could not be carried over."`
+	Export     exportCmd     `cmd:"" help:"Write what another balancer is configured by from a configuration, and say what it cannot express."`
 	Doctor     doctorCmd     `cmd:"" help:"Look at this host while traffic runs, and say where packets are lost, why, and what cures it."`
 	Try        tryCmd        `cmd:"" help:"Try a balancer on this machine: with three web servers and a client, in network namespaces, and nothing stays behind."`
 	Bench      benchCmd      `cmd:"" help:"Weigh load balancers."`
@@ -114,7 +116,8 @@ func newParser(ctx context.Context, stdout, stderr io.Writer, options ...kong.Op
 		kong.Description("Jeoul balances services by direct server return in eBPF, and weighs load balancers."),
 		kong.Writers(stdout, stderr),
 		kong.Vars{"tuneState": tune.StateDir, "socket": config.DefaultSocket, "storeDir": sources.DefaultDir, "backendStates": enumeration(lb.BackendStates),
-			"flowStates": enumeration(lb.FlowStates), "dialects": strings.Join(importer.Dialects(), ","), "modes": enumeration(lb.Modes), "flowLimit": strconv.Itoa(ops.DefaultFlows), "mostFlows": strconv.Itoa(ops.MaxFlows)},
+			"flowStates": enumeration(lb.FlowStates), "dialects": strings.Join(importer.Dialects(), ","), "exports": strings.Join(exporter.Dialects(), ","),
+			"modes": enumeration(lb.Modes), "flowLimit": strconv.Itoa(ops.DefaultFlows), "mostFlows": strconv.Itoa(ops.MaxFlows)},
 		kong.BindTo(ctx, (*context.Context)(nil)),
 		kong.ConfigureHelp(kong.HelpOptions{Compact: true}),
 	)...)

@@ -156,6 +156,12 @@ func (c *Config) At(field, format string, args ...any) yamlfile.Problem {
 	return c.file.At(field, format, args...)
 }
 
+// Written says whether the file has a field.
+func (c *Config) Written(field string) bool { return c.file.Written(field) }
+
+// Leaves returns the fields that the file has and that hold no other, in the order of their lines.
+func (c *Config) Leaves() []string { return c.file.Leaves() }
+
 // New returns what a file that says nothing stands for: a configuration without
 // interfaces and services, for a program to fill in and Write.
 func New() *Config {

@@ -15,6 +15,7 @@ import (
 	"github.com/jeoul/jeoul/internal/importer/keepalived"
 	"github.com/jeoul/jeoul/internal/importer/netfilter"
 	"github.com/jeoul/jeoul/internal/importer/nginx"
+	"github.com/jeoul/jeoul/internal/remark"
 )
 
 // Result is what an input has become.
@@ -23,9 +24,9 @@ type Result struct {
 	// over.
 	Text []byte
 	// Remarks are on the lines that were not carried over as they stand, in their order.
-	Remarks []draft.Remark
+	Remarks []remark.Remark
 	// Carried are the lines that are in the configuration, some of them with a remark.
-	Carried []draft.At
+	Carried []remark.At
 	// Services is how many were carried over, and Left how many remarks are on what was left out.
 	Services, Left int
 }
@@ -69,8 +70,8 @@ func Import(name string, file draft.File, options draft.Options) (*Result, error
 	}
 	d.Account(dialects[i].comments)
 	text, err := d.Finish()
-	slices.SortStableFunc(d.Remarks, func(a, b draft.Remark) int {
+	slices.SortStableFunc(d.Remarks, func(a, b remark.Remark) int {
 		return cmp.Or(cmp.Compare(a.At.File, b.At.File), cmp.Compare(a.At.Line, b.At.Line))
 	})
-	return &Result{text, d.Remarks, d.Carried(), len(d.Services), d.Count(draft.Left)}, err
+	return &Result{text, d.Remarks, d.Carried(), len(d.Services), d.Count(remark.Left)}, err
 }

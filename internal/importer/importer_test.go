@@ -19,6 +19,7 @@ import (
 	"github.com/jeoul/jeoul/internal/config"
 	"github.com/jeoul/jeoul/internal/importer/draft"
 	"github.com/jeoul/jeoul/internal/lb"
+	"github.com/jeoul/jeoul/internal/remark"
 )
 
 var update = flag.Bool("update", false, "write the golden files anew")
@@ -166,7 +167,7 @@ func (c testcase) compare(t *testing.T, result *Result) {
 // spoken of it.
 func (c testcase) checkLines(t *testing.T, result *Result) {
 	t.Helper()
-	spoken := map[draft.At]bool{}
+	spoken := map[remark.At]bool{}
 	for _, at := range result.Carried {
 		spoken[at] = true
 	}
@@ -184,7 +185,7 @@ func (c testcase) checkLines(t *testing.T, result *Result) {
 		n := 0
 		for text := range strings.Lines(string(f.Data)) {
 			n++
-			at := draft.At{File: f.Name, Line: n}
+			at := remark.At{File: f.Name, Line: n}
 			if !(draft.Line{At: at, Text: text}).Blank(dialects[i].comments) && !spoken[at] {
 				t.Errorf("%s: neither carried over nor remarked: %s", at, text)
 			}

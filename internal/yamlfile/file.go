@@ -3,7 +3,9 @@
 package yamlfile
 
 import (
+	"cmp"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -58,6 +60,24 @@ func (f *File) AnyBad() bool { return len(f.bad) > 0 }
 func (f *File) Written(field string) bool {
 	_, written := f.lines[field]
 	return written
+}
+
+// Leaves returns the fields that the file has and that hold no other, in the order of their lines.
+func (f *File) Leaves() []string {
+	holds := map[string]bool{}
+	for field := range f.lines {
+		if field != "" {
+			holds[field[:max(strings.LastIndexAny(field, ".["), 0)]] = true
+		}
+	}
+	var leaves []string
+	for field := range f.lines {
+		if !holds[field] {
+			leaves = append(leaves, field)
+		}
+	}
+	slices.SortFunc(leaves, func(a, b string) int { return cmp.Or(cmp.Compare(f.lines[a], f.lines[b]), cmp.Compare(a, b)) })
+	return leaves
 }
 
 // Line returns the line, from 1, of a field or of its nearest written parent; 0 where

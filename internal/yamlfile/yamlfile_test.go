@@ -3,6 +3,7 @@
 package yamlfile
 
 import (
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -71,6 +72,9 @@ func TestLines(t *testing.T) {
 		if got := f.Line(field); got != want {
 			t.Errorf("%s is on line %d, want %d", field, got, want)
 		}
+	}
+	if got, want := f.Leaves(), []string{"name", "lines[0]", "lines[1]", "inner.name"}; !slices.Equal(got, want) {
+		t.Errorf("leaves %q, want %q", got, want)
 	}
 	if !f.Written("inner.name") || f.Written("inner.other") || f.AnyBad() {
 		t.Error("what is written, or bad, is not known")

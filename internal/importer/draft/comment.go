@@ -8,15 +8,17 @@ import (
 	"slices"
 
 	"go.yaml.in/yaml/v3"
+
+	"github.com/jeoul/jeoul/internal/remark"
 )
 
 // heading is the comment on the file.
 func (d *Draft) heading() string {
-	text := fmt.Sprintf("Made of %s by `jeoul import %s`.", printable(d.Input), d.Dialect)
+	text := fmt.Sprintf("Made of %s by `jeoul import %s`.", remark.Printable(d.Input), d.Dialect)
 	if len(d.Interfaces)+len(d.interfaces) == 0 {
 		text += " It names no interface: write the one that packets arrive on in place of " + UnknownInterface + "."
 	}
-	if left := d.Count(Left); left > 0 {
+	if left := d.Count(remark.Left); left > 0 {
 		text += fmt.Sprintf(" Left out, as the command says of each: %d.", left)
 	}
 	return text
@@ -26,13 +28,13 @@ func (d *Draft) heading() string {
 func (d *Draft) comments() []string {
 	texts := make([]string, len(d.Services))
 	for i, s := range d.Services {
-		texts[i] = fmt.Sprintf("%s, %s: %s", printable(s.At.String()), d.Dialect, d.Text(s.At))
+		texts[i] = fmt.Sprintf("%s, %s: %s", remark.Printable(s.At.String()), d.Dialect, d.Text(s.At))
 	}
 	return texts
 }
 
 // Count returns how many remarks of a kind there are.
-func (d *Draft) Count(kind Kind) int {
+func (d *Draft) Count(kind remark.Kind) int {
 	n := 0
 	for _, r := range d.Remarks {
 		if r.Kind == kind {

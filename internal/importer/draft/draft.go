@@ -10,11 +10,10 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
-	"strings"
 	"time"
-	"unicode"
 
 	"github.com/jeoul/jeoul/internal/lb"
+	"github.com/jeoul/jeoul/internal/remark"
 )
 
 // ErrNothing says that no service of the input can be carried over; the remarks say why.
@@ -45,51 +44,16 @@ type File struct {
 	Data []byte
 }
 
-// At is a line of an input, from 1.
-type At struct {
-	File string
-	Line int
-}
-
-// String returns "file:line".
-func (a At) String() string { return fmt.Sprintf("%s:%d", a.File, a.Line) }
-
-// Kind is what has become of a line that was not carried over as it stands.
-type Kind string
-
-// The kinds.
-const (
-	// Left is not in the configuration, and what the line does is not done.
-	Left Kind = "left out"
-	// Approximated is in the configuration, and does not do quite the same.
-	Approximated Kind = "approximated"
-	// Needless has no counterpart, and needs none.
-	Needless Kind = "not needed"
-)
-
-// Remark is what a person is told of a line.
-type Remark struct {
-	At   At
-	Kind Kind
-	// Text is the line, shortened.
-	Text string
-	// Why says why, and what to do.
-	Why string
-}
-
-// String returns "file:line: kind: `line`: why".
-func (r Remark) String() string { return fmt.Sprintf("%s: %s: `%s`: %s", r.At, r.Kind, r.Text, r.Why) }
-
 // Service is one that is being read.
 type Service struct {
 	lb.Service
 	// At is where it begins, and Backends[i] stands at BackendAt[i].
-	At        At
-	BackendAt []At
+	At        remark.At
+	BackendAt []remark.At
 }
 
 // Add appends a backend that stands at a line.
-func (s *Service) Add(at At, b lb.Backend) {
+func (s *Service) Add(at remark.At, b lb.Backend) {
 	s.Backends, s.BackendAt = append(s.Backends, b), append(s.BackendAt, at)
 }
 
@@ -100,27 +64,27 @@ type Draft struct {
 	Dialect, Input string
 	Services       []*Service
 	Timeouts       lb.Timeouts
-	Remarks        []Remark
+	Remarks        []remark.Remark
 
 	// interfaces are those that the input names, and sources the addresses that it sends from.
 	interfaces []string
 	sources    []source
 	lines      []Line
-	texts      map[At]string
+	texts      map[remark.At]string
 	// carried are the lines that readers have taken, and remarked those that have a remark.
-	carried, remarked map[At]bool
-	made              map[Remark]bool
+	carried, remarked map[remark.At]bool
+	made              map[remark.Remark]bool
 	// dropped are services that were left out after they had been read.
 	dropped []*Service
 }
 
 // New returns an empty draft.
 func New(dialect, input string, options Options) *Draft {
-	return &Draft{Options: options, Dialect: dialect, Input: input, texts: map[At]string{}, carried: map[At]bool{}, remarked: map[At]bool{}, made: map[Remark]bool{}}
+	return &Draft{Options: options, Dialect: dialect, Input: input, texts: map[remark.At]string{}, carried: map[remark.At]bool{}, remarked: map[remark.At]bool{}, made: map[remark.Remark]bool{}}
 }
 
 // NewService adds a service of TCP, which begins at a line.
-func (d *Draft) NewService(at At) *Service {
+func (d *Draft) NewService(at remark.At) *Service {
 	s := &Service{At: at}
 	s.Protocol, s.Scheduler = lb.TCP, lb.Maglev
 	d.Services = append(d.Services, s)
@@ -129,44 +93,39 @@ func (d *Draft) NewService(at At) *Service {
 }
 
 // Carry notes that lines are in the configuration.
-func (d *Draft) Carry(lines ...At) {
+func (d *Draft) Carry(lines ...remark.At) {
 	for _, at := range lines {
 		d.carried[at] = true
 	}
 }
 
 // Left notes that a line is left out, and why, and what to do.
-func (d *Draft) Left(at At, format string, args ...any) { d.remark(at, Left, format, args...) }
+func (d *Draft) Left(at remark.At, format string, args ...any) {
+	d.remark(at, remark.Left, format, args...)
+}
 
 // Approximate notes that what the configuration has of a line is not quite the same.
-func (d *Draft) Approximate(at At, format string, args ...any) {
-	d.remark(at, Approximated, format, args...)
+func (d *Draft) Approximate(at remark.At, format string, args ...any) {
+	d.remark(at, remark.Approximated, format, args...)
 }
 
 // Needless notes that a line has no counterpart and needs none.
-func (d *Draft) Needless(at At, format string, args ...any) { d.remark(at, Needless, format, args...) }
+func (d *Draft) Needless(at remark.At, format string, args ...any) {
+	d.remark(at, remark.Needless, format, args...)
+}
 
-func (d *Draft) remark(at At, kind Kind, format string, args ...any) {
+func (d *Draft) remark(at remark.At, kind remark.Kind, format string, args ...any) {
 	d.remarked[at] = true
-	r := Remark{at, kind, d.Text(at), fmt.Sprintf(format, args...)}
+	r := remark.Remark{At: at, Kind: kind, Text: d.Text(at), Why: fmt.Sprintf(format, args...)}
 	if !d.made[r] { // a line may be read for each of several services
 		d.made[r] = true
 		d.Remarks = append(d.Remarks, r)
 	}
 }
 
-// longestText bounds what is shown of a line, in characters.
-const longestText = 100
-
 // Text returns a line of the input, shortened, and without what a terminal or a comment would take
 // for something else.
-func (d *Draft) Text(at At) string {
-	text := []rune(printable(strings.Join(strings.Fields(d.texts[at]), " ")))
-	if len(text) > longestText {
-		return string(text[:longestText-1]) + "…"
-	}
-	return string(text)
-}
+func (d *Draft) Text(at remark.At) string { return remark.Shorten(d.texts[at]) }
 
 // Arrives notes an interface that the input takes packets on.
 func (d *Draft) Arrives(name string) { d.interfaces = appendNew(d.interfaces, name) }
@@ -174,11 +133,11 @@ func (d *Draft) Arrives(name string) { d.interfaces = appendNew(d.interfaces, na
 // source is an address that the input sends from, and where it stands.
 type source struct {
 	addr netip.Addr
-	at   At
+	at   remark.At
 }
 
 // SendsFrom notes an address of the balancer that the input sends from.
-func (d *Draft) SendsFrom(at At, addr netip.Addr) {
+func (d *Draft) SendsFrom(at remark.At, addr netip.Addr) {
 	if !slices.ContainsFunc(d.sources, func(s source) bool { return s.addr == addr }) {
 		d.sources = append(d.sources, source{addr, at})
 	}
@@ -237,14 +196,4 @@ func SetTimes(c *lb.Check, interval, timeout time.Duration) {
 	if c.Fast >= c.Interval {
 		c.Fast = 0
 	}
-}
-
-// printable replaces characters that are not.
-func printable(text string) string {
-	return strings.Map(func(r rune) rune {
-		if unicode.IsPrint(r) {
-			return r
-		}
-		return unicode.ReplacementChar
-	}, text)
 }

@@ -15,6 +15,7 @@ import (
 
 	"github.com/jeoul/jeoul/internal/config"
 	"github.com/jeoul/jeoul/internal/lb"
+	"github.com/jeoul/jeoul/internal/remark"
 	"github.com/jeoul/jeoul/internal/yamlfile"
 )
 
@@ -272,7 +273,7 @@ func (d *Draft) drop(problems yamlfile.Problems) bool {
 // dropBackends leaves out the backends of service i that have problems.
 func (d *Draft) dropBackends(i int, s *Service, problems map[[2]int]string) {
 	var backends []lb.Backend
-	var lines []At
+	var lines []remark.At
 	for j, b := range s.Backends {
 		if why, bad := problems[[2]int{i, j}]; bad {
 			d.Left(s.BackendAt[j], "the backend %s would be refused: %s", b.Name, withoutPlace(why, d.Input))
@@ -294,9 +295,9 @@ func withoutPlace(message, input string) string {
 
 // disown remarks on the backends of services that were left out, unless another service has them.
 func (d *Draft) disown() {
-	kept := map[At]bool{}
+	kept := map[remark.At]bool{}
 	for _, s := range d.Services {
-		for _, at := range slices.Concat(s.BackendAt, []At{s.At}) {
+		for _, at := range slices.Concat(s.BackendAt, []remark.At{s.At}) {
 			kept[at] = true
 		}
 	}

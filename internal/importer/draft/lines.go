@@ -8,6 +8,8 @@ import (
 	"regexp"
 	"strings"
 	"unicode/utf8"
+
+	"github.com/jeoul/jeoul/internal/remark"
 )
 
 // MaxBytes bounds an input, with all that it includes.
@@ -18,7 +20,7 @@ const maxLine = 64 << 10
 
 // Line is a line of an input.
 type Line struct {
-	At   At
+	At   remark.At
 	Text string
 }
 
@@ -35,7 +37,7 @@ func (d *Draft) Lines(file File) ([]Line, error) {
 	data := bytes.TrimPrefix(file.Data, []byte("\xef\xbb\xbf"))
 	var lines []Line
 	for text := range bytes.Lines(data) {
-		at := At{file.Name, len(lines) + 1}
+		at := remark.At{File: file.Name, Line: len(lines) + 1}
 		text = bytes.TrimRight(text, "\r\n")
 		switch {
 		case bytes.IndexByte(text, 0) >= 0:
@@ -88,7 +90,7 @@ func (d *Draft) CheckDialect(lines []Line) error {
 }
 
 // anyMatches returns where the first line stands that matches, or nil.
-func anyMatches(lines []Line, pattern *regexp.Regexp) *At {
+func anyMatches(lines []Line, pattern *regexp.Regexp) *remark.At {
 	for _, line := range lines {
 		if pattern.MatchString(line.Text) {
 			return &line.At
@@ -108,8 +110,8 @@ func (d *Draft) Account(marks string) {
 }
 
 // Carried returns the lines that are in the configuration.
-func (d *Draft) Carried() []At {
-	var lines []At
+func (d *Draft) Carried() []remark.At {
+	var lines []remark.At
 	for _, line := range d.lines {
 		if d.carried[line.At] {
 			lines = append(lines, line.At)
@@ -119,4 +121,4 @@ func (d *Draft) Carried() []At {
 }
 
 // Spoken says whether a reader has spoken of a line.
-func (d *Draft) Spoken(at At) bool { return d.carried[at] || d.remarked[at] }
+func (d *Draft) Spoken(at remark.At) bool { return d.carried[at] || d.remarked[at] }

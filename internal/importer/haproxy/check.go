@@ -118,7 +118,7 @@ func (r *reader) send(c *check, l line) {
 		case "ver":
 			i++
 		case "hdr":
-			addHeader(&c.http, value(1), value(2))
+			addHeader(&c.http, value(1), strings.ReplaceAll(value(2), "%%", "%"))
 			i += 2
 		default:
 			r.Left(l.at, "Jeoul's check sends no %s", words[i])

@@ -8,13 +8,14 @@ import (
 	"strings"
 
 	"github.com/jeoul/jeoul/internal/importer/draft"
+	"github.com/jeoul/jeoul/internal/remark"
 )
 
 const needsProxy = "needs mode proxy, which Jeoul does not have yet; keep HAProxy in front of these backends"
 
 // line is a line of a section, in words; no says that it takes something back.
 type line struct {
-	at    draft.At
+	at    remark.At
 	words []string
 	no    bool
 }
@@ -30,7 +31,7 @@ func (l line) last() string { return l.words[len(l.words)-1] }
 // section is a part of the file: global, defaults, frontend, backend, listen, or another one.
 type section struct {
 	kind, name string
-	at         draft.At
+	at         remark.At
 	lines      []line
 	defaults   *section // nil: none stands before it
 	// carried says that a service is made of it, or goes by it.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -107,7 +108,10 @@ func (r *reader) service(s *section, l line, place netip.AddrPort, front, back s
 	r.schedule(service, back.balance)
 	service.Limits.Connections, service.Limits.Rate = uint32(front.maxconn), uint32(front.rate)
 	service.Limits.Burst = (service.Limits.Rate + 9) / 10
-	service.Persistence.Timeout = back.persistenceOf(r.target(s))
+	if service.Persistence.Timeout = back.persistenceOf(r.target(s)); service.Persistence.On() {
+		service.Persistence.Prefix = back.prefix.of(place.Addr().Is4())
+	}
+	service.MSS = r.segments(l)
 	service.Allow, service.Deny = draft.OfFamily(front.allow, place.Addr()), draft.OfFamily(front.deny, place.Addr())
 	if len(front.allow) > 0 && len(service.Allow) == 0 {
 		r.Left(l.at, "allows clients of the other family alone, so that no client is served")
@@ -118,9 +122,25 @@ func (r *reader) service(s *section, l line, place netip.AddrPort, front, back s
 	r.checks(service, back, servers)
 }
 
+// segments reads how large the segments of clients that connect there may be, 0 where it does not say.
+func (r *reader) segments(l line) uint16 {
+	i := slices.Index(l.words, "mss")
+	if i < 0 || i+1 == len(l.words) {
+		return 0
+	}
+	n, err := strconv.ParseUint(l.words[i+1], 10, 16)
+	if err != nil || n < 536 || n > 65495 {
+		r.Left(l.at, "mss %s is no number of bytes that Jeoul lowers an MSS to", l.words[i+1])
+		return 0
+	}
+	return uint16(n)
+}
+
 // persistenceOf is that of a stick table that the section's clients are kept by.
 func (set settings) persistenceOf(s *section) (timeout time.Duration) {
-	if slices.ContainsFunc(s.lines, func(l line) bool { return l.is("stick", "on", "src") }) {
+	if slices.ContainsFunc(s.lines, func(l line) bool {
+		return l.is("stick", "on") && len(l.words) == 3 && clientKey.MatchString(l.words[2])
+	}) {
 		return set.persistence
 	}
 	return 0

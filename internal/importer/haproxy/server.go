@@ -10,11 +10,12 @@ import (
 
 	"github.com/jeoul/jeoul/internal/importer/draft"
 	"github.com/jeoul/jeoul/internal/lb"
+	"github.com/jeoul/jeoul/internal/remark"
 )
 
 // server is a server of a section.
 type server struct {
-	at      draft.At
+	at      remark.At
 	name    string
 	address string
 	backend lb.Backend
@@ -125,6 +126,7 @@ func (s *server) value(word, value string) (known bool, err error) {
 		s.backend.Upper = uint32(n)
 	case word == "verify":
 		s.verify = value != "none"
+	case word == "ca-file" && value == "@system-ca": // as without
 	case word == "ca-file":
 		s.ca = value
 	case word == "check-sni":

@@ -4,7 +4,9 @@ package haproxy
 
 import (
 	"net/netip"
+	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -24,6 +26,7 @@ type settings struct {
 	server      []string
 	transparent bool
 	persistence time.Duration
+	prefix      clientBits
 	allBackups  bool
 	acls        map[string][]netip.Prefix
 	allow, deny []netip.Prefix
@@ -173,11 +176,38 @@ func (r *reader) stick(s *section, l line) {
 			}
 		}
 		r.Approximate(l.at, "becomes persistence where `stick on src` goes by it; what it counts, and its size, are not carried over")
-	case l.is("stick", "on", "src"):
+	case l.is("stick", "on") && len(l.words) == 3 && clientKey.MatchString(l.words[2]):
+		s.settings.prefix = clientPrefix(l.words[2])
 		r.Carry(l.at)
 	default:
 		r.Left(l.at, "Jeoul knows clients by their addresses alone: "+needsProxy)
 	}
+}
+
+// clientKey is the key of a stick table by which clients are known: their address, or its leading bits,
+// of which IPv6 has its own number.
+var clientKey = regexp.MustCompile(`^src(,ipmask\((\d{1,3})(,(\d{1,3}))?\))?$`)
+
+// clientPrefix returns the leading bits of the addresses of a key, 0 for all.
+func clientPrefix(key string) clientBits {
+	match := clientKey.FindStringSubmatch(key)
+	four, _ := strconv.Atoi(match[2])
+	six, _ := strconv.Atoi(match[4])
+	return clientBits{four, six}
+}
+
+// clientBits are the leading bits that tell clients apart, by family; 0: all.
+type clientBits struct{ four, six int }
+
+// of returns those of a family, 0 where no address of it has so many.
+func (b clientBits) of(four bool) uint8 {
+	switch {
+	case four && b.four <= 32:
+		return uint8(b.four)
+	case !four && b.six <= 128:
+		return uint8(b.six)
+	}
+	return 0
 }
 
 // options that say nothing to a balancer of connections, and those that cannot be had.

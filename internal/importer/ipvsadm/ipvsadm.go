@@ -12,6 +12,7 @@ import (
 	"github.com/google/shlex"
 
 	"github.com/jeoul/jeoul/internal/importer/draft"
+	"github.com/jeoul/jeoul/internal/remark"
 )
 
 // reader is one input.
@@ -28,7 +29,7 @@ type service struct {
 	spec string
 	// scheduler is IPVS's name, and flags are its flags.
 	scheduler, flags string
-	at               draft.At
+	at               remark.At
 	// places has where each backend is in the list.
 	places map[netip.AddrPort]int
 	// dropped says that a later command takes it back.
@@ -89,7 +90,7 @@ func command(words []string) []string {
 }
 
 // run does what a command does.
-func (r *reader) run(at draft.At, o options) {
+func (r *reader) run(at remark.At, o options) {
 	switch o.command {
 	case "A", "E":
 		r.setService(at, o)
@@ -119,7 +120,7 @@ func (r *reader) run(at draft.At, o options) {
 }
 
 // of returns the service that a command names, or leaves the command out.
-func (r *reader) of(at draft.At, o options) *service {
+func (r *reader) of(at remark.At, o options) *service {
 	s, known := r.services[o.kind+o.service]
 	switch {
 	case known:
@@ -135,7 +136,7 @@ func (r *reader) of(at draft.At, o options) *service {
 }
 
 // deleteServer takes a backend back.
-func (r *reader) deleteServer(at draft.At, o options) {
+func (r *reader) deleteServer(at remark.At, o options) {
 	s := r.of(at, o)
 	if s == nil {
 		return

@@ -8,6 +8,7 @@ import (
 
 	"github.com/jeoul/jeoul/internal/importer/draft"
 	"github.com/jeoul/jeoul/internal/lb"
+	"github.com/jeoul/jeoul/internal/remark"
 )
 
 // schedulers has what comes closest to each of IPVS's; why says what differs.
@@ -33,7 +34,7 @@ var schedulers = map[string]struct {
 
 // Schedule gives a service what comes closest to IPVS's scheduler of a name, with flags that say
 // whether ports are hashed, and puts its backends into the order that fo and ovf take. The line is where that stands.
-func Schedule(d *draft.Draft, s *draft.Service, at draft.At, name, flags string) {
+func Schedule(d *draft.Draft, s *draft.Service, at remark.At, name, flags string) {
 	own, known := schedulers[name]
 	if !known {
 		own.is, own.why = lb.WeightedLeastConnections, "Jeoul has no scheduler "+name+"; wlc, the default of IPVS, is in its place"

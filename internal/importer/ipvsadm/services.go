@@ -11,6 +11,7 @@ import (
 
 	"github.com/jeoul/jeoul/internal/importer/draft"
 	"github.com/jeoul/jeoul/internal/lb"
+	"github.com/jeoul/jeoul/internal/remark"
 )
 
 // What ipvsadm takes where a line does not say (ipvsadm(8)).
@@ -25,7 +26,7 @@ const (
 )
 
 // setService adds a service, or changes one.
-func (r *reader) setService(at draft.At, o options) {
+func (r *reader) setService(at remark.At, o options) {
 	switch o.kind {
 	case "f":
 		r.Left(at, "a service by firewall mark: which VIPs and ports it has only the rules know that set the mark; write a service for each, with one persistence.group where they shall share clients")
@@ -75,7 +76,7 @@ func (r *reader) place(s *service, o options) error {
 }
 
 // persist reads -p and -M.
-func (r *reader) persist(at draft.At, s *service, o options) {
+func (r *reader) persist(at remark.At, s *service, o options) {
 	s.Persistence = lb.Persistence{}
 	if o.engine != "" {
 		r.Left(at, "--pe %s: Jeoul knows clients by their addresses alone", o.engine)
@@ -118,7 +119,7 @@ func PrefixOf(text string) (uint8, error) {
 }
 
 // setServer adds a backend, or changes one.
-func (r *reader) setServer(at draft.At, o options) {
+func (r *reader) setServer(at remark.At, o options) {
 	s := r.of(at, o)
 	if s == nil {
 		return
@@ -193,7 +194,7 @@ func modeOf(o options) (mode lb.Mode, why string) {
 
 // bound reads a backend's weight and thresholds. IPVS has a full backend take new connections again
 // below three quarters of the upper threshold where there is no lower one.
-func (r *reader) bound(at draft.At, b *lb.Backend, o options) error {
+func (r *reader) bound(at remark.At, b *lb.Backend, o options) error {
 	if o.weight != "" {
 		weight, cut, err := draft.Number(o.weight, maxWeight)
 		if err != nil {
@@ -227,7 +228,7 @@ func (r *reader) bound(at draft.At, b *lb.Backend, o options) error {
 }
 
 // setTimeouts reads --set TCP TCPFIN UDP, in seconds; 0 leaves one as it is.
-func (r *reader) setTimeouts(at draft.At, o options) {
+func (r *reader) setTimeouts(at remark.At, o options) {
 	if len(o.values) != 3 {
 		r.Left(at, "--set has three timeouts")
 		return

@@ -5,6 +5,7 @@ package keepalived
 import (
 	"reflect"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -135,11 +136,33 @@ func (r *reader) checker(s *draft.Service, n *node, blocks []*node) []lb.Check {
 			return nil
 		}
 	case "UDP_CHECK":
-		c.UDP.Send = []byte(setting([]*node{n}, "payload"))
+		r.bytes(n, "payload", &c.UDP.Send)
+		r.bytes(n, "require_reply", &c.UDP.Expect)
 	case "MISC_CHECK":
 		return r.misc(n, c)
 	}
 	return []lb.Check{c}
+}
+
+// bytes reads a text of hexadecimal digits, in which words end bytes.
+func (r *reader) bytes(n *node, word string, into *[]byte) {
+	c := n.child(word)
+	if c == nil {
+		return
+	}
+	var all []byte
+	for _, digits := range c.words[1:] {
+		for pair := range slices.Chunk([]byte(digits), 2) {
+			b, err := strconv.ParseUint(string(pair), 16, 8)
+			if err != nil {
+				r.Left(c.at, "%q is no byte in hexadecimal digits", pair)
+				return
+			}
+			all = append(all, byte(b))
+		}
+	}
+	*into = all
+	r.Carry(c.at)
 }
 
 // portOf is a real server's port.
@@ -154,8 +177,9 @@ func portOf(s *draft.Service, server *node) uint16 {
 func (r *reader) remarkChecker(n *node) {
 	for _, c := range n.children {
 		switch c.word(0) {
-		case "connect_port", "connect_timeout", "retry", "delay_before_retry", "delay_loop", "url", "name", "type", "misc_path", "misc_timeout", "payload", "virtualhost":
+		case "connect_port", "connect_timeout", "retry", "delay_before_retry", "delay_loop", "url", "name", "type", "misc_path", "misc_timeout", "virtualhost":
 			r.Carry(c.at)
+		case "payload", "require_reply": // by bytes
 		case "warmup", "alpha", "fwmark", "log_all_failures", "enable_sni", "fast_recovery", "http_protocol":
 			r.needless(c, "the start of checks is spread anyhow, and a new backend is asked before it gets flows")
 		case "connect_ip", "host":

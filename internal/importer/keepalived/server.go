@@ -12,6 +12,7 @@ import (
 	"github.com/jeoul/jeoul/internal/importer/draft"
 	"github.com/jeoul/jeoul/internal/importer/ipvsadm"
 	"github.com/jeoul/jeoul/internal/lb"
+	"github.com/jeoul/jeoul/internal/remark"
 )
 
 // mostInRange bounds a range of addresses of a group.
@@ -22,7 +23,7 @@ var modes = map[string]lb.Mode{"NAT": lb.NAT, "DR": lb.L2DSR, "TUN": lb.IPIP}
 
 // place is where a virtual server is.
 type place struct {
-	at   draft.At
+	at   remark.At
 	vip  netip.Addr
 	port uint16
 }

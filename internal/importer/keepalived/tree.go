@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/jeoul/jeoul/internal/importer/draft"
+	"github.com/jeoul/jeoul/internal/remark"
 )
 
 // Bounds of what includes lead to.
@@ -19,7 +20,7 @@ const (
 
 // node is a statement, with the block that it opens.
 type node struct {
-	at       draft.At
+	at       remark.At
 	words    []string
 	children []*node
 }
@@ -120,7 +121,7 @@ func (p *parser) add(n *node) {
 }
 
 // brace opens or ends a block.
-func (p *parser) brace(at draft.At, brace string) error {
+func (p *parser) brace(at remark.At, brace string) error {
 	switch {
 	case brace == "}" && len(p.stack) == 1:
 		return fmt.Errorf("%s: a brace that ends no block", at)
@@ -137,7 +138,7 @@ func (p *parser) brace(at draft.At, brace string) error {
 }
 
 // include reads the files that a pattern names.
-func (p *parser) include(at draft.At, words []string) error {
+func (p *parser) include(at remark.At, words []string) error {
 	if len(words) < 2 || p.Include == nil {
 		p.Left(at, "the files that it names are not read from standard input; import the file by its name")
 		return nil

@@ -12,6 +12,7 @@ import (
 	"github.com/google/shlex"
 
 	"github.com/jeoul/jeoul/internal/importer/draft"
+	"github.com/jeoul/jeoul/internal/remark"
 )
 
 const keep = "keep it as it is"
@@ -121,7 +122,7 @@ func command(words []string, table string) ([]string, string, bool) {
 }
 
 // rule reads a rule, and puts it where the kernel would.
-func (r *reader) rule(at draft.At, words []string, table string, isCommand bool) {
+func (r *reader) rule(at remark.At, words []string, table string, isCommand bool) {
 	switch words[0] {
 	case "-A", "--append", "-I", "--insert":
 	case "-N", "-P", "-F", "-X", "-Z", "-L", "-S", "--new-chain", "--policy", "--flush", "--delete-chain", "--list":

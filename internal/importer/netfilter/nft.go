@@ -8,11 +8,12 @@ import (
 	"strings"
 
 	"github.com/jeoul/jeoul/internal/importer/draft"
+	"github.com/jeoul/jeoul/internal/remark"
 )
 
 // token is a word of nft's, a mark, or the end of a line.
 type token struct {
-	at   draft.At
+	at   remark.At
 	text string
 }
 
@@ -27,7 +28,7 @@ type ruleset struct {
 // namedMap is a map that rules name.
 type namedMap struct {
 	elements []token
-	lines    []draft.At
+	lines    []remark.At
 	used     bool
 }
 
@@ -237,7 +238,7 @@ func (s *ruleset) readTable(open token) error {
 
 // named notes a map or a set.
 func (s *ruleset) named(words, inner []token) {
-	m := &namedMap{lines: []draft.At{words[0].at}}
+	m := &namedMap{lines: []remark.At{words[0].at}}
 	for _, t := range inner {
 		if !slices.Contains(m.lines[max(0, len(m.lines)-1):], t.at) {
 			m.lines = append(m.lines, t.at)

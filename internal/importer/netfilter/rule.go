@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"github.com/jeoul/jeoul/internal/importer/draft"
+	"github.com/jeoul/jeoul/internal/remark"
 )
 
 // match is what a packet must have.
@@ -32,7 +33,7 @@ func (m match) key() string { return fmt.Sprint(m) }
 
 // rule is a rule of a chain.
 type rule struct {
-	at draft.At
+	at remark.At
 	match
 	// share of the packets that match is taken, where partly says so, else all of them; turns says that
 	// they are taken in turns.
@@ -54,7 +55,7 @@ var valued = []string{"-m", "--match", "--comment", "--tcp-flags", "-c", "--set-
 var bare = []string{"--persistent", "--random", "--random-fully", "--syn", "-f"}
 
 // parse reads a rule after its chain.
-func parse(at draft.At, words []string) (rule, error) {
+func parse(at remark.At, words []string) (rule, error) {
 	r := rule{at: at}
 	every, packet, probability, mode := "", "0", "", ""
 	for len(words) > 0 {

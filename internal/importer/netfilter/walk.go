@@ -5,7 +5,7 @@ package netfilter
 import (
 	"slices"
 
-	"github.com/jeoul/jeoul/internal/importer/draft"
+	"github.com/jeoul/jeoul/internal/remark"
 )
 
 // deepest and mostSteps bound the walk: the kernel refuses chains that lead in a circle, and a file
@@ -17,7 +17,7 @@ const (
 
 // entry is a destination that new connections get.
 type entry struct {
-	at      draft.At
+	at      remark.At
 	address string
 	share   float64
 }
@@ -25,17 +25,17 @@ type entry struct {
 // group has what packets of one match get.
 type group struct {
 	match
-	at      draft.At
+	at      remark.At
 	entries []entry
 	// turns and bySource say how the shares are taken.
 	turns, bySource bool
 	// through are the rules that led there.
-	through []draft.At
+	through []remark.At
 }
 
 // walk goes through a chain with packets of a match, of which the share mass comes, and returns
 // which share of them has got a destination there.
-func (r *reader) walk(chain string, m match, mass float64, depth int, through ...draft.At) float64 {
+func (r *reader) walk(chain string, m match, mass float64, depth int, through ...remark.At) float64 {
 	left := map[string]float64{}
 	taken := 0.0
 	for _, rule := range r.chains[chain] {
@@ -65,7 +65,7 @@ func (r *reader) walk(chain string, m match, mass float64, depth int, through ..
 }
 
 // apply does what a rule does with a share of packets, and returns which has gone by it.
-func (r *reader) apply(rule rule, m match, share float64, depth int, through []draft.At) float64 {
+func (r *reader) apply(rule rule, m match, share float64, depth int, through []remark.At) float64 {
 	_, isChain := r.chains[rule.target]
 	switch {
 	case rule.target == "DNAT":
@@ -101,7 +101,7 @@ func (r *reader) apply(rule rule, m match, share float64, depth int, through []d
 }
 
 // destine notes destinations for a share of the packets of a match.
-func (r *reader) destine(rule rule, m match, share float64, through []draft.At) {
+func (r *reader) destine(rule rule, m match, share float64, through []remark.At) {
 	key := m.key()
 	g := r.byKey[key]
 	if g == nil {

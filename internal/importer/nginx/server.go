@@ -11,6 +11,7 @@ import (
 
 	"github.com/jeoul/jeoul/internal/importer/draft"
 	"github.com/jeoul/jeoul/internal/lb"
+	"github.com/jeoul/jeoul/internal/remark"
 )
 
 // server makes the services of a server: one for each address and port that it listens on.
@@ -61,7 +62,7 @@ func (r *reader) target(n, stream *node) (*upstream, string) {
 	if err := r.place(&b, pass.word(1)); err != nil {
 		return nil, err.Error()
 	}
-	return &upstream{node: pass, scheduler: lb.WeightedRoundRobin, backends: []lb.Backend{b}, lines: []draft.At{pass.at}}, ""
+	return &upstream{node: pass, scheduler: lb.WeightedRoundRobin, backends: []lb.Backend{b}, lines: []remark.At{pass.at}}, ""
 }
 
 // bind reads the address that nginx sends from.

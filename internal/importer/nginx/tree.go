@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/jeoul/jeoul/internal/importer/draft"
+	"github.com/jeoul/jeoul/internal/remark"
 )
 
 // Bounds of what includes lead to, and of blocks within each other.
@@ -19,7 +20,7 @@ const (
 
 // node is a directive, with the block that it opens.
 type node struct {
-	at       draft.At
+	at       remark.At
 	words    []string
 	children []*node
 }
@@ -88,7 +89,7 @@ type token struct {
 }
 
 // line reads the tokens of a line.
-func (p *parser) line(at draft.At, words []token) error {
+func (p *parser) line(at remark.At, words []token) error {
 	if !slices.ContainsFunc(words, func(t token) bool { return !t.mark }) {
 		p.Carry(at)
 	}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/jeoul/jeoul/internal/importer/draft"
 	"github.com/jeoul/jeoul/internal/lb"
+	"github.com/jeoul/jeoul/internal/remark"
 )
 
 // upstream is a group of servers that connections are passed to.
@@ -20,7 +21,7 @@ type upstream struct {
 	outliers  lb.Outliers
 	slowStart time.Duration
 	backends  []lb.Backend
-	lines     []draft.At
+	lines     []remark.At
 }
 
 // upstream reads a group. What it remarks stands even where no server passes anything to it.
