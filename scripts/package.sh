@@ -38,7 +38,7 @@ stage() {
 	install -Dm644 -t "$1/usr/lib/systemd/system" deploy/package/*.service
 	install -Dm640 deploy/package/jeoul.yaml "$1/etc/jeoul/jeoul.yaml"
 	install -Dm644 deploy/package/jeoul-agent.default "$1/etc/default/jeoul-agent"
-	install -Dm644 -t "$1/usr/share/doc/jeoul" CHANGELOG.md README.md deploy/package/checks-by-vip.conf
+	install -Dm644 -t "$1/usr/share/doc/jeoul" CHANGELOG.md README.md deploy/package/checks-by-vip.conf deploy/package/proxy.conf
 	install -Dm644 LICENSE "$1/usr/share/doc/jeoul/copyright"
 	install -Dm644 -t "$1/usr/share/doc/jeoul/LICENSES" LICENSES/*
 	install -Dm644 -t "$1/usr/share/doc/jeoul/examples" examples/*.yaml

@@ -142,6 +142,9 @@ func (d *description) writeService(w io.Writer, now time.Time) {
 	f.add("Mode", modeText(s))
 	f.add("Scheduler", schedulerText(s))
 	f.add("Flows", memoryText(s))
+	if s.Proxy != nil {
+		f.add("Proxy", proxyText(s.Proxy))
+	}
 	f.add("Serving", servingText(s))
 	if s.SlowStartSeconds > 0 {
 		f.add("Slow start", secondsText(s.SlowStartSeconds))
@@ -151,7 +154,9 @@ func (d *description) writeService(w io.Writer, now time.Time) {
 		of   func(ops.Backend) uint64
 	}{{"Connections", func(b ops.Backend) uint64 { return b.Connections }}, {"Packets", func(b ops.Backend) uint64 { return b.Packets }},
 		{"Bytes", func(b ops.Backend) uint64 { return b.Bytes }}} {
-		f.add(c.name, sumOf(c.of)(s))
+		if c.name != "Packets" || s.Mode != lb.ModeProxy {
+			f.add(c.name, sumOf(c.of)(s))
+		}
 	}
 	if t := s.Transition; t != nil {
 		f.add("Transition", strings.TrimPrefix(transitionText(t, s.Flows, now), "transition "))
@@ -188,7 +193,7 @@ func (d *description) writeBackend(w io.Writer, now time.Time) {
 	if b.Backup {
 		f.add("Backup", "takes new flows only while no other backend does")
 	}
-	f.add("Way", wayText(b))
+	f.add("Way", wayText(s, b))
 	if e := b.Ejection; e != nil {
 		f.add("Ejected", fmt.Sprintf("%s until %s, %d times of late: %s", timeText(e.Since), timeText(e.Until), e.Times, e.Reason))
 	}
@@ -209,12 +214,18 @@ func (d *description) writeBackend(w io.Writer, now time.Time) {
 		name  string
 		value uint64
 		shown bool
-	}{{"Connections", b.Connections, true}, {"Packets", b.Packets, true}, {"Bytes", b.Bytes, true},
-		{"Packets returned", b.ReturnedPackets, s.Mode.Translates()}, {"Bytes returned", b.ReturnedBytes, s.Mode.Translates()},
+	}{{"Connections", b.Connections, true}, {"Packets", b.Packets, s.Mode != lb.ModeProxy}, {"Bytes", b.Bytes, true},
+		{"Packets returned", b.ReturnedPackets, s.Mode.Translates()}, {"Bytes returned", b.ReturnedBytes, s.Mode.Translates() || s.Mode == lb.ModeProxy},
 		{"SYNs answered", b.Answered, s.Mode.Translates()}, {"SYNs refused", b.Refused, s.Mode.Translates()}, {"Unreachable", b.Unreachable, s.Mode.Translates()}} {
 		if c.shown {
 			f.add(c.name, count(c.value))
 		}
+	}
+	if p := b.Proxied; p != nil {
+		r := p.Responses
+		f.add("Requests", fmt.Sprintf("%s (2xx %s, 3xx %s, 4xx %s, 5xx %s)", count(p.Requests), count(r.Successful), count(r.Redirection), count(r.ClientError), count(r.ServerError)))
+		f.add("Connections failed", fmt.Sprintf("%s, %s retried, %s redispatched", count(p.Failed), count(p.Retried), count(p.Redispatched)))
+		f.add("Queued", count(p.Queued))
 	}
 	f.render()
 	d.writeHealth(w)
@@ -314,7 +325,10 @@ func weightText(b ops.Backend) string {
 }
 
 // wayText says by which way packets get to the backend.
-func wayText(b ops.Backend) string {
+func wayText(s ops.Service, b ops.Backend) string {
+	if s.Mode == lb.ModeProxy {
+		return "the proxy's own connections, by the kernel's routing"
+	}
 	if b.Interface == "" {
 		return "none, neighbour " + b.Neighbour
 	}

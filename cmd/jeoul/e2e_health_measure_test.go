@@ -81,7 +81,7 @@ func TestMeasureLastNewFlow(t *testing.T) {
 // lastFlows measures one mode by one hook.
 func lastFlows(t *testing.T, hook lb.Hook, mode lb.Mode) (samples []float64) {
 	s := buildStage(t, hook, 1)
-	p := paths()[2*slices.Index(lb.Modes, mode)]
+	p := paths()[2*slices.Index(lb.PacketModes, mode)]
 	service := s.service(p, otherWebPort)
 	service["check"] = entry{"type": "tcp", "interval": "100ms", "timeout": "100ms", "fall": 2, "rise": 1}
 	configuration := s.configuration()
@@ -147,7 +147,7 @@ func TestMeasureFalseDowns(t *testing.T) {
 		}
 	}
 	s := buildStage(t, lb.HookTC, 2)
-	p := paths()[2*slices.Index(lb.Modes, lb.NAT)]
+	p := paths()[2*slices.Index(lb.PacketModes, lb.NAT)]
 	service := s.service(p, webPort)
 	var backends []entry
 	for i, server := range s.Servers {

@@ -200,7 +200,7 @@ var noCells = []struct {
 	change func(service entry)
 }{
 	{[]lb.Mode{lb.L2DSR, lb.DSCP, lb.NAT, lb.FullNAT}, "the packet's own header goes to the backend, so both have one family",
-		"which only the modes ipip and gue can cross", func(service entry) {
+		"which only the modes ipip, gue and proxy can cross", func(service entry) {
 			service["backends"] = []entry{{"name": "w", "address": "2001:2::2:1"}}
 		}},
 	{[]lb.Mode{lb.L2DSR, lb.IPIP, lb.GUE, lb.DSCP}, "the packet's ports are not touched, so a backend listens on the service's",

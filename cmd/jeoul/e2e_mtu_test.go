@@ -27,7 +27,7 @@ func TestPathMTU(t *testing.T) {
 	forEachHook(t, func(t *testing.T, hook lb.Hook) {
 		s := newStage(t, hook, 2, bigFile)
 		near, gateway := s.Clients[0], s.Clients[1]
-		far := e2e.NewFar(t, gateway, len(lb.Modes))
+		far := e2e.NewFar(t, gateway, len(lb.PacketModes))
 		s.leadToFar(t, gateway)
 		for i, p := range paths() {
 			// From an address that no server knows the way to yet.

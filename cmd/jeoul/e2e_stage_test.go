@@ -62,7 +62,7 @@ func familyName(a netip.Addr) string {
 // paths returns a VIP of each family for each mode.
 func paths() []path {
 	var all []path
-	for i, mode := range lb.Modes {
+	for i, mode := range lb.PacketModes {
 		four := path{mode: mode, vip: netip.AddrFrom4([4]byte{198, 18, 0, byte(100 + i)}), pool: netip.MustParseAddr("198.18.0.99")}
 		six := path{mode: mode, vip: netip.AddrFrom16([16]byte{0x20, 1, 0, 2, 14: 1, 15: byte(i)}), pool: netip.MustParseAddr("2001:2::99")}
 		if mode == lb.DSCP {
@@ -155,7 +155,7 @@ func (s *stage) startAgent(t *testing.T, server *lab.Host) {
 // agentArguments are for all modes that need something on a backend.
 func agentArguments(server *lab.Host) []string {
 	arguments := []string{"agent", "--state-dir", filepath.Join(server.Dir, "state")}
-	for _, mode := range lb.Modes {
+	for _, mode := range lb.PacketModes {
 		if !mode.Translates() {
 			arguments = append(arguments, "--mode", string(mode))
 		}

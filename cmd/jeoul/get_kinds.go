@@ -56,7 +56,7 @@ var backendKind = kind[ops.ServiceBackend]{
 		{name: "state", fate: true, value: func(b ops.ServiceBackend) any { return b.State }},
 		{name: "health", value: func(b ops.ServiceBackend) any { return healthText(b.Backend) }},
 		{name: "from", wide: true, value: func(b ops.ServiceBackend) any { return orDash(string(b.Origin)) }},
-		{name: "neighbour", wide: true, value: func(b ops.ServiceBackend) any { return b.Neighbour }},
+		{name: "neighbour", wide: true, value: func(b ops.ServiceBackend) any { return orDash(b.Neighbour) }},
 		{name: "mac", wide: true, value: func(b ops.ServiceBackend) any { return orDash(b.MAC) }},
 		{name: "interface", wide: true, value: func(b ops.ServiceBackend) any { return orDash(b.Interface) }},
 		{name: "active", right: true, value: func(b ops.ServiceBackend) any { return activeText(b.Backend) }},
@@ -132,7 +132,7 @@ var eventKind = kind[events.Event]{
 
 // settledService leaves out what changes with each packet and each check.
 func settledService(s ops.Service) ops.Service {
-	s.Active, s.Flows = 0, 0
+	s.Active, s.Flows, s.Proxy = 0, 0, nil
 	s.Discovered = slices.Clone(s.Discovered)
 	for i := range s.Discovered {
 		s.Discovered[i].Taken, s.Discovered[i].AgeSeconds = time.Time{}, 0
@@ -147,7 +147,7 @@ func settledService(s ops.Service) ops.Service {
 
 // settledBackend leaves out counters, and the states that a neighbour entry goes through by itself.
 func settledBackend(b ops.Backend) ops.Backend {
-	b.Neighbour, b.Ports = "", nil
+	b.Neighbour, b.Ports, b.Proxied = "", nil, nil
 	b.Packets, b.Bytes, b.ReturnedPackets, b.ReturnedBytes, b.Connections, b.Active, b.Flows = 0, 0, 0, 0, 0, 0, 0
 	b.Answered, b.Refused, b.Unreachable = 0, 0, 0
 	if b.Health != nil {

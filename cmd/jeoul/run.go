@@ -52,6 +52,9 @@ func (c *runCmd) Run(ctx context.Context) error {
 		return err
 	}
 	if c.Check {
+		if err := checkProxied(ctx, cfg); err != nil {
+			return err
+		}
 		describe(cfg)
 		return nil
 	}

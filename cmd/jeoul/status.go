@@ -89,6 +89,9 @@ func writeTables(w io.Writer, status *ops.Status) {
 	if l := status.Local; l != nil {
 		fmt.Fprintf(w, "local       %s\n", localText(l))
 	}
+	if e := status.Proxy; e != nil {
+		fmt.Fprintf(w, "proxy       %s\n", engineText(e))
+	}
 	fmt.Fprintf(w, "generation  %d\n", status.Generation)
 }
 
@@ -157,6 +160,9 @@ func writeService(w io.Writer, s ops.Service, several bool, now time.Time) {
 		fmt.Fprintf(w, "  mss %d", s.MSS)
 	}
 	fmt.Fprintf(w, "  %s%s\n", memoryText(s), ownerText(s))
+	if s.Proxy != nil {
+		fmt.Fprintf(w, "  %s\n", proxyText(s.Proxy))
+	}
 	if t := s.Transition; t != nil {
 		fmt.Fprintf(w, "  %s\n", transitionText(t, s.Flows, now))
 	}
@@ -215,10 +221,15 @@ func memoryText(s ops.Service) string {
 	text := "stateless"
 	if s.Tracked {
 		text = fmt.Sprintf("tracked: %s active", count(uint64(s.Active)))
+		if s.Proxy != nil {
+			text = fmt.Sprintf("%s active", count(uint64(s.Active)))
+		}
 		if s.Limits != nil && s.Limits.Connections > 0 {
 			text += " of " + count(uint64(s.Limits.Connections))
 		}
-		text += fmt.Sprintf(", %s remembered", count(s.Flows))
+		if s.Proxy == nil {
+			text += fmt.Sprintf(", %s remembered", count(s.Flows))
+		}
 	}
 	if p := s.Persistence; p != nil {
 		text += fmt.Sprintf("  persistence %s by /%d", time.Duration(p.TimeoutSeconds*float64(time.Second)), p.Prefix)
@@ -283,14 +294,20 @@ func columnsOf(s ops.Service, several bool) []column {
 		{"address", false, func(b ops.Backend) any { return endpointOf(s, b) }},
 		{"weight", true, func(b ops.Backend) any { return b.Weight }},
 		{"state", false, func(b ops.Backend) any { return b.State }},
-		{"neighbour", false, func(b ops.Backend) any { return b.Neighbour }},
-		{"mac", false, func(b ops.Backend) any { return orDash(b.MAC) }},
+	}
+	if s.Mode != lb.ModeProxy {
+		columns = append(columns,
+			column{"neighbour", false, func(b ops.Backend) any { return b.Neighbour }},
+			column{"mac", false, func(b ops.Backend) any { return orDash(b.MAC) }})
 	}
 	if len(s.Checks) > 0 {
 		columns = slices.Insert(columns, 4, column{"health", false, healthText})
 	}
 	if isDiscovered(s) {
 		columns = append(columns, column{"from", false, func(b ops.Backend) any { return orDash(string(b.Origin)) }})
+	}
+	if s.Mode == lb.ModeProxy {
+		return append(columns, proxiedColumns(s)...)
 	}
 	if slices.ContainsFunc(s.Backends, routed) {
 		columns = append(columns, column{"via", false, func(b ops.Backend) any {
@@ -326,6 +343,65 @@ func columnsOf(s ops.Service, several bool) []column {
 			column{"answered", true, func(b ops.Backend) any { return count(b.Answered) }})
 	}
 	return append(columns, refusalColumns(s)...)
+}
+
+// proxiedColumns are those of a service of mode proxy: what was counted of connections and requests, and not of packets.
+func proxiedColumns(s ops.Service) []column {
+	of := func(value func(*ops.Proxied) uint64) func(ops.Backend) any {
+		return func(b ops.Backend) any {
+			if b.Proxied == nil {
+				return "-"
+			}
+			return count(value(b.Proxied))
+		}
+	}
+	columns := []column{
+		{"active", true, activeText},
+		{"connections", true, func(b ops.Backend) any { return count(b.Connections) }},
+	}
+	if s.Proxy != nil && s.Proxy.Speaks == lb.SpeaksHTTP {
+		columns = append(columns,
+			column{"requests", true, of(func(p *ops.Proxied) uint64 { return p.Requests })},
+			column{"5xx", true, of(func(p *ops.Proxied) uint64 { return p.Responses.ServerError })})
+	}
+	return append(columns,
+		column{"failed", true, of(func(p *ops.Proxied) uint64 { return p.Failed })},
+		column{"bytes", true, func(b ops.Backend) any { return count(b.Bytes) }},
+		column{"bytes returned", true, func(b ops.Backend) any { return count(b.ReturnedBytes) }})
+}
+
+// proxyText says what a service of mode proxy does, and has done.
+func proxyText(p *ops.ProxiedService) string {
+	text := string(p.Speaks)
+	if p.TLS {
+		text += " over TLS"
+	}
+	text += fmt.Sprintf(": %s connections", count(p.Connections))
+	if p.Speaks == lb.SpeaksHTTP {
+		r := p.Responses
+		text += fmt.Sprintf(", %s requests (2xx %s, 3xx %s, 4xx %s, 5xx %s)", count(p.Requests), count(r.Successful), count(r.Redirection), count(r.ClientError), count(r.ServerError))
+	}
+	for _, c := range []struct {
+		name string
+		n    uint64
+	}{{"denied", p.Denied}, {"refused", p.Refused}, {"queued", p.Queued}, {"retried", p.Retried}, {"redispatched", p.Redispatched}} {
+		if c.n > 0 {
+			text += fmt.Sprintf(", %s %s", count(c.n), c.name)
+		}
+	}
+	return text
+}
+
+// engineText says how the proxy engine is.
+func engineText(e *ops.ProxyEngine) string {
+	if e.PID == 0 {
+		return "HAProxy does not run"
+	}
+	text := fmt.Sprintf("HAProxy %s (%s), process %d", e.Version, e.Program, e.PID)
+	if !e.Started.IsZero() {
+		text += " since " + e.Started.Local().Format(time.DateTime)
+	}
+	return text + fmt.Sprintf(", %s reloads, %s workers", count(uint64(e.Reloads)), count(uint64(e.Workers)))
 }
 
 // refusalColumns count what backends have refused, where they have.

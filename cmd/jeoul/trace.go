@@ -90,6 +90,21 @@ func (c *traceCmd) Run(ctx context.Context) error {
 		return encoder.Encode(packet)
 	}
 	writeExplanation(os.Stdout, packet)
+	return tellProxied(ctx, os.Stdout, client, question)
+}
+
+// tellProxied says which service of mode proxy a packet that is asked about is for: the data plane knows none, and leaves
+// it to the kernel.
+func tellProxied(ctx context.Context, w io.Writer, client *api.Client, question trace.Question) error {
+	services, err := client.Services(ctx)
+	if err != nil {
+		return err
+	}
+	for _, s := range services {
+		if s.Mode == lb.ModeProxy && s.VIP == question.Destination && s.Port == question.DestinationPort && question.Protocol == s.Protocol {
+			fmt.Fprintf(w, "\nThe kernel hands it to the proxy, which serves %s (mode %s): `jeoul describe service %s`\n", s.Name, s.Mode, s.Name)
+		}
+	}
 	return nil
 }
 

@@ -50,14 +50,14 @@ func (r Readiness) Ready() bool {
 
 // Check says, for each of the modes in opt or for all of them if there is none,
 // whether the host whose network namespace the calling thread is in can be a
-// backend. It changes nothing. Modes nat and fullnat may be among them.
+// backend. It changes nothing. Modes nat, fullnat and proxy may be among them.
 // Errors: ErrBadVIP, ErrBadMark, ErrBadMode.
 func Check(opt Options) ([]Readiness, error) {
 	modes := opt.Modes
 	if len(modes) == 0 {
-		modes = lb.Modes
+		modes = lb.PacketModes
 	}
-	served := slices.DeleteFunc(slices.Clone(opt.Modes), lb.Mode.Translates)
+	served := slices.DeleteFunc(slices.Clone(opt.Modes), func(m lb.Mode) bool { return !m.KeepsPort() })
 	if len(opt.Marks) == 0 {
 		served = slices.DeleteFunc(served, func(m lb.Mode) bool { return m == lb.DSCP })
 	}
@@ -128,7 +128,7 @@ func prefixLength(r netlink.Route) int {
 // findings goes through what a mode needs.
 func (h *host) findings(mode lb.Mode) []Finding {
 	switch mode {
-	case lb.FullNAT:
+	case lb.FullNAT, lb.ModeProxy:
 		return []Finding{{"host", Good, "needs nothing: requests come from the balancer's own addresses, and answers go there"}}
 	case lb.NAT:
 		return h.wayBack()

@@ -49,7 +49,7 @@ func (m Mark) String() string { return fmt.Sprintf("%d=%s", m.Point, m.VIP) }
 // shortest form, each once and those of the marks among them, and the modes.
 func (opt Options) checked() (Options, error) {
 	for _, mode := range opt.Modes {
-		if mode.Translates() {
+		if slices.Contains(lb.Modes, mode) && !mode.KeepsPort() {
 			return opt, fmt.Errorf("start the agent: %s %w: such a backend has no VIP, and needs none: see jeoul agent --check --mode %s", mode, ErrBadMode, mode)
 		}
 		if !slices.Contains(lb.Modes, mode) {

@@ -39,6 +39,7 @@ func (p *parser) check() {
 		p.checkScheduler(i)
 		p.checkLimits(i)
 		p.checkMSS(i)
+		p.checkProxy(i)
 		p.checkUntranslated(i)
 		p.checkHairpin(i)
 		p.checkClients(i)
@@ -105,7 +106,7 @@ func (p *parser) checkAddress(i, j int, addresses map[netip.AddrPort]int, vips m
 	s := p.cfg.Services[i]
 	b := s.Backends[j]
 	place := netip.AddrPortFrom(b.Address, 0)
-	if s.Mode.Translates() {
+	if !s.Mode.KeepsPort() {
 		place = netip.AddrPortFrom(b.Address, b.Port)
 	}
 	first, again := claim(addresses, place, j)
@@ -139,7 +140,7 @@ func (p *parser) checkLocal() {
 		return
 	}
 	for i, s := range p.cfg.Services {
-		if !s.VIP.IsValid() {
+		if !s.VIP.IsValid() || s.Mode == lb.ModeProxy { // whose VIP is served by this host's own stack
 			continue
 		}
 		for j, b := range s.Backends {

@@ -252,7 +252,7 @@ func (p *parser) checkTimes(c *lb.Check, field string) {
 func (p *parser) checkWay(s lb.Service, c lb.Check, field string) {
 	at := func(name string) string { return yamlfile.Join(field, name) }
 	via := c.ViaIn(s.Mode)
-	if via == lb.ViaVIP && s.Mode.Translates() {
+	if via == lb.ViaVIP && !s.Mode.KeepsPort() {
 		p.Fail(at("via"), "in the mode %s the backends do not have the VIP, and what is sent to it reaches them under their own addresses; remove the line", s.Mode)
 		return
 	}

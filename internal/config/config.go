@@ -49,8 +49,10 @@ type Config struct {
 	Flows      Flows
 	Transition Transition
 	// FullNAT has no addresses where no service has that mode.
-	FullNAT  FullNAT
-	Local    Local
+	FullNAT FullNAT
+	Local   Local
+	// Proxy is what the services of mode proxy share.
+	Proxy    lb.ProxyEngine
 	Services []lb.Service
 	// Warnings are what works but is hardly meant.
 	Warnings yamlfile.Problems

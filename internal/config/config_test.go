@@ -123,7 +123,7 @@ func TestProblems(t *testing.T) {
 		"tab":         {"interface: eth0\n\tservices: x\n", []string{"f:2: not YAML: found a tab character that violates indentation"}},
 		"control":     {"a: \x01", []string{"f: not YAML: control characters are not allowed"}},
 		"large":       {strings.Repeat("#", MaxBytes+1), []string{"f: larger than 32 MiB; this is hardly a configuration"}},
-		"no such key": {"x: 1\n" + with(good), []string{"f:1: x: unknown key; use one of interface, interfaces, hook, socket, metrics, api, survive, orphan, table_size, flows, transition, fullnat, local, services"}},
+		"no such key": {"x: 1\n" + with(good), []string{"f:1: x: unknown key; use one of interface, interfaces, hook, socket, metrics, api, survive, orphan, table_size, flows, transition, fullnat, local, proxy, services"}},
 
 		// Clients on the host itself.
 		"local a word":     {with(good) + "local: maybe\n", []string{`f:8: local: "maybe" is neither true nor false`}},
@@ -144,7 +144,7 @@ func TestProblems(t *testing.T) {
 		"missing": {"hook: xdp", []string{
 			"f:1: interface: missing; add it", "f:1: services: missing; add it"}},
 		"missing in a service": {service("hook: xdp"), []string{
-			"f:3: services[0].hook: unknown key; use one of name, vip, port, protocol, mode, dscp, mss, untranslated, hairpin, allow, deny, scheduler, hash, table_size, persistence, limits, check, checks, require, panic, on_down, outliers, slow_start, on_empty, discover, backends",
+			"f:3: services[0].hook: unknown key; use one of name, vip, port, protocol, mode, dscp, mss, untranslated, hairpin, allow, deny, scheduler, hash, table_size, persistence, limits, check, checks, require, panic, on_down, outliers, slow_start, on_empty, proxy, discover, backends",
 			"f:3: services[0].name: missing; add it", "f:3: services[0].vip: missing; add it",
 			"f:3: services[0].port: missing; add it", "f:3: services[0].backends: missing; add it"}},
 		"near key": {with(good, "sheduler: rr"), []string{"f:8: services[0].sheduler: unknown key; did you mean scheduler?"}},
@@ -152,8 +152,8 @@ func TestProblems(t *testing.T) {
 		"duplicate key": {with(good, "port: 81"), []string{
 			"f:8: services[0].port: written twice, first at line 5; keep one"}},
 		"no value":   {"interface:\n" + service(good...)[len("interface: eth0\n"):], []string{"f:1: interface: has no value; give it one or remove the key"}},
-		"key a list": {"? [a]\n: b\n" + with(good), []string{"f:1: a key must be a word; use one of interface, interfaces, hook, socket, metrics, api, survive, orphan, table_size, flows, transition, fullnat, local, services"}},
-		"odd key":    {"\"wa\\nb\": 1\n" + with(good), []string{`f:1: "wa\nb": unknown key; use one of interface, interfaces, hook, socket, metrics, api, survive, orphan, table_size, flows, transition, fullnat, local, services`}},
+		"key a list": {"? [a]\n: b\n" + with(good), []string{"f:1: a key must be a word; use one of interface, interfaces, hook, socket, metrics, api, survive, orphan, table_size, flows, transition, fullnat, local, proxy, services"}},
+		"odd key":    {"\"wa\\nb\": 1\n" + with(good), []string{`f:1: "wa\nb": unknown key; use one of interface, interfaces, hook, socket, metrics, api, survive, orphan, table_size, flows, transition, fullnat, local, proxy, services`}},
 		"alias": {"interface: &a eth0\nsocket: *a\n" + service(good...)[len("interface: eth0\n"):], []string{
 			"f:2: socket: anchors, aliases and merge keys are not supported; write the values out"}},
 		"merge": {with(append(good[:4:4], "  - &b {name: web01, address: 192.0.2.1}", "  - <<: *b", "    name: web02")), []string{
@@ -187,14 +187,14 @@ func TestProblems(t *testing.T) {
 		"weight":     {with(append(good[:4:4], "  - {name: a, address: 192.0.2.1, weight: 65536}")), []string{`f:7: services[0].backends[0].weight: "65536" is not a whole number from 0 to 65535`}},
 		"weight -1":  {with(append(good[:4:4], "  - {name: a, address: 192.0.2.1, weight: -1}")), []string{`f:7: services[0].backends[0].weight: "-1" is not a whole number from 0 to 65535`}},
 		"protocol":   {with(good, "protocol: sctp"), []string{`f:8: services[0].protocol: unknown protocol "sctp": use tcp or udp`}},
-		"mode":       {with(good, "mode: dnat"), []string{`f:8: services[0].mode: unknown mode "dnat": use one of l2dsr, ipip, gue, dscp, nat, fullnat`}},
+		"mode":       {with(good, "mode: dnat"), []string{`f:8: services[0].mode: unknown mode "dnat": use one of l2dsr, ipip, gue, dscp, nat, fullnat, proxy`}},
 		"scheduler":  {with(good, "scheduler: lblc"), []string{`f:8: services[0].scheduler: unknown scheduler "lblc": use one of rr, wrr, lc, wlc, sh, maglev, random2, fo`}},
 
 		// Across fields.
 		"backend port": {with(append(good[:4:4], "  - {name: a, address: 192.0.2.1, port: 8080}")), []string{
 			"f:7: services[0].backends[0].port: 8080 is not the service's port 80, and l2dsr leaves ports as they are; remove the line and let the backend listen on 80, or use nat or fullnat"}},
 		"family": {with(append(good[:4:4], "  - {name: a, address: 2001:db8::1}")), []string{
-			"f:7: services[0].backends[0].address: 2001:db8::1 is IPv6 and the VIP 192.0.2.100 is IPv4, which only the modes ipip and gue can cross; make a second service for the other family"}},
+			"f:7: services[0].backends[0].address: 2001:db8::1 is IPv6 and the VIP 192.0.2.100 is IPv4, which only the modes ipip, gue and proxy can cross; make a second service for the other family"}},
 		"backend is the vip": {with(append(good[:4:4], "  - {name: a, address: 192.0.2.100}")), []string{
 			"f:7: services[0].backends[0].address: 192.0.2.100 is the VIP of services[0].vip (line 4); write the backend's own address"}},
 		"backend twice": {with(good, "  - {name: web02, address: 192.0.2.1}"), []string{
@@ -345,7 +345,7 @@ func FuzzParse(f *testing.F) {
 		with(good), "a: &a [*a]", "? {}\n: x", "<<: {a: b}", "services: [{backends: [null, {}, [], x]}]", "\xef\xbb\xbfinterface: x",
 		"table_size: 7\nhook: tc\nsocket: /x\n" + with(good, "scheduler: rr", "mode: l2dsr", "protocol: udp"), "--- a\n--- b", "!!binary x: y",
 		checked(`checks: [tcp, {type: http, status: [200, 301-302], body: ok, tls: {verify: true}}, {type: udp, port: 9, send: '\x00'}]`, "require: any", "panic: 0%"),
-		sixModes, manyVIPs(64), everything, backends("scheduler: lc, limits: {connections: 5}", "upper: 10, lower: 5", "drain: true", "weight: 0"), services(line("a", "192.0.2.100", 80, "mode: dscp, dscp: 7"), line("b", "192.0.2.100", 81, "mode: dscp, dscp: 8")),
+		sixModes, manyVIPs(64), everything, proxied("proxy:", "  speaks: http", "  retries: 1", "  routes:", "    - {hosts: ['*.a', b], paths: [/c, /], backends: [web01]}", "  request_headers: ['A: b']", "  frontend: |", "    # c"), backends("scheduler: lc, limits: {connections: 5}", "upper: 10, lower: 5", "drain: true", "weight: 0"), services(line("a", "192.0.2.100", 80, "mode: dscp, dscp: 7"), line("b", "192.0.2.100", 81, "mode: dscp, dscp: 8")),
 	} {
 		f.Add([]byte(seed))
 	}
@@ -383,7 +383,7 @@ func FuzzParse(f *testing.F) {
 			}
 			holds(t, s)
 			for _, b := range s.Backends {
-				if b.Port == 0 || s.Mode.KeepsPort() && b.Port != s.Port || !s.Mode.Tunnels() && b.Address.Is4() != s.VIP.Is4() || b.Name == "" {
+				if b.Port == 0 || s.Mode.KeepsPort() && b.Port != s.Port || !s.Mode.CrossesFamilies() && b.Address.Is4() != s.VIP.Is4() || b.Name == "" {
 					t.Fatalf("checked and yet wrong: %+v of %+v", b, s)
 				}
 			}

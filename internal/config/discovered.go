@@ -70,10 +70,10 @@ func endpointOf(s lb.Service, b lb.Backend) endpoint {
 	return endpoint{netip.AddrPortFrom(b.Address, b.Port), s.Protocol}
 }
 
-// placeOf is what a backend of a service must have for itself there: where ports are translated, two
+// placeOf is what a backend of a service must have for itself there: where ports need not be the service's, two
 // on one host differ by theirs, but in a group of persistence.
 func placeOf(s *lb.Service, b lb.Backend) netip.AddrPort {
-	if s.Mode.Translates() && s.Persistence.Group == "" {
+	if !s.Mode.KeepsPort() && s.Persistence.Group == "" {
 		return netip.AddrPortFrom(b.Address, b.Port)
 	}
 	return netip.AddrPortFrom(b.Address, 0)
@@ -151,8 +151,8 @@ func (g *gathering) why(s *lb.Service, b lb.Backend) string {
 		return fmt.Sprintf("is at %s, the VIP of %s", b.Address, vip)
 	case slices.Contains(g.cfg.FullNAT.Addresses, b.Address):
 		return fmt.Sprintf("is at %s, an address of the balancer (%s)", b.Address, fieldPool)
-	case !s.Mode.Tunnels() && s.VIP.Is4() != b.Address.Is4():
-		return fmt.Sprintf("is at %s, which is %s, and the VIP %s is %s, which only the modes %s and %s can cross", b.Address, family(b.Address), s.VIP, family(s.VIP), lb.IPIP, lb.GUE)
+	case !s.Mode.CrossesFamilies() && s.VIP.Is4() != b.Address.Is4():
+		return fmt.Sprintf("is at %s, which is %s, and the VIP %s is %s, which only the modes %s, %s and %s can cross", b.Address, family(b.Address), s.VIP, family(s.VIP), lb.IPIP, lb.GUE, lb.ModeProxy)
 	case s.Mode.KeepsPort() && b.Port != s.Port:
 		return fmt.Sprintf("has port %d, and %s leaves the service's port %d as it is; use %s or %s", b.Port, s.Mode, s.Port, lb.NAT, lb.FullNAT)
 	case s.Mode == lb.NAT && claimed:

@@ -92,7 +92,7 @@ func TestWithDiscovered(t *testing.T) {
 		"web dns d2 has the address of f1 (file), which keeps it",
 		"web dns own has the name of another backend, 192.0.2.1 of the configuration, which keeps it",
 		"web dns vip is at 192.0.2.101, the VIP of shop",
-		"web dns six is at 2001:db8::1, which is IPv6, and the VIP 192.0.2.100 is IPv4, which only the modes ipip and gue can cross",
+		"web dns six is at 2001:db8::1, which is IPv6, and the VIP 192.0.2.100 is IPv4, which only the modes ipip, gue and proxy can cross",
 		"web dns port has port 8080, and l2dsr leaves the service's port 80 as it is; use nat or fullnat",
 		"web dns pool is at 192.0.2.5, an address of the balancer (fullnat.addresses)",
 		"web dns far is too far",

@@ -31,7 +31,9 @@ func (p *parser) checkLimits(i int) {
 		s.Limits.Refuse = lb.RefuseByDrop
 	}
 	p.checkPersistence(i)
-	p.checkRoom(ServiceField(i, "limits.connections"), s.Limits.Connections)
+	if s.Mode != lb.ModeProxy { // whose connections are no flows
+		p.checkRoom(ServiceField(i, "limits.connections"), s.Limits.Connections)
+	}
 }
 
 // checkThresholds looks at a backend's.
@@ -44,7 +46,7 @@ func (p *parser) checkThresholds(i, j int) {
 	case b.Lower > b.Upper:
 		p.Fail(BackendField(i, j, "lower"), "%d is above upper, %d: a backend that is full at %d takes new ones again when it has fewer than lower; write a number up to %d",
 			b.Lower, b.Upper, b.Upper, b.Upper)
-	case b.Upper > p.flowLimit():
+	case b.Upper > p.flowLimit() && p.cfg.Services[i].Mode != lb.ModeProxy:
 		p.checkRoom(BackendField(i, j, "upper"), b.Upper)
 	}
 }

@@ -183,9 +183,9 @@ func (p *parser) checkEndpoints() {
 func (p *parser) checkFamily(i, j int) {
 	s := p.cfg.Services[i]
 	b := s.Backends[j]
-	if !s.VIP.IsValid() || s.Mode.Tunnels() || s.VIP.Is4() == b.Address.Is4() {
+	if !s.VIP.IsValid() || s.Mode.CrossesFamilies() || s.VIP.Is4() == b.Address.Is4() {
 		return
 	}
-	p.Fail(BackendField(i, j, "address"), "%s is %s and the VIP %s is %s, which only the modes %s and %s can cross; make a second service for the other family",
-		b.Address, family(b.Address), s.VIP, family(s.VIP), lb.IPIP, lb.GUE)
+	p.Fail(BackendField(i, j, "address"), "%s is %s and the VIP %s is %s, which only the modes %s, %s and %s can cross; make a second service for the other family",
+		b.Address, family(b.Address), s.VIP, family(s.VIP), lb.IPIP, lb.GUE, lb.ModeProxy)
 }

@@ -42,7 +42,7 @@ func TestModes(t *testing.T) {
 		t.Errorf("fullnat (-want +got):\n%s", diff)
 	}
 	for i, s := range got.Services {
-		if s.Mode != lb.Modes[i] || (s.DSCP != 0) != (s.Mode == lb.DSCP) || (s.MSS == 1400) != (s.Mode == lb.IPIP) {
+		if s.Mode != lb.PacketModes[i] || (s.DSCP != 0) != (s.Mode == lb.DSCP) || (s.MSS == 1400) != (s.Mode == lb.IPIP) {
 			t.Errorf("service %s has mode %s, DSCP %d, MSS %d", s.Name, s.Mode, s.DSCP, s.MSS)
 		}
 	}
@@ -158,7 +158,7 @@ func TestModeProblems(t *testing.T) {
 		"nat backend twice": {services("  - {name: a, vip: 192.0.2.100, port: 80, mode: nat, backends: [{name: a, address: 192.0.2.1, port: 8}, {name: b, address: 192.0.2.1, port: 8}]}"), []string{
 			"f:3: services[0].backends[1].address: 192.0.2.1 is already services[0].backends[0].address (line 3); a backend stands once in a service, give it a weight instead"}},
 		"nat family": {services("  - {name: a, vip: 192.0.2.100, port: 80, mode: nat, backends: [{name: a, address: \"2001:db8::1\"}]}"), []string{
-			"f:3: services[0].backends[0].address: 2001:db8::1 is IPv6 and the VIP 192.0.2.100 is IPv4, which only the modes ipip and gue can cross; make a second service for the other family"}},
+			"f:3: services[0].backends[0].address: 2001:db8::1 is IPv6 and the VIP 192.0.2.100 is IPv4, which only the modes ipip, gue and proxy can cross; make a second service for the other family"}},
 
 		// Exceptions.
 		"untranslated in another mode": {services(line("a", "192.0.2.100", 80, "mode: gue, untranslated: [198.51.100.0/24]")), []string{

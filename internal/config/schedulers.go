@@ -30,6 +30,9 @@ func (p *parser) checkScheduler(i int) {
 	}
 	p.checkTakers(i)
 	p.checkWeights(i)
+	if s.Mode == lb.ModeProxy { // it has no table
+		return
+	}
 	field := ServiceField(i, "table_size")
 	if own := p.Written(field); !own {
 		field, s.TableSize = "", p.cfg.TableSize

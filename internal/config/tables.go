@@ -21,6 +21,8 @@ const (
 // slotsOf returns the size of a service's table.
 func slotsOf(s *lb.Service) uint64 {
 	switch {
+	case s.Mode == lb.ModeProxy:
+		return 0
 	case s.Scheduler == lb.Failover:
 		return 1
 	case s.TableSize != 0:
@@ -34,8 +36,11 @@ func (p *parser) checkTables() {
 	slots, members, services := uint64(0), uint64(0), uint64(0)
 	for i := range p.cfg.Services {
 		s := &p.cfg.Services[i]
-		slots, members = slots+slotsOf(s), members+uint64(len(s.Backends))
-		if s.Scheduler != lb.Failover {
+		slots = slots + slotsOf(s)
+		if s.Mode != lb.ModeProxy {
+			members += uint64(len(s.Backends))
+		}
+		if s.Scheduler != lb.Failover && s.Mode != lb.ModeProxy {
 			services++
 		}
 	}

@@ -21,7 +21,7 @@ import (
 // do, and Run brings the others in when routes and addresses allow it.
 func (c *Controller) check(l *layout, links []iface.State) (warnings yamlfile.Problems, err error) {
 	cfg := l.cfg
-	routes, err := c.opt.Paths.Routes(l.backends)
+	routes, err := c.opt.Paths.Routes(l.watched)
 	if err != nil {
 		return nil, err
 	}
@@ -59,6 +59,9 @@ func (c *Controller) findCgroup(l *layout) yamlfile.Problems {
 func checkRoutes(cfg *config.Config, links []iface.State, routes map[netip.Addr]paths.Route) (mistakes, unreached yamlfile.Problems) {
 	down := slices.ContainsFunc(links, func(link iface.State) bool { return !link.Up })
 	for i, s := range cfg.Services {
+		if s.Mode == lb.ModeProxy { // whose backends are the kernel's to find
+			continue
+		}
 		claimed := false
 		for j, b := range s.Backends {
 			r := routes[b.Address]

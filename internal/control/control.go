@@ -14,6 +14,7 @@ import (
 	"log/slog"
 	"maps"
 	"net/netip"
+	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -119,6 +120,10 @@ type Options struct {
 	// Cgroup checks the directory of a control group, or finds that of the root where its path is
 	// empty; nil: a configuration that serves clients on this host is refused.
 	Cgroup func(path string) (string, error)
+	// Proxy runs the services of mode proxy; nil: a configuration that has any is refused.
+	Proxy Proxy
+	// ReadFile reads the files of certificates; nil: os.ReadFile.
+	ReadFile func(path string) ([]byte, error)
 	// Identity is told of another first interface; nil: nothing goes by it.
 	Identity Identity
 	// TakesOver: the data plane forwards already, as a process before has left it.
@@ -210,17 +215,21 @@ type Controller struct {
 	notKept     string                       // why the data plane does not outlive the process, as it was logged last
 	// ports is nil where the data plane does not count them.
 	ports    portCounter
+	proxy    proxying
 	outliers *outliers.Engine
 	kept     []outliers.Remembered // what was saved of it last
 }
 
 // tasks are what the loop does at a time.
-type tasks struct{ reconcile, deadline, pending, retry, silence, losses, keep, illness, steps, outliers, discover *task }
+type tasks struct{ reconcile, deadline, pending, retry, silence, losses, keep, illness, steps, outliers, discover, renew *task }
 
 // New returns a controller for a configuration. Nothing happens before Start.
 func New(opt Options, cfg *config.Config) *Controller {
 	if opt.Clock == nil {
 		opt.Clock = clock.Read
+	}
+	if opt.ReadFile == nil {
+		opt.ReadFile = os.ReadFile
 	}
 	if opt.Checks == nil {
 		opt.Checks = noChecks{}
@@ -241,16 +250,20 @@ func New(opt Options, cfg *config.Config) *Controller {
 
 		outliers:    outliers.New(),
 		discovering: discovering{wanted: cfg},
+		proxy:       proxying{stale: opt.Proxy != nil},
 	}
 	c.plan()
 	c.vips = &vips{host: opt.Host, tell: opt.Announce, log: opt.Log, changed: c.logHost, turn: c.agenda.add(quietly(func() { c.vips.announceSome() }))}
-	c.actuators = []actuator{interfaces{c}, settings{c}, c.vips, plane{c}}
+	c.actuators = []actuator{interfaces{c}, settings{c}, c.vips, proxies{c}, plane{c}}
 	c.interfaces = c.addSource("the interfaces", opt.Links.Changes(), c.takeLinks, c.soon)
 	c.paths = c.addSource("the paths", opt.Paths.Changes(), c.takePaths, c.soon)
 	c.checks = c.addSource("the health checks", opt.Checks.Changes(), c.takeVerdicts, c.promptly)
 	c.discovery = c.addSource("the discovered backends", opt.Discovery.Changes(), c.takeDiscovered, c.discoverSoon)
 	if opt.Role != nil {
 		c.addSource("the role", opt.Role.Changes(), c.takeRole, c.soon)
+	}
+	if opt.Proxy != nil {
+		c.on(opt.Proxy.Changes(), c.tellProxy)
 	}
 	if plane, ok := opt.DataPlane.(portCounter); ok {
 		c.ports = plane
@@ -276,6 +289,7 @@ func (c *Controller) plan() {
 		illness:  c.agenda.add(quietly(c.tellUntold)),
 		outliers: c.agenda.add(quietly(c.judgeOutliers)),
 		discover: c.agenda.add(quietly(c.discover)),
+		renew:    c.agenda.add(quietly(c.renew)),
 		steps: c.agenda.add(quietly(func() {
 			if err := c.advance(); err != nil {
 				c.settleFailure(err)
@@ -314,7 +328,12 @@ func (c *Controller) Start() error {
 	if err != nil {
 		return err
 	}
-	if err := c.opt.Paths.Watch(l.backends); err != nil {
+	odd, err := c.checkProxy(l)
+	if err != nil {
+		return err
+	}
+	warnings = append(warnings, odd...)
+	if err := c.opt.Paths.Watch(l.watched); err != nil {
 		return err
 	}
 	c.opt.Checks.Watch(l.checking())
@@ -343,10 +362,10 @@ func (c *Controller) Start() error {
 // The data plane comes before the VIPs: a packet of a connection that has
 // outlived our last run would otherwise reach the kernel, which knows the
 // VIP and no such connection, and resets it. Forwarding comes last: until then
-// the kernel drops the replies that are not rewritten yet.
+// the kernel drops the replies that are not rewritten yet. The proxy listens at the VIPs, so it follows them.
 func (c *Controller) begin(first *view) error {
 	nothing := &view{layout: newLayout(&config.Config{})}
-	for _, a := range slices.Backward(c.actuators) {
+	for _, a := range []actuator{plane{c}, c.vips, proxies{c}, settings{c}, interfaces{c}} {
 		bring, _ := a.change(nothing, first)
 		for _, s := range bring {
 			if err := s.do(); err != nil {

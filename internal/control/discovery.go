@@ -119,6 +119,9 @@ func (c *Controller) layOut(r *reload) error {
 
 // unfit says of a backend that was found why only another address helps; "" if it can be one.
 func unfit(s lb.Service, b lb.Backend, links []iface.State, r paths.Route) string {
+	if s.Mode == lb.ModeProxy {
+		return ""
+	}
 	if asksFromVIP(s, r) {
 		return misfit(s, b.Address, r)
 	}

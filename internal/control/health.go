@@ -183,6 +183,8 @@ type member struct {
 	lb.Backend
 	verdict
 	path lb.Path
+	// reached: packets can be sent to it.
+	reached bool
 	// ejection says why it is to take no new flow by what it answers to clients; "": it is not
 	// ejected.
 	ejection string
@@ -193,7 +195,7 @@ type member struct {
 }
 
 // wanted says whether the backend could take new flows, if it is healthy.
-func (m *member) wanted() bool { return m.TakesFlows() && m.path.MAC != nil && !m.drain }
+func (m *member) wanted() bool { return m.TakesFlows() && m.reached && !m.drain }
 
 // serves says whether the backend could take new flows, and would be right to.
 func (m *member) serves() bool {
@@ -292,6 +294,7 @@ func (v *view) member(at use) member {
 	o := v.overlays[key]
 	m := member{Backend: o.over(b), path: pathOf(s, v.known[v.at[at.i][at.j]]), verdict: v.verdict(at), out: o.out(), slow: 100,
 		ejection: v.ejections[key].Reason}
+	m.reached = reached(s, m.path)
 	if o.forced != nil {
 		m.verdict, m.ejection = verdict{}, ""
 	}

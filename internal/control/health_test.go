@@ -509,12 +509,12 @@ func TestElect(t *testing.T) {
 	// its agent; in capitals, a backup.
 	read := func(words string) (members []member) {
 		for _, r := range words {
-			m := member{Backend: lb.Backend{Weight: 1, Backup: r < 'a'}, path: path, verdict: verdict{state: lb.Healthy, weight: 100}}
+			m := member{Backend: lb.Backend{Weight: 1, Backup: r < 'a'}, path: path, reached: true, verdict: verdict{state: lb.Healthy, weight: 100}}
 			switch r | 0x20 {
 			case 'f':
 				m.state = lb.Failing
 			case 'n':
-				m.path = lb.Path{}
+				m.path, m.reached = lb.Path{}, false
 			case 'd':
 				m.Draining = true
 			case 'a':

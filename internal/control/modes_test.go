@@ -104,7 +104,7 @@ func TestVIPThatTheHostAsksFrom(t *testing.T) {
 	near := func(asks netip.Addr) paths.Route {
 		return paths.Route{Interface: "eth9", Index: 9, MTU: 1500, Local: vip, Asks: asks}
 	}
-	for _, m := range lb.Modes {
+	for _, m := range lb.PacketModes {
 		for name, test := range map[string]struct {
 			route   paths.Route
 			refused bool

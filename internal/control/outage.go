@@ -125,8 +125,9 @@ func (c *Controller) tellServices(before *view, numbers []int) {
 
 // bare says whether no backend of service i can take packets.
 func (v *view) bare(i int) bool {
-	for _, p := range v.state.Services[i].Paths {
-		if p.MAC != nil {
+	s := v.state.Services[i]
+	for _, p := range s.Paths {
+		if reached(s.Service, p) {
 			return false
 		}
 	}

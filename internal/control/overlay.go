@@ -55,7 +55,7 @@ func (v *view) takers(i int) (may, up int) {
 	for j, b := range s.Backends {
 		if b.TakesFlows() {
 			may++
-			if s.Paths[j].MAC != nil {
+			if reached(s.Service, s.Paths[j]) {
 				up++
 			}
 		}

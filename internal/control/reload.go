@@ -114,6 +114,11 @@ func (c *Controller) weigh(r *reload) error {
 	if err == nil {
 		r.warnings, err = c.check(r.new, r.links)
 	}
+	if err == nil && !r.discovered { // no key of a proxy is new then
+		var odd yamlfile.Problems
+		odd, err = c.checkProxy(r.new)
+		r.warnings = append(r.warnings, odd...)
+	}
 	var problems yamlfile.Problems
 	if errors.As(err, &problems) || err == nil {
 		err = append(checkReload(c.view.cfg, r.new.cfg), problems...).Err()
@@ -121,11 +126,11 @@ func (c *Controller) weigh(r *reload) error {
 	if err != nil {
 		return err
 	}
-	r.wanted = without(r.new.backends, c.view.backends)
+	r.wanted = without(r.new.watched, c.view.watched)
 	if !slices.Equal(r.new.cfg.Interfaces, c.view.cfg.Interfaces) {
-		r.wanted = r.new.backends // some may be reached in another way
+		r.wanted = r.new.watched // some may be reached in another way
 	}
-	if err := c.opt.Paths.Watch(distinct(slices.Concat(c.view.backends, r.wanted))); err != nil {
+	if err := c.opt.Paths.Watch(distinct(slices.Concat(c.view.watched, r.wanted))); err != nil {
 		return fmt.Errorf("look for the backends: %w", err)
 	}
 	return nil
@@ -230,7 +235,7 @@ func tooLarge(cfg *config.Config, err error) error {
 
 // watch narrows what is looked for; a failure costs needless probes.
 func (c *Controller) watch(l *layout) {
-	if err := c.opt.Paths.Watch(l.backends); err != nil {
+	if err := c.opt.Paths.Watch(l.watched); err != nil {
 		c.opt.Log.Warn(fmt.Sprintf("looking for the backends: %v", err))
 	}
 }

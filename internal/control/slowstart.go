@@ -51,7 +51,7 @@ func slowShare(since, duration time.Duration) (share uint16, next time.Duration)
 // begin returns the start of a backend in the next view, of which m is known now.
 func (s start) begin(m *member, out bool, duration time.Duration, now time.Time) start {
 	is := s
-	is.unmet = s.unmet && m.path.MAC == nil && m.state != lb.Failing
+	is.unmet = s.unmet && !m.reached && m.state != lb.Failing
 	switch is.serves = !out && m.serves(); {
 	case is.unmet:
 		is.serves = true

@@ -87,6 +87,9 @@ func (c *Controller) known(l *layout, links []iface.State, former *view) []*path
 // reason says why a service's packets cannot take the path to a backend, and ""
 // if they can. It is worded of the backend, as in "does not answer ARP requests".
 func reason(s lb.Service, e *paths.Entry) string {
+	if s.Mode == lb.ModeProxy { // whose ways are the kernel's
+		return ""
+	}
 	switch wrong := misfit(s, e.Address, e.Route); {
 	case e.Fault != paths.None:
 		return e.Reason
@@ -97,6 +100,10 @@ func reason(s lb.Service, e *paths.Entry) string {
 	}
 	return e.Reason
 }
+
+// reached says whether packets of a service can be sent along a path to a backend. In mode proxy the kernel
+// sends them, by ways that are not looked at here: health checks find what is wrong with them.
+func reached(s lb.Service, p lb.Path) bool { return s.Mode == lb.ModeProxy || p.MAC != nil }
 
 // misfit says what is wrong with a route, that is there, for a service's mode.
 func misfit(s lb.Service, addr netip.Addr, r paths.Route) string {
@@ -117,7 +124,7 @@ func misfit(s lb.Service, addr netip.Addr, r paths.Route) string {
 // net/ipv4/fib_frontend.c). Nothing else about a VIP that is this host's own does harm:
 // IPv6 solicits from a link-local address, and a router between does not have the VIP.
 func asksFromVIP(s lb.Service, r paths.Route) bool {
-	return !s.Mode.Translates() && r.Asks.IsValid() && r.Asks == s.VIP
+	return s.Mode.KeepsPort() && r.Asks.IsValid() && r.Asks == s.VIP
 }
 
 func family(addr netip.Addr) string {
@@ -129,7 +136,7 @@ func family(addr netip.Addr) string {
 
 // install gives the data plane a view.
 func (c *Controller) install(v *view) error {
-	if err := c.opt.DataPlane.Apply(v.state); err != nil {
+	if err := c.opt.DataPlane.Apply(v.packets()); err != nil {
 		return err
 	}
 	c.remind(v)
@@ -239,7 +246,7 @@ func (l *layout) all() iter.Seq[int] {
 
 // place says where packets for an entry go: "" if nowhere.
 func (c *Controller) place(s lb.Service, e *paths.Entry) string {
-	if reason(s, e) != "" {
+	if reason(s, e) != "" || s.Mode == lb.ModeProxy {
 		return ""
 	}
 	place := e.MAC.String()

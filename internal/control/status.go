@@ -20,16 +20,16 @@ import (
 // Status returns the balancer as it is now. It may be called from any
 // goroutine, after Start.
 func (c *Controller) Status() (ops.Status, error) {
-	counters, err := c.opt.DataPlane.Counters()
-	if err != nil {
-		return ops.Status{}, fmt.Errorf("read the counters: %w", err)
-	}
 	attachments, entries := c.opt.DataPlane.Attachments(), c.opt.Paths.Entries()
 	// The view does not change any more: no caller waits for us to be done.
 	c.mu.Lock()
 	v, links, generation, history, spared, problems := c.view, c.links, c.generation, c.history, c.spared, c.problems()
 	sets, refused := c.discovering.sets, c.discovering.refused
 	c.mu.Unlock()
+	counters, err := c.counters(v)
+	if err != nil {
+		return ops.Status{}, err
+	}
 	lost := c.xdpLost()
 	for _, message := range lossMessages(attachments, lost) {
 		if message != "" {
@@ -49,18 +49,21 @@ func (c *Controller) Status() (ops.Status, error) {
 		Problems:   slices.Concat(problems, v.problems(), v.hairpinProblems()),
 		Services:   []ops.Service{},
 		Outcomes:   []ops.Outcome{},
-		Operations: v.operations(history, counters),
+		Operations: v.operations(history, counters.Counters),
+		Proxy:      c.engineStatus(v),
 	}
 	for i := range v.cfg.Services {
-		service := v.serviceStatus(i, entries, counters)
+		service := v.serviceStatus(i, entries, counters.Counters)
+		showProxied(v.cfg.Services[i], counters.proxy, &service)
 		c.outages.date(&service)
-		c.scarcity.show(v.layout, i, counters, &service)
+		c.scarcity.show(v.layout, i, counters.Counters, &service)
 		c.addHealth(v, i, spared, &service)
 		service.Discovered = v.discovered(i, sets, refused, time.Now())
 		status.Services = append(status.Services, service)
 	}
-	status.Problems = append(status.Problems, c.scarcity.problems(v.layout, counters)...)
+	status.Problems = append(status.Problems, c.scarcity.problems(v.layout, counters.Counters)...)
 	status.Problems = append(status.Problems, v.sparedProblems(spared)...)
+	status.Problems = append(status.Problems, c.engineProblems(v)...)
 	status.Problems = append(status.Problems, discoveryProblems(status.Services)...)
 	for _, o := range counters.Outcomes {
 		status.Outcomes = append(status.Outcomes, ops.Outcome{Name: o.Name, Packets: o.Packets, Help: o.Help})
@@ -83,14 +86,14 @@ func (c *Controller) Status() (ops.Status, error) {
 // Operations returns what operations have changed, and which can be taken back. It
 // may be called from any goroutine, after Start.
 func (c *Controller) Operations() (ops.Operations, error) {
-	counters, err := c.opt.DataPlane.Counters()
-	if err != nil {
-		return ops.Operations{}, fmt.Errorf("read the counters: %w", err)
-	}
 	c.mu.Lock()
 	v, history := c.view, c.history
 	c.mu.Unlock()
-	return v.operations(history, counters), nil
+	counters, err := c.counters(v)
+	if err != nil {
+		return ops.Operations{}, err
+	}
+	return v.operations(history, counters.Counters), nil
 }
 
 // localStatus says what became of this host's own sockets; nil where they are not served.
@@ -168,7 +171,7 @@ func (v *view) problems() []string {
 		case v.selected[i].serving != primaries:
 			list = append(list, fmt.Sprintf("service %s: %s", s.Name, v.selected[i].text(s.Service)))
 		case up > 0:
-		case slices.ContainsFunc(s.Paths, func(p lb.Path) bool { return p.MAC != nil }):
+		case slices.ContainsFunc(s.Paths, func(p lb.Path) bool { return reached(s.Service, p) }):
 			list = append(list, fmt.Sprintf("service %s has no backend that takes new flows: they are dropped", s.Name))
 		default:
 			list = append(list, fmt.Sprintf("service %s has no backend that can take packets: all to it are dropped", s.Name))
@@ -179,6 +182,9 @@ func (v *view) problems() []string {
 
 // condition judges a backend, as operations have it, by what the data plane has.
 func condition(s lb.Service, b lb.Backend, o overlay, e *paths.Entry) lb.Condition {
+	if s.Mode == lb.ModeProxy { // whose ways are the kernel's
+		return lb.ConditionOf(b, o.out(), lb.Reach{})
+	}
 	return lb.ConditionOf(b, o.out(), lb.Reach{NoRoute: e.Fault != paths.None || misfit(s, e.Address, e.Route) != "",
 		NoMAC: e.MAC == nil, Reason: reason(s, e)})
 }
@@ -277,14 +283,14 @@ func leftOf(s lb.Service, key lb.BackendKey, counters lb.Counters) *ops.Left {
 
 // leftOf returns what the backends still have to do, as far as that can be told.
 func (c *Controller) leftOf(keys []lb.BackendKey) map[lb.BackendKey]*ops.Left {
-	counters, err := c.opt.DataPlane.Counters()
+	counters, err := c.counters(c.view)
 	if err != nil {
 		c.opt.Log.Warn(fmt.Sprintf("what is left of drained backends cannot be told: %v", err))
 		return nil
 	}
 	left := map[lb.BackendKey]*ops.Left{}
 	for _, key := range keys {
-		left[key] = leftOf(c.view.find(key).service, key, counters)
+		left[key] = leftOf(c.view.find(key).service, key, counters.Counters)
 	}
 	return left
 }

@@ -53,7 +53,7 @@ func (c *Controller) awaitPaths(l *layout) {
 	if !c.opt.TakesOver {
 		return
 	}
-	all := &reload{wanted: l.backends}
+	all := &reload{wanted: l.watched}
 	bound := time.NewTimer(resolveBound)
 	defer bound.Stop()
 	for !c.resolved(all) {

@@ -50,6 +50,10 @@ type layout struct {
 	// cgroup is the directory of the control group whose sockets are served, as the check has found it;
 	// empty: none are.
 	cgroup string
+	// proxied are the services of mode proxy, which the data plane has nothing to do with, and watched the
+	// addresses of the others' backends, each once.
+	proxied []int
+	watched []netip.Addr
 	// hairpinned are the numbers of backends of services that serve near clients by hairpins.
 	hairpinned []int
 }
@@ -72,6 +76,7 @@ func newLayout(cfg *config.Config) *layout {
 			l.at[i][j], l.uses[n] = n, append(l.uses[n], use{i, j})
 		}
 	}
+	l.findProxied()
 	l.findPooled()
 	l.plain = usually(cfg.Services)
 	l.ejecting = ejecting(cfg.Services)
@@ -139,7 +144,7 @@ type view struct {
 	now    time.Time
 	// hairpin is of which state.Hairpin is a part.
 	hairpin hairpins
-	// state.Services[i] is service i. Slices of backends and paths that a change
+	// state.Services[i] is service i, those of mode proxy included: see packets. Slices of backends and paths that a change
 	// does not touch are those of the view before: the data plane compares by them.
 	state lb.State
 }
@@ -259,7 +264,7 @@ func (v *view) join(i int) (made lb.RoutedService) {
 // pathOf returns the path of a service's packets to an entry; the zero path if they
 // cannot take it.
 func pathOf(s lb.Service, e *paths.Entry) lb.Path {
-	if reason(s, e) != "" {
+	if reason(s, e) != "" || s.Mode == lb.ModeProxy {
 		return lb.Path{}
 	}
 	return e.Path()

@@ -48,7 +48,7 @@ func checkHost(vip netip.Addr, number byte) netip.Addr {
 
 // checkVIPs has one of each family for each mode.
 func checkVIPs() (all []netip.Addr) {
-	for i := range lb.Modes {
+	for i := range lb.PacketModes {
 		all = append(all, checkHost(vip4, byte(100+i)), checkHost(vip6, byte(100+i)))
 	}
 	return all
@@ -88,7 +88,7 @@ func newCheckStage(t *testing.T, hook lb.Hook) *checkStage {
 // checkState has a service in each mode and family, with the backend behind it.
 func checkState(index int, ours, theirs net.HardwareAddr) lb.State {
 	state := lb.State{Pool: lb.Pool{Addresses: []netip.Addr{checkHost(vip4, 99), checkHost(vip6, 99)}, FirstPort: 20000, LastPort: 20999}}
-	for i, mode := range lb.Modes {
+	for i, mode := range lb.PacketModes {
 		for _, family := range []netip.Addr{vip4, vip6} {
 			for _, protocol := range []lb.Protocol{lb.TCP, lb.UDP} {
 				service := lb.Service{Name: string(mode), VIP: checkHost(family, byte(100+i)), Port: checkPort, Protocol: protocol, Mode: mode, Scheduler: lb.Maglev,
@@ -148,7 +148,7 @@ func (s *checkStage) serve(t *testing.T) {
 	t.Helper()
 	var vips []netip.Addr
 	var marks []agent.Mark
-	for i, mode := range lb.Modes {
+	for i, mode := range lb.PacketModes {
 		four, six := checkHost(vip4, byte(100+i)), checkHost(vip6, byte(100+i))
 		switch {
 		case mode == lb.DSCP:

@@ -241,7 +241,7 @@ func expectCoverage(t *testing.T, ends map[string]uint64, packets uint64) {
 	if packets > 2*changeEvery && ends[ofOneThatLeft] < packets/10000 {
 		t.Errorf("%d of %d packets were %s: the generator does not reach it", ends[ofOneThatLeft], packets, ofOneThatLeft)
 	}
-	for _, mode := range lb.Modes {
+	for _, mode := range lb.PacketModes {
 		for _, outcome := range []string{"forwarded ", "returned "} {
 			if n := ends[outcome+string(mode)]; n < packets/200 && (outcome == "forwarded " || mode.Translates()) {
 				t.Errorf("%d of %d packets were %s by %s: the generator does not reach it", n, packets, outcome, mode)

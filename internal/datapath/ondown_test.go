@@ -37,7 +37,7 @@ func (y *story) cure(backend int) {
 // eachOnDown tells a story in every mode and family, for a scheduler that remembers, one that
 // hashes the flow and one that hashes the source.
 func eachOnDown(t *testing.T, protocol lb.Protocol, onDown lb.OnDown, test func(*story)) {
-	for _, mode := range lb.Modes {
+	for _, mode := range lb.PacketModes {
 		for _, vip := range vips {
 			for _, scheduler := range []lb.Scheduler{lb.LeastConnections, lb.Maglev, lb.SourceHash} {
 				s := onDownService(vip, mode, protocol, scheduler, onDown)

@@ -128,7 +128,7 @@ func (y *story) expectSYN(what string, port int, flags string, owner int, want w
 // TestContestedFlows plays what may follow the SYN that contests a flow.
 func TestContestedFlows(t *testing.T) {
 	for _, plight := range plights {
-		for _, mode := range lb.Modes {
+		for _, mode := range lb.PacketModes {
 			if mode == lb.FullNAT || plight.name == "of weight 0" {
 				continue
 			}

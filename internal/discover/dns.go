@@ -59,8 +59,8 @@ func dnsName(s lb.Service) name {
 // addressTypes are the types of addresses that are asked for: of families that the service's mode
 // reaches.
 func addressTypes(s lb.Service) (types []uint16) {
-	four := s.VIP.Is4() || s.Mode.Tunnels()
-	six := !s.VIP.Is4() || s.Mode.Tunnels()
+	four := s.VIP.Is4() || s.Mode.CrossesFamilies()
+	six := !s.VIP.Is4() || s.Mode.CrossesFamilies()
 	asked := s.Discovery.DNS.Type
 	if asked == "A" || asked != "AAAA" && four {
 		types = append(types, dns.TypeA)

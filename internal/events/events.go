@@ -37,6 +37,8 @@ const (
 	KindConfiguration Kind = "configuration"
 	// KindDiscovery: backends were found or are no longer, or where they are found fails.
 	KindDiscovery Kind = "discovery"
+	// KindProxy: the proxy engine has started, ended or trouble, or has taken other certificates.
+	KindProxy Kind = "proxy"
 	// KindNotice: anything else that is logged.
 	KindNotice Kind = "notice"
 )
@@ -48,7 +50,7 @@ type Event struct {
 	ID    string    `json:"id"`
 	At    time.Time `json:"at"`
 	Level string    `json:"level" enum:"info,warning,error"`
-	Kind  Kind      `json:"kind" enum:"health,path,operation,reload,configuration,discovery,notice"`
+	Kind  Kind      `json:"kind" enum:"health,path,operation,reload,configuration,discovery,proxy,notice"`
 	// Service and Backend are the names of what it is about; empty: of nothing alone.
 	Service string `json:"service,omitempty"`
 	Backend string `json:"backend,omitempty"`

@@ -224,10 +224,10 @@ type ExecCheck struct {
 
 // UsualVia returns the way that checks take in a mode unless the configuration says another.
 func (m Mode) UsualVia() Via {
-	if m.Translates() {
-		return ViaAddress
+	if m.KeepsPort() {
+		return ViaVIP
 	}
-	return ViaVIP
+	return ViaAddress
 }
 
 // Datagram says whether the check's packets are UDP datagrams.

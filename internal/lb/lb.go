@@ -67,7 +67,7 @@ func (p *Protocol) UnmarshalText(text []byte) error {
 // Mode is the way in which packets reach a backend.
 type Mode string
 
-// The modes. In all but NAT and FullNAT the backend holds the VIP and answers the
+// The modes. In all but NAT, FullNAT and ModeProxy the backend holds the VIP and answers the
 // client directly.
 const (
 	// L2DSR rewrites the MAC addresses only. The backend is a neighbour.
@@ -90,8 +90,11 @@ const (
 	ModeProxy Mode = "proxy"
 )
 
-// Modes lists the modes of the data plane in the order in which they are explained.
-var Modes = []Mode{L2DSR, IPIP, GUE, DSCP, NAT, FullNAT}
+// Modes lists the modes in the order in which they are explained.
+var Modes = append(slices.Clone(PacketModes), ModeProxy)
+
+// PacketModes are those by which a data plane sends clients' packets on to backends: all but ModeProxy.
+var PacketModes = []Mode{L2DSR, IPIP, GUE, DSCP, NAT, FullNAT}
 
 // UnmarshalText accepts the modes' names; anything else is ErrUnknownMode.
 func (m *Mode) UnmarshalText(text []byte) error {
@@ -105,9 +108,12 @@ func (m *Mode) UnmarshalText(text []byte) error {
 // Tunnels says whether packets travel inside others, whatever the families.
 func (m Mode) Tunnels() bool { return m == IPIP || m == GUE }
 
-// KeepsPort says whether packets reach a backend with the port that the client
-// wrote: the backend's is then the service's.
-func (m Mode) KeepsPort() bool { return !m.Translates() }
+// KeepsPort says whether packets reach a backend with the address and port that the client
+// wrote: the backend has the VIP, and its port is the service's.
+func (m Mode) KeepsPort() bool { return !m.Translates() && m != ModeProxy }
+
+// CrossesFamilies says whether a backend may be of another family than the VIP.
+func (m Mode) CrossesFamilies() bool { return m.Tunnels() || m == ModeProxy }
 
 // Overhead returns by how many bytes a packet to a backend grows: an IP header
 // of the backend's family and, with GUE, a UDP header.
@@ -125,7 +131,7 @@ func (m Mode) Overhead(backend netip.Addr) int {
 	return 0
 }
 
-// Translates says whether addresses and ports are rewritten in both directions.
+// Translates says whether addresses and ports of packets are rewritten in both directions.
 func (m Mode) Translates() bool { return m == NAT || m == FullNAT }
 
 // Backend is a real server of a service.
@@ -233,9 +239,9 @@ type Service struct {
 // Tracked says whether every flow of the service is remembered: because of its
 // scheduler or persistence, or because flows are counted for a cap or a
 // threshold, or because nothing but memory tells a first UDP packet from the next,
-// or the client of a reply in mode FullNAT.
+// or the client of a reply in mode FullNAT. A proxy knows its connections.
 func (s Service) Tracked() bool {
-	return s.Mode == FullNAT || s.Scheduler.Remembers() || s.Persistence.On() || s.Limits.Connections > 0 ||
+	return s.Mode == FullNAT || s.Mode == ModeProxy || s.Scheduler.Remembers() || s.Persistence.On() || s.Limits.Connections > 0 ||
 		s.Protocol == UDP && s.Limits.Rate > 0 ||
 		slices.ContainsFunc(s.Backends, func(b Backend) bool { return b.Upper > 0 })
 }

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"math/big"
 	"net/netip"
+	"slices"
 	"testing"
 	"time"
 )
@@ -75,7 +76,7 @@ func TestModes(t *testing.T) {
 		NAT:     {false, true, 0, 0},
 		FullNAT: {false, true, 0, 0},
 	}
-	for _, mode := range Modes {
+	for _, mode := range PacketModes {
 		want, known := tests[mode]
 		if !known {
 			t.Errorf("%s is not in this test", mode)
@@ -85,6 +86,9 @@ func TestModes(t *testing.T) {
 			t.Errorf("%s: tunnels %t, translates %t, keeps the port %t, overhead %d and %d", mode,
 				mode.Tunnels(), mode.Translates(), mode.KeepsPort(), mode.Overhead(four), mode.Overhead(six))
 		}
+	}
+	if m := ModeProxy; m.Tunnels() || m.Translates() || m.KeepsPort() || !m.CrossesFamilies() || m.Overhead(six) != 0 || m.UsualVia() != ViaAddress || !slices.Contains(Modes, m) {
+		t.Errorf("%s: a packet of it is no backend's", m)
 	}
 }
 

@@ -18,6 +18,7 @@ var ErrTooLarge = errors.New("not enough memory")
 // data plane has had it: services that share them with the state before are taken for
 // unchanged there, without another look.
 type State struct {
+	// Services are of PacketModes only.
 	Services []RoutedService
 	// Pool is where full NAT takes source addresses and ports from.
 	Pool Pool
@@ -60,8 +61,11 @@ type RoutedService struct {
 	HasHairpin bool
 }
 
-// Reachable says whether packets can be sent to backend i.
-func (s RoutedService) Reachable(i int) bool { return i < len(s.Paths) && s.Paths[i].Usable() }
+// Reachable says whether packets can be sent to backend i. In mode ModeProxy the kernel sends them, and
+// health checks find what is wrong with its ways.
+func (s RoutedService) Reachable(i int) bool {
+	return s.Mode == ModeProxy || i < len(s.Paths) && s.Paths[i].Usable()
+}
 
 // Up says whether packets of the service's flows may be sent to backend i: it is reachable, and
 // goes on with its flows if it is unhealthy.

@@ -264,10 +264,13 @@ func families() (all []family) {
 	all = append(all, reloadsTotal, lastReloadSuccessful, lastReloadSuccess, deniedTotal, packetsTotal.family)
 	all = append(all, only(interfaceFamilies)...)
 	all = append(all, flowsNow.family, flowsLimit.family, memoryBytes.family, localSockets.family, localEvents.family)
+	all = append(all, only(engineFamilies)...)
+	all = append(all, only(proxyFamilies)...)
+	all = append(all, responsesTotal.family)
 	all = append(all, only(serviceFamilies)...)
 	all = append(all, only(discoveredFamilies)...)
 	all = append(all, backendsWithoutSeries.family)
-	return append(all, only(backendFamilies)...)
+	return append(append(all, only(backendFamilies)...), only(proxiedFamilies)...)
 }
 
 func only[T any](these []of[T]) (all []family) {

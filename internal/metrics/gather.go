@@ -38,6 +38,8 @@ func (g *gatherer) Gather() ([]*dto.MetricFamily, error) {
 	})...)
 	all = append(all, room(&status)...)
 	all = append(all, locals(status.Local)...)
+	all = append(all, engines(status.Proxy)...)
+	all = append(all, proxied(status.Services)...)
 	all = append(all, g.services(status.Services)...)
 	others, err := g.others.Gather()
 	return append(all, others...), err
@@ -93,7 +95,8 @@ func (g *gatherer) services(services []ops.Service) []*dto.MetricFamily {
 			backends = append(backends, member{&services[i], &services[i].Backends[j]})
 		}
 	}
-	return append(all, series(backendFamilies, backends, func(m member) []string { return []string{m.of.Name, m.Name} })...)
+	names := func(m member) []string { return []string{m.of.Name, m.Name} }
+	return append(append(all, series(backendFamilies, backends, names)...), series(proxiedFamilies, backends, names)...)
 }
 
 // foundOf are the origins of services.

@@ -39,6 +39,7 @@ func sample() ops.Status {
 		Flows:      &ops.Flows{Proven: 10, ProvenLimit: 1000, Unproven: 2, UnprovenLimit: 250, Bytes: 80000},
 		Memory:     &ops.Memory{Total: 36, Proven: 1, Unproven: 2, Returns: 3, Configuration: 4, Counters: 5, Ways: 6, Fragments: 7, Checks: 8},
 		Local:      &ops.Local{Cgroup: "/sys/fs/cgroup", Sockets: 12, Events: []ops.LocalEvent{{Name: "served", Count: 13}, {Name: "moved"}}},
+		Proxy:      &ops.ProxyEngine{Program: "/usr/sbin/haproxy", Version: "2.6.12", PID: 17, Reloads: 4, Workers: 2},
 		Operations: ops.Operations{InForce: []ops.Overlay{{}}},
 		Services: []ops.Service{
 			{Name: "web", VIP: addr("192.0.2.100"), Port: 80, Protocol: lb.TCP, Mode: lb.FullNAT, Scheduler: lb.RoundRobin, Tracked: true,
@@ -51,6 +52,11 @@ func sample() ops.Status {
 						Active: 9, Flows: 11, Ports: &ops.Ports{Held: 8, Limit: 40000}},
 					{Name: "web02", State: lb.NoMAC, Weight: 1, Ejection: &ops.Ejection{}, Health: &ops.Health{State: lb.Failing}, Ports: &ops.Ports{Limit: 40000}},
 				}},
+			{Name: "shop", VIP: addr("192.0.2.101"), Port: 443, Protocol: lb.TCP, Mode: lb.ModeProxy, Scheduler: lb.WeightedRoundRobin, Tracked: true,
+				Proxy: &ops.ProxiedService{Speaks: lb.SpeaksHTTP, TLS: true, Connections: 20, BytesIn: 21, BytesOut: 22, Denied: 23, Refused: 24,
+					Proxied: ops.Proxied{Requests: 25, Queued: 26, Responses: ops.Responses{Informational: 1, Successful: 2, Redirection: 3, ClientError: 4, ServerError: 5, Other: 6}}},
+				Backends: []ops.Backend{{Name: "shop01", State: lb.Up, Weight: 1, Connections: 27, Bytes: 28, ReturnedBytes: 29,
+					Proxied: &ops.Proxied{Requests: 30, Responses: ops.Responses{ServerError: 31}, Failed: 32, Retried: 33, Redispatched: 34}}}},
 			{Name: "dns", VIP: addr("2001:db8::53"), Port: 53, Protocol: lb.UDP, Mode: lb.L2DSR, Scheduler: lb.Maglev,
 				Backends:   []ops.Backend{{Name: "ns1", State: lb.Draining, Packets: 40}},
 				Discovered: []ops.Discovered{{Origin: lb.FromFile, Backends: 1, Taken: time.Unix(1500000000, 500e6), Problem: "is away", Refused: []string{"ns2 is a VIP"}}}},
@@ -63,7 +69,7 @@ func statusOf(s ops.Status) func() (ops.Status, error) {
 }
 
 func TestSeries(t *testing.T) {
-	text := expose(t, 3)
+	text := expose(t, 4)
 	const golden = "testdata/sample.txt"
 	if *update {
 		if err := os.WriteFile(golden, []byte(text), 0o644); err != nil {
@@ -88,7 +94,7 @@ func expose(t *testing.T, limit int) string {
 // TestConventions: names, units and help are such as Prometheus' own linter wants them, and no
 // series is there twice.
 func TestConventions(t *testing.T) {
-	m := New(statusOf(sample()), 3)
+	m := New(statusOf(sample()), 4)
 	problems, err := testutil.GatherAndLint(m.gatherer)
 	if err != nil {
 		t.Fatal(err)
@@ -104,7 +110,7 @@ func TestConventions(t *testing.T) {
 
 // TestEveryFamilyIsShown: the sample reaches every metric of the list, and no other.
 func TestEveryFamilyIsShown(t *testing.T) {
-	m := New(statusOf(sample()), 3)
+	m := New(statusOf(sample()), 4)
 	shown := scrape(t, m)
 	for _, f := range families() {
 		if !strings.Contains(shown, "\n# HELP "+f.name+" ") {
@@ -151,9 +157,9 @@ func TestManyBackendsHaveNoSeries(t *testing.T) {
 		series string
 		has    bool
 	}{
-		{3, "jeoul_backends_without_series 0", true},
-		{2, "jeoul_backends_without_series 3", false},
-		{0, "jeoul_backends_without_series 3", false},
+		{4, "jeoul_backends_without_series 0", true},
+		{3, "jeoul_backends_without_series 4", false},
+		{0, "jeoul_backends_without_series 4", false},
 	} {
 		text := expose(t, tc.limit)
 		if !strings.Contains(text, tc.series+"\n") {

@@ -41,6 +41,8 @@ type Status struct {
 	// Local is what became of the sockets of clients on the balancer's own host; absent where they are
 	// not served.
 	Local *Local `json:"local,omitempty"`
+	// Proxy is the process behind the services of mode proxy; absent where there is none.
+	Proxy *ProxyEngine `json:"proxy,omitempty"`
 	// Operations are what differs from the configuration.
 	Operations Operations `json:"operations"`
 }
@@ -165,6 +167,8 @@ type Service struct {
 	// Hairpin is how clients are served whose backends would answer them directly; absent where there
 	// are none, or they are served as others are.
 	Hairpin *Hairpin `json:"hairpin,omitempty"`
+	// Proxy is what the service does and has done in mode proxy; absent in others.
+	Proxy *ProxiedService `json:"proxy,omitempty"`
 	// Transition is the one under way, if there is one.
 	Transition *Transition `json:"transition,omitempty"`
 	Backends   []Backend   `json:"backends"`
@@ -290,7 +294,7 @@ type Backend struct {
 	// Bytes are those of IP packets as they came, without the Ethernet frame.
 	Bytes uint64 `json:"bytes"`
 	// ReturnedPackets and ReturnedBytes are those of replies that came back
-	// through the balancer, in the modes nat and fullnat.
+	// through the balancer, in the modes nat and fullnat; in mode proxy the content's bytes.
 	ReturnedPackets uint64 `json:"returned_packets,omitempty"`
 	ReturnedBytes   uint64 `json:"returned_bytes,omitempty"`
 	// Answered are the SYNs that it has answered by SYN and ACK, Refused those by RST, and
@@ -308,6 +312,9 @@ type Backend struct {
 	// Flows are those remembered that name it, ended ones until they are forgotten;
 	// looked through some seconds ago at most.
 	Flows uint64 `json:"flows"`
+	// Proxied is what else the proxy has counted in mode proxy; absent in others. Connections and Active are those
+	// that it has opened to the backend, Bytes went there, and ReturnedBytes came from there.
+	Proxied *Proxied `json:"proxied,omitempty"`
 	// Ports is how far full NAT's pool is used up for this backend; absent in other modes.
 	Ports *Ports `json:"ports,omitempty"`
 	// Backup: it is to take new flows only while no other does.

@@ -28,15 +28,15 @@ const (
 var Roles = []Role{RoleBalancer, RoleWeb, RoleClient}
 
 // ModeProxy is the mode of a balancer that ends its clients' connections.
-const ModeProxy = "proxy"
+const ModeProxy = string(lb.ModeProxy)
 
-// Modes are those that a host can be tuned for: the data plane's, and ModeProxy.
+// Modes are those that a host can be tuned for.
 func Modes() []string {
 	var names []string
 	for _, mode := range lb.Modes {
 		names = append(names, string(mode))
 	}
-	return append(names, ModeProxy)
+	return names
 }
 
 // Compare says when a value is as it should be.

@@ -57,7 +57,7 @@ func checkTrials(t *testing.T, hook lb.Hook, trials []results.Trial) {
 		}
 	}
 	want := []string{harness.Empty, harness.MACSwap, harness.Adjust, harness.Line}
-	for _, mode := range lb.Modes {
+	for _, mode := range lb.PacketModes {
 		want = append(want, fmt.Sprintf("jeoul-%s-%s", mode, hook))
 	}
 	for _, want := range want {

@@ -97,7 +97,7 @@ func (s setup) state() lb.State {
 	case pinning, pinned:
 		b.add(lb.L2DSR, web4, lb.TCP, backend4, backendCount)
 	case allModes:
-		for i, mode := range lb.Modes {
+		for i, mode := range lb.PacketModes {
 			b.add(mode, vip4(byte(i+1)), lb.TCP, backend4, backendCount)
 			b.add(mode, vip6(byte(i+1)), lb.TCP, backend6, backendCount)
 		}

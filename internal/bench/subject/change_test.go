@@ -56,7 +56,7 @@ func TestCheckedConfigs(t *testing.T) {
 		"haproxytcp-checked.cfg":  {haproxyTCPConfig, haproxy},
 		"keepalived-checked.conf": {keepalivedConfig, keepalived{ipvsDirect}.services(checkedPaper())},
 	})
-	for _, mode := range lb.Modes {
+	for _, mode := range lb.PacketModes {
 		setup := checkedPaper()
 		setup.Services[0].UDP = true
 		text, err := config.Write(jeoul{mode, lb.HookTC}.config(setup, Params{paramScheduler: "rr"}, "/tmp/jeoul.sock"))
@@ -131,7 +131,7 @@ func TestKeepalivedServes(t *testing.T) {
 }
 
 func TestJeoulChangesWeights(t *testing.T) {
-	for _, mode := range lb.Modes {
+	for _, mode := range lb.PacketModes {
 		text, err := config.Write(jeoul{mode, lb.HookTC}.config(changedPaper(), Params{paramScheduler: "maglev"}, "/tmp/jeoul.sock"))
 		if err != nil {
 			t.Fatal(err)

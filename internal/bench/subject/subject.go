@@ -177,7 +177,7 @@ func All() []Subject {
 		keepalived{ipvsDirect}, keepalived{ipvsMasquerade}, keepalived{ipvsTunnel},
 		loxilb{},
 	}
-	for _, mode := range lb.Modes {
+	for _, mode := range lb.PacketModes {
 		all = append(all, jeoul{mode, lb.HookXDP}, jeoul{mode, lb.HookTC})
 	}
 	return all

@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"time"
+
+	"github.com/jeoul/jeoul/internal/config"
+	"github.com/jeoul/jeoul/internal/control"
+	"github.com/jeoul/jeoul/internal/lb"
+	"github.com/jeoul/jeoul/internal/proxy"
+	"github.com/jeoul/jeoul/internal/yamlfile"
+)
+
+// checkProxied looks at what of a configuration only the machine can tell for services of mode proxy, as far as the
+// caller's rights reach: their certificates, and what HAProxy says to it.
+func checkProxied(ctx context.Context, cfg *config.Config) error {
+	d := proxy.Desired{Engine: cfg.Proxy}
+	for _, s := range cfg.Services {
+		if s.Mode == lb.ModeProxy {
+			d.Services = append(d.Services, proxy.Service{Service: s})
+		}
+	}
+	if len(d.Services) == 0 {
+		return nil
+	}
+	var hidden []string
+	read := func(path string) ([]byte, error) {
+		data, err := os.ReadFile(path)
+		if errors.Is(err, fs.ErrPermission) {
+			hidden = append(hidden, path)
+		}
+		return data, err
+	}
+	problems, warnings := cfg.CheckCertificates(read, time.Now())
+	for _, warning := range warnings {
+		fmt.Fprintf(os.Stderr, "jeoul: warning: %s\n", warning)
+	}
+	if len(hidden) > 0 {
+		fmt.Fprintf(os.Stderr, "jeoul: warning: certificates were not looked at, nor was HAProxy asked, for want of the right to read %s: check as root\n", hidden[0])
+		return nil
+	}
+	if err := problems.Err(); err != nil {
+		return err
+	}
+	engine, err := proxy.New(proxy.Options{Dir: "/run/jeoul/check"})
+	if err != nil {
+		return err
+	}
+	err = engine.Check(ctx, d)
+	if errors.Is(err, proxy.ErrNoProgram) && cfg.Proxy.Program == "" {
+		fmt.Fprintf(os.Stderr, "jeoul: warning: what HAProxy would say was not asked: %v\n", err)
+		return nil
+	}
+	if problem, ok := control.ProxyProblem(cfg, err); ok {
+		return yamlfile.Problems{problem}
+	}
+	return err
+}
