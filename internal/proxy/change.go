@@ -18,16 +18,16 @@ type step struct {
 
 // steps are the commands that make a running HAProxy of one rendering that of another.
 type steps struct {
-	// come are servers that are added, other those that have another weight or limit, or are on again, and go those
+	// come are servers that are added, other those that have another weight or limit, or are on again, and leave those
 	// that get no client any more: in this order there is always one for a client.
-	come, other, go_ []step
+	come, other, leave []step
 	// left are servers that go, by the names of their section and their own: they can be deleted when no connection
 	// of theirs is left.
 	left map[string]Server
 }
 
 // all are the commands in order.
-func (s *steps) all() []step { return slices.Concat(s.come, s.other, s.go_) }
+func (s *steps) all() []step { return slices.Concat(s.come, s.other, s.leave) }
 
 // plan compares renderings, where left are servers that the old one has no more and HAProxy has still. It returns
 // false where commands cannot do it: then HAProxy must be reloaded.
@@ -50,6 +50,7 @@ func plan(old, next *Rendering, left map[string]Server) (*steps, bool) {
 
 // pool compares the servers of a section.
 func (s *steps) pool(old, next *Block) bool {
+	var ready []step
 	before := map[string]Server{}
 	for _, server := range old.Servers {
 		before[server.Name] = server
@@ -66,18 +67,26 @@ func (s *steps) pool(old, next *Block) bool {
 		switch {
 		case !has:
 			s.add(name, server)
+			if !server.Off {
+				ready = append(ready, step{command: "set server " + name + " state ready"})
+			}
 		case !was.same(server):
 			return false
 		default:
 			s.set(name, was, server)
 		}
 	}
+	if len(ready) > 0 && next.CookieKey != "" {
+		// Only a key has servers that came at run time have a cookie; the same one leaves the others theirs.
+		s.come = append(s.come, step{command: "set dynamic-cookie-key backend " + next.Pool + " " + next.CookieKey})
+	}
+	s.come = append(s.come, ready...)
 	for _, server := range old.Servers {
 		if _, gone := before[server.Name]; gone {
 			name := next.Pool + "/" + server.Name
 			server.Off = true
 			s.left[name] = server
-			s.go_ = append(s.go_, step{command: "set server " + name + " state maint"})
+			s.leave = append(s.leave, step{command: "set server " + name + " state maint"})
 		}
 	}
 	return true
@@ -97,9 +106,6 @@ const (
 func (s *steps) add(name string, server Server) {
 	words := append([]string{"add", "server", name, server.Address, "id", strconv.FormatUint(uint64(server.ID), 10)}, server.settings()...)
 	s.come = append(s.come, step{escaped(words), []string{registered}})
-	if !server.Off {
-		s.come = append(s.come, step{command: "set server " + name + " state ready"})
-	}
 }
 
 func (s *steps) set(name string, was, server Server) {
@@ -113,10 +119,10 @@ func (s *steps) set(name string, was, server Server) {
 	case was.Off && !server.Off:
 		s.other = append(s.other, step{command: "set server " + name + " state ready"})
 	case !was.Off && server.Off:
-		s.go_ = append(s.go_, step{command: "set server " + name + " state maint"})
+		s.leave = append(s.leave, step{command: "set server " + name + " state maint"})
 	}
 	if server.Ends && !(was.Ends && was.Off) {
-		s.go_ = append(s.go_, step{command: "shutdown sessions server " + name})
+		s.leave = append(s.leave, step{command: "shutdown sessions server " + name})
 	}
 }
 

@@ -81,13 +81,14 @@ func (e *engine) find(ctx context.Context, configured string) (program, error) {
 	e.mu.Lock()
 	p := e.program
 	e.mu.Unlock()
-	if p.current() && (configured == "" || configured == p.path) {
+	if p.current() && configured == p.configured {
 		return p, nil
 	}
 	p, err := find(ctx, configured)
 	if err != nil {
 		return p, err
 	}
+	p.configured = configured
 	e.mu.Lock()
 	e.program = p
 	e.mu.Unlock()

@@ -67,11 +67,18 @@ type engine struct {
 
 var _ Engine = (*engine)(nil)
 
+// longestDir bounds the directory's name, in bytes: addresses of sockets have 108 (unix(7)), and HAProxy makes them under a
+// longer name first.
+const longestDir = 72
+
 // New makes the engine of a directory. A HAProxy that an engine has left there, or that has outlived the process of
 // one, serves on.
 func New(o Options) (Engine, error) {
 	if !strings.HasPrefix(o.Dir, "/") || strings.ContainsFunc(o.Dir, func(r rune) bool { return unsafe(r) || strings.ContainsRune(",()[]{}!<>|*%?&~^;=@", r) }) {
 		return nil, fmt.Errorf("the directory of the proxy engine, %q, must be absolute and of letters, digits and ._/-", o.Dir)
+	}
+	if len(o.Dir) > longestDir {
+		return nil, fmt.Errorf("the directory of the proxy engine, %q, has more than %d bytes: sockets in it could not have addresses", o.Dir, longestDir)
 	}
 	e := &engine{host: Host{Dir: o.Dir, Root: os.Geteuid() == 0}, log: o.Log, now: o.Now,
 		turn: make(chan struct{}, 1), changes: make(chan struct{}, 1)}

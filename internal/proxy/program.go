@@ -16,6 +16,8 @@ import (
 // program is an installed HAProxy.
 type program struct {
 	path, version string
+	// configured is what it was found by.
+	configured string
 	// changed is when the file was, by which another one is noticed.
 	changed time.Time
 }

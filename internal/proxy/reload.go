@@ -40,7 +40,7 @@ func (e *engine) reload(ctx context.Context, c *candidate) error {
 	if err := errors.Join(e.save(), e.write(c)); err != nil {
 		return errors.Join(err, e.writeFile(before))
 	}
-	if err := e.reloaded(ctx); err != nil {
+	if err := e.reloaded(ctx, c.rendering); err != nil {
 		// Of one that has ended, the watch starts another, with what was. Of one that does not answer, it is not
 		// known what it has.
 		e.kept.Whole = whole && errors.Is(err, errKept)
@@ -53,13 +53,17 @@ func (e *engine) reload(ctx context.Context, c *candidate) error {
 	return e.save()
 }
 
-// reloaded asks for a reload, and waits until new workers serve.
-func (e *engine) reloaded(ctx context.Context) error {
+// reloaded asks for a reload, and waits until new workers serve with what a rendering says.
+func (e *engine) reloaded(ctx context.Context, r *Rendering) error {
 	ctx, cancel := context.WithTimeout(ctx, serveBound)
 	defer cancel()
 	before, err := e.socket.Processes(ctx)
 	if err != nil {
 		return fmt.Errorf("reloading HAProxy: %w", err)
+	}
+	var clients map[string]master.Remembered
+	if len(before.Workers) > 0 {
+		clients = e.remembered(ctx, before.Workers[0])
 	}
 	e.forgetMessages()
 	// The master answers from 2.7 on; before, it ends the connection.
@@ -75,6 +79,7 @@ func (e *engine) reloaded(ctx context.Context) error {
 			return fmt.Errorf("reloading HAProxy: %w%s", errKept, e.said())
 		case err == nil && now.Reloads > before.Reloads && e.answers(ctx, now, before.Workers):
 			e.workers(now)
+			e.remind(ctx, now.Workers[0], r, clients)
 			return nil
 		}
 		if err := wait(ctx, pause); err != nil {

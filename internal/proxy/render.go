@@ -27,9 +27,6 @@ const (
 	rememberedClients = "1m"
 )
 
-// peer is what workers call themselves when they hand over which client is at which backend.
-const peer = "jeoul"
-
 // Host is what of the host the configuration depends on.
 type Host struct {
 	// Dir is the directory of the instance's files: letters, digits and "._/-" only.
@@ -46,9 +43,6 @@ func (h Host) messages() string { return filepath.Join(h.Dir, "messages") }
 func (h Host) root() string     { return filepath.Join(h.Dir, "root") }
 func (h Host) state() string    { return filepath.Join(h.Dir, "state.json") }
 func (h Host) counts() string   { return filepath.Join(h.Dir, "counts.json") }
-
-// abstract is an address for workers, which see no files of the host.
-func (h Host) abstract() string { return "abns@jeoul" + strings.ReplaceAll(h.Dir, "/", "-") }
 
 // extra is a file beside the configuration, named by what is in it.
 func (h Host) extra(kind, contents string) string { return h.summed(kind, contents) }
@@ -73,10 +67,10 @@ func Render(d Desired, h Host) (*Rendering, error) {
 	if err := renderGlobal(r, d.Engine, h); err != nil {
 		return nil, err
 	}
-	if slices.ContainsFunc(services, func(s Service) bool { return s.Persistence.On() }) {
-		renderPeers(r, h)
-	}
 	for i := range services {
+		if i > 0 && services[i].Key() == services[i-1].Key() {
+			return nil, place{service: services[i].Key()}.wrap(fmt.Errorf("%q and %q have one address and port", services[i-1].Name, services[i].Name))
+		}
 		if err := renderService(r, &services[i].Service, h, logs(d.Engine)); err != nil {
 			return nil, err
 		}
@@ -89,7 +83,6 @@ func renderGlobal(r *Rendering, e lb.ProxyEngine, h Host) error {
 	t.lines = append(t.lines, line{text: "# Jeoul has made this file and replaces it: change its configuration instead."})
 	t.section("what all services share", "global")
 	t.add("", "stats", "socket", h.socket(), "mode", "600", "level", "admin", "expose-fd", "listeners")
-	t.add("", "localpeer", peer)
 	if h.Root {
 		user := cmp.Or(e.User, lb.DefaultProxyUser)
 		t.add("user", "user", user)
@@ -110,7 +103,7 @@ func renderGlobal(r *Rendering, e lb.ProxyEngine, h Host) error {
 	t.add("", "ssl-default-bind-options", "ssl-min-ver", "TLSv1.2")
 	t.add("", "ssl-default-server-options", "ssl-min-ver", "TLSv1.2")
 	t.verbatim("global", e.Global, globalKeys)
-	r.block(t, "", nil, nil)
+	r.block(t, Block{}, nil)
 	return t.err
 }
 
@@ -122,16 +115,6 @@ func logs(e lb.ProxyEngine) bool {
 		}
 	}
 	return false
-}
-
-// renderPeers has a worker tell the one that replaces it which client is at which backend. The address is abstract,
-// for workers see no files of the host.
-func renderPeers(r *Rendering, h Host) {
-	t := &text{from: place{engine: true}}
-	t.section("a worker hands over its clients' persistence when it is replaced", "peers", peer)
-	t.add("", "bind", h.abstract())
-	t.add("", "server", peer)
-	r.block(t, "", nil, nil)
 }
 
 // renderService makes the sections of one.
@@ -146,7 +129,7 @@ func renderService(r *Rendering, s *lb.Service, h Host, logged bool) error {
 	}
 	t := &text{from: place{service: s.Key()}}
 	c.clients(t)
-	r.block(t, "", nil, nil)
+	r.block(t, Block{}, nil)
 	if t.err != nil {
 		return t.err
 	}

@@ -112,6 +112,7 @@ func TestRenderRefuses(t *testing.T) {
 		"end of line":         {simple(lb.Proxy{Back: `option \`}), "proxy.back", ErrSnippet},
 		"a key's":             {engine(lb.ProxyEngine{Global: "nbthread 4"}), "global", ErrSnippet},
 		"Jeoul's":             {engine(lb.ProxyEngine{Global: "daemon"}), "global", ErrSnippet},
+		"one address":         {Desired{Services: append(simple(lb.Proxy{}).Services, simple(lb.Proxy{}).Services...)}, "", nil},
 		"user":                {engine(lb.ProxyEngine{User: "a\nb"}), "user", ErrValue},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -44,7 +44,11 @@ func (c *service) backends(name, comment string, chosen []int) error {
 	for i, index := range chosen {
 		from[i] = place{service: c.Key(), field: fmt.Sprintf("backends[%d]", index)}
 	}
-	c.out.block(t, name, servers, from)
+	b := Block{Pool: name, Servers: servers, Remembers: c.Persistence.On()}
+	if c.p.Cookie != "" {
+		b.CookieKey = c.name
+	}
+	c.out.block(t, b, from)
 	return t.err
 }
 
@@ -79,7 +83,7 @@ func (c *service) persist(t *text) {
 		if c.Persistence.Prefix == 0 {
 			mask = "src"
 		}
-		t.add("persistence.timeout", "stick-table", "type", kind, "size", rememberedClients, "expire", milliseconds(c.Persistence.Timeout), "peers", peer)
+		t.add("persistence.timeout", "stick-table", "type", kind, "size", rememberedClients, "expire", milliseconds(c.Persistence.Timeout))
 		t.add("persistence.prefix", "stick", "on", mask)
 	}
 	if c.p.Cookie == "" {

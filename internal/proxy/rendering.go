@@ -34,6 +34,10 @@ type Block struct {
 	// Pool is the name of the section "backend"; empty: it is another section.
 	Pool    string   `json:"pool,omitempty"`
 	Servers []Server `json:"servers,omitempty"`
+	// Remembers: it has a table of clients and their servers.
+	Remembers bool `json:"remembers,omitempty"`
+	// CookieKey is what servers' cookies are made of; empty: they have none.
+	CookieKey string `json:"cookie_key,omitempty"`
 }
 
 // Server is one of HAProxy's servers: a backend in one of its sections.
@@ -110,8 +114,7 @@ func (r *Rendering) at(number int) place {
 }
 
 // block makes a block of lines, and adds it.
-func (r *Rendering) block(t *text, pool string, servers []Server, serversFrom []place) {
-	b := Block{Pool: pool, Servers: servers}
+func (r *Rendering) block(t *text, b Block, serversFrom []place) {
 	var from []place
 	for _, l := range t.lines {
 		b.Lines, from = append(b.Lines, l.text), append(from, l.from)

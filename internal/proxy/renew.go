@@ -101,7 +101,7 @@ func (e *engine) handByReload(ctx context.Context, copied string, c *certificate
 		return err
 	}
 	e.gather(ctx)
-	if err := e.reloaded(ctx); err != nil {
+	if err := e.reloaded(ctx, e.kept.Rendering); err != nil {
 		return errors.Join(err, journal.Replace(copied, before, 0o600))
 	}
 	e.kept.Left = nil

@@ -4,6 +4,7 @@ package master_test
 
 import (
 	"errors"
+	"net/netip"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -71,6 +72,32 @@ func FuzzParseStatistics(f *testing.F) {
 	f.Fuzz(func(t *testing.T, answer string) {
 		if all, err := master.ParseStatistics(answer); (all == nil) != (err != nil) {
 			t.Errorf("%v, %v", all, err)
+		}
+	})
+}
+
+const table = "# table: 192.0.2.1_80.all, type: ip, size:1048576, used:2\n" +
+	"0x563c580ac680: key=127.0.0.1 use=0 exp=3599603 server_id=7 server_key=a_1\n0x563c580ac681: key=2001:db8::1 use=0 exp=1\n\n"
+
+func TestParseTable(t *testing.T) {
+	t.Parallel()
+	got, err := master.ParseTable(table)
+	if want := netip.MustParseAddr("127.0.0.1"); err != nil || len(got) != 1 || got[want] != 7 {
+		t.Errorf("%v, %v", got, err)
+	}
+	if _, err := master.ParseTable("No such table"); !errors.Is(err, master.ErrAnswer) {
+		t.Errorf("%v", err)
+	}
+}
+
+func FuzzParseTable(f *testing.F) {
+	f.Add(table)
+	f.Fuzz(func(t *testing.T, answer string) {
+		all, err := master.ParseTable(answer)
+		for client, server := range all {
+			if err != nil || !client.IsValid() || server == 0 {
+				t.Errorf("%v at %d, %v", client, server, err)
+			}
 		}
 	})
 }
