@@ -18,7 +18,7 @@ cache=$TREE/bin/kernels
 limit=${JEOUL_LIMIT:-30m}
 suites=("$@")
 [ $# != 0 ] || suites=(bookworm trixie-backports bookworm/cards)
-packages=(internal/datapath/pins internal/hostnet internal/datapath internal/agent internal/drops internal/bench/subject)
+packages=(internal/datapath/pins internal/hostnet internal/datapath internal/local internal/agent internal/drops internal/bench/subject)
 [ -z "${JEOUL_PACKAGES:-}" ] || read -ra packages <<<"$JEOUL_PACKAGES"
 # What tests use of a kernel that has them as modules.
 modules=(virtio_pci virtio_net e1000 e1000e veth bridge dummy 8021q sch_ingress cls_bpf ipip ip6_tunnel sit fou fou6 vxlan ip_vs ip_vs_rr)
@@ -171,6 +171,7 @@ make_initramfs() {
 			mount -t sysfs sys /sys
 			mount -t devtmpfs dev /dev
 			mount -t bpf bpf /sys/fs/bpf
+			mount -t cgroup2 cgroup /sys/fs/cgroup
 			mount -t tmpfs tmp /tmp
 			for module in ${modules[*]}; do modprobe -q \$module; done
 			ip link set lo up

@@ -40,6 +40,9 @@ func TestEveryMode(t *testing.T) {
 					name += "-crosswise"
 				}
 				t.Run(name, func(t *testing.T) { s.tryCell(t, p, port) })
+				if p.mode != lb.NAT { // TestHairpin: a stage has none, so that clients of its segment are seen
+					t.Run(name+"-backend", func(t *testing.T) { s.tryBackend(t, p, port) })
+				}
 			}
 		}
 		s.checkOutcomes(t)
@@ -54,6 +57,38 @@ func (s *stage) tryCell(t *testing.T, p path, port uint16) {
 		return
 	}
 	s.tryWeb(t, p, to)
+}
+
+// tryBackend has a backend ask. In the modes of direct return it holds the VIP, and answers itself; in the
+// others it is served by one of them, itself included.
+func (s *stage) tryBackend(t *testing.T, p path, port uint16) {
+	backend := s.Servers[0]
+	if server := s.askAs(t, p, port, backend); !p.mode.Translates() && server != backend.Name {
+		t.Errorf("%s, which holds %s, was answered by %s", backend.Name, p.vip, server)
+	}
+}
+
+// askAs has a host ask a service once, and returns the name of the server that answered.
+func (s *stage) askAs(t *testing.T, p path, port uint16, host *lab.Host) string {
+	t.Helper()
+	to := netip.AddrPortFrom(p.vip, port)
+	if port != dnsPort && port != otherDNSPort {
+		seen, err := e2e.NewBrowser(host).Who(bounded(t), to)
+		if err != nil {
+			t.Fatalf("%s asks %s: %v", host.Name, to, err)
+		}
+		return seen.Server
+	}
+	asker, err := e2e.NewAsker(host, to)
+	if err != nil {
+		t.Fatalf("%s asks %s: %v", host.Name, to, err)
+	}
+	defer asker.Close()
+	name, err := asker.Ask(e2e.NewQuery(e2e.Small, 0), e2e.Small)
+	if err != nil {
+		t.Fatalf("%s asks %s: %v", host.Name, to, err)
+	}
+	return name
 }
 
 // tryWeb spreads connections, then moves files in both directions.
