@@ -89,6 +89,10 @@ test-unit: generate ## run the tests that need no root; the others skip
 test-kills: rights-test deps build ## kill a process at every step of what it does to a data plane and to a host, not only at some
 	JEOUL_TEST_ROOT=1 JEOUL_TEST_EVERY_STEP=1 $(GO) test -count=1 -timeout=6h -exec="'$(CURDIR)/$(AS_ROOT)'" -run='TestKilledAtEachStep|TestConnectionsGoOnAfterAKill' ./internal/datapath ./internal/hostnet ./cmd/jeoul
 
+.PHONY: test-hooks
+test-hooks: rights-test deps build ## run the end-to-end tests with the balancer in XDP and in TC, not only in one of them
+	JEOUL_TEST_ROOT=1 JEOUL_TEST_EVERY_HOOK=1 $(GO) test -count=1 -timeout=60m -exec="'$(CURDIR)/$(AS_ROOT)'" $(TESTFLAGS) ./cmd/jeoul
+
 .PHONY: test-writers
 test-writers: rights-test deps build ## change a balancer by file and by API at once, 1,000 times each, and kill it in between
 	JEOUL_TEST_ROOT=1 JEOUL_TEST_CHANGES=1000 $(GO) test -v -count=1 -timeout=30m -exec="'$(CURDIR)/$(AS_ROOT)'" -run='^TestTwoWriters$$' ./cmd/jeoul

@@ -20,7 +20,7 @@ import (
 // TestLeaksAroundChanges looks at every packet that reaches a client while backends
 // go and come, and while the balancer does, in the middle of transfers.
 func TestLeaksAroundChanges(t *testing.T) {
-	forEachHook(t, func(t *testing.T, hook lb.Hook) {
+	forAHook(t, func(t *testing.T, hook lb.Hook) {
 		s := newStage(t, hook, 1, bulk)
 		t.Run("backend taken away", func(t *testing.T) { s.takeAway(t) })
 		t.Run("balancer started again", func(t *testing.T) { s.startAgain(t) })

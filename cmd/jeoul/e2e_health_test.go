@@ -205,7 +205,7 @@ func TestHealthChecks(t *testing.T) { onHooksAtOnce(t, checkByAddress) }
 // onHooksAtOnce runs a test with each hook, both at the same time: what it does is mostly to wait.
 func onHooksAtOnce(t *testing.T, test func(t *testing.T, hook lb.Hook)) {
 	t.Parallel()
-	forEachHook(t, func(t *testing.T, hook lb.Hook) {
+	forAHook(t, func(t *testing.T, hook lb.Hook) {
 		t.Parallel()
 		test(t, hook)
 	})

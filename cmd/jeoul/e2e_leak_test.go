@@ -233,7 +233,7 @@ func (w *watcher) judgeQuoted(packet gopacket.Packet) error {
 // services that translate in all the ways that connections end: none may bear the
 // address or port of a backend, or of the pool.
 func TestNothingLeaks(t *testing.T) {
-	forEachHook(t, func(t *testing.T, hook lb.Hook) {
+	forAHook(t, func(t *testing.T, hook lb.Hook) {
 		s := newStage(t, hook, 1, kilo, bulk)
 		for _, p := range paths() {
 			if !p.mode.Translates() {

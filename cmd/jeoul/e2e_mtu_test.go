@@ -24,7 +24,7 @@ const pingPatience = "6"
 // a narrow link, and through tunnels on links that have no room for them: all is
 // known from ICMP errors only, of routers and of the balancer.
 func TestPathMTU(t *testing.T) {
-	forEachHook(t, func(t *testing.T, hook lb.Hook) {
+	forAHook(t, func(t *testing.T, hook lb.Hook) {
 		s := newStage(t, hook, 2, bigFile)
 		near, gateway := s.Clients[0], s.Clients[1]
 		far := e2e.NewFar(t, gateway, len(lb.PacketModes))

@@ -46,7 +46,7 @@ func (b *balancer) rename(t *testing.T, from, to string) {
 // TestInterfaceIsRenamed renames the interface while no process runs: a start by the new name does
 // not attach a second program beside the first, and by the old name it goes on.
 func TestInterfaceIsRenamed(t *testing.T) {
-	forEachHook(t, func(t *testing.T, hook lb.Hook) {
+	forAHook(t, func(t *testing.T, hook lb.Hook) {
 		l := newLab(t, lab.Spec{Clients: 1, Servers: 1})
 		b := newBalancer(t, l.Balancer)
 		// An interface has to be down for it, which takes its IPv6 addresses and routes away.

@@ -6,9 +6,11 @@ import (
 	"bufio"
 	"errors"
 	"fmt"
+	"hash/fnv"
 	"maps"
 	"net"
 	"net/netip"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -183,11 +185,29 @@ func ask(connection net.Conn) (server, client string, err error) {
 	return server, client, nil
 }
 
+// hooks are those that a balancer can be in.
+var hooks = []lb.Hook{lb.HookXDP, lb.HookTC}
+
 // forEachHook runs a test with the balancer in XDP and in TC.
 func forEachHook(t *testing.T, test func(t *testing.T, hook lb.Hook)) {
-	for _, hook := range []lb.Hook{lb.HookXDP, lb.HookTC} {
+	for _, hook := range hooks {
 		t.Run(string(hook), func(t *testing.T) { test(t, hook) })
 	}
+}
+
+// forAHook runs a test that is more of the control plane's with the balancer in one of them, which goes by
+// the test's name, so that it is the same in each run; and in both with JEOUL_TEST_EVERY_HOOK=1
+// (`make test-hooks`). What packets meet in each hook, the data plane's own tests and those of
+// forEachHook show.
+func forAHook(t *testing.T, test func(t *testing.T, hook lb.Hook)) {
+	if os.Getenv("JEOUL_TEST_EVERY_HOOK") != "" {
+		forEachHook(t, test)
+		return
+	}
+	sum := fnv.New32a()
+	sum.Write([]byte(t.Name())) // cannot fail
+	hook := hooks[int(sum.Sum32()%uint32(len(hooks)))]
+	t.Run(string(hook), func(t *testing.T) { test(t, hook) })
 }
 
 // TestL2DSRMatrix asks through every family, protocol and scheduler: each
