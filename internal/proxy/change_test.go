@@ -5,6 +5,7 @@ package proxy
 import (
 	"net/netip"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -109,5 +110,17 @@ func TestCountsNeverGoBack(t *testing.T) {
 		if sum["conn_tot"] != step.total || sum["scur"] != step.active {
 			t.Errorf("step %d: %v, want %d and %d", i, sum, step.total, step.active)
 		}
+	}
+}
+
+func TestDelays(t *testing.T) {
+	t.Parallel()
+	for deaths, want := range []time.Duration{0, 0, 500 * time.Millisecond, time.Second, 2 * time.Second} {
+		if got := delayOf(deaths); got != want {
+			t.Errorf("after %d deaths: %v, want %v", deaths, got, want)
+		}
+	}
+	if got := delayOf(1000); got != lastDelay {
+		t.Errorf("after many deaths: %v", got)
 	}
 }

@@ -69,7 +69,7 @@ var _ Engine = (*engine)(nil)
 
 // longestDir bounds the directory's name, in bytes: addresses of sockets have 108 (unix(7)), and HAProxy makes them under a
 // longer name first.
-const longestDir = 72
+const longestDir = 80
 
 // New makes the engine of a directory. A HAProxy that an engine has left there, or that has outlived the process of
 // one, serves on.

@@ -194,14 +194,15 @@ func TestChangesLoseNothing(t *testing.T) {
 		if i == 0 && r.State().Reloads != state.Reloads {
 			t.Errorf("servers and certificates were changed by %d reloads", r.State().Reloads-state.Reloads)
 		}
-		if i%5 == 0 {
-			p := *s.Proxy
-			p.Routes = []lb.Route{{Paths: []string{fmt.Sprintf("/%d", i)}, Backends: []string{"w2"}}}
-			s.Proxy = &p
-			r.apply(s)
-			if _, text := mustGet(t, client(t, ca, s), fmt.Sprintf("https://a.test/%d", i)); !strings.HasPrefix(text, "w2") {
-				t.Errorf("the new route leads to %q", text)
-			}
+		if i%4 != 0 {
+			continue // a reload is dear in a test: 50 of them were tried
+		}
+		p := *s.Proxy
+		p.Routes = []lb.Route{{Paths: []string{fmt.Sprintf("/%d", i)}, Backends: []string{"w2"}}}
+		s.Proxy = &p
+		r.apply(s)
+		if _, text := mustGet(t, client(t, ca, s), fmt.Sprintf("https://a.test/%d", i)); !strings.HasPrefix(text, "w2") {
+			t.Errorf("the new route leads to %q", text)
 		}
 	}
 	answer, _ := mustGet(t, client(t, ca, s), "https://a.test/")

@@ -113,6 +113,34 @@ func (c *candidate) extras() error {
 	return nil
 }
 
+// extraNames begin the names of files that a configuration names.
+var extraNames = []string{"clients-", "certificate-"}
+
+func isExtra(name string) bool {
+	return slices.ContainsFunc(extraNames, func(p string) bool { return strings.HasPrefix(name, p) })
+}
+
+// remove removes the engine's files, and their directory if it has no other.
+func (e *engine) remove() error {
+	found, err := os.ReadDir(e.host.Dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	ours := []string{e.host.file(), e.host.socket(), e.host.master(), e.host.messages(), e.host.root(), e.host.state(), e.host.counts()}
+	for _, f := range found {
+		path := filepath.Join(e.host.Dir, f.Name())
+		// HAProxy binds a socket under another name first.
+		bound := strings.HasPrefix(path, e.host.socket()+".") || strings.HasPrefix(path, e.host.master()+".")
+		if bound || isExtra(f.Name()) || slices.Contains(ours, strings.TrimSuffix(path, journal.NewSuffix)) {
+			err = errors.Join(err, os.Remove(path))
+		}
+	}
+	if err = errors.Join(err, os.Remove(e.host.Dir)); err != nil {
+		return fmt.Errorf("removing the files of the proxy engine: %v", err)
+	}
+	return nil
+}
+
 // tidy removes files that no configuration names any more.
 func (e *engine) tidy() {
 	found, err := os.ReadDir(e.host.Dir)
@@ -121,10 +149,9 @@ func (e *engine) tidy() {
 	}
 	for _, f := range found {
 		path := filepath.Join(e.host.Dir, f.Name())
-		extra := slices.ContainsFunc([]string{"clients-", "certificate-"}, func(p string) bool { return strings.HasPrefix(f.Name(), p) })
 		_, file := e.kept.Rendering.Files[path]
 		_, certificate := e.kept.Rendering.Certificates[path]
-		if extra && !file && !certificate {
+		if isExtra(f.Name()) && !file && !certificate {
 			os.Remove(path)
 		}
 	}

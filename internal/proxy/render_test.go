@@ -213,7 +213,7 @@ func FuzzValues(f *testing.F) {
 
 // FuzzSnippet: what is accepted begins no section, however it is written.
 func FuzzSnippet(f *testing.F) {
-	for _, v := range []string{"option x", "a\nglobal", "\tfrontend x", `b\ackend x`, "'listen' x", "a \\\n", "x\rglobal", "\u00a0global", "global#x"} {
+	for _, v := range []string{"option x", "a\nglobal", "\tfrontend x", `b\ackend x`, "'listen' x", "a \\\n", "x\rglobal", "\u00a0global", "global#x", `#"0`} {
 		f.Add(v)
 	}
 	f.Fuzz(func(t *testing.T, snippet string) {
@@ -225,6 +225,9 @@ func FuzzSnippet(f *testing.F) {
 		for line := range strings.Lines(r.String()) {
 			first, _, _ := strings.Cut(strings.Trim(line, " \t\n"), " ")
 			first, _, _ = strings.Cut(first, "\t")
+			if strings.HasPrefix(first, "#") {
+				continue
+			}
 			for _, s := range sections {
 				if first == s || strings.HasPrefix(first, s+"#") {
 					begun++

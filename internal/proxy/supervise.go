@@ -223,7 +223,7 @@ func (e *engine) halt(ctx context.Context) error {
 	e.end(ctx, id)
 	e.endWorkers(workers)
 	for _, path := range []string{e.host.file(), e.host.state(), e.host.socket(), e.host.master()} {
-		os.Remove(path)
+		os.Remove(path) // what is not there need not go, and what stays is replaced
 	}
 	e.note(func() {
 		e.state = State{Version: e.state.Version, Program: e.state.Program}

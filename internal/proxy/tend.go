@@ -127,5 +127,5 @@ func (e *engine) Stop(ctx context.Context) error {
 	}
 	e.ended = true
 	e.unwatch()
-	return errors.Join(e.halt(ctx), os.RemoveAll(e.host.Dir))
+	return errors.Join(e.halt(ctx), e.remove())
 }
