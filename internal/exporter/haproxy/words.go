@@ -4,6 +4,7 @@ package haproxy
 
 import (
 	"strings"
+	"unicode"
 )
 
 // What a line holds (section 2.1 of HAProxy's configuration manual): 64 words, and 2048 bytes.
@@ -12,8 +13,11 @@ const (
 	mostBytes = 2000
 )
 
-// fits says whether words fit a line.
-func fits(words []string) bool { return len(words) <= mostWords && len(quoted(words)) <= mostBytes }
+// fits says whether words fit a line, which holds no control characters.
+func fits(words []string) bool {
+	line := quoted(words)
+	return len(words) <= mostWords && len(line) <= mostBytes && !strings.ContainsFunc(line, unicode.IsControl)
+}
 
 // quoted writes words as a line, each in quotation marks where it needs them.
 func quoted(words []string) string {
