@@ -6,6 +6,7 @@ package haproxy
 import (
 	"fmt"
 	"net/netip"
+	"reflect"
 	"slices"
 	"strconv"
 	"strings"
@@ -84,8 +85,8 @@ func canServe(l *ledger.Ledger, i int) bool {
 	case s.Protocol != lb.TCP:
 		l.Left(field, "service %s: HAProxy balances no %s; keep Jeoul for it, or export it to ipvsadm or keepalived", s.Name, strings.ToUpper(s.Protocol.String()))
 		return false
-	case s.Mode == lb.ModeProxy:
-		l.Left(field, "service %s: a HAProxy of Jeoul's own serves it already; take its section from the file of that", s.Name)
+	case s.Mode == lb.ModeProxy && s.Proxy != nil && !reflect.DeepEqual(*s.Proxy, lb.Proxy{Speaks: lb.SpeaksTCP}) && !reflect.DeepEqual(*s.Proxy, lb.Proxy{}):
+		l.Left(field, "service %s: it does more than balance connections; take its section from the file of the HAProxy that Jeoul runs for it", s.Name)
 		return false
 	case !slices.Contains(lb.Modes, s.Mode):
 		l.Left(field, "service %s: HAProxy has no mode like %s", s.Name, s.Mode)
@@ -95,7 +96,7 @@ func canServe(l *ledger.Ledger, i int) bool {
 		return false
 	}
 	l.CarryService(i, "name", "vip", "port", "protocol", "mode", "scheduler", "hash", "mss", "persistence.timeout", "persistence.prefix",
-		"limits.rate", "limits.connections", "allow", "deny", "slow_start")
+		"limits.rate", "limits.connections", "allow", "deny", "slow_start", "proxy.speaks")
 	return true
 }
 
@@ -143,6 +144,7 @@ func (w *writer) source() {
 	case lb.NAT:
 		w.ApproximateService(w.i, "mode", "HAProxy sends from clients' addresses (usesrc): it needs CAP_NET_ADMIN, and rules that bring the answers to its sockets (TPROXY)")
 		w.line("source", netip.AddrPortFrom(anyAddress(s.VIP.Is4()), 0).String(), "usesrc", "clientip")
+	case lb.ModeProxy: // which is the same
 	default:
 		w.ApproximateService(w.i, "mode", "%s becomes a proxy: backends see HAProxy's address, must listen on their own, and answer through HAProxy, which carries all they send", s.Mode)
 	}

@@ -232,6 +232,8 @@ var own = map[string]Reason{
 	"flows":                 process,
 	"metrics":               process,
 	"api":                   process,
+	"proxy":                 {remark.Needless, "of the HAProxy that Jeoul runs"},
+	"services[].proxy":      {remark.Left, "of the HAProxy that Jeoul runs; its file has it"},
 	"local":                 {remark.Needless, "the other program serves clients on its own host anyway"},
 	"services[].table_size": process,
 	"services[].hairpin":    process,
