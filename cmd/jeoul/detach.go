@@ -96,7 +96,7 @@ func (i instance) detach(links []string) error {
 		return err
 	}
 	events := changes.Events()
-	err = changes.Close()
+	err = errors.Join(i.endProxy(), changes.Close())
 	for _, event := range append(events, changes.Events()...) {
 		fmt.Println(event)
 	}

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"log/slog"
 	"os"
 	"time"
 
@@ -16,6 +17,36 @@ import (
 	"github.com/jeoul/jeoul/internal/proxy"
 	"github.com/jeoul/jeoul/internal/yamlfile"
 )
+
+// kindProxy is the directory of the proxy engine's files, which are gone when it has stopped.
+const kindProxy = "proxy"
+
+// proxyStopBound is how long the end of the proxy may take.
+const proxyStopBound = 30 * time.Second
+
+// engine returns the proxy engine of an instance. It runs nothing until there is a service for it.
+func (i instance) engine(log *slog.Logger) (proxy.Engine, error) {
+	return proxy.New(proxy.Options{Dir: i.file(kindProxy), Log: log})
+}
+
+// stopProxy ends a proxy.
+func stopProxy(engine proxy.Engine) error {
+	ctx, cancel := context.WithTimeout(context.Background(), proxyStopBound)
+	defer cancel()
+	return engine.Stop(ctx)
+}
+
+// endProxy ends the proxy that a process of the instance has left, if it has.
+func (i instance) endProxy() error {
+	if _, err := os.Stat(i.file(kindProxy)); errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	engine, err := i.engine(slog.New(slog.DiscardHandler))
+	if err != nil {
+		return err
+	}
+	return stopProxy(engine)
+}
 
 // checkProxied looks at what of a configuration only the machine can tell for services of mode proxy, as far as the
 // caller's rights reach: their certificates, and what HAProxy says to it.

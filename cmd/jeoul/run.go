@@ -34,6 +34,7 @@ import (
 	"github.com/jeoul/jeoul/internal/neigh"
 	"github.com/jeoul/jeoul/internal/ops"
 	backendpaths "github.com/jeoul/jeoul/internal/paths"
+	"github.com/jeoul/jeoul/internal/proxy"
 	"github.com/jeoul/jeoul/internal/resident"
 	"github.com/jeoul/jeoul/internal/sources"
 )
@@ -111,6 +112,7 @@ type parts struct {
 	changes  *hostnet.Changes
 	links    *iface.Interfaces
 	paths    *backendpaths.Paths
+	proxy    proxy.Engine
 }
 
 // balance runs the daemon.
@@ -158,7 +160,7 @@ func (c *runCmd) balance(ctx context.Context, cfg *config.Config, log *slog.Logg
 	controller := control.New(control.Options{
 		DataPlane: p.datapath, Paths: p.paths, Host: p.changes, Links: p.links, Checks: checks, Discovery: discovery,
 		Announce: neigh.Announce, Log: log, Version: version, TakesOver: p.takesOver, Memory: p.memory(kindOperations), Ejections: p.memory(kindEjections),
-		Identity: identity{p.instance}, Cgroup: local.Cgroup,
+		Identity: identity{p.instance}, Cgroup: local.Cgroup, Proxy: p.proxy,
 	}, cfg)
 	err = controller.Start()
 	if errors.Is(err, datapath.ErrBusy) {
@@ -328,7 +330,10 @@ func (p *parts) open(ctx context.Context, cfg *config.Config, stateDir string, l
 	if p.links, err = iface.Watch(cfg.Interfaces...); err != nil {
 		return err
 	}
-	p.paths, err = backendpaths.New(ctx, cfg.Interfaces)
+	if p.paths, err = backendpaths.New(ctx, cfg.Interfaces); err != nil {
+		return err
+	}
+	p.proxy, err = p.instance.engine(log)
 	return err
 }
 
@@ -362,18 +367,25 @@ func (p *parts) leave() error {
 	if p.store == nil {
 		return p.takeBack()
 	}
+	var errs []error
+	if p.proxy != nil {
+		errs = append(errs, p.proxy.Leave())
+	}
 	if p.changes != nil {
 		p.changes.Leave()
 	}
 	if p.datapath == nil {
-		return p.store.Abandon()
+		return errors.Join(append(errs, p.store.Abandon())...)
 	}
-	return p.datapath.Leave()
+	return errors.Join(append(errs, p.datapath.Leave())...)
 }
 
 // takeBack takes everything back.
 func (p *parts) takeBack() error {
 	var errs []error
+	if p.proxy != nil { // while its clients can be told
+		errs = append(errs, stopProxy(p.proxy))
+	}
 	if p.changes != nil {
 		errs = append(errs, p.changes.Close())
 	}

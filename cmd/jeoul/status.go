@@ -401,7 +401,7 @@ func engineText(e *ops.ProxyEngine) string {
 	if !e.Started.IsZero() {
 		text += " since " + e.Started.Local().Format(time.DateTime)
 	}
-	return text + fmt.Sprintf(", %s reloads, %s workers", count(uint64(e.Reloads)), count(uint64(e.Workers)))
+	return text + fmt.Sprintf(", reloads: %d, workers: %d", e.Reloads, e.Workers)
 }
 
 // refusalColumns count what backends have refused, where they have.
