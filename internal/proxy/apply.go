@@ -36,6 +36,9 @@ func (e *engine) Apply(ctx context.Context, d Desired) error {
 			return e.command(ctx, c, steps)
 		}
 	}
+	if err := mayBind(d); err != nil {
+		return err
+	}
 	if err := e.judge(ctx, d, c); err != nil {
 		return err
 	}

@@ -14,6 +14,8 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/jeoul/jeoul/internal/proxy/master"
 )
 
@@ -80,7 +82,7 @@ func New(o Options) (Engine, error) {
 	if len(o.Dir) > longestDir {
 		return nil, fmt.Errorf("the directory of the proxy engine, %q, has more than %d bytes: sockets in it could not have addresses", o.Dir, longestDir)
 	}
-	e := &engine{host: Host{Dir: o.Dir, Root: os.Geteuid() == 0}, log: o.Log, now: o.Now,
+	e := &engine{host: Host{Dir: o.Dir, Root: os.Geteuid() == 0, Foreign: may(unix.CAP_NET_ADMIN)}, log: o.Log, now: o.Now,
 		turn: make(chan struct{}, 1), changes: make(chan struct{}, 1)}
 	e.socket = master.Socket(e.host.master())
 	e.watch, e.unwatch = context.WithCancel(context.Background())

@@ -26,7 +26,7 @@ func judge(ctx context.Context, d Desired, h Host, c *candidate) error {
 	}
 	defer os.RemoveAll(dir)
 	aside := *c
-	if aside.rendering, err = Render(d, Host{Dir: dir, Root: h.Root}); err != nil {
+	if aside.rendering, err = Render(d, Host{Dir: dir, Root: h.Root, Foreign: h.Foreign}); err != nil {
 		return err
 	}
 	if err := aside.extras(); err != nil {

@@ -31,8 +31,10 @@ const (
 type Host struct {
 	// Dir is the directory of the instance's files: letters, digits and "._/-" only.
 	Dir string
-	// Root: the engine starts as root, binds addresses that the host does not have yet, and becomes another user.
+	// Root: the engine starts as root, and becomes another user in an empty directory.
 	Root bool
+	// Foreign: it may bind addresses that the host does not have yet.
+	Foreign bool
 }
 
 // The instance's files, in its directory.

@@ -60,7 +60,7 @@ func (c *service) mode() string {
 func (c *service) bind(t *text) {
 	words := []string{"bind", netip.AddrPortFrom(c.VIP, c.Port).String()}
 	field := "vip"
-	if c.host.Root {
+	if c.host.Foreign {
 		words = append(words, "transparent")
 	}
 	if c.MSS > 0 {

@@ -57,7 +57,7 @@ func (e *engine) renew(ctx context.Context, copied, path string) error {
 	}
 	e.kept.Served = maps.Clone(e.kept.Served)
 	e.kept.Served[path] = c.served()
-	e.log.Info("a certificate was renewed", "certificate", path, "expired", before.After, "expires", c.leaf.NotAfter)
+	e.log.Info("a certificate was renewed", "certificate", path, "before", before.After, "expires", c.leaf.NotAfter)
 	return nil
 }
 
