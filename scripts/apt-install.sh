@@ -7,7 +7,7 @@
 set -euo pipefail
 . "$(dirname "$0")/lib.sh"
 
-services=(nginx haproxy keepalived named ssh prometheus)
+services=(nginx haproxy keepalived named ssh prometheus bird frr)
 policy=/usr/sbin/policy-rc.d
 mark='Made by make deps of jeoul for the time of one installation'
 ours=

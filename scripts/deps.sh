@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 #
-# deps.sh [vm]: installs what building, testing and the laboratory need, with `vm`
-# what a laboratory in a virtual machine needs as well, and this machine
-# lacks: Debian packages through apt, and a Go toolchain through the Go module
+# deps.sh [vm|bgp]: installs what building, testing and the laboratory need, with `vm`
+# what a laboratory in a virtual machine needs as well, with `bgp` the routers of
+# make test-bgp, and this machine lacks: Debian packages through apt, and a Go toolchain through the Go module
 # proxy where the packaged one is too old to fetch it itself. Says nothing when
 # nothing is missing.
 set -euo pipefail
@@ -23,6 +23,7 @@ needs() {
 		nginx                               nginx-light     the laboratory's web servers
 		haproxy                             haproxy         the proxy that is weighed
 		named                               bind9           the laboratory's name servers
+		bird                                bird2           the router of balancers in tests
 		dnsperf                             dnsperf         load: DNS queries
 		ab                                  apache2-utils   load: a connection for each request
 		wrk                                 wrk             load: kept-alive connections
@@ -54,6 +55,13 @@ vm_needs() {
 	END
 }
 
+# What make test-bgp needs besides.
+bgp_needs() {
+	cat <<-'END'
+		/usr/lib/frr/bgpd                   frr             another router of balancers in tests
+	END
+}
+
 there() {
 	case $1 in
 	/*) [ -e "$1" ] ;;
@@ -75,6 +83,7 @@ while read -r what package why; do
 done < <(
 	needs
 	[ "${1:-}" != vm ] || vm_needs
+	[ "${1:-}" != bgp ] || bgp_needs
 )
 if ! go_can_come; then
 	missing+=(golang-go)

@@ -96,7 +96,8 @@ func (i instance) detach(links []string) error {
 		return err
 	}
 	events := changes.Events()
-	err = errors.Join(i.endProxy(), changes.Close())
+	// Before anything else: routers are to send nothing here.
+	err = errors.Join(i.endSpeaker(), i.endProxy(), changes.Close())
 	for _, event := range append(events, changes.Events()...) {
 		fmt.Println(event)
 	}

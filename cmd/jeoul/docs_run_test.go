@@ -42,6 +42,8 @@ var trials = map[string]trial{
 	"jeoul backend list":       {test: "testdata/root/overtcp.txtar"},
 	"jeoul backend undo":       {test: "e2e_drain_test.go"},
 	"jeoul backend weight":     {test: "testdata/root/overtcp.txtar"},
+	"jeoul balancer drain":     {test: "e2e_bgp_test.go"},
+	"jeoul balancer undrain":   {test: "e2e_bgp_test.go"},
 	"jeoul bench distribution": {reason: library},
 	"jeoul bench memory":       {test: "testdata/root/measure.txtar"},
 	"jeoul bench packets":      {test: "testdata/root/measure.txtar"},

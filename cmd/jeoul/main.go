@@ -33,6 +33,7 @@ type commands struct {
 	Run        runCmd        `cmd:"" help:"Balance the services of a configuration file, until SIGINT or SIGTERM; SIGHUP reads the file again, and SIGUSR2 ends the process and leaves its work to the next."`
 	Agent      agentCmd      `cmd:"" help:"Prepare this host as a backend: accept packets for a VIP without answering ARP or NDP for it."`
 	Backend    backendCmd    `cmd:"" help:"Drain or disable backends of a running balancer, enable or weigh them, and undo that; until the daemon is stopped."`
+	Balancer   balancerCmd   `cmd:"" help:"Take a running balancer out of every anycast, for maintenance, or bring it back; over restarts, too."`
 	Reload     reloadCmd     `cmd:"" help:"Have a running balancer read its configuration file again, and say whether that is in force."`
 	Apply      applyCmd      `cmd:"" help:"Configure services of a running balancer beside its file; answers when the data plane has them."`
 	Diff       diffCmd       `cmd:"" help:"Show what applying a file would change in a running balancer, and change nothing."`
@@ -58,6 +59,8 @@ type commands struct {
 
 	// What runs inside of jeoul try.
 	Sandbox sandboxCmd `cmd:"" hidden:""`
+	// What jeoul run starts to speak BGP.
+	Speaker speakerCmd `cmd:"" hidden:""`
 }
 
 // The exit statuses.

@@ -113,6 +113,8 @@ type parts struct {
 	links    *iface.Interfaces
 	paths    *backendpaths.Paths
 	proxy    proxy.Engine
+	// routers are told of the VIPs; the speaker is there only where the configuration has some.
+	routers routers
 }
 
 // balance runs the daemon.
@@ -155,11 +157,13 @@ func (c *runCmd) balance(ctx context.Context, cfg *config.Config, log *slog.Logg
 	if err := p.open(running, cfg, c.StateDir, log); err != nil {
 		return withCapabilities(err, balancerCapabilities)
 	}
+	p.routers = newRouters(p.instance, log)
 	version, _ := build()
 	checks, discovery := p.checks(log), p.discovery(log)
 	controller := control.New(control.Options{
 		DataPlane: p.datapath, Paths: p.paths, Host: p.changes, Links: p.links, Checks: checks, Discovery: discovery,
 		Announce: neigh.Announce, Log: log, Version: version, TakesOver: p.takesOver, Memory: p.memory(kindOperations), Ejections: p.memory(kindEjections),
+		Routes: p.routers, Drained: noted(p.instance.file(kindDrained)),
 		Identity: identity{p.instance}, Cgroup: local.Cgroup, Proxy: p.proxy,
 	}, cfg)
 	err = controller.Start()
@@ -188,6 +192,7 @@ func (c *runCmd) balance(ctx context.Context, cfg *config.Config, log *slog.Logg
 	memory.Changed()
 	group, ctx := errgroup.WithContext(running)
 	group.Go(func() error { memory.Run(ctx, func(err error) { log.Warn(err.Error()) }); return nil })
+	group.Go(func() error { p.routers.keeper.Run(ctx); return nil })
 	group.Go(func() error { return controller.Run(ctx) })
 	group.Go(func() error { return checks.run(ctx) })
 	group.Go(func() error { discovery.Run(ctx); return nil })
@@ -195,7 +200,7 @@ func (c *runCmd) balance(ctx context.Context, cfg *config.Config, log *slog.Logg
 		log.Info(fmt.Sprintf("answering scrapes at http://%s%s", scrapes.Addr(), metrics.Path))
 		group.Go(func() error { return shown.Serve(ctx, scrapes) })
 	}
-	balancer := api.Balancer{Status: remote.status(controller.Status), Operate: controller.Operate, Operations: controller.Operations, Flows: controller.Flows, Check: controller.Check,
+	balancer := api.Balancer{Status: remote.status(controller.Status), Operate: controller.Operate, Drain: controller.Drain, Operations: controller.Operations, Flows: controller.Flows, Check: controller.Check,
 		Reload: func(by string) (ops.Reloaded, error) { return reloads.reload(ctx, by) }, Explain: p.datapath.Explain, Trace: loggedTrace(p.datapath, log), Metrics: shown.Handler(), Events: happened,
 		Sources: configured, Configured: func(change sources.Change, by string) {
 			memory.Changed()
@@ -383,6 +388,9 @@ func (p *parts) leave() error {
 // takeBack takes everything back.
 func (p *parts) takeBack() error {
 	var errs []error
+	if p.routers.keeper != nil { // before anything goes that serves what routers send
+		errs = append(errs, p.routers.stop())
+	}
 	if p.proxy != nil { // while its clients can be told
 		errs = append(errs, stopProxy(p.proxy))
 	}

@@ -93,6 +93,7 @@ func writeTables(w io.Writer, status *ops.Status) {
 		fmt.Fprintf(w, "proxy       %s\n", engineText(e))
 	}
 	fmt.Fprintf(w, "generation  %d\n", status.Generation)
+	writeBGP(w, status.BGP)
 }
 
 // localText says what became of clients on the balancer's own host.

@@ -17,6 +17,8 @@ import (
 const (
 	operationsPath = "/v1/operations"
 	undoPath       = "/v1/operations/undo"
+	drainPath      = "/v1/balancer/drain"
+	undrainPath    = "/v1/balancer/undrain"
 	backendPath    = "/v1/services/{service}/backends/{backend}"
 )
 
@@ -77,6 +79,17 @@ func (b Balancer) handleOperations(a huma.API) {
 		func(ctx context.Context, in *Sent) (*answer[ops.Operation], error) {
 			return b.operate(ctx, ops.Undo, OfBackend{}, in.RawBody)
 		})
+	for _, drain := range []bool{true, false} {
+		path, id, summary := drainPath, "drain-balancer", "Take this balancer out of every anycast: routers have it as the last choice, and after a pause not at all"
+		if !drain {
+			path, id, summary = undrainPath, "undrain-balancer", "Bring this balancer back into every anycast"
+		}
+		add(a, endpoint{method: http.MethodPost, path: path, id: id, summary: summary, role: ops.RoleOperate, slow: true},
+			func(ctx context.Context, _ *none) (*answer[ops.BGP], error) {
+				bgp, err := b.Drain(ctx, drain, callerOf(ctx).name())
+				return &answer[ops.BGP]{bgp}, err
+			})
+	}
 	for verb, summary := range map[ops.Verb]string{ops.Drain: "Let a backend finish its flows, and give it no new one",
 		ops.Disable: "Take a backend out of its service at once, and end the flows that it has",
 		ops.Enable:  "Give a drained or disabled backend new flows again", ops.Weight: "Give a backend another share of new flows"} {
@@ -125,6 +138,17 @@ func (c *Client) Operate(ctx context.Context, o ops.Order) (*ops.Operation, erro
 	}
 	done := &ops.Operation{}
 	return done, c.ask(ctx, http.MethodPost, path, body, done)
+}
+
+// Drain takes the balancer out of every anycast, or brings it back. Errors: ErrNotRunning, ErrNoRights, or the
+// daemon's: then nothing was changed.
+func (c *Client) Drain(ctx context.Context, drain bool) (*ops.BGP, error) {
+	path := undrainPath
+	if drain {
+		path = drainPath
+	}
+	bgp := &ops.BGP{}
+	return bgp, c.ask(ctx, http.MethodPost, path, nil, bgp)
 }
 
 // pathOf is that of a backend.

@@ -50,6 +50,7 @@ func (p *parser) check() {
 	p.checkEndpoints()
 	p.checkPool(vips)
 	p.checkLocal()
+	p.checkBGP(vips)
 }
 
 // fillPorts gives backends that do not say the port of their service.

@@ -52,7 +52,9 @@ type Config struct {
 	FullNAT FullNAT
 	Local   Local
 	// Proxy is what the services of mode proxy share.
-	Proxy    lb.ProxyEngine
+	Proxy lb.ProxyEngine
+	// BGP has no ASN where no router is told of the VIPs.
+	BGP      lb.BGP
 	Services []lb.Service
 	// Warnings are what works but is hardly meant.
 	Warnings yamlfile.Problems

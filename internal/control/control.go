@@ -114,6 +114,8 @@ type Options struct {
 	Checks Checks
 	// Discovery finds backends of services that have an origin; nil: none is found.
 	Discovery Discovery
+	// Routes tells routers of the VIPs; nil: none is told, whatever the configuration says.
+	Routes Routes
 	// Role says whether the VIPs are this balancer's to hold; nil: they are.
 	Role Role
 	Log  *slog.Logger
@@ -132,6 +134,8 @@ type Options struct {
 	Memory Memory
 	// Ejections keeps which backends are ejected; nil: it ends with the process.
 	Ejections Memory
+	// Drained keeps that the balancer is drained; nil: it ends with the process.
+	Drained Memory
 	// Clock reads the machine's clocks, by which what is in a Memory is timed; nil: clock.Read.
 	Clock func() clock.Reading
 	// Version is shown in the status.
@@ -197,6 +201,7 @@ type Controller struct {
 	events      []*event
 	actuators   []actuator // in the order in which they bring in what is new
 	vips        *vips      // one of them
+	routes      *routes    // likewise
 	agenda      *agenda
 	tasks       tasks
 	pending     *reload
@@ -221,7 +226,7 @@ type Controller struct {
 }
 
 // tasks are what the loop does at a time.
-type tasks struct{ reconcile, deadline, pending, retry, silence, losses, keep, illness, steps, outliers, discover, renew *task }
+type tasks struct{ reconcile, deadline, pending, retry, silence, losses, keep, illness, steps, outliers, discover, renew, routes *task }
 
 // New returns a controller for a configuration. Nothing happens before Start.
 func New(opt Options, cfg *config.Config) *Controller {
@@ -254,7 +259,8 @@ func New(opt Options, cfg *config.Config) *Controller {
 	}
 	c.plan()
 	c.vips = &vips{host: opt.Host, tell: opt.Announce, log: opt.Log, changed: c.logHost, turn: c.agenda.add(quietly(func() { c.vips.announceSome() }))}
-	c.actuators = []actuator{interfaces{c}, settings{c}, c.vips, proxies{c}, plane{c}}
+	c.routes = &routes{c: c}
+	c.actuators = []actuator{c.routes, interfaces{c}, settings{c}, c.vips, proxies{c}, plane{c}}
 	c.interfaces = c.addSource("the interfaces", opt.Links.Changes(), c.takeLinks, c.soon)
 	c.paths = c.addSource("the paths", opt.Paths.Changes(), c.takePaths, c.soon)
 	c.checks = c.addSource("the health checks", opt.Checks.Changes(), c.takeVerdicts, c.promptly)
@@ -290,6 +296,7 @@ func (c *Controller) plan() {
 		outliers: c.agenda.add(quietly(c.judgeOutliers)),
 		discover: c.agenda.add(quietly(c.discover)),
 		renew:    c.agenda.add(quietly(c.renew)),
+		routes:   c.agenda.add(quietly(func() { c.routes.follow(c.view) })),
 		steps: c.agenda.add(quietly(func() {
 			if err := c.advance(); err != nil {
 				c.settleFailure(err)
@@ -388,6 +395,7 @@ func (c *Controller) welcome(warnings yamlfile.Problems) {
 	tellWithdrawn(c.opt.Log, &view{layout: newLayout(&config.Config{})}, c.view)
 	c.tellDown(nil)
 	c.vips.announceAll()
+	c.routes.begin(c.view)
 	c.tasks.losses.in(lossEvery)
 	c.tasks.keep.in(keepEvery)
 	c.tasks.silence.in(silence)

@@ -47,6 +47,8 @@ type layout struct {
 	// yielding are the VIPs that are withdrawn while none of their services, which these are,
 	// has a backend that serves; nil where there is none.
 	yielding map[netip.Addr][]int
+	// announced are the services for which each VIP is announced to routers; nil where none is.
+	announced map[netip.Addr][]int
 	// cgroup is the directory of the control group whose sockets are served, as the check has found it;
 	// empty: none are.
 	cgroup string
@@ -81,6 +83,7 @@ func newLayout(cfg *config.Config) *layout {
 	l.plain = usually(cfg.Services)
 	l.ejecting = ejecting(cfg.Services)
 	l.findYielding()
+	l.findAnnounced()
 	l.findHairpins()
 	return l
 }

@@ -39,6 +39,8 @@ const (
 	KindDiscovery Kind = "discovery"
 	// KindProxy: the proxy engine has started, ended or trouble, or has taken other certificates.
 	KindProxy Kind = "proxy"
+	// KindRoutes: a BGP session was established or ended, or VIPs are announced or withdrawn.
+	KindRoutes Kind = "routes"
 	// KindNotice: anything else that is logged.
 	KindNotice Kind = "notice"
 )
@@ -50,7 +52,7 @@ type Event struct {
 	ID    string    `json:"id"`
 	At    time.Time `json:"at"`
 	Level string    `json:"level" enum:"info,warning,error"`
-	Kind  Kind      `json:"kind" enum:"health,path,operation,reload,configuration,discovery,proxy,notice"`
+	Kind  Kind      `json:"kind" enum:"health,path,operation,reload,configuration,discovery,proxy,routes,notice"`
 	// Service and Backend are the names of what it is about; empty: of nothing alone.
 	Service string `json:"service,omitempty"`
 	Backend string `json:"backend,omitempty"`

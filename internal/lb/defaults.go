@@ -68,3 +68,16 @@ func (t Timeouts) WithDefaults() Timeouts {
 	}
 	return t
 }
+
+// What a speaker of BGP does where the configuration does not say.
+const (
+	// DefaultBGPPort is IANA's.
+	DefaultBGPPort = 179
+	// DefaultHoldTime ends a session after a silence of so long. RFC 4271 suggests 90 s, for routers that
+	// compute whole tables; a balancer that is gone must not attract packets for so long.
+	DefaultHoldTime = 9 * time.Second
+	// MinHoldTime is what RFC 4271 permits, section 4.2.
+	MinHoldTime = 3 * time.Second
+	// DefaultDrainPause is long enough for routers to have chosen other ways.
+	DefaultDrainPause = 10 * time.Second
+)

@@ -25,6 +25,7 @@ var (
 	ErrUnknownOnDown     = errors.New("unknown fate of flows")
 	ErrUnknownOnEmpty    = errors.New("unknown fate of a VIP")
 	ErrUnknownSpeaks     = errors.New("unknown protocol of a proxy")
+	ErrUnknownFamily     = errors.New("unknown family of addresses")
 	ErrUnknownBackendTLS = errors.New("unknown encryption of backends")
 )
 
@@ -229,6 +230,8 @@ type Service struct {
 	SlowStart time.Duration `json:"slow_start_ns,omitempty"`
 	// OnEmpty is what becomes of the VIP while no backend serves; empty stands for KeepVIP.
 	OnEmpty OnEmpty `json:"on_empty,omitempty"`
+	// Announcement is what becomes of the VIP by BGP.
+	Announcement Announcement `json:"announcement,omitzero"`
 	// Discovery is where further backends are found.
 	Discovery Discovery `json:"discovery,omitzero"`
 	// Proxy is what the proxy engine does, in ModeProxy; nil stands for the zero value.

@@ -43,6 +43,8 @@ type Status struct {
 	Local *Local `json:"local,omitempty"`
 	// Proxy is the process behind the services of mode proxy; absent where there is none.
 	Proxy *ProxyEngine `json:"proxy,omitempty"`
+	// BGP is what routers are told of the VIPs; absent where none is told.
+	BGP *BGP `json:"bgp,omitempty"`
 	// Operations are what differs from the configuration.
 	Operations Operations `json:"operations"`
 }

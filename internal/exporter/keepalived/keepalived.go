@@ -20,9 +20,10 @@ var kinds = map[lb.Mode]string{lb.L2DSR: "DR", lb.NAT: "NAT", lb.IPIP: "TUN", lb
 
 // Reasons say why keepalived has nothing like a key.
 var Reasons = ipvsadm.With(map[string]ledger.Reason{
-	"flows.timeouts":      {Kind: remark.Left, Why: "keepalived does not set IPVS's timeouts; `ipvsadm --set` does, once for the host"},
-	"services[].require":  {Kind: remark.Left, Why: "keepalived has a real server pass all of its checks"},
-	"services[].on_empty": {Kind: remark.Left, Why: "keepalived takes no VIP off; a program of quorum_down can"},
+	"flows.timeouts":              {Kind: remark.Left, Why: "keepalived does not set IPVS's timeouts; `ipvsadm --set` does, once for the host"},
+	"services[].announce_minimum": {Kind: remark.Left, Why: "keepalived's quorum runs a program that can tell a routing daemon (quorum_up, quorum_down); write it by hand"},
+	"services[].require":          {Kind: remark.Left, Why: "keepalived has a real server pass all of its checks"},
+	"services[].on_empty":         {Kind: remark.Left, Why: "keepalived takes no VIP off; a program of quorum_down can"},
 })
 
 // Write writes the services.

@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/jeoul/jeoul/internal/api"
+	"github.com/jeoul/jeoul/internal/ops"
+)
+
+// balancerCmd is about a running balancer as a whole, among those that share its VIPs.
+type balancerCmd struct {
+	Drain   balancerDrainCmd   `cmd:"" help:"Have routers send new packets to other balancers: first as the last choice (GRACEFUL_SHUTDOWN), then not at all."`
+	Undrain balancerUndrainCmd `cmd:"" help:"Announce the VIPs again."`
+}
+
+type balancerDrainCmd struct {
+	daemonFlags
+	Wait bool `name:"wait" help:"Return when the VIPs are withdrawn."`
+}
+
+// Run drains, and waits if it is to.
+func (c *balancerDrainCmd) Run(ctx context.Context) error {
+	client, err := c.client()
+	if err != nil {
+		return err
+	}
+	bgp, err := client.Drain(ctx, true)
+	if err != nil {
+		return err
+	}
+	fmt.Printf("drained: routers have this balancer as the last choice, and from %s on not at all\n", bgp.Drained.Withdrawn.Local().Format(time.TimeOnly))
+	if !c.Wait {
+		return nil
+	}
+	return awaitWithdrawn(ctx, client)
+}
+
+// errUndrained is what ends waiting for a drain that was taken back.
+var errUndrained = errors.New("the balancer is drained no more")
+
+// awaitWithdrawn returns when no VIP is announced.
+func awaitWithdrawn(ctx context.Context, client *api.Client) error {
+	ticks := time.NewTicker(200 * time.Millisecond)
+	defer ticks.Stop()
+	for {
+		status, err := client.Status(ctx)
+		if err != nil {
+			return err
+		}
+		switch {
+		case status.BGP == nil || status.BGP.Drained == nil:
+			return errUndrained
+		case !announcing(status.BGP):
+			fmt.Println("withdrawn")
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-ticks.C:
+		}
+	}
+}
+
+func announcing(bgp *ops.BGP) bool {
+	for _, v := range bgp.VIPs {
+		if v.Announced {
+			return true
+		}
+	}
+	return false
+}
+
+type balancerUndrainCmd struct {
+	daemonFlags
+}
+
+// Run ends a drain.
+func (c *balancerUndrainCmd) Run(ctx context.Context) error {
+	client, err := c.client()
+	if err != nil {
+		return err
+	}
+	bgp, err := client.Drain(ctx, false)
+	if err != nil {
+		return err
+	}
+	announced := 0
+	for _, v := range bgp.VIPs {
+		if v.Announced {
+			announced++
+		}
+	}
+	fmt.Printf("drained no more: %d of %d VIPs are announced\n", announced, len(bgp.VIPs))
+	return nil
+}

@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"time"
+
+	"github.com/jeoul/jeoul/internal/bgp"
+	"github.com/jeoul/jeoul/internal/ops"
+)
+
+// kindSpeaker is an instance's unix socket of the process that speaks BGP, and kindDrained that of the file
+// which says that it is drained; both outlive a balancer that has ended.
+const kindSpeaker, kindDrained = "speaker", "drained"
+
+// routers is the speaker of a balancer, as the controller sees it.
+type routers struct{ keeper *bgp.Keeper }
+
+// newRouters returns one that starts no process before something is wanted.
+func newRouters(i instance, log *slog.Logger) routers {
+	socket := i.file(kindSpeaker)
+	return routers{bgp.NewKeeper(bgp.KeeperOptions{Socket: socket, Build: buildID(), Log: log,
+		Start: func(restarting bool) error { return startSpeaker(socket, restarting) }})}
+}
+
+// askBound is how long a speaker may take to say what it announces.
+const askBound = 2 * time.Second
+
+// Found are the VIPs that a process before this one has announced.
+func (r routers) Found() []netip.Addr {
+	ctx, cancel := context.WithTimeout(context.Background(), askBound)
+	defer cancel()
+	return r.keeper.Found(ctx)
+}
+
+// Want says what is announced from now on.
+func (r routers) Want(w ops.Routes) {
+	r.keeper.Want(bgp.Wanted{BGP: w.BGP, VIPs: w.VIPs, Draining: w.Draining, Orphan: w.Orphan})
+}
+
+// Await waits until that is so.
+func (r routers) Await(bound time.Duration) {
+	ctx, cancel := context.WithTimeout(context.Background(), bound)
+	defer cancel()
+	r.keeper.Await(ctx)
+}
+
+// Show fills in how the routers are.
+func (r routers) Show(to *ops.BGP) {
+	state, problem := r.keeper.State()
+	to.SpeakerPID = state.PID
+	if problem != nil {
+		to.Problem = problem.Error()
+	}
+	for _, p := range state.Peers {
+		to.Peers = append(to.Peers, ops.BGPPeer{Address: p.Name, ASN: p.ASN, State: p.State, Since: p.Since, Sessions: p.Sessions, Reason: p.Reason,
+			RouterID: p.RouterID, HoldSeconds: p.HoldTime, Restarts: p.Restarts, Received: p.Received})
+	}
+}
+
+// stop withdraws all VIPs, and ends the speaker.
+func (r routers) stop() error { return r.keeper.Stop(context.Background()) }
+
+// endSpeaker ends the speaker that a process has left.
+func (i instance) endSpeaker() error {
+	if err := bgp.NewKeeper(bgp.KeeperOptions{Socket: i.file(kindSpeaker)}).Stop(context.Background()); err != nil {
+		return fmt.Errorf("routers may still send packets here: %w", err)
+	}
+	return nil
+}

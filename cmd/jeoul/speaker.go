@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"debug/elf"
+	"fmt"
+	"os"
+	"os/exec"
+	"os/signal"
+	"syscall"
+
+	"github.com/jeoul/jeoul/internal/bgp"
+	"github.com/jeoul/jeoul/internal/bgp/speaker"
+	"github.com/jeoul/jeoul/internal/resident"
+)
+
+type speakerCmd struct {
+	Socket     string `name:"socket" required:"" type:"path" placeholder:"PATH" help:"Unix socket on which the balancer says what is announced."`
+	Restarting bool   `name:"restarting" help:"A speaker before this one has ended, and routers may have kept its routes."`
+}
+
+// Run speaks BGP until the balancer ends it, or the context ends: then routes are withdrawn first.
+func (c *speakerCmd) Run(ctx context.Context) error {
+	// What it is logged to may end with the balancer that has started it.
+	signal.Ignore(syscall.SIGPIPE, syscall.SIGHUP)
+	resident.Daemon()
+	listener, err := bgp.Listen(ctx, c.Socket)
+	if err != nil {
+		return err
+	}
+	defer listener.Close()
+	log := newLogger(os.Stderr)
+	made := speaker.New(log, c.Restarting)
+	how, err := bgp.Serve(ctx, listener, made, buildID())
+	if how == bgp.Stop {
+		made.End(bgp.Stop)
+		// A socket that stays says that the process ended without a word.
+		os.Remove(c.Socket)
+	}
+	return err
+}
+
+// startSpeaker starts a process that speaks BGP, in a session of its own, so that it outlives this one.
+func startSpeaker(socket string, restarting bool) error {
+	args := []string{"speaker", "--socket", socket}
+	if restarting {
+		args = append(args, "--restarting")
+	}
+	cmd := exec.Command("/proc/self/exe", args...)
+	cmd.Args[0] = "jeoul"
+	cmd.Stderr = os.Stderr
+	cmd.Dir = "/"
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	if err := cmd.Start(); err != nil {
+		return err
+	}
+	go func() { _ = cmd.Wait() }() // or what is left of it stays in the list of processes
+	return nil
+}
+
+// buildID tells this program from another build of it: what Go's linker has written into it, which is a hash
+// of what it was made of.
+func buildID() string {
+	version, commit := build()
+	file, err := elf.Open("/proc/self/exe")
+	if err != nil {
+		return version + " " + commit
+	}
+	defer file.Close()
+	section := file.Section(".note.go.buildid")
+	if section == nil {
+		return version + " " + commit
+	}
+	note, err := section.Data()
+	// An ELF note: three words of 32 bits, the name "Go" in four bytes, and what it says.
+	if err != nil || len(note) < 16 {
+		return version + " " + commit
+	}
+	return fmt.Sprintf("%s %s", version, note[16:])
+}

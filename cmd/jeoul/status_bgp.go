@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/jeoul/jeoul/internal/ops"
+)
+
+// writeBGP says what routers are told of the VIPs, and how the sessions with them are.
+func writeBGP(w io.Writer, bgp *ops.BGP) {
+	if bgp == nil {
+		return
+	}
+	speaker := "no speaker"
+	if bgp.SpeakerPID != 0 {
+		speaker = fmt.Sprintf("speaker: process %d", bgp.SpeakerPID)
+	}
+	fmt.Fprintf(w, "\nBGP as AS %d, %s (%s)\n", bgp.ASN, bgp.RouterID, speaker)
+	if d := bgp.Drained; d != nil {
+		fmt.Fprintf(w, "  drained by %s at %s, VIPs withdrawn from %s on\n", d.By, d.At.Local().Format(time.DateTime), d.Withdrawn.Local().Format(time.TimeOnly))
+	}
+	for _, p := range bgp.Peers {
+		fmt.Fprintf(w, "  peer %s, AS %d: %s\n", p.Address, p.ASN, peerText(p))
+	}
+	for _, v := range bgp.VIPs {
+		if v.Announced {
+			fmt.Fprintf(w, "  %s is announced\n", v.VIP)
+		} else {
+			fmt.Fprintf(w, "  %s is not announced: %s\n", v.VIP, v.Reason)
+		}
+	}
+}
+
+func peerText(p ops.BGPPeer) string {
+	text := p.State
+	if p.Established() {
+		text += fmt.Sprintf(", hold time %s", secondsText(p.HoldSeconds))
+		if p.Restarts {
+			text += ", keeps routes over restarts"
+		}
+		if p.Received > 0 {
+			text += fmt.Sprintf(", announces %s routes, which are ignored", count(p.Received))
+		}
+	} else if p.Reason != "" {
+		text += ": " + p.Reason
+	}
+	if !p.Since.IsZero() {
+		text += sinceText(p.Since)
+	}
+	return text
+}

@@ -1,0 +1,157 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package bgp
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// Errors that callers may test for.
+var (
+	// ErrNoSpeaker: no process answers on the socket.
+	ErrNoSpeaker = errors.New("no speaker answers")
+	// ErrStranger: the process that answers is not the one that it says it is, or another user's.
+	ErrStranger = errors.New("the process that answers is not a speaker of this balancer")
+)
+
+// maxAnswer bounds what is read of a speaker, in bytes.
+const maxAnswer = 16 << 20
+
+// Client asks the speaker on a socket.
+type Client struct {
+	socket string
+	http   *http.Client
+}
+
+// NewClient returns one that connects at each call.
+func NewClient(socket string) *Client {
+	c := &Client{socket: socket}
+	c.http = &http.Client{Transport: &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		conn, err := new(net.Dialer).DialContext(ctx, "unix", socket)
+		if err != nil {
+			return nil, fmt.Errorf("%w on %s: %w", ErrNoSpeaker, socket, err)
+		}
+		if err := trusted(conn); err != nil {
+			conn.Close()
+			return nil, err
+		}
+		return conn, nil
+	}}}
+	return c
+}
+
+// trusted refuses what is another user's: what the speaker is told may have passwords.
+func trusted(conn net.Conn) error {
+	cred, err := credentials(conn)
+	if err != nil {
+		return err
+	}
+	if uid := int(cred.Uid); uid != os.Geteuid() && uid != 0 {
+		return fmt.Errorf("%w: process %d is the user's %d", ErrStranger, cred.Pid, uid)
+	}
+	return nil
+}
+
+func credentials(conn net.Conn) (cred *unix.Ucred, err error) {
+	raw, err := conn.(*net.UnixConn).SyscallConn()
+	if err != nil {
+		return nil, err
+	}
+	controlErr := raw.Control(func(fd uintptr) {
+		cred, err = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED)
+	})
+	return cred, errors.Join(controlErr, err)
+}
+
+// State asks how the speaker is; after is the number of the state that is known: the answer waits for
+// another one, for a second at most. Errors: ErrNoSpeaker, ErrStranger.
+func (c *Client) State(ctx context.Context, after uint64) (State, error) {
+	var state State
+	if err := c.ask(ctx, http.MethodGet, statePath+"?after="+strconv.FormatUint(after, 10), nil, &state); err != nil {
+		return state, err
+	}
+	if start, err := StartOf(state.PID); err != nil || start != state.Start {
+		return state, fmt.Errorf("%w: process %d was not started when it says", ErrStranger, state.PID)
+	}
+	return state, nil
+}
+
+// Want tells the speaker what to do; it has told its peers, or knows that it cannot yet, when this returns.
+func (c *Client) Want(ctx context.Context, wanted Wanted) error {
+	return c.ask(ctx, http.MethodPut, wantedPath, wanted, nil)
+}
+
+// End ends the speaker.
+func (c *Client) End(ctx context.Context, how Ending) error {
+	return c.ask(ctx, http.MethodPost, endPath, end{how}, nil)
+}
+
+func (c *Client) ask(ctx context.Context, method, path string, question, into any) error {
+	var content io.Reader
+	if question != nil {
+		text, err := json.Marshal(question)
+		if err != nil {
+			return err
+		}
+		content = bytes.NewReader(text)
+	}
+	request, err := http.NewRequestWithContext(ctx, method, "http://speaker"+path, content)
+	if err != nil {
+		return err
+	}
+	response, err := c.http.Do(request)
+	if err != nil {
+		return fmt.Errorf("ask the BGP speaker: %w", err)
+	}
+	defer response.Body.Close()
+	body := io.LimitReader(response.Body, maxAnswer)
+	if response.StatusCode != http.StatusOK {
+		text, _ := io.ReadAll(body)
+		return fmt.Errorf("the BGP speaker: %s", strings.TrimSpace(string(text)))
+	}
+	if into == nil {
+		return nil
+	}
+	if err := json.NewDecoder(body).Decode(into); err != nil {
+		return fmt.Errorf("read the BGP speaker's answer: %w", err)
+	}
+	return nil
+}
+
+// StartOf returns when a process was started, in clock ticks since boot (proc_pid_stat(5), field 22).
+func StartOf(pid int) (uint64, error) {
+	start, _, err := processOf(pid)
+	return start, err
+}
+
+// processOf returns when a process was started, and its state, such as "Z" for one that has ended.
+func processOf(pid int) (start uint64, state string, err error) {
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return 0, "", err
+	}
+	return readStat(string(text))
+}
+
+// readStat finds the fields behind the program's name, which may have spaces and parentheses.
+func readStat(stat string) (start uint64, state string, err error) {
+	end := strings.LastIndexByte(stat, ')')
+	fields := strings.Fields(stat[end+1:])
+	if end < 0 || len(fields) < 20 {
+		return 0, "", fmt.Errorf("read when a process was started: %q is no line of /proc/PID/stat", stat)
+	}
+	start, err = strconv.ParseUint(fields[19], 10, 64)
+	return start, fields[0], err
+}

@@ -1,0 +1,127 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package speaker
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"net/netip"
+	"strings"
+
+	"github.com/osrg/gobgp/v4/api"
+
+	"github.com/jeoul/jeoul/internal/bgp"
+	"github.com/jeoul/jeoul/internal/lb"
+)
+
+// GoBGP has one policy for all peers, with statements for those that each is for.
+const (
+	exportPolicy = "attributes"
+	importPolicy = "own"
+	globalTable  = "global"
+	// gracefulShutdown marks a route that is about to go (RFC 8326 section 3).
+	gracefulShutdown = "65535:0"
+	// leastPreference is the least that GoBGP sends: it takes 0, which RFC 8326 has, for none.
+	leastPreference = 1
+)
+
+// attributes are all that routes have of one peer.
+type attributes struct {
+	Address     netip.Addr
+	ASN, Own    uint32
+	Families    []lb.Family
+	Communities []lb.Community
+	MED         *uint32
+	Preference  *uint32
+	Prepend     uint8
+	NextHops    []netip.Addr
+	Draining    bool
+}
+
+// attributesOf is what the export policy is made of.
+func attributesOf(w bgp.Wanted) (all []attributes) {
+	for _, p := range w.BGP.Peers {
+		all = append(all, attributes{p.Address, p.ASN, w.BGP.ASN, p.Announces(), p.Communities, p.MED, p.LocalPreference, p.Prepend, p.NextHops, w.Draining})
+	}
+	return all
+}
+
+// dress gives routes the attributes that each peer is to see, and has those of peers refused.
+func (s *Speaker) dress(wanted bgp.Wanted) error {
+	request := &api.SetPoliciesRequest{}
+	policy := &api.Policy{Name: exportPolicy}
+	for i, a := range attributesOf(wanted) {
+		neighbour := fmt.Sprintf("peer-%d", i)
+		request.DefinedSets = append(request.DefinedSets, &api.DefinedSet{DefinedType: api.DefinedType_DEFINED_TYPE_NEIGHBOR, Name: neighbour,
+			List: []string{netip.PrefixFrom(a.Address, a.Address.BitLen()).String()}})
+		for _, f := range a.Families {
+			policy.Statements = append(policy.Statements, &api.Statement{Name: fmt.Sprintf("%s-%s", neighbour, f),
+				Conditions: &api.Conditions{NeighborSet: &api.MatchSet{Type: api.MatchSet_TYPE_ANY, Name: neighbour}, AfiSafiIn: []*api.Family{familyOf(f)}},
+				Actions:    a.actions(f)})
+		}
+	}
+	// To GoBGP, what is announced here is imported, too.
+	own := &api.Policy{Name: importPolicy, Statements: []*api.Statement{{Name: "own", Conditions: &api.Conditions{RouteType: api.Conditions_ROUTE_TYPE_LOCAL},
+		Actions: &api.Actions{RouteAction: api.RouteAction_ROUTE_ACTION_ACCEPT}}}}
+	request.Policies = []*api.Policy{policy, own}
+	ctx := context.Background()
+	if err := s.gobgp.SetPolicies(ctx, request); err != nil {
+		return err
+	}
+	if err := s.gobgp.SetPolicyAssignment(ctx, &api.SetPolicyAssignmentRequest{Assignment: &api.PolicyAssignment{
+		Name: globalTable, Direction: api.PolicyDirection_POLICY_DIRECTION_IMPORT, Policies: []*api.Policy{{Name: importPolicy}},
+		DefaultAction: api.RouteAction_ROUTE_ACTION_REJECT,
+	}}); err != nil {
+		return err
+	}
+	return s.gobgp.SetPolicyAssignment(ctx, &api.SetPolicyAssignmentRequest{Assignment: &api.PolicyAssignment{
+		Name: globalTable, Direction: api.PolicyDirection_POLICY_DIRECTION_EXPORT, Policies: []*api.Policy{{Name: exportPolicy}},
+		DefaultAction: api.RouteAction_ROUTE_ACTION_ACCEPT,
+	}})
+}
+
+// actions are what is done to routes of a family.
+func (a attributes) actions(f lb.Family) *api.Actions {
+	made := &api.Actions{RouteAction: api.RouteAction_ROUTE_ACTION_ACCEPT}
+	communities, large := split(a.Communities)
+	med, preference := a.MED, a.Preference
+	if a.Draining {
+		communities = append(communities, gracefulShutdown)
+		worst, least := uint32(math.MaxUint32), uint32(leastPreference)
+		med, preference = &worst, &least
+	}
+	if len(communities) > 0 {
+		made.Community = &api.CommunityAction{Type: api.CommunityAction_TYPE_ADD, Communities: communities}
+	}
+	if len(large) > 0 {
+		made.LargeCommunity = &api.CommunityAction{Type: api.CommunityAction_TYPE_ADD, Communities: large}
+	}
+	if med != nil {
+		made.Med = &api.MedAction{Type: api.MedAction_TYPE_REPLACE, Value: int64(*med)}
+	}
+	if preference != nil && a.ASN == a.Own {
+		made.LocalPref = &api.LocalPrefAction{Value: *preference}
+	}
+	if a.Prepend > 0 && a.ASN != a.Own {
+		made.AsPrepend = &api.AsPrependAction{Asn: a.Own, Repeat: uint32(a.Prepend)}
+	}
+	for _, hop := range a.NextHops {
+		if lb.FamilyOf(hop) == f {
+			made.Nexthop = &api.NexthopAction{Address: hop.String()}
+		}
+	}
+	return made
+}
+
+// split tells communities (RFC 1997) from large ones (RFC 8092).
+func split(all []lb.Community) (communities, large []string) {
+	for _, c := range all {
+		if strings.Count(string(c), ":") == 2 {
+			large = append(large, string(c))
+		} else {
+			communities = append(communities, string(c))
+		}
+	}
+	return communities, large
+}

@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package config
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/jeoul/jeoul/internal/lb"
+)
+
+const bgpServices = `
+interface: eth0
+services:
+  - {name: web, vip: 192.0.2.100, port: 80, announce_minimum: 2, backends: [{name: a, address: 192.0.2.21}, {name: b, address: 192.0.2.22}]}
+  - {name: off, vip: 192.0.2.101, port: 80, announce: false, backends: [{name: a, address: 192.0.2.21}]}
+`
+
+func TestBGP(t *testing.T) {
+	cfg, err := Parse("f", []byte("bgp:\n  asn: 64512\n  router_id: 192.0.2.10\n  peers:\n    - {address: 192.0.2.1, asn: 64513}\n    - {address: 'fe80::1', interface: eth0, asn: 64512, communities: [no-export, '0064512:1'], local_preference: 1}\n"+bgpServices))
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := cfg.BGP.Peers
+	if b := cfg.BGP; b.ASN != 64512 || b.DrainPause != lb.DefaultDrainPause || len(p) != 2 {
+		t.Fatalf("BGP is %+v", b)
+	}
+	if p[0].HoldTime != 9*time.Second || p[0].Port != 179 || !p[0].GracefulRestart || p[0].Name() != "192.0.2.1" || p[0].Announces()[0] != lb.IPv4 {
+		t.Errorf("the first peer is %+v", p[0])
+	}
+	if p[1].Name() != "fe80::1%eth0" || p[1].Communities[0] != "65535:65281" || p[1].Communities[1] != "64512:1" || p[1].LocalPreference == nil || *p[1].LocalPreference != 1 {
+		t.Errorf("the second peer is %+v", p[1])
+	}
+	if s := cfg.Services; s[0].Announcement != (lb.Announcement{Minimum: 2}) || s[1].Announcement != (lb.Announcement{Never: true}) {
+		t.Errorf("services announce %+v and %+v", s[0].Announcement, s[1].Announcement)
+	}
+	without, err := Parse("f", []byte(bgpServices))
+	if err != nil || without.BGP.ASN != 0 || len(without.BGP.Peers) != 0 {
+		t.Errorf("without bgp: %+v, %v", without, err)
+	}
+}
+
+func TestBGPProblems(t *testing.T) {
+	for _, test := range []struct{ peer, says string }{
+		{"address: 192.0.2.100, asn: 64513", "f:5: bgp.peers[0].address: 192.0.2.100 is the VIP"},
+		{"address: 'fe80::1', asn: 64513", "is link-local, which is an address on a link; add interface"},
+		{"address: 'fe80::1%eth0', asn: 64513", "write the address fe80::1, and interface: eth0"},
+		{"address: 192.0.2.1, asn: 0", "bgp.peers[0].asn: \"0\" is no AS number"},
+		{"address: 192.0.2.1, asn: 23456", "is no AS number"},
+		{"address: 192.0.2.1", "bgp.peers[0].asn"},
+		{"address: 192.0.2.1, asn: 64513, hold_time: 2s", "bgp.peers[0].hold_time"},
+		{"address: 192.0.2.1, asn: 64513, hold_time: 3500ms", "no whole number of seconds; write 3s"},
+		{"address: 192.0.2.1, asn: 64513, password: x, password_file: /x", "password_file says it too"},
+		{"address: 192.0.2.1, asn: 64513, local_address: '2001:db8::1'", "of another family than the router's"},
+		{"address: 192.0.2.1, asn: 64513, local_address: 192.0.2.100", "this host does not send from"},
+		{"address: 192.0.2.1, asn: 64512, prepend: 1", "paths have no AS within AS 64512"},
+		{"address: 192.0.2.1, asn: 64513, local_preference: 1", "holds within AS 64512 only"},
+		{"address: 192.0.2.1, asn: 64513, families: [ipv4, ipv6]", "IPv6 VIPs need an IPv6 next hop"},
+		{"address: 192.0.2.1, asn: 64513, next_hop: [192.0.2.2, 192.0.2.3]", "two addresses of a family"},
+		{"address: 192.0.2.1, asn: 64513, communities: ['70000:1']", "is no community"},
+		{"address: 192.0.2.1, asn: 64513, communities: ['1:2:3:4']", "is no community"},
+		{"address: 192.0.2.1, asn: 64513}\n    - {address: 192.0.2.1, asn: 64514", "a session is there once"},
+		{"address: 'fe80::1', interface: eth0, asn: 64513, med: 1}\n    - {address: 'fe80::1', interface: eth1, asn: 64513", "their routes would differ"},
+	} {
+		_, err := Parse("f", []byte("bgp:\n  asn: 64512\n  router_id: 192.0.2.10\n  peers:\n    - {"+test.peer+"}\n"+bgpServices))
+		if err == nil || !strings.Contains(err.Error(), test.says) {
+			t.Errorf("%s: the error is %v, and should say %q", test.peer, err, test.says)
+		}
+	}
+	_, err := Parse("f", []byte(strings.Replace(bgpServices, "announce_minimum: 2", "announce_minimum: 3", 1)))
+	if err == nil || !strings.Contains(err.Error(), "services[0].announce_minimum: 3 is more than the 2 backends") {
+		t.Errorf("a minimum that cannot be reached: %v", err)
+	}
+}

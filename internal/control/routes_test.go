@@ -1,0 +1,222 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package control
+
+import (
+	"context"
+	"errors"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/jeoul/jeoul/internal/ops"
+)
+
+// announcer keeps what routers are to know.
+type announcer struct {
+	w     *world
+	found []netip.Addr
+	last  ops.Routes
+}
+
+func (a *announcer) Found() []netip.Addr { return slices.Clone(a.found) }
+
+func (a *announcer) Want(r ops.Routes) {
+	a.w.mu.Lock()
+	defer a.w.mu.Unlock()
+	a.last = r
+	a.w.note("routes %s", a.text())
+}
+
+func (a *announcer) Await(time.Duration) {}
+
+func (a *announcer) Show(to *ops.BGP) {
+	to.SpeakerPID = 7
+	to.Peers = []ops.BGPPeer{{Address: "192.0.2.254", ASN: 64513, State: "active", Reason: "it does not answer"}}
+}
+
+func (a *announcer) text() string {
+	var text []string
+	for _, vip := range a.last.VIPs {
+		text = append(text, vip.String())
+	}
+	if a.last.Draining {
+		text = append(text, "draining")
+	}
+	if a.last.BGP.ASN == 0 {
+		text = append(text, "no BGP")
+	}
+	return strings.Join(text, " ")
+}
+
+func (a *announcer) expect(t *testing.T, when, want string) {
+	t.Helper()
+	synctest.Wait()
+	a.w.mu.Lock()
+	defer a.w.mu.Unlock()
+	if got := a.text(); got != want {
+		t.Errorf("%s, routers are told of %q, expected %q", when, got, want)
+	}
+}
+
+const announcedWeb = `
+interface: eth9
+bgp:
+  asn: 64512
+  router_id: 192.0.2.10
+  drain_pause: 30s
+  peers: [{address: 192.0.2.254, asn: 64513}]
+services:
+  - name: web
+    vip: 192.0.2.100
+    port: 80
+    check: {type: tcp, via: address}
+    announce_minimum: 2
+    backends:
+      - {name: web01, address: 192.0.2.1}
+      - {name: web02, address: 192.0.2.2}
+  - name: tls
+    vip: 192.0.2.100
+    port: 443
+    check: {type: tcp, via: address}
+    backends:
+      - {name: tls03, address: 192.0.2.3}
+  - name: hidden
+    vip: 192.0.2.101
+    port: 80
+    announce: false
+    backends:
+      - {name: hd04, address: 192.0.2.4}
+`
+
+// runningRoutes is a controller that tells routers of VIPs.
+func runningRoutes(t *testing.T, memory *noted, change func(*Controller, *announcer)) (w *world, c *Controller, asked *checks, told *announcer, stop func() error) {
+	t.Helper()
+	w = newWorld(t)
+	c, asked = watched(w, announcedWeb)
+	told = &announcer{w: w}
+	c.opt.Routes, c.opt.Drained = told, memory
+	if change != nil {
+		change(c, told)
+	}
+	stop = w.run(c)
+	w.quiet()
+	return w, c, asked, told, stop
+}
+
+func TestVIPsAreAnnounced(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, c, asked, told, stop := runningRoutes(t, &noted{}, nil)
+		told.expect(t, "at first", "192.0.2.100")
+		status := statusOf(t, c)
+		if v := status.BGP.VIPs; len(v) != 2 || !v[0].Announced || v[1].Announced || v[1].Reason != "no service of it is to be announced" {
+			t.Errorf("the status has VIPs %+v", v)
+		}
+		if !slices.Contains(status.Problems, "BGP peer 192.0.2.254 (AS 64513) has no session: it does not answer") {
+			t.Errorf("the status has problems %q", status.Problems)
+		}
+		asked.say(t, c, failing("refuses connections"), "web02")
+		time.Sleep(settle)
+		told.expect(t, "with one of two services that has its minimum", "192.0.2.100")
+		// Failing backends are used for want of others, and count for nothing.
+		asked.say(t, c, failing("refuses connections"), "tls03")
+		time.Sleep(settle)
+		told.expect(t, "with none", "")
+		w.expectLog("WARN", "routers are told no more of 192.0.2.100: no service of it has enough backends that serve")
+		asked.say(t, c, healthy(), "tls03")
+		time.Sleep(settle)
+		told.expect(t, "with one again", "192.0.2.100")
+		w.expectLog("INFO", "routers are told of 192.0.2.100")
+
+		// A VIP that goes is withdrawn before it is taken off the interface, and one that comes is announced last.
+		w.done()
+		w.mustReload(c, strings.ReplaceAll(announcedWeb, "192.0.2.100", "192.0.2.102"))
+		did := w.done()
+		at := func(what string) int { return slices.Index(did, what) }
+		if at("routes ") < 0 || at("routes ") > at("add 192.0.2.102") || at("routes 192.0.2.102") < at("add 192.0.2.102") {
+			t.Errorf("for another VIP, it did %q", did)
+		}
+		without := strings.ReplaceAll(announcedWeb, announcedWeb[strings.Index(announcedWeb, "bgp:"):strings.Index(announcedWeb, "services:")], "")
+		w.mustReload(c, without)
+		told.expect(t, "without bgp", "no BGP")
+		if statusOf(t, c).BGP != nil {
+			t.Error("the status has BGP that is not configured")
+		}
+		if err := stop(); err != nil {
+			t.Fatal(err)
+		}
+	})
+}
+
+func TestBalancerIsDrained(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		memory := &noted{}
+		_, c, _, told, stop := runningRoutes(t, memory, nil)
+		drain := func(on bool) error {
+			_, err := c.Drain(context.Background(), on, "kim")
+			return err
+		}
+		if err := drain(false); !errors.Is(err, ops.ErrRefused) {
+			t.Errorf("undrain what is not drained: %v", err)
+		}
+		if err := drain(true); err != nil {
+			t.Fatal(err)
+		}
+		told.expect(t, "when drained", "192.0.2.100 draining")
+		if d := statusOf(t, c).BGP.Drained; d == nil || d.By != "kim" || d.Withdrawn.Sub(d.At) != 30*time.Second {
+			t.Errorf("the status has drained %+v", d)
+		}
+		if err := drain(true); !errors.Is(err, ops.ErrRefused) {
+			t.Errorf("drain twice: %v", err)
+		}
+		time.Sleep(31 * time.Second)
+		told.expect(t, "after the pause", "draining")
+		if v := statusOf(t, c).BGP.VIPs[0]; v.Announced || v.Reason != "the balancer is drained" {
+			t.Errorf("the status has %+v", v)
+		}
+		if err := stop(); err != nil {
+			t.Fatal(err)
+		}
+		// The next process is drained, too.
+		_, c, _, told, stop = runningRoutes(t, memory, nil)
+		told.expect(t, "after a restart", "draining")
+		if err := drain(false); err != nil {
+			t.Fatal(err)
+		}
+		told.expect(t, "when undrained", "192.0.2.100")
+		if err := stop(); err != nil {
+			t.Fatal(err)
+		}
+		_, _, _, told, stop = runningRoutes(t, memory, nil)
+		told.expect(t, "after another restart", "192.0.2.100")
+		if err := stop(); err != nil {
+			t.Fatal(err)
+		}
+	})
+}
+
+// TestRoutesAreTakenOver: what a process before has announced is withdrawn only when there was time to find the
+// backends again.
+func TestRoutesAreTakenOver(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		c, _ := watched(w, announcedWeb)
+		for _, last := range []string{"1", "2", "3", "4"} {
+			w.found("192.0.2."+last, 0)
+		}
+		told := &announcer{w: w, found: []netip.Addr{netip.MustParseAddr("192.0.2.100"), netip.MustParseAddr("192.0.2.99")}}
+		c.opt.Routes, c.opt.TakesOver, c.opt.Memory = told, true, &noted{}
+		stop := w.run(c)
+		told.expect(t, "at once", "192.0.2.100")
+		time.Sleep(trust - time.Second)
+		told.expect(t, "before it is trusted", "192.0.2.100")
+		time.Sleep(2 * time.Second)
+		told.expect(t, "without a backend that is found", "")
+		if err := stop(); err != nil {
+			t.Fatal(err)
+		}
+	})
+}

@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package metrics
+
+import (
+	dto "github.com/prometheus/client_model/go"
+
+	"github.com/jeoul/jeoul/internal/ops"
+)
+
+// The families of what routers are told are there where the configuration has some.
+var (
+	bgpFamilies = []of[*ops.BGP]{
+		{family{"jeoul_bgp_speaker_up", "1 where a process speaks BGP to the routers, and does what the balancer wants.", gauge, nil},
+			always(func(b *ops.BGP) float64 { return truth(b.SpeakerPID != 0 && b.Problem == "") })},
+		{family{"jeoul_bgp_drained", "1 while the balancer is taken out of every anycast (jeoul balancer drain).", gauge, nil},
+			always(func(b *ops.BGP) float64 { return truth(b.Drained != nil) })},
+	}
+	peerFamilies = []of[*ops.BGPPeer]{
+		{family{"jeoul_bgp_peer_established", "1 where the session with the router is established.", gauge, []string{"peer"}},
+			always(func(p *ops.BGPPeer) float64 { return truth(p.Established()) })},
+		{family{"jeoul_bgp_peer_sessions_total", "Sessions with the router that were established since the speaker was started.", counter, []string{"peer"}},
+			always(func(p *ops.BGPPeer) float64 { return float64(p.Sessions) })},
+		{family{"jeoul_bgp_peer_received_routes", "Routes that the router announces, none of which is used.", gauge, []string{"peer"}},
+			always(func(p *ops.BGPPeer) float64 { return float64(p.Received) })},
+	}
+	vipAnnounced = of[ops.AnnouncedVIP]{family{"jeoul_bgp_vip_announced", "1 where routers are told of the VIP.", gauge, []string{"vip"}},
+		always(func(v ops.AnnouncedVIP) float64 { return truth(v.Announced) })}
+)
+
+// routers makes the families of what routers are told.
+func routers(bgp *ops.BGP) []*dto.MetricFamily {
+	if bgp == nil {
+		return nil
+	}
+	all := series(bgpFamilies, []*ops.BGP{bgp}, func(*ops.BGP) []string { return nil })
+	all = append(all, series(peerFamilies, pointers(bgp.Peers), func(p *ops.BGPPeer) []string { return []string{p.Address} })...)
+	return append(all, series([]of[ops.AnnouncedVIP]{vipAnnounced}, bgp.VIPs, func(v ops.AnnouncedVIP) []string { return []string{v.VIP.String()} })...)
+}

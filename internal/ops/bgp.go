@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package ops
+
+import (
+	"net/netip"
+	"time"
+
+	"github.com/jeoul/jeoul/internal/lb"
+)
+
+// BGP is what routers are told of the VIPs, and how the sessions with them are.
+type BGP struct {
+	ASN      uint32     `json:"asn"`
+	RouterID netip.Addr `json:"router_id"`
+	// SpeakerPID is the process that speaks to the routers; 0: there is none now.
+	SpeakerPID int `json:"speaker_pid"`
+	// Problem says why routers may not be told what is wanted; empty where they are.
+	Problem string `json:"problem,omitempty"`
+	// Drained is who has taken this balancer out of every anycast; absent where it is in.
+	Drained *BalancerDrained `json:"drained,omitempty"`
+	VIPs    []AnnouncedVIP   `json:"vips"`
+	Peers   []BGPPeer        `json:"peers"`
+}
+
+// BalancerDrained is a balancer that no router is to send anything to.
+type BalancerDrained struct {
+	By string    `json:"by"`
+	At time.Time `json:"at"`
+	// Withdrawn is when the VIPs are withdrawn, or were: until then they are announced as the last choice.
+	Withdrawn time.Time `json:"withdrawn"`
+}
+
+// AnnouncedVIP is a VIP, and whether routers are told of it.
+type AnnouncedVIP struct {
+	VIP       netip.Addr `json:"vip"`
+	Announced bool       `json:"announced"`
+	// Reason says why it is not.
+	Reason string `json:"reason,omitempty"`
+}
+
+// BGPPeer is how the session with a router is.
+type BGPPeer struct {
+	// Address has the interface of a link-local one behind a per cent sign.
+	Address string `json:"address"`
+	ASN     uint32 `json:"asn"`
+	// State is that of the session (RFC 4271 section 8.2.2), such as "established".
+	State string `json:"state"`
+	// Since is when the session was established, or when the last one ended; absent: there was none.
+	Since time.Time `json:"since,omitzero"`
+	// Sessions counts those that were established since the speaker was started.
+	Sessions uint64 `json:"sessions"`
+	// Reason says why there is no session.
+	Reason string `json:"reason,omitempty"`
+	// RouterID, HoldSeconds and Restarts are of the session: the router's identifier, after what silence
+	// it ends, and whether the router keeps routes while the speaker restarts.
+	RouterID    string  `json:"router_id,omitempty"`
+	HoldSeconds float64 `json:"hold_seconds,omitempty"`
+	Restarts    bool    `json:"restarts"`
+	// Received are the routes that the router announces; none is used.
+	Received uint64 `json:"received"`
+}
+
+// Established says whether the router is told of the VIPs.
+func (p BGPPeer) Established() bool { return p.State == "established" }
+
+// Routes are what is to be announced.
+type Routes struct {
+	BGP  lb.BGP
+	VIPs []netip.Addr
+	// Draining has them announced as the last choice.
+	Draining bool
+	// Orphan is how long they stay when the daemon has died; 0 is for ever.
+	Orphan time.Duration
+}
