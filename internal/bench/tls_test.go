@@ -33,6 +33,8 @@ subjects:
     params: {scheduler: [rr]}
   - name: jeoul-nat-tc
     params: {scheduler: [rr]}
+  - name: jeoul-proxy
+    params: {threads: [1]}
 loads:
   - name: https
     kind: ab
@@ -61,7 +63,7 @@ func TestRunTLS(t *testing.T) {
 		if !trial.Valid || m[results.Requests] != 40 || (trial.Params["tls"] == "yes") != (trial.Load == "https") {
 			t.Errorf("%s, %s: valid %v, parameters %v, metrics %v, notes %q", trial.Subject, trial.Load, trial.Valid, trial.Params, m, trial.Notes)
 		}
-		if trial.Subject != "haproxy-http" {
+		if trial.Subject != "haproxy-http" && trial.Subject != "jeoul-proxy" {
 			continue
 		}
 		ends := slices.ContainsFunc(trial.Notes, func(note string) bool { return strings.Contains(note, "it ends its clients' TLS") })

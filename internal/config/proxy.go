@@ -67,7 +67,6 @@ func (p *parser) refuseForeign(i int) {
 			p.Fail(BackendField(i, j, "lower"), "the mode %s has none: a full backend takes connections again as soon as it has fewer than upper; remove it", s.Mode)
 		}
 	}
-	s.Limits.Burst = 0
 	field := ServiceField(i, "scheduler")
 	switch {
 	case !p.Written(field):

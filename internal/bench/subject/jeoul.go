@@ -62,15 +62,15 @@ func (s jeoul) config(setup Setup, params Params, socket string) *config.Config 
 	if s.mode == lb.FullNAT {
 		file.FullNAT.Addresses = []netip.Addr{setup.Lab.FullNAT}
 	}
-	scheduler := lb.Scheduler(params[paramScheduler].(string))
-	if setup.Flows > 0 && (scheduler.Remembers() || s.mode == lb.FullNAT) {
+	scheduler, _ := params[paramScheduler].(string)
+	if setup.Flows > 0 && (lb.Scheduler(scheduler).Remembers() || s.mode == lb.FullNAT) {
 		file.Flows.Limit, file.Flows.Unproven = uint32(setup.Flows), uint32(setup.Flows/unprovenShare)
 	}
 	for i, of := range setup.Services {
 		for _, protocol := range of.protocols() {
 			service := lb.Service{Name: serviceName(i, protocol), VIP: setup.Lab.VIP4, Port: of.Port, Protocol: protocol,
 				Mode: s.mode, NoHairpin: s.mode == lb.NAT, // all hosts of a laboratory are on one link
-				Scheduler: scheduler, Checks: of.Check.jeoul(protocol)}
+				Scheduler: lb.Scheduler(scheduler), Checks: of.Check.jeoul(protocol)}
 			if s.mode == lb.DSCP {
 				service.DSCP = dscpPoint
 			}
@@ -146,7 +146,11 @@ func (s jeoul) begin(ctx context.Context, running *runningJeoul) (err error) {
 
 // configure writes the daemon's configuration.
 func (r *runningJeoul) configure(setup Setup) error {
-	text, err := config.Write(r.subject.config(setup, r.params, r.socket()))
+	file := r.subject.config(setup, r.params, r.socket())
+	if r.hand != nil {
+		r.hand(file)
+	}
+	text, err := config.Write(file)
 	if err == nil {
 		err = setup.Lab.Balancer.WriteFile(r.path(), text)
 	}
@@ -176,7 +180,7 @@ func (s jeoul) prepare(running *runningJeoul) (err error) {
 	case lb.NAT:
 		// The daemon itself makes its host forward what it leaves to the kernel.
 		return running.undo.on(l.DetourReplies)
-	case lb.FullNAT:
+	case lb.FullNAT, lb.ModeProxy:
 		return nil
 	}
 	running.vips, err = holdVIP(l, s.mode)
@@ -216,7 +220,7 @@ func allUp(service ops.Service, want Service) error {
 		if drains := want.Weight(want.Servers[i]) == 0; drains {
 			continue
 		}
-		if backend.State != lb.Up || backend.MAC == "" {
+		if backend.State != lb.Up || backend.MAC == "" && service.Mode != lb.ModeProxy {
 			return fmt.Errorf("backend %s is %s", backend.Name, backend.State)
 		}
 	}
@@ -233,6 +237,8 @@ type runningJeoul struct {
 	client  *api.Client
 	hook    ops.Hook
 	told    reloads
+	// hand changes what is configured; nil where nothing is to be.
+	hand func(*config.Config)
 	// upgraded: the other build runs, or is to.
 	upgraded bool
 	// weights are those that the file began with.

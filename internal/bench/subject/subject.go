@@ -180,7 +180,7 @@ func All() []Subject {
 	for _, mode := range lb.PacketModes {
 		all = append(all, jeoul{mode, lb.HookXDP}, jeoul{mode, lb.HookTC})
 	}
-	return all
+	return append(all, newJeoulProxy())
 }
 
 // TerminatesTLS says whether a subject can end its clients' TLS, and speak to servers
