@@ -41,6 +41,7 @@ type proxied struct {
 	hook   lb.Hook
 	webs   map[string]*e2e.Web
 	client *http.Client
+	ca     *testcert.Authority
 }
 
 // newProxied builds it, and starts everything.
@@ -53,9 +54,27 @@ func newProxied(t *testing.T, hook lb.Hook) *proxied {
 	for _, server := range l.Servers {
 		p.webs[server.Name] = e2e.StartWeb(t, server, files, webPort)
 	}
-	ca, dir := testcert.NewAuthority(t), t.TempDir()
+	p.ca = testcert.NewAuthority(t)
+	p.certify(t, "first")
+	trusted := x509.NewCertPool()
+	if text, err := os.ReadFile(p.ca.File); err != nil || !trusted.AppendCertsFromPEM(text) {
+		t.Fatalf("read %s: %v", p.ca.File, err)
+	}
+	p.client = &e2e.NewBrowser(l.Clients[0]).Client
+	p.client.Transport.(*http.Transport).TLSClientConfig = &tls.Config{RootCAs: trusted, ServerName: "localhost"}
+	p.reconfigure(t, l.Servers[0])
+	p.start(t)
+	return p
+}
+
+func (p *proxied) pem() string { return filepath.Join(p.Balancer.Dir, "www.pem") }
+
+// certify writes a certificate of that name.
+func (p *proxied) certify(t *testing.T, name string) {
+	t.Helper()
+	dir := t.TempDir()
 	certificate, key := filepath.Join(dir, "crt"), filepath.Join(dir, "key")
-	ca.Write(t, pkix.Name{CommonName: "localhost"}, time.Hour, certificate, key)
+	p.ca.Write(t, pkix.Name{CommonName: name}, time.Hour, certificate, key)
 	var both []byte
 	for _, path := range []string{certificate, key} {
 		text, err := os.ReadFile(path)
@@ -67,18 +86,7 @@ func newProxied(t *testing.T, hook lb.Hook) *proxied {
 	if err := os.WriteFile(p.pem(), both, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	trusted := x509.NewCertPool()
-	if text, err := os.ReadFile(ca.File); err != nil || !trusted.AppendCertsFromPEM(text) {
-		t.Fatalf("read %s: %v", ca.File, err)
-	}
-	p.client = &e2e.NewBrowser(l.Clients[0]).Client
-	p.client.Transport.(*http.Transport).TLSClientConfig = &tls.Config{RootCAs: trusted, ServerName: "localhost"}
-	p.reconfigure(t, l.Servers[0])
-	p.start(t)
-	return p
 }
-
-func (p *proxied) pem() string { return filepath.Join(p.Balancer.Dir, "www.pem") }
 
 // reconfigure writes the configuration, in which a server has the requests for one host.
 func (p *proxied) reconfigure(t *testing.T, routed *lab.Host) {
@@ -238,7 +246,15 @@ func TestProxy(t *testing.T) {
 		p.eventually(t, "the status has counted the requests", func(s *ops.Status) bool {
 			return s.Services[0].Proxy != nil && s.Services[0].Proxy.Requests >= 18 && s.Services[0].Proxy.Responses.Successful >= 18
 		})
+		p.certify(t, "second")
 		p.changes(t, second)
+		testenv.Eventually(t, e2e.Patience, "clients are shown the new certificate", func() bool {
+			_, response, err := p.ask("https", "", proxyTLSPort)
+			return err == nil && response.TLS.PeerCertificates[0].Subject.CommonName == "second"
+		})
+		if reloads := p.status(t).Proxy.Reloads; reloads > 1 { // that of the changed route
+			t.Errorf("HAProxy was reloaded %d times", reloads)
+		}
 		p.dies(t, second)
 		p.restarts(t)
 		master := p.status(t).Proxy.PID

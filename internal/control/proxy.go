@@ -141,12 +141,25 @@ func (c *Controller) applyProxy(d proxy.Desired, of *view) error {
 	ctx, cancel := context.WithTimeout(context.Background(), proxyBound)
 	defer cancel()
 	read := c.readCertificates(of.cfg) // before the engine reads them: what changes meanwhile is taken again
+	first := c.proxy.certificates == nil
 	if err := c.opt.Proxy.Apply(ctx, d); err != nil {
 		c.proxy.stale = true
 		return fmt.Errorf("change the proxy: %w", err)
 	}
 	c.proxy.stale = false
-	c.proxy.certificates, c.proxy.bad = read, nil
+	// The engine has read those that are new to it. Others may have changed, and are taken as such.
+	for path := range read {
+		if was, known := c.proxy.certificates[path]; known {
+			read[path] = was
+		}
+	}
+	if first && len(read) > 0 { // they may have changed since a process before has handed them in
+		if err := c.opt.Proxy.Renewed(ctx); err != nil {
+			c.opt.Log.Warn("certificates that have changed are not taken, which is tried again: " + oneLine(err))
+			clear(read)
+		}
+	}
+	c.proxy.certificates = read
 	c.judgeCertificates(of.cfg)
 	c.armRenewal(of.cfg)
 	return nil

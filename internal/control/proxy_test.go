@@ -325,16 +325,18 @@ func TestProxyCertificates(t *testing.T) {
 		w.expectLog("WARN", "changed certificates are not taken", "/a.pem")
 		expectProblems(t, c, "/a.pem")
 		files.write("/a.pem", second)
+		must(t, c, "drain shop/s1") // which does not hand it in
+		w.expect("proxy shop: s1~ s7", "apply web: web01=1 web02=2")
 		time.Sleep(renewEvery)
 		w.expect("renew")
 		w.expectLog("INFO", "the proxy has taken certificates that have changed: /a.pem")
 		expectProblems(t, c, "is not valid before") // by the clock of this test
 		files.write("/a.pem", first)
 		h.fail(nil, errors.New("HAProxy is gone"))
-		if _, err := do(t, c, "drain shop/s1"); err == nil {
+		if _, err := do(t, c, "enable shop/s1"); err == nil {
 			t.Error("no error")
 		}
-		w.expect("fail to proxy shop: s1~ s7")
+		w.expect("fail to proxy shop: s1 s7")
 		stop()
 	})
 }
