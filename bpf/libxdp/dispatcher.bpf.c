@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+/* A dispatcher by libxdp's protocol (xdp-tools, lib/libxdp/protocol.org): several XDP programs on one
+ * interface. It calls its slots in turn; each is replaced by one of those programs (freplace), and its
+ * configuration, which is fixed at load, says after which of their actions the next one is called.
+ *
+ * The names xdp_dispatcher and prog0 to prog9, the map's layout and its values are the protocol's: libxdp
+ * knows a dispatcher by them, and goes on with this one. */
+#include <linux/bpf.h>
+#include <bpf/bpf_helpers.h>
+
+#ifndef DISPATCHER_VERSION
+#define DISPATCHER_VERSION 3
+#endif
+
+enum {
+	SLOTS = 10,
+	/* What a slot returns that no program has replaced, or that one has left: the next is called, for the
+	 * bit of it is set in each slot's actions. */
+	EMPTY_SLOT = 31,
+};
+
+struct dispatcher_config {
+	__u8 magic;
+	__u8 version;
+	__u8 programs;
+	/* The dispatcher takes frames in several pieces, as all of its programs do. */
+	__u8 frags;
+	/* A bit for each action of a slot's program after which the next is called. */
+	__u32 actions[SLOTS];
+	__u32 priorities[SLOTS];
+	/* BPF_F_XDP_HAS_FRAGS, where a slot's program was made with it. */
+	__u32 flags[SLOTS];
+#if DISPATCHER_VERSION >= 3
+	__u8 device_bound;
+#endif
+};
+
+/* Volatile, for the compiler sees zeroes; constant, so that the verifier, which sees what is there when it
+ * is loaded, leaves the calls out that are for no program. */
+static volatile const struct dispatcher_config config = {};
+
+/* The value is volatile, for a slot is compiled with whoever calls it. Its call of a helper that may
+ * move the packet says that programs in its place may, too: since Linux 6.13 only such a function can be
+ * replaced by one that does. */
+#define SLOT(number)                                            \
+	__attribute__((noinline)) int prog##number(struct xdp_md *ctx) \
+	{                                                       \
+		volatile int action = EMPTY_SLOT;               \
+                                                                \
+		if (!ctx)                                       \
+			return XDP_ABORTED;                     \
+		bpf_xdp_adjust_tail(ctx, 0);                    \
+		return action;                                  \
+	}
+
+SLOT(0)
+SLOT(1)
+SLOT(2)
+SLOT(3)
+SLOT(4)
+SLOT(5)
+SLOT(6)
+SLOT(7)
+SLOT(8)
+SLOT(9)
+
+#define CALL(number)                                        \
+	do {                                                \
+		if (config.programs <= number)              \
+			return XDP_PASS;                    \
+		action = prog##number(ctx);                 \
+		if (!(config.actions[number] & 1U << action)) \
+			return action;                      \
+	} while (0)
+
+SEC("xdp")
+int xdp_dispatcher(struct xdp_md *ctx)
+{
+	int action;
+
+	CALL(0);
+	CALL(1);
+	CALL(2);
+	CALL(3);
+	CALL(4);
+	CALL(5);
+	CALL(6);
+	CALL(7);
+	CALL(8);
+	CALL(9);
+	return XDP_PASS;
+}
+
+/* jeoul_pass stands in a slot while the balancer's program comes or goes. */
+SEC("xdp")
+int jeoul_pass(struct xdp_md *ctx)
+{
+	return XDP_PASS;
+}
+
+char LICENSE[] SEC("license") = "Dual BSD/GPL";
