@@ -86,6 +86,7 @@ var trials = map[string]trial{
 	"systemctl":               {test: "scripts/packages/guest.sh"},
 	"make":                    {reason: byHand},
 	"scripts/test-kernels.sh": {reason: byHand},
+	"xdp-loader":              {test: "internal/datapath/dispatched_test.go"},
 	"podman":                  {reason: "needs a registry's base image; tried by hand, as the page says"},
 	"ansible-playbook":        {test: "e2e_machines_test.go"},
 	"ethtool":                 {reason: machines},

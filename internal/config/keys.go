@@ -56,7 +56,7 @@ var rootKeys = keytable.Table[Config]{
 		Value: keytable.Several(func(c *Config) *[]string { return &c.Interfaces }, interfaceName, "interface",
 			keytable.Length{Max: lb.MaxInterfaces, Empty: "name at least one interface", TooMany: "that a balancer can have; split the services between two"})},
 	{Name: "hook",
-		What:  "Where in the kernel packets are taken. `auto` takes XDP where the driver runs it natively and nothing speaks against it, and TC otherwise.",
+		What:  "Where in the kernel packets are taken. `auto` takes XDP where the driver runs it natively and nothing speaks against it, and TC otherwise. In XDP it joins [libxdp's dispatcher](../guides/neighbours.md) where an interface has that.",
 		Value: keytable.Field(func(c *Config) *lb.Hook { return &c.Hook }, keytable.Word(lb.Hooks...), lb.HookAuto)},
 	{Name: "socket",
 		What:  "The unix socket on which the daemon answers `jeoul status` and the other commands.",

@@ -27,6 +27,8 @@ type programKind struct {
 	// unspecific loads it without an attach type. A link takes only programs of the type that
 	// the first had, and the library has not always given one.
 	unspecific bool
+	// dispatched loads it for a slot of libxdp's dispatcher.
+	dispatched bool
 }
 
 var (
@@ -42,12 +44,19 @@ func programOf(hook lb.Hook) programKind {
 	return xdpProgram
 }
 
+// kindOf returns the program for a way.
+func (d *Datapath) kindOf(w way) programKind {
+	kind := d.programs(w.hook)
+	kind.dispatched = w.dispatched
+	return kind
+}
+
 // attachments describes what is in use once every interface is attached to.
 func attachments(ports []port, w way, reason string) []lb.Attachment {
 	all := make([]lb.Attachment, len(ports))
 	for i, p := range ports {
-		all[i] = lb.Attachment{Interface: p.name, Hook: w.hook, Generic: w == genericXDP, Driver: driverOf(p.name), Reason: reason}
-		if w == nativeXDP && all[i].Driver == vethDriver && !peerTakesXDP(p.name) {
+		all[i] = lb.Attachment{Interface: p.name, Hook: w.hook, Generic: w.generic, Driver: driverOf(p.name), Reason: reason}
+		if w.hook == lb.HookXDP && !w.generic && all[i].Driver == vethDriver && !peerTakesXDP(p.name) {
 			all[i].Warning = p.name + vethLoses + ": give the peer one that passes everything, or set hook: tc"
 		}
 	}
@@ -59,17 +68,24 @@ func attachments(ports []port, w way, reason string) []lb.Attachment {
 type way struct {
 	hook lb.Hook
 	name string
+	// generic is XDP after the driver made a socket buffer; dispatched is a program in libxdp's dispatcher.
+	generic, dispatched bool
 }
 
 var (
-	nativeXDP  = way{lb.HookXDP, "native XDP"}
-	genericXDP = way{lb.HookXDP, "generic XDP"}
-	tcx        = way{lb.HookTC, "TCX"}
-	tcFilter   = way{lb.HookTC, "a TC filter"}
+	nativeXDP         = way{hook: lb.HookXDP, name: "native XDP"}
+	genericXDP        = way{hook: lb.HookXDP, name: "generic XDP", generic: true}
+	nativeDispatched  = way{hook: lb.HookXDP, name: "libxdp's dispatcher in native XDP", dispatched: true}
+	genericDispatched = way{hook: lb.HookXDP, name: "libxdp's dispatcher in generic XDP", dispatched: true, generic: true}
+	tcx               = way{hook: lb.HookTC, name: "TCX"}
+	tcFilter          = way{hook: lb.HookTC, name: "a TC filter"}
 )
 
 // lack says what an interface that refused has not.
 func (w way) lack(p port) string {
+	if w.dispatched {
+		return fmt.Sprintf("libxdp's dispatcher on %s cannot have the program", p.name)
+	}
 	if w == tcx {
 		return "the kernel has no TCX (Linux 6.6 brought it), so it is a filter"
 	}
@@ -101,6 +117,9 @@ func attempts(wish lb.Hook, ports []port) []attempt {
 	case lb.HookTC:
 		return throughTC("as configured")
 	case lb.HookXDP:
+		if joining := joiningOn(ports); joining != nil {
+			return joining
+		}
 		native.reason += hiddenByPeers(ports)
 		return []attempt{native, {way: genericXDP}}
 	}
@@ -108,6 +127,9 @@ func attempts(wish lb.Hook, ports []port) []attempt {
 		if driverOf(p.name) == vethDriver {
 			return throughTC(p.name + vethLoses + "; set hook: xdp if it has")
 		}
+	}
+	if joining := joiningOn(ports); joining != nil {
+		return append(joining, throughTC("")...)
 	}
 	return append([]attempt{native}, throughTC("")...)
 }
@@ -218,6 +240,8 @@ func (d *Datapath) attach(program *ebpf.Program, p port, w way) (hold, error) {
 // attach hooks a program onto an interface.
 func attach(program *ebpf.Program, p port, w way, clsact giveClsact) (hold, error) {
 	switch w {
+	case nativeDispatched, genericDispatched:
+		return join(program, p, w)
 	case tcx:
 		if _, is := secondOf(p); is {
 			return nil, syscall.EBUSY
@@ -248,6 +272,8 @@ func attachError(err error, p port, w way) error {
 		return fmt.Errorf("attaching to %s in TC: %w (%v): see `tc filter show dev %s ingress`, and remove or move it", p.name, ErrBusy, err, p.name)
 	case errors.Is(err, syscall.EBUSY), w.hook == lb.HookXDP && errors.Is(err, syscall.EEXIST):
 		return fmt.Errorf("attaching to %s: %w%s", p.name, ErrBusy, holderOf(p, w))
+	case w.dispatched:
+		return fmt.Errorf("attaching to %s: joining libxdp's dispatcher: %w: hook: tc takes the packets that its programs pass", p.name, err)
 	case w.hook == lb.HookTC && (unsupported(err) || errors.Is(err, syscall.ENOENT)):
 		return fmt.Errorf("attaching to %s in TC: %w (%v): it needs Linux 6.6 or newer, or the kernel modules sch_ingress and cls_bpf; hook: xdp may work",
 			p.name, ErrUnsupported, err)

@@ -5,6 +5,7 @@ package datapath
 import (
 	"errors"
 	"fmt"
+	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -15,6 +16,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
+	"github.com/jeoul/jeoul/internal/datapath/libxdp"
 	"github.com/jeoul/jeoul/internal/lb"
 	"github.com/jeoul/jeoul/internal/namespace"
 	"github.com/jeoul/jeoul/internal/testenv"
@@ -162,11 +164,18 @@ func bystander(hook lb.Hook) programKind {
 	kind.load = func() (*ebpf.CollectionSpec, error) {
 		spec, err := load()
 		if err == nil {
-			spec.Programs[kind.name].Instructions = asm.Instructions{asm.Mov.Imm(asm.R0, int32(actions[hook].pass)), asm.Return()}
+			spec.Programs[kind.name].Instructions = short(spec.Programs[kind.name], asm.Mov.Imm(asm.R0, int32(actions[hook].pass)), asm.Return())
 		}
 		return spec, err
 	}
 	return kind
+}
+
+// short returns instructions for a program in the place of its own. They are of the same function, without which they
+// could not be a dispatcher's.
+func short(program *ebpf.ProgramSpec, instructions ...asm.Instruction) asm.Instructions {
+	instructions[0].Metadata = program.Instructions[0].Metadata
+	return instructions
 }
 
 // TestAttachAllOrNone lets the second of two interfaces refuse.
@@ -250,6 +259,12 @@ func programsOn(name string) ([]ebpf.ProgramID, error) {
 	var ids []ebpf.ProgramID
 	if xdp := nic.Attrs().Xdp; xdp != nil && xdp.Attached {
 		ids = append(ids, ebpf.ProgramID(xdp.ProgId))
+		if all, _, err := libxdp.Components(nic.Attrs().Index); err == nil {
+			ids = nil
+			for _, c := range all {
+				ids = append(ids, c.ID)
+			}
+		}
 	}
 	filters, err := netlink.FilterList(nic, netlink.HANDLE_MIN_INGRESS)
 	if err != nil {
@@ -337,6 +352,9 @@ func ofThisKernel(ways ...way) []way {
 	const loopback = 1 // of every network namespace
 	if _, err := link.QueryPrograms(link.QueryOptions{Target: loopback, Attach: ebpf.AttachTCXIngress}); lacksTCX(err) {
 		ways = slices.DeleteFunc(slices.Clone(ways), func(w way) bool { return w == tcx })
+	}
+	if os.Getenv(libxdpObjects) == "" {
+		ways = slices.DeleteFunc(slices.Clone(ways), func(w way) bool { return w.dispatched })
 	}
 	return ways
 }

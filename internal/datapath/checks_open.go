@@ -123,7 +123,7 @@ func (c *Checks) openInside() error {
 		return loadError(err)
 	}
 	c.closers = append(c.closers, marks)
-	pass, err := passing()
+	pass, err := passingXDP()
 	if err != nil {
 		return err
 	}

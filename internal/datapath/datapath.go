@@ -122,6 +122,8 @@ type Datapath struct {
 	keeper *keeper
 	// leftovers keep programs on the interfaces that a killed process was about to take off.
 	leftovers []leftover
+	// notBack is what was said last of a program that is out of libxdp's dispatcher.
+	notBack string
 	// notes are what there is to say of what was found.
 	notes []string
 	// counted tells that flows of full NAT have been counted anew.

@@ -106,11 +106,12 @@ func Detach(keep *Keep, interfaces []string) error {
 			ports = append(ports, port{name: name, index: nic.Index})
 		}
 	}
+	err := errors.Join(removeFilters(ports), removeDispatched(ports, byName))
 	if k.Store == nil {
-		return removeFilters(ports)
+		return err
 	}
 	// A start that finds something attached needs its snapshot: that goes after what is attached.
-	return errors.Join(removeFilters(ports), k.clear(), k.forget())
+	return errors.Join(err, k.clear(), k.forget())
 }
 
 // Sweep removes what is kept where it was attached by links, and none of them is on an interface

@@ -20,7 +20,7 @@ import (
 )
 
 // keptWays are those that can outlive a process.
-var keptWays = []way{nativeXDP, genericXDP, tcx, tcFilter}
+var keptWays = []way{nativeXDP, genericXDP, nativeDispatched, genericDispatched, tcx, tcFilter}
 
 // attached is a program on an interface, and what keeps it there.
 type attached struct {
@@ -53,7 +53,7 @@ func (k *keeper) interfaces() (ports []port) {
 // each of its interfaces ours by the same way, which is what a process leaves that is killed
 // while it swaps one by one. Ports are where filters are looked for.
 func (f *found) findAttached(sets []uint64, ports []port) error {
-	if err := f.listAttached(ports); err != nil {
+	if err := errors.Join(f.listAttached(ports), f.listDispatched(sets, ports)); err != nil {
 		return err
 	}
 	some := false

@@ -125,7 +125,7 @@ func loadGeneration(program programKind, ports []port, m *memory, shared *shared
 	for _, p := range ports {
 		constants.Mac, constants.Interface = [lb.MACLength]uint8(p.mac), uint32(p.index)
 		putNear(&constants, m.hairpin.At(p.index), m.lists)
-		if err := made.add(program, constants, shared, tracing); err != nil {
+		if err := made.add(program, p, constants, shared, tracing); err != nil {
 			made.close()
 			return nil, err
 		}
@@ -134,7 +134,7 @@ func loadGeneration(program programKind, ports []port, m *memory, shared *shared
 }
 
 // add loads the program for one more port.
-func (g *generation) add(program programKind, constants xdpSettings, shared *shared, tracing *tracing) error {
+func (g *generation) add(program programKind, p port, constants xdpSettings, shared *shared, tracing *tracing) error {
 	spec, err := tracing.load(program)
 	if err != nil {
 		return fmt.Errorf("reading the embedded eBPF program: %v", err)
@@ -153,6 +153,9 @@ func (g *generation) add(program programKind, constants xdpSettings, shared *sha
 		return fmt.Errorf("setting the program's constants: %v", err)
 	}
 	shared.put(spec)
+	if program.dispatched {
+		return g.addDispatched(program, p, spec, replacements)
+	}
 	collection, err := ebpf.NewCollectionWithOptions(spec, ebpf.CollectionOptions{MapReplacements: replacements})
 	if err != nil {
 		return loadError(err)

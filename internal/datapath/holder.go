@@ -11,12 +11,12 @@ import (
 	"github.com/cilium/ebpf/link"
 	"github.com/vishvananda/netlink"
 
+	"github.com/jeoul/jeoul/internal/datapath/libxdp"
 	"github.com/jeoul/jeoul/internal/lb"
 )
 
-// An interface has one XDP program. Those who want several attach libxdp's dispatcher, whose functions
-// they replace by their programs; to join them, a dispatcher with one more function must take its place, which
-// Jeoul does not do. In TC there can be any number of programs; of ours two would balance twice.
+// An interface has one XDP program. Those who want several attach libxdp's dispatcher, which we join where that is
+// possible (dispatched.go). In TC there can be any number of programs; of ours two would balance twice.
 
 // dispatcherName is that of the dispatcher's program, in each version of libxdp.
 const dispatcherName = "xdp_dispatcher"
@@ -29,13 +29,14 @@ type holder struct {
 	name string
 	// link is the number of the link that keeps it there; 0: it was attached without one.
 	link link.ID
-	// runs are the programs that libxdp's dispatcher runs.
-	runs []string
+	// runs are the programs that libxdp's dispatcher runs, and foreign is why it cannot be read by libxdp's protocol.
+	runs    []string
+	foreign error
 }
 
 // holderOf says which program has our place on an interface, and what to do, in the words that follow
 // "another program is attached". Where nothing can be seen it is the latter only.
-func holderOf(p port, w way) fmt.Stringer {
+func holderOf(p port, w way) holder {
 	h := holder{port: p}
 	if w.hook == lb.HookTC {
 		h.id, _ = secondOf(p)
@@ -45,6 +46,9 @@ func holderOf(p port, w way) fmt.Stringer {
 	if h.id != 0 {
 		h.name, _ = programName(h.id)
 		h.readLinks()
+	}
+	if h.name == dispatcherName {
+		_, _, h.foreign = libxdp.Components(p.index)
 	}
 	return h
 }
@@ -67,6 +71,9 @@ func secondOf(p port) (ebpf.ProgramID, bool) {
 func oursOn(p port) (ebpf.ProgramID, bool) {
 	if id := xdpOn(p); id != 0 {
 		if name, _ := programName(id); name == xdpProgram.name {
+			return id, true
+		}
+		if id, there := dispatchedOn(p); there {
 			return id, true
 		}
 	}
@@ -125,18 +132,30 @@ func (h holder) String() string {
 	return is + ": " + cure
 }
 
+// another says what to do about another balancer.
+func (h holder) another() string {
+	return fmt.Sprintf("it is of another balancer, which may have another --state-dir: stop it, or take away what one has left, with `jeoul detach --interface %s`", h.port.name)
+}
+
 func (h holder) describe() (is, cure string) {
 	is = fmt.Sprintf(" (program %q, id %d)", h.name, h.id)
 	const after = "or set hook: tc, which takes the packets that it passes"
 	switch {
 	case h.name == xdpProgram.name || h.name == tcProgram.name:
-		return is, fmt.Sprintf("it is of another balancer, which may have another --state-dir: stop it, or take away what one has left, with `jeoul detach --interface %s`", h.port.name)
+		return is, h.another()
 	case h.name == dispatcherName:
 		is = fmt.Sprintf(" (libxdp's dispatcher, id %d", h.id)
 		if len(h.runs) > 0 {
 			is += ", which runs " + strings.Join(h.runs, ", ")
 		}
-		return is + ")", fmt.Sprintf("Jeoul does not join it: take its programs off with `xdp-loader unload %s --all`, %s", h.port.name, after)
+		is += ")"
+		if slices.Contains(h.runs, xdpProgram.name) {
+			return is, h.another()
+		}
+		if h.foreign != nil {
+			is += fmt.Sprintf(", which Jeoul cannot join: %v", h.foreign)
+		}
+		return is, fmt.Sprintf("take its programs off with `xdp-loader unload %s --all`, %s", h.port.name, after)
 	case h.link != 0:
 		return is, fmt.Sprintf("stop its owner, or take it off with `bpftool link detach id %d`, %s", h.link, after)
 	case h.id == 0:

@@ -5,9 +5,6 @@ package datapath
 import (
 	"errors"
 	"fmt"
-	"os"
-	"os/exec"
-	"path/filepath"
 	"strings"
 	"testing"
 
@@ -115,47 +112,4 @@ func occupyByNetlink(t *testing.T, name string) error {
 		return err
 	}
 	return netlink.LinkSetXdpFd(nic, program.FD())
-}
-
-// libxdpObjects is set where libxdp's tools are installed and the kernel lets programs replace functions of
-// others: the directory of its objects.
-const libxdpObjects = "JEOUL_TEST_LIBXDP"
-
-// TestDispatcher has libxdp's own dispatcher on the interface, with two programs: the error names them, and in
-// TC the balancer is beside them.
-func TestDispatcher(t *testing.T) {
-	objects := os.Getenv(libxdpObjects)
-	if objects == "" {
-		t.Skip(libxdpObjects + " names no directory: this is for a virtual machine, make test-kernels")
-	}
-	testenv.Root(t)
-	testenv.In(t, nics(t), func() error {
-		for _, object := range []string{"xdpfilt_alw_tcp.o", "xdpfilt_dny_udp.o"} {
-			load := exec.Command("xdp-loader", "load", "--mode", "native", "veth0", filepath.Join(objects, object))
-			if out, err := load.CombinedOutput(); err != nil {
-				return fmt.Errorf("%v: %w\n%s", load, err, out)
-			}
-		}
-		if err := refusedFor(t, lb.HookXDP, []string{"libxdp's dispatcher, id", "which runs xdpfilt_alw_tcp, xdpfilt_dny_udp",
-			"`xdp-loader unload veth0 --all`"}); err != nil {
-			return err
-		}
-		d, err := Open(Options{Interfaces: []string{"veth0"}, Hook: lb.HookTC, TableSize: testTableSize})
-		if err != nil {
-			return err
-		}
-		defer d.Close()
-		d.programs = bystander
-		if err := d.Apply(testState()); err != nil {
-			return fmt.Errorf("in TC, beside it: %w", err)
-		}
-		// What its error says to do.
-		unload := exec.Command("xdp-loader", "unload", "veth0", "--all")
-		if out, err := unload.CombinedOutput(); err != nil {
-			return fmt.Errorf("%v: %w\n%s", unload, err, out)
-		}
-		state := testState()
-		state.Hook = lb.HookXDP
-		return d.Apply(state)
-	})
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/cilium/ebpf"
 
+	"github.com/jeoul/jeoul/internal/datapath/libxdp"
 	"github.com/jeoul/jeoul/internal/lb"
 )
 
@@ -33,7 +34,7 @@ func (d *Datapath) install(ports []port, wish lb.Hook, load loader) (*generation
 // renew loads a generation and puts it to work by the way that is in use. The lack that it
 // returns with an error says why another way may do.
 func (d *Datapath) renew(ports []port, load loader) (made *generation, lack string, err error) {
-	kind := d.programs(d.way.hook)
+	kind := d.kindOf(d.way)
 	kind.unspecific = d.unspecific
 	made, lack, err = d.loadAndReach(kind, ports, load)
 	if err == nil || !d.current.adopted || !errors.Is(err, syscall.EINVAL) {
@@ -85,7 +86,12 @@ func (d *Datapath) attachFirst(ports []port, wish lb.Hook, load loader) (*genera
 	var lacks []string
 	var last error
 	for _, a := range d.ways(wish, ports) {
-		made, err := load(d.programs(a.way.hook))
+		made, err := load(d.kindOf(a.way))
+		if a.way.dispatched && errors.Is(err, libxdp.ErrUnsupported) {
+			last = cannotJoin(err, ports)
+			lacks = append(lacks, lackOfXDP(ports))
+			continue
+		}
 		if err != nil {
 			return nil, way{}, err
 		}
@@ -103,6 +109,10 @@ func (d *Datapath) attachFirst(ports []port, wish lb.Hook, load loader) (*genera
 		}
 		made.close()
 		last = attachError(err, refused, a.way)
+		if wish == lb.HookAuto && a.way.hook == lb.HookXDP && heldByAnother(err, refused) {
+			lacks = append(lacks, lackOfXDP([]port{refused}))
+			continue
+		}
 		if !unsupported(err) {
 			break
 		}

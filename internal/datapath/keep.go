@@ -186,7 +186,9 @@ func (k *keeper) forget() error {
 // clear takes off what is attached by links and removes all pins. The links are closed here: where only a
 // pin is removed, the kernel takes the program off a moment later, and the interface has it until then.
 func (k *keeper) clear() error {
-	names, err := k.Store.Links()
+	err := k.clearDispatched()
+	names, failed := k.Store.Links()
+	err = errors.Join(err, failed)
 	for _, name := range names {
 		if l, _, failed := linkAt(k.Store.Path("", name)); failed == nil {
 			err = errors.Join(err, l.Close())

@@ -6,16 +6,23 @@ import "fmt"
 
 // KeepAgain looks whether what is kept is still where the next process looks for it: it is not once a bpf file
 // system was unmounted, or another one mounted over it. Then it is pinned anew, without a packet noticing, and the
-// note says so; or the note says how many flows the last move of flows had no room for. After an error the data plane ends with this process unless a later call succeeds, which
+// note says so; or the note says how many flows the last move of flows had no room for, or that the program was put back
+// into libxdp's dispatcher. After an error the data plane ends with this process unless a later call succeeds, which
 // every change begins with.
 func (d *Datapath) KeepAgain() (note string, err error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.closed || d.keeper == nil {
+	if d.closed {
 		return "", nil
+	}
+	if d.keeper == nil {
+		return d.rejoin(), nil
 	}
 	err = d.keepAgain()
 	note, d.keeper.note = d.keeper.note, ""
+	if note == "" {
+		note = d.rejoin()
+	}
 	return note, err
 }
 

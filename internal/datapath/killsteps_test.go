@@ -29,7 +29,7 @@ import (
 func TestKilledAtEachStep(t *testing.T) {
 	testenv.Root(t)
 	random := seeded(t)
-	for _, w := range ofThisKernel(nativeXDP, tcx, tcFilter) {
+	for _, w := range ofThisKernel(nativeXDP, nativeDispatched, tcx, tcFilter) {
 		for _, s := range someOf(random, stories(w), 4) {
 			t.Run(w.name+", "+s.name, func(t *testing.T) { newWalk(t, w, s, false).all(t, random) })
 		}
@@ -360,6 +360,7 @@ func (w *walk) nothingLeft() error {
 	for _, name := range []string{"veth0", "veth1"} {
 		err = errors.Join(err, ingressQdisc(name, ""))
 	}
+	err = errors.Join(err, noDispatchers())
 	left, failed := os.ReadDir(w.dir)
 	if failed != nil || len(left) != 0 {
 		err = errors.Join(err, failed, fmt.Errorf("there is left: %v", left))

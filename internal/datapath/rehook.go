@@ -11,6 +11,7 @@ import (
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/asm"
 
+	"github.com/jeoul/jeoul/internal/datapath/libxdp"
 	"github.com/jeoul/jeoul/internal/lb"
 )
 
@@ -68,7 +69,10 @@ func (d *Datapath) take(ports []port, w way, load loader) (made *generation, lac
 	if w == d.way {
 		return d.renew(ports, load)
 	}
-	if made, err = load(d.programs(w.hook)); err != nil {
+	if made, err = load(d.kindOf(w)); err != nil {
+		if w.dispatched && errors.Is(err, libxdp.ErrUnsupported) {
+			return nil, lackOfXDP(ports), cannotJoin(err, ports)
+		}
 		return nil, "", err
 	}
 	if lack, err = d.moveTo(ports, made, w); err != nil {
@@ -80,7 +84,7 @@ func (d *Datapath) take(ports []port, w way, load loader) (made *generation, lac
 
 // moveTo puts the programs of a new generation to work by another hook.
 func (d *Datapath) moveTo(ports []port, made *generation, w way) (lack string, err error) {
-	pass, err := passing()
+	pass, err := passing(w, d.way, ports)
 	if err != nil {
 		return "", err
 	}
@@ -98,8 +102,16 @@ func (d *Datapath) moveTo(ports []port, made *generation, w way) (lack string, e
 	return h.lack, nil
 }
 
-// passing makes an XDP program that passes everything and can be exchanged for ours.
-func passing() (*ebpf.Program, error) {
+// passing makes an XDP program that passes everything and can be exchanged for ours by the way to XDP, or
+// from it.
+func passing(to, from way, ports []port) (*ebpf.Program, error) {
+	if to.dispatched || from.dispatched {
+		return passingDispatched(ports)
+	}
+	return passingXDP()
+}
+
+func passingXDP() (*ebpf.Program, error) {
 	spec, err := xdpProgram.load()
 	if err != nil {
 		return nil, fmt.Errorf("reading the embedded eBPF program: %v", err)

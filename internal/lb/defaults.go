@@ -22,6 +22,9 @@ const (
 	// DefaultTooBigRate is how many senders a CPU tells in a second that their packet
 	// was too big.
 	DefaultTooBigRate = 1000
+	// RunPriority is where the program is among others that libxdp's dispatcher runs on an interface: the least
+	// runs first. Filters have 10 (xdp-filter), and are before it; what says nothing has 50, and gets what it passes.
+	RunPriority = 20
 	// DefaultMTU is that of Ethernet, in bytes.
 	DefaultMTU = 1500
 )
