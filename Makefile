@@ -102,6 +102,11 @@ test-discovery: rights-test deps build ## rewrite a list of backends 1,000 times
 	JEOUL_TEST_ROOT=1 JEOUL_TEST_CHANGES=1000 $(GO) test -v -count=1 -timeout=30m -exec="'$(CURDIR)/$(AS_ROOT)'" -run='^TestDiscoveredBackends$$' ./cmd/jeoul
 	CGO_ENABLED=0 JEOUL_TEST_ROOT=1 JEOUL_TEST_PODMAN=1 $(GO) test -v -count=1 -timeout=30m -exec="'$(CURDIR)/$(AS_ROOT)'" -run='^TestPodman$$' ./internal/discover
 
+.PHONY: test-bgp
+test-bgp: rights-test deps build ## announce VIPs to BIRD and FRR, ten times: restarts, drains, wrong peers, floods
+	@scripts/deps.sh bgp
+	JEOUL_TEST_ROOT=1 JEOUL_TEST_FRR=1 $(GO) test -v -count=10 -timeout=30m -exec="'$(CURDIR)/$(AS_ROOT)'" ./internal/bgp/speaker
+
 .PHONY: test-packages
 test-packages: rights-test-packages deb ## install, use, upgrade and purge the Debian package under systemd, in a container
 	@$(AS_ROOT) scripts/test-packages.sh "$$(ls -t $(DIST)/*.deb | head -n 1)"

@@ -46,6 +46,9 @@ func TestMain(m *testing.M) {
 	}
 }
 
+// testBound is how long a busy machine may take.
+const testBound = 40 * time.Second
+
 // The AS numbers of the tests.
 const routerAS, speakerAS = 64513, 64512
 
@@ -156,7 +159,7 @@ func (r *bird) nextHops(t *testing.T, vip string) (n int) {
 
 func (r *bird) expectHops(t *testing.T, when, vip string, n int) {
 	t.Helper()
-	testenv.Eventually(t, 40*time.Second, fmt.Sprintf("%s, %s has %d next hops", when, vip, n), func() bool { return r.nextHops(t, vip) == n })
+	testenv.Eventually(t, testBound, fmt.Sprintf("%s, %s has %d next hops", when, vip, n), func() bool { return r.nextHops(t, vip) == n })
 }
 
 // run starts a program in a namespace, and kills it at the test's end.
@@ -228,7 +231,7 @@ func (p *process) want(t *testing.T, w bgp.Wanted) {
 // peer waits until the only peer is in a state.
 func (p *process) peer(t *testing.T, what string, ok func(bgp.Peer) bool) {
 	t.Helper()
-	testenv.Eventually(t, 40*time.Second, what, func() bool {
+	testenv.Eventually(t, testBound, what, func() bool {
 		state, err := p.client.State(t.Context(), 0)
 		return err == nil && len(state.Peers) == 1 && ok(state.Peers[0])
 	})
