@@ -65,7 +65,7 @@ func TestFRR(t *testing.T) {
 		out := ask("show bgp ipv4 unicast " + vip4 + "/32")
 		return strings.Contains(out, "graceful-shutdown") && strings.Contains(out, "localpref 0")
 	})
-	all[1].peer(t, "the session is there", func(peer bgp.Peer) bool { return peer.State == bgp.Established })
+	all[1].peer(t, "FRR is known to keep routes", func(peer bgp.Peer) bool { return peer.State == bgp.Established && peer.Restarts })
 	version := func() string {
 		_, after, _ := strings.Cut(ask("show bgp ipv4 unicast "+vip4+"/32"), "version ")
 		number, _, _ := strings.Cut(after, "\n")

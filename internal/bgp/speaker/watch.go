@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strings"
 	"time"
 
@@ -110,10 +111,9 @@ func (s *Speaker) measure(ctx context.Context, p *api.Peer) {
 	now := *known
 	now.Received, now.RouterID = received, p.State.GetRouterId()
 	now.HoldTime = float64(p.Timers.GetState().GetNegotiatedHoldTime())
-	now.Restarts = false
-	for _, f := range p.AfiSafis {
-		now.Restarts = now.Restarts || f.MpGracefulRestart.GetState().GetReceived()
-	}
+	// A router that has the capability keeps routes, even if it names no family: those that it names are what it
+	// keeps over a restart of its own (RFC 4724 section 3).
+	now.Restarts = s.peers[name].GracefulRestart && slices.ContainsFunc(p.State.GetRemoteCap(), func(c *api.Capability) bool { return c.GetGracefulRestart() != nil })
 	if now != *known {
 		*known = now
 		s.noteLocked()
