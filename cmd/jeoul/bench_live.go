@@ -4,6 +4,8 @@ package main
 
 import (
 	"context"
+	"fmt"
+	"net/netip"
 
 	"github.com/jeoul/jeoul/internal/bench/load/live"
 )
@@ -15,11 +17,21 @@ type benchLiveServerCmd struct {
 	Port uint16 `required:"" help:"The TCP and UDP port."`
 	// Health is 0 for none.
 	Health uint16 `help:"The TCP port for health checks over HTTP."`
+	// Proxy has names of proxies by their addresses.
+	Proxy map[string]string `help:"A proxy, as ADDRESS=NAME, whose connections are answered under its name; may be repeated."`
 }
 
 // Run serves until it is told to stop.
 func (c *benchLiveServerCmd) Run(ctx context.Context) error {
-	return live.Serve(ctx, c.Name, c.Port, c.Health)
+	server := live.Server{Name: c.Name, Port: c.Port, Health: c.Health, Proxies: map[netip.Addr]string{}}
+	for text, name := range c.Proxy {
+		addr, err := netip.ParseAddr(text)
+		if err != nil {
+			return fmt.Errorf("proxy %s: %w", name, err)
+		}
+		server.Proxies[addr] = name
+	}
+	return server.Serve(ctx)
 }
 
 // benchLiveClientCmd is what `bench run` starts on clients that hold connections.

@@ -64,8 +64,11 @@ type Changes struct {
 	Dead     time.Duration `yaml:"dead"`
 	// Quiet is how long nothing is changed, and NumberedPerSecond how many numbered datagrams
 	// are sent besides; 0: none.
-	Quiet             time.Duration `yaml:"quiet"`
-	NumberedPerSecond int           `yaml:"numbered_per_second"`
+	Quiet time.Duration `yaml:"quiet"`
+	// Proxies are how many of the servers, the first ones, are proxies before the others: they are
+	// the subject's backends then. 0: none is.
+	Proxies           int `yaml:"proxies"`
+	NumberedPerSecond int `yaml:"numbered_per_second"`
 }
 
 // The load's other settings.
@@ -114,9 +117,7 @@ func (changeExperiment) check(l Load, form Form, at path, fail failFunc) {
 		fail(at, "change ends when its events are over; it has none of duration, requests, requests_each, min_requests, pinned and offloads")
 	}
 	l.Changes.checkValues(at, fail)
-	if form.Lab.Servers < changeServers {
-		fail(at, "change needs at least %d servers, for one each comes, leaves, drains, weighs more, flaps and falls silent; lab has %d", changeServers, form.Lab.Servers)
-	}
+	l.checkBackends(form, at, fail)
 	for _, s := range form.Subjects {
 		if known, ok := subject.Find(s.Name); ok && !subject.CanChange(known) {
 			fail(at, "%s has no backends that could change, or speaks HTTP only", s.Name)
@@ -147,7 +148,7 @@ func (c Changes) checkValues(at path, fail failFunc) {
 		value, most int
 	}{
 		{"flaps", "flap", c.Flaps, 10_000}, {"reloads", "reload", c.Reloads, 10_000},
-		{"new_per_second", "", c.NewPerSecond, 10_000}, {"queries_per_second", "", c.QueriesPerSecond, 10_000},
+		{"new_per_second", "", c.NewPerSecond, 10_000},
 		{"ports", "share", c.Ports, maxPorts}, {"reused", "", c.Reused, maxReused},
 		{"restarts", "restart", c.Restarts, 1000}, {"upgrades", "upgrade", c.Upgrades, 1000}, {"kills", "kill", c.Kills, 1000},
 	} {
@@ -155,6 +156,7 @@ func (c Changes) checkValues(at path, fail failFunc) {
 			fail(at.to("changes", v.name), "%d is not possible; use 1 to %d", v.value, v.most)
 		}
 	}
+	c.checkProxied(happen, at, fail)
 	if c.NumberedPerSecond < 0 || c.NumberedPerSecond > numbered.MaxRate {
 		fail(at.to("changes", "numbered_per_second"), "%d is not possible; use 0 to %d", c.NumberedPerSecond, numbered.MaxRate)
 	}
@@ -240,6 +242,7 @@ func (changeExperiment) notes(f Form) []string {
 			}
 		}
 		notes = append(notes, l.Changes.Check.notes()...)
+		notes = append(notes, l.Changes.proxyNotes()...)
 		if l.Changes.NumberedPerSecond > 0 {
 			notes = append(notes, fmt.Sprintf("numbered packets are UDP datagrams of the first client, from %d ports; each server's device counts them by their numbers where they come in (TC ingress), and drops them; their sender has the CPU first (nice -20), and leaves out what it could not send for 50 ms", numberedFlows),
 				"the switch's port to the balancer counts which numbered packets go to the balancer and come back (TC egress and ingress), so that each that is missing has a place")
@@ -248,9 +251,13 @@ func (changeExperiment) notes(f Form) []string {
 	return notes
 }
 
-// prepare starts the servers, and waits until each answers.
+// prepare starts the servers, and the proxies before them, and waits until each answers.
 func (changeExperiment) prepare(ctx context.Context, r *runner) (err error) {
-	if r.live, err = live.StartServers(ctx, r.lab, r.options.Executable, changePort, checkPort); err != nil {
+	proxies, servers := r.form.proxied(r.lab.Servers)
+	if r.live, err = live.StartServers(ctx, servers, proxies, r.options.Executable, changePort, checkPort); err != nil {
+		return err
+	}
+	if err := r.startProxies(ctx, proxies, servers); err != nil {
 		return err
 	}
 	group, ctx := errgroup.WithContext(ctx)
@@ -264,9 +271,10 @@ func (changeExperiment) prepare(ctx context.Context, r *runner) (err error) {
 	return group.Wait()
 }
 
-// services is one, of all servers but the last, which is the one to come.
+// services is one, of all backends but the last, which is the one to come.
 func (changeExperiment) services(l *lab.Lab, p Point) []subject.Service {
-	return []subject.Service{{Port: changePort, UDP: true, Servers: slices.Clone(l.Servers[:len(l.Servers)-1]), Check: p.By.Changes.Check.subject()}}
+	backends := p.By.Changes.backends(l.Servers)
+	return []subject.Service{{Port: changePort, UDP: p.By.Changes.Proxies == 0, Servers: slices.Clone(backends[:len(backends)-1]), Check: p.By.Changes.Check.subject()}}
 }
 
 func (changeExperiment) line(got []results.Trial) string {

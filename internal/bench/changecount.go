@@ -116,7 +116,7 @@ func balancerCores(reading probe.Reading) float64 {
 
 // leaves says whether a server leaves in an event, or had left before.
 func (c *changeTrial) leaves(e changeEvent, server string) bool {
-	return c.left[server] || slices.ContainsFunc(e.leaves, func(i int) bool { return c.runner.lab.Servers[i].Name == server })
+	return c.left[server] || slices.ContainsFunc(e.leaves, func(i int) bool { return c.backends()[i].Name == server })
 }
 
 // brokenMetrics are those of each cause.
@@ -161,7 +161,7 @@ func (c *changeTrial) writeCounts(e changeEvent, counts live.Counts, got *result
 	if l := counts.Percentiles; l != nil {
 		m[results.LatencyMsP50], m[results.LatencyMsP99], m[results.LatencyMsMax] = l.P50, l.P99, l.Max
 	}
-	for _, server := range c.runner.lab.Servers {
+	for _, server := range c.backends() {
 		got.Backends = append(got.Backends, results.Backend{
 			Name: server.Name, Address: server.IPv4.String(), Connections: counts.Held[server.Name]})
 		m[results.Connections] += float64(counts.Held[server.Name])
@@ -204,7 +204,7 @@ func (c *changeTrial) writeNew(counts live.Counts, got *results.Trial) {
 		m[results.NewFailed] += float64(n)
 		got.Notes = append(got.Notes, fmt.Sprintf("%d new connections failed: %s", n, cause))
 	}
-	for _, server := range c.runner.lab.Servers {
+	for _, server := range c.backends() {
 		if c.left[server.Name] || c.service.Weight(server) == 0 {
 			m[results.NewToLeft] += float64(counts.Late[server.Name])
 		}
@@ -213,7 +213,7 @@ func (c *changeTrial) writeNew(counts live.Counts, got *results.Trial) {
 
 // writeUDP writes down what became of UDP queries.
 func (c *changeTrial) writeUDP(e changeEvent, counts live.Counts, m map[string]float64) {
-	if !subject.CarriesUDP(c.trial.Subject) {
+	if !c.trial.carriesUDP() {
 		return
 	}
 	m[results.UDPQueries], m[results.UDPUnanswered] = float64(counts.Queries), float64(counts.Unanswered)
@@ -333,7 +333,7 @@ func (w *watch) write(m map[string]float64) {
 func (c *changeTrial) resets() (uint64, error) {
 	const sent = "TcpOutRsts"
 	var sum uint64
-	for _, server := range c.runner.lab.Servers {
+	for _, server := range c.backends() {
 		counters, err := server.NetStat(sent)
 		if err != nil {
 			return 0, err

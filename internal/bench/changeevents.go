@@ -88,7 +88,7 @@ var changeEvents = []changeEvent{
 	{name: "flap", leaves: []int{serverFlapping}, change: flap},
 	{name: "reload", change: reload},
 	{name: "undo", change: func(ctx context.Context, c *changeTrial) error {
-		return c.apply(ctx, func(s *subject.Service) { s.Servers, s.Weights = slices.Clone(c.runner.lab.Servers), nil })
+		return c.apply(ctx, func(s *subject.Service) { s.Servers, s.Weights = slices.Clone(c.backends()), nil })
 	}},
 	{name: "quiet", change: quiet},
 	{name: "restart", only: canRestart, change: restart},
@@ -167,7 +167,7 @@ func compareFlows(ctx context.Context, c *changeTrial, metrics map[string]float6
 	if err != nil {
 		return err
 	}
-	share := compare(c.flows, now, c.runner.lab.Servers[serverRemoved].Name)
+	share := compare(c.flows, now, c.backends()[serverRemoved].Name)
 	if share.tried == 0 {
 		return errors.New("no local port was free")
 	}
@@ -229,13 +229,13 @@ type changeTrial struct {
 }
 
 func (c *changeTrial) last() *lab.Host {
-	servers := c.runner.lab.Servers
+	servers := c.backends()
 	return servers[len(servers)-1]
 }
 
 // without takes a server out.
 func (c *changeTrial) without(server int) func(*subject.Service) {
-	host := c.runner.lab.Servers[server]
+	host := c.backends()[server]
 	return func(s *subject.Service) {
 		s.Servers = slices.DeleteFunc(s.Servers, func(h *lab.Host) bool { return h == host })
 	}
@@ -243,7 +243,7 @@ func (c *changeTrial) without(server int) func(*subject.Service) {
 
 // weighed gives a server a weight.
 func (c *changeTrial) weighed(server, weight int) func(*subject.Service) {
-	host := c.runner.lab.Servers[server]
+	host := c.backends()[server]
 	return func(s *subject.Service) {
 		s.Weights = maps.Clone(s.Weights)
 		if s.Weights == nil {
@@ -263,7 +263,7 @@ func (c *changeTrial) apply(ctx context.Context, change func(*subject.Service)) 
 		return err
 	}
 	c.service = wanted
-	for _, server := range c.runner.lab.Servers {
+	for _, server := range c.backends() {
 		if c.left[server.Name] = !slices.Contains(wanted.Servers, server); c.left[server.Name] {
 			c.away[server.Name] = time.Now()
 		}
@@ -291,12 +291,12 @@ func (c *changeTrial) open(ctx context.Context) error {
 		NewPerSecond: float64(changes.NewPerSecond),
 		Laps:         live.Laps{First: firstReused, Ports: changes.Reused, Pace: changes.Lap},
 	}
-	if subject.CarriesUDP(c.trial.Subject) {
+	if c.trial.carriesUDP() {
 		load.UDPFlows = udpFlowsEach * c.trial.Form.Lab.Clients
 		load.UDPPerSecond, load.UDPPace, load.UDPPatience = float64(changes.QueriesPerSecond), udpPace, udpPatience
 		load.Laps.UDP = reusedUDP
 	} else {
-		c.notes = append(c.notes, "it carries no UDP, so nothing was asked by that")
+		c.notes = append(c.notes, "no UDP is carried, so nothing was asked by that")
 	}
 	opening, cancel := context.WithTimeout(ctx, openBound)
 	defer cancel()

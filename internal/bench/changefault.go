@@ -79,7 +79,7 @@ type fault struct {
 func settleChecks(ctx context.Context, c *changeTrial) error {
 	if shows, ok := c.changing.(subject.ShowingChecks); ok {
 		for _, server := range []int{serverDying, serverHanging} {
-			if _, err := c.waitFor(ctx, shows.Passes, c.runner.lab.Servers[server], true); err != nil {
+			if _, err := c.waitFor(ctx, shows.Passes, c.backends()[server], true); err != nil {
 				return err
 			}
 		}
@@ -90,7 +90,7 @@ func settleChecks(ctx context.Context, c *changeTrial) error {
 
 // die kills the server of a backend, and starts another one when the fault has lasted.
 func die(ctx context.Context, c *changeTrial) error {
-	host := c.runner.lab.Servers[serverDying]
+	host := c.backends()[serverDying]
 	return c.fail(ctx, host,
 		func() error { return c.runner.live.Of(host).Kill(ctx) },
 		func() error { return c.runner.live.Start(context.WithoutCancel(ctx), host) })
@@ -99,7 +99,7 @@ func die(ctx context.Context, c *changeTrial) error {
 // hang stops the server of a backend by SIGSTOP: its kernel accepts connections, and none is
 // answered. It goes on when the fault has lasted.
 func hang(ctx context.Context, c *changeTrial) error {
-	host := c.runner.lab.Servers[serverHanging]
+	host := c.backends()[serverHanging]
 	signal := func(s syscall.Signal) func() error {
 		return func() error { return c.runner.live.Of(host).Signal(s) }
 	}

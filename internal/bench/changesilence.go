@@ -44,7 +44,7 @@ type silence struct {
 // fallSilent takes a server's host off the segment until the subject has noticed and a
 // while longer, or, of a subject that cannot tell, for the time of the suite; and back.
 func fallSilent(ctx context.Context, c *changeTrial) error {
-	server, s := c.runner.lab.Servers[serverSilent], &silence{}
+	server, s := c.backends()[serverSilent], &silence{}
 	c.silence = s
 	s.cut = time.Now()
 	if err := server.Silence(true); err != nil {
@@ -149,7 +149,7 @@ func drainAndReset(ctx context.Context, c *changeTrial) error {
 }
 
 func (c *changeTrial) resetDrained(ctx context.Context) error {
-	server := c.runner.lab.Servers[serverDrained]
+	server := c.backends()[serverDrained]
 	if _, err := c.crew.Stay(ctx, stayBound); err != nil {
 		return err
 	}
@@ -218,12 +218,12 @@ func (c *changeTrial) writeReused(counts live.Counts, got *results.Trial) {
 		got.Notes = append(got.Notes, fmt.Sprintf("connections from ports that are used again which failed: %d %s", counts.LapsFailed[cause], cause))
 	}
 	if c.silence != nil {
-		c.silence.write(counts, subject.CarriesUDP(c.trial.Subject), m)
+		c.silence.write(counts, c.trial.carriesUDP(), m)
 	}
 	if c.fault != nil {
-		c.fault.write(counts, subject.CarriesUDP(c.trial.Subject), m)
+		c.fault.write(counts, c.trial.carriesUDP(), m)
 	}
 	if c.came != nil {
-		c.came.write(counts, c.runner.lab.Servers[serverDrained].Name, m)
+		c.came.write(counts, c.backends()[serverDrained].Name, m)
 	}
 }

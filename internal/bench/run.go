@@ -149,6 +149,8 @@ type runner struct {
 	names []*nameServer
 	// live are the servers of change experiments; nil where there is none.
 	live *live.Servers
+	// proxies are the processes before the servers of a change experiment of two tiers.
+	proxies []*lab.Process
 	// unsaved says that saving has failed, and so would again.
 	unsaved bool
 	// certificate is what TLS servers show; nil where no load is over TLS.
@@ -380,7 +382,7 @@ func (r *runner) rebuild(ctx context.Context) error {
 	if err := r.tearDown(); err != nil {
 		r.progress.say("the broken laboratory could not be taken down: %v", err)
 	}
-	r.lab, r.web, r.names, r.settled = nil, nil, nil, nil
+	r.lab, r.web, r.names, r.settled, r.proxies = nil, nil, nil, nil, nil
 	r.transactServers, r.netservers = false, false
 	return r.build(ctx)
 }
@@ -392,8 +394,8 @@ func (r *runner) serving() error {
 			return err
 		}
 	}
-	if r.web == nil {
-		return nil
+	if err := r.proxiesRunning(); err != nil || r.web == nil {
+		return err
 	}
 	return r.web.running()
 }

@@ -16,6 +16,8 @@ var koreanNotes = []phrase{
 	{"each change rewrites all rules in one transaction (iptables-restore); tracked connections are left alone, so a server that is removed or drains keeps those that it has", "변경마다 모든 규칙을 한 트랜잭션으로 다시 씀(iptables-restore); 추적된 연결은 그대로라 빠지거나 드레인하는 서버도 가진 연결을 유지함"},
 	{"each client spread its connections over the servers itself, by a route to the VIP over all of them (ECMP, by the hash of addresses and ports)", "클라이언트가 VIP로 가는 전체 서버 경로로 연결을 직접 나눔(ECMP, 주소와 포트의 해시)"},
 	{"clients and servers know each other's MAC addresses beforehand: {n} and {n} of them in one kernel are more than its table of neighbours has room for (net.ipv4.neigh.default.gc_thresh3); the balancer's are learnt", "클라이언트와 서버는 서로의 MAC 주소를 미리 앎: 한 커널에 {1}대와 {2}대는 이웃 테이블의 한도(net.ipv4.neigh.default.gc_thresh3)를 넘기 때문; 밸런서의 것은 배움"},
+	{"no UDP is carried, so nothing was asked by that", "UDP를 나르지 않아 UDP로 묻지 않음"},
+	{"the backends are proxies: HAProxy, configured by `jeoul export haproxy`, on each of the first {n} servers, before the others by turns; a connection counts as that of the proxy that it goes through", "백엔드는 프록시: 앞의 서버 {1}대마다 `jeoul export haproxy`로 설정한 HAProxy가 나머지 서버 앞에서 차례로 나눔; 연결은 지나가는 프록시의 것으로 셈"},
 	{"it carries no UDP, so nothing was asked by that", "UDP를 나르지 않아 UDP로 묻지 않음"}, {"its packets, trial transfers included: {}", "시험 전송을 포함한 패킷: {1}"},
 	{"nginx as a TCP proxy (stream), round robin, a worker a thread, its own defaults", "TCP 프록시(stream) nginx, 라운드 로빈, 스레드당 워커 하나, 기본값"},
 	{"not possible with this subject: a rule of mode nth takes its share of connections, each server the same; for a weight of {n} one would write {} into {n} rules", "이 대상으로는 불가능: nth 모드 규칙은 서버마다 같은 몫을 가져감; 가중치 {1}이면 {2}를 규칙 {3}개에 적어야 함"},

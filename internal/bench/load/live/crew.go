@@ -34,15 +34,16 @@ const startBound = 10 * time.Second
 type Servers struct {
 	executable   string
 	port, health uint16
+	proxies      []*lab.Host
 	processes    map[string]*lab.Process
 }
 
-// StartServers starts a server on every server of a laboratory, at a port and one for health
-// checks, under the host's name. They are stopped with the laboratory; whether they answer is
-// for the caller to try.
-func StartServers(ctx context.Context, l *lab.Lab, executable string, port, health uint16) (*Servers, error) {
-	s := &Servers{executable: executable, port: port, health: health, processes: map[string]*lab.Process{}}
-	for _, host := range l.Servers {
+// StartServers starts a server on hosts of a laboratory, at a port and one for health checks, under
+// the host's name; connections from hosts that are proxies are answered under theirs. They are stopped
+// with the laboratory; whether they answer is for the caller to try.
+func StartServers(ctx context.Context, hosts, proxies []*lab.Host, executable string, port, health uint16) (*Servers, error) {
+	s := &Servers{executable: executable, port: port, health: health, proxies: proxies, processes: map[string]*lab.Process{}}
+	for _, host := range hosts {
 		if err := s.Start(ctx, host); err != nil {
 			return nil, err
 		}
@@ -52,8 +53,11 @@ func StartServers(ctx context.Context, l *lab.Lab, executable string, port, heal
 
 // Start starts the server of a host, on which none runs.
 func (s *Servers) Start(ctx context.Context, host *lab.Host) error {
-	process, err := host.Start(context.WithoutCancel(ctx), lab.Command{Path: s.executable,
-		Args: []string{"bench", ServeCommand, "--name", host.Name, "--port", strconv.Itoa(int(s.port)), "--health", strconv.Itoa(int(s.health))}})
+	args := []string{"bench", ServeCommand, "--name", host.Name, "--port", strconv.Itoa(int(s.port)), "--health", strconv.Itoa(int(s.health))}
+	for _, proxy := range s.proxies {
+		args = append(args, "--proxy", proxy.IPv4.String()+"="+proxy.Name)
+	}
+	process, err := host.Start(context.WithoutCancel(ctx), lab.Command{Path: s.executable, Args: args})
 	if err == nil {
 		s.processes[host.Name] = process
 	}

@@ -35,7 +35,7 @@ func serve(t *testing.T, name string) netip.AddrPort {
 	at := netip.AddrPortFrom(netip.MustParseAddr("127.0.0.1"), freePort(t))
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
-	go func() { done <- Serve(ctx, name, at.Port(), 0) }()
+	go func() { done <- Server{Name: name, Port: at.Port()}.Serve(ctx) }()
 	t.Cleanup(func() {
 		cancel()
 		if err := <-done; err != nil {
@@ -382,7 +382,7 @@ func TestServerAnswersHealthChecks(t *testing.T) {
 	at := netip.AddrPortFrom(netip.MustParseAddr("127.0.0.1"), freePort(t))
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
-	go func() { done <- Serve(ctx, "web01", freePort(t), at.Port()) }()
+	go func() { done <- Server{Name: "web01", Port: freePort(t), Health: at.Port()}.Serve(ctx) }()
 	testenv.Eventually(t, bound, "a status", func() bool {
 		response, err := http.Get("http://" + at.String() + "/")
 		return err == nil && response.Body.Close() == nil && response.StatusCode == http.StatusOK

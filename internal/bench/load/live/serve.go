@@ -9,6 +9,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/netip"
 	"strconv"
 	"sync/atomic"
 	"time"
@@ -19,15 +20,27 @@ import (
 	"github.com/jeoul/jeoul/internal/httpserve"
 )
 
-// Serve answers requests under a name, at a TCP and a UDP port of all IPv4
-// addresses that its host has, until ctx ends. At another TCP port, unless that is 0, it
-// answers health checks over HTTP: what stops one stops the other, for both are one process.
-func Serve(ctx context.Context, name string, port, health uint16) error {
-	a, err := newAnswerer(name)
-	if err != nil {
+// Server answers requests under a name, at a TCP and a UDP port of all IPv4 addresses that its host
+// has. At another TCP port, unless that is 0, it answers health checks over HTTP: what stops one
+// stops the other, for both are one process.
+type Server struct {
+	Name         string
+	Port, Health uint16
+	// Proxies are addresses that connections come from which are answered under the names of these, for
+	// it is they that clients have connected to.
+	Proxies map[netip.Addr]string
+
+	own     answerer
+	proxies map[netip.Addr]answerer
+}
+
+// Serve answers until ctx ends.
+func (s Server) Serve(ctx context.Context) error {
+	if err := s.prepare(); err != nil {
 		return err
 	}
-	at := ":" + strconv.Itoa(int(port))
+	a, health := s.own, s.Health
+	at := ":" + strconv.Itoa(int(s.Port))
 	// Without keep-alives, whose packets would be answered by whichever server gets them.
 	config := net.ListenConfig{KeepAlive: -1}
 	listener, err := config.Listen(ctx, "tcp4", at)
@@ -49,9 +62,33 @@ func Serve(ctx context.Context, name string, port, health uint16) error {
 		group.Go(func() error { return serveChecks(ctx, checks) })
 	}
 	context.AfterFunc(ctx, func() { listener.Close(); packets.Close() })
-	group.Go(func() error { return a.serveTCP(ctx, listener) })
+	group.Go(func() error { return s.serveTCP(ctx, listener) })
 	group.Go(func() error { return a.serveUDP(ctx, packets) })
 	return group.Wait()
+}
+
+// prepare makes what answers.
+func (s *Server) prepare() (err error) {
+	if s.own, err = newAnswerer(s.Name); err != nil {
+		return err
+	}
+	s.proxies = map[netip.Addr]answerer{}
+	for addr, name := range s.Proxies {
+		if s.proxies[addr], err = newAnswerer(name); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// answerer returns what answers over a connection.
+func (s *Server) answerer(conn net.Conn) answerer {
+	if from, ok := conn.RemoteAddr().(*net.TCPAddr); ok {
+		if proxy, known := s.proxies[from.AddrPort().Addr().Unmap()]; known {
+			return proxy
+		}
+	}
+	return s.own
 }
 
 // serveChecks answers every request over HTTP with status 200, and ends each connection after it,
@@ -62,7 +99,7 @@ func serveChecks(ctx context.Context, listener net.Listener) error {
 	return httpserve.Until(ctx, server, listener, time.Second)
 }
 
-func (a answerer) serveTCP(ctx context.Context, listener net.Listener) error {
+func (s *Server) serveTCP(ctx context.Context, listener net.Listener) error {
 	var accepted atomic.Uint64
 	for {
 		conn, err := listener.Accept()
@@ -74,7 +111,7 @@ func (a answerer) serveTCP(ctx context.Context, listener net.Listener) error {
 		case err != nil:
 			continue // that connection was gone again, or there are no files left for it
 		}
-		go a.answerTCP(conn, accepted.Add(1))
+		go s.answerer(conn).answerTCP(conn, accepted.Add(1))
 	}
 }
 
