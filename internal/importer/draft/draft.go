@@ -29,7 +29,7 @@ type Options struct {
 	Sources []netip.Addr
 	// Mode, unless it is empty, is that of all services.
 	Mode lb.Mode
-	// HTTPAsTCP takes what speaks HTTP, and asks nothing of a proxy but to balance, for TCP.
+	// HTTPAsTCP takes what speaks HTTP, and asks nothing of a proxy but to balance, for TCP, in place of mode proxy.
 	HTTPAsTCP bool
 	// Resolve looks up the addresses of a host; nil: names of hosts are left out.
 	Resolve func(name string) ([]netip.Addr, error)
@@ -50,6 +50,8 @@ type Service struct {
 	// At is where it begins, and Backends[i] stands at BackendAt[i].
 	At        remark.At
 	BackendAt []remark.At
+	// RouteAt are the lines of the routes of mode proxy.
+	RouteAt []remark.At
 }
 
 // Add appends a backend that stands at a line.
@@ -64,7 +66,9 @@ type Draft struct {
 	Dialect, Input string
 	Services       []*Service
 	Timeouts       lb.Timeouts
-	Remarks        []remark.Remark
+	// Engine is what services of mode proxy share.
+	Engine  lb.ProxyEngine
+	Remarks []remark.Remark
 
 	// interfaces are those that the input names, and sources the addresses that it sends from.
 	interfaces []string
@@ -122,6 +126,9 @@ func (d *Draft) remark(at remark.At, kind remark.Kind, format string, args ...an
 		d.Remarks = append(d.Remarks, r)
 	}
 }
+
+// Line returns a line of the input as it stands.
+func (d *Draft) Line(at remark.At) string { return d.texts[at] }
 
 // Text returns a line of the input, shortened, and without what a terminal or a comment would take
 // for something else.

@@ -37,6 +37,9 @@ func (d *Draft) write() ([]byte, error) {
 		if len(d.Services) == 0 {
 			return nil, ErrNothing
 		}
+		for _, s := range d.Services {
+			d.pruneRoutes(s)
+		}
 		text, err := config.Write(d.config())
 		if err != nil {
 			return nil, err
@@ -116,7 +119,7 @@ func (d *Draft) cannot(s *Service, services int) string {
 func (s *Service) usual() {
 	if !s.Scheduler.Weighted() && s.SlowStart > 0 {
 		s.Scheduler = map[lb.Scheduler]lb.Scheduler{lb.RoundRobin: lb.WeightedRoundRobin, lb.LeastConnections: lb.WeightedLeastConnections}[s.Scheduler]
-		s.Scheduler = cmp.Or(s.Scheduler, lb.Maglev)
+		s.Scheduler = cmp.Or(s.Scheduler, map[lb.Mode]lb.Scheduler{lb.ModeProxy: lb.WeightedRoundRobin}[s.Mode], lb.Maglev)
 	}
 	if !s.Scheduler.Weighted() { // weights say no more than whether a backend takes new flows
 		for j := range s.Backends {
@@ -229,6 +232,9 @@ func (d *Draft) config() *config.Config {
 		if s.Mode == lb.FullNAT {
 			cfg.FullNAT.Addresses = d.fullNAT()
 		}
+		if s.Mode == lb.ModeProxy {
+			cfg.Proxy = d.Engine
+		}
 	}
 	cfg.Flows.Timeouts = d.Timeouts.WithDefaults()
 	return cfg
@@ -240,6 +246,9 @@ var problemAt = regexp.MustCompile(`^services\[(\d+)\](?:\.backends\[(\d+)\])?`)
 // drop leaves out the services and backends that have problems; it returns false where a problem
 // is of none.
 func (d *Draft) drop(problems yamlfile.Problems) bool {
+	if d.dropRoutes(problems) {
+		return true // the next look says what other problems there are
+	}
 	services, backends := map[int]string{}, map[[2]int]string{}
 	for _, problem := range problems {
 		match := problemAt.FindStringSubmatch(problem.Field)

@@ -27,7 +27,7 @@ func (r *reader) clients(s *section, l line) {
 		s.settings.allow = append(s.settings.allow, of...)
 		r.Carry(l.at)
 	case l.is("tcp-request", "inspect-delay"):
-		r.Left(l.at, "Jeoul does not look into what clients send: %s", needsProxy)
+		r.Left(l.at, "Jeoul does not look into what clients send")
 	default:
 		r.Left(l.at, "a rule that Jeoul has no like of; %s", serveAll)
 	}

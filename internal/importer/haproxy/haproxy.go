@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package haproxy reads haproxy.cfg, as far as what it says is of layer 4.
+// Package haproxy reads haproxy.cfg: what is of HTTP, or ends TLS, becomes services of mode proxy, and
+// all else services of layer 4.
 package haproxy
 
 import (
@@ -11,7 +12,11 @@ import (
 	"github.com/jeoul/jeoul/internal/remark"
 )
 
-const needsProxy = "needs mode proxy, which Jeoul does not have yet; keep HAProxy in front of these backends"
+// What to do about what cannot be carried over.
+const (
+	needsProxy = "needs mode proxy: leave --mode and --http-as-tcp out"
+	keep       = "keep HAProxy in front of the backends that need it"
+)
 
 // line is a line of a section, in words; no says that it takes something back.
 type line struct {
@@ -35,7 +40,19 @@ type section struct {
 	lines      []line
 	defaults   *section // nil: none stands before it
 	// carried says that a service is made of it, or goes by it.
-	carried  bool
+	carried bool
+	// proxied says that some of them are of mode proxy, and direct that some are not.
+	proxied, direct bool
+	// main has the servers of one that listens, nil if none has, and routes those of some requests.
+	main   *section
+	routes []route
+	// led are the lines of the routes, with what is not quite the same, and used the names of ACLs that they go by.
+	led  map[remark.At]string
+	used map[string]bool
+	// unserved says that requests that take no route have none.
+	unserved bool
+	// among says that it is one of several that a service is made of.
+	among    bool
 	settings *settings
 	servers  []server // once they are read
 	// why says why none is.
@@ -46,6 +63,12 @@ type section struct {
 type reader struct {
 	*draft.Draft
 	sections []*section
+	// proxying says that there are services of mode proxy.
+	proxying bool
+	// servedBy are the sections with servers, by name.
+	servedBy map[string]*section
+	// crtBase and caBase are the directories of certificates and authorities whose paths are relative.
+	crtBase, caBase string
 }
 
 // Read fills a draft.
@@ -59,13 +82,29 @@ func Read(d *draft.Draft, file draft.File) error {
 	}
 	r := &reader{Draft: d}
 	r.split(lines)
+	r.bases()
+	r.servedBy = map[string]*section{}
+	for _, kind := range []string{"listen", "backend"} { // which comes first where both have a name
+		for _, s := range slices.Backward(r.sections) {
+			if s.kind == kind {
+				r.servedBy[s.name] = s
+			}
+		}
+	}
 	for _, s := range r.sections {
 		if s.listens() {
 			r.decide(s)
 		}
 	}
 	for _, s := range r.sections {
-		r.remark(s)
+		if s.kind == "global" { // whose log others go by
+			r.remark(s)
+		}
+	}
+	for _, s := range r.sections {
+		if s.kind != "global" {
+			r.remark(s)
+		}
 	}
 	for _, s := range r.sections {
 		if s.listens() && s.carried {
@@ -77,10 +116,10 @@ func Read(d *draft.Draft, file draft.File) error {
 
 // others are sections that have nothing of balancing.
 var others = map[string]string{
-	"userlist": needsProxy, "peers": "stick tables are not shared with other balancers; maglev and sh choose alike on each of them, without tables",
+	"userlist": "Jeoul asks clients for no passwords; " + keep, "peers": "stick tables are not shared with other balancers; maglev and sh choose alike on each of them, without tables",
 	"resolvers": "names are not looked up while Jeoul runs; write addresses, or configure services by the API", "mailers": "Jeoul sends no mail; watch its events or metrics",
-	"cache": needsProxy, "http-errors": needsProxy, "ring": "is of HAProxy's log", "log-forward": "is of HAProxy's log", "program": "is of HAProxy's process",
-	"fcgi-app": needsProxy, "crt-list": needsProxy, "crt-store": needsProxy, "traces": "is of HAProxy's log", "log-profile": "is of HAProxy's log", "acme": needsProxy,
+	"cache": "Jeoul keeps no answers; " + keep, "http-errors": "Jeoul answers by HAProxy's own pages", "ring": "is of HAProxy's log", "log-forward": "is of HAProxy's log", "program": "is of HAProxy's process",
+	"fcgi-app": "Jeoul does not speak FastCGI; " + keep, "crt-list": nameCertificates, "crt-store": nameCertificates, "traces": "is of HAProxy's log", "log-profile": "is of HAProxy's log", "acme": "Jeoul obtains no certificates; an ACME client writes files that it takes when they change",
 }
 
 // split makes sections of lines.
@@ -155,6 +194,9 @@ func (s *section) last(word string) *line {
 
 // http says whether a section is of HTTP.
 func (s *section) http() bool {
+	if s == nil {
+		return false
+	}
 	mode := s.last("mode")
 	return mode != nil && mode.is("mode", "http")
 }
@@ -182,40 +224,68 @@ func (r *reader) target(s *section) *section {
 	return r.named("listen", name)
 }
 
-// decide says of a section that listens whether services can be made of it.
+// decide says of a section that listens whether services can be made of it, and in what mode.
 func (r *reader) decide(s *section) {
-	to := r.target(s)
-	s.why = r.whyNot(s, to)
+	s.main = r.target(s)
+	if r.asProxy(s) {
+		r.readRoutes(s)
+		r.lend(s)
+	}
+	s.why = r.whyNot(s, s.main)
+	parts := s.parts()
 	if s.why != "" {
-		if to != nil && to != s && to.why == "" {
-			to.why = "of the " + s.kind + " " + s.name + ", which " + s.why
+		for _, to := range parts[1:] {
+			if to != s && to.why == "" {
+				to.why = "of the " + s.kind + " " + s.name + ", which " + s.why
+			}
 		}
 		return
 	}
-	for _, used := range []*section{s, to} {
+	proxied := r.needsEngine(s)
+	for _, used := range parts {
+		used.among = used.among || len(parts) > 2 || len(parts) == 2 && s.kind == "listen"
 		for ; used != nil; used = used.defaults {
-			used.carried = true
+			used.carried, used.proxied, used.direct = true, used.proxied || proxied, used.direct || !proxied
 		}
 	}
+	r.proxying = r.proxying || proxied
+}
+
+// parts are a section that listens and those that it leads to, each once.
+func (s *section) parts() []*section {
+	list, have := []*section{s}, map[*section]bool{s: true, nil: true}
+	add := func(to *section) {
+		if !have[to] {
+			list, have[to] = append(list, to), true
+		}
+	}
+	add(s.main)
+	for _, route := range s.routes {
+		add(route.to)
+	}
+	return list
 }
 
 // whyNot says why no service can be made of a section, "" if one can.
 func (r *reader) whyNot(s, to *section) string {
 	for _, l := range slices.Concat(s.lines, linesOf(to)) {
-		switch {
-		case l.is("disabled") && !l.no:
+		if l.is("disabled") && !l.no {
 			return "is disabled"
-		case l.is("use_backend") && (len(l.words) > 2 || strings.Contains(l.last(), "%[")):
-			return "chooses backends by what clients send: " + needsProxy
 		}
 	}
 	switch {
+	case r.asProxy(s):
+		return r.whyNotProxy(s, to)
+	case slices.ContainsFunc(slices.Concat(s.lines, linesOf(to)), func(l line) bool {
+		return l.is("use_backend") && (len(l.words) > 2 || strings.Contains(l.last(), "%["))
+	}):
+		return "chooses backends by what clients send, which mode proxy does for HTTP alone; " + keep
 	case to == nil:
 		return "has no backend"
 	case !s.http() && !to.http():
 		return ""
 	case !r.HTTPAsTCP:
-		return "is of HTTP: " + needsProxy + ", or give --http-as-tcp where balancing connections is enough"
+		return "is of HTTP, which mode proxy serves: leave --mode out, or give --http-as-tcp where balancing connections is enough"
 	}
 	for _, l := range slices.Concat(s.all(), to.all()) {
 		if what := onlyHTTP(l); what != "" {
@@ -257,10 +327,7 @@ func onlyHTTP(l line) string {
 func (r *reader) remark(s *section) {
 	switch {
 	case s.kind == "global":
-		r.Needless(s.at, "is of HAProxy's process")
-		for _, l := range s.lines {
-			r.global(l)
-		}
+		r.globals(s)
 	case others[s.kind] != "":
 		r.leave(s, others[s.kind])
 	case !s.carried && s.kind == "defaults":
@@ -274,7 +341,12 @@ func (r *reader) remark(s *section) {
 	default:
 		r.Carry(s.at)
 		for _, l := range s.lines {
-			if !r.setting(s, l) {
+			switch {
+			case r.proxySetting(s, l):
+			case r.setting(s, l):
+			case s.proxied:
+				r.Left(l.at, "no key is like it; where it is needed, proxy.frontend and proxy.backend take lines of HAProxy's")
+			default:
 				r.Left(l.at, "Jeoul has nothing like it; look at it by hand")
 			}
 		}
@@ -286,19 +358,5 @@ func (r *reader) leave(s *section, why string) {
 	r.Left(s.at, "%s", why)
 	for _, l := range s.lines {
 		r.Left(l.at, "of the %s at %s, which is left out", s.kind, s.at)
-	}
-}
-
-// global remarks on a line of HAProxy's process.
-func (r *reader) global(l line) {
-	switch {
-	case l.is("log"), l.is("log-tag"), l.is("log-send-hostname"):
-		r.Left(l.at, "Jeoul logs no connections; it counts them: `jeoul status`, and metrics")
-	case l.is("maxconn"), l.is("maxconnrate"), l.is("maxsessrate"):
-		r.Needless(l.at, "bounds HAProxy's process; what Jeoul remembers is bounded by flows.limit, and a service by limits")
-	case l.is("stats"):
-		r.Needless(l.at, "is HAProxy's socket; Jeoul has one of its own: `jeoul status`, and the API")
-	default:
-		r.Needless(l.at, "is of HAProxy's process")
 	}
 }

@@ -16,12 +16,9 @@ import (
 
 // serve makes the services of a section that listens: one for each address and port.
 func (r *reader) serve(s *section) {
-	to := r.target(s)
+	to := s.main
 	front, back := s.effective(), to.effective()
-	if to.servers == nil {
-		to.servers = r.readServers(to, back)
-	}
-	servers := to.servers
+	servers := r.serversOf(to, back)
 	if len(servers) == 0 {
 		r.Left(to.at, "has no server that could be carried over")
 	}
@@ -29,7 +26,7 @@ func (r *reader) serve(s *section) {
 		if !l.is("bind") || len(l.words) < 2 {
 			continue
 		}
-		if why := r.bindWhyNot(l); why != "" {
+		if why := r.bindWhyNot(s, l); why != "" {
 			r.Left(l.at, "%s", why)
 			continue
 		}
@@ -48,16 +45,20 @@ func (r *reader) serve(s *section) {
 }
 
 // bindWhyNot says why clients that connect there cannot be served.
-func (r *reader) bindWhyNot(l line) string {
+func (r *reader) bindWhyNot(s *section, l line) string {
 	for i, word := range l.words {
 		switch {
+		case word == "interface" && i+1 < len(l.words):
+			r.Arrives(l.words[i+1])
+		case s.proxied: // see below
 		case word == "ssl":
 			return "TLS ends in HAProxy: " + needsProxy + "; or let the backends end it"
 		case word == "accept-proxy", word == "accept-netscaler-cip":
 			return "clients come by the PROXY protocol: " + needsProxy
-		case word == "interface" && i+1 < len(l.words):
-			r.Arrives(l.words[i+1])
 		}
+	}
+	if s.proxied {
+		return r.bindOfProxy(l)
 	}
 	return ""
 }
@@ -102,23 +103,34 @@ func (r *reader) service(s *section, l line, place netip.AddrPort, front, back s
 	if back.transparent {
 		service.Mode = lb.NAT
 	}
-	if s.http() {
+	if s.proxied {
+		r.proxy(service, s, l, front, back)
+	} else if s.http() {
 		r.Approximate(l.at, "connections are balanced, not requests: all requests of a connection go to one backend")
 	}
 	r.schedule(service, back.balance)
 	service.Limits.Connections, service.Limits.Rate = uint32(front.maxconn), uint32(front.rate)
 	service.Limits.Burst = (service.Limits.Rate + 9) / 10
-	if service.Persistence.Timeout = back.persistenceOf(r.target(s)); service.Persistence.On() {
+	if service.Persistence.Timeout = back.persistenceOf(s.main); service.Persistence.On() {
 		service.Persistence.Prefix = back.prefix.of(place.Addr().Is4())
 	}
-	service.MSS = r.segments(l)
+	if !s.proxied {
+		service.MSS = r.segments(l)
+	}
 	service.Allow, service.Deny = draft.OfFamily(front.allow, place.Addr()), draft.OfFamily(front.deny, place.Addr())
 	if len(front.allow) > 0 && len(service.Allow) == 0 {
 		r.Left(l.at, "allows clients of the other family alone, so that no client is served")
 		service.Backends = nil
 		return
 	}
-	r.backends(service, back, servers)
+	main := r.backends(service, s.main.name, back, servers)
+	if s.proxied {
+		if len(servers) > 0 {
+			toServers(service, servers[0])
+		}
+		r.routes(service, s, main)
+	}
+	evenly(service)
 	r.checks(service, back, servers)
 }
 
@@ -146,14 +158,30 @@ func (set settings) persistenceOf(s *section) (timeout time.Duration) {
 	return 0
 }
 
-// backends gives a service its servers.
-func (r *reader) backends(service *draft.Service, back settings, servers []server) {
-	backups := 0
+// serversOf reads a section's servers, once.
+func (r *reader) serversOf(s *section, set settings) []server {
+	if s.servers == nil {
+		s.servers = r.readServers(s, set)
+	}
+	return s.servers
+}
+
+// backends gives a service the servers of a section, and returns their names.
+func (r *reader) backends(service *draft.Service, section string, back settings, servers []server) (names []string) {
+	backups, joins := 0, newJoiner(service)
 	for _, one := range servers {
 		b, err := r.backend(one, service)
 		if err != nil {
 			r.Left(one.at, "%v", err)
 			continue
+		}
+		if service.Mode == lb.ModeProxy {
+			name, isNew := joins.join(section, &b)
+			names = append(names, name)
+			if !isNew {
+				r.Approximate(one.at, "has the address and port of %s, and is one backend with it", name)
+				continue
+			}
 		}
 		if b.Backup {
 			if backups++; backups == 2 && !back.allBackups {
@@ -169,6 +197,11 @@ func (r *reader) backends(service *draft.Service, back settings, servers []serve
 		service.Add(one.at, b)
 		r.Carry(one.at)
 	}
+	return names
+}
+
+// evenly has a service take turns where no weight differs.
+func evenly(service *draft.Service) {
 	if !slices.ContainsFunc(service.Backends, func(b lb.Backend) bool { return b.Weight != service.Backends[0].Weight }) && service.Scheduler == lb.WeightedRoundRobin {
 		service.Scheduler = lb.RoundRobin
 	}

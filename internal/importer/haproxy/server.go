@@ -20,22 +20,25 @@ type server struct {
 	address string
 	backend lb.Backend
 	// check and what follows say how the server is asked; 0: as HAProxy does.
-	check                      bool
-	inter, fast, slowStart     time.Duration
-	rise, fall, checkPort      uint16
-	checkTLS, verify           bool
-	checkSNI, ca               string
-	agent                      lb.Check
-	ssl, proxyProtocol, closes bool
-	// left are parameters that have no counterpart.
-	left []string
+	check                  bool
+	inter, fast, slowStart time.Duration
+	rise, fall, checkPort  uint16
+	checkTLS, verify       bool
+	checkSNI, ca           string
+	agent                  lb.Check
+	ssl, closes            bool
+	// sendProxy is the version of the PROXY protocol that it expects; 0: none.
+	sendProxy uint8
+	// left are parameters that have no counterpart, and tls those of TLS.
+	left, tls []string
 }
 
 // parameters of servers that take a value, and have no counterpart or need none.
 var (
 	ignoredWithValue = []string{"id", "init-addr", "resolvers", "resolve-prefer", "resolve-net", "resolve-opts", "pool-max-conn", "pool-purge-delay", "pool-low-conn",
-		"pool-conn-name", "max-reuse", "log-proto", "log-bufsize", "tcp-ut", "guid", "init-state", "ws", "shard", "hash-key", "crl-file", "ciphers", "ciphersuites", "curves", "ssl-min-ver",
-		"ssl-max-ver", "alpn", "npn", "check-alpn", "verifyhost", "crt", "sni", "proto", "check-proto", "agent-send", "on-marked-up", "on-error", "idle-ping", "ca-sign-file"}
+		"pool-conn-name", "max-reuse", "log-proto", "log-bufsize", "tcp-ut", "guid", "init-state", "ws", "shard", "hash-key", "npn",
+		"check-alpn", "proto", "check-proto", "agent-send", "on-marked-up", "on-error", "idle-ping", "ca-sign-file"}
+	leftOfTLS     = []string{"crl-file", "ciphers", "ciphersuites", "curves", "ssl-min-ver", "ssl-max-ver", "alpn", "verifyhost", "crt", "sni"}
 	leftWithValue = []string{"cookie", "minconn", "maxqueue", "downinter", "track", "observe", "error-limit", "redir", "namespace", "socks4", "source", "addr", "agent-addr", "proxy-v2-options", "set-proxy-v2-tlv-fmt"}
 )
 
@@ -92,9 +95,13 @@ func (s *server) flag(word string) bool {
 		s.checkTLS, s.verify = true, true
 	case "no-check-ssl":
 		s.checkTLS = false
-	case "send-proxy", "send-proxy-v2", "send-proxy-v2-ssl", "send-proxy-v2-ssl-cn":
-		s.proxyProtocol = true
-	case "no-send-proxy", "no-send-proxy-v2", "check-send-proxy", "stick", "non-stick", "tfo", "no-tfo", "allow-0rtt", "no-agent-check", "check-via-socks4":
+	case "send-proxy":
+		s.sendProxy = 1
+	case "send-proxy-v2", "send-proxy-v2-ssl", "send-proxy-v2-ssl-cn":
+		s.sendProxy = 2
+	case "no-send-proxy", "no-send-proxy-v2":
+		s.sendProxy = 0
+	case "check-send-proxy", "stick", "non-stick", "tfo", "no-tfo", "allow-0rtt", "no-agent-check", "check-via-socks4":
 	default:
 		return strings.HasPrefix(word, "no-") || strings.HasPrefix(word, "force-")
 	}
@@ -133,6 +140,8 @@ func (s *server) value(word, value string) (known bool, err error) {
 		s.checkSNI = value
 	case word == "on-marked-down":
 		s.closes = value == "shutdown-sessions"
+	case slices.Contains(leftOfTLS, word):
+		s.tls = append(s.tls, word)
 	case slices.Contains(leftWithValue, word):
 		s.left = append(s.left, word)
 	default:
@@ -150,6 +159,7 @@ func (s *server) agentCheck() {
 // readServers reads those of a section.
 func (r *reader) readServers(s *section, set settings) []server {
 	var list []server
+	shared := r.uses(s) > 1
 	for _, l := range s.lines {
 		switch {
 		case l.is("server-template"):
@@ -162,7 +172,14 @@ func (r *reader) readServers(s *section, set settings) []server {
 				r.Left(l.at, "%v", err)
 				continue
 			}
-			if r.acceptable(&one) {
+			if one.ca != "" {
+				one.ca = based(r.caBase, one.ca)
+			}
+			if s.proxied && len(list) > 0 && !one.like(list[0]) {
+				r.Left(l.at, "is spoken to in another way than %s; a service speaks to all its backends alike", list[0].name)
+				continue
+			}
+			if r.acceptable(&one, s, shared) {
 				list = append(list, one)
 			}
 		}
@@ -170,20 +187,41 @@ func (r *reader) readServers(s *section, set settings) []server {
 	return list
 }
 
+// like says whether HAProxy speaks to a server as to another.
+func (s *server) like(o server) bool {
+	return s.sendProxy == o.sendProxy && s.ssl == o.ssl && (!s.ssl || s.verify == o.verify && s.ca == o.ca)
+}
+
 // acceptable leaves out a server that asks for what Jeoul cannot do, and remarks on what differs.
-func (r *reader) acceptable(s *server) bool {
+func (r *reader) acceptable(s *server, of *section, shared bool) bool {
 	switch {
-	case s.ssl:
-		r.Left(s.at, "HAProxy speaks TLS to this server: %s", needsProxy)
+	case s.ssl && !of.proxied:
+		r.Left(s.at, "HAProxy speaks TLS to this server, and not to the first; a service speaks to all its backends alike, in mode proxy by TLS")
 		return false
-	case s.proxyProtocol:
-		r.Left(s.at, "this server expects the PROXY protocol: %s; or have it expect none, for in the modes but fullnat it sees the client's address anyway", needsProxy)
+	case s.sendProxy > 0 && !of.proxied:
+		r.Left(s.at, "this server expects the PROXY protocol, and the first does not; a service speaks to all its backends alike, in mode proxy by that protocol")
 		return false
+	case s.ca != "" && !absolute(s.ca):
+		r.Left(s.at, "the file %q of authorities is not named by its absolute path", s.ca)
+		return false
+	}
+	if i := slices.Index(s.left, "cookie"); i >= 0 && of.proxied {
+		s.left = slices.Delete(s.left, i, i+1)
+		r.Approximate(s.at, "the value of a server's cookie is made of its address: clients with one from before get another")
+	}
+	if s.ssl && len(s.tls) > 0 {
+		s.left = append(s.left, s.tls...)
 	}
 	if len(s.left) > 0 {
 		r.Left(s.at, "of this server's parameters Jeoul has no like of: %s", strings.Join(s.left, ", "))
 	}
-	if s.backend.Upper > 0 {
+	switch {
+	case s.backend.Upper == 0:
+	case of.proxied && !of.direct:
+		if shared {
+			r.Approximate(s.at, "maxconn becomes upper of each service that has the server, and each counts by itself")
+		}
+	default:
 		r.Approximate(s.at, "maxconn becomes upper: what is beyond goes to the other backends, and is refused where all are full; in HAProxy it waits")
 	}
 	if s.backend.Draining {
@@ -198,7 +236,7 @@ func (r *reader) backend(s server, of *draft.Service) (lb.Backend, error) {
 	b.Name = s.name
 	address := strings.TrimPrefix(strings.TrimPrefix(s.address, "ipv4@"), "ipv6@")
 	if strings.ContainsAny(address, "@/") {
-		return b, fmt.Errorf("%s is no address of IP: %s", s.address, needsProxy)
+		return b, fmt.Errorf("%s is no address of IP", s.address)
 	}
 	host, port := draft.SplitPort(address)
 	var err error
@@ -222,4 +260,14 @@ func (r *reader) backend(s server, of *draft.Service) (lb.Backend, error) {
 		b.Port, err = draft.Port("tcp", port)
 	}
 	return b, err
+}
+
+// uses is how many services have the servers of a section.
+func (r *reader) uses(of *section) (n int) {
+	for _, s := range r.sections {
+		if s.listens() && s.carried && slices.Contains(s.parts(), of) {
+			n += s.places()
+		}
+	}
+	return n
 }

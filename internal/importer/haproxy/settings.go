@@ -30,6 +30,7 @@ type settings struct {
 	allBackups  bool
 	acls        map[string][]netip.Prefix
 	allow, deny []netip.Prefix
+	requests    requests
 }
 
 func newSettings() *settings { return &settings{acls: map[string][]netip.Prefix{}} }
@@ -59,6 +60,7 @@ func (s *section) effective() settings {
 	if own.hashType == "" {
 		own.hashType = all.hashType
 	}
+	own.requests = own.requests.over(all.requests)
 	own.server = slices.Concat(all.server, own.server)
 	own.transparent, own.allBackups = own.transparent || all.transparent, own.allBackups || all.allBackups
 	return own
@@ -137,7 +139,12 @@ func (r *reader) timeout(s *section, l line) {
 		r.Carry(l.at)
 	case l.words[1] == "connect":
 		s.settings.connect = d
+		if s.proxied && !s.direct {
+			return
+		}
 		r.Needless(l.at, "bounds HAProxy's own connections; here it bounds checks alone")
+	case s.proxied && !s.direct && slices.Contains([]string{"client-fin", "server-fin", "tarpit"}, l.words[1]):
+		r.Left(l.at, "no key is like it; where it is needed, proxy.frontend and proxy.backend take lines of HAProxy's")
 	default:
 		r.Needless(l.at, "bounds connections of HAProxy's; here client and backend end theirs, and flows.timeouts says how long a silent one is remembered")
 	}
@@ -180,7 +187,7 @@ func (r *reader) stick(s *section, l line) {
 		s.settings.prefix = clientPrefix(l.words[2])
 		r.Carry(l.at)
 	default:
-		r.Left(l.at, "Jeoul knows clients by their addresses alone: "+needsProxy)
+		r.Left(l.at, "Jeoul knows clients by their addresses, and in mode proxy by a cookie (proxy.cookie)")
 	}
 }
 
@@ -234,9 +241,9 @@ func (r *reader) option(s *section, l line) bool {
 	case name == "redispatch":
 		r.Left(l.at, "a connection that a backend does not answer is not sent to another; outliers takes such a backend out for the next ones")
 	case name == "tcplog" || name == "httplog" || name == "httpslog":
-		r.Left(l.at, "Jeoul logs no connections; it counts them: `jeoul status`, and metrics")
+		r.Left(l.at, "%s", noLog)
 	default:
-		r.Left(l.at, "Jeoul has nothing like it: %s", needsProxy)
+		r.Left(l.at, "Jeoul has nothing like it; where it is needed, proxy.frontend and proxy.backend of mode proxy take lines of HAProxy's")
 	}
 	return true
 }
@@ -245,8 +252,10 @@ func (r *reader) option(s *section, l line) bool {
 func (r *reader) other(l line) bool {
 	switch l.words[0] {
 	case "log", "log-format", "log-format-sd", "log-tag", "error-log-format", "unique-id-format", "unique-id-header":
-		r.Left(l.at, "Jeoul logs no connections; it counts them: `jeoul status`, and metrics")
-	case "retries", "retry-on":
+		r.Left(l.at, "%s", noLog)
+	case "retry-on":
+		r.Left(l.at, "what has been sent to a backend is not sent again to another")
+	case "retries":
 		r.Left(l.at, "a connection that a backend does not answer is not tried again; its client's SYN is sent again")
 	case "backlog", "fullconn", "description", "id", "bind-process", "enabled", "errorfile", "errorfiles", "errorloc", "load-server-state-from-file", "http-reuse", "clitcpka-idle", "clitcpka-intvl", "clitcpka-cnt", "srvtcpka-idle", "srvtcpka-intvl", "srvtcpka-cnt", "max-keep-alive-queue", "guid":
 		r.Needless(l.at, "is of HAProxy's own connections and process")
@@ -279,7 +288,7 @@ func (r *reader) schedule(s *draft.Service, balance *line) {
 	scheduler, known := balances[name]
 	if !known {
 		scheduler = lb.SourceHash
-		r.Approximate(balance.at, "goes by what clients send, which %s; here clients are spread by their address", needsProxy)
+		r.Approximate(balance.at, "goes by what clients send, and no scheduler of Jeoul's does; here clients are spread by their address")
 	}
 	if name == "first" {
 		r.Approximate(balance.at, "first goes on to the next server when one has maxconn connections, which becomes upper")
