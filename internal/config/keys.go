@@ -447,7 +447,7 @@ var proxyKeys = keytable.Table[lb.Proxy]{
 		Refused: "A route, or a host and path of one, that those before it leave no request for.",
 		Value: keytable.Mappings(func(p *lb.Proxy) *[]lb.Route { return &p.Routes }, routeKeys,
 			keytable.Length{Max: maxRoutes, Empty: "name a route, or remove the line", TooMany: "that a service can have", Absent: "none"})},
-	{Name: "forwarded_for", What: "Whether requests are given `X-Forwarded-For` with the client's address.",
+	{Name: "forwarded_for", What: "Whether requests are given `X-Forwarded-For` with the client's address and `X-Forwarded-Proto`; without, what clients sent of them is passed on.",
 		Value: onUnless(func(p *lb.Proxy) *bool { return &p.NoForwardedFor })},
 	{Name: "send_proxy", What: "The version of the PROXY protocol header that connections to backends begin with, which has the client's address.",
 		Value: keytable.Optional(func(p *lb.Proxy) *uint8 { return &p.SendProxy }, keytable.Number[uint8](1, 2), "no header")},

@@ -80,6 +80,7 @@ func (e *engine) reloaded(ctx context.Context, r *Rendering) error {
 		case err == nil && now.Reloads > before.Reloads && e.answers(ctx, now, before.Workers):
 			e.workers(now)
 			e.remind(ctx, now.Workers[0], r, clients)
+			e.gather(ctx) // what the former one has counted meanwhile
 			return nil
 		}
 		if err := wait(ctx, pause); err != nil {

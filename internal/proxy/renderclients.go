@@ -26,6 +26,9 @@ func (c *service) clients(t *text) {
 	if c.http {
 		t.add("proxy.timeouts.request", "timeout", "http-request", milliseconds(timeouts.Request))
 		t.add("proxy.timeouts.keep_alive", "timeout", "http-keep-alive", milliseconds(timeouts.KeepAlive))
+		// A reload must not end an idle connection by which a client may be sending its next request: the worker that
+		// has it answers that, and ends it then.
+		t.add("", "option", "idle-close-on-response")
 	}
 	if c.Limits.Connections > 0 {
 		t.add("limits.connections", "maxconn", strconv.FormatUint(uint64(c.Limits.Connections), 10))
@@ -123,12 +126,12 @@ func (c *service) requests(t *text) {
 	tls := len(c.p.Certificates) > 0
 	if !c.p.NoForwardedFor {
 		t.add("proxy.no_forwarded_for", "option", "forwardfor")
+		scheme := "http"
+		if tls {
+			scheme = "https"
+		}
+		t.add("", "http-request", "set-header", "X-Forwarded-Proto", scheme)
 	}
-	scheme := "http"
-	if tls {
-		scheme = "https"
-	}
-	t.add("", "http-request", "set-header", "X-Forwarded-Proto", scheme)
 	if c.p.RedirectTLS {
 		t.add("proxy.redirect_tls", "http-request", "redirect", "scheme", "https", "code", "301", "unless", "{", "ssl_fc", "}")
 	}
