@@ -112,6 +112,9 @@ func nftTakes(t *testing.T, c testcase) {
 	accepts(t, c.section("in"), testenv.Program(t, "unshare"), "--net", testenv.Program(t, "nft"), "-c", "-f", "-")
 }
 
+// nginxCertificate is a file that nginx ends TLS by.
+var nginxCertificate = regexp.MustCompile(`(ssl_certificate(_key)? )\S+;`)
+
 // nginxTakes: Debian has the module stream in a file of its own. The logs of an input become a
 // file of the test's.
 func nginxTakes(t *testing.T, c testcase) {
@@ -123,6 +126,12 @@ func nginxTakes(t *testing.T, c testcase) {
 	}
 	for _, f := range c.archive.Files {
 		text := strings.ReplaceAll(string(f.Data), "/var/log/nginx", dir)
+		if nginxCertificate.MatchString(text) {
+			pem := filepath.Join(dir, "server.pem")
+			testcert.NewAuthority(t).Write(t, pkix.Name{CommonName: "test"}, time.Hour, pem, pem+".key")
+			text = nginxCertificate.ReplaceAllString(text, "${1}"+pem+"${2};")
+			text = strings.ReplaceAll(text, pem+"_key;", pem+".key;")
+		}
 		if f.Name == "in" {
 			text = "load_module " + module + ";\npid " + dir + "/pid;\n" + text
 		}

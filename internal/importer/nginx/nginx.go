@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package nginx reads nginx.conf: the servers of its module stream, which balance connections.
+// Package nginx reads nginx.conf: the servers of its module stream, which balance connections, and those of its module
+// http that pass requests to upstreams, which become services of mode proxy.
 package nginx
 
 import (
@@ -11,12 +12,15 @@ import (
 	"github.com/jeoul/jeoul/internal/importer/draft"
 )
 
-const needsProxy = "needs mode proxy, which Jeoul does not have yet; keep nginx in front of these backends"
+const needsProxy = "write it as a service of mode proxy by hand, or keep nginx in front of these backends"
 
 // reader is one input.
 type reader struct {
 	*draft.Draft
 	upstreams map[string]*upstream
+	// all are the upstreams in their order, and requests says that they are of the module http.
+	all      []*upstream
+	requests bool
 }
 
 // Read fills a draft.
@@ -32,8 +36,10 @@ func Read(d *draft.Draft, file draft.File) error {
 		case "stream":
 			r.Carry(n.at)
 			r.stream(n)
-		case "http", "mail":
-			r.leave(n, "balances requests: "+needsProxy)
+		case "http":
+			r.http(n)
+		case "mail":
+			r.leave(n, "Jeoul does not speak the protocols of mail; keep nginx in front of these backends")
 		case "server", "upstream": // a file that nginx.conf includes
 			r.Left(n.at, "stands outside of stream; import the file that includes this one")
 			r.leave(n, "stands outside of stream; import the file that includes this one")

@@ -131,9 +131,9 @@ func (p *parser) end() *node {
 	return n
 }
 
-// directive includes what a directive includes, but within http, of which nothing is read.
+// directive includes what a directive includes.
 func (p *parser) directive(n *node) error {
-	if n.words[0] != "include" || len(p.stack) > 1 && p.stack[1].word(0) == "http" {
+	if n.words[0] != "include" {
 		return nil
 	}
 	parent := p.stack[len(p.stack)-1]

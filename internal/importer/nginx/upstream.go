@@ -27,7 +27,7 @@ type upstream struct {
 // upstream reads a group. What it remarks stands even where no server passes anything to it.
 func (r *reader) upstream(n *node) {
 	u := &upstream{node: n, scheduler: lb.WeightedRoundRobin}
-	r.upstreams[n.word(1)] = u
+	r.upstreams[n.word(1)], r.all = u, append(r.all, u)
 	for _, c := range n.children {
 		switch c.words[0] {
 		case "server":
@@ -41,14 +41,22 @@ func (r *reader) upstream(n *node) {
 		case "random":
 			u.scheduler = lb.TwoChoices
 			r.Carry(c.at)
+		case "ip_hash":
+			u.scheduler = lb.SourceHash
+			r.Carry(c.at)
 		case "hash":
+			if r.requests {
+				u.scheduler = lb.SourceHash
+				r.Approximate(c.at, "clients are spread by their address")
+				continue
+			}
 			u.scheduler, u.hash = lb.Maglev, lb.HashSource
 			if c.word(1) != "$remote_addr" && c.word(1) != "$binary_remote_addr" {
 				r.Approximate(c.at, "Jeoul's hash is of the client's address, or of its address and port")
 			} else {
 				r.Carry(c.at)
 			}
-		case "zone", "resolver", "resolver_timeout":
+		case "zone", "resolver", "resolver_timeout", "keepalive", "keepalive_requests", "keepalive_timeout", "keepalive_time":
 			r.Needless(c.at, "is of nginx's own processes")
 		default:
 			r.leave(c, "Jeoul has nothing like it; look at it by hand")
@@ -112,6 +120,9 @@ func (r *reader) place(b *lb.Backend, text string) error {
 		return err
 	}
 	b.Address = addr
+	if port == "" && r.requests {
+		port = "80"
+	}
 	b.Port, err = draft.Port("tcp", port)
 	return err
 }
@@ -120,6 +131,10 @@ func (r *reader) place(b *lb.Backend, text string) error {
 // within a time, for that time; here it is by the share of failures, which half of stands for.
 func (r *reader) eject(u *upstream, c *node, fails int, window time.Duration) {
 	const share = 50
+	if r.requests {
+		r.Approximate(c.at, "max_fails and fail_timeout: the proxy tries another backend (retries), and a check takes one out; add one")
+		return
+	}
 	if r.Mode != "" && !r.Mode.Translates() {
 		r.Left(c.at, "max_fails and fail_timeout: in mode %s answers do not come back through the balancer; add a check", r.Mode)
 		return
