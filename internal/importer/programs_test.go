@@ -41,7 +41,7 @@ func accepts(t *testing.T, input, program string, args ...string) {
 	}
 }
 
-var certificate = regexp.MustCompile(`(\scrt )\S+`)
+var certificate = regexp.MustCompile(`(\s(?:crt|ca-file) )\S+`)
 
 func haproxyTakes(t *testing.T, c testcase) {
 	program, dir := testenv.Program(t, "haproxy"), t.TempDir()

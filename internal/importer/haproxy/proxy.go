@@ -104,7 +104,7 @@ func (r *reader) proxy(service *draft.Service, s *section, l line, front, back s
 	p.Speaks = lb.SpeaksHTTP
 	p.NoForwardedFor = !front.requests.forward && !back.requests.forward
 	p.NoHTTP2 = len(p.Certificates) > 0 && noHTTP2(l)
-	p.RedirectTLS = front.requests.redirect && len(p.Certificates) == 0
+	p.RedirectTLS = (front.requests.redirect || back.requests.redirect) && len(p.Certificates) == 0
 	p.Cookie = back.requests.cookie
 	p.RequestHeaders = headersOf(front.requests.request, back.requests.request)
 	p.ResponseHeaders = headersOf(front.requests.response, back.requests.response)

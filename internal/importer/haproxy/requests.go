@@ -264,14 +264,14 @@ func (r *reader) rule(s *section, q *requests, l line) {
 		action = words[1]
 	}
 	switch {
+	case s.kind == "backend" && s.among:
+		r.Left(l.at, "is of the requests to this section alone, and a service's rules are of all its requests")
 	case redirectsTLS(s, l):
 		q.redirect = true
 		if i := slices.Index(words, "code"); i < 0 || i+1 == len(words) || words[i+1] != "301" {
 			r.Approximate(l.at, "clients are sent to TLS by 301")
 		}
 		r.Carry(l.at)
-	case s.kind == "backend" && s.among:
-		r.Left(l.at, "is of the requests to this section alone, and a service's rules are of all its requests")
 	case l.is("http-request", "deny"):
 		r.deny(s, l)
 	case l.words[0] == "redirect" || len(words) < 3:
@@ -319,13 +319,17 @@ func literal(format string) (string, bool) {
 
 // deny refuses requests: those of clients' addresses as Jeoul does, and others by the line as it stands.
 func (r *reader) deny(s *section, l line) {
+	if s.kind == "backend" {
+		r.Left(l.at, "is of a section of servers; until deny or a line in proxy.frontend says otherwise, these requests are served")
+		return
+	}
 	if len(l.words) > 3 && (l.words[2] == "if" || l.words[2] == "unless") {
 		if _, _, ok := condition(s, l.words[3:]); ok {
 			r.reject(s, l, l.words[2:])
 			return
 		}
 	}
-	if _, ok := verbatim(unbraced(l.words)); !ok || s.kind == "backend" || !selfContained(l.words) || len(s.settings.requests.front) > mostLines {
+	if _, ok := verbatim(unbraced(l.words)); !ok || !selfContained(l.words) || len(s.settings.requests.front) > mostLines {
 		r.Left(l.at, "goes by names or files; until deny or a line in proxy.frontend says otherwise, these requests are served")
 		return
 	}
