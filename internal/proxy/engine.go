@@ -53,6 +53,9 @@ type engine struct {
 
 	counts tally
 
+	// unfit says why nothing can be served from the directory; nil: it can.
+	unfit error
+
 	// mu guards what is below.
 	mu      sync.Mutex
 	state   State
@@ -73,15 +76,20 @@ var _ Engine = (*engine)(nil)
 // longer name first.
 const longestDir = 80
 
+// unfit says why an engine cannot have a directory; nil if it can.
+func unfit(dir string) error {
+	if !strings.HasPrefix(dir, "/") || strings.ContainsFunc(dir, func(r rune) bool { return unsafe(r) || strings.ContainsRune(",()[]{}!<>|*%?&~^;=@", r) }) {
+		return fmt.Errorf("the directory of the proxy engine, %q, must be absolute and of letters, digits and ._/-", dir)
+	}
+	if len(dir) > longestDir {
+		return fmt.Errorf("the directory of the proxy engine, %q, has more than %d bytes: sockets in it could not have addresses", dir, longestDir)
+	}
+	return nil
+}
+
 // New makes the engine of a directory. A HAProxy that an engine has left there, or that has outlived the process of
-// one, serves on.
+// one, serves on. A directory that no engine can have is an error only when there is something to serve.
 func New(o Options) (Engine, error) {
-	if !strings.HasPrefix(o.Dir, "/") || strings.ContainsFunc(o.Dir, func(r rune) bool { return unsafe(r) || strings.ContainsRune(",()[]{}!<>|*%?&~^;=@", r) }) {
-		return nil, fmt.Errorf("the directory of the proxy engine, %q, must be absolute and of letters, digits and ._/-", o.Dir)
-	}
-	if len(o.Dir) > longestDir {
-		return nil, fmt.Errorf("the directory of the proxy engine, %q, has more than %d bytes: sockets in it could not have addresses", o.Dir, longestDir)
-	}
 	e := &engine{host: Host{Dir: o.Dir, Root: os.Geteuid() == 0, Foreign: may(unix.CAP_NET_ADMIN)}, log: o.Log, now: o.Now,
 		turn: make(chan struct{}, 1), changes: make(chan struct{}, 1)}
 	e.socket = master.Socket(e.host.master())
@@ -91,6 +99,10 @@ func New(o Options) (Engine, error) {
 	}
 	if e.log == nil {
 		e.log = slog.New(slog.DiscardHandler)
+	}
+	e.unfit = unfit(o.Dir)
+	if e.unfit != nil {
+		return e, nil // and nothing is there to adopt
 	}
 	e.adopt()
 	e.watching.Go(e.tend)

@@ -395,3 +395,30 @@ func TestNoProgram(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// TestDirectoryThatCannotBe: a balancer that has nothing for the engine starts wherever its state is, and one that has is
+// told why it cannot be served there.
+func TestDirectoryThatCannotBe(t *testing.T) {
+	for dir, says := range map[string]string{
+		"/" + strings.Repeat("a", longestDir): "has more than 80 bytes",
+		"/run/a (copy)":                       "must be absolute and of letters",
+		"run":                                 "must be absolute",
+	} {
+		e, err := New(Options{Dir: dir})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := e.Apply(t.Context(), Desired{}); err != nil {
+			t.Errorf("%s, nothing to serve: %v", dir, err)
+		}
+		d := Desired{Services: []Service{{}}}
+		for _, err := range []error{e.Check(t.Context(), d), e.Apply(t.Context(), d)} {
+			if err == nil || !strings.Contains(err.Error(), says) {
+				t.Errorf("%s: %v, want %q", dir, err, says)
+			}
+		}
+		if err := e.Stop(t.Context()); err != nil {
+			t.Errorf("%s: %v", dir, err)
+		}
+	}
+}

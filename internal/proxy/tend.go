@@ -127,5 +127,8 @@ func (e *engine) Stop(ctx context.Context) error {
 	}
 	e.ended = true
 	e.unwatch()
+	if e.unfit != nil {
+		return nil // nothing was put there
+	}
 	return errors.Join(e.halt(ctx), e.remove())
 }
