@@ -263,6 +263,17 @@ func TestFaultIsSplitAtItsNotice(t *testing.T) {
 	}
 }
 
+// TestFaultsTurnsAreNoted: where a subject had the backend serve during the fault, the results say when.
+func TestFaultsTurnsAreNoted(t *testing.T) {
+	at := func(seconds int) time.Time { return time.Unix(int64(seconds), 0) }
+	f := fault{began: at(10), turns: []time.Time{at(12), at(14), at(17)}}
+	want := []string{"from 2.0 s after the fault began to 4.0 s, the backend was shown to serve",
+		"from 7.0 s after the fault began to the end of the fault, the backend was shown to serve"}
+	if diff := cmp.Diff(want, f.notes()); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
 func TestComingAgainIsToldByServer(t *testing.T) {
 	c := paperTrial(t)
 	c.came = &cameAgain{had: 9}
@@ -480,7 +491,7 @@ func TestNumberedPacketsAreCounted(t *testing.T) {
 // TestFaultsAreNoticed: a backend whose service dies or hangs is noticed by health checks, and once
 // it was, no new connection is sent there.
 func TestFaultsAreNoticed(t *testing.T) {
-	text := strings.NewReplacer(smallEvents, "events: [dies, hangs], fault: 10s, check: {interval: 300ms, timeout: 300ms, fall: 2, rise: 1}, ").Replace(smallChange)
+	text := strings.NewReplacer(smallEvents, "events: [dies, hangs], fault: 12s, check: {interval: 500ms, timeout: 500ms, fall: 2, rise: 1}, ").Replace(smallChange)
 	r := startChangeOf(t, text, "jeoul-l2dsr-xdp")
 	run, err := r.run(t.Context())
 	if err != nil {
@@ -499,7 +510,13 @@ func TestFaultsAreNoticed(t *testing.T) {
 		if _, noticed := m[results.NoticedSeconds]; !noticed {
 			t.Errorf("%s: it was not noticed within %g s", event, m[results.FaultSeconds])
 		}
-		if m[results.Broken] != 0 || m[results.NewFailedAfter] != 0 || m[results.Ended] == 0 || m[results.InFlight]+m[results.NewFailedBefore] == 0 {
+		// On a machine that stalls, checks of most backends may fail at once. Then all of them serve, as the panic
+		// threshold has it, also the one that has died: what failed meanwhile is no fault.
+		panicked := slices.ContainsFunc(trial.Notes, func(note string) bool { return strings.Contains(note, "the backend was shown to serve") })
+		if panicked {
+			t.Logf("%s: notes %q", event, trial.Notes)
+		}
+		if m[results.Broken] != 0 || m[results.NewFailedAfter] != 0 && !panicked || m[results.Ended] == 0 || m[results.InFlight]+m[results.NewFailedBefore] == 0 {
 			t.Errorf("%s: %g connections broke, %g ended, new ones failed: %g in flight, %g until it was noticed after %g s, %g later, the last of which began after %g s; notes %q", event,
 				m[results.Broken], m[results.Ended], m[results.InFlight], m[results.NewFailedBefore], m[results.NoticedSeconds],
 				m[results.NewFailedAfter], m[results.LastFailedSeconds], trial.Notes)

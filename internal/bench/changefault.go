@@ -68,6 +68,8 @@ type fault struct {
 	began time.Time
 	// noticed is when the subject was first seen to know; zero: it never was.
 	noticed time.Time
+	// turns are when it was then seen to have the backend serve, and not to, by turns.
+	turns []time.Time
 	// over is when the service was there again, and back when the subject was seen to know.
 	over, back time.Time
 }
@@ -143,8 +145,32 @@ func (c *changeTrial) lasts(ctx context.Context, host *lab.Host) error {
 		defer cancel()
 		// One that does not notice in time has not noticed, which the result says.
 		c.fault.noticed, _ = c.waitFor(looking, checking.Serves, host, false)
+		c.fault.watch(looking, c, checking, host)
 	}
 	return pause(ctx, time.Until(ends))
+}
+
+// watch notes when a subject that has noticed the fault is seen to have the backend serve all the same.
+func (f *fault) watch(ctx context.Context, c *changeTrial, checking subject.Checking, host *lab.Host) {
+	for serves := false; !f.noticed.IsZero() && ctx.Err() == nil; {
+		serves = !serves
+		at, err := c.waitFor(ctx, checking.Serves, host, serves)
+		if err == nil {
+			f.turns = append(f.turns, at)
+		}
+	}
+}
+
+// notes say when a subject had the backend serve during the fault.
+func (f *fault) notes() (notes []string) {
+	for turn := range slices.Chunk(f.turns, 2) {
+		until := "to the end of the fault"
+		if len(turn) > 1 {
+			until = fmt.Sprintf("to %.1f s", turn[1].Sub(f.began).Seconds())
+		}
+		notes = append(notes, fmt.Sprintf("from %.1f s after the fault began %s, the backend was shown to serve", turn[0].Sub(f.began).Seconds(), until))
+	}
+	return notes
 }
 
 // write writes down what failed before the fault was noticed, and what after.

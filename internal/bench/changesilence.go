@@ -222,6 +222,7 @@ func (c *changeTrial) writeReused(counts live.Counts, got *results.Trial) {
 	}
 	if c.fault != nil {
 		c.fault.write(counts, c.trial.carriesUDP(), m)
+		got.Notes = append(got.Notes, c.fault.notes()...)
 	}
 	if c.came != nil {
 		c.came.write(counts, c.backends()[serverDrained].Name, m)
