@@ -39,7 +39,7 @@ struct dispatcher_config {
  * is loaded, leaves the calls out that are for no program. */
 static volatile const struct dispatcher_config config = {};
 
-/* The value is volatile, for a slot is compiled with whoever calls it. Its call of a helper that may
+/* The value is volatile, for a slot is compiled with its caller. Its call of a helper that may
  * move the packet says that programs in its place may, too: since Linux 6.13 only such a function can be
  * replaced by one that does. */
 #define SLOT(number)                                            \

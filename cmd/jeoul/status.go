@@ -239,7 +239,10 @@ func memoryText(s ops.Service) string {
 		}
 	}
 	if l := s.Limits; l != nil && l.Rate > 0 {
-		text += fmt.Sprintf("  rate %s/s, burst %s", count(uint64(l.Rate)), count(uint64(l.Burst)))
+		text += fmt.Sprintf("  rate %s/s", count(uint64(l.Rate)))
+		if s.Mode != lb.ModeProxy {
+			text += fmt.Sprintf(", burst %s", count(uint64(l.Burst)))
+		}
 	}
 	if l := s.Limits; l != nil && l.Refuse != "" {
 		text += fmt.Sprintf("  refuse: %s", l.Refuse)

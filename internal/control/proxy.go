@@ -23,7 +23,7 @@ import (
 // data plane's, which leaves packets for them to the kernel.
 
 // Proxy runs the services of mode proxy; see proxy.Engine. The rest of that, to leave and to stop it, is for
-// whoever has made it.
+// its owner.
 type Proxy interface {
 	Check(ctx context.Context, d proxy.Desired) error
 	Apply(ctx context.Context, d proxy.Desired) error

@@ -204,6 +204,9 @@ func (v *view) serviceStatus(i int, now map[netip.Addr]paths.Entry, counters lb.
 	}
 	if limits := s.Limits; limits.Rate > 0 || limits.Connections > 0 || limits.Refuse == lb.RefuseByReset {
 		status.Limits = &ops.Limits{Rate: limits.Rate, Burst: limits.Burst, Connections: limits.Connections, Refuse: limits.Refuse}
+		if s.Mode == lb.ModeProxy {
+			status.Limits.Burst, status.Limits.Refuse = 0, "" // it has none: what is beyond waits
+		}
 	}
 	status.TableSize = tableSize(s)
 	count := counters.Services[s.Key()]

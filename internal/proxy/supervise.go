@@ -131,7 +131,7 @@ func (e *engine) again(id process.ID) bool {
 		return true
 	}
 	if err := e.start(e.watch); err != nil {
-		// The one that has just died stands for the next that does: whoever changes it meanwhile is noticed.
+		// The one that has just died stands for the next that does: a change made meanwhile is noticed.
 		e.kept.Master = id
 		e.note(func() { e.down = "HAProxy does not start: " + err.Error() })
 		return false

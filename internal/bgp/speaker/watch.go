@@ -190,7 +190,7 @@ func (h *hearing) Handle(_ context.Context, r slog.Record) error {
 			h.speaker.explain(h.peer, "it refused this balancer: are the AS, address and families those that it expects? Its log says which is not")
 		}
 	case "outgoing connection IO error":
-		h.speaker.explain(h.peer, "it closed the connection before it said who it is: has it this balancer's address as a neighbour?")
+		h.speaker.explain(h.peer, "it closed the connection before it identified itself: check that it has this balancer's address as a neighbour")
 	}
 	return nil
 }

@@ -42,7 +42,7 @@ func (w *writer) clients() {
 	}
 }
 
-// overlap says whether a network that is allowed lies in one that is denied: else all that is denied can
+// overlap says whether a network that is allowed is within one that is denied: else all that is denied can
 // come first.
 func overlap(s lb.Service) bool {
 	denied := make(map[netip.Prefix]bool, len(s.Deny))
