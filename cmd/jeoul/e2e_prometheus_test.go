@@ -42,7 +42,7 @@ func TestPrometheusCounts(t *testing.T) {
 		backends = append(backends, entry{"name": server.Name, "address": server.IPv4.String(), "port": 5300})
 	}
 	b.configure(t, lb.HookTC, entry{
-		"metrics": entry{"listen": "127.0.0.1:9533"},
+		"metrics": entry{"listen": scrapedAddress},
 		"services": []entry{{"name": "echo", "vip": vip.Addr().String(), "port": vip.Port(), "protocol": "udp", "mode": "fullnat", "scheduler": "rr",
 			// Checks are not the service's packets, and its counters know nothing of them.
 			"check": entry{"type": "udp", "send": "are you there", "expect": "are you there", "interval": "200ms"}, "backends": backends}},
@@ -53,7 +53,7 @@ func TestPrometheusCounts(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	p := startPrometheus(t, program, l.Balancer, "127.0.0.1:9533")
+	p := startPrometheus(t, program, l.Balancer, scrapedAddress)
 	for query, want := range map[string]float64{
 		`sum(jeoul_backend_packets_total)`:                                                 scrapedPackets,
 		`sum(jeoul_backend_bytes_total)`:                                                   scrapedPackets * scrapedBytes,
@@ -140,7 +140,12 @@ type prometheus struct {
 	log     syncBuffer
 }
 
-const prometheusAddress = "127.0.0.1:9090"
+// A host of a laboratory takes source ports from 1024 up, so that one of its connections, such as a health
+// check, may have any of them: these are below.
+const (
+	prometheusAddress = "127.0.0.1:909"
+	scrapedAddress    = "127.0.0.1:953"
+)
 
 // startPrometheus starts one that scrapes an address.
 func startPrometheus(t *testing.T, program string, host *lab.Host, address string) *prometheus {
