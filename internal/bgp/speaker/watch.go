@@ -120,19 +120,22 @@ func (s *Speaker) measure(ctx context.Context, p *api.Peer) {
 	}
 }
 
-// pause lets a peer that has sent too much try again after a while.
+// pause lets a peer that has sent too much try again after a while. It says why at each look: what tells that the
+// session has ended may come after the first.
 func (s *Speaker) pause(ctx context.Context, name string) {
 	until, paused := s.paused[name]
-	switch {
-	case !paused:
-		s.paused[name] = time.Now().Add(pauseFlooding)
-		s.explain(name, fmt.Sprintf("it announces more than %d routes, of which this balancer wants none: have the router announce nothing to it; tried again in %s", maxReceived, pauseFlooding))
-	case time.Now().After(until):
+	if !paused {
+		until = time.Now().Add(pauseFlooding)
+		s.paused[name] = until
+	}
+	if time.Now().After(until) {
 		delete(s.paused, name)
 		if err := s.gobgp.EnablePeer(ctx, &api.EnablePeerRequest{Address: name}); err != nil {
 			s.log.Warn(fmt.Sprintf("speak to %s again: %v", name, err))
 		}
+		return
 	}
+	s.explain(name, fmt.Sprintf("it announces more than %d routes, of which this balancer wants none: have the router announce nothing to it; tried again in %s", maxReceived, pauseFlooding))
 }
 
 // explain notes why there is no session with a peer.
