@@ -20,10 +20,7 @@ import (
 func lapping(t *testing.T, target netip.AddrPort, ports int, also func(*Load)) *holder {
 	t.Helper()
 	load := Load{Target: target, Patience: 5 * time.Second, UDPPatience: 5 * time.Second,
-		Laps: Laps{First: int(freePort(t)), Ports: ports, Pace: 10 * time.Millisecond}}
-	if load.Laps.First+ports > 65_535 {
-		load.Laps.First -= ports
-	}
+		Laps: Laps{First: freePorts(t, ports), Ports: ports, Pace: 10 * time.Millisecond}}
 	if also != nil {
 		also(&load)
 	}

@@ -5,7 +5,9 @@ package live
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"io"
+	"math/rand/v2"
 	"net"
 	"net/http"
 	"net/netip"
@@ -27,6 +29,35 @@ func freePort(t *testing.T) uint16 {
 	}
 	defer listener.Close()
 	return netip.MustParseAddrPort(listener.Addr().String()).Port()
+}
+
+// freePorts returns the first of several ports in a row that are free at TCP and UDP, and that no kernel gives out by
+// itself: another program that connects meanwhile gets none of them (ip_local_port_range is 32768 to 60999).
+func freePorts(t *testing.T, n int) int {
+	t.Helper()
+	free := func(first int) bool {
+		for port := first; port < first+n; port++ {
+			at := fmt.Sprintf(":%d", port)
+			listener, err := net.Listen("tcp4", at)
+			if err != nil {
+				return false
+			}
+			listener.Close()
+			packets, err := net.ListenPacket("udp4", at)
+			if err != nil {
+				return false
+			}
+			packets.Close()
+		}
+		return true
+	}
+	for range 1000 {
+		if first := 10_000 + rand.IntN(20_000); free(first) {
+			return first
+		}
+	}
+	t.Fatalf("no %d ports in a row are free", n)
+	return 0
 }
 
 // serve runs a server and returns where it is.
