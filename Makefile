@@ -26,6 +26,8 @@ TRY ?=
 INSTRUCTIONS ?=
 # What `make bench` measures with `jeoul bench`.
 MEASURED ?= packets distribution memory scale
+# Runs tests that failed beside others once more by themselves, and names them.
+GOTESTSUM   := gotest.tools/gotestsum@v1.13.0
 STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
 # The newest whose dependencies the Go module proxy has.
 NFPM := github.com/goreleaser/nfpm/v2/cmd/nfpm@v2.43.4
@@ -76,10 +78,8 @@ demo: rights-demo deps build ## weigh L2DSR against a proxy, in the short form; 
 .PHONY: test
 test: rights-test deps build ## run every test; needs root
 	$(GO) vet ./...
-	@# Vetted above, by all of its checks. The packages that take longest begin first, or one of
-	@# them would be left at the end with a core to itself; tests wait for a quarter of their time,
-	@# so there is one more at a time than there are cores.
-	JEOUL_TEST_ROOT=1 $(GO) test -vet=off -count=1 -timeout=30m -p=$$(($$(nproc) + 1)) -exec="'$(CURDIR)/$(AS_ROOT)'" $(TESTFLAGS) ./internal/datapath ./cmd/jeoul ./internal/bench ./...
+	@# The packages that take longest begin first, or one of them would be left at the end with a core to itself.
+	GO='$(GO)' GOTESTSUM='$(GOTESTSUM)' TESTFLAGS='$(TESTFLAGS)' scripts/test.sh ./internal/datapath ./cmd/jeoul ./internal/bench ./...
 
 .PHONY: test-unit
 test-unit: generate ## run the tests that need no root; the others skip
