@@ -145,18 +145,22 @@ func (c *changeTrial) lasts(ctx context.Context, host *lab.Host) error {
 		defer cancel()
 		// One that does not notice in time has not noticed, which the result says.
 		c.fault.noticed, _ = c.waitFor(looking, checking.Serves, host, false)
-		c.fault.watch(looking, c, checking, host)
+		c.fault.watch(looking, checking, host)
 	}
 	return pause(ctx, time.Until(ends))
 }
 
+// lookEvery is how often a subject that has noticed a fault is asked again: seldom enough that the
+// questions do not show in what it uses of the CPU.
+const lookEvery = 200 * time.Millisecond
+
 // watch notes when a subject that has noticed the fault is seen to have the backend serve all the same.
-func (f *fault) watch(ctx context.Context, c *changeTrial, checking subject.Checking, host *lab.Host) {
-	for serves := false; !f.noticed.IsZero() && ctx.Err() == nil; {
-		serves = !serves
-		at, err := c.waitFor(ctx, checking.Serves, host, serves)
-		if err == nil {
-			f.turns = append(f.turns, at)
+func (f *fault) watch(ctx context.Context, checking subject.Checking, host *lab.Host) {
+	served := false
+	for !f.noticed.IsZero() && pause(ctx, lookEvery) == nil {
+		if serves, err := checking.Serves(ctx, host); err == nil && serves != served {
+			served = serves
+			f.turns = append(f.turns, time.Now())
 		}
 	}
 }
