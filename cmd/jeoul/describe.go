@@ -141,6 +141,9 @@ func (d *description) writeService(w io.Writer, now time.Time) {
 	f.add("Address", lb.ServiceKey{VIP: s.VIP, Port: s.Port, Protocol: s.Protocol})
 	f.add("Mode", modeText(s))
 	f.add("Scheduler", schedulerText(s))
+	if s.TableDigest != "" {
+		f.add("Table digest", s.TableDigest)
+	}
 	f.add("Flows", memoryText(s))
 	if s.Proxy != nil {
 		f.add("Proxy", proxyText(s.Proxy))

@@ -36,6 +36,7 @@ var serviceKind = kind[ops.Service]{
 		{name: "connections", right: true, value: sumOf(func(b ops.Backend) uint64 { return b.Connections })},
 		{name: "packets", right: true, wide: true, value: sumOf(func(b ops.Backend) uint64 { return b.Packets })},
 		{name: "bytes", right: true, wide: true, value: sumOf(func(b ops.Backend) uint64 { return b.Bytes })},
+		{name: "digest", wide: true, value: func(s ops.Service) any { return orDash(s.TableDigest) }},
 	},
 }
 

@@ -83,7 +83,7 @@ func tracking() *ops.Status {
 	web01.State, web01.Flows, web01.Reason, web02.State = lb.Draining, 1234, "does not answer ARP requests", lb.Out
 	db01.Active, db01.Upper, db01.Flows = 1000, 2000, 1001
 	status.Services = []ops.Service{
-		{Name: "web", VIP: netip.MustParseAddr("192.0.2.100"), Port: 80, Protocol: lb.TCP, Mode: lb.L2DSR, Scheduler: lb.Maglev, Hash: lb.HashSource,
+		{Name: "web", VIP: netip.MustParseAddr("192.0.2.100"), Port: 80, Protocol: lb.TCP, Mode: lb.L2DSR, Scheduler: lb.Maglev, Hash: lb.HashSource, TableDigest: "bda3065bd78f73ba",
 			Limits: &ops.Limits{Rate: 1000, Burst: 100, Refuse: lb.RefuseByReset}, Flows: 1234,
 			Transition: &ops.Transition{Since: at.Add(-time.Minute), Until: at.Add(14 * time.Minute), MovedSlots: 340, Slots: 1021, Base: true},
 			Backends:   []ops.Backend{web01, web02, web03}},

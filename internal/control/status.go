@@ -211,6 +211,9 @@ func (v *view) serviceStatus(i int, now map[netip.Addr]paths.Entry, counters lb.
 	status.TableSize = tableSize(s)
 	count := counters.Services[s.Key()]
 	status.Active, status.Flows = count.Active, count.Flows
+	if count.TableDigest != 0 {
+		status.TableDigest = fmt.Sprintf("%016x", count.TableDigest)
+	}
 	if t := count.Transition; t != nil {
 		status.Transition = &ops.Transition{Since: t.Since, MovedSlots: t.MovedSlots, Slots: t.Slots, Base: t.Base}
 		if t.Base {

@@ -48,7 +48,7 @@ func (p *picture) countFlows(c *lb.Counters, met presence) {
 			}
 		}
 		if !r.key.Hairpin {
-			count.Transition = r.view.transition()
+			count.Transition, count.TableDigest = r.view.transition(), r.digest()
 		}
 		c.Services[key] = count
 	}

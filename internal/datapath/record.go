@@ -27,6 +27,8 @@ type record struct {
 	// remembers: every flow of the service is remembered.
 	remembers bool
 	view      view
+	// digests is shared by records that differ in the course of a transition only.
+	digests *digests
 	// home is where it is in the memory of the generation.
 	home residence
 }
@@ -122,10 +124,7 @@ func (r *record) value() xdpService {
 		value.BaseSize = uint32(len(r.view.base.slots))
 	}
 	if s.Persistence.On() {
-		value.Prefix = s.Persistence.Prefix
-		if most := uint8(s.VIP.BitLen()); value.Prefix == 0 || value.Prefix > most {
-			value.Prefix = most
-		}
+		value.Prefix = clientBits(s)
 	}
 	return value
 }

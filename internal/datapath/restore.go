@@ -79,7 +79,7 @@ func restoreRecipe(saved *snapshot.Recipe) recipe {
 
 func restoreRecord(s *snapshot.Service, tables map[*snapshot.Recipe]*table) *record {
 	r := &record{key: s.Key(), service: lb.RoutedService{Service: s.Service}, id: s.ID, group: s.GroupID, exceptions: s.Exceptions, clients: s.Clients,
-		places: make([]place, len(s.Places)), remembers: s.Tracked(),
+		places: make([]place, len(s.Places)), remembers: s.Tracked(), digests: new(digests),
 		view: view{table: tables[&s.Table], base: tables[s.Base], last: tables[s.Last], since: s.Since, until: s.Until}}
 	for i, p := range s.Places {
 		r.places[i] = place{p.Index, p.Generation}

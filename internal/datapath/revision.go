@@ -86,7 +86,7 @@ func (r *register) plan(state lb.State, tableSize uint32, now time.Time) (*revis
 			c.summarize(was)
 			continue
 		}
-		is := &record{key: service.Key(), service: *service, remembers: service.Tracked()}
+		is := &record{key: service.Key(), service: *service, remembers: service.Tracked(), digests: new(digests)}
 		c.records[i] = is
 		c.summarize(is)
 		c.services = append(c.services, served{was, is})

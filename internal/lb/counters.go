@@ -140,6 +140,9 @@ type ServiceCount struct {
 	Flows uint64
 	// Hairpins is how many of the active are of near clients; see Hairpin.
 	Hairpins uint32
+	// TableDigest is equal on two balancers exactly when they send new flows of the service to the same backends;
+	// 0 where it is not known, as in mode proxy.
+	TableDigest uint64
 	// Transition is nil where the service's tables are at rest.
 	Transition *TransitionProgress
 }

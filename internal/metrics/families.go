@@ -129,6 +129,11 @@ var serviceFamilies = []of[*ops.Service]{
 		})},
 }
 
+// tableInfo is of services that have a table.
+var tableInfo = of[*ops.Service]{
+	family{"jeoul_service_table_info", "1, with a digest that is equal on two balancers exactly when they send new flows of a service to the same backends.", gauge, []string{"service", "digest"}},
+	func(s *ops.Service) (float64, bool) { return 1, s.TableDigest != "" }}
+
 // found is an origin of backends of a service.
 type found struct {
 	of *ops.Service
@@ -271,6 +276,7 @@ func families() (all []family) {
 	all = append(all, only(peerFamilies)...)
 	all = append(all, vipAnnounced.family)
 	all = append(all, only(serviceFamilies)...)
+	all = append(all, tableInfo.family)
 	all = append(all, only(discoveredFamilies)...)
 	all = append(all, backendsWithoutSeries.family)
 	return append(append(all, only(backendFamilies)...), only(proxiedFamilies)...)

@@ -77,6 +77,7 @@ func (g *gatherer) services(services []ops.Service) []*dto.MetricFamily {
 	all := series(serviceFamilies, pointers(services), func(s *ops.Service) []string {
 		return []string{s.Name, s.VIP.String(), strconv.Itoa(int(s.Port)), s.Protocol.String(), string(s.Mode), string(s.Scheduler)}
 	})
+	all = append(all, series([]of[*ops.Service]{tableInfo}, pointers(services), func(s *ops.Service) []string { return []string{s.Name, s.TableDigest} })...)
 	all = append(all, series(discoveredFamilies, foundOf(services), func(f found) []string { return []string{f.of.Name, string(f.Origin)} })...)
 	n := 0
 	for i := range services {

@@ -59,7 +59,7 @@ func sample() ops.Status {
 					Proxied: ops.Proxied{Requests: 25, Queued: 26, Responses: ops.Responses{Informational: 1, Successful: 2, Redirection: 3, ClientError: 4, ServerError: 5, Other: 6}}},
 				Backends: []ops.Backend{{Name: "shop01", State: lb.Up, Weight: 1, Connections: 27, Bytes: 28, ReturnedBytes: 29,
 					Proxied: &ops.Proxied{Requests: 30, Responses: ops.Responses{ServerError: 31}, Failed: 32, Retried: 33, Redispatched: 34}}}},
-			{Name: "dns", VIP: addr("2001:db8::53"), Port: 53, Protocol: lb.UDP, Mode: lb.L2DSR, Scheduler: lb.Maglev,
+			{Name: "dns", VIP: addr("2001:db8::53"), Port: 53, Protocol: lb.UDP, Mode: lb.L2DSR, Scheduler: lb.Maglev, TableDigest: "bda3065bd78f73ba",
 				Backends:   []ops.Backend{{Name: "ns1", State: lb.Draining, Packets: 40}},
 				Discovered: []ops.Discovered{{Origin: lb.FromFile, Backends: 1, Taken: time.Unix(1500000000, 500e6), Problem: "is away", Refused: []string{"ns2 is a VIP"}}}},
 		},

@@ -142,6 +142,9 @@ type Service struct {
 	Hash lb.Hash `json:"hash"`
 	// TableSize is the number of slots of the hash table.
 	TableSize uint32 `json:"table_size"`
+	// TableDigest is 16 hexadecimal digits, which are equal on two balancers exactly when they send new flows of
+	// the service to the same backends; absent in mode proxy.
+	TableDigest string `json:"table_digest,omitempty"`
 	// Tracked says that every flow is remembered; otherwise only those that a
 	// change of backends would move.
 	Tracked bool `json:"tracked"`
