@@ -46,6 +46,16 @@ func (t *tally) take(workers map[int]master.Statistics) {
 	t.live = workers
 }
 
+// note notes what a worker has counted.
+func (t *tally) note(pid int, counted master.Statistics) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.live == nil {
+		t.live = map[int]master.Statistics{}
+	}
+	t.live[pid] = counted
+}
+
 // last returns what a worker has answered last.
 func (t *tally) last(pid int) master.Statistics {
 	t.mu.Lock()
@@ -194,12 +204,23 @@ func (t *tally) load(path string) {
 
 // gather asks all workers for what they have counted.
 func (e *engine) gather(ctx context.Context) {
+	e.gathering.Lock()
+	defer e.gathering.Unlock()
 	all, err := e.socket.Processes(ctx)
 	if err != nil {
 		return // it is about to end or to start: what it has answered last counts
 	}
 	workers := map[int]master.Statistics{}
+	for pid, session := range e.holds {
+		workers[pid] = e.counts.last(pid)
+		if counted, err := session.Statistics(ctx); err == nil {
+			workers[pid] = counted
+		}
+	}
 	for _, pid := range append(all.Workers, all.Old...) {
+		if workers[pid] != nil {
+			continue
+		}
 		counted, err := e.socket.Statistics(ctx, pid)
 		if err != nil {
 			counted = e.counts.last(pid)
@@ -207,6 +228,11 @@ func (e *engine) gather(ctx context.Context) {
 		workers[pid] = counted
 	}
 	e.counts.take(workers)
+	e.keepCounts()
+}
+
+// keepCounts has what was counted outlive this process.
+func (e *engine) keepCounts() {
 	if err := e.counts.save(e.host.counts()); err != nil {
 		e.log.Error("the proxy engine's counts could not be kept", "because", err)
 	}

@@ -51,7 +51,11 @@ type engine struct {
 	unwatch  context.CancelFunc
 	watching sync.WaitGroup
 
-	counts tally
+	// gathering is held by whoever asks workers what they have counted: of two answers the later must be noted last.
+	gathering sync.Mutex
+	counts    tally
+	// holds are sessions with workers that are to end, by their processes: see hold.
+	holds map[int]*master.Session
 
 	// unfit says why nothing can be served from the directory; nil: it can.
 	unfit error
@@ -91,7 +95,7 @@ func unfit(dir string) error {
 // one, serves on. A directory that no engine can have is an error only when there is something to serve.
 func New(o Options) (Engine, error) {
 	e := &engine{host: Host{Dir: o.Dir, Root: os.Geteuid() == 0, Foreign: may(unix.CAP_NET_ADMIN)}, log: o.Log, now: o.Now,
-		turn: make(chan struct{}, 1), changes: make(chan struct{}, 1)}
+		turn: make(chan struct{}, 1), changes: make(chan struct{}, 1), holds: map[int]*master.Session{}}
 	e.socket = master.Socket(e.host.master())
 	e.watch, e.unwatch = context.WithCancel(context.Background())
 	if e.now == nil {

@@ -65,6 +65,12 @@ func (e *engine) reloaded(ctx context.Context, r *Rendering) error {
 	if len(before.Workers) > 0 {
 		clients = e.remembered(ctx, before.Workers[0])
 	}
+	held, letGo := e.hold(ctx, before.Workers), true
+	defer func() {
+		if letGo {
+			e.letGo(held)
+		}
+	}()
 	e.forgetMessages()
 	// The master answers from 2.7 on; before, it ends the connection.
 	if _, err := e.socket.Ask(ctx, "reload"); err != nil && ctx.Err() != nil {
@@ -80,7 +86,8 @@ func (e *engine) reloaded(ctx context.Context, r *Rendering) error {
 		case err == nil && now.Reloads > before.Reloads && e.answers(ctx, now, before.Workers):
 			e.workers(now)
 			e.remind(ctx, now.Workers[0], r, clients)
-			e.gather(ctx) // what the former one has counted meanwhile
+			letGo = false
+			e.lookLast(held, e.kept.Rendering.HardStop)
 			return nil
 		}
 		if err := wait(ctx, pause); err != nil {

@@ -100,18 +100,17 @@ func (e *engine) Leave() error {
 	if err != nil {
 		return err
 	}
-	defer func() { back(); e.watching.Wait() }()
+	defer func() { e.unwatch(); back(); e.watching.Wait() }()
 	if e.ended {
 		return nil
 	}
 	e.ended = true
-	e.unwatch()
 	if e.kept == nil {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), endBound)
 	defer cancel()
-	e.gather(ctx)
+	e.gather(ctx) // before the watch ends, which lets workers go
 	return e.save()
 }
 

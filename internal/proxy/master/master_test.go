@@ -5,6 +5,7 @@ package master_test
 import (
 	"errors"
 	"net/netip"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -72,6 +73,16 @@ func FuzzParseStatistics(f *testing.F) {
 	f.Fuzz(func(t *testing.T, answer string) {
 		if all, err := master.ParseStatistics(answer); (all == nil) != (err != nil) {
 			t.Errorf("%v, %v", all, err)
+		}
+	})
+}
+
+func FuzzParseInfo(f *testing.F) {
+	f.Add("Name: HAProxy\nPid: 29967\nJobs: 2\nUnstoppable Jobs: 1\nStopping: 1\nnode: a: 3\n\n")
+	f.Fuzz(func(t *testing.T, answer string) {
+		numbers := master.ParseInfo(answer)
+		if strings.Contains(answer, "\nPid: 7\n") && strings.Count(answer, "Pid: ") == 1 && numbers["Pid"] != 7 {
+			t.Errorf("%q: %v", answer, numbers)
 		}
 	})
 }

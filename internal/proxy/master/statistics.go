@@ -28,10 +28,12 @@ const (
 // an object does not have are left out.
 type Statistics map[Object]map[string]uint64
 
+// allStatistics asks for all sections (-1), frontends, backends and servers (1 + 2 + 4), all of them (-1).
+const allStatistics = "show stat -1 7 -1"
+
 // Statistics asks a worker for what it has counted.
 func (s Socket) Statistics(ctx context.Context, pid int) (Statistics, error) {
-	// All sections (-1), frontends, backends and servers (1 + 2 + 4), all of them (-1).
-	answer, err := s.Worker(ctx, pid, "show stat -1 7 -1")
+	answer, err := s.Worker(ctx, pid, allStatistics)
 	if err != nil {
 		return nil, err
 	}
