@@ -109,6 +109,7 @@ test-bgp: rights-test deps build ## announce VIPs to BIRD and FRR, ten times: re
 
 .PHONY: test-packages
 test-packages: rights-test-packages deb ## install, use, upgrade and purge the Debian package under systemd, in a container
+	@CGO_ENABLED=0 $(GO) test -c -o bin/proxy.test ./internal/proxy
 	@$(AS_ROOT) scripts/test-packages.sh "$$(ls -t $(DIST)/*.deb | head -n 1)"
 
 .PHONY: test-api

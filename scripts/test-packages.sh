@@ -3,7 +3,8 @@
 #
 # test-packages.sh DEB [SUITE...]: installs the package in a tree of each of these releases of
 # Debian (bookworm and trixie), which its own systemd has booted in a container on this machine's
-# kernel, and uses it there: packages/guest.sh has the steps. A tree's files come through apt, and
+# kernel, and uses it there: packages/guest.sh has the steps. The tests of the proxy engine, which
+# make test-packages has compiled, run there too, with the release's HAProxy. A tree's files come through apt, and
 # stay in the cache. The container has a network of its own.
 set -euo pipefail
 . "$(dirname "$0")/lib.sh"
@@ -13,6 +14,7 @@ shift
 suites=("$@")
 [ $# -gt 0 ] || suites=(bookworm trixie)
 cache=${XDG_CACHE_HOME:-$HOME/.cache}/jeoul/trees
+contents=systemd-sysv,dbus,udev,iproute2,curl,procps,busybox-static,kmod,init,haproxy
 limit=${JEOUL_LIMIT:-10m}
 
 [ "$(id -u)" = 0 ] || die "a container is run as root" "sudo make test-packages"
@@ -23,24 +25,30 @@ container=
 trap '[ -z "$container" ] || stop; rm -rf "$work"' EXIT
 trap 'exit 1' INT TERM HUP
 
-# tree SUITE: makes the suite's tree, unless it is there.
+# archive SUITE: where the suite's tree is kept, by what is in it.
+archive() { printf '%s/%s-%s.tar' "$cache" "$1" "$(cksum <<<"$contents" | cut -d ' ' -f 1)"; }
+
+# tree SUITE: makes the suite's tree, unless it is there. HAProxy comes without a service of its own.
 tree() {
-	[ ! -e "$cache/$1.tar" ] || return 0
-	mmdebstrap --quiet --format=tar --variant=minbase --aptopt='Acquire::Languages "none"' \
-		--include=systemd-sysv,dbus,udev,iproute2,curl,procps,busybox-static,kmod,init "$1" "$cache/$1.tar.new" >&2
-	mv "$cache/$1.tar.new" "$cache/$1.tar"
+	local made
+	made=$(archive "$1")
+	[ ! -e "$made" ] || return 0
+	mmdebstrap --quiet --format=tar --variant=minbase --aptopt='Acquire::Languages "none"' --include="$contents" \
+		--customize-hook="rm -f \"\$1/etc/systemd/system/multi-user.target.wants/haproxy.service\"" "$1" "$made.new" >&2
+	mv "$made.new" "$made"
 }
 
 # prepare SUITE: a tree with the package, and the same one with a later version.
 prepare() {
 	mkdir "$work/root"
-	tar --extract --file "$cache/$1.tar" --directory "$work/root" --exclude='./dev/*'
+	tar --extract --file "$(archive "$1")" --directory "$work/root" --exclude='./dev/*'
 	mkdir "$work/root/packages"
 	cp "$deb" "$work/root/packages/first.deb"
 	dpkg-deb -R "$deb" "$work/later"
 	sed -i 's/^Version: .*/&+upgrade/' "$work/later/DEBIAN/control"
 	dpkg-deb -Zgzip -z1 -b "$work/later" "$work/root/packages/second.deb" >/dev/null
 	install -m755 "$TREE/scripts/packages/guest.sh" "$work/root/usr/local/sbin/try-packages"
+	cp -r "$TREE/bin/proxy.test" "$TREE/internal/proxy/testdata" "$work/root/packages"
 }
 
 # start boots the tree, and waits until systemd has.

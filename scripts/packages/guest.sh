@@ -146,6 +146,40 @@ agent() {
 		systemctl stop jeoul-agent && not grep -q 198.18.9.9 <(ip address show lo) && nothing_failed
 }
 
+# proxied: with the drop-in of services of mode proxy HAProxy serves below port 1024, as the user jeoul.
+proxied() {
+	mkdir -p /etc/systemd/system/jeoul.service.d
+	cp /usr/share/doc/jeoul/proxy.conf /etc/systemd/system/jeoul.service.d/ && systemctl daemon-reload
+	cat >/etc/jeoul/jeoul.yaml <<-END
+		interfaces: [client, server]
+		services:
+		  - {name: web, vip: $vip, port: 80, mode: proxy, proxy: {speaks: http}, check: {type: http, path: /}, backends: [{name: web01, address: 198.18.0.2}]}
+	END
+	systemctl start jeoul && within 20 served && [ "$(ps -o user= -p "$(haproxy)")" = jeoul ]
+}
+
+# haproxy: the process id of HAProxy's master, the parent of its workers.
+haproxy() { pgrep -o -x haproxy; }
+
+# haproxy_outlives COMMAND...: HAProxy is the same process after it, and serves.
+haproxy_outlives() {
+	local old
+	old=$(haproxy) && "$@" && within 10 served && [ "$(haproxy)" = "$old" ]
+}
+
+# haproxy_dies: the daemon starts another one for a HAProxy that is killed, and ends the workers that it has left.
+haproxy_dies() {
+	local old workers
+	old=$(haproxy) && workers=$(pgrep -d , -P "$old") && kill -KILL "$old" && within 20 served && [ "$(haproxy)" != "$old" ] &&
+		within 20 not ps -p "$workers"
+}
+
+# unproxied: a stop ends HAProxy, whichever process has started it, and leaves none in the unit's control group.
+unproxied() {
+	systemctl stop jeoul && not pgrep -x haproxy && [ -z "$(cat /sys/fs/cgroup/system.slice/jeoul.service/cgroup.procs 2>/dev/null)" ] &&
+		rm /etc/systemd/system/jeoul.service.d/proxy.conf && systemctl daemon-reload && nothing_failed && nothing_left
+}
+
 hardened() {
 	systemd-analyze security jeoul.service --no-pager --threshold=29 >/dev/null &&
 		systemd-analyze security jeoul-agent.service --no-pager --threshold=29 >/dev/null
@@ -197,6 +231,14 @@ step "the connection goes on after the upgrade" echoes
 step "stop" systemctl stop jeoul
 step "nothing is left after the stop" nothing_left
 step "agent" agent
+step "mode proxy: $(command haproxy -v | cut -d " " -f 1-3 | head -n 1) serves" proxied
+step "the tests of the proxy engine" eval 'cd /packages && JEOUL_TEST_ROOT=1 ./proxy.test'
+step "HAProxy serves on over a restart" haproxy_outlives restart_keeps
+step "HAProxy serves on when the daemon is killed" haproxy_outlives killed KILL
+step "HAProxy is started again when it is killed" haproxy_dies
+step "a stop ends HAProxy, and leaves nothing" unproxied
+configure 2
+systemctl reset-failed jeoul # so many starts a minute are not meant
 step "start again" systemctl start jeoul
 step "what the API has configured outlives a reboot" applied
 step "without a process the data plane goes on" orphaned
