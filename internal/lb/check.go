@@ -237,11 +237,7 @@ func (c Check) Datagram() bool {
 
 // UnmarshalText accepts the name of a type; anything else is ErrUnknownCheck.
 func (t *CheckType) UnmarshalText(text []byte) error {
-	if !slices.Contains(CheckTypes, CheckType(text)) {
-		return fmt.Errorf("%w %q: use one of %s", ErrUnknownCheck, text, list(CheckTypes))
-	}
-	*t = CheckType(text)
-	return nil
+	return oneOf(t, text, CheckTypes, ErrUnknownCheck)
 }
 
 // UnmarshalText accepts "vip" and "address"; anything else is ErrUnknownVia.

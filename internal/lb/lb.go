@@ -98,13 +98,7 @@ var Modes = append(slices.Clone(PacketModes), ModeProxy)
 var PacketModes = []Mode{L2DSR, IPIP, GUE, DSCP, NAT, FullNAT}
 
 // UnmarshalText accepts the modes' names; anything else is ErrUnknownMode.
-func (m *Mode) UnmarshalText(text []byte) error {
-	if !slices.Contains(Modes, Mode(text)) {
-		return fmt.Errorf("%w %q: use one of %s", ErrUnknownMode, text, list(Modes))
-	}
-	*m = Mode(text)
-	return nil
-}
+func (m *Mode) UnmarshalText(text []byte) error { return oneOf(m, text, Modes, ErrUnknownMode) }
 
 // Tunnels says whether packets travel inside others, whatever the families.
 func (m Mode) Tunnels() bool { return m == IPIP || m == GUE }

@@ -2,11 +2,7 @@
 
 package lb
 
-import (
-	"fmt"
-	"slices"
-	"time"
-)
+import "time"
 
 // Proxy is what a service of mode proxy asks of the proxy engine beyond what every service has. The
 // engine ends clients' connections and opens its own to backends.
@@ -141,11 +137,7 @@ const (
 
 // UnmarshalText accepts "tcp" and "http"; anything else is ErrUnknownSpeaks.
 func (s *Speaks) UnmarshalText(text []byte) error {
-	if all := []Speaks{SpeaksTCP, SpeaksHTTP}; !slices.Contains(all, Speaks(text)) {
-		return fmt.Errorf("%w %q: use one of %s", ErrUnknownSpeaks, text, list(all))
-	}
-	*s = Speaks(text)
-	return nil
+	return oneOf(s, text, []Speaks{SpeaksTCP, SpeaksHTTP}, ErrUnknownSpeaks)
 }
 
 // BackendTLS is how connections to backends are encrypted.
@@ -161,9 +153,5 @@ const (
 
 // UnmarshalText accepts "verify" and "no-verify"; anything else is ErrUnknownBackendTLS.
 func (b *BackendTLS) UnmarshalText(text []byte) error {
-	if all := []BackendTLS{BackendTLSVerified, BackendTLSUnverified}; !slices.Contains(all, BackendTLS(text)) {
-		return fmt.Errorf("%w %q: use one of %s", ErrUnknownBackendTLS, text, list(all))
-	}
-	*b = BackendTLS(text)
-	return nil
+	return oneOf(b, text, []BackendTLS{BackendTLSVerified, BackendTLSUnverified}, ErrUnknownBackendTLS)
 }

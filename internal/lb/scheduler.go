@@ -56,11 +56,7 @@ var Schedulers = []Scheduler{RoundRobin, WeightedRoundRobin, LeastConnections, W
 // UnmarshalText accepts the schedulers' names; anything else is
 // ErrUnknownScheduler.
 func (s *Scheduler) UnmarshalText(text []byte) error {
-	if !slices.Contains(Schedulers, Scheduler(text)) {
-		return fmt.Errorf("%w %q: use one of %s", ErrUnknownScheduler, text, list(Schedulers))
-	}
-	*s = Scheduler(text)
-	return nil
+	return oneOf(s, text, Schedulers, ErrUnknownScheduler)
 }
 
 // Weighted says whether backends get new flows in proportion to their weights. To
@@ -112,6 +108,15 @@ func (h *Hash) UnmarshalText(text []byte) error {
 		return nil
 	}
 	return fmt.Errorf("%w %q: use %s or %s", ErrUnknownHash, text, HashFlow, HashSource)
+}
+
+// oneOf sets a word that is written as one of those that there are; anything else is the error unknown.
+func oneOf[W ~string](to *W, text []byte, all []W, unknown error) error {
+	if !slices.Contains(all, W(text)) {
+		return fmt.Errorf("%w %q: use one of %s", unknown, text, list(all))
+	}
+	*to = W(text)
+	return nil
 }
 
 // list returns words with commas between them.
