@@ -45,13 +45,7 @@ func (c exportCmd) Run(context.Context) error {
 	if err != nil {
 		return err
 	}
-	if _, err := os.Stdout.Write(result.Text); err != nil {
-		return err
-	}
-	if result.Left > 0 {
-		return leftOutError(result.Left)
-	}
-	return nil
+	return put(result.Text, result.Left)
 }
 
 // read returns the configuration, of one that is too large the beginning.

@@ -67,11 +67,16 @@ func (c importCmd) Run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if _, err := os.Stdout.Write(result.Text); err != nil {
+	return put(result.Text, result.Left)
+}
+
+// put prints a configuration in another language, and says by the error how much was left out of it.
+func put(text []byte, left int) error {
+	if _, err := os.Stdout.Write(text); err != nil {
 		return err
 	}
-	if result.Left > 0 {
-		return leftOutError(result.Left)
+	if left > 0 {
+		return leftOutError(left)
 	}
 	return nil
 }
