@@ -5,7 +5,7 @@ package report
 // koreanNotes are notes on trials.
 var koreanNotes = []phrase{
 	{"DNAT by iptables on nf_tables; the kernel forwards both ways and tracks connections", "nf_tables 위 iptables의 DNAT; 커널이 양방향으로 전달하고 연결을 추적함"},
-	{"HAProxy as in the document, but maxconn {n} (document: {n} in all, {n} a frontend) for the limit of open files; cpu-map to cores {} (document: {}); no TLS listener, in the foreground; it logs to a port where nobody listens; its health checks, one a server every {n} s, are among the backends' connections", "문서와 같은 HAProxy이나 열린 파일 한도 때문에 maxconn {1}(문서: 전체 {2}, 프런트엔드 {3}); cpu-map 코어 {4}(문서: {5}); TLS 리스너 없음, 포그라운드; 듣는 이 없는 포트로 로그; 서버마다 {6}초에 한 번인 상태 검사가 백엔드 연결 수에 포함됨"},
+	{"HAProxy as in the document, but maxconn {n} (document: {n} in all, {n} a frontend) for the limit of open files; cpu-map to cores {} (document: {}); no TLS listener, in the foreground; it logs to a port where {} listens; its health checks, one a server every {n} s, are among the backends' connections", "문서와 같은 HAProxy이나 열린 파일 한도 때문에 maxconn {1}(문서: 전체 {2}, 프런트엔드 {3}); cpu-map 코어 {4}(문서: {5}); TLS 리스너 없음, 포그라운드; 듣는 것이 없는 포트로 로그; 서버마다 {7}초에 한 번인 상태 검사가 백엔드 연결 수에 포함됨"},
 	// In a list, it comes apart at its semicolon.
 	{"HAProxy in TCP mode, round robin", "TCP 모드 HAProxy, 라운드 로빈"}, {"without health checks, which would be connections to the servers as well", "서버 연결로 세어질 상태 검사는 없음"},
 	{"HAProxy in TCP mode, round robin; without health checks, which would be connections to the servers as well", "TCP 모드 HAProxy, 라운드 로빈; 서버 연결로 세어질 상태 검사는 없음"},

@@ -170,7 +170,7 @@ func (haproxyHTTP) Start(ctx context.Context, setup Setup, params Params) (Runni
 		return strings.Join([]string{
 			fmt.Sprintf("HAProxy as in the document, but maxconn %d (document: 500000 in all, 10000 a frontend) for the limit of open files", values.MaxConn),
 			fmt.Sprintf("cpu-map to cores 0-%d (document: 0-23)", values.LastCore),
-			values.tlsNote() + ", in the foreground; it logs to a port where nobody listens",
+			values.tlsNote() + ", in the foreground; it logs to a port where nothing listens",
 			"its health checks, one a server every 2 s, are among the backends' connections",
 		}, "; ")
 	})
