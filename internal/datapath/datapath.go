@@ -126,6 +126,8 @@ type Datapath struct {
 	notBack string
 	// notes are what there is to say of what was found.
 	notes []string
+	// handed is what other balancers know of flows.
+	handed handed
 	// counted tells that flows of full NAT have been counted anew.
 	counted chan struct{}
 	// stop ends what goes on beside; expiring says that something does.

@@ -100,5 +100,8 @@ func (r *flowReader) read(flow *xdpFlow, state xdpFlowState, seen uint32) (one l
 	} else if pool := r.pools[family(s.VIP)]; s.Mode == lb.FullNAT && int(flow.Source.Address) < len(pool) {
 		one.Source = netip.AddrPortFrom(pool[flow.Source.Address], networkOrder(flow.Source.Port))
 	}
+	if s.Mode != lb.FullNAT {
+		one.SYN = synOf(flow)
+	}
 	return one, true
 }

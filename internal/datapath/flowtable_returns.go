@@ -124,11 +124,16 @@ type backendEnd struct {
 
 // returnsOf returns what is known after the change.
 func (c *revision) returnsOf(secret uint64) returnsOf {
+	return returnsOfRecords(c.records, c.pool(), secret)
+}
+
+// returnsOfRecords returns what is known of those services, with that pool.
+func returnsOfRecords(records []*record, pool lb.Pool, secret uint64) returnsOf {
 	r := returnsOf{secret: secret, protocols: map[uint32]uint8{}, ends: map[uint32]backendEnd{}}
-	for _, address := range c.pool().Addresses {
+	for _, address := range pool.Addresses {
 		r.pool[family(address)] = append(r.pool[family(address)], addressWords(address))
 	}
-	for _, is := range c.records {
+	for _, is := range records {
 		if is.service.Mode != lb.FullNAT {
 			continue
 		}

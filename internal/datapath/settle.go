@@ -13,27 +13,32 @@ func (d *Datapath) settleTransitions(now time.Time, flowsOf map[uint32]uint64) {
 		return
 	}
 	d.register.places.releaseIDs(flowsOf)
-	c := d.register.settle(now, flowsOf)
-	if c == nil {
-		return
+	if c := d.register.settle(now, flowsOf); c != nil {
+		// Without room, the transitions go on until the next round, or the next change.
+		d.publishViews(c)
 	}
-	// Without room, the transitions go on until the next round, or the next change.
+}
+
+// publishViews shows a change of services' views alone. It returns false, and has changed nothing, where
+// there is no room, or what is kept cannot be written; the caller holds the lock.
+func (d *Datapath) publishViews(c *revision) bool {
 	p := d.current.memory.prepare(c)
 	if p == nil && d.current.memory.later.wait() {
 		p = d.current.memory.prepare(c)
 	}
 	if p == nil {
-		return
+		return false
 	}
 	if d.writeAhead(c, d.current.ports) != nil {
-		p.cancel() // the next round tries again
-		return
+		p.cancel()
+		return false
 	}
 	d.keeper.show(d.current.memory)
 	p.publish()
 	d.register.commit(c)
 	d.publishPicture()
 	d.keeper.settle(d.current)
+	return true
 }
 
 // settle returns the change that ends transitions, nil where there is nothing to do.

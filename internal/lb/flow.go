@@ -51,4 +51,7 @@ type Flow struct {
 	Proven bool
 	// Silent is for how long no packet of it was seen, give or take a second.
 	Silent time.Duration
+	// SYN is the sequence number of the last SYN that its backend was sent (RFC 9293, section 3.4.1); 0
+	// where none was, and in full NAT.
+	SYN uint32
 }

@@ -1,0 +1,308 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package datapath
+
+import (
+	"net/netip"
+	"slices"
+	"sync/atomic"
+
+	"github.com/jeoul/jeoul/internal/lb"
+)
+
+// Reasons why TakeFlows does not take a flow.
+const (
+	// RefusedUnproven: it has not proven itself, or is in no state that a proven flow has.
+	RefusedUnproven = "unproven"
+	// RefusedUnknown: there is no such service or backend here, or the client is of another family.
+	RefusedUnknown = "unknown_backend"
+	// RefusedComputed: the service remembers nothing here and no slot of its has changed hands.
+	RefusedComputed = "computed"
+	// RefusedPool: what full NAT sends it from is not in this balancer's pool, or another flow here has it.
+	RefusedPool = "pool"
+	// RefusedKnown: a flow of this balancer's own has its name, and goes on elsewhere.
+	RefusedKnown = "known"
+	// RefusedOver: it has been silent for so long that it is forgotten here.
+	RefusedOver = "over"
+	// RefusedFull: the table has no room.
+	RefusedFull = "full"
+)
+
+// FlowsTaken says what became of flows that another balancer has told of.
+type FlowsTaken struct {
+	// Taken are new here, and Followed were known already.
+	Taken, Followed int
+	// Refused are counted by the reason.
+	Refused map[string]int
+}
+
+// TakeFlows writes flows that another balancer has proven into the table of proven ones, by the endpoints of service and
+// backend: what fits this configuration, where packets would look for it. It never takes a place from a flow of this
+// balancer's own that goes on. It waits for a change under way; packets do not wait for it. Errors: ErrClosed; before
+// the first Apply all flows are refused as unknown.
+func (d *Datapath) TakeFlows(flows []lb.Flow) (FlowsTaken, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	done := FlowsTaken{Refused: map[string]int{}}
+	if d.closed {
+		return done, ErrClosed
+	}
+	if d.current == nil {
+		done.Refused[RefusedUnknown] = len(flows)
+		return done, nil
+	}
+	d.handed.mu.Lock()
+	defer d.handed.mu.Unlock()
+	d.handed.use(d.shared.proven)
+	t := d.taking()
+	for i := range flows {
+		switch reason, followed := t.take(&flows[i]); {
+		case reason != "":
+			done.Refused[reason]++
+		case followed:
+			done.Followed++
+		default:
+			done.Taken++
+		}
+	}
+	if done.Taken > 0 {
+		atomic.StoreUint32(&d.current.memory.head().Remembered, 1)
+	}
+	return done, nil
+}
+
+// taking is what it takes to take a flow.
+type taking struct {
+	register *register
+	shared   *shared
+	pool     lb.Pool
+	clock    uint32
+	timeouts *[256]uint32
+	loads    []xdpBackendLoad
+	turns    []xdpTurn
+	returns  returnsOf
+	handed   *handed
+}
+
+func (d *Datapath) taking() *taking {
+	t := &taking{register: d.register, shared: d.shared, pool: d.current.memory.pool, clock: d.janitor.now(), timeouts: d.janitor.timeouts(),
+		loads: elements[xdpBackendLoad](d.shared.loads.memory), turns: elements[xdpTurn](d.shared.turns.memory), handed: &d.handed}
+	if d.shared.fullNAT == nil {
+		return t
+	}
+	if now := d.picture.Load(); d.handed.returnsAt != now {
+		d.handed.returns, d.handed.returnsAt = returnsOfRecords(d.register.records, t.pool, d.secret), now
+	}
+	t.returns = d.handed.returns
+	return t
+}
+
+// provenStates are those that a proven flow may come in, by their words.
+var provenStates = map[lb.FlowState]xdpFlowState{
+	lb.FlowEstablished: xdpFlowStateFLOW_ESTABLISHED,
+	// Which connection contests it is known elsewhere.
+	lb.FlowContested:  xdpFlowStateFLOW_ESTABLISHED,
+	lb.FlowUDP:        xdpFlowStateFLOW_UDP,
+	lb.FlowClientFIN:  xdpFlowStateFLOW_CLIENT_FIN,
+	lb.FlowBackendFIN: xdpFlowStateFLOW_BACKEND_FIN,
+	lb.FlowClosed:     xdpFlowStateFLOW_CLOSED,
+	lb.FlowTimeWait:   xdpFlowStateFLOW_TIME_WAIT,
+}
+
+// incoming is a flow as it is to stand here.
+type incoming struct {
+	flow   xdpFlow
+	state  xdpFlowState
+	seen   uint32
+	record *record
+}
+
+// take takes a flow, and says why not, or that it was known.
+func (t *taking) take(one *lb.Flow) (refused string, followed bool) {
+	in, refused := t.translate(one)
+	if refused != "" {
+		return refused, false
+	}
+	if place, there := t.shared.proven.find(&in.flow); there {
+		return t.meet(place, &in)
+	}
+	if place, there := t.shared.unproven.find(&in.flow); there {
+		if isLive(place.state()) {
+			return RefusedKnown, false
+		}
+		// It would only be in the way of the next one.
+		t.shared.unproven.release(place, place.tag(), func(_ *xdpFlow, state xdpFlowState, _ uint32) bool { return !isLive(state) })
+	}
+	if !isLive(in.state) {
+		return RefusedOver, false
+	}
+	if !t.canReturn(&in) {
+		return RefusedPool, false
+	}
+	if !t.shared.proven.insert(in.flow, in.state, in.seen) {
+		return RefusedFull, false
+	}
+	t.count(&in, 1)
+	t.arrived(&in)
+	return "", false
+}
+
+// translate says what a flow is here, or why it is nothing.
+func (t *taking) translate(one *lb.Flow) (in incoming, refused string) {
+	var proven bool
+	if in.state, proven = provenStates[one.State]; !proven || !one.Proven {
+		return in, RefusedUnproven
+	}
+	in.record = t.register.byKey[one.Backend.Service]
+	place, known := t.register.places.backends[one.Backend]
+	if in.record == nil || !known || !one.Client.IsValid() || one.Client.Addr().Is4() != one.Backend.Service.VIP.Is4() || one.Backend.Service.Hairpin ||
+		(in.state == xdpFlowStateFLOW_UDP) != (one.Backend.Service.Protocol == lb.UDP) {
+		return in, RefusedUnknown
+	}
+	if !in.record.looksUp() {
+		return in, RefusedComputed
+	}
+	silent := min(max(one.Silent, 0), MaxTimeout)
+	if milliseconds(silent) >= t.timeouts[uint8(in.state)] {
+		return in, RefusedOver
+	}
+	in.seen = t.clock - milliseconds(silent)
+	in.flow = xdpFlow{Address: addressWords(one.Client.Addr()), Port: networkOrder(one.Client.Port()), Service: in.record.id,
+		Backend: place.index, Generation: place.generation}
+	if in.record.service.Mode != lb.FullNAT {
+		putSYN(&in.flow, one.SYN)
+		return in, ""
+	}
+	number := slices.Index(poolOf(t.pool, one.Backend.Service.VIP.Is4()), one.Source.Addr())
+	if number < 0 || one.Source.Port() < t.pool.FirstPort || one.Source.Port() > t.pool.LastPort {
+		return in, RefusedPool
+	}
+	in.flow.Source.Port, in.flow.Source.Address = networkOrder(one.Source.Port()), uint16(number)
+	return in, ""
+}
+
+// meet: an entry has the flow's name.
+func (t *taking) meet(place flowPlace, in *incoming) (refused string, followed bool) {
+	have, state := place.flow(), place.state()
+	same := have.Backend == in.flow.Backend && have.Generation == in.flow.Generation
+	if in.record.service.Mode == lb.FullNAT {
+		same = same && have.Source == in.flow.Source
+	}
+	switch {
+	case same && isLive(state):
+		if int32(in.seen-place.seen()) > 0 {
+			atomic.StoreUint32(&place.bucket.Seen[place.at], in.seen)
+		}
+		// An end counts once, whoever has seen it.
+		if !isLive(in.state) && place.change(state, in.state) {
+			t.count(in, -1)
+		}
+		t.mark(place)
+		return "", true
+	case isLive(state):
+		return t.instead(place, &have, in)
+	case !isLive(in.state):
+		t.mark(place)
+		return "", true
+	case int32(in.seen-place.seen()) <= 0:
+		// It has ended here since.
+		return RefusedKnown, false
+	}
+	if !t.canReturn(in) || !place.takeAnother(&in.flow, in.state, in.seen) {
+		return RefusedPool, false
+	}
+	t.count(in, 1)
+	t.arrived(in)
+	return "", false
+}
+
+// instead: another flow has the name and goes on. If it came from another balancer and no packet of it was here, its
+// connection is over, and the client has another one.
+func (t *taking) instead(place flowPlace, have *xdpFlow, in *incoming) (refused string, followed bool) {
+	state := place.state()
+	if !t.isCopy(place) || int32(in.seen-place.seen()) <= 0 || !isLive(in.state) || !t.canReturn(in) || !place.takeAnother(&in.flow, in.state, in.seen) {
+		return RefusedKnown, false
+	}
+	if isLive(state) {
+		t.count(&incoming{flow: *have, record: in.record}, -1)
+	}
+	t.count(in, 1)
+	t.arrived(in)
+	return "", false
+}
+
+// canReturn says whether no other flow here has what replies to this one bear.
+func (t *taking) canReturn(in *incoming) bool {
+	hash, is := t.returns.hash(&in.flow)
+	if !is {
+		return in.record.service.Mode != lb.FullNAT
+	}
+	home, second, tag := homesAmong(hash, len(t.shared.fullNAT.buckets))
+	for _, number := range [...]uint32{home, second} {
+		bucket := &t.shared.fullNAT.buckets[number]
+		for at := range returnsPerBucket {
+			if atomic.LoadUint64(&bucket.Tags[at/4])>>(at%4*16)&0xffff == tag && t.leadsToSame(atomic.LoadUint32(&bucket.Places[at]), hash) {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// leadsToSame says whether there is a flow in a place whose replies have that hash.
+func (t *taking) leadsToSame(place uint32, hash uint64) bool {
+	table := t.shared.unproven
+	if place&returnProven != 0 {
+		table = t.shared.proven
+	}
+	to, is := table.at(place &^ returnProven)
+	if !is || to.tag() <= busyTag || to.state() == xdpFlowStateFLOW_FREE {
+		return false
+	}
+	flow := to.flow()
+	have, is := t.returns.hash(&flow)
+	return is && have == hash
+}
+
+// arrived notes a flow that was written: what leads replies to it, and that its balancer need not be told.
+func (t *taking) arrived(in *incoming) {
+	place, there := t.shared.proven.find(&in.flow)
+	if !there {
+		return
+	}
+	if hash, is := t.returns.hash(&in.flow); is {
+		t.shared.fullNAT.put(hash, t.shared.proven.number(place)|returnProven, uint32(t.shared.proven.hashKey(&in.flow)))
+	}
+	t.mark(place)
+}
+
+// mark notes that other balancers know of what is in a place, and that it came from one.
+func (t *taking) mark(place flowPlace) {
+	flow := place.flow()
+	t.handed.known[t.shared.proven.number(place)-1] = markOf(&flow, place.state(), place.seen(), t.timeouts) | markTaken
+}
+
+// isCopy says whether what is in a place came from another balancer and has not changed since.
+func (t *taking) isCopy(place flowPlace) bool {
+	flow := place.flow()
+	return t.handed.known[t.shared.proven.number(place)-1] == markOf(&flow, place.state(), place.seen(), t.timeouts)|markTaken
+}
+
+// count counts a flow where its service's flows are counted.
+func (t *taking) count(in *incoming, by int32) {
+	if !in.record.remembers {
+		return
+	}
+	atomic.AddUint32(&t.loads[in.flow.Backend].Active, uint32(by))
+	atomic.AddUint32(&t.turns[in.flow.Service].Active, uint32(by))
+}
+
+// poolOf returns the addresses of one family, by their numbers.
+func poolOf(pool lb.Pool, four bool) (of []netip.Addr) {
+	for _, address := range pool.Addresses {
+		if address.Is4() == four {
+			of = append(of, address)
+		}
+	}
+	return of
+}

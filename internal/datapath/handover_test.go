@@ -1,0 +1,422 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package datapath
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/jeoul/jeoul/internal/lb"
+	"github.com/jeoul/jeoul/internal/testenv"
+)
+
+// Several balancers in one process: packets of a flow reach one, and then another.
+
+// peer is one of them.
+type peer struct {
+	*Datapath
+	t *testing.T
+}
+
+// newPeer returns one that has just started, with those services.
+func newPeer(t *testing.T, services ...lb.RoutedService) peer {
+	t.Helper()
+	testenv.Root(t)
+	d := NewDetached(Options{Hook: lb.HookXDP, TableSize: testTableSize, FlowLimit: 5000, UnprovenLimit: 5000}, balancerMAC)
+	t.Cleanup(func() { d.Close() })
+	m := peer{d, t}
+	m.apply(services...)
+	return m
+}
+
+func (m peer) apply(services ...lb.RoutedService) {
+	m.t.Helper()
+	pool := lb.Pool{Addresses: []netip.Addr{netip.MustParseAddr("198.18.0.77")}, FirstPort: 20000, LastPort: 20999}
+	if err := m.Apply(lb.State{Services: services, Pool: pool}); err != nil {
+		m.t.Fatal(err)
+	}
+}
+
+// send sends packets of a client's port, and returns the frame that the last one became.
+func (m peer) send(port int, flags ...string) string {
+	m.t.Helper()
+	var frame []byte
+	for _, f := range flags {
+		_, out, err := m.Program().Test(with(web4(), func(p *packetSpec) { p.sport, p.flags = uint16(port), f }).build(m.t))
+		if err != nil {
+			m.t.Fatal(err)
+		}
+		frame = out
+	}
+	return fmt.Sprintf("%x", frame[:6])
+}
+
+// changed returns the flows that have changed since it was called last.
+func (m peer) changed() (flows []lb.Flow) {
+	m.t.Helper()
+	for whole := false; !whole; {
+		var err error
+		if whole, err = m.ChangedFlows(100, func(f *lb.Flow) { flows = append(flows, *f) }); err != nil {
+			m.t.Fatal(err)
+		}
+	}
+	return flows
+}
+
+// snapshot returns all flows that another balancer is to know.
+func (m peer) snapshot() (flows []lb.Flow) {
+	m.t.Helper()
+	walk := m.SnapshotFlows()
+	for whole := false; !whole; {
+		var err error
+		if whole, err = walk.Next(100, func(f *lb.Flow) { flows = append(flows, *f) }); err != nil {
+			m.t.Fatal(err)
+		}
+	}
+	return flows
+}
+
+// take takes flows, and expects that to become of them.
+func (m peer) take(flows []lb.Flow, want FlowsTaken) {
+	m.t.Helper()
+	if want.Refused == nil {
+		want.Refused = map[string]int{}
+	}
+	got, err := m.TakeFlows(flows)
+	if err != nil {
+		m.t.Fatal(err)
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		m.t.Errorf("of %d flows (-want +got):\n%s", len(flows), diff)
+	}
+}
+
+// activeOf returns how many flows the service counts.
+func (m peer) activeOf(s *lb.RoutedService) uint32 {
+	return elements[xdpTurn](m.shared.turn(m.register.byKey[s.Key()].id))[0].Active
+}
+
+const handedFlows = 40
+
+// TestFlowGoesOnElsewhere: a flow that was proven at one balancer goes on at another, by a scheduler that remembers; without
+// being told of it, that one sends some of them elsewhere.
+func TestFlowGoesOnElsewhere(t *testing.T) {
+	s := testService(vip4, 80, lb.TCP, lb.RoundRobin, 3)
+	a, told, untold := newPeer(t, s), newPeer(t, s), newPeer(t, s)
+	at, astray := map[int]string{}, 0
+	for port := 1000; port < 1000+handedFlows; port++ {
+		at[port] = a.send(port, "S", "A")
+	}
+	a.send(3000, "S") // may be forged
+	flows := a.changed()
+	told.take(flows, FlowsTaken{Taken: handedFlows})
+	told.take(flows, FlowsTaken{Followed: handedFlows})
+	for port, backend := range at {
+		if got := told.send(port, "A"); got != backend {
+			t.Errorf("port %d goes to %s, and went to %s", port, got, backend)
+		}
+		if untold.send(port, "A") != backend {
+			astray++
+		}
+	}
+	if astray == 0 {
+		t.Error("without being told of any flow, a balancer has sent each to its backend: the test shows nothing")
+	}
+	if got := told.activeOf(&s); got != handedFlows {
+		t.Errorf("%d flows are active, want %d", got, handedFlows)
+	}
+	// What came from another is not news to it, and what has not changed is none.
+	if again, back := a.changed(), told.changed(); len(again)+len(back) != 0 {
+		t.Errorf("told again: %v, and back: %v", again, back)
+	}
+	// A balancer that joins hears of it, also from one that was told.
+	third := newPeer(t, s)
+	third.take(told.snapshot(), FlowsTaken{Taken: handedFlows})
+	// An end is news, and counts once.
+	told.send(1000, "FA")
+	ended := told.changed()
+	if len(ended) != 1 || ended[0].State != lb.FlowClientFIN {
+		t.Fatalf("after a FIN: %v", ended)
+	}
+	a.take(ended, FlowsTaken{Followed: 1})
+	a.take(ended, FlowsTaken{Followed: 1})
+	if got := a.activeOf(&s); got != handedFlows {
+		t.Errorf("%d flows are active, want %d and the one that may be forged", got, handedFlows-1)
+	}
+}
+
+// TestFlowThatGoesOnIsToldAgain: a balancer that sees no packet of a flow would forget it.
+func TestFlowThatGoesOnIsToldAgain(t *testing.T) {
+	s := testService(vip4, 80, lb.TCP, lb.RoundRobin, 3)
+	a, b := newPeer(t, s), newPeer(t, s)
+	a.send(1000, "S", "A")
+	b.take(a.changed(), FlowsTaken{Taken: 1})
+	for range 6 {
+		a.janitor.pass(time.Hour)
+		b.janitor.pass(time.Hour)
+		a.send(1000, "A")
+		flows := a.changed()
+		if len(flows) != 1 {
+			t.Fatalf("after an hour: %v", flows)
+		}
+		b.take(flows, FlowsTaken{Followed: 1})
+	}
+}
+
+// TestPortThatIsUsedAgainElsewhere: the client of a flow that came from another balancer has another connection there.
+func TestPortThatIsUsedAgainElsewhere(t *testing.T) {
+	s := testService(vip4, 80, lb.TCP, lb.RoundRobin, 3)
+	a, b := newPeer(t, s), newPeer(t, s)
+	a.send(1000, "S", "A")
+	flows := a.changed()
+	b.take(flows, FlowsTaken{Taken: 1})
+	other := flows[0]
+	for _, backend := range s.Backends {
+		if key := s.BackendKey(backend); key != flows[0].Backend {
+			other.Backend = key
+		}
+	}
+	b.janitor.pass(10 * time.Second)
+	b.take([]lb.Flow{other}, FlowsTaken{Taken: 1})
+	if got := b.activeOf(&s); got != 1 {
+		t.Errorf("%d flows are active, want 1", got)
+	}
+	// Of a flow whose packets come here, it is nothing to say.
+	a.send(1001, "S", "A")
+	b.send(1001, "S", "A")
+	b.janitor.pass(10 * time.Second)
+	mine := b.changed()
+	strange := mine[len(mine)-1]
+	if strange.Backend == flows[0].Backend {
+		strange.Backend = other.Backend
+	} else {
+		strange.Backend = flows[0].Backend
+	}
+	strange.Silent = 0
+	b.take([]lb.Flow{strange}, FlowsTaken{Refused: map[string]int{RefusedKnown: 1}})
+}
+
+// TestFlowsThatAreNotTaken: what does not fit this configuration.
+func TestFlowsThatAreNotTaken(t *testing.T) {
+	s, computing := testService(vip4, 80, lb.TCP, lb.RoundRobin, 3), testService(vip4, 81, lb.TCP, lb.Maglev, 3)
+	m := newPeer(t, s, computing)
+	good := lb.Flow{Backend: s.BackendKey(s.Backends[0]), Client: netip.AddrPortFrom(client4, 1000), State: lb.FlowEstablished, Proven: true}
+	for _, test := range []struct {
+		name, reason string
+		change       func(*lb.Flow)
+	}{
+		{"unproven", RefusedUnproven, func(f *lb.Flow) { f.Proven = false }},
+		{"a SYN only", RefusedUnproven, func(f *lb.Flow) { f.State = lb.FlowOpening }},
+		{"no state", RefusedUnproven, func(f *lb.Flow) { f.State = "" }},
+		{"of UDP", RefusedUnknown, func(f *lb.Flow) { f.State = lb.FlowUDP }},
+		{"another backend", RefusedUnknown, func(f *lb.Flow) { f.Backend.Port++ }},
+		{"another service", RefusedUnknown, func(f *lb.Flow) { f.Backend.Service.Port = 82 }},
+		{"another family", RefusedUnknown, func(f *lb.Flow) { f.Client = netip.AddrPortFrom(client6, 1) }},
+		{"no client", RefusedUnknown, func(f *lb.Flow) { f.Client = netip.AddrPort{} }},
+		{"a hairpin", RefusedUnknown, func(f *lb.Flow) { f.Backend.Service.Hairpin = true }},
+		{"a service that computes", RefusedComputed, func(f *lb.Flow) { f.Backend = computing.BackendKey(computing.Backends[0]) }},
+		{"silent for long", RefusedOver, func(f *lb.Flow) { f.Silent = 3 * time.Hour }},
+		{"silent for ever", RefusedOver, func(f *lb.Flow) { f.Silent = 1 << 62 }},
+		{"it has ended, and was not known", RefusedOver, func(f *lb.Flow) { f.State = lb.FlowClosed }},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			flow := good
+			test.change(&flow)
+			m.take([]lb.Flow{flow}, FlowsTaken{Refused: map[string]int{test.reason: 1}})
+		})
+	}
+	if n := len(m.snapshot()); n != 0 {
+		t.Errorf("%d flows were taken", n)
+	}
+	m.Close()
+	if _, err := m.TakeFlows([]lb.Flow{good}); !errors.Is(err, ErrClosed) {
+		t.Errorf("closed: %v", err)
+	}
+}
+
+// drained returns the service with one backend that takes no new flows.
+func drained(s lb.RoutedService, at int) lb.RoutedService {
+	s.Backends = append([]lb.Backend(nil), s.Backends...)
+	s.Backends[at].Draining = true
+	return s
+}
+
+// TestTransitionElsewhere: the same change at two balancers, and one that has started after it. A flow from before it goes on at
+// all of them, once the third knows the base; one that has begun since, once they know the flow.
+func TestTransitionElsewhere(t *testing.T) {
+	s := testService(vip4, 80, lb.TCP, lb.Maglev, 5)
+	a, b := newPeer(t, s), newPeer(t, s)
+	before := map[int]string{}
+	for port := 1000; port < 1200; port++ {
+		before[port] = a.send(port, "S", "A")
+	}
+	if flows := a.changed(); len(flows) != 0 {
+		t.Fatalf("in steady state %d flows are told of", len(flows))
+	}
+	a.apply(drained(s, 1))
+	b.apply(drained(s, 1))
+	late, informed := newPeer(t, drained(s, 1)), newPeer(t, drained(s, 1))
+	bases, err := a.Bases()
+	if err != nil || len(bases) != 1 {
+		t.Fatalf("%v, %v", bases, err)
+	}
+	if err := informed.TakeBase(bases[0]); err != nil {
+		t.Fatal(err)
+	}
+	if err := b.TakeBase(bases[0]); !errors.Is(err, ErrOwnBase) {
+		t.Errorf("of one that was there: %v", err)
+	}
+	astray := 0
+	for port, backend := range before {
+		for name, m := range map[string]peer{"there at the change": b, "told of the base": informed} {
+			if got := m.send(port, "A"); got != backend {
+				t.Errorf("%s: port %d goes to %s, and went to %s", name, port, got, backend)
+			}
+		}
+		if late.send(port, "A") != backend {
+			astray++
+		}
+	}
+	if astray == 0 {
+		t.Error("a balancer that came after the change has sent each flow to its backend: the test shows nothing")
+	}
+	if own, err := informed.Bases(); err != nil || cmp.Diff(bases[0], own[0], cmp.Comparer(func(a, b time.Duration) bool { return (a - b).Abs() < time.Minute }),
+		cmp.Comparer(func(a, b netip.AddrPort) bool { return a == b }), cmp.Comparer(func(a, b netip.Addr) bool { return a == b })) != "" {
+		t.Errorf("it has the base %v, %v", own, err)
+	}
+
+	since, moved := map[int]string{}, 0
+	for port := 2000; port < 2200; port++ {
+		since[port] = a.send(port, "S", "A")
+	}
+	flows := a.changed()
+	b.take(flows, FlowsTaken{Taken: len(flows)})
+	for port, backend := range since {
+		if got := b.send(port, "A"); got != backend {
+			t.Errorf("port %d, begun after the change, goes to %s, and went to %s", port, got, backend)
+		}
+		if informed.send(port, "A") != backend {
+			moved++
+		}
+	}
+	if moved == 0 || len(flows) < moved {
+		t.Errorf("%d flows were told of, and without that %d go elsewhere", len(flows), moved)
+	}
+}
+
+// TestRememberedSlotsElsewhere: the window is over, and flows of slots that have changed hands are remembered yet.
+func TestRememberedSlotsElsewhere(t *testing.T) {
+	s := testService(vip4, 80, lb.TCP, lb.Maglev, 5)
+	a := newPeer(t, s)
+	now := time.Now()
+	a.now = func() time.Time { return now }
+	at := map[int]string{}
+	for port := 1000; port < 1200; port++ {
+		at[port] = a.send(port, "S", "A")
+	}
+	a.apply(drained(s, 1))
+	for port := range at {
+		a.send(port, "A", "A")
+	}
+	now = now.Add(20 * time.Minute)
+	a.settleTransitions(now, map[uint32]uint64{a.register.byKey[s.Key()].id: 40})
+	bases, err := a.Bases()
+	if err != nil || len(bases) != 1 || bases[0].Size != 0 {
+		t.Fatalf("%v, %v", bases, err)
+	}
+	b := newPeer(t, drained(s, 1))
+	if err := b.TakeBase(bases[0]); err != nil {
+		t.Fatal(err)
+	}
+	flows := a.changed()
+	b.take(flows, FlowsTaken{Taken: len(flows)})
+	for port, backend := range at {
+		if got := b.send(port, "A"); got != backend {
+			t.Errorf("port %d goes to %s, and went to %s", port, got, backend)
+		}
+	}
+}
+
+// TestBasesThatAreNotTaken: each is refused, or means nothing, and changes nothing.
+func TestBasesThatAreNotTaken(t *testing.T) {
+	s := testService(vip4, 80, lb.TCP, lb.Maglev, 5)
+	a := newPeer(t, s)
+	a.apply(drained(s, 1))
+	bases, err := a.Bases()
+	if err != nil || len(bases) != 1 {
+		t.Fatalf("%v, %v", bases, err)
+	}
+	m := newPeer(t, drained(s, 1))
+	for _, test := range []struct {
+		name   string
+		change func(*lb.Base)
+		want   error
+	}{
+		{"another service", func(b *lb.Base) { b.Service.Port++ }, ErrNotHere},
+		{"a hairpin", func(b *lb.Base) { b.Service.Hairpin = true }, ErrNotHere},
+		{"another hash", func(b *lb.Base) { b.BySource = true }, ErrNotHere},
+		{"a size that is no prime", func(b *lb.Base) { b.Size = 1000 }, nil},
+		{"of no slots", func(b *lb.Base) { b.Size = 0 }, nil},
+		{"too large", func(b *lb.Base) { b.Size = 4294967291 }, nil},
+		{"no weight", func(b *lb.Base) { b.Backends[0].Weight = 0 }, nil},
+		{"too much weight", func(b *lb.Base) { b.Backends[0].Weight = 1 << 20 }, nil},
+		{"a peer without an address", func(b *lb.Base) { b.Backends[0].Endpoint = netip.AddrPort{} }, nil},
+		{"no peer", func(b *lb.Base) {
+			for i := range b.Backends {
+				b.Backends[i] = lb.BaseBackend{Identity: b.Backends[i].Identity, Absent: true}
+			}
+		}, nil},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			base := bases[0]
+			base.Backends = append([]lb.BaseBackend(nil), base.Backends...)
+			test.change(&base)
+			if err := m.TakeBase(base); err == nil || test.want != nil && !errors.Is(err, test.want) {
+				t.Errorf("%v, want an error, of them %v", err, test.want)
+			}
+			if own, err := m.Bases(); len(own) != 0 || err != nil {
+				t.Errorf("it has %v, %v", own, err)
+			}
+		})
+	}
+	// A balancer by whose table the base is the present one has nothing to do.
+	same := newPeer(t, s)
+	if err := same.TakeBase(bases[0]); err != nil {
+		t.Error(err)
+	}
+	if own, _ := same.Bases(); len(own) != 0 {
+		t.Errorf("it has %v", own)
+	}
+}
+
+// TestFullNATElsewhere: replies find their flow, and no two flows have what replies to one bear.
+func TestFullNATElsewhere(t *testing.T) {
+	s := testService(vip4, 80, lb.TCP, lb.RoundRobin, 1)
+	s.Mode = lb.FullNAT
+	a, b := newPeer(t, s), newPeer(t, s)
+	a.send(1000, "S", "A")
+	flows := a.changed()
+	if len(flows) != 1 || !flows[0].Source.IsValid() {
+		t.Fatalf("%v", flows)
+	}
+	b.take(flows, FlowsTaken{Taken: 1})
+	reply := packetSpec{from: s.Backends[0].Address, sport: s.Backends[0].Port, at: flows[0].Source.Addr(), dport: flows[0].Source.Port(), flags: "A"}
+	_, out, err := b.Program().Test(reply.build(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if source, destination := netip.AddrFrom4([4]byte(out[26:30])), netip.AddrFrom4([4]byte(out[30:34])); source != vip4 || destination != client4 {
+		t.Errorf("a reply goes from %s to %s, want from %s to %s", source, destination, vip4, client4)
+	}
+	twice, strange := flows[0], flows[0]
+	twice.Client = netip.AddrPortFrom(client4, 1001)
+	strange.Client, strange.Source = twice.Client, netip.AddrPortFrom(vip4, flows[0].Source.Port())
+	outside := twice
+	outside.Source = netip.AddrPortFrom(flows[0].Source.Addr(), 19999)
+	b.take([]lb.Flow{twice, strange, outside}, FlowsTaken{Refused: map[string]int{RefusedPool: 3}})
+}

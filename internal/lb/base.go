@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package lb
+
+import (
+	"net/netip"
+	"time"
+)
+
+// Base is what a service's packets go by during a transition where no flow of theirs is remembered: the table of
+// slots of before its first change. It says what that was made of, so that another balancer makes the same.
+type Base struct {
+	Service ServiceKey
+	// BySource: slots are of the client's address alone.
+	BySource  bool
+	Scheduler Scheduler
+	// Size is how many slots there are, a prime; 0 where the table is gone, and flows of slots that have
+	// changed hands are remembered yet.
+	Size uint32
+	// Backends are those that the table was made of, in their order.
+	Backends []BaseBackend
+	// Beyond: flows are remembered of other slots, too, than those that differ from the present table.
+	Beyond bool
+	// Age is how long ago the transition began, and Left in how long it ends unless there is another change.
+	Age, Left time.Duration
+}
+
+// BaseBackend is one of the backends that a table was made of.
+type BaseBackend struct {
+	// Identity is what the table knows it by, and Endpoint where it is; they differ in the port where slots are
+	// of the client's address alone.
+	Identity, Endpoint netip.AddrPort
+	// Share is its share of the table of all, and Weight that of new flows.
+	Share, Weight uint32
+	// Absent: it took no new flows; Endpoint and Weight are zero.
+	Absent bool
+}
