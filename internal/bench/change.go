@@ -181,7 +181,7 @@ func (c Changes) checkValues(at path, fail failFunc) {
 // obstacle has nothing against a point that its subject can carry a part of: see
 // connections.
 func (e changeExperiment) obstacle(p Point, limits probe.Limits) string {
-	if reason := p.Subject.Obstacle(p.Params, 1, limits); reason != "" {
+	if reason := cmp.Or(p.Form.routerObstacle(), p.Subject.Obstacle(p.Params, 1, limits)); reason != "" {
 		return reason
 	}
 	const spare = 200

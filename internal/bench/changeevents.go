@@ -60,6 +60,9 @@ type changeEvent struct {
 // happens says whether a trial has the event.
 func (e changeEvent) happens(t Trial) bool {
 	named := t.By.Changes.Events
+	if ofBalancers(e.name) && t.Form.Lab.Balancers == 0 {
+		return false
+	}
 	return (len(named) == 0 || slices.Contains(named, e.name)) && (e.only == nil || e.only(t))
 }
 
@@ -71,8 +74,8 @@ func eventNames() (names []string) {
 	return names
 }
 
-// changeEvents lists the events in order. Each finds what the one before has left.
-var changeEvents = []changeEvent{
+// changeEvents lists the events in order, those of backends first. Each finds what the one before has left.
+var changeEvents = append([]changeEvent{
 	{name: "add", change: func(ctx context.Context, c *changeTrial) error {
 		return c.apply(ctx, func(s *subject.Service) { s.Servers = append(s.Servers, c.last()) })
 	}},
@@ -102,7 +105,7 @@ var changeEvents = []changeEvent{
 	{name: "share", leaves: []int{serverRemoved}, only: choosesByHash, prepare: tryFlows,
 		change: func(ctx context.Context, c *changeTrial) error { return c.apply(ctx, c.without(serverRemoved)) },
 		after:  compareFlows},
-}
+}, balancerEvents...)
 
 // flap takes a server out and puts it back again and again.
 func flap(ctx context.Context, c *changeTrial) error {

@@ -11,7 +11,7 @@ import (
 )
 
 // canRestart says whether the subject is a process that connections may outlive.
-func canRestart(t Trial) bool { return subject.CanRestart(t.Subject) }
+func canRestart(t Trial) bool { return t.Form.Lab.Balancers == 0 && subject.CanRestart(t.Subject) }
 
 // restarting returns the subject as one whose process can end.
 func (c *changeTrial) restarting() (subject.Restarting, error) {
@@ -40,7 +40,7 @@ func restart(ctx context.Context, c *changeTrial) error {
 }
 
 // canUpgrade says whether another build can take over from the subject.
-func canUpgrade(t Trial) bool { return subject.CanUpgrade(t.Subject) }
+func canUpgrade(t Trial) bool { return t.Form.Lab.Balancers == 0 && subject.CanUpgrade(t.Subject) }
 
 // upgrade has two builds of the subject take over from each other again and again.
 func upgrade(ctx context.Context, c *changeTrial) error {

@@ -93,6 +93,9 @@ func (f Form) notes() []string {
 	if f.Lab.Containers {
 		all = append(all, containersNote)
 	}
+	if f.Lab.Balancers > 0 {
+		all = append(all, severalNote)
+	}
 	if slices.ContainsFunc(f.Loads, Load.local) {
 		all = append(all, localNote)
 	}

@@ -173,7 +173,7 @@ func (f Form) floods() bool {
 
 // spec is the laboratory that the form needs.
 func (f Form) spec() lab.Spec {
-	return lab.Spec{Clients: f.Lab.Clients, Servers: f.Lab.Servers, Containers: f.Lab.Containers, Attacker: f.floods(), CoreQueues: f.floods(), BackQueues: f.numbers(),
+	return lab.Spec{Clients: f.Lab.Clients, Servers: f.Lab.Servers, Containers: f.Lab.Containers, Balancers: f.Lab.Balancers, Attacker: f.floods(), CoreQueues: f.floods(), BackQueues: f.numbers(),
 		Wire: f.wires(), KernelSettings: len(f.Tune) > 0}
 }
 

@@ -49,11 +49,14 @@ func (f Form) notesOnMachines() []string {
 // onMachines takes a form as it runs on the machines of an inventory: with as many
 // clients and servers as there are. The error says why nothing of it can.
 func (f Form) onMachines(inventory *remote.Inventory) (Form, error) {
-	contained := f.Lab.Containers
+	contained, several := f.Lab.Containers, f.Lab.Balancers > 0
 	f.Lab = Size{Clients: len(inventory.Clients), Servers: len(inventory.Servers)}
 	f.far = true
 	if contained {
 		return f, fmt.Errorf("%w: its servers are containers of the balancer's host (lab.containers)", ErrMachines)
+	}
+	if several {
+		return f, fmt.Errorf("%w: several balancers share a router (lab.balancers)", ErrMachines)
 	}
 	reasons := f.farAbsent()
 	var all []string

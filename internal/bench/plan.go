@@ -214,6 +214,9 @@ func (p Point) params() map[string]any {
 		"backends": p.Form.Lab.Servers,
 		"clients":  p.participants(),
 	}
+	if p.Form.Lab.Balancers > 0 {
+		all[paramBalancers] = p.Form.Lab.Balancers
+	}
 	if p.Tune != "" {
 		all[paramTuned] = p.Tune
 	}

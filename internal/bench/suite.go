@@ -54,6 +54,8 @@ type Size struct {
 	Servers int `yaml:"servers"`
 	// Containers has the servers behind a bridge on the balancer, as a container host has.
 	Containers bool `yaml:"containers"`
+	// Balancers, where it is not 0, is how many balancers share the VIP behind a router.
+	Balancers int `yaml:"balancers"`
 }
 
 // String says the size in words.
@@ -68,7 +70,11 @@ func (s Size) String() string {
 	if s.Containers {
 		servers = "container"
 	}
-	return counted(s.Clients, "client") + " and " + counted(s.Servers, servers)
+	words := counted(s.Clients, "client") + " and " + counted(s.Servers, servers)
+	if s.Balancers > 0 {
+		words += " behind " + counted(s.Balancers, "balancer")
+	}
+	return words
 }
 
 // Web is what the web servers serve; it is empty where no load asks them.
@@ -222,6 +228,7 @@ func (f Form) check(at path, fail failFunc) {
 	between(f.Repeats, 1, MaxRepeats, "repeats")
 	f.checkTuning(at, fail)
 	f.checkContainers(at, fail)
+	f.checkBalancers(at, fail)
 	if len(f.Subjects) == 0 {
 		fail(at.to("subjects"), "empty; name at least one of %s", strings.Join(subject.Names(), ", "))
 	}

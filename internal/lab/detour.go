@@ -3,6 +3,7 @@
 package lab
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -47,7 +48,7 @@ func (l *Lab) DetourRequests(on bool) error {
 }
 
 // DetourVIP routes what clients send to an IPv4 VIP through the balancer, which need
-// not have it, or takes that back.
+// not have it, or, where there are several, through their router; or takes that back.
 func (l *Lab) DetourVIP(vip netip.Addr, on bool) error {
 	return l.detour(l.Clients, []netip.Prefix{netip.PrefixFrom(vip, vip.BitLen())}, on)
 }
@@ -77,7 +78,7 @@ func (l *Lab) detour(from []*Host, to []netip.Prefix, on bool) error {
 	for _, h := range from {
 		err := h.Do(func() error {
 			for _, to := range to {
-				route, err := h.routeThrough(l.Balancer, to)
+				route, err := h.routeThrough(l.gateway(), to)
 				if err != nil {
 					return err
 				}
@@ -88,11 +89,14 @@ func (l *Lab) detour(from []*Host, to []netip.Prefix, on bool) error {
 			return nil
 		})
 		if err != nil {
-			return fmt.Errorf("set the route of %s through %s: %w", h.Name, l.Balancer.Name, err)
+			return fmt.Errorf("set the route of %s through %s: %w", h.Name, l.gateway().Name, err)
 		}
 	}
 	return nil
 }
+
+// gateway is what detours go through.
+func (l *Lab) gateway() *Host { return cmp.Or(l.Router, l.Balancer) }
 
 func (h *Host) routeThrough(gateway *Host, to netip.Prefix) (*netlink.Route, error) {
 	device, err := netlink.LinkByName(h.Interface)

@@ -30,6 +30,10 @@ type Host struct {
 	// Bridge is the device of the bridge that servers are behind, on a balancer that has
 	// them for containers; empty on all others.
 	Bridge string
+	// Uplink is the device of a balancer's own link to the router, where there are several balancers
+	// (Uplink4 its address, Gateway4 the router's, GatewayPort the router's device); empty on all others.
+	Uplink, GatewayPort string
+	Uplink4, Gateway4   netip.Addr
 	// Cgroup is the path of the cgroup in which all runs that is started on the host, as its
 	// programs see it; empty where there is none.
 	Cgroup string

@@ -51,6 +51,10 @@ type Spec struct {
 	// Containers puts the servers behind a bridge on the balancer, as a container host has
 	// them: clients reach them through the balancer only, and so do their answers.
 	Containers bool
+	// Balancers, where it is not 0, is how many balancers share the VIP behind a router, of 2 to
+	// [MaxBalancers]: each has a link to the router of its own besides that to the switch, and what
+	// clients send to the VIP goes to the router ([Lab.DetourVIP]).
+	Balancers int
 	// Dir is the work directory. The caller's own is made if it is missing, and
 	// kept; by default it is a fresh one under the directory for temporary
 	// files, and goes with the lab.
@@ -65,7 +69,11 @@ type Lab struct {
 	Switch, Balancer *Host
 	Clients, Servers []*Host
 	// Attacker is nil where the Spec asked for none.
-	Attacker   *Host
+	Attacker *Host
+	// Balancers are all of them, Balancer first, and Router is before them, where the Spec asked
+	// for several; else there are none.
+	Balancers  []*Host
+	Router     *Host
 	VIP4, VIP6 netip.Addr
 	// FullNAT is a free address of the segment, for balancers that send from one; on
 	// machines it may be missing, and then is not valid.
@@ -116,6 +124,10 @@ func check(spec Spec) error {
 		return fmt.Errorf("%w: %d clients; use 1 to %d", ErrSpec, spec.Clients, maxPerRole)
 	case spec.Servers < 1 || spec.Servers > maxPerRole:
 		return fmt.Errorf("%w: %d servers; use 1 to %d", ErrSpec, spec.Servers, maxPerRole)
+	case spec.Balancers != 0 && (spec.Balancers < 2 || spec.Balancers > MaxBalancers):
+		return fmt.Errorf("%w: %d balancers; use 2 to %d, or leave them out", ErrSpec, spec.Balancers, MaxBalancers)
+	case spec.Balancers != 0 && (spec.Containers || spec.Wire || spec.Attacker):
+		return fmt.Errorf("%w: several balancers go with none of Containers, Wire and Attacker", ErrSpec)
 	case spec.Containers && (spec.Wire || spec.CoreQueues || spec.BackQueues || spec.Attacker):
 		return fmt.Errorf("%w: containers go with none of Wire, CoreQueues, BackQueues and Attacker, which are for servers on the segment", ErrSpec)
 	case os.Geteuid() != 0:
@@ -124,10 +136,13 @@ func check(spec Spec) error {
 	return nil
 }
 
-// Hosts returns the switch, the balancer, the clients, the servers and the attacker.
+// Hosts returns the switch, the balancers, the clients, the servers, the attacker and the router.
 func (l *Lab) Hosts() []*Host {
 	hosts := []*Host{l.Switch, l.Balancer}
-	hosts = append(append(append(hosts, l.Clients...), l.Servers...), l.Attacker)
+	if len(l.Balancers) > 0 {
+		hosts = append(hosts, l.Balancers[1:]...)
+	}
+	hosts = append(append(append(hosts, l.Clients...), l.Servers...), l.Attacker, l.Router)
 	return slices.DeleteFunc(hosts, func(h *Host) bool { return h == nil })
 }
 
@@ -208,6 +223,9 @@ func (l *Lab) addHosts(ctx context.Context) (err error) {
 		if failed := l.groupBalancer(); failed != nil {
 			l.note(fmt.Sprintf("no cgroup of its own for the balancer's programs: %v", failed))
 		}
+	}
+	if l.spec.Balancers > 0 && err == nil {
+		err = l.addBalancers(ctx)
 	}
 	for n := 1; n <= l.spec.Clients && err == nil; n++ {
 		l.Clients = append(l.Clients, add(roleClient, n))

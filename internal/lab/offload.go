@@ -121,14 +121,18 @@ func (l *Lab) AcceptXDP(on bool) error {
 		return nil
 	}
 	return l.Switch.Do(func() error {
-		port := l.Balancer.Port
 		if l.wires != nil {
 			// The switch's own program is on the port, and forwards what comes.
 			return nil
 		}
-		if on {
-			return errors.Join(l.apply(port, l.portOffloads(l.Balancer)), acceptXDP(port))
+		var errs []error
+		for _, h := range l.allBalancers() {
+			if on {
+				errs = append(errs, l.apply(h.Port, l.portOffloads(h)), acceptXDP(h.Port))
+			} else {
+				errs = append(errs, attachXDP(h.Port, -1), l.apply(h.Port, l.portOffloads(h)))
+			}
 		}
-		return errors.Join(attachXDP(port, -1), l.apply(port, l.portOffloads(l.Balancer)))
+		return errors.Join(errs...)
 	})
 }

@@ -33,15 +33,20 @@ const (
 	roleServer
 	roleSwitch
 	roleAttacker
+	roleRouter
 )
 
 func (r role) String() string {
-	return [...]string{"balancer", "client", "web", "switch", "attacker"}[r]
+	return [...]string{"balancer", "client", "web", "switch", "attacker", "router"}[r]
 }
 
-// hostName returns "balancer", "switch", "attacker", "client01" or "web01".
+// hostName returns "balancer", "switch", "attacker", "router", "client01" or "web01"; of several
+// balancers the second is "lb02".
 func hostName(r role, n int) string {
-	if r == roleBalancer || r == roleSwitch || r == roleAttacker {
+	switch {
+	case r == roleBalancer && n > 1:
+		return fmt.Sprintf("lb%02d", n)
+	case r == roleBalancer || r == roleSwitch || r == roleAttacker || r == roleRouter:
 		return r.String()
 	}
 	return fmt.Sprintf("%s%02d", r, n)
@@ -51,7 +56,8 @@ func hostName(r role, n int) string {
 // group of the IPv6 address reads like the host's number: client12 has ::1:12.
 func hostAddresses(r role, n int) (v4, v6 netip.Addr) {
 	if r == roleBalancer {
-		return netip.AddrFrom4([4]byte{198, 18, 0, 1}), netip.MustParseAddr("2001:2::1")
+		n = max(n, 1)
+		return netip.AddrFrom4([4]byte{198, 18, 0, byte(n)}), netip.AddrFrom16([16]byte{0x20, 0x01, 0x00, 0x02, 15: bcd(n)})
 	}
 	v4 = netip.AddrFrom4([4]byte{198, 18, byte(r), byte(n)})
 	v6 = netip.AddrFrom16([16]byte{0x20, 0x01, 0x00, 0x02, 13: byte(r), 15: bcd(n)})

@@ -44,6 +44,9 @@ var eventTitles = map[string]string{
 	"add": "Added", "remove": "Removed", "drain": "Drained", "reweigh": "Weighed anew",
 	eventFlap: "Flapped", eventReload: "Reloaded", "undo": "Undone",
 	eventQuiet: "Undisturbed", eventRestart: "Restarted", eventUpgrade: "Upgraded", eventKill: "Killed", eventStop: "Stopped and started",
+	"lb-drain": "Balancer drained", "lb-undrain": "Balancer undrained", "lb-stop": "Balancer stopped", "lb-start": "Balancer started", "lb-kill": "Balancer killed", "lb-revive": "Balancer revived",
+	"lb-cut": "Balancer cut off", "lb-mend": "Balancer connected again", "lb-hang": "Speaker hung", "lb-wake": "Speaker woke", "lb-change": "Backends changed without one balancer",
+	"lb-transition": "Balancer killed in a transition", "lb-return": "Balancer returned",
 	eventSilent: "Fell silent", "dies": "Died", "hangs": "Hung", eventReset: "Drained and reset", eventShare: "One of all removed",
 }
 
@@ -72,6 +75,7 @@ var changeReading = []paragraph{
 	{"Flapping", "The backend is taken out and put back again and again by each balancer's own way, so that all meet the same. Its own connections end at each turn and count as ended."},
 	{"Restarted, killed, stopped", "The balancer's process is replaced by another one, killed and replaced a while later, or stopped for good and started anew. What is in the kernel may go on without the process; what the process itself carries ends with it, and stopping takes everything away."},
 	{"Upgraded", "Another build of the balancer, which lays out its tables of flows differently, takes over from the one that runs, and that one from it: an upgrade and a downgrade by turns."},
+	{"A balancer that leaves", "Of several balancers behind a router, one is drained, stopped, killed, cut off or hung, and comes back; the router then spreads all flows anew. A balancer that chooses by a hash sends a flow where the one before did; one that remembers its choices does not know those of another, and breaks what it chooses differently. How long that took is the time until the router has one way less, or more."},
 	{"Fell silent", "A backend's host is taken off the segment while it holds connections, and comes back without them. Until a balancer has noticed, it sends a share of the connections there, and their SYNs are lost. A balancer that notices by itself needs no health check for that; one that does not goes on until it is told, and all that is lost counts as before its notice."},
 	{"Died, hung", "A backend's service is killed, or stopped so that its kernel goes on accepting connections and none is answered; its host answers throughout. All that have health checks ask alike. Until they have found it, a share of the new connections goes there and fails; what fails later is a balancer's own fault."},
 	{"Ports that are used again", "Clients that open one connection after the other from the same few local ports, as crawlers, proxies and resolvers do. A balancer that remembers flows finds an entry of the connection before. A SYN counts as lost if the client's kernel had to send another, a second later, or if none was answered."},

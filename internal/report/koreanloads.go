@@ -68,6 +68,19 @@ var koreanVerdicts = []phrase{
 
 // koreanChanges are about connections while backends change.
 var koreanChanges = []phrase{
+	{"Balancer drained", "밸런서 드레인"}, {"balancer drained {n}", "밸런서 드레인 {1}"}, {"Balancer undrained", "밸런서 드레인 해제"}, {"balancer undrained {n}", "밸런서 드레인 해제 {1}"}, {"Balancer stopped", "밸런서 정지"}, {"balancer stopped {n}", "밸런서 정지 {1}"}, {"Balancer started", "밸런서 시작"}, {"balancer started {n}", "밸런서 시작 {1}"},
+	{"Balancer killed", "밸런서 강제 종료"}, {"balancer killed {n}", "밸런서 강제 종료 {1}"}, {"Balancer revived", "밸런서 복구"}, {"balancer revived {n}", "밸런서 복구 {1}"}, {"Balancer cut off", "밸런서 단절"}, {"balancer cut off {n}", "밸런서 단절 {1}"}, {"Balancer connected again", "밸런서 재연결"}, {"balancer connected again {n}", "밸런서 재연결 {1}"},
+	{"Speaker hung", "스피커 멈춤"}, {"speaker hung {n}", "스피커 멈춤 {1}"}, {"Speaker woke", "스피커 재개"}, {"speaker woke {n}", "스피커 재개 {1}"}, {"Backends changed without one balancer", "밸런서 하나 없이 백엔드 변경"}, {"backends changed without one balancer {n}", "밸런서 하나 없이 백엔드 변경 {1}"},
+	{"Balancer killed in a transition", "전환 중 밸런서 강제 종료"}, {"balancer killed in a transition {n}", "전환 중 밸런서 강제 종료 {1}"}, {"Balancer returned", "밸런서 복귀"}, {"balancer returned {n}", "밸런서 복귀 {1}"},
+	{"balancer drained", "밸런서 드레인"}, {"balancer undrained", "밸런서 드레인 해제"}, {"balancer stopped", "밸런서 정지"}, {"balancer started", "밸런서 시작"}, {"balancer killed", "밸런서 강제 종료"}, {"balancer revived", "밸런서 복구"}, {"balancer cut off", "밸런서 단절"}, {"balancer connected again", "밸런서 재연결"}, {"speaker hung", "스피커 멈춤"}, {"speaker woke", "스피커 재개"},
+	{"backends changed without one balancer", "밸런서 하나 없이 백엔드 변경"}, {"balancer killed in a transition", "전환 중 밸런서 강제 종료"}, {"balancer returned", "밸런서 복귀"},
+	{"What the end of one of three balancers does to live connections", "밸런서 셋 중 하나의 종료가 살아 있는 연결에 하는 일"},
+	{"A balancer that leaves", "떠나는 밸런서"}, {"Of several balancers behind a router, one is drained, stopped, killed, cut off or hung, and comes back; the router then spreads all flows anew. A balancer that chooses by a hash sends a flow where the one before did; one that remembers its choices does not know those of another, and breaks what it chooses differently. How long that took is the time until the router has one way less, or more.", "라우터 뒤의 여러 밸런서 중 하나가 드레인되거나, 정지하거나, 강제로 끝나거나, 끊기거나, 멈췄다가 돌아오며, 그때마다 라우터는 모든 플로를 다시 나눕니다. 해시로 고르는 밸런서는 앞의 밸런서가 보내던 곳으로 보내지만, 고른 것을 기억하는 밸런서는 다른 밸런서의 것을 모르므로 다르게 고른 연결은 끊깁니다. 걸린 시간은 라우터의 길이 하나 줄거나 늘 때까지입니다."},
+	{"a router (BIRD 2) sends what is for the VIP over several balancers by a hash of addresses and ports (net.ipv4.fib_multipath_hash_policy 1, plain next hops), over a link to each of its own", "라우터(BIRD 2)가 VIP로 가는 것을 주소와 포트의 해시로 여러 밸런서에 나눔(net.ipv4.fib_multipath_hash_policy 1, 보통의 next hop). 밸런서마다 링크가 따로 있음"},
+	{"the events of balancers are about one of them, and a change is done when the router's kernel has one way less, or more", "밸런서의 사건은 그중 하나의 것이며, 변경은 라우터 커널의 길이 하나 줄거나 늘 때 끝남"},
+	{"{n} balancers, each a daemon with a speaker of its own, announce the VIP to BIRD over a link each, with a hold time of {} and without graceful restart", "밸런서 {1}대가 저마다 데몬과 스피커로 각자의 링크에서 BIRD에 VIP를 알림, hold time {2}, graceful restart 없음"},
+	{"servers come and go by a new configuration that one daemon after another reads again", "서버는 데몬이 차례로 다시 읽는 새 구성으로 오고 감"},
+	{"{n} clients and {n} servers behind {n} balancers", "클라이언트 {1}대와 서버 {2}대, 밸런서 {3}대 뒤"},
 	{"Added", "추가"}, {"Removed", "제거"}, {"Drained", "드레인"}, {"Weighed anew", "가중치 변경"}, {"Flapped", "반복 변동"}, {"Reloaded", "재적재"}, {"Undone", "되돌림"}, {"One of all removed", "하나 제거"},
 	{"Flapped, {n} times", "반복 변동, {1}회"}, {"Reloaded, {n} times", "재적재, {1}회"},
 	{"who of those that are connected through each is cut off while its backends change", "백엔드가 바뀌는 동안 각각을 통해 연결된 이 가운데 누가 끊기는가"},

@@ -52,15 +52,18 @@ const unprovenShare = 4
 
 func (s jeoul) config(setup Setup, params Params, socket string) *config.Config {
 	file := config.New()
-	file.Interfaces, file.Hook, file.Socket = []string{setup.Lab.Balancer.Interface}, s.hook, socket
+	file.Interfaces, file.Hook, file.Socket = []string{setup.balancer().Interface}, s.hook, socket
 	if setup.Lab.Containers() {
-		file.Interfaces = append(file.Interfaces, setup.Lab.Balancer.Bridge)
+		file.Interfaces = append(file.Interfaces, setup.balancer().Bridge)
 	}
 	if setup.Local {
-		file.Local = config.Local{On: true, Cgroup: setup.Lab.Balancer.Cgroup}
+		file.Local = config.Local{On: true, Cgroup: setup.balancer().Cgroup}
 	}
 	if s.mode == lb.FullNAT {
-		file.FullNAT.Addresses = []netip.Addr{setup.Lab.FullNAT}
+		file.FullNAT.Addresses = []netip.Addr{setup.fullNAT()}
+	}
+	if setup.Lab.Router != nil {
+		setup.announce(file)
 	}
 	scheduler, _ := params[paramScheduler].(string)
 	if setup.Flows > 0 && (lb.Scheduler(scheduler).Remembers() || s.mode == lb.FullNAT) {
@@ -105,6 +108,9 @@ func serviceName(i int, protocol lb.Protocol) string {
 }
 
 func (s jeoul) Start(ctx context.Context, setup Setup, params Params) (Running, error) {
+	if setup.Lab.Router != nil && setup.at == nil {
+		return s.startSeveral(ctx, setup, params)
+	}
 	running := &runningJeoul{subject: s, setup: setup, params: params, weights: setup.Services[0].Weights}
 	if err := s.start(ctx, running); err != nil {
 		return nil, errors.Join(err, running.Stop(context.WithoutCancel(ctx)))
@@ -113,7 +119,7 @@ func (s jeoul) Start(ctx context.Context, setup Setup, params Params) (Running, 
 }
 
 func (s jeoul) start(ctx context.Context, running *runningJeoul) error {
-	if l := running.setup.Lab; running.setup.Local && l.Balancer.Cgroup == "" {
+	if l := running.setup.Lab; running.setup.Local && running.setup.balancer().Cgroup == "" {
 		return fmt.Errorf("%w: programs on %s are not in a cgroup of their own: %s", ErrNotUp, l.Balancer.Name, strings.Join(l.Notes, "; "))
 	}
 	if err := running.configure(running.setup); err != nil {
@@ -127,7 +133,7 @@ func (s jeoul) start(ctx context.Context, running *runningJeoul) error {
 
 // begin starts the daemon, and returns when it is ready.
 func (s jeoul) begin(ctx context.Context, running *runningJeoul) (err error) {
-	balancer := running.setup.Lab.Balancer
+	balancer := running.setup.balancer()
 	running.process, err = startHeard(ctx, balancer, running.told.line, running.executable(), "run", "-c", running.path(),
 		"--state-dir", filepath.Join(balancer.Dir, "state"))
 	if err != nil {
@@ -152,7 +158,7 @@ func (r *runningJeoul) configure(setup Setup) error {
 	}
 	text, err := config.Write(file)
 	if err == nil {
-		err = setup.Lab.Balancer.WriteFile(r.path(), text)
+		err = setup.balancer().WriteFile(r.path(), text)
 	}
 	if err != nil {
 		return fmt.Errorf("writing jeoul's configuration: %w", err)
@@ -162,15 +168,18 @@ func (r *runningJeoul) configure(setup Setup) error {
 
 // status asks the daemon, wherever it is.
 func (r *runningJeoul) status(ctx context.Context) (*ops.Status, error) {
-	return statusTask.On(ctx, r.setup.Lab.Balancer, r.socket())
+	return statusTask.On(ctx, r.setup.balancer(), r.socket())
 }
 
-func (r *runningJeoul) path() string   { return filepath.Join(r.setup.Lab.Balancer.Dir, "jeoul.yaml") }
-func (r *runningJeoul) socket() string { return filepath.Join(r.setup.Lab.Balancer.Dir, "jeoul.sock") }
+func (r *runningJeoul) path() string   { return filepath.Join(r.setup.balancer().Dir, "jeoul.yaml") }
+func (r *runningJeoul) socket() string { return filepath.Join(r.setup.balancer().Dir, "jeoul.sock") }
 
 // prepare makes the laboratory ready for the mode and the hook.
 func (s jeoul) prepare(running *runningJeoul) (err error) {
 	l := running.setup.Lab
+	if l.Router != nil {
+		return nil // once for all balancers: see prepareSeveral
+	}
 	if s.hook == lb.HookXDP {
 		if err := running.undo.on(l.AcceptXDP); err != nil {
 			return err
@@ -241,6 +250,9 @@ type runningJeoul struct {
 	hand func(*config.Config)
 	// upgraded: the other build runs, or is to.
 	upgraded bool
+	// spoke is the process that spoke BGP when it was asked for last, and hung says that it was stopped.
+	spoke int
+	hung  bool
 	// weights are those that the file began with.
 	weights map[string]int
 }

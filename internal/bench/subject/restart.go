@@ -94,7 +94,7 @@ func (r *runningJeoul) Restart(ctx context.Context) error {
 
 // Upgrade restarts the daemon as the other build, or, where that runs, as the first one.
 func (r *runningJeoul) Upgrade(ctx context.Context) error {
-	if r.setup.Other == "" || r.setup.Lab.Balancer.Far() {
+	if r.setup.Other == "" || r.setup.balancer().Far() {
 		return fmt.Errorf("%w: upgrades need another build here: `make other`, and `--other bin/jeoul-other`", ErrCannot)
 	}
 	r.upgraded = !r.upgraded
@@ -106,7 +106,7 @@ func (r *runningJeoul) executable() string {
 	if r.upgraded {
 		return r.setup.Other
 	}
-	return r.setup.Lab.Balancer.Executable(r.setup.Executable)
+	return r.setup.balancer().Executable(r.setup.Executable)
 }
 
 // End ends the daemon, which takes everything back (SIGTERM).

@@ -1,0 +1,142 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package bench
+
+import (
+	"context"
+	"fmt"
+	"os/exec"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/jeoul/jeoul/internal/bench/subject"
+	"github.com/jeoul/jeoul/internal/lab"
+)
+
+// A form may have several balancers behind a router that sends each of them a share of the flows. Then
+// balancers leave and come back as well as backends do.
+
+const (
+	// balancersPrefix begins the names of the events of balancers.
+	balancersPrefix = "lb-"
+	// leaving is the balancer, from 0, that leaves and comes back.
+	leaving = 1
+	// routerProgram is what the router runs.
+	routerProgram  = "bird"
+	paramBalancers = "balancers"
+	// severalNote says what such a laboratory is.
+	severalNote = "a router (BIRD 2) sends what is for the VIP over several balancers by a hash of addresses and ports (net.ipv4.fib_multipath_hash_policy 1, plain next hops), over a link to each of its own; " +
+		"the events of balancers are about one of them, and a change is done when the router's kernel has one way less, or more"
+)
+
+// balancerEvents are those of several balancers.
+var balancerEvents = []changeEvent{
+	{name: "lb-drain", change: ofOne(subject.Several.Drain)},
+	{name: "lb-undrain", change: ofOne(subject.Several.Undrain)},
+	{name: "lb-stop", change: ofOne(subject.Several.End)},
+	{name: "lb-start", change: ofOne(subject.Several.Begin)},
+	{name: "lb-kill", change: ofOne(subject.Several.Kill)},
+	{name: "lb-revive", change: ofOne(subject.Several.Begin)},
+	{name: "lb-cut", change: ofOne(subject.Several.Cut)},
+	{name: "lb-mend", change: ofOne(subject.Several.Mend)},
+	{name: "lb-hang", change: ofOne(subject.Several.Hang)},
+	{name: "lb-wake", change: ofOne(subject.Several.Wake)},
+	{name: "lb-change", leaves: []int{serverRemoved}, change: changeWithoutOne},
+	{name: "lb-transition", leaves: []int{serverReweighed}, change: killInTransition},
+	{name: "lb-return", leaves: []int{serverReweighed}, change: func(ctx context.Context, c *changeTrial) error {
+		if err := ofOne(subject.Several.Begin)(ctx, c); err != nil {
+			return err
+		}
+		return c.apply(ctx, func(s *subject.Service) { s.Servers = slices.Clone(c.backends()) })
+	}},
+}
+
+// ofBalancers says whether an event is one of several balancers.
+func ofBalancers(name string) bool { return strings.HasPrefix(name, balancersPrefix) }
+
+// ofOne is a change of the balancer that leaves. What counts as its time is until the router sends elsewhere, or there again.
+func ofOne(change func(subject.Several, context.Context, int) (time.Duration, error)) func(context.Context, *changeTrial) error {
+	return func(ctx context.Context, c *changeTrial) error {
+		several, ok := c.changing.(subject.Several)
+		if !ok {
+			return fmt.Errorf("%w: %s is one balancer", subject.ErrCannot, c.trial.Subject.Name())
+		}
+		began := time.Now()
+		took, err := change(several, ctx, leaving)
+		c.began, c.took = append(c.began, began), append(c.took, took)
+		return err
+	}
+}
+
+// inTurn does one change after the other.
+func inTurn(ctx context.Context, c *changeTrial, changes ...func(context.Context, *changeTrial) error) error {
+	for _, change := range changes {
+		if err := change(ctx, c); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// changeWithoutOne has a backend go while a balancer is away, and come after that is back: the one that was
+// away hears of both.
+func changeWithoutOne(ctx context.Context, c *changeTrial) error {
+	return inTurn(ctx, c, ofOne(subject.Several.Cut),
+		func(ctx context.Context, c *changeTrial) error { return c.apply(ctx, c.without(serverRemoved)) },
+		ofOne(subject.Several.Mend),
+		func(ctx context.Context, c *changeTrial) error {
+			return c.apply(ctx, func(s *subject.Service) { s.Servers = slices.Clone(c.backends()) })
+		})
+}
+
+// killInTransition has a backend go, so that flows of moved slots are remembered, and kills a balancer at once.
+func killInTransition(ctx context.Context, c *changeTrial) error {
+	return inTurn(ctx, c,
+		func(ctx context.Context, c *changeTrial) error { return c.apply(ctx, c.without(serverReweighed)) },
+		ofOne(subject.Several.Kill))
+}
+
+// checkBalancers reports what does not go with several balancers.
+func (f Form) checkBalancers(at path, fail failFunc) {
+	if n := f.Lab.Balancers; n != 0 && (n < 2 || n > lab.MaxBalancers) {
+		fail(at.to("lab", "balancers"), "%d is not possible; use 2 to %d, or leave it out", n, lab.MaxBalancers)
+	}
+	for i, l := range f.Loads {
+		if f.Lab.Balancers == 0 {
+			for j, name := range l.Changes.Events {
+				if ofBalancers(name) {
+					fail(at.to("loads", i, "changes", "events", j), "%s is an event of several balancers: set lab.balancers", name)
+				}
+			}
+			continue
+		}
+		if l.Kind != (changeExperiment{}).Name() || l.Changes.NumberedPerSecond > 0 || l.Changes.Proxies > 0 {
+			fail(at.to("loads", i, "kind"), "with lab.balancers use change, without numbered_per_second and proxies")
+		}
+	}
+	if f.Lab.Balancers == 0 {
+		return
+	}
+	if f.Lab.Containers {
+		fail(at.to("lab", "containers"), "goes with one balancer, not with lab.balancers")
+	}
+	for i, s := range f.Subjects {
+		if known, ok := subject.Find(s.Name); ok {
+			if reason := subject.BesideOthers(known); reason != "" {
+				fail(at.to("subjects", i, "name"), "%s cannot be one of several balancers: %s", s.Name, reason)
+			}
+		}
+	}
+}
+
+// routerObstacle says why the form's router cannot be; empty if it can, or there is none.
+func (f Form) routerObstacle() string {
+	if f.Lab.Balancers == 0 {
+		return ""
+	}
+	if _, err := exec.LookPath(routerProgram); err != nil {
+		return routerProgram + " is not installed: run `make deps`, or install it from your distribution"
+	}
+	return ""
+}

@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package bench
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/jeoul/jeoul/internal/results"
+	"github.com/jeoul/jeoul/internal/testenv"
+)
+
+const smallBalancers = `name: small
+lab: {clients: 2, servers: 6, balancers: 3}
+repeats: 1
+subjects:
+  - name: jeoul-l2dsr-tc
+    params: {scheduler: [maglev]}
+loads:
+  - kind: change
+    concurrency: [60]
+    changes: {events: [lb-drain, lb-undrain, lb-kill], pace: 200ms, new_per_second: 20, queries_per_second: 20, reused: 5, lap: 500ms}
+`
+
+func TestBalancersSuiteErrors(t *testing.T) {
+	for name, tc := range map[string]struct{ from, to, says string }{
+		"none":            {"", "", ""},
+		"one":             {"balancers: 3", "balancers: 1", "s.yaml:2: lab.balancers: 1 is not possible; use 2 to 9"},
+		"not several":     {", balancers: 3", "", "s.yaml:10: loads[0].changes.events[0]: lb-drain is an event of several balancers: set lab.balancers"},
+		"another subject": {"name: jeoul-l2dsr-tc\n    params: {scheduler: [maglev]}", "name: iptables-nth", "subjects[0].name: iptables-nth cannot be one of several balancers: it tells no router of its VIP"},
+		"XDP":             {"l2dsr-tc", "l2dsr-xdp", "use jeoul-l2dsr-tc"},
+		"NAT":             {"l2dsr-tc", "nat-tc", "replies find their way to the one balancer"},
+		"containers":      {"balancers: 3", "balancers: 3, containers: true", "lab.containers: goes with one balancer"},
+	} {
+		_, err := ParseSuite("s.yaml", []byte(strings.Replace(smallBalancers, tc.from, tc.to, 1)))
+		if (err == nil) != (tc.says == "") || err != nil && !strings.Contains(err.Error(), tc.says) {
+			t.Errorf("%s: got %v\nwant it to say %q", name, err, tc.says)
+		}
+	}
+}
+
+// TestNoBalancerIsMissed: with a scheduler that remembers nothing, no connection breaks where one of three balancers
+// is drained, comes back, and is killed.
+func TestNoBalancerIsMissed(t *testing.T) {
+	testenv.Program(t, "bird")
+	r := startChangeOf(t, smallBalancers, "jeoul-l2dsr-tc")
+	run, err := r.run(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, event := range []string{"lb-drain", "lb-undrain", "lb-kill"} {
+		if len(run.Trials) <= i {
+			t.Fatalf("there is no result of %s", event)
+		}
+		got := run.Trials[i]
+		m := got.Metrics
+		if fmt.Sprint(got.Params[paramEvent]) != event || !got.Valid || m[results.Broken] != 0 || m[results.Connections] != 60 || m[results.Applied] != 1 || m[results.AppliedMsMax] == 0 {
+			t.Errorf("%v: valid %v, of %g connections %g broke, %g changes within %g ms; notes %q", got.Params, got.Valid,
+				m[results.Connections], m[results.Broken], m[results.Applied], m[results.AppliedMsMax], got.Notes)
+		}
+		if event != "lb-kill" && m[results.NewFailed] != 0 {
+			t.Errorf("%s: %g new connections failed; notes %q", event, m[results.NewFailed], got.Notes)
+		}
+	}
+	nothingLeft(t, r)
+}

@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package subject
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/jeoul/jeoul/internal/config"
+	"github.com/jeoul/jeoul/internal/lab"
+	"github.com/jeoul/jeoul/internal/lb"
+)
+
+// The AS numbers of the router and of the balancers (RFC 6996, for private use), the time after which a
+// speaker that is silent is dead, the shortest that BGP has, and how long a drained balancer is the last choice.
+const (
+	routerAS   = 64513
+	balancerAS = 64512
+	holdTime   = 3 * time.Second
+	drainPause = time.Second
+)
+
+// balancer is where the subject runs.
+func (s Setup) balancer() *lab.Host {
+	if s.at != nil {
+		return s.at
+	}
+	return s.Lab.Balancer
+}
+
+// fullNAT is the address that the balancer sends from: each of several has its own.
+func (s Setup) fullNAT() netip.Addr {
+	addr := s.Lab.FullNAT
+	for _, h := range s.Lab.Balancers {
+		if h == s.balancer() {
+			break
+		}
+		addr = addr.Prev()
+	}
+	return addr
+}
+
+// announce has the balancer tell the router of the VIP, over its own link. The router shall not keep the
+// routes of one that is dead: a laboratory's data plane would go on serving where a machine's cannot.
+func (s Setup) announce(file *config.Config) {
+	at := s.balancer()
+	file.Interfaces = append(file.Interfaces, at.Uplink)
+	file.BGP = lb.BGP{ASN: balancerAS, RouterID: at.Uplink4, DrainPause: drainPause,
+		Peers: []lb.BGPPeer{{Address: at.Gateway4, ASN: routerAS, Port: lb.DefaultBGPPort, HoldTime: holdTime}}}
+}
+
+// startRouter runs BIRD on the router, with a session for each balancer: equal routes are one of several next
+// hops in its kernel, and a drained balancer's is the last choice.
+func startRouter(ctx context.Context, l *lab.Lab) (*program, error) {
+	var text strings.Builder
+	fmt.Fprintf(&text, `log stderr all;
+router id %s;
+protocol device { scan time 1; }
+protocol kernel { merge paths on; ipv4 { import none; export where source = RTS_BGP; }; }
+filter heed { if (65535,0) ~ bgp_community then bgp_local_pref = 0; accept; }
+`, l.Router.IPv4)
+	for i, h := range l.Balancers {
+		fmt.Fprintf(&text, "protocol bgp b%d { local as %d; neighbor %s as %d; passive on; hold time %d; check link on; connect delay time 1; error wait time 1, 2; ipv4 { import filter heed; export none; }; }\n",
+			i+1, routerAS, h.Uplink4, balancerAS, int(holdTime.Seconds()))
+	}
+	path := filepath.Join(l.Router.Dir, "bird.conf")
+	if err := l.Router.WriteFile(path, []byte(text.String())); err != nil {
+		return nil, fmt.Errorf("writing BIRD's configuration: %w", err)
+	}
+	bird, err := startProgram(ctx, l.Router, "bird", "-f", "-c", path, "-s", filepath.Join(l.Router.Dir, "bird.ctl"), "-P", filepath.Join(l.Router.Dir, "bird.pid"))
+	if err != nil {
+		return nil, fmt.Errorf("starting the router: %w", err)
+	}
+	return bird, nil
+}
+
+// waysBound is how long a router may take to have learnt, or forgotten, a way.
+const waysBound = time.Minute
+
+// awaitWay waits until the router sends to a balancer, or does not, and returns when that was first seen.
+func awaitWay(ctx context.Context, l *lab.Lab, h *lab.Host, want bool) (time.Time, error) {
+	ctx, cancel := context.WithTimeout(ctx, waysBound)
+	defer cancel()
+	tick := time.NewTicker(wayEvery)
+	defer tick.Stop()
+	for {
+		ways, err := l.Ways(l.VIP4)
+		if err != nil {
+			return time.Time{}, err
+		}
+		has := false
+		for _, way := range ways {
+			has = has || way == h
+		}
+		if has == want {
+			return time.Now(), nil
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return time.Time{}, fmt.Errorf("the router has %d ways to %s, and %s is one of them: %v: %w", len(ways), l.VIP4, h.Name, has, errors.Join(ErrNotUp, ctx.Err()))
+		}
+	}
+}
+
+// wayEvery is how often the router's routes are read.
+const wayEvery = 2 * time.Millisecond
