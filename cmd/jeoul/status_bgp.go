@@ -25,6 +25,9 @@ func writeBGP(w io.Writer, bgp *ops.BGP) {
 	}
 	for _, p := range bgp.Peers {
 		fmt.Fprintf(w, "  peer %s, AS %d: %s\n", p.Address, p.ASN, peerText(p))
+		if p.BFD != nil {
+			fmt.Fprintf(w, "    BFD %s\n", bfdText(*p.BFD))
+		}
 	}
 	for _, v := range bgp.VIPs {
 		if v.Announced {
@@ -33,6 +36,23 @@ func writeBGP(w io.Writer, bgp *ops.BGP) {
 			fmt.Fprintf(w, "  %s is not announced: %s\n", v.VIP, v.Reason)
 		}
 	}
+}
+
+// bfdText says how the way to a router is.
+func bfdText(b ops.BFD) string {
+	text := b.State
+	switch {
+	case b.Up():
+		text += fmt.Sprintf(", each %s, lost after %s", secondsText(b.IntervalSeconds), secondsText(b.DetectionSeconds))
+	case b.Problem != "":
+		text += ": " + b.Problem
+	case b.Diagnostic != "none":
+		text += ": " + b.Diagnostic
+	}
+	if b.Failures > 0 {
+		text += fmt.Sprintf(", lost %s times", count(b.Failures))
+	}
+	return text + sinceText(b.Since)
 }
 
 func peerText(p ops.BGPPeer) string {

@@ -73,6 +73,32 @@ type Peer struct {
 	Restarts bool    `json:"restarts,omitempty"`
 	// Received are the routes that the router announces; none is used.
 	Received uint64 `json:"received"`
+	// BFD is how the way to the router is; absent where it is not watched.
+	BFD *BFD `json:"bfd,omitempty"`
+}
+
+// BFD is how a session of BFD is (RFC 5880).
+type BFD struct {
+	// State is "up", "init", "down" or "admin-down", since Since; RemoteState is the router's.
+	State       string    `json:"state"`
+	Since       time.Time `json:"since"`
+	RemoteState string    `json:"remote_state"`
+	// Diagnostic says why this end went down last, and RemoteDiagnostic why the router's did.
+	Diagnostic       string `json:"diagnostic"`
+	RemoteDiagnostic string `json:"remote_diagnostic"`
+	// Interval is how often packets are sent, and Detection after what silence the router is lost; as was agreed on, in seconds.
+	Interval  float64 `json:"interval"`
+	Detection float64 `json:"detection"`
+	// Ups and Failures count how often the session came up, and how often the router was lost then.
+	Ups      uint64 `json:"ups"`
+	Failures uint64 `json:"failures"`
+	// Sent, Received and Refused count packets; Late are those that this host sent too late.
+	Sent     uint64 `json:"sent"`
+	Received uint64 `json:"received"`
+	Refused  uint64 `json:"refused"`
+	Late     uint64 `json:"late"`
+	// Problem says why it is not up, where that is known.
+	Problem string `json:"problem,omitempty"`
 }
 
 // Established is the state of a session over which routes are announced.

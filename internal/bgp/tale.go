@@ -29,7 +29,7 @@ type heard struct {
 // another says that the speaker is another process, whose sessions are new.
 func (t *tale) another() {
 	for _, h := range t.known {
-		h.peer.Sessions = 0
+		h.peer.Sessions, h.peer.BFD = 0, nil
 	}
 }
 
@@ -68,9 +68,33 @@ func (t *tale) tellOne(h *heard, p Peer) {
 		clear(h.reasons)
 		h.floods = false
 	}
+	t.tellBFD(h, p)
 	if is && p.Received > 0 && !h.floods {
 		t.log.Info(fmt.Sprintf("BGP peer %s announces routes (%d so far), which are ignored", p.Name, p.Received), about())
 		h.floods = true
+	}
+}
+
+// tellBFD logs what BFD has found since.
+func (t *tale) tellBFD(h *heard, p Peer) {
+	if p.BFD == nil {
+		return
+	}
+	before := BFD{}
+	if h.peer.BFD != nil {
+		before = *h.peer.BFD
+	}
+	switch {
+	case p.BFD.Failures > before.Failures:
+		t.log.Warn(fmt.Sprintf("BFD with BGP peer %s down: %s", p.Name, p.BFD.Diagnostic), about())
+	case before.State == "up" && p.BFD.State != "up":
+		t.log.Info(fmt.Sprintf("BFD with BGP peer %s was taken down by the router", p.Name), about())
+	}
+	if p.BFD.State == "up" && p.BFD.Ups != before.Ups {
+		t.log.Info(fmt.Sprintf("BFD with BGP peer %s up", p.Name), about())
+	}
+	if p.BFD.State != "up" && p.BFD.Problem != "" && p.BFD.Problem != before.Problem {
+		t.log.Warn(fmt.Sprintf("BFD with BGP peer %s is %s: %s", p.Name, p.BFD.State, p.BFD.Problem), about())
 	}
 }
 

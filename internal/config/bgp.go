@@ -23,7 +23,11 @@ const (
 	maxHops        = 255
 	maxPassword    = 80 // TCP_MD5SIG_MAXKEYLEN in <linux/tcp.h>
 	longestHold    = 65535 * time.Second
-	longestDrain   = time.Hour
+	// Below quickestBFD, a process that is scheduled late is taken for a dead one.
+	quickestBFD, slowestBFD = 10 * time.Millisecond, 10 * time.Second
+	leastMissing            = 1
+	mostMissing             = 50
+	longestDrain            = time.Hour
 )
 
 // wellKnown are communities that have a name (IANA's registry "BGP Well-known Communities").
@@ -164,6 +168,9 @@ var peerKeys = keytable.Table[lb.BGPPeer]{
 		Value: keytable.Optional(func(p *lb.BGPPeer) *uint8 { return &p.Multihop }, keytable.Number[uint8](1, maxHops), "it is a neighbour")},
 	{Name: "hold_time", What: "After how long a silence the session ends, in whole seconds; the smaller one of both sides holds. A third of it is how often each side is heard.",
 		Value: keytable.Field(func(p *lb.BGPPeer) *time.Duration { return &p.HoldTime }, keytable.Duration(lb.MinHoldTime, longestHold), lb.DefaultHoldTime)},
+	{Name: "bfd", What: "Has BFD (RFC 5880, one hop) find within a fraction of a second that the router is not reached: [how](../guides/bgp.md#bfd). The router must have it too.",
+		Refused: "`multihop` above 1.",
+		Value:   keytable.Switch(func(p *lb.BGPPeer) *lb.BFD { return &p.BFD }, func(b *lb.BFD) *bool { return &b.On }, bfdKeys)},
 	{Name: "local_address", What: "The address that the session is opened from.",
 		Refused: "Another family than `address` has; a VIP.",
 		Value:   keytable.Optional(func(p *lb.BGPPeer) *netip.Addr { return &p.LocalAddress }, hostAddress, "as the routes say")},
@@ -190,6 +197,13 @@ var peerKeys = keytable.Table[lb.BGPPeer]{
 			keytable.Length{Max: 2, Empty: "name an address, or remove the line", TooMany: "that there are families", Absent: "the address that the session has here"})},
 	{Name: "add_path", What: "Gives routes an identifier, for a route reflector that is to pass on those of several balancers (RFC 7911).",
 		Value: keytable.Field(func(p *lb.BGPPeer) *bool { return &p.AddPath }, keytable.Bool, false)},
+}
+
+var bfdKeys = keytable.Table[lb.BFD]{
+	{Name: "interval", What: "How often packets are sent, and how often the router is to send some; the slower one of both sides holds.",
+		Value: keytable.Field(func(b *lb.BFD) *time.Duration { return &b.Interval }, keytable.Duration(quickestBFD, slowestBFD), lb.DefaultBFDInterval)},
+	{Name: "multiplier", What: "How many packets may be missing before the other side is lost.",
+		Value: keytable.Field(func(b *lb.BFD) *uint8 { return &b.Multiplier }, keytable.Number[uint8](leastMissing, mostMissing), uint8(lb.DefaultBFDMultiplier))},
 }
 
 // PeerField returns the path of a field of peer i (from 0).
@@ -248,6 +262,9 @@ func (p *parser) checkPeer(i int, vips map[netip.Addr]string) {
 	}
 	if peer.Password != "" && peer.PasswordFile != "" {
 		p.Fail(PeerField(i, "password"), "password_file says it too; remove one of them")
+	}
+	if peer.BFD.On && peer.Multihop > 1 {
+		p.Fail(PeerField(i, "bfd"), "BFD is with neighbours, and the router may be %d hops away (multihop); remove one of them", peer.Multihop)
 	}
 	if peer.HoldTime%time.Second != 0 {
 		p.Fail(PeerField(i, "hold_time"), "%s is no whole number of seconds; write %s", keytable.ShowDuration(peer.HoldTime), keytable.ShowDuration(peer.HoldTime.Truncate(time.Second)))

@@ -18,7 +18,7 @@ services:
 `
 
 func TestBGP(t *testing.T) {
-	cfg, err := Parse("f", []byte("bgp:\n  asn: 64512\n  router_id: 192.0.2.10\n  peers:\n    - {address: 192.0.2.1, asn: 64513}\n    - {address: 'fe80::1', interface: eth0, asn: 64512, communities: [no-export, '0064512:1'], local_preference: 1}\n"+bgpServices))
+	cfg, err := Parse("f", []byte("bgp:\n  asn: 64512\n  router_id: 192.0.2.10\n  peers:\n    - {address: 192.0.2.1, asn: 64513, bfd: {interval: 50ms}}\n    - {address: 'fe80::1', bfd: true, interface: eth0, asn: 64512, communities: [no-export, '0064512:1'], local_preference: 1}\n"+bgpServices))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -28,6 +28,9 @@ func TestBGP(t *testing.T) {
 	}
 	if p[0].HoldTime != 9*time.Second || p[0].Port != 179 || !p[0].GracefulRestart || p[0].Name() != "192.0.2.1" || p[0].Announces()[0] != lb.IPv4 {
 		t.Errorf("the first peer is %+v", p[0])
+	}
+	if p[0].BFD != (lb.BFD{On: true, Interval: 50 * time.Millisecond, Multiplier: 3}) || p[1].BFD != (lb.BFD{On: true, Interval: 300 * time.Millisecond, Multiplier: 3}) {
+		t.Errorf("BFD is %+v and %+v", p[0].BFD, p[1].BFD)
 	}
 	if p[1].Name() != "fe80::1%eth0" || p[1].Communities[0] != "65535:65281" || p[1].Communities[1] != "64512:1" || p[1].LocalPreference == nil || *p[1].LocalPreference != 1 {
 		t.Errorf("the second peer is %+v", p[1])
@@ -51,6 +54,9 @@ func TestBGPProblems(t *testing.T) {
 		{"address: 192.0.2.1", "bgp.peers[0].asn"},
 		{"address: 192.0.2.1, asn: 64513, hold_time: 2s", "bgp.peers[0].hold_time"},
 		{"address: 192.0.2.1, asn: 64513, hold_time: 3500ms", "no whole number of seconds; write 3s"},
+		{"address: 192.0.2.1, asn: 64513, bfd: true, multihop: 2", "BFD is with neighbours, and the router may be 2 hops away"},
+		{"address: 192.0.2.1, asn: 64513, bfd: {interval: 1ms}", "bgp.peers[0].bfd.interval"},
+		{"address: 192.0.2.1, asn: 64513, bfd: {multiplier: 0}", "bgp.peers[0].bfd.multiplier"},
 		{"address: 192.0.2.1, asn: 64513, password: x, password_file: /x", "password_file says it too"},
 		{"address: 192.0.2.1, asn: 64513, local_address: '2001:db8::1'", "of another family than the router's"},
 		{"address: 192.0.2.1, asn: 64513, local_address: 192.0.2.100", "this host does not send from"},

@@ -36,6 +36,8 @@ type BGPPeer struct {
 	TTLSecurity bool `json:"ttl_security,omitempty"`
 	// Multihop is how many hops away the router may be; 0: it is a neighbour, if it is of another AS.
 	Multihop uint8 `json:"multihop,omitempty"`
+	// BFD is how the way to the router is watched.
+	BFD BFD `json:"bfd,omitzero"`
 	// HoldTime is after how long a silence the session ends.
 	HoldTime time.Duration `json:"hold_time"`
 	// LocalAddress is what the session is opened from; invalid: as the routes say.
@@ -55,6 +57,14 @@ type BGPPeer struct {
 	NextHops []netip.Addr `json:"next_hops,omitempty"`
 	// AddPath tells routes with a path identifier, to routers that take them (RFC 7911).
 	AddPath bool `json:"add_path,omitempty"`
+}
+
+// BFD is how the way to a router is watched (RFC 5880, RFC 5881).
+type BFD struct {
+	On bool `json:"on"`
+	// Interval is how often packets are sent and taken, in microseconds on the wire, and Multiplier how many may be missing.
+	Interval   time.Duration `json:"interval"`
+	Multiplier uint8         `json:"multiplier"`
 }
 
 // Name is the peer's in messages: its address, with the link of one that is link-local.

@@ -81,6 +81,9 @@ const (
 	DefaultHoldTime = 9 * time.Second
 	// MinHoldTime is what RFC 4271 permits, section 4.2.
 	MinHoldTime = 3 * time.Second
+	// DefaultBFDInterval and DefaultBFDMultiplier notice a dead router within a second, and are what BIRD and FRR bear without trouble.
+	DefaultBFDInterval   = 300 * time.Millisecond
+	DefaultBFDMultiplier = 3
 	// DefaultDrainPause is long enough for routers to have chosen other ways.
 	DefaultDrainPause = 10 * time.Second
 )

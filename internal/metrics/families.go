@@ -274,6 +274,7 @@ func families() (all []family) {
 	all = append(all, responsesTotal.family)
 	all = append(all, only(bgpFamilies)...)
 	all = append(all, only(peerFamilies)...)
+	all = append(all, only(bfdFamilies)...)
 	all = append(all, vipAnnounced.family)
 	all = append(all, only(serviceFamilies)...)
 	all = append(all, tableInfo.family)

@@ -41,7 +41,7 @@ func sample() ops.Status {
 		Local:    &ops.Local{Cgroup: "/sys/fs/cgroup", Sockets: 12, Events: []ops.LocalEvent{{Name: "served", Count: 13}, {Name: "moved"}}},
 		Proxy:    &ops.ProxyEngine{Program: "/usr/sbin/haproxy", Version: "2.6.12", PID: 17, Reloads: 4, Workers: 2},
 		BGP: &ops.BGP{ASN: 64512, SpeakerPID: 7, VIPs: []ops.AnnouncedVIP{{VIP: netip.MustParseAddr("192.0.2.100"), Announced: true}},
-			Peers: []ops.BGPPeer{{Address: "192.0.2.1", ASN: 64513, State: "established", Sessions: 2, Received: 3}}},
+			Peers: []ops.BGPPeer{{Address: "192.0.2.1", ASN: 64513, State: "established", Sessions: 2, Received: 3, BFD: &ops.BFD{State: "up", DetectionSeconds: 0.15, Failures: 1, Refused: 2, Late: 3}}}},
 		Operations: ops.Operations{InForce: []ops.Overlay{{}}},
 		Services: []ops.Service{
 			{Name: "web", VIP: addr("192.0.2.100"), Port: 80, Protocol: lb.TCP, Mode: lb.FullNAT, Scheduler: lb.RoundRobin, Tracked: true,

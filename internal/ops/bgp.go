@@ -59,7 +59,36 @@ type BGPPeer struct {
 	Restarts    bool    `json:"restarts"`
 	// Received are the routes that the router announces; none is used.
 	Received uint64 `json:"received"`
+	// BFD is how the way to the router is; absent where it is not watched.
+	BFD *BFD `json:"bfd,omitempty"`
 }
+
+// BFD is how the way to a router is (RFC 5880).
+type BFD struct {
+	// State is "up", "init", "down" or "admin-down", since Since; RemoteState is the router's.
+	State       string    `json:"state"`
+	Since       time.Time `json:"since"`
+	RemoteState string    `json:"remote_state"`
+	// Diagnostic says why this end went down last, and RemoteDiagnostic why the router's did (section 4.1).
+	Diagnostic       string `json:"diagnostic"`
+	RemoteDiagnostic string `json:"remote_diagnostic"`
+	// IntervalSeconds is how often packets are sent, and DetectionSeconds after what silence the router is lost; as was agreed on.
+	IntervalSeconds  float64 `json:"interval_seconds"`
+	DetectionSeconds float64 `json:"detection_seconds"`
+	// Ups and Failures count how often the session came up, and how often the router was lost then, since the speaker was started.
+	Ups      uint64 `json:"ups"`
+	Failures uint64 `json:"failures"`
+	// Sent, Received and Refused count packets; Late are those that this host sent too late.
+	Sent     uint64 `json:"sent"`
+	Received uint64 `json:"received"`
+	Refused  uint64 `json:"refused"`
+	Late     uint64 `json:"late"`
+	// Problem says why it is not up, where that is known. BGP goes on without it.
+	Problem string `json:"problem,omitempty"`
+}
+
+// Up says whether the router is heard.
+func (b BFD) Up() bool { return b.State == "up" }
 
 // Established says whether the router is told of the VIPs.
 func (p BGPPeer) Established() bool { return p.State == "established" }

@@ -51,8 +51,9 @@ func readPasswords(wanted *lb.BGP) error {
 	return nil
 }
 
-// session is a peer without what only routes have: where it is another, the session must be.
+// session is a peer without what only routes and BFD have: where it is another, the session must be.
 func session(p lb.BGPPeer) lb.BGPPeer {
+	p.BFD = lb.BFD{}
 	p.Communities, p.MED, p.LocalPreference, p.Prepend, p.NextHops = nil, nil, nil, 0, nil
 	return p
 }
@@ -110,7 +111,7 @@ func (s *Speaker) add(p lb.BGPPeer) error {
 	return nil
 }
 
-// describe is a peer in GoBGP's words. BFD is left out: GoBGP 4.8's ends the session after the one that
+// describe is a peer in GoBGP's words. BFD is ours (bfd.go): GoBGP 4.8's ends the session after the one that
 // it should have ended.
 func (s *Speaker) describe(p lb.BGPPeer) *api.Peer {
 	hold := uint64(p.HoldTime.Seconds())

@@ -21,6 +21,7 @@ import (
 	gobgp "github.com/osrg/gobgp/v4/pkg/packet/bgp"
 	"github.com/osrg/gobgp/v4/pkg/server"
 
+	"github.com/jeoul/jeoul/internal/bfd"
 	"github.com/jeoul/jeoul/internal/bgp"
 	"github.com/jeoul/jeoul/internal/lb"
 )
@@ -31,6 +32,7 @@ type Speaker struct {
 	// restarting: a speaker before this one has left its routes with the routers.
 	restarting bool
 	heard      *hearing
+	bfd        *bfd.Engine
 
 	// mu orders what is wanted.
 	mu sync.Mutex
@@ -57,6 +59,7 @@ type Speaker struct {
 func New(log *slog.Logger, restarting bool) *Speaker {
 	s := &Speaker{log: log, restarting: restarting, known: map[string]*bgp.Peer{}, changed: make(chan struct{}), number: 1}
 	s.heard = &hearing{speaker: s}
+	s.bfd = bfd.NewEngine(s.followBFD)
 	return s
 }
 
@@ -88,6 +91,7 @@ func (s *Speaker) Want(wanted bgp.Wanted) error {
 	if dressed {
 		errs = append(errs, s.tellAgain())
 	}
+	s.watchWays(wanted.BGP.Peers)
 	s.note()
 	return errors.Join(errs...)
 }
@@ -198,17 +202,22 @@ func (s *Speaker) Orphan() {
 }
 
 // End ends all sessions: by Stop, routes are withdrawn and peers told first; by Restart, the process's end
-// closes the connections, and routers that agreed to it keep the routes.
+// closes the connections, and routers that agreed to it keep the routes. Either way, BFD says to them that it ends as is meant.
 func (s *Speaker) End(how bgp.Ending) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.gobgp == nil || how == bgp.Restart {
+	if s.gobgp == nil {
+		return
+	}
+	if how == bgp.Restart {
+		s.bfd.Stop()
 		return
 	}
 	if err := s.announce(nil); err != nil {
 		s.log.Error(err.Error())
 	}
 	s.stop()
+	s.bfd.Stop()
 }
 
 // State is how the speaker is.
@@ -217,7 +226,9 @@ func (s *Speaker) State() bgp.State {
 	defer s.seen.Unlock()
 	state := bgp.State{Number: s.number, VIPs: s.shown}
 	for _, p := range s.known {
-		state.Peers = append(state.Peers, *p)
+		shown := *p
+		shown.BFD = s.showBFD(p.Name)
+		state.Peers = append(state.Peers, shown)
 	}
 	slices.SortFunc(state.Peers, func(a, b bgp.Peer) int { return compareNames(a.Name, b.Name) })
 	return state

@@ -44,7 +44,7 @@ func (s *Speaker) follow(event *apiutil.WatchEventMessage_PeerEvent, at time.Tim
 	case p.State != bgp.Established && was == bgp.Established:
 		p.Since = at
 		p.RouterID, p.HoldTime, p.Restarts, p.Received = "", 0, false, 0
-		if reason := downReason(state); reason != "" {
+		if reason := downReason(state); reason != "" && !strings.HasPrefix(p.Reason, lostByBFD) {
 			p.Reason = reason
 		}
 	}

@@ -1,0 +1,258 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package bfd
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net/netip"
+	"slices"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// Peer is a neighbour.
+type Peer struct {
+	// Address has the zone of a link-local one.
+	Address netip.Addr
+	// Local is what packets are sent from, invalid: as the routes say; Interface is where they leave, if it is not empty.
+	Local     netip.Addr
+	Interface string
+	Timing    Timing
+}
+
+// Status is how a session is.
+type Status struct {
+	State State
+	// Since is when the session came to be in this state.
+	Since time.Time
+	// Diagnostic says why it went down last, and RemoteDiagnostic why the neighbour's end did.
+	Diagnostic, RemoteDiagnostic Diagnostic
+	RemoteState                  State
+	// Interval is how often packets are sent, and Detection after what silence the neighbour is lost; 0 before it was heard.
+	Interval, Detection time.Duration
+	// Ups and Failures count how often the session came Up and the neighbour was lost.
+	Ups, Failures uint64
+	// Sent and Received count packets, Refused those of the neighbour's address that were not taken, and Late those that this
+	// process sent later than the neighbour could expect them.
+	Sent, Received, Refused, Late uint64
+	// Problem says why the session is not Up; empty: the neighbour has not been heard.
+	Problem string
+}
+
+// Engine has sessions with neighbours, on a thread of its own.
+type Engine struct {
+	changed func(netip.Addr, Change, Status)
+
+	// mu guards what follows; the thread has it whenever it does not wait.
+	mu       sync.Mutex
+	sessions map[netip.Addr]*running
+	sockets  [2]receiver // IPv4 and IPv6
+	wake     int
+	started  bool
+	stopping bool
+	ended    chan struct{}
+	// news are changes that changed has not heard of; told has something when there are some.
+	news []news
+	told chan struct{}
+	// dropped counts what the kernel has dropped: packets of none of the peers, and those that were forwarded.
+	dropped uint64
+	looked  time.Time
+}
+
+type news struct {
+	peer   netip.Addr
+	change Change
+	status Status
+}
+
+// running is a session with its neighbour's socket.
+type running struct {
+	peer    Peer
+	session *Session
+	sender  sender
+	status  Status
+}
+
+// patience is how long a neighbour is not heard before that is a problem.
+const patience = 5 * time.Second
+
+// NewEngine returns an engine without sessions, which has no thread and no sockets before Want has one. It calls changed, from a goroutine
+// of its own, after each change of a session's state.
+func NewEngine(changed func(netip.Addr, Change, Status)) *Engine {
+	return &Engine{changed: changed, sessions: map[netip.Addr]*running{}, wake: -1, sockets: [2]receiver{{fd: -1}, {fd: -1, six: true}},
+		ended: make(chan struct{}), told: make(chan struct{}, 1)}
+}
+
+// Want has sessions with these neighbours and no others. Those with neighbours that are as they were go on; those that go are
+// taken down by this end's administrator. On an error, sessions with the others are there all the same.
+func (e *Engine) Want(peers []Peer) error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if len(peers) == 0 && !e.started || e.stopping {
+		return nil
+	}
+	now := time.Now()
+	wanted := make(map[netip.Addr]Peer, len(peers))
+	for _, p := range peers {
+		wanted[p.Address] = p
+	}
+	for address, r := range e.sessions {
+		p, stays := wanted[address]
+		if stays && p.Local == r.peer.Local && p.Interface == r.peer.Interface {
+			if p.Timing != r.peer.Timing {
+				r.session.Retime(p.Timing, now)
+				r.peer.Timing = p.Timing
+			}
+			continue
+		}
+		r.leave(now)
+		delete(e.sessions, address)
+	}
+	for _, p := range peers {
+		if e.sessions[p.Address] == nil {
+			e.sessions[p.Address] = &running{peer: p, session: New(p.Timing, e.discriminator(), rand.Float64, now),
+				sender: sender{fd: -1}, status: Status{State: Down, Since: now}}
+		}
+	}
+	return errors.Join(e.listen(peers), e.start())
+}
+
+// discriminator draws one that no session has.
+func (e *Engine) discriminator() uint32 {
+	for {
+		n := rand.Uint32()
+		if n != 0 && !slices.ContainsFunc(slices.Collect(e.all()), func(r *running) bool { return r.session.local == n }) {
+			return n
+		}
+	}
+}
+
+func (e *Engine) all() func(func(*running) bool) {
+	return func(yield func(*running) bool) {
+		for _, r := range e.sessions {
+			if !yield(r) {
+				return
+			}
+		}
+	}
+}
+
+// listen has the sockets take packets of these neighbours only.
+func (e *Engine) listen(peers []Peer) error {
+	var errs []error
+	for i := range e.sockets {
+		var of []netip.Addr
+		for _, p := range peers {
+			if p.Address.Is6() == e.sockets[i].six {
+				of = append(of, p.Address.WithZone(""))
+			}
+		}
+		err := e.sockets[i].listen(of)
+		for _, r := range e.sessions {
+			if r.peer.Address.Is6() == e.sockets[i].six && err != nil {
+				r.status.Problem = err.Error()
+			}
+		}
+		errs = append(errs, err)
+	}
+	return errors.Join(errs...)
+}
+
+// start starts the thread, or has it look at what is new.
+func (e *Engine) start() error {
+	if e.started {
+		e.awake()
+		return nil
+	}
+	wake, err := unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK)
+	if err != nil {
+		return fmt.Errorf("start BFD: %w", err)
+	}
+	e.wake, e.started = wake, true
+	go e.run()
+	go e.tell()
+	return nil
+}
+
+func (e *Engine) awake() { _, _ = unix.Write(e.wake, []byte{1, 0, 0, 0, 0, 0, 0, 0}) }
+
+// Stop takes all sessions down, and says to the neighbours that this is no failure.
+func (e *Engine) Stop() {
+	e.mu.Lock()
+	started := e.started && !e.stopping
+	e.stopping = true
+	now := time.Now()
+	for address, r := range e.sessions {
+		r.leave(now)
+		delete(e.sessions, address)
+	}
+	if started {
+		e.awake()
+	}
+	e.mu.Unlock()
+	if started {
+		<-e.ended
+	}
+}
+
+// Status is how the session with a neighbour is; false where there is none.
+func (e *Engine) Status(peer netip.Addr) (Status, bool) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	r := e.sessions[peer]
+	if r == nil {
+		return Status{}, false
+	}
+	status := r.seen()
+	if status.State != Up && status.Problem == "" && r.session.heard.IsZero() && time.Since(status.Since) > patience {
+		status.Problem = "nothing is heard of it: does it have BFD with this host?"
+		if e.dropped > 0 {
+			status.Problem = "nothing is heard of it; packets to the port of BFD were dropped, for they were of no peer's address, or a router had forwarded them"
+		}
+	}
+	return status, true
+}
+
+// Dropped counts packets to the port of BFD that the kernel has dropped: from none of the peers, with a TTL below 255 (RFC 5881
+// section 5), or more than could be read.
+func (e *Engine) Dropped() uint64 {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.dropped
+}
+
+// tell tells of changes.
+func (e *Engine) tell() {
+	for {
+		select {
+		case <-e.ended:
+			return
+		case <-e.told:
+		}
+		e.mu.Lock()
+		all := e.news
+		e.news = nil
+		e.mu.Unlock()
+		for _, n := range all {
+			e.changed(n.peer, n.change, n.status)
+		}
+	}
+}
+
+// seen completes the status with what the session knows.
+func (r *running) seen() Status {
+	s, now := r.session, r.status
+	now.State, now.RemoteState, now.Diagnostic, now.RemoteDiagnostic = s.state, s.remoteState, s.diag, s.remoteDiag
+	now.Interval, now.Detection = s.interval(), s.Detection()
+	if now.State != Up {
+		now.Problem = cmp.Or(now.Problem, r.sender.problem)
+	} else {
+		now.Problem = ""
+	}
+	return now
+}

@@ -1,0 +1,289 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package bfd
+
+import (
+	"errors"
+	"math/rand/v2"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// end is one end of a session of a test, whose packets arrive at once.
+type end struct {
+	*Session
+	packets chan Packet
+	other   *end
+	// deaf loses what comes.
+	deaf     bool
+	changes  []Change
+	sent     []time.Time
+	said     []Packet
+	commands chan func()
+}
+
+func newEnd(timing Timing, discriminator uint32) *end {
+	return &end{Session: New(timing, discriminator, rand.Float64, time.Now()), packets: make(chan Packet, 64), commands: make(chan func())}
+}
+
+// pair has two ends speak until the test's end.
+func pair(t *testing.T, a, b Timing) (x, y *end) {
+	x, y = newEnd(a, 1), newEnd(b, 2)
+	x.other, y.other = y, x
+	for _, e := range []*end{x, y} {
+		go e.run(t.Context().Done())
+	}
+	return x, y
+}
+
+func (e *end) run(done <-chan struct{}) {
+	for {
+		now := time.Now()
+		wait := time.Hour
+		if due := e.Due(now); !due.IsZero() {
+			wait = due.Sub(now)
+		}
+		timer := time.NewTimer(wait)
+		select {
+		case <-done:
+			return
+		case p := <-e.packets:
+			if !e.deaf {
+				c, err := e.Receive(p, time.Now())
+				if err != nil {
+					panic(err)
+				}
+				e.note(c)
+			}
+		case f := <-e.commands:
+			f()
+		case <-timer.C:
+		}
+		now = time.Now()
+		e.note(e.Expire(now))
+		for _, p := range e.Send(now) {
+			e.sent, e.said = append(e.sent, now), append(e.said, p)
+			e.other.packets <- p
+		}
+	}
+}
+
+func (e *end) note(c Change) {
+	if c.From != c.To {
+		e.changes = append(e.changes, c)
+	}
+}
+
+// do has an end do something between two packets.
+func (e *end) do(f func()) {
+	done := make(chan struct{})
+	e.commands <- func() { f(); close(done) }
+	<-done
+}
+
+func (e *end) expect(t *testing.T, when string, state State, diag Diagnostic) {
+	t.Helper()
+	e.do(func() {
+		if e.state != state || e.diag != diag {
+			t.Errorf("%s: %v, %v; want %v, %v", when, e.state, e.diag, state, diag)
+		}
+	})
+}
+
+var quick = Timing{50 * time.Millisecond, 3}
+
+// TestUp: both ends come Up, agree on the slower interval of each direction by a poll sequence, and send as often as that says.
+func TestUp(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		name      string
+		a, b      Timing
+		interval  time.Duration
+		detection time.Duration
+		least     float64
+		most      float64
+	}{
+		{"the same", quick, quick, 50 * time.Millisecond, 150 * time.Millisecond, 0.75, 1},
+		{"a slow neighbour", quick, Timing{400 * time.Millisecond, 5}, 400 * time.Millisecond, 2 * time.Second, 0.75, 1},
+		{"slower than a start", quick, Timing{3 * time.Second, 2}, 3 * time.Second, 6 * time.Second, 0.75, 1},
+		{"a multiplier of 1", Timing{50 * time.Millisecond, 1}, quick, 50 * time.Millisecond, 150 * time.Millisecond, 0.75, 0.9},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				x, y := pair(t, c.a, c.b)
+				time.Sleep(20 * time.Second)
+				x.expect(t, "after a while", Up, NoDiagnostic)
+				y.expect(t, "after a while", Up, NoDiagnostic)
+				x.do(func() {
+					if x.interval() != c.interval || x.Detection() != c.detection || x.polling {
+						t.Errorf("sends each %v, and detects within %v; polling %v", x.interval(), x.Detection(), x.polling)
+					}
+					x.sent = nil
+				})
+				time.Sleep(100 * c.interval)
+				x.do(func() {
+					for i, at := range x.sent[1:] {
+						between := float64(at.Sub(x.sent[i])) / float64(c.interval)
+						if between < c.least-1e-6 || between > c.most+1e-6 {
+							t.Errorf("%.3f intervals between packets", between)
+						}
+					}
+					if len(x.sent) < 99 {
+						t.Errorf("%d packets in 100 intervals", len(x.sent))
+					}
+				})
+			})
+		})
+	}
+}
+
+// TestSlowStart: an end that hears nothing sends each second at most.
+func TestSlowStart(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		x, y := pair(t, quick, quick)
+		x.deaf, y.deaf = true, true
+		time.Sleep(100 * time.Second)
+		x.do(func() {
+			if len(x.sent) < 100 || len(x.sent) > 135 {
+				t.Errorf("%d packets in 100 s", len(x.sent))
+			}
+			for _, p := range x.said {
+				if p.DesiredMinTx != time.Second || p.RequiredMinRx != quick.Interval || p.Yours != 0 || p.State != Down {
+					t.Errorf("sent %+v", p)
+				}
+			}
+		})
+		if len(x.changes) > 0 {
+			t.Errorf("changes %v", x.changes)
+		}
+	})
+}
+
+// TestLost: an end that hears nothing any more is Down within the detection time, and says so to the other; both come Up again.
+func TestLost(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		x, y := pair(t, quick, quick)
+		time.Sleep(10 * time.Second)
+		x.do(func() { x.deaf = true })
+		time.Sleep(151 * time.Millisecond)
+		x.expect(t, "deaf", Down, DetectionExpired)
+		time.Sleep(time.Millisecond)
+		y.expect(t, "told by a deaf one", Down, NeighborSignaled)
+		for _, e := range []*end{x, y} {
+			if last := e.changes[len(e.changes)-1]; last.From != Up || !last.Failed {
+				t.Errorf("the last change is %+v", last)
+			}
+		}
+		time.Sleep(time.Minute)
+		x.do(func() {
+			x.deaf = false
+			if x.remote != 0 {
+				t.Errorf("the discriminator of one that is lost is %d", x.remote)
+			}
+		})
+		time.Sleep(10 * time.Second)
+		x.expect(t, "heard again", Up, NoDiagnostic)
+	})
+}
+
+// TestShut: an end that is taken down is no failure to the other, which stays Down as long as it is told so.
+func TestShut(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		x, y := pair(t, quick, quick)
+		time.Sleep(10 * time.Second)
+		x.do(func() { x.note(x.Shut(time.Now())) })
+		time.Sleep(10 * time.Second)
+		x.expect(t, "shut", AdminDown, AdministrativeDown)
+		y.expect(t, "beside one that is shut", Down, NeighborSignaled)
+		for _, e := range []*end{x, y} {
+			if last := e.changes[len(e.changes)-1]; last.From != Up || last.Failed {
+				t.Errorf("the last change is %+v", last)
+			}
+		}
+	})
+}
+
+// TestRetime: another timing of a session that is Up holds when the other end knows of it, and takes no session down.
+func TestRetime(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		x, y := pair(t, quick, quick)
+		time.Sleep(10 * time.Second)
+		for _, next := range []Timing{{time.Second, 3}, {20 * time.Millisecond, 4}, {2 * time.Second, 2}, quick} {
+			x.do(func() { x.Retime(next, time.Now()) })
+			time.Sleep(30 * time.Second)
+			x.do(func() {
+				if x.interval() != max(next.Interval, quick.Interval) || x.polling {
+					t.Errorf("wanted %v: sends each %v, polling %v", next, x.interval(), x.polling)
+				}
+			})
+			y.do(func() {
+				if want := time.Duration(next.Multiplier) * max(next.Interval, quick.Interval); y.Detection() != want {
+					t.Errorf("wanted %v: the other detects within %v, want %v", next, y.Detection(), want)
+				}
+			})
+		}
+		for _, c := range append(x.changes, y.changes...) {
+			if c.From == Up {
+				t.Errorf("went %+v", c)
+			}
+		}
+	})
+}
+
+// TestTransitions is the table of RFC 5880 section 6.8.6.
+func TestTransitions(t *testing.T) {
+	t.Parallel()
+	now := time.Unix(1000, 0)
+	for _, c := range []struct{ is, hears, becomes State }{
+		{AdminDown, Down, AdminDown}, {AdminDown, Init, AdminDown}, {AdminDown, Up, AdminDown}, {AdminDown, AdminDown, AdminDown},
+		{Down, AdminDown, Down}, {Down, Down, Init}, {Down, Init, Up}, {Down, Up, Down},
+		{Init, AdminDown, Down}, {Init, Down, Init}, {Init, Init, Up}, {Init, Up, Up},
+		{Up, AdminDown, Down}, {Up, Down, Down}, {Up, Init, Up}, {Up, Up, Up},
+	} {
+		s := New(quick, 7, rand.Float64, now)
+		s.state = c.is
+		p := Packet{State: c.hears, Multiplier: 3, Mine: 9, Yours: 7, DesiredMinTx: time.Second, RequiredMinRx: time.Second}
+		if change, err := s.Receive(p, now); err != nil || change.From != c.is || change.To != c.becomes || s.State() != c.becomes {
+			t.Errorf("%s that hears %s: %+v, %v; want %s", c.is, c.hears, change, err, c.becomes)
+		}
+	}
+}
+
+// TestStranger: a packet for another session changes nothing.
+func TestStranger(t *testing.T) {
+	t.Parallel()
+	now := time.Unix(1000, 0)
+	s := New(quick, 7, rand.Float64, now)
+	before := *s
+	_, err := s.Receive(Packet{State: Up, Poll: true, Multiplier: 3, Mine: 9, Yours: 8}, now)
+	s.random, before.random = nil, nil
+	if !errors.Is(err, ErrStranger) || s.remote != before.remote || s.state != Down || s.answer || !s.heard.IsZero() {
+		t.Errorf("%v, and the session is %+v", err, s)
+	}
+}
+
+// TestPollsAreAnswered: each poll at once, several that came together by one packet; a neighbour that wants no packets still gets that.
+func TestPollsAreAnswered(t *testing.T) {
+	t.Parallel()
+	now := time.Unix(1000, 0)
+	s := New(quick, 7, rand.Float64, now)
+	s.Send(now)
+	p := Packet{State: Init, Poll: true, Multiplier: 3, Mine: 9, Yours: 7, DesiredMinTx: time.Second}
+	for range 3 {
+		if _, err := s.Receive(p, now); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if sent := s.Send(now); len(sent) != 1 || !sent[0].Final || sent[0].Poll || sent[0].Yours != 9 {
+		t.Errorf("answered by %+v", sent)
+	}
+	if sent := s.Send(now.Add(time.Hour)); len(sent) != 0 {
+		t.Errorf("one that wants no packets got %+v", sent)
+	}
+}
