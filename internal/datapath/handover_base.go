@@ -87,7 +87,8 @@ func (r recipe) buildBase() (*table, error) {
 }
 
 // TakeBase has a service that is in no transition here go by the base that another balancer has, for as long as it is to be
-// there and no longer than this balancer's own window; where its present table is the same, it does nothing. It waits for a
+// there and no longer than this balancer's own window; where its present table is the same, packets of the service look for their flow
+// until none is left. It waits for a
 // change under way. Errors: ErrClosed, ErrNotHere, ErrOwnBase, or why there cannot be such a table; then nothing has changed.
 func (d *Datapath) TakeBase(b lb.Base) error {
 	d.mu.Lock()
@@ -140,7 +141,13 @@ func (r *record) withBase(b *lb.Base, now time.Time) (view, bool, error) {
 		moved = allSlots(uint32(len(v.table.slots)))
 	}
 	if moved.empty() {
-		return v, false, nil
+		// The other balancer is ahead by a change that is yet to come here: its flows are looked for, and what is
+		// not remembered goes by the present table, which is the base.
+		if !v.moved.empty() || r.remembers {
+			return v, false, nil
+		}
+		v.moved, v.since, v.quiet = allSlots(uint32(len(v.table.slots))), now, 0
+		return v, true, nil
 	}
 	v.moved = moved.and(v.moved)
 	v.base, v.since, v.until, v.quiet = base, now.Add(-b.Age), now.Add(min(max(b.Left, 0), windowOf(&r.service))), 0

@@ -384,13 +384,33 @@ func TestBasesThatAreNotTaken(t *testing.T) {
 			}
 		})
 	}
-	// A balancer by whose table the base is the present one has nothing to do.
-	same := newPeer(t, s)
-	if err := same.TakeBase(bases[0]); err != nil {
-		t.Error(err)
+}
+
+// TestBaseBeforeTheChange: a balancer hears of a flow that has begun since a change, and the change is yet to come there.
+func TestBaseBeforeTheChange(t *testing.T) {
+	s := testService(vip4, 80, lb.TCP, lb.Maglev, 5)
+	a, b := newPeer(t, s), newPeer(t, s)
+	a.apply(drained(s, 1))
+	bases, err := a.Bases()
+	if err != nil || len(bases) != 1 {
+		t.Fatalf("%v, %v", bases, err)
 	}
-	if own, _ := same.Bases(); len(own) != 0 {
-		t.Errorf("it has %v", own)
+	if err := b.TakeBase(bases[0]); err != nil {
+		t.Fatal(err)
+	}
+	at := map[int]string{}
+	for port := 1000; port < 1200; port++ {
+		at[port] = a.send(port, "S", "A")
+	}
+	flows := a.changed()
+	b.take(flows, FlowsTaken{Taken: len(flows)})
+	for _, when := range []string{"before", "after"} {
+		for port, backend := range at {
+			if got := b.send(port, "A"); got != backend {
+				t.Errorf("%s the change port %d goes to %s, and went to %s", when, port, got, backend)
+			}
+		}
+		b.apply(drained(s, 1))
 	}
 }
 

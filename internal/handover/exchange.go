@@ -1,0 +1,369 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package handover
+
+import (
+	"context"
+	"crypto/tls"
+	"fmt"
+	"log/slog"
+	"maps"
+	"net"
+	"net/netip"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/jeoul/jeoul/internal/lb"
+)
+
+// DataPlane is what flows are read from and written to.
+type DataPlane interface {
+	// ChangedFlows goes on over the proven flows for so many places, and visits what has changed; true at the end of a walk.
+	ChangedFlows(places int, visit func(*lb.Flow)) (bool, error)
+	// FlowPlaces is how many places such a walk goes by.
+	FlowPlaces() int
+	// Snapshot returns a walk over all proven flows.
+	Snapshot() Walk
+	Bases() ([]lb.Base, error)
+	TakeBase(lb.Base) error
+	// Take writes flows of another balancer.
+	Take([]lb.Flow) (Taken, error)
+}
+
+// Walk goes over flows for so many places, and visits them; true at its end.
+type Walk interface {
+	Next(places int, visit func(*lb.Flow)) (bool, error)
+}
+
+// Taken says what became of flows: new here, known, and refused by the reason.
+type Taken struct {
+	Taken, Followed int
+	Refused         map[string]int
+}
+
+// Peer is another member.
+type Peer struct {
+	// Name is unique among members.
+	Name string
+	// Address is where it takes flows.
+	Address netip.AddrPort
+}
+
+// Group is who the members are.
+type Group interface {
+	// Peers are the other members that are reached now.
+	Peers() []Peer
+	// Changed returns a channel that is closed when Peers may return others than before the call.
+	Changed() <-chan struct{}
+}
+
+// Options say how to hand over.
+type Options struct {
+	// Name is this member's.
+	Name string
+	// Key is what all members have in common for this: 32 bytes, derived for Purpose.
+	Key []byte
+	// Listener takes the connections of peers; Run closes it.
+	Listener  net.Listener
+	Group     Group
+	DataPlane DataPlane
+	Log       *slog.Logger
+	// Every is how often a part of the flows is looked at, and Round how long it takes to look at all; 0 means
+	// DefaultEvery and DefaultRound.
+	Every, Round time.Duration
+	// Queue bounds the bytes that wait for a peer; beyond it, the peer is told all anew. 0 means DefaultQueue.
+	Queue int
+	// SnapshotRate bounds the flows a second by which a peer is told all; 0 means DefaultSnapshotRate.
+	SnapshotRate int
+	// Patience bounds the wait for what peers know already: see Joined. 0 means DefaultPatience.
+	Patience time.Duration
+}
+
+// Defaults of Options.
+const (
+	DefaultEvery        = 100 * time.Millisecond
+	DefaultRound        = 500 * time.Millisecond
+	DefaultQueue        = 4 << 20
+	DefaultSnapshotRate = 300_000
+	DefaultPatience     = 5 * time.Second
+)
+
+// mostConnections bounds those of peers.
+const mostConnections = 64
+
+func (o Options) withDefaults() Options {
+	if o.Every == 0 {
+		o.Every = DefaultEvery
+	}
+	if o.Round == 0 {
+		o.Round = DefaultRound
+	}
+	if o.Queue == 0 {
+		o.Queue = DefaultQueue
+	}
+	if o.SnapshotRate == 0 {
+		o.SnapshotRate = DefaultSnapshotRate
+	}
+	if o.Patience == 0 {
+		o.Patience = DefaultPatience
+	}
+	return o
+}
+
+// Exchange tells peers of flows, and takes theirs.
+type Exchange struct {
+	options Options
+	tls     *tls.Config
+
+	mu      sync.Mutex
+	senders map[string]*sender
+	heard   map[string]*Heard
+	// conns are those of peers that tell us.
+	conns map[net.Conn]struct{}
+	bases map[lb.ServiceKey]known
+	// progress says that a peer has come, or has told all; joined is closed when there is no more to wait for.
+	progress, joined chan struct{}
+}
+
+// known is a base that peers have been told of.
+type known struct {
+	size  uint32
+	until time.Time
+}
+
+// New returns an exchange; Run has it work.
+func New(options Options) (*Exchange, error) {
+	config, err := identity(options.Key)
+	if err != nil {
+		return nil, err
+	}
+	return &Exchange{options: options.withDefaults(), tls: config, senders: map[string]*sender{}, heard: map[string]*Heard{},
+		conns: map[net.Conn]struct{}{}, bases: map[lb.ServiceKey]known{},
+		progress: make(chan struct{}, 1), joined: make(chan struct{})}, nil
+}
+
+// Run hands over until the context ends.
+func (e *Exchange) Run(ctx context.Context) {
+	var group sync.WaitGroup
+	defer group.Wait()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	context.AfterFunc(ctx, e.close)
+	group.Go(func() { e.accept(ctx, &group) })
+	group.Go(func() { e.tell(ctx) })
+	group.Go(func() { e.join(ctx) })
+	for {
+		changed := e.options.Group.Changed()
+		e.follow(ctx, &group)
+		select {
+		case <-ctx.Done():
+			return
+		case <-changed:
+		}
+	}
+}
+
+// close ends all connections.
+func (e *Exchange) close() {
+	e.options.Listener.Close()
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for conn := range e.conns {
+		conn.Close()
+	}
+}
+
+// follow has a sender for each peer, and none for others.
+func (e *Exchange) follow(ctx context.Context, group *sync.WaitGroup) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	present := map[string]bool{}
+	for _, peer := range e.options.Group.Peers() {
+		present[peer.Name] = true
+		if s := e.senders[peer.Name]; s != nil {
+			if s.peer == peer {
+				continue
+			}
+			s.cancel()
+		}
+		own, cancel := context.WithCancel(ctx)
+		s := newSender(e, peer, cancel)
+		e.senders[peer.Name] = s
+		group.Go(func() { s.run(own) })
+	}
+	for name, s := range e.senders {
+		if !present[name] {
+			s.cancel()
+			delete(e.senders, name)
+			delete(e.heard, name)
+		}
+	}
+}
+
+// Joined returns a channel that is closed once each peer that is reached has told all that it knows, and there is one; or when
+// patience is over. Before that, this balancer would break connections of others.
+func (e *Exchange) Joined() <-chan struct{} { return e.joined }
+
+// join waits for it.
+func (e *Exchange) join(ctx context.Context) {
+	defer close(e.joined)
+	patience := time.After(e.options.Patience)
+	for !e.hasHeardAll() {
+		select {
+		case <-ctx.Done():
+			return
+		case <-patience:
+			return
+		case <-e.progress:
+		}
+	}
+}
+
+func (e *Exchange) hasHeardAll() bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for name := range e.senders {
+		if h := e.heard[name]; h == nil || !h.Whole {
+			return false
+		}
+	}
+	return len(e.senders) > 0
+}
+
+func (e *Exchange) progressed() {
+	select {
+	case e.progress <- struct{}{}:
+	default:
+	}
+}
+
+// tell looks for what has changed, and hands it to all senders.
+func (e *Exchange) tell(ctx context.Context) {
+	ticker := time.NewTicker(e.options.Every)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+		}
+		if err := e.tellOnce(time.Now()); err != nil {
+			e.options.Log.Debug("reading flows for other members", "error", err)
+		}
+	}
+}
+
+// tellOnce tells of bases first: a flow is taken where its slot is known to have changed hands.
+func (e *Exchange) tellOnce(now time.Time) error {
+	if err := e.tellBases(now); err != nil {
+		return err
+	}
+	places := int(int64(e.options.DataPlane.FlowPlaces())*int64(e.options.Every)/int64(e.options.Round)) + 1
+	var b batch
+	_, err := e.options.DataPlane.ChangedFlows(places, b.add)
+	if messages := b.messages(); len(messages) > 0 {
+		e.broadcast(messages, b.flows)
+	}
+	return err
+}
+
+// tellBases tells of those that are new, or go on for longer.
+func (e *Exchange) tellBases(now time.Time) error {
+	bases, err := e.options.DataPlane.Bases()
+	if err != nil {
+		return err
+	}
+	present := map[lb.ServiceKey]bool{}
+	for i := range bases {
+		b := &bases[i]
+		present[b.Service] = true
+		until, was := now.Add(b.Left), e.bases[b.Service]
+		// One that is gone but for its flows is told to those that join.
+		if b.Size == 0 || was.size == b.Size && until.Sub(was.until) < time.Second {
+			continue
+		}
+		body, err := encodeBase(b)
+		if err != nil {
+			return err
+		}
+		e.bases[b.Service] = known{b.Size, until}
+		e.broadcast(body, 0)
+	}
+	maps.DeleteFunc(e.bases, func(key lb.ServiceKey, _ known) bool { return !present[key] })
+	return nil
+}
+
+func (e *Exchange) broadcast(messages []byte, flows uint64) {
+	e.mu.Lock()
+	senders := slices.Collect(maps.Values(e.senders))
+	e.mu.Unlock()
+	for _, s := range senders {
+		s.enqueue(messages, flows)
+	}
+}
+
+// batch makes messages of flows.
+type batch struct {
+	four, six []byte
+	done      []byte
+	flows     uint64
+}
+
+// add adds a flow; one that cannot be sent is left out.
+func (b *batch) add(f *lb.Flow) {
+	to, k := &b.four, kindFlows4
+	if f.Client.Addr().Is6() {
+		to, k = &b.six, kindFlows6
+	}
+	before := len(*to)
+	next, err := appendFlow(*to, f)
+	if err != nil {
+		*to = (*to)[:before]
+		return
+	}
+	*to = next
+	b.flows++
+	if len(*to)+flowBytes(k == kindFlows4) > batchBytes {
+		b.done, *to = message(b.done, k, *to), (*to)[:0]
+	}
+}
+
+// messages returns all.
+func (b *batch) messages() []byte {
+	if len(b.four) > 0 {
+		b.done = message(b.done, kindFlows4, b.four)
+	}
+	if len(b.six) > 0 {
+		b.done = message(b.done, kindFlows6, b.six)
+	}
+	return b.done
+}
+
+// hello is what each end says first.
+type hello struct {
+	// Name is that of the member that speaks.
+	Name string `json:"name"`
+}
+
+// shake makes sure of the other end, and returns its name.
+func (e *Exchange) shake(conn *tls.Conn) (string, error) {
+	if err := conn.SetDeadline(time.Now().Add(shakeTimeout)); err != nil {
+		return "", err
+	}
+	defer conn.SetDeadline(time.Time{})
+	if err := conn.Handshake(); err != nil {
+		return "", err
+	}
+	if err := writeHello(conn, e.options.Name); err != nil {
+		return "", err
+	}
+	name, err := readHello(conn)
+	if err == nil && name == e.options.Name {
+		err = fmt.Errorf("%w (%s): give each member a name of its own", ErrSelf, name)
+	}
+	return name, err
+}
+
+// shakeTimeout is for how long the other end may say nothing at first.
+const shakeTimeout = 10 * time.Second

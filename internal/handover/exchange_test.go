@@ -1,0 +1,338 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package handover
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"errors"
+	"io"
+	"log/slog"
+	"net"
+	"net/netip"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/jeoul/jeoul/internal/lb"
+)
+
+// memory is a data plane that only remembers.
+type memory struct {
+	mu      sync.Mutex
+	flows   map[netip.AddrPort]lb.Flow
+	changed []lb.Flow
+	bases   []lb.Base
+	taken   []lb.Base
+}
+
+func newMemory() *memory { return &memory{flows: map[netip.AddrPort]lb.Flow{}} }
+
+func (m *memory) prove(flows ...lb.Flow) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, f := range flows {
+		m.flows[f.Client] = f
+	}
+	m.changed = append(m.changed, flows...)
+}
+
+func (m *memory) has(n int) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return len(m.flows) == n
+}
+
+func (m *memory) hasBase() bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return len(m.taken) > 0
+}
+
+func (m *memory) FlowPlaces() int { return 1000 }
+
+func (m *memory) ChangedFlows(_ int, visit func(*lb.Flow)) (bool, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for i := range m.changed {
+		visit(&m.changed[i])
+	}
+	m.changed = nil
+	return true, nil
+}
+
+func (m *memory) Snapshot() Walk { return wholeWalk{m} }
+
+type wholeWalk struct{ *memory }
+
+func (w wholeWalk) Next(_ int, visit func(*lb.Flow)) (bool, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, f := range w.flows {
+		visit(&f)
+	}
+	return true, nil
+}
+
+func (m *memory) Bases() ([]lb.Base, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.bases, nil
+}
+
+func (m *memory) TakeBase(b lb.Base) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.taken = append(m.taken, b)
+	return nil
+}
+
+func (m *memory) Take(flows []lb.Flow) (t Taken, err error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	t.Refused = map[string]int{}
+	for _, f := range flows {
+		switch _, known := m.flows[f.Client]; {
+		case f.State == lb.FlowOpening:
+			t.Refused["unproven"]++
+		case known:
+			t.Followed++
+		default:
+			t.Taken++
+			m.flows[f.Client] = f
+		}
+	}
+	return t, nil
+}
+
+// group is who the members are, as a test says.
+type group struct {
+	mu      sync.Mutex
+	peers   []Peer
+	changed chan struct{}
+}
+
+func newGroup() *group { return &group{changed: make(chan struct{})} }
+
+func (g *group) Peers() []Peer {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.peers
+}
+
+func (g *group) Changed() <-chan struct{} {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.changed
+}
+
+func (g *group) are(peers ...Peer) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.peers = peers
+	close(g.changed)
+	g.changed = make(chan struct{})
+}
+
+// balancer is a member of a test.
+type balancer struct {
+	*Exchange
+	memory *memory
+	group  *group
+	peer   Peer
+	stop   func()
+}
+
+var testKey = bytes.Repeat([]byte{7}, 32)
+
+// start has a member begin, alone at first.
+func start(t *testing.T, name string, change func(*Options)) *balancer {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := &balancer{memory: newMemory(), group: newGroup(), peer: Peer{name, netip.MustParseAddrPort(listener.Addr().String())}}
+	options := Options{Name: name, Key: testKey, Listener: listener, Group: b.group, DataPlane: b.memory, Log: slog.New(slog.DiscardHandler), Every: 10 * time.Millisecond, Patience: time.Minute}
+	if change != nil {
+		change(&options)
+	}
+	if b.Exchange, err = New(options); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		b.Run(ctx)
+	}()
+	b.stop = func() { cancel(); <-done }
+	t.Cleanup(b.stop)
+	return b
+}
+
+// meet has each of them know the others.
+func meet(all ...*balancer) {
+	for _, b := range all {
+		var peers []Peer
+		for _, o := range all {
+			if o != b {
+				peers = append(peers, o.peer)
+			}
+		}
+		b.group.are(peers...)
+	}
+}
+
+// eventually waits for what must come.
+func eventually(t *testing.T, what string, is func() bool) {
+	t.Helper()
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	for end := time.After(time.Minute); !is(); {
+		select {
+		case <-end:
+			t.Fatalf("after a minute there is not: %s", what)
+		case <-tick.C:
+		}
+	}
+}
+
+// provenFlows are n flows that are taken.
+func provenFlows(from, n int) (flows []lb.Flow) {
+	for i := from; len(flows) < n; i++ {
+		f := testFlow(i, i%3 == 0)
+		f.State = lb.FlowEstablished
+		flows = append(flows, f)
+	}
+	return flows
+}
+
+// TestMembersTellEachOther: what two of them prove, all know; and one that comes later, what there was, before it joins.
+func TestMembersTellEachOther(t *testing.T) {
+	a, b := start(t, "a", nil), start(t, "b", nil)
+	a.memory.prove(provenFlows(0, 100)...)
+	meet(a, b)
+	b.memory.prove(provenFlows(1000, 100)...)
+	a.memory.mu.Lock()
+	a.memory.bases = []lb.Base{{Service: lb.ServiceKey{VIP: netip.MustParseAddr("198.18.0.1"), Port: 80, Protocol: lb.TCP}, Scheduler: lb.Maglev, Size: 251, Left: time.Minute,
+		Backends: []lb.BaseBackend{{Identity: netip.MustParseAddrPort("198.18.2.1:80"), Endpoint: netip.MustParseAddrPort("198.18.2.1:80"), Share: 1, Weight: 1}}}}
+	want := a.memory.bases[0]
+	a.memory.mu.Unlock()
+	eventually(t, "200 flows at both", func() bool { return a.memory.has(200) && b.memory.has(200) })
+	eventually(t, "the base at the other", b.memory.hasBase)
+	if got := b.memory.taken[0]; got.Service != want.Service || got.Size != want.Size || len(got.Backends) != 1 || got.Backends[0] != want.Backends[0] {
+		t.Errorf("the base is %+v, want %+v", got, want)
+	}
+
+	c := start(t, "c", nil)
+	select {
+	case <-c.Joined():
+		t.Error("a member joins before it knows of others")
+	default:
+	}
+	meet(a, b, c)
+	<-c.Joined()
+	if !c.memory.has(200) || !c.memory.hasBase() {
+		t.Error("a member has joined, and does not know what there was")
+	}
+	eventually(t, "no peer behind", func() bool {
+		told, _ := a.Status()
+		return len(told) == 2 && told[0].Connected && told[0].Behind == 0 && told[1].Behind == 0
+	})
+	// One that has gone is told nothing, and all when it is back.
+	b.stop()
+	a.memory.prove(provenFlows(2000, 10)...)
+	eventually(t, "210 flows at the third", func() bool { return c.memory.has(210) })
+	_, heard := c.Status()
+	if len(heard) != 2 || heard[0].Name != "a" || heard[0].Taken == 0 {
+		t.Errorf("heard: %+v", heard)
+	}
+	meet(a, c)
+	eventually(t, "one peer", func() bool { told, _ := a.Status(); return len(told) == 1 })
+}
+
+// TestPeerThatIsSlow: beyond what may wait, it is told all.
+func TestPeerThatIsSlow(t *testing.T) {
+	a, b := start(t, "a", func(o *Options) { o.Queue = 2000 }), start(t, "b", nil)
+	meet(a, b)
+	eventually(t, "connections", func() bool { told, _ := a.Status(); return len(told) == 1 && told[0].Wholes == 1 })
+	a.memory.prove(provenFlows(0, 3000)...)
+	eventually(t, "all flows", func() bool { return b.memory.has(3000) })
+	eventually(t, "an overflow, and all anew", func() bool { told, _ := a.Status(); return told[0].Overflows > 0 && told[0].Wholes > 1 })
+}
+
+// TestStrangers: who has another key, no TLS, or nothing to say, hears and tells nothing.
+func TestStrangers(t *testing.T) {
+	a := start(t, "a", func(o *Options) { o.Patience = 10 * time.Millisecond })
+	stranger := start(t, "b", func(o *Options) { o.Key = bytes.Repeat([]byte{8}, 32) })
+	stranger.memory.prove(provenFlows(0, 5)...)
+	a.memory.prove(provenFlows(100, 5)...)
+	meet(a, stranger)
+	eventually(t, "a refusal", func() bool {
+		told, _ := a.Status()
+		return len(told) == 1 && errors.Is(told[0].Failed, ErrStranger)
+	})
+	<-a.Joined() // its patience is over
+	if !a.memory.has(5) || !stranger.memory.has(5) {
+		t.Error("flows were told over")
+	}
+	for name, say := range map[string]func(net.Conn){
+		"nothing":            func(net.Conn) {},
+		"no TLS":             func(c net.Conn) { _, _ = c.Write(bytes.Repeat([]byte("GET / HTTP/1.1\r\n"), 100)) },
+		"TLS, without a key": func(c net.Conn) { _ = tls.Client(c, &tls.Config{InsecureSkipVerify: true}).Handshake() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			conn, err := net.Dial("tcp", a.peer.Address.String())
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer conn.Close()
+			say(conn)
+		})
+	}
+	if _, heard := a.Status(); len(heard) != 0 {
+		t.Errorf("heard: %v", heard)
+	}
+}
+
+// TestMembersThatContradict: another version, its own name, a flow where none belongs.
+func TestMembersThatContradict(t *testing.T) {
+	a := start(t, "a", nil)
+	config, err := identity(testKey)
+	if err != nil {
+		t.Fatal(err)
+	}
+	flow := testFlow(1, false)
+	body, _ := appendFlow(nil, &flow)
+	for name, say := range map[string][]byte{
+		"another version":     append([]byte{version + 1}, message(nil, kindHello, []byte(`{"name":"b"}`))[1:]...),
+		"its own name":        message(nil, kindHello, []byte(`{"name":"a"}`)),
+		"no name":             message(nil, kindHello, []byte(`{}`)),
+		"a flow at first":     message(nil, kindFlows4, body),
+		"half a flow":         append(message(nil, kindHello, []byte(`{"name":"b"}`)), message(nil, kindFlows4, body[1:])...),
+		"too much":            append(message(nil, kindHello, []byte(`{"name":"b"}`)), version, byte(kindBase), 0, 0, 255, 255, 255, 255),
+		"a base that is none": append(message(nil, kindHello, []byte(`{"name":"b"}`)), message(nil, kindBase, []byte("[]"))...),
+	} {
+		t.Run(name, func(t *testing.T) {
+			conn, err := tls.Dial("tcp", a.peer.Address.String(), config)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer conn.Close()
+			if _, err := conn.Write(say); err != nil {
+				t.Fatal(err)
+			}
+			if err := conn.SetReadDeadline(time.Now().Add(time.Minute)); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := io.Copy(io.Discard, conn); errors.Is(err, context.DeadlineExceeded) {
+				t.Error("the connection goes on")
+			}
+		})
+	}
+	if !a.memory.has(0) {
+		t.Error("a flow was taken")
+	}
+}

@@ -1,0 +1,237 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package handover
+
+import (
+	"context"
+	"crypto/tls"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"sync"
+	"time"
+
+	"github.com/jeoul/jeoul/internal/lb"
+)
+
+// sender tells one peer.
+type sender struct {
+	exchange *Exchange
+	peer     Peer
+	cancel   context.CancelFunc
+
+	mu sync.Mutex
+	// queue is what waits, of so many flows.
+	queue       []byte
+	queuedFlows uint64
+	// whole: the peer is to be told all; what waits is not needed.
+	whole bool
+	more  chan struct{}
+	told  Told
+}
+
+// Told is what a peer was told.
+type Told struct {
+	Peer Peer
+	// Connected: it hears us now.
+	Connected bool
+	// Flows were sent, and Bytes with all else but what TLS and TCP add; both are of the present connection.
+	Flows, Bytes uint64
+	// Behind is how many flows wait or were sent and have not been looked at there.
+	Behind uint64
+	// Wholes is how often it was told all, Overflows how often more had to wait than may.
+	Wholes, Overflows uint64
+	// Failed is why there is no connection; nil while there is one.
+	Failed error
+
+	looked uint64
+}
+
+const (
+	firstPause, longestPause = 200 * time.Millisecond, 10 * time.Second
+	// writeTimeout is how long a peer may take nothing.
+	writeTimeout = 10 * time.Second
+	// snapshotPlaces are looked at, at a time, while a peer is told all.
+	snapshotPlaces = 16384
+)
+
+func newSender(e *Exchange, peer Peer, cancel context.CancelFunc) *sender {
+	return &sender{exchange: e, peer: peer, cancel: cancel, more: make(chan struct{}, 1), told: Told{Peer: peer}}
+}
+
+// enqueue has messages wait for a peer that is connected: one that is not will be told all.
+func (s *sender) enqueue(messages []byte, flows uint64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.told.Connected || s.whole {
+		return
+	}
+	if len(s.queue)+len(messages) > s.exchange.options.Queue {
+		s.queue, s.queuedFlows, s.whole = nil, 0, true
+		s.told.Overflows++
+	} else {
+		s.queue, s.queuedFlows = append(s.queue, messages...), s.queuedFlows+flows
+	}
+	select {
+	case s.more <- struct{}{}:
+	default:
+	}
+}
+
+// run connects again and again.
+func (s *sender) run(ctx context.Context) {
+	pause := firstPause
+	for ctx.Err() == nil {
+		begun := time.Now()
+		err := s.connect(ctx)
+		s.mu.Lock()
+		s.told.Connected, s.told.Failed, s.queue, s.queuedFlows = false, err, nil, 0
+		s.mu.Unlock()
+		if ctx.Err() != nil {
+			return
+		}
+		s.exchange.options.Log.Debug("a member cannot be told of flows", "member", s.peer.Name, "address", s.peer.Address, "error", err)
+		if pause = min(2*pause, longestPause); time.Since(begun) > longestPause {
+			pause = firstPause
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(pause):
+		}
+	}
+}
+
+// connect tells the peer all, and then what changes, until the connection ends.
+func (s *sender) connect(ctx context.Context) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	dialer := net.Dialer{Timeout: shakeTimeout}
+	raw, err := dialer.DialContext(ctx, "tcp", s.peer.Address.String())
+	if err != nil {
+		return err
+	}
+	defer raw.Close()
+	context.AfterFunc(ctx, func() { raw.Close() })
+	conn := tls.Client(raw, s.exchange.tls)
+	name, err := s.exchange.shake(conn)
+	if err != nil {
+		return fmt.Errorf("connecting to the member %s at %s: %w", s.peer.Name, s.peer.Address, err)
+	}
+	if name != s.peer.Name {
+		return fmt.Errorf("connecting to the member %s at %s: there is %q", s.peer.Name, s.peer.Address, name)
+	}
+	s.mu.Lock()
+	s.told = Told{Peer: s.peer, Connected: true, Wholes: s.told.Wholes, Overflows: s.told.Overflows}
+	s.whole, s.queue, s.queuedFlows = true, nil, 0
+	s.mu.Unlock()
+	go func() {
+		defer cancel()
+		s.hear(conn)
+	}()
+	return s.send(ctx, conn)
+}
+
+// send sends what there is until the connection ends.
+func (s *sender) send(ctx context.Context, conn net.Conn) error {
+	for {
+		s.mu.Lock()
+		messages, flows, whole := s.queue, s.queuedFlows, s.whole
+		s.queue, s.queuedFlows, s.whole = nil, 0, false
+		s.mu.Unlock()
+		var err error
+		if whole {
+			err = s.sendAll(ctx, conn)
+		} else if len(messages) > 0 {
+			err = s.write(conn, messages, flows)
+		}
+		if err != nil {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return errors.New("the connection has ended")
+		case <-s.more:
+		}
+	}
+}
+
+// sendAll tells the peer all. What changes meanwhile waits.
+func (s *sender) sendAll(ctx context.Context, conn net.Conn) error {
+	bases, err := s.exchange.options.DataPlane.Bases()
+	if err != nil {
+		return err
+	}
+	for i := range bases {
+		body, err := encodeBase(&bases[i])
+		if err == nil {
+			err = s.write(conn, body, 0)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	begun, sent := time.Now(), uint64(0)
+	walk := s.exchange.options.DataPlane.Snapshot()
+	for done := false; !done; {
+		var b batch
+		if done, err = walk.Next(snapshotPlaces, func(f *lb.Flow) { b.add(f) }); err != nil {
+			return err
+		}
+		if err := s.write(conn, b.messages(), b.flows); err != nil {
+			return err
+		}
+		sent += b.flows
+		due := time.Duration(float64(sent) / float64(s.exchange.options.SnapshotRate) * float64(time.Second))
+		select {
+		case <-ctx.Done():
+			return errors.New("the connection has ended")
+		case <-time.After(due - time.Since(begun)):
+		}
+	}
+	s.mu.Lock()
+	s.told.Wholes++
+	s.mu.Unlock()
+	return s.write(conn, message(nil, kindWhole, nil), 0)
+}
+
+func (s *sender) write(conn net.Conn, messages []byte, flows uint64) error {
+	if len(messages) == 0 {
+		return nil
+	}
+	if err := conn.SetWriteDeadline(time.Now().Add(writeTimeout)); err != nil {
+		return err
+	}
+	s.mu.Lock()
+	s.told.Flows += flows
+	s.told.Bytes += uint64(len(messages))
+	s.mu.Unlock()
+	_, err := conn.Write(messages)
+	return err
+}
+
+// hear notes how far the peer has come.
+func (s *sender) hear(conn net.Conn) {
+	var b [headerBytes + 8]byte
+	for {
+		if _, err := io.ReadFull(conn, b[:]); err != nil {
+			return
+		}
+		if k, length, err := parseHeader(b[:]); err != nil || k != kindTaken || length != 8 {
+			return
+		}
+		s.mu.Lock()
+		s.told.looked = binary.BigEndian.Uint64(b[headerBytes:])
+		s.mu.Unlock()
+	}
+}
+
+// status returns what the peer was told.
+func (s *sender) status() Told {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	t := s.told
+	t.Behind = s.queuedFlows + t.Flows - min(t.looked, t.Flows)
+	return t
+}
