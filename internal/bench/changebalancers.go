@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/jeoul/jeoul/internal/bench/load/live"
 	"github.com/jeoul/jeoul/internal/bench/subject"
 	"github.com/jeoul/jeoul/internal/lab"
 )
@@ -26,24 +27,24 @@ const (
 	routerProgram  = "bird"
 	paramBalancers = "balancers"
 	// severalNote says what such a laboratory is.
-	severalNote = "a router (BIRD 2) sends what is for the VIP over several balancers by a hash of addresses and ports (net.ipv4.fib_multipath_hash_policy 1, plain next hops), over a link to each of its own; " +
+	severalNote = "before each event in which a balancer leaves all connections are closed, and others opened; a router (BIRD 2) sends what is for the VIP over several balancers by a hash of addresses and ports (net.ipv4.fib_multipath_hash_policy 1, plain next hops), over a link to each of its own; " +
 		"the events of balancers are about one of them, and a change is done when the router's kernel has one way less, or more"
 )
 
 // balancerEvents are those of several balancers.
 var balancerEvents = []changeEvent{
-	{name: "lb-drain", change: ofOne(subject.Several.Drain)},
+	{name: "lb-drain", prepare: renew, change: ofOne(subject.Several.Drain)},
 	{name: "lb-undrain", change: ofOne(subject.Several.Undrain)},
-	{name: "lb-stop", change: ofOne(subject.Several.End)},
+	{name: "lb-stop", prepare: renew, change: ofOne(subject.Several.End)},
 	{name: "lb-start", change: ofOne(subject.Several.Begin)},
-	{name: "lb-kill", change: ofOne(subject.Several.Kill)},
+	{name: "lb-kill", prepare: renew, change: ofOne(subject.Several.Kill)},
 	{name: "lb-revive", change: ofOne(subject.Several.Begin)},
-	{name: "lb-cut", change: ofOne(subject.Several.Cut)},
+	{name: "lb-cut", prepare: renew, change: ofOne(subject.Several.Cut)},
 	{name: "lb-mend", change: ofOne(subject.Several.Mend)},
-	{name: "lb-hang", change: ofOne(subject.Several.Hang)},
+	{name: "lb-hang", prepare: renew, change: ofOne(subject.Several.Hang)},
 	{name: "lb-wake", change: ofOne(subject.Several.Wake)},
-	{name: "lb-change", leaves: []int{serverRemoved}, change: changeWithoutOne},
-	{name: "lb-transition", leaves: []int{serverReweighed}, change: killInTransition},
+	{name: "lb-change", prepare: renew, leaves: []int{serverRemoved}, change: changeWithoutOne},
+	{name: "lb-transition", prepare: renew, leaves: []int{serverReweighed}, change: killInTransition},
 	{name: "lb-return", leaves: []int{serverReweighed}, change: func(ctx context.Context, c *changeTrial) error {
 		if err := ofOne(subject.Several.Begin)(ctx, c); err != nil {
 			return err
@@ -67,6 +68,24 @@ func ofOne(change func(subject.Several, context.Context, int) (time.Duration, er
 		c.began, c.took = append(c.began, began), append(c.took, took)
 		return err
 	}
+}
+
+// renew closes all connections and opens others: those that have lived through one event are those that nothing
+// moves, or that two balancers know, and would say little of the next.
+func renew(ctx context.Context, c *changeTrial) error {
+	if !c.worn {
+		c.worn = true
+		return nil
+	}
+	if err := c.crew.Close(ctx); err != nil {
+		return err
+	}
+	crew, err := live.NewCrew(ctx, c.runner.lab, c.runner.options.Executable)
+	if err != nil {
+		return err
+	}
+	c.crew, c.notes = crew, nil
+	return c.open(ctx)
 }
 
 // inTurn does one change after the other.

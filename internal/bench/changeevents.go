@@ -212,6 +212,8 @@ type changeTrial struct {
 	crew     *live.Crew
 	blank    results.Trial
 	notes    []string
+	// worn says that the connections have lived through an event of balancers.
+	worn bool
 	// service is what the subject balances now.
 	service subject.Service
 	// left are the servers that have left, by name.

@@ -9,7 +9,10 @@ import (
 	"net"
 	"net/netip"
 
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/asm"
 	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
 
 	"github.com/jeoul/jeoul/internal/sysctl"
 )
@@ -39,7 +42,7 @@ func (l *Lab) addBalancers(ctx context.Context) (err error) {
 				return fmt.Errorf("set %s of the router: %w", s.name, err)
 			}
 		}
-		return nil
+		return forgetHash(l.Router.Interface)
 	}); err != nil {
 		return err
 	}
@@ -62,6 +65,39 @@ func (l *Lab) addBalancers(ctx context.Context) (err error) {
 	}
 	return nil
 }
+
+// forgetHash has what comes in at a device of the calling thread's namespace lose the hash that its sender has
+// given it. A router in another machine never gets that; here it comes with the packet, is what the kernel
+// chooses a next hop by (fib_multipath_hash: l4_hash), and is another after a retransmission, so a flow that
+// meets the wrong balancer would find another one by itself.
+func forgetHash(device string) error {
+	program, err := ebpf.NewProgram(&ebpf.ProgramSpec{
+		Name: "lab_unhash", Type: ebpf.SchedCLS, License: "Dual BSD/GPL",
+		Instructions: asm.Instructions{asm.FnSetHashInvalid.Call(), asm.Mov.Imm(asm.R0, tcOK), asm.Return()},
+	})
+	if err != nil {
+		return fmt.Errorf("load the program that forgets hashes: %w", err)
+	}
+	defer program.Close()
+	link, err := netlink.LinkByName(device)
+	if err != nil {
+		return fmt.Errorf("find %s: %w", device, err)
+	}
+	index := link.Attrs().Index
+	err = netlink.QdiscAdd(&netlink.GenericQdisc{QdiscType: "clsact",
+		QdiscAttrs: netlink.QdiscAttrs{LinkIndex: index, Handle: netlink.MakeHandle(0xffff, 0), Parent: netlink.HANDLE_CLSACT}})
+	if err == nil {
+		err = netlink.FilterAdd(&netlink.BpfFilter{Fd: program.FD(), Name: "lab_unhash", DirectAction: true,
+			FilterAttrs: netlink.FilterAttrs{LinkIndex: index, Parent: netlink.HANDLE_MIN_INGRESS, Handle: 1, Protocol: unix.ETH_P_ALL, Priority: 1}})
+	}
+	if err != nil {
+		return fmt.Errorf("forget the hashes of what comes in at %s: %w", device, err)
+	}
+	return nil
+}
+
+// tcOK is TC_ACT_OK (include/uapi/linux/pkt_cls.h).
+const tcOK = 0
 
 // allBalancers are those of any laboratory.
 func (l *Lab) allBalancers() []*Host {
