@@ -62,6 +62,7 @@ var trials = map[string]trial{
 	"jeoul get services":       {test: "testdata/root/overtcp.txtar"},
 	"jeoul import":             {test: "testdata/script/import.txtar"},
 	"jeoul man":                {test: "man_test.go"},
+	"jeoul plan":               {test: "testdata/script/plan.txtar"},
 	"jeoul report":             {test: "testdata/root/measure.txtar"},
 	"jeoul report compare":     {test: "report_test.go"},
 	"jeoul run":                {test: "testdata/root/balance.txtar"},

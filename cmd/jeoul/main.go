@@ -50,6 +50,7 @@ type commands struct {
 	Doctor     doctorCmd     `cmd:"" help:"Look at this host while traffic runs, and say where packets are lost, why, and what cures it."`
 	Try        tryCmd        `cmd:"" help:"Try a balancer on this machine: with three web servers and a client, in network namespaces, and nothing stays behind."`
 	Bench      benchCmd      `cmd:"" help:"Weigh load balancers."`
+	Plan       planCmd       `cmd:"" help:"Say how many balancers a load needs, and what breaks when one of them leaves."`
 	Wire       wireCmd       `cmd:"" help:"Test a balancer at packet level: millions of packets and connections without sockets."`
 	Report     reportCmd     `cmd:"" help:"Make tables, charts and a page from the results of a run."`
 	Tune       tuneCmd       `cmd:"" help:"Hold this host's settings against a profile, change them, and take everything back."`
@@ -120,7 +121,7 @@ func newParser(ctx context.Context, stdout, stderr io.Writer, options ...kong.Op
 		kong.Writers(stdout, stderr),
 		kong.Vars{"tuneState": tune.StateDir, "socket": config.DefaultSocket, "storeDir": sources.DefaultDir, "backendStates": enumeration(lb.BackendStates),
 			"flowStates": enumeration(lb.FlowStates), "dialects": strings.Join(importer.Dialects(), ","), "exports": strings.Join(exporter.Dialects(), ","),
-			"modes": enumeration(lb.PacketModes), "flowLimit": strconv.Itoa(ops.DefaultFlows), "mostFlows": strconv.Itoa(ops.MaxFlows)},
+			"modes": enumeration(lb.PacketModes), "rememberedFlows": strconv.Itoa(lb.DefaultFlowLimit), "flowLimit": strconv.Itoa(ops.DefaultFlows), "mostFlows": strconv.Itoa(ops.MaxFlows)},
 		kong.BindTo(ctx, (*context.Context)(nil)),
 		kong.ConfigureHelp(kong.HelpOptions{Compact: true}),
 	)...)

@@ -1,0 +1,217 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"os"
+	"slices"
+	"text/tabwriter"
+
+	"github.com/jeoul/jeoul/internal/lb"
+	"github.com/jeoul/jeoul/internal/results"
+	"github.com/jeoul/jeoul/internal/sizing"
+)
+
+// planCmd says how many balancers a load needs.
+type planCmd struct {
+	Balancers int          `name:"balancers" default:"3" placeholder:"N" help:"How many share the VIPs (${default})."`
+	Mode      lb.Mode      `name:"mode" default:"l2dsr" placeholder:"MODE" help:"How packets reach backends (${default})."`
+	Scheduler lb.Scheduler `name:"scheduler" default:"maglev" placeholder:"NAME" help:"How backends are chosen (${default})."`
+	Hook      lb.Hook      `name:"hook" default:"xdp" enum:"xdp,tc" placeholder:"xdp|tc" help:"Where packets are taken (${default})."`
+	Backends  int          `name:"backends" default:"10" placeholder:"N" help:"How many backends there are (${default})."`
+
+	PPS   float64 `name:"pps" required:"" placeholder:"N" help:"Packets that come to all balancers each second; where replies go through them, those too."`
+	New   float64 `name:"new" default:"0" placeholder:"N" help:"New connections each second."`
+	Bits  float64 `name:"bits" default:"0" placeholder:"N" help:"Bits each second, of those packets."`
+	Flows float64 `name:"flows" default:"0" placeholder:"N" help:"Connections that are open at once."`
+
+	Cores     float64 `name:"cores" default:"1" placeholder:"N" help:"Cores of a balancer that packets are spread over (${default})."`
+	Usage     float64 `name:"usage" default:"0.6" placeholder:"SHARE" help:"Which share of a core, a link or a table may be used, of 1 (${default})."`
+	Link      float64 `name:"link" default:"0" placeholder:"BITS" help:"A balancer's link, in bits/s; 0: not asked."`
+	FlowLimit float64 `name:"flow-limit" default:"${rememberedFlows}" placeholder:"N" help:"flows.limit of a balancer's configuration (${default})."`
+
+	Costs    string   `name:"costs" type:"existingfile" placeholder:"FILE" help:"Results of jeoul bench packets on a core of the machine that is planned for: what a packet costs."`
+	KnownNs  *float64 `name:"known-ns" placeholder:"NS" help:"What a packet of a known flow costs, in place of what --costs has."`
+	NewNs    *float64 `name:"new-ns" placeholder:"NS" help:"What the first packet of a flow costs, in place of what --costs has."`
+	BesideNs float64  `name:"beside-ns" default:"200" placeholder:"NS" help:"What driver and kernel add to each packet, which jeoul bench packets does not measure (${default}; in TC rather 1000)."`
+
+	HandOver bool   `name:"hand-over" help:"Balancers tell each other the flows that they remember."`
+	Output   string `name:"output" short:"o" default:"text" enum:"text,json" placeholder:"text|json" help:"Form of the output (${default})."`
+}
+
+// handOverSeconds is how old a flow is, at most, of which other balancers do not know where they tell each other.
+const handOverSeconds = 1
+
+// Help says what is counted.
+func (planCmd) Help() string {
+	return `Says how many machines carry a load, so that one may fail, and which flows move, and break, when a router that spreads them by ECMP has one way less, or more.`
+}
+
+// Validate refuses what cannot be planned.
+func (c *planCmd) Validate() error {
+	switch {
+	case !slices.Contains(lb.PacketModes, c.Mode):
+		return fmt.Errorf("--mode: %q is no mode of packets: use one of %v", c.Mode, lb.PacketModes)
+	case !slices.Contains(lb.Schedulers, c.Scheduler):
+		return fmt.Errorf("--scheduler: %q is none: use one of %v", c.Scheduler, lb.Schedulers)
+	case c.Balancers < 2:
+		return fmt.Errorf("--balancers: %d cannot have one fail; use 2 or more", c.Balancers)
+	case c.Backends < 1:
+		return errors.New("--backends: use 1 or more")
+	case c.Costs == "" && (c.KnownNs == nil || c.NewNs == nil):
+		return errors.New("what does a packet cost? Give --costs FILE, from jeoul bench packets on such a machine, or --known-ns and --new-ns")
+	}
+	return nil
+}
+
+// plan is what the command says.
+type plan struct {
+	Balancers int            `json:"balancers"`
+	Mode      lb.Mode        `json:"mode"`
+	Scheduler lb.Scheduler   `json:"scheduler"`
+	Load      sizing.Load    `json:"load"`
+	Machine   sizing.Machine `json:"machine"`
+	Costs     string         `json:"costs"`
+	Need      sizing.Need    `json:"need"`
+	Rehash    []rehash       `json:"rehash"`
+}
+
+// rehash is what one router does when a balancer leaves, or comes back.
+type rehash struct {
+	Hashing sizing.Hashing `json:"hashing"`
+	sizing.Moved
+	Broken float64 `json:"broken"`
+}
+
+// Run plans.
+func (c *planCmd) Run() error {
+	p, err := c.plan()
+	if err != nil {
+		return err
+	}
+	if c.Output == "json" {
+		encoder := json.NewEncoder(os.Stdout)
+		encoder.SetIndent("", "  ")
+		return encoder.Encode(p)
+	}
+	return p.write(os.Stdout, c)
+}
+
+func (c *planCmd) plan() (*plan, error) {
+	p := &plan{Balancers: c.Balancers, Mode: c.Mode, Scheduler: c.Scheduler, Costs: "as given",
+		Load:    sizing.Load{NewPerSecond: c.New, PacketsPerSecond: c.PPS, BitsPerSecond: c.Bits, Flows: c.Flows},
+		Machine: sizing.Machine{Cores: c.Cores, Usage: c.Usage, BesideNs: c.BesideNs, LinkBits: c.Link}}
+	if c.Scheduler.Remembers() || c.Mode == lb.FullNAT {
+		p.Machine.FlowLimit = c.FlowLimit
+	}
+	if err := c.cost(p); err != nil {
+		return nil, err
+	}
+	var err error
+	if p.Need, err = sizing.NeedOf(p.Load, p.Machine, c.Balancers); err != nil {
+		return nil, fmt.Errorf("plan: %w", err)
+	}
+	flows := sizing.Flows{Mode: c.Mode, Scheduler: c.Scheduler, Backends: c.Backends, HandOver: c.HandOver, HandOverSeconds: handOverSeconds,
+		Flows: c.Flows, NewPerSecond: c.New}
+	for _, hashing := range sizing.Hashings {
+		moved, err := hashing.Leave(c.Balancers)
+		if err != nil {
+			return nil, fmt.Errorf("plan: %w", err)
+		}
+		p.Rehash = append(p.Rehash, rehash{hashing, moved, math.Round(flows.Broken(moved))})
+	}
+	return p, nil
+}
+
+// cost fills in what a packet costs.
+func (c *planCmd) cost(p *plan) error {
+	if c.Costs != "" {
+		run, err := results.Load(c.Costs)
+		if err != nil {
+			return fmt.Errorf("plan: %w", err)
+		}
+		var known, first bool
+		p.Machine.KnownNs, known = packetCost(run, c, "known")
+		p.Machine.NewNs, first = packetCost(run, c, "new")
+		if !known || !first && c.NewNs == nil {
+			return fmt.Errorf("plan: %s has no figure of jeoul-%s-%s by %s for packets of known and of new flows: measure it (jeoul bench packets), or give --known-ns and --new-ns",
+				c.Costs, c.Mode, c.Hook, c.Scheduler)
+		}
+		p.Costs = fmt.Sprintf("%s, %s", c.Costs, run.Environment.CPU)
+	}
+	if c.KnownNs != nil {
+		p.Machine.KnownNs = *c.KnownNs
+	}
+	if c.NewNs != nil {
+		p.Machine.NewNs = *c.NewNs
+	}
+	return nil
+}
+
+// packetCost is what a packet costs by results of jeoul bench packets, in nanoseconds net of the harness: the median
+// of the repeats with the most flows, over IPv4 and TCP, on the way to the backend.
+func packetCost(run *results.Run, c *planCmd, packets string) (float64, bool) {
+	var found []float64
+	most := -1.0
+	for _, t := range run.Trials {
+		net, ok := t.Metrics[results.NsNetOfEmpty]
+		flows, counted := t.Params["flows"].(float64)
+		if !ok || !t.Valid || t.Subject != fmt.Sprintf("jeoul-%s-%s", c.Mode, c.Hook) || !counted || !c.usual(t.Params, packets) || flows < most {
+			continue
+		}
+		if flows > most {
+			found, most = nil, flows
+		}
+		found = append(found, net)
+	}
+	if len(found) == 0 {
+		return 0, false
+	}
+	slices.Sort(found)
+	return found[len(found)/2], true
+}
+
+// usual says whether parameters are those of the plain case. Full NAT costs the same with any scheduler, for it
+// remembers all flows; where it was measured with one, that counts.
+func (c *planCmd) usual(params map[string]any, packets string) bool {
+	for _, special := range []string{"tag", "change", "configured"} {
+		if params[special] != nil {
+			return false
+		}
+	}
+	scheduler := params["scheduler"] == string(c.Scheduler) || c.Mode == lb.FullNAT
+	way := params["direction"] == nil || params["direction"] == "request"
+	outer := params["outer"] == nil || params["outer"] == "ipv4"
+	return scheduler && way && outer && params["packets"] == packets && params["family"] == "ipv4" && params["protocol"] == "tcp"
+}
+
+// write prints the plan.
+func (p *plan) write(to io.Writer, c *planCmd) error {
+	verdict := "enough"
+	if !p.Need.Enough {
+		verdict = "not enough"
+	}
+	fmt.Fprintf(to, "%d balancers are %s: the load needs %d, one of which may fail (by its %s)\n\n", p.Balancers, verdict, p.Need.Machines, p.Need.By)
+	table := tabwriter.NewWriter(to, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(table, "PART\tMACHINES\tUSED\tWITH ONE FAILING")
+	for _, part := range p.Need.Parts {
+		fmt.Fprintf(table, "%s\t%d + 1\t%.0f %%\t%.0f %%\n", part.Name, part.Machines, 100*part.Used, 100*part.Failing)
+	}
+	if err := table.Flush(); err != nil {
+		return err
+	}
+	fmt.Fprintf(to, "of the %.0f %% that may be used; a packet costs %.0f ns, the first of a flow %.0f ns, and %.0f ns beside (%s)\n\n",
+		100*p.Machine.Usage, p.Machine.KnownNs, p.Machine.NewNs, p.Machine.BesideNs, p.Costs)
+	fmt.Fprintf(to, "When one of %d leaves, or comes back, of all flows (%s, %s):\n", p.Balancers, p.Mode, p.Scheduler)
+	table = tabwriter.NewWriter(to, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(table, "ROUTER\tITS OWN MOVE\tOTHERS MOVE\tBROKEN")
+	for _, r := range p.Rehash {
+		fmt.Fprintf(table, "%s\t%.1f %%\t%.1f %%\t%.0f of %.0f\n", r.Hashing, 100*r.OfOne, 100*r.Others, r.Broken, c.Flows)
+	}
+	return table.Flush()
+}

@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package sizing
+
+import (
+	"fmt"
+	"math"
+	"slices"
+)
+
+// Load is what all balancers carry together, each second: packets and bits that come to them, new connections, and
+// the flows that are open at once.
+type Load struct {
+	NewPerSecond     float64 `json:"new_per_second"`
+	PacketsPerSecond float64 `json:"packets_per_second"`
+	BitsPerSecond    float64 `json:"bits_per_second"`
+	Flows            float64 `json:"flows"`
+}
+
+// Machine is what one balancer has, and what a packet costs it.
+type Machine struct {
+	// Cores that packets are spread over, and the share of each, of 1, that may be used.
+	Cores float64 `json:"cores"`
+	Usage float64 `json:"usage"`
+	// KnownNs is what a packet of a flow that is known costs, NewNs the first of a flow, in nanoseconds of a core, and
+	// BesideNs what driver and kernel add to each.
+	KnownNs  float64 `json:"known_ns"`
+	NewNs    float64 `json:"new_ns"`
+	BesideNs float64 `json:"beside_ns"`
+	// LinkBits is the rate of its link in bits/s; 0: not asked.
+	LinkBits float64 `json:"link_bits_per_second,omitempty"`
+	// FlowLimit is how many flows it remembers; 0: it remembers none, or that is not asked.
+	FlowLimit float64 `json:"flow_limit,omitempty"`
+}
+
+// Part is what one thing that a balancer has takes.
+type Part struct {
+	// Name is cores, link or flows.
+	Name string `json:"name"`
+	// Machines is how many machines carry the load, one less than which does not; with one more, one may fail.
+	Machines int `json:"machines"`
+	// Used is the share, of 1, of what may be used that each machine of N uses, and Failing the same with one of them
+	// gone.
+	Used    float64 `json:"used"`
+	Failing float64 `json:"used_with_one_failing"`
+}
+
+// Need is what a load needs.
+type Need struct {
+	// Machines are those that carry the load, one of which may fail.
+	Machines int `json:"machines"`
+	// By names the part that decides it.
+	By    string `json:"by"`
+	Parts []Part `json:"parts"`
+	// Enough says that the machines that were asked about carry the load with one of them gone.
+	Enough bool `json:"enough"`
+}
+
+// CoreSeconds is how many seconds of a core the load takes each second.
+func (m Machine) CoreSeconds(l Load) float64 {
+	first := min(l.NewPerSecond, l.PacketsPerSecond)
+	return (l.PacketsPerSecond*m.BesideNs + (l.PacketsPerSecond-first)*m.KnownNs + first*m.NewNs) / 1e9
+}
+
+// NeedOf returns what the load needs, and how full n machines are. An error says what is not possible.
+func NeedOf(l Load, m Machine, n int) (Need, error) {
+	switch {
+	case n < 1:
+		return Need{}, fmt.Errorf("%d balancers: at least one is needed", n)
+	case !(m.Cores > 0) || !(m.Usage > 0) || m.Usage > 1:
+		return Need{}, fmt.Errorf("%g cores, of which %g may be used: give a number above 0, and a share above 0 of at most 1", m.Cores, m.Usage)
+	case slices.ContainsFunc([]float64{l.NewPerSecond, l.PacketsPerSecond, l.BitsPerSecond, l.Flows, m.KnownNs, m.NewNs, m.BesideNs, m.LinkBits, m.FlowLimit},
+		func(v float64) bool { return !(v >= 0) || math.IsInf(v, 0) }):
+		return Need{}, fmt.Errorf("a load and a cost are finite, and not below 0")
+	}
+	need := Need{Enough: true}
+	add := func(name string, load, each float64) {
+		if each <= 0 {
+			return
+		}
+		part := Part{Name: name, Machines: max(int(math.Ceil(load/each)), 1), Used: load / each / float64(n)}
+		if n > 1 {
+			part.Failing = load / each / float64(n-1)
+		}
+		need.Enough = need.Enough && part.Machines+1 <= n
+		if part.Machines+1 > need.Machines {
+			need.Machines, need.By = part.Machines+1, name
+		}
+		need.Parts = append(need.Parts, part)
+	}
+	add("cores", m.CoreSeconds(l), m.Cores*m.Usage)
+	add("link", l.BitsPerSecond, m.LinkBits*m.Usage)
+	add("flows", l.Flows, m.FlowLimit*m.Usage)
+	return need, nil
+}
