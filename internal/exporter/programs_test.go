@@ -4,12 +4,16 @@ package exporter
 
 import (
 	"bytes"
+	"crypto/x509"
+	"encoding/pem"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
+	"github.com/jeoul/jeoul/internal/testcert"
 	"github.com/jeoul/jeoul/internal/testenv"
 )
 
@@ -47,8 +51,25 @@ func write(t *testing.T, text string) string {
 	return path
 }
 
+// writePEM writes a certificate and its key, which are their own authority.
+func writePEM(t *testing.T, path string) {
+	t.Helper()
+	c := testcert.NewAuthority(t).Config(t, "www.test", time.Hour).Certificates[0]
+	key, err := x509.MarshalPKCS8PrivateKey(c.PrivateKey)
+	if err != nil {
+		t.Fatal(err)
+	}
+	contents := append(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: c.Certificate[0]}), pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: key})...)
+	if err := os.WriteFile(path, contents, 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
 // haproxyTakes: it warns of nothing either.
 func haproxyTakes(t *testing.T, text string) {
+	dir := t.TempDir()
+	writePEM(t, filepath.Join(dir, "www.pem"))
+	text = strings.ReplaceAll(text, "/etc/ssl/private/", dir+"/")
 	said := accepts(t, exec.CommandContext(t.Context(), testenv.Program(t, "haproxy"), "-c", "-f", write(t, text)))
 	if strings.Contains(said, "[WARNING]") {
 		t.Errorf("HAProxy warns:\n%s", said)

@@ -3,6 +3,7 @@
 package exporter
 
 import (
+	std "cmp"
 	"errors"
 	"net/netip"
 	"slices"
@@ -45,6 +46,32 @@ type balanced struct {
 	Allow, Deny []netip.Prefix
 	Checks      []check
 	Backends    []lb.Backend
+	Proxy       *lb.Proxy
+}
+
+// proxied is what a round trip keeps of what a service of mode proxy does, nil where it does no more than to balance
+// connections.
+func proxied(s lb.Service) *lb.Proxy {
+	if s.Proxy == nil {
+		return nil
+	}
+	p := *s.Proxy
+	if p.Speaks != lb.SpeaksHTTP && len(p.Certificates) == 0 && p.BackendTLS == "" && p.SendProxy == 0 && !p.AcceptProxy {
+		return nil
+	}
+	retries := uint8(lb.DefaultProxyRetries)
+	if p.Retries == nil {
+		p.Retries = &retries
+	}
+	p.Speaks, p.Timeouts = std.Or(p.Speaks, lb.SpeaksTCP), p.Timeouts.WithDefaults(p.Speaks)
+	if p.Speaks == lb.SpeaksTCP { // HAProxy has none then
+		p.Timeouts = lb.ProxyTimeouts{}
+	}
+	// What no route has goes to all backends, which an import says by a route.
+	if n := len(p.Routes); n > 1 && len(p.Routes[n-1].Hosts)+len(p.Routes[n-1].Paths) == 0 && len(p.Routes[n-1].Backends) == len(s.Backends) {
+		p.Routes = p.Routes[:n-1]
+	}
+	return &p
 }
 
 // check is what a round trip keeps of a check.
@@ -97,6 +124,7 @@ func kept(dialect string, s lb.Service) balanced {
 	if dialect == "haproxy" {
 		b.Limits = lb.Limits{Rate: s.Limits.Rate, Connections: s.Limits.Connections}
 		b.Allow, b.Deny = slices.SortedFunc(slices.Values(s.Allow), netip.Prefix.Compare), slices.SortedFunc(slices.Values(s.Deny), netip.Prefix.Compare)
+		b.Proxy = proxied(s)
 		b.haproxy()
 	} else {
 		b.ipvs(dialect, s)
@@ -223,7 +251,8 @@ func TestRoundTrip(t *testing.T) {
 
 // firstWords are those that lines of an export begin with.
 var firstWords = map[string]string{
-	"haproxy": "defaults mode timeout global external-check insecure-fork-wanted listen bind source balance hash-type maxconn rate-limit tcp-request stick-table stick option http-check server",
+	"haproxy": "frontend backend use_backend default_backend acl http-request http-after-response retries cookie dynamic-cookie-key nbthread cpu-map hard-stop-after user group " +
+		"defaults mode timeout global external-check insecure-fork-wanted listen bind source balance hash-type maxconn rate-limit tcp-request stick-table stick option http-check server",
 	"ipvsadm": "--set -A -a",
 	"keepalived": "global_defs script_user enable_script_security virtual_server lb_algo lb_kind mh-port protocol persistence_timeout persistence_granularity sorry_server real_server weight uthreshold lthreshold inhibit_on_failure } " +
 		"TCP_CHECK HTTP_GET SSL_GET DNS_CHECK UDP_CHECK PING_CHECK MISC_CHECK url path virtualhost status_code regex enable_sni connect_port delay_loop connect_timeout misc_timeout retry " +
@@ -237,7 +266,8 @@ func FuzzExport(f *testing.F) {
 		f.Add([]byte(c.section("in")))
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {
-		if _, err := config.Parse("in", data); err != nil {
+		cfg, err := config.Parse("in", data)
+		if err != nil || verbatim(cfg) {
 			return
 		}
 		for _, dialect := range Dialects() {
@@ -245,6 +275,14 @@ func FuzzExport(f *testing.F) {
 				checkLines(t, dialect, result)
 			}
 		}
+	})
+}
+
+// verbatim says whether a configuration has lines in HAProxy's own language, which may begin by any word: FuzzSnippet of
+// internal/proxy is of those.
+func verbatim(cfg *config.Config) bool {
+	return cfg.Proxy.Global != "" || slices.ContainsFunc(cfg.Services, func(s lb.Service) bool {
+		return s.Proxy != nil && s.Proxy.Frontend+s.Proxy.Back != ""
 	})
 }
 
@@ -259,7 +297,7 @@ func checkLines(t *testing.T, dialect string, result *Result) {
 			continue
 		case !slices.Contains(strings.Fields(firstWords[dialect]), words[0]):
 			t.Fatalf("%s: no line begins like this: %q", dialect, line)
-		case slices.Contains([]string{"listen", "-A", "virtual_server"}, words[0]):
+		case slices.Contains([]string{"listen", "frontend", "-A", "virtual_server"}, words[0]):
 			services++
 		}
 	}

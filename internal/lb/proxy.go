@@ -47,6 +47,18 @@ type Proxy struct {
 	Back     string `json:"back,omitempty"`
 }
 
+// SecurityHeadersOf are the fields that Proxy.SecurityHeaders stands for, of a service with TLS or without.
+func SecurityHeadersOf(tls bool) []Header {
+	headers := []Header{
+		{Name: "X-Content-Type-Options", Value: "nosniff"}, {Name: "X-Frame-Options", Value: "SAMEORIGIN"},
+		{Name: "Referrer-Policy", Value: "strict-origin-when-cross-origin"},
+	}
+	if tls {
+		headers = append(headers, Header{Name: "Strict-Transport-Security", Value: "max-age=31536000"})
+	}
+	return headers
+}
+
 // ProxyTimeouts bound how long a side of a proxied connection may take; 0 is the default.
 type ProxyTimeouts struct {
 	Connect   time.Duration `json:"connect_ns,omitempty"`

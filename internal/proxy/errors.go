@@ -2,7 +2,11 @@
 
 package proxy
 
-import "errors"
+import (
+	"errors"
+
+	"github.com/jeoul/jeoul/internal/proxy/snippet"
+)
 
 // Errors that a caller may test for.
 var (
@@ -13,7 +17,7 @@ var (
 	// ErrRefused: HAProxy does not accept the configuration.
 	ErrRefused = errors.New("HAProxy refuses the configuration")
 	// ErrSnippet: lines of HAProxy's own language would reach beyond the section that they are for.
-	ErrSnippet = errors.New("not allowed in these lines")
+	ErrSnippet = snippet.Err
 	// ErrValue: a value cannot be written into HAProxy's configuration.
 	ErrValue = errors.New("cannot be handed to HAProxy")
 	// ErrCertificate: a certificate cannot be served.

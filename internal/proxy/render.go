@@ -13,6 +13,7 @@ import (
 	"strings"
 
 	"github.com/jeoul/jeoul/internal/lb"
+	"github.com/jeoul/jeoul/internal/proxy/snippet"
 )
 
 // Oldest is the oldest HAProxy that can be the engine.
@@ -104,7 +105,7 @@ func renderGlobal(r *Rendering, e lb.ProxyEngine, h Host) error {
 	t.add("", "mworker-max-reloads", strconv.Itoa(oldWorkers))
 	t.add("", "ssl-default-bind-options", "ssl-min-ver", "TLSv1.2")
 	t.add("", "ssl-default-server-options", "ssl-min-ver", "TLSv1.2")
-	t.verbatim("global", e.Global, globalKeys)
+	t.verbatim("global", e.Global, snippet.GlobalKeys)
 	r.block(t, Block{}, nil)
 	return t.err
 }
@@ -112,7 +113,7 @@ func renderGlobal(r *Rendering, e lb.ProxyEngine, h Host) error {
 // logs says whether the engine's lines name a log.
 func logs(e lb.ProxyEngine) bool {
 	for text := range strings.Lines(e.Global) {
-		if strings.HasPrefix(bare(text), "log ") {
+		if strings.HasPrefix(snippet.Bare(text), "log ") {
 			return true
 		}
 	}

@@ -15,6 +15,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/jeoul/jeoul/internal/lb"
+	"github.com/jeoul/jeoul/internal/proxy/snippet"
 )
 
 var update = flag.Bool("update", false, "write the golden files anew")
@@ -216,8 +217,8 @@ func FuzzSnippet(f *testing.F) {
 	for _, v := range []string{"option x", "a\nglobal", "\tfrontend x", `b\ackend x`, "'listen' x", "a \\\n", "x\rglobal", "\u00a0global", "global#x", `#"0`} {
 		f.Add(v)
 	}
-	f.Fuzz(func(t *testing.T, snippet string) {
-		r, err := Render(simple(lb.Proxy{Back: snippet}), golden)
+	f.Fuzz(func(t *testing.T, lines string) {
+		r, err := Render(simple(lb.Proxy{Back: lines}), golden)
 		if err != nil {
 			return
 		}
@@ -228,7 +229,7 @@ func FuzzSnippet(f *testing.F) {
 			if strings.HasPrefix(first, "#") {
 				continue
 			}
-			for _, s := range sections {
+			for _, s := range snippet.Sections {
 				if first == s || strings.HasPrefix(first, s+"#") {
 					begun++
 				}

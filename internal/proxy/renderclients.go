@@ -159,14 +159,7 @@ func (c *service) headers(t *text, field, rule string, headers []lb.Header) {
 
 // security has responses bear headers that ask browsers to be careful, unless backends set them.
 func (c *service) security(t *text, tls bool) {
-	headers := []lb.Header{
-		{Name: "X-Content-Type-Options", Value: "nosniff"}, {Name: "X-Frame-Options", Value: "SAMEORIGIN"},
-		{Name: "Referrer-Policy", Value: "strict-origin-when-cross-origin"},
-	}
-	if tls {
-		headers = append(headers, lb.Header{Name: "Strict-Transport-Security", Value: "max-age=31536000"})
-	}
-	for _, h := range headers {
+	for _, h := range lb.SecurityHeadersOf(tls) {
 		t.add("proxy.security_headers", "http-after-response", "set-header", h.Name, h.Value, "unless", "{", "res.hdr("+h.Name+")", "-m", "found", "}")
 	}
 }

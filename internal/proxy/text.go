@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/jeoul/jeoul/internal/lb"
+	"github.com/jeoul/jeoul/internal/proxy/snippet"
 )
 
 // place is what of the configuration a line comes from.
@@ -74,11 +75,11 @@ func (t *text) verbatim(field, lines string, ours map[string]string) {
 	if strings.TrimSpace(lines) == "" {
 		return
 	}
-	t.fail(field, checkSnippet(lines, ours))
+	t.fail(field, snippet.Check(lines, ours))
 	from := t.from
 	from.field = field
 	for text := range strings.Lines(lines) {
-		t.lines = append(t.lines, line{text: "    " + bare(text), from: from})
+		t.lines = append(t.lines, line{text: "    " + snippet.Bare(text), from: from})
 	}
 }
 

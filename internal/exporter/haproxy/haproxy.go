@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package haproxy writes a configuration as haproxy.cfg: a section listen for each service.
+// Package haproxy writes a configuration as haproxy.cfg: a section listen for each service, or where requests are routed a
+// frontend and backends.
 package haproxy
 
 import (
 	"fmt"
 	"net/netip"
-	"reflect"
 	"slices"
 	"strconv"
 	"strings"
@@ -54,8 +54,11 @@ func Write(l *ledger.Ledger) string {
 	external := false
 	for i := range l.Services {
 		if canServe(l, i) {
-			w := &writer{Ledger: l, i: i, service: l.Services[i], text: &text}
-			w.listen(unique(names, name(w.service.Name)))
+			w := &writer{Ledger: l, i: i, service: l.Services[i], proxy: l.Services[i].Proxy, text: &text}
+			if w.proxy == nil {
+				w.proxy = &lb.Proxy{}
+			}
+			w.write(unique(names, name(w.service.Name)))
 			external = external || w.external
 		}
 	}
@@ -63,15 +66,12 @@ func Write(l *ledger.Ledger) string {
 		return ""
 	}
 	sources(l)
-	return shared(l, external) + text.String()
+	return global(l, external) + defaults(l) + text.String()
 }
 
-// shared writes the sections global, where it is needed, and defaults.
-func shared(l *ledger.Ledger, external bool) string {
+// defaults writes the section of that name.
+func defaults(l *ledger.Ledger) string {
 	var text strings.Builder
-	if external {
-		text.WriteString("global\n\texternal-check\n\tinsecure-fork-wanted\n\n")
-	}
 	t := l.Flows.Timeouts
 	l.Carry("flows.timeouts.established", "flows.timeouts.fin")
 	fmt.Fprintf(&text, "defaults\n\tmode tcp\n\ttimeout connect %s\n", duration(connectTimeout))
@@ -88,9 +88,6 @@ func canServe(l *ledger.Ledger, i int) bool {
 	case s.Protocol != lb.TCP:
 		l.Left(field, "service %s: HAProxy balances no %s; keep Jeoul for it, or export it to ipvsadm or keepalived", s.Name, strings.ToUpper(s.Protocol.String()))
 		return false
-	case s.Mode == lb.ModeProxy && s.Proxy != nil && !reflect.DeepEqual(*s.Proxy, lb.Proxy{Speaks: lb.SpeaksTCP}) && !reflect.DeepEqual(*s.Proxy, lb.Proxy{}):
-		l.Left(field, "service %s: it does more than balance connections; take its section from the file of the HAProxy that Jeoul runs for it", s.Name)
-		return false
 	case !slices.Contains(lb.Modes, s.Mode):
 		l.Left(field, "service %s: HAProxy has no mode like %s", s.Name, s.Mode)
 		return false
@@ -99,7 +96,7 @@ func canServe(l *ledger.Ledger, i int) bool {
 		return false
 	}
 	l.CarryService(i, "name", "vip", "port", "protocol", "mode", "scheduler", "hash", "mss", "persistence.timeout", "persistence.prefix",
-		"limits.rate", "limits.connections", "allow", "deny", "slow_start", "proxy.speaks")
+		"limits.rate", "limits.connections", "allow", "deny", "slow_start", "proxy")
 	return true
 }
 
@@ -108,7 +105,9 @@ type writer struct {
 	*ledger.Ledger
 	i       int
 	service lb.Service
-	text    *strings.Builder
+	// proxy is what a service of mode proxy does; of the others it is empty.
+	proxy *lb.Proxy
+	text  *strings.Builder
 	// external says that a check runs a program.
 	external bool
 }
@@ -120,22 +119,72 @@ func (w *writer) line(words ...string) {
 	w.text.WriteByte('\n')
 }
 
-// listen writes the section.
-func (w *writer) listen(name string) {
-	s := w.service
-	fmt.Fprintf(w.text, "\n# %s\nlisten %s\n", w.Origin(w.i), name)
-	bind := []string{"bind", netip.AddrPortFrom(s.VIP, s.Port).String()}
-	if s.MSS > 0 {
-		bind = append(bind, "mss", strconv.Itoa(int(s.MSS)))
+// write writes the service.
+func (w *writer) write(name string) {
+	fmt.Fprintf(w.text, "\n# %s\n", w.Origin(w.i))
+	all := make([]int, len(w.service.Backends))
+	for j := range all {
+		all[j] = j
 	}
-	w.line(bind...)
-	w.source()
-	w.balance()
+	names := w.names()
+	if len(w.proxy.Routes) == 0 {
+		w.section("listen", name)
+		w.clientSide()
+		w.backendSide(all, names)
+		return
+	}
+	w.section("frontend", name)
+	w.clientSide()
+	sections := make([]string, len(w.proxy.Routes))
+	for k, route := range w.proxy.Routes {
+		sections[k] = fmt.Sprintf("%s.route%d", name, k+1)
+		w.route(k, sections[k], route)
+	}
+	w.line("default_backend", name+".all")
+	for k, route := range w.proxy.Routes {
+		w.text.WriteByte('\n')
+		w.section("backend", sections[k])
+		w.backendSide(w.chosen(route), names)
+	}
+	w.text.WriteByte('\n')
+	w.section("backend", name+".all")
+	w.backendSide(all, names)
+}
+
+// section begins one.
+func (w *writer) section(kind, name string) {
+	fmt.Fprintf(w.text, "%s %s\n", kind, name)
+	if w.speaksHTTP() {
+		w.line("mode", "http")
+	}
+}
+
+// clientSide writes what is of the service's clients.
+func (w *writer) clientSide() {
+	w.bind()
 	w.limits()
 	w.clients()
+	w.requests()
+}
+
+// bind writes where the service is.
+func (w *writer) bind() {
+	s := w.service
+	words := []string{"bind", netip.AddrPortFrom(s.VIP, s.Port).String()}
+	if s.MSS > 0 {
+		words = append(words, "mss", strconv.Itoa(int(s.MSS)))
+	}
+	w.line(append(words, w.bindWords()...)...)
+}
+
+// backendSide writes what is of some of the backends.
+func (w *writer) backendSide(chosen []int, names []string) {
+	w.source()
+	w.balance()
 	w.persistence()
-	w.section()
-	w.servers()
+	w.connections()
+	w.shared()
+	w.servers(chosen, names)
 }
 
 // source writes the address that HAProxy sends from.
@@ -197,13 +246,21 @@ func (w *writer) balance() {
 // limits writes those of the service.
 func (w *writer) limits() {
 	limits := w.service.Limits
-	if limits.Connections > 0 {
-		w.line("maxconn", strconv.FormatUint(uint64(limits.Connections), 10))
-		w.ApproximateService(w.i, "limits.connections", "what is beyond waits in HAProxy")
-	}
-	if limits.Rate > 0 {
-		w.line("rate-limit", "sessions", strconv.FormatUint(uint64(limits.Rate), 10))
-		w.ApproximateService(w.i, "limits.rate", "what is beyond waits in HAProxy")
+	for _, limit := range []struct {
+		key   string
+		most  uint64
+		words []string
+	}{
+		{"limits.connections", uint64(limits.Connections), []string{"maxconn"}},
+		{"limits.rate", uint64(limits.Rate), []string{"rate-limit", "sessions"}},
+	} {
+		if limit.most == 0 {
+			continue
+		}
+		w.line(append(limit.words, strconv.FormatUint(limit.most, 10))...)
+		if w.service.Mode != lb.ModeProxy { // where it is the same
+			w.ApproximateService(w.i, limit.key, "what is beyond waits in HAProxy")
+		}
 	}
 }
 
@@ -237,8 +294,8 @@ func duration(d time.Duration) string {
 	return fmt.Sprintf("%dms", (d+time.Millisecond-1)/time.Millisecond)
 }
 
-// section writes what all servers share.
-func (w *writer) section() {
+// shared writes what all servers share.
+func (w *writer) shared() {
 	s := w.service
 	if slices.ContainsFunc(s.Backends, func(b lb.Backend) bool { return b.Backup }) {
 		w.line("option", "allbackups")

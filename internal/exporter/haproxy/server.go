@@ -5,6 +5,7 @@ package haproxy
 import (
 	"fmt"
 	"net/netip"
+	"slices"
 	"strconv"
 
 	"github.com/jeoul/jeoul/internal/config"
@@ -14,17 +15,39 @@ import (
 // mostWeight is the greatest weight of a server.
 const mostWeight = 256
 
-// servers writes the backends.
-func (w *writer) servers() {
+// names are those of the servers, of which each is in one or more sections.
+func (w *writer) names() []string {
+	names, given := make([]string, len(w.service.Backends)), map[string]int{}
+	for j, b := range w.service.Backends {
+		names[j] = unique(given, name(b.Name))
+	}
+	return names
+}
+
+// chosen returns which of the backends a route has.
+func (w *writer) chosen(route lb.Route) (chosen []int) {
+	for j, b := range w.service.Backends {
+		if slices.Contains(route.Backends, b.Name) {
+			chosen = append(chosen, j)
+		}
+	}
+	return chosen
+}
+
+// servers writes some of the backends.
+func (w *writer) servers(chosen []int, names []string) {
 	s := w.service
-	names, weights := map[string]int{}, w.weights()
+	weights := w.weights()
 	shared := w.sharedWords()
-	for j, b := range s.Backends {
+	for _, j := range chosen {
+		b := s.Backends[j]
 		w.CarryBackend(w.i, j, "name", "address", "port", "weight", "upper", "backup", "drain")
-		words := []string{"server", unique(names, name(b.Name)), netip.AddrPortFrom(b.Address, b.Port).String(), "weight", strconv.Itoa(weights[j])}
+		words := []string{"server", names[j], netip.AddrPortFrom(b.Address, b.Port).String(), "weight", strconv.Itoa(weights[j])}
 		if b.Upper > 0 {
 			words = append(words, "maxconn", strconv.FormatUint(uint64(b.Upper), 10))
-			w.Approximate(config.BackendField(w.i, j, "upper"), "upper: becomes maxconn, beyond which connections may wait for this server while others have room")
+			if s.Mode != lb.ModeProxy { // where it is the same
+				w.Approximate(config.BackendField(w.i, j, "upper"), "upper: becomes maxconn, beyond which connections may wait for this server while others have room")
+			}
 		}
 		if b.Backup {
 			words = append(words, "backup")
@@ -73,7 +96,7 @@ func gcd(a, b uint64) uint64 {
 // sharedWords are the parameters that all servers of the service have.
 func (w *writer) sharedWords() []string {
 	s := w.service
-	words := w.checkWords()
+	words := append(w.checkWords(), w.towards()...)
 	if s.SlowStart > 0 {
 		words = append(words, "slowstart", duration(s.SlowStart))
 	}

@@ -105,6 +105,7 @@ func (r *reader) proxy(service *draft.Service, s *section, l line, front, back s
 	p.NoForwardedFor = !front.requests.forward && !back.requests.forward
 	p.NoHTTP2 = len(p.Certificates) > 0 && noHTTP2(l)
 	p.RedirectTLS = (front.requests.redirect || back.requests.redirect) && len(p.Certificates) == 0
+	p.SecurityHeaders = front.requests.security || back.requests.security
 	p.Cookie = back.requests.cookie
 	p.RequestHeaders = headersOf(front.requests.request, back.requests.request)
 	p.ResponseHeaders = headersOf(front.requests.response, back.requests.response)

@@ -20,6 +20,7 @@ type requests struct {
 	timeouts lb.ProxyTimeouts
 	cookie   string
 	redirect bool
+	security bool
 	// request and response are header fields, and front and back lines that stand as they are.
 	request, response []lb.Header
 	front, back       string
@@ -33,6 +34,7 @@ func (q requests) over(all requests) requests {
 	}
 	q.cookie = cmp.Or(q.cookie, all.cookie)
 	q.redirect = q.redirect || all.redirect
+	q.security = q.security || all.security
 	t, o := &q.timeouts, all.timeouts
 	t.Connect, t.Client, t.Server = cmp.Or(t.Connect, o.Connect), cmp.Or(t.Client, o.Client), cmp.Or(t.Server, o.Server)
 	t.Request, t.KeepAlive = cmp.Or(t.Request, o.Request), cmp.Or(t.KeepAlive, o.KeepAlive)
@@ -76,6 +78,9 @@ func (r *reader) proxySetting(s *section, l line) bool {
 		}
 	case "cookie":
 		return r.cookie(q, l)
+	case "dynamic-cookie-key":
+		r.Needless(l.at, "cookies' values are made by a key of Jeoul's: clients with one from before get another")
+		return true
 	case "source":
 		return r.sendFrom(q, l)
 	case "log", "compression", "monitor-uri":
@@ -274,6 +279,9 @@ func (r *reader) rule(s *section, q *requests, l line) {
 		r.Carry(l.at)
 	case l.is("http-request", "deny"):
 		r.deny(s, l)
+	case securityHeader(l):
+		q.security = true
+		r.Carry(l.at)
 	case l.words[0] == "redirect" || len(words) < 3:
 		r.Left(l.at, noKey)
 	case action == "del-header" && len(words) == 3 && token.MatchString(words[2]):
@@ -293,6 +301,13 @@ func (r *reader) rule(s *section, q *requests, l line) {
 	default:
 		r.Left(l.at, noKey)
 	}
+}
+
+// securityHeader says whether a line sets one of the fields that security_headers stands for, unless a backend has.
+func securityHeader(l line) bool {
+	return slices.ContainsFunc(lb.SecurityHeadersOf(true), func(h lb.Header) bool {
+		return slices.Equal(l.words, []string{"http-after-response", "set-header", h.Name, h.Value, "unless", "{", "res.hdr(" + h.Name + ")", "-m", "found", "}"})
+	})
 }
 
 func (r *reader) header(q *requests, l line, h lb.Header) {

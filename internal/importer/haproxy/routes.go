@@ -85,6 +85,29 @@ func (t test) or(o test) test {
 	return test{slices.Concat(t.hosts, o.hosts), slices.Concat(t.paths, o.paths), o.differs}
 }
 
+// whole joins a path with all below it, which are one beginning of a route's, and in HAProxy two conditions.
+func (t test) whole() test {
+	var paths []string
+	alone := 0
+	for _, p := range t.paths {
+		above := strings.TrimSuffix(p, "/")
+		if above == "" {
+			above = p
+		}
+		if !slices.Contains(t.paths, above) || !slices.Contains(t.paths, above+"/") {
+			alone++
+		}
+		if !slices.Contains(paths, above) {
+			paths = append(paths, above)
+		}
+	}
+	if alone == 0 && len(paths) > 0 {
+		t.differs = ""
+	}
+	t.paths = paths
+	return t
+}
+
 // can says whether a route can have it.
 func (t test) can() bool { return len(t.hosts)+len(t.paths) > 0 }
 
@@ -113,6 +136,7 @@ func parseRoute(words []string, acls map[string]test) (route, bool) {
 			t = acls[word]
 			all.acls = append(all.acls, word)
 		}
+		t = t.whole()
 		if !t.can() || len(t.hosts) > 0 && len(now.Hosts) > 0 || len(t.paths) > 0 && len(now.Paths) > 0 {
 			return route{}, false
 		}
@@ -203,7 +227,11 @@ func pathTest(how string, patterns []string, ignoreCase bool) (t test, ok bool) 
 			return test{}, false
 		}
 		path := "/" + strings.Trim(p, "/")
-		t.paths = append(t.paths, path)
+		below := ""
+		if how == "beg" && !ignoreCase && path != "/" && strings.HasSuffix(p, "/") {
+			below = "/" // see whole
+		}
+		t.paths = append(t.paths, path+below)
 		switch {
 		case ignoreCase:
 			t.differs = "letters of paths are compared as they are, and up to a slash"
