@@ -7,7 +7,9 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/jeoul/jeoul/internal/lb"
 	"github.com/jeoul/jeoul/internal/results"
+	"github.com/jeoul/jeoul/internal/sizing"
 	"github.com/jeoul/jeoul/internal/testenv"
 )
 
@@ -16,11 +18,11 @@ lab: {clients: 2, servers: 6, balancers: 3}
 repeats: 1
 subjects:
   - name: jeoul-l2dsr-tc
-    params: {scheduler: [maglev]}
+    params: {scheduler: [maglev, rr]}
 loads:
   - kind: change
-    concurrency: [60]
-    changes: {events: [lb-drain, lb-undrain, lb-kill], pace: 200ms, new_per_second: 20, queries_per_second: 20, reused: 5, lap: 500ms}
+    concurrency: [120]
+    changes: {events: [lb-drain, lb-undrain, lb-kill], pace: 200ms, patience: 3s, new_per_second: 20, queries_per_second: 20, reused: 5, lap: 500ms}
 `
 
 func TestBalancersSuiteErrors(t *testing.T) {
@@ -28,7 +30,7 @@ func TestBalancersSuiteErrors(t *testing.T) {
 		"none":            {"", "", ""},
 		"one":             {"balancers: 3", "balancers: 1", "s.yaml:2: lab.balancers: 1 is not possible; use 2 to 9"},
 		"not several":     {", balancers: 3", "", "s.yaml:10: loads[0].changes.events[0]: lb-drain is an event of several balancers: set lab.balancers"},
-		"another subject": {"name: jeoul-l2dsr-tc\n    params: {scheduler: [maglev]}", "name: iptables-nth", "subjects[0].name: iptables-nth cannot be one of several balancers: it tells no router of its VIP"},
+		"another subject": {"name: jeoul-l2dsr-tc\n    params: {scheduler: [maglev, rr]}", "name: iptables-nth", "subjects[0].name: iptables-nth cannot be one of several balancers: it tells no router of its VIP"},
 		"XDP":             {"l2dsr-tc", "l2dsr-xdp", "use jeoul-l2dsr-tc"},
 		"NAT":             {"l2dsr-tc", "nat-tc", "replies find their way to the one balancer"},
 		"containers":      {"balancers: 3", "balancers: 3, containers: true", "lab.containers: goes with one balancer"},
@@ -41,7 +43,7 @@ func TestBalancersSuiteErrors(t *testing.T) {
 }
 
 // TestNoBalancerIsMissed: with a scheduler that remembers nothing, no connection breaks where one of three balancers
-// is drained, comes back, and is killed.
+// is drained, comes back, and is killed; with one that remembers, as many do as a plan says.
 func TestNoBalancerIsMissed(t *testing.T) {
 	testenv.Program(t, "bird")
 	r := startChangeOf(t, smallBalancers, "jeoul-l2dsr-tc")
@@ -55,12 +57,26 @@ func TestNoBalancerIsMissed(t *testing.T) {
 		}
 		got := run.Trials[i]
 		m := got.Metrics
-		if fmt.Sprint(got.Params[paramEvent]) != event || !got.Valid || m[results.Broken] != 0 || m[results.Connections] != 60 || m[results.Applied] != 1 || m[results.AppliedMsMax] == 0 {
+		if fmt.Sprint(got.Params[paramEvent]) != event || !got.Valid || m[results.Broken] != 0 || m[results.Connections] != 120 || m[results.Applied] != 1 || m[results.AppliedMsMax] == 0 {
 			t.Errorf("%v: valid %v, of %g connections %g broke, %g changes within %g ms; notes %q", got.Params, got.Valid,
 				m[results.Connections], m[results.Broken], m[results.Applied], m[results.AppliedMsMax], got.Notes)
 		}
 		if event != "lb-kill" && m[results.NewFailed] != 0 {
 			t.Errorf("%s: %g new connections failed; notes %q", event, m[results.NewFailed], got.Notes)
+		}
+	}
+	moved, err := sizing.Plain.Leave(3)
+	if err != nil {
+		t.Fatal(err)
+	}
+	// The mean over which one leaves; of three it is a third to a half. One of the six backends is yet to come.
+	plan := sizing.Flows{Mode: lb.L2DSR, Scheduler: lb.RoundRobin, Backends: 5, Flows: 120}.Broken(moved)
+	for _, i := range []int{3, 5} {
+		if len(run.Trials) <= i {
+			t.Fatal("there are no results of rr")
+		}
+		if got := run.Trials[i]; !got.Valid || got.Metrics[results.Broken] < plan/3 || got.Metrics[results.Broken] > plan*2 {
+			t.Errorf("%v: valid %v, %g broke, and the plan says %g; notes %q", got.Params, got.Valid, got.Metrics[results.Broken], plan, got.Notes)
 		}
 	}
 	nothingLeft(t, r)
