@@ -5,6 +5,7 @@ package datapath
 import (
 	"encoding/binary"
 	"sync"
+	"sync/atomic"
 
 	"github.com/jeoul/jeoul/internal/lb"
 )
@@ -52,7 +53,7 @@ func (w *FlowWalk) Next(places int, visit func(*lb.Flow)) (whole bool, err error
 		reader.proven = true
 		end := min(w.next+bucketsOf(places), len(w.table.buckets))
 		for bucket := w.next; bucket < end; bucket++ {
-			w.table.eachIn(bucket, func(_ int, flow *xdpFlow, state xdpFlowState, seen uint32) {
+			w.table.eachIn(bucket, func(flow *xdpFlow, state xdpFlowState, seen uint32) {
 				if one, wanted := reader.toHandOver(flow, state, seen); wanted {
 					visit(&one)
 				}
@@ -83,16 +84,12 @@ func (d *Datapath) ChangedFlows(places int, visit func(*lb.Flow)) (whole bool, e
 		reader.proven = true
 		end := min(h.next+bucketsOf(places), len(h.table.buckets))
 		for bucket := h.next; bucket < end; bucket++ {
-			known := h.known[bucket*flowsPerBucket:][:flowsPerBucket]
-			h.table.eachIn(bucket, func(at int, flow *xdpFlow, state xdpFlowState, seen uint32) {
-				mark := markOf(flow, state, seen, timeouts)
-				if known[at]&^markTaken == mark {
-					return
-				}
-				if one, wanted := reader.toHandOver(flow, state, seen); wanted {
-					known[at] = mark
+			h.lookAt(bucket, timeouts, func(flow *xdpFlow, state xdpFlowState, seen uint32) bool {
+				one, wanted := reader.toHandOver(flow, state, seen)
+				if wanted {
 					visit(&one)
 				}
+				return wanted
 			})
 		}
 		if h.next, whole = end, end == len(h.table.buckets); whole {
@@ -123,19 +120,35 @@ func (h *handed) use(table *flowTable) {
 	}
 }
 
-// eachIn calls visit with every flow of a bucket that is whole, and its place there.
-func (t *flowTable) eachIn(bucket int, visit func(at int, flow *xdpFlow, state xdpFlowState, seen uint32)) {
-	for at := range flowsPerBucket {
-		place := flowPlace{&t.buckets[bucket], at}
-		tag := place.tag()
-		if tag <= busyTag {
+// lookAt calls changed with each flow of a bucket that is not as it was noted, and notes it if that says so. What has not changed,
+// as nearly all, is read where it is.
+func (h *handed) lookAt(number int, timeouts *[256]uint32, changed func(flow *xdpFlow, state xdpFlowState, seen uint32) bool) {
+	bucket := &h.table.buckets[number]
+	for half := range bucket.Tags {
+		tags := atomic.LoadUint64(&bucket.Tags[half])
+		if tags == 0 {
 			continue
 		}
-		flow, state, seen := place.flow(), place.state(), place.seen()
-		if place.tag() == tag && state != xdpFlowStateFLOW_FREE {
-			visit(at, &flow, state, seen)
+		states := uint32(atomic.LoadUint64(&bucket.States) >> (32 * half))
+		for at := 4 * half; tags != 0; at, tags, states = at+1, tags>>16, states>>8 {
+			tag, state := tags&0xffff, xdpFlowState(uint8(states))
+			if tag <= busyTag || state == xdpFlowStateFLOW_FREE {
+				continue
+			}
+			seen, known := atomic.LoadUint32(&bucket.Seen[at&7]), &h.known[number*flowsPerBucket+at]
+			if mark := markOf(&bucket.Flows[at&7], state, seen, timeouts); *known&^markTaken != mark {
+				place := flowPlace{bucket, at}
+				if flow := place.flow(); place.tag() == tag && changed(&flow, state, seen) {
+					*known = markOf(&flow, state, seen, timeouts)
+				}
+			}
 		}
 	}
+}
+
+// eachIn calls visit with every flow of a bucket that is whole.
+func (t *flowTable) eachIn(number int, visit func(flow *xdpFlow, state xdpFlowState, seen uint32)) {
+	(&flowTable{buckets: t.buckets[number:][:1]}).each(visit)
 }
 
 // marksPerTimeout is how often a flow that goes on is told of in the time after which it would be forgotten.
@@ -150,8 +163,10 @@ const (
 // markOf says in a word what other balancers are to know of an entry, without markTaken.
 func markOf(flow *xdpFlow, state xdpFlowState, seen uint32, timeouts *[256]uint32) uint32 {
 	words := flowWordsOf(flow)
+	address, more := atomic.LoadUint64(&words[0]), atomic.LoadUint64(&words[1])
+	owner, port := atomic.LoadUint64(&words[ownerWord]), atomic.LoadUint64(&words[portWord])
 	told := seen / max(timeouts[uint8(state)]/marksPerTimeout, 1)
-	h := hashMix(words[0]*hashMultiplier + words[1]*hashMultiplier2 + words[ownerWord]*hashMultiplier3 + words[portWord]*hashMultiplier4 +
+	h := hashMix(address*hashMultiplier + more*hashMultiplier2 + owner*hashMultiplier3 + port*hashMultiplier4 +
 		(uint64(told)<<8|uint64(uint8(state)))*hashMultiplier5)
 	return uint32(h>>32)&^markTaken | markThere
 }
