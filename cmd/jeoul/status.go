@@ -388,7 +388,7 @@ func proxyText(p *ops.ProxiedService) string {
 	for _, c := range []struct {
 		name string
 		n    uint64
-	}{{"denied", p.Denied}, {"refused", p.Refused}, {"queued", p.Queued}, {"retried", p.Retried}, {"redispatched", p.Redispatched}} {
+	}{{"denied", p.Denied}, {"queued", p.Queued}, {"retried", p.Retried}, {"redispatched", p.Redispatched}} {
 		if c.n > 0 {
 			text += fmt.Sprintf(", %s %s", count(c.n), c.name)
 		}

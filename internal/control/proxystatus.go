@@ -98,7 +98,7 @@ func showProxied(s lb.Service, counts proxy.Stats, status *ops.Service) {
 	n := counts.Services[s.Key()]
 	status.TableSize = 0
 	status.Proxy = &ops.ProxiedService{Speaks: cmp.Or(s.Proxy.Speaks, lb.SpeaksTCP), TLS: len(s.Proxy.Certificates) > 0,
-		Connections: n.Connections, BytesIn: n.BytesIn, BytesOut: n.BytesOut, Denied: n.Denied, Refused: n.Refused, Proxied: proxiedOf(n)}
+		Connections: n.Connections, BytesIn: n.BytesIn, BytesOut: n.BytesOut, Denied: n.Denied, Proxied: proxiedOf(n)}
 	for j := range status.Backends {
 		b := &status.Backends[j]
 		key := lb.BackendKey{Service: s.Key(), Address: b.Address, Port: b.Port}

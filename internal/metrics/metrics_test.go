@@ -55,7 +55,7 @@ func sample() ops.Status {
 					{Name: "web02", State: lb.NoMAC, Weight: 1, Ejection: &ops.Ejection{}, Health: &ops.Health{State: lb.Failing}, Ports: &ops.Ports{Limit: 40000}},
 				}},
 			{Name: "shop", VIP: addr("192.0.2.101"), Port: 443, Protocol: lb.TCP, Mode: lb.ModeProxy, Scheduler: lb.WeightedRoundRobin, Tracked: true,
-				Proxy: &ops.ProxiedService{Speaks: lb.SpeaksHTTP, TLS: true, Connections: 20, BytesIn: 21, BytesOut: 22, Denied: 23, Refused: 24,
+				Proxy: &ops.ProxiedService{Speaks: lb.SpeaksHTTP, TLS: true, Connections: 20, BytesIn: 21, BytesOut: 22, Denied: 23,
 					Proxied: ops.Proxied{Requests: 25, Queued: 26, Responses: ops.Responses{Informational: 1, Successful: 2, Redirection: 3, ClientError: 4, ServerError: 5, Other: 6}}},
 				Backends: []ops.Backend{{Name: "shop01", State: lb.Up, Weight: 1, Connections: 27, Bytes: 28, ReturnedBytes: 29,
 					Proxied: &ops.Proxied{Requests: 30, Responses: ops.Responses{ServerError: 31}, Failed: 32, Retried: 33, Redispatched: 34}}}},

@@ -37,8 +37,6 @@ var proxyFamilies = []of[*ops.Service]{
 		ofProxy(func(p *ops.ProxiedService) uint64 { return p.BytesOut })},
 	{family{"jeoul_service_proxy_denied_total", "What the rules of a service of mode proxy have turned away.", counter, []string{"service"}},
 		ofProxy(func(p *ops.ProxiedService) uint64 { return p.Denied })},
-	{family{"jeoul_service_proxy_refused_total", "What its limits have turned away.", counter, []string{"service"}},
-		ofProxy(func(p *ops.ProxiedService) uint64 { return p.Refused })},
 	{family{"jeoul_service_proxy_requests_total", "HTTP requests of clients.", counter, []string{"service"}},
 		ofProxy(func(p *ops.ProxiedService) uint64 { return p.Requests })},
 	{family{"jeoul_service_proxy_queued", "Requests and connections that wait for a backend.", gauge, []string{"service"}},

@@ -35,9 +35,8 @@ type ProxiedService struct {
 	Connections uint64 `json:"connections"`
 	BytesIn     uint64 `json:"bytes_in"`
 	BytesOut    uint64 `json:"bytes_out"`
-	// Denied were turned away by a rule, and Refused by a limit.
-	Denied  uint64 `json:"denied"`
-	Refused uint64 `json:"refused"`
+	// Denied were turned away by a rule.
+	Denied uint64 `json:"denied"`
 	Proxied
 }
 

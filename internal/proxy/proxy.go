@@ -36,8 +36,9 @@ type Counts struct {
 	Requests  uint64
 	Responses [6]uint64
 	// Failed are connections to backends that could not be made, Retried and Redispatched those tried again,
-	// there or elsewhere; Denied and Refused those of clients that were turned away by a rule and by a limit.
-	Failed, Retried, Redispatched, Denied, Refused uint64
+	// there or elsewhere; Denied those of clients, and requests, that were turned away by a rule. By a limit none is:
+	// what is beyond one waits in the kernel's queue, where HAProxy does not see it.
+	Failed, Retried, Redispatched, Denied uint64
 	// Queued wait for a backend that is full.
 	Queued uint64
 }
