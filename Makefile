@@ -107,6 +107,10 @@ test-bgp: rights-test deps build ## announce VIPs to BIRD and FRR, ten times: re
 	@scripts/deps.sh bgp
 	JEOUL_TEST_ROOT=1 JEOUL_TEST_FRR=1 $(GO) test -v -count=10 -timeout=30m -exec="'$(CURDIR)/$(AS_ROOT)'" ./internal/bgp/speaker
 
+.PHONY: test-vrrp
+test-vrrp: rights-test deps build ## measure how long VIPs take from a balancer to keepalived and back, ten times
+	JEOUL_TEST_ROOT=1 JEOUL_TEST_VRRP=10 $(GO) test -v -count=1 -timeout=10m -exec="'$(CURDIR)/$(AS_ROOT)'" -run='^TestMeasureVRRP$$' ./cmd/jeoul
+
 .PHONY: test-packages
 test-packages: rights-test-packages deb ## install, use, upgrade and purge the Debian package under systemd, in a container
 	@CGO_ENABLED=0 $(GO) test -c -o bin/proxy.test ./internal/proxy

@@ -14,8 +14,8 @@ import (
 
 // balancerCmd is about a running balancer as a whole, among those that share its VIPs.
 type balancerCmd struct {
-	Drain   balancerDrainCmd   `cmd:"" help:"Have routers send new packets to other balancers: first as the last choice (GRACEFUL_SHUTDOWN), then not at all."`
-	Undrain balancerUndrainCmd `cmd:"" help:"Announce the VIPs again."`
+	Drain   balancerDrainCmd   `cmd:"" help:"Leave the VIPs to other balancers: routers send new packets elsewhere, first as the last choice (GRACEFUL_SHUTDOWN), then not at all, and by VRRP another one takes them over at once."`
+	Undrain balancerUndrainCmd `cmd:"" help:"Announce the VIPs again, and take part in VRRP."`
 }
 
 type balancerDrainCmd struct {
@@ -29,9 +29,19 @@ func (c *balancerDrainCmd) Run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	bgp, err := client.Drain(ctx, true)
+	come, err := client.Drain(ctx, true)
 	if err != nil {
 		return err
+	}
+	if come.VRRP != nil {
+		fmt.Println("drained: the VIPs are left to other balancers of the segment")
+	}
+	bgp := come.BGP
+	if bgp.ASN == 0 {
+		if c.Wait {
+			return awaitWithdrawn(ctx, client)
+		}
+		return nil
 	}
 	fmt.Printf("drained: routers have this balancer as the last choice, and from %s on not at all\n", bgp.Drained.Withdrawn.Local().Format(time.TimeOnly))
 	if !c.Wait {
@@ -53,9 +63,9 @@ func awaitWithdrawn(ctx context.Context, client *api.Client) error {
 			return err
 		}
 		switch {
-		case status.BGP == nil || status.BGP.Drained == nil:
+		case (status.BGP == nil || status.BGP.Drained == nil) && (status.VRRP == nil || status.VRRP.Drained == nil):
 			return errUndrained
-		case !announcing(status.BGP):
+		case (status.BGP == nil || !announcing(status.BGP)) && (status.VRRP == nil || status.VRRP.State == "initialize"):
 			fmt.Println("withdrawn")
 			return nil
 		}
@@ -86,16 +96,22 @@ func (c *balancerUndrainCmd) Run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	bgp, err := client.Drain(ctx, false)
+	come, err := client.Drain(ctx, false)
 	if err != nil {
 		return err
 	}
+	if come.VRRP != nil {
+		fmt.Println("drained no more: this balancer takes part in VRRP")
+	}
+	if come.ASN == 0 {
+		return nil
+	}
 	announced := 0
-	for _, v := range bgp.VIPs {
+	for _, v := range come.VIPs {
 		if v.Announced {
 			announced++
 		}
 	}
-	fmt.Printf("drained no more: %d of %d VIPs are announced\n", announced, len(bgp.VIPs))
+	fmt.Printf("drained no more: %d of %d VIPs are announced\n", announced, len(come.VIPs))
 	return nil
 }

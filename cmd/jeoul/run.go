@@ -160,10 +160,11 @@ func (c *runCmd) balance(ctx context.Context, cfg *config.Config, log *slog.Logg
 	p.routers = newRouters(p.instance, log)
 	version, _ := build()
 	checks, discovery := p.checks(log), p.discovery(log)
+	shared := newElection(cfg, log)
 	controller := control.New(control.Options{
 		DataPlane: p.datapath, Paths: p.paths, Host: p.changes, Links: p.links, Checks: checks, Discovery: discovery,
 		Announce: neigh.Announce, Log: log, Version: version, TakesOver: p.takesOver, Memory: p.memory(kindOperations), Ejections: p.memory(kindEjections),
-		Routes: p.routers, Drained: noted(p.instance.file(kindDrained)),
+		Routes: p.routers, Drained: noted(p.instance.file(kindDrained)), Election: shared,
 		Identity: identity{p.instance}, Cgroup: local.Cgroup, Proxy: p.proxy,
 	}, cfg)
 	err = controller.Start()
@@ -193,6 +194,7 @@ func (c *runCmd) balance(ctx context.Context, cfg *config.Config, log *slog.Logg
 	group, ctx := errgroup.WithContext(running)
 	group.Go(func() error { memory.Run(ctx, func(err error) { log.Warn(err.Error()) }); return nil })
 	group.Go(func() error { p.routers.keeper.Run(ctx); return nil })
+	group.Go(func() error { shared.Run(ctx); return nil })
 	group.Go(func() error { return controller.Run(ctx) })
 	group.Go(func() error { return checks.run(ctx) })
 	group.Go(func() error { discovery.Run(ctx); return nil })

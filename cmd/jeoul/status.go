@@ -94,6 +94,7 @@ func writeTables(w io.Writer, status *ops.Status) {
 	}
 	fmt.Fprintf(w, "generation  %d\n", status.Generation)
 	writeBGP(w, status.BGP)
+	writeVRRP(w, status.VRRP)
 }
 
 // localText says what became of clients on the balancer's own host.

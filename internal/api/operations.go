@@ -80,14 +80,14 @@ func (b Balancer) handleOperations(a huma.API) {
 			return b.operate(ctx, ops.Undo, OfBackend{}, in.RawBody)
 		})
 	for _, drain := range []bool{true, false} {
-		path, id, summary := drainPath, "drain-balancer", "Take this balancer out of every anycast: routers have it as the last choice, and after a pause not at all"
+		path, id, summary := drainPath, "drain-balancer", "Take this balancer out of every anycast, and leave the VIPs that it shares by VRRP to others: routers have it as the last choice, and after a pause not at all"
 		if !drain {
-			path, id, summary = undrainPath, "undrain-balancer", "Bring this balancer back into every anycast"
+			path, id, summary = undrainPath, "undrain-balancer", "Bring this balancer back"
 		}
 		add(a, endpoint{method: http.MethodPost, path: path, id: id, summary: summary, role: ops.RoleOperate, slow: true},
-			func(ctx context.Context, _ *none) (*answer[ops.BGP], error) {
-				bgp, err := b.Drain(ctx, drain, callerOf(ctx).name())
-				return &answer[ops.BGP]{bgp}, err
+			func(ctx context.Context, _ *none) (*answer[ops.Sharing], error) {
+				come, err := b.Drain(ctx, drain, callerOf(ctx).name())
+				return &answer[ops.Sharing]{come}, err
 			})
 	}
 	for verb, summary := range map[ops.Verb]string{ops.Drain: "Let a backend finish its flows, and give it no new one",
@@ -140,15 +140,15 @@ func (c *Client) Operate(ctx context.Context, o ops.Order) (*ops.Operation, erro
 	return done, c.ask(ctx, http.MethodPost, path, body, done)
 }
 
-// Drain takes the balancer out of every anycast, or brings it back. Errors: ErrNotRunning, ErrNoRights, or the
+// Drain takes the balancer out of every anycast and leaves VIPs to others, or brings it back. Errors: ErrNotRunning, ErrNoRights, or the
 // daemon's: then nothing was changed.
-func (c *Client) Drain(ctx context.Context, drain bool) (*ops.BGP, error) {
+func (c *Client) Drain(ctx context.Context, drain bool) (*ops.Sharing, error) {
 	path := undrainPath
 	if drain {
 		path = drainPath
 	}
-	bgp := &ops.BGP{}
-	return bgp, c.ask(ctx, http.MethodPost, path, nil, bgp)
+	come := &ops.Sharing{}
+	return come, c.ask(ctx, http.MethodPost, path, nil, come)
 }
 
 // pathOf is that of a backend.

@@ -67,7 +67,7 @@ type Balancer struct {
 	Operate func(context.Context, ops.Order) (ops.Operation, error)
 	// Drain takes the balancer out of every anycast, or brings it back, as by asks. Errors: ErrRefused,
 	// ErrStopping, the context's.
-	Drain func(ctx context.Context, drain bool, by string) (ops.BGP, error)
+	Drain func(ctx context.Context, drain bool, by string) (ops.Sharing, error)
 	// Operations are those in force, and those that can be taken back.
 	Operations func() (ops.Operations, error)
 	// Flows lists remembered flows. Errors: ErrNotFound, ErrBadRequest.

@@ -51,6 +51,7 @@ func (p *parser) check() {
 	p.checkPool(vips)
 	p.checkLocal()
 	p.checkBGP(vips)
+	p.checkVRRP(vips)
 }
 
 // fillPorts gives backends that do not say the port of their service.

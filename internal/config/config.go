@@ -54,7 +54,9 @@ type Config struct {
 	// Proxy is what the services of mode proxy share.
 	Proxy lb.ProxyEngine
 	// BGP has no ASN where no router is told of the VIPs.
-	BGP      lb.BGP
+	BGP lb.BGP
+	// VRRP has no ID where the VIPs are this balancer's alone.
+	VRRP     lb.VRRP
 	Services []lb.Service
 	// Warnings are what works but is hardly meant.
 	Warnings yamlfile.Problems

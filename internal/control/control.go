@@ -118,7 +118,10 @@ type Options struct {
 	Routes Routes
 	// Role says whether the VIPs are this balancer's to hold; nil: they are.
 	Role Role
-	Log  *slog.Logger
+	// Election is the Role of a configuration that shares its VIPs by VRRP, and whoever has no such holds them;
+	// nil: there is none, and Role holds.
+	Election Election
+	Log      *slog.Logger
 	// Cgroup checks the directory of a control group, or finds that of the root where its path is
 	// empty; nil: a configuration that serves clients on this host is refused.
 	Cgroup func(path string) (string, error)
@@ -202,6 +205,7 @@ type Controller struct {
 	actuators   []actuator // in the order in which they bring in what is new
 	vips        *vips      // one of them
 	routes      *routes    // likewise
+	election    *election  // likewise
 	agenda      *agenda
 	tasks       tasks
 	pending     *reload
@@ -260,13 +264,17 @@ func New(opt Options, cfg *config.Config) *Controller {
 	c.plan()
 	c.vips = &vips{host: opt.Host, tell: opt.Announce, log: opt.Log, changed: c.logHost, turn: c.agenda.add(quietly(func() { c.vips.announceSome() }))}
 	c.routes = &routes{c: c}
-	c.actuators = []actuator{c.routes, interfaces{c}, settings{c}, c.vips, proxies{c}, plane{c}}
+	c.election = &election{c: c}
+	c.actuators = []actuator{c.routes, c.election, interfaces{c}, settings{c}, c.vips, proxies{c}, plane{c}}
 	c.interfaces = c.addSource("the interfaces", opt.Links.Changes(), c.takeLinks, c.soon)
 	c.paths = c.addSource("the paths", opt.Paths.Changes(), c.takePaths, c.soon)
 	c.checks = c.addSource("the health checks", opt.Checks.Changes(), c.takeVerdicts, c.promptly)
 	c.discovery = c.addSource("the discovered backends", opt.Discovery.Changes(), c.takeDiscovered, c.discoverSoon)
-	if opt.Role != nil {
-		c.addSource("the role", opt.Role.Changes(), c.takeRole, c.soon)
+	if opt.Election != nil {
+		c.opt.Role = opt.Election
+	}
+	if c.opt.Role != nil {
+		c.addSource("the role", c.opt.Role.Changes(), c.takeRole, c.promptly)
 	}
 	if opt.Proxy != nil {
 		c.on(opt.Proxy.Changes(), c.tellProxy)
@@ -396,6 +404,7 @@ func (c *Controller) welcome(warnings yamlfile.Problems) {
 	c.tellDown(nil)
 	c.vips.announceAll()
 	c.routes.begin(c.view)
+	c.election.follow(c.view)
 	c.tasks.losses.in(lossEvery)
 	c.tasks.keep.in(keepEvery)
 	c.tasks.silence.in(silence)

@@ -251,4 +251,7 @@ func (c *Controller) finish(ctx context.Context) {
 		c.pending.done <- ErrStopped
 		c.pending = nil
 	}
+	if leaving {
+		c.giveUp()
+	}
 }

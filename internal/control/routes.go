@@ -212,6 +212,12 @@ func (r *routes) want(wanted ops.Routes) {
 
 // begin goes on with what a process before has told routers, and with its drain.
 func (r *routes) begin(v *view) {
+	if err := r.recall(); err != nil {
+		r.c.opt.Log.Error(oneLine(err))
+	}
+	if r.drained != nil && (r.tells(v) || r.shares(v)) {
+		r.c.opt.Log.Warn(fmt.Sprintf("the balancer is drained, by %s at %s: `jeoul balancer undrain` ends that", r.drained.By, r.drained.At.Format(time.DateTime)))
+	}
 	if r.c.opt.Routes == nil {
 		return
 	}
@@ -225,12 +231,8 @@ func (r *routes) begin(v *view) {
 		r.told = r.wanted
 		r.c.tasks.routes.in(trust)
 	}
-	if err := r.recall(); err != nil {
-		r.c.opt.Log.Error(oneLine(err))
-	}
 	r.follow(v)
-	if r.drained != nil && v.cfg.BGP.ASN != 0 {
-		r.c.opt.Log.Warn(fmt.Sprintf("the balancer is drained, by %s at %s: `jeoul balancer undrain` ends that", r.drained.By, r.drained.At.Format(time.DateTime)))
+	if r.drained != nil && r.tells(v) {
 		r.arm(v)
 	}
 }
@@ -288,28 +290,28 @@ func (r *routes) save(drained *savedDrain) error {
 
 // Drain takes this balancer out of every anycast, or brings it back; by says who asks. Errors:
 // ops.ErrRefused, ops.ErrStopping, the context's.
-func (c *Controller) Drain(ctx context.Context, drain bool, by string) (ops.BGP, error) {
+func (c *Controller) Drain(ctx context.Context, drain bool, by string) (ops.Sharing, error) {
 	type answer struct {
-		bgp ops.BGP
-		err error
+		come ops.Sharing
+		err  error
 	}
 	answers := make(chan answer, 1)
 	call := func() {
 		err := c.routes.drain(drain, by)
-		answers <- answer{c.bgpStatus(c.view), err}
+		answers <- answer{ops.Sharing{BGP: c.bgpStatus(c.view), VRRP: c.vrrpStatus(c.view)}, err}
 	}
 	select {
 	case c.calls <- call:
 	case <-c.stopped:
-		return ops.BGP{}, ops.ErrStopping
+		return ops.Sharing{}, ops.ErrStopping
 	case <-ctx.Done():
-		return ops.BGP{}, ctx.Err()
+		return ops.Sharing{}, ctx.Err()
 	}
 	select {
 	case a := <-answers:
-		return a.bgp, a.err
+		return a.come, a.err
 	case <-ctx.Done():
-		return ops.BGP{}, ctx.Err()
+		return ops.Sharing{}, ctx.Err()
 	}
 }
 
@@ -317,8 +319,8 @@ func (c *Controller) Drain(ctx context.Context, drain bool, by string) (ops.BGP,
 func (r *routes) drain(drain bool, by string) error {
 	v := r.c.view
 	switch {
-	case v.cfg.BGP.ASN == 0 || r.c.opt.Routes == nil:
-		return fmt.Errorf("%w: the configuration has no bgp, so there is no router to be told", ops.ErrRefused)
+	case !r.tells(v) && !r.shares(v):
+		return fmt.Errorf("%w: the configuration has neither bgp nor vrrp, so there is no other balancer to leave the VIPs to", ops.ErrRefused)
 	case drain && r.drained != nil:
 		return fmt.Errorf("%w: the balancer is drained already, by %s at %s", ops.ErrRefused, r.drained.By, r.drained.At.Format(time.DateTime))
 	case !drain && r.drained == nil:
@@ -333,16 +335,26 @@ func (r *routes) drain(drain bool, by string) error {
 		return err
 	}
 	r.set(drained)
-	if drain {
+	switch {
+	case drain && !r.tells(v):
+		r.c.opt.Log.Warn("the balancer is drained: it leaves the VIPs to others", "by", by, about)
+	case drain:
 		r.c.opt.Log.Warn(fmt.Sprintf("the balancer is drained: routers have it as the last choice, and in %s not at all", v.cfg.BGP.DrainPause), "by", by, about)
 		r.arm(v)
-	} else {
+	default:
 		r.c.opt.Log.Info("the balancer is drained no more", "by", by, about)
 	}
-	r.follow(v)
-	r.c.opt.Routes.Await(awaitRoutes)
+	r.c.election.follow(v)
+	if r.tells(v) {
+		r.follow(v)
+		r.c.opt.Routes.Await(awaitRoutes)
+	}
 	return nil
 }
+
+// tells says whether routers are told of VIPs, and shares whether others of the segment may hold them.
+func (r *routes) tells(v *view) bool  { return v.cfg.BGP.ASN != 0 && r.c.opt.Routes != nil }
+func (r *routes) shares(v *view) bool { return v.cfg.VRRP.ID != 0 && r.c.opt.Election != nil }
 
 // bgpStatus is what routers are told by a view, nil where there is none.
 func (c *Controller) bgpStatus(v *view) ops.BGP {
@@ -356,13 +368,18 @@ func (c *Controller) bgpStatus(v *view) ops.BGP {
 		out = !time.Now().Before(status.Drained.Withdrawn)
 	}
 	for _, vip := range vipsOf(v.cfg) {
+		if v.cfg.BGP.ASN == 0 {
+			break
+		}
 		why := v.unannounced(vip)
 		if why == "" && out {
 			why = "the balancer is drained"
 		}
 		status.VIPs = append(status.VIPs, ops.AnnouncedVIP{VIP: vip, Announced: why == "", Reason: why})
 	}
-	c.opt.Routes.Show(&status)
+	if c.routes.tells(v) {
+		c.opt.Routes.Show(&status)
+	}
 	return status
 }
 

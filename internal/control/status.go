@@ -75,6 +75,7 @@ func (c *Controller) Status() (ops.Status, error) {
 		status.Problems = append(status.Problems, nearlyFull(*status.Flows)...)
 	}
 	c.showRoutes(v, &status)
+	c.showElection(v, &status)
 	if plane, ok := c.opt.DataPlane.(planner); ok {
 		plan := plane.Memory()
 		status.Memory = &ops.Memory{Total: plan.Total(), Proven: plan.Proven, Unproven: plan.Unproven, Returns: plan.Returns,

@@ -41,6 +41,8 @@ const (
 	KindProxy Kind = "proxy"
 	// KindRoutes: a BGP session was established or ended, or VIPs are announced or withdrawn.
 	KindRoutes Kind = "routes"
+	// KindRole: by VRRP, this balancer takes the VIPs or leaves them to another, or two are active.
+	KindRole Kind = "role"
 	// KindNotice: anything else that is logged.
 	KindNotice Kind = "notice"
 )
@@ -52,7 +54,7 @@ type Event struct {
 	ID    string    `json:"id"`
 	At    time.Time `json:"at"`
 	Level string    `json:"level" enum:"info,warning,error"`
-	Kind  Kind      `json:"kind" enum:"health,path,operation,reload,configuration,discovery,proxy,routes,notice"`
+	Kind  Kind      `json:"kind" enum:"health,path,operation,reload,configuration,discovery,proxy,routes,role,notice"`
 	// Service and Backend are the names of what it is about; empty: of nothing alone.
 	Service string `json:"service,omitempty"`
 	Backend string `json:"backend,omitempty"`

@@ -87,3 +87,9 @@ const (
 	// DefaultDrainPause is long enough for routers to have chosen other ways.
 	DefaultDrainPause = 10 * time.Second
 )
+
+// How a balancer shares its VIPs by VRRP where the configuration does not say, as in RFC 9568 sections 5.2.4 and 6.1.
+const (
+	DefaultVRRPPriority = 100
+	DefaultVRRPInterval = time.Second
+)

@@ -276,6 +276,7 @@ func families() (all []family) {
 	all = append(all, only(peerFamilies)...)
 	all = append(all, only(bfdFamilies)...)
 	all = append(all, vipAnnounced.family)
+	all = append(all, only(vrrpFamilies)...)
 	all = append(all, only(serviceFamilies)...)
 	all = append(all, tableInfo.family)
 	all = append(all, only(discoveredFamilies)...)

@@ -45,6 +45,9 @@ type Status struct {
 	Proxy *ProxyEngine `json:"proxy,omitempty"`
 	// BGP is what routers are told of the VIPs; absent where none is told.
 	BGP *BGP `json:"bgp,omitempty"`
+	// VRRP is how balancers of the segment agree on which of them holds the VIPs; absent where they are this
+	// balancer's alone.
+	VRRP *VRRP `json:"vrrp,omitempty"`
 	// Operations are what differs from the configuration.
 	Operations Operations `json:"operations"`
 }

@@ -24,6 +24,7 @@ const connectTimeout = 5 * time.Second
 // Reasons say why HAProxy has nothing like a key, of what it balances at all.
 var Reasons = map[string]ledger.Reason{
 	"bgp":                         {Kind: remark.Left, Why: "HAProxy speaks no BGP; BIRD or FRR on the host announces addresses"},
+	"vrrp":                        {Kind: remark.Left, Why: "HAProxy shares no address; keepalived's vrrp_instance does"},
 	"services[].announce":         {Kind: remark.Left, Why: "HAProxy announces no VIP"},
 	"services[].announce_minimum": {Kind: remark.Left, Why: "HAProxy announces no VIP; it can answer whether it has so many servers (monitor fail if { nbsrv lt N })"},
 	"flows.timeouts":              {Kind: remark.Needless, Why: "HAProxy's own kernel opens and ends its connections"},

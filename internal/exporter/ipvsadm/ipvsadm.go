@@ -44,6 +44,7 @@ func With(more map[string]ledger.Reason) map[string]ledger.Reason {
 	all := map[string]ledger.Reason{
 		"flows.timeouts":              left("IPVS has one timeout each for established connections, closing ones and UDP"),
 		"fullnat":                     left("IPVS has no full NAT"),
+		"vrrp":                        left("IPVS shares no address; keepalived's vrrp_instance does, with virtual_router_id, priority and advert_int as here"),
 		"bgp":                         left("IPVS tells no router; BIRD or FRR on the host announces addresses"),
 		"services[].announce":         left("IPVS tells no router of its VIPs"),
 		"services[].announce_minimum": left("IPVS tells no router of its VIPs"),

@@ -1,0 +1,275 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/vishvananda/netlink"
+
+	"github.com/jeoul/jeoul/cmd/jeoul/e2e"
+	"github.com/jeoul/jeoul/internal/lab"
+	"github.com/jeoul/jeoul/internal/lb"
+	"github.com/jeoul/jeoul/internal/ops"
+	"github.com/jeoul/jeoul/internal/testenv"
+)
+
+// sharedPair is a balancer and a keepalived that share VIPs of both families on a segment.
+type sharedPair struct {
+	*balancer
+	lab  *lab.Lab
+	vips []netip.Addr
+	peer *lab.Host
+	// process is keepalived, and watchdog the child that speaks VRRP.
+	process *lab.Process
+	pid     string
+}
+
+func newSharedPair(t *testing.T) *sharedPair {
+	t.Helper()
+	testenv.Program(t, "keepalived")
+	l := newLab(t, lab.Spec{Clients: 2, Servers: 1})
+	p := &sharedPair{balancer: newBalancer(t, l.Balancer), lab: l, vips: []netip.Addr{netip.MustParseAddr("198.18.0.105"), netip.MustParseAddr("2001:2::105")}, peer: l.Clients[1]}
+	p.prefer(t, 200)
+	return p
+}
+
+// prefer writes the configuration with a priority.
+func (p *sharedPair) prefer(t *testing.T, priority int) {
+	t.Helper()
+	var services []entry
+	for i, vip := range p.vips {
+		server := p.lab.Servers[0]
+		address := server.IPv4
+		if vip.Is6() {
+			address = server.IPv6
+		}
+		services = append(services, entry{"name": fmt.Sprintf("web%d", i), "vip": vip.String(), "port": 80, "mode": "l2dsr", "backends": []entry{{"name": server.Name, "address": address.String()}}})
+	}
+	p.configure(t, lb.HookTC, entry{"vrrp": entry{"id": 51, "priority": priority, "interval": "100ms"}, "services": services})
+}
+
+// keepalived starts the other one, with the priority 150.
+func (p *sharedPair) keepalived(t *testing.T) {
+	t.Helper()
+	instance := func(name string, vip netip.Addr) string {
+		return fmt.Sprintf("vrrp_instance %s {\n  state BACKUP\n  interface %s\n  virtual_router_id 51\n  priority 150\n  advert_int 0.1\n  virtual_ipaddress { %s/%d }\n}\n",
+			name, p.peer.Interface, vip, vip.BitLen())
+	}
+	text := "global_defs {\n  vrrp_version 3\n  enable_script_security\n}\nvrrp_sync_group both {\n  group {\n    four\n    six\n  }\n}\n" + instance("four", p.vips[0]) + instance("six", p.vips[1])
+	file := filepath.Join(p.peer.Dir, "keepalived.conf")
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	var log syncBuffer
+	p.pid = filepath.Join(p.peer.Dir, "vrrp.pid")
+	process, err := p.peer.Start(context.WithoutCancel(t.Context()), lab.Command{Path: "keepalived", Stdout: &log, Stderr: &log,
+		Args: []string{"-n", "-l", "-D", "--vrrp", "-f", file, "-p", filepath.Join(p.peer.Dir, "keepalived.pid"), "-r", p.pid}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.process = process
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Logf("keepalived's log:\n%s", log.String())
+		}
+		p.signal(t, syscall.SIGCONT)
+		_ = process.Stop(context.Background())
+	})
+}
+
+// signal sends a signal to the process that speaks VRRP.
+func (p *sharedPair) signal(t *testing.T, s syscall.Signal) {
+	t.Helper()
+	text, err := os.ReadFile(p.pid)
+	if err != nil {
+		return // it has ended
+	}
+	pid, err := strconv.Atoi(strings.TrimSpace(string(text)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := syscall.Kill(pid, s); err != nil {
+		t.Errorf("signal keepalived: %v", err)
+	}
+}
+
+// has lists which VIPs a host has.
+func (p *sharedPair) has(t *testing.T, host *lab.Host) (some []netip.Addr) {
+	t.Helper()
+	err := host.Do(func() error {
+		link, err := netlink.LinkByName(host.Interface)
+		if err != nil {
+			return err
+		}
+		list, err := netlink.AddrList(link, netlink.FAMILY_ALL)
+		for _, a := range list {
+			if addr, ok := netip.AddrFromSlice(a.IP); ok && slices.Contains(p.vips, addr.Unmap()) {
+				some = append(some, addr.Unmap())
+			}
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return some
+}
+
+// held waits until each of both has all VIPs or none, as said.
+func (p *sharedPair) held(t *testing.T, when string, ours, theirs bool) {
+	t.Helper()
+	count := map[bool]int{true: len(p.vips)}
+	testenv.Eventually(t, e2e.Patience, fmt.Sprintf("%s, the VIPs are held by jeoul: %v, by keepalived: %v", when, ours, theirs), func() bool {
+		return len(p.has(t, p.host)) == count[ours] && len(p.has(t, p.peer)) == count[theirs]
+	})
+}
+
+// apart has both hear each other no more, or again.
+func (p *sharedPair) apart(t *testing.T, on bool) {
+	t.Helper()
+	if on {
+		runOn(t, p.peer, "table inet apart { chain in { type filter hook input priority 0; meta l4proto 112 drop; }; chain out { type filter hook output priority 0; meta l4proto 112 drop; }; }", "nft", "-f", "-")
+		return
+	}
+	runOn(t, p.peer, "", "nft", "delete", "table", "inet", "apart")
+}
+
+func (p *sharedPair) role(t *testing.T, what, state string) {
+	t.Helper()
+	p.eventually(t, what, func(s *ops.Status) bool { return s.VRRP != nil && s.VRRP.State == state })
+}
+
+// reprioritize has the balancer take another priority by a reload.
+func (p *sharedPair) reprioritize(t *testing.T, priority int) {
+	t.Helper()
+	p.prefer(t, priority)
+	p.hangUp(t)
+}
+
+// command runs a command about the balancer as a whole.
+func (p *sharedPair) command(t *testing.T, words ...string) {
+	t.Helper()
+	var out syncBuffer
+	if err := jeoul(t, p.host, &out, append(append([]string{"balancer"}, words...), "--socket", p.socket)...).Wait(); err != nil {
+		t.Fatalf("jeoul balancer %q: %v\n%s", words, err, out.String())
+	}
+}
+
+// TestSharedWithKeepalived: the VIPs of both families are with the balancer or with keepalived: by priority, over drains,
+// reloads, silence, a partition, a stop and a kill.
+func TestSharedWithKeepalived(t *testing.T) {
+	p := newSharedPair(t)
+	p.keepalived(t)
+	p.held(t, "alone", false, true)
+	p.start(t)
+	p.held(t, "with more priority", true, false)
+	p.role(t, "it says so", "active")
+
+	p.command(t, "drain", "--wait")
+	p.held(t, "drained", false, true)
+	p.command(t, "undrain")
+	p.held(t, "undrained", true, false)
+	p.reprioritize(t, 100)
+	p.held(t, "with less priority", false, true)
+	p.eventually(t, "the peer is shown", func(s *ops.Status) bool {
+		return s.VRRP.State == "backup" && s.VRRP.Peer != nil && s.VRRP.Peer.Priority == 150 && s.VRRP.Rejected == 0 && s.VRRP.Problem == ""
+	})
+
+	p.apart(t, true)
+	p.held(t, "apart", true, true)
+	p.apart(t, false)
+	p.held(t, "together again", false, true)
+	p.eventually(t, "that both were active is counted", func(s *ops.Status) bool { return s.VRRP.Conflicts > 0 })
+
+	p.signal(t, syscall.SIGSTOP)
+	p.role(t, "keepalived is silent", "active")
+	p.signal(t, syscall.SIGCONT)
+	p.held(t, "keepalived goes on", false, true)
+
+	p.reprioritize(t, 200)
+	p.held(t, "with more priority again", true, false)
+	kill(t, p.daemon)
+	testenv.Eventually(t, e2e.Patience, "keepalived has the VIPs of a balancer that was killed", func() bool { return len(p.has(t, p.peer)) == len(p.vips) })
+	p.start(t)
+	p.held(t, "another process", true, false)
+	stop(t, p.daemon)
+	p.held(t, "stopped", false, true)
+}
+
+// failover measures how long after what ends the active one the other has all VIPs.
+func (p *sharedPair) failover(t *testing.T, to *lab.Host, end func()) time.Duration {
+	t.Helper()
+	begin := time.Now()
+	end()
+	for len(p.has(t, to)) < len(p.vips) {
+		if time.Since(begin) > e2e.Patience {
+			t.Fatalf("after %s, %s has not the VIPs", e2e.Patience, to.Name)
+		}
+	}
+	return time.Since(begin).Round(time.Millisecond)
+}
+
+// TestMeasureVRRP measures failovers: JEOUL_TEST_VRRP is how often.
+func TestMeasureVRRP(t *testing.T) {
+	times, err := strconv.Atoi(os.Getenv("JEOUL_TEST_VRRP"))
+	if err != nil {
+		t.Skip("JEOUL_TEST_VRRP does not say how often")
+	}
+	p := newSharedPair(t)
+	p.keepalived(t)
+	p.prefer(t, 100)
+	p.start(t)
+	p.held(t, "at first", false, true)
+	took := map[string][]time.Duration{}
+	for range times {
+		note := func(what string, d time.Duration) { took[what] = append(took[what], d) }
+		note("keepalived stopped by SIGSTOP, jeoul has the VIPs", p.failover(t, p.host, func() { p.signal(t, syscall.SIGSTOP) }))
+		p.signal(t, syscall.SIGCONT)
+		p.held(t, "keepalived goes on", false, true)
+		link := func(host *lab.Host, up bool) {
+			runOn(t, host, "", "ip", "link", "set", host.Interface, map[bool]string{true: "up", false: "down"}[up])
+		}
+		note("keepalived's link down, jeoul has the VIPs", p.failover(t, p.host, func() { link(p.peer, false) }))
+		link(p.peer, true)
+		p.held(t, "keepalived's link is up", false, true)
+		p.reprioritize(t, 200)
+		p.held(t, "with more priority", true, false)
+		note("jeoul killed, keepalived has the VIPs", p.failover(t, p.peer, func() { kill(t, p.daemon) }))
+		p.start(t)
+		p.held(t, "another process", true, false)
+		note("jeoul stopped, keepalived has the VIPs", p.failover(t, p.peer, func() {
+			if err := p.daemon.Signal(syscall.SIGTERM); err != nil {
+				t.Fatal(err)
+			}
+		}))
+		<-p.daemon.Done()
+		p.prefer(t, 100)
+		p.start(t)
+		p.apart(t, true)
+		p.held(t, "apart", true, true)
+		begin := time.Now()
+		p.apart(t, false)
+		for len(p.has(t, p.host)) > 0 {
+			if time.Since(begin) > e2e.Patience {
+				t.Fatal("two balancers stay active")
+			}
+		}
+		note("a partition ends, jeoul has left the VIPs", time.Since(begin).Round(time.Millisecond))
+		p.held(t, "together", false, true)
+	}
+	for what, each := range took {
+		slices.Sort(each)
+		t.Logf("%s: median %s, most %s; all: %v", what, each[len(each)/2], each[len(each)-1], each)
+	}
+}

@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"log/slog"
+
+	"github.com/jeoul/jeoul/internal/config"
+	"github.com/jeoul/jeoul/internal/iface"
+	"github.com/jeoul/jeoul/internal/lb"
+	"github.com/jeoul/jeoul/internal/ops"
+	"github.com/jeoul/jeoul/internal/vrrp"
+)
+
+// election is VRRP's, as the controller sees it.
+type election struct{ *vrrp.Elector }
+
+// newElection returns one that takes no part before the controller says so.
+func newElection(cfg *config.Config, log *slog.Logger) election {
+	first := vrrp.Wanted{}
+	if cfg.VRRP.ID != 0 {
+		first = vrrp.Wanted{Settings: settingsOf(cfg.VRRP, cfg.VRRP.Priority), Interface: cfg.VRRP.Interface, Out: "the balancer starts"}
+		if first.Interface == "" {
+			first.Interface = cfg.Interfaces[0]
+		}
+	}
+	watch := func(name string) (vrrp.Links, error) { return iface.Watch(name) }
+	return election{vrrp.New(vrrp.Options{Log: log, Watch: watch}, first)}
+}
+
+func settingsOf(v lb.VRRP, priority uint8) vrrp.Settings {
+	return vrrp.Settings{VRID: v.ID, Priority: priority, Interval: v.Interval, Preempt: v.Preempt, PreemptDelay: v.PreemptDelay}
+}
+
+// Want says how this balancer takes part.
+func (e election) Want(w ops.Election) {
+	if w.VRRP.ID == 0 {
+		e.Elector.Want(vrrp.Wanted{})
+		return
+	}
+	e.Elector.Want(vrrp.Wanted{Settings: settingsOf(w.VRRP, w.Priority), Interface: w.Interface, VIPs: w.VIPs, Out: w.Out})
+}
+
+// Show fills in how the election is.
+func (e election) Show(to *ops.VRRP) {
+	s := e.Status()
+	to.State, to.Since, to.Why, to.Priority, to.Both = string(s.State), s.Since, s.Why, s.Priority, s.Both
+	to.Changes, to.Sent, to.Received, to.Rejected, to.Conflicts, to.Reason, to.Problem = s.Changes, s.Sent, s.Received, s.Rejected, s.Conflicts, s.Reason, s.Problem
+	if s.Peer.IsValid() {
+		to.Peer = &ops.VRRPPeer{Address: s.Peer, Priority: s.PeerPriority, IntervalSeconds: s.PeerInterval.Seconds(), Heard: s.Heard}
+	}
+}

@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/jeoul/jeoul/internal/ops"
+)
+
+// writeVRRP says how balancers of the segment share the VIPs.
+func writeVRRP(w io.Writer, v *ops.VRRP) {
+	if v == nil {
+		return
+	}
+	priority := fmt.Sprint(v.Priority)
+	if v.Priority != v.ConfiguredPriority {
+		priority += fmt.Sprintf(" of %d", v.ConfiguredPriority)
+	}
+	fmt.Fprintf(w, "\nVRRP %d on %s: %s, priority %s, each %s%s: %s\n", v.ID, v.Interface, v.State, priority, secondsText(v.IntervalSeconds), sinceText(v.Since), v.Why)
+	if d := v.Drained; d != nil {
+		fmt.Fprintf(w, "  drained by %s at %s\n", d.By, d.At.Local().Format(time.DateTime))
+	}
+	if p := v.Peer; p != nil {
+		says := fmt.Sprintf("priority %d, each %s", p.Priority, secondsText(p.IntervalSeconds))
+		if p.Priority == 0 {
+			says = "it leaves"
+		}
+		fmt.Fprintf(w, "  heard %s at %s: %s\n", p.Address, p.Heard.Local().Format(time.TimeOnly), says)
+	}
+	if v.Both {
+		fmt.Fprintln(w, "  two balancers are active")
+	}
+}

@@ -1,0 +1,233 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package vrrp
+
+import (
+	"net/netip"
+	"testing"
+	"time"
+)
+
+const ms = time.Millisecond
+
+var (
+	begin    = time.Unix(1000, 0)
+	settings = Settings{VRID: 51, Priority: 100, Interval: 100 * ms, Preempt: true}
+)
+
+// run is a machine under test, and its clock.
+type run struct {
+	t   *testing.T
+	now time.Time
+	m   Machine
+	do  Do
+}
+
+func started(t *testing.T, s Settings) *run {
+	r := &run{t: t, now: begin, m: Machine{Settings: s, State: Initialize}}
+	r.m, r.do = r.m.Start(r.now, "test")
+	r.expect("at first", Backup, Do{Changed: true})
+	return r
+}
+
+func active(t *testing.T, s Settings) *run {
+	r := started(t, s)
+	r.due("alone", Active, Do{Send: true, Changed: true})
+	return r
+}
+
+func (r *run) expect(when string, s State, do Do) {
+	r.t.Helper()
+	if r.m.State != s || r.do != do {
+		r.t.Fatalf("%s: %s (%s), %+v; it should be %s, %+v", when, r.m.State, r.m.Why, r.do, s, do)
+	}
+}
+
+// after lets time pass.
+func (r *run) after(d time.Duration) *run {
+	r.now = r.now.Add(d)
+	return r
+}
+
+// due ticks when the timer says.
+func (r *run) due(when string, s State, do Do) {
+	r.t.Helper()
+	r.now = r.m.Due
+	r.tick(when, s, do)
+}
+
+func (r *run) tick(when string, s State, do Do) {
+	r.t.Helper()
+	r.m, r.do = r.m.Tick(r.now)
+	r.expect(when, s, do)
+}
+
+func (r *run) hear(when string, priority uint8, from netip.Addr, s State, do Do) {
+	r.t.Helper()
+	r.m, r.do = r.m.Hear(r.now, Heard{From: from, Own: own4, Priority: priority, Interval: 100 * ms, Ties: true})
+	r.expect(when, s, do)
+}
+
+func (r *run) within(when string, d time.Duration) {
+	r.t.Helper()
+	if got := r.m.Due.Sub(r.now); got != d {
+		r.t.Fatalf("%s: the timer is in %s, and should be in %s", when, got, d)
+	}
+}
+
+const skew100 = 156 * 100 * ms / 256 // of priority 100 at 100 ms
+
+func TestTimes(t *testing.T) {
+	r := started(t, settings)
+	r.within("Active_Down_Interval", 300*ms+skew100)
+	r.after(300*ms).tick("before it", Backup, Do{})
+	r.due("after it", Active, Do{Send: true, Changed: true})
+	r.within("Adver_Interval", 100*ms)
+	r.due("then", Active, Do{Send: true})
+}
+
+func TestBackup(t *testing.T) {
+	r := started(t, settings)
+	r.after(250*ms).hear("a greater priority", 200, peer4, Backup, Do{})
+	r.within("the timer begins again", 300*ms+skew100)
+	r.after(50*ms).hear("the same priority", 100, peer4, Backup, Do{})
+	r.within("the timer begins again", 300*ms+skew100)
+	before := r.m.Due
+	r.after(50*ms).hear("a lower one, to be preempted", 50, peer4, Backup, Do{})
+	if r.m.Due != before {
+		t.Error("a lower priority put the timer off")
+	}
+	r.hear("the active one leaves", 0, peer4, Backup, Do{})
+	r.within("Skew_Time", skew100)
+	r.due("after it", Active, Do{Send: true, Changed: true})
+}
+
+func TestNoPreempt(t *testing.T) {
+	s := settings
+	s.Preempt = false
+	r := started(t, s)
+	for range 20 {
+		r.after(100*ms).hear("a lower priority", 50, peer4, Backup, Do{})
+		r.within("the timer begins again", 300*ms+skew100)
+	}
+}
+
+func TestPreemptDelay(t *testing.T) {
+	s := settings
+	s.PreemptDelay = time.Second
+	r := started(t, s)
+	for range 11 {
+		r.hear("a lower priority", 50, peer4, Backup, Do{})
+		r.after(100 * ms)
+	}
+	r.due("after the delay", Active, Do{Send: true, Changed: true})
+	if since := r.now.Sub(begin); since < time.Second || since > 1400*ms {
+		t.Errorf("it took over after %s", since)
+	}
+}
+
+func TestLearnsTheInterval(t *testing.T) {
+	r := started(t, settings)
+	r.m, r.do = r.m.Hear(r.now, Heard{From: peer4, Priority: 200, Interval: time.Second, Ties: true})
+	r.within("of the active one's interval", 3*time.Second+10*skew100)
+}
+
+func TestActive(t *testing.T) {
+	small, great := netip.MustParseAddr("198.18.0.9"), peer4
+	for _, test := range []struct {
+		name     string
+		priority uint8
+		from     netip.Addr
+		state    State
+		do       Do
+	}{
+		{"a lower priority", 99, great, Active, Do{Send: true}},
+		{"the same, a smaller address", 100, small, Active, Do{Send: true}},
+		{"the same, a greater address", 100, great, Backup, Do{Changed: true}},
+		{"a greater priority", 101, small, Backup, Do{Changed: true}},
+		{"one that leaves", 0, great, Active, Do{Send: true}},
+	} {
+		r := active(t, settings)
+		r.after(50*ms).hear(test.name, test.priority, test.from, test.state, test.do)
+	}
+	r := active(t, settings)
+	r.m, r.do = r.m.Hear(r.now, Heard{From: peer6, Own: own6, Priority: 100, Interval: 100 * ms})
+	r.expect("a tie of the family that does not decide", Active, Do{})
+	r.m, r.do = r.m.Stop(r.now, "test")
+	r.expect("a stop", Initialize, Do{Send: true, Leave: true, Changed: true})
+	if !r.m.Due.IsZero() {
+		t.Error("the timer runs in Initialize")
+	}
+	r = started(t, settings)
+	r.m, r.do = r.m.Stop(r.now, "test")
+	r.expect("a stop in Backup", Initialize, Do{Leave: true, Changed: true})
+}
+
+// TestLateTimer: a process that was suspended does not take its own silence for the active one's.
+func TestLateTimer(t *testing.T) {
+	r := started(t, settings)
+	r.hear("an active one", 200, peer4, Backup, Do{})
+	r.after(10*time.Second).tick("late", Backup, Do{})
+	r.within("a whole interval to be heard", 100*ms+skew100)
+	r.hear("the active one is there", 200, peer4, Backup, Do{})
+	r.within("the timer begins again", 300*ms+skew100)
+	r.after(10*time.Second).tick("late again", Backup, Do{})
+	r.due("and silent", Active, Do{Send: true, Changed: true})
+
+	r = active(t, settings)
+	r.after(10*time.Second).hear("another took over meanwhile", 50, peer4, Backup, Do{Changed: true})
+	r = active(t, settings)
+	r.after(10*time.Second).tick("no other did", Active, Do{Send: true})
+}
+
+func TestOtherSettings(t *testing.T) {
+	r := active(t, settings)
+	s := settings
+	s.Priority, s.Interval = 50, time.Second
+	r.m = r.m.With(s, r.now)
+	r.due("peers hear of it at once", Active, Do{Send: true})
+	r.within("the new interval", time.Second)
+	r.hear("one that has more now", 60, peer4, Backup, Do{Changed: true})
+}
+
+// TestTwoMachines: of two that hear each other, one is active, whatever is lost before; who is active changes once
+// where it must.
+func TestTwoMachines(t *testing.T) {
+	for _, priorities := range [][2]uint8{{100, 200}, {200, 100}, {100, 100}} {
+		machines, addresses := [2]Machine{}, [2]netip.Addr{own4, peer4}
+		now := begin
+		for i := range machines {
+			s := settings
+			s.Priority = priorities[i]
+			machines[i] = Machine{Settings: s, State: Initialize}
+			machines[i], _ = machines[i].Start(now, "")
+		}
+		together := 0
+		for step := range 3000 {
+			now = now.Add(ms)
+			apart := step < 1000
+			for i := range machines {
+				var do Do
+				machines[i], do = machines[i].Tick(now)
+				for from := i; do.Send && !apart; {
+					to := 1 - from
+					machines[to], do = machines[to].Hear(now, Heard{From: addresses[from], Own: addresses[to], Priority: machines[from].Priority, Interval: machines[from].Interval, Ties: true})
+					from = to
+				}
+			}
+			if machines[0].State == Active && machines[1].State == Active {
+				together = step
+			}
+		}
+		if together < 900 || together > 1100 {
+			t.Errorf("%v: both were active at %d ms at last, and were apart for 1000 ms", priorities, together)
+		}
+		want := 1
+		if priorities[0] > priorities[1] {
+			want = 0
+		}
+		if machines[want].State != Active || machines[1-want].State != Backup {
+			t.Errorf("%v: the states are %s and %s", priorities, machines[0].State, machines[1].State)
+		}
+	}
+}
