@@ -24,22 +24,34 @@ var (
 // Bases returns what services go by that are in a transition, for balancers that have not seen its beginning. It does not
 // wait for a change under way. Errors: ErrClosed.
 func (d *Datapath) Bases() (bases []lb.Base, err error) {
-	now := d.now()
+	now, h := d.now(), &d.handed
+	h.mu.Lock()
+	defer h.mu.Unlock()
 	err = d.read(func(p *picture) error {
+		// Records are not changed, and to compare tables takes time: each is looked at once.
+		made := map[*record]lb.Base{}
 		for _, r := range p.records {
-			if r.view.inTransition() && !r.service.IsHairpin && len(r.view.table.slots) > 0 {
-				bases = append(bases, r.base(now))
+			if !r.view.inTransition() || r.service.IsHairpin || len(r.view.table.slots) == 0 {
+				continue
 			}
+			b, known := h.bases[r]
+			if !known {
+				b = r.base()
+			}
+			made[r] = b
+			b.Age, b.Left = max(now.Sub(r.view.since), 0), max(r.view.until.Sub(now), 0)
+			bases = append(bases, b)
 		}
+		h.bases = made
 		return nil
 	})
 	return bases, err
 }
 
-// base says what the service's is.
-func (r *record) base(now time.Time) lb.Base {
+// base says what the service's is, but for times.
+func (r *record) base() lb.Base {
 	v := &r.view
-	b := lb.Base{Service: r.key, BySource: r.service.BySource(), Scheduler: r.service.Scheduler, Beyond: true, Age: max(now.Sub(v.since), 0), Left: max(v.until.Sub(now), 0)}
+	b := lb.Base{Service: r.key, BySource: r.service.BySource(), Scheduler: r.service.Scheduler, Beyond: true}
 	if v.base == nil || len(v.base.slots) == 0 {
 		return b
 	}

@@ -25,6 +25,8 @@ type handed struct {
 	// returns is what replies to full NAT bear, as of a picture.
 	returns   returnsOf
 	returnsAt *picture
+	// bases are those of services in a transition, but for their times.
+	bases map[*record]lb.Base
 }
 
 // FlowWalk goes over the table of proven flows, a part at a time.
