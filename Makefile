@@ -103,7 +103,7 @@ test-discovery: rights-test deps build ## rewrite a list of backends 1,000 times
 	CGO_ENABLED=0 JEOUL_TEST_ROOT=1 JEOUL_TEST_PODMAN=1 $(GO) test -v -count=1 -timeout=30m -exec="'$(CURDIR)/$(AS_ROOT)'" -run='^TestPodman$$' ./internal/discover
 
 .PHONY: test-bgp
-test-bgp: rights-test deps build ## announce VIPs to BIRD and FRR, ten times: restarts, drains, wrong peers, floods
+test-bgp: rights-test deps build ## announce VIPs to BIRD and FRR, ten times: restarts, drains, wrong peers, floods, BFD
 	@scripts/deps.sh bgp
 	JEOUL_TEST_ROOT=1 JEOUL_TEST_FRR=1 $(GO) test -v -count=10 -timeout=30m -exec="'$(CURDIR)/$(AS_ROOT)'" ./internal/bgp/speaker
 

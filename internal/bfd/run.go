@@ -11,7 +11,7 @@ import (
 )
 
 const (
-	// urgency is the thread's nice value: where the process may have it, packets leave in time on a busy machine.
+	// urgency is the thread's nice value, where the process may have it. A priority of real time made no difference that could be measured.
 	urgency = -15
 	// idle is how long the thread waits at most.
 	idle = time.Second
