@@ -105,7 +105,7 @@ test-discovery: rights-test deps build ## rewrite a list of backends 1,000 times
 .PHONY: test-bgp
 test-bgp: rights-test deps build ## announce VIPs to BIRD and FRR, ten times: restarts, drains, wrong peers, floods, BFD
 	@scripts/deps.sh bgp
-	JEOUL_TEST_ROOT=1 JEOUL_TEST_FRR=1 $(GO) test -v -count=10 -timeout=30m -exec="'$(CURDIR)/$(AS_ROOT)'" ./internal/bgp/speaker
+	JEOUL_TEST_ROOT=1 JEOUL_TEST_FRR=1 $(GO) test -v -count=10 -timeout=60m -exec="'$(CURDIR)/$(AS_ROOT)'" ./internal/bgp/speaker
 
 .PHONY: test-vrrp
 test-vrrp: rights-test deps build ## measure how long VIPs take from a balancer to keepalived and back, ten times

@@ -69,7 +69,8 @@ func TestBFDWithFRR(t *testing.T) {
 		}
 	})
 	p.want(t, watched(1, vip4))
-	p.peer(t, "BFD and BGP are up", isUp)
+	// FRR makes its session of BFD anew once BGP is established, with the address of that, and ends that first session of BGP.
+	p.peer(t, "BFD and BGP are up, for the second time", func(peer bgp.Peer) bool { return isUp(peer) && peer.Sessions > 1 })
 	r.expectHops(t, "with BFD", vip4, 1)
 
 	t.Run("a speaker that stands still", func(t *testing.T) {

@@ -261,7 +261,8 @@ func linkLocal(t *testing.T, ns *namespace.Namespace, name string) (found netip.
 	return found
 }
 
-// TestBFDEndsAsPlanned: a speaker that is stopped, restarted, or has BFD removed tells the router that this is no failure.
+// TestBFDEndsAsPlanned: a speaker that is restarted, or has BFD removed, tells the router that this is no failure, and one that has
+// BIRD's "bfd graceful" keeps the routes. With "bfd on" it does not, for BIRD 2.0.12 takes AdminDown for a failure.
 func TestBFDEndsAsPlanned(t *testing.T) {
 	if os.Getenv(withFRR) == "" {
 		t.Skip("make test-bgp runs it")
