@@ -1,0 +1,131 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package vrrp
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net/netip"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/jeoul/jeoul/internal/iface"
+)
+
+// segment is an interface and its sockets, in memory.
+type segment struct {
+	came chan received
+	sent chan Advert
+	done chan struct{}
+}
+
+func (s *segment) States() ([]iface.State, error) {
+	return []iface.State{{Name: "eth0", Index: 2, Up: true, Addresses: []netip.Prefix{netip.PrefixFrom(own4, 24)}}}, nil
+}
+func (s *segment) Changes() <-chan struct{} { return nil }
+func (s *segment) Close()                   {}
+
+func (s *segment) send(a Advert) error { s.sent <- a; return nil }
+func (s *segment) receive() (received, error) {
+	select {
+	case r := <-s.came:
+		return r, nil
+	case <-s.done:
+		return received{}, errors.New("closed")
+	}
+}
+func (s *segment) waiting() (received, bool) { return received{}, false }
+func (s *segment) close() error              { close(s.done); return nil }
+
+// advertise is a packet of the peer's.
+func (s *segment) advertise(priority uint8) {
+	a := Advert{VRID: 51, Priority: priority, Interval: 100 * ms, Addresses: []netip.Addr{vip4}}
+	s.came <- received{a.Marshal(peer4, group4), peer4, group4, 255}
+	synctest.Wait()
+}
+
+func startElector(t *testing.T, first Wanted) (e *Elector, s *segment, end func()) {
+	s = &segment{came: make(chan received), sent: make(chan Advert, 1000), done: make(chan struct{})}
+	e = New(Options{Log: slog.New(slog.DiscardHandler), Watch: func(string) (Links, error) { return s, nil },
+		open: func(string, int, netip.Addr) (wire, error) { return s, nil }}, first)
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		e.Run(ctx)
+	}()
+	synctest.Wait()
+	return e, s, func() { cancel(); <-ended }
+}
+
+func (e *Elector) expect(t *testing.T, when string, holds bool, state State) {
+	t.Helper()
+	synctest.Wait()
+	if is, _ := e.Holds(); is != holds || e.Status().State != state {
+		t.Errorf("%s: it holds the VIPs: %v, as %s (%s); it should: %v, as %s", when, is, e.Status().State, e.Status().Why, holds, state)
+	}
+}
+
+var shared = Wanted{Settings: settings, Interface: "eth0", VIPs: []netip.Addr{vip4}}
+
+// TestElector: who is to take part holds nothing before it is active, gives the VIPs up in order, and says when two are active.
+func TestElector(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		starts := shared
+		starts.Out = "the balancer starts"
+		e, s, end := startElector(t, starts)
+		time.Sleep(time.Second)
+		e.expect(t, "before the data plane is ready", false, Initialize)
+		e.Want(shared)
+		e.expect(t, "at first", false, Backup)
+		time.Sleep(400 * ms)
+		e.expect(t, "alone", true, Active)
+		time.Sleep(200 * ms)
+		s.advertise(50)
+		e.expect(t, "another is active", true, Active)
+		if st := e.Status(); !st.Both || st.Conflicts != 1 || st.Peer != peer4 {
+			t.Errorf("two are active: %+v", st)
+		}
+		time.Sleep(400 * ms)
+		e.expect(t, "it is no more", true, Active)
+		if e.Status().Both {
+			t.Error("two are active still")
+		}
+		drained := shared
+		drained.Out = "the balancer is drained"
+		e.Want(drained)
+		e.expect(t, "drained", false, Initialize)
+		e.Want(shared)
+		time.Sleep(400 * ms)
+		e.expect(t, "undrained", true, Active)
+		begin := time.Now()
+		end()
+		var last Advert
+		for len(s.sent) > 0 {
+			last = <-s.sent
+		}
+		if last.Priority != 0 || time.Since(begin) == 0 {
+			t.Errorf("the last packet is %+v, and the end took %s", last, time.Since(begin))
+		}
+		if holds, _ := e.Holds(); holds {
+			t.Error("it holds the VIPs after the end")
+		}
+	})
+}
+
+// TestElectionBegins: a balancer that holds the VIPs keeps them when an election begins, until another one is heard.
+func TestElectionBegins(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e, s, end := startElector(t, Wanted{})
+		defer end()
+		e.expect(t, "without an election", true, Initialize)
+		e.Want(shared)
+		e.expect(t, "an election", true, Backup)
+		s.advertise(200)
+		e.expect(t, "another one is heard", false, Backup)
+		e.Want(Wanted{})
+		e.expect(t, "no election any more", true, Initialize)
+	})
+}
