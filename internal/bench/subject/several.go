@@ -237,7 +237,8 @@ func (r *runningSeveral) Kill(ctx context.Context, n int) (time.Duration, error)
 		if err != nil {
 			return err
 		}
-		return errors.Join(one.Kill(ctx), syscall.Kill(pid, syscall.SIGKILL))
+		// Both at once: the wait for the daemon's end is for its output, too, which the speaker has.
+		return errors.Join(one.process.process.Signal(syscall.SIGKILL), syscall.Kill(pid, syscall.SIGKILL), one.Kill(ctx))
 	})
 }
 
