@@ -26,6 +26,7 @@ type getCmd struct {
 	Flows    getFlowsCmd    `cmd:"" aliases:"flow" help:"Show flows that the data plane remembers."`
 	Events   getEventsCmd   `cmd:"" aliases:"event" help:"Show what has become of the balancer lately."`
 	Sources  getSourcesCmd  `cmd:"" aliases:"source" help:"Show the sources of the configuration."`
+	Members  getMembersCmd  `cmd:"" aliases:"member" help:"Show the other balancers that share the VIPs, and what they balance in another way."`
 }
 
 // getOutput says in which form things are printed.

@@ -34,6 +34,7 @@ type commands struct {
 	Agent      agentCmd      `cmd:"" help:"Prepare this host as a backend: accept packets for a VIP without answering ARP or NDP for it."`
 	Backend    backendCmd    `cmd:"" help:"Drain or disable backends of a running balancer, enable or weigh them, and undo that; until the daemon is stopped."`
 	Balancer   balancerCmd   `cmd:"" help:"Take a running balancer out of every anycast, for maintenance, or bring it back; over restarts, too."`
+	Members    membersCmd    `cmd:"" help:"Make the key of balancers that know each other as members; jeoul get members shows them."`
 	Reload     reloadCmd     `cmd:"" help:"Have a running balancer read its configuration file again, and say whether that is in force."`
 	Apply      applyCmd      `cmd:"" help:"Configure services of a running balancer beside its file; answers when the data plane has them."`
 	Diff       diffCmd       `cmd:"" help:"Show what applying a file would change in a running balancer, and change nothing."`

@@ -150,15 +150,21 @@ func (c *runCmd) balance(ctx context.Context, cfg *config.Config, log *slog.Logg
 	defer remote.close()
 	running, leaving := untilLeaving(ctx)
 	var p parts
+	var member *memberOf
 	defer func() {
 		notify(log, daemon.SdNotifyStopping)
-		err = errors.Join(err, p.close(log, leaving()))
+		leave := leaving()
+		err = errors.Join(err, member.close(!leave), p.close(log, leave))
 	}()
 	if err := p.open(running, cfg, c.StateDir, log); err != nil {
 		return withCapabilities(err, balancerCapabilities)
 	}
 	p.routers = newRouters(p.instance, log)
 	version, _ := build()
+	member, err = newMember(cfg, configured.Config, p.datapath.ServiceTables, version, log)
+	if err != nil {
+		return p.goesOn(err)
+	}
 	checks, discovery := p.checks(log), p.discovery(log)
 	shared := newElection(cfg, log)
 	controller := control.New(control.Options{
@@ -178,7 +184,8 @@ func (c *runCmd) balance(ctx context.Context, cfg *config.Config, log *slog.Logg
 		return withCapabilities(p.goesOn(err), balancerCapabilities)
 	}
 	configured.Use(remote.reloading(controller.Reload), controller.Replace)
-	shown := metrics.New(controller.Status, int(cfg.Metrics.Backends))
+	status := member.status(controller.Status)
+	shown := metrics.New(status, int(cfg.Metrics.Backends))
 	p.started = true
 	if err := p.instance.forgetAliases(cfg.Interfaces[0]); err != nil {
 		log.Warn(err.Error())
@@ -196,13 +203,14 @@ func (c *runCmd) balance(ctx context.Context, cfg *config.Config, log *slog.Logg
 	group.Go(func() error { p.routers.keeper.Run(ctx); return nil })
 	group.Go(func() error { shared.Run(ctx); return nil })
 	group.Go(func() error { return controller.Run(ctx) })
+	group.Go(func() error { return member.run(ctx, controller.Drained) })
 	group.Go(func() error { return checks.run(ctx) })
 	group.Go(func() error { discovery.Run(ctx); return nil })
 	if scrapes != nil {
 		log.Info(fmt.Sprintf("answering scrapes at http://%s%s", scrapes.Addr(), metrics.Path))
 		group.Go(func() error { return shown.Serve(ctx, scrapes) })
 	}
-	balancer := api.Balancer{Status: remote.status(controller.Status), Operate: controller.Operate, Drain: controller.Drain, Operations: controller.Operations, Flows: controller.Flows, Check: controller.Check,
+	balancer := api.Balancer{Status: remote.status(status), Operate: controller.Operate, Drain: controller.Drain, Operations: controller.Operations, Flows: controller.Flows, Check: controller.Check,
 		Reload: func(by string) (ops.Reloaded, error) { return reloads.reload(ctx, by) }, Explain: p.datapath.Explain, Trace: loggedTrace(p.datapath, log), Metrics: shown.Handler(), Events: happened,
 		Sources: configured, Configured: func(change sources.Change, by string) {
 			memory.Changed()

@@ -95,6 +95,7 @@ func writeTables(w io.Writer, status *ops.Status) {
 	fmt.Fprintf(w, "generation  %d\n", status.Generation)
 	writeBGP(w, status.BGP)
 	writeVRRP(w, status.VRRP)
+	writeMembers(w, status.Members)
 }
 
 // localText says what became of clients on the balancer's own host.

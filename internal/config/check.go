@@ -52,6 +52,7 @@ func (p *parser) check() {
 	p.checkLocal()
 	p.checkBGP(vips)
 	p.checkVRRP(vips)
+	p.checkMembers(vips)
 }
 
 // fillPorts gives backends that do not say the port of their service.

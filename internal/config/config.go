@@ -56,7 +56,9 @@ type Config struct {
 	// BGP has no ASN where no router is told of the VIPs.
 	BGP lb.BGP
 	// VRRP has no ID where the VIPs are this balancer's alone.
-	VRRP     lb.VRRP
+	VRRP lb.VRRP
+	// Members has no address to listen on where there are none.
+	Members  lb.Members
 	Services []lb.Service
 	// Warnings are what works but is hardly meant.
 	Warnings yamlfile.Problems

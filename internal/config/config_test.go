@@ -123,7 +123,7 @@ func TestProblems(t *testing.T) {
 		"tab":         {"interface: eth0\n\tservices: x\n", []string{"f:2: not YAML: found a tab character that violates indentation"}},
 		"control":     {"a: \x01", []string{"f: not YAML: control characters are not allowed"}},
 		"large":       {strings.Repeat("#", MaxBytes+1), []string{"f: larger than 32 MiB; this is hardly a configuration"}},
-		"no such key": {"x: 1\n" + with(good), []string{"f:1: x: unknown key; use one of interface, interfaces, hook, socket, metrics, api, survive, orphan, table_size, flows, transition, fullnat, local, proxy, bgp, vrrp, services"}},
+		"no such key": {"x: 1\n" + with(good), []string{"f:1: x: unknown key; use one of interface, interfaces, hook, socket, metrics, api, survive, orphan, table_size, flows, transition, fullnat, local, proxy, bgp, vrrp, members, services"}},
 
 		// Clients on the host itself.
 		"local a word":     {with(good) + "local: maybe\n", []string{`f:8: local: "maybe" is neither true nor false`}},
@@ -152,8 +152,8 @@ func TestProblems(t *testing.T) {
 		"duplicate key": {with(good, "port: 81"), []string{
 			"f:8: services[0].port: written twice, first at line 5; keep one"}},
 		"no value":   {"interface:\n" + service(good...)[len("interface: eth0\n"):], []string{"f:1: interface: has no value; give it one or remove the key"}},
-		"key a list": {"? [a]\n: b\n" + with(good), []string{"f:1: a key must be a word; use one of interface, interfaces, hook, socket, metrics, api, survive, orphan, table_size, flows, transition, fullnat, local, proxy, bgp, vrrp, services"}},
-		"odd key":    {"\"wa\\nb\": 1\n" + with(good), []string{`f:1: "wa\nb": unknown key; use one of interface, interfaces, hook, socket, metrics, api, survive, orphan, table_size, flows, transition, fullnat, local, proxy, bgp, vrrp, services`}},
+		"key a list": {"? [a]\n: b\n" + with(good), []string{"f:1: a key must be a word; use one of interface, interfaces, hook, socket, metrics, api, survive, orphan, table_size, flows, transition, fullnat, local, proxy, bgp, vrrp, members, services"}},
+		"odd key":    {"\"wa\\nb\": 1\n" + with(good), []string{`f:1: "wa\nb": unknown key; use one of interface, interfaces, hook, socket, metrics, api, survive, orphan, table_size, flows, transition, fullnat, local, proxy, bgp, vrrp, members, services`}},
 		"alias": {"interface: &a eth0\nsocket: *a\n" + service(good...)[len("interface: eth0\n"):], []string{
 			"f:2: socket: anchors, aliases and merge keys are not supported; write the values out"}},
 		"merge": {with(append(good[:4:4], "  - &b {name: web01, address: 192.0.2.1}", "  - <<: *b", "    name: web02")), []string{

@@ -3,6 +3,7 @@
 package control
 
 import (
+	"cmp"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -206,6 +207,7 @@ func checkReload(before, after *config.Config) yamlfile.Problems {
 		{"metrics.listen", orNone(before.Metrics.Listen), orNone(after.Metrics.Listen)},
 		{"metrics.backends", before.Metrics.Backends, after.Metrics.Backends},
 		{"api.listen", orNone(before.API.Listen), orNone(after.API.Listen)},
+		{"members", membersText(before.Members), membersText(after.Members)},
 		{"orphan", before.Orphan, after.Orphan},
 		{"flows.limit", before.Flows.Limit, after.Flows.Limit},
 		{"flows.unproven", before.Flows.Unproven, after.Flows.Unproven},
@@ -222,4 +224,12 @@ func checkReload(before, after *config.Config) yamlfile.Problems {
 		}
 	}
 	return problems
+}
+
+// membersText is how members are configured, on a line.
+func membersText(m lb.Members) string {
+	if !m.Listen.IsValid() {
+		return "none"
+	}
+	return fmt.Sprintf("%s with %v, key_file %s, name %s", m.Listen, m.Peers, m.KeyFile, cmp.Or(m.Name, "of the host"))
 }

@@ -356,6 +356,13 @@ func (r *routes) drain(drain bool, by string) error {
 func (r *routes) tells(v *view) bool  { return v.cfg.BGP.ASN != 0 && r.c.opt.Routes != nil }
 func (r *routes) shares(v *view) bool { return v.cfg.VRRP.ID != 0 && r.c.opt.Election != nil }
 
+// Drained says whether the balancer is taken out of every anycast. It may be called from any goroutine.
+func (c *Controller) Drained() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.routes.drained != nil
+}
+
 // bgpStatus is what routers are told by a view, nil where there is none.
 func (c *Controller) bgpStatus(v *view) ops.BGP {
 	status := ops.BGP{ASN: v.cfg.BGP.ASN, RouterID: v.cfg.BGP.RouterID, VIPs: []ops.AnnouncedVIP{}, Peers: []ops.BGPPeer{}}

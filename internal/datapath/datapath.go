@@ -108,6 +108,8 @@ type Datapath struct {
 	shown []feature
 	// picture is what is in use, for readers, and readers is held by those that read its maps.
 	picture atomic.Pointer[picture]
+	// tables are what ServiceTables has returned last.
+	tables  atomic.Pointer[serviceTables]
 	readers sync.RWMutex
 	// tracing is what programs are loaded with while packets are traced.
 	tracing *tracing

@@ -43,6 +43,8 @@ const (
 	KindRoutes Kind = "routes"
 	// KindRole: by VRRP, this balancer takes the VIPs or leaves them to another, or two are active.
 	KindRole Kind = "role"
+	// KindMembers: another balancer that shares the VIPs is reached or not, or sends flows elsewhere.
+	KindMembers Kind = "members"
 	// KindNotice: anything else that is logged.
 	KindNotice Kind = "notice"
 )
@@ -54,7 +56,7 @@ type Event struct {
 	ID    string    `json:"id"`
 	At    time.Time `json:"at"`
 	Level string    `json:"level" enum:"info,warning,error"`
-	Kind  Kind      `json:"kind" enum:"health,path,operation,reload,configuration,discovery,proxy,routes,role,notice"`
+	Kind  Kind      `json:"kind" enum:"health,path,operation,reload,configuration,discovery,proxy,routes,role,members,notice"`
 	// Service and Backend are the names of what it is about; empty: of nothing alone.
 	Service string `json:"service,omitempty"`
 	Backend string `json:"backend,omitempty"`

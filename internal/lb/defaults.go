@@ -93,3 +93,12 @@ const (
 	DefaultVRRPPriority = 100
 	DefaultVRRPInterval = time.Second
 )
+
+// What balancers tell each other where the configuration does not say.
+const (
+	// DefaultMembersPort is that of the protocol's other users.
+	DefaultMembersPort = 7946
+	// MembersTolerance is for how long the tables of two balancers may differ before they warn: a change of the
+	// configuration, or the verdict of health checks, does not come to all of them at once.
+	MembersTolerance = 5 * time.Second
+)

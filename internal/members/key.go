@@ -64,8 +64,8 @@ func ReadKey(path string) (Key, error) {
 	if err != nil {
 		return nil, err
 	}
-	if info.Mode().Perm()&0o007 != 0 {
-		return nil, fmt.Errorf("%w: %s can be read by others than its owner and group: `chmod o= %[2]s`", ErrKey, path)
+	if info.Mode().Perm()&0o027 != 0 {
+		return nil, fmt.Errorf("%w: %s can be read by others than its owner and group, or changed by others than its owner: `chmod g-w,o= %[2]s`", ErrKey, path)
 	}
 	text, err := io.ReadAll(io.LimitReader(file, mostKeyFile))
 	if err != nil {

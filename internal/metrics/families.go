@@ -277,6 +277,8 @@ func families() (all []family) {
 	all = append(all, only(bfdFamilies)...)
 	all = append(all, vipAnnounced.family)
 	all = append(all, only(vrrpFamilies)...)
+	all = append(all, membersRefused.family)
+	all = append(all, only(memberFamilies)...)
 	all = append(all, only(serviceFamilies)...)
 	all = append(all, tableInfo.family)
 	all = append(all, only(discoveredFamilies)...)

@@ -42,6 +42,7 @@ func (g *gatherer) Gather() ([]*dto.MetricFamily, error) {
 	all = append(all, proxied(status.Services)...)
 	all = append(all, routers(status.BGP)...)
 	all = append(all, elected(status.VRRP)...)
+	all = append(all, members(status.Members)...)
 	all = append(all, g.services(status.Services)...)
 	others, err := g.others.Gather()
 	return append(all, others...), err

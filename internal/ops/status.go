@@ -48,6 +48,8 @@ type Status struct {
 	// VRRP is how balancers of the segment agree on which of them holds the VIPs; absent where they are this
 	// balancer's alone.
 	VRRP *VRRP `json:"vrrp,omitempty"`
+	// Members are the other balancers that share the VIPs; absent where none is configured.
+	Members *Members `json:"members,omitempty"`
 	// Operations are what differs from the configuration.
 	Operations Operations `json:"operations"`
 }

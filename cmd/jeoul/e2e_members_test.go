@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/jeoul/jeoul/cmd/jeoul/e2e"
+	"github.com/jeoul/jeoul/internal/lab"
+	"github.com/jeoul/jeoul/internal/lb"
+	"github.com/jeoul/jeoul/internal/ops"
+	"github.com/jeoul/jeoul/internal/testenv"
+)
+
+// memberOn is a balancer on a host that knows others.
+type memberOn struct {
+	*balancer
+	key string
+}
+
+// configureMember gives it backends, by weights, and a key.
+func (m *memberOn) configureMember(t *testing.T, l *lab.Lab, key string, weights ...int) {
+	t.Helper()
+	m.key = filepath.Join(m.host.Dir, "members.key")
+	if err := os.WriteFile(m.key, []byte(key), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	var backends []entry
+	for i, server := range l.Servers {
+		backends = append(backends, entry{"name": server.Name, "address": server.IPv4.String(), "weight": weights[i]})
+	}
+	m.configure(t, lb.HookTC, entry{
+		"members": entry{"listen": netip.AddrPortFrom(m.host.IPv4, lb.DefaultMembersPort).String(), "key_file": m.key, "name": m.host.Name,
+			"peers": []string{l.Balancer.IPv4.String(), l.Clients[0].IPv4.String(), l.Clients[1].IPv4.String()}},
+		"services": []entry{{"name": "web", "vip": "198.18.0.105", "port": 80, "backends": backends}}})
+}
+
+// freshKey is what `jeoul members key` prints.
+func freshKey(t *testing.T, host *lab.Host) string {
+	t.Helper()
+	var out syncBuffer
+	if err := jeoul(t, host, &out, "members", "key").Wait(); err != nil {
+		t.Fatal(err)
+	}
+	return out.String()
+}
+
+// sees says whether a status has a member in a state, and how many services of it differ for longer than a change takes.
+func sees(status *ops.Status, name string, state ops.MemberState, differ int) bool {
+	return status.Members != nil && slices.ContainsFunc(status.Members.Members, func(m ops.Member) bool {
+		lasting := slices.DeleteFunc(slices.Clone(m.Differs), func(d ops.Difference) bool { return !d.Lasting })
+		return m.Name == name && m.State == state && len(lasting) == differ && (m.Ready || state != ops.MemberAlive)
+	})
+}
+
+// TestMembers: two balancers of one configuration have equal digests; one gets another weight, which the other names
+// until it is taken back; a third has another key and is refused.
+func TestMembers(t *testing.T) {
+	l := newLab(t, lab.Spec{Clients: 2, Servers: 2})
+	key := freshKey(t, l.Balancer)
+	one, other, keyless := &memberOn{balancer: newBalancer(t, l.Balancer)}, &memberOn{balancer: newBalancer(t, l.Clients[0])}, &memberOn{balancer: newBalancer(t, l.Clients[1])}
+	one.configureMember(t, l, key, 1, 1)
+	other.configureMember(t, l, key, 1, 1)
+	keyless.configureMember(t, l, freshKey(t, l.Balancer), 1, 1)
+	for _, m := range []*memberOn{one, other, keyless} {
+		m.start(t)
+		t.Cleanup(func() { stop(t, m.daemon) })
+	}
+	name := other.host.Name
+	digest := ""
+	one.eventually(t, "the first has heard the second", func(status *ops.Status) bool {
+		digest = status.Services[0].TableDigest
+		return sees(status, name, ops.MemberAlive, 0)
+	})
+	other.eventually(t, "the second's digest is the first's", func(status *ops.Status) bool { return digest != "" && status.Services[0].TableDigest == digest })
+	keyless.eventually(t, "the third says that it has another key", func(status *ops.Status) bool {
+		return slices.ContainsFunc(status.Problems, func(p string) bool { return strings.Contains(p, "it has another key") })
+	})
+
+	other.configureMember(t, l, key, 1, 3)
+	other.hangUp(t)
+	one.eventually(t, "the first warns of the second", func(status *ops.Status) bool {
+		return sees(status, name, ops.MemberAlive, 1) &&
+			slices.ContainsFunc(status.Problems, func(p string) bool {
+				return strings.HasPrefix(p, "member "+name+" sends new flows of service web to other backends: "+l.Servers[1].IPv4.String()+":80 has weight 1 here and 3")
+			})
+	})
+	var out syncBuffer
+	if err := jeoul(t, one.host, &out, "get", "members", "--socket", one.socket).Wait(); err != nil || !strings.Contains(out.String(), "web") {
+		t.Errorf("jeoul get members: %v\n%s", err, out.String())
+	}
+	other.configureMember(t, l, key, 1, 1)
+	other.hangUp(t)
+	one.eventually(t, "it is over", func(status *ops.Status) bool { return sees(status, name, ops.MemberAlive, 0) })
+
+	kill(t, other.daemon)
+	other.start(t)
+	one.eventually(t, "the second is back as another process", func(status *ops.Status) bool { return sees(status, name, ops.MemberAlive, 0) })
+	if refused := strings.Count(one.log.String(), "refused what "+keyless.host.IPv4.String()+" sends"); refused != 1 {
+		t.Errorf("the first says %d times that it refuses the third", refused)
+	}
+	testenv.Eventually(t, e2e.Patience, "the first says that it is over", func() bool {
+		return strings.Contains(one.log.String(), "sends new flows of service web to the same backends again")
+	})
+}

@@ -1,0 +1,185 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"sync/atomic"
+	"time"
+
+	"github.com/cespare/xxhash/v2"
+
+	"github.com/jeoul/jeoul/internal/api"
+	"github.com/jeoul/jeoul/internal/config"
+	"github.com/jeoul/jeoul/internal/lb"
+	"github.com/jeoul/jeoul/internal/members"
+	"github.com/jeoul/jeoul/internal/ops"
+)
+
+// membersCmd is about the balancers that share VIPs.
+type membersCmd struct {
+	Key membersKeyCmd `cmd:"" help:"Print a fresh key for the file that members.key_file names; all members have the same."`
+}
+
+type membersKeyCmd struct{}
+
+// Run prints a key.
+func (membersKeyCmd) Run() error {
+	fmt.Println(members.NewKey())
+	return nil
+}
+
+// memberOf is this balancer among those that it shares VIPs with; nil where the configuration has no others.
+type memberOf struct {
+	*members.Members
+	drained atomic.Pointer[func() bool]
+}
+
+// newMember reads what a member needs, and tells nothing yet.
+func newMember(cfg *config.Config, configured func() *config.Config, tables func() []lb.ServiceTable, version string, log *slog.Logger) (*memberOf, error) {
+	if !cfg.Members.Listen.IsValid() {
+		return nil, nil
+	}
+	key, err := members.ReadKey(cfg.Members.KeyFile)
+	if err != nil {
+		return nil, cfg.At("members.key_file", "%v", err)
+	}
+	m := &memberOf{}
+	settings := cfg.Members
+	if settings.Name == "" {
+		if settings.Name, err = os.Hostname(); err != nil {
+			return nil, cfg.At("members", "the host's name cannot be read: %v; write name", err)
+		}
+	}
+	digests := configurationDigests{}
+	m.Members = members.New(members.Options{Members: settings, Key: key, Version: version, Log: log, Local: func() members.Local {
+		local := members.Local{Configuration: digests.of(configured()), Tables: tables()}
+		if drained := m.drained.Load(); drained != nil {
+			local.Ready, local.Drained = true, (*drained)()
+		}
+		return local
+	}})
+	return m, nil
+}
+
+// run is a member until the context ends; drained says whether the balancer is taken out of every anycast.
+func (m *memberOf) run(ctx context.Context, drained func() bool) error {
+	if m != nil {
+		m.drained.Store(&drained)
+		m.Run(ctx)
+	}
+	return nil
+}
+
+// close ends the member; leave says that no other process has its place soon.
+func (m *memberOf) close(leave bool) error {
+	if m == nil {
+		return nil
+	}
+	return m.Close(leave)
+}
+
+// status adds the members to a status.
+func (m *memberOf) status(status func() (ops.Status, error)) func() (ops.Status, error) {
+	if m == nil {
+		return status
+	}
+	return func() (ops.Status, error) {
+		s, err := status()
+		if err == nil {
+			all := m.Status()
+			s.Members = &all
+			s.Problems = append(s.Problems[:len(s.Problems):len(s.Problems)], members.Problems(all)...)
+		}
+		return s, err
+	}
+}
+
+// configurationDigests are of the services as they are configured, made anew where the configuration is another.
+type configurationDigests struct {
+	last   *config.Config
+	digest string
+}
+
+func (d *configurationDigests) of(cfg *config.Config) string {
+	if cfg != d.last {
+		text, _ := json.Marshal(cfg.Services)
+		d.last, d.digest = cfg, fmt.Sprintf("%016x", xxhash.Sum64(text))
+	}
+	return d.digest
+}
+
+type getMembersCmd struct {
+	getFlags
+	Names []string `arg:"" optional:"" name:"member" help:"Members by name or address; all where none is named."`
+}
+
+// Run prints them.
+func (c *getMembersCmd) Run(ctx context.Context) error {
+	return show(ctx, os.Stdout, c.getFlags, memberKind, query[ops.Member]{c.Names, func(ops.Member) bool { return true }})
+}
+
+var memberKind = kind[ops.Member]{
+	noun: "member", list: func(client *api.Client, ctx context.Context, _ ...string) ([]ops.Member, error) {
+		status, err := client.Status(ctx)
+		if err != nil || status.Members == nil {
+			return nil, err
+		}
+		return status.Members.Members, nil
+	},
+	name:    func(m ops.Member) string { return cmp.Or(m.Name, m.Address) },
+	settled: func(m ops.Member) ops.Member { return m },
+	matches: func(m ops.Member, argument string) bool { return argument == m.Name || argument == m.Address },
+	columns: []getColumn[ops.Member]{
+		{name: "name", value: func(m ops.Member) any { return orDash(m.Name) }},
+		{name: "address", value: func(m ops.Member) any { return m.Address }},
+		{name: "state", fate: true, value: func(m ops.Member) any { return m.State }},
+		{name: "since", value: func(m ops.Member) any { return timeText(m.Since) }},
+		{name: "version", value: func(m ops.Member) any { return orDash(m.Version) }},
+		{name: "differs", value: func(m ops.Member) any { return orDash(differsText(m)) }},
+		{name: "configuration", wide: true, value: func(m ops.Member) any { return orDash(m.Configuration) }},
+		{name: "drained", wide: true, value: func(m ops.Member) any { return m.Drained }},
+		{name: "reason", value: func(m ops.Member) any { return orDash(m.Reason) }},
+	},
+}
+
+// differsText names the services that a member balances in another way.
+func differsText(m ops.Member) string {
+	switch len(m.Differs) {
+	case 0:
+		return ""
+	case 1:
+		return m.Differs[0].Service
+	}
+	return fmt.Sprintf("%s and %d more", m.Differs[0].Service, len(m.Differs)-1)
+}
+
+// writeMembers says who the other balancers are, and what they balance in another way.
+func writeMembers(w io.Writer, all *ops.Members) {
+	if all == nil {
+		return
+	}
+	fmt.Fprintf(w, "\nMember %s, listening on %s\n", all.Name, all.Address)
+	for _, m := range all.Members {
+		fmt.Fprintf(w, "  %s %s: %s since %s", orDash(m.Name), m.Address, m.State, m.Since.Local().Format(time.DateTime))
+		for _, part := range []string{m.Reason, differing(m)} {
+			if part != "" {
+				fmt.Fprintf(w, ", %s", part)
+			}
+		}
+		fmt.Fprintln(w)
+	}
+}
+
+func differing(m ops.Member) string {
+	if len(m.Differs) == 0 {
+		return ""
+	}
+	return "sends new flows elsewhere: " + differsText(m)
+}

@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package lb
+
+import "net/netip"
+
+// Members is how balancers that share VIPs know of each other.
+type Members struct {
+	// Listen is where this balancer hears the others, by UDP and TCP; invalid: it has none.
+	Listen netip.AddrPort
+	// Peers are the addresses of the others, which listen on the same port. This one's may be among them.
+	Peers []netip.Addr
+	// KeyFile has the key that all of them know each other by.
+	KeyFile string
+	// Name is this balancer's among them; empty: its host's.
+	Name string
+}
+
+// ServiceTable is what decides on the new flows of a service, for balancers to compare.
+type ServiceTable struct {
+	Key  ServiceKey
+	Name string
+	// Digest is that of ServiceCount.TableDigest.
+	Digest uint64
+	// Takers are the backends that take new flows; nil where there are more than MaxTakers.
+	Takers []Taker
+}
+
+// Taker is a backend that takes new flows.
+type Taker struct {
+	Endpoint netip.AddrPort
+	Weight   uint32
+}
+
+// MaxTakers is up to how many backends of a service are compared one by one.
+const MaxTakers = 64

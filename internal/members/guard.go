@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package members
+
+import (
+	"net"
+	"net/netip"
+	"sync"
+	"time"
+
+	"github.com/hashicorp/memberlist"
+)
+
+// guard is a transport that hears the configured peers only: what comes from other addresses is not even tried to be
+// decrypted.
+type guard struct {
+	memberlist.NodeAwareTransport
+	// local is where connections are opened from: it is what the others know this member by.
+	local   netip.Addr
+	allowed map[netip.Addr]bool
+	refused func(from netip.Addr)
+	packets chan *memberlist.Packet
+	streams chan net.Conn
+	stop    chan struct{}
+	once    sync.Once
+	group   sync.WaitGroup
+}
+
+func newGuard(inner memberlist.NodeAwareTransport, local netip.Addr, peers []netip.Addr, refused func(netip.Addr)) *guard {
+	g := &guard{NodeAwareTransport: inner, local: local, allowed: map[netip.Addr]bool{}, refused: refused,
+		packets: make(chan *memberlist.Packet), streams: make(chan net.Conn), stop: make(chan struct{})}
+	for _, peer := range peers {
+		g.allowed[peer.Unmap()] = true
+	}
+	g.group.Go(g.hearPackets)
+	g.group.Go(g.hearStreams)
+	return g
+}
+
+func (g *guard) hears(from net.Addr) bool {
+	at, err := netip.ParseAddrPort(from.String())
+	if err == nil && g.allowed[at.Addr().Unmap().WithZone("")] {
+		return true
+	}
+	g.refused(at.Addr().Unmap())
+	return false
+}
+
+func (g *guard) hearPackets() {
+	for {
+		select {
+		case p := <-g.NodeAwareTransport.PacketCh():
+			if !g.hears(p.From) {
+				continue
+			}
+			select {
+			case g.packets <- p:
+			case <-g.stop:
+				return
+			}
+		case <-g.stop:
+			return
+		}
+	}
+}
+
+func (g *guard) hearStreams() {
+	for {
+		select {
+		case c := <-g.NodeAwareTransport.StreamCh():
+			if !g.hears(c.RemoteAddr()) {
+				c.Close()
+				continue
+			}
+			select {
+			case g.streams <- c:
+			case <-g.stop:
+				c.Close()
+				return
+			}
+		case <-g.stop:
+			return
+		}
+	}
+}
+
+// PacketCh has the packets of peers.
+func (g *guard) PacketCh() <-chan *memberlist.Packet { return g.packets }
+
+// StreamCh has the connections of peers.
+func (g *guard) StreamCh() <-chan net.Conn { return g.streams }
+
+// DialTimeout opens a connection to a peer.
+func (g *guard) DialTimeout(to string, timeout time.Duration) (net.Conn, error) {
+	dialer := net.Dialer{Timeout: timeout, LocalAddr: &net.TCPAddr{IP: g.local.AsSlice(), Zone: g.local.Zone()}}
+	return dialer.Dial("tcp", to)
+}
+
+// DialAddressTimeout is the same.
+func (g *guard) DialAddressTimeout(a memberlist.Address, timeout time.Duration) (net.Conn, error) {
+	return g.DialTimeout(a.Addr, timeout)
+}
+
+// Shutdown ends the transport within. What that still hands over meanwhile is taken, for it waits for it.
+func (g *guard) Shutdown() error {
+	g.once.Do(func() { close(g.stop) })
+	g.group.Wait()
+	done := make(chan struct{})
+	go func() {
+		for {
+			select {
+			case <-g.NodeAwareTransport.PacketCh():
+			case c := <-g.NodeAwareTransport.StreamCh():
+				c.Close()
+			case <-done:
+				return
+			}
+		}
+	}()
+	defer close(done)
+	return g.NodeAwareTransport.Shutdown()
+}

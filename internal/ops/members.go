@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package ops
+
+import "time"
+
+// Members are the balancers that share VIPs with this one, as far as it knows of them.
+type Members struct {
+	// Name and Address are this balancer's among them.
+	Name    string `json:"name"`
+	Address string `json:"address"`
+	// Configuration is a digest of this balancer's services as they are configured.
+	Configuration string `json:"configuration"`
+	// Problem says why no member can be heard; empty where they can.
+	Problem string `json:"problem,omitempty"`
+	// Refused counts packets and connections that were not listened to: of strangers, or by another key.
+	Refused uint64   `json:"refused"`
+	Members []Member `json:"members"`
+}
+
+// MemberState is what is known of a member.
+type MemberState string
+
+// The states of a member.
+const (
+	// MemberAlive: it answers.
+	MemberAlive MemberState = "alive"
+	// MemberFailed: it has answered, and does not any more.
+	MemberFailed MemberState = "failed"
+	// MemberLeft: it has taken its leave.
+	MemberLeft MemberState = "left"
+	// MemberUnknown: it is configured, and has not answered since this balancer started.
+	MemberUnknown MemberState = "unknown"
+)
+
+// Member is another balancer.
+type Member struct {
+	// Name is empty while nothing was heard of the one at the address.
+	Name    string      `json:"name"`
+	Address string      `json:"address"`
+	State   MemberState `json:"state"`
+	Since   time.Time   `json:"since"`
+	// Version is that of its program.
+	Version string `json:"version,omitempty"`
+	// Configuration is a digest of its services as they are configured; empty where it has not said.
+	Configuration string `json:"configuration,omitempty"`
+	// Ready: it balances. Drained: it is taken out of every anycast.
+	Ready   bool `json:"ready"`
+	Drained bool `json:"drained"`
+	// Reason says why it is not reached, or not compared with.
+	Reason string `json:"reason,omitempty"`
+	// Differs are the services of which it sends new flows to other backends.
+	Differs []Difference `json:"differs,omitempty"`
+}
+
+// Difference is a service of which two members send new flows to different backends.
+type Difference struct {
+	Service string `json:"service"`
+	// Detail says in what they differ, as far as that is known.
+	Detail string    `json:"detail,omitempty"`
+	Since  time.Time `json:"since"`
+	// Lasting: for longer than a change takes.
+	Lasting bool `json:"lasting"`
+}
