@@ -54,7 +54,7 @@ mapfile -t real_time_files < <(grep -L '"testing/synctest"' "${go_files[@]}")
 finding "poll with a bound and a context instead of time.Sleep" "$(
 	grep -nE '\btime\.Sleep\(' "${real_time_files[@]}" || true
 )"
-must_not_reach 'lb ops config yamlfile keytable maglev results handover' '^(github.com/(cilium/ebpf|vishvananda/)|net/http$)'
+must_not_reach 'lb ops config yamlfile keytable maglev results handover sizing' '^(github.com/(cilium/ebpf|vishvananda/)|net/http$)'
 must_not_reach 'paths control proxy' '^(github.com/(cilium/ebpf|jeoul/jeoul/internal/(datapath|api)$)|net/http$)'
 # What a laboratory is made of serves the bench and others, and must not know the bench.
 must_not_reach 'lab remote vm' '^github.com/jeoul/jeoul/internal/bench'
