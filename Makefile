@@ -111,6 +111,10 @@ test-bgp: rights-test deps build ## announce VIPs to BIRD and FRR, ten times: re
 test-vrrp: rights-test deps build ## measure how long VIPs take from a balancer to keepalived and back, ten times
 	JEOUL_TEST_ROOT=1 JEOUL_TEST_VRRP=10 $(GO) test -v -count=1 -timeout=10m -exec="'$(CURDIR)/$(AS_ROOT)'" -run='^TestMeasureVRRP$$' ./cmd/jeoul
 
+.PHONY: test-balancers
+test-balancers: rights-test deps build ## drain, bring back and kill one of three balancers behind a router, and compare what breaks with the plan
+	JEOUL_TEST_ROOT=1 JEOUL_TEST_BALANCERS=1 $(GO) test -v -count=1 -timeout=10m -exec="'$(CURDIR)/$(AS_ROOT)'" -run='^TestBalancersBreakWhatIsPlanned$$' ./internal/bench
+
 .PHONY: test-packages
 test-packages: rights-test-packages deb ## install, use, upgrade and purge the Debian package under systemd, in a container
 	@CGO_ENABLED=0 $(GO) test -c -o bin/proxy.test ./internal/proxy

@@ -6,8 +6,6 @@ import (
 	"context"
 	"fmt"
 	"math"
-	"os/exec"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -285,17 +283,6 @@ func TestComingAgainIsToldByServer(t *testing.T) {
 	if diff := cmp.Diff(want, got.Metrics); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
-}
-
-// buildJeoul builds our own binary and returns its path.
-func buildJeoul(t *testing.T) string {
-	t.Helper()
-	executable := filepath.Join(t.TempDir(), "jeoul")
-	command := exec.CommandContext(t.Context(), testenv.Program(t, "go"), "build", "-o", executable, "github.com/jeoul/jeoul/cmd/jeoul")
-	if output, err := command.CombinedOutput(); err != nil {
-		t.Fatalf("building jeoul: %v: %s", err, output)
-	}
-	return executable
 }
 
 // startChange returns a runner of the small experiment on one subject, with our
