@@ -27,6 +27,8 @@ import (
 // depends on (see package lab for the reasons of its settings).
 var labNotes = []string{
 	"all hosts are network namespaces of this one machine and share its cores",
+	"each program under test has a session of its own, and all others share the bench's: a scheduler that groups by session " +
+		"(sched_autogroup_enabled) has each in a group alike, whether it makes a session itself or not; docker-proxy, a process for each server, shares the bench's",
 	"GRO is on; congestion control is cubic",
 	settleNote,
 }

@@ -42,6 +42,11 @@ type Command struct {
 	Stdout, Stderr io.Writer
 	// CPUs pins the process and its children; nil leaves them free.
 	CPUs []int
+	// Session has the process lead a session of its own, as a daemon that a machine's init has started does. A kernel
+	// that groups processes by session (sched_autogroup_enabled) shares a busy core out between groups first, so
+	// that what is compared must be in groups alike; without, the process is in the caller's. Not with a terminal
+	// as Stdin.
+	Session bool
 }
 
 // Process is a program that was started on a host.
@@ -62,7 +67,7 @@ type Process struct {
 	reaped bool
 }
 
-// Start runs a command on the host, in a process group of its own. It is killed
+// Start runs a command on the host, in a process group of its own, or a session. It is killed
 // when this process dies, and stopped as by Stop when ctx ends. What a command
 // leaves behind after its own end lives until the lab is closed.
 func (h *Host) Start(ctx context.Context, c Command) (*Process, error) {
@@ -85,7 +90,8 @@ func (h *Host) Start(ctx context.Context, c Command) (*Process, error) {
 		cmd.Dir = h.Dir
 	}
 	cmd.WaitDelay = outputDelay
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: h.lab.deathSignal()}
+	// The leader of a session leads a group, too.
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: !c.Session, Setsid: c.Session, Pdeathsig: h.lab.deathSignal()}
 	if h.cgroup != nil {
 		cmd.SysProcAttr.UseCgroupFD, cmd.SysProcAttr.CgroupFD = true, int(h.cgroup.Fd())
 	}

@@ -14,6 +14,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // run runs a shell script on a host to its end and returns its output.
@@ -192,5 +194,26 @@ func TestWaitWithOpenOutput(t *testing.T) {
 	}
 	if out.String() != "on\n" {
 		t.Errorf("output %q", out.String())
+	}
+}
+
+// A process leads a session only where that is asked for, and its group in both cases.
+func TestSession(t *testing.T) {
+	l := newLab(t)
+	for _, session := range []bool{true, false} {
+		p, err := l.Balancer.Start(t.Context(), Command{Path: "sleep", Args: []string{"1000"}, Session: session})
+		if err != nil {
+			t.Fatal(err)
+		}
+		sid, err := unix.Getsid(p.PID())
+		if err != nil || (sid == p.PID()) != session {
+			t.Errorf("with Session %v, process %d is in the session %d, %v", session, p.PID(), sid, err)
+		}
+		if group, err := unix.Getpgid(p.PID()); err != nil || group != p.PID() {
+			t.Errorf("with Session %v, process %d is in the group %d, %v", session, p.PID(), group, err)
+		}
+		if err := p.Stop(t.Context()); err != nil {
+			t.Error(err)
+		}
 	}
 }

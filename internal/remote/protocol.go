@@ -43,6 +43,7 @@ type StartArgs struct {
 	Env      []string
 	Dir      string
 	CPUs     []int
+	Session  bool
 	Out, Err bool // whether what it says is wanted
 }
 

@@ -111,7 +111,7 @@ func (s *session) Call(ctx context.Context, task string, args []byte) ([]byte, e
 
 // Start implements lab.Machine.
 func (s *session) Start(ctx context.Context, c lab.Command) (lab.FarProcess, error) {
-	args := StartArgs{Path: c.Path, Args: c.Args, Env: c.Env, Dir: c.Dir, CPUs: c.CPUs, Out: c.Stdout != nil, Err: c.Stderr != nil}
+	args := StartArgs{Path: c.Path, Args: c.Args, Env: c.Env, Dir: c.Dir, CPUs: c.CPUs, Session: c.Session, Out: c.Stdout != nil, Err: c.Stderr != nil}
 	var reply StartReply
 	if err := s.call(ctx, "Start", args, &reply); err != nil {
 		return nil, err

@@ -17,6 +17,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/jeoul/jeoul/internal/lab"
 	"github.com/jeoul/jeoul/internal/testenv"
 )
@@ -85,7 +87,7 @@ func TestWorkerTakesEverythingBack(t *testing.T) {
 	var output strings.Builder
 	heard := make(chan struct{})
 	hear := sync.OnceFunc(func() { close(heard) }) // what a process prints may come in pieces, some of them empty
-	p, err := s.Start(t.Context(), lab.Command{Path: "/bin/sh", Args: []string{"-c", "echo here I am; exec sleep 600"},
+	p, err := s.Start(t.Context(), lab.Command{Path: "/bin/sh", Args: []string{"-c", "echo here I am; exec sleep 600"}, Session: true,
 		Stdout: writer(func(text []byte) {
 			if output.Write(text); strings.Contains(output.String(), "here I am") {
 				hear()
@@ -101,6 +103,9 @@ func TestWorkerTakesEverythingBack(t *testing.T) {
 	}
 	if err := unixKill(p.PID()); err != nil {
 		t.Errorf("the process is not there: %v", err)
+	}
+	if session, err := unix.Getsid(p.PID()); err != nil || session != p.PID() {
+		t.Errorf("process %d was to lead a session and is in %d: %v", p.PID(), session, err)
 	}
 	if _, err := s.Call(t.Context(), "no-such-task", []byte("{}")); err == nil || !strings.Contains(err.Error(), lab.ErrNoTask.Error()) {
 		t.Errorf("an unknown task: %v", err)

@@ -132,9 +132,10 @@ func (r *runningRelays) startRelay(ctx context.Context, protocol lb.Protocol, fr
 	if err := os.Remove(told); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return err
 	}
-	p, err := startProgram(ctx, balancer, "/bin/sh", "-c", relayScript, told, dockerProxyProgram, "-proto", protocol.String(),
+	// Not in sessions of their own, which would give this subject a share of a busy core for each server.
+	p, err := startCommand(ctx, balancer, nil, lab.Command{Path: "/bin/sh", Args: []string{"-c", relayScript, told, dockerProxyProgram, "-proto", protocol.String(),
 		"-host-ip", from.Addr().String(), "-host-port", strconv.Itoa(int(from.Port())),
-		"-container-ip", to.Addr().String(), "-container-port", strconv.Itoa(int(to.Port())))
+		"-container-ip", to.Addr().String(), "-container-port", strconv.Itoa(int(to.Port()))}})
 	if err != nil {
 		return err
 	}

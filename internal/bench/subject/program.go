@@ -31,10 +31,18 @@ func startProgram(ctx context.Context, host *lab.Host, path string, args ...stri
 
 // startHeard is startProgram for one whose lines, of both its outputs, are heard.
 func startHeard(ctx context.Context, host *lab.Host, hear func(line string), path string, args ...string) (*program, error) {
-	p := &program{name: filepath.Base(path)}
+	// Each in a session of its own: a subject that makes daemons of its own (jeoul's HAProxy) puts them in one, and
+	// whom the kernel's scheduler counts to the bench must not differ between subjects.
+	return startCommand(ctx, host, hear, lab.Command{Path: path, Args: args, Session: true})
+}
+
+// startCommand is startHeard for a command, whose output is kept.
+func startCommand(ctx context.Context, host *lab.Host, hear func(line string), command lab.Command) (*program, error) {
+	p := &program{name: filepath.Base(command.Path)}
 	p.output.hear = hear
+	command.Stdout, command.Stderr = &p.output, &p.output
 	var err error
-	p.process, err = host.Start(context.WithoutCancel(ctx), lab.Command{Path: path, Args: args, Stdout: &p.output, Stderr: &p.output})
+	p.process, err = host.Start(context.WithoutCancel(ctx), command)
 	if err != nil {
 		return nil, err
 	}

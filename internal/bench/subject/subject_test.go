@@ -326,7 +326,7 @@ func TestJeoulConfig(t *testing.T) {
 				},
 			}},
 		}
-		if diff := cmp.Diff(want, got, cmpopts.IgnoreUnexported(config.Config{}), cmpopts.IgnoreFields(config.Config{}, "TableSize", "FullNAT", "Flows", "Transition", "Metrics", "API", "Survive", "Orphan"),
+		if diff := cmp.Diff(want, got, cmpopts.IgnoreUnexported(config.Config{}), cmpopts.IgnoreFields(config.Config{}, "TableSize", "FullNAT", "Flows", "Transition", "Metrics", "API", "Survive", "Orphan", "Members"),
 			cmpopts.IgnoreFields(lb.Service{}, "Transition"), cmpopts.EquateComparable(netip.Addr{}), cmpopts.EquateEmpty()); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", scheduler, diff)
 		}
