@@ -3,12 +3,15 @@
 package main
 
 import (
+	"net"
 	"net/netip"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/vishvananda/netlink"
 
 	"github.com/jeoul/jeoul/cmd/jeoul/e2e"
 	"github.com/jeoul/jeoul/internal/lab"
@@ -26,17 +29,12 @@ type memberOn struct {
 // configureMember gives it backends, by weights, and a key.
 func (m *memberOn) configureMember(t *testing.T, l *lab.Lab, key string, weights ...int) {
 	t.Helper()
-	m.key = filepath.Join(m.host.Dir, "members.key")
-	if err := os.WriteFile(m.key, []byte(key), 0o600); err != nil {
-		t.Fatal(err)
-	}
 	var backends []entry
 	for i, server := range l.Servers {
 		backends = append(backends, entry{"name": server.Name, "address": server.IPv4.String(), "weight": weights[i]})
 	}
 	m.configure(t, lb.HookTC, entry{
-		"members": entry{"listen": netip.AddrPortFrom(m.host.IPv4, lb.DefaultMembersPort).String(), "key_file": m.key, "name": m.host.Name,
-			"peers": []string{l.Balancer.IPv4.String(), l.Clients[0].IPv4.String(), l.Clients[1].IPv4.String()}},
+		"members":  m.among(t, l, key),
 		"services": []entry{{"name": "web", "vip": "198.18.0.105", "port": 80, "backends": backends}}})
 }
 
@@ -107,4 +105,114 @@ func TestMembers(t *testing.T) {
 	testenv.Eventually(t, e2e.Patience, "the first says that it is over", func() bool {
 		return strings.Contains(one.log.String(), "sends new flows of service web to the same backends again")
 	})
+}
+
+// handed is how many flows a balancer has of a member, and whether each tells the other.
+func handed(status *ops.Status, name string) (flows uint64, both bool) {
+	if status.Members == nil {
+		return 0, false
+	}
+	for _, m := range status.Members.Members {
+		if m.Name == name && m.Flows != nil {
+			return m.Flows.Taken, m.Flows.Telling && m.Flows.Heard
+		}
+	}
+	return 0, false
+}
+
+// TestConnectionsOutliveABalancer: connections by turns, of which only their balancer knows the backend, go on through another
+// member when that balancer is gone.
+func TestConnectionsOutliveABalancer(t *testing.T) {
+	forAHook(t, func(t *testing.T, hook lb.Hook) {
+		l := newLab(t, lab.Spec{Clients: 2, Servers: 3})
+		key := freshKey(t, l.Balancer)
+		one, other := &memberOn{balancer: newBalancer(t, l.Balancer)}, &memberOn{balancer: newBalancer(t, l.Clients[0])}
+		for _, server := range l.Servers {
+			(&segment{l, one.balancer}).serve(t, server)
+		}
+		for _, m := range []*memberOn{one, other} {
+			m.configureTurns(t, l, hook, key)
+			m.start(t)
+			t.Cleanup(func() { stop(t, m.daemon) })
+		}
+		for _, pair := range [][2]*memberOn{{one, other}, {other, one}} {
+			pair[0].eventually(t, "each tells the other of flows", func(status *ops.Status) bool {
+				_, both := handed(status, pair[1].host.Name)
+				return both && allUp(status)
+			})
+		}
+		client, service := l.Clients[1], netip.AddrPortFrom(l.VIP4, turnPort)
+		sendBy(t, client, l.VIP4, one.host)
+		on := map[net.Conn]string{}
+		for range 12 {
+			connection := dial(t, client, "tcp", service)
+			server, _, err := ask(connection)
+			if err != nil {
+				t.Fatal(err)
+			}
+			on[connection] = server
+		}
+		goOn := func(through *memberOn) {
+			sendBy(t, client, l.VIP4, through.host)
+			for connection, server := range on {
+				if got, _, err := ask(connection); err != nil || got != server {
+					t.Errorf("through %s, a connection to %s was answered by %q: %v", through.host.Name, server, got, err)
+				}
+			}
+		}
+		knows := func(m, of *memberOn) {
+			m.eventually(t, m.host.Name+" has the flows of the other", func(status *ops.Status) bool {
+				flows, _ := handed(status, of.host.Name)
+				return flows >= uint64(len(on))
+			})
+		}
+		knows(other, one)
+		kill(t, one.daemon)
+		goOn(other)
+		// With nothing of its own it comes back, and is told all.
+		var out syncBuffer
+		if err := jeoul(t, one.host, &out, "detach", "-c", one.config).Wait(); err != nil {
+			t.Fatal(err, out.String())
+		}
+		one.start(t)
+		knows(one, other)
+		goOn(one)
+	})
+}
+
+// configureTurns gives it a service that takes turns, and a key.
+func (m *memberOn) configureTurns(t *testing.T, l *lab.Lab, hook lb.Hook, key string) {
+	t.Helper()
+	var backends []entry
+	for _, server := range l.Servers {
+		backends = append(backends, entry{"name": server.Name, "address": server.IPv4.String()})
+	}
+	m.configure(t, hook, entry{"members": m.among(t, l, key),
+		"services": []entry{{"name": "web", "vip": l.VIP4.String(), "port": turnPort, "scheduler": "rr", "backends": backends}}})
+}
+
+// among writes the key, and says who the members are.
+func (m *memberOn) among(t *testing.T, l *lab.Lab, key string) entry {
+	t.Helper()
+	m.key = filepath.Join(m.host.Dir, "members.key")
+	if err := os.WriteFile(m.key, []byte(key), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return entry{"listen": netip.AddrPortFrom(m.host.IPv4, lb.DefaultMembersPort).String(), "key_file": m.key, "name": m.host.Name,
+		"peers": []string{l.Balancer.IPv4.String(), l.Clients[0].IPv4.String(), l.Clients[1].IPv4.String()}}
+}
+
+// sendBy has a client send what is for a VIP to one of the hosts that have it.
+func sendBy(t *testing.T, client *lab.Host, vip netip.Addr, by *lab.Host) {
+	t.Helper()
+	err := client.Do(func() error {
+		link, err := netlink.LinkByName(client.Interface)
+		if err != nil {
+			return err
+		}
+		return netlink.NeighSet(&netlink.Neigh{LinkIndex: link.Attrs().Index, IP: vip.AsSlice(), State: netlink.NUD_PERMANENT, HardwareAddr: by.MAC})
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
 }

@@ -10,6 +10,7 @@ import (
 	"io"
 	"log/slog"
 	"os"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -17,7 +18,8 @@ import (
 
 	"github.com/jeoul/jeoul/internal/api"
 	"github.com/jeoul/jeoul/internal/config"
-	"github.com/jeoul/jeoul/internal/lb"
+	"github.com/jeoul/jeoul/internal/datapath"
+	"github.com/jeoul/jeoul/internal/handover"
 	"github.com/jeoul/jeoul/internal/members"
 	"github.com/jeoul/jeoul/internal/ops"
 )
@@ -39,10 +41,21 @@ func (membersKeyCmd) Run() error {
 type memberOf struct {
 	*members.Members
 	drained atomic.Pointer[func() bool]
+	// exchange hands flows over; nil where it is not wanted. joined has a value once all is known that others remember.
+	exchange *handover.Exchange
+	joined   chan struct{}
+}
+
+// awaited is what has a value when this balancer may take VIPs; nil where there is nothing to wait for.
+func (m *memberOf) awaited() <-chan struct{} {
+	if m == nil {
+		return nil
+	}
+	return m.joined
 }
 
 // newMember reads what a member needs, and tells nothing yet.
-func newMember(cfg *config.Config, configured func() *config.Config, tables func() []lb.ServiceTable, version string, log *slog.Logger) (*memberOf, error) {
+func newMember(ctx context.Context, cfg *config.Config, configured func() *config.Config, plane *datapath.Datapath, version string, log *slog.Logger) (*memberOf, error) {
 	if !cfg.Members.Listen.IsValid() {
 		return nil, nil
 	}
@@ -59,19 +72,25 @@ func newMember(cfg *config.Config, configured func() *config.Config, tables func
 	}
 	digests := configurationDigests{}
 	m.Members = members.New(members.Options{Members: settings, Key: key, Version: version, Log: log, Local: func() members.Local {
-		local := members.Local{Configuration: digests.of(configured()), Tables: tables()}
+		local := members.Local{Configuration: digests.of(configured()), Tables: plane.ServiceTables()}
 		if drained := m.drained.Load(); drained != nil {
 			local.Ready, local.Drained = true, (*drained)()
 		}
 		return local
 	}})
-	return m, nil
+	return m, m.handOver(ctx, cfg, settings.Name, plane, log)
 }
 
 // run is a member until the context ends; drained says whether the balancer is taken out of every anycast.
 func (m *memberOf) run(ctx context.Context, drained func() bool) error {
 	if m != nil {
 		m.drained.Store(&drained)
+		var group sync.WaitGroup
+		defer group.Wait()
+		if m.exchange != nil {
+			group.Go(func() { m.exchange.Run(ctx) })
+			group.Go(func() { m.tellJoined(ctx) })
+		}
 		m.Run(ctx)
 	}
 	return nil
@@ -94,6 +113,7 @@ func (m *memberOf) status(status func() (ops.Status, error)) func() (ops.Status,
 		s, err := status()
 		if err == nil {
 			all := m.Status()
+			m.showFlows(all.Members)
 			s.Members = &all
 			s.Problems = append(s.Problems[:len(s.Problems):len(s.Problems)], members.Problems(all)...)
 		}
@@ -145,6 +165,9 @@ var memberKind = kind[ops.Member]{
 		{name: "differs", value: func(m ops.Member) any { return orDash(differsText(m)) }},
 		{name: "configuration", wide: true, value: func(m ops.Member) any { return orDash(m.Configuration) }},
 		{name: "drained", wide: true, value: func(m ops.Member) any { return m.Drained }},
+		{name: "told", wide: true, value: func(m ops.Member) any { return ofFlows(m, func(f *ops.MemberFlows) uint64 { return f.Told }) }},
+		{name: "taken", wide: true, value: func(m ops.Member) any { return ofFlows(m, func(f *ops.MemberFlows) uint64 { return f.Taken }) }},
+		{name: "behind", wide: true, value: func(m ops.Member) any { return ofFlows(m, func(f *ops.MemberFlows) uint64 { return f.Behind }) }},
 		{name: "reason", value: func(m ops.Member) any { return orDash(m.Reason) }},
 	},
 }
@@ -160,6 +183,27 @@ func differsText(m ops.Member) string {
 	return fmt.Sprintf("%s and %d more", m.Differs[0].Service, len(m.Differs)-1)
 }
 
+// ofFlows is a count of what is handed over; a dash where nothing is.
+func ofFlows(m ops.Member, count func(*ops.MemberFlows) uint64) any {
+	if m.Flows == nil {
+		return "-"
+	}
+	return count(m.Flows)
+}
+
+// handedText says what is handed over.
+func handedText(f *ops.MemberFlows) string {
+	switch {
+	case f == nil:
+		return ""
+	case !f.Telling:
+		return "is told of no flows: " + cmp.Or(f.Reason, "it is being connected to")
+	case f.Behind > 0:
+		return fmt.Sprintf("%d flows behind", f.Behind)
+	}
+	return ""
+}
+
 // writeMembers says who the other balancers are, and what they balance in another way.
 func writeMembers(w io.Writer, all *ops.Members) {
 	if all == nil {
@@ -168,7 +212,7 @@ func writeMembers(w io.Writer, all *ops.Members) {
 	fmt.Fprintf(w, "\nMember %s, listening on %s\n", all.Name, all.Address)
 	for _, m := range all.Members {
 		fmt.Fprintf(w, "  %s %s: %s since %s", orDash(m.Name), m.Address, m.State, m.Since.Local().Format(time.DateTime))
-		for _, part := range []string{m.Reason, differing(m)} {
+		for _, part := range []string{m.Reason, differing(m), handedText(m.Flows)} {
 			if part != "" {
 				fmt.Fprintf(w, ", %s", part)
 			}

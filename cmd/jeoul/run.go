@@ -161,7 +161,7 @@ func (c *runCmd) balance(ctx context.Context, cfg *config.Config, log *slog.Logg
 	}
 	p.routers = newRouters(p.instance, log)
 	version, _ := build()
-	member, err = newMember(cfg, configured.Config, p.datapath.ServiceTables, version, log)
+	member, err = newMember(running, cfg, configured.Config, p.datapath, version, log)
 	if err != nil {
 		return p.goesOn(err)
 	}
@@ -170,7 +170,7 @@ func (c *runCmd) balance(ctx context.Context, cfg *config.Config, log *slog.Logg
 	controller := control.New(control.Options{
 		DataPlane: p.datapath, Paths: p.paths, Host: p.changes, Links: p.links, Checks: checks, Discovery: discovery,
 		Announce: neigh.Announce, Log: log, Version: version, TakesOver: p.takesOver, Memory: p.memory(kindOperations), Ejections: p.memory(kindEjections),
-		Routes: p.routers, Drained: noted(p.instance.file(kindDrained)), Election: shared,
+		Routes: p.routers, Drained: noted(p.instance.file(kindDrained)), Election: shared, Joined: member.awaited(),
 		Identity: identity{p.instance}, Cgroup: local.Cgroup, Proxy: p.proxy,
 	}, cfg)
 	err = controller.Start()

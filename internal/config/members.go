@@ -52,12 +52,18 @@ var membersKeys = keytable.Table[lb.Members]{
 	{Name: "name",
 		What:  "This balancer's name among them, which no other has.",
 		Value: keytable.Optional(func(m *lb.Members) *string { return &m.Name }, memberName, "the host's name")},
+	{Name: "hand_over", What: "Whether members hand flows over, so that [connections go on](../guides/members.md#connections-that-outlive-a-balancer) through another one.",
+		Value: keytable.Field(func(m *lb.Members) *bool { return &m.HandOver }, keytable.Bool, true)},
+	{Name: "flows_port", What: "The port at which members take flows, by TCP; all use one.",
+		Refused: "The port of `listen`; `hand_over: false` beside it.",
+		Value:   keytable.Optional(func(m *lb.Members) *uint16 { return &m.FlowsPort }, keytable.Number[uint16](1, 65535), "the one after that of `listen`")},
 }
 
 // checkMembers looks at the fields among themselves.
 func (p *parser) checkMembers(vips map[netip.Addr]string) {
 	m := p.cfg.Members
-	if !m.Listen.IsValid() {
+	if !m.Listen.IsValid() { // without the defaults of what is not there
+		p.cfg.Members = lb.Members{}
 		return
 	}
 	if m.Listen.Addr().IsUnspecified() {
@@ -65,6 +71,14 @@ func (p *parser) checkMembers(vips map[netip.Addr]string) {
 	}
 	if vip, is := vips[m.Listen.Addr()]; is {
 		p.Fail("members.listen", "%s is the VIP of %s; write an address of this balancer's own", m.Listen.Addr(), p.Place(vip))
+	}
+	switch {
+	case m.FlowsPort != 0 && !m.HandOver:
+		p.Fail("members.flows_port", "no flows are handed over, for hand_over is false; remove one of them")
+	case m.HandOver && m.FlowsPort == m.Listen.Port():
+		p.Fail("members.flows_port", "%d is the port of listen; write another one", m.FlowsPort)
+	case m.HandOver && m.FlowsAt() == 0:
+		p.Fail("members.flows_port", "there is no port after that of listen; write one")
 	}
 	others := 0
 	for i, peer := range m.Peers {

@@ -21,6 +21,11 @@ func TestMembersProblems(t *testing.T) {
 		{"listen: 192.0.2.10:7946, peers: [192.0.2.11]", "members.key_file"},
 		{"listen: 192.0.2.10:7946, peers: [192.0.2.11], key_file: k", "members.key_file"},
 		{"listen: 192.0.2.10:7946, peers: [192.0.2.11], key_file: /k, name: 'a b'", "members.name: \"a b\" is no name"},
+		{"listen: 192.0.2.10:7946, peers: [192.0.2.11], key_file: /k, flows_port: 7000", ""},
+		{"listen: 192.0.2.10:7946, peers: [192.0.2.11], key_file: /k, hand_over: false", ""},
+		{"listen: 192.0.2.10:7946, peers: [192.0.2.11], key_file: /k, flows_port: 7946", "members.flows_port: 7946 is the port of listen"},
+		{"listen: 192.0.2.10:65535, peers: [192.0.2.11], key_file: /k", "members.flows_port: there is no port after"},
+		{"listen: 192.0.2.10:7946, peers: [192.0.2.11], key_file: /k, hand_over: false, flows_port: 7000", "members.flows_port: no flows are handed over"},
 		{"listen: 192.0.2.10:7946, peers: [192.0.2.11], key_file: /k, key: x", "members.key"},
 	} {
 		_, err := Parse("f", []byte("members: {"+test.members+"}\n"+services))

@@ -231,5 +231,5 @@ func membersText(m lb.Members) string {
 	if !m.Listen.IsValid() {
 		return "none"
 	}
-	return fmt.Sprintf("%s with %v, key_file %s, name %s", m.Listen, m.Peers, m.KeyFile, cmp.Or(m.Name, "of the host"))
+	return fmt.Sprintf("%s with %v, key_file %s, name %s, hand_over %t, flows_port %d", m.Listen, m.Peers, m.KeyFile, cmp.Or(m.Name, "of the host"), m.HandOver, m.FlowsAt())
 }

@@ -131,6 +131,9 @@ type Options struct {
 	ReadFile func(path string) ([]byte, error)
 	// Identity is told of another first interface; nil: nothing goes by it.
 	Identity Identity
+	// Joined has a value once this balancer knows of the flows that others remember: before that, VIPs that are announced,
+	// or taken, would break connections of others. nil: it waits for nothing.
+	Joined <-chan struct{}
 	// TakesOver: the data plane forwards already, as a process before has left it.
 	TakesOver bool
 	// Memory keeps what operations have changed; nil: it ends with the process.
@@ -210,6 +213,7 @@ type Controller struct {
 	tasks       tasks
 	pending     *reload
 	passive     bool                         // others hold the VIPs
+	joining     bool                         // it is not known yet what others remember
 	news        map[int]*paths.Entry         // what was read of the paths, and is not in the view
 	verdicts    map[lb.BackendKey]lb.Verdict // likewise of the health checks
 	recheck     bool                         // the verdicts may be others, whatever Checks.Changed says
@@ -276,6 +280,7 @@ func New(opt Options, cfg *config.Config) *Controller {
 	if c.opt.Role != nil {
 		c.addSource("the role", c.opt.Role.Changes(), c.takeRole, c.promptly)
 	}
+	c.joinLater()
 	if opt.Proxy != nil {
 		c.on(opt.Proxy.Changes(), c.tellProxy)
 	}
@@ -361,7 +366,7 @@ func (c *Controller) Start() error {
 	c.recallOutliers()
 	first := newView(l, overlays, c.known(l, c.links, nil), c.verdictsFor(l), c.ejectionsOf(l), nil)
 	first.links = c.links
-	first.passive = c.passive
+	first.passive, first.joining = c.passive, c.joining
 	if err := c.begin(first); err != nil {
 		return err
 	}
@@ -636,12 +641,12 @@ func (c *Controller) takePaths() error {
 func (c *Controller) converge() error {
 	before := c.view
 	next, judged := before.withVerdicts(c.verdicts)
-	if !c.stale && len(c.news)+len(judged) == 0 && before.passive == c.passive {
+	if !c.stale && len(c.news)+len(judged) == 0 && before.passive == c.passive && before.joining == c.joining {
 		c.recheck = false
 		return nil
 	}
 	next = next.withPaths(c.news)
-	next.passive = c.passive
+	next.passive, next.joining = c.passive, c.joining
 	if err := c.become(next); err != nil {
 		// What is new will not be told again.
 		c.relearn, c.paths.stale = true, true

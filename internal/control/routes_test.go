@@ -220,3 +220,32 @@ func TestRoutesAreTakenOver(t *testing.T) {
 		}
 	})
 }
+
+// TestRoutesWaitForFlows: a balancer that starts is announced once it knows which flows others remember, and one that
+// goes on with the data plane of a process before at once.
+func TestRoutesWaitForFlows(t *testing.T) {
+	for _, takesOver := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			joined := make(chan struct{}, 1)
+			_, c, _, told, stop := runningRoutes(t, &noted{}, func(c *Controller, _ *announcer) {
+				c.opt.Joined, c.opt.TakesOver = joined, takesOver
+				c.joinLater()
+			})
+			if takesOver {
+				told.expect(t, "with flows of its own", "192.0.2.100")
+			} else {
+				told.expect(t, "before it knows the flows of others", "")
+				if v := statusOf(t, c).BGP.VIPs[0]; v.Announced || v.Reason != notJoined {
+					t.Errorf("the status has %+v", v)
+				}
+				joined <- struct{}{}
+				synctest.Wait()
+				time.Sleep(settle)
+				told.expect(t, "with the flows of others", "192.0.2.100")
+			}
+			if err := stop(); err != nil {
+				t.Fatal(err)
+			}
+		})
+	}
+}

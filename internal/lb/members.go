@@ -2,7 +2,10 @@
 
 package lb
 
-import "net/netip"
+import (
+	"cmp"
+	"net/netip"
+)
 
 // Members is how balancers that share VIPs know of each other.
 type Members struct {
@@ -14,7 +17,14 @@ type Members struct {
 	KeyFile string
 	// Name is this balancer's among them; empty: its host's.
 	Name string
+	// HandOver: flows that others would lose are handed over between members, at the port FlowsPort of all of them; 0: the
+	// one after that of Listen.
+	HandOver  bool
+	FlowsPort uint16
 }
+
+// FlowsAt is the port of members at which they take flows; only for those that have an address to listen on.
+func (m Members) FlowsAt() uint16 { return cmp.Or(m.FlowsPort, m.Listen.Port()+1) }
 
 // ServiceTable is what decides on the new flows of a service, for balancers to compare.
 type ServiceTable struct {

@@ -279,6 +279,7 @@ func families() (all []family) {
 	all = append(all, only(vrrpFamilies)...)
 	all = append(all, membersRefused.family)
 	all = append(all, only(memberFamilies)...)
+	all = append(all, only(memberFlowFamilies)...)
 	all = append(all, only(serviceFamilies)...)
 	all = append(all, tableInfo.family)
 	all = append(all, only(discoveredFamilies)...)

@@ -4,6 +4,7 @@ package metrics
 
 import (
 	"cmp"
+	"slices"
 
 	dto "github.com/prometheus/client_model/go"
 
@@ -22,6 +23,29 @@ var (
 	}
 )
 
+// What is handed over, of members that flows are handed over with.
+var memberFlowFamilies = []of[*ops.Member]{
+	{family{"jeoul_member_flows_told_total", "Flows that the other balancer was told of over the present connection.", counter, []string{"member"}},
+		always(func(m *ops.Member) float64 { return float64(m.Flows.Told) })},
+	{family{"jeoul_member_flows_behind", "Flows that the other balancer has not looked at yet, of those it was told of or is to be.", gauge, []string{"member"}},
+		always(func(m *ops.Member) float64 { return float64(m.Flows.Behind) })},
+	{family{"jeoul_member_flows_taken_total", "Flows of the other balancer that were taken over, and were not known.", counter, []string{"member"}},
+		always(func(m *ops.Member) float64 { return float64(m.Flows.Taken) })},
+	{family{"jeoul_member_flows_refused_total", "Flows of the other balancer that were refused, for whatever reason.", counter, []string{"member"}},
+		always(func(m *ops.Member) float64 { return float64(sumOf(m.Flows.Refused)) })},
+	{family{"jeoul_member_flows_overflows_total", "How often more flows waited for the other balancer than may, and it was told all anew.", counter, []string{"member"}},
+		always(func(m *ops.Member) float64 { return float64(m.Flows.Overflows) })},
+	{family{"jeoul_member_flows_connected", "1 where the other balancer is told of flows and tells its own.", gauge, []string{"member"}},
+		always(func(m *ops.Member) float64 { return truth(m.Flows.Telling && m.Flows.Heard) })},
+}
+
+func sumOf(counts map[string]uint64) (sum uint64) {
+	for _, n := range counts {
+		sum += n
+	}
+	return sum
+}
+
 func lasting(m *ops.Member) (n int) {
 	for _, d := range m.Differs {
 		if d.Lasting {
@@ -37,5 +61,8 @@ func members(all *ops.Members) []*dto.MetricFamily {
 		return nil
 	}
 	made := series([]of[*ops.Members]{membersRefused}, []*ops.Members{all}, func(*ops.Members) []string { return nil })
-	return append(made, series(memberFamilies, pointers(all.Members), func(m *ops.Member) []string { return []string{cmp.Or(m.Name, m.Address)} })...)
+	name := func(m *ops.Member) []string { return []string{cmp.Or(m.Name, m.Address)} }
+	made = append(made, series(memberFamilies, pointers(all.Members), name)...)
+	handing := slices.DeleteFunc(pointers(all.Members), func(m *ops.Member) bool { return m.Flows == nil })
+	return append(made, series(memberFlowFamilies, handing, name)...)
 }

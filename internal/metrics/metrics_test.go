@@ -44,7 +44,8 @@ func sample() ops.Status {
 			Peers: []ops.BGPPeer{{Address: "192.0.2.1", ASN: 64513, State: "established", Sessions: 2, Received: 3, BFD: &ops.BFD{State: "up", DetectionSeconds: 0.15, Failures: 1, Refused: 2, Late: 3}}}},
 		VRRP: &ops.VRRP{ID: 51, State: "active", Since: time.Unix(1700000000, 0), Priority: 90, Changes: 3, Sent: 400, Received: 5, Rejected: 6, Conflicts: 1},
 		Members: &ops.Members{Name: "lb1", Refused: 3, Members: []ops.Member{
-			{Name: "lb2", State: ops.MemberAlive, Differs: []ops.Difference{{Service: "web", Lasting: true}, {Service: "dns"}}},
+			{Name: "lb2", State: ops.MemberAlive, Differs: []ops.Difference{{Service: "web", Lasting: true}, {Service: "dns"}},
+				Flows: &ops.MemberFlows{Telling: true, Heard: true, Told: 7, Behind: 2, Taken: 5, Refused: map[string]uint64{"over": 1, "full": 2}, Overflows: 1}},
 			{Address: "192.0.2.12:7946", State: ops.MemberUnknown}}},
 		Operations: ops.Operations{InForce: []ops.Overlay{{}}},
 		Services: []ops.Service{

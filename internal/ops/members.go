@@ -51,6 +51,30 @@ type Member struct {
 	Reason string `json:"reason,omitempty"`
 	// Differs are the services of which it sends new flows to other backends.
 	Differs []Difference `json:"differs,omitempty"`
+	// Flows is what is handed over between this balancer and the member; nil where nothing is.
+	Flows *MemberFlows `json:"flows,omitempty"`
+}
+
+// MemberFlows is what is handed over between this balancer and a member.
+type MemberFlows struct {
+	// Telling: it hears this balancer now. Told counts flows, and Bytes what was sent without TLS and TCP, since then.
+	Telling bool   `json:"telling"`
+	Told    uint64 `json:"told"`
+	Bytes   uint64 `json:"bytes"`
+	// Behind is how many flows it has not looked at yet.
+	Behind uint64 `json:"behind"`
+	// Resyncs counts how often it was told all that there is, and Overflows how often because more waited than may.
+	Resyncs   uint64 `json:"resyncs"`
+	Overflows uint64 `json:"overflows"`
+	// Reason says why it is not told.
+	Reason string `json:"reason,omitempty"`
+	// Heard: it tells this balancer now. Whole: it has told all that it knew when it connected.
+	Heard bool `json:"heard"`
+	Whole bool `json:"whole"`
+	// Taken counts flows of it that are new here, Known those that were known, and Refused the others, by the reason.
+	Taken   uint64            `json:"taken"`
+	Known   uint64            `json:"known"`
+	Refused map[string]uint64 `json:"refused,omitempty"`
 }
 
 // Difference is a service of which two members send new flows to different backends.

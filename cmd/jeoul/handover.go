@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/netip"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/jeoul/jeoul/internal/config"
+	"github.com/jeoul/jeoul/internal/datapath"
+	"github.com/jeoul/jeoul/internal/handover"
+	"github.com/jeoul/jeoul/internal/lb"
+	"github.com/jeoul/jeoul/internal/members"
+	"github.com/jeoul/jeoul/internal/ops"
+)
+
+// handing is a data plane as the exchange of flows has it.
+type handing struct{ *datapath.Datapath }
+
+func (h handing) Snapshot() handover.Walk { return h.SnapshotFlows() }
+
+func (h handing) Take(flows []lb.Flow) (handover.Taken, error) {
+	t, err := h.TakeFlows(flows)
+	return handover.Taken{Taken: t.Taken, Followed: t.Followed, Refused: t.Refused}, err
+}
+
+// flowGroup are the members, where they take flows.
+type flowGroup struct {
+	members.Group
+	port uint16
+}
+
+func (g flowGroup) Peers() (peers []handover.Peer) {
+	for _, p := range g.Group.Peers() {
+		peers = append(peers, handover.Peer{Name: p.Name, Address: netip.AddrPortFrom(p.Address.Addr(), g.port)})
+	}
+	return peers
+}
+
+// handOver has members tell each other of flows; nil where they are not to.
+func (m *memberOf) handOver(ctx context.Context, cfg *config.Config, name string, plane *datapath.Datapath, log *slog.Logger) error {
+	if !cfg.Members.HandOver {
+		return nil
+	}
+	key, err := m.DeriveKey(handover.Purpose)
+	if err != nil {
+		return fmt.Errorf("derive the key by which members hand flows over: %w", err)
+	}
+	at := netip.AddrPortFrom(cfg.Members.Listen.Addr(), cfg.Members.FlowsAt())
+	listener, err := listenBeforeAddress(ctx, at)
+	if err != nil {
+		return cfg.At("members", "the port at which members take flows cannot be listened on: %v; choose another one for all members (flows_port)", err)
+	}
+	m.exchange, err = handover.New(handover.Options{Name: name, Key: key, Listener: listener, Group: flowGroup{m.Members, at.Port()}, DataPlane: handing{plane}, Log: log})
+	if err != nil {
+		listener.Close()
+		return err
+	}
+	m.joined = make(chan struct{}, 1)
+	return nil
+}
+
+// listenBeforeAddress listens at an address that may come later, as members do.
+func listenBeforeAddress(ctx context.Context, at netip.AddrPort) (net.Listener, error) {
+	free := net.ListenConfig{Control: func(_, _ string, conn syscall.RawConn) (err error) {
+		level, option := unix.SOL_IP, unix.IP_FREEBIND
+		if at.Addr().Is6() {
+			level, option = unix.SOL_IPV6, unix.IPV6_FREEBIND
+		}
+		if failed := conn.Control(func(fd uintptr) { err = unix.SetsockoptInt(int(fd), level, option, 1) }); failed != nil {
+			return failed
+		}
+		return err
+	}}
+	return free.Listen(ctx, "tcp", at.String())
+}
+
+// tellJoined passes on that all is known that others remember.
+func (m *memberOf) tellJoined(ctx context.Context) {
+	select {
+	case <-m.exchange.Joined():
+		m.joined <- struct{}{}
+	case <-ctx.Done():
+	}
+}
+
+// showFlows adds what is handed over to members of a status.
+func (m *memberOf) showFlows(all []ops.Member) {
+	if m.exchange == nil {
+		return
+	}
+	told, heard := m.exchange.Status()
+	of := map[string]*ops.MemberFlows{}
+	for _, t := range told {
+		f := &ops.MemberFlows{Telling: t.Connected, Told: t.Flows, Bytes: t.Bytes, Behind: t.Behind, Resyncs: t.Wholes, Overflows: t.Overflows}
+		if t.Failed != nil {
+			f.Reason = t.Failed.Error()
+		}
+		of[t.Peer.Name] = f
+	}
+	for _, h := range heard {
+		if f := of[h.Name]; f != nil {
+			f.Heard, f.Whole, f.Taken, f.Known, f.Refused = h.Connected, h.Whole, h.Taken, h.Followed, h.Refused
+		}
+	}
+	for i := range all {
+		all[i].Flows = of[all[i].Name]
+	}
+}
