@@ -153,10 +153,14 @@ func (s jeoul) begin(ctx context.Context, running *runningJeoul) (err error) {
 // configure writes the daemon's configuration.
 func (r *runningJeoul) configure(setup Setup) error {
 	file := r.subject.config(setup, r.params, r.socket())
+	var text []byte
+	var err error
 	if r.hand != nil {
-		r.hand(file)
+		err = r.hand(file, setup)
 	}
-	text, err := config.Write(file)
+	if err == nil {
+		text, err = config.Write(file)
+	}
 	if err == nil {
 		err = setup.balancer().WriteFile(r.path(), text)
 	}
@@ -247,7 +251,7 @@ type runningJeoul struct {
 	hook    ops.Hook
 	told    reloads
 	// hand changes what is configured; nil where nothing is to be.
-	hand func(*config.Config)
+	hand func(*config.Config, Setup) error
 	// upgraded: the other build runs, or is to.
 	upgraded bool
 	// spoke is the process that spoke BGP when it was asked for last, and hung says that it was stopped.

@@ -10,11 +10,13 @@ import (
 
 	"github.com/jeoul/jeoul/internal/bench/probe"
 	"github.com/jeoul/jeoul/internal/config"
+	"github.com/jeoul/jeoul/internal/importer"
+	"github.com/jeoul/jeoul/internal/importer/draft"
 	"github.com/jeoul/jeoul/internal/lb"
 )
 
-// jeoulProxy is our own balancer in mode proxy, with what the first document has HAProxy do: its threads and cores, its
-// session rate, a check of each server.
+// jeoulProxy is our own balancer in mode proxy, with what `jeoul import haproxy` makes of the configuration that haproxyHTTP
+// has, the first document's: its threads and cores, its session rate, its times, a check of each server.
 type jeoulProxy struct{ jeoul }
 
 // newJeoulProxy is in TC, which has no part in it: packets for the VIP are the host's.
@@ -35,29 +37,47 @@ func (jeoulProxy) Obstacle(params Params, concurrency int, limits probe.Limits) 
 	return haproxyObstacle(params, concurrency, limits, haproxyFiles)
 }
 
-// The document's session rate, which no load here reaches.
-const haproxySessionRate = 120_000
-
-// hand has the proxy engine serve what a configuration has: as the document's HAProxy does, over HTTP.
-func hand(file *config.Config, setup Setup, threads, cores int, maxConn uint32) {
-	file.Proxy.Threads, file.Proxy.Connections = uint16(threads), maxConn
-	file.Proxy.CPUMap = []string{fmt.Sprintf("1/1-%d 0-%d", threads, cores-1)}
-	for i, of := range setup.Services {
-		service := &file.Services[i]
-		service.Scheduler, service.Limits.Rate = lb.RoundRobin, haproxySessionRate
-		service.Limits.Burst = haproxySessionRate / 10 // the usual one, which is not written
-		service.Proxy = &lb.Proxy{Speaks: lb.SpeaksHTTP, NoForwardedFor: true}
-		if setup.Certificate != "" {
-			service.Proxy.Certificates, service.Proxy.NoHTTP2 = []string{setup.Certificate}, true
-			for j := range service.Backends {
-				service.Backends[j].Port = of.PlainPort
-			}
-		}
-		if of.Check == nil {
-			service.Checks = lb.Checks{Panic: lb.DefaultPanic, OnDown: lb.UsualOnDown(lb.TCP), List: []lb.Check{{
-				Type: lb.CheckTCP, Interval: lb.DefaultCheckInterval, Timeout: lb.DefaultCheckTimeout, Fall: lb.DefaultCheckFall, Rise: lb.DefaultCheckRise}}}
-		}
+// imported is what `jeoul import haproxy` makes of the configuration that HAProxy has by hand.
+func imported(values haproxyValues) (*config.Config, error) {
+	fail := func(err error) (*config.Config, error) {
+		return nil, fmt.Errorf("importing HAProxy's configuration: %w", err)
 	}
+	text, err := render(haproxyConfig, values)
+	if err != nil {
+		return fail(err)
+	}
+	result, err := importer.Import("haproxy", draft.File{Name: "haproxy.cfg", Data: text}, draft.Options{Interfaces: []string{"lo"}})
+	if err != nil {
+		return fail(err)
+	}
+	if result.Left > 0 {
+		return fail(fmt.Errorf("%d of its lines cannot be imported: %v", result.Left, result.Remarks))
+	}
+	file, err := config.Parse("haproxy.cfg, imported", result.Text)
+	if err == nil && len(file.Services) != 1 {
+		err = fmt.Errorf("it has %d services, not 1", len(file.Services))
+	}
+	if err != nil {
+		return fail(err)
+	}
+	return file, nil
+}
+
+// hand has the proxy engine serve what is imported, under the name and with the checks (where a suite has them made) of
+// a configuration.
+func hand(file *config.Config, setup Setup, values haproxyValues) error {
+	values.Services = endedServices(setup)
+	from, err := imported(values)
+	if err != nil {
+		return err
+	}
+	service := from.Services[0]
+	service.Name = file.Services[0].Name
+	if setup.Services[0].Check != nil {
+		service.Checks = file.Services[0].Checks
+	}
+	file.Proxy, file.Services = from.Proxy, []lb.Service{service}
+	return nil
 }
 
 // Start runs it. The VIP is the daemon's to hold.
@@ -67,9 +87,9 @@ func (s jeoulProxy) Start(ctx context.Context, setup Setup, params Params) (Runn
 		return nil, err
 	}
 	threads := params[paramThreads].(int)
-	most := haproxyMaxConn(limits, haproxyFiles)
+	values := haproxyValuesOf(setup, threads, haproxyMaxConn(limits, haproxyFiles), limits.Cores)
 	running := &runningJeoulProxy{threads: threads, runningJeoul: &runningJeoul{subject: s.jeoul, setup: setup, params: params, weights: setup.Services[0].Weights}}
-	running.hand = func(file *config.Config) { hand(file, setup, threads, limits.Cores, uint32(most)) }
+	running.hand = func(file *config.Config, setup Setup) error { return hand(file, setup, values) }
 	if err := s.start(ctx, running.runningJeoul); err != nil {
 		return nil, errors.Join(err, running.Stop(context.WithoutCancel(ctx)))
 	}
@@ -87,7 +107,7 @@ func (r *runningJeoulProxy) Cores() float64 { return float64(r.threads) }
 
 // Notes say what it is configured with.
 func (r *runningJeoulProxy) Notes() []string {
-	note := "jeoul in mode proxy, as the document configures HAProxy: threads, cores, session rate, and a check of each server every 2 s, which jeoul makes"
+	note := "jeoul in mode proxy, with what `jeoul import haproxy` makes of HAProxy's configuration by hand; a check of each server every 2 s, which jeoul makes"
 	if r.setup.Certificate != "" {
 		note += "; it ends its clients' TLS, and asks servers without"
 	}

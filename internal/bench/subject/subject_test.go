@@ -104,6 +104,30 @@ func TestProxyConfigs(t *testing.T) {
 	})
 }
 
+// TestImportedConfig has mode proxy run with all that HAProxy has by hand; what is written is read again.
+func TestImportedConfig(t *testing.T) {
+	for name, certificate := range map[string]string{"jeoul-proxy.yaml": "", "jeoul-proxy-tls.yaml": "/etc/jeoul/bench.pem"} {
+		setup := paper()
+		setup.Certificate = certificate
+		if certificate != "" {
+			setup.Services[0].Port, setup.Services[0].PlainPort = 443, 80
+		}
+		subject := newJeoulProxy()
+		file := subject.config(setup, Params{paramThreads: 2}, "/tmp/jeoul.sock")
+		if err := hand(file, setup, haproxyValuesOf(setup, 2, 9750, 2)); err != nil {
+			t.Fatal(err)
+		}
+		text, err := config.Write(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		golden(t, name, text)
+		if _, err := config.Parse(name, text); err != nil {
+			t.Errorf("it is not read again: %v", err)
+		}
+	}
+}
+
 func TestHAProxyAcceptsItsConfigs(t *testing.T) {
 	program := testenv.Program(t, "haproxy")
 	for _, name := range []string{"haproxy.cfg", "haproxytcp.cfg"} {
