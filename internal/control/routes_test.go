@@ -249,3 +249,46 @@ func TestRoutesWaitForFlows(t *testing.T) {
 		})
 	}
 }
+
+// TestFirstTableIsWhole: a fresh balancer beside others forwards, and tells routers of VIPs, only when its backends
+// are found or for so long not; one by itself serves with those that it has.
+func TestFirstTableIsWhole(t *testing.T) {
+	beside := strings.Replace(web, "services:", "bgp: {asn: 64512, router_id: 192.0.2.10, peers: [{address: 192.0.2.254, asn: 64513}]}\nservices:", 1)
+	for name, tc := range map[string]struct {
+		file   string
+		second time.Duration // until web02 is found
+		want   []string
+		after  time.Duration
+	}{
+		"beside others": {beside, 2 * time.Second,
+			[]string{"apply web: web01=1 web02=2", "add 192.0.2.100", "routes 192.0.2.100"}, 2 * time.Second},
+		"with one that is not found": {beside, time.Hour,
+			[]string{"apply web: web01=1 web02=-", "add 192.0.2.100", "routes 192.0.2.100"}, resolveBound},
+		"alone": {web, time.Hour,
+			[]string{"apply web: web01=- web02=-", "add 192.0.2.100"}, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w, began := newWorld(t), time.Now()
+				c := w.controller(tc.file)
+				c.opt.Routes = &announcer{w: w}
+				for addr, after := range map[string]time.Duration{"192.0.2.1": time.Second, "192.0.2.2": tc.second} {
+					time.AfterFunc(after, func() { w.answer(addr) })
+				}
+				stop := w.run(c)
+				if waited := time.Since(began); waited != tc.after {
+					t.Errorf("it started after %v, expected %v", waited, tc.after)
+				}
+				synctest.Wait()
+				// Neighbours are told beside all else.
+				did := slices.DeleteFunc(w.done(), func(one string) bool { return strings.HasPrefix(one, "announce") })
+				if want := append([]string{"watch 192.0.2.1 192.0.2.2"}, tc.want...); !slices.Equal(did, want) {
+					t.Errorf("did %q, expected %q", did, want)
+				}
+				if err := stop(); err != nil {
+					t.Fatal(err)
+				}
+			})
+		})
+	}
+}

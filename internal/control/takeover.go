@@ -47,10 +47,12 @@ func (o overlay) at(other func(time.Time) time.Time) overlay {
 	return o
 }
 
-// awaitPaths waits, within a bound, until the backends of a configuration are looked for:
-// where a data plane forwards already, it goes on with what it knows until then.
+// awaitPaths waits, within a bound, until the backends of a configuration are looked for, where what arrives at
+// once may have begun before this process: a data plane forwards already and goes on with what it knows until then,
+// or other balancers have the VIPs too. Without its whole table from the first packet on, a balancer beside others
+// would begin a transition with each backend that it finds, and take flows of theirs for older than that.
 func (c *Controller) awaitPaths(l *layout) {
-	if !c.opt.TakesOver {
+	if !c.opt.TakesOver && !l.besideOthers() {
 		return
 	}
 	all := &reload{wanted: l.watched}
@@ -63,6 +65,11 @@ func (c *Controller) awaitPaths(l *layout) {
 			return
 		}
 	}
+}
+
+// besideOthers says whether other balancers may have the VIPs, too.
+func (l *layout) besideOthers() bool {
+	return l.cfg.BGP.ASN != 0 || l.cfg.VRRP.ID != 0 || l.cfg.Members.Listen.IsValid()
 }
 
 // recall returns what operations had changed when the process before ended, as far as the

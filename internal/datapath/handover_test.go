@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 	"testing"
 	"time"
 
@@ -307,6 +308,41 @@ func TestTransitionElsewhere(t *testing.T) {
 	if moved == 0 || len(flows) < moved {
 		t.Errorf("%d flows were told of, and without that %d go elsewhere", len(flows), moved)
 	}
+}
+
+// TestFreshStartBesideOthers: flows of another balancer reach their backends by one whose first table is whole. One
+// that finds its backends one by one is in a transition from each to the next, and takes flows for older than that.
+func TestFreshStartBesideOthers(t *testing.T) {
+	s := testService(vip4, 80, lb.TCP, lb.Maglev, 5)
+	first := newPeer(t, s)
+	found := func(n int) lb.RoutedService {
+		some := s
+		some.Paths = slices.Clone(s.Paths)
+		clear(some.Paths[n:])
+		return some
+	}
+	whole, piecemeal := newPeer(t, found(0)), newPeer(t, found(0))
+	whole.apply(s)
+	for n := range len(s.Paths) {
+		piecemeal.apply(found(n + 1))
+	}
+	if whole.register.byKey[s.Key()].view.inTransition() {
+		t.Error("the first table with backends has begun a transition")
+	}
+	astray := 0
+	for port := 1000; port < 1200; port++ {
+		want := first.send(port, "S", "A")
+		if got := whole.send(port, "A"); got != want {
+			t.Errorf("port %d goes to %s, and went to %s", port, got, want)
+		}
+		if piecemeal.send(port, "A") != want {
+			astray++
+		}
+	}
+	if astray == 0 {
+		t.Error("a balancer that found its backends one by one has sent each flow to its backend: a start need not wait for them")
+	}
+	t.Logf("found one by one, %d of 200 flows go astray", astray)
 }
 
 // TestRememberedSlotsElsewhere: the window is over, and flows of slots that have changed hands are remembered yet.

@@ -12,7 +12,6 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"github.com/jeoul/jeoul/internal/lab"
 	"github.com/jeoul/jeoul/internal/lb"
 )
 
@@ -85,9 +84,6 @@ func (r *runningSeveral) start(ctx context.Context, s jeoul) (err error) {
 			return err
 		}
 	}
-	if err := greetServers(l); err != nil {
-		return err
-	}
 	if r.router, err = startRouter(ctx, l); err != nil {
 		return err
 	}
@@ -98,20 +94,6 @@ func (r *runningSeveral) start(ctx context.Context, s jeoul) (err error) {
 		_, err := awaitWay(ctx, l, one.setup.at, true)
 		return err
 	})
-}
-
-// greetServers has each balancer know its backends before it starts, as those of a network that is up do. One that
-// learns them one by one begins with a transition from one to the next, and meanwhile takes flows that others have
-// begun for older ones.
-func greetServers(l *lab.Lab) error {
-	for _, h := range l.Balancers {
-		for _, server := range l.Servers {
-			if err := h.Greet(server); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
 }
 
 // each does something with all balancers at once.
