@@ -9,6 +9,7 @@ import (
 	"net/netip"
 	"time"
 
+	"golang.org/x/net/bpf"
 	"golang.org/x/sys/unix"
 
 	"github.com/jeoul/jeoul/internal/namespace"
@@ -29,6 +30,8 @@ const (
 	hearEvery  = 200 * time.Millisecond
 	hearAtOnce = 100
 	hearBuffer = 1 << 16
+	// The type and the code of an ICMP error about a packet that was too big (RFC 792).
+	unreachable4, tooBig4 = 3, 4
 	// guePort is where GUE datagrams go, and gueFirstSource where their sources begin:
 	// bpf/balancer/send/tunnel.h.
 	guePort, gueFirstSource = 6080, 0xc000
@@ -86,8 +89,8 @@ func openEar(family int) (int, error) {
 		err = unix.SetsockoptICMPv6Filter(fd, unix.IPPROTO_ICMPV6, unix.ICMPV6_FILTER, &only)
 	} else {
 		// struct icmp_filter of <linux/icmp.h>: a bit for each type that is not heard.
-		const icmpFilter, unreachable = 1, 3
-		err = unix.SetsockoptInt(fd, unix.SOL_RAW, icmpFilter, ^(1 << unreachable))
+		const icmpFilter = 1
+		err = errors.Join(unix.SetsockoptInt(fd, unix.SOL_RAW, icmpFilter, ^(1<<unreachable4)), hearTooBig(fd))
 	}
 	if err == nil {
 		err = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUF, hearBuffer)
@@ -96,6 +99,26 @@ func openEar(family int) (int, error) {
 		return -1, errors.Join(fmt.Errorf("hear ICMP errors only: %w", err), unix.Close(fd))
 	}
 	return fd, nil
+}
+
+// hearTooBig has a socket of ICMP over IPv4 hear of what was too big only: that a port has no listener has the same
+// type, and comes as often as a program of this host logs to such a port.
+func hearTooBig(fd int) error {
+	raw, err := bpf.Assemble([]bpf.Instruction{
+		bpf.LoadMemShift{Off: 0}, // a raw socket has the IPv4 header, too
+		bpf.LoadIndirect{Off: 1, Size: 1},
+		bpf.JumpIf{Cond: bpf.JumpEqual, Val: tooBig4, SkipFalse: 1},
+		bpf.RetConstant{Val: 1<<16 - 1},
+		bpf.RetConstant{Val: 0},
+	})
+	if err != nil {
+		return err
+	}
+	filter := make([]unix.SockFilter, len(raw))
+	for i, r := range raw {
+		filter[i] = unix.SockFilter{Code: r.Op, Jt: r.Jt, Jf: r.Jf, K: r.K}
+	}
+	return unix.SetsockoptSockFprog(fd, unix.SOL_SOCKET, unix.SO_ATTACH_FILTER, &unix.SockFprog{Len: uint16(len(filter)), Filter: &filter[0]})
 }
 
 // hear reads what has come, and reports whether a way has become narrower.
@@ -153,7 +176,7 @@ func (p *Paths) bound(addr netip.Addr, r *Route, now time.Time) {
 func readError(b []byte) (q quoted, ok bool) {
 	if len(b) > 0 && b[0]>>4 == 4 {
 		header := int(b[0]&15) * 4
-		if len(b) < header+8+20 || b[header] != 3 || b[header+1] != 4 {
+		if len(b) < header+8+20 || b[header] != unreachable4 || b[header+1] != tooBig4 {
 			return q, false
 		}
 		q.mtu = int(binary.BigEndian.Uint16(b[header+6:]))

@@ -3,6 +3,8 @@
 package paths
 
 import (
+	"errors"
+	"fmt"
 	"net"
 	"net/netip"
 	"slices"
@@ -12,6 +14,7 @@ import (
 
 	"github.com/gopacket/gopacket"
 	"github.com/gopacket/gopacket/layers"
+	"golang.org/x/sys/unix"
 
 	"github.com/jeoul/jeoul/internal/testenv"
 )
@@ -144,6 +147,51 @@ func TestNarrowWays(t *testing.T) {
 	b.tell(six.message(t))
 	b.until(to4[0], "narrow", func(e Entry) bool { return e.Path().MTU == 1300 })
 	b.until(to6[0], "narrow", func(e Entry) bool { return e.Path().MTU == 1400 })
+}
+
+// TestRefusalsAreNotHeard: a program that logs to a port without a listener gets an error of the same type for each line.
+func TestRefusalsAreNotHeard(t *testing.T) {
+	err := testenv.Namespace(t).Do(func() error {
+		ear, err := openEar(unix.AF_INET)
+		if err != nil {
+			return err
+		}
+		defer unix.Close(ear)
+		log, err := net.Dial("udp4", "127.0.0.1:514")
+		if err != nil {
+			return err
+		}
+		defer log.Close()
+		if _, err := log.Write([]byte("line")); err != nil {
+			return err
+		}
+		// The refusal is there once the socket knows.
+		log.SetReadDeadline(time.Now().Add(10 * time.Second))
+		if _, err := log.Read(make([]byte, 1)); !errors.Is(err, unix.ECONNREFUSED) {
+			return fmt.Errorf("the datagram was not refused: %v", err)
+		}
+		message := tunnelSpec{from: "127.0.0.1", to: "203.0.113.1", protocol: 4, size: 1500, mtu: 1300, kind: 3, code: 4}.message(t)
+		router, err := net.Dial("ip4:icmp", "127.0.0.1")
+		if err != nil {
+			return err
+		}
+		defer router.Close()
+		if _, err := router.Write(message); err != nil {
+			return err
+		}
+		if n, err := unix.Poll([]unix.PollFd{{Fd: int32(ear), Events: unix.POLLIN}}, 10_000); n != 1 {
+			return fmt.Errorf("what was too big is not heard: %v", err)
+		}
+		heard := make([]byte, 2048)
+		n, err := unix.Read(ear, heard)
+		if q, ok := readError(heard[:n]); err != nil || !ok || q.mtu != 1300 {
+			return fmt.Errorf("the first that is heard is % x, %v", heard[:n], err)
+		}
+		return nil
+	})
+	if err != nil {
+		t.Error(err)
+	}
 }
 
 // TestLearned: what the kernel, or a router, makes of the way to an address without telling is found again.
