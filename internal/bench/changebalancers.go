@@ -75,7 +75,7 @@ func ofOne(change func(subject.Several, context.Context, int) (time.Duration, er
 func renew(ctx context.Context, c *changeTrial) error {
 	if !c.worn {
 		c.worn = true
-		return nil
+		return pause(ctx, ripe)
 	}
 	if err := c.crew.Close(ctx); err != nil {
 		return err
@@ -85,8 +85,15 @@ func renew(ctx context.Context, c *changeTrial) error {
 		return err
 	}
 	c.crew, c.notes = crew, nil
-	return c.open(ctx)
+	if err := c.open(ctx); err != nil {
+		return err
+	}
+	return pause(ctx, ripe)
 }
+
+// ripe is how old connections are at least when a balancer leaves, and flows of a transition: balancers hand over what is
+// older than a second.
+const ripe = 1500 * time.Millisecond
 
 // inTurn does one change after the other.
 func inTurn(ctx context.Context, c *changeTrial, changes ...func(context.Context, *changeTrial) error) error {
@@ -109,10 +116,11 @@ func changeWithoutOne(ctx context.Context, c *changeTrial) error {
 		})
 }
 
-// killInTransition has a backend go, so that flows of moved slots are remembered, and kills a balancer at once.
+// killInTransition has a backend go, so that flows of moved slots are remembered, and kills a balancer soon after.
 func killInTransition(ctx context.Context, c *changeTrial) error {
 	return inTurn(ctx, c,
 		func(ctx context.Context, c *changeTrial) error { return c.apply(ctx, c.without(serverReweighed)) },
+		func(ctx context.Context, _ *changeTrial) error { return pause(ctx, ripe) },
 		ofOne(subject.Several.Kill))
 }
 
@@ -135,6 +143,9 @@ func (f Form) checkBalancers(at path, fail failFunc) {
 		}
 	}
 	if f.Lab.Balancers == 0 {
+		if f.Lab.Members {
+			fail(at.to("lab", "members"), "there is one balancer; set lab.balancers")
+		}
 		return
 	}
 	if f.Lab.Containers {

@@ -445,7 +445,7 @@ func blank(t Trial) results.Trial {
 
 // setup is where a trial's subject is started.
 func (r *runner) setup(t Trial) subject.Setup {
-	setup := subject.Setup{Lab: r.lab, Services: webServices(r.lab), Executable: r.options.Executable, Other: r.options.Other, Local: t.local()}
+	setup := subject.Setup{Lab: r.lab, Services: webServices(r.lab), Executable: r.options.Executable, Other: r.options.Other, Local: t.local(), Members: t.Form.Lab.Members}
 	switch {
 	case t.Experiment != nil:
 		setup.Services = t.Experiment.services(r.lab, t.Point)

@@ -56,6 +56,8 @@ type Size struct {
 	Containers bool `yaml:"containers"`
 	// Balancers, where it is not 0, is how many balancers share the VIP behind a router.
 	Balancers int `yaml:"balancers"`
+	// Members has these balancers hand flows over.
+	Members bool `yaml:"members"`
 }
 
 // String says the size in words.

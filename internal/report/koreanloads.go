@@ -81,6 +81,7 @@ var koreanChanges = []phrase{
 	{"before each event in which a balancer leaves all connections are closed, and others opened", "밸런서가 떠나는 사건마다 먼저 모든 연결을 닫고 새로 엶"},
 	{"a router (BIRD 2) sends what is for the VIP over several balancers by a hash of addresses and ports (net.ipv4.fib_multipath_hash_policy 1, plain next hops), over a link to each of its own", "라우터(BIRD 2)가 VIP로 가는 것을 주소와 포트의 해시로 여러 밸런서에 나눔(net.ipv4.fib_multipath_hash_policy 1, 보통의 넥스트 홉). 밸런서마다 링크가 따로 있음"},
 	{"the events of balancers are about one of them, and a change is done when the router's kernel has one way less, or more", "밸런서의 사건은 그중 하나의 것이며, 변경은 라우터 커널의 길이 하나 줄거나 늘 때 끝남"},
+	{"as members, they hand flows over to each other", "멤버로서 서로 플로를 넘겨줌"},
 	{"{n} balancers, each a daemon with a speaker of its own, announce the VIP to BIRD over a link each, with a hold time of {} and without graceful restart", "밸런서 {1}대가 저마다 데몬과 스피커로 각자의 링크에서 BIRD에 VIP를 알림, 유지 시간 {2}, 재시작 동안의 경로 유지 없음"},
 	{"servers come and go by a new configuration that one daemon after another reads again", "서버는 데몬이 차례로 다시 읽는 새 구성으로 오고 감"},
 	{"{n} clients and {n} servers behind {n} balancers", "클라이언트 {1}대와 서버 {2}대, 밸런서 {3}대 뒤"},

@@ -4,6 +4,8 @@ package subject
 
 import (
 	"context"
+	"crypto/rand"
+	"encoding/base64"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -52,6 +54,29 @@ func (s Setup) announce(file *config.Config) {
 	file.Interfaces = append(file.Interfaces, at.Uplink)
 	file.BGP = lb.BGP{ASN: balancerAS, RouterID: at.Uplink4, DrainPause: drainPause,
 		Peers: []lb.BGPPeer{{Address: at.Gateway4, ASN: routerAS, Port: lb.DefaultBGPPort, HoldTime: holdTime}}}
+	if s.Members {
+		file.Members = lb.Members{Listen: netip.AddrPortFrom(at.IPv4, lb.DefaultMembersPort), KeyFile: s.membersKey(), Name: at.Name, HandOver: true}
+		for _, h := range s.Lab.Balancers {
+			file.Members.Peers = append(file.Members.Peers, h.IPv4)
+		}
+	}
+}
+
+// membersKey is the file of the key that the balancers know each other by.
+func (s Setup) membersKey() string { return filepath.Join(s.balancer().Dir, "members.key") }
+
+// shareKey gives all balancers the same key.
+func (s Setup) shareKey() error {
+	key := make([]byte, 32)
+	_, _ = rand.Read(key) // it never fails
+	for _, h := range s.Lab.Balancers {
+		of := s
+		of.at = h
+		if err := h.WriteSecret(of.membersKey(), []byte(base64.StdEncoding.EncodeToString(key))); err != nil {
+			return fmt.Errorf("write the members' key: %w", err)
+		}
+	}
+	return nil
 }
 
 // startRouter runs BIRD on the router, with a session for each balancer: equal routes are one of several next

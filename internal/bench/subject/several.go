@@ -84,6 +84,11 @@ func (r *runningSeveral) start(ctx context.Context, s jeoul) (err error) {
 			return err
 		}
 	}
+	if r.setup.Members {
+		if err := r.setup.shareKey(); err != nil {
+			return err
+		}
+	}
 	if r.router, err = startRouter(ctx, l); err != nil {
 		return err
 	}
@@ -167,7 +172,11 @@ func (r *runningSeveral) Tracked(ctx context.Context) (sum Tracked, err error) {
 }
 
 func (r *runningSeveral) Ways() string {
-	return fmt.Sprintf("%d balancers, each a daemon with a speaker of its own, announce the VIP to BIRD over a link each, with a hold time of %v and without graceful restart; ", len(r.all), holdTime) +
+	handing := ""
+	if r.setup.Members {
+		handing = "as members, they hand flows over to each other; "
+	}
+	return handing + fmt.Sprintf("%d balancers, each a daemon with a speaker of its own, announce the VIP to BIRD over a link each, with a hold time of %v and without graceful restart; ", len(r.all), holdTime) +
 		"servers come and go by a new configuration that one daemon after another reads again"
 }
 

@@ -73,6 +73,8 @@ type Setup struct {
 	// Flows is how many flows a subject must have room for that remembers each of them
 	// in a table whose size can be chosen; 0 leaves it to the subject.
 	Flows int
+	// Members has several balancers hand flows over.
+	Members bool
 	// at is the balancer, of several; nil: the laboratory's one.
 	at *lab.Host
 }
