@@ -188,6 +188,23 @@ func TestProxyFollows(t *testing.T) {
 }
 
 // TestProxyFails: where the engine or the data plane fails, what was is in force in both.
+// TestProxyAlone: what the health checks say of proxied backends is nothing to a data plane that has no service.
+func TestProxyAlone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, c, _, asked, stop := runningProxied(t, "interface: eth9\nservices:"+shopProxied)
+		w.quiet()
+		asked.say(t, c, failing("refuses connections"), "s1")
+		time.Sleep(settle)
+		w.expect("proxy shop: s1! s7")
+		if b := statusOf(t, c).Services[0].Backends[0]; b.Health == nil || b.Health.State != lb.Failing {
+			t.Errorf("the status has %+v", b)
+		}
+		if err := stop(); err != nil {
+			t.Fatal(err)
+		}
+	})
+}
+
 func TestProxyFails(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, c, h, _, stop := runningProxied(t, web+shopProxied)

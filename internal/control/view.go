@@ -178,7 +178,10 @@ func newView(l *layout, overlays map[lb.BackendKey]overlay, known []*paths.Entry
 // sharesState says whether the data plane has nothing to do to get from a view to this one.
 func (v *view) sharesState(before *view) bool {
 	a, b := v.state.Services, before.state.Services
-	return v.layout == before.layout && v.state.Hairpin.Equal(before.state.Hairpin) && len(a) == len(b) && (len(a) == 0 || &a[0] == &b[0])
+	same := len(a) == len(b) && (len(a) == 0 || &a[0] == &b[0])
+	// What changes in services of mode proxy is nothing to a data plane that has no others.
+	proxied := len(v.proxied) == len(a) && len(before.proxied) == len(b)
+	return v.layout == before.layout && v.state.Hairpin.Equal(before.state.Hairpin) && (same || proxied)
 }
 
 func countOverlays(overlays map[lb.BackendKey]overlay) map[lb.ServiceKey]int {
