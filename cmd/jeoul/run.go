@@ -154,7 +154,7 @@ func (c *runCmd) balance(ctx context.Context, cfg *config.Config, log *slog.Logg
 	defer func() {
 		notify(log, daemon.SdNotifyStopping)
 		leave := leaving()
-		err = errors.Join(err, member.close(!leave), p.close(log, leave))
+		err = errors.Join(err, p.close(log, leave), member.close(!leave)) // routers hear of the end first
 	}()
 	if err := p.open(running, cfg, c.StateDir, log); err != nil {
 		return withCapabilities(err, balancerCapabilities)
