@@ -118,7 +118,7 @@ type Options struct {
 	Routes Routes
 	// Role says whether the VIPs are this balancer's to hold; nil: they are.
 	Role Role
-	// Election is the Role of a configuration that shares its VIPs by VRRP, and whoever has no such holds them;
+	// Election is the Role of a configuration that shares its VIPs by VRRP; it holds them for one that does not;
 	// nil: there is none, and Role holds.
 	Election Election
 	Log      *slog.Logger

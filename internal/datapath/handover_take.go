@@ -193,7 +193,7 @@ func (t *taking) meet(place flowPlace, in *incoming) (refused string, followed b
 		if int32(in.seen-place.seen()) > 0 {
 			atomic.StoreUint32(&place.bucket.Seen[place.at], in.seen)
 		}
-		// An end counts once, whoever has seen it.
+		// An end counts once, by whichever balancer has seen it.
 		if !isLive(in.state) && place.change(state, in.state) {
 			t.count(in, -1)
 		}

@@ -25,6 +25,7 @@ const connectTimeout = 5 * time.Second
 var Reasons = map[string]ledger.Reason{
 	"bgp":                         {Kind: remark.Left, Why: "HAProxy speaks no BGP; BIRD or FRR on the host announces addresses"},
 	"vrrp":                        {Kind: remark.Left, Why: "HAProxy shares no address; keepalived's vrrp_instance does"},
+	"members":                     {Kind: remark.Left, Why: "HAProxy compares nothing and hands no connection over; its section peers has stick tables in common, by hand"},
 	"services[].announce":         {Kind: remark.Left, Why: "HAProxy announces no VIP"},
 	"services[].announce_minimum": {Kind: remark.Left, Why: "HAProxy announces no VIP; it can answer whether it has so many servers (monitor fail if { nbsrv lt N })"},
 	"flows.timeouts":              {Kind: remark.Needless, Why: "HAProxy's own kernel opens and ends its connections"},

@@ -46,6 +46,7 @@ func With(more map[string]ledger.Reason) map[string]ledger.Reason {
 		"fullnat":                     left("IPVS has no full NAT"),
 		"vrrp":                        left("IPVS shares no address; keepalived's vrrp_instance does, with virtual_router_id, priority and advert_int as here"),
 		"bgp":                         left("IPVS tells no router; BIRD or FRR on the host announces addresses"),
+		"members":                     left("IPVS tells another balancer of its connections by its sync daemon (ipvsadm --start-daemon master, and backup there); start it by hand"),
 		"services[].announce":         left("IPVS tells no router of its VIPs"),
 		"services[].announce_minimum": left("IPVS tells no router of its VIPs"),
 		"services[].mss":              left("IPVS lowers no MSS; a rule of the firewall does (TCPMSS)"),
