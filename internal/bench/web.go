@@ -120,7 +120,7 @@ func startNginx(ctx context.Context, server *lab.Host, values nginxValues) (*lab
 }
 
 // webBound is how long a web server may take to answer.
-const webBound = 10 * time.Second
+const webBound = 30 * time.Second
 
 // waitFor polls server i until it serves the file.
 func (w *web) waitFor(ctx context.Context, i, fileBytes int) error {

@@ -201,7 +201,8 @@ func socketSettings(ns *namespace.Namespace) (settings localLocalSettings, err e
 		return settings, fmt.Errorf("%w: the kernel does not number network namespaces (Linux 5.14 brought it)", ErrSockets)
 	}
 	// Linux 5.18 brought it; before, a program that is refused sees EPERM.
-	if features.HaveProgramHelper(ebpf.CGroupSockAddr, asm.FnSetRetval) == nil {
+	// Linux 7.3 finds fault with the argument of the probe: it has the helper. Only a missing one is ErrNotSupported.
+	if err := features.HaveProgramHelper(ebpf.CGroupSockAddr, asm.FnSetRetval); !errors.Is(err, ebpf.ErrNotSupported) {
 		settings.Errors = 1
 	}
 	return settings, nil
