@@ -14,6 +14,8 @@ import (
 
 	"golang.org/x/net/bpf"
 	"golang.org/x/sys/unix"
+
+	"github.com/jeoul/jeoul/internal/sockfilter"
 )
 
 const (
@@ -51,15 +53,7 @@ func (r *receiver) listen(peers []netip.Addr) error {
 			return fmt.Errorf("listen on the UDP port of BFD, %d: %w; does a routing daemon of this host speak BFD?", port, err)
 		}
 	}
-	raw, err := bpf.Assemble(accept(peers))
-	if err != nil {
-		return err
-	}
-	program := make([]unix.SockFilter, len(raw))
-	for i, one := range raw {
-		program[i] = unix.SockFilter{Code: one.Op, Jt: one.Jt, Jf: one.Jf, K: one.K}
-	}
-	if err := unix.SetsockoptSockFprog(r.fd, unix.SOL_SOCKET, unix.SO_ATTACH_FILTER, &unix.SockFprog{Len: uint16(len(program)), Filter: &program[0]}); err != nil {
+	if err := sockfilter.Attach(r.fd, accept(peers)); err != nil {
 		return fmt.Errorf("have the kernel drop packets that are of no BFD peer: %w", err)
 	}
 	return nil

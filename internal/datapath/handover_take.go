@@ -130,7 +130,7 @@ func (t *taking) take(one *lb.Flow) (refused string, followed bool) {
 		if isLive(place.state()) {
 			return RefusedKnown, false
 		}
-		// It would only be in the way of the next one.
+		// An ended flow would only keep a place that the next connection of this client needs.
 		t.shared.unproven.release(place, place.tag(), func(_ *xdpFlow, state xdpFlowState, _ uint32) bool { return !isLive(state) })
 	}
 	if !isLive(in.state) {

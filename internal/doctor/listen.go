@@ -16,6 +16,8 @@ import (
 	"github.com/gopacket/gopacket/layers"
 	"golang.org/x/net/bpf"
 	"golang.org/x/sys/unix"
+
+	"github.com/jeoul/jeoul/internal/sockfilter"
 )
 
 // ear listens to ARP, NDP and the answers to its own pings on one interface, and
@@ -110,15 +112,7 @@ func setFilter(fd int, id uint16) error {
 		22: bpf.RetConstant{Val: 0},
 		23: bpf.RetConstant{Val: 512},
 	}
-	raw, err := bpf.Assemble(program)
-	if err != nil {
-		return err
-	}
-	filter := make([]unix.SockFilter, len(raw))
-	for i, r := range raw {
-		filter[i] = unix.SockFilter{Code: r.Op, Jt: r.Jt, Jf: r.Jf, K: r.K}
-	}
-	return unix.SetsockoptSockFprog(fd, unix.SOL_SOCKET, unix.SO_ATTACH_FILTER, &unix.SockFprog{Len: uint16(len(filter)), Filter: &filter[0]})
+	return sockfilter.Attach(fd, program)
 }
 
 // hear takes frames until the ear is closed.

@@ -3,6 +3,7 @@
 package handover
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"fmt"
@@ -93,21 +94,9 @@ const (
 const mostConnections = 64
 
 func (o Options) withDefaults() Options {
-	if o.Every == 0 {
-		o.Every = DefaultEvery
-	}
-	if o.Round == 0 {
-		o.Round = DefaultRound
-	}
-	if o.Queue == 0 {
-		o.Queue = DefaultQueue
-	}
-	if o.SnapshotRate == 0 {
-		o.SnapshotRate = DefaultSnapshotRate
-	}
-	if o.Patience == 0 {
-		o.Patience = DefaultPatience
-	}
+	o.Every, o.Round = cmp.Or(o.Every, DefaultEvery), cmp.Or(o.Round, DefaultRound)
+	o.Queue, o.SnapshotRate = cmp.Or(o.Queue, DefaultQueue), cmp.Or(o.SnapshotRate, DefaultSnapshotRate)
+	o.Patience = cmp.Or(o.Patience, DefaultPatience)
 	return o
 }
 

@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/jeoul/jeoul/internal/namespace"
+	"github.com/jeoul/jeoul/internal/sockfilter"
 )
 
 // Routers tell the sender of a packet that is too big for their next link how large it may
@@ -104,21 +105,13 @@ func openEar(family int) (int, error) {
 // hearTooBig has a socket of ICMP over IPv4 hear of what was too big only: that a port has no listener has the same
 // type, and comes as often as a program of this host logs to such a port.
 func hearTooBig(fd int) error {
-	raw, err := bpf.Assemble([]bpf.Instruction{
+	return sockfilter.Attach(fd, []bpf.Instruction{
 		bpf.LoadMemShift{Off: 0}, // a raw socket has the IPv4 header, too
 		bpf.LoadIndirect{Off: 1, Size: 1},
 		bpf.JumpIf{Cond: bpf.JumpEqual, Val: tooBig4, SkipFalse: 1},
 		bpf.RetConstant{Val: 1<<16 - 1},
 		bpf.RetConstant{Val: 0},
 	})
-	if err != nil {
-		return err
-	}
-	filter := make([]unix.SockFilter, len(raw))
-	for i, r := range raw {
-		filter[i] = unix.SockFilter{Code: r.Op, Jt: r.Jt, Jf: r.Jf, K: r.K}
-	}
-	return unix.SetsockoptSockFprog(fd, unix.SOL_SOCKET, unix.SO_ATTACH_FILTER, &unix.SockFprog{Len: uint16(len(filter)), Filter: &filter[0]})
 }
 
 // hear reads what has come, and reports whether a way has become narrower.

@@ -51,7 +51,7 @@ type engine struct {
 	unwatch  context.CancelFunc
 	watching sync.WaitGroup
 
-	// gathering is held by whoever asks workers what they have counted: of two answers the later must be noted last.
+	// gathering serializes the reading of workers' counters: of two readings, the later one must be stored last.
 	gathering sync.Mutex
 	counts    tally
 	// holds are sessions with workers that are to end, by their processes: see hold.
