@@ -229,9 +229,9 @@ func handlePart[P placed, D changing, W bringing](b Balancer, a huma.API, path, 
 	}
 }
 
-// inForce is the configuration of all sources together.
+// inForce is the configuration of all sources together, without its secrets: who may change it reads them no more than others do.
 func (b Balancer) inForce() (*content, error) {
-	text, err := config.Write(b.Sources.Config())
+	text, err := config.Write(config.WithoutSecrets(b.Sources.Config()))
 	if err != nil {
 		return nil, err
 	}

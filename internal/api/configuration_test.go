@@ -20,6 +20,7 @@ import (
 )
 
 const configured = `interface: eth0
+bgp: {asn: 64512, router_id: 192.0.2.10, peers: [{address: 192.0.2.11, asn: 64513, password: signs}]}
 services:
   - name: web
     vip: 192.0.2.100
@@ -101,6 +102,7 @@ func TestConfiguration(t *testing.T) {
 	yaml := map[string]string{"Content-Type": "application/yaml"}
 	for _, q := range []request{
 		{"GET", configPath, "", nil, 200, `"name":"web01"`},
+		{"GET", configPath, "", nil, 200, `"password":"(hidden)"`},
 		{"GET", sourcesPath, "", nil, 200, `{"name":"file","generation":0,"services":1}`},
 		{"GET", shop, "", nil, 404, "there is no service shop"},
 		{"PUT", shop + "?dry_run=true", shopBody, nil, 200, `+  - name: shop`},

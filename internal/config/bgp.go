@@ -5,6 +5,7 @@ package config
 import (
 	"fmt"
 	"net/netip"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -110,9 +111,28 @@ var community = keytable.Scalar[lb.Community]{
 	Schema: map[string]any{"type": "string", "pattern": "^([0-9]+:[0-9]+(:[0-9]+)?|[a-zA-Z-]+)$"},
 }
 
+// Hidden stands in the place of a secret where a configuration is shown.
+const Hidden = "(hidden)"
+
+// WithoutSecrets returns a copy whose secrets are Hidden, for those who may read a configuration. Written, it is refused as a configuration
+// where it has one: nothing that was shown replaces a secret.
+func WithoutSecrets(c *Config) *Config {
+	shown := *c
+	shown.BGP.Peers = slices.Clone(c.BGP.Peers)
+	for i := range shown.BGP.Peers {
+		if peer := &shown.BGP.Peers[i]; peer.Password != "" {
+			peer.Password = Hidden
+		}
+	}
+	return &shown
+}
+
 // password signs the segments of a session.
 var password = keytable.Scalar[string]{
 	Parse: func(text string) (string, string) {
+		if text == Hidden {
+			return "", yamlfile.Quote(text) + " stands for a password where a configuration is shown; write the password, or better password_file with the file that has it"
+		}
 		if text == "" || len(text) > maxPassword || strings.ContainsFunc(text, unicode.IsControl) {
 			return "", fmt.Sprintf("has %d bytes; a password has 1 to %d, and no control characters", len(text), maxPassword)
 		}
@@ -157,8 +177,8 @@ var peerKeys = keytable.Table[lb.BGPPeer]{
 		Value: keytable.Optional(func(p *lb.BGPPeer) *string { return &p.Interface }, interfaceName, "as the routes say")},
 	{Name: "port", What: "The TCP port that the router listens on.",
 		Value: keytable.Field(func(p *lb.BGPPeer) *uint16 { return &p.Port }, keytable.Number[uint16](1, 65535), lb.DefaultBGPPort)},
-	{Name: "password", What: "Signs the session's segments (RFC 2385, MD5). Who may read the configuration reads it: prefer `password_file`.",
-		Refused: "`password_file` beside it.",
+	{Name: "password", What: "Signs the session's segments (RFC 2385, MD5). Who may read the file reads it, so prefer `password_file`; the API shows `(hidden)` in its place.",
+		Refused: "`password_file` beside it; `(hidden)`.",
 		Value:   keytable.Optional(func(p *lb.BGPPeer) *string { return &p.Password }, password, "none")},
 	{Name: "password_file", What: "A file that has the password in one line. It is read when the session is configured, by a reload too.",
 		Value: keytable.Optional(func(p *lb.BGPPeer) *string { return &p.PasswordFile }, absolutePath, "none")},

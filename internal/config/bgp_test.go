@@ -44,6 +44,24 @@ func TestBGP(t *testing.T) {
 	}
 }
 
+// TestWithoutSecrets: what is shown has no secret, what serves keeps it, and what was shown is no configuration.
+func TestWithoutSecrets(t *testing.T) {
+	cfg, err := Load(everyKey)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := Write(WithoutSecrets(cfg))
+	if err != nil || strings.Contains(string(text), "secret") || !strings.Contains(string(text), "password: "+Hidden) || !strings.Contains(string(text), "password_file: /etc/jeoul/bgp.password") {
+		t.Errorf("what is shown has the password, or not what stands for it (%v):\n%s", err, text)
+	}
+	if cfg.BGP.Peers[0].Password != "secret" {
+		t.Errorf("the configuration itself has the password %q", cfg.BGP.Peers[0].Password)
+	}
+	if _, err := Parse("f", text); err == nil || !strings.Contains(err.Error(), "bgp.peers[0].password: \"(hidden)\" stands for a password") {
+		t.Errorf("what was shown is read: %v", err)
+	}
+}
+
 func TestBGPProblems(t *testing.T) {
 	for _, test := range []struct{ peer, says string }{
 		{"address: 192.0.2.100, asn: 64513", "f:5: bgp.peers[0].address: 192.0.2.100 is the VIP"},
@@ -58,6 +76,7 @@ func TestBGPProblems(t *testing.T) {
 		{"address: 192.0.2.1, asn: 64513, bfd: {interval: 1ms}", "bgp.peers[0].bfd.interval"},
 		{"address: 192.0.2.1, asn: 64513, bfd: {multiplier: 0}", "bgp.peers[0].bfd.multiplier"},
 		{"address: 192.0.2.1, asn: 64513, password: x, password_file: /x", "password_file says it too"},
+		{"address: 192.0.2.1, asn: 64513, password: (hidden)", "stands for a password where a configuration is shown"},
 		{"address: 192.0.2.1, asn: 64513, local_address: '2001:db8::1'", "of another family than the router's"},
 		{"address: 192.0.2.1, asn: 64513, local_address: 192.0.2.100", "this host does not send from"},
 		{"address: 192.0.2.1, asn: 64512, prepend: 1", "paths have no AS within AS 64512"},
