@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -200,11 +201,53 @@ func TestSharedWithKeepalived(t *testing.T) {
 	p.reprioritize(t, 200)
 	p.held(t, "with more priority again", true, false)
 	kill(t, p.daemon)
-	testenv.Eventually(t, e2e.Patience, "keepalived has the VIPs of a balancer that was killed", func() bool { return len(p.has(t, p.peer)) == len(p.vips) })
+	p.held(t, "killed, and no other process comes", false, true)
 	p.start(t)
 	p.held(t, "another process", true, false)
 	stop(t, p.daemon)
 	p.held(t, "stopped", false, true)
+}
+
+// TestKilledWithVIPs: the VIPs of a killed balancer stay on the interface without a gap where another process goes on soon,
+// and leave it where none does.
+func TestKilledWithVIPs(t *testing.T) {
+	p := newSharedPair(t)
+	lost := p.watchLosses(t)
+	p.start(t)
+	p.held(t, "alone", true, false)
+	killed := time.Now()
+	kill(t, p.daemon)
+	p.start(t)
+	p.role(t, "alone again", "active")
+	p.held(t, "another process", true, false)
+	if took := time.Since(killed); took < 5*time.Second && lost.Load() > 0 {
+		t.Errorf("a process that came back within %s lost VIPs %d times", took, lost.Load())
+	}
+	kill(t, p.daemon)
+	p.held(t, "without a process", false, false)
+	p.start(t)
+	p.held(t, "long after", true, false)
+	stop(t, p.daemon)
+	p.held(t, "stopped", false, false)
+}
+
+// watchLosses counts the VIPs that are taken off the balancer's interface.
+func (p *sharedPair) watchLosses(t *testing.T) *atomic.Int64 {
+	t.Helper()
+	var lost atomic.Int64
+	updates, done := make(chan netlink.AddrUpdate, 100), make(chan struct{})
+	if err := p.host.Do(func() error { return netlink.AddrSubscribe(updates, done) }); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { close(done) })
+	go func() {
+		for u := range updates {
+			if addr, ok := netip.AddrFromSlice(u.LinkAddress.IP); ok && !u.NewAddr && slices.Contains(p.vips, addr.Unmap()) {
+				lost.Add(1)
+			}
+		}
+	}()
+	return &lost
 }
 
 // failover measures how long after what ends the active one the other has all VIPs.

@@ -4,6 +4,8 @@ package main
 
 import (
 	"log/slog"
+	"net/netip"
+	"slices"
 
 	"github.com/jeoul/jeoul/internal/config"
 	"github.com/jeoul/jeoul/internal/iface"
@@ -15,8 +17,9 @@ import (
 // election is VRRP's, as the controller sees it.
 type election struct{ *vrrp.Elector }
 
-// newElection returns one that takes no part before the controller says so.
-func newElection(cfg *config.Config, log *slog.Logger) election {
+// newElection returns one that takes no part before the controller says so; left are the addresses that a process before
+// has left on the interface.
+func newElection(cfg *config.Config, left []netip.Addr, log *slog.Logger) election {
 	first := vrrp.Wanted{}
 	if cfg.VRRP.ID != 0 {
 		first = vrrp.Wanted{Settings: settingsOf(cfg.VRRP, cfg.VRRP.Priority), Interface: cfg.VRRP.Interface, Out: "the balancer starts"}
@@ -25,7 +28,8 @@ func newElection(cfg *config.Config, log *slog.Logger) election {
 		}
 	}
 	watch := func(name string) (vrrp.Links, error) { return iface.Watch(name) }
-	return election{vrrp.New(vrrp.Options{Log: log, Watch: watch}, first)}
+	keeps := slices.ContainsFunc(cfg.Services, func(s lb.Service) bool { return slices.Contains(left, s.VIP) })
+	return election{vrrp.New(vrrp.Options{Log: log, Watch: watch, Keeps: keeps}, first)}
 }
 
 func settingsOf(v lb.VRRP, priority uint8) vrrp.Settings {

@@ -166,7 +166,11 @@ func (c *runCmd) balance(ctx context.Context, cfg *config.Config, log *slog.Logg
 		return p.goesOn(err)
 	}
 	checks, discovery := p.checks(log), p.discovery(log)
-	shared := newElection(cfg, log)
+	left, err := p.changes.Held(cfg.Interfaces[0])
+	if err != nil {
+		return p.goesOn(err)
+	}
+	shared := newElection(cfg, left, log)
 	controller := control.New(control.Options{
 		DataPlane: p.datapath, Paths: p.paths, Host: p.changes, Links: p.links, Checks: checks, Discovery: discovery,
 		Announce: neigh.Announce, Log: log, Version: version, TakesOver: p.takesOver, Memory: p.memory(kindOperations), Ejections: p.memory(kindEjections),

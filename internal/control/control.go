@@ -80,6 +80,8 @@ type Host interface {
 	AddAddresses(link string, addrs []netip.Addr, opt hostnet.AddressOptions) error
 	// RemoveAddresses takes them off a link, as many as it can.
 	RemoveAddresses(link string, addrs []netip.Addr) error
+	// RenewAddresses has those of ours stay for opt.Lifetime more, or for good.
+	RenewAddresses(link string, addrs []netip.Addr, opt hostnet.AddressOptions) error
 	// KeepAddresses takes all of ours off all links, but these on this one.
 	KeepAddresses(link string, addrs []netip.Addr) error
 	// Forward makes the host a router on links for the families that are true.
@@ -166,6 +168,10 @@ const (
 	// and leave time for what else there is to do.
 	announceAtOnce = 500
 	announcePause  = 50 * time.Millisecond
+	// addressesStay is for how long addresses that balancers share stay without the process, at least, and stayRenewed how
+	// often they are renewed: a process that is late twice loses none.
+	addressesStay = 6 * time.Second
+	stayRenewed   = 2 * time.Second
 	// What failed is tried again after retryFirst, then twice as long each time
 	// up to retryMost.
 	retryFirst = time.Second
@@ -266,7 +272,7 @@ func New(opt Options, cfg *config.Config) *Controller {
 		proxy:       proxying{stale: opt.Proxy != nil},
 	}
 	c.plan()
-	c.vips = &vips{host: opt.Host, tell: opt.Announce, log: opt.Log, changed: c.logHost, turn: c.agenda.add(quietly(func() { c.vips.announceSome() }))}
+	c.vips = &vips{host: opt.Host, tell: opt.Announce, log: opt.Log, changed: c.logHost, turn: c.agenda.add(quietly(func() { c.vips.announceSome() })), renewal: c.agenda.add(quietly(func() { c.vips.renewSome() }))}
 	c.routes = &routes{c: c}
 	c.election = &election{c: c}
 	c.actuators = []actuator{c.routes, c.election, interfaces{c}, settings{c}, c.vips, proxies{c}, plane{c}}
@@ -408,6 +414,9 @@ func (c *Controller) welcome(warnings yamlfile.Problems) {
 	tellWithdrawn(c.opt.Log, &view{layout: newLayout(&config.Config{})}, c.view)
 	c.tellDown(nil)
 	c.vips.announceAll()
+	if c.vips.lifetime > 0 || c.opt.TakesOver {
+		c.vips.renewAll()
+	}
 	c.routes.begin(c.view)
 	c.election.follow(c.view)
 	c.tasks.losses.in(lossEvery)

@@ -14,6 +14,9 @@ import (
 // Election is a Role that balancers of a segment agree on.
 type Election interface {
 	Role
+	// Keeping says that the VIPs are held as a process before has left them, or as before there was an election. Another
+	// balancer may have them: they are not announced.
+	Keeping() bool
 	// Want says how this balancer takes part from now on. It does not wait for what comes of it.
 	Want(ops.Election)
 	// Show fills in how the election is.

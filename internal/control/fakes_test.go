@@ -315,6 +315,18 @@ func (h host) AddAddresses(link string, addrs []netip.Addr, opt hostnet.AddressO
 	return nil
 }
 
+// RenewAddresses notes only those that stay for a while.
+func (h host) RenewAddresses(link string, addrs []netip.Addr, opt hostnet.AddressOptions) error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, addr := range addrs {
+		if opt.Lifetime > 0 {
+			h.note("renew %s%s for %s", addr, on(link), opt.Lifetime)
+		}
+	}
+	return nil
+}
+
 // on names an interface, unless it is the usual one.
 func on(link string) string {
 	if link == "eth9" {

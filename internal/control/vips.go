@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net/netip"
 	"slices"
+	"time"
 
 	"github.com/jeoul/jeoul/internal/hostnet"
 	"github.com/jeoul/jeoul/internal/iface"
@@ -39,6 +40,23 @@ type vips struct {
 	turn   *task
 	rounds int
 	told   int
+	// quiet: another balancer may have the addresses, and nothing is announced.
+	quiet bool
+	// lifetime is for how long the addresses stay without this process; 0: for good. renewal renews them, of which
+	// this many have been.
+	lifetime time.Duration
+	renewal  *task
+	renewed  int
+}
+
+// lifetime is for how long addresses stay on the interface without the process. Where another balancer takes them over from
+// one that was killed, the kernel of that one would answer for them beside it for ever. It is longer than the others
+// take, for until then packets arrive here, and are served.
+func (v *view) lifetime() time.Duration {
+	if v.cfg.VRRP.ID == 0 {
+		return 0
+	}
+	return max(addressesStay, (4*v.cfg.VRRP.Interval).Truncate(time.Second)+time.Second)
 }
 
 // addressesHeld are those that are to be on the first interface: none where another balancer
@@ -63,7 +81,7 @@ func (h *vips) change(before, next *view) (bring, retire []step) {
 		return nil, nil
 	}
 	added, removed := without(is, was), without(was, is)
-	old, now := h.link, h.link
+	old, now, stayed := h.link, h.link, h.lifetime
 	if moves := len(before.links) > 0 && !sameLink(before.links[0], next.links[0]); moves {
 		// To the new first interface, and only then off the old one.
 		added, removed, now = is, was, next.links[0]
@@ -71,7 +89,9 @@ func (h *vips) change(before, next *view) (bring, retire []step) {
 	bring = []step{{
 		// It is not announced yet that the new addresses are here.
 		do: func() error {
+			h.lifetime = next.lifetime()
 			if err := h.add(now.Name, added); err != nil {
+				h.lifetime = stayed
 				return err
 			}
 			// What was read of the interface is older than that.
@@ -79,7 +99,7 @@ func (h *vips) change(before, next *view) (bring, retire []step) {
 			return nil
 		},
 		undo: func() error {
-			h.link, h.held = old, was
+			h.link, h.held, h.lifetime = old, was, stayed
 			h.remove(now.Name, added)
 			return nil
 		},
@@ -89,6 +109,9 @@ func (h *vips) change(before, next *view) (bring, retire []step) {
 		h.remove(old.Name, removed)
 		if len(added) > 0 {
 			h.announceAll()
+		}
+		if h.lifetime != stayed || len(added) > 0 && h.lifetime > 0 {
+			h.renewAll()
 		}
 		return nil
 	}}}
@@ -132,9 +155,42 @@ func (h *vips) add(link string, addrs []netip.Addr) error {
 	// elsewhere first: the backends have it too, and keep quiet about it. An
 	// address of full NAT is not the host's to send from either, for its
 	// ports are given away.
-	err := h.host.AddAddresses(link, addrs, hostnet.AddressOptions{ScopeHost: true, Deprecated: true, NoDAD: true})
+	err := h.host.AddAddresses(link, addrs, h.options())
 	h.changed()
 	return err
+}
+
+func (h *vips) options() hostnet.AddressOptions {
+	return hostnet.AddressOptions{ScopeHost: true, Deprecated: true, NoDAD: true, Lifetime: h.lifetime}
+}
+
+// renewAll has the addresses that are there stay for as long as they are to, those too that a process before has left, or a
+// configuration with another lifetime.
+func (h *vips) renewAll() {
+	h.renewed = 0
+	h.renewal.in(0)
+}
+
+// renewSome renews the next addresses, and at the end says when all are to be again.
+func (h *vips) renewSome() {
+	end := min(h.renewed+announceAtOnce, len(h.held))
+	some := h.held[min(h.renewed, end):end]
+	h.renewed = end
+	if len(some) > 0 && h.link.Up {
+		if err := h.host.RenewAddresses(h.link.Name, some, h.options()); err != nil {
+			h.log.Warn(oneLine(err))
+			h.renewed = 0
+			h.renewal.in(stayRenewed)
+			return
+		}
+	}
+	switch {
+	case end < len(h.held):
+		h.renewal.in(announcePause)
+	case h.lifetime > 0 && len(h.held) > 0:
+		h.renewed = 0
+		h.renewal.in(stayRenewed)
+	}
 }
 
 // remove takes addresses off an interface. One that stays is logged, and removed at the
@@ -158,7 +214,7 @@ func (h *vips) announceAll() {
 // announceSome makes the next announcements of a round: not all at once, for what
 // else there is to do would wait.
 func (h *vips) announceSome() {
-	if h.rounds <= 0 || !h.link.Up {
+	if h.rounds <= 0 || !h.link.Up || h.quiet {
 		return
 	}
 	end := min(h.told+announceAtOnce, len(h.held))
@@ -187,5 +243,11 @@ func (c *Controller) takeRole() error {
 		c.opt.Log.Info(map[bool]string{true: "this balancer holds its VIPs", false: "this balancer does not hold its VIPs"}[holds])
 	}
 	c.passive = !holds
+	if c.opt.Election != nil {
+		was := c.vips.quiet
+		if c.vips.quiet = c.opt.Election.Keeping(); was && !c.vips.quiet && holds {
+			c.vips.announceAll()
+		}
+	}
 	return nil
 }

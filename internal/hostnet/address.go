@@ -8,6 +8,7 @@ import (
 	"math"
 	"net/netip"
 	"slices"
+	"time"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
@@ -26,6 +27,9 @@ type AddressOptions struct {
 	// NoDAD leaves out IPv6 duplicate address detection, which would hold the
 	// address back for a second, and for good if a peer has it too.
 	NoDAD bool
+	// Lifetime is after which time the kernel takes the address away, unless RenewAddresses
+	// comes before, so that it ends with its process; in whole seconds, 0: never.
+	Lifetime time.Duration
 }
 
 // AddAddress puts addr on link as a /32 or /128. If the link has the address
@@ -131,17 +135,7 @@ func (c *Changes) abandon(made, fresh []change) error {
 
 // addAddress reports whether it was this call that put the address there.
 func (c *Changes) addAddress(ch change, opt AddressOptions) (bool, error) {
-	addr := kernelAddress(ch)
-	if ch.Address.Is4() && opt.ScopeHost {
-		addr.Scope = unix.RT_SCOPE_HOST
-	}
-	if ch.Address.Is6() && opt.NoDAD {
-		addr.Flags = unix.IFA_F_NODAD
-	}
-	if ch.Address.Is6() && opt.Deprecated {
-		addr.ValidLft, addr.PreferedLft = math.MaxUint32, 0 // for ever, and never
-	}
-	err := c.netlink.AddrAdd(nil, addr)
+	err := c.netlink.AddrAdd(nil, withOptions(ch, opt))
 	switch {
 	case errors.Is(err, unix.EEXIST):
 		// Another program was faster between looking and adding.
@@ -154,6 +148,88 @@ func (c *Changes) addAddress(ch change, opt AddressOptions) (bool, error) {
 	}
 	c.note(Event{Subject: subject(ch), Old: absent, New: present})
 	return true, nil
+}
+
+// withOptions is an address as the kernel is to have it.
+func withOptions(ch change, opt AddressOptions) *netlink.Addr {
+	addr := kernelAddress(ch)
+	if ch.Address.Is4() && opt.ScopeHost {
+		addr.Scope = unix.RT_SCOPE_HOST
+	}
+	if ch.Address.Is6() && opt.NoDAD {
+		addr.Flags = unix.IFA_F_NODAD
+	}
+	if opt.Lifetime > 0 {
+		addr.ValidLft = int(opt.Lifetime / time.Second)
+		addr.PreferedLft = addr.ValidLft
+	}
+	if ch.Address.Is6() && opt.Deprecated {
+		addr.PreferedLft = 0 // never
+		if opt.Lifetime == 0 {
+			addr.ValidLft = forever
+		}
+	}
+	return addr
+}
+
+// forever is the kernel's lifetime without an end.
+const forever = math.MaxUint32
+
+// RenewAddresses has those of addrs that AddAddresses has put on link, by this process or the one before, stay for
+// opt.Lifetime from now on; one that is gone is put back. Where that is 0 they stay for good. As many as it can.
+func (c *Changes) RenewAddresses(link string, addrs []netip.Addr, opt AddressOptions) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.closed {
+		return fmt.Errorf("renew addresses on %s: %w", link, errClosed)
+	}
+	stays := map[place]bool{}
+	if opt.Lifetime == 0 {
+		// Most of them do already.
+		list, err := c.list()
+		if err != nil {
+			return fmt.Errorf("renew addresses on %s: %w", link, err)
+		}
+		for _, a := range list {
+			if at, ok := placeOf(a); ok && a.ValidLft == forever {
+				stays[at] = true
+			}
+		}
+	}
+	renew := make(map[netip.Addr]bool, len(addrs))
+	for _, addr := range addrs {
+		renew[addr.Unmap()] = true
+	}
+	var failed []error
+	for _, ch := range c.journal.changes {
+		if ch.Kind != kindAddress || ch.Link != link || !renew[ch.Address] || stays[ch.place()] {
+			continue
+		}
+		// An index of before is that of a link that is gone, and with it its addresses.
+		if err := c.netlink.AddrReplace(nil, withOptions(ch, opt)); err != nil && !errors.Is(err, unix.ENODEV) {
+			failed = append(failed, fmt.Errorf("renew address %s on %s: %w", ch.Address, link, rights(err)))
+		}
+	}
+	return errors.Join(failed...)
+}
+
+// Held returns which addresses AddAddresses has put on link, by this process or the one before, and are still there.
+func (c *Changes) Held(link string) (held []netip.Addr, err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.closed {
+		return nil, fmt.Errorf("list our addresses on %s: %w", link, errClosed)
+	}
+	there, err := c.places()
+	if err != nil {
+		return nil, fmt.Errorf("list our addresses on %s: %w", link, err)
+	}
+	for _, ch := range c.journal.changes {
+		if ch.Kind == kindAddress && ch.Link == link && there[ch.place()] {
+			held = append(held, ch.Address)
+		}
+	}
+	return held, nil
 }
 
 // The values of an address or a filter in an Event.
@@ -314,9 +390,21 @@ func (c *Changes) Links(addr netip.Addr) ([]string, error) {
 
 // places lists the addresses that there are.
 func (c *Changes) places() (map[place]bool, error) {
+	list, err := c.list()
+	if err != nil {
+		return nil, err
+	}
+	places := make(map[place]bool, len(list))
+	for _, a := range list {
+		if at, ok := placeOf(a); ok {
+			places[at] = true
+		}
+	}
+	return places, nil
+}
+
+func (c *Changes) list() (list []netlink.Addr, err error) {
 	// An interrupted dump may lack entries: the kernel asks to try again.
-	var list []netlink.Addr
-	var err error
 	for range 10 {
 		if list, err = c.netlink.AddrList(nil, unix.AF_UNSPEC); !errors.Is(err, netlink.ErrDumpInterrupted) {
 			break
@@ -325,13 +413,12 @@ func (c *Changes) places() (map[place]bool, error) {
 	if err != nil {
 		return nil, fmt.Errorf("list the addresses: %w", rights(err))
 	}
-	places := make(map[place]bool, len(list))
-	for _, a := range list {
-		if ip, ok := netip.AddrFromSlice(a.IP); ok {
-			places[place{a.LinkIndex, ip.Unmap()}] = true
-		}
-	}
-	return places, nil
+	return list, nil
+}
+
+func placeOf(a netlink.Addr) (place, bool) {
+	ip, ok := netip.AddrFromSlice(a.IP)
+	return place{a.LinkIndex, ip.Unmap()}, ok
 }
 
 func (c *Changes) link(name string) (netlink.Link, error) {

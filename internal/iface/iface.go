@@ -157,7 +157,7 @@ func (i *Interfaces) listen() {
 			return
 		}
 		for _, m := range messages {
-			if index, ok := indexOf(m.Data); ok && i.has(index) {
+			if index, ok := indexOf(m.Data); ok && i.has(index) && !Renewal(m) {
 				i.signal()
 				break
 			}

@@ -19,12 +19,14 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
 
+	"github.com/jeoul/jeoul/internal/iface"
 	"github.com/jeoul/jeoul/internal/lb"
 	"github.com/jeoul/jeoul/internal/namespace"
 	"github.com/jeoul/jeoul/internal/neigh"
@@ -439,9 +441,11 @@ func (p *Paths) pass(ctx context.Context, from <-chan struct{}) {
 // listen turns the kernel's messages into signals, until Close.
 func (p *Paths) listen() {
 	for {
-		_, _, err := p.events.Receive()
+		messages, _, err := p.events.Receive()
 		switch {
 		case errors.Is(err, unix.EINTR), errors.Is(err, unix.EAGAIN):
+		case err == nil && len(messages) > 0 && !slices.ContainsFunc(messages, func(m syscall.NetlinkMessage) bool { return !iface.Renewal(m) }):
+			// Addresses stay for longer: no way is another one.
 		case err == nil, errors.Is(err, unix.ENOBUFS): // the latter: messages were lost
 			signal(p.stirred)
 		default:

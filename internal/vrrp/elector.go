@@ -73,6 +73,9 @@ type Options struct {
 	Log *slog.Logger
 	// Watch watches an interface.
 	Watch func(name string) (Links, error)
+	// Keeps: a process before, which was killed, has left the VIPs on the interface. They stay until the election has an
+	// outcome.
+	Keeps bool
 	// open opens a socket; nil: a raw one.
 	open func(link string, index int, src netip.Addr) (wire, error)
 }
@@ -87,10 +90,11 @@ type Elector struct {
 	asked   chan struct{}
 	changes chan struct{}
 
-	mu     sync.Mutex
-	wanted Wanted
-	status Status
-	holds  bool
+	mu      sync.Mutex
+	wanted  Wanted
+	status  Status
+	holds   bool
+	keeping bool
 
 	// What follows is Run's own.
 	in      Wanted
@@ -121,7 +125,7 @@ func New(opt Options, first Wanted) *Elector {
 	if opt.open == nil {
 		opt.open = func(link string, index int, src netip.Addr) (wire, error) { return open(link, index, src) }
 	}
-	return &Elector{opt: opt, wanted: first, holds: !first.on(), status: Status{State: Initialize, Why: "the balancer starts"},
+	return &Elector{opt: opt, wanted: first, holds: !first.on() || opt.Keeps, keeping: first.on() && opt.Keeps, keeps: first.on() && opt.Keeps, status: Status{State: Initialize, Why: "the balancer starts"},
 		in: first, machine: Machine{State: Initialize, Since: time.Now(), Why: "the balancer starts"},
 		asked: make(chan struct{}, 1), changes: make(chan struct{}, 1), packets: make(chan from, 256), sockets: map[netip.Addr]wire{}, others: map[bool]string{}}
 }
@@ -141,7 +145,15 @@ func (e *Elector) Holds() (bool, error) {
 	return e.holds, nil
 }
 
-// Changes is signalled after Holds may have changed.
+// Keeping says that the VIPs are held as they were before there was an election, or by a process before: another
+// balancer may have taken them over since.
+func (e *Elector) Keeping() bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.keeping
+}
+
+// Changes is signalled after Holds or Keeping may have changed.
 func (e *Elector) Changes() <-chan struct{} { return e.changes }
 
 // Status is how the election is now.
@@ -236,6 +248,9 @@ func (e *Elector) follow() {
 	e.in = wanted
 	if !was.on() && wanted.on() {
 		e.keeps = true
+	}
+	if wanted.Out != "" && wanted.Out != was.Out {
+		e.keeps = false
 	}
 	if !wanted.on() || was.Interface != wanted.Interface || was.VRID != wanted.VRID {
 		e.stop("the configuration is another")
@@ -535,8 +550,9 @@ func (e *Elector) publish() {
 		}
 	}
 	holds := !e.in.on() || e.machine.State == Active || e.keeps
-	changed := e.holds != holds
-	e.holds = holds
+	keeping := e.in.on() && e.machine.State != Active && e.keeps
+	changed := e.holds != holds || e.keeping != keeping
+	e.holds, e.keeping = holds, keeping
 	e.mu.Unlock()
 	if changed {
 		signal(e.changes)

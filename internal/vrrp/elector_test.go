@@ -47,8 +47,13 @@ func (s *segment) advertise(priority uint8) {
 }
 
 func startElector(t *testing.T, first Wanted) (e *Elector, s *segment, end func()) {
+	return startKeeping(t, first, false)
+}
+
+// startKeeping starts one where a process before has left the VIPs, or has not.
+func startKeeping(t *testing.T, first Wanted, keeps bool) (e *Elector, s *segment, end func()) {
 	s = &segment{came: make(chan received), sent: make(chan Advert, 1000), done: make(chan struct{})}
-	e = New(Options{Log: slog.New(slog.DiscardHandler), Watch: func(string) (Links, error) { return s, nil },
+	e = New(Options{Log: slog.New(slog.DiscardHandler), Watch: func(string) (Links, error) { return s, nil }, Keeps: keeps,
 		open: func(string, int, netip.Addr) (wire, error) { return s, nil }}, first)
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan struct{})
@@ -128,4 +133,37 @@ func TestElectionBegins(t *testing.T) {
 		e.Want(Wanted{})
 		e.expect(t, "no election any more", true, Initialize)
 	})
+}
+
+// TestVIPsLeft: VIPs that a killed process has left are held, and nothing is announced, until another balancer is heard, this one
+// is active, or it is to take no part.
+func TestVIPsLeft(t *testing.T) {
+	starts, drained := shared, shared
+	starts.Out, drained.Out = "the balancer starts", "the balancer is drained"
+	for _, test := range []struct {
+		what  string
+		then  func(*Elector, *segment)
+		holds bool
+		state State
+	}{
+		{"another is heard", func(_ *Elector, s *segment) { s.advertise(200) }, false, Backup},
+		{"silence", func(*Elector, *segment) { time.Sleep(400 * ms) }, true, Active},
+		{"a drain", func(e *Elector, _ *segment) { e.Want(drained) }, false, Initialize},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			e, s, end := startKeeping(t, starts, true)
+			defer end()
+			e.expect(t, "at first", true, Initialize)
+			e.Want(shared)
+			e.expect(t, "taking part", true, Backup)
+			if !e.Keeping() || len(s.sent) > 0 {
+				t.Errorf("%s: the VIPs are kept: %v, and %d packets were sent", test.what, e.Keeping(), len(s.sent))
+			}
+			test.then(e, s)
+			e.expect(t, test.what, test.holds, test.state)
+			if e.Keeping() {
+				t.Errorf("%s: the VIPs are kept still", test.what)
+			}
+		})
+	}
 }

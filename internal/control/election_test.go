@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package control
+
+import (
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/jeoul/jeoul/internal/ops"
+)
+
+// ballot is a role that is voted on; keeping has the VIPs held, and not announced.
+type ballot struct {
+	role
+	keeping bool
+}
+
+func (b *ballot) Keeping() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.keeping
+}
+func (b *ballot) Want(ops.Election) {}
+func (b *ballot) Show(*ops.VRRP)    {}
+
+func (b *ballot) settle() {
+	b.mu.Lock()
+	b.keeping = false
+	b.mu.Unlock()
+	signal(b.changes)
+}
+
+// votes is a controller whose VIPs are shared by VRRP, and which holds them.
+func votes(w *world, file string, keeping bool) (*Controller, *ballot) {
+	b := &ballot{role{holds: true, changes: make(chan struct{}, 1)}, keeping}
+	opt := w.controller(file).opt
+	opt.Election, opt.TakesOver = b, keeping
+	return New(opt, parse(w.t, file)), b
+}
+
+const voted = "vrrp: {id: 51}\n" + web
+
+// renewals counts and forgets what was noted, all of which must be renewals for a time.
+func (w *world) renewals(of string) (n int) {
+	w.t.Helper()
+	synctest.Wait()
+	for _, line := range w.done() {
+		if line != of {
+			w.t.Errorf("%q was done, not %q", line, of)
+		}
+		n++
+	}
+	return n
+}
+
+// TestSharedAddressesAreRenewed: addresses that are shared stay without the process for a while only, and are renewed for as
+// long as they are held; a configuration that shares them no more leaves them there for good.
+func TestSharedAddressesAreRenewed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		c, b := votes(w, voted, false)
+		stop := w.run(c)
+		w.quiet()
+		time.Sleep(20 * time.Second)
+		if n := w.renewals("renew 192.0.2.100 for 6s"); n < 9 || n > 11 {
+			t.Errorf("in 20 s the address was renewed %d times", n)
+		}
+		w.mustReload(c, strings.Replace(voted, "51", "51, interval: 4s", 1))
+		w.quiet()
+		time.Sleep(10 * time.Second)
+		if n := w.renewals("renew 192.0.2.100 for 17s"); n < 4 {
+			t.Errorf("in 10 s the address was renewed %d times", n)
+		}
+		b.become(false, nil)
+		w.quiet()
+		time.Sleep(10 * time.Second)
+		w.expect()
+		b.become(true, nil)
+		w.quiet()
+		time.Sleep(10 * time.Second)
+		if n := w.renewals("renew 192.0.2.100 for 17s"); n < 4 {
+			t.Errorf("in 10 s the address was renewed %d times", n)
+		}
+		w.mustReload(c, web)
+		w.quiet()
+		time.Sleep(10 * time.Second)
+		w.expect()
+		if err := stop(); err != nil {
+			t.Fatal(err)
+		}
+	})
+}
+
+// TestKeptAddressesAreQuiet: what a killed process has left is held, and announced only when it is known to be
+// this balancer's.
+func TestKeptAddressesAreQuiet(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for _, holds := range []bool{true, false} {
+			w := newWorld(t)
+			c, b := votes(w, voted, true)
+			stop := w.run(c)
+			w.expect("watch 192.0.2.1 192.0.2.2", "apply web: web01=- web02=-", "add 192.0.2.100", "renew 192.0.2.100 for 6s")
+			time.Sleep(time.Second)
+			w.expect()
+			b.mu.Lock()
+			b.holds = holds
+			b.mu.Unlock()
+			b.settle()
+			time.Sleep(settle)
+			if holds {
+				w.expect("announce 192.0.2.100 on eth9")
+			} else {
+				w.expect("remove 192.0.2.100")
+			}
+			if err := stop(); err != nil {
+				t.Fatal(err)
+			}
+		}
+	})
+}
