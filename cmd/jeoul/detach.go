@@ -105,7 +105,7 @@ func (i instance) detach(links []string) error {
 	if store != nil {
 		done = "detached: " + store.Dir()
 	}
-	err = errors.Join(err, datapath.Detach(i.keep(store), links))
+	err = errors.Join(err, datapath.Detach(i.keep(store), links), pins.Tidy(i.stateDir))
 	// Last: until then they lead the next start, or `jeoul detach`, to what is left.
 	if err = errors.Join(err, i.forgetFiles(), i.forgetAliases("")); err == nil {
 		fmt.Println(done)

@@ -153,7 +153,11 @@ func lock(dir string, create bool) (*Store, error) {
 	// locking it.
 	for range 100 {
 		if create {
-			if err := os.MkdirAll(dir, 0o700); err != nil {
+			err := os.MkdirAll(dir, 0o700)
+			if errors.Is(err, fs.ErrNotExist) {
+				continue // the directory above was removed meanwhile
+			}
+			if err != nil {
 				return nil, fmt.Errorf("making %s: %w: %v", dir, ErrUnavailable, err)
 			}
 		}
@@ -307,15 +311,31 @@ func removeSet(dir string) error {
 func (s *Store) Remove() error {
 	err := removeTree(s.dir)
 	s.Close()
-	// Where others are left, it stays.
-	root := filepath.Dir(s.dir)
-	if on := filepath.Dir(root); os.Remove(root) == nil && on != system {
-		err = errors.Join(err, unmount(on))
-	}
-	if err != nil {
+	if err = errors.Join(err, removeRoot(filepath.Dir(s.dir))); err != nil {
 		return fmt.Errorf("removing what is pinned in %s: %w", s.dir, err)
 	}
 	return nil
+}
+
+// Tidy removes the directories that balancers' directories are in where none of them is left: a process that
+// is killed between removing its own and removing those leaves them.
+func Tidy(stateDir string) (err error) {
+	for _, root := range roots(stateDir) {
+		if isBPF(root) {
+			err = errors.Join(err, removeRoot(root))
+		}
+	}
+	return err
+}
+
+// removeRoot removes a directory of balancers' directories, and unmounts what was mounted for it. Where others
+// are left, it stays.
+func removeRoot(root string) error {
+	on := filepath.Dir(root)
+	if os.Remove(root) != nil || on == system {
+		return nil
+	}
+	return unmount(on)
 }
 
 // Clear removes everything that is pinned, with what it has attached, and keeps the lock.

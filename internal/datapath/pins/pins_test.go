@@ -176,3 +176,33 @@ func TestOpenAmongReaders(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// TestTidy: a process was killed after it had removed its directory, and before it removed the one above.
+func TestTidy(t *testing.T) {
+	testenv.Root(t)
+	dir := t.TempDir()
+	s := opened(t, dir)
+	root := filepath.Dir(s.Dir())
+	if err := Tidy(dir); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(s.Dir()); err != nil {
+		t.Fatalf("with a balancer's directory: %v", err)
+	}
+	s.Close()
+	if err := os.Remove(s.Dir()); err != nil {
+		t.Fatal(err)
+	}
+	// Other tests' balancers may make it anew at any time, for a directory of theirs.
+	for late := time.Now().Add(10 * time.Second); ; {
+		if err := Tidy(dir); err != nil {
+			t.Fatal(err)
+		}
+		if left, err := os.ReadDir(root); err != nil || len(left) > 0 {
+			return
+		}
+		if time.Now().After(late) {
+			t.Fatalf("%s is empty, and is left", root)
+		}
+	}
+}
