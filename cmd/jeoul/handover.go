@@ -57,7 +57,8 @@ func (m *memberOf) handOver(ctx context.Context, cfg *config.Config, name string
 	if err != nil {
 		return cfg.At("members", "the port at which members take flows cannot be listened on: %v; choose another one for all members (flows_port)", err)
 	}
-	m.exchange, err = handover.New(handover.Options{Name: name, Key: key, Listener: listener, Group: flowGroup{m.Members, at.Port()}, DataPlane: handing{plane}, Log: log})
+	m.exchange, err = handover.New(handover.Options{Name: name, Key: key, Listener: listener, Group: flowGroup{m.Members, at.Port()}, DataPlane: handing{plane},
+		Log: log, Hears: m.Hears, Refused: m.Refuse})
 	if err != nil {
 		listener.Close()
 		return err

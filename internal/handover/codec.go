@@ -24,6 +24,12 @@ var (
 	ErrVersion = errors.New("a member of another version of jeoul")
 	// ErrSelf: the other end is this balancer.
 	ErrSelf = errors.New("it is this balancer itself, or one of the same name")
+	// ErrNoPeer: the other end's address is no peer's.
+	ErrNoPeer = errors.New("its address is no member's")
+	// ErrName: the other end has another member's name.
+	ErrName = errors.New("it has the name of another member")
+	// errCrowd: there are as many connections as there may be.
+	errCrowd = fmt.Errorf("there are %d connections already", mostConnections)
 	// errMixed: a flow's addresses are of two families.
 	errMixed = errors.New("its addresses are of two families")
 )

@@ -70,6 +70,11 @@ type Options struct {
 	Group     Group
 	DataPlane DataPlane
 	Log       *slog.Logger
+	// Hears says whether connections from an address are listened to; nil: from all. Others are closed before anything is read,
+	// so that a flood of theirs leaves peers their places.
+	Hears func(from netip.Addr) bool
+	// Refused is told of what is refused, and why; nil: nothing is. It may be called often.
+	Refused func(from netip.Addr, why error)
 	// Every is how often a part of the flows is looked at, and Round how long it takes to look at all; 0 means
 	// DefaultEvery and DefaultRound.
 	Every, Round time.Duration
@@ -79,6 +84,8 @@ type Options struct {
 	SnapshotRate int
 	// Patience bounds the wait for what peers know already: see Joined. 0 means DefaultPatience.
 	Patience time.Duration
+	// stalled is how long a peer may take nothing; 0 means writeTimeout. Tests have less.
+	stalled time.Duration
 }
 
 // Defaults of Options.
@@ -96,7 +103,13 @@ const mostConnections = 64
 func (o Options) withDefaults() Options {
 	o.Every, o.Round = cmp.Or(o.Every, DefaultEvery), cmp.Or(o.Round, DefaultRound)
 	o.Queue, o.SnapshotRate = cmp.Or(o.Queue, DefaultQueue), cmp.Or(o.SnapshotRate, DefaultSnapshotRate)
-	o.Patience = cmp.Or(o.Patience, DefaultPatience)
+	o.Patience, o.stalled = cmp.Or(o.Patience, DefaultPatience), cmp.Or(o.stalled, writeTimeout)
+	if o.Hears == nil {
+		o.Hears = func(netip.Addr) bool { return true }
+	}
+	if o.Refused == nil {
+		o.Refused = func(netip.Addr, error) {}
+	}
 	return o
 }
 

@@ -44,6 +44,18 @@ func (m *memory) has(n int) bool {
 	return len(m.flows) == n
 }
 
+// knows says whether it has n flows that provenFlows made.
+func (m *memory) knows(from, n int) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, f := range provenFlows(from, n) {
+		if _, known := m.flows[f.Client]; !known {
+			return false
+		}
+	}
+	return true
+}
+
 func (m *memory) hasBase() bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -141,13 +153,22 @@ type balancer struct {
 	memory *memory
 	group  *group
 	peer   Peer
-	stop   func()
+	// begin has it work, and stop has it end.
+	begin, stop func()
 }
 
 var testKey = bytes.Repeat([]byte{7}, 32)
 
 // start has a member begin, alone at first.
 func start(t *testing.T, name string, change func(*Options)) *balancer {
+	t.Helper()
+	b := prepare(t, name, change)
+	b.begin()
+	return b
+}
+
+// prepare makes a member that has yet to begin.
+func prepare(t *testing.T, name string, change func(*Options)) *balancer {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -163,12 +184,14 @@ func start(t *testing.T, name string, change func(*Options)) *balancer {
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		b.Run(ctx)
-	}()
+	b.begin = func() {
+		go func() {
+			defer close(done)
+			b.Run(ctx)
+		}()
+		t.Cleanup(b.stop)
+	}
 	b.stop = func() { cancel(); <-done }
-	t.Cleanup(b.stop)
 	return b
 }
 

@@ -13,6 +13,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"net/netip"
 	"slices"
 	"sync"
 	"time"
@@ -53,28 +54,51 @@ func (e *Exchange) accept(ctx context.Context, group *sync.WaitGroup) {
 			}
 			continue
 		}
-		if !e.admit(conn) {
+		from := addressOf(conn.RemoteAddr())
+		if err := e.admit(conn, from); err != nil {
 			conn.Close()
+			e.options.Refused(from, err)
 			continue
 		}
 		group.Go(func() {
 			defer e.leave(conn)
-			if err := e.receive(tls.Server(conn, e.tls)); err != nil && ctx.Err() == nil {
-				e.options.Log.Debug("a connection of the members' port has ended", "from", conn.RemoteAddr(), "error", err)
+			err := e.receive(tls.Server(conn, e.tls))
+			if err == nil || ctx.Err() != nil {
+				return
+			}
+			e.options.Log.Debug("a connection of the members' port has ended", "from", conn.RemoteAddr(), "error", err)
+			if !isEnd(err) {
+				e.options.Refused(from, err)
 			}
 		})
 	}
 }
 
-// admit says whether there may be one more connection.
-func (e *Exchange) admit(conn net.Conn) bool {
+// addressOf is that of the other end of a connection.
+func addressOf(end net.Addr) netip.Addr {
+	at, _ := netip.ParseAddrPort(end.String())
+	return at.Addr().Unmap().WithZone("")
+}
+
+// isEnd says whether a connection has only ended, or broken.
+func isEnd(err error) bool {
+	var broken *net.OpError
+	// TLS has what either end refuses as such an error, too.
+	return errors.Is(err, io.EOF) || errors.As(err, &broken) && broken.Op != "remote error" && broken.Op != "local error"
+}
+
+// admit says why there may not be one more connection: ErrNoPeer, errCrowd.
+func (e *Exchange) admit(conn net.Conn, from netip.Addr) error {
+	if !e.options.Hears(from) {
+		return ErrNoPeer
+	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if len(e.conns) >= mostConnections {
-		return false
+		return errCrowd
 	}
 	e.conns[conn] = struct{}{}
-	return true
+	return nil
 }
 
 func (e *Exchange) leave(conn net.Conn) {
@@ -100,13 +124,26 @@ func (e *Exchange) receive(conn *tls.Conn) error {
 	if err != nil {
 		return err
 	}
+	if err := e.checkName(name, addressOf(conn.RemoteAddr())); err != nil {
+		return err
+	}
 	r := &receiver{exchange: e, conn: conn, reader: bufio.NewReaderSize(conn, 64<<10), heard: e.hears(name)}
-	defer r.note(func(h *Heard) { h.Connected = false })
+	defer e.hearsNoMore(r.heard)
 	for {
 		if err := r.next(); err != nil {
 			return fmt.Errorf("what the member %s tells of flows: %w", name, err)
 		}
 	}
+}
+
+// checkName refuses what has the name of a member that is elsewhere: ErrName.
+func (e *Exchange) checkName(name string, from netip.Addr) error {
+	for _, peer := range e.options.Group.Peers() {
+		if peer.Name == name && peer.Address.Addr() != from {
+			return fmt.Errorf("%w: %s is at %s", ErrName, name, peer.Address.Addr())
+		}
+	}
+	return nil
 }
 
 // hears returns what is known of a peer's telling; a connection begins.
@@ -116,6 +153,17 @@ func (e *Exchange) hears(name string) *Heard {
 	h := &Heard{Name: name, Connected: true, Refused: map[string]uint64{}}
 	e.heard[name] = h
 	return h
+}
+
+// hearsNoMore notes that a peer's connection has ended. What one tells that is no member is forgotten with it, for it can have
+// another name each time.
+func (e *Exchange) hearsNoMore(h *Heard) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	h.Connected = false
+	if e.senders[h.Name] == nil && e.heard[h.Name] == h {
+		delete(e.heard, h.Name)
+	}
 }
 
 func (r *receiver) note(do func(*Heard)) {
@@ -173,7 +221,7 @@ func (r *receiver) take() error {
 			h.Refused[reason] += uint64(n)
 		}
 	})
-	if err := r.conn.SetWriteDeadline(time.Now().Add(writeTimeout)); err != nil {
+	if err := r.conn.SetWriteDeadline(time.Now().Add(r.exchange.options.stalled)); err != nil {
 		return err
 	}
 	_, err = r.conn.Write(message(nil, kindTaken, binary.BigEndian.AppendUint64(nil, r.looked)))

@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"slices"
 	"sync"
 	"time"
 
@@ -53,6 +54,8 @@ const (
 	firstPause, longestPause = 200 * time.Millisecond, 10 * time.Second
 	// writeTimeout is how long a peer may take nothing.
 	writeTimeout = 10 * time.Second
+	// writeAtOnce bytes are what a peer has that time for.
+	writeAtOnce = 64 << 10
 	// snapshotPlaces are looked at, at a time, while a peer is told all.
 	snapshotPlaces = 16384
 )
@@ -107,7 +110,7 @@ func (s *sender) run(ctx context.Context) {
 func (s *sender) connect(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	dialer := net.Dialer{Timeout: shakeTimeout}
+	dialer := net.Dialer{Timeout: shakeTimeout, LocalAddr: s.exchange.local()}
 	raw, err := dialer.DialContext(ctx, "tcp", s.peer.Address.String())
 	if err != nil {
 		return err
@@ -200,15 +203,28 @@ func (s *sender) write(conn net.Conn, messages []byte, flows uint64) error {
 	if len(messages) == 0 {
 		return nil
 	}
-	if err := conn.SetWriteDeadline(time.Now().Add(writeTimeout)); err != nil {
-		return err
-	}
 	s.mu.Lock()
 	s.told.Flows += flows
 	s.told.Bytes += uint64(len(messages))
 	s.mu.Unlock()
-	_, err := conn.Write(messages)
-	return err
+	// A peer may be slow, but take something.
+	for part := range slices.Chunk(messages, writeAtOnce) {
+		if err := conn.SetWriteDeadline(time.Now().Add(s.exchange.options.stalled)); err != nil {
+			return err
+		}
+		if _, err := conn.Write(part); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// local is where connections are opened from: the address that peers know this member by.
+func (e *Exchange) local() net.Addr {
+	if at, is := e.options.Listener.Addr().(*net.TCPAddr); is && !at.IP.IsUnspecified() {
+		return &net.TCPAddr{IP: at.IP, Zone: at.Zone}
+	}
+	return nil
 }
 
 // hear notes how far the peer has come.

@@ -61,6 +61,11 @@ func (f *filter) stranger(from netip.Addr) {
 	f.refuse(from.String(), fmt.Sprintf("refused what %s sends to the members' port: its address is not under members.peers", from))
 }
 
+// Refuse counts what was refused at the port where flows are handed over, and says it if that was not lately.
+func (m *Members) Refuse(from netip.Addr, why error) {
+	m.logs.refuse("flows "+from.String(), fmt.Sprintf("refused what %s sends to the port at which members take flows: %v", from, why))
+}
+
 // refuse counts a refusal, and says it if that was not lately.
 func (f *filter) refuse(whom, text string) {
 	f.mu.Lock()

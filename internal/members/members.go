@@ -339,6 +339,11 @@ func (m *Members) Peers() []Peer {
 	return peers
 }
 
+// Hears says whether an address is under peers.
+func (m *Members) Hears(from netip.Addr) bool {
+	return slices.Contains(m.opt.Peers, from)
+}
+
 // Changed implements Group.
 func (m *Members) Changed() <-chan struct{} {
 	m.mu.Lock()
