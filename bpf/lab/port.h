@@ -7,8 +7,8 @@
 
 #include <linux/types.h>
 
-/* Places for ports: five roles with room for 256 hosts each. */
-#define LAB_PORTS 1280
+/* Places for ports: six roles with room for 256 hosts each. */
+#define LAB_PORTS 1536
 
 /* What the MAC addresses of all hosts have in common, as the first six bytes of a
  * word lie in memory: which bits, and their values. The others are the role, in the

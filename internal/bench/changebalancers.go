@@ -5,12 +5,12 @@ package bench
 import (
 	"context"
 	"fmt"
-	"os/exec"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/jeoul/jeoul/internal/bench/load/live"
+	"github.com/jeoul/jeoul/internal/bench/router"
 	"github.com/jeoul/jeoul/internal/bench/subject"
 	"github.com/jeoul/jeoul/internal/lab"
 )
@@ -23,11 +23,12 @@ const (
 	balancersPrefix = "lb-"
 	// leaving is the balancer, from 0, that leaves and comes back.
 	leaving = 1
-	// routerProgram is what the router runs.
-	routerProgram  = "bird"
-	paramBalancers = "balancers"
+	// paramRouter and paramBFD are there where the router is not the usual, and where it and the balancers have BFD.
+	paramBalancers, paramRouter, paramBFD = "balancers", "router", "bfd_ms"
+	// leastBFD and mostBFD bound how often packets of BFD are sent: as a balancer's configuration does.
+	leastBFD, mostBFD = 10 * time.Millisecond, 10 * time.Second
 	// severalNote says what such a laboratory is.
-	severalNote = "before each event in which a balancer leaves all connections are closed, and others opened; a router (BIRD 2) sends what is for the VIP over several balancers by a hash of addresses and ports (net.ipv4.fib_multipath_hash_policy 1, plain next hops), over a link to each of its own; " +
+	severalNote = "before each event in which a balancer leaves all connections are closed, and others opened; a router (%s) sends what is for the VIP over several balancers by a hash of addresses and ports (net.ipv4.fib_multipath_hash_policy 1, plain next hops), over a link to each of its own; " +
 		"the events of balancers are about one of them, and a change is done when the router's kernel has one way less, or more"
 )
 
@@ -142,6 +143,7 @@ func (f Form) checkBalancers(at path, fail failFunc) {
 			fail(at.to("loads", i, "kind"), "with lab.balancers use change, without numbered_per_second and proxies")
 		}
 	}
+	f.checkRouter(at, fail)
 	if f.Lab.Balancers == 0 {
 		if f.Lab.Members {
 			fail(at.to("lab", "members"), "there is one balancer; set lab.balancers")
@@ -160,13 +162,35 @@ func (f Form) checkBalancers(at path, fail failFunc) {
 	}
 }
 
+// checkRouter reports what there is no router for.
+func (f Form) checkRouter(at path, fail failFunc) {
+	if f.Lab.Balancers == 0 && (f.Lab.Router != "" || f.Lab.BFD != 0) {
+		fail(at.to("lab"), "router and bfd are of the router before several balancers; set lab.balancers")
+	}
+	if !slices.Contains(router.Kinds, f.Lab.router()) {
+		fail(at.to("lab", "router"), "%q is not possible; use one of %v", f.Lab.Router, router.Kinds)
+	}
+	if d := f.Lab.BFD; d != 0 && (d < leastBFD || d > mostBFD || d%time.Millisecond != 0) {
+		fail(at.to("lab", "bfd"), "%v is not possible; use whole milliseconds, %v to %v, or leave it out", d, leastBFD, mostBFD)
+	}
+}
+
 // routerObstacle says why the form's router cannot be; empty if it can, or there is none.
 func (f Form) routerObstacle() string {
 	if f.Lab.Balancers == 0 {
 		return ""
 	}
-	if _, err := exec.LookPath(routerProgram); err != nil {
-		return routerProgram + " is not installed: run `make deps`, or install it from your distribution"
+	return f.Lab.router().Obstacle()
+}
+
+// severalParams are what tells results of several balancers apart.
+func (s Size) severalParams() map[string]any {
+	params := map[string]any{paramBalancers: s.Balancers}
+	if s.Router != "" {
+		params[paramRouter] = string(s.Router)
 	}
-	return ""
+	if s.BFD > 0 {
+		params[paramBFD] = int(s.BFD.Milliseconds())
+	}
+	return params
 }

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/jeoul/jeoul/internal/bench/router"
 	"github.com/jeoul/jeoul/internal/lb"
 	"github.com/jeoul/jeoul/internal/results"
 	"github.com/jeoul/jeoul/internal/sizing"
@@ -47,6 +48,10 @@ func TestBalancersSuiteErrors(t *testing.T) {
 		"another subject": {"name: jeoul-l2dsr-tc\n    params: {scheduler: [maglev, rr]}", "name: iptables-nth", "subjects[0].name: iptables-nth cannot be one of several balancers: it tells no router of its VIP"},
 		"XDP":             {"l2dsr-tc", "l2dsr-xdp", "use jeoul-l2dsr-tc"},
 		"NAT":             {"l2dsr-tc", "nat-tc", "replies find their way to the one balancer"},
+		"one router":      {", balancers: 3", ", router: frr", "s.yaml:2: lab: router and bfd are of the router before several balancers"},
+		"router":          {"balancers: 3", "balancers: 3, router: quagga", `s.yaml:2: lab.router: "quagga" is not possible; use one of [bird frr]`},
+		"BFD":             {"balancers: 3", "balancers: 3, bfd: 1ms", "s.yaml:2: lab.bfd: 1ms is not possible; use whole milliseconds, 10ms to 10s"},
+		"FRR and BFD":     {"balancers: 3", "balancers: 3, router: frr, bfd: 50ms", ""},
 		"containers":      {"balancers: 3", "balancers: 3, containers: true", "lab.containers: goes with one balancer"},
 	} {
 		_, err := ParseSuite("s.yaml", []byte(strings.Replace(smallBalancers, tc.from, tc.to, 1)))
@@ -91,10 +96,42 @@ func TestBalancersBreakWhatIsPlanned(t *testing.T) {
 	nothingLeft(t, r)
 }
 
+// TestOtherRoutersMoveTraffic: before FRR, one of two balancers is cut off and comes back, and with BFD both routers notice that
+// its speaker hangs.
+func TestOtherRoutersMoveTraffic(t *testing.T) {
+	for _, tc := range []struct {
+		size   string
+		events []string
+	}{
+		{"bfd: 300ms", []string{"lb-hang"}},
+		{"router: frr, bfd: 300ms", []string{"lb-cut", "lb-mend", "lb-hang"}},
+	} {
+		t.Run(tc.size, func(t *testing.T) {
+			suite := strings.NewReplacer("balancers: 2", "balancers: 2, "+tc.size, "[lb-kill]", "["+strings.Join(tc.events, ", ")+"]").Replace(tinyBalancers)
+			r, trials := runBalancers(t, suite, len(tc.events))
+			for i, event := range tc.events {
+				checkUnbroken(t, trials[i], event, 60)
+				if notes := strings.Join(trials[i].Notes, "; "); !strings.Contains(notes, "BFD of 3 × 300ms") {
+					t.Errorf("%s: no note has BFD: %q", event, notes)
+				}
+			}
+			nothingLeft(t, r)
+		})
+	}
+}
+
 // runBalancers runs a suite of several balancers, which has so many results.
 func runBalancers(t *testing.T, suite string, want int) (*runner, []results.Trial) {
 	t.Helper()
-	testenv.Program(t, "bird")
+	testenv.Root(t)
+	kind := router.BIRD
+	if strings.Contains(suite, "router: frr") {
+		kind = router.FRR
+	}
+	if reason := kind.Obstacle(); reason != "" && kind == router.FRR {
+		t.Skip(reason) // make test does without
+	}
+	testenv.Program(t, kind.Program())
 	r := startChangeOf(t, suite, "jeoul-l2dsr-tc")
 	run, err := r.run(t.Context())
 	if err != nil {

@@ -96,7 +96,7 @@ func (f Form) notes() []string {
 		all = append(all, containersNote)
 	}
 	if f.Lab.Balancers > 0 {
-		all = append(all, severalNote)
+		all = append(all, fmt.Sprintf(severalNote, f.Lab.router().Name()))
 	}
 	if slices.ContainsFunc(f.Loads, Load.local) {
 		all = append(all, localNote)
@@ -160,6 +160,10 @@ func environment(ctx context.Context, form Form, options Options) (env results.E
 	if form.byNetperf() {
 		version, missing, err := netperfHere(ctx)
 		env.Versions[transact.NetperfProgram], absent.Generators[transact.NetperfProgram] = version, missing
+		errs = append(errs, err)
+	}
+	if kind := form.Lab.router(); form.Lab.Balancers > 0 && kind.Obstacle() == "" {
+		env.Versions[string(kind)], err = probe.Version(ctx, kind.Program(), "--version")
 		errs = append(errs, err)
 	}
 	for _, s := range form.Subjects {

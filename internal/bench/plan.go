@@ -215,7 +215,7 @@ func (p Point) params() map[string]any {
 		"clients":  p.participants(),
 	}
 	if p.Form.Lab.Balancers > 0 {
-		all[paramBalancers] = p.Form.Lab.Balancers
+		maps.Copy(all, p.Form.Lab.severalParams())
 	}
 	if p.Tune != "" {
 		all[paramTuned] = p.Tune

@@ -445,7 +445,8 @@ func blank(t Trial) results.Trial {
 
 // setup is where a trial's subject is started.
 func (r *runner) setup(t Trial) subject.Setup {
-	setup := subject.Setup{Lab: r.lab, Services: webServices(r.lab), Executable: r.options.Executable, Other: r.options.Other, Local: t.local(), Members: t.Form.Lab.Members}
+	setup := subject.Setup{Lab: r.lab, Services: webServices(r.lab), Executable: r.options.Executable, Other: r.options.Other, Local: t.local(), Members: t.Form.Lab.Members,
+		Router: t.Form.Lab.Router, BFD: t.Form.Lab.BFD}
 	switch {
 	case t.Experiment != nil:
 		setup.Services = t.Experiment.services(r.lab, t.Point)

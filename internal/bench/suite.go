@@ -5,6 +5,7 @@
 package bench
 
 import (
+	"cmp"
 	"fmt"
 	"os"
 	"slices"
@@ -13,6 +14,7 @@ import (
 
 	"github.com/jeoul/jeoul/internal/bench/load"
 	"github.com/jeoul/jeoul/internal/bench/load/transact"
+	"github.com/jeoul/jeoul/internal/bench/router"
 	"github.com/jeoul/jeoul/internal/bench/subject"
 	"github.com/jeoul/jeoul/internal/results"
 )
@@ -58,7 +60,14 @@ type Size struct {
 	Balancers int `yaml:"balancers"`
 	// Members has these balancers hand flows over.
 	Members bool `yaml:"members"`
+	// Router is the program of the router before several balancers; empty: BIRD. BFD is how often it and they send
+	// packets of BFD to each other, of which three may be missing; 0: they do not.
+	Router router.Kind   `yaml:"router"`
+	BFD    time.Duration `yaml:"bfd"`
 }
+
+// router is the router before several balancers.
+func (s Size) router() router.Kind { return cmp.Or(s.Router, router.Kinds[0]) }
 
 // String says the size in words.
 func (s Size) String() string {

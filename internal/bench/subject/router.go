@@ -3,16 +3,19 @@
 package subject
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/base64"
 	"errors"
 	"fmt"
+	"io/fs"
 	"net/netip"
+	"os"
 	"path/filepath"
-	"strings"
 	"time"
 
+	"github.com/jeoul/jeoul/internal/bench/router"
 	"github.com/jeoul/jeoul/internal/config"
 	"github.com/jeoul/jeoul/internal/lab"
 	"github.com/jeoul/jeoul/internal/lb"
@@ -53,13 +56,21 @@ func (s Setup) announce(file *config.Config) {
 	at := s.balancer()
 	file.Interfaces = append(file.Interfaces, at.Uplink)
 	file.BGP = lb.BGP{ASN: balancerAS, RouterID: at.Uplink4, DrainPause: drainPause,
-		Peers: []lb.BGPPeer{{Address: at.Gateway4, ASN: routerAS, Port: lb.DefaultBGPPort, HoldTime: holdTime}}}
+		Peers: []lb.BGPPeer{{Address: at.Gateway4, ASN: routerAS, Port: lb.DefaultBGPPort, HoldTime: holdTime, BFD: s.bfd()}}}
 	if s.Members {
 		file.Members = lb.Members{Listen: netip.AddrPortFrom(at.IPv4, lb.DefaultMembersPort), KeyFile: s.membersKey(), Name: at.Name, HandOver: true}
 		for _, h := range s.Lab.Balancers {
 			file.Members.Peers = append(file.Members.Peers, h.IPv4)
 		}
 	}
+}
+
+// bfd is how a balancer watches its way to the router.
+func (s Setup) bfd() lb.BFD {
+	if s.BFD == 0 {
+		return lb.BFD{}
+	}
+	return lb.BFD{On: true, Interval: s.BFD, Multiplier: router.Multiplier}
 }
 
 // membersKey is the file of the key that the balancers know each other by.
@@ -79,29 +90,50 @@ func (s Setup) shareKey() error {
 	return nil
 }
 
-// startRouter runs BIRD on the router, with a session for each balancer: equal routes are one of several next
-// hops in its kernel, and a drained balancer's is the last choice.
-func startRouter(ctx context.Context, l *lab.Lab) (*program, error) {
-	var text strings.Builder
-	fmt.Fprintf(&text, `log stderr all;
-router id %s;
-protocol device { scan time 1; }
-protocol kernel { merge paths on; ipv4 { import none; export where source = RTS_BGP; }; }
-filter heed { if (65535,0) ~ bgp_community then bgp_local_pref = 0; accept; }
-`, l.Router.IPv4)
-	for i, h := range l.Balancers {
-		fmt.Fprintf(&text, "protocol bgp b%d { local as %d; neighbor %s as %d; passive on; hold time %d; check link on; connect delay time 1; error wait time 1, 2; ipv4 { import filter heed; export none; }; }\n",
-			i+1, routerAS, h.Uplink4, balancerAS, int(holdTime.Seconds()))
+// startRouter runs the router, with a session for each balancer: equal routes are one of several next hops in its
+// kernel, and a drained balancer's is the last choice. What was started before an error is returned with it.
+func (s Setup) startRouter(ctx context.Context) (all []*program, err error) {
+	host := s.Lab.Router
+	plan := router.Plan{Dir: host.Dir, ID: host.IPv4, AS: routerAS, BalancersAS: balancerAS, HoldTime: holdTime, BFD: s.BFD}
+	for _, h := range s.Lab.Balancers {
+		plan.Balancers = append(plan.Balancers, router.Session{Local: h.Gateway4, Balancer: h.Uplink4})
 	}
-	path := filepath.Join(l.Router.Dir, "bird.conf")
-	if err := l.Router.WriteFile(path, []byte(text.String())); err != nil {
-		return nil, fmt.Errorf("writing BIRD's configuration: %w", err)
-	}
-	bird, err := startProgram(ctx, l.Router, "bird", "-f", "-c", path, "-s", filepath.Join(l.Router.Dir, "bird.ctl"), "-P", filepath.Join(l.Router.Dir, "bird.pid"))
+	daemons, err := s.router().Daemons(plan)
 	if err != nil {
-		return nil, fmt.Errorf("starting the router: %w", err)
+		return nil, err
 	}
-	return bird, nil
+	for _, d := range daemons {
+		p, err := startDaemon(ctx, host, d)
+		if p != nil {
+			all = append(all, p)
+		}
+		if err != nil {
+			return all, fmt.Errorf("starting the router: %w", err)
+		}
+	}
+	return all, nil
+}
+
+// router is what is asked for, or the usual.
+func (s Setup) router() router.Kind { return cmp.Or(s.Router, router.Kinds[0]) }
+
+// startDaemon runs a process of the router, and waits until it is ready.
+func startDaemon(ctx context.Context, host *lab.Host, d router.Daemon) (*program, error) {
+	// One that did not end in order has left it, and another starts in its place.
+	if err := os.Remove(d.Ready); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, err
+	}
+	if err := host.WriteFile(d.File, []byte(d.Text)); err != nil {
+		return nil, fmt.Errorf("writing %s: %w", d.File, err)
+	}
+	p, err := startProgram(ctx, host, d.Path, d.Args...)
+	if err != nil {
+		return nil, err
+	}
+	return p, p.waitUntil(ctx, func() error {
+		_, err := os.Stat(d.Ready)
+		return err
+	})
 }
 
 // waysBound is how long a router may take to have learnt, or forgotten, a way.

@@ -7,11 +7,13 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 	"syscall"
 	"time"
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/jeoul/jeoul/internal/bench/router"
 	"github.com/jeoul/jeoul/internal/lb"
 )
 
@@ -55,7 +57,7 @@ func BesideOthers(s Subject) string {
 type runningSeveral struct {
 	*runningJeoul // the first, which speaks for all where one is asked
 	all           []*runningJeoul
-	router        *program
+	router        []*program
 	held          vipHolders
 	routed        undo
 }
@@ -89,7 +91,7 @@ func (r *runningSeveral) start(ctx context.Context, s jeoul) (err error) {
 			return err
 		}
 	}
-	if r.router, err = startRouter(ctx, l); err != nil {
+	if r.router, err = r.setup.startRouter(ctx); err != nil {
 		return err
 	}
 	return r.each(func(one *runningJeoul) error {
@@ -176,7 +178,12 @@ func (r *runningSeveral) Ways() string {
 	if r.setup.Members {
 		handing = "as members, they hand flows over to each other; "
 	}
-	return handing + fmt.Sprintf("%d balancers, each a daemon with a speaker of its own, announce the VIP to BIRD over a link each, with a hold time of %v and without graceful restart; ", len(r.all), holdTime) +
+	watching := ""
+	if r.setup.BFD > 0 {
+		watching = fmt.Sprintf(", BFD of %d × %v,", router.Multiplier, r.setup.BFD)
+	}
+	return handing + fmt.Sprintf("%d balancers, each a daemon with a speaker of its own, announce the VIP to %s over a link each, with a hold time of %v%s and without graceful restart; ",
+		len(r.all), r.setup.router().Name(), holdTime, watching) +
 		"servers come and go by a new configuration that one daemon after another reads again"
 }
 
@@ -184,7 +191,10 @@ func (r *runningSeveral) Stop(ctx context.Context) error {
 	errs := []error{r.each(func(one *runningJeoul) error {
 		return errors.Join(one.signalSpeaker(ctx, syscall.SIGCONT), one.Stop(ctx))
 	})}
-	return errors.Join(append(errs, r.router.stop(ctx), r.routed.all(), r.held.release())...)
+	for _, daemon := range slices.Backward(r.router) {
+		errs = append(errs, daemon.stop(ctx))
+	}
+	return errors.Join(append(errs, r.routed.all(), r.held.release())...)
 }
 
 // until does something to a balancer, and returns how long it took until the router sent to it, or did not.

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/jeoul/jeoul/internal/bench/probe"
+	"github.com/jeoul/jeoul/internal/bench/router"
 	"github.com/jeoul/jeoul/internal/lab"
 	"github.com/jeoul/jeoul/internal/lb"
 )
@@ -75,6 +76,10 @@ type Setup struct {
 	Flows int
 	// Members has several balancers hand flows over.
 	Members bool
+	// Router is what several balancers tell of the VIP; empty: the usual. BFD is how often packets of BFD are sent between them
+	// and the router; 0: there is none.
+	Router router.Kind
+	BFD    time.Duration
 	// at is the balancer, of several; nil: the laboratory's one.
 	at *lab.Host
 }
