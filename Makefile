@@ -108,8 +108,8 @@ test-bgp: rights-test deps build ## announce VIPs to BIRD and FRR, ten times: re
 	JEOUL_TEST_ROOT=1 JEOUL_TEST_FRR=1 $(GO) test -v -count=10 -timeout=60m -exec="'$(CURDIR)/$(AS_ROOT)'" ./internal/bgp/speaker
 
 .PHONY: test-vrrp
-test-vrrp: rights-test deps build ## measure how long VIPs take from a balancer to keepalived and back, ten times
-	JEOUL_TEST_ROOT=1 JEOUL_TEST_VRRP=10 $(GO) test -v -count=1 -timeout=10m -exec="'$(CURDIR)/$(AS_ROOT)'" -run='^TestMeasureVRRP$$' ./cmd/jeoul
+test-vrrp: rights-test deps build ## measure how long VIPs take from a balancer to keepalived and back, and what planned switches lose, ten times
+	JEOUL_TEST_ROOT=1 JEOUL_TEST_VRRP=10 $(GO) test -v -count=1 -timeout=10m -exec="'$(CURDIR)/$(AS_ROOT)'" -run='^TestMeasureVRRP' ./cmd/jeoul
 
 .PHONY: test-balancers
 test-balancers: rights-test deps build ## drain, bring back and kill one of three balancers behind a router, and compare what breaks with the plan

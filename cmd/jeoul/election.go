@@ -3,11 +3,15 @@
 package main
 
 import (
+	"context"
+	"errors"
 	"log/slog"
 	"net/netip"
 	"slices"
+	"time"
 
 	"github.com/jeoul/jeoul/internal/config"
+	"github.com/jeoul/jeoul/internal/control"
 	"github.com/jeoul/jeoul/internal/iface"
 	"github.com/jeoul/jeoul/internal/lb"
 	"github.com/jeoul/jeoul/internal/ops"
@@ -34,6 +38,21 @@ func newElection(cfg *config.Config, left []netip.Addr, log *slog.Logger) electi
 
 func settingsOf(v lb.VRRP, priority uint8) vrrp.Settings {
 	return vrrp.Settings{VRID: v.ID, Priority: priority, Interval: v.Interval, Preempt: v.Preempt, PreemptDelay: v.PreemptDelay}
+}
+
+// announceBound is for how long packets are served after another balancer was heard that has taken the VIPs over: it announces
+// them to the neighbours only then, which takes a busy one a while.
+const announceBound = time.Second
+
+// handOn takes part in the election until ctx ends, and returns when no more packets need to be served here.
+func handOn(ctx context.Context, shared election, member *memberOf) {
+	succeeded := shared.Run(ctx)
+	if errors.Is(context.Cause(ctx), control.ErrLeaving) {
+		return // the data plane goes on
+	}
+	if succeeded {
+		<-time.After(announceBound)
+	}
 }
 
 // Want says how this balancer takes part.

@@ -205,9 +205,14 @@ func (c *runCmd) balance(ctx context.Context, cfg *config.Config, log *slog.Logg
 	group, ctx := errgroup.WithContext(running)
 	group.Go(func() error { memory.Run(ctx, func(err error) { log.Warn(err.Error()) }); return nil })
 	group.Go(func() error { p.routers.keeper.Run(ctx); return nil })
-	group.Go(func() error { shared.Run(ctx); return nil })
-	group.Go(func() error { return controller.Run(ctx) })
-	group.Go(func() error { return member.run(ctx, controller.Drained) })
+	serving, end := context.WithCancelCause(context.WithoutCancel(ctx))
+	group.Go(func() error {
+		handOn(ctx, shared, member)
+		end(context.Cause(ctx))
+		return nil
+	})
+	group.Go(func() error { return controller.Run(serving) })
+	group.Go(func() error { return member.run(serving, controller.Drained) })
 	group.Go(func() error { return checks.run(ctx) })
 	group.Go(func() error { discovery.Run(ctx); return nil })
 	if scrapes != nil {

@@ -105,7 +105,9 @@ type Elector struct {
 	packets chan from
 	// keeps: the VIPs were held before there was an election, and stay until it has an outcome.
 	keeps bool
-	retry time.Time
+	// leaving: the VIPs were given up, and are held until another balancer is heard that is active, or this time.
+	leaving time.Time
+	retry   time.Time
 	// beside is when another active one was heard first and last while this balancer is.
 	beside struct{ first, last time.Time }
 	told   string // the last problem that was logged
@@ -170,9 +172,10 @@ func signal(to chan struct{}) {
 	}
 }
 
-// Run takes part until the context ends. Then an active balancer says that it gives the VIPs up, and waits for so long
-// as another takes to be heard, that what serves them may go.
-func (e *Elector) Run(ctx context.Context) {
+// Run takes part until the context ends. Then an active balancer says that it gives the VIPs up, and holds them until
+// another one is heard, or would have been; Run says whether one was. It announces the VIPs only after it was heard, and
+// neighbours send packets here until then.
+func (e *Elector) Run(ctx context.Context) (succeeded bool) {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	e.follow()
@@ -184,8 +187,7 @@ func (e *Elector) Run(ctx context.Context) {
 		}
 		select {
 		case <-ctx.Done():
-			e.end()
-			return
+			return e.end()
 		case <-e.asked:
 			e.follow()
 		case <-links:
@@ -203,8 +205,10 @@ func (e *Elector) Run(ctx context.Context) {
 // next is how long nothing is to be done.
 func (e *Elector) next() time.Duration {
 	next := e.machine.Due
-	if e.retry.After(time.Time{}) && (next.IsZero() || e.retry.Before(next)) {
-		next = e.retry
+	for _, at := range []time.Time{e.retry, e.leaving} {
+		if !at.IsZero() && (next.IsZero() || at.Before(next)) {
+			next = at
+		}
 	}
 	if next.IsZero() {
 		return time.Hour
@@ -217,6 +221,9 @@ func (e *Elector) tick() {
 	e.drain()
 	m, do := e.machine.Tick(time.Now())
 	e.carryOut(m, do)
+	if !time.Now().Before(e.leaving) {
+		e.leaving = time.Time{}
+	}
 	if !e.retry.IsZero() && !time.Now().Before(e.retry) {
 		e.retry = time.Time{}
 		e.follow()
@@ -280,7 +287,7 @@ func (e *Elector) look() {
 		e.tell(err.Error())
 	case e.in.Out != "":
 		e.tell("")
-		e.stop(e.in.Out)
+		e.leave(e.in.Out)
 	case !e.looked.Up:
 		e.stop(fmt.Sprintf("interface %s is down", e.in.Interface))
 	default:
@@ -376,6 +383,7 @@ func (e *Elector) listen(socket wire, own netip.Addr) {
 }
 
 func (e *Elector) closeAll() {
+	e.leaving = time.Time{} // no other one is heard any more
 	for own, socket := range e.sockets {
 		_ = socket.close()
 		delete(e.sockets, own)
@@ -393,6 +401,15 @@ func (e *Elector) stop(why string) {
 		m.Why = why
 	}
 	e.carryOut(m, do)
+}
+
+// leave takes no part any more, and leaves the VIPs to another balancer.
+func (e *Elector) leave(why string) {
+	if e.machine.State == Active {
+		// As long as a backup waits after such a packet, and one interval until it is heard.
+		e.leaving = time.Now().Add(e.machine.interval + 2*e.machine.skew())
+	}
+	e.stop(why)
 }
 
 // take takes a packet up.
@@ -413,6 +430,9 @@ func (e *Elector) take(p from) {
 		s.Received++
 		s.Peer, s.PeerPriority, s.PeerInterval, s.Heard = p.src, a.Priority, a.Interval, time.Now()
 	})
+	if a.Priority != 0 {
+		e.leaving = time.Time{}
+	}
 	if e.keeps = e.keeps && a.Priority == 0; e.machine.State == Active && a.Priority != 0 {
 		e.meet(p.src, a)
 	}
@@ -500,6 +520,9 @@ func (e *Elector) carryOut(m Machine, do Do) {
 	if m.State != Backup {
 		e.keeps = false
 	}
+	if m.State == Active {
+		e.leaving = time.Time{}
+	}
 	e.count(func(s *Status) { s.Changes++ })
 	e.publish()
 	level := slog.LevelInfo
@@ -549,7 +572,10 @@ func (e *Elector) publish() {
 			s.Problem = e.others[four]
 		}
 	}
-	holds := !e.in.on() || e.machine.State == Active || e.keeps
+	if !e.leaving.IsZero() {
+		s.State = Active // until another one is
+	}
+	holds := !e.in.on() || e.machine.State == Active || e.keeps || !e.leaving.IsZero()
 	keeping := e.in.on() && e.machine.State != Active && e.keeps
 	changed := e.holds != holds || e.keeping != keeping
 	e.holds, e.keeping = holds, keeping
@@ -559,27 +585,30 @@ func (e *Elector) publish() {
 	}
 }
 
-// end gives the VIPs up.
-func (e *Elector) end() {
-	was := e.machine.State
-	e.stop("the balancer ends")
-	if was == Active {
-		e.awaitSuccessor()
+// end gives the VIPs up, and says whether another balancer was heard that has taken them.
+func (e *Elector) end() (succeeded bool) {
+	e.leave("the balancer ends")
+	if !e.leaving.IsZero() {
+		e.publish()
+		succeeded = e.awaitSuccessor()
 	}
+	e.leaving = time.Time{}
+	e.publish()
 	e.closeAll()
+	return succeeded
 }
 
-// awaitSuccessor returns when another balancer is heard that is active, or would have been.
-func (e *Elector) awaitSuccessor() {
-	bound := time.NewTimer(e.machine.interval + 2*e.machine.skew())
+// awaitSuccessor waits until another balancer is heard that is active, or would have been.
+func (e *Elector) awaitSuccessor() bool {
+	bound := time.NewTimer(time.Until(e.leaving))
 	defer bound.Stop()
 	for {
 		select {
 		case <-bound.C:
-			return
+			return false
 		case p := <-e.packets:
-			if a, err := Parse(p.packet, p.src, p.dst, p.hops); err == nil && a.VRID == e.in.VRID && a.Priority > 0 && p.src != p.own {
-				return
+			if e.take(p); e.leaving.IsZero() {
+				return true
 			}
 		}
 	}

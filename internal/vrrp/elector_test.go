@@ -101,10 +101,20 @@ func TestElector(t *testing.T) {
 		drained := shared
 		drained.Out = "the balancer is drained"
 		e.Want(drained)
-		e.expect(t, "drained", false, Initialize)
+		e.expect(t, "drained, and no other one has the VIPs yet", true, Active)
+		time.Sleep(300 * ms)
+		e.expect(t, "drained, and there is no other one", false, Initialize)
 		e.Want(shared)
 		time.Sleep(400 * ms)
 		e.expect(t, "undrained", true, Active)
+		e.Want(drained)
+		s.advertise(0)
+		e.expect(t, "drained again, and another one leaves, too", true, Active)
+		s.advertise(50)
+		e.expect(t, "drained again, and another one has the VIPs", false, Initialize)
+		e.Want(shared)
+		time.Sleep(800 * ms)
+		e.expect(t, "undrained again", true, Active)
 		begin := time.Now()
 		end()
 		var last Advert

@@ -1,0 +1,170 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"os"
+	"strconv"
+	"syscall"
+	"testing"
+
+	"github.com/jeoul/jeoul/cmd/jeoul/e2e"
+	"github.com/jeoul/jeoul/internal/lab"
+	"github.com/jeoul/jeoul/internal/lb"
+	datagrams "github.com/jeoul/jeoul/internal/numbered"
+	"github.com/jeoul/jeoul/internal/ops"
+	"github.com/jeoul/jeoul/internal/testenv"
+)
+
+// couple are two balancers that share VIPs: the first has more priority.
+type couple struct {
+	lab  *lab.Lab
+	both [2]*balancer
+}
+
+// streamed is where numbered datagrams go to.
+var streamed = netip.MustParseAddrPort("198.18.0.105:9999")
+
+func newCouple(t *testing.T) *couple {
+	t.Helper()
+	l := newLab(t, lab.Spec{Clients: 2, Servers: 1})
+	c := &couple{lab: l}
+	for i, host := range []*lab.Host{l.Balancer, l.Clients[1]} {
+		c.both[i] = newBalancer(t, host)
+		c.both[i].configure(t, lb.HookTC, entry{"vrrp": entry{"id": 51, "priority": 200 - i, "interval": "100ms"},
+			"services": []entry{{"name": "stream", "vip": streamed.Addr().String(), "port": streamed.Port(), "protocol": "udp", "mode": "l2dsr",
+				"backends": []entry{{"name": "one", "address": l.Servers[0].IPv4.String()}}}}})
+		c.both[i].start(t)
+		t.Cleanup(func() { _ = c.both[i].daemon.Stop(context.Background()) })
+	}
+	c.active(t, 0, "at first")
+	return c
+}
+
+// active waits until one of the balancers is.
+func (c *couple) active(t *testing.T, which int, when string) {
+	t.Helper()
+	c.both[which].eventually(t, fmt.Sprintf("%s, %s holds the VIPs", when, c.both[which].host.Name), func(s *ops.Status) bool { return s.VRRP.State == "active" && !s.VRRP.Both })
+}
+
+// stream sends numbered datagrams from the first client until the test ends.
+func (c *couple) stream(t *testing.T, rate int) *datagrams.Stream {
+	t.Helper()
+	stream, err := datagrams.New(datagrams.Options{Target: streamed, Rate: rate, Flows: 16})
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := c.lab.Servers[0]
+	device, _, err := server.Indexes()
+	if err == nil {
+		err = server.Do(func() error { return stream.Receive(device) })
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- c.lab.Clients[0].Do(func() error { return stream.Send(ctx) }) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+		if err := stream.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return stream
+}
+
+// planned are changes of the role that are made on purpose, in their order, and who is active afterwards.
+var planned = []struct {
+	what   string
+	do     func(*testing.T, *couple)
+	active int
+}{
+	{"drain", func(t *testing.T, c *couple) { c.operate(t, "drain") }, 1},
+	{"undrain", func(t *testing.T, c *couple) { c.operate(t, "undrain") }, 0},
+	{"stop", func(t *testing.T, c *couple) {
+		if err := c.both[0].daemon.Signal(syscall.SIGTERM); err != nil {
+			t.Fatal(err)
+		}
+		<-c.both[0].daemon.Done()
+	}, 1},
+	{"start", func(t *testing.T, c *couple) { c.both[0].start(t) }, 0},
+	{"restart", func(t *testing.T, c *couple) {
+		if err := c.both[0].daemon.Signal(syscall.SIGUSR2); err != nil {
+			t.Fatal(err)
+		}
+		<-c.both[0].daemon.Done()
+		c.both[0].start(t)
+	}, 0},
+}
+
+func (c *couple) operate(t *testing.T, word string) {
+	t.Helper()
+	var out syncBuffer
+	if err := jeoul(t, c.both[0].host, &out, "balancer", word, "--socket", c.both[0].socket).Wait(); err != nil {
+		t.Fatalf("jeoul balancer %s: %v\n%s", word, err, out.String())
+	}
+}
+
+// TestPlannedSwitches: no packet is lost when the VIPs go from one balancer to another on purpose.
+func TestPlannedSwitches(t *testing.T) {
+	c := newCouple(t)
+	lost := c.switches(t, c.stream(t, 2000), 2000)
+	for _, p := range planned {
+		if gaps := lost[p.what]; len(gaps) > 0 {
+			t.Errorf("%s: lost %+v", p.what, gaps)
+		}
+	}
+}
+
+// TestMeasureVRRPSwitches counts what planned changes of the role lose: JEOUL_TEST_VRRP is how often each is made.
+func TestMeasureVRRPSwitches(t *testing.T) {
+	times, err := strconv.Atoi(os.Getenv("JEOUL_TEST_VRRP"))
+	if err != nil {
+		t.Skip("JEOUL_TEST_VRRP does not say how often")
+	}
+	const rate = 20_000
+	c := newCouple(t)
+	stream, lost := c.stream(t, rate), map[string]uint64{}
+	for range times {
+		for what, gaps := range c.switches(t, stream, rate) {
+			for _, gap := range gaps {
+				lost[what] += gap.Length
+			}
+		}
+	}
+	for _, p := range planned {
+		t.Logf("%s: %d datagrams lost of %d a second, at %d changes", p.what, lost[p.what], rate, times)
+	}
+}
+
+// switches makes the planned changes under a stream, and returns what was lost at each.
+func (c *couple) switches(t *testing.T, stream *datagrams.Stream, rate int) map[string][]datagrams.Gap {
+	t.Helper()
+	came := func(since uint64) {
+		t.Helper()
+		testenv.Eventually(t, e2e.Patience, "datagrams are sent", func() bool { return stream.Sent() > since+uint64(rate)/2 })
+	}
+	came(0)
+	lost := map[string][]datagrams.Gap{}
+	from := stream.Sent()
+	for _, p := range planned {
+		p.do(t, c)
+		c.active(t, p.active, p.what)
+		came(stream.Sent())
+		to := stream.Sent()
+		gaps, err := stream.Missing(t.Context(), from, to)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Logf("%s: %d datagrams, lost %+v", p.what, to-from, gaps)
+		lost[p.what], from = gaps, to
+	}
+	return lost
+}
