@@ -122,10 +122,17 @@ func (l Local) Field() string {
 	return "local"
 }
 
+// PoolAddress is an address that full NAT sends from.
+type PoolAddress struct {
+	Address netip.Addr
+	// Member is the address of the member whose it is; zero: this balancer's.
+	Member netip.Addr
+}
+
 // FullNAT is where full NAT takes the source of a flow from.
 type FullNAT struct {
-	// Addresses are the balancer's own, of either family.
-	Addresses []netip.Addr
+	// Addresses are of either family: the balancer's own, and those of other members.
+	Addresses []PoolAddress
 	// FirstPort to LastPort, both included, belong to full NAT on each address.
 	FirstPort, LastPort uint16
 }

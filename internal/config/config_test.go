@@ -378,7 +378,7 @@ func FuzzParse(f *testing.F) {
 				t.Fatalf("DSCP value %d stands for %s and %s", s.DSCP, other, s.VIP)
 			}
 			vipOf[s.DSCP] = s.VIP
-			if s.Mode == lb.FullNAT && !slices.ContainsFunc(cfg.FullNAT.Addresses, func(a netip.Addr) bool { return a.Is4() == s.VIP.Is4() }) {
+			if s.Mode == lb.FullNAT && !slices.ContainsFunc(cfg.Pool().Addresses, func(a netip.Addr) bool { return a.Is4() == s.VIP.Is4() }) {
 				t.Fatalf("no source address for %+v in %+v", s, cfg.FullNAT)
 			}
 			holds(t, s)

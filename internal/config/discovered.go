@@ -149,7 +149,7 @@ func (g *gathering) why(s *lb.Service, b lb.Backend) string {
 		return badAddress("", b.Address, nil)
 	case isVIP:
 		return fmt.Sprintf("is at %s, the VIP of %s", b.Address, vip)
-	case slices.Contains(g.cfg.FullNAT.Addresses, b.Address):
+	case slices.ContainsFunc(g.cfg.FullNAT.Addresses, func(a PoolAddress) bool { return a.Address == b.Address }):
 		return fmt.Sprintf("is at %s, an address of the balancer (%s)", b.Address, fieldPool)
 	case !s.Mode.CrossesFamilies() && s.VIP.Is4() != b.Address.Is4():
 		return fmt.Sprintf("is at %s, which is %s, and the VIP %s is %s, which only the modes %s, %s and %s can cross", b.Address, family(b.Address), s.VIP, family(s.VIP), lb.IPIP, lb.GUE, lb.ModeProxy)

@@ -197,9 +197,8 @@ var transitionKeys = keytable.Table[Transition]{
 
 var fullNATKeys = keytable.Table[FullNAT]{
 	{Name: "addresses", Required: true,
-		What:    "Addresses of the balancer, which are put on the first interface.",
-		Refused: "A VIP, and a backend's address.",
-		Value: keytable.Items(func(f *FullNAT) *[]netip.Addr { return &f.Addresses }, hostAddress, "address",
+		What: "Addresses of the balancer, which are put on the first interface; those of other [members](../guides/members.md#full-nat), which carry a `member`, are not.",
+		Value: keytable.ShortMappings(func(f *FullNAT) *[]PoolAddress { return &f.Addresses }, poolKeys, "address",
 			keytable.Length{Max: maxPool, Empty: "name an address of the balancer's own, of the services' family", TooMany: "that there can be; keep fewer, and use more ports"})},
 	{Name: "ports",
 		What: "The ports that flows get on each address. A backend has at most as many connections as there are ports times addresses.",
@@ -208,6 +207,17 @@ var fullNATKeys = keytable.Table[FullNAT]{
 			return r, r != usualPorts
 		}, func(f *FullNAT, r portRange) { f.FirstPort, f.LastPort = r.first, r.last }, ports, usualPorts, "`"+ports.Show(usualPorts)+"`")},
 	{Name: "flows", Gone: "flows are bounded by flows.limit now, those of all services together: write it there"},
+}
+
+var poolKeys = keytable.Table[PoolAddress]{
+	{Name: "address", Required: true,
+		What:    "An address that flows are sent from.",
+		Refused: "A VIP, a backend's address, and one that is there already.",
+		Value:   keytable.Optional(func(a *PoolAddress) *netip.Addr { return &a.Address }, hostAddress, "")},
+	{Name: "member",
+		What:    "The member that gives out the address' ports: its address, as in `members.peers`. Either all addresses have one, or none; the list is the same at all members.",
+		Refused: "What is neither in `members.peers` nor the address of `members.listen`; `members.hand_over: false`.",
+		Value:   keytable.Optional(func(a *PoolAddress) *netip.Addr { return &a.Member }, hostAddress, "this balancer")},
 }
 
 var serviceKeys = keytable.Table[lb.Service]{

@@ -36,7 +36,7 @@ func TestModes(t *testing.T) {
 	if diff := cmp.Diff([]string{"eth0", "eth0.100"}, got.Interfaces); diff != "" {
 		t.Errorf("interfaces (-want +got):\n%s", diff)
 	}
-	pool := FullNAT{Addresses: []netip.Addr{netip.MustParseAddr("192.0.2.254"), netip.MustParseAddr("2001:db8::fe")},
+	pool := FullNAT{Addresses: []PoolAddress{{Address: netip.MustParseAddr("192.0.2.254")}, {Address: netip.MustParseAddr("2001:db8::fe")}},
 		FirstPort: 30000, LastPort: 39999}
 	if diff := cmp.Diff(pool, got.FullNAT, compare); diff != "" {
 		t.Errorf("fullnat (-want +got):\n%s", diff)
@@ -117,6 +117,7 @@ func TestModeProblems(t *testing.T) {
 		return "interface: eth0\nfullnat: {" + strings.Join(lines, ", ") + "}\nservices:\n" + line("a", "192.0.2.100", 80, "mode: fullnat")
 	}
 	const four = "addresses: [192.0.2.9]"
+	divided := dividedPool
 	tests := map[string]struct {
 		file string
 		want []string
@@ -197,12 +198,26 @@ func TestModeProblems(t *testing.T) {
 			"f:4: services[0].mode: fullnat needs an IPv4 address to send from; add `fullnat: {addresses: [ADDRESS]}` to the file, with one of the balancer's own"}},
 		"pool empty":         {pool("addresses: []"), []string{"f:2: fullnat.addresses: empty; name an address of the balancer's own, of the services' family"}},
 		"pool missing":       {pool("ports: 20000-30000"), []string{"f:2: fullnat.addresses: missing; add it"}},
-		"pool is no address": {pool("addresses: [x]"), []string{`f:2: fullnat.addresses[0]: "x" is not an IP address; write one such as 192.0.2.1 or 2001:db8::1`}},
-		"pool twice":         {pool("addresses: [192.0.2.9, 192.0.2.9]"), []string{"f:2: fullnat.addresses[1]: 192.0.2.9 is already fullnat.addresses[0] (line 2); name each address once"}},
+		"pool is no address": {pool("addresses: [x]"), []string{`f:2: fullnat.addresses[0].address: "x" is not an IP address; write one such as 192.0.2.1 or 2001:db8::1`}},
+		"pool twice":         {pool("addresses: [192.0.2.9, 192.0.2.9]"), []string{"f:2: fullnat.addresses[1].address: 192.0.2.9 is already fullnat.addresses[0].address (line 2); name each address once"}},
 		"pool is a VIP": {pool("addresses: [192.0.2.100]"), []string{
-			"f:2: fullnat.addresses[0]: 192.0.2.100 is the VIP of services[0].vip (line 4); use another address of the balancer"}},
+			"f:2: fullnat.addresses[0].address: 192.0.2.100 is the VIP of services[0].vip (line 4); use another address of the balancer"}},
 		"pool is a backend": {pool("addresses: [192.0.2.1]"), []string{
-			"f:2: fullnat.addresses[0]: 192.0.2.1 is the backend services[0].backends[0].address (line 4); use an address of the balancer"}},
+			"f:2: fullnat.addresses[0].address: 192.0.2.1 is the backend services[0].backends[0].address (line 4); use an address of the balancer"}},
+		"pool without members": {pool("addresses: [{address: 192.0.2.9, member: 192.0.2.10}]"), []string{
+			"f:2: fullnat.addresses[0].member: the file has no members; add members, or leave this balancer's own addresses and remove member"}},
+		"pool of a stranger": {divided("", "{address: 192.0.2.9, member: 192.0.2.10}", "{address: 192.0.2.8, member: 192.0.2.19}"), []string{
+			"f:3: fullnat.addresses[1].member: 192.0.2.19 is no member; write an address of members.peers, or this balancer's own, 192.0.2.10 (members.listen)"}},
+		"pool of others": {divided("", "{address: 192.0.2.9, member: 192.0.2.11}", `{address: "2001:db8::9", member: 192.0.2.10}`), []string{
+			"f:5: services[0].mode: fullnat needs an IPv4 address to send from, and all of them in fullnat.addresses are other members'; add one with `member: 192.0.2.10`, this balancer's own (members.listen)"}},
+		"pool divided in part": {divided("", "{address: 192.0.2.9, member: 192.0.2.10}", "192.0.2.8"), []string{
+			"f:3: fullnat.addresses[1]: has no member, and fullnat.addresses[0] (line 3) has one; say for each address which member's it is"}},
+		"pool that is not handed over": {divided(", hand_over: false", "{address: 192.0.2.9, member: 192.0.2.10}"), []string{
+			"f:3: fullnat.addresses[0].member: members hand no flows over (members.hand_over), so no other balancer has any use for the address; leave this balancer's own addresses and remove member, or remove hand_over"}},
+		"pool twice among members": {divided("", "{address: 192.0.2.9, member: 192.0.2.10}", "{address: 192.0.2.9, member: 192.0.2.11}"), []string{
+			"f:3: fullnat.addresses[1].address: 192.0.2.9 is already fullnat.addresses[0].address (line 3); name each address once"}},
+		"pool of no address": {divided("", "{address: 192.0.2.9, member: lb1}"), []string{
+			`f:3: fullnat.addresses[0].member: "lb1" is not an IP address; write one such as 192.0.2.1 or 2001:db8::1`}},
 		"ports":          {pool(four, "ports: many"), []string{`f:2: fullnat.ports: "many" is not a range of ports; write one such as 20000-59999`}},
 		"ports high":     {pool(four, "ports: 60000-65536"), []string{`f:2: fullnat.ports: "60000-65536" is not a range of ports; write one such as 20000-59999`}},
 		"ports open":     {pool(four, "ports: 20000-"), []string{`f:2: fullnat.ports: "20000-" is not a range of ports; write one such as 20000-59999`}},
@@ -241,6 +256,24 @@ func TestModesThatFit(t *testing.T) {
 				t.Error(err)
 			}
 		})
+	}
+}
+
+// dividedPool is a file of a balancer with members, 192.0.2.10, whose pool has these addresses.
+func dividedPool(more string, addresses ...string) string {
+	return "interface: eth0\nmembers: {listen: \"192.0.2.10:7946\", peers: [192.0.2.10, 192.0.2.11], key_file: /k" + more + "}\n" +
+		"fullnat: {addresses: [" + strings.Join(addresses, ", ") + "]}\nservices:\n" + line("a", "192.0.2.100", 80, "mode: fullnat")
+}
+
+// TestPoolOfMembers: this balancer gives out ports of the addresses that are its own, and knows the others.
+func TestPoolOfMembers(t *testing.T) {
+	cfg, err := Parse("f", []byte(dividedPool("", "{address: 192.0.2.8, member: 192.0.2.11}", "{address: 192.0.2.9, member: 192.0.2.10}")))
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := lb.Pool{Addresses: []netip.Addr{netip.MustParseAddr("192.0.2.9")}, Others: []netip.Addr{netip.MustParseAddr("192.0.2.8")}, FirstPort: DefaultFirstPort, LastPort: DefaultLastPort}
+	if diff := cmp.Diff(want, cfg.Pool(), compare); diff != "" {
+		t.Errorf("pool (-want +got):\n%s", diff)
 	}
 }
 

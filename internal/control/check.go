@@ -159,7 +159,8 @@ const portRange = "net.ipv4.ip_local_port_range"
 func (c *Controller) checkPorts(cfg *config.Config, links []iface.State) yamlfile.Problems {
 	var warnings yamlfile.Problems
 	pool := cfg.FullNAT
-	for i, addr := range pool.Addresses {
+	for i, listed := range pool.Addresses {
+		addr := listed.Address
 		ours := slices.Contains(c.view.addresses, addr) && c.generation > 0
 		if ours || !hostHas(links, addr) {
 			continue

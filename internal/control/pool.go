@@ -60,7 +60,7 @@ func (l *layout) keyOf(at use) lb.BackendKey { return l.service(at).BackendKey(l
 
 // portsFor returns how many ports the pool has for a backend with this address.
 func (l *layout) portsFor(address netip.Addr) uint64 {
-	pool, addresses := l.cfg.FullNAT, uint64(0)
+	pool, addresses := l.cfg.Pool(), uint64(0)
 	for _, a := range pool.Addresses {
 		if a.Is4() == address.Is4() {
 			addresses++

@@ -27,9 +27,14 @@ func vipsOf(cfg *config.Config) []netip.Addr {
 }
 
 // addresses returns what a configuration has on the first interface: its VIPs
-// and the addresses of full NAT.
+// and the addresses of full NAT. Other members' are among them only where the one that holds the VIPs
+// holds them all.
 func addresses(cfg *config.Config) []netip.Addr {
-	return distinct(append(vipsOf(cfg), cfg.FullNAT.Addresses...))
+	pool := cfg.Pool()
+	if cfg.VRRP.ID == 0 {
+		pool.Others = nil
+	}
+	return distinct(append(vipsOf(cfg), pool.All()...))
 }
 
 // backendAddresses returns the backends of a configuration, each once, in its

@@ -169,9 +169,7 @@ func newView(l *layout, overlays map[lb.BackendKey]overlay, known []*paths.Entry
 		}
 		v.state.Services[i] = sharing(v.join(i), former.byKey(s.Key()))
 	}
-	if pool := l.cfg.FullNAT; len(pool.Addresses) > 0 {
-		v.state.Pool = lb.Pool{Addresses: pool.Addresses, FirstPort: pool.FirstPort, LastPort: pool.LastPort}
-	}
+	v.state.Pool = l.cfg.Pool()
 	return v
 }
 

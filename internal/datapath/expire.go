@@ -98,6 +98,8 @@ type flowScene struct {
 	turns  []xdpTurn
 	// sockets are what sockets of this host have of it; nil where there are none.
 	sockets *ebpf.Map
+	// others are as in flowRules.
+	others [2]uint16
 }
 
 func newJanitor(timeouts lb.Timeouts) *janitor {
@@ -129,7 +131,7 @@ func (j *janitor) use(scene flowScene) {
 	j.scene, j.frozen, j.penalised = scene, false, true
 	j.wake()
 	j.rules.backends, j.rules.services, j.rules.groups = scene.backends, scene.services, scene.groups
-	j.rules.loads, j.rules.turns, j.rules.pooled = scene.loads, scene.turns, scene.returns != nil
+	j.rules.loads, j.rules.turns, j.rules.pooled, j.rules.others = scene.loads, scene.turns, scene.returns != nil, scene.others
 	j.show()
 	if len(anew) > 0 {
 		j.recount(anew)

@@ -62,7 +62,7 @@ func (f *filling) addVIPs() {
 	for vip := range f.memory.vips {
 		kinds[vip] = xdpServiceKindKIND_VIP
 	}
-	for _, address := range f.pool.Addresses {
+	for _, address := range f.pool.All() {
 		kinds[address] = xdpServiceKindKIND_POOL
 	}
 	for address, kind := range kinds {

@@ -76,7 +76,7 @@ func (p *picture) flowReader(clock uint32) *flowReader {
 			}
 		}
 	}
-	for _, address := range p.pool.Addresses {
+	for _, address := range p.pool.All() {
 		r.pools[family(address)] = append(r.pools[family(address)], address)
 	}
 	return r

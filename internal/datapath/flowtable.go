@@ -63,6 +63,7 @@ const (
 	portWord        = 3
 	backendShift    = 32
 	generationShift = 16
+	sourceShift     = 48
 )
 
 func flowWordsOf(flow *xdpFlow) *flowWords { return (*flowWords)(unsafe.Pointer(flow)) }

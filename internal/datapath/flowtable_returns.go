@@ -130,7 +130,7 @@ func (c *revision) returnsOf(secret uint64) returnsOf {
 // returnsOfRecords returns what is known of those services, with that pool.
 func returnsOfRecords(records []*record, pool lb.Pool, secret uint64) returnsOf {
 	r := returnsOf{secret: secret, protocols: map[uint32]uint8{}, ends: map[uint32]backendEnd{}}
-	for _, address := range pool.Addresses {
+	for _, address := range pool.All() {
 		r.pool[family(address)] = append(r.pool[family(address)], addressWords(address))
 	}
 	for _, is := range records {

@@ -22,6 +22,8 @@ type flowRules struct {
 	turns []xdpTurn
 	// pooled: a service is of full NAT, whose flows hold ports of the pool.
 	pooled bool
+	// others are the numbers in the pool, by family, from which on addresses are other balancers'; 0 where none are.
+	others [2]uint16
 }
 
 // flowBackend is who has an index.
@@ -48,6 +50,8 @@ type flowService struct {
 	nat bool
 	// window is that of its transitions, in milliseconds.
 	window uint32
+	// family is that of its VIP.
+	family uint8
 }
 
 // isLive says whether a flow in that state counts among those that neither side has ended.
@@ -60,6 +64,12 @@ func isLive(state xdpFlowState) bool {
 // bpf/balancer/flow/evict.h). One that only half has ended keeps it.
 func holdsPort(state xdpFlowState) bool {
 	return state-xdpFlowStateFLOW_SEEN <= xdpFlowStateFLOW_BACKEND_FIN-xdpFlowStateFLOW_SEEN && state != xdpFlowStateFLOW_FIRST
+}
+
+// isOwnPort says whether an entry of a service has its port of an address of this balancer's own.
+func (r *flowRules) isOwnPort(s *flowService, port uint64) bool {
+	others := r.others[s.family]
+	return others == 0 || uint16(port>>sourceShift) < others
 }
 
 // silentFor returns for how long an entry has been silent; 0 where it was seen at a time
@@ -139,7 +149,7 @@ type flowTally struct {
 	entries, expired uint64
 	// By index and by id.
 	backends, services []tallied
-	// held are the ports of the pool that flows keep, by index; empty without full NAT.
+	// held are the ports of the balancer's own addresses in the pool that flows keep, by index; empty without full NAT.
 	held []uint32
 }
 
@@ -206,7 +216,7 @@ func (r *flowRules) walk(t *flowTable, from, to int, clock uint32, tally *flowTa
 				}
 				backends[owner>>backendShift] += one
 				services[id] += one
-				if index := owner >> backendShift; index < uint64(len(held)) && holdsPort(xdpFlowState(uint8(states))) {
+				if index := owner >> backendShift; index < uint64(len(held)) && holdsPort(xdpFlowState(uint8(states))) && r.isOwnPort(&r.services[id], port) {
 					held[index]++
 				}
 			}

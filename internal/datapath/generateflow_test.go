@@ -136,7 +136,10 @@ func (g *generator) answer() (p packetSpec, ok bool) {
 // their backends and, at times, their modes.
 func (g *generator) change(last lb.State) lb.State {
 	fresh := allKinds()
-	next := lb.State{Pool: fresh.Pool}
+	next := lb.State{Pool: last.Pool}
+	if g.IntN(4) == 0 {
+		next.Pool = g.dividedPool(fresh.Pool)
+	}
 	for _, s := range fresh.Services {
 		old := slices.IndexFunc(last.Services, func(o lb.RoutedService) bool { return o.Key() == s.Key() })
 		switch n := g.IntN(10); {
@@ -158,6 +161,15 @@ func (g *generator) change(last lb.State) lb.State {
 		next.Services = append(next.Services, s)
 	}
 	return next
+}
+
+// dividedPool is a pool of which the second address of each family may be another balancer's.
+func (g *generator) dividedPool(pool lb.Pool) lb.Pool {
+	if g.IntN(2) == 0 {
+		pool.Others = []netip.Addr{pool.Addresses[1], pool.Addresses[3]}
+		pool.Addresses = []netip.Addr{pool.Addresses[0], pool.Addresses[2]}
+	}
+	return pool
 }
 
 // strike returns a configuration in which something has happened to the backend of a

@@ -18,7 +18,7 @@ const (
 	RefusedUnknown = "unknown_backend"
 	// RefusedComputed: the service remembers nothing here and no slot of its has changed hands.
 	RefusedComputed = "computed"
-	// RefusedPool: what full NAT sends it from is not in this balancer's pool, or another flow here has it.
+	// RefusedPool: what full NAT sends it from is not in the pool here, or another flow here has it.
 	RefusedPool = "pool"
 	// RefusedKnown: a flow of this balancer's own has its name, and goes on elsewhere.
 	RefusedKnown = "known"
@@ -299,7 +299,7 @@ func (t *taking) count(in *incoming, by int32) {
 
 // poolOf returns the addresses of one family, by their numbers.
 func poolOf(pool lb.Pool, four bool) (of []netip.Addr) {
-	for _, address := range pool.Addresses {
+	for _, address := range pool.All() {
 		if address.Is4() == four {
 			of = append(of, address)
 		}

@@ -37,7 +37,11 @@ func newPeer(t *testing.T, services ...lb.RoutedService) peer {
 
 func (m peer) apply(services ...lb.RoutedService) {
 	m.t.Helper()
-	pool := lb.Pool{Addresses: []netip.Addr{netip.MustParseAddr("198.18.0.77")}, FirstPort: 20000, LastPort: 20999}
+	m.applyWith(lb.Pool{Addresses: []netip.Addr{netip.MustParseAddr("198.18.0.77")}, FirstPort: 20000, LastPort: 20999}, services...)
+}
+
+func (m peer) applyWith(pool lb.Pool, services ...lb.RoutedService) {
+	m.t.Helper()
 	if err := m.Apply(lb.State{Services: services, Pool: pool}); err != nil {
 		m.t.Fatal(err)
 	}
@@ -475,4 +479,86 @@ func TestFullNATElsewhere(t *testing.T) {
 	outside := twice
 	outside.Source = netip.AddrPortFrom(flows[0].Source.Addr(), 19999)
 	b.take([]lb.Flow{twice, strange, outside}, FlowsTaken{Refused: map[string]int{RefusedPool: 3}})
+}
+
+// answersTo returns the packet of a backend to the pool's end of a flow, from which it went to the backend.
+func answersTo(s *lb.RoutedService, source netip.AddrPort) packetSpec {
+	return packetSpec{from: s.Backends[0].Address, sport: s.Backends[0].Port, at: source.Addr(), dport: source.Port(), flags: "A"}
+}
+
+// run sends a packet, and returns its source and destination; as it was sent where it is dropped.
+func (m peer) run(p packetSpec) (source, destination netip.Addr) {
+	m.t.Helper()
+	_, out, err := m.Program().Test(p.build(m.t))
+	if err != nil {
+		m.t.Fatal(err)
+	}
+	return netip.AddrFrom4([4]byte(out[26:30])), netip.AddrFrom4([4]byte(out[30:34]))
+}
+
+// TestDividedPool: of a pool that is divided, each balancer gives out ports of its own address alone; a flow goes on from
+// another's address, there and back, and while it does, its balancer does not give out its port again.
+func TestDividedPool(t *testing.T) {
+	s := testService(vip4, 80, lb.TCP, lb.RoundRobin, 1)
+	s.Mode, s.Limits.Refuse = lb.FullNAT, lb.RefuseByReset
+	first, second := netip.MustParseAddr("198.18.0.77"), netip.MustParseAddr("198.18.0.78")
+	poolOf := func(own, other netip.Addr) lb.Pool {
+		return lb.Pool{Addresses: []netip.Addr{own}, Others: []netip.Addr{other}, FirstPort: 20000, LastPort: 20063}
+	}
+	a, b := newPeer(t), newPeer(t)
+	a.applyWith(poolOf(first, second), s)
+	b.applyWith(poolOf(second, first), s)
+	for port := 1000; port < 1032; port++ {
+		a.send(port, "S", "A")
+	}
+	flows := a.changed()
+	if len(flows) != 32 {
+		t.Fatalf("%d flows, want 32", len(flows))
+	}
+	// Before it is told, the other one says nothing: the connection is not its to end.
+	for _, p := range []packetSpec{answersTo(&s, flows[0].Source), answersTo(&s, netip.AddrPortFrom(second, 20001))} {
+		if from, to := b.run(p); from != p.from || to != p.at {
+			t.Errorf("a reply to %s:%d was answered: from %s to %s", p.at, p.dport, from, to)
+		}
+	}
+	b.take(flows, FlowsTaken{Taken: 32})
+	for _, f := range flows {
+		if f.Source.Addr() != first {
+			t.Fatalf("a flow was sent from %s, want %s", f.Source, first)
+		}
+		packet := with(web4(), func(p *packetSpec) { p.sport, p.flags = f.Client.Port(), "A" })
+		if from, to := b.run(packet); from != first || to != s.Backends[0].Address {
+			t.Errorf("the flow of %s goes on from %s to %s, want from %s", f.Client, from, to, first)
+		}
+		if from, to := b.run(answersTo(&s, f.Source)); from != vip4 || to != client4 {
+			t.Errorf("its reply goes from %s to %s, want from %s to %s", from, to, vip4, client4)
+		}
+	}
+	for port := 2000; port < 2010; port++ {
+		b.send(port, "S", "A")
+	}
+	for _, f := range b.changed() {
+		if f.Client.Port() >= 2000 && f.Source.Addr() != second {
+			t.Errorf("a new flow is sent from %s, want %s", f.Source, second)
+		}
+	}
+	if held := b.PortsHeld([]lb.BackendKey{s.BackendKey(s.Backends[0])}); len(held) != 1 || held[0] > 10 {
+		t.Errorf("%v ports of its own are held, want 10 at most", held)
+	}
+	// The first comes back, and is told.
+	again := newPeer(t)
+	again.applyWith(poolOf(first, second), s)
+	again.take(b.snapshot(), FlowsTaken{Taken: 42})
+	taken := map[netip.AddrPort]bool{}
+	for _, f := range flows {
+		taken[f.Source] = true
+	}
+	for port := 3000; port < 3020; port++ {
+		again.send(port, "S", "A")
+	}
+	for _, f := range again.changed() {
+		if f.Client.Port() >= 3000 && (taken[f.Source] || f.Source.Addr() != first) {
+			t.Errorf("%s was given out, of a flow that goes on", f.Source)
+		}
+	}
 }

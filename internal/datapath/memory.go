@@ -40,6 +40,8 @@ type capacity struct {
 	// arena is in units of a cache line.
 	arena        uint32
 	pool4, pool6 [][4]uint32
+	// own4 and own6 count those that new flows get ports of, which are the first.
+	own4, own6 uint32
 }
 
 // maxGeneration is the largest offset in bytes that the verifier lets a
@@ -72,13 +74,15 @@ func capacityFor(c *revision) (capacity, error) {
 	}
 	p.indices = roomyCount(c.places.indices)
 	p.spares = min(p.indices, maxSpares)
-	for _, address := range c.pool().Addresses {
+	pool := c.pool()
+	for _, address := range pool.All() {
 		if address.Is4() {
 			p.pool4 = append(p.pool4, addressWords(address))
 		} else {
 			p.pool6 = append(p.pool6, addressWords(address))
 		}
 	}
+	p.own4, p.own6 = ownOf(pool)
 	return p, p.planArena(c)
 }
 
@@ -107,7 +111,7 @@ func (p *capacity) planArena(c *revision) error {
 // layout says by constants where each vector is, and how many bytes all of them take.
 func (p *capacity) layout() (xdpSettings, uint32) {
 	s := xdpSettings{BackendsCount: p.indices + p.spares, BackendsIndices: p.indices,
-		Pool4Count: uint32(len(p.pool4)), Pool6Count: uint32(len(p.pool6)),
+		Pool4Count: uint32(len(p.pool4)), Pool6Count: uint32(len(p.pool6)), Pool4Own: p.own4, Pool6Own: p.own6,
 		TableSlots: p.arena * cacheLine / 2, MembersCount: p.arena}
 	s.Services4, s.Services6 = vectorOf(p.services[0].size), vectorOf(p.services[1].size)
 	s.Endpoints4, s.Endpoints6 = vectorOf(p.endpoints[0].size), vectorOf(p.endpoints[1].size)
@@ -144,7 +148,8 @@ func (m *memory) head() *xdpHead { return &elements[xdpHead](m.storage[:cacheLin
 // store writes what packets are to know of all services together.
 func (h *xdpHead) store(c *revision) {
 	var answers uint32
-	if c.poolAnswers {
+	// Another balancer may know the flow, or have just told of it.
+	if c.poolAnswers && len(c.pool().Others) == 0 {
 		answers = 1
 	}
 	atomic.StoreUint32(&h.PoolAnswers, answers)
@@ -200,6 +205,18 @@ func (c *revision) pool() lb.Pool {
 	return c.state.Pool
 }
 
+// ownOf counts the pool's addresses that are the balancer's own, by family.
+func ownOf(pool lb.Pool) (four, six uint32) {
+	for _, address := range pool.Addresses {
+		if address.Is4() {
+			four++
+		} else {
+			six++
+		}
+	}
+	return four, six
+}
+
 // hairpin returns who is served by hairpins, nothing where there are none.
 func (c *revision) hairpin() lb.Hairpin {
 	if !c.hairpins {
@@ -221,7 +238,7 @@ func (c *revision) serviceKeys() (keys [2][]slotKey) {
 		keys[family(r.key.VIP)] = append(keys[family(r.key.VIP)], r.slotKey())
 		add(r.key.VIP)
 	}
-	for _, address := range c.pool().Addresses {
+	for _, address := range c.pool().All() {
 		add(address)
 	}
 	return keys

@@ -326,13 +326,13 @@ func (m *model) stays(t *treatment) bool {
 // ours says that the destination is a VIP or the pool's, or the source the
 // address of an endpoint.
 func (m *model) ours(p *packet) bool {
-	return m.vips[p.destination] || slices.Contains(m.state.Pool.Addresses, p.destination) || m.hosts[p.source]
+	return m.vips[p.destination] || slices.Contains(m.state.Pool.All(), p.destination) || m.hosts[p.source]
 }
 
 // inPool says that packets to there are full NAT's.
 func (m *model) inPool(a netip.Addr, port uint16) bool {
 	pool := &m.state.Pool
-	return slices.Contains(pool.Addresses, a) && pool.FirstPort <= port && port <= pool.LastPort
+	return slices.Contains(pool.All(), a) && pool.FirstPort <= port && port <= pool.LastPort
 }
 
 // decide says how the packet ends.
@@ -547,9 +547,9 @@ func answersRefused(s *lb.RoutedService, outcome string) bool {
 	return s.Limits.Refuse == lb.RefuseByReset || outcome == backendDown && s.Checks.OnDown == lb.ResetFlows
 }
 
-// poolAnswers says that backends are answered, too: a service of full NAT does that.
+// poolAnswers says that backends are answered, too: a service of full NAT does that, unless another balancer may know the flow.
 func (m *model) poolAnswers() bool {
-	return slices.ContainsFunc(m.state.Services, func(s lb.RoutedService) bool { return s.Mode == lb.FullNAT && s.Limits.Refuse == lb.RefuseByReset })
+	return len(m.state.Pool.Others) == 0 && slices.ContainsFunc(m.state.Services, func(s lb.RoutedService) bool { return s.Mode == lb.FullNAT && s.Limits.Refuse == lb.RefuseByReset })
 }
 
 // mtu is the largest IP packet on the way to backend i.
@@ -740,7 +740,7 @@ func (m *model) icmp(p *packet) verdict {
 	if s := m.services[lb.ServiceKey{VIP: q.source, Port: q.sport, Protocol: lb.Protocol(q.protocol)}]; s != nil && p.destination == q.source {
 		return m.errorToBackend(p, &q, s)
 	}
-	if slices.Contains(m.state.Pool.Addresses, p.destination) {
+	if slices.Contains(m.state.Pool.All(), p.destination) {
 		e := m.flowBehind(returnKey{to, from, q.protocol})
 		if e == nil {
 			return p.untouched(unserved)

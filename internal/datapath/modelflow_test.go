@@ -478,14 +478,18 @@ func (m *model) takePort(c *choice, e *remembered, seen seen) (outcome string) {
 	return ""
 }
 
-// poolOf are the addresses of the pool that are of another's family.
-func (m *model) poolOf(other netip.Addr) (pool []netip.Addr) {
-	for _, a := range m.state.Pool.Addresses {
+// poolOf are the balancer's own addresses of the pool that are of another's family.
+func (m *model) poolOf(other netip.Addr) []netip.Addr {
+	return ofFamily(m.state.Pool.Addresses, other)
+}
+
+func ofFamily(all []netip.Addr, other netip.Addr) (some []netip.Addr) {
+	for _, a := range all {
 		if a.Is4() == other.Is4() {
-			pool = append(pool, a)
+			some = append(some, a)
 		}
 	}
-	return pool
+	return some
 }
 
 // triedBy says what a new flow of full NAT may get of the pool: what is free, of the 32

@@ -172,7 +172,7 @@ func (r *rig) poolOf(e *remembered) netip.AddrPort {
 
 // poolIn reads it from an entry, zero where there is none.
 func (r *rig) poolIn(flow *xdpFlow, backend lb.BackendKey) netip.AddrPort {
-	pool := r.model.poolOf(backend.Service.VIP)
+	pool := ofFamily(r.model.state.Pool.All(), backend.Service.VIP)
 	if int(flow.Source.Address) >= len(pool) || flow.Source.Port == 0 {
 		return netip.AddrPort{}
 	}

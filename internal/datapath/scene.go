@@ -23,7 +23,17 @@ func (d *Datapath) scene() flowScene {
 		loads:    elements[xdpBackendLoad](d.shared.loads.memory),
 		turns:    elements[xdpTurn](d.shared.turns.memory),
 		sockets:  d.sockets.maps()[localMapLocalSockets],
+		others:   othersFrom(d.current.memory.pool),
 	}
+}
+
+// othersFrom returns the numbers, by family, from which on addresses of the pool are other balancers'; 0 where none are.
+func othersFrom(pool lb.Pool) (from [2]uint16) {
+	if len(pool.Others) > 0 {
+		four, six := ownOf(pool)
+		from = [2]uint16{uint16(four), uint16(six)}
+	}
+	return from
 }
 
 // noteFlows keeps what the janitor must know of backends and services.
@@ -64,7 +74,7 @@ func (r *record) weight(i int) uint16 {
 // flows is the service as the janitor sees it.
 func (r *record) flows() flowService {
 	s := &r.service
-	f := flowService{present: true, tracked: r.remembers, nat: s.Mode == lb.NAT, window: milliseconds(windowOf(s))}
+	f := flowService{present: true, tracked: r.remembers, nat: s.Mode == lb.NAT, family: uint8(family(s.VIP)), window: milliseconds(windowOf(s))}
 	if s.Persistence.On() {
 		f.affinity = milliseconds(s.Persistence.Timeout)
 	}

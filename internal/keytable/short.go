@@ -20,18 +20,25 @@ type short[T, V any] struct {
 	// lone: the value is a mapping and not a list of them; several is then the key of the list.
 	lone    bool
 	several string
+	// sole: there is no other key for a list of one.
+	sole bool
 }
 
 // Short is a list of mappings with one element, read into a field of T: the mapping alone is
 // written or, where its key word is all that is set, that key's value. The table's
 // key word is required. The key several, beside this one, has Shorts, and explains the keys.
 func Short[T, V any](at func(*T) *[]V, table Table[V], word, several string) Value[T] {
-	return short[T, V]{mappings[T, V]{at: at, table: table}, word, true, several}
+	return short[T, V]{mappings[T, V]{at: at, table: table}, word, true, several, false}
 }
 
 // Shorts is Short for several elements; a list of one is written by the key that has Short.
 func Shorts[T, V any](at func(*T) *[]V, table Table[V], word string, length Length) Value[T] {
-	return short[T, V]{mappings[T, V]{at, table, length}, word, false, ""}
+	return short[T, V]{mappings[T, V]{at, table, length}, word, false, "", false}
+}
+
+// ShortMappings is Shorts without a key beside it: a list of one is written as any other.
+func ShortMappings[T, V any](at func(*T) *[]V, table Table[V], word string, length Length) Value[T] {
+	return short[T, V]{mappings[T, V]{at, table, length}, word, false, "", true}
 }
 
 func (v short[T, V]) read(f *yamlfile.File, node *yaml.Node, at string, to *T) {
@@ -62,22 +69,28 @@ func (v short[T, V]) long(node *yaml.Node) *yaml.Node {
 
 func (v short[T, V]) write(from *T) *yaml.Node {
 	list := *v.at(from)
-	if len(list) == 0 || v.lone != (len(list) == 1) {
+	if len(list) == 0 || !v.sole && v.lone != (len(list) == 1) {
 		return nil
 	}
 	sequence := &yaml.Node{Kind: yaml.SequenceNode}
+	words := true
 	for i := range list {
 		item := v.table.Write(&list[i])
 		switch {
 		case len(item.Content) == 2 && item.Content[0].Value == v.word:
 			item = item.Content[1]
 		case plain(item):
-			item.Style = yaml.FlowStyle
+			item.Style, words = yaml.FlowStyle, false
+		default:
+			words = false
 		}
 		sequence.Content = append(sequence.Content, item)
 	}
 	if v.lone {
 		return sequence.Content[0]
+	}
+	if v.sole && words {
+		sequence.Style = yaml.FlowStyle
 	}
 	return sequence
 }

@@ -35,21 +35,29 @@ type State struct {
 	Local string
 }
 
-// Pool is a set of source addresses and ports. The addresses belong to the
-// balancer, and so do TCP and UDP ports FirstPort..LastPort of each: packets to
-// them that belong to no flow are dropped.
+// Pool is a set of source addresses and ports. TCP and UDP ports FirstPort..LastPort of each
+// address are full NAT's: packets to them that belong to no flow are dropped.
 type Pool struct {
-	Addresses           []netip.Addr
+	// Addresses belong to the balancer, whose new flows get their ports.
+	Addresses []netip.Addr
+	// Others belong to other balancers: flows that come from there go on, and replies to them are turned back, but no new
+	// flow gets a port of theirs. Where there are some, packets that belong to no flow known here are not answered, for another balancer may know it.
+	Others              []netip.Addr
 	FirstPort, LastPort uint16
 }
 
+// All are the balancer's addresses, and then those of others.
+func (p Pool) All() []netip.Addr { return slices.Concat(p.Addresses, p.Others) }
+
 // Equal says whether two pools have the same addresses, in the same order, and ports.
 func (p Pool) Equal(o Pool) bool {
-	return p.FirstPort == o.FirstPort && p.LastPort == o.LastPort && slices.Equal(p.Addresses, o.Addresses)
+	return p.FirstPort == o.FirstPort && p.LastPort == o.LastPort && slices.Equal(p.Addresses, o.Addresses) && slices.Equal(p.Others, o.Others)
 }
 
-// Has says whether the address is one of the pool's.
-func (p Pool) Has(address netip.Addr) bool { return slices.Contains(p.Addresses, address) }
+// Has says whether the address is one of the pool's, the balancer's or another's.
+func (p Pool) Has(address netip.Addr) bool {
+	return slices.Contains(p.Addresses, address) || slices.Contains(p.Others, address)
+}
 
 // RoutedService is a service, and how its backends are reached.
 type RoutedService struct {

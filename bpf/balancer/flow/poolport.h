@@ -43,7 +43,7 @@ static __always_inline bool reply_ends(void *generation, const struct flow *flow
  * flow. */
 static __always_inline bool nat_candidate(bool ipv6, __u32 hash, struct flow *flow)
 {
-	__u32 count = ipv6 ? loaded.pool6_count : loaded.pool4_count;
+	__u32 count = ipv6 ? loaded.pool6_own : loaded.pool4_own;
 	__u32 ports = loaded.last_port - loaded.first_port + 1;
 
 	flow->source.address = hash_scale(hash * 0x85ebca6b, count);

@@ -29,6 +29,7 @@ var Reasons = map[string]ledger.Reason{
 	"services[].announce":         {Kind: remark.Left, Why: "HAProxy announces no VIP"},
 	"services[].announce_minimum": {Kind: remark.Left, Why: "HAProxy announces no VIP; it can answer whether it has so many servers (monitor fail if { nbsrv lt N })"},
 	"flows.timeouts":              {Kind: remark.Needless, Why: "HAProxy's own kernel opens and ends its connections"},
+	"fullnat.addresses[].member":  {Kind: remark.Left, Why: "HAProxy goes on with no connection of another's"},
 	"fullnat.ports":               {Kind: remark.Left, Why: "HAProxy's source may have one address and a range of ports, for a server; the kernel chooses among all"},
 	"services[].dscp":             {Kind: remark.Needless, Why: "HAProxy tells backends no VIP"},
 	"services[].untranslated":     {Kind: remark.Needless, Why: "HAProxy takes packets of its own connections alone"},
@@ -194,7 +195,7 @@ func (w *writer) source() {
 	s := w.service
 	switch s.Mode {
 	case lb.FullNAT:
-		w.line("source", netip.AddrPortFrom(w.FullNAT.Addresses[sourceOf(w.Ledger, s.VIP.Is4())], 0).String())
+		w.line("source", netip.AddrPortFrom(w.FullNAT.Addresses[sourceOf(w.Ledger, s.VIP.Is4())].Address, 0).String())
 	case lb.NAT:
 		w.ApproximateService(w.i, "mode", "HAProxy sends from clients' addresses (usesrc): it needs CAP_NET_ADMIN, and rules that bring the answers to its sockets (TPROXY)")
 		w.line("source", netip.AddrPortFrom(anyAddress(s.VIP.Is4()), 0).String(), "usesrc", "clientip")
@@ -212,16 +213,17 @@ func anyAddress(four bool) netip.Addr {
 	return netip.IPv6Unspecified()
 }
 
-// sourceOf returns which of the addresses of full NAT HAProxy sends from in a family: the first.
+// sourceOf returns which of the addresses of full NAT HAProxy sends from in a family: the first that is this balancer's.
 func sourceOf(l *ledger.Ledger, four bool) int {
-	return slices.IndexFunc(l.FullNAT.Addresses, func(addr netip.Addr) bool { return addr.Is4() == four })
+	own := l.Pool().Addresses
+	return slices.IndexFunc(l.FullNAT.Addresses, func(a config.PoolAddress) bool { return a.Address.Is4() == four && slices.Contains(own, a.Address) })
 }
 
 // sources speaks of the addresses of full NAT.
 func sources(l *ledger.Ledger) {
-	for j, addr := range l.FullNAT.Addresses {
-		field := fmt.Sprintf("fullnat.addresses[%d]", j)
-		if sourceOf(l, addr.Is4()) == j {
+	for j, a := range l.FullNAT.Addresses {
+		field := fmt.Sprintf("fullnat.addresses[%d].address", j)
+		if sourceOf(l, a.Address.Is4()) == j {
 			l.Carry(field)
 		} else {
 			l.Left(field, "fullnat.addresses: HAProxy sends from one address of a family, and the first is it")

@@ -230,7 +230,10 @@ func (d *Draft) config() *config.Config {
 	for _, s := range d.Services {
 		cfg.Services = append(cfg.Services, s.Service)
 		if s.Mode == lb.FullNAT {
-			cfg.FullNAT.Addresses = d.fullNAT()
+			cfg.FullNAT.Addresses = nil
+			for _, address := range d.fullNAT() {
+				cfg.FullNAT.Addresses = append(cfg.FullNAT.Addresses, config.PoolAddress{Address: address})
+			}
 		}
 		if s.Mode == lb.ModeProxy {
 			cfg.Proxy = d.Engine
