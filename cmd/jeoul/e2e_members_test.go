@@ -180,6 +180,48 @@ func TestConnectionsOutliveABalancer(t *testing.T) {
 	})
 }
 
+// TestLastConnectionsOutliveAStop: connections by turns that were opened just before their balancer was stopped go on through
+// another member.
+func TestLastConnectionsOutliveAStop(t *testing.T) {
+	l := newLab(t, lab.Spec{Clients: 2, Servers: 3})
+	key := freshKey(t, l.Balancer)
+	one, other := &memberOn{balancer: newBalancer(t, l.Balancer)}, &memberOn{balancer: newBalancer(t, l.Clients[0])}
+	for _, server := range l.Servers {
+		(&segment{l, one.balancer}).serve(t, server)
+	}
+	for _, m := range []*memberOn{one, other} {
+		m.configureTurns(t, l, lb.HookTC, key)
+		m.start(t)
+	}
+	t.Cleanup(func() { stop(t, other.daemon) })
+	client, service := l.Clients[1], netip.AddrPortFrom(l.VIP4, turnPort)
+	for range 2 {
+		one.eventually(t, "it tells the other of flows", func(status *ops.Status) bool {
+			_, both := handed(status, other.host.Name)
+			return both && allUp(status)
+		})
+		sendBy(t, client, l.VIP4, one.host)
+		on := map[net.Conn]string{}
+		for range 12 {
+			connection := dial(t, client, "tcp", service)
+			server, _, err := ask(connection)
+			if err != nil {
+				t.Fatal(err)
+			}
+			on[connection] = server
+		}
+		stop(t, one.daemon)
+		sendBy(t, client, l.VIP4, other.host)
+		for connection, server := range on {
+			if got, _, err := ask(connection); err != nil || got != server {
+				t.Errorf("a connection to %s was answered by %q: %v", server, got, err)
+			}
+		}
+		one.start(t)
+	}
+	stop(t, one.daemon)
+}
+
 // configureTurns gives it a service that takes turns, and a key.
 func (m *memberOn) configureTurns(t *testing.T, l *lab.Lab, hook lb.Hook, key string) {
 	t.Helper()

@@ -44,15 +44,25 @@ func settingsOf(v lb.VRRP, priority uint8) vrrp.Settings {
 // them to the neighbours only then, which takes a busy one a while.
 const announceBound = time.Second
 
-// handOn takes part in the election until ctx ends, and returns when no more packets need to be served here.
-func handOn(ctx context.Context, shared election, member *memberOf) {
-	succeeded := shared.Run(ctx)
-	if errors.Is(context.Cause(ctx), control.ErrLeaving) {
-		return // the data plane goes on
+// handOn takes part in the election until ctx ends, and returns when no more packets need to be served here. Members are told
+// of the last flows before packets go to them, and of those that have begun until they did; outlives says that the data plane
+// can go on without a process.
+func handOn(ctx context.Context, shared election, routers routers, member *memberOf, outlives bool) error {
+	elected, end := context.WithCancel(context.WithoutCancel(ctx))
+	context.AfterFunc(ctx, func() {
+		member.flush(elected)
+		end()
+	})
+	succeeded := shared.Run(elected)
+	if outlives && errors.Is(context.Cause(ctx), control.ErrLeaving) {
+		return nil
 	}
+	err := routers.stop()
 	if succeeded {
 		<-time.After(announceBound)
 	}
+	member.flush(context.WithoutCancel(ctx))
+	return err
 }
 
 // Want says how this balancer takes part.

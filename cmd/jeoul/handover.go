@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/netip"
 	"syscall"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -63,7 +64,7 @@ func (m *memberOf) handOver(ctx context.Context, cfg *config.Config, name string
 		listener.Close()
 		return err
 	}
-	m.joined = make(chan struct{}, 1)
+	m.joined, m.log = make(chan struct{}, 1), log
 	return nil
 }
 
@@ -80,6 +81,48 @@ func listenBeforeAddress(ctx context.Context, at netip.AddrPort) (net.Listener, 
 		return err
 	}}
 	return free.Listen(ctx, "tcp", at.String())
+}
+
+// flushBound is for how long a stop, a drain or a withdrawal waits until other members know what this one remembers.
+const flushBound = time.Second
+
+// flush has members know all flows that are proven here, as far as they are reached: packets are about to go to them.
+func (m *memberOf) flush(ctx context.Context) {
+	if m == nil || m.exchange == nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, flushBound)
+	defer cancel()
+	if err := m.exchange.Flush(ctx); err != nil {
+		m.log.Warn(fmt.Sprintf("the last connections may break: other members have not taken all flows within %s", flushBound))
+	}
+}
+
+// drainFunc takes a balancer out of every anycast, or brings it back.
+type drainFunc = func(ctx context.Context, drain bool, by string) (ops.Sharing, error)
+
+// draining has members know of the last flows before a drain moves packets to them.
+func (m *memberOf) draining(drain drainFunc) drainFunc {
+	return func(ctx context.Context, on bool, by string) (ops.Sharing, error) {
+		if on {
+			m.flush(ctx)
+		}
+		return drain(ctx, on, by)
+	}
+}
+
+// telling are routers that are told, and members that know of the last flows before VIPs are withdrawn from a drained balancer.
+type telling struct {
+	routers
+	member *memberOf
+}
+
+// Want says what is announced from now on.
+func (t telling) Want(w ops.Routes) {
+	if w.Draining && len(w.VIPs) == 0 {
+		t.member.flush(context.Background())
+	}
+	t.routers.Want(w)
 }
 
 // tellJoined passes on that all is known that others remember.

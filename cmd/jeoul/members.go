@@ -44,6 +44,7 @@ type memberOf struct {
 	// exchange hands flows over; nil where it is not wanted. joined has a value once all is known that others remember.
 	exchange *handover.Exchange
 	joined   chan struct{}
+	log      *slog.Logger
 }
 
 // awaited is what has a value when this balancer may take VIPs; nil where there is nothing to wait for.

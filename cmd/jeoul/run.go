@@ -174,7 +174,7 @@ func (c *runCmd) balance(ctx context.Context, cfg *config.Config, log *slog.Logg
 	controller := control.New(control.Options{
 		DataPlane: p.datapath, Paths: p.paths, Host: p.changes, Links: p.links, Checks: checks, Discovery: discovery,
 		Announce: neigh.Announce, Log: log, Version: version, TakesOver: p.takesOver, Memory: p.memory(kindOperations), Ejections: p.memory(kindEjections),
-		Routes: p.routers, Drained: noted(p.instance.file(kindDrained)), Election: shared, Joined: member.awaited(),
+		Routes: telling{p.routers, member}, Drained: noted(p.instance.file(kindDrained)), Election: shared, Joined: member.awaited(),
 		Identity: identity{p.instance}, Cgroup: local.Cgroup, Proxy: p.proxy,
 	}, cfg)
 	err = controller.Start()
@@ -207,9 +207,8 @@ func (c *runCmd) balance(ctx context.Context, cfg *config.Config, log *slog.Logg
 	group.Go(func() error { p.routers.keeper.Run(ctx); return nil })
 	serving, end := context.WithCancelCause(context.WithoutCancel(ctx))
 	group.Go(func() error {
-		handOn(ctx, shared, member)
-		end(context.Cause(ctx))
-		return nil
+		defer func() { end(context.Cause(ctx)) }()
+		return handOn(ctx, shared, p.routers, member, p.store != nil)
 	})
 	group.Go(func() error { return controller.Run(serving) })
 	group.Go(func() error { return member.run(serving, controller.Drained) })
@@ -219,7 +218,7 @@ func (c *runCmd) balance(ctx context.Context, cfg *config.Config, log *slog.Logg
 		log.Info(fmt.Sprintf("answering scrapes at http://%s%s", scrapes.Addr(), metrics.Path))
 		group.Go(func() error { return shown.Serve(ctx, scrapes) })
 	}
-	balancer := api.Balancer{Status: remote.status(status), Operate: controller.Operate, Drain: controller.Drain, Operations: controller.Operations, Flows: controller.Flows, Check: controller.Check,
+	balancer := api.Balancer{Status: remote.status(status), Operate: controller.Operate, Drain: member.draining(controller.Drain), Operations: controller.Operations, Flows: controller.Flows, Check: controller.Check,
 		Reload: func(by string) (ops.Reloaded, error) { return reloads.reload(ctx, by) }, Explain: p.datapath.Explain, Trace: loggedTrace(p.datapath, log), Metrics: shown.Handler(), Events: happened,
 		Sources: configured, Configured: func(change sources.Change, by string) {
 			memory.Changed()

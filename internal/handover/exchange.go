@@ -126,6 +126,8 @@ type Exchange struct {
 	bases map[lb.ServiceKey]known
 	// progress says that a peer has come, or has told all; joined is closed when there is no more to wait for.
 	progress, joined chan struct{}
+	// flushes are those who wait until peers are told all.
+	flushes chan chan struct{}
 }
 
 // known is a base that peers have been told of.
@@ -142,7 +144,7 @@ func New(options Options) (*Exchange, error) {
 	}
 	return &Exchange{options: options.withDefaults(), tls: config, senders: map[string]*sender{}, heard: map[string]*Heard{},
 		conns: map[net.Conn]struct{}{}, bases: map[lb.ServiceKey]known{},
-		progress: make(chan struct{}, 1), joined: make(chan struct{})}, nil
+		progress: make(chan struct{}, 1), joined: make(chan struct{}), flushes: make(chan chan struct{})}, nil
 }
 
 // Run hands over until the context ends.
@@ -244,14 +246,25 @@ func (e *Exchange) progressed() {
 func (e *Exchange) tell(ctx context.Context) {
 	ticker := time.NewTicker(e.options.Every)
 	defer ticker.Stop()
+	var hurry time.Time
 	for {
+		var flush chan struct{}
 		select {
 		case <-ctx.Done():
 			return
 		case <-ticker.C:
+		case flush = <-e.flushes:
+			hurry = time.Now().Add(hurried)
 		}
-		if err := e.tellOnce(time.Now()); err != nil {
+		now, tell := time.Now(), e.tellOnce
+		if now.Before(hurry) {
+			tell = e.tellAll
+		}
+		if err := tell(now); err != nil {
 			e.options.Log.Debug("reading flows for other members", "error", err)
+		}
+		if flush != nil {
+			close(flush)
 		}
 	}
 }
@@ -261,7 +274,11 @@ func (e *Exchange) tellOnce(now time.Time) error {
 	if err := e.tellBases(now); err != nil {
 		return err
 	}
-	places := int(int64(e.options.DataPlane.FlowPlaces())*int64(e.options.Every)/int64(e.options.Round)) + 1
+	return e.tellFlows(int(int64(e.options.DataPlane.FlowPlaces())*int64(e.options.Every)/int64(e.options.Round)) + 1)
+}
+
+// tellFlows tells of what has changed at the next so many places.
+func (e *Exchange) tellFlows(places int) error {
 	var b batch
 	_, err := e.options.DataPlane.ChangedFlows(places, b.add)
 	if messages := b.messages(); len(messages) > 0 {

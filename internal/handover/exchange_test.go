@@ -276,6 +276,35 @@ func TestMembersTellEachOther(t *testing.T) {
 	eventually(t, "one peer", func() bool { told, _ := a.Status(); return len(told) == 1 })
 }
 
+// TestFlush: what is proven just before is known to all peers that are connected when a flush returns, and one that does not
+// answer holds it up for no longer than its context.
+func TestFlush(t *testing.T) {
+	rarely := func(o *Options) { o.Every, o.Round = time.Hour, time.Hour }
+	a, b, c := start(t, "a", rarely), start(t, "b", nil), start(t, "c", nil)
+	meet(a, b, c)
+	eventually(t, "connections", func() bool {
+		told, _ := a.Status()
+		return len(told) == 2 && told[0].Wholes == 1 && told[1].Wholes == 1
+	})
+	for round := range 20 {
+		a.memory.prove(provenFlows(1000*round, 700)...)
+		if err := a.Flush(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if !b.memory.knows(1000*round, 700) || !c.memory.knows(1000*round, 700) {
+			t.Errorf("round %d: a flush has returned, and not all is known", round)
+		}
+	}
+	c.memory.mu.Lock()
+	defer c.memory.mu.Unlock()
+	a.memory.prove(provenFlows(100_000, 10)...)
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	if err := a.Flush(ctx); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("a peer does not answer: %v", err)
+	}
+}
+
 // TestPeerThatIsSlow: beyond what may wait, it is told all.
 func TestPeerThatIsSlow(t *testing.T) {
 	a, b := start(t, "a", func(o *Options) { o.Queue = 2000 }), start(t, "b", nil)

@@ -29,8 +29,10 @@ type sender struct {
 	queuedFlows uint64
 	// whole: the peer is to be told all; what waits is not needed.
 	whole bool
-	more  chan struct{}
-	told  Told
+	// telling: it is being told all.
+	telling bool
+	more    chan struct{}
+	told    Told
 }
 
 // Told is what a peer was told.
@@ -127,7 +129,7 @@ func (s *sender) connect(ctx context.Context) error {
 	}
 	s.mu.Lock()
 	s.told = Told{Peer: s.peer, Connected: true, Wholes: s.told.Wholes, Overflows: s.told.Overflows}
-	s.whole, s.queue, s.queuedFlows = true, nil, 0
+	s.whole, s.telling, s.queue, s.queuedFlows = true, false, nil, 0
 	s.mu.Unlock()
 	go func() {
 		defer cancel()
@@ -141,13 +143,14 @@ func (s *sender) send(ctx context.Context, conn net.Conn) error {
 	for {
 		s.mu.Lock()
 		messages, flows, whole := s.queue, s.queuedFlows, s.whole
-		s.queue, s.queuedFlows, s.whole = nil, 0, false
+		s.queue, s.queuedFlows, s.whole, s.telling = nil, 0, false, whole
+		s.told.Flows += flows
 		s.mu.Unlock()
 		var err error
 		if whole {
 			err = s.sendAll(ctx, conn)
 		} else if len(messages) > 0 {
-			err = s.write(conn, messages, flows)
+			err = s.write(conn, messages, 0)
 		}
 		if err != nil {
 			return err
@@ -195,6 +198,7 @@ func (s *sender) sendAll(ctx context.Context, conn net.Conn) error {
 	}
 	s.mu.Lock()
 	s.told.Wholes++
+	s.telling = false
 	s.mu.Unlock()
 	return s.write(conn, message(nil, kindWhole, nil), 0)
 }
@@ -248,6 +252,18 @@ func (s *sender) status() Told {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	t := s.told
-	t.Behind = s.queuedFlows + t.Flows - min(t.looked, t.Flows)
+	t.Behind = s.waiting()
 	return t
+}
+
+// waiting is how many flows wait or were sent, and have not been looked at; the caller holds the lock.
+func (s *sender) waiting() uint64 {
+	return s.queuedFlows + s.told.Flows - min(s.told.looked, s.told.Flows)
+}
+
+// behind says whether a peer that is connected has yet to look at what there is for it.
+func (s *sender) behind() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.told.Connected && (s.whole || s.telling || s.waiting() > 0)
 }

@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package handover
+
+import (
+	"context"
+	"time"
+)
+
+const (
+	// hurried is for how long after a Flush all flows are looked at each time, and not a part of them: its caller is about
+	// to have packets go elsewhere, and flows begin until they do.
+	hurried = 2 * time.Second
+	// flushEvery is how often it is looked whether peers have come by.
+	flushEvery = 2 * time.Millisecond
+)
+
+// Flush tells peers at once of all that they are not known to know, and returns when those that are connected have looked
+// at it, or with the context's error. For a while after it peers are told of more at once, too.
+func (e *Exchange) Flush(ctx context.Context) error {
+	told := make(chan struct{})
+	select {
+	case e.flushes <- told:
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	select {
+	case <-told:
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	ticker := time.NewTicker(flushEvery)
+	defer ticker.Stop()
+	for !e.flushed() {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-ticker.C:
+		}
+	}
+	return nil
+}
+
+// flushed says whether no peer that is connected is behind.
+func (e *Exchange) flushed() bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for _, s := range e.senders {
+		if s.behind() {
+			return false
+		}
+	}
+	return true
+}
+
+// tellAll looks at all flows: those that the walk under way has before it, and then from the beginning.
+func (e *Exchange) tellAll(now time.Time) error {
+	if err := e.tellBases(now); err != nil {
+		return err
+	}
+	for range 2 {
+		if err := e.tellFlows(e.options.DataPlane.FlowPlaces() + 1); err != nil {
+			return err
+		}
+	}
+	return nil
+}
