@@ -37,7 +37,7 @@ func (c *balancerDrainCmd) Run(ctx context.Context) error {
 		fmt.Println("drained: the VIPs are left to other balancers of the segment")
 	}
 	bgp := come.BGP
-	if bgp.ASN == 0 {
+	if bgp.Drained == nil {
 		if c.Wait {
 			return awaitWithdrawn(ctx, client)
 		}

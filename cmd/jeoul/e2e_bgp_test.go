@@ -69,9 +69,7 @@ func newBGPBalancer(t *testing.T) *bgpBalancer {
 	l := newLab(t, lab.Spec{Clients: 1, Servers: 2})
 	b := &bgpBalancer{balancer: newBalancer(t, l.Balancer), vip: netip.MustParseAddr("198.18.0.105"), lab: l}
 	b.ask = birdOn(t, l.Clients[0], l.Balancer.IPv4)
-	var backends []entry
 	for _, server := range l.Servers {
-		backends = append(backends, entry{"name": server.Name, "address": server.IPv4.String(), "port": 8000})
 		b.doors = append(b.doors, listenOn(t, server, checkedPort))
 	}
 	t.Cleanup(func() {
@@ -79,11 +77,25 @@ func newBGPBalancer(t *testing.T) *bgpBalancer {
 			door.Close()
 		}
 	})
-	b.configure(t, lb.HookTC, entry{
-		"bgp": entry{"asn": 64512, "router_id": l.Balancer.IPv4.String(), "drain_pause": "1s", "peers": []entry{{"address": l.Clients[0].IPv4.String(), "asn": 64513, "hold_time": "9s"}}},
-		"services": []entry{{"name": "web", "vip": b.vip.String(), "port": 80, "mode": "nat", "scheduler": "rr",
-			"check": entry{"type": "tcp", "port": checkedPort, "interval": "300ms"}, "backends": backends}}})
+	b.configured(t, entry{"asn": 64512, "router_id": l.Balancer.IPv4.String(), "drain_pause": "1s", "peers": []entry{{"address": l.Clients[0].IPv4.String(), "asn": 64513, "hold_time": "9s"}}})
 	return b
+}
+
+// configured writes the configuration, with that of BGP; without one, the VIP is on the interface only while a backend serves.
+func (b *bgpBalancer) configured(t *testing.T, bgp entry) {
+	t.Helper()
+	var backends []entry
+	for _, server := range b.lab.Servers {
+		backends = append(backends, entry{"name": server.Name, "address": server.IPv4.String(), "port": 8000})
+	}
+	service := entry{"name": "web", "vip": b.vip.String(), "port": 80, "mode": "nat", "scheduler": "rr",
+		"check": entry{"type": "tcp", "port": checkedPort, "interval": "300ms"}, "backends": backends}
+	if bgp == nil {
+		service["on_empty"] = "withdraw"
+		b.configure(t, lb.HookTC, entry{"services": []entry{service}})
+		return
+	}
+	b.configure(t, lb.HookTC, entry{"bgp": bgp, "services": []entry{service}})
 }
 
 // knows waits until the router has a route to the VIP, or has none.
@@ -121,15 +133,8 @@ func (b *bgpBalancer) command(t *testing.T, words ...string) {
 func TestRoutersAreTold(t *testing.T) {
 	b := newBGPBalancer(t)
 	b.start(t)
-	b.knows(t, "at first", true)
+	b.followsBackends(t)
 	pid := b.speaker(t, "at first")
-
-	for _, door := range b.doors {
-		door.Close()
-	}
-	b.knows(t, "without a healthy backend", false)
-	b.doors[0] = listenOn(t, b.lab.Servers[0], checkedPort)
-	b.knows(t, "with one", true)
 
 	for i, end := range []func(*testing.T, *lab.Process){leave, kill} {
 		end(t, b.daemon)

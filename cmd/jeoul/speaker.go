@@ -32,7 +32,7 @@ func (c *speakerCmd) Run(ctx context.Context) error {
 	}
 	defer listener.Close()
 	log := newLogger(os.Stderr)
-	made := speaker.New(log, c.Restarting)
+	made := speaker.New(log, c.Restarting, bgp.RoutesJournal(c.Socket))
 	how, err := bgp.Serve(ctx, listener, made, buildID())
 	if how == bgp.Stop {
 		made.End(bgp.Stop)

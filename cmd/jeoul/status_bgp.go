@@ -3,10 +3,12 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"time"
 
+	"github.com/jeoul/jeoul/internal/lb"
 	"github.com/jeoul/jeoul/internal/ops"
 )
 
@@ -15,11 +17,16 @@ func writeBGP(w io.Writer, bgp *ops.BGP) {
 	if bgp == nil {
 		return
 	}
-	speaker := "no speaker"
+	speaker, process := "no speaker", ""
 	if bgp.SpeakerPID != 0 {
-		speaker = fmt.Sprintf("speaker: process %d", bgp.SpeakerPID)
+		process = fmt.Sprintf("process %d", bgp.SpeakerPID)
+		speaker = "speaker: " + process
 	}
-	fmt.Fprintf(w, "\nBGP as AS %d, %s (%s)\n", bgp.ASN, bgp.RouterID, speaker)
+	if bgp.Speaker == lb.SpeakerLocal {
+		fmt.Fprintf(w, "\nBGP by a daemon of this host: routes of protocol %d in table %d (%s)\n", lb.RouteProtocol, bgp.Table, cmp.Or(process, "no process keeps them"))
+	} else {
+		fmt.Fprintf(w, "\nBGP as AS %d, %s (%s)\n", bgp.ASN, bgp.RouterID, speaker)
+	}
 	if d := bgp.Drained; d != nil {
 		fmt.Fprintf(w, "  drained by %s at %s, VIPs withdrawn from %s on\n", d.By, d.At.Local().Format(time.DateTime), d.Withdrawn.Local().Format(time.TimeOnly))
 	}

@@ -24,6 +24,10 @@ const (
 	endPath    = "/v1/end"
 )
 
+// RoutesJournal is the file that says which routes of VIPs the speaker on a socket has put into tables of the host. It outlives a speaker
+// that has died.
+func RoutesJournal(socket string) string { return socket + ".routes" }
+
 // Wanted is all that a speaker is to do.
 type Wanted struct {
 	BGP lb.BGP `json:"bgp"`

@@ -12,6 +12,8 @@ import (
 	"os"
 	"sync"
 	"time"
+
+	"github.com/jeoul/jeoul/internal/bgp/hosttable"
 )
 
 // KeeperOptions are what a Keeper works with.
@@ -169,11 +171,11 @@ func (k *Keeper) turn(ctx context.Context) error {
 	wanted, version := k.wanted, k.version
 	known, pending := k.state, k.sent != k.version
 	k.mu.Unlock()
-	if wanted == nil || wanted.BGP.ASN == 0 && known.PID == 0 && !pending {
+	if wanted == nil || !wanted.BGP.On() && known.PID == 0 && !pending {
 		k.pause(ctx, time.Second)
 		return nil
 	}
-	if wanted.BGP.ASN == 0 {
+	if !wanted.BGP.On() {
 		return k.dismiss(ctx, version)
 	}
 	after := known.Number
@@ -329,16 +331,17 @@ func (k *Keeper) Stop(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, endBound)
 	defer cancel()
 	state, err := k.client.State(ctx, 0)
-	if errors.Is(err, ErrNoSpeaker) {
-		return nil
-	}
-	if err == nil {
+	switch {
+	case errors.Is(err, ErrNoSpeaker):
+		err = nil
+	case err == nil:
 		err = k.end(ctx, state, Stop)
 	}
 	if err != nil {
 		return fmt.Errorf("stop the BGP speaker: %w", err)
 	}
-	return nil
+	// What one has left that died, or could not take away.
+	return hosttable.Clean(RoutesJournal(k.opt.Socket))
 }
 
 func wait(ctx context.Context, d time.Duration) bool {

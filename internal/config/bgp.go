@@ -3,6 +3,7 @@
 package config
 
 import (
+	"cmp"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -29,6 +30,8 @@ const (
 	leastMissing            = 1
 	mostMissing             = 50
 	longestDrain            = time.Hour
+	// Tables of routes that are the kernel's own (<linux/rtnetlink.h>).
+	unspecifiedTable, defaultTable, localTable = 0, 253, 255
 )
 
 // wellKnown are communities that have a name (IANA's registry "BGP Well-known Communities").
@@ -64,6 +67,21 @@ var routerID = keytable.Scalar[netip.Addr]{
 	Show:   netip.Addr.String,
 	Kind:   "an IPv4 address",
 	Schema: map[string]any{"type": "string", "format": "ipv4"},
+}
+
+// routeTable is a table of routes that is not the kernel's own.
+var routeTable = keytable.Scalar[uint32]{
+	Parse: func(text string) (uint32, string) {
+		n, err := strconv.ParseUint(text, 10, 32)
+		if err != nil || n == unspecifiedTable || n == defaultTable || n == localTable {
+			return 0, yamlfile.Quote(text) + " is no table for VIPs; write a number that no ip rule has packets go by, such as 179, or 254, which is main"
+		}
+		return uint32(n), ""
+	},
+	Show:   func(n uint32) string { return strconv.FormatUint(uint64(n), 10) },
+	Kind:   "a number up to 4294967295, but 253 and 255",
+	Schema: map[string]any{"type": "integer", "minimum": 1, "maximum": 1<<32 - 1, "not": map[string]any{"enum": []int{defaultTable, localTable}}},
+	Tag:    "!!int",
 }
 
 // peerAddress is a router's; unlike a backend's it may be link-local.
@@ -155,13 +173,19 @@ func optionalNumber(at func(*lb.BGPPeer) **uint32, least uint64, fallback string
 
 // bgpKeys are those of `bgp`.
 var bgpKeys = keytable.Table[lb.BGP]{
-	{Name: "asn", Required: true, What: "The autonomous system of this balancer.",
+	{Name: "speaker", What: "Leaves the sessions with routers to a routing daemon of this host, such as BIRD: it finds the VIPs as routes in a `table` of the kernel, [as follows](../guides/bgp.md#a-routing-daemon-on-the-host).",
+		Refused: "`asn`, `router_id` and `peers` beside it, which are the daemon's to have.",
+		Value:   keytable.Optional(func(b *lb.BGP) *lb.Speaker { return &b.Speaker }, keytable.Word(lb.SpeakerLocal), "this program speaks to the routers")},
+	{Name: "table", What: "`speaker: local`: the number of the table that the VIPs are put into, as routes of type blackhole and protocol 74; 254 is `main`.",
+		Refused: "One that an `ip rule` has packets go by, but 254.",
+		Value:   keytable.Optional(func(b *lb.BGP) *uint32 { return &b.Table }, routeTable, fmt.Sprintf("`%d`", lb.DefaultRouteTable))},
+	{Name: "asn", Required: true, Unless: "speaker", Beside: true, What: "The autonomous system of this balancer.",
 		Value: keytable.Optional(func(b *lb.BGP) *uint32 { return &b.ASN }, autonomousSystem, "")},
-	{Name: "router_id", Required: true, What: "What this balancer is known by among speakers; an address of its own. Each balancer has another.",
+	{Name: "router_id", Required: true, Unless: "speaker", Beside: true, What: "What this balancer is known by among speakers; an address of its own. Each balancer has another.",
 		Value: keytable.Optional(func(b *lb.BGP) *netip.Addr { return &b.RouterID }, routerID, "")},
 	{Name: "drain_pause", What: "How long `jeoul balancer drain` announces the VIPs as the last choice (`GRACEFUL_SHUTDOWN`) before it withdraws them.",
 		Value: keytable.Field(func(b *lb.BGP) *time.Duration { return &b.DrainPause }, keytable.Duration(0, longestDrain), lb.DefaultDrainPause)},
-	{Name: "peers", Required: true, What: "The routers that are told of the VIPs.",
+	{Name: "peers", Required: true, Unless: "speaker", Beside: true, What: "The routers that are told of the VIPs.",
 		Refused: "Two with the same address, and interface.",
 		Value: keytable.Mappings(func(b *lb.BGP) *[]lb.BGPPeer { return &b.Peers }, peerKeys,
 			keytable.Length{Max: maxPeers, Empty: "name a router", TooMany: "that a balancer can have; let a route reflector tell the others"})},
@@ -233,7 +257,8 @@ func PeerField(i int, name string) string {
 
 // checkBGP looks at each peer's fields among themselves, and at what services have announced.
 func (p *parser) checkBGP(vips map[netip.Addr]string) {
-	if p.cfg.BGP.ASN == 0 { // not there, or reported before
+	p.checkSpeaker()
+	if !p.cfg.BGP.On() { // not there, or reported before
 		p.cfg.BGP = lb.BGP{}
 	}
 	places, policies := map[string]string{}, map[netip.Addr]int{}
@@ -255,6 +280,26 @@ func (p *parser) checkBGP(vips map[netip.Addr]string) {
 			p.Fail(field, "%d is more than the %d backends of the service: its VIP would never be announced", minimum, len(s.Backends))
 		}
 	}
+}
+
+// checkSpeaker refuses what is another speaker's to have.
+func (p *parser) checkSpeaker() {
+	b := &p.cfg.BGP
+	if b.Speaker != lb.SpeakerLocal {
+		if b.Table != 0 {
+			p.Fail("bgp.table", "routes are put into a table for a daemon of this host only; add speaker: local, or remove the line")
+		}
+		return
+	}
+	for _, of := range []struct {
+		field string
+		there bool
+	}{{"asn", b.ASN != 0}, {"router_id", b.RouterID.IsValid()}, {"peers", len(b.Peers) > 0}} {
+		if of.there {
+			p.Fail(yamlfile.Join("bgp", of.field), "with speaker: local, the routing daemon of this host has the sessions with routers, and its own configuration says this; remove it, or speaker")
+		}
+	}
+	b.Table = cmp.Or(b.Table, lb.DefaultRouteTable)
 }
 
 func sameAttributes(a, b lb.BGPPeer) bool {

@@ -44,6 +44,34 @@ func TestBGP(t *testing.T) {
 	}
 }
 
+// TestLocalSpeaker: a daemon of the host has the sessions, and all that is of them is refused.
+func TestLocalSpeaker(t *testing.T) {
+	for _, test := range []struct{ bgp, says string }{
+		{"speaker: local", ""},
+		{"speaker: local, drain_pause: 1s, table: 254", ""},
+		{"speaker: local, asn: 64512", "f:1: bgp.asn: with speaker: local, the routing daemon of this host has the sessions with routers"},
+		{"speaker: local, router_id: 192.0.2.10", "bgp.router_id: with speaker: local"},
+		{"speaker: local, peers: [{address: 192.0.2.1, asn: 64513}]", "bgp.peers: with speaker: local"},
+		{"speaker: local, table: 255", "bgp.table: \"255\" is no table for VIPs"},
+		{"speaker: bird", "bgp.speaker: unknown speaker of BGP \"bird\": write local"},
+		{"asn: 64512, router_id: 192.0.2.10, table: 9, peers: [{address: 192.0.2.1, asn: 64513}]", "bgp.table: routes are put into a table for a daemon of this host only; add speaker: local"},
+		{"table: 9", "bgp.asn"},
+	} {
+		cfg, err := Parse("f", []byte("bgp: {"+test.bgp+"}"+bgpServices))
+		if test.says != "" {
+			if err == nil || !strings.Contains(err.Error(), test.says) {
+				t.Errorf("%s: the error is %v, and should say %q", test.bgp, err, test.says)
+			}
+			continue
+		}
+		if err != nil || !cfg.BGP.On() || cfg.BGP.Speaker != lb.SpeakerLocal || cfg.BGP.Table != map[bool]uint32{true: 254, false: lb.DefaultRouteTable}[strings.Contains(test.bgp, "254")] {
+			t.Errorf("%s: %+v, %v", test.bgp, cfg, err)
+			continue
+		}
+		checkRoundTrip(t, cfg)
+	}
+}
+
 // TestWithoutSecrets: what is shown has no secret, what serves keeps it, and what was shown is no configuration.
 func TestWithoutSecrets(t *testing.T) {
 	cfg, err := Load(everyKey)

@@ -96,7 +96,7 @@ var rootKeys = keytable.Table[Config]{
 		Value: keytable.Mapping(func(c *Config) *lb.ProxyEngine { return &c.Proxy }, engineKeys)},
 	{Name: "bgp",
 		What:  "The routers that are told of the VIPs, by BGP: [several balancers](../guides/bgp.md).",
-		Value: keytable.Where(func(c *Config) bool { return c.BGP.ASN != 0 }, keytable.Mapping(func(c *Config) *lb.BGP { return &c.BGP }, bgpKeys))},
+		Value: keytable.Where(func(c *Config) bool { return c.BGP.On() }, keytable.Mapping(func(c *Config) *lb.BGP { return &c.BGP }, bgpKeys))},
 	{Name: "vrrp",
 		What:  "The balancers of the segment that share the VIPs, one of which holds them: [a shared address](../guides/vrrp.md).",
 		Value: keytable.Where(func(c *Config) bool { return c.VRRP.ID != 0 }, keytable.Mapping(func(c *Config) *lb.VRRP { return &c.VRRP }, vrrpKeys))},

@@ -30,6 +30,9 @@ func Write(c *Config) ([]byte, error) {
 func withoutDerived(c *Config) *Config {
 	short := *c
 	short.Services = slices.Clone(c.Services)
+	if c.BGP.Table == lb.DefaultRouteTable {
+		short.BGP.Table = 0
+	}
 	for i := range short.Services {
 		s := &short.Services[i]
 		s.Backends, s.Checks.List = slices.Clone(s.Backends), slices.Clone(s.Checks.List)

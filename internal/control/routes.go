@@ -61,7 +61,7 @@ type savedDrain struct {
 
 // findAnnounced finds the services that each VIP is announced for.
 func (l *layout) findAnnounced() {
-	if l.cfg.BGP.ASN == 0 {
+	if !l.cfg.BGP.On() {
 		return
 	}
 	l.announced = map[netip.Addr][]int{}
@@ -112,7 +112,7 @@ func (v *view) minimum(i int) int { return int(cmp.Or(v.cfg.Services[i].Announce
 
 // announces are the VIPs that routers are to be told of, in the configuration's order.
 func (v *view) announces() (vips []netip.Addr) {
-	if v.cfg.BGP.ASN == 0 {
+	if !v.cfg.BGP.On() {
 		return nil
 	}
 	for _, vip := range vipsOf(v.cfg) {
@@ -124,7 +124,7 @@ func (v *view) announces() (vips []netip.Addr) {
 }
 
 func (r *routes) change(before, next *view) (bring, retire []step) {
-	if r.c.opt.Routes == nil || before.cfg.BGP.ASN == 0 && next.cfg.BGP.ASN == 0 {
+	if r.c.opt.Routes == nil || !before.cfg.BGP.On() && !next.cfg.BGP.On() {
 		return nil, nil
 	}
 	was, stays := r.wanted, r.of(next)
@@ -155,7 +155,7 @@ func (r *routes) change(before, next *view) (bring, retire []step) {
 // of is what routers are to know by a view, as of now.
 func (r *routes) of(v *view) ops.Routes {
 	wanted := ops.Routes{BGP: v.cfg.BGP, VIPs: v.announces(), Orphan: v.cfg.Orphan}
-	if wanted.BGP.ASN == 0 {
+	if !wanted.BGP.On() {
 		return ops.Routes{}
 	}
 	now := time.Now()
@@ -355,7 +355,7 @@ func (r *routes) drain(drain bool, by string) error {
 }
 
 // tells says whether routers are told of VIPs, and shares whether others of the segment may hold them.
-func (r *routes) tells(v *view) bool  { return v.cfg.BGP.ASN != 0 && r.c.opt.Routes != nil }
+func (r *routes) tells(v *view) bool  { return v.cfg.BGP.On() && r.c.opt.Routes != nil }
 func (r *routes) shares(v *view) bool { return v.cfg.VRRP.ID != 0 && r.c.opt.Election != nil }
 
 // Drained says whether the balancer is taken out of every anycast. It may be called from any goroutine.
@@ -367,7 +367,7 @@ func (c *Controller) Drained() bool {
 
 // bgpStatus is what routers are told by a view, nil where there is none.
 func (c *Controller) bgpStatus(v *view) ops.BGP {
-	status := ops.BGP{ASN: v.cfg.BGP.ASN, RouterID: v.cfg.BGP.RouterID, VIPs: []ops.AnnouncedVIP{}, Peers: []ops.BGPPeer{}}
+	status := ops.BGP{Speaker: v.cfg.BGP.Speaker, Table: v.cfg.BGP.Table, ASN: v.cfg.BGP.ASN, RouterID: v.cfg.BGP.RouterID, VIPs: []ops.AnnouncedVIP{}, Peers: []ops.BGPPeer{}}
 	c.mu.Lock()
 	drained := c.routes.drained
 	c.mu.Unlock()
@@ -377,7 +377,7 @@ func (c *Controller) bgpStatus(v *view) ops.BGP {
 		out = !time.Now().Before(status.Drained.Withdrawn)
 	}
 	for _, vip := range vipsOf(v.cfg) {
-		if v.cfg.BGP.ASN == 0 {
+		if !v.cfg.BGP.On() {
 			break
 		}
 		why := v.unannounced(vip)
@@ -394,7 +394,7 @@ func (c *Controller) bgpStatus(v *view) ops.BGP {
 
 // showRoutes adds what routers are told to a status.
 func (c *Controller) showRoutes(v *view, status *ops.Status) {
-	if c.opt.Routes == nil || v.cfg.BGP.ASN == 0 {
+	if c.opt.Routes == nil || !v.cfg.BGP.On() {
 		return
 	}
 	bgp := c.bgpStatus(v)

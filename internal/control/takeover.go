@@ -69,7 +69,7 @@ func (c *Controller) awaitPaths(l *layout) {
 
 // besideOthers says whether other balancers may have the VIPs, too.
 func (l *layout) besideOthers() bool {
-	return l.cfg.BGP.ASN != 0 || l.cfg.VRRP.ID != 0 || l.cfg.Members.Listen.IsValid()
+	return l.cfg.BGP.On() || l.cfg.VRRP.ID != 0 || l.cfg.Members.Listen.IsValid()
 }
 
 // recall returns what operations had changed when the process before ended, as far as the

@@ -8,9 +8,13 @@ import (
 	"time"
 )
 
-// BGP is how this balancer announces its VIPs to routers (RFC 4271), each as a route of one address.
+// BGP is how this balancer announces its VIPs to routers (RFC 4271), each as a route of one address. It is empty where it announces none.
 type BGP struct {
-	// ASN is this balancer's autonomous system; 0: it announces nothing, and the rest is empty.
+	// Speaker has the sessions with the routers; where it is SpeakerLocal, there are neither ASN, RouterID nor Peers here.
+	Speaker Speaker `json:"speaker,omitempty"`
+	// Table is where a daemon of this host finds the VIPs; 0 with another speaker.
+	Table uint32 `json:"table,omitempty"`
+	// ASN is this balancer's autonomous system.
 	ASN uint32 `json:"asn"`
 	// RouterID is its identifier among speakers, written as an IPv4 address.
 	RouterID netip.Addr `json:"router_id"`
@@ -19,6 +23,24 @@ type BGP struct {
 	DrainPause time.Duration `json:"drain_pause"`
 	Peers      []BGPPeer     `json:"peers"`
 }
+
+// Speaker is what has the sessions with routers.
+type Speaker string
+
+// SpeakerLocal is a routing daemon of this host, which finds the VIPs as routes in a table of the kernel; the zero value is this program.
+const SpeakerLocal Speaker = "local"
+
+// UnmarshalText accepts "local"; anything else is ErrUnknownSpeaker.
+func (s *Speaker) UnmarshalText(text []byte) error {
+	if Speaker(text) != SpeakerLocal {
+		return fmt.Errorf("%w %q: write %s, or leave the key out: then this program speaks to the routers", ErrUnknownSpeaker, text, SpeakerLocal)
+	}
+	*s = SpeakerLocal
+	return nil
+}
+
+// On says whether VIPs are announced at all.
+func (b BGP) On() bool { return b.ASN != 0 || b.Speaker == SpeakerLocal }
 
 // BGPPeer is a router that is told of the VIPs.
 type BGPPeer struct {

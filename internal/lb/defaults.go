@@ -84,8 +84,18 @@ const (
 	// DefaultBFDInterval and DefaultBFDMultiplier notice a dead router within a second, and are what BIRD and FRR bear without trouble.
 	DefaultBFDInterval   = 300 * time.Millisecond
 	DefaultBFDMultiplier = 3
+	// DefaultRouteTable is the table of routes where a daemon of this host finds the VIPs: BGP's port.
+	DefaultRouteTable = 179
 	// DefaultDrainPause is long enough for routers to have chosen other ways.
 	DefaultDrainPause = 10 * time.Second
+)
+
+// How routes in a table of the kernel are known as VIPs of ours, to a daemon's filter too.
+const (
+	// RouteProtocol is their protocol (rtm_protocol), which neither <linux/rtnetlink.h> nor a known daemon has: the letter J.
+	RouteProtocol = 74
+	// RouteMetric is their metric, and DrainedRouteMetric that of a balancer which is drained.
+	RouteMetric, DrainedRouteMetric = 100, 200
 )
 
 // How a balancer shares its VIPs by VRRP where the configuration does not say, as in RFC 9568 sections 5.2.4 and 6.1.

@@ -26,6 +26,7 @@ var (
 	ErrUnknownOnEmpty    = errors.New("unknown fate of a VIP")
 	ErrUnknownSpeaks     = errors.New("unknown protocol of a proxy")
 	ErrUnknownFamily     = errors.New("unknown family of addresses")
+	ErrUnknownSpeaker    = errors.New("unknown speaker of BGP")
 	ErrUnknownBackendTLS = errors.New("unknown encryption of backends")
 )
 

@@ -13,7 +13,7 @@ import (
 // The families of what routers are told are there where the configuration has some.
 var (
 	bgpFamilies = []of[*ops.BGP]{
-		{family{"jeoul_bgp_speaker_up", "1 where a process speaks BGP to the routers, and does what the balancer wants.", gauge, nil},
+		{family{"jeoul_bgp_speaker_up", "1 where a process speaks BGP to the routers, or has the VIPs in a table for a routing daemon of this host, and does what the balancer wants.", gauge, nil},
 			always(func(b *ops.BGP) float64 { return truth(b.SpeakerPID != 0 && b.Problem == "") })},
 		{family{"jeoul_bgp_drained", "1 while the balancer is taken out of every anycast (jeoul balancer drain).", gauge, nil},
 			always(func(b *ops.BGP) float64 { return truth(b.Drained != nil) })},

@@ -11,9 +11,13 @@ import (
 
 // BGP is what routers are told of the VIPs, and how the sessions with them are.
 type BGP struct {
-	ASN      uint32     `json:"asn"`
-	RouterID netip.Addr `json:"router_id"`
-	// SpeakerPID is the process that speaks to the routers; 0: there is none now.
+	// Speaker is "local" where a routing daemon of this host speaks to the routers, which finds the VIPs in Table; ASN and RouterID are
+	// absent then, and there are no Peers. Absent: the balancer's own process speaks.
+	Speaker  lb.Speaker `json:"speaker,omitempty"`
+	Table    uint32     `json:"table,omitempty"`
+	ASN      uint32     `json:"asn,omitempty"`
+	RouterID netip.Addr `json:"router_id,omitzero"`
+	// SpeakerPID is the process that speaks to the routers, or has the VIPs in the table; 0: there is none now.
 	SpeakerPID int `json:"speaker_pid"`
 	// Problem says why routers may not be told what is wanted; empty where they are.
 	Problem string `json:"problem,omitempty"`

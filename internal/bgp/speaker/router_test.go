@@ -37,7 +37,7 @@ func TestMain(m *testing.M) {
 	ctx := context.Background()
 	listener, err := bgp.Listen(ctx, socket)
 	if err == nil {
-		made := New(slog.New(slog.NewTextHandler(os.Stderr, nil)), os.Getenv(restarting) != "")
+		made := New(slog.New(slog.NewTextHandler(os.Stderr, nil)), os.Getenv(restarting) != "", socket+".routes")
 		_, err = bgp.Serve(ctx, listener, made, "test")
 	}
 	if err != nil {

@@ -23,6 +23,7 @@ import (
 
 	"github.com/jeoul/jeoul/internal/bfd"
 	"github.com/jeoul/jeoul/internal/bgp"
+	"github.com/jeoul/jeoul/internal/bgp/hosttable"
 	"github.com/jeoul/jeoul/internal/lb"
 )
 
@@ -45,6 +46,11 @@ type Speaker struct {
 	vips  map[netip.Addr]bool
 	// paused are peers that sent too much, until when.
 	paused map[string]time.Time
+	// table has the VIPs where a daemon of this host speaks to the routers, as journal says; watch ends what looks after it. Both are nil
+	// otherwise.
+	journal string
+	table   *hosttable.Table
+	watch   context.CancelFunc
 
 	// seen guards what follows: what is known of the peers.
 	seen    sync.Mutex
@@ -55,9 +61,9 @@ type Speaker struct {
 }
 
 // New returns a speaker that has no peers yet. Restarting says that one before it ended without a word, and
-// that routers may have kept its routes: they are told so (RFC 4724, the R bit).
-func New(log *slog.Logger, restarting bool) *Speaker {
-	s := &Speaker{log: log, restarting: restarting, known: map[string]*bgp.Peer{}, changed: make(chan struct{}), number: 1}
+// that routers may have kept its routes: they are told so (RFC 4724, the R bit). The file journal has what is put into the host's tables.
+func New(log *slog.Logger, restarting bool, journal string) *Speaker {
+	s := &Speaker{log: log, restarting: restarting, journal: journal, known: map[string]*bgp.Peer{}, changed: make(chan struct{}), number: 1}
 	s.heard = &hearing{speaker: s}
 	s.bfd = bfd.NewEngine(s.followBFD)
 	return s
@@ -68,6 +74,9 @@ func New(log *slog.Logger, restarting bool) *Speaker {
 func (s *Speaker) Want(wanted bgp.Wanted) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if wanted.BGP.Speaker == lb.SpeakerLocal {
+		return s.wantLocal(wanted)
+	}
 	if err := readPasswords(&wanted.BGP); err != nil {
 		return err
 	}
@@ -87,7 +96,7 @@ func (s *Speaker) Want(wanted bgp.Wanted) error {
 			return fmt.Errorf("set the attributes of routes: %w", err)
 		}
 	}
-	errs := []error{s.announce(wanted.VIPs), s.meet(wanted.BGP.Peers)}
+	errs := []error{s.announce(wanted.VIPs), s.meet(wanted.BGP.Peers), s.clearTable()}
 	if dressed {
 		errs = append(errs, s.tellAgain())
 	}
@@ -155,10 +164,15 @@ func (s *Speaker) announce(vips []netip.Addr) error {
 		}
 	}
 	s.vips = wanted
-	s.seen.Lock()
-	s.shown = slices.SortedFunc(maps.Keys(wanted), netip.Addr.Compare)
-	s.seen.Unlock()
+	s.show(slices.SortedFunc(maps.Keys(wanted), netip.Addr.Compare))
 	return nil
+}
+
+// show has the state say that these VIPs are announced.
+func (s *Speaker) show(vips []netip.Addr) {
+	s.seen.Lock()
+	s.shown = vips
+	s.seen.Unlock()
 }
 
 // route is a VIP's, whose next hop is the address of each session unless the policy has another.
@@ -190,15 +204,22 @@ func (s *Speaker) tellAgain() error {
 func (s *Speaker) Orphan() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.gobgp == nil {
-		return
-	}
 	s.log.Warn("no balancer was heard for too long: all routes are withdrawn")
-	if err := s.announce(nil); err != nil {
+	if err := s.withdraw(); err != nil {
 		s.log.Error(err.Error())
 	}
 	s.wanted.VIPs = nil
 	s.note()
+}
+
+// withdraw takes all VIPs back, by whom they are announced. mu is held.
+func (s *Speaker) withdraw() error {
+	err := s.clearTable()
+	if s.gobgp != nil {
+		err = errors.Join(err, s.announce(nil))
+	}
+	s.show(nil)
+	return err
 }
 
 // End ends all sessions: by Stop, routes are withdrawn and peers told first; by Restart, the process's end
@@ -206,17 +227,14 @@ func (s *Speaker) Orphan() {
 func (s *Speaker) End(how bgp.Ending) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.gobgp == nil {
-		return
+	if how == bgp.Stop {
+		if err := s.withdraw(); err != nil {
+			s.log.Error(err.Error())
+		}
+		if s.gobgp != nil {
+			s.stop()
+		}
 	}
-	if how == bgp.Restart {
-		s.bfd.Stop()
-		return
-	}
-	if err := s.announce(nil); err != nil {
-		s.log.Error(err.Error())
-	}
-	s.stop()
 	s.bfd.Stop()
 }
 

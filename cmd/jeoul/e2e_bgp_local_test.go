@@ -1,0 +1,201 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"net"
+	"net/netip"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"github.com/jeoul/jeoul/cmd/jeoul/e2e"
+	"github.com/jeoul/jeoul/internal/lab"
+	"github.com/jeoul/jeoul/internal/lb"
+	"github.com/jeoul/jeoul/internal/ops"
+	"github.com/jeoul/jeoul/internal/testenv"
+)
+
+// fromGuide is the block of the guide on BGP that has a line, for a balancer and its router in a laboratory.
+func fromGuide(t *testing.T, line string, balancer, router netip.Addr) string {
+	t.Helper()
+	page, err := os.ReadFile("../../docs/guides/bgp.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, block := range strings.Split(string(page), "```") {
+		if i%2 == 1 && strings.Contains(block, line) {
+			return strings.NewReplacer("192.0.2.10", balancer.String(), "192.0.2.1", router.String(), "198.51.100.0/24", "198.18.0.0/15").Replace(block)
+		}
+	}
+	t.Fatalf("the guide has no block with %q", line)
+	return ""
+}
+
+// runDaemon runs a routing daemon on a host.
+func runDaemon(t *testing.T, host *lab.Host, log *syncBuffer, path string, args ...string) {
+	t.Helper()
+	process, err := host.Start(context.WithoutCancel(t.Context()), lab.Command{Path: path, Args: args, Stdout: log, Stderr: log})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Logf("%s:\n%s", path, log.String())
+		}
+		_ = process.Kill(context.Background())
+	})
+}
+
+// localBIRD runs BIRD on the balancer's host, as the guide has it.
+func localBIRD(t *testing.T, l *lab.Lab) {
+	dir := t.TempDir()
+	file := filepath.Join(dir, "bird.conf")
+	text := fromGuide(t, "kernel table 179", l.Balancer.IPv4, l.Clients[0].IPv4)
+	text = strings.Replace(text, "graceful restart on;", "graceful restart on; connect delay time 1; error wait time 1, 2;", 1)
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	runDaemon(t, l.Balancer, &syncBuffer{}, "bird", "-f", "-c", file, "-s", filepath.Join(dir, "ctl"), "-P", filepath.Join(dir, "pid"))
+}
+
+// localFRR runs FRR on the balancer's host, as the guide has it.
+func localFRR(t *testing.T, l *lab.Lab) {
+	if os.Getenv("JEOUL_TEST_FRR") == "" {
+		t.Skip("make test-bgp runs it, with FRR")
+	}
+	zebra, bgpd := testenv.Program(t, "/usr/lib/frr/zebra"), testenv.Program(t, "/usr/lib/frr/bgpd")
+	// zebra gives up root for a user of its own.
+	dir, err := os.MkdirTemp("", "frr")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	file, empty, api := filepath.Join(dir, "frr.conf"), filepath.Join(dir, "zebra.conf"), filepath.Join(dir, "zserv")
+	text := fromGuide(t, "redistribute connected", l.Balancer.IPv4, l.Clients[0].IPv4)
+	text = strings.Replace(text, " address-family ipv4", " neighbor "+l.Clients[0].IPv4.String()+" timers connect 1\n address-family ipv4", 1)
+	for path, content := range map[string]string{file: text, empty: ""} {
+		if err := os.WriteFile(path, []byte(content), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.Chmod(dir, 0o777); err != nil {
+		t.Fatal(err)
+	}
+	runDaemon(t, l.Balancer, &syncBuffer{}, zebra, "-f", empty, "-i", filepath.Join(dir, "zebra.pid"), "--vty_socket", dir, "-z", api, "-P", "0", "--log", "stdout")
+	testenv.Eventually(t, e2e.Patience, "zebra answers", func() bool { return exec.Command("test", "-S", api).Run() == nil })
+	runDaemon(t, l.Balancer, &syncBuffer{}, bgpd, "-f", file, "-i", filepath.Join(dir, "bgpd.pid"), "--vty_socket", dir, "-z", api, "-P", "0", "--log", "stdout", "-S")
+}
+
+// foreignRoute is one of another program beside the VIPs' in the table of the balancer's host.
+func foreignRoute(table int) *netlink.Route {
+	return &netlink.Route{Table: table, Protocol: 75, Priority: lb.RouteMetric, Type: unix.RTN_BLACKHOLE, Dst: &net.IPNet{IP: net.IPv4(198, 19, 0, 66).To4(), Mask: net.CIDRMask(32, 32)}}
+}
+
+// protocolsOf are those of the routes of one address in a table of a host, but of a routing daemon's own.
+func protocolsOf(t *testing.T, host *lab.Host, table int) (all []int) {
+	t.Helper()
+	err := host.Do(func() error {
+		routes, err := netlink.RouteListFiltered(netlink.FAMILY_V4, &netlink.Route{Table: table, Type: unix.RTN_BLACKHOLE}, netlink.RT_FILTER_TABLE|netlink.RT_FILTER_TYPE)
+		for _, r := range routes {
+			all = append(all, int(r.Protocol))
+		}
+		slices.Sort(all)
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return all
+}
+
+// followsBackends has the router know the VIP, forget it while no backend is healthy, and know it again.
+func (b *bgpBalancer) followsBackends(t *testing.T) {
+	t.Helper()
+	b.knows(t, "at first", true)
+	for _, door := range b.doors {
+		door.Close()
+	}
+	b.knows(t, "without a healthy backend", false)
+	b.doors[0] = listenOn(t, b.lab.Servers[0], checkedPort)
+	b.knows(t, "with one", true)
+}
+
+// TestFRRAnnouncesConnected: FRR on the balancer's host, configured as in the guide, announces the VIP while the interface has it.
+func TestFRRAnnouncesConnected(t *testing.T) {
+	b := newBGPBalancer(t)
+	localFRR(t, b.lab)
+	b.configured(t, nil)
+	b.start(t)
+	b.followsBackends(t)
+	if out := b.ask("show route"); strings.Contains(out, "/15") {
+		t.Errorf("FRR announces more than VIPs:\n%s", out)
+	}
+	stop(t, b.daemon)
+	b.knows(t, "stopped", false)
+}
+
+// TestLocalSpeaker: a routing daemon of the balancer's host, configured as in the guide, announces the VIP while the balancer serves it, and
+// marks it while that is drained. Ends of the balancer's processes move no route; its stop leaves what is another's.
+func TestLocalSpeaker(t *testing.T) {
+	const table = lb.DefaultRouteTable
+	b := newBGPBalancer(t)
+	localBIRD(t, b.lab)
+	b.configured(t, entry{"speaker": "local"})
+	if err := b.host.Do(func() error { return netlink.RouteAdd(foreignRoute(table)) }); err != nil {
+		t.Fatal(err)
+	}
+	b.start(t)
+	b.followsBackends(t)
+
+	keeper := func(when string) (pid int) {
+		b.eventually(t, when+", a process keeps the routes", func(status *ops.Status) bool {
+			pid = status.BGP.SpeakerPID
+			return pid != 0 && status.BGP.Problem == "" && status.BGP.Speaker == lb.SpeakerLocal && int(status.BGP.Table) == table
+		})
+		return pid
+	}
+	// BIRD says of each route since when it is as it is.
+	since, pid := b.ask("show route"), keeper("at first")
+	for _, end := range []func(*testing.T, *lab.Process){leave, kill} {
+		end(t, b.daemon)
+		b.daemon = jeoul(t, b.host, &b.log, b.arguments()...)
+		if now := keeper("with another daemon"); now != pid {
+			t.Errorf("with another daemon, the routes are kept by process %d, and were by %d", now, pid)
+		}
+	}
+	if err := unix.Kill(pid, unix.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	b.eventually(t, "another process keeps the routes", func(status *ops.Status) bool {
+		return status.BGP.SpeakerPID != 0 && status.BGP.SpeakerPID != pid && status.BGP.Problem == ""
+	})
+	if now := b.ask("show route"); now != since {
+		t.Errorf("over the ends of processes, the router's route was another; now:\n%s\nbefore:\n%s", now, since)
+	}
+
+	marked := func(when string, want bool) {
+		t.Helper()
+		testenv.Eventually(t, e2e.Patience, when+", the route is marked or not", func() bool {
+			out := b.ask("show route all")
+			return strings.Contains(out, b.vip.String()) && strings.Contains(out, "(65535,0)") == want
+		})
+	}
+	b.command(t, "drain")
+	marked("drained", true)
+	b.command(t, "undrain")
+	marked("undrained", false)
+
+	stop(t, b.daemon)
+	b.knows(t, "stopped", false)
+	if left := protocolsOf(t, b.host, table); !slices.Equal(left, []int{75}) {
+		t.Errorf("after a stop, the table %d has routes of the protocols %v, want 75", table, left)
+	}
+}
