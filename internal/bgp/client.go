@@ -14,6 +14,7 @@ import (
 	"os"
 	"strconv"
 	"strings"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -25,6 +26,9 @@ var (
 	// ErrStranger: the process that answers is not the one that it says it is, or another user's.
 	ErrStranger = errors.New("the process that answers is not a speaker of this balancer")
 )
+
+// answerBound is how long a speaker may take to answer: many times what it waits for another state itself.
+const answerBound = 15 * time.Second
 
 // maxAnswer bounds what is read of a speaker, in bytes.
 const maxAnswer = 16 << 20
@@ -77,14 +81,40 @@ func credentials(conn net.Conn) (cred *unix.Ucred, err error) {
 
 // State asks how the speaker is; after is the number of the state that is known: the answer waits for
 // another one, for a second at most. Errors: ErrNoSpeaker, ErrStranger.
+//
+// Of a speaker of another protocol, it is what is the same in all of them: Protocol, Build, PID and Start.
 func (c *Client) State(ctx context.Context, after uint64) (State, error) {
-	var state State
-	if err := c.ask(ctx, http.MethodGet, statePath+"?after="+strconv.FormatUint(after, 10), nil, &state); err != nil {
+	ctx, cancel := context.WithTimeout(ctx, answerBound)
+	defer cancel()
+	var text json.RawMessage
+	if err := c.ask(ctx, http.MethodGet, statePath+"?after="+strconv.FormatUint(after, 10), nil, &text); err != nil {
+		return State{}, err
+	}
+	state, err := readState(text)
+	if err != nil {
 		return state, err
 	}
 	if start, err := StartOf(state.PID); err != nil || start != state.Start {
 		return state, fmt.Errorf("%w: process %d was not started when it says", ErrStranger, state.PID)
 	}
+	return state, nil
+}
+
+// readState reads first who answers, for what else it says may be of another form.
+func readState(text []byte) (state State, err error) {
+	var who struct {
+		Protocol int    `json:"protocol"`
+		Build    string `json:"build"`
+		PID      int    `json:"pid"`
+		Start    uint64 `json:"start"`
+	}
+	if err = json.Unmarshal(text, &who); err == nil && who.Protocol == Protocol {
+		err = json.Unmarshal(text, &state)
+	}
+	if err != nil {
+		return State{}, fmt.Errorf("read the BGP speaker's answer: %w", err)
+	}
+	state.Protocol, state.Build, state.PID, state.Start = who.Protocol, who.Build, who.PID, who.Start
 	return state, nil
 }
 

@@ -13,6 +13,8 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/jeoul/jeoul/internal/bgp/hosttable"
 )
 
@@ -277,12 +279,44 @@ func (k *Keeper) leftBehind() bool {
 // replace ends a speaker that runs another program, so that the next one goes on where it was.
 func (k *Keeper) replace(ctx context.Context, state State) error {
 	k.opt.Log.Info(fmt.Sprintf("the BGP speaker (process %d) runs %q, and this balancer %q: it is restarted, and routers keep the routes meanwhile where they agreed to that", state.PID, state.Build, k.opt.Build), about())
-	if err := k.end(ctx, state, Restart); err != nil {
-		return err
+	if err := k.end(ctx, state, Restart); err != nil && ctx.Err() == nil {
+		// One that is killed says nothing to routers either.
+		k.opt.Log.Warn(fmt.Sprintf("the BGP speaker (process %d) cannot be restarted, and is killed: %v", state.PID, err), about())
+		if err := kill(ctx, state); err != nil {
+			return err
+		}
 	}
 	k.mu.Lock()
 	k.state = State{}
 	k.mu.Unlock()
+	return nil
+}
+
+// kill ends a speaker's process that does not end by itself.
+func kill(ctx context.Context, state State) error {
+	fd, err := unix.PidfdOpen(state.PID, 0)
+	if err == nil {
+		defer unix.Close(fd)
+		if gone(state) { // or it is another process, whose number that is now
+			return nil
+		}
+		err = unix.PidfdSendSignal(fd, unix.SIGKILL, nil, 0)
+	}
+	if err != nil && !errors.Is(err, unix.ESRCH) {
+		return fmt.Errorf("kill the BGP speaker (process %d): %w", state.PID, err)
+	}
+	return awaitEnd(ctx, state)
+}
+
+// awaitEnd waits until a speaker's process is gone.
+func awaitEnd(ctx context.Context, state State) error {
+	ctx, cancel := context.WithTimeout(ctx, endBound)
+	defer cancel()
+	for !gone(state) {
+		if !wait(ctx, lookAgain) {
+			return fmt.Errorf("the BGP speaker (process %d) does not end", state.PID)
+		}
+	}
 	return nil
 }
 
@@ -310,14 +344,7 @@ func (k *Keeper) end(ctx context.Context, state State, how Ending) error {
 	if err := k.client.End(ctx, how); err != nil {
 		return err
 	}
-	for {
-		if gone(state) {
-			return nil
-		}
-		if !wait(ctx, lookAgain) {
-			return fmt.Errorf("the BGP speaker (process %d) does not end", state.PID)
-		}
-	}
+	return awaitEnd(ctx, state)
 }
 
 // gone says whether a speaker's process has ended; one that its parent has not seen end has, too.
