@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/jeoul/jeoul/cmd/jeoul/e2e"
 	"github.com/jeoul/jeoul/internal/lab"
@@ -28,13 +29,13 @@ type couple struct {
 // streamed is where numbered datagrams go to.
 var streamed = netip.MustParseAddrPort("198.18.0.105:9999")
 
-func newCouple(t *testing.T) *couple {
+func newCouple(t *testing.T, interval string) *couple {
 	t.Helper()
 	l := newLab(t, lab.Spec{Clients: 2, Servers: 1})
 	c := &couple{lab: l}
 	for i, host := range []*lab.Host{l.Balancer, l.Clients[1]} {
 		c.both[i] = newBalancer(t, host)
-		c.both[i].configure(t, lb.HookTC, entry{"vrrp": entry{"id": 51, "priority": 200 - i, "interval": "100ms"},
+		c.both[i].configure(t, lb.HookTC, entry{"vrrp": entry{"id": 51, "priority": 200 - i, "interval": interval},
 			"services": []entry{{"name": "stream", "vip": streamed.Addr().String(), "port": streamed.Port(), "protocol": "udp", "mode": "l2dsr",
 				"backends": []entry{{"name": "one", "address": l.Servers[0].IPv4.String()}}}}})
 		c.both[i].start(t)
@@ -114,11 +115,55 @@ func (c *couple) operate(t *testing.T, word string) {
 
 // TestPlannedSwitches: no packet is lost when the VIPs go from one balancer to another on purpose.
 func TestPlannedSwitches(t *testing.T) {
-	c := newCouple(t)
+	c := newCouple(t, "100ms")
 	lost := c.switches(t, c.stream(t, 2000), 2000)
 	for _, p := range planned {
 		if gaps := lost[p.what]; len(gaps) > 0 {
 			t.Errorf("%s: lost %+v", p.what, gaps)
+		}
+	}
+}
+
+// TestStalledBalancers: the VIPs stay where they are when the active one is stopped for less than three intervals, and when
+// both are for longer, as on a host that is suspended, and go on.
+func TestStalledBalancers(t *testing.T) {
+	c := newCouple(t, "1s")
+	changes := func(of *balancer) (n uint64) {
+		t.Helper()
+		of.eventually(t, "it has a status", func(s *ops.Status) bool { n = s.VRRP.Changes; return true })
+		return n
+	}
+	before := [2]uint64{changes(c.both[0]), changes(c.both[1])}
+	stall := func(d time.Duration, which ...*balancer) {
+		t.Helper()
+		for _, s := range []syscall.Signal{syscall.SIGSTOP, syscall.SIGCONT} {
+			for _, b := range which {
+				if err := b.daemon.Signal(s); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if s == syscall.SIGSTOP {
+				<-time.After(d)
+			}
+		}
+	}
+	for _, each := range []struct {
+		what  string
+		stall func()
+	}{
+		{"the active one, for 1.8 intervals", func() { stall(1800*time.Millisecond, c.both[0]) }},
+		{"both, for 3.5 intervals", func() { stall(3500*time.Millisecond, c.both[1], c.both[0]) }},
+		{"both, for 3.9 intervals", func() { stall(3900*time.Millisecond, c.both[1], c.both[0]) }},
+	} {
+		heard := time.Now()
+		each.stall()
+		c.both[1].eventually(t, "the backup hears the active one", func(s *ops.Status) bool {
+			return s.VRRP.Peer != nil && s.VRRP.Peer.Heard.After(heard.Add(2*time.Second))
+		})
+		for i, b := range c.both {
+			if now := changes(b); now != before[i] {
+				t.Errorf("%s stopped: the role of %s has changed %d times", each.what, b.host.Name, now-before[i])
+			}
 		}
 	}
 }
@@ -130,7 +175,7 @@ func TestMeasureVRRPSwitches(t *testing.T) {
 		t.Skip("JEOUL_TEST_VRRP does not say how often")
 	}
 	const rate = 20_000
-	c := newCouple(t)
+	c := newCouple(t, "100ms")
 	stream, lost := c.stream(t, rate), map[string]uint64{}
 	for range times {
 		for what, gaps := range c.switches(t, stream, rate) {

@@ -108,6 +108,8 @@ type Elector struct {
 	// leaving: the VIPs were given up, and are held until another balancer is heard that is active, or this time.
 	leaving time.Time
 	retry   time.Time
+	// check is when it is looked, before a silence counts, whether this process runs; zero: it was.
+	check time.Time
 	// beside is when another active one was heard first and last while this balancer is.
 	beside struct{ first, last time.Time }
 	told   string // the last problem that was logged
@@ -205,7 +207,7 @@ func (e *Elector) Run(ctx context.Context) (succeeded bool) {
 // next is how long nothing is to be done.
 func (e *Elector) next() time.Duration {
 	next := e.machine.Due
-	for _, at := range []time.Time{e.retry, e.leaving} {
+	for _, at := range []time.Time{e.retry, e.leaving, e.check} {
 		if !at.IsZero() && (next.IsZero() || at.Before(next)) {
 			next = at
 		}
@@ -219,6 +221,13 @@ func (e *Elector) next() time.Duration {
 // tick does what is due. What has come before counts first: a silence is none while packets wait.
 func (e *Elector) tick() {
 	e.drain()
+	if now := time.Now(); !e.check.IsZero() && !now.Before(e.check) {
+		late := now.Sub(e.check)
+		e.check = time.Time{}
+		if late > e.machine.slack() && late < e.machine.interval {
+			e.machine = e.machine.Stalled(now)
+		}
+	}
 	m, do := e.machine.Tick(time.Now())
 	e.carryOut(m, do)
 	if !time.Now().Before(e.leaving) {
@@ -510,6 +519,12 @@ func (e *Elector) meet(src netip.Addr, a Advert) {
 // carryOut takes the machine over, and does what follows.
 func (e *Elector) carryOut(m Machine, do Do) {
 	was := e.machine.State
+	if m.Due != e.machine.Due {
+		e.check = time.Time{}
+		if at := m.Due.Add(-2 * m.slack()); m.State == Backup && at.After(time.Now()) {
+			e.check = at
+		}
+	}
 	e.machine = m
 	if do.Send {
 		e.send(do.Leave)

@@ -19,9 +19,12 @@ type segment struct {
 	came chan received
 	sent chan Advert
 	done chan struct{}
+	// stall is for how long reading the interface's state keeps the elector from all else.
+	stall time.Duration
 }
 
 func (s *segment) States() ([]iface.State, error) {
+	time.Sleep(s.stall)
 	return []iface.State{{Name: "eth0", Index: 2, Up: true, Addresses: []netip.Prefix{netip.PrefixFrom(own4, 24)}}}, nil
 }
 func (s *segment) Changes() <-chan struct{} { return nil }
@@ -175,5 +178,39 @@ func TestVIPsLeft(t *testing.T) {
 				t.Errorf("%s: the VIPs are kept still", test.what)
 			}
 		})
+	}
+}
+
+// TestLateTimerIsNoSilence: an elector that was kept from running, as the active one may have been at the same time, does not
+// take over before that one has had the time to be heard; when nothing comes, it does.
+func TestLateTimerIsNoSilence(t *testing.T) {
+	down := 300*ms + skew100
+	for stalled, slack := range map[time.Duration]time.Duration{
+		down - 20*ms:  50 * ms, // over the check before the timer
+		down + 30*ms:  50 * ms, // over the timer
+		down + 90*ms:  50 * ms,
+		down + 300*ms: 100*ms + skew100,
+	} {
+		for _, comes := range []bool{true, false} {
+			synctest.Test(t, func(t *testing.T) {
+				e, s, end := startElector(t, shared)
+				defer end()
+				time.Sleep(10 * ms)
+				s.advertise(200)
+				s.stall = stalled
+				e.Want(shared)
+				time.Sleep(stalled + slack - ms)
+				s.stall = 0
+				e.expect(t, "late by "+stalled.String(), false, Backup)
+				if comes {
+					s.advertise(200)
+					time.Sleep(down - ms)
+					e.expect(t, "the active one has come", false, Backup)
+					return
+				}
+				time.Sleep(2 * ms)
+				e.expect(t, "none has come", true, Active)
+			})
+		}
 	}
 }

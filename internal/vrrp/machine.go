@@ -129,6 +129,8 @@ func (m Machine) Tick(now time.Time) (Machine, Do) {
 		// been received. The active one has a whole interval to be heard.
 		m.Due = now.Add(m.interval + m.skew())
 		return m, Do{}
+	case m.State == Backup && late > m.slack():
+		return m.Stalled(now), Do{}
 	case m.State == Backup:
 		why := "no balancer was heard that is active"
 		if !m.lower.IsZero() {
@@ -139,6 +141,18 @@ func (m Machine) Tick(now time.Time) (Machine, Do) {
 		return m.send(now), Do{Send: true, Changed: true}
 	}
 	return m, Do{}
+}
+
+// slack is how late this process may be before a silence may be its own, and half what an active one has then to be heard:
+// it may have been stopped just as long, as machines of one host are, and sends at once when it goes on.
+func (m Machine) slack() time.Duration { return m.interval / 4 }
+
+// Stalled says that this process has just been late by more than slack.
+func (m Machine) Stalled(now time.Time) Machine {
+	if end := now.Add(2 * m.slack()); m.State == Backup && m.Due.Before(end) {
+		m.Due = end
+	}
+	return m
 }
 
 func (m Machine) send(now time.Time) Machine {

@@ -174,6 +174,17 @@ func TestLateTimer(t *testing.T) {
 	r.after(10*time.Second).tick("late again", Backup, Do{})
 	r.due("and silent", Active, Do{Send: true, Changed: true})
 
+	r = started(t, settings)
+	r.hear("an active one", 200, peer4, Backup, Do{})
+	r.now = r.m.Due
+	r.after(25*ms).tick("within the slack", Active, Do{Send: true, Changed: true})
+	r = started(t, settings)
+	r.hear("an active one", 200, peer4, Backup, Do{})
+	r.now = r.m.Due
+	r.after(30*ms).tick("beyond it", Backup, Do{})
+	r.within("half an interval to be heard", 50*ms)
+	r.due("and silent", Active, Do{Send: true, Changed: true})
+
 	r = active(t, settings)
 	r.after(10*time.Second).hear("another took over meanwhile", 50, peer4, Backup, Do{Changed: true})
 	r = active(t, settings)
