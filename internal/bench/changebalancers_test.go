@@ -46,7 +46,7 @@ func TestBalancersSuiteErrors(t *testing.T) {
 		"one":             {"balancers: 3", "balancers: 1", "s.yaml:2: lab.balancers: 1 is not possible; use 2 to 9"},
 		"not several":     {", balancers: 3", "", "s.yaml:10: loads[0].changes.events[0]: lb-drain is an event of several balancers: set lab.balancers"},
 		"another subject": {"name: jeoul-l2dsr-tc\n    params: {scheduler: [maglev, rr]}", "name: iptables-nth", "subjects[0].name: iptables-nth cannot be one of several balancers: it tells no router of its VIP"},
-		"XDP":             {"l2dsr-tc", "l2dsr-xdp", "use jeoul-l2dsr-tc"},
+		"XDP":             {"l2dsr-tc", "l2dsr-xdp", ""},
 		"NAT":             {"l2dsr-tc", "nat-tc", "replies find their way to the one balancer"},
 		"one router":      {", balancers: 3", ", router: frr", "s.yaml:2: lab: router and bfd are of the router before several balancers"},
 		"router":          {"balancers: 3", "balancers: 3, router: quagga", `s.yaml:2: lab.router: "quagga" is not possible; use one of [bird frr]`},

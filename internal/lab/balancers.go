@@ -137,6 +137,24 @@ func giveAddress(device string, prefix netip.Prefix) error {
 	return up(device)
 }
 
+// acceptAtRouter is AcceptXDP at the router's ends of the balancers' links: what goes to one that may use XDP must be whole there, too.
+func (l *Lab) acceptAtRouter(on bool) error {
+	if l.Router == nil {
+		return nil
+	}
+	return l.Router.Do(func() error {
+		var errs []error
+		for _, h := range l.Balancers {
+			if on {
+				errs = append(errs, l.apply(h.GatewayPort, offloads{}), acceptXDP(h.GatewayPort))
+			} else {
+				errs = append(errs, attachXDP(h.GatewayPort, -1), l.apply(h.GatewayPort, offloads{segments: true, checksums: true}))
+			}
+		}
+		return errors.Join(errs...)
+	})
+}
+
 // Cut takes a balancer's link to the router down at the balancer's end, and up again: the router sees
 // that its end has lost the carrier.
 func (h *Host) Cut(on bool) error {

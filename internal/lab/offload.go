@@ -107,7 +107,7 @@ func (l *Lab) Offload(on bool) error {
 	return nil
 }
 
-// AcceptXDP readies the switch for a balancer that sends by XDP_TX or redirect,
+// AcceptXDP readies the switch, and a router, for a balancer that sends by XDP_TX or redirect,
 // as a new lab is, or takes that back.
 //
 // A veth whose peer sends so needs an XDP program of its own, or it is never told
@@ -120,6 +120,11 @@ func (l *Lab) AcceptXDP(on bool) error {
 	if l.far != nil {
 		return nil
 	}
+	return errors.Join(l.acceptAtSwitch(on), l.acceptAtRouter(on))
+}
+
+// acceptAtSwitch is AcceptXDP at the ports of the balancers.
+func (l *Lab) acceptAtSwitch(on bool) error {
 	return l.Switch.Do(func() error {
 		if l.wires != nil {
 			// The switch's own program is on the port, and forwards what comes.

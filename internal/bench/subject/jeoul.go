@@ -182,7 +182,7 @@ func (r *runningJeoul) socket() string { return filepath.Join(r.setup.balancer()
 func (s jeoul) prepare(running *runningJeoul) (err error) {
 	l := running.setup.Lab
 	if l.Router != nil {
-		return nil // once for all balancers: see prepareSeveral
+		return nil // once for all balancers: see runningSeveral.start
 	}
 	if s.hook == lb.HookXDP {
 		if err := running.undo.on(l.AcceptXDP); err != nil {

@@ -45,8 +45,6 @@ func BesideOthers(s Subject) string {
 	switch {
 	case !ok:
 		return "it tells no router of its VIP"
-	case j.hook != lb.HookTC:
-		return "links to the router are as the kernel makes them, with offloads: use jeoul-" + string(j.mode) + "-tc"
 	case j.mode == lb.NAT:
 		return "replies find their way to the one balancer that translated the request in fullnat only"
 	}
@@ -59,7 +57,8 @@ type runningSeveral struct {
 	all           []*runningJeoul
 	router        []*program
 	held          vipHolders
-	routed        undo
+	// routed is what else was set up in the laboratory.
+	routed undo
 }
 
 func (s jeoul) startSeveral(ctx context.Context, setup Setup, params Params) (Running, error) {
@@ -80,6 +79,11 @@ func (r *runningSeveral) start(ctx context.Context, s jeoul) (err error) {
 	l := r.setup.Lab
 	if err := r.routed.on(func(on bool) error { return l.DetourVIP(l.VIP4, on) }); err != nil {
 		return err
+	}
+	if s.hook == lb.HookXDP {
+		if err := r.routed.on(l.AcceptXDP); err != nil {
+			return err
+		}
 	}
 	if s.mode != lb.FullNAT {
 		if r.held, err = holdVIP(l, s.mode); err != nil {
