@@ -335,6 +335,18 @@ func (j *janitor) begin(clock uint32) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	j.time = max(j.time, time.Duration(clock)*time.Millisecond)
+	j.began = j.time
+}
+
+// inheritedFor is how long a flow that another process has left, and of which there was no packet since, is taken for that process's
+// and not for this one's: much longer than others take to tell what they know.
+const inheritedFor = time.Hour
+
+// inherited returns until when what was seen last is of the process before, as the clock shows it; false: nothing is any more, or was.
+func (j *janitor) inherited() (until uint32, is bool) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return uint32(j.began.Milliseconds()), j.began > 0 && j.time-j.began < inheritedFor
 }
 
 // settleKept does what is left to do once a generation of ours has taken the place of one

@@ -62,8 +62,8 @@ type janitor struct {
 	mu    sync.Mutex
 	scene flowScene
 	rules flowRules
-	// time is what the clock shows.
-	time time.Duration
+	// time is what the clock shows, and began what it showed when this process went on with the flows of another; 0: it has not.
+	time, began time.Duration
 	// stepped is when the last step was; stepping says that there was one.
 	stepped  time.Duration
 	stepping bool

@@ -78,15 +78,19 @@ type taking struct {
 	pool     lb.Pool
 	clock    uint32
 	timeouts *[256]uint32
-	loads    []xdpBackendLoad
-	turns    []xdpTurn
-	returns  returnsOf
-	handed   *handed
+	// What was seen last until then is of the process before, if any is.
+	inheritedUntil uint32
+	anyInherited   bool
+	loads          []xdpBackendLoad
+	turns          []xdpTurn
+	returns        returnsOf
+	handed         *handed
 }
 
 func (d *Datapath) taking() *taking {
 	t := &taking{register: d.register, shared: d.shared, pool: d.current.memory.pool, clock: d.janitor.now(), timeouts: d.janitor.timeouts(),
 		loads: elements[xdpBackendLoad](d.shared.loads.memory), turns: elements[xdpTurn](d.shared.turns.memory), handed: &d.handed}
+	t.inheritedUntil, t.anyInherited = d.janitor.inherited()
 	if d.shared.fullNAT == nil {
 		return t
 	}
@@ -216,11 +220,10 @@ func (t *taking) meet(place flowPlace, in *incoming) (refused string, followed b
 	return "", false
 }
 
-// instead: another flow has the name and goes on. If it came from another balancer and no packet of it was here, its
-// connection is over, and the client has another one.
+// instead: another flow has the name and goes on. If it gives way, its connection is over, and the client has another one.
 func (t *taking) instead(place flowPlace, have *xdpFlow, in *incoming) (refused string, followed bool) {
 	state := place.state()
-	if !t.isCopy(place) || int32(in.seen-place.seen()) <= 0 || !isLive(in.state) || !t.canReturn(in) || !place.takeAnother(&in.flow, in.state, in.seen) {
+	if !t.givesWay(place, in) || !isLive(in.state) || !t.canReturn(in) || !place.takeAnother(&in.flow, in.state, in.seen) {
 		return RefusedKnown, false
 	}
 	if isLive(state) {
@@ -229,6 +232,16 @@ func (t *taking) instead(place flowPlace, have *xdpFlow, in *incoming) (refused 
 	t.count(in, 1)
 	t.arrived(in)
 	return "", false
+}
+
+// givesWay says whether what is in a place gives way to another connection of its client: what came from another balancer and of which
+// no packet was here, to what was seen since; and what this balancer knew before its process ended, and has not seen since. While there was none, packets
+// went to others, the end of that connection was told to none here, and the clock stood still: which was seen later, it does not tell.
+func (t *taking) givesWay(place flowPlace, in *incoming) bool {
+	if t.anyInherited && int32(place.seen()-t.inheritedUntil) <= 0 {
+		return true
+	}
+	return t.isCopy(place) && int32(in.seen-place.seen()) > 0
 }
 
 // canReturn says whether no other flow here has what replies to this one bear.

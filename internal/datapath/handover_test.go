@@ -206,6 +206,36 @@ func TestPortThatIsUsedAgainElsewhere(t *testing.T) {
 	b.take([]lb.Flow{strange}, FlowsTaken{Refused: map[string]int{RefusedKnown: 1}})
 }
 
+// TestPortThatIsUsedAgainMeanwhile: while a balancer's process was dead, a client's connection ended at another balancer, and the client
+// has another one from the same port, to another backend. What that balancer tells counts, unless packets have come here since.
+func TestPortThatIsUsedAgainMeanwhile(t *testing.T) {
+	s := testService(vip4, 80, lb.TCP, lb.RoundRobin, 3)
+	b := newPeer(t, s)
+	b.send(1000, "S", "A")
+	b.send(1001, "S", "A")
+	flows := b.changed()
+	for i := range flows {
+		for _, backend := range s.Backends {
+			if key := s.BackendKey(backend); key != flows[i].Backend {
+				flows[i].Backend, flows[i].SYN = key, flows[i].SYN+1
+				break
+			}
+		}
+		flows[i].Silent = time.Minute // an idle one: this balancer's clock stood still meanwhile
+	}
+	b.take(flows, FlowsTaken{Refused: map[string]int{RefusedKnown: 2}})
+	b.janitor.begin(b.janitor.now()) // as the next process does
+	b.janitor.pass(10 * time.Second)
+	goesTo := b.send(1001, "A")
+	b.take(flows, FlowsTaken{Taken: 1, Refused: map[string]int{RefusedKnown: 1}})
+	if got := b.send(1001, "A"); got != goesTo {
+		t.Errorf("a flow whose packets come here went to %s, and goes to %s", goesTo, got)
+	}
+	if got := b.activeOf(&s); got != 2 {
+		t.Errorf("%d flows are active, want 2", got)
+	}
+}
+
 // TestFlowsThatAreNotTaken: what does not fit this configuration.
 func TestFlowsThatAreNotTaken(t *testing.T) {
 	s, computing := testService(vip4, 80, lb.TCP, lb.RoundRobin, 3), testService(vip4, 81, lb.TCP, lb.Maglev, 3)
