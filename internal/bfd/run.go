@@ -42,7 +42,7 @@ func (e *Engine) run() {
 		var number [8]byte
 		_, _ = unix.Read(e.wake, number[:])
 		e.mu.Lock()
-		e.turn()
+		e.turn(&e.sockets[0], &e.sockets[1])
 		e.mu.Unlock()
 	}
 }
@@ -68,11 +68,11 @@ func (e *Engine) until(now time.Time) time.Duration {
 
 // turn does all that is due. A neighbour is lost by what had come when the turn began, and not by when this process came to look:
 // all that the kernel has received until then is taken up first, with the time of that.
-func (e *Engine) turn() {
+func (e *Engine) turn(sources ...source) {
 	began := time.Now()
 	read := true
-	for i := range e.sockets {
-		read = e.drain(&e.sockets[i], began) && read
+	for _, s := range sources {
+		read = e.drain(s, began) && read
 	}
 	for _, r := range e.sessions {
 		if read {
@@ -86,11 +86,11 @@ func (e *Engine) turn() {
 }
 
 // drain takes up what has come until a time; false where there is more.
-func (e *Engine) drain(socket *receiver, until time.Time) bool {
+func (e *Engine) drain(from source, until time.Time) bool {
 	for range flood {
-		got, there := socket.read()
+		got, there := from.read()
 		if !there {
-			socket.emptied = time.Now()
+			from.empty(time.Now())
 			return true
 		}
 		e.take(got)
@@ -167,6 +167,14 @@ func (r *running) leave(now time.Time) {
 		r.sender.send(r.peer, r.session.packet())
 	}
 	r.sender.close()
+}
+
+// source is where datagrams come from, each with when the kernel received it.
+type source interface {
+	// read returns the next one; false where there is none.
+	read() (datagram, bool)
+	// empty says that there was none at a time.
+	empty(time.Time)
 }
 
 // datagram is what was received.

@@ -114,6 +114,8 @@ func (r *receiver) read() (datagram, bool) {
 	return datagram{}, false
 }
 
+func (r *receiver) empty(at time.Time) { r.emptied = at }
+
 // readControls finds the TTL, and when the kernel received the datagram. It says that of the clock that can be set: where that was set
 // meanwhile, it is neither later than now nor earlier than when the socket was empty.
 func (r *receiver) readControls(got *datagram, controls []byte) {
