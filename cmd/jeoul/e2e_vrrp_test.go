@@ -271,7 +271,7 @@ func TestMeasureVRRP(t *testing.T) {
 	}
 	p := newSharedPair(t)
 	p.keepalived(t)
-	p.prefer(t, 100)
+	p.prefer(t, 149)
 	p.start(t)
 	p.held(t, "at first", false, true)
 	took := map[string][]time.Duration{}
@@ -297,7 +297,7 @@ func TestMeasureVRRP(t *testing.T) {
 			}
 		}))
 		<-p.daemon.Done()
-		p.prefer(t, 100)
+		p.prefer(t, 149)
 		p.start(t)
 		p.apart(t, true)
 		p.held(t, "apart", true, true)
