@@ -218,8 +218,9 @@ type Controller struct {
 	agenda      *agenda
 	tasks       tasks
 	pending     *reload
-	passive     bool                         // others hold the VIPs
-	joining     bool                         // it is not known yet what others remember
+	passive     bool   // others hold the VIPs
+	joining     string // why the VIPs are left to others yet: see arrival
+	arrival     arrival
 	news        map[int]*paths.Entry         // what was read of the paths, and is not in the view
 	verdicts    map[lb.BackendKey]lb.Verdict // likewise of the health checks
 	recheck     bool                         // the verdicts may be others, whatever Checks.Changed says
@@ -240,7 +241,7 @@ type Controller struct {
 }
 
 // tasks are what the loop does at a time.
-type tasks struct{ reconcile, deadline, pending, retry, silence, losses, keep, illness, steps, outliers, discover, renew, routes *task }
+type tasks struct{ reconcile, deadline, pending, retry, silence, losses, keep, illness, steps, judged, outliers, discover, renew, routes *task }
 
 // New returns a controller for a configuration. Nothing happens before Start.
 func New(opt Options, cfg *config.Config) *Controller {
@@ -316,6 +317,7 @@ func (c *Controller) plan() {
 		discover: c.agenda.add(quietly(c.discover)),
 		renew:    c.agenda.add(quietly(c.renew)),
 		routes:   c.agenda.add(quietly(func() { c.routes.follow(c.view) })),
+		judged:   c.agenda.add(quietly(c.judgedInTime)),
 		steps: c.agenda.add(quietly(func() {
 			if err := c.advance(); err != nil {
 				c.settleFailure(err)
@@ -372,7 +374,8 @@ func (c *Controller) Start() error {
 	c.recallOutliers()
 	first := newView(l, overlays, c.known(l, c.links, nil), c.verdictsFor(l), c.ejectionsOf(l), nil)
 	first.links = c.links
-	first.passive, first.joining = c.passive, c.joining
+	first.passive = c.passive
+	first.joining = c.arrive(first)
 	if err := c.begin(first); err != nil {
 		return err
 	}
@@ -663,6 +666,7 @@ func (c *Controller) converge() error {
 		return err
 	}
 	c.relearn, c.recheck = false, false
+	c.judged()
 	c.tellHealth(before, judged)
 	numbers := slices.Sorted(maps.Keys(c.news))
 	c.tellMoves(before, slices.Values(numbers))

@@ -58,27 +58,10 @@ func (v *view) election(drained bool) ops.Election {
 	switch {
 	case drained:
 		wanted.Out = "the balancer is drained"
-	case v.joining:
-		wanted.Out = notJoined
+	case v.joining != "":
+		wanted.Out = v.joining
 	}
 	return wanted
-}
-
-// notJoined is why a balancer that starts leaves the VIPs to others.
-const notJoined = "the flows that other members remember are not known yet"
-
-// joinLater has this balancer leave the VIPs to others until it knows what they remember. What a process before has left
-// goes on: it knows its flows.
-func (c *Controller) joinLater() {
-	if c.joining = c.opt.Joined != nil && !c.opt.TakesOver; c.joining {
-		c.on(c.opt.Joined, c.join)
-	}
-}
-
-// join has this balancer take part: it knows what others remember.
-func (c *Controller) join() {
-	c.joining = false
-	c.promptly()
 }
 
 // follow asks for what follows from a view. It is not before the data plane has it.

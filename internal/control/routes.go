@@ -95,8 +95,8 @@ func (v *view) unannounced(vip netip.Addr) string {
 	switch services := v.announced[vip]; {
 	case v.passive:
 		return "another balancer holds the VIPs"
-	case v.joining:
-		return notJoined
+	case v.joining != "":
+		return v.joining
 	case len(services) == 0:
 		return "no service of it is to be announced"
 	case slices.ContainsFunc(services, func(i int) bool { return v.serving(i) >= v.minimum(i) }):

@@ -250,6 +250,72 @@ func TestRoutesWaitForFlows(t *testing.T) {
 	}
 }
 
+// TestRoutesWaitForVerdicts: a balancer that starts beside others is announced once its checks have a verdict on each backend, by a
+// table that no transition has begun for, or after some time; one that goes on with a data plane at once.
+func TestRoutesWaitForVerdicts(t *testing.T) {
+	file := strings.Replace(announcedWeb, "    announce: false\n", "    check: {type: tcp, via: address}\n", 1)
+	begin := func(t *testing.T, takesOver bool) (*world, *Controller, *checks, *announcer, func() error) {
+		w := newWorld(t)
+		c, asked := watched(w, file)
+		told := &announcer{w: w}
+		c.opt.Routes, c.opt.TakesOver, c.opt.Drained = told, takesOver, &noted{}
+		stop := w.run(c)
+		synctest.Wait()
+		return w, c, asked, told, stop
+	}
+	fresh := func(w *world) bool {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		return w.state.Fresh
+	}
+	for name, test := range map[string]func(t *testing.T){
+		"with all verdicts": func(t *testing.T) {
+			w, c, asked, told, stop := begin(t, false)
+			told.expect(t, "without verdicts", "")
+			if v := statusOf(t, c).BGP.VIPs[0]; v.Announced || v.Reason != notJudged {
+				t.Errorf("the status has %+v", v)
+			}
+			asked.say(t, c, healthy(), "web01", "web02", "tls03")
+			time.Sleep(2 * settle)
+			told.expect(t, "without one verdict", "")
+			asked.say(t, c, failing("refused"), "hd04")
+			time.Sleep(2 * settle)
+			told.expect(t, "with all verdicts", "192.0.2.100")
+			if !fresh(w) {
+				t.Error("the table before is one to go on from")
+			}
+			asked.say(t, c, healthy(), "hd04")
+			time.Sleep(2 * settle)
+			told.expect(t, "with another verdict", "192.0.2.100 192.0.2.101")
+			if fresh(w) {
+				t.Error("a change while the VIPs are announced begins no transition")
+			}
+			if err := stop(); err != nil {
+				t.Fatal(err)
+			}
+		},
+		"with none in time": func(t *testing.T) {
+			_, _, _, told, stop := begin(t, false)
+			time.Sleep(verdictsBound - time.Second)
+			told.expect(t, "without verdicts", "")
+			time.Sleep(2 * time.Second)
+			told.expect(t, "after some time", "192.0.2.100 192.0.2.101")
+			if err := stop(); err != nil {
+				t.Fatal(err)
+			}
+		},
+		"going on": func(t *testing.T) {
+			_, _, _, told, stop := begin(t, true)
+			told.expect(t, "at once", "192.0.2.100 192.0.2.101")
+			if err := stop(); err != nil {
+				t.Fatal(err)
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) { synctest.Test(t, test) })
+	}
+}
+
 // TestFirstTableIsWhole: a fresh balancer beside others forwards, and tells routers of VIPs, only when its backends
 // are found or for so long not; one by itself serves with those that it has.
 func TestFirstTableIsWhole(t *testing.T) {

@@ -131,8 +131,8 @@ type view struct {
 	links []iface.State
 	// passive: another balancer holds the VIPs.
 	passive bool
-	// joining: it is not known yet which flows other balancers remember.
-	joining bool
+	// joining says why the VIPs are left to other balancers yet; empty if they are not.
+	joining string
 	// laid counts the overlays of each service.
 	laid map[lb.ServiceKey]int
 	// known[n] is what is known of the path to the backend address of number n.

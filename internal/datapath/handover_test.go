@@ -412,6 +412,24 @@ func TestRememberedSlotsElsewhere(t *testing.T) {
 	}
 }
 
+// TestChangeBeforeAnnouncement: a verdict that comes before any packet begins no transition: no flow goes to a backend that
+// failed by then, and the table is that of a balancer which has known it from the first.
+func TestChangeBeforeAnnouncement(t *testing.T) {
+	s := testService(vip4, 80, lb.TCP, lb.Maglev, 5)
+	late, knows := newPeer(t, s), newPeer(t, drained(s, 1))
+	if err := late.Apply(lb.State{Services: []lb.RoutedService{drained(s, 1)}, Fresh: true}); err != nil {
+		t.Fatal(err)
+	}
+	if bases, err := late.Bases(); len(bases) != 0 || err != nil {
+		t.Errorf("a transition has begun: %v, %v", bases, err)
+	}
+	for port := 1000; port < 1000+handedFlows; port++ {
+		if got, want := late.send(port, "A"), knows.send(port, "A"); got != want {
+			t.Errorf("port %d goes to %s, and at the other balancer to %s", port, got, want)
+		}
+	}
+}
+
 // TestBasesThatAreNotTaken: each is refused, or means nothing, and changes nothing.
 func TestBasesThatAreNotTaken(t *testing.T) {
 	s := testService(vip4, 80, lb.TCP, lb.Maglev, 5)

@@ -150,7 +150,7 @@ func (c *revision) build(tableSize uint32, now time.Time) error {
 		tables[i] = made[n]
 	}
 	for i, s := range c.services {
-		s.is.view = s.view(tables[i], now)
+		s.is.view = s.view(tables[i], now, c.state.Fresh)
 	}
 	return nil
 }
@@ -175,9 +175,9 @@ func (v view) findFull(r *fullRecipe) *maglev.Table {
 	return nil
 }
 
-// view returns that of the service with its next table.
-func (s served) view(next *table, now time.Time) view {
-	if s.was == nil {
+// view returns that of the service with its next table; fresh is lb.State's. A transition of other balancers goes on.
+func (s served) view(next *table, now time.Time, fresh bool) view {
+	if s.was == nil || fresh && !s.was.view.inTransition() {
 		return view{}.with(next, now, 0, upheaval{})
 	}
 	before, after := &s.was.service, &s.is.service

@@ -33,6 +33,9 @@ type State struct {
 	// Local is the directory of the control group (cgroup v2) whose sockets get their backends when they
 	// connect or send; empty: no sockets do.
 	Local string
+	// Fresh: no packet has come for the tables of before, for the VIPs are not announced yet. So a change of them
+	// begins no transition: flows that come later were begun at other balancers.
+	Fresh bool
 }
 
 // Pool is a set of source addresses and ports. TCP and UDP ports FirstPort..LastPort of each

@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package control
+
+import (
+	"time"
+
+	"github.com/jeoul/jeoul/internal/lb"
+)
+
+// arrival is what a balancer that starts beside others waits for before it takes VIPs: the flows that they remember, and
+// what its health checks say, so that its first table is theirs.
+type arrival struct{ flows, verdicts bool }
+
+const (
+	// verdictsBound is for how long the first verdicts are waited for: a backend that fails by the default check
+	// has its own after at most three intervals and timeouts, 9 s.
+	verdictsBound = 10 * time.Second
+
+	notJoined = "the flows that other members remember are not known yet"
+	notJudged = "the health checks have no verdict on all backends yet"
+)
+
+// why says what is waited for.
+func (a arrival) why() string {
+	switch {
+	case a.flows:
+		return notJoined
+	case a.verdicts:
+		return notJudged
+	}
+	return ""
+}
+
+// joinLater has this balancer leave the VIPs to others until it knows what they remember. What a process before has left
+// goes on: it knows its flows, and its verdicts.
+func (c *Controller) joinLater() {
+	if c.arrival.flows = c.opt.Joined != nil && !c.opt.TakesOver; c.arrival.flows {
+		c.on(c.opt.Joined, func() {
+			c.arrival.flows = false
+			c.arrived()
+		})
+	}
+}
+
+// arrive returns why the first view's VIPs are to be left to others yet.
+func (c *Controller) arrive(first *view) string {
+	if c.arrival.verdicts = !c.opt.TakesOver && first.shared() && first.unjudged(); c.arrival.verdicts {
+		c.tasks.judged.in(verdictsBound)
+	}
+	c.joining = c.arrival.why()
+	return c.joining
+}
+
+// arrived takes the VIPs if there is nothing more to wait for.
+func (c *Controller) arrived() {
+	c.joining = c.arrival.why()
+	c.promptly()
+}
+
+// judged goes on once the data plane has the first verdict on each backend. So no transition begins by it.
+func (c *Controller) judged() {
+	if c.arrival.verdicts && !c.view.unjudged() {
+		c.judgedInTime()
+	}
+}
+
+// judgedInTime waits for no verdict any more.
+func (c *Controller) judgedInTime() {
+	c.arrival.verdicts = false
+	c.tasks.judged.off()
+	c.arrived()
+}
+
+// shared says whether VIPs are announced, or taken, once this balancer has joined the others.
+func (l *layout) shared() bool { return l.cfg.BGP.ASN != 0 || l.cfg.VRRP.ID != 0 }
+
+// leavesAll says whether no packet comes for any VIP while this balancer leaves them to others.
+func (l *layout) leavesAll() bool {
+	if !l.shared() {
+		return false
+	}
+	for _, s := range l.cfg.Services {
+		if l.cfg.VRRP.ID == 0 && s.Announcement.Never {
+			return false
+		}
+	}
+	return true
+}
+
+// unjudged says whether there is a backend that would take new flows and on which its checks have no verdict.
+func (v *view) unjudged() bool {
+	for i := range v.cfg.Services {
+		if v.verdicts[i] == nil || i >= len(v.state.Services) {
+			continue
+		}
+		s := &v.state.Services[i]
+		for j, b := range s.Backends {
+			if state := v.verdicts[i][j].state; (state == "" || state == lb.HealthUnknown) && b.TakesFlows() && s.Reachable(j) {
+				return true
+			}
+		}
+	}
+	return false
+}
