@@ -49,6 +49,9 @@ const (
 	otherDrops       = "kernel-drops"
 	connectionsHang  = "connections-hang"
 	retransmits      = "retransmits"
+	memberUnreached  = "member-unreached"
+	memberUntold     = "member-told-no-flows"
+	memberDiffers    = "member-differs"
 )
 
 // Kinds lists the names of the faults, the worst first.
@@ -186,6 +189,19 @@ var kinds = []kind{
 		[]Cure{
 			{"syn-backlog", "Allow more half-open connections, and a longer backlog of the program."},
 			{"", "Bound floods at the balancer: `limits.rate`."}}},
+	{memberDiffers, Loss, false,
+		"Another balancer sends new flows of a service to other backends than this one: where routers move a flow from one to the other, its connection breaks.",
+		[]Cure{
+			{"", "Compare the two configurations, operations in force (`jeoul backend`), and what each one's health checks say (`jeoul get backends` at both)."}}},
+	{memberUnreached, Risk, false,
+		"Another balancer that shares the VIPs is not reached: its table is not compared, and no flows are handed over. Its own forwarding goes on, if it runs.",
+		[]Cure{
+			{"", "See whether it runs, has the same key (`members.key_file`) and this balancer's address under `members.peers`."},
+			{"", "Let UDP and TCP through to the port of `members.listen`, both ways."}}},
+	{memberUntold, Risk, false,
+		"Another balancer is reached, but not at the port where it takes flows: connections that only this one knows end when their packets come to the other.",
+		[]Cure{
+			{"", "Let TCP through to `members.flows_port` (the port after that of `listen`), both ways, and give each member a name of its own."}}},
 	{timeWaitFull, Risk, false,
 		"Closed connections are forgotten before their time; late packets of theirs can hit new ones.",
 		[]Cure{{"tw-buckets", "Allow more of them."}}},
