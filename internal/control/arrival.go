@@ -73,7 +73,7 @@ func (c *Controller) judgedInTime() {
 }
 
 // shared says whether VIPs are announced, or taken, once this balancer has joined the others.
-func (l *layout) shared() bool { return l.cfg.BGP.ASN != 0 || l.cfg.VRRP.ID != 0 }
+func (l *layout) shared() bool { return l.cfg.BGP.On() || l.cfg.VRRP.ID != 0 }
 
 // leavesAll says whether no packet comes for any VIP while this balancer leaves them to others.
 func (l *layout) leavesAll() bool {
