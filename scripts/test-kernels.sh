@@ -9,7 +9,7 @@
 #
 # Kernels are downloaded and unpacked under bin/kernels, never installed.
 # JEOUL_RUN=REGEXP chooses tests, JEOUL_PACKAGES='DIRECTORY...' packages, JEOUL_LIMIT=DURATION
-# bounds each machine, and TESTFLAGS='-test.v' is handed to the tests.
+# bounds each machine, JEOUL_TEST_EVERY_STEP=1 has processes killed at every step, and TESTFLAGS='-test.v' is handed to the tests.
 set -euo pipefail
 . "$(dirname "$0")/lib.sh"
 
@@ -56,7 +56,7 @@ chosen() {
 	elif [ "$2" = internal/datapath ]; then
 		printf '^Test(%s)$\n' "Attach|SwapAllOrNone|Filter|FilterSwapsInOneStep|FilterOfAKilledBalancer|\
 Frames|Headers|Modes|MSS|ChecksumsAreRightOnTheWire|FullNATPoolExhausted|FragmentCases|ICMP|ReturnsOfNAT|ReturnsOfFullNAT|TooBig|GSO|\
-OnlyTheTracedProgramHasTheRing|TagsOfCards|Holders|Dispatcher|DispatcherOfOurs|DispatcherHooks|DispatcherPackets|LoaderAfterOurs|AutoBesideOthers|NeighboursInTC|WhatBackendsAnswer|Clients|FlowsMoving|FlowsBeginAtTheExchange|PacketsOfNoFlow|\
+OnlyTheTracedProgramHasTheRing|TagsOfCards|Holders|Dispatcher|DispatcherOfOurs|DispatcherHooks|DispatcherPackets|LoaderAfterOurs|AutoBesideOthers|Company|NeighboursInTC|WhatBackendsAnswer|Clients|FlowsMoving|FlowsBeginAtTheExchange|PacketsOfNoFlow|\
 Kept|KeptByOne|KeptByAnotherBuild|KeptFlowsOfAnotherLayout|KeptOnChangedInterfaces|Sweep|OrphanStepsAside|WatchEnds|KilledAtEachStep"
 	elif [ "$2" = internal/hostnet ]; then
 		# What is left by a kill, and taken back or taken over.
@@ -175,7 +175,7 @@ make_initramfs() {
 			mount -t tmpfs tmp /tmp
 			for module in ${modules[*]}; do modprobe -q \$module; done
 			ip link set lo up
-			export JEOUL_TEST_ROOT=1 JEOUL_TEST_CARDS='$drivers' JEOUL_TEST_LIBXDP=$libxdp HOME=/tmp
+			export JEOUL_TEST_ROOT=1 JEOUL_TEST_EVERY_STEP=${JEOUL_TEST_EVERY_STEP:-} JEOUL_TEST_CARDS='$drivers' JEOUL_TEST_LIBXDP=$libxdp HOME=/tmp
 			status=0
 		END
 		for package in "${packages[@]}"; do

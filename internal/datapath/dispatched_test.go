@@ -37,8 +37,7 @@ func xdpLoader(args ...string) error {
 
 // loadBy has libxdp load one of its own programs onto veth0.
 func loadBy(object, program string, priority int) error {
-	return xdpLoader("load", "--mode", "native", "--prio", strconv.Itoa(priority), "--prog-name", program,
-		"veth0", filepath.Join(os.Getenv(libxdpObjects), object))
+	return loadOnto("veth0", object, program, priority)
 }
 
 // chain lists what the dispatcher on veth0 runs.

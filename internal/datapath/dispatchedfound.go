@@ -58,7 +58,8 @@ func (f *found) programsOf(sets []uint64) (ids []ebpf.ProgramID, err error) {
 	return slices.Compact(ids), nil
 }
 
-// clearDispatched takes the programs of all sets out of libxdp's dispatchers.
+// clearDispatched takes the programs of all sets out of libxdp's dispatchers, and removes what is left of dispatchers that
+// had them or were to.
 func (k *keeper) clearDispatched() error {
 	sets, err := k.Store.Sets()
 	if err != nil || len(sets) == 0 {
@@ -69,5 +70,9 @@ func (k *keeper) clearDispatched() error {
 		// What is not ours, or cannot be read, is in no dispatcher by our doing.
 		return nil
 	}
-	return removeDispatched(k.interfaces(), among(ids))
+	err = removeDispatched(k.interfaces(), among(ids))
+	for _, p := range k.interfaces() {
+		err = errors.Join(err, libxdp.Sweep(p.index, ids...))
+	}
+	return err
 }

@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/cilium/ebpf"
+
+	"github.com/jeoul/jeoul/internal/datapath/rcu"
 )
 
 // move brings what is remembered from one set of tables to another, of other sizes or of
@@ -85,7 +87,7 @@ func (m *move) finish() {
 		return
 	}
 	m.copy(m.leaveUnproven)
-	waitForReaders()
+	rcu.Wait()
 	m.copy(m.leaveUnproven)
 	atomic.StoreUint64(&m.memory.head().Moving, 0)
 }

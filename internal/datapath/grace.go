@@ -6,7 +6,7 @@ import (
 	"sync"
 	"time"
 
-	"golang.org/x/sys/unix"
+	"github.com/jeoul/jeoul/internal/datapath/rcu"
 )
 
 // Memory that packets may still be reading must not be written. A packet is an RCU
@@ -14,12 +14,8 @@ import (
 // what could not be found any more when it began is ours again.
 
 // graceAge is for how long memory is idle before we wait for a grace period: what
-// several changes set free then waits once. graceBlind is for how long it does where
-// the kernel cannot tell us of grace periods; no packet takes as long.
-const (
-	graceAge   = 20 * time.Millisecond
-	graceBlind = time.Second
-)
+// several changes set free then waits once.
+const graceAge = 20 * time.Millisecond
 
 // grace keeps what is to be done once no packet reads what was in use.
 type grace struct {
@@ -40,20 +36,7 @@ type idle struct {
 	free  func()
 }
 
-func newGrace(mu *sync.Mutex) *grace { return &grace{mu: mu, synchronize: waitForReaders} }
-
-// membarrierGlobal is MEMBARRIER_CMD_GLOBAL of <linux/membarrier.h>: on return, all
-// processors have passed through a state in which they read nothing.
-const membarrierGlobal = 1
-
-// waitForReaders returns when all packets that are on their way now have been
-// done with.
-func waitForReaders() {
-	if _, _, errno := unix.Syscall(unix.SYS_MEMBARRIER, membarrierGlobal, 0, 0); errno != 0 {
-		// Not there, or not with nohz_full.
-		<-time.After(graceBlind)
-	}
-}
+func newGrace(mu *sync.Mutex) *grace { return &grace{mu: mu, synchronize: rcu.Wait} }
 
 // later calls free after a grace period, with the lock held. The caller holds it.
 func (g *grace) later(free func()) {

@@ -12,6 +12,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/cilium/ebpf"
+
 	"github.com/jeoul/jeoul/internal/hostnet"
 	"github.com/jeoul/jeoul/internal/lb"
 	"github.com/jeoul/jeoul/internal/namespace"
@@ -22,7 +24,8 @@ import (
 // TestKilledAtEachStep kills a process at each step of what it may be doing to a data plane that is
 // kept: at each system call whose effect outlives it. The next process finds the state before or after
 // it and goes on from there, and packets are sent meanwhile, of which none is lost. When that process
-// stops, nothing is left.
+// stops, nothing is left. In libxdp's dispatcher it does so alone and beside programs of others, which see every
+// packet meanwhile and are what is left.
 //
 // Some stories are taken at random and a step of each, and every step of all with
 // JEOUL_TEST_EVERY_STEP=1 (`make test-kills`).
@@ -32,6 +35,12 @@ func TestKilledAtEachStep(t *testing.T) {
 	for _, w := range ofThisKernel(nativeXDP, nativeDispatched, tcx, tcFilter) {
 		for _, s := range someOf(random, stories(w), 4) {
 			t.Run(w.name+", "+s.name, func(t *testing.T) { newWalk(t, w, s, false).all(t, random) })
+		}
+		if !w.dispatched {
+			continue
+		}
+		for _, s := range someOf(random, stories(w), 4) {
+			t.Run(w.name+" beside others, "+s.name, func(t *testing.T) { newWalk(t, w, s, false).besideOthers(t, random) })
 		}
 	}
 }
@@ -77,11 +86,48 @@ func (w *walk) all(t *testing.T, random *rand.Rand) {
 	if len(steps) == 0 {
 		t.Fatal("it has no step")
 	}
-	for _, n := range testkill.Some(random, len(steps), 1) {
+	defer func(began int) { t.Logf("killed %d times in %d steps", w.kills-began, len(steps)) }(w.kills)
+	first, end := 0, len(steps)
+	if w.company != nil {
+		first, end = aroundDispatchers(steps)
+	}
+	for _, n := range testkill.Some(random, end-first, 1) {
+		n += first
 		if w.kill(t, n); t.Failed() {
 			t.Fatalf("killed after these of %d steps:\n%s", len(steps), strings.Join(steps[:n], "\n"))
 		}
 	}
+}
+
+// aroundDispatchers bounds the steps from a few before the first one that a dispatcher's pins show until all are done. What comes
+// before and after is as on an interface without others, and takes long where a machine is emulated.
+func aroundDispatchers(steps []string) (first, end int) {
+	const before = 4
+	ofPins := func(step string) bool { return strings.Contains(step, "/xdp/dispatch-") }
+	first, end = slices.IndexFunc(steps, ofPins), len(steps)
+	if first < 0 {
+		return 0, len(steps)
+	}
+	for !ofPins(steps[end-1]) {
+		end--
+	}
+	return max(first-before, 0), min(end+1, len(steps))
+}
+
+// besideOthers does so with programs of others in the dispatchers.
+func (w *walk) besideOthers(t *testing.T, random *rand.Rand) {
+	t.Helper()
+	testenv.In(t, w.ns, func() (err error) {
+		w.company, err = inCompany(t, "veth0", "veth1")
+		return err
+	})
+	t.Cleanup(func() {
+		testenv.In(t, w.ns, func() error {
+			w.company.leaves(t)
+			return nil
+		})
+	})
+	w.all(t, random)
 }
 
 // deadly is what a process does that is killed meanwhile.
@@ -176,6 +222,9 @@ type walk struct {
 	dir      string
 	ns       *namespace.Namespace
 	packets  *packets
+	company  *company
+	// kills counts.
+	kills int
 }
 
 func newWalk(t *testing.T, w way, s deadly, balances bool) *walk {
@@ -256,6 +305,7 @@ func (w *walk) kill(t *testing.T, n int) (steps []string) {
 	}
 	victim := w.start(t)
 	sending := !w.starts && !w.stops
+	w.company.begin(t, w.packets)
 	if sending {
 		w.packets.begin(t)
 	}
@@ -266,7 +316,13 @@ func (w *walk) kill(t *testing.T, n int) (steps []string) {
 	if killed != (n >= 0) && n >= 0 {
 		t.Logf("it has ended before step %d", n)
 	}
+	if killed {
+		w.kills++
+	}
 	testenv.In(t, w.ns, func() error {
+		if err := w.company.stays("killed"); err != nil {
+			return err
+		}
 		d, changes, err := w.open(w.limit())
 		if err != nil {
 			return fmt.Errorf("opening it: %w", err)
@@ -278,7 +334,7 @@ func (w *walk) kill(t *testing.T, n int) (steps []string) {
 		if closed := errors.Join(changes.Close(), d.Close()); closed != nil {
 			err = errors.Join(err, fmt.Errorf("closing: %w", closed))
 		}
-		return errors.Join(err, w.nothingLeft())
+		return errors.Join(err, w.company.end(), w.nothingLeft())
 	})
 	return steps
 }
@@ -324,7 +380,10 @@ func (w *walk) goesOn(t *testing.T, d *Datapath, killed, back, sending bool) err
 	}
 	names := portNames(d.current.ports)
 	others := slices.DeleteFunc([]string{"veth0", "veth1"}, func(name string) bool { return slices.Contains(names, name) })
-	err := errors.Join(runsCurrent(d, names), eachAttached(others, false))
+	err := errors.Join(runsCurrent(d, names, w.company.others()...), w.unattached(others...), w.company.stays("gone on"))
+	if w.company != nil {
+		err = errors.Join(err, pinnedFor("veth0", 1), pinnedFor("veth1", 1))
+	}
 	if sets, failed := d.keeper.Store.Sets(); failed != nil || len(sets) != 1 {
 		t.Errorf("sets of pins: %v, %v", sets, failed)
 	}
@@ -356,16 +415,32 @@ func remember(d *Datapath) error {
 
 // nothingLeft returns an error unless nothing is left once the balancer has stopped.
 func (w *walk) nothingLeft() error {
-	err := eachAttached([]string{"veth0", "veth1"}, false)
+	err := w.unattached("veth0", "veth1")
 	for _, name := range []string{"veth0", "veth1"} {
 		err = errors.Join(err, ingressQdisc(name, ""))
 	}
-	err = errors.Join(err, noDispatchers())
+	dispatchers := 0
+	if w.company != nil {
+		dispatchers = 1
+	}
+	err = errors.Join(err, w.company.stays("in the end"), pinnedFor("veth0", dispatchers), pinnedFor("veth1", dispatchers))
 	left, failed := os.ReadDir(w.dir)
 	if failed != nil || len(left) != 0 {
 		err = errors.Join(err, failed, fmt.Errorf("there is left: %v", left))
 	}
 	return err
+}
+
+// unattached says what is wrong unless interfaces have no programs but those of others.
+func (w *walk) unattached(names ...string) error {
+	for _, name := range names {
+		ids, err := programsOn(name)
+		ids = slices.DeleteFunc(ids, func(id ebpf.ProgramID) bool { return slices.Contains(w.company.others(), id) })
+		if err != nil || len(ids) > 0 {
+			return fmt.Errorf("%s has the programs %v: %v", name, ids, err)
+		}
+	}
+	return nil
 }
 
 // killStory is set for the process that is killed: which one it is.

@@ -7,6 +7,8 @@ import (
 	"slices"
 
 	"github.com/cilium/ebpf"
+
+	"github.com/jeoul/jeoul/internal/datapath/rcu"
 )
 
 // The interfaces can change while packets arrive. The new programs are attached to the
@@ -59,7 +61,7 @@ func (h *handover) reach() error {
 		return nil
 	}
 	// Frames may be on their way to be sent by an interface that is about to be left.
-	waitForReaders()
+	rcu.Wait()
 	if err := h.release(leaving, h.d.current.programs); err != nil {
 		return err
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/cilium/ebpf/asm"
 
 	"github.com/jeoul/jeoul/internal/datapath/libxdp"
+	"github.com/jeoul/jeoul/internal/datapath/rcu"
 	"github.com/jeoul/jeoul/internal/lb"
 )
 
@@ -166,7 +167,7 @@ func (h *handover) toXDP() error {
 		return err
 	}
 	// What was passed before is decided on in TC.
-	waitForReaders()
+	rcu.Wait()
 	<-time.After(queued)
 	return h.release(h.before, h.d.current.programs)
 }
@@ -181,7 +182,7 @@ func (h *handover) toTC() error {
 		return err
 	}
 	// Frames may be on their way to be sent by an interface that is about to lose XDP.
-	waitForReaders()
+	rcu.Wait()
 	if err := h.release(h.before, pass); err != nil {
 		return err
 	}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/cilium/ebpf"
 
+	"github.com/jeoul/jeoul/internal/datapath/rcu"
 	"github.com/jeoul/jeoul/internal/datapath/snapshot"
 	"github.com/jeoul/jeoul/internal/lb"
 )
@@ -195,7 +196,7 @@ func (l *ledger) endFormer() (ended []func()) {
 	if l.former == nil && l.backends == nil {
 		return nil
 	}
-	waitForReaders()
+	rcu.Wait()
 	backends, outcomes, err := l.counted()
 	if err != nil {
 		return nil // they go on to be read

@@ -13,6 +13,8 @@ import (
 
 	"github.com/cilium/ebpf"
 	"golang.org/x/sys/unix"
+
+	"github.com/jeoul/jeoul/internal/datapath/rcu"
 )
 
 // Place is an interface whose dispatcher a program of ours is in, or is to be.
@@ -21,7 +23,7 @@ type Place struct {
 	// version and generic are what a dispatcher is made with where there is none.
 	version byte
 	generic bool
-	// ours are programs that only this place has had. They tell pins that a killed process has left.
+	// ours are programs that only this place has had. They tell pins that a killed process has left, see sweep.
 	ours []ebpf.ProgramID
 }
 
@@ -164,7 +166,7 @@ func (p *Place) changeOnce(edit func([]Component) []Component) error {
 		if err := p.nic.exchange(from, nil, p.generic); err != nil {
 			return fmt.Errorf("taking the dispatcher off: %w", err)
 		}
-		p.swept(was, 0, after)
+		p.swept(was, 0, before, after)
 		return nil
 	}
 	made, err := like.make(after)
@@ -179,7 +181,7 @@ func (p *Place) changeOnce(edit func([]Component) []Component) error {
 	if err := p.nic.exchange(from, made.program, p.generic); err != nil {
 		return errors.Join(fmt.Errorf("putting the dispatcher into its place: %w", err), removeDir(dir))
 	}
-	p.swept(was, made.id, after)
+	p.swept(was, made.id, before, after)
 	return nil
 }
 
@@ -188,19 +190,33 @@ func same(a, b []Component) bool {
 	return slices.EqualFunc(a, b, func(a, b Component) bool { return a.ID == b.ID && a.slot == b.slot })
 }
 
+// numbers lists components' programs.
+func numbers(components ...[]Component) (ids []ebpf.ProgramID) {
+	for _, c := range slices.Concat(components...) {
+		ids = append(ids, c.ID)
+	}
+	return ids
+}
+
 // interfaceGone is a change of a dispatcher whose interface is gone, and with it all that it ran.
 func (p *Place) interfaceGone(edit func([]Component) []Component) error {
 	if len(edit(nil)) > 0 {
 		return unix.ENODEV
 	}
-	p.swept(nil, 0, nil)
+	p.swept(nil, 0, nil, nil)
 	return nil
 }
 
 // swept sweeps after a change, which was made: what cannot be removed costs memory, and is tried again
 // after the next one.
-func (p *Place) swept(was *dispatcher, now ebpf.ProgramID, after []Component) {
-	if p.sweep(was, now) != nil {
+func (p *Place) swept(was *dispatcher, now ebpf.ProgramID, before, after []Component) {
+	known := slices.Concat(p.ours, numbers(before, after))
+	if was != nil {
+		known = append(known, was.id)
+		// A packet may be in it still, and would pass the programs that go with their pins.
+		rcu.Wait()
+	}
+	if p.nic.sweep(now, known) != nil {
 		return
 	}
 	p.ours = slices.DeleteFunc(p.ours, func(id ebpf.ProgramID) bool {
@@ -235,36 +251,87 @@ func pinCopy(program *ebpf.Program, path string) error {
 	return errors.Join(again.Pin(path), again.Close())
 }
 
-// sweep removes what is pinned of the dispatcher that was, and of those with a program of ours that a process has
-// left that was killed before it came to this. Another process may be about to attach one that it has pinned, but
-// that fails since the dispatcher was exchanged; so call it only after that.
-func (p *Place) sweep(was *dispatcher, now ebpf.ProgramID) error {
+// Sweep removes what a process that was killed has left pinned of dispatchers on the interface of an index: those with
+// these programs, unless they are in the one that is attached. Without dispatchers on this host it does nothing.
+func Sweep(index int, ids ...ebpf.ProgramID) error {
+	if _, err := os.Stat(root()); err != nil {
+		return nil
+	}
+	n, err := openNIC(index)
+	if err != nil {
+		return err
+	}
+	defer n.close()
+	locked, err := lock()
+	if err != nil {
+		return err
+	}
+	defer locked.Close()
+	now, _, err := n.attached()
+	if err != nil && !errors.Is(err, unix.ENODEV) {
+		return err
+	}
+	if d, _, err := read(n); err == nil && d != nil {
+		defer d.close()
+		there := numbers(d.components)
+		ids = slices.DeleteFunc(slices.Clone(ids), func(id ebpf.ProgramID) bool { return slices.Contains(there, id) })
+	}
+	return n.sweep(now, ids)
+}
+
+// sweep removes what is pinned of dispatchers on the interface that are not attached: those that are known or have a
+// program that is known, and those that are not whole, which a process leaves that is killed. Known are the dispatcher
+// that was exchanged, programs of ours, and the others that this one ran or runs: what is left of a dispatcher that was to
+// be without ours has only those. No other tells that a dispatcher is attached nowhere: the interface of another network
+// namespace may have the same index.
+//
+// Another process may be about to attach one that it has pinned, but that fails since the dispatcher was exchanged; so know
+// others' programs only after that. It pins with the lock, so none is only half pinned that is to become whole.
+func (n *nic) sweep(now ebpf.ProgramID, known []ebpf.ProgramID) error {
 	entries, err := os.ReadDir(root())
 	if err != nil {
 		return fmt.Errorf("looking for pins of dispatchers: %w", err)
 	}
 	for _, e := range entries {
 		index, id, is := parseDir(e.Name())
-		if !is || index != p.nic.index || id == now {
+		if !is || index != n.index || id == now {
 			continue
 		}
 		dir := filepath.Join(root(), e.Name())
-		if was != nil && id == was.id || p.hasOurs(dir) {
+		if slices.Contains(known, id) || !whole(dir, id) || hasOneOf(dir, known) {
 			err = errors.Join(err, removeDir(dir))
 		}
 	}
 	return err
 }
 
-// hasOurs says whether one of the programs that are pinned in a directory is one of ours.
-func (p *Place) hasOurs(dir string) bool {
+// whole says whether all programs of a dispatcher are pinned in a directory. What cannot be told is taken for whole.
+func whole(dir string, id ebpf.ProgramID) bool {
+	d, err := describe(id)
+	if errors.Is(err, fs.ErrNotExist) {
+		return false // it is gone
+	}
+	if err != nil {
+		return true
+	}
+	defer d.close()
+	for i := range d.config.slots {
+		if _, err := os.Stat(filepath.Join(dir, programPin(i))); errors.Is(err, fs.ErrNotExist) {
+			return false
+		}
+	}
+	return true
+}
+
+// hasOneOf says whether one of the programs that are pinned in a directory is one of these.
+func hasOneOf(dir string, ids []ebpf.ProgramID) bool {
 	for i := range Slots {
 		c, err := open(filepath.Join(dir, programPin(i)), slot{})
 		if err != nil {
 			continue
 		}
 		c.program.Close()
-		if slices.Contains(p.ours, c.ID) {
+		if slices.Contains(ids, c.ID) {
 			return true
 		}
 	}
