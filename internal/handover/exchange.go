@@ -200,7 +200,11 @@ func (e *Exchange) follow(ctx context.Context, group *sync.WaitGroup) {
 		if !present[name] {
 			s.cancel()
 			delete(e.senders, name)
-			delete(e.heard, name)
+			// One that was only held up may not have noticed that it was taken for gone: when it is a peer again, it tells by the
+			// connection that it has, which is forgotten when it ends (hearsNoMore).
+			if h := e.heard[name]; h != nil && !h.Connected {
+				delete(e.heard, name)
+			}
 		}
 	}
 }

@@ -305,6 +305,24 @@ func TestFlush(t *testing.T) {
 	}
 }
 
+// TestPeerThatWasHeldUp: one that was taken for gone, and has not noticed, tells by the connection that it has, and is seen to.
+func TestPeerThatWasHeldUp(t *testing.T) {
+	a, b := start(t, "a", nil), start(t, "b", nil)
+	meet(a, b)
+	heardOf := func() bool {
+		told, heard := a.Status()
+		return len(told) == 1 && told[0].Connected && len(heard) == 1 && heard[0].Connected && heard[0].Whole
+	}
+	eventually(t, "both tell each other", heardOf)
+	a.group.are()
+	eventually(t, "no peer", func() bool { told, _ := a.Status(); return len(told) == 0 })
+	meet(a, b)
+	eventually(t, "both tell each other again", heardOf)
+	b.stop()
+	a.group.are()
+	eventually(t, "nothing is known of one that has gone", func() bool { told, heard := a.Status(); return len(told)+len(heard) == 0 })
+}
+
 // TestPeerThatIsSlow: beyond what may wait, it is told all.
 func TestPeerThatIsSlow(t *testing.T) {
 	a, b := start(t, "a", func(o *Options) { o.Queue = 2000 }), start(t, "b", nil)
