@@ -39,7 +39,7 @@ func (r routers) Found() []netip.Addr {
 
 // Want says what is announced from now on.
 func (r routers) Want(w ops.Routes) {
-	r.keeper.Want(bgp.Wanted{BGP: w.BGP, VIPs: w.VIPs, Draining: w.Draining, Orphan: w.Orphan})
+	r.keeper.Want(bgp.Wanted{BGP: w.BGP, VIPs: w.VIPs, Draining: w.Draining, Pool: w.Pool, Backup: w.Backup, Orphan: w.Orphan})
 }
 
 // Await waits until that is so.

@@ -43,6 +43,13 @@ func writeBGP(w io.Writer, bgp *ops.BGP) {
 			fmt.Fprintf(w, "  %s is not announced: %s\n", v.VIP, v.Reason)
 		}
 	}
+	for _, a := range bgp.Pool {
+		whose := "of full NAT"
+		if a.Backup {
+			whose = "of another member's full NAT, as backup"
+		}
+		fmt.Fprintf(w, "  %s is announced, %s\n", a.Address, whose)
+	}
 }
 
 // bfdText says how the way to a router is.

@@ -35,6 +35,10 @@ type Wanted struct {
 	VIPs []netip.Addr `json:"vips"`
 	// Draining has them announced as the last choice (RFC 8326).
 	Draining bool `json:"draining"`
+	// Pool are this balancer's addresses of full NAT, announced like VIPs but never as the last choice, and Backup those of others,
+	// announced for when their balancer is gone.
+	Pool   []netip.Addr `json:"pool,omitempty"`
+	Backup []netip.Addr `json:"backup,omitempty"`
 	// Orphan is how long the speaker goes on without hearing of a balancer; 0 is for ever.
 	Orphan time.Duration `json:"orphan"`
 }

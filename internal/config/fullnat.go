@@ -40,6 +40,11 @@ func (c *Config) Pool() lb.Pool {
 	return pool
 }
 
+// PoolIsDivided says whether members know each other's addresses.
+func (c *Config) PoolIsDivided() bool {
+	return slices.ContainsFunc(c.FullNAT.Addresses, func(a PoolAddress) bool { return a.Member.IsValid() })
+}
+
 // isOwn says whether this balancer gives out the ports of an address.
 func (c *Config) isOwn(a PoolAddress) bool {
 	return !a.Member.IsValid() || a.Member == c.Members.Listen.Addr()

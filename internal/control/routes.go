@@ -123,13 +123,23 @@ func (v *view) announces() (vips []netip.Addr) {
 	return vips
 }
 
+// pool are the addresses of full NAT that routers are to be told of: replies find this balancer's own, and those of others when
+// these are gone. There are none where the pool is not divided, for then no other balancer knows of them.
+func (v *view) pool() (own, others []netip.Addr) {
+	if v.cfg.BGP.ASN == 0 || v.passive || v.joining != "" || !v.cfg.PoolIsDivided() {
+		return nil, nil
+	}
+	pool := v.cfg.Pool()
+	return pool.Addresses, pool.Others
+}
+
 func (r *routes) change(before, next *view) (bring, retire []step) {
 	if r.c.opt.Routes == nil || !before.cfg.BGP.On() && !next.cfg.BGP.On() {
 		return nil, nil
 	}
 	was, stays := r.wanted, r.of(next)
-	stays.VIPs = slices.DeleteFunc(slices.Clone(was.VIPs), func(vip netip.Addr) bool { return !slices.Contains(stays.VIPs, vip) })
-	if len(stays.VIPs) < len(was.VIPs) {
+	stays.VIPs, stays.Pool, stays.Backup = both(was.VIPs, stays.VIPs), both(was.Pool, stays.Pool), both(was.Backup, stays.Backup)
+	if len(stays.VIPs) < len(was.VIPs) || len(stays.Pool) < len(was.Pool) || len(stays.Backup) < len(was.Backup) {
 		stays.BGP, stays.Draining, stays.Orphan = was.BGP, was.Draining, was.Orphan
 		bring = []step{{
 			do: func() error {
@@ -152,12 +162,18 @@ func (r *routes) change(before, next *view) (bring, retire []step) {
 	}}}
 }
 
+// both returns the addresses of the first that are in the second.
+func both(some, others []netip.Addr) []netip.Addr {
+	return slices.DeleteFunc(slices.Clone(some), func(a netip.Addr) bool { return !slices.Contains(others, a) })
+}
+
 // of is what routers are to know by a view, as of now.
 func (r *routes) of(v *view) ops.Routes {
 	wanted := ops.Routes{BGP: v.cfg.BGP, VIPs: v.announces(), Orphan: v.cfg.Orphan}
 	if !wanted.BGP.On() {
 		return ops.Routes{}
 	}
+	wanted.Pool, wanted.Backup = v.pool()
 	now := time.Now()
 	if r.found != nil && now.Before(r.trusted) {
 		for _, vip := range vipsOf(v.cfg) {
@@ -229,7 +245,7 @@ func (r *routes) begin(v *view) {
 			r.found[vip] = true
 		}
 		r.trusted = time.Now().Add(trust)
-		r.wanted.VIPs = slices.DeleteFunc(found, func(vip netip.Addr) bool { return !slices.Contains(v.addresses, vip) })
+		r.wanted.VIPs = both(found, vipsOf(v.cfg))
 		r.told = r.wanted
 		r.c.tasks.routes.in(trust)
 	}
@@ -385,6 +401,13 @@ func (c *Controller) bgpStatus(v *view) ops.BGP {
 			why = "the balancer is drained"
 		}
 		status.VIPs = append(status.VIPs, ops.AnnouncedVIP{VIP: vip, Announced: why == "", Reason: why})
+	}
+	own, others := v.pool()
+	for _, address := range own {
+		status.Pool = append(status.Pool, ops.AnnouncedAddress{Address: address})
+	}
+	for _, address := range others {
+		status.Pool = append(status.Pool, ops.AnnouncedAddress{Address: address, Backup: true})
 	}
 	if c.routes.tells(v) {
 		c.opt.Routes.Show(&status)

@@ -43,6 +43,12 @@ func (a *announcer) text() string {
 	for _, vip := range a.last.VIPs {
 		text = append(text, vip.String())
 	}
+	for _, address := range a.last.Pool {
+		text = append(text, "own "+address.String())
+	}
+	for _, address := range a.last.Backup {
+		text = append(text, "backup "+address.String())
+	}
 	if a.last.Draining {
 		text = append(text, "draining")
 	}
@@ -357,4 +363,56 @@ func TestFirstTableIsWhole(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestPoolIsAnnounced: routers are told of all addresses of a divided pool, by whoever knows the flows there; a drain leaves them, and
+// the interface has this balancer's own alone.
+func TestPoolIsAnnounced(t *testing.T) {
+	const divided = `
+interface: eth9
+bgp:
+  asn: 64512
+  router_id: 192.0.2.10
+  drain_pause: 30s
+  peers: [{address: 192.0.2.254, asn: 64513}]
+members: {listen: "192.0.2.10:7946", peers: [192.0.2.10, 192.0.2.11], key_file: /etc/jeoul/members.key}
+fullnat: {addresses: [{address: 192.0.2.201, member: 192.0.2.11}, {address: 192.0.2.202, member: 192.0.2.10}]}
+services:
+  - name: web
+    vip: 192.0.2.100
+    port: 80
+    mode: fullnat
+    backends:
+      - {name: web01, address: 192.0.2.1}
+`
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		c, _ := watched(w, divided)
+		told, joined := &announcer{w: w}, make(chan struct{}, 1)
+		c.opt.Routes, c.opt.Drained, c.opt.Joined = told, &noted{}, joined
+		c.joinLater()
+		stop := w.run(c)
+		w.quiet()
+		told.expect(t, "before it knows the others' flows", "")
+		joined <- struct{}{}
+		synctest.Wait()
+		time.Sleep(settle)
+		const pool = "own 192.0.2.202 backup 192.0.2.201"
+		told.expect(t, "when it serves", "192.0.2.100 "+pool)
+		w.mu.Lock()
+		held := slices.Clone(c.vips.held)
+		w.mu.Unlock()
+		if want := []netip.Addr{netip.MustParseAddr("192.0.2.100"), netip.MustParseAddr("192.0.2.202")}; !slices.Equal(held, want) {
+			t.Errorf("the interface has %v, want %v", held, want)
+		}
+		if _, err := c.Drain(context.Background(), true, "a test"); err != nil {
+			t.Fatal(err)
+		}
+		told.expect(t, "while it is drained", "192.0.2.100 "+pool+" draining")
+		time.Sleep(31 * time.Second)
+		told.expect(t, "when it is drained", pool+" draining")
+		if err := stop(); err != nil {
+			t.Fatal(err)
+		}
+	})
 }

@@ -24,7 +24,16 @@ type BGP struct {
 	// Drained is who has taken this balancer out of every anycast; absent where it is in.
 	Drained *BalancerDrained `json:"drained,omitempty"`
 	VIPs    []AnnouncedVIP   `json:"vips"`
-	Peers   []BGPPeer        `json:"peers"`
+	// Pool are the addresses of full NAT that are announced; absent where the pool is not divided among members.
+	Pool  []AnnouncedAddress `json:"pool,omitempty"`
+	Peers []BGPPeer          `json:"peers"`
+}
+
+// AnnouncedAddress is an address of full NAT that routers are told of.
+type AnnouncedAddress struct {
+	Address netip.Addr `json:"address"`
+	// Backup: it is another member's, and packets come here only while that one announces it no more.
+	Backup bool `json:"backup"`
 }
 
 // BalancerDrained is a balancer that no router is to send anything to.
@@ -103,6 +112,9 @@ type Routes struct {
 	VIPs []netip.Addr
 	// Draining has them announced as the last choice.
 	Draining bool
+	// Pool are this balancer's addresses of full NAT, where others know them, and Backup those of others, announced for when
+	// their balancer is gone. They are not drained.
+	Pool, Backup []netip.Addr
 	// Orphan is how long they stay when the daemon has died; 0 is for ever.
 	Orphan time.Duration
 }

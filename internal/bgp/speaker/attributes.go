@@ -24,6 +24,10 @@ const (
 	gracefulShutdown = "65535:0"
 	// leastPreference is the least that GoBGP sends: it takes 0, which RFC 8326 has, for none.
 	leastPreference = 1
+	// usualPreference is what routes have within an AS that are given none.
+	usualPreference = 100
+	// backupPrepend is how often a backup's path has the own AS beyond those of its owner's.
+	backupPrepend = 3
 )
 
 // attributes are all that routes have of one peer.
@@ -37,12 +41,14 @@ type attributes struct {
 	Prepend     uint8
 	NextHops    []netip.Addr
 	Draining    bool
+	// Pool and Backup have attributes of their own.
+	Pool, Backup []netip.Addr
 }
 
 // attributesOf is what the export policy is made of.
 func attributesOf(w bgp.Wanted) (all []attributes) {
 	for _, p := range w.BGP.Peers {
-		all = append(all, attributes{p.Address, p.ASN, w.BGP.ASN, p.Announces(), p.Communities, p.MED, p.LocalPreference, p.Prepend, p.NextHops, w.Draining})
+		all = append(all, attributes{p.Address, p.ASN, w.BGP.ASN, p.Announces(), p.Communities, p.MED, p.LocalPreference, p.Prepend, p.NextHops, w.Draining, w.Pool, w.Backup})
 	}
 	return all
 }
@@ -56,11 +62,19 @@ func (s *Speaker) dress(wanted bgp.Wanted) error {
 		request.DefinedSets = append(request.DefinedSets, &api.DefinedSet{DefinedType: api.DefinedType_DEFINED_TYPE_NEIGHBOR, Name: neighbour,
 			List: []string{netip.PrefixFrom(a.Address, a.Address.BitLen()).String()}})
 		for _, f := range a.Families {
-			policy.Statements = append(policy.Statements, &api.Statement{Name: fmt.Sprintf("%s-%s", neighbour, f),
-				Conditions: &api.Conditions{NeighborSet: &api.MatchSet{Type: api.MatchSet_TYPE_ANY, Name: neighbour}, AfiSafiIn: []*api.Family{familyOf(f)}},
-				Actions:    a.actions(f)})
+			for _, k := range a.kinds() {
+				conditions := &api.Conditions{NeighborSet: &api.MatchSet{Type: api.MatchSet_TYPE_ANY, Name: neighbour}, AfiSafiIn: []*api.Family{familyOf(f)}}
+				if k.of != "" {
+					if len(prefixesOf(k.addresses, f)) == 0 {
+						continue
+					}
+					conditions.PrefixSet = &api.MatchSet{Type: api.MatchSet_TYPE_ANY, Name: setOf(k.of, f)}
+				}
+				policy.Statements = append(policy.Statements, &api.Statement{Name: fmt.Sprintf("%s-%s%s", neighbour, f, k.of), Conditions: conditions, Actions: k.as.actions(f)})
+			}
 		}
 	}
+	request.DefinedSets = append(request.DefinedSets, poolSets(wanted)...)
 	// To GoBGP, what is announced here is imported, too.
 	own := &api.Policy{Name: importPolicy, Statements: []*api.Statement{{Name: "own", Conditions: &api.Conditions{RouteType: api.Conditions_ROUTE_TYPE_LOCAL},
 		Actions: &api.Actions{RouteAction: api.RouteAction_ROUTE_ACTION_ACCEPT}}}}
@@ -79,6 +93,60 @@ func (s *Speaker) dress(wanted bgp.Wanted) error {
 		Name: globalTable, Direction: api.PolicyDirection_POLICY_DIRECTION_EXPORT, Policies: []*api.Policy{{Name: exportPolicy}},
 		DefaultAction: api.RouteAction_ROUTE_ACTION_ACCEPT,
 	}})
+}
+
+// Kinds of routes that have attributes of their own.
+const (
+	kindPool   = "-pool"
+	kindBackup = "-backup"
+)
+
+// kind are routes with attributes of their own; of is empty for all the rest.
+type kind struct {
+	of        string
+	addresses []netip.Addr
+	as        attributes
+}
+
+// kinds are those of a peer's routes, in the order in which a route is looked for. Addresses of the pool are announced for as long as the balancer is there, for
+// replies come to them: they are not drained. Those of others have a longer path, or less preference within the AS.
+func (a attributes) kinds() []kind {
+	owned := a
+	owned.Draining = false
+	backup := owned
+	backup.Prepend += backupPrepend
+	preference := uint32(usualPreference)
+	if a.Preference != nil {
+		preference = *a.Preference
+	}
+	preference = max(preference/2, leastPreference)
+	backup.Preference = &preference
+	return []kind{{kindPool, a.Pool, owned}, {kindBackup, a.Backup, backup}, {as: a}}
+}
+
+// setOf names the set of prefixes of one family.
+func setOf(kind string, f lb.Family) string { return fmt.Sprintf("%s%s", f, kind) }
+
+// prefixesOf are the routes of one family to these addresses.
+func prefixesOf(addresses []netip.Addr, f lb.Family) (prefixes []*api.Prefix) {
+	for _, address := range addresses {
+		if bits := uint32(address.BitLen()); lb.FamilyOf(address) == f {
+			prefixes = append(prefixes, &api.Prefix{IpPrefix: netip.PrefixFrom(address, address.BitLen()).String(), MaskLengthMin: bits, MaskLengthMax: bits})
+		}
+	}
+	return prefixes
+}
+
+// poolSets are the sets of prefixes of the pool.
+func poolSets(w bgp.Wanted) (sets []*api.DefinedSet) {
+	for _, f := range []lb.Family{lb.IPv4, lb.IPv6} {
+		for of, addresses := range map[string][]netip.Addr{kindPool: w.Pool, kindBackup: w.Backup} {
+			if prefixes := prefixesOf(addresses, f); len(prefixes) > 0 {
+				sets = append(sets, &api.DefinedSet{DefinedType: api.DefinedType_DEFINED_TYPE_PREFIX, Name: setOf(of, f), Prefixes: prefixes})
+			}
+		}
+	}
+	return sets
 }
 
 // actions are what is done to routes of a family.

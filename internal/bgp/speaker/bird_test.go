@@ -146,6 +146,23 @@ protocol bgp b2 { local as 64512; neighbor 2001:2:0:1::2 as 64512; passive on; c
 	p.want(t, w)
 	expect("when drained", "b1", "(65535,0)", "BGP.med: 4294967295")
 	expect("when drained", "b2", "(65535,0)", "BGP.local_pref: 1\n")
+	// Addresses of full NAT are not drained, and those of others are the last choice.
+	own, others := netip.MustParseAddr("198.18.99.1"), netip.MustParseAddr("198.18.99.2")
+	w.VIPs, w.Pool, w.Backup = nil, []netip.Addr{own}, []netip.Addr{others}
+	p.want(t, w)
+	for _, route := range []struct {
+		protocol string
+		to       netip.Addr
+		says     string
+	}{
+		{"b1", own, "BGP.as_path: 64512 64512 64512\n"}, {"b1", others, "BGP.as_path: 64512 64512 64512 64512 64512 64512\n"},
+		{"b2", own, "BGP.local_pref: 50\n"}, {"b2", others, "BGP.local_pref: 25\n"},
+	} {
+		testenv.Eventually(t, 40*time.Second, fmt.Sprintf("the route of %s to %s has %q", route.protocol, route.to, route.says), func() bool {
+			said := r.ask(fmt.Sprintf("show route %s/32 all protocol %s", route.to, route.protocol))
+			return strings.Contains(said, strings.TrimSpace(route.says)+"\n") && !strings.Contains(said, "(65535,0)")
+		})
+	}
 }
 
 // TestWrongPeers: a router that was configured wrong is named with the reason, and its session comes about when

@@ -96,7 +96,7 @@ func (s *Speaker) Want(wanted bgp.Wanted) error {
 			return fmt.Errorf("set the attributes of routes: %w", err)
 		}
 	}
-	errs := []error{s.announce(wanted.VIPs), s.meet(wanted.BGP.Peers), s.clearTable()}
+	errs := []error{s.announce(slices.Concat(wanted.VIPs, wanted.Pool, wanted.Backup)), s.meet(wanted.BGP.Peers), s.clearTable()}
 	if dressed {
 		errs = append(errs, s.tellAgain())
 	}
@@ -139,7 +139,7 @@ func (s *Speaker) stop() {
 	s.seen.Unlock()
 }
 
-// announce has GoBGP's table hold these VIPs and no others. Its peers hear of each difference.
+// announce has GoBGP's table hold these addresses and no others. Its peers hear of each difference.
 func (s *Speaker) announce(vips []netip.Addr) error {
 	wanted := make(map[netip.Addr]bool, len(vips))
 	var added, gone []*apiutil.Path
@@ -208,7 +208,7 @@ func (s *Speaker) Orphan() {
 	if err := s.withdraw(); err != nil {
 		s.log.Error(err.Error())
 	}
-	s.wanted.VIPs = nil
+	s.wanted.VIPs, s.wanted.Pool, s.wanted.Backup = nil, nil, nil
 	s.note()
 }
 
