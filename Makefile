@@ -116,6 +116,10 @@ test-vrrp: rights-test deps build ## measure how long VIPs take from a balancer 
 test-balancers: rights-test deps build ## drain, bring back and kill one of three balancers behind a router, and compare what breaks with the plan
 	JEOUL_TEST_ROOT=1 JEOUL_TEST_BALANCERS=1 $(GO) test -v -count=1 -timeout=10m -exec="'$(CURDIR)/$(AS_ROOT)'" -run='^TestBalancersBreakWhatIsPlanned$$' ./internal/bench
 
+.PHONY: test-soak
+test-soak: rights-test deps build ## an hour (JEOUL_SOAK) of random faults (JEOUL_SOAK_SEED) of three balancers under live connections: see docs/weigh/several.md
+	JEOUL_TEST_ROOT=1 JEOUL_SOAK=$${JEOUL_SOAK:-1h} $(GO) test -v -count=1 -timeout=24h -exec="'$(CURDIR)/$(AS_ROOT)'" -run='^TestSoak$$' ./cmd/jeoul
+
 .PHONY: test-packages
 test-packages: rights-test-packages deb ## install, use, upgrade and purge the Debian package under systemd, in a container
 	@CGO_ENABLED=0 $(GO) test -c -o bin/proxy.test ./internal/proxy

@@ -73,6 +73,31 @@ func (s Setup) bfd() lb.BFD {
 	return lb.BFD{On: true, Interval: s.BFD, Multiplier: router.Multiplier}
 }
 
+// Announce is announce for a balancer that others than a subject configure, in a laboratory of several: as
+// members of each other.
+func Announce(file *config.Config, l *lab.Lab, at *lab.Host) {
+	Setup{Lab: l, Members: true, at: at}.announce(file)
+}
+
+// ShareKey gives the balancers that [Announce] has made members a key.
+func ShareKey(l *lab.Lab) error { return Setup{Lab: l}.shareKey() }
+
+// StartRouter runs the router of a laboratory of several balancers, and returns what ends it.
+func StartRouter(ctx context.Context, l *lab.Lab) (stop func(context.Context) error, err error) {
+	programs, err := Setup{Lab: l}.startRouter(ctx)
+	stop = func(ctx context.Context) error {
+		errs := []error{}
+		for _, p := range programs {
+			errs = append(errs, p.stop(ctx))
+		}
+		return errors.Join(errs...)
+	}
+	if err != nil {
+		return nil, errors.Join(err, stop(context.WithoutCancel(ctx)))
+	}
+	return stop, nil
+}
+
 // membersKey is the file of the key that the balancers know each other by.
 func (s Setup) membersKey() string { return filepath.Join(s.balancer().Dir, "members.key") }
 

@@ -1,0 +1,177 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package soak
+
+import (
+	"slices"
+	"time"
+)
+
+// Why a connection may break, and nothing else may break one. All times are those of one clock.
+
+// Reason is why a connection broke.
+type Reason string
+
+const (
+	// OwnBackend: between its last answer and its end, a fault had taken its backend, and it had begun before that
+	// backend was back. (A drained backend and one of another weight keep their connections.)
+	OwnBackend Reason = "its backend was taken"
+	// Young: it was younger than [Ripe] when the router's ways changed, between its last answer and its end. Flows are
+	// handed over some half a second after they are proven.
+	Young Reason = "younger than a second when the router's ways changed"
+	// Overlapped: the router's ways changed, between its last answer and its end, while faults of two balancers or pairs of them went
+	// on at once, and some balancer had not had a [Ripe] in a row since the connection began, or since that
+	// balancer had lost what it knew, in which no fault kept it from what the others tell.
+	Overlapped Reason = "two faults at once kept it from being told of"
+	// Disagreed: the service computes its backend (maglev, sh), the connection began while two balancers had different tables
+	// of it, as they have for a moment in each change, and the router's ways changed between its last answer and its end.
+	Disagreed Reason = "begun while balancers had different tables"
+	// Unexplained is all else, and fails a soak.
+	Unexplained Reason = "unexplained"
+)
+
+// Ripe is how old a connection is when all members know of it.
+const Ripe = time.Second
+
+// Span is a time; To is zero while it goes on.
+type Span struct {
+	From time.Time `json:"from"`
+	To   time.Time `json:"to,omitzero"`
+}
+
+// Overlaps says whether two times have one in common.
+func (s Span) Overlaps(o Span) bool {
+	return (s.To.IsZero() || !o.From.After(s.To)) && (o.To.IsZero() || !s.From.After(o.To))
+}
+
+// Has says whether a moment is in it.
+func (s Span) Has(at time.Time) bool { return s.Overlaps(Span{at, at}) }
+
+// Happened is a fault that was carried out.
+type Happened struct {
+	Fault
+	// Span is from before the fault to when all was seen to be as it should again.
+	Span
+	// Mended is when what was done was undone, before anything had been seen of that; zero while it was not.
+	Mended time.Time `json:"mended,omitzero"`
+	// Lost is when the balancer had lost what it knew of flows; zero where it did not.
+	Lost time.Time `json:"lost,omitzero"`
+}
+
+// Way is a change of the balancers that the router sends to: after Before, and seen at Seen.
+type Way struct{ Before, Seen time.Time }
+
+// Timeline is what happened to a soak.
+type Timeline struct {
+	Balancers int
+	Faults    []*Happened
+	Ways      []Way
+	// Differed has, by service, when not all balancers that were asked were known to have the same table.
+	Differed map[string][]Span
+}
+
+// Connection is one that broke.
+type Connection struct {
+	Service  string
+	Computes bool // its scheduler computes the backend
+	Backend  int
+	Opened   time.Time
+	// Answered is when the last answer came, and Broke when it was seen to be broken.
+	Answered, Broke time.Time
+	Error           string
+}
+
+// Explain says why a connection broke.
+func (t *Timeline) Explain(c Connection) Reason {
+	end := Span{c.Answered, c.Broke}
+	for _, f := range t.Faults {
+		if f.Kind.Takes() && f.Backend == c.Backend && f.Overlaps(end) && (f.Mended.IsZero() || c.Opened.Before(f.Mended)) {
+			return OwnBackend
+		}
+	}
+	for _, way := range t.Ways {
+		if !end.Overlaps(Span{way.Before, way.Seen}) {
+			continue
+		}
+		switch {
+		case way.Before.Sub(c.Opened) < Ripe:
+			return Young
+		case t.overlapped(c, way):
+			return Overlapped
+		case c.Computes && slices.ContainsFunc(t.Differed[c.Service], func(s Span) bool { return s.Has(c.Opened) }):
+			return Disagreed
+		}
+	}
+	return Unexplained
+}
+
+// overlapped is the rule of [Overlapped].
+func (t *Timeline) overlapped(c Connection, way Way) bool {
+	for n := range t.Balancers {
+		since := c.Opened
+		for _, f := range t.Faults {
+			if slices.Contains(f.Balancers, n) && f.Lost.After(since) && f.Lost.Before(way.Seen) {
+				since = f.Lost
+			}
+		}
+		kept := t.keeping(n, Span{since, way.Seen})
+		if !told(kept, since, way.Before) && t.twoAtOnce(Span{since, way.Seen}) {
+			return true
+		}
+	}
+	return false
+}
+
+// keeping are the times within a span in which a fault kept a balancer from what others tell.
+func (t *Timeline) keeping(n int, within Span) (kept []Span) {
+	for _, f := range t.Faults {
+		if slices.Contains(f.Balancers, n) && f.Kind.OfBalancer() && f.Overlaps(within) {
+			kept = append(kept, f.Span)
+		}
+	}
+	slices.SortFunc(kept, func(a, b Span) int { return a.From.Compare(b.From) })
+	return kept
+}
+
+// told says whether there was a [Ripe] in a row without the times given, which are in order.
+func told(kept []Span, from, to time.Time) bool {
+	for _, s := range kept {
+		if s.From.Sub(from) >= Ripe {
+			return true
+		}
+		if s.To.IsZero() {
+			return false
+		}
+		if s.To.After(from) {
+			from = s.To
+		}
+	}
+	return to.Sub(from) >= Ripe
+}
+
+// twoAtOnce says whether two faults of balancers went on at once within a span.
+func (t *Timeline) twoAtOnce(within Span) bool {
+	var on []*Happened
+	for _, f := range t.Faults {
+		if f.Kind.OfBalancer() && f.Overlaps(within) {
+			on = append(on, f)
+		}
+	}
+	for i, a := range on {
+		for _, b := range on[:i] {
+			if a.Overlaps(b.Span) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// ExplainRefused says whether a new connection that failed while it was opened, in the time given, may have: a fault went
+// on, or the router's ways changed.
+func (t *Timeline) ExplainRefused(opening Span) bool {
+	return slices.ContainsFunc(t.Faults, func(f *Happened) bool {
+		return f.Kind != Reweigh && f.Kind != Stranger && f.Kind != BackendDrain && f.Overlaps(opening)
+	}) ||
+		slices.ContainsFunc(t.Ways, func(w Way) bool { return opening.Overlaps(Span{w.Before, w.Seen}) })
+}

@@ -1,0 +1,192 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package soak
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"time"
+)
+
+// Kind is what goes wrong, or is changed.
+type Kind string
+
+// Faults of one balancer; Part is one of two.
+const (
+	KillDaemon  Kind = "kill-daemon"  // SIGKILL to the daemon; data plane and speaker go on
+	KillAll     Kind = "kill-all"     // SIGKILL to daemon and speaker; the data plane stays for the next start
+	Lose        Kind = "lose"         // as kill-all, and the data plane is taken away: a machine that is gone, with all that it remembered
+	Stop        Kind = "stop"         // SIGTERM, and a start
+	Restart     Kind = "restart"      // SIGUSR2, and a start
+	HangDaemon  Kind = "hang-daemon"  // SIGSTOP and SIGCONT
+	HangSpeaker Kind = "hang-speaker" // the same, of the process that speaks BGP
+	KillSpeaker Kind = "kill-speaker"
+	Cut         Kind = "cut"   // the link to the router goes down
+	Part        Kind = "part"  // two members get nothing from each other
+	Drain       Kind = "drain" // jeoul balancer drain
+)
+
+// Faults of a backend, changes of the configuration, and what strangers do.
+const (
+	BackendDies   Kind = "backend-dies"   // its sockets close
+	BackendLink   Kind = "backend-link"   // its link goes down at the switch
+	BackendDrain  Kind = "backend-drain"  // by API, on one balancer after the other
+	BackendLeaves Kind = "backend-leaves" // a reload without it, and one with it
+	Reweigh       Kind = "reweigh"        // a reload with another weight
+	Stranger      Kind = "stranger"       // garbage to the ports of members, from a host that is none, and from one that is
+)
+
+// ofBalancers and ofBackends are in the order in which they are drawn, so that a change of it is another schedule.
+var (
+	ofBalancers = []Kind{KillDaemon, KillAll, Lose, Stop, Restart, HangDaemon, HangSpeaker, KillSpeaker, Cut, Part, Drain}
+	ofBackends  = []Kind{BackendDies, BackendLink, BackendDrain, BackendLeaves, Reweigh}
+)
+
+// OfBalancer says whether a fault is one of balancers.
+func (k Kind) OfBalancer() bool { return slices.Contains(ofBalancers, k) }
+
+// Takes says whether a backend cannot go on with the connections that it has.
+func (k Kind) Takes() bool { return k == BackendDies || k == BackendLink || k == BackendLeaves }
+
+// Fault is one of a schedule.
+type Fault struct {
+	// Number counts from 1.
+	Number int  `json:"number"`
+	Kind   Kind `json:"kind"`
+	// After is how long after the fault before this one begins.
+	After time.Duration `json:"after_ns"`
+	// For is how long it lasts; 0 where it is over at once.
+	For time.Duration `json:"for_ns,omitempty"`
+	// Balancers are its targets, from 0; Backend is, where there is none.
+	Balancers []int `json:"balancers,omitempty"`
+	Backend   int   `json:"backend,omitempty"`
+	// Weight is the new one of Reweigh.
+	Weight int `json:"weight,omitempty"`
+}
+
+// String is a line of the log.
+func (f Fault) String() string {
+	on := fmt.Sprintf("balancers %v", f.Balancers)
+	if !f.Kind.OfBalancer() && f.Kind != Stranger {
+		on = fmt.Sprintf("backend %d", f.Backend)
+	}
+	text := fmt.Sprintf("fault %d: %s of %s", f.Number, f.Kind, on)
+	if f.For > 0 {
+		text += fmt.Sprintf(" for %v", f.For)
+	}
+	if f.Weight > 0 {
+		text += fmt.Sprintf(", weight %d", f.Weight)
+	}
+	return text
+}
+
+// Among is what faults have to choose from.
+type Among struct{ Balancers, Backends int }
+
+const (
+	// shortestGap and longestGap are what is between the beginnings of two faults.
+	shortestGap, longestGap = 2 * time.Second, 8 * time.Second
+	// settling is how long after its planned end a fault of a balancer counts as one that goes on: a start, and what is told then.
+	settling = 12 * time.Second
+	// beside is in how many of 100 cases a fault of a balancer comes while one of another goes on.
+	beside = 25
+	// strange is in how many of 100 cases a fault is a stranger's, and balancing in how many of the others a balancer's.
+	strange, balancing = 6, 60
+)
+
+// Schedule is the sequence of faults that a seed stands for, of about the length given. Equal arguments give equal schedules.
+func Schedule(seed uint64, length time.Duration, among Among) []Fault {
+	d := &drawing{Rand: rand.New(rand.NewPCG(seed, 0)), among: among, balancers: make([]time.Duration, among.Balancers), backends: make([]time.Duration, among.Backends)}
+	var all []Fault
+	for number := 1; ; number++ {
+		gap := d.between(shortestGap, longestGap)
+		if d.now += gap; d.now > length {
+			return all
+		}
+		fault := d.draw()
+		fault.Number, fault.After = number, gap
+		all = append(all, fault)
+	}
+}
+
+// drawing is a schedule that is being made.
+type drawing struct {
+	*rand.Rand
+	among Among
+	now   time.Duration
+	// Until when each is taken.
+	balancers, backends []time.Duration
+}
+
+func (d *drawing) between(least, most time.Duration) time.Duration {
+	const step = 100 * time.Millisecond
+	return least + step*time.Duration(d.IntN(int((most-least)/step)+1))
+}
+
+// free are the indices of those that no fault has now.
+func (d *drawing) free(until []time.Duration) (free []int) {
+	for i, at := range until {
+		if at <= d.now {
+			free = append(free, i)
+		}
+	}
+	d.Shuffle(len(free), func(i, j int) { free[i], free[j] = free[j], free[i] })
+	return free
+}
+
+func (d *drawing) draw() Fault {
+	if d.IntN(100) < strange {
+		return Fault{Kind: Stranger, Balancers: []int{d.IntN(d.among.Balancers)}}
+	}
+	balancers, backends := d.free(d.balancers), d.free(d.backends)
+	// Two faults of balancers go on at most, of which one may be of a pair; and all but two of the backends have none.
+	room := len(balancers) == d.among.Balancers || len(balancers) == d.among.Balancers-1 && d.IntN(100) < beside
+	if room && d.IntN(100) < balancing {
+		return d.drawOfBalancer(balancers)
+	}
+	if len(backends) > d.among.Backends-2 {
+		return d.drawOfBackend(backends[0])
+	}
+	return Fault{Kind: Stranger, Balancers: []int{d.IntN(d.among.Balancers)}}
+}
+
+func (d *drawing) drawOfBalancer(free []int) Fault {
+	f := Fault{Kind: ofBalancers[d.IntN(len(ofBalancers))], Balancers: free[:1]}
+	switch f.Kind {
+	case Restart:
+		f.For = d.between(0, 3*time.Second)
+	case KillSpeaker:
+	case HangDaemon, HangSpeaker:
+		// Less than the hold time (3 s) and than what members wait (5 s), or more.
+		f.For = d.between(300*time.Millisecond, 2*time.Second)
+		if d.IntN(2) == 0 {
+			f.For = d.between(6*time.Second, 15*time.Second)
+		}
+	case Part:
+		if len(free) < 2 {
+			f.Kind = Cut
+		} else {
+			f.Balancers = free[:2]
+		}
+		f.For = d.between(time.Second, 20*time.Second)
+	default:
+		f.For = d.between(time.Second, 12*time.Second)
+	}
+	f.Balancers = slices.Sorted(slices.Values(f.Balancers))
+	for _, n := range f.Balancers {
+		d.balancers[n] = d.now + f.For + settling
+	}
+	return f
+}
+
+func (d *drawing) drawOfBackend(backend int) Fault {
+	f := Fault{Kind: ofBackends[d.IntN(len(ofBackends))], Backend: backend}
+	if f.Kind == Reweigh {
+		f.Weight = 1 + d.IntN(4)
+	} else {
+		f.For = d.between(time.Second, 15*time.Second)
+	}
+	d.backends[backend] = d.now + f.For + settling/2
+	return f
+}

@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package soak
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+)
+
+// Held is what a daemon held at a moment: its file descriptors, those of eBPF among them, its threads and resident memory, and
+// what was pinned on its host.
+type Held struct {
+	Balancer    string    `json:"balancer"`
+	PID         int       `json:"pid"`
+	At          time.Time `json:"at"`
+	Descriptors int       `json:"descriptors"`
+	BPF         int       `json:"bpf_descriptors"`
+	Pins        int       `json:"pins"`
+	Threads     int       `json:"threads"`
+	RSSKiB      int       `json:"rss_kib"`
+}
+
+// Bounds of what a daemon may hold more at the end than in the first minutes: descriptors of connections that come and go
+// (status, checks, members), and memory beyond a half more.
+const (
+	moreDescriptors = 16
+	moreRSSKiB      = 32 << 10
+)
+
+// Leaks says what a daemon holds more of than it may, compared with an earlier moment.
+func (h Held) Leaks(before Held) (lines []string) {
+	say := func(what string, now, then, most int) {
+		if now > most {
+			lines = append(lines, fmt.Sprintf("%s: %s: %d, and %d in the first minutes", h.Balancer, what, now, then))
+		}
+	}
+	say("file descriptors", h.Descriptors, before.Descriptors, before.Descriptors+moreDescriptors)
+	say("descriptors of eBPF objects", h.BPF, before.BPF, before.BPF)
+	say("pins", h.Pins, before.Pins, before.Pins)
+	say("KiB of memory", h.RSSKiB, before.RSSKiB, before.RSSKiB*3/2+moreRSSKiB)
+	return lines
+}
+
+// Summary is what a soak came to.
+type Summary struct {
+	Version string `json:"version,omitempty"`
+	Seed    uint64 `json:"seed"`
+	// Seconds is how long faults were made.
+	Seconds float64 `json:"seconds"`
+	// Faults are by kind, Overlapping those of balancers that began while another one went on.
+	Faults      map[Kind]int `json:"faults"`
+	Overlapping int          `json:"overlapping"`
+	// WayChanges counts the changes of the router's ways.
+	WayChanges int `json:"way_changes"`
+	// Opened counts connections, Answered their answers, Living those that lived to the end.
+	Opened   uint64 `json:"opened"`
+	Answered uint64 `json:"answered"`
+	Living   int64  `json:"living"`
+	// Broken are connections that broke, by reason; Refused new ones that failed, in a fault and otherwise.
+	Broken         map[Reason]int `json:"broken"`
+	Refused        int            `json:"refused_in_faults"`
+	RefusedInPeace int            `json:"refused_in_peace"`
+	// Digests are those of each service at the end, equal on all balancers.
+	Digests map[string]string `json:"digests"`
+	// First and Last are what each daemon held, in the first minutes and at the end.
+	First []Held `json:"first"`
+	Last  []Held `json:"last"`
+	// FlowsLeft is how many flows the balancers remembered when the crowd had gone and timeouts were over.
+	FlowsLeft uint64 `json:"flows_left"`
+	// Unexplained has a line for each connection that broke without a reason, and Failures for all else that was wrong.
+	Unexplained []string `json:"unexplained"`
+	Failures    []string `json:"failures"`
+}
+
+// String is the summary for a person.
+func (s Summary) String() string {
+	var text strings.Builder
+	fmt.Fprintf(&text, "seed %d, %v of faults\n", s.Seed, time.Duration(s.Seconds*float64(time.Second)).Round(time.Second))
+	total := 0
+	for _, kind := range slices.Sorted(maps.Keys(s.Faults)) {
+		total += s.Faults[kind]
+		fmt.Fprintf(&text, "  %-14s %d\n", kind, s.Faults[kind])
+	}
+	fmt.Fprintf(&text, "faults: %d, of them %d beside another balancer's; changes of the router's ways: %d\n", total, s.Overlapping, s.WayChanges)
+	fmt.Fprintf(&text, "connections: %d opened, %d answers, %d lived to the end\n", s.Opened, s.Answered, s.Living)
+	for _, reason := range slices.SortedFunc(maps.Keys(s.Broken), func(a, b Reason) int { return cmp.Compare(a, b) }) {
+		fmt.Fprintf(&text, "  broken, %s: %d\n", reason, s.Broken[reason])
+	}
+	fmt.Fprintf(&text, "new ones that failed: %d in faults, %d otherwise\n", s.Refused, s.RefusedInPeace)
+	for i, last := range s.Last {
+		if i < len(s.First) {
+			first := s.First[i]
+			fmt.Fprintf(&text, "%s: descriptors %d, %d at the end; of eBPF %d, %d; pins %d, %d; threads %d, %d; RSS %d, %d KiB\n", last.Balancer, first.Descriptors,
+				last.Descriptors, first.BPF, last.BPF, first.Pins, last.Pins, first.Threads, last.Threads, first.RSSKiB, last.RSSKiB)
+		}
+	}
+	for _, service := range slices.Sorted(maps.Keys(s.Digests)) {
+		fmt.Fprintf(&text, "digest of %s everywhere: %s\n", service, s.Digests[service])
+	}
+	fmt.Fprintf(&text, "flows left: %d\n", s.FlowsLeft)
+	for _, line := range append(slices.Clone(s.Unexplained), s.Failures...) {
+		fmt.Fprintf(&text, "WRONG: %s\n", line)
+	}
+	return text.String()
+}

@@ -1,0 +1,214 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"net/netip"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/jeoul/jeoul/cmd/jeoul/e2e/soak"
+	"github.com/jeoul/jeoul/internal/lab"
+)
+
+const (
+	// crowdAsks is how often each connection asks, on average, and crowdPatience how long it waits for an answer: a SYN or a segment
+	// that was lost several times is sent again until then.
+	crowdAsks     = time.Second
+	crowdPatience = 45 * time.Second
+	// shortLife is the longest life of connections that come and go.
+	shortLife = 20 * time.Second
+	// crowdPause is how long one waits after an end, and before another beginning.
+	crowdPause = 500 * time.Millisecond
+)
+
+// door is a backend's listeners, which can close with all that came in by them.
+type door struct {
+	host  *lab.Host
+	ports []uint16
+
+	mu        sync.Mutex
+	listeners []net.Listener
+	inside    map[net.Conn]bool
+}
+
+// open begins to listen.
+func (d *door) open() error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.inside = map[net.Conn]bool{}
+	return d.host.Do(func() error {
+		for _, port := range d.ports {
+			listener, err := net.Listen("tcp", fmt.Sprintf(":%d", port))
+			if err != nil {
+				return err
+			}
+			d.listeners = append(d.listeners, listener)
+			go d.serve(listener)
+		}
+		return nil
+	})
+}
+
+// close ends all, as the end of a server's process does.
+func (d *door) close() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, listener := range d.listeners {
+		listener.Close()
+	}
+	d.listeners = nil
+	for connection := range d.inside {
+		connection.(*net.TCPConn).SetLinger(0)
+		connection.Close()
+	}
+	d.inside = nil
+}
+
+// serve answers each line with the server's name.
+func (d *door) serve(listener net.Listener) {
+	for {
+		connection, err := listener.Accept()
+		if err != nil {
+			return
+		}
+		d.mu.Lock()
+		if d.inside == nil {
+			d.mu.Unlock()
+			connection.Close()
+			continue
+		}
+		d.inside[connection] = true
+		d.mu.Unlock()
+		go func() {
+			for lines := bufio.NewScanner(connection); lines.Scan(); {
+				fmt.Fprintln(connection, d.host.Name)
+			}
+			connection.Close()
+			d.mu.Lock()
+			delete(d.inside, connection)
+			d.mu.Unlock()
+		}()
+	}
+}
+
+// soakClients are connections that ask again and again.
+type soakClients struct {
+	clients  []*lab.Host
+	vip      netip.Addr
+	services []soakService
+	backends map[string]int // by name
+	broke    func(soak.Connection)
+	refused  func(soakService, soak.Span, error)
+
+	group            sync.WaitGroup
+	opened, answered atomic.Uint64
+	living           atomic.Int64
+}
+
+// begin opens connections to each service: some that live as long as they can, and others that come and go.
+func (c *soakClients) begin(ctx context.Context, long, short int) {
+	for _, service := range c.services {
+		for i := range long + short {
+			c.group.Go(func() {
+				for ctx.Err() == nil {
+					life := time.Duration(0)
+					if i >= long {
+						life = time.Duration(rand.Int64N(int64(shortLife)))
+					}
+					c.live(ctx, c.clients[i%len(c.clients)], service, life)
+					pause(ctx, crowdPause/2+time.Duration(rand.Int64N(int64(crowdPause))))
+				}
+			})
+		}
+	}
+}
+
+// pause waits, or until ctx ends.
+func pause(ctx context.Context, d time.Duration) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-ctx.Done():
+	}
+}
+
+// errMoved: another server answered.
+var errMoved = errors.New("another server answered")
+
+// live is one connection, until its life is over or it breaks.
+func (c *soakClients) live(ctx context.Context, client *lab.Host, service soakService, life time.Duration) {
+	began := time.Now()
+	connection, reader, server, err := c.open(ctx, client, service)
+	if err != nil {
+		if ctx.Err() == nil {
+			c.refused(service, soak.Span{From: began, To: time.Now()}, err)
+		}
+		return
+	}
+	defer connection.Close()
+	c.opened.Add(1)
+	c.living.Add(1)
+	defer c.living.Add(-1)
+	stop := context.AfterFunc(ctx, func() { connection.Close() })
+	defer stop()
+	answered := time.Now()
+	for life == 0 || time.Since(began) < life {
+		pause(ctx, crowdAsks*7/10+time.Duration(rand.Int64N(int64(crowdAsks*6/10))))
+		if ctx.Err() != nil {
+			return
+		}
+		got, err := askOn(connection, reader)
+		if err == nil && got != server {
+			err = fmt.Errorf("%w: %s", errMoved, got)
+		}
+		if err != nil {
+			if ctx.Err() == nil {
+				c.broke(soak.Connection{Service: service.name, Computes: !service.scheduler.Remembers(), Backend: c.backends[server],
+					Opened: began, Answered: answered, Broke: time.Now(), Error: fmt.Sprintf("from %s to %s: %v", connection.LocalAddr(), server, err)})
+			}
+			return
+		}
+		answered = time.Now()
+		c.answered.Add(1)
+	}
+}
+
+// open connects and asks once.
+func (c *soakClients) open(ctx context.Context, client *lab.Host, service soakService) (connection net.Conn, reader *bufio.Reader, server string, err error) {
+	ctx, cancel := context.WithTimeout(ctx, crowdPatience)
+	defer cancel()
+	err = client.Do(func() (err error) {
+		connection, err = (&net.Dialer{KeepAlive: -1}).DialContext(ctx, "tcp", netip.AddrPortFrom(c.vip, service.port).String())
+		return err
+	})
+	if err != nil {
+		return nil, nil, "", err
+	}
+	reader = bufio.NewReader(connection)
+	if server, err = askOn(connection, reader); err != nil {
+		connection.Close()
+	}
+	return connection, reader, server, err
+}
+
+// askOn asks who serves.
+func askOn(connection net.Conn, reader *bufio.Reader) (string, error) {
+	if err := connection.SetDeadline(time.Now().Add(crowdPatience)); err != nil {
+		return "", err
+	}
+	if _, err := fmt.Fprintln(connection, "who"); err != nil {
+		return "", err
+	}
+	line, err := reader.ReadString('\n')
+	return strings.TrimSpace(line), err
+}

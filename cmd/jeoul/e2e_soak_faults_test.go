@@ -1,0 +1,412 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"github.com/jeoul/jeoul/cmd/jeoul/e2e/soak"
+	"github.com/jeoul/jeoul/internal/api"
+	"github.com/jeoul/jeoul/internal/lab"
+	"github.com/jeoul/jeoul/internal/lb"
+	"github.com/jeoul/jeoul/internal/ops"
+)
+
+const (
+	// soakBound is how long anything may take on a busy machine, and operateBound an answer of one that a fault may have hung up.
+	soakBound    = 2 * time.Minute
+	operateBound = 15 * time.Second
+	// atOnce is how many faults of balancers go on at a time: one balancer is left alone.
+	atOnce = 2
+)
+
+// soaked is a balancer of a soak.
+type soaked struct {
+	number         int
+	host           *lab.Host
+	config, socket string
+	daemon         *lab.Process
+	log            *os.File
+	// taken is locked while a fault is at it; faults is what others see of that.
+	taken   sync.Mutex
+	faults  atomic.Int32
+	speaker atomic.Int64
+	// awaited: the daemon is to end; failf notes that it has ended by itself.
+	awaited atomic.Bool
+	failf   func(string, ...any)
+	// admin is locked while it is told what is wanted.
+	admin sync.Mutex
+}
+
+// begin starts the daemon, and waits until it answers.
+func (b *soaked) begin(ctx context.Context) error {
+	executable, err := os.Executable()
+	if err != nil {
+		return err
+	}
+	b.daemon, err = b.host.Start(context.WithoutCancel(ctx), lab.Command{Path: executable, Session: true,
+		Args: []string{"run", "-c", b.config, "--state-dir", filepath.Join(b.host.Dir, "state"), "--store-dir", filepath.Join(b.host.Dir, "store")},
+		Env:  append(os.Environ(), actAsJeoul+"=1"), Stdout: b.log, Stderr: b.log})
+	if err != nil {
+		return err
+	}
+	b.awaited.Store(false)
+	go func(daemon *lab.Process) {
+		if err := daemon.Wait(); !b.awaited.Load() {
+			b.failf("%s ended by itself: process %d: %v", b.host.Name, daemon.PID(), err)
+		}
+	}(b.daemon)
+	for began := time.Now(); ; pause(ctx, lookEvery) {
+		status, err := api.NewClient(b.socket).Status(ctx)
+		if err == nil && status.PID == b.daemon.PID() {
+			return nil
+		}
+		select {
+		case <-b.daemon.Done():
+			return fmt.Errorf("%s ended: %w", b.host.Name, b.daemon.Wait())
+		default:
+		}
+		if time.Since(began) > soakBound || ctx.Err() != nil {
+			return fmt.Errorf("%s does not answer: %w", b.host.Name, errors.Join(err, ctx.Err()))
+		}
+	}
+}
+
+// end sends the daemon a signal (0: it has got one), and waits until it has ended.
+func (b *soaked) end(ctx context.Context, signal syscall.Signal) error {
+	b.awaited.Store(true)
+	if signal != 0 {
+		if err := b.daemon.Signal(signal); err != nil {
+			return err
+		}
+	}
+	select {
+	case <-b.daemon.Done():
+	case <-time.After(soakBound):
+		return fmt.Errorf("%s has not ended %v after %v", b.host.Name, soakBound, signal)
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	if err := b.daemon.Wait(); err != nil && signal != syscall.SIGKILL && signal != 0 {
+		return fmt.Errorf("it did not end well: %w", err)
+	}
+	return nil
+}
+
+// signalSpeaker signals the process that speaks BGP.
+func (b *soaked) signalSpeaker(signal syscall.Signal) error {
+	return unix.Kill(int(b.speaker.Load()), signal)
+}
+
+// killAll kills the daemon, which would start another speaker, and the speaker.
+func (b *soaked) killAll(ctx context.Context) error {
+	b.awaited.Store(true)
+	return errors.Join(b.daemon.Signal(syscall.SIGKILL), b.signalSpeaker(syscall.SIGKILL), b.end(ctx, 0))
+}
+
+// detach takes away what a killed daemon has left.
+func (b *soaked) detach(ctx context.Context) error {
+	return b.run(ctx, os.Args[0], "detach", "-c", b.config, "--state-dir", filepath.Join(b.host.Dir, "state"))
+}
+
+// run runs a program on the host.
+func (b *soaked) run(ctx context.Context, path string, arguments ...string) error {
+	var out syncBuffer
+	process, err := b.host.Start(ctx, lab.Command{Path: path, Args: arguments, Env: append(os.Environ(), actAsJeoul+"=1"), Stdout: &out, Stderr: &out})
+	if err == nil {
+		err = process.Wait()
+	}
+	if err != nil {
+		return fmt.Errorf("%s %q: %w: %s", path, arguments, err, out.String())
+	}
+	return nil
+}
+
+// part has a balancer get nothing from another, or everything again.
+func (b *soaked) part(ctx context.Context, other *soaked, on bool) error {
+	const table = "soak"
+	if !on {
+		return b.run(ctx, "nft", "delete", "table", "ip", table)
+	}
+	return b.run(ctx, "nft", fmt.Sprintf("table ip %s { chain in { type filter hook input priority -10; ip saddr %s drop; }; }", table, other.host.IPv4))
+}
+
+// carryOut makes a fault, of which what it takes is locked already, and waits until all is whole again.
+func (s *soakRun) carryOut(ctx context.Context, fault soak.Fault) {
+	happened := &soak.Happened{Fault: fault, Span: soak.Span{From: time.Now()}}
+	s.watch.note(happened)
+	s.logf("%s", fault)
+	for _, n := range fault.Balancers {
+		if fault.Kind.OfBalancer() {
+			s.balancers[n].faults.Add(1)
+		}
+	}
+	undo, err := s.make(ctx, happened)
+	if err == nil {
+		pause(ctx, fault.For)
+		// What was done is undone also when the run ends.
+		err = undo(context.WithoutCancel(ctx))
+	}
+	s.watch.change(func() { happened.Mended = time.Now() })
+	if err == nil {
+		err = s.becomesWhole(context.WithoutCancel(ctx), fault)
+	}
+	if err != nil {
+		s.failf("%s: %v", fault, err)
+	}
+	s.watch.change(func() { happened.To = time.Now() })
+	s.logf("fault %d is over after %v", fault.Number, time.Since(happened.From).Round(100*time.Millisecond))
+	for _, n := range fault.Balancers {
+		if fault.Kind.OfBalancer() {
+			s.balancers[n].faults.Add(-1)
+		}
+	}
+}
+
+// becomesWhole waits for what a fault was at.
+func (s *soakRun) becomesWhole(ctx context.Context, fault soak.Fault) error {
+	if fault.Kind == soak.Stranger {
+		return nil
+	}
+	return s.watch.until(ctx, soakBound, func() string {
+		if !fault.Kind.OfBalancer() {
+			return s.backendMissing(fault.Backend)
+		}
+		for _, n := range fault.Balancers {
+			if lacks := s.watch.missing(n); lacks != "" {
+				return lacks
+			}
+		}
+		return ""
+	})
+}
+
+// backendMissing says what keeps balancers without a fault from sending to a backend, or from agreeing; watch.mu is held.
+func (s *soakRun) backendMissing(backend int) string {
+	for n, status := range s.watch.seen {
+		if s.balancers[n].faults.Load() > 0 {
+			continue
+		}
+		if status == nil {
+			return s.balancers[n].host.Name + " does not answer"
+		}
+		for _, service := range status.Services {
+			i := slices.IndexFunc(service.Backends, func(b ops.Backend) bool { return b.Name == s.doors[backend].host.Name })
+			if i < 0 || service.Backends[i].State != lb.Up {
+				return fmt.Sprintf("%s is not up in %s at %s", s.doors[backend].host.Name, service.Name, s.balancers[n].host.Name)
+			}
+		}
+	}
+	return s.watch.different(s.services)
+}
+
+type undoFault func(context.Context) error
+
+// make makes a fault, and returns what undoes it.
+func (s *soakRun) make(ctx context.Context, h *soak.Happened) (undoFault, error) {
+	if h.Kind.OfBalancer() {
+		return s.makeOfBalancer(ctx, s.balancers[h.Balancers[0]], h)
+	}
+	door := s.doors[h.Backend]
+	switch h.Kind {
+	case soak.BackendDies:
+		door.close()
+		return func(context.Context) error { return door.open() }, nil
+	case soak.BackendLink:
+		return func(context.Context) error { return s.setLink(door.host, true) }, s.setLink(door.host, false)
+	case soak.BackendDrain:
+		return s.want(ctx, func(on bool) { s.wanted.drained[h.Backend] = on })
+	case soak.BackendLeaves:
+		return s.want(ctx, func(on bool) { s.wanted.left[h.Backend] = on })
+	case soak.Reweigh:
+		return s.want(ctx, func(bool) { s.wanted.weights[h.Backend] = h.Weight })
+	}
+	return nothingToUndo, s.intrude(h.Balancers[0])
+}
+
+func nothingToUndo(context.Context) error { return nil }
+
+// want changes what is wanted of all balancers, and returns what takes that back.
+func (s *soakRun) want(ctx context.Context, set func(on bool)) (undoFault, error) {
+	change := func(ctx context.Context, on bool) error {
+		s.wanted.mu.Lock()
+		set(on)
+		s.wanted.mu.Unlock()
+		var errs []error
+		for _, b := range s.balancers {
+			before := b.faults.Load()
+			if err := s.tell(ctx, b); err != nil && before == 0 && b.faults.Load() == 0 {
+				errs = append(errs, fmt.Errorf("%s: %w", b.host.Name, err))
+			}
+		}
+		return errors.Join(errs...)
+	}
+	return func(ctx context.Context) error { return change(ctx, false) }, change(ctx, true)
+}
+
+// tell has a balancer do what is wanted: by its file, and by API. What a balancer with a fault is not told now, it is when that is over.
+func (s *soakRun) tell(ctx context.Context, b *soaked) error {
+	b.admin.Lock()
+	defer b.admin.Unlock()
+	if err := s.write(b); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, operateBound)
+	defer cancel()
+	client := api.NewClient(b.socket)
+	if _, err := client.Reload(ctx); err != nil {
+		return err
+	}
+	status, err := client.Status(ctx)
+	if err != nil {
+		return err
+	}
+	s.wanted.mu.Lock()
+	drained := slices.Clone(s.wanted.drained)
+	s.wanted.mu.Unlock()
+	for _, service := range status.Services {
+		for _, backend := range service.Backends {
+			order := ops.Order{Verb: ops.Drain, Service: service.Name, Backend: backend.Name, By: "the soak"}
+			switch want := drained[s.backends[backend.Name]]; {
+			case want == (backend.Drain != nil):
+				continue
+			case !want:
+				order.Verb = ops.Enable
+			}
+			if _, err := client.Operate(ctx, order); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// start is begin, and what was wanted meanwhile.
+func (s *soakRun) start(b *soaked) undoFault {
+	return func(ctx context.Context) error {
+		if err := b.begin(ctx); err != nil {
+			return err
+		}
+		return s.tell(ctx, b)
+	}
+}
+
+func (s *soakRun) makeOfBalancer(ctx context.Context, b *soaked, h *soak.Happened) (undoFault, error) {
+	goOn := func(signal func(syscall.Signal) error) undoFault {
+		return func(ctx context.Context) error {
+			if err := signal(syscall.SIGCONT); err != nil {
+				return err
+			}
+			return s.tell(ctx, b)
+		}
+	}
+	signal := func(sig syscall.Signal) error { return b.daemon.Signal(sig) }
+	switch h.Kind {
+	case soak.KillDaemon:
+		return s.start(b), b.end(ctx, syscall.SIGKILL)
+	case soak.KillAll:
+		return s.start(b), b.killAll(ctx)
+	case soak.Lose:
+		return s.start(b), errors.Join(b.killAll(ctx), s.lose(ctx, b, h))
+	case soak.Stop:
+		err := b.end(ctx, syscall.SIGTERM)
+		s.watch.change(func() { h.Lost = time.Now() })
+		return s.start(b), err
+	case soak.Restart:
+		return s.start(b), b.end(ctx, syscall.SIGUSR2)
+	case soak.HangDaemon:
+		return goOn(signal), signal(syscall.SIGSTOP)
+	case soak.HangSpeaker:
+		return goOn(b.signalSpeaker), b.signalSpeaker(syscall.SIGSTOP)
+	case soak.KillSpeaker:
+		return nothingToUndo, b.signalSpeaker(syscall.SIGKILL)
+	case soak.Cut:
+		return func(context.Context) error { return b.host.Cut(false) }, b.host.Cut(true)
+	case soak.Part:
+		other := s.balancers[h.Balancers[1]]
+		return func(ctx context.Context) error {
+				return errors.Join(b.part(ctx, other, false), other.part(ctx, b, false))
+			},
+			errors.Join(b.part(ctx, other, true), other.part(ctx, b, true))
+	}
+	drain := func(ctx context.Context, on bool) error {
+		_, err := api.NewClient(b.socket).Drain(ctx, on)
+		return err
+	}
+	return func(ctx context.Context) error { return drain(ctx, false) }, drain(ctx, true)
+}
+
+// lose takes the data plane away once the router has noticed that its balancer is gone, as it is with a machine.
+func (s *soakRun) lose(ctx context.Context, b *soaked, h *soak.Happened) error {
+	err := s.watch.until(ctx, soakBound, func() string {
+		if slices.Contains(s.watch.ways, b.number) {
+			return "the router still sends to " + b.host.Name
+		}
+		return ""
+	})
+	if err == nil {
+		err = b.detach(ctx)
+	}
+	s.watch.change(func() { h.Lost = time.Now() })
+	return err
+}
+
+// setLink cuts a host off at its switch port, or joins it again.
+func (s *soakRun) setLink(host *lab.Host, up bool) error {
+	return s.lab.Switch.Do(func() error {
+		port, err := netlink.LinkByName(host.Port)
+		if err != nil {
+			return err
+		}
+		if up {
+			return netlink.LinkSetUp(port)
+		}
+		return netlink.LinkSetDown(port)
+	})
+}
+
+// intrude sends garbage to what a balancer's members talk to, from a host that is none and from one that is: there, what comes is
+// as that of a member with another key.
+func (s *soakRun) intrude(n int) error {
+	at := s.balancers[n].host
+	for _, from := range []*lab.Host{s.lab.Clients[0], s.balancers[(n+1)%len(s.balancers)].host} {
+		err := from.Do(func() error {
+			for _, port := range []uint16{lb.DefaultMembersPort, lb.DefaultMembersPort + 1} {
+				for _, network := range []string{"udp", "tcp"} {
+					connection, err := net.DialTimeout(network, netip.AddrPortFrom(at.IPv4, port).String(), operateBound)
+					if err != nil {
+						continue // the balancer may be gone, or the two parted
+					}
+					for size := 1; size < 1400; size += 97 {
+						garbage := make([]byte, size)
+						_, _ = rand.Read(garbage) // it never fails
+						if _, err := connection.Write(garbage); err != nil {
+							break // it may be closed at once
+						}
+					}
+					connection.Close()
+				}
+			}
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,491 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/jeoul/jeoul/cmd/jeoul/e2e/soak"
+	"github.com/jeoul/jeoul/internal/agent"
+	"github.com/jeoul/jeoul/internal/bench/subject"
+	"github.com/jeoul/jeoul/internal/config"
+	"github.com/jeoul/jeoul/internal/lab"
+	"github.com/jeoul/jeoul/internal/lb"
+	"github.com/jeoul/jeoul/internal/testenv"
+)
+
+// The environment of a soak: how long faults are made (1h), what they are drawn from, how many long-lived connections each
+// service has (40), and the file that the summary is written to.
+const (
+	soakFor   = "JEOUL_SOAK"
+	soakSeed  = "JEOUL_SOAK_SEED"
+	soakCrowd = "JEOUL_SOAK_CROWD"
+	soakOut   = "JEOUL_SOAK_OUT"
+)
+
+const (
+	soakBackends  = 6
+	usualCrowd    = 40
+	shortPerLong  = 4 // for so many that live long, one comes and goes
+	firstMinutes  = 2 * time.Minute
+	reportEvery   = 30 * time.Second
+	explainAfter  = 3 * time.Second
+	soakFlowLimit = 20000
+)
+
+// soakTimeouts are short, so that flows are told of again and forgotten many times in an hour.
+var soakTimeouts = lb.Timeouts{Opening: 10 * time.Second, First: 10 * time.Second, Established: 90 * time.Second, UDP: 30 * time.Second, Fin: 20 * time.Second, Closed: 10 * time.Second}
+
+// soakService is one of the services of a soak, each of which has all backends.
+type soakService struct {
+	name      string
+	port      uint16
+	mode      lb.Mode
+	scheduler lb.Scheduler
+}
+
+var soakServices = []soakService{
+	{"maglev", 7000, lb.L2DSR, lb.Maglev}, {"sh", 7001, lb.L2DSR, lb.SourceHash}, {"rr", 7002, lb.L2DSR, lb.RoundRobin},
+	{"lc", 7003, lb.L2DSR, lb.LeastConnections}, {"ipip-maglev", 7004, lb.IPIP, lb.Maglev},
+}
+
+// soakRun is a soak that runs.
+type soakRun struct {
+	t         *testing.T
+	began     time.Time
+	lab       *lab.Lab
+	services  []soakService
+	balancers []*soaked
+	doors     []*door
+	backends  map[string]int
+	watch     *watch
+	crowd     *soakClients
+	wanted    struct {
+		mu            sync.Mutex
+		drained, left []bool
+		weights       []int
+	}
+
+	mu      sync.Mutex
+	summary soak.Summary
+	judging sync.WaitGroup
+}
+
+// TestSoak has faults come to three balancers behind a router, as a seed says, under live connections: none breaks without a reason
+// that package soak knows, and in the end all balancers agree, and hold no more than in the beginning.
+func TestSoak(t *testing.T) {
+	length, err := time.ParseDuration(os.Getenv(soakFor))
+	if err != nil {
+		t.Skipf("set %s, such as 1h: `make test-soak`", soakFor)
+	}
+	testenv.Program(t, "bird")
+	testenv.Program(t, "nft")
+	s := newSoak(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	var looking, crowding sync.WaitGroup
+	s.watch.begin(ctx, &looking, s.services)
+	for _, b := range s.balancers {
+		if err := s.start(b)(ctx); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s.calm(t, ctx)
+	crowd, endCrowd := context.WithCancel(ctx)
+	defer endCrowd()
+	long := soakNumber(t, soakCrowd, usualCrowd)
+	crowding.Go(func() { s.crowd.begin(crowd, int(long), int(long)/shortPerLong); s.crowd.group.Wait() })
+	s.makeFaults(ctx, soakNumber(t, soakSeed, uint64(time.Now().UnixNano())), length)
+	s.logf("no more faults")
+	s.calm(t, ctx)
+	s.measureLast(t)
+	s.summary.Living = s.crowd.living.Load()
+	endCrowd()
+	crowding.Wait()
+	s.judging.Wait()
+	s.drainFlows(t, ctx)
+	cancel()
+	looking.Wait()
+	s.end(t)
+	s.finish(t)
+}
+
+// soakNumber is a number of the environment.
+func soakNumber(t *testing.T, name string, usual uint64) uint64 {
+	t.Helper()
+	text := os.Getenv(name)
+	if text == "" {
+		return usual
+	}
+	n, err := strconv.ParseUint(text, 10, 64)
+	if err != nil {
+		t.Fatalf("%s: %v", name, err)
+	}
+	return n
+}
+
+func (s *soakRun) logf(format string, arguments ...any) {
+	s.t.Logf("%s +%-8v %s", time.Now().Format("15:04:05.000"), time.Since(s.began).Round(time.Second), fmt.Sprintf(format, arguments...))
+}
+
+// failf notes what is wrong, and goes on.
+func (s *soakRun) failf(format string, arguments ...any) {
+	text := fmt.Sprintf(format, arguments...)
+	s.logf("WRONG: %s", text)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.summary.Failures = append(s.summary.Failures, text)
+}
+
+// newSoak builds all but the daemons.
+func newSoak(t *testing.T) *soakRun {
+	t.Helper()
+	var id string
+	t.Cleanup(func() {
+		left, err := filepath.Glob("/run/netns/jeoul-" + id + "-*")
+		if err != nil || len(left) > 0 {
+			t.Errorf("namespaces that are left: %v, %v", left, err)
+		}
+	})
+	l := newLab(t, lab.Spec{Clients: 4, Servers: soakBackends, Balancers: 3})
+	id = l.ID
+	s := &soakRun{t: t, began: time.Now(), lab: l, services: soakServices, backends: map[string]int{}}
+	s.summary.Faults, s.summary.Broken, s.summary.Digests = map[soak.Kind]int{}, map[soak.Reason]int{}, map[string]string{}
+	s.wanted.drained, s.wanted.left, s.wanted.weights = make([]bool, soakBackends), make([]bool, soakBackends), slices.Repeat([]int{1}, soakBackends)
+	for n, h := range l.Servers {
+		s.backends[h.Name] = n
+		s.serve(t, h)
+	}
+	if err := errors.Join(l.DetourVIP(l.VIP4, true), subject.ShareKey(l)); err != nil {
+		t.Fatal(err)
+	}
+	stopRouter, err := subject.StartRouter(t.Context(), l)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := stopRouter(context.Background()); err != nil {
+			t.Error(err)
+		}
+	})
+	for n, h := range l.Balancers {
+		s.addBalancer(t, n, h)
+	}
+	s.watch = &watch{lab: l, balancers: s.balancers}
+	s.crowd = &soakClients{clients: l.Clients, vip: l.VIP4, services: s.services, backends: s.backends, broke: s.judge, refused: s.judgeRefused}
+	return s
+}
+
+// addBalancer prepares a balancer, which is to be started.
+func (s *soakRun) addBalancer(t *testing.T, n int, h *lab.Host) {
+	t.Helper()
+	log, err := os.Create(filepath.Join(h.Dir, "log"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := &soaked{number: n, host: h, config: filepath.Join(h.Dir, "jeoul.yaml"), socket: filepath.Join(h.Dir, "jeoul.sock"), log: log, failf: s.failf}
+	s.balancers = append(s.balancers, b)
+	if err := s.write(b); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		log.Close()
+		if keep := os.Getenv(soakOut); keep != "" && t.Failed() {
+			text, err := os.ReadFile(log.Name())
+			if err == nil {
+				err = os.WriteFile(keep+"."+h.Name+".log", text, 0o644)
+			}
+			t.Logf("the log of %s is in %s.%s.log: %v", h.Name, keep, h.Name, err)
+		}
+	})
+}
+
+// serve prepares a backend and opens its door.
+func (s *soakRun) serve(t *testing.T, server *lab.Host) {
+	t.Helper()
+	var a *agent.Agent
+	err := server.Do(func() (err error) {
+		a, err = agent.Start(agent.Options{VIPs: []netip.Addr{s.lab.VIP4}, Modes: []lb.Mode{lb.L2DSR, lb.IPIP}, Dir: filepath.Join(server.Dir, "state")})
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := &door{host: server}
+	for _, service := range s.services {
+		d.ports = append(d.ports, service.port)
+	}
+	s.doors = append(s.doors, d)
+	if err := d.open(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		d.close()
+		if err := server.Do(a.Close); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// write writes a balancer's configuration, of what is wanted.
+func (s *soakRun) write(b *soaked) error {
+	file := config.New()
+	file.Interfaces, file.Hook, file.Socket = []string{b.host.Interface}, lb.HookTC, b.socket
+	file.Flows = config.Flows{Limit: soakFlowLimit, Unproven: soakFlowLimit / 4, Timeouts: soakTimeouts}
+	file.Transition.TCP = 2 * time.Minute
+	subject.Announce(file, s.lab, b.host)
+	s.wanted.mu.Lock()
+	defer s.wanted.mu.Unlock()
+	for _, of := range s.services {
+		service := lb.Service{Name: of.name, VIP: s.lab.VIP4, Port: of.port, Protocol: lb.TCP, Mode: of.mode, Scheduler: of.scheduler,
+			Checks: lb.Checks{Panic: lb.DefaultPanic, OnDown: lb.UsualOnDown(lb.TCP), List: []lb.Check{{Type: lb.CheckTCP,
+				Interval: 2 * time.Second, Fast: 2 * time.Second, Timeout: 2 * time.Second, Fall: 2, Rise: 1}}}}
+		for n, d := range s.doors {
+			if !s.wanted.left[n] {
+				service.Backends = append(service.Backends, lb.Backend{Name: d.host.Name, Address: d.host.IPv4, Port: of.port, Weight: uint16(s.wanted.weights[n])})
+			}
+		}
+		file.Services = append(file.Services, service)
+	}
+	text, err := config.Write(file)
+	if err != nil {
+		return err
+	}
+	return b.host.WriteFile(b.config, text)
+}
+
+// calm waits until no balancer lacks anything, has a problem, or differs from the others.
+func (s *soakRun) calm(t *testing.T, ctx context.Context) {
+	t.Helper()
+	err := s.watch.until(ctx, soakBound, func() string {
+		for n := range s.balancers {
+			if lacks := s.watch.missing(n); lacks != "" {
+				return lacks
+			}
+			if problems := s.watch.seen[n].Problems; len(problems) > 0 {
+				return fmt.Sprintf("%s has problems: %s", s.balancers[n].host.Name, strings.Join(problems, "; "))
+			}
+		}
+		for backend := range s.doors {
+			if lacks := s.backendMissing(backend); lacks != "" {
+				return lacks
+			}
+		}
+		return ""
+	})
+	if err != nil {
+		s.failf("all is not calm: %v", err)
+		return
+	}
+	for _, service := range s.services {
+		s.summary.Digests[service.name] = digestOf(s.watch.seen[0], service.name)
+	}
+	s.logf("all is calm")
+}
+
+// makeFaults makes one fault after the other, and returns when the last is over.
+func (s *soakRun) makeFaults(ctx context.Context, seed uint64, length time.Duration) {
+	schedule := soak.Schedule(seed, length, soak.Among{Balancers: len(s.balancers), Backends: len(s.doors)})
+	s.summary.Seed = seed
+	s.logf("%s=%d: %d faults in %v", soakSeed, seed, len(schedule), length)
+	var group sync.WaitGroup
+	room, backends := make(chan struct{}, atOnce), make([]sync.Mutex, len(s.doors))
+	began, measured, reported := time.Now(), false, time.Now()
+	for _, fault := range schedule {
+		pause(ctx, fault.After)
+		if ctx.Err() != nil || time.Since(began) > length {
+			s.logf("%d of %d faults were made: each waits for its target", fault.Number-1, len(schedule))
+			break
+		}
+		free := s.take(fault, room, backends)
+		s.mu.Lock()
+		s.summary.Faults[fault.Kind]++
+		if fault.Kind.OfBalancer() && len(room) > 1 {
+			s.summary.Overlapping++
+		}
+		s.mu.Unlock()
+		group.Go(func() {
+			defer free()
+			s.carryOut(ctx, fault)
+		})
+		if !measured && time.Since(began) > min(firstMinutes, length/2) {
+			group.Wait()
+			measured = true
+			s.calm(s.t, ctx)
+			s.summary.First = s.measure()
+		}
+		if time.Since(reported) > reportEvery {
+			reported = time.Now()
+			s.report()
+		}
+	}
+	group.Wait()
+	s.summary.Seconds = time.Since(began).Seconds()
+}
+
+// take waits until what a fault is at is free, and returns what frees it.
+func (s *soakRun) take(fault soak.Fault, room chan struct{}, backends []sync.Mutex) (free func()) {
+	if fault.Kind == soak.Stranger {
+		return func() {}
+	}
+	if !fault.Kind.OfBalancer() {
+		backends[fault.Backend].Lock()
+		return backends[fault.Backend].Unlock
+	}
+	room <- struct{}{}
+	for _, n := range fault.Balancers {
+		s.balancers[n].taken.Lock()
+	}
+	return func() {
+		for _, n := range fault.Balancers {
+			s.balancers[n].taken.Unlock()
+		}
+		<-room
+	}
+}
+
+// report says how it goes.
+func (s *soakRun) report() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.logf("%d connections live, %d were opened, %d answers; broken %v, new ones that failed: %d in faults, %d otherwise; failures: %d", s.crowd.living.Load(), s.crowd.opened.Load(),
+		s.crowd.answered.Load(), s.summary.Broken, s.summary.Refused, s.summary.RefusedInPeace, len(s.summary.Failures))
+}
+
+// judge finds out why a connection broke, once what happened about then is known.
+func (s *soakRun) judge(c soak.Connection) {
+	s.judging.Go(func() {
+		pause(s.t.Context(), explainAfter)
+		s.watch.mu.Lock()
+		reason := s.watch.timeline.Explain(c)
+		s.watch.mu.Unlock()
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.summary.Broken[reason]++
+		line := fmt.Sprintf("%s: %s, opened %s, last answered %s, broken %s: %s", c.Service, reason, c.Opened.Format("15:04:05.000"), c.Answered.Format("15:04:05.000"), c.Broke.Format("15:04:05.000"), c.Error)
+		if reason == soak.Unexplained {
+			s.summary.Unexplained = append(s.summary.Unexplained, line)
+		}
+		if reason != soak.OwnBackend {
+			s.logf("broken: %s", line)
+		}
+	})
+}
+
+// judgeRefused does so for a new one that failed.
+func (s *soakRun) judgeRefused(service soakService, opening soak.Span, err error) {
+	s.judging.Go(func() {
+		pause(s.t.Context(), explainAfter)
+		s.watch.mu.Lock()
+		explained := s.watch.timeline.ExplainRefused(opening)
+		s.watch.mu.Unlock()
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if explained {
+			s.summary.Refused++
+			return
+		}
+		s.summary.RefusedInPeace++
+		s.summary.Unexplained = append(s.summary.Unexplained, fmt.Sprintf("%s: a new connection at %s: %v", service.name, opening.From.Format("15:04:05.000"), err))
+		s.logf("WRONG: %s: a new connection failed: %v", service.name, err)
+	})
+}
+
+func (s *soakRun) measure() (all []soak.Held) {
+	for _, b := range s.balancers {
+		held, err := b.measure()
+		if err != nil {
+			s.failf("measure %s: %v", b.host.Name, err)
+		}
+		all = append(all, held)
+	}
+	return all
+}
+
+// measureLast compares what is held with what was.
+func (s *soakRun) measureLast(t *testing.T) {
+	t.Helper()
+	s.summary.Last = s.measure()
+	if len(s.summary.First) < len(s.summary.Last) {
+		s.summary.First = s.summary.Last // too short to compare
+	}
+	for i, last := range s.summary.Last {
+		for _, line := range last.Leaks(s.summary.First[i]) {
+			s.failf("%s", line)
+		}
+	}
+}
+
+// drainFlows waits until all flows of the crowd are forgotten.
+func (s *soakRun) drainFlows(t *testing.T, ctx context.Context) {
+	t.Helper()
+	var left uint64
+	err := s.watch.until(ctx, soakBound+2*soakTimeouts.Established, func() string {
+		left = 0
+		for n, status := range s.watch.seen {
+			if status == nil || status.Flows == nil {
+				return s.balancers[n].host.Name + " does not answer"
+			}
+			left += status.Flows.Proven + status.Flows.Unproven
+		}
+		if left > 0 {
+			return fmt.Sprintf("flows are remembered: %d", left)
+		}
+		return ""
+	})
+	s.summary.FlowsLeft = left
+	if err != nil {
+		s.failf("the crowd is gone: %v", err)
+	}
+}
+
+// end stops all balancers, of which nothing may be left.
+func (s *soakRun) end(t *testing.T) {
+	t.Helper()
+	for _, b := range s.balancers {
+		if err := b.end(context.Background(), syscall.SIGTERM); err != nil {
+			s.failf("%v", err)
+			continue
+		}
+		if n, err := b.pins(); err != nil || n > 0 {
+			s.failf("%s has stopped, and pins are left: %d, %v", b.host.Name, n, err)
+		}
+		left, err := os.ReadDir(filepath.Join(b.host.Dir, "state"))
+		if err != nil || len(left) > 0 {
+			s.failf("%s has stopped, and in its state directory is left: %v, %v", b.host.Name, left, err)
+		}
+	}
+}
+
+// finish tells what it came to.
+func (s *soakRun) finish(t *testing.T) {
+	t.Helper()
+	sum := &s.summary
+	sum.WayChanges, sum.Opened, sum.Answered = len(s.watch.timeline.Ways), s.crowd.opened.Load(), s.crowd.answered.Load()
+	for _, line := range append(slices.Clone(sum.Unexplained), sum.Failures...) {
+		t.Error(line)
+	}
+	t.Logf("\n%s", sum)
+	if path := os.Getenv(soakOut); path != "" {
+		text, err := json.MarshalIndent(sum, "", "  ")
+		if err == nil {
+			err = os.WriteFile(path, append(text, '\n'), 0o644)
+		}
+		if err != nil {
+			t.Error(err)
+		}
+	}
+}
