@@ -184,8 +184,11 @@ func (n noted) Load() ([]byte, error) {
 	return data, err
 }
 
-// Save puts other content into the file, whole or not at all.
+// Save puts other content into the file, whole or not at all. Where there is none, no file is left.
 func (n noted) Save(data []byte) error {
+	if len(data) == 0 {
+		return n.forget()
+	}
 	made := string(n) + ".new"
 	if err := os.WriteFile(made, data, 0o600); err != nil {
 		return err
