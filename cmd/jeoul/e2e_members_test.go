@@ -135,23 +135,8 @@ func TestConnectionsOutliveABalancer(t *testing.T) {
 			m.start(t)
 			t.Cleanup(func() { stop(t, m.daemon) })
 		}
-		for _, pair := range [][2]*memberOn{{one, other}, {other, one}} {
-			pair[0].eventually(t, "each tells the other of flows", func(status *ops.Status) bool {
-				_, both := handed(status, pair[1].host.Name)
-				return both && allUp(status)
-			})
-		}
-		client, service := l.Clients[1], netip.AddrPortFrom(l.VIP4, turnPort)
-		sendBy(t, client, l.VIP4, one.host)
-		on := map[net.Conn]string{}
-		for range 12 {
-			connection := dial(t, client, "tcp", service)
-			server, _, err := ask(connection)
-			if err != nil {
-				t.Fatal(err)
-			}
-			on[connection] = server
-		}
+		client := l.Clients[1]
+		on := openThrough(t, client, l, one, other)
 		goOn := func(through *memberOn) {
 			sendBy(t, client, l.VIP4, through.host)
 			for connection, server := range on {
@@ -160,13 +145,6 @@ func TestConnectionsOutliveABalancer(t *testing.T) {
 				}
 			}
 		}
-		knows := func(m, of *memberOn) {
-			m.eventually(t, m.host.Name+" has the flows of the other", func(status *ops.Status) bool {
-				flows, _ := handed(status, of.host.Name)
-				return flows >= uint64(len(on))
-			})
-		}
-		knows(other, one)
 		kill(t, one.daemon)
 		goOn(other)
 		// With nothing of its own it comes back, and is told all.
@@ -175,7 +153,7 @@ func TestConnectionsOutliveABalancer(t *testing.T) {
 			t.Fatal(err, out.String())
 		}
 		one.start(t)
-		knows(one, other)
+		one.knows(t, other, len(on))
 		goOn(one)
 	})
 }
@@ -220,6 +198,93 @@ func TestLastConnectionsOutliveAStop(t *testing.T) {
 		one.start(t)
 	}
 	stop(t, one.daemon)
+}
+
+// TestFullNATOutlivesABalancer: connections of full NAT, whose backends answer an address of the balancer that began them, go on
+// through another member when that balancer is gone and the address leads to the other one, and when it is back.
+func TestFullNATOutlivesABalancer(t *testing.T) {
+	forAHook(t, func(t *testing.T, hook lb.Hook) {
+		l := newLab(t, lab.Spec{Clients: 2, Servers: 3})
+		key := freshKey(t, l.Balancer)
+		one, other := &memberOn{balancer: newBalancer(t, l.Balancer)}, &memberOn{balancer: newBalancer(t, l.Clients[0])}
+		pools := map[*memberOn]netip.Addr{one: netip.MustParseAddr("198.18.0.98"), other: netip.MustParseAddr("198.18.0.99")}
+		var backends, pool []entry
+		for _, server := range l.Servers {
+			(&segment{l, one.balancer}).serve(t, server)
+			backends = append(backends, entry{"name": server.Name, "address": server.IPv4.String(), "port": turnPort})
+		}
+		for _, m := range []*memberOn{one, other} {
+			pool = append(pool, entry{"address": pools[m].String(), "member": m.host.IPv4.String()})
+		}
+		for _, m := range []*memberOn{one, other} {
+			m.configure(t, hook, entry{"members": m.among(t, l, key), "fullnat": entry{"addresses": pool},
+				"services": []entry{{"name": "web", "vip": l.VIP4.String(), "port": turnPort, "mode": "fullnat", "scheduler": "rr", "backends": backends}}})
+			m.start(t)
+			t.Cleanup(func() { stop(t, m.daemon) })
+		}
+		client := l.Clients[1]
+		// leads has the client's packets come to one balancer, and the replies to the first one's address to another.
+		leads := func(packets, replies *memberOn) {
+			sendBy(t, client, l.VIP4, packets.host)
+			for _, server := range l.Servers {
+				sendBy(t, server, pools[one], replies.host)
+			}
+		}
+		leads(one, one)
+		on := openThrough(t, client, l, one, other)
+		goesOn := func(when string, packets, replies *memberOn) {
+			leads(packets, replies)
+			for connection, server := range on {
+				if got, _, err := ask(connection); err != nil || got != server {
+					t.Errorf("%s, a connection to %s was answered by %q: %v", when, server, got, err)
+				}
+			}
+		}
+		goesOn("with packets and replies at two balancers", other, one)
+		kill(t, one.daemon)
+		var out syncBuffer
+		if err := jeoul(t, one.host, &out, "detach", "-c", one.config).Wait(); err != nil {
+			t.Fatal(err, out.String())
+		}
+		goesOn("without the first", other, other)
+		one.start(t)
+		one.knows(t, other, len(on))
+		goesOn("with the first back", one, one)
+		goesOn("with replies at the second", one, other)
+	})
+}
+
+// openThrough opens connections by a balancer, once it tells another of flows, and waits until the other knows them. Each has the
+// server that answers it.
+func openThrough(t *testing.T, client *lab.Host, l *lab.Lab, one, other *memberOn) map[net.Conn]string {
+	t.Helper()
+	for _, pair := range [][2]*memberOn{{one, other}, {other, one}} {
+		pair[0].eventually(t, "each tells the other of flows", func(status *ops.Status) bool {
+			_, both := handed(status, pair[1].host.Name)
+			return both && allUp(status)
+		})
+	}
+	sendBy(t, client, l.VIP4, one.host)
+	on := map[net.Conn]string{}
+	for range 12 {
+		connection := dial(t, client, "tcp", netip.AddrPortFrom(l.VIP4, turnPort))
+		server, _, err := ask(connection)
+		if err != nil {
+			t.Fatal(err)
+		}
+		on[connection] = server
+	}
+	other.knows(t, one, len(on))
+	return on
+}
+
+// knows waits until it has so many flows of another balancer.
+func (m *memberOn) knows(t *testing.T, of *memberOn, n int) {
+	t.Helper()
+	m.eventually(t, m.host.Name+" has the flows of the other", func(status *ops.Status) bool {
+		flows, _ := handed(status, of.host.Name)
+		return flows >= uint64(n)
+	})
 }
 
 // configureTurns gives it a service that takes turns, and a key.
