@@ -341,7 +341,8 @@ func (k *Keeper) dismiss(ctx context.Context, version uint64) error {
 func (k *Keeper) end(ctx context.Context, state State, how Ending) error {
 	ctx, cancel := context.WithTimeout(ctx, endBound)
 	defer cancel()
-	if err := k.client.End(ctx, how); err != nil {
+	// One that has ended may have had no time to answer.
+	if err := k.client.End(ctx, how); err != nil && !gone(state) {
 		return err
 	}
 	return awaitEnd(ctx, state)
