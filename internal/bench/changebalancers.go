@@ -38,9 +38,9 @@ var balancerEvents = []changeEvent{
 	{name: "lb-undrain", change: ofOne(subject.Several.Undrain)},
 	{name: "lb-stop", prepare: renew, change: ofOne(subject.Several.End)},
 	{name: "lb-start", change: ofOne(subject.Several.Begin)},
-	{name: "lb-kill", prepare: renew, change: ofOne(subject.Several.Kill)},
+	{name: "lb-kill", prepare: renew, change: ofLost(subject.Several.Kill)},
 	{name: "lb-revive", change: ofOne(subject.Several.Begin)},
-	{name: "lb-cut", prepare: renew, change: ofOne(subject.Several.Cut)},
+	{name: "lb-cut", prepare: renew, change: ofLost(subject.Several.Cut)},
 	{name: "lb-mend", change: ofOne(subject.Several.Mend)},
 	{name: "lb-hang", prepare: renew, change: ofOne(subject.Several.Hang)},
 	{name: "lb-wake", change: ofOne(subject.Several.Wake)},
@@ -67,6 +67,20 @@ func ofOne(change func(subject.Several, context.Context, int) (time.Duration, er
 		began := time.Now()
 		took, err := change(several, ctx, leaving)
 		c.began, c.took = append(c.began, began), append(c.took, took)
+		c.moved = append(c.moved, began.Add(took))
+		return err
+	}
+}
+
+// ofLost is a change after which the balancer that leaves tells others nothing more: what it knows at the beginning counts,
+// not when the router sends elsewhere.
+func ofLost(change func(subject.Several, context.Context, int) (time.Duration, error)) func(context.Context, *changeTrial) error {
+	return func(ctx context.Context, c *changeTrial) error {
+		began := time.Now()
+		err := ofOne(change)(ctx, c)
+		if n := len(c.moved); n > 0 {
+			c.moved[n-1] = began
+		}
 		return err
 	}
 }
@@ -109,7 +123,7 @@ func inTurn(ctx context.Context, c *changeTrial, changes ...func(context.Context
 // changeWithoutOne has a backend go while a balancer is away, and come after that is back: the one that was
 // away hears of both.
 func changeWithoutOne(ctx context.Context, c *changeTrial) error {
-	return inTurn(ctx, c, ofOne(subject.Several.Cut),
+	return inTurn(ctx, c, ofLost(subject.Several.Cut),
 		func(ctx context.Context, c *changeTrial) error { return c.apply(ctx, c.without(serverRemoved)) },
 		ofOne(subject.Several.Mend),
 		func(ctx context.Context, c *changeTrial) error {
@@ -122,7 +136,7 @@ func killInTransition(ctx context.Context, c *changeTrial) error {
 	return inTurn(ctx, c,
 		func(ctx context.Context, c *changeTrial) error { return c.apply(ctx, c.without(serverReweighed)) },
 		func(ctx context.Context, _ *changeTrial) error { return pause(ctx, ripe) },
-		ofOne(subject.Several.Kill))
+		ofLost(subject.Several.Kill))
 }
 
 // checkBalancers reports what does not go with several balancers.

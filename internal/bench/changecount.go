@@ -36,7 +36,7 @@ func (c *changeTrial) event(ctx context.Context, e changeEvent) (results.Trial, 
 			return c.judged(got, err)
 		}
 	}
-	c.began, c.took, c.silence, c.fault, c.came = nil, nil, nil, nil, nil
+	c.began, c.took, c.moved, c.silence, c.fault, c.came = nil, nil, nil, nil, nil, nil
 	err := c.count(ctx, e, &got)
 	if err == nil && e.after != nil {
 		err = e.after(ctx, c, got.Metrics)
@@ -147,11 +147,13 @@ func (c *changeTrial) writeCounts(e changeEvent, counts live.Counts, got *result
 			}
 		}
 	}
-	for i, b := range c.samples(e, counts) {
+	c.writeAges(e, counts, m)
+	all := c.samples(e, counts)
+	for i, b := range all[:min(len(all), maxSamples)] {
 		if i == 0 {
-			got.Notes = append(got.Notes, "among what broke: "+b.String())
+			got.Notes = append(got.Notes, "among what broke: "+c.broken(b))
 		} else {
-			got.Notes[len(got.Notes)-1] += "; " + b.String()
+			got.Notes[len(got.Notes)-1] += "; " + c.broken(b)
 		}
 	}
 	c.writeNew(counts, got)
@@ -189,10 +191,9 @@ func (c *changeTrial) older(counts live.Counts, server string, cause live.Cause)
 // maxSamples bounds the broken connections that are named in a note.
 const maxSamples = 5
 
-// samples are the first connections to servers that stayed which broke.
+// samples are connections to servers that stayed which broke.
 func (c *changeTrial) samples(e changeEvent, counts live.Counts) []live.Break {
-	of := slices.DeleteFunc(slices.Clone(counts.Samples), func(b live.Break) bool { return c.leaves(e, b.Server) || c.before(b) })
-	return of[:min(len(of), maxSamples)]
+	return slices.DeleteFunc(slices.Clone(counts.Samples), func(b live.Break) bool { return c.leaves(e, b.Server) || c.before(b) })
 }
 
 // writeNew writes down what became of new connections.

@@ -223,6 +223,8 @@ type changeTrial struct {
 	// began is when each change of the event began, and took how long it took.
 	began []time.Time
 	took  []time.Duration
+	// moved is when packets began to move between balancers in the event, by its changes of balancers.
+	moved []time.Time
 	// numbered is the stream of numbered datagrams; nil: there is none.
 	numbered *numberedStream
 	// flows are those of tryFlows.

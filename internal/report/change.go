@@ -195,6 +195,7 @@ func changeSheets(s *section) []sheet {
 			Lead: "Of the connections that were held open to backends that stayed; of several repeats the worst.",
 		}, countCell(results.Broken)),
 		howTheyBroke(s),
+		agesOfBroken(s),
 		s.pivot(sheet{Title: "Connections of the backend that left, ended",
 			Lead:  "Expected, and not among the broken.",
 			Notes: []string{"0: the balancer goes on sending them to the backend, which here still runs."},
@@ -295,6 +296,28 @@ func howTheyBroke(s *section) []sheet {
 				l.Cells = append(l.Cells, decimal(p.Stats[c.metric].Max, 0))
 			}
 			lines = append(lines, l)
+		}
+		sh.group(lines)
+	}
+	if sh.empty() {
+		return nil
+	}
+	return []sheet{sh}
+}
+
+// agesOfBroken lists the events of balancers in which connections broke, by their age when packets moved.
+func agesOfBroken(s *section) []sheet {
+	sh := sheet{Title: "How old they were when packets moved between balancers",
+		Lead:    "Balancers tell each other of a connection within half a second after its proof: one younger than a second may not be known elsewhere yet.",
+		Columns: []column{{Title: "Subject"}, {Title: "Event"}, {Title: "Younger than a second", Numeric: true}, {Title: "Older", Numeric: true}}}
+	rows, events := s.changeRows()
+	for _, r := range rows {
+		var lines []line
+		for _, event := range events {
+			if p := r.at[event]; p != nil && p.has(results.BrokenYoung) && p.Stats[results.Broken].Max > 0 {
+				lines = append(lines, line{Cells: []string{clean(r.label), eventText(event),
+					decimal(p.Stats[results.BrokenYoung].Max, 0), decimal(p.Stats[results.BrokenOlder].Max, 0)}})
+			}
 		}
 		sh.group(lines)
 	}

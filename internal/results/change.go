@@ -16,6 +16,11 @@ const (
 	BrokenSilent = "broken_silent"
 	BrokenMoved  = "broken_moved"
 	BrokenWrong  = "broken_wrong"
+	// BrokenYoung are those of Broken that were younger than a second when packets moved between balancers, or
+	// opened later; BrokenOlder are those that were older. Both are missing in events without a change of
+	// balancers. Those beyond some hundred of each client are in neither.
+	BrokenYoung = "broken_young"
+	BrokenOlder = "broken_older"
 	// Ended are connections to the backend that left which ended: that is expected.
 	Ended = "ended"
 	// NewConnections are those that were opened meanwhile and answered, NewFailed

@@ -136,6 +136,8 @@ type Break struct {
 	Cause  Cause
 	// Age is how long it had been open.
 	Age time.Duration
+	// At is when the client found it broken. Clients and the bench are on one clock.
+	At time.Time
 }
 
 // String returns "198.18.1.2:40000 of web03, reset when it was 3.2s old".
@@ -144,7 +146,7 @@ func (b Break) String() string {
 }
 
 // maxSamples bounds the samples of one client.
-const maxSamples = 20
+const maxSamples = 500
 
 // Percentiles are latencies in milliseconds.
 type Percentiles struct{ P50, P99, Max float64 }

@@ -136,7 +136,8 @@ type line struct {
 func (l *line) broken(err error) Break {
 	// It is an address of ours, so there is nothing to go wrong.
 	local, _ := netip.ParseAddrPort(l.conn.LocalAddr().String())
-	return Break{Local: local, Server: l.peer.Server, Cause: causeOf(err), Age: time.Since(l.opened)}
+	now := time.Now()
+	return Break{Local: local, Server: l.peer.Server, Cause: causeOf(err), Age: now.Sub(l.opened), At: now}
 }
 
 // dial opens a connection and asks over it for the first time.
