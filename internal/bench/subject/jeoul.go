@@ -60,7 +60,7 @@ func (s jeoul) config(setup Setup, params Params, socket string) *config.Config 
 		file.Local = config.Local{On: true, Cgroup: setup.balancer().Cgroup}
 	}
 	if s.mode == lb.FullNAT {
-		file.FullNAT.Addresses = []config.PoolAddress{{Address: setup.fullNAT()}}
+		file.FullNAT.Addresses = setup.pool()
 	}
 	if setup.Lab.Router != nil {
 		setup.announce(file)

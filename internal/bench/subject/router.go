@@ -38,16 +38,31 @@ func (s Setup) balancer() *lab.Host {
 	return s.Lab.Balancer
 }
 
-// fullNAT is the address that the balancer sends from: each of several has its own.
-func (s Setup) fullNAT() netip.Addr {
-	addr := s.Lab.FullNAT
-	for _, h := range s.Lab.Balancers {
-		if h == s.balancer() {
-			break
-		}
-		addr = addr.Prev()
+// pool is what full NAT sends from here: of several balancers each has an address of its own. Members know each other's.
+func (s Setup) pool() (pool []config.PoolAddress) {
+	address := s.Lab.FullNAT
+	if len(s.Lab.Balancers) == 0 {
+		return []config.PoolAddress{{Address: address}}
 	}
-	return addr
+	for _, h := range s.Lab.Balancers {
+		switch {
+		case s.Members:
+			pool = append(pool, config.PoolAddress{Address: address, Member: h.IPv4})
+		case h == s.balancer():
+			pool = append(pool, config.PoolAddress{Address: address})
+		}
+		address = address.Prev()
+	}
+	return pool
+}
+
+// detourReplies has replies to the addresses that members share come by the router: it knows which of them has each address.
+func (s Setup) detourReplies(on bool) error {
+	var pool []netip.Addr
+	for _, a := range s.pool() {
+		pool = append(pool, a.Address)
+	}
+	return s.Lab.DetourPool(pool, on)
 }
 
 // announce has the balancer tell the router of the VIP, over its own link. The router shall not keep the

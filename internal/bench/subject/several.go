@@ -85,10 +85,8 @@ func (r *runningSeveral) start(ctx context.Context, s jeoul) (err error) {
 			return err
 		}
 	}
-	if s.mode != lb.FullNAT {
-		if r.held, err = holdVIP(l, s.mode); err != nil {
-			return err
-		}
+	if err := r.prepareServers(s.mode); err != nil {
+		return err
 	}
 	if r.setup.Members {
 		if err := r.setup.shareKey(); err != nil {
@@ -105,6 +103,17 @@ func (r *runningSeveral) start(ctx context.Context, s jeoul) (err error) {
 		_, err := awaitWay(ctx, l, one.setup.at, true)
 		return err
 	})
+}
+
+// prepareServers has servers answer as a mode needs it.
+func (r *runningSeveral) prepareServers(mode lb.Mode) (err error) {
+	switch {
+	case mode != lb.FullNAT:
+		r.held, err = holdVIP(r.setup.Lab, mode)
+	case r.setup.Members:
+		err = r.routed.on(r.setup.detourReplies)
+	}
+	return err
 }
 
 // each does something with all balancers at once.

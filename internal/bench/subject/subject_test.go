@@ -357,6 +357,24 @@ func TestJeoulConfig(t *testing.T) {
 	}
 }
 
+// TestMembersShareAPool: balancers that are members have one pool, each its own part of it; others have an address each.
+func TestMembersShareAPool(t *testing.T) {
+	setup := paper()
+	other := &lab.Host{Name: "lb02", IPv4: netip.MustParseAddr("198.18.0.2")}
+	setup.Lab.Balancers = []*lab.Host{setup.Lab.Balancer, other}
+	setup.at = other
+	own, first := setup.Lab.FullNAT.Prev(), setup.Lab.FullNAT
+	for members, want := range map[bool][]config.PoolAddress{
+		false: {{Address: own}},
+		true:  {{Address: first, Member: setup.Lab.Balancer.IPv4}, {Address: own, Member: other.IPv4}},
+	} {
+		setup.Members = members
+		if diff := cmp.Diff(want, setup.pool(), cmpopts.EquateComparable(netip.Addr{})); diff != "" {
+			t.Errorf("members: %v (-want +got):\n%s", members, diff)
+		}
+	}
+}
+
 // TestJeoulHasRoomForFlows: a balancer that remembers flows gets room for as many as asked for.
 func TestJeoulHasRoomForFlows(t *testing.T) {
 	setup := paper()
