@@ -9,7 +9,7 @@
 #
 # Kernels are downloaded and unpacked under bin/kernels, never installed.
 # JEOUL_RUN=REGEXP chooses tests, JEOUL_PACKAGES='DIRECTORY...' packages, JEOUL_LIMIT=DURATION
-# bounds each machine, JEOUL_TEST_EVERY_STEP=1 has processes killed at every step, and TESTFLAGS='-test.v' is handed to the tests.
+# bounds each machine, JEOUL_ACCELERATOR is QEMU's -accel, JEOUL_TEST_EVERY_STEP=1 has processes killed at every step, and TESTFLAGS='-test.v' is handed to the tests.
 set -euo pipefail
 . "$(dirname "$0")/lib.sh"
 
@@ -236,7 +236,9 @@ running=
 # otherwise QEMU translates (tcg), and everything takes some ten times as long.
 # The machine tried has no file system: its kernel gives up, and QEMU ends.
 accelerator() {
-	if [ -w /dev/kvm ] && machine 20s "$1" -accel kvm -cpu host >/dev/null 2>&1; then
+	if [ -n "${JEOUL_ACCELERATOR:-}" ]; then
+		echo "$JEOUL_ACCELERATOR"
+	elif [ -w /dev/kvm ] && machine 20s "$1" -accel kvm -cpu host >/dev/null 2>&1; then
 		echo kvm
 	else
 		echo tcg
