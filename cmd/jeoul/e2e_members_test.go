@@ -172,22 +172,14 @@ func TestLastConnectionsOutliveAStop(t *testing.T) {
 		m.start(t)
 	}
 	t.Cleanup(func() { stop(t, other.daemon) })
-	client, service := l.Clients[1], netip.AddrPortFrom(l.VIP4, turnPort)
+	client := l.Clients[1]
 	for range 2 {
 		one.eventually(t, "it tells the other of flows", func(status *ops.Status) bool {
 			_, both := handed(status, other.host.Name)
 			return both && allUp(status)
 		})
 		sendBy(t, client, l.VIP4, one.host)
-		on := map[net.Conn]string{}
-		for range 12 {
-			connection := dial(t, client, "tcp", service)
-			server, _, err := ask(connection)
-			if err != nil {
-				t.Fatal(err)
-			}
-			on[connection] = server
-		}
+		on := openSome(t, client, l)
 		stop(t, one.daemon)
 		sendBy(t, client, l.VIP4, other.host)
 		for connection, server := range on {
@@ -265,6 +257,14 @@ func openThrough(t *testing.T, client *lab.Host, l *lab.Lab, one, other *memberO
 		})
 	}
 	sendBy(t, client, l.VIP4, one.host)
+	on := openSome(t, client, l)
+	other.knows(t, one, len(on))
+	return on
+}
+
+// openSome opens connections to the service, each of which has the server that answers it.
+func openSome(t *testing.T, client *lab.Host, l *lab.Lab) map[net.Conn]string {
+	t.Helper()
 	on := map[net.Conn]string{}
 	for range 12 {
 		connection := dial(t, client, "tcp", netip.AddrPortFrom(l.VIP4, turnPort))
@@ -274,7 +274,6 @@ func openThrough(t *testing.T, client *lab.Host, l *lab.Lab, one, other *memberO
 		}
 		on[connection] = server
 	}
-	other.knows(t, one, len(on))
 	return on
 }
 

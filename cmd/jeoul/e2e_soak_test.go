@@ -11,7 +11,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -106,9 +105,9 @@ func TestSoak(t *testing.T) {
 	s.calm(t, ctx)
 	crowd, endCrowd := context.WithCancel(ctx)
 	defer endCrowd()
-	long := soakNumber(t, soakCrowd, usualCrowd)
+	long := numberOf(t, soakCrowd, usualCrowd)
 	crowding.Go(func() { s.crowd.begin(crowd, int(long), int(long)/shortPerLong); s.crowd.group.Wait() })
-	s.makeFaults(ctx, soakNumber(t, soakSeed, uint64(time.Now().UnixNano())), length)
+	s.makeFaults(ctx, numberOf(t, soakSeed, uint64(time.Now().UnixNano())), length)
 	s.logf("no more faults")
 	s.calm(t, ctx)
 	s.measureLast(t)
@@ -121,20 +120,6 @@ func TestSoak(t *testing.T) {
 	looking.Wait()
 	s.end(t)
 	s.finish(t)
-}
-
-// soakNumber is a number of the environment.
-func soakNumber(t *testing.T, name string, usual uint64) uint64 {
-	t.Helper()
-	text := os.Getenv(name)
-	if text == "" {
-		return usual
-	}
-	n, err := strconv.ParseUint(text, 10, 64)
-	if err != nil {
-		t.Fatalf("%s: %v", name, err)
-	}
-	return n
 }
 
 func (s *soakRun) logf(format string, arguments ...any) {

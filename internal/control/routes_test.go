@@ -365,7 +365,7 @@ func TestFirstTableIsWhole(t *testing.T) {
 	}
 }
 
-// TestPoolIsAnnounced: routers are told of all addresses of a divided pool, by whoever knows the flows there; a drain leaves them, and
+// TestPoolIsAnnounced: routers are told of all addresses of a divided pool, by each balancer that knows the flows there; a drain leaves them, and
 // the interface has this balancer's own alone.
 func TestPoolIsAnnounced(t *testing.T) {
 	const divided = `
