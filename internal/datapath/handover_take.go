@@ -140,7 +140,7 @@ func (t *taking) take(one *lb.Flow) (refused string, followed bool) {
 	if !isLive(in.state) {
 		return RefusedOver, false
 	}
-	if !t.canReturn(&in) {
+	if !t.canReturn(&in, flowPlace{}) {
 		return RefusedPool, false
 	}
 	if !t.shared.proven.insert(in.flow, in.state, in.seen) {
@@ -206,13 +206,15 @@ func (t *taking) meet(place flowPlace, in *incoming) (refused string, followed b
 	case isLive(state):
 		return t.instead(place, &have, in)
 	case !isLive(in.state):
+		if same {
+			endMore(place, state, in)
+		}
 		t.mark(place)
 		return "", true
-	case int32(in.seen-place.seen()) <= 0:
-		// It has ended here since.
+	case t.hasEnded(&have, place, in, same):
 		return RefusedKnown, false
 	}
-	if !t.canReturn(in) || !place.takeAnother(&in.flow, in.state, in.seen) {
+	if !t.canReturn(in, place) || !place.takeAnother(&in.flow, in.state, in.seen) {
 		return RefusedPool, false
 	}
 	t.count(in, 1)
@@ -220,10 +222,21 @@ func (t *taking) meet(place flowPlace, in *incoming) (refused string, followed b
 	return "", false
 }
 
+// hasEnded says whether what is told of as going on is what has ended here, or older. A connection is known by its SYN; by full NAT, which has none, and where
+// two have the same times, as the clock moves in steps, it is what was told of last.
+func (t *taking) hasEnded(have *xdpFlow, place flowPlace, in *incoming, same bool) bool {
+	later := int32(in.seen - place.seen())
+	if in.record.service.Mode == lb.FullNAT {
+		return later < 0 || later == 0 && same
+	}
+	syn := synOf(have)
+	return later < 0 || same && syn == synOf(&in.flow) && (syn != 0 || later == 0)
+}
+
 // instead: another flow has the name and goes on. If it gives way, its connection is over, and the client has another one.
 func (t *taking) instead(place flowPlace, have *xdpFlow, in *incoming) (refused string, followed bool) {
 	state := place.state()
-	if !t.givesWay(place, in) || !isLive(in.state) || !t.canReturn(in) || !place.takeAnother(&in.flow, in.state, in.seen) {
+	if !t.givesWay(place, in) || !isLive(in.state) || !t.canReturn(in, place) || !place.takeAnother(&in.flow, in.state, in.seen) {
 		return RefusedKnown, false
 	}
 	if isLive(state) {
@@ -244,8 +257,27 @@ func (t *taking) givesWay(place flowPlace, in *incoming) bool {
 	return t.isCopy(place) && int32(in.seen-place.seen()) > 0
 }
 
-// canReturn says whether no other flow here has what replies to this one bear.
-func (t *taking) canReturn(in *incoming) bool {
+// endMore has a flow whose one end was seen here end as the other balancer knows it: it is to be forgotten here when it is there,
+// or full NAT would refuse the next flow that has its port.
+func endMore(place flowPlace, state xdpFlowState, in *incoming) {
+	next := in.state
+	if isHalfEnded(state) && isHalfEnded(next) && state != next {
+		next = xdpFlowStateFLOW_TIME_WAIT // one balancer has seen the client's FIN, and the other one the backend's
+	}
+	if isHalfEnded(state) && !isHalfEnded(next) && place.change(state, next) && int32(in.seen-place.seen()) > 0 {
+		atomic.StoreUint32(&place.bucket.Seen[place.at], in.seen)
+	}
+}
+
+// isHalfEnded says whether one end has closed the connection, and the other one has not.
+func isHalfEnded(state xdpFlowState) bool {
+	return state == xdpFlowStateFLOW_CLIENT_FIN || state == xdpFlowStateFLOW_BACKEND_FIN
+}
+
+// canReturn says whether replies to the flow find it, once it stands in a place of its own name, if there is one: no other flow here
+// has what they bear. One that is over, or that came from another balancer and of which no packet was here, gives that up: who
+// gives the port out has forgotten it.
+func (t *taking) canReturn(in *incoming, own flowPlace) bool {
 	hash, is := t.returns.hash(&in.flow)
 	if !is {
 		return in.record.service.Mode != lb.FullNAT
@@ -254,7 +286,7 @@ func (t *taking) canReturn(in *incoming) bool {
 	for _, number := range [...]uint32{home, second} {
 		bucket := &t.shared.fullNAT.buckets[number]
 		for at := range returnsPerBucket {
-			if atomic.LoadUint64(&bucket.Tags[at/4])>>(at%4*16)&0xffff == tag && t.leadsToSame(atomic.LoadUint32(&bucket.Places[at]), hash) {
+			if atomic.LoadUint64(&bucket.Tags[at/4])>>(at%4*16)&0xffff == tag && !t.giveUpReturn(atomic.LoadUint32(&bucket.Places[at]), hash, own, in) {
 				return false
 			}
 		}
@@ -262,19 +294,30 @@ func (t *taking) canReturn(in *incoming) bool {
 	return true
 }
 
-// leadsToSame says whether there is a flow in a place whose replies have that hash.
-func (t *taking) leadsToSame(place uint32, hash uint64) bool {
+// giveUpReturn forgets the flow in a place if replies to it have that hash, and says whether none has them afterwards.
+func (t *taking) giveUpReturn(number uint32, hash uint64, own flowPlace, in *incoming) bool {
 	table := t.shared.unproven
-	if place&returnProven != 0 {
+	if number&returnProven != 0 {
 		table = t.shared.proven
 	}
-	to, is := table.at(place &^ returnProven)
-	if !is || to.tag() <= busyTag || to.state() == xdpFlowStateFLOW_FREE {
-		return false
+	place, is := table.at(number &^ returnProven)
+	if !is || place == own {
+		return true
 	}
-	flow := to.flow()
-	have, is := t.returns.hash(&flow)
-	return is && have == hash
+	tag := place.tag()
+	if tag <= busyTag || place.state() == xdpFlowStateFLOW_FREE {
+		return true
+	}
+	flow := place.flow()
+	if have, is := t.returns.hash(&flow); !is || have != hash {
+		return true
+	}
+	copied := table == t.shared.proven && t.isCopy(place) && int32(in.seen-place.seen()) > 0
+	_, state, released := table.release(place, tag, func(_ *xdpFlow, state xdpFlowState, _ uint32) bool { return copied || !isLive(state) })
+	if released && isLive(state) {
+		t.count(&incoming{flow: flow, record: in.record}, -1)
+	}
+	return released
 }
 
 // arrived notes a flow that was written: what leads replies to it, and that its balancer need not be told.

@@ -529,6 +529,55 @@ func TestFullNATElsewhere(t *testing.T) {
 	b.take([]lb.Flow{twice, strange, outside}, FlowsTaken{Refused: map[string]int{RefusedPool: 3}})
 }
 
+// TestFullNATPortGoesOnToAnother: what replies to a flow bear is another's before long. That is taken where the one before has ended as it has at the
+// balancer that gives the port out, from the same client or another; and where its end was not told.
+func TestFullNATPortGoesOnToAnother(t *testing.T) {
+	s := testService(vip4, 80, lb.TCP, lb.Maglev, 1)
+	s.Mode = lb.FullNAT
+	a, b := newPeer(t, s), newPeer(t, s)
+	a.send(1000, "S", "A")
+	first := a.changed()
+	b.take(first, FlowsTaken{Taken: 1})
+	a.send(1000, "FA")
+	b.take(a.changed(), FlowsTaken{Followed: 1})
+	a.run(with(answersTo(&s, first[0].Source), func(p *packetSpec) { p.flags = "FA" }))
+	b.take(a.changed(), FlowsTaken{Followed: 1})
+	b.janitor.pass(time.Second)
+	if got := b.snapshot(); len(got) != 1 || got[0].State != lb.FlowClosed {
+		t.Errorf("after the ends of both: %v", got)
+	}
+	a.janitor.pass(time.Second)
+	a.send(1000, "S", "A")
+	again := a.changed()
+	if len(again) != 1 || again[0].Source != first[0].Source {
+		t.Fatalf("its client comes again as %v, and was %v", again, first)
+	}
+	b.take(again, FlowsTaken{Taken: 1})
+
+	// It ends, and the next one is another client's.
+	other := again[0]
+	other.Client = netip.AddrPortFrom(client4, 1001)
+	a.send(1000, "R")
+	b.take(a.changed(), FlowsTaken{Followed: 1})
+	b.take([]lb.Flow{other}, FlowsTaken{Taken: 1})
+	// So is the one after that, and no end was told.
+	b.janitor.pass(time.Second)
+	third := other
+	third.Client = netip.AddrPortFrom(client4, 1002)
+	b.take([]lb.Flow{third}, FlowsTaken{Taken: 1})
+	if got := b.activeOf(&s); got != 1 {
+		t.Errorf("%d flows are active, want 1", got)
+	}
+	if from, to := b.run(answersTo(&s, third.Source)); from != vip4 || to != client4 {
+		t.Errorf("its reply goes from %s to %s, want from %s to %s", from, to, vip4, client4)
+	}
+	// A flow whose packets come here keeps it.
+	b.send(1002, "A")
+	b.janitor.pass(time.Second)
+	b.send(1002, "A")
+	b.take([]lb.Flow{other}, FlowsTaken{Refused: map[string]int{RefusedPool: 1}})
+}
+
 // answersTo returns the packet of a backend to the pool's end of a flow, from which it went to the backend.
 func answersTo(s *lb.RoutedService, source netip.AddrPort) packetSpec {
 	return packetSpec{from: s.Backends[0].Address, sport: s.Backends[0].Port, at: source.Addr(), dport: source.Port(), flags: "A"}
