@@ -5,6 +5,7 @@ package report
 // koreanSilence are about hosts that fall silent, and clients that use their ports again.
 var koreanSilence = []phrase{
 	{"What the end of the process does to live connections", "프로세스의 종료가 살아 있는 연결에 미치는 영향"},
+	{"What the end of the process does to a stream of packets", "프로세스의 종료가 패킷 흐름에 미치는 영향"},
 	{"What a minute without a process does to live connections", "프로세스 없는 1분이 살아 있는 연결에 미치는 영향"},
 	{"Restarted {n}×", "재시작 {1}회"}, {"Upgraded {n}×", "업그레이드 {1}회"}, {"Killed {n}×", "강제 종료 {1}회"}, {"as the process before has left it", "이전 프로세스가 남긴 대로"},
 	{"the hook in use was {} on driver {} the driver runs XDP natively; {} is a veth: VLAN tags of devices on its peer are lost unless `ethtool -K PEER txvlan off tx-vlan-stag-hw-insert off` is set there", "사용한 훅은 {1}, 드라이버 {2}, 드라이버가 XDP를 네이티브로 실행; {3}은(는) veth: 상대편에 `ethtool -K PEER txvlan off tx-vlan-stag-hw-insert off`을 설정하지 않으면 그쪽 장치의 VLAN 태그가 유실됨"},
