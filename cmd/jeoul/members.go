@@ -9,7 +9,10 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"maps"
 	"os"
+	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -138,25 +141,23 @@ func (d *configurationDigests) of(cfg *config.Config) string {
 
 type getMembersCmd struct {
 	getFlags
-	Names []string `arg:"" optional:"" name:"member" help:"Members by name or address; all where none is named."`
+	Names  []string          `arg:"" optional:"" name:"member" help:"Members by name or address; all where none is named."`
+	States []ops.MemberState `name:"state" enum:"alive,failed,left,unknown" placeholder:"STATE" help:"Only members in these states: ${enum}."`
 }
 
 // Run prints them.
 func (c *getMembersCmd) Run(ctx context.Context) error {
-	return show(ctx, os.Stdout, c.getFlags, memberKind, query[ops.Member]{c.Names, func(ops.Member) bool { return true }})
+	return show(ctx, os.Stdout, c.getFlags, memberKind, query[ops.Member]{c.Names, func(m ops.Member) bool { return len(c.States) == 0 || slices.Contains(c.States, m.State) }})
 }
 
 var memberKind = kind[ops.Member]{
 	noun: "member", list: func(client *api.Client, ctx context.Context, _ ...string) ([]ops.Member, error) {
-		status, err := client.Status(ctx)
-		if err != nil || status.Members == nil {
-			return nil, err
-		}
-		return status.Members.Members, nil
+		all, err := client.Members(ctx)
+		return all.Members, err
 	},
 	name:    func(m ops.Member) string { return cmp.Or(m.Name, m.Address) },
-	settled: func(m ops.Member) ops.Member { return m },
-	matches: func(m ops.Member, argument string) bool { return argument == m.Name || argument == m.Address },
+	settled: settledMember,
+	matches: ops.Member.Is,
 	columns: []getColumn[ops.Member]{
 		{name: "name", value: func(m ops.Member) any { return orDash(m.Name) }},
 		{name: "address", value: func(m ops.Member) any { return m.Address }},
@@ -168,9 +169,19 @@ var memberKind = kind[ops.Member]{
 		{name: "drained", wide: true, value: func(m ops.Member) any { return m.Drained }},
 		{name: "told", wide: true, value: func(m ops.Member) any { return ofFlows(m, func(f *ops.MemberFlows) uint64 { return f.Told }) }},
 		{name: "taken", wide: true, value: func(m ops.Member) any { return ofFlows(m, func(f *ops.MemberFlows) uint64 { return f.Taken }) }},
+		{name: "refused", wide: true, value: func(m ops.Member) any { return orDash(refusedText(m)) }},
+		{name: "whole", wide: true, value: func(m ops.Member) any { return orDash(wholeText(m)) }},
 		{name: "behind", wide: true, value: func(m ops.Member) any { return ofFlows(m, func(f *ops.MemberFlows) uint64 { return f.Behind }) }},
 		{name: "reason", value: func(m ops.Member) any { return orDash(m.Reason) }},
 	},
+}
+
+// settledMember leaves out what changes with each flow.
+func settledMember(m ops.Member) ops.Member {
+	if f := m.Flows; f != nil {
+		m.Flows = &ops.MemberFlows{Telling: f.Telling, Reason: f.Reason, Heard: f.Heard, Whole: f.Whole}
+	}
+	return m
 }
 
 // differsText names the services that a member balances in another way.
@@ -190,6 +201,29 @@ func ofFlows(m ops.Member, count func(*ops.MemberFlows) uint64) any {
 		return "-"
 	}
 	return count(m.Flows)
+}
+
+// refusedText counts the flows of a member that were refused, by the reason.
+func refusedText(m ops.Member) string {
+	if m.Flows == nil {
+		return ""
+	}
+	var counts []string
+	for _, reason := range slices.Sorted(maps.Keys(m.Flows.Refused)) {
+		counts = append(counts, fmt.Sprintf("%s: %d", reason, m.Flows.Refused[reason]))
+	}
+	return strings.Join(counts, ", ")
+}
+
+// wholeText says whether a member has told all that it knew when it connected.
+func wholeText(m ops.Member) string {
+	switch {
+	case m.Flows == nil:
+		return ""
+	case m.Flows.Heard && m.Flows.Whole:
+		return "yes"
+	}
+	return "no"
 }
 
 // handedText says what is handed over.

@@ -132,6 +132,7 @@ func newRouter(b Balancer) (http.Handler, huma.API) {
 	b.showStatus(a)
 	b.showResources(a)
 	b.showFlows(a)
+	b.showMembers(a)
 	b.handleOperations(a)
 	b.handleConfiguration(a)
 	b.handleTraces(a)

@@ -2,7 +2,12 @@
 
 package ops
 
-import "time"
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"time"
+)
 
 // Members are the balancers that share VIPs with this one, as far as it knows of them.
 type Members struct {
@@ -85,4 +90,43 @@ type Difference struct {
 	Since  time.Time `json:"since"`
 	// Lasting: for longer than a change takes.
 	Lasting bool `json:"lasting"`
+}
+
+// Is says whether a text means the member: its name, its address, or that with its port.
+func (m Member) Is(text string) bool {
+	return text != "" && (text == m.Name || text == m.Address || text == hostOf(m.Address))
+}
+
+// hostOf is an address without its port.
+func hostOf(address string) string {
+	at, err := netip.ParseAddrPort(address)
+	if err != nil {
+		return address
+	}
+	return at.Addr().String()
+}
+
+// MembersOf returns what is known of members with these names or addresses, in these states; of all where none is named. Where the
+// configuration has no members, it has none either.
+func (s Status) MembersOf(names []string, states []MemberState) Members {
+	if s.Members == nil {
+		return Members{Members: []Member{}}
+	}
+	chosen := *s.Members
+	chosen.Members = []Member{}
+	for _, m := range s.Members.Members {
+		if (len(names) == 0 || slices.ContainsFunc(names, m.Is)) && (len(states) == 0 || slices.Contains(states, m.State)) {
+			chosen.Members = append(chosen.Members, m)
+		}
+	}
+	return chosen
+}
+
+// Member returns the one of a name or address. Error: ErrNotFound.
+func (s Status) Member(name string) (Member, error) {
+	found := s.MembersOf([]string{name}, nil).Members
+	if len(found) == 0 {
+		return Member{}, fmt.Errorf("%w: there is no member %s; `jeoul get members` lists those there are", ErrNotFound, name)
+	}
+	return found[0], nil
 }
