@@ -35,7 +35,7 @@ func (a arrival) why() string {
 // joinLater has this balancer leave the VIPs to others until it knows what they remember. What a process before has left
 // goes on: it knows its flows, and its verdicts.
 func (c *Controller) joinLater() {
-	if c.arrival.flows = c.opt.Joined != nil && !c.opt.TakesOver; c.arrival.flows {
+	if c.arrival.flows = c.opt.Joined != nil && !c.opt.TakesOver; c.opt.Joined != nil {
 		c.on(c.opt.Joined, func() {
 			c.arrival.flows = false
 			c.arrived()
@@ -43,8 +43,13 @@ func (c *Controller) joinLater() {
 	}
 }
 
-// arrive returns why the first view's VIPs are to be left to others yet.
+// arrive returns why the first view's VIPs are to be left to others yet. Where the speaker has ended with the process before,
+// packets may have gone to others meanwhile: of the flows that began there, nothing is known here.
 func (c *Controller) arrive(first *view) string {
+	if c.opt.TakesOver && c.opt.Routes != nil {
+		c.routes.left = c.opt.Routes.Found()
+		c.arrival.flows = c.opt.Joined != nil && first.cfg.BGP.On() && first.cfg.VRRP.ID == 0 && len(c.routes.left) == 0
+	}
 	if c.arrival.verdicts = !c.opt.TakesOver && first.shared() && first.unjudged(); c.arrival.verdicts {
 		c.tasks.judged.in(verdictsBound)
 	}

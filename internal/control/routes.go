@@ -45,6 +45,8 @@ type routes struct {
 	wanted ops.Routes
 	// told is what was logged last.
 	told ops.Routes
+	// left are the VIPs that a process before was found to announce.
+	left []netip.Addr
 	// found are VIPs that are not withdrawn before trusted.
 	found   map[netip.Addr]bool
 	trusted time.Time
@@ -134,7 +136,7 @@ func (v *view) pool() (own, others []netip.Addr) {
 }
 
 func (r *routes) change(before, next *view) (bring, retire []step) {
-	if r.c.opt.Routes == nil || !before.cfg.BGP.On() && !next.cfg.BGP.On() {
+	if r.c.opt.Routes == nil || !before.cfg.BGP.On() && !next.cfg.BGP.On() || r.waits(next) {
 		return nil, nil
 	}
 	was, stays := r.wanted, r.of(next)
@@ -190,9 +192,13 @@ func (r *routes) of(v *view) ops.Routes {
 	return wanted
 }
 
+// waits says whether nothing is told yet, not even that there is nothing: routers may have kept, over the end of a speaker, the
+// routes of the data plane that was taken over (RFC 4724), and would drop them.
+func (r *routes) waits(v *view) bool { return r.c.opt.TakesOver && v.joining != "" }
+
 // follow asks for what follows from a view, and logs what is new.
 func (r *routes) follow(v *view) {
-	if r.c.opt.Routes == nil {
+	if r.c.opt.Routes == nil || r.waits(v) {
 		return
 	}
 	r.want(r.of(v))
@@ -239,13 +245,13 @@ func (r *routes) begin(v *view) {
 	if r.c.opt.Routes == nil {
 		return
 	}
-	if found := r.c.opt.Routes.Found(); len(found) > 0 && r.c.opt.TakesOver {
+	if len(r.left) > 0 {
 		r.found = map[netip.Addr]bool{}
-		for _, vip := range found {
+		for _, vip := range r.left {
 			r.found[vip] = true
 		}
 		r.trusted = time.Now().Add(trust)
-		r.wanted.VIPs = both(found, vipsOf(v.cfg))
+		r.wanted.VIPs = both(r.left, vipsOf(v.cfg))
 		r.told = r.wanted
 		r.c.tasks.routes.in(trust)
 	}

@@ -20,6 +20,7 @@ type announcer struct {
 	w     *world
 	found []netip.Addr
 	last  ops.Routes
+	asked int
 }
 
 func (a *announcer) Found() []netip.Addr { return slices.Clone(a.found) }
@@ -28,6 +29,7 @@ func (a *announcer) Want(r ops.Routes) {
 	a.w.mu.Lock()
 	defer a.w.mu.Unlock()
 	a.last = r
+	a.asked++
 	a.w.note("routes %s", a.text())
 }
 
@@ -227,20 +229,35 @@ func TestRoutesAreTakenOver(t *testing.T) {
 	})
 }
 
-// TestRoutesWaitForFlows: a balancer that starts is announced once it knows which flows others remember, and one that
-// goes on with the data plane of a process before at once.
+// TestRoutesWaitForFlows: a balancer that starts is announced once it knows which flows others remember; one that
+// goes on with the data plane of a process before at once, if routers send to it. If none knows of it, because the speaker has ended,
+// too, others had its packets meanwhile; then its routers are told nothing before, for they may have kept its routes.
 func TestRoutesWaitForFlows(t *testing.T) {
-	for _, takesOver := range []bool{false, true} {
+	for name, test := range map[string]struct{ takesOver, found bool }{
+		"a start": {}, "it goes on": {true, true}, "it goes on without a speaker": {true, false},
+	} {
 		synctest.Test(t, func(t *testing.T) {
 			joined := make(chan struct{}, 1)
-			_, c, _, told, stop := runningRoutes(t, &noted{}, func(c *Controller, _ *announcer) {
-				c.opt.Joined, c.opt.TakesOver = joined, takesOver
+			w, c, _, told, stop := runningRoutes(t, &noted{}, func(c *Controller, a *announcer) {
+				if test.found {
+					a.found = []netip.Addr{netip.MustParseAddr("192.0.2.100")}
+				}
+				c.opt.Joined, c.opt.TakesOver = joined, test.takesOver
 				c.joinLater()
 			})
-			if takesOver {
-				told.expect(t, "with flows of its own", "192.0.2.100")
+			if test.found {
+				told.expect(t, name, "192.0.2.100")
 			} else {
-				told.expect(t, "before it knows the flows of others", "")
+				text := ""
+				if test.takesOver {
+					w.mustReload(c, announcedWeb)
+					time.Sleep(settle)
+					text = "no BGP"
+				}
+				told.expect(t, name+", before it knows the flows of others", text)
+				if test.takesOver && told.asked != 0 {
+					t.Errorf("%s: something was asked for before the flows of others are known", name)
+				}
 				if v := statusOf(t, c).BGP.VIPs[0]; v.Announced || v.Reason != notJoined {
 					t.Errorf("the status has %+v", v)
 				}

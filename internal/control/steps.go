@@ -83,7 +83,7 @@ func (p plane) change(before, next *view) (bring, retire []step) {
 	return []step{{do: func() error {
 		next.hairpin = p.c.hairpins(next)
 		next.state.Hairpin = next.hairpin.Hairpin
-		next.state.Fresh = before.joining != "" && next.leavesAll()
+		next.state.Fresh = before.joining != "" && !p.c.opt.TakesOver && next.leavesAll()
 		if !p.c.stale && next.sharesState(before) {
 			p.c.show(next)
 			return nil

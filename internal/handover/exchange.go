@@ -86,6 +86,8 @@ type Options struct {
 	Patience time.Duration
 	// stalled is how long a peer may take nothing; 0 means writeTimeout. Tests have less.
 	stalled time.Duration
+	// retry is the first pause between attempts to connect; 0 means firstPause. Tests have more.
+	retry time.Duration
 }
 
 // Defaults of Options.
@@ -104,6 +106,7 @@ func (o Options) withDefaults() Options {
 	o.Every, o.Round = cmp.Or(o.Every, DefaultEvery), cmp.Or(o.Round, DefaultRound)
 	o.Queue, o.SnapshotRate = cmp.Or(o.Queue, DefaultQueue), cmp.Or(o.SnapshotRate, DefaultSnapshotRate)
 	o.Patience, o.stalled = cmp.Or(o.Patience, DefaultPatience), cmp.Or(o.stalled, writeTimeout)
+	o.retry = cmp.Or(o.retry, firstPause)
 	if o.Hears == nil {
 		o.Hears = func(netip.Addr) bool { return true }
 	}
@@ -187,6 +190,7 @@ func (e *Exchange) follow(ctx context.Context, group *sync.WaitGroup) {
 		present[peer.Name] = true
 		if s := e.senders[peer.Name]; s != nil {
 			if s.peer == peer {
+				s.wake()
 				continue
 			}
 			s.cancel()

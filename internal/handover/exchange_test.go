@@ -406,3 +406,34 @@ func TestMembersThatContradict(t *testing.T) {
 		t.Error("a flow was taken")
 	}
 }
+
+// TestPeerThatComesBack: one whose process ended and began again, and was not missed meanwhile, is told as soon as it is seen:
+// by its own connection, or as a member; not when the next attempt to connect was due.
+func TestPeerThatComesBack(t *testing.T) {
+	for name, seen := range map[string]func(a, b *balancer){
+		"by its connection": func(a, b *balancer) { b.group.are(a.peer) },
+		"as a member":       func(a, b *balancer) { a.group.are(b.peer) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			a, b := start(t, "a", func(o *Options) { o.retry = time.Hour }), start(t, "b", nil)
+			meet(a, b)
+			eventually(t, "a connection", func() bool { told, _ := a.Status(); return len(told) == 1 && told[0].Wholes == 1 })
+			a.memory.prove(provenFlows(0, 10)...)
+			b.stop()
+			eventually(t, "an attempt that fails", func() bool { told, _ := a.Status(); return !told[0].Connected && told[0].Failed != nil })
+			b = prepare(t, "b", func(o *Options) {
+				o.Listener.Close()
+				listener, err := net.Listen("tcp", b.peer.Address.String())
+				if err != nil {
+					t.Fatal(err)
+				}
+				o.Listener = listener
+			})
+			b.peer.Address = netip.MustParseAddrPort(b.options.Listener.Addr().String())
+			b.begin()
+			seen(a, b)
+			eventually(t, "what the other knows", func() bool { return b.memory.has(10) })
+		})
+	}
+}

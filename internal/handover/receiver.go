@@ -146,10 +146,13 @@ func (e *Exchange) checkName(name string, from netip.Addr) error {
 	return nil
 }
 
-// hears returns what is known of a peer's telling; a connection begins.
+// hears returns what is known of a peer's telling; a connection begins. A peer that connects is there to be told, too.
 func (e *Exchange) hears(name string) *Heard {
 	e.mu.Lock()
 	defer e.mu.Unlock()
+	if s := e.senders[name]; s != nil {
+		s.wake()
+	}
 	h := &Heard{Name: name, Connected: true, Refused: map[string]uint64{}}
 	e.heard[name] = h
 	return h

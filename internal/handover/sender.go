@@ -32,7 +32,9 @@ type sender struct {
 	// telling: it is being told all.
 	telling bool
 	more    chan struct{}
-	told    Told
+	// back has a value when the peer may have come back: the next attempt to connect does not wait.
+	back chan struct{}
+	told Told
 }
 
 // Told is what a peer was told.
@@ -63,7 +65,7 @@ const (
 )
 
 func newSender(e *Exchange, peer Peer, cancel context.CancelFunc) *sender {
-	return &sender{exchange: e, peer: peer, cancel: cancel, more: make(chan struct{}, 1), told: Told{Peer: peer}}
+	return &sender{exchange: e, peer: peer, cancel: cancel, more: make(chan struct{}, 1), back: make(chan struct{}, 1), told: Told{Peer: peer}}
 }
 
 // enqueue has messages wait for a peer that is connected: one that is not will be told all.
@@ -85,9 +87,18 @@ func (s *sender) enqueue(messages []byte, flows uint64) {
 	}
 }
 
+// wake has a sender that waits connect now: its peer is seen to be there, as another process may be long before the wait is over.
+func (s *sender) wake() {
+	select {
+	case s.back <- struct{}{}:
+	default:
+	}
+}
+
 // run connects again and again.
 func (s *sender) run(ctx context.Context) {
-	pause := firstPause
+	first := s.exchange.options.retry
+	pause := first
 	for ctx.Err() == nil {
 		begun := time.Now()
 		err := s.connect(ctx)
@@ -98,12 +109,14 @@ func (s *sender) run(ctx context.Context) {
 			return
 		}
 		s.exchange.options.Log.Debug("a member cannot be told of flows", "member", s.peer.Name, "address", s.peer.Address, "error", err)
-		if pause = min(2*pause, longestPause); time.Since(begun) > longestPause {
-			pause = firstPause
+		if pause = min(2*pause, max(longestPause, first)); time.Since(begun) > longestPause {
+			pause = first
 		}
 		select {
 		case <-ctx.Done():
 		case <-time.After(pause):
+		case <-s.back:
+			pause = first
 		}
 	}
 }
