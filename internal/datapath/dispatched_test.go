@@ -399,3 +399,42 @@ func TestAutoBesideOthers(t *testing.T) {
 		})
 	}
 }
+
+// TestPassIsKnown: what stands in for our programs while the hook changes is known by its number once a process was killed meanwhile.
+func TestPassIsKnown(t *testing.T) {
+	testenv.Root(t)
+	testenv.In(t, nics(t), func() error {
+		k := newKept(t)
+		k.hook, k.programs = lb.HookTC, bystander
+		d, err := k.openWith(testState())
+		if err != nil {
+			return err
+		}
+		defer d.Close()
+		pass, err := passingXDP()
+		if err != nil {
+			return err
+		}
+		defer pass.Close()
+		f := &found{store: d.keeper.Store}
+		before, err := f.programsOf([]uint64{d.current.set})
+		if err != nil {
+			return err
+		}
+		if err := d.keeper.pinPass(d.current, pass); err != nil {
+			return err
+		}
+		after, err := f.programsOf([]uint64{d.current.set})
+		if err != nil {
+			return err
+		}
+		info, err := pass.Info()
+		if err != nil {
+			return err
+		}
+		if id, _ := info.ID(); len(after) != len(before)+1 || !slices.Contains(after, id) {
+			t.Errorf("with program %d pinned, those of the set are %v, and were %v", id, after, before)
+		}
+		return d.Close()
+	})
+}

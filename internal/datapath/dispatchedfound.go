@@ -4,21 +4,29 @@ package datapath
 
 import (
 	"errors"
+	"fmt"
+	"io/fs"
 	"slices"
 
 	"github.com/cilium/ebpf"
 
 	"github.com/jeoul/jeoul/internal/datapath/libxdp"
+	"github.com/jeoul/jeoul/internal/datapath/pins"
 )
 
 // listDispatched looks for what is attached in libxdp's dispatchers on interfaces: a program of one of our sets, or
-// one that stood in for it when a process was killed.
+// one that stood in for it when a process was killed. What that process has pinned for a dispatcher that it did not attach
+// any more is removed: the next change need not be of that interface.
 func (f *found) listDispatched(sets []uint64, ports []port) error {
 	ids, err := f.programsOf(sets)
 	if err != nil || len(ids) == 0 {
 		return err
 	}
 	for _, p := range ports {
+		// Elsewhere what cannot be removed costs memory, and is tried again by the next process.
+		if err := libxdp.Sweep(p.index, ids...); errors.Is(err, libxdp.ErrLocked) {
+			return err
+		}
 		all, generic, err := libxdp.Components(p.index)
 		if errors.Is(err, libxdp.ErrLocked) {
 			return err
@@ -42,7 +50,42 @@ func (f *found) listDispatched(sets []uint64, ports []port) error {
 	return nil
 }
 
-// programsOf lists the numbers of the programs of sets.
+// passPin names the pin, in a set, of what stands in for our programs in libxdp's dispatchers while the hook changes.
+const passPin = "pass"
+
+// pinPass pins what is to stand in for our programs, with the set of a generation that is to come into use: by its number a next
+// process tells what a kill leaves of dispatchers that had it.
+func (k *keeper) pinPass(g *generation, pass *ebpf.Program) error {
+	if k == nil {
+		return nil
+	}
+	path := k.Store.Path(pins.Set(g.set), passPin)
+	if err := (programPinner{pass}).PinCopy(path); err != nil {
+		return fmt.Errorf("pinning %s, for libxdp's dispatchers while the hook changes: %w", path, err)
+	}
+	return nil
+}
+
+// passOf returns the number of what stood in for our programs, 0 where nothing did.
+func (f *found) passOf(set uint64) (ebpf.ProgramID, error) {
+	path := f.store.Path(pins.Set(set), passPin)
+	p, err := ebpf.LoadPinnedProgram(path, nil)
+	if errors.Is(err, fs.ErrNotExist) {
+		return 0, nil
+	}
+	if err != nil {
+		return 0, fmt.Errorf("%s is no program of ours: %w", path, err)
+	}
+	defer p.Close()
+	info, err := p.Info()
+	if err != nil {
+		return 0, fmt.Errorf("asking for the number of %s: %w", path, err)
+	}
+	id, _ := info.ID()
+	return id, nil
+}
+
+// programsOf lists the numbers of the programs of sets, and of what stood in for them.
 func (f *found) programsOf(sets []uint64) (ids []ebpf.ProgramID, err error) {
 	for _, set := range sets {
 		programs, numbers, err := f.openPrograms(set)
@@ -52,6 +95,13 @@ func (f *found) programsOf(sets []uint64) (ids []ebpf.ProgramID, err error) {
 		closePrograms(programs)
 		for _, id := range numbers {
 			ids = append(ids, id)
+		}
+		pass, err := f.passOf(set)
+		if err != nil {
+			return nil, err
+		}
+		if pass != 0 {
+			ids = append(ids, pass)
 		}
 	}
 	slices.Sort(ids)

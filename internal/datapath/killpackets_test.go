@@ -4,6 +4,7 @@ package datapath
 
 import (
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"net"
 	"slices"
@@ -16,10 +17,12 @@ import (
 	"github.com/cilium/ebpf/link"
 	"github.com/gopacket/gopacket"
 	"github.com/gopacket/gopacket/layers"
+	"golang.org/x/net/bpf"
 	"golang.org/x/sys/unix"
 
 	"github.com/jeoul/jeoul/internal/lb"
 	"github.com/jeoul/jeoul/internal/namespace"
+	"github.com/jeoul/jeoul/internal/sockfilter"
 	"github.com/jeoul/jeoul/internal/testenv"
 	"github.com/jeoul/jeoul/internal/testpacket"
 )
@@ -46,6 +49,13 @@ type turnover struct {
 
 const packetFlows = 16
 
+// Offsets in the frames, which have no tag and no options, and the source port of those that are none of [packets].
+const (
+	sourcePort  = 34
+	udpChecksum = 40
+	companyPort = 1999
+)
+
 func newPackets(t *testing.T, ns *namespace.Namespace, name string, to net.HardwareAddr) *packets {
 	t.Helper()
 	p := &packets{}
@@ -66,13 +76,23 @@ func newPackets(t *testing.T, ns *namespace.Namespace, name string, to net.Hardw
 		if p.fd, err = unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, 0); err != nil {
 			return err
 		}
-		return unix.Bind(p.fd, &unix.SockaddrLinklayer{Protocol: networkOrder(unix.ETH_P_ALL), Ifindex: nic.Index})
+		return errors.Join(leaveOut(p.fd, companyPort), unix.Bind(p.fd, &unix.SockaddrLinklayer{Protocol: networkOrder(unix.ETH_P_ALL), Ifindex: nic.Index}))
 	})
 	t.Cleanup(func() {
 		p.halt()
 		unix.Close(p.fd)
 	})
 	return p
+}
+
+// leaveOut has a packet socket leave out frames of a source port.
+func leaveOut(fd int, port uint16) error {
+	return sockfilter.Attach(fd, []bpf.Instruction{
+		bpf.LoadAbsolute{Off: sourcePort, Size: 2},
+		bpf.JumpIf{Cond: bpf.JumpEqual, Val: uint32(port), SkipTrue: 1},
+		bpf.RetConstant{Val: 1<<16 - 1},
+		bpf.RetConstant{Val: 0},
+	})
 }
 
 // begin opens the flows, and then sends without pause until end.
@@ -140,7 +160,7 @@ func (p *packets) send(flow int) {
 	p.sent++
 	frame := p.frames[flow]
 	binary.BigEndian.PutUint64(frame[len(frame)-8:], uint64(p.sent))
-	binary.BigEndian.PutUint16(frame[40:], 0) // no checksum: the number is not in it
+	binary.BigEndian.PutUint16(frame[udpChecksum:], 0) // no checksum: the number is not in it
 	p.drain()
 	if _, err := unix.Write(p.fd, frame); err != nil {
 		p.failed = "sending a packet: " + err.Error()
@@ -167,6 +187,9 @@ func (p *packets) send(flow int) {
 		return
 	}
 	p.failed = fmt.Sprintf("packet %d did not come back", p.sent)
+	if stats, err := unix.GetsockoptTpacketStats(p.fd, unix.SOL_PACKET, unix.PACKET_STATISTICS); err == nil {
+		p.failed += fmt.Sprintf(" (the socket had no room for %d of %d that came since it was opened)", stats.Drops, stats.Packets)
+	}
 }
 
 // echoer is a program that sends every packet back where it came from, beside the maps of the real one: it is

@@ -90,6 +90,11 @@ func (d *Datapath) moveTo(ports []port, made *generation, w way) (lack string, e
 		return "", err
 	}
 	defer pass.Close()
+	if w.dispatched || d.way.dispatched {
+		if err := d.keeper.pinPass(made, pass); err != nil {
+			return "", err
+		}
+	}
 	h := &handover{d: d, before: d.current.ports, ports: ports, made: made, way: w, pass: pass}
 	if w.hook == lb.HookXDP {
 		err = h.toXDP()
