@@ -173,7 +173,8 @@ func (c *soakClients) live(ctx context.Context, client *lab.Host, service soakSe
 		}
 		if err != nil {
 			if ctx.Err() == nil {
-				c.broke(soak.Connection{Service: service.name, Computes: !service.scheduler.Remembers(), Backend: c.backends[server],
+				local, _ := netip.ParseAddrPort(connection.LocalAddr().String())
+				c.broke(soak.Connection{Service: service.name, Client: local, Computes: !service.scheduler.Remembers(), Backend: c.backends[server],
 					Opened: began, Answered: answered, Broke: time.Now(), Error: fmt.Sprintf("from %s to %s: %v", connection.LocalAddr(), server, err)})
 			}
 			return

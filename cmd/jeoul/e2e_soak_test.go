@@ -33,6 +33,9 @@ const (
 	soakSeed  = "JEOUL_SOAK_SEED"
 	soakCrowd = "JEOUL_SOAK_CROWD"
 	soakOut   = "JEOUL_SOAK_OUT"
+	// Of what faults and services there are, separated by commas; all where it is empty.
+	soakFaults     = "JEOUL_SOAK_FAULTS"
+	soakOfServices = "JEOUL_SOAK_SERVICES"
 )
 
 const (
@@ -67,6 +70,7 @@ type soakRun struct {
 	began     time.Time
 	lab       *lab.Lab
 	services  []soakService
+	kinds     []soak.Kind // nil: all
 	balancers []*soaked
 	doors     []*door
 	backends  map[string]int
@@ -148,6 +152,7 @@ func newSoak(t *testing.T) *soakRun {
 	l := newLab(t, lab.Spec{Clients: 4, Servers: soakBackends, Balancers: 3})
 	id = l.ID
 	s := &soakRun{t: t, began: time.Now(), lab: l, services: soakServices, backends: map[string]int{}}
+	s.narrow(t)
 	s.summary.Faults, s.summary.Broken, s.summary.Digests = map[soak.Kind]int{}, map[soak.Reason]int{}, map[string]string{}
 	s.wanted.drained, s.wanted.left, s.wanted.weights = make([]bool, soakBackends), make([]bool, soakBackends), slices.Repeat([]int{1}, soakBackends)
 	for n, h := range l.Servers {
@@ -172,6 +177,26 @@ func newSoak(t *testing.T) *soakRun {
 	s.watch = &watch{lab: l, balancers: s.balancers}
 	s.crowd = &soakClients{clients: l.Clients, vip: l.VIP4, services: s.services, backends: s.backends, broke: s.judge, refused: s.judgeRefused}
 	return s
+}
+
+// narrow leaves out the faults and services that the environment does not name.
+func (s *soakRun) narrow(t *testing.T) {
+	t.Helper()
+	if text := os.Getenv(soakFaults); text != "" {
+		for _, name := range strings.Split(text, ",") {
+			if !soak.Kind(name).Known() {
+				t.Fatalf("%s: there is no fault %q", soakFaults, name)
+			}
+			s.kinds = append(s.kinds, soak.Kind(name))
+		}
+	}
+	if text := os.Getenv(soakOfServices); text != "" {
+		names := strings.Split(text, ",")
+		s.services = slices.DeleteFunc(slices.Clone(soakServices), func(of soakService) bool { return !slices.Contains(names, of.name) })
+		if len(s.services) != len(names) {
+			t.Fatalf("%s=%s: not all of these are services", soakOfServices, text)
+		}
+	}
 }
 
 // addBalancer prepares a balancer, which is to be started.
@@ -283,7 +308,7 @@ func (s *soakRun) calm(t *testing.T, ctx context.Context) {
 
 // makeFaults makes one fault after the other, and returns when the last is over.
 func (s *soakRun) makeFaults(ctx context.Context, seed uint64, length time.Duration) {
-	schedule := soak.Schedule(seed, length, soak.Among{Balancers: len(s.balancers), Backends: len(s.doors)})
+	schedule := soak.Schedule(seed, length, soak.Among{Balancers: len(s.balancers), Backends: len(s.doors), Kinds: s.kinds})
 	s.summary.Seed = seed
 	s.logf("%s=%d: %d faults in %v", soakSeed, seed, len(schedule), length)
 	var group sync.WaitGroup
@@ -350,9 +375,17 @@ func (s *soakRun) report() {
 		s.crowd.answered.Load(), s.summary.Broken, s.summary.Refused, s.summary.RefusedInPeace, len(s.summary.Failures))
 }
 
-// judge finds out why a connection broke, once what happened about then is known.
+// judge finds out why a connection broke, once what happened about then is known. Where nothing that is known yet says so, the
+// balancers are asked at once.
 func (s *soakRun) judge(c soak.Connection) {
 	s.judging.Go(func() {
+		s.watch.mu.Lock()
+		taken := s.watch.timeline.Explain(c) == soak.OwnBackend
+		s.watch.mu.Unlock()
+		var found soak.Evidence
+		if !taken {
+			found = s.evidence(c)
+		}
 		pause(s.t.Context(), explainAfter)
 		s.watch.mu.Lock()
 		reason := s.watch.timeline.Explain(c)
@@ -363,9 +396,11 @@ func (s *soakRun) judge(c soak.Connection) {
 		line := fmt.Sprintf("%s: %s, opened %s, last answered %s, broken %s: %s", c.Service, reason, c.Opened.Format("15:04:05.000"), c.Answered.Format("15:04:05.000"), c.Broke.Format("15:04:05.000"), c.Error)
 		if reason == soak.Unexplained {
 			s.summary.Unexplained = append(s.summary.Unexplained, line)
+			found.Connection = line
+			s.summary.Evidence = append(s.summary.Evidence, found)
 		}
 		if reason != soak.OwnBackend {
-			s.logf("broken: %s", line)
+			s.logf("broken: %s\n%s", line, found)
 		}
 	})
 }

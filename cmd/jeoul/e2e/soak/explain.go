@@ -3,6 +3,7 @@
 package soak
 
 import (
+	"net/netip"
 	"slices"
 	"time"
 )
@@ -73,6 +74,7 @@ type Timeline struct {
 // Connection is one that broke.
 type Connection struct {
 	Service  string
+	Client   netip.AddrPort
 	Computes bool // its scheduler computes the backend
 	Backend  int
 	Opened   time.Time

@@ -81,8 +81,25 @@ func (f Fault) String() string {
 	return text
 }
 
+// Known says whether there is such a kind.
+func (k Kind) Known() bool {
+	return k == Stranger || slices.Contains(ofBalancers, k) || slices.Contains(ofBackends, k)
+}
+
 // Among is what faults have to choose from.
-type Among struct{ Balancers, Backends int }
+type Among struct {
+	Balancers, Backends int
+	// Kinds are those that are drawn; nil: all.
+	Kinds []Kind
+}
+
+// of are those of kinds that may be drawn, in their order.
+func (a Among) of(kinds []Kind) []Kind {
+	if a.Kinds == nil {
+		return kinds
+	}
+	return slices.DeleteFunc(slices.Clone(kinds), func(k Kind) bool { return !slices.Contains(a.Kinds, k) })
+}
 
 const (
 	// shortestGap and longestGap are what is between the beginnings of two faults.
@@ -97,15 +114,22 @@ const (
 
 // Schedule is the sequence of faults that a seed stands for, of about the length given. Equal arguments give equal schedules.
 func Schedule(seed uint64, length time.Duration, among Among) []Fault {
-	d := &drawing{Rand: rand.New(rand.NewPCG(seed, 0)), among: among, balancers: make([]time.Duration, among.Balancers), backends: make([]time.Duration, among.Backends)}
+	d := &drawing{Rand: rand.New(rand.NewPCG(seed, 0)), among: among, ofBalancers: among.of(ofBalancers), ofBackends: among.of(ofBackends),
+		balancers: make([]time.Duration, among.Balancers), backends: make([]time.Duration, among.Backends)}
 	var all []Fault
+	var last time.Duration
 	for number := 1; ; number++ {
 		gap := d.between(shortestGap, longestGap)
 		if d.now += gap; d.now > length {
 			return all
 		}
-		fault := d.draw()
-		fault.Number, fault.After = number, gap
+		fault, any := d.draw()
+		if !any {
+			number--
+			continue
+		}
+		fault.Number, fault.After = number, d.now-last
+		last = d.now
 		all = append(all, fault)
 	}
 }
@@ -113,8 +137,9 @@ func Schedule(seed uint64, length time.Duration, among Among) []Fault {
 // drawing is a schedule that is being made.
 type drawing struct {
 	*rand.Rand
-	among Among
-	now   time.Duration
+	among                   Among
+	ofBalancers, ofBackends []Kind
+	now                     time.Duration
 	// Until when each is taken.
 	balancers, backends []time.Duration
 }
@@ -135,24 +160,29 @@ func (d *drawing) free(until []time.Duration) (free []int) {
 	return free
 }
 
-func (d *drawing) draw() Fault {
+// draw draws a fault; false where there is none of the kinds that may be drawn.
+func (d *drawing) draw() (Fault, bool) {
 	if d.IntN(100) < strange {
-		return Fault{Kind: Stranger, Balancers: []int{d.IntN(d.among.Balancers)}}
+		return d.drawStranger()
 	}
 	balancers, backends := d.free(d.balancers), d.free(d.backends)
 	// Two faults of balancers go on at most, of which one may be of a pair; and all but two of the backends have none.
 	room := len(balancers) == d.among.Balancers || len(balancers) == d.among.Balancers-1 && d.IntN(100) < beside
-	if room && d.IntN(100) < balancing {
-		return d.drawOfBalancer(balancers)
+	if room && len(d.ofBalancers) > 0 && d.IntN(100) < balancing {
+		return d.drawOfBalancer(balancers), true
 	}
-	if len(backends) > d.among.Backends-2 {
-		return d.drawOfBackend(backends[0])
+	if len(backends) > d.among.Backends-2 && len(d.ofBackends) > 0 {
+		return d.drawOfBackend(backends[0]), true
 	}
-	return Fault{Kind: Stranger, Balancers: []int{d.IntN(d.among.Balancers)}}
+	return d.drawStranger()
+}
+
+func (d *drawing) drawStranger() (Fault, bool) {
+	return Fault{Kind: Stranger, Balancers: []int{d.IntN(d.among.Balancers)}}, d.among.Kinds == nil || slices.Contains(d.among.Kinds, Stranger)
 }
 
 func (d *drawing) drawOfBalancer(free []int) Fault {
-	f := Fault{Kind: ofBalancers[d.IntN(len(ofBalancers))], Balancers: free[:1]}
+	f := Fault{Kind: d.ofBalancers[d.IntN(len(d.ofBalancers))], Balancers: free[:1]}
 	switch f.Kind {
 	case Restart:
 		f.For = d.between(0, 3*time.Second)
@@ -181,7 +211,7 @@ func (d *drawing) drawOfBalancer(free []int) Fault {
 }
 
 func (d *drawing) drawOfBackend(backend int) Fault {
-	f := Fault{Kind: ofBackends[d.IntN(len(ofBackends))], Backend: backend}
+	f := Fault{Kind: d.ofBackends[d.IntN(len(d.ofBackends))], Backend: backend}
 	if f.Kind == Reweigh {
 		f.Weight = 1 + d.IntN(4)
 	} else {

@@ -40,6 +40,21 @@ func TestScheduleIsReplayable(t *testing.T) {
 	t.Logf("%d faults: %v", len(one), kinds)
 }
 
+// TestScheduleOfSomeKinds: nothing else is drawn.
+func TestScheduleOfSomeKinds(t *testing.T) {
+	for _, of := range [][]Kind{{KillAll, BackendDies, Reweigh}, {Lose}, {BackendLeaves, Stranger}} {
+		kinds := map[Kind]bool{}
+		for i, f := range Schedule(7, time.Hour, Among{Balancers: 3, Backends: 6, Kinds: of}) {
+			if kinds[f.Kind] = true; !slices.Contains(of, f.Kind) || f.Number != i+1 || f.After < shortestGap {
+				t.Errorf("of %v, fault %d is %s after %v", of, i+1, f, f.After)
+			}
+		}
+		if len(kinds) != len(of) {
+			t.Errorf("of %v, only %v were drawn", of, kinds)
+		}
+	}
+}
+
 // TestScheduleLeavesSome: at any time, as planned, two faults of balancers go on at most, and four of six backends have none.
 func TestScheduleLeavesSome(t *testing.T) {
 	type going struct {

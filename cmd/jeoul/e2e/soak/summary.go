@@ -74,6 +74,37 @@ type Summary struct {
 	// Unexplained has a line for each connection that broke without a reason, and Failures for all else that was wrong.
 	Unexplained []string `json:"unexplained"`
 	Failures    []string `json:"failures"`
+	// Evidence is what was found at once where connections broke that are among the unexplained.
+	Evidence []Evidence `json:"evidence,omitempty"`
+}
+
+// Evidence is what balancers say at once when a connection has broken: its packet may have come to any of them.
+type Evidence struct {
+	// Connection is the line of it, At when all were asked, and Ways are the balancers that the router sent to then.
+	Connection string      `json:"connection"`
+	At         time.Time   `json:"at"`
+	Ways       []int       `json:"ways"`
+	Balancers  []Testimony `json:"balancers"`
+}
+
+// Testimony is what one says.
+type Testimony struct {
+	Balancer string    `json:"balancer"`
+	At       time.Time `json:"at"`
+	// Flow is what it remembers for the connection's client and port; empty: nothing.
+	Flow    string `json:"flow"`
+	Service string `json:"service"`
+	Members string `json:"members"`
+}
+
+// String is for the log.
+func (e Evidence) String() string {
+	var text strings.Builder
+	fmt.Fprintf(&text, "evidence of %s, ways %v:", e.At.Format("15:04:05.000"), e.Ways)
+	for _, t := range e.Balancers {
+		fmt.Fprintf(&text, "\n    %s, at %s: flows [%s]; %s; members: %s", t.Balancer, t.At.Format("15:04:05.000"), t.Flow, t.Service, t.Members)
+	}
+	return text.String()
 }
 
 // String is the summary for a person.
