@@ -130,12 +130,8 @@ func (t *taking) take(one *lb.Flow) (refused string, followed bool) {
 	if place, there := t.shared.proven.find(&in.flow); there {
 		return t.meet(place, &in)
 	}
-	if place, there := t.shared.unproven.find(&in.flow); there {
-		if isLive(place.state()) {
-			return RefusedKnown, false
-		}
-		// An ended flow would only keep a place that the next connection of this client needs.
-		t.shared.unproven.release(place, place.tag(), func(_ *xdpFlow, state xdpFlowState, _ uint32) bool { return !isLive(state) })
+	if place, there := t.shared.unproven.find(&in.flow); there && !t.makesWay(place, &in) {
+		return RefusedKnown, false
 	}
 	if !isLive(in.state) {
 		return RefusedOver, false
@@ -149,6 +145,27 @@ func (t *taking) take(one *lb.Flow) (refused string, followed bool) {
 	t.count(&in, 1)
 	t.arrived(&in)
 	return "", false
+}
+
+// makesWay forgets what is in a place of unproven flows, if it is over, and for a flow that goes on and was proven elsewhere, if it is
+// that one or older: a SYN that came here was sent again, and answered by another balancer's backend. One that begins here since stays.
+func (t *taking) makesWay(place flowPlace, in *incoming) bool {
+	have, state, released := t.shared.unproven.release(place, place.tag(), func(have *xdpFlow, state xdpFlowState, seen uint32) bool {
+		switch {
+		case !isLive(state):
+			// It would only keep a place that the next connection of this client needs.
+			return true
+		case !isLive(in.state), state != xdpFlowStateFLOW_OPENING && state != xdpFlowStateFLOW_SEEN && state != xdpFlowStateFLOW_FIRST:
+			return false // there was no room for it among the proven
+		}
+		same := have.Backend == in.flow.Backend && have.Generation == in.flow.Generation
+		sent := in.record.service.Mode != lb.FullNAT && synOf(have) != 0 && synOf(have) == synOf(&in.flow)
+		return same || sent || int32(in.seen-seen) > 0
+	})
+	if released && isLive(state) {
+		t.count(&incoming{flow: have, record: in.record}, -1)
+	}
+	return released
 }
 
 // translate says what a flow is here, or why it is nothing.

@@ -206,6 +206,60 @@ func TestPortThatIsUsedAgainElsewhere(t *testing.T) {
 	b.take([]lb.Flow{strange}, FlowsTaken{Refused: map[string]int{RefusedKnown: 1}})
 }
 
+// TestSYNThatIsSentAgainElsewhere: a client's SYN came here and got no answer; it was sent again, and reached a backend by another
+// balancer, as routers changed their ways meanwhile. What that balancer has proven counts, unless the client has begun another connection here since.
+func TestSYNThatIsSentAgainElsewhere(t *testing.T) {
+	s := testService(vip4, 80, lb.TCP, lb.RoundRobin, 3)
+	a, b := newPeer(t, s), newPeer(t, s)
+	at, elsewhere := map[int]string{}, 0
+	a.send(999, "S", "A")
+	a.changed()
+	for port := 1000; port < 1000+handedFlows; port++ {
+		unanswered := b.send(port, "S")
+		if at[port] = a.send(port, "S", "A"); at[port] != unanswered {
+			elsewhere++
+		}
+	}
+	if elsewhere == 0 {
+		t.Fatal("both have the same backend for each: the test shows nothing")
+	}
+	flows := a.changed()
+	b.janitor.pass(time.Second)
+	b.take(flows, FlowsTaken{Taken: handedFlows})
+	for port, backend := range at {
+		if got := b.send(port, "A"); got != backend {
+			t.Errorf("port %d goes to %s, and went to %s", port, got, backend)
+		}
+	}
+	if got := b.activeOf(&s); got != handedFlows {
+		t.Errorf("%d flows are active, want %d", got, handedFlows)
+	}
+	// Another connection of the client's: of what ended before it, there is late word.
+	b.janitor.pass(10 * time.Second)
+	goesTo := b.send(3000, "S")
+	late := flows[0]
+	late.Client, late.SYN, late.Silent = netip.AddrPortFrom(client4, 3000), 7, 5*time.Second
+	for _, backend := range s.Backends {
+		if late.Backend = s.BackendKey(backend); b.backendOf(3000) != late.Backend {
+			break
+		}
+	}
+	b.take([]lb.Flow{late}, FlowsTaken{Refused: map[string]int{RefusedKnown: 1}})
+	if got := b.send(3000, "A"); got != goesTo {
+		t.Errorf("a connection that began here since goes to %s, and went to %s", got, goesTo)
+	}
+}
+
+// backendOf is what has the flow of a client's port.
+func (m peer) backendOf(port uint16) (key lb.BackendKey) {
+	m.t.Helper()
+	flows, _, err := m.Flows(func(f *lb.Flow) bool { return f.Client.Port() == port }, 1)
+	if err != nil || len(flows) != 1 {
+		m.t.Fatalf("the flow of port %d: %v, %v", port, flows, err)
+	}
+	return flows[0].Backend
+}
+
 // TestPortThatIsUsedAgainMeanwhile: while a balancer's process was dead, a client's connection ended at another balancer, and the client
 // has another one from the same port, to another backend. What that balancer tells counts, unless packets have come here since.
 func TestPortThatIsUsedAgainMeanwhile(t *testing.T) {
