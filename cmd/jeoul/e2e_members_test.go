@@ -3,6 +3,7 @@
 package main
 
 import (
+	"maps"
 	"net"
 	"net/netip"
 	"os"
@@ -14,6 +15,7 @@ import (
 	"github.com/vishvananda/netlink"
 
 	"github.com/jeoul/jeoul/cmd/jeoul/e2e"
+	"github.com/jeoul/jeoul/internal/api"
 	"github.com/jeoul/jeoul/internal/lab"
 	"github.com/jeoul/jeoul/internal/lb"
 	"github.com/jeoul/jeoul/internal/ops"
@@ -105,6 +107,88 @@ func TestMembers(t *testing.T) {
 	testenv.Eventually(t, e2e.Patience, "the first says that it is over", func() bool {
 		return strings.Contains(one.log.String(), "sends new flows of service web to the same backends again")
 	})
+}
+
+// TestMembersChange: a third balancer becomes a member while the others run, by a reload at each, and is told of the flows of one whose
+// connections it then carries on; let go, it is no member any more, and nothing of the others is lost.
+func TestMembersChange(t *testing.T) {
+	l := newLab(t, lab.Spec{Clients: 3, Servers: 2})
+	key := freshKey(t, l.Balancer)
+	one, other, third := &memberOn{balancer: newBalancer(t, l.Balancer)}, &memberOn{balancer: newBalancer(t, l.Clients[0])}, &memberOn{balancer: newBalancer(t, l.Clients[1])}
+	for _, server := range l.Servers {
+		(&segment{l, one.balancer}).serve(t, server)
+	}
+	among := func(m *memberOn, change entry, peers ...*memberOn) {
+		section := m.among(t, l, key)
+		list := []string{}
+		for _, p := range peers {
+			list = append(list, p.host.IPv4.String())
+		}
+		section["peers"] = list
+		maps.Copy(section, change)
+		m.configureAmong(t, l, lb.HookTC, section)
+	}
+	for _, m := range []*memberOn{one, other} {
+		among(m, nil, one, other)
+		m.start(t)
+		t.Cleanup(func() { stop(t, m.daemon) })
+	}
+	client := l.Clients[2]
+	on := openThrough(t, client, l, one, other)
+
+	// What the others know this one by is not changed by a reload, and nothing else of that file is.
+	for field, value := range map[string]any{"name": "another", "flows_port": 9000} {
+		among(one, entry{field: value}, one, other, third)
+		if _, err := api.NewClient(one.socket).Reload(t.Context()); err == nil || !strings.Contains(err.Error(), "members."+field+": changed from ") || !strings.Contains(err.Error(), "takes a restart") {
+			t.Errorf("a reload with another %s: %v", field, err)
+		}
+	}
+	among(third, nil, one, other, third)
+	third.start(t)
+	t.Cleanup(func() { stop(t, third.daemon) })
+	for _, m := range []*memberOn{one, other} {
+		among(m, nil, one, other, third)
+		if _, err := api.NewClient(m.socket).Reload(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	third.eventually(t, "the third has the flows, of whichever tells of them first", func(status *ops.Status) bool {
+		of, _ := handed(status, one.host.Name)
+		ofOther, _ := handed(status, other.host.Name)
+		return of+ofOther >= uint64(len(on))
+	})
+	sendBy(t, client, l.VIP4, third.host)
+	goOn := func(when string) {
+		t.Helper()
+		for connection, server := range on {
+			if got, _, err := ask(connection); err != nil || got != server {
+				t.Errorf("%s, a connection to %s was answered by %q: %v", when, server, got, err)
+			}
+		}
+	}
+	goOn("through the third")
+
+	sendBy(t, client, l.VIP4, one.host)
+	for _, m := range []*memberOn{one, other} {
+		among(m, nil, one, other)
+		if _, err := api.NewClient(m.socket).Reload(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, m := range []*memberOn{one, other} {
+		members, err := api.NewClient(m.socket).Members(t.Context())
+		if err != nil || len(members.Members) != 1 || members.Members[0].State != ops.MemberAlive || !members.Members[0].Flows.Telling {
+			t.Errorf("after the third was let go, %s has the members %+v, %v", m.host.Name, members.Members, err)
+		}
+		if strings.Contains(m.log.String(), "not reached any more") {
+			t.Errorf("%s has lost a member:\n%s", m.host.Name, m.log.String())
+		}
+	}
+	third.eventually(t, "the third is told of no flows", func(status *ops.Status) bool {
+		_, both := handed(status, one.host.Name)
+		return !both
+	})
+	goOn("without the third")
 }
 
 // handed is how many flows a balancer has of a member, and whether each tells the other.
@@ -289,11 +373,17 @@ func (m *memberOn) knows(t *testing.T, of *memberOn, n int) {
 // configureTurns gives it a service that takes turns, and a key.
 func (m *memberOn) configureTurns(t *testing.T, l *lab.Lab, hook lb.Hook, key string) {
 	t.Helper()
+	m.configureAmong(t, l, hook, m.among(t, l, key))
+}
+
+// configureAmong gives it a service that takes turns, and what it has of members.
+func (m *memberOn) configureAmong(t *testing.T, l *lab.Lab, hook lb.Hook, members entry) {
+	t.Helper()
 	var backends []entry
 	for _, server := range l.Servers {
 		backends = append(backends, entry{"name": server.Name, "address": server.IPv4.String()})
 	}
-	m.configure(t, hook, entry{"members": m.among(t, l, key),
+	m.configure(t, hook, entry{"members": members,
 		"services": []entry{{"name": "web", "vip": l.VIP4.String(), "port": turnPort, "scheduler": "rr", "backends": backends}}})
 }
 

@@ -25,6 +25,7 @@ import (
 	"github.com/jeoul/jeoul/internal/handover"
 	"github.com/jeoul/jeoul/internal/members"
 	"github.com/jeoul/jeoul/internal/ops"
+	"github.com/jeoul/jeoul/internal/sources"
 )
 
 // membersCmd is about the balancers that share VIPs.
@@ -106,6 +107,24 @@ func (m *memberOf) close(leave bool) error {
 		return nil
 	}
 	return m.Close(leave)
+}
+
+// reloading has a reload change the peers, too, once all else of it is in force.
+func (m *memberOf) reloading(reload sources.Apply) sources.Apply {
+	if m == nil {
+		return reload
+	}
+	return func(ctx context.Context, load func() (*config.Config, error)) error {
+		var next *config.Config
+		err := reload(ctx, func() (cfg *config.Config, err error) {
+			next, err = load()
+			return next, err
+		})
+		if err == nil {
+			m.SetPeers(next.Members.Peers)
+		}
+		return err
+	}
 }
 
 // status adds the members to a status.

@@ -187,7 +187,7 @@ func (c *runCmd) balance(ctx context.Context, cfg *config.Config, log *slog.Logg
 	if err != nil {
 		return withCapabilities(p.goesOn(err), balancerCapabilities)
 	}
-	configured.Use(remote.reloading(controller.Reload), controller.Replace)
+	configured.Use(member.reloading(remote.reloading(controller.Reload)), controller.Replace)
 	status := member.status(controller.Status)
 	shown := metrics.New(status, int(cfg.Metrics.Backends))
 	p.started = true

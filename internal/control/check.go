@@ -200,15 +200,11 @@ func orNone(at netip.AddrPort) string {
 func checkReload(before, after *config.Config) yamlfile.Problems {
 	var problems yamlfile.Problems
 	was, is := before.Flows.Timeouts, after.Flows.Timeouts
-	for _, field := range []struct {
-		name          string
-		before, after any
-	}{
+	for _, field := range append(membersFields(before.Members, after.Members), []reloadField{
 		{"socket", before.Socket, after.Socket},
 		{"metrics.listen", orNone(before.Metrics.Listen), orNone(after.Metrics.Listen)},
 		{"metrics.backends", before.Metrics.Backends, after.Metrics.Backends},
 		{"api.listen", orNone(before.API.Listen), orNone(after.API.Listen)},
-		{"members", membersText(before.Members), membersText(after.Members)},
 		{"orphan", before.Orphan, after.Orphan},
 		{"flows.limit", before.Flows.Limit, after.Flows.Limit},
 		{"flows.unproven", before.Flows.Unproven, after.Flows.Unproven},
@@ -218,7 +214,7 @@ func checkReload(before, after *config.Config) yamlfile.Problems {
 		{"flows.timeouts.udp", was.UDP, is.UDP},
 		{"flows.timeouts.fin", was.Fin, is.Fin},
 		{"flows.timeouts.closed", was.Closed, is.Closed},
-	} {
+	}...) {
 		if field.before != field.after {
 			problems = append(problems, after.At(field.name, "changed from %v to %v, which takes a restart; nothing of the file was applied",
 				field.before, field.after))
@@ -227,10 +223,24 @@ func checkReload(before, after *config.Config) yamlfile.Problems {
 	return problems
 }
 
-// membersText is how members are configured, on a line.
-func membersText(m lb.Members) string {
-	if !m.Listen.IsValid() {
-		return "none"
+// reloadField is one that only a restart can change, and what it has before and after a reload.
+type reloadField struct {
+	name          string
+	before, after any
+}
+
+// membersFields are those of members: all but the peers and the key, which others than this balancer see.
+func membersFields(before, after lb.Members) []reloadField {
+	if !before.Listen.IsValid() || !after.Listen.IsValid() {
+		return []reloadField{{"members", orNone(before.Listen), orNone(after.Listen)}}
 	}
-	return fmt.Sprintf("%s with %v, key_file %s, name %s, hand_over %t, flows_port %d", m.Listen, m.Peers, m.KeyFile, cmp.Or(m.Name, "of the host"), m.HandOver, m.FlowsAt())
+	fields := []reloadField{
+		{"members.listen", before.Listen, after.Listen},
+		{"members.name", cmp.Or(before.Name, "the host's"), cmp.Or(after.Name, "the host's")},
+		{"members.hand_over", before.HandOver, after.HandOver},
+	}
+	if before.Listen.Port() == after.Listen.Port() { // which it follows by itself
+		fields = append(fields, reloadField{"members.flows_port", before.FlowsAt(), after.FlowsAt()})
+	}
+	return fields
 }

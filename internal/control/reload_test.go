@@ -93,6 +93,45 @@ func TestReloadWaitsNoLonger(t *testing.T) {
 	}
 }
 
+// members is a section that all members have alike.
+const members = "members: {listen: '192.0.2.10:7946', peers: [192.0.2.11], key_file: /etc/key}"
+
+// TestReloadOfMembers: peers and the key's file change while the balancer runs; what other members know this one by, and where it
+// listens, only with a restart.
+func TestReloadOfMembers(t *testing.T) {
+	read := func(section string) *config.Config {
+		t.Helper()
+		cfg, err := config.Parse("f", []byte(section+web))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return cfg
+	}
+	before := read(members)
+	for _, test := range [][3]string{
+		{"peers: [192.0.2.11]", "peers: [192.0.2.12, 192.0.2.13]", ""},
+		{"/etc/key", "/etc/other", ""},
+		{"7946", "7950", "members.listen: changed from 192.0.2.10:7946 to 192.0.2.10:7950"},
+		{"listen", "name: lb1, listen", "members.name: changed from the host's to lb1"},
+		{"listen", "hand_over: false, listen", "members.hand_over: changed from true to false"},
+		{"listen", "flows_port: 9000, listen", "members.flows_port: changed from 7947 to 9000"},
+	} {
+		var got []string
+		for _, problem := range checkReload(before, read(strings.Replace(members, test[0], test[1], 1))) {
+			text, rest, _ := strings.Cut(strings.TrimPrefix(problem.Error(), "f:1: "), ", which")
+			if got = append(got, text); rest != " takes a restart; nothing of the file was applied" {
+				t.Errorf("%s: %v", test[1], problem)
+			}
+		}
+		if strings.Join(got, ", ") != test[2] {
+			t.Errorf("%s: %v, want %s", test[1], got, test[2])
+		}
+	}
+	if problems := checkReload(before, read("")); len(problems) != 1 || !strings.Contains(problems[0].Error(), "members: changed from 192.0.2.10:7946 to none") {
+		t.Errorf("without members: %v", problems)
+	}
+}
+
 func TestReloadRefused(t *testing.T) {
 	restart := func(field, from, to string) string {
 		return "f:1: " + field + ": changed from " + from + " to " + to + ", which takes a restart; nothing of the file was applied"
@@ -109,6 +148,7 @@ func TestReloadRefused(t *testing.T) {
 		"interface": {nil, strings.ReplaceAll(web, "\ninterface: eth9", "interface: eth0"), "f:1: interface: interface \"eth0\": no such interface: `ip link` lists those there are", nil},
 		"socket":    {nil, "socket: /tmp/s" + web, restart("socket", "/run/jeoul/jeoul.sock", "/tmp/s"), nil},
 		"metrics":   {nil, "metrics: {listen: '192.0.2.9:9533'}" + web, restart("metrics.listen", "none", "192.0.2.9:9533"), nil},
+		"members":   {nil, members + web, restart("members", "none", "192.0.2.10:7946"), nil},
 		"cgroup":    {nil, "local: {cgroup: /missing}" + web, "f:1: local.cgroup: /missing: no control group", nil},
 		"own address": {func(w *world) {
 			w.routed("192.0.2.254", paths.Route{Fault: paths.OwnAddress, Reason: "is ours", Advice: "use another"})

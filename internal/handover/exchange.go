@@ -211,6 +211,11 @@ func (e *Exchange) follow(ctx context.Context, group *sync.WaitGroup) {
 			}
 		}
 	}
+	for conn := range e.conns {
+		if !e.options.Hears(addressOf(conn.RemoteAddr())) {
+			conn.Close() // it was a peer's, and is none's any more
+		}
+	}
 }
 
 // Joined returns a channel that is closed once each peer that is reached has told all that it knows, and there is one; or when

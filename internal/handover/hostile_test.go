@@ -11,6 +11,7 @@ import (
 	"net"
 	"net/netip"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 )
@@ -96,6 +97,18 @@ func TestFloodOfStrangers(t *testing.T) {
 	if len(refused.from[here]) > 0 {
 		t.Errorf("a member was refused: %v", refused.from[here])
 	}
+}
+
+// TestPeerLetGo: the connection of an address that was a peer's is closed when it is none's any more.
+func TestPeerLetGo(t *testing.T) {
+	var gone atomic.Bool
+	a := start(t, "a", func(o *Options) { o.Hears = func(netip.Addr) bool { return !gone.Load() } })
+	b := start(t, "b", nil)
+	meet(a, b)
+	eventually(t, "the peer", func() bool { _, heard := a.Status(); return len(heard) == 1 && heard[0].Whole })
+	gone.Store(true)
+	meet(a)
+	eventually(t, "the end of what it tells", func() bool { told, heard := a.Status(); return len(told)+len(heard) == 0 })
 }
 
 // TestAnotherMembersName: who has the key and the name of a member that is elsewhere is refused, and that member goes on.

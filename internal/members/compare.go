@@ -17,7 +17,9 @@ func (m *Members) compare(now time.Time) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for _, n := range m.nodes {
-		m.compareWith(n, now)
+		if m.knows(n) {
+			m.compareWith(n, now)
+		}
 	}
 }
 
@@ -69,6 +71,9 @@ func (m *Members) Status() ops.Members {
 		Refused: m.logs.count(), Members: []ops.Member{}}
 	heard := map[netip.Addr]bool{}
 	for _, n := range m.nodes {
+		if !m.knows(n) {
+			continue
+		}
 		heard[n.address.Addr()] = true
 		status.Members = append(status.Members, m.member(n))
 	}

@@ -17,7 +17,7 @@ type guard struct {
 	memberlist.NodeAwareTransport
 	// local is where connections are opened from: it is what the others know this member by.
 	local   netip.Addr
-	allowed map[netip.Addr]bool
+	allowed func(netip.Addr) bool
 	refused func(from netip.Addr)
 	packets chan *memberlist.Packet
 	streams chan net.Conn
@@ -26,12 +26,9 @@ type guard struct {
 	group   sync.WaitGroup
 }
 
-func newGuard(inner memberlist.NodeAwareTransport, local netip.Addr, peers []netip.Addr, refused func(netip.Addr)) *guard {
-	g := &guard{NodeAwareTransport: inner, local: local, allowed: map[netip.Addr]bool{}, refused: refused,
+func newGuard(inner memberlist.NodeAwareTransport, local netip.Addr, allowed func(netip.Addr) bool, refused func(netip.Addr)) *guard {
+	g := &guard{NodeAwareTransport: inner, local: local, allowed: allowed, refused: refused,
 		packets: make(chan *memberlist.Packet), streams: make(chan net.Conn), stop: make(chan struct{})}
-	for _, peer := range peers {
-		g.allowed[peer.Unmap()] = true
-	}
 	g.group.Go(g.hearPackets)
 	g.group.Go(g.hearStreams)
 	return g
@@ -39,7 +36,7 @@ func newGuard(inner memberlist.NodeAwareTransport, local netip.Addr, peers []net
 
 func (g *guard) hears(from net.Addr) bool {
 	at, err := netip.ParseAddrPort(from.String())
-	if err == nil && g.allowed[at.Addr().Unmap().WithZone("")] {
+	if err == nil && g.allowed(at.Addr().Unmap().WithZone("")) {
 		return true
 	}
 	g.refused(at.Addr().Unmap())

@@ -62,14 +62,20 @@ type Members struct {
 	instance uint64
 	logs     *filter
 	sending  atomic.Bool
+	// allowed are the peers, for those who ask with each packet; it is never changed, but replaced.
+	allowed atomic.Pointer[map[netip.Addr]bool]
+	// again has a value when there are peers to ask for at once.
+	again chan struct{}
 
 	mu sync.Mutex
+	// peers are the addresses of the others, as they are configured now.
+	peers []netip.Addr
 	// list is nil while the address cannot be listened on, for the reason that problem says.
 	list    *memberlist.Memberlist
 	problem string
 	// own is what was told last.
 	own state
-	// nodes are the others that were ever reached, by name.
+	// nodes are the others that were ever reached, by name; those that are no peers any more until memberlist misses them.
 	nodes map[string]*node
 	// silent says why configured peers of which nothing was heard are not reached, and since.
 	silent  map[netip.Addr]*silence
@@ -107,14 +113,11 @@ type silence struct {
 // New returns a member that is not there before Run.
 func New(options Options) *Members {
 	m := &Members{opt: options, instance: rand.Uint64(), nodes: map[string]*node{}, silent: map[netip.Addr]*silence{},
-		changed: make(chan struct{}), told: make(chan struct{}, 1)}
+		changed: make(chan struct{}), told: make(chan struct{}, 1), again: make(chan struct{}, 1)}
 	m.opt.tolerance = cmp.Or(m.opt.tolerance, lb.MembersTolerance)
-	m.opt.Peers = slices.DeleteFunc(slices.Clone(options.Peers), func(a netip.Addr) bool { return a == options.Listen.Addr() })
 	m.logs = &filter{log: options.Log, seen: map[string]time.Time{}}
 	m.own = state{Format: format, Name: options.Name, Instance: m.instance}
-	for _, peer := range m.opt.Peers {
-		m.silent[peer] = &silence{since: time.Now()}
-	}
+	m.usePeers(options.Peers)
 	return m
 }
 
@@ -180,6 +183,7 @@ func (m *Members) keepJoined(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-ticks.C:
+		case <-m.again:
 		}
 	}
 }
@@ -210,7 +214,7 @@ func (m *Members) create() (*memberlist.Memberlist, error) {
 	c.Name, c.SecretKey = m.opt.Name, m.opt.Key
 	c.BindAddr, c.BindPort = m.opt.Listen.Addr().String(), int(m.opt.Listen.Port())
 	c.AdvertiseAddr, c.AdvertisePort = c.BindAddr, c.BindPort
-	c.Delegate, c.Events, c.Conflict = (*delegate)(m), (*listener)(m), (*listener)(m)
+	c.Delegate, c.Events, c.Conflict, c.Alive = (*delegate)(m), (*listener)(m), (*listener)(m), (*listener)(m)
 	c.Logger = m.logs.logger()
 	// A member may have another address when it comes back.
 	c.DeadNodeReclaimTime = 30 * time.Second
@@ -223,7 +227,7 @@ func (m *Members) create() (*memberlist.Memberlist, error) {
 	if err != nil {
 		return nil, err
 	}
-	guarded := newGuard(inner, m.opt.Listen.Addr(), m.opt.Peers, m.logs.stranger)
+	guarded := newGuard(inner, m.opt.Listen.Addr(), m.Hears, m.logs.stranger)
 	c.Transport = guarded
 	list, err := memberlist.Create(c)
 	if err != nil {
@@ -235,7 +239,7 @@ func (m *Members) create() (*memberlist.Memberlist, error) {
 // join asks for the configured peers that are not there.
 func (m *Members) join(ctx context.Context) {
 	m.mu.Lock()
-	list := m.list
+	list, peers := m.list, m.peers
 	there := map[netip.Addr]bool{}
 	for _, n := range m.nodes {
 		if n.state == ops.MemberAlive {
@@ -246,7 +250,7 @@ func (m *Members) join(ctx context.Context) {
 	if list == nil {
 		return
 	}
-	for _, peer := range m.opt.Peers {
+	for _, peer := range peers {
 		if there[peer] || ctx.Err() != nil {
 			continue
 		}
@@ -300,10 +304,9 @@ func (m *Members) tell() {
 
 func (m *Members) tellTo(list *memberlist.Memberlist) {
 	text := m.say()
-	for _, to := range list.Members() {
-		if to.Name != m.opt.Name {
-			_ = list.SendReliable(to, text) // it is told again soon
-		}
+	for _, to := range m.Peers() { // memberlist's own nodes may change while they are read
+		node := &memberlist.Node{Name: to.Name, Addr: to.Address.Addr().AsSlice(), Port: to.Address.Port()}
+		_ = list.SendReliable(node, text) // it is told again soon
 	}
 }
 
@@ -331,17 +334,12 @@ func (m *Members) Peers() []Peer {
 	defer m.mu.Unlock()
 	var peers []Peer
 	for _, n := range m.nodes {
-		if n.state == ops.MemberAlive {
+		if n.state == ops.MemberAlive && m.knows(n) {
 			peers = append(peers, Peer{n.name, n.address})
 		}
 	}
 	slices.SortFunc(peers, func(a, b Peer) int { return cmp.Compare(a.Name, b.Name) })
 	return peers
-}
-
-// Hears says whether an address is under peers.
-func (m *Members) Hears(from netip.Addr) bool {
-	return slices.Contains(m.opt.Peers, from)
 }
 
 // Changed implements Group.
@@ -424,6 +422,9 @@ func (m *Members) meet(of *memberlist.Node) {
 	}
 	if n.state != ops.MemberAlive || n.address != addressOf(of) {
 		n.state, n.since, n.address = ops.MemberAlive, time.Now(), addressOf(of)
+		if !m.knows(n) {
+			return
+		}
 		m.opt.Log.Info(fmt.Sprintf("member %s (%s) is reached", n.name, n.address), about("")...)
 		if n.problem != "" {
 			m.opt.Log.Warn(fmt.Sprintf("member %s: %s", n.name, n.problem), about("")...)
@@ -446,6 +447,10 @@ func (m *Members) part(of *memberlist.Node) {
 	}
 	// What memberlist tells here does not say whether a member has left.
 	left := n.said != nil && n.said.Leaving
+	if !m.knows(n) {
+		delete(m.nodes, of.Name)
+		return
+	}
 	n.state, n.since, n.said = ops.MemberFailed, time.Now(), nil
 	if left {
 		n.state = ops.MemberLeft

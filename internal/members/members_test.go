@@ -246,6 +246,62 @@ func TestMembersRefuse(t *testing.T) {
 	}
 }
 
+// TestPeersChange: a peer that is added is found, one that is removed is let go though it and a third go on, and comes back when it
+// is a peer again, at once or later.
+func TestPeersChange(t *testing.T) {
+	t.Parallel()
+	n := newNetwork(t)
+	peers := func(of ...byte) (list []netip.Addr) {
+		for _, i := range of {
+			list = append(list, n.address(i))
+		}
+		return list
+	}
+	one, other := n.begin(1, 2, nil), n.begin(2, 2, nil)
+	third := n.begin(3, 3, nil)
+	eventually(t, "two have heard each other", func() bool { return one.heard("lb2") && other.heard("lb1") })
+	other.SetPeers(peers(1, 2, 3))
+	eventually(t, "the second has heard the third", func() bool { return other.heard("lb3") && third.heard("lb2") })
+	if status := one.Status(); len(status.Members) != 1 {
+		t.Errorf("the first has members that are no peers of its: %+v", status.Members)
+	}
+	one.SetPeers(peers(1, 2, 3))
+	eventually(t, "the first has heard the third", func() bool { return one.heard("lb3") && third.heard("lb1") })
+
+	// Away and back while the second goes on knowing it, and then until all have forgotten it: SWIM asks by others, too.
+	for _, longer := range []bool{false, true} {
+		changed := one.Changed()
+		one.SetPeers(peers(2))
+		select {
+		case <-changed:
+		default:
+			t.Error("a peer that is let go is no change of the peers")
+		}
+		if status := one.Status(); len(status.Members) != 1 || len(one.Peers()) != 1 || one.Hears(n.address(3)) {
+			t.Errorf("the first has %+v after it has let the third go", status.Members)
+		}
+		if !other.heard("lb3") || other.log.count("not reached any more") > 0 {
+			t.Error("the second, which has its own peers, has lost one")
+		}
+		if longer {
+			other.SetPeers(peers(1))
+			eventually(t, "the third misses the others", func() bool { return third.sees("lb1", ops.MemberFailed) && third.sees("lb2", ops.MemberFailed) })
+			eventually(t, "memberlist has forgotten the third", func() bool {
+				one.Members.mu.Lock()
+				defer one.Members.mu.Unlock()
+				return one.nodes["lb3"] == nil
+			})
+		}
+		other.SetPeers(peers(1, 3))
+		one.SetPeers(peers(2, 3))
+		eventually(t, "the first has heard the third again", func() bool { return one.heard("lb3") && third.heard("lb1") })
+	}
+	eventually(t, "the second has heard the third again", func() bool { return other.heard("lb3") })
+	if gone := one.log.count("lb3 (" + n.address(3).String()); one.log.count("is let go") != 2 || gone == 0 {
+		t.Errorf("it is said %d times that a member is let go", one.log.count("is let go"))
+	}
+}
+
 // TestReplayedStates: what was said before, by a process before, or of one that is not there, is not listened to.
 func TestReplayedStates(t *testing.T) {
 	m := New(Options{Members: lb.Members{Name: "lb1"}, Key: NewKey(), Local: func() Local { return Local{} }, Log: slog.New(slog.DiscardHandler)})
