@@ -3,6 +3,7 @@
 package control
 
 import (
+	"fmt"
 	"time"
 
 	"github.com/jeoul/jeoul/internal/lb"
@@ -50,11 +51,19 @@ func (c *Controller) arrive(first *view) string {
 		c.routes.left = c.opt.Routes.Found()
 		c.arrival.flows = c.opt.Joined != nil && first.cfg.BGP.On() && first.cfg.VRRP.ID == 0 && len(c.routes.left) == 0
 	}
-	if c.arrival.verdicts = !c.opt.TakesOver && first.shared() && first.unjudged(); c.arrival.verdicts {
-		c.tasks.judged.in(verdictsBound)
-	}
+	c.arrival.verdicts = !c.opt.TakesOver && first.besideOthers() && first.unjudged()
 	c.joining = c.arrival.why()
 	return c.joining
+}
+
+// awaitOthers bounds how long first verdicts are waited for. The checks go by the data plane, so its loading does not count.
+func (c *Controller) awaitOthers() {
+	if c.arrival.verdicts {
+		c.tasks.judged.in(verdictsBound)
+	}
+	if c.joining != "" && c.view.byAddress() {
+		c.opt.Log.Info(fmt.Sprintf("the VIPs come onto %s later: %s", c.view.links[0].Name, c.joining))
+	}
 }
 
 // arrived takes the VIPs if there is nothing more to wait for.
@@ -77,16 +86,20 @@ func (c *Controller) judgedInTime() {
 	c.arrived()
 }
 
-// shared says whether VIPs are announced, or taken, once this balancer has joined the others.
-func (l *layout) shared() bool { return l.cfg.BGP.On() || l.cfg.VRRP.ID != 0 }
+// byAddress says whether nothing but the VIPs' addresses on the interface tells others that this balancer has them: there are members,
+// and neither BGP nor VRRP.
+func (l *layout) byAddress() bool {
+	return l.cfg.Members.Listen.IsValid() && !l.cfg.BGP.On() && l.cfg.VRRP.ID == 0
+}
 
-// leavesAll says whether no packet comes for any VIP while this balancer leaves them to others.
+// leavesAll says whether no packet comes for any VIP while this balancer leaves them to others. By VIPs' addresses, some may: what
+// else steers them there does not ask. The tables of others count for more then, for they have the flows that are older.
 func (l *layout) leavesAll() bool {
-	if !l.shared() {
+	if !l.besideOthers() {
 		return false
 	}
 	for _, s := range l.cfg.Services {
-		if l.cfg.VRRP.ID == 0 && s.Announcement.Never {
+		if l.cfg.BGP.On() && l.cfg.VRRP.ID == 0 && s.Announcement.Never {
 			return false
 		}
 	}

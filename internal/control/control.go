@@ -381,6 +381,7 @@ func (c *Controller) Start() error {
 	}
 	c.dropAddresses(first)
 	c.armDeadline()
+	c.awaitOthers()
 	c.welcome(warnings)
 	return nil
 }

@@ -60,9 +60,9 @@ func (v *view) lifetime() time.Duration {
 }
 
 // addressesHeld are those that are to be on the first interface: none where another balancer
-// has them, and no VIP that is withdrawn.
+// has them, or where they would bring flows whose backends only others know yet, and no VIP that is withdrawn.
 func (v *view) addressesHeld() []netip.Addr {
-	if v.passive {
+	if v.passive || v.joining != "" && v.byAddress() {
 		return nil
 	}
 	if len(v.yielding) == 0 {
@@ -72,7 +72,7 @@ func (v *view) addressesHeld() []netip.Addr {
 }
 
 func (h *vips) change(before, next *view) (bring, retire []step) {
-	same := before.layout == next.layout && before.passive == next.passive
+	same := before.layout == next.layout && before.passive == next.passive && before.joining == next.joining
 	if same && len(next.yielding) == 0 {
 		return nil, nil
 	}

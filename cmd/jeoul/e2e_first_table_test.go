@@ -1,0 +1,194 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/netip"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/jeoul/jeoul/cmd/jeoul/e2e"
+	"github.com/jeoul/jeoul/internal/agent"
+	"github.com/jeoul/jeoul/internal/bench/subject"
+	"github.com/jeoul/jeoul/internal/config"
+	"github.com/jeoul/jeoul/internal/lab"
+	"github.com/jeoul/jeoul/internal/lb"
+	"github.com/jeoul/jeoul/internal/testenv"
+)
+
+// deadAmong are servers of a laboratory, of which the last refuses all connections from the start.
+type deadAmong struct {
+	lab  *lab.Lab
+	dead *e2e.Arrivals
+	open map[net.Conn]string
+}
+
+// newDeadAmong starts all servers but the last.
+func newDeadAmong(t *testing.T, l *lab.Lab, client *lab.Host) *deadAmong {
+	t.Helper()
+	last := len(l.Servers) - 1
+	for _, server := range l.Servers[:last] {
+		(&segment{Lab: l}).serve(t, server)
+	}
+	dead := l.Servers[last]
+	err := dead.Do(func() error {
+		a, err := agent.Start(agent.Options{VIPs: []netip.Addr{l.VIP4}, Dir: filepath.Join(dead.Dir, "state")})
+		if err == nil {
+			t.Cleanup(func() {
+				if err := dead.Do(a.Close); err != nil && !errors.Is(err, lab.ErrClosed) {
+					t.Error(err)
+				}
+			})
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &deadAmong{lab: l, dead: e2e.NoteArrivals(t, dead, client.IPv4), open: map[net.Conn]string{}}
+}
+
+// services are one that computes and one that takes turns, whose checks find a dead backend within some seconds.
+func (d *deadAmong) services() (all []lb.Service) {
+	check := lb.Check{Type: lb.CheckTCP, Interval: 500 * time.Millisecond, Fast: 500 * time.Millisecond, Timeout: 500 * time.Millisecond, Fall: 2, Rise: 1}
+	for _, one := range []struct {
+		port      uint16
+		scheduler lb.Scheduler
+	}{{hashPort, lb.Maglev}, {turnPort, lb.RoundRobin}} {
+		s := lb.Service{Name: string(one.scheduler), VIP: d.lab.VIP4, Port: one.port, Protocol: lb.TCP, Mode: lb.L2DSR, Scheduler: one.scheduler,
+			Checks: lb.Checks{Panic: lb.DefaultPanic, OnDown: lb.UsualOnDown(lb.TCP), List: []lb.Check{check}}}
+		for _, server := range d.lab.Servers {
+			s.Backends = append(s.Backends, lb.Backend{Name: server.Name, Address: server.IPv4, Port: one.port, Weight: 1})
+		}
+		all = append(all, s)
+	}
+	return all
+}
+
+// run starts a balancer with the services, and with what makes it one of several.
+func (d *deadAmong) run(t *testing.T, host *lab.Host, beside func(*config.Config)) *balancer {
+	t.Helper()
+	b, file := newBalancer(t, host), config.New()
+	file.Interfaces, file.Hook, file.Socket, file.Services = []string{host.Interface}, lb.HookTC, b.socket, d.services()
+	beside(file)
+	text, err := config.Write(file)
+	if err == nil {
+		err = host.WriteFile(b.config, text)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.daemon = jeoul(t, host, &b.log, b.arguments()...)
+	t.Cleanup(func() { stop(t, b.daemon) })
+	return b
+}
+
+// begin opens some connections to each service, which go on.
+func (d *deadAmong) begin(t *testing.T, client *lab.Host, n int, ports ...uint16) {
+	t.Helper()
+	for _, port := range ports {
+		for range n {
+			connection := dial(t, client, "tcp", netip.AddrPortFrom(d.lab.VIP4, port))
+			server, _, err := ask(connection)
+			if err != nil {
+				t.Fatalf("port %d: %v", port, err)
+			}
+			d.open[connection] = server
+		}
+	}
+}
+
+// goOn asks by each connection, and looks whether any has come to the dead backend.
+func (d *deadAmong) goOn(t *testing.T, when string) {
+	t.Helper()
+	for connection, server := range d.open {
+		if got, _, err := ask(connection); err != nil || got != server {
+			t.Errorf("%s, a connection to %s from %s was answered by %q: %v", when, server, connection.LocalAddr(), got, err)
+			delete(d.open, connection)
+		}
+	}
+	if n := d.dead.Count(); n > 0 {
+		t.Fatalf("%s, %d SYNs have come to the dead backend", when, n)
+	}
+}
+
+// TestFirstTableBesideOthers: of three balancers behind a router, two start while connections are held through the first, and a
+// backend is dead from the start. None of them sends a connection there once the router sends to it, and connections go on where they were.
+func TestFirstTableBesideOthers(t *testing.T) {
+	testenv.Program(t, "bird")
+	l := newLab(t, lab.Spec{Clients: 1, Servers: 4, Balancers: 3})
+	client := l.Clients[0]
+	d := newDeadAmong(t, l, client)
+	if err := errors.Join(l.DetourVIP(l.VIP4, true), subject.ShareKey(l)); err != nil {
+		t.Fatal(err)
+	}
+	stopRouter, err := subject.StartRouter(t.Context(), l)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := stopRouter(context.Background()); err != nil {
+			t.Error(err)
+		}
+	})
+	begin := func(host *lab.Host) {
+		d.run(t, host, func(file *config.Config) { subject.Announce(file, l, host) })
+	}
+	sendsTo := func(n int) bool {
+		ways, err := l.Ways(l.VIP4)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return len(ways) == n
+	}
+	begin(l.Balancers[0])
+	testenv.Eventually(t, e2e.Patience, "the router sends to the first balancer", func() bool { return sendsTo(1) })
+	d.goOn(t, "by the first balancer")
+	d.begin(t, client, 60, hashPort, turnPort)
+	for _, host := range l.Balancers[1:] {
+		begin(host)
+	}
+	testenv.Eventually(t, e2e.Patience, "the router sends to all balancers", func() bool {
+		all := sendsTo(len(l.Balancers))
+		d.goOn(t, "while others start")
+		// Those that take turns are known elsewhere half a second later only.
+		d.begin(t, client, 1, hashPort)
+		return all
+	})
+	d.goOn(t, "with all balancers")
+	d.begin(t, client, 40, hashPort, turnPort)
+	d.goOn(t, "at last")
+}
+
+// TestFirstTableByAddress: of two members that no router is told of, one starts while connections are held through the other, and a
+// backend is dead from the start. It has the VIP once it knows that, and connections go on through it where they were.
+func TestFirstTableByAddress(t *testing.T) {
+	l := newLab(t, lab.Spec{Clients: 2, Servers: 4})
+	client := l.Clients[1]
+	d, key := newDeadAmong(t, l, client), freshKey(t, l.Balancer)
+	begin := func(host *lab.Host) {
+		d.run(t, host, func(file *config.Config) {
+			file.Members = lb.Members{Listen: netip.AddrPortFrom(host.IPv4, lb.DefaultMembersPort), KeyFile: filepath.Join(host.Dir, "members.key"),
+				Name: host.Name, Peers: []netip.Addr{l.Balancer.IPv4, l.Clients[0].IPv4}, HandOver: true}
+			if err := host.WriteSecret(file.Members.KeyFile, []byte(key)); err != nil {
+				t.Fatal(err)
+			}
+		})
+		testenv.Eventually(t, e2e.Patience, host.Name+" has the VIP", func() bool {
+			has, err := hasAddress(host, l.VIP4)
+			return err == nil && has
+		})
+		sendBy(t, client, l.VIP4, host)
+	}
+	begin(l.Balancer)
+	d.goOn(t, "by the first balancer")
+	d.begin(t, client, 40, hashPort, turnPort)
+	begin(l.Clients[0])
+	d.goOn(t, "by the second")
+	d.begin(t, client, 40, hashPort, turnPort)
+	d.goOn(t, "at last")
+}
