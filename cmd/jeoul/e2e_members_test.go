@@ -191,6 +191,111 @@ func TestMembersChange(t *testing.T) {
 	goOn("without the third")
 }
 
+// TestMembersRotateKeys: three balancers get another key by the documented steps, by a reload at each, while connections by turns begin
+// and go on through another one each time. No member is missed, a step too early is refused, and the old key is refused in the end.
+func TestMembersRotateKeys(t *testing.T) {
+	l := newLab(t, lab.Spec{Clients: 4, Servers: 2})
+	old, fresh := freshKey(t, l.Balancer), freshKey(t, l.Balancer)
+	hosts := []*lab.Host{l.Balancer, l.Clients[0], l.Clients[1], l.Clients[2]}
+	var all []*memberOn
+	for _, host := range hosts {
+		all = append(all, &memberOn{balancer: newBalancer(t, host)})
+	}
+	outdated, client := all[3], l.Clients[3]
+	all = all[:3]
+	for _, server := range l.Servers {
+		(&segment{l, all[0].balancer}).serve(t, server)
+	}
+	among := func(m *memberOn, keys string) {
+		section, peers := m.among(t, l, keys), []string{}
+		for _, host := range hosts {
+			peers = append(peers, host.IPv4.String())
+		}
+		section["peers"] = peers
+		m.configureAmong(t, l, lb.HookTC, section)
+	}
+	for _, m := range all {
+		among(m, old)
+		m.start(t)
+		t.Cleanup(func() { stop(t, m.daemon) })
+	}
+	// whole waits until each has each other, with so many keys that are accepted, and tells it of flows.
+	whole := func(keys int) {
+		t.Helper()
+		for _, m := range all {
+			m.eventually(t, "each knows each other, and their keys", func(status *ops.Status) bool {
+				for _, other := range all {
+					if _, both := handed(status, other.host.Name); other != m && !both {
+						return false
+					}
+				}
+				return !slices.ContainsFunc(status.Members.Members, func(one ops.Member) bool {
+					return one.Name != "" && (one.State != ops.MemberAlive || one.Configuration == "" || !slices.Equal(one.Keys, status.Members.Keys) || len(one.Keys) != keys)
+				}) && len(status.Members.Keys) == keys && allUp(status)
+			})
+		}
+	}
+	on := map[net.Conn]string{}
+	goOn := func(step int) {
+		t.Helper()
+		from, to := all[step%3], all[(step+1)%3]
+		sendBy(t, client, l.VIP4, from.host)
+		begun := openSome(t, client, l)
+		maps.Copy(on, begun)
+		to.eventually(t, "the other has the flows", func(status *ops.Status) bool {
+			flows, err := api.NewClient(to.socket).Flows(t.Context(), ops.FlowQuery{Limit: ops.DefaultFlows})
+			return err == nil && !slices.ContainsFunc(slices.Collect(maps.Keys(on)), func(c net.Conn) bool {
+				return !slices.ContainsFunc(flows.Flows, func(f ops.Flow) bool { return f.Client.String() == c.LocalAddr().String() })
+			})
+		})
+		sendBy(t, client, l.VIP4, to.host)
+		for connection, server := range on {
+			if got, _, err := ask(connection); err != nil || got != server {
+				t.Errorf("in step %d through %s, a connection to %s was answered by %q: %v", step, to.host.Name, server, got, err)
+			}
+		}
+	}
+	whole(1)
+	goOn(0)
+	among(all[1], fresh)
+	if _, err := api.NewClient(all[1].socket).Reload(t.Context()); err == nil || !strings.Contains(err.Error(), "members.key_file: a member would be cut off: ") {
+		t.Errorf("a reload with a key that no other member has: %v", err)
+	}
+	for i, keys := range []string{old + fresh, fresh + old, fresh} {
+		for _, m := range all {
+			among(m, keys)
+			if _, err := api.NewClient(m.socket).Reload(t.Context()); err != nil {
+				t.Fatalf("step %d at %s: %v", i+1, m.host.Name, err)
+			}
+			goOn(i + 1)
+		}
+		whole(strings.Count(keys, "\n"))
+	}
+	among(outdated, old)
+	outdated.start(t)
+	t.Cleanup(func() { stop(t, outdated.daemon) })
+	outdated.eventually(t, "one with the old key says so", func(status *ops.Status) bool {
+		return slices.ContainsFunc(status.Problems, func(p string) bool { return strings.Contains(p, "it has another key") })
+	})
+	goOn(0)
+	for _, m := range all {
+		var shown syncBuffer
+		if err := jeoul(t, m.host, &shown, "get", "members", "-o", "json", "--socket", m.socket).Wait(); err != nil {
+			t.Fatal(err)
+		}
+		for _, text := range []string{m.log.String(), shown.String()} {
+			if strings.Contains(text, "not reached any more") {
+				t.Errorf("%s has missed a member:\n%s", m.host.Name, text)
+			}
+			for _, key := range []string{old, fresh} {
+				if strings.Contains(text, strings.TrimSpace(key)) {
+					t.Errorf("%s shows a key:\n%s", m.host.Name, text)
+				}
+			}
+		}
+	}
+}
+
 // handed is how many flows a balancer has of a member, and whether each tells the other.
 func handed(status *ops.Status, name string) (flows uint64, both bool) {
 	if status.Members == nil {

@@ -49,16 +49,16 @@ func (m *memberOf) handOver(ctx context.Context, cfg *config.Config, name string
 	if !cfg.Members.HandOver {
 		return nil
 	}
-	key, err := m.DeriveKey(handover.Purpose)
+	keys, err := m.Keys().Derive(handover.Purpose)
 	if err != nil {
-		return fmt.Errorf("derive the key by which members hand flows over: %w", err)
+		return fmt.Errorf("derive the keys by which members hand flows over: %w", err)
 	}
 	at := netip.AddrPortFrom(cfg.Members.Listen.Addr(), cfg.Members.FlowsAt())
 	listener, err := listenBeforeAddress(ctx, at)
 	if err != nil {
 		return cfg.At("members", "the port at which members take flows cannot be listened on: %v; choose another one for all members (flows_port)", err)
 	}
-	m.exchange, err = handover.New(handover.Options{Name: name, Key: key, Listener: listener, Group: flowGroup{m.Members, at.Port()}, DataPlane: handing{plane},
+	m.exchange, err = handover.New(handover.Options{Name: name, Keys: keys, Listener: listener, Group: flowGroup{m.Members, at.Port()}, DataPlane: handing{plane},
 		Log: log, Hears: m.Hears, Refused: m.Refuse})
 	if err != nil {
 		listener.Close()

@@ -64,7 +64,7 @@ func newMember(ctx context.Context, cfg *config.Config, configured func() *confi
 	if !cfg.Members.Listen.IsValid() {
 		return nil, nil
 	}
-	key, err := members.ReadKey(cfg.Members.KeyFile)
+	keys, err := members.ReadKeys(cfg.Members.KeyFile)
 	if err != nil {
 		return nil, cfg.At("members.key_file", "%v", err)
 	}
@@ -76,7 +76,7 @@ func newMember(ctx context.Context, cfg *config.Config, configured func() *confi
 		}
 	}
 	digests := configurationDigests{}
-	m.Members = members.New(members.Options{Members: settings, Key: key, Version: version, Log: log, Local: func() members.Local {
+	m.Members = members.New(members.Options{Members: settings, Keys: keys, Version: version, Log: log, Local: func() members.Local {
 		local := members.Local{Configuration: digests.of(configured()), Tables: plane.ServiceTables()}
 		if drained := m.drained.Load(); drained != nil {
 			local.Ready, local.Drained = true, (*drained)()
@@ -109,22 +109,52 @@ func (m *memberOf) close(leave bool) error {
 	return m.Close(leave)
 }
 
-// reloading has a reload change the peers, too, once all else of it is in force.
+// reloading has a reload change the peers and the keys, too, once all else of it is in force; keys that cannot be used refuse it.
 func (m *memberOf) reloading(reload sources.Apply) sources.Apply {
 	if m == nil {
 		return reload
 	}
 	return func(ctx context.Context, load func() (*config.Config, error)) error {
 		var next *config.Config
-		err := reload(ctx, func() (cfg *config.Config, err error) {
-			next, err = load()
+		var keys members.Keys
+		err := reload(ctx, func() (_ *config.Config, err error) {
+			if next, err = load(); err != nil || !next.Members.Listen.IsValid() {
+				return next, err
+			}
+			keys, err = m.readKeys(next)
 			return next, err
 		})
-		if err == nil {
-			m.SetPeers(next.Members.Peers)
+		if err != nil {
+			return err
 		}
+		m.SetPeers(next.Members.Peers)
+		return m.useKeys(keys)
+	}
+}
+
+// readKeys reads the keys that a reload brings, and refuses those by which members that go on would be cut off. Error:
+// yamlfile.Problem.
+func (m *memberOf) readKeys(cfg *config.Config) (members.Keys, error) {
+	keys, err := members.ReadKeys(cfg.Members.KeyFile)
+	if err == nil {
+		err = m.CheckKeys(keys, cfg.Members.Peers)
+	}
+	if err != nil {
+		return nil, cfg.At("members.key_file", "%v; nothing of the file was applied", err)
+	}
+	return keys, nil
+}
+
+// useKeys has members know each other, and hand flows over, by other keys.
+func (m *memberOf) useKeys(keys members.Keys) error {
+	if err := m.SetKeys(keys); err != nil || m.exchange == nil {
 		return err
 	}
+	derived, err := keys.Derive(handover.Purpose)
+	if err != nil {
+		return fmt.Errorf("derive the keys by which members hand flows over: %w", err)
+	}
+	return m.exchange.SetKeys(derived)
 }
 
 // status adds the members to a status.
@@ -185,6 +215,7 @@ var memberKind = kind[ops.Member]{
 		{name: "version", value: func(m ops.Member) any { return orDash(m.Version) }},
 		{name: "differs", value: func(m ops.Member) any { return orDash(differsText(m)) }},
 		{name: "configuration", wide: true, value: func(m ops.Member) any { return orDash(m.Configuration) }},
+		{name: "keys", wide: true, value: func(m ops.Member) any { return orDash(strings.Join(m.Keys, ",")) }},
 		{name: "drained", wide: true, value: func(m ops.Member) any { return m.Drained }},
 		{name: "told", wide: true, value: func(m ops.Member) any { return ofFlows(m, func(f *ops.MemberFlows) uint64 { return f.Told }) }},
 		{name: "taken", wide: true, value: func(m ops.Member) any { return ofFlows(m, func(f *ops.MemberFlows) uint64 { return f.Taken }) }},

@@ -60,7 +60,7 @@ func exchangeAmong(tb testing.TB, all ...*Datapath) (exchanges []*peers.Exchange
 				beside = append(beside, p)
 			}
 		}
-		e, err := peers.New(peers.Options{Name: others[i].Name, Key: make([]byte, 32), Listener: listeners[i], Group: beside, DataPlane: handing{d}, Log: slog.New(slog.DiscardHandler)})
+		e, err := peers.New(peers.Options{Name: others[i].Name, Keys: [][]byte{make([]byte, 32)}, Listener: listeners[i], Group: beside, DataPlane: handing{d}, Log: slog.New(slog.DiscardHandler)})
 		if err != nil {
 			tb.Fatal(err)
 		}

@@ -63,8 +63,9 @@ type Group interface {
 type Options struct {
 	// Name is this member's.
 	Name string
-	// Key is what all members have in common for this: 32 bytes, derived for Purpose.
-	Key []byte
+	// Keys are what all members have in common for this: 32 bytes each, derived for Purpose. The first is proven to others, and each
+	// is accepted.
+	Keys [][]byte
 	// Listener takes the connections of peers; Run closes it.
 	Listener  net.Listener
 	Group     Group
@@ -119,9 +120,11 @@ func (o Options) withDefaults() Options {
 // Exchange tells peers of flows, and takes theirs.
 type Exchange struct {
 	options Options
-	tls     *tls.Config
 
-	mu      sync.Mutex
+	mu  sync.Mutex
+	tls *tls.Config
+	// shaken are the connections of both directions whose other end has proven a key.
+	shaken  map[net.Conn]tls.ConnectionState
 	senders map[string]*sender
 	heard   map[string]*Heard
 	// conns are those of peers that tell us.
@@ -141,11 +144,11 @@ type known struct {
 
 // New returns an exchange; Run has it work.
 func New(options Options) (*Exchange, error) {
-	config, err := identity(options.Key)
+	config, err := identity(options.Keys...)
 	if err != nil {
 		return nil, err
 	}
-	return &Exchange{options: options.withDefaults(), tls: config, senders: map[string]*sender{}, heard: map[string]*Heard{},
+	return &Exchange{options: options.withDefaults(), tls: config, shaken: map[net.Conn]tls.ConnectionState{}, senders: map[string]*sender{}, heard: map[string]*Heard{},
 		conns: map[net.Conn]struct{}{}, bases: map[lb.ServiceKey]known{},
 		progress: make(chan struct{}, 1), joined: make(chan struct{}), flushes: make(chan chan struct{})}, nil
 }
@@ -386,6 +389,9 @@ func (e *Exchange) shake(conn *tls.Conn) (string, error) {
 	defer conn.SetDeadline(time.Time{})
 	if err := conn.Handshake(); err != nil {
 		return "", err
+	}
+	if !e.prove(conn) {
+		return "", ErrStranger
 	}
 	if err := writeHello(conn, e.options.Name); err != nil {
 		return "", err

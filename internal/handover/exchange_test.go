@@ -7,6 +7,7 @@ import (
 	"context"
 	"crypto/tls"
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"net"
@@ -175,7 +176,7 @@ func prepare(t *testing.T, name string, change func(*Options)) *balancer {
 		t.Fatal(err)
 	}
 	b := &balancer{memory: newMemory(), group: newGroup(), peer: Peer{name, netip.MustParseAddrPort(listener.Addr().String())}}
-	options := Options{Name: name, Key: testKey, Listener: listener, Group: b.group, DataPlane: b.memory, Log: slog.New(slog.DiscardHandler), Every: 10 * time.Millisecond, Patience: time.Minute}
+	options := Options{Name: name, Keys: [][]byte{testKey}, Listener: listener, Group: b.group, DataPlane: b.memory, Log: slog.New(slog.DiscardHandler), Every: 10 * time.Millisecond, Patience: time.Minute}
 	if change != nil {
 		change(&options)
 	}
@@ -336,7 +337,7 @@ func TestPeerThatIsSlow(t *testing.T) {
 // TestStrangers: who has another key, no TLS, or nothing to say, hears and tells nothing.
 func TestStrangers(t *testing.T) {
 	a := start(t, "a", func(o *Options) { o.Patience = 10 * time.Millisecond })
-	stranger := start(t, "b", func(o *Options) { o.Key = bytes.Repeat([]byte{8}, 32) })
+	stranger := start(t, "b", func(o *Options) { o.Keys = [][]byte{bytes.Repeat([]byte{8}, 32)} })
 	stranger.memory.prove(provenFlows(0, 5)...)
 	a.memory.prove(provenFlows(100, 5)...)
 	meet(a, stranger)
@@ -435,5 +436,49 @@ func TestPeerThatComesBack(t *testing.T) {
 			seen(a, b)
 			eventually(t, "what the other knows", func() bool { return b.memory.has(10) })
 		})
+	}
+}
+
+// TestKeysRotate: two get another key by the steps of members, with flows told all through; connections end when the key that they were
+// made by is accepted no more, and are made anew.
+func TestKeysRotate(t *testing.T) {
+	old, fresh := testKey, bytes.Repeat([]byte{9}, 32)
+	a, b := start(t, "a", nil), start(t, "b", nil)
+	meet(a, b)
+	proven := 0
+	tell := func(when string) {
+		t.Helper()
+		a.memory.prove(provenFlows(proven, 10)...)
+		proven += 10
+		eventually(t, "the flows, "+when, func() bool { return b.memory.has(proven) })
+	}
+	tell("with the old key")
+	for i, keys := range [][][]byte{{old, fresh}, {fresh, old}, {fresh}} {
+		for _, x := range []*balancer{a, b} {
+			if err := x.SetKeys(keys); err != nil {
+				t.Fatal(err)
+			}
+			tell(fmt.Sprintf("after step %d at one", i+1))
+		}
+	}
+	eventually(t, "both tell each other by the fresh key", func() bool {
+		toldA, heardA := a.Status()
+		toldB, heardB := b.Status()
+		return len(toldA) == 1 && toldA[0].Connected && len(toldB) == 1 && toldB[0].Connected && len(heardA) == 1 && heardA[0].Connected && len(heardB) == 1 && heardB[0].Connected
+	})
+	for _, x := range []*balancer{a, b} {
+		x.mu.Lock()
+		for _, state := range x.shaken {
+			if err := x.tls.VerifyConnection(state); err != nil {
+				t.Errorf("a connection by the old key goes on: %v", err)
+			}
+		}
+		if len(x.shaken) > 4 {
+			t.Errorf("%d connections are noted", len(x.shaken))
+		}
+		x.mu.Unlock()
+	}
+	if err := a.SetKeys(nil); err == nil {
+		t.Error("no key is taken for some")
 	}
 }

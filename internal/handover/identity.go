@@ -9,26 +9,36 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"crypto/x509/pkix"
+	"errors"
 	"fmt"
 	"math/big"
+	"net"
+	"slices"
 	"time"
 )
 
 // Purpose is what the key of Options is derived for.
 const Purpose = "handover"
 
-// identity returns what both ends of a connection prove to be: the holder of the members' key, by a key pair that follows from a
-// key of ed25519.SeedSize bytes. TLS 1.3 has fresh secrets for each connection, so that nothing can be replayed or read later by
-// who comes by the key. Certificates carry the public key only: names and times mean nothing, for members' clocks may be apart.
-func identity(key []byte) (*tls.Config, error) {
-	if len(key) != ed25519.SeedSize {
-		return nil, fmt.Errorf("making the members' identity: the key has %d bytes, and %d are needed", len(key), ed25519.SeedSize)
+// identity returns what both ends of a connection prove to be: the holder of a key of the members, by a key pair that follows from a
+// key of ed25519.SeedSize bytes. Of several keys, it proves the first and accepts each. TLS 1.3 has fresh secrets for each connection, so
+// that nothing can be replayed or read later by who comes by the key. Certificates carry the public key only: names and times mean
+// nothing, for members' clocks may be apart.
+func identity(keys ...[]byte) (*tls.Config, error) {
+	if len(keys) == 0 {
+		return nil, errors.New("making the members' identity: there is no key")
 	}
-	private := ed25519.NewKeyFromSeed(key)
-	public := private.Public().(ed25519.PublicKey)
+	accepted := make([]ed25519.PublicKey, len(keys))
+	for i, key := range keys {
+		if len(key) != ed25519.SeedSize {
+			return nil, fmt.Errorf("making the members' identity: the key has %d bytes, and %d are needed", len(key), ed25519.SeedSize)
+		}
+		accepted[i] = ed25519.NewKeyFromSeed(key).Public().(ed25519.PublicKey)
+	}
+	private := ed25519.NewKeyFromSeed(keys[0])
 	template := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "jeoul member"},
 		NotBefore: time.Unix(0, 0), NotAfter: time.Date(9999, 12, 31, 0, 0, 0, 0, time.UTC)}
-	der, err := x509.CreateCertificate(rand.Reader, template, template, public, private)
+	der, err := x509.CreateCertificate(rand.Reader, template, template, accepted[0], private)
 	if err != nil {
 		return nil, fmt.Errorf("making the members' identity: %w", err)
 	}
@@ -40,14 +50,62 @@ func identity(key []byte) (*tls.Config, error) {
 		InsecureSkipVerify:     true,
 		SessionTicketsDisabled: true,
 		VerifyConnection: func(state tls.ConnectionState) error {
-			if len(state.PeerCertificates) != 1 {
-				return ErrStranger
-			}
-			their, is := state.PeerCertificates[0].PublicKey.(ed25519.PublicKey)
-			if !is || subtle.ConstantTimeCompare(their, public) != 1 {
+			their := proven(state)
+			if !slices.ContainsFunc(accepted, func(own ed25519.PublicKey) bool { return subtle.ConstantTimeCompare(their, own) == 1 }) {
 				return ErrStranger
 			}
 			return nil
 		},
 	}, nil
+}
+
+// proven is the key that the other end of a connection has proven to have; nil where it is none of ours.
+func proven(state tls.ConnectionState) ed25519.PublicKey {
+	if len(state.PeerCertificates) != 1 {
+		return nil
+	}
+	their, _ := state.PeerCertificates[0].PublicKey.(ed25519.PublicKey)
+	return their
+}
+
+// SetKeys has the exchange prove the first of other keys, and accept each of them, from now on. Connections go on unless the other end
+// has proven a key that is not accepted any more: that one connects again, and is told all.
+func (e *Exchange) SetKeys(keys [][]byte) error {
+	config, err := identity(keys...)
+	if err != nil {
+		return err
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.tls = config
+	for conn, state := range e.shaken {
+		if config.VerifyConnection(state) != nil {
+			conn.Close()
+		}
+	}
+	return nil
+}
+
+// identity is what connections are made by from now on.
+func (e *Exchange) identity() *tls.Config {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.tls
+}
+
+// prove notes what the other end of a connection has proven; false where that is not accepted any more. The connection is forgotten
+// by forget.
+func (e *Exchange) prove(conn *tls.Conn) bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	state := conn.ConnectionState()
+	e.shaken[conn.NetConn()] = state
+	return e.tls.VerifyConnection(state) == nil
+}
+
+// forget forgets a connection, which has ended.
+func (e *Exchange) forget(conn net.Conn) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	delete(e.shaken, conn)
 }

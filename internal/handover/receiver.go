@@ -62,7 +62,7 @@ func (e *Exchange) accept(ctx context.Context, group *sync.WaitGroup) {
 		}
 		group.Go(func() {
 			defer e.leave(conn)
-			err := e.receive(tls.Server(conn, e.tls))
+			err := e.receive(tls.Server(conn, e.identity()))
 			if err == nil || ctx.Err() != nil {
 				return
 			}
@@ -106,6 +106,7 @@ func (e *Exchange) leave(conn net.Conn) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	delete(e.conns, conn)
+	delete(e.shaken, conn)
 }
 
 // receiver takes what one peer tells.

@@ -131,8 +131,9 @@ func (s *sender) connect(ctx context.Context) error {
 		return err
 	}
 	defer raw.Close()
+	defer s.exchange.forget(raw)
 	context.AfterFunc(ctx, func() { raw.Close() })
-	conn := tls.Client(raw, s.exchange.tls)
+	conn := tls.Client(raw, s.exchange.identity())
 	name, err := s.exchange.shake(conn)
 	if err != nil {
 		return fmt.Errorf("connecting to the member %s at %s: %w", s.peer.Name, s.peer.Address, err)

@@ -67,7 +67,7 @@ func orNothing(before, text string) string {
 func (m *Members) Status() ops.Members {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	status := ops.Members{Name: m.opt.Name, Address: m.opt.Listen.String(), Configuration: m.own.Configuration, Problem: m.problem,
+	status := ops.Members{Name: m.opt.Name, Address: m.opt.Listen.String(), Configuration: m.own.Configuration, Keys: m.Keys().shown(), Problem: m.problem,
 		Refused: m.logs.count(), Members: []ops.Member{}}
 	heard := map[netip.Addr]bool{}
 	for _, n := range m.nodes {
@@ -92,7 +92,7 @@ func (m *Members) Status() ops.Members {
 func (m *Members) member(n *node) ops.Member {
 	is := ops.Member{Name: n.name, Address: n.address.String(), State: n.state, Since: n.since, Version: n.greeting.Version, Reason: n.problem}
 	if n.said != nil {
-		is.Configuration, is.Ready, is.Drained = n.said.Configuration, n.said.Ready, n.said.Drained
+		is.Configuration, is.Keys, is.Ready, is.Drained = n.said.Configuration, n.said.Keys, n.said.Ready, n.said.Drained
 	}
 	for _, d := range n.differs {
 		is.Differs = append(is.Differs, ops.Difference{Service: d.name, Detail: d.detail, Since: d.since, Lasting: d.warned})

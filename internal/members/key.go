@@ -8,6 +8,7 @@ import (
 	"crypto/rand"
 	"crypto/sha256"
 	"encoding/base64"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
@@ -24,11 +25,18 @@ var (
 // keyLengths are those of AES-128, AES-192 and AES-256, in bytes.
 var keyLengths = []int{16, 24, 32}
 
-// mostKeyFile is more than a file with a key has, in bytes.
-const mostKeyFile = 1024
+const (
+	// mostKeyFile is more than a file with keys has, in bytes.
+	mostKeyFile = 4096
+	// mostKeys bounds the keys that are accepted at a time: what a stranger sends is tried with each.
+	mostKeys = 4
+)
 
 // Key is what members know each other by, and encrypt by.
 type Key []byte
+
+// Keys are what a member accepts; it encrypts by the first. It has one at least.
+type Keys []Key
 
 // NewKey returns a fresh one.
 func NewKey() Key {
@@ -52,9 +60,35 @@ func ParseKey(text []byte) (Key, error) {
 	return key, nil
 }
 
-// ReadKey reads a key from a file, which others than its owner and group must not be able to read. Errors: ErrKey,
+// ParseKeys reads what a file of keys has: a key a line, beside empty lines and those that begin with #. Error: ErrKey.
+func ParseKeys(text []byte) (Keys, error) {
+	var keys Keys
+	number := 0
+	for line := range bytes.Lines(text) {
+		number++
+		if line = bytes.TrimSpace(line); len(line) == 0 || line[0] == '#' {
+			continue
+		}
+		key, err := ParseKey(line)
+		switch {
+		case err != nil:
+			return nil, fmt.Errorf("line %d: %w", number, err)
+		case slices.ContainsFunc(keys, func(other Key) bool { return bytes.Equal(key, other) }):
+			return nil, fmt.Errorf("line %d: %w: it repeats another line", number, ErrKey)
+		case len(keys) == mostKeys:
+			return nil, fmt.Errorf("line %d: %w: there can be %d", number, ErrKey, mostKeys)
+		}
+		keys = append(keys, key)
+	}
+	if len(keys) == 0 {
+		return nil, fmt.Errorf("%w: it is empty", ErrKey)
+	}
+	return keys, nil
+}
+
+// ReadKeys reads keys from a file, which others than its owner and group must not be able to read. Errors: ErrKey,
 // those of the file system.
-func ReadKey(path string) (Key, error) {
+func ReadKeys(path string) (Keys, error) {
 	file, err := os.Open(path)
 	if err != nil {
 		return nil, err
@@ -67,18 +101,46 @@ func ReadKey(path string) (Key, error) {
 	if info.Mode().Perm()&0o027 != 0 {
 		return nil, fmt.Errorf("%w: %s can be read by others than its owner and group, or changed by others than its owner: `chmod g-w,o= %[2]s`", ErrKey, path)
 	}
-	text, err := io.ReadAll(io.LimitReader(file, mostKeyFile))
-	if err != nil {
-		return nil, err
+	text, err := io.ReadAll(io.LimitReader(file, mostKeyFile+1))
+	if err == nil && len(text) > mostKeyFile {
+		err = fmt.Errorf("%w: it has more than %d bytes", ErrKey, mostKeyFile)
 	}
-	key, err := ParseKey(text)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	keys, err := ParseKeys(text)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w; `jeoul members key` makes one", path, err)
 	}
-	return key, nil
+	return keys, nil
 }
 
-// Derive returns 32 bytes for a purpose: see Group.
+// Derive returns 32 bytes for a purpose, which tell nothing of the key or of those for other purposes (HKDF, RFC 5869).
 func (k Key) Derive(purpose string) ([]byte, error) {
 	return hkdf.Key(sha256.New, k, nil, "jeoul members: "+purpose, sha256.Size)
+}
+
+// Derive returns 32 bytes of each key for a purpose, in their order.
+func (k Keys) Derive(purpose string) (derived [][]byte, err error) {
+	for _, key := range k {
+		one, err := key.Derive(purpose)
+		if err != nil {
+			return nil, err
+		}
+		derived = append(derived, one)
+	}
+	return derived, nil
+}
+
+// shown are names of the keys that persons can compare, and that tell nothing of the keys: 32 bits, derived for it alone.
+func (k Keys) shown() []string {
+	names := make([]string, len(k))
+	for i, key := range k {
+		name, err := key.Derive("name")
+		if err != nil { // never, for keys of these lengths
+			continue
+		}
+		names[i] = hex.EncodeToString(name[:4])
+	}
+	return names
 }

@@ -36,7 +36,8 @@ const (
 // Options are what a member needs.
 type Options struct {
 	lb.Members
-	Key Key
+	// Keys are accepted; it sends by the first.
+	Keys Keys
 	// Version is that of the program.
 	Version string
 	// Local is what this balancer has now. It must be cheap: it is called each second.
@@ -64,6 +65,10 @@ type Members struct {
 	sending  atomic.Bool
 	// allowed are the peers, for those who ask with each packet; it is never changed, but replaced.
 	allowed atomic.Pointer[map[netip.Addr]bool]
+	// ring has the keys for memberlist. turning is held while they become others.
+	ring    *memberlist.Keyring
+	turning sync.Mutex
+	keys    atomic.Pointer[Keys]
 	// again has a value when there are peers to ask for at once.
 	again chan struct{}
 
@@ -118,6 +123,9 @@ func New(options Options) *Members {
 	m.logs = &filter{log: options.Log, seen: map[string]time.Time{}}
 	m.own = state{Format: format, Name: options.Name, Instance: m.instance}
 	m.usePeers(options.Peers)
+	m.ring, _ = memberlist.NewKeyring(nil, options.Keys[0]) // it fails for lengths that no Key has
+	m.keys.Store(&options.Keys)
+	_ = turn(m.ring, options.Keys)
 	return m
 }
 
@@ -211,7 +219,7 @@ func (m *Members) open() {
 
 func (m *Members) create() (*memberlist.Memberlist, error) {
 	c := memberlist.DefaultLANConfig()
-	c.Name, c.SecretKey = m.opt.Name, m.opt.Key
+	c.Name, c.Keyring = m.opt.Name, m.ring
 	c.BindAddr, c.BindPort = m.opt.Listen.Addr().String(), int(m.opt.Listen.Port())
 	c.AdvertiseAddr, c.AdvertisePort = c.BindAddr, c.BindPort
 	c.Delegate, c.Events, c.Conflict, c.Alive = (*delegate)(m), (*listener)(m), (*listener)(m), (*listener)(m)
@@ -267,7 +275,7 @@ func (m *Members) join(ctx context.Context) {
 func (m *Members) note() bool {
 	local := m.opt.Local()
 	next := state{Format: format, Name: m.opt.Name, Instance: m.instance, Configuration: local.Configuration, Ready: local.Ready, Drained: local.Drained,
-		Tables: tableStates(local.Tables)}
+		Keys: m.Keys().shown(), Tables: tableStates(local.Tables)}
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	changed := !sameState(&next, &m.own)
@@ -277,7 +285,7 @@ func (m *Members) note() bool {
 }
 
 func sameState(a, b *state) bool {
-	return a.Configuration == b.Configuration && a.Ready == b.Ready && a.Drained == b.Drained &&
+	return a.Configuration == b.Configuration && a.Ready == b.Ready && a.Drained == b.Drained && slices.Equal(a.Keys, b.Keys) &&
 		slices.EqualFunc(a.Tables, b.Tables, func(x, y tableState) bool { return x.Service == y.Service && x.Name == y.Name && x.Digest == y.Digest })
 }
 
@@ -348,9 +356,6 @@ func (m *Members) Changed() <-chan struct{} {
 	defer m.mu.Unlock()
 	return m.changed
 }
-
-// DeriveKey implements Group.
-func (m *Members) DeriveKey(purpose string) ([]byte, error) { return m.opt.Key.Derive(purpose) }
 
 var _ Group = (*Members)(nil)
 

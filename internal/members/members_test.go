@@ -4,6 +4,7 @@ package members
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
@@ -89,7 +90,7 @@ func (n *network) begin(i, of byte, change func(*Options)) *tested {
 	n.t.Helper()
 	is := &tested{has: Local{Configuration: "c0ffee", Ready: true, Tables: webTable(1, takers(80, 81))}}
 	options := Options{Members: lb.Members{Listen: netip.AddrPortFrom(n.address(i), lb.DefaultMembersPort), Name: fmt.Sprintf("lb%d", i)},
-		Key: n.key, Version: "1.2.3", Log: slog.New(slog.NewTextHandler(&is.log, nil)), tolerance: 50 * time.Millisecond,
+		Keys: Keys{n.key}, Version: "1.2.3", Log: slog.New(slog.NewTextHandler(&is.log, nil)), tolerance: 50 * time.Millisecond,
 		Local: func() Local {
 			is.mu.Lock()
 			defer is.mu.Unlock()
@@ -212,7 +213,7 @@ func TestMembersRefuse(t *testing.T) {
 	t.Parallel()
 	n := newNetwork(t)
 	one, other := n.begin(1, 3, nil), n.begin(2, 3, nil)
-	keyless := n.begin(3, 3, func(o *Options) { o.Key = NewKey() })
+	keyless := n.begin(3, 3, func(o *Options) { o.Keys = Keys{NewKey()} })
 	stranger := n.begin(9, 3, nil)
 	eventually(t, "the two have heard each other", func() bool { return one.heard("lb2") && other.heard("lb1") })
 	eventually(t, "the one with another key is told", func() bool {
@@ -302,9 +303,64 @@ func TestPeersChange(t *testing.T) {
 	}
 }
 
+// TestKeysRotate: three get another key by three steps each, one after the other, and none is missed by another at any time; a step too
+// early is found before it cuts one off, and the old key opens nothing any more.
+func TestKeysRotate(t *testing.T) {
+	t.Parallel()
+	n := newNetwork(t)
+	fresh := NewKey()
+	all := []*tested{n.begin(1, 4, nil), n.begin(2, 4, nil), n.begin(3, 4, nil)}
+	whole := func() bool {
+		for i, m := range all {
+			for j := range all {
+				if name := fmt.Sprintf("lb%d", j+1); i != j && !m.heard(name) {
+					return false
+				}
+			}
+		}
+		return true
+	}
+	eventually(t, "all have heard all", whole)
+	for _, keys := range []Keys{{n.key, fresh}, {fresh, n.key}, {fresh}} {
+		for _, m := range all {
+			eventually(t, "the step is no early one", func() bool { return m.CheckKeys(keys, m.opt.Peers) == nil })
+			if err := m.SetKeys(keys); err != nil {
+				t.Fatal(err)
+			}
+			if early := (Keys{NewKey()}); !errors.Is(m.CheckKeys(early, m.opt.Peers), ErrCutOff) || m.CheckKeys(early, nil) != nil {
+				t.Error("a key that no other member has is none that cuts it off")
+			}
+		}
+		eventually(t, "all say which keys they have", func() bool {
+			for _, m := range all {
+				for _, other := range m.Status().Members {
+					if other.Name != "" && !slices.Equal(other.Keys, keys.shown()) {
+						return false
+					}
+				}
+			}
+			return whole()
+		})
+	}
+	outdated := n.begin(4, 4, nil)
+	eventually(t, "one that has the old key is told", func() bool {
+		return slices.ContainsFunc(Problems(outdated.Status()), func(p string) bool { return strings.Contains(p, "it has another key") })
+	})
+	for _, m := range all {
+		if m.log.count("not reached any more") > 0 {
+			t.Errorf("%s has missed another:\n%s", m.opt.Name, m.log.text.String())
+		}
+		for _, key := range (Keys{fresh, n.key}) {
+			if m.log.count(key.String()) > 0 {
+				t.Error("a key is in the log")
+			}
+		}
+	}
+}
+
 // TestReplayedStates: what was said before, by a process before, or of one that is not there, is not listened to.
 func TestReplayedStates(t *testing.T) {
-	m := New(Options{Members: lb.Members{Name: "lb1"}, Key: NewKey(), Local: func() Local { return Local{} }, Log: slog.New(slog.DiscardHandler)})
+	m := New(Options{Members: lb.Members{Name: "lb1"}, Keys: Keys{NewKey()}, Local: func() Local { return Local{} }, Log: slog.New(slog.DiscardHandler)})
 	m.nodes["lb2"] = &node{name: "lb2", state: ops.MemberAlive, greeting: greeting{format, 7, "1"}, differs: map[string]*differing{}}
 	said := func(instance, sequence uint64, name string) string {
 		m.hear(state{Format: format, Name: name, Instance: instance, Sequence: sequence, Configuration: fmt.Sprint(instance, "-", sequence), Tables: []tableState{}}.encode())

@@ -20,7 +20,4 @@ type Group interface {
 	Peers() []Peer
 	// Changed returns a channel that is closed when Peers may return others than before the call.
 	Changed() <-chan struct{}
-	// DeriveKey returns 32 bytes that all members have for a purpose, and that tell nothing of the members' key or of
-	// those for other purposes (HKDF, RFC 5869).
-	DeriveKey(purpose string) ([]byte, error)
 }

@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 	"strconv"
 	"unicode"
 
@@ -25,6 +26,7 @@ const (
 	mostDetail = 1 << 20
 	mostTables = 1 << 17
 	mostText   = 128
+	mostTold   = 16 // keys
 )
 
 var errState = errors.New("no state of a member")
@@ -48,8 +50,10 @@ type state struct {
 	Ready         bool   `json:"ready"`
 	Drained       bool   `json:"drained"`
 	// Leaving: it goes for good.
-	Leaving bool         `json:"leaving,omitempty"`
-	Tables  []tableState `json:"tables"`
+	Leaving bool `json:"leaving,omitempty"`
+	// Keys are names of those that it accepts; it sends by the first.
+	Keys   []string     `json:"keys,omitempty"`
+	Tables []tableState `json:"tables"`
 }
 
 // tableState is lb.ServiceTable on the wire.
@@ -116,7 +120,7 @@ func decodeState(text []byte) (*state, error) {
 	if s.Format != format {
 		return nil, fmt.Errorf("%w: its format is %d, and this program has %d", errState, s.Format, format)
 	}
-	if len(s.Tables) > mostTables || !plain(s.Name) || s.Name == "" || !plain(s.Configuration) {
+	if len(s.Tables) > mostTables || len(s.Keys) > mostTold || slices.ContainsFunc(s.Keys, func(k string) bool { return !plain(k) }) || !plain(s.Name) || s.Name == "" || !plain(s.Configuration) {
 		return nil, fmt.Errorf("%w: its parts are out of bounds", errState)
 	}
 	for _, t := range s.Tables {

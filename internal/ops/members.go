@@ -16,6 +16,8 @@ type Members struct {
 	Address string `json:"address"`
 	// Configuration is a digest of this balancer's services as they are configured.
 	Configuration string `json:"configuration"`
+	// Keys are names of the keys that this balancer accepts, which tell nothing of them; it sends by the first.
+	Keys []string `json:"keys,omitempty"`
 	// Problem says why no member can be heard; empty where they can.
 	Problem string `json:"problem,omitempty"`
 	// Refused counts packets and connections that were not listened to: of strangers, or by another key.
@@ -49,6 +51,8 @@ type Member struct {
 	Version string `json:"version,omitempty"`
 	// Configuration is a digest of its services as they are configured; empty where it has not said.
 	Configuration string `json:"configuration,omitempty"`
+	// Keys are names of those that it accepts; it sends by the first.
+	Keys []string `json:"keys,omitempty"`
 	// Ready: it balances. Drained: it is taken out of every anycast.
 	Ready   bool `json:"ready"`
 	Drained bool `json:"drained"`
