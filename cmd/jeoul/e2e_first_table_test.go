@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/netip"
 	"path/filepath"
+	"slices"
 	"testing"
 	"time"
 
@@ -17,6 +18,7 @@ import (
 	"github.com/jeoul/jeoul/internal/config"
 	"github.com/jeoul/jeoul/internal/lab"
 	"github.com/jeoul/jeoul/internal/lb"
+	"github.com/jeoul/jeoul/internal/ops"
 	"github.com/jeoul/jeoul/internal/testenv"
 )
 
@@ -116,6 +118,11 @@ func (d *deadAmong) goOn(t *testing.T, when string) {
 	}
 }
 
+// deadIsKnown says whether the last backend of each service has failed.
+func deadIsKnown(status *ops.Status) bool {
+	return !slices.ContainsFunc(status.Services, func(s ops.Service) bool { return s.Backends[len(s.Backends)-1].State != lb.Unhealthy })
+}
+
 // TestFirstTableBesideOthers: of three balancers behind a router, two start while connections are held through the first, and a
 // backend is dead from the start. None of them sends a connection there once the router sends to it, and connections go on where they were.
 func TestFirstTableBesideOthers(t *testing.T) {
@@ -135,13 +142,19 @@ func TestFirstTableBesideOthers(t *testing.T) {
 			t.Error(err)
 		}
 	})
+	running := map[*lab.Host]*balancer{}
 	begin := func(host *lab.Host) {
-		d.run(t, host, func(file *config.Config) { subject.Announce(file, l, host) })
+		running[host] = d.run(t, host, func(file *config.Config) { subject.Announce(file, l, host) })
 	}
 	sendsTo := func(n int) bool {
 		ways, err := l.Ways(l.VIP4)
 		if err != nil {
 			t.Fatal(err)
+		}
+		for _, host := range ways {
+			if !deadIsKnown(running[host].status(t)) {
+				t.Fatalf("the router sends to %s, which takes the dead backend for one that serves", host.Name)
+			}
 		}
 		return len(ways) == n
 	}
