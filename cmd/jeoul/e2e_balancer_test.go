@@ -169,6 +169,15 @@ func (b *balancer) hangUp(t *testing.T) {
 	}
 }
 
+// commandBalancer runs a command about the balancer as a whole.
+func (b *balancer) commandBalancer(t *testing.T, words ...string) {
+	t.Helper()
+	var out syncBuffer
+	if err := jeoul(t, b.host, &out, append(append([]string{"balancer"}, words...), "--socket", b.socket)...).Wait(); err != nil {
+		t.Fatalf("jeoul balancer %q: %v\n%s", words, err, out.String())
+	}
+}
+
 // stop ends a program of ours, which must take everything back and end well.
 func stop(t *testing.T, process *lab.Process) {
 	t.Helper()

@@ -188,9 +188,9 @@ func TestLocalSpeaker(t *testing.T) {
 			return strings.Contains(out, b.vip.String()) && strings.Contains(out, "(65535,0)") == want
 		})
 	}
-	b.command(t, "drain")
+	b.commandBalancer(t, "drain")
 	marked("drained", true)
-	b.command(t, "undrain")
+	b.commandBalancer(t, "undrain")
 	marked("undrained", false)
 
 	stop(t, b.daemon)

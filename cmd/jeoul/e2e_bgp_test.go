@@ -119,15 +119,6 @@ func (b *bgpBalancer) speaker(t *testing.T, when string) (pid int) {
 	return pid
 }
 
-// command runs a command about the balancer as a whole.
-func (b *bgpBalancer) command(t *testing.T, words ...string) {
-	t.Helper()
-	var out syncBuffer
-	if err := jeoul(t, b.host, &out, append(append([]string{"balancer"}, words...), "--socket", b.socket)...).Wait(); err != nil {
-		t.Fatalf("jeoul balancer %q: %v\n%s", words, err, out.String())
-	}
-}
-
 // TestRoutersAreTold: a router knows the VIP while the balancer serves it: over a restart and a kill of the
 // daemon, whose session goes on, and of the speaker; not while no backend is healthy, nor drained, nor stopped.
 func TestRoutersAreTold(t *testing.T) {
@@ -152,13 +143,13 @@ func TestRoutersAreTold(t *testing.T) {
 	b.speaker(t, "with another speaker")
 	b.knows(t, "with another speaker", true)
 
-	b.command(t, "drain", "--wait")
+	b.commandBalancer(t, "drain", "--wait")
 	b.knows(t, "drained", false)
 	leave(t, b.daemon)
 	b.daemon = jeoul(t, b.host, &b.log, b.arguments()...)
 	b.speaker(t, "after a restart")
 	b.knows(t, "drained, after a restart", false)
-	b.command(t, "undrain")
+	b.commandBalancer(t, "undrain")
 	b.knows(t, "undrained", true)
 	stop(t, b.daemon)
 	b.knows(t, "stopped", false)

@@ -126,7 +126,7 @@ func TestMembersChange(t *testing.T) {
 		}
 		section["peers"] = list
 		maps.Copy(section, change)
-		m.configureAmong(t, l, lb.HookTC, section)
+		m.configureAmong(t, l, lb.HookTC, section, nil)
 	}
 	for _, m := range []*memberOn{one, other} {
 		among(m, nil, one, other)
@@ -212,7 +212,7 @@ func TestMembersRotateKeys(t *testing.T) {
 			peers = append(peers, host.IPv4.String())
 		}
 		section["peers"] = peers
-		m.configureAmong(t, l, lb.HookTC, section)
+		m.configureAmong(t, l, lb.HookTC, section, nil)
 	}
 	for _, m := range all {
 		among(m, old)
@@ -347,40 +347,6 @@ func TestConnectionsOutliveABalancer(t *testing.T) {
 	})
 }
 
-// TestLastConnectionsOutliveAStop: connections by turns that were opened just before their balancer was stopped go on through
-// another member.
-func TestLastConnectionsOutliveAStop(t *testing.T) {
-	l := newLab(t, lab.Spec{Clients: 2, Servers: 3})
-	key := freshKey(t, l.Balancer)
-	one, other := &memberOn{balancer: newBalancer(t, l.Balancer)}, &memberOn{balancer: newBalancer(t, l.Clients[0])}
-	for _, server := range l.Servers {
-		(&segment{l, one.balancer}).serve(t, server)
-	}
-	for _, m := range []*memberOn{one, other} {
-		m.configureTurns(t, l, lb.HookTC, key)
-		m.start(t)
-	}
-	t.Cleanup(func() { stop(t, other.daemon) })
-	client := l.Clients[1]
-	for range 2 {
-		one.eventually(t, "it tells the other of flows", func(status *ops.Status) bool {
-			_, both := handed(status, other.host.Name)
-			return both && allUp(status)
-		})
-		sendBy(t, client, l.VIP4, one.host)
-		on := openSome(t, client, l)
-		stop(t, one.daemon)
-		sendBy(t, client, l.VIP4, other.host)
-		for connection, server := range on {
-			if got, _, err := ask(connection); err != nil || got != server {
-				t.Errorf("a connection to %s was answered by %q: %v", server, got, err)
-			}
-		}
-		one.start(t)
-	}
-	stop(t, one.daemon)
-}
-
 // TestFullNATOutlivesABalancer: connections of full NAT, whose backends answer an address of the balancer that began them, go on
 // through another member when that balancer is gone and the address leads to the other one, and when it is back.
 func TestFullNATOutlivesABalancer(t *testing.T) {
@@ -478,18 +444,20 @@ func (m *memberOn) knows(t *testing.T, of *memberOn, n int) {
 // configureTurns gives it a service that takes turns, and a key.
 func (m *memberOn) configureTurns(t *testing.T, l *lab.Lab, hook lb.Hook, key string) {
 	t.Helper()
-	m.configureAmong(t, l, hook, m.among(t, l, key))
+	m.configureAmong(t, l, hook, m.among(t, l, key), nil)
 }
 
-// configureAmong gives it a service that takes turns, and what it has of members.
-func (m *memberOn) configureAmong(t *testing.T, l *lab.Lab, hook lb.Hook, members entry) {
+// configureAmong gives it a service that takes turns, what it has of members, and what else is in its file.
+func (m *memberOn) configureAmong(t *testing.T, l *lab.Lab, hook lb.Hook, members, beside entry) {
 	t.Helper()
 	var backends []entry
 	for _, server := range l.Servers {
 		backends = append(backends, entry{"name": server.Name, "address": server.IPv4.String()})
 	}
-	m.configure(t, hook, entry{"members": members,
-		"services": []entry{{"name": "web", "vip": l.VIP4.String(), "port": turnPort, "scheduler": "rr", "backends": backends}}})
+	configuration := entry{"members": members,
+		"services": []entry{{"name": "web", "vip": l.VIP4.String(), "port": turnPort, "scheduler": "rr", "backends": backends}}}
+	maps.Copy(configuration, beside)
+	m.configure(t, hook, configuration)
 }
 
 // among writes the key, and says who the members are.

@@ -87,8 +87,8 @@ var planned = []struct {
 	do     func(*testing.T, *couple)
 	active int
 }{
-	{"drain", func(t *testing.T, c *couple) { c.operate(t, "drain") }, 1},
-	{"undrain", func(t *testing.T, c *couple) { c.operate(t, "undrain") }, 0},
+	{"drain", func(t *testing.T, c *couple) { c.both[0].commandBalancer(t, "drain") }, 1},
+	{"undrain", func(t *testing.T, c *couple) { c.both[0].commandBalancer(t, "undrain") }, 0},
 	{"stop", func(t *testing.T, c *couple) {
 		if err := c.both[0].daemon.Signal(syscall.SIGTERM); err != nil {
 			t.Fatal(err)
@@ -103,14 +103,6 @@ var planned = []struct {
 		<-c.both[0].daemon.Done()
 		c.both[0].start(t)
 	}, 0},
-}
-
-func (c *couple) operate(t *testing.T, word string) {
-	t.Helper()
-	var out syncBuffer
-	if err := jeoul(t, c.both[0].host, &out, "balancer", word, "--socket", c.both[0].socket).Wait(); err != nil {
-		t.Fatalf("jeoul balancer %s: %v\n%s", word, err, out.String())
-	}
 }
 
 // TestPlannedSwitches: no packet is lost when the VIPs go from one balancer to another on purpose.

@@ -158,15 +158,6 @@ func (p *sharedPair) reprioritize(t *testing.T, priority int) {
 	p.hangUp(t)
 }
 
-// command runs a command about the balancer as a whole.
-func (p *sharedPair) command(t *testing.T, words ...string) {
-	t.Helper()
-	var out syncBuffer
-	if err := jeoul(t, p.host, &out, append(append([]string{"balancer"}, words...), "--socket", p.socket)...).Wait(); err != nil {
-		t.Fatalf("jeoul balancer %q: %v\n%s", words, err, out.String())
-	}
-}
-
 // TestSharedWithKeepalived: the VIPs of both families are with the balancer or with keepalived: by priority, over drains,
 // reloads, silence, a partition, a stop and a kill.
 func TestSharedWithKeepalived(t *testing.T) {
@@ -177,9 +168,9 @@ func TestSharedWithKeepalived(t *testing.T) {
 	p.held(t, "with more priority", true, false)
 	p.role(t, "it says so", "active")
 
-	p.command(t, "drain", "--wait")
+	p.commandBalancer(t, "drain", "--wait")
 	p.held(t, "drained", false, true)
-	p.command(t, "undrain")
+	p.commandBalancer(t, "undrain")
 	p.held(t, "undrained", true, false)
 	p.reprioritize(t, 100)
 	p.held(t, "with less priority", false, true)

@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"testing"
+
+	"github.com/jeoul/jeoul/internal/lab"
+	"github.com/jeoul/jeoul/internal/lb"
+	"github.com/jeoul/jeoul/internal/ops"
+)
+
+// leaving is how one of two members leaves its packets to the other on purpose.
+type leaving struct {
+	// beside is what its file has for that, by its number.
+	beside func(number int) entry
+	leave  func(t *testing.T, one *memberOn)
+	back   func(t *testing.T, one *memberOn)
+	// moves: it has clients send to the other by itself, as VRRP does; else the test does, in a router's place.
+	moves bool
+}
+
+var leavings = map[string]leaving{
+	"stop": {
+		beside: func(int) entry { return nil },
+		leave:  func(t *testing.T, one *memberOn) { stop(t, one.daemon) },
+		back:   func(t *testing.T, one *memberOn) { one.start(t) },
+	},
+	"BGP drain": {
+		beside: func(int) entry { return entry{"bgp": entry{"speaker": "local"}} },
+		leave:  func(t *testing.T, one *memberOn) { one.commandBalancer(t, "drain") },
+		back:   func(t *testing.T, one *memberOn) { one.commandBalancer(t, "undrain") },
+	},
+	"VRRP drain": {
+		beside: func(number int) entry {
+			return entry{"vrrp": entry{"id": 51, "priority": 200 - number, "interval": "100ms"}}
+		},
+		leave: func(t *testing.T, one *memberOn) { one.commandBalancer(t, "drain") },
+		back:  func(t *testing.T, one *memberOn) { one.commandBalancer(t, "undrain") },
+		moves: true,
+	},
+}
+
+// TestLastConnectionsOutliveTheirBalancer: connections by turns that were opened just before their balancer was stopped, or drained, go on
+// through another member.
+func TestLastConnectionsOutliveTheirBalancer(t *testing.T) {
+	for name, how := range leavings {
+		t.Run(name, func(t *testing.T) { t.Parallel(); outliveLeaving(t, how) })
+	}
+}
+
+func outliveLeaving(t *testing.T, how leaving) {
+	l := newLab(t, lab.Spec{Clients: 2, Servers: 3})
+	key := freshKey(t, l.Balancer)
+	one, other := &memberOn{balancer: newBalancer(t, l.Balancer)}, &memberOn{balancer: newBalancer(t, l.Clients[0])}
+	for _, server := range l.Servers {
+		(&segment{l, one.balancer}).serve(t, server)
+	}
+	for i, m := range []*memberOn{one, other} {
+		m.configureAmong(t, l, lb.HookTC, m.among(t, l, key), how.beside(i))
+		m.start(t)
+		t.Cleanup(func() { stop(t, m.daemon) })
+	}
+	client := l.Clients[1]
+	by := func(m *memberOn) {
+		t.Helper()
+		if how.moves {
+			m.eventually(t, m.host.Name+" holds the VIP", func(status *ops.Status) bool { return status.VRRP != nil && status.VRRP.State == "active" })
+			return
+		}
+		sendBy(t, client, l.VIP4, m.host)
+	}
+	for range 2 {
+		one.eventually(t, "it tells the other of flows", func(status *ops.Status) bool {
+			_, both := handed(status, other.host.Name)
+			return both && allUp(status)
+		})
+		by(one)
+		on := openSome(t, client, l)
+		how.leave(t, one)
+		by(other)
+		for connection, server := range on {
+			if got, _, err := ask(connection); err != nil || got != server {
+				t.Errorf("a connection to %s was answered by %q: %v", server, got, err)
+			}
+		}
+		how.back(t, one)
+	}
+}
