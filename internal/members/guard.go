@@ -11,8 +11,8 @@ import (
 	"github.com/hashicorp/memberlist"
 )
 
-// guard is a transport that hears the configured peers only: what comes from other addresses is not even tried to be
-// decrypted.
+// guard is a transport that hears the configured peers only, and talks to no other: what comes from other addresses is not even tried
+// to be decrypted. A peer that is let go would seem alive to memberlist as long as it answers.
 type guard struct {
 	memberlist.NodeAwareTransport
 	// local is where connections are opened from: it is what the others know this member by.
@@ -87,8 +87,30 @@ func (g *guard) PacketCh() <-chan *memberlist.Packet { return g.packets }
 // StreamCh has the connections of peers.
 func (g *guard) StreamCh() <-chan net.Conn { return g.streams }
 
-// DialTimeout opens a connection to a peer.
+// WriteTo sends a packet to a peer; one to others is lost.
+func (g *guard) WriteTo(packet []byte, to string) (time.Time, error) {
+	return g.WriteToAddress(packet, memberlist.Address{Addr: to})
+}
+
+// WriteToAddress is the same.
+func (g *guard) WriteToAddress(packet []byte, to memberlist.Address) (time.Time, error) {
+	if !g.talksTo(to.Addr) {
+		return time.Now(), nil
+	}
+	return g.NodeAwareTransport.WriteToAddress(packet, to)
+}
+
+// talksTo says whether an address with its port is a peer's.
+func (g *guard) talksTo(to string) bool {
+	at, err := netip.ParseAddrPort(to)
+	return err == nil && g.allowed(at.Addr().Unmap().WithZone(""))
+}
+
+// DialTimeout opens a connection to a peer. Error: errNoPeer.
 func (g *guard) DialTimeout(to string, timeout time.Duration) (net.Conn, error) {
+	if !g.talksTo(to) {
+		return nil, errNoPeer
+	}
 	dialer := net.Dialer{Timeout: timeout, LocalAddr: &net.TCPAddr{IP: g.local.AsSlice(), Zone: g.local.Zone()}}
 	return dialer.Dial("tcp", to)
 }
