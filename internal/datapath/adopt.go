@@ -317,7 +317,12 @@ func (d *Datapath) adopt(f *found) error {
 	d.current = &generation{adopted: true, set: f.set, ports: f.ports, programs: f.programs, memory: f.memory,
 		collections: []*ebpf.Collection{{Programs: programs}}, state: r.state, places: r.places}
 	d.keeper.number = d.keeper.latest(s.Number)
-	d.janitor.begin(atomic.LoadUint32(&f.memory.head().Clock))
+	head := f.memory.head()
+	var stood time.Duration
+	if moved := atomic.LoadUint64(&head.Moved); moved != 0 { // a build that does not note it has left the data plane
+		stood = monotonic() - time.Duration(moved)
+	}
+	d.janitor.begin(atomic.LoadUint32(&head.Clock), stood)
 	d.notes = append(d.notes, fmt.Sprintf("going on with the data plane that is attached (%s): services: %d, its configuration was last changed at %s",
 		d.attachments[0], len(s.Services), s.Written.Format(time.DateTime)))
 	return nil
@@ -328,25 +333,6 @@ func (d *Datapath) adopt(f *found) error {
 func (k *keeper) latest(number uint64) uint64 {
 	numbers, _ := k.snapshots()
 	return max(number, slices.Max(append(numbers, number)))
-}
-
-// begin has the clock go on from where it stood.
-func (j *janitor) begin(clock uint32) {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	j.time = max(j.time, time.Duration(clock)*time.Millisecond)
-	j.began = j.time
-}
-
-// inheritedFor is how long a flow that another process has left, and of which there was no packet since, is taken for that process's
-// and not for this one's: much longer than others take to tell what they know.
-const inheritedFor = time.Hour
-
-// inherited returns until when what was seen last is of the process before, as the clock shows it; false: nothing is any more, or was.
-func (j *janitor) inherited() (until uint32, is bool) {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	return uint32(j.began.Milliseconds()), j.began > 0 && j.time-j.began < inheritedFor
 }
 
 // settleKept does what is left to do once a generation of ours has taken the place of one

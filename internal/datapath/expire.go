@@ -62,8 +62,12 @@ type janitor struct {
 	mu    sync.Mutex
 	scene flowScene
 	rules flowRules
-	// time is what the clock shows, and began what it showed when this process went on with the flows of another; 0: it has not.
+	// monotonic is the clock that steps go by.
+	monotonic func() time.Duration
+	// time is what the clock shows, and began what it showed when this process went on with the flows of another, or after it was held up; 0: neither.
 	time, began time.Duration
+	// stood is when the clock stood still.
+	stood pauses
 	// stepped is when the last step was; stepping says that there was one.
 	stepped  time.Duration
 	stepping bool
@@ -105,6 +109,7 @@ type flowScene struct {
 func newJanitor(timeouts lb.Timeouts) *janitor {
 	return &janitor{
 		rules:     flowRules{timeouts: timeoutsByState(timeouts.WithDefaults())},
+		monotonic: monotonic,
 		time:      longestStep,
 		flows:     round{lasts: flowsEvery},
 		newcomers: round{lasts: newcomersEvery},
@@ -195,11 +200,15 @@ func (j *janitor) show() {
 func (j *janitor) step(now time.Duration) bool {
 	j.mu.Lock()
 	defer j.mu.Unlock()
+	j.noteHeldUp(now)
 	if j.stepping {
 		j.time += min(max(now-j.stepped, 0), longestStep)
 	}
 	j.stepped, j.stepping = now, true
 	j.show()
+	if j.scene.head != nil {
+		atomic.StoreUint64(&j.scene.head.Moved, uint64(now))
+	}
 	j.relieve()
 	if j.scene.flows == nil || j.frozen {
 		return false

@@ -59,6 +59,8 @@ type flowReader struct {
 	pools  [2][]netip.Addr
 	clock  uint32
 	proven bool
+	// stood is when the clock stood still; it counts where other balancers are told.
+	stood pauses
 }
 
 // flowOwner is who has an index of backends.

@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"slices"
 	"sync/atomic"
+	"time"
 
 	"github.com/jeoul/jeoul/internal/lb"
 )
@@ -81,6 +82,7 @@ type taking struct {
 	// What was seen last until then is of the process before, if any is.
 	inheritedUntil uint32
 	anyInherited   bool
+	stood          pauses
 	loads          []xdpBackendLoad
 	turns          []xdpTurn
 	returns        returnsOf
@@ -91,6 +93,7 @@ func (d *Datapath) taking() *taking {
 	t := &taking{register: d.register, shared: d.shared, pool: d.current.memory.pool, clock: d.janitor.now(), timeouts: d.janitor.timeouts(),
 		loads: elements[xdpBackendLoad](d.shared.loads.memory), turns: elements[xdpTurn](d.shared.turns.memory), handed: &d.handed}
 	t.inheritedUntil, t.anyInherited = d.janitor.inherited()
+	t.stood = d.janitor.pauses()
 	if d.shared.fullNAT == nil {
 		return t
 	}
@@ -150,7 +153,9 @@ func (t *taking) take(one *lb.Flow) (refused string, followed bool) {
 // makesWay forgets what is in a place of unproven flows, if it is over, and for a flow that goes on and was proven elsewhere, if it is
 // that one or older: a SYN that came here was sent again, and answered by another balancer's backend. One that begins here since stays.
 func (t *taking) makesWay(place flowPlace, in *incoming) bool {
-	have, state, released := t.shared.unproven.release(place, place.tag(), func(have *xdpFlow, state xdpFlowState, seen uint32) bool {
+	there := place.flow()
+	gives := t.givesWay(place, &there, in)
+	have, state, released := t.shared.unproven.release(place, place.tag(), func(have *xdpFlow, state xdpFlowState, _ uint32) bool {
 		switch {
 		case !isLive(state):
 			// It would only keep a place that the next connection of this client needs.
@@ -158,9 +163,10 @@ func (t *taking) makesWay(place flowPlace, in *incoming) bool {
 		case !isLive(in.state), state != xdpFlowStateFLOW_OPENING && state != xdpFlowStateFLOW_SEEN && state != xdpFlowStateFLOW_FIRST:
 			return false // there was no room for it among the proven
 		}
-		same := have.Backend == in.flow.Backend && have.Generation == in.flow.Generation
+		same := in.record.service.Mode != lb.FullNAT && have.Backend == in.flow.Backend && have.Generation == in.flow.Generation
 		sent := in.record.service.Mode != lb.FullNAT && synOf(have) != 0 && synOf(have) == synOf(&in.flow)
-		return same || sent || int32(in.seen-seen) > 0
+		// Without sequence numbers of both, what has begun here since may be older than it seems beside what is told.
+		return same || sent || gives || t.later(place, in) > 0 && !haveSYNs(have, in)
 	})
 	if released && isLive(state) {
 		t.count(&incoming{flow: have, record: in.record}, -1)
@@ -211,22 +217,15 @@ func (t *taking) meet(place flowPlace, in *incoming) (refused string, followed b
 	}
 	switch {
 	case same && isLive(state):
-		if int32(in.seen-place.seen()) > 0 {
-			atomic.StoreUint32(&place.bucket.Seen[place.at], in.seen)
-		}
-		// An end counts once, by whichever balancer has seen it.
-		if !isLive(in.state) && place.change(state, in.state) {
-			t.count(in, -1)
-		}
-		t.mark(place)
+		t.follow(place, &have, in)
 		return "", true
 	case isLive(state):
 		return t.instead(place, &have, in)
 	case !isLive(in.state):
-		if same {
+		if same && t.later(place, in) > -seenWithin {
 			endMore(place, state, in)
+			t.mark(place)
 		}
-		t.mark(place)
 		return "", true
 	case t.hasEnded(&have, place, in, same):
 		return RefusedKnown, false
@@ -239,21 +238,50 @@ func (t *taking) meet(place flowPlace, in *incoming) (refused string, followed b
 	return "", false
 }
 
-// hasEnded says whether what is told of as going on is what has ended here, or older. A connection is known by its SYN; by full NAT, which has none, and where
-// two have the same times, as the clock moves in steps, it is what was told of last.
-func (t *taking) hasEnded(have *xdpFlow, place flowPlace, in *incoming, same bool) bool {
-	later := int32(in.seen - place.seen())
-	if in.record.service.Mode == lb.FullNAT {
-		return later < 0 || later == 0 && same
+// follow: the flow is known here, or is the client's next connection to the same backend. What is told of the one before does not end it.
+func (t *taking) follow(place flowPlace, have *xdpFlow, in *incoming) {
+	state, later, other := place.state(), t.later(place, in), isOther(have, in)
+	if other && later <= 0 || !isLive(in.state) && later <= -seenWithin {
+		return
 	}
-	syn := synOf(have)
-	return later < 0 || same && syn == synOf(&in.flow) && (syn != 0 || later == 0)
+	changed := other && isLive(in.state) && place.takeAnother(&in.flow, state, in.seen)
+	if int32(in.seen-place.seen()) > 0 {
+		atomic.StoreUint32(&place.bucket.Seen[place.at], in.seen)
+		changed = true
+	}
+	// An end counts once, by whichever balancer has seen it.
+	if !isLive(in.state) && place.change(state, in.state) {
+		t.count(in, -1)
+		changed = true
+	}
+	if changed {
+		t.mark(place)
+	}
+}
+
+// haveSYNs says whether the SYNs of both flows are known.
+func haveSYNs(have *xdpFlow, in *incoming) bool {
+	return in.record.service.Mode != lb.FullNAT && synOf(have) != 0 && synOf(&in.flow) != 0
+}
+
+// isOther says whether two flows of a client's port to one backend are two connections for certain, for their SYNs differ.
+func isOther(have *xdpFlow, in *incoming) bool {
+	return haveSYNs(have, in) && synOf(have) != synOf(&in.flow)
+}
+
+// hasEnded says whether what is told of as going on is what has ended here, or older. A connection is known by its SYN. Full NAT has none: there, and where it goes
+// to another backend, it is the client's next one unless it was seen long before; its own packets may have found here what has ended, before it was told of.
+func (t *taking) hasEnded(have *xdpFlow, place flowPlace, in *incoming, same bool) bool {
+	if in.record.service.Mode != lb.FullNAT && same && !isOther(have, in) {
+		return synOf(have) != 0 && synOf(have) == synOf(&in.flow) || t.later(place, in) <= 0
+	}
+	return t.later(place, in) <= -lateBy.Milliseconds()
 }
 
 // instead: another flow has the name and goes on. If it gives way, its connection is over, and the client has another one.
 func (t *taking) instead(place flowPlace, have *xdpFlow, in *incoming) (refused string, followed bool) {
 	state := place.state()
-	if !t.givesWay(place, in) || !isLive(in.state) || !t.canReturn(in, place) || !place.takeAnother(&in.flow, in.state, in.seen) {
+	if !t.givesWay(place, have, in) || !isLive(in.state) || !t.canReturn(in, place) || !place.takeAnother(&in.flow, in.state, in.seen) {
 		return RefusedKnown, false
 	}
 	if isLive(state) {
@@ -264,14 +292,43 @@ func (t *taking) instead(place flowPlace, have *xdpFlow, in *incoming) (refused 
 	return "", false
 }
 
-// givesWay says whether what is in a place gives way to another connection of its client: what came from another balancer and of which
-// no packet was here, to what was seen since; and what this balancer knew before its process ended, and has not seen since. While there was none, packets
-// went to others, the end of that connection was told to none here, and the clock stood still: which was seen later, it does not tell.
-func (t *taking) givesWay(place flowPlace, in *incoming) bool {
-	if t.anyInherited && int32(place.seen()-t.inheritedUntil) <= 0 {
+// seenWithin is, in milliseconds, by how much an entry may have been seen later than it says: packets note it now and then, by a clock that moves
+// in steps.
+const seenWithin = int64(xdpFlowTableFLOW_NOTE_EVERY) + int64(stepEvery/time.Millisecond)
+
+// later is by how many milliseconds the told flow was seen later than what is in a place, also where this balancer's clock has stood still since.
+func (t *taking) later(place flowPlace, in *incoming) int64 {
+	seen := place.seen()
+	return int64(int32(in.seen-seen)) + t.stood.since(seen).Milliseconds()
+}
+
+// lateBy is by how much a told flow must have been seen later than one of this balancer's own: what is told comes late, and seems to be seen so much
+// later than it was, but by less than this, unless it waited behind much else.
+const lateBy = 2 * time.Second
+
+// givesWay says whether what is in a place gives way to another connection of its client, by the rule that the packets of a client's port go to one
+// balancer at a time, so that the connection which was seen last is the one that goes on. Three need no time to tell: what has no backend any more; what
+// came from another balancer and of which no packet was here; and what this balancer knew before its process ended, or was held up, and has not seen since: packets
+// went to others, and the end of that connection was told to none here. Any other must have been seen earlier by lateBy, so that what a balancer tells late does not
+// take the place of a connection that has begun here since. Within that time sequence numbers of SYNs tell, which a host chooses in their order
+// (RFC 9293, section 3.4.1); full NAT has none.
+func (t *taking) givesWay(place flowPlace, have *xdpFlow, in *incoming) bool {
+	later := t.later(place, in)
+	switch {
+	case !t.serves(have), t.anyInherited && int32(place.seen()-t.inheritedUntil) <= 0:
+		return true
+	case later <= 0:
+		return false
+	case t.isCopy(place), later >= lateBy.Milliseconds():
 		return true
 	}
-	return t.isCopy(place) && int32(in.seen-place.seen()) > 0
+	return haveSYNs(have, in) && int32(synOf(&in.flow)-synOf(have)) > 0
+}
+
+// serves says whether the backend of a flow is still there.
+func (t *taking) serves(flow *xdpFlow) bool {
+	all := t.register.flowBackends
+	return int(flow.Backend) < len(all) && all[flow.Backend].generation == flow.Generation
 }
 
 // endMore has a flow whose one end was seen here end as the other balancer knows it: it is to be forgotten here when it is there,
@@ -329,7 +386,7 @@ func (t *taking) giveUpReturn(number uint32, hash uint64, own flowPlace, in *inc
 	if have, is := t.returns.hash(&flow); !is || have != hash {
 		return true
 	}
-	copied := table == t.shared.proven && t.isCopy(place) && int32(in.seen-place.seen()) > 0
+	copied := t.isCopy(place) && t.later(place, in) > 0
 	_, state, released := table.release(place, tag, func(_ *xdpFlow, state xdpFlowState, _ uint32) bool { return copied || !isLive(state) })
 	if released && isLive(state) {
 		t.count(&incoming{flow: flow, record: in.record}, -1)
@@ -352,13 +409,22 @@ func (t *taking) arrived(in *incoming) {
 // mark notes that other balancers know of what is in a place, and that it came from one.
 func (t *taking) mark(place flowPlace) {
 	flow := place.flow()
-	t.handed.known[t.shared.proven.number(place)-1] = markOf(&flow, place.state(), place.seen(), t.timeouts) | markTaken
+	t.handed.known[t.shared.proven.number(place)-1] = markTakenAs(markOf(&flow, place.state(), place.seen(), t.timeouts), place.seen())
 }
 
-// isCopy says whether what is in a place came from another balancer and has not changed since.
+// isCopy says whether what is in a place came from another balancer and has not changed since, nor been seen.
 func (t *taking) isCopy(place flowPlace) bool {
-	flow := place.flow()
-	return t.handed.known[t.shared.proven.number(place)-1] == markOf(&flow, place.state(), place.seen(), t.timeouts)|markTaken
+	if number := t.shared.proven.number(place); int(number) <= len(t.handed.known) && t.isProven(place) {
+		flow := place.flow()
+		return t.handed.known[number-1] == markTakenAs(markOf(&flow, place.state(), place.seen(), t.timeouts), place.seen())
+	}
+	return false
+}
+
+// isProven says whether a place is of the table of proven flows.
+func (t *taking) isProven(place flowPlace) bool {
+	to, is := t.shared.proven.at(t.shared.proven.number(place))
+	return is && to == place
 }
 
 // count counts a flow where its service's flows are counted.

@@ -191,10 +191,8 @@ func TestPortThatIsUsedAgainElsewhere(t *testing.T) {
 	if got := b.activeOf(&s); got != 1 {
 		t.Errorf("%d flows are active, want 1", got)
 	}
-	// Of a flow whose packets come here, it is nothing to say.
-	a.send(1001, "S", "A")
+	// A flow of b's own stays, unless the other one was seen later by so much that nothing but a later connection explains it.
 	b.send(1001, "S", "A")
-	b.janitor.pass(10 * time.Second)
 	mine := b.changed()
 	strange := mine[len(mine)-1]
 	if strange.Backend == flows[0].Backend {
@@ -202,8 +200,102 @@ func TestPortThatIsUsedAgainElsewhere(t *testing.T) {
 	} else {
 		strange.Backend = flows[0].Backend
 	}
-	strange.Silent = 0
-	b.take([]lb.Flow{strange}, FlowsTaken{Refused: map[string]int{RefusedKnown: 1}})
+	known := FlowsTaken{Refused: map[string]int{RefusedKnown: 1}}
+	b.janitor.pass(lateBy - time.Second)
+	b.take([]lb.Flow{strange}, known)
+	b.janitor.pass(time.Minute)
+	late := strange
+	late.Silent = time.Minute // its balancer has told it when it had waited for so long
+	b.take([]lb.Flow{late}, known)
+	b.take([]lb.Flow{strange}, FlowsTaken{Taken: 1})
+}
+
+// TestNextConnectionIsToldBySYN: within the time by which what is told may be late, sequence numbers say which of two connections of a port is the
+// later one; the end of the one before does not end it.
+func TestNextConnectionIsToldBySYN(t *testing.T) {
+	s := testService(vip4, 80, lb.TCP, lb.RoundRobin, 2)
+	a, b := newPeer(t, s), newPeer(t, s)
+	syn := func(m peer, sequence uint32) lb.Flow {
+		for _, p := range []packetSpec{{flags: "S", seq: sequence}, {flags: "A", seq: sequence + 1}} {
+			p.from, p.at, p.sport, p.dport = client4, vip4, 1000, 80
+			m.run(p)
+		}
+		flows := m.changed()
+		return flows[len(flows)-1]
+	}
+	first := syn(b, 1000)
+	a.take([]lb.Flow{first}, FlowsTaken{Taken: 1})
+	a.janitor.pass(10 * time.Second)
+	a.send(1000, "R")
+	ended := a.changed()[0]
+	next := first
+	for _, backend := range s.Backends {
+		if key := s.BackendKey(backend); key != first.Backend {
+			next.Backend = key
+		}
+	}
+	b.janitor.pass(time.Second)
+	known := FlowsTaken{Refused: map[string]int{RefusedKnown: 1}}
+	for _, older := range []uint32{0, 999, 1<<31 + 5000} {
+		next.SYN = older
+		b.take([]lb.Flow{next}, known)
+	}
+	next.SYN = 2000
+	b.take([]lb.Flow{next}, FlowsTaken{Taken: 1})
+	// Once more, to the same backend, and with the end of the one before after it.
+	b.janitor.pass(time.Second)
+	again := next
+	again.SYN = 3000
+	b.take([]lb.Flow{again}, FlowsTaken{Followed: 1})
+	late := next
+	late.State, late.Silent = lb.FlowClosed, time.Second
+	b.take([]lb.Flow{late, ended}, FlowsTaken{Followed: 1, Refused: map[string]int{RefusedKnown: 1}})
+	if got := b.snapshot(); len(got) != 1 || got[0].State != lb.FlowEstablished || got[0].SYN != 3000 || got[0].Backend != next.Backend {
+		t.Errorf("it has %v", got)
+	}
+	if got := b.activeOf(&s); got != 1 {
+		t.Errorf("%d flows are active, want 1", got)
+	}
+	// What has ended here does not begin again, however late that is told.
+	b.run(packetSpec{from: client4, at: vip4, sport: 1000, dport: 80, flags: "R", seq: 3001})
+	b.janitor.pass(time.Second)
+	b.take([]lb.Flow{again}, known)
+}
+
+// TestTellerThatWasHeldUp: a balancer whose process stood still says for how long its flows were silent in truth, so that they take no place from
+// connections that have begun elsewhere meanwhile; and takes those.
+func TestTellerThatWasHeldUp(t *testing.T) {
+	s := testService(vip4, 80, lb.TCP, lb.RoundRobin, 2)
+	a, b := newPeer(t, s), newPeer(t, s)
+	now := time.Hour
+	for _, m := range []peer{a, b} {
+		m.janitor.monotonic = func() time.Duration { return now }
+		m.janitor.step(now)
+	}
+	a.send(1000, "S", "A")
+	old := a.changed()[0]
+	for range 20 {
+		now += time.Second
+		b.janitor.step(now)
+	}
+	b.send(1000, "S", "A")
+	mine := b.changed()[0]
+	if mine.Backend == old.Backend {
+		b.send(1000, "R")
+		b.janitor.pass(2 * time.Minute)
+		b.send(1000, "S", "A")
+		mine = b.changed()[0]
+	}
+	if mine.Backend == old.Backend {
+		t.Fatal("both have the same backend")
+	}
+	b.janitor.pass(lateBy)
+	told := a.snapshot()
+	if len(told) != 1 || told[0].Silent < 19*time.Second {
+		t.Errorf("before its clock moves it tells of %v", told)
+	}
+	b.take(told, FlowsTaken{Refused: map[string]int{RefusedKnown: 1}})
+	a.take([]lb.Flow{mine}, FlowsTaken{Taken: 1})
 }
 
 // TestSYNThatIsSentAgainElsewhere: a client's SYN came here and got no answer; it was sent again, and reached a backend by another
@@ -278,7 +370,7 @@ func TestPortThatIsUsedAgainMeanwhile(t *testing.T) {
 		flows[i].Silent = time.Minute // an idle one: this balancer's clock stood still meanwhile
 	}
 	b.take(flows, FlowsTaken{Refused: map[string]int{RefusedKnown: 2}})
-	b.janitor.begin(b.janitor.now()) // as the next process does
+	b.janitor.begin(b.janitor.now(), 0) // as the next process does
 	b.janitor.pass(10 * time.Second)
 	goesTo := b.send(1001, "A")
 	b.take(flows, FlowsTaken{Taken: 1, Refused: map[string]int{RefusedKnown: 1}})

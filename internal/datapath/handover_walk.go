@@ -42,7 +42,7 @@ func (d *Datapath) SnapshotFlows() *FlowWalk { return &FlowWalk{datapath: d} }
 // Next calls visit for flows of the next so many places at least, and says whether those were the last ones. Where the table
 // was replaced meanwhile, the walk begins anew. It does not wait for a change under way. Errors: ErrClosed.
 func (w *FlowWalk) Next(places int, visit func(*lb.Flow)) (whole bool, err error) {
-	clock := w.datapath.janitor.now()
+	clock, stood := w.datapath.janitor.now(), w.datapath.janitor.pauses()
 	err = w.datapath.read(func(p *picture) error {
 		if p.shared == nil {
 			whole = true
@@ -52,7 +52,7 @@ func (w *FlowWalk) Next(places int, visit func(*lb.Flow)) (whole bool, err error
 			w.table, w.next = p.shared.proven, 0
 		}
 		reader := p.flowReader(clock)
-		reader.proven = true
+		reader.proven, reader.stood = true, stood
 		end := min(w.next+bucketsOf(places), len(w.table.buckets))
 		for bucket := w.next; bucket < end; bucket++ {
 			w.table.eachIn(bucket, func(flow *xdpFlow, state xdpFlowState, seen uint32) {
@@ -75,7 +75,7 @@ func (d *Datapath) ChangedFlows(places int, visit func(*lb.Flow)) (whole bool, e
 	h := &d.handed
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	clock, timeouts := d.janitor.now(), d.janitor.timeouts()
+	clock, timeouts, stood := d.janitor.now(), d.janitor.timeouts(), d.janitor.pauses()
 	err = d.read(func(p *picture) error {
 		if p.shared == nil {
 			whole = true
@@ -83,7 +83,7 @@ func (d *Datapath) ChangedFlows(places int, visit func(*lb.Flow)) (whole bool, e
 		}
 		h.use(p.shared.proven)
 		reader := p.flowReader(clock)
-		reader.proven = true
+		reader.proven, reader.stood = true, stood
 		end := min(h.next+bucketsOf(places), len(h.table.buckets))
 		for bucket := h.next; bucket < end; bucket++ {
 			h.lookAt(bucket, timeouts, func(flow *xdpFlow, state xdpFlowState, seen uint32) bool {
@@ -138,7 +138,7 @@ func (h *handed) lookAt(number int, timeouts *[256]uint32, changed func(flow *xd
 				continue
 			}
 			seen, known := atomic.LoadUint32(&bucket.Seen[at&7]), &h.known[number*flowsPerBucket+at]
-			if mark := markOf(&bucket.Flows[at&7], state, seen, timeouts); *known&^markTaken != mark {
+			if mark := markOf(&bucket.Flows[at&7], state, seen, timeouts); !isMarked(*known, mark) {
 				place := flowPlace{bucket, at}
 				if flow := place.flow(); place.tag() == tag && changed(&flow, state, seen) {
 					*known = markOf(&flow, state, seen, timeouts)
@@ -156,18 +156,40 @@ func (t *flowTable) eachIn(number int, visit func(flow *xdpFlow, state xdpFlowSt
 // marksPerTimeout is how often a flow that goes on is told of in the time after which it would be forgotten.
 const marksPerTimeout = 4
 
-// Bits of a mark: there is one, and it came from another balancer.
+// Bits of a mark: there is one, and it came from another balancer. Then others say when it was seen when it came, roughly.
 const (
 	markThere = 1
 	markTaken = 2
+	markSeen  = 0xff << markSeenShift
+
+	markSeenShift = 2
+	// seenShift makes milliseconds the steps of those bits, of about the clock's.
+	seenShift = 8
 )
+
+// markTakenAs makes a mark that of what came from another balancer, seen at that time.
+func markTakenAs(mark, seen uint32) uint32 {
+	return mark&^uint32(markSeen) | markTaken | seen>>seenShift<<markSeenShift&markSeen
+}
+
+// isMarked says whether what was noted of a place is that mark.
+func isMarked(known, mark uint32) bool {
+	if known&markTaken != 0 {
+		return known&^uint32(markSeen|markTaken) == mark&^uint32(markSeen)
+	}
+	return known == mark
+}
 
 // markOf says in a word what other balancers are to know of an entry, without markTaken.
 func markOf(flow *xdpFlow, state xdpFlowState, seen uint32, timeouts *[256]uint32) uint32 {
 	words := flowWordsOf(flow)
 	address, more := atomic.LoadUint64(&words[0]), atomic.LoadUint64(&words[1])
 	owner, port := atomic.LoadUint64(&words[ownerWord]), atomic.LoadUint64(&words[portWord])
-	told := seen / max(timeouts[uint8(state)]/marksPerTimeout, 1)
+	told := uint32(0)
+	// That packets find what has ended is no news: they may be of another connection of which this balancer has yet to be told.
+	if isLive(state) {
+		told = seen / max(timeouts[uint8(state)]/marksPerTimeout, 1)
+	}
 	h := hashMix(address*hashMultiplier + more*hashMultiplier2 + owner*hashMultiplier3 + port*hashMultiplier4 +
 		(uint64(told)<<8|uint64(uint8(state)))*hashMultiplier5)
 	return uint32(h>>32)&^markTaken | markThere
@@ -184,6 +206,7 @@ func (r *flowReader) toHandOver(flow *xdpFlow, state xdpFlowState, seen uint32) 
 		return one, false
 	}
 	record := r.backends[flow.Backend].record
+	one.Silent += r.stood.since(seen)
 	return one, !record.service.IsHairpin && record.looksUp()
 }
 

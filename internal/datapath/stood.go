@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package datapath
+
+import (
+	"slices"
+	"time"
+)
+
+// The data plane's clock stands still while there is no process, and while one is held up: what it did not see was not silence. But to another
+// balancer it was: packets have come there meanwhile, and what it tells of a connection is to be compared with when that was.
+
+// pause is for how long the clock showed a time.
+type pause struct {
+	at uint32
+	by time.Duration
+}
+
+// pauses are the last ones, the newest last. They are not changed.
+type pauses []pause
+
+// mostPauses bounds them.
+const mostPauses = 64
+
+// with returns them and one more.
+func (p pauses) with(at uint32, by time.Duration) pauses {
+	return append(slices.Clone(p[max(len(p)+1-mostPauses, 0):]), pause{at, by})
+}
+
+// since returns for how long the clock has stood still since it showed a time, or when it did.
+func (p pauses) since(seen uint32) (by time.Duration) {
+	for _, one := range p {
+		if int32(one.at-seen) >= 0 {
+			by += one.by
+		}
+	}
+	return by
+}
+
+// pauses returns when the clock stood still.
+func (j *janitor) pauses() pauses {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.noteHeldUp(j.monotonic())
+	return j.stood
+}
+
+// noteHeldUp notes at a time of the monotonic clock that the process was held up, if it was: what was seen last until then may have gone on elsewhere, and
+// ended. It counts at once, for other balancers may be told before the next step.
+func (j *janitor) noteHeldUp(now time.Duration) {
+	if by := now - j.stepped - longestStep; j.stepping && by > 0 {
+		j.stood, j.began = j.stood.with(j.clock(), by), j.time
+		j.stepped += by
+	}
+}
+
+// begin has the clock go on from where it stood since another process ended.
+func (j *janitor) begin(clock uint32, stood time.Duration) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.time = max(j.time, time.Duration(clock)*time.Millisecond)
+	j.began, j.stood = j.time, j.stood.with(j.clock(), max(stood, 0))
+}
+
+// inheritedFor is how long a flow of which there was no packet since a process ended, or was held up, is taken for that process's
+// and not for this one's: much longer than others take to tell what they know.
+const inheritedFor = time.Hour
+
+// inherited returns until when what was seen last is of the process before, or of before this one was held up, as the clock shows it; false:
+// nothing is any more, or was.
+func (j *janitor) inherited() (until uint32, is bool) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.noteHeldUp(j.monotonic())
+	return uint32(j.began.Milliseconds()), j.began > 0 && j.time-j.began < inheritedFor
+}
