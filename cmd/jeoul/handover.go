@@ -28,7 +28,7 @@ func (h handing) Snapshot() handover.Walk { return h.SnapshotFlows() }
 
 func (h handing) Take(flows []lb.Flow) (handover.Taken, error) {
 	t, err := h.TakeFlows(flows)
-	return handover.Taken{Taken: t.Taken, Followed: t.Followed, Refused: t.Refused}, err
+	return handover.Taken{Taken: t.Taken, Followed: t.Followed, Refused: t.Refused, Missed: t.Missed}, err
 }
 
 // flowGroup are the members, where they take flows.

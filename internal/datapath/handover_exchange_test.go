@@ -28,7 +28,7 @@ func (h handing) Snapshot() peers.Walk { return h.SnapshotFlows() }
 
 func (h handing) Take(flows []lb.Flow) (peers.Taken, error) {
 	t, err := h.TakeFlows(flows)
-	return peers.Taken{Taken: t.Taken, Followed: t.Followed, Refused: t.Refused}, err
+	return peers.Taken{Taken: t.Taken, Followed: t.Followed, Refused: t.Refused, Missed: t.Missed}, err
 }
 
 // otherPeers are the others, which do not change.

@@ -35,6 +35,8 @@ type FlowsTaken struct {
 	Taken, Followed int
 	// Refused are counted by the reason.
 	Refused map[string]int
+	// Missed are those of the refused that a change here may have taken: see Regains.
+	Missed int
 }
 
 // TakeFlows writes flows that another balancer has proven into the table of proven ones, by the endpoints of service and
@@ -50,6 +52,13 @@ func (d *Datapath) TakeFlows(flows []lb.Flow) (FlowsTaken, error) {
 	}
 	if d.current == nil {
 		done.Refused[RefusedUnknown] = len(flows)
+		d.handed.mu.Lock()
+		defer d.handed.mu.Unlock()
+		for i := range flows {
+			if d.handed.missed.note(d.register, &flows[i], RefusedUnknown) {
+				done.Missed++
+			}
+		}
 		return done, nil
 	}
 	d.handed.mu.Lock()
@@ -60,6 +69,9 @@ func (d *Datapath) TakeFlows(flows []lb.Flow) (FlowsTaken, error) {
 		switch reason, followed := t.take(&flows[i]); {
 		case reason != "":
 			done.Refused[reason]++
+			if d.handed.missed.note(d.register, &flows[i], reason) {
+				done.Missed++
+			}
 		case followed:
 			done.Followed++
 		default:

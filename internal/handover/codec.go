@@ -134,6 +134,9 @@ const (
 	kindWhole
 	// kindTaken answers: so many flows of this connection have been looked at, in 8 bytes.
 	kindTaken
+	// kindAgain answers: tell all again, for what was refused would be taken by now. A member of a version before it ends the
+	// connection at that, and tells all by the next one.
+	kindAgain
 	kinds
 )
 

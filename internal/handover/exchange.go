@@ -30,6 +30,8 @@ type DataPlane interface {
 	TakeBase(lb.Base) error
 	// Take writes flows of another balancer.
 	Take([]lb.Flow) (Taken, error)
+	// Regains says, once, that flows which Take has missed would be taken by now.
+	Regains() (bool, error)
 }
 
 // Walk goes over flows for so many places, and visits them; true at its end.
@@ -41,6 +43,8 @@ type Walk interface {
 type Taken struct {
 	Taken, Followed int
 	Refused         map[string]int
+	// Missed are those of the refused that a change here may have taken.
+	Missed int
 }
 
 // Peer is another member.
@@ -127,9 +131,10 @@ type Exchange struct {
 	shaken  map[net.Conn]tls.ConnectionState
 	senders map[string]*sender
 	heard   map[string]*Heard
-	// conns are those of peers that tell us.
-	conns map[net.Conn]struct{}
-	bases map[lb.ServiceKey]known
+	// conns are those of peers that tell us, and receivers what listens to those that are known by their names.
+	conns     map[net.Conn]struct{}
+	receivers map[*receiver]struct{}
+	bases     map[lb.ServiceKey]known
 	// progress says that a peer has come, or has told all; joined is closed when there is no more to wait for.
 	progress, joined chan struct{}
 	// flushes are those who wait until peers are told all.
@@ -149,7 +154,7 @@ func New(options Options) (*Exchange, error) {
 		return nil, err
 	}
 	return &Exchange{options: options.withDefaults(), tls: config, shaken: map[net.Conn]tls.ConnectionState{}, senders: map[string]*sender{}, heard: map[string]*Heard{},
-		conns: map[net.Conn]struct{}{}, bases: map[lb.ServiceKey]known{},
+		conns: map[net.Conn]struct{}{}, receivers: map[*receiver]struct{}{}, bases: map[lb.ServiceKey]known{},
 		progress: make(chan struct{}, 1), joined: make(chan struct{}), flushes: make(chan chan struct{})}, nil
 }
 
@@ -281,6 +286,9 @@ func (e *Exchange) tell(ctx context.Context) {
 		}
 		if flush != nil {
 			close(flush)
+		}
+		if err := e.regain(); err != nil {
+			e.options.Log.Debug("asking other members for flows again", "error", err)
 		}
 	}
 }

@@ -26,6 +26,8 @@ type memory struct {
 	changed []lb.Flow
 	bases   []lb.Base
 	taken   []lb.Base
+	// lacks: the configuration that flows of others need is yet to come, and missed: there were such.
+	lacks, missed bool
 }
 
 func newMemory() *memory { return &memory{flows: map[netip.AddrPort]lb.Flow{}} }
@@ -107,6 +109,10 @@ func (m *memory) Take(flows []lb.Flow) (t Taken, err error) {
 	t.Refused = map[string]int{}
 	for _, f := range flows {
 		switch _, known := m.flows[f.Client]; {
+		case m.lacks:
+			t.Refused["unknown_backend"]++
+			t.Missed++
+			m.missed = true
 		case f.State == lb.FlowOpening:
 			t.Refused["unproven"]++
 		case known:
@@ -117,6 +123,21 @@ func (m *memory) Take(flows []lb.Flow) (t Taken, err error) {
 		}
 	}
 	return t, nil
+}
+
+func (m *memory) Regains() (bool, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	regains := m.missed && !m.lacks
+	m.missed = m.missed && m.lacks
+	return regains, nil
+}
+
+// lack has it lack what flows of others need, or not any more.
+func (m *memory) lack(lacks bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.lacks = lacks
 }
 
 // group is who the members are, as a test says.
@@ -480,5 +501,29 @@ func TestKeysRotate(t *testing.T) {
 	}
 	if err := a.SetKeys(nil); err == nil {
 		t.Error("no key is taken for some")
+	}
+}
+
+// TestMissedFlowsAreToldAgain: what a member has refused for want of a change that is yet to come there, it knows after that.
+func TestMissedFlowsAreToldAgain(t *testing.T) {
+	a, b, c := start(t, "a", nil), start(t, "b", nil), start(t, "c", nil)
+	meet(a, b, c)
+	eventually(t, "connections", func() bool {
+		told, _ := a.Status()
+		return len(told) == 2 && told[0].Wholes == 1 && told[1].Wholes == 1
+	})
+	for round := range 2 { // the second time, within the pause
+		b.memory.lack(true)
+		a.memory.prove(provenFlows(100*round, 100)...)
+		eventually(t, "flows that are refused", func() bool {
+			_, heard := b.Status()
+			return len(heard) == 2 && heard[0].Refused["unknown_backend"] >= uint64(100*(round+1))
+		})
+		b.memory.lack(false)
+		eventually(t, "all flows after the change", func() bool { return b.memory.has(100 * (round + 1)) })
+	}
+	told, _ := a.Status()
+	if told[0].Peer.Name != "b" || told[0].Wholes < 2 || told[1].Wholes != 1 {
+		t.Errorf("who has missed flows is told all again, and no other: %+v", told)
 	}
 }

@@ -360,6 +360,7 @@ func TestRepeatedAndCutShort(t *testing.T) {
 	record := bytes.Clone(between.recorded[0].Bytes())
 	between.mu.Unlock()
 	a.stop()
+	eventually(t, "the end of what it tells", func() bool { _, heard := b.Status(); return len(heard) == 0 })
 	b.memory.mu.Lock()
 	clear(b.memory.flows)
 	b.memory.mu.Unlock()

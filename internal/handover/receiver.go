@@ -117,6 +117,10 @@ type receiver struct {
 	heard    *Heard
 	flows    []lb.Flow
 	looked   uint64
+	// missed: flows of this connection were refused that a change here may have taken, since the peer was asked last; guarded by
+	// the exchange. again has a value when it is to be asked.
+	missed bool
+	again  chan struct{}
 }
 
 // receive takes what a connection says until it ends.
@@ -128,8 +132,9 @@ func (e *Exchange) receive(conn *tls.Conn) error {
 	if err := e.checkName(name, addressOf(conn.RemoteAddr())); err != nil {
 		return err
 	}
-	r := &receiver{exchange: e, conn: conn, reader: bufio.NewReaderSize(conn, 64<<10), heard: e.hears(name)}
+	r := &receiver{exchange: e, conn: conn, reader: bufio.NewReaderSize(conn, 64<<10), heard: e.hears(name), again: make(chan struct{}, 1)}
 	defer e.hearsNoMore(r.heard)
+	defer e.listens(r)()
 	for {
 		if err := r.next(); err != nil {
 			return fmt.Errorf("what the member %s tells of flows: %w", name, err)
@@ -224,6 +229,7 @@ func (r *receiver) take() error {
 		for reason, n := range done.Refused {
 			h.Refused[reason] += uint64(n)
 		}
+		r.missed = r.missed || done.Missed > 0
 	})
 	if err := r.conn.SetWriteDeadline(time.Now().Add(r.exchange.options.stalled)); err != nil {
 		return err

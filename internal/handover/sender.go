@@ -8,7 +8,6 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"io"
 	"net"
 	"slices"
 	"sync"
@@ -81,10 +80,7 @@ func (s *sender) enqueue(messages []byte, flows uint64) {
 	} else {
 		s.queue, s.queuedFlows = append(s.queue, messages...), s.queuedFlows+flows
 	}
-	select {
-	case s.more <- struct{}{}:
-	default:
-	}
+	s.poke()
 }
 
 // wake has a sender that waits connect now: its peer is seen to be there, as another process may be long before the wait is over.
@@ -245,19 +241,31 @@ func (e *Exchange) local() net.Addr {
 	return nil
 }
 
-// hear notes how far the peer has come.
+// hear notes how far the peer has come, and that it is to be told all again.
 func (s *sender) hear(conn net.Conn) {
-	var b [headerBytes + 8]byte
 	for {
-		if _, err := io.ReadFull(conn, b[:]); err != nil {
+		k, body, err := readMessage(conn)
+		switch {
+		case err == nil && k == kindTaken && len(body) == 8:
+			s.mu.Lock()
+			s.told.looked = binary.BigEndian.Uint64(body)
+			s.mu.Unlock()
+		case err == nil && k == kindAgain:
+			s.mu.Lock()
+			s.queue, s.queuedFlows, s.whole = nil, 0, true
+			s.mu.Unlock()
+			s.poke()
+		default:
 			return
 		}
-		if k, length, err := parseHeader(b[:]); err != nil || k != kindTaken || length != 8 {
-			return
-		}
-		s.mu.Lock()
-		s.told.looked = binary.BigEndian.Uint64(b[headerBytes:])
-		s.mu.Unlock()
+	}
+}
+
+// poke has it send what there is.
+func (s *sender) poke() {
+	select {
+	case s.more <- struct{}{}:
+	default:
 	}
 }
 

@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package handover
+
+import (
+	"context"
+	"time"
+)
+
+// againPause is between two times that a peer is asked to tell all again: changes may follow each other, and all are many.
+const againPause = time.Second
+
+// regain has peers tell again whose flows were refused for what a change here has ended.
+func (e *Exchange) regain() error {
+	regains, err := e.options.DataPlane.Regains()
+	if err != nil || !regains {
+		return err
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for r := range e.receivers {
+		if !r.missed {
+			continue
+		}
+		r.missed = false
+		select {
+		case r.again <- struct{}{}:
+		default:
+		}
+	}
+	return nil
+}
+
+// listens has a receiver ask its peer again while it listens, and returns what ends that.
+func (e *Exchange) listens(r *receiver) (end func()) {
+	ctx, cancel := context.WithCancel(context.Background())
+	e.mu.Lock()
+	e.receivers[r] = struct{}{}
+	e.mu.Unlock()
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		r.askAgain(ctx)
+	}()
+	return func() {
+		e.mu.Lock()
+		delete(e.receivers, r)
+		e.mu.Unlock()
+		cancel()
+		r.conn.Close() // a peer may take nothing
+		<-done
+	}
+}
+
+// askAgain asks the peer whenever it is to be asked.
+func (r *receiver) askAgain(ctx context.Context) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-r.again:
+		}
+		if err := r.conn.SetWriteDeadline(time.Now().Add(r.exchange.options.stalled)); err != nil {
+			return
+		}
+		if _, err := r.conn.Write(message(nil, kindAgain, nil)); err != nil {
+			return // what is told ends, too
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(againPause):
+		}
+	}
+}
