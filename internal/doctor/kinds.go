@@ -52,6 +52,9 @@ const (
 	memberUnreached  = "member-unreached"
 	memberUntold     = "member-told-no-flows"
 	memberDiffers    = "member-differs"
+	memberNames      = "member-equal-names"
+	memberBehind     = "member-behind"
+	memberVersion    = "member-other-version"
 )
 
 // Kinds lists the names of the faults, the worst first.
@@ -193,6 +196,10 @@ var kinds = []kind{
 		"Another balancer sends new flows of a service to other backends than this one: where routers move a flow from one to the other, its connection breaks.",
 		[]Cure{
 			{"", "Compare the two configurations, operations in force (`jeoul backend`), and what each one's health checks say (`jeoul get backends` at both)."}}},
+	{memberNames, Risk, false,
+		"Two balancers that share the VIPs have one name: one of them is not taken for a member, its table is not compared, and it is told of no flows.",
+		[]Cure{
+			{"", "Give each a name of its own (`members.name`; the host's name where it is not written), and restart it."}}},
 	{memberUnreached, Risk, false,
 		"Another balancer that shares the VIPs is not reached: its table is not compared, and no flows are handed over. Its own forwarding goes on, if it runs.",
 		[]Cure{
@@ -202,6 +209,15 @@ var kinds = []kind{
 		"Another balancer is reached, but not at the port where it takes flows: connections that only this one knows end when their packets come to the other.",
 		[]Cure{
 			{"", "Let TCP through to `members.flows_port` (the port after that of `listen`), both ways, and give each member a name of its own."}}},
+	{memberBehind, Risk, false,
+		"Another balancer does not take flows as fast as it is told of them: where routers move those that it has not looked at, their connections break.",
+		[]Cure{
+			{"", "See whether its cores are busy (`jeoul doctor` there), and whether the network between members loses packets or is full."},
+			{"", "Let fewer services remember each flow: `maglev` and `sh` compute the backend at each balancer."}}},
+	{memberVersion, Risk, false,
+		"Another balancer runs another version of the program: while they are being upgraded, that is as it should be; for longer, they may come to balance in another way.",
+		[]Cure{
+			{"", "Go on with the upgrade, one balancer after the other (`jeoul get members`)."}}},
 	{timeWaitFull, Risk, false,
 		"Closed connections are forgotten before their time; late packets of theirs can hit new ones.",
 		[]Cure{{"tw-buckets", "Allow more of them."}}},

@@ -80,7 +80,7 @@ func (m *Members) Status() ops.Members {
 	for peer, s := range m.silent {
 		if !heard[peer] {
 			status.Members = append(status.Members, ops.Member{Address: netip.AddrPortFrom(peer, m.opt.Listen.Port()).String(),
-				State: ops.MemberUnknown, Since: s.since, Reason: s.reason})
+				State: ops.MemberUnknown, Since: s.since, Reason: s.reason, SameName: s.sameName})
 		}
 	}
 	slices.SortFunc(status.Members, func(a, b ops.Member) int {

@@ -45,6 +45,8 @@ type Options struct {
 	Log   *slog.Logger
 	// tune lets tests have other times.
 	tune func(*memberlist.Config)
+	// through lets tests record what comes, and lose it.
+	through func(memberlist.NodeAwareTransport) memberlist.NodeAwareTransport
 	// tolerance is lb.MembersTolerance but in tests.
 	tolerance time.Duration
 }
@@ -96,6 +98,8 @@ type node struct {
 	state    ops.MemberState
 	since    time.Time
 	greeting greeting
+	// ended are processes before this one at the same address, and those that have left: none of them comes back.
+	ended []uint64
 	// said is what it said last; nil: nothing yet that can be listened to, for the reason that problem says.
 	said    *state
 	problem string
@@ -113,6 +117,8 @@ type differing struct {
 type silence struct {
 	since  time.Time
 	reason string
+	// sameName is that of another member, which this one has, too; then it does answer.
+	sameName string
 }
 
 // New returns a member that is not there before Run.
@@ -231,9 +237,13 @@ func (m *Members) create() (*memberlist.Memberlist, error) {
 	if m.opt.tune != nil {
 		m.opt.tune(c)
 	}
-	inner, err := memberlist.NewNetTransport(&memberlist.NetTransportConfig{BindAddrs: []string{c.BindAddr}, BindPort: c.BindPort, Logger: c.Logger})
+	net, err := memberlist.NewNetTransport(&memberlist.NetTransportConfig{BindAddrs: []string{c.BindAddr}, BindPort: c.BindPort, Logger: c.Logger})
 	if err != nil {
 		return nil, err
+	}
+	inner := memberlist.NodeAwareTransport(net)
+	if m.opt.through != nil {
+		inner = m.opt.through(inner)
 	}
 	guarded := newGuard(inner, m.opt.Listen.Addr(), m.Hears, m.logs.stranger)
 	c.Transport = guarded
@@ -265,7 +275,7 @@ func (m *Members) join(ctx context.Context) {
 		_, err := list.Join([]string{netip.AddrPortFrom(peer, m.opt.Listen.Port()).String()})
 		m.mu.Lock()
 		if s := m.silent[peer]; s != nil && err != nil {
-			s.reason = joinText(err)
+			s.reason, s.sameName = joinText(err), ""
 		}
 		m.mu.Unlock()
 	}
@@ -394,7 +404,14 @@ func (l *listener) NotifyLeave(of *memberlist.Node) { (*Members)(l).part(of) }
 
 // NotifyConflict notes that two have one name.
 func (l *listener) NotifyConflict(one, other *memberlist.Node) {
-	l.logs.refuse(one.Name, fmt.Sprintf("two members have the name %s, at %s and %s: give each its own (members.name)", one.Name, one.Address(), other.Address()))
+	l.logs.refuse("name "+other.Address(), fmt.Sprintf("two members have the name %s, at %s and %s: give each its own (members.name)", one.Name, one.Address(), other.Address()))
+	m := (*Members)(l)
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if s := m.silent[addressOf(other).Addr()]; s != nil {
+		s.sameName = one.Name
+		s.reason = fmt.Sprintf("it has the name %s, which the member at %s has, too: give each its own (members.name)", one.Name, addressOf(one).Addr())
+	}
 }
 
 func addressOf(n *memberlist.Node) netip.AddrPort {
@@ -417,6 +434,9 @@ func (m *Members) meet(of *memberlist.Node) {
 	}
 	if n.greeting.Instance != g.Instance {
 		n.said = nil
+		if n.state != "" && n.address == addressOf(of) {
+			n.end()
+		}
 	}
 	n.greeting, n.problem = g, ""
 	switch {
@@ -442,6 +462,17 @@ func (m *Members) meet(of *memberlist.Node) {
 	}
 }
 
+// mostEnded bounds the processes of a member that are remembered to have ended.
+const mostEnded = 64
+
+// end notes that the process of a member has ended.
+func (n *node) end() {
+	if len(n.ended) == mostEnded {
+		n.ended = slices.Delete(n.ended, 0, 1)
+	}
+	n.ended = append(n.ended, n.greeting.Instance)
+}
+
 // part notes that a member is not reached any more.
 func (m *Members) part(of *memberlist.Node) {
 	m.mu.Lock()
@@ -459,6 +490,7 @@ func (m *Members) part(of *memberlist.Node) {
 	n.state, n.since, n.said = ops.MemberFailed, time.Now(), nil
 	if left {
 		n.state = ops.MemberLeft
+		n.end()
 		m.opt.Log.Info(fmt.Sprintf("member %s (%s) has left", n.name, n.address), about("")...)
 	} else {
 		m.opt.Log.Warn(fmt.Sprintf("member %s (%s) is not reached any more", n.name, n.address), about("")...)

@@ -15,8 +15,12 @@ import (
 	"github.com/jeoul/jeoul/internal/ops"
 )
 
-// errNoPeer: an address is not under peers.
-var errNoPeer = errors.New("its address is not under members.peers")
+var (
+	// errNoPeer: an address is not under peers.
+	errNoPeer = errors.New("its address is not under members.peers")
+	// errEnded: a process has ended.
+	errEnded = errors.New("it has ended")
+)
 
 // Hears says whether an address is under peers. It may be called with each packet, from any goroutine.
 func (m *Members) Hears(from netip.Addr) bool { return (*m.allowed.Load())[from] }
@@ -94,11 +98,19 @@ func texts(addresses []netip.Addr) string {
 	return strings.Join(list, ", ")
 }
 
-// NotifyAlive refuses what others tell of balancers that are no peers here: each has its own list.
+// NotifyAlive refuses what others tell of balancers that are no peers here, for each has its own list; and of processes that have
+// ended, for none of them comes back: it is a recording, which memberlist would believe once it has forgotten the process.
 func (l *listener) NotifyAlive(of *memberlist.Node) error {
-	at := addressOf(of).Addr()
-	if at == l.opt.Listen.Addr() || (*Members)(l).Hears(at) {
-		return nil
+	m, at := (*Members)(l), addressOf(of).Addr()
+	if at != m.opt.Listen.Addr() && !m.Hears(at) {
+		return errNoPeer
 	}
-	return errNoPeer
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if n := m.nodes[of.Name]; n != nil && len(n.ended) > 0 {
+		if g, err := decodeGreeting(of.Meta); err == nil && slices.Contains(n.ended, g.Instance) {
+			return errEnded
+		}
+	}
+	return nil
 }

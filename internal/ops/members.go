@@ -56,6 +56,9 @@ type Member struct {
 	// Ready: it balances. Drained: it is taken out of every anycast.
 	Ready   bool `json:"ready"`
 	Drained bool `json:"drained"`
+	// SameName is a name that it has and another member, or this balancer, has, too: it is not told from that one. Empty where there
+	// is no such name.
+	SameName string `json:"same_name,omitempty"`
 	// Reason says why it is not reached, or not compared with.
 	Reason string `json:"reason,omitempty"`
 	// Differs are the services of which it sends new flows to other backends.
