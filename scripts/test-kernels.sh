@@ -63,7 +63,7 @@ Kept|KeptByOne|KeptByAnotherBuild|KeptFlowsOfAnotherLayout|KeptOnChangedInterfac
 		printf '^Test(Inherit|InheritForwarding|KilledAtEachStep|GiveClsact)$\n'
 	elif [ "$2" = internal/bench/subject ]; then
 		# IPVS, which the kernel that this is written on may not have.
-		printf '^Test(SubjectsCarry|IPVSOnAMachine)$/^(direct|ipvs-.*|taken away|the run dies|it is somebody.*)$\n'
+		printf '^Test(SubjectsCarry|IPVSOnAMachine)$/^(direct|ipvs-.*|taken away|changed|the run dies|it is somebody.*)$\n'
 	else
 		printf '.\n'
 	fi

@@ -90,7 +90,7 @@ func ofLost(change func(subject.Several, context.Context, int) (time.Duration, e
 func renew(ctx context.Context, c *changeTrial) error {
 	if !c.worn {
 		c.worn = true
-		return pause(ctx, ripe)
+		return pause(ctx, c.ripe())
 	}
 	if err := c.crew.Close(ctx); err != nil {
 		return err
@@ -103,7 +103,15 @@ func renew(ctx context.Context, c *changeTrial) error {
 	if err := c.open(ctx); err != nil {
 		return err
 	}
-	return pause(ctx, ripe)
+	return pause(ctx, c.ripe())
+}
+
+// ripe is how old connections are at least when a balancer leaves.
+func (c *changeTrial) ripe() time.Duration {
+	if slower, ok := c.changing.(subject.Ripening); ok {
+		return max(ripe, slower.Ripe())
+	}
+	return ripe
 }
 
 // ripe is how old connections are at least when a balancer leaves, and flows of a transition: balancers hand over what is
@@ -162,6 +170,7 @@ func (f Form) checkBalancers(at path, fail failFunc) {
 		if f.Lab.Members {
 			fail(at.to("lab", "members"), "there is one balancer; set lab.balancers")
 		}
+		f.checkOneBalancer(at, fail)
 		return
 	}
 	if f.Lab.Containers {
@@ -171,6 +180,21 @@ func (f Form) checkBalancers(at path, fail failFunc) {
 		if known, ok := subject.Find(s.Name); ok {
 			if reason := subject.BesideOthers(known); reason != "" {
 				fail(at.to("subjects", i, "name"), "%s cannot be one of several balancers: %s", s.Name, reason)
+			}
+		}
+	}
+}
+
+// checkOneBalancer reports parameters that only several balancers have.
+func (f Form) checkOneBalancer(at path, fail failFunc) {
+	for i, s := range f.Subjects {
+		known, ok := subject.Find(s.Name)
+		if !ok {
+			continue
+		}
+		for _, param := range known.Params() {
+			if param.Several && len(s.Params[param.Name]) > 0 {
+				fail(at.to("subjects", i, "params", param.Name), "it is of several balancers; set lab.balancers")
 			}
 		}
 	}

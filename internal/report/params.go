@@ -105,6 +105,7 @@ var known = []paramInfo{
 	{Name: paramThreads, Title: "Threads", Own: true, Text: counted("thread")},
 	{Name: "splice", Title: "Splice", Own: true, Text: func(v string) string { return "splice " + v }},
 	{Name: paramScheduler, Title: "Scheduler", Own: true, Text: plain},
+	{Name: "sync", Title: "Sync", Own: true, Text: syncText, Order: []string{"none", "usual", "every", "sloppy"}},
 	{Name: "upper", Title: "Upper", Own: true, Text: func(v string) string { return "at most " + v + " connections a server" }},
 	{Name: "lower", Title: "Lower", Own: true, Text: func(v string) string { return "new ones again below " + v }},
 	{Name: paramPackets, Title: "Packets", Text: packetsText, Order: []string{knownPackets, newPackets, foreignPackets}},
@@ -354,4 +355,19 @@ func distinct(trials []results.Trial, name string) []value {
 	}
 	slices.SortFunc(vs, value.compare)
 	return vs
+}
+
+// syncText says how several balancers of IPVS come to carry on with each other's connections.
+func syncText(v string) string {
+	switch v {
+	case "none":
+		return "no sync daemon"
+	case "usual":
+		return "sync daemon"
+	case "every":
+		return "sync daemon for each packet"
+	case "sloppy":
+		return "sloppy_tcp"
+	}
+	return "sync " + v
 }

@@ -11,7 +11,7 @@ const busyboxProgram = "busybox"
 // it does without them here.
 var programs = []string{
 	"ab", "wrk", "iperf3", "dnsperf", "netperf", "netserver",
-	"nginx", "named", "haproxy", "keepalived", "docker-proxy", "envoy", "loxilb",
+	"nginx", "named", "haproxy", "keepalived", "ipvsadm", "bird", "birdc", "docker-proxy", "envoy", "loxilb",
 	"iptables", "iptables-restore", "iptables-save", "ip6tables", "ip6tables-restore", "nft",
 	"openssl", "ip", "tc", "ethtool", "bpftool",
 }

@@ -36,7 +36,7 @@ type Changing interface {
 // CanChange says whether what s starts is Changing.
 func CanChange(s Subject) bool {
 	switch s.(type) {
-	case haproxyTCP, nginxStream, iptablesNth, nftables, keepalived, jeoul:
+	case haproxyTCP, nginxStream, iptablesNth, nftables, ipvs, keepalived, jeoul:
 		return true
 	}
 	return false

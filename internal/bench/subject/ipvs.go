@@ -3,6 +3,7 @@
 package subject
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -37,6 +38,9 @@ const (
 	ipvsTunnel ipvsWay = "tun"
 )
 
+// ipvsComeAndGo says how servers change.
+const ipvsComeAndGo = "servers come and go in the kernel's table, one after the other; connections of a server that is taken out are forgotten (net.ipv4.vs.expire_nodest_conn)"
+
 // ipvsWays are the three, with what the kernel calls them.
 var ipvsWays = map[ipvsWay]struct {
 	flags       uint32
@@ -64,9 +68,20 @@ const (
 
 func (ipvs) Params() []Param {
 	return []Param{
+		{Name: paramScheduler, Check: oneOf(moby.RoundRobin, ipvsMaglev, moby.SourceHashing), Optional: true},
+		{Name: paramSync, Check: oneOf(syncNames()...), Optional: true, Several: true},
 		{Name: paramUpper, Check: positive(math.MaxInt32), Optional: true},
 		{Name: paramLower, Check: positive(math.MaxInt32), Optional: true},
 	}
+}
+
+// ipvsMaglev is the kernel's name of its Maglev scheduler, which the library lacks.
+const ipvsMaglev = "mh"
+
+// schedulerOf is the kernel's name of the scheduler: round robin, where params have none.
+func schedulerOf(params Params) string {
+	scheduler, _ := params[paramScheduler].(string)
+	return cmp.Or(scheduler, moby.RoundRobin)
 }
 
 // threshold is one of params, 0 where it is left out, which is none to IPVS.
@@ -80,6 +95,9 @@ func (ipvs) Obstacle(params Params, _ int, _ probe.Limits) string {
 	upper, lower := threshold(params, paramUpper), threshold(params, paramLower)
 	if lower > upper {
 		return fmt.Sprintf("lower %d: it cannot be more than upper, which is %d", lower, upper)
+	}
+	if _, err := exec.LookPath(ipvsadmProgram); err != nil && syncOf(params).threshold != "" {
+		return fmt.Sprintf("sync %s: ipvsadm starts the kernel's sync daemon, and is not installed: run `make deps`, or install it from your distribution", syncOf(params).name)
 	}
 	return ""
 }
@@ -122,11 +140,13 @@ func kernelIPVS(ctx context.Context) (string, error) {
 func readIPVS() ([]byte, error) { return os.ReadFile("/proc/thread-self/net/ip_vs") }
 
 func (s ipvs) Start(ctx context.Context, setup Setup, params Params) (Running, error) {
-	running := &runningIPVS{way: s.way, setup: setup}
-	table := s.table(setup, params)
+	if setup.Lab.Router != nil {
+		return s.startSeveral(ctx, setup, params)
+	}
+	running := &runningIPVS{way: s.way, setup: setup, scheduler: schedulerOf(params), table: s.table(setup, params)}
 	err := running.prepare()
 	if err == nil {
-		err = running.undo.on(func(on bool) error { return table.set(setup.Lab, on) })
+		err = running.undo.on(func(on bool) error { return running.table.set(setup.Lab, on) })
 	}
 	if err != nil {
 		return nil, errors.Join(err, running.Stop(context.WithoutCancel(ctx)))
@@ -137,6 +157,10 @@ func (s ipvs) Start(ctx context.Context, setup Setup, params Params) (Running, e
 type runningIPVS struct {
 	way   ipvsWay
 	setup Setup
+	// scheduler is the kernel's name.
+	scheduler string
+	// table is what the kernel has of the one balancer; nil of several.
+	table *ipvsTable
 	vips  vipHolders
 	undo  undo
 }
@@ -166,7 +190,24 @@ func (r *runningIPVS) Target(i int) netip.AddrPort { return r.setup.vip(i) }
 
 func (*runningIPVS) Cores() float64                { return 0 }
 func (*runningIPVS) Quiesce(context.Context) error { return nil }
-func (r *runningIPVS) Notes() []string             { return []string{r.way.note(moby.RoundRobin)} }
+func (r *runningIPVS) Notes() []string             { return []string{r.way.note(r.scheduler)} }
+
+// Change changes the kernel's table.
+func (r *runningIPVS) Change(_ context.Context, services []Service) error {
+	if r.setup.Lab.Far() {
+		return fmt.Errorf("%w: the table of a machine is made once", ErrCannot)
+	}
+	r.setup = r.setup.with(services)
+	return r.table.changeOn(r.setup.Lab.Balancer, ipvsServices(r.setup))
+}
+
+// Reload does nothing: there is no file that is read.
+func (*runningIPVS) Reload(context.Context) error { return nil }
+
+// PIDs are none: the kernel balances.
+func (*runningIPVS) PIDs() []int { return nil }
+
+func (*runningIPVS) Ways() string { return ipvsComeAndGo }
 
 func (r *runningIPVS) Stop(context.Context) error {
 	return errors.Join(r.undo.all(), r.vips.release())

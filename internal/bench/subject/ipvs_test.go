@@ -115,6 +115,27 @@ func TestIPVSOnAMachine(t *testing.T) {
 			t.Errorf("(-before +after):\n%s", diff)
 		}
 	})
+	t.Run("changed", func(t *testing.T) {
+		here := hold(t)
+		table := theTable()
+		tell(t, here, &table, true, "")
+		wanted := theTable().Services
+		wanted[0].Servers = []ipvsServer{{"web02", netip.MustParseAddrPort("198.18.2.2:80"), 0}, {"web03", netip.MustParseAddrPort("198.18.2.3:80"), 3}}
+		if err := table.changeOn(here.Host, wanted); err != nil {
+			t.Error(err)
+		}
+		state := ipvsState(t)
+		if strings.Contains(state, "C6120201") || !regexp.MustCompile(`C6120202:0050 +Route +0 `).MatchString(state) || !regexp.MustCompile(`C6120203:0050 +Route +3 `).MatchString(state) {
+			t.Errorf("the kernel has\n%s", state)
+		}
+		if diff := cmp.Diff(wanted[0].Servers, table.Services[0].Servers, cmp.Comparer(func(a, b netip.AddrPort) bool { return a == b })); diff != "" {
+			t.Errorf("(-want +the table):\n%s", diff)
+		}
+		tell(t, here, &table, false, "")
+		if diff := cmp.Diff(nothing, ipvsState(t)); diff != "" {
+			t.Errorf("(-before +after):\n%s", diff)
+		}
+	})
 	t.Run("the run dies", func(t *testing.T) {
 		here := hold(t)
 		table := theTable()

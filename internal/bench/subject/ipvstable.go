@@ -3,12 +3,14 @@
 package subject
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"net"
 	"net/netip"
+	"slices"
 
 	moby "github.com/moby/ipvs"
 	"github.com/sirupsen/logrus"
@@ -37,6 +39,8 @@ type ipvsService struct {
 	At       netip.AddrPort
 	Protocol lb.Protocol
 	Servers  []ipvsServer
+	// Scheduler is the kernel's name; empty: round robin.
+	Scheduler string
 	// Check is how keepalived checks the servers; nil: they are not checked.
 	Check *Check
 }
@@ -51,8 +55,23 @@ type ipvsServer struct {
 func (s ipvs) table(setup Setup, params Params) *ipvsTable {
 	return &ipvsTable{
 		Flags: ipvsWays[s.way].flags, Upper: threshold(params, paramUpper), Lower: threshold(params, paramLower),
-		Guarded: setup.Lab.Far(), Services: ipvsServices(setup),
+		Guarded: setup.Lab.Far(), Services: scheduledBy(schedulerOf(params), ipvsServices(setup)),
 	}
+}
+
+// scheduledBy are services with a scheduler.
+func scheduledBy(scheduler string, services []ipvsService) []ipvsService {
+	for i := range services {
+		services[i].Scheduler = scheduler
+	}
+	return services
+}
+
+// has says whether one of the services has a server.
+func (t *ipvsTable) has(server netip.AddrPort) bool {
+	return slices.ContainsFunc(t.Services, func(s ipvsService) bool {
+		return slices.ContainsFunc(s.Servers, func(one ipvsServer) bool { return one.At == server })
+	})
 }
 
 // ipvsServices are the ports of a set-up's services, one after another.
@@ -125,11 +144,19 @@ func onIPVS(h *lab.Host, tell func(kernel *moby.Handle) error) error {
 }
 
 func (s ipvsService) kernel() *moby.Service {
-	return &moby.Service{
+	service := &moby.Service{
 		Address: net.IP(s.At.Addr().AsSlice()), Port: s.At.Port(), Protocol: uint16(s.Protocol),
-		AddressFamily: unix.AF_INET, Netmask: 0xffff_ffff, SchedName: moby.RoundRobin,
+		AddressFamily: unix.AF_INET, Netmask: 0xffff_ffff, SchedName: cmp.Or(s.Scheduler, moby.RoundRobin),
 	}
+	if s.Scheduler == ipvsMaglev || s.Scheduler == moby.SourceHashing {
+		service.Flags = hashPorts
+	}
+	return service
 }
+
+// hashPorts has the schedulers that hash a client's address hash its port, too (IP_VS_SVC_F_SCHED_SH_PORT and
+// IP_VS_SVC_F_SCHED_MH_PORT of linux/ip_vs.h): a laboratory has few clients.
+const hashPorts = 0x10
 
 func (t *ipvsTable) destination(s ipvsServer) *moby.Destination {
 	return &moby.Destination{
@@ -171,6 +198,52 @@ func (t *ipvsTable) addService(kernel *moby.Handle, s ipvsService) error {
 	for _, server := range s.Servers {
 		if err := kernel.NewDestination(service, t.destination(server)); err != nil {
 			return errors.Join(fmt.Errorf("%s: %w", server.Name, err), kernel.DelService(service))
+		}
+	}
+	return nil
+}
+
+// changeOn has a host's kernel have other servers in the services of the table, which has them then.
+func (t *ipvsTable) changeOn(h *lab.Host, services []ipvsService) error {
+	err := onIPVS(h, func(kernel *moby.Handle) error {
+		for i, s := range t.Services {
+			if err := t.changeService(kernel, s, services[i]); err != nil {
+				return fmt.Errorf("%s port %d: %w", s.Protocol, s.At.Port(), err)
+			}
+			t.Services[i].Servers = services[i].Servers
+		}
+		return nil
+	})
+	if err != nil {
+		return fmt.Errorf("changing the services of IPVS on %s: %w", h.Name, err)
+	}
+	return nil
+}
+
+// changeService adds the servers that come before it takes away those that go.
+func (t *ipvsTable) changeService(kernel *moby.Handle, from, to ipvsService) error {
+	service := from.kernel()
+	at := func(all []ipvsServer, s ipvsServer) int {
+		return slices.IndexFunc(all, func(other ipvsServer) bool { return other.At == s.At })
+	}
+	for _, s := range to.Servers {
+		var err error
+		switch i := at(from.Servers, s); {
+		case i < 0:
+			err = kernel.NewDestination(service, t.destination(s))
+		case from.Servers[i].Weight != s.Weight:
+			err = kernel.UpdateDestination(service, t.destination(s))
+		}
+		if err != nil {
+			return fmt.Errorf("%s: %w", s.Name, err)
+		}
+	}
+	for _, s := range from.Servers {
+		if at(to.Servers, s) >= 0 {
+			continue
+		}
+		if err := kernel.DelDestination(service, t.destination(s)); err != nil {
+			return fmt.Errorf("%s: %w", s.Name, err)
 		}
 	}
 	return nil

@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/jeoul/jeoul/internal/bench/router"
+	"github.com/jeoul/jeoul/internal/lab"
 	"github.com/jeoul/jeoul/internal/lb"
 )
 
@@ -39,8 +40,20 @@ type Several interface {
 	Wake(ctx context.Context, n int) (time.Duration, error)
 }
 
+// Ripening is a running subject of several balancers that tell each other of connections some time after they began.
+type Ripening interface {
+	// Ripe is how old a connection is when the others have heard of it; 0: they never do, or at once.
+	Ripe() time.Duration
+}
+
 // BesideOthers says why a subject cannot be several balancers behind a router; empty if it can.
 func BesideOthers(s Subject) string {
+	if kernel, ok := s.(ipvs); ok {
+		if kernel.way != ipvsDirect {
+			return "replies and tunnels take a way of their own: use ipvs-" + string(ipvsDirect)
+		}
+		return ""
+	}
 	j, ok := s.(jeoul)
 	switch {
 	case !ok:
@@ -212,17 +225,23 @@ func (r *runningSeveral) Stop(ctx context.Context) error {
 
 // until does something to a balancer, and returns how long it took until the router sent to it, or did not.
 func (r *runningSeveral) until(ctx context.Context, n int, way bool, do func(*runningJeoul) error) (time.Duration, error) {
-	one, began := r.all[n], time.Now()
+	one := r.all[n]
+	return untilWay(ctx, r.setup.Lab, one.setup.at, way, func() error { return do(one) })
+}
+
+// untilWay does something to a balancer, and returns how long it took until the router sent to it, or did not.
+func untilWay(ctx context.Context, l *lab.Lab, at *lab.Host, way bool, do func() error) (time.Duration, error) {
+	began := time.Now()
 	seen := make(chan time.Time, 1)
 	var group errgroup.Group
 	group.Go(func() error {
-		at, err := awaitWay(ctx, r.setup.Lab, one.setup.at, way)
-		seen <- at
+		when, err := awaitWay(ctx, l, at, way)
+		seen <- when
 		return err
 	})
-	group.Go(func() error { return do(one) })
+	group.Go(do)
 	if err := group.Wait(); err != nil {
-		return 0, fmt.Errorf("%s: %w", one.setup.at.Name, err)
+		return 0, fmt.Errorf("%s: %w", at.Name, err)
 	}
 	return (<-seen).Sub(began), nil
 }

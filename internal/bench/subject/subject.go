@@ -53,6 +53,8 @@ type Param struct {
 	Check func(value any) error
 	// Optional says that a suite may leave it out; it then has no value.
 	Optional bool
+	// Several says that it is of several balancers: one has nothing that could vary by it.
+	Several bool
 }
 
 // Params maps a parameter's name to its value, an int or a string.
