@@ -127,7 +127,13 @@ static __always_inline __u32 clock_of(void *generation)
 	return head_of(generation)->clock;
 }
 
-/* pool_at picks an address that full NAT sends from. */
+/* if_address is an address, NULL where it is all zeros. */
+static __always_inline __be32 *if_address(__be32 *address)
+{
+	return address[0] | address[1] | address[2] | address[3] ? address : NULL;
+}
+
+/* pool_at picks an address that full NAT sends from; NULL where the number has none any more. */
 static __always_inline __be32 *pool_at(void *generation, bool ipv6, __u64 at)
 {
 	__u32 count = ipv6 ? loaded.pool6_count : loaded.pool4_count;
@@ -135,7 +141,18 @@ static __always_inline __be32 *pool_at(void *generation, bool ipv6, __u64 at)
 	if (!count || at >= count)
 		return NULL;
 	BOUND(at, count);
-	return generation + (ipv6 ? loaded.pool6 : loaded.pool4) + 16 * at;
+	return if_address(generation + (ipv6 ? loaded.pool6 : loaded.pool4) + 16 * at);
+}
+
+/* own_at picks the number of an address of the pool that new flows get ports of. */
+static __always_inline __u32 *own_at(void *generation, bool ipv6, __u64 at)
+{
+	__u32 count = ipv6 ? loaded.own6_count : loaded.own4_count;
+
+	if (!count || at >= count)
+		return NULL;
+	BOUND(at, count);
+	return generation + (ipv6 ? loaded.own6 : loaded.own4) + 4 * at;
 }
 
 /* has_hairpins is a constant to the verifier, too. */
@@ -147,8 +164,7 @@ static __always_inline __be32 *source_at(void *generation, struct backend *backe
 {
 	if (!has_hairpins() || number != POOL_LOCAL)
 		return pool_at(generation, backend->ipv6, number);
-	return backend->local[0] | backend->local[1] | backend->local[2] | backend->local[3] ?
-		       backend->local : NULL;
+	return if_address(backend->local);
 }
 
 /* has_mode is a constant to the verifier: code for modes that no service has is

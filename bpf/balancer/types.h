@@ -759,14 +759,17 @@ struct settings {
 	__u32 newcomer_buckets;
 	__u32 return_buckets;
 	__u64 flow_secret;
-	/* Full NAT's addresses by family, 16 bytes each; new flows get ports of the first ones
-	 * only, for the rest are other balancers'. */
+	/* Full NAT's addresses by family, 16 bytes each, zeros for a number whose address has
+	 * left; and the numbers, 4 bytes each, of those that new flows get ports of: the rest
+	 * are other balancers'. */
 	__u32 pool4;
 	__u32 pool4_count;
-	__u32 pool4_own;
+	__u32 own4;
+	__u32 own4_count;
 	__u32 pool6;
 	__u32 pool6_count;
-	__u32 pool6_own;
+	__u32 own6;
+	__u32 own6_count;
 	/* Answers that each CPU may make in a second. */
 	__u32 too_big_rate;
 	/* The near clients whose packets come in on the interface. */

@@ -33,6 +33,7 @@ func (d *Datapath) writeAhead(c *revision, ports []port) error {
 		lines[r], encoded[i] = line, line
 	}
 	head := c.places.saved()
+	head.Pool = c.numbers().saved()
 	head.Number, head.Written = k.number+1, time.Now()
 	head.Secret, head.Cookie, head.Hook = d.secret, k.Cookie, d.wish(c.state)
 	// Of maps that the change replaces, this is what they have counted so far: the rest is written down after

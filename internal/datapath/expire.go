@@ -103,7 +103,7 @@ type flowScene struct {
 	// sockets are what sockets of this host have of it; nil where there are none.
 	sockets *ebpf.Map
 	// others are as in flowRules.
-	others [2]uint16
+	own [2][]bool
 }
 
 func newJanitor(timeouts lb.Timeouts) *janitor {
@@ -136,7 +136,7 @@ func (j *janitor) use(scene flowScene) {
 	j.scene, j.frozen, j.penalised = scene, false, true
 	j.wake()
 	j.rules.backends, j.rules.services, j.rules.groups = scene.backends, scene.services, scene.groups
-	j.rules.loads, j.rules.turns, j.rules.pooled, j.rules.others = scene.loads, scene.turns, scene.returns != nil, scene.others
+	j.rules.loads, j.rules.turns, j.rules.pooled, j.rules.own = scene.loads, scene.turns, scene.returns != nil, scene.own
 	j.show()
 	if len(anew) > 0 {
 		j.recount(anew)

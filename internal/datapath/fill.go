@@ -19,6 +19,7 @@ func (m *memory) fill(c *revision, plan *capacity) ([]residence, error) {
 		m.constants.Clients = 1
 	}
 	m.pool, m.hairpin = c.pool(), c.hairpin()
+	m.numbers = c.numbers().pooled(m.pool)
 	if c.hairpins {
 		m.constants.Hairpins = 1
 	}
@@ -62,7 +63,7 @@ func (f *filling) addVIPs() {
 	for vip := range f.memory.vips {
 		kinds[vip] = xdpServiceKindKIND_VIP
 	}
-	for _, address := range f.pool.All() {
+	for _, address := range f.memory.pool.All() {
 		kinds[address] = xdpServiceKindKIND_POOL
 	}
 	for address, kind := range kinds {

@@ -55,10 +55,10 @@ func (d *Datapath) Flows(wanted func(*lb.Flow) bool, limit int) (flows []lb.Flow
 // flowReader knows whose entries of the tables of flows are.
 type flowReader struct {
 	backends []flowOwner
-	// pools are full NAT's addresses, of IPv4 and of IPv6.
-	pools  [2][]netip.Addr
-	clock  uint32
-	proven bool
+	// numbers are those of full NAT's addresses.
+	numbers poolNumbers
+	clock   uint32
+	proven  bool
 	// stood is when the clock stood still; it counts where other balancers are told.
 	stood pauses
 }
@@ -70,16 +70,13 @@ type flowOwner struct {
 }
 
 func (p *picture) flowReader(clock uint32) *flowReader {
-	r := &flowReader{backends: make([]flowOwner, p.indices), clock: clock}
+	r := &flowReader{backends: make([]flowOwner, p.indices), numbers: p.numbers, clock: clock}
 	for _, record := range p.records {
 		for i, place := range record.places {
 			if int(place.index) < len(r.backends) {
 				r.backends[place.index] = flowOwner{record, i}
 			}
 		}
-	}
-	for _, address := range p.pool.All() {
-		r.pools[family(address)] = append(r.pools[family(address)], address)
 	}
 	return r
 }
@@ -99,7 +96,7 @@ func (r *flowReader) read(flow *xdpFlow, state xdpFlowState, seen uint32) (one l
 		State: word, Proven: r.proven, Silent: time.Duration(silentFor(r.clock, seen)) * time.Millisecond}
 	if local := localOf(s, owner.at); s.IsHairpin && local.IsValid() {
 		one.Source = netip.AddrPortFrom(local, networkOrder(flow.Source.Port))
-	} else if pool := r.pools[family(s.VIP)]; s.Mode == lb.FullNAT && int(flow.Source.Address) < len(pool) {
+	} else if pool := r.numbers[family(s.VIP)]; s.Mode == lb.FullNAT && int(flow.Source.Address) < len(pool) && pool[flow.Source.Address].IsValid() {
 		one.Source = netip.AddrPortFrom(pool[flow.Source.Address], networkOrder(flow.Source.Port))
 	}
 	if s.Mode != lb.FullNAT {

@@ -124,14 +124,14 @@ type backendEnd struct {
 
 // returnsOf returns what is known after the change.
 func (c *revision) returnsOf(secret uint64) returnsOf {
-	return returnsOfRecords(c.records, c.pool(), secret)
+	return returnsOfRecords(c.records, c.numbers().pooled(c.pool()), secret)
 }
 
-// returnsOfRecords returns what is known of those services, with that pool.
-func returnsOfRecords(records []*record, pool lb.Pool, secret uint64) returnsOf {
+// returnsOfRecords returns what is known of those services, with those addresses of the pool.
+func returnsOfRecords(records []*record, numbers poolNumbers, secret uint64) returnsOf {
 	r := returnsOf{secret: secret, protocols: map[uint32]uint8{}, ends: map[uint32]backendEnd{}}
-	for _, address := range pool.All() {
-		r.pool[family(address)] = append(r.pool[family(address)], addressWords(address))
+	for f := range r.pool {
+		r.pool[f] = numbers.words(f)
 	}
 	for _, is := range records {
 		if is.service.Mode != lb.FullNAT {
@@ -212,7 +212,8 @@ func (r *returnsOf) source(flow *xdpFlow, end *backendEnd) (addressWord, bool) {
 	if int(flow.Source.Address) >= len(r.pool[end.family]) {
 		return addressWord{}, false
 	}
-	return r.pool[end.family][flow.Source.Address], true
+	address := r.pool[end.family][flow.Source.Address]
+	return address, address != addressWord{}
 }
 
 // put makes an entry for a place, unless there is one: insert_return of bpf/balancer/flow/returntable.h,

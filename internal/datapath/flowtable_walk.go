@@ -23,7 +23,7 @@ type flowRules struct {
 	// pooled: a service is of full NAT, whose flows hold ports of the pool.
 	pooled bool
 	// others are the numbers in the pool, by family, from which on addresses are other balancers'; 0 where none are.
-	others [2]uint16
+	own [2][]bool
 }
 
 // flowBackend is who has an index.
@@ -68,8 +68,8 @@ func holdsPort(state xdpFlowState) bool {
 
 // isOwnPort says whether an entry of a service has its port of an address of this balancer's own.
 func (r *flowRules) isOwnPort(s *flowService, port uint64) bool {
-	others := r.others[s.family]
-	return others == 0 || uint16(port>>sourceShift) < others
+	own, number := r.own[s.family], int(uint16(port>>sourceShift))
+	return own == nil || number < len(own) && own[number]
 }
 
 // silentFor returns for how long an entry has been silent; 0 where it was seen at a time

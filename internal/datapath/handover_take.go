@@ -3,8 +3,6 @@
 package datapath
 
 import (
-	"net/netip"
-	"slices"
 	"sync/atomic"
 	"time"
 
@@ -89,6 +87,7 @@ type taking struct {
 	register *register
 	shared   *shared
 	pool     lb.Pool
+	numbers  poolNumbers
 	clock    uint32
 	timeouts *[256]uint32
 	// What was seen last until then is of the process before, if any is.
@@ -102,7 +101,7 @@ type taking struct {
 }
 
 func (d *Datapath) taking() *taking {
-	t := &taking{register: d.register, shared: d.shared, pool: d.current.memory.pool, clock: d.janitor.now(), timeouts: d.janitor.timeouts(),
+	t := &taking{register: d.register, shared: d.shared, pool: d.current.memory.pool, numbers: d.current.memory.numbers, clock: d.janitor.now(), timeouts: d.janitor.timeouts(),
 		loads: elements[xdpBackendLoad](d.shared.loads.memory), turns: elements[xdpTurn](d.shared.turns.memory), handed: &d.handed}
 	t.inheritedUntil, t.anyInherited = d.janitor.inherited()
 	t.stood = d.janitor.pauses()
@@ -110,7 +109,7 @@ func (d *Datapath) taking() *taking {
 		return t
 	}
 	if now := d.picture.Load(); d.handed.returnsAt != now {
-		d.handed.returns, d.handed.returnsAt = returnsOfRecords(d.register.records, t.pool, d.secret), now
+		d.handed.returns, d.handed.returnsAt = returnsOfRecords(d.register.records, t.numbers, d.secret), now
 	}
 	t.returns = d.handed.returns
 	return t
@@ -212,11 +211,11 @@ func (t *taking) translate(one *lb.Flow) (in incoming, refused string) {
 		putSYN(&in.flow, one.SYN)
 		return in, ""
 	}
-	number := slices.Index(poolOf(t.pool, one.Backend.Service.VIP.Is4()), one.Source.Addr())
-	if number < 0 || one.Source.Port() < t.pool.FirstPort || one.Source.Port() > t.pool.LastPort {
+	number, pooled := t.numbers.number(one.Source.Addr())
+	if !pooled || one.Source.Addr().Is4() != one.Backend.Service.VIP.Is4() || one.Source.Port() < t.pool.FirstPort || one.Source.Port() > t.pool.LastPort {
 		return in, RefusedPool
 	}
-	in.flow.Source.Port, in.flow.Source.Address = networkOrder(one.Source.Port()), uint16(number)
+	in.flow.Source.Port, in.flow.Source.Address = networkOrder(one.Source.Port()), number
 	return in, ""
 }
 
@@ -446,14 +445,4 @@ func (t *taking) count(in *incoming, by int32) {
 	}
 	atomic.AddUint32(&t.loads[in.flow.Backend].Active, uint32(by))
 	atomic.AddUint32(&t.turns[in.flow.Service].Active, uint32(by))
-}
-
-// poolOf returns the addresses of one family, by their numbers.
-func poolOf(pool lb.Pool, four bool) (of []netip.Addr) {
-	for _, address := range pool.All() {
-		if address.Is4() == four {
-			of = append(of, address)
-		}
-	}
-	return of
 }

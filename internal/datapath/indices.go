@@ -42,6 +42,8 @@ type places struct {
 	// endpoints are those of the backends of mode NAT, and former those of
 	// backends that have left lately.
 	endpoints, former map[endpointKey]natEndpoint
+	// pool are the numbers of full NAT's addresses.
+	pool poolNumbers
 	// lastList is the number that a list of prefixes got last.
 	lastList uint32
 }

@@ -27,7 +27,9 @@ type memory struct {
 	// The entry for a whole address is there for as long as a service or an endpoint needs it.
 	vips, backendAddresses map[netip.Addr]int
 	pool                   lb.Pool
-	hairpin                lb.Hairpin
+	// numbers are those of the pool's addresses.
+	numbers poolNumbers
+	hairpin lb.Hairpin
 	// lists: some service does not serve every client.
 	lists bool
 	later *grace
@@ -38,10 +40,10 @@ type capacity struct {
 	services, endpoints [2]placement
 	indices, spares     uint32
 	// arena is in units of a cache line.
-	arena        uint32
-	pool4, pool6 [][4]uint32
-	// own4 and own6 count those that new flows get ports of, which are the first.
-	own4, own6 uint32
+	arena uint32
+	// By family: the pool's addresses by their numbers, and the numbers of those that new flows get ports of.
+	pool [2][]addressWord
+	own  [2][]uint32
 }
 
 // maxGeneration is the largest offset in bytes that the verifier lets a
@@ -74,15 +76,10 @@ func capacityFor(c *revision) (capacity, error) {
 	}
 	p.indices = roomyCount(c.places.indices)
 	p.spares = min(p.indices, maxSpares)
-	pool := c.pool()
-	for _, address := range pool.All() {
-		if address.Is4() {
-			p.pool4 = append(p.pool4, addressWords(address))
-		} else {
-			p.pool6 = append(p.pool6, addressWords(address))
-		}
+	pool, numbers := c.pool(), c.numbers()
+	for f := range p.pool {
+		p.pool[f], p.own[f] = numbers.pooled(pool).words(f), numbers.numbersOf(pool.Addresses, f)
 	}
-	p.own4, p.own6 = ownOf(pool)
 	return p, p.planArena(c)
 }
 
@@ -111,7 +108,7 @@ func (p *capacity) planArena(c *revision) error {
 // layout says by constants where each vector is, and how many bytes all of them take.
 func (p *capacity) layout() (xdpSettings, uint32) {
 	s := xdpSettings{BackendsCount: p.indices + p.spares, BackendsIndices: p.indices,
-		Pool4Count: uint32(len(p.pool4)), Pool6Count: uint32(len(p.pool6)), Pool4Own: p.own4, Pool6Own: p.own6,
+		Pool4Count: uint32(len(p.pool[0])), Pool6Count: uint32(len(p.pool[1])), Own4Count: uint32(len(p.own[0])), Own6Count: uint32(len(p.own[1])),
 		TableSlots: p.arena * cacheLine / 2, MembersCount: p.arena}
 	s.Services4, s.Services6 = vectorOf(p.services[0].size), vectorOf(p.services[1].size)
 	s.Endpoints4, s.Endpoints6 = vectorOf(p.endpoints[0].size), vectorOf(p.endpoints[1].size)
@@ -126,8 +123,10 @@ func (p *capacity) layout() (xdpSettings, uint32) {
 		{&s.Endpoints4.At, p.endpoints[0].size},
 		{&s.Endpoints6.At, p.endpoints[1].size},
 		{&s.Backends, s.BackendsCount},
-		{&s.Pool4, units(16 * len(p.pool4))},
-		{&s.Pool6, units(16 * len(p.pool6))},
+		{&s.Pool4, units(16 * len(p.pool[0]))},
+		{&s.Pool6, units(16 * len(p.pool[1]))},
+		{&s.Own4, units(4 * len(p.own[0]))},
+		{&s.Own6, units(4 * len(p.own[1]))},
 		{&s.Table, p.arena},
 	} {
 		*v.at = at
@@ -167,8 +166,10 @@ func newMemory(p *capacity, all storage, mu *sync.Mutex) *memory {
 	m.endpoints[0] = newDirectory(vector(constants.Endpoints4.At, p.endpoints[0].size), p.endpoints[0].size, false)
 	m.endpoints[1] = newDirectory(vector(constants.Endpoints6.At, p.endpoints[1].size), p.endpoints[1].size, true)
 	m.rows = newRows(vector(constants.Backends, constants.BackendsCount), p.indices, p.spares)
-	copy(elements[[4]uint32](vector(constants.Pool4, units(16*len(p.pool4)))), p.pool4)
-	copy(elements[[4]uint32](vector(constants.Pool6, units(16*len(p.pool6)))), p.pool6)
+	for f, at := range [2]struct{ pool, own uint32 }{{constants.Pool4, constants.Own4}, {constants.Pool6, constants.Own6}} {
+		copy(elements[addressWord](vector(at.pool, units(16*len(p.pool[f])))), p.pool[f])
+		copy(elements[uint32](vector(at.own, units(4*len(p.own[f])))), p.own[f])
+	}
 	return m
 }
 
@@ -203,18 +204,6 @@ func (c *revision) pool() lb.Pool {
 		return lb.Pool{}
 	}
 	return c.state.Pool
-}
-
-// ownOf counts the pool's addresses that are the balancer's own, by family.
-func ownOf(pool lb.Pool) (four, six uint32) {
-	for _, address := range pool.Addresses {
-		if address.Is4() {
-			four++
-		} else {
-			six++
-		}
-	}
-	return four, six
 }
 
 // hairpin returns who is served by hairpins, nothing where there are none.

@@ -21,8 +21,8 @@ type picture struct {
 	// indices is how many backends the counters are read of.
 	indices int
 	ledger  ledger
-	// pool is what full NAT sends from.
-	pool lb.Pool
+	// numbers are those of full NAT's addresses.
+	numbers poolNumbers
 	// sockets are the programs at sockets; nil where there are none.
 	sockets *sockets
 	// err is why there is nothing to read any more.
@@ -36,7 +36,7 @@ func (d *Datapath) publishPicture() {
 	case d.closed:
 		next.err = ErrClosed
 	case d.current != nil:
-		next.shared, next.records, next.indices, next.pool = d.shared, d.register.records, len(d.register.places.generations), d.current.memory.pool
+		next.shared, next.records, next.indices, next.numbers = d.shared, d.register.records, len(d.register.places.generations), d.current.memory.numbers
 		next.sockets = d.sockets
 	}
 	d.picture.Store(next)

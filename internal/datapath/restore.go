@@ -41,7 +41,7 @@ func restorePlaces(h *snapshot.Head) *places {
 	for _, id := range h.Quarantine {
 		p.quarantine[id] = 0
 	}
-	p.groupIDs, p.lastList = h.GroupIDs, h.LastList
+	p.groupIDs, p.lastList, p.pool = h.GroupIDs, h.LastList, poolNumbersOf(h.Pool)
 	return p
 }
 

@@ -215,6 +215,7 @@ func (c *revision) settle() {
 
 // commit takes note that the change was made.
 func (r *register) commit(c *revision) {
+	r.places.pool = c.numbers()
 	c.places.commit()
 	r.places.commitGroups(c)
 	r.noteFlows(c)

@@ -23,17 +23,8 @@ func (d *Datapath) scene() flowScene {
 		loads:    elements[xdpBackendLoad](d.shared.loads.memory),
 		turns:    elements[xdpTurn](d.shared.turns.memory),
 		sockets:  d.sockets.maps()[localMapLocalSockets],
-		others:   othersFrom(d.current.memory.pool),
+		own:      d.current.memory.ownNumbers(),
 	}
-}
-
-// othersFrom returns the numbers, by family, from which on addresses of the pool are other balancers'; 0 where none are.
-func othersFrom(pool lb.Pool) (from [2]uint16) {
-	if len(pool.Others) > 0 {
-		four, six := ownOf(pool)
-		from = [2]uint16{uint16(four), uint16(six)}
-	}
-	return from
 }
 
 // noteFlows keeps what the janitor must know of backends and services.

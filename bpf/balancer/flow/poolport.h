@@ -41,14 +41,18 @@ static __always_inline bool reply_ends(void *generation, const struct flow *flow
 
 /* nat_candidate makes the pool's address and port that an attempt tries those of the new
  * flow. */
-static __always_inline bool nat_candidate(bool ipv6, __u32 hash, struct flow *flow)
+static __always_inline bool nat_candidate(void *generation, bool ipv6, __u32 hash,
+					  struct flow *flow)
 {
-	__u32 count = ipv6 ? loaded.pool6_own : loaded.pool4_own;
+	__u32 count = ipv6 ? loaded.own6_count : loaded.own4_count;
 	__u32 ports = loaded.last_port - loaded.first_port + 1;
+	__u32 *number = own_at(generation, ipv6, hash_scale(hash * 0x85ebca6b, count));
 
-	flow->source.address = hash_scale(hash * 0x85ebca6b, count);
+	if (!number)
+		return false;
+	flow->source.address = *number;
 	flow->source.port = bpf_htons(loaded.first_port + hash_scale(hash, ports));
-	return count;
+	return true;
 }
 
 /* hairpin_candidate likewise makes a port of ours, and the address that the flow's backend knows
@@ -63,10 +67,11 @@ static __always_inline bool hairpin_candidate(__u32 hash, struct flow *flow)
 }
 
 /* candidate makes what an attempt of a new flow tries. */
-static __always_inline bool candidate(bool hairpin, bool ipv6, __u32 hash, struct flow *flow)
+static __always_inline bool candidate(void *generation, bool hairpin, bool ipv6, __u32 hash,
+				      struct flow *flow)
 {
 	return has_hairpins() && hairpin ? hairpin_candidate(hash, flow) :
-					   nat_candidate(ipv6, hash, flow);
+					   nat_candidate(generation, ipv6, hash, flow);
 }
 
 /* cost_of says what it costs to take a port from the flow that has it, the least first: of
@@ -175,6 +180,7 @@ static __always_inline bool tried_enough(const struct scratch *scratch, __u32 tr
  * tracking.flow.source. */
 __noinline int nat_claim(__u32 hairpin, __u32 ipv6, __u32 protocol, __u32 hash)
 {
+	void *generation = current_generation();
 	struct scratch *scratch = get_scratch();
 	int outcome;
 
@@ -183,7 +189,7 @@ __noinline int nat_claim(__u32 hairpin, __u32 ipv6, __u32 protocol, __u32 hash)
 	scratch->elder.place = 0;
 	for (int i = 0; i < PORT_ATTEMPTS; i++) {
 		if (tried_enough(scratch, i) ||
-		    !candidate(hairpin, ipv6, hash, &scratch->tracking.flow))
+		    !candidate(generation, hairpin, ipv6, hash, &scratch->tracking.flow))
 			break;
 		outcome = nat_try(protocol);
 		if (outcome != OUTCOME_DROPPED_NO_PORT) {

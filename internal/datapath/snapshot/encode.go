@@ -240,6 +240,11 @@ func (s *Snapshot) check() error {
 		}
 		ids[id] = true
 	}
+	for i, address := range s.Pool {
+		if !address.IsValid() || slices.Contains(s.Pool[:i], address) {
+			return fmt.Errorf("the address %s of the pool is none, or has two numbers", address)
+		}
+	}
 	for _, c := range slices.Concat(s.Before, s.Carried) {
 		if int(c.Index) >= indices {
 			return fmt.Errorf("counters of index %d of %d", c.Index, indices)

@@ -25,8 +25,8 @@ var (
 const (
 	format = "jeoul-data-plane"
 	// Version is that of this format, and oldest the first one that can be read: since 3, Flows is there,
-	// since 4, Elements, and since 5 services may be hairpins.
-	Version = 5
+	// since 4, Elements, since 5 services may be hairpins, and since 6, Pool.
+	Version = 6
 	oldest  = 2
 )
 
@@ -74,6 +74,8 @@ type Head struct {
 	Quarantine []uint32 `json:"quarantine,omitempty"`
 	// GroupIDs is the first id that no group has had.
 	GroupIDs uint32 `json:"group_ids,omitempty"`
+	// Pool are full NAT's addresses by their numbers, those of IPv4 and then those of IPv6, with some that are in the pool no more.
+	Pool []netip.Addr `json:"pool,omitempty"`
 	// LastList is the number that a list of prefixes got last.
 	LastList uint32     `json:"last_list,omitempty"`
 	Former   []Endpoint `json:"former,omitempty"`
