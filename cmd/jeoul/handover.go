@@ -21,25 +21,15 @@ import (
 	"github.com/jeoul/jeoul/internal/ops"
 )
 
-// handing is a data plane as the exchange of flows has it.
-type handing struct{ *datapath.Datapath }
-
-func (h handing) Snapshot() handover.Walk { return h.SnapshotFlows() }
-
-func (h handing) Take(flows []lb.Flow) (handover.Taken, error) {
-	t, err := h.TakeFlows(flows)
-	return handover.Taken{Taken: t.Taken, Followed: t.Followed, Refused: t.Refused, Missed: t.Missed}, err
-}
-
 // flowGroup are the members, where they take flows.
 type flowGroup struct {
-	members.Group
+	*members.Members
 	port uint16
 }
 
-func (g flowGroup) Peers() (peers []handover.Peer) {
-	for _, p := range g.Group.Peers() {
-		peers = append(peers, handover.Peer{Name: p.Name, Address: netip.AddrPortFrom(p.Address.Addr(), g.port)})
+func (g flowGroup) Peers() (peers []lb.Peer) {
+	for _, p := range g.Members.Peers() {
+		peers = append(peers, lb.Peer{Name: p.Name, Address: netip.AddrPortFrom(p.Address.Addr(), g.port)})
 	}
 	return peers
 }
@@ -58,7 +48,7 @@ func (m *memberOf) handOver(ctx context.Context, cfg *config.Config, name string
 	if err != nil {
 		return cfg.At("members", "the port at which members take flows cannot be listened on: %v; choose another one for all members (flows_port)", err)
 	}
-	m.exchange, err = handover.New(handover.Options{Name: name, Keys: keys, Listener: listener, Group: flowGroup{m.Members, at.Port()}, DataPlane: handing{plane},
+	m.exchange, err = handover.New(handover.Options{Name: name, Keys: keys, Listener: listener, Group: flowGroup{m.Members, at.Port()}, DataPlane: plane,
 		Log: log, Hears: m.Hears, Refused: m.Refuse})
 	if err != nil {
 		listener.Close()

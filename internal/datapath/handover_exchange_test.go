@@ -21,34 +21,27 @@ import (
 
 // Balancers in one process that hand over by way of their sockets.
 
-// handing is a data plane as the exchange has it.
-type handing struct{ *Datapath }
-
-func (h handing) Snapshot() peers.Walk { return h.SnapshotFlows() }
-
-func (h handing) Take(flows []lb.Flow) (peers.Taken, error) {
-	t, err := h.TakeFlows(flows)
-	return peers.Taken{Taken: t.Taken, Followed: t.Followed, Refused: t.Refused, Missed: t.Missed}, err
-}
+// FlowsTaken is as short in tests.
+type FlowsTaken = lb.FlowsTaken
 
 // otherPeers are the others, which do not change.
-type otherPeers []peers.Peer
+type otherPeers []lb.Peer
 
-func (n otherPeers) Peers() []peers.Peer      { return n }
+func (n otherPeers) Peers() []lb.Peer         { return n }
 func (n otherPeers) Changed() <-chan struct{} { return nil }
 
 // exchangeAmong has data planes hand over to each other until the test ends.
 func exchangeAmong(tb testing.TB, all ...*Datapath) (exchanges []*peers.Exchange) {
 	tb.Helper()
 	var listeners []net.Listener
-	var others []peers.Peer
+	var others []lb.Peer
 	for i := range all {
 		l, err := net.Listen("tcp", "127.0.0.1:0")
 		if err != nil {
 			tb.Fatal(err)
 		}
 		listeners = append(listeners, l)
-		others = append(others, peers.Peer{Name: string(rune('a' + i)), Address: netip.MustParseAddrPort(l.Addr().String())})
+		others = append(others, lb.Peer{Name: string(rune('a' + i)), Address: netip.MustParseAddrPort(l.Addr().String())})
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	var group sync.WaitGroup
@@ -60,7 +53,7 @@ func exchangeAmong(tb testing.TB, all ...*Datapath) (exchanges []*peers.Exchange
 				beside = append(beside, p)
 			}
 		}
-		e, err := peers.New(peers.Options{Name: others[i].Name, Keys: [][]byte{make([]byte, 32)}, Listener: listeners[i], Group: beside, DataPlane: handing{d}, Log: slog.New(slog.DiscardHandler)})
+		e, err := peers.New(peers.Options{Name: others[i].Name, Keys: [][]byte{make([]byte, 32)}, Listener: listeners[i], Group: beside, DataPlane: d, Log: slog.New(slog.DiscardHandler)})
 		if err != nil {
 			tb.Fatal(err)
 		}

@@ -27,24 +27,14 @@ const (
 	RefusedFull = "full"
 )
 
-// FlowsTaken says what became of flows that another balancer has told of.
-type FlowsTaken struct {
-	// Taken are new here, and Followed were known already.
-	Taken, Followed int
-	// Refused are counted by the reason.
-	Refused map[string]int
-	// Missed are those of the refused that a change here may have taken: see Regains.
-	Missed int
-}
-
 // TakeFlows writes flows that another balancer has proven into the table of proven ones, by the endpoints of service and
 // backend: what fits this configuration, where packets would look for it. It never takes a place from a flow of this
 // balancer's own that goes on. It waits for a change under way; packets do not wait for it. Errors: ErrClosed; before
 // the first Apply all flows are refused as unknown.
-func (d *Datapath) TakeFlows(flows []lb.Flow) (FlowsTaken, error) {
+func (d *Datapath) TakeFlows(flows []lb.Flow) (lb.FlowsTaken, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	done := FlowsTaken{Refused: map[string]int{}}
+	done := lb.FlowsTaken{Refused: map[string]int{}}
 	if d.closed {
 		return done, ErrClosed
 	}

@@ -30,19 +30,19 @@ type handed struct {
 	bases map[*record]lb.Base
 }
 
-// FlowWalk goes over the table of proven flows, a part at a time.
-type FlowWalk struct {
+// flowWalk goes over the table of proven flows, a part at a time.
+type flowWalk struct {
 	datapath *Datapath
 	table    *flowTable
 	next     int
 }
 
 // SnapshotFlows returns a walk over all proven flows that another balancer needs.
-func (d *Datapath) SnapshotFlows() *FlowWalk { return &FlowWalk{datapath: d} }
+func (d *Datapath) SnapshotFlows() lb.FlowWalk { return &flowWalk{datapath: d} }
 
 // Next calls visit for flows of the next so many places at least, and says whether those were the last ones. Where the table
 // was replaced meanwhile, the walk begins anew. It does not wait for a change under way. Errors: ErrClosed.
-func (w *FlowWalk) Next(places int, visit func(*lb.Flow)) (whole bool, err error) {
+func (w *flowWalk) Next(places int, visit func(*lb.Flow)) (whole bool, err error) {
 	clock, stood := w.datapath.janitor.now(), w.datapath.janitor.pauses()
 	err = w.datapath.read(func(p *picture) error {
 		if p.shared == nil {

@@ -24,41 +24,20 @@ type DataPlane interface {
 	ChangedFlows(places int, visit func(*lb.Flow)) (bool, error)
 	// FlowPlaces is how many places such a walk goes by.
 	FlowPlaces() int
-	// Snapshot returns a walk over all proven flows.
-	Snapshot() Walk
+	// SnapshotFlows returns a walk over all proven flows.
+	SnapshotFlows() lb.FlowWalk
 	Bases() ([]lb.Base, error)
 	TakeBase(lb.Base) error
-	// Take writes flows of another balancer.
-	Take([]lb.Flow) (Taken, error)
-	// Regains says, once, that flows which Take has missed would be taken by now.
+	// TakeFlows writes flows of another balancer.
+	TakeFlows([]lb.Flow) (lb.FlowsTaken, error)
+	// Regains says, once, that flows which TakeFlows has missed would be taken by now.
 	Regains() (bool, error)
-}
-
-// Walk goes over flows for so many places, and visits them; true at its end.
-type Walk interface {
-	Next(places int, visit func(*lb.Flow)) (bool, error)
-}
-
-// Taken says what became of flows: new here, known, and refused by the reason.
-type Taken struct {
-	Taken, Followed int
-	Refused         map[string]int
-	// Missed are those of the refused that a change here may have taken.
-	Missed int
-}
-
-// Peer is another member.
-type Peer struct {
-	// Name is unique among members.
-	Name string
-	// Address is where it takes flows.
-	Address netip.AddrPort
 }
 
 // Group is who the members are.
 type Group interface {
-	// Peers are the other members that are reached now.
-	Peers() []Peer
+	// Peers are the other members that are reached now, each at the address where it takes flows.
+	Peers() []lb.Peer
 	// Changed returns a channel that is closed when Peers may return others than before the call.
 	Changed() <-chan struct{}
 }

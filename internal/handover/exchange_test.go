@@ -77,7 +77,7 @@ func (m *memory) ChangedFlows(_ int, visit func(*lb.Flow)) (bool, error) {
 	return true, nil
 }
 
-func (m *memory) Snapshot() Walk { return wholeWalk{m} }
+func (m *memory) SnapshotFlows() lb.FlowWalk { return wholeWalk{m} }
 
 type wholeWalk struct{ *memory }
 
@@ -103,7 +103,7 @@ func (m *memory) TakeBase(b lb.Base) error {
 	return nil
 }
 
-func (m *memory) Take(flows []lb.Flow) (t Taken, err error) {
+func (m *memory) TakeFlows(flows []lb.Flow) (t lb.FlowsTaken, err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	t.Refused = map[string]int{}
@@ -143,13 +143,13 @@ func (m *memory) lack(lacks bool) {
 // group is who the members are, as a test says.
 type group struct {
 	mu      sync.Mutex
-	peers   []Peer
+	peers   []lb.Peer
 	changed chan struct{}
 }
 
 func newGroup() *group { return &group{changed: make(chan struct{})} }
 
-func (g *group) Peers() []Peer {
+func (g *group) Peers() []lb.Peer {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return g.peers
@@ -161,7 +161,7 @@ func (g *group) Changed() <-chan struct{} {
 	return g.changed
 }
 
-func (g *group) are(peers ...Peer) {
+func (g *group) are(peers ...lb.Peer) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.peers = peers
@@ -174,7 +174,7 @@ type balancer struct {
 	*Exchange
 	memory *memory
 	group  *group
-	peer   Peer
+	peer   lb.Peer
 	// begin has it work, and stop has it end.
 	begin, stop func()
 }
@@ -196,7 +196,7 @@ func prepare(t *testing.T, name string, change func(*Options)) *balancer {
 	if err != nil {
 		t.Fatal(err)
 	}
-	b := &balancer{memory: newMemory(), group: newGroup(), peer: Peer{name, netip.MustParseAddrPort(listener.Addr().String())}}
+	b := &balancer{memory: newMemory(), group: newGroup(), peer: lb.Peer{Name: name, Address: netip.MustParseAddrPort(listener.Addr().String())}}
 	options := Options{Name: name, Keys: [][]byte{testKey}, Listener: listener, Group: b.group, DataPlane: b.memory, Log: slog.New(slog.DiscardHandler), Every: 10 * time.Millisecond, Patience: time.Minute}
 	if change != nil {
 		change(&options)
@@ -220,7 +220,7 @@ func prepare(t *testing.T, name string, change func(*Options)) *balancer {
 // meet has each of them know the others.
 func meet(all ...*balancer) {
 	for _, b := range all {
-		var peers []Peer
+		var peers []lb.Peer
 		for _, o := range all {
 			if o != b {
 				peers = append(peers, o.peer)

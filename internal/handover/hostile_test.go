@@ -14,6 +14,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/jeoul/jeoul/internal/lb"
 )
 
 // What may come from those who are no members, from members that are broken, and from networks that cut, change and repeat.
@@ -168,7 +170,7 @@ func TestPeerThatStopsReading(t *testing.T) {
 	t.Cleanup(group.Wait)
 	t.Cleanup(func() { listener.Close() })
 	a.memory.prove(provenFlows(0, 60000)...)
-	a.group.are(c.peer, Peer{"b", netip.MustParseAddrPort(listener.Addr().String())})
+	a.group.are(c.peer, lb.Peer{Name: "b", Address: netip.MustParseAddrPort(listener.Addr().String())})
 	c.group.are(a.peer)
 	eventually(t, "all flows at the other", func() bool { return c.memory.has(60000) })
 	<-connections
@@ -215,7 +217,7 @@ func TestPeerOfAnotherVersion(t *testing.T) {
 	})
 	t.Cleanup(group.Wait)
 	t.Cleanup(func() { listener.Close() })
-	a.group.are(Peer{"b", netip.MustParseAddrPort(listener.Addr().String())})
+	a.group.are(lb.Peer{Name: "b", Address: netip.MustParseAddrPort(listener.Addr().String())})
 	eventually(t, "the version is named", func() bool {
 		told, _ := a.Status()
 		return len(told) == 1 && errors.Is(told[0].Failed, ErrVersion)
@@ -261,7 +263,7 @@ func TestCutFromEachOther(t *testing.T) {
 
 // relay is a network between a member and its peer, which may change or record what goes by it.
 type relay struct {
-	peer Peer
+	peer lb.Peer
 	mu   sync.Mutex
 	// forge changes what comes from the member on a connection, of its number.
 	forge func(connection int, data []byte)
@@ -275,7 +277,7 @@ func (r *relay) carry(t *testing.T, to netip.AddrPort, name string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r.peer = Peer{name, netip.MustParseAddrPort(listener.Addr().String())}
+	r.peer = lb.Peer{Name: name, Address: netip.MustParseAddrPort(listener.Addr().String())}
 	ctx, cancel := context.WithCancel(context.Background())
 	var group sync.WaitGroup
 	t.Cleanup(group.Wait)

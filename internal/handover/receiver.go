@@ -217,7 +217,7 @@ func (r *receiver) take() error {
 	if len(r.flows) == 0 {
 		return nil
 	}
-	done, err := r.exchange.options.DataPlane.Take(r.flows)
+	done, err := r.exchange.options.DataPlane.TakeFlows(r.flows)
 	if err != nil {
 		return err
 	}

@@ -19,7 +19,7 @@ import (
 // sender tells one peer.
 type sender struct {
 	exchange *Exchange
-	peer     Peer
+	peer     lb.Peer
 	cancel   context.CancelFunc
 
 	mu sync.Mutex
@@ -38,7 +38,7 @@ type sender struct {
 
 // Told is what a peer was told.
 type Told struct {
-	Peer Peer
+	Peer lb.Peer
 	// Connected: it hears us now.
 	Connected bool
 	// Flows were sent, and Bytes with all else but what TLS and TCP add; both are of the present connection.
@@ -63,7 +63,7 @@ const (
 	snapshotPlaces = 16384
 )
 
-func newSender(e *Exchange, peer Peer, cancel context.CancelFunc) *sender {
+func newSender(e *Exchange, peer lb.Peer, cancel context.CancelFunc) *sender {
 	return &sender{exchange: e, peer: peer, cancel: cancel, more: make(chan struct{}, 1), back: make(chan struct{}, 1), told: Told{Peer: peer}}
 }
 
@@ -189,7 +189,7 @@ func (s *sender) sendAll(ctx context.Context, conn net.Conn) error {
 		}
 	}
 	begun, sent := time.Now(), uint64(0)
-	walk := s.exchange.options.DataPlane.Snapshot()
+	walk := s.exchange.options.DataPlane.SnapshotFlows()
 	for done := false; !done; {
 		var b batch
 		if done, err = walk.Next(snapshotPlaces, func(f *lb.Flow) { b.add(f) }); err != nil {

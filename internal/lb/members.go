@@ -44,3 +44,11 @@ type Taker struct {
 
 // MaxTakers is up to how many backends of a service are compared one by one.
 const MaxTakers = 64
+
+// Peer is another member that is reached now.
+type Peer struct {
+	// Name is unique among members.
+	Name string
+	// Address is its own on the members' network: where its gossip is heard, or where it takes flows.
+	Address netip.AddrPort
+}

@@ -9,17 +9,10 @@ import (
 	"crypto/sha256"
 	"encoding/base64"
 	"encoding/hex"
-	"errors"
 	"fmt"
 	"io"
 	"os"
 	"slices"
-)
-
-// Errors that callers may test for.
-var (
-	// ErrKey: a file is no key of members.
-	ErrKey = errors.New("no key of members")
 )
 
 // keyLengths are those of AES-128, AES-192 and AES-256, in bytes.

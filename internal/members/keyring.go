@@ -15,9 +15,6 @@ import (
 	"github.com/jeoul/jeoul/internal/ops"
 )
 
-// ErrCutOff: with other keys, a member that is reached now would not be any more.
-var ErrCutOff = errors.New("a member would be cut off")
-
 // turn puts keys in the place of those of a ring, of which memberlist reads meanwhile. RemoveKey moves the keys behind the removed one
 // within the slice that readers have, so keys are removed from the end only.
 func turn(ring *memberlist.Keyring, keys Keys) error {

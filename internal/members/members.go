@@ -346,28 +346,26 @@ func (m *Members) hear(text []byte) {
 	}
 }
 
-// Peers implements Group.
-func (m *Members) Peers() []Peer {
+// Peers are the other members that are reached now, by name, each at the address where its gossip is heard. Safe for concurrent use.
+func (m *Members) Peers() []lb.Peer {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	var peers []Peer
+	var peers []lb.Peer
 	for _, n := range m.nodes {
 		if n.state == ops.MemberAlive && m.knows(n) {
-			peers = append(peers, Peer{n.name, n.address})
+			peers = append(peers, lb.Peer{Name: n.name, Address: n.address})
 		}
 	}
-	slices.SortFunc(peers, func(a, b Peer) int { return cmp.Compare(a.Name, b.Name) })
+	slices.SortFunc(peers, func(a, b lb.Peer) int { return cmp.Compare(a.Name, b.Name) })
 	return peers
 }
 
-// Changed implements Group.
+// Changed returns a channel that is closed when Peers may return others than before the call.
 func (m *Members) Changed() <-chan struct{} {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.changed
 }
-
-var _ Group = (*Members)(nil)
 
 // delegate is what memberlist asks what there is to say.
 type delegate Members

@@ -3,7 +3,6 @@
 package members
 
 import (
-	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -13,13 +12,6 @@ import (
 	"github.com/hashicorp/memberlist"
 
 	"github.com/jeoul/jeoul/internal/ops"
-)
-
-var (
-	// errNoPeer: an address is not under peers.
-	errNoPeer = errors.New("its address is not under members.peers")
-	// errEnded: a process has ended.
-	errEnded = errors.New("it has ended")
 )
 
 // Hears says whether an address is under peers. It may be called with each packet, from any goroutine.

@@ -6,7 +6,6 @@ import (
 	"bytes"
 	"cmp"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -28,8 +27,6 @@ const (
 	mostText   = 128
 	mostTold   = 16 // keys
 )
-
-var errState = errors.New("no state of a member")
 
 // greeting is what goes with a member's address: memberlist keeps it current, and gives it 512 bytes.
 type greeting struct {

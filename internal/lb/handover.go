@@ -1,0 +1,19 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package lb
+
+// FlowWalk goes over flows, a part at a time.
+type FlowWalk interface {
+	// Next calls visit for flows of the next so many places at least, and says whether those were the last ones.
+	Next(places int, visit func(*Flow)) (whole bool, err error)
+}
+
+// FlowsTaken says what became of flows that another balancer has told of.
+type FlowsTaken struct {
+	// Taken are new here, and Followed were known already.
+	Taken, Followed int
+	// Refused are counted by the reason.
+	Refused map[string]int
+	// Missed are those of the refused that a change here may have taken, so that they are to be told again after it.
+	Missed int
+}
