@@ -199,3 +199,39 @@ func TestLocalSpeaker(t *testing.T) {
 		t.Errorf("after a stop, the table %d has routes of the protocols %v, want 75", table, left)
 	}
 }
+
+// TestLocalSpeakerAnnouncesPool: a routing daemon of the balancer's host, configured as in the guide, announces the addresses of a divided pool of full
+// NAT: another member's by a longer path. A drain marks the VIP alone.
+func TestLocalSpeakerAnnouncesPool(t *testing.T) {
+	l := newLab(t, lab.Spec{Clients: 2, Servers: 1})
+	b := &bgpBalancer{balancer: newBalancer(t, l.Balancer), vip: netip.MustParseAddr("198.18.0.105"), lab: l}
+	b.ask = birdOn(t, l.Clients[0], l.Balancer.IPv4)
+	localBIRD(t, l)
+	const own, other = "198.18.0.98", "198.18.0.99"
+	member := &memberOn{balancer: b.balancer}
+	among := member.among(t, l, freshKey(t, l.Balancer))
+	b.configure(t, lb.HookTC, entry{"bgp": entry{"speaker": "local"}, "members": among,
+		"fullnat": entry{"addresses": []entry{{"address": own, "member": l.Balancer.IPv4.String()}, {"address": other, "member": l.Clients[0].IPv4.String()}}},
+		"services": []entry{{"name": "web", "vip": b.vip.String(), "port": 80, "mode": "fullnat",
+			"backends": []entry{{"name": "web01", "address": l.Servers[0].IPv4.String()}}}}})
+	b.start(t)
+	// What the router's daemon says of an address, from its line to the next one's.
+	about := func(address string) string {
+		_, after, _ := strings.Cut(b.ask("show route all "+address+"/32"), address+"/32")
+		return after
+	}
+	const path = "BGP.as_path: 64512"
+	for _, when := range []struct {
+		drained bool
+		do      func()
+	}{{false, func() {}}, {true, func() { b.commandBalancer(t, "drain") }}, {false, func() { b.commandBalancer(t, "undrain") }}} {
+		when.do()
+		testenv.Eventually(t, e2e.Patience, "the VIP is marked or not, and the pool is announced", func() bool {
+			return strings.Contains(about(b.vip.String()), path) && strings.Contains(about(b.vip.String()), "(65535,0)") == when.drained &&
+				strings.Contains(about(own), path+"\n") && !strings.Contains(about(own), "(65535,0)") &&
+				strings.Contains(about(other), path+" 64512 64512 64512\n") && !strings.Contains(about(other), "(65535,0)")
+		})
+	}
+	stop(t, b.daemon)
+	testenv.Eventually(t, e2e.Patience, "the router knows none of them any more", func() bool { return about(own) == "" && about(other) == "" && about(b.vip.String()) == "" })
+}

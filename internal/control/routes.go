@@ -128,7 +128,7 @@ func (v *view) announces() (vips []netip.Addr) {
 // pool are the addresses of full NAT that routers are to be told of: replies find this balancer's own, and those of others when
 // these are gone. There are none where the pool is not divided, for then no other balancer knows of them.
 func (v *view) pool() (own, others []netip.Addr) {
-	if v.cfg.BGP.ASN == 0 || v.passive || v.joining != "" || !v.cfg.PoolIsDivided() {
+	if !v.cfg.BGP.On() || v.passive || v.joining != "" || !v.cfg.PoolIsDivided() {
 		return nil, nil
 	}
 	pool := v.cfg.Pool()

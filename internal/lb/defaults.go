@@ -90,12 +90,13 @@ const (
 	DefaultDrainPause = 10 * time.Second
 )
 
-// How routes in a table of the kernel are known as VIPs of ours, to a daemon's filter too.
+// How routes in a table of the kernel are known as ours, to a daemon's filter too.
 const (
 	// RouteProtocol is their protocol (rtm_protocol), which neither <linux/rtnetlink.h> nor a known daemon has: the letter J.
 	RouteProtocol = 74
-	// RouteMetric is their metric, and DrainedRouteMetric that of a balancer which is drained.
-	RouteMetric, DrainedRouteMetric = 100, 200
+	// RouteMetric is their metric, DrainedRouteMetric that of VIPs of a balancer which is drained, and BackupRouteMetric that of
+	// other balancers' addresses of full NAT.
+	RouteMetric, DrainedRouteMetric, BackupRouteMetric = 100, 200, 300
 )
 
 // How a balancer shares its VIPs by VRRP where the configuration does not say, as in RFC 9568 sections 5.2.4 and 6.1.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package hosttable tells a routing daemon of this host of VIPs: each is a route of one address in a table of the kernel, from which
-// the daemon announces it. What it has put there is journalled, and it takes nothing else away.
+// Package hosttable tells a routing daemon of this host of VIPs, and of full NAT's addresses: each is a route of one address in a
+// table of the kernel, from which the daemon announces it. What it has put there is journalled, and it takes nothing else away.
 package hosttable
 
 import (
@@ -29,14 +29,14 @@ var (
 	ErrCorrupt = errors.New("the journal of routes is damaged")
 )
 
-// route is one of ours: a VIP's, in a table of the kernel, with a metric.
+// route is one of ours: to an address, in a table of the kernel, with a metric.
 type route struct {
 	Table  uint32     `json:"table"`
 	VIP    netip.Addr `json:"vip"`
 	Metric int        `json:"metric"`
 }
 
-// Table has the VIPs in a table. It is not for use by several goroutines.
+// Table has routes to addresses in a table. It is not for use by several goroutines.
 type Table struct {
 	journal journalFile
 	// made are the routes that the journal has.
@@ -68,8 +68,8 @@ func Open(journal string) (*Table, error) {
 	return t, nil
 }
 
-// VIPs are those that are there.
-func (t *Table) VIPs() []netip.Addr {
+// Addresses are those that are there.
+func (t *Table) Addresses() []netip.Addr {
 	there := map[netip.Addr]bool{}
 	for r := range t.made {
 		there[r.VIP] = true
@@ -77,20 +77,17 @@ func (t *Table) VIPs() []netip.Addr {
 	return slices.SortedFunc(maps.Keys(there), netip.Addr.Compare)
 }
 
-// Put has these VIPs in the table, and none of ours elsewhere. What is added is there before anything is taken away, so that a VIP
-// whose metric changes is never missing. On an error the others are there all the same. Errors: ErrTaken, ErrConsulted.
-func (t *Table) Put(number uint32, vips []netip.Addr, draining bool) error {
+// Put has these addresses in the table, each with its metric, and none of ours elsewhere. What is added is there before anything is
+// taken away, so that one whose metric changes is never missing. On an error the others are there all the same. Errors: ErrTaken,
+// ErrConsulted.
+func (t *Table) Put(number uint32, metrics map[netip.Addr]int) error {
 	if err := unconsulted(number); err != nil {
 		return err
 	}
-	metric := lb.RouteMetric
-	if draining {
-		metric = lb.DrainedRouteMetric
-	}
 	t.put, t.number = t.put[:0], number
-	wanted := make(map[route]bool, len(vips))
-	for _, vip := range vips {
-		r := route{number, vip, metric}
+	wanted := make(map[route]bool, len(metrics))
+	for _, address := range slices.SortedFunc(maps.Keys(metrics), netip.Addr.Compare) {
+		r := route{number, address, metrics[address]}
 		t.put, wanted[r] = append(t.put, r), true
 	}
 	return t.become(wanted)

@@ -50,6 +50,15 @@ func expect(t *testing.T, when string, table int, want ...string) {
 	}
 }
 
+// at are addresses with one metric.
+func at(metric int, addresses ...netip.Addr) map[netip.Addr]int {
+	of := map[netip.Addr]int{}
+	for _, address := range addresses {
+		of[address] = metric
+	}
+	return of
+}
+
 // inNamespace runs a test in a namespace of its own, with a file for the journal.
 func inNamespace(t *testing.T, f func(journal string) error) {
 	t.Helper()
@@ -76,11 +85,11 @@ func TestPut(t *testing.T) {
 		if err != nil {
 			return err
 		}
-		if err := table.Put(179, both, false); err != nil {
+		if err := table.Put(179, at(lb.RouteMetric, both...)); err != nil {
 			return err
 		}
 		expect(t, "at first", 179, "198.19.0.10 100", "198.19.0.66 100 foreign", "2001:2::10 100")
-		if err := table.Put(179, both, true); err != nil {
+		if err := table.Put(179, at(lb.DrainedRouteMetric, both...)); err != nil {
 			return err
 		}
 		expect(t, "drained", 179, "198.19.0.10 200", "198.19.0.66 100 foreign", "2001:2::10 200")
@@ -89,10 +98,10 @@ func TestPut(t *testing.T) {
 		if table, err = Open(journal); err != nil {
 			return err
 		}
-		if there := table.VIPs(); !slices.Equal(there, both) {
+		if there := table.Addresses(); !slices.Equal(there, both) {
 			t.Errorf("a process before has left %v, want %v", there, both)
 		}
-		if err := table.Put(254, both[:1], false); err != nil {
+		if err := table.Put(254, at(lb.RouteMetric, both[0])); err != nil {
 			return err
 		}
 		expect(t, "in another table", 179, "198.19.0.66 100 foreign")
@@ -121,7 +130,7 @@ func TestTaken(t *testing.T) {
 		if err != nil {
 			return err
 		}
-		if err := table.Put(179, both, false); !errors.Is(err, ErrTaken) || !strings.Contains(err.Error(), "198.19.0.10/32 in the table 179 with the metric 100") {
+		if err := table.Put(179, at(lb.RouteMetric, both...)); !errors.Is(err, ErrTaken) || !strings.Contains(err.Error(), "198.19.0.10/32 in the table 179 with the metric 100") {
 			t.Errorf("the error is %v", err)
 		}
 		expect(t, "beside it", 179, "198.19.0.10 100 foreign", "2001:2::10 100")
@@ -140,7 +149,7 @@ func TestRestore(t *testing.T) {
 		if err != nil {
 			return err
 		}
-		if err := table.Put(179, both, false); err != nil {
+		if err := table.Put(179, at(lb.RouteMetric, both...)); err != nil {
 			return err
 		}
 		if again, err := table.Restore(); len(again) > 0 || err != nil {
@@ -169,7 +178,7 @@ func TestConsulted(t *testing.T) {
 		if err != nil {
 			return err
 		}
-		if err := table.Put(179, both, false); !errors.Is(err, ErrConsulted) || !strings.Contains(err.Error(), "1000") {
+		if err := table.Put(179, at(lb.RouteMetric, both...)); !errors.Is(err, ErrConsulted) || !strings.Contains(err.Error(), "1000") {
 			t.Errorf("the error is %v", err)
 		}
 		expect(t, "refused", 179)
@@ -196,7 +205,7 @@ func TestJournal(t *testing.T) {
 	if err := os.WriteFile(path, []byte(`{"format": "jeoul-vip-routes", "version": 1, "boot": "x", "routes": [{"table": 9, "vip": "192.0.2.1", "metric": 1}]}`), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if table, err := Open(path); err != nil || len(table.VIPs()) != 0 {
+	if table, err := Open(path); err != nil || len(table.Addresses()) != 0 {
 		t.Errorf("of another boot, %+v, %v", table, err)
 	}
 }

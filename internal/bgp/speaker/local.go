@@ -7,11 +7,13 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"net/netip"
 	"os"
 	"time"
 
 	"github.com/jeoul/jeoul/internal/bgp"
 	"github.com/jeoul/jeoul/internal/bgp/hosttable"
+	"github.com/jeoul/jeoul/internal/lb"
 )
 
 // lookAtTable is how often what another program has taken away from the table is put back.
@@ -23,7 +25,7 @@ func (s *Speaker) wantLocal(wanted bgp.Wanted) error {
 	if err != nil {
 		return err
 	}
-	err = s.table.Put(wanted.BGP.Table, wanted.VIPs, wanted.Draining)
+	err = s.table.Put(wanted.BGP.Table, metricsOf(wanted))
 	if s.watch == nil {
 		ctx, cancel := context.WithCancel(context.Background())
 		s.watch = cancel
@@ -35,9 +37,28 @@ func (s *Speaker) wantLocal(wanted bgp.Wanted) error {
 		s.stop()
 	}
 	s.wanted = wanted
-	s.show(s.table.VIPs())
+	s.show(s.table.Addresses())
 	s.note()
 	return err
+}
+
+// metricsOf are those of all routes, from which the daemon's filter makes what GoBGP's policy does here (attributes.kinds): full NAT's
+// addresses are not drained, for replies come to them.
+func metricsOf(wanted bgp.Wanted) map[netip.Addr]int {
+	of := map[netip.Addr]int{}
+	vips := lb.RouteMetric
+	if wanted.Draining {
+		vips = lb.DrainedRouteMetric
+	}
+	for _, kind := range []struct {
+		addresses []netip.Addr
+		metric    int
+	}{{wanted.VIPs, vips}, {wanted.Backup, lb.BackupRouteMetric}, {wanted.Pool, lb.RouteMetric}} {
+		for _, address := range kind.addresses {
+			of[address] = kind.metric
+		}
+	}
+	return of
 }
 
 // openTable goes on with what a process before has left in tables. mu is held.

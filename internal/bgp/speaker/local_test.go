@@ -3,6 +3,7 @@
 package speaker
 
 import (
+	"fmt"
 	"net/netip"
 	"path/filepath"
 	"slices"
@@ -16,7 +17,7 @@ import (
 	"github.com/jeoul/jeoul/internal/testenv"
 )
 
-// TestLocal: VIPs are in the table while they are wanted there and a balancer is heard: not once the speaker speaks itself, is an orphan, or
+// TestLocal: VIPs, and full NAT's addresses with metrics of their own, are in the table while they are wanted there and a balancer is heard: not once the speaker speaks itself, is an orphan, or
 // is ended, also where the one that had put them there was killed.
 func TestLocal(t *testing.T) {
 	testenv.Root(t)
@@ -35,7 +36,11 @@ func TestLocal(t *testing.T) {
 						return err
 					}
 					for _, r := range routes {
-						got = append(got, r.Dst.IP.String())
+						text := r.Dst.IP.String()
+						if r.Priority != lb.RouteMetric {
+							text += fmt.Sprintf(" %d", r.Priority)
+						}
+						got = append(got, text)
 					}
 				}
 				return nil
@@ -57,6 +62,12 @@ func TestLocal(t *testing.T) {
 	has("without a balancer")
 	p.want(t, local)
 	has("wanted again", vip4, vip6)
+	drained := local
+	drained.Draining, drained.Pool, drained.Backup = true, []netip.Addr{netip.MustParseAddr("198.51.100.10")}, []netip.Addr{netip.MustParseAddr("198.51.100.11")}
+	p.want(t, drained)
+	has("drained, with a pool", vip4+" 200", "198.51.100.10", "198.51.100.11 300", vip6+" 200")
+	p.want(t, local)
+	has("without a pool", vip4, vip6)
 
 	if err := p.cmd.Process.Kill(); err != nil {
 		t.Fatal(err)
