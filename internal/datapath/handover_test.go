@@ -491,6 +491,35 @@ func TestTransitionElsewhere(t *testing.T) {
 	}
 }
 
+// TestFormerOwnerComesBack: a flow began at a balancer that was killed before it told of it, by a slot whose owner had left. Another one sends
+// it to the same backend, as its table is the same, and goes on to when that owner is back.
+func TestFormerOwnerComesBack(t *testing.T) {
+	s := testService(vip4, 80, lb.TCP, lb.Maglev, 5)
+	without := s
+	without.Backends, without.Paths = slices.Delete(slices.Clone(s.Backends), 1, 2), slices.Delete(slices.Clone(s.Paths), 1, 2)
+	a, b := newPeer(t, s), newPeer(t, s)
+	a.apply(without)
+	b.apply(without)
+	at := map[int]string{}
+	for port := 1000; port < 1200; port++ {
+		// Of some, the slot is one that another backend had before the change.
+		if backend := a.send(port, "S", "A"); b.send(port, "A") == backend {
+			at[port] = backend
+		}
+	}
+	for _, when := range []string{"while it is away", "when it is back"} {
+		for port, backend := range at {
+			if got := b.send(port, "A"); got != backend {
+				t.Errorf("%s, port %d goes to %s, and went to %s", when, port, got, backend)
+			}
+		}
+		b.apply(s)
+	}
+	if flows := b.changed(); len(flows) == 0 {
+		t.Error("no flow had the slot of the one that was away: the test shows nothing")
+	}
+}
+
 // TestFreshStartBesideOthers: flows of another balancer reach their backends by one whose first table is whole. One
 // that finds its backends one by one is in a transition from each to the next, and takes flows for older than that.
 func TestFreshStartBesideOthers(t *testing.T) {

@@ -316,6 +316,9 @@ func (m *model) byTable(c *choice, s *lb.RoutedService, a asker, seen seen) (out
 	case m.orphaned(s, c.hash) && (a.opens() || a.protocol == protoUDP):
 		m.met["moved: orphaned"]++
 		m.remember(m.flowOf(s, a), backendKeyOf(s, now), a.firstState(), a.isn(s))
+	case m.orphaned(s, c.hash) && a.flags&flagRST == 0:
+		m.met["moved: orphaned, goes on"]++
+		m.remember(m.flowOf(s, a), backendKeyOf(s, now), stateSeen, 0)
 	case !apart:
 	case a.opens():
 		m.met["moved: opens"]++

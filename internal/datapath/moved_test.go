@@ -103,19 +103,30 @@ func (y *story) expectUncounted() {
 	}
 }
 
-// TestMovedSlotsOfABackendThatLeft: only the new backend can have its flows.
+// TestMovedSlotsOfABackendThatLeft: only the new backend can have its flows. One that has a packet meanwhile began there by another balancer, or is
+// reset there.
 func TestMovedSlotsOfABackendThatLeft(t *testing.T) {
 	tell(t, testService(vip4, 80, lb.TCP, lb.Maglev, 5), func(y *story) {
 		ports := y.portsTo(1, 20)
 		before := y.s
 		y.change(func(s *lb.RoutedService) { *s = withoutBackend(*s, 1) })
+		at := map[int]lb.BackendKey{}
 		for _, port := range ports[:10] {
-			y.play(port, "A")
+			y.play(port, "R")
 		}
 		y.expectNothing()
+		for _, port := range ports[:10] {
+			at[port] = y.expect(port, "A", "forwarded").backend
+			y.expectEntry(port, stateSeen, false)
+		}
 		// It comes back: its slots are those that it had before.
 		y.change(func(s *lb.RoutedService) { *s = before })
-		for _, port := range ports {
+		for _, port := range ports[:10] {
+			if got := y.expect(port, "A", "forwarded").backend; got != at[port] {
+				y.t.Errorf("port %d goes to %v after backend 1 came back, and went to %v", port, got, at[port])
+			}
+		}
+		for _, port := range ports[10:] {
 			if got := y.to(port, "A"); got != 1 {
 				y.t.Errorf("port %d goes to backend %d after backend 1 came back", port, got)
 			}

@@ -81,8 +81,8 @@ static __always_inline __u64 by_hash(const struct tracking *tracking, const stru
 /* between_owners decides where a slot has changed hands and its flow is not remembered: an
  * opening packet begins with the new owner, and what was there before stays with the
  * former. Both are remembered, for the base table will go. Where the former has left,
- * a new flow is remembered too, or the next change of the slot would take it for one of the
- * former's. */
+ * so are new flows, and those that begin nothing here: they may have begun at another balancer,
+ * and when the former is back they would be taken for its own. */
 static __always_inline __u64 between_owners(const struct packet *packet,
 					    const struct tracking *tracking)
 {
@@ -93,9 +93,8 @@ static __always_inline __u64 between_owners(const struct packet *packet,
 		return by_hash(tracking, packet);
 	if (opens && remember(tracking->now, FLOW_OPENING))
 		return choice_of(tracking->now, true);
-	if (tracking->before == NO_BACKEND && udp)
-		remember(tracking->now, FLOW_FIRST);
-	else if (tracking->before != NO_BACKEND && !opens && !(packet->tcp_flags & TCP_RST))
-		remember(tracking->before, udp ? FLOW_FIRST : FLOW_SEEN);
+	if (!opens && !(packet->tcp_flags & TCP_RST))
+		remember(tracking->before == NO_BACKEND ? tracking->now : tracking->before,
+			 udp ? FLOW_FIRST : FLOW_SEEN);
 	return by_hash(tracking, packet);
 }
