@@ -87,6 +87,8 @@ var koreanChanges = []phrase{
 	{"the events of balancers are about one of them, and a change is done when the router's kernel has one way less, or more", "밸런서의 사건은 그중 하나의 것이며, 변경은 라우터 커널의 길이 하나 줄거나 늘 때 끝남"},
 	{"as members, they hand flows over to each other", "멤버로서 서로 플로를 넘겨줌"},
 	{"{n} balancers, each a kernel's IPVS with BIRD beside it, announce the VIP to BIRD over a link each, with a hold time of {} and without graceful restart", "커널의 IPVS와 그 곁의 BIRD로 된 밸런서 {1}대가 각자의 링크에서 BIRD에 VIP를 알림, 유지 시간 {2}, 재시작 동안의 경로 유지 없음"},
+	{"{}: the router has {n} ways to {}, and {} is one of them: false: the subject did not come up context deadline exceeded", "{1}: 라우터에 {3}로 가는 길이 {2}개이고 {4}는 그중에 없음: 대상이 기한 안에 올라오지 않음"},
+	{"what became of its packets is not known: ask the daemon on {}: Get {}: context deadline exceeded", "패킷이 어떻게 되었는지 모름: {1}의 데몬에 물음: Get {2}: 기한을 넘김"},
 	{"the balancers tell each other nothing", "밸런서끼리 아무것도 알리지 않음"},
 	{"the balancers tell each other nothing, and choose a server for a packet of a connection that they do not know (net.ipv4.vs.sloppy_tcp)", "밸런서끼리 아무것도 알리지 않고, 모르는 연결의 패킷에도 서버를 고름(net.ipv4.vs.sloppy_tcp)"},
 	{"each balancer's kernel runs both sync daemons, master and backup, and tells of a connection with its third packet and each fiftieth after that (net.ipv4.vs.sync_threshold {n} {n})", "밸런서마다 커널이 동기화 데몬 master와 backup을 돌려, 연결을 세 번째 패킷과 그 뒤 쉰 번째마다 알림(net.ipv4.vs.sync_threshold {1} {2})"},
