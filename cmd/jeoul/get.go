@@ -87,7 +87,7 @@ func (c *getSourcesCmd) Run(ctx context.Context) error {
 type getEventsCmd struct {
 	getFlags
 	Names []string      `arg:"" optional:"" name:"service/backend" predictor:"part" help:"Services or backends that events are about, such as web or web/web01; all where none is named."`
-	Kinds []events.Kind `name:"kind" enum:"health,path,operation,reload,configuration,notice" placeholder:"KIND" help:"Only events of these kinds: ${enum}."`
+	Kinds []events.Kind `name:"kind" enum:"${eventKinds}" placeholder:"KIND" help:"Only events of these kinds: ${enum}."`
 }
 
 // Run prints them.

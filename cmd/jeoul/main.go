@@ -19,6 +19,7 @@ import (
 	"github.com/alecthomas/kong"
 
 	"github.com/jeoul/jeoul/internal/config"
+	"github.com/jeoul/jeoul/internal/events"
 	"github.com/jeoul/jeoul/internal/exporter"
 	"github.com/jeoul/jeoul/internal/importer"
 	"github.com/jeoul/jeoul/internal/lb"
@@ -120,7 +121,7 @@ func newParser(ctx context.Context, stdout, stderr io.Writer, options ...kong.Op
 		kong.Name("jeoul"),
 		kong.Description("Jeoul balances services by direct server return in eBPF, and weighs load balancers."),
 		kong.Writers(stdout, stderr),
-		kong.Vars{"tuneState": tune.StateDir, "socket": config.DefaultSocket, "storeDir": sources.DefaultDir, "backendStates": enumeration(lb.BackendStates),
+		kong.Vars{"tuneState": tune.StateDir, "socket": config.DefaultSocket, "storeDir": sources.DefaultDir, "backendStates": enumeration(lb.BackendStates), "eventKinds": enumeration(events.Kinds),
 			"flowStates": enumeration(lb.FlowStates), "dialects": strings.Join(importer.Dialects(), ","), "exports": strings.Join(exporter.Dialects(), ","),
 			"modes": enumeration(lb.PacketModes), "rememberedFlows": strconv.Itoa(lb.DefaultFlowLimit), "flowLimit": strconv.Itoa(ops.DefaultFlows), "mostFlows": strconv.Itoa(ops.MaxFlows)},
 		kong.BindTo(ctx, (*context.Context)(nil)),

@@ -49,6 +49,9 @@ const (
 	KindNotice Kind = "notice"
 )
 
+// Kinds are all of them.
+var Kinds = []Kind{KindHealth, KindPath, KindOperation, KindReload, KindConfiguration, KindDiscovery, KindProxy, KindRoutes, KindRole, KindMembers, KindNotice}
+
 // Event is one thing that has happened.
 type Event struct {
 	// ID is unique among the events of all starts of the daemon, and of those of one start its

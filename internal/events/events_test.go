@@ -7,6 +7,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"reflect"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -126,5 +127,17 @@ func TestHandler(t *testing.T) {
 	log.Info(strings.Repeat("é", maxMessage))
 	if events, _ = l.After(events[2].ID).Read(); len(events) != 1 || len(events[0].Message) > maxMessage+4 || strings.ContainsRune(events[0].Message, '\uFFFD') {
 		t.Errorf("a long message: %s", fmt.Sprint(events))
+	}
+}
+
+// TestKinds: what the API says of kinds is all of them.
+func TestKinds(t *testing.T) {
+	field, _ := reflect.TypeFor[Event]().FieldByName("Kind")
+	var names []string
+	for _, kind := range Kinds {
+		names = append(names, string(kind))
+	}
+	if got := strings.Join(names, ","); field.Tag.Get("enum") != got {
+		t.Errorf("the kinds are %s, and the API says %s", got, field.Tag.Get("enum"))
 	}
 }
