@@ -3,8 +3,10 @@
 package datapath
 
 import (
+	"encoding/binary"
 	"errors"
 	"fmt"
+	"hash/fnv"
 	"math"
 	"os"
 	"slices"
@@ -51,7 +53,7 @@ func (d *Datapath) Bases() (bases []lb.Base, err error) {
 // base says what the service's is, but for times.
 func (r *record) base() lb.Base {
 	v := &r.view
-	b := lb.Base{Service: r.key, BySource: r.service.BySource(), Scheduler: r.service.Scheduler, Beyond: true}
+	b := lb.Base{Service: r.key, BySource: r.service.BySource(), Scheduler: r.service.Scheduler, Beyond: true, Moved: v.moved.digest()}
 	if v.base == nil || len(v.base.slots) == 0 {
 		return b
 	}
@@ -112,7 +114,7 @@ func (d *Datapath) TakeBase(b lb.Base) error {
 	if d.current == nil || was == nil || b.Service.Hairpin || was.service.BySource() != b.BySource || len(was.view.table.slots) == 0 {
 		return fmt.Errorf("taking the base of %s: %w", b.Service, ErrNotHere)
 	}
-	if was.view.base != nil {
+	if was.view.base != nil && !was.lacksSlots(&b) {
 		return fmt.Errorf("taking the base of %s: %w, since %v", b.Service, ErrOwnBase, was.view.since)
 	}
 	after, changed, err := was.withBase(&b, d.now())
@@ -133,6 +135,10 @@ func (d *Datapath) TakeBase(b lb.Base) error {
 // withBase returns the service's view with another balancer's base, and whether that says anything.
 func (r *record) withBase(b *lb.Base, now time.Time) (view, bool, error) {
 	v := r.view
+	if v.base != nil || r.lacksSlots(b) {
+		v.moved, v.quiet = allSlots(uint32(len(v.table.slots))), 0
+		return v, true, nil
+	}
 	if len(b.Backends) == 0 {
 		if !v.moved.empty() || r.remembers {
 			return v, false, nil
@@ -164,6 +170,24 @@ func (r *record) withBase(b *lb.Base, now time.Time) (view, bool, error) {
 	v.moved = moved.and(v.moved)
 	v.base, v.since, v.until, v.quiet = base, now.Add(-b.Age), now.Add(min(max(b.Left, 0), windowOf(&r.service))), 0
 	return v, true, nil
+}
+
+// lacksSlots says whether another balancer remembers flows of slots that have changed hands there, and not here: this one has missed a change that was
+// taken back. Which they are is not told, so that packets of all slots look for their flow.
+func (r *record) lacksSlots(b *lb.Base) bool {
+	v := &r.view
+	return b.Beyond && !r.remembers && !v.moved.empty() && v.moved.count < int(v.moved.size) && b.Moved != 0 && b.Moved != v.moved.digest()
+}
+
+// digest is 0 for no slots.
+func (s *slotSet) digest() uint64 {
+	if s.empty() {
+		return 0
+	}
+	h := fnv.New64a()
+	_ = binary.Write(h, binary.BigEndian, s.size)
+	_ = binary.Write(h, binary.BigEndian, s.bits)
+	return h.Sum64()
 }
 
 // withView returns the change of one service's view.

@@ -91,10 +91,10 @@ type taking struct {
 }
 
 func (d *Datapath) taking() *taking {
-	t := &taking{register: d.register, shared: d.shared, pool: d.current.memory.pool, numbers: d.current.memory.numbers, clock: d.janitor.now(), timeouts: d.janitor.timeouts(),
+	t := &taking{register: d.register, shared: d.shared, pool: d.current.memory.pool, numbers: d.current.memory.numbers, timeouts: d.janitor.timeouts(),
 		loads: elements[xdpBackendLoad](d.shared.loads.memory), turns: elements[xdpTurn](d.shared.turns.memory), handed: &d.handed}
 	t.inheritedUntil, t.anyInherited = d.janitor.inherited()
-	t.stood = d.janitor.pauses()
+	t.stood, t.clock = d.janitor.pauses(), d.janitor.now()
 	if d.shared.fullNAT == nil {
 		return t
 	}
@@ -194,7 +194,7 @@ func (t *taking) translate(one *lb.Flow) (in incoming, refused string) {
 	if milliseconds(silent) >= t.timeouts[uint8(in.state)] {
 		return in, RefusedOver
 	}
-	in.seen = t.clock - milliseconds(silent)
+	in.seen = t.stood.ago(t.clock, silent)
 	in.flow = xdpFlow{Address: addressWords(one.Client.Addr()), Port: networkOrder(one.Client.Port()), Service: in.record.id,
 		Backend: place.index, Generation: place.generation}
 	if in.record.service.Mode != lb.FullNAT {
@@ -223,7 +223,7 @@ func (t *taking) meet(place flowPlace, in *incoming) (refused string, followed b
 	case isLive(state):
 		return t.instead(place, &have, in)
 	case !isLive(in.state):
-		if same && t.later(place, in) > -seenWithin {
+		if same && (t.later(place, in) >= 0 || !isOther(&have, in) && haveSYNs(&have, in)) {
 			endMore(place, state, in)
 			t.mark(place)
 		}
@@ -242,7 +242,7 @@ func (t *taking) meet(place flowPlace, in *incoming) (refused string, followed b
 // follow: the flow is known here, or is the client's next connection to the same backend. What is told of the one before does not end it.
 func (t *taking) follow(place flowPlace, have *xdpFlow, in *incoming) {
 	state, later, other := place.state(), t.later(place, in), isOther(have, in)
-	if other && later <= 0 || !isLive(in.state) && later <= -seenWithin {
+	if other && later <= 0 || !isLive(in.state) && later < 0 && !haveSYNs(have, in) {
 		return
 	}
 	changed := other && isLive(in.state) && place.takeAnother(&in.flow, state, in.seen)
@@ -270,13 +270,17 @@ func isOther(have *xdpFlow, in *incoming) bool {
 	return haveSYNs(have, in) && synOf(have) != synOf(&in.flow)
 }
 
-// hasEnded says whether what is told of as going on is what has ended here, or older. A connection is known by its SYN. Full NAT has none: there, and where it goes
-// to another backend, it is the client's next one unless it was seen long before; its own packets may have found here what has ended, before it was told of.
+// hasEnded says whether what is told of as going on is what has ended here, or older: a connection is known by its SYN, and of two that which was seen
+// later is the later one. Where the times are near each other, SYNs tell: packets of the later one may have found here what has ended, before it was told of.
 func (t *taking) hasEnded(have *xdpFlow, place flowPlace, in *incoming, same bool) bool {
-	if in.record.service.Mode != lb.FullNAT && same && !isOther(have, in) {
-		return synOf(have) != 0 && synOf(have) == synOf(&in.flow) || t.later(place, in) <= 0
+	later := t.later(place, in)
+	if same && haveSYNs(have, in) && !isOther(have, in) {
+		return true
 	}
-	return t.later(place, in) <= -lateBy.Milliseconds()
+	if haveSYNs(have, in) && later > -lateBy.Milliseconds() {
+		return int32(synOf(&in.flow)-synOf(have)) < 0 && later <= 0
+	}
+	return later <= 0
 }
 
 // instead: another flow has the name and goes on. If it gives way, its connection is over, and the client has another one.
@@ -293,14 +297,9 @@ func (t *taking) instead(place flowPlace, have *xdpFlow, in *incoming) (refused 
 	return "", false
 }
 
-// seenWithin is, in milliseconds, by how much an entry may have been seen later than it says: packets note it now and then, by a clock that moves
-// in steps.
-const seenWithin = int64(xdpFlowTableFLOW_NOTE_EVERY) + int64(stepEvery/time.Millisecond)
-
-// later is by how many milliseconds the told flow was seen later than what is in a place, also where this balancer's clock has stood still since.
+// later is by how many milliseconds the told flow was seen later than what is in a place, as this balancer's clock has it.
 func (t *taking) later(place flowPlace, in *incoming) int64 {
-	seen := place.seen()
-	return int64(int32(in.seen-seen)) + t.stood.since(seen).Milliseconds()
+	return int64(int32(in.seen - place.seen()))
 }
 
 // lateBy is by how much a told flow must have been seen later than one of this balancer's own: what is told comes late, and seems to be seen so much
@@ -308,19 +307,22 @@ func (t *taking) later(place flowPlace, in *incoming) int64 {
 const lateBy = 2 * time.Second
 
 // givesWay says whether what is in a place gives way to another connection of its client, by the rule that the packets of a client's port go to one
-// balancer at a time, so that the connection which was seen last is the one that goes on. Three need no time to tell: what has no backend any more; what
-// came from another balancer and of which no packet was here; and what this balancer knew before its process ended, or was held up, and has not seen since: packets
+// balancer at a time, so that the connection which was seen last is the one that goes on. Four need little time to tell: what has no backend any more; what
+// full NAT has opened again where an ended one was, and the client has not answered for; what came from another balancer and of which no packet was here; and what this balancer knew before its process ended, or was held up, and has not seen since: packets
 // went to others, and the end of that connection was told to none here. Any other must have been seen earlier by lateBy, so that what a balancer tells late does not
 // take the place of a connection that has begun here since. Within that time sequence numbers of SYNs tell, which a host chooses in their order
 // (RFC 9293, section 3.4.1); full NAT has none.
 func (t *taking) givesWay(place flowPlace, have *xdpFlow, in *incoming) bool {
 	later := t.later(place, in)
 	switch {
-	case !t.serves(have), t.anyInherited && int32(place.seen()-t.inheritedUntil) <= 0:
+	case !t.serves(have), t.anyInherited && int32(place.seen()-t.inheritedUntil) <= 0 && !t.isCopy(place):
 		return true
 	case later <= 0:
 		return false
-	case t.isCopy(place), later >= lateBy.Milliseconds():
+	case t.isCopy(place), place.state() == xdpFlowStateFLOW_OPENING && in.record.service.Mode == lb.FullNAT, later >= lateBy.Milliseconds():
+		return true
+	case in.record.service.Mode != lb.FullNAT && synOf(have) == 0 && synOf(&in.flow) != 0:
+		// What was met in its middle had begun before the transition, and what has a SYN since.
 		return true
 	}
 	return haveSYNs(have, in) && int32(synOf(&in.flow)-synOf(have)) > 0

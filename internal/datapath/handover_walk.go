@@ -43,7 +43,7 @@ func (d *Datapath) SnapshotFlows() lb.FlowWalk { return &flowWalk{datapath: d} }
 // Next calls visit for flows of the next so many places at least, and says whether those were the last ones. Where the table
 // was replaced meanwhile, the walk begins anew. It does not wait for a change under way. Errors: ErrClosed.
 func (w *flowWalk) Next(places int, visit func(*lb.Flow)) (whole bool, err error) {
-	clock, stood := w.datapath.janitor.now(), w.datapath.janitor.pauses()
+	stood, clock := w.datapath.janitor.pauses(), w.datapath.janitor.now()
 	err = w.datapath.read(func(p *picture) error {
 		if p.shared == nil {
 			whole = true
@@ -76,7 +76,7 @@ func (d *Datapath) ChangedFlows(places int, visit func(*lb.Flow)) (whole bool, e
 	h := &d.handed
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	clock, timeouts, stood := d.janitor.now(), d.janitor.timeouts(), d.janitor.pauses()
+	stood, clock, timeouts := d.janitor.pauses(), d.janitor.now(), d.janitor.timeouts()
 	err = d.read(func(p *picture) error {
 		if p.shared == nil {
 			whole = true

@@ -605,7 +605,7 @@ func (m *model) translatedBack(p *packet) verdict {
 		return m.refused(p, m.poolAnswers(), noFlow)
 	}
 	if p.complete() {
-		m.refresh(e)
+		m.refreshBy(e, p.flags&^flagSYN)
 		m.tell(e, p.flags)
 	}
 	s, _ := m.find(e.backend)

@@ -321,6 +321,15 @@ func (m *model) become(e *remembered, state flowState) {
 // noteEvery is how old a time is before it is written anew, in milliseconds.
 const noteEvery = 1000
 
+// refreshBy notes that an entry was used by a packet: at once, where that begins or ends a connection.
+func (m *model) refreshBy(e *remembered, flags byte) {
+	if flags&(flagSYN|flagFIN|flagRST) != 0 && m.clock != e.seen {
+		e.seen = m.clock
+		e.at.touched[e.bucket] = true
+	}
+	m.refresh(e)
+}
+
 // refresh notes that an entry was used.
 func (m *model) refresh(e *remembered) {
 	if m.clock-e.seen >= noteEvery {
@@ -331,7 +340,7 @@ func (m *model) refresh(e *remembered) {
 
 // note keeps what a client's packet says of a known flow, which contests another or none.
 func (m *model) note(s *lb.RoutedService, e, contested *remembered, a asker) {
-	m.refresh(e)
+	m.refreshBy(e, a.flags)
 	before := e.state
 	if before == stateContested && a.flags&flagRST != 0 {
 		m.met["contested: reset"]++
@@ -399,7 +408,7 @@ func (m *model) noteReply(p *packet, backend lb.BackendKey) (ends bool) {
 		m.free(e)
 	default:
 		m.met["told by a reply"]++
-		m.refresh(e)
+		m.refreshBy(e, flagFIN)
 		m.tell(e, p.flags)
 	}
 	return true

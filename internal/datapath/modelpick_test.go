@@ -284,7 +284,7 @@ func (m *model) reopen(c *choice, s *lb.RoutedService, e *remembered, a asker, s
 	_, c.backend = m.find(e.backend)
 	c.pool, c.opens = e.pool, true
 	m.become(e, stateOpening)
-	m.refresh(e)
+	m.refreshBy(e, flagSYN)
 	if s.Persistence.On() {
 		m.attach(m.affinityOf(s, a), e.backend)
 	}
@@ -319,6 +319,9 @@ func (m *model) byTable(c *choice, s *lb.RoutedService, a asker, seen seen) (out
 	case m.orphaned(s, c.hash) && a.flags&flagRST == 0:
 		m.met["moved: orphaned, goes on"]++
 		m.remember(m.flowOf(s, a), backendKeyOf(s, now), stateSeen, 0)
+	case a.opens() && !apart && m.isBack(s, c.hash):
+		m.met["moved: opens where it is back"]++
+		m.remember(m.flowOf(s, a), backendKeyOf(s, now), stateOpening, a.isn(s))
 	case !apart:
 	case a.opens():
 		m.met["moved: opens"]++
@@ -392,6 +395,12 @@ func (m *model) orphaned(s *lb.RoutedService, hash uint32) bool {
 	at := m.standings[s.Key()]
 	_, usable := at.baseOf(m, hash)
 	return at.base != nil && at.isMoved(hash) && !usable
+}
+
+// isBack says that a hash's slot is that of its backend from before the changes, after it was another's.
+func (m *model) isBack(s *lb.RoutedService, hash uint32) bool {
+	at := m.standings[s.Key()]
+	return at.base != nil && at.isMoved(hash)
 }
 
 // overLimit names the limit of a service that a new flow is over.

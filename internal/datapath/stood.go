@@ -37,6 +37,22 @@ func (p pauses) since(seen uint32) (by time.Duration) {
 	return by
 }
 
+// ago returns what the clock showed so long ago. Times while it stood still are between what it showed and what it shows at its next step, in their order.
+func (p pauses) ago(clock uint32, silent time.Duration) uint32 {
+	for _, one := range slices.Backward(p) {
+		since := time.Duration(clock-one.at) * time.Millisecond
+		switch {
+		case silent < since:
+			// The clock wraps around.
+			return one.at + max(clock-milliseconds(silent)-one.at, uint32(stepEvery.Milliseconds()))
+		case silent < since+one.by:
+			return one.at + 1 + uint32((since+one.by-silent).Seconds()/one.by.Seconds()*float64(stepEvery.Milliseconds()-2))
+		}
+		silent -= one.by
+	}
+	return clock - milliseconds(silent)
+}
+
 // pauses returns when the clock stood still.
 func (j *janitor) pauses() pauses {
 	j.mu.Lock()
@@ -48,10 +64,12 @@ func (j *janitor) pauses() pauses {
 // noteHeldUp notes at a time of the monotonic clock that the process was held up, if it was: what was seen last until then may have gone on elsewhere, and
 // ended. It counts at once, for other balancers may be told before the next step.
 func (j *janitor) noteHeldUp(now time.Duration) {
-	if by := now - j.stepped - longestStep; j.stepping && by > 0 {
-		j.stood, j.began = j.stood.with(j.clock(), by), j.time
-		j.stepped += by
+	passed := now - j.stepped
+	if !j.stepping || passed <= longestStep {
+		return
 	}
+	j.stood, j.began = j.stood.with(j.clock(), passed-longestStep), j.time
+	j.time, j.stepped = j.time+longestStep, now
 }
 
 // begin has the clock go on from where it stood since another process ended.

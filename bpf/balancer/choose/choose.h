@@ -153,7 +153,7 @@ static __always_inline __u64 follow_moved_slot(const struct service *service,
 		return fail_with(outcome);
 	if (tracking->contested)
 		return contest(service, tracking, begin_moved(tracking));
-	return tracking->moved ? between_owners(packet, tracking) : by_hash(tracking, packet);
+	return tracking->moved ? between_owners(service, packet, tracking) : by_hash(tracking, packet);
 }
 
 /* prove keeps a flow's proof. */

@@ -54,7 +54,7 @@ __noinline __u64 reopen_flow(const struct service *service, __u32 place, __u32 p
 		return owner->index | CHOICE_OPENS;
 	if (!set_state(bucket, at, state, FLOW_OPENING))
 		return CHOICE_OPEN;
-	note_seen(bucket, at, clock_of(generation));
+	note_change(bucket, at, clock_of(generation));
 	count_flow(service->id, owner->index, 1);
 	tracking->flow.backend = owner->index;
 	tracking->flow.generation = owner->generation;

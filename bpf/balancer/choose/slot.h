@@ -82,17 +82,21 @@ static __always_inline __u64 by_hash(const struct tracking *tracking, const stru
  * opening packet begins with the new owner, and what was there before stays with the
  * former. Both are remembered, for the base table will go. Where the former has left,
  * so are new flows, and those that begin nothing here: they may have begun at another balancer,
- * and when the former is back they would be taken for its own. */
-static __always_inline __u64 between_owners(const struct packet *packet,
+ * and when the former is back they would be taken for its own. New flows are, too, where the slot
+ * is the former's again: another balancer may remember a connection of their port's from
+ * meanwhile, and is to be told of the next. */
+static __always_inline __u64 between_owners(const struct service *service,
+					    const struct packet *packet,
 					    const struct tracking *tracking)
 {
 	bool opens = opens_connection(packet), udp = packet->protocol == IPPROTO_UDP;
 
-	if (tracking->now == NO_BACKEND ||
-	    (tracking->before == NO_BACKEND && !tracking->orphaned))
+	if (tracking->now == NO_BACKEND)
 		return by_hash(tracking, packet);
-	if (opens && remember(tracking->now, FLOW_OPENING))
+	if (opens && (service->flags & SERVICE_BASE) && remember(tracking->now, FLOW_OPENING))
 		return choice_of(tracking->now, true);
+	if (tracking->before == NO_BACKEND && !tracking->orphaned)
+		return by_hash(tracking, packet);
 	if (!opens && !(packet->tcp_flags & TCP_RST))
 		remember(tracking->before == NO_BACKEND ? tracking->now : tracking->before,
 			 udp ? FLOW_FIRST : FLOW_SEEN);

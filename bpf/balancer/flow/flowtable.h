@@ -443,6 +443,14 @@ static __always_inline void touch(__u64 hash)
 	asm volatile("" : : "r"(*(volatile __u64 *)&unproven->flows[favourite_of(hash)]));
 }
 
+/* note_change keeps when a flow has begun, or ended: another balancer may be told of that, and
+ * compares it with what it has seen. */
+static __always_inline void note_change(struct flow_bucket *bucket, __u32 at, __u32 clock)
+{
+	if (bucket->seen[at] != clock && !dry_run())
+		bucket->seen[at] = clock;
+}
+
 /* note_seen keeps a flow from being forgotten. */
 static __always_inline void note_seen(struct flow_bucket *bucket, __u32 at, __u32 clock)
 {

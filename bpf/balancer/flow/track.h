@@ -219,6 +219,17 @@ static __always_inline bool enter_state(struct flow_bucket *bucket, __u32 at, __
 	return true;
 }
 
+/* note_client keeps when a packet of the client was seen: one by which a connection begins or ends
+ * without delay. */
+static __always_inline void note_client(struct flow_bucket *bucket, __u32 at,
+					const struct packet *packet, __u32 clock)
+{
+	if (packet->tcp_flags & (TCP_SYN | TCP_FIN | TCP_RST))
+		note_change(bucket, at, clock);
+	else
+		note_seen(bucket, at, clock);
+}
+
 /* note_packet keeps what a packet of the client says about its flow: true where that is
  * the flow's proof, which the caller keeps. */
 static __always_inline bool note_packet(void *generation, const struct service *service,
@@ -229,7 +240,7 @@ static __always_inline bool note_packet(void *generation, const struct service *
 
 	if (dry_run())
 		return false;
-	note_seen(found->bucket, found->at, clock_of(generation));
+	note_client(found->bucket, found->at, packet, clock_of(generation));
 	if (state == FLOW_OPENING && next == FLOW_ESTABLISHED)
 		note_answer(found->bucket->flows[found->at].service,
 			    found->bucket->flows[found->at].backend);
@@ -283,7 +294,7 @@ __noinline int note_reply(const struct packet *packet, __u32 service, __u32 back
 		forget_flow(&found, hash_of(key), FLOW_CONTESTED, true);
 		return true;
 	}
-	note_seen(found.bucket, found.at, clock_of(current_generation()));
+	note_change(found.bucket, found.at, clock_of(current_generation()));
 	note_end(found.bucket, found.at, packet);
 	return true;
 }

@@ -62,9 +62,12 @@ static __always_inline void note_fullnat(void *generation, __u32 place, const st
 
 	if (!bucket || dry_run())
 		return;
-	note_seen(bucket, at, clock_of(generation));
-	if (packet->tcp_flags & (TCP_FIN | TCP_RST))
-		note_end(bucket, at, packet);
+	if (!(packet->tcp_flags & (TCP_FIN | TCP_RST))) {
+		note_seen(bucket, at, clock_of(generation));
+		return;
+	}
+	note_change(bucket, at, clock_of(generation));
+	note_end(bucket, at, packet);
 }
 
 /* has_pool_port says whether a port is one that full NAT gives out. */
