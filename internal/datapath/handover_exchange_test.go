@@ -4,7 +4,6 @@ package datapath
 
 import (
 	"context"
-	"fmt"
 	"log/slog"
 	"net"
 	"net/netip"
@@ -43,9 +42,6 @@ func exchangeAmong(tb testing.TB, all ...*Datapath) (exchanges []*peers.Exchange
 		listeners = append(listeners, l)
 		others = append(others, lb.Peer{Name: string(rune('a' + i)), Address: netip.MustParseAddrPort(l.Addr().String())})
 	}
-	ctx, cancel := context.WithCancel(context.Background())
-	var group sync.WaitGroup
-	tb.Cleanup(func() { cancel(); group.Wait() })
 	for i, d := range all {
 		var beside otherPeers
 		for j, p := range others {
@@ -53,14 +49,23 @@ func exchangeAmong(tb testing.TB, all ...*Datapath) (exchanges []*peers.Exchange
 				beside = append(beside, p)
 			}
 		}
-		e, err := peers.New(peers.Options{Name: others[i].Name, Keys: [][]byte{make([]byte, 32)}, Listener: listeners[i], Group: beside, DataPlane: d, Log: slog.New(slog.DiscardHandler)})
-		if err != nil {
-			tb.Fatal(err)
-		}
-		exchanges = append(exchanges, e)
-		group.Go(func() { e.Run(ctx) })
+		exchanges = append(exchanges, exchangeBeside(tb, d, others[i].Name, listeners[i], beside))
 	}
 	return exchanges
+}
+
+// exchangeBeside has a data plane hand over to others until the test ends.
+func exchangeBeside(tb testing.TB, d *Datapath, name string, listener net.Listener, beside otherPeers) *peers.Exchange {
+	tb.Helper()
+	e, err := peers.New(peers.Options{Name: name, Keys: [][]byte{make([]byte, 32)}, Listener: listener, Group: beside, DataPlane: d, Log: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		tb.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	var group sync.WaitGroup
+	tb.Cleanup(func() { cancel(); group.Wait() })
+	group.Go(func() { e.Run(ctx) })
+	return e
 }
 
 // until waits for what must come.
@@ -119,19 +124,10 @@ func cpu() time.Duration {
 	return time.Duration(usage.Utime.Nano() + usage.Stime.Nano())
 }
 
-// BenchmarkHandover measures what balancers use that hand over: both ends of it, over loopback.
+// BenchmarkHandover measures what balancers use that hand over much at once: both ends of it, over loopback.
 func BenchmarkHandover(b *testing.B) {
 	testenv.Root(b)
-	const million = 1_000_000
-	s := testService(vip4, 80, lb.TCP, lb.RoundRobin, 20)
-	newOne := func() *Datapath {
-		d := NewDetached(Options{Hook: lb.HookXDP, FlowLimit: million, UnprovenLimit: 1000}, balancerMAC)
-		b.Cleanup(func() { d.Close() })
-		if err := d.Apply(lb.State{Services: []lb.RoutedService{s}}); err != nil {
-			b.Fatal(err)
-		}
-		return d
-	}
+	const million = costPlaces
 	walk := func(d *Datapath) (n int) {
 		for whole := false; !whole; {
 			var err error
@@ -141,7 +137,8 @@ func BenchmarkHandover(b *testing.B) {
 		}
 		return n
 	}
-	full, other := newOne(), newOne()
+	full, s := newEnd(b)
+	other, _ := newEnd(b)
 	flows := manyFlows(&s, million)
 	begun := time.Now()
 	taken, err := full.TakeFlows(flows)
@@ -164,32 +161,4 @@ func BenchmarkHandover(b *testing.B) {
 		b.ReportMetric(float64(told[0].Bytes)/float64(told[0].Flows), "B/flow")
 		b.ReportMetric(float64(cpu()-used)/float64(told[0].Flows), "cpu-ns/flow")
 	})
-	for _, rate := range []int{20_000, 100_000} {
-		b.Run(fmt.Sprintf("%d new flows a second", rate), func(b *testing.B) {
-			from, to := newOne(), newOne()
-			exchanges := exchangeAmong(b, from, to)
-			until(b, func() bool { _, heard := exchanges[1].Status(); return len(heard) == 1 && heard[0].Whole })
-			const seconds, steps = 5, 50
-			idle := cpu()
-			<-time.After(seconds * time.Second)
-			idle = cpu() - idle
-			used := cpu()
-			tick := time.NewTicker(time.Second / steps)
-			defer tick.Stop()
-			for i := range seconds * steps {
-				<-tick.C
-				// As packets would, without a word to the exchange that they are known.
-				for _, f := range flows[i*rate/steps : (i+1)*rate/steps] {
-					flow := xdpFlow{Address: addressWords(f.Client.Addr()), Port: networkOrder(f.Client.Port()), Service: from.register.byKey[s.Key()].id}
-					flow.Backend, flow.Generation = from.register.places.backends[f.Backend].index, from.register.places.backends[f.Backend].generation
-					from.shared.proven.insert(flow, xdpFlowStateFLOW_ESTABLISHED, from.janitor.now())
-				}
-			}
-			until(b, func() bool { _, heard := exchanges[1].Status(); return heard[0].Taken >= uint64(rate)*seconds*99/100 })
-			told, _ := exchanges[0].Status()
-			b.ReportMetric(float64(cpu()-used-idle)/float64(seconds*time.Second)*100, "%-of-a-core")
-			b.ReportMetric(float64(idle)/float64(seconds*time.Second)*100, "%-idle")
-			b.ReportMetric(float64(told[0].Bytes)/float64(told[0].Flows), "B/flow")
-		})
-	}
 }
