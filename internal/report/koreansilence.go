@@ -10,6 +10,8 @@ var koreanSilence = []phrase{
 	{"Restarted {n}×", "재시작 {1}회"}, {"Upgraded {n}×", "업그레이드 {1}회"}, {"Killed {n}×", "강제 종료 {1}회"}, {"as the process before has left it", "이전 프로세스가 남긴 대로"},
 	{"the hook in use was {} on driver {} the driver runs XDP natively; {} is a veth: VLAN tags of devices on its peer are lost unless `ethtool -K PEER txvlan off tx-vlan-stag-hw-insert off` is set there", "사용한 훅은 {1}, 드라이버 {2}, 드라이버가 XDP를 네이티브로 실행; {3}은(는) veth: 상대편에 `ethtool -K PEER txvlan off tx-vlan-stag-hw-insert off`을 설정하지 않으면 그쪽 장치의 VLAN 태그가 유실됨"},
 	{"{} of {}, reset when it was {} old, {} after move {n} of {n} between balancers, when it was {} old", "{1} ({2}), 생긴 지 {3} 뒤 리셋, 밸런서 사이 이동 {6}번 중 {5}번째부터 {4} 뒤, 이동 때 생긴 지 {7}"},
+	{"{} of {}, silent when it was {} old, {} after move {n} of {n} between balancers, when it was {} old", "{1} ({2}), 생긴 지 {3} 뒤 무응답, 밸런서 사이 이동 {6}번 중 {5}번째부터 {4} 뒤, 이동 때 생긴 지 {7}"},
+	{"{} of {}, silent when it was {} old, before packets moved between balancers", "{1} ({2}), 생긴 지 {3} 뒤 무응답, 밸런서 사이 이동 전"},
 	{"{} of {}, reset when it was {} old, before packets moved between balancers", "{1} ({2}), 생긴 지 {3} 뒤 리셋, 밸런서 사이 이동 전"},
 	{"among what broke: {}", "끊긴 연결 중: {1}"}, {"{} of {}, reset when it was {} old", "{1} ({2}), 생긴 지 {3} 뒤 리셋"},
 	{"{} of {}, closed when it was {} old", "{1} ({2}), 생긴 지 {3} 뒤 닫힘"}, {"{} of {}, silent when it was {} old", "{1} ({2}), 생긴 지 {3} 뒤 무응답"},
