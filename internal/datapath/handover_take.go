@@ -315,7 +315,7 @@ const lateBy = 2 * time.Second
 func (t *taking) givesWay(place flowPlace, have *xdpFlow, in *incoming) bool {
 	later := t.later(place, in)
 	switch {
-	case !t.serves(have), t.anyInherited && int32(place.seen()-t.inheritedUntil) <= 0 && !t.isCopy(place):
+	case !t.serves(have), t.isInherited(place):
 		return true
 	case later <= 0:
 		return false
@@ -326,6 +326,11 @@ func (t *taking) givesWay(place flowPlace, have *xdpFlow, in *incoming) bool {
 		return true
 	}
 	return haveSYNs(have, in) && int32(synOf(&in.flow)-synOf(have)) > 0
+}
+
+// isInherited says whether what is in a place is of before this balancer's process ended, or was held up, and has not been seen since, here or by others.
+func (t *taking) isInherited(place flowPlace) bool {
+	return t.anyInherited && int32(place.seen()-t.inheritedUntil) <= 0 && !t.isCopy(place)
 }
 
 // serves says whether the backend of a flow is still there.
@@ -352,8 +357,8 @@ func isHalfEnded(state xdpFlowState) bool {
 }
 
 // canReturn says whether replies to the flow find it, once it stands in a place of its own name, if there is one: no other flow here
-// has what they bear. One that is over, or that came from another balancer and of which no packet was here, gives that up: who
-// gives the port out has forgotten it.
+// has what they bear. One that is over, one that came from another balancer and of which no packet was here, and one of before this balancer's process ended
+// that was not seen since give that up: who gives the port out has forgotten it.
 func (t *taking) canReturn(in *incoming, own flowPlace) bool {
 	hash, is := t.returns.hash(&in.flow)
 	if !is {
@@ -389,8 +394,8 @@ func (t *taking) giveUpReturn(number uint32, hash uint64, own flowPlace, in *inc
 	if have, is := t.returns.hash(&flow); !is || have != hash {
 		return true
 	}
-	copied := t.isCopy(place) && t.later(place, in) > 0
-	_, state, released := table.release(place, tag, func(_ *xdpFlow, state xdpFlowState, _ uint32) bool { return copied || !isLive(state) })
+	yields := t.isInherited(place) || t.isCopy(place) && t.later(place, in) > 0
+	_, state, released := table.release(place, tag, func(_ *xdpFlow, state xdpFlowState, _ uint32) bool { return yields || !isLive(state) })
 	if released && isLive(state) {
 		t.count(&incoming{flow: flow, record: in.record}, -1)
 	}

@@ -793,6 +793,14 @@ func TestFullNATPortGoesOnToAnother(t *testing.T) {
 	b.janitor.pass(time.Second)
 	b.send(1002, "A")
 	b.take([]lb.Flow{other}, FlowsTaken{Refused: map[string]int{RefusedPool: 1}})
+	// Unless its process ends: while there was none, that flow's end was told to none here.
+	b.janitor.begin(b.janitor.now(), 0) // as the next process does
+	b.handed.table = nil                // which does not know what was told to this one
+	b.janitor.pass(time.Second)
+	b.take([]lb.Flow{other}, FlowsTaken{Taken: 1})
+	if got := b.activeOf(&s); got != 1 {
+		t.Errorf("after the process has ended, %d flows are active, want 1", got)
+	}
 }
 
 // answersTo returns the packet of a backend to the pool's end of a flow, from which it went to the backend.
