@@ -123,13 +123,9 @@ func deadIsKnown(status *ops.Status) bool {
 	return !slices.ContainsFunc(status.Services, func(s ops.Service) bool { return s.Backends[len(s.Backends)-1].State != lb.Unhealthy })
 }
 
-// TestFirstTableBesideOthers: of three balancers behind a router, two start while connections are held through the first, and a
-// backend is dead from the start. None of them sends a connection there once the router sends to it, and connections go on where they were.
-func TestFirstTableBesideOthers(t *testing.T) {
-	testenv.Program(t, "bird")
-	l := newLab(t, lab.Spec{Clients: 1, Servers: 4, Balancers: 3})
-	client := l.Clients[0]
-	d := newDeadAmong(t, l, client)
+// routeTo starts the router before the balancers of a laboratory, which have a members' key, and stops it at the end.
+func routeTo(t *testing.T, l *lab.Lab) {
+	t.Helper()
 	if err := errors.Join(l.DetourVIP(l.VIP4, true), subject.ShareKey(l)); err != nil {
 		t.Fatal(err)
 	}
@@ -142,6 +138,16 @@ func TestFirstTableBesideOthers(t *testing.T) {
 			t.Error(err)
 		}
 	})
+}
+
+// TestFirstTableBesideOthers: of three balancers behind a router, two start while connections are held through the first, and a
+// backend is dead from the start. None of them sends a connection there once the router sends to it, and connections go on where they were.
+func TestFirstTableBesideOthers(t *testing.T) {
+	testenv.Program(t, "bird")
+	l := newLab(t, lab.Spec{Clients: 1, Servers: 4, Balancers: 3})
+	client := l.Clients[0]
+	d := newDeadAmong(t, l, client)
+	routeTo(t, l)
 	running := map[*lab.Host]*balancer{}
 	begin := func(host *lab.Host) {
 		running[host] = d.run(t, host, func(file *config.Config) { subject.Announce(file, l, host) })

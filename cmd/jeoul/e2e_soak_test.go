@@ -5,7 +5,6 @@ package main
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"net/netip"
 	"os"
@@ -159,18 +158,7 @@ func newSoak(t *testing.T) *soakRun {
 		s.backends[h.Name] = n
 		s.serve(t, h)
 	}
-	if err := errors.Join(l.DetourVIP(l.VIP4, true), subject.ShareKey(l)); err != nil {
-		t.Fatal(err)
-	}
-	stopRouter, err := subject.StartRouter(t.Context(), l)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := stopRouter(context.Background()); err != nil {
-			t.Error(err)
-		}
-	})
+	routeTo(t, l)
 	for n, h := range l.Balancers {
 		s.addBalancer(t, n, h)
 	}
