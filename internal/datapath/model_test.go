@@ -167,6 +167,9 @@ type insight struct {
 	groupID      func(name string) uint32
 	backendIndex func(lb.BackendKey) uint32
 	sequenceOf   func(lb.ServiceKey) []int
+	// marks says whether the slot of a hash is marked as one that has changed hands: marks of former
+	// transitions go when no flow is remembered any more.
+	marks func(key lb.ServiceKey, hash uint32) bool
 }
 
 // newModel returns a model without a configuration.

@@ -400,7 +400,7 @@ func (m *model) orphaned(s *lb.RoutedService, hash uint32) bool {
 // isBack says that a hash's slot is that of its backend from before the changes, after it was another's.
 func (m *model) isBack(s *lb.RoutedService, hash uint32) bool {
 	at := m.standings[s.Key()]
-	return at.base != nil && at.isMoved(hash)
+	return at.base != nil && at.isMoved(hash) && m.marks(s.Key(), hash)
 }
 
 // overLimit names the limit of a service that a new flow is over.

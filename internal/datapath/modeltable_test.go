@@ -32,7 +32,7 @@ type standing struct {
 	// until is when they have.
 	until time.Time
 	// moved are the slots that have ever changed hands. That the program forgets them
-	// when nothing is remembered any more makes no difference.
+	// when nothing is remembered any more makes a difference only where a slot is back (isBack).
 	moved []bool
 
 	turn   uint64

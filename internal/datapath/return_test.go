@@ -96,6 +96,7 @@ func modelOf(tb testing.TB, state lb.State) *model {
 	}
 	m.backendIndex = func(lb.BackendKey) uint32 { return 0 }
 	m.sequenceOf = func(lb.ServiceKey) []int { return nil }
+	m.marks = func(lb.ServiceKey, uint32) bool { return true }
 	if err := m.apply(state); err != nil {
 		tb.Fatal(err)
 	}

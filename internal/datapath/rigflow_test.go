@@ -271,7 +271,14 @@ func (r *rig) insight() insight {
 		groupID:      func(name string) uint32 { return r.datapath.register.places.groups[name].id },
 		backendIndex: func(key lb.BackendKey) uint32 { return r.datapath.current.places.backends[key].index },
 		sequenceOf:   r.sequenceOf,
+		marks:        r.marks,
 	}
+}
+
+// marks says whether the slot of a hash is marked as one that has changed hands.
+func (r *rig) marks(key lb.ServiceKey, hash uint32) bool {
+	moved := r.datapath.register.byKey[key].view.moved
+	return !moved.empty() && moved.has(int(scale(hash, int(moved.size))))
 }
 
 // sequenceOf is the order of wrr that the program goes by.
