@@ -34,14 +34,23 @@ func (g flowGroup) Peers() (peers []lb.Peer) {
 	return peers
 }
 
+// flowKeys are those by which members with some keys hand flows over.
+func flowKeys(of members.Keys) ([][]byte, error) {
+	keys, err := of.Derive(handover.Purpose)
+	if err != nil {
+		return nil, fmt.Errorf("derive the keys by which members hand flows over: %w", err)
+	}
+	return keys, nil
+}
+
 // handOver has members tell each other of flows; nil where they are not to.
 func (m *memberOf) handOver(ctx context.Context, cfg *config.Config, name string, plane *datapath.Datapath, log *slog.Logger) error {
 	if !cfg.Members.HandOver {
 		return nil
 	}
-	keys, err := m.Keys().Derive(handover.Purpose)
+	keys, err := flowKeys(m.Keys())
 	if err != nil {
-		return fmt.Errorf("derive the keys by which members hand flows over: %w", err)
+		return err
 	}
 	at := netip.AddrPortFrom(cfg.Members.Listen.Addr(), cfg.Members.FlowsAt())
 	listener, err := listenBeforeAddress(ctx, at)

@@ -150,9 +150,9 @@ func (m *memberOf) useKeys(keys members.Keys) error {
 	if err := m.SetKeys(keys); err != nil || m.exchange == nil {
 		return err
 	}
-	derived, err := keys.Derive(handover.Purpose)
+	derived, err := flowKeys(keys)
 	if err != nil {
-		return fmt.Errorf("derive the keys by which members hand flows over: %w", err)
+		return err
 	}
 	return m.exchange.SetKeys(derived)
 }
@@ -191,7 +191,7 @@ func (d *configurationDigests) of(cfg *config.Config) string {
 type getMembersCmd struct {
 	getFlags
 	Names  []string          `arg:"" optional:"" name:"member" help:"Members by name or address; all where none is named."`
-	States []ops.MemberState `name:"state" enum:"alive,failed,left,unknown" placeholder:"STATE" help:"Only members in these states: ${enum}."`
+	States []ops.MemberState `name:"state" enum:"${memberStates}" placeholder:"STATE" help:"Only members in these states: ${enum}."`
 }
 
 // Run prints them.

@@ -72,6 +72,14 @@ func (k *kept) open() (*Datapath, error) {
 	return d, nil
 }
 
+// next has the process of a datapath end, and another one adopt what it leaves.
+func (k *kept) next(before *Datapath) (*Datapath, error) {
+	if err := before.Leave(); err != nil {
+		return nil, err
+	}
+	return k.adopt()
+}
+
 // openWith opens a datapath and applies a state.
 func (k *kept) openWith(state lb.State) (*Datapath, error) {
 	d, err := k.open()
@@ -133,11 +141,7 @@ func TestKept(t *testing.T) {
 					return err
 				}
 				id, _ := before.ID()
-				if err := first.Leave(); err != nil {
-					return err
-				}
-
-				again, err := k.adopt()
+				again, err := k.next(first)
 				if err != nil {
 					return err
 				}
@@ -265,10 +269,7 @@ func TestKeptAfterKill(t *testing.T) {
 				if err := dies(first); err != nil {
 					return err
 				}
-				if err := first.Leave(); err != nil {
-					return err
-				}
-				again, err := k.adopt()
+				again, err := k.next(first)
 				if err != nil {
 					return err
 				}

@@ -84,10 +84,7 @@ func keptAgain(t *testing.T, k *kept, replace func() error, notice func(*Datapat
 	if err := runsOn("veth0", first.Program()); err != nil {
 		t.Error(err)
 	}
-	if err := first.Leave(); err != nil {
-		return err
-	}
-	again, err := k.adopt()
+	again, err := k.next(first)
 	if err != nil {
 		return err
 	}

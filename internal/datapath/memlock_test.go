@@ -34,10 +34,7 @@ func TestMemlock(t *testing.T) {
 		if err != nil {
 			return err
 		}
-		if err := first.Leave(); err != nil {
-			return err
-		}
-		again, err := k.adopt()
+		again, err := k.next(first)
 		if err != nil {
 			return err
 		}

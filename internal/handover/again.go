@@ -23,10 +23,7 @@ func (e *Exchange) regain() error {
 			continue
 		}
 		r.missed = false
-		select {
-		case r.again <- struct{}{}:
-		default:
-		}
+		signal(r.again)
 	}
 	return nil
 }

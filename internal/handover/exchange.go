@@ -236,10 +236,7 @@ func (e *Exchange) hasHeardAll() bool {
 }
 
 func (e *Exchange) progressed() {
-	select {
-	case e.progress <- struct{}{}:
-	default:
-	}
+	signal(e.progress)
 }
 
 // tell looks for what has changed, and hands it to all senders.

@@ -80,15 +80,20 @@ func (s *sender) enqueue(messages []byte, flows uint64) {
 	} else {
 		s.queue, s.queuedFlows = append(s.queue, messages...), s.queuedFlows+flows
 	}
-	s.poke()
+	signal(s.more)
+}
+
+// signal has what receives from a channel, which holds one value, go on; it does not wait for that.
+func signal(to chan<- struct{}) {
+	select {
+	case to <- struct{}{}:
+	default:
+	}
 }
 
 // wake has a sender that waits connect now: its peer is seen to be there, as another process may be long before the wait is over.
 func (s *sender) wake() {
-	select {
-	case s.back <- struct{}{}:
-	default:
-	}
+	signal(s.back)
 }
 
 // run connects again and again.
@@ -254,18 +259,10 @@ func (s *sender) hear(conn net.Conn) {
 			s.mu.Lock()
 			s.queue, s.queuedFlows, s.whole = nil, 0, true
 			s.mu.Unlock()
-			s.poke()
+			signal(s.more)
 		default:
 			return
 		}
-	}
-}
-
-// poke has it send what there is.
-func (s *sender) poke() {
-	select {
-	case s.more <- struct{}{}:
-	default:
 	}
 }
 

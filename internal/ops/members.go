@@ -40,6 +40,9 @@ const (
 	MemberUnknown MemberState = "unknown"
 )
 
+// MemberStates are all of them.
+var MemberStates = []MemberState{MemberAlive, MemberFailed, MemberLeft, MemberUnknown}
+
 // Member is another balancer.
 type Member struct {
 	// Name is empty while nothing was heard of the one at the address.
