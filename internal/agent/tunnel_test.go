@@ -144,7 +144,7 @@ func (s *segment) segmentSize(at netip.Addr) (mss int) {
 	})
 	defer listener.Close()
 	testenv.In(s.tb, s.peer, func() error {
-		conn, err := net.DialTimeout("tcp", listener.Addr().String(), 5*time.Second)
+		conn, err := net.DialTimeout("tcp", listener.Addr().String(), 20*time.Second)
 		if err != nil {
 			return err
 		}
@@ -258,7 +258,7 @@ func (s *segment) exchange(vip netip.Addr, size int64, prepare func() (io.Closer
 			return err
 		}
 		defer prepared.Close()
-		conn, err := net.DialTimeout("tcp", listener.Addr().String(), 5*time.Second)
+		conn, err := net.DialTimeout("tcp", listener.Addr().String(), 20*time.Second)
 		if err != nil {
 			return err
 		}
@@ -299,9 +299,10 @@ func TestDatagrams(t *testing.T) {
 			})
 			defer conn.Close()
 			go answer(conn)
+			wire := testenv.OpenWire(t, s.peer, "eth0")
 			for _, size := range []int{0, 1, 700} {
-				s.sendDatagram(w, size)
-				s.wire.Next(fmt.Sprintf("answer of %d bytes from the VIP", size), func(p gopacket.Packet) bool {
+				send := func() { s.sendDatagram(wire, w, size) }
+				wire.Answer(fmt.Sprintf("answer of %d bytes from the VIP", size), send, func(p gopacket.Packet) bool {
 					udp, ok := p.Layer(layers.LayerTypeUDP).(*layers.UDP)
 					return ok && udp.SrcPort == 5300 && int(udp.Length) == 8+size &&
 						bytes.Equal(p.NetworkLayer().NetworkFlow().Src().Raw(), w.vip.AsSlice())
@@ -323,7 +324,7 @@ func answer(conn net.PacketConn) {
 }
 
 // sendDatagram sends what a client's datagram to the VIP is on its way.
-func (s *segment) sendDatagram(w way, size int) {
+func (s *segment) sendDatagram(wire *testenv.Wire, w way, size int) {
 	client, at, ds := s.peer4, w.vip, uint8(0)
 	if w.vip.Is6() {
 		client = s.peer6
@@ -353,7 +354,7 @@ func (s *segment) sendDatagram(w way, size int) {
 	if w.to.Is6() {
 		kind = layers.EthernetTypeIPv6
 	}
-	s.wire.Send(append([]gopacket.SerializableLayer{&layers.Ethernet{SrcMAC: s.peerMAC, DstMAC: s.backendMAC, EthernetType: kind}}, parts...)...)
+	wire.Send(append([]gopacket.SerializableLayer{&layers.Ethernet{SrcMAC: s.peerMAC, DstMAC: s.backendMAC, EthernetType: kind}}, parts...)...)
 }
 
 func header(from, to netip.Addr, protocol layers.IPProtocol, ds uint8) (gopacket.SerializableLayer, gopacket.NetworkLayer) {

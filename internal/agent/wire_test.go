@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/netip"
 	"testing"
+	"time"
 
 	"github.com/gopacket/gopacket"
 	"github.com/gopacket/gopacket/layers"
@@ -65,10 +66,12 @@ func (s *segment) askARP(target netip.Addr) {
 // no answer before that one is none at all: no time has to be waited out.
 func (s *segment) answersARP(target netip.Addr) bool {
 	s.tb.Helper()
-	s.askARP(target)
-	s.askARP(s.backend4)
+	ask := func() {
+		s.askARP(target)
+		s.askARP(s.backend4)
+	}
 	answered := false
-	s.wire.Next("ARP reply for the backend's own address", func(p gopacket.Packet) bool {
+	s.wire.Answer("ARP reply for the backend's own address", ask, func(p gopacket.Packet) bool {
 		arp, ok := p.Layer(layers.LayerTypeARP).(*layers.ARP)
 		if !ok || arp.Operation != layers.ARPReply {
 			return false
@@ -106,10 +109,12 @@ func (s *segment) askND(target netip.Addr, unicast bool) {
 // answersND is answersARP for neighbour discovery.
 func (s *segment) answersND(target netip.Addr, unicast bool) bool {
 	s.tb.Helper()
-	s.askND(target, unicast)
-	s.askND(s.backend6, false)
+	ask := func() {
+		s.askND(target, unicast)
+		s.askND(s.backend6, false)
+	}
 	answered := false
-	s.wire.Next("neighbour advertisement of the backend's own address", func(p gopacket.Packet) bool {
+	s.wire.Answer("neighbour advertisement of the backend's own address", ask, func(p gopacket.Packet) bool {
 		advert, ok := p.Layer(layers.LayerTypeICMPv6NeighborAdvertisement).(*layers.ICMPv6NeighborAdvertisement)
 		if !ok {
 			return false
@@ -139,9 +144,8 @@ func (s *segment) sendFrom(from, to netip.Addr) {
 // it has to send something to from the address from.
 func (s *segment) asksAs(from, to netip.Addr) netip.Addr {
 	s.tb.Helper()
-	s.sendFrom(from, to)
 	var sender netip.Addr
-	s.wire.Next("ARP request or neighbour solicitation of the backend", func(p gopacket.Packet) bool {
+	s.wire.Answer("ARP request or neighbour solicitation of the backend", func() { s.sendFrom(from, to) }, func(p gopacket.Packet) bool {
 		if arp, ok := p.Layer(layers.LayerTypeARP).(*layers.ARP); ok && arp.Operation == layers.ARPRequest {
 			target, _ := netip.AddrFromSlice(arp.DstProtAddress)
 			sender, _ = netip.AddrFromSlice(arp.SourceProtAddress)
@@ -168,9 +172,7 @@ func TestWithoutAgent(t *testing.T) {
 		}
 		return netlink.AddrAdd(lo, &netlink.Addr{IPNet: netlink.NewIPNet(vip4.AsSlice())})
 	})
-	if !s.answersARP(vip4) {
-		t.Error("the kernel does not answer ARP requests for an address of lo")
-	}
+	testenv.Eventually(t, 20*time.Second, "the kernel answers an ARP request for an address of lo", func() bool { return s.answersARP(vip4) })
 	if got := s.asksAs(vip4, s.vacant4); got != vip4 {
 		t.Errorf("the kernel asks with %s, not with the VIP", got)
 	}

@@ -248,15 +248,16 @@ func TestLyingPeer(t *testing.T) {
 		l.watch(absent4)
 		l.until(absent4, nil, Failed)
 		wire.Next("request", func(p gopacket.Packet) bool { return p.Layer(layers.LayerTypeARP) != nil })
-		wire.Send(
-			&layers.Ethernet{SrcMAC: l.peerMAC, DstMAC: l.mac(), EthernetType: layers.EthernetTypeARP},
-			&layers.ARP{
-				AddrType: layers.LinkTypeEthernet, Protocol: layers.EthernetTypeIPv4, HwAddressSize: 6, ProtAddressSize: 4,
-				Operation:       layers.ARPReply,
-				SourceHwAddress: lie, SourceProtAddress: absent4.AsSlice(),
-				DstHwAddress: l.mac(), DstProtAddress: own4.AsSlice(),
-			})
-		testenv.Eventually(t, 10*time.Second, "the lie "+lie.String()+" is the reason", func() bool {
+		testenv.Eventually(t, 20*time.Second, "the lie "+lie.String()+" is the reason", func() bool {
+			// Again and again: a reply may be dropped on its way.
+			wire.Send(
+				&layers.Ethernet{SrcMAC: l.peerMAC, DstMAC: l.mac(), EthernetType: layers.EthernetTypeARP},
+				&layers.ARP{
+					AddrType: layers.LinkTypeEthernet, Protocol: layers.EthernetTypeIPv4, HwAddressSize: 6, ProtAddressSize: 4,
+					Operation:       layers.ARPReply,
+					SourceHwAddress: lie, SourceProtAddress: absent4.AsSlice(),
+					DstHwAddress: l.mac(), DstProtAddress: own4.AsSlice(),
+				})
 			e := l.resolver.Entries()[absent4]
 			if e.MAC != nil {
 				t.Fatalf("the lie is believed: %+v", e)

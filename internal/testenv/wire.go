@@ -55,14 +55,44 @@ func (w *Wire) Send(parts ...gopacket.SerializableLayer) {
 	}
 }
 
+// How long a frame is waited for, and after how long what may have been dropped is sent again: frames of all
+// namespaces share a queue of each core (net.core.netdev_max_backlog), which a neighbour's flood may have filled.
+const (
+	patience  = 20 * time.Second
+	sendAgain = time.Second
+)
+
 // Next returns the next frame to come in for which want returns true, and fails
-// the test if there is none within 5 seconds.
+// the test if there is none within 20 seconds.
 func (w *Wire) Next(what string, want func(gopacket.Packet) bool) gopacket.Packet {
 	w.tb.Helper()
-	for deadline := time.Now().Add(5 * time.Second); ; {
+	packet := w.within(patience, want)
+	if packet == nil {
+		w.tb.Fatalf("no %s came within %v", what, patience)
+	}
+	return packet
+}
+
+// Answer is Next for what comes of something that is sent: each second, until it has come, or for 20 seconds.
+func (w *Wire) Answer(what string, send func(), want func(gopacket.Packet) bool) gopacket.Packet {
+	w.tb.Helper()
+	for deadline := time.Now().Add(patience); time.Now().Before(deadline); {
+		send()
+		if packet := w.within(sendAgain, want); packet != nil {
+			return packet
+		}
+	}
+	w.tb.Fatalf("no %s came within %v, in which what asks for it was sent again and again", what, patience)
+	return nil
+}
+
+// within returns the next frame to come in for which want returns true, or nil if there is none within the bound.
+func (w *Wire) within(bound time.Duration, want func(gopacket.Packet) bool) gopacket.Packet {
+	w.tb.Helper()
+	for deadline := time.Now().Add(bound); ; {
 		left := time.Until(deadline)
 		if left <= 0 {
-			w.tb.Fatalf("no %s came within 5 seconds", what)
+			return nil
 		}
 		if packet := w.receive(left); packet != nil && want(packet) {
 			return packet
