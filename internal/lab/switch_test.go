@@ -86,7 +86,7 @@ func TestSpread(t *testing.T) {
 		select {
 		case name := <-accepted:
 			counts[name]++
-		case <-time.After(5 * time.Second):
+		case <-time.After(patience):
 			t.Fatal("a connection was made and the server did not accept it")
 		}
 	}

@@ -65,6 +65,16 @@ func TestWireSwitchCarriesEveryFrame(t *testing.T) {
 	if err := client.Do(func() error { return f.Run(ctx, 0) }); err != nil || ctx.Err() != nil {
 		t.Fatalf("the frames were not sent: %v %v", err, ctx.Err())
 	}
+	// The frames are counted, and not the devices' drops, which have the kernels' own frames in them too: what a host
+	// multicasts before its link is up, or into a queue that a neighbour has filled. They say where a frame was lost.
+	t.Cleanup(func() {
+		if t.Failed() {
+			for _, h := range []*Host{client, server} {
+				drops, err := h.DeviceDrops()
+				t.Logf("dropped at %s, the kernel's own frames included: %+v (error %v)", h.Name, drops, err)
+			}
+		}
+	})
 	var counts flood.Counts
 	eventually(t, "every frame has arrived", func() bool {
 		counts, err = f.Counts()
@@ -72,11 +82,6 @@ func TestWireSwitchCarriesEveryFrame(t *testing.T) {
 	})
 	if err != nil {
 		t.Fatal(err)
-	}
-	for _, h := range []*Host{client, server} {
-		if drops, err := h.DeviceDrops(); err != nil || drops.Total() != 0 {
-			t.Errorf("lost on the way at %s: %+v (error %v)", h.Name, drops, err)
-		}
 	}
 	if redirected := portRedirects(t, l, client); redirected < frames {
 		t.Errorf("the switch's program has forwarded %d of %d frames", redirected, frames)
