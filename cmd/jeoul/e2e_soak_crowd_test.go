@@ -13,10 +13,12 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"testing"
 	"time"
 
 	"github.com/jeoul/jeoul/cmd/jeoul/e2e/soak"
 	"github.com/jeoul/jeoul/internal/lab"
+	"github.com/jeoul/jeoul/internal/lb"
 )
 
 const (
@@ -161,7 +163,8 @@ func (c *soakClients) live(ctx context.Context, client *lab.Host, service soakSe
 	defer c.living.Add(-1)
 	stop := context.AfterFunc(ctx, func() { connection.Close() })
 	defer stop()
-	answered := time.Now()
+	proven := time.Now()
+	answered := proven
 	for life == 0 || time.Since(began) < life {
 		pause(ctx, crowdAsks*7/10+time.Duration(rand.Int64N(int64(crowdAsks*6/10))))
 		if ctx.Err() != nil {
@@ -175,7 +178,7 @@ func (c *soakClients) live(ctx context.Context, client *lab.Host, service soakSe
 			if ctx.Err() == nil {
 				local, _ := netip.ParseAddrPort(connection.LocalAddr().String())
 				c.broke(soak.Connection{Service: service.name, Client: local, Computes: !service.scheduler.Remembers(), Backend: c.backends[server],
-					Opened: began, Answered: answered, Broke: time.Now(), Error: fmt.Sprintf("from %s to %s: %v", connection.LocalAddr(), server, err)})
+					Opened: began, Proven: proven, Answered: answered, Broke: time.Now(), Error: fmt.Sprintf("from %s to %s: %v", connection.LocalAddr(), server, err)})
 			}
 			return
 		}
@@ -212,4 +215,58 @@ func askOn(connection net.Conn, reader *bufio.Reader) (string, error) {
 	}
 	line, err := reader.ReadString('\n')
 	return strings.TrimSpace(line), err
+}
+
+// TestSoakNotesProof: a connection that is long in being opened, as one whose first SYN went to a backend that is gone, counts as proven from its
+// first answer on.
+func TestSoakNotesProof(t *testing.T) {
+	l := newLab(t, lab.Spec{Clients: 1, Servers: 1})
+	var listener net.Listener
+	if err := l.Servers[0].Do(func() (err error) {
+		listener, err = net.Listen("tcp", ":7000")
+		return err
+	}); err != nil {
+		t.Fatal(err)
+	}
+	defer listener.Close()
+	asked, answer := make(chan time.Time, 1), make(chan struct{})
+	go func() {
+		connection, err := listener.Accept()
+		if err != nil {
+			return
+		}
+		lines := bufio.NewScanner(connection)
+		lines.Scan()
+		asked <- time.Now()
+		<-answer
+		fmt.Fprintln(connection, "web01")
+		lines.Scan()
+		connection.(*net.TCPConn).SetLinger(0)
+		connection.Close()
+	}()
+	ctx, cancel := context.WithTimeout(t.Context(), crowdPatience)
+	defer cancel()
+	broken := make(chan soak.Connection, 1)
+	crowd := soakClients{clients: l.Clients, vip: l.Servers[0].IPv4, backends: map[string]int{"web01": 0}, broke: func(c soak.Connection) { broken <- c },
+		refused: func(_ soakService, _ soak.Span, err error) { t.Error(err); cancel() }}
+	crowd.group.Go(func() {
+		crowd.live(ctx, l.Clients[0], soakService{name: "rr", port: 7000, scheduler: lb.RoundRobin}, 0)
+	})
+	defer crowd.group.Wait()
+	var opened, proven time.Time
+	select {
+	case opened = <-asked:
+	case <-ctx.Done():
+		t.Fatal("it does not ask")
+	}
+	proven = time.Now()
+	close(answer)
+	select {
+	case c := <-broken:
+		if c.Opened.After(opened) || c.Proven.Before(proven) || c.Proven.After(c.Answered) {
+			t.Errorf("asked at %v and answered after %v, it was %+v", opened, proven, c)
+		}
+	case <-ctx.Done():
+		t.Error("it does not break")
+	}
 }

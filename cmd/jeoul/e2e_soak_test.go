@@ -381,7 +381,7 @@ func (s *soakRun) judge(c soak.Connection) {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		s.summary.Broken[reason]++
-		line := fmt.Sprintf("%s: %s, opened %s, last answered %s, broken %s: %s", c.Service, reason, c.Opened.Format("15:04:05.000"), c.Answered.Format("15:04:05.000"), c.Broke.Format("15:04:05.000"), c.Error)
+		line := fmt.Sprintf("%s: %s, opened %s, proven %s, last answered %s, broken %s: %s", c.Service, reason, c.Opened.Format("15:04:05.000"), c.Proven.Format("15:04:05.000"), c.Answered.Format("15:04:05.000"), c.Broke.Format("15:04:05.000"), c.Error)
 		if reason == soak.Unexplained {
 			s.summary.Unexplained = append(s.summary.Unexplained, line)
 			found.Connection = line

@@ -17,21 +17,21 @@ const (
 	// OwnBackend: between its last answer and its end, a fault had taken its backend, and it had begun before that
 	// backend was back. (A drained backend and one of another weight keep their connections.)
 	OwnBackend Reason = "its backend was taken"
-	// Young: it was younger than [Ripe] when the router's ways changed, between its last answer and its end. Flows are
+	// Young: it had proven itself for less than [Ripe] when the router's ways changed, between its last answer and its end. Flows are
 	// handed over some half a second after they are proven.
 	Young Reason = "younger than a second when the router's ways changed"
 	// Overlapped: the router's ways changed, between its last answer and its end, while faults of two balancers or pairs of them went
-	// on at once, and some balancer had not had a [Ripe] in a row since the connection began, or since that
+	// on at once, and some balancer had not had a [Ripe] in a row since the connection had proven itself, or since that
 	// balancer had lost what it knew, in which no fault kept it from what the others tell.
 	Overlapped Reason = "two faults at once kept it from being told of"
-	// Disagreed: the service computes its backend (maglev, sh), the connection began while two balancers had different tables
-	// of it, as they have for a moment in each change, and the router's ways changed between its last answer and its end.
+	// Disagreed: the service computes its backend (maglev, sh), two balancers had different tables of it while the connection was
+	// being opened, as they have for a moment in each change, and the router's ways changed between its last answer and its end.
 	Disagreed Reason = "begun while balancers had different tables"
 	// Unexplained is all else, and fails a soak.
 	Unexplained Reason = "unexplained"
 )
 
-// Ripe is how old a connection is when all members know of it.
+// Ripe is for how long a connection has proven itself when all members know of it.
 const Ripe = time.Second
 
 // Span is a time; To is zero while it goes on.
@@ -44,9 +44,6 @@ type Span struct {
 func (s Span) Overlaps(o Span) bool {
 	return (s.To.IsZero() || !o.From.After(s.To)) && (o.To.IsZero() || !s.From.After(o.To))
 }
-
-// Has says whether a moment is in it.
-func (s Span) Has(at time.Time) bool { return s.Overlaps(Span{at, at}) }
 
 // Happened is a fault that was carried out.
 type Happened struct {
@@ -77,7 +74,10 @@ type Connection struct {
 	Client   netip.AddrPort
 	Computes bool // its scheduler computes the backend
 	Backend  int
-	Opened   time.Time
+	// Opened is when its first SYN was sent, and Proven when its first answer came. Balancers tell each other of a flow once the client has
+	// acknowledged its backend's SYN, which is up to then, and may be seconds after Opened: a SYN to a backend that is gone is sent again, and the one
+	// that is answered comes by the table of its own time.
+	Opened, Proven time.Time
 	// Answered is when the last answer came, and Broke when it was seen to be broken.
 	Answered, Broke time.Time
 	Error           string
@@ -96,11 +96,11 @@ func (t *Timeline) Explain(c Connection) Reason {
 			continue
 		}
 		switch {
-		case way.Before.Sub(c.Opened) < Ripe:
+		case way.Before.Sub(c.Proven) < Ripe:
 			return Young
 		case t.overlapped(c, way):
 			return Overlapped
-		case c.Computes && slices.ContainsFunc(t.Differed[c.Service], func(s Span) bool { return s.Has(c.Opened) }):
+		case c.Computes && slices.ContainsFunc(t.Differed[c.Service], Span{c.Opened, c.Proven}.Overlaps):
 			return Disagreed
 		}
 	}
@@ -110,7 +110,7 @@ func (t *Timeline) Explain(c Connection) Reason {
 // overlapped is the rule of [Overlapped].
 func (t *Timeline) overlapped(c Connection, way Way) bool {
 	for n := range t.Balancers {
-		since := c.Opened
+		since := c.Proven
 		for _, f := range t.Faults {
 			if slices.Contains(f.Balancers, n) && f.Lost.After(since) && f.Lost.Before(way.Seen) {
 				since = f.Lost

@@ -126,7 +126,36 @@ func TestExplain(t *testing.T) {
 		"tables differed, it is remembered": {Timeline{Ways: moved, Differed: map[string][]Span{"web": {{at(40), at(50)}}}}, 45, false, 2, Unexplained},
 	} {
 		tc.timeline.Balancers = 3
-		got := tc.timeline.Explain(Connection{Service: "web", Computes: tc.computes, Backend: tc.backend, Opened: at(tc.opened), Answered: at(100), Broke: at(101)})
+		got := tc.timeline.Explain(Connection{Service: "web", Computes: tc.computes, Backend: tc.backend, Opened: at(tc.opened), Proven: at(tc.opened), Answered: at(100), Broke: at(101)})
+		if got != tc.want {
+			t.Errorf("%s: %q, want %q", name, got, tc.want)
+		}
+	}
+}
+
+// TestExplainLongOpening: a connection whose first SYN was sent to a backend that is gone is opened seconds later, by a SYN that is sent again; what
+// others are told of begins then. It was answered last at 100 s, and seen to be broken at 101 s.
+func TestExplainLongOpening(t *testing.T) {
+	moved := []Way{{Before: at(100.1), Seen: at(100.2)}}
+	// As in a soak: while the daemon of one balancer hung, another one's speaker was killed.
+	hung, killed := of(HangDaemon, 97.5, 112, 113, 2), of(KillSpeaker, 100, 100, 107, 1)
+	for name, tc := range map[string]struct {
+		timeline       Timeline
+		opened, proven float64
+		computes       bool
+		want           Reason
+	}{
+		"proven in two faults":              {Timeline{Ways: moved, Faults: []*Happened{hung, killed}}, 96, 99, true, Overlapped},
+		"proven a second before both":       {Timeline{Ways: moved, Faults: []*Happened{hung, killed}}, 93, 96.5, true, Unexplained},
+		"proven within a second of the one": {Timeline{Ways: moved, Faults: []*Happened{hung, killed}}, 93, 96.6, true, Overlapped},
+		"proven in one fault":               {Timeline{Ways: moved, Faults: []*Happened{hung}}, 96, 99, true, Unexplained},
+		"just proven":                       {Timeline{Ways: moved}, 96, 99.2, true, Young},
+		"tables differed at the first SYN":  {Timeline{Ways: moved, Differed: map[string][]Span{"web": {{at(40), at(41)}}}}, 40.5, 43, true, Disagreed},
+		"tables differed at a later SYN":    {Timeline{Ways: moved, Differed: map[string][]Span{"web": {{at(40), at(41)}}}}, 38, 40.5, true, Disagreed},
+		"tables differed afterwards":        {Timeline{Ways: moved, Differed: map[string][]Span{"web": {{at(40), at(41)}}}}, 36, 39, true, Unexplained},
+	} {
+		tc.timeline.Balancers = 3
+		got := tc.timeline.Explain(Connection{Service: "web", Computes: tc.computes, Backend: 3, Opened: at(tc.opened), Proven: at(tc.proven), Answered: at(100), Broke: at(101)})
 		if got != tc.want {
 			t.Errorf("%s: %q, want %q", name, got, tc.want)
 		}
