@@ -11,6 +11,8 @@ var koreanSilence = []phrase{
 	{"the hook in use was {} on driver {} the driver runs XDP natively; {} is a veth: VLAN tags of devices on its peer are lost unless `ethtool -K PEER txvlan off tx-vlan-stag-hw-insert off` is set there", "사용한 훅은 {1}, 드라이버 {2}, 드라이버가 XDP를 네이티브로 실행; {3}은(는) veth: 상대편에 `ethtool -K PEER txvlan off tx-vlan-stag-hw-insert off`을 설정하지 않으면 그쪽 장치의 VLAN 태그가 유실됨"},
 	{"{} of {}, reset when it was {} old, {} after move {n} of {n} between balancers, when it was {} old", "{1} ({2}), 생긴 지 {3} 뒤 리셋, 밸런서 사이 이동 {6}번 중 {5}번째부터 {4} 뒤, 이동 때 생긴 지 {7}"},
 	{"{} of {}, silent when it was {} old, {} after move {n} of {n} between balancers, when it was {} old", "{1} ({2}), 생긴 지 {3} 뒤 무응답, 밸런서 사이 이동 {6}번 중 {5}번째부터 {4} 뒤, 이동 때 생긴 지 {7}"},
+	{"{} of {}, reset when it was {} old, opened {} after move {n} of {n} between balancers", "{1} ({2}), 생긴 지 {3} 뒤 리셋, 밸런서 사이 이동 {6}번 중 {5}번째부터 {4} 뒤에 열림"},
+	{"opening {n} connections: {}: dial {}: i/o timeout", "연결 {1}개 열기: {2}: {3} 연결: 시간 초과"},
 	{"{} of {}, silent when it was {} old, before packets moved between balancers", "{1} ({2}), 생긴 지 {3} 뒤 무응답, 밸런서 사이 이동 전"},
 	{"{} of {}, reset when it was {} old, before packets moved between balancers", "{1} ({2}), 생긴 지 {3} 뒤 리셋, 밸런서 사이 이동 전"},
 	{"among what broke: {}", "끊긴 연결 중: {1}"}, {"{} of {}, reset when it was {} old", "{1} ({2}), 생긴 지 {3} 뒤 리셋"},
