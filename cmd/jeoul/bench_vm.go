@@ -115,7 +115,7 @@ func (v *vmRun) weigh(ctx context.Context, executable string) (*results.Run, err
 		return nil, err
 	}
 	end, err := vm.Run(ctx, vm.Machine{
-		Kernel: kernel, Accelerator: accelerator, Executable: executable,
+		Kernel: kernel, Accelerator: accelerator, Executable: executable, Other: v.command.Other,
 		Job: job, Files: files, Limit: v.Limit,
 		Hello:  v.hello,
 		Line:   func(line string) { fmt.Fprintln(os.Stderr, line) },
@@ -207,6 +207,9 @@ func (v *vmRun) job() (vm.Job, error) {
 	}
 	if len(v.command.Loads) > 0 {
 		args = append(args, "--loads", strings.Join(v.command.Loads, ","))
+	}
+	if v.command.Other != "" {
+		args = append(args, "--other", vm.OtherPath)
 	}
 	return vm.Job{Args: args, Result: filepath.Join(left, bench.ResultsFile)}, nil
 }

@@ -22,8 +22,10 @@ import (
 const (
 	jeoulPath  = "/usr/bin/jeoul"
 	workerPath = "/usr/bin/jeoul-worker"
-	jobDir     = "/job"
-	jobPath    = jobDir + "/job.json"
+	// OtherPath is where the machine has Machine.Other.
+	OtherPath = "/usr/bin/jeoul-other"
+	jobDir    = "/job"
+	jobPath   = jobDir + "/job.json"
 )
 
 // merged are directories of the root that are links into /usr, as in today's

@@ -27,7 +27,10 @@ type Machine struct {
 	// Worker is the path of another one that does the job, such as one of another
 	// commit; where it is empty, Executable does.
 	Worker string
-	Job    Job
+	// Other is the path of another build, for a job that upgrades to it and back; the machine has it at
+	// [OtherPath]. Where it is empty, it has none.
+	Other string
+	Job   Job
 	// Files are put into the machine, by their paths below [Job.Path].
 	Files map[string][]byte
 	// Limit is how long the machine may run; 0 is for ever.
@@ -130,8 +133,11 @@ func (m Machine) writeImage(path string) error {
 	if err != nil {
 		return fmt.Errorf("making the virtual machine's file system: %w", err)
 	}
-	if m.Worker != "" {
-		if err := im.fileAs(m.Worker, workerPath); err != nil {
+	for _, build := range []struct{ path, as string }{{m.Worker, workerPath}, {m.Other, OtherPath}} {
+		if build.path == "" {
+			continue
+		}
+		if err := im.fileAs(build.path, build.as); err != nil {
 			return fmt.Errorf("putting another jeoul into the virtual machine: %w", err)
 		}
 	}

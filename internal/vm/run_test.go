@@ -71,17 +71,18 @@ func TestMachine(t *testing.T) {
 	}
 }
 
-// TestWorkerIsInTheMachine: the jeoul that does the job is in the file system beside the one
-// that starts it.
-func TestWorkerIsInTheMachine(t *testing.T) {
+// TestOtherBuildsAreInTheMachine: the jeoul that does the job, and the one that it upgrades to, are in the file
+// system beside the one that starts it.
+func TestOtherBuildsAreInTheMachine(t *testing.T) {
 	if _, err := find(busyboxProgram); err != nil {
 		t.Skip(err)
 	}
 	dir := t.TempDir()
-	worker, image := filepath.Join(dir, "another"), filepath.Join(dir, "image")
-	write(t, worker, "the other jeoul")
+	worker, other, image := filepath.Join(dir, "worker"), filepath.Join(dir, "other"), filepath.Join(dir, "image")
+	write(t, worker, "the one that works")
+	write(t, other, "the one to upgrade to")
 	write(t, filepath.Join(dir, "modules", "modules.dep"), "")
-	machine := Machine{Kernel: &Kernel{Dir: dir, Version: "1", Modules: filepath.Join(dir, "modules")}, Executable: os.Args[0], Worker: worker}
+	machine := Machine{Kernel: &Kernel{Dir: dir, Version: "1", Modules: filepath.Join(dir, "modules")}, Executable: os.Args[0], Worker: worker, Other: other}
 	if err := machine.writeImage(image); err != nil {
 		t.Fatal(err)
 	}
@@ -89,13 +90,20 @@ func TestWorkerIsInTheMachine(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// A record is a name that ends in zeroes, and then the content.
-	if !regexp.MustCompile(strings.TrimPrefix(workerPath, "/") + `\x00+the other jeoul`).Match(content) {
-		t.Errorf("the image has no %s with the worker's content", workerPath)
+	for path, build := range map[string]string{workerPath: "the one that works", OtherPath: "the one to upgrade to"} {
+		// A record is a name that ends in zeroes, and then the content.
+		if !regexp.MustCompile(strings.TrimPrefix(path, "/") + `\x00+` + build).Match(content) {
+			t.Errorf("the image has no %s with the content %q", path, build)
+		}
 	}
-	machine.Worker = filepath.Join(dir, "none")
-	if err := machine.writeImage(image); err == nil || !strings.Contains(err.Error(), "another jeoul") {
-		t.Errorf("without a worker's file: %v", err)
+	for _, without := range []func(*Machine){
+		func(m *Machine) { m.Worker = filepath.Join(dir, "none") },
+		func(m *Machine) { m.Other = filepath.Join(dir, "none") },
+	} {
+		m := machine
+		if without(&m); m.writeImage(image) == nil {
+			t.Errorf("a file that is not there was put in: %q, %q", m.Worker, m.Other)
+		}
 	}
 }
 
