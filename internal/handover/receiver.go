@@ -62,7 +62,10 @@ func (e *Exchange) accept(ctx context.Context, group *sync.WaitGroup) {
 		}
 		group.Go(func() {
 			defer e.leave(conn)
-			err := e.receive(tls.Server(conn, e.identity()))
+			err := endSilence(conn)
+			if err == nil {
+				err = e.receive(tls.Server(conn, e.identity()))
+			}
 			if err == nil || ctx.Err() != nil {
 				return
 			}

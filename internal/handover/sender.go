@@ -54,7 +54,9 @@ type Told struct {
 }
 
 const (
-	firstPause, longestPause = 200 * time.Millisecond, 10 * time.Second
+	// firstPause and longestPause are between two attempts to connect. What lasted longer, as a connection does, or an attempt that had no answer, is
+	// followed by the first one again.
+	firstPause, longestPause = 200 * time.Millisecond, 2 * time.Second
 	// writeTimeout is how long a peer may take nothing.
 	writeTimeout = 10 * time.Second
 	// writeAtOnce bytes are what a peer has that time for.
@@ -126,13 +128,16 @@ func (s *sender) run(ctx context.Context) {
 func (s *sender) connect(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	dialer := net.Dialer{Timeout: shakeTimeout, LocalAddr: s.exchange.local()}
+	dialer := net.Dialer{Timeout: dialTimeout, LocalAddr: s.exchange.local()}
 	raw, err := dialer.DialContext(ctx, "tcp", s.peer.Address.String())
 	if err != nil {
 		return err
 	}
 	defer raw.Close()
 	defer s.exchange.forget(raw)
+	if err := endSilence(raw); err != nil {
+		return err
+	}
 	context.AfterFunc(ctx, func() { raw.Close() })
 	conn := tls.Client(raw, s.exchange.identity())
 	name, err := s.exchange.shake(conn)

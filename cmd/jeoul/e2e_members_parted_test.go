@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/jeoul/jeoul/cmd/jeoul/e2e"
+	"github.com/jeoul/jeoul/internal/lab"
+	"github.com/jeoul/jeoul/internal/lb"
+	"github.com/jeoul/jeoul/internal/ops"
+)
+
+// partedTable is the table of a host's filter that takes nothing from another member.
+const partedTable = "parted"
+
+// TestMembersParted: two members do not reach each other, and a third reaches both, so that they stay members: each notices that the other one does
+// not hear it and tells it nothing, without an error of either's kernel. Once they reach each other, connections that began meanwhile are known.
+func TestMembersParted(t *testing.T) {
+	l := newLab(t, lab.Spec{Clients: 3, Servers: 2})
+	key := freshKey(t, l.Balancer)
+	one, other, third := &memberOn{balancer: newBalancer(t, l.Balancer)}, &memberOn{balancer: newBalancer(t, l.Clients[0])}, &memberOn{balancer: newBalancer(t, l.Clients[1])}
+	for _, server := range l.Servers {
+		(&segment{l, one.balancer}).serve(t, server)
+	}
+	for _, m := range []*memberOn{one, other, third} {
+		m.configureTurns(t, l, lb.HookTC, key)
+		m.start(t)
+		t.Cleanup(func() { stop(t, m.daemon) })
+	}
+	client := l.Clients[2]
+	on := openThrough(t, client, l, one, other)
+	reachesThird := func(flows int) {
+		t.Helper()
+		third.eventually(t, "the third has the flows, of whichever tells of them first", func(status *ops.Status) bool {
+			of, both := handed(status, one.host.Name)
+			ofOther, bothOther := handed(status, other.host.Name)
+			return both && bothOther && of+ofOther >= uint64(flows)
+		})
+	}
+	reachesThird(len(on))
+	pairs := [][2]*memberOn{{one, other}, {other, one}}
+	for _, pair := range pairs {
+		runOn(t, pair[0].host, fmt.Sprintf("table ip %s { chain in { type filter hook input priority -10; ip saddr %s drop; }; }", partedTable, pair[1].host.IPv4), "nft", "-f", "-")
+	}
+	begun := time.Now()
+	for _, pair := range pairs {
+		pair[0].within(t, 2*e2e.Patience, "they notice that they are parted, and are members yet", func(status *ops.Status) bool {
+			return slices.ContainsFunc(status.Members.Members, func(m ops.Member) bool {
+				return m.Name == pair[1].host.Name && m.State == ops.MemberAlive && m.Flows != nil && !m.Flows.Telling && !m.Flows.Heard
+			})
+		})
+	}
+	t.Logf("noticed after %v", time.Since(begun))
+	more := openSome(t, client, l)
+	reachesThird(len(on) + len(more))
+	for _, pair := range pairs {
+		runOn(t, pair[0].host, "", "nft", "delete", "table", "ip", partedTable)
+	}
+	begun = time.Now()
+	other.within(t, 2*e2e.Patience, "the second has the connections that began meanwhile", func(status *ops.Status) bool {
+		flows, both := handed(status, one.host.Name)
+		return both && flows >= uint64(len(more))
+	})
+	t.Logf("mended after %v", time.Since(begun))
+	sendBy(t, client, l.VIP4, other.host)
+	maps.Copy(on, more)
+	for connection, server := range on {
+		if got, _, err := ask(connection); err != nil || got != server {
+			t.Errorf("a connection to %s was answered by %q: %v", server, got, err)
+		}
+	}
+}
