@@ -12,7 +12,7 @@ import (
 )
 
 // A peer may be out of reach of this member alone: others see it, so that it stays a peer, and nothing but the connection shows it. TCP by itself
-// sends again for a quarter of an hour, more and more seldom, and goes on as late after the network does.
+// sends again for a quarter of an hour, more and more seldom, and goes on up to two minutes after the network does.
 const (
 	// silentFor is how long a peer's kernel may acknowledge nothing, or have no room for what waits, until its connection is given up.
 	silentFor = 5 * time.Second
