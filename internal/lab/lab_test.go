@@ -42,7 +42,7 @@ func newLab(t *testing.T) *Lab {
 // patience is how long a busy machine may take for what takes a moment.
 const patience = 30 * time.Second
 
-// eventually polls until f is true, for ten seconds at most.
+// eventually polls until f is true, for [patience] at most.
 func eventually(t *testing.T, what string, f func() bool) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
