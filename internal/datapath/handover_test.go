@@ -678,6 +678,49 @@ func TestBaseBeforeTheChange(t *testing.T) {
 	}
 }
 
+// TestChangeThatWasTakenBackElsewhere: within a transition that two balancers have in common, a backend is drained at one for a moment. Flows that began
+// there meanwhile go on at the other, which has not seen that, once it hears of the base again; by their being told alone, some go elsewhere.
+func TestChangeThatWasTakenBackElsewhere(t *testing.T) {
+	s := drained(testService(vip4, 80, lb.TCP, lb.Maglev, 5), 1)
+	a, b := newPeer(t, s), newPeer(t, s)
+	for _, m := range []peer{a, b} {
+		m.apply(drained(s, 2))
+	}
+	before, err := a.Bases()
+	if err != nil || len(before) != 1 {
+		t.Fatalf("%v, %v", before, err)
+	}
+	a.apply(drained(drained(s, 2), 3))
+	at := map[int]string{}
+	for port := 1000; port < 1200; port++ {
+		at[port] = a.send(port, "S", "A")
+	}
+	a.apply(drained(s, 2))
+	flows := a.changed()
+	b.take(flows, FlowsTaken{Taken: len(flows)})
+	goElsewhere := func() (n int) {
+		for port, backend := range at {
+			if b.send(port, "A") != backend {
+				n++
+			}
+		}
+		return n
+	}
+	if goElsewhere() == 0 {
+		t.Error("all flows go on before the base is heard of again: the test shows nothing")
+	}
+	after, err := a.Bases()
+	if err != nil || len(after) != 1 || !after[0].Beyond || after[0].Moved == before[0].Moved || after[0].Size != before[0].Size {
+		t.Fatalf("%v, %v", after, err)
+	}
+	if err := b.TakeBase(after[0]); err != nil {
+		t.Fatal(err)
+	}
+	if n := goElsewhere(); n > 0 {
+		t.Errorf("%d flows go elsewhere", n)
+	}
+}
+
 // TestFlowsOfALaterChange: a balancer is told of flows whose backend, or transition, is yet to come there. Once it has, they are asked for, and once.
 func TestFlowsOfALaterChange(t *testing.T) {
 	s, computing := testService(vip4, 80, lb.TCP, lb.RoundRobin, 3), testService(vip4, 80, lb.TCP, lb.Maglev, 3)

@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"net/netip"
 	"os"
+	"reflect"
 	"slices"
 	"strconv"
 	"testing"
@@ -27,6 +28,8 @@ const (
 	tellBound = time.Second
 	// leastPause is how long a client's port rests.
 	leastPause = 600 * time.Millisecond
+	// worldRound is how long a walk over all flows takes, and the least time between two words of a base.
+	worldRound = 500 * time.Millisecond
 	// longestDelay is that of what balancers tell, and of a verdict.
 	longestDelay, longestVerdict = 300 * time.Millisecond, 800 * time.Millisecond
 )
@@ -54,7 +57,20 @@ type delivery struct {
 type session struct {
 	up, whole bool
 	queue     []delivery
-	bases     map[lb.ServiceKey]time.Duration
+	bases     map[lb.ServiceKey]toldBase
+}
+
+// toldBase is a base that was told of, at a time, and until when it was to be.
+type toldBase struct {
+	lb.Base
+	at, until time.Duration
+}
+
+// isDue says whether another base is to be told of, as internal/handover does: it is another one, and not told so soon, or goes on for longer.
+func (t *toldBase) isDue(b lb.Base, now, pause time.Duration) bool {
+	was := t.Base
+	was.Age, was.Left = b.Age, b.Left
+	return now-t.at >= pause && (!reflect.DeepEqual(was, b) || now+b.Left-t.until >= time.Second)
 }
 
 // worldMember is a balancer.
@@ -191,7 +207,7 @@ func newWorld(t *testing.T, seed uint64) *world {
 	}
 	for _, to := range w.members {
 		for from := range w.members {
-			to.sessions[from] = &session{up: true, bases: map[lb.ServiceKey]time.Duration{}}
+			to.sessions[from] = &session{up: true, bases: map[lb.ServiceKey]toldBase{}}
 		}
 	}
 	for service := range w.services {
@@ -250,9 +266,9 @@ func (w *world) tell(m *worldMember, all bool) {
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	places := m.FlowPlaces()/5 + 1
+	places, pause := m.FlowPlaces()*int(worldTick)/int(worldRound)+1, worldRound
 	if all {
-		places = 2*m.FlowPlaces() + 2
+		places, pause = 2*m.FlowPlaces()+2, 0
 	}
 	var flows []lb.Flow
 	if _, err := m.ChangedFlows(places, func(f *lb.Flow) { flows = append(flows, *f) }); err != nil {
@@ -267,11 +283,11 @@ func (w *world) tell(m *worldMember, all bool) {
 		present := map[lb.ServiceKey]bool{}
 		for _, b := range bases {
 			present[b.Service] = true
-			until, known := s.bases[b.Service]
-			if b.Size == 0 || known && w.now+b.Left-until < time.Second {
+			was, known := s.bases[b.Service]
+			if b.Size == 0 || known && !was.isDue(b, w.now, pause) {
 				continue
 			}
-			s.bases[b.Service] = w.now + b.Left
+			s.bases[b.Service] = toldBase{b, w.now, w.now + b.Left}
 			news = append(news, b)
 		}
 		for key := range s.bases {

@@ -120,10 +120,10 @@ type Exchange struct {
 	flushes chan chan struct{}
 }
 
-// known is a base that peers have been told of.
+// known is a base that peers have been told of, at a time, and until when it was to be.
 type known struct {
-	size  uint32
-	until time.Time
+	lb.Base
+	at, until time.Time
 }
 
 // New returns an exchange; Run has it work.
@@ -271,7 +271,7 @@ func (e *Exchange) tell(ctx context.Context) {
 
 // tellOnce tells of bases first: a flow is taken where its slot is known to have changed hands.
 func (e *Exchange) tellOnce(now time.Time) error {
-	if err := e.tellBases(now); err != nil {
+	if err := e.tellBases(now, e.options.Round); err != nil {
 		return err
 	}
 	return e.tellFlows(int(int64(e.options.DataPlane.FlowPlaces())*int64(e.options.Every)/int64(e.options.Round)) + 1)
@@ -285,32 +285,6 @@ func (e *Exchange) tellFlows(places int) error {
 		e.broadcast(messages, b.flows)
 	}
 	return err
-}
-
-// tellBases tells of those that are new, or go on for longer.
-func (e *Exchange) tellBases(now time.Time) error {
-	bases, err := e.options.DataPlane.Bases()
-	if err != nil {
-		return err
-	}
-	present := map[lb.ServiceKey]bool{}
-	for i := range bases {
-		b := &bases[i]
-		present[b.Service] = true
-		until, was := now.Add(b.Left), e.bases[b.Service]
-		// One that is gone but for its flows is told to those that join.
-		if b.Size == 0 || was.size == b.Size && until.Sub(was.until) < time.Second {
-			continue
-		}
-		body, err := encodeBase(b)
-		if err != nil {
-			return err
-		}
-		e.bases[b.Service] = known{b.Size, until}
-		e.broadcast(body, 0)
-	}
-	maps.DeleteFunc(e.bases, func(key lb.ServiceKey, _ known) bool { return !present[key] })
-	return nil
 }
 
 func (e *Exchange) broadcast(messages []byte, flows uint64) {

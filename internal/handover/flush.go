@@ -55,7 +55,7 @@ func (e *Exchange) flushed() bool {
 
 // tellAll looks at all flows: those that the walk under way has before it, and then from the beginning.
 func (e *Exchange) tellAll(now time.Time) error {
-	if err := e.tellBases(now); err != nil {
+	if err := e.tellBases(now, 0); err != nil {
 		return err
 	}
 	for range 2 {
