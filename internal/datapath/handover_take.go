@@ -309,17 +309,18 @@ const lateBy = 2 * time.Second
 // givesWay says whether what is in a place gives way to another connection of its client, by the rule that the packets of a client's port go to one
 // balancer at a time, so that the connection which was seen last is the one that goes on. Four need little time to tell: what has no backend any more; what
 // full NAT has opened again where an ended one was, and the client has not answered for; what came from another balancer and of which no packet was here; and what this balancer knew before its process ended, or was held up, and has not seen since: packets
-// went to others, and the end of that connection was told to none here. Any other must have been seen earlier by lateBy, so that what a balancer tells late does not
+// went to others, and the end of that connection was told to none here. These give way to what was seen later at all: what begins just before a process ends is told
+// to none, and others tell of the connection before it when the next process is there. Any other must have been seen earlier by lateBy, so that what a balancer tells late does not
 // take the place of a connection that has begun here since. Within that time sequence numbers of SYNs tell, which a host chooses in their order
 // (RFC 9293, section 3.4.1); full NAT has none.
 func (t *taking) givesWay(place flowPlace, have *xdpFlow, in *incoming) bool {
 	later := t.later(place, in)
 	switch {
-	case !t.serves(have), t.isInherited(place):
+	case !t.serves(have):
 		return true
 	case later <= 0:
 		return false
-	case t.isCopy(place), place.state() == xdpFlowStateFLOW_OPENING && in.record.service.Mode == lb.FullNAT, later >= lateBy.Milliseconds():
+	case t.isInherited(place), t.isCopy(place), place.state() == xdpFlowStateFLOW_OPENING && in.record.service.Mode == lb.FullNAT, later >= lateBy.Milliseconds():
 		return true
 	case in.record.service.Mode != lb.FullNAT && synOf(have) == 0 && synOf(&in.flow) != 0:
 		// What was met in its middle had begun before the transition, and what has a SYN since.
@@ -357,8 +358,8 @@ func isHalfEnded(state xdpFlowState) bool {
 }
 
 // canReturn says whether replies to the flow find it, once it stands in a place of its own name, if there is one: no other flow here
-// has what they bear. One that is over, one that came from another balancer and of which no packet was here, and one of before this balancer's process ended
-// that was not seen since give that up: who gives the port out has forgotten it.
+// has what they bear. One that is over, and, where the told one was seen later, one that came from another balancer and of which no packet was here, and one of before
+// this balancer's process ended that was not seen since, give that up: who gives the port out has forgotten it. One that was seen later than what is told has the port of it.
 func (t *taking) canReturn(in *incoming, own flowPlace) bool {
 	hash, is := t.returns.hash(&in.flow)
 	if !is {
@@ -394,7 +395,7 @@ func (t *taking) giveUpReturn(number uint32, hash uint64, own flowPlace, in *inc
 	if have, is := t.returns.hash(&flow); !is || have != hash {
 		return true
 	}
-	yields := t.isInherited(place) || t.isCopy(place) && t.later(place, in) > 0
+	yields := (t.isInherited(place) || t.isCopy(place)) && t.later(place, in) > 0
 	_, state, released := table.release(place, tag, func(_ *xdpFlow, state xdpFlowState, _ uint32) bool { return yields || !isLive(state) })
 	if released && isLive(state) {
 		t.count(&incoming{flow: flow, record: in.record}, -1)

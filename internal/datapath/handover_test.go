@@ -371,7 +371,7 @@ func TestPortThatIsUsedAgainMeanwhile(t *testing.T) {
 		flows[i].Silent = time.Minute // an idle one: this balancer's clock stood still meanwhile
 	}
 	b.take(flows, FlowsTaken{Refused: map[string]int{RefusedKnown: 2}})
-	b.janitor.begin(b.janitor.now(), 0) // as the next process does
+	b.janitor.begin(b.janitor.now(), 2*time.Minute) // as the next process does
 	b.janitor.pass(10 * time.Second)
 	goesTo := b.send(1001, "A")
 	b.take(flows, FlowsTaken{Taken: 1, Refused: map[string]int{RefusedKnown: 1}})
@@ -380,6 +380,29 @@ func TestPortThatIsUsedAgainMeanwhile(t *testing.T) {
 	}
 	if got := b.activeOf(&s); got != 2 {
 		t.Errorf("%d flows are active, want 2", got)
+	}
+}
+
+// TestPortThatWasUsedAgainBefore: just before a balancer's process ended, a connection ended and its client's port had another one, of which others were not
+// told. When the next process is there, they tell of the one before, which takes nothing.
+func TestPortThatWasUsedAgainBefore(t *testing.T) {
+	s := testService(vip4, 80, lb.TCP, lb.RoundRobin, 3)
+	a, b := newPeer(t, s), newPeer(t, s)
+	a.send(1000, "S", "A")
+	b.take(a.changed(), FlowsTaken{Taken: 1})
+	a.send(1000, "R")
+	a.janitor.pass(time.Second)
+	b.janitor.pass(time.Second)
+	goesTo := a.send(1000, "S", "A")
+	if former := b.backendOf(1000); former == a.backendOf(1000) {
+		t.Fatalf("both connections go to %v", former)
+	}
+	a.janitor.begin(a.janitor.now(), 3*time.Second) // as the next process does
+	a.handed.table = nil                            // which does not know what was told
+	b.janitor.pass(3 * time.Second)
+	a.take(b.snapshot(), FlowsTaken{Refused: map[string]int{RefusedKnown: 1}})
+	if got := a.send(1000, "A"); got != goesTo {
+		t.Errorf("its connection went to %s, and goes to %s", goesTo, got)
 	}
 }
 
@@ -837,12 +860,44 @@ func TestFullNATPortGoesOnToAnother(t *testing.T) {
 	b.send(1002, "A")
 	b.take([]lb.Flow{other}, FlowsTaken{Refused: map[string]int{RefusedPool: 1}})
 	// Unless its process ends: while there was none, that flow's end was told to none here.
-	b.janitor.begin(b.janitor.now(), 0) // as the next process does
-	b.handed.table = nil                // which does not know what was told to this one
+	b.janitor.begin(b.janitor.now(), time.Minute) // as the next process does
+	b.handed.table = nil                          // which does not know what was told to this one
 	b.janitor.pass(time.Second)
 	b.take([]lb.Flow{other}, FlowsTaken{Taken: 1})
 	if got := b.activeOf(&s); got != 1 {
 		t.Errorf("after the process has ended, %d flows are active, want 1", got)
+	}
+}
+
+// TestFullNATPortOfBeforeIsKept: just before a balancer's process ended, it gave the port of a flow that had ended to another one, of which others were not told.
+// When the next process is there, they tell of the one before: it takes no port from the flow that has it, and that port is given to no other flow.
+func TestFullNATPortOfBeforeIsKept(t *testing.T) {
+	s := testService(vip4, 80, lb.TCP, lb.Maglev, 1)
+	s.Mode = lb.FullNAT
+	pool := lb.Pool{Addresses: []netip.Addr{netip.MustParseAddr("198.18.0.77")}, FirstPort: 20000, LastPort: 20000}
+	a, b := newPeer(t), newPeer(t)
+	a.applyWith(pool, s)
+	b.applyWith(pool, s)
+	a.send(1000, "S", "A")
+	b.take(a.changed(), FlowsTaken{Taken: 1})
+	a.send(1000, "R")
+	a.janitor.pass(time.Second)
+	b.janitor.pass(time.Second)
+	a.send(1001, "S", "A")
+	own := a.snapshot()
+	if len(own) != 1 || own[0].Client.Port() != 1001 {
+		t.Fatalf("the flows are %v, want that of port 1001", own)
+	}
+	a.janitor.begin(a.janitor.now(), 3*time.Second) // as the next process does
+	a.handed.table = nil                            // which does not know what was told
+	b.janitor.pass(3 * time.Second)
+	a.take(b.snapshot(), FlowsTaken{Refused: map[string]int{RefusedPool: 1}})
+	a.send(1002, "S", "A")
+	if got := a.snapshot(); len(got) != 1 || got[0].Client.Port() != 1001 {
+		t.Errorf("the flows are %v, want that of port 1001", got)
+	}
+	if from, to := a.run(answersTo(&s, own[0].Source)); from != vip4 || to != client4 {
+		t.Errorf("its reply goes from %s to %s, want from %s to %s", from, to, vip4, client4)
 	}
 }
 
