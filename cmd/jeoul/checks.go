@@ -42,7 +42,7 @@ func (p *parts) checks(log *slog.Logger) *healthChecks {
 	c.file = noted(p.instance.file(kindHealth))
 	saved, err := c.file.Load()
 	if err == nil && len(saved) > 0 {
-		err = c.Restore(saved)
+		err = c.Restore(saved, p.datapath.Absent())
 	}
 	if err != nil {
 		log.Warn(fmt.Sprintf("all backends are taken for healthy until their checks say otherwise: %v", err))
@@ -81,6 +81,7 @@ func (c *healthChecks) keep(ctx context.Context) {
 	}
 	tick := time.NewTicker(saveChanges)
 	defer tick.Stop()
+	c.save() // by what is unconfirmed yet of the process before, should this one end soon
 	saved := time.Now()
 	for {
 		select {

@@ -4,6 +4,7 @@ package main
 
 import (
 	"errors"
+	"fmt"
 	"net"
 	"net/netip"
 	"os"
@@ -81,6 +82,78 @@ func TestConnectionsOutliveTheProcess(t *testing.T) {
 		if err != nil || len(left) != 0 {
 			t.Errorf("after a stop, there is left: %v, %v", left, err)
 		}
+	})
+}
+
+// checkPort is where servers are asked whether they serve, by TestBackendDiesWithoutAProcess.
+const checkPort = 7002
+
+// TestBackendDiesWithoutAProcess: a backend that has died while there was no daemon gets no new flow soon after the next one is there, and not only when as many
+// checks have failed as ever, an interval apart; connections of the others go on all the time.
+func TestBackendDiesWithoutAProcess(t *testing.T) {
+	forAHook(t, func(t *testing.T, hook lb.Hook) {
+		l := newLab(t, lab.Spec{Clients: 2, Servers: 3})
+		s := &segment{l, newBalancer(t, l.Balancer)}
+		var backends []entry
+		var dies net.Listener
+		for _, server := range l.Servers {
+			s.serve(t, server)
+			if err := server.Do(func() (err error) { dies, err = net.Listen("tcp", fmt.Sprintf(":%d", checkPort)); return err }); err != nil {
+				t.Fatal(err)
+			}
+			go serveTCP(dies, server.Name)
+			defer dies.Close()
+			backends = append(backends, entry{"name": server.Name, "address": server.IPv4.String()})
+		}
+		dead := l.Servers[2]
+		// A verdict by its intervals would take 80 s.
+		const interval = 4 * time.Second
+		s.configure(t, hook, entry{"services": []entry{{"name": "web", "vip": s.VIP4.String(), "port": turnPort, "scheduler": "rr", "backends": backends,
+			"check": entry{"type": "tcp", "via": "address", "port": checkPort, "interval": interval.String(), "timeout": "1s", "rise": 1, "fall": 20}}}})
+		s.start(t)
+		testenv.Eventually(t, 2*time.Minute, "all verdicts are saved", func() bool {
+			files, _ := filepath.Glob(filepath.Join(s.host.Dir, "state", "*.health"))
+			if len(files) != 1 {
+				return false
+			}
+			saved, err := os.ReadFile(files[0])
+			return err == nil && strings.Count(string(saved), `"healthy"`) == 3
+		})
+		to, on := netip.AddrPortFrom(s.VIP4, turnPort), map[net.Conn]string{}
+		for range 9 {
+			connection := dial(t, s.Clients[0], "tcp", to)
+			server, _, err := ask(connection)
+			if err != nil {
+				t.Fatal(err)
+			}
+			on[connection] = server
+		}
+		goOn := func(when string) {
+			t.Helper()
+			for connection, server := range on {
+				if got, _, err := ask(connection); err != nil || got != server {
+					t.Errorf("%s, a connection to %s was answered by %q: %v", when, server, got, err)
+				}
+			}
+		}
+		kill(t, s.daemon)
+		dies.Close()
+		goOn("without a process")
+		passes(t, interval+time.Second)
+		s.daemon = jeoul(t, s.host, &s.log, s.arguments()...)
+		t.Cleanup(func() { stop(t, s.daemon) })
+		s.within(t, time.Minute, dead.Name+" is unhealthy, and the others are healthy", func(status *ops.Status) bool {
+			for _, b := range status.Services[0].Backends {
+				if want := map[bool]lb.Health{true: lb.Failing, false: lb.Healthy}[b.Name == dead.Name]; b.Health == nil || b.Health.State != want {
+					return false
+				}
+			}
+			return true
+		})
+		if counts := s.askMany(t, "tcp", to, 6); counts[dead.Name] > 0 {
+			t.Errorf("new connections went to %v", counts)
+		}
+		goOn("with another process")
 	})
 }
 

@@ -33,8 +33,8 @@ func (a arrival) why() string {
 	return ""
 }
 
-// joinLater has this balancer leave the VIPs to others until it knows what they remember. What a process before has left
-// goes on: it knows its flows, and its verdicts.
+// joinLater has this balancer leave the VIPs to others until it knows what they remember. What a process before has left, and to which
+// packets come all the time, goes on: it knows its flows, and its verdicts.
 func (c *Controller) joinLater() {
 	if c.arrival.flows = c.opt.Joined != nil && !c.opt.TakesOver; c.opt.Joined != nil {
 		c.on(c.opt.Joined, func() {
@@ -44,14 +44,26 @@ func (c *Controller) joinLater() {
 	}
 }
 
-// arrive returns why the first view's VIPs are to be left to others yet. Where the speaker has ended with the process before,
-// packets may have gone to others meanwhile: of the flows that began there, nothing is known here.
+// wentElsewhere says whether packets went to other balancers while there was no process: no speaker announces the VIPs any more, or another
+// balancer has taken them.
+func (c *Controller) wentElsewhere(first *view) bool {
+	if first.cfg.VRRP.ID != 0 {
+		return c.opt.Election != nil && first.passive
+	}
+	return c.opt.Routes != nil && first.cfg.BGP.On() && len(c.routes.left) == 0
+}
+
+// arrive returns why the first view's VIPs are to be left to others yet. Where packets went to others since the process before ended, nothing is known here
+// of the flows that began there, nor of backends that have died, as when the balancer had never been.
 func (c *Controller) arrive(first *view) string {
 	if c.opt.TakesOver && c.opt.Routes != nil {
 		c.routes.left = c.opt.Routes.Found()
-		c.arrival.flows = c.opt.Joined != nil && first.cfg.BGP.On() && first.cfg.VRRP.ID == 0 && len(c.routes.left) == 0
 	}
-	c.arrival.verdicts = !c.opt.TakesOver && first.besideOthers() && first.unjudged()
+	elsewhere := c.opt.TakesOver && c.wentElsewhere(first)
+	if elsewhere {
+		c.arrival.flows = c.opt.Joined != nil
+	}
+	c.arrival.verdicts = (elsewhere || !c.opt.TakesOver && first.besideOthers()) && first.unjudged()
 	c.joining = c.arrival.why()
 	return c.joining
 }
@@ -106,7 +118,8 @@ func (l *layout) leavesAll() bool {
 	return true
 }
 
-// unjudged says whether there is a backend that would take new flows and on which its checks have no verdict.
+// unjudged says whether there is a backend that would take new flows and on which its checks have no verdict, or that of a process before alone,
+// long after that has ended.
 func (v *view) unjudged() bool {
 	for i := range v.cfg.Services {
 		if v.verdicts[i] == nil || i >= len(v.state.Services) {
@@ -114,7 +127,8 @@ func (v *view) unjudged() bool {
 		}
 		s := &v.state.Services[i]
 		for j, b := range s.Backends {
-			if state := v.verdicts[i][j].state; (state == "" || state == lb.HealthUnknown) && b.TakesFlows() && s.Reachable(j) {
+			now := v.verdicts[i][j]
+			if (now.former || now.state == "" || now.state == lb.HealthUnknown) && b.TakesFlows() && s.Reachable(j) {
 				return true
 			}
 		}

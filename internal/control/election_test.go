@@ -8,6 +8,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/jeoul/jeoul/internal/lb"
 	"github.com/jeoul/jeoul/internal/ops"
 )
 
@@ -15,6 +16,7 @@ import (
 type ballot struct {
 	role
 	keeping bool
+	wanted  ops.Election
 }
 
 func (b *ballot) Keeping() bool {
@@ -22,8 +24,12 @@ func (b *ballot) Keeping() bool {
 	defer b.mu.Unlock()
 	return b.keeping
 }
-func (b *ballot) Want(ops.Election) {}
-func (b *ballot) Show(*ops.VRRP)    {}
+func (b *ballot) Want(wanted ops.Election) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.wanted = wanted
+}
+func (b *ballot) Show(*ops.VRRP) {}
 
 func (b *ballot) settle() {
 	b.mu.Lock()
@@ -34,7 +40,7 @@ func (b *ballot) settle() {
 
 // votes is a controller whose VIPs are shared by VRRP, and which holds them.
 func votes(w *world, file string, keeping bool) (*Controller, *ballot) {
-	b := &ballot{role{holds: true, changes: make(chan struct{}, 1)}, keeping}
+	b := &ballot{role: role{holds: true, changes: make(chan struct{}, 1)}, keeping: keeping}
 	opt := w.controller(file).opt
 	opt.Election, opt.TakesOver = b, keeping
 	return New(opt, parse(w.t, file)), b
@@ -91,6 +97,44 @@ func TestSharedAddressesAreRenewed(t *testing.T) {
 			t.Fatal(err)
 		}
 	})
+}
+
+// TestElectionWaits: a balancer that goes on with a data plane takes no part in the election before it knows the flows of others, and has answers
+// that bear out its old verdicts, where another one has taken the VIPs meanwhile; where it holds them still, it goes on.
+func TestElectionWaits(t *testing.T) {
+	for _, holds := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			w, joined := newWorld(t), make(chan struct{}, 1)
+			c, asked := watched(w, "vrrp: {id: 51}\n"+checkedWeb)
+			b := &ballot{role: role{holds: holds, changes: make(chan struct{}, 1)}, keeping: holds}
+			c.opt.Election, c.opt.Joined, c.opt.TakesOver = b, joined, true
+			c = New(c.opt, c.view.cfg)
+			asked.starts(c, lb.Verdict{State: lb.Healthy, Weight: 100, Former: true})
+			stop := w.run(c)
+			out := func(when, want string) {
+				t.Helper()
+				time.Sleep(2 * settle)
+				synctest.Wait()
+				b.mu.Lock()
+				defer b.mu.Unlock()
+				if b.wanted.Out != want {
+					t.Errorf("%s, it is out of the election because %q, want %q", when, b.wanted.Out, want)
+				}
+			}
+			if holds {
+				out("holding the VIPs", "")
+			} else {
+				out("at first", notJoined)
+				joined <- struct{}{}
+				out("with the flows of others", notJudged)
+				asked.say(t, c, healthy(), "web01", "web02")
+				out("with answers", "")
+			}
+			if err := stop(); err != nil {
+				t.Fatal(err)
+			}
+		})
+	}
 }
 
 // TestKeptAddressesAreQuiet: what a killed process has left is held, and announced only when it is known to be

@@ -57,9 +57,13 @@ type verdict struct {
 	// weight is in per cent.
 	weight uint16
 	drain  bool
+	// former: see lb.Verdict.
+	former bool
 }
 
-func verdictOf(v lb.Verdict) verdict { return verdict{v.State, v.Reason, v.Since, v.Weight, v.Drain} }
+func verdictOf(v lb.Verdict) verdict {
+	return verdict{v.State, v.Reason, v.Since, v.Weight, v.Drain, v.Former}
+}
 
 // checking is what a configuration asks of its backends.
 func (l *layout) checking() (all []lb.Checking) {

@@ -88,6 +88,17 @@ func (c *checks) Ask(_ context.Context, wanted lb.Checking, report func(lb.Check
 	return []lb.CheckResult{{State: lb.Failing, Answer: "connection refused", Failed: 1}}, nil
 }
 
+// starts gives a verdict on each backend of a controller that is yet to start.
+func (c *checks) starts(of *Controller, v lb.Verdict) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, s := range of.view.cfg.Services {
+		for _, b := range s.Backends {
+			c.verdicts[s.BackendKey(b)] = v
+		}
+	}
+}
+
 // say gives verdicts on the backends that have these names, of all services.
 func (c *checks) say(t *testing.T, of *Controller, v lb.Verdict, names ...string) {
 	t.Helper()

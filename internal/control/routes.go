@@ -194,7 +194,9 @@ func (r *routes) of(v *view) ops.Routes {
 
 // waits says whether nothing is told yet, not even that there is nothing: routers may have kept, over the end of a speaker, the
 // routes of the data plane that was taken over (RFC 4724), and would drop them.
-func (r *routes) waits(v *view) bool { return r.c.opt.TakesOver && v.joining != "" }
+func (r *routes) waits(v *view) bool {
+	return r.c.opt.TakesOver && v.joining != "" && v.cfg.VRRP.ID == 0
+}
 
 // follow asks for what follows from a view, and logs what is new.
 func (r *routes) follow(v *view) {

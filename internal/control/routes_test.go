@@ -12,6 +12,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/jeoul/jeoul/internal/lb"
 	"github.com/jeoul/jeoul/internal/ops"
 )
 
@@ -274,13 +275,20 @@ func TestRoutesWaitForFlows(t *testing.T) {
 }
 
 // TestRoutesWaitForVerdicts: a balancer that starts beside others is announced once its checks have a verdict on each backend, by a
-// table that no transition has begun for, or after some time; one that goes on with a data plane at once.
+// table that no transition has begun for, or after some time; one that goes on with a data plane at once, if routers send to it. If no speaker
+// announces it any more, it waits for answers that bear its old verdicts out, too.
 func TestRoutesWaitForVerdicts(t *testing.T) {
 	file := strings.Replace(announcedWeb, "    announce: false\n", "    check: {type: tcp, via: address}\n", 1)
-	begin := func(t *testing.T, takesOver bool) (*world, *Controller, *checks, *announcer, func() error) {
+	begin := func(t *testing.T, takesOver bool, found ...string) (*world, *Controller, *checks, *announcer, func() error) {
 		w := newWorld(t)
 		c, asked := watched(w, file)
 		told := &announcer{w: w}
+		for _, vip := range found {
+			told.found = append(told.found, netip.MustParseAddr(vip))
+		}
+		if takesOver {
+			asked.starts(c, lb.Verdict{State: lb.Healthy, Weight: 100, Former: true})
+		}
 		c.opt.Routes, c.opt.TakesOver, c.opt.Drained = told, takesOver, &noted{}
 		stop := w.run(c)
 		synctest.Wait()
@@ -328,8 +336,34 @@ func TestRoutesWaitForVerdicts(t *testing.T) {
 			}
 		},
 		"going on": func(t *testing.T) {
-			_, _, _, told, stop := begin(t, true)
+			_, _, _, told, stop := begin(t, true, "192.0.2.100", "192.0.2.101")
 			told.expect(t, "at once", "192.0.2.100 192.0.2.101")
+			if err := stop(); err != nil {
+				t.Fatal(err)
+			}
+		},
+		"going on without a speaker": func(t *testing.T) {
+			_, c, asked, told, stop := begin(t, true)
+			told.expect(t, "by verdicts of the process before", "no BGP")
+			if v := statusOf(t, c).BGP.VIPs[0]; v.Announced || v.Reason != notJudged {
+				t.Errorf("the status has %+v", v)
+			}
+			asked.say(t, c, healthy(), "web01", "web02", "tls03")
+			time.Sleep(2 * settle)
+			told.expect(t, "without one answer", "no BGP")
+			asked.say(t, c, failing("refused"), "hd04")
+			time.Sleep(2 * settle)
+			told.expect(t, "with all answers", "192.0.2.100")
+			if err := stop(); err != nil {
+				t.Fatal(err)
+			}
+		},
+		"going on without a speaker, and without answers in time": func(t *testing.T) {
+			_, _, _, told, stop := begin(t, true)
+			time.Sleep(verdictsBound - time.Second)
+			told.expect(t, "by verdicts of the process before", "no BGP")
+			time.Sleep(2 * time.Second)
+			told.expect(t, "after some time", "192.0.2.100 192.0.2.101")
 			if err := stop(); err != nil {
 				t.Fatal(err)
 			}

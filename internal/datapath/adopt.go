@@ -139,6 +139,13 @@ func (d *Datapath) Adopted() bool {
 	return d.current != nil && d.current.adopted
 }
 
+// LongAbsence is what Absent returns at most.
+const LongAbsence = 365 * 24 * time.Hour
+
+// Absent returns for how long there was no process when Open took a data plane over; LongAbsence where it took none over, or a build
+// has left that which does not note it.
+func (d *Datapath) Absent() time.Duration { return d.absent }
+
 // Notes returns what there is to say of what Open found, a line each.
 func (d *Datapath) Notes() []string { return d.notes }
 
@@ -320,7 +327,8 @@ func (d *Datapath) adopt(f *found) error {
 	head := f.memory.head()
 	var stood time.Duration
 	if moved := atomic.LoadUint64(&head.Moved); moved != 0 { // a build that does not note it has left the data plane
-		stood = monotonic() - time.Duration(moved)
+		stood = max(monotonic()-time.Duration(moved), 0)
+		d.absent = min(stood, LongAbsence)
 	}
 	d.janitor.begin(atomic.LoadUint32(&head.Clock), stood)
 	d.notes = append(d.notes, fmt.Sprintf("going on with the data plane that is attached (%s): services: %d, its configuration was last changed at %s",

@@ -126,8 +126,9 @@ type Datapath struct {
 	leftovers []leftover
 	// notBack is what was said last of a program that is out of libxdp's dispatcher.
 	notBack string
-	// notes are what there is to say of what was found.
-	notes []string
+	// notes are what there is to say of what was found, and absent for how long there had been no process.
+	notes  []string
+	absent time.Duration
 	// handed is what other balancers know of flows.
 	handed handed
 	// counted tells that flows of full NAT have been counted anew.
@@ -149,7 +150,7 @@ func Open(options Options) (*Datapath, error) {
 	// where raising it is refused, loading says so itself.
 	_ = rlimit.RemoveMemlock()
 	d := &Datapath{options: options, findPorts: ethernets, ways: attempts, programs: programOf, stop: make(chan struct{}), counted: make(chan struct{}, 1),
-		now: time.Now, secret: rand.Uint64(), register: newRegister(), janitor: newJanitor(options.Timeouts), keeper: newKeeper(options.Keep)}
+		now: time.Now, secret: rand.Uint64(), register: newRegister(), janitor: newJanitor(options.Timeouts), keeper: newKeeper(options.Keep), absent: LongAbsence}
 	d.tryWatch()
 	if err := d.takeOver(); err != nil {
 		return nil, err

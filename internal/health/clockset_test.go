@@ -58,7 +58,7 @@ func TestClockIsSet(t *testing.T) {
 			saved := e.Save()
 			setClock(t, by)
 			next := web.watching(t)
-			if err := next.Restore(saved); err != nil {
+			if err := next.Restore(saved, 0); err != nil {
 				t.Fatal(err)
 			}
 			next.Watch(web.wanted())

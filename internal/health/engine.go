@@ -99,7 +99,11 @@ func (e *Engine) Run(ctx context.Context) error {
 	e.ctx, e.beats = ctx, false
 	e.bucket.filled, e.bucket.tokens = e.now(), few
 	for _, t := range e.queue { // whatever was due before
-		t.due = t.slot(max(t.due, e.now()))
+		if t.hurries() {
+			t.due = t.first(e.now())
+		} else {
+			t.due = t.slot(max(t.due, e.now()))
+		}
 		t.next = t.due
 	}
 	heap.Init(&e.queue)
@@ -243,6 +247,7 @@ func (e *Engine) note(t *target, answer Answer, began time.Duration) {
 	if answer.Drains && t.drain != answer.Drain {
 		t.drain, other = answer.Drain, true
 	}
+	other = t.confirm() || other
 	if other {
 		for _, w := range t.watches {
 			e.judge(w)

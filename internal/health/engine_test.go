@@ -96,6 +96,13 @@ func runWith(t *testing.T, c Checker, log *slog.Logger) *Engine {
 func runOptions(t *testing.T, opt Options) *Engine {
 	t.Helper()
 	e := New(opt)
+	begin(t, e)
+	return e
+}
+
+// begin runs an engine until the test ends.
+func begin(t *testing.T, e *Engine) {
+	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan struct{})
 	go func() {
@@ -106,7 +113,6 @@ func runOptions(t *testing.T, opt Options) *Engine {
 		cancel()
 		<-done
 	})
-	return e
 }
 
 // expect fails unless the backend's state is that one.
@@ -318,7 +324,7 @@ func saveAndRestore(t *testing.T, set time.Duration) {
 	}{{10 * time.Minute, Failing}, {2 * time.Hour, Unknown}} {
 		time.Sleep(c.later)
 		later := New(Options{Checker: f, Log: slog.New(slog.DiscardHandler), Clock: now})
-		if err := later.Restore(text); err != nil {
+		if err := later.Restore(text, 0); err != nil {
 			t.Fatal(err)
 		}
 		later.Watch([]Wanted{w})
@@ -328,7 +334,7 @@ func saveAndRestore(t *testing.T, set time.Duration) {
 		}
 	}
 	for _, bad := range []string{"", "{", `{"version":99}`, `[]`} {
-		if err := New(Options{Checker: f}).Restore([]byte(bad)); err == nil {
+		if err := New(Options{Checker: f}).Restore([]byte(bad), 0); err == nil {
 			t.Errorf("Restore(%q): no error", bad)
 		}
 	}

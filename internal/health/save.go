@@ -23,6 +23,8 @@ type memory struct {
 	Reason string    `json:"reason,omitempty"`
 	Weight uint16    `json:"weight"`
 	Drain  bool      `json:"drain,omitempty"`
+	// Unasked is for how long it was not asked, where no answer has come since that tells.
+	Unasked time.Duration `json:"unasked_ns,omitempty"`
 }
 
 // saved is the form of Save. Its times are those of the wall clock of Clock.
@@ -35,7 +37,7 @@ type saved struct {
 const version = 1
 
 func (t *target) memory() memory {
-	return memory{State: t.state, Since: t.since, Last: t.last, Text: t.text, Reason: t.reason, Weight: t.weight, Drain: t.drain}
+	return memory{State: t.state, Since: t.since, Last: t.last, Text: t.text, Reason: t.reason, Weight: t.weight, Drain: t.drain, Unasked: t.unasked}
 }
 
 // Save returns the verdicts for a later process's Restore: those of endpoints, whatever services
@@ -63,8 +65,10 @@ func (e *Engine) Save() []byte {
 }
 
 // Restore takes over what Save returned, for targets that Watch names later. They keep those
-// verdicts until their own answers say otherwise, if these are not an hour old.
-func (e *Engine) Restore(text []byte) error {
+// verdicts until their own answers say otherwise, if these are not an hour old. Absent is for how
+// long no process asked: where that is longer than a check's interval, it is asked at once, and
+// what comes of it is found faster (confirm.go).
+func (e *Engine) Restore(text []byte, absent time.Duration) error {
 	var s saved
 	if err := json.Unmarshal(text, &s); err != nil {
 		return fmt.Errorf("reading saved verdicts of health checks: %w", err)
@@ -78,6 +82,7 @@ func (e *Engine) Restore(text []byte) error {
 	for id, m := range s.Targets {
 		m.Since, m.Last = s.Clock.Told(m.Since, now), s.Clock.Told(m.Last, now)
 		if m.State == Healthy || m.State == Failing {
+			m.Unasked += absent
 			e.former[id] = m
 		}
 	}
@@ -91,6 +96,9 @@ func (e *Engine) recall(t *target) {
 		return
 	}
 	delete(e.former, t.id)
+	if m.Unasked > t.key.spec.check.Interval {
+		t.unasked, t.hurried = m.Unasked, hurriesFor(t)
+	}
 	if time.Since(m.Last) > stale {
 		return
 	}

@@ -118,7 +118,11 @@ func (e *Engine) await(t *target, began time.Duration) {
 	now := e.now()
 	e.bucket.weigh(t, true)
 	check := &t.key.spec.check
-	if pace := t.pace(); pace < check.Interval {
+	if t.hurries() {
+		// The bucket is not weighed for it: where thousands hurry, they do so at the rate that all have together.
+		t.hurried--
+		t.due = max(now, began+min(t.pace(), hurry))
+	} else if pace := t.pace(); pace < check.Interval {
 		t.due = max(now, began+pace)
 	} else {
 		// The next of its own times: by that, what was late once is not late for ever. One within
@@ -126,7 +130,7 @@ func (e *Engine) await(t *target, began time.Duration) {
 		t.due = t.slot(max(now, t.due+check.Interval/2))
 	}
 	t.next = t.due
-	if check.Jitter > 0 {
+	if check.Jitter > 0 && !t.hurries() {
 		t.next += time.Duration(rand.Float64() * float64(check.Jitter) / 100 * float64(t.pace()))
 	}
 	heap.Push(&e.queue, t)

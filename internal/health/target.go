@@ -126,6 +126,10 @@ type target struct {
 	gone    bool
 	// extra is what a check may take beyond its timeout: see heed.
 	extra time.Duration
+	// unasked is for how long the endpoint was not asked before this process, until answers have borne its state out, or
+	// changed it; 0: they have, or it was not for longer than the interval. Hurried is how many checks may still hurry for that.
+	unasked time.Duration
+	hurried uint32
 
 	machine
 	since  time.Time // when the state began

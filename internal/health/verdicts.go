@@ -3,6 +3,7 @@
 package health
 
 import (
+	"slices"
 	"time"
 
 	"github.com/jeoul/jeoul/internal/lb"
@@ -22,6 +23,8 @@ type watch struct {
 	since  time.Time
 	weight uint16
 	drain  bool
+	// unconfirmed: see Verdict.Former.
+	unconfirmed bool
 	// former is the reason for the state when Watch asked for other checks: it stands for as long
 	// as the state does and none of these gives it one.
 	former string
@@ -80,10 +83,11 @@ func (e *Engine) Verdict(backend lb.BackendKey) (Verdict, bool) {
 // answers enough for one: a dead backend would get traffic by a reload. e.mu is held.
 func (e *Engine) judge(w *watch) {
 	state, weight, drain := w.combine()
+	unconfirmed := slices.ContainsFunc(w.targets, func(t *target) bool { return t.unasked > 0 })
 	if state == Unknown && (w.state == Healthy || w.state == Failing) {
 		return
 	}
-	if state == w.state && weight == w.weight && drain == w.drain {
+	if state == w.state && weight == w.weight && drain == w.drain && unconfirmed == w.unconfirmed {
 		return
 	}
 	if state != w.state {
@@ -93,7 +97,7 @@ func (e *Engine) judge(w *watch) {
 			w.since = w.targets[0].since
 		}
 	}
-	w.state, w.weight, w.drain = state, weight, drain
+	w.state, w.weight, w.drain, w.unconfirmed = state, weight, drain, unconfirmed
 	e.changed[w.backend] = struct{}{}
 	e.signal()
 }
@@ -119,7 +123,7 @@ func (w *watch) combine() (state State, weight uint16, drain bool) {
 }
 
 func (e *Engine) verdict(w *watch) Verdict {
-	v := Verdict{State: w.state, Since: w.since, Weight: w.weight, Drain: w.drain, Checks: make([]Result, len(w.targets))}
+	v := Verdict{State: w.state, Since: w.since, Weight: w.weight, Drain: w.drain, Former: w.unconfirmed, Checks: make([]Result, len(w.targets))}
 	for i, t := range w.targets {
 		v.Checks[i] = e.result(t)
 	}

@@ -174,6 +174,9 @@ func (e *Engine) begin(t *target, c *changes) {
 	}
 	e.recall(t)
 	t.due = t.slot(e.now() + t.key.spec.check.Delay)
+	if t.hurries() {
+		t.due = t.first(e.now())
+	}
 	t.next = t.due
 	e.targets[t.key] = t
 	e.bucket.weigh(t, true)
