@@ -36,6 +36,8 @@ type company struct {
 	done   sync.WaitGroup
 	sent   uint64
 	failed error
+	// again counts frames that were sent again.
+	again int
 }
 
 // inCompany has libxdp's loader put programs onto interfaces of the namespace that it is called in.
@@ -153,6 +155,7 @@ func (c *company) send(before uint64) error {
 		if !errors.Is(err, unix.ENOBUFS) || time.Now().After(deadline) {
 			return fmt.Errorf("sending it: %w", err)
 		}
+		c.again++
 		<-time.After(time.Millisecond)
 	}
 	c.sent++

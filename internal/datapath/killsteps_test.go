@@ -127,6 +127,7 @@ func (w *walk) besideOthers(t *testing.T, random *rand.Rand) {
 			return nil
 		})
 	})
+	defer func() { t.Logf("packets that were sent again: %d", w.company.again) }()
 	w.all(t, random)
 }
 
