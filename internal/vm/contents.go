@@ -48,6 +48,7 @@ var texts = map[string]string{
 // modules are loaded before the job begins: the kernel asks for the others by itself
 // when they are needed, but not for all of these, and not from within a namespace.
 var modules = []string{
+	"virtio_pci", "virtio_console",
 	"veth", "bridge", "sch_ingress", "cls_bpf", "tcp_diag", "udp_diag",
 	"nf_conntrack", "nf_conntrack_netlink", "nf_tables", "nft_compat", "ip_tables",
 	"ip_vs", "ip_vs_rr", "ip_vs_wrr", "ip_vs_lc", "ip_vs_wlc", "ip_vs_sh", "ip_vs_mh",

@@ -121,8 +121,24 @@ func clockSource() string {
 	return strings.TrimSpace(string(text))
 }
 
+// portBound is how long a driver that was just loaded may take to find the port.
+const portBound = time.Minute
+
 // openPort opens the serial port to the outside.
 func openPort() (*os.File, error) {
+	for deadline := time.Now().Add(portBound); ; <-time.After(10 * time.Millisecond) {
+		port, err := findPort()
+		if port != nil || err != nil {
+			return port, err
+		}
+		if time.Now().After(deadline) {
+			return nil, fmt.Errorf("the machine has no port %s: its kernel may have been fetched without the drivers (virtio_pci, virtio_console); remove it from the cache of kernels", portName)
+		}
+	}
+}
+
+// findPort returns nil while the kernel shows no port of the name.
+func findPort() (*os.File, error) {
 	names, err := filepath.Glob("/sys/class/virtio-ports/*/name")
 	if err != nil {
 		return nil, err
@@ -134,7 +150,7 @@ func openPort() (*os.File, error) {
 		}
 		return os.OpenFile(filepath.Join("/dev", filepath.Base(filepath.Dir(name))), os.O_RDWR, 0)
 	}
-	return nil, fmt.Errorf("the machine has no port %s", portName)
+	return nil, nil
 }
 
 // teller sends frames.

@@ -147,6 +147,9 @@ func TestWantedModules(t *testing.T) {
 		"kernel/drivers/net/veth.ko.xz":         true,
 		"kernel/lib/libcrc32c.ko.xz":            true,
 		"modules.builtin":                       true,
+		"kernel/drivers/virtio/virtio_pci.ko":   true,
+		"kernel/drivers/char/virtio_console.ko": true,
+		"kernel/drivers/char/lp.ko":             false,
 		"kernel/drivers/net/ethernet/e1000.ko":  false,
 		"kernel/drivers/gpu/drm/drm.ko.xz":      false,
 	} {

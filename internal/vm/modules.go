@@ -14,11 +14,14 @@ import (
 // will have them.
 const modulesBelow = "modules"
 
-// moduleDirs are the directories of the kernel's modules that a laboratory can use;
-// of drivers/net, the devices that are none.
-var moduleDirs = []string{"kernel/net", "kernel/lib", "kernel/crypto"}
+// moduleDirs are the directories of the kernel's modules that a laboratory can use, and those of the port to
+// the outside, which Debian 12's kernel has as modules; of drivers/net, the devices that are none.
+var moduleDirs = []string{"kernel/net", "kernel/lib", "kernel/crypto", "kernel/drivers/virtio"}
 
-const virtualDevices = "kernel/drivers/net"
+const (
+	virtualDevices = "kernel/drivers/net"
+	portDriver     = "kernel/drivers/char/virtio_console.ko"
+)
 
 // indexModules copies the modules to where the machine's are taken from, uncompressed
 // (emulated, that would take seconds at each start), and indexes them.
@@ -74,7 +77,7 @@ func copyModules(from, to string) error {
 // wantedModule says whether a file below /lib/modules/VERSION goes into the machine.
 func wantedModule(below string) bool {
 	dir := filepath.Dir(below)
-	return dir == "." && strings.HasPrefix(below, "modules.") || dir == virtualDevices ||
+	return dir == "." && strings.HasPrefix(below, "modules.") || dir == virtualDevices || strings.HasPrefix(below, portDriver) ||
 		slices.ContainsFunc(moduleDirs, func(d string) bool { return strings.HasPrefix(below, d+"/") })
 }
 
