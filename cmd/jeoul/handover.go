@@ -97,6 +97,13 @@ func (m *memberOf) flush(ctx context.Context) {
 	}
 }
 
+// hasten has members tell of what begins there as soon as may be, for a while: packets are about to come here.
+func (m *memberOf) hasten() {
+	if m != nil && m.exchange != nil {
+		m.exchange.Hasten()
+	}
+}
+
 // drainFunc takes a balancer out of every anycast, or brings it back.
 type drainFunc = func(ctx context.Context, drain bool, by string) (ops.Sharing, error)
 

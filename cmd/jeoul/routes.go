@@ -20,10 +20,10 @@ const kindSpeaker, kindDrained = "speaker", "drained"
 // routers is the speaker of a balancer, as the controller sees it.
 type routers struct{ keeper *bgp.Keeper }
 
-// newRouters returns one that starts no process before something is wanted.
-func newRouters(i instance, log *slog.Logger) routers {
+// newRouters returns one that starts no process before something is wanted; established is called with each session that is new.
+func newRouters(i instance, log *slog.Logger, established func()) routers {
 	socket := i.file(kindSpeaker)
-	return routers{bgp.NewKeeper(bgp.KeeperOptions{Socket: socket, Build: buildID(), Log: log,
+	return routers{bgp.NewKeeper(bgp.KeeperOptions{Socket: socket, Build: buildID(), Log: log, Established: established,
 		Start: func(restarting bool) error { return startSpeaker(socket, restarting) }})}
 }
 

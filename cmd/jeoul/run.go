@@ -159,7 +159,7 @@ func (c *runCmd) balance(ctx context.Context, cfg *config.Config, log *slog.Logg
 	if err := p.open(running, cfg, c.StateDir, log); err != nil {
 		return withCapabilities(err, balancerCapabilities)
 	}
-	p.routers = newRouters(p.instance, log)
+	p.routers = newRouters(p.instance, log, func() { member.hasten() })
 	version, _ := build()
 	member, err = newMember(running, cfg, configured.Config, p.datapath, version, log)
 	if err != nil {
@@ -174,7 +174,7 @@ func (c *runCmd) balance(ctx context.Context, cfg *config.Config, log *slog.Logg
 	controller := control.New(control.Options{
 		DataPlane: p.datapath, Paths: p.paths, Host: p.changes, Links: p.links, Checks: checks, Discovery: discovery,
 		Announce: neigh.Announce, Log: log, Version: version, TakesOver: p.takesOver, Memory: p.memory(kindOperations), Ejections: p.memory(kindEjections),
-		Routes: telling{p.routers, member}, Drained: noted(p.instance.file(kindDrained)), Election: shared, Joined: member.awaited(),
+		Routes: telling{p.routers, member}, Drained: noted(p.instance.file(kindDrained)), Election: shared, Joined: member.awaited(), Hasten: member.hasten,
 		Identity: identity{p.instance}, Cgroup: local.Cgroup, Proxy: p.proxy,
 	}, cfg)
 	err = controller.Start()

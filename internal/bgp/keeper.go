@@ -27,7 +27,9 @@ type KeeperOptions struct {
 	// Start starts a speaker's process, which outlives this one; restarting says that one before it ended
 	// without a word.
 	Start func(restarting bool) error
-	Log   *slog.Logger
+	// Established is called with each session that is new, by which a router may begin to send packets; nil: nothing is.
+	Established func()
+	Log         *slog.Logger
 }
 
 // How long things take.
@@ -64,7 +66,7 @@ type Keeper struct {
 
 // NewKeeper returns one that does nothing before Run.
 func NewKeeper(opt KeeperOptions) *Keeper {
-	return &Keeper{opt: opt, client: NewClient(opt.Socket), tale: tale{log: opt.Log, known: map[string]*heard{}},
+	return &Keeper{opt: opt, client: NewClient(opt.Socket), tale: tale{log: opt.Log, established: opt.Established, known: map[string]*heard{}},
 		told: make(chan struct{}), poked: make(chan struct{}, 1), changes: make(chan struct{}, 1)}
 }
 

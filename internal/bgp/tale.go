@@ -14,8 +14,10 @@ func about() slog.Attr { return events.About{Kind: events.KindRoutes}.Attr() }
 
 // tale logs what becomes of the peers.
 type tale struct {
-	log   *slog.Logger
-	known map[string]*heard
+	log *slog.Logger
+	// established is called with each session that is new; nil: nothing is.
+	established func()
+	known       map[string]*heard
 }
 
 // heard is what was logged of a peer.
@@ -67,6 +69,9 @@ func (t *tale) tellOne(h *heard, p Peer) {
 		t.log.Info(fmt.Sprintf("BGP peer %s (AS %d) established", p.Name, p.ASN), about())
 		clear(h.reasons)
 		h.floods = false
+		if t.established != nil {
+			t.established()
+		}
 	}
 	t.tellBFD(h, p)
 	if is && p.Received > 0 && !h.floods {

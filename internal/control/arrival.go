@@ -78,9 +78,18 @@ func (c *Controller) awaitOthers() {
 	}
 }
 
+// hasten has others tell of what begins there while packets of that come to be sent here.
+func (c *Controller) hasten() {
+	if c.opt.Hasten != nil {
+		c.opt.Hasten()
+	}
+}
+
 // arrived takes the VIPs if there is nothing more to wait for.
 func (c *Controller) arrived() {
-	c.joining = c.arrival.why()
+	if c.joining = c.arrival.why(); c.joining == "" {
+		c.hasten()
+	}
 	c.promptly()
 }
 

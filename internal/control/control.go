@@ -136,6 +136,9 @@ type Options struct {
 	// Joined has a value once this balancer knows of the flows that others remember: before that, VIPs that are announced,
 	// or taken, would break connections of others. nil: it waits for nothing.
 	Joined <-chan struct{}
+	// Hasten has other balancers tell this one of flows as soon as may be, for a while: packets are about to come here that
+	// went there. It does not wait for that; nil: none is asked.
+	Hasten func()
 	// TakesOver: the data plane forwards already, as a process before has left it.
 	TakesOver bool
 	// Memory keeps what operations have changed; nil: it ends with the process.

@@ -232,7 +232,11 @@ func (r *routes) want(wanted ops.Routes) {
 	if reflect.DeepEqual(wanted, r.wanted) {
 		return
 	}
+	was := r.wanted
 	r.wanted = wanted
+	if len(without(wanted.VIPs, was.VIPs)) > 0 || was.Draining && !wanted.Draining {
+		r.c.hasten()
+	}
 	r.c.opt.Routes.Want(wanted)
 }
 

@@ -373,6 +373,40 @@ func TestRoutesWaitForVerdicts(t *testing.T) {
 	}
 }
 
+// TestOthersHasten: other balancers are asked to tell of flows sooner when a VIP is announced that was not, or a drain is over, and not when a process goes on with
+// what is announced.
+func TestOthersHasten(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		asked := 0 // by the controller's loop alone
+		_, c, checks, told, stop := runningRoutes(t, &noted{}, func(c *Controller, a *announcer) {
+			a.found = []netip.Addr{netip.MustParseAddr("192.0.2.100")}
+			c.opt.TakesOver, c.opt.Hasten = true, func() { asked++ }
+		})
+		expect := func(when, vips string, want int) {
+			t.Helper()
+			time.Sleep(trust + time.Second)
+			told.expect(t, when, vips)
+			if asked != want {
+				t.Errorf("%s, others were asked %d times, want %d", when, asked, want)
+			}
+		}
+		expect("going on", "192.0.2.100", 0)
+		checks.say(t, c, failing("refused"), "web01", "tls03")
+		expect("without backends", "", 0)
+		checks.say(t, c, healthy(), "web01", "tls03")
+		expect("with backends again", "192.0.2.100", 1)
+		for _, drain := range []bool{true, false} {
+			if _, err := c.Drain(t.Context(), drain, "kim"); err != nil {
+				t.Fatal(err)
+			}
+		}
+		expect("after a drain", "192.0.2.100", 2)
+		if err := stop(); err != nil {
+			t.Fatal(err)
+		}
+	})
+}
+
 // TestFirstTableIsWhole: a fresh balancer beside others forwards, and tells routers of VIPs, only when its backends
 // are found or for so long not; one by itself serves with those that it has.
 func TestFirstTableIsWhole(t *testing.T) {

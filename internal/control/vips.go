@@ -242,6 +242,9 @@ func (c *Controller) takeRole() error {
 	if c.passive == holds {
 		c.opt.Log.Info(map[bool]string{true: "this balancer holds its VIPs", false: "this balancer does not hold its VIPs"}[holds])
 	}
+	if c.passive && holds {
+		c.hasten()
+	}
 	c.passive = !holds
 	if c.opt.Election != nil {
 		was := c.vips.quiet

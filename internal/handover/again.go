@@ -4,11 +4,12 @@ package handover
 
 import (
 	"context"
+	"sync"
 	"time"
 )
 
-// againPause is between two times that a peer is asked to tell all again: changes may follow each other, and all are many.
-const againPause = time.Second
+// askPause is between two times that a peer is asked to tell all again, or to hasten: changes may follow each other, and all are many.
+const askPause = time.Second
 
 // regain has peers tell again whose flows were refused for what a change here has ended.
 func (e *Exchange) regain() error {
@@ -28,45 +29,43 @@ func (e *Exchange) regain() error {
 	return nil
 }
 
-// listens has a receiver ask its peer again while it listens, and returns what ends that.
+// listens has a receiver ask its peer for what it is to be asked while it listens, and returns what ends that.
 func (e *Exchange) listens(r *receiver) (end func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	e.mu.Lock()
 	e.receivers[r] = struct{}{}
 	e.mu.Unlock()
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		r.askAgain(ctx)
-	}()
+	var asking sync.WaitGroup
+	asking.Go(func() { r.ask(ctx, r.again, kindAgain) })
+	asking.Go(func() { r.ask(ctx, r.hasten, kindHasten) })
 	return func() {
 		e.mu.Lock()
 		delete(e.receivers, r)
 		e.mu.Unlock()
 		cancel()
 		r.conn.Close() // a peer may take nothing
-		<-done
+		asking.Wait()
 	}
 }
 
-// askAgain asks the peer whenever it is to be asked.
-func (r *receiver) askAgain(ctx context.Context) {
+// ask asks the peer for something whenever it is to be asked.
+func (r *receiver) ask(ctx context.Context, when <-chan struct{}, k kind) {
 	for {
 		select {
 		case <-ctx.Done():
 			return
-		case <-r.again:
+		case <-when:
 		}
 		if err := r.conn.SetWriteDeadline(time.Now().Add(r.exchange.options.stalled)); err != nil {
 			return
 		}
-		if _, err := r.conn.Write(message(nil, kindAgain, nil)); err != nil {
+		if _, err := r.conn.Write(message(nil, k, nil)); err != nil {
 			return // what is told ends, too
 		}
 		select {
 		case <-ctx.Done():
 			return
-		case <-time.After(againPause):
+		case <-time.After(askPause):
 		}
 	}
 }

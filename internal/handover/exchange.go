@@ -116,8 +116,9 @@ type Exchange struct {
 	bases     map[lb.ServiceKey]known
 	// progress says that a peer has come, or has told all; joined is closed when there is no more to wait for.
 	progress, joined chan struct{}
-	// flushes are those who wait until peers are told all.
+	// flushes are those who wait until peers are told all, and hasten has a value when a peer is to be told sooner for a while.
 	flushes chan chan struct{}
+	hasten  chan struct{}
 }
 
 // known is a base that peers have been told of, at a time, and until when it was to be.
@@ -134,7 +135,7 @@ func New(options Options) (*Exchange, error) {
 	}
 	return &Exchange{options: options.withDefaults(), tls: config, shaken: map[net.Conn]tls.ConnectionState{}, senders: map[string]*sender{}, heard: map[string]*Heard{},
 		conns: map[net.Conn]struct{}{}, receivers: map[*receiver]struct{}{}, bases: map[lb.ServiceKey]known{},
-		progress: make(chan struct{}, 1), joined: make(chan struct{}), flushes: make(chan chan struct{})}, nil
+		progress: make(chan struct{}, 1), joined: make(chan struct{}), flushes: make(chan chan struct{}), hasten: make(chan struct{}, 1)}, nil
 }
 
 // Run hands over until the context ends.
@@ -241,20 +242,23 @@ func (e *Exchange) progressed() {
 
 // tell looks for what has changed, and hands it to all senders.
 func (e *Exchange) tell(ctx context.Context) {
-	ticker := time.NewTicker(e.options.Every)
-	defer ticker.Stop()
-	var hurry time.Time
+	timer := time.NewTimer(e.options.Every)
+	defer timer.Stop()
+	var hurry time.Time // until then all flows are looked at each time
 	for {
 		var flush chan struct{}
 		select {
 		case <-ctx.Done():
 			return
-		case <-ticker.C:
+		case <-timer.C:
 		case flush = <-e.flushes:
-			hurry = time.Now().Add(hurried)
+			hurry = later(hurry, time.Now().Add(hurried))
+		case <-e.hasten:
+			hurry = later(hurry, time.Now().Add(hastened))
 		}
 		now, tell := time.Now(), e.tellOnce
-		if now.Before(hurry) {
+		hurries := now.Before(hurry)
+		if hurries {
 			tell = e.tellAll
 		}
 		if err := tell(now); err != nil {
@@ -266,7 +270,15 @@ func (e *Exchange) tell(ctx context.Context) {
 		if err := e.regain(); err != nil {
 			e.options.Log.Debug("asking other members for flows again", "error", err)
 		}
+		timer.Reset(max(0, e.pause(hurries, time.Since(now))-time.Since(now)))
 	}
+}
+
+func later(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
+	}
+	return b
 }
 
 // tellOnce tells of bases first: a flow is taken where its slot is known to have changed hands.

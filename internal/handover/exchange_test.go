@@ -327,6 +327,39 @@ func TestFlush(t *testing.T) {
 	}
 }
 
+// TestHasten: peers that are asked to hasten tell of what is proven at once, for a while, and other ones at their times.
+func TestHasten(t *testing.T) {
+	rarely := func(o *Options) { o.Every, o.Round = time.Hour, time.Hour }
+	a, b, c := start(t, "a", rarely), start(t, "b", rarely), start(t, "c", rarely)
+	meet(a, b, c)
+	for _, m := range []*balancer{a, b, c} {
+		eventually(t, "connections", func() bool {
+			told, heard := m.Status()
+			return len(told) == 2 && told[0].Wholes == 1 && told[1].Wholes == 1 && len(heard) == 2 && heard[0].Whole && heard[1].Whole
+		})
+	}
+	a.memory.prove(provenFlows(0, 700)...)
+	b.Hasten() // to a and c
+	eventually(t, "what was proven before", func() bool { return b.memory.knows(0, 700) })
+	for round := 1; round < 10; round++ {
+		a.memory.prove(provenFlows(1000*round, 700)...)
+		eventually(t, "what is proven since", func() bool { return b.memory.knows(1000*round, 700) && c.memory.knows(1000*round, 700) })
+	}
+	b.memory.prove(provenFlows(100_000, 10)...)
+	if a.memory.knows(100_000, 10) {
+		t.Error("one that was not asked hastens, too")
+	}
+	for _, test := range []struct {
+		hurries    bool
+		took, want time.Duration
+	}{{false, time.Second, DefaultEvery}, {true, 0, hurriedEvery}, {true, 10 * time.Millisecond, 4 * 10 * time.Millisecond}, {true, time.Second, DefaultEvery}} {
+		e := &Exchange{options: Options{}.withDefaults()}
+		if got := e.pause(test.hurries, test.took); got != test.want {
+			t.Errorf("%+v: the pause is %v", test, got)
+		}
+	}
+}
+
 // TestPeerThatWasHeldUp: one that was taken for gone, and has not noticed, tells by the connection that it has, and is seen to.
 func TestPeerThatWasHeldUp(t *testing.T) {
 	a, b := start(t, "a", nil), start(t, "b", nil)

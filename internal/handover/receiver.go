@@ -124,6 +124,8 @@ type receiver struct {
 	// the exchange. again has a value when it is to be asked.
 	missed bool
 	again  chan struct{}
+	// hasten has a value when it is to be asked to tell of what begins sooner.
+	hasten chan struct{}
 }
 
 // receive takes what a connection says until it ends.
@@ -135,7 +137,7 @@ func (e *Exchange) receive(conn *tls.Conn) error {
 	if err := e.checkName(name, addressOf(conn.RemoteAddr())); err != nil {
 		return err
 	}
-	r := &receiver{exchange: e, conn: conn, reader: bufio.NewReaderSize(conn, 64<<10), heard: e.hears(name), again: make(chan struct{}, 1)}
+	r := &receiver{exchange: e, conn: conn, reader: bufio.NewReaderSize(conn, 64<<10), heard: e.hears(name), again: make(chan struct{}, 1), hasten: make(chan struct{}, 1)}
 	defer e.hearsNoMore(r.heard)
 	defer e.listens(r)()
 	for {

@@ -251,7 +251,7 @@ func (e *Exchange) local() net.Addr {
 	return nil
 }
 
-// hear notes how far the peer has come, and that it is to be told all again.
+// hear notes how far the peer has come, and that it is to be told all again, or sooner.
 func (s *sender) hear(conn net.Conn) {
 	for {
 		k, body, err := readMessage(conn)
@@ -265,6 +265,8 @@ func (s *sender) hear(conn net.Conn) {
 			s.queue, s.queuedFlows, s.whole = nil, 0, true
 			s.mu.Unlock()
 			signal(s.more)
+		case err == nil && k == kindHasten:
+			signal(s.exchange.hasten)
 		default:
 			return
 		}
