@@ -157,17 +157,18 @@ func describeKept(keep *datapath.Keep) string {
 		return fmt.Sprintf("a data plane without a process is kept in %s: %v", k.Dir, err)
 	}
 	return fmt.Sprintf("a data plane without a process is on %s: services: %d, last changed at %s; %s; start the daemon to go on with it, or take it away with `jeoul detach --interface %s`",
-		strings.Join(k.Interfaces, ", "), k.Services, k.Changed.Format(time.DateTime), forwardsUntil(k.Aside, time.Now()), k.Interfaces[0])
+		strings.Join(k.Interfaces, ", "), k.Services, k.Changed.Format(time.DateTime), forwardsUntil(k, time.Now()), k.Interfaces[0])
 }
 
 // forwardsUntil says for how long a data plane without a process forwards, or since when it does
 // not.
-func forwardsUntil(aside, now time.Time) string {
-	switch {
-	case aside.IsZero():
+func forwardsUntil(k datapath.Kept, now time.Time) string {
+	switch at := k.Aside.Format(time.DateTime); {
+	case k.IsAside:
+		return fmt.Sprintf("it has left packets for its VIPs to the kernel since %s (for %s)", at, max(now.Sub(k.Aside), 0).Round(time.Second))
+	case k.Aside.IsZero():
 		return "it forwards for ever"
-	case aside.After(now):
-		return fmt.Sprintf("it forwards until %s (for %s)", aside.Format(time.DateTime), aside.Sub(now).Round(time.Second))
+	default:
+		return fmt.Sprintf("it forwards until %s (for %s)", at, max(k.Aside.Sub(now), 0).Round(time.Second))
 	}
-	return fmt.Sprintf("it has left packets for its VIPs to the kernel since %s (for %s)", aside.Format(time.DateTime), now.Sub(aside).Round(time.Second))
 }

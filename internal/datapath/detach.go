@@ -27,9 +27,10 @@ type Kept struct {
 	Interfaces []string
 	Services   int
 	Changed    time.Time
-	// Aside is when packets for the VIPs begin or began to be left to the kernel; zero where
-	// that never comes, or cannot be told.
-	Aside time.Time
+	// Aside is when packets for the VIPs begin or began to be left to the kernel, but for a part of a second; zero where
+	// that never comes, or cannot be told. IsAside says whether they are left to it now.
+	Aside   time.Time
+	IsAside bool
 }
 
 // ReadKept says what is kept, without touching it. What it cannot tell is an error, and Dir
@@ -44,7 +45,7 @@ func ReadKept(keep *Keep) (Kept, error) {
 		kept.Interfaces = append(kept.Interfaces, i.Name)
 	}
 	kept.Services, kept.Changed = len(s.Services), s.Written
-	kept.Aside, err = k.aside()
+	kept.Aside, kept.IsAside, err = k.aside()
 	return kept, err
 }
 
@@ -74,24 +75,25 @@ func (k *keeper) read() (*snapshot.Snapshot, error) {
 	return snapshot.Decode(data)
 }
 
-// aside returns when what is kept steps aside; zero: never.
-func (k *keeper) aside() (time.Time, error) {
+// aside returns when what is kept steps aside (zero: never), and whether it has: that is its own to say, for it looks
+// at the time four times a second.
+func (k *keeper) aside() (when time.Time, is bool, err error) {
 	sets, err := k.Store.Sets()
 	if err != nil || len(sets) == 0 {
-		return time.Time{}, err
+		return when, false, err
 	}
 	m, err := openMemory(k.Store.Path(pins.Set(sets[len(sets)-1]), generationPin))
 	if err != nil {
-		return time.Time{}, err
+		return when, false, err
 	}
 	defer m.m.Close()
 	defer m.storage.unmap()
 	head := m.head()
 	moved, patience := atomic.LoadUint64(&head.Moved), atomic.LoadUint32(&head.Patience)
-	if moved == 0 || patience == 0 {
-		return time.Time{}, nil
+	if moved != 0 && patience != 0 {
+		when = monotonicZero().Add(time.Duration(moved) + time.Duration(patience)*time.Millisecond)
 	}
-	return monotonicZero().Add(time.Duration(moved) + time.Duration(patience)*time.Millisecond), nil
+	return when, atomic.LoadUint32(&head.Aside) != 0, nil
 }
 
 // Detach takes what is kept off the interfaces, and removes it, also where another build
