@@ -31,6 +31,8 @@ type Flood struct {
 	Every time.Duration `yaml:"every"`
 	// New is how many connections are opened each second besides.
 	New int `yaml:"new"`
+	// Patience is how long an answer may take before its connection counts as lost; 0: 4 s.
+	Patience time.Duration `yaml:"patience"`
 }
 
 // What Beyond can be.
@@ -99,6 +101,9 @@ func (l Load) checkFlood(at path, fail failFunc) {
 	if f.New < 0 || f.New > floodMaxNew {
 		fail(at.to("new"), "%d is not possible; use 0 to %d", f.New, floodMaxNew)
 	}
+	if f.Patience < 0 || f.Patience > load.SteadyMaxPatience {
+		fail(at.to("patience"), "%v is not possible; use up to %v, or nothing for %v", f.Patience, load.SteadyMaxPatience, load.SteadyPatience)
+	}
 	for i, connections := range l.Concurrency {
 		s := load.Steady{
 			Target: netip.AddrPortFrom(netip.IPv4Unspecified(), servicePort), Path: "/", FileBytes: 1,
@@ -144,6 +149,9 @@ func (synFlood) params(p Point) map[string]any {
 	}
 	if p.By.Flood.Rate > 0 {
 		all["rate"] = p.By.Flood.Rate
+	}
+	if p.By.Flood.Patience > 0 {
+		all["patience_seconds"] = p.By.Flood.Patience.Seconds()
 	}
 	return all
 }

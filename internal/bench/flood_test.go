@@ -76,6 +76,7 @@ func TestBadFloods(t *testing.T) {
 		"answered UDP":   {"{packets: udp,", "{packets: udp, beyond: pass,", "no server answers"},
 		"every":          {"every: 100ms, new", "every: 0s, new", "loads[0].flood.every"},
 		"too many":       {"every: 100ms, new", "every: 1ms, new", "nginx closes one"},
+		"patience":       {"new: 5", "new: 5, patience: 1h", "loads[0].flood.patience: 1h0m0s is not possible; use up to 5m0s"},
 		"new":            {"new: 5", "new: 100000", "loads[0].flood.new"},
 		"duration":       {"duration: 1s\n    flood: {packets: syn", "duration: 1h\n    flood: {packets: syn", "loads[0].duration"},
 		"clients":        {"clients: 1", "clients: 2", "one client"},

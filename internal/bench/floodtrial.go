@@ -113,23 +113,24 @@ func (f *floodTrial) run(ctx context.Context) (err error) {
 	}
 	defer func() { err = errors.Join(err, f.stage.stop()) }()
 	each := f.trial.Duration
+	next := func() error { return f.client.next(ctx) }
 	for _, step := range []func() error{
 		func() error { return f.client.pass(ctx, floodBefore) },
 		func() error { return f.read(&f.quiet[0]) },
-		f.client.next, // the quiet phase
+		next, // the quiet phase
 		func() error { return f.client.pass(ctx, each) },
-		f.client.next,
+		next,
 		func() error { return errors.Join(f.read(&f.quiet[1]), f.remember(ctx, 0)) },
 		func() error { return f.begin(ctx) },
 		func() error { return f.client.pass(ctx, floodBegins) },
 		func() error { return f.read(&f.flooded[0]) },
-		f.client.next, // the phase under the flood
+		next, // the phase under the flood
 		func() error { return f.client.pass(ctx, each) },
-		f.client.next,
+		next,
 		func() error { return errors.Join(f.read(&f.flooded[1]), f.remember(ctx, 1), f.stage.stop()) },
 		func() error { return f.client.pass(ctx, floodEnds) },
-		f.client.next,
-		func() error { return f.client.wait(ctx) },
+		next,
+		func() error { return f.client.wait(ctx, cmp.Or(f.trial.By.Flood.Patience, load.SteadyPatience)) },
 		func() error { return f.remember(ctx, 2) },
 	} {
 		if err := step(); err != nil {
@@ -208,7 +209,7 @@ func (f *floodTrial) startClient(ctx context.Context) (*steadyClient, error) {
 	host := f.runner.lab.Clients[0]
 	what, err := json.Marshal(load.Steady{
 		Target: f.running.Target(0), Path: "/" + fileName, FileBytes: f.trial.Form.Web.FileBytes,
-		Connections: f.trial.Concurrency, Every: f.trial.By.Flood.Every, New: f.trial.By.Flood.New,
+		Connections: f.trial.Concurrency, Every: f.trial.By.Flood.Every, New: f.trial.By.Flood.New, Patience: f.trial.By.Flood.Patience,
 		Phases: floodPhases(f.trial.Duration),
 	})
 	if err != nil {
@@ -222,8 +223,8 @@ func (f *floodTrial) startClient(ctx context.Context) (*steadyClient, error) {
 	return c, err
 }
 
-// steadyBound is how long a client may take to open its connections.
-const steadyBound = 15 * time.Second
+// steadyBound is how long a client may take to open its connections, to end a phase, and to report once all is answered.
+const steadyBound = 30 * time.Second
 
 // opened waits until all connections are open.
 func (c *steadyClient) opened(ctx context.Context) error {
@@ -240,12 +241,30 @@ func (c *steadyClient) opened(ctx context.Context) error {
 	})
 }
 
-// next has the client end the phase that is on.
-func (c *steadyClient) next() error {
+// next has the client end the phase that is on, and waits until it has: on a busy core it may be late, and the next phase
+// is as long as it is to be from then on.
+func (c *steadyClient) next(ctx context.Context) error {
+	before := c.ended()
 	if err := c.process.Signal(unix.SIGUSR1); err != nil {
 		return fmt.Errorf("telling the client that a phase ends: %w", err)
 	}
-	return nil
+	return poll(ctx, steadyBound, func() error {
+		err := c.alive() // before what it has written, which is all there when it has ended
+		if c.ended() > before {
+			return nil
+		}
+		if err != nil {
+			return giveUp{err}
+		}
+		return errors.New("the client does not end a phase that it was told to end")
+	})
+}
+
+// ended returns how many phases the client has ended.
+func (c *steadyClient) ended() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return load.SteadyEnded(c.stdout.Bytes())
 }
 
 // alive returns why the client's process has ended, if it has.
@@ -282,9 +301,9 @@ func (c *steadyClient) pass(ctx context.Context, long time.Duration) error {
 	}
 }
 
-// wait waits until the client has ended by itself.
-func (c *steadyClient) wait(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, steadyBound)
+// wait waits until the client has ended by itself, which waits for answers for as long as its patience.
+func (c *steadyClient) wait(ctx context.Context, patience time.Duration) error {
+	ctx, cancel := context.WithTimeout(ctx, patience+steadyBound)
 	defer cancel()
 	select {
 	case <-c.process.Done():

@@ -99,6 +99,7 @@ var known = []paramInfo{
 	{Name: paramGeneratorThreads, Title: "Generator threads", Text: func(v string) string { return v + " threads a generator" }},
 	{Name: "every_ms", Title: "Every", Text: func(v string) string { return "asking every " + v + " ms" }},
 	{Name: "new_per_second", Title: "New", Text: func(v string) string { return v + " new a second" }},
+	{Name: "patience_seconds", Title: "Patience", Text: func(v string) string { return "answers within " + v + " s" }},
 	{Name: "offloads", Title: "Offloads", Text: yesNo("with offloads", "without offloads")},
 	{Name: "pinned", Title: "Pinned", Text: yesNo("generators pinned", "generators not pinned")},
 	{Name: paramTuned, Title: "Tuned", Own: true, Text: tunedText, Order: []string{untuned, "all", "document"}},

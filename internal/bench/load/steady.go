@@ -31,6 +31,8 @@ type Steady struct {
 	Every       time.Duration
 	// New is how many connections are opened each second, for one request each.
 	New int
+	// Patience is how long an answer may take before it counts as none; 0: SteadyPatience.
+	Patience time.Duration
 	// Phases follow each other from when all connections are open; the requests
 	// of each are counted apart.
 	Phases []Phase
@@ -46,9 +48,11 @@ type Phase struct {
 
 // Bounds of a steady client.
 const (
-	// steadyPatience is how long an answer may take. It is longer than the first two
+	// SteadyPatience is how long an answer may take, if nothing else is given. It is longer than the first two
 	// times after which a lost SYN is sent again (1 s and 3 s, RFC 6298).
-	steadyPatience = 4 * time.Second
+	SteadyPatience = 4 * time.Second
+	// SteadyMaxPatience bounds what can be given.
+	SteadyMaxPatience = 5 * time.Minute
 	// steadyMaxAnswer is the most that an answer may have, headers included.
 	steadyMaxAnswer = 4096
 	// SteadyMaxFile leaves room for the headers.
@@ -74,6 +78,8 @@ func (s Steady) Check() error {
 		return fmt.Errorf("%d connections, each once in %v: use at least one, and at least 1ms", s.Connections, s.Every)
 	case s.FileBytes < 1 || s.FileBytes > SteadyMaxFile:
 		return fmt.Errorf("a file of %d bytes: use 1 to %d", s.FileBytes, SteadyMaxFile)
+	case s.Patience < 0 || s.Patience > SteadyMaxPatience:
+		return fmt.Errorf("an answer within %v: use up to %v", s.Patience, SteadyMaxPatience)
 	case s.New < 0 || total <= 0:
 		return errors.New("a steady client needs phases, and no negative number of new connections")
 	case total/s.Every > SteadyMaxRequests:
@@ -129,11 +135,14 @@ func (p *PhaseReport) because(format string, args ...any) {
 }
 
 // ParseSteady reads what a steady client printed: a line when its connections were
-// open, and its report. Its error wraps ErrOutput.
+// open, one for each phase that it was told to end, and its report. Its error wraps ErrOutput.
 func ParseSteady(text []byte) (*SteadyReport, error) {
 	_, report, ok := bytes.Cut(text, []byte("\n"))
 	if !ok {
 		return nil, fmt.Errorf("%w: it has no second line", ErrOutput)
+	}
+	for ok {
+		report, ok = bytes.CutPrefix(report, []byte(steadyEnded+"\n"))
 	}
 	var r SteadyReport
 	if err := json.Unmarshal(report, &r); err != nil {

@@ -87,11 +87,11 @@ func TestSteady(t *testing.T) {
 	}
 }
 
-// opened tells when a client's connections are open.
-type opened chan struct{}
+// lines are those that a client writes.
+type lines chan string
 
-func (o opened) Write(text []byte) (int, error) {
-	close(o)
+func (l lines) Write(text []byte) (int, error) {
+	l <- string(text)
 	return len(text), nil
 }
 
@@ -103,25 +103,43 @@ func TestSteadyIsTold(t *testing.T) {
 		return false
 	}))
 	s.New = 0
-	next, open := make(chan os.Signal), make(opened)
+	next, written := make(chan os.Signal), make(lines, 1+len(s.Phases))
 	type result struct {
 		report *SteadyReport
 		err    error
 	}
 	ended := make(chan result, 1)
 	go func() {
-		report, err := s.Run(t.Context(), open, next)
+		report, err := s.Run(t.Context(), written, next)
 		ended <- result{report, err}
 	}()
-	<-open
-	for range s.Phases {
+	printed := <-written
+	if !SteadyOpened([]byte(printed)) {
+		t.Fatalf("its first line is %q", printed)
+	}
+	for i := range s.Phases {
 		before := requests.Load()
-		testenv.Eventually(t, 10*time.Second, "ten requests are made", func() bool { return requests.Load() >= before+10 })
+		testenv.Eventually(t, 20*time.Second, "ten requests are made", func() bool { return requests.Load() >= before+10 })
 		next <- os.Interrupt
+		select {
+		case line := <-written:
+			printed += line
+		case <-time.After(20 * time.Second):
+		}
+		if SteadyEnded([]byte(printed)) != i+1 {
+			t.Fatalf("after %d phases it has written %q", i+1, printed)
+		}
 	}
 	r := <-ended
 	if r.err != nil {
 		t.Fatal(r.err)
+	}
+	text, err := json.Marshal(r.report)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if read, err := ParseSteady(append([]byte(printed), text...)); err != nil || len(read.Phases) != len(s.Phases) {
+		t.Errorf("what it has printed is read as %+v, %v", read, err)
 	}
 	var answered uint64
 	for _, p := range r.report.Phases {
@@ -206,13 +224,15 @@ func TestSteadyCannotBegin(t *testing.T) {
 		t.Errorf("another file: got %v, want ErrSteady", err)
 	}
 	for name, change := range map[string]func(*Steady){
-		"no target":         func(s *Steady) { s.Target = netip.AddrPort{} },
-		"no connection":     func(s *Steady) { s.Connections = 0 },
-		"too often":         func(s *Steady) { s.Every = time.Microsecond },
-		"no phases":         func(s *Steady) { s.Phases = nil },
-		"large file":        func(s *Steady) { s.FileBytes = SteadyMaxFile + 1 },
-		"too many requests": func(s *Steady) { s.Phases = []Phase{{"quiet", time.Minute}}; s.Every = time.Millisecond },
-		"less than none":    func(s *Steady) { s.New = -1 },
+		"no target":          func(s *Steady) { s.Target = netip.AddrPort{} },
+		"no connection":      func(s *Steady) { s.Connections = 0 },
+		"too often":          func(s *Steady) { s.Every = time.Microsecond },
+		"no phases":          func(s *Steady) { s.Phases = nil },
+		"large file":         func(s *Steady) { s.FileBytes = SteadyMaxFile + 1 },
+		"too many requests":  func(s *Steady) { s.Phases = []Phase{{"quiet", time.Minute}}; s.Every = time.Millisecond },
+		"less than none":     func(s *Steady) { s.New = -1 },
+		"before it is asked": func(s *Steady) { s.Patience = -1 },
+		"for ever":           func(s *Steady) { s.Patience = SteadyMaxPatience + 1 },
 	} {
 		bad := s
 		change(&bad)

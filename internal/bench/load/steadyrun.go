@@ -4,6 +4,7 @@ package load
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/binary"
 	"errors"
@@ -31,8 +32,9 @@ type steadyRun struct {
 	phases       []PhaseReport
 	// ends are when the phases end, from began; never, where that is not told yet.
 	ends []time.Duration
-	// told is readable when the phase that is on is to end; -1 if time tells.
+	// told is readable when the phase that is on is to end; -1 if time tells. That it has ended is written to out.
 	told int
+	out  io.Writer
 	// asked and made count the requests and the new connections that were due.
 	asked, made int
 }
@@ -59,14 +61,16 @@ const never = 24 * time.Hour
 
 // Run asks until the phases are over, on the calling thread. It writes a line to
 // out when all connections are open, and the first phase begins. Where next is not
-// nil a phase ends when there is something in it, and otherwise after its time.
+// nil a phase ends when there is something in it, and a line says that it has; otherwise
+// it ends after its time.
 func (s Steady) Run(ctx context.Context, out io.Writer, next <-chan os.Signal) (*SteadyReport, error) {
 	if err := s.Check(); err != nil {
 		return nil, err
 	}
+	s.Patience = cmp.Or(s.Patience, SteadyPatience)
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
-	r := &steadyRun{Steady: s, conns: map[int32]*steadyConn{}, told: -1}
+	r := &steadyRun{Steady: s, conns: map[int32]*steadyConn{}, told: -1, out: out}
 	defer r.close()
 	if err := r.prepare(ctx); err != nil {
 		return nil, err
@@ -119,14 +123,16 @@ func (r *steadyRun) listen(next <-chan os.Signal) (stop func(), err error) {
 	}, nil
 }
 
-// endPhase ends the phase that is on.
-func (r *steadyRun) endPhase() {
+// endPhase ends the phase that is on, and says so.
+func (r *steadyRun) endPhase() error {
 	for i, end := range r.ends {
 		if end == never {
 			r.ends[i] = time.Since(r.began)
-			return
+			_, err := fmt.Fprintln(r.out, steadyEnded)
+			return err
 		}
 	}
+	return nil
 }
 
 // prepare opens everything, and has every connection answered once.
@@ -169,7 +175,7 @@ func (r *steadyRun) openOne() (*steadyConn, error) {
 	}
 	c := &steadyConn{fd: fd}
 	r.conns[int32(fd)] = c
-	patience := unix.NsecToTimeval(steadyPatience.Nanoseconds())
+	patience := unix.NsecToTimeval(r.Patience.Nanoseconds())
 	err = errors.Join(
 		unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_SNDTIMEO, &patience),
 		unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &patience),
@@ -264,7 +270,7 @@ func (r *steadyRun) loop(ctx context.Context) error {
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
-		if now >= last && (r.idle() || now >= last+steadyPatience) {
+		if now >= last && (r.idle() || now >= last+r.Patience) {
 			return nil
 		}
 		if err := r.setTimer(now, last); err != nil {
@@ -279,7 +285,9 @@ func (r *steadyRun) loop(ctx context.Context) error {
 				unix.Read(r.timer, r.buffer[:8]) // EAGAIN means that it was set anew
 			} else if int(event.Fd) == r.told {
 				unix.Read(r.told, r.buffer[:8])
-				r.endPhase()
+				if err := r.endPhase(); err != nil {
+					return err
+				}
 			} else if c := r.conns[event.Fd]; c != nil {
 				r.handle(c, event.Events)
 			}
@@ -485,11 +493,11 @@ func (r *steadyRun) finish() {
 		phase := r.at(c.due[0])
 		if c.fresh {
 			phase.NotOpened++
-			phase.because("new connection: no answer within %v", steadyPatience)
+			phase.because("new connection: no answer within %v", r.Patience)
 			continue
 		}
 		phase.Silent++
-		phase.because("open connection: no answer within %v", steadyPatience)
+		phase.because("open connection: no answer within %v", r.Patience)
 		for _, due := range c.due {
 			r.at(due).Unanswered++
 		}
@@ -512,9 +520,17 @@ func (r *steadyRun) close() {
 	}
 }
 
-// steadyOpen is the line that a steady client writes when its connections are open.
-const steadyOpen = "open"
+// steadyOpen is the line that a steady client writes when its connections are open, and steadyEnded the one for each
+// phase that it was told to end.
+const (
+	steadyOpen  = "open"
+	steadyEnded = "ended"
+)
 
 // SteadyOpened says whether a steady client has written that its connections are
 // open.
 func SteadyOpened(text []byte) bool { return bytes.HasPrefix(text, []byte(steadyOpen+"\n")) }
+
+// SteadyEnded returns how many phases a steady client has written to have ended as it was told. It is to be told of one
+// end after the other: two signals to a process that has not run in between are one (signal(7)).
+func SteadyEnded(text []byte) int { return bytes.Count(text, []byte(steadyEnded+"\n")) }
