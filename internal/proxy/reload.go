@@ -18,6 +18,8 @@ const (
 	// serveBound is how long HAProxy may take until it serves, at a start and at a reload: it reads every
 	// certificate, on a host that may be busy.
 	serveBound = time.Minute
+	// listenBound is how long is waited for the workers before, which are told to end, to accept no connection any more.
+	listenBound = 10 * time.Second
 	// pause is how long is waited before HAProxy is asked again whether it serves.
 	pause = 10 * time.Millisecond
 )
@@ -86,6 +88,7 @@ func (e *engine) reloaded(ctx context.Context, r *Rendering) error {
 		case err == nil && now.Reloads > before.Reloads && e.answers(ctx, now, before.Workers):
 			e.workers(now)
 			e.remind(ctx, now.Workers[0], r, clients)
+			e.awaitOld(ctx, before.Workers)
 			letGo = false
 			e.lookLast(held, e.kept.Rendering.HardStop)
 			return nil
@@ -108,6 +111,33 @@ func (e *engine) answers(ctx context.Context, p master.Processes, former []int) 
 		}
 	}
 	return len(p.Workers) > 0
+}
+
+// awaitOld waits until workers that were replaced accept no connections any more. They are told so before the new ones
+// begin, and share the listening sockets with them until they have run: on a busy host, a client that comes after the reload
+// was served by the configuration before. One that does not hear ends by its hard stop.
+func (e *engine) awaitOld(ctx context.Context, old []int) {
+	ctx, cancel := context.WithTimeout(ctx, listenBound)
+	defer cancel()
+	for _, pid := range old {
+		for e.listens(ctx, pid) {
+			if wait(ctx, pause) != nil {
+				e.log.Warn("a worker of HAProxy's that a reload has replaced still accepts connections", "pid", pid)
+				return
+			}
+		}
+	}
+}
+
+// listens says whether a worker accepts connections: it has listening sockets besides that of its master, which it keeps
+// to its end.
+func (e *engine) listens(ctx context.Context, pid int) bool {
+	answer, err := e.socket.Worker(ctx, pid, "show info")
+	if err != nil {
+		return ctx.Err() != nil // else it has ended
+	}
+	info := master.ParseInfo(answer)
+	return info["Pid"] == pid && info["Listeners"] > info["Unstoppable Jobs"]
 }
 
 // wait waits, or returns the context's error.
