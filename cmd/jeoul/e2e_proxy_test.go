@@ -252,7 +252,7 @@ func TestProxy(t *testing.T) {
 			_, response, err := p.ask("https", "", proxyTLSPort)
 			return err == nil && response.TLS.PeerCertificates[0].Subject.CommonName == "second"
 		})
-		if reloads := p.status(t).Proxy.Reloads; reloads > 1 { // that of the changed route
+		if reloads := p.status(t).Proxy.Reloads; reloads > 1 { // one, where a busy host's HAProxy is too late with an answer; servers and certificates change without
 			t.Errorf("HAProxy was reloaded %d times", reloads)
 		}
 		p.dies(t, second)
@@ -314,9 +314,11 @@ func (p *proxied) changes(t *testing.T, second string) {
 		t.Errorf("%s has a weight of 8 beside 1 and 1, and has got %v", second, from)
 	}
 	p.reconfigure(t, p.Servers[2])
-	generation := p.status(t).Generation
+	// By what it logs: the generation grows with whatever becomes known of backends, too.
+	reloaded := func() int { return strings.Count(p.log.String(), "reloaded "+p.config) }
+	before := reloaded()
 	p.hangUp(t)
-	p.eventually(t, "the reload is in force", func(s *ops.Status) bool { return s.Generation > generation })
+	testenv.Eventually(t, e2e.Patience, "the reload is in force", func() bool { return reloaded() > before })
 	if from := p.askMany(t, 4, "http", "one.example.com", proxyPort); from[p.Servers[2].Name] != 4 {
 		t.Errorf("the changed route leads to %v", from)
 	}
