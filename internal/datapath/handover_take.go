@@ -411,8 +411,38 @@ func (t *taking) arrived(in *incoming) {
 	}
 	if hash, is := t.returns.hash(&in.flow); is {
 		t.shared.fullNAT.put(hash, t.shared.proven.number(place)|returnProven, uint32(t.shared.proven.hashKey(&in.flow)))
+		t.reclaim(in, hash)
 	}
 	t.mark(place)
+}
+
+// reclaim forgets new flows that packets have given what replies to a told one bear, since canReturn has looked: from now on its entry keeps them from that
+// (nat_try() of bpf/balancer/flow/poolport.h looks for entries once more when its own is made, as this does). Their clients send the SYN again, and get another port.
+func (t *taking) reclaim(in *incoming, hash uint64) {
+	home, second, tag := homesAmong(hash, len(t.shared.fullNAT.buckets))
+	for _, number := range [...]uint32{home, second} {
+		bucket := &t.shared.fullNAT.buckets[number]
+		for at := range returnsPerBucket {
+			if atomic.LoadUint64(&bucket.Tags[at/4])>>(at%4*16)&0xffff == tag {
+				t.forgetNew(atomic.LoadUint32(&bucket.Places[at]), hash, in)
+			}
+		}
+	}
+}
+
+// forgetNew forgets the flow in a place if it has yet to prove itself, and replies to it have that hash.
+func (t *taking) forgetNew(number uint32, hash uint64, in *incoming) {
+	place, is := t.shared.unproven.at(number)
+	if number&returnProven != 0 || !is {
+		return
+	}
+	flow, state, released := t.shared.unproven.release(place, place.tag(), func(flow *xdpFlow, state xdpFlowState, _ uint32) bool {
+		have, is := t.returns.hash(flow)
+		return is && have == hash && (state == xdpFlowStateFLOW_OPENING || state == xdpFlowStateFLOW_FIRST)
+	})
+	if released && isLive(state) {
+		t.count(&incoming{flow: flow, record: in.record}, -1)
+	}
 }
 
 // mark notes that other balancers know of what is in a place, and that it came from one.

@@ -901,6 +901,48 @@ func TestFullNATPortOfBeforeIsKept(t *testing.T) {
 	}
 }
 
+// TestFullNATPortIsGivenMeanwhile: while a flow is taken, a packet begins another one that gets its port. That one has to begin anew, and two flows have one port at no
+// time after that.
+func TestFullNATPortIsGivenMeanwhile(t *testing.T) {
+	s := testService(vip4, 80, lb.TCP, lb.RoundRobin, 1)
+	s.Mode = lb.FullNAT
+	pool := lb.Pool{Addresses: []netip.Addr{netip.MustParseAddr("198.18.0.77")}, FirstPort: 20000, LastPort: 20000}
+	a, b := newPeer(t), newPeer(t)
+	a.applyWith(pool, s)
+	b.applyWith(pool, s)
+	b.send(1000, "S", "A")
+	told := b.changed()
+	// As TakeFlows does, with the packet between.
+	a.handed.use(a.shared.proven)
+	taking := a.taking()
+	in, refused := taking.translate(&told[0])
+	if refused != "" || !taking.canReturn(&in, flowPlace{}) {
+		t.Fatalf("the flow is not taken: %s", refused)
+	}
+	a.send(1001, "S")
+	if !taking.shared.proven.insert(in.flow, in.state, in.seen) {
+		t.Fatal("there is no room")
+	}
+	taking.count(&in, 1)
+	taking.arrived(&in)
+	expect := func(when string) {
+		t.Helper()
+		flows, _, err := a.Flows(func(*lb.Flow) bool { return true }, 10)
+		if err != nil || len(flows) != 1 || flows[0].Client.Port() != 1000 {
+			t.Errorf("%s, the flows are %v, want that of port 1000: %v", when, flows, err)
+		}
+		if got := a.activeOf(&s); got != 1 {
+			t.Errorf("%s, %d flows are active, want 1", when, got)
+		}
+	}
+	expect("once it is taken")
+	a.send(1001, "S")
+	expect("when the other one begins again")
+	if from, to := a.run(answersTo(&s, told[0].Source)); from != vip4 || to != client4 {
+		t.Errorf("its reply goes from %s to %s, want from %s to %s", from, to, vip4, client4)
+	}
+}
+
 // answersTo returns the packet of a backend to the pool's end of a flow, from which it went to the backend.
 func answersTo(s *lb.RoutedService, source netip.AddrPort) packetSpec {
 	return packetSpec{from: s.Backends[0].Address, sport: s.Backends[0].Port, at: source.Addr(), dport: source.Port(), flags: "A"}
