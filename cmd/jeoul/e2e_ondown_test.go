@@ -7,10 +7,8 @@ import (
 	"errors"
 	"net"
 	"net/netip"
-	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/jeoul/jeoul/cmd/jeoul/e2e"
 	"github.com/jeoul/jeoul/internal/lab"
@@ -64,17 +62,7 @@ func (n namer) serveUDP(t *testing.T, port uint16) {
 }
 
 // askName sends a line, and returns the name that comes back.
-func askName(c net.Conn) (string, error) {
-	if err := c.SetDeadline(time.Now().Add(e2e.Patience)); err != nil {
-		return "", err
-	}
-	if _, err := c.Write([]byte("who\n")); err != nil {
-		return "", err
-	}
-	buffer := make([]byte, 100)
-	n, err := c.Read(buffer)
-	return strings.TrimSpace(string(buffer[:n])), err
-}
+func askName(c net.Conn) (string, error) { return e2e.AskLine(c, "who") }
 
 // flowsTo opens flows until each of the servers has one.
 func flowsTo(t *testing.T, l *lab.Lab, network string, to netip.AddrPort) map[string]net.Conn {

@@ -15,7 +15,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/vishvananda/netlink"
 
@@ -171,17 +170,11 @@ func dial(t *testing.T, client *lab.Host, network string, to netip.AddrPort) net
 
 // ask sends a line and returns who answered, and as whom the client was seen.
 func ask(connection net.Conn) (server, client string, err error) {
-	if err := connection.SetDeadline(time.Now().Add(e2e.Patience)); err != nil {
-		return "", "", err
-	}
-	if _, err := fmt.Fprintln(connection, "who"); err != nil {
-		return "", "", err
-	}
-	line, err := bufio.NewReader(connection).ReadString('\n')
+	line, err := e2e.AskLine(connection, "who")
 	if err != nil {
 		return "", "", err
 	}
-	server, client, _ = strings.Cut(strings.TrimSpace(line), " ")
+	server, client, _ = strings.Cut(line, " ")
 	return server, client, nil
 }
 

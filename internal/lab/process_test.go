@@ -173,7 +173,7 @@ func TestContextStopsProcess(t *testing.T) {
 	cancel()
 	select {
 	case <-p.Done():
-	case <-time.After(10 * time.Second):
+	case <-time.After(patience):
 		t.Fatal("the process outlives its context")
 	}
 	if _, err := l.Balancer.Start(ctx, Command{Path: "true"}); !errors.Is(err, context.Canceled) {
