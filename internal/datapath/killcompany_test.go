@@ -16,7 +16,6 @@ import (
 	"time"
 
 	"github.com/cilium/ebpf"
-	"golang.org/x/sys/unix"
 
 	"github.com/jeoul/jeoul/internal/datapath/libxdp"
 	"github.com/jeoul/jeoul/internal/testenv"
@@ -145,18 +144,9 @@ func (c *company) begin(t *testing.T, served *packets) {
 // send sends a packet, and waits until it was counted.
 func (c *company) send(before uint64) error {
 	deadline := time.Now().Add(comesBack)
-	for {
-		_, err := unix.Write(c.fd, c.frame)
-		if err == nil {
-			break
-		}
-		// The sender's own interface has dropped it: before Linux 6.6 a hook in TC comes with a qdisc, and while the
-		// kernel exchanges that of an interface it sends nothing.
-		if !errors.Is(err, unix.ENOBUFS) || time.Now().After(deadline) {
-			return fmt.Errorf("sending it: %w", err)
-		}
-		c.again++
-		<-time.After(time.Millisecond)
+	again, err := writeFrame(c.fd, c.frame)
+	if c.again += again; err != nil {
+		return fmt.Errorf("sending it: %w", err)
 	}
 	c.sent++
 	for ; ; <-time.After(time.Millisecond) {
@@ -171,6 +161,14 @@ func (c *company) send(before uint64) error {
 			return fmt.Errorf("of %d packets the filter has seen %d", c.sent, is-before)
 		}
 	}
+}
+
+// sentAgain counts frames that were sent again.
+func (c *company) sentAgain() int {
+	if c == nil {
+		return 0
+	}
+	return c.again
 }
 
 // end stops sending, and says what is wrong unless every packet has met the filter.

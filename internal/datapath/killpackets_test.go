@@ -36,9 +36,11 @@ type packets struct {
 	backend []string
 	moved   []turnover
 	sent    int
-	stop    chan struct{}
-	done    sync.WaitGroup
-	failed  string
+	// again counts frames that were sent again.
+	again  int
+	stop   chan struct{}
+	done   sync.WaitGroup
+	failed string
 }
 
 // turnover is a flow that went from one backend to another.
@@ -162,7 +164,8 @@ func (p *packets) send(flow int) {
 	binary.BigEndian.PutUint64(frame[len(frame)-8:], uint64(p.sent))
 	binary.BigEndian.PutUint16(frame[udpChecksum:], 0) // no checksum: the number is not in it
 	p.drain()
-	if _, err := unix.Write(p.fd, frame); err != nil {
+	again, err := writeFrame(p.fd, frame)
+	if p.again += again; err != nil {
 		p.failed = "sending a packet: " + err.Error()
 		return
 	}
@@ -189,6 +192,19 @@ func (p *packets) send(flow int) {
 	p.failed = fmt.Sprintf("packet %d did not come back", p.sent)
 	if stats, err := unix.GetsockoptTpacketStats(p.fd, unix.SOL_PACKET, unix.PACKET_STATISTICS); err == nil {
 		p.failed += fmt.Sprintf(" (the socket had no room for %d of %d that came since it was opened)", stats.Drops, stats.Packets)
+	}
+}
+
+// writeFrame sends a frame, and says how often again: on Linux 6.1 the kernel refuses one of a veth at times (ENOBUFS) while
+// processes attach and detach at its other end, and says so to the sender, as no loss on the way would be told. What
+// refuses it is not known; no other kernel was seen to.
+func writeFrame(fd int, frame []byte) (again int, err error) {
+	for deadline := time.Now().Add(comesBack); ; again++ {
+		_, err = unix.Write(fd, frame)
+		if !errors.Is(err, unix.ENOBUFS) || time.Now().After(deadline) {
+			return again, err
+		}
+		<-time.After(time.Millisecond)
 	}
 }
 

@@ -86,7 +86,9 @@ func (w *walk) all(t *testing.T, random *rand.Rand) {
 	if len(steps) == 0 {
 		t.Fatal("it has no step")
 	}
-	defer func(began int) { t.Logf("killed %d times in %d steps", w.kills-began, len(steps)) }(w.kills)
+	defer func(began int) {
+		t.Logf("killed %d times in %d steps, packets that were sent again: %d", w.kills-began, len(steps), w.packets.again+w.company.sentAgain())
+	}(w.kills)
 	first, end := 0, len(steps)
 	if w.company != nil {
 		first, end = aroundDispatchers(steps)
@@ -127,7 +129,6 @@ func (w *walk) besideOthers(t *testing.T, random *rand.Rand) {
 			return nil
 		})
 	})
-	defer func() { t.Logf("packets that were sent again: %d", w.company.again) }()
 	w.all(t, random)
 }
 
