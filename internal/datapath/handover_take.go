@@ -286,7 +286,11 @@ func (t *taking) hasEnded(have *xdpFlow, place flowPlace, in *incoming, same boo
 // instead: another flow has the name and goes on. If it gives way, its connection is over, and the client has another one.
 func (t *taking) instead(place flowPlace, have *xdpFlow, in *incoming) (refused string, followed bool) {
 	state := place.state()
-	if !t.givesWay(place, have, in) || !isLive(in.state) || !t.canReturn(in, place) || !place.takeAnother(&in.flow, in.state, in.seen) {
+	if !isLive(in.state) {
+		t.endInherited(place, have, in)
+		return RefusedKnown, false
+	}
+	if !t.givesWay(place, have, in) || !t.canReturn(in, place) || !place.takeAnother(&in.flow, in.state, in.seen) {
 		return RefusedKnown, false
 	}
 	if isLive(state) {
@@ -295,6 +299,18 @@ func (t *taking) instead(place flowPlace, have *xdpFlow, in *incoming) (refused 
 	t.count(in, 1)
 	t.arrived(in)
 	return "", false
+}
+
+// endInherited ends what is in a place where a later connection of its client's port was seen elsewhere since this balancer's process ended, and has ended: what was before it
+// has, too. Else full NAT would take the client's next connection for it, of which others were told as of one that they know to be over.
+func (t *taking) endInherited(place flowPlace, have *xdpFlow, in *incoming) {
+	state := place.state()
+	if !t.isInherited(place) || int32(in.seen-t.inheritedUntil) <= 0 || !place.change(state, xdpFlowStateFLOW_CLOSED) {
+		return
+	}
+	atomic.StoreUint32(&place.bucket.Seen[place.at], in.seen)
+	t.count(&incoming{flow: *have, record: in.record}, -1)
+	t.mark(place)
 }
 
 // later is by how many milliseconds the told flow was seen later than what is in a place, as this balancer's clock has it.

@@ -943,6 +943,37 @@ func TestFullNATPortIsGivenMeanwhile(t *testing.T) {
 	}
 }
 
+// TestFullNATConnectionOfBeforeHasEnded: while a balancer's process was dead, its client had a connection from the same port elsewhere, which has ended. The client's next one here is not taken
+// for that of before: others are told of it.
+func TestFullNATConnectionOfBeforeHasEnded(t *testing.T) {
+	s := testService(vip4, 80, lb.TCP, lb.Maglev, 1)
+	s.Mode = lb.FullNAT
+	a := newPeer(t, s)
+	a.send(1000, "S", "A")
+	a.janitor.begin(a.janitor.now(), 10*time.Second) // as the next process does
+	a.handed.table = nil                             // which does not know what was told
+	ended := a.changed()
+	if len(ended) != 1 {
+		t.Fatalf("the flows are %v, want one", ended)
+	}
+	ended[0].State, ended[0].Source = lb.FlowClosed, netip.AddrPortFrom(ended[0].Source.Addr(), ended[0].Source.Port()^1)
+	// One that has ended before tells nothing of this one.
+	for _, since := range []struct {
+		silent time.Duration
+		active uint32
+	}{{12 * time.Second, 1}, {3 * time.Second, 0}} {
+		ended[0].Silent = since.silent
+		a.take(ended, FlowsTaken{Refused: map[string]int{RefusedKnown: 1}})
+		if got := a.activeOf(&s); got != since.active {
+			t.Errorf("after an end %s ago, %d flows are active, want %d", since.silent, got, since.active)
+		}
+	}
+	a.send(1000, "S", "A")
+	if flows := a.changed(); len(flows) != 1 || flows[0].State != lb.FlowEstablished || a.activeOf(&s) != 1 {
+		t.Errorf("others are told of %v, want the next connection", flows)
+	}
+}
+
 // answersTo returns the packet of a backend to the pool's end of a flow, from which it went to the backend.
 func answersTo(s *lb.RoutedService, source netip.AddrPort) packetSpec {
 	return packetSpec{from: s.Backends[0].Address, sport: s.Backends[0].Port, at: source.Addr(), dport: source.Port(), flags: "A"}
