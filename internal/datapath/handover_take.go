@@ -223,10 +223,7 @@ func (t *taking) meet(place flowPlace, in *incoming) (refused string, followed b
 	case isLive(state):
 		return t.instead(place, &have, in)
 	case !isLive(in.state):
-		if same && (t.later(place, in) >= 0 || !isOther(&have, in) && haveSYNs(&have, in)) {
-			endMore(place, state, in)
-			t.mark(place)
-		}
+		t.endAgain(place, &have, in, same)
 		return "", true
 	case t.hasEnded(&have, place, in, same):
 		return RefusedKnown, false
@@ -287,7 +284,7 @@ func (t *taking) hasEnded(have *xdpFlow, place flowPlace, in *incoming, same boo
 func (t *taking) instead(place flowPlace, have *xdpFlow, in *incoming) (refused string, followed bool) {
 	state := place.state()
 	if !isLive(in.state) {
-		t.endInherited(place, have, in)
+		t.endEarlier(place, have, in)
 		return RefusedKnown, false
 	}
 	if !t.givesWay(place, have, in) || !t.canReturn(in, place) || !place.takeAnother(&in.flow, in.state, in.seen) {
@@ -301,15 +298,38 @@ func (t *taking) instead(place flowPlace, have *xdpFlow, in *incoming) (refused 
 	return "", false
 }
 
-// endInherited ends what is in a place where a later connection of its client's port was seen elsewhere since this balancer's process ended, and has ended: what was before it
-// has, too. Else full NAT would take the client's next connection for it, of which others were told as of one that they know to be over.
-func (t *taking) endInherited(place flowPlace, have *xdpFlow, in *incoming) {
+// endEarlier ends what is in a place where a later connection of its client's port has ended elsewhere: what was before it has, too. Else other members' copies of that
+// later one, which do not know of its end yet, would take the place, and full NAT would take the client's next connection for it, of which others were told as of
+// one that they know to be over. What was here before this balancer's process ended must be from before that: what begins just then is told to none.
+func (t *taking) endEarlier(place flowPlace, have *xdpFlow, in *incoming) {
 	state := place.state()
-	if !t.isInherited(place) || int32(in.seen-t.inheritedUntil) <= 0 || !place.change(state, xdpFlowStateFLOW_CLOSED) {
+	switch {
+	case state == xdpFlowStateFLOW_OPENING, t.later(place, in) <= 0, !t.givesWay(place, have, in):
+		return
+	case t.isInherited(place) && int32(in.seen-t.inheritedUntil) <= 0, !place.change(state, xdpFlowStateFLOW_CLOSED):
 		return
 	}
 	atomic.StoreUint32(&place.bucket.Seen[place.at], in.seen)
 	t.count(&incoming{flow: *have, record: in.record}, -1)
+	t.mark(place)
+}
+
+// endAgain: what is in a place has ended, and so has what is told of: the same connection, or another one of its client's port. The later end is what copies that do not know of
+// it yet are to be known by as over. Full NAT keeps the port of its own pool that is there, with the entry that leads to it.
+func (t *taking) endAgain(place flowPlace, have *xdpFlow, in *incoming, same bool) {
+	later := t.later(place, in)
+	one := same && !isOther(have, in)
+	switch {
+	case one && (later >= 0 || haveSYNs(have, in)):
+		endMore(place, place.state(), in)
+	case later <= 0:
+		return
+	case !one && in.record.service.Mode != lb.FullNAT && !place.takeAnother(&in.flow, in.state, in.seen):
+		return
+	}
+	if later > 0 {
+		atomic.StoreUint32(&place.bucket.Seen[place.at], in.seen)
+	}
 	t.mark(place)
 }
 
@@ -363,8 +383,8 @@ func endMore(place flowPlace, state xdpFlowState, in *incoming) {
 	if isHalfEnded(state) && isHalfEnded(next) && state != next {
 		next = xdpFlowStateFLOW_TIME_WAIT // one balancer has seen the client's FIN, and the other one the backend's
 	}
-	if isHalfEnded(state) && !isHalfEnded(next) && place.change(state, next) && int32(in.seen-place.seen()) > 0 {
-		atomic.StoreUint32(&place.bucket.Seen[place.at], in.seen)
+	if isHalfEnded(state) && !isHalfEnded(next) {
+		place.change(state, next)
 	}
 }
 

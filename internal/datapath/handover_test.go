@@ -943,6 +943,54 @@ func TestFullNATPortIsGivenMeanwhile(t *testing.T) {
 	}
 }
 
+// TestEndIsKnownBeforeItsBeginning: a balancer that others tell of all that they know hears of a connection's end from one of them, and from another one, which does not know of it yet, that
+// it goes on. What it has is the connection that the client's port had before.
+func TestEndIsKnownBeforeItsBeginning(t *testing.T) {
+	for _, mode := range []lb.Mode{lb.L2DSR, lb.FullNAT} {
+		for _, before := range []lb.FlowState{lb.FlowEstablished, lb.FlowClosed} {
+			t.Run(fmt.Sprint(mode, ", the one before is ", before), func(t *testing.T) {
+				s := testService(vip4, 80, lb.TCP, lb.RoundRobin, 3)
+				s.Mode = mode
+				a, b := newPeer(t, s), newPeer(t, s)
+				tell := func(from lb.Flow, state lb.FlowState, silent time.Duration, want FlowsTaken) {
+					t.Helper()
+					from.State, from.Silent = state, silent
+					b.take([]lb.Flow{from}, want)
+				}
+				refused := FlowsTaken{Refused: map[string]int{RefusedKnown: 1}}
+				a.send(1000, "S", "A")
+				a.send(1001, "S", "A")
+				flows := a.snapshot()
+				slices.SortFunc(flows, func(a, b lb.Flow) int { return int(a.Client.Port()) - int(b.Client.Port()) })
+				former, other := flows[0], flows[1]
+				other.Client = former.Client
+				if other.SYN = former.SYN + 1; mode == lb.FullNAT {
+					other.SYN = 0
+				}
+				tell(former, lb.FlowEstablished, 10*time.Second, FlowsTaken{Taken: 1})
+				if before == lb.FlowClosed {
+					tell(former, lb.FlowClosed, 9*time.Second, FlowsTaken{Followed: 1})
+					tell(other, lb.FlowClosed, time.Second, FlowsTaken{Followed: 1})
+				} else {
+					tell(other, lb.FlowClosed, 11*time.Second, refused)
+					if got := b.activeOf(&s); got != 1 {
+						t.Errorf("after the end of an earlier one %d flows are active, want 1", got)
+					}
+					tell(other, lb.FlowClosed, time.Second, refused)
+				}
+				tell(other, lb.FlowEstablished, 2*time.Second, refused)
+				if got := b.activeOf(&s); got != 0 {
+					t.Errorf("%d flows are active, want none", got)
+				}
+				if other.SYN++; mode == lb.FullNAT {
+					other.SYN = 0
+				}
+				tell(other, lb.FlowEstablished, 0, FlowsTaken{Taken: 1})
+			})
+		}
+	}
+}
+
 // TestFullNATConnectionOfBeforeHasEnded: while a balancer's process was dead, its client had a connection from the same port elsewhere, which has ended. The client's next one here is not taken
 // for that of before: others are told of it.
 func TestFullNATConnectionOfBeforeHasEnded(t *testing.T) {
