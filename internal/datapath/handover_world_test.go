@@ -56,8 +56,10 @@ type delivery struct {
 // session is what one balancer tells another one.
 type session struct {
 	up, whole bool
-	queue     []delivery
-	bases     map[lb.ServiceKey]toldBase
+	// missed: something of what was told is to be told again.
+	missed bool
+	queue  []delivery
+	bases  map[lb.ServiceKey]toldBase
 }
 
 // toldBase is a base that was told of, at a time, and until when it was to be.
@@ -240,15 +242,37 @@ func (w *world) sessionsStep() {
 				}
 			case !s.up:
 				s.up = true
-				clear(s.bases)
-				bases, err := from.Bases()
-				if err != nil {
-					w.t.Fatal(err)
-				}
-				w.send(s, delivery{bases: bases})
-				w.send(s, delivery{flows: from.snapshot()})
-				w.send(s, delivery{whole: true})
+				w.tellAllOf(from, s)
 			}
+		}
+	}
+}
+
+// tellAllOf has one told all that another one knows.
+func (w *world) tellAllOf(from *worldMember, s *session) {
+	clear(s.bases)
+	bases, err := from.Bases()
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	w.send(s, delivery{bases: bases})
+	w.send(s, delivery{flows: from.snapshot()})
+	w.send(s, delivery{whole: true})
+}
+
+// regain has those who told of flows that were refused tell all again, once a member knows what it did not.
+func (w *world) regain(m *worldMember) {
+	regains, err := m.Regains()
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	if !regains {
+		return
+	}
+	for i, s := range m.sessions {
+		if s.up && s.missed && i != m.number {
+			s.missed = false
+			w.tellAllOf(w.members[i], s)
 		}
 	}
 }
@@ -316,6 +340,7 @@ func (w *world) deliver(m *worldMember) {
 				if err != nil {
 					w.t.Fatal(err)
 				}
+				s.missed = s.missed || taken.Missed > 0
 				f := &d.flows[i]
 				if c := w.byPort[f.Client.Port()]; c != nil {
 					c.tell(w, "%d is told of one to %v by %v, %s, silent for %.1f s: %+v", m.number, f.Backend.Address, f.Source, f.State, f.Silent.Seconds(), taken)
@@ -475,6 +500,7 @@ func (w *world) tick() {
 		}
 		w.learn(m)
 		w.deliver(m)
+		w.regain(m)
 		if w.now%stepEvery == 0 && m.janitor.step(w.now) {
 			m.settleTransitions(m.now(), m.janitor.flowsOf())
 		}
