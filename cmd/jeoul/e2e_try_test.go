@@ -181,9 +181,14 @@ func TestTryTerminal(t *testing.T) {
 			id := sandboxID(t, screen.text.String())
 			fmt.Fprint(master, "sleep 1000\n")
 			screen.until(t, "sleep 1000")
-			// The shell may not have begun to sleep yet. What is typed is shown too, so not as echo says it.
+			// The shell may not have begun to sleep yet. What is typed is shown too, so not as echo says it. Ctrl-C discards what was typed and not
+			// read, so a busy machine needs more and more time in between.
+			typed, pause := time.Time{}, 100*time.Millisecond
 			testenv.Eventually(t, tryPatience, "Ctrl-C ends the sleep", func() bool {
-				fmt.Fprint(master, "\x03echo aw''ake\n")
+				if time.Since(typed) > pause {
+					fmt.Fprint(master, "\x03echo aw''ake\n")
+					typed, pause = time.Now(), 2*pause
+				}
 				return screen.sees("awake")
 			})
 			if strings.Contains(screen.text.String(), "job control") {
