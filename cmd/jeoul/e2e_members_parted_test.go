@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/jeoul/jeoul/cmd/jeoul/e2e"
-	"github.com/jeoul/jeoul/internal/lab"
 	"github.com/jeoul/jeoul/internal/lb"
 	"github.com/jeoul/jeoul/internal/ops"
 )
@@ -21,12 +20,7 @@ const partedTable = "parted"
 // TestMembersParted: two members do not reach each other, and a third reaches both, so that they stay members: each notices that the other one does
 // not hear it and tells it nothing, without an error of either's kernel. Once they reach each other, connections that began meanwhile are known.
 func TestMembersParted(t *testing.T) {
-	l := newLab(t, lab.Spec{Clients: 3, Servers: 2})
-	key := freshKey(t, l.Balancer)
-	one, other, third := &memberOn{balancer: newBalancer(t, l.Balancer)}, &memberOn{balancer: newBalancer(t, l.Clients[0])}, &memberOn{balancer: newBalancer(t, l.Clients[1])}
-	for _, server := range l.Servers {
-		(&segment{l, one.balancer}).serve(t, server)
-	}
+	l, key, one, other, third := threeMembers(t)
 	for _, m := range []*memberOn{one, other, third} {
 		m.configureTurns(t, l, lb.HookTC, key)
 		m.start(t)

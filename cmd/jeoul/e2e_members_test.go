@@ -109,15 +109,24 @@ func TestMembers(t *testing.T) {
 	})
 }
 
-// TestMembersChange: a third balancer becomes a member while the others run, by a reload at each, and is told of the flows of one whose
-// connections it then carries on; let go, it is no member any more, and nothing of the others is lost.
-func TestMembersChange(t *testing.T) {
-	l := newLab(t, lab.Spec{Clients: 3, Servers: 2})
-	key := freshKey(t, l.Balancer)
-	one, other, third := &memberOn{balancer: newBalancer(t, l.Balancer)}, &memberOn{balancer: newBalancer(t, l.Clients[0])}, &memberOn{balancer: newBalancer(t, l.Clients[1])}
+// threeMembers returns balancers on the laboratory's own host and its first two clients, that are to be members by a key, with servers that answer; the
+// third client is one of theirs.
+func threeMembers(t *testing.T) (l *lab.Lab, key string, one, other, third *memberOn) {
+	t.Helper()
+	l = newLab(t, lab.Spec{Clients: 3, Servers: 2})
+	key = freshKey(t, l.Balancer)
+	on := func(host *lab.Host) *memberOn { return &memberOn{balancer: newBalancer(t, host)} }
+	one, other, third = on(l.Balancer), on(l.Clients[0]), on(l.Clients[1])
 	for _, server := range l.Servers {
 		(&segment{l, one.balancer}).serve(t, server)
 	}
+	return l, key, one, other, third
+}
+
+// TestMembersChange: a third balancer becomes a member while the others run, by a reload at each, and is told of the flows of one whose
+// connections it then carries on; let go, it is no member any more, and nothing of the others is lost.
+func TestMembersChange(t *testing.T) {
+	l, key, one, other, third := threeMembers(t)
 	among := func(m *memberOn, change entry, peers ...*memberOn) {
 		section := m.among(t, l, key)
 		list := []string{}

@@ -230,6 +230,20 @@ func (t *returnTable) put(hash uint64, place, owner uint32) bool {
 	return putReturn(first, tag, place, owner) || putReturn(other, tag, place, owner)
 }
 
+// placesOf calls visit with the place to which each entry of a hash leads, until that says no, and returns whether it went over all.
+func (t *returnTable) placesOf(hash uint64, visit func(number uint32) bool) bool {
+	home, second, tag := homesAmong(hash, len(t.buckets))
+	for _, number := range [...]uint32{home, second} {
+		bucket := &t.buckets[number]
+		for at := range returnsPerBucket {
+			if atomic.LoadUint64(&bucket.Tags[at/4])>>(at%4*16)&0xffff == tag && !visit(atomic.LoadUint32(&bucket.Places[at])) {
+				return false
+			}
+		}
+	}
+	return true
+}
+
 func leadsTo(bucket *xdpReturnBucket, tag uint64, place, owner uint32) bool {
 	for at := range returnsPerBucket {
 		if atomic.LoadUint64(&bucket.Tags[at/4])>>(at%4*16)&0xffff == tag &&

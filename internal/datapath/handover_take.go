@@ -156,7 +156,7 @@ func (t *taking) take(one *lb.Flow) (refused string, followed bool) {
 func (t *taking) makesWay(place flowPlace, in *incoming) bool {
 	there := place.flow()
 	gives := t.givesWay(place, &there, in)
-	have, state, released := t.shared.unproven.release(place, place.tag(), func(have *xdpFlow, state xdpFlowState, _ uint32) bool {
+	return t.forget(t.shared.unproven, place, place.tag(), in, func(have *xdpFlow, state xdpFlowState) bool {
 		switch {
 		case !isLive(state):
 			// It would only keep a place that the next connection of this client needs.
@@ -169,6 +169,11 @@ func (t *taking) makesWay(place flowPlace, in *incoming) bool {
 		// Without sequence numbers of both, what has begun here since may be older than it seems beside what is told.
 		return same || sent || gives || t.later(place, in) > 0 && !haveSYNs(have, in)
 	})
+}
+
+// forget releases what is in a place if it may go for what is told, and says whether it has.
+func (t *taking) forget(table *flowTable, place flowPlace, tag uint64, in *incoming, may func(have *xdpFlow, state xdpFlowState) bool) bool {
+	have, state, released := table.release(place, tag, func(have *xdpFlow, state xdpFlowState, _ uint32) bool { return may(have, state) })
 	if released && isLive(state) {
 		t.count(&incoming{flow: have, record: in.record}, -1)
 	}
@@ -401,16 +406,7 @@ func (t *taking) canReturn(in *incoming, own flowPlace) bool {
 	if !is {
 		return in.record.service.Mode != lb.FullNAT
 	}
-	home, second, tag := homesAmong(hash, len(t.shared.fullNAT.buckets))
-	for _, number := range [...]uint32{home, second} {
-		bucket := &t.shared.fullNAT.buckets[number]
-		for at := range returnsPerBucket {
-			if atomic.LoadUint64(&bucket.Tags[at/4])>>(at%4*16)&0xffff == tag && !t.giveUpReturn(atomic.LoadUint32(&bucket.Places[at]), hash, own, in) {
-				return false
-			}
-		}
-	}
-	return true
+	return t.shared.fullNAT.placesOf(hash, func(number uint32) bool { return t.giveUpReturn(number, hash, own, in) })
 }
 
 // giveUpReturn forgets the flow in a place if replies to it have that hash, and says whether none has them afterwards.
@@ -432,11 +428,7 @@ func (t *taking) giveUpReturn(number uint32, hash uint64, own flowPlace, in *inc
 		return true
 	}
 	yields := (t.isInherited(place) || t.isCopy(place)) && t.later(place, in) > 0
-	_, state, released := table.release(place, tag, func(_ *xdpFlow, state xdpFlowState, _ uint32) bool { return yields || !isLive(state) })
-	if released && isLive(state) {
-		t.count(&incoming{flow: flow, record: in.record}, -1)
-	}
-	return released
+	return t.forget(table, place, tag, in, func(_ *xdpFlow, state xdpFlowState) bool { return yields || !isLive(state) })
 }
 
 // arrived notes a flow that was written: what leads replies to it, and that its balancer need not be told.
@@ -455,15 +447,10 @@ func (t *taking) arrived(in *incoming) {
 // reclaim forgets new flows that packets have given what replies to a told one bear, since canReturn has looked: from now on its entry keeps them from that
 // (nat_try() of bpf/balancer/flow/poolport.h looks for entries once more when its own is made, as this does). Their clients send the SYN again, and get another port.
 func (t *taking) reclaim(in *incoming, hash uint64) {
-	home, second, tag := homesAmong(hash, len(t.shared.fullNAT.buckets))
-	for _, number := range [...]uint32{home, second} {
-		bucket := &t.shared.fullNAT.buckets[number]
-		for at := range returnsPerBucket {
-			if atomic.LoadUint64(&bucket.Tags[at/4])>>(at%4*16)&0xffff == tag {
-				t.forgetNew(atomic.LoadUint32(&bucket.Places[at]), hash, in)
-			}
-		}
-	}
+	t.shared.fullNAT.placesOf(hash, func(number uint32) bool {
+		t.forgetNew(number, hash, in)
+		return true
+	})
 }
 
 // forgetNew forgets the flow in a place if it has yet to prove itself, and replies to it have that hash.
@@ -472,13 +459,10 @@ func (t *taking) forgetNew(number uint32, hash uint64, in *incoming) {
 	if number&returnProven != 0 || !is {
 		return
 	}
-	flow, state, released := t.shared.unproven.release(place, place.tag(), func(flow *xdpFlow, state xdpFlowState, _ uint32) bool {
+	t.forget(t.shared.unproven, place, place.tag(), in, func(flow *xdpFlow, state xdpFlowState) bool {
 		have, is := t.returns.hash(flow)
 		return is && have == hash && (state == xdpFlowStateFLOW_OPENING || state == xdpFlowStateFLOW_FIRST)
 	})
-	if released && isLive(state) {
-		t.count(&incoming{flow: flow, record: in.record}, -1)
-	}
 }
 
 // mark notes that other balancers know of what is in a place, and that it came from one.

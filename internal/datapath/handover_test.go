@@ -35,6 +35,20 @@ func newPeer(t *testing.T, services ...lb.RoutedService) peer {
 	return m
 }
 
+// newPeerOfOnePort returns one whose pool of full NAT has one port.
+func newPeerOfOnePort(t *testing.T, services ...lb.RoutedService) peer {
+	t.Helper()
+	m := newPeer(t)
+	m.applyWith(lb.Pool{Addresses: []netip.Addr{netip.MustParseAddr("198.18.0.77")}, FirstPort: 20000, LastPort: 20000}, services...)
+	return m
+}
+
+// nextProcess has the next process go on, which does not know what was told, after an absence.
+func (m peer) nextProcess(absent time.Duration) {
+	m.janitor.begin(m.janitor.now(), absent)
+	m.handed.table, m.handed.bases = nil, nil
+}
+
 func (m peer) apply(services ...lb.RoutedService) {
 	m.t.Helper()
 	m.applyWith(lb.Pool{Addresses: []netip.Addr{netip.MustParseAddr("198.18.0.77")}, FirstPort: 20000, LastPort: 20999}, services...)
@@ -397,8 +411,7 @@ func TestPortThatWasUsedAgainBefore(t *testing.T) {
 	if former := b.backendOf(1000); former == a.backendOf(1000) {
 		t.Fatalf("both connections go to %v", former)
 	}
-	a.janitor.begin(a.janitor.now(), 3*time.Second) // as the next process does
-	a.handed.table = nil                            // which does not know what was told
+	a.nextProcess(3 * time.Second)
 	b.janitor.pass(3 * time.Second)
 	a.take(b.snapshot(), FlowsTaken{Refused: map[string]int{RefusedKnown: 1}})
 	if got := a.send(1000, "A"); got != goesTo {
@@ -860,8 +873,7 @@ func TestFullNATPortGoesOnToAnother(t *testing.T) {
 	b.send(1002, "A")
 	b.take([]lb.Flow{other}, FlowsTaken{Refused: map[string]int{RefusedPool: 1}})
 	// Unless its process ends: while there was none, that flow's end was told to none here.
-	b.janitor.begin(b.janitor.now(), time.Minute) // as the next process does
-	b.handed.table = nil                          // which does not know what was told to this one
+	b.nextProcess(time.Minute)
 	b.janitor.pass(time.Second)
 	b.take([]lb.Flow{other}, FlowsTaken{Taken: 1})
 	if got := b.activeOf(&s); got != 1 {
@@ -874,10 +886,7 @@ func TestFullNATPortGoesOnToAnother(t *testing.T) {
 func TestFullNATPortOfBeforeIsKept(t *testing.T) {
 	s := testService(vip4, 80, lb.TCP, lb.Maglev, 1)
 	s.Mode = lb.FullNAT
-	pool := lb.Pool{Addresses: []netip.Addr{netip.MustParseAddr("198.18.0.77")}, FirstPort: 20000, LastPort: 20000}
-	a, b := newPeer(t), newPeer(t)
-	a.applyWith(pool, s)
-	b.applyWith(pool, s)
+	a, b := newPeerOfOnePort(t, s), newPeerOfOnePort(t, s)
 	a.send(1000, "S", "A")
 	b.take(a.changed(), FlowsTaken{Taken: 1})
 	a.send(1000, "R")
@@ -888,8 +897,7 @@ func TestFullNATPortOfBeforeIsKept(t *testing.T) {
 	if len(own) != 1 || own[0].Client.Port() != 1001 {
 		t.Fatalf("the flows are %v, want that of port 1001", own)
 	}
-	a.janitor.begin(a.janitor.now(), 3*time.Second) // as the next process does
-	a.handed.table = nil                            // which does not know what was told
+	a.nextProcess(3 * time.Second)
 	b.janitor.pass(3 * time.Second)
 	a.take(b.snapshot(), FlowsTaken{Refused: map[string]int{RefusedPool: 1}})
 	a.send(1002, "S", "A")
@@ -906,10 +914,7 @@ func TestFullNATPortOfBeforeIsKept(t *testing.T) {
 func TestFullNATPortIsGivenMeanwhile(t *testing.T) {
 	s := testService(vip4, 80, lb.TCP, lb.RoundRobin, 1)
 	s.Mode = lb.FullNAT
-	pool := lb.Pool{Addresses: []netip.Addr{netip.MustParseAddr("198.18.0.77")}, FirstPort: 20000, LastPort: 20000}
-	a, b := newPeer(t), newPeer(t)
-	a.applyWith(pool, s)
-	b.applyWith(pool, s)
+	a, b := newPeerOfOnePort(t, s), newPeerOfOnePort(t, s)
 	b.send(1000, "S", "A")
 	told := b.changed()
 	// As TakeFlows does, with the packet between.
@@ -998,8 +1003,7 @@ func TestFullNATConnectionOfBeforeHasEnded(t *testing.T) {
 	s.Mode = lb.FullNAT
 	a := newPeer(t, s)
 	a.send(1000, "S", "A")
-	a.janitor.begin(a.janitor.now(), 10*time.Second) // as the next process does
-	a.handed.table = nil                             // which does not know what was told
+	a.nextProcess(10 * time.Second)
 	ended := a.changed()
 	if len(ended) != 1 {
 		t.Fatalf("the flows are %v, want one", ended)

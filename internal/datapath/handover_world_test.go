@@ -451,9 +451,8 @@ func (w *world) fail(m *worldMember) {
 // revive starts the process of a member again, which goes on with what is attached.
 func (w *world) revive(m *worldMember) {
 	w.note("%d is back", m.number)
-	m.handed.table, m.handed.bases = nil, nil
 	m.janitor.stepping = false
-	m.janitor.begin(m.janitor.now(), w.now-m.failed)
+	m.nextProcess(w.now - m.failed)
 	m.alive, m.fresh = true, true
 	m.view = w.truth
 	clear(m.verdicts)

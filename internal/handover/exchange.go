@@ -270,7 +270,8 @@ func (e *Exchange) tell(ctx context.Context) {
 		if err := e.regain(); err != nil {
 			e.options.Log.Debug("asking other members for flows again", "error", err)
 		}
-		timer.Reset(max(0, e.pause(hurries, time.Since(now))-time.Since(now)))
+		took := time.Since(now)
+		timer.Reset(max(0, e.pause(hurries, took)-took))
 	}
 }
 

@@ -26,9 +26,12 @@ func hurriesFor(t *target) uint32 { return t.rise() + t.fall() + spareHurries }
 // hurries says whether the target's verdict is to be confirmed soon.
 func (t *target) hurries() bool { return t.unasked > 0 && t.hurried > 0 }
 
-// first returns when a target is asked whose verdict is to be confirmed.
-func (t *target) first(now time.Duration) time.Duration {
-	return now + time.Duration(t.id%uint64(min(firstWithin, t.key.spec.check.Interval)))
+// start returns when a target is asked first: at the next of its own times from the one given, or within a moment, where its verdict is to be confirmed.
+func (t *target) start(now, from time.Duration) time.Duration {
+	if t.hurries() {
+		return now + time.Duration(t.id%uint64(min(firstWithin, t.key.spec.check.Interval)))
+	}
+	return t.slot(from)
 }
 
 // confirm notes that answers have borne the state out, or changed it, if they have, and says whether that is new.

@@ -99,11 +99,7 @@ func (e *Engine) Run(ctx context.Context) error {
 	e.ctx, e.beats = ctx, false
 	e.bucket.filled, e.bucket.tokens = e.now(), few
 	for _, t := range e.queue { // whatever was due before
-		if t.hurries() {
-			t.due = t.first(e.now())
-		} else {
-			t.due = t.slot(max(t.due, e.now()))
-		}
+		t.due = t.start(e.now(), max(t.due, e.now()))
 		t.next = t.due
 	}
 	heap.Init(&e.queue)

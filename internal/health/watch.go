@@ -173,10 +173,7 @@ func (e *Engine) begin(t *target, c *changes) {
 		e.former[t.id] = former.memory()
 	}
 	e.recall(t)
-	t.due = t.slot(e.now() + t.key.spec.check.Delay)
-	if t.hurries() {
-		t.due = t.first(e.now())
-	}
+	t.due = t.start(e.now(), e.now()+t.key.spec.check.Delay)
 	t.next = t.due
 	e.targets[t.key] = t
 	e.bucket.weigh(t, true)
