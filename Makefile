@@ -91,7 +91,7 @@ test-kills: rights-test deps build ## kill a process at every step of what it do
 
 .PHONY: test-hooks
 test-hooks: rights-test deps build ## run the end-to-end tests with the balancer in XDP and in TC, not only in one of them
-	JEOUL_TEST_ROOT=1 JEOUL_TEST_EVERY_HOOK=1 $(GO) test -count=1 -timeout=60m -exec="'$(CURDIR)/$(AS_ROOT)'" $(TESTFLAGS) ./cmd/jeoul
+	JEOUL_TEST_ROOT=1 JEOUL_TEST_TARGET=all $(GO) test -count=1 -timeout=60m -exec="'$(CURDIR)/$(AS_ROOT)'" $(TESTFLAGS) ./internal/datapath ./cmd/jeoul
 
 .PHONY: test-writers
 test-writers: rights-test deps build ## change a balancer by file and by API at once, 1,000 times each, and kill it in between

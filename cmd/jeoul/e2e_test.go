@@ -6,11 +6,9 @@ import (
 	"bufio"
 	"errors"
 	"fmt"
-	"hash/fnv"
 	"maps"
 	"net"
 	"net/netip"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -23,6 +21,7 @@ import (
 	"github.com/jeoul/jeoul/internal/lab"
 	"github.com/jeoul/jeoul/internal/lb"
 	"github.com/jeoul/jeoul/internal/ops"
+	"github.com/jeoul/jeoul/internal/testenv"
 )
 
 // The ports of the test's services: one is scheduled by hash, one by turns.
@@ -188,18 +187,15 @@ func forEachHook(t *testing.T, test func(t *testing.T, hook lb.Hook)) {
 	}
 }
 
-// forAHook runs a test that is more of the control plane's with the balancer in one of them, which goes by
-// the test's name, so that it is the same in each run; and in both with JEOUL_TEST_EVERY_HOOK=1
-// (`make test-hooks`). What packets meet in each hook, the data plane's own tests and those of
-// forEachHook show.
+// forAHook runs a test of the control plane with the balancer in one hook, which follows from the test's name,
+// and in both in `make test-hooks`. The data plane's own tests and those of forEachHook show what packets
+// meet in each hook.
 func forAHook(t *testing.T, test func(t *testing.T, hook lb.Hook)) {
-	if os.Getenv("JEOUL_TEST_EVERY_HOOK") != "" {
+	if testenv.InTarget(testenv.HooksTarget) {
 		forEachHook(t, test)
 		return
 	}
-	sum := fnv.New32a()
-	sum.Write([]byte(t.Name())) // cannot fail
-	hook := hooks[int(sum.Sum32()%uint32(len(hooks)))]
+	hook := hooks[testenv.OneOf(t, len(hooks))]
 	t.Run(string(hook), func(t *testing.T) { test(t, hook) })
 }
 

@@ -38,7 +38,7 @@ func exceptOf(prefixes ...string) lb.State {
 // are, whatever the kernel would say of their way and whatever ways are known, and a list
 // that changes counts from the next packet on, without another program.
 func TestExceptions(t *testing.T) {
-	bothHooks(t, func(t *testing.T, hook lb.Hook) {
+	oneHook(t, func(t *testing.T, hook lb.Hook) {
 		r := freshRig(t, hook)
 		stayOnThisCPU(t)
 		reply := func(vip netip.Addr, udp bool, subnet int, number byte) packetSpec {
@@ -105,7 +105,7 @@ func elementsOf(t *testing.T, m *ebpf.Map) (n int) {
 // TestExceptionsAreOfTheirService: what one service leaves alone is another one's reply, of
 // the same VIP and to the same client, one after the other.
 func TestExceptionsAreOfTheirService(t *testing.T) {
-	bothHooks(t, func(t *testing.T, hook lb.Hook) {
+	oneHook(t, func(t *testing.T, hook lb.Hook) {
 		state := exceptOf("198.18.1.0/24", "2001:2::1:0/112")
 		for i := range state.Services {
 			if s := &state.Services[i]; s.Protocol == lb.TCP && s.Mode == lb.NAT {
@@ -140,7 +140,7 @@ func clientNetwork(vip netip.Addr) netip.Prefix {
 // TestExceptionsOfFragmentsAndErrors: later fragments go where their first one went, and
 // errors about a client's own packets to a backend are not its service's.
 func TestExceptionsOfFragmentsAndErrors(t *testing.T) {
-	bothHooks(t, func(t *testing.T, hook lb.Hook) {
+	oneHook(t, func(t *testing.T, hook lb.Hook) {
 		r := newRig(t, hook, exceptOf("198.18.1.0/24", "2001:2::1:0/112"))
 		for _, vip := range vips {
 			client := clientOf(0, vip.Is6(), 9)
@@ -163,7 +163,7 @@ func TestExceptionsOfFragmentsAndErrors(t *testing.T) {
 // TestExceptionsOfFormerBackends: a backend that has left the configuration goes on to serve
 // those who reach it by its own address.
 func TestExceptionsOfFormerBackends(t *testing.T) {
-	bothHooks(t, func(t *testing.T, hook lb.Hook) {
+	oneHook(t, func(t *testing.T, hook lb.Hook) {
 		state := exceptOf("198.18.1.0/24")
 		r := newRig(t, hook, state)
 		left := natReply(r.model, vip4, false, clientOf(0, false, 9))
@@ -184,7 +184,7 @@ func TestExceptionsOfFormerBackends(t *testing.T) {
 
 // TestTraceOfExceptions: what is left alone is not called a reply.
 func TestTraceOfExceptions(t *testing.T) {
-	bothHooks(t, func(t *testing.T, hook lb.Hook) {
+	oneHook(t, func(t *testing.T, hook lb.Hook) {
 		r := newRig(t, hook, exceptOf("198.18.1.0/24"))
 		for subnet, want := range map[int]trace.Packet{
 			0: {Outcome: untranslated, Reasons: []trace.Reason{trace.FromBackend}},
@@ -208,7 +208,7 @@ func TestTraceOfExceptions(t *testing.T) {
 // untranslated reaches a backend by its own address through the balancer, and others the VIP.
 func TestClientsThroughTheBalancer(t *testing.T) {
 	for _, scheduler := range []lb.Scheduler{lb.Maglev, lb.RoundRobin} {
-		bothHooks(t, func(t *testing.T, hook lb.Hook) {
+		oneHook(t, func(t *testing.T, hook lb.Hook) {
 			s := modeService(vip4, portNAT, lb.TCP, scheduler)
 			s.Backends, s.Paths = s.Backends[:1], s.Paths[:1]
 			backend := netip.AddrPortFrom(s.Backends[0].Address, s.Backends[0].Port)

@@ -30,7 +30,7 @@ func (d *Datapath) flowKeyOf(p packetSpec, protocol lb.Protocol) xdpFlow {
 // plane under the same hash, is forgotten when it should be, and nothing is left then,
 // neither in the tables nor in the counts.
 func TestProgramAndJanitorShareTables(t *testing.T) {
-	bothHooks(t, func(t *testing.T, hook lb.Hook) {
+	oneHook(t, func(t *testing.T, hook lb.Hook) {
 		enterGround(t)
 		const flows = 1500
 		// Clients with persistence take places too. In tables as full as they are planned
@@ -347,7 +347,7 @@ func memlock(t *testing.T, m *ebpf.Map) (bytes uint64) {
 
 // TestJanitorIsTold: a packet that puts a flow into a table says so, and no other does.
 func TestJanitorIsTold(t *testing.T) {
-	bothHooks(t, func(t *testing.T, hook lb.Hook) {
+	oneHook(t, func(t *testing.T, hook lb.Hook) {
 		hashed := testService(vip4, 81, lb.TCP, lb.Maglev, 3)
 		r := newRig(t, hook, lb.State{Services: []lb.RoutedService{testService(vip4, 80, lb.TCP, lb.RoundRobin, 3), hashed}})
 		head := r.datapath.scene().head

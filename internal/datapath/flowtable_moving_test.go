@@ -26,7 +26,7 @@ func (r *rig) movesFlows(until time.Duration) {
 // TestFlowsMoving compares program and model while flows are being moved, before and after, and when the
 // process was killed meanwhile.
 func TestFlowsMoving(t *testing.T) {
-	bothHooks(t, func(t *testing.T, hook lb.Hook) {
+	oneHook(t, func(t *testing.T, hook lb.Hook) {
 		state := allKinds()
 		r := newRig(t, hook, state)
 		g := &generator{Rand: rand.New(rand.NewPCG(3, 4)), tb: t, model: r.model, ids: 1, first: state.Services}
@@ -50,7 +50,7 @@ func TestFlowsMoving(t *testing.T) {
 // exchange of the programs: what comes of them until the next copy is not sent to another backend nor to
 // the client by another name, and then they go on.
 func TestFlowsBeginAtTheExchange(t *testing.T) {
-	bothHooks(t, func(t *testing.T, hook lb.Hook) {
+	oneHook(t, func(t *testing.T, hook lb.Hook) {
 		r := freshRig(t, hook)
 		var begun []packetSpec
 		var backends []lb.BackendKey
@@ -98,7 +98,7 @@ func TestFlowsBeginAtTheExchange(t *testing.T) {
 // with the backend of that packet, as does its client where those are remembered: it moves once at most.
 func TestDatagramsBeginAtTheExchange(t *testing.T) {
 	const byHash, byTurns, byClient = 5001, 5002, 5003
-	bothHooks(t, func(t *testing.T, hook lb.Hook) {
+	oneHook(t, func(t *testing.T, hook lb.Hook) {
 		clients := testService(vip4, byClient, lb.UDP, lb.RoundRobin, 3)
 		clients.Persistence.Timeout = time.Hour
 		state := lb.State{Services: []lb.RoutedService{testService(vip4, byHash, lb.UDP, lb.Maglev, 3),

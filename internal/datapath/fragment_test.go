@@ -13,7 +13,7 @@ import (
 // TestFragmentsFollowTheFirst sends a datagram in three parts to a service of
 // each mode: in order, the later ones before the first, and once more.
 func TestFragmentsFollowTheFirst(t *testing.T) {
-	bothHooks(t, func(t *testing.T, hook lb.Hook) {
+	oneHook(t, func(t *testing.T, hook lb.Hook) {
 		r := newRig(t, hook, allModes())
 		id := uint32(100)
 		for i := range r.model.state.Services {
@@ -49,7 +49,7 @@ func threeParts(frame []byte, id uint32) [][]byte {
 
 // TestFragmentsOfReplies sends backends' datagrams in parts.
 func TestFragmentsOfReplies(t *testing.T) {
-	bothHooks(t, func(t *testing.T, hook lb.Hook) {
+	oneHook(t, func(t *testing.T, hook lb.Hook) {
 		r := newRig(t, hook, allModes())
 		id := uint32(0)
 		for _, vip := range vips {
@@ -84,7 +84,7 @@ func TestFragmentsOfReplies(t *testing.T) {
 
 // TestFragmentsAreToldApart changes one part of what names a datagram.
 func TestFragmentsAreToldApart(t *testing.T) {
-	bothHooks(t, func(t *testing.T, hook lb.Hook) {
+	oneHook(t, func(t *testing.T, hook lb.Hook) {
 		r := newRig(t, hook, allModes())
 		for _, p := range []packetSpec{web4(), web6()} {
 			p.payload = 300
@@ -159,7 +159,7 @@ func TestFragmentCases(t *testing.T) {
 // TestFragmentsForgetBackends takes a datagram's backend away between its
 // parts.
 func TestFragmentsForgetBackends(t *testing.T) {
-	bothHooks(t, func(t *testing.T, hook lb.Hook) {
+	oneHook(t, func(t *testing.T, hook lb.Hook) {
 		service := modeService(vip4, portNAT, lb.UDP, lb.Maglev)
 		r := newRig(t, hook, lb.State{Services: []lb.RoutedService{service}})
 		p := modePacket(vip4, portNAT, true)

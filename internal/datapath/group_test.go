@@ -86,7 +86,7 @@ func (v *visitor) stays(at netip.Addr, when string) {
 // eachFamily runs a test in both hooks with the services of a group, for each family.
 func eachFamily(t *testing.T, test func(v *visitor)) {
 	for _, six := range []bool{false, true} {
-		bothHooks(t, func(t *testing.T, hook lb.Hook) {
+		oneHook(t, func(t *testing.T, hook lb.Hook) {
 			r := newRig(t, hook, sharing(six))
 			test(&visitor{t: t, r: r, from: clientOf(0, six, 17), sport: 1000})
 			if problem := r.compareAll(t); problem != "" {

@@ -63,7 +63,7 @@ func localTo(six bool) netip.Addr {
 // eachHairpin tries a packet of a near client for each service of mode nat.
 func eachHairpin(t *testing.T, test func(t *testing.T, r *rig, p packetSpec)) {
 	t.Helper()
-	bothHooks(t, func(t *testing.T, hook lb.Hook) {
+	oneHook(t, func(t *testing.T, hook lb.Hook) {
 		r := hairpinRig(t, hook, hairpinState())
 		for _, vip := range vips {
 			for _, udp := range []bool{false, true} {
@@ -156,7 +156,7 @@ func TestHairpinFragments(t *testing.T) {
 // TestHairpinWithoutAddress: where this host has no address that the backends could answer, near clients are
 // refused under a name, and others are served.
 func TestHairpinWithoutAddress(t *testing.T) {
-	bothHooks(t, func(t *testing.T, hook lb.Hook) {
+	oneHook(t, func(t *testing.T, hook lb.Hook) {
 		state := hairpinState()
 		for i := range state.Services {
 			s := &state.Services[i]
@@ -184,7 +184,7 @@ func TestHairpinWithoutAddress(t *testing.T) {
 // TestHairpinWithoutPorts: where the host's own connections take all ports, near clients are refused under a
 // name.
 func TestHairpinWithoutPorts(t *testing.T) {
-	bothHooks(t, func(t *testing.T, hook lb.Hook) {
+	oneHook(t, func(t *testing.T, hook lb.Hook) {
 		state := hairpinState()
 		state.Hairpin.FirstPort, state.Hairpin.LastPort = 0, 0
 		r := hairpinRig(t, hook, state)
@@ -199,7 +199,7 @@ func TestHairpinWithoutPorts(t *testing.T) {
 // TestHairpinFollowsTheAddress: with another address of ours on the way to a backend, the flows from the
 // former one end, and new ones are from the new one.
 func TestHairpinFollowsTheAddress(t *testing.T) {
-	bothHooks(t, func(t *testing.T, hook lb.Hook) {
+	oneHook(t, func(t *testing.T, hook lb.Hook) {
 		state := hairpinState()
 		r := hairpinRig(t, hook, state)
 		p := modePacket(vip4, portNAT, false)
@@ -225,7 +225,7 @@ func TestHairpinFollowsTheAddress(t *testing.T) {
 
 // TestHairpinIsCountedWithItsService: others know one service, and its backends.
 func TestHairpinIsCountedWithItsService(t *testing.T) {
-	bothHooks(t, func(t *testing.T, hook lb.Hook) {
+	oneHook(t, func(t *testing.T, hook lb.Hook) {
 		r := hairpinRig(t, hook, hairpinState())
 		p := modePacket(vip4, portNAT, false)
 		for subnet := range 2 {
@@ -259,7 +259,7 @@ func TestHairpinIsCountedWithItsService(t *testing.T) {
 
 // TestHairpinComesAndGoes by a change of who is near, and the program is another one only then.
 func TestHairpinComesAndGoes(t *testing.T) {
-	bothHooks(t, func(t *testing.T, hook lb.Hook) {
+	oneHook(t, func(t *testing.T, hook lb.Hook) {
 		with, without := hairpinState(), hairpinState()
 		without.Hairpin = lb.Hairpin{}
 		r := hairpinRig(t, hook, without)

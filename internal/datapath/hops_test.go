@@ -75,7 +75,7 @@ func sourceOf(frame []byte) netip.Addr {
 // TestHopsOfReplies does it for what comes back: the backend is told from an address of
 // ours that it knows. What the kernel routes the kernel counts.
 func TestHopsOfReplies(t *testing.T) {
-	bothHooks(t, func(t *testing.T, hook lb.Hook) {
+	oneHook(t, func(t *testing.T, hook lb.Hook) {
 		r := commonRig(t, hook)
 		for _, vip := range vips {
 			for _, port := range []uint16{portNAT, portFullNAT} {
@@ -158,7 +158,7 @@ func TestHopsAreNotAnswered(t *testing.T) {
 // when they come back; TestHopsOfRequests has what it does to those inside.)
 func TestHopsOfLoop(t *testing.T) {
 	modes := []lb.Mode{lb.NAT, lb.FullNAT, lb.DSCP}
-	bothHooks(t, func(t *testing.T, hook lb.Hook) {
+	oneHook(t, func(t *testing.T, hook lb.Hook) {
 		r := newRig(t, hook, mirrored(modes))
 		for i, mode := range modes {
 			for _, vip := range vips {

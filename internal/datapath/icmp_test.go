@@ -64,7 +64,7 @@ func TestErrorsReachBackends(t *testing.T) {
 // TestErrorsAboutForwarded sends errors of the backends' side back to clients:
 // about what NAT and full NAT sent on.
 func TestErrorsAboutForwarded(t *testing.T) {
-	bothHooks(t, func(t *testing.T, hook lb.Hook) {
+	oneHook(t, func(t *testing.T, hook lb.Hook) {
 		r := commonRig(t, hook)
 		for _, vip := range vips {
 			for _, port := range []uint16{portNAT, portFullNAT} {
@@ -90,7 +90,7 @@ func TestErrorsAboutForwarded(t *testing.T) {
 
 // TestErrorsToClientsOfEachKind routes errors like returns.
 func TestErrorsToClientsOfEachKind(t *testing.T) {
-	bothHooks(t, func(t *testing.T, hook lb.Hook) {
+	oneHook(t, func(t *testing.T, hook lb.Hook) {
 		r := commonRig(t, hook)
 		for _, vip := range vips {
 			for subnet := range clientSubnets {
@@ -169,7 +169,7 @@ func TestICMP(t *testing.T) {
 // TestErrorTooBigForTheTunnel quotes so much that the tunnel has no room: an
 // error is not answered with an error.
 func TestErrorTooBigForTheTunnel(t *testing.T) {
-	bothHooks(t, func(t *testing.T, hook lb.Hook) {
+	oneHook(t, func(t *testing.T, hook lb.Hook) {
 		r := commonRig(t, hook)
 		for _, vip := range vips {
 			reply := modePacket(vip, portIPIP, false).answer()
@@ -184,7 +184,7 @@ func TestErrorTooBigForTheTunnel(t *testing.T) {
 // TestErrorChecksumsAreRight recomputes, from nothing, all sums of an error that
 // came with right ones.
 func TestErrorChecksumsAreRight(t *testing.T) {
-	bothHooks(t, func(t *testing.T, hook lb.Hook) {
+	oneHook(t, func(t *testing.T, hook lb.Hook) {
 		r := commonRig(t, hook)
 		p := modePacket(vip4, portFullNAT, false)
 		r.check(t, p.build(t))

@@ -40,7 +40,7 @@ func TestRepliesOfThoseThatLeft(t *testing.T) {
 		{"the service's mode", []lb.RoutedService{inMode(service, lb.DSCP), other}, true},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			bothHooks(t, func(t *testing.T, hook lb.Hook) {
+			oneHook(t, func(t *testing.T, hook lb.Hook) {
 				r := newRig(t, hook, lb.State{Services: []lb.RoutedService{service, other}})
 				reply := packetSpec{from: left.Address, sport: left.Port, at: client4, dport: 9, udp: true, payload: 200}
 				before := threeParts(reply.build(t), 3)
@@ -68,7 +68,7 @@ func TestRepliesOfThoseThatLeft(t *testing.T) {
 // TestEndpointsOfThoseThatLeftAreClaimed gives the endpoint of a backend that left
 // to another service, and takes it from that.
 func TestEndpointsOfThoseThatLeftAreClaimed(t *testing.T) {
-	bothHooks(t, func(t *testing.T, hook lb.Hook) {
+	oneHook(t, func(t *testing.T, hook lb.Hook) {
 		service := modeService(vip4, portNAT, lb.UDP, lb.Maglev)
 		other := service
 		other.Port, other.MSS = 9999, 0
@@ -99,7 +99,7 @@ func TestEndpointsOfThoseThatLeftAreClaimed(t *testing.T) {
 // TestFlowsOfThoseThatLeftAreOver lets a flow's backend leave after a change of
 // its service's mode: the flow goes to another, also when it comes back.
 func TestFlowsOfThoseThatLeftAreOver(t *testing.T) {
-	bothHooks(t, func(t *testing.T, hook lb.Hook) {
+	oneHook(t, func(t *testing.T, hook lb.Hook) {
 		service := modeService(vip4, portNAT, lb.UDP, lb.RoundRobin)
 		frame := modePacket(vip4, portNAT, true).build(t)
 		for _, modes := range [][]lb.Mode{{lb.NAT, lb.NAT}, {lb.L2DSR, lb.L2DSR}} {

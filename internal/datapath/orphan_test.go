@@ -18,7 +18,7 @@ import (
 // TestStandsAside compares program and model while the program stands aside, and before and after:
 // what is for a VIP is left to the kernel, and replies go on.
 func TestStandsAside(t *testing.T) {
-	bothHooks(t, func(t *testing.T, hook lb.Hook) {
+	oneHook(t, func(t *testing.T, hook lb.Hook) {
 		state := allKinds()
 		r := newRig(t, hook, state)
 		g := &generator{Rand: rand.New(rand.NewPCG(1, 2)), tb: t, model: r.model, ids: 1, first: state.Services}

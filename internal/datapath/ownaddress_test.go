@@ -18,7 +18,7 @@ import (
 func TestOwnConnectionsToBackends(t *testing.T) {
 	balancerAt := []string{"198.18.0.1/16", "2001:2::1/64"}
 	for _, scheduler := range []lb.Scheduler{lb.Maglev, lb.RoundRobin} {
-		bothHooks(t, func(t *testing.T, hook lb.Hook) {
+		oneHook(t, func(t *testing.T, hook lb.Hook) {
 			balancer, host := testenv.Namespace(t), testenv.Namespace(t)
 			var ours, theirs []netip.Prefix
 			for i, text := range balancerAt {

@@ -50,7 +50,7 @@ func answered(outcome string, udp bool) string {
 // TestNoBackendIsAnswered: by each mode, of both families, and by no packet that must not be
 // answered; where a service says drop, nothing is.
 func TestNoBackendIsAnswered(t *testing.T) {
-	bothHooks(t, func(t *testing.T, hook lb.Hook) {
+	oneHook(t, func(t *testing.T, hook lb.Hook) {
 		r := newRig(t, hook, without(answering(allModes())))
 		try := func(s *lb.RoutedService, want func(flags string) string) {
 			base := modePacket(s.VIP, s.Port, s.Protocol == lb.UDP)
@@ -129,7 +129,7 @@ func TestRefusalsThatAreNotAnswered(t *testing.T) {
 
 // TestUnreachableRate bounds the ICMP errors, and resets are not among them.
 func TestUnreachableRate(t *testing.T) {
-	bothHooks(t, func(t *testing.T, hook lb.Hook) {
+	oneHook(t, func(t *testing.T, hook lb.Hook) {
 		options := testOptions(hook)
 		options.TooBigRate = 3
 		r := newRigWith(t, options, without(answering(allModes())))
@@ -153,7 +153,7 @@ func TestUnreachableRate(t *testing.T) {
 // TestFlowThatCannotGoOnIsAnswered: its backend is away.
 func TestFlowThatCannotGoOnIsAnswered(t *testing.T) {
 	for _, mode := range []uint16{portIPIP, portNAT, portFullNAT} {
-		bothHooks(t, func(t *testing.T, hook lb.Hook) {
+		oneHook(t, func(t *testing.T, hook lb.Hook) {
 			state := answering(lb.State{Services: []lb.RoutedService{modeService(vip4, mode, lb.TCP, lb.RoundRobin)}, Pool: allModes().Pool})
 			r := newRig(t, hook, state)
 			p := modePacket(vip4, mode, false)
@@ -173,7 +173,7 @@ func TestFlowThatCannotGoOnIsAnswered(t *testing.T) {
 // what they send next, if a service of full NAT answers; numbers are right for them.
 func TestIdleFullNATIsAnswered(t *testing.T) {
 	for _, vip := range vips {
-		bothHooks(t, func(t *testing.T, hook lb.Hook) {
+		oneHook(t, func(t *testing.T, hook lb.Hook) {
 			silent := modeService(vip, portFullNATAlike, lb.TCP, lb.Maglev)
 			state := lb.State{Services: []lb.RoutedService{silent, modeService(vip, portFullNAT, lb.TCP, lb.RoundRobin)}, Pool: allModes().Pool}
 			r := newRig(t, hook, state)
@@ -209,7 +209,7 @@ func TestIdleFullNATIsAnswered(t *testing.T) {
 // TestUsedUpIsAnswered: there is no port of the pool, or no room in the table.
 func TestUsedUpIsAnswered(t *testing.T) {
 	for _, protocol := range []lb.Protocol{lb.TCP, lb.UDP} {
-		bothHooks(t, func(t *testing.T, hook lb.Hook) {
+		oneHook(t, func(t *testing.T, hook lb.Hook) {
 			s := modeService(vip4, portFullNAT, protocol, lb.Maglev)
 			addBackends(&s, 1, portFullNAT+natPortOffset, false)
 			state := answering(lb.State{Services: []lb.RoutedService{s}, Pool: lb.Pool{Addresses: []netip.Addr{pool4}, FirstPort: 20000, LastPort: 20000}})
@@ -244,7 +244,7 @@ func TestUsedUpIsAnswered(t *testing.T) {
 // TestRefusalReachesItsClient: a client's kernel takes the answers of a service without
 // backends for what they are, of new connections and of datagrams.
 func TestRefusalReachesItsClient(t *testing.T) {
-	bothHooks(t, func(t *testing.T, hook lb.Hook) {
+	oneHook(t, func(t *testing.T, hook lb.Hook) {
 		balancer, client := testenv.Namespace(t), testenv.Namespace(t)
 		mac, _ := testenv.Veth(t, testenv.End{Namespace: balancer, Name: "in"}, testenv.End{Namespace: client, Name: "out",
 			Addresses: []netip.Prefix{netip.MustParsePrefix("198.18.0.77/24"), netip.MustParsePrefix("2001:2::77/64")}})

@@ -184,7 +184,7 @@ func TestPacketsOfNoFlow(t *testing.T) {
 			k.hears(named, 1002, "PA", "returned")
 		}},
 	}
-	bothHooks(t, func(t *testing.T, hook lb.Hook) {
+	oneHook(t, func(t *testing.T, hook lb.Hook) {
 		r := newRig(t, hook, lb.State{})
 		for name, test := range tests {
 			for _, vip := range vips {
@@ -224,7 +224,7 @@ func asks(t *testing.T, at netip.AddrPort) error {
 // that remembers its flows by its own address through the balancer, and the backend's program
 // a server that it asks from the port of the service, under its own address.
 func TestBackendsAreReachedThemselves(t *testing.T) {
-	bothHooks(t, func(t *testing.T, hook lb.Hook) {
+	oneHook(t, func(t *testing.T, hook lb.Hook) {
 		web, ntp := modeService(vip4, portNAT, lb.TCP, lb.RoundRobin), modeService(vip4, portNAT, lb.UDP, lb.RoundRobin)
 		for _, s := range []*lb.RoutedService{&web, &ntp} {
 			s.Backends, s.Paths = s.Backends[:1], s.Paths[:1]

@@ -75,7 +75,7 @@ func resetOf(tb testing.TB, frame []byte) []byte {
 // TestReset: each shape of SYN is answered as RFC 9293 says, byte for byte, by a frame that
 // is not longer; what is no SYN, or has no host to answer, is not.
 func TestReset(t *testing.T) {
-	bothHooks(t, func(t *testing.T, hook lb.Hook) {
+	oneHook(t, func(t *testing.T, hook lb.Hook) {
 		enterGround(t)
 		d := NewDetached(Options{Hook: hook, TableSize: testTableSize}, balancerMAC)
 		defer d.Close()
@@ -140,7 +140,7 @@ func TestReset(t *testing.T) {
 // TestResetReachesItsClient: a client's kernel takes the reset for what it is. Its SYN
 // comes with a checksum that the device is yet to fill in, and with one that is right.
 func TestResetReachesItsClient(t *testing.T) {
-	bothHooks(t, func(t *testing.T, hook lb.Hook) {
+	oneHook(t, func(t *testing.T, hook lb.Hook) {
 		balancer, client := testenv.Namespace(t), testenv.Namespace(t)
 		six := netip.MustParseAddr("2001:2::77")
 		mac, _ := testenv.Veth(t, testenv.End{Namespace: balancer, Name: "in"}, testenv.End{Namespace: client, Name: "out",

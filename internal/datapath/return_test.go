@@ -59,7 +59,7 @@ var vips = []netip.Addr{vip4, vip6}
 
 // TestReturnsOfNAT sends replies of NAT's backends to clients of each kind.
 func TestReturnsOfNAT(t *testing.T) {
-	bothHooks(t, func(t *testing.T, hook lb.Hook) {
+	oneHook(t, func(t *testing.T, hook lb.Hook) {
 		r := commonRig(t, hook)
 		for family, vip := range vips {
 			for _, udp := range []bool{false, true} {
@@ -180,7 +180,7 @@ func fullNATPacket(t *testing.T, r *rig, vip netip.Addr, udp bool, client netip.
 
 // TestReturnsOfFullNAT sends replies through flows of clients of each kind.
 func TestReturnsOfFullNAT(t *testing.T) {
-	bothHooks(t, func(t *testing.T, hook lb.Hook) {
+	oneHook(t, func(t *testing.T, hook lb.Hook) {
 		r := newRig(t, hook, allModes())
 		for family, vip := range vips {
 			for _, udp := range []bool{false, true} {
@@ -210,7 +210,7 @@ func TestReturnsOfFullNAT(t *testing.T) {
 // TestFullNATClientOfPortZero: a client of UDP that wants no answer may send from port 0 (RFC
 // 768); what is sent back to it bears that, and not the pool's.
 func TestFullNATClientOfPortZero(t *testing.T) {
-	bothHooks(t, func(t *testing.T, hook lb.Hook) {
+	oneHook(t, func(t *testing.T, hook lb.Hook) {
 		r := commonRig(t, hook)
 		for _, vip := range vips {
 			p := modePacket(vip, portFullNAT, true)
@@ -228,7 +228,7 @@ func TestFullNATFlows(t *testing.T) {
 			t.Errorf("the model says %s, the test %s", v.outcome, want)
 		}
 	}
-	bothHooks(t, func(t *testing.T, hook lb.Hook) {
+	oneHook(t, func(t *testing.T, hook lb.Hook) {
 		r := newRig(t, hook, allModes())
 		for _, vip := range vips {
 			p := modePacket(vip, portFullNAT, false)
@@ -276,7 +276,7 @@ func TestFullNATFlows(t *testing.T) {
 // TestMalformedRepliesLeaveNoTrace cuts a reply that says RST: what is dropped
 // for its length does not close the flow.
 func TestMalformedRepliesLeaveNoTrace(t *testing.T) {
-	bothHooks(t, func(t *testing.T, hook lb.Hook) {
+	oneHook(t, func(t *testing.T, hook lb.Hook) {
 		r := freshRig(t, hook)
 		f := openFlow(t, r, modePacket(vip4, portFullNAT, false))
 		for _, flags := range []string{"R", "FA"} {
@@ -294,7 +294,7 @@ func TestMalformedRepliesLeaveNoTrace(t *testing.T) {
 // TestFullNATPoolIsShared opens flows of two services with the same backends:
 // no two of them may look alike to a backend.
 func TestFullNATPoolIsShared(t *testing.T) {
-	bothHooks(t, func(t *testing.T, hook lb.Hook) {
+	oneHook(t, func(t *testing.T, hook lb.Hook) {
 		r := newRig(t, hook, allModes())
 		for _, vip := range vips {
 			p := modePacket(vip, portFullNAT, true)
@@ -314,7 +314,7 @@ func TestFullNATPoolIsShared(t *testing.T) {
 
 // TestFullNATForgetsBackends takes a flow's backend away and brings it back.
 func TestFullNATForgetsBackends(t *testing.T) {
-	bothHooks(t, func(t *testing.T, hook lb.Hook) {
+	oneHook(t, func(t *testing.T, hook lb.Hook) {
 		state := lb.State{Services: []lb.RoutedService{modeService(vip4, portFullNAT, lb.TCP, lb.Maglev)}, Pool: allModes().Pool}
 		r := newRig(t, hook, state)
 		f := openFlow(t, r, modePacket(vip4, portFullNAT, false))
@@ -341,7 +341,7 @@ func TestFullNATForgetsBackends(t *testing.T) {
 
 // TestFullNATBackendDown takes the path of a flow's backend away.
 func TestFullNATBackendDown(t *testing.T) {
-	bothHooks(t, func(t *testing.T, hook lb.Hook) {
+	oneHook(t, func(t *testing.T, hook lb.Hook) {
 		state := lb.State{Services: []lb.RoutedService{modeService(vip6, portFullNAT, lb.TCP, lb.Maglev)}, Pool: allModes().Pool}
 		r := newRig(t, hook, state)
 		f := openFlow(t, r, modePacket(vip6, portFullNAT, false))
@@ -366,7 +366,7 @@ func TestFullNATBackendDown(t *testing.T) {
 // TestFullNATComesAgain ends a flow and begins it again: where its backend takes no new
 // ones, it begins at another.
 func TestFullNATComesAgain(t *testing.T) {
-	bothHooks(t, func(t *testing.T, hook lb.Hook) {
+	oneHook(t, func(t *testing.T, hook lb.Hook) {
 		state := lb.State{Services: []lb.RoutedService{modeService(vip4, portFullNAT, lb.TCP, lb.RoundRobin)}, Pool: allModes().Pool}
 		r := newRig(t, hook, state)
 		f := openFlow(t, r, modePacket(vip4, portFullNAT, false))
@@ -397,7 +397,7 @@ func TestFullNATComesAgain(t *testing.T) {
 // TestFullNATPoolExhausted has few ports: new flows take those of unproven ones, and where
 // all are proven there are none.
 func TestFullNATPoolExhausted(t *testing.T) {
-	bothHooks(t, func(t *testing.T, hook lb.Hook) {
+	oneHook(t, func(t *testing.T, hook lb.Hook) {
 		s := modeService(vip4, portFullNAT, lb.UDP, lb.Maglev)
 		addBackends(&s, 1, portFullNAT+natPortOffset, false)
 		r := newRig(t, hook, lb.State{Services: []lb.RoutedService{s},
@@ -435,7 +435,7 @@ func expectKnown(t *testing.T, r *rig) {
 // TestFullNATTakesOver: a port is taken from whom nothing was heard of for longest, and with
 // it what is sent there.
 func TestFullNATTakesOver(t *testing.T) {
-	bothHooks(t, func(t *testing.T, hook lb.Hook) {
+	oneHook(t, func(t *testing.T, hook lb.Hook) {
 		s := modeService(vip4, portFullNAT, lb.TCP, lb.Maglev)
 		addBackends(&s, 1, portFullNAT+natPortOffset, false)
 		r := newRig(t, hook, lb.State{Services: []lb.RoutedService{s}, Pool: lb.Pool{Addresses: []netip.Addr{pool4}, FirstPort: 20000, LastPort: 20005}})
@@ -473,7 +473,7 @@ func openMany(t *testing.T, r *rig, p packetSpec, n int) map[string]int {
 
 // TestFullNATTableFull has room for few flows: a new one takes the place of another.
 func TestFullNATTableFull(t *testing.T) {
-	bothHooks(t, func(t *testing.T, hook lb.Hook) {
+	oneHook(t, func(t *testing.T, hook lb.Hook) {
 		options := testOptions(hook)
 		options.UnprovenLimit = 64
 		r := newRigWith(t, options, lb.State{Services: []lb.RoutedService{modeService(vip4, portFullNAT, lb.UDP, lb.Maglev)}, Pool: allModes().Pool})
@@ -487,7 +487,7 @@ func TestFullNATTableFull(t *testing.T) {
 
 // TestPoolWithoutTheFamily has IPv4 addresses only for a service of IPv6.
 func TestPoolWithoutTheFamily(t *testing.T) {
-	bothHooks(t, func(t *testing.T, hook lb.Hook) {
+	oneHook(t, func(t *testing.T, hook lb.Hook) {
 		r := newRig(t, hook, lb.State{Services: []lb.RoutedService{modeService(vip6, portFullNAT, lb.UDP, lb.Maglev)},
 			Pool: lb.Pool{Addresses: []netip.Addr{pool4}, FirstPort: 20000, LastPort: 20100}})
 		r.model.mayExhaust = []string{"dropped_no_port"}
@@ -500,7 +500,7 @@ func TestPoolWithoutTheFamily(t *testing.T) {
 // TestReturnByTheSameInterface has packets come in on the interface by which
 // they leave: there is no other to hand them to, and a tag stays on.
 func TestReturnByTheSameInterface(t *testing.T) {
-	bothHooks(t, func(t *testing.T, hook lb.Hook) {
+	oneHook(t, func(t *testing.T, hook lb.Hook) {
 		r := freshRig(t, hook)
 		occupied, err := occupy(nearLink.name)
 		if err != nil {
@@ -527,7 +527,7 @@ func TestReturnByTheSameInterface(t *testing.T) {
 func TestFullNATTakesPortsOfEnded(t *testing.T) {
 	for _, ending := range []string{"client first", "backend first", "client's RST", "backend's RST", "refused"} {
 		t.Run(ending, func(t *testing.T) {
-			bothHooks(t, func(t *testing.T, hook lb.Hook) {
+			oneHook(t, func(t *testing.T, hook lb.Hook) {
 				s := modeService(vip4, portFullNAT, lb.TCP, lb.Maglev)
 				addBackends(&s, 1, portFullNAT+natPortOffset, false)
 				r := newRig(t, hook, lb.State{Services: []lb.RoutedService{s}, Pool: lb.Pool{Addresses: []netip.Addr{pool4}, FirstPort: 20000, LastPort: 20009}})
@@ -582,7 +582,7 @@ func (f *flow) end(t *testing.T, how string) {
 // TestFullNATPrefersPortsWithoutTimeWait: of the flows that are over, those go first of which
 // the backend holds nothing, however young.
 func TestFullNATPrefersPortsWithoutTimeWait(t *testing.T) {
-	bothHooks(t, func(t *testing.T, hook lb.Hook) {
+	oneHook(t, func(t *testing.T, hook lb.Hook) {
 		s := modeService(vip4, portFullNAT, lb.TCP, lb.Maglev)
 		addBackends(&s, 1, portFullNAT+natPortOffset, false)
 		r := newRig(t, hook, lb.State{Services: []lb.RoutedService{s}, Pool: lb.Pool{Addresses: []netip.Addr{pool4}, FirstPort: 20000, LastPort: 20001}})

@@ -16,6 +16,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/jeoul/jeoul/internal/lb"
+	"github.com/jeoul/jeoul/internal/testenv"
 	"github.com/jeoul/jeoul/internal/testpacket"
 )
 
@@ -383,6 +384,20 @@ func bothHooks(t *testing.T, test func(t *testing.T, hook lb.Hook)) {
 	for _, hook := range []lb.Hook{lb.HookXDP, lb.HookTC} {
 		t.Run(string(hook), func(t *testing.T) { test(t, hook) })
 	}
+}
+
+// oneHook runs a test in one of the hooks, which follows from the test's name, and in both in `make test-hooks`.
+// The kernel verifies a program for some half a second, so that both would double the time of the package. What
+// differs between the hooks is how a packet is parsed, rewritten and sent: the tests of bothHooks show that,
+// and random packets in both are compared with the model.
+func oneHook(t *testing.T, test func(t *testing.T, hook lb.Hook)) {
+	t.Helper()
+	if testenv.InTarget(testenv.HooksTarget) {
+		bothHooks(t, test)
+		return
+	}
+	hook := []lb.Hook{lb.HookXDP, lb.HookTC}[testenv.OneOf(t, 2)]
+	t.Run(string(hook), func(t *testing.T) { test(t, hook) })
 }
 
 // feedRandom feeds a generator's packets in twelve parts of 500, with what changes before each packet

@@ -40,7 +40,7 @@ func bySource() lb.State {
 // TestSourceMeets sends clients to every service of a VIP, in every mode, over TCP and UDP:
 // each client meets one host, whatever the ports of services and backends are.
 func TestSourceMeets(t *testing.T) {
-	bothHooks(t, func(t *testing.T, hook lb.Hook) {
+	oneHook(t, func(t *testing.T, hook lb.Hook) {
 		r := newRig(t, hook, bySource())
 		met := map[meeting]map[netip.Addr]bool{}
 		for number := byte(2); number < 34; number++ {

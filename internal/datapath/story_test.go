@@ -29,7 +29,7 @@ type story struct {
 // tell runs a test in both hooks, with a service of which nothing is known yet.
 func tell(t *testing.T, s lb.RoutedService, test func(*story)) {
 	t.Helper()
-	bothHooks(t, func(t *testing.T, hook lb.Hook) {
+	oneHook(t, func(t *testing.T, hook lb.Hook) {
 		beside := beside(s)
 		test(&story{t: t, s: s, from: clientOf(0, s.VIP.Is6(), 7), others: []lb.RoutedService{beside}, isns: map[int]uint32{}, r: storyRig(t, hook, s, beside)})
 	})
@@ -38,7 +38,7 @@ func tell(t *testing.T, s lb.RoutedService, test func(*story)) {
 // tellWith is tell with other options.
 func tellWith(t *testing.T, change func(lb.Hook, *Options), s lb.RoutedService, test func(*story)) {
 	t.Helper()
-	bothHooks(t, func(t *testing.T, hook lb.Hook) {
+	oneHook(t, func(t *testing.T, hook lb.Hook) {
 		options := testOptions(hook)
 		change(hook, &options)
 		r := newRigWith(t, options, lb.State{Services: []lb.RoutedService{s}})

@@ -55,7 +55,7 @@ func TestPlainProgramCannotTrace(t *testing.T) {
 
 // TestOnlyTheTracedProgramHasTheRing looks at what the kernel has made of both programs.
 func TestOnlyTheTracedProgramHasTheRing(t *testing.T) {
-	bothHooks(t, func(t *testing.T, hook lb.Hook) {
+	oneHook(t, func(t *testing.T, hook lb.Hook) {
 		r := commonRig(t, hook)
 		e, err := r.datapath.newExplainer()
 		if err != nil {
@@ -153,7 +153,7 @@ func (r *rig) send(t *testing.T, frame []byte) (e ending) {
 // compares. Between, nothing may have changed.
 func TestExplainAgrees(t *testing.T) {
 	const packets, contentsEvery = 800, 200
-	bothHooks(t, func(t *testing.T, hook lb.Hook) {
+	oneHook(t, func(t *testing.T, hook lb.Hook) {
 		r := newRig(t, hook, allModes())
 		e, err := r.datapath.newExplainer()
 		if err != nil {
@@ -233,7 +233,7 @@ func jsonOf(p *trace.Packet) string {
 
 // TestExplain asks as a person does.
 func TestExplain(t *testing.T) {
-	bothHooks(t, func(t *testing.T, hook lb.Hook) {
+	oneHook(t, func(t *testing.T, hook lb.Hook) {
 		d := commonRig(t, hook).datapath
 		for port, mode := range map[uint16]lb.Mode{80: lb.L2DSR, portIPIP: lb.IPIP, portGUE: lb.GUE, portDSCP: lb.DSCP, portNAT: lb.NAT, portFullNAT: lb.FullNAT} {
 			p, err := d.Explain(trace.Question{Source: client4, SourcePort: 4711, Destination: vip4, DestinationPort: port, Protocol: lb.TCP, Flags: []string{"syn"}})
@@ -353,7 +353,7 @@ func (r *rig) traces(t *testing.T) bool {
 // changes: the program decides and counts as ever, and tells of each.
 func TestTrace(t *testing.T) {
 	const packets = 500
-	bothHooks(t, func(t *testing.T, hook lb.Hook) {
+	oneHook(t, func(t *testing.T, hook lb.Hook) {
 		r := newRig(t, hook, allModes())
 		if r.traces(t) {
 			t.Fatal("a program traces before a trace was started")

@@ -51,7 +51,7 @@ func teach(tb testing.TB, client netip.Addr, mac net.HardwareAddr) {
 // TestKnownWays: replies go by the way that the kernel gave for those before, but not for
 // longer than a tick of the clock, nor for more of them than so many.
 func TestKnownWays(t *testing.T) {
-	bothHooks(t, func(t *testing.T, hook lb.Hook) {
+	oneHook(t, func(t *testing.T, hook lb.Hook) {
 		r := freshRig(t, hook)
 		stayOnThisCPU(t)
 		for _, vip := range vips {
@@ -83,7 +83,7 @@ func TestKnownWays(t *testing.T) {
 
 // TestKnownWaysAreAsWide: a packet that is too big for a way that is known is told so.
 func TestKnownWaysAreAsWide(t *testing.T) {
-	bothHooks(t, func(t *testing.T, hook lb.Hook) {
+	oneHook(t, func(t *testing.T, hook lb.Hook) {
 		r := freshRig(t, hook)
 		stayOnThisCPU(t)
 		for _, vip := range vips {
@@ -103,7 +103,7 @@ func TestKnownWaysAreAsWide(t *testing.T) {
 // TestQuestionsKnowNoWays: a question about a packet asks the kernel for the way; it neither
 // uses the ways that are known nor adds to them.
 func TestQuestionsKnowNoWays(t *testing.T) {
-	bothHooks(t, func(t *testing.T, hook lb.Hook) {
+	oneHook(t, func(t *testing.T, hook lb.Hook) {
 		r := freshRig(t, hook)
 		stayOnThisCPU(t)
 		reply := natReply(r.model, vip4, false, clientOf(0, false, neighbours-2))

@@ -14,6 +14,7 @@ import (
 // instead, so that a run that was meant to be complete cannot pass by skipping.
 func Root(tb testing.TB) {
 	tb.Helper()
+	skipUntargeted(tb)
 	if os.Geteuid() == 0 {
 		return
 	}

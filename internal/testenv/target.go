@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package testenv
+
+import (
+	"hash/fnv"
+	"os"
+	"strings"
+	"sync"
+	"testing"
+)
+
+// `make test` runs one case of each kind and must stay short. What is longer belongs to a target of the
+// Makefile that the test names with Target; CONTRIBUTING.md lists the targets. TargetVariable holds the
+// name of the target that runs; All stands for every test of the tree.
+const (
+	TargetVariable = "JEOUL_TEST_TARGET"
+	All            = "all"
+)
+
+// targeted holds the top-level tests that have called Target for the target that runs.
+var targeted sync.Map
+
+// Target says that the test belongs to a target of the Makefile, such as "test-matrix", and skips it in
+// every other run. It is the first call of the test: Root skips, in the run of a target, the tests that
+// do not belong to it.
+func Target(tb testing.TB, name string) {
+	tb.Helper()
+	if !InTarget(name) {
+		tb.Skipf("runs in `make %s`, and not in `make test`", name)
+	}
+	targeted.Store(topLevel(tb), true)
+}
+
+// InTarget says whether the target of that name runs, for tests that are longer there.
+func InTarget(name string) bool {
+	running := os.Getenv(TargetVariable)
+	return running == name || running == All
+}
+
+// skipUntargeted skips a test in the run of a target that it does not belong to.
+func skipUntargeted(tb testing.TB) {
+	tb.Helper()
+	running := os.Getenv(TargetVariable)
+	if running == "" || running == All {
+		return
+	}
+	if _, belongs := targeted.Load(topLevel(tb)); !belongs {
+		tb.Skipf("runs in `make test`, and not in `make %s`", running)
+	}
+}
+
+func topLevel(tb testing.TB) string {
+	name, _, _ := strings.Cut(tb.Name(), "/")
+	return name
+}
+
+// HooksTarget is the target that runs in every hook what `make test` runs in one.
+const HooksTarget = "test-hooks"
+
+// OneOf returns the index of one of n variants of a test, such as the hooks that a program runs in. It
+// follows from the test's name, so that every run takes the same one, and the tests of a package
+// share the variants evenly.
+func OneOf(tb testing.TB, n int) int {
+	sum := fnv.New32a()
+	sum.Write([]byte(tb.Name())) // cannot fail
+	return int(sum.Sum32() % uint32(n))
+}
