@@ -27,6 +27,8 @@ const enum refusal *unused_refusal __attribute__((unused));
 const enum flow_state *unused_flow_state __attribute__((unused));
 const enum return_table *unused_return_table __attribute__((unused));
 const enum way_table *unused_way_table __attribute__((unused));
+const enum hop_flag *unused_hop_flag __attribute__((unused));
+const enum hop_table *unused_hop_table __attribute__((unused));
 const enum flow_table *unused_flow_table __attribute__((unused));
 const enum prefix_verdict *unused_prefix_verdict __attribute__((unused));
 const enum host_table *unused_host_table __attribute__((unused));
@@ -249,6 +251,15 @@ struct {
 	__type(key, __u32);
 	__type(value, struct known_way);
 } ways SEC(".maps");
+
+/* reply_hops has the neighbours that replies were sent to, by a hash of their address and
+ * interface; the last one takes the place. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct reply_hop);
+} reply_hops SEC(".maps");
 
 /* prefixes has lists of prefixes, with an enum prefix_verdict each. Each element takes its memory
  * when it comes. */

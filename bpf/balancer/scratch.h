@@ -98,6 +98,8 @@ struct scratch {
 	/* A struct bpf_fib_lookup: the question for a reply's route, and the answer.
 	 * Go cannot be told its unions. */
 	__u64 fib[8];
+	/* The neighbour that it leads to. */
+	struct reply_hop hop;
 	struct prefix_key prefix_key;
 	/* Where an ICMP error goes. */
 	struct route route;

@@ -649,6 +649,34 @@ enum way_table {
 	WAY_USES = 255,
 };
 
+/* reply_hop is a neighbour that replies were sent to: their client itself, or the router before
+ * it. The kernel has its MAC address, and nothing there asks whether that is still right, for
+ * what only looks a neighbour's entry up does not use it; so the control plane has to know. */
+struct reply_hop {
+	/* An IPv4 address is in the first word, and the others are 0. */
+	__be32 address[4];
+	__u32 interface;
+	/* When a reply was last sent there, by the clock of struct head. */
+	__u32 seen;
+	/* See enum hop_flag; 0 is no hop at all. */
+	__u32 flags;
+	__u32 unused;
+};
+
+/* hop_flag says what a reply_hop is. */
+enum hop_flag {
+	HOP_IPV4 = 1,
+	HOP_IPV6 = 2,
+	/* The destination of the replies is another: it is a router to them. */
+	HOP_ROUTER = 4,
+};
+
+/* hop_table holds numbers of the table of such hops. */
+enum hop_table {
+	/* Hops that are noted at most, a power of two. */
+	REPLY_HOPS = 1024,
+};
+
 /* fragment_key names a datagram of which only the first fragment bears ports
  * (RFC 791 section 3.2, RFC 8200 section 4.5). */
 struct fragment_key {

@@ -35,6 +35,7 @@ import (
 	"github.com/jeoul/jeoul/internal/ops"
 	backendpaths "github.com/jeoul/jeoul/internal/paths"
 	"github.com/jeoul/jeoul/internal/proxy"
+	"github.com/jeoul/jeoul/internal/replyhop"
 	"github.com/jeoul/jeoul/internal/resident"
 	"github.com/jeoul/jeoul/internal/sources"
 )
@@ -171,11 +172,16 @@ func (c *runCmd) balance(ctx context.Context, cfg *config.Config, log *slog.Logg
 		return p.goesOn(err)
 	}
 	shared := newElection(cfg, left, log)
+	confirmer, err := replyhop.New(p.datapath, log)
+	if err != nil {
+		return p.goesOn(err)
+	}
 	controller := control.New(control.Options{
 		DataPlane: p.datapath, Paths: p.paths, Host: p.changes, Links: p.links, Checks: checks, Discovery: discovery,
 		Announce: neigh.Announce, Log: log, Version: version, TakesOver: p.takesOver, Memory: p.memory(kindOperations), Ejections: p.memory(kindEjections),
 		Routes: telling{p.routers, member}, Drained: noted(p.instance.file(kindDrained)), Election: shared, Joined: member.awaited(), Hasten: member.hasten,
 		Identity: identity{p.instance}, Cgroup: local.Cgroup, Proxy: p.proxy,
+		ReplyHops: confirmer,
 	}, cfg)
 	err = controller.Start()
 	if errors.Is(err, datapath.ErrBusy) {
@@ -211,6 +217,7 @@ func (c *runCmd) balance(ctx context.Context, cfg *config.Config, log *slog.Logg
 		return handOn(ctx, shared, p.routers, member, p.store != nil)
 	})
 	group.Go(func() error { return controller.Run(serving) })
+	group.Go(func() error { confirmer.Run(ctx); return nil })
 	group.Go(func() error { return member.run(serving, controller.Drained) })
 	group.Go(func() error { return checks.run(ctx) })
 	group.Go(func() error { discovery.Run(ctx); return nil })

@@ -102,6 +102,12 @@ type Links interface {
 	Changes() <-chan struct{}
 }
 
+// ReplyHops confirms the routers and the clients that replies are sent to.
+type ReplyHops interface {
+	// Problems says which of them do not answer. It may be called from any goroutine.
+	Problems() []string
+}
+
 // Options are the parts that a controller works with. They stay the caller's
 // to close, after Run has returned.
 type Options struct {
@@ -139,6 +145,8 @@ type Options struct {
 	// Hasten has other balancers tell this one of flows as soon as may be, for a while: packets are about to come here that
 	// went there. It does not wait for that; nil: none is asked.
 	Hasten func()
+	// ReplyHops knows which next hops of replies do not answer; nil: nothing is known of them.
+	ReplyHops ReplyHops
 	// TakesOver: the data plane forwards already, as a process before has left it.
 	TakesOver bool
 	// Memory keeps what operations have changed; nil: it ends with the process.

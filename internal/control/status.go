@@ -65,6 +65,9 @@ func (c *Controller) Status() (ops.Status, error) {
 	status.Problems = append(status.Problems, v.sparedProblems(spared)...)
 	status.Problems = append(status.Problems, c.engineProblems(v)...)
 	status.Problems = append(status.Problems, discoveryProblems(status.Services)...)
+	if c.opt.ReplyHops != nil {
+		status.Problems = append(status.Problems, c.opt.ReplyHops.Problems()...)
+	}
 	for _, o := range counters.Outcomes {
 		status.Outcomes = append(status.Outcomes, ops.Outcome{Name: o.Name, Packets: o.Packets, Help: o.Help})
 	}

@@ -111,6 +111,8 @@ type Datapath struct {
 	// tables are what ServiceTables has returned last.
 	tables  atomic.Pointer[serviceTables]
 	readers sync.RWMutex
+	// replyHops are what ReplyHops reads into.
+	replyHops replyHopBuffers
 	// tracing is what programs are loaded with while packets are traced.
 	tracing *tracing
 	// checks sends health checks, if that is open.

@@ -247,6 +247,14 @@ func (f *found) openShared(set uint64) (*shared, error) {
 	for _, at := range s.places() {
 		path, like := f.store.Path(pins.Set(set), at.name), spec.Maps[at.name]
 		m, err := ebpf.LoadPinnedMap(path, nil)
+		if errors.Is(err, os.ErrNotExist) && slices.Contains(addedMaps, at.name) && slices.Contains(f.differ, at.name) {
+			// It was left by a build that had no such map.
+			if *at.of, err = makeLike(at.name, like); err != nil {
+				s.closeUnless(nil)
+				return nil, err
+			}
+			continue
+		}
 		if err != nil {
 			s.closeUnless(nil)
 			return nil, fmt.Errorf("%s is no map of ours: %w", path, err)

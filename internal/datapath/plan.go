@@ -55,7 +55,8 @@ func planFor(want sizes, configuration uint64) (lb.MemoryPlan, error) {
 		plan.Returns = uint64(want.returns) * uint64(returnBucketSize)
 	}
 	if want.ways > 1 {
-		plan.Ways = uint64(want.ways) * (8 + uint64(cpus)*uint64(unsafe.Sizeof(xdpKnownWay{})))
+		plan.Ways = uint64(want.ways)*(8+uint64(cpus)*uint64(unsafe.Sizeof(xdpKnownWay{}))) +
+			uint64(want.replyHops())*uint64(unsafe.Sizeof(xdpReplyHop{}))
 	}
 	return plan, nil
 }

@@ -15,6 +15,7 @@ type shared struct {
 	flows, newcomers *ebpf.Map
 	returns          *ebpf.Map
 	ways             *ebpf.Map
+	replyHops        *ebpf.Map
 	fragments        *ebpf.Map
 	allowances       *ebpf.Map
 	// prefixes is shared by all that were made one from another, as are its lists.
@@ -61,7 +62,15 @@ func (s sizes) within(have *shared) bool {
 	return have != nil && s.backends <= have.counts.MaxEntries() && s.backends <= have.loads.MaxEntries() &&
 		s.services <= have.turns.MaxEntries() && s.flows <= have.flows.MaxEntries() &&
 		s.newcomers <= have.newcomers.MaxEntries() && s.returns <= have.returns.MaxEntries() &&
-		s.ways <= have.ways.MaxEntries()
+		s.ways <= have.ways.MaxEntries() && s.replyHops() <= have.replyHops.MaxEntries()
+}
+
+// replyHops is how many neighbours replies are noted of: none where no mode has replies.
+func (s sizes) replyHops() uint32 {
+	if s.ways > 1 {
+		return uint32(xdpHopTableREPLY_HOPS)
+	}
+	return 1
 }
 
 // newShared makes the maps that are missing or too small, and takes the others
@@ -75,7 +84,7 @@ func newShared(spec *ebpf.CollectionSpec, want sizes, old *shared, secret uint64
 	entries := map[string]uint32{
 		xdpMapBackendCounts: want.backends, xdpMapOutcomes: uint32(xdpOutcomeOUTCOME_COUNT), xdpMapTurns: want.services,
 		xdpMapLoads: want.backends, xdpMapFlows: want.flows, xdpMapNewcomers: want.newcomers, xdpMapReturns: want.returns,
-		xdpMapWays: want.ways, xdpMapFragments: spec.Maps[xdpMapFragments].MaxEntries, xdpMapAllowances: 1,
+		xdpMapWays: want.ways, xdpMapReplyHops: want.replyHops(), xdpMapFragments: spec.Maps[xdpMapFragments].MaxEntries, xdpMapAllowances: 1,
 		xdpMapPrefixes: spec.Maps[xdpMapPrefixes].MaxEntries,
 	}
 	for _, at := range next.places() {
@@ -179,6 +188,7 @@ func (s *shared) places() []mapPlace {
 		{xdpMapNewcomers, &s.newcomers},
 		{xdpMapReturns, &s.returns},
 		{xdpMapWays, &s.ways},
+		{xdpMapReplyHops, &s.replyHops},
 		{xdpMapFragments, &s.fragments},
 		{xdpMapAllowances, &s.allowances},
 		{xdpMapPrefixes, &s.prefixes.Map},

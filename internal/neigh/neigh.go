@@ -78,16 +78,31 @@ type pace struct {
 	// network card that was replaced in silence, or a host that is gone, is
 	// noticed: after this and three requests without an answer.
 	verify time.Duration
+	// apart lengthens verify where there are many peers: probes of different ones are that far apart on average.
+	// 0: however many there are.
+	apart time.Duration
 }
 
 var defaultPace = pace{retry: time.Second, maxRetry: 4 * time.Second, unsure: time.Second, verify: 5 * time.Second}
+
+// confirmPace finds out sooner than the kernel would as a forwarder, which uses a stale entry for 5 s before it makes
+// three requests, a second apart (delay_first_probe_time, ucast_solicit; arp(7)). With 1,024 peers verify is
+// 20 s, and what the kernel trusts a neighbour that answered for is 15 to 45 s (base_reachable_time).
+var confirmPace = pace{retry: time.Second, maxRetry: 4 * time.Second, unsure: time.Second, verify: 4 * time.Second, apart: 20 * time.Millisecond}
+
+// among returns the pace for so many peers.
+func (p pace) among(peers int) pace {
+	p.verify = max(p.verify, time.Duration(peers)*p.apart)
+	return p
+}
 
 // Resolver keeps the MAC addresses of a set of addresses on one link. It is
 // safe for concurrent use.
 type Resolver struct {
 	link    string
 	index   int
-	pace    pace
+	given   pace // for few peers
+	pace    pace // for those that are watched
 	ns      *namespace.Namespace
 	netlink *netlink.Handle
 	changes chan struct{}
@@ -107,9 +122,16 @@ func New(ctx context.Context, link string) (*Resolver, error) {
 	return newResolver(ctx, link, defaultPace)
 }
 
+// NewConfirming is New for neighbours that the kernel resolves by itself, and whose MAC addresses eBPF programs use without
+// the kernel's notice, so that it would not confirm them: routers, and clients, of which there may be many. A change of a
+// MAC address is found within 8 s where there are few, which is what the kernel takes as a forwarder at best.
+func NewConfirming(ctx context.Context, link string) (*Resolver, error) {
+	return newResolver(ctx, link, confirmPace)
+}
+
 func newResolver(ctx context.Context, link string, p pace) (*Resolver, error) {
 	r := &Resolver{
-		link: link, pace: p, peers: map[netip.Addr]*peer{}, news: map[netip.Addr]bool{},
+		link: link, given: p, pace: p, peers: map[netip.Addr]*peer{}, news: map[netip.Addr]bool{},
 		changes: make(chan struct{}, 1), wake: make(chan struct{}, 1), ended: make(chan struct{}),
 	}
 	updates, stop, err := r.open()
@@ -160,6 +182,7 @@ func (r *Resolver) Watch(addrs []netip.Addr) error {
 	}
 	peers, err := r.admit(addrs)
 	if err == nil {
+		r.pace = r.given.among(len(peers))
 		err = r.start(peers)
 	}
 	if err != nil {
@@ -252,6 +275,25 @@ func (r *Resolver) start(peers map[netip.Addr]*peer) error {
 		}
 	}
 	return nil
+}
+
+// Known returns those of the addresses that the kernel's neighbour table has on the link, in whatever state.
+func (r *Resolver) Known(addrs []netip.Addr) (known []netip.Addr, err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.over {
+		return nil, fmt.Errorf("read the neighbours on %s: the resolver was closed", r.link)
+	}
+	table, err := r.table()
+	if err != nil {
+		return nil, err
+	}
+	for _, addr := range addrs {
+		if _, there := table[key(addr)]; there {
+			known = append(known, addr)
+		}
+	}
+	return known, nil
 }
 
 // Entries returns what is known about each watched address, by the address

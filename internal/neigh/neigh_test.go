@@ -127,6 +127,24 @@ func TestResolve(t *testing.T) {
 	}
 }
 
+// Known tells addresses that the kernel has heard of from others.
+func TestKnown(t *testing.T) {
+	l := newPair(t, quick)
+	l.watch(peer4, peer6)
+	l.until(peer4, l.peerMAC, Reachable)
+	l.until(peer6, l.peerMAC, Reachable)
+	got, err := l.resolver.Known([]netip.Addr{absent4, peer6, peer4, absent6})
+	if err != nil || len(got) != 2 || got[0] != peer6 || got[1] != peer4 {
+		t.Errorf("known: %v, %v", got, err)
+	}
+	if err := l.resolver.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := l.resolver.Known([]netip.Addr{peer4}); err == nil {
+		t.Error("a resolver that was closed knows neighbours")
+	}
+}
+
 func TestSilentChange(t *testing.T) {
 	families(t, func(t *testing.T, peer, _ netip.Addr) {
 		l := newPair(t, quick)

@@ -136,3 +136,20 @@ func TestSchedule(t *testing.T) {
 		t.Errorf("times between requests (-want +got):\n%s", diff)
 	}
 }
+
+// Probes of many peers are so far apart that they are no load, and those of few so close that a change is found sooner
+// than the kernel would: 5 s of delay and three requests, a second apart.
+func TestConfirmPace(t *testing.T) {
+	const kernel = 8 * time.Second
+	for _, peers := range []int{1, 100, 200} {
+		if got := confirmPace.among(peers).verify + 3*time.Second; got >= kernel {
+			t.Errorf("%d peers: a change is found after up to %v", peers, got)
+		}
+	}
+	if got := time.Second / (confirmPace.among(1024).verify / 1024); got > 50 {
+		t.Errorf("1024 peers are probed %d times a second", got)
+	}
+	if got := defaultPace.among(100000); got != defaultPace {
+		t.Errorf("the pace for backends becomes %+v", got)
+	}
+}

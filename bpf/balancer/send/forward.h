@@ -151,7 +151,7 @@ static __always_inline enum outcome send_back_inline(ctx_t *ctx, const struct pa
 {
 	struct route route = {};
 	enum outcome outcome;
-	enum way way = find_route_inline(ctx, packet, to, &route, doubts);
+	enum way way = find_route_inline(ctx, packet, to, &route, doubts, true);
 
 	if (way == WAY_NONE)
 		return OUTCOME_DROPPED_NO_ROUTE;

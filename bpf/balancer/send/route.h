@@ -4,14 +4,11 @@
 #pragma once
 
 #include "replies.h"
+#include "replyhop.h"
 #include "../hash.h"
 #include "../link.h"
 #include "../trace.h"
 #include "translate.h"
-
-/* From <sys/socket.h>, which is not for eBPF. */
-#define AF_INET 2
-#define AF_INET6 10
 
 /* What find_route says besides an outcome. */
 enum way {
@@ -159,10 +156,11 @@ static __always_inline bool is_exception(const struct translation *to, struct sc
 
 /* ask_route asks the kernel, and keeps what it says in `known` if that is not NULL. With
  * `doubts` it first asks is_reply(), where there is something to ask. Scratch: takes what
- * is_reply() does; fib is its own. */
+ * is_reply() and note_reply_hop() do; fib is its own. */
 static __always_inline enum way ask_route(ctx_t *ctx, const struct packet *packet,
 					  const struct translation *to, struct known_way *known,
-					  __u32 now, struct route *route, bool doubts)
+					  __u32 now, struct route *route, bool doubts,
+					  bool notes)
 {
 	struct scratch *scratch = get_scratch();
 	struct bpf_fib_lookup *fib;
@@ -178,12 +176,18 @@ static __always_inline enum way ask_route(ctx_t *ctx, const struct packet *packe
 	case BPF_FIB_LKUP_RET_SUCCESS:
 		if (!takes(fib->ifindex))
 			return WAY_KERNEL;
+		if (notes && !dry_run())
+			note_reply_hop(fib, to, now, true);
 		__builtin_memcpy(route->macs, fib->dmac, ETH_ALEN);
 		__builtin_memcpy(route->macs + ETH_ALEN, fib->smac, ETH_ALEN);
 		route->interface = fib->ifindex == ctx_interface(ctx) ? 0 : fib->ifindex;
 		if (known)
 			learn(ctx, known, packet, to, fib, route, now);
 		return WAY_FOUND;
+	case BPF_FIB_LKUP_RET_NO_NEIGH:
+		if (notes && !dry_run())
+			note_reply_hop(fib, to, now, false);
+		return WAY_KERNEL;
 	case BPF_FIB_LKUP_RET_FRAG_NEEDED:
 		route->mtu = fib->mtu_result;
 		return WAY_TOO_BIG;
@@ -201,7 +205,8 @@ static __always_inline enum way ask_route(ctx_t *ctx, const struct packet *packe
  * ask which takes several times as long as all the rest. Scratch: as ask_route(). */
 static __always_inline enum way find_route_inline(ctx_t *ctx, const struct packet *packet,
 						  const struct translation *to,
-						  struct route *route, bool doubts)
+						  struct route *route, bool doubts,
+						  bool notes)
 {
 	void *generation = current_generation();
 	struct known_way *known = way_of(packet, to);
@@ -209,19 +214,19 @@ static __always_inline enum way find_route_inline(ctx_t *ctx, const struct packe
 
 	now = clock_of(generation);
 	if (!known || !knows(ctx, known, packet, to, now))
-		return ask_route(ctx, packet, to, known, now, route, doubts);
+		return ask_route(ctx, packet, to, known, now, route, doubts, notes);
 	known->left--;
 	__builtin_memcpy(route->macs, known->macs, MACS_LENGTH);
 	route->interface = known->egress;
 	return WAY_FOUND;
 }
 
-/* find_route is the same off the common ways, for what is known to be a reply. Scratch: fib and
- * prefix_key are its own. */
+/* find_route is the same off the common ways, for ICMP errors of what is known to be a flow, whose
+ * replies have their next hop noted. Scratch: fib and prefix_key are its own. */
 __noinline int find_route(ctx_t *ctx, const struct packet *packet, const struct translation *to,
 			  struct route *route)
 {
 	if (!packet || !to || !route)
 		return WAY_NONE;
-	return find_route_inline(ctx, packet, to, route, false);
+	return find_route_inline(ctx, packet, to, route, false, false);
 }
