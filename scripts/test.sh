@@ -1,14 +1,9 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 #
-# test.sh PACKAGE...: runs these packages' tests, in this order as far as cores
-# are free, with root's rights; TESTFLAGS has more flags for `go test`.
-#
-# Tests of several packages share the machine, and measure on it. Up to eight that
-# failed are run once more when all others have ended: one that fails then too has
-# failed. One that passes then does not fail the run, for a stalled core is no
-# fault of the balancer; it is named at the end, because what it assumes of the
-# machine is a fault of the test.
+# test.sh PACKAGE...: runs these packages' tests with root's rights, in this order
+# as far as cores are free, and prints the slowest tests at the end. TESTFLAGS has
+# more flags for `go test`. A test that fails by chance has failed: none is run again.
 set -euo pipefail
 . "$(dirname "$0")/lib.sh"
 
@@ -25,13 +20,11 @@ read -ra flags <<<"${TESTFLAGS:-}"
 format=standard-quiet
 [[ " ${flags[*]} " != *' -v '* ]] || format=standard-verbose
 status=0
-# Vetted by the Makefile, by all of vet's checks. Tests wait for a quarter of their
+# The Makefile has vetted the tests by all of vet's checks. Tests wait for some of their
 # time, so there is one package more at a time than there are cores.
 PATH=$dir:$PATH JEOUL_TEST_ROOT=1 "$sum" --format="$format" --hide-summary=skipped \
-	--packages="$*" --rerun-fails=1 --rerun-fails-max-failures=8 --rerun-fails-report="$dir/again" -- \
+	--packages="$*" --jsonfile="$dir/tests.json" -- \
 	-vet=off -count=1 -timeout=30m -p=$(($(nproc) + 1)) -exec="'$TREE/scripts/as-root.sh'" "${flags[@]}" || status=$?
-if [ -s "$dir/again" ]; then
-	printf 'Failed beside the others, and were run once more by themselves:\n'
-	cat "$dir/again"
-fi
+printf '\nThe slowest tests, and the seconds that they took:\n'
+"$sum" tool slowest --num=20 --jsonfile="$dir/tests.json"
 exit "$status"

@@ -130,6 +130,7 @@ func (b *bgpBalancer) followsBackends(t *testing.T) {
 
 // TestFRRAnnouncesConnected: FRR on the balancer's host, configured as in the guide, announces the VIP while the interface has it.
 func TestFRRAnnouncesConnected(t *testing.T) {
+	t.Parallel()
 	b := newBGPBalancer(t)
 	localFRR(t, b.lab)
 	b.configured(t, nil)
@@ -145,6 +146,7 @@ func TestFRRAnnouncesConnected(t *testing.T) {
 // TestLocalSpeaker: a routing daemon of the balancer's host, configured as in the guide, announces the VIP while the balancer serves it, and
 // marks it while that is drained. Ends of the balancer's processes move no route; its stop leaves what is another's.
 func TestLocalSpeaker(t *testing.T) {
+	t.Parallel()
 	const table = lb.DefaultRouteTable
 	b := newBGPBalancer(t)
 	localBIRD(t, b.lab)
@@ -203,6 +205,7 @@ func TestLocalSpeaker(t *testing.T) {
 // TestLocalSpeakerAnnouncesPool: a routing daemon of the balancer's host, configured as in the guide, announces the addresses of a divided pool of full
 // NAT: another member's by a longer path. A drain marks the VIP alone.
 func TestLocalSpeakerAnnouncesPool(t *testing.T) {
+	t.Parallel()
 	l := newLab(t, lab.Spec{Clients: 2, Servers: 1})
 	b := &bgpBalancer{balancer: newBalancer(t, l.Balancer), vip: netip.MustParseAddr("198.18.0.105"), lab: l}
 	b.ask = birdOn(t, l.Clients[0], l.Balancer.IPv4)

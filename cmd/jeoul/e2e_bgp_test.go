@@ -122,6 +122,7 @@ func (b *bgpBalancer) speaker(t *testing.T, when string) (pid int) {
 // TestRoutersAreTold: a router knows the VIP while the balancer serves it: over a restart and a kill of the
 // daemon, whose session goes on, and of the speaker; not while no backend is healthy, nor drained, nor stopped.
 func TestRoutersAreTold(t *testing.T) {
+	t.Parallel()
 	b := newBGPBalancer(t)
 	b.start(t)
 	b.followsBackends(t)

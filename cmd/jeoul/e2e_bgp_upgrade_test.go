@@ -44,6 +44,7 @@ func otherBuild(t *testing.T) string {
 
 // TestSpeakerOfAnotherBuild: a daemon of another build replaces the speaker that it finds, and the router keeps the route meanwhile.
 func TestSpeakerOfAnotherBuild(t *testing.T) {
+	t.Parallel()
 	b := newBGPBalancer(t)
 	other := otherBuild(t)
 	b.start(t)

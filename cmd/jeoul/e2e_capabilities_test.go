@@ -107,6 +107,7 @@ func prepareUser(t *testing.T, host *lab.Host) {
 // TestCapabilities: an ordinary user who has the capabilities of the unit can balance, change and stop; without
 // any one of them there is no start, and the error names it with the cure.
 func TestCapabilities(t *testing.T) {
+	t.Parallel()
 	s := configurable(t)
 	prepareUser(t, s.host)
 	// In a directory that the user may write to.
@@ -161,6 +162,7 @@ func wantRefusals(t *testing.T, host *lab.Host, capabilities []string, arguments
 
 // TestAgentCapabilities: likewise a backend's agent.
 func TestAgentCapabilities(t *testing.T) {
+	t.Parallel()
 	l := newLab(t, lab.Spec{Clients: 1, Servers: 1})
 	host := l.Servers[0]
 	prepareUser(t, host)

@@ -114,6 +114,7 @@ func newDiscovered(t *testing.T) *discovered {
 // connection to a backend that stays is broken. When both are away, and the balancer starts again, all are
 // still there. JEOUL_TEST_CHANGES is how often the list is written.
 func TestDiscoveredBackends(t *testing.T) {
+	t.Parallel()
 	d := newDiscovered(t)
 	d.put(t, 3)
 	d.name(t, 3)

@@ -143,6 +143,7 @@ func routeTo(t *testing.T, l *lab.Lab) {
 // TestFirstTableBesideOthers: of three balancers behind a router, two start while connections are held through the first, and a
 // backend is dead from the start. None of them sends a connection there once the router sends to it, and connections go on where they were.
 func TestFirstTableBesideOthers(t *testing.T) {
+	t.Parallel()
 	testenv.Program(t, "bird")
 	l := newLab(t, lab.Spec{Clients: 1, Servers: 4, Balancers: 3})
 	client := l.Clients[0]
@@ -186,6 +187,7 @@ func TestFirstTableBesideOthers(t *testing.T) {
 // TestFirstTableByAddress: of two members that no router is told of, one starts while connections are held through the other, and a
 // backend is dead from the start. It has the VIP once it knows that, and connections go on through it where they were.
 func TestFirstTableByAddress(t *testing.T) {
+	t.Parallel()
 	l := newLab(t, lab.Spec{Clients: 2, Servers: 4})
 	client := l.Clients[1]
 	d, key := newDeadAmong(t, l, client), freshKey(t, l.Balancer)

@@ -306,7 +306,8 @@ func (h *containerHost) ask(t *testing.T, from string, cell hairpinCell) (string
 // TestHairpin: a container that asks the VIP is served, whether by itself or by another, and a
 // neighbour of the backends, too, each by the bridge's address; and a client outside by its own.
 func TestHairpin(t *testing.T) {
-	forEachHook(t, func(t *testing.T, hook lb.Hook) {
+	t.Parallel()
+	forAHook(t, func(t *testing.T, hook lb.Hook) {
 		h := newContainerHost(t, hook)
 		h.use(t, lb.NAT, nil)
 		h.start(t)
@@ -339,6 +340,7 @@ func TestHairpin(t *testing.T) {
 // TestHairpinOutlivesARestart: a flow of a near client goes on while the daemon is away, and after that, from
 // the same address.
 func TestHairpinOutlivesARestart(t *testing.T) {
+	t.Parallel()
 	h := newContainerHost(t, lb.HookTC)
 	h.use(t, lb.NAT, nil)
 	h.start(t)
@@ -370,6 +372,7 @@ func TestHairpinOutlivesARestart(t *testing.T) {
 
 // TestContainersUseFullNAT: in that mode nothing has to be done for containers that ask the VIP.
 func TestContainersUseFullNAT(t *testing.T) {
+	t.Parallel()
 	h := newContainerHost(t, lb.HookTC)
 	pool := []string{"10.78.1.99", "2001:db8:78:1::99"}
 	h.use(t, lb.FullNAT, entry{"fullnat": entry{"addresses": pool, "ports": "20000-29999"}})
@@ -391,6 +394,7 @@ func TestContainersUseFullNAT(t *testing.T) {
 // TestHairpinWithoutPortsIsRefused: where the host's own connections take all ports, a container that asks the
 // VIP is told so at once, and why is said.
 func TestHairpinWithoutPortsIsRefused(t *testing.T) {
+	t.Parallel()
 	h := newContainerHost(t, lb.HookTC)
 	if err := h.host.Do(func() error { return testenv.WriteSysctl("net/ipv4/ip_local_port_range", "1024 65535") }); err != nil {
 		t.Fatal(err)

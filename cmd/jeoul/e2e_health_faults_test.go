@@ -9,6 +9,7 @@ import (
 	"io"
 	"net/http"
 	"net/netip"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -22,6 +23,14 @@ import (
 	"github.com/jeoul/jeoul/internal/ops"
 	"github.com/jeoul/jeoul/internal/testenv"
 )
+
+// quickIllnesses are those of `make test`; `make test-matrix` has all.
+var quickIllnesses = []string{"killed", "hangs", "cable out", "without VIPs and decapsulation"}
+
+// runs says whether the illness is a case of this run.
+func (i illness) runs() bool {
+	return testenv.InTarget(matrixTarget) || slices.Contains(quickIllnesses, i.name)
+}
 
 // illness is a way in which a backend stops serving.
 type illness struct {

@@ -81,6 +81,7 @@ func (b *balancer) configureImported(t *testing.T, configuration entry) {
 // TestImportedL2DSR: the lines of ipvsadm of the document on direct server return, imported, spread
 // connections evenly over its 25 web servers, and with thresholds within reach, as many as those say.
 func TestImportedL2DSR(t *testing.T) {
+	t.Parallel()
 	const servers, each = 25, 3
 	l := newLab(t, lab.Spec{Clients: 1, Servers: servers})
 	addresses := []string{"192.168.16.100", l.VIP4.String()}
@@ -118,6 +119,7 @@ func even(counts map[string]int, servers, each int) bool {
 // TestImportedThresholds: thresholds of ipvsadm (-x, -y) are in force: beyond them no connection is
 // opened, and when one has ended the next goes to its backend.
 func TestImportedThresholds(t *testing.T) {
+	t.Parallel()
 	const servers, upper = 5, 3
 	l := newLab(t, lab.Spec{Clients: 1, Servers: servers})
 	addresses := []string{"192.168.16.100", l.VIP4.String(), "35000", fmt.Sprint(upper)}
@@ -207,6 +209,7 @@ func holdAndServe(t *testing.T, server *lab.Host, vip netip.Addr) {
 // TestImportedDNSContainers: the iptables rules of the document on DNS containers, imported, have BIND in
 // three containers of the balancer's host answer by turns, and carry the document's load.
 func TestImportedDNSContainers(t *testing.T) {
+	t.Parallel()
 	const servers, each = 3, 8
 	dnsperf := testenv.Program(t, "dnsperf")
 	l := newLab(t, lab.Spec{Clients: 1, Servers: servers, Containers: true})

@@ -233,6 +233,7 @@ func (w *watcher) judgeQuoted(packet gopacket.Packet) error {
 // services that translate in all the ways that connections end: none may bear the
 // address or port of a backend, or of the pool.
 func TestNothingLeaks(t *testing.T) {
+	t.Parallel()
 	forAHook(t, func(t *testing.T, hook lb.Hook) {
 		s := newStage(t, hook, 1, kilo, bulk)
 		for _, p := range paths() {
@@ -358,7 +359,9 @@ func reuse(_, _ string, socket syscall.RawConn) (err error) {
 // another one.
 func (s *stage) abort(t *testing.T, p path) {
 	t.Helper()
-	const port = 18000 // below those that the kernel of a client gives out itself
+	const port = 18000
+	// Otherwise the kernel may have given it to a connection before, which is in TIME_WAIT.
+	set(t, s.Clients[0], "net/ipv4/ip_local_reserved_ports", fmt.Sprint(port))
 	for range aborted {
 		// With bytes that the client has not read, closing sends a reset.
 		s.fetch(t, p, fmt.Sprintf("/%d", bulk), port).Close()

@@ -69,6 +69,7 @@ func (p *loop) counted(t *testing.T, names ...string) (packets uint64) {
 // TestLoopEnds: a SYN that goes round between two balancers in mode nat ends when its hops
 // are used up.
 func TestLoopEnds(t *testing.T) {
+	t.Parallel()
 	p := newLoop(t, lb.NAT)
 	p.knock(t.Context(), 200*time.Millisecond)
 	p.here.eventually(t, "a SYN has ended", func(*ops.Status) bool {
@@ -82,6 +83,7 @@ func TestLoopEnds(t *testing.T) {
 
 // TestLoopIsFound: nothing of a packet changes in mode l2dsr. There the doctor finds the loop.
 func TestLoopIsFound(t *testing.T) {
+	t.Parallel()
 	p := newLoop(t, lb.L2DSR)
 	repeat(t, 300*time.Millisecond, func(ctx context.Context) { p.knock(ctx, 200*time.Millisecond) })
 	p.here.eventually(t, "packets go round", func(*ops.Status) bool { return p.counted(t, "forwarded") > 1000 })

@@ -43,6 +43,7 @@ loads:
 `
 
 func TestMachinesRunEveryKind(t *testing.T) {
+	testenv.Target(t, "test-machines")
 	for _, program := range []string{"named", "dnsperf"} {
 		testenv.Program(t, program)
 	}

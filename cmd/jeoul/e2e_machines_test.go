@@ -173,6 +173,7 @@ func (s *station) nothingLeft(t *testing.T) {
 }
 
 func TestMachinesGiveTheSameTable(t *testing.T) {
+	testenv.Target(t, "test-machines")
 	s := newStation(t, 2, 2)
 	suite, inventory := s.suite(t), s.ssh.Inventory(t, s.lab, "")
 	far, near := filepath.Join(s.dir, "far"), filepath.Join(s.dir, "near")
@@ -232,6 +233,7 @@ func rewrite(t *testing.T, path, old, with string) string {
 }
 
 func TestMachinesThatCannotBeHadAreNamed(t *testing.T) {
+	testenv.Target(t, "test-machines")
 	s := newStation(t, 1, 2)
 	inventory := func() string { return s.ssh.Inventory(t, s.lab, "") }
 	// Line 2 is the client, 4 the balancer, 6 and 7 are the servers.

@@ -31,7 +31,8 @@ const padding = 2000
 // path; what they send and get arrives whole, they see the client as the mode
 // promises, and each gets its part.
 func TestEveryMode(t *testing.T) {
-	forEachHook(t, func(t *testing.T, hook lb.Hook) {
+	t.Parallel()
+	forAHook(t, func(t *testing.T, hook lb.Hook) {
 		s := newStage(t, hook, 2, one, kilo, mega, huge)
 		for _, p := range paths() {
 			for _, port := range []uint16{webPort, otherWebPort, dnsPort, otherDNSPort} {

@@ -20,6 +20,7 @@ const partedTable = "parted"
 // TestMembersParted: two members do not reach each other, and a third reaches both, so that they stay members: each notices that the other one does
 // not hear it and tells it nothing, without an error of either's kernel. Once they reach each other, connections that began meanwhile are known.
 func TestMembersParted(t *testing.T) {
+	t.Parallel()
 	l, key, one, other, third := threeMembers(t)
 	for _, m := range []*memberOn{one, other, third} {
 		m.configureTurns(t, l, lb.HookTC, key)

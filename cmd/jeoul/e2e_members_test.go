@@ -61,6 +61,7 @@ func sees(status *ops.Status, name string, state ops.MemberState, differ int) bo
 // TestMembers: two balancers of one configuration have equal digests; one gets another weight, which the other names
 // until it is taken back; a third has another key and is refused.
 func TestMembers(t *testing.T) {
+	t.Parallel()
 	l := newLab(t, lab.Spec{Clients: 2, Servers: 2})
 	key := freshKey(t, l.Balancer)
 	one, other, keyless := &memberOn{balancer: newBalancer(t, l.Balancer)}, &memberOn{balancer: newBalancer(t, l.Clients[0])}, &memberOn{balancer: newBalancer(t, l.Clients[1])}
@@ -126,6 +127,7 @@ func threeMembers(t *testing.T) (l *lab.Lab, key string, one, other, third *memb
 // TestMembersChange: a third balancer becomes a member while the others run, by a reload at each, and is told of the flows of one whose
 // connections it then carries on; let go, it is no member any more, and nothing of the others is lost.
 func TestMembersChange(t *testing.T) {
+	t.Parallel()
 	l, key, one, other, third := threeMembers(t)
 	among := func(m *memberOn, change entry, peers ...*memberOn) {
 		section := m.among(t, l, key)
@@ -203,6 +205,7 @@ func TestMembersChange(t *testing.T) {
 // TestMembersRotateKeys: three balancers get another key by the documented steps, by a reload at each, while connections by turns begin
 // and go on through another one each time. No member is missed, a step too early is refused, and the old key is refused in the end.
 func TestMembersRotateKeys(t *testing.T) {
+	t.Parallel()
 	l := newLab(t, lab.Spec{Clients: 4, Servers: 2})
 	old, fresh := freshKey(t, l.Balancer), freshKey(t, l.Balancer)
 	hosts := []*lab.Host{l.Balancer, l.Clients[0], l.Clients[1], l.Clients[2]}
@@ -321,6 +324,7 @@ func handed(status *ops.Status, name string) (flows uint64, both bool) {
 // TestConnectionsOutliveABalancer: connections by turns, of which only their balancer knows the backend, go on through another
 // member when that balancer is gone.
 func TestConnectionsOutliveABalancer(t *testing.T) {
+	t.Parallel()
 	forAHook(t, func(t *testing.T, hook lb.Hook) {
 		l := newLab(t, lab.Spec{Clients: 2, Servers: 3})
 		key := freshKey(t, l.Balancer)
@@ -359,6 +363,7 @@ func TestConnectionsOutliveABalancer(t *testing.T) {
 // TestFullNATOutlivesABalancer: connections of full NAT, whose backends answer an address of the balancer that began them, go on
 // through another member when that balancer is gone and the address leads to the other one, and when it is back.
 func TestFullNATOutlivesABalancer(t *testing.T) {
+	t.Parallel()
 	forAHook(t, func(t *testing.T, hook lb.Hook) {
 		l := newLab(t, lab.Spec{Clients: 2, Servers: 3})
 		key := freshKey(t, l.Balancer)

@@ -24,12 +24,13 @@ const pingPatience = "6"
 // a narrow link, and through tunnels on links that have no room for them: all is
 // known from ICMP errors only, of routers and of the balancer.
 func TestPathMTU(t *testing.T) {
+	t.Parallel()
 	forAHook(t, func(t *testing.T, hook lb.Hook) {
 		s := newStage(t, hook, 2, bigFile)
 		near, gateway := s.Clients[0], s.Clients[1]
 		far := e2e.NewFar(t, gateway, len(lb.PacketModes))
 		s.leadToFar(t, gateway)
-		for i, p := range paths() {
+		for i, p := range oneOfEach() {
 			// From an address that no server knows the way to yet.
 			from := far.Addresses[i]
 			t.Run("far client/"+p.String(), func(t *testing.T) {

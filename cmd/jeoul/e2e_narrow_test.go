@@ -32,6 +32,7 @@ const (
 // TestNarrowRouter uploads through tunnels whose way leads over a router that takes less than
 // the balancer's link: the router tells the balancer, and the balancer the client.
 func TestNarrowRouter(t *testing.T) {
+	t.Parallel()
 	l := newLab(t, lab.Spec{Clients: 1, Servers: 2})
 	backend, router := l.Servers[0], l.Servers[1]
 	within(t, router, func() error { return routeNarrowly(router, backend) })

@@ -178,6 +178,7 @@ func (service onDownService) follow(t *testing.T, flows map[string]net.Conn, ill
 // connections go on with it or are reset, and datagrams move, as each service says; those of the
 // others go on in any case.
 func TestOnDown(t *testing.T) {
+	t.Parallel()
 	forAHook(t, func(t *testing.T, hook lb.Hook) {
 		s := newOnDownStage(t, hook)
 		ill, door := s.Servers[1], map[string]net.Listener{}

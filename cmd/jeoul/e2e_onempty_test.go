@@ -40,6 +40,7 @@ func (b *balancer) holdsVIP(t *testing.T, vip netip.Addr, want bool) {
 // TestVIPIsWithdrawnWhileEmpty: the checks of both backends fail, and the VIP is gone; through a
 // kill and a start too. When one passes again, clients are served, and a stop leaves nothing.
 func TestVIPIsWithdrawnWhileEmpty(t *testing.T) {
+	t.Parallel()
 	l := newLab(t, lab.Spec{Clients: 1, Servers: 2})
 	b := newBalancer(t, l.Balancer)
 	before := e2e.ReadSettings(t, l.Balancer)

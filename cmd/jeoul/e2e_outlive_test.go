@@ -39,7 +39,8 @@ func leave(t *testing.T, process *lab.Process) {
 // one, while clients have connections in every mode, by hash and by turns: each goes on with
 // its server, without a process and after. A stop leaves nothing.
 func TestConnectionsOutliveTheProcess(t *testing.T) {
-	forEachHook(t, func(t *testing.T, hook lb.Hook) {
+	t.Parallel()
+	forAHook(t, func(t *testing.T, hook lb.Hook) {
 		s := buildStage(t, hook, 1, kilo)
 		for _, server := range s.Servers {
 			s.startAgent(t, server)
@@ -91,6 +92,7 @@ const checkPort = 7002
 // TestBackendDiesWithoutAProcess: a backend that has died while there was no daemon gets no new flow soon after the next one is there, and not only when as many
 // checks have failed as ever, an interval apart; connections of the others go on all the time.
 func TestBackendDiesWithoutAProcess(t *testing.T) {
+	t.Parallel()
 	forAHook(t, func(t *testing.T, hook lb.Hook) {
 		l := newLab(t, lab.Spec{Clients: 2, Servers: 3})
 		s := &segment{l, newBalancer(t, l.Balancer)}
@@ -159,6 +161,7 @@ func TestBackendDiesWithoutAProcess(t *testing.T) {
 
 // TestDetach takes away what a killed daemon has left.
 func TestDetach(t *testing.T) {
+	t.Parallel()
 	s := buildStage(t, lb.HookTC, 1, kilo)
 	before := e2e.ReadSettings(t, s.Balancer)
 	for _, server := range s.Servers {
@@ -195,6 +198,7 @@ func TestDetach(t *testing.T) {
 // TestPinsAreGone kills the daemon and takes the bpf file system away: `jeoul status` says so, and
 // `jeoul detach` takes away what needs no pins. Taken away from a daemon that runs, it is no loss.
 func TestPinsAreGone(t *testing.T) {
+	t.Parallel()
 	s := buildStage(t, lb.HookTC, 1, kilo)
 	before := e2e.ReadSettings(t, s.Balancer)
 	for _, server := range s.Servers {
@@ -253,7 +257,8 @@ func TestPinsAreGone(t *testing.T) {
 // TestOrphanStepsAside kills the daemon and waits for longer than its data plane may go on: clients
 // are refused at once then, until the next start.
 func TestOrphanStepsAside(t *testing.T) {
-	forEachHook(t, func(t *testing.T, hook lb.Hook) {
+	t.Parallel()
+	forAHook(t, func(t *testing.T, hook lb.Hook) {
 		s := buildStage(t, hook, 1, kilo)
 		for _, server := range s.Servers {
 			s.startAgent(t, server)

@@ -29,6 +29,7 @@ const (
 // TestFullNATShortConnections: more short connections than the pool has ports come through
 // full NAT, one after the other, whichever end closes them: real kernels take each port again.
 func TestFullNATShortConnections(t *testing.T) {
+	t.Parallel()
 	forAHook(t, func(t *testing.T, hook lb.Hook) {
 		for _, how := range []string{"client closes first", "server closes first", "client resets"} {
 			t.Run(how, func(t *testing.T) {

@@ -32,6 +32,7 @@ const (
 // TestPrometheusCounts: a real Prometheus scrapes the daemon, and what it has then is what a
 // client has sent, to the packet, and what the status says. Each expression of the dashboard has data.
 func TestPrometheusCounts(t *testing.T) {
+	t.Parallel()
 	program := testenv.Program(t, "prometheus")
 	l := newLab(t, lab.Spec{Clients: 1, Servers: 2})
 	b := newBalancer(t, l.Balancer)

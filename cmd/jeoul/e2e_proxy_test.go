@@ -226,7 +226,8 @@ func (p *proxied) operate(t *testing.T, order ops.Order) {
 // TestProxy has clients served through the proxy engine: over HTTP and HTTPS, beside a service of the data plane on the same VIP,
 // through drains, weights, reloads and a backend's death, and with no process of ours.
 func TestProxy(t *testing.T) {
-	forEachHook(t, func(t *testing.T, hook lb.Hook) {
+	t.Parallel()
+	forAHook(t, func(t *testing.T, hook lb.Hook) {
 		p := newProxied(t, hook)
 		first, second := p.Servers[0].Name, p.Servers[1].Name
 		for _, asked := range []struct {

@@ -24,6 +24,7 @@ const heldConnections, laterConnections = 20, 100
 // each connection. Others are held, so that the dead one has the fewest. It gets a few of the
 // next hundred, and when its program is back, it gets some soon.
 func TestDeadProgram(t *testing.T) {
+	t.Parallel()
 	forAHook(t, func(t *testing.T, hook lb.Hook) {
 		l := newLab(t, lab.Spec{Clients: 1, Servers: 3})
 		b := newBalancer(t, l.Balancer)

@@ -20,6 +20,7 @@ const impatience = 100 * time.Millisecond
 // clients ask: what was stopped has left nothing on its host, what was killed is
 // taken back by the next start, and everything works again after each.
 func TestNothingRemains(t *testing.T) {
+	t.Parallel()
 	forAHook(t, func(t *testing.T, hook lb.Hook) {
 		s := buildStage(t, hook, 1, kilo)
 		hosts := []*lab.Host{s.Balancer, s.Servers[0]}

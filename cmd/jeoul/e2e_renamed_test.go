@@ -46,6 +46,7 @@ func (b *balancer) rename(t *testing.T, from, to string) {
 // TestInterfaceIsRenamed renames the interface while no process runs: a start by the new name does
 // not attach a second program beside the first, and by the old name it goes on.
 func TestInterfaceIsRenamed(t *testing.T) {
+	t.Parallel()
 	forAHook(t, func(t *testing.T, hook lb.Hook) {
 		l := newLab(t, lab.Spec{Clients: 1, Servers: 1})
 		b := newBalancer(t, l.Balancer)

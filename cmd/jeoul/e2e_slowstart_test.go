@@ -16,6 +16,7 @@ import (
 // TestSlowStart: a backend that its checks find healthy again gets a few of the next connections
 // only, while nothing of that is so when the daemon starts.
 func TestSlowStart(t *testing.T) {
+	t.Parallel()
 	l := newLab(t, lab.Spec{Clients: 1, Servers: 3})
 	b := newBalancer(t, l.Balancer)
 	const port = 8080

@@ -49,6 +49,20 @@ type path struct {
 	dscp uint8
 }
 
+// matrixTarget is the target that runs end-to-end tests with every mode, family, check and fault, where
+// `make test` runs one case of each kind.
+const matrixTarget = "test-matrix"
+
+// oneOfEach returns a path for each mode, of either family in turns; in `make test-matrix` it returns all paths.
+func oneOfEach() (chosen []path) {
+	for i, p := range paths() {
+		if testenv.InTarget(matrixTarget) || p.vip.Is6() == (i/2%2 == 1) {
+			chosen = append(chosen, p)
+		}
+	}
+	return chosen
+}
+
 // String returns "ipip/IPv6", which names a subtest too.
 func (p path) String() string { return string(p.mode) + "/" + familyName(p.vip) }
 

@@ -72,6 +72,7 @@ func (s *segment) stored(t *testing.T) string {
 // TestConfiguredOutlivesReboot: what the API has configured is there after a reboot, of which nothing
 // under /run is left, also where an earlier version has kept it there. A file that is spoilt is named.
 func TestConfiguredOutlivesReboot(t *testing.T) {
+	t.Parallel()
 	s := configurable(t)
 	s.start(t)
 	if err := s.apply(t, s.Servers[1]); err != nil {
@@ -121,6 +122,7 @@ func TestConfiguredOutlivesReboot(t *testing.T) {
 // TestFullDisk: a change that cannot be stored is refused with the cause, and what was in force and stored
 // goes on; with room the same change is made.
 func TestFullDisk(t *testing.T) {
+	t.Parallel()
 	s := configurable(t)
 	if err := os.MkdirAll(s.store(), 0o755); err != nil {
 		t.Fatal(err)

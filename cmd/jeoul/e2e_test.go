@@ -203,7 +203,7 @@ func forAHook(t *testing.T, test func(t *testing.T, hook lb.Hook)) {
 // answer must come from a backend that saw the client's own address, and turns
 // must be exact.
 func TestL2DSRMatrix(t *testing.T) {
-	forEachHook(t, func(t *testing.T, hook lb.Hook) {
+	forAHook(t, func(t *testing.T, hook lb.Hook) {
 		s := newSegment(t, hook)
 		for _, vip := range []netip.Addr{s.VIP4, s.VIP6} {
 			for _, network := range []string{"tcp", "udp"} {

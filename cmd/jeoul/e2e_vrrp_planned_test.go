@@ -107,6 +107,7 @@ var planned = []struct {
 
 // TestPlannedSwitches: no packet is lost when the VIPs go from one balancer to another on purpose.
 func TestPlannedSwitches(t *testing.T) {
+	t.Parallel()
 	c := newCouple(t, "100ms")
 	lost := c.switches(t, c.stream(t, 2000), 2000)
 	for _, p := range planned {

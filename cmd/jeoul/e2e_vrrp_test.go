@@ -161,6 +161,7 @@ func (p *sharedPair) reprioritize(t *testing.T, priority int) {
 // TestSharedWithKeepalived: the VIPs of both families are with the balancer or with keepalived: by priority, over drains,
 // reloads, silence, a partition, a stop and a kill.
 func TestSharedWithKeepalived(t *testing.T) {
+	t.Parallel()
 	p := newSharedPair(t)
 	p.keepalived(t)
 	p.held(t, "alone", false, true)
@@ -202,6 +203,7 @@ func TestSharedWithKeepalived(t *testing.T) {
 // TestKilledWithVIPs: the VIPs of a killed balancer stay on the interface without a gap where another process goes on soon,
 // and leave it where none does.
 func TestKilledWithVIPs(t *testing.T) {
+	t.Parallel()
 	p := newSharedPair(t)
 	lost := p.watchLosses(t)
 	p.start(t)

@@ -582,6 +582,7 @@ func numberOf(t *testing.T, variable string, otherwise uint64) uint64 {
 // that was acknowledged is lost, what is stored is valid at every moment, and the data plane is as get says. JEOUL_TEST_CHANGES
 // is how many changes each makes, and JEOUL_TEST_SEED repeats the choices of a run.
 func TestTwoWriters(t *testing.T) {
+	t.Parallel()
 	w := written(t)
 	w.seed = numberOf(t, "JEOUL_TEST_SEED", rand.Uint64())
 	changes, each := int(numberOf(t, "JEOUL_TEST_CHANGES", 60)), 15
