@@ -89,9 +89,22 @@ test-unit: generate ## run the tests that need no root; the others skip
 test-kills: rights-test deps build ## kill a process at every step of what it does to a data plane and to a host, not only at some
 	JEOUL_TEST_ROOT=1 JEOUL_TEST_EVERY_STEP=1 $(GO) test -count=1 -timeout=6h -exec="'$(CURDIR)/$(AS_ROOT)'" -run='TestKilledAtEachStep|TestConnectionsGoOnAfterAKill' ./internal/datapath ./internal/hostnet ./cmd/jeoul
 
+# root_test TARGET,PACKAGES: the tests of a target of internal/testenv, by root.
+define root_test
+	JEOUL_TEST_ROOT=1 JEOUL_TEST_TARGET=$(1) $(GO) test -count=1 -timeout=90m -exec="'$(CURDIR)/$(AS_ROOT)'" $(TESTFLAGS) $(2)
+endef
+
+.PHONY: test-matrix
+test-matrix: rights-test deps build ## run end to end every family, check, illness and fault of which `make test` runs one of each kind
+	$(call root_test,test-matrix,./cmd/jeoul)
+
+.PHONY: test-machines
+test-machines: rights-test deps build ## run the bench on machines by SSH: every kind of load and subject, and machines that cannot be used
+	$(call root_test,test-machines,./cmd/jeoul)
+
 .PHONY: test-hooks
-test-hooks: rights-test deps build ## run the end-to-end tests with the balancer in XDP and in TC, not only in one of them
-	JEOUL_TEST_ROOT=1 JEOUL_TEST_TARGET=all $(GO) test -count=1 -timeout=60m -exec="'$(CURDIR)/$(AS_ROOT)'" $(TESTFLAGS) ./internal/datapath ./cmd/jeoul
+test-hooks: rights-test deps build ## run the tests of the data plane and end to end in XDP and in TC, and all other cases of both
+	$(call root_test,all,./internal/datapath ./cmd/jeoul)
 
 .PHONY: test-writers
 test-writers: rights-test deps build ## change a balancer by file and by API at once, 1,000 times each, and kill it in between

@@ -245,8 +245,9 @@ func (w *ward) healthy(t *testing.T, hosts ...*lab.Host) {
 }
 
 // TestDoctorNamesFaults makes the faults that the doctor must know, one by one (`make test` a few of them,
-// `make test-doctor` all), and looks from the host where a user would.
+// `make test-matrix` all), and looks from the host where a user would.
 func TestDoctorNamesFaults(t *testing.T) {
+	testenv.Also(t, matrixTarget)
 	w := newWard(t)
 	all := []*lab.Host{w.Lab.Balancer, w.Servers[0], w.Clients[0]}
 	t.Run("healthy", func(t *testing.T) { w.healthy(t, all...) })
@@ -254,7 +255,7 @@ func TestDoctorNamesFaults(t *testing.T) {
 		return
 	}
 	for _, f := range faults {
-		if !f.quick && !testenv.InTarget("test-doctor") {
+		if !f.quick && !testenv.InTarget(matrixTarget) {
 			continue
 		}
 		t.Run(f.name, func(t *testing.T) {

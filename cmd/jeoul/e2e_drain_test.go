@@ -39,6 +39,7 @@ const (
 // keeps no flows and in one that keeps all: none breaks, nothing new comes to it, the
 // report comes to nothing, and undo brings it back.
 func TestDrain(t *testing.T) {
+	testenv.Also(t, matrixTarget)
 	t.Parallel()
 	forAHook(t, func(t *testing.T, hook lb.Hook) {
 		s := buildStage(t, hook, 1, bulk)

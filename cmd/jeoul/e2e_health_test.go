@@ -23,6 +23,7 @@ import (
 	"github.com/jeoul/jeoul/internal/lab"
 	"github.com/jeoul/jeoul/internal/lb"
 	"github.com/jeoul/jeoul/internal/ops"
+	"github.com/jeoul/jeoul/internal/testenv"
 )
 
 // patient is a web server that can fall ill: its port closed, without an answer, with one that comes
@@ -200,7 +201,10 @@ var checksOf = map[uint16]entry{
 
 // TestHealthChecks: a backend that falls ill in any way gets no new connection once its checks have
 // found that, under the right reason, and serves again when it is cured.
-func TestHealthChecks(t *testing.T) { onHooksAtOnce(t, checkByAddress) }
+func TestHealthChecks(t *testing.T) {
+	testenv.Also(t, matrixTarget)
+	onHooksAtOnce(t, checkByAddress)
+}
 
 // onHooksAtOnce runs a test with each hook, both at the same time: what it does is mostly to wait.
 func onHooksAtOnce(t *testing.T, test func(t *testing.T, hook lb.Hook)) {

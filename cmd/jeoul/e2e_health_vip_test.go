@@ -12,12 +12,16 @@ import (
 	"github.com/jeoul/jeoul/internal/lab"
 	"github.com/jeoul/jeoul/internal/lb"
 	"github.com/jeoul/jeoul/internal/ops"
+	"github.com/jeoul/jeoul/internal/testenv"
 )
 
 // TestHealthChecksByVIP: in the modes that leave the VIP in the packet, a backend that falls ill in
 // any way is found so, under the right reason, and healthy when it is cured: also one that no longer
 // takes packets for the VIPs, though its servers answer by its own address.
-func TestHealthChecksByVIP(t *testing.T) { onHooksAtOnce(t, checkByVIP) }
+func TestHealthChecksByVIP(t *testing.T) {
+	testenv.Also(t, matrixTarget)
+	onHooksAtOnce(t, checkByVIP)
+}
 
 func checkByVIP(t *testing.T, hook lb.Hook) {
 	s := buildStage(t, hook, 1)

@@ -24,6 +24,7 @@ const pingPatience = "6"
 // a narrow link, and through tunnels on links that have no room for them: all is
 // known from ICMP errors only, of routers and of the balancer.
 func TestPathMTU(t *testing.T) {
+	testenv.Also(t, matrixTarget)
 	t.Parallel()
 	forAHook(t, func(t *testing.T, hook lb.Hook) {
 		s := newStage(t, hook, 2, bigFile)

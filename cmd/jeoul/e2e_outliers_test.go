@@ -15,6 +15,7 @@ import (
 	"github.com/jeoul/jeoul/internal/lab"
 	"github.com/jeoul/jeoul/internal/lb"
 	"github.com/jeoul/jeoul/internal/ops"
+	"github.com/jeoul/jeoul/internal/testenv"
 )
 
 // The pauses of the test's services.
@@ -26,7 +27,10 @@ var outlierPorts = []uint16{webPort, otherWebPort, dnsPort}
 // TestOutliers: by every mode that can judge, each family and protocol, a backend that refuses is
 // ejected, let back and ejected for longer while it refuses, and serves when it is cured. One
 // whose firewall drops is ejected by TCP. The last that serves is never ejected.
-func TestOutliers(t *testing.T) { onHooksAtOnce(t, ejectOutliers) }
+func TestOutliers(t *testing.T) {
+	testenv.Also(t, matrixTarget)
+	onHooksAtOnce(t, ejectOutliers)
+}
 
 func ejectOutliers(t *testing.T, hook lb.Hook) {
 	s := buildStage(t, hook, 1)

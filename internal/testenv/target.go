@@ -18,7 +18,7 @@ const (
 	All            = "all"
 )
 
-// targeted holds the top-level tests that have called Target for the target that runs.
+// targeted holds the top-level tests that belong to the target that runs.
 var targeted sync.Map
 
 // Target says that the test belongs to a target of the Makefile, such as "test-matrix", and skips it in
@@ -32,7 +32,15 @@ func Target(tb testing.TB, name string) {
 	targeted.Store(topLevel(tb), true)
 }
 
-// InTarget says whether the target of that name runs, for tests that are longer there.
+// Also says that the test runs in `make test`, and has more cases, by InTarget, in a target of the Makefile.
+// It is the first call of the test, as Target is.
+func Also(tb testing.TB, name string) {
+	if InTarget(name) {
+		targeted.Store(topLevel(tb), true)
+	}
+}
+
+// InTarget says whether the target of that name runs.
 func InTarget(name string) bool {
 	running := os.Getenv(TargetVariable)
 	return running == name || running == All
