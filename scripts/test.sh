@@ -12,7 +12,20 @@ sum=$("$GO" env GOPATH)/bin/gotestsum
 
 # gotestsum runs the `go` that PATH has first; $GO may look for another one there.
 dir=$(mktemp -d)
-trap 'rm -rf "$dir"' EXIT
+interrupted=
+# Ctrl-C ends the tests as well, before their cleanup. The next laboratory would remove what theirs have
+# left, but there may be no next one.
+# shellcheck disable=SC2317 # the trap calls it
+clean_up() {
+	trap '' INT TERM
+	if [ -n "$interrupted" ]; then
+		"$TREE/scripts/as-root.sh" "$dir/sweep" || true
+	fi
+	rm -rf "$dir"
+}
+trap clean_up EXIT
+trap 'interrupted=yes; exit 130' INT TERM
+"$GO" build -o "$dir/sweep" "$TREE/scripts/sweep"
 printf '#!/bin/sh\nPATH=%q exec %q "$@"\n' "$PATH" "$(realpath "$(command -v "$GO")")" >"$dir/go"
 chmod +x "$dir/go"
 
