@@ -84,11 +84,12 @@ func labInChroot(arg string) error {
 		return err
 	}
 	defer mounts.Close()
-	before, err := mountsOf(mounts, dir)
-	if err != nil {
+	// The mount on /run/netns stays, as that of iproute2 does: make it first.
+	if err := errors.Join(unix.Chroot(dir), unix.Chdir("/"), prepareNamespacesDir()); err != nil {
 		return err
 	}
-	if err := errors.Join(unix.Chroot(dir), unix.Chdir("/")); err != nil {
+	before, err := mountsOf(mounts, dir)
+	if err != nil {
 		return err
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)

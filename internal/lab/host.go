@@ -16,9 +16,6 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// namespacesDir is where `ip netns` looks for namespaces by name.
-const namespacesDir = "/run/netns"
-
 // Host is one machine of a lab: a network namespace and what runs in it.
 type Host struct {
 	Name string
@@ -111,25 +108,6 @@ func (h *Host) enterNew() error {
 	}
 	h.mntns, err = os.Open("/proc/thread-self/ns/mnt")
 	return err
-}
-
-// nameNamespace binds the calling thread's network namespace to a name, as
-// `ip netns add` does.
-func nameNamespace(name string) error {
-	if err := os.MkdirAll(namespacesDir, 0o755); err != nil {
-		return err
-	}
-	path := filepath.Join(namespacesDir, name)
-	f, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL, 0o444)
-	if err != nil {
-		return err
-	}
-	f.Close()
-	if err := unix.Mount("/proc/thread-self/ns/net", path, "", unix.MS_BIND, ""); err != nil {
-		os.Remove(path)
-		return fmt.Errorf("bind the namespace to %s: %w", path, err)
-	}
-	return nil
 }
 
 // ownMounts gives the calling thread a mount namespace with a /sys of its

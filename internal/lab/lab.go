@@ -163,6 +163,9 @@ func (l *Lab) build(ctx context.Context) error {
 	if err := l.makeDir(); err != nil {
 		return err
 	}
+	if err := prepareNamespacesDir(); err != nil {
+		return fmt.Errorf("prepare the directory of the namespaces' names: %w", err)
+	}
 	l.usage.init()
 	if err := l.addHosts(ctx); err != nil {
 		return err

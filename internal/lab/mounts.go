@@ -17,17 +17,9 @@ import (
 // is mounted in it stays in it. It returns the thread's root as seen from the root of the
 // namespace, "/" where the process is in no chroot.
 func partMounts() (root string, err error) {
-	dir, err := os.Getwd()
+	root, dir, err := partFromRoot()
 	if err != nil {
 		return "", err
-	}
-	if root, err = leaveChroot("/proc/thread-self/ns/mnt"); err != nil {
-		return "", err
-	}
-	// Slave, not private: when another lab unmounts its namespaces, this copy
-	// must follow, or it would keep them alive.
-	if err := unix.Mount("", "/", "", unix.MS_SLAVE|unix.MS_REC, ""); err != nil {
-		return "", fmt.Errorf("make the mounts slaves: %w", err)
 	}
 	if root != "/" {
 		// What is mounted below it is to be seen in it, and programs expect their
@@ -37,6 +29,37 @@ func partMounts() (root string, err error) {
 		}
 	}
 	return root, enterRoot(root, dir)
+}
+
+// partMountsOnly gives the calling thread a mount namespace of its own, with the machine's mounts: what
+// is unmounted in it stays mounted in the machine's.
+func partMountsOnly() error {
+	if err := unix.Unshare(unix.CLONE_NEWNS); err != nil {
+		return fmt.Errorf("unshare the mount namespace: %w", err)
+	}
+	root, dir, err := partFromRoot()
+	if err != nil {
+		return fmt.Errorf("part the mounts from the machine's: %w", err)
+	}
+	return enterRoot(root, dir)
+}
+
+// partFromRoot makes the mounts of the calling thread's new mount namespace slaves of the machine's, and
+// leaves the thread at the root of that namespace. It returns the root and the working directory of
+// the process, to be entered again.
+func partFromRoot() (root, dir string, err error) {
+	if dir, err = os.Getwd(); err != nil {
+		return "", "", err
+	}
+	if root, err = leaveChroot("/proc/thread-self/ns/mnt"); err != nil {
+		return "", "", err
+	}
+	// Slave, not private: when another lab unmounts its namespaces, this copy
+	// must follow, or it would keep them alive.
+	if err := unix.Mount("", "/", "", unix.MS_SLAVE|unix.MS_REC, ""); err != nil {
+		return "", "", fmt.Errorf("make the mounts slaves: %w", err)
+	}
+	return root, dir, nil
 }
 
 // leaveChroot moves the calling thread, which shares its root with no other, to the root

@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -60,38 +59,17 @@ func cleanOne(ctx context.Context, id string) (done bool, err error) {
 
 // removeRemains removes all of a lab but its lock, which the caller holds.
 func removeRemains(ctx context.Context, id string, r record) error {
-	paths, err := filepath.Glob(filepath.Join(namespacesDir, namespacePrefix(id)+"*"))
-	if err != nil {
-		return err
-	}
-	errs := []error{killInside(ctx, paths)}
-	for _, path := range paths {
-		errs = append(errs, removeNamespace(path))
-	}
-	errs = append(errs, removeCgroup(ctx, id))
+	errs := []error{killInside(ctx, id), removeNames(id), removeCgroup(ctx, id)}
 	if r.Dir != "" {
 		errs = append(errs, os.RemoveAll(r.Dir))
 	}
 	return errors.Join(errs...)
 }
 
-// removeNamespace takes a namespace's name away. A file that nothing is mounted
-// on, left by a death at the wrong moment, is removed too.
-func removeNamespace(path string) error {
-	err := unix.Unmount(path, unix.MNT_DETACH)
-	if err != nil && err != unix.EINVAL && err != unix.ENOENT {
-		return fmt.Errorf("unmount %s: %w", path, err)
-	}
-	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("remove %s: %w", path, err)
-	}
-	return nil
-}
-
-// killInside kills, by PID, every process whose network namespace is one of the
-// named ones, until there is none: they may fork meanwhile.
-func killInside(ctx context.Context, paths []string) error {
-	inodes, err := namespaceInodes(paths)
+// killInside kills, by PID, every process whose network namespace has a name of the
+// lab, until there is none: they may fork meanwhile.
+func killInside(ctx context.Context, id string) error {
+	inodes, err := namespaceInodes(id)
 	if err != nil || len(inodes) == 0 {
 		return err
 	}
@@ -113,17 +91,18 @@ func killInside(ctx context.Context, paths []string) error {
 	})
 }
 
-// namespaceInodes leaves out files that no namespace is mounted on.
-func namespaceInodes(paths []string) (map[uint64]bool, error) {
+// namespaceInodes returns the inode numbers of the network namespaces that a lab's names stand for.
+func namespaceInodes(id string) (map[uint64]bool, error) {
+	mounted, err := mountedNames(id)
+	if err != nil {
+		return nil, err
+	}
 	inodes := map[uint64]bool{}
-	for _, path := range paths {
-		var filesystem unix.Statfs_t
-		var st unix.Stat_t
-		if err := errors.Join(unix.Statfs(path, &filesystem), unix.Stat(path, &st)); err != nil {
-			return nil, fmt.Errorf("stat %s: %w", path, err)
-		}
-		if filesystem.Type == unix.NSFS_MAGIC {
-			inodes[st.Ino] = true
+	for _, m := range mounted {
+		// The mount's root is "net:[4026532250]" on nsfs.
+		var inode uint64
+		if _, err := fmt.Sscanf(m.Root, "net:[%d]", &inode); err == nil {
+			inodes[inode] = true
 		}
 	}
 	return inodes, nil

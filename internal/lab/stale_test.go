@@ -31,6 +31,13 @@ func TestMain(m *testing.M) {
 		ownLab()
 		return
 	}
+	if name := os.Getenv(namesVariable); name != "" {
+		if err := namesApart(name); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		return
+	}
 	if dir := os.Getenv(chrootVariable); dir != "" {
 		if err := labInChroot(dir); err != nil {
 			fmt.Fprintln(os.Stderr, err)
