@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -30,6 +31,7 @@ var namesTests = map[string]func(ctx context.Context) error{
 	"ip netns first":       func(ctx context.Context) error { return labBesideIP(ctx, true) },
 	"laboratory first":     func(ctx context.Context) error { return labBesideIP(ctx, false) },
 	"one mount":            prepareAtOnce,
+	"ip at it":             prepareWaits,
 	"moved up":             namesMoveUp,
 	"covered":              func(ctx context.Context) error { return cleanCovered(ctx, coverByIP) },
 	"covered, half gone":   func(ctx context.Context) error { return cleanCovered(ctx, coverByIP, removeUpper) },
@@ -103,8 +105,12 @@ func labBesideIP(ctx context.Context, first bool) error {
 	if err != nil {
 		return err
 	}
-	err = ipNetns("add", "meanwhile")
-	err = errors.Join(err, ipNetns("exec", l.Servers[0].Namespace, "true"), l.Close(), nothingLeft(l.ID))
+	// Before ip makes another name: that would make the mount, too.
+	n, err := mountsOfNames()
+	if err == nil && n != 1 {
+		err = fmt.Errorf("%s is mounted %d times, not once", namespacesDir, n)
+	}
+	err = errors.Join(err, ipNetns("add", "meanwhile"), ipNetns("exec", l.Servers[0].Namespace, "true"), l.Close(), nothingLeft(l.ID))
 	if first {
 		err = errors.Join(err, ipNetns("del", "before"))
 	}
@@ -162,6 +168,38 @@ func prepareAtOnce(context.Context) error {
 		err = errors.Join(err, fmt.Errorf("%s is mounted %d times, not once", namespacesDir, n))
 	}
 	return errors.Join(append(failed, err)...)
+}
+
+// prepareWaits has another hold the lock that `ip netns add` takes, and looks for the one who waits for it.
+func prepareWaits(ctx context.Context) error {
+	if err := os.MkdirAll(namespacesDir, 0o755); err != nil {
+		return err
+	}
+	dir, err := os.Open(namespacesDir)
+	if err != nil {
+		return err
+	}
+	defer dir.Close()
+	var st unix.Stat_t
+	if err := errors.Join(unix.Flock(int(dir.Fd()), unix.LOCK_EX), unix.Fstat(int(dir.Fd()), &st)); err != nil {
+		return err
+	}
+	done := make(chan error, 1)
+	go func() { done <- prepareNamespacesDir() }()
+	// Such as "1: -> FLOCK  ADVISORY  WRITE 4711 00:36:2 0 EOF": see proc_locks(5).
+	waiting := regexp.MustCompile(fmt.Sprintf(`-> FLOCK .*:%d 0 EOF`, st.Ino))
+	if err := poll(ctx, func() (bool, error) {
+		select {
+		case <-done:
+			return true, errors.New("it did not wait for the lock")
+		default:
+		}
+		locks, err := os.ReadFile("/proc/locks")
+		return err != nil || waiting.Match(locks), err
+	}); err != nil {
+		return err
+	}
+	return errors.Join(unix.Flock(int(dir.Fd()), unix.LOCK_UN), <-done)
 }
 
 // earlierLab is what a laboratory of a version without the mount leaves when its owner dies: a lock, and a
