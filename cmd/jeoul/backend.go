@@ -246,17 +246,25 @@ func writeInForce(w io.Writer, overlays []ops.Overlay, now time.Time) {
 	t := newTable(w, "backend", "operation", "by", "since", "deadline", "left")
 	for _, o := range overlays {
 		if d := o.Drain; d != nil {
-			t.AppendRow(table.Row{o.Target, drainText(d), d.By, d.At.Local().Format(time.DateTime), deadlineText(d, now), leftText(d, o.Left)})
+			t.AppendRow(table.Row{o.Target, drainText(d), d.By, d.At.Local().Format(time.DateTime), deadlineText(d, now), absentOr(&o, leftText(d, o.Left))})
 		}
 		if f := o.Forced; f != nil {
-			t.AppendRow(table.Row{o.Target, "enable --force", f.By, f.At.Local().Format(time.DateTime), "-", "-"})
+			t.AppendRow(table.Row{o.Target, "enable --force", f.By, f.At.Local().Format(time.DateTime), "-", absentOr(&o, "-")})
 		}
 		if weight := o.Weight; weight != nil {
 			t.AppendRow(table.Row{o.Target, fmt.Sprintf("weight %d (configured: %d)", weight.Value, weight.Configured), weight.By,
-				weight.At.Local().Format(time.DateTime), "-", "-"})
+				weight.At.Local().Format(time.DateTime), "-", absentOr(&o, "-")})
 		}
 	}
 	t.Render()
+}
+
+// absentOr returns what is left on a backend, or since when it is absent.
+func absentOr(o *ops.Overlay, left string) string {
+	if o.Absent.IsZero() {
+		return left
+	}
+	return "not found since " + o.Absent.Local().Format(time.DateTime)
 }
 
 // writeHistory says what can be taken back, the next first.

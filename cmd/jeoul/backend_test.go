@@ -56,6 +56,7 @@ func changed(at time.Time) *ops.Operations {
 			{Target: backendOf("db", "db02", 4), Drain: &ops.Drained{On: false, By: "root", At: at}},
 			{Target: backendOf("db", "db03", 5), Drain: &ops.Drained{On: true, By: "root", At: at, Out: true}},
 			{Target: backendOf("db", "db04", 6), Forced: &ops.Forced{By: "kim", At: at}},
+			{Target: backendOf("db", "db05", 7), Drain: &ops.Drained{On: true, By: "kim", At: at}, Absent: at.Add(time.Minute)},
 		},
 		History: []ops.Operation{
 			{Verb: ops.Drain, Targets: []ops.Target{web01, db01}, By: "kim", At: at},
@@ -201,6 +202,16 @@ func TestAwaitDrainEndsEarly(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		err := awaitDrain(t.Context(), &bytes.Buffer{}, func(context.Context) (*ops.Operations, error) { return &ops.Operations{}, nil }, drain, time.Now(), false)
 		wantError(t, err, "web/web01 is not drained any more")
+		for want, now := range map[string]ops.Overlay{
+			"web/web01, at 192.0.2.1:80, is not found any more: what was left there cannot be told; it stays drained": {Target: target, Absent: time.Now()},
+			"web/web01 is at 192.0.2.2:80 now and stays drained; flows that were left at 192.0.2.1:80 are not among":  {Target: backendOf("web", "web01", 2)},
+		} {
+			now.Drain = &ops.Drained{On: true}
+			err = awaitDrain(t.Context(), &bytes.Buffer{}, func(context.Context) (*ops.Operations, error) {
+				return &ops.Operations{InForce: []ops.Overlay{now}}, nil
+			}, drain, time.Now(), false)
+			wantError(t, err, want)
+		}
 		gone := errors.New("gone")
 		err = awaitDrain(t.Context(), &bytes.Buffer{}, func(context.Context) (*ops.Operations, error) { return nil, gone }, drain, time.Now(), false)
 		if !errors.Is(err, gone) {

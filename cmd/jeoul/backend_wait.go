@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"net/netip"
 	"strings"
 	"time"
 
@@ -88,12 +89,18 @@ func awaitDrain(ctx context.Context, w io.Writer, ask func(context.Context) (*op
 func (d *drainWait) look(operations *ops.Operations, now time.Time) error {
 	var found *ops.Overlay
 	for i, o := range operations.InForce {
-		if o.Service == d.target.Service && o.Address == d.target.Address && o.Port == d.target.Port && o.Drain != nil && o.Drain.On {
+		if o.Service == d.target.Service && o.Backend == d.target.Backend && o.Drain != nil && o.Drain.On {
 			found = &operations.InForce[i]
 		}
 	}
-	if found == nil {
+	switch {
+	case found == nil:
 		return fmt.Errorf("%s is not drained any more: an operation has enabled it, or the configuration has changed", d.target)
+	case !found.Absent.IsZero():
+		return fmt.Errorf("%s, at %s, is not found any more: what was left there cannot be told; it stays drained if it is found again", d.target, d.address())
+	case found.Address != d.target.Address || found.Port != d.target.Port:
+		return fmt.Errorf("%s is at %s now and stays drained; flows that were left at %s are not among those of %s any more: wait for these by another `jeoul backend drain`, or look for the others by `jeoul get flows`",
+			d.target, netip.AddrPortFrom(found.Address, found.Port), d.address(), d.target)
 	}
 	if d.overlay == nil || !found.Drain.At.Equal(d.overlay.Drain.At) {
 		d.deadline = untilFrom(found.Drain.At, found.Drain.Deadline, d.looked)
@@ -107,6 +114,11 @@ func (d *drainWait) look(operations *ops.Operations, now time.Time) error {
 	}
 	d.overlay, d.looked = found, now
 	return nil
+}
+
+// address is where the backend was as it was drained.
+func (d *drainWait) address() netip.AddrPort {
+	return netip.AddrPortFrom(d.target.Address, d.target.Port)
 }
 
 // untilFrom returns a deadline of the daemon's, who set it at that time, as if it had been set at began. The

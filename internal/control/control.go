@@ -248,7 +248,9 @@ type Controller struct {
 	ports    portCounter
 	proxy    proxying
 	outliers *outliers.Engine
-	kept     []outliers.Remembered // what was saved of it last
+	// absentees are backends that were discovered and are not any more.
+	absentees absentees
+	kept      []outliers.Remembered // what was saved of it last
 }
 
 // tasks are what the loop does at a time.
@@ -280,6 +282,7 @@ func New(opt Options, cfg *config.Config) *Controller {
 		lost:    map[string]uint64{},
 
 		outliers:    outliers.New(),
+		absentees:   absentees{},
 		discovering: discovering{wanted: cfg},
 		proxy:       proxying{stale: opt.Proxy != nil},
 	}

@@ -266,27 +266,27 @@ func (c *Controller) tellDiscovered(before *view) {
 		if !s.Discovery.On() {
 			continue
 		}
-		var came, went []string
-		i, known := before.keyed[s.Key()]
+		i, known := before.named[s.Name]
 		if !known {
 			continue
 		}
-		was, is := before.cfg.Services[i].Backends, s.Backends
-		for _, b := range is {
-			if !slices.ContainsFunc(was, func(o lb.Backend) bool { return s.BackendKey(o) == s.BackendKey(b) }) {
-				came = append(came, b.Name)
-			}
-		}
-		for _, b := range was {
-			if !slices.ContainsFunc(is, func(o lb.Backend) bool { return s.BackendKey(o) == s.BackendKey(b) }) {
-				went = append(went, b.Name)
-			}
-		}
+		came := newNames(s.Backends, before.addressesIn(s.Name))
+		went := newNames(before.cfg.Services[i].Backends, c.view.addressesIn(s.Name))
 		if len(came)+len(went) > 0 {
-			lines.say(events.About{Kind: events.KindDiscovery, Service: s.Name}, "service %s: backends: %d%s%s", s.Name, len(is), someText("came", came), someText("went", went))
+			lines.say(events.About{Kind: events.KindDiscovery, Service: s.Name}, "service %s: backends: %d%s%s", s.Name, len(s.Backends), someText("came", came), someText("went", went))
 		}
 	}
 	lines.end("the backends of %d more services have changed")
+}
+
+// newNames are the names of backends that are not among those of before.
+func newNames(backends []lb.Backend, before map[string]string) (names []string) {
+	for _, b := range backends {
+		if _, known := before[b.Name]; !known {
+			names = append(names, b.Name)
+		}
+	}
+	return names
 }
 
 // someText lists a few names after a word.

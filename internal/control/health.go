@@ -295,7 +295,7 @@ func (v *view) judge(i int) (lb.RoutedService, selection) {
 func (v *view) member(at use) member {
 	s, b := v.service(at), v.backend(at)
 	key := s.BackendKey(b)
-	o := v.overlays[key]
+	o := v.overlayOf(s, b)
 	m := member{Backend: o.over(b), path: pathOf(s, v.known[v.at[at.i][at.j]]), verdict: v.verdict(at), out: o.out(), slow: 100,
 		ejection: v.ejections[key].Reason}
 	m.reached = reached(s, m.path)
@@ -350,7 +350,7 @@ func (m *member) share() uint16 {
 
 // isPlain says whether the backends of a service are those of the configuration: without
 // checks, backups, slow start or operations.
-func (v *view) isPlain(i int) bool { return v.plain[i] && v.laid[v.cfg.Services[i].Key()] == 0 }
+func (v *view) isPlain(i int) bool { return v.plain[i] && v.laid[v.cfg.Services[i].Name] == 0 }
 
 // usually finds the services whose backends are the configuration's unless operations change
 // them.

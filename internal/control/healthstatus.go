@@ -90,7 +90,7 @@ func (c *Controller) Check(ctx context.Context, service, backend string) (ops.Ch
 		return checked, fmt.Errorf("%w: the configuration has no check for %s; add one, such as check: tcp", ops.ErrRefused, s.Name)
 	}
 	checked.Checks, _ = checksStatus(s)
-	o, e := v.overlays[s.BackendKey(b)], v.known[v.at[at.i][at.j]]
+	o, e := v.overlayOf(s, b), v.known[v.at[at.i][at.j]]
 	checked.State = condition(s, v.applied(at.i)[at.j], o, e).State
 	results, err := c.opt.Checks.Ask(ctx, lb.Checking{Backend: s.BackendKey(b), Mode: s.Mode, Checks: s.Asked(), Any: s.Checks.Any},
 		func(step lb.CheckStep) { checked.Steps = append(checked.Steps, ops.StepOf(step)) })
@@ -110,7 +110,7 @@ func (v *view) applied(i int) []lb.Backend {
 	s := v.cfg.Services[i]
 	all, left := make([]lb.Backend, len(s.Backends)), v.state.Services[i].Backends
 	for j, b := range s.Backends {
-		o := v.overlays[s.BackendKey(b)]
+		o := v.overlayOf(s, b)
 		all[j] = o.over(b)
 		if o.out() {
 			continue

@@ -42,9 +42,11 @@ func (o operation) about(by string) events.About {
 // change is what an operation did to one backend. Only the part that the operation
 // is about counts: drain or weight.
 type change struct {
-	key    lb.BackendKey
-	target ops.Target // as it was called then
+	name   backendName
+	target ops.Target // as it was then
 	before overlay
+	// was is the backend as the configuration had it last.
+	was lb.Backend
 	// lost says why it cannot be taken back; empty if it can.
 	lost string
 }
@@ -133,17 +135,13 @@ func (c *Controller) change(order ops.Order) (ops.Operation, error) {
 	if order.Verb == ops.Weight && (order.Weight < 0 || order.Weight > 1<<16-1) {
 		return ops.Operation{}, fmt.Errorf("%w: the weight %d is out of range: 0 to 65535", ops.ErrBadRequest, order.Weight)
 	}
+	op := newOperation(order)
+	if o := c.view.overlays[backendName{order.Service, order.Backend}]; o.absent != nil {
+		return c.changeAbsent(op, backendName{order.Service, order.Backend}, o)
+	}
 	targets, err := c.view.targets(order)
 	if err != nil {
 		return ops.Operation{}, err
-	}
-	op := operation{verb: order.Verb, by: order.By, at: time.Now(), force: order.Force}
-	if order.Deadline > 0 {
-		op.deadline = op.at.Add(order.Deadline)
-	}
-	if order.Verb == ops.Weight {
-		weight := uint16(order.Weight)
-		op.weight = &weight
 	}
 	var ejected []use
 	if order.Verb == ops.Enable {
@@ -151,16 +149,16 @@ func (c *Controller) change(order ops.Order) (ops.Operation, error) {
 	}
 	overlays := maps.Clone(c.view.overlays)
 	if overlays == nil {
-		overlays = map[lb.BackendKey]overlay{}
+		overlays = map[backendName]overlay{}
 	}
-	var left map[lb.BackendKey]*ops.Left
+	var left map[backendName]*ops.Left
 	if order.Verb == ops.Disable {
-		left = c.leftOf(c.view.keysOf(targets))
+		left = c.leftOf(c.view.namesOf(targets))
 	}
 	for _, at := range targets {
 		s, b := c.view.service(at), c.view.backend(at)
-		key := s.BackendKey(b)
-		before := overlays[key]
+		name := nameOf(s, b)
+		before := overlays[name]
 		after, err := op.laidOver(s, b, before)
 		if errors.Is(err, errNothing) && (order.AllServices || slices.Contains(ejected, at)) {
 			continue // it is about those services where there is something to do
@@ -169,10 +167,10 @@ func (c *Controller) change(order ops.Order) (ops.Operation, error) {
 			return ops.Operation{}, err
 		}
 		if order.Verb == ops.Disable {
-			after.drain = takenOut(after.drain, left[key])
+			after.drain = takenOut(after.drain, left[name])
 		}
-		lay(overlays, key, after)
-		op.changes = append(op.changes, change{key: key, target: targetOf(s, b), before: before})
+		lay(overlays, name, after)
+		op.changes = append(op.changes, change{name: name, target: targetOf(s, b), before: before, was: b})
 	}
 	if len(op.changes) == 0 && len(ejected) > 0 {
 		return c.endEjections(op, ejected)
@@ -197,13 +195,50 @@ func (c *Controller) change(order ops.Order) (ops.Operation, error) {
 	return shown, nil
 }
 
-// keysOf returns the identities of backends.
-func (v *view) keysOf(uses []use) []lb.BackendKey {
-	keys := make([]lb.BackendKey, len(uses))
-	for i, at := range uses {
-		keys[i] = v.service(at).BackendKey(v.backend(at))
+// newOperation returns an operation that is asked for now, and has changed nothing yet.
+func newOperation(order ops.Order) operation {
+	op := operation{verb: order.Verb, by: order.By, at: time.Now(), force: order.Force}
+	if order.Deadline > 0 {
+		op.deadline = op.at.Add(order.Deadline)
 	}
-	return keys
+	if order.Verb == ops.Weight {
+		weight := uint16(order.Weight)
+		op.weight = &weight
+	}
+	return op
+}
+
+// changeAbsent does an operation on a backend that is absent, and of which an earlier one holds: it changes what holds when
+// the backend is found again.
+func (c *Controller) changeAbsent(op operation, name backendName, before overlay) (ops.Operation, error) {
+	s, was := c.view.cfg.Services[c.view.named[name.service]], before.absent.was
+	after, err := op.laidOver(s, was, before)
+	if err != nil {
+		return ops.Operation{}, err
+	}
+	if op.verb == ops.Disable {
+		after.drain = takenOut(after.drain, nil)
+	}
+	overlays := maps.Clone(c.view.overlays)
+	lay(overlays, name, after)
+	op.changes = []change{{name: name, target: targetOf(s, was), before: before, was: was}}
+	if err := c.lay(overlays, op.changes); err != nil {
+		return ops.Operation{}, err
+	}
+	c.remember(op)
+	c.opt.Log.Info(fmt.Sprintf("%s, by %s%s", op, op.by, untilText(op.deadline)), op.about(op.by).Attr())
+	shown := op.shown()
+	shown.Notes = append(shown.Notes, fmt.Sprintf("%s has not been found since %s: this holds when it is found again", name, before.absent.since.Format(time.DateTime)))
+	return shown, nil
+}
+
+// namesOf returns the names of backends.
+func (v *view) namesOf(uses []use) []backendName {
+	names := make([]backendName, len(uses))
+	for i, at := range uses {
+		names[i] = nameOf(v.service(at), v.backend(at))
+	}
+	return names
 }
 
 // endEjections lets ejected backends back for an operation that enables them. It leaves nothing that
@@ -226,7 +261,7 @@ func (c *Controller) endEjections(op operation, ejected []use) (ops.Operation, e
 // fails takes no new flow however it is enabled.
 func (v *view) notes(op operation) (notes []string) {
 	for _, change := range op.changes {
-		at := v.find(change.key)
+		at := v.byName(change.name)
 		if at == nil || !at.service.Checks.On() {
 			continue
 		}
@@ -332,11 +367,15 @@ func weightHint(now lb.Backend, o overlay) string {
 
 // lay puts overlays in force, unless that leaves a service without a backend that
 // takes flows.
-func (c *Controller) lay(overlays map[lb.BackendKey]overlay, changes []change) error {
+func (c *Controller) lay(overlays map[backendName]overlay, changes []change) error {
 	var services []int
 	for _, change := range changes {
-		if i, ok := c.view.keyed[change.key.Service]; ok {
+		if i, ok := c.view.named[change.name.service]; ok {
 			services = append(services, i)
+		}
+		if o, laid := overlays[change.name]; laid && o.absent == nil && c.view.byName(change.name) == nil {
+			o.absent = &absence{time.Now(), change.was}
+			overlays[change.name] = o
 		}
 	}
 	next := c.view.withOverlays(overlays, services)
@@ -375,12 +414,12 @@ func (c *Controller) undo(order ops.Order) (ops.Operation, error) {
 	}
 	overlays := maps.Clone(c.view.overlays)
 	if overlays == nil {
-		overlays = map[lb.BackendKey]overlay{}
+		overlays = map[backendName]overlay{}
 	}
 	done := operation{verb: ops.Undo, by: order.By, at: time.Now()}
 	for _, change := range op.changes {
 		if change.lost == "" {
-			lay(overlays, change.key, change.restore(op.verb, overlays[change.key], done.at))
+			lay(overlays, change.name, change.restore(op.verb, overlays[change.name], done.at))
 			done.changes = append(done.changes, change)
 		}
 	}
@@ -470,7 +509,7 @@ func (v *view) others(i int) string {
 			list = append(list, "…")
 			break
 		}
-		o := v.overlays[s.BackendKey(b)]
+		o := v.overlayOf(s, b)
 		switch b = o.over(b); {
 		case o.out():
 			list = append(list, b.Name+" is out")

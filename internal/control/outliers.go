@@ -70,7 +70,7 @@ func (v *view) outliers(counts map[lb.BackendKey]lb.BackendCount) (all []outlier
 			key := s.BackendKey(b)
 			m := v.member(use{i, j})
 			judged.Backends[j] = outliers.Backend{Key: key, Count: counts[key],
-				Wanted: !v.overlays[key].out() && m.wanted() && m.state != lb.Failing}
+				Wanted: !v.overlayOf(s, b).out() && m.wanted() && m.state != lb.Failing}
 		}
 		all = append(all, judged)
 	}

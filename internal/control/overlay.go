@@ -16,6 +16,8 @@ type overlay struct {
 	drain  *ops.Drained  // nil: as the file says
 	weight *ops.Weighted // nil: likewise
 	forced *ops.Forced   // nil: as health checks say
+	// absent: the backend was discovered, and is not any more; nil: the configuration has it.
+	absent *absence
 }
 
 func (o overlay) empty() bool { return o.drain == nil && o.weight == nil && o.forced == nil }
@@ -39,13 +41,13 @@ func (o overlay) due(now time.Time) bool {
 	return o.drain != nil && o.drain.On && !o.drain.Out && !o.drain.Deadline.IsZero() && !o.drain.Deadline.After(now)
 }
 
-// lay puts an overlay among others, or takes the one of its key away.
-func lay(overlays map[lb.BackendKey]overlay, key lb.BackendKey, o overlay) {
+// lay puts an overlay among others, or takes the one of its name away.
+func lay(overlays map[backendName]overlay, name backendName, o overlay) {
 	if o.empty() {
-		delete(overlays, key)
+		delete(overlays, name)
 		return
 	}
-	overlays[key] = o
+	overlays[name] = o
 }
 
 // takers counts the backends of service i that may take new flows, and those of
@@ -70,7 +72,7 @@ func (v *view) takers(i int) (may, up int) {
 func (v *view) lets(i int) bool {
 	s := v.cfg.Services[i]
 	return slices.ContainsFunc(s.Backends, func(b lb.Backend) bool {
-		o := v.overlays[s.BackendKey(b)]
+		o := v.overlayOf(s, b)
 		return !o.out() && o.over(b).TakesFlows()
 	})
 }

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/jeoul/jeoul/internal/config"
+	"github.com/jeoul/jeoul/internal/events"
 	"github.com/jeoul/jeoul/internal/iface"
 	"github.com/jeoul/jeoul/internal/lb"
 	"github.com/jeoul/jeoul/internal/neigh"
@@ -193,11 +194,15 @@ func (c *Controller) replace(r *reload) error {
 	c.tellAttachments(attached)
 	c.armOutliers()
 	c.tellDown(before.links)
+	kind := events.KindConfiguration
 	if r.discovered {
+		kind = events.KindDiscovery
 		c.tellDiscovered(before)
 	} else {
 		c.describe(before, r.warnings)
 	}
+	c.tellReaddressed(before, kind)
+	c.absentees.follow(before.layout, l)
 	c.tellMemory()
 	c.outages.keep(l)
 	c.scarcity.keep(l)

@@ -243,7 +243,7 @@ func tableSize(s lb.Service) uint32 {
 // backendStatus is of a backend that is b as the data plane has it.
 func (v *view) backendStatus(at use, b lb.Backend, now *paths.Entry, count lb.BackendCount) ops.Backend {
 	s, configured, e := v.service(at), v.backend(at), v.known[v.at[at.i][at.j]]
-	o := v.overlays[s.BackendKey(configured)]
+	o := v.overlayOf(s, configured)
 	status := ops.Backend{
 		Name: b.Name, Address: b.Address, Port: b.Port, Weight: b.Weight,
 		State: condition(s, b, o, e).State, Drain: o.drain, Forced: o.forced,
@@ -265,21 +265,42 @@ func (v *view) backendStatus(at use, b lb.Backend, now *paths.Entry, count lb.Ba
 // taken back.
 func (v *view) operations(history []operation, counters lb.Counters) ops.Operations {
 	list := ops.Operations{InForce: []ops.Overlay{}, History: []ops.Operation{}}
-	var laid []*found
-	for key := range v.overlays {
-		laid = append(laid, v.find(key))
+	for i, s := range v.cfg.Services {
+		if v.laid[s.Name] == 0 {
+			continue
+		}
+		for _, b := range v.cfg.Services[i].Backends {
+			if o, laid := v.overlays[nameOf(s, b)]; laid {
+				list.InForce = append(list.InForce, o.shown(targetOf(s, b), *leftOf(s, s.BackendKey(b), counters)))
+			}
+		}
 	}
-	slices.SortFunc(laid, func(a, b *found) int { return cmp.Or(cmp.Compare(a.i, b.i), cmp.Compare(a.j, b.j)) })
-	for _, f := range laid {
-		key := f.service.BackendKey(f.backend)
-		o := v.overlays[key]
-		list.InForce = append(list.InForce, ops.Overlay{Target: targetOf(f.service, f.backend), Drain: o.drain, Weight: o.weight, Forced: o.forced,
-			Left: *leftOf(f.service, key, counters)})
-	}
+	list.InForce = append(list.InForce, v.absent()...)
 	for _, op := range slices.Backward(history) {
 		list.History = append(list.History, op.shown())
 	}
 	return list
+}
+
+// absent lists what is in force on backends that are absent, by their names.
+func (v *view) absent() (list []ops.Overlay) {
+	for name, o := range v.overlays {
+		if o.absent != nil {
+			was := o.absent.was
+			list = append(list, o.shown(ops.Target{Service: name.service, Backend: name.backend, Address: was.Address, Port: was.Port}, ops.Left{}))
+		}
+	}
+	slices.SortFunc(list, func(a, b ops.Overlay) int { return cmp.Compare(a.String(), b.String()) })
+	return list
+}
+
+// shown returns the overlay for others to read.
+func (o overlay) shown(target ops.Target, left ops.Left) ops.Overlay {
+	shown := ops.Overlay{Target: target, Drain: o.drain, Weight: o.weight, Forced: o.forced, Left: left}
+	if o.absent != nil {
+		shown.Absent = o.absent.since
+	}
+	return shown
 }
 
 // leftOf returns what a backend still has to do.
@@ -293,15 +314,15 @@ func leftOf(s lb.Service, key lb.BackendKey, counters lb.Counters) *ops.Left {
 }
 
 // leftOf returns what the backends still have to do, as far as that can be told.
-func (c *Controller) leftOf(keys []lb.BackendKey) map[lb.BackendKey]*ops.Left {
+func (c *Controller) leftOf(names []backendName) map[backendName]*ops.Left {
 	counters, err := c.counters(c.view)
 	if err != nil {
 		c.opt.Log.Warn(fmt.Sprintf("what is left of drained backends cannot be told: %v", err))
 		return nil
 	}
-	left := map[lb.BackendKey]*ops.Left{}
-	for _, key := range keys {
-		left[key] = leftOf(c.view.find(key).service, key, counters.Counters)
+	left := map[backendName]*ops.Left{}
+	for name, at := range c.view.locate(slices.Values(names)) {
+		left[name] = leftOf(at.service, at.service.BackendKey(at.backend), counters.Counters)
 	}
 	return left
 }

@@ -5,6 +5,7 @@ package control
 import (
 	"encoding/json"
 	"fmt"
+	"iter"
 	"maps"
 	"time"
 
@@ -22,11 +23,19 @@ type Memory interface {
 
 // savedOverlay is an overlay as it is saved. Its times are those of the wall clock of Clock.
 type savedOverlay struct {
+	// Backend is where the backend was. Versions up to 0.4.0 go by it, and save no names.
 	Backend lb.BackendKey `json:"backend"`
-	Drain   *ops.Drained  `json:"drain,omitempty"`
-	Weight  *ops.Weighted `json:"weight,omitempty"`
-	Forced  *ops.Forced   `json:"forced,omitempty"`
-	Clock   clock.Reading `json:"clock,omitzero"`
+	// Service and Name are the service's and the backend's names.
+	Service string `json:"service,omitempty"`
+	Name    string `json:"name,omitempty"`
+	// Absent is since when a backend that was discovered is absent; zero: it is there.
+	Absent time.Time `json:"absent,omitzero"`
+	// Was is the backend as the configuration had it last; nil where an older version has saved it.
+	Was    *lb.Backend   `json:"was,omitempty"`
+	Drain  *ops.Drained  `json:"drain,omitempty"`
+	Weight *ops.Weighted `json:"weight,omitempty"`
+	Forced *ops.Forced   `json:"forced,omitempty"`
+	Clock  clock.Reading `json:"clock,omitzero"`
 }
 
 // at returns the overlay with other times: those of a file, or those of this process.
@@ -43,6 +52,9 @@ func (o overlay) at(other func(time.Time) time.Time) overlay {
 	}
 	if o.forced != nil {
 		o.forced = &ops.Forced{By: o.forced.By, At: other(o.forced.At)}
+	}
+	if o.absent != nil {
+		o.absent = &absence{other(o.absent.since), o.absent.was}
 	}
 	return o
 }
@@ -74,7 +86,7 @@ func (l *layout) besideOthers() bool {
 
 // recall returns what operations had changed when the process before ended, as far as the
 // configuration has the backends.
-func (c *Controller) recall(l *layout) (map[lb.BackendKey]overlay, error) {
+func (c *Controller) recall(l *layout) (map[backendName]overlay, error) {
 	if !c.opt.TakesOver || c.opt.Memory == nil {
 		return nil, nil
 	}
@@ -86,13 +98,55 @@ func (c *Controller) recall(l *layout) (map[lb.BackendKey]overlay, error) {
 	if err := json.Unmarshal(data, &saved); err != nil {
 		return nil, fmt.Errorf("read what operations had changed of backends: %w", err)
 	}
-	overlays, now := map[lb.BackendKey]overlay{}, c.opt.Clock()
+	overlays, now := map[backendName]overlay{}, c.opt.Clock()
+	for i := range saved {
+		saved[i].findName(l)
+	}
+	is := l.locate(savedNames(saved))
 	for _, s := range saved {
-		if l.find(s.Backend) != nil {
-			lay(overlays, s.Backend, overlay{drain: s.Drain, weight: s.Weight, forced: s.Forced}.at(func(t time.Time) time.Time { return s.Clock.Told(t, now) }))
+		name, o := s.restored(now)
+		if is[name] != nil {
+			o.absent = nil
+		} else if o.absent == nil || !l.mayReturn(name, o.absent.was) {
+			continue
 		}
+		lay(overlays, name, o)
 	}
 	return overlays, nil
+}
+
+// savedNames are the names in what was saved.
+func savedNames(saved []savedOverlay) iter.Seq[backendName] {
+	return func(yield func(backendName) bool) {
+		for _, s := range saved {
+			if !yield(backendName{s.Service, s.Name}) {
+				return
+			}
+		}
+	}
+}
+
+// findName fills in the names where a version up to 0.4.0 has saved none: those of the backend that has the address now.
+func (s *savedOverlay) findName(l *layout) {
+	if s.Name != "" {
+		return
+	}
+	if at := l.find(s.Backend); at != nil {
+		s.Service, s.Name = at.service.Name, at.backend.Name
+	}
+}
+
+// restored returns an overlay that was saved in the times of this process, and whose it is. It has the backend for absent,
+// since when it was saved at the latest: whether it is there now is the configuration's to say.
+func (s *savedOverlay) restored(now clock.Reading) (backendName, overlay) {
+	o := overlay{drain: s.Drain, weight: s.Weight, forced: s.Forced}
+	if s.Was != nil {
+		o.absent = &absence{since: s.Clock.Wall, was: *s.Was}
+		if !s.Absent.IsZero() {
+			o.absent.since = s.Absent
+		}
+	}
+	return backendName{s.Service, s.Name}, o.at(func(t time.Time) time.Time { return s.Clock.Told(t, now) })
 }
 
 // remind saves what operations have changed, where a view has other operations than the last.
@@ -101,18 +155,34 @@ func (c *Controller) remind(now *view) {
 	if c.opt.Memory == nil || maps.Equal(c.view.overlays, now.overlays) {
 		return
 	}
-	saved, clock := make([]savedOverlay, 0, len(now.overlays)), c.opt.Clock()
-	for key, o := range now.overlays {
-		o = o.at(clock.Written)
-		saved = append(saved, savedOverlay{key, o.drain, o.weight, o.forced, clock})
-	}
-	data, err := json.Marshal(saved)
+	data, err := json.Marshal(now.savedOverlays(c.opt.Clock()))
 	if err == nil {
 		err = c.opt.Memory.Save(data)
 	}
 	if err != nil {
 		c.opt.Log.Warn(fmt.Sprintf("saving what operations have changed of backends (it ends with this process): %s", oneLine(err)))
 	}
+}
+
+// savedOverlays returns what operations have changed as it is saved at a time.
+func (v *view) savedOverlays(clock clock.Reading) []savedOverlay {
+	saved, is := make([]savedOverlay, 0, len(v.overlays)), v.locate(maps.Keys(v.overlays))
+	for name, o := range v.overlays {
+		o = o.at(clock.Written)
+		s := savedOverlay{Service: name.service, Name: name.backend, Drain: o.drain, Weight: o.weight, Forced: o.forced, Clock: clock}
+		switch at := is[name]; {
+		case at != nil:
+			s.Backend, s.Was = at.service.BackendKey(at.backend), &at.backend
+		case o.absent != nil:
+			was := o.absent.was
+			s.Absent, s.Was = o.absent.since, &was
+			if i, there := v.named[name.service]; there {
+				s.Backend = v.cfg.Services[i].BackendKey(was)
+			}
+		}
+		saved = append(saved, s)
+	}
+	return saved
 }
 
 // dropAddresses takes away what the process before had put on its first interface and the

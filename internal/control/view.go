@@ -126,15 +126,15 @@ func (l *layout) backend(at use) lb.Backend { return l.cfg.Services[at.i].Backen
 // the one that it found without holding a caller up.
 type view struct {
 	*layout
-	overlays map[lb.BackendKey]overlay
+	overlays map[backendName]overlay
 	// links are the configuration's interfaces, as they were when it was checked.
 	links []iface.State
 	// passive: another balancer holds the VIPs.
 	passive bool
 	// joining says why the VIPs are left to other balancers yet; empty if they are not.
 	joining string
-	// laid counts the overlays of each service.
-	laid map[lb.ServiceKey]int
+	// laid counts the overlays of each service, by its name.
+	laid map[string]int
 	// known[n] is what is known of the path to the backend address of number n.
 	known []*paths.Entry
 	// verdicts[i][j] is that on backend j of service i; nil for a service that asks nothing.
@@ -156,7 +156,7 @@ type view struct {
 
 // newView puts a configuration, operations, paths, verdicts and ejections together. What is as in the
 // former view, which may be nil, is taken from there.
-func newView(l *layout, overlays map[lb.BackendKey]overlay, known []*paths.Entry, verdicts [][]verdict, ejections map[lb.BackendKey]outliers.Ejection, former *view) *view {
+func newView(l *layout, overlays map[backendName]overlay, known []*paths.Entry, verdicts [][]verdict, ejections map[lb.BackendKey]outliers.Ejection, former *view) *view {
 	v := &view{layout: l, overlays: overlays, laid: countOverlays(overlays), known: known,
 		verdicts: verdicts, ejections: ejections, selected: make([]selection, len(l.cfg.Services)), now: time.Now(),
 		state: lb.State{Services: make([]lb.RoutedService, len(l.cfg.Services)), Hook: l.cfg.Hook, Interfaces: l.cfg.Interfaces, Local: l.cgroup}}
@@ -182,10 +182,13 @@ func (v *view) sharesState(before *view) bool {
 	return v.layout == before.layout && v.state.Hairpin.Equal(before.state.Hairpin) && (same || proxied)
 }
 
-func countOverlays(overlays map[lb.BackendKey]overlay) map[lb.ServiceKey]int {
-	laid := map[lb.ServiceKey]int{}
-	for key := range overlays {
-		laid[key.Service]++
+// countOverlays counts those of each service's backends, without those of backends that are absent.
+func countOverlays(overlays map[backendName]overlay) map[string]int {
+	laid := map[string]int{}
+	for name, o := range overlays {
+		if o.absent == nil {
+			laid[name.service]++
+		}
 	}
 	return laid
 }
@@ -297,7 +300,7 @@ func equalPaths(a, b lb.Path) bool {
 
 // withOverlays returns the view with other operations, of which those on services
 // with these numbers are new.
-func (v *view) withOverlays(overlays map[lb.BackendKey]overlay, services []int) *view {
+func (v *view) withOverlays(overlays map[backendName]overlay, services []int) *view {
 	next := *v
 	next.overlays, next.laid = overlays, countOverlays(overlays)
 	next.state.Services, next.selected = slices.Clone(v.state.Services), slices.Clone(v.selected)

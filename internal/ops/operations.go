@@ -97,15 +97,19 @@ type Operation struct {
 // Operations are what was changed beside the configuration, for as long as the
 // process lives.
 type Operations struct {
-	// InForce are the backends that differ from the configuration, in its order.
+	// InForce are the backends that differ from the configuration, in its order, and then those that are absent.
 	InForce []Overlay `json:"in_force"`
 	// History are operations that can be taken back, the latest first.
 	History []Operation `json:"history"`
 }
 
-// Overlay is what operations have made of one backend.
+// Overlay is what operations have made of one backend. It stays with the service's and the backend's name, whatever
+// address these have.
 type Overlay struct {
 	Target
+	// Absent is since when the backend, which was discovered, is not found any more; zero: it is there. Target has
+	// the address that it had then.
+	Absent time.Time `json:"absent,omitzero"`
 	Drain  *Drained  `json:"drain,omitempty"`
 	Weight *Weighted `json:"weight,omitempty"`
 	Forced *Forced   `json:"forced,omitempty"`
