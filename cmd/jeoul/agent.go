@@ -61,7 +61,15 @@ func (c *agentCmd) Run(ctx context.Context) error {
 	fmt.Println("ready; Ctrl-C or SIGTERM takes it all back")
 	log := newLogger(os.Stderr)
 	notify(log, daemon.SdNotifyReady)
+	watched := make(chan struct{})
+	watching, end := context.WithCancel(ctx)
+	go func() {
+		defer close(watched)
+		a.Watch(watching, log, func(problems []string) { notify(log, "STATUS="+agentStatus(problems)) })
+	}()
 	err = c.serve(ctx, a, asked)
+	end()
+	<-watched
 	notify(log, daemon.SdNotifyStopping)
 	err = errors.Join(err, a.Close())
 	printEvents(a.Events())
@@ -72,6 +80,14 @@ func (c *agentCmd) Run(ctx context.Context) error {
 		return errors.Join(err, errors.New("start `jeoul agent` again, and it tries again"))
 	}
 	return nil
+}
+
+// agentStatus is what `systemctl status` shows.
+func agentStatus(problems []string) string {
+	if len(problems) == 0 {
+		return "this host is ready"
+	}
+	return "this host is not ready: " + strings.Join(problems, "; ")
 }
 
 // check prints what was found for each mode.

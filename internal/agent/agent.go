@@ -54,11 +54,13 @@ import (
 	"net/netip"
 	"slices"
 	"strconv"
+	"sync"
 
-	"github.com/cilium/ebpf/link"
+	"github.com/vishvananda/netlink"
 
 	"github.com/jeoul/jeoul/internal/hostnet"
 	"github.com/jeoul/jeoul/internal/lb"
+	"github.com/jeoul/jeoul/internal/namespace"
 )
 
 // Errors that a caller may test for, besides those of package hostnet.
@@ -106,13 +108,18 @@ type Options struct {
 
 // Agent is a prepared backend host.
 type Agent struct {
+	opt     Options
+	ns      *namespace.Namespace
 	changes *hostnet.Changes
+	pace    pace
 	// The rest is nil where no mode needs a program.
-	program     *program
-	follower    *follower
-	links       []link.Link
-	attachments []Attachment
-	last        []Count // what the program had counted when it was closed
+	program  *program
+	follower *follower
+
+	mu       sync.Mutex
+	attached []*attached
+	last     []Count // what the program had counted when it was closed
+	closed   bool
 }
 
 // Start prepares the host whose network namespace the calling thread is in, or
@@ -131,7 +138,7 @@ func Start(opt Options) (*Agent, error) {
 	if err != nil {
 		return nil, fmt.Errorf("start the agent: %w", err)
 	}
-	a := &Agent{changes: changes}
+	a := &Agent{opt: opt, changes: changes, pace: defaultPace}
 	if err := a.start(opt); err != nil {
 		return nil, errors.Join(err, a.Close())
 	}
@@ -140,11 +147,18 @@ func Start(opt Options) (*Agent, error) {
 
 // start does what may be refused for want of rights or of an interface before
 // it changes the host.
-func (a *Agent) start(opt Options) error {
+func (a *Agent) start(opt Options) (err error) {
+	if a.ns, err = namespace.Current(); err != nil {
+		return err
+	}
 	if !opt.needsProgram() {
 		return prepare(a.changes, opt.VIPs)
 	}
-	interfaces, err := chooseInterfaces(opt.Interfaces)
+	links, err := whole(netlink.LinkList)
+	if err != nil {
+		return fmt.Errorf("start the agent: list the interfaces: %w", err)
+	}
+	interfaces, err := chooseInterfaces(opt.Interfaces, links)
 	if err != nil {
 		return err
 	}
@@ -157,8 +171,12 @@ func (a *Agent) start(opt Options) error {
 	if a.follower, err = follow(opt.VIPs, a.program.addresses); err != nil {
 		return fmt.Errorf("start the agent: %w", err)
 	}
-	a.links, a.attachments, err = attach(a.program.sides(opt), interfaces, opt.Hook, a.changes)
-	return err
+	for _, nic := range interfaces {
+		if err := a.attach(nic, nic.Attrs().Name); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // checkLoopback returns an error if lo is down: the kernel would not accept
@@ -188,13 +206,15 @@ func prepare(changes *hostnet.Changes, vips []netip.Addr) error {
 		}
 	}
 	for _, vip := range vips {
-		err := changes.AddAddress(loopback, vip, hostnet.AddressOptions{ScopeHost: true, Deprecated: true, NoDAD: true})
-		if err != nil {
+		if err := changes.AddAddress(loopback, vip, vipOptions); err != nil {
 			return err
 		}
 	}
 	return nil
 }
+
+// vipOptions keep a VIP from being the source of what the host sends of its own accord.
+var vipOptions = hostnet.AddressOptions{ScopeHost: true, Deprecated: true, NoDAD: true}
 
 func checkElsewhere(changes *hostnet.Changes, vip netip.Addr) error {
 	links, err := changes.Links(vip)
@@ -256,11 +276,22 @@ func hidesVIP(level int) bool { return level >= 2 }
 func (a *Agent) Events() []hostnet.Event { return a.changes.Events() }
 
 // Attachments lists where the programs run: nowhere in mode l2dsr without MSS.
-func (a *Agent) Attachments() []Attachment { return a.attachments }
+func (a *Agent) Attachments() (at []Attachment) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for _, on := range a.attached {
+		for _, s := range on.sides {
+			at = append(at, Attachment{on.name, s.hook, s.egress})
+		}
+	}
+	return at
+}
 
 // Counts returns how all packets ended that the program has seen; nothing where
 // there is none. After Close it returns the last of them.
 func (a *Agent) Counts() ([]Count, error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
 	if a.program == nil {
 		return a.last, nil
 	}
@@ -270,11 +301,13 @@ func (a *Agent) Counts() ([]Count, error) {
 // Close takes everything back that Start did, the program first. It may be
 // called from any thread, and a second time, which does nothing.
 func (a *Agent) Close() error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
 	var failed []error
-	for _, l := range a.links {
-		failed = append(failed, l.Close())
+	for _, on := range a.attached {
+		failed = append(failed, on.closeLinks())
 	}
-	a.links = nil
+	a.attached = nil
 	if a.follower != nil {
 		failed = append(failed, a.follower.close())
 		a.follower = nil
@@ -288,6 +321,10 @@ func (a *Agent) Close() error {
 		a.program.close()
 		a.program = nil
 	}
+	if !a.closed && a.ns != nil {
+		a.ns.Close()
+	}
+	a.closed = true
 	if err := errors.Join(failed...); err != nil {
 		return fmt.Errorf("stop the agent: %w", err)
 	}

@@ -68,22 +68,72 @@ func (p *program) sides(opt Options) (all []side) {
 	return all
 }
 
-// attach puts the programs on each interface, before what is there. The links
-// are the caller's to close, also after an error; filters are in changes.
-func attach(sides []side, interfaces []string, hook Hook, changes *hostnet.Changes) (links []link.Link, at []Attachment, err error) {
-	for _, name := range interfaces {
-		for _, s := range sides {
-			made, used, err := s.attach(name, hook, changes)
-			if err != nil {
-				return links, at, err
-			}
-			if made != nil {
-				links = append(links, made)
-			}
-			at = append(at, Attachment{name, used, s.egress})
+// attached is an interface on which the programs run.
+type attached struct {
+	index int
+	name  string
+	// asked is the name that the interface had when the programs were attached: it may have another one now.
+	asked string
+	sides []attachedSide
+}
+
+// attachedSide is one of the programs there.
+type attachedSide struct {
+	side
+	hook Hook
+	link link.Link // nil with HookClsact
+}
+
+// attach puts the programs on an interface, before what is there; on an error, none. The caller holds the lock, or nobody
+// else has the agent yet.
+func (a *Agent) attach(nic netlink.Link, asked string) error {
+	on := &attached{index: nic.Attrs().Index, name: nic.Attrs().Name, asked: asked}
+	for _, s := range a.program.sides(a.opt) {
+		made, used, err := s.attach(on.name, a.opt.Hook, a.changes)
+		if err != nil {
+			return errors.Join(err, a.detach(on))
+		}
+		on.sides = append(on.sides, attachedSide{s, used, made})
+	}
+	a.attached = append(a.attached, on)
+	return nil
+}
+
+// detach takes the programs off an interface, which may be gone; the caller holds the lock.
+func (a *Agent) detach(on *attached) error {
+	a.attached = slices.DeleteFunc(a.attached, func(o *attached) bool { return o == on })
+	return errors.Join(on.closeLinks(), a.changes.RemoveFilters(on.index))
+}
+
+func (on *attached) closeLinks() error {
+	var failed []error
+	for _, s := range on.sides {
+		if s.link != nil {
+			failed = append(failed, s.link.Close())
 		}
 	}
-	return links, at, nil
+	return errors.Join(failed...)
+}
+
+// works says whether the programs are where they were attached: something else may have taken one away.
+func (on *attached) works(changes *hostnet.Changes) (bool, error) {
+	for _, s := range on.sides {
+		if s.link == nil {
+			if there, err := changes.HasFilter(on.index, filterName, s.egress); err != nil || !there {
+				return false, err
+			}
+			continue
+		}
+		info, err := s.link.Info()
+		if err != nil {
+			return false, fmt.Errorf("look whether the eBPF program is attached to %s: %w", on.name, err)
+		}
+		// The kernel gives the index 0 where the link was detached (link_tcx_fill in kernel/bpf/tcx.c).
+		if tcx := info.TCX(); tcx == nil || int(tcx.Ifindex) != on.index {
+			return false, nil
+		}
+	}
+	return true, nil
 }
 
 // attach returns a link where the hook is one.
@@ -132,55 +182,58 @@ func attachError(err error, name string) error {
 
 // chooseInterfaces checks the names that were asked for, or else returns all
 // interfaces on which packets for this host arrive.
-func chooseInterfaces(asked []string) ([]string, error) {
-	links, err := whole(netlink.LinkList)
-	if err != nil {
-		return nil, fmt.Errorf("start the agent: list the interfaces: %w", err)
-	}
+func chooseInterfaces(asked []string, links []netlink.Link) (chosen []netlink.Link, err error) {
 	if len(asked) > 0 {
 		return checkInterfaces(asked, links)
 	}
-	var names []string
 	for _, l := range links {
-		if arrivesOn(l, links) {
-			names = append(names, l.Attrs().Name)
+		if arrivesOn(l, links) && isUp(l) {
+			chosen = append(chosen, l)
 		}
 	}
-	if len(names) == 0 {
+	if len(chosen) == 0 {
 		return nil, fmt.Errorf("start the agent: %w: set one up, or name one that is down", ErrNoInterface)
 	}
-	return names, nil
+	return chosen, nil
 }
 
-func checkInterfaces(asked []string, links []netlink.Link) ([]string, error) {
-	var names []string
+func checkInterfaces(asked []string, links []netlink.Link) (chosen []netlink.Link, err error) {
 	for _, name := range asked {
-		at := slices.IndexFunc(links, func(l netlink.Link) bool { return l.Attrs().Name == name })
-		if at < 0 {
+		l := byName(links, name)
+		if l == nil {
 			return nil, fmt.Errorf("start the agent: %w: %s", hostnet.ErrNoLink, name)
 		}
-		if !isEthernet(links[at]) {
+		if !isEthernet(l) {
 			return nil, fmt.Errorf("start the agent: %s is no Ethernet interface", name)
 		}
-		if !slices.Contains(names, name) {
-			names = append(names, name)
+		if !slices.Contains(chosen, l) {
+			chosen = append(chosen, l)
 		}
 	}
-	return names, nil
+	return chosen, nil
+}
+
+func byName(links []netlink.Link, name string) netlink.Link {
+	for _, l := range links {
+		if l.Attrs().Name == name {
+			return l
+		}
+	}
+	return nil
 }
 
 func isEthernet(l netlink.Link) bool {
 	return l.Attrs().EncapType == "ether" && l.Attrs().Flags&net.FlagLoopback == 0
 }
 
-// arrivesOn says whether the program belongs on the interface: Ethernet, up,
+// arrivesOn says whether the program belongs on the interface once it is up: Ethernet,
 // and not one whose packets run through another that has the program. A packet
 // that met it twice would be counted twice, and a tunnel in a tunnel taken off
 // twice. A port of a bridge or a bond gives its packets on to that; a VLAN or a
 // macvlan gets them from the interface below.
 func arrivesOn(l netlink.Link, links []netlink.Link) bool {
 	a := l.Attrs()
-	if !isEthernet(l) || a.Flags&net.FlagUp == 0 {
+	if !isEthernet(l) {
 		return false
 	}
 	if master := byIndex(links, a.MasterIndex); master != nil && master.Type() != "vrf" {

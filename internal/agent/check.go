@@ -3,6 +3,7 @@
 package agent
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -11,6 +12,7 @@ import (
 
 	"github.com/vishvananda/netlink"
 
+	"github.com/jeoul/jeoul/internal/hostnet"
 	"github.com/jeoul/jeoul/internal/lb"
 	"github.com/jeoul/jeoul/internal/sysctl"
 )
@@ -91,6 +93,8 @@ type host struct {
 	routes     []netlink.Route // default routes
 	interfaces []netlink.Link  // where the program would be
 	choice     error           // why there are none
+	running    bool            // an agent has prepared this host
+	unseen     error           // why that is not known
 }
 
 func look(opt Options) (*host, error) {
@@ -107,13 +111,8 @@ func look(opt Options) (*host, error) {
 			h.routes = append(h.routes, r)
 		}
 	}
-	names, err := chooseInterfaces(opt.Interfaces)
-	h.choice = err
-	for _, l := range h.links {
-		if slices.Contains(names, l.Attrs().Name) {
-			h.interfaces = append(h.interfaces, l)
-		}
-	}
+	h.interfaces, h.choice = chooseInterfaces(opt.Interfaces, h.links)
+	h.running, h.unseen = hostnet.Running(opt.Dir, name)
 	return h, nil
 }
 
@@ -133,9 +132,10 @@ func (h *host) findings(mode lb.Mode) []Finding {
 	case lb.NAT:
 		return h.wayBack()
 	}
-	found := rights()
+	found := append(rights(), h.agent()...)
 	if mode != lb.L2DSR {
 		found = append(found, h.kernel(mode)...)
+		found = append(found, h.programs()...)
 	}
 	if mode == lb.DSCP {
 		found = append(found, h.marks()...)
@@ -151,13 +151,52 @@ func (h *host) findings(mode lb.Mode) []Finding {
 	return found
 }
 
+// agent says whether one runs, which has done already what otherwise the next will do.
+func (h *host) agent() []Finding {
+	switch {
+	case h.unseen != nil:
+		return []Finding{{"agent", Note, fmt.Sprintf("whether one runs cannot be seen: %v", h.unseen)}}
+	case h.running:
+		return []Finding{{"agent", Good, "runs, and puts back what is taken from it"}}
+	}
+	return []Finding{{"agent", Note, "does not run with the state directory " + cmp.Or(h.opt.Dir, hostnet.DefaultDir)}}
+}
+
+// undone is a finding of what an agent sees to: missing where one runs and it is not so.
+func (h *host) undone(what, text string) Finding {
+	if h.running {
+		return Finding{what, Missing, text + ", which the agent that runs has not done, or not for these options: see its log"}
+	}
+	return Finding{what, Doable, text}
+}
+
+// programs says where the programs of an agent that runs are not attached. What is attached to an interface
+// is asked by name: a check is another process than the agent.
+func (h *host) programs() (found []Finding) {
+	if !h.running {
+		return nil
+	}
+	for _, l := range h.interfaces {
+		there, err := runsOn(l)
+		switch {
+		case err != nil:
+			found = append(found, Finding{"program", Note, fmt.Sprintf("whether it is attached to %s cannot be seen: %v", l.Attrs().Name, err)})
+		case there:
+			found = append(found, Finding{"program", Good, "is attached to " + l.Attrs().Name})
+		default:
+			found = append(found, h.undone("program", "is to be attached to "+l.Attrs().Name))
+		}
+	}
+	return found
+}
+
 // vips says where the VIPs are.
 func (h *host) vips() []Finding {
 	if len(h.opt.VIPs) == 0 {
 		return []Finding{{"vip", Missing, "none was named: --vip ADDRESS"}}
 	}
 	var found []Finding
-	if lo := h.byName(loopback); lo == nil || !isUp(lo) {
+	if lo := byName(h.links, loopback); lo == nil || !isUp(lo) {
 		found = append(found, Finding{"lo", Missing, "is down, and accepts nothing: ip link set lo up"})
 	}
 	for _, vip := range h.opt.VIPs {
@@ -167,7 +206,7 @@ func (h *host) vips() []Finding {
 }
 
 func (h *host) vip(vip netip.Addr) Finding {
-	on := h.holders(vip)
+	on := holders(vip, h.addresses, h.links)
 	for _, name := range on {
 		if name != loopback {
 			return Finding{"vip", Missing, fmt.Sprintf("%s is on %s, which answers for it on the network: ip address del %s dev %s", vip, name, vip, name)}
@@ -176,15 +215,15 @@ func (h *host) vip(vip netip.Addr) Finding {
 	if len(on) > 0 {
 		return Finding{"vip", Good, fmt.Sprintf("%s is on lo", vip)}
 	}
-	return Finding{"vip", Doable, fmt.Sprintf("%s will be put on lo", vip)}
+	return h.undone("vip", fmt.Sprintf("%s is to be put on lo", vip))
 }
 
 // holders names the links that have an address.
-func (h *host) holders(addr netip.Addr) []string {
+func holders(addr netip.Addr, addresses []netlink.Addr, links []netlink.Link) []string {
 	var names []string
-	for _, a := range h.addresses {
+	for _, a := range addresses {
 		if ip, ok := netip.AddrFromSlice(a.IP); ok && ip.Unmap() == addr {
-			if l := byIndex(h.links, a.LinkIndex); l != nil {
+			if l := byIndex(links, a.LinkIndex); l != nil {
 				names = append(names, l.Attrs().Name)
 			}
 		}
@@ -210,7 +249,7 @@ func (h *host) silence() []Finding {
 		case !sysctl.Writable(s.name):
 			found = append(found, Finding{"arp", Missing, fmt.Sprintf("%s is %d, and cannot be written here: on the host, sysctl -w %s=%s", s.name, now, s.name, s.value)})
 		default:
-			found = append(found, Finding{"arp", Doable, fmt.Sprintf("%s: %d → %s", s.name, now, s.value)})
+			found = append(found, h.undone("arp", fmt.Sprintf("%s: %d → %s", s.name, now, s.value)))
 		}
 	}
 	return found
@@ -331,13 +370,4 @@ func (h *host) room(mode lb.Mode) []Finding {
 			l.Attrs().Name, mtu, mtu-20-udp, mtu-40-udp)})
 	}
 	return found
-}
-
-func (h *host) byName(name string) netlink.Link {
-	for _, l := range h.links {
-		if l.Attrs().Name == name {
-			return l
-		}
-	}
-	return nil
 }

@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/link"
 	"github.com/prometheus/procfs"
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
@@ -97,6 +98,54 @@ func attachable(p *ebpf.Program, hook Hook) Finding {
 
 // Every namespace's first interface is lo.
 const loopbackIndex = 1
+
+// runsOn says whether a program of an agent is attached to an interface, in TCX or as a filter.
+func runsOn(l netlink.Link) (bool, error) {
+	for _, egress := range []bool{false, true} {
+		if there, err := hasProgram(l.Attrs().Index, egress); there {
+			return true, err
+		}
+		parent := uint32(netlink.HANDLE_MIN_INGRESS)
+		if egress {
+			parent = netlink.HANDLE_MIN_EGRESS
+		}
+		filters, err := netlink.FilterList(l, parent)
+		if err != nil && !errors.Is(err, unix.EINVAL) && !errors.Is(err, unix.ENOENT) { // without the queueing discipline
+			return false, err
+		}
+		for _, f := range filters {
+			if ours, ok := f.(*netlink.BpfFilter); ok && ours.Name == filterName {
+				return true, nil
+			}
+		}
+	}
+	return false, nil
+}
+
+// hasProgram looks in TCX.
+func hasProgram(index int, egress bool) (bool, error) {
+	where := ebpf.AttachTCXIngress
+	if egress {
+		where = ebpf.AttachTCXEgress
+	}
+	all, err := link.QueryPrograms(link.QueryOptions{Target: index, Attach: where})
+	if err != nil {
+		return false, err
+	}
+	for _, one := range all.Programs {
+		p, err := ebpf.NewProgramFromID(one.ID)
+		if err != nil {
+			continue // it is gone
+		}
+		info, err := p.Info()
+		p.Close()
+		// The kernel keeps 15 characters of a name.
+		if err == nil && strings.HasPrefix(info.Name, filterName) {
+			return true, nil
+		}
+	}
+	return false, nil
+}
 
 // tryClsact attaches the program in a namespace that is there for nothing else.
 func tryClsact(p *ebpf.Program) error {

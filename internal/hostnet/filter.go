@@ -61,6 +61,43 @@ func (c *Changes) AddFilter(name string, f Filter) error {
 	return nil
 }
 
+// HasFilter says whether a filter of that name is at one side of the link with that index, whoever put it there.
+func (c *Changes) HasFilter(index int, name string, egress bool) (bool, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.closed {
+		return false, fmt.Errorf("look for the filter %s: %w", name, errClosed)
+	}
+	filters, err := c.filters(change{Kind: kindFilter, Index: index, Egress: egress})
+	return slices.ContainsFunc(filters, func(f netlink.Filter) bool {
+		ours, ok := f.(*netlink.BpfFilter)
+		return ok && ours.Name == name
+	}), err
+}
+
+// RemoveFilters takes away what AddFilter has put on the link with that index, which may be gone, and strikes it out.
+func (c *Changes) RemoveFilters(index int) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.closed {
+		return fmt.Errorf("take filters away: %w", errClosed)
+	}
+	undoing := c.undoing("")
+	var failed []error
+	var gone []change
+	for _, ch := range slices.Backward(c.journal.changes) {
+		if ch.Index != index || ch.Kind != kindFilter && ch.Kind != kindClsact {
+			continue
+		}
+		if err := undoing.undo(ch); err != nil {
+			failed = append(failed, err)
+			continue
+		}
+		gone = append(gone, ch)
+	}
+	return errors.Join(append(failed, c.journal.forget(gone...))...)
+}
+
 // addClsact adds the queueing discipline if the link has none that serves.
 func (c *Changes) addClsact(link netlink.Link) error {
 	qdiscs, err := c.netlink.QdiscList(link)

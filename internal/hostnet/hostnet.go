@@ -19,7 +19,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -127,8 +126,7 @@ func (c *Changes) open(dir, name string, begin func(*Changes) error) error {
 	if err != nil {
 		return fmt.Errorf("open a netlink socket: %w", rights(err))
 	}
-	path := filepath.Join(dir, fmt.Sprintf("%s-%d%s", name, c.ns.Inode(), JournalSuffix))
-	c.journal, err = lockJournal(path, id)
+	c.journal, err = lockJournal(pathOf(dir, name, c.ns), id)
 	if err != nil {
 		return err
 	}

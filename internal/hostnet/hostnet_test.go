@@ -302,6 +302,45 @@ func TestOthersWorkIsLeftAlone(t *testing.T) {
 	}}, look(t, ns))
 }
 
+// TestSysctlSetAgain: what something else has reset is set again, the journal does not grow, and a stop puts the last value
+// that was not ours back.
+func TestSysctlSetAgain(t *testing.T) {
+	ns := testenv.Namespace(t)
+	dir := t.TempDir()
+	c := open(t, ns, dir)
+	var size int
+	for _, other := range []string{"", "0", "0", "1", "1"} {
+		if other != "" {
+			testenv.In(t, ns, func() error { return testenv.WriteSysctl("net/ipv4/conf/all/arp_announce", other) })
+		}
+		if err := c.SetSysctl(announce, "2"); err != nil {
+			t.Fatal(err)
+		}
+		if got := look(t, ns).Announce; got != "2" {
+			t.Errorf("after %q it is %s", other, got)
+		}
+		all, err := filepath.Glob(filepath.Join(dir, "*"+hostnet.JournalSuffix))
+		if err != nil || len(all) != 1 {
+			t.Fatalf("journals %v, %v", all, err)
+		}
+		data, err := os.ReadFile(all[0])
+		if err != nil {
+			t.Fatal(err)
+		}
+		if n := len(data); size == 0 {
+			size = n
+		} else if n != size {
+			t.Errorf("the journal grew from %d to %d bytes", size, n)
+		}
+	}
+	if err := c.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if got := look(t, ns).Announce; got != "1" {
+		t.Errorf("at the end it is %s, and the last value that was not ours is 1", got)
+	}
+}
+
 func TestRemoveAddress(t *testing.T) {
 	ns := testenv.Namespace(t)
 	dir := t.TempDir()

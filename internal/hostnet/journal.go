@@ -3,11 +3,13 @@
 package hostnet
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"net/netip"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 
@@ -188,6 +190,34 @@ func (j *lockedJournal) take() (bool, error) {
 		return false, nil
 	}
 	return err == nil && os.SameFile(mine, now), err
+}
+
+// Running says whether a process holds the lock for name in the calling thread's network namespace, as Open takes it.
+// It changes nothing. dir "" means DefaultDir.
+func Running(dir, name string) (bool, error) {
+	ns, err := namespace.Current()
+	if err != nil {
+		return false, err
+	}
+	defer ns.Close()
+	lock, err := os.Open(pathOf(cmp.Or(dir, DefaultDir), name, ns) + lockSuffix)
+	if errors.Is(err, os.ErrNotExist) {
+		return false, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("look whether another process has changed this host's network: %w", rights(err))
+	}
+	defer lock.Close()
+	err = unix.Flock(int(lock.Fd()), unix.LOCK_SH|unix.LOCK_NB)
+	if errors.Is(err, unix.EWOULDBLOCK) {
+		return true, nil
+	}
+	return false, err
+}
+
+// pathOf returns where the journal of a name is.
+func pathOf(dir, name string, ns *namespace.Namespace) string {
+	return filepath.Join(dir, fmt.Sprintf("%s-%d%s", name, ns.Inode(), JournalSuffix))
 }
 
 // owner returns " (process N)" for the journal's owner, or nothing.

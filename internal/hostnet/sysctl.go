@@ -38,7 +38,8 @@ func (c *Changes) Sysctl(name string) (value string, err error) {
 }
 
 // SetSysctl sets a sysctl under net. If it has that value already nothing is
-// changed, and nothing will be taken back. Errors: ErrNoRights; fs.ErrNotExist
+// changed, and nothing will be taken back. If something else has changed it since we set that value, the
+// value that it has now is what Close puts back. Errors: ErrNoRights; fs.ErrNotExist
 // if this kernel has no such sysctl; that the kernel would not keep the value.
 func (c *Changes) SetSysctl(name, value string) error {
 	c.mu.Lock()
@@ -61,14 +62,41 @@ func (c *Changes) setSysctl(name, value string) error {
 			return nil
 		}
 		ch := change{Kind: kindSysctl, Sysctl: name, Old: old, New: value}
-		return c.make(ch, func() (bool, error) {
+		write := func() (bool, error) {
 			if err := writeChecked(name, old, value); err != nil {
 				return false, err
 			}
 			c.note(Event{Subject: name, Old: old, New: value})
 			return true, nil
-		})
+		}
+		if again, err := c.setAgain(ch); err != nil || again {
+			if err == nil {
+				_, err = write()
+			}
+			return err
+		}
+		return c.make(ch, write)
 	})
+}
+
+// setAgain reports whether the last of our changes to a sysctl set the same value, which something else has changed
+// since. The journal then has one entry as before, with the value that was there now as the one to put back: it
+// does not grow where two programs disagree.
+func (c *Changes) setAgain(ch change) (bool, error) {
+	changes := slices.Clone(c.journal.changes)
+	for i, was := range slices.Backward(changes) {
+		if was.Kind != kindSysctl || was.Sysctl != ch.Sysctl {
+			continue
+		}
+		if was.New != ch.New {
+			return false, nil
+		}
+		if changes[i] = ch; was == ch {
+			return true, nil
+		}
+		return true, c.journal.replace(changes)
+	}
+	return false, nil
 }
 
 // restoreSysctl takes our changes to a sysctl back, the last one first, and

@@ -1,0 +1,10 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agent
+
+import "time"
+
+// Hasten has Watch look more often than it does for users.
+func (a *Agent) Hasten() {
+	a.pace = pace{settle: time.Millisecond, apart: 5 * time.Millisecond, every: 20 * time.Millisecond}
+}
