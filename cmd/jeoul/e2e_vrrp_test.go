@@ -63,36 +63,54 @@ func (p *sharedPair) prefer(t *testing.T, priority int) {
 // keepalived starts the other one, with the priority 150.
 func (p *sharedPair) keepalived(t *testing.T) {
 	t.Helper()
-	instance := func(name string, vip netip.Addr) string {
-		return fmt.Sprintf("vrrp_instance %s {\n  state BACKUP\n  interface %s\n  virtual_router_id 51\n  priority 150\n  advert_int 0.1\n  virtual_ipaddress { %s/%d }\n}\n",
-			name, p.peer.Interface, vip, vip.BitLen())
+	p.process, p.pid = startKeepalived(t, p.peer, keepalivedConfig(p.peer.Interface, 51, 150, p.vips))
+}
+
+// keepalivedConfig is that of a keepalived with an instance for each VIP, which are one group.
+func keepalivedConfig(device string, vrid, priority int, vips []netip.Addr) string {
+	instances, group := "", ""
+	for i, vip := range vips {
+		group += fmt.Sprintf("    i%d\n", i)
+		instances += fmt.Sprintf("vrrp_instance i%d {\n  state BACKUP\n  interface %s\n", i, device) +
+			fmt.Sprintf("  virtual_router_id %d\n  priority %d\n  advert_int 0.1\n", vrid, priority) +
+			fmt.Sprintf("  virtual_ipaddress { %s/%d }\n}\n", vip, vip.BitLen())
 	}
-	text := "global_defs {\n  vrrp_version 3\n  enable_script_security\n}\nvrrp_sync_group both {\n  group {\n    four\n    six\n  }\n}\n" + instance("four", p.vips[0]) + instance("six", p.vips[1])
-	file := filepath.Join(p.peer.Dir, "keepalived.conf")
-	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+	return "global_defs {\n  vrrp_version 3\n  enable_script_security\n}\n" +
+		"vrrp_sync_group all {\n  group {\n" + group + "  }\n}\n" + instances
+}
+
+// startKeepalived starts one on a host until the test ends; pid is the file with the number of the process that speaks
+// VRRP.
+func startKeepalived(t *testing.T, host *lab.Host, config string) (process *lab.Process, pid string) {
+	t.Helper()
+	testenv.Program(t, "keepalived")
+	file, pid := filepath.Join(host.Dir, "keepalived.conf"), filepath.Join(host.Dir, "vrrp.pid")
+	if err := os.WriteFile(file, []byte(config), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	var log syncBuffer
-	p.pid = filepath.Join(p.peer.Dir, "vrrp.pid")
-	process, err := p.peer.Start(context.WithoutCancel(t.Context()), lab.Command{Path: "keepalived", Stdout: &log, Stderr: &log,
-		Args: []string{"-n", "-l", "-D", "--vrrp", "-f", file, "-p", filepath.Join(p.peer.Dir, "keepalived.pid"), "-r", p.pid}})
+	arguments := []string{"-n", "-l", "-D", "--vrrp", "-f", file, "-p", filepath.Join(host.Dir, "keepalived.pid"), "-r", pid}
+	process, err := host.Start(context.WithoutCancel(t.Context()),
+		lab.Command{Path: "keepalived", Stdout: &log, Stderr: &log, Args: arguments})
 	if err != nil {
 		t.Fatal(err)
 	}
-	p.process = process
 	t.Cleanup(func() {
 		if t.Failed() {
 			t.Logf("keepalived's log:\n%s", log.String())
 		}
-		p.signal(t, syscall.SIGCONT)
+		signalVRRP(t, pid, syscall.SIGCONT)
 		_ = process.Stop(context.Background())
 	})
+	return process, pid
 }
 
 // signal sends a signal to the process that speaks VRRP.
-func (p *sharedPair) signal(t *testing.T, s syscall.Signal) {
+func (p *sharedPair) signal(t *testing.T, s syscall.Signal) { signalVRRP(t, p.pid, s) }
+
+func signalVRRP(t *testing.T, file string, s syscall.Signal) {
 	t.Helper()
-	text, err := os.ReadFile(p.pid)
+	text, err := os.ReadFile(file)
 	if err != nil {
 		return // it has ended
 	}

@@ -37,7 +37,8 @@ func newElection(cfg *config.Config, left []netip.Addr, log *slog.Logger) electi
 }
 
 func settingsOf(v lb.VRRP, priority uint8) vrrp.Settings {
-	return vrrp.Settings{VRID: v.ID, Priority: priority, Interval: v.Interval, Preempt: v.Preempt, PreemptDelay: v.PreemptDelay}
+	return vrrp.Settings{VRID: v.ID, Priority: priority, Interval: v.Interval,
+		Preempt: v.Preempt, PreemptDelay: v.PreemptDelay, AnnounceInterval: v.AnnounceInterval}
 }
 
 // announceBound is for how long packets are served after another balancer was heard that has taken the VIPs over: it announces
@@ -78,7 +79,13 @@ func (e election) Want(w ops.Election) {
 func (e election) Show(to *ops.VRRP) {
 	s := e.Status()
 	to.State, to.Since, to.Why, to.Priority, to.Both = string(s.State), s.Since, s.Why, s.Priority, s.Both
-	to.Changes, to.Sent, to.Received, to.Rejected, to.Conflicts, to.Reason, to.Problem = s.Changes, s.Sent, s.Received, s.Rejected, s.Conflicts, s.Reason, s.Problem
+	to.Sent, to.Received, to.Rejected, to.Ignored = s.Sent, s.Received, s.Rejected, s.Ignored
+	to.Changes, to.Conflicts, to.Announcements = s.Changes, s.Conflicts, e.Announcements()
+	to.Reason, to.Problem = s.Reason, s.Problem
+	for _, f := range s.Foreign {
+		to.Foreign = append(to.Foreign, ops.VRRPForeign{
+			Address: f.Address, VIPs: f.VIPs, Priority: f.Priority, Heard: f.Heard, Reason: f.String()})
+	}
 	if s.Peer.IsValid() {
 		to.Peer = &ops.VRRPPeer{Address: s.Peer, Priority: s.PeerPriority, IntervalSeconds: s.PeerInterval.Seconds(), Heard: s.Heard}
 	}

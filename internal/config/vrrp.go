@@ -18,6 +18,7 @@ const (
 	vrrpTick        = 10 * time.Millisecond
 	longestAdvert   = 4095 * vrrpTick
 	longestPreempt  = time.Hour
+	longestAnnounce = 24 * time.Hour
 	// maxVIPs4 and maxVIPs6 are how many VIPs a packet has room for.
 	maxVIPs4, maxVIPs6 = 255, 90
 )
@@ -37,6 +38,10 @@ var vrrpKeys = keytable.Table[lb.VRRP]{
 	{Name: "preempt_delay", What: "How long one of a lower priority keeps the VIPs after this balancer has heard it first.",
 		Refused: "`preempt: false` beside it.",
 		Value:   keytable.Field(func(v *lb.VRRP) *time.Duration { return &v.PreemptDelay }, keytable.Duration(0, longestPreempt), 0)},
+	{Name: "announce_interval", What: "How often the balancer that holds the VIPs announces them to the neighbours (ARP, " +
+		"neighbour discovery) with no other reason to do so. `0s`: never.",
+		Value: keytable.Field(func(v *lb.VRRP) *time.Duration { return &v.AnnounceInterval },
+			keytable.Duration(0, longestAnnounce), lb.DefaultVRRPAnnounceInterval)},
 	{Name: "weight", What: "How much the priority falls, down to 1, for each service without a backend that serves.",
 		Value: keytable.Field(func(v *lb.VRRP) *uint8 { return &v.Weight }, keytable.Number[uint8](0, maxVRRPWeight), 0)},
 }

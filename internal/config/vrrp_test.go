@@ -19,7 +19,8 @@ services:
 
 func TestVRRP(t *testing.T) {
 	cfg, err := Parse("f", []byte("vrrp: {id: 51}\n"+vrrpServices))
-	if want := (lb.VRRP{ID: 51, Priority: 100, Interval: time.Second, Preempt: true}); err != nil || cfg.VRRP != want {
+	want := lb.VRRP{ID: 51, Priority: 100, Interval: time.Second, Preempt: true, AnnounceInterval: time.Minute}
+	if err != nil || cfg.VRRP != want {
 		t.Errorf("VRRP is %+v, %v, and should be %+v", cfg.VRRP, err, want)
 	}
 	without, err := Parse("f", []byte(vrrpServices))

@@ -171,8 +171,7 @@ const (
 	resolveBound = 3 * time.Second
 	// silence is how long a backend may stay without a path before that is logged.
 	silence = 3 * time.Second
-	// Announcements may be lost, so each is made a few times.
-	announceTimes = 3
+	// announceEvery is how far apart rounds of announcements begin at least.
 	announceEvery = time.Second
 	// announceAtOnce is how many announcements are made in one go, and announcePause
 	// how long they are apart: 10,000 of them in a second are no load for a segment,
@@ -188,6 +187,13 @@ const (
 	retryFirst = time.Second
 	retryMost  = 30 * time.Second
 )
+
+// announceAt are the times at which VIPs are announced after what makes it necessary. Frames get lost, other balancers
+// answer for the VIPs until they have heard of this one, and a port passes nothing while a switch listens and learns:
+// for 30 s by the spanning tree protocol's timers, and for 50 s after a failure elsewhere (IEEE 802.1D-2004 clause
+// 17.14).
+var announceAt = [...]time.Duration{0, announceEvery, 2 * time.Second, 5 * time.Second,
+	15 * time.Second, 35 * time.Second, 55 * time.Second}
 
 // Controller runs one balancer.
 type Controller struct {

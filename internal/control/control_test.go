@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -56,7 +57,7 @@ func TestStart(t *testing.T) {
 		stop := w.run(w.controller(web))
 		w.expect(started...)
 		time.Sleep(time.Minute)
-		w.expect("announce 192.0.2.100 on eth9", "announce 192.0.2.100 on eth9")
+		w.expect(slices.Repeat([]string{"announce 192.0.2.100 on eth9"}, len(announceAt)-1)...)
 		w.expectLog("balancing on eth9 in tc")
 		w.expectLog("WARN", "backend web02 (192.0.2.2) of web was not asked yet: no packets until that changes")
 		if err := stop(); err != nil {

@@ -17,6 +17,9 @@ type Election interface {
 	// Keeping says that the VIPs are held as a process before has left them, or as before there was an election. Another
 	// balancer may have them: they are not announced.
 	Keeping() bool
+	// Announcements counts how often the VIPs are to be announced to the neighbours again, beside when they are taken;
+	// Changes is signalled after each.
+	Announcements() uint64
 	// Want says how this balancer takes part from now on. It does not wait for what comes of it.
 	Want(ops.Election)
 	// Show fills in how the election is.
@@ -104,6 +107,9 @@ func (c *Controller) showElection(v *view, status *ops.Status) {
 	}
 	if status.VRRP.Problem != "" {
 		status.Problems = append(status.Problems, "VRRP: "+status.VRRP.Problem)
+	}
+	for _, f := range status.VRRP.Foreign {
+		status.Problems = append(status.Problems, "VRRP: "+f.Reason)
 	}
 	if p := status.VRRP.Peer; status.VRRP.Both && p != nil {
 		status.Problems = append(status.Problems, fmt.Sprintf("VRRP: %s is active beside this balancer: both hold the VIPs, for %s does not hear this one, or has just begun to", p.Address, p.Address))

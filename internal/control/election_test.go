@@ -16,6 +16,7 @@ import (
 type ballot struct {
 	role
 	keeping bool
+	again   uint64
 	wanted  ops.Election
 }
 
@@ -30,6 +31,19 @@ func (b *ballot) Want(wanted ops.Election) {
 	b.wanted = wanted
 }
 func (b *ballot) Show(*ops.VRRP) {}
+func (b *ballot) Announcements() uint64 {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.again
+}
+
+// announce has the VIPs announced again.
+func (b *ballot) announce() {
+	b.mu.Lock()
+	b.again++
+	b.mu.Unlock()
+	signal(b.changes)
+}
 
 func (b *ballot) settle() {
 	b.mu.Lock()
@@ -135,6 +149,54 @@ func TestElectionWaits(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestAnnouncedAgain: VIPs are announced again when the election says so, at once and a few times more, at most once a
+// second, however often it says so; not by a balancer that does not hold them.
+func TestAnnouncedAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		c, b := votes(w, voted, false)
+		stop := w.run(c)
+		w.quiet()
+		announced := func(during time.Duration) (n int) {
+			time.Sleep(during)
+			synctest.Wait()
+			for _, line := range w.done() {
+				if line == "announce 192.0.2.100 on eth9" {
+					n++
+				}
+			}
+			return n
+		}
+		if n := announced(time.Minute); n != 0 {
+			t.Errorf("announced %d times without a reason", n)
+		}
+		b.announce()
+		if n := announced(settle); n != 1 {
+			t.Errorf("announced %d times at once", n)
+		}
+		if n := announced(time.Minute); n != len(announceAt)-1 {
+			t.Errorf("announced %d times more within a minute", n)
+		}
+		n := 0
+		for range 100 {
+			b.announce()
+			n += announced(100 * time.Millisecond)
+		}
+		if n < 10 || n > 11 {
+			t.Errorf("announced %d times in ten seconds of asking ten times a second", n)
+		}
+		b.become(false, nil)
+		w.quiet()
+		b.announce()
+		if n := announced(time.Minute); n != 0 {
+			t.Errorf("the backup has announced %d times", n)
+		}
+		if err := stop(); err != nil {
+			t.Fatal(err)
+		}
+	})
 }
 
 // TestKeptAddressesAreQuiet: what a killed process has left is held, and announced only when it is known to be

@@ -35,11 +35,14 @@ type vips struct {
 	looked bool
 	// held are the addresses that are to be there.
 	held []netip.Addr
-	// turn makes the next announcements: rounds are still to be made, and this many
-	// addresses of the present one are.
-	turn   *task
-	rounds int
-	told   int
+	// turn makes the next announcements: those of a round of announceAt that began last at began, of which this many
+	// addresses are announced.
+	turn  *task
+	round int
+	told  int
+	began time.Time
+	// announcements are those that the election had asked for when it was looked at last.
+	announcements uint64
 	// quiet: another balancer may have the addresses, and nothing is announced.
 	quiet bool
 	// lifetime is for how long the addresses stay without this process; 0: for good. renewal renews them, of which
@@ -205,17 +208,35 @@ func (h *vips) remove(link string, addrs []netip.Addr) {
 	h.changed()
 }
 
-// announceAll tells the segment where our addresses are, a few times.
+// announceAll tells the segment where our addresses are, at each time of announceAt.
 func (h *vips) announceAll() {
-	h.rounds, h.told = announceTimes, 0
+	h.round, h.told = 0, 0
 	h.turn.in(0)
+}
+
+// announceAgain does so where neighbours may have been told otherwise. However often that is, rounds begin
+// announceEvery apart at least.
+func (h *vips) announceAgain() {
+	switch since := time.Since(h.began); {
+	case h.told > 0:
+		h.round = 0 // the one under way is the first of the new ones
+	case h.round == 0 && h.turn.on:
+	case since < announceEvery:
+		h.round = 1
+		h.turn.in(announceEvery - since)
+	default:
+		h.announceAll()
+	}
 }
 
 // announceSome makes the next announcements of a round: not all at once, for what
 // else there is to do would wait.
 func (h *vips) announceSome() {
-	if h.rounds <= 0 || !h.link.Up || h.quiet {
+	if h.round >= len(announceAt) || !h.link.Up || h.quiet {
 		return
+	}
+	if h.told == 0 {
+		h.began = time.Now()
 	}
 	end := min(h.told+announceAtOnce, len(h.held))
 	if some := h.held[min(h.told, end):end]; len(some) > 0 {
@@ -228,8 +249,8 @@ func (h *vips) announceSome() {
 		return
 	}
 	h.told = 0
-	if h.rounds--; h.rounds > 0 {
-		h.turn.in(announceEvery)
+	if h.round++; h.round < len(announceAt) {
+		h.turn.in(announceAt[h.round] - announceAt[h.round-1])
 	}
 }
 
@@ -247,9 +268,14 @@ func (c *Controller) takeRole() error {
 	}
 	c.passive = !holds
 	if c.opt.Election != nil {
-		was := c.vips.quiet
-		if c.vips.quiet = c.opt.Election.Keeping(); was && !c.vips.quiet && holds {
+		was, before := c.vips.quiet, c.vips.announcements
+		c.vips.quiet, c.vips.announcements = c.opt.Election.Keeping(), c.opt.Election.Announcements()
+		switch {
+		case !holds || c.vips.quiet:
+		case was:
 			c.vips.announceAll()
+		case before != c.vips.announcements:
+			c.vips.announceAgain()
 		}
 	}
 	return nil

@@ -99,10 +99,12 @@ const (
 	RouteMetric, DrainedRouteMetric, BackupRouteMetric = 100, 200, 300
 )
 
-// How a balancer shares its VIPs by VRRP where the configuration does not say, as in RFC 9568 sections 5.2.4 and 6.1.
+// How a balancer shares its VIPs by VRRP where the configuration does not say: priority and interval as in RFC 9568
+// sections 5.2.4 and 6.1, and announcements as is usual with keepalived (garp_master_refresh 60).
 const (
-	DefaultVRRPPriority = 100
-	DefaultVRRPInterval = time.Second
+	DefaultVRRPPriority         = 100
+	DefaultVRRPInterval         = time.Second
+	DefaultVRRPAnnounceInterval = time.Minute
 )
 
 // What balancers tell each other where the configuration does not say.

@@ -17,6 +17,9 @@ type VRRP struct {
 	// Preempt has a balancer take over from one of a lower priority, PreemptDelay after it was heard first.
 	Preempt      bool          `json:"preempt"`
 	PreemptDelay time.Duration `json:"preempt_delay"`
+	// AnnounceInterval is how often the VIPs are announced to the neighbours (ARP, neighbour discovery) while this
+	// balancer holds them; 0: only when something makes it necessary.
+	AnnounceInterval time.Duration `json:"announce_interval"`
 	// Weight is how much the priority falls for each service without a backend that serves.
 	Weight uint8 `json:"weight"`
 }

@@ -42,7 +42,8 @@ func sample() ops.Status {
 		Proxy:    &ops.ProxyEngine{Program: "/usr/sbin/haproxy", Version: "2.6.12", PID: 17, Reloads: 4, Workers: 2},
 		BGP: &ops.BGP{ASN: 64512, SpeakerPID: 7, VIPs: []ops.AnnouncedVIP{{VIP: netip.MustParseAddr("192.0.2.100"), Announced: true}},
 			Peers: []ops.BGPPeer{{Address: "192.0.2.1", ASN: 64513, State: "established", Sessions: 2, Received: 3, BFD: &ops.BFD{State: "up", DetectionSeconds: 0.15, Failures: 1, Refused: 2, Late: 3}}}},
-		VRRP: &ops.VRRP{ID: 51, State: "active", Since: time.Unix(1700000000, 0), Priority: 90, Changes: 3, Sent: 400, Received: 5, Rejected: 6, Conflicts: 1},
+		VRRP: &ops.VRRP{ID: 51, State: "active", Since: time.Unix(1700000000, 0), Priority: 90, Changes: 3,
+			Sent: 400, Received: 5, Rejected: 6, Ignored: 7, Conflicts: 1, Announcements: 8},
 		Members: &ops.Members{Name: "lb1", Refused: 3, Members: []ops.Member{
 			{Name: "lb2", State: ops.MemberAlive, Differs: []ops.Difference{{Service: "web", Lasting: true}, {Service: "dns"}},
 				Flows: &ops.MemberFlows{Telling: true, Heard: true, Told: 7, Behind: 2, Taken: 5, Refused: map[string]uint64{"over": 1, "full": 2}, Overflows: 1}},

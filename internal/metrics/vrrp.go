@@ -32,6 +32,12 @@ var vrrpFamilies = []of[*ops.VRRP]{
 		always(func(v *ops.VRRP) float64 { return float64(v.Received) })},
 	{family{"jeoul_vrrp_rejected_total", "Packets that were not taken: a router has forwarded them, another version, a wrong checksum.", counter, []string{"vrid"}},
 		always(func(v *ops.VRRP) float64 { return float64(v.Rejected) })},
+	{family{"jeoul_vrrp_ignored_total", "Advertisements that were ignored: they have the own id and none of the own VIPs.",
+		counter, []string{"vrid"}},
+		always(func(v *ops.VRRP) float64 { return float64(v.Ignored) })},
+	{family{"jeoul_vrrp_announcements_total", "How often the VIPs were to be announced to the neighbours again, because " +
+		"another balancer was active or announce_interval had passed.", counter, []string{"vrid"}},
+		always(func(v *ops.VRRP) float64 { return float64(v.Announcements) })},
 }
 
 // elected makes the families of how the VIPs are shared.

@@ -28,13 +28,19 @@ type VRRP struct {
 	Peer *VRRPPeer `json:"peer,omitempty"`
 	// Both: the peer and this balancer hold the VIPs at once.
 	Both bool `json:"both"`
-	// Changes counts changes of the state, Sent and Received advertisements, Rejected packets that were not
-	// taken, and Conflicts how often two balancers were found active at once.
-	Changes   uint64 `json:"changes"`
-	Sent      uint64 `json:"sent"`
-	Received  uint64 `json:"received"`
-	Rejected  uint64 `json:"rejected"`
-	Conflicts uint64 `json:"conflicts"`
+	// Foreign are other virtual routers of the segment with the same id, which have none of the VIPs.
+	Foreign []VRRPForeign `json:"foreign,omitempty"`
+	// Changes counts changes of the state, Sent and Received advertisements, Rejected packets that were not taken,
+	// Ignored advertisements of other virtual routers with the same id, Conflicts how often two balancers were found
+	// active at once, and Announcements how often the VIPs were to be announced to the neighbours again, beside when
+	// they were taken.
+	Changes       uint64 `json:"changes"`
+	Sent          uint64 `json:"sent"`
+	Received      uint64 `json:"received"`
+	Rejected      uint64 `json:"rejected"`
+	Ignored       uint64 `json:"ignored"`
+	Conflicts     uint64 `json:"conflicts"`
+	Announcements uint64 `json:"announcements"`
 	// Reason says why the last packet was rejected.
 	Reason string `json:"reason,omitempty"`
 	// Problem says why this balancer cannot take part, or what is wrong with what it hears.
@@ -50,6 +56,16 @@ type VRRPPeer struct {
 	Priority        uint8     `json:"priority"`
 	IntervalSeconds float64   `json:"interval_seconds"`
 	Heard           time.Time `json:"heard"`
+}
+
+// VRRPForeign is a host that advertises the own id with VIPs of which none is the own.
+type VRRPForeign struct {
+	Address  netip.Addr   `json:"address"`
+	VIPs     []netip.Addr `json:"vips"`
+	Priority uint8        `json:"priority"`
+	Heard    time.Time    `json:"heard"`
+	// Reason says in a sentence what is wrong, and what to do.
+	Reason string `json:"reason"`
 }
 
 // VRRPDrained is who has drained a balancer, and when.

@@ -45,8 +45,10 @@ type Status struct {
 	// Both: the peer and this balancer are active at once.
 	Both bool
 	// Changes counts changes of the state, Sent and Received ADVERTISEMENTS, Rejected packets that were not taken,
-	// and Conflicts how often two balancers were found active.
-	Changes, Sent, Received, Rejected, Conflicts uint64
+	// Ignored ones of other virtual routers with the same id, and Conflicts how often two balancers were found active.
+	Changes, Sent, Received, Rejected, Ignored, Conflicts uint64
+	// Foreign are other virtual routers with the same id that were heard lately.
+	Foreign []Foreign
 	// Reason is why the last of those was rejected.
 	Reason string
 	// Problem says why this balancer cannot take part, or hears what cannot be right.
@@ -95,6 +97,8 @@ type Elector struct {
 	status  Status
 	holds   bool
 	keeping bool
+	// announcements counts how often the VIPs were to be announced to the neighbours again.
+	announcements uint64
 
 	// What follows is Run's own.
 	in      Wanted
@@ -113,8 +117,7 @@ type Elector struct {
 	// beside is when another active one was heard first and last while this balancer is.
 	beside struct{ first, last time.Time }
 	told   string // the last problem that was logged
-	// others are the addresses that the peer announces, where they are not ours.
-	others map[bool]string
+	others others
 }
 
 // from is a packet, and the address that its socket sends from.
@@ -131,7 +134,8 @@ func New(opt Options, first Wanted) *Elector {
 	}
 	return &Elector{opt: opt, wanted: first, holds: !first.on() || opt.Keeps, keeping: first.on() && opt.Keeps, keeps: first.on() && opt.Keeps, status: Status{State: Initialize, Why: "the balancer starts"},
 		in: first, machine: Machine{State: Initialize, Since: time.Now(), Why: "the balancer starts"},
-		asked: make(chan struct{}, 1), changes: make(chan struct{}, 1), packets: make(chan from, 256), sockets: map[netip.Addr]wire{}, others: map[bool]string{}}
+		asked: make(chan struct{}, 1), changes: make(chan struct{}, 1), packets: make(chan from, 256), sockets: map[netip.Addr]wire{},
+		others: others{}}
 }
 
 // Want says what is announced from now on.
@@ -157,7 +161,15 @@ func (e *Elector) Keeping() bool {
 	return e.keeping
 }
 
-// Changes is signalled after Holds or Keeping may have changed.
+// Announcements counts how often the VIPs were to be announced to the neighbours again, which may know them at another
+// balancer's MAC address. That they are announced when they are taken is not counted.
+func (e *Elector) Announcements() uint64 {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.announcements
+}
+
+// Changes is signalled after Holds, Keeping or Announcements may have changed.
 func (e *Elector) Changes() <-chan struct{} { return e.changes }
 
 // Status is how the election is now.
@@ -207,7 +219,7 @@ func (e *Elector) Run(ctx context.Context) (succeeded bool) {
 // next is how long nothing is to be done.
 func (e *Elector) next() time.Duration {
 	next := e.machine.Due
-	for _, at := range []time.Time{e.retry, e.leaving, e.check} {
+	for _, at := range []time.Time{e.retry, e.leaving, e.check, e.others.next()} {
 		if !at.IsZero() && (next.IsZero() || at.Before(next)) {
 			next = at
 		}
@@ -277,7 +289,7 @@ func (e *Elector) follow() {
 	}
 	e.machine = e.machine.With(wanted.Settings, time.Now())
 	if !reflect.DeepEqual(was.VIPs, wanted.VIPs) {
-		e.others = map[bool]string{}
+		e.others = others{}
 	}
 	e.look()
 }
@@ -392,7 +404,7 @@ func (e *Elector) listen(socket wire, own netip.Addr) {
 }
 
 func (e *Elector) closeAll() {
-	e.leaving = time.Time{} // no other one is heard any more
+	e.leaving, e.others = time.Time{}, others{} // no other one is heard any more
 	for own, socket := range e.sockets {
 		_ = socket.close()
 		delete(e.sockets, own)
@@ -434,7 +446,10 @@ func (e *Elector) take(p from) {
 	if a.VRID != e.in.VRID || p.src == p.own {
 		return
 	}
-	e.compare(p.src, a)
+	if !e.compare(p.src, a) {
+		e.count(func(s *Status) { s.Ignored++ })
+		return
+	}
 	e.count(func(s *Status) {
 		s.Received++
 		s.Peer, s.PeerPriority, s.PeerInterval, s.Heard = p.src, a.Priority, a.Interval, time.Now()
@@ -466,22 +481,6 @@ func (e *Elector) count(change func(*Status)) {
 }
 
 var about = events.About{Kind: events.KindRole}.Attr()
-
-// compare notes where a peer has other VIPs (RFC 9568 section 7.1): it counts all the same, as both announce one virtual router.
-func (e *Elector) compare(src netip.Addr, a Advert) {
-	four := src.Is4()
-	ours, theirs := announced(e.vips(four)), slices.Clone(a.Addresses)
-	slices.SortFunc(ours, netip.Addr.Compare)
-	slices.SortFunc(theirs, netip.Addr.Compare)
-	text := ""
-	if !slices.Equal(ours, theirs) {
-		text = fmt.Sprintf("%s announces other addresses as virtual router %d: %v, and this balancer %v", src, a.VRID, brief(theirs), brief(ours))
-	}
-	if text != "" && e.others[four] != text {
-		e.opt.Log.Warn("VRRP: "+text, about)
-	}
-	e.others[four] = text
-}
 
 // brief is a list's beginning.
 func brief(list []netip.Addr) string {
@@ -528,6 +527,12 @@ func (e *Elector) carryOut(m Machine, do Do) {
 	e.machine = m
 	if do.Send {
 		e.send(do.Leave)
+	}
+	if do.Announce {
+		e.mu.Lock()
+		e.announcements++
+		e.mu.Unlock()
+		signal(e.changes)
 	}
 	if !do.Changed {
 		return
@@ -582,10 +587,13 @@ func (e *Elector) publish() {
 	s.State, s.Since, s.Why, s.Priority = e.machine.State, e.machine.Since, e.machine.Why, e.machine.Priority
 	s.Both = e.machine.State == Active && !e.beside.last.IsZero() && time.Since(e.beside.last) < 3*e.machine.Interval
 	s.Problem = e.told
-	for _, four := range []bool{true, false} {
-		if s.Problem == "" {
-			s.Problem = e.others[four]
-		}
+	e.others.forget(time.Now())
+	if differ := e.others.sorted(true); s.Problem == "" && len(differ) > 0 {
+		s.Problem = differ[0].differs(e.in.VRID, announced(e.vips(differ[0].Address.Is4())))
+	}
+	s.Foreign = nil
+	for _, o := range e.others.sorted(false) {
+		s.Foreign = append(s.Foreign, o.Foreign)
 	}
 	if !e.leaving.IsZero() {
 		s.State = Active // until another one is

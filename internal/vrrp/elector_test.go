@@ -7,6 +7,8 @@ import (
 	"errors"
 	"log/slog"
 	"net/netip"
+	"reflect"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -43,9 +45,12 @@ func (s *segment) waiting() (received, bool) { return received{}, false }
 func (s *segment) close() error              { close(s.done); return nil }
 
 // advertise is a packet of the peer's.
-func (s *segment) advertise(priority uint8) {
-	a := Advert{VRID: 51, Priority: priority, Interval: 100 * ms, Addresses: []netip.Addr{vip4}}
-	s.came <- received{a.Marshal(peer4, group4), peer4, group4, 255}
+func (s *segment) advertise(priority uint8) { s.advertiseFor(peer4, priority, vip4) }
+
+// advertiseFor is a packet of any sender's, for any VIPs.
+func (s *segment) advertiseFor(src netip.Addr, priority uint8, vips ...netip.Addr) {
+	a := Advert{VRID: 51, Priority: priority, Interval: 100 * ms, Addresses: vips}
+	s.came <- received{a.Marshal(src, group4), src, group4, 255}
 	synctest.Wait()
 }
 
@@ -129,6 +134,114 @@ func TestElector(t *testing.T) {
 		}
 		if holds, _ := e.Holds(); holds {
 			t.Error("it holds the VIPs after the end")
+		}
+	})
+}
+
+// announcements expects how often the VIPs were announced again.
+func (e *Elector) announced(t *testing.T, when string, want uint64) {
+	t.Helper()
+	synctest.Wait()
+	if got := e.Announcements(); got != want {
+		t.Errorf("%s: the VIPs were announced again %d times, and should have been %d times", when, got, want)
+	}
+}
+
+// TestAnnouncedAgain: the active balancer has its VIPs announced again for each advertisement of another active one,
+// and now and then; a backup has not, and a balancer that yields advertises once more, so that the other one hears of
+// it.
+func TestAnnouncedAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		wanted := shared
+		wanted.AnnounceInterval = 10 * time.Second
+		e, s, end := startElector(t, wanted)
+		defer end()
+		time.Sleep(400 * ms)
+		e.expect(t, "alone", true, Active)
+		e.announced(t, "alone", 0)
+		s.advertise(50)
+		s.advertise(50)
+		e.announced(t, "another was active", 2)
+		time.Sleep(11 * time.Second)
+		e.announced(t, "after the interval", 3)
+		for len(s.sent) > 0 {
+			<-s.sent
+		}
+		s.advertise(200)
+		e.expect(t, "another has more priority", false, Backup)
+		if len(s.sent) != 1 {
+			t.Fatalf("it yielded with %d advertisements", len(s.sent))
+		}
+		if last := <-s.sent; last.Priority != settings.Priority {
+			t.Errorf("it yielded with %+v", last)
+		}
+		for range 200 {
+			time.Sleep(100 * ms)
+			s.advertise(200)
+		}
+		e.announced(t, "as the backup", 3)
+	})
+}
+
+// TestForeignVirtualRouter: advertisements of the own id without an own VIP are ignored, whatever they say, and named
+// for as long as they come; those with some of the own VIPs count.
+func TestForeignVirtualRouter(t *testing.T) {
+	foreign, vip := netip.MustParseAddr("198.18.0.77"), netip.MustParseAddr("198.18.0.177")
+	vip2 := netip.MustParseAddr("198.18.0.178")
+	synctest.Test(t, func(t *testing.T) {
+		wanted := shared
+		wanted.VIPs = []netip.Addr{vip4, vip2}
+		e, s, end := startElector(t, wanted)
+		defer end()
+		for range 10 {
+			time.Sleep(100 * ms)
+			s.advertiseFor(foreign, 250, vip)
+		}
+		e.expect(t, "beside a foreign one", true, Active)
+		e.announced(t, "beside a foreign one", 0)
+		st := e.Status()
+		if st.Ignored != 10 || st.Received+st.Conflicts != 0 || st.Both || st.Peer.IsValid() || st.Problem != "" {
+			t.Errorf("beside a foreign one: %+v", st)
+		}
+		is := Foreign{Address: foreign, VIPs: []netip.Addr{vip}, Priority: 250, Heard: time.Now()}
+		if f := st.Foreign; len(f) != 1 || !reflect.DeepEqual(f[0], is) {
+			t.Errorf("the foreign one is named %+v", f)
+		}
+		drained := wanted
+		drained.Out = "the balancer is drained"
+		e.Want(drained)
+		s.advertiseFor(foreign, 250, vip)
+		e.expect(t, "drained, and only a foreign one is heard", true, Active)
+		s.advertise(50)
+		e.expect(t, "drained, and another one has the VIPs", false, Initialize)
+		e.Want(wanted)
+		e.expect(t, "a backup", false, Backup)
+		s.advertiseFor(foreign, 0, vip)
+		s.advertiseFor(peer4, 200, vip4)
+		if st := e.Status(); st.Peer != peer4 || !strings.Contains(st.Problem, "announces other addresses") {
+			t.Errorf("some VIPs in common: %+v", st)
+		}
+		s.advertiseFor(peer4, 200, vip4, vip2)
+		if st := e.Status(); st.Problem != "" || len(st.Foreign) != 1 {
+			t.Errorf("all VIPs in common: %+v", st)
+		}
+		time.Sleep(10 * time.Second)
+		if st := e.Status(); len(st.Foreign) != 0 || st.State != Active {
+			t.Errorf("long after: %+v", st)
+		}
+	})
+}
+
+// TestForeignFlood: invented senders are no more than are remembered.
+func TestForeignFlood(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e, s, end := startElector(t, shared)
+		defer end()
+		for i := range 100 {
+			s.advertiseFor(netip.AddrFrom4([4]byte{198, 18, 1, byte(i)}), 250, netip.MustParseAddr("198.18.0.177"))
+		}
+		if st := e.Status(); len(st.Foreign) != mostOthers || st.Ignored != 100 {
+			t.Errorf("%d are named, and %d packets were ignored", len(st.Foreign), st.Ignored)
 		}
 	})
 }

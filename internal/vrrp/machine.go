@@ -30,6 +30,9 @@ type Settings struct {
 	// heard first.
 	Preempt      bool
 	PreemptDelay time.Duration
+	// AnnounceInterval is how often the active balancer announces the VIPs to the neighbours again, with nothing else
+	// to make it do so; 0: never. It is rounded up to the next advertisement.
+	AnnounceInterval time.Duration
 }
 
 // Heard is an ADVERTISEMENT of another balancer.
@@ -54,8 +57,8 @@ type Machine struct {
 	Due time.Time
 	// interval is Active_Adver_Interval, as the active one says it.
 	interval time.Duration
-	// sent is when Active has sent last.
-	sent time.Time
+	// sent is when Active has sent last, and announced when it had the VIPs announced to the neighbours last.
+	sent, announced time.Time
 	// lower is when an active balancer of a lower priority was heard first; zero: none is.
 	lower time.Time
 	// Why says what brought the state about.
@@ -68,6 +71,9 @@ type Do struct {
 	Send, Leave bool
 	// Changed: the state is another.
 	Changed bool
+	// Announce has the VIPs announced to the neighbours again (ARP, neighbour discovery): some of them may have learnt
+	// another balancer's MAC address. A change to Active announces them in any case.
+	Announce bool
 }
 
 // skew is Skew_Time, and down Active_Down_Interval (section 6.1).
@@ -123,6 +129,9 @@ func (m Machine) Tick(now time.Time) (Machine, Do) {
 	}
 	switch late := now.Sub(m.Due); {
 	case m.State == Active:
+		if m.AnnounceInterval > 0 && now.Sub(m.announced) >= m.AnnounceInterval {
+			return m.send(now).announce(now)
+		}
 		return m.send(now), Do{Send: true}
 	case m.State == Backup && late > m.interval:
 		// This process was not running: the silence is its own, and what was sent meanwhile may not have
@@ -137,7 +146,7 @@ func (m Machine) Tick(now time.Time) (Machine, Do) {
 			why = "the active balancer has a lower priority"
 		}
 		m = m.become(Active, now, why)
-		m.interval = m.Interval
+		m.interval, m.announced = m.Interval, now
 		return m.send(now), Do{Send: true, Changed: true}
 	}
 	return m, Do{}
@@ -158,6 +167,12 @@ func (m Machine) Stalled(now time.Time) Machine {
 func (m Machine) send(now time.Time) Machine {
 	m.sent, m.Due = now, now.Add(m.Interval)
 	return m
+}
+
+// announce has the VIPs announced again, beside an ADVERTISEMENT.
+func (m Machine) announce(now time.Time) (Machine, Do) {
+	m.announced = now
+	return m, Do{Send: true, Announce: true}
 }
 
 // Hear takes an ADVERTISEMENT of the virtual router up.
@@ -193,22 +208,33 @@ func (m Machine) hearBackup(now time.Time, a Heard) Machine {
 	return m
 }
 
-// hearActive is of section 6.4.3.
+// hearActive is of section 6.4.3. Whoever else was active has answered for the VIPs, and may have announced them: the
+// neighbours that took its MAC address up learn this balancer's again. The RFC leaves that out, and neighbours would
+// keep the other address for as long as it answers or forwards.
 func (m Machine) hearActive(now time.Time, a Heard) (Machine, Do) {
 	switch {
 	case a.Priority == 0:
-		return m.send(now), Do{Send: true}
+		return m.send(now).announce(now)
 	case a.Priority > m.Priority:
-		return m.yield(now, a, fmt.Sprintf("%s has the priority %d", a.From, a.Priority))
+		return m.concede(now, a, fmt.Sprintf("%s has the priority %d", a.From, a.Priority))
 	case a.Priority == m.Priority && a.Ties && a.From.Compare(a.Own) > 0:
-		return m.yield(now, a, fmt.Sprintf("%s has the same priority and the greater address", a.From))
+		return m.concede(now, a, fmt.Sprintf("%s has the same priority and the greater address", a.From))
 	case a.Priority == m.Priority && !a.Ties:
 		return m, Do{} // decided by the other family
 	case now.Sub(m.sent) > m.down():
 		// This process was not running for so long that the other has rightly taken over.
 		return m.yield(now, a, fmt.Sprintf("%s took over while this process was not running", a.From))
 	}
-	return m.send(now), Do{Send: true} // the other, and bridges, learn who is active
+	return m.send(now).announce(now) // the other, bridges and neighbours learn who is active
+}
+
+// concede yields to a balancer that has the better claim, and advertises once more, with the own priority: the other
+// one may not have heard this balancer before, and would not announce the VIPs again (keepalived:
+// higher_prio_send_advert).
+func (m Machine) concede(now time.Time, a Heard, why string) (Machine, Do) {
+	m, do := m.yield(now, a, why)
+	do.Send = true
+	return m, do
 }
 
 func (m Machine) yield(now time.Time, a Heard, why string) (Machine, Do) {

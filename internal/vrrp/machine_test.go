@@ -141,11 +141,11 @@ func TestActive(t *testing.T) {
 		state    State
 		do       Do
 	}{
-		{"a lower priority", 99, great, Active, Do{Send: true}},
-		{"the same, a smaller address", 100, small, Active, Do{Send: true}},
-		{"the same, a greater address", 100, great, Backup, Do{Changed: true}},
-		{"a greater priority", 101, small, Backup, Do{Changed: true}},
-		{"one that leaves", 0, great, Active, Do{Send: true}},
+		{"a lower priority", 99, great, Active, Do{Send: true, Announce: true}},
+		{"the same, a smaller address", 100, small, Active, Do{Send: true, Announce: true}},
+		{"the same, a greater address", 100, great, Backup, Do{Send: true, Changed: true}},
+		{"a greater priority", 101, small, Backup, Do{Send: true, Changed: true}},
+		{"one that leaves", 0, great, Active, Do{Send: true, Announce: true}},
 	} {
 		r := active(t, settings)
 		r.after(50*ms).hear(test.name, test.priority, test.from, test.state, test.do)
@@ -198,11 +198,34 @@ func TestOtherSettings(t *testing.T) {
 	r.m = r.m.With(s, r.now)
 	r.due("peers hear of it at once", Active, Do{Send: true})
 	r.within("the new interval", time.Second)
-	r.hear("one that has more now", 60, peer4, Backup, Do{Changed: true})
+	r.hear("one that has more now", 60, peer4, Backup, Do{Send: true, Changed: true})
+}
+
+// TestAnnounceInterval: the active balancer announces the VIPs again when it has not for that long, with the next
+// advertisement, and never where that is 0.
+func TestAnnounceInterval(t *testing.T) {
+	s := settings
+	s.AnnounceInterval = 250 * ms
+	r := active(t, s)
+	for range 3 {
+		r.due("100 ms after", Active, Do{Send: true})
+		r.due("200 ms after", Active, Do{Send: true})
+		r.due("300 ms after", Active, Do{Send: true, Announce: true})
+	}
+	r.due("100 ms after", Active, Do{Send: true})
+	r.after(50*ms).hear("another was active", 50, peer4, Active, Do{Send: true, Announce: true})
+	r.due("100 ms after that", Active, Do{Send: true})
+	r.due("200 ms after that", Active, Do{Send: true})
+	r.due("300 ms after that", Active, Do{Send: true, Announce: true})
+	r = active(t, settings)
+	for range 100 {
+		r.due("without an interval", Active, Do{Send: true})
+	}
 }
 
 // TestTwoMachines: of two that hear each other, one is active, whatever is lost before; who is active changes once
-// where it must.
+// where it must. Whichever of them hears the other first, the one that stays active announces the VIPs after the other
+// has yielded.
 func TestTwoMachines(t *testing.T) {
 	for _, priorities := range [][2]uint8{{100, 200}, {200, 100}, {100, 100}} {
 		machines, addresses := [2]Machine{}, [2]netip.Addr{own4, peer4}
@@ -213,7 +236,7 @@ func TestTwoMachines(t *testing.T) {
 			machines[i] = Machine{Settings: s, State: Initialize}
 			machines[i], _ = machines[i].Start(now, "")
 		}
-		together := 0
+		together, announced := 0, [2]int{}
 		for step := range 3000 {
 			now = now.Add(ms)
 			apart := step < 1000
@@ -222,6 +245,9 @@ func TestTwoMachines(t *testing.T) {
 				machines[i], do = machines[i].Tick(now)
 				for from := i; do.Send && !apart; {
 					to := 1 - from
+					if do.Announce {
+						announced[from] = step
+					}
 					machines[to], do = machines[to].Hear(now, Heard{From: addresses[from], Own: addresses[to], Priority: machines[from].Priority, Interval: machines[from].Interval, Ties: true})
 					from = to
 				}
@@ -236,6 +262,10 @@ func TestTwoMachines(t *testing.T) {
 		want := 1
 		if priorities[0] > priorities[1] {
 			want = 0
+		}
+		if announced[want] < together || announced[1-want] > 0 {
+			t.Errorf("%v: the VIPs were announced again at %v ms, and both were active until %d",
+				priorities, announced, together)
 		}
 		if machines[want].State != Active || machines[1-want].State != Backup {
 			t.Errorf("%v: the states are %s and %s", priorities, machines[0].State, machines[1].State)

@@ -1,0 +1,212 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/vishvananda/netlink"
+
+	"github.com/jeoul/jeoul/cmd/jeoul/e2e"
+	"github.com/jeoul/jeoul/internal/lab"
+	"github.com/jeoul/jeoul/internal/lb"
+	"github.com/jeoul/jeoul/internal/ops"
+	"github.com/jeoul/jeoul/internal/testenv"
+)
+
+// vrrpPair are two hosts that share VIPs of both families; the first has more priority.
+type vrrpPair struct {
+	hosts [2]*lab.Host
+	vips  []netip.Addr
+}
+
+// vipsEnding are VIPs of both families.
+func vipsEnding(last uint8) []netip.Addr {
+	return []netip.Addr{
+		netip.AddrFrom4([4]byte{198, 18, 0, last}),
+		netip.MustParseAddr(fmt.Sprintf("2001:2::%d", last)),
+	}
+}
+
+// balancers starts a balancer on each host of a pair, with the VRID 51.
+func (p *vrrpPair) balancers(t *testing.T, server *lab.Host) (both [2]*balancer) {
+	t.Helper()
+	for i, host := range p.hosts {
+		var services []entry
+		for n, address := range []netip.Addr{server.IPv4, server.IPv6} {
+			services = append(services, entry{"name": fmt.Sprintf("web%d", n), "vip": p.vips[n].String(), "port": 80,
+				"mode": "l2dsr", "backends": []entry{{"name": server.Name, "address": address.String()}}})
+		}
+		both[i] = newBalancer(t, host)
+		both[i].configure(t, lb.HookTC, entry{
+			"vrrp": entry{"id": 51, "priority": 200 - 50*i, "interval": "100ms"}, "services": services})
+		both[i].start(t)
+	}
+	return both
+}
+
+// part keeps what the first hosts of pairs send to all from the others, and the others' from them, as a switch port
+// that spanning tree blocks; their links stay up. Without it, they are together again.
+func part(t *testing.T, l *lab.Lab, apart bool, pairs ...*vrrpPair) {
+	t.Helper()
+	var commands strings.Builder
+	for _, p := range pairs {
+		fmt.Fprintf(&commands, "link set dev %s state %d\n", p.hosts[0].Port, map[bool]int{true: 0, false: 3}[apart])
+	}
+	runOn(t, l.Switch, commands.String(), "bridge", "-batch", "-")
+}
+
+// know has a client ask for VIPs, as it does when it has something to send there.
+func (p *vrrpPair) know(t *testing.T, client *lab.Host) {
+	t.Helper()
+	within(t, client, func() error {
+		for _, vip := range p.vips {
+			conn, err := net.Dial("udp", netip.AddrPortFrom(vip, 9).String())
+			if err != nil {
+				return err
+			}
+			_, err = conn.Write([]byte("x"))
+			_ = conn.Close()
+			if err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// knows says whether a client has the MAC address of one host for all VIPs.
+func (p *vrrpPair) knows(t *testing.T, client *lab.Host, which int) bool {
+	t.Helper()
+	right := 0
+	within(t, client, func() error {
+		list, err := netlink.NeighList(0, netlink.FAMILY_ALL)
+		for _, n := range list {
+			address, _ := netip.AddrFromSlice(n.IP)
+			if slices.Contains(p.vips, address.Unmap()) && n.HardwareAddr.String() == p.hosts[which].MAC.String() {
+				right++
+			}
+		}
+		return err
+	})
+	return right == len(p.vips)
+}
+
+// learns waits until a client has the MAC address of one host.
+func (p *vrrpPair) learns(t *testing.T, client *lab.Host, which int, when string) {
+	t.Helper()
+	what := fmt.Sprintf("%s, %s has the MAC address of %s", when, client.Name, p.hosts[which].Name)
+	testenv.Eventually(t, e2e.Patience, what, func() bool { return p.knows(t, client, which) })
+}
+
+// TestNeighboursAfterPartition: when two balancers were active and hear each other again, the neighbours that have the
+// MAC address of the one that yields learn that of the other, for the VIPs of both families. The client sends nothing,
+// so nothing but the balancers can correct it. An advertisement of another group with the same id changes nothing, and
+// is named.
+func TestNeighboursAfterPartition(t *testing.T) {
+	testenv.Program(t, "bridge")
+	testenv.Program(t, "keepalived")
+	l := newLab(t, lab.Spec{Clients: 3, Servers: 1})
+	client := l.Clients[0]
+	p := &vrrpPair{hosts: [2]*lab.Host{l.Balancer, l.Clients[1]}, vips: vipsEnding(105)}
+	both := p.balancers(t, l.Servers[0])
+	state := func(which int, state string) {
+		t.Helper()
+		both[which].eventually(t, fmt.Sprintf("%s is %s", p.hosts[which].Name, state),
+			func(s *ops.Status) bool { return s.VRRP.State == state })
+	}
+	state(0, "active")
+	state(1, "backup")
+	p.know(t, client)
+	p.learns(t, client, 0, "at first")
+	for range 2 {
+		part(t, l, true, p)
+		p.learns(t, client, 1, "apart")
+		part(t, l, false, p)
+		state(1, "backup")
+		p.learns(t, client, 0, "together again")
+		state(0, "active")
+	}
+	// Each of both has heard the other one: who yields has said so.
+	both[0].eventually(t, "the VIPs were announced again", func(s *ops.Status) bool { return s.VRRP.Announcements > 0 })
+
+	other := l.Clients[2]
+	startKeepalived(t, other, keepalivedConfig(other.Interface, 51, 250, vipsEnding(107)))
+	for i, b := range both {
+		b.eventually(t, "the other group is named", func(s *ops.Status) bool {
+			foreign := s.VRRP.Foreign
+			return len(foreign) > 0 && foreign[0].Priority == 250 && slices.Contains(s.Problems, "VRRP: "+foreign[0].Reason)
+		})
+		state(i, []string{"active", "backup"}[i])
+	}
+}
+
+// TestMeasureVRRPNeighbours measures, beside a pair of keepalived, how long after a partition a client has the MAC
+// address of the active balancer for all VIPs, for good: JEOUL_TEST_VRRP is how often.
+func TestMeasureVRRPNeighbours(t *testing.T) {
+	times, err := strconv.Atoi(os.Getenv("JEOUL_TEST_VRRP"))
+	if err != nil {
+		t.Skip("JEOUL_TEST_VRRP does not say how often")
+	}
+	testenv.Program(t, "bridge")
+	l := newLab(t, lab.Spec{Clients: 4, Servers: 1})
+	client := l.Clients[0]
+	pairs := map[string]*vrrpPair{
+		"jeoul":      {hosts: [2]*lab.Host{l.Balancer, l.Clients[1]}, vips: vipsEnding(105)},
+		"keepalived": {hosts: [2]*lab.Host{l.Clients[2], l.Clients[3]}, vips: vipsEnding(106)},
+	}
+	pairs["jeoul"].balancers(t, l.Servers[0])
+	for i, host := range pairs["keepalived"].hosts {
+		startKeepalived(t, host, keepalivedConfig(host.Interface, 61, 200-50*i, pairs["keepalived"].vips))
+	}
+	took := map[string][]time.Duration{}
+	for range times {
+		for _, p := range pairs {
+			testenv.Eventually(t, e2e.Patience, "the client has the first one's MAC address", func() bool {
+				p.know(t, client)
+				return p.knows(t, client, 0)
+			})
+		}
+		part(t, l, true, pairs["jeoul"], pairs["keepalived"])
+		for _, p := range pairs {
+			p.learns(t, client, 1, "apart")
+		}
+		part(t, l, false, pairs["jeoul"], pairs["keepalived"])
+		for name, d := range settle(t, client, pairs) {
+			took[name] = append(took[name], d)
+		}
+	}
+	for name, each := range took {
+		slices.Sort(each)
+		t.Logf("%s: a client has the active one's MAC address: median %s, most %s; all: %v",
+			name, each[len(each)/2], each[len(each)-1], each)
+	}
+}
+
+// settle measures from now on when a client has the first hosts' MAC addresses for good: for settled, or not within
+// settleBound, which is the figure then.
+func settle(t *testing.T, client *lab.Host, pairs map[string]*vrrpPair) map[string]time.Duration {
+	t.Helper()
+	const settled, settleBound = 3 * time.Second, 20 * time.Second
+	begin, wrong := time.Now(), map[string]time.Duration{}
+	for {
+		done := true
+		for name, p := range pairs {
+			if !p.knows(t, client, 0) {
+				wrong[name] = time.Since(begin)
+			}
+			done = done && time.Since(begin)-wrong[name] > settled
+		}
+		if done || time.Since(begin) > settleBound {
+			return wrong
+		}
+	}
+}
