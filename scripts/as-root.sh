@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 #
 # as-root.sh COMMAND...: runs the command with root's rights, through sudo if
-# need be, in the same directory, with this PATH and the JEOUL_* variables.
+# need be, in the same directory, with this PATH and TMPDIR, and the JEOUL_* variables.
 # `go test -exec` runs test binaries through it.
 #
 # as-root.sh --check WHAT: only makes sure that this will work, asking for the
@@ -27,7 +27,7 @@ fi
 export PATH
 [ "$(id -u)" = 0 ] && exec "$@"
 
-pass=("PATH=$PATH")
+pass=("PATH=$PATH" ${TMPDIR:+"TMPDIR=$TMPDIR"})
 for name in ${!JEOUL_@}; do
 	pass+=("$name=${!name}")
 done

@@ -10,8 +10,11 @@ set -euo pipefail
 sum=$("$GO" env GOPATH)/bin/gotestsum
 [ "$("$sum" --version 2>/dev/null)" = "gotestsum version ${GOTESTSUM##*@}" ] || "$GO" install "$GOTESTSUM"
 
-# gotestsum runs the `go` that PATH has first; $GO may look for another one there.
-dir=$(mktemp -d)
+# The tests' directories are below it. It is short, for the path of a unix socket has 107 bytes at most,
+# and others may enter it, for servers of the tests run as users of their own.
+dir=$(mktemp -d /tmp/jt-XXXX)
+chmod 755 "$dir"
+mkdir -m 1777 "$dir/t"
 interrupted=
 # Ctrl-C ends the tests as well, before their cleanup. The next laboratory would remove what theirs have
 # left, but there may be no next one.
@@ -19,13 +22,14 @@ interrupted=
 clean_up() {
 	trap '' INT TERM
 	if [ -n "$interrupted" ]; then
-		"$TREE/scripts/as-root.sh" "$dir/sweep" || true
+		"$TREE/scripts/as-root.sh" "$dir/sweep" "JEOUL_TEST_RUN=$dir" || true
 	fi
-	rm -rf "$dir"
+	"$TREE/scripts/as-root.sh" rm -rf "$dir"
 }
 trap clean_up EXIT
 trap 'interrupted=yes; exit 130' INT TERM
 "$GO" build -o "$dir/sweep" "$TREE/scripts/sweep"
+# gotestsum runs the `go` that PATH has first; $GO may look for another one there.
 printf '#!/bin/sh\nPATH=%q exec %q "$@"\n' "$PATH" "$(realpath "$(command -v "$GO")")" >"$dir/go"
 chmod +x "$dir/go"
 
@@ -35,7 +39,7 @@ format=standard-quiet
 status=0
 # The Makefile has vetted the tests by all of vet's checks. Tests wait for some of their
 # time, so there is one package more at a time than there are cores.
-PATH=$dir:$PATH JEOUL_TEST_ROOT=1 "$sum" --format="$format" --hide-summary=skipped \
+PATH=$dir:$PATH TMPDIR=$dir/t JEOUL_TEST_RUN=$dir JEOUL_TEST_ROOT=1 "$sum" --format="$format" --hide-summary=skipped \
 	--packages="$*" --jsonfile="$dir/tests.json" -- \
 	-vet=off -count=1 -timeout=30m -p=$(($(nproc) + 1)) -exec="'$TREE/scripts/as-root.sh'" "${flags[@]}" || status=$?
 printf '\nThe slowest tests, and the seconds that they took:\n'
