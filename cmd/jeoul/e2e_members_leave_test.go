@@ -3,11 +3,17 @@
 package main
 
 import (
+	"bytes"
+	"net/netip"
 	"testing"
 
+	"github.com/vishvananda/netlink"
+
+	"github.com/jeoul/jeoul/cmd/jeoul/e2e"
 	"github.com/jeoul/jeoul/internal/lab"
 	"github.com/jeoul/jeoul/internal/lb"
 	"github.com/jeoul/jeoul/internal/ops"
+	"github.com/jeoul/jeoul/internal/testenv"
 )
 
 // leaving is how one of two members leaves its packets to the other on purpose.
@@ -62,10 +68,23 @@ func outliveLeaving(t *testing.T, how leaving) {
 		t.Cleanup(func() { stop(t, m.daemon) })
 	}
 	client := l.Clients[1]
+	var drained *memberOn
 	by := func(m *memberOn) {
 		t.Helper()
 		if how.moves {
-			m.eventually(t, m.host.Name+" holds the VIP", func(status *ops.Status) bool { return status.VRRP != nil && status.VRRP.State == "active" })
+			// Both are active for a moment where one takes the VIP back: the other yields when it hears of it.
+			for _, each := range []*memberOn{one, other} {
+				state := map[bool]string{true: "active", false: "backup"}[each == m]
+				if each == drained {
+					state = "initialize"
+				}
+				each.eventually(t, each.host.Name+" is "+state, func(status *ops.Status) bool {
+					return status.VRRP != nil && status.VRRP.State == state
+				})
+			}
+			// Until the client has the announcement, it sends to the one before, whose word of a new flow may
+			// come later than the flow's next packet.
+			testenv.Eventually(t, e2e.Patience, client.Name+" sends to "+m.host.Name, func() bool { return sendsBy(t, client, l.VIP4, m.host) })
 			return
 		}
 		sendBy(t, client, l.VIP4, m.host)
@@ -78,7 +97,9 @@ func outliveLeaving(t *testing.T, how leaving) {
 		by(one)
 		on := openSome(t, client, l)
 		how.leave(t, one)
+		drained = one
 		by(other)
+		drained = nil
 		for connection, server := range on {
 			if got, _, err := ask(connection); err != nil || got != server {
 				t.Errorf("a connection to %s was answered by %q: %v", server, got, err)
@@ -86,4 +107,20 @@ func outliveLeaving(t *testing.T, how leaving) {
 		}
 		how.back(t, one)
 	}
+}
+
+// sendsBy says whether a client knows no other host of its segment for an address than this one.
+func sendsBy(t *testing.T, client *lab.Host, address netip.Addr, host *lab.Host) bool {
+	t.Helper()
+	others := 0
+	within(t, client, func() error {
+		list, err := netlink.NeighList(0, netlink.FAMILY_V4)
+		for _, n := range list {
+			if n.IP.Equal(address.AsSlice()) && len(n.HardwareAddr) > 0 && !bytes.Equal(n.HardwareAddr, host.MAC) {
+				others++
+			}
+		}
+		return err
+	})
+	return others == 0
 }
