@@ -26,7 +26,7 @@ TRY ?=
 INSTRUCTIONS ?=
 # What `make bench` measures with `jeoul bench`.
 MEASURED ?= packets distribution memory scale
-# Runs tests that failed beside others once more by themselves, and names them.
+# Runs the tests, and names the slowest.
 GOTESTSUM   := gotest.tools/gotestsum@v1.13.0
 STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
 # The newest whose dependencies the Go module proxy has.
@@ -77,8 +77,7 @@ demo: rights-demo deps build ## weigh L2DSR against a proxy, in the short form; 
 
 .PHONY: test
 test: rights-test deps build ## run every test; needs root
-	$(GO) vet ./...
-	@# The packages that take longest begin first, or one of them would be left at the end with a core to itself.
+	@# `make lint` vets. The packages that take longest begin first, or one of them would be left at the end with a core to itself.
 	GO='$(GO)' GOTESTSUM='$(GOTESTSUM)' TESTFLAGS='$(TESTFLAGS)' scripts/test.sh ./internal/datapath ./cmd/jeoul ./internal/bench ./...
 
 .PHONY: test-unit

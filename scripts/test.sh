@@ -37,8 +37,8 @@ read -ra flags <<<"${TESTFLAGS:-}"
 format=standard-quiet
 [[ " ${flags[*]} " != *' -v '* ]] || format=standard-verbose
 status=0
-# The Makefile has vetted the tests by all of vet's checks. Tests wait for some of their
-# time, so there is one package more at a time than there are cores.
+# `make lint` runs all of vet's checks. Tests wait for some of their time, so there is one package
+# more at a time than there are cores.
 PATH=$dir:$PATH TMPDIR=$dir/t JEOUL_TEST_RUN=$dir JEOUL_TEST_ROOT=1 "$sum" --format="$format" --hide-summary=skipped \
 	--packages="$*" --jsonfile="$dir/tests.json" -- \
 	-vet=off -count=1 -timeout=30m -p=$(($(nproc) + 1)) -exec="'$TREE/scripts/as-root.sh'" "${flags[@]}" || status=$?
