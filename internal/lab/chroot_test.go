@@ -52,7 +52,7 @@ func TestChroot(t *testing.T) {
 				}
 			}()
 			cmd := exec.Command("/proc/self/exe")
-			cmd.Env = append(os.Environ(), chrootVariable+"="+how+":"+dir)
+			cmd.Env = append(os.Environ(), chrootVariable+"="+how+":"+dir, "TMPDIR=/tmp") // the only one that is there
 			cmd.SysProcAttr = &syscall.SysProcAttr{Unshareflags: syscall.CLONE_NEWNS}
 			if out, err := cmd.CombinedOutput(); err != nil {
 				t.Errorf("%v\n%s", err, out)
