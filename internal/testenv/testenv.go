@@ -4,10 +4,23 @@
 package testenv
 
 import (
+	"flag"
 	"os"
 	"os/exec"
+	"strconv"
 	"testing"
 )
+
+// Parallel has so many tests of a package run at once that call t.Parallel, unless -parallel says how many. A TestMain
+// calls it where tests wait for most of their time; else there are as many as there are cores.
+func Parallel(n int) {
+	flag.Parse()
+	given := false
+	flag.Visit(func(f *flag.Flag) { given = given || f.Name == "test.parallel" })
+	if !given {
+		_ = flag.Set("test.parallel", strconv.Itoa(n)) // fails for no number
+	}
+}
 
 // Root skips the test unless it runs as root: namespaces and eBPF need it.
 // With JEOUL_TEST_ROOT=1 (set by `make test`) a missing right is a failure
