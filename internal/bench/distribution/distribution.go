@@ -27,8 +27,9 @@ type Options struct {
 	Flows uint32
 	// Progress is called after each round, if set.
 	Progress func(round, rounds int)
-	// backends is nil for those of the issue.
-	backends []int
+	// backends is nil for those of the issue, and weightings for all.
+	backends   []int
+	weightings []weighting
 }
 
 // load is the name of what drives these trials.
@@ -60,7 +61,7 @@ type weighting struct {
 	turns []uint16
 }
 
-var weightings = []weighting{{"equal", []uint16{1}}, {"1:2:4", []uint16{1, 2, 4}}}
+var defaultWeightings = []weighting{{"equal", []uint16{1}}, {"1:2:4", []uint16{1, 2, 4}}}
 
 // ending is what becomes of the flows.
 type ending string
@@ -81,7 +82,7 @@ type counted struct {
 }
 
 // cases lists them.
-func cases(backends []int) []counted {
+func cases(backends []int, weightings []weighting) []counted {
 	var list []counted
 	for _, scheduler := range lb.Schedulers {
 		for _, n := range backends {
@@ -110,6 +111,9 @@ func Measure(ctx context.Context, options Options) (trials []results.Trial, err 
 	if options.backends == nil {
 		options.backends = defaultBackends
 	}
+	if options.weightings == nil {
+		options.weightings = defaultWeightings
+	}
 	err = harness.Pinned(func() error {
 		h, err := harness.New(hook, options.Flows)
 		if err != nil {
@@ -117,7 +121,7 @@ func Measure(ctx context.Context, options Options) (trials []results.Trial, err 
 		}
 		defer h.Close()
 		for round := 1; round <= options.Rounds; round++ {
-			for _, c := range cases(options.backends) {
+			for _, c := range cases(options.backends, options.weightings) {
 				if err := ctx.Err(); err != nil {
 					return err
 				}

@@ -24,6 +24,8 @@ type Options struct {
 	Flows []uint32
 	// Progress is called before each case, if set.
 	Progress func(what string)
+	// settled is harness.Settled, but in tests, for which the machine need not come to rest.
+	settled func(context.Context) (uint64, error)
 }
 
 // load is the name of what drives these trials.
@@ -90,6 +92,9 @@ func Measure(ctx context.Context, options Options) (trials []results.Trial, err 
 			return nil, fmt.Errorf("%w, not %d", ErrFlows, n)
 		}
 	}
+	if options.settled == nil {
+		options.settled = harness.Settled
+	}
 	err = harness.Pinned(func() error {
 		h, err := harness.New(hook, 0)
 		if err != nil {
@@ -107,7 +112,7 @@ func Measure(ctx context.Context, options Options) (trials []results.Trial, err 
 				Valid: true, Saturated: results.SaturatedNone, Notes: []string{}}
 			// Where a signal came in between, more flows were sent than meant.
 			if _, err := harness.Uninterrupted(func() (_ float64, err error) {
-				trial.Metrics, err = s.measure(ctx, h)
+				trial.Metrics, err = s.measure(ctx, h, options.settled)
 				return 0, err
 			}); err != nil {
 				return fmt.Errorf("%v: %w", s.params(), err)
@@ -146,9 +151,9 @@ func (s stored) room() harness.Room {
 	return harness.Room{Unproven: s.flows}
 }
 
-// measure remembers the flows of a case in a balancer of its own.
-func (s stored) measure(ctx context.Context, h *harness.Harness) (map[string]float64, error) {
-	bare, err := harness.Settled(ctx)
+// measure remembers the flows of a case in a balancer of its own; settled returns the memory that the machine has left.
+func (s stored) measure(ctx context.Context, h *harness.Harness, settled func(context.Context) (uint64, error)) (map[string]float64, error) {
+	bare, err := settled(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -171,7 +176,7 @@ func (s stored) measure(ctx context.Context, h *harness.Harness) (map[string]flo
 	if err != nil {
 		return nil, err
 	}
-	full, err := harness.Settled(ctx)
+	full, err := settled(ctx)
 	if err != nil {
 		return nil, err
 	}

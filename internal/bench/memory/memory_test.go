@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jeoul/jeoul/internal/bench/harness"
 	"github.com/jeoul/jeoul/internal/results"
 	"github.com/jeoul/jeoul/internal/testenv"
 )
@@ -17,7 +18,8 @@ import (
 func TestMeasure(t *testing.T) {
 	testenv.Root(t)
 	const flows = 20_000
-	trials, err := Measure(t.Context(), Options{Flows: []uint32{flows}})
+	trials, err := Measure(t.Context(), Options{Flows: []uint32{flows},
+		settled: func(context.Context) (uint64, error) { return harness.Available() }})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -18,12 +18,25 @@ import (
 	"github.com/jeoul/jeoul/internal/testenv"
 )
 
-// TestMeasure runs every case in XDP, and every mode in TC, with few packets: that each
-// packet ends as the case says is checked by Measure itself, and a trial where one did
-// not is invalid.
+// benchTarget is the target that measures every case, of which `make test` measures some of each kind.
+const benchTarget = "test-bench"
+
+// someCases are those that need few balancers, each of which the kernel takes half a second to verify: of L2DSR, which
+// remembers nothing, of NAT, which remembers, of a tunnel, of full NAT, and of a change of the backends.
+var someCases = regexp.MustCompile(`adjust|line|macswap|` +
+	`jeoul-l2dsr-.* flows=1 .*scheduler=maglev$|jeoul-gue-.*scheduler=maglev$|jeoul-fullnat-|jeoul-nat-.*scheduler=rr$|change=`)
+
+// TestMeasure runs some cases in XDP, and in the run of its target every case in XDP, and every mode in TC, with few
+// packets: that each packet ends as the case says is checked by Measure itself, and a trial where one did not is invalid.
 func TestMeasure(t *testing.T) {
+	chosen := map[lb.Hook]*regexp.Regexp{lb.HookXDP: someCases}
+	modes := []lb.Mode{lb.L2DSR, lb.GUE, lb.NAT, lb.FullNAT}
+	if testenv.InTarget(benchTarget) {
+		testenv.Target(t, benchTarget)
+		chosen = map[lb.Hook]*regexp.Regexp{lb.HookXDP: nil, lb.HookTC: regexp.MustCompile(`adjust|line|macswap|scheduler=(maglev|rr)`)}
+		modes = lb.PacketModes
+	}
 	testenv.Root(t)
-	chosen := map[lb.Hook]*regexp.Regexp{lb.HookXDP: nil, lb.HookTC: regexp.MustCompile(`adjust|line|macswap|scheduler=(maglev|rr)`)}
 	for hook, only := range chosen {
 		trials, err := Measure(t.Context(), Options{Repeats: 1, Rounds: 1, Packets: 2000, Hooks: []lb.Hook{hook}, Only: only,
 			flowCounts: []uint32{1, 1 << 8}})
@@ -33,12 +46,12 @@ func TestMeasure(t *testing.T) {
 		if want := len(cases(hook, []uint32{1, 1 << 8})); only == nil && len(trials) != want {
 			t.Errorf("%d trials, want %d", len(trials), want)
 		}
-		checkTrials(t, hook, trials)
+		checkTrials(t, hook, modes, trials)
 	}
 }
 
-// checkTrials wants trials of everything that a hook has, all valid.
-func checkTrials(t *testing.T, hook lb.Hook, trials []results.Trial) {
+// checkTrials wants trials of every baseline and of these modes, all valid.
+func checkTrials(t *testing.T, hook lb.Hook, modes []lb.Mode, trials []results.Trial) {
 	t.Helper()
 	run := &results.Run{Schema: results.Schema, Suite: "packets", Started: time.Now(), Trials: trials}
 	if err := run.Validate(); err != nil {
@@ -57,7 +70,7 @@ func checkTrials(t *testing.T, hook lb.Hook, trials []results.Trial) {
 		}
 	}
 	want := []string{harness.Empty, harness.MACSwap, harness.Adjust, harness.Line}
-	for _, mode := range lb.PacketModes {
+	for _, mode := range modes {
 		want = append(want, fmt.Sprintf("jeoul-%s-%s", mode, hook))
 	}
 	for _, want := range want {
