@@ -153,6 +153,15 @@ func (l *link) Shutdown() error {
 }
 
 // send sends datagrams from an address to a member.
+func (n *network) send(from netip.Addr, to *tested, texts ...[]byte) {
+	for _, text := range texts {
+		if err := n.paper.send(netip.AddrPortFrom(from, 40_000), to.opt.Listen.String(), text); err != nil {
+			n.t.Fatal(err)
+		}
+	}
+}
+
+// send sends datagrams by the kernel's network.
 func send(t *testing.T, from netip.Addr, to *tested, texts ...[]byte) {
 	t.Helper()
 	conn, err := net.DialUDP("udp", &net.UDPAddr{IP: from.AsSlice()}, net.UDPAddrFromAddrPort(to.opt.Listen))
@@ -170,8 +179,10 @@ func send(t *testing.T, from netip.Addr, to *tested, texts ...[]byte) {
 // TestReplayedDatagrams: all that a member ever sent, sent again from its address, brings back neither the process that it was of, nor
 // one that has left, also when memberlist has forgotten it.
 func TestReplayedDatagrams(t *testing.T) {
-	t.Parallel()
-	n := newNetwork(t)
+	bubble(t, testReplayedDatagrams)
+}
+
+func testReplayedDatagrams(t *testing.T, n *network) {
 	var wire link
 	forgets := func(o *Options) {
 		linked(&wire)(o)
@@ -191,7 +202,7 @@ func TestReplayedDatagrams(t *testing.T) {
 	second := func() ops.Member { return one.Status().Members[0] }
 	eventually(t, "the first has heard the second's next process", func() bool { return one.heard("lb2") && second().Version == "1.2.4" })
 	recorded := wire.recorded(n.address(2))
-	send(t, n.address(2), one, recorded...)
+	n.send(n.address(2), one, recorded...)
 	// What comes after the recording is heard after it.
 	other.set(func(l *Local) { l.Configuration = "decaf" })
 	eventually(t, "the second is heard", func() bool { return second().Configuration == "decaf" })
@@ -205,7 +216,7 @@ func TestReplayedDatagrams(t *testing.T) {
 	recorded = wire.recorded(n.address(2))
 	begun, before := time.Now(), len(recorded)
 	eventually(t, "the recording has come, over several rounds", func() bool {
-		send(t, n.address(2), one, recorded...)
+		n.send(n.address(2), one, recorded...)
 		return time.Since(begun) > 2*time.Second && len(wire.recorded(n.address(2))) > before+len(recorded)
 	})
 	if one.log.count("lb2 ("+n.address(2).String()) != 4 || !one.sees("lb2", ops.MemberLeft) || len(one.Peers()) > 0 {
@@ -215,8 +226,10 @@ func TestReplayedDatagrams(t *testing.T) {
 
 // TestPartition: of three, one is cut off; each side goes on with those that it reaches, and they find each other again.
 func TestPartition(t *testing.T) {
-	t.Parallel()
-	n := newNetwork(t)
+	bubble(t, testPartition)
+}
+
+func testPartition(t *testing.T, n *network) {
 	var wires [3]link
 	var all []*tested
 	for i := range wires {
@@ -254,8 +267,10 @@ func TestPartition(t *testing.T) {
 // TestEqualNames: two members of one name are found and named by both and by a third, which goes on with the one that it has; with a
 // name of its own, the other is a member.
 func TestEqualNames(t *testing.T) {
-	t.Parallel()
-	n := newNetwork(t)
+	bubble(t, testEqualNames)
+}
+
+func testEqualNames(t *testing.T, n *network) {
 	named := func(name string) func(*Options) { return func(o *Options) { o.Name = name } }
 	third, one := n.begin(1, 3, patient), n.begin(2, 3, patient)
 	eventually(t, "the third has heard one", func() bool { return third.heard("lb2") && one.heard("lb1") })

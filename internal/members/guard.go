@@ -15,6 +15,7 @@ import (
 // to be decrypted. A peer that is let go would seem alive to memberlist as long as it answers.
 type guard struct {
 	memberlist.NodeAwareTransport
+	dial dial
 	// local is where connections are opened from: it is what the others know this member by.
 	local   netip.Addr
 	allowed func(netip.Addr) bool
@@ -26,8 +27,24 @@ type guard struct {
 	group   sync.WaitGroup
 }
 
-func newGuard(inner memberlist.NodeAwareTransport, local netip.Addr, allowed func(netip.Addr) bool, refused func(netip.Addr)) *guard {
-	g := &guard{NodeAwareTransport: inner, local: local, allowed: allowed, refused: refused,
+// dial opens a connection from an address.
+type dial func(from netip.Addr, to string, timeout time.Duration) (net.Conn, error)
+
+// kernelNetwork is memberlist's own transport, and connections by TCP.
+func kernelNetwork(config *memberlist.NetTransportConfig) (memberlist.NodeAwareTransport, dial, error) {
+	transport, err := memberlist.NewNetTransport(config)
+	if err != nil {
+		return nil, nil, err
+	}
+	return transport, func(from netip.Addr, to string, timeout time.Duration) (net.Conn, error) {
+		dialer := net.Dialer{Timeout: timeout, LocalAddr: &net.TCPAddr{IP: from.AsSlice(), Zone: from.Zone()}}
+		return dialer.Dial("tcp", to)
+	}, nil
+}
+
+func newGuard(inner memberlist.NodeAwareTransport, dial dial, local netip.Addr, allowed func(netip.Addr) bool,
+	refused func(netip.Addr)) *guard {
+	g := &guard{NodeAwareTransport: inner, dial: dial, local: local, allowed: allowed, refused: refused,
 		packets: make(chan *memberlist.Packet), streams: make(chan net.Conn), stop: make(chan struct{})}
 	g.group.Go(g.hearPackets)
 	g.group.Go(g.hearStreams)
@@ -111,8 +128,7 @@ func (g *guard) DialTimeout(to string, timeout time.Duration) (net.Conn, error) 
 	if !g.talksTo(to) {
 		return nil, errNoPeer
 	}
-	dialer := net.Dialer{Timeout: timeout, LocalAddr: &net.TCPAddr{IP: g.local.AsSlice(), Zone: g.local.Zone()}}
-	return dialer.Dial("tcp", to)
+	return g.dial(g.local, to, timeout)
 }
 
 // DialAddressTimeout is the same.

@@ -45,6 +45,9 @@ type Options struct {
 	Log   *slog.Logger
 	// tune lets tests have other times.
 	tune func(*memberlist.Config)
+	// network, unless it is nil, is what tests have in the place of the kernel's: a transport that listens as it is
+	// configured, and connections from an address.
+	network func(*memberlist.NetTransportConfig) (memberlist.NodeAwareTransport, dial, error)
 	// through lets tests record what comes, and lose it.
 	through func(memberlist.NodeAwareTransport) memberlist.NodeAwareTransport
 	// tolerance is lb.MembersTolerance but in tests.
@@ -237,15 +240,19 @@ func (m *Members) create() (*memberlist.Memberlist, error) {
 	if m.opt.tune != nil {
 		m.opt.tune(c)
 	}
-	net, err := memberlist.NewNetTransport(&memberlist.NetTransportConfig{BindAddrs: []string{c.BindAddr}, BindPort: c.BindPort, Logger: c.Logger})
+	network := m.opt.network
+	if network == nil {
+		network = kernelNetwork
+	}
+	inner, dial, err := network(&memberlist.NetTransportConfig{
+		BindAddrs: []string{c.BindAddr}, BindPort: c.BindPort, Logger: c.Logger})
 	if err != nil {
 		return nil, err
 	}
-	inner := memberlist.NodeAwareTransport(net)
 	if m.opt.through != nil {
 		inner = m.opt.through(inner)
 	}
-	guarded := newGuard(inner, m.opt.Listen.Addr(), m.Hears, m.logs.stranger)
+	guarded := newGuard(inner, dial, m.opt.Listen.Addr(), m.Hears, m.logs.stranger)
 	c.Transport = guarded
 	list, err := memberlist.Create(c)
 	if err != nil {

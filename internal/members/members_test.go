@@ -30,10 +30,12 @@ type network struct {
 	t    *testing.T
 	base [2]byte
 	key  Key
+	// paper is nil where it is the kernel's.
+	paper *paper
 }
 
 func newNetwork(t *testing.T) *network {
-	return &network{t, [2]byte{byte(1 + rand.IntN(254)), byte(rand.IntN(255))}, NewKey()}
+	return &network{t: t, base: [2]byte{byte(1 + rand.IntN(254)), byte(rand.IntN(255))}, key: NewKey()}
 }
 
 func (n *network) address(i byte) netip.Addr {
@@ -100,6 +102,9 @@ func (n *network) begin(i, of byte, change func(*Options)) *tested {
 			c.ProbeInterval, c.ProbeTimeout, c.GossipInterval = 200*time.Millisecond, 100*time.Millisecond, 50*time.Millisecond
 			c.SuspicionMult = 10
 		}}
+	if n.paper != nil {
+		options.network = n.paper.listen
+	}
 	for peer := byte(1); peer <= of; peer++ {
 		options.Peers = append(options.Peers, n.address(peer))
 	}
@@ -148,8 +153,10 @@ func (m *tested) heard(name string) bool {
 // TestMembersCompare: three know of each other; one gets another table, which the others name with service and
 // backend, and it is over when that is.
 func TestMembersCompare(t *testing.T) {
-	t.Parallel()
-	n := newNetwork(t)
+	bubble(t, testMembersCompare)
+}
+
+func testMembersCompare(t *testing.T, n *network) {
 	all := []*tested{n.begin(1, 3, nil), n.begin(2, 3, nil), n.begin(3, 3, nil)}
 	eventually(t, "all have heard all", func() bool {
 		for i, m := range all {
@@ -184,8 +191,10 @@ func TestMembersCompare(t *testing.T) {
 
 // TestMembersGoAndCome: one dies and comes back as another process, and one takes its leave.
 func TestMembersGoAndCome(t *testing.T) {
-	t.Parallel()
-	n := newNetwork(t)
+	bubble(t, testMembersGoAndCome)
+}
+
+func testMembersGoAndCome(t *testing.T, n *network) {
 	one, other := n.begin(1, 2, nil), n.begin(2, 2, nil)
 	eventually(t, "they have heard each other", func() bool { return one.heard("lb2") && other.heard("lb1") })
 	changed := one.Changed()
@@ -250,8 +259,10 @@ func TestMembersRefuse(t *testing.T) {
 // TestPeersChange: a peer that is added is found, one that is removed is let go though it and a third go on, and comes back when it
 // is a peer again, at once or later.
 func TestPeersChange(t *testing.T) {
-	t.Parallel()
-	n := newNetwork(t)
+	bubble(t, testPeersChange)
+}
+
+func testPeersChange(t *testing.T, n *network) {
 	peers := func(of ...byte) (list []netip.Addr) {
 		for _, i := range of {
 			list = append(list, n.address(i))
@@ -304,8 +315,10 @@ func TestPeersChange(t *testing.T) {
 // TestKeysRotate: three get another key by three steps each, one after the other, and none is missed by another at any time; a step too
 // early is found before it cuts one off, and the old key opens nothing any more.
 func TestKeysRotate(t *testing.T) {
-	t.Parallel()
-	n := newNetwork(t)
+	bubble(t, testKeysRotate)
+}
+
+func testKeysRotate(t *testing.T, n *network) {
 	fresh := NewKey()
 	all := []*tested{n.begin(1, 4, patient), n.begin(2, 4, patient), n.begin(3, 4, patient)}
 	whole := func() bool {
