@@ -162,44 +162,44 @@ func TestLeftAlone(t *testing.T) {
 // TestMoves: the datagrams of an unconnected socket go to one backend, and to another when that is gone,
 // is unhealthy, or comes back under another address; what the former still answers comes from the VIP.
 func TestMoves(t *testing.T) {
+	r := newRig(t) // verified once, for all of them
 	for _, f := range families {
-		t.Run(f.name, func(t *testing.T) {
-			r := newRig(t)
-			s := service(f.ipv6, lb.UDP, lb.RoundRobin)
-			r.apply(s)
-			c, first, err := r.opens(f, lb.UDP, false)
-			if err != nil {
-				t.Fatal(err)
+		s := service(f.ipv6, lb.UDP, lb.RoundRobin)
+		r.apply(s)
+		moved := r.event("moved")
+		c, first, err := r.opens(f, lb.UDP, false)
+		if err != nil {
+			t.Fatal(f.name, err)
+		}
+		for range 3 {
+			if word, from, err := c.ask(); word != first || from.Addr() != f.vip() {
+				t.Fatalf(f.name+": %q from %s, %v; the first was %q", word, from, err, first)
 			}
-			for range 3 {
-				if word, from, err := c.ask(); word != first || from.Addr() != f.vip() {
-					t.Fatalf("%q from %s, %v; the first was %q", word, from, err, first)
-				}
+		}
+		was := int(first[1] - '0')
+		s = without(s, was)
+		r.apply(s)
+		second, from, err := c.ask()
+		if err != nil || second == first || from.Addr() != f.vip() {
+			t.Fatalf(f.name+": %q from %s, %v; that is gone", second, from, err)
+		}
+		if n := r.event("moved") - moved; n != 1 {
+			t.Errorf(f.name+": %d moved", n)
+		}
+		s.Checks.OnDown = lb.MoveFlows
+		for i := range s.Backends {
+			if s.Backends[i].Name == second {
+				s.Backends[i].Unhealthy = "dead"
 			}
-			was := int(first[1] - '0')
-			s = without(s, was)
-			r.apply(s)
-			second, from, err := c.ask()
-			if err != nil || second == first || from.Addr() != f.vip() {
-				t.Fatalf("%q from %s, %v; that is gone", second, from, err)
-			}
-			if n := r.event("moved"); n != 1 {
-				t.Errorf("%d moved", n)
-			}
-			s.Checks.OnDown = lb.MoveFlows
-			for i := range s.Backends {
-				if s.Backends[i].Name == second {
-					s.Backends[i].Unhealthy = "dead"
-				}
-			}
-			r.apply(s)
-			if third, _, err := c.ask(); err != nil || third == first || third == second {
-				t.Errorf("%q, %v", third, err)
-			}
-			if active := r.counters().Services[s.Key()].Active; active != 1 {
-				t.Errorf("%d are active", active)
-			}
-		})
+		}
+		r.apply(s)
+		if third, _, err := c.ask(); err != nil || third == first || third == second {
+			t.Errorf(f.name+": %q, %v", third, err)
+		}
+		if active := r.counters().Services[s.Key()].Active; active != 1 {
+			t.Errorf(f.name+": %d are active", active)
+		}
+		c.close()
 	}
 }
 
@@ -283,12 +283,13 @@ func TestLimits(t *testing.T) {
 // TestClients: lists of clients go by what a socket is bound to, or else by the VIP, and so does
 // persistence.
 func TestClients(t *testing.T) {
+	r := newRig(t) // verified once, for both
 	for _, f := range families[:2] {
-		r := newRig(t)
 		s := service(f.ipv6, lb.UDP, lb.RoundRobin)
 		s.Deny = []netip.Prefix{netip.PrefixFrom(address(f.ipv6, 1), f.vip().BitLen())}
 		s.Persistence = lb.Persistence{Timeout: time.Hour, Prefix: uint8(f.vip().BitLen())}
 		r.apply(s)
+		denied := r.event("refused_denied")
 		bound := func(to netip.Addr) (string, error) {
 			c := r.socket(f, unix.SOCK_DGRAM)
 			if err := unix.Bind(c.fd, c.sockaddr(to, 0)); err != nil {
@@ -300,7 +301,7 @@ func TestClients(t *testing.T) {
 		if word, err := bound(address(f.ipv6, 1)); !errors.Is(err, unix.EPERM) {
 			t.Errorf("%s: denied: %q, %v", f.name, word, err)
 		}
-		if n := r.event("refused_denied"); n != 1 {
+		if n := r.event("refused_denied") - denied; n != 1 {
 			t.Errorf("%s: %d denied", f.name, n)
 		}
 		for _, from := range []func() (string, error){
@@ -348,47 +349,49 @@ func TestReconnect(t *testing.T) {
 // TestStranded: a UDP socket that is connected to a backend which is gone is ended, at once: its program
 // gets an error, connects anew, and is served by another. Others stay.
 func TestStranded(t *testing.T) {
+	r := newRig(t) // verified once, for all of them
 	for _, f := range families {
-		t.Run(f.name, func(t *testing.T) {
-			r := newRig(t)
-			s := service(f.ipv6, lb.UDP, lb.RoundRobin)
-			r.apply(s)
-			on := map[string]*client{}
-			for len(on) < backends {
-				c, word, err := r.opens(f, lb.UDP, true)
-				if err != nil {
-					t.Fatal(err)
-				}
-				on[word] = c
+		s := service(f.ipv6, lb.UDP, lb.RoundRobin)
+		r.apply(s)
+		ended := r.event("ended")
+		on := map[string]*client{}
+		for len(on) < backends {
+			c, word, err := r.opens(f, lb.UDP, true)
+			if err != nil {
+				t.Fatal(f.name, err)
 			}
-			if w := r.counters().Local.Warning; strings.Contains(w, "bpf_sock_destroy") {
-				t.Skip(w)
+			on[word] = c
+		}
+		if w := r.counters().Local.Warning; strings.Contains(w, "bpf_sock_destroy") {
+			t.Skip(w)
+		}
+		s = without(s, 1)
+		r.apply(s)
+		if word, _, err := on[name(1)].hear(); !errors.Is(err, unix.ECONNABORTED) {
+			t.Errorf(f.name+": who waits for a backend that is gone hears %q, %v", word, err)
+		}
+		if _, err := unix.Write(on[name(1)].fd, []byte("?")); !errors.Is(err, unix.EDESTADDRREQ) {
+			t.Errorf(f.name+": it sends to a backend that is gone: %v", err)
+		}
+		if n := r.event("ended") - ended; n != 1 {
+			t.Fatalf(f.name+": %d were ended; %s", n, r.counters().Local.Warning)
+		}
+		if active := r.counters().Services[s.Key()].Active; active != backends-1 {
+			t.Errorf(f.name+": %d are active", active)
+		}
+		if err := on[name(1)].connect(port); err != nil {
+			t.Fatal(f.name, err)
+		}
+		for word, c := range on {
+			if _, err := unix.Write(c.fd, []byte("?")); err != nil {
+				t.Errorf(f.name+": the one on %s: %v", word, err)
 			}
-			s = without(s, 1)
-			r.apply(s)
-			if word, _, err := on[name(1)].hear(); !errors.Is(err, unix.ECONNABORTED) {
-				t.Errorf("who waits for a backend that is gone hears %q, %v", word, err)
+			if got, from, err := c.hear(); err != nil || got == name(1) || word != name(1) && got != word || from.Addr() != f.vip() {
+				t.Errorf(f.name+": the one on %s hears %q from %s, %v", word, got, from, err)
 			}
-			if _, err := unix.Write(on[name(1)].fd, []byte("?")); !errors.Is(err, unix.EDESTADDRREQ) {
-				t.Errorf("it sends to a backend that is gone: %v", err)
-			}
-			if n := r.event("ended"); n != 1 {
-				t.Fatalf("%d were ended; %s", n, r.counters().Local.Warning)
-			}
-			if active := r.counters().Services[s.Key()].Active; active != backends-1 {
-				t.Errorf("%d are active", active)
-			}
-			if err := on[name(1)].connect(port); err != nil {
-				t.Fatal(err)
-			}
-			for word, c := range on {
-				if _, err := unix.Write(c.fd, []byte("?")); err != nil {
-					t.Errorf("the one on %s: %v", word, err)
-				}
-				if got, from, err := c.hear(); err != nil || got == name(1) || word != name(1) && got != word || from.Addr() != f.vip() {
-					t.Errorf("the one on %s hears %q from %s, %v", word, got, from, err)
-				}
-			}
-		})
+		}
+		for _, c := range on {
+			c.close()
+		}
 	}
 }
