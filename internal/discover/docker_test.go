@@ -160,6 +160,7 @@ func (e *engine) of(network string) containers {
 
 // TestDocker: containers come and go with the engine's events.
 func TestDocker(t *testing.T) {
+	t.Parallel()
 	e := newEngine(t)
 	e.put(made("w1", "192.0.2.1"))
 	answers := follow(t, e.of(""))
@@ -179,6 +180,7 @@ func TestDocker(t *testing.T) {
 // TestDockerBad: an engine that says nonsense, or that it cannot say, is an error, after which the next
 // answer counts.
 func TestDockerBad(t *testing.T) {
+	t.Parallel()
 	e := newEngine(t)
 	e.put(made("w1", "192.0.2.1"))
 	answers := follow(t, e.of(""))
@@ -272,6 +274,7 @@ func TestContainers(t *testing.T) {
 // TestDockerMany: 500 containers that start one after the other are known within some lists, and ten
 // thousand are cut to what is taken.
 func TestDockerMany(t *testing.T) {
+	t.Parallel()
 	e := newEngine(t)
 	e.put()
 	answers := follow(t, e.of(""))

@@ -82,6 +82,7 @@ func write(t *testing.T, path, text string) {
 // TestFile: a list is read when it is replaced, written in place, led elsewhere by a link, or comes
 // with its folder.
 func TestFile(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	path := filepath.Join(dir, "sub", "list.yaml")
 	answers := follow(t, file{path, 10})
@@ -124,6 +125,7 @@ func TestFile(t *testing.T) {
 // TestFileHalfWritten: while a program has the list open for writing, nothing of it is taken, though
 // what is there could be read.
 func TestFileHalfWritten(t *testing.T) {
+	t.Parallel()
 	path := filepath.Join(t.TempDir(), "list.yaml")
 	write(t, path, listOf("a"))
 	answers := follow(t, file{path, 10})
@@ -151,6 +153,7 @@ func TestFileHalfWritten(t *testing.T) {
 
 // TestFileRefused: what is no list is refused with its line, and the next right one is taken.
 func TestFileRefused(t *testing.T) {
+	t.Parallel()
 	path := filepath.Join(t.TempDir(), "list.yaml")
 	write(t, path, "")
 	answers := follow(t, file{path, 2})

@@ -27,6 +27,7 @@ func none(t *testing.T) string { return filepath.Join(t.TempDir(), "none.sock") 
 
 // TestImpossibleLooks asks for what cannot be looked at.
 func TestImpossibleLooks(t *testing.T) {
+	t.Parallel()
 	for _, length := range []time.Duration{0, -time.Second} {
 		if _, err := Run(t.Context(), Options{For: length}); !errors.Is(err, ErrOptions) {
 			t.Errorf("for %s: %v", length, err)

@@ -91,7 +91,7 @@ func TestQuestions(t *testing.T) {
 		return macs
 	}
 	for _, address := range []netip.Addr{there4, there6, vip4} {
-		testenv.Eventually(t, 10*time.Second, address.String()+" answers", func() bool {
+		testenv.Eventually(t, time.Minute, address.String()+" answers", func() bool {
 			ask(address)
 			return slices.Equal(heard(address), []string{p.thereMAC.String()})
 		})
@@ -126,7 +126,7 @@ func TestPingsByMAC(t *testing.T) {
 		}
 		for i, ping := range pings {
 			if ping.want {
-				testenv.Eventually(t, 10*time.Second, ping.to.String()+" answers", func() bool { return answered(i) })
+				testenv.Eventually(t, time.Minute, ping.to.String()+" answers", func() bool { return answered(i) })
 			}
 		}
 		for i, ping := range pings {
@@ -155,7 +155,7 @@ func TestSurvey(t *testing.T) {
 		s, err = newSurvey(r, []netip.Addr{vip4}, false)
 		return err
 	})
-	testenv.Eventually(t, 10*time.Second, "all is answered", func() bool {
+	testenv.Eventually(t, time.Minute, "all is answered", func() bool {
 		if err := s.askAll(); err != nil {
 			t.Fatal(err)
 		}
@@ -185,6 +185,7 @@ func TestSurvey(t *testing.T) {
 // TestPaths tells a path that takes full-size packets from one that loses them, of both
 // families.
 func TestPaths(t *testing.T) {
+	t.Parallel()
 	for _, narrow := range []bool{false, true} {
 		p := newPair(t, false)
 		if narrow {

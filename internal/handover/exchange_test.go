@@ -539,6 +539,7 @@ func TestKeysRotate(t *testing.T) {
 
 // TestMissedFlowsAreToldAgain: what a member has refused for want of a change that is yet to come there, it knows after that.
 func TestMissedFlowsAreToldAgain(t *testing.T) {
+	t.Parallel()
 	a, b, c := start(t, "a", nil), start(t, "b", nil), start(t, "c", nil)
 	meet(a, b, c)
 	eventually(t, "connections", func() bool {

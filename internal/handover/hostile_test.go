@@ -328,6 +328,7 @@ func (r *relay) pass(n int, record *bytes.Buffer, from io.Reader, to io.Writer) 
 
 // TestChangedOnTheWay: a byte that was changed ends the connection, and all is told by the next one.
 func TestChangedOnTheWay(t *testing.T) {
+	t.Parallel()
 	var refused refusals
 	a, b := start(t, "a", nil), start(t, "b", func(o *Options) { o.Refused = refused.note })
 	seen := map[int]int{}

@@ -28,6 +28,7 @@ func starts(t *testing.T, ctx context.Context, c *Checker, to netip.AddrPort, ch
 // TestConnectionsThatWait: connections that are not there at once are waited for side by side, each
 // until its own deadline, also where a later one begins first.
 func TestConnectionsThatWait(t *testing.T) {
+	t.Parallel()
 	c := New(nil)
 	later, listener := full(t)
 	never, _ := full(t)

@@ -42,6 +42,7 @@ func serveUDP(t *testing.T, address string, answer func([]byte) [][]byte) netip.
 func echoBack(b []byte) [][]byte { return [][]byte{b} }
 
 func TestUDP(t *testing.T) {
+	t.Parallel()
 	for _, address := range []string{"127.0.0.1:0", "[::1]:0"} {
 		back := serveUDP(t, address, echoBack)
 		mute := serveUDP(t, address, func([]byte) [][]byte { return nil })

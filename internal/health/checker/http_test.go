@@ -107,6 +107,7 @@ func TestHTTP(t *testing.T) {
 
 // Whatever a server sends, a check ends at its timeout and says what was wrong.
 func TestHTTPBadServers(t *testing.T) {
+	t.Parallel()
 	drip := func(c net.Conn, text string) {
 		c.Write([]byte(text))
 		tick := time.NewTicker(10 * time.Millisecond)

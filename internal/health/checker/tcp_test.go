@@ -50,6 +50,7 @@ func TestTCPRefused(t *testing.T) {
 
 // A server whose accept queue is full does not answer.
 func TestTCPSilent(t *testing.T) {
+	t.Parallel()
 	to, _ := full(t)
 	c := tcpCheck(100 * time.Millisecond)
 	got := check(t, to, c)

@@ -106,6 +106,7 @@ func backlogged(t *testing.T) (at netip.AddrPort, free func()) {
 // TestLostSYNsAreCounted proves that a SYN shows as lost that found no room, whether or not
 // a later one did.
 func TestLostSYNsAreCounted(t *testing.T) {
+	t.Parallel()
 	for name, patience := range map[string]time.Duration{"in vain": 1500 * time.Millisecond, "in the end": bound} {
 		t.Run(name, func(t *testing.T) {
 			at, free := backlogged(t)
@@ -176,6 +177,7 @@ func (r *relay) lead(ports []int, to netip.AddrPort) {
 // TestComingAgainIsCounted proves that of connections that stay open those are counted
 // which come again when their server has reset them.
 func TestComingAgainIsCounted(t *testing.T) {
+	t.Parallel()
 	const ports = 6
 	a, b := serve(t, "a"), serve(t, "b")
 	r := startRelay(t, a)

@@ -283,6 +283,7 @@ func TestBreaksAreCountedByServerAndCause(t *testing.T) {
 }
 
 func TestSilenceIsABreak(t *testing.T) {
+	t.Parallel()
 	r := startRelay(t, serve(t, "a"))
 	h := holding(t, r.target(), func(l *Load) { l.Patience = 300 * time.Millisecond })
 	r.deaf.Store(true)
@@ -295,6 +296,7 @@ func TestSilenceIsABreak(t *testing.T) {
 }
 
 func TestUDPFlowsThatTurnAreCounted(t *testing.T) {
+	t.Parallel()
 	a, b := serve(t, "a"), serve(t, "b")
 	front, err := net.ListenPacket("udp4", "127.0.0.1:0")
 	if err != nil {
