@@ -78,7 +78,7 @@ demo: rights-demo deps build ## weigh L2DSR against a proxy, in the short form; 
 .PHONY: test
 test: rights-test deps build ## run every test; needs root
 	@# `make lint` vets. The packages that take longest begin first, or one of them would be left at the end with a core to itself.
-	GO='$(GO)' GOTESTSUM='$(GOTESTSUM)' TESTFLAGS='$(TESTFLAGS)' scripts/test.sh ./internal/datapath ./cmd/jeoul ./internal/bench ./...
+	GO='$(GO)' GOTESTSUM='$(GOTESTSUM)' TESTFLAGS='$(TESTFLAGS)' JEOUL_TEST_BINARY='$(abspath $(BIN))' scripts/test.sh ./internal/datapath ./cmd/jeoul ./internal/bench ./...
 
 .PHONY: test-unit
 test-unit: generate ## run the tests that need no root; the others skip
@@ -90,7 +90,7 @@ test-kills: rights-test deps build ## kill a process at every step of what it do
 
 # root_test TARGET,PACKAGES: the tests of a target of internal/testenv, by root.
 define root_test
-	JEOUL_TEST_ROOT=1 JEOUL_TEST_TARGET=$(1) $(GO) test -count=1 -timeout=90m -exec="'$(CURDIR)/$(AS_ROOT)'" $(TESTFLAGS) $(2)
+	JEOUL_TEST_ROOT=1 JEOUL_TEST_TARGET=$(1) JEOUL_TEST_BINARY='$(abspath $(BIN))' $(GO) test -count=1 -timeout=90m -exec="'$(CURDIR)/$(AS_ROOT)'" $(TESTFLAGS) $(2)
 endef
 
 .PHONY: test-matrix
@@ -123,6 +123,10 @@ test-bgp: rights-test deps build ## announce VIPs to BIRD and FRR, ten times: re
 .PHONY: test-vrrp
 test-vrrp: rights-test deps build ## measure how long VIPs take from a balancer to keepalived and back, and what planned switches lose, ten times
 	JEOUL_TEST_ROOT=1 JEOUL_TEST_VRRP=10 $(GO) test -v -count=1 -timeout=10m -exec="'$(CURDIR)/$(AS_ROOT)'" -run='^TestMeasureVRRP' ./cmd/jeoul
+
+.PHONY: test-bench
+test-bench: rights-test deps build ## run every subject, load and event of the bench, and all that it measures, not only one of each kind
+	$(call root_test,test-bench,-p=1 ./internal/bench/...)
 
 .PHONY: test-balancers
 test-balancers: rights-test deps build ## drain, bring back and kill one of three balancers behind a router, and compare what breaks with the plan

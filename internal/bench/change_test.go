@@ -21,6 +21,11 @@ import (
 	"github.com/jeoul/jeoul/internal/testenv"
 )
 
+// happening returns a suite of the small experiment in which these events happen.
+func happening(events ...string) string {
+	return strings.Replace(smallChange, smallEvents, "events: ["+strings.Join(events, ", ")+"], ", 1)
+}
+
 // smallEvents are those of a suite of the small experiment.
 const smallEvents = "events: [add, remove, drain, reweigh, flap, reload, undo, silent, reset, share], "
 
@@ -34,7 +39,7 @@ subjects:
 loads:
   - kind: change
     concurrency: [40]
-    changes: {` + smallEvents + `flaps: 2, reloads: 2, new_per_second: 20, queries_per_second: 20, ports: 50, reused: 20, lap: 200ms, silence: 1s}
+    changes: {` + smallEvents + `flaps: 2, reloads: 2, new_per_second: 20, queries_per_second: 20, ports: 50, reused: 20, pace: 200ms, lap: 200ms, silence: 1s}
 `
 
 func TestChangeSuiteErrors(t *testing.T) {
@@ -44,7 +49,7 @@ func TestChangeSuiteErrors(t *testing.T) {
 		"no flaps":                  {"flaps: 2, ", "", "s.yaml:11: loads[0].changes.flaps: 0 is not possible"},
 		"many ports":                {"ports: 50", "ports: 50000", "loads[0].changes.ports: 50000 is not possible; use 1 to 40000"},
 		"many reused":               {"reused: 20", "reused: 701", "loads[0].changes.reused: 701 is not possible; use 1 to 700"},
-		"a short pace":              {"share], ", "share], pace: 10ms, ", "loads[0].changes.pace: 10ms is not possible; use 100ms to 1m0s"},
+		"a short pace":              {"pace: 200ms", "pace: 10ms", "loads[0].changes.pace: 10ms is not possible; use 100ms to 1m0s"},
 		"a short lap":               {"lap: 200ms", "lap: 10ms", "loads[0].changes.lap: 10ms is not possible; use 100ms to 1m0s"},
 		"no dead":                   {"share], ", "share, kill], kills: 1, ", "loads[0].changes.dead: 0s is not possible"},
 		"an unknown event":          {"[add, remove,", "[add, explode,", `loads[0].changes.events[1]: unknown event "explode": use some of add, remove`},
@@ -285,16 +290,10 @@ func TestComingAgainIsToldByServer(t *testing.T) {
 	}
 }
 
-// startChange returns a runner of the small experiment on one subject, with our
-// own binary built for it.
-func startChange(t *testing.T, subjects ...string) *runner {
-	t.Helper()
-	return startChangeOf(t, smallChange, subjects...)
-}
-
+// startChangeOf returns a runner of a change experiment on some of its subjects, with our own binary built for it.
 func startChangeOf(t *testing.T, text string, subjects ...string) *runner {
 	t.Helper()
-	testenv.Root(t)
+	begin(t)
 	executable := buildJeoul(t)
 	suite, err := ParseSuite("small.yaml", []byte(text))
 	if err != nil {
@@ -383,13 +382,18 @@ func checkReused(t *testing.T, event string, trial results.Trial) {
 }
 
 func TestChangeBreaksNothingThroughConntrack(t *testing.T) {
+	t.Parallel()
 	testenv.Program(t, "iptables-nft")
-	r := startChange(t, "iptables-nth")
+	events := some("add", "drain", "reweigh")
+	if events == nil {
+		events = []string{"add", "remove", "drain", "reweigh", "flap", "reload", "undo", "silent", "reset"}
+	}
+	r := startChangeOf(t, happening(events...), "iptables-nth")
 	run, err := r.run(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
-	checkEvents(t, run.Trials, "add", "remove", "drain", "reweigh", "flap", "reload", "undo", "silent", "reset")
+	checkEvents(t, run.Trials, events...)
 	nothingLeft(t, r)
 }
 
@@ -426,6 +430,7 @@ func TestChangeSeesWhatBreaks(t *testing.T) {
 // TestRestartsAreCounted: a proxy's connections end with its process, and are broken, for their
 // backends have stayed.
 func TestRestartsAreCounted(t *testing.T) {
+	t.Parallel()
 	testenv.Program(t, "haproxy")
 	text := strings.NewReplacer(smallEvents, "events: [restart, kill], ",
 		"silence: 1s", "silence: 1s, restarts: 1, kills: 1, dead: 200ms",
@@ -449,7 +454,8 @@ func TestRestartsAreCounted(t *testing.T) {
 // TestNumberedPacketsAreCounted: of a stream of numbered packets none is missing while nothing
 // happens, and some are while no balancer is there.
 func TestNumberedPacketsAreCounted(t *testing.T) {
-	text := strings.NewReplacer(smallEvents, "events: [quiet, stop], quiet: 500ms, numbered_per_second: 2000, ").Replace(smallChange)
+	t.Parallel()
+	text := strings.NewReplacer(smallEvents, "events: [quiet, stop], quiet: 500ms, numbered_per_second: 100, ").Replace(smallChange)
 	r := startChangeOf(t, text, "jeoul-l2dsr-xdp")
 	run, err := r.run(t.Context())
 	if err != nil {
@@ -478,16 +484,22 @@ func TestNumberedPacketsAreCounted(t *testing.T) {
 // TestFaultsAreNoticed: a backend whose service dies or hangs is noticed by health checks, and once
 // it was, no new connection is sent there.
 func TestFaultsAreNoticed(t *testing.T) {
-	text := strings.NewReplacer(smallEvents, "events: [dies, hangs], fault: 12s, check: {interval: 500ms, timeout: 500ms, fall: 2, rise: 1}, ").Replace(smallChange)
+	t.Parallel()
+	events, tail := some("dies"), 2*time.Second
+	if events == nil {
+		events, tail = []string{"dies", "hangs"}, usualPatience+3*time.Second // who asks a server that hangs waits for that long
+	}
+	text := strings.NewReplacer("[add, remove, drain, reweigh, flap, reload, undo, silent, reset, share], ", "["+strings.Join(events, ", ")+"], fault: 60s, check: {interval: 500ms, timeout: 500ms, fall: 2, rise: 1}, ").Replace(smallChange)
 	r := startChangeOf(t, text, "jeoul-l2dsr-xdp")
+	r.faultTail = tail
 	run, err := r.run(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(run.Trials) != 2 {
-		t.Fatalf("%d trials, want 2", len(run.Trials))
+	if len(run.Trials) != len(events) {
+		t.Fatalf("%d trials, want %d", len(run.Trials), len(events))
 	}
-	for i, event := range []string{"dies", "hangs"} {
+	for i, event := range events {
 		trial := run.Trials[i]
 		m := trial.Metrics
 		if trial.Params[paramEvent] != event || !trial.Valid {
@@ -516,6 +528,7 @@ func TestFaultsAreNoticed(t *testing.T) {
 // again with the entry of the connection before, whose end it has not seen (direct server
 // return).
 func TestReusedPortsFindALivingBackend(t *testing.T) {
+	t.Parallel()
 	text := strings.NewReplacer("[maglev]", "[rr]", smallEvents, "events: [silent, reset], ").Replace(smallChange)
 	r := startChangeOf(t, text, "jeoul-l2dsr-xdp")
 	run, err := r.run(t.Context())
@@ -527,12 +540,17 @@ func TestReusedPortsFindALivingBackend(t *testing.T) {
 }
 
 func TestChangeBreaksNothingThroughJeoul(t *testing.T) {
-	r := startChange(t, "jeoul-l2dsr-xdp")
+	t.Parallel()
+	events := some("remove", "drain", "reweigh", "flap", "reload", "undo", "share")
+	if events == nil {
+		events = []string{"add", "remove", "drain", "reweigh", "flap", "reload", "undo", "silent", "reset", "share"}
+	}
+	r := startChangeOf(t, happening(events...), "jeoul-l2dsr-xdp")
 	run, err := r.run(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
-	checkEvents(t, run.Trials, "add", "remove", "drain", "reweigh", "flap", "reload", "undo", "silent", "reset", "share")
+	checkEvents(t, run.Trials, events...)
 	share := run.Trials[len(run.Trials)-1].Metrics
 	if share[results.FlowsTried] < 50 || share[results.FlowsOfLeftPercent] == 0 || share[results.FlowsMovedPercent] < share[results.FlowsOfLeftPercent] {
 		t.Errorf("of %g flows %g %% moved, and %g %% had the one that left", share[results.FlowsTried],

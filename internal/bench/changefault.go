@@ -145,6 +145,11 @@ func (c *changeTrial) lasts(ctx context.Context, host *lab.Host) error {
 		defer cancel()
 		// One that does not notice in time has not noticed, which the result says.
 		c.fault.noticed, _ = c.waitFor(looking, checking.Serves, host, false)
+		if tail := c.runner.faultTail; tail > 0 && !c.fault.noticed.IsZero() {
+			ends = c.fault.noticed.Add(tail)
+			looking, cancel = context.WithDeadline(looking, ends)
+			defer cancel()
+		}
 		c.fault.watch(looking, checking, host)
 	}
 	return pause(ctx, time.Until(ends))

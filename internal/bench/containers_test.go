@@ -96,14 +96,15 @@ func TestContainerSuiteErrors(t *testing.T) {
 
 // TestRunLocal has programs on the balancer's host ask what can be asked there.
 func TestRunLocal(t *testing.T) {
-	testenv.Root(t)
+	t.Parallel()
+	begin(t)
 	for _, program := range []string{"named", "dnsperf", "iptables-nft"} {
 		testenv.Program(t, program)
 	}
-	r := suiteRunner(t, "s.yaml", localSuite, buildJeoul(t))
+	r := suiteRunner(t, "s.yaml", localSuite, buildJeoul(t), some("jeoul-nat-tc")...)
 	run := runAndLoad(t, r)
-	if len(run.Trials) != 9 {
-		t.Errorf("%d trials, want 9", len(run.Trials))
+	if len(run.Trials) != planned(r) {
+		t.Errorf("%d trials, want %d", len(run.Trials), planned(r))
 	}
 	for _, trial := range run.Trials {
 		m := trial.Metrics
@@ -125,9 +126,10 @@ func TestRunLocal(t *testing.T) {
 
 // TestRunBeyondContainers has clients beyond the balancer's host ask its containers.
 func TestRunBeyondContainers(t *testing.T) {
-	testenv.Root(t)
+	t.Parallel()
+	begin(t)
 	testenv.Program(t, "iptables-nft")
-	r := suiteRunner(t, "s.yaml", beyondSuite, buildJeoul(t))
+	r := suiteRunner(t, "s.yaml", beyondSuite, buildJeoul(t), some("jeoul-nat-tc")...)
 	run := runAndLoad(t, r)
 	for _, trial := range run.Trials {
 		if !trial.Valid || trial.Metrics[results.BalancerCPUUsPerRequest] <= 0 {

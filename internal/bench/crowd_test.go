@@ -60,6 +60,7 @@ func TestOneKernelHoldsSoManyConnections(t *testing.T) {
 // looks whether it still has a socket when it has answered and the client has not
 // ended the connection.
 func TestPatientServersKeepTheirSockets(t *testing.T) {
+	t.Parallel()
 	r := tiny(t)
 	t.Cleanup(func() {
 		if err := r.tearDown(); err != nil {

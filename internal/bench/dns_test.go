@@ -29,7 +29,7 @@ subjects:
 loads:
   - kind: dnsperf
     duration: 1s
-    dnsperf: {clients: [30], rate: 2000, threads: 2, timeout: 2s, generators: [2], backends: [1, 3]}
+    dnsperf: {clients: [30], rate: 2000, threads: 2, timeout: 10s, generators: [2], backends: [1, 3]}
 `
 
 func TestDNSSuite(t *testing.T) {
@@ -54,11 +54,11 @@ func TestDNSSuite(t *testing.T) {
 
 func TestDNSSuiteErrors(t *testing.T) {
 	for name, tc := range map[string]struct{ from, to, says string }{
-		"missing":       {"dnsperf: {clients: [30], rate: 2000, threads: 2, timeout: 2s, generators: [2], backends: [1, 3]}", "", "s.yaml:10: loads[0].dnsperf: missing; say at least clients"},
+		"missing":       {"dnsperf: {clients: [30], rate: 2000, threads: 2, timeout: 10s, generators: [2], backends: [1, 3]}", "", "s.yaml:10: loads[0].dnsperf: missing; say at least clients"},
 		"no sockets":    {"clients: [30], rate", "rate", "loads[0].dnsperf.clients: empty; list at least one number, up to 10000"},
 		"threads":       {"threads: 2", "threads: 2000", "s.yaml:12: loads[0].dnsperf.threads: 2000 is not possible"},
 		"rate":          {"rate: 2000", "rate: -1", "loads[0].dnsperf.rate: -1 is not possible"},
-		"timeout":       {"timeout: 2s", "timeout: 2500ms", "loads[0].dnsperf.timeout: 2.5s is not possible"},
+		"timeout":       {"timeout: 10s", "timeout: 2500ms", "loads[0].dnsperf.timeout: 2.5s is not possible"},
 		"no generators": {"generators: [2]", "generators: []", "loads[0].dnsperf.generators: empty"},
 		"more than lab": {"generators: [2]", "generators: [3]", "loads[0].dnsperf.generators[0]: 3 is not possible; use 1 to 2"},
 		"many backends": {"[1, 3]", "[1, 4]", "loads[0].dnsperf.backends[1]: 4 is not possible; use 1 to 3"},
@@ -83,17 +83,18 @@ func TestDNSSuiteErrors(t *testing.T) {
 }
 
 func TestDNSExperiment(t *testing.T) {
-	testenv.Root(t)
+	t.Parallel()
+	begin(t)
 	for _, program := range []string{"named", "dnsperf", "nginx", "iptables-nft"} {
 		testenv.Program(t, program)
 	}
-	r := suiteRunner(t, "s.yaml", dnsSuite, "")
+	r := suiteRunner(t, "s.yaml", dnsSuite, "", some("iptables-nth")...)
 	run := runAndLoad(t, r)
 	if run.Environment.Versions["named"] == "" || run.Environment.Versions["dnsperf"] == "" {
 		t.Errorf("the versions are %v", run.Environment.Versions)
 	}
-	if len(run.Trials) != 6 {
-		t.Fatalf("%d trials, want 6", len(run.Trials))
+	if len(run.Trials) != planned(r) {
+		t.Fatalf("%d trials, want %d", len(run.Trials), planned(r))
 	}
 	for _, trial := range run.Trials {
 		checkDNSTrial(t, trial)
@@ -168,6 +169,7 @@ func TestStopwatch(t *testing.T) {
 }
 
 func TestNameServerThatEndedIsNamed(t *testing.T) {
+	t.Parallel()
 	r := tiny(t)
 	testenv.Program(t, "named")
 	ctx, cancel := context.WithCancel(t.Context())
@@ -194,7 +196,7 @@ func TestNameServerThatEndedIsNamed(t *testing.T) {
 	if err := names[1].waitFor(ctx, r.lab.Clients[0], at); err == nil || !strings.Contains(err.Error(), "has ended") {
 		t.Errorf("waiting for it: %v", err)
 	}
-	if err := askName(t.Context(), r.lab.Clients[0], netip.AddrPortFrom(r.lab.Servers[0].IPv4, dnsPort)); err != nil {
+	if err := names[0].waitFor(t.Context(), r.lab.Clients[0], netip.AddrPortFrom(r.lab.Servers[0].IPv4, dnsPort)); err != nil {
 		t.Errorf("asking the other: %v", err)
 	}
 }

@@ -75,12 +75,13 @@ loads:
 
 // TestRunPaced asks at rates that every machine holds.
 func TestRunPaced(t *testing.T) {
-	testenv.Root(t)
+	t.Parallel()
+	begin(t)
 	testenv.Program(t, "nginx")
-	r := suiteRunner(t, "tiny.yaml", tinyPaced, buildJeoul(t))
+	r := suiteRunner(t, "tiny.yaml", tinyPaced, buildJeoul(t), some("jeoul-l2dsr-tc")...)
 	run := runAndLoad(t, r)
-	if len(run.Trials) != 9 {
-		t.Errorf("%d trials, want two rates and a search of three subjects", len(run.Trials))
+	if len(run.Trials) != 3*len(r.form.Subjects) {
+		t.Errorf("%d trials, want two rates and a search of %d subjects", len(run.Trials), len(r.form.Subjects))
 	}
 	for _, trial := range run.Trials {
 		if r.absent.Subjects[trial.Subject] == "" {

@@ -20,7 +20,7 @@ baseline: jeoul-gue-xdp
 loads:
   - kind: change
     concurrency: [200]
-    changes: {proxies: 6, events: [add, remove, drain, undo], new_per_second: 20, reused: 20, lap: 200ms}
+    changes: {proxies: 6, events: [add, remove, drain, undo], new_per_second: 20, reused: 20, pace: 200ms, lap: 200ms}
 `
 
 func TestTwoTiersSuiteErrors(t *testing.T) {
@@ -42,6 +42,7 @@ func TestTwoTiersSuiteErrors(t *testing.T) {
 // TestTwoTiers: proxies behind a balancer of packets come and go, and connections through the others
 // do not break.
 func TestTwoTiers(t *testing.T) {
+	t.Parallel()
 	testenv.Program(t, "haproxy")
 	r := startChangeOf(t, smallTiers, "jeoul-gue-xdp")
 	run, err := r.run(t.Context())

@@ -138,12 +138,15 @@ type runner struct {
 	form    Form
 	absent  Absent
 	// grace is what a generator may take beyond the time of its load.
-	grace    time.Duration
-	progress *progress
-	results  *results.Run
-	limits   probe.Limits
-	lab      *lab.Lab
-	web      *web
+	grace time.Duration
+	// faultTail, unless it is 0, ends a fault so long after the subject has noticed it, and not when the suite says: a
+	// test waits for that event, and not for the longest time that it may take.
+	faultTail time.Duration
+	progress  *progress
+	results   *results.Run
+	limits    probe.Limits
+	lab       *lab.Lab
+	web       *web
 	// tuned is how the hosts are tuned now.
 	tuned tuning
 	names []*nameServer

@@ -35,15 +35,25 @@ loads:
     duration: 1s
 `
 
-// suiteRunner returns a runner of a suite whose results go to a directory of the test's;
-// executable is our own binary where the suite has other processes of ours.
-func suiteRunner(t *testing.T, name, text, executable string) *runner {
+// quickSuite is the tiny suite without a load that takes whole seconds.
+var quickSuite = strings.Replace(tinySuite, "  - kind: wrk\n    concurrency: [4]\n    duration: 1s\n",
+	"  - name: more\n    kind: ab\n    concurrency: [8]\n    requests: 200\n", 1)
+
+// suiteRunner returns a runner of a suite, or of only these subjects of it, whose results go to a directory of
+// the test's; executable is our own binary where the suite has other processes of ours.
+func suiteRunner(t *testing.T, name, text, executable string, only ...string) *runner {
+	t.Helper()
+	return loadsRunner(t, name, text, executable, nil, only...)
+}
+
+// loadsRunner is suiteRunner with only these loads, unless there are none.
+func loadsRunner(t *testing.T, name, text, executable string, loads []string, only ...string) *runner {
 	t.Helper()
 	suite, err := ParseSuite(name, []byte(text))
 	if err != nil {
 		t.Fatal(err)
 	}
-	r, err := newRunner(t.Context(), Options{Suite: suite, Dir: filepath.Join(t.TempDir(), "made"), Progress: t.Output(), Executable: executable})
+	r, err := newRunner(t.Context(), Options{Suite: suite, Dir: filepath.Join(t.TempDir(), "made"), Only: only, Loads: loads, Progress: t.Output(), Executable: executable})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -63,10 +73,13 @@ func runAndLoad(t *testing.T, r *runner) *results.Run {
 	return run
 }
 
+// planned is how many trials a runner's suite has.
+func planned(r *runner) int { return len(Plan(r.form, r.limits, r.absent)) }
+
 // tiny returns a runner of the tiny suite.
 func tiny(t *testing.T) *runner {
 	t.Helper()
-	testenv.Root(t)
+	begin(t)
 	for _, program := range []string{"nginx", "haproxy", "ab", "wrk"} {
 		testenv.Program(t, program)
 	}
@@ -74,6 +87,7 @@ func tiny(t *testing.T) *runner {
 }
 
 func TestRun(t *testing.T) {
+	t.Parallel()
 	r := tiny(t)
 	run := runAndLoad(t, r)
 	if run.Interrupted || run.Ended.IsZero() || run.Environment.Versions["haproxy"] == "" {
@@ -137,7 +151,9 @@ func (c canceler) Write(text []byte) (int, error) {
 }
 
 func TestInterruptedRunKeepsItsTrialsAndLeavesNothing(t *testing.T) {
-	r := tiny(t)
+	t.Parallel()
+
+	r := newRun(t, quickSuite, t.TempDir(), Options{})
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	r.progress.to = canceler{cancel}

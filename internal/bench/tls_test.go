@@ -50,10 +50,11 @@ loads:
 // TestRunTLS asks over TLS what ends it, what passes it on, and, for the same subjects,
 // without.
 func TestRunTLS(t *testing.T) {
-	testenv.Root(t)
+	t.Parallel()
+	begin(t)
 	testenv.Program(t, "nginx")
 	testenv.Program(t, "ab")
-	r := suiteRunner(t, "tiny.yaml", tinyTLS, buildJeoul(t))
+	r := loadsRunner(t, "tiny.yaml", tinyTLS, buildJeoul(t), some("https"), some("haproxy-http", "jeoul-nat-tc", "jeoul-proxy")...)
 	run := runAndLoad(t, r)
 	for _, trial := range run.Trials {
 		if r.absent.Subjects[trial.Subject] != "" {

@@ -7,7 +7,6 @@ import (
 	"testing"
 
 	"github.com/jeoul/jeoul/internal/results"
-	"github.com/jeoul/jeoul/internal/testenv"
 )
 
 const tinyTransactions = `name: tiny-transactions
@@ -36,13 +35,15 @@ loads:
     duration: 200ms
 `
 
-// TestRunTransactions makes transactions through everything that can pass a byte.
+// TestRunTransactions makes transactions of one kind through our own, and in test-bench through everything that
+// can pass a byte.
 func TestRunTransactions(t *testing.T) {
-	testenv.Root(t)
-	r := suiteRunner(t, "tiny.yaml", tinyTransactions, buildJeoul(t))
+	t.Parallel()
+	begin(t)
+	r := loadsRunner(t, "tiny.yaml", tinyTransactions, buildJeoul(t), some("crr"), some("jeoul-nat-tc")...)
 	run := runAndLoad(t, r)
-	if len(run.Trials) != 24 {
-		t.Errorf("%d trials, want 24", len(run.Trials))
+	if len(run.Trials) != planned(r) {
+		t.Errorf("%d trials, want %d", len(run.Trials), planned(r))
 	}
 	for _, trial := range run.Trials {
 		if absent := r.absent.Subjects[trial.Subject]; absent == "" {
@@ -84,13 +85,14 @@ func checkTransactions(t *testing.T, trial results.Trial) {
 // TestNetperf makes netperf's transactions through a balancer where it is installed, and
 // says so where it is not.
 func TestNetperf(t *testing.T) {
-	testenv.Root(t)
+	t.Parallel()
+	begin(t)
 	suite, err := ParseSuite("netperf.yaml", []byte(strings.Replace(
 		strings.ReplaceAll(strings.ReplaceAll(tinyTransactions, "[1, 8]", "[1]"), "200ms", "1s"), "    kind: tcp_crr\n", "    kind: tcp_crr\n    generator: netperf\n", 1)))
 	if err != nil {
 		t.Fatal(err)
 	}
-	r, err := newRunner(t.Context(), Options{Suite: suite, Dir: t.TempDir(), Only: []string{"jeoul-nat-tc"}, Progress: t.Output(), Executable: buildJeoul(t)})
+	r, err := newRunner(t.Context(), Options{Suite: suite, Dir: t.TempDir(), Only: []string{"jeoul-nat-tc"}, Loads: some("crr"), Progress: t.Output(), Executable: buildJeoul(t)})
 	if err != nil {
 		t.Fatal(err)
 	}

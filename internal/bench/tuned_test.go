@@ -84,7 +84,8 @@ func TestTuneModes(t *testing.T) {
 
 // TestTunedRun runs it, and looks at the hosts' settings at every trial's end.
 func TestTunedRun(t *testing.T) {
-	testenv.Root(t)
+	t.Parallel()
+	begin(t)
 	for _, program := range []string{"nginx", "ab"} {
 		testenv.Program(t, program)
 	}

@@ -152,7 +152,8 @@ func (s stored) room() harness.Room {
 }
 
 // measure remembers the flows of a case in a balancer of its own; settled returns the memory that the machine has left.
-func (s stored) measure(ctx context.Context, h *harness.Harness, settled func(context.Context) (uint64, error)) (map[string]float64, error) {
+func (s stored) measure(ctx context.Context, h *harness.Harness,
+	settled func(context.Context) (uint64, error)) (map[string]float64, error) {
 	bare, err := settled(ctx)
 	if err != nil {
 		return nil, err

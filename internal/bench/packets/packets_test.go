@@ -24,15 +24,16 @@ const benchTarget = "test-bench"
 // someCases are those that need few balancers, each of which the kernel takes half a second to verify: of L2DSR, which
 // remembers nothing, of NAT, which remembers, of a tunnel, of full NAT, and of a change of the backends.
 var someCases = regexp.MustCompile(`adjust|line|macswap|` +
-	`jeoul-l2dsr-.* flows=1 .*scheduler=maglev$|jeoul-gue-.*scheduler=maglev$|jeoul-fullnat-|jeoul-nat-.*scheduler=rr$|change=`)
+	`jeoul-l2dsr-.* flows=1 .*scheduler=maglev$|jeoul-gue-.*scheduler=maglev$|` +
+	`jeoul-fullnat-|jeoul-nat-.*scheduler=rr$|change=`)
 
-// TestMeasure runs some cases in XDP, and in the run of its target every case in XDP, and every mode in TC, with few
-// packets: that each packet ends as the case says is checked by Measure itself, and a trial where one did not is invalid.
+// TestMeasure runs some cases in XDP, and in the run of its target every case in XDP and every mode in TC, with few
+// packets. Measure itself checks that each packet ends as the case says: a trial where one did not is invalid.
 func TestMeasure(t *testing.T) {
+	testenv.Also(t, benchTarget)
 	chosen := map[lb.Hook]*regexp.Regexp{lb.HookXDP: someCases}
 	modes := []lb.Mode{lb.L2DSR, lb.GUE, lb.NAT, lb.FullNAT}
 	if testenv.InTarget(benchTarget) {
-		testenv.Target(t, benchTarget)
 		chosen = map[lb.Hook]*regexp.Regexp{lb.HookXDP: nil, lb.HookTC: regexp.MustCompile(`adjust|line|macswap|scheduler=(maglev|rr)`)}
 		modes = lb.PacketModes
 	}
