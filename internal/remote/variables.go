@@ -10,7 +10,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/agnivade/levenshtein"
+	"github.com/jeoul/jeoul/internal/nearest"
 )
 
 // The variables that are the bench's own.
@@ -80,23 +80,12 @@ func (p *parser) checkVarsOf(of string, vars map[string]value) {
 		case accepted != nil && !slices.Contains(accepted, v.text):
 			p.fail(v.line, field, "%q is not possible; use %s", v.text, strings.Join(accepted, " or "))
 		case slices.Contains(knownVars, name):
-		case nearest(name) != "":
-			p.fail(v.line, field, "unknown variable; did you mean %s?", nearest(name))
+		case nearest.Word(name, knownVars) != "":
+			p.fail(v.line, field, "unknown variable; did you mean %s?", nearest.Word(name, knownVars))
 		case strings.HasPrefix(name, "jeoul_") || strings.HasPrefix(name, "ansible_"):
 			p.fail(v.line, field, "unknown variable; the bench knows %s", strings.Join(knownVars, ", "))
 		}
 	}
-}
-
-// nearest returns the known variable that differs by no more than two letters; empty
-// if there is none.
-func nearest(name string) string {
-	for _, known := range knownVars {
-		if levenshtein.ComputeDistance(name, known) <= 2 {
-			return known
-		}
-	}
-	return ""
 }
 
 // yesOrNo reads a truth as YAML 1.1 and Ansible write it.

@@ -7,8 +7,9 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/agnivade/levenshtein"
 	"go.yaml.in/yaml/v3"
+
+	"github.com/jeoul/jeoul/internal/nearest"
 )
 
 // Key is a key that a mapping may have, and what takes its value.
@@ -60,7 +61,7 @@ func (f *File) unknown(name *yaml.Node, field string, keys []Key) {
 		names[i] = k.Name
 	}
 	problem := Problem{File: f.Name, Line: name.Line, Field: Join(field, printable(name.Value))}
-	switch near := nearest(name.Value, names); {
+	switch near := nearest.Word(name.Value, names); {
 	case name.Kind == yaml.AliasNode || name.Tag == "!!merge":
 		problem.Message = aliasMessage
 	case name.Kind != yaml.ScalarNode:
@@ -71,18 +72,6 @@ func (f *File) unknown(name *yaml.Node, field string, keys []Key) {
 		problem.Message = "unknown key; use one of " + strings.Join(names, ", ")
 	}
 	f.Problems = append(f.Problems, problem)
-}
-
-// nearest returns the name that a misspelt word most likely stands for; "" where none
-// is near: further than two edits is another word.
-func nearest(word string, names []string) string {
-	best, distance := "", 3
-	for _, name := range names {
-		if d := levenshtein.ComputeDistance(strings.ToLower(word), name); d < distance {
-			best, distance = name, d
-		}
-	}
-	return best
 }
 
 // Sequence calls read for each item of a list.

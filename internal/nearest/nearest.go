@@ -1,0 +1,25 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package nearest finds the word that a misspelt one most likely stands for.
+package nearest
+
+import (
+	"strings"
+
+	"github.com/agnivade/levenshtein"
+)
+
+// mostEdits is how many letters may differ: with more, it is another word.
+const mostEdits = 2
+
+// Word returns the name that differs least from a word, by at most two edits and whatever the
+// case of the word; "" where no name is that near.
+func Word(word string, names []string) string {
+	best, distance := "", mostEdits+1
+	for _, name := range names {
+		if d := levenshtein.ComputeDistance(strings.ToLower(word), name); d < distance {
+			best, distance = name, d
+		}
+	}
+	return best
+}
