@@ -72,7 +72,7 @@ try: rights-try deps build ## try a balancer with three web servers and a client
 demo: rights-demo deps build ## weigh L2DSR against a proxy, in the short form; needs root
 	@mkdir -p $(RESULTS)
 	@trap '$(AS_ROOT) $(GIVE_BACK) $(RESULTS)' EXIT; \
-	$(AS_ROOT) $(BIN) bench run suites/l2dsr-bmt.yaml --quick -o $(RESULTS)/demo
+	$(AS_ROOT) $(BIN) bench run suites/l2dsr-bmt.yaml --quick --to $(RESULTS)/demo
 	@printf 'Open the report in a browser: file://%s\n' '$(abspath $(RESULTS)/demo/report.html)'
 
 .PHONY: test
@@ -167,7 +167,7 @@ image: build ## build a container image, localhost/jeoul, by podman or what PODM
 bench: rights-bench deps build ## measure the data plane and the Go code into results/bench; needs root
 	@mkdir -p $(RESULTS)/bench
 	for what in $(MEASURED); do \
-		$(AS_ROOT) $(BIN) bench $$what --json >$(RESULTS)/bench/$$what.json; \
+		$(AS_ROOT) $(BIN) bench $$what -o json >$(RESULTS)/bench/$$what.json; \
 		$(BIN) report $(RESULTS)/bench/$$what.json; \
 	done
 	$(GO) test -run='^$$' -bench=. -benchmem ./... | tee $(RESULTS)/bench/go.txt
@@ -193,7 +193,7 @@ bench-api: rights-bench-api deps build ## measure into results/api what the API'
 bench-instructions: deps-vm build ## count instructions per connection in an emulated machine
 	@mkdir -p $(RESULTS)
 	@$(BIN) bench run suites/instructions.yaml --lab vm-icount $(INSTRUCTIONS) \
-		-o $(RESULTS)/instructions-$$(git -c safe.directory='$(CURDIR)' describe --always --dirty 2>/dev/null || echo unknown)
+		--to $(RESULTS)/instructions-$$(git -c safe.directory='$(CURDIR)' describe --always --dirty 2>/dev/null || echo unknown)
 
 .PHONY: fuzz
 fuzz: generate ## each fuzz target for FUZZTIME (20s), then FUZZPACKETS (1 million); root fuzzes eBPF too

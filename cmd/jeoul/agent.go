@@ -24,13 +24,18 @@ import (
 
 type agentCmd struct {
 	VIP       []netip.Addr `name:"vip" placeholder:"ADDRESS" help:"VIP to accept on this host, IPv4 or IPv6; may be repeated."`
-	Mode      []lb.Mode    `name:"mode" placeholder:"MODE" help:"How the balancer sends packets here: l2dsr (default), ipip, gue or dscp; may be repeated."`
+	Mode      []lb.Mode    `name:"mode" enum:"${modes}" placeholder:"MODE" help:"How the balancer sends packets here: l2dsr (default), ipip, gue or dscp; may be repeated. With --check also nat and fullnat."`
 	DSCP      []agent.Mark `name:"dscp" placeholder:"N=ADDRESS" help:"Mode dscp: the code point that stands for a VIP; may be repeated."`
 	Interface []string     `name:"interface" placeholder:"NAME" help:"Where packets arrive and leave; may be repeated (all Ethernet interfaces that are up). Modes ipip, gue and dscp, and --mss."`
 	MSS       uint16       `name:"mss" placeholder:"BYTES" help:"Make the MSS that SYN-ACKs from a VIP offer no larger than this, so that clients' segments fit into a tunnel."`
-	Hook      agent.Hook   `name:"hook" enum:"auto,tcx,clsact" default:"auto" placeholder:"auto|tcx|clsact" help:"How the eBPF program is attached (${default}: tcx, which needs Linux 6.6, or else clsact)."`
+	Hook      agent.Hook   `name:"attach" enum:"auto,tcx,clsact" default:"auto" placeholder:"auto|tcx|clsact" help:"How the eBPF program is attached (${default}: tcx, which needs Linux 6.6, or else clsact)."`
 	Check     bool         `name:"check" help:"Change nothing; say for each mode (all of them, if none is named) whether this host is ready and what is missing. Exit status 1 if a mode that was named is not ready."`
 	StateDir  string       `name:"state-dir" default:"/run/jeoul" type:"path" placeholder:"DIR" help:"Where the changes are noted, so that the next start takes back what a killed agent has left (${default})."`
+}
+
+// Help says what it does.
+func (agentCmd) Help() string {
+	return `Accepts packets for VIPs without answering ARP or NDP for them, until SIGINT or SIGTERM, and takes everything back then.`
 }
 
 // Validate refuses a command line that says nothing to do.

@@ -12,13 +12,18 @@ import (
 type applied struct {
 	daemonFlags
 	File   string `name:"file" short:"f" required:"" type:"existingfile" placeholder:"FILE" help:"Services in YAML, as in a configuration."`
-	Source string `name:"source" default:"api" placeholder:"NAME" help:"The source of configuration that these services become, all of it (${default})."`
+	Source string `name:"owner" default:"api" placeholder:"SOURCE" help:"The source of configuration that these services become, all of it (${default})."`
 }
 
 // applyCmd configures a running balancer.
 type applyCmd struct {
 	applied
 	DryRun bool `name:"dry-run" help:"Change nothing: check the file, and print what would be different."`
+}
+
+// Help says when it returns.
+func (applyCmd) Help() string {
+	return `Returns when the data plane has the services, or with the reason why it does not.`
 }
 
 // Run returns when the services are in force, or with the reason why they are not.

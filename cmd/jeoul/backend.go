@@ -23,9 +23,14 @@ type backendCmd struct {
 	Disable disableCmd `cmd:"" help:"Take a backend out of its service at once; the flows that it has end."`
 	Enable  enableCmd  `cmd:"" help:"Give a drained or disabled backend new flows again."`
 	Weight  weightCmd  `cmd:"" help:"Give a backend another share of new flows."`
-	Check   checkCmd   `cmd:"" help:"Ask a backend now whether it serves, as its health checks do, and show every step."`
+	Check   checkCmd   `cmd:"" help:"Ask a backend now whether it serves, as its health checks do."`
 	Undo    undoCmd    `cmd:"" help:"Take back the latest of these operations; up to 32, one at a time."`
-	List    listCmd    `cmd:"" help:"List what operations have changed, what is left on drained backends, and what can be undone."`
+	List    listCmd    `cmd:"" help:"List operations in force, what is left on drained backends, and what undo takes back."`
+}
+
+// Help says how long it holds.
+func (backendCmd) Help() string {
+	return `An operation is laid over the configuration. It outlives restarts of the daemon, and ends when the daemon is stopped.`
 }
 
 // target is a backend as a person names it.
@@ -54,7 +59,7 @@ func (t targetArgument) order(verb ops.Verb) ops.Order {
 type drainCmd struct {
 	daemonFlags
 	targetArgument
-	Deadline time.Duration `name:"deadline" placeholder:"10m" help:"Take it out of the service if it is still drained after this time; the flows that are left then end. Without it, it is drained until it is enabled."`
+	Deadline time.Duration `name:"deadline" placeholder:"DURATION" help:"Take it out of the service if it is still drained after this time; the flows that are left then end. Without it, it is drained until it is enabled."`
 	Wait     bool          `name:"wait" help:"Show what is left, and return when nothing is (status 0) or at the deadline (status 3)."`
 }
 
@@ -153,7 +158,7 @@ func operate(ctx context.Context, at daemonFlags, order ops.Order) error {
 
 type listCmd struct {
 	daemonFlags
-	Output string `name:"output" short:"o" enum:"table,json" default:"table" placeholder:"table|json" help:"For a person or for a program (${default})."`
+	outputFlag
 }
 
 // Run lists.
@@ -166,7 +171,7 @@ func (c *listCmd) Run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if c.Output == "json" {
+	if c.json() {
 		encoder := json.NewEncoder(os.Stdout)
 		encoder.SetIndent("", "  ")
 		return encoder.Encode(operations)

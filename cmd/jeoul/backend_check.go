@@ -28,7 +28,7 @@ type checkCmd struct {
 	daemonFlags
 	Target  target `arg:"" name:"service/backend" predictor:"backend" help:"The backend, such as web/web01."`
 	Verbose bool   `name:"verbose" short:"v" help:"Show every step, and how long it took."`
-	Output  string `name:"output" short:"o" enum:"table,json" default:"table" placeholder:"table|json" help:"For a person or for a program (${default})."`
+	outputFlag
 }
 
 // Run asks, and fails where the backend does.
@@ -41,7 +41,7 @@ func (c *checkCmd) Run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if c.Output == "json" {
+	if c.json() {
 		encoder := json.NewEncoder(os.Stdout)
 		encoder.SetIndent("", "  ")
 		if err := encoder.Encode(checked); err != nil {

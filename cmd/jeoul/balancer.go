@@ -14,8 +14,14 @@ import (
 
 // balancerCmd is about a running balancer as a whole, among those that share its VIPs.
 type balancerCmd struct {
-	Drain   balancerDrainCmd   `cmd:"" help:"Leave the VIPs to other balancers: routers send new packets elsewhere, first as the last choice (GRACEFUL_SHUTDOWN), then not at all, and by VRRP another one takes them over at once."`
+	Drain   balancerDrainCmd   `cmd:"" help:"Leave the VIPs to other balancers."`
 	Undrain balancerUndrainCmd `cmd:"" help:"Announce the VIPs again, and take part in VRRP."`
+}
+
+// Help says what becomes of the VIPs.
+func (balancerDrainCmd) Help() string {
+	return `Routers have this balancer as the last choice (GRACEFUL_SHUTDOWN) at first, and later not at all. By VRRP another balancer
+takes the VIPs over at once. A drain outlives restarts.`
 }
 
 type balancerDrainCmd struct {

@@ -27,7 +27,7 @@ type benchCmd struct {
 	Packets      benchPacketsCmd      `cmd:"" help:"Measure what a packet costs in the data plane, without a network."`
 	Distribution benchDistributionCmd `cmd:"" help:"Count which backends new flows get with each scheduler, without a network."`
 	Memory       benchMemoryCmd       `cmd:"" help:"Measure the kernel memory that a remembered flow takes, without a network."`
-	Scale        benchScaleCmd        `cmd:"" help:"Measure what 100,000 backends cost to load, to change and to forward to, without a network."`
+	Scale        benchScaleCmd        `cmd:"" help:"Measure what 100,000 backends cost to load, change and forward to."`
 	// What a run starts on the laboratory's hosts.
 	LiveServer benchLiveServerCmd `cmd:"" hidden:""`
 	LiveClient benchLiveClientCmd `cmd:"" hidden:""`
@@ -42,16 +42,16 @@ type benchCmd struct {
 
 // benchRunCmd runs a suite.
 type benchRunCmd struct {
-	Suite     string   `arg:"" type:"path" placeholder:"SUITE" help:"The suite, in YAML, such as suites/l2dsr-bmt.yaml."`
-	Quick     bool     `help:"Run the suite's short form."`
-	Only      []string `placeholder:"SUBJECT,…" help:"Leave out all subjects but these."`
-	Loads     []string `placeholder:"LOAD,…" help:"Leave out all loads but these."`
-	Repeats   int      `placeholder:"N" help:"Measure every point so often, whatever the suite says."`
-	Lang      string   `enum:"en,ko" default:"en" help:"Language of the reports: ${enum}."`
-	Dir       string   `name:"output" short:"o" type:"path" xor:"place" placeholder:"DIR" help:"Where results and reports go; by default results/SUITE-TIME."`
-	Inventory string   `name:"inventory" short:"i" type:"path" placeholder:"FILE" help:"Run on the machines of this Ansible inventory (INI, or YAML by its name) instead of namespaces."`
-	Resume    string   `name:"resume" type:"path" xor:"place" placeholder:"DIR" help:"Go on with the run whose results are in this directory, where it was interrupted or failed: same suite, same machine."`
-	Other     string   `type:"existingfile" placeholder:"FILE" help:"Another build of jeoul, for what is upgraded to it and back: make other."`
+	Suite   string   `arg:"" type:"path" placeholder:"SUITE" help:"The suite, in YAML, such as suites/l2dsr-bmt.yaml."`
+	Quick   bool     `help:"Run the suite's short form."`
+	Only    []string `placeholder:"SUBJECT,…" help:"Leave out all subjects but these."`
+	Loads   []string `placeholder:"LOAD,…" help:"Leave out all loads but these."`
+	Repeats int      `placeholder:"N" help:"Measure every point so often, whatever the suite says."`
+	reportLanguage
+	Dir       string `name:"to" type:"path" xor:"place" placeholder:"PATH" help:"Write results and reports into this directory (results/SUITE-TIME)."`
+	Inventory string `name:"inventory" short:"i" type:"path" placeholder:"FILE" help:"Run on the machines of this Ansible inventory (INI, or YAML by its name) instead of namespaces."`
+	Resume    string `name:"resume" type:"path" xor:"place" placeholder:"DIR" help:"Go on with the run whose results are in this directory, where it was interrupted or failed: same suite, same machine."`
+	Other     string `type:"existingfile" placeholder:"FILE" help:"Another build of jeoul, for what is upgraded to it and back: make other."`
 	benchVM
 }
 

@@ -13,8 +13,8 @@ import (
 // benchDistributionCmd counts which backends new flows get.
 type benchDistributionCmd struct {
 	benchOutput
-	Rounds int    `default:"3" help:"How often everything is counted, each time with other flows (${default})."`
-	Flows  uint32 `default:"1048576" help:"How many flows are opened for a figure, a power of two (${default})."`
+	Rounds int    `default:"3" placeholder:"N" help:"How often everything is counted, each time with other flows (${default})."`
+	Flows  uint32 `default:"1048576" placeholder:"N" help:"How many flows are opened for a figure, a power of two (${default})."`
 }
 
 // distributionNotes are what a reader of the figures must know.

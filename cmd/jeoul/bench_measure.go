@@ -15,9 +15,9 @@ import (
 	"github.com/jeoul/jeoul/internal/results"
 )
 
-// benchOutput is what the measurements without a laboratory have in common.
+// benchOutput is what the measurements without a laboratory have in common: as JSON, results.json is printed.
 type benchOutput struct {
-	JSON bool `name:"json" help:"Print the results (results.json) instead of tables."`
+	outputFlag
 }
 
 // run measures and prints what was measured, also where something ended it early. The
@@ -49,7 +49,7 @@ func (o benchOutput) run(run *results.Run, measure func() ([]results.Trial, erro
 
 // print prints what was measured.
 func (o benchOutput) print(run *results.Run) error {
-	if o.JSON {
+	if o.json() {
 		return run.Write(os.Stdout)
 	}
 	return report.Terminal(os.Stdout, run)

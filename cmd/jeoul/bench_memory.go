@@ -12,7 +12,7 @@ import (
 // benchMemoryCmd measures what remembering a flow takes.
 type benchMemoryCmd struct {
 	benchOutput
-	Flows []uint32 `default:"1000000,10000000" help:"How many flows are remembered, a figure each (${default})."`
+	Flows []uint32 `default:"1000000,10000000" placeholder:"N" help:"How many flows are remembered, a figure each (${default})."`
 }
 
 // memoryNotes are what a reader of the figures must know.

@@ -17,12 +17,12 @@ import (
 // benchPacketsCmd measures the data plane without a network.
 type benchPacketsCmd struct {
 	benchOutput
-	Repeats int       `default:"3" help:"How often each figure is found; medians are shown (${default})."`
-	Rounds  int       `default:"3" help:"How often it is measured for that; the fastest counts (${default})."`
-	Packets uint32    `default:"100000" help:"How many packets make a figure (${default})."`
-	Hook    []lb.Hook `default:"xdp,tc" help:"xdp, tc or both (${default})."`
-	Only    string    `placeholder:"PATTERN" help:"Measure only the cases that match a regular expression, such as 'l2dsr.*scheduler=rr', and the empty program."`
-	List    bool      `help:"Print the cases that --only chooses from, and measure nothing."`
+	Repeats int       `default:"3" placeholder:"N" help:"How often each figure is found; medians are shown (${default})."`
+	Rounds  int       `default:"3" placeholder:"N" help:"How often it is measured for that; the fastest counts (${default})."`
+	Packets uint32    `default:"100000" placeholder:"N" help:"How many packets make a figure (${default})."`
+	Hook    []lb.Hook `enum:"xdp,tc" default:"xdp,tc" placeholder:"xdp|tc" help:"Where packets are taken: xdp, tc or both (${default})."`
+	Only    string    `name:"match" placeholder:"PATTERN" help:"Measure only the cases that match a regular expression, such as 'l2dsr.*scheduler=rr', and the empty program."`
+	List    bool      `help:"Print the cases that --match chooses from, and measure nothing."`
 	benchLab
 	Build string `type:"existingfile" placeholder:"FILE" help:"Measure the data plane of this jeoul, such as another commit's, instead of this one's; in a virtual machine only."`
 
@@ -43,17 +43,12 @@ func (c *benchPacketsCmd) Validate() error {
 	if err := c.benchLab.Validate(); err != nil {
 		return err
 	}
-	for _, hook := range c.Hook {
-		if hook != lb.HookXDP && hook != lb.HookTC {
-			return fmt.Errorf("--hook: %q is no hook that packets are measured in: use xdp, tc or both", hook)
-		}
-	}
 	if c.Only == "" {
 		return nil
 	}
 	var err error
 	if c.only, err = regexp.Compile(c.Only); err != nil {
-		return fmt.Errorf("--only: %v", err)
+		return fmt.Errorf("--match: %v", err)
 	}
 	return nil
 }
@@ -73,7 +68,7 @@ func (c *benchPacketsCmd) Run(ctx context.Context) error {
 			Repeats: c.Repeats, Rounds: c.Rounds, Packets: c.Packets, Hooks: c.Hook, Only: c.only, Progress: tellRounds(),
 		})
 		if errors.Is(err, packets.ErrNothing) {
-			err = fmt.Errorf("--only %s: %w: --list shows what there is", c.Only, err)
+			err = fmt.Errorf("--match %s: %w: --list shows what there is", c.Only, err)
 		}
 		return trials, err
 	})

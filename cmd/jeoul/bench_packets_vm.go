@@ -56,12 +56,17 @@ func (v *packetsVM) job() vm.Job {
 	for i, hook := range c.Hook {
 		hooks[i] = string(hook)
 	}
+	// Another build may be older, and knows the spellings that are deprecated here.
+	format, match := "--output=json", "--match"
+	if c.Build != "" {
+		format, match = "--json", "--only"
+	}
 	args := []string{
-		"bench", "packets", "--json", "--hook", strings.Join(hooks, ","),
+		"bench", "packets", format, "--hook", strings.Join(hooks, ","),
 		"--repeats", strconv.Itoa(c.Repeats), "--rounds", strconv.Itoa(c.Rounds), "--packets", strconv.FormatUint(uint64(c.Packets), 10),
 	}
 	if c.Only != "" {
-		args = append(args, "--only", c.Only)
+		args = append(args, match, c.Only)
 	}
 	return vm.Job{Args: args, Result: vmResults, Prints: true}
 }

@@ -23,7 +23,7 @@ func TestPacketsInAMachine(t *testing.T) {
 	command := &benchPacketsCmd{Repeats: 2, Rounds: 1, Packets: 20_000, Hook: []lb.Hook{lb.HookXDP, lb.HookTC}, Only: "l2dsr.*=rr$"}
 	v := &packetsVM{command: command, vmLab: vmLab{started: time.Unix(1, 0), machine: results.Virtual{Instructions: true, Emulator: "QEMU 9", Clock: "tsc"}}}
 	job := v.job()
-	want := []string{"bench", "packets", "--json", "--hook", "xdp,tc", "--repeats", "2", "--rounds", "1", "--packets", "20000", "--only", "l2dsr.*=rr$"}
+	want := []string{"bench", "packets", "--output=json", "--hook", "xdp,tc", "--repeats", "2", "--rounds", "1", "--packets", "20000", "--match", "l2dsr.*=rr$"}
 	if !slices.Equal(job.Args, want) || !job.Prints {
 		t.Errorf("the job is %q, want %q, printed", job.Args, want)
 	}

@@ -5,7 +5,6 @@ package main
 import (
 	"context"
 	"errors"
-	"fmt"
 
 	"github.com/jeoul/jeoul/internal/bench/scale"
 	"github.com/jeoul/jeoul/internal/lb"
@@ -15,10 +14,10 @@ import (
 // benchScaleCmd measures what the size of a configuration costs.
 type benchScaleCmd struct {
 	benchOutput
-	Hook    lb.Hook `default:"xdp" help:"xdp or tc (${default})."`
-	Rounds  int     `default:"7" help:"How often a configuration is loaded and a packet's cost is measured (${default})."`
-	Changes int     `default:"200" help:"How many changes of each kind are made (${default})."`
-	Packets uint32  `default:"500000" help:"How many packets make a figure (${default})."`
+	Hook    lb.Hook `enum:"xdp,tc" default:"xdp" placeholder:"xdp|tc" help:"Where packets are taken (${default})."`
+	Rounds  int     `default:"7" placeholder:"N" help:"How often a configuration is loaded and a packet's cost is measured (${default})."`
+	Changes int     `default:"200" placeholder:"N" help:"How many changes of each kind are made (${default})."`
+	Packets uint32  `default:"500000" placeholder:"N" help:"How many packets make a figure (${default})."`
 }
 
 // scaleNotes are what a reader of the figures must know.
@@ -32,9 +31,6 @@ var scaleNotes = []string{
 func (c *benchScaleCmd) Validate() error {
 	if c.Rounds < 1 || c.Packets < 1 || c.Changes < 1 {
 		return errors.New("--rounds, --changes and --packets must be 1 or more")
-	}
-	if c.Hook != lb.HookXDP && c.Hook != lb.HookTC {
-		return fmt.Errorf("--hook: %q is no hook that packets are measured in: use xdp or tc", c.Hook)
 	}
 	return nil
 }

@@ -27,9 +27,9 @@ const (
 
 // benchLab are the flags that say where a laboratory is.
 type benchLab struct {
-	Lab    string        `enum:"here,vm,vm-icount" default:"here" help:"Where the laboratory is: here; in a virtual machine with Debian's kernel (vm); or in an emulated one whose clock counts instructions (vm-icount)."`
+	Lab    string        `enum:"here,vm,vm-icount" default:"here" placeholder:"here|vm|vm-icount" help:"Where the laboratory is: here; in a virtual machine with Debian's kernel (vm); or in an emulated one whose clock counts instructions (vm-icount)."`
 	Kernel string        `placeholder:"RELEASE" default:"trixie" help:"The Debian release whose kernel a virtual machine has (${default})."`
-	Limit  time.Duration `default:"6h" help:"How long a virtual machine may run (${default}); what it measured until then is kept."`
+	Limit  time.Duration `name:"time-limit" default:"6h" placeholder:"DURATION" help:"How long a virtual machine may run (${default}); what it measured until then is kept."`
 }
 
 // benchVM are the flags of a suite's run that may be in a virtual machine.
@@ -56,7 +56,7 @@ func (v benchVM) virtual() *results.Virtual {
 // Validate refuses what cannot be.
 func (l benchLab) Validate() error {
 	if l.Limit <= 0 {
-		return errors.New("--limit must be more than 0")
+		return errors.New("--time-limit must be more than 0")
 	}
 	return nil
 }
@@ -191,7 +191,7 @@ func (v *vmRun) job() (vm.Job, error) {
 	left := vmResults
 	args := []string{"bench", "run", vm.JobPath(vmSuite), "--guest", string(machine)}
 	if v.command.Resume == "" {
-		args = append(args, "--output", left)
+		args = append(args, "--to", left)
 	} else {
 		left = vm.JobPath(vmBefore)
 		args = append(args, "--resume", left)

@@ -10,9 +10,9 @@ import (
 )
 
 type configCmd struct {
-	Reference configReferenceCmd `cmd:"" help:"Print what each key of a configuration takes and does, as a page in Markdown."`
+	Reference configReferenceCmd `cmd:"" help:"Print what each key takes and does, as a page in Markdown."`
 	Schema    configSchemaCmd    `cmd:"" help:"Print the JSON schema of a configuration, for editors."`
-	Write     configWriteCmd     `cmd:"" help:"Check a configuration and print it without what holds anyway, in the order of the reference."`
+	Write     configWriteCmd     `cmd:"" help:"Check a configuration and print it without defaults, in the reference's order."`
 }
 
 type configReferenceCmd struct{}

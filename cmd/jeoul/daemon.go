@@ -15,14 +15,15 @@ import (
 // host could read it.
 const tokenVariable = "JEOUL_TOKEN"
 
-// daemonFlags say where the balancer is: on a unix socket of this host, or over TCP.
+// daemonFlags are what cli.Connection groups; they say where the balancer is: on a unix socket of this host, or
+// over TCP.
 type daemonFlags struct {
-	Socket      string `name:"socket" type:"path" placeholder:"PATH" help:"Unix socket of the daemon (${socket})."`
-	Server      string `name:"server" env:"JEOUL_SERVER" placeholder:"URL" help:"A balancer over TCP, as https://HOST:PORT, in place of the socket; JEOUL_TOKEN may have the token."`
-	TokenFile   string `name:"token-file" env:"JEOUL_TOKEN_FILE" type:"path" placeholder:"FILE" help:"With --server: a file that holds the token."`
-	CA          string `name:"ca" env:"JEOUL_CA" type:"path" placeholder:"FILE" help:"With --server: authorities that vouch for the balancer, as PEM, in place of this host's."`
-	Certificate string `name:"certificate" env:"JEOUL_CERTIFICATE" type:"path" placeholder:"FILE" help:"With --server: a client certificate, as PEM."`
-	Key         string `name:"key" env:"JEOUL_KEY" type:"path" placeholder:"FILE" help:"With --server: the key of the client certificate, as PEM."`
+	Socket      string `name:"socket" type:"path" group:"connection" placeholder:"PATH" help:"Unix socket of the daemon (${socket})."`
+	Server      string `name:"server" group:"connection" env:"JEOUL_SERVER" placeholder:"URL" help:"A balancer over TCP, as https://HOST:PORT, in place of the socket; JEOUL_TOKEN may have the token."`
+	TokenFile   string `name:"token-file" group:"connection" env:"JEOUL_TOKEN_FILE" type:"path" placeholder:"FILE" help:"With --server: a file that holds the token."`
+	CA          string `name:"ca" group:"connection" env:"JEOUL_CA" type:"path" placeholder:"FILE" help:"With --server: authorities that vouch for the balancer, as PEM, in place of this host's."`
+	Certificate string `name:"certificate" group:"connection" env:"JEOUL_CERTIFICATE" type:"path" placeholder:"FILE" help:"With --server: a client certificate, as PEM."`
+	Key         string `name:"key" group:"connection" env:"JEOUL_KEY" type:"path" placeholder:"FILE" help:"With --server: the key of the client certificate, as PEM."`
 }
 
 // remote says whether the balancer is reached over TCP: a socket that is named goes before the

@@ -23,8 +23,8 @@ import (
 
 // describeCmd tells a person all about one thing of a running balancer.
 type describeCmd struct {
-	Service describeServiceCmd `cmd:"" aliases:"services" help:"Describe a service: its owner, configuration, checks, backends, counters, operations and latest events."`
-	Backend describeBackendCmd `cmd:"" aliases:"backends" help:"Describe a backend: its configuration, state, way, health, counters, operations and latest events."`
+	Service describeServiceCmd `cmd:"" aliases:"services" help:"Describe a service: owner, configuration, checks, backends, counters, events."`
+	Backend describeBackendCmd `cmd:"" aliases:"backends" help:"Describe a backend: configuration, state, path, health, counters, events."`
 }
 
 type describeServiceCmd struct {
@@ -174,7 +174,7 @@ func (d *description) writeService(w io.Writer, now time.Time) {
 		writeChecks(w, s)
 	}
 	fmt.Fprintln(w, "\nBackends:")
-	out := &getWriter[ops.ServiceBackend]{to: w, kind: backendKind, format: "table"}
+	out := &getWriter[ops.ServiceBackend]{to: w, kind: backendKind, format: "text"}
 	_ = out.table(ops.BackendsOf([]ops.Service{s}))
 	writeReasons(w, s)
 	d.writeRest(w, now)

@@ -20,7 +20,7 @@ import (
 type detachCmd struct {
 	Config    string `name:"config" short:"c" type:"path" placeholder:"FILE" xor:"which" required:"" help:"The balancer's configuration."`
 	Interface string `name:"interface" placeholder:"NAME" xor:"which" required:"" help:"Its first interface, where the configuration cannot be read."`
-	All       bool   `name:"all" xor:"which" required:"" help:"All balancers of this network namespace that have no process."`
+	All       bool   `name:"all" short:"a" xor:"which" required:"" help:"All balancers of this network namespace that have no process."`
 	StateDir  string `name:"state-dir" default:"/run/jeoul" type:"path" placeholder:"DIR" help:"As for jeoul run (${default})."`
 }
 

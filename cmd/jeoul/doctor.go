@@ -22,13 +22,13 @@ import (
 
 type doctorCmd struct {
 	Interface string        `name:"interface" placeholder:"NAME" help:"Judge the counters of this interface only (all but the loopback)."`
-	For       time.Duration `name:"for" default:"10s" placeholder:"10s" help:"How long to watch (${default})."`
+	For       time.Duration `name:"for" default:"10s" placeholder:"DURATION" help:"How long to watch (${default})."`
 	VIP       []netip.Addr  `name:"vip" placeholder:"ADDRESS" help:"Ask the segment who answers for this address, besides the VIPs that are known here; may be repeated."`
 	Passive   bool          `name:"passive" help:"Send nothing and follow no packets: read counters and listen."`
 	Socket    string        `name:"socket" default:"${socket}" type:"path" placeholder:"PATH" help:"Unix socket of the daemon, if one runs (${default})."`
-	Output    string        `name:"output" short:"o" enum:"text,json" default:"text" placeholder:"text|json" help:"For a person or for a program (${default})."`
-	Evidence  bool          `name:"evidence" help:"With -o json: add all readings, as a report of a wrong finding needs them."`
-	Verbose   bool          `name:"verbose" short:"v" help:"Show everything that the kernel dropped, harmless or not."`
+	outputFlag
+	Evidence bool `name:"evidence" help:"With -o json: add all readings, as a report of a wrong finding needs them."`
+	Verbose  bool `name:"verbose" short:"v" help:"Show everything that the kernel dropped, harmless or not."`
 }
 
 // Validate checks the command line.
@@ -57,7 +57,7 @@ func (foundError) ExitCode() int { return exitFound }
 
 // Run looks, and prints what was found.
 func (c *doctorCmd) Run(ctx context.Context) error {
-	if c.Output == "text" {
+	if !c.json() {
 		fmt.Fprintf(os.Stderr, "jeoul: watching for %s\n", c.For)
 	}
 	report, err := doctor.Run(ctx, doctor.Options{Interface: c.Interface, For: c.For, Socket: c.Socket, VIPs: c.VIP, Passive: c.Passive})
@@ -70,7 +70,7 @@ func (c *doctorCmd) Run(ctx context.Context) error {
 	if !c.Evidence {
 		report.Evidence = nil
 	}
-	if c.Output == "json" {
+	if c.json() {
 		encoder := json.NewEncoder(os.Stdout)
 		encoder.SetIndent("", "  ")
 		err = encoder.Encode(report)

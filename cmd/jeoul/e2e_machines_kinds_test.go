@@ -50,11 +50,11 @@ func TestMachinesRunEveryKind(t *testing.T) {
 	s := newStation(t, 2, 2)
 	suite, inventory := s.write(t, kindsSuite), s.ssh.Inventory(t, s.lab, "")
 	far, near := filepath.Join(s.dir, "far"), filepath.Join(s.dir, "near")
-	if output, err := s.bench(t.Context(), t, suite, "--inventory", inventory, "-o", far); err != nil {
+	if output, err := s.bench(t.Context(), t, suite, "--inventory", inventory, "--to", far); err != nil {
 		t.Fatalf("%v\n%s", err, output)
 	}
 	s.nothingLeft(t)
-	if output, err := s.bench(t.Context(), t, suite, "-o", near); err != nil {
+	if output, err := s.bench(t.Context(), t, suite, "--to", near); err != nil {
 		t.Fatalf("%v\n%s", err, output)
 	}
 	if diff := cmp.Diff(points(t, near), points(t, far)); diff != "" {

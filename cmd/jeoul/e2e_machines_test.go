@@ -179,7 +179,7 @@ func TestMachinesGiveTheSameTable(t *testing.T) {
 	far, near := filepath.Join(s.dir, "far"), filepath.Join(s.dir, "near")
 	keys := watchKeys(t)
 	for _, form := range []string{"--quick=false", "--quick"} {
-		if output, err := s.bench(t.Context(), t, suite, form, "--inventory", inventory, "-o", far+form); err != nil {
+		if output, err := s.bench(t.Context(), t, suite, form, "--inventory", inventory, "--to", far+form); err != nil {
 			t.Fatalf("%v\n%s", err, output)
 		}
 		s.nothingLeft(t)
@@ -189,7 +189,7 @@ func TestMachinesGiveTheSameTable(t *testing.T) {
 			t.Errorf("%s was %v", path, mode)
 		}
 	}
-	if output, err := s.bench(t.Context(), t, suite, "-o", near); err != nil {
+	if output, err := s.bench(t.Context(), t, suite, "--to", near); err != nil {
 		t.Fatalf("%v\n%s", err, output)
 	}
 	if diff := cmp.Diff(points(t, near), points(t, far+"--quick=false")); diff != "" {
@@ -207,7 +207,7 @@ func TestMachinesGiveTheSameTable(t *testing.T) {
 func (s *station) refused(t *testing.T, inventory string, words ...string) {
 	t.Helper()
 	out := filepath.Join(t.TempDir(), "out")
-	output, err := s.bench(t.Context(), t, s.write(t, programsSuite), "--inventory", inventory, "-o", out)
+	output, err := s.bench(t.Context(), t, s.write(t, programsSuite), "--inventory", inventory, "--to", out)
 	if err == nil {
 		t.Errorf("it is not refused: %s", output)
 	}
@@ -275,7 +275,7 @@ func TestMachinesAreLeftCleanWhenTheBenchIsKilled(t *testing.T) {
 	}
 	var output bytes.Buffer
 	p, err := s.lab.Attacker.Start(t.Context(), lab.Command{Path: program,
-		Args: []string{"bench", "run", s.suite(t), "--only", "iptables-nth", "--inventory", s.ssh.Inventory(t, s.lab, ""), "-o", filepath.Join(s.dir, "out")},
+		Args: []string{"bench", "run", s.suite(t), "--only", "iptables-nth", "--inventory", s.ssh.Inventory(t, s.lab, ""), "--to", filepath.Join(s.dir, "out")},
 		Env:  append(os.Environ(), actAsJeoul+"=1"), Stdout: &output, Stderr: &output})
 	if err != nil {
 		t.Fatal(err)

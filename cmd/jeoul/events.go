@@ -13,12 +13,12 @@ import (
 	"github.com/jeoul/jeoul/internal/events"
 )
 
-// eventsCmd shows what has become of a balancer.
+// eventsCmd is the old spelling of getEventsCmd. It prints as it did, for scripts that read it.
 type eventsCmd struct {
 	daemonFlags
 	Follow bool   `name:"follow" short:"f" help:"Go on with events as they come, until Ctrl-C."`
 	After  string `name:"after" placeholder:"ID" help:"Only events after that of this id, which -o json shows."`
-	Output string `name:"output" short:"o" enum:"text,json" default:"text" placeholder:"text|json" help:"For a person, or a line of JSON for each event (${default})."`
+	Output string `name:"output" short:"o" enum:"text,json" default:"text" placeholder:"FORMAT" help:"Output format: text, or json, a line for each event (${default})."`
 }
 
 // Run prints the events that are kept, and those that come.

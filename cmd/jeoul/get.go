@@ -15,6 +15,7 @@ import (
 	"github.com/jeoul/jeoul/internal/api"
 	"github.com/jeoul/jeoul/internal/events"
 	"github.com/jeoul/jeoul/internal/lb"
+	"github.com/jeoul/jeoul/internal/nearest"
 	"github.com/jeoul/jeoul/internal/ops"
 )
 
@@ -24,14 +25,14 @@ type getCmd struct {
 	Backends getBackendsCmd `cmd:"" aliases:"backend" help:"Show backends, with their state, health and counters."`
 	Checks   getChecksCmd   `cmd:"" aliases:"check" help:"Show the health checks of backends, and their latest results."`
 	Flows    getFlowsCmd    `cmd:"" aliases:"flow" help:"Show flows that the data plane remembers."`
-	Events   getEventsCmd   `cmd:"" aliases:"event" help:"Show what has become of the balancer lately."`
+	Events   getEventsCmd   `cmd:"" aliases:"event" help:"Show what happened to the balancer, and who asked for it."`
 	Sources  getSourcesCmd  `cmd:"" aliases:"source" help:"Show the sources of the configuration."`
-	Members  getMembersCmd  `cmd:"" aliases:"member" help:"Show the other balancers that share the VIPs, and what they balance in another way."`
+	Members  getMembersCmd  `cmd:"" aliases:"member" help:"Show the other balancers that share the VIPs, and where they differ."`
 }
 
 // getOutput says in which form things are printed.
 type getOutput struct {
-	Output string `name:"output" short:"o" enum:"table,wide,json,yaml,name" default:"table" placeholder:"FORMAT" help:"table, wide (a table with more columns), json, yaml (both as the API's schemas have it) or name (${default})."`
+	Output string `name:"output" short:"o" enum:"text,wide,json,yaml,name" default:"text" placeholder:"FORMAT" help:"Output format: text, wide (with more columns), json, yaml (both as the API's schemas have it) or name (${default})."`
 }
 
 // getFlags are those of each kind that can be watched.
@@ -88,19 +89,22 @@ type getEventsCmd struct {
 	getFlags
 	Names []string      `arg:"" optional:"" name:"service/backend" predictor:"part" help:"Services or backends that events are about, such as web or web/web01; all where none is named."`
 	Kinds []events.Kind `name:"kind" enum:"${eventKinds}" placeholder:"KIND" help:"Only events of these kinds: ${enum}."`
+	After string        `name:"after" placeholder:"ID" help:"Only events after that of this id, which -o wide and json show."`
 }
 
 // Run prints them.
 func (c *getEventsCmd) Run(ctx context.Context) error {
 	q := query[events.Event]{c.Names, func(e events.Event) bool { return len(c.Kinds) == 0 || slices.Contains(c.Kinds, e.Kind) }}
 	if !c.Watch {
-		return show(ctx, os.Stdout, c.getFlags, eventKind, q)
+		after := eventKind
+		after.list = eventsAfter(c.After)
+		return show(ctx, os.Stdout, c.getFlags, after, q)
 	}
 	client, err := c.client()
 	if err != nil {
 		return err
 	}
-	return watchEvents(ctx, client, &getWriter[events.Event]{to: os.Stdout, kind: eventKind, format: c.Output}, q, os.Stderr)
+	return watchEvents(ctx, client, &getWriter[events.Event]{to: os.Stdout, kind: eventKind, format: c.Output}, q, c.After, os.Stderr)
 }
 
 // kind is a kind of thing that the API lists.
@@ -155,10 +159,22 @@ func choose[T any](ctx context.Context, client *api.Client, k kind[T], q query[T
 	}
 	for _, name := range q.names {
 		if !k.absent && !slices.ContainsFunc(all, func(one T) bool { return k.matches(one, name) }) {
-			err = errors.Join(err, fmt.Errorf("there is no %s %s; `jeoul get %[1]ss -o name` lists those there are", k.noun, name))
+			err = errors.Join(err, noSuch(k, name, all))
 		}
 	}
 	return found, err
+}
+
+// noSuch says that nothing of a kind has a name, and which name is nearest to it.
+func noSuch[T any](k kind[T], name string, all []T) error {
+	var names []string
+	for _, one := range all {
+		names = append(names, k.name(one))
+	}
+	if near := nearest.Word(name, names); near != "" {
+		return fmt.Errorf("there is no %s %s; did you mean %s? `jeoul get %[1]ss -o name` lists those there are", k.noun, name, near)
+	}
+	return fmt.Errorf("there is no %s %s; `jeoul get %[1]ss -o name` lists those there are", k.noun, name)
 }
 
 // servicesIn returns the services that arguments name; none where one of them may mean any.

@@ -19,7 +19,7 @@ func TestWriteFlows(t *testing.T) {
 		{Service: "web", Backend: "web01", Client: netip.MustParseAddrPort("203.0.113.9:40000"), Source: &source, State: lb.FlowEstablished, Proven: true, SilentSeconds: 61.5},
 	}}
 	var got bytes.Buffer
-	for _, format := range []string{"table", "wide", "json", "yaml", "name"} {
+	for _, format := range []string{"text", "wide", "json", "yaml", "name"} {
 		got.WriteString("-o " + format + "\n")
 		if err := writeFlows(&got, &got, format, list); err != nil {
 			t.Fatal(err)

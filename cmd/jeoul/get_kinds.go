@@ -114,7 +114,7 @@ var sourceKind = kind[api.Source]{
 }
 
 var eventKind = kind[events.Event]{
-	noun: "event", list: listEvents, absent: true,
+	noun: "event", list: eventsAfter(""), absent: true,
 	name: func(e events.Event) string { return e.ID },
 	matches: func(e events.Event, argument string) bool {
 		service, backend, one := strings.Cut(argument, "/")
@@ -167,15 +167,18 @@ func settledResult(r ops.CheckResult) ops.CheckResult {
 	return ops.CheckResult{State: r.State, Reason: r.Reason}
 }
 
-// listEvents returns the events that are kept; of all services, for many are about none alone.
-func listEvents(client *api.Client, ctx context.Context, _ ...string) (list []events.Event, err error) {
-	err = client.Events(ctx, "", false, func(event *events.Event, _ *events.Lost) error {
-		if event != nil {
-			list = append(list, *event)
-		}
-		return nil
-	})
-	return list, err
+// eventsAfter lists the events that are kept and came after the one of an id, or all of them; of all services, for many are
+// about none alone.
+func eventsAfter(id string) func(*api.Client, context.Context, ...string) ([]events.Event, error) {
+	return func(client *api.Client, ctx context.Context, _ ...string) (list []events.Event, err error) {
+		err = client.Events(ctx, id, false, func(event *events.Event, _ *events.Lost) error {
+			if event != nil {
+				list = append(list, *event)
+			}
+			return nil
+		})
+		return list, err
+	}
 }
 
 func nameOf(b ops.ServiceBackend) string { return b.Service + "/" + b.Name }

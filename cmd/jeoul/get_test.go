@@ -118,14 +118,14 @@ func TestGetTables(t *testing.T) {
 		}
 		all.WriteString(text + "\n")
 	}
-	for _, format := range []string{"table", "wide", "name"} {
+	for _, format := range []string{"text", "wide", "name"} {
 		add(got(t, s, format, serviceKind))
 		add(got(t, s, format, backendKind, "web/192.0.2.1", "web/web03", "web6"))
 		add(got(t, s, format, checkKind, "web/web01", "web/web03"))
 	}
 	wantGolden(t, "get", []byte(all.String()))
 
-	text, err := got(t, s, "table", eventKind, "web")
+	text, err := got(t, s, "text", eventKind, "web")
 	if lines := strings.Count(text, "\n"); err != nil || lines != 2 || !strings.Contains(text, "web/web03") {
 		t.Errorf("events about web: %v:\n%s", err, text)
 	}
@@ -190,5 +190,5 @@ func TestGetMissing(t *testing.T) {
 	if text != "web/web01\n" {
 		t.Errorf("printed %q", text)
 	}
-	wantError(t, err, "there is no backend web/web9; `jeoul get backends -o name` lists those there are\nthere is no backend shop;")
+	wantError(t, err, "there is no backend web/web9; did you mean web/web01? `jeoul get backends -o name` lists those there are\nthere is no backend shop;")
 }

@@ -153,7 +153,7 @@ func (w *follower[T]) read(ctx context.Context) error {
 
 // begin prints the things that are watched, in a form that goes on with change.
 func (w *getWriter[T]) begin(found []T) error {
-	if w.format == "table" || w.format == "wide" {
+	if w.format == "text" || w.format == "wide" {
 		return w.table(found)
 	}
 	for _, one := range found {
@@ -197,13 +197,14 @@ func (w *getWriter[T]) change(one T, gone bool) error {
 	return w.row(columns, cells)
 }
 
-// watchEvents prints the events that are kept and those that come, and goes on after the last one where the daemon has gone and
-// comes back.
-func watchEvents(ctx context.Context, client *api.Client, out *getWriter[events.Event], q query[events.Event], says io.Writer) error {
+// watchEvents prints the events that are kept, or those of them after that of an id, and those that come; it goes on after the
+// last one where the daemon has gone and comes back.
+func watchEvents(ctx context.Context, client *api.Client, out *getWriter[events.Event], q query[events.Event], last string,
+	says io.Writer) error {
 	if err := out.begin(nil); err != nil {
 		return err
 	}
-	var last string
+	started := last
 	var failed time.Time // since when the daemon cannot be reached; zero: it can
 	for {
 		err := client.Events(ctx, last, true, func(event *events.Event, lost *events.Lost) error {
@@ -220,7 +221,7 @@ func watchEvents(ctx context.Context, client *api.Client, out *getWriter[events.
 		switch {
 		case ctx.Err() != nil:
 			return nil
-		case last == "" || !failed.IsZero() && time.Since(failed) > watchAgain:
+		case last == started || !failed.IsZero() && time.Since(failed) > watchAgain:
 			return err
 		case failed.IsZero():
 			failed = time.Now()

@@ -65,7 +65,7 @@ func TestWatch(t *testing.T) {
 	socket := filepath.Join(t.TempDir(), "jeoul.sock")
 	s, stop := serveShown(t, socket, checked())
 	defer stop()
-	g := watchBackends(t, s, "table", e2e.Patience, "web")
+	g := watchBackends(t, s, "text", e2e.Patience, "web")
 	one := watchBackends(t, s, "json", 100*time.Millisecond, "web/web01")
 	g.wants(t, 3, `web/\S+ +192`)
 	one.wants(t, 1, `"state":"up"`)

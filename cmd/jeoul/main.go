@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Command jeoul balances services by direct server return, and weighs load
-// balancers in a laboratory of network namespaces. Each command is in a file of
-// its own; this one lists them.
+// Command jeoul is a load balancer for Linux that also weighs load balancers. Each command is in a
+// file of its own; this one lists them. What holds for all of them is in CONTRIBUTING.md.
 package main
 
 import (
@@ -18,52 +17,78 @@ import (
 
 	"github.com/alecthomas/kong"
 
+	"github.com/jeoul/jeoul/internal/cli"
 	"github.com/jeoul/jeoul/internal/config"
 	"github.com/jeoul/jeoul/internal/events"
 	"github.com/jeoul/jeoul/internal/exporter"
 	"github.com/jeoul/jeoul/internal/importer"
 	"github.com/jeoul/jeoul/internal/lb"
-	"github.com/jeoul/jeoul/internal/manpage"
 	"github.com/jeoul/jeoul/internal/ops"
 	"github.com/jeoul/jeoul/internal/sources"
 	"github.com/jeoul/jeoul/internal/tune"
 )
 
-// commands are what jeoul can do.
-type commands struct {
-	Run        runCmd        `cmd:"" help:"Balance the services of a configuration file, until SIGINT or SIGTERM; SIGHUP reads the file again, and SIGUSR2 ends the process and leaves its work to the next."`
-	Agent      agentCmd      `cmd:"" help:"Prepare this host as a backend: accept packets for a VIP without answering ARP or NDP for it."`
-	Backend    backendCmd    `cmd:"" help:"Drain or disable backends of a running balancer, enable or weigh them, and undo that; until the daemon is stopped."`
-	Balancer   balancerCmd   `cmd:"" help:"Take a running balancer out of every anycast, for maintenance, or bring it back; over restarts, too."`
-	Members    membersCmd    `cmd:"" help:"Make the key of balancers that know each other as members; jeoul get members shows them."`
-	Reload     reloadCmd     `cmd:"" help:"Have a running balancer read its configuration file again, and say whether that is in force."`
-	Apply      applyCmd      `cmd:"" help:"Configure services of a running balancer beside its file; answers when the data plane has them."`
-	Diff       diffCmd       `cmd:"" help:"Show what applying a file would change in a running balancer, and change nothing."`
-	Detach     detachCmd     `cmd:"" help:"Take away the data plane and the network changes of a process that has left them."`
-	Status     statusCmd     `cmd:"" help:"Show services, backends and counters of a running balancer."`
-	Get        getCmd        `cmd:"" help:"Show services, backends, checks, events or sources of a running balancer, as a table or for a program."`
-	Describe   describeCmd   `cmd:"" help:"Tell all about one service or backend of a running balancer."`
-	Token      tokenCmd      `cmd:"" help:"Make a token for the API of a balancer over TCP."`
-	Events     eventsCmd     `cmd:"" help:"Show what has become of a running balancer: health, operations, reloads, and who asked for them."`
-	Trace      traceCmd      `cmd:"" help:"Ask a running balancer why a packet goes where it goes, or follow real ones."`
-	Config     configCmd     `cmd:"" help:"Explain the keys of a configuration, and write one anew."`
-	Import     importCmd     `cmd:"" help:"Make a configuration of what another balancer is configured by, and say what could not be carried over."`
-	Export     exportCmd     `cmd:"" help:"Write what another balancer is configured by from a configuration, and say what it cannot express."`
-	Doctor     doctorCmd     `cmd:"" help:"Look at this host while traffic runs, and say where packets are lost, why, and what cures it."`
-	Try        tryCmd        `cmd:"" help:"Try a balancer on this machine: with three web servers and a client, in network namespaces, and nothing stays behind."`
-	Bench      benchCmd      `cmd:"" help:"Weigh load balancers."`
-	Plan       planCmd       `cmd:"" help:"Say how many balancers a load needs, and what breaks when one of them leaves."`
-	Wire       wireCmd       `cmd:"" help:"Test a balancer at packet level: millions of packets and connections without sockets."`
-	Report     reportCmd     `cmd:"" help:"Make tables, charts and a page from the results of a run."`
-	Tune       tuneCmd       `cmd:"" help:"Hold this host's settings against a profile, change them, and take everything back."`
-	Completion completionCmd `cmd:"" help:"Print what a shell needs to complete command lines of jeoul."`
-	Man        manCmd        `cmd:"" help:"Write the manual pages of jeoul into a directory, a file for each command."`
-	Version    versionCmd    `cmd:"" help:"Show the version of jeoul and of what it runs on."`
+// The tasks that help groups commands by; those of every day come first.
+const (
+	taskWatch     = "watch"
+	taskOperate   = "operate"
+	taskConfigure = "configure"
+	taskHosts     = "hosts"
+	taskWeigh     = "weigh"
+	taskProgram   = "program"
+)
 
+var tasks = []kong.Group{
+	{Key: taskWatch, Title: "Look at a running balancer:"},
+	{Key: taskOperate, Title: "Operate it:"},
+	{Key: taskConfigure, Title: "Configure it:"},
+	{Key: taskHosts, Title: "Run it, and prepare hosts:"},
+	{Key: taskWeigh, Title: "Try and weigh balancers:"},
+	{Key: taskProgram, Title: "This program:"},
+}
+
+// commands are what jeoul can do, in the order of help. What a command's line of help has no room for stands in
+// its Help.
+type commands struct {
+	Status   statusCmd   `cmd:"" group:"watch" help:"Show services, backends and counters, and what is wrong."`
+	Get      getCmd      `cmd:"" group:"watch" help:"List services, backends, checks, flows, events, sources, members."`
+	Describe describeCmd `cmd:"" group:"watch" help:"Tell all about one service or backend."`
+	Trace    traceCmd    `cmd:"" group:"watch" help:"Ask why a packet goes where it goes, or follow real ones."`
+	Doctor   doctorCmd   `cmd:"" group:"watch" help:"Say where this host loses packets, why, and what cures it."`
+
+	Backend  backendCmd  `cmd:"" group:"operate" help:"Drain, disable, enable, weigh or check a backend; undo that."`
+	Balancer balancerCmd `cmd:"" group:"operate" help:"Leave the VIPs to other balancers, for maintenance; come back."`
+	Reload   reloadCmd   `cmd:"" group:"operate" help:"Read the configuration file again."`
+
+	Apply   applyCmd   `cmd:"" group:"configure" help:"Configure services of a running balancer beside its file."`
+	Diff    diffCmd    `cmd:"" group:"configure" help:"Show what apply would change, and change nothing."`
+	Config  configCmd  `cmd:"" group:"configure" help:"Explain the keys of a configuration, and write one anew."`
+	Import  importCmd  `cmd:"" group:"configure" help:"Make a configuration of another balancer's."`
+	Export  exportCmd  `cmd:"" group:"configure" help:"Write another balancer's configuration."`
+	Token   tokenCmd   `cmd:"" group:"configure" help:"Make a token for the API over TCP."`
+	Members membersCmd `cmd:"" group:"configure" help:"Make the key of balancers that are members."`
+
+	Run    runCmd    `cmd:"" group:"hosts" help:"Balance the services of a configuration file."`
+	Detach detachCmd `cmd:"" group:"hosts" help:"Remove the data plane that a process has left."`
+	Agent  agentCmd  `cmd:"" group:"hosts" help:"Prepare this host as a backend."`
+	Tune   tuneCmd   `cmd:"" group:"hosts" help:"Compare this host's settings with a profile; change, revert them."`
+
+	Try    tryCmd    `cmd:"" group:"weigh" help:"Try a balancer on this machine; nothing stays behind."`
+	Bench  benchCmd  `cmd:"" group:"weigh" help:"Weigh load balancers in a laboratory."`
+	Report reportCmd `cmd:"" group:"weigh" help:"Make tables, charts and a page from the results of a run."`
+	Plan   planCmd   `cmd:"" group:"weigh" help:"Say how many balancers a load needs."`
+	Wire   wireCmd   `cmd:"" group:"weigh" help:"Test a balancer at packet level, without sockets."`
+
+	Completion completionCmd `cmd:"" group:"program" help:"Print what a shell needs to complete command lines."`
+	Man        manCmd        `cmd:"" group:"program" help:"Write the manual pages into a directory."`
+	Version    versionCmd    `cmd:"" group:"program" help:"Show the version of jeoul and of what it runs on."`
+
+	// The old spelling of get events.
+	Events eventsCmd `cmd:"" group:"program" hidden:"" help:"Show events; the old spelling of jeoul get events."`
 	// What runs inside of jeoul try.
-	Sandbox sandboxCmd `cmd:"" hidden:""`
+	Sandbox sandboxCmd `cmd:"" group:"program" hidden:""`
 	// What jeoul run starts to speak BGP.
-	Speaker speakerCmd `cmd:"" hidden:""`
+	Speaker speakerCmd `cmd:"" group:"program" hidden:""`
 }
 
 // The exit statuses.
@@ -96,12 +121,13 @@ func execute(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	if len(args) == 0 {
 		args = []string{"--help"}
 	}
+	args = modernised(parser, args, stderr)
 	command, err := parser.Parse(args)
 	switch {
 	case exited:
 		return code
 	case err != nil:
-		return fail(stderr, usageError(err), exitUsage)
+		return fail(stderr, cli.Explain(parser.Model, args, err), exitUsage)
 	}
 	if err := command.Run(); err != nil {
 		code := exitError
@@ -119,13 +145,16 @@ func execute(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 func newParser(ctx context.Context, stdout, stderr io.Writer, options ...kong.Option) (*kong.Kong, error) {
 	return kong.New(&commands{}, append(options,
 		kong.Name("jeoul"),
-		kong.Description("Jeoul balances services by direct server return in eBPF, and weighs load balancers."),
+		kong.Description("Jeoul is a load balancer for Linux that also weighs load balancers."),
 		kong.Writers(stdout, stderr),
 		kong.Vars{"tuneState": tune.StateDir, "socket": config.DefaultSocket, "storeDir": sources.DefaultDir, "backendStates": enumeration(lb.BackendStates), "eventKinds": enumeration(events.Kinds), "memberStates": enumeration(ops.MemberStates),
 			"flowStates": enumeration(lb.FlowStates), "dialects": strings.Join(importer.Dialects(), ","), "exports": strings.Join(exporter.Dialects(), ","),
-			"modes": enumeration(lb.PacketModes), "rememberedFlows": strconv.Itoa(lb.DefaultFlowLimit), "flowLimit": strconv.Itoa(ops.DefaultFlows), "mostFlows": strconv.Itoa(ops.MaxFlows)},
+			"modes": enumeration(lb.PacketModes), "schedulers": enumeration(lb.Schedulers),
+			"tuneModes": strings.Join(tune.Modes(), ","), "rememberedFlows": strconv.Itoa(lb.DefaultFlowLimit), "flowLimit": strconv.Itoa(ops.DefaultFlows), "mostFlows": strconv.Itoa(ops.MaxFlows)},
 		kong.BindTo(ctx, (*context.Context)(nil)),
 		kong.ConfigureHelp(kong.HelpOptions{Compact: true}),
+		kong.Help(cli.PrintHelp),
+		cli.Groups(tasks),
 	)...)
 }
 
@@ -138,16 +167,17 @@ func enumeration[T ~string](words []T) string {
 	return strings.Join(list, ",")
 }
 
-// usageError adds where the command line is explained.
-func usageError(err error) error {
-	help := "jeoul --help"
-	var parse *kong.ParseError
-	if errors.As(err, &parse) && parse.Context != nil {
-		if node := parse.Context.Selected(); node != nil {
-			help = manpage.Command(node) + " --help"
-		}
+// modernised returns a command line in the spelling that the parser knows, and says which of it is deprecated.
+func modernised(parser *kong.Kong, args []string, stderr io.Writer) []string {
+	args = cli.Help(parser.Model, args)
+	if name, old := deprecatedCommands[args[0]]; old {
+		fmt.Fprintf(stderr, "jeoul: warning: `jeoul %s` is deprecated, and works until %s: use `jeoul %s`\n", args[0], deprecatedUntil, name)
 	}
-	return fmt.Errorf("%w\nsee `%s`", err, help)
+	args, notices := cli.Modernise(parser.Model, args, deprecations(), deprecatedUntil)
+	for _, notice := range notices {
+		fmt.Fprintf(stderr, "jeoul: warning: %s\n", notice)
+	}
+	return args
 }
 
 // fail prints each line of an error and returns the exit status.

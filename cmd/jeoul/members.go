@@ -30,7 +30,7 @@ import (
 
 // membersCmd is about the balancers that share VIPs.
 type membersCmd struct {
-	Key membersKeyCmd `cmd:"" help:"Print a fresh key for the file that members.key_file names; all members have the same."`
+	Key membersKeyCmd `cmd:"" help:"Print a new key for the file that members.key_file names."`
 }
 
 type membersKeyCmd struct{}

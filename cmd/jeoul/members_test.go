@@ -29,7 +29,7 @@ func TestGetMembers(t *testing.T) {
 	s, stop := serveShown(t, filepath.Join(t.TempDir(), "jeoul.sock"), acquainted())
 	defer stop()
 	var all strings.Builder
-	for _, format := range []string{"table", "wide", "name", "json"} {
+	for _, format := range []string{"text", "wide", "name", "json"} {
 		text, err := got(t, s, format, memberKind)
 		if err != nil {
 			t.Error(err)
@@ -37,7 +37,7 @@ func TestGetMembers(t *testing.T) {
 		all.WriteString(text + "\n")
 	}
 	text, err := got(t, s, "name", memberKind, "192.0.2.11", "192.0.2.13:7946", "lb9")
-	wantError(t, err, "there is no member lb9; `jeoul get members -o name` lists those there are")
+	wantError(t, err, "there is no member lb9; did you mean lb2? `jeoul get members -o name` lists those there are")
 	all.WriteString(text)
 	wantGolden(t, "get-members", []byte(all.String()))
 }

@@ -20,8 +20,8 @@ import (
 // planCmd says how many balancers a load needs.
 type planCmd struct {
 	Balancers int          `name:"balancers" default:"3" placeholder:"N" help:"How many share the VIPs (${default})."`
-	Mode      lb.Mode      `name:"mode" default:"l2dsr" placeholder:"MODE" help:"How packets reach backends (${default})."`
-	Scheduler lb.Scheduler `name:"scheduler" default:"maglev" placeholder:"NAME" help:"How backends are chosen (${default})."`
+	Mode      lb.Mode      `name:"mode" enum:"${modes}" default:"l2dsr" placeholder:"MODE" help:"How packets reach backends (${default})."`
+	Scheduler lb.Scheduler `name:"scheduler" enum:"${schedulers}" default:"maglev" placeholder:"SCHEDULER" help:"How backends are chosen (${default})."`
 	Hook      lb.Hook      `name:"hook" default:"xdp" enum:"xdp,tc" placeholder:"xdp|tc" help:"Where packets are taken (${default})."`
 	Backends  int          `name:"backends" default:"10" placeholder:"N" help:"How many backends there are (${default})."`
 
@@ -33,15 +33,15 @@ type planCmd struct {
 	Cores     float64 `name:"cores" default:"1" placeholder:"N" help:"Cores of a balancer that packets are spread over (${default})."`
 	Usage     float64 `name:"usage" default:"0.6" placeholder:"SHARE" help:"Which share of a core, a link or a table may be used, of 1 (${default})."`
 	Link      float64 `name:"link" default:"0" placeholder:"BITS" help:"A balancer's link, in bits/s; 0: not asked."`
-	FlowLimit float64 `name:"flow-limit" default:"${rememberedFlows}" placeholder:"N" help:"flows.limit of a balancer's configuration (${default})."`
+	FlowLimit float64 `name:"flow-limit" default:"${rememberedFlows}" placeholder:"N" help:"How many flows a balancer remembers, its flows.limit (${default})."`
 
 	Costs    string   `name:"costs" type:"existingfile" placeholder:"FILE" help:"Results of jeoul bench packets on a core of the machine that is planned for: what a packet costs."`
 	KnownNs  *float64 `name:"known-ns" placeholder:"NS" help:"What a packet of a known flow costs, in place of what --costs has."`
 	NewNs    *float64 `name:"new-ns" placeholder:"NS" help:"What the first packet of a flow costs, in place of what --costs has."`
 	BesideNs float64  `name:"beside-ns" default:"200" placeholder:"NS" help:"What driver and kernel add to each packet, which jeoul bench packets does not measure (${default}; in TC rather 1000)."`
 
-	HandOver bool   `name:"hand-over" help:"Balancers tell each other the flows that they remember."`
-	Output   string `name:"output" short:"o" default:"text" enum:"text,json" placeholder:"text|json" help:"Form of the output (${default})."`
+	HandOver bool `name:"hand-over" help:"Balancers tell each other the flows that they remember."`
+	outputFlag
 }
 
 // handOverSeconds is how old a flow is, at most, of which other balancers do not know where they tell each other.
@@ -55,10 +55,6 @@ func (planCmd) Help() string {
 // Validate refuses what cannot be planned.
 func (c *planCmd) Validate() error {
 	switch {
-	case !slices.Contains(lb.PacketModes, c.Mode):
-		return fmt.Errorf("--mode: %q is no mode of packets: use one of %v", c.Mode, lb.PacketModes)
-	case !slices.Contains(lb.Schedulers, c.Scheduler):
-		return fmt.Errorf("--scheduler: %q is none: use one of %v", c.Scheduler, lb.Schedulers)
 	case c.Balancers < 2:
 		return fmt.Errorf("--balancers: %d cannot have one fail; use 2 or more", c.Balancers)
 	case c.Backends < 1:
@@ -94,7 +90,7 @@ func (c *planCmd) Run() error {
 	if err != nil {
 		return err
 	}
-	if c.Output == "json" {
+	if c.json() {
 		encoder := json.NewEncoder(os.Stdout)
 		encoder.SetIndent("", "  ")
 		return encoder.Encode(p)

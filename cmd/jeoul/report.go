@@ -19,20 +19,25 @@ import (
 // reportCmd makes something to read of results.
 type reportCmd struct {
 	Show    reportShowCmd    `cmd:"" default:"withargs" help:"Make tables, charts and a page from the results of a run."`
-	Compare reportCompareCmd `cmd:"" help:"Say what changed from one run to another, point by point, and whether their ratios agree."`
+	Compare reportCompareCmd `cmd:"" help:"Say what changed from one run to another, point by point."`
 }
 
 // reportShowCmd makes a report, a picture or both from a results file.
 type reportShowCmd struct {
 	File   string `arg:"" help:"The results.json of a run." placeholder:"FILE"`
-	Format string `enum:"auto,terminal,markdown,html" default:"auto" help:"Form of the report: ${enum}. With auto, the ending of the output file decides, and standard output gets the terminal form."`
-	Output string `short:"o" placeholder:"FILE" help:"Write the report to FILE (.html, .md or .txt) instead of standard output."`
-	Chart  string `placeholder:"FILE.svg" help:"Write a picture of the main result, for a README. Without -o, nothing else is written."`
-	Lang   string `enum:"en,ko" default:"en" help:"Language of the texts: ${enum}."`
+	Output string `name:"output" short:"o" enum:",text,markdown,html" default:"" placeholder:"FORMAT" help:"Output format: text, markdown or html; by default what the ending of --to says, or text."`
+	To     string `name:"to" placeholder:"PATH" help:"Write the report to this file (.html, .md or .txt) instead of standard output."`
+	Chart  string `placeholder:"FILE" help:"Write a picture of the main result as SVG, for a README; without --to, nothing else is written."`
+	reportLanguage
+}
+
+// reportLanguage is that of what is written for people.
+type reportLanguage struct {
+	Lang string `enum:"en,ko" default:"en" placeholder:"en|ko" help:"Language of reports (${default})."`
 }
 
 // errEnding says that an output file's name does not tell the form.
-var errEnding = errors.New("its ending is none of .html, .md and .txt; add --format terminal, markdown or html")
+var errEnding = errors.New("its ending is none of .html, .md and .txt; add -o text, markdown or html")
 
 // Run reads the results first: if they are unusable, nothing is written.
 func (c *reportShowCmd) Run(ctx context.Context) error {
@@ -48,43 +53,43 @@ func (c *reportShowCmd) Run(ctx context.Context) error {
 		if err := writeForm(c.Chart, run, report.Language(c.Lang).Chart); err != nil {
 			return err
 		}
-		if c.Output == "" {
+		if c.To == "" {
 			return nil
 		}
 	}
-	return writeForm(c.Output, run, write)
+	return writeForm(c.To, run, write)
 }
 
 type formFunc func(io.Writer, *results.Run) error
 
 // form picks the report's form from the flags.
 func (c *reportShowCmd) form() (formFunc, error) {
-	format := c.Format
-	if format == "" || format == "auto" {
-		switch strings.ToLower(filepath.Ext(c.Output)) {
+	format := c.Output
+	if format == "" {
+		switch strings.ToLower(filepath.Ext(c.To)) {
 		case ".html", ".htm":
 			format = "html"
 		case ".md", ".markdown":
 			format = "markdown"
 		case ".txt":
-			format = "terminal"
+			format = "text"
 		default:
-			if c.Output != "" {
-				return nil, fmt.Errorf("writing the report to %s: %w", c.Output, errEnding)
+			if c.To != "" {
+				return nil, fmt.Errorf("writing the report to %s: %w", c.To, errEnding)
 			}
-			format = "terminal"
+			format = "text"
 		}
 	}
 	language := report.Language(c.Lang)
-	return map[string]formFunc{"terminal": language.Terminal, "markdown": language.Markdown, "html": language.HTML}[format], nil
+	return map[string]formFunc{"text": language.Terminal, "markdown": language.Markdown, "html": language.HTML}[format], nil
 }
 
 // reportCompareCmd holds two runs against each other.
 type reportCompareCmd struct {
 	First  string `arg:"" help:"The results.json of a run." placeholder:"FIRST"`
 	Second string `arg:"" help:"The results.json of a later run, or of another commit's." placeholder:"SECOND"`
-	Format string `enum:"terminal,markdown" default:"terminal" help:"Form of the comparison: ${enum}."`
-	Lang   string `enum:"en,ko" default:"en" help:"Language of the texts: ${enum}."`
+	Output string `name:"output" short:"o" enum:"text,markdown" default:"text" placeholder:"FORMAT" help:"Output format: text or markdown (${default})."`
+	reportLanguage
 }
 
 // Run reads both files before it writes anything.
@@ -98,7 +103,7 @@ func (c *reportCompareCmd) Run(ctx context.Context) error {
 		return err
 	}
 	return writeForm("", second, func(w io.Writer, run *results.Run) error {
-		return report.Compare(w, report.Format(c.Format), report.Language(c.Lang), first, run)
+		return report.Compare(w, report.Format(c.Output), report.Language(c.Lang), first, run)
 	})
 }
 

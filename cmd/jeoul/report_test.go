@@ -24,10 +24,10 @@ func TestReport(t *testing.T) {
 		file string
 		want string
 	}{
-		{"html", []string{"-o", "r.html"}, "r.html", "<!DOCTYPE html>"},
-		{"markdown", []string{"-o", "r.md"}, "r.md", "# L2DSR"},
-		{"text", []string{"-o", "r.txt"}, "r.txt", "\nL2DSR"},
-		{"flag", []string{"-o", "r.out", "--format", "html"}, "r.out", "<!DOCTYPE html>"},
+		{"html", []string{"--to", "r.html"}, "r.html", "<!DOCTYPE html>"},
+		{"markdown", []string{"--to", "r.md"}, "r.md", "# L2DSR"},
+		{"text", []string{"--to", "r.txt"}, "r.txt", "\nL2DSR"},
+		{"flag", []string{"--to", "r.out", "-o", "html"}, "r.out", "<!DOCTYPE html>"},
 		{"chart", []string{"--chart", "r.svg"}, "r.svg", "<svg "},
 	}
 	for _, test := range tests {
@@ -75,14 +75,14 @@ func TestReportErrors(t *testing.T) {
 		args        []string
 		want        string
 	}{
-		{"truncated", string(whole[:len(whole)/2]), []string{"-o", "out.html"}, "ends in the middle"},
-		{"not JSON", "requests/s: 12", []string{"-o", "out.html"}, "not JSON"},
-		{"foreign JSON", `{"name":"npm"}`, []string{"-o", "out.html"}, "schema"},
-		{"no such file", "", []string{"-o", "out.html"}, "no such file"},
-		{"unknown ending", string(whole), []string{"-o", "out.pdf"}, "--format"},
-		{"unknown form", string(whole), []string{"--format", "pdf"}, "--format"},
+		{"truncated", string(whole[:len(whole)/2]), []string{"--to", "out.html"}, "ends in the middle"},
+		{"not JSON", "requests/s: 12", []string{"--to", "out.html"}, "not JSON"},
+		{"foreign JSON", `{"name":"npm"}`, []string{"--to", "out.html"}, "schema"},
+		{"no such file", "", []string{"--to", "out.html"}, "no such file"},
+		{"unknown ending", string(whole), []string{"--to", "out.pdf"}, "add -o text"},
+		{"unknown form", string(whole), []string{"-o", "pdf"}, "--output"},
 		{"nothing to draw", noTrials, []string{"--chart", "out.html"}, "no valid trial"},
-		{"no such directory", string(whole), []string{"-o", "none/out.html"}, "none"},
+		{"no such directory", string(whole), []string{"--to", "none/out.html"}, "none"},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {

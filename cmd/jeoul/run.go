@@ -47,6 +47,12 @@ type runCmd struct {
 	StoreDir string `name:"store-dir" default:"${storeDir}" type:"path" placeholder:"DIR" help:"Where what the API has configured is kept, in a directory for each configuration file; it outlives a reboot (${default})."`
 }
 
+// Help says how it ends.
+func (runCmd) Help() string {
+	return `Runs until SIGINT or SIGTERM. SIGHUP reads the file again. SIGUSR2 ends the process and leaves its data plane, which the
+next start goes on with.`
+}
+
 // Run balances until the context ends.
 func (c *runCmd) Run(ctx context.Context) error {
 	cfg, err := config.Load(c.Config)

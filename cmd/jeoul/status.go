@@ -28,8 +28,8 @@ import (
 type statusCmd struct {
 	daemonFlags
 	StateDir string `name:"state-dir" default:"/run/jeoul" type:"path" placeholder:"DIR" help:"Where a daemon that ended has left what is known of its data plane (${default})."`
-	Output   string `name:"output" short:"o" enum:"table,json" default:"table" placeholder:"table|json" help:"For a person or for a program (${default})."`
-	Verbose  bool   `name:"verbose" short:"v" help:"Show outcomes that no packet had, too."`
+	outputFlag
+	Verbose bool `name:"verbose" short:"v" help:"Show outcomes that no packet had, too."`
 }
 
 // Run asks the daemon and prints what it says.
@@ -47,7 +47,7 @@ func (c *statusCmd) Run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if c.Output == "json" {
+	if c.json() {
 		encoder := json.NewEncoder(os.Stdout)
 		encoder.SetIndent("", "  ")
 		return encoder.Encode(status)

@@ -24,8 +24,8 @@ import (
 
 type traceCmd struct {
 	daemonFlags
-	Output string `name:"output" short:"o" enum:"text,json" default:"text" placeholder:"text|json" help:"For a person or for a program (${default})."`
-	Live   bool   `name:"live" help:"Follow real packets, rather than ask about one."`
+	outputFlag
+	Live bool `name:"live" help:"Follow real packets, rather than ask about one."`
 
 	Src      string `name:"src" placeholder:"ADDRESS" help:"The client's address; with --live also a prefix such as 198.18.1.0/24."`
 	Sport    uint16 `name:"sport" placeholder:"PORT" help:"The client's port."`
@@ -33,12 +33,12 @@ type traceCmd struct {
 	Port     uint16 `name:"port" placeholder:"PORT" help:"The destination's port."`
 	Protocol string `name:"protocol" enum:",tcp,udp" default:"" placeholder:"tcp|udp" help:"Default: tcp; with --live both."`
 
-	Flags     []string `name:"flags" placeholder:"syn,ack" help:"TCP flags of the packet that is asked about (syn)."`
+	Flags     []string `name:"flags" placeholder:"FLAG" help:"TCP flags of the packet that is asked about (syn)."`
 	Length    int      `name:"length" placeholder:"BYTES" help:"Length of the IP packet that is asked about (without payload)."`
 	Interface string   `name:"interface" placeholder:"NAME" help:"Where the packet that is asked about comes in (the balancer's first)."`
 
 	Count  int           `name:"count" placeholder:"N" help:"With --live: end after so many packets."`
-	For    time.Duration `name:"for" placeholder:"10s" help:"With --live: end after so long (Ctrl-C)."`
+	For    time.Duration `name:"for" placeholder:"DURATION" help:"With --live: end after so long (Ctrl-C)."`
 	Sample uint32        `name:"sample" placeholder:"N" help:"With --live: one packet in N, at random."`
 }
 
@@ -84,7 +84,7 @@ func (c *traceCmd) Run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if c.Output == "json" {
+	if c.json() {
 		encoder := json.NewEncoder(os.Stdout)
 		encoder.SetIndent("", "  ")
 		return encoder.Encode(packet)
@@ -202,7 +202,7 @@ func parsePrefix(text string) (netip.Prefix, error) {
 
 // tell prints an event; what is not about a packet is no output.
 func (c *traceCmd) tell(event trace.Event) error {
-	if c.Output == "json" {
+	if c.json() {
 		return json.NewEncoder(os.Stdout).Encode(event)
 	}
 	if event.Started {

@@ -16,7 +16,7 @@ import (
 // tryCmd shows a newcomer what there is.
 type tryCmd struct {
 	Demo    bool     `name:"demo" help:"Show each step by itself, and leave: ask, kill a web server, drain one, change a weight, trace a packet."`
-	Command []string `arg:"" optional:"" passthrough:"" help:"A command to be run in the client's place (a shell)."`
+	Command []string `arg:"" optional:"" passthrough:"partial" help:"A command to be run in the client's place (a shell)."`
 }
 
 // Help says what a sandbox is.

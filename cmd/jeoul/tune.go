@@ -16,16 +16,16 @@ import (
 
 // tuneCmd prepares a host.
 type tuneCmd struct {
-	Check  tuneCheckCmd  `cmd:"" help:"Hold this host against the profile of a role, draw which cores should do what, and change nothing. Exit status 1 where something that matters differs."`
+	Check  tuneCheckCmd  `cmd:"" help:"Compare this host with the profile of a role, and change nothing."`
 	Apply  tuneApplyCmd  `cmd:"" help:"Change what differs, item by item, and note what was there."`
 	Revert tuneRevertCmd `cmd:"" help:"Put everything back as it was before apply."`
-	Show   tuneShowCmd   `cmd:"" help:"Show the profile: each item with its value, why, what it costs and where the kernel explains it."`
+	Show   tuneShowCmd   `cmd:"" help:"Show the profile: each item, its value, why, and what it costs."`
 }
 
 // tuneProfile chooses items.
 type tuneProfile struct {
 	Role    tune.Role `enum:"balancer,web,client" required:"" placeholder:"balancer|web|client" help:"What this host is for."`
-	Mode    string    `default:"l2dsr" placeholder:"MODE" help:"How its service is balanced: one of the modes of services, or proxy for a balancer that ends connections (${default})."`
+	Mode    string    `enum:"${tuneModes}" default:"l2dsr" placeholder:"MODE" help:"How its service is balanced: one of the modes of services, or proxy for a balancer that ends connections (${default})."`
 	Profile string    `type:"existingfile" placeholder:"FILE" help:"A profile of your own, over the built-in one: docs/guides/tune.md."`
 	Item    []string  `placeholder:"ID" help:"Only these items; may be repeated."`
 }
@@ -36,11 +36,6 @@ type tuneHost struct {
 	Service    []string `placeholder:"PROTOCOL/VIP:PORT" help:"A service whose connections need not be tracked by this host's kernel, such as tcp/192.0.2.1:80; may be repeated."`
 	PacketCPUs string   `name:"packet-cpus" placeholder:"LIST" help:"The CPUs that shall take packets, such as 2-7, instead of those that the plan chooses."`
 	Root       string   `type:"existingdir" placeholder:"DIR" help:"A copy of a machine's /proc, /sys and /etc to look at and change instead of this machine's."`
-}
-
-// tuneOutput is how it is told.
-type tuneOutput struct {
-	Output string `short:"o" enum:"text,json" default:"text" placeholder:"text|json" help:"text or json (${default})."`
 }
 
 // options reads what the flags say.
@@ -88,10 +83,15 @@ func (p tuneProfile) arguments() []string {
 	return args
 }
 
+// Help says what it draws, and when it fails.
+func (tuneCheckCmd) Help() string {
+	return `Also draws which cores should do what. The exit status is 1 where something that matters differs.`
+}
+
 type tuneCheckCmd struct {
 	tuneProfile
 	tuneHost
-	tuneOutput
+	outputFlag
 	All bool `short:"a" help:"Show what is as it should be, too, and what does not apply here."`
 }
 
@@ -106,7 +106,7 @@ func (c *tuneCheckCmd) Run() error {
 	}
 	defer t.Close()
 	r := t.Check()
-	if c.Output == "json" {
+	if c.json() {
 		err = writeJSON(os.Stdout, r)
 	} else {
 		writeTune(os.Stdout, r, c.All)
@@ -127,7 +127,7 @@ func (c *tuneCheckCmd) Run() error {
 type tuneApplyCmd struct {
 	tuneProfile
 	tuneHost
-	tuneOutput
+	outputFlag
 	tuneState
 	DryRun   bool `help:"Change nothing; print the commands that an engineer would type."`
 	Persist  bool `help:"Have it made again at every boot: files of ours for systemd-sysctl, and a systemd unit."`
@@ -161,7 +161,7 @@ func (c *tuneApplyCmd) Run() error {
 	if r == nil {
 		return err
 	}
-	if c.Output == "json" {
+	if c.json() {
 		return errors.Join(err, writeJSON(os.Stdout, r))
 	}
 	writeApplied(os.Stdout, r)
@@ -169,7 +169,7 @@ func (c *tuneApplyCmd) Run() error {
 }
 
 type tuneRevertCmd struct {
-	tuneOutput
+	outputFlag
 	tuneState
 	Root   string `type:"existingdir" placeholder:"DIR" help:"As of apply."`
 	Force  bool   `xor:"foreign" help:"Put back also what was changed since by other means."`
@@ -182,7 +182,7 @@ func (c *tuneRevertCmd) Run() error {
 	events, err := tune.Revert(tune.RevertOptions{
 		State: c.StateDir, Root: c.Root, Force: c.Force, Forget: c.Forget, DryRun: c.DryRun})
 	switch {
-	case c.Output == "json":
+	case c.json():
 		return errors.Join(err, writeJSON(os.Stdout, events))
 	case c.DryRun:
 		for _, e := range events {
@@ -195,10 +195,10 @@ func (c *tuneRevertCmd) Run() error {
 }
 
 type tuneShowCmd struct {
-	Role    tune.Role `enum:"balancer,web,client,all" default:"all" placeholder:"balancer|web|client" help:"Only the items of a role (${default})."`
+	Role    tune.Role `enum:"balancer,web,client,all" default:"all" placeholder:"balancer|web|client|all" help:"Only the items of a role (${default})."`
 	Profile string    `type:"existingfile" placeholder:"FILE" help:"A profile of your own, over the built-in one."`
 	Item    []string  `placeholder:"ID" help:"Only these items; may be repeated."`
-	Output  string    `short:"o" enum:"text,json,yaml" default:"text" placeholder:"text|json|yaml" help:"text, json, or yaml: the built-in profile, to begin one of your own (${default})."`
+	Output  string    `short:"o" enum:"text,json,yaml" default:"text" placeholder:"FORMAT" help:"Output format: text, json, or yaml: the built-in profile, to begin one of your own (${default})."`
 }
 
 // Run prints the profile.

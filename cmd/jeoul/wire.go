@@ -19,20 +19,20 @@ import (
 
 // wireCmd tests at packet level.
 type wireCmd struct {
-	Send  wireSendCmd  `cmd:"" default:"withargs" help:"Offer a load from client ports to a VIP, and say what came of it (default)."`
-	Serve wireServeCmd `cmd:"" help:"Have interfaces answer as servers of a VIP, until SIGINT or SIGTERM."`
-	Pass  wirePassCmd  `cmd:"" help:"Let a veth whose other end is a port take what that sends (an XDP program that lets everything pass), until SIGINT or SIGTERM."`
+	Send  wireSendCmd  `cmd:"" default:"withargs" help:"Offer a load from client ports to a VIP, and report (default)."`
+	Serve wireServeCmd `cmd:"" help:"Have interfaces answer as servers of a VIP."`
+	Pass  wirePassCmd  `cmd:"" help:"Let a veth take what the port at its other end sends."`
 }
 
 // wireServerFlags say what server ports are.
 type wireServerFlags struct {
-	Server     []wirePort     `placeholder:"IF[@NETNS][=ADDRESS]" help:"A server port: an interface (in a namespace of ip netns), and its own address, for modes in which that is asked; may be repeated."`
-	VIP        netip.AddrPort `name:"vip" placeholder:"ADDRESS:PORT" help:"The VIP (198.18.0.100:80 with --lab)."`
-	Reply      wire.Reply     `enum:"direct,sender" default:"sender" help:"Where server ports answer to: direct (to the client port that has the address: direct server return) or sender (to the MAC address that the packet came from) (${default})."`
+	Server     []wirePort     `name:"server-interface" placeholder:"IF[@NETNS][=ADDRESS]" help:"A server port: an interface (in a namespace of ip netns), and its own address, for modes in which that is asked; may be repeated."`
+	VIP        netip.AddrPort `name:"vip" placeholder:"ADDRESS:PORT" help:"The VIP (198.18.0.100:80 with --self-test)."`
+	Reply      wire.Reply     `enum:"direct,sender" default:"sender" placeholder:"direct|sender" help:"Where server ports answer to: direct (to the client port that has the address: direct server return) or sender (to the MAC address that the packet came from) (${default})."`
 	ServerPort uint16         `placeholder:"PORT" help:"Port of the server ports' own addresses (the VIP's)."`
 	DSCP       []wireMark     `name:"dscp" placeholder:"N=ADDRESS" help:"Mode dscp: the code point that stands for a VIP; may be repeated. Tunnels (ipip, gue) need nothing."`
 	Response   int            `placeholder:"BYTES" help:"What a server port answers a request with; 0: it closes."`
-	Seed       uint64         `default:"1" help:"What sequence numbers and a flood's sources are made from (${default})."`
+	Seed       uint64         `default:"1" placeholder:"N" help:"What sequence numbers and a flood's sources are made from (${default})."`
 }
 
 // wireSendCmd offers a load.
@@ -41,16 +41,16 @@ type wireSendCmd struct {
 	benchOutput     `embed:""`
 	wireLoadFlags   `embed:""`
 
-	Lab     int        `placeholder:"N" xor:"place" help:"Measure the tester itself: N client ports and N server ports in namespaces of their own, joined by plain wires."`
-	Client  []wirePort `placeholder:"IF[@NETNS]=PREFIX" xor:"place" help:"A client port: an interface, and the IPv4 addresses of its clients; may be repeated."`
+	Lab     int        `name:"self-test" placeholder:"N" xor:"place" help:"Measure the tester itself: N client ports and N server ports in namespaces of their own, joined by plain wires."`
+	Client  []wirePort `name:"client-interface" placeholder:"IF[@NETNS]=PREFIX" xor:"place" help:"A client port: an interface, and the IPv4 addresses of its clients; may be repeated."`
 	NextMAC []wireMAC  `name:"next" placeholder:"MAC" help:"Where clients' packets go to: the balancer's MAC address; of several, in turn. Without it: the server ports themselves."`
 	Ports   wirePorts  `name:"source-ports" default:"1024-65535" placeholder:"FIRST-LAST" help:"Ports of the clients (${default})."`
 	Held    int        `name:"sessions" placeholder:"N" help:"Connections that can be told apart at a time, in 32 bytes each; of more than half as many, setups are reset again within a step (1048576, or what is held)."`
 	CPU     int        `default:"-1" placeholder:"N" help:"The core that sends (whichever)."`
 	Polite  bool       `help:"Let the sender take its turn among the machine's processes, such as a server on the same cores; it may then be late."`
-	Batch   int        `default:"64" help:"Frames that are made at a time (${default}); more overflow a veth that is answered."`
-	Subject string     `default:"target" help:"What the results call who is tested (${default})."`
-	Yes     []string   `name:"yes-send-traffic" placeholder:"IF" help:"Do send on this interface; each client port is to be named. Only --lab needs no consent."`
+	Batch   int        `default:"64" placeholder:"N" help:"Frames that are made at a time (${default}); more overflow a veth that is answered."`
+	Subject string     `default:"target" placeholder:"NAME" help:"What the results call who is tested (${default})."`
+	Yes     []string   `name:"yes-send-traffic" placeholder:"IF" help:"Do send on this interface; each client port is to be named. Only --self-test needs no consent."`
 	Ceiling *bool      `negatable:"" default:"true" help:"Measure first, on a plain wire in namespaces, what the tester itself can do."`
 }
 
@@ -61,13 +61,13 @@ func (c *wireSendCmd) Validate() error {
 	}
 	if c.Lab != 0 {
 		if len(c.Server) > 0 || len(c.NextMAC) > 0 {
-			return errors.New("--lab has ports of its own: leave --server and --next out")
+			return errors.New("--self-test has ports of its own: leave --server-interface and --next out")
 		}
 		return nil
 	}
 	switch {
 	case len(c.Client) == 0:
-		return errors.New("no client port: say --client IF=PREFIX, or --lab N to measure the tester itself")
+		return errors.New("no client port: say --client-interface IF=PREFIX, or --self-test N to measure the tester itself")
 	case !c.VIP.IsValid():
 		return errors.New("--vip ADDRESS:PORT is missing: where should clients send to?")
 	case len(c.NextMAC) == 0 && len(c.Server) == 0:
@@ -75,10 +75,10 @@ func (c *wireSendCmd) Validate() error {
 	}
 	for _, p := range c.Client {
 		if !p.prefix.IsValid() {
-			return fmt.Errorf("--client %s: it needs the addresses of its clients: --client %s=PREFIX", p, p)
+			return fmt.Errorf("--client-interface %s: it needs the addresses of its clients: --client-interface %s=PREFIX", p, p)
 		}
 		if !slices.Contains(c.Yes, p.name) {
-			return fmt.Errorf("--client %s: this sends up to millions of packets a second, from addresses of %v; if that is what you want, add --yes-send-traffic %s",
+			return fmt.Errorf("--client-interface %s: this sends up to millions of packets a second, from addresses of %v; if that is what you want, add --yes-send-traffic %s",
 				p, p.prefix, p.name)
 		}
 	}

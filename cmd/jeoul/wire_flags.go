@@ -124,21 +124,21 @@ func (p *wirePorts) UnmarshalText(text []byte) error {
 
 // wireLoadFlags say what is offered.
 type wireLoadFlags struct {
-	Load        string        `enum:"setup,session,capacity,udp,dns,flood,mix" default:"setup" help:"What connections do: ${enum} (${default})."`
+	Load        string        `enum:"setup,session,capacity,udp,dns,flood,mix" default:"setup" placeholder:"LOAD" help:"What connections do: ${enum} (${default})."`
 	Rate        float64       `xor:"offered" placeholder:"N" help:"Begin N a second. Without --rate, --ladder and --search: as many as can be, with --outstanding at a time."`
 	Ladder      string        `xor:"offered" placeholder:"FROM:TO:STEP" help:"A step for each rate, such as 2800:21000:1400."`
 	Search      string        `xor:"offered" placeholder:"FROM:TO" help:"Search the highest rate with no more than --loss (RFC 2544, RFC 9411)."`
 	Loss        float64       `placeholder:"SHARE" help:"What a rate may lose in a search: failed, or in need of a packet sent again (0)."`
 	Connections uint64        `placeholder:"N" help:"Begin N in each step (queries, packets); by default as many as --duration holds."`
-	Duration    time.Duration `placeholder:"TIME" help:"How long a step lasts (1s)."`
+	Duration    time.Duration `placeholder:"DURATION" help:"How long a step lasts (1s)."`
 	Outstanding int           `placeholder:"N" help:"Begin no more while N wait for an answer (without a rate 256)."`
-	WarmUp      time.Duration `placeholder:"TIME" help:"Offer the first rate for so long before, uncounted."`
-	Settle      time.Duration `placeholder:"TIME" help:"Wait for late answers after a step for so long (4s)."`
-	Timeout     time.Duration `placeholder:"TIME" help:"Send again what got no answer after so long, then after twice, … (1s)."`
+	WarmUp      time.Duration `placeholder:"DURATION" help:"Offer the first rate for so long before, uncounted."`
+	Settle      time.Duration `placeholder:"DURATION" help:"Wait for late answers after a step for so long (4s)."`
+	Timeout     time.Duration `placeholder:"DURATION" help:"Send again what got no answer after so long, then after twice, … (1s)."`
 	Tries       int           `placeholder:"N" help:"Send a packet at most N times (3; a DNS query once)."`
 	Request     int           `placeholder:"BYTES" help:"Session: what is asked with, in one segment; 0: nothing."`
 	Content     string        `placeholder:"TEXT" help:"Session: what is asked, in place of --request; \\r and \\n are understood."`
-	Hold        time.Duration `placeholder:"TIME" help:"Capacity: hold connections for so long before each must answer."`
+	Hold        time.Duration `placeholder:"DURATION" help:"Capacity: hold connections for so long before each must answer."`
 	Frame       int           `placeholder:"BYTES" help:"UDP: length of a frame, without its check sequence (66)."`
 	Question    string        `placeholder:"NAME" help:"DNS: the name whose A record is asked for (www.example.com)."`
 	Sizes       string        `placeholder:"SHARE:BYTES,…" help:"Mix: response sizes and how many of all sessions have them, such as 80:1000,20:20000."`

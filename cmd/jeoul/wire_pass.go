@@ -15,6 +15,11 @@ type wirePassCmd struct {
 	Interface []wirePort `arg:"" placeholder:"IF[@NETNS]" help:"The other end of a port that is a veth."`
 }
 
+// Help says what it attaches.
+func (wirePassCmd) Help() string {
+	return `Attaches an XDP program that lets everything pass, until SIGINT or SIGTERM: without one, frames that the port redirects are lost.`
+}
+
 // Run waits until ctx ends.
 func (c *wirePassCmd) Run(ctx context.Context) (err error) {
 	ports, done, err := openPorts(c.Interface)

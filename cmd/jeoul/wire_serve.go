@@ -17,14 +17,14 @@ import (
 // wireServeCmd has server ports only.
 type wireServeCmd struct {
 	wireServerFlags `embed:""`
-	Protocol        string `enum:"tcp,udp,dns" default:"tcp" help:"What is served: ${enum} (${default}). udp only counts; dns answers every query with the VIP's address."`
+	Protocol        string `enum:"tcp,udp,dns" default:"tcp" placeholder:"tcp|udp|dns" help:"What is served: ${enum} (${default}). udp only counts; dns answers every query with the VIP's address."`
 }
 
 // Validate refuses a command line that serves nothing.
 func (c *wireServeCmd) Validate() error {
 	switch {
 	case len(c.Server) == 0:
-		return errors.New("no server port: say --server IF")
+		return errors.New("no server port: say --server-interface IF")
 	case !c.VIP.IsValid():
 		return errors.New("--vip ADDRESS:PORT is missing: what should be answered?")
 	}

@@ -82,7 +82,7 @@ func attachable(p *ebpf.Program, hook Hook) Finding {
 			return Finding{"hook", Good, "TCX"}
 		}
 		if hook == HookTCX {
-			return Finding{"hook", Missing, "this kernel has no TCX (Linux 6.6): --hook clsact"}
+			return Finding{"hook", Missing, "this kernel has no TCX (Linux 6.6): --attach clsact"}
 		}
 	}
 	ns, err := namespace.New()

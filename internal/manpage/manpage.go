@@ -6,6 +6,8 @@ package manpage
 
 import (
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 
 	"github.com/alecthomas/kong"
@@ -76,9 +78,18 @@ func text(node *kong.Node) string {
 	section(&b, "ARGUMENTS", node.Positional, func(value *kong.Value) (term, what string) {
 		return argument(value), value.Help
 	})
-	section(&b, "OPTIONS", flagsOf(node), func(flag *kong.Flag) (term, what string) {
-		return option(flag), flag.Help
+	own, grouped := flagsOf(node), map[string][]*kong.Flag{}
+	own = slices.DeleteFunc(own, func(flag *kong.Flag) bool {
+		if flag.Group != nil {
+			grouped[flag.Group.Key] = append(grouped[flag.Group.Key], flag)
+		}
+		return flag.Group != nil
 	})
+	explained := func(flag *kong.Flag) (term, what string) { return option(flag), flag.Help }
+	section(&b, "OPTIONS", own, explained)
+	for _, key := range slices.Sorted(maps.Keys(grouped)) {
+		section(&b, strings.ToUpper(key)+" OPTIONS", grouped[key], explained)
+	}
 	return b.String()
 }
 

@@ -43,7 +43,7 @@ type Format string
 
 // The forms of reports.
 const (
-	FormatTerminal Format = "terminal"
+	FormatTerminal Format = "text"
 	FormatMarkdown Format = "markdown"
 	FormatHTML     Format = "html"
 )

@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package cli is what a kong command line adds to be kubectl's and ip's users' own: help grouped by
+// task, errors that say what is allowed, and old spellings that work for one release.
+package cli
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/alecthomas/kong"
+)
+
+// Name returns how a command is called without its program, such as "backend drain".
+func Name(node *kong.Node) string {
+	if node.Parent == nil || node.Parent.Type == kong.ApplicationNode {
+		if node.Type == kong.ApplicationNode {
+			return ""
+		}
+		return node.Name
+	}
+	return Name(node.Parent) + " " + node.Name
+}
+
+// Called returns how a command is called, such as "jeoul backend drain". A command that its group
+// means anyway has the group's name.
+func Called(app *kong.Application, node *kong.Node) string {
+	if node.Parent != nil && node.Parent.DefaultCmd == node {
+		node = node.Parent
+	}
+	return strings.TrimSpace(app.Name + " " + Name(node))
+}
+
+// walk follows words from a node as far as they name commands, and to the command that a group means
+// without one; it returns the words that follow.
+func walk(node *kong.Node, words []string) (*kong.Node, []string) {
+	node, words = named(node, words)
+	if node.DefaultCmd != nil {
+		node = node.DefaultCmd
+	}
+	return node, words
+}
+
+// named follows words from a node as far as they name commands, and returns the words that follow.
+func named(node *kong.Node, words []string) (*kong.Node, []string) {
+	for len(words) > 0 {
+		i := slices.IndexFunc(node.Children, func(child *kong.Node) bool {
+			return child.Name == words[0] || slices.Contains(child.Aliases, words[0])
+		})
+		if i < 0 {
+			break
+		}
+		node, words = node.Children[i], words[1:]
+	}
+	return node, words
+}
+
+// Visible returns the commands of a node that help lists.
+func Visible(node *kong.Node) (children []*kong.Node) {
+	for _, child := range node.Children {
+		if !child.Hidden {
+			children = append(children, child)
+		}
+	}
+	return children
+}
+
+// Help writes `help` among the words of a command line as kong knows it: before a command, as
+// kubectl's users write it, or behind one that has commands of its own, as ip's do.
+func Help(app *kong.Application, args []string) []string {
+	if len(args) > 0 && args[0] == "help" {
+		return append(slices.Clone(args[1:]), "--help")
+	}
+	node, rest := named(app.Node, args)
+	if len(rest) == 1 && rest[0] == "help" && len(node.Children) > 0 {
+		return append(slices.Clone(args[:len(args)-1]), "--help")
+	}
+	return args
+}
+
+// flagNames returns the long names of a command's flags, as they are typed; of the connection's
+// flags none, which each command has that asks a balancer.
+func flagNames(node *kong.Node) (own, all []string) {
+	for _, group := range node.AllFlags(true) {
+		for _, flag := range group {
+			all = append(all, "--"+flag.Name)
+			if flag.Group == nil || flag.Group.Key != Connection {
+				own = append(own, "--"+flag.Name)
+			}
+		}
+	}
+	return own, all
+}
