@@ -1,0 +1,199 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"unicode/utf8"
+
+	"github.com/jeoul/jeoul/internal/config"
+	"github.com/jeoul/jeoul/internal/lb"
+	"github.com/jeoul/jeoul/internal/testdocs"
+)
+
+// limit is a statement of what the product does not do, and a check that fails once it does: then the page is to
+// be changed.
+type limit struct {
+	page, says string // the statement's beginning on the page
+	check      func(t *testing.T)
+}
+
+// limits has each statement below a heading of limits. The heading of a page is in limitHeadings.
+var limits = []limit{
+	{"README.md", "**Kernel:** Linux 6.1 or newer", mentioned("docs/internals/kernels.md", "Debian 12 (6.1, the oldest that is tried)")},
+	{"README.md", "**Machine:** packages are made for amd64 alone", mentioned("deploy/package/nfpm.yaml", "\narch: amd64\n")},
+	{"README.md", "**Protocols:** TCP and UDP", refusedService("protocol: sctp", "services[0].protocol")},
+	{"README.md", "**Ports:** a service has one port", func(t *testing.T) {
+		refusedService("ports: 8000-8010", "services[0].ports: unknown key")(t)
+		refusedService("backends: [{name: b, address: 192.0.2.3, port: 8080}]", "leaves ports as they are")(t)
+	}},
+	{"README.md", "**Proxy:** mode `proxy` needs an HAProxy", func(t *testing.T) {
+		refusedService("mode: proxy, mss: 1400", "services[0].mss")(t)
+	}},
+	{"README.md", "**VRRP:** a balancer has one virtual router", func(t *testing.T) {
+		refusedFile("interface: eth0\nvrrp: [{id: 1}, {id: 2}]\n"+oneService(""), "vrrp: ")(t)
+		refusedFile("interface: eth0\nvrrp: {id: 1, version: 2}\n"+oneService(""), "vrrp.version: unknown key")(t)
+	}},
+	{"README.md", "**Kubernetes:** no controller", func(t *testing.T) {
+		refusedService("discover: {kubernetes: {}}", "services[0].discover.kubernetes: unknown key")(t)
+		absent(t, "internal/kubernetes")
+	}},
+	{"README.md", "**Failed backends:** their TCP connections stay", func(t *testing.T) {
+		if got := taken(t, "check: tcp").Services[0].Checks.OnDown; got != "" && got != lb.KeepFlows {
+			t.Errorf("on_down is %q by default", got)
+		}
+	}},
+	{"README.md", "**Silent connections:** one that is silent for the whole window after a change (15 minutes", func(t *testing.T) {
+		if got := taken(t, "scheduler: maglev").Services[0].Transition.Window; got != lb.DefaultTCPWindow || got.Minutes() != 15 {
+			t.Errorf("the window is %s by default", got)
+		}
+	}},
+	{"README.md", "**Operations:** what `jeoul backend` changed outlives a restart", func(t *testing.T) {
+		if help := (backendCmd{}).Help(); !strings.Contains(help, "ends when the daemon is stopped") {
+			t.Errorf("help says: %s", help)
+		}
+	}},
+
+	{"docs/start/l2dsr.md", "Without [`check`]", func(t *testing.T) {
+		if checks := taken(t, "").Services[0].Checks.List; len(checks) != 0 {
+			t.Errorf("a service has %d checks by default", len(checks))
+		}
+	}},
+	{"docs/start/l2dsr.md", "Several balancers on one host need several interfaces", mentioned("cmd/jeoul/testdata/root/balance.txtar", "already running in this network namespace")},
+	{"docs/start/l2dsr.md", "The balancer's host should have one interface on the segment", byKernel},
+	{"docs/start/l2dsr.md", "ICMP errors about answers", byKernel},
+	{"docs/start/l2dsr.md", "Two balancers with the same VIP on a segment disturb each other", byKernel},
+
+	{"docs/guides/proxy.md", "UDP. Give that", refusedService("mode: proxy, protocol: udp", "services[0].protocol")},
+	{"docs/guides/proxy.md", "What acts on packets", func(t *testing.T) {
+		for _, key := range []string{"dscp: 10", "mss: 1400", "hairpin: false", "untranslated: [192.0.2.0/24]", "table_size: 1021", "hash: source"} {
+			name, _, _ := strings.Cut(key, ":")
+			refusedService("mode: proxy, "+key, "services[0]."+name)(t)
+		}
+	}},
+	{"docs/guides/proxy.md", "`maglev`: HAProxy has no such scheduler", refusedService("mode: proxy, scheduler: maglev", "services[0].scheduler")},
+	{"docs/guides/proxy.md", "A balancer's own clients reach the VIP without", byKernel},
+}
+
+// limitHeadings are the headings that statements of limits stand below, by page.
+var limitHeadings = map[string]string{
+	"README.md": "## Limits", "docs/start/l2dsr.md": "## Limits", "docs/guides/proxy.md": "## What it has not",
+}
+
+// byKernel is the check of a statement about the kernel, a network or a protocol, which no release of ours makes
+// untrue.
+func byKernel(*testing.T) {}
+
+// bullet matches a statement.
+var bullet = regexp.MustCompile(`(?m)^- (.*)$`)
+
+// TestLimits: each statement of what the product does not do is held to something that fails once it does; and
+// each check is of a statement that is there.
+func TestLimits(t *testing.T) {
+	for page, heading := range limitHeadings {
+		_, section, found := strings.Cut(read(t, filepath.Join(testdocs.Root(t), page)), "\n"+heading+"\n")
+		if !found {
+			t.Errorf("%s has no %q", page, heading)
+			continue
+		}
+		section, _, _ = strings.Cut(section, "\n## ")
+		for _, statement := range bullet.FindAllStringSubmatch(section, -1) {
+			held := false
+			for _, l := range limits {
+				held = held || l.page == page && strings.HasPrefix(statement[1], l.says)
+			}
+			if !held {
+				t.Errorf("%s: no check holds %q: add one to the table", page, statement[1])
+			}
+		}
+		for _, l := range limits {
+			if l.page == page && !strings.Contains(section, "- "+l.says) {
+				t.Errorf("%s does not say %q any more: remove it from the table", page, l.says)
+			}
+		}
+	}
+	for _, l := range limits {
+		t.Run(l.page+" "+l.says, func(t *testing.T) { l.check(t) })
+	}
+}
+
+// oneService is a service in YAML, with keys beside those that it needs; a key replaces what stands there.
+func oneService(keys string) string {
+	service := "services: [{name: web, vip: 192.0.2.1, port: 80"
+	if !strings.Contains(keys, "backends") && !strings.Contains(keys, "discover") {
+		service += ", backends: [{name: b, address: 192.0.2.3}]"
+	}
+	if keys != "" {
+		service += ", " + keys
+	}
+	return service + "}]\n"
+}
+
+// refusedService wants a service with some keys refused, for a reason.
+func refusedService(keys, want string) func(t *testing.T) {
+	return refusedFile("interface: eth0\n"+oneService(keys), want)
+}
+
+func refusedFile(text, want string) func(t *testing.T) {
+	return func(t *testing.T) {
+		if _, err := config.Parse("f", []byte(text)); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, and the page says that it is not possible (%q)", text, err, want)
+		}
+	}
+}
+
+// taken is a configuration of a service with some keys, which must be possible.
+func taken(t *testing.T, keys string) *config.Config {
+	t.Helper()
+	cfg, err := config.Parse("f", []byte("interface: eth0\n"+oneService(keys)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return cfg
+}
+
+// mentioned wants a text in a file of the tree.
+func mentioned(file, text string) func(t *testing.T) {
+	return func(t *testing.T) {
+		if !strings.Contains(read(t, filepath.Join(testdocs.Root(t), file)), text) {
+			t.Errorf("%s has no %q", file, text)
+		}
+	}
+}
+
+// absent wants no such folder in the tree.
+func absent(t *testing.T, folder string) {
+	t.Helper()
+	if _, err := os.Stat(filepath.Join(testdocs.Root(t), folder)); err == nil {
+		t.Errorf("there is %s", folder)
+	}
+}
+
+// What README.md may take: two screens, and the two commands on the first one.
+const (
+	mostLines, mostColumns = 100, 120
+	firstScreen            = 16
+)
+
+// TestReadmeIsShort: README.md fits two screens, and its first one has the two commands that do everything.
+func TestReadmeIsShort(t *testing.T) {
+	lines := strings.Split(read(t, filepath.Join(testdocs.Root(t), "README.md")), "\n")
+	if len(lines) > mostLines {
+		t.Errorf("README.md has %d lines: what is beyond %d belongs to a page of docs", len(lines), mostLines)
+	}
+	for i, line := range lines {
+		if n := utf8.RuneCountInString(line); n > mostColumns {
+			t.Errorf("README.md:%d: %d columns", i+1, n)
+		}
+	}
+	first := strings.Join(lines[:firstScreen], "\n")
+	for _, command := range []string{"\nmake demo ", "\nmake test "} {
+		if !strings.Contains(first, command) {
+			t.Errorf("the first %d lines of README.md have no %q", firstScreen, command)
+		}
+	}
+}
