@@ -105,7 +105,8 @@ func (c *Controller) lapse() error {
 		return fmt.Errorf("end what operations have changed of backends that are absent: %w", err)
 	}
 	c.mu.Lock()
-	c.history = unrecoverable(c.history, lapsed, fmt.Sprintf("by %s the backend had been absent for %s", now.Format(time.DateTime), absentFor))
+	why := fmt.Sprintf("by %s the backend had been absent for %s", now.Format(time.DateTime), absentFor)
+	c.history = unrecoverable(c.history, lapsed, why)
 	c.mu.Unlock()
 	lines := tale{log: c.opt.Log.Warn}
 	slices.SortFunc(lapsed, func(a, b backendName) int { return cmp.Compare(a.String(), b.String()) })

@@ -36,8 +36,8 @@ func (r *carried) note(name backendName, format string, args ...any) {
 }
 
 // carry takes the operations over to another configuration, where each stays with the backend that has the same name
-// in it. Where the configuration says something new about the same part of a backend, it counts; a backend that leaves it
-// takes its operations with it, but for one that is discovered, and may be absent for a while.
+// in it. Where the configuration says something new about the same part of a backend, it counts; a backend that leaves
+// it takes its operations with it, but for one that is discovered, and may be absent for a while.
 func (c *Controller) carry(l *layout) carried {
 	result := carried{overlays: map[backendName]overlay{}}
 	was, is := c.view.locate(maps.Keys(c.view.overlays)), l.locate(maps.Keys(c.view.overlays))
@@ -53,7 +53,8 @@ func (c *Controller) carry(l *layout) carried {
 		result.leave(l, name, o, former)
 	}
 	for _, name := range dropOldest(result.overlays, func(o overlay) *absence { return o.absent }) {
-		result.note(name, "%s is absent, as more than %d backends are, and what operations had changed of it ends", name, mostAbsent)
+		result.note(name, "%s is absent, as more than %d backends are, and what operations had changed of it ends",
+			name, mostAbsent)
 	}
 	slices.SortFunc(result.notes, func(a, b carriedNote) int { return cmp.Compare(a.text, b.text) })
 	result.history = c.carryHistory(l)
@@ -68,13 +69,15 @@ func (r *carried) keep(name backendName, o overlay, former lb.Backend, at *found
 	}
 	if o.weight != nil && former.Weight != at.backend.Weight {
 		o.weight = nil
-		r.note(name, "the configuration has changed the weight of %s to %d, and counts; the operation on it ends", name, at.backend.Weight)
+		r.note(name, "the configuration has changed the weight of %s to %d, and counts; the operation on it ends",
+			name, at.backend.Weight)
 	}
 	if o.forced != nil && !at.service.Judged() {
 		o.forced = nil // nothing is left that it could outrank
 	}
 	if o.absent != nil && !o.empty() {
-		r.notes = append(r.notes, carriedNote{name, fmt.Sprintf("%s is found again (%s), and is %s", name, at.backend.Origin, o.heldText()), true})
+		r.note(name, "%s is found again (%s), and is %s", name, at.backend.Origin, o.heldText())
+		r.notes[len(r.notes)-1].back = true
 	}
 	o.absent = nil
 	return o
@@ -84,14 +87,17 @@ func (r *carried) keep(name backendName, o overlay, former lb.Backend, at *found
 func (r *carried) leave(l *layout, name backendName, o overlay, former *absence) {
 	at, taken := former.was, ""
 	if heir := l.holder(name.service, at); heir != nil {
-		taken = fmt.Sprintf("; its address %s is %s's now, which no operation on %s concerns", addressText(heir.service, at), heir, name)
+		taken = fmt.Sprintf("; its address %s is %s's now, which no operation on %s concerns",
+			addressText(heir.service, at), heir, name)
 	}
 	switch {
 	case !l.mayReturn(name, at):
-		r.note(name, "%s is no longer %s, and what operations had changed of it ends%s", name, whereFrom(at), taken)
+		r.note(name, "%s is no longer %s, and what operations had changed of it ends%s",
+			name, whereFrom(at), taken)
 		return
 	case o.absent == nil:
-		r.note(name, "%s is no longer %s, and stays %s if it is found again within %s%s", name, whereFrom(at), o.heldText(), absentFor, taken)
+		r.note(name, "%s is no longer %s, and stays %s if it is found again within %s%s",
+			name, whereFrom(at), o.heldText(), absentFor, taken)
 	}
 	o.absent = former
 	r.overlays[name] = o

@@ -387,13 +387,13 @@ func (c *Controller) Start() error {
 	c.opt.Checks.Watch(l.checking())
 	c.opt.Discovery.Watch(l.cfg.Services)
 	c.awaitPaths(l)
-	overlays, err := c.recall(l)
+	overlays, tallies, err := c.recall(l)
 	if err != nil {
 		return err
 	}
 	c.recallOutliers()
 	first := newView(l, overlays, c.known(l, c.links, nil), c.verdictsFor(l), c.ejectionsOf(l), nil)
-	first.links = c.links
+	first.links, first.tallies = c.links, tallies
 	first.passive = c.passive
 	first.joining = c.arrive(first)
 	if err := c.begin(first); err != nil {

@@ -62,6 +62,8 @@ type world struct {
 
 	counters lb.Counters
 	countErr error // of BackendCounts
+	// countersErr is of Counters.
+	countersErr error
 	// attachment is another than that of eth9 in TC, and xdpLost what its driver counts.
 	attachment *lb.Attachment
 	// moves are what the attachment becomes when the data plane is asked for a hook.
@@ -213,7 +215,7 @@ func (w *world) Attachments() []lb.Attachment {
 func (w *world) Counters() (lb.Counters, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return w.counters, nil
+	return w.counters, w.countersErr
 }
 
 func (w *world) BackendCounts(services map[lb.ServiceKey]bool) (map[lb.BackendKey]lb.BackendCount, error) {

@@ -42,7 +42,7 @@ func (w *world) expectApplied(want string) {
 	}
 }
 
-// TestReaddressed: what operations have changed stays with the name, and an event says that the name has another address.
+// TestReaddressed: what operations have changed stays with the name, and an event says that it has another address.
 func TestReaddressed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, c, stop := allUp(t, "")
@@ -59,8 +59,8 @@ func TestReaddressed(t *testing.T) {
 	})
 }
 
-// TestAddressOfDrained: who takes the address of a drained backend is not drained, in the configuration and among what is
-// discovered, and the log says whose it is.
+// TestAddressOfDrained: who takes the address of a drained backend is not drained, in the configuration and among what
+// is discovered, and the log says whose it is.
 func TestAddressOfDrained(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, c, stop := allUp(t, "")
@@ -80,8 +80,9 @@ func TestAddressOfDrained(t *testing.T) {
 		w.done()
 		w.discover(f, "new=192.0.2.2", "other=192.0.2.3")
 		w.expectApplied("apply web: own=1 new=2 other=3")
-		w.expectLog("WARN", "web/a is no longer found (file), and stays drained by kim since "+time.Now().Add(-discoverySpan).Format(time.DateTime)+
-			" if it is found again within 24h0m0s; its address 192.0.2.2 is web/new's now, which no operation on web/a concerns")
+		w.expectLog("WARN", "web/a is no longer found (file), and stays drained by kim since "+
+			time.Now().Add(-discoverySpan).Format(time.DateTime)+" if it is found again within 24h0m0s; "+
+			"its address 192.0.2.2 is web/new's now, which no operation on web/a concerns")
 		stop()
 	})
 }
@@ -96,8 +97,8 @@ func (w *world) discover(f *finds, at ...string) {
 	synctest.Wait()
 }
 
-// TestDiscoveredSwap: backends that are discovered exchange their addresses in one change, or one after the other with a
-// gap of any length: what operations have changed stays with the names.
+// TestDiscoveredSwap: backends that are discovered exchange their addresses in one change, or one after the other with
+// a gap of any length: what operations have changed stays with the names.
 func TestDiscoveredSwap(t *testing.T) {
 	a, b := "a=192.0.2.2", "b=192.0.2.3"
 	for name, steps := range map[string][][]string{
@@ -120,7 +121,8 @@ func TestDiscoveredSwap(t *testing.T) {
 						w.discover(f, found...)
 					}
 					w.expectApplied("apply web: own=1 a=3~ b=2*7")
-					wantOperations(t, c, "web/a drain=true by kim", "web/b weight=7 by kim", "undo weight web/b", "undo drain web/a")
+					wantOperations(t, c, "web/a drain=true by kim", "web/b weight=7 by kim",
+						"undo weight web/b", "undo drain web/a")
 					w.expectLog("web/b has another address: 192.0.2.3 → 192.0.2.2; it stays of weight 7 by kim since ")
 					must(t, c, "undo", "undo")
 					w.expectApplied("apply web: own=1 a=3 b=2")
@@ -153,7 +155,8 @@ func TestAbsent(t *testing.T) {
 				must(t, c, "weight web/a 5", "drain web/a")
 				w.discover(f)
 				all, err := c.Operations()
-				if err != nil || len(all.InForce) != 1 || all.InForce[0].Absent.IsZero() || all.InForce[0].Address.String() != "192.0.2.2" {
+				if err != nil || len(all.InForce) != 1 || all.InForce[0].Absent.IsZero() ||
+					all.InForce[0].Address.String() != "192.0.2.2" {
 					t.Errorf("operations %+v, %v", all, err)
 				}
 				if do != "" {
@@ -223,7 +226,8 @@ func TestManyAbsent(t *testing.T) {
 		all[backendName{"web", fmt.Sprint(i)}] = overlay{absent: &absence{since: time.Unix(int64(i), 0)}}
 	}
 	all[backendName{"web", "here"}] = overlay{}
-	if diff := cmp.Diff("[web/0 web/1 web/2]", fmt.Sprint(dropOldest(all, func(o overlay) *absence { return o.absent }))); diff != "" {
+	dropped := fmt.Sprint(dropOldest(all, func(o overlay) *absence { return o.absent }))
+	if diff := cmp.Diff("[web/0 web/1 web/2]", dropped); diff != "" {
 		t.Errorf("dropped (-want +got):\n%s", diff)
 	}
 	if len(all) != mostAbsent+1 {
@@ -231,8 +235,8 @@ func TestManyAbsent(t *testing.T) {
 	}
 }
 
-// TestTakenOut: whoever takes a backend, or the place where it is found, out of the configuration ends what operations have
-// changed of it.
+// TestTakenOut: whoever takes a backend, or the place where it is found, out of the configuration ends what operations
+// have changed of it.
 func TestTakenOut(t *testing.T) {
 	for name, file := range map[string]string{
 		"discover":    strings.Replace(discovered, "    discover:\n      file: {path: /etc/web.yaml}\n", "", 1),
@@ -273,14 +277,15 @@ func TestSwappedPorts(t *testing.T) {
 		must(t, c, "drain web/a", "weight web/b 3")
 		w.done()
 		w.mustReload(c, swapped(ports, "8080", "8081"))
-		for name, want := range map[string]string{"a": "8081 drained=true 1", "b": "8080 drained=false 3", "c": "80 drained=false 1"} {
+		states := map[string]string{"a": "8081 drained=true 1", "b": "8080 drained=false 3", "c": "80 drained=false 1"}
+		for name, want := range states {
 			b := stateOf(t, c, "web", name)
 			if got := fmt.Sprintf("%d drained=%t %d", b.Port, b.Drain != nil, b.Weight); got != want {
 				t.Errorf("%s is %s, want %s", name, got, want)
 			}
 		}
-		w.expectLog("INFO", "web/a has another address: 192.0.2.1:8080 → 192.0.2.1:8081; it stays drained by kim since ")
-		w.mustReload(c, strings.NewReplacer("port: 80\n", "port: 81\n").Replace(swapped(ports, "8080", "8081")))
+		w.expectLog("web/a has another address: 192.0.2.1:8080 → 192.0.2.1:8081; it stays drained by kim since ")
+		w.mustReload(c, strings.ReplaceAll(swapped(ports, "8080", "8081"), "port: 80\n", "port: 81\n"))
 		if w.logged("web/c has another address") {
 			t.Error("a service's port is no other address of its backends")
 		}
@@ -297,7 +302,8 @@ func TestForcedFollowsName(t *testing.T) {
 		stop := w.run(c)
 		asked.say(t, c, failing("answers 500"), "web01")
 		time.Sleep(settle)
-		if _, err := c.Operate(t.Context(), ops.Order{Verb: ops.Enable, Service: "web", Backend: "web01", Force: true, By: "kim"}); err != nil {
+		enable := ops.Order{Verb: ops.Enable, Service: "web", Backend: "web01", Force: true, By: "kim"}
+		if _, err := c.Operate(t.Context(), enable); err != nil {
 			t.Fatal(err)
 		}
 		w.mustReload(c, swapped(checkedWeb, "192.0.2.1}", "192.0.2.2}"))

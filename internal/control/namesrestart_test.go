@@ -12,17 +12,23 @@ import (
 	"github.com/jeoul/jeoul/internal/lb"
 )
 
-// savedBefore is what version 0.4.0 (27c6e1a) has saved after "drain web/web01 1h", "weight web/web01 9" and "weight web/web02 7".
-const savedBefore = `[{"backend":{"Service":{"VIP":"192.0.2.100","Port":80,"Protocol":"tcp","Hairpin":false},"Address":"192.0.2.1","Port":80},` +
+// savedBefore is what version 0.4.0 (27c6e1a) has saved after "drain web/web01 1h", "weight web/web01 9" and
+// "weight web/web02 7".
+const savedBefore = `[{"backend":` + savedKey1 + `,` +
 	`"drain":{"on":true,"by":"kim","at":"2000-01-01T00:00:00Z","deadline":"2000-01-01T01:00:00Z","out":false},` +
-	`"weight":{"value":9,"configured":1,"by":"kim","at":"2000-01-01T00:00:00Z"},` +
-	`"clock":{"wall":"2000-01-01T00:00:00Z","boot":"f5f2740c-da50-4bba-83d4-c9595e09ed51","up_ns":2907431070121}},` +
-	`{"backend":{"Service":{"VIP":"192.0.2.100","Port":80,"Protocol":"tcp","Hairpin":false},"Address":"192.0.2.2","Port":80},` +
-	`"weight":{"value":7,"configured":1,"by":"kim","at":"2000-01-01T00:00:00Z"},` +
-	`"clock":{"wall":"2000-01-01T00:00:00Z","boot":"f5f2740c-da50-4bba-83d4-c9595e09ed51","up_ns":2907431070121}}]`
+	`"weight":{"value":9,"configured":1,"by":"kim","at":"2000-01-01T00:00:00Z"},` + savedClock +
+	`},{"backend":` + savedKey2 + `,"weight":{"value":7,"configured":1,"by":"kim","at":"2000-01-01T00:00:00Z"},` +
+	savedClock + `}]`
 
-// TestSavedByAddress: what an older version has saved by addresses is of the names that have these at the start, and stays
-// with them from there on.
+const (
+	savedService = `"Service":{"VIP":"192.0.2.100","Port":80,"Protocol":"tcp","Hairpin":false}`
+	savedKey1    = `{` + savedService + `,"Address":"192.0.2.1","Port":80}`
+	savedKey2    = `{` + savedService + `,"Address":"192.0.2.2","Port":80}`
+	savedClock   = `"clock":{"wall":"2000-01-01T00:00:00Z","boot":"f5f2740c-da50-4bba-83d4-c9595e09ed51","up_ns":2907431070121}`
+)
+
+// TestSavedByAddress: what an older version has saved by addresses is of the names that have these at the start, and
+// stays with them from there on.
 func TestSavedByAddress(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		memory := &noted{data: []byte(savedBefore)}
@@ -54,15 +60,16 @@ func TestSavedForBefore(t *testing.T) {
 				On bool `json:"on"`
 			} `json:"drain"`
 		}
-		if err := json.Unmarshal(memory.data, &saved); err != nil || len(saved) != 1 || saved[0].Backend.Address.String() != "192.0.2.1" || !saved[0].Drain.On {
+		err := json.Unmarshal(memory.data, &saved)
+		if err != nil || len(saved) != 1 || saved[0].Backend.Address.String() != "192.0.2.1" || !saved[0].Drain.On {
 			t.Errorf("saved %s, %v", memory.data, err)
 		}
 		stop()
 	})
 }
 
-// TestReaddressedOverRestart: addresses that are exchanged while no process runs leave operations with the names, and so do
-// backends that are discovered and absent at the start, however often the process is restarted meanwhile.
+// TestReaddressedOverRestart: addresses that are exchanged while no process runs leave operations with the names, and so
+// do backends that are discovered and absent at the start, however often the process is restarted meanwhile.
 func TestReaddressedOverRestart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		memory, f, boot := &noted{}, newFinds(), time.Now()

@@ -136,8 +136,9 @@ func (c *Controller) change(order ops.Order) (ops.Operation, error) {
 		return ops.Operation{}, fmt.Errorf("%w: the weight %d is out of range: 0 to 65535", ops.ErrBadRequest, order.Weight)
 	}
 	op := newOperation(order)
-	if o := c.view.overlays[backendName{order.Service, order.Backend}]; o.absent != nil {
-		return c.changeAbsent(op, backendName{order.Service, order.Backend}, o)
+	name := backendName{order.Service, order.Backend}
+	if o := c.view.overlays[name]; o.absent != nil {
+		return c.changeAbsent(op, name, o)
 	}
 	targets, err := c.view.targets(order)
 	if err != nil {
@@ -178,21 +179,28 @@ func (c *Controller) change(order ops.Order) (ops.Operation, error) {
 	if len(op.changes) == 0 {
 		return ops.Operation{}, fmt.Errorf("%w: in no service is there anything to change", ops.ErrRefused)
 	}
-	if err := c.lay(overlays, op.changes); err != nil {
-		return ops.Operation{}, err
-	}
-	c.remember(op)
-	c.opt.Log.Info(fmt.Sprintf("%s, by %s%s", op, op.by, untilText(op.deadline)), op.about(op.by).Attr())
-	shown := op.shown()
-	if len(ejected) > 0 {
+	shown, err := c.perform(op, overlays)
+	if err == nil && len(ejected) > 0 {
 		readmitted, err := c.endEjections(op, ejected)
 		if err != nil {
 			return shown, err
 		}
 		shown.Notes = readmitted.Notes
 	}
-	shown.Notes = append(shown.Notes, c.view.notes(op)...)
-	return shown, nil
+	if err == nil {
+		shown.Notes = append(shown.Notes, c.view.notes(op)...)
+	}
+	return shown, err
+}
+
+// perform puts overlays in force, of which an operation's changes are new, and remembers and logs the operation.
+func (c *Controller) perform(op operation, overlays map[backendName]overlay) (ops.Operation, error) {
+	if err := c.lay(overlays, op.changes); err != nil {
+		return ops.Operation{}, err
+	}
+	c.remember(op)
+	c.opt.Log.Info(fmt.Sprintf("%s, by %s%s", op, op.by, untilText(op.deadline)), op.about(op.by).Attr())
+	return op.shown(), nil
 }
 
 // newOperation returns an operation that is asked for now, and has changed nothing yet.
@@ -208,8 +216,8 @@ func newOperation(order ops.Order) operation {
 	return op
 }
 
-// changeAbsent does an operation on a backend that is absent, and of which an earlier one holds: it changes what holds when
-// the backend is found again.
+// changeAbsent does an operation on a backend that is absent, and of which an earlier one holds: it changes what holds
+// when the backend is found again.
 func (c *Controller) changeAbsent(op operation, name backendName, before overlay) (ops.Operation, error) {
 	s, was := c.view.cfg.Services[c.view.named[name.service]], before.absent.was
 	after, err := op.laidOver(s, was, before)
@@ -222,14 +230,12 @@ func (c *Controller) changeAbsent(op operation, name backendName, before overlay
 	overlays := maps.Clone(c.view.overlays)
 	lay(overlays, name, after)
 	op.changes = []change{{name: name, target: targetOf(s, was), before: before, was: was}}
-	if err := c.lay(overlays, op.changes); err != nil {
-		return ops.Operation{}, err
+	shown, err := c.perform(op, overlays)
+	if err == nil {
+		shown.Notes = append(shown.Notes, fmt.Sprintf("%s has not been found since %s: this holds when it is found again",
+			name, before.absent.since.Format(time.DateTime)))
 	}
-	c.remember(op)
-	c.opt.Log.Info(fmt.Sprintf("%s, by %s%s", op, op.by, untilText(op.deadline)), op.about(op.by).Attr())
-	shown := op.shown()
-	shown.Notes = append(shown.Notes, fmt.Sprintf("%s has not been found since %s: this holds when it is found again", name, before.absent.since.Format(time.DateTime)))
-	return shown, nil
+	return shown, err
 }
 
 // namesOf returns the names of backends.

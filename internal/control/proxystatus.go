@@ -22,9 +22,18 @@ type counted struct {
 	proxy proxy.Stats
 }
 
-// counters reads what was counted. What the proxy has counted of backends stands among the counters of the data plane, too,
-// so that what goes by these knows no difference. Where it cannot be asked, what it has said last counts.
+// counters reads what was counted, of backends by their names: see tally.
 func (c *Controller) counters(v *view) (counted, error) {
+	all, err := c.endpointCounters(v)
+	if err != nil {
+		return counted{}, err
+	}
+	return v.tallied(all), nil
+}
+
+// endpointCounters reads what was counted. What the proxy has counted of backends stands among the counters of the data plane, too,
+// so that what goes by these knows no difference. Where it cannot be asked, what it has said last counts.
+func (c *Controller) endpointCounters(v *view) (counted, error) {
 	from, err := c.opt.DataPlane.Counters()
 	if err != nil {
 		return counted{}, fmt.Errorf("read the counters: %w", err)

@@ -10,8 +10,9 @@ import (
 	"github.com/jeoul/jeoul/internal/lb"
 )
 
-// tellReaddressed logs which names of backends have another address or port than in the view before or, of those that are
-// discovered, than when they were found last: flows that are remembered stay with the address, and operations with the name.
+// tellReaddressed logs which names of backends have another address or port than in the view before or, of those
+// that are discovered, than when they were found last: flows that are remembered stay with the address, and operations
+// with the name.
 func (c *Controller) tellReaddressed(before *view, kind events.Kind) {
 	lines := tale{log: c.opt.Log.Info}
 	for i := range c.view.cfg.Services {
@@ -27,7 +28,8 @@ func (c *Controller) tellReaddressed(before *view, kind events.Kind) {
 				was, known = addressText(*s, a.was), true
 			}
 			if is := addressText(*s, b); known && was != is {
-				lines.say(events.About{Kind: kind, Service: s.Name, Backend: b.Name}, "%s has another address: %s → %s%s", name, was, is, c.view.stays(*s, b))
+				about := events.About{Kind: kind, Service: s.Name, Backend: b.Name}
+				lines.say(about, "%s has another address: %s → %s%s", name, was, is, c.view.stays(*s, b))
 			}
 		}
 	}

@@ -175,7 +175,7 @@ func (c *Controller) replace(r *reload) error {
 	carried := c.carry(l)
 	c.opt.Checks.Watch(l.checking())
 	next := newView(l, carried.overlays, c.known(l, r.links, before), c.verdictsFor(l), c.ejectionsOf(l), before)
-	next.passive, next.joining, next.links = c.passive, c.joining, r.links
+	next.passive, next.joining, next.links, next.tallies = c.passive, c.joining, r.links, c.retally(next)
 	var err error
 	if !r.discovered { // what is there, is there, whatever operations have changed
 		err = next.checkTakers()

@@ -70,7 +70,7 @@ func (s start) begin(m *member, out bool, duration time.Duration, now time.Time)
 }
 
 // findStarts takes over from the former view, which may be nil, how far the backends have come.
-// One that is new in a service that was there begins to serve; in a service that is new all do,
+// One that is new in a service that was there, by its endpoint or its name, begins to serve; in a service that is new all do,
 // and none begins, but for one that its checks, of a process before, have found healthy of late.
 func (v *view) findStarts(former *view) {
 	v.starts = make([][]start, len(v.cfg.Services))
@@ -83,7 +83,7 @@ func (v *view) findStarts(former *view) {
 		for j, b := range s.Backends {
 			at := &v.starts[i][j]
 			if old != nil {
-				*at = former.startOf(s.BackendKey(b))
+				*at = former.startUnder(b.Name, s.BackendKey(b))
 				continue
 			}
 			*at = start{serves: true, unmet: true}
@@ -180,6 +180,16 @@ func (v *view) startOf(key lb.BackendKey) start {
 		return start{serves: true}
 	}
 	return v.starts[at.i][at.j]
+}
+
+// startUnder is startOf for a backend of this name: where the endpoint had another name before, another process is taken to
+// be there, which begins to serve.
+func (v *view) startUnder(name string, key lb.BackendKey) start {
+	is := v.startOf(key)
+	if at := v.find(key); at != nil && at.backend.Name != name && !is.unmet {
+		return start{}
+	}
+	return is
 }
 
 // showStarts shows which backends of service i are in slow start.

@@ -36,6 +36,8 @@ type savedOverlay struct {
 	Weight *ops.Weighted `json:"weight,omitempty"`
 	Forced *ops.Forced   `json:"forced,omitempty"`
 	Clock  clock.Reading `json:"clock,omitzero"`
+	// Tally is there where what was counted of the name is not what was counted of Backend.
+	Tally *tally `json:"tally,omitempty"`
 }
 
 // at returns the overlay with other times: those of a file, or those of this process.
@@ -85,34 +87,37 @@ func (l *layout) besideOthers() bool {
 }
 
 // recall returns what operations had changed when the process before ended, as far as the
-// configuration has the backends.
-func (c *Controller) recall(l *layout) (map[backendName]overlay, error) {
+// configuration has the backends, and by what their counts differ from those of their endpoints.
+func (c *Controller) recall(l *layout) (map[backendName]overlay, map[backendName]tally, error) {
 	if !c.opt.TakesOver || c.opt.Memory == nil {
-		return nil, nil
+		return nil, nil, nil
 	}
 	data, err := c.opt.Memory.Load()
 	if err != nil || len(data) == 0 {
-		return nil, err
+		return nil, nil, err
 	}
 	var saved []savedOverlay
 	if err := json.Unmarshal(data, &saved); err != nil {
-		return nil, fmt.Errorf("read what operations had changed of backends: %w", err)
+		return nil, nil, fmt.Errorf("read what operations had changed of backends: %w", err)
 	}
-	overlays, now := map[backendName]overlay{}, c.opt.Clock()
+	overlays, tallies, now := map[backendName]overlay{}, map[backendName]tally{}, c.opt.Clock()
 	for i := range saved {
 		saved[i].findName(l)
 	}
 	is := l.locate(savedNames(saved))
 	for _, s := range saved {
 		name, o := s.restored(now)
-		if is[name] != nil {
+		if at := is[name]; at != nil {
 			o.absent = nil
+			if s.Tally != nil && s.Backend == at.service.BackendKey(at.backend) {
+				tallies[name] = *s.Tally
+			}
 		} else if o.absent == nil || !l.mayReturn(name, o.absent.was) {
 			continue
 		}
 		lay(overlays, name, o)
 	}
-	return overlays, nil
+	return overlays, tallies, nil
 }
 
 // savedNames are the names in what was saved.
@@ -152,7 +157,7 @@ func (s *savedOverlay) restored(now clock.Reading) (backendName, overlay) {
 // remind saves what operations have changed, where a view has other operations than the last.
 // Where it cannot be saved, it is in force all the same.
 func (c *Controller) remind(now *view) {
-	if c.opt.Memory == nil || maps.Equal(c.view.overlays, now.overlays) {
+	if c.opt.Memory == nil || maps.Equal(c.view.overlays, now.overlays) && maps.Equal(c.view.tallies, now.tallies) {
 		return
 	}
 	data, err := json.Marshal(now.savedOverlays(c.opt.Clock()))
@@ -166,9 +171,16 @@ func (c *Controller) remind(now *view) {
 
 // savedOverlays returns what operations have changed as it is saved at a time.
 func (v *view) savedOverlays(clock clock.Reading) []savedOverlay {
-	saved, is := make([]savedOverlay, 0, len(v.overlays)), v.locate(maps.Keys(v.overlays))
-	for name, o := range v.overlays {
-		o = o.at(clock.Written)
+	names := map[backendName]bool{}
+	for name := range v.overlays {
+		names[name] = true
+	}
+	for name := range v.tallies {
+		names[name] = true
+	}
+	saved, is := make([]savedOverlay, 0, len(names)), v.locate(maps.Keys(names))
+	for name := range names {
+		o := v.overlays[name].at(clock.Written)
 		s := savedOverlay{Service: name.service, Name: name.backend, Drain: o.drain, Weight: o.weight, Forced: o.forced, Clock: clock}
 		switch at := is[name]; {
 		case at != nil:
@@ -179,6 +191,9 @@ func (v *view) savedOverlays(clock clock.Reading) []savedOverlay {
 			if i, there := v.named[name.service]; there {
 				s.Backend = v.cfg.Services[i].BackendKey(was)
 			}
+		}
+		if t, is := v.tallies[name]; is {
+			s.Tally = &t
 		}
 		saved = append(saved, s)
 	}

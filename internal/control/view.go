@@ -135,6 +135,8 @@ type view struct {
 	joining string
 	// laid counts the overlays of each service, by its name.
 	laid map[string]int
+	// tallies are of those whose endpoint was another's before, or is another than before.
+	tallies map[backendName]tally
 	// known[n] is what is known of the path to the backend address of number n.
 	known []*paths.Entry
 	// verdicts[i][j] is that on backend j of service i; nil for a service that asks nothing.
@@ -302,7 +304,7 @@ func equalPaths(a, b lb.Path) bool {
 // with these numbers are new.
 func (v *view) withOverlays(overlays map[backendName]overlay, services []int) *view {
 	next := *v
-	next.overlays, next.laid = overlays, countOverlays(overlays)
+	next.overlays, next.laid, next.tallies = overlays, countOverlays(overlays), v.talliesWith(overlays)
 	next.state.Services, next.selected = slices.Clone(v.state.Services), slices.Clone(v.selected)
 	next.starts, next.now = slices.Clone(v.starts), time.Now()
 	for _, i := range services {

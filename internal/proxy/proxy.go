@@ -43,6 +43,27 @@ type Counts struct {
 	Queued uint64
 }
 
+// Plus returns the sum of what was counted by both. What is now, Active and Queued, is no sum, and stays that of c.
+func (c Counts) Plus(o Counts) Counts { return c.with(o, func(a, b uint64) uint64 { return a + b }) }
+
+// Minus likewise returns what c counted beyond o.
+func (c Counts) Minus(o Counts) Counts { return c.with(o, func(a, b uint64) uint64 { return a - b }) }
+
+// with returns the counts with each number that only grows combined with that of another.
+func (c Counts) with(o Counts, combine func(a, b uint64) uint64) Counts {
+	for _, n := range []struct {
+		of   *uint64
+		more uint64
+	}{{&c.Connections, o.Connections}, {&c.BytesIn, o.BytesIn}, {&c.BytesOut, o.BytesOut}, {&c.Requests, o.Requests},
+		{&c.Failed, o.Failed}, {&c.Retried, o.Retried}, {&c.Redispatched, o.Redispatched}, {&c.Denied, o.Denied}} {
+		*n.of = combine(*n.of, n.more)
+	}
+	for i := range c.Responses {
+		c.Responses[i] = combine(c.Responses[i], o.Responses[i])
+	}
+	return c
+}
+
 // Stats are what the engine has counted.
 type Stats struct {
 	Services map[lb.ServiceKey]Counts
