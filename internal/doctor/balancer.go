@@ -37,7 +37,8 @@ func judgeBalancer(e *Evidence) (findings []Finding) {
 	if len(drops) > 0 {
 		findings = append(findings, finding(balancerDrops, fmt.Sprintf("The balancer drops packets: %s (%s)", worst.Name, worst.Help), drops...))
 	}
-	return append(findings, slices.Concat(judgeStates(after), judgeHealth(after), judgeNarrow(after), judgeMembers(before, after))...)
+	return append(findings, slices.Concat(judgeStates(after), judgeHealth(after), judgeNarrow(after),
+		judgeMembers(before, after), judgeVRRP(before, after))...)
 }
 
 // judgeNarrow tells of paths that routers have reported to be narrower than they look. It goes by

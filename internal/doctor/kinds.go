@@ -55,6 +55,9 @@ const (
 	memberNames      = "member-equal-names"
 	memberBehind     = "member-behind"
 	memberVersion    = "member-other-version"
+	vrrpTwoActive    = "vrrp-two-active"
+	vrrpForeign      = "vrrp-foreign-id"
+	vipAtBackup      = "vip-at-backup"
 )
 
 // Kinds lists the names of the faults, the worst first.
@@ -96,6 +99,13 @@ var kinds = []kind{
 			{"", "Have the backend not answer for the VIP: `jeoul agent --vip ADDRESS` there."},
 			{"arp-ignore", "Without the agent: arp_ignore=1 and arp_announce=2 on the backend, with the VIP on lo."},
 			{"", "If two balancers answer, one of them must not have the VIP."}}},
+	{vrrpTwoActive, Outage, false,
+		"Two balancers answer for the VIPs and announce them: neighbours send to the one that they heard last, and connections " +
+			"move between the two. The other one does not hear this balancer, or does not yield to it.",
+		[]Cure{
+			{"", "Let protocol 112 pass both ways (224.0.0.18, ff02::12): a filter, a switch that snoops on multicast, or a " +
+				"tunnel stops it in one direction."},
+			{"", "See whether both have the same VIPs: keepalived ignores advertisements whose list is not its own."}}},
 	{vipMissing, Outage, false,
 		"What the balancer sends to this backend is dropped there: every connection that is given to it times out.",
 		[]Cure{
@@ -192,6 +202,18 @@ var kinds = []kind{
 		[]Cure{
 			{"syn-backlog", "Allow more half-open connections, and a longer backlog of the program."},
 			{"", "Bound floods at the balancer: `limits.rate`."}}},
+	{vipAtBackup, Risk, false,
+		"Some neighbours of the segment have this balancer's MAC address for a VIP that another balancer holds. This one " +
+			"forwards what they send, so that nothing shows until it is switched off; then they send to nobody.",
+		[]Cure{
+			{"", "See that the active balancer announces its VIPs (`vrrp.announce_interval` there is not 0s), and that switches " +
+				"and routers let gratuitous ARP and unsolicited neighbour advertisements through."},
+			{"", "Find the neighbour (`tcpdump -e` shows its MAC address), and clear its entry: `ip neigh del VIP dev " +
+				"INTERFACE`, or `clear arp` on a router."}}},
+	{vrrpForeign, Risk, false,
+		"Another group of balancers or routers on the segment was given the same VRRP id, with none of these VIPs. Each ignores " +
+			"the other, as keepalived does; programs that do not look at the VIPs would yield, and be silent.",
+		[]Cure{{"", "Give one of the two groups another id (`vrrp.id`, keepalived's `virtual_router_id`)."}}},
 	{memberDiffers, Loss, false,
 		"Another balancer sends new flows of a service to other backends than this one: where routers move a flow from one to the other, its connection breaks.",
 		[]Cure{

@@ -65,7 +65,8 @@ func newSurvey(r *Reading, vips []netip.Addr, silent bool) (*survey, error) {
 		}
 		s.ears = append(s.ears, e)
 		for _, vip := range vips {
-			s.add(question{e, Claim{Address: vip, Interface: l.Name, VIP: true}, sameFamily(vip, from4, from6)})
+			claim := Claim{Address: vip, Interface: l.Name, VIP: true, Known: r.known(vip, l.Index)}
+			s.add(question{e, claim, sameFamily(vip, from4, from6)})
 		}
 		for _, n := range r.Neighbours {
 			if n.Interface == l.Index && r.worthAsking(n) && !slices.Contains(vips, n.Address) {
@@ -101,6 +102,16 @@ func (l *Link) sender(six bool) netip.Addr {
 		}
 	}
 	return netip.Addr{}
+}
+
+// known is the MAC address that the neighbour table has for an address on an interface; empty where none is used.
+func (r *Reading) known(a netip.Addr, index int) string {
+	for _, n := range r.Neighbours {
+		if n.Address == a && n.Interface == index && n.State != "FAILED" && n.State != "INCOMPLETE" {
+			return n.MAC
+		}
+	}
+	return ""
 }
 
 // worthAsking are neighbours whose MAC address matters and that may be wrong: those
