@@ -52,6 +52,9 @@ type Service struct {
 	BackendAt []remark.At
 	// RouteAt are the lines of the routes of mode proxy.
 	RouteAt []remark.At
+	// Unsafe says why the service must not be made: without what could not be carried over, it would serve requests
+	// that the input refuses, or send them elsewhere. Empty: it can be made.
+	Unsafe string
 }
 
 // Add appends a backend that stands at a line.
@@ -66,6 +69,8 @@ type Draft struct {
 	Dialect, Input string
 	Services       []*Service
 	Timeouts       lb.Timeouts
+	// VRRP is how the VIPs are shared with another balancer.
+	VRRP lb.VRRP
 	// Engine is what services of mode proxy share.
 	Engine  lb.ProxyEngine
 	Remarks []remark.Remark
@@ -81,6 +86,13 @@ type Draft struct {
 	// dropped are services that were left out after they had been read.
 	dropped []*Service
 }
+
+// MaxEstablished and MaxUDP are the longest times for which Jeoul can be told to remember a silent flow.
+const (
+	MaxEstablished = 168 * time.Hour
+	MaxUDP         = 24 * time.Hour
+	MaxFin         = time.Hour
+)
 
 // New returns an empty draft.
 func New(dialect, input string, options Options) *Draft {
@@ -100,6 +112,13 @@ func (d *Draft) NewService(at remark.At) *Service {
 func (d *Draft) Carry(lines ...remark.At) {
 	for _, at := range lines {
 		d.carried[at] = true
+	}
+}
+
+// Forget takes lines back that were in the configuration.
+func (d *Draft) Forget(lines ...remark.At) {
+	for _, at := range lines {
+		delete(d.carried, at)
 	}
 }
 
@@ -133,6 +152,40 @@ func (d *Draft) Line(at remark.At) string { return d.texts[at] }
 // Text returns a line of the input, shortened, and without what a terminal or a comment would take
 // for something else.
 func (d *Draft) Text(at remark.At) string { return remark.Shorten(d.texts[at]) }
+
+// Idle has flows of a protocol remembered for as long as the input leaves a silent connection open, where that is longer
+// than Jeoul's default: it would end the connection earlier. Timeouts are those of all services.
+func (d *Draft) Idle(at remark.At, protocol lb.Protocol, silence time.Duration) {
+	usual, longest, into := lb.DefaultTimeouts.Established, MaxEstablished, &d.Timeouts.Established
+	if protocol == lb.UDP {
+		usual, longest, into = lb.DefaultTimeouts.UDP, MaxUDP, &d.Timeouts.UDP
+	}
+	switch {
+	case silence <= usual && silence > 0:
+		d.Needless(at, "ends silent connections earlier than Jeoul forgets them, after %s; the ends of a connection notice no difference but that", usual)
+		return
+	case silence > longest || silence == 0:
+		d.Approximate(at, "Jeoul remembers a silent flow for up to %s (flows.timeouts), and then ends it", longest)
+		silence = longest
+	default:
+		d.Approximate(at, "becomes flows.timeouts, which are those of the flows of all services")
+	}
+	*into = max(*into, silence)
+}
+
+// HalfClosed is Idle for a connection that one side has ended.
+func (d *Draft) HalfClosed(at remark.At, silence time.Duration) {
+	const usual = "a connection that one side has ended is remembered for %s"
+	if silence > 0 && silence <= lb.DefaultTimeouts.Fin {
+		d.Needless(at, usual+", which is longer: the ends of a connection notice no difference", lb.DefaultTimeouts.Fin)
+		return
+	}
+	if silence > MaxFin || silence == 0 {
+		silence = MaxFin
+	}
+	d.Approximate(at, "becomes flows.timeouts, which are those of the flows of all services; "+usual, silence)
+	d.Timeouts.Fin = max(d.Timeouts.Fin, silence)
+}
 
 // Arrives notes an interface that the input takes packets on.
 func (d *Draft) Arrives(name string) { d.interfaces = appendNew(d.interfaces, name) }

@@ -34,11 +34,9 @@ func (d *Draft) Finish() ([]byte, error) {
 // write makes the file, and leaves out what Jeoul would refuse.
 func (d *Draft) write() ([]byte, error) {
 	for {
+		d.pruneRoutes()
 		if len(d.Services) == 0 {
 			return nil, ErrNothing
-		}
-		for _, s := range d.Services {
-			d.pruneRoutes(s)
 		}
 		text, err := config.Write(d.config())
 		if err != nil {
@@ -105,9 +103,11 @@ func (d *Draft) keepPorts(s *Service) {
 // cannot says why a service cannot be, "" if it can; services are those before it.
 func (d *Draft) cannot(s *Service, services int) string {
 	switch {
+	case s.Unsafe != "":
+		return s.Unsafe
 	case services >= config.MaxServices:
 		return fmt.Sprintf("a configuration has up to %d services", config.MaxServices)
-	case len(s.Backends) == 0:
+	case len(s.Backends) == 0 && !s.Discovery.On():
 		return "no backend of the service could be carried over; see the remarks on them"
 	case s.Mode == lb.FullNAT && !slices.ContainsFunc(d.fullNAT(), func(a netip.Addr) bool { return a.Is4() == s.VIP.Is4() }):
 		return fmt.Sprintf("mode %s sends from an address of the balancer of the VIP's family: name one by --source, or choose another --mode", s.Mode)
@@ -239,6 +239,7 @@ func (d *Draft) config() *config.Config {
 			cfg.Proxy = d.Engine
 		}
 	}
+	cfg.VRRP = d.VRRP
 	cfg.Flows.Timeouts = d.Timeouts.WithDefaults()
 	return cfg
 }
@@ -274,7 +275,7 @@ func (d *Draft) drop(problems yamlfile.Problems) bool {
 			d.dropped = append(d.dropped, s)
 			continue
 		}
-		if d.dropBackends(i, s, backends); len(s.Backends) > 0 {
+		if d.dropBackends(i, s, backends); len(s.Backends) > 0 || s.Discovery.On() {
 			kept = append(kept, s)
 		}
 	}
@@ -294,7 +295,7 @@ func (d *Draft) dropBackends(i int, s *Service, problems map[[2]int]string) {
 		backends, lines = append(backends, b), append(lines, s.BackendAt[j])
 	}
 	s.Backends, s.BackendAt = backends, lines
-	if len(backends) == 0 {
+	if len(backends) == 0 && !s.Discovery.On() {
 		d.Left(s.At, "no backend of the service %s could be carried over; see the remarks on them", s.Name)
 	}
 }

@@ -3,10 +3,12 @@
 package haproxy
 
 import (
+	"cmp"
 	"regexp"
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/jeoul/jeoul/internal/importer/draft"
 	"github.com/jeoul/jeoul/internal/lb"
@@ -231,7 +233,9 @@ func (r *reader) connect(c *check, l line) {
 func (r *reader) checks(s *draft.Service, set settings, servers []server) {
 	i := slices.IndexFunc(servers, func(one server) bool { return one.check })
 	if i >= 0 {
-		s.Checks.List = append(s.Checks.List, r.checkOf(set, servers[i]))
+		c := r.checkOf(set, servers[i])
+		r.times(&c, set, servers[i])
+		s.Checks.List = append(s.Checks.List, c)
 		r.compare(servers[i], servers)
 	}
 	if i := slices.IndexFunc(servers, func(one server) bool { return one.agent.Port != 0 }); i >= 0 {
@@ -252,6 +256,10 @@ func (r *reader) checkOf(set settings, of server) lb.Check {
 	}
 	if kind == lb.CheckTCP && tls {
 		kind = lb.CheckTLS
+	}
+	if of.sendProxy > 0 && of.checkPort == 0 && how.port == 0 && kind != lb.CheckTCP && kind != lb.CheckExec {
+		r.Approximate(of.at, "the server expects the PROXY protocol, which Jeoul's checks do not speak: they open a connection (tcp)")
+		kind = lb.CheckTCP
 	}
 	c := draft.NewCheck(kind)
 	switch kind {
@@ -278,12 +286,30 @@ func (r *reader) checkOf(set settings, of server) lb.Check {
 	if of.fall > 0 {
 		c.Fall = of.fall
 	}
-	timeout := set.checkTimeout
-	if timeout == 0 {
-		timeout = set.connect
-	}
-	draft.SetTimes(&c, of.inter, timeout)
 	return c
+}
+
+// times sets how long a check may take and how often it is made. By HAProxy, timeout check bounds the answer, after a
+// connection within timeout connect or inter, or inter bounds all of it (section 4.2 of its manual). Jeoul ends a check
+// before the next one begins: an interval that is shorter than the answer may take grows, or a slow server would be down.
+func (r *reader) times(c *lb.Check, set settings, of server) {
+	interval := cmp.Or(of.inter, lb.DefaultCheckInterval)
+	timeout := interval
+	if set.checkTimeout > 0 {
+		timeout = set.checkTimeout
+		if set.connect > 0 {
+			timeout = max(timeout, min(set.connect, interval))
+		}
+	}
+	timeout = min(timeout, time.Minute)
+	if timeout > interval {
+		r.Approximate(of.at, "a check may take %s (timeout check), and the next one begins after it: servers are asked every %s, in place of %s", timeout, timeout, interval)
+		interval = timeout
+	}
+	if c.Fast > 0 && c.Fast < timeout {
+		r.Approximate(of.at, "fastinter %s is shorter than a check may take (%s), and the next one begins after it: that is its interval while answers change", c.Fast, timeout)
+	}
+	draft.SetTimes(c, interval, timeout)
 }
 
 // compare remarks on servers that are asked in another way than the one whose check the service has.

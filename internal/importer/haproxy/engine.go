@@ -52,20 +52,28 @@ func (r *reader) globals(s *section) {
 		r.Needless(s.at, "is of HAProxy's process")
 	}
 	for _, l := range s.lines {
+		name := l.words[0]
+		for _, prefix := range []string{"tune.", "ssl-"} {
+			if strings.HasPrefix(name, prefix) {
+				name = prefix
+			}
+		}
+		why, needless := Keywords.Why(inGlobal, name)
 		switch {
+		case l.unread != "":
+		case l.undecided:
+			r.Left(l.at, undecided)
 		case r.proxying && !l.no && r.engine(l):
 		case l.is("log"), l.is("log-tag"), l.is("log-send-hostname"):
 			r.Left(l.at, "%s", noLog)
-		case r.proxying && l.is("maxconnrate"), r.proxying && l.is("maxsessrate"):
-			r.Left(l.at, "bounds all services together; give each its limits.rate")
-		case l.is("maxconn"), l.is("maxconnrate"), l.is("maxsessrate"):
-			r.Needless(l.at, "bounds HAProxy's process; what Jeoul remembers is bounded by flows.limit, and a service by limits")
-		case l.is("stats"):
-			r.Needless(l.at, "is HAProxy's socket; Jeoul has one of its own: `jeoul status`, and the API")
-		case r.proxying:
-			r.Needless(l.at, "is of HAProxy's process, which Jeoul starts by itself")
+		case l.is("maxconn"), l.is("maxconnrate"), l.is("maxsessrate"), l.is("maxsslconn"), l.is("maxsslrate"):
+			r.Left(l.at, "bounds all services together; give each its limits")
+		case needless:
+			r.Needless(l.at, "%s", why)
+		case strings.HasPrefix(name, "lua-"):
+			r.Left(l.at, "Jeoul runs no scripts of HAProxy's; a section with a rule that needs one is left out")
 		default:
-			r.Needless(l.at, "is of HAProxy's process")
+			r.Left(l.at, "no key is like it; where services of mode proxy need it, proxy.global takes lines of HAProxy's")
 		}
 	}
 }
@@ -81,6 +89,9 @@ const (
 
 // engine carries a line over that has a key, or tunes HAProxy; false: it has none.
 func (r *reader) engine(l line) bool {
+	if l.unread != "" {
+		return false
+	}
 	value := ""
 	if len(l.words) > 1 {
 		value = l.words[1]

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/jeoul/jeoul/internal/importer/draft"
+	"github.com/jeoul/jeoul/internal/lb"
 	"github.com/jeoul/jeoul/internal/remark"
 )
 
@@ -23,7 +24,14 @@ type line struct {
 	at    remark.At
 	words []string
 	no    bool
+	// unread is the first word of a line that cannot be read; its only word is unreadable.
+	unread string
+	// undecided says that the line holds under a condition that is not known.
+	undecided bool
 }
+
+// unreadable stands for the words of a line that cannot be read.
+const unreadable = "(unreadable)"
 
 // is says whether a line begins with words.
 func (l line) is(words ...string) bool {
@@ -51,10 +59,16 @@ type section struct {
 	used map[string]bool
 	// unserved says that requests that take no route have none.
 	unserved bool
+	// misroutes says why some requests would go elsewhere than HAProxy sends them.
+	misroutes string
+	// undecided says that the section is there under a condition that is not known.
+	undecided bool
 	// among says that it is one of several that a service is made of.
 	among    bool
 	settings *settings
 	servers  []server // once they are read
+	// discovery is where further servers are found.
+	discovery lb.Discovery
 	// why says why none is.
 	why string
 }
@@ -111,53 +125,90 @@ func Read(d *draft.Draft, file draft.File) error {
 			r.serve(s)
 		}
 	}
+	r.last()
 	return nil
+}
+
+// last speaks of what depends on which services have been made.
+func (r *reader) last() {
+	for _, s := range r.sections {
+		if s.kind == "resolvers" {
+			r.resolvers(s)
+		}
+		for _, l := range s.lines {
+			if s.carried && l.unread == "" && (l.is("server") || l.is("server-template")) && !r.Spoken(l.at) {
+				r.Left(l.at, "no service that is carried over has it")
+			}
+		}
+	}
 }
 
 // others are sections that have nothing of balancing.
 var others = map[string]string{
-	"userlist": "Jeoul asks clients for no passwords; " + keep, "peers": "stick tables are not shared with other balancers; maglev and sh choose alike on each of them, without tables",
-	"resolvers": "names are not looked up while Jeoul runs; write addresses, or configure services by the API", "mailers": "Jeoul sends no mail; watch its events or metrics",
+	"userlist": "Jeoul asks clients for no passwords; " + keep, "peers": "balancers tell each other of flows as members (members, by a key and their addresses); stick tables of mode proxy are of each balancer alone",
+	"resolvers": "its servers are not those of a service", "mailers": "Jeoul sends no mail; watch its events or metrics",
 	"cache": "Jeoul keeps no answers; " + keep, "http-errors": "Jeoul answers by HAProxy's own pages", "ring": "is of HAProxy's log", "log-forward": "is of HAProxy's log", "program": "is of HAProxy's process",
 	"fcgi-app": "Jeoul does not speak FastCGI; " + keep, "crt-list": nameCertificates, "crt-store": nameCertificates, "traces": "is of HAProxy's log", "log-profile": "is of HAProxy's log", "acme": "Jeoul obtains no certificates; an ACME client writes files that it takes when they change",
 }
 
+// sectionWords begin a section of balancing.
+var sectionWords = []string{"global", "defaults", "frontend", "backend", "listen"}
+
 // split makes sections of lines.
 func (r *reader) split(lines []draft.Line) {
 	var now, defaults *section
+	conditions := preprocessor{Draft: r.Draft}
 	for _, l := range lines {
 		words, err := split(l.Text)
+		if conditions.take(l, words) || len(words) == 0 && err == nil {
+			continue
+		}
+		here := conditions.holds()
+		if here == fails {
+			r.Needless(l.At, "holds under a condition of the preprocessor (.if) that does not hold")
+			continue
+		}
 		if err != nil {
 			r.Left(l.At, "%v", err)
+			if now != nil {
+				first, _, _ := strings.Cut(strings.TrimSpace(l.Text), " ")
+				now.lines = append(now.lines, line{at: l.At, words: []string{unreadable}, unread: first})
+			}
 			continue
 		}
-		if len(words) == 0 {
-			continue
-		}
-		if slices.Contains([]string{"global", "defaults", "frontend", "backend", "listen"}, words[0]) || others[words[0]] != "" {
-			now = &section{kind: words[0], at: l.At, defaults: defaults, settings: newSettings()}
-			if len(words) > 1 {
-				now.name = words[1]
-			}
-			if at := slices.Index(words, "from"); at > 0 && at+1 < len(words) {
-				now.defaults = r.named("defaults", words[at+1])
-			}
-			if now.kind == "defaults" {
+		if slices.Contains(sectionWords, words[0]) || others[words[0]] != "" {
+			now = r.begin(l, words, defaults)
+			if now.undecided = here == unknown; now.kind == "defaults" {
 				defaults = now
 			}
-			r.sections = append(r.sections, now)
 			continue
 		}
 		if now == nil {
 			r.Left(l.At, "stands before the first section; look at it by hand")
 			continue
 		}
-		entry := line{at: l.At, words: words}
+		entry := line{at: l.At, words: words, undecided: here == unknown}
 		if words[0] == "no" && len(words) > 1 {
 			entry.words, entry.no = words[1:], true
 		}
 		now.lines = append(now.lines, entry)
 	}
+}
+
+// begin begins a section.
+func (r *reader) begin(l draft.Line, words []string, defaults *section) *section {
+	now := &section{kind: words[0], at: l.At, defaults: defaults, settings: newSettings()}
+	if len(words) > 1 {
+		now.name = words[1]
+	}
+	if at := slices.Index(words, "from"); at > 0 && at+1 < len(words) {
+		now.defaults = r.named("defaults", words[at+1])
+	}
+	if now.kind == "defaults" && !slices.Contains(words, "from") {
+		now.defaults = nil
+	}
+	r.sections = append(r.sections, now)
+	return now
 }
 
 // named returns the section of a kind and name, or nil.
@@ -210,7 +261,7 @@ func (r *reader) target(s *section) *section {
 		}
 	}
 	for _, l := range s.lines {
-		if l.is("use_backend") && len(l.words) == 2 {
+		if l.is("use_backend") && len(l.words) == 2 && !strings.Contains(l.words[1], "%[") {
 			name = l.words[1]
 			break
 		}
@@ -273,6 +324,10 @@ func (r *reader) whyNot(s, to *section) string {
 			return "is disabled"
 		}
 	}
+	proxied := to != nil && r.needsEngine(s)
+	if why := r.unsafe(s, proxied); why != "" && (to != nil || len(s.routes) > 0) {
+		return why
+	}
 	switch {
 	case r.asProxy(s):
 		return r.whyNotProxy(s, to)
@@ -328,6 +383,7 @@ func (r *reader) remark(s *section) {
 	switch {
 	case s.kind == "global":
 		r.globals(s)
+	case s.kind == "resolvers": // when servers have been read
 	case others[s.kind] != "":
 		r.leave(s, others[s.kind])
 	case !s.carried && s.kind == "defaults":
@@ -342,6 +398,9 @@ func (r *reader) remark(s *section) {
 		r.Carry(s.at)
 		for _, l := range s.lines {
 			switch {
+			case l.unread != "": // has its remark
+			case l.undecided:
+				r.Left(l.at, undecided)
 			case r.proxySetting(s, l):
 			case r.setting(s, l):
 			case s.proxied:
@@ -357,6 +416,8 @@ func (r *reader) remark(s *section) {
 func (r *reader) leave(s *section, why string) {
 	r.Left(s.at, "%s", why)
 	for _, l := range s.lines {
-		r.Left(l.at, "of the %s at %s, which is left out", s.kind, s.at)
+		if l.unread == "" {
+			r.Left(l.at, "of the %s at %s, which is left out", s.kind, s.at)
+		}
 	}
 }

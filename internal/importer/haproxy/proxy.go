@@ -50,12 +50,8 @@ func (r *reader) needsEngine(s *section) bool {
 
 // whyNotProxy says why a section cannot become services of mode proxy, "" if it can.
 func (r *reader) whyNotProxy(s, to *section) string {
-	for _, part := range s.parts() {
-		for _, l := range part.all() {
-			if l.is("http-request", "auth") || l.is("http-request", "use-service") {
-				return "has `" + strings.Join(l.words[:2], " ") + "`, without which it would serve what it must not; " + keep
-			}
-		}
+	if s.misroutes != "" {
+		return s.misroutes
 	}
 	switch {
 	case to == nil && slices.ContainsFunc(s.lines, func(l line) bool { return l.is("stats") }):
@@ -99,6 +95,7 @@ func (r *reader) proxy(service *draft.Service, s *section, l line, front, back s
 	p.Retries, p.Frontend, p.Back = back.requests.retries, front.requests.front, back.requests.back
 	if !s.http() && !s.main.http() {
 		p.Timeouts.Request, p.Timeouts.KeepAlive = 0, 0
+		p.Frontend, p.Back = withoutHTTP(p.Frontend), withoutHTTP(p.Back)
 		return
 	}
 	p.Speaks = lb.SpeaksHTTP
@@ -109,6 +106,15 @@ func (r *reader) proxy(service *draft.Service, s *section, l line, front, back s
 	p.Cookie = back.requests.cookie
 	p.RequestHeaders = headersOf(front.requests.request, back.requests.request)
 	p.ResponseHeaders = headersOf(front.requests.response, back.requests.response)
+}
+
+// withoutHTTP returns the lines that are not of HTTP alone: defaults have both.
+func withoutHTTP(lines string) string {
+	return strings.Join(slices.DeleteFunc(strings.Split(lines, "\n"), func(text string) bool {
+		words := strings.Fields(text)
+		return len(words) > 1 && (strings.HasPrefix(words[0], "http-") || words[0] == "compression" || words[0] == "monitor-uri" || words[0] == "redirect" ||
+			words[0] == "option" && slices.Contains(httpOptions, words[1]))
+	}), "\n")
 }
 
 // headersOf are those of two sections, each once.
@@ -149,12 +155,12 @@ func (r *reader) routes(service *draft.Service, s *section, main []string) {
 		}
 	}
 	if s.unserved {
-		r.Approximate(s.at, "a request that no use_backend takes gets 503 of HAProxy; here it goes to one of all backends")
+		service.RefuseUnrouted("http-request deny deny_status 503")
 		return
 	}
 	rest := s.at
 	for _, l := range s.all() {
-		if l.is("default_backend") || l.is("use_backend") && len(l.words) == 2 {
+		if l.is("default_backend") || l.is("use_backend") && len(l.words) == 2 && !strings.Contains(l.words[1], "%[") {
 			rest = l.at
 		}
 	}

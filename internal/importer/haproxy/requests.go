@@ -15,7 +15,9 @@ import (
 
 // requests is what a section says of connections and requests that mode proxy does.
 type requests struct {
-	forward  bool // option forwardfor
+	// forward and noForward say that option forwardfor is there, or taken back.
+	forward, noForward bool
+
 	retries  *uint8
 	timeouts lb.ProxyTimeouts
 	cookie   string
@@ -28,7 +30,7 @@ type requests struct {
 
 // over gives what is not set the values of defaults.
 func (q requests) over(all requests) requests {
-	q.forward = q.forward || all.forward
+	q.forward = q.forward || all.forward && !q.noForward
 	if q.retries == nil {
 		q.retries = all.retries
 	}
@@ -59,6 +61,9 @@ func (r *reader) proxySetting(s *section, l line) bool {
 		return false
 	}
 	q := &s.settings.requests
+	if l.no && l.is("option") && len(l.words) == 2 && !s.direct {
+		return r.optionOff(s, q, l)
+	}
 	if l.no || s.direct && l.words[0] == "source" {
 		return false
 	}
@@ -68,7 +73,7 @@ func (r *reader) proxySetting(s *section, l line) bool {
 	case "maxconn", "rate-limit":
 		return r.bounds(s, l) && !s.direct
 	case "timeout":
-		return r.proxyTimeout(q, l) && !s.direct
+		return r.proxyTimeout(s, q, l) && !s.direct
 	case "retries":
 		if n, _, err := draft.Number(l.words[min(1, len(l.words)-1)], 100); err == nil {
 			most := uint8(n)
@@ -83,11 +88,24 @@ func (r *reader) proxySetting(s *section, l line) bool {
 		return true
 	case "source":
 		return r.sendFrom(q, l)
-	case "log", "compression", "monitor-uri":
+	case "log", "compression", "monitor-uri", "errorfile", "errorloc", "errorloc302", "errorloc303", "monitor-net":
 		return r.asItStands(s, l)
-	case "acl":
-		return r.proxyACL(s, l)
-	case "redirect", "http-request", "http-response", "http-after-response":
+	case "http-reuse":
+		return !s.among && !s.direct && r.stand(&section{kind: "backend"}, q, l) == ""
+	case "stick-table":
+		if s.kind == "frontend" {
+			if why := r.stand(s, q, l); why != "" {
+				r.Left(l.at, "%s", why)
+			}
+			return true
+		}
+	case "tcp-request":
+		if _, ok := s.connections(); ok && l.is("tcp-request", "connection") || s.direct {
+			return false
+		}
+		r.rule(s, q, l)
+		return true
+	case "redirect", "http-request", "http-response", "http-after-response", "tcp-response":
 		r.rule(s, q, l)
 		return true
 	case "option":
@@ -150,7 +168,7 @@ func (s *section) places() (n int) {
 }
 
 // proxyTimeout reads how long a side of a connection may take.
-func (r *reader) proxyTimeout(q *requests, l line) bool {
+func (r *reader) proxyTimeout(s *section, q *requests, l line) bool {
 	if len(l.words) < 3 {
 		return false
 	}
@@ -158,6 +176,13 @@ func (r *reader) proxyTimeout(q *requests, l line) bool {
 	into := map[string]*time.Duration{"connect": &t.Connect, "client": &t.Client, "server": &t.Server, "http-request": &t.Request,
 		"http-keep-alive": &t.KeepAlive, "tunnel": &t.Tunnel, "queue": &t.Queue}[l.words[1]]
 	d, err := draft.Time(l.words[2], time.Millisecond)
+	if into == nil && slices.Contains([]string{"client-fin", "server-fin", "tarpit"}, l.words[1]) && !s.direct {
+		of := &section{kind: "frontend"}
+		if l.words[1] == "server-fin" {
+			of.kind = "backend"
+		}
+		return r.stand(of, q, l) == ""
+	}
 	if into == nil || err != nil {
 		return false
 	}
@@ -218,33 +243,55 @@ func (r *reader) asItStands(s *section, l line) bool {
 	return true
 }
 
-// proxyACL reads one of what clients ask for; false: it is of clients.
-func (r *reader) proxyACL(s *section, l line) bool {
-	if len(l.words) < 3 || l.words[2] == "src" {
-		return false
+// Options that stand as they are in the lines of clients, and in those of backends.
+var (
+	clientOptions = []string{"http-buffer-request", "accept-invalid-http-request", "disable-h2-upgrade", "http-ignore-probes", "independent-streams", "http-server-close",
+		"httpclose", "http-keep-alive", "http-no-delay", "originalto", "http-use-proxy-header", "http-restrict-req-hdr-names"}
+	backendOptions = []string{"accept-invalid-http-response", "abortonclose", "checkcache", "persist", "prefer-last-server", "http-pretend-keepalive"}
+)
+
+// proxyOption reads an option that mode proxy has.
+func (r *reader) proxyOption(s *section, q *requests, l line) bool {
+	name := ""
+	if len(l.words) > 1 {
+		name = l.words[1]
 	}
-	if !s.used[l.words[1]] && !(len(l.words) == 3 && l.words[2] == "ssl_fc") {
-		r.Left(l.at, "no route goes by it, as far as they are carried over")
+	logged := strings.Contains("\n"+r.Engine.Global, "\nlog ")
+	switch {
+	case name == "forwardfor" && len(l.words) > 2:
+		return r.stand(&section{kind: "frontend"}, q, l) == ""
+	case name == "forwardfor":
+		q.forward, q.noForward = true, false
+		r.Approximate(l.at, "each request gets X-Forwarded-Proto, too")
 		return true
+	case name == "redispatch" && !s.direct: // as always
+	case (name == "httplog" || name == "tcplog") && logged:
+	case slices.Contains(backendOptions, name) && !s.among && !s.direct:
+		return r.stand(&section{kind: "backend"}, q, l) == ""
+	case slices.Contains(clientOptions, name) && !(s.kind == "backend" && s.among) && !s.direct:
+		return r.stand(s, q, l) == ""
+	default:
+		return false
 	}
 	r.Carry(l.at)
 	return true
 }
 
-// proxyOption reads an option that mode proxy has.
-func (r *reader) proxyOption(s *section, q *requests, l line) bool {
+// optionOff takes back an option of the defaults.
+func (r *reader) optionOff(s *section, q *requests, l line) bool {
+	name := l.words[1]
+	whole := line{at: l.at, words: []string{"no", "option", name}}
 	switch {
-	case l.is("option", "forwardfor"):
-		q.forward = true
-		if len(l.words) > 2 {
-			r.Approximate(l.at, "each client's address goes into X-Forwarded-For; exceptions and other names have no key")
-		}
-	case l.is("option", "redispatch") && !s.direct: // as always
-	case (l.is("option", "httplog") || l.is("option", "tcplog")) && strings.Contains("\n"+r.Engine.Global, "\nlog "):
+	case name == "forwardfor":
+		q.forward, q.noForward = false, true
+		r.Carry(l.at)
+	case slices.Contains(backendOptions, name) && !s.among:
+		return r.stand(&section{kind: "backend"}, q, whole) == ""
+	case slices.Contains(clientOptions, name) && !(s.kind == "backend" && s.among):
+		return r.stand(s, q, whole) == ""
 	default:
 		return false
 	}
-	r.Carry(l.at)
 	return true
 }
 
@@ -260,47 +307,50 @@ const (
 // mostLines bounds lines that stand as they are, in bytes.
 const mostLines = 16 << 10
 
-// rule reads a rule of requests or responses.
+// rule reads a rule of connections, requests or responses: as a key, or as it stands. A key's rule comes before those that
+// stand as they are, so a rule behind one of those stands as it is, too.
 func (r *reader) rule(s *section, q *requests, l line) {
-	const noKey = "no key is like it; where it is needed, proxy.frontend and proxy.backend take lines of HAProxy's"
-	words := l.words
-	action := ""
-	if len(words) > 1 {
-		action = words[1]
-	}
-	switch {
-	case s.kind == "backend" && s.among:
+	if s.kind == "backend" && s.among {
 		r.Left(l.at, "is of the requests to this section alone, and a service's rules are of all its requests")
+		return
+	}
+	if !s.raw(l) && r.byKey(s, q, l) {
+		return
+	}
+	if why := r.stand(s, q, l); why != "" {
+		r.Left(l.at, "no key is like it, and as it stands it cannot be carried over: %s", why)
+	}
+}
+
+// byKey carries a rule over as a key; false: it has none.
+func (r *reader) byKey(s *section, q *requests, l line) bool {
+	words, action := l.words, l.action()
+	_, refuses := s.denies(l)
+	sets := action == "set-header" || action == "add-header"
+	switch {
 	case redirectsTLS(s, l):
 		q.redirect = true
 		if i := slices.Index(words, "code"); i < 0 || i+1 == len(words) || words[i+1] != "301" {
 			r.Approximate(l.at, "clients are sent to TLS by 301")
 		}
 		r.Carry(l.at)
-	case l.is("http-request", "deny"):
-		r.deny(s, l)
+	case refuses && !s.allowsBefore(l):
+		r.Approximate(l.at, "becomes allow or deny: the connections of these clients are closed, in place of an answer of 403")
 	case securityHeader(l):
 		q.security = true
 		r.Carry(l.at)
-	case l.words[0] == "redirect" || len(words) < 3:
-		r.Left(l.at, noKey)
 	case action == "del-header" && len(words) == 3 && token.MatchString(words[2]):
-		r.header(q, l, lb.Header{Name: words[2]})
-	case (action == "set-header" || action == "add-header") && strings.EqualFold(words[2], "X-Forwarded-Proto"):
-		r.Needless(l.at, "each request gets it")
-	case (action == "set-header" || action == "add-header") && len(words) == 4 && token.MatchString(words[2]):
+		return r.header(q, l, lb.Header{Name: words[2]})
+	case sets && len(words) == 4 && token.MatchString(words[2]):
 		value, ok := literal(words[3])
-		if !ok || value == "" || len(value)+len(words[2]) > longestHeader {
-			r.Left(l.at, "a header's value is text that stays as it is; proxy.frontend takes a line of HAProxy's")
-			return
+		if !ok || value == "" || len(value)+len(words[2]) > longestHeader || action == "add-header" {
+			return false
 		}
-		if action == "add-header" {
-			r.Approximate(l.at, "the field is set: what it had before is replaced")
-		}
-		r.header(q, l, lb.Header{Name: words[2], Value: value})
+		return r.header(q, l, lb.Header{Name: words[2], Value: value})
 	default:
-		r.Left(l.at, noKey)
+		return false
 	}
+	return true
 }
 
 // securityHeader says whether a line sets one of the fields that security_headers stands for, unless a backend has.
@@ -310,17 +360,18 @@ func securityHeader(l line) bool {
 	})
 }
 
-func (r *reader) header(q *requests, l line, h lb.Header) {
+// header sets or removes a field; false: there are as many as the configuration takes.
+func (r *reader) header(q *requests, l line, h lb.Header) bool {
 	into := &q.request
 	if l.words[0] != "http-request" {
 		into = &q.response
 	}
 	if len(*into) == mostHeaders {
-		r.Left(l.at, "a service sets up to %d header fields", mostHeaders)
-		return
+		return false
 	}
 	*into = append(*into, h)
 	r.Carry(l.at)
+	return true
 }
 
 // literal returns the text that a format of HAProxy's always is.
@@ -330,54 +381,6 @@ func literal(format string) (string, bool) {
 		return "", false
 	}
 	return strings.TrimSpace(strings.ReplaceAll(format, "%%", "%")), true
-}
-
-// deny refuses requests: those of clients' addresses as Jeoul does, and others by the line as it stands.
-func (r *reader) deny(s *section, l line) {
-	if s.kind == "backend" {
-		r.Left(l.at, "is of a section of servers; until deny or a line in proxy.frontend says otherwise, these requests are served")
-		return
-	}
-	if len(l.words) > 3 && (l.words[2] == "if" || l.words[2] == "unless") {
-		if _, _, ok := condition(s, l.words[3:]); ok {
-			r.reject(s, l, l.words[2:])
-			return
-		}
-	}
-	if _, ok := verbatim(unbraced(l.words)); !ok || !selfContained(l.words) || len(s.settings.requests.front) > mostLines {
-		r.Left(l.at, "goes by names or files; until deny or a line in proxy.frontend says otherwise, these requests are served")
-		return
-	}
-	addLine(&s.settings.requests.front, strings.Join(l.words, " "))
-	r.Carry(l.at)
-}
-
-// unbraced are words but the marks of conditions.
-func unbraced(words []string) []string {
-	return slices.DeleteFunc(slices.Clone(words), func(w string) bool { return slices.Contains([]string{"{", "}", "!{", "!", "||"}, w) })
-}
-
-// selfContained says whether a condition goes by no name and no file.
-func selfContained(words []string) bool {
-	within := true
-	for i, word := range words {
-		switch {
-		case word == "if" || word == "unless":
-			if i+1 == len(words) {
-				return false
-			}
-			within = false
-		case word == "{" || word == "!{":
-			within = true
-		case word == "}":
-			within = false
-		case word == "-f" || word == "-M" || word == "-u":
-			return false
-		case !within && word != "!" && word != "or" && word != "||":
-			return false
-		}
-	}
-	return true
 }
 
 // redirectsTLS says whether a line sends clients without TLS to TLS.

@@ -3,6 +3,9 @@
 package haproxy
 
 import (
+	"cmp"
+	"maps"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -30,7 +33,7 @@ type test struct {
 	differs      string
 }
 
-// readRoutes reads which requests go to which other sections, as far as routes can say it.
+// readRoutes reads which requests go to which other sections. Where routes cannot say it, the section has misroutes.
 func (r *reader) readRoutes(s *section) {
 	acls := s.tests()
 	s.led, s.used = map[remark.At]string{}, map[string]bool{}
@@ -38,23 +41,65 @@ func (r *reader) readRoutes(s *section) {
 		if !l.is("use_backend") || len(l.words) < 2 || l.no {
 			continue
 		}
-		if len(l.words) == 2 { // for all that is left; see target
+		dynamic := strings.Contains(l.words[1], "%[")
+		if len(l.words) == 2 && !dynamic { // for all that is left; see target
 			return
 		}
-		to := r.servedBy[l.words[1]]
-		if to == nil || l.words[2] != "if" || len(s.routes) == mostRoutes {
-			continue
+		some, ok := r.readRoute(l, acls, dynamic)
+		if !ok || len(s.routes)+len(some) > mostRoutes {
+			s.misroutes = "sends requests on by `" + r.Text(l.at) + "` at " + l.at.String() +
+				", and routes go by hosts and beginnings of paths alone: its requests would go elsewhere; " + keep
+			return
 		}
-		one, ok := parseRoute(l.words[3:], acls)
-		if !ok {
-			continue
-		}
-		one.at, one.to = l.at, to
-		s.routes, s.led[l.at] = append(s.routes, one), one.differs
-		for _, name := range one.acls {
-			s.used[name] = true
+		s.led[l.at] = ""
+		for _, one := range some {
+			one.at = l.at
+			s.routes, s.led[l.at] = append(s.routes, one), cmp.Or(s.led[l.at], one.differs)
+			for _, name := range one.acls {
+				s.used[name] = true
+			}
 		}
 	}
+}
+
+// readRoute reads a use_backend: one route, or, of a name that is made of the host, one for each section that has it.
+func (r *reader) readRoute(l line, acls map[string]test, dynamic bool) ([]route, bool) {
+	if dynamic {
+		if len(l.words) > 2 {
+			return nil, false
+		}
+		return r.byHost(l.words[1])
+	}
+	to := r.servedBy[l.words[1]]
+	if to == nil || l.words[2] != "if" {
+		return nil, false
+	}
+	one, ok := parseRoute(l.words[3:], acls)
+	one.to = to
+	return []route{one}, ok
+}
+
+// ofHost is a name of a section that is made of the host of a request.
+var ofHost = regexp.MustCompile(`^([^%]*)%\[(?:req\.)?hdr\(host\)(?:,(?:lower|host_only|field\(1,:\)))*\]([^%]*)$`)
+
+// plainHost is a host by which a section can be named.
+var plainHost = regexp.MustCompile(`^[a-z0-9]([a-z0-9.-]*[a-z0-9])?$`)
+
+// byHost makes a route for each section whose name is that of a host, by the format of a use_backend.
+func (r *reader) byHost(format string) (some []route, ok bool) {
+	match := ofHost.FindStringSubmatch(format)
+	if match == nil {
+		return nil, false
+	}
+	for _, name := range slices.Sorted(maps.Keys(r.servedBy)) {
+		host, before := strings.CutPrefix(name, match[1])
+		host, after := strings.CutSuffix(host, match[2])
+		if before && after && plainHost.MatchString(host) && len(host) <= 253 {
+			some = append(some, route{to: r.servedBy[name], when: []lb.Route{{Hosts: []string{host}}},
+				differs: "becomes a route for each section that is there now"})
+		}
+	}
+	return some, true
 }
 
 // tests are the conditions that have names, of a section and its defaults; one that cannot be had is there without

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -31,65 +30,18 @@ func (r *reader) serve(s *section) {
 			continue
 		}
 		for at := range strings.SplitSeq(l.words[1], ",") {
-			place, err := r.place(at)
+			places, err := r.places(l, at)
 			if err != nil {
 				r.Left(l.at, "%v", err)
-				continue
 			}
-			r.service(s, l, place, front, back, servers)
+			for _, place := range places {
+				r.service(s, l, place, front, back, servers)
+			}
 		}
 	}
 	if !slices.ContainsFunc(s.lines, func(l line) bool { return l.is("bind") }) {
 		r.Left(s.at, "listens nowhere (no bind)")
 	}
-}
-
-// bindWhyNot says why clients that connect there cannot be served.
-func (r *reader) bindWhyNot(s *section, l line) string {
-	for i, word := range l.words {
-		switch {
-		case word == "interface" && i+1 < len(l.words):
-			r.Arrives(l.words[i+1])
-		case s.proxied: // see below
-		case word == "ssl":
-			return "TLS ends in HAProxy: " + needsProxy + "; or let the backends end it"
-		case word == "accept-proxy", word == "accept-netscaler-cip":
-			return "clients come by the PROXY protocol: " + needsProxy
-		}
-	}
-	if s.proxied {
-		return r.bindOfProxy(l)
-	}
-	return ""
-}
-
-// place reads where a service is.
-func (r *reader) place(text string) (netip.AddrPort, error) {
-	six := strings.HasPrefix(text, "ipv6@") || strings.HasPrefix(text, "[::]") || strings.HasPrefix(text, ":::")
-	text = strings.TrimPrefix(strings.TrimPrefix(text, "ipv4@"), "ipv6@")
-	if strings.ContainsAny(text, "@/") {
-		return netip.AddrPort{}, fmt.Errorf("%s is no address of IP", text)
-	}
-	host, port := draft.SplitPort(text)
-	if i := strings.LastIndexByte(text, ':'); i >= 0 && port == "" { // :::80
-		host, port = text[:i], text[i+1:]
-	}
-	if strings.Contains(port, "-") {
-		return netip.AddrPort{}, fmt.Errorf("a range of ports; a service has one port: write one for each")
-	}
-	number, err := draft.Port("tcp", port)
-	if err != nil {
-		return netip.AddrPort{}, err
-	}
-	if host == "" || host == "*" || host == "0.0.0.0" || host == "::" {
-		vip, named := r.VIP(!six)
-		if !named {
-			return netip.AddrPort{}, fmt.Errorf("listens on every address; name the VIP by --vip")
-		}
-		return netip.AddrPortFrom(vip, number), nil
-	}
-	addr, err := r.Address(host)
-	return netip.AddrPortFrom(addr, number), err
 }
 
 // service makes one.
@@ -110,6 +62,9 @@ func (r *reader) service(s *section, l line, place netip.AddrPort, front, back s
 	}
 	r.schedule(service, back.balance)
 	service.Limits.Connections, service.Limits.Rate = uint32(front.maxconn), uint32(front.rate)
+	if n := l.mostConnections(); n > 0 && (service.Limits.Connections == 0 || n < uint64(service.Limits.Connections)) {
+		service.Limits.Connections = uint32(n)
+	}
 	service.Limits.Burst = (service.Limits.Rate + 9) / 10
 	if service.Persistence.Timeout = back.persistenceOf(s.main); service.Persistence.On() {
 		service.Persistence.Prefix = back.prefix.of(place.Addr().Is4())
@@ -117,13 +72,15 @@ func (r *reader) service(s *section, l line, place netip.AddrPort, front, back s
 	if !s.proxied {
 		service.MSS = r.segments(l)
 	}
-	service.Allow, service.Deny = draft.OfFamily(front.allow, place.Addr()), draft.OfFamily(front.deny, place.Addr())
-	if len(front.allow) > 0 && len(service.Allow) == 0 {
-		r.Left(l.at, "allows clients of the other family alone, so that no client is served")
-		service.Backends = nil
+	var nobody bool
+	if service.Allow, service.Deny, nobody = draft.Access(place.Addr(), r.access(s)...); nobody {
+		service.Unsafe = "no client of the VIP's family is served, which allow and deny cannot say"
 		return
 	}
 	main := r.backends(service, s.main.name, back, servers)
+	if service.Discovery = s.main.discovery; service.Discovery.On() && len(s.routes) > 0 {
+		service.Unsafe = "routes name their backends, and those that are found in the DNS have no names yet: the requests of all routes would go to all backends"
+	}
 	if s.proxied {
 		if len(servers) > 0 {
 			toServers(service, servers[0])
@@ -132,20 +89,6 @@ func (r *reader) service(s *section, l line, place netip.AddrPort, front, back s
 	}
 	evenly(service)
 	r.checks(service, back, servers)
-}
-
-// segments reads how large the segments of clients that connect there may be, 0 where it does not say.
-func (r *reader) segments(l line) uint16 {
-	i := slices.Index(l.words, "mss")
-	if i < 0 || i+1 == len(l.words) {
-		return 0
-	}
-	n, err := strconv.ParseUint(l.words[i+1], 10, 16)
-	if err != nil || n < 536 || n > 65495 {
-		r.Left(l.at, "mss %s is no number of bytes that Jeoul lowers an MSS to", l.words[i+1])
-		return 0
-	}
-	return uint16(n)
 }
 
 // persistenceOf is that of a stick table that the section's clients are kept by.
@@ -170,6 +113,9 @@ func (r *reader) serversOf(s *section, set settings) []server {
 func (r *reader) backends(service *draft.Service, section string, back settings, servers []server) (names []string) {
 	backups, joins := 0, newJoiner(service)
 	for _, one := range servers {
+		if one.template {
+			continue
+		}
 		b, err := r.backend(one, service)
 		if err != nil {
 			r.Left(one.at, "%v", err)

@@ -29,18 +29,32 @@ type server struct {
 	ssl, closes            bool
 	// sendProxy is the version of the PROXY protocol that it expects; 0: none.
 	sendProxy uint8
-	// left are parameters that have no counterpart, and tls those of TLS.
-	left, tls []string
+	// template says that it stands for those that a name has in the DNS.
+	template bool
+	// proto is the protocol that it speaks, where the line names one, and resolvers the section of those that know its name.
+	proto, resolvers string
+	// left are parameters that have no counterpart, tls those of TLS, and needless those that change nothing, with the reason.
+	left, tls, needless []string
 }
 
-// parameters of servers that take a value, and have no counterpart or need none.
+// parameters of servers that have no counterpart: of TLS, with a value, and without.
 var (
-	ignoredWithValue = []string{"id", "init-addr", "resolvers", "resolve-prefer", "resolve-net", "resolve-opts", "pool-max-conn", "pool-purge-delay", "pool-low-conn",
-		"pool-conn-name", "max-reuse", "log-proto", "log-bufsize", "tcp-ut", "guid", "init-state", "ws", "shard", "hash-key", "npn",
-		"check-alpn", "proto", "check-proto", "agent-send", "on-marked-up", "on-error", "idle-ping", "ca-sign-file"}
-	leftOfTLS     = []string{"crl-file", "ciphers", "ciphersuites", "curves", "ssl-min-ver", "ssl-max-ver", "alpn", "verifyhost", "crt", "sni"}
-	leftWithValue = []string{"cookie", "minconn", "maxqueue", "downinter", "track", "observe", "error-limit", "redir", "namespace", "socks4", "source", "addr", "agent-addr", "proxy-v2-options", "set-proxy-v2-tlv-fmt"}
+	leftOfTLS     = []string{"crl-file", "ciphers", "ciphersuites", "curves", "ssl-min-ver", "ssl-max-ver", "alpn", "verifyhost", "crt", "sni", "npn", "client-sigalgs", "sigalgs"}
+	flagsOfTLS    = []string{"allow-0rtt", "force-sslv3", "force-tlsv10", "force-tlsv11", "force-tlsv12", "force-tlsv13", "no-tlsv12", "no-tlsv13"}
+	leftWithValue = []string{"cookie", "minconn", "maxqueue", "downinter", "track", "observe", "error-limit", "redir", "namespace", "socks4", "source", "usesrc", "interface", "addr",
+		"agent-addr", "agent-send", "proxy-v2-options", "set-proxy-v2-tlv-fmt", "tcp-ut", "check-alpn", "check-proto", "ws", "init-state", "shard", "hash-key", "idle-ping", "pool-conn-name",
+		"guid", "log-bufsize"}
+	leftFlags = []string{"non-stick", "check-send-proxy", "check-via-socks4", "strict-maxconn", "check-reuse-pool"}
 )
+
+// whyLeft says more of some parameters.
+var whyLeft = map[string]string{
+	"on-marked-up":   "on-marked-up: when a server serves again, connections of backups go on until they end",
+	"on-error":       "on-error: what clients are answered decides of no check; outliers ejects servers that fail them",
+	"non-stick":      "non-stick: persistence keeps clients at this server, too",
+	"tcp-ut":         "tcp-ut: a connection whose other end acknowledges nothing ends by the timeouts of its ends",
+	"on-marked-down": "on-marked-down: of what it can do, shutdown-sessions is on_down: reset",
+}
 
 // parse reads the parameters of a server.
 func (s *server) parse(words []string) error {
@@ -53,7 +67,7 @@ func (s *server) parse(words []string) error {
 			continue
 		}
 		i++
-		if value == "" && !strings.HasPrefix(word, "no-") && !strings.HasPrefix(word, "force-") {
+		if value == "" {
 			return fmt.Errorf("the parameter %s has no value, or is unknown", word)
 		}
 		known, err := s.value(word, value)
@@ -101,12 +115,28 @@ func (s *server) flag(word string) bool {
 		s.sendProxy = 2
 	case "no-send-proxy", "no-send-proxy-v2":
 		s.sendProxy = 0
-	case "check-send-proxy", "stick", "non-stick", "tfo", "no-tfo", "allow-0rtt", "no-agent-check", "check-via-socks4":
+	case "no-agent-check":
+		s.agent = lb.Check{}
+	case "no-send-proxy-v2-ssl", "no-send-proxy-v2-ssl-cn":
+		s.sendProxy = 0
 	default:
-		return strings.HasPrefix(word, "no-") || strings.HasPrefix(word, "force-")
+		switch why, needless := Keywords.Why(inServer, word); {
+		case needless && !takesValue[word]:
+			s.needless = append(s.needless, word+": "+why)
+		case slices.Contains(flagsOfTLS, word):
+			s.tls = append(s.tls, word)
+		case slices.Contains(leftFlags, word):
+			s.left = append(s.left, word)
+		default:
+			return false
+		}
 	}
 	return true
 }
+
+// takesValue are the parameters of Keywords that have a value.
+var takesValue = map[string]bool{"id": true, "init-addr": true, "resolve-net": true, "resolve-opts": true, "resolve-prefer": true, "resolvers": true, "max-reuse": true,
+	"pool-low-conn": true, "pool-max-conn": true, "pool-purge-delay": true, "log-proto": true}
 
 // value reads a parameter with a value; known is false where it has none that is known.
 func (s *server) value(word, value string) (known bool, err error) {
@@ -138,14 +168,24 @@ func (s *server) value(word, value string) (known bool, err error) {
 		s.ca = value
 	case word == "check-sni":
 		s.checkSNI = value
-	case word == "on-marked-down":
-		s.closes = value == "shutdown-sessions"
+	case word == "on-marked-down" && value == "shutdown-sessions":
+		s.closes = true
+	case word == "on-marked-down", word == "on-marked-up", word == "on-error":
+		s.left = append(s.left, word)
+	case word == "proto":
+		s.proto = value
+	case word == "resolvers":
+		s.resolvers = value
 	case slices.Contains(leftOfTLS, word):
 		s.tls = append(s.tls, word)
 	case slices.Contains(leftWithValue, word):
 		s.left = append(s.left, word)
 	default:
-		return slices.Contains(ignoredWithValue, word), nil
+		why, needless := Keywords.Why(inServer, word)
+		if needless {
+			s.needless = append(s.needless, word+": "+why)
+		}
+		return needless, nil
 	}
 	return true, err
 }
@@ -163,7 +203,9 @@ func (r *reader) readServers(s *section, set settings) []server {
 	for _, l := range s.lines {
 		switch {
 		case l.is("server-template"):
-			r.Left(l.at, "servers are looked up in DNS while HAProxy runs; write each as a backend, or configure them by the API")
+			if one, ok := r.template(s, l, set); ok && r.acceptable(&one, s, shared) {
+				list = append(list, one)
+			}
 		case l.is("server") && len(l.words) < 3:
 			r.Left(l.at, "a server has a name and an address")
 		case l.is("server"):
@@ -174,6 +216,12 @@ func (r *reader) readServers(s *section, set settings) []server {
 			}
 			if one.ca != "" {
 				one.ca = based(r.caBase, one.ca)
+			}
+			if r.byName(one) {
+				if found, ok := r.looked(s, l, set, 1); ok && r.acceptable(&found, s, shared) {
+					list = append(list, found)
+				}
+				continue
 			}
 			if s.proxied && len(list) > 0 && !one.like(list[0]) {
 				r.Left(l.at, "is spoken to in another way than %s; a service speaks to all its backends alike", list[0].name)
@@ -201,6 +249,9 @@ func (r *reader) acceptable(s *server, of *section, shared bool) bool {
 	case s.sendProxy > 0 && !of.proxied:
 		r.Left(s.at, "this server expects the PROXY protocol, and the first does not; a service speaks to all its backends alike, in mode proxy by that protocol")
 		return false
+	case s.proto != "" && s.proto != "h1":
+		r.Left(s.at, "this server is spoken to by %s alone; Jeoul's proxy speaks HTTP/1.1 to backends", s.proto)
+		return false
 	case s.ca != "" && !absolute(s.ca):
 		r.Left(s.at, "the file %q of authorities is not named by its absolute path", s.ca)
 		return false
@@ -212,9 +263,7 @@ func (r *reader) acceptable(s *server, of *section, shared bool) bool {
 	if s.ssl && len(s.tls) > 0 {
 		s.left = append(s.left, s.tls...)
 	}
-	if len(s.left) > 0 {
-		r.Left(s.at, "of this server's parameters Jeoul has no like of: %s", strings.Join(s.left, ", "))
-	}
+	r.parameters(s)
 	switch {
 	case s.backend.Upper == 0:
 	case of.proxied && !of.direct:
@@ -228,6 +277,26 @@ func (r *reader) acceptable(s *server, of *section, shared bool) bool {
 		r.Approximate(s.at, "disabled becomes drain: checks go on")
 	}
 	return true
+}
+
+// parameters speaks of a server's parameters that are not carried over.
+func (r *reader) parameters(s *server) {
+	var left []string
+	for _, word := range s.left {
+		if why, more := whyLeft[word]; more {
+			r.Left(s.at, "%s", why)
+		} else {
+			left = append(left, word)
+		}
+	}
+	if len(left) > 0 {
+		r.Left(s.at, "of this server's parameters Jeoul has no like of: %s", strings.Join(left, ", "))
+	}
+	for _, text := range s.needless {
+		if s.resolvers == "" || !strings.Contains(text, ofNames) {
+			r.Needless(s.at, "%s", text)
+		}
+	}
 }
 
 // backend is a server as a backend of a service.

@@ -3,7 +3,6 @@
 package haproxy
 
 import (
-	"net/netip"
 	"regexp"
 	"slices"
 	"strconv"
@@ -17,7 +16,6 @@ import (
 // settings are what the lines of a section say.
 type settings struct {
 	balance       *line
-	hashType      string
 	maxconn, rate uint64
 	connect       time.Duration
 	checkTimeout  time.Duration
@@ -28,12 +26,10 @@ type settings struct {
 	persistence time.Duration
 	prefix      clientBits
 	allBackups  bool
-	acls        map[string][]netip.Prefix
-	allow, deny []netip.Prefix
 	requests    requests
 }
 
-func newSettings() *settings { return &settings{acls: map[string][]netip.Prefix{}} }
+func newSettings() *settings { return &settings{} }
 
 // from gives each value that is not set that of the defaults.
 func (s *section) effective() settings {
@@ -57,9 +53,6 @@ func (s *section) effective() settings {
 			*v.own = *v.of
 		}
 	}
-	if own.hashType == "" {
-		own.hashType = all.hashType
-	}
 	own.requests = own.requests.over(all.requests)
 	own.server = slices.Concat(all.server, own.server)
 	own.transparent, own.allBackups = own.transparent || all.transparent, own.allBackups || all.allBackups
@@ -69,7 +62,7 @@ func (s *section) effective() settings {
 // setting reads a line of a section that is carried over; false: it does not know the line.
 func (r *reader) setting(s *section, l line) bool {
 	if l.no {
-		r.Needless(l.at, "takes back what is not on here")
+		r.takenBack(s, l)
 		return true
 	}
 	switch l.words[0] {
@@ -80,9 +73,6 @@ func (r *reader) setting(s *section, l line) bool {
 	case "balance":
 		s.settings.balance = &l
 		r.Carry(l.at)
-	case "hash-type":
-		s.settings.hashType = strings.Join(l.words[1:], " ")
-		r.Needless(l.at, "Jeoul's hashes are consistent: few clients move when a backend comes or goes")
 	case "maxconn":
 		r.number(l, 1<<28, &s.settings.maxconn, "what is beyond waits in HAProxy's queue; here new connections of each service are refused, and their clients try again")
 	case "rate-limit":
@@ -124,13 +114,24 @@ func (r *reader) number(l line, most uint64, into *uint64, differs string) {
 	r.Approximate(l.at, "%s", differs)
 }
 
-// timeout reads those of checks; others are of HAProxy's own connections.
+// takenBack speaks of a line that takes something back.
+func (r *reader) takenBack(s *section, l line) {
+	before := slices.ContainsFunc(s.all(), func(o line) bool { return !o.no && len(o.words) > 1 && o.is(l.words[:min(2, len(l.words))]...) })
+	if before || l.is("option", "redispatch") && s.proxied {
+		r.Left(l.at, "takes back what goes on here; look at it by hand")
+		return
+	}
+	r.Needless(l.at, "takes back what is not on here")
+}
+
+// timeout reads those of checks, and those of connections, which say how long a silent one is remembered.
 func (r *reader) timeout(s *section, l line) {
 	if len(l.words) < 3 {
 		r.Left(l.at, "a length of time is missing")
 		return
 	}
 	d, err := draft.Time(l.words[2], time.Millisecond)
+	why, needless := Keywords.Why(inTimeout, l.words[1])
 	switch {
 	case err != nil:
 		r.Left(l.at, "%v", err)
@@ -142,11 +143,15 @@ func (r *reader) timeout(s *section, l line) {
 		if s.proxied && !s.direct {
 			return
 		}
-		r.Needless(l.at, "bounds HAProxy's own connections; here it bounds checks alone")
-	case s.proxied && !s.direct && slices.Contains([]string{"client-fin", "server-fin", "tarpit"}, l.words[1]):
-		r.Left(l.at, "no key is like it; where it is needed, proxy.frontend and proxy.backend take lines of HAProxy's")
+		r.Approximate(l.at, "bounds checks, beside timeout check; a client whose backend does not answer sends its SYN again, until it gives up itself")
+	case slices.Contains([]string{"client", "server", "tunnel"}, l.words[1]):
+		r.Idle(l.at, lb.TCP, d)
+	case slices.Contains([]string{"client-fin", "server-fin"}, l.words[1]):
+		r.HalfClosed(l.at, d)
+	case needless:
+		r.Needless(l.at, "%s", why)
 	default:
-		r.Needless(l.at, "bounds connections of HAProxy's; here client and backend end theirs, and flows.timeouts says how long a silent one is remembered")
+		r.Left(l.at, "no timeout of Jeoul's is like it")
 	}
 }
 
@@ -217,27 +222,31 @@ func (b clientBits) of(four bool) uint8 {
 	return 0
 }
 
-// options that say nothing to a balancer of connections, and those that cannot be had.
-var (
-	needlessOptions = []string{"dontlognull", "dontlog-normal", "log-separate-errors", "log-health-checks", "logasap", "splice-auto", "splice-request",
-		"splice-response", "tcpka", "clitcpka", "srvtcpka", "socket-stats", "tcp-smart-accept", "tcp-smart-connect", "nolinger", "independent-streams",
-		"contstats", "abortonclose", "persist", "http-server-close", "http-keep-alive", "http-pretend-keepalive", "prefer-last-server", "http-no-delay",
-		"idle-close-on-response", "http-buffer-request", "http-use-htx", "accept-invalid-http-request", "accept-invalid-http-response", "h1-case-adjust-bogus-client", "h1-case-adjust-bogus-server", "disable-h2-upgrade", "http-ignore-probes"}
-	checkOptions = []string{"httpchk", "tcp-check", "ssl-hello-chk", "mysql-check", "pgsql-check", "redis-check", "ldap-check", "smtpchk", "spop-check", "external-check"}
-)
+// checkOptions say how servers are asked.
+var checkOptions = []string{"httpchk", "tcp-check", "ssl-hello-chk", "mysql-check", "pgsql-check", "redis-check", "ldap-check", "smtpchk", "spop-check", "external-check"}
+
+// httpOptions are of HTTP alone.
+var httpOptions = []string{"http-server-close", "http-keep-alive", "http-pretend-keepalive", "prefer-last-server", "http-no-delay", "http-buffer-request",
+	"accept-invalid-http-request", "accept-invalid-http-response", "h1-case-adjust-bogus-client", "h1-case-adjust-bogus-server", "disable-h2-upgrade",
+	"http-ignore-probes", "http-use-proxy-header", "http-use-htx", "httpclose", "forwardfor", "originalto"}
 
 func (r *reader) option(s *section, l line) bool {
 	if len(l.words) < 2 {
 		return false
 	}
+	why, needless := Keywords.Why(inOption, l.words[1])
 	switch name := l.words[1]; {
 	case slices.Contains(checkOptions, name):
 		r.checkOption(s, l)
 	case name == "allbackups":
 		s.settings.allBackups = true
 		r.Carry(l.at)
-	case slices.Contains(needlessOptions, name):
-		r.Needless(l.at, "is of HAProxy's own connections and log")
+	case needless:
+		r.Needless(l.at, "%s", why)
+	case slices.Contains(httpOptions, name) && !s.proxied:
+		r.Needless(l.at, "%s", ofHTTP)
+	case name == "abortonclose" && !s.proxied, name == "persist" && !s.proxied, name == "independent-streams" && !s.proxied:
+		r.Needless(l.at, "is of connections that wait, and of silence that HAProxy measures; Jeoul has neither")
 	case name == "redispatch":
 		r.Left(l.at, "a connection that a backend does not answer is not sent to another; outliers takes such a backend out for the next ones")
 	case name == "tcplog" || name == "httplog" || name == "httpslog":
@@ -257,14 +266,20 @@ func (r *reader) other(l line) bool {
 		r.Left(l.at, "what has been sent to a backend is not sent again to another")
 	case "retries":
 		r.Left(l.at, "a connection that a backend does not answer is not tried again; its client's SYN is sent again")
-	case "backlog", "fullconn", "description", "id", "bind-process", "enabled", "errorfile", "errorfiles", "errorloc", "load-server-state-from-file", "http-reuse", "clitcpka-idle", "clitcpka-intvl", "clitcpka-cnt", "srvtcpka-idle", "srvtcpka-intvl", "srvtcpka-cnt", "max-keep-alive-queue", "guid":
-		r.Needless(l.at, "is of HAProxy's own connections and process")
+	case "errorfile", "errorfiles", "errorloc", "errorloc302", "errorloc303", "http-error":
+		r.Left(l.at, "Jeoul answers by HAProxy's own pages, and without a proxy by none")
+	case "http-reuse", "compression", "monitor-uri", "monitor-net", "monitor":
+		r.Needless(l.at, "%s", ofHTTP)
 	case "email-alert":
 		r.Left(l.at, "Jeoul sends no mail; watch its events or metrics")
 	case "stats":
-		r.Needless(l.at, "is HAProxy's page; see `jeoul status`, and metrics")
+		r.Left(l.at, "HAProxy's page is not served, and a request for it goes to the backends; see `jeoul status`, and metrics")
 	default:
-		return false
+		why, needless := Keywords.Why(inSection, l.words[0])
+		if !needless {
+			return false
+		}
+		r.Needless(l.at, "%s", why)
 	}
 	return true
 }

@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package draft
+
+import (
+	"cmp"
+	"net/netip"
+	"slices"
+)
+
+// Rule decides on clients by their address. The first rule of a list that matches a client counts.
+type Rule struct {
+	// Networks match the clients in them, or, where Others is set, all clients but those.
+	Networks []netip.Prefix
+	Others   bool
+	// Serve says whether clients that match are served.
+	Serve bool
+}
+
+// Everyone returns a rule on all clients.
+func Everyone(serve bool) Rule { return Rule{Others: true, Serve: serve} }
+
+// matches says whether a rule matches the clients whose smallest network, of all that are named, is node: all other
+// networks that they are in contain it.
+func (r Rule) matches(node netip.Prefix) bool {
+	in := slices.ContainsFunc(r.Networks, func(n netip.Prefix) bool { return n.Bits() <= node.Bits() && n.Overlaps(node) })
+	return in != r.Others
+}
+
+// Access returns the lists by which Jeoul serves the clients of addr's family that rules serve. Each list of rules is
+// tried in its order, and a client that none of its rules matches is served; one that is served by all lists is
+// served. Jeoul goes by the smallest network that a client is in, so each network that a rule names gets the decision
+// of the first rule that matches it. nobody says that no client is served, which lists cannot say.
+func Access(addr netip.Addr, lists ...[]Rule) (allow, deny []netip.Prefix, nobody bool) {
+	root := netip.PrefixFrom(addr, 0).Masked()
+	nodes := []netip.Prefix{root}
+	for _, rule := range slices.Concat(lists...) {
+		for _, n := range OfFamily(rule.Networks, addr) {
+			nodes = appendNew(nodes, n)
+		}
+	}
+	slices.SortStableFunc(nodes, func(a, b netip.Prefix) int { return cmp.Compare(a.Bits(), b.Bits()) })
+	served := map[netip.Prefix]bool{}
+	for i, node := range nodes {
+		served[node] = decide(node, lists)
+		if i > 0 && served[node] == served[enclosing(nodes[:i], node)] {
+			continue // as without it
+		}
+		if served[node] {
+			allow = append(allow, node)
+		} else {
+			deny = append(deny, node)
+		}
+	}
+	switch {
+	case !served[root]:
+		return allow, deny[1:], len(allow) == 0
+	case len(allow) == 1: // the root alone
+		return nil, deny, false
+	}
+	return allow, deny, false
+}
+
+// decide says whether the clients of a node are served.
+func decide(node netip.Prefix, lists [][]Rule) bool {
+	for _, rules := range lists {
+		first := slices.IndexFunc(rules, func(r Rule) bool { return r.matches(node) })
+		if first >= 0 && !rules[first].Serve {
+			return false
+		}
+	}
+	return true
+}
+
+// enclosing returns the smallest of several networks, in the order of their size, that a network is in.
+func enclosing(nodes []netip.Prefix, of netip.Prefix) netip.Prefix {
+	for _, node := range slices.Backward(nodes) {
+		if node.Overlaps(of) {
+			return node
+		}
+	}
+	return nodes[0]
+}
