@@ -40,11 +40,13 @@ func Read(d *draft.Draft, file draft.File) error {
 			r.http(n)
 		case "mail":
 			r.leave(n, "Jeoul does not speak the protocols of mail; keep nginx in front of these backends")
+		case "error_log":
+			r.Left(n.at, "Jeoul has a log of its own")
 		case "server", "upstream": // a file that nginx.conf includes
 			r.Left(n.at, "stands outside of stream; import the file that includes this one")
 			r.leave(n, "stands outside of stream; import the file that includes this one")
 		default:
-			r.needless(n, "is of nginx's process")
+			r.passOver(inMain, n)
 		}
 	}
 	return nil
@@ -62,14 +64,10 @@ func (r *reader) stream(n *node) {
 		case "upstream":
 		case "server":
 			r.server(c, n)
-		case "log_format", "access_log", "error_log", "open_log_file_cache":
-			r.leave(c, "Jeoul logs no connections; it counts them: `jeoul status`, and metrics")
-		case "map", "split_clients", "geo", "limit_conn_zone":
-			r.leave(c, "Jeoul has nothing like it; where a server chooses its upstream by it, that server is left out")
 		case "allow", "deny", "proxy_bind": // read by server
 			r.Carry(c.at)
 		default:
-			r.needless(c, "is of nginx's own connections")
+			r.directive(c, protocolsOf(n))
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(r.upstreams)) {
@@ -79,8 +77,18 @@ func (r *reader) stream(n *node) {
 	}
 }
 
+// passOver speaks of a directive that a reader does not know: it changes nothing, or it is left out.
+func (r *reader) passOver(where string, n *node) {
+	if why, needless := Keywords.Why(where, n.words[0]); needless {
+		r.needless(n, why)
+		return
+	}
+	r.leave(n, "Jeoul has nothing like it; look at it by hand")
+}
+
 // leave leaves out a directive and the block that it opens.
 func (r *reader) leave(n *node, why string) {
+	r.Forget(n.at)
 	r.Left(n.at, "%s", why)
 	r.below(n, func(c *node) { r.Left(c.at, "of the block at %s, which is left out", n.at) })
 }
@@ -95,6 +103,7 @@ func (r *reader) needless(n *node, why string) {
 func (r *reader) below(n *node, do func(*node)) {
 	for _, c := range n.children {
 		if c.at != n.at {
+			r.Forget(c.at)
 			do(c)
 		}
 		r.below(c, do)

@@ -56,10 +56,8 @@ func (r *reader) upstream(n *node) {
 			} else {
 				r.Carry(c.at)
 			}
-		case "zone", "resolver", "resolver_timeout", "keepalive", "keepalive_requests", "keepalive_timeout", "keepalive_time":
-			r.Needless(c.at, "is of nginx's own processes")
 		default:
-			r.leave(c, "Jeoul has nothing like it; look at it by hand")
+			r.passOver(inUpstream, c)
 		}
 	}
 }
