@@ -297,8 +297,8 @@ func (r *reader) times(c *lb.Check, set settings, of server) {
 	timeout := interval
 	if set.checkTimeout > 0 {
 		timeout = set.checkTimeout
-		if set.connect > 0 {
-			timeout = max(timeout, min(set.connect, interval))
+		if connect := min(cmp.Or(set.connect, interval), interval); connect > timeout {
+			r.Approximate(of.at, "a check ends after %s (timeout check), its connection included; HAProxy bounds that by %s of its own", timeout, connect)
 		}
 	}
 	timeout = min(timeout, time.Minute)

@@ -336,6 +336,8 @@ func (r *reader) byKey(s *section, q *requests, l line) bool {
 		r.Carry(l.at)
 	case refuses && !s.allowsBefore(l):
 		r.Approximate(l.at, "becomes allow or deny: the connections of these clients are closed, in place of an answer of 403")
+	case s.forwards(l): // as by forwarded_for
+		r.Carry(l.at)
 	case securityHeader(l):
 		q.security = true
 		r.Carry(l.at)

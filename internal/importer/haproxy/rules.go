@@ -141,6 +141,9 @@ func (s *section) raw(l line) bool {
 		if !o.is(l.words[0]) && !(l.is("redirect") && o.is("http-request")) {
 			return false
 		}
+		if securityHeader(o) {
+			return false
+		}
 		switch o.action() {
 		case "set-header", "add-header", "del-header":
 			return slices.Contains(o.words, "if") || slices.Contains(o.words, "unless")
@@ -284,6 +287,25 @@ func quoted(word string) (string, bool) {
 	}
 	text.WriteByte('\'')
 	return text.String(), true
+}
+
+// forwards says whether a rule sets X-Forwarded-Proto to what each request gets by forwarded_for.
+func (s *section) forwards(l line) bool {
+	if !s.listens() || len(l.words) != 4 || !l.is("http-request", "set-header") || !strings.EqualFold(l.words[2], "X-Forwarded-Proto") {
+		return false
+	}
+	var option *line
+	for _, o := range s.all() {
+		switch {
+		case o.is("option", "forwardfor") && (o.no || len(o.words) > 2):
+			option = nil
+		case o.is("option", "forwardfor"):
+			option = &o
+		case o.is("bind") && l.words[3] != map[bool]string{true: "https", false: "http"}[has(o, "ssl")]:
+			return false
+		}
+	}
+	return option != nil
 }
 
 // stand has a rule stand as it is, in the lines of clients or, of a section with servers alone, in those of backends.

@@ -27,6 +27,8 @@ type reader struct {
 	turns bool
 	// steps bounds the walk through chains that lead to each other.
 	steps int
+	// kept are the packets that the rules which have been walked through keep from those behind them.
+	kept []exception
 }
 
 func newReader(d *draft.Draft) *reader {
@@ -155,10 +157,28 @@ func (r *reader) rule(at remark.At, words []string, table string, isCommand bool
 	parsed, err := parse(at, rest)
 	if err != nil {
 		r.Left(at, "%v; look at it by hand", err)
-		return
+		parsed = unread(parsed.match, at, rest)
 	}
 	r.chains[chain] = slices.Insert(r.chains[chain], min(position, len(r.chains[chain])), parsed)
 }
+
+// unread is a rule that cannot be read, but for a part of its match: one that may keep packets from those behind it, unless
+// its target lets them go on.
+func unread(known match, at remark.At, words []string) rule {
+	known.unknown = cannotRead
+	one := rule{at: at, target: unreadable, match: known}
+	for _, option := range []string{"-j", "--jump"} {
+		if i := slices.Index(words, option); i >= 0 && i+1 < len(words) && slices.Contains(passing, words[i+1]) {
+			one.target = words[i+1]
+		}
+	}
+	return one
+}
+
+const cannotRead = "a rule that cannot be read"
+
+// passing are targets that let a packet go on.
+var passing = []string{"LOG", "NFLOG", "ULOG", "MARK", "CONNMARK", "CLASSIFY", "DSCP", "TOS", "TRACE", "SET", "AUDIT", "TCPMSS"}
 
 // rest speaks of the rules of the table nat that nothing was made of.
 func (r *reader) rest() {
@@ -172,6 +192,8 @@ func (r *reader) rest() {
 				r.Left(rule.at, "of what this host's own programs send, which is not carried over")
 			case rule.target == "MASQUERADE" || rule.target == "SNAT":
 				r.Left(rule.at, "not of clients' packets to these backends, but of what is sent otherwise: %s", keep)
+			case slices.Contains(terminal, rule.target):
+				r.Needless(rule.at, "keeps packets from rules behind it, and none of those that are carried over is of such packets")
 			default:
 				r.Left(rule.at, "leads to no backend that is carried over")
 			}

@@ -30,6 +30,8 @@ type namedMap struct {
 	elements []token
 	lines    []remark.At
 	used     bool
+	// changes says that packets or time change its elements.
+	changes bool
 }
 
 // ReadNFTables fills a draft from what `nft list ruleset` prints.
@@ -240,6 +242,7 @@ func (s *ruleset) readTable(open token) error {
 func (s *ruleset) named(words, inner []token) {
 	m := &namedMap{lines: []remark.At{words[0].at}}
 	for _, t := range inner {
+		m.changes = m.changes || slices.Contains([]string{"dynamic", "timeout", "gc-interval"}, t.text)
 		if !slices.Contains(m.lines[max(0, len(m.lines)-1):], t.at) {
 			m.lines = append(m.lines, t.at)
 		}
@@ -255,6 +258,22 @@ func (s *ruleset) named(words, inner []token) {
 
 // hooks are those of nft, and the chains of iptables that stand for them here.
 var hooks = map[string]string{"prerouting": "PREROUTING", "postrouting": "POSTROUTING", "output": "OUTPUT", "input": "INPUT"}
+
+// verdictWords are those by which a rule keeps packets from those behind it.
+var verdictWords = []string{"accept", "drop", "reject", "return", "jump", "goto", "dnat", "redirect", "queue", "tproxy", "vmap", "dup", "fwd"}
+
+// unread are the rules of a statement that cannot be read to its end, with what is known of their matches.
+func (s *ruleset) unread(known []rule, statement []token) (rules []rule) {
+	target := ""
+	if slices.ContainsFunc(statement, func(t token) bool { return slices.Contains(verdictWords, t.text) }) {
+		target = unreadable
+	}
+	for _, one := range known {
+		one.unknown = cannotRead
+		rules = append(rules, rule{at: statement[0].at, match: one.match, target: target})
+	}
+	return rules
+}
 
 // chain reads a chain.
 func (s *ruleset) chain(words []token) {
@@ -285,6 +304,7 @@ func (s *ruleset) chain(words []token) {
 			rules, err := s.parseRule(statement)
 			if err != nil {
 				s.leaveAll(statement, err.Error())
+				s.chains[name] = append(s.chains[name], s.unread(rules, statement)...)
 				continue
 			}
 			for _, t := range statement {

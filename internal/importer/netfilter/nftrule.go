@@ -35,10 +35,10 @@ func (s *ruleset) parseRule(words []token) ([]rule, error) {
 	n := &nftRule{ruleset: s, words: words, rules: []rule{{at: words[0].at}}}
 	for len(n.words) > 0 {
 		if err := n.expression(n.take()); err != nil {
-			return nil, err
+			return n.rules, err
 		}
 		if len(n.rules) > mostRules {
-			return nil, fmt.Errorf("stands for more than %d rules; %s", mostRules, byHandAtEnd)
+			return n.rules[:1], fmt.Errorf("stands for more than %d rules; %s", mostRules, byHandAtEnd)
 		}
 	}
 	return n.rules, nil
@@ -95,8 +95,12 @@ func (n *nftRule) value() (values []string, negated bool, err error) {
 	}
 	if n.peek() != "{" {
 		word := n.take()
-		if word == "" || word[0] == '@' {
-			return nil, false, fmt.Errorf("goes by the set %q, which is not looked into; %s", word, byHandAtEnd)
+		if name, named := strings.CutPrefix(word, "@"); named {
+			values, err = n.members(name)
+			return values, negated, err
+		}
+		if word == "" {
+			return nil, false, errRuleEnds
 		}
 		values = append(values, word)
 		for n.peek() == "," { // a list without braces
@@ -116,6 +120,27 @@ func (n *nftRule) value() (values []string, negated bool, err error) {
 			values = append(values, word)
 		}
 	}
+}
+
+// members are the values of a set that is named.
+func (n *nftRule) members(name string) (values []string, err error) {
+	set := n.maps[n.table+"/"+name]
+	if set == nil || set.changes || len(set.elements) == 0 {
+		return nil, fmt.Errorf("goes by the set %q, whose elements the rules do not have; %s", name, byHandAtEnd)
+	}
+	for _, t := range set.elements {
+		switch t.text {
+		case "}":
+			set.used = true
+			return values, nil
+		case ",", "\n":
+		case ":", "timeout", "expires", ".":
+			return nil, fmt.Errorf("goes by the set %q, whose elements are more than values; %s", name, byHandAtEnd)
+		default:
+			values = append(values, t.text)
+		}
+	}
+	return nil, errRuleEnds
 }
 
 // expression reads one.
@@ -191,22 +216,64 @@ func (n *nftRule) address(field string) error {
 		n.unknown("ip " + field)
 		return nil
 	}
-	if field == "saddr" && len(values) > 1 {
-		n.unknown("several networks of clients")
-		return nil
-	}
-	return n.spread(values, func(r *rule, value string) error {
-		prefix, ok := draft.Network(value)
+	var networks []netip.Prefix
+	for _, value := range values {
+		list, ok := networksOf(value)
 		if !ok {
 			return fmt.Errorf("%s is no network; %s", value, byHandAtEnd)
 		}
-		if field == "daddr" {
-			r.to = prefix
-		} else {
-			r.from, r.notFrom = prefix, negated
-		}
+		networks = append(networks, list...)
+	}
+	if field == "saddr" {
+		n.each(func(r *rule) { r.from, r.notFrom = networks, negated })
+		return nil
+	}
+	if len(values) != len(networks) {
+		n.unknown("a range of destinations")
+		return nil
+	}
+	return n.spread(values, func(r *rule, value string) error {
+		r.to, _ = draft.Network(value)
 		return nil
 	})
+}
+
+// networksOf returns the networks of an address, a network or a range of addresses.
+func networksOf(text string) ([]netip.Prefix, bool) {
+	if prefix, ok := draft.Network(text); ok {
+		return []netip.Prefix{prefix}, true
+	}
+	from, to, isRange := strings.Cut(text, "-")
+	first, err := netip.ParseAddr(from)
+	last, lastErr := netip.ParseAddr(to)
+	if !isRange || err != nil || lastErr != nil || last.Less(first) || first.Is4() != last.Is4() {
+		return nil, false
+	}
+	var list []netip.Prefix
+	for first.IsValid() && !last.Less(first) {
+		bits := first.BitLen()
+		for bits > 0 { // the largest network that begins here and ends within the range
+			larger := netip.PrefixFrom(first, bits-1)
+			if larger.Masked().Addr() != first || last.Less(lastOf(larger)) {
+				break
+			}
+			bits--
+		}
+		network := netip.PrefixFrom(first, bits)
+		list = append(list, network)
+		first = lastOf(network).Next()
+	}
+	return list, true
+}
+
+// lastOf returns the last address of a network.
+func lastOf(p netip.Prefix) netip.Addr {
+	bytes := p.Masked().Addr().AsSlice()
+	for bit := p.Bits(); bit < len(bytes)*8; bit++ {
+		bytes[bit/8] |= 1 << (7 - bit%8)
+	}
+	addr, _ := netip.AddrFromSlice(bytes)
+	return addr
 }
 
 // protocol reads a protocol.
@@ -245,7 +312,9 @@ func (n *nftRule) port(protocol, field string) error {
 		return nil
 	}
 	for i, value := range values {
-		values[i] = strings.Replace(value, "-", ":", 1)
+		if portRange.MatchString(value) {
+			values[i] = strings.Replace(value, "-", ":", 1)
+		}
 	}
 	n.each(func(r *rule) { r.ports = values })
 	return nil
@@ -259,6 +328,11 @@ func (n *nftRule) meta(field string) error {
 	values, negated, err := n.value()
 	if err != nil {
 		return err
+	}
+	family := map[string]string{"ipv4": "ipv4", "ip": "ipv4", "ipv6": "ipv6", "ip6": "ipv6"}[values[0]]
+	if (field == "nfproto" || field == "protocol") && len(values) == 1 && !negated && family != "" {
+		n.each(func(r *rule) { r.family = family })
+		return nil
 	}
 	name := values[0]
 	if negated {
@@ -440,7 +514,10 @@ func (n *nftRule) portVerdicts() error {
 	for _, r := range n.rules {
 		for _, e := range elements {
 			one := r
-			one.ports = []string{strings.Replace(e.key, "-", ":", 1)}
+			one.ports = []string{e.key}
+			if portRange.MatchString(e.key) {
+				one.ports = []string{strings.Replace(e.key, "-", ":", 1)}
+			}
 			if len(e.value) == 2 && (e.value[0] == "jump" || e.value[0] == "goto") {
 				one.target = n.table + "/" + e.value[1]
 			} else {

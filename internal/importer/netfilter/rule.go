@@ -16,12 +16,15 @@ import (
 
 // match is what a packet must have.
 type match struct {
-	protocol string
-	// to and from are the packets' destination and source; not valid: any.
-	to, from netip.Prefix
-	notFrom  bool
-	in, out  string
-	ports    []string // of the destination: numbers or FIRST:LAST
+	// family is ipv4 or ipv6; empty: either.
+	family, protocol string
+	// to is the packets' destination; not valid: any.
+	to netip.Prefix
+	// from has the networks of the packets' sources, or of those that are none, where notFrom says so; none: any source.
+	from    []netip.Prefix
+	notFrom bool
+	in, out string
+	ports   []string // of the destination: numbers or FIRST:LAST
 	// local says that the destination must be an address of this host.
 	local bool
 	// unknown is a match that Jeoul has no like of.
@@ -117,12 +120,14 @@ func (r *rule) take(option, value string, negated bool) error {
 	case "-p", "--protocol":
 		r.protocol = strings.ToLower(value)
 	case "-s", "--source":
-		prefix, ok := draft.Network(value)
-		if !ok {
-			return fmt.Errorf("%s is no network", value)
-		}
-		if prefix.Bits() > 0 {
-			r.from, r.notFrom = prefix, negated
+		for one := range strings.SplitSeq(value, ",") {
+			prefix, ok := draft.Network(one)
+			if !ok {
+				return fmt.Errorf("%s is no network", one)
+			}
+			if prefix.Bits() > 0 || negated {
+				r.from, r.notFrom = append(r.from, prefix), negated
+			}
 		}
 		positive = false
 	case "-d", "--destination":
@@ -198,7 +203,7 @@ func (r *rule) statistic(mode, every, packet, probability string) error {
 
 // and returns what a packet must have to match both; ok is false where none can.
 func (m match) and(o match) (match, bool) {
-	words := []struct{ own, other *string }{{&m.protocol, &o.protocol}, {&m.in, &o.in}, {&m.out, &o.out}, {&m.unknown, &o.unknown}}
+	words := []struct{ own, other *string }{{&m.family, &o.family}, {&m.protocol, &o.protocol}, {&m.in, &o.in}, {&m.out, &o.out}, {&m.unknown, &o.unknown}}
 	for _, w := range words {
 		switch {
 		case *w.own == "":
@@ -207,26 +212,77 @@ func (m match) and(o match) (match, bool) {
 			return m, false
 		}
 	}
-	prefixes := []struct{ own, other *netip.Prefix }{{&m.to, &o.to}, {&m.from, &o.from}}
-	for _, p := range prefixes {
-		switch {
-		case !p.own.IsValid():
-			*p.own = *p.other
-		case !p.other.IsValid():
-		case !p.own.Overlaps(*p.other):
-			return m, false
-		case p.other.Bits() > p.own.Bits():
-			*p.own = *p.other
-		}
+	switch {
+	case !m.to.IsValid():
+		m.to = o.to
+	case !o.to.IsValid():
+	case !m.to.Overlaps(o.to):
+		return m, false
+	case o.to.Bits() > m.to.Bits():
+		m.to = o.to
+	}
+	if !m.andFrom(o) {
+		return m, false
 	}
 	if len(o.ports) > 0 {
 		if len(m.ports) > 0 && !slices.Equal(m.ports, o.ports) {
-			return m, false
+			own, err := expand(m.protocol, m.ports)
+			other, otherErr := expand(m.protocol, o.ports)
+			common := inBoth(own, other)
+			switch {
+			case err != nil || otherErr != nil:
+				m.unknown = "two lists of ports"
+			case len(common) == 0:
+				return m, false
+			}
+			m.ports = common
+		} else {
+			m.ports = o.ports
 		}
-		m.ports = o.ports
 	}
-	m.notFrom, m.local = m.notFrom || o.notFrom, m.local || o.local
+	m.local = m.local || o.local
 	return m, true
+}
+
+// andFrom narrows the sources to those of both; false: there is none.
+func (m *match) andFrom(o match) bool {
+	switch {
+	case len(o.from) == 0:
+	case len(m.from) == 0:
+		m.from, m.notFrom = o.from, o.notFrom
+	case m.notFrom && o.notFrom:
+		m.from = slices.Concat(m.from, o.from)
+	case m.notFrom != o.notFrom:
+		if m.unknown == "" && !slices.Equal(m.from, o.from) {
+			m.unknown = "sources in one list and not in another"
+		} else if slices.Equal(m.from, o.from) {
+			return false
+		}
+	default:
+		var both []netip.Prefix
+		for _, a := range m.from {
+			for _, b := range o.from {
+				if a.Overlaps(b) && a.Bits() >= b.Bits() {
+					both = append(both, a)
+				} else if a.Overlaps(b) {
+					both = append(both, b)
+				}
+			}
+		}
+		m.from = both
+		return len(both) > 0
+	}
+	return true
+}
+
+// inBoth returns the ports of two lists.
+func inBoth(a, b []uint16) (both []string) {
+	for _, port := range a {
+		if slices.Contains(b, port) {
+			both = append(both, strconv.Itoa(int(port)))
+		}
+	}
+	return both
 }
 
 func sortedKeys[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }

@@ -3,8 +3,10 @@
 package netfilter
 
 import (
+	"cmp"
 	"fmt"
 	"net/netip"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -34,7 +36,9 @@ func (r *reader) serve() {
 			r.Arrives(g.in)
 		}
 		for _, port := range ports {
-			s := r.service(g, vip, port)
+			rules, unsafe := r.access(g, vip, port)
+			s := r.service(g, vip, port, rules)
+			s.Unsafe = cmp.Or(unsafe, s.Unsafe)
 			key := s.Key().String() + fmt.Sprint(s.Allow, s.Deny)
 			if first := made[key]; first != nil && sameBackends(first, s) { // as from another interface
 				r.Services = r.Services[:len(r.Services)-1]
@@ -84,6 +88,9 @@ func orAll(protocol string) string {
 
 // four says whether a group's destinations are of IPv4.
 func (g *group) four() bool {
+	if g.family != "" {
+		return g.family == "ipv4"
+	}
 	return len(g.entries) > 0 && !strings.HasPrefix(g.entries[0].address, "[") && strings.Count(g.entries[0].address, ":") < 2
 }
 
@@ -116,16 +123,15 @@ func expand(network string, texts []string) ([]uint16, error) {
 }
 
 // service makes one.
-func (r *reader) service(g *group, vip netip.Addr, port uint16) *draft.Service {
+func (r *reader) service(g *group, vip netip.Addr, port uint16, rules []draft.Rule) *draft.Service {
 	s := r.NewService(g.at)
 	s.VIP, s.Port, s.Mode = vip, port, lb.NAT
 	if g.protocol == "udp" {
 		s.Protocol = lb.UDP
 	}
-	if g.from.IsValid() && g.notFrom {
-		s.Deny = []netip.Prefix{g.from}
-	} else if g.from.IsValid() {
-		s.Allow = []netip.Prefix{g.from}
+	var nobody bool
+	if s.Allow, s.Deny, nobody = draft.Access(vip, rules); nobody {
+		s.Unsafe = "no client of the VIP's family is served, which allow and deny cannot say"
 	}
 	shares := r.destinations(s, g)
 	for j, weight := range draft.Weights(shares) {
@@ -191,7 +197,7 @@ func (r *reader) addresses(text string, port uint16) ([]netip.Addr, uint16, erro
 	if bracketed := strings.HasPrefix(text, "["); bracketed || strings.Count(text, ":") == 1 {
 		var given string
 		if host, given = draft.SplitPort(text); given != "" {
-			if strings.Contains(given, "-") {
+			if portRange.MatchString(given) {
 				return nil, 0, fmt.Errorf("a range of ports of the backend; a backend has one port")
 			}
 			number, err := draft.Port("tcp", given)
@@ -219,10 +225,13 @@ func (r *reader) addresses(text string, port uint16) ([]netip.Addr, uint16, erro
 	return list, port, nil
 }
 
+// portRange is one of ports by their numbers; a name of a port may have a hyphen.
+var portRange = regexp.MustCompile(`^\d+-\d+$`)
+
 // source finds whether the balancer's own address takes the place of clients'.
 func (r *reader) source(s *draft.Service, g *group) {
 	for _, rule := range r.chains["POSTROUTING"] {
-		if rule.target != "MASQUERADE" && rule.target != "SNAT" || !rule.replaces(s, g) {
+		if rule.target != "MASQUERADE" && rule.target != "SNAT" || !r.replaces(rule, s, g) {
 			continue
 		}
 		s.Mode = lb.FullNAT
@@ -246,18 +255,40 @@ func (r *reader) source(s *draft.Service, g *group) {
 }
 
 // replaces says whether a rule of POSTROUTING is of clients' packets to a service's backends.
-func (r *rule) replaces(s *draft.Service, g *group) bool {
-	if r.from.IsValid() && !r.notFrom || r.unknown != "" || r.partly || r.out != "" && r.out == g.in || r.local {
+func (r *reader) replaces(rule rule, s *draft.Service, g *group) bool {
+	if len(rule.from) > 0 && !rule.notFrom || rule.unknown != "" || rule.partly || rule.local || rule.family != "" && (rule.family == "ipv4") != s.VIP.Is4() {
 		return false
 	}
-	if r.protocol != "" && r.protocol != "all" && r.protocol != g.protocol {
+	if rule.protocol != "" && rule.protocol != "all" && rule.protocol != g.protocol {
 		return false
 	}
-	return slices.ContainsFunc(s.Backends, func(b lb.Backend) bool {
-		if r.to.IsValid() && !r.to.Contains(b.Address) {
+	if !slices.ContainsFunc(s.Backends, func(b lb.Backend) bool {
+		if rule.to.IsValid() && !rule.to.Contains(b.Address) {
 			return false
 		}
-		ports, err := expand(g.protocol, r.ports)
-		return len(r.ports) == 0 || err == nil && slices.Contains(ports, b.Port)
-	})
+		ports, err := expand(g.protocol, rule.ports)
+		return len(rule.ports) == 0 || err == nil && slices.Contains(ports, b.Port)
+	}) {
+		return false
+	}
+	return rule.out == "" || rule.to.IsValid() || r.leavesBy(rule, g)
+}
+
+// leavesBy says whether packets to backends leave by the interfaces of a rule. Which they do, the routes of the host say and
+// not the rules: an interface that clients' packets arrive on is taken for one by which backends are not reached.
+func (r *reader) leavesBy(rule rule, g *group) bool {
+	name, other := strings.CutPrefix(rule.out, "!")
+	arrivals := slices.Clone(r.Interfaces)
+	for _, group := range append(r.groups, g) {
+		if group.in != "" && group.in[0] != '!' {
+			arrivals = append(arrivals, group.in)
+		}
+	}
+	arrives := slices.Contains(arrivals, name)
+	switch {
+	case other && (arrives || name == "lo"), !other && !arrives && len(arrivals) > 0:
+		return true
+	}
+	r.Approximate(rule.at, "is of packets that leave by %s, and whether those to the backends do the routes say: where they do, give --mode fullnat and --source", rule.out)
+	return false
 }

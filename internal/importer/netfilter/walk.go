@@ -3,6 +3,7 @@
 package netfilter
 
 import (
+	"fmt"
 	"slices"
 
 	"github.com/jeoul/jeoul/internal/remark"
@@ -31,16 +32,42 @@ type group struct {
 	turns, bySource bool
 	// through are the rules that led there.
 	through []remark.At
+	// kept are packets that rules before it keep from it.
+	kept []exception
+	// unsafe says why no service must be made of it.
+	unsafe string
 }
+
+// exception are packets that a rule keeps from the rules behind it.
+type exception struct {
+	match
+	at remark.At
+	// partly says that it keeps a share of them, and within that it returns from a chain, so that only the rest of that
+	// chain is kept from them.
+	partly bool
+	within int
+}
+
+// terminal are the targets that end a chain for a packet. Others, such as LOG and MARK, let it go on.
+var terminal = []string{"ACCEPT", "RETURN", "DROP", "REJECT", "REDIRECT", "QUEUE", "NFQUEUE", "TPROXY", "NETMAP", unreadable}
+
+// unreadable is the target of a rule that cannot be read, and may do anything.
+const unreadable = "?"
+
+// full is the share of all packets, but for what arithmetic loses.
+const full = 1 - 1e-9
 
 // walk goes through a chain with packets of a match, of which the share mass comes, and returns
 // which share of them has got a destination there.
 func (r *reader) walk(chain string, m match, mass float64, depth int, through ...remark.At) float64 {
 	left := map[string]float64{}
 	taken := 0.0
+	defer func() { r.kept = slices.DeleteFunc(r.kept, func(e exception) bool { return e.within > depth }) }()
 	for _, rule := range r.chains[chain] {
 		if r.steps++; r.steps > mostSteps || depth > deepest {
 			r.Left(rule.at, "chains lead to each other in a circle, or to too many others; look at it by hand")
+			m.unknown = "chains that cannot be followed"
+			r.kept = append(r.kept, exception{match: m, at: rule.at})
 			return taken
 		}
 		both, possible := m.and(rule.match)
@@ -60,8 +87,26 @@ func (r *reader) walk(chain string, m match, mass float64, depth int, through ..
 		if key == m.key() {
 			taken += gone
 		}
+		r.keep(rule, both, left[key], gone, depth)
 	}
 	return taken
+}
+
+// keep notes which packets a rule keeps from those behind it.
+func (r *reader) keep(rule rule, m match, left, gone float64, depth int) {
+	e := exception{match: m, at: rule.at}
+	switch {
+	case rule.target == "RETURN" && depth > 0:
+		e.within = depth + 1
+		fallthrough
+	case slices.Contains(terminal, rule.target):
+		e.partly = rule.partly
+	case rule.target == "DNAT" && gone > 0: // of all that come, once nothing is left
+		e.partly = left > 1-full
+	default:
+		return
+	}
+	r.kept = append(r.kept, e)
 }
 
 // apply does what a rule does with a share of packets, and returns which has gone by it.
@@ -81,14 +126,12 @@ func (r *reader) apply(rule rule, m match, share float64, depth int, through []r
 		gone := r.walk(rule.target, m, share, depth+1, append(slices.Clone(through), rule.at)...)
 		r.turns = outer
 		return gone
-	case rule.target == "DROP", rule.target == "REJECT":
-		r.Left(rule.at, "refuses packets that match it; write deny for clients that shall not be served")
-		return share
 	case rule.target == "REDIRECT":
 		r.Left(rule.at, "sends to this host itself: %s", keep)
 		return share
-	case rule.target == "RETURN", rule.target == "ACCEPT":
-		r.Left(rule.at, "keeps packets from being balanced that match it; where they are of clients that shall not be served, write deny")
+	case rule.target == unreadable:
+		return 0 // has its remark
+	case slices.Contains(terminal, rule.target): // serve says what becomes of it
 		return share
 	case rule.target == "" && m.unknown != "":
 		r.Left(rule.at, "matches by %s, which Jeoul does not know of packets", m.unknown)
@@ -102,12 +145,19 @@ func (r *reader) apply(rule rule, m match, share float64, depth int, through []r
 
 // destine notes destinations for a share of the packets of a match.
 func (r *reader) destine(rule rule, m match, share float64, through []remark.At) {
+	if share < 1-full {
+		r.Left(rule.at, "no packet gets here: the rules before it take all of them, but those of clients that they keep out")
+		return
+	}
 	key := m.key()
 	g := r.byKey[key]
+	kept := r.keptFrom(m)
 	if g == nil {
-		g = &group{match: m, at: rule.at}
+		g = &group{match: m, at: rule.at, kept: kept}
 		r.byKey[key] = g
 		r.groups = append(r.groups, g)
+	} else if len(kept) != len(g.kept) {
+		g.unsafe = fmt.Sprintf("rules between those that give destinations keep packets from the one at %s alone", rule.at)
 	}
 	g.turns, g.bySource = g.turns || rule.turns || r.turns, g.bySource || rule.bySource
 	g.through = append(g.through, through...)
@@ -122,4 +172,14 @@ func (r *reader) destine(rule rule, m match, share float64, through []remark.At)
 		}
 		g.entries = append(g.entries, entry{rule.at, address, share * part})
 	}
+}
+
+// keptFrom are the exceptions that packets of a match may be in, but those of the same match: their shares are counted.
+func (r *reader) keptFrom(m match) (list []exception) {
+	for _, e := range r.kept {
+		if _, possible := m.and(e.match); possible && e.key() != m.key() {
+			list = append(list, e)
+		}
+	}
+	return list
 }
