@@ -237,16 +237,24 @@ func typed(t *testing.T, words ...string) (code int, stdout, stderr string) {
 	return code, out.String(), errs.String()
 }
 
-// refused reads a command line that cannot be meant, and wants what it is told. Nothing is run, whatever the line
-// may mean.
-func refused(t *testing.T, words []string, want ...string) {
-	t.Helper()
-	parser, err := newParser(t.Context(), io.Discard, io.Discard, kong.Exit(func(int) {}))
-	if err != nil {
-		t.Fatal(err)
+// unset forgets what a parser has read before: a parser for each line would take ten seconds in all.
+func unset(node *kong.Node) {
+	for _, value := range node.Values() {
+		value.Set = false
 	}
+	for _, child := range node.Children {
+		unset(child)
+	}
+}
+
+// refused reads a command line that cannot be meant, and wants what it is told. Nothing is run, whatever the line may
+// mean.
+func refused(t *testing.T, parser *kong.Kong, words []string, want ...string) {
+	t.Helper()
+	unset(parser.Model.Node)
 	words = modernised(parser, words, io.Discard)
-	if _, err = parser.Parse(words); err == nil {
+	_, err := parser.Parse(words)
+	if err == nil {
 		t.Errorf("%q is taken", words)
 		return
 	}
@@ -263,6 +271,10 @@ func misspelt(word string) string { return word[:len(word)-2] + word[len(word)-1
 
 // TestConventionErrors: whatever is wrong with a command line, the error says what is allowed, and what is nearest.
 func TestConventionErrors(t *testing.T) {
+	parser, err := newParser(t.Context(), io.Discard, io.Discard)
+	if err != nil {
+		t.Fatal(err)
+	}
 	shownNodes(t, func(t *testing.T, _ *kong.Application, node *kong.Node) {
 		words := strings.Fields(cli.Name(node))
 		if children := cli.Visible(node); len(children) > 0 && node.DefaultCmd == nil {
@@ -271,30 +283,30 @@ func TestConventionErrors(t *testing.T) {
 				names = append(names, child.Name)
 			}
 			all := strings.Join(names, ", ")
-			refused(t, words, all)
-			refused(t, append(words, "xyzzy"), "xyzzy: unknown command; use one of "+all)
-			refused(t, append(words, misspelt(names[0])), "did you mean "+names[0]+"?")
+			refused(t, parser, words, all)
+			refused(t, parser, append(words, "xyzzy"), "xyzzy: unknown command; use one of "+all)
+			refused(t, parser, append(words, misspelt(names[0])), "did you mean "+names[0]+"?")
 			return
 		}
 		if len(node.Children) > 0 {
 			return
 		}
-		refused(t, append(words, "--xyzzy"), "--xyzzy: unknown flag; `jeoul ")
+		refused(t, parser, append(words, "--xyzzy"), "--xyzzy: unknown flag; `jeoul ")
 		for _, flag := range ownFlags(node) {
 			if len(flag.Name) > 4 && flag.Name != "server-port" && (flag.Group == nil || node.Name == "status") {
-				refused(t, append(words, "--"+misspelt(flag.Name)), fmt.Sprintf("did you mean --%s?", flag.Name))
+				refused(t, parser, append(words, "--"+misspelt(flag.Name)), fmt.Sprintf("did you mean --%s?", flag.Name))
 			}
 			if choices := cli.Choices(flag.Value); len(choices) > 0 {
-				refused(t, append(append(words, enough(node, flag)...), "--"+flag.Name+"=xyzzy"),
+				refused(t, parser, append(append(words, enough(node, flag)...), "--"+flag.Name+"=xyzzy"),
 					fmt.Sprintf(`--%s: "xyzzy" is not possible; use one of %s`, flag.Name, strings.Join(choices, ", ")))
 			}
 			if flag.Required && len(flag.Xor) == 0 {
-				refused(t, append(words, enough(node, flag)...), "--"+flag.Name+"=", "is missing: "+flag.Help)
+				refused(t, parser, append(words, enough(node, flag)...), "--"+flag.Name+"=", "is missing: "+flag.Help)
 			}
 		}
 		for _, value := range node.Positional {
 			if value.Required {
-				refused(t, words, " is missing: "+value.Help)
+				refused(t, parser, words, " is missing: "+value.Help)
 				break
 			}
 		}
