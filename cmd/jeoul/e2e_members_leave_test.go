@@ -81,6 +81,11 @@ func outliveLeaving(t *testing.T, how leaving) {
 				each.eventually(t, each.host.Name+" is "+state, func(status *ops.Status) bool {
 					return status.VRRP != nil && status.VRRP.State == state
 				})
+				// The address follows the state, and until it is gone its host answers a client that asks for it.
+				testenv.Eventually(t, e2e.Patience, each.host.Name+" has the VIP only while it is active", func() bool {
+					has, err := hasAddress(each.host, l.VIP4)
+					return err == nil && has == (each == m)
+				})
 			}
 			// Until the client has the announcement, it sends to the one before, whose word of a new flow may
 			// come later than the flow's next packet.
