@@ -12,6 +12,7 @@ import (
 	"io"
 	"os"
 	"runtime/debug"
+	"slices"
 	"strings"
 	"time"
 
@@ -93,9 +94,14 @@ func Release() error {
 // area is a range of addresses.
 type area struct{ from, to uintptr }
 
-// unchanged returns where files are mapped privately and read-only, and no page is this process's own, of a list as
-// /proc/PID/smaps has it (proc_pid_smaps(5)). A page of its own holds what is nowhere else: a relocated address, or
-// a debugger's breakpoint.
+// kept are flags of mappings (VmFlags in proc_pid_smaps(5)) whose pages the kernel does not give up, but answers EINVAL:
+// "pf" has no pages, but physical memory, as the kernel's BTF in /sys/kernel/btf since Linux 6.16, which is
+// mapped when eBPF programs are loaded; "lo" is locked; "ht" has huge pages.
+var kept = []string{"pf", "lo", "ht"}
+
+// unchanged returns where files are mapped privately and read-only, no page is this process's own, and the kernel gives
+// pages up, of a list as /proc/PID/smaps has it (proc_pid_smaps(5)). A page of its own holds what is nowhere else: a
+// relocated address, or a debugger's breakpoint.
 func unchanged(smaps io.Reader) (areas []area, err error) {
 	var at area
 	candidate := false
@@ -108,8 +114,10 @@ func unchanged(smaps io.Reader) (areas []area, err error) {
 				return nil, fmt.Errorf("%q: %v", lines.Text(), err)
 			}
 			candidate = strings.HasPrefix(fields[1], "r-") && strings.HasSuffix(fields[1], "p") && fields[4] != "0"
-		case candidate && len(fields) == 3 && fields[0] == "Anonymous:":
-			if fields[1] == "0" {
+		case len(fields) == 3 && fields[0] == "Anonymous:":
+			candidate = candidate && fields[1] == "0"
+		case candidate && len(fields) > 0 && fields[0] == "VmFlags:": // the last line of a mapping
+			if !slices.ContainsFunc(kept, func(flag string) bool { return slices.Contains(fields, flag) }) {
 				areas = append(areas, at)
 			}
 			candidate = false

@@ -60,16 +60,28 @@ Anonymous:             0 kB
 VmFlags: rd ex mr mw me
 01477000-02554000 r--p 01077000 fe:00 326269                     /usr/bin/jeoul
 Anonymous:             0 kB
+VmFlags: rd mr mw me
 02554000-02f98000 rw-p 02154000 fe:00 326269                     /usr/bin/jeoul
 Anonymous:             0 kB
+VmFlags: rd wr mr mw me ac
 02f98000-034ef000 r--p 00000000 00:00 0
 Anonymous:             0 kB
+VmFlags: rd mr mw me ac
 7f0000000000-7f0000001000 r--p 00026000 fe:00 12                 /usr/lib/libc.so.6
 Anonymous:             4 kB
+VmFlags: rd mr mw me ac
 7f0001000000-7f0001001000 r--s 00000000 00:10 1038               anon_inode:bpf-map
 Anonymous:             0 kB
+VmFlags: rd mr me ms
+7f0002000000-7f0002001000 r--p 00000000 00:15 2034               /sys/kernel/btf/vmlinux
+Anonymous:             0 kB
+VmFlags: rd mr mw me pf de dd
+7f0003000000-7f0003001000 r--p 00000000 fe:00 13                 /usr/lib/locked.so
+Anonymous:             0 kB
+VmFlags: rd mr mw me lo
 ffffffffff600000-ffffffffff601000 --xp 00000000 00:00 0          [vsyscall]
 Anonymous:             0 kB
+VmFlags: ex
 `
 	areas, err := unchanged(strings.NewReader(smaps))
 	if err != nil {
@@ -110,6 +122,24 @@ func TestRelease(t *testing.T) {
 	}
 	if written[0] != 'P' {
 		t.Error("what was written is gone")
+	}
+}
+
+// TestReleaseBesideBTF: the kernel's BTF, which stays mapped after eBPF programs were loaded, is left alone.
+func TestReleaseBesideBTF(t *testing.T) {
+	const file = "/sys/kernel/btf/vmlinux"
+	f, err := os.Open(file)
+	if err != nil {
+		t.Skip(err)
+	}
+	defer f.Close()
+	memory, err := unix.Mmap(int(f.Fd()), 0, os.Getpagesize(), unix.PROT_READ, unix.MAP_PRIVATE)
+	if err != nil {
+		t.Skipf("%s cannot be mapped (before Linux 6.16): %v", file, err)
+	}
+	defer unix.Munmap(memory)
+	if err := Release(); err != nil {
+		t.Error(err)
 	}
 }
 
