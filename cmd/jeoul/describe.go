@@ -167,7 +167,7 @@ func (d *description) writeService(w io.Writer, now time.Time) {
 	f.render()
 	if len(s.Discovered) > 0 {
 		fmt.Fprintln(w, "\nDiscovery:")
-		writeDiscovered(w, s)
+		writeDiscovered(w, s, now)
 	}
 	if len(s.Checks) > 0 || s.Outliers != nil {
 		fmt.Fprintln(w, "\nHealth:")

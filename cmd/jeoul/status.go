@@ -28,8 +28,8 @@ import (
 type statusCmd struct {
 	daemonFlags
 	StateDir string `name:"state-dir" default:"/run/jeoul" type:"path" placeholder:"DIR" help:"Where a daemon that ended has left what is known of its data plane (${default})."`
-	outputFlag
-	Verbose bool `name:"verbose" short:"v" help:"Show outcomes that no packet had, too."`
+	Output   string `name:"output" short:"o" enum:"text,wide,json" default:"text" placeholder:"FORMAT" help:"Output format: text (in 120 columns), wide (with more columns) or json (${default})."`
+	Verbose  bool   `name:"verbose" short:"v" help:"Show outcomes that no packet had, too."`
 }
 
 // Run asks the daemon and prints what it says.
@@ -47,17 +47,23 @@ func (c *statusCmd) Run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if c.json() {
+	if c.Output == "json" {
 		encoder := json.NewEncoder(os.Stdout)
 		encoder.SetIndent("", "  ")
 		return encoder.Encode(status)
 	}
-	writeStatus(os.Stdout, status, c.Verbose, time.Now())
+	writeStatus(os.Stdout, status, statusForm{verbose: c.Verbose, wide: c.Output == "wide"}, time.Now())
 	return nil
 }
 
+// statusForm is what a person asked for.
+type statusForm struct {
+	// verbose shows outcomes that no packet had, wide every column of the backends.
+	verbose, wide bool
+}
+
 // writeStatus prints a status for a person.
-func writeStatus(w io.Writer, status *ops.Status, verbose bool, now time.Time) {
+func writeStatus(w io.Writer, status *ops.Status, form statusForm, now time.Time) {
 	fmt.Fprintf(w, "%s on %s: %s\n", hookName(status.Hook), interfaceNames(status), status.Hook.Reason)
 	fmt.Fprintf(w, "%s, up %s, process %d, jeoul %s\n",
 		status.Config, now.Sub(status.Started).Truncate(time.Second), status.PID, status.Version)
@@ -65,14 +71,14 @@ func writeStatus(w io.Writer, status *ops.Status, verbose bool, now time.Time) {
 		fmt.Fprintf(w, "! %s\n", problem)
 	}
 	for _, service := range status.Services {
-		writeService(w, service, len(status.Interfaces) > 1, now)
+		writeService(w, service, len(status.Interfaces) > 1, form, now)
 	}
 	if len(status.Operations.InForce) > 0 {
 		fmt.Fprintln(w)
 		writeInForce(w, status.Operations.InForce, now)
 	}
 	writeTables(w, status)
-	writeOutcomes(w, status.Outcomes, verbose)
+	writeOutcomes(w, status.Outcomes, form.verbose)
 }
 
 // writeTables says what is remembered, and in which generation.
@@ -149,7 +155,7 @@ func interfaceNames(status *ops.Status) string {
 
 // writeService prints a service. Columns that could hold one thing only, in this
 // mode or on one interface, are left out.
-func writeService(w io.Writer, s ops.Service, several bool, now time.Time) {
+func writeService(w io.Writer, s ops.Service, several bool, form statusForm, now time.Time) {
 	key := lb.ServiceKey{VIP: s.VIP, Port: s.Port, Protocol: s.Protocol}
 	fmt.Fprintf(w, "\n%s  %s  %s", s.Name, key, s.Mode)
 	if s.DSCP != 0 {
@@ -175,27 +181,9 @@ func writeService(w io.Writer, s ops.Service, several bool, now time.Time) {
 	if s.Withdrawn {
 		fmt.Fprintf(w, "  %s is withdrawn, for no backend serves\n", s.VIP)
 	}
-	writeDiscovered(w, s)
+	writeDiscovered(w, s, now)
 	writeChecks(w, s)
-	columns := columnsOf(s, several)
-	var head []any
-	var right []string
-	for _, c := range columns {
-		head = append(head, c.name)
-		if c.right {
-			right = append(right, c.name)
-		}
-	}
-	t := newTable(w, head...)
-	rightAlign(t, right...)
-	for _, b := range s.Backends {
-		var row table.Row
-		for _, c := range columns {
-			row = append(row, c.value(b))
-		}
-		t.AppendRow(row)
-	}
-	t.Render()
+	writeBackends(w, s.Backends, columnsOf(s, several), form.wide)
 	writeReasons(w, s)
 }
 

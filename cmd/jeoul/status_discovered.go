@@ -13,9 +13,9 @@ import (
 
 // writeDiscovered says where further backends of a service are found, how old that is, and what of it
 // cannot be a backend.
-func writeDiscovered(w io.Writer, s ops.Service) {
+func writeDiscovered(w io.Writer, s ops.Service, now time.Time) {
 	for _, d := range s.Discovered {
-		fmt.Fprintf(w, "  discovered: %s\n", discoveredText(d))
+		fmt.Fprintf(w, "  discovered: %s\n", discoveredText(d, now))
 		for _, refused := range d.Refused {
 			fmt.Fprintf(w, "    left out: %s\n", refused)
 		}
@@ -23,7 +23,7 @@ func writeDiscovered(w io.Writer, s ops.Service) {
 }
 
 // discoveredText says what an origin has found.
-func discoveredText(d ops.Discovered) string {
+func discoveredText(d ops.Discovered, now time.Time) string {
 	if d.Taken.IsZero() && d.Problem == "" {
 		return d.From + ": not answered yet"
 	}
@@ -34,6 +34,8 @@ func discoveredText(d ops.Discovered) string {
 	switch {
 	case d.Overdue:
 		text += fmt.Sprintf("; out of date: %s%s", d.Problem, sinceText(d.Since))
+	case d.Problem != "" && !now.Before(d.Until):
+		text += fmt.Sprintf("; used no longer since %s: %s%s", timeText(d.Until), d.Problem, sinceText(d.Since))
 	case d.Problem != "":
 		text += fmt.Sprintf("; used until %s: %s%s", timeText(d.Until), d.Problem, sinceText(d.Since))
 	}

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 	"time"
+	"unicode/utf8"
 
 	"github.com/jeoul/jeoul/internal/lb"
 	"github.com/jeoul/jeoul/internal/ops"
@@ -100,21 +101,68 @@ func TestWriteStatus(t *testing.T) {
 	idle := sample()
 	idle.Problems, idle.Services, idle.Outcomes = nil, nil, idle.Outcomes[1:2]
 	tests := map[string]struct {
-		status  *ops.Status
-		verbose bool
+		status *ops.Status
+		form   statusForm
 	}{
-		"status":         {sample(), false},
-		"status-verbose": {sample(), true},
-		"status-idle":    {idle, false},
-		"status-modes":   {modes(), false},
-		"status-tracked": {tracking(), false},
+		"status":         {sample(), statusForm{}},
+		"status-verbose": {sample(), statusForm{verbose: true}},
+		"status-idle":    {idle, statusForm{}},
+		"status-modes":   {modes(), statusForm{}},
+		"status-wide":    {modes(), statusForm{wide: true}},
+		"status-tracked": {tracking(), statusForm{}},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			var got bytes.Buffer
-			writeStatus(&got, test.status, test.verbose, test.status.Started.Add(36*time.Hour+time.Millisecond))
+			writeStatus(&got, test.status, test.form, test.status.Started.Add(36*time.Hour+time.Millisecond))
 			wantGolden(t, name, got.Bytes())
 		})
+	}
+}
+
+// TestStatusFits: no table of a mode is wider than a terminal, and what is left out is named and can be had.
+func TestStatusFits(t *testing.T) {
+	status := modes()
+	for i, s := range status.Services {
+		s.Checks = []ops.Check{{Check: "tcp"}}
+		for j := range s.Backends {
+			b := &status.Services[i].Backends[j]
+			b.Name, b.Origin, b.NextHop, b.Health = "shop-web-0017", lb.FromDNS, netip.MustParseAddr("192.0.2.254"), &ops.Health{State: lb.Healthy, WeightPercent: 100}
+			b.Connections, b.Packets, b.Bytes, b.ReturnedPackets, b.ReturnedBytes, b.Answered = 1e6, 1e8, 1e11, 1e8, 1e12, 1e6
+		}
+		columns := columnsOf(s, true)
+		var fits, wide bytes.Buffer
+		writeBackends(&fits, status.Services[i].Backends, columns, false)
+		writeBackends(&wide, status.Services[i].Backends, columns, true)
+		head, _, _ := strings.Cut(fits.String(), "\n")
+		for line := range strings.Lines(fits.String()) {
+			if n := utf8.RuneCountInString(strings.TrimSuffix(line, "\n")); n > statusWidth {
+				t.Errorf("%s: %d columns: %s", s.Name, n, line)
+			}
+		}
+		for _, c := range columns {
+			name := strings.ToUpper(c.name)
+			if !strings.Contains(wide.String(), name) {
+				t.Errorf("%s: %s is not in the wide table", s.Name, c.name)
+			}
+			if _, also, _ := strings.Cut(fits.String(), "-o wide also shows: "); !strings.Contains(head, name) && !strings.Contains(also, c.name) {
+				t.Errorf("%s: %s is left out, and not named:\n%s", s.Name, c.name, fits.String())
+			}
+		}
+	}
+}
+
+// TestDiscoveredUntil: a set that was used until a time is not said to be used until then afterwards.
+func TestDiscoveredUntil(t *testing.T) {
+	until := time.Date(2026, 1, 2, 3, 4, 5, 0, time.Local)
+	d := ops.Discovered{From: "dns web.example.com", Backends: 2, Taken: until.Add(-time.Hour), AgeSeconds: 60, Problem: "no answer", Until: until}
+	for now, want := range map[time.Time]string{
+		until.Add(-time.Second): "; used until 2026-01-02 03:04:05: no answer",
+		until:                   "; used no longer since 2026-01-02 03:04:05: no answer",
+	} {
+		if got := discoveredText(d, now); !strings.HasSuffix(got, want) {
+			t.Errorf("at %s: %q, want an end of %q", now, got, want)
+		}
 	}
 }
 
@@ -134,7 +182,7 @@ func TestStatusHealth(t *testing.T) {
 			backend("web03", lb.Draining, &ops.Health{State: lb.Healthy, Since: at, WeightPercent: 100, Drain: true}),
 			backend("web04", lb.Standby, &ops.Health{State: lb.HealthUnknown, WeightPercent: 100})}}
 	var out bytes.Buffer
-	writeService(&out, service, false, at)
+	writeService(&out, service, false, statusForm{}, at)
 	for _, want := range []string{
 		"  check http GET / via address every 2s, within 1s, rise 2, fall 3: status 200-399\n",
 		"  web01 answers with status 503 (since 2026-01-02 03:04:05)\n    http GET /: 4 failed in a row, the last at 03:05:05 after 1.5ms: status 503; expected: status 200-399\n",
@@ -155,7 +203,7 @@ func TestStatusOutliers(t *testing.T) {
 	service := ops.Service{Name: "web", VIP: netip.MustParseAddr("192.0.2.100"), Port: 80, Protocol: lb.TCP, Mode: lb.NAT, Scheduler: lb.Maglev, Serving: ops.ServingHealthy, OnDown: lb.KeepFlows,
 		Outliers: &ops.Outliers{FailuresPercent: 50, Connections: 20, IntervalSeconds: 5, PauseSeconds: 30, LongestPauseSeconds: 300, EjectedPercent: 40}, Backends: []ops.Backend{web01}}
 	var out bytes.Buffer
-	writeService(&out, service, false, at)
+	writeService(&out, service, false, statusForm{}, at)
 	for _, want := range []string{
 		"  a backend is ejected for 30s to 5m0s that fails 50% of what clients send it in 5s, of 20 or more; at most 40% of the backends at a time\n",
 		"  web01 has answered 0 of 40 new connections in 5s, and refused 40: ejected until 03:05:05, 2 times of late (since 2026-01-02 03:04:05)\n",
