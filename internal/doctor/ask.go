@@ -7,12 +7,20 @@ import (
 	"net"
 	"net/netip"
 
-	"github.com/gopacket/gopacket"
-	"github.com/gopacket/gopacket/layers"
 	"golang.org/x/sys/unix"
+
+	"github.com/jeoul/jeoul/internal/packet"
 )
 
-var broadcast = net.HardwareAddr{0xff, 0xff, 0xff, 0xff, 0xff, 0xff}
+// Types of ICMP (RFC 792), and of ICMPv6 with a 6 (RFC 4443) and of neighbour discovery (RFC 4861).
+const (
+	echoReply             = 0
+	echoRequest           = 8
+	echoRequest6          = 128
+	echoReply6            = 129
+	neighborSolicitation  = 135
+	neighborAdvertisement = 136
+)
 
 // ask asks the segment who has an address, as any host does that wants to send there
 // (ARP, RFC 826; neighbour solicitation, RFC 4861 section 4.3). from is an address of
@@ -26,56 +34,37 @@ func (e *ear) ask(address, from netip.Addr) error {
 		return nil
 	}
 	if address.Is4() {
-		return e.send(
-			&layers.Ethernet{SrcMAC: e.nic.HardwareAddr, DstMAC: broadcast, EthernetType: layers.EthernetTypeARP},
-			&layers.ARP{AddrType: layers.LinkTypeEthernet, Protocol: layers.EthernetTypeIPv4, HwAddressSize: 6, ProtAddressSize: 4,
-				Operation: layers.ARPRequest, SourceHwAddress: e.nic.HardwareAddr, SourceProtAddress: from.AsSlice(),
-				DstHwAddress: make([]byte, 6), DstProtAddress: address.AsSlice()})
+		return e.send(packet.ARPFrame(e.nic.HardwareAddr, from, address))
 	}
 	// The solicited-node group (RFC 4291 section 2.7.1) and its MAC address.
 	target := address.As16()
 	group := netip.AddrFrom16([16]byte{0xff, 0x02, 11: 1, 12: 0xff, 13: target[13], 14: target[14], 15: target[15]})
 	mac := net.HardwareAddr{0x33, 0x33, 0xff, target[13], target[14], target[15]}
-	ip := &layers.IPv6{Version: 6, HopLimit: 255, NextHeader: layers.IPProtocolICMPv6, SrcIP: from.AsSlice(), DstIP: group.AsSlice()}
-	icmp := &layers.ICMPv6{TypeCode: layers.CreateICMPv6TypeCode(layers.ICMPv6TypeNeighborSolicitation, 0)}
-	if err := icmp.SetNetworkLayerForChecksum(ip); err != nil {
-		return err
-	}
-	return e.send(&layers.Ethernet{SrcMAC: e.nic.HardwareAddr, DstMAC: mac, EthernetType: layers.EthernetTypeIPv6}, ip, icmp,
-		&layers.ICMPv6NeighborSolicitation{TargetAddress: address.AsSlice(),
-			Options: layers.ICMPv6Options{{Type: layers.ICMPv6OptSourceAddress, Data: e.nic.HardwareAddr}}})
+	const sourceLinkLayer = 1 // an option, whose length is in units of 8 bytes
+	message := packet.Append(nil, packet.ICMP{Type: neighborSolicitation}, target, [2]byte{sourceLinkLayer, 1}, [6]byte(e.nic.HardwareAddr))
+	ip := packet.IP{Source: from, Destination: group, Protocol: unix.IPPROTO_ICMPV6, TTL: 255}
+	return e.send(packet.Frame(mac, e.nic.HardwareAddr, ip.EtherType(), ip.Packet(message)))
 }
 
 // ping sends a ping for an address to a MAC address, whichever host has the address.
 func (e *ear) ping(mac net.HardwareAddr, from, to netip.Addr, sequence uint16) error {
-	ethernet := &layers.Ethernet{SrcMAC: e.nic.HardwareAddr, DstMAC: mac, EthernetType: layers.EthernetTypeIPv4}
-	payload := gopacket.Payload("jeoul doctor")
-	if to.Is4() {
-		return e.send(ethernet,
-			&layers.IPv4{Version: 4, TTL: 64, Protocol: layers.IPProtocolICMPv4, SrcIP: from.AsSlice(), DstIP: to.AsSlice()},
-			&layers.ICMPv4{TypeCode: layers.CreateICMPv4TypeCode(layers.ICMPv4TypeEchoRequest, 0), Id: e.id, Seq: sequence}, payload)
+	echo := packet.ICMP{Type: echoRequest, Rest: uint32(e.id)<<16 | uint32(sequence)}
+	ip := packet.IP{Source: from, Destination: to, Protocol: unix.IPPROTO_ICMP, TTL: 64}
+	if !to.Is4() {
+		echo.Type, ip.Protocol = echoRequest6, unix.IPPROTO_ICMPV6
 	}
-	ethernet.EthernetType = layers.EthernetTypeIPv6
-	ip := &layers.IPv6{Version: 6, HopLimit: 64, NextHeader: layers.IPProtocolICMPv6, SrcIP: from.AsSlice(), DstIP: to.AsSlice()}
-	icmp := &layers.ICMPv6{TypeCode: layers.CreateICMPv6TypeCode(layers.ICMPv6TypeEchoRequest, 0)}
-	if err := icmp.SetNetworkLayerForChecksum(ip); err != nil {
-		return err
-	}
-	return e.send(ethernet, ip, icmp, &layers.ICMPv6Echo{Identifier: e.id, SeqNumber: sequence}, payload)
+	message := append(packet.Append(nil, echo), "jeoul doctor"...)
+	return e.send(packet.Frame(mac, e.nic.HardwareAddr, ip.EtherType(), ip.Packet(message)))
 }
 
-func (e *ear) send(parts ...gopacket.SerializableLayer) error {
-	buffer := gopacket.NewSerializeBuffer()
-	if err := gopacket.SerializeLayers(buffer, gopacket.SerializeOptions{FixLengths: true, ComputeChecksums: true}, parts...); err != nil {
-		return err
-	}
+func (e *ear) send(frame []byte) error {
 	connection, err := e.file.SyscallConn()
 	if err != nil {
 		return err
 	}
 	var failed error
 	if err := connection.Control(func(fd uintptr) {
-		failed = unix.Sendto(int(fd), buffer.Bytes(), 0, &unix.SockaddrLinklayer{Ifindex: e.nic.Index})
+		failed = unix.Sendto(int(fd), frame, 0, &unix.SockaddrLinklayer{Ifindex: e.nic.Index})
 	}); err != nil {
 		return err
 	}

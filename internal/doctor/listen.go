@@ -12,11 +12,10 @@ import (
 	"os"
 	"sync"
 
-	"github.com/gopacket/gopacket"
-	"github.com/gopacket/gopacket/layers"
 	"golang.org/x/net/bpf"
 	"golang.org/x/sys/unix"
 
+	"github.com/jeoul/jeoul/internal/packet"
 	"github.com/jeoul/jeoul/internal/sockfilter"
 )
 
@@ -96,14 +95,14 @@ func setFilter(fd int, id uint16) error {
 		7:  bpf.JumpIf{Cond: bpf.JumpBitsSet, Val: 0x1fff, SkipTrue: jump(7, reject)},
 		8:  bpf.LoadMemShift{Off: 14},
 		9:  bpf.LoadIndirect{Off: 14, Size: 1},
-		10: bpf.JumpIf{Cond: bpf.JumpNotEqual, Val: uint32(layers.ICMPv4TypeEchoReply), SkipTrue: jump(10, reject)},
+		10: bpf.JumpIf{Cond: bpf.JumpNotEqual, Val: echoReply, SkipTrue: jump(10, reject)},
 		11: bpf.LoadIndirect{Off: 18, Size: 2},
 		12: bpf.JumpIf{Cond: bpf.JumpEqual, Val: uint32(id), SkipTrue: jump(12, accept), SkipFalse: jump(12, reject)},
 		13: bpf.LoadAbsolute{Off: 20, Size: 1},
 		14: bpf.JumpIf{Cond: bpf.JumpNotEqual, Val: unix.IPPROTO_ICMPV6, SkipTrue: jump(14, reject)},
 		15: bpf.LoadAbsolute{Off: 54, Size: 1},
-		16: bpf.JumpIf{Cond: bpf.JumpEqual, Val: layers.ICMPv6TypeNeighborAdvertisement, SkipTrue: jump(16, accept)},
-		17: bpf.JumpIf{Cond: bpf.JumpNotEqual, Val: layers.ICMPv6TypeEchoReply, SkipTrue: jump(17, reject)},
+		16: bpf.JumpIf{Cond: bpf.JumpEqual, Val: neighborAdvertisement, SkipTrue: jump(16, accept)},
+		17: bpf.JumpIf{Cond: bpf.JumpNotEqual, Val: echoReply6, SkipTrue: jump(17, reject)},
 		18: bpf.LoadAbsolute{Off: 58, Size: 2},
 		19: bpf.JumpIf{Cond: bpf.JumpEqual, Val: uint32(id), SkipTrue: jump(19, accept), SkipFalse: jump(19, reject)},
 		// Never reached: room for the two ends.
@@ -141,36 +140,49 @@ func (e *ear) hear() {
 
 // note takes what a frame says. Whatever it is, it does no more than that.
 func (e *ear) note(frame []byte, outgoing bool) {
-	packet := gopacket.NewPacket(frame, layers.LayerTypeEthernet, gopacket.DecodeOptions{NoCopy: true})
-	ethernet, _ := packet.Layer(layers.LayerTypeEthernet).(*layers.Ethernet)
-	if ethernet == nil {
+	eth, rest, ok := packet.Read[packet.Ethernet](frame)
+	if !ok {
 		return
 	}
-	if arp, ok := packet.Layer(layers.LayerTypeARP).(*layers.ARP); ok {
-		address, ok := netip.AddrFromSlice(arp.SourceProtAddress)
-		if ok && address.Is4() && !address.IsUnspecified() && len(arp.SourceHwAddress) == 6 {
-			// Our own request for an address is no claim; our answer is.
-			e.claim(address, arp.SourceHwAddress, outgoing, outgoing && arp.Operation != layers.ARPReply)
+	switch eth.Type {
+	case unix.ETH_P_ARP:
+		e.noteARP(rest, outgoing)
+	case unix.ETH_P_IP:
+		// The filter lets whole packets through only, and answers to pings.
+		h, _, ok := packet.Read[packet.IPv4](rest)
+		length := int(h.VersionLength&0xf) * 4
+		if !ok || h.Protocol != unix.IPPROTO_ICMP || length < 20 || length > len(rest) {
+			return
+		}
+		if icmp, _, ok := packet.Read[packet.ICMP](rest[length:]); ok && !outgoing {
+			e.echoed(netip.AddrFrom4(h.Source), uint16(icmp.Rest))
+		}
+	case unix.ETH_P_IPV6:
+		h, rest, ok := packet.Read[packet.IPv6](rest)
+		if !ok || h.NextHeader != unix.IPPROTO_ICMPV6 {
+			return
+		}
+		icmp, rest, ok := packet.Read[packet.ICMP](rest)
+		switch {
+		case !ok:
+		case icmp.Type == neighborAdvertisement:
+			if target, _, ok := packet.Read[[16]byte](rest); ok {
+				e.claim(netip.AddrFrom16(target), eth.Source[:], outgoing, false)
+			}
+		case icmp.Type == echoReply6 && !outgoing:
+			e.echoed(netip.AddrFrom16(h.Source), uint16(icmp.Rest))
 		}
 	}
-	if na, ok := packet.Layer(layers.LayerTypeICMPv6NeighborAdvertisement).(*layers.ICMPv6NeighborAdvertisement); ok {
-		if address, ok := netip.AddrFromSlice(na.TargetAddress); ok {
-			e.claim(address, ethernet.SrcMAC, outgoing, false)
-		}
-	}
-	if outgoing {
+}
+
+func (e *ear) noteARP(b []byte, outgoing bool) {
+	arp, _, ok := packet.Read[packet.ARP](b)
+	address := netip.AddrFrom4(arp.SenderIP)
+	if !ok || arp.ProtocolType != unix.ETH_P_IP || arp.HardwareLength != 6 || arp.ProtocolLength != 4 || address.IsUnspecified() {
 		return
 	}
-	if icmp, ok := packet.Layer(layers.LayerTypeICMPv4).(*layers.ICMPv4); ok {
-		if ip, ok := packet.NetworkLayer().(*layers.IPv4); ok {
-			e.echoed(ip.SrcIP, icmp.Seq)
-		}
-	}
-	if echo, ok := packet.Layer(layers.LayerTypeICMPv6Echo).(*layers.ICMPv6Echo); ok {
-		if ip, ok := packet.NetworkLayer().(*layers.IPv6); ok {
-			e.echoed(ip.SrcIP, echo.SeqNumber)
-		}
-	}
+	// Our own request for an address is no claim; our answer is.
+	e.claim(address, arp.SenderMAC[:], outgoing, outgoing && arp.Operation != packet.ARPReply)
 }
 
 func (e *ear) claim(address netip.Addr, mac net.HardwareAddr, outgoing, question bool) {
@@ -189,12 +201,10 @@ func (e *ear) claim(address netip.Addr, mac net.HardwareAddr, outgoing, question
 	e.claims[address][who] = true
 }
 
-func (e *ear) echoed(from net.IP, sequence uint16) {
-	if a, ok := netip.AddrFromSlice(from); ok {
-		e.mu.Lock()
-		defer e.mu.Unlock()
-		e.echoes[echoKey{a.Unmap(), sequence}]++
-	}
+func (e *ear) echoed(from netip.Addr, sequence uint16) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.echoes[echoKey{from, sequence}]++
 }
 
 // close ends it, and waits until what was heard is complete.

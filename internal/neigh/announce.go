@@ -8,13 +8,12 @@ import (
 	"net"
 	"net/netip"
 
-	"github.com/gopacket/gopacket"
-	"github.com/gopacket/gopacket/layers"
 	"golang.org/x/sys/unix"
+
+	"github.com/jeoul/jeoul/internal/packet"
 )
 
 var (
-	broadcast = net.HardwareAddr{0xff, 0xff, 0xff, 0xff, 0xff, 0xff}
 	// The group of all nodes of a link, and its MAC address (RFC 2464 section 7).
 	allNodes    = netip.MustParseAddr("ff02::1")
 	allNodesMAC = net.HardwareAddr{0x33, 0x33, 0, 0, 0, 1}
@@ -56,13 +55,12 @@ func announce(fd int, nic *net.Interface, addr netip.Addr) error {
 	if !addr.IsValid() || addr.IsUnspecified() || addr.IsLoopback() || addr.IsMulticast() || addr == broadcast4 {
 		return fmt.Errorf("it %w", ErrBadAddress)
 	}
-	build := advertisement
+	var frame []byte
 	if addr.Is4() {
-		build = announcement
-	}
-	frame, err := build(nic.HardwareAddr, addr)
-	if err != nil {
-		return err
+		// An announcement is a request for the sender's own address.
+		frame = packet.ARPFrame(nic.HardwareAddr, addr, addr)
+	} else {
+		frame = advertisement(nic.HardwareAddr, addr)
 	}
 	if err := unix.Sendto(fd, frame, 0, &unix.SockaddrLinklayer{Ifindex: nic.Index}); err != nil {
 		return fmt.Errorf("send the frame: %w", err)
@@ -70,44 +68,18 @@ func announce(fd int, nic *net.Interface, addr netip.Addr) error {
 	return nil
 }
 
-// announcement is an ARP request with the address as sender and as target.
-func announcement(mac net.HardwareAddr, addr netip.Addr) ([]byte, error) {
-	return serialize(
-		&layers.Ethernet{SrcMAC: mac, DstMAC: broadcast, EthernetType: layers.EthernetTypeARP},
-		&layers.ARP{
-			AddrType: layers.LinkTypeEthernet, Protocol: layers.EthernetTypeIPv4, HwAddressSize: 6, ProtAddressSize: 4,
-			Operation:       layers.ARPRequest,
-			SourceHwAddress: mac, SourceProtAddress: addr.AsSlice(),
-			DstHwAddress: make([]byte, 6), DstProtAddress: addr.AsSlice(),
-		})
-}
-
 // advertisement is an unsolicited neighbour advertisement (RFC 4861 section
 // 4.4) that overrides what neighbours have.
-func advertisement(mac net.HardwareAddr, addr netip.Addr) ([]byte, error) {
+func advertisement(mac net.HardwareAddr, addr netip.Addr) []byte {
+	const (
+		neighborAdvertisement = 136
+		override              = 1 << 29
+		targetLinkLayer       = 2 // an option, whose length is in units of 8 bytes
+	)
+	message := packet.Append(nil, packet.ICMP{Type: neighborAdvertisement, Rest: override}, addr.As16(), [2]byte{targetLinkLayer, 1}, [6]byte(mac))
 	// Receivers drop any other hop limit: it shows that no router forwarded it.
-	ip := &layers.IPv6{Version: 6, NextHeader: layers.IPProtocolICMPv6, HopLimit: 255, SrcIP: addr.AsSlice(), DstIP: allNodes.AsSlice()}
-	icmp := &layers.ICMPv6{TypeCode: layers.CreateICMPv6TypeCode(layers.ICMPv6TypeNeighborAdvertisement, 0)}
-	if err := icmp.SetNetworkLayerForChecksum(ip); err != nil {
-		return nil, err
-	}
-	const override = 1 << 5
-	return serialize(
-		&layers.Ethernet{SrcMAC: mac, DstMAC: allNodesMAC, EthernetType: layers.EthernetTypeIPv6},
-		ip, icmp,
-		&layers.ICMPv6NeighborAdvertisement{
-			Flags: override, TargetAddress: addr.AsSlice(),
-			Options: layers.ICMPv6Options{{Type: layers.ICMPv6OptTargetAddress, Data: mac}},
-		})
-}
-
-func serialize(parts ...gopacket.SerializableLayer) ([]byte, error) {
-	buffer := gopacket.NewSerializeBuffer()
-	options := gopacket.SerializeOptions{FixLengths: true, ComputeChecksums: true}
-	if err := gopacket.SerializeLayers(buffer, options, parts...); err != nil {
-		return nil, fmt.Errorf("build the frame: %w", err)
-	}
-	return buffer.Bytes(), nil
+	ip := packet.IP{Source: addr, Destination: allNodes, Protocol: unix.IPPROTO_ICMPV6, TTL: 255}
+	return packet.Frame(allNodesMAC, mac, ip.EtherType(), ip.Packet(message))
 }
 
 // packetSocket opens a socket that sends whole frames, and receives nothing: its

@@ -24,6 +24,8 @@ import (
 	"github.com/jeoul/jeoul/internal/testenv"
 )
 
+var broadcast = net.HardwareAddr{0xff, 0xff, 0xff, 0xff, 0xff, 0xff}
+
 // never is longer than any test: what is noticed in spite of it was noticed
 // without asking again.
 const never = time.Hour

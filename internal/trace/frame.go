@@ -3,16 +3,15 @@
 package trace
 
 import (
+	"encoding/binary"
 	"fmt"
 	"net"
 	"net/netip"
 	"slices"
 	"strings"
 
-	"github.com/gopacket/gopacket"
-	"github.com/gopacket/gopacket/layers"
-
 	"github.com/jeoul/jeoul/internal/lb"
+	"github.com/jeoul/jeoul/internal/packet"
 )
 
 // MaxLength is the length of the longest IP packet that can be asked about, in
@@ -61,20 +60,20 @@ func (q Question) Frame(to net.HardwareAddr) ([]byte, error) {
 	if err := q.check(); err != nil {
 		return nil, err
 	}
-	parts, least := q.headers(to)
+	segment := q.segment()
+	ip := packet.IP{Source: q.Source, Destination: q.Destination, Protocol: uint8(q.Protocol), TTL: 64, DontFragment: true}
+	least := q.ipHeader() + len(segment)
 	switch {
 	case q.Length == 0:
 	case q.Length < least:
 		return nil, fmt.Errorf("%w: %d bytes are fewer than its headers have (%d)", ErrBadQuestion, q.Length, least)
 	default:
-		parts = append(parts, gopacket.Payload(make([]byte, q.Length-least)))
+		segment = append(segment, make([]byte, q.Length-least)...)
 	}
-	buffer := gopacket.NewSerializeBuffer()
-	options := gopacket.SerializeOptions{FixLengths: true, ComputeChecksums: true}
-	if err := gopacket.SerializeLayers(buffer, options, parts...); err != nil {
-		return nil, fmt.Errorf("%w: %v", ErrBadQuestion, err)
+	if q.Protocol == lb.UDP {
+		binary.BigEndian.PutUint16(segment[4:], uint16(len(segment)))
 	}
-	return buffer.Bytes(), nil
+	return packet.Frame(to, nil, ip.EtherType(), ip.Packet(segment)), nil
 }
 
 func (q Question) check() error {
@@ -100,49 +99,29 @@ func (q Question) check() error {
 	return nil
 }
 
-// headers returns the packet's headers, and the length of those of the IP packet.
-func (q Question) headers(to net.HardwareAddr) (parts []gopacket.SerializableLayer, length int) {
-	eth := &layers.Ethernet{SrcMAC: make([]byte, 6), DstMAC: to, EthernetType: layers.EthernetTypeIPv4}
-	var ip interface {
-		gopacket.SerializableLayer
-		gopacket.NetworkLayer
-	}
-	protocol := layers.IPProtocol(q.Protocol)
+// ipHeader returns the length of the packet's IP header in bytes.
+func (q Question) ipHeader() int {
 	if q.Source.Is4() {
-		length = 20
-		ip = &layers.IPv4{Version: 4, TTL: 64, Flags: layers.IPv4DontFragment, Protocol: protocol,
-			SrcIP: q.Source.AsSlice(), DstIP: q.Destination.AsSlice()}
-	} else {
-		length = 40
-		eth.EthernetType = layers.EthernetTypeIPv6
-		ip = &layers.IPv6{Version: 6, HopLimit: 64, NextHeader: protocol,
-			SrcIP: q.Source.AsSlice(), DstIP: q.Destination.AsSlice()}
+		return 20
 	}
-	if q.Protocol == lb.UDP {
-		udp := &layers.UDP{SrcPort: layers.UDPPort(q.SourcePort), DstPort: layers.UDPPort(q.DestinationPort)}
-		_ = udp.SetNetworkLayerForChecksum(ip) // fails for other layers than IP
-		return []gopacket.SerializableLayer{eth, ip, udp}, length + 8
-	}
-	tcp := q.tcp(length)
-	_ = tcp.SetNetworkLayerForChecksum(ip)
-	length += 20
-	for _, option := range tcp.Options {
-		length += int(option.OptionLength)
-	}
-	return []gopacket.SerializableLayer{eth, ip, tcp}, length
+	return 40
 }
 
-// tcp returns the TCP header of a packet with an IP header of a length. A SYN
-// has the MSS that a host on Ethernet says.
-func (q Question) tcp(ipHeader int) *layers.TCP {
-	has := func(flag string) bool { return slices.Contains(q.Flags, flag) }
-	tcp := &layers.TCP{
-		SrcPort: layers.TCPPort(q.SourcePort), DstPort: layers.TCPPort(q.DestinationPort), Window: 64240,
-		FIN: has("fin"), SYN: has("syn"), RST: has("rst"), PSH: has("psh"), ACK: has("ack"), URG: has("urg"), ECE: has("ece"), CWR: has("cwr"),
+// segment returns the packet's transport header, without a checksum.
+func (q Question) segment() []byte {
+	if q.Protocol == lb.UDP {
+		return packet.Append(nil, packet.UDP{SourcePort: q.SourcePort, DestinationPort: q.DestinationPort, Length: 8})
 	}
-	if tcp.SYN {
-		mss := 1500 - ipHeader - 20
-		tcp.Options = []layers.TCPOption{{OptionType: layers.TCPOptionKindMSS, OptionLength: 4, OptionData: []byte{byte(mss >> 8), byte(mss)}}}
+	tcp := packet.TCP{SourcePort: q.SourcePort, DestinationPort: q.DestinationPort, DataOffset: 20 / 4 << 4, Window: 64240}
+	for i, name := range TCPFlags {
+		if slices.Contains(q.Flags, name) {
+			tcp.Flags |= 1 << i
+		}
 	}
-	return tcp
+	if !slices.Contains(q.Flags, "syn") {
+		return packet.Append(nil, tcp)
+	}
+	// A SYN has the MSS that a host on Ethernet says.
+	tcp.DataOffset = 24 / 4 << 4
+	return packet.Append(nil, tcp, [2]byte{packet.TCPOptionMSS, 4}, uint16(1500-q.ipHeader()-20))
 }
