@@ -15,5 +15,19 @@ compile=(
 	-idirafter /usr/include/aarch64-linux-gnu
 )
 read -ra more <<<"${JEOUL_BPF_FLAGS:-}"
-# go generate puts its own go first in PATH.
-exec go tool bpf2go -tags linux -target bpfel "$@" -- "${compile[@]}" "${more[@]}"
+# go generate puts its own go first in PATH, and runs this where the package is.
+go tool bpf2go -tags linux -target bpfel "$@" -- "${compile[@]}" "${more[@]}"
+
+# The object is embedded compressed, and the generated code decompresses it. NAME is the last argument but one.
+name=${*: -2:1}
+object=${name,,}_bpfel.o code=${name,,}_bpfel.go
+gzip -9nf "$object"
+sed -i -e "s|^//go:embed $object\$|&.gz|" -e 's|bytes\.NewReader(\(_[A-Za-z0-9]*Bytes\))|bpfobject.Open(\1)|' \
+	-e 's|^\t"bytes"$|\t"github.com/jeoul/jeoul/internal/bpfobject"|' "$code"
+# Other versions of bpf2go may write other lines.
+if ! grep -q 'bpfobject\.Open' "$code" || ! grep -q "^//go:embed $object\.gz\$" "$code"; then
+	printf '%s: bpf2go writes %s otherwise than this script knows\n' "$0" "$code" >&2
+	exit 1
+fi
+gofmt=$(go env GOROOT)/bin/gofmt
+[ ! -x "$gofmt" ] || "$gofmt" -w "$code"

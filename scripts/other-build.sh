@@ -19,6 +19,6 @@ go=${GO:-scripts/go.sh}
 cd "$copy"
 JEOUL_BPF_FLAGS=-DOTHER_LAYOUT "$go" generate -run 'bpf/balancer/jeoul_' ./internal/datapath
 cd "$root"
-overlay=$(for file in internal/datapath/*_bpfel.{go,o}; do printf ',"%s":"%s"' "$root/$file" "$copy/$file"; done)
+overlay=$(for file in internal/datapath/*_bpfel.{go,o.gz}; do printf ',"%s":"%s"' "$root/$file" "$copy/$file"; done)
 printf '{"Replace":{%s}}\n' "${overlay#,}" >"$copy/overlay.json"
 "$go" build -buildvcs=false -overlay "$copy/overlay.json" -o "$out" ./cmd/jeoul
