@@ -200,12 +200,12 @@ func TestDecimalsFor(t *testing.T) {
 
 func TestTicks(t *testing.T) {
 	for _, span := range []float64{1e-9, 0.7, 1, 3, 59, 61, 12000, 4e9} {
-		if n := len((ticks{}).Ticks(0, span)); n < 3 || n > 8 {
+		if n := len((ticks{}).on(0, span)); n < 3 || n > 8 {
 			t.Errorf("%d ticks from 0 to %v", n, span)
 		}
 	}
 	for _, high := range []float64{2, 20, 1000, 1e9, 1e100} {
-		if n := len((ticks{log: true, room: 300}).Ticks(1, high)); n < 2 || n > 12 {
+		if n := len((ticks{log: true, room: 300}).on(1, high)); n < 2 || n > 12 {
 			t.Errorf("%d ticks from 1 to %v", n, high)
 		}
 	}

@@ -7,9 +7,7 @@ import (
 	"math"
 
 	xfont "golang.org/x/image/font"
-	"gonum.org/v1/plot"
 	"gonum.org/v1/plot/font"
-	"gonum.org/v1/plot/plotter"
 	"gonum.org/v1/plot/text"
 	"gonum.org/v1/plot/vg"
 	"gonum.org/v1/plot/vg/draw"
@@ -128,7 +126,7 @@ func style(size float64, i ink, bold bool, a anchor) text.Style {
 		Font:    f,
 		XAlign:  draw.XLeft,
 		YAlign:  draw.YCenter,
-		Handler: text.Plain{Fonts: font.DefaultCache},
+		Handler: text.Plain{Fonts: fonts()},
 	}
 }
 
@@ -212,9 +210,7 @@ func (c *chart) draw(dc draw.Canvas) {
 	width := float64(dc.Size().X)
 	left, right := c.margins(width)
 	area := draw.Crop(dc, left, -right, 0, 0)
-	p := c.plot(width)
-	p.Draw(area)
-	c.drawLabels(dc, p.DataCanvas(area), p, width)
+	c.drawRows(area, dc, width)
 }
 
 // margins returns the room for the labels and for the values behind the marks.
@@ -239,9 +235,9 @@ func (c *chart) margins(width float64) (left, right vg.Length) {
 func (c *chart) share(v float64) float64 {
 	low, high := c.bounds()
 	if c.Log {
-		return plot.LogScale{}.Normalize(low, high, max(v, low))
+		v = max(v, low)
 	}
-	return plot.LinearScale{}.Normalize(low, high, v)
+	return (&axes{low: xy{X: low}, high: xy{X: high}, log: c.Log}).share(v)
 }
 
 // axisWidth returns how long the axis is.
@@ -265,48 +261,21 @@ func (c *chart) positions(width float64) (at []float64, total float64) {
 	return at, total
 }
 
-// plot builds the gonum plot: the axis, its grid and the marks.
-func (c *chart) plot(width float64) *plot.Plot {
-	p := plot.New()
-	p.BackgroundColor = nil
-	p.TextHandler = text.Plain{Fonts: font.DefaultCache}
+// drawRows draws the axis, the marks and, into all of the chart, what is written beside them.
+func (c *chart) drawRows(area, whole draw.Canvas, width float64) {
 	at, total := c.positions(width)
-	p.Y.Min, p.Y.Max = -total, 0
-	p.Y.Padding, p.Y.Width = 0, 0
-	p.Y.Tick.Marker = plot.ConstantTicks(nil)
-	c.axis(p, width)
+	low, high := c.bounds()
+	a := &axes{Canvas: area, low: xy{low, -total}, high: xy{high, 0}, log: c.Log}
+	axis := xAxis{c.Axis, ticks{log: c.Log, percent: c.Percent, room: c.axisWidth(width)}.on(low, high)}
+	a.under(axis)
+	a.drawX(axis)
 	if c.HasReference {
-		p.Add(segment(c.Reference, -total, c.Reference, 0, inkQuiet, 1))
+		segment(a, xy{c.Reference, -total}, xy{c.Reference, 0}, draw.LineStyle{Color: inkQuiet.color(), Width: 1})
 	}
 	for i, r := range c.Rows {
-		for _, m := range c.plotters(r, at[i]) {
-			p.Add(m)
-		}
+		c.drawMarks(a, r, at[i])
 	}
-	// Adding marks widens the axes; the range was chosen with care.
-	p.X.Min, p.X.Max = c.bounds()
-	p.Y.Min, p.Y.Max = -total, 0
-	return p
-}
-
-// axis styles the horizontal axis and its grid.
-func (c *chart) axis(p *plot.Plot, width float64) {
-	p.X.Min, p.X.Max = c.bounds()
-	p.X.Padding, p.X.Width, p.X.Tick.Length, p.X.Tick.Width = 0, 0, 4, 0
-	p.X.Tick.Label = style(tickSize, inkQuiet, false, atMiddle)
-	p.X.Tick.Label.YAlign = draw.YTop
-	p.X.Label.Text = c.Axis
-	p.X.Label.TextStyle = style(tickSize, inkQuiet, false, atMiddle)
-	p.X.Label.TextStyle.YAlign = draw.YBottom
-	p.X.Label.Padding = 4
-	p.X.Tick.Marker = ticks{log: c.Log, percent: c.Percent, room: c.axisWidth(width)}
-	if c.Log {
-		p.X.Scale = plot.LogScale{}
-	}
-	grid := plotter.NewGrid()
-	grid.Horizontal.Width = 0
-	grid.Vertical = draw.LineStyle{Color: inkGrid.color(), Width: 1}
-	p.Add(grid)
+	c.drawLabels(whole, a, width)
 }
 
 // bounds returns the range of the axis. Bars begin at nought, so that their
@@ -349,11 +318,10 @@ func (c *chart) bounds() (low, high float64) {
 }
 
 // drawLabels writes the rows' labels and the values behind their marks.
-func (c *chart) drawLabels(whole, data draw.Canvas, p *plot.Plot, width float64) {
-	x, y := p.Transforms(&data)
+func (c *chart) drawLabels(whole draw.Canvas, a *axes, width float64) {
 	at, _ := c.positions(width)
 	for i, r := range c.Rows {
-		top := y(at[i])
+		top := a.y(at[i])
 		switch {
 		case r.Head && c.Unlabelled:
 			continue
@@ -364,13 +332,13 @@ func (c *chart) drawLabels(whole, data draw.Canvas, p *plot.Plot, width float64)
 		case c.above(width):
 			fill(whole, style(fontSize, inkText, false, atStart), whole.Min.X, top+rowHeight/2+labelHeight/2-2.5, r.Label)
 		default:
-			fill(whole, style(fontSize, inkText, false, atEnd), data.Min.X-gap, top, r.Label)
+			fill(whole, style(fontSize, inkText, false, atEnd), a.Min.X-gap, top, r.Label)
 		}
 		value := style(fontSize, inkText, false, atStart)
 		if len(r.Marks) == 0 {
 			value = style(fontSize, inkQuiet, false, atStart)
 		}
-		fill(whole, value, x(c.end(r))+gap, top, r.Value)
+		fill(whole, value, a.x(c.end(r))+gap, top, r.Value)
 	}
 }
 

@@ -7,8 +7,6 @@ import (
 	"slices"
 	"strings"
 
-	"gonum.org/v1/plot/plotter"
-
 	"github.com/jeoul/jeoul/internal/lb"
 	"github.com/jeoul/jeoul/internal/results"
 )
@@ -410,9 +408,9 @@ func (d *dnsSeries) chart(colours *palette) figure {
 	for _, l := range d.lines {
 		drawn := series{Name: clean(l.label), Ink: colours.subject(l.subject)}
 		for backends, p := range l.at {
-			drawn.Points = append(drawn.Points, plotter.XY{X: backends, Y: p.Stats[results.QueriesPerSecond].Median})
+			drawn.Points = append(drawn.Points, xy{X: backends, Y: p.Stats[results.QueriesPerSecond].Median})
 		}
-		slices.SortFunc(drawn.Points, func(a, b plotter.XY) int { return int(a.X - b.X) })
+		slices.SortFunc(drawn.Points, func(a, b xy) int { return int(a.X - b.X) })
 		c.Lines = append(c.Lines, drawn)
 	}
 	c.Lines = withDashes(c.Lines)

@@ -4,11 +4,8 @@ package report
 
 import (
 	"math"
+	"slices"
 
-	"gonum.org/v1/plot"
-	"gonum.org/v1/plot/font"
-	"gonum.org/v1/plot/plotter"
-	"gonum.org/v1/plot/text"
 	"gonum.org/v1/plot/vg"
 	"gonum.org/v1/plot/vg/draw"
 )
@@ -19,7 +16,7 @@ type series struct {
 	Ink  ink
 	// Dash tells lines of one ink apart: which of the patterns, 0 is a whole line.
 	Dash   int
-	Points plotter.XYs
+	Points []xy
 	// Quiet lines are there to compare with: thin, and without dots.
 	Quiet bool
 }
@@ -92,50 +89,38 @@ func (c *chart) drawLines(dc draw.Canvas) {
 	dc.Max.Y -= legendEach
 	// A reader's font may be wider than the one that the numbers are measured with.
 	dc.Min.X += gap
-	p := c.linesPlot(float64(dc.Size().X))
-	p.Draw(dc)
+	c.drawSeries(dc)
 }
 
-// linesPlot builds the gonum plot.
-func (c *chart) linesPlot(width float64) *plot.Plot {
-	p := plot.New()
-	p.BackgroundColor = nil
-	p.TextHandler = text.Plain{Fonts: font.DefaultCache}
+// drawSeries draws the axes, and the lines.
+func (c *chart) drawSeries(dc draw.Canvas) {
 	low, high := c.linesBounds()
-	for _, a := range []struct {
-		axis  *plot.Axis
-		low   float64
-		high  float64
-		room  vg.Length
-		along anchor
-	}{{&p.X, low.X, high.X, vg.Length(width) - upright, atMiddle}, {&p.Y, low.Y, high.Y, 0, atEnd}} {
-		a.axis.Padding, a.axis.Width, a.axis.Tick.Length, a.axis.Tick.Width = 0, 0, 4, 0
-		a.axis.Tick.Label = style(tickSize, inkQuiet, false, a.along)
-		a.axis.Tick.Marker = ticks{room: a.room}
-	}
-	p.X.Label.Text = c.Axis
-	p.X.Label.TextStyle = style(tickSize, inkQuiet, false, atMiddle)
-	p.X.Label.Padding = 4
-	p.X.Tick.Label.YAlign = draw.YTop
-	p.X.Label.TextStyle.YAlign = draw.YBottom
-	grid := plotter.NewGrid()
-	grid.Vertical = draw.LineStyle{Color: inkGrid.color(), Width: 1}
-	grid.Horizontal = grid.Vertical
-	p.Add(grid)
+	number := style(tickSize, inkQuiet, false, atEnd)
+	upwards := ticks{}.on(low.Y, high.Y)
+	numbers := labelsWidth(number, upwards)
+	a := &axes{Canvas: draw.Crop(dc, numbers+number.Width(" "), 0, 0, 0), low: low, high: high}
+	axis := xAxis{c.Axis, ticks{room: dc.Size().X - upright}.on(low.X, high.X)}
+	a.under(axis)
+	a.drawX(axis)
+	a.drawY(upwards, a.Min.X-number.Width(" "))
 	for _, l := range c.Lines {
-		p.Add(&plotter.Line{XYs: l.Points, LineStyle: l.style()})
+		drawn := slices.DeleteFunc(slices.Clone(l.Points), func(p xy) bool { return math.IsNaN(p.X) || math.IsNaN(p.Y) })
+		var at []vg.Point
+		for _, p := range drawn {
+			at = append(at, vg.Point{X: a.x(p.X), Y: a.y(p.Y)})
+		}
+		a.StrokeLines(l.style(), a.ClipLinesXY(at)...)
 		if !l.Quiet {
-			p.Add(&plotter.Scatter{XYs: l.Points, GlyphStyle: draw.GlyphStyle{Color: l.Ink.color(), Radius: 2.6, Shape: draw.CircleGlyph{}}})
+			for _, p := range drawn {
+				dot(a, p, l.Ink, 2.6)
+			}
 		}
 	}
-	// Adding lines widens the axes.
-	p.X.Min, p.X.Max, p.Y.Min, p.Y.Max = low.X, high.X, low.Y, high.Y
-	return p
 }
 
 // linesBounds are the ranges of both axes; they begin at nought, so that what is twice as
 // much is twice as high.
-func (c *chart) linesBounds() (low, high plotter.XY) {
+func (c *chart) linesBounds() (low, high xy) {
 	for _, l := range c.Lines {
 		for _, at := range l.Points {
 			if !math.IsNaN(at.X) && !math.IsNaN(at.Y) {

@@ -5,73 +5,58 @@ package report
 import (
 	"math"
 
-	"gonum.org/v1/plot"
-	"gonum.org/v1/plot/plotter"
 	"gonum.org/v1/plot/vg"
 	"gonum.org/v1/plot/vg/draw"
 )
 
-// plotters returns what draws a row's marks.
-func (c *chart) plotters(r chartRow, y float64) []plot.Plotter {
+// drawMarks draws a row's marks at a place of the vertical axis.
+func (c *chart) drawMarks(a *axes, r chartRow, y float64) {
 	switch c.Kind {
 	case stackedBars:
-		return c.stack(r, y)
+		c.drawStack(a, r, y)
+		return
 	case dots:
-		return c.dots(r, y)
+		c.drawDots(a, r, y)
+		return
 	}
-	var out []plot.Plotter
 	for _, m := range r.Marks {
 		if !c.usable(m.Value) {
 			continue
 		}
-		out = append(out, bar(m, y))
+		bar(a, max(0, a.low.X), m.Value, y, m.Ink)
 		if m.High > m.Low && c.usable(m.Low) && c.usable(m.High) {
-			out = append(out, whisker(m, y))
+			whisker(a, m, y)
 		}
 	}
-	return out
 }
 
-func bar(m mark, y float64) *plotter.BarChart {
-	return &plotter.BarChart{
-		Values:     plotter.Values{m.Value},
-		Width:      barWidth,
-		Color:      m.Ink.color(),
-		XMin:       y,
-		Horizontal: true,
-	}
+// bar reaches from a value to another.
+func bar(a *axes, from, to, y float64, i ink) {
+	left, right, middle := a.x(from), a.x(to), a.y(y)
+	a.FillPolygon(i.color(), a.ClipPolygonX([]vg.Point{
+		{X: left, Y: middle - barWidth/2.}, {X: left, Y: middle + barWidth/2.},
+		{X: right, Y: middle + barWidth/2.}, {X: right, Y: middle - barWidth/2.},
+	}))
 }
 
-// stack puts a row's bars end to end.
-func (c *chart) stack(r chartRow, y float64) []plot.Plotter {
-	var out []plot.Plotter
-	var last *plotter.BarChart
+// drawStack puts a row's bars end to end.
+func (c *chart) drawStack(a *axes, r chartRow, y float64) {
+	sum := 0.0
 	for _, m := range r.Marks {
-		if !c.usable(m.Value) || m.Value <= 0 {
-			continue
+		if c.usable(m.Value) && m.Value > 0 {
+			bar(a, sum, sum+m.Value, y, m.Ink)
+			sum += m.Value
 		}
-		b := bar(m, y)
-		if last != nil {
-			b.StackOn(last)
-		}
-		out, last = append(out, b), b
 	}
-	return out
 }
 
-// dots draws a row's dots, over a line that joins the first and the last of a
+// drawDots draws a row's dots, over a line that joins the first and the last of a
 // short row.
-func (c *chart) dots(r chartRow, y float64) []plot.Plotter {
-	var out, on []plot.Plotter
+func (c *chart) drawDots(a *axes, r chartRow, y float64) {
 	low, high := math.Inf(1), math.Inf(-1)
 	for _, m := range r.Marks {
-		if !c.usable(m.Value) {
-			continue
-		}
-		low, high = min(low, m.Value), max(high, m.Value)
-		on = append(on, dot(m.Value, y, m.Ink, dotRadius))
-		if m.Hollow {
-			on = append(on, dot(m.Value, y, inkPaper, dotRadius-1.7))
+		if c.usable(m.Value) {
+			low, high = min(low, m.Value), max(high, m.Value)
 		}
 	}
 	if high > low {
@@ -79,31 +64,33 @@ func (c *chart) dots(r chartRow, y float64) []plot.Plotter {
 		if r.Marks[len(r.Marks)-1].Ink != line {
 			line = inkGrid
 		}
-		out = append(out, segment(low, y, high, y, line, 1.5))
+		segment(a, xy{low, y}, xy{high, y}, draw.LineStyle{Color: line.color(), Width: 1.5})
 	}
-	return append(out, on...)
+	for _, m := range r.Marks {
+		if !c.usable(m.Value) {
+			continue
+		}
+		dot(a, xy{m.Value, y}, m.Ink, dotRadius)
+		if m.Hollow {
+			dot(a, xy{m.Value, y}, inkPaper, dotRadius-1.7)
+		}
+	}
 }
 
-func dot(x, y float64, i ink, radius vg.Length) plot.Plotter {
-	return &plotter.Scatter{
-		XYs:        plotter.XYs{{X: x, Y: y}},
-		GlyphStyle: draw.GlyphStyle{Color: i.color(), Radius: radius, Shape: draw.CircleGlyph{}},
-	}
+func dot(a *axes, at xy, i ink, radius vg.Length) {
+	circle(a.Canvas, i.color(), a.x(at.X), a.y(at.Y), radius)
 }
 
-func segment(x0, y0, x1, y1 float64, i ink, width vg.Length) plot.Plotter {
-	return &plotter.Line{
-		XYs:       plotter.XYs{{X: x0, Y: y0}, {X: x1, Y: y1}},
-		LineStyle: draw.LineStyle{Color: i.color(), Width: width},
-	}
+func segment(a *axes, from, to xy, s draw.LineStyle) {
+	a.StrokeLine2(s, a.x(from.X), a.y(from.Y), a.x(to.X), a.y(to.Y))
 }
 
 // whisker shows the lowest and highest repeat of a bar.
-func whisker(m mark, y float64) plot.Plotter {
-	return &plotter.XErrorBars{
-		XYs:       plotter.XYs{{X: m.Value, Y: y}},
-		XErrors:   plotter.XErrors{{Low: m.Low - m.Value, High: m.High - m.Value}},
-		LineStyle: draw.LineStyle{Color: inkText.color(), Width: 1.2},
-		CapWidth:  6,
+func whisker(a *axes, m mark, y float64) {
+	const end = 6 // how high the strokes at its ends are, in pixels
+	s := draw.LineStyle{Color: inkText.color(), Width: 1.2}
+	segment(a, xy{m.Low, y}, xy{m.High, y}, s)
+	for _, v := range []float64{m.Low, m.High} {
+		a.StrokeLine2(s, a.x(v), a.y(y)-end/2, a.x(v), a.y(y)+end/2)
 	}
 }

@@ -5,7 +5,6 @@ package report
 import (
 	"math"
 
-	"gonum.org/v1/plot"
 	"gonum.org/v1/plot/vg"
 )
 
@@ -16,12 +15,12 @@ type ticks struct {
 	room         vg.Length
 }
 
-// Ticks implements plot.Ticker.
-func (t ticks) Ticks(low, high float64) []plot.Tick {
+// on returns the marks of an axis from low to high.
+func (t ticks) on(low, high float64) []tick {
 	if t.log {
 		return t.logarithmic(low, high)
 	}
-	var out []plot.Tick
+	var out []tick
 	for _, divisions := range []float64{3, 2, 1} {
 		out = t.every(tickStep((high-low)/divisions), low, high)
 		if t.fits(out) {
@@ -32,14 +31,14 @@ func (t ticks) Ticks(low, high float64) []plot.Tick {
 }
 
 // every marks the multiples of step.
-func (t ticks) every(step, low, high float64) []plot.Tick {
-	var out []plot.Tick
+func (t ticks) every(step, low, high float64) []tick {
+	var out []tick
 	for i := math.Ceil(low / step); i*step <= high; i++ {
-		tick := plot.Tick{Value: i * step, Label: short(i*step, max(math.Abs(low), math.Abs(high)))}
+		mark := tick{Value: i * step, Label: short(i*step, max(math.Abs(low), math.Abs(high)))}
 		if t.percent {
-			tick.Label += " %"
+			mark.Label += " %"
 		}
-		out = append(out, tick)
+		out = append(out, mark)
 	}
 	return out
 }
@@ -58,7 +57,7 @@ func tickStep(v float64) float64 {
 
 // logarithmic marks 1, 2 and 5 times the powers of ten, or the powers only, or
 // every few of them.
-func (t ticks) logarithmic(low, high float64) []plot.Tick {
+func (t ticks) logarithmic(low, high float64) []tick {
 	if out := decades(low, high, 1, 1, 2, 5); t.fits(out) {
 		return out
 	}
@@ -70,13 +69,13 @@ func (t ticks) logarithmic(low, high float64) []plot.Tick {
 }
 
 // decades marks the given multiples of every few powers of ten.
-func decades(low, high, every float64, multiples ...float64) []plot.Tick {
-	var out []plot.Tick
+func decades(low, high, every float64, multiples ...float64) []tick {
+	var out []tick
 	for e := math.Floor(math.Log10(low)); e <= math.Ceil(math.Log10(high)); e++ {
 		for _, f := range multiples {
 			v := f * math.Pow(10, e)
 			if v >= low*0.999 && v <= high*1.001 && math.Mod(e, every) == 0 {
-				out = append(out, plot.Tick{Value: v, Label: short(v, high)})
+				out = append(out, tick{Value: v, Label: short(v, high)})
 			}
 		}
 	}
@@ -84,7 +83,7 @@ func decades(low, high, every float64, multiples ...float64) []plot.Tick {
 }
 
 // fits says whether the marks' labels have room beside each other.
-func (t ticks) fits(marks []plot.Tick) bool {
+func (t ticks) fits(marks []tick) bool {
 	var need vg.Length
 	s := style(tickSize, inkQuiet, false, atStart)
 	for _, m := range marks {

@@ -5,8 +5,6 @@ package report
 import (
 	"fmt"
 
-	"gonum.org/v1/plot/plotter"
-
 	"github.com/jeoul/jeoul/internal/results"
 )
 
@@ -25,7 +23,7 @@ func offeredChart(s *section, colours *palette) figure {
 	metric, _, noun := s.wireRate()
 	c := &chart{Kind: lines, Axis: nouns(noun) + " offered a second", YAxis: nouns(noun) + " established a second"}
 	var all []series
-	var ideal plotter.XYs
+	var ideal []xy
 	for _, label := range s.labels() {
 		line := series{Name: clean(label)}
 		for _, p := range s.along(label) {
@@ -34,9 +32,9 @@ func offeredChart(s *section, colours *palette) figure {
 				continue
 			}
 			line.Ink = colours.subject(p.Subject)
-			line.Points = append(line.Points, plotter.XY{X: offered.number, Y: p.Stats[metric].Median})
+			line.Points = append(line.Points, xy{X: offered.number, Y: p.Stats[metric].Median})
 			if len(ideal) == 0 || offered.number > ideal[len(ideal)-1].X {
-				ideal = append(ideal, plotter.XY{X: offered.number, Y: offered.number})
+				ideal = append(ideal, xy{X: offered.number, Y: offered.number})
 			}
 		}
 		if len(line.Points) > 0 {
@@ -70,7 +68,7 @@ func serversChart(s *section, label string) figure {
 				all = append(all, series{Name: fmt.Sprintf("server %d", i+1), Ink: serverInks[i%len(serverInks)]})
 			}
 			each := p.Stats[metric].Median / float64(len(p.Shares))
-			all[i].Points = append(all[i].Points, plotter.XY{X: offered.number, Y: share * each})
+			all[i].Points = append(all[i].Points, xy{X: offered.number, Y: share * each})
 		}
 	}
 	c.Lines = withDashes(all)
