@@ -66,7 +66,21 @@ deb() {
 	local file=$to/jeoul_${VERSION}_amd64.deb
 	stage "$STAGE"
 	"$go" run "$NFPM" package --config deploy/package/nfpm.yaml --packager deb --target "$file" >&2
+	compress "$file"
 	printf '%s\n' "$file"
+}
+
+# compress DEB: compresses what is in a package by xz, of which nfpm's own takes a quarter more room. See deb(5).
+compress() {
+	local parts=$STAGE/parts
+	mkdir "$parts"
+	(
+		cd "$parts"
+		llvm-ar x "$1"
+		xz -9e -T1 data.tar
+		rm "$1"
+		llvm-ar --format=gnu qcSD "$1" debian-binary control.tar.gz data.tar.xz
+	)
 }
 
 # tarball: prints the path of the archive.
