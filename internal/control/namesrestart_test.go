@@ -24,7 +24,7 @@ const (
 	savedService = `"Service":{"VIP":"192.0.2.100","Port":80,"Protocol":"tcp","Hairpin":false}`
 	savedKey1    = `{` + savedService + `,"Address":"192.0.2.1","Port":80}`
 	savedKey2    = `{` + savedService + `,"Address":"192.0.2.2","Port":80}`
-	savedClock   = `"clock":{"wall":"2000-01-01T00:00:00Z","boot":"f5f2740c-da50-4bba-83d4-c9595e09ed51","up_ns":2907431070121}`
+	savedClock   = `"clock":{"wall":"2000-01-01T00:00:00Z","boot":"00000000-0000-4000-8000-000000000000","up_ns":2907431070121}`
 )
 
 // TestSavedByAddress: what an older version has saved by addresses is of the names that have these at the start, and

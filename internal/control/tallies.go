@@ -30,12 +30,13 @@ type total struct {
 // of returns what was counted of the name where the endpoint has counted now. What a backend has now, such as its open
 // connections, is the endpoint's. An endpoint that has counted less than at first has begun again.
 func (t tally) of(now total) total {
-	if now.Counted.Packets < t.Base.Counted.Packets || now.Counted.Connections < t.Base.Counted.Connections {
-		t.Base = total{}
+	base := t.Base
+	if now.Counted.Packets < base.Counted.Packets || now.Counted.Connections < base.Counted.Connections {
+		base = total{}
 	}
 	return total{
-		Counted: now.Counted.Minus(t.Base.Counted).Plus(t.Carried.Counted),
-		Proxied: now.Proxied.Minus(t.Base.Proxied).Plus(t.Carried.Proxied),
+		Counted: now.Counted.Minus(base.Counted).Plus(t.Carried.Counted),
+		Proxied: now.Proxied.Minus(base.Proxied).Plus(t.Carried.Proxied),
 	}
 }
 
