@@ -168,7 +168,7 @@ func (d *Draft) Idle(at remark.At, protocol lb.Protocol, silence time.Duration) 
 		d.Approximate(at, "Jeoul remembers a silent flow for up to %s (flows.timeouts), and then ends it", longest)
 		silence = longest
 	default:
-		d.Approximate(at, "becomes flows.timeouts, which are those of the flows of all services")
+		d.Approximate(at, "ends silent flows after %s, which becomes flows.timeouts: they are those of the flows of all services", silence)
 	}
 	*into = max(*into, silence)
 }

@@ -15,8 +15,8 @@ import (
 // MaxBytes bounds an input, with all that it includes.
 const MaxBytes = 10 << 20
 
-// maxLine bounds a line, in bytes: longer ones are of something else.
-const maxLine = 64 << 10
+// MaxLine bounds a line, in bytes: longer ones are of something else.
+const MaxLine = 64 << 10
 
 // Line is a line of an input.
 type Line struct {
@@ -44,8 +44,8 @@ func (d *Draft) Lines(file File) ([]Line, error) {
 			return nil, fmt.Errorf("%s: a zero byte: this is no text, or one in UTF-16; convert it by `iconv -t UTF-8`", at)
 		case !utf8.Valid(text):
 			return nil, fmt.Errorf("%s: not UTF-8; convert the file by `iconv -f ENCODING -t UTF-8`", at)
-		case len(text) > maxLine:
-			return nil, fmt.Errorf("%s: a line of %d bytes, where %d are the most", at, len(text), maxLine)
+		case len(text) > MaxLine:
+			return nil, fmt.Errorf("%s: a line of %d bytes, where %d are the most", at, len(text), MaxLine)
 		}
 		lines = append(lines, Line{at, string(text)})
 		d.texts[at] = string(text)

@@ -12,6 +12,7 @@ import (
 	"github.com/google/shlex"
 
 	"github.com/jeoul/jeoul/internal/importer/draft"
+	"github.com/jeoul/jeoul/internal/lb"
 	"github.com/jeoul/jeoul/internal/remark"
 )
 
@@ -113,7 +114,7 @@ func (r *reader) run(at remark.At, o options) {
 	case "set":
 		r.setTimeouts(at, o)
 	case "start-daemon":
-		r.Left(at, "IPVS tells another balancer of its connections; Jeoul does not: balancers with the same backends choose alike by the scheduler maglev, without a word between them")
+		r.Left(at, "balancers tell each other of flows as members: write members, with their addresses and a key of `jeoul members key`, which the rules do not have")
 	default:
 		r.Needless(at, "configures nothing")
 	}
@@ -162,6 +163,9 @@ func (r *reader) deleteServer(at remark.At, o options) {
 func (r *reader) finish() {
 	for _, s := range r.order {
 		if !s.dropped {
+			if s.Protocol == lb.UDP && r.Timeouts.UDP == 0 {
+				r.Idle(s.at, lb.UDP, UsualUDP)
+			}
 			Schedule(r.Draft, s.Service, s.at, s.scheduler, s.flags)
 			r.Services = append(r.Services, s.Service)
 		}

@@ -18,6 +18,8 @@ import (
 const (
 	defaultScheduler   = "wlc"
 	defaultPersistence = 300 * time.Second
+	// UsualUDP is how long IPVS remembers a silent flow of UDP where nobody says.
+	UsualUDP = 300 * time.Second
 	// guePort is where mode gue sends.
 	guePort = "6080"
 	// maxWeight and maxThreshold are Jeoul's.

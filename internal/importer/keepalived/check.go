@@ -3,6 +3,7 @@
 package keepalived
 
 import (
+	"cmp"
 	"reflect"
 	"regexp"
 	"slices"
@@ -51,11 +52,35 @@ func (r *reader) checks(s *draft.Service, n *node) {
 		switch {
 		case from == nil && len(own) > 0:
 			first, from = own, server
+		case from != nil && !sameCommands(own, first):
+			r.Left(server.at, "is checked by another program, or with other arguments, than the real server at %s; a service's checks are those of all its backends, so the program is not run: let one ask all, by JEOUL_ADDRESS and JEOUL_PORT", from.at)
+			first = withoutCommands(first)
 		case from != nil && !reflect.DeepEqual(own, first):
 			r.Approximate(server.at, "is checked in another way than the real server at %s; here a service's checks are those of all its backends, and they are that one's", from.at)
 		}
 	}
 	s.Checks.List = first
+}
+
+// commands are the programs of checks.
+func commands(list []lb.Check) (all [][]string) {
+	for _, c := range list {
+		if c.Exec != nil {
+			all = append(all, c.Exec.Command)
+		}
+	}
+	return all
+}
+
+// sameCommands says whether checks run the same programs, if both have some.
+func sameCommands(a, b []lb.Check) bool {
+	own, other := commands(a), commands(b)
+	return len(own) == 0 || len(other) == 0 || reflect.DeepEqual(own, other)
+}
+
+// withoutCommands are the checks that run no program.
+func withoutCommands(list []lb.Check) []lb.Check {
+	return slices.DeleteFunc(list, func(c lb.Check) bool { return c.Exec != nil })
 }
 
 // backend says whether a real server is a backend of the service.
@@ -106,7 +131,7 @@ func seconds(blocks []*node, word string, usual time.Duration) time.Duration {
 func (r *reader) checker(s *draft.Service, n *node, blocks []*node) []lb.Check {
 	usual := checkers[n.word(0)]
 	c, retries := draft.NewCheck(usual.kind), usual.retries
-	if text := setting(blocks, "retry"); text != "" {
+	if text := cmp.Or(setting([]*node{n}, "nb_get_retry"), setting(blocks, "retry")); text != "" {
 		if count, _, err := draft.Number(text, 99); err == nil {
 			retries = count
 		}
@@ -139,7 +164,7 @@ func (r *reader) checker(s *draft.Service, n *node, blocks []*node) []lb.Check {
 		r.bytes(n, "payload", &c.UDP.Send)
 		r.bytes(n, "require_reply", &c.UDP.Expect)
 	case "MISC_CHECK":
-		return r.misc(n, c)
+		return r.misc(n, blocks[1], c)
 	}
 	return []lb.Check{c}
 }
@@ -177,11 +202,17 @@ func portOf(s *draft.Service, server *node) uint16 {
 func (r *reader) remarkChecker(n *node) {
 	for _, c := range n.children {
 		switch c.word(0) {
-		case "connect_port", "connect_timeout", "retry", "delay_before_retry", "delay_loop", "url", "name", "type", "misc_path", "misc_timeout", "virtualhost":
+		case "connect_port", "connect_timeout", "retry", "nb_get_retry", "delay_before_retry", "delay_loop", "url", "name", "type", "misc_path", "misc_timeout", "virtualhost":
 			r.Carry(c.at)
 		case "payload", "require_reply": // by bytes
-		case "warmup", "alpha", "fwmark", "log_all_failures", "enable_sni", "fast_recovery", "http_protocol":
-			r.needless(c, "the start of checks is spread anyhow, and a new backend is asked before it gets flows")
+		case "enable_sni": // by urls
+			r.Carry(c.at)
+		case "fwmark":
+			r.leave(c, "a check's packets bear no mark; where routes go by it, with via: address, source names the address that they are sent from")
+		case "fast_recovery":
+			r.leave(c, "a real server that fails is healthy after as many answers as rise says")
+		case "http_protocol":
+			r.Approximate(c.at, "Jeoul's check speaks HTTP/1.1, or by http2: true HTTP/2")
 		case "connect_ip", "host":
 			r.leave(c, "a check asks the backend itself")
 		case "bindto", "bind_port", "bind_if":
@@ -189,7 +220,7 @@ func (r *reader) remarkChecker(n *node) {
 		case "misc_dynamic":
 			r.leave(c, "a program of a check says yes or no; for weights, let an agent say them (type: agent)")
 		default:
-			r.leave(c, "Jeoul's check has nothing like it")
+			r.passOver(inChecker, c)
 		}
 	}
 }
@@ -259,8 +290,8 @@ func (r *reader) url(line *node, request *lb.HTTPCheck) {
 	r.Carry(line.at)
 }
 
-// misc reads a program.
-func (r *reader) misc(n *node, c lb.Check) []lb.Check {
+// misc reads a program of a real server.
+func (r *reader) misc(n, server *node, c lb.Check) []lb.Check {
 	path := n.child("misc_path")
 	if path == nil {
 		r.Left(n.at, "names no program")
@@ -274,9 +305,31 @@ func (r *reader) misc(n *node, c lb.Check) []lb.Check {
 	if timeout := seconds([]*node{n}, "misc_timeout", 0); timeout > 0 {
 		draft.SetTimes(&c, 0, timeout)
 	}
-	c.Exec.Command = words
-	if len(words) > 1 {
+	if c.Exec.Command = forEach(words, server); len(c.Exec.Command) == len(words) && len(words) > 1 {
 		r.Approximate(path.at, "the program gets these arguments for every backend; which one it is to ask is in JEOUL_ADDRESS and JEOUL_PORT")
 	}
 	return []lb.Check{c}
+}
+
+// plainWord needs no quotation in a shell.
+var plainWord = regexp.MustCompile(`^[A-Za-z0-9_./:=@%+,-]+$`)
+
+// forEach returns a command in which the address and the port of its real server are those of the backend that is asked.
+func forEach(words []string, server *node) []string {
+	own, script := false, []string{"exec"}
+	for i, word := range words {
+		switch {
+		case i > 0 && word == server.word(1):
+			word, own = `"$JEOUL_ADDRESS"`, true
+		case i > 0 && word == server.word(2):
+			word, own = `"$JEOUL_PORT"`, true
+		case !plainWord.MatchString(word):
+			word = "'" + strings.ReplaceAll(word, "'", `'\''`) + "'"
+		}
+		script = append(script, word)
+	}
+	if !own {
+		return words
+	}
+	return []string{"/bin/sh", "-c", strings.Join(script, " ")}
 }

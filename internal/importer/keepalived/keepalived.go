@@ -14,6 +14,8 @@ import (
 type reader struct {
 	*draft.Draft
 	groups map[string]*node
+	// instances and syncGroups are those of VRRP.
+	instances, syncGroups []*node
 }
 
 // Read fills a draft.
@@ -37,6 +39,7 @@ func Read(d *draft.Draft, file draft.File) error {
 			r.top(n)
 		}
 	}
+	r.vrrp()
 	for _, n := range root.children {
 		if n.word(0) == "virtual_server_group" { // which those that name it have read by now
 			r.group(n)
@@ -54,13 +57,15 @@ func (r *reader) top(n *node) {
 		if at := n.child("interface"); at != nil {
 			r.Arrives(at.word(1))
 		}
-		r.leave(n, "Jeoul does not move VIPs between balancers by VRRP yet: keep keepalived for this block, on each balancer; Jeoul goes on with an address that is there")
-	case "vrrp_sync_group", "vrrp_script", "vrrp_track_process", "vrrp_track_file", "track_file", "track_process", "bfd_instance":
-		r.leave(n, "of VRRP, which Jeoul does not speak yet: keep keepalived for it")
+		r.instances = append(r.instances, n)
+	case "vrrp_sync_group":
+		r.syncGroups = append(r.syncGroups, n)
+	case "vrrp_script", "vrrp_track_process", "vrrp_track_file", "track_file", "track_process", "bfd_instance":
+		r.leave(n, "Jeoul's priority falls by vrrp.weight for each service without a backend that serves, and by no program's word")
 	case "static_ipaddress", "static_routes", "static_rules", "static_track_group":
 		r.leave(n, "of this host's network, which Jeoul configures for VIPs alone")
 	case "global_defs":
-		r.needless(n, "of keepalived's process; for mail, watch Jeoul's events or metrics")
+		r.globals(n)
 	default:
 		r.leave(n, "Jeoul has nothing like it; look at it by hand")
 	}

@@ -52,6 +52,9 @@ func (r *reader) virtualServer(n *node) {
 		}
 		r.Carry(at.at)
 		s.VIP, s.Port, s.Protocol = at.vip, at.port, protocol
+		if protocol == lb.UDP && r.Timeouts.UDP == 0 {
+			r.Idle(n.at, lb.UDP, ipvsadm.UsualUDP)
+		}
 		r.fill(s, n)
 	}
 }
@@ -288,17 +291,13 @@ func (r *reader) sorryServer(s *draft.Service, c *node) {
 // other remarks on statements of virtual and real servers that Jeoul has no like of.
 func (r *reader) other(c *node) {
 	switch c.word(0) {
-	case "notify_up", "notify_down", "quorum_up", "quorum_down", "smtp_alert":
-		r.leave(c, "Jeoul runs no program and sends no mail when a backend comes or goes; watch its events, or its metrics")
+	case "notify_up", "notify_down", "quorum_up", "quorum_down":
+		r.leave(c, "Jeoul runs no program when a backend comes or goes; watch its events, or its metrics")
 	case "quorum", "hysteresis":
 		r.leave(c, "Jeoul has no quorum; panic says below which share of healthy backends all are used")
-	case "alpha", "omega":
-		r.needless(c, "how backends are seen at the start and the end: Jeoul asks a new backend before it gets flows, unless none is healthy")
-	case "inhibit_on_failure", "sorry_server_inhibit", "ha_suspend", "warmup", "snmp_name", "no_alpha", "sh-fallback", "mh-fallback", "smtp_alert_checker":
-		r.needless(c, "flows of a failing backend go on by on_down: keep, and starts of checks are spread anyhow")
 	case "ops":
 		r.Approximate(c.at, "by ops IPVS chooses anew for each datagram; here all of a client's address and port go to one backend while they follow each other")
 	default:
-		r.leave(c, "Jeoul has nothing like it; look at it by hand")
+		r.passOver(inServer, c)
 	}
 }

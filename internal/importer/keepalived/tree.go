@@ -4,6 +4,8 @@ package keepalived
 
 import (
 	"fmt"
+	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -61,13 +63,18 @@ func (p *parser) file(file draft.File) error {
 		return err
 	}
 	if len(p.files) == 0 {
-		if err := p.CheckDialect(lines); err != nil {
+		// A file may have no more than what others have.
+		if err := p.CheckDialect(lines); err != nil && !slices.ContainsFunc(lines, includes) {
 			return err
 		}
 	}
 	p.files = append(p.files, file.Name)
-	for _, line := range lines {
-		if err := p.line(line); err != nil {
+	for i := 0; i < len(lines); i++ {
+		if next := p.define(lines, i); next > i {
+			i = next - 1
+			continue
+		}
+		if err := p.substituted(lines[i], 0); err != nil {
 			return err
 		}
 	}
@@ -81,16 +88,11 @@ func (p *parser) line(line draft.Line) error {
 	if len(words) == 0 {
 		return nil
 	}
-	if name, value, ok := strings.Cut(line.Text, "="); ok && strings.HasPrefix(strings.TrimSpace(name), "$") {
-		p.variables[strings.Trim(strings.TrimSpace(name), "${}")] = strings.TrimSpace(value)
-		p.Carry(line.At)
-		return nil
-	}
 	if words[0][0] == '@' {
 		p.Left(line.At, "holds under a condition (@) only; write what holds here without it")
 		return nil
 	}
-	if words[0] == "include" || words[0] == "includer" || words[0] == "includem" || words[0] == "includew" || words[0] == "includeb" {
+	if slices.Contains(includeWords, words[0]) {
 		return p.include(line.At, words)
 	}
 	if !slices.ContainsFunc(words, func(w string) bool { return w != "{" && w != "}" }) {
@@ -100,10 +102,10 @@ func (p *parser) line(line draft.Line) error {
 		end := slices.IndexFunc(words, func(w string) bool { return w == "{" || w == "}" })
 		switch {
 		case end < 0:
-			p.add(&node{at: line.At, words: p.expand(words)})
+			p.add(&node{at: line.At, words: words})
 			return nil
 		case end > 0:
-			p.add(&node{at: line.At, words: p.expand(words[:end])})
+			p.add(&node{at: line.At, words: words[:end]})
 		}
 		if err := p.brace(line.At, words[end]); err != nil {
 			return err
@@ -143,7 +145,13 @@ func (p *parser) include(at remark.At, words []string) error {
 		p.Left(at, "the files that it names are not read from standard input; import the file by its name")
 		return nil
 	}
-	files, err := p.Include(words[1])
+	pattern := words[1]
+	if !filepath.IsAbs(pattern) { // it is relative to the file that names it
+		if below, err := filepath.Rel(filepath.Dir(p.files[0]), filepath.Dir(p.files[len(p.files)-1])); err == nil {
+			pattern = filepath.Join(below, pattern)
+		}
+	}
+	files, err := p.Include(pattern)
 	if err != nil {
 		p.Left(at, "%v", err)
 		return nil
@@ -167,17 +175,69 @@ func (p *parser) include(at remark.At, words []string) error {
 	return nil
 }
 
-// expand puts the values of variables into words.
-func (p *parser) expand(words []string) []string {
-	expanded := slices.Clone(words)
-	for i, word := range expanded {
-		if strings.HasPrefix(word, "$") {
-			if value, known := p.variables[strings.Trim(word, "${}")]; known {
-				expanded[i] = value
-			}
+// includeWords begin a line that names files.
+var includeWords = []string{"include", "includer", "includem", "includew", "includeb"}
+
+func includes(line draft.Line) bool {
+	words := tokens(line.Text)
+	return len(words) > 1 && slices.Contains(includeWords, words[0])
+}
+
+// definition is a line that gives a variable a value.
+var definition = regexp.MustCompile(`^\s*\$([A-Za-z0-9_]+)\s*=(.*)$`)
+
+// define reads the definition of a variable that begins at line i, and returns the line behind it; i where none begins
+// there. A backslash at the end of a line has the value go on in the next one, as a line of its own.
+func (p *parser) define(lines []draft.Line, i int) int {
+	match := definition.FindStringSubmatch(lines[i].Text)
+	if match == nil {
+		return i
+	}
+	var value []string
+	for text := match[2]; ; text = lines[i].Text {
+		p.Carry(lines[i].At)
+		rest, goesOn := strings.CutSuffix(strings.TrimRight(text, " \t"), `\`)
+		if rest = strings.TrimSpace(rest); rest != "" || len(value) > 0 {
+			value = append(value, rest)
+		}
+		i++
+		if !goesOn || i == len(lines) {
+			break
 		}
 	}
-	return expanded
+	p.variables[match[1]] = strings.Join(value, "\n")
+	return i
+}
+
+// variable is the place of one.
+var variable = regexp.MustCompile(`\$\{?([A-Za-z0-9_]+)\}?`)
+
+// deepestVariable bounds variables whose values have variables.
+const deepestVariable = 8
+
+// substituted reads a line in which variables stand for their values, which may be several lines.
+func (p *parser) substituted(line draft.Line, depth int) error {
+	known := false
+	text := variable.ReplaceAllStringFunc(line.Text, func(place string) string {
+		value, is := p.variables[strings.Trim(place, "${}")]
+		if !is {
+			return place
+		}
+		known = true
+		return value
+	})
+	switch {
+	case !known:
+		return p.line(line)
+	case depth == deepestVariable || len(text) > draft.MaxLine:
+		return fmt.Errorf("%s: variables whose values have variables, more than %d, or a line of %d bytes", line.At, deepestVariable, len(text))
+	}
+	for one := range strings.SplitSeq(text, "\n") {
+		if err := p.substituted(draft.Line{At: line.At, Text: one}, depth+1); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // tokens splits a line into words, of which a brace is one; a comment is left out.
