@@ -19,6 +19,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/jeoul/jeoul/internal/durable"
 	"github.com/jeoul/jeoul/internal/namespace"
 )
 
@@ -27,7 +28,7 @@ import (
 const Most = 16 << 20
 
 // NewSuffix is what the name of the file ends with that is about to replace a journal.
-const NewSuffix = ".new"
+const NewSuffix = durable.NewSuffix
 
 // Place is where changes hold: in a network namespace of one boot.
 type Place struct {
@@ -97,34 +98,15 @@ func Decode(data []byte, into any) error {
 // Replace writes a file whole or not at all. It follows no link that another user
 // may have put into a directory that others can write to.
 func Replace(path string, data []byte, mode fs.FileMode) error {
-	return replace(path, data, mode, false)
+	return durable.Replace(durable.OS, path, data, mode, false)
 }
 
 // ReplaceOnDisk is Replace for what outlives the boot: it is on disk on return.
 func ReplaceOnDisk(path string, data []byte, mode fs.FileMode) error {
-	if err := replace(path, data, mode, true); err != nil {
+	if err := durable.Replace(durable.OS, path, data, mode, true); err != nil {
 		return err
 	}
 	return SyncDir(filepath.Dir(path))
-}
-
-func replace(path string, data []byte, mode fs.FileMode, sync bool) error {
-	fresh := path + NewSuffix
-	file, err := os.OpenFile(fresh, os.O_WRONLY|os.O_CREATE|os.O_TRUNC|unix.O_NOFOLLOW, mode)
-	if err != nil {
-		return err
-	}
-	_, err = file.Write(data)
-	if sync {
-		err = errors.Join(err, file.Sync())
-	}
-	if err := errors.Join(err, file.Chmod(mode), file.Close()); err != nil {
-		return errors.Join(err, os.Remove(fresh))
-	}
-	if err := os.Rename(fresh, path); err != nil {
-		return errors.Join(err, os.Remove(fresh))
-	}
-	return nil
 }
 
 // SyncDir has on disk which files a directory has.

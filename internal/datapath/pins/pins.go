@@ -19,6 +19,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -46,6 +47,8 @@ type Store struct {
 	stateDir, instance string
 	dir                string
 	lock               *os.File
+	// moving is held while Renew changes dir, and by what others than the data plane call meanwhile.
+	moving sync.RWMutex
 }
 
 // Pinner is an object that can be pinned: it is pinned as a copy of its handle, for the
@@ -95,8 +98,10 @@ func (s *Store) Renew() (bool, error) {
 		again.Close()
 		return false, err
 	}
+	s.moving.Lock()
+	defer s.moving.Unlock()
 	s.lock.Close()
-	*s = *again
+	s.dir, s.lock = again.dir, again.lock
 	return true, nil
 }
 
@@ -267,7 +272,9 @@ func (s *Store) Objects(number uint64) (names []string, err error) {
 // Links lists the names of what is pinned beside the sets.
 func (s *Store) Links() ([]string, error) {
 	names, err := s.names()
-	return slices.DeleteFunc(names, func(n string) bool { return strings.HasPrefix(n, setPrefix) }), err
+	return slices.DeleteFunc(names, func(n string) bool {
+		return strings.HasPrefix(n, setPrefix) || strings.HasPrefix(n, contentPrefix)
+	}), err
 }
 
 func (s *Store) names() ([]string, error) {
@@ -338,14 +345,17 @@ func removeRoot(root string) error {
 	return unmount(on)
 }
 
-// Clear removes everything that is pinned, with what it has attached, and keeps the lock.
+// Clear removes everything that is pinned but contents, with what it has attached, and keeps the lock. What is in a
+// content may be of use without what was attached, as how to take back a change to the host.
 func (s *Store) Clear() error {
 	names, err := s.names()
 	for _, n := range names {
 		path := filepath.Join(s.dir, n)
-		if strings.HasPrefix(n, setPrefix) {
+		switch {
+		case strings.HasPrefix(n, contentPrefix):
+		case strings.HasPrefix(n, setPrefix):
 			err = errors.Join(err, removeSet(path))
-		} else {
+		default:
 			err = errors.Join(err, os.Remove(path))
 		}
 	}

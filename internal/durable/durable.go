@@ -1,0 +1,338 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package durable writes the files that only a restart needs. That one cannot be written never keeps anybody from
+// a decision: its content is kept in a second place where there is one, the fault is told, and the file is written
+// again until there is room.
+package durable
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+)
+
+// ErrNotWritten is wrapped by what Save returns: the content holds all the same, and Retry writes the file later.
+var ErrNotWritten = errors.New("not written to its file yet")
+
+// Spare keeps small contents where no room on a disk is needed, until the machine is started anew.
+type Spare interface {
+	// Store keeps a content under a name, whole or not at all, in the place of the one before.
+	Store(name string, data []byte) error
+	// Load returns it; fs.ErrNotExist where there is none.
+	Load(name string) ([]byte, error)
+	// Drop forgets it, if it is there.
+	Drop(name string) error
+}
+
+// Fault is a file that could not be written.
+type Fault struct {
+	// What is in the file, as a noun with an article, and its path.
+	What, Path string
+	// Since is when writing it failed first, and Err why it did last.
+	Since time.Time
+	Err   error
+	// Kept: the second place has the content, so that only a start of the machine loses it.
+	Kept bool
+}
+
+// String says what is wrong, what is at stake, and what to do.
+func (f Fault) String() string {
+	until := "it ends with this process"
+	if f.Kept {
+		until = "the kernel keeps it until the machine is started anew"
+	}
+	return fmt.Sprintf("%s cannot be written to %s (%s): decisions go on, and %s: make room there, or make it writable",
+		f.What, f.Path, oneLine(f.Err), until)
+}
+
+func oneLine(err error) string { return strings.Join(strings.Fields(err.Error()), " ") }
+
+// Options are what Files work with.
+type Options struct {
+	// FileSystem is OS if nil; without a Spare there is no second place.
+	FileSystem FileSystem
+	Spare      Spare
+}
+
+// Files are the files of a daemon. The zero value is of use; its methods may be called from several goroutines,
+// and on nil.
+type Files struct {
+	opt Options
+
+	mu       sync.Mutex
+	pending  map[string]*pending // by path
+	failures uint64
+	changes  chan struct{}
+}
+
+// pending is a fault, and how to try again; again is nil where its owner does.
+type pending struct {
+	Fault
+	again func() error
+}
+
+// New returns files of which none is written.
+func New(opt Options) *Files {
+	return &Files{opt: opt, pending: map[string]*pending{}, changes: make(chan struct{}, 1)}
+}
+
+// FileSystem is what files are written by.
+func (f *Files) FileSystem() FileSystem {
+	if f == nil || f.opt.FileSystem == nil {
+		return OS
+	}
+	return f.opt.FileSystem
+}
+
+// Changes has something to receive after Faults may have changed.
+func (f *Files) Changes() <-chan struct{} {
+	if f == nil {
+		return nil
+	}
+	return f.changes
+}
+
+// Faults are the files that could not be written, in the order of their paths.
+func (f *Files) Faults() []Fault {
+	if f == nil {
+		return nil
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	faults := make([]Fault, 0, len(f.pending))
+	for _, path := range slices.Sorted(maps.Keys(f.pending)) {
+		faults = append(faults, f.pending[path].Fault)
+	}
+	return faults
+}
+
+// Failures is how many attempts to write a file have failed.
+func (f *Files) Failures() uint64 {
+	if f == nil {
+		return 0
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.failures
+}
+
+// Note notes what has become of an attempt to write a file: an error of nil ends its fault. Its owner tries again.
+func (f *Files) Note(what, path string, err error, kept bool) {
+	f.note(what, path, err, kept, nil)
+}
+
+func (f *Files) note(what, path string, err error, kept bool, again func() error) {
+	if f == nil {
+		return
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	before, failing := f.pending[path]
+	if err == nil {
+		delete(f.pending, path)
+		if failing {
+			f.changed()
+		}
+		return
+	}
+	f.failures++
+	now := &pending{Fault{what, path, time.Now(), err, kept}, again}
+	if failing {
+		now.Since = before.Since
+	}
+	f.pending[path] = now
+	f.changed()
+}
+
+func (f *Files) changed() {
+	select {
+	case f.changes <- struct{}{}:
+	default:
+	}
+}
+
+// Retry writes again what could not be written.
+func (f *Files) Retry() {
+	if f == nil {
+		return
+	}
+	f.mu.Lock()
+	again := make([]func() error, 0, len(f.pending))
+	for _, path := range slices.Sorted(maps.Keys(f.pending)) {
+		if try := f.pending[path].again; try != nil {
+			again = append(again, try)
+		}
+	}
+	f.mu.Unlock()
+	for _, try := range again {
+		_ = try() // it is a fault again
+	}
+}
+
+// Content is a file whose content is replaced as a whole. Its methods may be called from several goroutines.
+type Content struct {
+	files *Files
+	// what is in it, for a Fault; name is that of the copy in the second place.
+	what, path, name string
+	mode             fs.FileMode
+	mu               sync.Mutex
+	// wanted is the content that could not be written; nil: the file is to be removed.
+	wanted []byte
+}
+
+// Content returns the file at a path, which is kept under a name in the second place; with an empty name, as of
+// what another program reads, or of a nil Files, it has none.
+func (f *Files) Content(what, path, name string, mode fs.FileMode) *Content {
+	return &Content{files: f, what: what, path: path, name: name, mode: mode}
+}
+
+// Path is where the file is.
+func (c *Content) Path() string { return c.path }
+
+// Save replaces the content; nil removes the file. An error wraps ErrNotWritten.
+func (c *Content) Save(data []byte) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.wanted = data
+	return c.write()
+}
+
+// write has the file as it is wanted, or its copy in the second place.
+func (c *Content) write() error {
+	fsys := c.files.FileSystem()
+	var err error
+	if c.wanted == nil {
+		err = remove(fsys, c.path)
+	} else {
+		err = Replace(fsys, c.path, c.wanted, c.mode, false)
+	}
+	spare := c.spare()
+	if err == nil {
+		c.files.note(c.what, c.path, nil, false, nil)
+		if spare != nil {
+			_ = spare.Drop(c.name) // a copy is of no account where the file is another than it was made beside
+		}
+		return nil
+	}
+	kept := spare != nil && c.copyTo(spare) == nil
+	c.files.note(c.what, c.path, err, kept, c.again)
+	return &notWritten{Fault{What: c.what, Path: c.path, Err: err, Kept: kept}}
+}
+
+// notWritten is what Save returns.
+type notWritten struct{ Fault }
+
+func (n *notWritten) Error() string   { return n.Fault.String() }
+func (n *notWritten) Unwrap() []error { return []error{ErrNotWritten, n.Err} }
+
+// again is one more attempt.
+func (c *Content) again() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.write()
+}
+
+func (c *Content) spare() Spare {
+	if c.files == nil || c.name == "" {
+		return nil
+	}
+	return c.files.opt.Spare
+}
+
+// copied begins a copy. Beside is the file as it was when the copy was made: where it is another one now, it was
+// written later.
+type copied struct {
+	Beside  stamp `json:"beside"`
+	Removed bool  `json:"removed,omitempty"`
+}
+
+// stamp identifies a file and its content; the zero value is of none.
+type stamp struct {
+	Inode    uint64 `json:"inode,omitempty"`
+	Modified int64  `json:"modified,omitempty"`
+	Size     int64  `json:"size,omitempty"`
+}
+
+func (c *Content) stamp() (stamp, error) {
+	info, err := c.files.FileSystem().Stat(c.path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return stamp{}, nil
+	}
+	if err != nil {
+		return stamp{}, err
+	}
+	s := stamp{Modified: info.ModTime().UnixNano(), Size: info.Size()}
+	if stat, ok := info.Sys().(*syscall.Stat_t); ok {
+		s.Inode = stat.Ino
+	}
+	return s, nil
+}
+
+// copyTo keeps the content in the second place.
+func (c *Content) copyTo(spare Spare) error {
+	beside, err := c.stamp()
+	if err != nil {
+		return err
+	}
+	head, err := json.Marshal(copied{beside, c.wanted == nil})
+	if err != nil {
+		return err
+	}
+	return spare.Store(c.name, slices.Concat(head, []byte{'\n'}, c.wanted))
+}
+
+// Load returns the newest content: that of the file by read, or the copy where the file could not be written since.
+// Errors are those of read, as fs.ErrNotExist where there is none.
+func (c *Content) Load(read func(path string) ([]byte, error)) ([]byte, error) {
+	if data, newer, removed := c.copy(); newer {
+		if removed {
+			return nil, fmt.Errorf("%s: %w", c.path, fs.ErrNotExist)
+		}
+		return data, nil
+	}
+	return read(c.path)
+}
+
+// copy returns the copy, and whether it is newer than the file.
+func (c *Content) copy() (data []byte, newer, removed bool) {
+	spare := c.spare()
+	if spare == nil {
+		return nil, false, false
+	}
+	data, err := spare.Load(c.name)
+	if err != nil {
+		return nil, false, false
+	}
+	var head copied
+	first, data, whole := bytes.Cut(data, []byte{'\n'})
+	if !whole || json.Unmarshal(first, &head) != nil {
+		return nil, false, false
+	}
+	beside, err := c.stamp()
+	if err == nil && beside != head.Beside {
+		return nil, false, false
+	}
+	return data, true, head.Removed
+}
+
+// Forget removes the file, its copies, and what an attempt to write it has left; what cannot be removed is an error.
+func (c *Content) Forget() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	fsys := c.files.FileSystem()
+	err := errors.Join(remove(fsys, c.path), remove(fsys, c.path+NewSuffix))
+	if spare := c.spare(); spare != nil {
+		err = errors.Join(err, spare.Drop(c.name))
+	}
+	c.wanted = nil
+	c.files.note(c.what, c.path, nil, false, nil)
+	return err
+}

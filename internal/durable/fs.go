@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package durable
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+
+	"golang.org/x/sys/unix"
+)
+
+// FileSystem is what files are written by. OS is the machine's; tests have one that fails.
+type FileSystem interface {
+	OpenFile(path string, flag int, mode fs.FileMode) (File, error)
+	Stat(path string) (fs.FileInfo, error)
+	Rename(from, to string) error
+	Remove(path string) error
+	MkdirAll(path string, mode fs.FileMode) error
+}
+
+// File is an open file.
+type File interface {
+	Write(data []byte) (int, error)
+	Truncate(size int64) error
+	// Allocate reserves room for the first size bytes, and leaves the file as long as it is.
+	Allocate(size int64) error
+	Chmod(mode fs.FileMode) error
+	Sync() error
+	Close() error
+}
+
+// OS is the file system of the machine.
+var OS FileSystem = machine{}
+
+type machine struct{}
+
+type machineFile struct{ *os.File }
+
+func (machine) OpenFile(path string, flag int, mode fs.FileMode) (File, error) {
+	file, err := os.OpenFile(path, flag, mode)
+	if err != nil {
+		return nil, err
+	}
+	return machineFile{file}, nil
+}
+
+func (machine) Stat(path string) (fs.FileInfo, error)        { return os.Lstat(path) }
+func (machine) Rename(from, to string) error                 { return os.Rename(from, to) }
+func (machine) Remove(path string) error                     { return os.Remove(path) }
+func (machine) MkdirAll(path string, mode fs.FileMode) error { return os.MkdirAll(path, mode) }
+
+func (f machineFile) Allocate(size int64) error {
+	return unix.Fallocate(int(f.Fd()), unix.FALLOC_FL_KEEP_SIZE, 0, size)
+}
+
+// NewSuffix is what the name of the file ends with that is about to replace another.
+const NewSuffix = ".new"
+
+// Replace writes a file whole or not at all, and follows no link that another user may have put into a directory that
+// others can write to. With sync its content is on disk on return; its name is after SyncDir.
+func Replace(fsys FileSystem, path string, data []byte, mode fs.FileMode, sync bool) error {
+	fresh := path + NewSuffix
+	file, err := fsys.OpenFile(fresh, os.O_WRONLY|os.O_CREATE|os.O_TRUNC|unix.O_NOFOLLOW, mode)
+	if err != nil {
+		return err
+	}
+	_, err = file.Write(data)
+	if sync {
+		err = errors.Join(err, file.Sync())
+	}
+	if err = errors.Join(err, file.Chmod(mode), file.Close()); err == nil {
+		err = fsys.Rename(fresh, path)
+	}
+	if err != nil {
+		// What is left takes room, and is written over by the next attempt.
+		return errors.Join(err, remove(fsys, fresh))
+	}
+	return nil
+}
+
+// remove removes a file if it is there.
+func remove(fsys FileSystem, path string) error {
+	if err := fsys.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return nil
+}
+
+// Unwritable says whether an error is one of a file system that has no room, is read-only, broken or closed to root:
+// what can be over later, and says nothing against the one who asked.
+func Unwritable(err error) bool {
+	for _, of := range []error{unix.ENOSPC, unix.EDQUOT, unix.EROFS, unix.EIO, unix.ESTALE,
+		unix.ENOMEM, unix.ENFILE, unix.EMFILE} {
+		if errors.Is(err, of) {
+			return true
+		}
+	}
+	return errors.Is(err, fs.ErrPermission) && os.Geteuid() == 0
+}
