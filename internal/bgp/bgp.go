@@ -59,6 +59,8 @@ type State struct {
 	// Orphaned: it has heard of no balancer for too long, and has withdrawn the VIPs.
 	Orphaned bool   `json:"orphaned"`
 	Peers    []Peer `json:"peers"`
+	// Faults are files of the speaker that cannot be written, a sentence each.
+	Faults []string `json:"faults,omitempty"`
 }
 
 // Peer is how a peer is.

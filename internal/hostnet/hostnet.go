@@ -18,7 +18,6 @@ package hostnet
 import (
 	"errors"
 	"fmt"
-	"os"
 	"regexp"
 	"slices"
 	"strings"
@@ -27,6 +26,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
+	"github.com/jeoul/jeoul/internal/durable"
 	"github.com/jeoul/jeoul/internal/namespace"
 )
 
@@ -63,6 +63,9 @@ type Changes struct {
 	journal *lockedJournal
 	events  []Event
 	closed  bool
+	// untold are files that nobody else is told of; told is what Events has said of them.
+	untold *durable.Files
+	told   map[string]bool
 	// forwarding4 and forwarding6 are what Forward has set.
 	forwarding4, forwarding6 forwarding
 }
@@ -73,29 +76,48 @@ var namePattern = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$`)
 // network namespace.
 const JournalSuffix = ".journal"
 
+// Option is one of Open and Inherit.
+type Option func(*options)
+
+type options struct{ files *durable.Files }
+
+func optionsOf(with []Option) (opt options) {
+	for _, set := range with {
+		set(&opt)
+	}
+	return opt
+}
+
+// Files has the journal written by files, which are told where it cannot be.
+// Without, Events say so.
+func Files(files *durable.Files) Option { return func(o *options) { o.files = files } }
+
 // Open takes the lock for name in the calling thread's network namespace. If a
 // dead process left changes under that name it takes them back first, and says
-// so in Events. dir is made if it is missing; "" means DefaultDir. Errors:
-// ErrBusy, ErrNoRights, ErrCorrupt, or that dir cannot be written to.
-func Open(dir, name string) (*Changes, error) {
-	return open(dir, name, (*Changes).recover)
+// so in Events. dir is made if it is missing; "" means DefaultDir. A file system that
+// is full, read-only or broken keeps nobody from a change to the host: it holds, the
+// process takes it back on Close, and Files are told of the fault; only a next process
+// then may not know it. Errors: ErrBusy, ErrNoRights, ErrCorrupt.
+func Open(dir, name string, with ...Option) (*Changes, error) {
+	return open(dir, name, (*Changes).recover, with)
 }
 
 // Inherit is Open for what goes on with the work of the process that left: its
 // changes stay, as if this process had made them. What of them is not wanted any
 // more its user takes back: see KeepAddresses and Forward.
-func Inherit(dir, name string) (*Changes, error) {
-	return open(dir, name, (*Changes).inherit)
+func Inherit(dir, name string, with ...Option) (*Changes, error) {
+	return open(dir, name, (*Changes).inherit, with)
 }
 
-func open(dir, name string, begin func(*Changes) error) (*Changes, error) {
+func open(dir, name string, begin func(*Changes) error, with []Option) (*Changes, error) {
+	opt := optionsOf(with)
 	if dir == "" {
 		dir = DefaultDir
 	}
 	if !namePattern.MatchString(name) {
 		return nil, fmt.Errorf("open the journal of network changes: %q is no name for one: use letters, digits, '.', '_' and '-'", name)
 	}
-	if err := makeDir(dir); err != nil {
+	if err := makeDir(dir, opt.files); err != nil {
 		return nil, err
 	}
 	ns, err := namespace.Current()
@@ -103,21 +125,26 @@ func open(dir, name string, begin func(*Changes) error) (*Changes, error) {
 		return nil, err
 	}
 	c := &Changes{ns: ns}
-	if err := c.open(dir, name, begin); err != nil {
+	if opt.files == nil {
+		c.untold, c.told = durable.New(durable.Options{}), map[string]bool{}
+		opt.files = c.untold
+	}
+	if err := c.open(dir, name, begin, opt.files); err != nil {
 		c.release()
 		return nil, err
 	}
 	return c, nil
 }
 
-func makeDir(dir string) error {
-	if err := os.MkdirAll(dir, 0o755); err != nil {
+func makeDir(dir string, files *durable.Files) error {
+	// Without it, what is written into it is a fault of its own.
+	if err := files.FileSystem().MkdirAll(dir, 0o755); err != nil && !durable.Unwritable(err) {
 		return fmt.Errorf("make the state directory: %w: %s", rights(err), elsewhere)
 	}
 	return nil
 }
 
-func (c *Changes) open(dir, name string, begin func(*Changes) error) error {
+func (c *Changes) open(dir, name string, begin func(*Changes) error, files *durable.Files) error {
 	id, err := identify(c.ns, name)
 	if err != nil {
 		return err
@@ -126,7 +153,7 @@ func (c *Changes) open(dir, name string, begin func(*Changes) error) error {
 	if err != nil {
 		return fmt.Errorf("open a netlink socket: %w", rights(err))
 	}
-	c.journal, err = lockJournal(pathOf(dir, name, c.ns), id)
+	c.journal, err = lockJournal(pathOf(dir, name, c.ns), id, files)
 	if err != nil {
 		return err
 	}
@@ -329,6 +356,12 @@ func (c *Changes) note(e Event) { c.events = append(c.events, e) }
 func (c *Changes) Events() []Event {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	for _, fault := range c.untold.Faults() {
+		if !c.told[fault.Path] {
+			c.told[fault.Path] = true
+			c.note(Event{Subject: fault.Path, Reason: fault.String()})
+		}
+	}
 	events := c.events
 	c.events = nil
 	return events

@@ -15,6 +15,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/jeoul/jeoul/internal/durable"
 	"github.com/jeoul/jeoul/internal/journal"
 	"github.com/jeoul/jeoul/internal/namespace"
 )
@@ -139,28 +140,40 @@ func encodeJournal(c contents) ([]byte, error) {
 }
 
 // lockedJournal is the file of changes that are made, or about to be, and the lock
-// that says that its owner lives.
+// that says that its owner lives. Where the file cannot be written, the changes are
+// known here, and the fault is told: a host change does not wait for room on a disk.
 type lockedJournal struct {
-	path string
-	id   identity
+	path  string
+	id    identity
+	files *durable.Files
+	// content is the file and its copy.
+	content *durable.Content
+	// lock is nil where its file cannot be made: another one then is kept out by what else a balancer holds.
 	lock *os.File
-	// changes are those in the file, oldest first.
+	// changes are those that hold, oldest first.
 	changes []change
 }
+
+const whatJournal = "the journal of network changes"
 
 // The lock is on a file of its own, since the journal's is replaced at each change.
 const lockSuffix = ".lock"
 
 // lockJournal takes the lock that belongs to path. Errors: ErrBusy, ErrNoRights.
-func lockJournal(path string, id identity) (*lockedJournal, error) {
+func lockJournal(path string, id identity, files *durable.Files) (*lockedJournal, error) {
+	content := files.Content(whatJournal, path, "journal", 0o600)
 	// An owner that closes removes the lock file, perhaps between our opening
 	// it and our locking it: then the lock is on a file that no other process will find.
 	for range 100 {
-		file, err := os.OpenFile(path+lockSuffix, os.O_RDWR|os.O_CREATE|unix.O_NOFOLLOW, 0o600)
+		file, err := openLock(path + lockSuffix)
+		if durable.Unwritable(err) {
+			files.Note("the lock of network changes", path+lockSuffix, err, false)
+			return &lockedJournal{path: path, id: id, files: files, content: content}, nil
+		}
 		if err != nil {
 			return nil, fmt.Errorf("lock the journal of network changes: %w: %s", rights(err), elsewhere)
 		}
-		j := &lockedJournal{path: path, id: id, lock: file}
+		j := &lockedJournal{path: path, id: id, files: files, content: content, lock: file}
 		found, err := j.take()
 		if found && err == nil {
 			return j, nil
@@ -172,6 +185,30 @@ func lockJournal(path string, id identity) (*lockedJournal, error) {
 	}
 	return nil, fmt.Errorf("lock %s: other processes keep replacing it", path+lockSuffix)
 }
+
+// openLock opens the file of a lock, to read it: a file that is there can be locked on a read-only file system, and
+// does not keep one from becoming that.
+func openLock(path string) (*os.File, error) {
+	return os.OpenFile(path, os.O_RDONLY|os.O_CREATE|unix.O_NOFOLLOW, 0o600)
+}
+
+// lockAgain takes a lock that could not be had.
+func (j *lockedJournal) lockAgain() {
+	if j.lock != nil {
+		return
+	}
+	path := j.path + lockSuffix
+	file, err := openLock(path)
+	if err == nil {
+		j.lock = file
+		if found, failed := j.take(); !found || failed != nil {
+			j.lock, err = nil, errors.Join(failed, file.Close(), errNotTaken)
+		}
+	}
+	j.files.Note("the lock of network changes", path, err, false)
+}
+
+var errNotTaken = errors.New("another process has taken it")
 
 // take locks the open lock file and reports whether it is still the one at its path.
 func (j *lockedJournal) take() (bool, error) {
@@ -250,7 +287,7 @@ func (j *lockedJournal) load() (why string, err error) {
 }
 
 func (j *lockedJournal) read() (contents, error) {
-	data, err := journal.Read(j.path, ErrCorrupt)
+	data, err := j.content.Load(func(path string) ([]byte, error) { return journal.Read(path, ErrCorrupt) })
 	if err != nil {
 		return contents{}, rights(err)
 	}
@@ -261,7 +298,8 @@ func (j *lockedJournal) read() (contents, error) {
 	return c, nil
 }
 
-// add writes changes down; only then may they be made.
+// add writes changes down; only then may they be made. What cannot be written down is
+// known to this process all the same, and a fault until it is.
 func (j *lockedJournal) add(changes ...change) error {
 	if len(changes) == 0 {
 		return nil
@@ -290,16 +328,18 @@ func (j *lockedJournal) forget(changes ...change) error {
 	return j.replace(remain)
 }
 
-// replace puts changes into the file, whole or not at all.
+// replace has changes be those that hold, and puts them into the file, whole or not at all. An
+// error is that of more changes than a journal holds, or of a file that nothing is the matter with.
 func (j *lockedJournal) replace(changes []change) error {
 	data, err := encodeJournal(contents{j.id, changes})
 	if err == nil && len(data) > journal.Most {
 		return fmt.Errorf("write the journal of network changes: %d changes are more than it holds", len(changes))
 	}
 	if err == nil {
-		err = journal.Replace(j.path, data, 0o600)
+		j.lockAgain()
+		err = j.content.Save(data)
 	}
-	if err != nil {
+	if err != nil && !durable.Unwritable(err) {
 		return fmt.Errorf("write the journal of network changes: %w: %s", rights(err), elsewhere)
 	}
 	j.changes = changes
@@ -308,11 +348,9 @@ func (j *lockedJournal) replace(changes []change) error {
 
 // remove deletes the journal and its lock, while the lock is still held.
 func (j *lockedJournal) remove() error {
-	var failed error
-	for _, path := range []string{j.path, j.path + journal.NewSuffix, j.path + lockSuffix} {
-		if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
-			failed = errors.Join(failed, err)
-		}
+	failed := j.content.Forget()
+	if err := os.Remove(j.path + lockSuffix); err != nil && !errors.Is(err, os.ErrNotExist) {
+		failed = errors.Join(failed, err)
 	}
 	if failed != nil {
 		return fmt.Errorf("remove the journal of network changes: %w", failed)
@@ -320,4 +358,8 @@ func (j *lockedJournal) remove() error {
 	return nil
 }
 
-func (j *lockedJournal) close() { j.lock.Close() }
+func (j *lockedJournal) close() {
+	if j.lock != nil {
+		j.lock.Close()
+	}
+}

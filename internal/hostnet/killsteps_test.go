@@ -61,7 +61,7 @@ type deadly struct {
 	// left is what the process before has done, if any.
 	left func(*hostnet.Changes) error
 	// open begins the process, and does follows; both have steps.
-	open func(dir, name string) (*hostnet.Changes, error)
+	open func(dir, name string, with ...hostnet.Option) (*hostnet.Changes, error)
 	does func(*hostnet.Changes) error
 }
 

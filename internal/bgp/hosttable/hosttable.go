@@ -15,6 +15,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
+	"github.com/jeoul/jeoul/internal/durable"
 	"github.com/jeoul/jeoul/internal/lb"
 	"github.com/jeoul/jeoul/internal/namespace"
 )
@@ -39,6 +40,7 @@ type route struct {
 // Table has routes to addresses in a table. It is not for use by several goroutines.
 type Table struct {
 	journal journalFile
+	files   *durable.Files
 	// made are the routes that the journal has.
 	made map[route]bool
 	// put is what is to be there.
@@ -47,15 +49,16 @@ type Table struct {
 	number uint32
 }
 
-// Open goes on with what a process before has put into tables, by its journal in that file. Errors: ErrCorrupt.
-func Open(journal string) (*Table, error) {
+// Open goes on with what a process before has put into tables, by its journal in that file, which files write.
+// Errors: ErrCorrupt.
+func Open(journal string, files *durable.Files) (*Table, error) {
 	ns, err := namespace.Current()
 	if err != nil {
 		return nil, err
 	}
 	defer ns.Close()
-	t := &Table{made: map[route]bool{}}
-	if t.journal, err = journalIn(journal, ns); err != nil {
+	t := &Table{made: map[route]bool{}, files: files}
+	if t.journal, err = journalIn(journal, ns, files); err != nil {
 		return nil, err
 	}
 	routes, err := t.journal.read()
@@ -109,7 +112,8 @@ func (t *Table) become(wanted map[route]bool) error {
 	}
 	var errs []error
 	for _, r := range added {
-		if err := r.add(); err != nil {
+		// One that is just as ours would be is ours: a process that could not write its journal has left it.
+		if err := r.add(); err != nil && !(errors.Is(err, ErrTaken) && r.isThere()) {
 			errs = append(errs, err)
 			continue
 		}
@@ -128,8 +132,10 @@ func (t *Table) become(wanted map[route]bool) error {
 	return errors.Join(append(errs, t.journal.write(slices.Collect(maps.Keys(t.made))))...)
 }
 
-// Restore puts back what was taken away meanwhile, and returns what that is.
+// Restore puts back what was taken away meanwhile, and returns what that is; a journal that could not be written is
+// written again.
 func (t *Table) Restore() (again []netip.Addr, err error) {
+	t.files.Retry()
 	errs := []error{unconsulted(t.number)}
 	for _, r := range t.put {
 		if !t.made[r] {
@@ -153,7 +159,7 @@ func (t *Table) Clear() error {
 
 // Clean takes away what a process that is gone has left, by its journal.
 func Clean(journal string) error {
-	t, err := Open(journal)
+	t, err := Open(journal, nil)
 	if err != nil {
 		return err
 	}
@@ -198,6 +204,18 @@ func (r route) add() error {
 		return fmt.Errorf("add the route %s: %w", r, err)
 	}
 	return nil
+}
+
+// isThere says whether a route is there that only a balancer makes: of our protocol and type, with this metric.
+func (r route) isThere() bool {
+	want := r.kernels()
+	family := netlink.FAMILY_V4
+	if r.VIP.Is6() {
+		family = netlink.FAMILY_V6
+	}
+	const by = netlink.RT_FILTER_TABLE | netlink.RT_FILTER_PROTOCOL | netlink.RT_FILTER_DST | netlink.RT_FILTER_TYPE
+	there, err := netlink.RouteListFiltered(family, want, by)
+	return err == nil && slices.ContainsFunc(there, func(o netlink.Route) bool { return o.Priority == r.Metric })
 }
 
 // remove takes the route away, if it is still of our protocol and type.

@@ -81,7 +81,7 @@ func TestPut(t *testing.T) {
 		if err := netlink.RouteAdd(foreign); err != nil {
 			return err
 		}
-		table, err := Open(journal)
+		table, err := Open(journal, nil)
 		if err != nil {
 			return err
 		}
@@ -95,7 +95,7 @@ func TestPut(t *testing.T) {
 		expect(t, "drained", 179, "198.19.0.10 200", "198.19.0.66 100 foreign", "2001:2::10 200")
 
 		// The process ends without a word, and another one goes on.
-		if table, err = Open(journal); err != nil {
+		if table, err = Open(journal, nil); err != nil {
 			return err
 		}
 		if there := table.Addresses(); !slices.Equal(there, both) {
@@ -126,7 +126,7 @@ func TestTaken(t *testing.T) {
 		if err := netlink.RouteAdd(foreign); err != nil {
 			return err
 		}
-		table, err := Open(journal)
+		table, err := Open(journal, nil)
 		if err != nil {
 			return err
 		}
@@ -145,7 +145,7 @@ func TestTaken(t *testing.T) {
 // TestRestore: what another program removes is put back, also what a process had journalled that was killed before it made it.
 func TestRestore(t *testing.T) {
 	inNamespace(t, func(journal string) error {
-		table, err := Open(journal)
+		table, err := Open(journal, nil)
 		if err != nil {
 			return err
 		}
@@ -174,7 +174,7 @@ func TestConsulted(t *testing.T) {
 		if err := netlink.RuleAdd(rule); err != nil {
 			return err
 		}
-		table, err := Open(journal)
+		table, err := Open(journal, nil)
 		if err != nil {
 			return err
 		}
@@ -197,7 +197,7 @@ func TestJournal(t *testing.T) {
 		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := Open(path); !errors.Is(err, ErrCorrupt) || !strings.Contains(err.Error(), says) {
+		if _, err := Open(path, nil); !errors.Is(err, ErrCorrupt) || !strings.Contains(err.Error(), says) {
 			t.Errorf("%s: the error is %v, and should say %q", text, err, says)
 		}
 	}
@@ -205,7 +205,7 @@ func TestJournal(t *testing.T) {
 	if err := os.WriteFile(path, []byte(`{"format": "jeoul-vip-routes", "version": 1, "boot": "x", "routes": [{"table": 9, "vip": "192.0.2.1", "metric": 1}]}`), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if table, err := Open(path); err != nil || len(table.Addresses()) != 0 {
+	if table, err := Open(path, nil); err != nil || len(table.Addresses()) != 0 {
 		t.Errorf("of another boot, %+v, %v", table, err)
 	}
 }

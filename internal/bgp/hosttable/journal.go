@@ -13,6 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/jeoul/jeoul/internal/durable"
 	"github.com/jeoul/jeoul/internal/journal"
 	"github.com/jeoul/jeoul/internal/namespace"
 )
@@ -32,17 +33,18 @@ type contents struct {
 
 // journalFile is the file of routes that hold in a place.
 type journalFile struct {
-	path  string
-	place journal.Place
+	path    string
+	place   journal.Place
+	content *durable.Content
 }
 
-func journalIn(path string, ns *namespace.Namespace) (journalFile, error) {
+func journalIn(path string, ns *namespace.Namespace, files *durable.Files) (journalFile, error) {
 	boot, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
 	if err != nil {
 		return journalFile{}, fmt.Errorf("find out which boot this is: %w", err)
 	}
 	place, err := journal.Place{Boot: strings.TrimSpace(string(boot))}.In(ns)
-	return journalFile{path, place}, err
+	return journalFile{path, place, files.Content("the journal of routes", path, "routes", 0o600)}, err
 }
 
 // read returns the routes of the journal; none where there is no file, or one of another boot or namespace, whose routes went with that.
@@ -81,10 +83,11 @@ func decode(data []byte) (contents, error) {
 	return c, nil
 }
 
-// write replaces the journal; without routes there is none.
+// write replaces the journal; without routes there is none. A file system that cannot be written to keeps no route
+// from being made: it is a fault of files, which write it again.
 func (j journalFile) write(routes []route) error {
 	if len(routes) == 0 {
-		if err := os.Remove(j.path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		if err := j.content.Save(nil); err != nil && !durable.Unwritable(err) {
 			return fmt.Errorf("remove the journal of routes: %w", err)
 		}
 		return nil
@@ -92,9 +95,9 @@ func (j journalFile) write(routes []route) error {
 	slices.SortFunc(routes, func(a, b route) int { return strings.Compare(a.String(), b.String()) })
 	data, err := json.Marshal(contents{journalFormat, journalVersion, j.place, routes})
 	if err == nil {
-		err = journal.Replace(j.path, append(data, '\n'), 0o600)
+		err = j.content.Save(append(data, '\n'))
 	}
-	if err != nil {
+	if err != nil && !durable.Unwritable(err) {
 		return fmt.Errorf("write down in %s which routes are made: %w", j.path, err)
 	}
 	return nil

@@ -66,7 +66,7 @@ func (s *Speaker) openTable() (err error) {
 	if s.table != nil {
 		return nil
 	}
-	if s.table, err = hosttable.Open(s.journal); err != nil {
+	if s.table, err = hosttable.Open(s.journal, s.files); err != nil {
 		return fmt.Errorf("tell the routing daemon of this host of VIPs: %w", err)
 	}
 	return nil
@@ -109,6 +109,12 @@ func (s *Speaker) watchTable(ctx context.Context) {
 			again, err := s.table.Restore()
 			if len(again) > 0 {
 				s.log.Warn(fmt.Sprintf("another program has removed %d routes of VIPs, %s first: they are put back", len(again), again[0]))
+			}
+			for _, fault := range s.files.Faults() {
+				err = errors.Join(err, errors.New(fault.String()))
+			}
+			if err == nil {
+				told = ""
 			}
 			if err != nil && err.Error() != told {
 				told = err.Error()

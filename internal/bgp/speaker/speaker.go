@@ -24,6 +24,7 @@ import (
 	"github.com/jeoul/jeoul/internal/bfd"
 	"github.com/jeoul/jeoul/internal/bgp"
 	"github.com/jeoul/jeoul/internal/bgp/hosttable"
+	"github.com/jeoul/jeoul/internal/durable"
 	"github.com/jeoul/jeoul/internal/lb"
 )
 
@@ -49,6 +50,7 @@ type Speaker struct {
 	// table has the VIPs where a daemon of this host speaks to the routers, as journal says; watch ends what looks after it. Both are nil
 	// otherwise.
 	journal string
+	files   *durable.Files
 	table   *hosttable.Table
 	watch   context.CancelFunc
 
@@ -63,7 +65,8 @@ type Speaker struct {
 // New returns a speaker that has no peers yet. Restarting says that one before it ended without a word, and
 // that routers may have kept its routes: they are told so (RFC 4724, the R bit). The file journal has what is put into the host's tables.
 func New(log *slog.Logger, restarting bool, journal string) *Speaker {
-	s := &Speaker{log: log, restarting: restarting, journal: journal, known: map[string]*bgp.Peer{}, changed: make(chan struct{}), number: 1}
+	s := &Speaker{log: log, restarting: restarting, journal: journal, files: durable.New(durable.Options{}),
+		known: map[string]*bgp.Peer{}, changed: make(chan struct{}), number: 1}
 	s.heard = &hearing{speaker: s}
 	s.bfd = bfd.NewEngine(s.followBFD)
 	return s
@@ -243,6 +246,9 @@ func (s *Speaker) State() bgp.State {
 	s.seen.Lock()
 	defer s.seen.Unlock()
 	state := bgp.State{Number: s.number, VIPs: s.shown}
+	for _, fault := range s.files.Faults() {
+		state.Faults = append(state.Faults, fault.String())
+	}
 	for _, p := range s.known {
 		shown := *p
 		shown.BFD = s.showBFD(p.Name)
