@@ -5,8 +5,6 @@ package datapath
 import (
 	"errors"
 	"fmt"
-	"io/fs"
-	"os"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -39,7 +37,9 @@ type found struct {
 	pinned   map[int]*ebpf.Program
 	memory   *memory
 	snapshot *snapshot.Snapshot
-	shared   *shared
+	// stale: changes were made after the snapshot that no snapshot has.
+	stale  bool
+	shared *shared
 	// differ lists the shared maps that are made anew; former and backends are the counters of
 	// before, of those that are among them.
 	differ   []string
@@ -159,15 +159,8 @@ func (f *found) find(k *keeper, sets []uint64) error {
 		return err
 	}
 	number := f.memory.head().Snapshot
-	data, err := os.ReadFile(k.file(number))
-	if errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("its snapshot %s is missing", k.file(number))
-	}
-	if err != nil {
-		return fmt.Errorf("reading its snapshot: %w", err)
-	}
-	if f.snapshot, err = snapshot.Decode(data); err != nil {
-		return fmt.Errorf("%s: %w", k.file(number), err)
+	if f.snapshot, err = k.newest(number); err != nil {
+		return err
 	}
 	if err := f.check(k, number); err != nil {
 		return err
@@ -219,11 +212,7 @@ func (f *found) snapshotOf(k *keeper, set uint64) (*snapshot.Snapshot, error) {
 	number := m.head().Snapshot
 	m.storage.unmap()
 	m.m.Close()
-	data, err := os.ReadFile(k.file(number))
-	if err != nil {
-		return nil, nil
-	}
-	s, err := snapshot.Decode(data)
+	s, err := k.decode(number)
 	if err != nil {
 		return nil, nil
 	}
@@ -270,9 +259,7 @@ func sameMap(a, b *ebpf.Map) bool {
 // check compares the snapshot with what there is.
 func (f *found) check(k *keeper, number uint64) error {
 	s := f.snapshot
-	if s.Number != number {
-		return fmt.Errorf("%w: its number is %d, and it is in the place of %d", snapshot.ErrDamaged, s.Number, number)
-	}
+	f.stale = s.Number != number
 	if s.Cookie != k.Cookie {
 		return &unusable{"it is of a network namespace that is gone"}
 	}
@@ -290,6 +277,10 @@ func (f *found) check(k *keeper, number uint64) error {
 	return nil
 }
 
+// staleNote says what an older snapshot than the one that packets go by means.
+const staleNote = "the last changes before the process ended could be written down nowhere: " +
+	"connections of backends that came with them are balanced anew"
+
 // adopt goes on with what was found.
 func (d *Datapath) adopt(f *found) error {
 	s := f.snapshot
@@ -299,6 +290,10 @@ func (d *Datapath) adopt(f *found) error {
 	r, err := restore(s)
 	if err != nil {
 		return err
+	}
+	if f.stale {
+		r.places.doubt(f.shared.counts.MaxEntries())
+		d.notes = append(d.notes, staleNote)
 	}
 	f.memory.later = newGrace(&d.mu)
 	d.register, d.secret, d.shared, d.ledger = r, s.Secret, f.shared, restoreLedger(&s.Head)
@@ -323,7 +318,7 @@ func (d *Datapath) adopt(f *found) error {
 	}
 	d.current = &generation{adopted: true, set: f.set, ports: f.ports, programs: f.programs, memory: f.memory,
 		collections: []*ebpf.Collection{{Programs: programs}}, state: r.state, places: r.places}
-	d.keeper.number = d.keeper.latest(s.Number)
+	d.keeper.number = d.keeper.latest(max(s.Number, f.memory.head().Snapshot))
 	head := f.memory.head()
 	var stood time.Duration
 	if moved := atomic.LoadUint64(&head.Moved); moved != 0 { // a build that does not note it has left the data plane
@@ -372,7 +367,6 @@ func (d *Datapath) settleKept(old *shared) {
 func (d *Datapath) noteLedger() {
 	c := &revision{state: d.register.state, records: d.register.records, places: d.register.places.resettle(d.now())}
 	c.places.free = d.register.places.free
-	if d.writeAhead(c, d.current.ports) == nil {
-		d.keeper.show(d.current.memory)
-	}
+	d.writeAhead(c, d.current.ports)
+	d.keeper.show(d.current.memory)
 }

@@ -12,62 +12,76 @@ import (
 )
 
 // writeAhead writes down what will be known after a change. It comes before the first word
-// that packets read of it. The ports are those of then.
-func (d *Datapath) writeAhead(c *revision, ports []port) error {
+// that packets read of it. The ports are those of then. What cannot be written is a fault, and
+// the change is made all the same.
+func (d *Datapath) writeAhead(c *revision, ports []port) {
 	k := d.keeper
 	if k == nil {
-		return nil
+		return
 	}
-	if err := d.keepAgain(); err != nil {
-		return err
+	_ = d.keepAgain() // it is a fault, and tried again
+	data, lines, err := d.ahead(c, ports)
+	k.number++
+	if err != nil {
+		k.fault(err, false)
+		return
 	}
+	k.write(k.number, data)
+	k.lines = lines
+}
+
+// ahead returns the next snapshot, and the encoded services in it.
+func (d *Datapath) ahead(c *revision, ports []port) ([]byte, map[*record][]byte, error) {
+	k := d.keeper
 	lines, encoded := make(map[*record][]byte, len(c.records)), make([][]byte, len(c.records))
 	for i, r := range c.records {
 		line, known := k.lines[r]
 		if !known {
 			var err error
 			if line, err = r.saved().Line(); err != nil {
-				return err
+				return nil, nil, err
 			}
 		}
 		lines[r], encoded[i] = line, line
 	}
+	head, err := d.headAhead(c, ports)
+	if err != nil {
+		return nil, nil, err
+	}
+	data, err := snapshot.Encode(head, encoded)
+	return data, lines, err
+}
+
+// headAhead returns what is not about one service.
+func (d *Datapath) headAhead(c *revision, ports []port) (snapshot.Head, error) {
 	head := c.places.saved()
 	head.Pool = c.numbers().saved()
-	head.Number, head.Written = k.number+1, time.Now()
-	head.Secret, head.Cookie, head.Hook = d.secret, k.Cookie, d.wish(c.state)
+	head.Number, head.Written = d.keeper.number+1, time.Now()
+	head.Secret, head.Cookie, head.Hook = d.secret, d.keeper.Cookie, d.wish(c.state)
 	// Of maps that the change replaces, this is what they have counted so far: the rest is written down after
 	// it (noteLedger).
 	carried, outcomes, err := d.ledger.counted()
 	if err != nil {
-		return err
+		return head, err
 	}
 	head.Before, head.Carried, head.CountedOutcomes = savedCounts(d.countedBefore(c.places)), savedCounts(carried), outcomes
 	if head.Layouts, err = sharedLayouts(); err != nil {
-		return err
+		return head, err
 	}
 	if head.Flows, err = flowLayout(); err != nil {
-		return err
+		return head, err
 	}
 	if head.Elements, err = elementLayouts(); err != nil {
-		return err
+		return head, err
 	}
 	if head.Outcomes, err = outcomeNames(); err != nil {
-		return err
+		return head, err
 	}
 	head.Interfaces, head.Leaving = savedPorts(ports), savedPorts(d.leaving(ports))
 	for _, f := range d.shown {
 		head.Shown = append(head.Shown, snapshot.Feature{Link: f.link, Name: f.name})
 	}
-	data, err := snapshot.Encode(head, encoded)
-	if err == nil {
-		err = k.write(k.number+1, data)
-	}
-	if err != nil {
-		return err
-	}
-	k.number, k.lines = k.number+1, lines
-	return nil
+	return head, nil
 }
 
 // countedBefore is what the ledger will hold of owners before. Their last packets may still

@@ -96,10 +96,7 @@ func (d *Datapath) publish(c *revision) (bool, error) {
 	if p == nil {
 		return false, nil
 	}
-	if err := d.writeAhead(c, d.current.ports); err != nil {
-		p.cancel()
-		return false, err
-	}
+	d.writeAhead(c, d.current.ports)
 	d.putLimits(c)
 	// Until the janitor knows which backends are new, it would take their flows for those of
 	// backends that have left.
@@ -124,20 +121,22 @@ func (d *Datapath) replace(c *revision, ports []port) error {
 	}
 	memory, homes, err := d.makeMemory(c, next)
 	if err == nil {
-		err = errors.Join(next.prefixes.add(c.services), d.writeAhead(c, ports))
-		d.keeper.show(memory)
+		err = next.prefixes.add(c.services)
 	}
 	if err != nil {
 		memory.close()
 		next.closeUnless(d.shared)
 		return err
 	}
+	d.writeAhead(c, ports)
+	d.keeper.show(memory)
 	// Packets find the programs before the limits are written.
 	c.noteUnremembered(next, d.janitor.now())
 	flows := move{janitor: d.janitor, from: d.shared, to: next, former: d.former, memory: memory,
 		returns: c.returnsOf(d.secret)}
 	sockets, err := d.beginSockets(c.state.Local, memory, next)
 	if err != nil {
+		d.keeper.giveUp(d.current)
 		memory.close()
 		next.closeUnless(d.shared)
 		return err
@@ -197,10 +196,11 @@ func (d *Datapath) load(kind programKind, ports []port, memory *memory, shared *
 	if d.keeper != nil && d.options.Orphan > 0 {
 		made.watch, err = watchClock(memory.m)
 	}
-	if err = errors.Join(err, d.keeper.pin(made, shared, d.sockets)); err != nil {
+	if err != nil {
 		made.close()
 		return nil, err
 	}
+	d.keeper.pin(made, shared, d.sockets)
 	return made, nil
 }
 

@@ -234,7 +234,7 @@ func (d *Datapath) attach(program *ebpf.Program, p port, w way) (hold, error) {
 	if err != nil {
 		return nil, err
 	}
-	return d.keeper.hold(h, w, p)
+	return d.keeper.hold(h, w, p), nil
 }
 
 // attach hooks a program onto an interface.

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"os"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -63,17 +62,7 @@ func FirstInterface(keep *Keep) (index int, name string, err error) {
 }
 
 // read returns the newest snapshot.
-func (k *keeper) read() (*snapshot.Snapshot, error) {
-	numbers, err := k.snapshots()
-	if err != nil || len(numbers) == 0 {
-		return nil, errors.Join(fmt.Errorf("its snapshot %s is missing", k.Snapshot), err)
-	}
-	data, err := os.ReadFile(k.file(k.latest(0)))
-	if err != nil {
-		return nil, err
-	}
-	return snapshot.Decode(data)
-}
+func (k *keeper) read() (*snapshot.Snapshot, error) { return k.newest(k.latest(0)) }
 
 // aside returns when what is kept steps aside (zero: never), and whether it has: that is its own to say, for it looks
 // at the time four times a second.

@@ -32,7 +32,7 @@ type attached struct {
 func (k *keeper) interfaces() (ports []port) {
 	numbers, _ := k.snapshots()
 	for _, number := range numbers {
-		data, err := os.ReadFile(k.file(number))
+		data, err := k.load(number)
 		if err != nil {
 			continue
 		}

@@ -127,7 +127,7 @@ func (d *Datapath) TakeBase(b lb.Base) error {
 	is := *was
 	is.view = after
 	if !d.publishViews(d.register.withView(was, &is, d.now())) {
-		return fmt.Errorf("taking the base of %s: there is no room for its table, or what is kept on disk cannot be written: it goes on by its present table", b.Service)
+		return fmt.Errorf("taking the base of %s: there is no room for its table: it goes on by its present table", b.Service)
 	}
 	return nil
 }

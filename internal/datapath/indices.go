@@ -46,6 +46,28 @@ type places struct {
 	pool poolNumbers
 	// lastList is the number that a list of prefixes got last.
 	lastList uint32
+	// doubtful are indices that may have had owners which nothing here knows: see doubt.
+	doubtful map[uint32]bool
+}
+
+// doubt notes that changes were made which nothing has written down: any of these indices may have had further
+// owners. The next owner of one gets a generation far from theirs, so that their flows are not taken for its own.
+func (p *places) doubt(indices uint32) {
+	p.doubtful = make(map[uint32]bool, indices)
+	for index := range indices {
+		p.doubtful[index] = true
+	}
+}
+
+// doubtfulOwners is more than the generations that an index goes through between two snapshots.
+const doubtfulOwners = 1 << 12
+
+// ownedFrom returns the generation of the next owner of an index that had this one last.
+func (p *places) ownedFrom(index uint32, last uint16) uint16 {
+	if p.doubtful[index] {
+		last += doubtfulOwners
+	}
+	return nextGeneration(last)
 }
 
 func newPlaces() *places {
@@ -203,7 +225,7 @@ func (r *resettling) assign() {
 			r.indices++
 		}
 		r.hold(index)
-		p := place{index, nextGeneration(r.generation(index))}
+		p := place{index, r.places.ownedFrom(index, r.generation(index))}
 		r.generations[index] = p.generation
 		a.of.places[a.at] = p
 	}
@@ -256,6 +278,7 @@ func (r *resettling) commit() {
 	}
 	p.free, p.freeIDs, p.ids = r.free, r.freeIDs, r.ids
 	for _, a := range r.arrived {
+		delete(p.doubtful, a.of.places[a.at].index)
 		p.backends[a.key] = a.of.places[a.at]
 	}
 	for _, s := range r.newServices {

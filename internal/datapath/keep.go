@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -16,12 +15,14 @@ import (
 	"github.com/cilium/ebpf/link"
 
 	"github.com/jeoul/jeoul/internal/datapath/pins"
+	"github.com/jeoul/jeoul/internal/durable"
 )
 
 // A data plane that is kept outlives its process: its links, programs and maps are pinned, and
 // a snapshot says what the process knew of them. Each loaded generation is a set of pins. The
 // snapshot of a change is written before it is made; its number is in the generation's memory
-// before packets meet the first part of it, and so says which snapshot holds.
+// before packets meet the first part of it, and so says which snapshot holds. What cannot be
+// written or pinned never holds up a change: it is noted as a fault, and tried again.
 
 // Keep says where a data plane is kept.
 type Keep struct {
@@ -30,13 +31,23 @@ type Keep struct {
 	Snapshot string
 	// Cookie is the network namespace's.
 	Cookie uint64
+	// Files write the snapshots, and are told of those that cannot be written; nil: nobody is.
+	Files *durable.Files
 }
 
 // keeper keeps a data plane. A nil one keeps nothing.
 type keeper struct {
 	Keep
-	// number is that of the last snapshot that was written, and set of the last pins.
+	// number is that of the last snapshot, and set of the last pins.
 	number, set uint64
+	// pinContent is that of the store; tests have one that fails.
+	pinContent func(name string, data []byte) error
+	// unwritten is the last snapshot where it is no file, and its number.
+	unwritten       []byte
+	unwrittenNumber uint64
+	// size is that of the last snapshot, and reserved the room that the file for the next one has, in bytes, as far as
+	// they are known.
+	size, reserved int64
 	// lost: the directory that was locked is not at its path any more, and what is kept is not pinned in the
 	// one in its place yet. note says that it was, until it is read.
 	lost bool
@@ -49,25 +60,14 @@ func newKeeper(keep *Keep) *keeper {
 	if keep == nil {
 		return nil
 	}
-	return &keeper{Keep: *keep, lines: map[*record][]byte{}}
-}
-
-// file returns the path of a snapshot.
-func (k *keeper) file(number uint64) string {
-	return k.Snapshot + "." + strconv.FormatUint(number, 10)
-}
-
-// write writes a snapshot, whole or not at all.
-func (k *keeper) write(number uint64, data []byte) error {
-	path := k.file(number)
-	err := os.WriteFile(path+".new", data, 0o600)
-	if err == nil {
-		err = os.Rename(path+".new", path)
+	k := &keeper{Keep: *keep, lines: map[*record][]byte{}}
+	if k.Files == nil {
+		k.Files = durable.New(durable.Options{})
 	}
-	if err != nil {
-		return errors.Join(fmt.Errorf("writing the snapshot of the data plane (nothing was changed): %w", err), remove(path+".new"))
+	if k.Store != nil {
+		k.pinContent = k.Store.Store
 	}
-	return nil
+	return k
 }
 
 // show tells packets' memory which snapshot holds.
@@ -78,9 +78,9 @@ func (k *keeper) show(m *memory) {
 }
 
 // pin pins a generation that was loaded.
-func (k *keeper) pin(g *generation, shared *shared, sockets *sockets) error {
+func (k *keeper) pin(g *generation, shared *shared, sockets *sockets) {
 	if k == nil {
-		return nil
+		return
 	}
 	k.set++
 	objects := map[string]pins.Pinner{generationPin: mapPin{g.memory.m}}
@@ -97,8 +97,19 @@ func (k *keeper) pin(g *generation, shared *shared, sockets *sockets) error {
 		objects[orphanMapWatches] = mapPin{g.watch.Maps[orphanMapWatches]}
 	}
 	g.set = k.set
-	return k.Store.Put(k.set, objects)
+	if err := k.Store.Put(k.set, objects); err != nil {
+		k.lose(err)
+	}
 }
+
+// lose notes that something could not be pinned. Packets go by it all the same, and keepAgain pins it later.
+func (k *keeper) lose(err error) {
+	k.lost = true
+	k.Files.Note(whatPins, k.Store.Dir(), err, false)
+}
+
+// whatPins is what a fault of the pins is about.
+const whatPins = "what the next process goes on with of the data plane"
 
 // generationPin names the pin of a generation's memory.
 const generationPin = "generation"
@@ -138,37 +149,19 @@ func (k *keeper) settle(g *generation) {
 		return
 	}
 	_ = k.Store.Keep(g.set)
-	k.sweep(g.memory.head().Snapshot)
+	k.sweep(k.holding(g.memory))
+	k.reserve()
 }
 
-// giveUp removes the pins of generations that did not come into use: the one in use is g,
+// giveUp removes the pins, and the snapshot, of generations that did not come into use: the one in use is g,
 // nil where there is none.
 func (k *keeper) giveUp(g *generation) {
 	if k != nil && g != nil {
 		_ = k.Store.Keep(g.set)
+		// A snapshot of what did not come into use would later be taken for the newest that did.
+		k.sweep(k.holding(g.memory))
+		k.goBack(k.holding(g.memory))
 	}
-}
-
-// sweep removes all snapshots but one.
-func (k *keeper) sweep(but uint64) {
-	numbers, _ := k.snapshots()
-	for _, n := range numbers {
-		if n != but {
-			_ = remove(k.file(n))
-		}
-	}
-}
-
-// snapshots lists the numbers of those that there are.
-func (k *keeper) snapshots() (numbers []uint64, err error) {
-	entries, err := os.ReadDir(filepath.Dir(k.Snapshot))
-	for _, e := range entries {
-		digits, is := strings.CutPrefix(e.Name(), filepath.Base(k.Snapshot)+".")
-		if n, err := strconv.ParseUint(digits, 10, 64); is && err == nil {
-			numbers = append(numbers, n)
-		}
-	}
-	return numbers, err
 }
 
 // forget removes everything that is kept.
@@ -176,11 +169,7 @@ func (k *keeper) forget() error {
 	if k == nil {
 		return nil
 	}
-	numbers, err := k.snapshots()
-	for _, n := range numbers {
-		err = errors.Join(err, remove(k.file(n)))
-	}
-	return errors.Join(err, k.Store.Remove())
+	return errors.Join(k.removeSnapshots(), k.Store.Remove())
 }
 
 // clear takes off what is attached by links and removes all pins. The links are closed here: where only a
@@ -232,14 +221,14 @@ func (w way) linkPrefix() string {
 	return strings.ReplaceAll(strings.ToLower(w.name), " ", "-") + "-"
 }
 
-// hold pins what keeps a program on an interface. On an error it is closed.
-func (k *keeper) hold(h hold, w way, p port) (hold, error) {
+// hold pins what keeps a program on an interface. Where it cannot be pinned, it is there all the same.
+func (k *keeper) hold(h hold, w way, p port) hold {
 	l, is := h.(link.Link)
 	if k == nil || !is {
-		return h, nil // a filter outlives us by itself
+		return h // a filter outlives us by itself
 	}
 	if err := l.Pin(k.Store.Path("", w.linkPin(p.index))); err != nil {
-		return nil, errors.Join(fmt.Errorf("pinning the link of %s: %w", w.name, err), h.Close())
+		k.lose(fmt.Errorf("pinning the link of %s: %w", w.name, err))
 	}
-	return pinnedLink{l}, nil
+	return pinnedLink{l}
 }

@@ -2,13 +2,16 @@
 
 package datapath
 
-import "fmt"
+import (
+	"errors"
+	"fmt"
+)
 
 // KeepAgain looks whether what is kept is still where the next process looks for it: it is not once a bpf file
 // system was unmounted, or another one mounted over it. Then it is pinned anew, without a packet noticing, and the
 // note says so; or the note says how many flows the last move of flows had no room for, or that the program was put back
 // into libxdp's dispatcher. After an error the data plane ends with this process unless a later call succeeds, which
-// every change begins with.
+// every change begins with. What could not be written or pinned is tried again.
 func (d *Datapath) KeepAgain() (note string, err error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -19,6 +22,7 @@ func (d *Datapath) KeepAgain() (note string, err error) {
 		return d.rejoin(), nil
 	}
 	err = d.keepAgain()
+	d.keeper.writeAgain()
 	note, d.keeper.note = d.keeper.note, ""
 	if note == "" {
 		note = d.rejoin()
@@ -33,17 +37,22 @@ func (d *Datapath) keepAgain() error {
 	if renewed {
 		k.lost = true
 	}
-	if err == nil && k.lost {
+	lost := k.lost
+	if err == nil && lost {
 		err = d.pinAgain()
 	}
 	if err != nil {
-		return fmt.Errorf("what is kept in %s is not there any more, and cannot be pinned anew: %w: mount a bpf file system (`mount -t bpf bpf /sys/fs/bpf`)", before, err)
+		k.lost = lost
+		err = fmt.Errorf("what is kept in %s is not there any more, and cannot be pinned anew: %w: mount a bpf file system (`mount -t bpf bpf /sys/fs/bpf`)", before, err)
+		k.Files.Note(whatPins, before, err, false)
+		return err
 	}
-	if k.lost {
+	if lost {
 		k.note = fmt.Sprintf("what is kept of the data plane was not in %s any more, where a bpf file system was unmounted or mounted anew: it is pinned in %s now",
 			before, k.Store.Dir())
+		k.lost = false
+		k.Files.Note(whatPins, before, nil, false)
 	}
-	k.lost = false
 	return nil
 }
 
@@ -82,5 +91,13 @@ func (d *Datapath) pinAgain() error {
 	if d.current == nil || d.current.adopted {
 		return nil
 	}
-	return d.keeper.pin(d.current, d.shared, d.sockets)
+	d.keeper.lost = false
+	d.keeper.pin(d.current, d.shared, d.sockets)
+	if d.keeper.lost {
+		return errNotPinned
+	}
+	return nil
 }
+
+// errNotPinned stands for a fault that was noted.
+var errNotPinned = errors.New("its programs and maps cannot be pinned")

@@ -218,7 +218,7 @@ func (d *Datapath) attachSockets(s *sockets) error {
 		var h hold = l
 		if d.keeper != nil {
 			if err := l.Pin(d.keeper.Store.Path("", s.linkPin(i))); err != nil {
-				return errors.Join(fmt.Errorf("pinning the link to the sockets of %s: %w", s.cgroup, err), l.Close(), closeAll(s.holds))
+				d.keeper.lose(fmt.Errorf("pinning the link to the sockets of %s: %w", s.cgroup, err))
 			}
 			h = pinnedLink{l}
 		}

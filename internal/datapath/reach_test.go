@@ -212,12 +212,10 @@ func TestKeptReaches(t *testing.T) {
 			return nil, nil, err
 		}
 		memory, _, err := d.makeMemory(c, d.shared)
-		if err == nil {
-			err = d.writeAhead(c, ports)
-		}
 		if err != nil {
 			return nil, nil, err
 		}
+		d.writeAhead(c, ports)
 		d.keeper.show(memory)
 		made, err := d.load(d.programs(lb.HookTC), ports, memory, d.shared)
 		return made, ports, err

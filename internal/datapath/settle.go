@@ -20,7 +20,7 @@ func (d *Datapath) settleTransitions(now time.Time, flowsOf map[uint32]uint64) {
 }
 
 // publishViews shows a change of services' views alone. It returns false, and has changed nothing, where
-// there is no room, or what is kept cannot be written; the caller holds the lock.
+// there is no room; the caller holds the lock.
 func (d *Datapath) publishViews(c *revision) bool {
 	p := d.current.memory.prepare(c)
 	if p == nil && d.current.memory.later.wait() {
@@ -29,10 +29,7 @@ func (d *Datapath) publishViews(c *revision) bool {
 	if p == nil {
 		return false
 	}
-	if d.writeAhead(c, d.current.ports) != nil {
-		p.cancel()
-		return false
-	}
+	d.writeAhead(c, d.current.ports)
 	d.keeper.show(d.current.memory)
 	p.publish()
 	d.register.commit(c)
