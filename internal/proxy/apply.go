@@ -6,9 +6,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
-	"os"
 
+	"github.com/jeoul/jeoul/internal/durable"
 	"github.com/jeoul/jeoul/internal/proxy/master"
 )
 
@@ -73,7 +72,7 @@ func (e *engine) restore(before *kept) error {
 	if before != nil {
 		return e.writeFile(before.Rendering)
 	}
-	if err := os.Remove(e.host.file()); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	if err := e.config.Save(nil); err != nil && !durable.Unwritable(err) {
 		return fmt.Errorf("removing a configuration that HAProxy does not start with: %v", err)
 	}
 	return nil
@@ -89,7 +88,7 @@ func (c *candidate) served() map[string]served {
 }
 
 // command brings a running HAProxy to a configuration by commands to its worker, and where one fails by a reload. The
-// file is written first: what starts after a crash has what was asked for.
+// file is written first: what starts after a crash has what was asked for. Where it cannot be, the commands are given all the same.
 func (e *engine) command(ctx context.Context, c *candidate, s *steps) error {
 	commands := s.all()
 	if len(commands) == 0 {
@@ -109,13 +108,16 @@ func (e *engine) command(ctx context.Context, c *candidate, s *steps) error {
 	return e.save()
 }
 
-// unfinished writes a configuration, and notes that HAProxy does not have it yet.
+// unfinished writes a configuration, and notes that HAProxy does not have it yet. A HAProxy that runs needs no file.
 func (e *engine) unfinished(r *Rendering) error {
 	e.kept.Whole = false
 	if err := e.save(); err != nil {
 		return err
 	}
-	return e.writeFile(r)
+	if err := e.writeFile(r); err != nil && !durable.Unwritable(err) {
+		return err
+	}
+	return nil
 }
 
 // run has the worker do commands.

@@ -9,6 +9,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/jeoul/jeoul/internal/durable"
 	"github.com/jeoul/jeoul/internal/lb"
 	"github.com/jeoul/jeoul/internal/proxy/master"
 )
@@ -99,7 +100,7 @@ func TestCountsNeverGoBack(t *testing.T) {
 		{map[int]master.Statistics{3: reading(1, 1)}, 12, 1},
 	} {
 		if i%2 == 1 { // another process goes on
-			if err := counts.save(path); err != nil {
+			if err := counts.save((*durable.Files)(nil).Content("counts", path, "", 0o600)); err != nil {
 				t.Fatal(err)
 			}
 			counts = tally{}

@@ -10,7 +10,7 @@ import (
 	"strings"
 	"sync"
 
-	"github.com/jeoul/jeoul/internal/journal"
+	"github.com/jeoul/jeoul/internal/durable"
 	"github.com/jeoul/jeoul/internal/lb"
 	"github.com/jeoul/jeoul/internal/proxy/master"
 )
@@ -172,7 +172,7 @@ func read(list []storedCount) map[master.Object]numbers {
 }
 
 // save writes the tally into a file.
-func (t *tally) save(path string) error {
+func (t *tally) save(to *durable.Content) error {
 	t.mu.Lock()
 	file := storedCounts{Past: listed(t.past), Live: map[int][]storedCount{}}
 	for pid, worker := range t.live {
@@ -181,9 +181,9 @@ func (t *tally) save(path string) error {
 	t.mu.Unlock()
 	contents, err := json.Marshal(file)
 	if err == nil {
-		err = journal.Replace(path, contents, 0o600)
+		err = to.Save(contents)
 	}
-	if err != nil {
+	if err != nil && !durable.Unwritable(err) {
 		return fmt.Errorf("keeping what HAProxy has counted: %v", err)
 	}
 	return nil
@@ -233,7 +233,7 @@ func (e *engine) gather(ctx context.Context) {
 
 // keepCounts has what was counted outlive this process.
 func (e *engine) keepCounts() {
-	if err := e.counts.save(e.host.counts()); err != nil {
+	if err := e.counts.save(e.counted); err != nil {
 		e.log.Error("the proxy engine's counts could not be kept", "because", err)
 	}
 }

@@ -16,6 +16,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/jeoul/jeoul/internal/durable"
 	"github.com/jeoul/jeoul/internal/proxy/master"
 )
 
@@ -28,11 +29,18 @@ type Options struct {
 	Log *slog.Logger
 	// Now is the clock that certificates are judged by; nil: time.Now.
 	Now func() time.Time
+	// Files write what only a restart of this process, or of HAProxy, needs, and are told where that cannot be written.
+	Files *durable.Files
 }
 
 // engine is HAProxy, as Engine has it.
 type engine struct {
-	host   Host
+	host Host
+	// known is what is known of HAProxy, config its configuration, and counted what it has counted, as files.
+	known, config, counted *durable.Content
+	// unwritten: the configuration's file is older than what was to be written last.
+	unwritten bool
+
 	log    *slog.Logger
 	now    func() time.Time
 	socket master.Socket
@@ -96,6 +104,9 @@ func unfit(dir string) error {
 func New(o Options) (Engine, error) {
 	e := &engine{host: Host{Dir: o.Dir, Root: os.Geteuid() == 0, Foreign: may(unix.CAP_NET_ADMIN)}, log: o.Log, now: o.Now,
 		turn: make(chan struct{}, 1), changes: make(chan struct{}, 1), holds: map[int]*master.Session{}}
+	e.known = o.Files.Content("what is known of HAProxy", e.host.state(), "proxy", 0o600)
+	e.config = o.Files.Content("HAProxy's configuration", e.host.file(), "", 0o600)
+	e.counted = o.Files.Content("what HAProxy has counted", e.host.counts(), "", 0o600)
 	e.socket = master.Socket(e.host.master())
 	e.watch, e.unwatch = context.WithCancel(context.Background())
 	if e.now == nil {

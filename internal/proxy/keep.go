@@ -13,6 +13,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/jeoul/jeoul/internal/durable"
 	"github.com/jeoul/jeoul/internal/journal"
 	"github.com/jeoul/jeoul/internal/proxy/process"
 )
@@ -42,21 +43,21 @@ type served struct {
 	After   time.Time `json:"not_after"`
 }
 
-// save keeps what is known.
+// save keeps what is known. A file that cannot be written is a fault, and keeps nothing from being done.
 func (e *engine) save() error {
 	contents, err := json.Marshal(e.kept)
 	if err != nil {
 		return fmt.Errorf("keeping what HAProxy runs with: %v", err)
 	}
-	if err := journal.Replace(e.host.state(), contents, 0o600); err != nil {
+	if err := e.known.Save(contents); err != nil && !durable.Unwritable(err) {
 		return fmt.Errorf("keeping what HAProxy runs with: %v", err)
 	}
 	return nil
 }
 
 // load returns what was kept, or nil if nothing was.
-func (h Host) load() (*kept, error) {
-	contents, err := os.ReadFile(h.state())
+func (e *engine) load() (*kept, error) {
+	contents, err := e.known.Load(os.ReadFile)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
@@ -68,7 +69,7 @@ func (h Host) load() (*kept, error) {
 		err = errors.New("it has no configuration")
 	}
 	if err != nil {
-		return nil, fmt.Errorf("reading what HAProxy was started with from %s: %v", h.state(), err)
+		return nil, fmt.Errorf("reading what HAProxy was started with from %s: %v", e.host.state(), err)
 	}
 	return &k, nil
 }
@@ -90,10 +91,11 @@ func (e *engine) write(c *candidate) error {
 	return e.writeFile(c.rendering)
 }
 
-// writeFile writes HAProxy's configuration.
+// writeFile writes HAProxy's configuration, for HAProxy to read.
 func (e *engine) writeFile(r *Rendering) error {
-	if err := journal.Replace(e.host.file(), []byte(r.String()), 0o600); err != nil {
-		return fmt.Errorf("writing HAProxy's configuration: %v", err)
+	err := e.config.Save([]byte(r.String()))
+	if e.unwritten = err != nil; e.unwritten {
+		return fmt.Errorf("writing HAProxy's configuration: %w", err)
 	}
 	return nil
 }

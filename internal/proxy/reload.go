@@ -40,6 +40,8 @@ func (e *engine) reload(ctx context.Context, c *candidate) error {
 	e.gather(ctx)                    // what a worker that ends soon has counted
 	e.kept.Whole = false
 	if err := errors.Join(e.save(), e.write(c)); err != nil {
+		// HAProxy was told nothing: changes of servers alone need no reload still.
+		e.kept.Whole = whole
 		return errors.Join(err, e.writeFile(before))
 	}
 	if err := e.reloaded(ctx, c.rendering); err != nil {

@@ -11,6 +11,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/jeoul/jeoul/internal/durable"
 	"github.com/jeoul/jeoul/internal/proxy/master"
 	"github.com/jeoul/jeoul/internal/proxy/process"
 )
@@ -28,7 +29,13 @@ const (
 func (e *engine) start(ctx context.Context) error {
 	e.retire(e.kept.Workers, e.kept.Rendering.HardStop)
 	e.kept.Workers = nil
+	if e.unwritten {
+		_ = e.writeFile(e.kept.Rendering) // or the file is older: servers have changed since
+	}
 	messages, err := os.OpenFile(e.host.messages(), os.O_CREATE|os.O_TRUNC|os.O_WRONLY|os.O_APPEND, 0o600)
+	if durable.Unwritable(err) { // what it says is lost
+		messages, err = os.OpenFile(os.DevNull, os.O_WRONLY, 0)
+	}
 	if err != nil {
 		return fmt.Errorf("starting HAProxy: %v", err)
 	}
@@ -51,7 +58,7 @@ func (e *engine) start(ctx context.Context) error {
 		e.end(context.Background(), e.kept.Master)
 		return err
 	}
-	e.kept.Whole = true
+	e.kept.Whole = !e.unwritten
 	e.follow()
 	return e.save()
 }

@@ -60,7 +60,7 @@ func (e *engine) look() {
 // adopt goes on with a HAProxy that another engine of the directory has left. What it cannot go on with, it ends: the
 // first change starts another.
 func (e *engine) adopt() {
-	k, err := e.host.load()
+	k, err := e.load()
 	if err != nil {
 		e.log.Error("what HAProxy runs with is not known: the first change starts another", "because", err)
 	}
