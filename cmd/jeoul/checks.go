@@ -4,11 +4,13 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"sync/atomic"
 	"time"
 
+	"github.com/jeoul/jeoul/internal/durable"
 	"github.com/jeoul/jeoul/internal/health"
 	"github.com/jeoul/jeoul/internal/health/checker"
 	"github.com/jeoul/jeoul/internal/lb"
@@ -26,8 +28,8 @@ type healthChecks struct {
 	*health.Engine
 	checker *checker.Checker
 	log     *slog.Logger
-	// file keeps the verdicts; empty: they end with the process.
-	file noted
+	// file keeps the verdicts; nil: they end with the process.
+	file *noted
 	// unsaved: verdicts have changed since they were saved.
 	unsaved atomic.Bool
 }
@@ -39,7 +41,8 @@ func (p *parts) checks(log *slog.Logger) *healthChecks {
 	if p.store == nil {
 		return c
 	}
-	c.file = noted(p.instance.file(kindHealth))
+	file := p.instance.noted(kindHealth)
+	c.file = &file
 	saved, err := c.file.Load()
 	if err == nil && len(saved) > 0 {
 		err = c.Restore(saved, p.datapath.Absent())
@@ -76,7 +79,7 @@ func (c *healthChecks) run(ctx context.Context) error {
 
 // keep saves the verdicts until the context ends, and then for the last time.
 func (c *healthChecks) keep(ctx context.Context) {
-	if c.file == "" {
+	if c.file == nil {
 		return
 	}
 	tick := time.NewTicker(saveChanges)
@@ -98,13 +101,7 @@ func (c *healthChecks) keep(ctx context.Context) {
 }
 
 func (c *healthChecks) save() {
-	var err error
-	if verdicts := c.Save(); verdicts != nil {
-		err = c.file.Save(verdicts)
-	} else {
-		err = c.file.forget()
-	}
-	if err != nil {
+	if err := c.file.Save(c.Save()); err != nil && !errors.Is(err, durable.ErrNotWritten) {
 		c.log.Warn(fmt.Sprintf("saving what health checks have found (a process that follows begins without it): %v", err))
 	}
 }

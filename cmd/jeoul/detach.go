@@ -13,6 +13,7 @@ import (
 	"github.com/jeoul/jeoul/internal/config"
 	"github.com/jeoul/jeoul/internal/datapath"
 	"github.com/jeoul/jeoul/internal/datapath/pins"
+	"github.com/jeoul/jeoul/internal/durable"
 	"github.com/jeoul/jeoul/internal/hostnet"
 	"github.com/jeoul/jeoul/internal/namespace"
 )
@@ -91,7 +92,12 @@ func (i instance) detach(links []string) error {
 	if err != nil && !errors.Is(err, pins.ErrNothing) {
 		return err
 	}
-	changes, err := hostnet.Open(i.stateDir, i.journal)
+	var kept durable.Options
+	if store != nil {
+		kept.Spare = store
+	}
+	i.files = durable.New(kept)
+	changes, err := hostnet.Open(i.stateDir, i.journal, hostnet.Files(i.files))
 	if err != nil {
 		return err
 	}

@@ -11,5 +11,5 @@ import (
 // discovery returns what finds backends, with what the process before has found. That outlives the
 // data plane: an origin may be away when the next process starts.
 func (p *parts) discovery(log *slog.Logger) *discover.Engine {
-	return discover.New(discover.Options{Memory: noted(p.instance.file(kindDiscovered)), Log: log})
+	return discover.New(discover.Options{Memory: p.instance.noted(kindDiscovered), Log: log})
 }

@@ -86,6 +86,34 @@ func TestConnectionsOutliveTheProcess(t *testing.T) {
 	})
 }
 
+// connections are open, each with the server that answers on it.
+type connections map[net.Conn]string
+
+// openConnections opens n connections.
+func openConnections(t *testing.T, client *lab.Host, to netip.AddrPort, n int) connections {
+	t.Helper()
+	all := connections{}
+	for range n {
+		connection := dial(t, client, "tcp", to)
+		server, _, err := ask(connection)
+		if err != nil {
+			t.Fatal(err)
+		}
+		all[connection] = server
+	}
+	return all
+}
+
+// goOn fails the test unless the same servers answer on all of them.
+func (c connections) goOn(t *testing.T, when string) {
+	t.Helper()
+	for connection, server := range c {
+		if got, _, err := ask(connection); err != nil || got != server {
+			t.Errorf("%s, a connection to %s was answered by %q: %v", when, server, got, err)
+		}
+	}
+}
+
 // checkPort is where servers are asked whether they serve, by TestBackendDiesWithoutAProcess.
 const checkPort = 7002
 
@@ -121,26 +149,11 @@ func TestBackendDiesWithoutAProcess(t *testing.T) {
 			saved, err := os.ReadFile(files[0])
 			return err == nil && strings.Count(string(saved), `"healthy"`) == 3
 		})
-		to, on := netip.AddrPortFrom(s.VIP4, turnPort), map[net.Conn]string{}
-		for range 9 {
-			connection := dial(t, s.Clients[0], "tcp", to)
-			server, _, err := ask(connection)
-			if err != nil {
-				t.Fatal(err)
-			}
-			on[connection] = server
-		}
-		goOn := func(when string) {
-			t.Helper()
-			for connection, server := range on {
-				if got, _, err := ask(connection); err != nil || got != server {
-					t.Errorf("%s, a connection to %s was answered by %q: %v", when, server, got, err)
-				}
-			}
-		}
+		to := netip.AddrPortFrom(s.VIP4, turnPort)
+		on := openConnections(t, s.Clients[0], to, 9)
 		kill(t, s.daemon)
 		dies.Close()
-		goOn("without a process")
+		on.goOn(t, "without a process")
 		passes(t, interval+time.Second)
 		s.daemon = jeoul(t, s.host, &s.log, s.arguments()...)
 		t.Cleanup(func() { stop(t, s.daemon) })
@@ -155,7 +168,7 @@ func TestBackendDiesWithoutAProcess(t *testing.T) {
 		if counts := s.askMany(t, "tcp", to, 6); counts[dead.Name] > 0 {
 			t.Errorf("new connections went to %v", counts)
 		}
-		goOn("with another process")
+		on.goOn(t, "with another process")
 	})
 }
 
@@ -317,9 +330,9 @@ func (b *balancer) pinned(t *testing.T) (n int) {
 	return n
 }
 
-func (s *stage) operate(t *testing.T, order ops.Order) {
+func (b *balancer) operate(t *testing.T, order ops.Order) {
 	t.Helper()
-	if _, err := api.NewClient(s.socket).Operate(t.Context(), order); err != nil {
+	if _, err := api.NewClient(b.socket).Operate(t.Context(), order); err != nil {
 		t.Fatal(err)
 	}
 }

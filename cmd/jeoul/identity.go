@@ -71,7 +71,7 @@ func (i instance) forgetAliases(but string) (err error) {
 		// A process may have been killed while it wrote one.
 		unwritten := failed != nil && strings.HasSuffix(path, aliasUnwritten)
 		if unwritten || failed == nil && journal == i.journal && (but == "" || path != i.alias(but).path) {
-			err = errors.Join(err, noted(path).forget())
+			err = errors.Join(err, forgetFile(path))
 		}
 	}
 	return err
@@ -115,10 +115,7 @@ func (n identity) Release(link string) error {
 	if journalName(link) == n.instance.journal {
 		return nil // its files have that name
 	}
-	if err := os.Remove(n.instance.alias(link).path); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return err
-	}
-	return nil
+	return forgetFile(n.instance.alias(link).path)
 }
 
 // recheck says, once the instance's locks are held, that another balancer has taken its

@@ -16,6 +16,7 @@ import (
 	"github.com/jeoul/jeoul/internal/config"
 	"github.com/jeoul/jeoul/internal/datapath"
 	"github.com/jeoul/jeoul/internal/datapath/pins"
+	"github.com/jeoul/jeoul/internal/durable"
 	"github.com/jeoul/jeoul/internal/hostnet"
 	"github.com/jeoul/jeoul/internal/namespace"
 )
@@ -28,6 +29,8 @@ type instance struct {
 	// interface that carried its VIPs when it was first started, and of its network namespace.
 	journal, name string
 	cookie, inode uint64
+	// files write what is kept; nil before it is known where else its content can be.
+	files *durable.Files
 }
 
 // instanceOn returns the one whose first interface that is: by the name of another interface,
@@ -80,7 +83,7 @@ func (i instance) forgetFiles() error {
 		kind, ours := strings.CutPrefix(e.Name(), i.name+".")
 		kind, _, _ = strings.Cut(kind, ".")
 		if ours && slices.Contains([]string{kindSnapshot, kindOperations, kindHealth, kindEjections}, kind) {
-			err = errors.Join(err, noted(filepath.Join(i.stateDir, e.Name())).forget())
+			err = errors.Join(err, forgetFile(filepath.Join(i.stateDir, e.Name())))
 		}
 	}
 	return err
@@ -88,7 +91,7 @@ func (i instance) forgetFiles() error {
 
 // keep says where the data plane is kept in a store.
 func (i instance) keep(store *pins.Store) *datapath.Keep {
-	return &datapath.Keep{Store: store, Snapshot: i.file(kindSnapshot), Cookie: i.cookie}
+	return &datapath.Keep{Store: store, Snapshot: i.file(kindSnapshot), Cookie: i.cookie, Files: i.files}
 }
 
 // open opens the store; nil where there is none and the configuration does not demand it, with
@@ -132,7 +135,7 @@ func (i instance) sweep() {
 		other := instance{stateDir: i.stateDir, name: name}
 		if swept, _ := datapath.Sweep(other.keep(store)); swept {
 			_ = other.forgetFiles()
-			_ = noted(other.file(kindDiscovered)).forget()
+			_ = forgetFile(other.file(kindDiscovered))
 		} else {
 			store.Close()
 		}
@@ -174,31 +177,42 @@ func (i instance) refuseLeft() error {
 
 // noted is a file that keeps what operations have changed, what health checks have found, or which
 // backends are ejected.
-type noted string
+type noted struct{ content *durable.Content }
+
+// whatNoted says what is in the files, for a fault.
+var whatNoted = map[string]string{
+	kindOperations: "the drains and weights of backends",
+	kindHealth:     "the verdicts of health checks",
+	kindEjections:  "the ejected backends",
+	kindDiscovered: "the discovered backends",
+	kindDrained:    "the drain of this balancer",
+}
+
+// noted returns the file of a kind.
+func (i instance) noted(kind string) noted {
+	return noted{i.files.Content(whatNoted[kind], i.file(kind), kind, 0o600)}
+}
 
 func (n noted) Load() ([]byte, error) {
-	data, err := os.ReadFile(string(n))
+	data, err := n.content.Load(os.ReadFile)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
 	return data, err
 }
 
-// Save puts other content into the file, whole or not at all. Where there is none, no file is left.
+// Save puts other content into the file, whole or not at all. Where there is none, no file is left. An error that wraps
+// durable.ErrNotWritten is told of elsewhere, and tried again.
 func (n noted) Save(data []byte) error {
 	if len(data) == 0 {
-		return n.forget()
+		data = nil
 	}
-	made := string(n) + ".new"
-	if err := os.WriteFile(made, data, 0o600); err != nil {
-		return err
-	}
-	return os.Rename(made, string(n))
+	return n.content.Save(data)
 }
 
-// forget removes the file.
-func (n noted) forget() error {
-	if err := os.Remove(string(n)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+// forgetFile removes a file, if it is there.
+func forgetFile(path string) error {
+	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
 	return nil

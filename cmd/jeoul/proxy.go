@@ -26,7 +26,7 @@ const proxyStopBound = 30 * time.Second
 
 // engine returns the proxy engine of an instance. It runs nothing until there is a service for it.
 func (i instance) engine(log *slog.Logger) (proxy.Engine, error) {
-	return proxy.New(proxy.Options{Dir: i.file(kindProxy), Log: log})
+	return proxy.New(proxy.Options{Dir: i.file(kindProxy), Log: log, Files: i.files})
 }
 
 // stopProxy ends a proxy.

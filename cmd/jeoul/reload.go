@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"github.com/jeoul/jeoul/internal/control"
+	"github.com/jeoul/jeoul/internal/durable"
 	"github.com/jeoul/jeoul/internal/events"
 	"github.com/jeoul/jeoul/internal/metrics"
 	"github.com/jeoul/jeoul/internal/ops"
@@ -32,6 +33,9 @@ func (c *reloadCmd) Run(ctx context.Context) error {
 	done, err := client.Reload(ctx)
 	if err == nil {
 		fmt.Println("reloaded " + done.File)
+		for _, warning := range done.Warnings {
+			fmt.Fprintln(os.Stderr, "jeoul: warning: "+warning)
+		}
 	}
 	return err
 }
@@ -42,6 +46,7 @@ type reloader struct {
 	shown   *metrics.Metrics
 	service *serviceManager
 	memory  *resident.Keeper
+	files   *durable.Files
 	log     *slog.Logger
 }
 
@@ -60,7 +65,7 @@ func (r *reloader) reload(ctx context.Context, by string) (ops.Reloaded, error) 
 	r.shown.Reloaded(err)
 	if err == nil {
 		r.log.Info("reloaded "+path, about)
-		return ops.Reloaded{File: path}, nil
+		return ops.Reloaded{File: path, Warnings: r.notDurable()}, nil
 	}
 	if ctx.Err() != nil {
 		return ops.Reloaded{}, ctx.Err()
@@ -70,6 +75,14 @@ func (r *reloader) reload(ctx context.Context, by string) (ops.Reloaded, error) 
 	}
 	r.log.Error(ops.ErrNotReloaded.Error(), about)
 	return ops.Reloaded{}, fmt.Errorf("%v\n%w", err, ops.ErrNotReloaded)
+}
+
+// notDurable says what a next process may not know of what is in force now.
+func (r *reloader) notDurable() (warnings []string) {
+	for _, fault := range r.files.Faults() {
+		warnings = append(warnings, "in force, and not durable yet: "+fault.String())
+	}
+	return warnings
 }
 
 // onSignal reloads at each signal until the context ends.

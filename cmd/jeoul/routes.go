@@ -4,9 +4,11 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net/netip"
+	"strings"
 	"time"
 
 	"github.com/jeoul/jeoul/internal/bgp"
@@ -53,6 +55,9 @@ func (r routers) Await(bound time.Duration) {
 func (r routers) Show(to *ops.BGP) {
 	state, problem := r.keeper.State()
 	to.SpeakerPID = state.PID
+	if problem == nil && len(state.Faults) > 0 {
+		problem = errors.New(strings.Join(state.Faults, "; "))
+	}
 	if problem != nil {
 		to.Problem = problem.Error()
 	}

@@ -25,6 +25,7 @@ import (
 	"github.com/jeoul/jeoul/internal/control"
 	"github.com/jeoul/jeoul/internal/datapath"
 	"github.com/jeoul/jeoul/internal/datapath/pins"
+	"github.com/jeoul/jeoul/internal/durable"
 	"github.com/jeoul/jeoul/internal/events"
 	"github.com/jeoul/jeoul/internal/hostnet"
 	"github.com/jeoul/jeoul/internal/iface"
@@ -138,11 +139,13 @@ func (c *runCmd) balance(ctx context.Context, cfg *config.Config, log *slog.Logg
 	}
 	cfg = configured.Config()
 	// First, for it says at once whether another balancer runs.
-	listener, err := api.Listen(ctx, cfg.Socket)
-	if err != nil {
-		return err
+	listener, unheard := api.Listen(ctx, cfg.Socket)
+	if unheard != nil && !durable.Unwritable(unheard) {
+		return unheard
 	}
-	defer listener.Close()
+	if listener != nil {
+		defer listener.Close()
+	}
 	scrapes, err := listenForScrapes(ctx, cfg)
 	if err != nil {
 		return err
@@ -185,8 +188,8 @@ func (c *runCmd) balance(ctx context.Context, cfg *config.Config, log *slog.Logg
 	controller := control.New(control.Options{
 		DataPlane: p.datapath, Paths: p.paths, Host: p.changes, Links: p.links, Checks: checks, Discovery: discovery,
 		Announce: neigh.Announce, Log: log, Version: version, TakesOver: p.takesOver, Memory: p.memory(kindOperations), Ejections: p.memory(kindEjections),
-		Routes: telling{p.routers, member}, Drained: noted(p.instance.file(kindDrained)), Election: shared, Joined: member.awaited(), Hasten: member.hasten,
-		Identity: identity{p.instance}, Cgroup: local.Cgroup, Proxy: p.proxy,
+		Routes: telling{p.routers, member}, Drained: p.instance.noted(kindDrained), Election: shared, Joined: member.awaited(), Hasten: member.hasten,
+		Identity: identity{p.instance}, Cgroup: local.Cgroup, Proxy: p.proxy, Files: p.instance.files,
 		ReplyHops: confirmer,
 	}, cfg)
 	err = controller.Start()
@@ -211,7 +214,7 @@ func (c *runCmd) balance(ctx context.Context, cfg *config.Config, log *slog.Logg
 	}
 	service := newServiceManager(log)
 	memory := resident.NewKeeper()
-	reloads := &reloader{configured, shown, service, memory, log}
+	reloads := &reloader{configured, shown, service, memory, p.instance.files, log}
 	service.ready()
 	memory.Changed()
 	group, ctx := errgroup.WithContext(running)
@@ -237,7 +240,7 @@ func (c *runCmd) balance(ctx context.Context, cfg *config.Config, log *slog.Logg
 			memory.Changed()
 			log.Info("configured", "source", change.Source, "generation", change.Generation, "by", by, events.About{Kind: events.KindConfiguration, By: by}.Attr())
 		}, Denied: (&denials{shown: shown, log: log}).note, Version: version}
-	group.Go(func() error { return api.Serve(ctx, listener, balancer) })
+	group.Go(func() error { return serveSocket(ctx, listener, unheard, cfg.Socket, balancer, p.instance.files) })
 	if remote != nil {
 		log.Info(fmt.Sprintf("answering the API at https://%s", remote.listener.Addr()))
 		group.Go(func() error { return remote.serve(ctx, balancer) })
@@ -245,6 +248,29 @@ func (c *runCmd) balance(ctx context.Context, cfg *config.Config, log *slog.Logg
 	group.Go(func() error { reloads.onSignal(ctx, hangup); return nil })
 	group.Go(func() error { return service.attend(ctx, controller.Responds) })
 	return group.Wait()
+}
+
+// socketAgain is how often a socket is made again that could not be.
+const socketAgain = 2 * time.Second
+
+// serveSocket serves the API at the unix socket. Where that could not be made, for its directory cannot be written to,
+// the balancer goes on without, and it is made later.
+func serveSocket(ctx context.Context, listener net.Listener, unheard error, path string, b api.Balancer,
+	files *durable.Files) error {
+	const what = "the unix socket of the API"
+	for listener == nil {
+		files.Note(what, path, unheard, false)
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-time.After(socketAgain):
+		}
+		if listener, unheard = api.Listen(ctx, path); unheard != nil {
+			listener = nil
+		}
+	}
+	files.Note(what, path, nil, false)
+	return api.Serve(ctx, listener, b)
 }
 
 // sources are the file and what the API and other programs have configured before.
@@ -318,7 +344,7 @@ func (p *parts) memory(kind string) control.Memory {
 	if p.store == nil {
 		return nil
 	}
-	return noted(p.instance.file(kind))
+	return p.instance.noted(kind)
 }
 
 // open opens the parts; what is open after an error is for close.
@@ -330,6 +356,11 @@ func (p *parts) open(ctx context.Context, cfg *config.Config, stateDir string, l
 		return err
 	}
 	var keep *datapath.Keep
+	var kept durable.Options
+	if p.store != nil {
+		kept.Spare = p.store
+	}
+	p.instance.files = durable.New(kept)
 	if p.store != nil {
 		keep = p.instance.keep(p.store)
 	}
@@ -354,7 +385,7 @@ func (p *parts) open(ctx context.Context, cfg *config.Config, stateDir string, l
 	for _, note := range p.datapath.Notes() {
 		log.Info(note)
 	}
-	if p.changes, err = openChanges(stateDir, p.instance.journal); err == nil {
+	if p.changes, err = openChanges(stateDir, p.instance.journal, hostnet.Files(p.instance.files)); err == nil {
 		err = p.instance.recheck(cfg.Interfaces[0])
 	}
 	if err != nil {

@@ -22,6 +22,7 @@ import (
 
 	"github.com/jeoul/jeoul/internal/clock"
 	"github.com/jeoul/jeoul/internal/config"
+	"github.com/jeoul/jeoul/internal/durable"
 	"github.com/jeoul/jeoul/internal/events"
 	"github.com/jeoul/jeoul/internal/hostnet"
 	"github.com/jeoul/jeoul/internal/iface"
@@ -157,6 +158,8 @@ type Options struct {
 	Drained Memory
 	// Clock reads the machine's clocks, by which what is in a Memory is timed; nil: clock.Read.
 	Clock func() clock.Reading
+	// Files are told of files that cannot be written, and write them again; nil: there are none.
+	Files *durable.Files
 	// Version is shown in the status.
 	Version string
 }
@@ -250,6 +253,8 @@ type Controller struct {
 	bare        map[lb.ServiceKey]bool       // services of which it was logged that they have no backend
 	lost        map[string]uint64            // frames of XDP, by interface, as it was logged last
 	notKept     string                       // why the data plane does not outlive the process, as it was logged last
+	unwritten   map[string]durable.Fault     // files that cannot be written, by path, as it was logged last
+	unsaved     error                        // why the operations in force may end with the process; nil: they do not
 	// ports is nil where the data plane does not count them.
 	ports    portCounter
 	proxy    proxying
@@ -310,6 +315,9 @@ func New(opt Options, cfg *config.Config) *Controller {
 	c.joinLater()
 	if opt.Proxy != nil {
 		c.on(opt.Proxy.Changes(), c.tellProxy)
+	}
+	if opt.Files != nil {
+		c.on(opt.Files.Changes(), c.tellStorage)
 	}
 	if plane, ok := opt.DataPlane.(portCounter); ok {
 		c.ports = plane
@@ -387,10 +395,7 @@ func (c *Controller) Start() error {
 	c.opt.Checks.Watch(l.checking())
 	c.opt.Discovery.Watch(l.cfg.Services)
 	c.awaitPaths(l)
-	overlays, tallies, err := c.recall(l)
-	if err != nil {
-		return err
-	}
+	overlays, tallies := c.recall(l)
 	c.recallOutliers()
 	first := newView(l, overlays, c.known(l, c.links, nil), c.verdictsFor(l), c.ejectionsOf(l), nil)
 	first.links, first.tallies = c.links, tallies

@@ -15,6 +15,11 @@ const keepEvery = 10 * time.Second
 
 // keepAgain logs what is new of it, and looks again later.
 func (c *Controller) keepAgain() {
+	c.opt.Files.Retry()
+	defer func() {
+		c.tasks.keep.in(keepEvery)
+		c.tellStorage()
+	}()
 	k, is := c.opt.DataPlane.(keeping)
 	if !is {
 		return
@@ -31,5 +36,4 @@ func (c *Controller) keepAgain() {
 		c.opt.Log.Warn("the data plane ends with this process: " + problem)
 	}
 	c.notKept = problem
-	c.tasks.keep.in(keepEvery)
 }

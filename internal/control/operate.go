@@ -185,7 +185,7 @@ func (c *Controller) change(order ops.Order) (ops.Operation, error) {
 		if err != nil {
 			return shown, err
 		}
-		shown.Notes = readmitted.Notes
+		shown.Notes = append(shown.Notes, readmitted.Notes...)
 	}
 	if err == nil {
 		shown.Notes = append(shown.Notes, c.view.notes(op)...)
@@ -200,7 +200,17 @@ func (c *Controller) perform(op operation, overlays map[backendName]overlay) (op
 	}
 	c.remember(op)
 	c.opt.Log.Info(fmt.Sprintf("%s, by %s%s", op, op.by, untilText(op.deadline)), op.about(op.by).Attr())
-	return op.shown(), nil
+	shown := op.shown()
+	shown.Notes = c.unsavedNotes()
+	return shown, nil
+}
+
+// unsavedNotes say that an operation is in force and a restart may not know of it.
+func (c *Controller) unsavedNotes() []string {
+	if c.unsaved == nil {
+		return nil
+	}
+	return []string{"in force, and not durable yet: " + oneLine(c.unsaved)}
 }
 
 // newOperation returns an operation that is asked for now, and has changed nothing yet.
@@ -435,7 +445,7 @@ func (c *Controller) undo(order ops.Order) (ops.Operation, error) {
 	c.forget()
 	c.opt.Log.Info(fmt.Sprintf("%s, by %s at %s, is taken back by %s", op, op.by, op.at.Format(time.DateTime), order.By), op.about(order.By).Attr())
 	shown, undone := done.shown(), op.shown()
-	shown.Undone = &undone
+	shown.Undone, shown.Notes = &undone, c.unsavedNotes()
 	return shown, nil
 }
 

@@ -229,9 +229,7 @@ func (c *Controller) keepOutliers() {
 	if err == nil {
 		err = c.opt.Ejections.Save(data)
 	}
-	if err != nil {
-		c.opt.Log.Warn(fmt.Sprintf("saving which backends are ejected (a process that follows begins without it): %v", err))
-	}
+	_ = c.noteUnsaved("saving which backends are ejected", err)
 }
 
 // recallOutliers goes on with what a process before has saved.

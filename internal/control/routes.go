@@ -6,6 +6,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/netip"
 	"reflect"
@@ -13,6 +14,7 @@ import (
 	"time"
 
 	"github.com/jeoul/jeoul/internal/clock"
+	"github.com/jeoul/jeoul/internal/durable"
 	"github.com/jeoul/jeoul/internal/events"
 	"github.com/jeoul/jeoul/internal/ops"
 )
@@ -312,7 +314,8 @@ func (r *routes) save(drained *savedDrain) error {
 		}
 		data = text
 	}
-	if err := r.c.opt.Drained.Save(data); err != nil {
+	// In force, it is a fault that files tell of; what else goes wrong refuses it.
+	if err := r.c.opt.Drained.Save(data); err != nil && !errors.Is(err, durable.ErrNotWritten) {
 		return fmt.Errorf("save that the balancer is drained: %w", err)
 	}
 	return nil

@@ -77,6 +77,7 @@ func (c *Controller) Status() (ops.Status, error) {
 			Unproven: flows.Unproven, UnprovenLimit: flows.UnprovenLimit, Bytes: flows.Bytes}
 		status.Problems = append(status.Problems, nearlyFull(*status.Flows)...)
 	}
+	c.showStorage(&status)
 	c.showRoutes(v, &status)
 	c.showElection(v, &status)
 	if plane, ok := c.opt.DataPlane.(planner); ok {

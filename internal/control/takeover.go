@@ -4,7 +4,6 @@ package control
 
 import (
 	"encoding/json"
-	"fmt"
 	"iter"
 	"maps"
 	"time"
@@ -88,17 +87,19 @@ func (l *layout) besideOthers() bool {
 
 // recall returns what operations had changed when the process before ended, as far as the
 // configuration has the backends, and by what their counts differ from those of their endpoints.
-func (c *Controller) recall(l *layout) (map[backendName]overlay, map[backendName]tally, error) {
+func (c *Controller) recall(l *layout) (map[backendName]overlay, map[backendName]tally) {
 	if !c.opt.TakesOver || c.opt.Memory == nil {
-		return nil, nil, nil
+		return nil, nil
 	}
 	data, err := c.opt.Memory.Load()
-	if err != nil || len(data) == 0 {
-		return nil, nil, err
-	}
 	var saved []savedOverlay
-	if err := json.Unmarshal(data, &saved); err != nil {
-		return nil, nil, fmt.Errorf("read what operations had changed of backends: %w", err)
+	if err == nil && len(data) > 0 {
+		err = json.Unmarshal(data, &saved)
+	}
+	if err != nil {
+		// Without a process, no backend that dies is noticed: that is worse than a drain that is to be asked for again.
+		c.opt.Log.Error("the drains and weights that operations had set are lost, for they cannot be read: " + oneLine(err))
+		return nil, nil
 	}
 	overlays, tallies, now := map[backendName]overlay{}, map[backendName]tally{}, c.opt.Clock()
 	for i := range saved {
@@ -117,7 +118,7 @@ func (c *Controller) recall(l *layout) (map[backendName]overlay, map[backendName
 		}
 		lay(overlays, name, o)
 	}
-	return overlays, tallies, nil
+	return overlays, tallies
 }
 
 // savedNames are the names in what was saved.
@@ -164,9 +165,7 @@ func (c *Controller) remind(now *view) {
 	if err == nil {
 		err = c.opt.Memory.Save(data)
 	}
-	if err != nil {
-		c.opt.Log.Warn(fmt.Sprintf("saving what operations have changed of backends (it ends with this process): %s", oneLine(err)))
-	}
+	c.unsaved = c.noteUnsaved("saving what operations have changed of backends", err)
 }
 
 // savedOverlays returns what operations have changed as it is saved at a time.

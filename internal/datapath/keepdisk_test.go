@@ -32,9 +32,13 @@ func (k *kept) openOnDisk(disk *testdisk.FileSystem) (*Datapath, error) {
 // from each of the operations of a write on: they are in force, and the process that comes after a kill knows the
 // last of them.
 func TestUnwritableSnapshot(t *testing.T) {
+	testenv.Also(t, "test-disk")
 	testenv.Root(t)
-	for _, trouble := range testdisk.Troubles {
-		for _, after := range []int{0, 1, 3} {
+	for i, trouble := range testdisk.Troubles {
+		for n, after := range []int{0, 1, 3} {
+			if !testenv.InTarget("test-disk") && i != 3*n { // no room at all, and a disk that becomes read-only meanwhile
+				continue
+			}
 			t.Run(fmt.Sprintf("%s after %d", trouble.Name, after), func(t *testing.T) {
 				testenv.In(t, nics(t), func() error {
 					k, disk := newKept(t), &testdisk.FileSystem{}

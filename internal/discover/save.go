@@ -4,10 +4,12 @@ package discover
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"time"
 
 	"github.com/jeoul/jeoul/internal/clock"
+	"github.com/jeoul/jeoul/internal/durable"
 )
 
 // version is that of what is saved.
@@ -48,7 +50,7 @@ func (e *Engine) save() {
 	if err != nil {
 		why = err.Error()
 	}
-	if why != "" && why != e.lost {
+	if why != "" && why != e.lost && !errors.Is(err, durable.ErrNotWritten) {
 		e.opt.Log.Warn("saving which backends were discovered (a process that follows begins without them): " + why)
 	}
 	e.lost, e.unsaved = why, err != nil

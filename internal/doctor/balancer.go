@@ -37,6 +37,7 @@ func judgeBalancer(e *Evidence) (findings []Finding) {
 	if len(drops) > 0 {
 		findings = append(findings, finding(balancerDrops, fmt.Sprintf("The balancer drops packets: %s (%s)", worst.Name, worst.Help), drops...))
 	}
+	findings = append(findings, judgeUnwritten(after)...)
 	return append(findings, slices.Concat(judgeStates(after), judgeHealth(after), judgeNarrow(after),
 		judgeMembers(before, after), judgeVRRP(before, after))...)
 }
@@ -57,6 +58,23 @@ func judgeNarrow(s *ops.Status) []Finding {
 		return nil
 	}
 	return []Finding{finding(narrowPath, fmt.Sprintf("The way to backend %s takes only %.0f bytes", figures[0].On, figures[0].Value), bounded(figures)...)}
+}
+
+// judgeUnwritten tells of files that only a restart needs, and that the balancer cannot write.
+func judgeUnwritten(s *ops.Status) []Finding {
+	if len(s.Unwritten) == 0 {
+		return nil
+	}
+	var figures []Figure
+	for _, f := range s.Unwritten {
+		note := f.Error + "; until the machine is started anew, the kernel keeps it"
+		if !f.Kept {
+			note = f.Error + "; it ends with the process"
+		}
+		figures = append(figures, Figure{Name: f.What, On: f.Path, Value: 1, Unit: "file", Note: note})
+	}
+	title := fmt.Sprintf("%s cannot be written to %s", s.Unwritten[0].What, s.Unwritten[0].Path)
+	return []Finding{finding(notDurable, title, bounded(figures)...)}
 }
 
 // manyExpired are more packets without hops than traceroute sends while the doctor looks.

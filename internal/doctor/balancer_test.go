@@ -61,3 +61,18 @@ func TestWithoutBackend(t *testing.T) {
 		})
 	}
 }
+
+// TestUnwritten: a file that cannot be written is a risk, and named with its path and the reason.
+func TestUnwritten(t *testing.T) {
+	found := judgeUnwritten(&ops.Status{Unwritten: []ops.Unwritten{
+		{What: "the snapshot of the data plane", Path: "/run/jeoul/snapshot", Error: "no space left on device", Kept: true}}})
+	if len(found) != 1 || found[0].Kind != notDurable {
+		t.Fatalf("found %+v", found)
+	}
+	if note := found[0].Seen[0].Note; !strings.Contains(found[0].Title, "/run/jeoul/snapshot") || !strings.Contains(note, "no space left") {
+		t.Errorf("found %+v", found[0])
+	}
+	if found := judgeUnwritten(&ops.Status{}); found != nil {
+		t.Errorf("with all written it found %+v", found)
+	}
+}

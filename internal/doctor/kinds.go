@@ -58,6 +58,7 @@ const (
 	vrrpTwoActive    = "vrrp-two-active"
 	vrrpForeign      = "vrrp-foreign-id"
 	vipAtBackup      = "vip-at-backup"
+	notDurable       = "state-not-durable"
 )
 
 // Kinds lists the names of the faults, the worst first.
@@ -236,6 +237,12 @@ var kinds = []kind{
 		[]Cure{
 			{"", "See whether its cores are busy (`jeoul doctor` there), and whether the network between members loses packets or is full."},
 			{"", "Let fewer services remember each flow: `maglev` and `sh` compute the backend at each balancer."}}},
+	{notDurable, Risk, false,
+		"The balancer cannot write what a restart needs. It decides and forwards as ever; what the kernel does not keep " +
+			"meanwhile is lost if the process is killed, and all of it if the machine is.",
+		[]Cure{
+			{"", "Make room in the directory of the file (`df` and `df -i` there), or mount it so that it can be written " +
+				"to: it is written again within seconds, without a restart."}}},
 	{memberVersion, Risk, false,
 		"Another balancer runs another version of the program: while they are being upgraded, that is as it should be; for longer, they may come to balance in another way.",
 		[]Cure{

@@ -45,12 +45,14 @@ const (
 	KindRole Kind = "role"
 	// KindMembers: another balancer that shares the VIPs is reached or not, or sends flows elsewhere.
 	KindMembers Kind = "members"
+	// KindStorage: a file that only a restart needs cannot be written, or can again.
+	KindStorage Kind = "storage"
 	// KindNotice: anything else that is logged.
 	KindNotice Kind = "notice"
 )
 
 // Kinds are all of them.
-var Kinds = []Kind{KindHealth, KindPath, KindOperation, KindReload, KindConfiguration, KindDiscovery, KindProxy, KindRoutes, KindRole, KindMembers, KindNotice}
+var Kinds = []Kind{KindHealth, KindPath, KindOperation, KindReload, KindConfiguration, KindDiscovery, KindProxy, KindRoutes, KindRole, KindMembers, KindStorage, KindNotice}
 
 // Event is one thing that has happened.
 type Event struct {
@@ -59,7 +61,7 @@ type Event struct {
 	ID    string    `json:"id"`
 	At    time.Time `json:"at"`
 	Level string    `json:"level" enum:"info,warning,error"`
-	Kind  Kind      `json:"kind" enum:"health,path,operation,reload,configuration,discovery,proxy,routes,role,members,notice"`
+	Kind  Kind      `json:"kind" enum:"health,path,operation,reload,configuration,discovery,proxy,routes,role,members,storage,notice"`
 	// Service and Backend are the names of what it is about; empty: of nothing alone.
 	Service string `json:"service,omitempty"`
 	Backend string `json:"backend,omitempty"`

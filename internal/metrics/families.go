@@ -63,7 +63,14 @@ var balancerFamilies = []of[*ops.Status]{
 		always(func(s *ops.Status) float64 { return float64(len(s.Problems)) })},
 	{family{"jeoul_operations_in_force", "Backends that an operation has drained or given another weight than the configuration's.", gauge, nil},
 		always(func(s *ops.Status) float64 { return float64(len(s.Operations.InForce)) })},
+	{family{"jeoul_file_write_failures_total", "Attempts that failed to write a file that only a restart needs, since the start.", counter, nil},
+		always(func(s *ops.Status) float64 { return float64(s.WriteFailures) })},
 }
+
+// unwrittenFiles has a series for each place where the contents are meanwhile.
+var unwrittenFiles = of[part]{
+	family{"jeoul_unwritten_files", "Files that only a restart needs and that cannot be written now, by where their content is meanwhile: the kernel, or this process alone.", gauge, []string{"kept"}},
+	always(func(p part) float64 { return float64(p.value) })}
 
 // packetsTotal has a series for each outcome, those of no packet too.
 var packetsTotal = of[ops.Outcome]{
@@ -266,7 +273,7 @@ var backendFamilies = []of[member]{
 // families lists every metric of the package, in the order of the reference page.
 func families() (all []family) {
 	all = append(all, only(balancerFamilies)...)
-	all = append(all, reloadsTotal, lastReloadSuccessful, lastReloadSuccess, deniedTotal, packetsTotal.family)
+	all = append(all, reloadsTotal, lastReloadSuccessful, lastReloadSuccess, deniedTotal, packetsTotal.family, unwrittenFiles.family)
 	all = append(all, only(interfaceFamilies)...)
 	all = append(all, flowsNow.family, flowsLimit.family, memoryBytes.family, localSockets.family, localEvents.family)
 	all = append(all, only(engineFamilies)...)

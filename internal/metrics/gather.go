@@ -32,6 +32,7 @@ func (g *gatherer) Gather() ([]*dto.MetricFamily, error) {
 	}
 	var all []*dto.MetricFamily
 	all = append(all, series(balancerFamilies, []*ops.Status{&status}, func(s *ops.Status) []string { return []string{s.Version} })...)
+	all = append(all, series([]of[part]{unwrittenFiles}, unwritten(status.Unwritten), partName)...)
 	all = append(all, series([]of[ops.Outcome]{packetsTotal}, status.Outcomes, func(o ops.Outcome) []string { return []string{o.Name} })...)
 	all = append(all, series(interfaceFamilies, pointers(status.Interfaces), func(i *ops.Interface) []string {
 		return []string{i.Name, string(i.Hook.Name), strconv.FormatBool(i.Hook.Generic), i.Hook.Driver}
@@ -46,6 +47,19 @@ func (g *gatherer) Gather() ([]*dto.MetricFamily, error) {
 	all = append(all, g.services(status.Services)...)
 	others, err := g.others.Gather()
 	return append(all, others...), err
+}
+
+// unwritten counts the files that cannot be written by where their content is.
+func unwritten(files []ops.Unwritten) []part {
+	kernel, process := part{name: "kernel"}, part{name: "process"}
+	for _, f := range files {
+		if f.Kept {
+			kernel.value++
+		} else {
+			process.value++
+		}
+	}
+	return []part{kernel, process}
 }
 
 func partName(p part) []string { return []string{p.name} }

@@ -25,6 +25,8 @@ var (
 // Reloaded is a reload that was put in force.
 type Reloaded struct {
 	File string `json:"file"`
+	// Warnings say what of it a restart may not know: it is in force all the same.
+	Warnings []string `json:"warnings,omitempty"`
 }
 
 // Verb is what an operation does.

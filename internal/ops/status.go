@@ -52,6 +52,23 @@ type Status struct {
 	Members *Members `json:"members,omitempty"`
 	// Operations are what differs from the configuration.
 	Operations Operations `json:"operations"`
+	// Unwritten are the files that cannot be written now: decisions go on without, and they are written again
+	// until there is room. WriteFailures counts attempts that failed since the start.
+	Unwritten     []Unwritten `json:"unwritten,omitempty"`
+	WriteFailures uint64      `json:"write_failures"`
+}
+
+// Unwritten is a file that only a restart needs, and that cannot be written.
+type Unwritten struct {
+	// What is in it.
+	What string `json:"what"`
+	Path string `json:"path"`
+	// Since is when writing it failed first, and Error why it did last.
+	Since time.Time `json:"since"`
+	Error string    `json:"error"`
+	// Kept: the kernel keeps the content meanwhile, so that a restart of the process has it, and one of the
+	// machine does not.
+	Kept bool `json:"kept"`
 }
 
 // Local is what became of the sockets of a control group that asked for a VIP.
