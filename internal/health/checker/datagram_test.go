@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"os"
 	"testing"
 	"time"
 
@@ -103,7 +104,9 @@ func nameserver(t *testing.T) netip.AddrPort {
 		packed, _ := r.Pack()
 		return packed
 	}
-	to := serveUDP(t, "127.0.0.1:0", func(query []byte) [][]byte {
+	// One port by both protocols: at an address that is this process's, nobody has the other one of it.
+	pid := os.Getpid()
+	to := serveUDP(t, fmt.Sprintf("127.53.%d.%d:0", pid>>8&0xff, pid&0xff), func(query []byte) [][]byte {
 		stray := append([]byte{}, answer(query)...)
 		stray[0] ^= 0xff
 		return [][]byte{[]byte("no DNS"), stray, answer(query)}
