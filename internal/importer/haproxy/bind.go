@@ -54,9 +54,12 @@ func (r *reader) bindWhyNot(s *section, l line) string {
 		}
 		why, needless := Keywords.Why(inBind, p.name)
 		switch {
+		case (p.name == "v4v6" || p.name == "v6only") && !strings.HasPrefix(l.words[1], ":::") && !strings.Contains(l.words[1], "[::]:"):
+			r.Needless(l.at, "%s: says how every address of IPv6 is taken, and this is another one", p.name)
 		case slices.Contains([]string{"ssl", "accept-proxy", "v4v6", "v6only", "maxconn"}, p.name): // read elsewhere
 		case p.name == "interface":
 			r.Arrives(p.value)
+			r.Approximate(l.at, "interface: packets are taken on the interfaces of the configuration, for all services")
 		case needless:
 			r.Needless(l.at, "%s: %s", p.name, why)
 		case slices.Contains(ofTLS, p.name) && !encrypted:

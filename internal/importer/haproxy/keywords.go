@@ -41,7 +41,6 @@ var Keywords = draft.Keywords{
 	{Where: inBind, Name: "tfo", Example: "tfo", Why: "saves a round trip; clients without it are served the same"},
 	{Where: inBind, Name: "thread", Example: "thread 1", Why: "says which process or thread takes a connection"},
 	{Where: inBind, Name: "transparent", Example: "transparent", Why: "permits an address that the host does not have; Jeoul puts the VIP onto an interface"},
-	{Where: inBind, Name: "v6only", Example: "v6only", Why: "of an address that is not ::, it says what is so anyway; of ::, it is read"},
 	{Where: inBind, Name: "no-ca-names", Example: "", Why: "is of certificates that clients are asked for, and an address that asks is left out"},
 	{Where: inBind, Name: "no-sslv3", Example: "", Why: oldTLS},
 	{Where: inBind, Name: "no-tlsv10", Example: "", Why: oldTLS},

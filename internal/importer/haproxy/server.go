@@ -35,6 +35,8 @@ type server struct {
 	proto, resolvers string
 	// left are parameters that have no counterpart, tls those of TLS, and needless those that change nothing, with the reason.
 	left, tls, needless []string
+	// plain are those of TLS that are read: without TLS they change nothing.
+	plain []string
 }
 
 // parameters of servers that have no counterpart: of TLS, with a value, and without.
@@ -162,12 +164,12 @@ func (s *server) value(word, value string) (known bool, err error) {
 		n, _, err = draft.Number(value, 1<<28)
 		s.backend.Upper = uint32(n)
 	case word == "verify":
-		s.verify = value != "none"
+		s.verify, s.plain = value != "none", append(s.plain, word)
 	case word == "ca-file" && value == "@system-ca": // as without
 	case word == "ca-file":
-		s.ca = value
+		s.ca, s.plain = value, append(s.plain, word)
 	case word == "check-sni":
-		s.checkSNI = value
+		s.checkSNI, s.plain = value, append(s.plain, word)
 	case word == "on-marked-down" && value == "shutdown-sessions":
 		s.closes = true
 	case word == "on-marked-down", word == "on-marked-up", word == "on-error":
@@ -260,7 +262,7 @@ func (r *reader) acceptable(s *server, of *section, shared bool) bool {
 		s.left = slices.Delete(s.left, i, i+1)
 		r.Approximate(s.at, "the value of a server's cookie is made of its address: clients with one from before get another")
 	}
-	if s.ssl && len(s.tls) > 0 {
+	if s.ssl || s.checkTLS {
 		s.left = append(s.left, s.tls...)
 	}
 	r.parameters(s)
@@ -291,6 +293,15 @@ func (r *reader) parameters(s *server) {
 	}
 	if len(left) > 0 {
 		r.Left(s.at, "of this server's parameters Jeoul has no like of: %s", strings.Join(left, ", "))
+	}
+	if words := slices.Concat(s.plain, s.tls); len(words) > 0 && !s.ssl && !s.checkTLS {
+		r.Needless(s.at, "%s: of TLS, which HAProxy does not speak to this server", strings.Join(words, ", "))
+	}
+	if s.agent.Type != "" && s.agent.Port == 0 {
+		r.Left(s.at, "agent-check: no agent-port is named")
+	}
+	if host, _ := draft.SplitPort(s.address); s.resolvers != "" && !s.template {
+		r.Needless(s.at, "resolvers: %s (%s)", ofNames, host)
 	}
 	for _, text := range s.needless {
 		if s.resolvers == "" || !strings.Contains(text, ofNames) {

@@ -67,7 +67,7 @@ func (r *reader) top(n *node) {
 	case "global_defs":
 		r.globals(n)
 	default:
-		r.leave(n, "Jeoul has nothing like it; look at it by hand")
+		r.passOver(inTop, n)
 	}
 }
 

@@ -4,8 +4,9 @@ package keepalived
 
 import "github.com/jeoul/jeoul/internal/importer/draft"
 
-// Places of Keywords: the block global_defs, a vrrp_instance, a virtual or real server, and a checker.
+// Places of Keywords: outside of all blocks, the block global_defs, a vrrp_instance, a virtual or real server, and a checker.
 const (
+	inTop     = "top"
 	inGlobal  = "global_defs"
 	inVRRP    = "vrrp_instance"
 	inServer  = "virtual_server"
@@ -42,7 +43,7 @@ var Keywords = draft.Keywords{
 	{Where: inGlobal, Name: "enable_dbus", Example: "", Why: ownProcess},
 	{Where: inGlobal, Name: "script_user", Example: "script_user root", Why: ownScripts},
 	{Where: inGlobal, Name: "enable_script_security", Example: "enable_script_security", Why: ownScripts},
-	{Where: inGlobal, Name: "use_pid_dir", Example: "use_pid_dir", Why: ownProcess},
+	{Where: inTop, Name: "use_pid_dir", Example: "use_pid_dir", Why: ownProcess},
 	{Where: inGlobal, Name: "max_auto_priority", Example: "max_auto_priority 1", Why: ownProcess},
 	{Where: inGlobal, Name: "process_names", Example: "process_names", Why: ownProcess},
 	{Where: inGlobal, Name: "checker_priority", Example: "checker_priority -5", Why: ownProcess},
@@ -51,15 +52,15 @@ var Keywords = draft.Keywords{
 	{Where: inGlobal, Name: "vrrp_no_swap", Example: "vrrp_no_swap", Why: ownProcess},
 	{Where: inGlobal, Name: "checker_rlimit_rttime", Example: "", Why: ownProcess},
 	{Where: inGlobal, Name: "vrrp_rlimit_rttime", Example: "", Why: ownProcess},
-	{Where: inGlobal, Name: "instance", Example: "", Why: ownProcess},
+	{Where: inTop, Name: "instance", Example: "", Why: ownProcess},
 	{Where: inGlobal, Name: "dynamic_interfaces", Example: "dynamic_interfaces", Why: "permits an interface that is not there yet, as Jeoul does"},
 	{Where: inGlobal, Name: "checker_log_all_failures", Example: "checker_log_all_failures", Why: ownLog},
 	{Where: inGlobal, Name: "lvs_flush", Example: "lvs_flush", Why: "empties IPVS when keepalived starts; Jeoul has a table of its own"},
 	{Where: inGlobal, Name: "lvs_flush_onstop", Example: "lvs_flush_onstop", Why: "empties IPVS when keepalived ends; Jeoul has a table of its own"},
 	{Where: inGlobal, Name: "vrrp_garp_master_delay", Example: "vrrp_garp_master_delay 5", Why: gratuitous},
 	{Where: inGlobal, Name: "vrrp_garp_master_repeat", Example: "vrrp_garp_master_repeat 5", Why: gratuitous},
-	{Where: inGlobal, Name: "vrrp_garp_interval", Example: "vrrp_garp_interval 0", Why: gratuitous},
-	{Where: inGlobal, Name: "vrrp_gna_interval", Example: "vrrp_gna_interval 0", Why: gratuitous},
+	{Where: inGlobal, Name: "vrrp_garp_interval", Example: "vrrp_garp_interval 0.1", Why: gratuitous},
+	{Where: inGlobal, Name: "vrrp_gna_interval", Example: "vrrp_gna_interval 0.1", Why: gratuitous},
 	{Where: inGlobal, Name: "vrrp_garp_lower_prio_delay", Example: "vrrp_garp_lower_prio_delay 5", Why: gratuitous},
 	{Where: inGlobal, Name: "vrrp_garp_lower_prio_repeat", Example: "vrrp_garp_lower_prio_repeat 1", Why: gratuitous},
 
@@ -71,18 +72,15 @@ var Keywords = draft.Keywords{
 	{Where: inVRRP, Name: "garp_master_refresh_repeat", Example: "garp_master_refresh_repeat 1", Why: gratuitous},
 	{Where: inVRRP, Name: "garp_lower_prio_delay", Example: "garp_lower_prio_delay 5", Why: gratuitous},
 	{Where: inVRRP, Name: "garp_lower_prio_repeat", Example: "garp_lower_prio_repeat 1", Why: gratuitous},
-	{Where: inVRRP, Name: "garp_interval", Example: "garp_interval 0", Why: gratuitous},
-	{Where: inVRRP, Name: "gna_interval", Example: "gna_interval 0", Why: gratuitous},
-	{Where: inVRRP, Name: "native_ipv6", Example: "native_ipv6", Why: "follows from the addresses"},
+	{Where: inVRRP, Name: "native_ipv6", Example: "", Why: "follows from the addresses"},
 	{Where: inVRRP, Name: "smtp_alert", Example: "smtp_alert", Why: ownMail},
 
 	{Where: inServer, Name: "alpha", Example: "alpha", Why: starts},
-	{Where: inServer, Name: "no_alpha", Example: "no_alpha", Why: starts},
 	{Where: inServer, Name: "omega", Example: "omega", Why: "says which programs run when keepalived ends, and each has a remark"},
 	{Where: inServer, Name: "warmup", Example: "warmup 5", Why: starts},
 	{Where: inServer, Name: "ha_suspend", Example: "ha_suspend", Why: "saves checks on a balancer that has no VIP; nothing arrives there"},
 	{Where: inServer, Name: "inhibit_on_failure", Example: "inhibit_on_failure", Why: "keeps the flows of a real server that fails, as on_down: keep does"},
-	{Where: inServer, Name: "sorry_server_inhibit", Example: "sorry_server_inhibit", Why: "keeps the flows of the sorry server, as those of backups are kept"},
+	{Where: inServer, Name: "sorry_server_inhibit", Example: "", Why: "keeps the flows of the sorry server, as those of backups are kept"},
 	{Where: inServer, Name: "snmp_name", Example: "snmp_name web", Why: ownNames},
 	{Where: inServer, Name: "sh-fallback", Example: "sh-fallback", Why: "sends clients of a real server that is gone to another, as Jeoul does"},
 	{Where: inServer, Name: "mh-fallback", Example: "mh-fallback", Why: "sends clients of a real server that is gone to another, as Jeoul does"},
@@ -90,6 +88,5 @@ var Keywords = draft.Keywords{
 
 	{Where: inChecker, Name: "warmup", Example: "warmup 5", Why: starts},
 	{Where: inChecker, Name: "alpha", Example: "alpha", Why: starts},
-	{Where: inChecker, Name: "no_alpha", Example: "no_alpha", Why: starts},
 	{Where: inChecker, Name: "log_all_failures", Example: "log_all_failures", Why: ownLog},
 }

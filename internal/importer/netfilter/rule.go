@@ -51,11 +51,15 @@ type rule struct {
 	bySource bool
 }
 
-// valued are options that take a value and say nothing of who is balanced to whom.
-var valued = []string{"-m", "--match", "--comment", "--tcp-flags", "-c", "--set-counters", "--log-prefix", "--log-level", "--name", "--to-ports", "--nflog-prefix", "--set-xmark", "--set-mark", "--or-mark"}
+// valued are options that take a value and are of targets that let packets go on, or name a list of the module recent; and
+// bare are those of Keywords without a value.
+var (
+	valued = []string{"-m", "--match", "--comment", "-c", "--set-counters", "--log-prefix", "--log-level", "--name", "--to-ports", "--nflog-prefix", "--set-xmark", "--set-mark", "--or-mark"}
+	bare   = []string{"--persistent", "--random", "--random-fully", "--syn"}
+)
 
-// bare are options without a value.
-var bare = []string{"--persistent", "--random", "--random-fully", "--syn", "-f"}
+// firstPacket are the values of --tcp-flags that match the first packet of a connection.
+var firstPacket = []string{"FIN,SYN,RST,ACK SYN", "SYN,RST,ACK SYN", "SYN,ACK SYN", "SYN SYN"}
 
 // parse reads a rule after its chain.
 func parse(at remark.At, words []string) (rule, error) {
@@ -83,8 +87,16 @@ func parse(at remark.At, words []string) (rule, error) {
 		}
 		value := words[0]
 		words = words[1:]
-		if option == "--tcp-flags" && len(words) > 0 {
+		switch {
+		case option == "--tcp-flags" && len(words) > 0:
+			if negated || !slices.Contains(firstPacket, value+" "+words[0]) {
+				r.unknown = option
+			}
 			words = words[1:]
+			continue
+		case (option == "-c" || option == "--set-counters") && len(words) > 0: // packets and bytes
+			words = words[1:]
+			continue
 		}
 		switch option {
 		case "--mode":

@@ -40,8 +40,6 @@ func Read(d *draft.Draft, file draft.File) error {
 			r.http(n)
 		case "mail":
 			r.leave(n, "Jeoul does not speak the protocols of mail; keep nginx in front of these backends")
-		case "error_log":
-			r.Left(n.at, "Jeoul has a log of its own")
 		case "server", "upstream": // a file that nginx.conf includes
 			r.Left(n.at, "stands outside of stream; import the file that includes this one")
 			r.leave(n, "stands outside of stream; import the file that includes this one")
