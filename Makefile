@@ -112,6 +112,10 @@ test-hooks: rights-test deps build ## run the tests of the data plane and end to
 test-writers: rights-test deps build ## change a balancer by file and by API at once, 1,000 times each, and kill it in between
 	JEOUL_TEST_ROOT=1 JEOUL_TEST_CHANGES=1000 $(GO) test -v -count=1 -timeout=30m -exec="'$(CURDIR)/$(AS_ROOT)'" -run='^TestTwoWriters$$' ./cmd/jeoul
 
+.PHONY: test-import
+test-import: rights-test deps build ## serve 1,000 requests by each of 100 configurations of other programs, and by what jeoul import makes of it
+	JEOUL_TEST_ROOT=1 JEOUL_TEST_IMPORTS=1 $(GO) test -v -count=1 -timeout=60m -exec="'$(CURDIR)/$(AS_ROOT)'" -run='^TestImportsServeTheSame$$' ./cmd/jeoul
+
 .PHONY: test-discovery
 test-discovery: rights-test deps build ## rewrite a list of backends 1,000 times beside BIND under live connections, and follow a real Podman, if it runs here
 	JEOUL_TEST_ROOT=1 JEOUL_TEST_CHANGES=1000 $(GO) test -v -count=1 -timeout=30m -exec="'$(CURDIR)/$(AS_ROOT)'" -run='^TestDiscoveredBackends$$' ./cmd/jeoul

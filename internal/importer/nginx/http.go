@@ -247,8 +247,12 @@ func (r *reader) location(w *web, c *node) string {
 	return ""
 }
 
-func setsHost(n *node) bool {
-	return slices.ContainsFunc(n.children, func(c *node) bool { return c.words[0] == "proxy_set_header" && strings.EqualFold(c.word(1), "Host") })
+// setsHost and setsProto say whether a block sets a header of requests.
+func setsHost(n *node) bool  { return sets(n, "Host") }
+func setsProto(n *node) bool { return sets(n, "X-Forwarded-Proto") }
+
+func sets(n *node, header string) bool {
+	return slices.ContainsFunc(n.children, func(c *node) bool { return c.words[0] == "proxy_set_header" && strings.EqualFold(c.word(1), header) })
 }
 
 // passes reads proxy_pass, or says why it cannot be had.
@@ -605,6 +609,9 @@ func (r *reader) settle(s *draft.Service, p *place, first *location) {
 	for _, c := range slices.Concat(first.node.children, p.webs[0].node.children, p.webs[0].http.children) {
 		if c.words[0] == "proxy_set_header" && strings.EqualFold(c.word(1), "X-Forwarded-For") && knownHeader(c) {
 			proxy.NoForwardedFor = false
+			if !setsProto(first.node) && !setsProto(p.webs[0].node) && !setsProto(p.webs[0].http) {
+				r.Approximate(c.at, "each request gets X-Forwarded-Proto, too")
+			}
 		}
 	}
 	for name, into := range map[string]*time.Duration{"proxy_connect_timeout": &proxy.Timeouts.Connect, "proxy_read_timeout": &proxy.Timeouts.Server,

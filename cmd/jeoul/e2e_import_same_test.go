@@ -1,0 +1,462 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"fmt"
+	"maps"
+	"net"
+	"net/http"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/rogpeppe/go-internal/txtar"
+	"go.yaml.in/yaml/v3"
+
+	"github.com/jeoul/jeoul/internal/lab"
+	"github.com/jeoul/jeoul/internal/lb"
+	"github.com/jeoul/jeoul/internal/ops"
+	"github.com/jeoul/jeoul/internal/testenv"
+)
+
+// sameCase is a configuration that the program of its dialect and what the importer makes of it must serve alike.
+type sameCase struct {
+	dialect, name, text string
+	ports, hosts, paths []string
+	pools               map[string]string // the pool of each server
+	differs             []named
+}
+
+// named is a difference: of requests that match, which a remark that matches speaks of.
+type named struct{ requests, remark *regexp.Regexp }
+
+// TestImportsServeTheSame has the program of a dialect serve requests by a configuration, and then Jeoul by what the importer
+// makes of it. Each difference must be named by a remark: by one that the case expects, or by one that leaves the service out.
+// `make test-import` runs all configurations with 1,000 requests each; without, the first of each dialect has fifty.
+func TestImportsServeTheSame(t *testing.T) {
+	all := os.Getenv("JEOUL_TEST_IMPORTS") != ""
+	l := newLab(t, lab.Spec{Clients: 2, Servers: 4, Containers: true})
+	for _, server := range l.Servers {
+		serveWeb(t, server)
+	}
+	for _, dialect := range []string{"haproxy", "nginx", "iptables", "nftables"} {
+		cases := sameCases(t, l, dialect)
+		if all && len(cases) < 25 {
+			t.Errorf("%s has %d configurations", dialect, len(cases))
+		}
+		requests := 1000
+		if !all {
+			cases, requests = cases[:1], 50
+		}
+		for _, c := range cases {
+			t.Run(dialect+"/"+c.name, func(t *testing.T) { c.compare(t, l, requests) })
+		}
+	}
+}
+
+// serveWeb has a server answer on three ports with who it is and what it was asked.
+func serveWeb(t *testing.T, server *lab.Host) {
+	t.Helper()
+	for _, port := range []int{80, 8080} {
+		var listener net.Listener
+		if err := server.Do(func() (err error) {
+			listener, err = net.Listen("tcp4", fmt.Sprintf(":%d", port))
+			return err
+		}); err != nil {
+			t.Fatal(err)
+		}
+		web := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			forwarded, scheme := r.Header.Get("X-Forwarded-For"), r.Header.Get("X-Forwarded-Proto")
+			fmt.Fprintf(w, "%s port %d host %s path %s forwarded %q %q\n", server.Name, port, r.Host, r.URL.Path, forwarded, scheme)
+		})}
+		t.Cleanup(func() { web.Close() })
+		go web.Serve(listener)
+	}
+}
+
+// sameCases reads those of a dialect.
+func sameCases(t *testing.T, l *lab.Lab, dialect string) (list []sameCase) {
+	t.Helper()
+	archive, err := txtar.ParseFile(filepath.Join("testdata", "imports", dialect+".txtar"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	replace := []string{"VIP", l.VIP4.String(), "IF", l.Balancer.Interface, "BR", l.Balancer.Bridge}
+	for i, host := range l.Servers {
+		replace = append(replace, fmt.Sprintf("S%d", i+1), host.IPv4.String())
+	}
+	for i, host := range l.Clients {
+		replace = append(replace, fmt.Sprintf("C%d", i+1), host.IPv4.String())
+	}
+	for _, f := range archive.Files {
+		c := sameCase{dialect: dialect, name: f.Name, ports: []string{"80"}, hosts: []string{"www.example.org"}, paths: []string{"/"}, pools: map[string]string{}}
+		var body strings.Builder
+		for line := range strings.Lines(string(f.Data)) {
+			if about, is := strings.CutPrefix(line, "#: "); is {
+				c.head(t, l, about)
+			} else {
+				body.WriteString(replaceWords(line, replace))
+			}
+		}
+		c.text = wrap(dialect, body.String())
+		list = append(list, c)
+	}
+	return list
+}
+
+// word is what stands for an address or an interface.
+var word = regexp.MustCompile(`\b(VIP|IF|BR|[SC][1-4])\b`)
+
+func replaceWords(text string, pairs []string) string {
+	return word.ReplaceAllStringFunc(text, func(w string) string { return pairs[slices.Index(pairs, w)+1] })
+}
+
+// head reads a line about a case.
+func (c *sameCase) head(t *testing.T, l *lab.Lab, line string) {
+	t.Helper()
+	words := strings.Fields(line)
+	switch words[0] {
+	case "ports":
+		c.ports = words[1:]
+	case "hosts":
+		c.hosts = words[1:]
+	case "paths":
+		c.paths = words[1:]
+	case "pools":
+		for _, pool := range words[1:] {
+			name, servers, _ := strings.Cut(pool, "=")
+			for server := range strings.SplitSeq(servers, ",") {
+				c.pools[l.Servers[server[1]-'1'].Name] = name
+			}
+		}
+	case "differs":
+		requests, remark, _ := strings.Cut(strings.TrimSpace(line[len("differs"):]), "::")
+		c.differs = append(c.differs, named{regexp.MustCompile(strings.TrimSpace(requests)), regexp.MustCompile(strings.TrimSpace(remark))})
+	default:
+		t.Fatalf("%s: %q", c.name, line)
+	}
+}
+
+// wrap makes a whole configuration of what a case has of one.
+func wrap(dialect, text string) string {
+	const times = "\n timeout connect 3s\n timeout client 6s\n timeout server 6s"
+	switch dialect {
+	case "haproxy":
+		return strings.NewReplacer("{D}", "defaults\n mode http"+times, "{T}", "defaults\n mode tcp"+times).Replace(text)
+	case "nginx":
+		return "events {\n}\n" + strings.NewReplacer("{H}", "http {\n access_log off; client_max_body_size 1m;", "{S}", "stream {").Replace(text)
+	case "iptables":
+		return "*nat\n:PREROUTING ACCEPT [0:0]\n:INPUT ACCEPT [0:0]\n:OUTPUT ACCEPT [0:0]\n:POSTROUTING ACCEPT [0:0]\n" + text + "COMMIT\n"
+	}
+	var first, rules, post string
+	family := "ip"
+	within := false
+	for line := range strings.Lines(text) {
+		switch word, rest, _ := strings.Cut(line, " "); {
+		case word == "SET", word == "CHAIN":
+			first, within = first+"\t"+rest, word == "CHAIN" && !strings.Contains(rest, "}")
+		case line == "INET\n":
+			family = "inet"
+		case within:
+			first, within = first+line, !strings.HasPrefix(line, "}")
+		case word == "POST":
+			post += "\t\t" + rest
+		default:
+			rules += "\t\t" + line
+		}
+	}
+	return "table " + family + " nat {\n" + first + "\tchain prerouting {\n\t\ttype nat hook prerouting priority dstnat; policy accept;\n" + rules +
+		"\t}\n\tchain postrouting {\n\t\ttype nat hook postrouting priority srcnat; policy accept;\n" + post + "\t}\n}\n"
+}
+
+// request is what a client asks for.
+type request struct {
+	client           int
+	port, host, path string
+}
+
+func (r request) String() string {
+	return fmt.Sprintf("C%d :%s %s%s", r.client+1, r.port, r.host, r.path)
+}
+
+// requests are those of a case.
+func (c sameCase) requests() (list []request) {
+	for client := range 2 {
+		for _, port := range c.ports {
+			for _, host := range c.hosts {
+				for _, path := range c.paths {
+					list = append(list, request{client, port, host, path})
+				}
+			}
+		}
+	}
+	return list
+}
+
+// compare runs a case both ways.
+func (c sameCase) compare(t *testing.T, l *lab.Lab, count int) {
+	kinds := c.requests()
+	each := max(count/len(kinds), 5)
+	before := c.original(t, l, func() map[request]map[string]int { return c.askAll(t, l, kinds, each) })
+	remarks, after := c.imported(t, l, func() map[request]map[string]int { return c.askAll(t, l, kinds, each) })
+	for _, kind := range kinds {
+		if d := difference(before[kind], after[kind]); d != "" && !c.explained(kind, after[kind], remarks) {
+			t.Errorf("%s: %s\n%s: %v\nimported: %v\nremarks:\n%s\nconfiguration:\n%s", kind, d, c.dialect, before[kind], after[kind], remarks, c.text)
+		}
+	}
+	for _, n := range c.differs {
+		if !n.remark.MatchString(remarks) {
+			t.Errorf("no remark is like %s:\n%s", n.remark, remarks)
+		}
+	}
+}
+
+// difference says how two counts of answers differ, "" where they do not: in an answer, or in the share of one.
+func difference(a, b map[string]int) string {
+	totals := [2]int{}
+	for i, m := range []map[string]int{a, b} {
+		for _, n := range m {
+			totals[i] += n
+		}
+	}
+	for _, answer := range slices.Sorted(maps.Keys(union(a, b))) {
+		x, y := float64(a[answer])/float64(max(totals[0], 1)), float64(b[answer])/float64(max(totals[1], 1))
+		// By chance, a share of a half of 100 answers is off by 0.2 once in 60,000 times.
+		if (a[answer] == 0) != (b[answer] == 0) || max(x-y, y-x) > 0.25 {
+			return fmt.Sprintf("%q is %.2f of the answers, and %.2f imported", answer, x, y)
+		}
+	}
+	return ""
+}
+
+func union(a, b map[string]int) map[string]int {
+	all := maps.Clone(a)
+	maps.Copy(all, b)
+	return all
+}
+
+// nothing is what a client gets that is not served.
+const nothing = "no answer"
+
+// explained says whether a remark speaks of a difference: one that the case expects, or, where clients get no answer any more,
+// one that leaves a service of that port out.
+func (c sameCase) explained(kind request, after map[string]int, remarks string) bool {
+	for _, n := range c.differs {
+		if n.requests.MatchString(kind.String()) {
+			return true
+		}
+	}
+	for line := range strings.Lines(remarks) {
+		speaks := strings.Contains(line, ":"+kind.port) || strings.Contains(line, "dport "+kind.port) || strings.Contains(line, "-"+kind.port+" could be carried over")
+		if strings.Contains(line, ": left out: ") && speaks && len(after) == 1 && after[nothing] > 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// askAll asks each request so many times, and counts the answers.
+func (c sameCase) askAll(t *testing.T, l *lab.Lab, kinds []request, each int) map[request]map[string]int {
+	counts := map[request]map[string]int{}
+	var mu sync.Mutex
+	var group sync.WaitGroup
+	free := make(chan struct{}, 8)
+	for _, kind := range kinds {
+		answers := map[string]int{}
+		counts[kind] = answers
+		refused := 0 // one that is never answered need not be asked for ever
+		for range each {
+			free <- struct{}{}
+			mu.Lock()
+			enough := refused >= 3 && len(answers) == 1
+			mu.Unlock()
+			if enough {
+				<-free
+				break
+			}
+			group.Go(func() {
+				defer func() { <-free }()
+				answer := c.ask(l, kind)
+				mu.Lock()
+				defer mu.Unlock()
+				if answers[answer]++; answer == nothing {
+					refused++
+				}
+			})
+		}
+	}
+	group.Wait()
+	return counts
+}
+
+// ask sends a request, and returns its answer without what differs each time: of several servers in a pool, the pool.
+func (c sameCase) ask(l *lab.Lab, r request) string {
+	const bound = 2 * time.Second // a client that is not served learns of it by silence
+	client := l.Clients[r.client]
+	connection, err := dialFor(client, netip.MustParseAddrPort(l.VIP4.String()+":"+r.port), bound)
+	if err != nil {
+		return nothing
+	}
+	defer connection.Close()
+	connection.SetDeadline(time.Now().Add(10 * bound))
+	fmt.Fprintf(connection, "GET %s HTTP/1.1\r\nHost: %s\r\nUser-Agent: test\r\nConnection: close\r\n\r\n", r.path, r.host)
+	response, err := http.ReadResponse(bufio.NewReader(connection), nil)
+	if err != nil {
+		return nothing
+	}
+	defer response.Body.Close()
+	var body bytes.Buffer
+	body.ReadFrom(response.Body)
+	text := strings.ReplaceAll(body.String(), client.IPv4.String(), "CLIENT")
+	name, rest, isServer := strings.Cut(text, " port ")
+	switch {
+	case !isServer:
+		return strings.TrimSpace(fmt.Sprintf("%d %s", response.StatusCode, response.Header.Get("Location")))
+	case c.pools[name] == "":
+		return "another server: " + name
+	}
+	return fmt.Sprintf("%d %s port %s", response.StatusCode, c.pools[name], strings.TrimSpace(rest))
+}
+
+// run runs a program on the balancer to its end.
+func run(t *testing.T, host *lab.Host, input, path string, args ...string) (output string, err error) {
+	t.Helper()
+	var text syncBuffer
+	stdin := filepath.Join(host.Dir, "stdin")
+	if err := os.WriteFile(stdin, []byte(input), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	file, err := os.Open(stdin)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	process, err := host.Start(context.WithoutCancel(t.Context()), lab.Command{Path: path, Args: args, Stdin: file, Stdout: &text, Stderr: &text})
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = process.Wait()
+	return text.String(), err
+}
+
+// must is run for what must not fail.
+func must(t *testing.T, host *lab.Host, input, path string, args ...string) {
+	t.Helper()
+	if output, err := run(t, host, input, path, args...); err != nil {
+		t.Fatalf("%s %v: %v\n%s", path, args, err, output)
+	}
+}
+
+// original has the program of the dialect serve while do asks.
+func (c sameCase) original(t *testing.T, l *lab.Lab, do func() map[request]map[string]int) map[request]map[string]int {
+	t.Helper()
+	host, ip := l.Balancer, testenv.Program(t, "ip")
+	must(t, host, "", ip, "address", "add", l.VIP4.String()+"/32", "dev", host.Interface)
+	defer must(t, host, "", ip, "address", "del", l.VIP4.String()+"/32", "dev", host.Interface)
+	if c.dialect == "iptables" || c.dialect == "nftables" { // the namespace's kernel forwards what it has translated
+		must(t, host, "", testenv.Program(t, "sysctl"), "-qw", "net.ipv4.ip_forward=1")
+		defer must(t, host, "", testenv.Program(t, "sysctl"), "-qw", "net.ipv4.ip_forward=0")
+	}
+	switch c.dialect {
+	case "iptables":
+		must(t, host, c.text, testenv.Program(t, "iptables-restore"))
+		defer must(t, host, "*nat\nCOMMIT\n", testenv.Program(t, "iptables-restore"))
+		return do()
+	case "nftables":
+		must(t, host, c.text, testenv.Program(t, "nft"), "-f", "-")
+		defer must(t, host, "flush ruleset\n", testenv.Program(t, "nft"), "-f", "-")
+		return do()
+	}
+	var log syncBuffer
+	process, err := host.Start(context.WithoutCancel(t.Context()), c.command(t, host.Dir, &log))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { // HAProxy ends by the signal
+		process.Signal(syscall.SIGTERM)
+		process.Wait()
+	}()
+	testenv.Eventually(t, time.Minute, c.dialect+" listens", func() bool {
+		listening, err := run(t, host, "", testenv.Program(t, "ss"), "-Hltn", "src", l.VIP4.String())
+		return err == nil && strings.Count(listening, "\n") >= c.sockets()
+	})
+	return do()
+}
+
+// sockets is how many addresses the program listens on.
+func (c sameCase) sockets() int {
+	seen := map[string]bool{}
+	for _, match := range regexp.MustCompile(`(?:bind|listen|,)\s*[0-9.]+:(\d+)`).FindAllStringSubmatch(c.text, -1) {
+		seen[match[1]] = true
+	}
+	return len(seen)
+}
+
+// command is that of the program of a dialect, which stays in the foreground.
+func (c sameCase) command(t *testing.T, dir string, log *syncBuffer) lab.Command {
+	t.Helper()
+	file := filepath.Join(dir, c.dialect+".conf")
+	text, args := c.text, []string{"-db", "-f", file}
+	if c.dialect == "nginx" {
+		const module = "/usr/lib/nginx/modules/ngx_stream_module.so"
+		text = "daemon off;\nuser root;\npid " + dir + "/nginx.pid;\nload_module " + module + ";\n" + text
+		args = []string{"-e", filepath.Join(dir, "error.log"), "-p", dir, "-c", file}
+	}
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return lab.Command{Path: testenv.Program(t, c.dialect), Args: args, Stdout: log, Stderr: log}
+}
+
+// imported has Jeoul serve by what the importer makes of the configuration while do asks, and returns the remarks.
+func (c sameCase) imported(t *testing.T, l *lab.Lab, do func() map[request]map[string]int) (remarks string, answers map[request]map[string]int) {
+	t.Helper()
+	executable, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(l.Balancer.Dir, "imported")
+	if err := os.WriteFile(file, []byte(c.text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	var output, told syncBuffer
+	process, err := l.Balancer.Start(t.Context(), lab.Command{Path: executable, Args: []string{"import", c.dialect, file, "--vip", l.VIP4.String(), "--source", l.FullNAT.String(),
+		"--interface", l.Balancer.Interface, "--interface", l.Balancer.Bridge}, Env: append(os.Environ(), actAsJeoul+"=1"), Stdout: &output, Stderr: &told})
+	if err != nil {
+		t.Fatal(err)
+	}
+	process.Wait() // its status says whether something was left out
+	configuration := entry{}
+	if err := yaml.Unmarshal([]byte(output.String()), &configuration); err != nil {
+		t.Fatal(err)
+	}
+	if len(configuration) == 0 { // nothing could be carried over, and nothing is served
+		return told.String(), do()
+	}
+	b := newBalancer(t, l.Balancer)
+	b.configureImported(t, configuration)
+	b.daemon = jeoul(t, b.host, &b.log, b.arguments()...)
+	defer stop(t, b.daemon)
+	b.eventually(t, "the backends are known", func(s *ops.Status) bool {
+		for _, service := range s.Services {
+			for _, backend := range service.Backends {
+				if !slices.Contains([]lb.BackendState{lb.Up, lb.Draining, lb.Standby}, backend.State) {
+					return false
+				}
+			}
+		}
+		return len(s.Services) > 0
+	})
+	return told.String(), do()
+}
