@@ -239,18 +239,20 @@ func FuzzHAProxy(f *testing.F)    { fuzz(f, "haproxy") }
 // that would assert a time; this one takes minutes where it does not hold.
 func TestLarge(t *testing.T) {
 	for name, line := range map[string]string{
-		"ipvsadm":  "-a -t 192.0.2.1:80 -r 10.%d.%d.%d:80 -g -w 1\n",
-		"iptables": "-A PREROUTING -d 10.%d.%d.%d -p tcp --dport 80 -j DNAT --to-destination 192.0.2.2\n",
-		"haproxy":  " server s%d 10.0.%d.%d:80 check\n",
+		"ipvsadm":        "-a -t 192.0.2.1:80 -r 10.%d.%d.%d:80 -g -w 1\n",
+		"iptables":       "-A PREROUTING -d 10.%d.%d.%d -p tcp --dport 80 -j DNAT --to-destination 192.0.2.2\n",
+		"haproxy":        " server s%d 10.0.%d.%d:80 check\n",
+		"haproxy, rules": " acl a%[1]d%[2]d%[3]d path /%[3]d\n http-request deny if a%[1]d%[2]d%[3]d\n",
 	} {
 		t.Run(name, func(t *testing.T) {
 			var text strings.Builder
-			text.WriteString(map[string]string{"ipvsadm": "-A -t 192.0.2.1:80 -s rr\n", "iptables": "*nat\n",
-				"haproxy": "listen l\n bind 192.0.2.1:80\n"}[name])
+			dialect, _, _ := strings.Cut(name, ",")
+			text.WriteString(map[string]string{"ipvsadm": "-A -t 192.0.2.1:80 -s rr\n", "iptables": "*nat\n", "haproxy": "listen l\n bind 192.0.2.1:80\n",
+				"haproxy, rules": "listen l\n mode http\n bind 192.0.2.1:80\n server s 10.0.0.1:80\n"}[name])
 			for n := 0; text.Len() < 1<<17; n++ {
 				fmt.Fprintf(&text, line, n>>16&255, n>>8&255, n&255)
 			}
-			if _, err := Import(name, draft.File{Name: "in", Data: []byte(text.String())}, draft.Options{Sources: []netip.Addr{netip.MustParseAddr("192.0.2.9")}}); err != nil {
+			if _, err := Import(dialect, draft.File{Name: "in", Data: []byte(text.String())}, draft.Options{Sources: []netip.Addr{netip.MustParseAddr("192.0.2.9")}}); err != nil {
 				t.Log(err)
 			}
 		})

@@ -49,6 +49,9 @@ type section struct {
 	defaults   *section // nil: none stands before it
 	// carried says that a service is made of it, or goes by it.
 	carried bool
+	// whole are its lines behind those of its defaults, and rules what is known of its rules: both once they are asked for.
+	whole []line
+	rules *ruleIndex
 	// proxied says that some of them are of mode proxy, and direct that some are not.
 	proxied, direct bool
 	// main has the servers of one that listens, nil if none has, and routes those of some requests.
@@ -226,10 +229,13 @@ func (s *section) listens() bool { return s.kind == "frontend" || s.kind == "lis
 
 // all are the lines of a section after those of its defaults.
 func (s *section) all() []line {
-	if s.defaults == nil {
+	if s.whole == nil && s.defaults == nil {
 		return s.lines
 	}
-	return slices.Concat(s.defaults.all(), s.lines)
+	if s.whole == nil {
+		s.whole = slices.Concat(s.defaults.all(), s.lines)
+	}
+	return s.whole
 }
 
 // last returns the last line of a section or its defaults that begins with a word, or nil.

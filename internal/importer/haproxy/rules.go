@@ -131,37 +131,67 @@ func (r *reader) keyed(s, part *section, l line) bool {
 	return false
 }
 
+// ruleIndex is what is known of a section's rules: a list may have thousands of them.
+type ruleIndex struct {
+	// defined are the lines of conditions by their names.
+	defined map[string][]line
+	// raw has the first line of a rule that stands as it is, by its word, and ends that of one that ends the rules for some
+	// requests; 0: there is none.
+	raw  map[string]int
+	ends int
+}
+
+// index looks at a section's rules, once.
+func (s *section) index() *ruleIndex {
+	if s.rules != nil {
+		return s.rules
+	}
+	s.rules = &ruleIndex{defined: map[string][]line{}, raw: map[string]int{}}
+	for _, l := range s.all() {
+		if l.is("acl") && len(l.words) > 1 {
+			s.rules.defined[l.words[1]] = append(s.rules.defined[l.words[1]], l)
+		}
+	}
+	for _, l := range s.all() {
+		if s.rules.raw[l.words[0]] == 0 && s.standsRaw(l) {
+			s.rules.raw[l.words[0]] = l.at.Line
+		}
+		if s.rules.ends == 0 && l.is("http-request") && slices.Contains([]string{"allow", "auth", "return", "redirect", "set-src", "tarpit"}, l.action()) {
+			s.rules.ends = l.at.Line
+		}
+	}
+	return s.rules
+}
+
+// standsRaw says whether a line is a rule that becomes no key.
+func (s *section) standsRaw(l line) bool {
+	if l.no || l.unread != "" || !l.isRule() || securityHeader(l) {
+		return false
+	}
+	switch l.action() {
+	case "set-header", "add-header", "del-header":
+		return slices.Contains(l.words, "if") || slices.Contains(l.words, "unless")
+	case "deny":
+		_, ok := s.denies(l)
+		return !ok
+	case "redirect":
+		return !redirectsTLS(s, l)
+	}
+	return true
+}
+
 // raw says whether a rule that stands as it is comes before a line in a section, so that a key, whose rule comes first,
 // would have another order. Rules of one word are tried in their order, and redirect after http-request.
 func (s *section) raw(l line) bool {
-	return slices.ContainsFunc(s.all(), func(o line) bool {
-		if o.at == l.at || o.no || o.unread != "" || o.at.Line > l.at.Line && !l.is("redirect") {
-			return false
-		}
-		if !o.is(l.words[0]) && !(l.is("redirect") && o.is("http-request")) {
-			return false
-		}
-		if securityHeader(o) {
-			return false
-		}
-		switch o.action() {
-		case "set-header", "add-header", "del-header":
-			return slices.Contains(o.words, "if") || slices.Contains(o.words, "unless")
-		case "deny":
-			_, ok := s.denies(o)
-			return !ok
-		case "redirect":
-			return !redirectsTLS(s, o)
-		}
-		return true
-	})
+	first := s.index().raw
+	before := first[l.words[0]] > 0 && first[l.words[0]] < l.at.Line
+	return before || l.is("redirect") && first["http-request"] > 0
 }
 
 // allowsBefore says whether a rule before a line ends the rules for some requests.
 func (s *section) allowsBefore(l line) bool {
-	return slices.ContainsFunc(s.all(), func(o line) bool {
-		return o.at.Line < l.at.Line && o.is("http-request") && slices.Contains([]string{"allow", "auth", "return", "redirect", "set-src", "tarpit"}, o.action())
-	})
+	ends := s.index().ends
+	return ends > 0 && ends < l.at.Line
 }
 
 // foreign are samples and arguments that go by what is outside of the lines: other sections, scripts, names of proxies.
@@ -232,14 +262,7 @@ func (l line) conditions() (names []string) {
 }
 
 // definitions are the lines that define a condition.
-func (s *section) definitions(name string) (lines []line) {
-	for _, l := range s.all() {
-		if l.is("acl", name) {
-			lines = append(lines, l)
-		}
-	}
-	return lines
-}
+func (s *section) definitions(name string) []line { return s.index().defined[name] }
 
 // standing returns a line as HAProxy reads it, where it goes by nothing outside.
 func standing(l line) (text, why string) {

@@ -28,7 +28,7 @@ type reader struct {
 	// steps bounds the walk through chains that lead to each other.
 	steps int
 	// kept are the packets that the rules which have been walked through keep from those behind them.
-	kept []exception
+	kept exceptions
 }
 
 func newReader(d *draft.Draft) *reader {

@@ -3,7 +3,10 @@
 package netfilter
 
 import (
+	"cmp"
 	"fmt"
+	"maps"
+	"net/netip"
 	"slices"
 
 	"github.com/jeoul/jeoul/internal/remark"
@@ -46,6 +49,8 @@ type exception struct {
 	// chain is kept from them.
 	partly bool
 	within int
+	// order is its place among all.
+	order int
 }
 
 // terminal are the targets that end a chain for a packet. Others, such as LOG and MARK, let it go on.
@@ -62,12 +67,12 @@ const full = 1 - 1e-9
 func (r *reader) walk(chain string, m match, mass float64, depth int, through ...remark.At) float64 {
 	left := map[string]float64{}
 	taken := 0.0
-	defer func() { r.kept = slices.DeleteFunc(r.kept, func(e exception) bool { return e.within > depth }) }()
+	defer r.kept.leave(depth)
 	for _, rule := range r.chains[chain] {
 		if r.steps++; r.steps > mostSteps || depth > deepest {
 			r.Left(rule.at, "chains lead to each other in a circle, or to too many others; look at it by hand")
 			m.unknown = "chains that cannot be followed"
-			r.kept = append(r.kept, exception{match: m, at: rule.at})
+			r.kept.add(exception{match: m, at: rule.at})
 			return taken
 		}
 		both, possible := m.and(rule.match)
@@ -106,7 +111,7 @@ func (r *reader) keep(rule rule, m match, left, gone float64, depth int) {
 	default:
 		return
 	}
-	r.kept = append(r.kept, e)
+	r.kept.add(e)
 }
 
 // apply does what a rule does with a share of packets, and returns which has gone by it.
@@ -176,10 +181,53 @@ func (r *reader) destine(rule rule, m match, share float64, through []remark.At)
 
 // keptFrom are the exceptions that packets of a match may be in, but those of the same match: their shares are counted.
 func (r *reader) keptFrom(m match) (list []exception) {
-	for _, e := range r.kept {
+	r.kept.each(m, func(e exception) {
 		if _, possible := m.and(e.match); possible && e.key() != m.key() {
 			list = append(list, e)
 		}
-	}
+	})
 	return list
+}
+
+// exceptions are those of the rules so far. A host with thousands of services has as many, each of its own address.
+type exceptions struct {
+	// returns end with their chain, to are of one destination, and rest are all others.
+	returns []exception
+	to      map[netip.Prefix][]exception
+	rest    []exception
+	count   int
+}
+
+func (x *exceptions) add(e exception) {
+	x.count++
+	e.order = x.count
+	switch {
+	case e.within > 0:
+		x.returns = append(x.returns, e)
+	case e.match.to.IsValid() && e.match.to.IsSingleIP():
+		if x.to == nil {
+			x.to = map[netip.Prefix][]exception{}
+		}
+		x.to[e.match.to] = append(x.to[e.match.to], e)
+	default:
+		x.rest = append(x.rest, e)
+	}
+}
+
+// leave forgets what holds in a chain of a depth alone.
+func (x *exceptions) leave(depth int) {
+	x.returns = slices.DeleteFunc(x.returns, func(e exception) bool { return e.within > depth })
+}
+
+// each calls do for those that can be of a match.
+func (x *exceptions) each(m match, do func(exception)) {
+	lists := [][]exception{x.rest, x.returns}
+	if m.to.IsValid() && m.to.IsSingleIP() {
+		lists = append(lists, x.to[m.to])
+	} else {
+		lists = slices.AppendSeq(lists, maps.Values(x.to))
+	}
+	for _, e := range slices.SortedFunc(slices.Values(slices.Concat(lists...)), func(a, b exception) int { return cmp.Compare(a.order, b.order) }) {
+		do(e)
+	}
 }
