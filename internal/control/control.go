@@ -213,6 +213,7 @@ type Controller struct {
 	view       *view // before Start, without paths
 	history    []operation
 	links      []iface.State
+	missing    []string // interfaces that went, and that the data plane is not attached to again; replaced as a whole
 	generation uint64
 	spared     map[lb.BackendKey]string // why backends that fail are not ejected
 	outages    outages                  // has a lock of its own
@@ -238,23 +239,26 @@ type Controller struct {
 	agenda      *agenda
 	tasks       tasks
 	pending     *reload
-	passive     bool   // others hold the VIPs
-	joining     string // why the VIPs are left to others yet: see arrival
-	arrival     arrival
-	news        map[int]*paths.Entry         // what was read of the paths, and is not in the view
-	verdicts    map[lb.BackendKey]lb.Verdict // likewise of the health checks
-	recheck     bool                         // the verdicts may be others, whatever Checks.Changed says
-	ill         illnesses                    // what was logged of the backends' health
-	reconciled  time.Time                    // when a reconcile ended last
-	stale       bool                         // the data plane needs its state again, even if it is the same
-	relearn     bool                         // the paths may have changed, whatever Changed says
-	wait        time.Duration                // until what failed is tried again
-	memory      lb.MemoryPlan                // as it was logged last
-	bare        map[lb.ServiceKey]bool       // services of which it was logged that they have no backend
-	lost        map[string]uint64            // frames of XDP, by interface, as it was logged last
-	notKept     string                       // why the data plane does not outlive the process, as it was logged last
-	unwritten   map[string]durable.Fault     // files that cannot be written, by path, as it was logged last
-	unsaved     error                        // why the operations in force may end with the process; nil: they do not
+	// unsettled: an interface went or came back, and not all that follows from that is done.
+	unsettled  bool
+	remade     []string // interfaces that came back, by name, of which the settings are not made yet
+	passive    bool     // others hold the VIPs
+	joining    string   // why the VIPs are left to others yet: see arrival
+	arrival    arrival
+	news       map[int]*paths.Entry         // what was read of the paths, and is not in the view
+	verdicts   map[lb.BackendKey]lb.Verdict // likewise of the health checks
+	recheck    bool                         // the verdicts may be others, whatever Checks.Changed says
+	ill        illnesses                    // what was logged of the backends' health
+	reconciled time.Time                    // when a reconcile ended last
+	stale      bool                         // the data plane needs its state again, even if it is the same
+	relearn    bool                         // the paths may have changed, whatever Changed says
+	wait       time.Duration                // until what failed is tried again
+	memory     lb.MemoryPlan                // as it was logged last
+	bare       map[lb.ServiceKey]bool       // services of which it was logged that they have no backend
+	lost       map[string]uint64            // frames of XDP, by interface, as it was logged last
+	notKept    string                       // why the data plane does not outlive the process, as it was logged last
+	unwritten  map[string]durable.Fault     // files that cannot be written, by path, as it was logged last
+	unsaved    error                        // why the operations in force may end with the process; nil: they do not
 	// ports is nil where the data plane does not count them.
 	ports    portCounter
 	proxy    proxying
@@ -485,8 +489,7 @@ func (c *Controller) tellMemory() {
 	}
 }
 
-// Run follows changes until the context ends, which is no error. It ends with
-// iface.ErrGone when the interface is deleted. Call it once, after Start.
+// Run follows changes until the context ends, which is no error. Call it once, after Start.
 func (c *Controller) Run(ctx context.Context) error {
 	defer close(c.stopped)
 	defer c.finish(ctx)
@@ -545,10 +548,7 @@ func (c *Controller) promptly() {
 // follows. Its error is one that ends the balancer; others are logged, and tried again later.
 func (c *Controller) reconcile() error {
 	c.news, c.verdicts = nil, nil
-	err, gone := c.refresh()
-	if gone != nil {
-		return gone
-	}
+	err := c.refresh()
 	c.settleFailure(errors.Join(err, c.vips.mend(), c.converge(), c.expire(), c.advance()))
 	if c.pending != nil && c.resolved(c.pending) {
 		c.commit()
@@ -588,17 +588,20 @@ func (c *Controller) takeLinks() error {
 	before := c.links
 	c.setLinks(states)
 	for _, now := range states {
-		if at := slices.IndexFunc(before, func(o iface.State) bool { return sameLink(o, now) }); at >= 0 {
+		if at := indexOfLink(before, now); at >= 0 {
 			c.followLink(before[at], now)
 		}
 	}
 	c.vips.follow(states[0])
-	return nil
+	return c.settleLinks()
 }
 
 // followLink says what is new about an interface.
 func (c *Controller) followLink(before, now iface.State) {
 	switch {
+	case now.Gone || before.Gone || !sameLink(before, now):
+		c.followAbsence(before, now)
+		return
 	case before.Up && !now.Up:
 		c.opt.Log.Warn(downMessage(now.Name))
 	case !before.Up && now.Up:
@@ -622,7 +625,7 @@ func moved(before, now iface.State) bool { return before.MAC.String() != now.MAC
 // tellDown says which interfaces are down that were not there before.
 func (c *Controller) tellDown(before []iface.State) {
 	for _, link := range c.links {
-		if !link.Up && !slices.ContainsFunc(before, func(o iface.State) bool { return sameLink(o, link) }) {
+		if !link.Up && !link.Gone && !slices.ContainsFunc(before, func(o iface.State) bool { return sameLink(o, link) }) {
 			c.opt.Log.Warn(downMessage(link.Name))
 		}
 	}
@@ -670,7 +673,7 @@ func (c *Controller) takePaths() error {
 	if all || c.relearn {
 		entries = c.opt.Paths.Entries()
 	}
-	c.news = c.view.news(entries, all || c.relearn)
+	c.news = c.view.news(c.currentLinks(), entries, all || c.relearn)
 	return nil
 }
 
@@ -684,6 +687,7 @@ func (c *Controller) converge() error {
 		return nil
 	}
 	next = next.withPaths(c.news)
+	next.links = c.currentLinks()
 	next.passive, next.joining = c.passive, c.joining
 	if err := c.become(next); err != nil {
 		// What is new will not be told again.
@@ -710,7 +714,7 @@ func (c *Controller) forward(views ...*view) error {
 	var names []string
 	for _, v := range views {
 		for _, name := range linkNames(v.links) {
-			if !slices.Contains(names, name) {
+			if !slices.Contains(names, name) && !c.absentLink(name) {
 				names = append(names, name)
 			}
 		}

@@ -291,22 +291,6 @@ func TestLinkMACChanges(t *testing.T) {
 	})
 }
 
-func TestLinkGone(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
-		c := w.controller(web)
-		if err := c.Start(); err != nil {
-			t.Fatal(err)
-		}
-		result := make(chan error)
-		go func() { result <- c.Run(t.Context()) }()
-		w.changeLink(func() { w.linkErr = fmt.Errorf("%w: eth9", iface.ErrGone) })
-		if err := <-result; !errors.Is(err, iface.ErrGone) || !strings.Contains(err.Error(), "eth9") {
-			t.Errorf("Run: %v, want ErrGone that names eth9", err)
-		}
-	})
-}
-
 func TestStatus(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)

@@ -9,8 +9,6 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
-
-	"github.com/jeoul/jeoul/internal/iface"
 )
 
 // source is an input of the desired state that changes by itself: the interfaces, the paths,
@@ -99,16 +97,12 @@ func (c *Controller) answerEvents() {
 }
 
 // refresh reads the sources whose picture may be another. One that fails is read again later,
-// and does not keep the others from being read. Gone says that the balancer cannot go on.
-func (c *Controller) refresh() (err, gone error) {
+// and does not keep the others from being read.
+func (c *Controller) refresh() (err error) {
 	for _, s := range c.sources {
-		failed := s.refresh()
-		if errors.Is(failed, iface.ErrGone) {
-			return nil, fmt.Errorf("%w; start again when it is back, or without it", s.err)
-		}
-		err = errors.Join(err, failed)
+		err = errors.Join(err, s.refresh())
 	}
-	return err, nil
+	return err
 }
 
 // distrust has all sources read again.

@@ -147,6 +147,7 @@ func (c *Controller) install(v *view) error {
 	c.remind(v)
 	c.armSteps(c.view, v)
 	c.stale = false
+	defer c.found()
 	if !slices.EqualFunc(c.view.links, v.links, sameLink) {
 		c.setLinks(v.links)
 	}

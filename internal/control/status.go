@@ -23,7 +23,7 @@ func (c *Controller) Status() (ops.Status, error) {
 	attachments, entries := c.opt.DataPlane.Attachments(), c.opt.Paths.Entries()
 	// The view does not change any more: no caller waits for us to be done.
 	c.mu.Lock()
-	v, links, generation, history, spared, problems := c.view, c.links, c.generation, c.history, c.spared, c.problems()
+	v, links, missing, generation, history, spared, problems := c.view, c.links, c.missing, c.generation, c.history, c.spared, c.problems()
 	sets, refused := c.discovering.sets, c.discovering.refused
 	c.mu.Unlock()
 	counters, err := c.counters(v)
@@ -42,7 +42,7 @@ func (c *Controller) Status() (ops.Status, error) {
 		Started:    c.started,
 		Config:     v.cfg.File,
 		Interface:  links[0].Name,
-		Interfaces: interfaceStatus(v.cfg.Interfaces, links, attachments, lost),
+		Interfaces: interfaceStatus(v.cfg.Interfaces, links, missing, attachments, lost),
 		Hook:       hookOf(attachments[0]), // one way for all interfaces
 		TableSize:  v.cfg.TableSize,
 		Generation: generation,
@@ -133,10 +133,12 @@ func hookOf(a lb.Attachment) ops.Hook {
 
 // interfaceStatus puts together what is known of each interface, which the configuration calls
 // by these names: while they change, the attachments may be those of before or after.
-func interfaceStatus(names []string, links []iface.State, attachments []lb.Attachment, lost []uint64) []ops.Interface {
+func interfaceStatus(names []string, links []iface.State, missing []string, attachments []lb.Attachment, lost []uint64) []ops.Interface {
 	list := make([]ops.Interface, len(links))
 	for i, link := range links {
-		list[i] = ops.Interface{Name: link.Name, Up: link.Up, MAC: link.MAC.String()}
+		// One that is missing has the hook that the one to come will have.
+		list[i] = ops.Interface{Name: link.Name, Up: link.Up && !slices.Contains(missing, link.Name), MAC: link.MAC.String(),
+			Hook: ops.Hook{Name: attachments[0].Hook}}
 		at := slices.IndexFunc(attachments, func(a lb.Attachment) bool { return i < len(names) && a.Interface == names[i] })
 		if at >= 0 {
 			list[i].Hook = hookOf(attachments[at])
@@ -152,7 +154,10 @@ func interfaceStatus(names []string, links []iface.State, attachments []lb.Attac
 func (c *Controller) problems() []string {
 	list := []string{}
 	for _, link := range c.links {
-		if !link.Up {
+		switch {
+		case slices.Contains(c.missing, link.Name):
+			list = append(list, goneMessage(link.Name))
+		case !link.Up:
 			list = append(list, downMessage(link.Name))
 		}
 	}

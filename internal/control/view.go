@@ -346,11 +346,11 @@ func (v *view) withPaths(news map[int]*paths.Entry) *view {
 }
 
 // news returns the entries that make other paths than the view has, by number. All
-// says that an address of which there is no entry is not known any more.
-func (v *view) news(entries map[netip.Addr]paths.Entry, all bool) map[int]*paths.Entry {
+// says that an address of which there is no entry is not known any more. links are the view's interfaces as they are now.
+func (v *view) news(links []iface.State, entries map[netip.Addr]paths.Entry, all bool) map[int]*paths.Entry {
 	news := map[int]*paths.Entry{}
 	take := func(n int, entry paths.Entry) {
-		entry = entryWithin(v.links, entry)
+		entry = entryWithin(links, entry)
 		if !samePath(&entry, v.known[n]) {
 			news[n] = kept(entry)
 		}

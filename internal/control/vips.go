@@ -85,7 +85,8 @@ func (h *vips) change(before, next *view) (bring, retire []step) {
 	}
 	added, removed := without(is, was), without(was, is)
 	old, now, stayed := h.link, h.link, h.lifetime
-	if moves := len(before.links) > 0 && !sameLink(before.links[0], next.links[0]); moves {
+	// To one that was made anew with the same name, mend puts them.
+	if moves := len(before.links) > 0 && !sameLink(before.links[0], next.links[0]) && before.links[0].Name != next.links[0].Name; moves {
 		// To the new first interface, and only then off the old one.
 		added, removed, now = is, was, next.links[0]
 	}

@@ -28,7 +28,7 @@ func (d *Datapath) Apply(state lb.State) error {
 	if len(state.Interfaces) > 0 {
 		names = slices.Clone(state.Interfaces)
 	}
-	ports, err := d.findPorts(names)
+	ports, err := d.portsOf(names)
 	if err != nil {
 		return err
 	}

@@ -4,6 +4,7 @@ package datapath
 
 import (
 	"errors"
+	"net"
 	"slices"
 
 	"github.com/cilium/ebpf"
@@ -21,6 +22,33 @@ func (p port) sameInterface(o port) bool { return p.index == o.index }
 
 // portAt returns which of the generation's interfaces that is; -1 if none.
 func (g *generation) portAt(p port) int { return slices.IndexFunc(g.ports, p.sameInterface) }
+
+// portsOf returns the interfaces of these names. One in use that was deleted is left out until there is one of its name
+// again. If all of them were, those in use stay: no packet arrives, and what is to be done with packets can change in memory.
+func (d *Datapath) portsOf(names []string) ([]port, error) {
+	ports, err := d.findPorts(names)
+	if err == nil || d.current == nil || !errors.Is(err, ErrNoInterface) {
+		return ports, err
+	}
+	present := slices.DeleteFunc(slices.Clone(names), func(name string) bool {
+		used := slices.Contains(d.options.Interfaces, name)
+		_, missing := net.InterfaceByName(name)
+		return used && missing != nil
+	})
+	switch {
+	case len(present) == len(names):
+		return nil, err
+	case len(present) == 0:
+		return d.current.ports, nil
+	}
+	return d.findPorts(present)
+}
+
+// deleted says whether the interface is there no more, and with it all that was attached.
+func (p port) deleted() bool {
+	_, err := net.InterfaceByIndex(p.index)
+	return err != nil
+}
 
 // leaving are the interfaces in use that are none of these.
 func (d *Datapath) leaving(ports []port) []port {

@@ -226,7 +226,7 @@ func (h *handover) release(leaving []port, programs []*ebpf.Program) error {
 	for at, p := range leaving {
 		i := h.d.current.portAt(p)
 		err := h.d.holds[i].Close()
-		if err == nil {
+		if err == nil || p.deleted() {
 			continue
 		}
 		err = fmt.Errorf("detaching from %s in %s (it goes on there): %w", p.name, h.d.way.name, err)

@@ -23,15 +23,18 @@ import (
 var (
 	// ErrNotFound: there is no interface of that name in this namespace.
 	ErrNotFound = errors.New("no such interface")
-	// ErrGone: an interface that was watched has been deleted, or moved to
-	// another namespace. One of the same name that comes later is another.
+	// ErrGone: an interface was deleted, or moved to another namespace, while it was looked at.
 	ErrGone = errors.New("the interface was deleted")
 )
 
 // State is an interface at one moment.
 type State struct {
-	Name  string
+	Name string
+	// Index is another one where the interface was deleted and made anew.
 	Index int
+	// Gone says that there is no interface of that name now, nor the one that had it when the watch began: it was
+	// deleted, or moved to another namespace. Of the rest there are only Name and the last Index.
+	Gone bool
 	// Up says that packets can pass: it is switched on and has a carrier.
 	Up  bool
 	MAC net.HardwareAddr
@@ -57,6 +60,7 @@ type watched struct {
 	name  string // when the watch began
 	index int
 	lost  uint64 // of XDP's frames, when the watch began
+	gone  bool   // when it was looked at last
 }
 
 // Watch starts to watch the interfaces of these names.
@@ -157,7 +161,7 @@ func (i *Interfaces) listen() {
 			return
 		}
 		for _, m := range messages {
-			if index, ok := indexOf(m.Data); ok && i.has(index) && !Renewal(m) {
+			if index, ok := indexOf(m.Data); ok && (i.has(index) || i.misses()) && !Renewal(m) {
 				i.signal()
 				break
 			}
@@ -167,6 +171,11 @@ func (i *Interfaces) listen() {
 
 func (i *Interfaces) has(index int) bool {
 	return slices.ContainsFunc(i.all(), func(w watched) bool { return w.index == index })
+}
+
+// misses says whether an interface is gone: any other may be the one that takes its place.
+func (i *Interfaces) misses() bool {
+	return slices.ContainsFunc(i.all(), func(w watched) bool { return w.gone })
 }
 
 // indexOf reads the interface's index, which both struct ifinfomsg and struct
@@ -185,8 +194,53 @@ func (i *Interfaces) signal() {
 	}
 }
 
-// States asks the kernel; they are in the order of the names. Errors: ErrGone.
-func (i *Interfaces) States() ([]State, error) { return i.states(i.all()) }
+// States asks the kernel; they are in the order of the names. An interface that is deleted is Gone, and one that is made
+// anew with its name takes its place. Errors: ErrGone, if one goes away meanwhile.
+func (i *Interfaces) States() ([]State, error) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	next, states := slices.Clone(i.watched), make([]State, len(i.watched))
+	for at := range next {
+		var err error
+		if next[at], err = i.findAgain(next[at]); err != nil {
+			return nil, err
+		}
+		states[at] = State{Name: next[at].name, Index: next[at].index, Gone: true}
+		if next[at].gone {
+			continue
+		}
+		if states[at], err = i.state(next[at]); err != nil {
+			return nil, err
+		}
+	}
+	i.watched = next
+	return states, nil
+}
+
+// findAgain looks an interface up by its index, and if that is gone, one by its name.
+func (i *Interfaces) findAgain(w watched) (watched, error) {
+	_, err := i.handle.LinkByIndex(w.index)
+	if _, missing := err.(netlink.LinkNotFoundError); !missing {
+		w.gone = false
+		return w, wrapped("ask for the interface", err)
+	}
+	link, err := i.handle.LinkByName(w.name)
+	if _, missing := err.(netlink.LinkNotFoundError); missing {
+		w.gone = true
+		return w, nil
+	}
+	if err != nil {
+		return w, wrapped("look for the interface "+w.name, err)
+	}
+	return watched{name: w.name, index: link.Attrs().Index}, nil
+}
+
+func wrapped(doing string, err error) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("%s: %w", doing, err)
+}
 
 func (i *Interfaces) states(of []watched) ([]State, error) {
 	states := make([]State, len(of))

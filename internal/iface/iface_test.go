@@ -138,10 +138,21 @@ func TestChanges(t *testing.T) {
 	l.ip("addr flush dev ctl0")
 	await(t, i, "without addresses", func(s State, err error) bool { return err == nil && len(s.Addresses) == 0 })
 	l.ip("link del ctl0")
-	await(t, i, "gone", func(_ State, err error) bool { return errors.Is(err, ErrGone) })
+	await(t, i, "gone", func(s State, err error) bool { return err == nil && s.Gone && !s.Up && s.Name == "ctl0" })
+	was, err := first(i)
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.ip("link add ctl0 address 02:00:00:00:00:09 type veth peer name ctl1")
+	await(t, i, "made anew", func(s State, err error) bool {
+		return err == nil && !s.Gone && s.Index != was.Index && s.MAC.String() == "02:00:00:00:00:09"
+	})
+	l.ip("link set ctl1 up")
+	l.ip("link set ctl0 up")
+	await(t, i, "up again", func(s State, err error) bool { return err == nil && s.Up })
 }
 
-// TestSeveral: any of them signals, and the deletion of one is the end.
+// TestSeveral: any of them signals, and the deletion of one leaves the others.
 func TestSeveral(t *testing.T) {
 	l := newLab(t)
 	l.ip("link add ctl2 address 02:00:00:00:00:03 type veth peer name ctl3")
@@ -164,8 +175,9 @@ func TestSeveral(t *testing.T) {
 		}
 	}
 	l.ip("link del ctl2")
-	if _, err := i.States(); !errors.Is(err, ErrGone) || !strings.Contains(err.Error(), "ctl2") {
-		t.Errorf("error %v, want ErrGone that names ctl2", err)
+	states, err := i.States()
+	if err != nil || states[0].Gone || !states[1].Gone || states[1].Name != "ctl2" {
+		t.Errorf("states %+v, %v, want ctl2 to be gone alone", states, err)
 	}
 }
 

@@ -182,6 +182,11 @@ func (p *Paths) Use(interfaces []string) error {
 		for _, name := range interfaces {
 			nic, err := net.InterfaceByName(name)
 			if err != nil {
+				// One that was deleted stays in the list, until there is one of its name again.
+				if at := slices.IndexFunc(p.ports, func(o *port) bool { return o.name == name }); at >= 0 {
+					next = append(next, p.ports[at])
+					continue
+				}
 				return fmt.Errorf("look for the interface %s: %w", name, err)
 			}
 			there := p.portOf(nic.Index)
