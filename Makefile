@@ -79,7 +79,7 @@ demo: rights-demo deps build ## weigh L2DSR against a proxy, in the short form; 
 	@printf 'Open the report in a browser: file://%s\n' '$(abspath $(RESULTS)/demo/report.html)'
 
 .PHONY: test
-test: rights-test deps build ## run every test; needs root
+test: rights-test deps build ## run one case of each kind of test; needs root
 	@# `make lint` vets. The packages that take longest begin first, or one of them would be left at the end with a core to itself.
 	GO='$(GO)' GOTESTSUM='$(GOTESTSUM)' TESTFLAGS='$(TESTFLAGS)' JEOUL_TEST_BINARY='$(abspath $(BIN))' scripts/test.sh ./internal/datapath ./cmd/jeoul ./internal/bench ./...
 
