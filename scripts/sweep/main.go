@@ -29,7 +29,7 @@ func main() {
 func sweep(mark string) error {
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 	defer cancel()
-	killed, err := killMarked(mark)
+	killed, err := killMarked(ctx, mark)
 	if killed > 0 {
 		fmt.Printf("killed processes: %d\n", killed)
 	}
@@ -40,9 +40,13 @@ func sweep(mark string) error {
 	return errors.Join(err, errLabs)
 }
 
-// killMarked kills the processes that have mark in their environment, and those that they start meanwhile.
-func killMarked(mark string) (killed int, err error) {
+// killMarked kills the processes that have mark in their environment, and those that they start meanwhile. It ends with
+// ctx, for one that the kernel holds up does not die at once.
+func killMarked(ctx context.Context, mark string) (killed int, err error) {
 	for {
+		if ctx.Err() != nil {
+			return killed, fmt.Errorf("kill the processes with %s: some still run: %v", mark, ctx.Err())
+		}
 		processes, err := procfs.AllProcs()
 		if err != nil {
 			return killed, err
